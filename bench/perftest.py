@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""ucx_perftest of one UCX, client and server, under one arm's settings."""
+import os
+import re
+import socket
+import subprocess
+import time
+
+# What each arm sets; the last is run under `weft run`.
+ARMS = {
+    "tcp": {"UCX_TLS": "tcp"},
+    "tcp, 64k segments": {"UCX_TLS": "tcp", "UCX_TCP_TX_SEG_SIZE": "64k"},
+    "weft_tcp": {"UCX_TLS": "weft_tcp"},
+}
+
+# Iterations by message size: about half a second each.
+COUNTS = {8: 20000, 8192: 10000, 65536: 4000, 1 << 20: 600, 64 << 20: 12}
+
+
+def environment(ucx, preload, arm, devices):
+    env = {k: v for k, v in os.environ.items()
+           if not k.startswith(("UCX_", "WEFT_", "LD_"))}
+    env.update(ARMS[arm], LD_LIBRARY_PATH=f"{ucx}/lib",
+               UCX_WARN_UNUSED_ENV_VARS="n")
+    if arm == "weft_tcp":
+        env["LD_PRELOAD"] = preload
+    if devices:
+        env["UCX_NET_DEVICES"] = devices
+    return env
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def figures(output):
+    """The columns of the line of results."""
+    for line in reversed(output.splitlines()):
+        if re.fullmatch(r"[\s\d.]+", line) and len(line.split()) == 8:
+            return [float(column) for column in line.split()]
+    raise RuntimeError(f"ucx_perftest told nothing:\n{output}")
+
+
+def measure(ucx, preload, arm, test, size, devices=None, prefixes=((), ()),
+            address="127.0.0.1", count=None, extra=None):
+    """MB/s of tag_bw, or microseconds of tag_lat, averaged over a run."""
+    env = environment(ucx, preload, arm, devices)
+    env.update(extra or {})
+    port = str(free_port())
+    base = [f"{ucx}/bin/ucx_perftest", "-p", port]
+    server = subprocess.Popen([*prefixes[0], *base], env=env,
+                              stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL)
+    count = count or COUNTS[size]
+    client = [*prefixes[1], *base, address, "-t", test, "-s", str(size),
+              "-n", str(count), "-w", str(count // 5 + 1), "-f"]
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            done = subprocess.run(client, env=env, capture_output=True,
+                                  text=True, timeout=120)
+            # The server says nothing when it begins to listen.
+            if "Connection refused" not in done.stderr + done.stdout or \
+                    time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+    finally:
+        server.kill()
+        server.wait()
+    if done.returncode:
+        raise RuntimeError(done.stdout + done.stderr)
+    row = figures(done.stdout)
+    return row[2] if test.endswith("_lat") else row[5] * 1048576 / 1e6

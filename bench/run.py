@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""
+The benchmark: weft beside UCX's own tcp and Dask's own tcp://, arms in turn,
+the best of several rounds, ratios of figures of the same run.
+
+usage: run.py --build FOLDER --ucx FOLDER --out FOLDER [--rounds N]
+              [--only perftest,shaped,dask,idle]
+"""
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.abspath(f"{HERE}/../tests/e2e"))
+
+import perftest  # noqa: E402
+import shaped  # noqa: E402
+
+SIZES = (("tag_lat", 8), ("tag_lat", 8192), ("tag_bw", 65536),
+         ("tag_bw", 1 << 20), ("tag_bw", 64 << 20))
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def machine():
+    with open("/proc/cpuinfo") as file:
+        model = [line.split(":")[1].strip() for line in file
+                 if line.startswith("model name")]
+    return {"cpu": model[0] if model else platform.machine(),
+            "cpus": os.cpu_count(), "kernel": platform.release(),
+            "load": os.getloadavg()[0], "python": platform.python_version()}
+
+
+def run_perftest(options, results):
+    for devices in ("lo", None):
+        where = devices or "two rails"
+        for test, size in SIZES:
+            got = {arm: [] for arm in perftest.ARMS}
+            for _ in range(options.rounds):
+                for arm in got:
+                    got[arm].append(perftest.measure(
+                        options.ucx, options.preload, arm, test, size,
+                        devices))
+            best = min if test.endswith("_lat") else max
+            unit = "us" if best is min else "MB/s"
+            row = {arm: best(values) for arm, values in got.items()}
+            results.append({"bench": "perftest", "where": where,
+                            "test": test, "size": size, "unit": unit,
+                            "best": row, "all": got})
+            weft = row["weft_tcp"]
+            ratios = ", ".join(
+                f"{(weft / value if best is max else value / weft):.2f} x "
+                f"{arm}" for arm, value in row.items() if arm != "weft_tcp")
+            say(f"{where:10} {test:8}{size:10}  " + "  ".join(
+                f"{arm} {value:.1f}" for arm, value in row.items())
+                + f" {unit}   weft: {ratios}")
+
+
+def run_shaped(options, results):
+    from lib.netns import Network
+    from lib.tap import Skip
+    try:
+        for case in shaped.CASES:
+            rates = [shaped.rate(options.ucx, options.preload, Network, case,
+                                 3) for _ in range(options.rounds)]
+            results.append({"bench": "shaped", "case": case[0],
+                            "flow_mbit": shaped.RATE_MBIT, "unit": "MB/s",
+                            "best": max(rates), "all": rates})
+            say(f"{shaped.RATE_MBIT} Mbit/s per flow   {case[0]:28}"
+                f"{max(rates):8.1f} MB/s")
+    except Skip as reason:
+        say(f"shaped flows: left out, {reason}")
+
+
+def run_dask(options, results):
+    from lib.cluster import Cluster
+    arms = (("tcp://", "none", "tcp"), ("ucxx, tcp", "tcp", "ucxx"),
+            ("ucxx, weft_tcp", "weft", "ucxx"))
+    times = {name: [] for name, _, _ in arms}
+    rates = {name: [] for name, _, _ in arms}
+    for _ in range(max(2, options.rounds // 2)):
+        for name, arm, protocol in arms:
+            with Cluster(arm, protocol,
+                         env={"UCX_WARN_UNUSED_ENV_VARS": "n"}) as cluster:
+                cluster.worker()
+                cluster.worker()
+                output = cluster.run(f"{HERE}/../examples/demo.py", 8000,
+                                     2000, 6, seconds=240)
+                told = json.loads(output.splitlines()[-1])
+                times[name] += told["times"]
+                rates[name] += [size / seconds / 1e6 for size, seconds
+                                in zip(told["moved"], told["times"])]
+    for name in times:
+        middle = sorted(times[name])[len(times[name]) // 2]
+        results.append({"bench": "dask transpose", "arm": name, "unit": "s",
+                        "best": min(times[name]), "median": middle,
+                        "best_rate": max(rates[name]), "all": times[name]})
+        say(f"Dask transpose  {name:16} best {min(times[name]):.3f} s, "
+            f"median {middle:.3f} s, best {max(rates[name]):.0f} MB/s, "
+            f"{min(times['tcp://']) / min(times[name]):.2f} x tcp://")
+
+
+def run_idle(options, results):
+    done = subprocess.run([f"{options.build}/bench/idle", "1000"],
+                          capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        sys.exit(done.stderr)
+    told = json.loads(done.stdout)
+    results.append({"bench": "idle peers", **told})
+    say(f"{told['peers']} connected peers at rest: "
+        f"{told['sockets_per_peer']:.2f} sockets and "
+        f"{told['bytes_per_peer']} bytes each")
+
+
+PARTS = {"perftest": run_perftest, "shaped": run_shaped, "dask": run_dask,
+         "idle": run_idle}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--ucx", required=True,
+                        help="a UCX with bin/ucx_perftest and lib/")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default=",".join(PARTS))
+    options = parser.parse_args()
+    options.build = os.path.abspath(options.build)
+    options.preload = f"{options.build}/ucx_tl/.libs/libweft_preload.so"
+    os.environ["E2E_WEFT"] = f"{options.build}/tools/weft"
+    version = subprocess.run([os.environ["E2E_WEFT"], "--version"],
+                             capture_output=True, text=True).stdout.strip()
+    report = {"date": time.strftime("%Y-%m-%d"), "weft": version,
+              "ucx": os.path.basename(os.path.dirname(options.ucx)),
+              "rounds": options.rounds, "machine": machine(), "results": []}
+    say(f"{report['date']}  {version}, UCX {report['ucx']}, "
+        f"{report['machine']['cpu']}, {report['machine']['cpus']} cores, "
+        f"best of {options.rounds}")
+    os.makedirs(options.out, exist_ok=True)
+    for part in options.only.split(","):
+        PARTS[part](options, report["results"])
+        with open(f"{options.out}/{report['date']}.json", "w") as file:
+            json.dump(report, file, indent=1)
+            file.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""
+The same between two hosts whose cable gives each flow its own share: a
+veth pair with an HTB class per pair of port numbers (three bits of each, but
+not the last: the kernel dials from ports of one parity), as a network of many
+paths treats flows.  What arrives is counted by the
+kernel, not by the program.
+"""
+import subprocess
+import time
+
+import perftest
+
+RATE_MBIT = 400
+STALLED_KBIT = 64
+BITS = 8  # classes per port
+
+# (name, arm, settings, is one flow to be stalled?)
+CASES = (
+    ("one flow, UCX's tcp", "tcp", {}, False),
+    ("one flow, weft", "weft_tcp", {"WEFT_TCP_STREAMS": "1"}, False),
+    ("four flows, weft", "weft_tcp", {"WEFT_TCP_STREAMS": "4"}, False),
+    ("as many as weft finds", "weft_tcp", {}, False),
+    ("one of four stalled, weft", "weft_tcp", {"WEFT_TCP_STREAMS": "4"},
+     True),
+)
+
+
+def tc(host, *words):
+    subprocess.run(["tc", "-n", host.name, *words], check=True,
+                   capture_output=True)
+
+
+def shape(host):
+    tc(host, "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb",
+       "default", "ff", "r2q", "1000")
+    tc(host, "class", "add", "dev", "eth0", "parent", "1:", "classid",
+       "1:ff", "htb", "rate", "1gbit")
+    for source in range(BITS):
+        for dest in range(BITS):
+            flow = f"1:{source * BITS + dest + 1:x}"
+            tc(host, "class", "add", "dev", "eth0", "parent", "1:",
+               "classid", flow, "htb", "rate", f"{RATE_MBIT}mbit",
+               "burst", "64k", "cburst", "64k")
+            tc(host, "filter", "add", "dev", "eth0", "parent", "1:",
+               "protocol", "ip", "prio", "9", "u32",
+               "match", "ip", "protocol", "6", "0xff",
+               "match", "ip", "sport", str(source << 1), "0x000e",
+               "match", "ip", "dport", str(dest << 1), "0x000e",
+               "flowid", flow)
+
+
+def busiest(host):
+    """The ports (here, there) of the flow that has sent most."""
+    out = subprocess.run(["ip", "netns", "exec", host.name, "ss", "-tniH",
+                          "state", "established"], check=True,
+                         capture_output=True, text=True).stdout
+    best, ports = 0, None
+    lines = out.splitlines()
+    for head, info in zip(lines, lines[1:]):
+        sent = [int(word.split(":")[1]) for word in info.split()
+                if word.startswith("bytes_sent:")]
+        if sent and sent[0] > best:
+            best = sent[0]
+            ports = [end.rsplit(":", 1)[1] for end in head.split()[2:4]]
+    return ports
+
+
+def stall(host, ports):
+    tc(host, "class", "add", "dev", "eth0", "parent", "1:", "classid",
+       "1:fe", "htb", "rate", f"{STALLED_KBIT}kbit", "burst", "2k")
+    tc(host, "filter", "add", "dev", "eth0", "parent", "1:", "protocol",
+       "ip", "prio", "1", "u32", "match", "ip", "sport", ports[0], "0xffff",
+       "match", "ip", "dport", ports[1], "0xffff", "flowid", "1:fe")
+
+
+def rate(ucx, preload, network, case, seconds):
+    """MB/s that arrive at the second host, over @seconds in mid-run."""
+    name, arm, extra, stalled = case
+    with network(2) as net:
+        a, b = net.hosts
+        shape(a)
+        shape(b)
+        env = perftest.environment(ucx, preload, arm, "eth0")
+        env.update(extra)
+        base = [f"{ucx}/bin/ucx_perftest", "-p", "13337"]
+        prefix = ["ip", "netns", "exec"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        server = subprocess.Popen([*prefix, b.name, *base], env=env, **quiet)
+        client = None
+        try:
+            deadline = time.monotonic() + 30
+            start = b.bytes()[1]
+            while b.bytes()[1] < start + (20 << 20):
+                if client is None or client.poll() is not None:
+                    client = subprocess.Popen(
+                        [*prefix, a.name, *base, b.address, "-t", "tag_bw",
+                         "-s", str(1 << 20), "-n", "1000000", "-w", "1"],
+                        env=env, **quiet)
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{name}: nothing flows")
+                time.sleep(0.2)
+            if stalled:
+                stall(a, busiest(a))
+            time.sleep(1)  # what was under way before
+            first, at = b.bytes()[1], time.monotonic()
+            time.sleep(seconds)
+            return (b.bytes()[1] - first) / (time.monotonic() - at) / 1e6
+        finally:
+            for process in (client, server):
+                if process:
+                    process.kill()
+                    process.wait()

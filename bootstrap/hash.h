@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Keyed hashing: BLAKE2b of libsodium, which is linked statically with hidden
+ * symbols, so that it cannot meet the program's own copy.  This is the only
+ * user of it; sodium_init() is not needed, the portable code serves until then.
+ */
+#ifndef WEFT_BOOTSTRAP_HASH_H
+#define WEFT_BOOTSTRAP_HASH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The joined @parts are hashed, in order; a part may be empty. */
+struct weft_bytes {
+	const void *data;
+	size_t len;
+};
+
+/*
+ * @out_len 16 to 64 bytes; @key_len 16 to 64, or 0 for no key.  The parts are
+ * joined as they are: a caller that joins parts of changing length must itself
+ * keep them apart.
+ */
+void weft_hash(void *out, size_t out_len, const void *key, size_t key_len,
+	       const struct weft_bytes *parts, size_t n);
+
+/* The first 8 bytes of the unkeyed hash of @label (a constant) and @data. */
+uint64_t weft_hash_u64(const char *label, const void *data, size_t len);
+
+/* In constant time. */
+bool weft_hash_equal(const void *a, const void *b, size_t len);
+
+#endif

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bootstrap/settings_table.h"
+#include "util/log.h"
+#include "util/util.h"
+
+#define AT(field) offsetof(struct weft_settings, field)
+#define KIB	  (1ull << 10)
+#define MIB	  (1ull << 20)
+#define GIB	  (1ull << 30)
+
+/* The only place that knows names, defaults, bounds and help. */
+static const struct weft_setting table[] = {
+	{ "WEFT_LOG", NULL, WEFT_SET_LEVEL, AT(log), "warn",
+	  .help = "How much is said: error, warn, info or debug" },
+	{ "WEFT_STATS", NULL, WEFT_SET_TEXT, AT(stats), "0",
+	  .help = "Counters per device and peer, written when an interface "
+		  "closes and at exit: 0 not at all, 1 to stderr, else the "
+		  "file to append to (%p in its name becomes the process id)" },
+	{ "WEFT_UCX", NULL, WEFT_SET_TRISTATE, AT(ucx), "auto",
+	  .help = "Offer devices to UCX: auto does so where a weft_ name is "
+		  "asked for, in UCX_TLS or in Dask's words; on always (also "
+		  "where UCX's settings come from a file or from the "
+		  "program); off never" },
+	{ "WEFT_UCX_FORCE", NULL, WEFT_SET_MINOR, AT(ucx_force), "", .min = 13,
+	  .max = 22,
+	  .help = "Take an unknown UCX for this version (22 or 1.22), at your "
+		  "own risk" },
+	{ "WEFT_UCX_IDLE_WAIT", NULL, WEFT_SET_UINT, AT(ucx_idle_wait_us),
+	  "200", .min = 0, .max = 10000,
+	  .help = "Microseconds that a program rests which sleeps on UCX's "
+		  "event fd yet calls progress in vain again and again, as "
+		  "ucxx does; data ends the rest at once; 0 never rests" },
+	{ "WEFT_NET_DEVICES",
+	  "UCX_NET_DEVICES,"
+	  "DASK_DISTRIBUTED_UCXX__ENVIRONMENT__NET_DEVICES,"
+	  "DASK_DISTRIBUTED__COMM__UCX__ENVIRONMENT__NET_DEVICES,"
+	  "DASK_DISTRIBUTED__COMM__UCX__NET_DEVICES,"
+	  "DASK_UCX__NET_DEVICES,UCXPY_IFNAME,NCCL_SOCKET_IFNAME",
+	  WEFT_SET_TEXT, AT(net_devices), "all",
+	  .help = "Interfaces to use: all, a list (eth0,ib0), or all but a "
+		  "list (^docker0). A verbs device (mlx5_0:1) stands for its "
+		  "interface. UCXPY_IFNAME and NCCL_SOCKET_IFNAME do not "
+		  "restrict loopback; the latter keeps NCCL's own form "
+		  "(prefixes, = for whole names)" },
+	{ "WEFT_FAMILY", "NCCL_SOCKET_FAMILY", WEFT_SET_FAMILY, AT(family), "any",
+	  .help = "Addresses to use: any (IPv4 where there is one), ipv4 or "
+		  "ipv6" },
+	{ "WEFT_PORT_RANGE", "UCX_TCP_PORT_RANGE", WEFT_SET_PORTS, AT(ports),
+	  "0",
+	  .help = "TCP ports to listen on, as 5000-5100; 0 takes any. One is "
+		  "needed per process and interface" },
+	{ "WEFT_SECRET_FILE", NULL, WEFT_SET_TEXT, AT(secret_file), "",
+	  .help = "File with the job's secret, the same on all its hosts and "
+		  "open to its owner alone; only who has it may connect" },
+	{ "WEFT_RUN_DIR", NULL, WEFT_SET_TEXT, AT(run_dir), "",
+	  .help = "Folder that containers of one host share for their "
+		  "sockets; empty takes /run/weft, then /dev/shm" },
+	{ "WEFT_CONNECT_TIMEOUT", NULL, WEFT_SET_MSEC, AT(connect_timeout_ms),
+	  "30s", .min = 1, .max = 3600000,
+	  .help = "How long connecting to a peer may take, its proof of "
+		  "identity included" },
+	{ "WEFT_PEER_TIMEOUT", NULL, WEFT_SET_MSEC, AT(peer_timeout_ms), "5s",
+	  .min = 100, .max = 3600000,
+	  .help = "How long a peer's kernel may be silent before the peer "
+		  "counts as dead. A busy program is never taken for dead" },
+	{ "WEFT_TCP_STREAMS", "NCCL_NSOCKS_PERTHREAD", WEFT_SET_AUTO_UINT,
+	  AT(tcp_streams), "auto",
+	  .max = 64, .automatic = 0,
+	  .help = "Sockets per peer for bulk data: auto finds the number by "
+		  "measuring" },
+	{ "WEFT_TCP_THREADS", "NCCL_SOCKET_NTHREADS", WEFT_SET_AUTO_UINT,
+	  AT(tcp_threads), "auto",
+	  .max = 64, .automatic = UINT32_MAX,
+	  .help = "Threads of weft's own that move bulk data: auto takes what "
+		  "the processors leave, 0 leaves all to the caller" },
+	{ "WEFT_TCP_CHUNK", NULL, WEFT_SET_SIZE, AT(tcp_chunk), "512k",
+	  .min = 4 * KIB, .max = 64 * MIB,
+	  .help = "Bytes of bulk data that a socket takes at a time" },
+	{ "WEFT_TCP_BULK_MIN", NULL, WEFT_SET_SIZE, AT(tcp_bulk_min), "64k",
+	  .max = GIB,
+	  .help = "Larger blocks leave the message socket for the bulk ones" },
+	{ "WEFT_TCP_SNDBUF", "UCX_TCP_SNDBUF", WEFT_SET_SIZE, AT(tcp_sndbuf),
+	  "auto", .max = GIB,
+	  .help = "Send buffer of a socket; auto leaves it to the kernel" },
+	{ "WEFT_TCP_RCVBUF", "UCX_TCP_RCVBUF", WEFT_SET_SIZE, AT(tcp_rcvbuf),
+	  "auto", .max = GIB,
+	  .help = "Receive buffer of a socket; auto leaves it to the kernel" },
+	{ "WEFT_NVL_DIRECT", NULL, WEFT_SET_TRISTATE, AT(nvl_direct), "auto",
+	  .help = "May a proven peer on this host map NCCL's GPU buffers and "
+		  "write to them without asking? off sends everything through "
+		  "staging rings" },
+	{ "WEFT_NVL_BUDGET", NULL, WEFT_SET_SIZE, AT(nvl_budget), "256m",
+	  .min = 4 * MIB, .max = 4 * GIB,
+	  .help = "GPU memory that the staging rings of all processes on a GPU "
+		  "may take together; beyond it data goes through host memory" },
+};
+
+/* Names of the project's own that are not settings of the libraries. */
+static const char *const other_names[] = {
+	"WEFT_CACHE", /* where ./quickstart keeps what it fetched */
+	"WEFT_LIBCUDA", /* util/cuda.c: the CUDA driver to load */
+	"WEFT_SRC", "WEFT_BUILD", "WEFT_SANITIZED", /* for tests */
+};
+static const char other_prefix[] = "WEFT_TEST_";
+
+static struct weft_settings in_force;
+static struct {
+	char *text; /* our copy of the environment's */
+	const char *origin;
+} source[ARRAY_SIZE(table)];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool have_read;
+
+static const char *get(const char *name)
+{
+	const char *v = secure_getenv(name);
+
+	/* Dask writes an unset value so. */
+	if (v && !strncmp(name, "DASK_", 5) &&
+	    (!strcmp(v, "None") || !strcmp(v, "null")))
+		return NULL;
+	return v && *v ? v : NULL;
+}
+
+/* In whose words this process was spoken to: see weft_settings_world(). */
+static const char *world = "";
+
+static bool is_worlds_own(const char *name)
+{
+	return *world && !strncmp(name, world, strlen(world));
+}
+
+/* These say how NCCL's own transport works, nothing about networks. */
+static bool is_nccls_alone(const char *name)
+{
+	return !strncmp(name, "NCCL_", 5) && strcmp(name, "NCCL_SOCKET_IFNAME");
+}
+
+static const char *find_alias(const char *a, bool own, char name[64])
+{
+	const char *v = NULL, *end;
+	size_t len;
+
+	while (!v && a && *a) {
+		end = strchrnul(a, ',');
+		len = weft_min((size_t)(end - a), 63);
+		memcpy(name, a, len);
+		name[len] = '\0';
+		if (is_worlds_own(name) == own &&
+		    (own || !is_nccls_alone(name)))
+			v = get(name);
+		a = *end ? end + 1 : end;
+	}
+	return v;
+}
+
+/* The first of the row's names that is set; NULL when none is. */
+static const char *find(const struct weft_setting *row, const char **origin)
+{
+	static char names[ARRAY_SIZE(table)][64];
+	char *name = names[row - table];
+	const char *v = get(row->name);
+
+	*origin = "environment";
+	if (v)
+		return v;
+	*origin = name;
+	v = find_alias(row->aliases, true, name);
+	if (!v)
+		v = find_alias(row->aliases, false, name);
+	return v;
+}
+
+static void read_row(const struct weft_setting *row)
+{
+	const size_t i = (size_t)(row - table);
+	char bounds[128];
+	const char *origin, *v;
+
+	weft_setting_parse(row, row->def, &in_force);
+	source[i].origin = "default";
+	v = find(row, &origin);
+	if (!v)
+		return;
+	source[i].text = strdup(v);
+	if (!source[i].text)
+		return;
+	if (!weft_setting_parse(row, source[i].text, &in_force)) {
+		source[i].origin = origin;
+		return;
+	}
+	weft_warn("%s='%s' is not %s (from %s); using %s", row->name, v,
+		  weft_setting_bounds(row, bounds, sizeof(bounds)), origin,
+		  *row->def ? row->def : "none");
+	free(source[i].text);
+	source[i].text = NULL;
+}
+
+static bool known(const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(table); i++)
+		if (!strcmp(table[i].name, name))
+			return true;
+	for (i = 0; i < ARRAY_SIZE(other_names); i++)
+		if (!strcmp(other_names[i], name))
+			return true;
+	return !strncmp(name, other_prefix, sizeof(other_prefix) - 1);
+}
+
+/* NCCL counts sockets per thread, and has one thread where none is named. */
+static void apply_nccl_sockets(void)
+{
+	const unsigned int threads = in_force.tcp_threads == UINT32_MAX ? 1 :
+		in_force.tcp_threads ? in_force.tcp_threads : 1;
+	size_t i;
+	bool ours = false;
+
+	for (i = 0; i < ARRAY_SIZE(table); i++)
+		ours |= source[i].origin &&
+			is_nccls_alone(source[i].origin) &&
+			(table[i].at == AT(tcp_threads) ||
+			 table[i].at == AT(tcp_streams));
+	if (!ours)
+		return;
+	if (!in_force.tcp_streams)
+		in_force.tcp_streams = 1;
+	in_force.tcp_streams = (unsigned int)
+		weft_min((size_t)in_force.tcp_streams * threads, 64);
+}
+
+/* A misspelt name would otherwise do nothing, in silence. */
+static void warn_unknown(void)
+{
+	char **e, name[64];
+	const char *end, *near;
+	size_t len;
+
+	for (e = environ; e && *e; e++) {
+		end = strchr(*e, '=');
+		if (!end || strncmp(*e, "WEFT_", 5))
+			continue;
+		len = weft_min((size_t)(end - *e), sizeof(name) - 1);
+		memcpy(name, *e, len);
+		name[len] = '\0';
+		if (known(name))
+			continue;
+		near = weft_setting_nearest(name);
+		if (near)
+			weft_warn("%s in the environment is no setting of "
+				  "weft; did you mean %s?",
+				  name, near);
+		else
+			weft_warn("%s in the environment is no setting of "
+				  "weft; 'weft info settings' lists them",
+				  name);
+	}
+}
+
+static void apply_log_level(void)
+{
+	static const char *const names[] = { "error", "warn", "info", "debug" };
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(names); i++)
+		if (!strcmp(names[i], in_force.log))
+			weft_log_set_level((enum weft_level)i);
+}
+
+const struct weft_settings *weft_settings(void)
+{
+	size_t i;
+
+	if (atomic_load_explicit(&have_read, memory_order_acquire))
+		return &in_force;
+	pthread_mutex_lock(&lock);
+	if (!atomic_load_explicit(&have_read, memory_order_relaxed)) {
+		for (i = 0; i < ARRAY_SIZE(table); i++)
+			read_row(&table[i]);
+		apply_nccl_sockets();
+		apply_log_level();
+		warn_unknown();
+		atomic_store_explicit(&have_read, true, memory_order_release);
+	}
+	pthread_mutex_unlock(&lock);
+	return &in_force;
+}
+
+void weft_settings_world(const char *prefix)
+{
+	world = prefix;
+}
+
+void weft_settings_reset(void)
+{
+	size_t i;
+
+	pthread_mutex_lock(&lock);
+	for (i = 0; i < ARRAY_SIZE(table); i++) {
+		free(source[i].text);
+		source[i].text = NULL;
+	}
+	atomic_store_explicit(&have_read, false, memory_order_release);
+	pthread_mutex_unlock(&lock);
+	weft_settings_secret_reset();
+}
+
+size_t weft_settings_count(void)
+{
+	return ARRAY_SIZE(table);
+}
+
+void weft_settings_info(size_t i, struct weft_setting_info *info)
+{
+	weft_settings();
+	*info = (struct weft_setting_info){
+		.name = table[i].name,
+		.aliases = table[i].aliases,
+		.def = table[i].def,
+		.value = source[i].text ? source[i].text : table[i].def,
+		.origin = source[i].origin,
+		.help = table[i].help,
+	};
+}
+
+static const char *net_devices_origin(void)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(table); i++)
+		if (table[i].at == AT(net_devices))
+			return source[i].origin;
+	return "default";
+}
+
+bool weft_settings_netdev_allowed(const char *name)
+{
+	const char *list = weft_settings()->net_devices;
+
+	return weft_netdev_match(list, weft_netdev_form(net_devices_origin()),
+				 name);
+}
+
+bool weft_settings_netdev_named(const char *name)
+{
+	const char *list = weft_settings()->net_devices;
+
+	return *list && *list != '^' && strcmp(list, "all") &&
+	       weft_settings_netdev_allowed(name);
+}
+
+const char *weft_setting_nearest(const char *name)
+{
+	unsigned int row[64], best = 4, diag, cost;
+	const char *nearest = NULL, *other;
+	size_t i, j, k;
+
+	for (i = 0; i < ARRAY_SIZE(table); i++) {
+		other = table[i].name;
+		for (k = 0; k <= strlen(other) && k < ARRAY_SIZE(row); k++)
+			row[k] = (unsigned int)k;
+		for (j = 1; j <= strlen(name); j++) {
+			diag = row[0];
+			row[0] = (unsigned int)j;
+			for (k = 1; k <= strlen(other); k++) {
+				cost = diag + (name[j - 1] != other[k - 1]);
+				diag = row[k];
+				if (diag + 1 < cost)
+					cost = diag + 1;
+				if (row[k - 1] + 1 < cost)
+					cost = row[k - 1] + 1;
+				row[k] = cost;
+			}
+		}
+		if (row[strlen(other)] < best) {
+			best = row[strlen(other)];
+			nearest = other;
+		}
+	}
+	return nearest;
+}

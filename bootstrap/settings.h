@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Every setting, from one table (settings.c): its name, the foreign names it is
+ * also read from, default, bounds and help.  The table drives the parser, `weft
+ * info`, the man pages and the warning about unknown WEFT_ names.
+ *
+ * Read once per process, at the first weft_settings(); later changes of the
+ * environment are not seen.  A bad value draws one warning that names value,
+ * origin and bounds, and the default is used.
+ */
+#ifndef WEFT_BOOTSTRAP_SETTINGS_H
+#define WEFT_BOOTSTRAP_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum weft_tristate { WEFT_AUTO = -1, WEFT_OFF = 0, WEFT_ON = 1 };
+
+struct weft_port_range {
+	uint16_t first, last; /* 0, 0: any port */
+};
+
+struct weft_settings {
+	const char *log;	 /* WEFT_LOG: error warn info debug */
+	const char *stats;	 /* WEFT_STATS: 0, 1 (stderr) or a file */
+	enum weft_tristate ucx;	 /* WEFT_UCX: offer devices to UCX? */
+	unsigned int ucx_force;	 /* WEFT_UCX_FORCE: minor to take an unknown
+				    UCX for; 0: none */
+	unsigned int ucx_idle_wait_us;	/* WEFT_UCX_IDLE_WAIT: rest of a spinner */
+	const char *net_devices; /* WEFT_NET_DEVICES: "eth0,ib0", "^docker0",
+				    "all" */
+	int family;		 /* WEFT_FAMILY: AF_INET, AF_INET6, AF_UNSPEC */
+	struct weft_port_range ports; /* WEFT_PORT_RANGE */
+	const char *secret_file;      /* WEFT_SECRET_FILE; "": none */
+	const char *run_dir;	      /* WEFT_RUN_DIR; "": the built-in ones */
+	uint64_t connect_timeout_ms;  /* WEFT_CONNECT_TIMEOUT: hello included */
+	uint64_t peer_timeout_ms; /* WEFT_PEER_TIMEOUT: silence of a kernel */
+	unsigned int tcp_streams; /* WEFT_TCP_STREAMS: 0 = find by measuring */
+	unsigned int tcp_threads; /* WEFT_TCP_THREADS: UINT_MAX = auto */
+	size_t tcp_chunk;	  /* WEFT_TCP_CHUNK, bytes */
+	size_t tcp_bulk_min;	  /* WEFT_TCP_BULK_MIN: puts above leave the
+				     message stream, bytes */
+	size_t tcp_sndbuf, tcp_rcvbuf; /* 0: the kernel's own tuning */
+	enum weft_tristate nvl_direct;	/* WEFT_NVL_DIRECT */
+	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */
+};
+
+const struct weft_settings *weft_settings(void);
+
+/*
+ * Whose settings win where several foreign names are set: @prefix is a constant
+ * ("NCCL_") or "".  To be called before the first weft_settings().  How NCCL's
+ * own sockets work (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD, their product
+ * being the number of streams; NCCL_SOCKET_FAMILY) counts in its world alone.
+ */
+void weft_settings_world(const char *prefix);
+
+/* Tests: forget what was read. */
+void weft_settings_reset(void);
+
+/* For weft info and the man pages. */
+struct weft_setting_info {
+	const char *name;    /* "WEFT_PORT_RANGE" */
+	const char *aliases; /* "UCX_TCP_PORT_RANGE", comma list, or NULL */
+	const char *def;     /* as text */
+	const char *value;   /* as text, in force */
+	const char *origin;  /* "default", "environment", "UCX_..." */
+	const char *help;
+};
+size_t weft_settings_count(void);
+void weft_settings_info(size_t i, struct weft_setting_info *info);
+
+/*
+ * Does @name pass the interface list in force ("a,b" takes only these, "^a,b"
+ * all but these, empty or "all": all)?  "mlx5_0:1" stands for the netdev of
+ * that verbs device.  NCCL_SOCKET_IFNAME keeps NCCL's form.  Hints
+ * (UCXPY_IFNAME, NCCL_SOCKET_IFNAME) never take "lo" away.
+ */
+bool weft_settings_netdev_allowed(const char *name);
+
+/* Was it taken in by its name, and not because all are? */
+bool weft_settings_netdev_named(const char *name);
+
+/*
+ * The job secret, read once; @len 0 where none is set.  -errno when a file is
+ * named but cannot be used (unreadable, empty, open to others): nothing may
+ * connect then.
+ */
+int weft_settings_secret(const uint8_t **secret, size_t *len);
+
+#endif

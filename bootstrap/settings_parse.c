@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "bootstrap/settings_table.h"
+#include "util/parse.h"
+#include "util/util.h"
+
+static int parse_level(const char *text, const char **value)
+{
+	static const char *const names[] = { "error", "warn", "info", "debug" };
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(names); i++)
+		if (!strcasecmp(text, names[i])) {
+			*value = names[i];
+			return 0;
+		}
+	return -EINVAL;
+}
+
+static int parse_tristate(const char *text, enum weft_tristate *value)
+{
+	bool on;
+
+	if (!strcasecmp(text, "auto")) {
+		*value = WEFT_AUTO;
+		return 0;
+	}
+	if (weft_parse_bool(text, &on))
+		return -EINVAL;
+	*value = on ? WEFT_ON : WEFT_OFF;
+	return 0;
+}
+
+static int parse_uint(const struct weft_setting *row, const char *text,
+		      unsigned int *value)
+{
+	uint64_t v;
+	int err;
+
+	if (row->type == WEFT_SET_AUTO_UINT && !strcasecmp(text, "auto")) {
+		*value = row->automatic;
+		return 0;
+	}
+	if (row->type == WEFT_SET_MINOR) {
+		if (!*text) {
+			*value = 0;
+			return 0;
+		}
+		if (!strncmp(text, "1.", 2))
+			text += 2;
+	}
+	err = weft_parse_u64(text, row->min, row->max, &v);
+	if (!err)
+		*value = (unsigned int)v;
+	return err;
+}
+
+static int parse_size(const struct weft_setting *row, const char *text,
+		      size_t *value)
+{
+	uint64_t v;
+	int err;
+
+	if (!strcasecmp(text, "auto") && !strcmp(row->def, "auto")) {
+		*value = 0;
+		return 0;
+	}
+	err = weft_parse_size(text, row->min, row->max, &v);
+	if (!err)
+		*value = (size_t)v;
+	return err;
+}
+
+static int parse_family(const char *text, int *value)
+{
+	if (!strcasecmp(text, "any"))
+		*value = AF_UNSPEC;
+	else if (!strcasecmp(text, "ipv4") || !strcmp(text, "4") ||
+		 !strcmp(text, "AF_INET"))
+		*value = AF_INET;
+	else if (!strcasecmp(text, "ipv6") || !strcmp(text, "6") ||
+		 !strcmp(text, "AF_INET6"))
+		*value = AF_INET6;
+	else
+		return -EINVAL;
+	return 0;
+}
+
+static int parse_ports(const char *text, struct weft_port_range *value)
+{
+	struct weft_port_range r = { 0, 0 };
+	int err = 0;
+
+	/* UCX writes "any port" so. */
+	if (strcmp(text, "0") && strcmp(text, "0-0"))
+		err = weft_parse_ports(text, &r.first, &r.last);
+	if (!err)
+		*value = r;
+	return err;
+}
+
+int weft_setting_parse(const struct weft_setting *row, const char *text,
+		       struct weft_settings *s)
+{
+	void *to = (char *)s + row->at;
+
+	switch (row->type) {
+	case WEFT_SET_TEXT:
+		*(const char **)to = text;
+		return 0;
+	case WEFT_SET_LEVEL:
+		return parse_level(text, to);
+	case WEFT_SET_TRISTATE:
+		return parse_tristate(text, to);
+	case WEFT_SET_UINT:
+	case WEFT_SET_AUTO_UINT:
+	case WEFT_SET_MINOR:
+		return parse_uint(row, text, to);
+	case WEFT_SET_SIZE:
+		return parse_size(row, text, to);
+	case WEFT_SET_MSEC:
+		return weft_parse_msec(text, row->min, row->max, to);
+	case WEFT_SET_FAMILY:
+		return parse_family(text, to);
+	case WEFT_SET_PORTS:
+		return parse_ports(text, to);
+	}
+	return -EINVAL;
+}
+
+/* The largest unit that says @v exactly. */
+static void scaled(uint64_t v, const char *const *units, const uint32_t *steps,
+		   char *buf, size_t len)
+{
+	while (*steps && v && v % *steps == 0) {
+		v /= *steps++;
+		units++;
+	}
+	snprintf(buf, len, "%llu%s", (unsigned long long)v, *units);
+}
+
+const char *weft_setting_bounds(const struct weft_setting *row, char *buf,
+				size_t len)
+{
+	static const char *const bytes[] = { "", "k", "m", "g" };
+	static const uint32_t by_1024[] = { 1024, 1024, 1024, 0 };
+	static const char *const times[] = { "ms", "s", "m", "h" };
+	static const uint32_t by_60[] = { 1000, 60, 60, 0 };
+	const bool automatic = !strcmp(row->def, "auto");
+	char min[32], max[32];
+
+	switch (row->type) {
+	case WEFT_SET_TEXT:
+		return "a text";
+	case WEFT_SET_LEVEL:
+		return "error, warn, info or debug";
+	case WEFT_SET_TRISTATE:
+		return "auto, on or off";
+	case WEFT_SET_FAMILY:
+		return "any, ipv4 or ipv6";
+	case WEFT_SET_PORTS:
+		return "a port or a range within 1-65535, or 0 for any";
+	case WEFT_SET_MINOR:
+		snprintf(buf, len, "a UCX version from 1.%llu to 1.%llu",
+			 (unsigned long long)row->min,
+			 (unsigned long long)row->max);
+		return buf;
+	case WEFT_SET_SIZE:
+		scaled(row->min, bytes, by_1024, min, sizeof(min));
+		scaled(row->max, bytes, by_1024, max, sizeof(max));
+		break;
+	case WEFT_SET_MSEC:
+		scaled(row->min, times, by_60, min, sizeof(min));
+		scaled(row->max, times, by_60, max, sizeof(max));
+		break;
+	case WEFT_SET_UINT:
+	case WEFT_SET_AUTO_UINT:
+		snprintf(min, sizeof(min), "%llu",
+			 (unsigned long long)row->min);
+		snprintf(max, sizeof(max), "%llu",
+			 (unsigned long long)row->max);
+		break;
+	}
+	snprintf(buf, len, "%sfrom %s to %s", automatic ? "auto or " : "", min,
+		 max);
+	return buf;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/stat.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "bootstrap/settings_table.h"
+#include "util/log.h"
+#include "util/util.h"
+
+#define SECRET_MIN 16 /* bytes: less can be guessed off line */
+#define SECRET_MAX 4096
+
+static struct {
+	bool done;
+	int err;
+	size_t len;
+	uint8_t bytes[SECRET_MAX + 1];
+} secret;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* By system call: libc's fstat() and statx() are newer than our floor. */
+static int mode_of(int fd, unsigned int *mode, unsigned int *uid)
+{
+	struct statx st;
+
+	if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_MODE | STATX_UID,
+		    &st))
+		return -errno;
+	*mode = st.stx_mode;
+	*uid = st.stx_uid;
+	return 0;
+}
+
+static int read_secret(const char *path)
+{
+	unsigned int mode = 0, uid = 0;
+	ssize_t n;
+	int fd, err;
+
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (fd < 0)
+		return weft_fail(errno,
+				 "cannot open '%s', named by "
+				 "WEFT_SECRET_FILE; nothing may connect",
+				 path);
+	err = mode_of(fd, &mode, &uid);
+	if (err) {
+		weft_fail(err,
+			  "cannot examine '%s', named by "
+			  "WEFT_SECRET_FILE; nothing may connect",
+			  path);
+		goto close_fd;
+	}
+	if (mode & 077) {
+		weft_error("'%s', named by WEFT_SECRET_FILE, is open to others "
+			   "(mode %03o); nothing may connect until chmod 600",
+			   path, mode & 0777);
+		err = -EPERM;
+		goto close_fd;
+	}
+	do {
+		n = read(fd, secret.bytes + secret.len,
+			 sizeof(secret.bytes) - secret.len);
+		if (n > 0)
+			secret.len += (size_t)n;
+	} while (n > 0 || (n < 0 && errno == EINTR));
+	if (n < 0) {
+		err = weft_fail(errno,
+				"cannot read '%s', named by "
+				"WEFT_SECRET_FILE; nothing may connect",
+				path);
+	} else if (secret.len < SECRET_MIN || secret.len > SECRET_MAX) {
+		weft_error("'%s', named by WEFT_SECRET_FILE, has %s than %d "
+			   "bytes; nothing may connect ('head -c 32 "
+			   "/dev/urandom > FILE' makes a good one)",
+			   path, secret.len < SECRET_MIN ? "less" : "more",
+			   secret.len < SECRET_MIN ? SECRET_MIN : SECRET_MAX);
+		err = -EINVAL;
+	}
+close_fd:
+	close(fd);
+	return err;
+}
+
+int weft_settings_secret(const uint8_t **bytes, size_t *len)
+{
+	const char *path = weft_settings()->secret_file;
+	int err;
+
+	pthread_mutex_lock(&lock);
+	if (!secret.done) {
+		secret.len = 0;
+		secret.err = *path ? read_secret(path) : 0;
+		secret.done = true;
+	}
+	err = secret.err;
+	if (!err) {
+		*bytes = secret.bytes;
+		*len = secret.len;
+	}
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+void weft_settings_secret_reset(void)
+{
+	pthread_mutex_lock(&lock);
+	weft_wipe(&secret, sizeof(secret));
+	pthread_mutex_unlock(&lock);
+}

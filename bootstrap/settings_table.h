@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What settings.c and its helpers share; nobody else includes this. */
+#ifndef WEFT_BOOTSTRAP_SETTINGS_TABLE_H
+#define WEFT_BOOTSTRAP_SETTINGS_TABLE_H
+
+#include "bootstrap/settings.h"
+
+enum weft_setting_type {
+	WEFT_SET_TEXT,	    /* const char * */
+	WEFT_SET_LEVEL,	    /* const char *: error, warn, info, debug */
+	WEFT_SET_TRISTATE,  /* enum weft_tristate: auto, on, off */
+	WEFT_SET_UINT,	    /* unsigned int */
+	WEFT_SET_AUTO_UINT, /* unsigned int; "auto" is .automatic */
+	WEFT_SET_MINOR,	    /* unsigned int: "22" or "1.22", "" for 0 */
+	WEFT_SET_SIZE,	    /* size_t; "auto" is 0 */
+	WEFT_SET_MSEC,	    /* uint64_t */
+	WEFT_SET_FAMILY,    /* int: any, ipv4, ipv6 */
+	WEFT_SET_PORTS,	    /* struct weft_port_range; "0": any */
+};
+
+struct weft_setting {
+	const char *name;
+	const char *aliases; /* other names, the first set one wins */
+	enum weft_setting_type type;
+	size_t at; /* in struct weft_settings */
+	const char *def;
+	uint64_t min, max;
+	unsigned int automatic;
+	const char *help;
+};
+
+/* 0, -EINVAL or -ERANGE; writes to @s on success only.  @text is borrowed. */
+int weft_setting_parse(const struct weft_setting *row, const char *text,
+		       struct weft_settings *s);
+/* "4k to 64m", "on, off or auto": what may be written. */
+const char *weft_setting_bounds(const struct weft_setting *row, char *buf,
+				size_t len);
+
+/* How an interface list is meant. */
+enum weft_netdev_form {
+	WEFT_NETDEV_LIST, /* "eth0,mlx5_0:1", "^docker0", "all" */
+	WEFT_NETDEV_HINT, /* the same; loopback is not restricted */
+	WEFT_NETDEV_NCCL, /* prefixes; "=name" whole names; "^" negates */
+};
+enum weft_netdev_form weft_netdev_form(const char *origin);
+bool weft_netdev_match(const char *list, enum weft_netdev_form form,
+		       const char *name);
+/* Is the netdev @name the one of the verbs device and port @dev? */
+bool weft_netdev_of_verbs(const char *dev, const char *name);
+/* Tests: another root than "/sys/class/infiniband". */
+extern const char *weft_verbs_root;
+
+/* The nearest of the table's names, or NULL where none is near. */
+const char *weft_setting_nearest(const char *name);
+
+void weft_settings_secret_reset(void);
+
+#endif

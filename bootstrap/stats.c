@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bootstrap/settings.h"
+#include "bootstrap/stats.h"
+#include "util/list.h"
+#include "util/log.h"
+
+/* One peer of one interface; lives as long as the interface. */
+struct row {
+	struct weft_list link;
+	uint64_t peer_id;
+	char where[80];
+	struct weft_counters c;
+};
+
+struct weft_stats {
+	struct weft_list link;
+	struct weft_list rows;
+	char device[16];
+	char netdev[64];
+	pid_t pid; /* a fork's rows are its parent's to print */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weft_list open_stats = { &open_stats, &open_stats };
+static struct weft_counters nobody;
+
+/* For JSON, of what are names and addresses: anything odd becomes '?'. */
+static void copy_name(char *to, size_t len, const char *from)
+{
+	size_t i;
+
+	for (i = 0; i + 1 < len && from && from[i]; i++)
+		to[i] = from[i] < ' ' || from[i] > '~' || from[i] == '"' ||
+					from[i] == '\\'
+				? '?'
+				: from[i];
+	to[i] = '\0';
+}
+
+struct weft_stats *weft_stats_open(const char *device, const char *netdev)
+{
+	struct weft_stats *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	weft_list_init(&s->rows);
+	copy_name(s->device, sizeof(s->device), device);
+	copy_name(s->netdev, sizeof(s->netdev), netdev);
+	s->pid = getpid();
+	pthread_mutex_lock(&lock);
+	weft_list_add_tail(&open_stats, &s->link);
+	pthread_mutex_unlock(&lock);
+	return s;
+}
+
+struct weft_counters *weft_stats_peer(struct weft_stats *s, uint64_t peer_id,
+				      const char *where)
+{
+	struct row *r, *tmp;
+
+	if (!s)
+		return &nobody;
+	pthread_mutex_lock(&lock);
+	weft_list_for_each (r, tmp, &s->rows, link)
+		if (r->peer_id == peer_id)
+			goto unlock;
+	r = calloc(1, sizeof(*r));
+	if (r) {
+		r->peer_id = peer_id;
+		copy_name(r->where, sizeof(r->where), where);
+		weft_list_add_tail(&s->rows, &r->link);
+	}
+unlock:
+	pthread_mutex_unlock(&lock);
+	return r ? &r->c : &nobody;
+}
+
+/* -1: nothing is to be written, or it cannot be. */
+static int open_output(const char *to)
+{
+	char path[4096];
+	size_t n = 0;
+	int fd;
+
+	if (!*to || !strcmp(to, "0"))
+		return -1;
+	if (!strcmp(to, "1"))
+		return fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+	for (; *to && n + 16 < sizeof(path); to++) {
+		if (to[0] == '%' && to[1] == 'p') {
+			n += (size_t)snprintf(path + n, 16, "%d", getpid());
+			to++;
+		} else {
+			path[n++] = *to;
+		}
+	}
+	path[n] = '\0';
+	fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+	if (fd < 0)
+		weft_warn_once("cannot write counters to '%s', named by "
+			       "WEFT_STATS: %s",
+			       path, strerror(errno));
+	return fd;
+}
+
+/* One line, one write: lines of several processes do not mix. */
+static void write_row(int fd, const struct weft_stats *s, struct row *r)
+{
+	char line[2048];
+	int n;
+	ssize_t done;
+
+	n = snprintf(line, sizeof(line),
+		     "{\"weft\":\"%s\",\"netdev\":\"%s\",\"pid\":%d,"
+		     "\"peer\":\"%016" PRIx64 "\",\"where\":\"%s\"",
+		     s->device, s->netdev, (int)s->pid, r->peer_id, r->where);
+#define X(name, help)                                     \
+	n += snprintf(line + n, sizeof(line) - (size_t)n, \
+		      ",\"" #name "\":%" PRIu64,          \
+		      atomic_load_explicit(&r->c.name, memory_order_relaxed));
+	WEFT_COUNTERS(X)
+#undef X
+	n += snprintf(line + n, sizeof(line) - (size_t)n, "}\n");
+	do
+		done = write(fd, line, (size_t)n);
+	while (done < 0 && errno == EINTR);
+	if (done != n)
+		weft_warn_once("counters named by WEFT_STATS are incomplete: "
+			       "%s",
+			       done < 0 ? strerror(errno)
+					: "the line was cut short");
+}
+
+static void write_all(int fd, struct weft_stats *s)
+{
+	struct row *r, *tmp;
+
+	weft_list_for_each (r, tmp, &s->rows, link)
+		write_row(fd, s, r);
+}
+
+void weft_stats_close(struct weft_stats *s)
+{
+	struct row *r, *tmp;
+	int fd = -1;
+
+	if (!s)
+		return;
+	pthread_mutex_lock(&lock);
+	weft_list_del(&s->link);
+	pthread_mutex_unlock(&lock);
+	if (!weft_list_empty(&s->rows) && s->pid == getpid())
+		fd = open_output(weft_settings()->stats);
+	if (fd >= 0) {
+		write_all(fd, s);
+		close(fd);
+	}
+	weft_list_for_each (r, tmp, &s->rows, link)
+		free(r);
+	free(s);
+}
+
+/*
+ * Interfaces still open at exit, or when the plugin is unloaded: their rows are
+ * written and kept, since threads of the program may still count.
+ */
+__attribute__((destructor)) static void write_at_exit(void)
+{
+	struct weft_stats *s, *tmp;
+	int fd;
+
+	if (pthread_mutex_trylock(&lock))
+		return; /* exit() inside a call of ours: no deadlock */
+	if (!weft_list_empty(&open_stats)) {
+		fd = open_output(weft_settings()->stats);
+		if (fd >= 0) {
+			weft_list_for_each (s, tmp, &open_stats, link)
+				if (s->pid == getpid())
+					write_all(fd, s);
+			close(fd);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}

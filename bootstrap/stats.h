@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Who carried what: counters per device, interface and peer.
+ *
+ * WEFT_STATS=1 writes them to stderr, WEFT_STATS=FILE appends to FILE ("%p" in
+ * it becomes the pid): one JSON object per line and peer, written when an
+ * interface closes, and at exit for those still open.  "0" or unset: counted,
+ * never written.
+ */
+#ifndef WEFT_BOOTSTRAP_STATS_H
+#define WEFT_BOOTSTRAP_STATS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* X(name, help): payload bytes are the caller's bytes, wire bytes all bytes */
+#define WEFT_COUNTERS(X)                                              \
+	X(tx_messages, "messages sent")                               \
+	X(tx_message_bytes, "payload bytes of them")                  \
+	X(rx_messages, "messages delivered")                          \
+	X(rx_message_bytes, "payload bytes of them")                  \
+	X(tx_puts, "puts completed at their source")                  \
+	X(tx_put_bytes, "payload bytes of them")                      \
+	X(rx_puts, "puts of the peer placed here")                    \
+	X(rx_put_bytes, "payload bytes of them")                      \
+	X(gets, "gets completed")                                     \
+	X(get_bytes, "payload bytes of them")                         \
+	X(wire_tx_bytes, "bytes given to the wire, headers included") \
+	X(wire_rx_bytes, "bytes taken from the wire")                 \
+	X(key_errors, "pieces refused because of their key")          \
+	X(streams_max, "most bulk streams open at once")
+
+struct weft_counters {
+#define X(name, help) _Atomic uint64_t name;
+	WEFT_COUNTERS(X)
+#undef X
+};
+
+#define weft_count(c, name, n) \
+	atomic_fetch_add_explicit(&(c)->name, (n), memory_order_relaxed)
+
+struct weft_stats; /* the rows of one interface */
+
+/* NULL when out of memory; every call below takes NULL. */
+struct weft_stats *weft_stats_open(const char *device, const char *netdev);
+/*
+ * The counters of one peer, made at first use and kept until
+ * weft_stats_close(); a peer that comes back finds its own row.  Never NULL:
+ * without memory it is a shared row that nobody prints.
+ */
+struct weft_counters *weft_stats_peer(struct weft_stats *s, uint64_t peer_id,
+				      const char *where);
+void weft_stats_close(struct weft_stats *s);
+
+#endif

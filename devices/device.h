@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The device contract: what a UCX transport and an NCCL plugin both need from
+ * a wire, and nothing else.  tcp, nvlink and ib each fill one ops table; the
+ * conformance list in tests/conformance runs against every one of them.
+ *
+ * Threads: calls on one iface and its endpoints are serialised by the caller
+ * (UCP's worker lock, the NCCL adaptor's lock).  Different ifaces may be used
+ * at the same time.  Memory calls (mem_*) may come from any thread at any time.
+ * A device may have threads of its own; callbacks nevertheless run only inside
+ * progress(), or inside the call that is documented to run them.
+ *
+ * Errors: -errno.  Nothing here blocks, but for mem_release, ep_destroy, and
+ * iface_close, which may wait for a copy that is already with an engine or a
+ * NIC, bounded by the watchdog.
+ *
+ * Order: messages of one endpoint arrive in the order sent.  A message sent
+ * after fence() is delivered only after every put issued before that fence is
+ * placed, whatever streams carried them.  Between put and put, and between get
+ * and anything, there is no order.
+ *
+ * End: once an operation's completion, on_error(), mem_release() or
+ * ep_destroy() has been reported or has returned, no byte belonging to it is
+ * read or written any more.
+ */
+#ifndef WEFT_DEVICES_DEVICE_H
+#define WEFT_DEVICES_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+#include "bootstrap/address.h"
+
+struct weft_dev_ops;
+struct weft_iface;
+struct weft_ep;
+struct weft_mem;
+
+/*
+ * A pending operation.  The caller owns it and must keep it until done() runs,
+ * exactly once, with 0 or -errno.  The same weft_op may not be pending twice.
+ */
+struct weft_op {
+	void (*done)(struct weft_op *op, int status);
+};
+
+enum weft_mem_kind {
+	WEFT_MEM_HOST,
+	WEFT_MEM_CUDA,
+};
+
+/*
+ * A packed key: describes registered memory to a peer.  Free to make and to
+ * unpack; it is bytes, and it is checked by the owner of the memory each time
+ * something lands.  `token` is random, so a key cannot be guessed or outlive
+ * its registration.
+ */
+#define WEFT_RKEY_LEN 16
+struct weft_rkey {
+	uint32_t slot;
+	uint32_t generation;
+	uint64_t token;
+};
+
+/* A put may tell the target when all of it is placed. */
+struct weft_notify {
+	uint64_t tag;			/* handed to on_notify() as it is */
+};
+
+#define WEFT_MSG_IDS 32			/* message ids are below this (UCT's) */
+
+struct weft_iface_cb {
+	void *arg;
+	/*
+	 * A message arrived; @data is valid during the call only.  It carries
+	 * no endpoint: the sender may be a connection that nobody here has
+	 * an endpoint for.  May send, may not destroy the iface.
+	 */
+	void (*on_message)(void *arg, uint8_t id, void *data, size_t len);
+	/* All bytes of a notifying put are placed; size may be 0. */
+	void (*on_notify)(void *arg, uint64_t tag, uint64_t size);
+	/*
+	 * The endpoint is dead, once per endpoint; @user is what ep_create()
+	 * got.  Its pending operations have been completed with an error.
+	 * -ESHUTDOWN: the peer closed its iface in order and nothing was lost.
+	 * May call ep_destroy().
+	 */
+	void (*on_error)(void *arg, struct weft_ep *ep, void *user, int err);
+	/* ready() may have become true again for this endpoint. */
+	void (*on_ready)(void *arg, struct weft_ep *ep, void *user);
+};
+
+/* What every device's interface and endpoint begin with. */
+struct weft_iface {
+	const struct weft_dev_ops *ops;
+	struct weft_iface_cb cb;
+};
+
+struct weft_ep {
+	struct weft_iface *iface;
+	void *user;
+};
+
+struct weft_iface_attr {
+	size_t max_message;		/* bytes of one message, id excluded */
+	size_t max_iov;			/* entries of message() and put() */
+	size_t max_put;			/* bytes of one put or get */
+	unsigned int mem_kinds;		/* BIT(enum weft_mem_kind) of put, get */
+	double bandwidth;		/* bytes/s one way, an estimate */
+	double latency;			/* s, an estimate */
+	double overhead;		/* s of CPU time per message, estimate */
+	struct weft_address addr;	/* where this iface listens */
+};
+
+struct weft_ep_attr {
+	bool connected;
+	bool unsent;			/* messages taken, or answers owed, are
+					   not with the wire: progress() is
+					   needed for them to leave */
+	unsigned int streams;		/* sockets, QPs or rings that carry bulk */
+};
+
+struct weft_dev_ops {
+	const char *name;		/* "tcp", "nvlink", "ib" */
+
+	/*
+	 * Opens @netdev ("eth0"; for nvlink and ib the device's own name) and
+	 * listens.  @family is AF_INET, AF_INET6 or AF_UNSPEC.  -ENODEV: no such
+	 * device; -EADDRINUSE: the port range is used up.  Logs the cause.
+	 */
+	int (*iface_open)(const char *netdev, int family,
+			  const struct weft_iface_cb *cb,
+			  struct weft_iface **iface);
+	/*
+	 * Endpoints must have been destroyed.  Peers see an orderly end.
+	 * Pending operations cannot exist any more.
+	 */
+	void (*iface_close)(struct weft_iface *iface);
+	void (*iface_query)(struct weft_iface *iface,
+			    struct weft_iface_attr *attr);
+	/*
+	 * Reachability: from address bytes and this host's own state alone, no
+	 * I/O, and certain.  What fails later is an endpoint error.
+	 */
+	bool (*reaches)(struct weft_iface *iface,
+			const struct weft_address *remote);
+
+	/* Moves what can be moved; the number of events seen, 0 when idle. */
+	unsigned int (*progress)(struct weft_iface *iface);
+	/*
+	 * A descriptor that polls readable when progress() has work.  Deadlines
+	 * and completions of the device's own threads ring it too.
+	 */
+	int (*event_fd)(struct weft_iface *iface);
+	/*
+	 * About to sleep on event_fd.  0, or -EBUSY exactly while something
+	 * that progress() would deliver is waiting: call progress() and retry.
+	 */
+	int (*arm)(struct weft_iface *iface);
+
+	/*
+	 * Never blocks: connecting goes on in progress(), operations meanwhile
+	 * return -EAGAIN.  One
+	 * connection per pair: the n-th endpoint to an address pairs with the
+	 * peer's n-th endpoint back.
+	 */
+	int (*ep_create)(struct weft_iface *iface,
+			 const struct weft_address *remote, void *user,
+			 struct weft_ep **ep);
+	/*
+	 * Any state, also inside on_error().  Operations still pending are
+	 * completed with -ECANCELED before it returns; what the peer still
+	 * sends to this iface is delivered as before.
+	 */
+	void (*ep_destroy)(struct weft_ep *ep);
+	void (*ep_query)(struct weft_ep *ep, struct weft_ep_attr *attr);
+
+	/*
+	 * Would message() or put() be taken now?  The same predicate that makes
+	 * them return -EAGAIN; on_ready() follows when it turns true.
+	 */
+	bool (*ready)(struct weft_ep *ep);
+	/*
+	 * Sends one message.  0: taken, the source may be reused; -EINPROGRESS:
+	 * taken, @op will tell when the source may be reused (@op NULL: always
+	 * copied, never -EINPROGRESS); -EAGAIN: not taken; -EMSGSIZE; the
+	 * endpoint's error once it is dead.
+	 */
+	int (*message)(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
+		       unsigned int iovcnt, struct weft_op *op);
+	/*
+	 * The same, packed by the caller straight into the send buffer: @pack
+	 * writes at most max_message bytes and returns how many; it is called
+	 * only when the message will be taken.  Returns that length.
+	 */
+	ssize_t (*message_pack)(struct weft_ep *ep, uint8_t id,
+				size_t (*pack)(void *dest, void *arg),
+				void *arg);
+	/*
+	 * Writes to the peer's memory.  -EINPROGRESS: taken; @op completes when
+	 * every byte is placed at the target and visible there.  -EAGAIN, or
+	 * the endpoint's error.  Completion -EACCES: the key does not allow it
+	 * (revoked, out of bounds); the endpoint lives on.
+	 */
+	int (*put)(struct weft_ep *ep, const struct iovec *iov,
+		   unsigned int iovcnt, uint64_t remote_addr,
+		   const struct weft_rkey *rkey,
+		   const struct weft_notify *notify, struct weft_op *op);
+	/* Reads from the peer's memory; completes when all is here. */
+	int (*get)(struct weft_ep *ep, const struct iovec *iov,
+		   unsigned int iovcnt, uint64_t remote_addr,
+		   const struct weft_rkey *rkey, struct weft_op *op);
+	/* See "Order" above.  Never fails, never waits. */
+	void (*fence)(struct weft_ep *ep);
+	/*
+	 * 0: all messages taken before are with the wire and all puts and gets
+	 * are complete; -EINPROGRESS: @op tells (NULL: ask again).  On a dead
+	 * endpoint: 0 when nothing was lost, else its error.
+	 */
+	int (*flush)(struct weft_ep *ep, struct weft_op *op);
+	/*
+	 * Gives up everything pending, which completes with -ECANCELED before
+	 * this returns.  The endpoint is dead afterwards; on_error() is not
+	 * called for it.  The connection may carry on for the peer: what lands
+	 * here is ruled by keys, so release those first.
+	 */
+	void (*cancel)(struct weft_ep *ep);
+
+	/*
+	 * Describes [addr, addr+len) to peers of this device.  Thread-safe.
+	 * The memory must stay mapped until mem_release(); where it is not,
+	 * what lands there fails as a key error, never as a signal.
+	 */
+	int (*mem_register)(void *addr, size_t len, enum weft_mem_kind kind,
+			    struct weft_mem **mem);
+	void (*mem_pack)(struct weft_mem *mem, struct weft_rkey *rkey);
+	/* Revokes and frees; when it returns, nothing lands there any more. */
+	void (*mem_release)(struct weft_mem *mem);
+};
+
+extern const struct weft_dev_ops weft_tcp_ops;
+
+/* Keys travel as WEFT_RKEY_LEN little-endian bytes. */
+void weft_rkey_pack(const struct weft_rkey *rkey, void *buf);
+void weft_rkey_unpack(const void *buf, struct weft_rkey *rkey);
+
+#endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Meeting: a Unix socket to the peer, the hello on it, and which of two
+ * simultaneous dials is kept.  An endpoint's n-th connection to a peer is
+ * known by (key id, n); of two dials for the same one, that of the side with
+ * the lower key id is kept.  Nothing is sent before the pair has settled, so
+ * nothing can be reordered by it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bootstrap/settings.h"
+#include "devices/nvlink/nvl.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define RETRY_MS	5u
+#define INBOUND_MAX	128u		/* accepted and not yet proven */
+
+struct nvl_conn *nvl_conn_new(struct nvl_iface *iface, uint64_t peer_id,
+			      uint32_t sn)
+{
+	struct nvl_conn *conn = calloc(1, sizeof(*conn));
+	unsigned int i;
+
+	if (!conn)
+		return NULL;
+	conn->hello = calloc(1, sizeof(*conn->hello));
+	if (!conn->hello) {
+		free(conn);
+		return NULL;
+	}
+	conn->iface = iface;
+	conn->peer_id = peer_id;
+	conn->sn = sn;
+	conn->fd = conn->bell_fd = conn->peer_bell_fd = -1;
+	weft_list_init(&conn->frames_out);
+	weft_list_init(&conn->jobs);
+	for (i = 0; i < NVL_LOCS; i++)
+		conn->paths[i].ring = NVL_NO_RING;
+	conn->deadline_ms = weft_now_ms() + weft_settings()->connect_timeout_ms;
+	weft_list_add_tail(&iface->conns, &conn->link);
+	return conn;
+}
+
+static void watch(struct nvl_conn *conn)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP,
+				  .data.u64 = (uintptr_t)conn };
+
+	if (epoll_ctl(conn->iface->epfd, EPOLL_CTL_ADD, conn->fd, &ev))
+		nvl_pair_break(conn, weft_fail(errno, "cannot watch a socket"));
+}
+
+/* ---- dialing ------------------------------------------------------------- */
+
+static void hang_up(struct nvl_conn *conn)
+{
+	if (conn->fd >= 0)
+		close(conn->fd);
+	conn->fd = -1;
+}
+
+static void dial_later(struct nvl_conn *conn)
+{
+	hang_up(conn);
+	conn->retry_ms = weft_now_ms() + RETRY_MS;
+}
+
+static int try_connect(struct nvl_conn *conn)
+{
+	struct nvl_iface *iface = conn->iface;
+	int err = -ECONNREFUSED;
+
+	if (nvl_addr_same_netns(iface, &conn->remote))
+		err = nvl_addr_connect(conn->fd, conn->peer_id);
+	if (err && err != -EAGAIN && nvl_addr_same_run(iface, &conn->remote))
+		err = nvl_run_connect(iface->run, conn->fd, conn->peer_id);
+	return err;
+}
+
+void nvl_conn_dial(struct nvl_conn *conn)
+{
+	struct nvl_purpose purpose = { .magic = NVL_PURPOSE_MAGIC,
+				       .sn = conn->sn };
+	int err;
+
+	conn->state = NVL_CONN_DIALING;
+	conn->dialer = true;
+	conn->retry_ms = 0;
+	hang_up(conn);
+	conn->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+			  0);
+	if (conn->fd < 0) {
+		nvl_pair_break(conn, weft_fail(errno,
+					       "cannot make a Unix socket"));
+		return;
+	}
+	err = try_connect(conn);
+	if (err == -EAGAIN) {		/* the peer's backlog is full */
+		dial_later(conn);
+		return;
+	}
+	if (err) {
+		weft_info("a peer on this host does not answer: %s%s",
+			  strerror(-err), err == -EACCES ?
+			  " (SELinux, AppArmor or another user)" : "");
+		nvl_pair_break(conn, err == -ENOENT ? -ECONNREFUSED : err);
+		return;
+	}
+	weft_hello_dial(conn->hello, conn->remote_key, conn->iface->addr.key,
+			(uint8_t *)&purpose);
+	watch(conn);
+}
+
+/* ---- accepting ----------------------------------------------------------- */
+
+void nvl_conn_accept(struct nvl_iface *iface, int listen_fd)
+{
+	struct nvl_conn *conn;
+	int fd;
+
+	while (iface->inbound < INBOUND_MAX) {
+		fd = accept4(listen_fd, NULL, NULL,
+			     SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd < 0)
+			return;
+		conn = nvl_conn_new(iface, 0, 0);
+		if (!conn) {
+			close(fd);
+			return;
+		}
+		conn->state = NVL_CONN_GREETING;
+		conn->fd = fd;
+		iface->inbound++;
+		weft_hello_listen(conn->hello, iface->addr.key);
+		watch(conn);
+	}
+}
+
+struct nvl_conn *nvl_conn_find(struct nvl_iface *iface, uint64_t peer_id,
+			       uint32_t sn, const uint8_t *key)
+{
+	struct nvl_conn *conn, *tmp;
+
+	weft_list_for_each(conn, tmp, &iface->conns, link)
+		if (!conn->dialer && !conn->ep && conn->peer_id == peer_id &&
+		    conn->sn == sn && !conn->bye_seen &&
+		    (conn->state == NVL_CONN_JOINING ||
+		     conn->state == NVL_CONN_OPEN) &&
+		    weft_hello_owns(conn->hello, key))
+			return conn;
+	return NULL;
+}
+
+/* Our own try for the same pair, not yet settled. */
+static struct nvl_conn *rival_of(struct nvl_conn *conn)
+{
+	struct nvl_conn *c, *tmp;
+
+	if (conn->peer_id == conn->iface->my_id)
+		return NULL;		/* to itself: two ends, no rivals */
+	weft_list_for_each(c, tmp, &conn->iface->conns, link)
+		if (c != conn && c->dialer && c->peer_id == conn->peer_id &&
+		    c->sn == conn->sn && (c->state == NVL_CONN_DIALING ||
+					  c->state == NVL_CONN_WAITING))
+			return c;
+	return NULL;
+}
+
+static void judge(struct nvl_conn *conn)
+{
+	enum weft_hello_verdict v = WEFT_HELLO_ACCEPTED;
+	struct nvl_purpose purpose;
+	struct nvl_conn *rival;
+
+	memcpy(&purpose, conn->hello->purpose, sizeof(purpose));
+	conn->peer_id = conn->hello->peer_id;
+	conn->sn = purpose.sn;
+	if (purpose.magic != NVL_PURPOSE_MAGIC) {
+		nvl_pair_break(conn, -EPROTO);
+		return;
+	}
+	rival = rival_of(conn);
+	if (rival && rival->state == NVL_CONN_DIALING &&
+	    conn->iface->my_id < conn->peer_id)
+		v = WEFT_HELLO_YIELD;
+	weft_hello_verdict(conn->hello, v);
+}
+
+/* The peer's dial has won: what waited for ours goes over to it. */
+static void take_over(struct nvl_conn *conn)
+{
+	struct nvl_conn *rival = rival_of(conn);
+
+	if (!rival || !weft_hello_owns(conn->hello, rival->remote_key))
+		return;
+	conn->ep = rival->ep;
+	conn->had_ep = conn->ep;
+	rival->ep = NULL;
+	if (conn->ep)
+		conn->ep->conn = conn;
+	conn->was_full = rival->was_full;
+	nvl_pair_break(rival, -ECANCELED);
+}
+
+/* ---- the hello ----------------------------------------------------------- */
+
+static void settled(struct nvl_conn *conn)
+{
+	if (!conn->dialer) {
+		conn->iface->inbound--;
+		conn->state = NVL_CONN_JOINING;
+	}
+	switch (conn->hello->verdict) {
+	case WEFT_HELLO_ACCEPTED:
+		if (!conn->dialer)
+			take_over(conn);
+		nvl_pair_join(conn);
+		break;
+	case WEFT_HELLO_YIELD:
+		if (conn->dialer) {
+			hang_up(conn);
+			conn->state = NVL_CONN_WAITING;
+		} else {
+			nvl_pair_break(conn, -ECANCELED);
+		}
+		break;
+	default:
+		dial_later(conn);
+	}
+}
+
+static void hello_failed(struct nvl_conn *conn)
+{
+	int err = conn->hello->err;
+
+	if (conn->dialer)
+		weft_error("a peer on this host does not prove itself: %s",
+			   err == -EACCES ? "wrong key or job secret" :
+			   err == -EPROTONOSUPPORT ? "no common version" :
+			   strerror(-err));
+	nvl_pair_break(conn, err);
+}
+
+/* 1: moved; 0: must wait; the end of a dial is tried again until its deadline */
+static int hello_io(struct nvl_conn *conn)
+{
+	struct weft_hello *h = conn->hello;
+	ssize_t n;
+
+	if (h->state == WEFT_HELLO_SENDING)
+		n = send(conn->fd, h->out + h->out_done,
+			 h->out_len - h->out_done, MSG_NOSIGNAL);
+	else
+		n = recv(conn->fd, h->in + h->have, h->want - h->have, 0);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (n <= 0) {
+		if (conn->dialer)
+			dial_later(conn);
+		else
+			nvl_pair_break(conn, -ECONNRESET);
+		return 0;
+	}
+	if (h->state == WEFT_HELLO_SENDING) {
+		h->out_done += n;
+		if (h->out_done == h->out_len)
+			weft_hello_step(h);
+	} else {
+		h->have += n;
+		if (h->have == h->want)
+			weft_hello_step(h);
+	}
+	return 1;
+}
+
+static unsigned int hello_progress(struct nvl_conn *conn)
+{
+	unsigned int n = 0;
+
+	while (conn->fd >= 0 && (conn->state == NVL_CONN_DIALING ||
+				 conn->state == NVL_CONN_GREETING)) {
+		switch (conn->hello->state) {
+		case WEFT_HELLO_SENDING:
+		case WEFT_HELLO_READING:
+			if (!hello_io(conn))
+				return n;
+			break;
+		case WEFT_HELLO_JUDGE:
+			judge(conn);
+			break;
+		case WEFT_HELLO_DONE:
+			settled(conn);
+			break;
+		case WEFT_HELLO_FAILED:
+			hello_failed(conn);
+			break;
+		}
+		n++;
+	}
+	return n;
+}
+
+/* Socket events, or just a look. */
+unsigned int nvl_conn_step(struct nvl_conn *conn)
+{
+	unsigned int n = 0;
+
+	if (conn->state == NVL_CONN_DIALING || conn->state == NVL_CONN_GREETING)
+		n += hello_progress(conn);
+	if (conn->state == NVL_CONN_JOINING)
+		n += nvl_pair_joining(conn);
+	if (conn->state == NVL_CONN_OPEN)
+		n += nvl_sock_progress(conn);
+	return n;
+}
+
+/* Deadlines. */
+unsigned int nvl_conn_tick(struct nvl_conn *conn, uint64_t now)
+{
+	switch (conn->state) {
+	case NVL_CONN_DIALING:
+	case NVL_CONN_WAITING:
+	case NVL_CONN_GREETING:
+	case NVL_CONN_JOINING:
+		if (now >= conn->deadline_ms) {
+			if (conn->ep)
+				weft_error("a peer on this host did not answer "
+					   "within WEFT_CONNECT_TIMEOUT");
+			nvl_pair_break(conn, -ETIMEDOUT);
+			return 1;
+		}
+		if (conn->retry_ms && now >= conn->retry_ms) {
+			nvl_conn_dial(conn);
+			return 1;
+		}
+		return 0;
+	case NVL_CONN_OPEN:
+		nvl_ring_tick(conn, now);
+		return 0;
+	default:
+		return 0;
+	}
+}

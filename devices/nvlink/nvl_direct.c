@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Buffers that the peer may map: exported once per allocation, as a
+ * descriptor, and copied to directly.  Both sides count an allocation's
+ * regions in the order of the frames, so both forget it at the same frame.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bootstrap/settings.h"
+#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvlink.h"
+#include "util/log.h"
+
+#define ALLOC_MAX	(1ul << 42)	/* bytes; a peer that says more, lies */
+#define REGIONS_MAX	65536u		/* per pair */
+
+/* An allocation that both sides know by its number. */
+struct nvl_alloc {
+	struct nvl_alloc *next;
+	uint64_t id;
+	unsigned int regions;
+	/* ours */
+	uint64_t base, buffer_id;
+	size_t size;
+	/* the peer's */
+	struct nvl_mapping map;
+	struct nvl_gpu *gpu;
+	int err;
+};
+
+/* A region in it. */
+struct nvl_exposed {
+	struct nvl_exposed *next;
+	struct nvl_alloc *alloc;
+	uint32_t slot, generation;
+	bool gone;			/* peer's: unexposed, its number stays */
+	bool answered;			/* ours: the peer has mapped it, or not */
+	uint64_t addr, offset;
+	size_t len;
+};
+
+static struct nvl_exposed *region_find(struct nvl_exposed *list, uint32_t slot)
+{
+	while (list && list->slot != slot)
+		list = list->next;
+	return list;
+}
+
+static struct nvl_alloc *alloc_find(struct nvl_alloc *list, uint64_t id)
+{
+	while (list && list->id != id)
+		list = list->next;
+	return list;
+}
+
+static void alloc_unlink(struct nvl_alloc **list, struct nvl_alloc *a)
+{
+	while (*list != a)
+		list = &(*list)->next;
+	*list = a->next;
+}
+
+/* ---- ours ---------------------------------------------------------------- */
+
+/* The allocation around @mem; -EOPNOTSUPP: it cannot be shared. */
+static int export_of(struct nvl_conn *conn, const struct weft_mem *mem,
+		     struct nvl_alloc *found, int *fd)
+{
+	struct weft_cuda_ptr where;
+	unsigned long long handle;
+	struct weft_cuda_scope s;
+	struct nvl_alloc *a;
+	int r;
+
+	if (weft_cuda_query(mem->addr, &where) ||
+	    where.where != WEFT_CUDA_DEVICE ||
+	    weft_cuda_enter(&s, where.ctx))
+		return -EOPNOTSUPP;
+	r = s.cu->address_range(&found->base, &found->size,
+				(uintptr_t)mem->addr);
+	found->buffer_id = where.buffer_id;
+	for (a = conn->own_allocs; a && !r; a = a->next)
+		if (a->base == found->base && a->size == found->size &&
+		    a->buffer_id == found->buffer_id)
+			goto out;	/* the peer has its descriptor */
+	if (!r)
+		r = s.cu->mem_retain(&handle, mem->addr);
+	if (!r) {
+		r = s.cu->mem_export(fd, handle, WEFT_CU_HANDLE_POSIX_FD, 0);
+		s.cu->mem_release(handle);
+	}
+out:
+	weft_cuda_leave(&s);
+	if (!r && (uintptr_t)mem->addr + mem->len > found->base + found->size)
+		r = WEFT_CU_NOT_SUPPORTED;	/* spans several allocations */
+	if (r && *fd >= 0) {
+		close(*fd);
+		*fd = -1;
+	}
+	if (r)
+		weft_info("GPU memory at %p cannot be mapped by peers (%s): it "
+			  "goes through a ring", mem->addr,
+			  weft_cuda_error_name(r));
+	return r ? -EOPNOTSUPP : 0;
+}
+
+static struct nvl_alloc *own_alloc(struct nvl_conn *conn,
+				   const struct nvl_alloc *like)
+{
+	struct nvl_alloc *a;
+
+	for (a = conn->own_allocs; a; a = a->next)
+		if (a->base == like->base && a->size == like->size &&
+		    a->buffer_id == like->buffer_id)
+			return a;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return NULL;
+	*a = *like;
+	a->id = ++conn->next_alloc;
+	a->next = conn->own_allocs;
+	conn->own_allocs = a;
+	return a;
+}
+
+static int expose(struct nvl_conn *conn, struct weft_mem *mem,
+		  const struct nvl_alloc *like, int fd)
+{
+	struct nvl_exposed *e = region_find(conn->exposed, mem->rkey.slot);
+	struct nvl_alloc *a = own_alloc(conn, like);
+	struct nvl_frame f = { .type = NVL_FRAME_EXPOSE };
+
+	if (!a)
+		return -ENOMEM;
+	if (!e) {
+		e = calloc(1, sizeof(*e));
+		if (!e)
+			return -ENOMEM;
+		e->next = conn->exposed;
+		conn->exposed = e;
+	}
+	e->slot = f.slot = mem->rkey.slot;
+	e->generation = f.generation = mem->rkey.generation;
+	e->alloc = a;
+	e->answered = e->gone = false;
+	a->regions++;
+	f.alloc = a->id;
+	f.size = a->size;
+	f.offset = (uintptr_t)mem->addr - a->base;
+	f.region_addr = (uintptr_t)mem->addr;
+	f.region_len = mem->len;
+	return nvl_sock_send(conn, &f, &fd, fd >= 0);
+}
+
+static int offer_ring(struct nvl_conn *conn, const struct weft_mem *mem)
+{
+	struct weft_cuda_ptr where;
+
+	if (weft_cuda_query(mem->addr, &where) ||
+	    where.where != WEFT_CUDA_DEVICE)
+		return 0;
+	nvl_loc_learn(&where);
+	return nvl_ring_offer(conn, NVL_LOC_GPU(where.ordinal), true);
+}
+
+int weft_nvl_expose(struct weft_ep *base, struct weft_mem *mem,
+		    struct weft_rkey *rkey)
+{
+	struct nvl_conn *conn = nvl_ep(base)->conn;
+	struct nvl_alloc like = { 0 };
+	int fd = -1, err;
+
+	if (!conn)
+		return nvl_ep(base)->err;
+	if (conn->state != NVL_CONN_OPEN)
+		return -EAGAIN;
+	weft_nvlink_ops.mem_pack(mem, rkey);
+	err = -EOPNOTSUPP;
+	if (mem->kind == WEFT_MEM_CUDA &&
+	    weft_settings()->nvl_direct != WEFT_OFF)
+		err = export_of(conn, mem, &like, &fd);
+	if (!err)
+		err = expose(conn, mem, &like, fd);
+	else
+		err = offer_ring(conn, mem);
+	if (fd >= 0)
+		close(fd);
+	else if (!like.base || err)
+		return err;
+	rkey->slot |= NVL_SLOT_EXPOSED;
+	return err;
+}
+
+static void drop_region(struct nvl_alloc **list, struct nvl_exposed *e)
+{
+	struct nvl_alloc *a = e->alloc;
+
+	e->alloc = NULL;
+	e->gone = true;
+	if (a && !--a->regions && !a->map.dev) {
+		alloc_unlink(list, a);
+		free(a);
+	}
+}
+
+void weft_nvl_unexpose(struct weft_ep *base, struct weft_mem *mem)
+{
+	struct nvl_frame f = { .type = NVL_FRAME_UNEXPOSE,
+			       .slot = mem->rkey.slot,
+			       .generation = mem->rkey.generation };
+	struct nvl_conn *conn = nvl_ep(base)->conn;
+	struct nvl_exposed *e;
+	int err;
+
+	e = conn ? region_find(conn->exposed, mem->rkey.slot) : NULL;
+	if (!e || e->gone || e->generation != mem->rkey.generation)
+		return;
+	drop_region(&conn->own_allocs, e);
+	if (conn->state != NVL_CONN_OPEN)
+		return;
+	err = nvl_sock_send(conn, &f, NULL, 0);
+	if (err)
+		nvl_pair_break(conn, err);
+}
+
+static int on_mapped(struct nvl_conn *conn, const struct nvl_frame *f)
+{
+	struct nvl_exposed *e = region_find(conn->exposed, f->slot);
+	struct nvl_alloc *a;
+	int err;
+
+	if (!e || e->generation != f->generation || e->gone)
+		return 0;		/* unexposed meanwhile */
+	e->answered = true;
+	a = e->alloc;
+	if (!f->err || a->err)
+		return 0;
+	/* the peer cannot map it: what it sends comes through a ring */
+	a->err = f->err;
+	for (err = 1; err < (int)NVL_LOCS; err++) {
+		struct weft_cuda_ptr w, m;
+
+		if (nvl_loc_where(err, &w) &&
+		    !weft_cuda_query((void *)(uintptr_t)a->base, &m) &&
+		    m.ordinal == w.ordinal)
+			return nvl_ring_offer(conn, err, true);
+	}
+	return 0;
+}
+
+/* ---- the peer's ---------------------------------------------------------- */
+
+/* Unmaps what no region needs, as soon as no engine can be writing there. */
+static void sweep(struct nvl_conn *conn)
+{
+	struct nvl_alloc **at = &conn->peer_allocs, *a;
+
+	if (conn->copies)
+		return;
+	while ((a = *at)) {
+		if (a->regions) {
+			at = &a->next;
+			continue;
+		}
+		*at = a->next;
+		nvl_map_close(&a->map);
+		free(a);
+	}
+}
+
+static struct nvl_alloc *peer_alloc(struct nvl_conn *conn,
+				    const struct nvl_frame *f, int fd)
+{
+	struct nvl_alloc *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return NULL;
+	a->id = f->alloc;
+	a->size = f->size;
+	a->err = -ENODEV;
+	if (!weft_list_empty(&conn->iface->gpus)) {
+		a->gpu = weft_list_first(&conn->iface->gpus, struct nvl_gpu,
+					 link);
+		a->err = nvl_map_cuda_import(&a->map, a->gpu, fd, f->size);
+	}
+	a->next = conn->peer_allocs;
+	conn->peer_allocs = a;
+	return a;
+}
+
+static int on_expose(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
+{
+	struct nvl_frame answer = { .type = NVL_FRAME_MAPPED, .slot = f->slot,
+				    .generation = f->generation };
+	struct nvl_exposed *m = region_find(conn->mapped, f->slot);
+	struct nvl_alloc *a;
+
+	sweep(conn);
+	a = alloc_find(conn->peer_allocs, f->alloc);
+	if (!f->size || f->size > ALLOC_MAX || f->offset > f->size ||
+	    f->region_len > f->size - f->offset || (fd < 0) == !a ||
+	    (a && a->size != f->size) || (m && !m->gone))
+		return weft_fail(EPROTO, "a peer on this host exposes memory "
+				 "that cannot be");
+	if (!m) {
+		if (++conn->nmapped > REGIONS_MAX)
+			return -EPROTO;
+		m = calloc(1, sizeof(*m));
+		if (!m)
+			return -ENOMEM;
+		m->next = conn->mapped;
+		conn->mapped = m;
+	}
+	if (!a)
+		a = peer_alloc(conn, f, fd);
+	if (!a)
+		return -ENOMEM;
+	a->regions++;
+	m->alloc = a;
+	m->slot = f->slot;
+	m->generation = f->generation;
+	m->gone = false;
+	m->addr = f->region_addr;
+	m->offset = f->offset;
+	m->len = f->region_len;
+	answer.err = a->err;
+	return nvl_sock_send(conn, &answer, NULL, 0);
+}
+
+static int on_unexpose(struct nvl_conn *conn, const struct nvl_frame *f)
+{
+	struct nvl_exposed *m = region_find(conn->mapped, f->slot);
+
+	if (!m || m->gone || m->generation != f->generation)
+		return -EPROTO;
+	m->alloc->regions--;
+	m->alloc = NULL;
+	m->gone = true;
+	sweep(conn);
+	return 0;
+}
+
+int nvl_direct_frame(struct nvl_conn *conn, struct nvl_frame *f, int *fds)
+{
+	switch (f->type) {
+	case NVL_FRAME_EXPOSE:
+		return on_expose(conn, f, fds[0]);
+	case NVL_FRAME_MAPPED:
+		return on_mapped(conn, f);
+	case NVL_FRAME_UNEXPOSE:
+		return on_unexpose(conn, f);
+	default:
+		return -EPROTO;
+	}
+}
+
+/*
+ * Is [addr, addr+len) of the peer mapped here, and where?  *@gpu is one that
+ * can write there.  A key can overtake the frame that exposes its region.
+ */
+enum nvl_direct nvl_direct_find(struct nvl_conn *conn,
+				const struct weft_rkey *key, uint64_t addr,
+				size_t len, uint64_t *dev,
+				struct nvl_gpu **gpu)
+{
+	struct nvl_exposed *m;
+
+	m = region_find(conn->mapped, key->slot & NVL_SLOT_MASK);
+	if (!m || m->generation < key->generation)
+		return NVL_DIRECT_WAIT;
+	if (m->gone || m->generation != key->generation || m->alloc->err ||
+	    addr < m->addr || len > m->len || addr - m->addr > m->len - len)
+		return NVL_DIRECT_NO;
+	*dev = m->alloc->map.dev + m->offset + (addr - m->addr);
+	*gpu = m->alloc->gpu;
+	return NVL_DIRECT_YES;
+}
+
+/* A GPU other than the first may need to be let in. */
+int nvl_direct_reach(struct nvl_conn *conn, const struct weft_rkey *key,
+		     struct nvl_gpu *gpu)
+{
+	struct nvl_exposed *m;
+
+	m = region_find(conn->mapped, key->slot & NVL_SLOT_MASK);
+	return nvl_map_reach(&m->alloc->map, gpu);
+}
+
+bool nvl_direct_settled(struct nvl_conn *conn)
+{
+	struct nvl_exposed *e;
+
+	for (e = conn->exposed; e; e = e->next)
+		if (!e->gone && !e->answered)
+			return false;
+	return true;
+}
+
+void nvl_direct_close(struct nvl_conn *conn)
+{
+	struct nvl_exposed *e;
+	struct nvl_alloc *a;
+
+	while ((e = conn->exposed)) {
+		conn->exposed = e->next;
+		free(e);
+	}
+	while ((e = conn->mapped)) {
+		conn->mapped = e->next;
+		free(e);
+	}
+	while ((a = conn->own_allocs)) {
+		conn->own_allocs = a->next;
+		free(a);
+	}
+	for (a = conn->peer_allocs; a; a = a->next)
+		a->regions = 0;
+	sweep(conn);
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Endpoints: the caller's end of a pair. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvlink.h"
+#include "util/log.h"
+
+/* ---- life ---------------------------------------------------------------- */
+
+static int next_sn(struct nvl_iface *iface, uint64_t peer_id, uint32_t *sn)
+{
+	struct nvl_sn *s, *tmp;
+
+	weft_list_for_each(s, tmp, &iface->sns, link) {
+		if (s->peer_id == peer_id) {
+			*sn = s->next++;
+			return 0;
+		}
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->peer_id = peer_id;
+	*sn = s->next++;
+	weft_list_add_tail(&iface->sns, &s->link);
+	return 0;
+}
+
+static void attach(struct nvl_ep *ep, struct nvl_conn *conn)
+{
+	ep->conn = conn;
+	conn->ep = ep;
+	conn->had_ep = true;
+	/* on_ready() tells that the endpoint can be used */
+	if (conn->state == NVL_CONN_OPEN)
+		conn->was_full = true;
+}
+
+int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
+		  void *user, struct weft_ep **out)
+{
+	struct nvl_iface *iface = nvl_iface(base);
+	uint64_t peer_id = weft_key_id(remote->key);
+	struct nvl_conn *conn;
+	struct nvl_ep *ep;
+	int err;
+
+	if (!nvl_addr_reaches(iface, remote))
+		return -EHOSTUNREACH;
+	ep = calloc(1, sizeof(*ep));
+	if (!ep)
+		return -ENOMEM;
+	err = next_sn(iface, peer_id, &ep->sn);
+	if (err) {
+		free(ep);
+		return err;
+	}
+	ep->base.iface = base;
+	ep->base.user = user;
+	ep->remote = *remote;
+	ep->peer_id = peer_id;
+	weft_list_init(&ep->flushes);
+	conn = peer_id == iface->my_id ? NULL :
+	       nvl_conn_find(iface, peer_id, ep->sn, remote->key);
+	if (!conn) {
+		conn = nvl_conn_new(iface, peer_id, ep->sn);
+		if (!conn) {
+			free(ep);
+			return -ENOMEM;
+		}
+		conn->remote = *remote;
+		memcpy(conn->remote_key, remote->key, WEFT_KEY_LEN);
+		nvl_conn_dial(conn);
+	}
+	attach(ep, conn);
+	weft_list_add_tail(&iface->eps, &ep->link);
+	*out = &ep->base;
+	return 0;
+}
+
+static bool anything_pending(struct nvl_ep *ep)
+{
+	struct nvl_conn *conn = ep->conn;
+
+	return conn->put_acked != conn->put_next || conn->ngets ||
+	       !weft_list_empty(&ep->flushes) ||
+	       !weft_list_empty(&conn->iface->done);
+}
+
+/* The endpoint leaves its pair; the pair may go on for the peer. */
+static void detach(struct nvl_ep *ep, int err)
+{
+	struct nvl_conn *conn = ep->conn;
+
+	if (!conn)
+		return;
+	ep->err = err;
+	if (anything_pending(ep)) {
+		nvl_pair_quiesce(conn);
+		nvl_pair_drop_ops(conn, ep, -ECANCELED);
+	}
+	ep->conn = NULL;
+	conn->ep = NULL;
+	if (conn->state == NVL_CONN_OPEN)
+		nvl_pair_maybe_end(conn);
+	else
+		nvl_pair_break(conn, 0);
+}
+
+void nvl_ep_destroy(struct weft_ep *base)
+{
+	struct nvl_ep *ep = nvl_ep(base);
+	struct nvl_flush *f, *tmp;
+
+	detach(ep, -ECANCELED);
+	weft_list_for_each(f, tmp, &ep->flushes, link) {
+		weft_list_del(&f->link);
+		free(f);
+	}
+	weft_list_del(&ep->link);
+	weft_wipe(&ep->remote, sizeof(ep->remote));
+	free(ep);
+}
+
+void nvl_ep_cancel(struct weft_ep *base)
+{
+	detach(nvl_ep(base), -ECANCELED);
+}
+
+void nvl_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
+{
+	struct nvl_conn *conn = nvl_ep(base)->conn;
+	unsigned int i;
+
+	memset(attr, 0, sizeof(*attr));
+	attr->connected = conn && conn->state == NVL_CONN_OPEN;
+	for (i = 0; conn && i < NVL_RINGS; i++)
+		attr->streams += !!conn->txrings[i];
+}
+
+/* ---- operations ---------------------------------------------------------- */
+
+bool nvl_ep_ready(struct weft_ep *base)
+{
+	struct nvl_conn *conn = nvl_ep(base)->conn;
+
+	if (!conn)
+		return false;
+	if (nvl_conn_ready(conn))
+		return true;
+	conn->was_full = true;
+	return false;
+}
+
+static int usable(struct nvl_ep *ep)
+{
+	if (!ep->conn)
+		return ep->err;
+	if (nvl_conn_ready(ep->conn))
+		return 0;
+	ep->conn->was_full = true;
+	return -EAGAIN;
+}
+
+static void count_message(struct nvl_conn *conn, size_t len)
+{
+	weft_count(conn->stats, tx_messages, 1);
+	weft_count(conn->stats, tx_message_bytes, len);
+	weft_count(conn->stats, wire_tx_bytes, len + sizeof(struct nvl_msg));
+}
+
+int nvl_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
+		   unsigned int n, struct weft_op *op)
+{
+	struct nvl_conn *conn = nvl_ep(base)->conn;
+	size_t len = 0;
+	unsigned int i;
+	char *p;
+	int err;
+
+	(void)op;			/* always copied */
+	for (i = 0; i < n; i++)
+		len += iov[i].iov_len;
+	if (len > NVL_MAX_MESSAGE)
+		return -EMSGSIZE;
+	err = usable(nvl_ep(base));
+	if (err)
+		return err;
+	p = nvl_msg_begin(conn, len);
+	for (i = 0; i < n; i++) {
+		memcpy(p, iov[i].iov_base, iov[i].iov_len);
+		p += iov[i].iov_len;
+	}
+	nvl_msg_end(conn, NVL_MSG_USER, id, conn->fence, len);
+	count_message(conn, len);
+	return 0;
+}
+
+ssize_t nvl_ep_message_pack(struct weft_ep *base, uint8_t id,
+			    size_t (*pack)(void *dest, void *arg), void *arg)
+{
+	struct nvl_conn *conn = nvl_ep(base)->conn;
+	size_t len;
+	int err;
+
+	err = usable(nvl_ep(base));
+	if (err)
+		return err;
+	len = pack(nvl_msg_begin(conn, NVL_MAX_MESSAGE), arg);
+	nvl_msg_end(conn, NVL_MSG_USER, id, conn->fence, len);
+	count_message(conn, len);
+	return len;
+}
+
+int nvl_ep_put(struct weft_ep *base, const struct iovec *iov, unsigned int n,
+	       uint64_t addr, const struct weft_rkey *rkey,
+	       const struct weft_notify *notify, struct weft_op *op)
+{
+	struct nvl_ep *ep = nvl_ep(base);
+
+	if (!ep->conn)
+		return ep->err;
+	return nvl_tx_put(ep->conn, iov, n, addr, rkey, notify, op);
+}
+
+int nvl_ep_get(struct weft_ep *base, const struct iovec *iov, unsigned int n,
+	       uint64_t addr, const struct weft_rkey *rkey, struct weft_op *op)
+{
+	struct nvl_ep *ep = nvl_ep(base);
+
+	if (!ep->conn)
+		return ep->err;
+	return nvl_rx_get(ep->conn, iov, n, addr, rkey, op);
+}
+
+void nvl_ep_fence(struct weft_ep *base)
+{
+	struct nvl_conn *conn = nvl_ep(base)->conn;
+
+	if (conn)
+		conn->fence = conn->put_next;
+}
+
+static bool flushed(const struct nvl_conn *conn)
+{
+	return conn->put_acked == conn->put_next && !conn->ngets;
+}
+
+int nvl_ep_flush(struct weft_ep *base, struct weft_op *op)
+{
+	struct nvl_ep *ep = nvl_ep(base);
+	struct nvl_flush *f;
+
+	if (!ep->conn)
+		return ep->lost ? ep->err : 0;
+	if (flushed(ep->conn))
+		return 0;
+	if (!op)
+		return -EINPROGRESS;
+	f = malloc(sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	f->op = op;
+	weft_list_add_tail(&ep->flushes, &f->link);
+	return -EINPROGRESS;
+}
+
+unsigned int nvl_ep_check_flush(struct nvl_ep *ep)
+{
+	struct nvl_flush *f;
+	struct weft_op *op;
+	unsigned int n = 0;
+
+	/* done() may destroy the endpoint only from on_error(): it stays */
+	while (ep->conn && !weft_list_empty(&ep->flushes) &&
+	       flushed(ep->conn)) {
+		f = weft_list_first(&ep->flushes, struct nvl_flush, link);
+		op = f->op;
+		weft_list_del(&f->link);
+		free(f);
+		op->done(op, 0);
+		n++;
+	}
+	return n;
+}
+
+/* ---- ahead of NCCL's traffic --------------------------------------------- */
+
+int weft_nvl_prepare(struct weft_ep *base, const void *gpu_memory)
+{
+	struct nvl_ep *ep = nvl_ep(base);
+	struct nvl_conn *conn = ep->conn;
+	struct weft_cuda_ptr where;
+	struct nvl_gpu *gpu = NULL;
+	unsigned int i;
+	int err;
+
+	if (!conn)
+		return ep->err;
+	if (gpu_memory) {
+		err = weft_cuda_init();
+		if (!err)
+			err = weft_cuda_query(gpu_memory, &where);
+		if (err)
+			return err;
+		nvl_loc_learn(&where);
+		if (where.where == WEFT_CUDA_DEVICE) {
+			gpu = nvl_gpu_get(conn->iface, &where, &err);
+			if (!gpu)
+				return err;
+		}
+	}
+	if (conn->state != NVL_CONN_OPEN)
+		return -EINPROGRESS;
+	err = nvl_ring_offer(conn, NVL_LOC_HOST, true);
+	if (err)
+		return err;
+	for (i = 0; i < NVL_RINGS; i++) {
+		if (conn->rxrings[i] && gpu)
+			nvl_map_reach(&conn->rxrings[i]->map, gpu);
+		if (conn->txrings[i] && gpu)
+			nvl_map_reach(&conn->txrings[i]->map, gpu);
+		if (conn->rxrings[i] &&
+		    conn->rxrings[i]->state == NVL_RXRING_OFFERED)
+			return -EINPROGRESS;
+	}
+	if (conn->paths[NVL_LOC_HOST].ring == NVL_NO_RING ||
+	    !nvl_direct_settled(conn))
+		return -EINPROGRESS;
+	return 0;
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The shared memory of a pair: one inbox per direction, made and sealed by its
+ * reader, so that no size of it can change under anybody's feet.
+ *
+ * Sleeping and waking is a Dekker pair: whoever goes to sleep sets `sleeping`,
+ * then looks once more; whoever has written something looks at `sleeping`
+ * afterwards.  With a full fence between the two on both sides, at least one
+ * of them sees the other.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "devices/nvlink/nvl.h"
+#include "util/log.h"
+
+#define SEALS		(F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define RECORD(len)	(sizeof(struct nvl_msg) + (((len) + 15) & ~(size_t)15))
+#define MESSAGES_AT_ONCE 64u
+#define LATER_MAX	(2 * (NVL_PUTS + NVL_GETS) + \
+			 NVL_RINGS * NVL_RING_CHUNKS)
+
+static int map(struct nvl_inbox *box, int fd)
+{
+	char *p = mmap(NULL, NVL_INBOX_SIZE, PROT_READ | PROT_WRITE,
+		       MAP_SHARED, fd, 0);
+
+	if (p == MAP_FAILED)
+		return -errno;
+	madvise(p, NVL_INBOX_SIZE, MADV_DONTDUMP);
+	box->head = (struct nvl_inbox_head *)p;
+	box->msgs = (uint8_t *)p + NVL_INBOX_MSGS;
+	box->ops = (struct nvl_op *)(p + NVL_INBOX_OPS);
+	return 0;
+}
+
+int nvl_inbox_make(struct nvl_inbox *box, int *out)
+{
+	int fd = memfd_create("weft-inbox", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int err;
+
+	if (fd < 0)
+		return weft_fail(errno, "cannot make shared memory for a peer");
+	if (ftruncate(fd, NVL_INBOX_SIZE) || fcntl(fd, F_ADD_SEALS, SEALS))
+		err = -errno;
+	else
+		err = map(box, fd);
+	if (err) {
+		close(fd);
+		return weft_fail(err, "cannot set up shared memory for a peer");
+	}
+	*out = fd;
+	return 0;
+}
+
+int nvl_inbox_map(struct nvl_inbox *box, int fd)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) !=
+			 (F_SEAL_SHRINK | F_SEAL_GROW) ||
+	    lseek(fd, 0, SEEK_END) != (off_t)NVL_INBOX_SIZE)
+		return weft_fail(EINVAL, "a peer on this host sent an inbox "
+				 "that is not sealed or has another size");
+	return map(box, fd);
+}
+
+void nvl_inbox_close(struct nvl_inbox *box)
+{
+	if (!box->head)
+		return;
+	munmap(box->head, NVL_INBOX_SIZE);
+	box->head = NULL;
+}
+
+void nvl_bell(struct nvl_conn *conn)
+{
+	struct nvl_inbox_head *h = conn->tx.head;
+	uint64_t one = 1;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!atomic_load_explicit(&h->sleeping, memory_order_relaxed) ||
+	    !atomic_exchange(&h->sleeping, 0))
+		return;
+	/* full (EAGAIN) is rung all the same */
+	if (write(conn->peer_bell_fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+/* Wakes a writer that said what it sleeps for. */
+static void bell_if_wanted(struct nvl_conn *conn, uint32_t what)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&conn->rx.head->wants,
+				 memory_order_relaxed) & what)
+		nvl_bell(conn);
+}
+
+void nvl_bell_credit(struct nvl_conn *conn)
+{
+	bell_if_wanted(conn, NVL_WANTS_CREDIT);
+}
+
+/* ---- messages ----------------------------------------------------------- */
+
+static bool room_after_look(struct nvl_conn *conn, size_t need)
+{
+	uint64_t head;
+
+	if (NVL_MSG_RING - (conn->msg_tail - conn->msg_room) >= need)
+		return true;
+	head = atomic_load_explicit(&conn->tx.head->msg_head,
+				    memory_order_acquire);
+	if (head < conn->msg_room || head > conn->msg_tail) {
+		weft_error("a peer on this host has read messages that were "
+			   "never sent (%llu of %llu)",
+			   (unsigned long long)head,
+			   (unsigned long long)conn->msg_tail);
+		nvl_pair_break(conn, -EPROTO);
+		return false;
+	}
+	conn->msg_room = head;
+	return NVL_MSG_RING - (conn->msg_tail - head) >= need;
+}
+
+bool nvl_msg_room(struct nvl_conn *conn, size_t len)
+{
+	size_t to_end = NVL_MSG_RING - (conn->msg_tail & (NVL_MSG_RING - 1));
+	size_t need = RECORD(len);
+
+	return room_after_look(conn, need > to_end ? need + to_end : need);
+}
+
+static void write_header(struct nvl_conn *conn, uint8_t kind, uint8_t id,
+			 uint64_t fence, size_t len)
+{
+	struct nvl_msg m = { .len = len, .kind = kind, .id = id,
+			     .fence = fence };
+
+	memcpy(conn->tx.msgs + (conn->msg_tail & (NVL_MSG_RING - 1)), &m,
+	       sizeof(m));
+}
+
+/* Where @len bytes may be written; nvl_msg_room() has said yes. */
+void *nvl_msg_begin(struct nvl_conn *conn, size_t len)
+{
+	size_t to_end = NVL_MSG_RING - (conn->msg_tail & (NVL_MSG_RING - 1));
+
+	if (RECORD(len) > to_end) {
+		write_header(conn, NVL_MSG_PAD, 0, 0,
+			     to_end - sizeof(struct nvl_msg));
+		conn->msg_tail += to_end;
+	}
+	return conn->tx.msgs + (conn->msg_tail & (NVL_MSG_RING - 1)) +
+	       sizeof(struct nvl_msg);
+}
+
+void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id,
+		 uint64_t fence, size_t len)
+{
+	write_header(conn, kind, id, fence, len);
+	conn->msg_tail += RECORD(len);
+	atomic_store_explicit(&conn->tx.head->msg_tail, conn->msg_tail,
+			      memory_order_release);
+	nvl_bell(conn);
+}
+
+/* 1: *@m is the next message, @data its bytes; 0: none now; -EPROTO */
+static int msg_peek(struct nvl_conn *conn, struct nvl_msg *m, uint8_t **data)
+{
+	uint64_t tail = atomic_load_explicit(&conn->rx.head->msg_tail,
+					     memory_order_acquire);
+	size_t at = conn->msg_head & (NVL_MSG_RING - 1);
+	size_t there = tail - conn->msg_head;
+
+	if (!there)
+		return 0;
+	if (there > NVL_MSG_RING || there % 16)
+		return -EPROTO;
+	memcpy(m, conn->rx.msgs + at, sizeof(*m));
+	if (m->len > NVL_MSG_RING || RECORD(m->len) > there ||
+	    RECORD(m->len) > NVL_MSG_RING - at)
+		return -EPROTO;
+	if (m->kind == NVL_MSG_USER &&
+	    (m->len > NVL_MAX_MESSAGE || m->id >= WEFT_MSG_IDS))
+		return -EPROTO;
+	*data = conn->rx.msgs + at + sizeof(*m);
+	return m->kind == NVL_MSG_PAD || m->fence <= conn->placed;
+}
+
+static void deliver(struct nvl_conn *conn, const struct nvl_msg *m, void *data)
+{
+	struct nvl_iface *iface = conn->iface;
+
+	switch (m->kind) {
+	case NVL_MSG_USER:
+		weft_count(conn->stats, rx_messages, 1);
+		weft_count(conn->stats, rx_message_bytes, m->len);
+		weft_count(conn->stats, wire_rx_bytes, RECORD(m->len));
+		iface->base.cb.on_message(iface->base.cb.arg, m->id, data,
+					  m->len);
+		break;
+	case NVL_MSG_PAD:
+		break;
+	case NVL_MSG_BYE:
+		conn->bye_seen = true;
+		break;
+	case NVL_MSG_CLOSE:
+		conn->bye_seen = conn->close_seen = true;
+		break;
+	default:
+		nvl_pair_break(conn, -EPROTO);
+	}
+}
+
+unsigned int nvl_msg_progress(struct nvl_conn *conn)
+{
+	unsigned int n = 0;
+	struct nvl_msg m;
+	uint8_t *data;
+	int r = 0;
+
+	while (n < MESSAGES_AT_ONCE &&
+	       (r = msg_peek(conn, &m, &data)) > 0) {
+		/* the callback may destroy the endpoint, never the pair */
+		deliver(conn, &m, data);
+		conn->msg_head += RECORD(m.len);
+		n++;
+		if (conn->state != NVL_CONN_OPEN)
+			return n;
+		atomic_store_explicit(&conn->rx.head->msg_head,
+				      conn->msg_head, memory_order_release);
+	}
+	if (r < 0) {
+		weft_error("a peer on this host has damaged the messages it "
+			   "shares with us");
+		nvl_pair_break(conn, r);
+	}
+	if (n)
+		bell_if_wanted(conn, NVL_WANTS_ROOM);
+	return n;
+}
+
+/* ---- operation records -------------------------------------------------- */
+
+/* 1: written; 0: no room; a lying peer breaks the pair */
+static int op_write(struct nvl_conn *conn, const struct nvl_op *op)
+{
+	uint64_t head;
+
+	if (conn->op_tail - conn->op_room == NVL_OP_SLOTS) {
+		head = atomic_load_explicit(&conn->tx.head->op_head,
+					    memory_order_acquire);
+		if (head < conn->op_room || head > conn->op_tail) {
+			weft_error("a peer on this host has read operations "
+				   "that were never sent");
+			nvl_pair_break(conn, -EPROTO);
+			return 1;
+		}
+		conn->op_room = head;
+		if (conn->op_tail - head == NVL_OP_SLOTS)
+			return 0;
+	}
+	memcpy(&conn->tx.ops[conn->op_tail & (NVL_OP_SLOTS - 1)], op,
+	       sizeof(*op));
+	conn->op_tail++;
+	atomic_store_explicit(&conn->tx.head->op_tail, conn->op_tail,
+			      memory_order_release);
+	return 1;
+}
+
+/* What waits is bounded by puts, gets and chunks under way. */
+static int op_keep(struct nvl_conn *conn, const struct nvl_op *op)
+{
+	unsigned int cap = conn->later_cap ? 2 * conn->later_cap : 64, i;
+	struct nvl_op *q;
+
+	if (conn->later_n == conn->later_cap) {
+		if (cap > 2 * LATER_MAX)
+			return -ENOBUFS;
+		q = malloc(cap * sizeof(*q));
+		if (!q)
+			return -ENOMEM;
+		for (i = 0; i < conn->later_n; i++)
+			q[i] = conn->later[(conn->later_at + i) %
+					   conn->later_cap];
+		free(conn->later);
+		conn->later = q;
+		conn->later_at = 0;
+		conn->later_cap = cap;
+	}
+	i = (conn->later_at + conn->later_n++) % conn->later_cap;
+	conn->later[i] = *op;
+	return 0;
+}
+
+void nvl_op_send(struct nvl_conn *conn, const struct nvl_op *op)
+{
+	int err = 0;
+
+	if (conn->state != NVL_CONN_OPEN)
+		return;
+	if (conn->later_n || !op_write(conn, op))
+		err = op_keep(conn, op);
+	else
+		nvl_bell(conn);
+	if (err)
+		nvl_pair_break(conn, weft_fail(err, "no room for what a peer "
+					       "on this host must be told"));
+}
+
+void nvl_op_retry(struct nvl_conn *conn)
+{
+	unsigned int n = 0;
+
+	while (conn->later_n && conn->state == NVL_CONN_OPEN &&
+	       op_write(conn, &conn->later[conn->later_at])) {
+		conn->later_at = (conn->later_at + 1) % conn->later_cap;
+		conn->later_n--;
+		n++;
+	}
+	if (n && conn->state == NVL_CONN_OPEN)
+		nvl_bell(conn);
+}
+
+int nvl_op_next(struct nvl_conn *conn, struct nvl_op *op)
+{
+	uint64_t tail = atomic_load_explicit(&conn->rx.head->op_tail,
+					     memory_order_acquire);
+
+	if (tail == conn->op_head)
+		return 0;
+	if (tail - conn->op_head > NVL_OP_SLOTS)
+		return -EPROTO;
+	memcpy(op, &conn->rx.ops[conn->op_head & (NVL_OP_SLOTS - 1)],
+	       sizeof(*op));
+	return 1;
+}
+
+void nvl_op_release(struct nvl_conn *conn)
+{
+	conn->op_head++;
+	atomic_store_explicit(&conn->rx.head->op_head, conn->op_head,
+			      memory_order_release);
+	/* half empty is soon enough for a writer that sleeps */
+	if (conn->op_head % (NVL_OP_SLOTS / 2) == 0)
+		bell_if_wanted(conn, NVL_WANTS_ROOM);
+}
+
+/* ---- sleeping ----------------------------------------------------------- */
+
+static bool ops_have_room(struct nvl_conn *conn)
+{
+	return conn->op_tail - atomic_load(&conn->tx.head->op_head) <
+	       NVL_OP_SLOTS;
+}
+
+bool nvl_inbox_pending(struct nvl_conn *conn)
+{
+	struct nvl_msg m;
+	uint8_t *data;
+
+	if (atomic_load(&conn->rx.head->op_tail) != conn->op_head ||
+	    atomic_load(&conn->rx.head->frames) != conn->frames_seen ||
+	    msg_peek(conn, &m, &data))
+		return true;
+	if (conn->later_n && ops_have_room(conn))
+		return true;
+	return conn->was_full && nvl_conn_ready(conn);
+}
+
+void nvl_inbox_sleep(struct nvl_conn *conn, bool on)
+{
+	uint32_t wants = 0;
+
+	if (on && (conn->was_full || conn->later_n))
+		wants |= NVL_WANTS_ROOM;
+	if (on && conn->njobs)
+		wants |= NVL_WANTS_CREDIT;
+	atomic_store_explicit(&conn->tx.head->wants, wants,
+			      memory_order_relaxed);
+	atomic_store_explicit(&conn->rx.head->sleeping, on,
+			      memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory that two processes see: GPU memory of the driver's virtual memory
+ * management, or a sealed memfd.  Made by the reader, mapped by the writer.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "devices/nvlink/nvl.h"
+#include "util/log.h"
+
+#define SEALS	(F_SEAL_SHRINK | F_SEAL_GROW)
+
+static int map_host(struct nvl_mapping *m, int fd, size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (p == MAP_FAILED)
+		return -errno;
+	madvise(p, size, MADV_DONTDUMP);
+	*m = (struct nvl_mapping){ .kind = NVL_RING_HOST, .size = size,
+				   .fd = fd, .host = p };
+	return 0;
+}
+
+int nvl_map_host_make(struct nvl_mapping *m, size_t size)
+{
+	int fd = memfd_create("weft-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int err;
+
+	if (fd < 0)
+		return weft_fail(errno, "cannot make shared memory for a ring");
+	if (ftruncate(fd, size) || fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL))
+		err = -errno;
+	else
+		err = map_host(m, fd, size);
+	if (err) {
+		close(fd);
+		return weft_fail(err, "cannot set up a ring of %zu bytes", size);
+	}
+	return 0;
+}
+
+int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size)
+{
+	int seals = fcntl(fd, F_GET_SEALS), mine, err;
+
+	if (seals < 0 || (seals & SEALS) != SEALS ||
+	    lseek(fd, 0, SEEK_END) != (off_t)size)
+		return weft_fail(EINVAL, "a peer on this host sent a ring that "
+				 "is not sealed or has another size");
+	mine = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (mine < 0)
+		return -errno;
+	err = map_host(m, mine, size);
+	if (err)
+		close(mine);
+	return err;
+}
+
+static struct weft_cu_alloc_prop prop_of(int dev)
+{
+	return (struct weft_cu_alloc_prop){
+		.type = WEFT_CU_ALLOCATION_PINNED,
+		.handle_types = WEFT_CU_HANDLE_POSIX_FD,
+		.location = { WEFT_CU_LOCATION_DEVICE, dev },
+	};
+}
+
+static int grant(const struct weft_cuda *cu, struct nvl_mapping *m, int ordinal)
+{
+	struct weft_cu_access access = {
+		.location = { WEFT_CU_LOCATION_DEVICE, 0 },
+		.flags = WEFT_CU_ACCESS_READWRITE,
+	};
+	int r;
+
+	r = cu->device_get(&access.location.id, ordinal);
+	if (!r)
+		r = cu->mem_access(m->dev, m->size, &access, 1);
+	if (!r && ordinal < 64)
+		m->access |= BIT(ordinal);
+	return r;
+}
+
+/* Gives @handle an address that GPU @ordinal can use; CUresult. */
+static int place(const struct weft_cuda *cu, struct nvl_mapping *m,
+		 unsigned long long handle, size_t size, int ordinal)
+{
+	int r;
+
+	*m = (struct nvl_mapping){ .kind = NVL_RING_CUDA, .size = size,
+				   .fd = -1, .ordinal = ordinal };
+	r = cu->address_reserve(&m->dev, size, 0, 0, 0);
+	if (r)
+		return r;
+	r = cu->mem_map(m->dev, size, 0, handle, 0);
+	if (!r) {
+		r = grant(cu, m, ordinal);
+		if (r)
+			cu->mem_unmap(m->dev, size);
+	}
+	if (r)
+		cu->address_free(m->dev, size);
+	return r;
+}
+
+int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
+		      int *fd)
+{
+	struct weft_cu_alloc_prop prop;
+	unsigned long long handle;
+	struct weft_cuda_scope s;
+	int r, dev, err;
+
+	err = weft_cuda_enter(&s, gpu->ctx);
+	if (err)
+		return err;
+	*fd = -1;
+	r = s.cu->device_get(&dev, gpu->ordinal);
+	if (r)
+		goto out;
+	prop = prop_of(dev);
+	r = s.cu->mem_create(&handle, size, &prop, 0);
+	if (r)
+		goto out;
+	r = s.cu->mem_export(fd, handle, WEFT_CU_HANDLE_POSIX_FD, 0);
+	if (!r)
+		r = place(s.cu, m, handle, size, gpu->ordinal);
+	/* the mapping keeps the memory */
+	s.cu->mem_release(handle);
+	if (r && *fd >= 0) {
+		close(*fd);
+		*fd = -1;
+	}
+out:
+	weft_cuda_leave(&s);
+	if (!r) {
+		m->ctx = gpu->ctx;
+		return 0;
+	}
+	weft_info("no ring of %zu MiB on GPU %d (%s)", size >> 20,
+		  gpu->ordinal, weft_cuda_error_name(r));
+	return weft_cuda_errno(r);
+}
+
+int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
+			size_t size)
+{
+	unsigned long long handle;
+	struct weft_cuda_scope s;
+	int r, err;
+
+	err = weft_cuda_enter(&s, gpu->ctx);
+	if (err)
+		return err;
+	r = s.cu->mem_import(&handle, (void *)(intptr_t)fd,
+			     WEFT_CU_HANDLE_POSIX_FD);
+	if (!r) {
+		r = place(s.cu, m, handle, size, gpu->ordinal);
+		s.cu->mem_release(handle);
+	}
+	weft_cuda_leave(&s);
+	if (!r) {
+		m->ctx = gpu->ctx;
+		return 0;
+	}
+	if (r == WEFT_CU_INVALID_DEVICE)
+		weft_warn_once("a peer's GPU cannot be reached from this "
+			       "container (its device node is not here): data "
+			       "for it goes through host memory, at a seventh "
+			       "of NVLink's speed; give each container all GPUs "
+			       "of the host and choose by CUDA_VISIBLE_DEVICES");
+	else
+		weft_warn_once("memory of a peer's GPU cannot be mapped (%s): "
+			       "data for it goes through host memory",
+			       weft_cuda_error_name(r));
+	return weft_cuda_errno(r);
+}
+
+int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu)
+{
+	struct weft_cuda_scope s;
+	int r, err;
+
+	if (m->kind == NVL_RING_HOST ? m->pinned :
+	    gpu->ordinal < 64 && (m->access & BIT(gpu->ordinal)))
+		return 0;
+	err = weft_cuda_enter(&s, gpu->ctx);
+	if (err)
+		return err;
+	if (m->kind == NVL_RING_CUDA) {
+		r = grant(s.cu, m, gpu->ordinal);
+	} else {
+		r = s.cu->host_register(m->host, m->size,
+					WEFT_CU_HOSTREGISTER_PORTABLE);
+		m->pinned = !r;
+		m->ctx = gpu->ctx;
+		if (r)
+			weft_warn_once("host memory for a ring cannot be "
+				       "registered with CUDA (%s): raise the "
+				       "limit on locked memory",
+				       weft_cuda_error_name(r));
+	}
+	weft_cuda_leave(&s);
+	return weft_cuda_errno(r);
+}
+
+/* A context that its owner has destroyed took the memory with it. */
+static bool enter_of(struct weft_cuda_scope *s, const struct nvl_mapping *m)
+{
+	return !weft_cuda_enter(s, m->ctx);
+}
+
+void nvl_map_close(struct nvl_mapping *m)
+{
+	struct weft_cuda_scope s;
+
+	if (m->kind == NVL_RING_HOST) {
+		if (!m->host)
+			return;
+		if (m->pinned && enter_of(&s, m)) {
+			s.cu->host_unregister(m->host);
+			weft_cuda_leave(&s);
+		}
+		munmap(m->host, m->size);
+		close(m->fd);
+	} else if (m->dev && enter_of(&s, m)) {
+		s.cu->mem_unmap(m->dev, m->size);
+		s.cu->address_free(m->dev, m->size);
+		weft_cuda_leave(&s);
+	}
+	memset(m, 0, sizeof(*m));
+	m->fd = -1;
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A pair that has met: exchanging inboxes, ending, dying. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "devices/nvlink/nvl.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+/* ---- joining ------------------------------------------------------------- */
+
+static int make_bell(struct nvl_conn *conn)
+{
+	struct epoll_event ev = { .events = EPOLLIN,
+				  .data.u64 = (uintptr_t)conn | NVL_EV_BELL };
+
+	conn->bell_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (conn->bell_fd < 0 ||
+	    epoll_ctl(conn->iface->epfd, EPOLL_CTL_ADD, conn->bell_fd, &ev))
+		return weft_fail(errno, "cannot make a doorbell for a peer");
+	return 0;
+}
+
+/* Both sides are proven: descriptors may leave. */
+void nvl_pair_join(struct nvl_conn *conn)
+{
+	struct nvl_frame f = { .type = NVL_FRAME_INBOX,
+			       .size = NVL_INBOX_SIZE };
+	int fds[2] = { -1, -1 }, err;
+
+	conn->state = NVL_CONN_JOINING;
+	conn->stats = weft_stats_peer(conn->iface->stats, conn->peer_id,
+				      "this host");
+	err = nvl_inbox_make(&conn->rx, &fds[0]);
+	if (!err)
+		err = make_bell(conn);
+	if (!err) {
+		fds[1] = conn->bell_fd;
+		err = nvl_sock_send(conn, &f, fds, 2);
+	}
+	if (fds[0] >= 0)
+		close(fds[0]);
+	if (err)
+		nvl_pair_break(conn, err);
+}
+
+static int take_inbox(struct nvl_conn *conn, const struct nvl_frame *f,
+		      int fds[2])
+{
+	int flags = fcntl(fds[1], F_GETFL), err;
+
+	if (f->type != NVL_FRAME_INBOX || f->size != NVL_INBOX_SIZE ||
+	    flags < 0 || !(flags & O_NONBLOCK))
+		return -EPROTO;
+	err = nvl_inbox_map(&conn->tx, fds[0]);
+	if (err)
+		return err;
+	conn->peer_bell_fd = fds[1];
+	fds[1] = -1;
+	return 0;
+}
+
+unsigned int nvl_pair_joining(struct nvl_conn *conn)
+{
+	int fds[NVL_FRAME_FDS], err;
+	struct nvl_frame f;
+	unsigned int i;
+
+	err = nvl_sock_recv(conn, &f, fds);
+	if (!err)
+		return 0;
+	if (err > 0)
+		err = take_inbox(conn, &f, fds);
+	for (i = 0; i < NVL_FRAME_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	if (err) {
+		nvl_pair_break(conn, err);
+		return 1;
+	}
+	conn->state = NVL_CONN_OPEN;
+	if (conn->ep)
+		conn->was_full = true;	/* on_ready() tells that it is open */
+	return 1;
+}
+
+/* ---- the orderly end ----------------------------------------------------- */
+
+static void say(struct nvl_conn *conn, uint8_t kind)
+{
+	nvl_msg_begin(conn, 0);
+	nvl_msg_end(conn, kind, 0, conn->fence, 0);
+}
+
+static bool idle(struct nvl_conn *conn)
+{
+	return !conn->njobs && !conn->later_n && !conn->copies &&
+	       !conn->ngets && conn->put_acked == conn->put_next;
+}
+
+/* Our endpoint is gone; the pair ends when the peer's is, too. */
+unsigned int nvl_pair_maybe_end(struct nvl_conn *conn)
+{
+	if (conn->state != NVL_CONN_OPEN || conn->ep)
+		return 0;
+	if (!conn->bye_sent && (conn->had_ep || conn->bye_seen) &&
+	    idle(conn) && nvl_msg_room(conn, 0)) {
+		say(conn, NVL_MSG_BYE);
+		conn->bye_sent = true;
+	}
+	if (!conn->bye_seen || !conn->bye_sent || !idle(conn))
+		return 0;
+	nvl_pair_break(conn, 0);
+	return 1;
+}
+
+void nvl_pair_say_close(struct nvl_conn *conn)
+{
+	if (conn->state == NVL_CONN_OPEN && nvl_msg_room(conn, 0))
+		say(conn, NVL_MSG_CLOSE);
+}
+
+/* ---- death --------------------------------------------------------------- */
+
+void nvl_pair_break(struct nvl_conn *conn, int err)
+{
+	if (conn->state == NVL_CONN_BROKEN || conn->state == NVL_CONN_DEAD)
+		return;
+	if (conn->state == NVL_CONN_GREETING)
+		conn->iface->inbound--;
+	conn->state = NVL_CONN_BROKEN;
+	conn->err = err;
+	conn->deadline_ms = weft_now_ms() + NVL_WATCHDOG_MS;
+}
+
+/* Was something taken that the peer may not have got? */
+static bool something_lost(struct nvl_conn *conn)
+{
+	return !idle(conn) ||
+	       (conn->tx.head && conn->msg_tail !=
+		atomic_load(&conn->tx.head->msg_head));
+}
+
+/* The socket has ended and the inbox is empty: why, and is anything lost? */
+void nvl_pair_ended(struct nvl_conn *conn)
+{
+	bool lost = something_lost(conn);
+
+	if (conn->ep)
+		conn->ep->lost = lost;
+	if (!conn->ep)
+		nvl_pair_break(conn, 0);
+	else if (conn->close_seen && !lost)
+		nvl_pair_break(conn, -ESHUTDOWN);
+	else
+		nvl_pair_break(conn, -ECONNRESET);
+}
+
+void nvl_pair_quiesce(struct nvl_conn *conn)
+{
+	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
+
+	nvl_copy_recall(conn);
+	while (conn->copies && weft_now_ms() < end)
+		if (!nvl_copy_poll(conn->iface))
+			sched_yield();
+	if (conn->copies)
+		weft_error("%u copies for a peer did not end within %u s",
+			   conn->copies, NVL_WATCHDOG_MS / 1000);
+}
+
+/* Puts that have ended, but of which nobody has been told yet. */
+static void deliver_ended(struct nvl_conn *conn, int status)
+{
+	struct nvl_job *job, *tmp;
+	struct weft_op *op;
+	bool again = true;
+	int result;
+
+	while (again) {
+		again = false;
+		weft_list_for_each(job, tmp, &conn->iface->done, done_link) {
+			if (job->conn != conn)
+				continue;
+			weft_list_del(&job->done_link);
+			op = job->op;
+			result = job->status ? status : 0;
+			free(job);
+			if (op)
+				op->done(op, result);
+			again = true;	/* the list may have changed */
+			break;
+		}
+	}
+}
+
+static void drop_put(struct nvl_conn *conn, struct nvl_job *job, int status)
+{
+	struct weft_op *op = job->op;
+
+	job->op = NULL;
+	if (conn->state != NVL_CONN_OPEN)
+		nvl_tx_finish(job, status);
+	else
+		nvl_tx_give_up(job, status);
+	if (op)
+		op->done(op, status);
+}
+
+static void drop_gets(struct nvl_conn *conn, int status)
+{
+	struct nvl_get_parent *p;
+	struct weft_op *op;
+	unsigned int i;
+
+	for (i = 0; i < NVL_GETS; i++) {
+		p = conn->gets[i].parent;
+		if (!p)
+			continue;
+		conn->gets[i].parent = NULL;
+		if (--p->left)
+			continue;
+		op = p->op;
+		free(p);
+		if (op)
+			op->done(op, status);
+	}
+}
+
+void nvl_pair_drop_ops(struct nvl_conn *conn, struct nvl_ep *ep, int status)
+{
+	struct nvl_flush *f, *tmp;
+	struct weft_op *op;
+	unsigned int i;
+
+	deliver_ended(conn, status);
+	for (i = 0; i < NVL_PUTS; i++)
+		if (conn->puts[i])
+			drop_put(conn, conn->puts[i], status);
+	drop_gets(conn, status);
+	if (!ep)
+		return;
+	weft_list_for_each(f, tmp, &ep->flushes, link) {
+		op = f->op;
+		weft_list_del(&f->link);
+		free(f);
+		if (op)
+			op->done(op, status);
+	}
+}
+
+void nvl_pair_forget(struct nvl_conn *conn)
+{
+	struct nvl_iface *iface = conn->iface;
+	struct nvl_landing *l, *tmp;
+	struct nvl_get *g, *next;
+	unsigned int i;
+
+	weft_list_for_each(l, tmp, &iface->landed, link)
+		if (l->conn == conn)
+			weft_list_del(&l->link);
+	weft_list_for_each(g, next, &iface->done_gets, done_link)
+		if (g->conn == conn)
+			weft_list_del(&g->done_link);
+	for (i = 0; i < NVL_GETS; i++)
+		if (conn->serving[i])
+			nvl_tx_finish(conn->serving[i], -ECANCELED);
+}
+
+bool nvl_pair_bury(struct nvl_conn *conn)
+{
+	struct nvl_iface *iface = conn->iface;
+	struct nvl_ep *ep = conn->ep;
+
+	nvl_copy_recall(conn);
+	if (conn->copies && weft_now_ms() < conn->deadline_ms)
+		return false;
+	conn->state = NVL_CONN_DEAD;
+	weft_list_del(&conn->link);
+	weft_list_add_tail(&iface->dead, &conn->link);
+	if (ep) {
+		ep->lost |= something_lost(conn);
+		ep->err = conn->err ? conn->err : -ECONNRESET;
+		ep->conn = NULL;
+	}
+	conn->ep = NULL;
+	nvl_pair_drop_ops(conn, ep, ep ? ep->err : -ECANCELED);
+	nvl_pair_forget(conn);
+	if (ep)
+		iface->base.cb.on_error(iface->base.cb.arg, &ep->base,
+					ep->base.user, ep->err);
+	return true;
+}
+
+static void unwatch(struct nvl_conn *conn, int fd)
+{
+	if (fd < 0)
+		return;
+	/* the peer holds the same description: close() alone keeps it watched */
+	epoll_ctl(conn->iface->epfd, EPOLL_CTL_DEL, fd, NULL);
+	close(fd);
+}
+
+void nvl_pair_free(struct nvl_conn *conn)
+{
+	weft_list_del(&conn->link);
+	unwatch(conn, conn->fd);
+	unwatch(conn, conn->bell_fd);
+	if (conn->peer_bell_fd >= 0)
+		close(conn->peer_bell_fd);
+	nvl_sock_drop(conn);
+	if (conn->copies)
+		return;			/* an engine never came back: its
+					   memory stays */
+	nvl_direct_close(conn);
+	nvl_ring_close_all(conn);
+	nvl_inbox_close(&conn->rx);
+	nvl_inbox_close(&conn->tx);
+	weft_wipe(conn->remote_key, sizeof(conn->remote_key));
+	free(conn->hello);
+	free(conn->later);
+	free(conn);
+}
+
+void nvl_pair_reap(struct nvl_iface *iface)
+{
+	struct nvl_conn *conn, *tmp;
+
+	weft_list_for_each(conn, tmp, &iface->dead, link)
+		nvl_pair_free(conn);
+}

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Staging rings: memory on the reader's side in which bulk waits for its last
+ * copy.  One-way, per pair and place: the writer asks for a ring towards a GPU
+ * (or the host), the reader makes one within its budget and passes it once as
+ * a descriptor, the writer maps it.  What the writer cannot map, because the
+ * GPU's device node is not in its container, goes through host memory.
+ *
+ * Chunks lie one behind the other, each in one piece; the reader gives credit
+ * for all below a position, in order, when its own copy out has ended.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bootstrap/settings.h"
+#include "devices/nvlink/nvl.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define RING_SIZE_MAX	(1ul << 30)	/* a peer that says more, lies */
+#define RETRY_MS	1000u		/* a budget that was used up */
+
+struct nvl_tune nvl_tune = {
+	.ring = 32ul << 20,
+	.host_ring = 8ul << 20,
+	.chunk_min = 512ul << 10,
+	.chunk_max = 4ul << 20,
+	.idle_ms = 30000,
+	.batch = true,
+};
+
+/* ---- where this process has GPU memory ---------------------------------- */
+
+static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weft_cuda_ptr places[NVL_LOCS];
+
+void nvl_loc_learn(const struct weft_cuda_ptr *where)
+{
+	unsigned int loc = NVL_LOC_GPU(where->ordinal);
+
+	if (where->where != WEFT_CUDA_DEVICE || loc >= NVL_LOCS)
+		return;
+	pthread_mutex_lock(&places_lock);
+	places[loc] = *where;
+	pthread_mutex_unlock(&places_lock);
+}
+
+bool nvl_loc_where(unsigned int loc, struct weft_cuda_ptr *where)
+{
+	if (loc >= NVL_LOCS)
+		return false;
+	pthread_mutex_lock(&places_lock);
+	*where = places[loc];
+	pthread_mutex_unlock(&places_lock);
+	return where->where == WEFT_CUDA_DEVICE;
+}
+
+/* "GPU-5f0c...": the same in every container; the budget's name. */
+static void gpu_name(int ordinal, char *buf, size_t len)
+{
+	struct weft_cu_uuid id;
+	struct weft_cuda_scope s;
+	int dev, r = -1;
+	size_t i, n;
+
+	memset(&id, 0, sizeof(id));
+	if (!weft_cuda_enter(&s, NULL)) {
+		r = s.cu->device_get(&dev, ordinal);
+		if (!r)
+			r = s.cu->device_uuid(&id, dev);
+		weft_cuda_leave(&s);
+	}
+	n = snprintf(buf, len, r ? "gpu%d-" : "gpu-", ordinal);
+	for (i = 0; !r && i < sizeof(id.bytes) && n + 3 < len; i++)
+		n += snprintf(buf + n, len - n, "%02x", id.bytes[i]);
+}
+
+/* ---- the writer's side --------------------------------------------------- */
+
+static unsigned int path_of(struct nvl_conn *conn, const struct nvl_job *job)
+{
+	struct nvl_path *p;
+
+	if (job->where.where != WEFT_CUDA_DEVICE ||
+	    job->loc == NVL_LOC_HOST || job->loc >= NVL_LOCS)
+		return NVL_LOC_HOST;
+	p = &conn->paths[job->loc];
+	if (p->via_host && p->retry_ms && p->retry_ms <= weft_now_ms())
+		p->via_host = false;
+	return p->via_host ? NVL_LOC_HOST : job->loc;
+}
+
+/* NULL: not yet; progress() goes on when the peer has answered. */
+struct nvl_txring *nvl_ring_for(struct nvl_conn *conn, struct nvl_job *job)
+{
+	struct nvl_frame f = { .type = NVL_FRAME_RING_WANT };
+	unsigned int loc = path_of(conn, job);
+	struct nvl_path *p = &conn->paths[loc];
+	int err;
+
+	if (p->ring != NVL_NO_RING)
+		return conn->txrings[p->ring];
+	if (p->wanted)
+		return NULL;
+	p->wanted = true;
+	f.loc = loc;
+	err = nvl_sock_send(conn, &f, NULL, 0);
+	if (err)
+		nvl_pair_break(conn, err);
+	return NULL;
+}
+
+/* Room for @len bytes in one piece; *@pos is where. */
+bool nvl_ring_take(struct nvl_txring *r, size_t len, uint64_t *pos)
+{
+	uint64_t at = r->pos;
+	size_t to_end = r->map.size - at % r->map.size;
+
+	if (r->state != NVL_TXRING_READY || r->made - r->out == NVL_RING_CHUNKS)
+		return false;
+	if (to_end < len)
+		at += to_end;
+	if (at + len - r->freed > r->map.size)
+		return false;
+	*pos = at;
+	r->pos = (at + len + NVL_ALIGN - 1) & ~(uint64_t)(NVL_ALIGN - 1);
+	return true;
+}
+
+static void txring_free(struct nvl_conn *conn, uint8_t id)
+{
+	nvl_map_close(&conn->txrings[id]->map);
+	free(conn->txrings[id]);
+	conn->txrings[id] = NULL;
+}
+
+static void close_if_recalled(struct nvl_conn *conn, uint8_t id)
+{
+	struct nvl_frame f = { .type = NVL_FRAME_RING_CLOSED, .ring = id };
+	struct nvl_txring *r = conn->txrings[id];
+	int err;
+
+	if (r->state != NVL_TXRING_RECALLED || r->made != r->out)
+		return;
+	txring_free(conn, id);
+	err = nvl_sock_send(conn, &f, NULL, 0);
+	if (err)
+		nvl_pair_break(conn, err);
+}
+
+static uint64_t credit_of(struct nvl_conn *conn, unsigned int id)
+{
+	return atomic_load_explicit(&conn->tx.head->credit[id],
+				    memory_order_acquire);
+}
+
+void nvl_ring_credits(struct nvl_conn *conn)
+{
+	struct nvl_txring *r;
+	unsigned int id;
+	uint64_t credit;
+
+	for (id = 0; id < NVL_RINGS && conn->state == NVL_CONN_OPEN; id++) {
+		r = conn->txrings[id];
+		if (!r || r->out == r->told)
+			continue;
+		credit = credit_of(conn, id);
+		if (credit > r->ends[(r->told - 1) % NVL_RING_CHUNKS]) {
+			weft_error("a peer on this host gives credit for bytes "
+				   "that it was never sent");
+			nvl_pair_break(conn, -EPROTO);
+			return;
+		}
+		while (r->out != r->told &&
+		       r->ends[r->out % NVL_RING_CHUNKS] <= credit)
+			r->freed = r->ends[r->out++ % NVL_RING_CHUNKS];
+		close_if_recalled(conn, id);
+	}
+}
+
+bool nvl_ring_credit_pending(struct nvl_conn *conn)
+{
+	struct nvl_txring *r;
+	unsigned int id;
+
+	if (!conn->njobs)
+		return false;
+	for (id = 0; id < NVL_RINGS; id++) {
+		r = conn->txrings[id];
+		if (r && r->out != r->told &&
+		    credit_of(conn, id) >= r->ends[r->out % NVL_RING_CHUNKS])
+			return true;
+	}
+	return false;
+}
+
+/* The GPU that a ring is mapped for first: that of a job that waits for it. */
+static struct nvl_gpu *gpu_for(struct nvl_conn *conn, uint8_t loc)
+{
+	struct nvl_job *job, *tmp;
+	int err;
+
+	weft_list_for_each(job, tmp, &conn->jobs, link)
+		if (job->loc == loc && job->where.where == WEFT_CUDA_DEVICE)
+			return nvl_gpu_get(conn->iface, &job->where, &err);
+	if (weft_list_empty(&conn->iface->gpus))
+		return NULL;
+	return weft_list_first(&conn->iface->gpus, struct nvl_gpu, link);
+}
+
+static int map_offer(struct nvl_conn *conn, const struct nvl_frame *f, int fd,
+		     struct nvl_mapping *map)
+{
+	struct nvl_gpu *gpu;
+
+	if (f->kind == NVL_RING_HOST)
+		return nvl_map_host_import(map, fd, f->size);
+	gpu = gpu_for(conn, f->loc);
+	return gpu ? nvl_map_cuda_import(map, gpu, fd, f->size) : -ENODEV;
+}
+
+static int on_offer(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
+{
+	struct nvl_frame answer = { .type = NVL_FRAME_RING_STATE,
+				    .ring = f->ring };
+	struct nvl_txring *r;
+
+	if (f->ring >= NVL_RINGS || f->loc >= NVL_LOCS ||
+	    conn->txrings[f->ring] || f->kind > NVL_RING_CUDA ||
+	    (f->kind == NVL_RING_CUDA) != (f->loc != NVL_LOC_HOST) ||
+	    !f->size || f->size > RING_SIZE_MAX || f->size % 4096 ||
+	    conn->paths[f->loc].ring != NVL_NO_RING)
+		return weft_fail(EPROTO, "a peer on this host offers a ring "
+				 "that cannot be (%u, %llu bytes)", f->ring,
+				 (unsigned long long)f->size);
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	answer.err = map_offer(conn, f, fd, &r->map);
+	conn->paths[f->loc].wanted = false;
+	if (answer.err) {
+		free(r);
+		if (f->loc == NVL_LOC_HOST)
+			return answer.err;
+		conn->paths[f->loc].via_host = true;
+	} else {
+		r->state = NVL_TXRING_READY;
+		conn->txrings[f->ring] = r;
+		conn->paths[f->loc].ring = f->ring;
+	}
+	return nvl_sock_send(conn, &answer, NULL, 0);
+}
+
+static int on_none(struct nvl_conn *conn, const struct nvl_frame *f)
+{
+	struct nvl_path *p;
+
+	if (f->loc >= NVL_LOCS)
+		return -EPROTO;
+	p = &conn->paths[f->loc];
+	p->wanted = false;
+	if (f->loc == NVL_LOC_HOST)
+		return weft_fail(ENOMEM, "a peer on this host has no memory "
+				 "for a ring");
+	p->via_host = true;
+	p->retry_ms = weft_now_ms() + RETRY_MS;
+	return 0;
+}
+
+static int on_recall(struct nvl_conn *conn, const struct nvl_frame *f)
+{
+	struct nvl_txring *r;
+	unsigned int loc;
+
+	r = f->ring < NVL_RINGS ? conn->txrings[f->ring] : NULL;
+	if (!r || r->state != NVL_TXRING_READY)
+		return -EPROTO;
+	r->state = NVL_TXRING_RECALLED;
+	for (loc = 0; loc < NVL_LOCS; loc++)
+		if (conn->paths[loc].ring == f->ring)
+			conn->paths[loc].ring = NVL_NO_RING;
+	close_if_recalled(conn, f->ring);
+	return 0;
+}
+
+/* ---- the reader's side --------------------------------------------------- */
+
+void nvl_ring_release(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id)
+{
+	char name[48];
+
+	if (r->units) {
+		gpu_name(r->map.ordinal, name, sizeof(name));
+		nvl_budget_give(name, r->unit, r->units);
+	}
+	nvl_map_close(&r->map);
+	free(r);
+	conn->rxrings[id] = NULL;
+}
+
+static int make_cuda(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
+{
+	size_t budget = weft_settings()->nvl_budget / NVL_BUDGET_UNIT;
+	struct weft_cuda_ptr where;
+	struct nvl_gpu *gpu;
+	char name[48];
+	int err = -ENODEV;
+
+	if (!nvl_loc_where(r->loc, &where))
+		return -ENODEV;
+	gpu = nvl_gpu_get(conn->iface, &where, &err);
+	if (!gpu)
+		return err;
+	gpu_name(gpu->ordinal, name, sizeof(name));
+	r->units = nvl_budget_take(conn->iface->run, name,
+				   nvl_tune.ring / NVL_BUDGET_UNIT, budget,
+				   &r->unit);
+	if (!r->units)
+		return -ENOMEM;
+	err = nvl_map_cuda_make(&r->map, gpu, r->units * NVL_BUDGET_UNIT, fd);
+	if (err) {
+		nvl_budget_give(name, r->unit, r->units);
+		r->units = 0;
+	}
+	return err;
+}
+
+static int send_offer(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id,
+		      int fd)
+{
+	struct nvl_frame f = { .type = NVL_FRAME_RING_OFFER, .ring = id,
+			       .loc = r->loc, .kind = r->map.kind,
+			       .size = r->map.size };
+
+	return nvl_sock_send(conn, &f, &fd, 1);
+}
+
+int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
+{
+	struct nvl_frame none = { .type = NVL_FRAME_RING_NONE, .loc = loc };
+	struct nvl_rxring *r;
+	int fd = -1, err;
+	uint8_t id, i;
+
+	for (id = NVL_RINGS, i = 0; i < NVL_RINGS; i++) {
+		if (!conn->rxrings[i])
+			id = i;
+		else if (conn->rxrings[i]->loc == loc &&
+			 conn->rxrings[i]->state != NVL_RXRING_RECALLED)
+			return 0;	/* on its way to the peer */
+	}
+	r = id < NVL_RINGS ? calloc(1, sizeof(*r)) : NULL;
+	if (!r)
+		return nvl_sock_send(conn, &none, NULL, 0);
+	r->loc = loc;
+	r->keep = keep;
+	r->used_ms = weft_now_ms();
+	if (loc == NVL_LOC_HOST)
+		err = nvl_map_host_make(&r->map, nvl_tune.host_ring);
+	else
+		err = make_cuda(conn, r, &fd);
+	if (err) {
+		free(r);
+		return nvl_sock_send(conn, &none, NULL, 0);
+	}
+	r->state = NVL_RXRING_OFFERED;
+	conn->rxrings[id] = r;
+	atomic_store(&conn->rx.head->credit[id], 0);
+	err = send_offer(conn, r, id, loc ? fd : r->map.fd);
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+static int on_state(struct nvl_conn *conn, const struct nvl_frame *f)
+{
+	struct nvl_rxring *r;
+
+	r = f->ring < NVL_RINGS ? conn->rxrings[f->ring] : NULL;
+	if (!r || r->state != NVL_RXRING_OFFERED || (f->err && r->in != r->out))
+		return -EPROTO;
+	if (f->err)
+		nvl_ring_release(conn, r, f->ring);
+	else
+		r->state = NVL_RXRING_OPEN;
+	return 0;
+}
+
+static int on_closed(struct nvl_conn *conn, const struct nvl_frame *f)
+{
+	struct nvl_rxring *r;
+
+	r = f->ring < NVL_RINGS ? conn->rxrings[f->ring] : NULL;
+	/* it closes what is empty: all credit has been given */
+	if (!r || r->state != NVL_RXRING_RECALLED || r->in != r->out)
+		return -EPROTO;
+	nvl_ring_release(conn, r, f->ring);
+	return 0;
+}
+
+/* Idle rings go back, so that others find room in the budget. */
+void nvl_ring_tick(struct nvl_conn *conn, uint64_t now)
+{
+	struct nvl_frame f = { .type = NVL_FRAME_RING_RECALL };
+	struct nvl_rxring *r;
+	unsigned int id;
+	int err;
+
+	for (id = 0; id < NVL_RINGS && conn->state == NVL_CONN_OPEN; id++) {
+		r = conn->rxrings[id];
+		if (!r || r->state != NVL_RXRING_OPEN || r->keep ||
+		    r->in != r->out || now - r->used_ms < nvl_tune.idle_ms)
+			continue;
+		r->state = NVL_RXRING_RECALLED;
+		f.ring = id;
+		err = nvl_sock_send(conn, &f, NULL, 0);
+		if (err)
+			nvl_pair_break(conn, err);
+	}
+}
+
+int nvl_ring_frame(struct nvl_conn *conn, struct nvl_frame *f, int *fds)
+{
+	switch (f->type) {
+	case NVL_FRAME_RING_WANT:
+		return f->loc < NVL_LOCS ?
+		       nvl_ring_offer(conn, f->loc, false) : -EPROTO;
+	case NVL_FRAME_RING_OFFER:
+		return on_offer(conn, f, fds[0]);
+	case NVL_FRAME_RING_STATE:
+		return on_state(conn, f);
+	case NVL_FRAME_RING_NONE:
+		return on_none(conn, f);
+	case NVL_FRAME_RING_RECALL:
+		return on_recall(conn, f);
+	case NVL_FRAME_RING_CLOSED:
+		return on_closed(conn, f);
+	default:
+		return weft_fail(EPROTO, "a peer on this host sent a frame of "
+				 "type %u out of place", f->type);
+	}
+}
+
+void nvl_ring_close_all(struct nvl_conn *conn)
+{
+	unsigned int id;
+
+	for (id = 0; id < NVL_RINGS; id++) {
+		if (conn->txrings[id])
+			txring_free(conn, id);
+		if (conn->rxrings[id])
+			nvl_ring_release(conn, conn->rxrings[id], id);
+	}
+}

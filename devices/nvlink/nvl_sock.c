@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Frames on the Unix socket of a pair, after the hello.  A frame's descriptors
+ * lie on its first byte; the kernel never joins the bytes of two messages that
+ * carry descriptors, so one recvmsg() of one frame's length sees its own.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "devices/nvlink/nvl.h"
+#include "util/log.h"
+
+#define FRAMES_AT_ONCE	64u
+
+struct kept_frame {
+	struct weft_list link;
+	struct nvl_frame frame;
+	int fds[NVL_FRAME_FDS];		/* duplicates, ours */
+	unsigned int nfds;
+};
+
+static const uint8_t fds_of_type[NVL_FRAME_TYPES] = {
+	[NVL_FRAME_INBOX] = 2,
+	[NVL_FRAME_RING_OFFER] = 1,
+	[NVL_FRAME_EXPOSE] = 1,		/* or 0: an allocation sent before */
+};
+
+/* 0, -EAGAIN, -errno */
+static int send_now(int sock, const struct nvl_frame *f, const int *fds,
+		    unsigned int nfds)
+{
+	union {
+		char buf[CMSG_SPACE(NVL_FRAME_FDS * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = { .iov_base = (void *)f, .iov_len = sizeof(*f) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+	struct cmsghdr *c;
+	ssize_t n;
+
+	if (nfds) {
+		memset(&control, 0, sizeof(control));
+		m.msg_control = control.buf;
+		m.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+		c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
+	}
+	do
+		n = sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return errno == EWOULDBLOCK ? -EAGAIN : -errno;
+	/* a Unix stream takes a message this small whole or not at all */
+	return n == sizeof(*f) ? 0 : -EPROTO;
+}
+
+static int keep(struct nvl_conn *conn, const struct nvl_frame *f,
+		const int *fds, unsigned int nfds)
+{
+	struct kept_frame *k = calloc(1, sizeof(*k));
+
+	if (!k)
+		return -ENOMEM;
+	k->frame = *f;
+	for (; k->nfds < nfds; k->nfds++) {
+		k->fds[k->nfds] = dup(fds[k->nfds]);
+		if (k->fds[k->nfds] < 0) {
+			while (k->nfds--)
+				close(k->fds[k->nfds]);
+			free(k);
+			return -EMFILE;
+		}
+	}
+	weft_list_add_tail(&conn->frames_out, &k->link);
+	return 0;
+}
+
+static void drop_kept(struct kept_frame *k)
+{
+	while (k->nfds--)
+		close(k->fds[k->nfds]);
+	weft_list_del(&k->link);
+	free(k);
+}
+
+/* A peer that polls its inbox sees there that a frame waits. */
+static void count_sent(struct nvl_conn *conn)
+{
+	if (!conn->tx.head)
+		return;
+	atomic_store_explicit(&conn->tx.head->frames, ++conn->frames_sent,
+			      memory_order_release);
+	nvl_bell(conn);
+}
+
+int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, const int *fds,
+		  unsigned int nfds)
+{
+	int err = -EAGAIN;
+
+	f->magic = NVL_FRAME_MAGIC;
+	f->nfds = nfds;
+	if (weft_list_empty(&conn->frames_out))
+		err = send_now(conn->fd, f, fds, nfds);
+	if (err == -EAGAIN)
+		return keep(conn, f, fds, nfds);
+	if (!err)
+		count_sent(conn);
+	return err;
+}
+
+int nvl_sock_flush(struct nvl_conn *conn)
+{
+	struct kept_frame *k, *tmp;
+	int err;
+
+	weft_list_for_each(k, tmp, &conn->frames_out, link) {
+		err = send_now(conn->fd, &k->frame, k->fds, k->nfds);
+		if (err)
+			return err == -EAGAIN ? 0 : err;
+		drop_kept(k);
+		count_sent(conn);
+	}
+	return 0;
+}
+
+void nvl_sock_drop(struct nvl_conn *conn)
+{
+	struct kept_frame *k, *tmp;
+
+	weft_list_for_each(k, tmp, &conn->frames_out, link)
+		drop_kept(k);
+}
+
+static int take_fds(struct msghdr *m, int fds[NVL_FRAME_FDS])
+{
+	int got[NVL_FRAME_FDS + 1];
+	unsigned int n = 0, i, room;
+	struct cmsghdr *c;
+
+	for (c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		room = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (i = 0; i < room; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int),
+			       sizeof(fd));
+			if (n < NVL_FRAME_FDS)
+				got[n++] = fd;
+			else
+				close(fd);
+		}
+	}
+	for (i = 0; i < n; i++)
+		fds[i] = got[i];
+	return n;
+}
+
+static void close_fds(const int *fds, unsigned int n)
+{
+	while (n--)
+		if (fds[n] >= 0)
+			close(fds[n]);
+}
+
+int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f,
+		  int fds[NVL_FRAME_FDS])
+{
+	union {
+		/* room for one more than allowed, so that a lie is seen */
+		char buf[CMSG_SPACE((NVL_FRAME_FDS + 1) * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = { .iov_base = f, .iov_len = sizeof(*f) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1,
+			    .msg_control = control.buf,
+			    .msg_controllen = sizeof(control.buf) };
+	unsigned int i;
+	ssize_t n;
+	int nfds;
+
+	for (i = 0; i < NVL_FRAME_FDS; i++)
+		fds[i] = -1;
+	do
+		n = recvmsg(conn->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
+	nfds = take_fds(&m, fds);
+	if (!n)
+		return -ECONNRESET;
+	if (m.msg_flags & MSG_CTRUNC) {
+		close_fds(fds, nfds);
+		return weft_fail(EMFILE, "descriptors sent by a peer on this "
+				 "host were lost: raise the limit on open "
+				 "files, or see whether SELinux or AppArmor "
+				 "forbids passing them");
+	}
+	if (n != sizeof(*f) || f->magic != NVL_FRAME_MAGIC || !f->type ||
+	    f->type >= NVL_FRAME_TYPES || nfds != f->nfds ||
+	    (nfds != fds_of_type[f->type] &&
+	     !(f->type == NVL_FRAME_EXPOSE && !nfds))) {
+		close_fds(fds, nfds);
+		return weft_fail(EPROTO, "a peer on this host sent a frame that "
+				 "is none (%zd bytes, %d descriptors)", n, nfds);
+	}
+	return 1;
+}
+
+unsigned int nvl_sock_progress(struct nvl_conn *conn)
+{
+	int fds[NVL_FRAME_FDS], err;
+	struct nvl_frame f;
+	unsigned int n = 0;
+
+	while (conn->state == NVL_CONN_OPEN && n < FRAMES_AT_ONCE) {
+		err = nvl_sock_recv(conn, &f, fds);
+		if (!err)
+			break;
+		if (err < 0) {
+			/* what is in the inbox is delivered before the end */
+			conn->hung_up = true;
+			if (err != -ECONNRESET)
+				nvl_pair_break(conn, err);
+			break;
+		}
+		n++;
+		conn->frames_seen++;
+		if (f.type >= NVL_FRAME_EXPOSE)
+			err = nvl_direct_frame(conn, &f, fds);
+		else
+			err = nvl_ring_frame(conn, &f, fds);
+		close_fds(fds, NVL_FRAME_FDS);
+		if (err)
+			nvl_pair_break(conn, err);
+	}
+	if (conn->state == NVL_CONN_OPEN) {
+		err = nvl_sock_flush(conn);
+		if (err == -EPIPE || err == -ECONNRESET)
+			conn->hung_up = true;
+		else if (err)
+			nvl_pair_break(conn, err);
+	}
+	return n;
+}

@@ -1,0 +1,576 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sending bulk: puts of ours, and what the peer gets from us.  A job is cut
+ * into chunks; each is copied into a ring (or straight to its place where the
+ * peer's buffer is mapped here) and told to the peer when the copy has ended.
+ *
+ * A job that fails half way sends no more; what is under way is told as it
+ * is, failed chunks as void, and NVL_OP_ABORT comes last.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "devices/nvlink/nvl.h"
+#include "util/log.h"
+
+#define CHUNKS_AT_ONCE	8u		/* per pair and round of progress */
+
+bool nvl_conn_ready(struct nvl_conn *conn)
+{
+	return conn->state == NVL_CONN_OPEN && !conn->hung_up &&
+	       !conn->later_n && conn->ngets < NVL_GETS - NVL_MAX_IOV &&
+	       conn->put_next - conn->put_acked < NVL_PUTS &&
+	       nvl_msg_room(conn, NVL_MAX_MESSAGE);
+}
+
+/* ---- the end of a job ---------------------------------------------------- */
+
+/* The put's number is no longer under way. */
+static void settle(struct nvl_conn *conn, uint32_t seq)
+{
+	conn->puts[seq % NVL_PUTS] = NULL;
+	conn->settled[seq % NVL_PUTS] = true;
+	while (conn->put_acked != conn->put_next &&
+	       conn->settled[conn->put_acked % NVL_PUTS])
+		conn->settled[conn->put_acked++ % NVL_PUTS] = false;
+}
+
+static void unqueue(struct nvl_job *job)
+{
+	if (weft_list_empty(&job->link))
+		return;
+	weft_list_del(&job->link);
+	job->conn->njobs--;
+}
+
+/* Nothing of it is under way any more; its op completes in progress(). */
+void nvl_tx_finish(struct nvl_job *job, int status)
+{
+	struct nvl_conn *conn = job->conn;
+
+	unqueue(job);
+	if (job->kind == NVL_JOB_SERVE) {
+		conn->serving[job->seq] = NULL;
+		free(job);
+		return;
+	}
+	settle(conn, job->seq);
+	job->status = status;
+	weft_list_add_tail(&conn->iface->done, &job->done_link);
+}
+
+static void send_abort(struct nvl_job *job)
+{
+	struct nvl_op op = { .type = NVL_OP_ABORT, .seq = job->seq,
+			     .status = job->status };
+
+	if (job->kind == NVL_JOB_SERVE)
+		op.type = NVL_OP_GET_FAIL;
+	nvl_op_send(job->conn, &op);
+}
+
+static void send_placed(struct nvl_job *job)
+{
+	struct nvl_op op = { .type = NVL_OP_PLACED, .flags = job->flags,
+			     .seq = job->seq, .total = job->total,
+			     .tag = job->tag };
+
+	nvl_op_send(job->conn, &op);
+}
+
+/* Called when `sent`, `flying` or `status` has changed. */
+static void check_end(struct nvl_job *job)
+{
+	if (job->status)
+		unqueue(job);
+	if (job->flying || (!job->status && job->sent < job->total))
+		return;
+	if (job->status) {
+		send_abort(job);
+		nvl_tx_finish(job, job->status);
+	} else if (job->kind == NVL_JOB_SERVE) {
+		nvl_tx_finish(job, 0);
+	} else if (job->direct) {
+		send_placed(job);
+		nvl_tx_finish(job, 0);
+	} else {
+		unqueue(job);		/* the ack completes it */
+	}
+}
+
+static void fail_job(struct nvl_job *job, int status)
+{
+	if (!job->status)
+		job->status = status;
+	check_end(job);
+}
+
+void nvl_tx_give_up(struct nvl_job *job, int status)
+{
+	if (!weft_list_empty(&job->link))
+		fail_job(job, status);
+}
+
+/* ---- chunks -------------------------------------------------------------- */
+
+/* Tells the peer of finished chunks, in the order in which they lie. */
+static void tell(struct nvl_conn *conn, struct nvl_txring *r)
+{
+	struct nvl_txchunk *c;
+	struct nvl_job *job;
+
+	while (r->told != r->made &&
+	       (c = &r->chunks[r->told % NVL_RING_CHUNKS])->done) {
+		r->told++;
+		nvl_op_send(conn, &c->op);
+		weft_count(conn->stats, wire_tx_bytes, c->op.len);
+		job = c->job;
+		job->flying--;
+		check_end(job);
+	}
+}
+
+static void chunk_end(struct nvl_txchunk *c, int status)
+{
+	if (status) {
+		c->op.flags |= NVL_CHUNK_VOID;
+		/* what the peer named and is gone: no better than a bad key */
+		if (!c->job->status)
+			c->job->status = c->job->kind == NVL_JOB_SERVE ?
+					 -EACCES : -EFAULT;
+	}
+	c->done = true;
+}
+
+static void chunk_copied(struct nvl_copy *copy, int status)
+{
+	struct nvl_txchunk *c = container_of(copy, struct nvl_txchunk, copy);
+
+	copy->conn->copies--;
+	chunk_end(c, status);
+	tell(copy->conn, copy->owner);
+}
+
+/* Host to host ring, by the processor. */
+static int copy_in(struct nvl_job *job, struct nvl_txring *r, size_t at,
+		   const void *src, uint64_t addr, size_t len)
+{
+	ssize_t n;
+
+	if (job->kind == NVL_JOB_PUT) {
+		memcpy((char *)r->map.host + at, src, len);
+		return 0;
+	}
+	/* named by the peer: may be unmapped, so the kernel reads it */
+	if (!weft_region_get(&job->key, addr, len))
+		return -EACCES;
+	n = pwrite(r->map.fd, src, len, at);
+	weft_region_put(&job->key);
+	return n == (ssize_t)len ? 0 : -EFAULT;
+}
+
+static void make_chunk(struct nvl_job *job, struct nvl_txring *r, uint64_t pos,
+		       void *src, size_t len, struct nvl_gpu *gpu)
+{
+	struct nvl_txchunk *c = &r->chunks[r->made % NVL_RING_CHUNKS];
+	struct nvl_conn *conn = job->conn;
+	size_t at = pos % r->map.size;
+	uint64_t addr = job->addr + job->sent;
+	uint8_t id = 0;
+
+	while (conn->txrings[id] != r)
+		id++;
+	c->job = job;
+	c->done = false;
+	c->end = r->pos;
+	r->ends[r->made++ % NVL_RING_CHUNKS] = r->pos;
+	c->op = (struct nvl_op){
+		.type = NVL_OP_CHUNK, .flags = job->flags, .ring = id,
+		.seq = job->seq, .len = len, .total = job->total, .pos = pos,
+		.addr = job->kind == NVL_JOB_SERVE ? job->sent : addr,
+		.slot = job->key.slot, .generation = job->key.generation,
+		.token = job->key.token, .tag = job->tag,
+	};
+	job->sent += len;
+	job->flying++;
+	if (!gpu) {
+		chunk_end(c, copy_in(job, r, at, src, addr, len));
+		tell(conn, r);
+		return;
+	}
+	c->copy = (struct nvl_copy){
+		.conn = conn, .done = chunk_copied, .owner = r, .len = len,
+		.src = (uintptr_t)src, .guarded = job->kind == NVL_JOB_SERVE,
+		.key = job->key, .at = addr,
+		.dst = r->map.kind == NVL_RING_CUDA ? r->map.dev + at :
+						(uintptr_t)r->map.host + at,
+	};
+	conn->copies++;
+	nvl_copy_queue(nvl_gpu_tx(gpu), &c->copy);
+}
+
+/* The next piece of the source, not longer than @max. */
+static size_t next_piece(struct nvl_job *job, size_t max, void **p)
+{
+	struct iovec *v = &job->iov[job->iov_i];
+
+	while (job->iov_off == v->iov_len) {
+		v = &job->iov[++job->iov_i];
+		job->iov_off = 0;
+	}
+	*p = (char *)v->iov_base + job->iov_off;
+	return weft_min(max, v->iov_len - job->iov_off);
+}
+
+/* Small enough to overlap both copies, large enough to be worth a launch. */
+static size_t chunk_size(const struct nvl_job *job, const struct nvl_txring *r)
+{
+	size_t n = weft_max(job->total / 8, nvl_tune.chunk_min);
+
+	n = weft_min(weft_min(n, nvl_tune.chunk_max), r->map.size / 4);
+	return (n + NVL_ALIGN - 1) & ~(size_t)(NVL_ALIGN - 1);
+}
+
+/* ---- straight to the peer's buffer --------------------------------------- */
+
+static void direct_copied(struct nvl_copy *copy, int status)
+{
+	struct nvl_job *job = copy->owner;
+
+	copy->conn->copies--;
+	job->flying--;
+	if (status && !job->status)
+		job->status = -EFAULT;
+	free(copy);
+	check_end(job);
+}
+
+static unsigned int send_direct(struct nvl_job *job, uint64_t dev,
+				struct nvl_gpu *gpu)
+{
+	struct nvl_copy *copy;
+	unsigned int n = 0;
+	void *src;
+
+	unqueue(job);
+	while (job->sent < job->total) {
+		copy = malloc(sizeof(*copy));
+		if (!copy) {
+			job->status = -ENOMEM;
+			break;
+		}
+		*copy = (struct nvl_copy){ .conn = job->conn, .owner = job,
+					   .done = direct_copied };
+		copy->len = next_piece(job, job->total, &src);
+		copy->src = (uintptr_t)src;
+		copy->dst = dev + job->sent;
+		job->sent += copy->len;
+		job->iov_off += copy->len;
+		job->flying++;
+		job->conn->copies++;
+		nvl_copy_queue(nvl_gpu_tx(gpu), copy);
+		n++;
+	}
+	check_end(job);
+	return n;
+}
+
+/* ---- scheduling ---------------------------------------------------------- */
+
+/* The GPU that copies for @job; NULL and 0: the processor does. */
+static int gpu_of(struct nvl_job *job, struct nvl_gpu **gpu)
+{
+	int err = 0;
+
+	*gpu = NULL;
+	if (job->where.where != WEFT_CUDA_DEVICE)
+		return 0;
+	*gpu = nvl_gpu_get(job->conn->iface, &job->where, &err);
+	return *gpu ? 0 : err;
+}
+
+/* 1: goes direct (or will); 0: through a ring */
+static int try_direct(struct nvl_job *job, unsigned int *n)
+{
+	struct nvl_conn *conn = job->conn;
+	struct nvl_gpu *gpu;
+	uint64_t dev;
+	int err;
+
+	if (!(job->key.slot & NVL_SLOT_EXPOSED) || job->sent ||
+	    job->kind != NVL_JOB_PUT ||
+	    job->where.where == WEFT_CUDA_PAGEABLE)
+		return 0;
+	switch (nvl_direct_find(conn, &job->key, job->addr, job->total, &dev,
+				&gpu)) {
+	case NVL_DIRECT_NO:
+		return 0;
+	case NVL_DIRECT_WAIT:
+		return 1;
+	case NVL_DIRECT_YES:
+		break;
+	}
+	if (job->where.where == WEFT_CUDA_DEVICE) {
+		err = gpu_of(job, &gpu);
+		if (!err)
+			err = nvl_direct_reach(conn, &job->key, gpu);
+		if (err) {
+			fail_job(job, err);
+			return 1;
+		}
+	}
+	job->direct = true;
+	*n += send_direct(job, dev, gpu);
+	return 1;
+}
+
+static void send_empty(struct nvl_job *job)
+{
+	struct nvl_op op = {
+		.type = NVL_OP_CHUNK, .flags = job->flags,
+		.ring = NVL_NO_RING, .seq = job->seq, .addr = job->addr,
+		.slot = job->key.slot, .generation = job->key.generation,
+		.token = job->key.token, .tag = job->tag,
+	};
+
+	unqueue(job);
+	nvl_op_send(job->conn, &op);
+}
+
+static unsigned int send_chunks(struct nvl_job *job, struct nvl_txring *r,
+				struct nvl_gpu *gpu, unsigned int max)
+{
+	unsigned int n = 0;
+	uint64_t pos;
+	size_t len;
+	void *src;
+
+	job->flying++;			/* keeps it while we look at it */
+	while (n < max && !job->status && job->sent < job->total) {
+		len = next_piece(job, chunk_size(job, r), &src);
+		if (!nvl_ring_take(r, len, &pos))
+			break;
+		job->iov_off += len;
+		make_chunk(job, r, pos, src, len, gpu);
+		n++;
+	}
+	if (job->sent == job->total)
+		unqueue(job);
+	job->flying--;
+	check_end(job);
+	return n;
+}
+
+static unsigned int send_job(struct nvl_job *job, unsigned int max)
+{
+	struct nvl_conn *conn = job->conn;
+	struct nvl_txring *r;
+	struct nvl_gpu *gpu;
+	unsigned int n = 0;
+	int err;
+
+	if (!job->total) {
+		send_empty(job);
+		return 1;
+	}
+	if (try_direct(job, &n))
+		return n;
+	r = nvl_ring_for(conn, job);
+	if (!r)
+		return 0;
+	err = gpu_of(job, &gpu);
+	if (!err && gpu)
+		err = nvl_map_reach(&r->map, gpu);
+	if (err && r->map.kind == NVL_RING_CUDA) {
+		weft_warn_once("GPU %d cannot reach the memory of a peer's GPU: "
+			       "data goes through host memory",
+			       job->where.ordinal);
+		conn->paths[job->loc].via_host = true;
+		return 0;
+	}
+	if (err && !gpu) {
+		fail_job(job, err);
+		return 0;
+	}
+	return send_chunks(job, r, gpu, max);
+}
+
+static struct nvl_job *job_at(struct nvl_conn *conn, unsigned int i)
+{
+	struct weft_list *l = conn->jobs.next;
+
+	while (i-- && l != &conn->jobs)
+		l = l->next;
+	return l == &conn->jobs ? NULL : container_of(l, struct nvl_job, link);
+}
+
+unsigned int nvl_tx_schedule(struct nvl_conn *conn)
+{
+	unsigned int n = 0, stuck = 0;
+	struct nvl_job *job;
+
+	nvl_ring_credits(conn);
+	/* any job may end while another one sends: none is held on to */
+	while (conn->state == NVL_CONN_OPEN && n < CHUNKS_AT_ONCE &&
+	       conn->copies < NVL_CONN_CHUNKS && stuck < 16 &&
+	       (job = job_at(conn, stuck))) {
+		n += send_job(job, CHUNKS_AT_ONCE - n);
+		if (job_at(conn, stuck) == job)
+			stuck++;
+	}
+	return n;
+}
+
+/* ---- jobs begin ---------------------------------------------------------- */
+
+static struct nvl_job *job_new(struct nvl_conn *conn, enum nvl_job_kind kind,
+			       const struct iovec *iov, unsigned int n)
+{
+	struct nvl_job *job = calloc(1, sizeof(*job));
+	unsigned int i;
+
+	if (!job)
+		return NULL;
+	weft_list_init(&job->link);
+	weft_list_init(&job->done_link);
+	job->kind = kind;
+	job->conn = conn;
+	for (i = 0; i < n; i++) {
+		if (!iov[i].iov_len)
+			continue;
+		job->iov[job->iovcnt++] = iov[i];
+		job->total += iov[i].iov_len;
+	}
+	return job;
+}
+
+/* All entries must be of one kind; the first one stands for them. */
+static int find_source(struct nvl_job *job)
+{
+	struct weft_cuda_ptr w;
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < job->iovcnt; i++) {
+		err = weft_cuda_query(job->iov[i].iov_base, &w);
+		if (err)
+			return weft_fail(err, "GPU memory at %p belongs to no "
+					 "CUDA context that is active",
+					 job->iov[i].iov_base);
+		if (i && ((w.where == WEFT_CUDA_DEVICE) !=
+			  (job->where.where == WEFT_CUDA_DEVICE) ||
+			  w.ctx != job->where.ctx))
+			return -EINVAL;
+		if (!i)
+			job->where = w;
+	}
+	nvl_loc_learn(&job->where);
+	return 0;
+}
+
+int nvl_tx_put(struct nvl_conn *conn, const struct iovec *iov, unsigned int n,
+	       uint64_t addr, const struct weft_rkey *key,
+	       const struct weft_notify *notify, struct weft_op *op)
+{
+	struct nvl_job *job;
+	int err;
+
+	if (n > NVL_MAX_IOV)
+		return -EINVAL;
+	if (!nvl_conn_ready(conn)) {
+		conn->was_full = true;
+		return -EAGAIN;
+	}
+	job = job_new(conn, NVL_JOB_PUT, iov, n);
+	if (!job)
+		return -ENOMEM;
+	err = find_source(job);
+	if (err) {
+		free(job);
+		return err;
+	}
+	job->op = op;
+	job->seq = conn->put_next++;
+	job->key = *key;
+	job->loc = NVL_SLOT_LOC(key->slot);
+	job->addr = addr;
+	if (notify) {
+		job->flags |= NVL_CHUNK_NOTIFY;
+		job->tag = notify->tag;
+	}
+	conn->puts[job->seq % NVL_PUTS] = job;
+	weft_list_add_tail(&conn->jobs, &job->link);
+	conn->njobs++;
+	return -EINPROGRESS;
+}
+
+/* The peer wants memory of ours.  -EPROTO: it breaks the rules. */
+int nvl_tx_serve(struct nvl_conn *conn, const struct nvl_op *op)
+{
+	struct iovec iov = { (void *)(uintptr_t)op->addr, op->total };
+	struct nvl_job *job;
+
+	if (op->seq >= NVL_GETS || conn->serving[op->seq] || !op->total)
+		return -EPROTO;
+	job = job_new(conn, NVL_JOB_SERVE, &iov, 1);
+	if (!job)
+		return -ENOMEM;
+	job->seq = op->seq;
+	job->flags = NVL_CHUNK_GET;
+	job->addr = op->addr;
+	job->loc = op->loc;
+	job->key = (struct weft_rkey){ op->slot & NVL_SLOT_MASK,
+				       op->generation, op->token };
+	conn->serving[job->seq] = job;
+	weft_list_add_tail(&conn->jobs, &job->link);
+	conn->njobs++;
+	if (!weft_region_get(&job->key, op->addr, op->total)) {
+		weft_count(conn->stats, key_errors, 1);
+		fail_job(job, -EACCES);
+		return 0;
+	}
+	if (find_source(job)) {
+		weft_region_put(&job->key);
+		fail_job(job, -EFAULT);
+		return 0;
+	}
+	weft_region_put(&job->key);
+	return 0;
+}
+
+int nvl_tx_ack(struct nvl_conn *conn, const struct nvl_op *op)
+{
+	struct nvl_job *job = conn->puts[op->seq % NVL_PUTS];
+
+	if (!job || job->seq != op->seq || job->direct || job->flying ||
+	    job->sent < job->total || !weft_list_empty(&job->link))
+		return -EPROTO;
+	nvl_tx_finish(job, op->status < 0 ? op->status : 0);
+	return 0;
+}
+
+unsigned int nvl_tx_deliver(struct nvl_iface *iface)
+{
+	struct weft_op *op;
+	struct nvl_job *job;
+	unsigned int n = 0;
+	int status;
+
+	while (!weft_list_empty(&iface->done)) {
+		job = weft_list_first(&iface->done, struct nvl_job, done_link);
+		weft_list_del(&job->done_link);
+		op = job->op;
+		status = job->status;
+		if (!status) {
+			weft_count(job->conn->stats, tx_puts, 1);
+			weft_count(job->conn->stats, tx_put_bytes, job->total);
+		}
+		free(job);
+		if (op)
+			op->done(op, status);
+		n++;
+	}
+	return n;
+}

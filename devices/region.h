@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The table of registered memory: what a peer's key stands for.  One per
+ * process and plugin; all devices share it.
+ *
+ * Whoever is about to let a peer's bytes land takes a reference for the one
+ * system call (or copy) and gives it back; a key is checked at every such
+ * step, so a revoked key stops a put half way.  Taking one is lock-free.
+ */
+#ifndef WEFT_DEVICES_REGION_H
+#define WEFT_DEVICES_REGION_H
+
+#include "devices/device.h"
+
+struct weft_mem {
+	void *addr;
+	size_t len;
+	enum weft_mem_kind kind;
+	struct weft_rkey rkey;
+};
+
+/* -ENOMEM, -ENOSPC (a million regions), or the error of getrandom(). */
+int weft_region_add(void *addr, size_t len, enum weft_mem_kind kind,
+		    struct weft_mem **mem);
+/* Revokes, waits until no reference is left, frees. */
+void weft_region_remove(struct weft_mem *mem);
+
+/*
+ * A reference to [addr, addr+len) if @rkey allows it; NULL if not.  To be given
+ * back with weft_region_put() at once: weft_region_remove() waits for it.
+ */
+void *weft_region_get(const struct weft_rkey *rkey, uint64_t addr, size_t len);
+void weft_region_put(const struct weft_rkey *rkey);
+
+#endif

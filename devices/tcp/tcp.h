@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The TCP device's own objects.  Two kinds of thread meet here:
+ *   the owner   - whoever calls the device contract for an iface (serialised)
+ *   an engine   - moves bulk streams; run by the owner inside progress(), or
+ *                 by a thread of its own (tcp_engine.c)
+ * Lock order: engine, then bulk, then the iface's completion queue.  No lock is
+ * held while a callback of the caller runs.
+ */
+#ifndef WEFT_DEVICES_TCP_H
+#define WEFT_DEVICES_TCP_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "bootstrap/hello.h"
+#include "bootstrap/netif.h"
+#include "bootstrap/settings.h"
+#include "bootstrap/stats.h"
+#include "devices/device.h"
+#include "devices/region.h"
+#include "devices/tcp/tcp_proto.h"
+#include "util/list.h"
+
+#define TCP_MAX_MESSAGE	(256u << 10)
+#define TCP_MAX_IOV	16
+#define TCP_RX_BUF	(512u << 10)	/* per iface, shared by its streams */
+#define TCP_HOT		4		/* streams polled without epoll */
+#define TCP_MAX_STREAMS	64
+#define TCP_FEW_STREAMS	4	/* where the caller moves them all */
+#define TCP_MAX_ENGINES	16
+#define TCP_TICK_MS	250		/* deadlines are looked at this often */
+
+/* What an epoll entry of the iface stands for; first member of its object. */
+enum tcp_source_kind {
+	TCP_SOURCE_LISTEN,
+	TCP_SOURCE_CONN,
+	TCP_SOURCE_GREET,
+	TCP_SOURCE_WAKE,
+	TCP_SOURCE_TIMER,
+	TCP_SOURCE_ENGINE,
+};
+
+struct tcp_source {
+	enum tcp_source_kind kind;
+};
+
+/* One end of a put, at its source. */
+struct tcp_put {
+	struct weft_list link;		/* in bulk->queue while bytes are uncut */
+	struct weft_list done_link;	/* in iface->cq.puts */
+	struct tcp_conn *conn;
+	struct weft_op *op;		/* NULL: nobody waits any more */
+	uint64_t seq;
+	uint64_t remote_addr;
+	struct weft_rkey rkey;
+	uint64_t tag;
+	uint32_t flags;			/* TCP_CHUNK_* */
+	int status;
+	bool guarded;			/* the source is a region: check source_key */
+	struct weft_rkey source_key;
+	size_t total, cut;		/* bytes; bytes handed to streams */
+	unsigned int carriers;		/* streams that are sending from it */
+	bool acked;			/* the peer has answered */
+	bool aborted;			/* not all of it was sent, nor will be */
+	unsigned int iovcnt;
+	struct iovec iov[TCP_MAX_IOV];
+};
+
+/* One put at its target; live from its first chunk till it is placed. */
+struct tcp_landing {
+	uint64_t left;
+	int status;
+	bool live, done;
+};
+
+/* Finding the number of streams (tcp_tune.c); under the bulk lock. */
+struct tcp_tune {
+	uint64_t bytes, busy_ns;	/* of the sample being taken */
+	uint64_t busy_since_ns;		/* 0: idle */
+	double base;			/* bytes/s with the streams before */
+	bool trying;			/* one more stream is on trial */
+	uint64_t settled_until_ns;
+};
+
+/* Bulk state of a pair, made with its first put in either direction. */
+struct tcp_bulk {
+	pthread_mutex_t lock;
+	struct weft_list queue;		/* puts with uncut bytes, oldest first */
+	_Atomic uint64_t next_seq;	/* written by the owner */
+	_Atomic uint64_t acked;		/* every put below is acknowledged */
+	bool settled[TCP_WINDOW];	/* acknowledged, but not yet below acked */
+	struct tcp_put *sent[TCP_WINDOW];
+	_Atomic uint64_t placed;	/* every put below is placed here */
+	struct tcp_landing landing[TCP_WINDOW];
+	struct weft_list streams;	/* struct tcp_stream.link, both ways */
+	unsigned int out_streams;	/* those that we send on */
+	unsigned int out_dialing;	/* asked for, not there yet */
+	unsigned int out_limit;		/* what measuring found best so far */
+	bool no_streams;		/* none can be had: puts go by frame */
+	int lost_err;			/* why; until the warning about it */
+	bool asked_streams;		/* TCP_FRAME_STREAMS is on its way */
+	struct tcp_tune tune;
+};
+
+/* A decoded chunk header. */
+struct tcp_chunk {
+	uint64_t seq, total, offset, addr, tag;
+	struct weft_rkey rkey;
+	uint32_t len, flags;
+};
+
+/* One bulk socket. */
+struct tcp_stream {
+	struct weft_list link;		/* bulk->streams; owner and bulk lock */
+	struct weft_list eng_link;	/* engine->streams */
+	struct weft_list ready_link;	/* engine->ready */
+	struct tcp_conn *conn;
+	struct tcp_engine *engine;
+	int fd;
+	bool out;			/* chunks go from here */
+	bool writable, readable;	/* as far as the last edge told */
+	_Atomic bool parked;		/* over the limit: takes no chunk */
+	int err;			/* why it died; 0 while it lives */
+	struct weft_list report_link;	/* iface->cq.broken */
+	uint64_t used_ms;		/* when it last carried a chunk */
+	/* sending a chunk (out), or acks (in) */
+	struct tcp_put *put;
+	size_t put_off, put_left, put_len;
+	uint8_t head[TCP_CHUNK_LEN];
+	unsigned int head_len, head_done;
+	/* receiving a chunk (in), or acks (out) */
+	uint8_t rx_head[TCP_CHUNK_LEN];
+	unsigned int rx_have;		/* bytes of the next header */
+	struct tcp_chunk chunk;
+	bool rx_busy;			/* inside a chunk */
+	bool rx_drain;			/* its bytes are thrown away */
+	int rx_status;			/* why */
+	uint64_t rx_addr, rx_left;
+	uint8_t *ack_buf;		/* acks that did not fit the socket */
+	size_t ack_len, ack_cap;
+};
+
+/* Moves bulk streams. */
+struct tcp_engine {
+	struct tcp_source src;
+	struct tcp_iface *iface;
+	pthread_mutex_t lock;		/* streams, ready, and all I/O on them */
+	int epfd;
+	int kick_fd;
+	struct weft_list streams, ready;
+	unsigned int nstreams;
+	_Atomic bool kicked;		/* somebody queued chunks */
+	/* its thread */
+	bool has_thread;
+	pthread_t thread;
+	_Atomic bool run, stop;		/* run: the thread moves it, not the owner */
+	_Atomic bool asleep;		/* kick_fd must be written to wake it */
+};
+
+/* A socket that has not said its hello yet. */
+struct tcp_greet {
+	struct tcp_source src;
+	struct weft_list link;		/* iface->greets */
+	struct tcp_iface *iface;
+	int fd;
+	bool connecting;
+	enum tcp_purpose purpose;	/* dialer's */
+	struct tcp_conn *conn;		/* dialer: whom it is for */
+	struct tcp_conn *target;	/* listener: whose it becomes */
+	bool dead;
+	uint64_t deadline_ms;
+	union weft_sockaddr peer;
+	struct weft_hello hello;
+};
+
+enum tcp_conn_state {
+	TCP_CONN_DIALING,		/* our dial is under way */
+	TCP_CONN_WAITING,		/* the peer's own dial was preferred */
+	TCP_CONN_OPEN,
+	TCP_CONN_CLOSED,		/* in iface->dead, freed after progress */
+};
+
+/* The message stream of a pair. */
+struct tcp_conn {
+	struct tcp_source src;
+	struct weft_list link;		/* iface->conns */
+	struct weft_list held_link;	/* iface->held */
+	struct tcp_iface *iface;
+	enum tcp_conn_state state;
+	int fd;
+	bool dialer;
+	bool had_ep, bye_sent, bye_seen, close_seen;
+	int broken;			/* found dead outside progress: -errno */
+	uint64_t peer_id;
+	uint32_t sn;
+	uint64_t token;			/* bulk streams join by it */
+	struct weft_hello *hello;	/* kept until the owner proof is checked */
+	uint64_t deadline_ms;		/* DIALING, WAITING; OPEN: of lost_err */
+	union weft_sockaddr remote;	/* where bulk streams are dialled to */
+	uint8_t remote_key[WEFT_KEY_LEN];
+	struct tcp_ep *ep;
+	struct weft_counters *stats;
+	/* sending: zc first, then buf; a message is taken when both are empty */
+	struct iovec zc[TCP_MAX_IOV + 1];
+	unsigned int zc_n, zc_i;
+	struct weft_op *zc_op;
+	uint8_t zc_head[TCP_FRAME_LEN];
+	uint8_t *tx;
+	size_t tx_off, tx_len, tx_cap;
+	bool want_out;
+	uint64_t fence;			/* next message waits for puts below */
+	bool was_full;			/* ready() said no: on_ready() is owed */
+	/* receiving: bytes not yet delivered */
+	uint8_t *rx;
+	size_t rx_len, rx_cap;
+	struct weft_list held_messages;	/* wait for their puts (tcp_rx.c) */
+	size_t held_bytes;
+	bool rx_stopped;		/* too many of them */
+	_Atomic bool held;		/* there is one: engines ring */
+	unsigned int nputs, ngets, nreplies;	/* ops not reported yet */
+	bool in_rx;			/* guards against re-entry */
+	unsigned int idle_polls;
+	struct tcp_bulk *bulk;
+	struct weft_list gets;		/* struct tcp_get.link */
+	struct weft_list replies;	/* puts that answer gets, not yet numbered */
+};
+
+struct tcp_ep {
+	struct weft_ep base;
+	struct tcp_conn *conn;		/* NULL once dead */
+	struct weft_address remote;
+	uint64_t peer_id;
+	uint32_t sn;
+	int err;
+	bool cancelled;
+	struct weft_list flushes;	/* struct tcp_flush.link */
+};
+
+struct tcp_flush {
+	struct weft_list link;
+	struct weft_op *op;
+};
+
+/* A get at its requester: one per iov entry, the last one completes the op. */
+struct tcp_get {
+	struct weft_list link;		/* conn->gets */
+	struct tcp_get_op *parent;
+	struct weft_mem *landing;
+	uint64_t id;
+	size_t len;
+};
+
+struct tcp_get_op {
+	struct weft_op *op;
+	unsigned int parts;
+	int status;
+	size_t len;
+};
+
+/* A notification or get completion found by an engine. */
+struct tcp_event {
+	struct weft_list link;
+	struct tcp_conn *conn;
+	uint32_t flags;
+	int status;
+	uint64_t tag, size;
+};
+
+struct tcp_iface {
+	struct weft_iface base;
+	struct tcp_source listen_src, wake_src, timer_src;
+	struct weft_netif netif;
+	struct weft_address addr;
+	uint64_t my_id;
+	int listen_fd, epfd, wake_fd, timer_fd;
+	bool timer_on;
+	bool accept_paused;
+	struct weft_list conns, dead, greets, dead_greets, held;
+	struct weft_list sns;		/* endpoints made so far, per peer */
+	struct weft_stats *stats;
+	struct tcp_conn *hot[TCP_HOT];
+	unsigned int polls;		/* progress calls since epoll was asked */
+	unsigned int calls_awake;	/* progress calls since the last arm() */
+	bool failing;			/* some conn is broken */
+	bool closing;			/* nothing is delivered any more */
+	unsigned int inbound_greets;
+	uint8_t *rxbuf, *txbuf;
+	int pipe[2];			/* to place bytes without a signal; -1 */
+	uint64_t next_get;
+	struct tcp_engine *engines;
+	unsigned int nengines;
+	bool spare_cores;		/* engines keep their threads running */
+	/* what engines tell the owner */
+	struct {
+		pthread_mutex_t lock;
+		struct weft_list puts;		/* done_link */
+		struct weft_list events;	/* struct tcp_event.link */
+		struct weft_list broken;	/* tcp_stream.report_link */
+		_Atomic bool any;
+		_Atomic bool armed;		/* the owner may sleep: ring */
+	} cq;
+};
+
+/* tcp_engine.c */
+int tcp_engines_open(struct tcp_iface *iface);
+void tcp_engines_close(struct tcp_iface *iface);
+/* Moves what can be moved without waiting; events seen. */
+unsigned int tcp_engine_run(struct tcp_engine *eng);
+/* The owner goes to sleep, or is back and spinning. */
+void tcp_engines_assist(struct tcp_iface *iface, bool on);
+/* Chunks were queued for @conn. */
+void tcp_engines_kick(struct tcp_conn *conn);
+/* Takes @fd over.  Owner only. */
+int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out);
+/* Closes and frees; nothing of it lands or is read afterwards. */
+void tcp_stream_detach(struct tcp_stream *s);
+
+/* tcp_stream.c: called by engines, engine lock held; -errno: it is dead */
+int tcp_stream_io(struct tcp_stream *s, bool *again);
+
+/* tcp_bulk.c */
+struct tcp_bulk *tcp_bulk_get(struct tcp_conn *conn);
+void tcp_bulk_drop(struct tcp_conn *conn);
+bool tcp_bulk_full(const struct tcp_conn *conn);
+/* Gives @put its number and queues it for the streams. */
+void tcp_bulk_submit(struct tcp_conn *conn, struct tcp_put *put);
+/* Gives @put its number; the caller sends it whole by frame. */
+void tcp_bulk_submit_framed(struct tcp_conn *conn, struct tcp_put *put,
+			    uint8_t head[TCP_CHUNK_LEN]);
+/* A stream that was asked for cannot be had. */
+void tcp_bulk_stream_lost(struct tcp_conn *conn, bool out, int err,
+			  const char *where);
+/* Cuts the next chunk of at most @max bytes; NULL when there is none. */
+struct tcp_put *tcp_bulk_cut(struct tcp_bulk *b, size_t max, size_t *off,
+			     size_t *len, uint8_t head[TCP_CHUNK_LEN]);
+/* A stream sent @len bytes of @put, a whole chunk; or was given up amid one. */
+void tcp_bulk_carried(struct tcp_conn *conn, struct tcp_put *put, size_t len);
+void tcp_bulk_dropped(struct tcp_conn *conn, struct tcp_put *put);
+/* -EPROTO: the peer acknowledges what was never sent */
+int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status);
+void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk *c);
+/* 1: land it; 0: drain it; -EPROTO */
+int tcp_bulk_arrives(struct tcp_conn *conn, const struct tcp_chunk *c);
+/*
+ * The chunk's bytes are dealt with; @status: 0, or why they were drained.
+ * 1: the put is placed and *@result is to be acknowledged; -errno.
+ */
+int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk *c,
+		    int status, int *result);
+/* The peer gave @seq up; true: an acknowledgement is owed. */
+bool tcp_bulk_abort(struct tcp_conn *conn, uint64_t seq);
+/* Completes all puts of this side with @status. */
+void tcp_bulk_cancel(struct tcp_conn *conn, int status);
+void tcp_bulk_give_up(struct tcp_conn *conn, struct tcp_put *put, int status);
+void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
+		   size_t len, struct iovec *out, unsigned int *out_n);
+
+/* tcp_tune.c: bulk lock held */
+void tcp_tune_busy(struct tcp_bulk *b);
+void tcp_tune_idle(struct tcp_bulk *b);
+void tcp_tune_bytes(struct tcp_bulk *b, size_t n, unsigned int max);
+
+/* tcp_cq.c: what engines tell the owner */
+void tcp_cq_init(struct tcp_iface *iface);
+void tcp_cq_put_done(struct tcp_iface *iface, struct tcp_put *put);
+int tcp_cq_event(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
+		 uint64_t size, int status);
+void tcp_cq_broken(struct tcp_stream *s);
+void tcp_cq_ring(struct tcp_iface *iface);
+unsigned int tcp_cq_deliver(struct tcp_iface *iface);
+/* Drops what still names @conn. */
+void tcp_cq_forget(struct tcp_conn *conn);
+
+/* tcp_msg.c: frames out */
+bool tcp_conn_ready(struct tcp_conn *conn);
+int tcp_send_frame(struct tcp_conn *conn, uint8_t type, uint8_t id,
+		   uint64_t fence, const struct iovec *iov, unsigned int n,
+		   size_t len, struct weft_op *op);
+void tcp_send_control(struct tcp_conn *conn, uint8_t type, const void *body,
+		      size_t len);
+void tcp_conn_flush_out(struct tcp_conn *conn);
+/* Lets go of the caller's memory in a message half sent. */
+void tcp_conn_copy_zc(struct tcp_conn *conn);
+void tcp_conn_pump_frames(struct tcp_conn *conn);
+
+/* tcp_rx.c: frames in; the number of frames */
+unsigned int tcp_conn_rx(struct tcp_conn *conn);
+void tcp_rx_drop(struct tcp_conn *conn);
+
+/* tcp_get.c */
+int tcp_get_start(struct tcp_conn *conn, const struct iovec *iov,
+		  unsigned int n, uint64_t addr, const struct weft_rkey *rkey,
+		  struct weft_op *op);
+int tcp_get_serve(struct tcp_conn *conn, const uint8_t *body);
+void tcp_get_reply(struct tcp_conn *conn);
+void tcp_get_refuse(struct tcp_conn *conn, uint64_t id, int status);
+void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status);
+void tcp_gets_cancel(struct tcp_conn *conn, int status);
+
+/* tcp_iface.c */
+int tcp_iface_open(const char *netdev, int family,
+		   const struct weft_iface_cb *cb, struct weft_iface **iface);
+void tcp_iface_close(struct weft_iface *iface);
+void tcp_iface_query(struct weft_iface *iface, struct weft_iface_attr *attr);
+bool tcp_iface_reaches(struct weft_iface *iface,
+		       const struct weft_address *remote);
+unsigned int tcp_iface_progress(struct weft_iface *iface);
+int tcp_iface_event_fd(struct weft_iface *iface);
+int tcp_iface_arm(struct weft_iface *iface);
+/* Out of descriptors: the backlog keeps the peers till the next tick. */
+void tcp_iface_pause_accept(struct tcp_iface *iface);
+void tcp_iface_resume_accept(struct tcp_iface *iface);
+
+/* tcp_conn.c */
+void tcp_conn_move(struct tcp_conn *conn, enum tcp_conn_state to);
+struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
+			      uint32_t sn, const char *where);
+int tcp_conn_dial(struct tcp_conn *conn);
+void tcp_conn_open(struct tcp_conn *conn, int fd, bool dialer);
+/* Never calls back: marks it; progress() will close it. */
+void tcp_conn_break(struct tcp_conn *conn, int err);
+/* Ends it and tells its endpoint. */
+void tcp_conn_close(struct tcp_conn *conn, int err);
+void tcp_conn_reap(struct tcp_iface *iface);
+struct tcp_conn *tcp_conn_find(struct tcp_iface *iface, uint64_t peer_id,
+			       uint32_t sn);
+void tcp_conn_interest(struct tcp_conn *conn);
+void tcp_conn_heat(struct tcp_conn *conn);
+/* Dials the bulk streams that the tuner asks for, or asks the peer to. */
+void tcp_conn_want_streams(struct tcp_conn *conn);
+void tcp_conn_maybe_end(struct tcp_conn *conn);
+
+/* tcp_greet.c */
+int tcp_greet_dial(struct tcp_conn *conn, enum tcp_purpose purpose);
+void tcp_greet_accept(struct tcp_iface *iface);
+unsigned int tcp_greet_io(struct tcp_greet *g);
+void tcp_greet_free(struct tcp_greet *g);
+void tcp_greet_expire(struct tcp_greet *g);
+void tcp_greet_reap(struct tcp_iface *iface);
+void tcp_greet_drop_for(struct tcp_conn *conn);
+
+/* tcp_watch.c */
+void tcp_watch_start(struct tcp_iface *iface);
+unsigned int tcp_watch_tick(struct tcp_iface *iface);
+
+/* tcp_ep.c */
+int tcp_ep_create(struct weft_iface *iface, const struct weft_address *remote,
+		  void *user, struct weft_ep **ep);
+void tcp_ep_failed(struct tcp_ep *ep, int err);
+void tcp_ep_notify_ready(struct tcp_conn *conn);
+void tcp_ep_check_flush(struct tcp_ep *ep);
+void tcp_ep_forget_sns(struct tcp_iface *iface);
+void tcp_ep_destroy(struct weft_ep *ep);
+void tcp_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
+bool tcp_ep_ready(struct weft_ep *ep);
+int tcp_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
+		   unsigned int iovcnt, struct weft_op *op);
+ssize_t tcp_ep_message_pack(struct weft_ep *ep, uint8_t id,
+			    size_t (*pack)(void *dest, void *arg), void *arg);
+int tcp_ep_put(struct weft_ep *ep, const struct iovec *iov,
+	       unsigned int iovcnt, uint64_t remote_addr,
+	       const struct weft_rkey *rkey, const struct weft_notify *notify,
+	       struct weft_op *op);
+int tcp_ep_get(struct weft_ep *ep, const struct iovec *iov,
+	       unsigned int iovcnt, uint64_t remote_addr,
+	       const struct weft_rkey *rkey, struct weft_op *op);
+void tcp_ep_fence(struct weft_ep *ep);
+int tcp_ep_flush(struct weft_ep *ep, struct weft_op *op);
+void tcp_ep_cancel(struct weft_ep *ep);
+
+static inline struct tcp_iface *tcp_iface(struct weft_iface *i)
+{
+	return container_of(i, struct tcp_iface, base);
+}
+
+static inline struct tcp_ep *tcp_ep(struct weft_ep *e)
+{
+	return container_of(e, struct tcp_ep, base);
+}
+
+#endif

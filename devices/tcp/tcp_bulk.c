@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Puts: numbered at their source, cut into chunks that any stream may take,
+ * counted at their target until every byte is placed, acknowledged once.
+ */
+#include "devices/tcp/tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "util/bytes.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+struct tcp_bulk *tcp_bulk_get(struct tcp_conn *conn)
+{
+	struct tcp_bulk *b = conn->bulk;
+
+	if (b)
+		return b;
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return NULL;
+	pthread_mutex_init(&b->lock, NULL);
+	weft_list_init(&b->queue);
+	weft_list_init(&b->streams);
+	b->out_limit = weft_settings()->tcp_streams;
+	if (!b->out_limit)
+		b->out_limit = 2;
+	conn->bulk = b;
+	return b;
+}
+
+bool tcp_bulk_full(const struct tcp_conn *conn)
+{
+	const struct tcp_bulk *b = conn->bulk;
+
+	return b && atomic_load(&b->next_seq) - atomic_load(&b->acked) >=
+		    TCP_WINDOW;
+}
+
+static void number(struct tcp_bulk *b, struct tcp_put *put)
+{
+	put->seq = atomic_load(&b->next_seq);
+	b->sent[put->seq % TCP_WINDOW] = put;
+	b->settled[put->seq % TCP_WINDOW] = false;
+	atomic_store(&b->next_seq, put->seq + 1);
+}
+
+void tcp_bulk_submit(struct tcp_conn *conn, struct tcp_put *put)
+{
+	struct tcp_bulk *b = conn->bulk;
+
+	pthread_mutex_lock(&b->lock);
+	number(b, put);
+	if (weft_list_empty(&b->queue))
+		tcp_tune_busy(b);
+	weft_list_add_tail(&b->queue, &put->link);
+	pthread_mutex_unlock(&b->lock);
+}
+
+static void chunk_encode(uint8_t *p, const struct tcp_put *put, size_t off,
+			 size_t len)
+{
+	weft_put_le64(p, put->seq);
+	weft_put_le64(p + 8, put->total);
+	weft_put_le64(p + 16, off);
+	weft_put_le64(p + 24, put->remote_addr);
+	weft_rkey_pack(&put->rkey, p + 32);
+	weft_put_le64(p + 48, put->tag);
+	weft_put_le32(p + 56, len);
+	weft_put_le32(p + 60, put->flags);
+}
+
+void tcp_bulk_submit_framed(struct tcp_conn *conn, struct tcp_put *put,
+			    uint8_t head[TCP_CHUNK_LEN])
+{
+	struct tcp_bulk *b = conn->bulk;
+
+	pthread_mutex_lock(&b->lock);
+	number(b, put);
+	put->cut = put->total;
+	chunk_encode(head, put, 0, put->total);
+	pthread_mutex_unlock(&b->lock);
+}
+
+void tcp_bulk_stream_lost(struct tcp_conn *conn, bool out, int err,
+			  const char *where)
+{
+	struct tcp_bulk *b = conn->bulk;
+	uint8_t none[4] = { 0 };
+
+	if (!out) {		/* the peer waits for it */
+		tcp_send_control(conn, TCP_FRAME_STREAMS, none, sizeof(none));
+		return;
+	}
+	if (b->out_dialing)
+		b->out_dialing--;
+	b->out_limit = weft_max(1, b->out_streams + b->out_dialing);
+	if (b->out_streams || b->out_dialing)
+		return;
+	weft_info("no further connection to %s can be opened: %s", where,
+		  strerror(-err));
+	b->no_streams = true;
+	conn->deadline_ms = weft_now_ms() + 1000;
+	b->lost_err = err;	/* news only if the peer lives on: tcp_watch.c */
+	tcp_watch_start(conn->iface);
+	tcp_conn_pump_frames(conn);
+}
+
+void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk *c)
+{
+	c->seq = weft_get_le64(p);
+	c->total = weft_get_le64(p + 8);
+	c->offset = weft_get_le64(p + 16);
+	c->addr = weft_get_le64(p + 24);
+	weft_rkey_unpack(p + 32, &c->rkey);
+	c->tag = weft_get_le64(p + 48);
+	c->len = weft_get_le32(p + 56);
+	c->flags = weft_get_le32(p + 60);
+}
+
+struct tcp_put *tcp_bulk_cut(struct tcp_bulk *b, size_t max, size_t *off,
+			     size_t *len, uint8_t head[TCP_CHUNK_LEN])
+{
+	struct tcp_put *put = NULL;
+
+	pthread_mutex_lock(&b->lock);
+	if (!weft_list_empty(&b->queue)) {
+		put = weft_list_first(&b->queue, struct tcp_put, link);
+		*off = put->cut;
+		*len = weft_min(max, put->total - put->cut);
+		put->cut += *len;
+		put->carriers++;
+		chunk_encode(head, put, *off, *len);
+		if (put->cut == put->total)
+			weft_list_del(&put->link);
+	}
+	pthread_mutex_unlock(&b->lock);
+	return put;
+}
+
+/* Bulk lock held: @put is acknowledged and no stream sends from it. */
+static void settle(struct tcp_bulk *b, struct tcp_put *put)
+{
+	uint64_t acked = atomic_load(&b->acked);
+
+	b->sent[put->seq % TCP_WINDOW] = NULL;
+	b->settled[put->seq % TCP_WINDOW] = true;
+	while (acked < atomic_load(&b->next_seq) &&
+	       b->settled[acked % TCP_WINDOW]) {
+		b->settled[acked % TCP_WINDOW] = false;
+		acked++;
+	}
+	atomic_store(&b->acked, acked);
+}
+
+void tcp_bulk_carried(struct tcp_conn *conn, struct tcp_put *put, size_t len)
+{
+	struct tcp_bulk *b = conn->bulk;
+	unsigned int max;
+	bool done;
+
+	max = conn->iface->spare_cores ? TCP_MAX_STREAMS : TCP_FEW_STREAMS;
+	pthread_mutex_lock(&b->lock);
+	put->carriers--;
+	done = put->acked && !put->carriers;
+	if (done)
+		settle(b, put);
+	if (!weft_settings()->tcp_streams)
+		tcp_tune_bytes(b, len, max);
+	if (weft_list_empty(&b->queue))
+		tcp_tune_idle(b);
+	pthread_mutex_unlock(&b->lock);
+	if (done)
+		tcp_cq_put_done(conn->iface, put);
+}
+
+void tcp_bulk_dropped(struct tcp_conn *conn, struct tcp_put *put)
+{
+	struct tcp_bulk *b = conn->bulk;
+	bool done;
+
+	pthread_mutex_lock(&b->lock);
+	put->carriers--;
+	done = put->acked && !put->carriers;
+	if (done)
+		settle(b, put);
+	else
+		put->aborted = true;
+	pthread_mutex_unlock(&b->lock);
+	if (done)
+		tcp_cq_put_done(conn->iface, put);
+}
+
+int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_put *put = NULL;
+	uint64_t acked;
+	bool done;
+
+	if (!b)
+		return -EPROTO;
+	pthread_mutex_lock(&b->lock);
+	acked = atomic_load(&b->acked);
+	if (seq >= acked && seq < atomic_load(&b->next_seq))
+		put = b->sent[seq % TCP_WINDOW];
+	/* an aborted put is acknowledged whatever part of it was sent */
+	if (!put || put->seq != seq || put->acked ||
+	    (put->cut != put->total && !put->aborted)) {
+		pthread_mutex_unlock(&b->lock);
+		return -EPROTO;
+	}
+	if (status && !put->status)
+		put->status = status;
+	put->acked = true;
+	/* the stream that sent the last bytes may not have noticed yet */
+	done = !put->carriers;
+	if (done)
+		settle(b, put);
+	pthread_mutex_unlock(&b->lock);
+	if (done)
+		tcp_cq_put_done(conn->iface, put);
+	return 0;
+}
+
+/* Bulk lock held; NULL: outside the window. */
+static struct tcp_landing *landing_of(struct tcp_bulk *b, uint64_t seq)
+{
+	uint64_t placed = atomic_load(&b->placed);
+
+	if (seq < placed || seq - placed >= TCP_WINDOW)
+		return NULL;
+	return &b->landing[seq % TCP_WINDOW];
+}
+
+int tcp_bulk_arrives(struct tcp_conn *conn, const struct tcp_chunk *c)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_landing *l;
+	int land = -EPROTO;
+
+	if (c->offset > c->total || c->len > c->total - c->offset ||
+	    (!c->len && c->total) || c->total > UINT64_MAX / 2 ||
+	    c->addr > UINT64_MAX - c->total)
+		return -EPROTO;
+	pthread_mutex_lock(&b->lock);
+	l = landing_of(b, c->seq);
+	if (!l) {
+		/* what an abort overtook is still drained */
+		land = c->seq < atomic_load(&b->placed) ? 0 : -EPROTO;
+	} else if (l->done) {
+		land = 0;
+	} else {
+		if (!l->live) {
+			l->live = true;
+			l->left = c->total;
+			l->status = 0;
+		}
+		if (c->len <= l->left)
+			land = l->status ? 0 : 1;
+	}
+	pthread_mutex_unlock(&b->lock);
+	return land;
+}
+
+/* Bulk lock held. */
+static void advance(struct tcp_conn *conn, struct tcp_bulk *b)
+{
+	uint64_t placed = atomic_load(&b->placed);
+	struct tcp_landing *l;
+
+	for (;;) {
+		l = &b->landing[placed % TCP_WINDOW];
+		if (!l->done)
+			break;
+		l->done = l->live = false;
+		placed++;
+	}
+	/* pairs with the owner, which sets held and then looks at placed */
+	atomic_store(&b->placed, placed);
+	if (atomic_load(&conn->held))
+		tcp_cq_ring(conn->iface);
+}
+
+int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk *c,
+		    int status, int *result)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_landing *l;
+	int placed = 0, err = 0;
+
+	pthread_mutex_lock(&b->lock);
+	l = landing_of(b, c->seq);
+	if (l && l->live && !l->done) {
+		if (status && !l->status)
+			l->status = status;
+		l->left -= c->len;
+		if (!l->left) {
+			placed = 1;
+			*result = l->status;
+			l->done = true;
+			advance(conn, b);
+		}
+	}
+	pthread_mutex_unlock(&b->lock);
+	if (!placed)
+		return 0;
+	if (!*result) {
+		weft_count(conn->stats, rx_puts, 1);
+		weft_count(conn->stats, rx_put_bytes, c->total);
+	}
+	if ((c->flags & TCP_CHUNK_GET) ||
+	    ((c->flags & TCP_CHUNK_NOTIFY) && !*result))
+		err = tcp_cq_event(conn, c->flags, c->tag, c->total, *result);
+	return err ? err : 1;
+}
+
+bool tcp_bulk_abort(struct tcp_conn *conn, uint64_t seq)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_landing *l;
+	bool ended = false;
+
+	pthread_mutex_lock(&b->lock);
+	l = landing_of(b, seq);
+	if (l && !l->done) {
+		l->live = l->done = true;
+		l->status = -ECANCELED;
+		advance(conn, b);
+		ended = true;
+	}
+	pthread_mutex_unlock(&b->lock);
+	return ended;
+}
+
+/* No chunk of it is being sent any more; the peer shall wait no longer. */
+void tcp_bulk_give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct weft_op *op;
+	uint8_t body[8];
+	bool abort;
+
+	pthread_mutex_lock(&b->lock);
+	op = put->op;
+	put->op = NULL;
+	abort = put->cut != put->total || put->aborted;
+	if (abort) {
+		weft_list_del(&put->link);
+		put->aborted = true;
+	}
+	pthread_mutex_unlock(&b->lock);
+	if (abort && conn->state == TCP_CONN_OPEN) {
+		weft_put_le64(body, put->seq);
+		tcp_send_control(conn, TCP_FRAME_PUT_ABORT, body, sizeof(body));
+		if (put->flags & TCP_CHUNK_GET)
+			tcp_get_refuse(conn, put->tag, status);
+	}
+	if (op) {
+		conn->nputs--;
+		op->done(op, status);
+	}
+}
+
+/*
+ * The source's memory must not be read any more when this returns, so a stream
+ * that is in the middle of one of its chunks is given up.  A put that was sent
+ * whole only loses its op.  Replies to the peer's gets are not ours to cancel.
+ */
+void tcp_bulk_cancel(struct tcp_conn *conn, int status)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_stream *s, *ts;
+	struct tcp_put *put;
+	uint64_t seq;
+	bool ours;
+
+	if (!b)
+		return;
+	weft_list_for_each(s, ts, &b->streams, link) {
+		pthread_mutex_lock(&s->engine->lock);
+		ours = s->put && s->put->op;
+		pthread_mutex_unlock(&s->engine->lock);
+		if (ours)
+			tcp_stream_detach(s);
+	}
+	for (seq = atomic_load(&b->acked); seq != atomic_load(&b->next_seq);
+	     seq++) {
+		pthread_mutex_lock(&b->lock);
+		put = b->sent[seq % TCP_WINDOW];
+		if (put && (put->seq != seq || !put->op))
+			put = NULL;
+		pthread_mutex_unlock(&b->lock);
+		if (put)
+			tcp_bulk_give_up(conn, put, status);
+	}
+}
+
+/* After tcp_bulk_cancel() and the end of all streams. */
+void tcp_bulk_drop(struct tcp_conn *conn)
+{
+	struct tcp_bulk *b = conn->bulk;
+	unsigned int i;
+
+	if (!b)
+		return;
+	for (i = 0; i < TCP_WINDOW; i++)
+		free(b->sent[i]);
+	pthread_mutex_destroy(&b->lock);
+	free(b);
+	conn->bulk = NULL;
+}

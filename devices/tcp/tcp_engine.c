@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Engines move the bulk streams.  Who runs one:
+ *  - few cores, and a caller that spins in progress(): the caller, so that no
+ *    thread fights it for the processor;
+ *  - few cores, and a caller that sleeps on the event fd: the engine's thread,
+ *    from arm() on, so that a Python program is not woken for every read;
+ *  - cores to spare: the engines' threads, always.
+ * Sleeping threads are woken through kick_fd.
+ */
+#include "devices/tcp/tcp.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "bootstrap/host.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define MANY_CPUS	8u	/* from here on engines have their own threads */
+#define SPIN_NS		20000ull	/* a thread looks on for so long */
+
+static void stream_died(struct tcp_stream *s, int err)
+{
+	s->err = err;
+	s->readable = s->writable = false;
+	weft_list_del(&s->ready_link);
+	tcp_cq_broken(s);
+}
+
+static void make_ready(struct tcp_engine *eng, struct tcp_stream *s)
+{
+	if (!s->err && weft_list_empty(&s->ready_link))
+		weft_list_add_tail(&eng->ready, &s->ready_link);
+}
+
+/* Engine lock held. */
+static unsigned int run_ready(struct tcp_engine *eng)
+{
+	struct tcp_stream *s, *ts;
+	struct weft_list now;
+	unsigned int n = 0;
+	bool again;
+	int err;
+
+	if (weft_list_empty(&eng->ready))
+		return 0;
+	/* one round over those that are ready now */
+	now = eng->ready;
+	now.prev->next = now.next->prev = &now;
+	weft_list_init(&eng->ready);
+	weft_list_for_each(s, ts, &now, ready_link) {
+		weft_list_del(&s->ready_link);
+		again = false;
+		err = tcp_stream_io(s, &again);
+		if (err)
+			stream_died(s, err);
+		else if (again)
+			weft_list_add_tail(&eng->ready, &s->ready_link);
+		n++;
+	}
+	return n;
+}
+
+/* Engine lock held. */
+static unsigned int run_locked(struct tcp_engine *eng)
+{
+	struct epoll_event ev[32];
+	struct tcp_stream *s, *ts;
+	uint64_t kicks;
+	int i, n;
+
+	n = epoll_wait(eng->epfd, ev, ARRAY_SIZE(ev), 0);
+	for (i = 0; i < n; i++) {
+		s = ev[i].data.ptr;
+		if (!s) {
+			while (read(eng->kick_fd, &kicks, sizeof(kicks)) < 0 &&
+			       errno == EINTR)
+				;
+			continue;
+		}
+		if (ev[i].events & ~EPOLLOUT)
+			s->readable = true;
+		if (ev[i].events & EPOLLOUT)
+			s->writable = true;
+		make_ready(eng, s);
+	}
+	if (atomic_exchange(&eng->kicked, false))
+		weft_list_for_each(s, ts, &eng->streams, eng_link)
+			if (s->out && s->writable)
+				make_ready(eng, s);
+	return run_ready(eng);
+}
+
+unsigned int tcp_engine_run(struct tcp_engine *eng)
+{
+	unsigned int n;
+
+	/* its thread is at it: nothing to add */
+	if (pthread_mutex_trylock(&eng->lock))
+		return 0;
+	n = run_locked(eng);
+	pthread_mutex_unlock(&eng->lock);
+	return n;
+}
+
+static void *engine_thread(void *arg)
+{
+	struct tcp_engine *eng = arg;
+	struct pollfd pfd[2] = {
+		{ .fd = eng->kick_fd, .events = POLLIN },
+		{ .fd = eng->epfd, .events = POLLIN },
+	};
+	uint64_t idle_since = 0;
+	unsigned int n;
+	bool more;
+
+	pthread_setname_np(pthread_self(), "weft-tcp");
+	while (!atomic_load(&eng->stop)) {
+		n = 0;
+		more = false;
+		if (atomic_load(&eng->run)) {
+			pthread_mutex_lock(&eng->lock);
+			n = run_locked(eng);
+			more = !weft_list_empty(&eng->ready);
+			pthread_mutex_unlock(&eng->lock);
+		}
+		if (n || more) {
+			idle_since = 0;
+			continue;
+		}
+		if (eng->iface->spare_cores) {
+			if (!idle_since)
+				idle_since = weft_now_ns();
+			if (weft_now_ns() - idle_since < SPIN_NS)
+				continue;
+		}
+		/* asleep is set before the last look, kicked before asleep is
+		 * read: one of the two sides sees the other */
+		atomic_store(&eng->asleep, true);
+		if (!atomic_load(&eng->kicked) && !atomic_load(&eng->stop)) {
+			/* epfd holds kick_fd as well; a parked thread must
+			 * not be kept awake by its streams */
+			if (atomic_load(&eng->run))
+				poll(&pfd[1], 1, -1);
+			else
+				poll(&pfd[0], 1, -1);
+		}
+		atomic_store(&eng->asleep, false);
+		if (!atomic_load(&eng->run)) {
+			uint64_t kicks;
+			ssize_t r = read(eng->kick_fd, &kicks, sizeof(kicks));
+
+			(void)r;	/* empty is fine */
+			if (!atomic_load(&eng->run))
+				continue;
+		}
+		idle_since = 0;
+	}
+	return NULL;
+}
+
+static void wake(struct tcp_engine *eng)
+{
+	uint64_t one = 1;
+
+	while (write(eng->kick_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+void tcp_engines_kick(struct tcp_conn *conn)
+{
+	struct tcp_iface *iface = conn->iface;
+	struct tcp_engine *eng;
+	unsigned int i;
+
+	for (i = 0; i < iface->nengines; i++) {
+		eng = &iface->engines[i];
+		if (!eng->nstreams)
+			continue;
+		atomic_store(&eng->kicked, true);
+		if (!atomic_load(&eng->run))
+			tcp_engine_run(eng);
+		else if (atomic_load(&eng->asleep))
+			wake(eng);
+	}
+}
+
+/* While the caller moves them, its event fd rings for the streams as well. */
+static void ring_for(struct tcp_engine *eng, bool on)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &eng->src };
+
+	epoll_ctl(eng->iface->epfd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL,
+		  eng->epfd, &ev);
+}
+
+void tcp_engines_assist(struct tcp_iface *iface, bool on)
+{
+	struct tcp_engine *eng;
+	unsigned int i;
+
+	if (iface->spare_cores)
+		return;
+	for (i = 0; i < iface->nengines; i++) {
+		eng = &iface->engines[i];
+		if (!eng->has_thread || atomic_load(&eng->run) == on)
+			continue;
+		if (on && !eng->nstreams)
+			continue;
+		ring_for(eng, !on);
+		atomic_store(&eng->run, on);
+		wake(eng);
+	}
+}
+
+/* All signals stay with the program's own threads. */
+static int start_thread(struct tcp_engine *eng)
+{
+	sigset_t all, old;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&eng->thread, NULL, engine_thread, eng);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err)	/* the caller moves the streams then */
+		weft_warn_once("cannot start a thread for bulk transfers: %s; they move only inside progress()",
+			       strerror(err));
+	eng->has_thread = !err;
+	return err;
+}
+
+static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+
+	eng->src.kind = TCP_SOURCE_ENGINE;
+	eng->iface = iface;
+	weft_list_init(&eng->streams);
+	weft_list_init(&eng->ready);
+	pthread_mutex_init(&eng->lock, NULL);
+	eng->epfd = epoll_create1(EPOLL_CLOEXEC);
+	eng->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (eng->epfd < 0 || eng->kick_fd < 0 ||
+	    epoll_ctl(eng->epfd, EPOLL_CTL_ADD, eng->kick_fd, &ev))
+		return weft_fail(errno, "cannot make an event queue for bulk transfers");
+	return 0;
+}
+
+static void engine_close(struct tcp_engine *eng)
+{
+	if (eng->has_thread) {
+		atomic_store(&eng->stop, true);
+		wake(eng);
+		pthread_join(eng->thread, NULL);
+		eng->has_thread = false;
+	}
+	if (eng->epfd >= 0)
+		close(eng->epfd);
+	if (eng->kick_fd >= 0)
+		close(eng->kick_fd);
+	pthread_mutex_destroy(&eng->lock);
+}
+
+void tcp_engines_close(struct tcp_iface *iface)
+{
+	unsigned int i;
+
+	for (i = 0; i < iface->nengines; i++)
+		engine_close(&iface->engines[i]);
+	free(iface->engines);
+	iface->engines = NULL;
+	iface->nengines = 0;
+}
+
+/*
+ * Made with the first bulk stream, so that an interface over which only
+ * messages go has neither threads nor descriptors for them.
+ */
+int tcp_engines_open(struct tcp_iface *iface)
+{
+	unsigned int cpus = weft_host_cpus(), want, i;
+	unsigned int setting = weft_settings()->tcp_threads;
+	int err;
+
+	iface->spare_cores = setting == UINT_MAX ? cpus >= MANY_CPUS : setting;
+	want = 1;
+	if (iface->spare_cores)
+		want = setting == UINT_MAX ? cpus / 4 : setting;
+	want = weft_min(want, TCP_MAX_ENGINES);
+	iface->engines = calloc(want, sizeof(*iface->engines));
+	if (!iface->engines)
+		return -ENOMEM;
+	for (i = 0; i < want; i++) {
+		iface->nengines++;
+		err = engine_open(&iface->engines[i], iface);
+		if (err) {
+			tcp_engines_close(iface);
+			return err;
+		}
+	}
+	for (i = 0; i < want && setting != 0; i++) {
+		struct tcp_engine *eng = &iface->engines[i];
+
+		atomic_store(&eng->run, iface->spare_cores);
+		if (start_thread(eng))
+			atomic_store(&eng->run, false);
+	}
+	for (i = 0; i < want; i++)
+		if (!atomic_load(&iface->engines[i].run))
+			ring_for(&iface->engines[i], true);
+	return 0;
+}
+
+int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out)
+{
+	struct epoll_event ev = {
+		.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+	};
+	struct tcp_iface *iface = conn->iface;
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_engine *eng;
+	struct tcp_stream *s;
+	unsigned int i, n;
+	int err;
+
+	if (!iface->engines) {
+		err = tcp_engines_open(iface);
+		if (err)
+			return err;
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	eng = &iface->engines[0];
+	for (i = 1; i < iface->nengines; i++)
+		if (iface->engines[i].nstreams < eng->nstreams)
+			eng = &iface->engines[i];
+	s->conn = conn;
+	s->engine = eng;
+	s->fd = fd;
+	s->out = out;
+	s->readable = s->writable = true;
+	s->used_ms = weft_now_ms();
+	weft_list_init(&s->ready_link);
+	weft_list_init(&s->report_link);
+	ev.data.ptr = s;
+
+	pthread_mutex_lock(&eng->lock);
+	if (epoll_ctl(eng->epfd, EPOLL_CTL_ADD, fd, &ev)) {
+		err = -errno;
+		pthread_mutex_unlock(&eng->lock);
+		free(s);
+		return err;
+	}
+	eng->nstreams++;
+	weft_list_add_tail(&eng->streams, &s->eng_link);
+	weft_list_add_tail(&eng->ready, &s->ready_link);
+	pthread_mutex_unlock(&eng->lock);
+
+	pthread_mutex_lock(&b->lock);
+	weft_list_add_tail(&b->streams, &s->link);
+	if (out)
+		b->out_streams++;
+	n = b->out_streams;
+	pthread_mutex_unlock(&b->lock);
+	if (n > atomic_load(&conn->stats->streams_max))
+		atomic_store(&conn->stats->streams_max, n);
+	atomic_store(&eng->kicked, true);
+	if (atomic_load(&eng->run) && atomic_load(&eng->asleep))
+		wake(eng);
+	return 0;
+}
+
+void tcp_stream_detach(struct tcp_stream *s)
+{
+	struct tcp_engine *eng = s->engine;
+	struct tcp_iface *iface = s->conn->iface;
+	struct tcp_bulk *b = s->conn->bulk;
+
+	pthread_mutex_lock(&eng->lock);
+	epoll_ctl(eng->epfd, EPOLL_CTL_DEL, s->fd, NULL);
+	weft_list_del(&s->eng_link);
+	weft_list_del(&s->ready_link);
+	eng->nstreams--;
+	close(s->fd);
+	pthread_mutex_unlock(&eng->lock);
+
+	pthread_mutex_lock(&iface->cq.lock);
+	weft_list_del(&s->report_link);
+	pthread_mutex_unlock(&iface->cq.lock);
+
+	pthread_mutex_lock(&b->lock);
+	weft_list_del(&s->link);
+	if (s->out)
+		b->out_streams--;
+	pthread_mutex_unlock(&b->lock);
+	if (s->put)
+		tcp_bulk_dropped(s->conn, s->put);
+	free(s->ack_buf);
+	free(s);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Gets: a get asks the owner of the memory to put it here.  Where it lands is
+ * registered for just this get, so that ending the get revokes it.
+ */
+#include "devices/tcp/tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "util/bytes.h"
+#include "util/log.h"
+
+static void part_end(struct tcp_conn *conn, struct tcp_get *g, int status)
+{
+	struct tcp_get_op *parent = g->parent;
+	struct weft_op *op;
+
+	weft_list_del(&g->link);
+	conn->ngets--;
+	weft_region_remove(g->landing);	/* nothing lands from here on */
+	free(g);
+	if (status && !parent->status)
+		parent->status = status;
+	if (--parent->parts)
+		return;
+	op = parent->op;
+	status = parent->status;
+	if (!status) {
+		weft_count(conn->stats, gets, 1);
+		weft_count(conn->stats, get_bytes, parent->len);
+	}
+	free(parent);
+	op->done(op, status);
+}
+
+static void ask(struct tcp_conn *conn, const struct tcp_get *g, uint64_t addr,
+		const struct weft_rkey *rkey)
+{
+	uint8_t body[TCP_GET_LEN];
+
+	weft_put_le64(body, addr);
+	weft_rkey_pack(rkey, body + 8);
+	weft_put_le64(body + 24, g->len);
+	weft_put_le64(body + 32, g->id);
+	weft_put_le64(body + 40, (uintptr_t)g->landing->addr);
+	weft_rkey_pack(&g->landing->rkey, body + 48);
+	tcp_send_control(conn, TCP_FRAME_GET, body, sizeof(body));
+}
+
+int tcp_get_start(struct tcp_conn *conn, const struct iovec *iov,
+		  unsigned int n, uint64_t addr, const struct weft_rkey *rkey,
+		  struct weft_op *op)
+{
+	struct tcp_get *part[TCP_MAX_IOV] = { NULL };
+	struct tcp_get_op *parent;
+	unsigned int i;
+	int err = -ENOMEM;
+
+	parent = calloc(1, sizeof(*parent));
+	if (!parent)
+		return -ENOMEM;
+	parent->op = op;
+	parent->parts = n;
+	for (i = 0; i < n; i++) {
+		part[i] = calloc(1, sizeof(*part[i]));
+		if (!part[i])
+			goto free_parts;
+		part[i]->parent = parent;
+		part[i]->len = iov[i].iov_len;
+		err = weft_region_add(iov[i].iov_base, iov[i].iov_len,
+				      WEFT_MEM_HOST, &part[i]->landing);
+		if (err)
+			goto free_parts;
+		parent->len += iov[i].iov_len;
+	}
+	for (i = 0; i < n; i++) {
+		part[i]->id = ++conn->iface->next_get;
+		weft_list_add_tail(&conn->gets, &part[i]->link);
+		conn->ngets++;
+		ask(conn, part[i], addr, rkey);
+		addr += part[i]->len;
+	}
+	return -EINPROGRESS;
+
+free_parts:
+	for (i = 0; i < n && part[i]; i++) {
+		if (part[i]->landing)
+			weft_region_remove(part[i]->landing);
+		free(part[i]);
+	}
+	free(parent);
+	return err;
+}
+
+void tcp_get_refuse(struct tcp_conn *conn, uint64_t id, int status)
+{
+	uint8_t body[12];
+
+	weft_put_le64(body, id);
+	weft_put_le32(body + 8, (uint32_t)status);
+	tcp_send_control(conn, TCP_FRAME_GET_FAIL, body, sizeof(body));
+}
+
+int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p)
+{
+	uint64_t addr = weft_get_le64(p), len = weft_get_le64(p + 24);
+	uint64_t id = weft_get_le64(p + 32);
+	struct weft_rkey key;
+	struct tcp_put *put;
+
+	weft_rkey_unpack(p + 8, &key);
+	if (conn->nreplies > 2 * TCP_WINDOW)	/* the peer must not ask so much */
+		return -EPROTO;
+	if (!tcp_bulk_get(conn))
+		return -ENOMEM;
+	if (len > SIZE_MAX / 2 || !weft_region_get(&key, addr, len)) {
+		weft_count(conn->stats, key_errors, 1);
+		tcp_get_refuse(conn, id, -EACCES);
+		return 0;
+	}
+	weft_region_put(&key);
+	put = calloc(1, sizeof(*put));
+	if (!put)
+		return -ENOMEM;
+	weft_list_init(&put->link);
+	weft_list_init(&put->done_link);
+	put->conn = conn;
+	put->flags = TCP_CHUNK_GET;
+	put->tag = id;
+	put->remote_addr = weft_get_le64(p + 40);
+	weft_rkey_unpack(p + 48, &put->rkey);
+	put->guarded = true;
+	put->source_key = key;
+	put->total = len;
+	put->iovcnt = 1;
+	put->iov[0].iov_base = (void *)(uintptr_t)addr;
+	put->iov[0].iov_len = len;
+	weft_list_add_tail(&conn->replies, &put->link);
+	conn->nreplies++;
+	tcp_get_reply(conn);
+	return 0;
+}
+
+/* Replies wait here while the window of puts is full. */
+void tcp_get_reply(struct tcp_conn *conn)
+{
+	struct tcp_put *put;
+
+	while (!weft_list_empty(&conn->replies) && !tcp_bulk_full(conn)) {
+		put = weft_list_first(&conn->replies, struct tcp_put, link);
+		weft_list_del(&put->link);
+		conn->nreplies--;
+		tcp_bulk_submit(conn, put);
+		tcp_conn_want_streams(conn);
+		tcp_engines_kick(conn);
+	}
+}
+
+void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status)
+{
+	struct tcp_get *g, *tg;
+
+	weft_list_for_each(g, tg, &conn->gets, link) {
+		if (g->id == id) {
+			part_end(conn, g, status);
+			break;
+		}
+	}
+	tcp_ep_notify_ready(conn);
+	if (conn->ep)
+		tcp_ep_check_flush(conn->ep);
+}
+
+void tcp_gets_cancel(struct tcp_conn *conn, int status)
+{
+	while (!weft_list_empty(&conn->gets))
+		part_end(conn, weft_list_first(&conn->gets, struct tcp_get,
+					       link), status);
+}

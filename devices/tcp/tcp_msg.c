@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Frames going out on the message stream.  A frame is written at once; what the
+ * socket does not take is kept: in the caller's memory if it gave an op (zc),
+ * else copied (tx).  While anything is kept no further message is taken, so zc
+ * always goes before tx; only control frames queue up behind, and the window of
+ * puts bounds those.
+ */
+#include "devices/tcp/tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "util/bytes.h"
+#include "util/log.h"
+
+#define SMALL_FRAME	512	/* gathered on the stack, sent by send() */
+/* A peer that asks and asks, yet reads no answer, breaks the protocol. */
+#define MAX_CONTROL	(8u << 20)
+
+static bool drained(const struct tcp_conn *conn)
+{
+	return conn->zc_i == conn->zc_n && !conn->tx_len;
+}
+
+/* The one predicate behind ready(), -EAGAIN and on_ready(). */
+bool tcp_conn_ready(struct tcp_conn *conn)
+{
+	if (conn->state == TCP_CONN_OPEN && !conn->broken && drained(conn) &&
+	    !tcp_bulk_full(conn) && conn->ngets < TCP_WINDOW &&
+	    !(conn->bulk && conn->bulk->no_streams &&
+	      !weft_list_empty(&conn->bulk->queue)))
+		return true;
+	conn->was_full = true;
+	return false;
+}
+
+static int keep(struct tcp_conn *conn, const void *p, size_t n)
+{
+	size_t cap;
+	uint8_t *t;
+
+	if (conn->tx_off && conn->tx_off + conn->tx_len + n > conn->tx_cap) {
+		memmove(conn->tx, conn->tx + conn->tx_off, conn->tx_len);
+		conn->tx_off = 0;
+	}
+	if (conn->tx_len + n > conn->tx_cap) {
+		cap = weft_max(conn->tx_len + n, 2 * conn->tx_cap);
+		t = realloc(conn->tx, cap);
+		if (!t)
+			return -ENOMEM;
+		conn->tx = t;
+		conn->tx_cap = cap;
+	}
+	memcpy(conn->tx + conn->tx_off + conn->tx_len, p, n);
+	conn->tx_len += n;
+	return 0;
+}
+
+static int keep_iov(struct tcp_conn *conn, const struct iovec *iov,
+		    unsigned int n, size_t skip)
+{
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < n; i++) {
+		if (skip >= iov[i].iov_len) {
+			skip -= iov[i].iov_len;
+			continue;
+		}
+		err = keep(conn, (uint8_t *)iov[i].iov_base + skip,
+			   iov[i].iov_len - skip);
+		if (err)
+			return err;
+		skip = 0;
+	}
+	return 0;
+}
+
+static void want_out(struct tcp_conn *conn, bool on)
+{
+	if (conn->want_out == on)
+		return;
+	conn->want_out = on;
+	tcp_conn_interest(conn);
+}
+
+/* Bytes written, 0 when full, -errno. */
+static ssize_t write_iov(struct tcp_conn *conn, const struct iovec *iov,
+			 unsigned int n)
+{
+	struct msghdr msg = { .msg_iov = (struct iovec *)iov, .msg_iovlen = n };
+	ssize_t sent;
+
+	do
+		sent = n == 1 ? send(conn->fd, iov->iov_base, iov->iov_len,
+				     MSG_DONTWAIT | MSG_NOSIGNAL) :
+		       sendmsg(conn->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (sent < 0 && errno == EINTR);
+	if (sent < 0)
+		return errno == EAGAIN ? 0 : -errno;
+	weft_count(conn->stats, wire_tx_bytes, sent);
+	/* until it is acknowledged, keepalive does not watch this socket */
+	tcp_watch_start(conn->iface);
+	return sent;
+}
+
+static void frame_head(uint8_t *p, uint8_t type, uint8_t id, size_t len,
+		       uint64_t fence)
+{
+	p[0] = type;
+	p[1] = id;
+	p[2] = p[3] = 0;
+	weft_put_le32(p + 4, len);
+	weft_put_le64(p + 8, fence);
+}
+
+/* The connection is drained.  0, -EINPROGRESS, or -errno: it is broken. */
+static int write_frame(struct tcp_conn *conn, struct iovec *all,
+		       unsigned int n, size_t total, struct weft_op *op)
+{
+	ssize_t sent;
+	unsigned int i;
+	int err;
+
+	sent = write_iov(conn, all, n);
+	if (sent < 0)
+		return sent;
+	if ((size_t)sent == total)
+		return 0;
+	if (!op) {
+		err = keep_iov(conn, all, n, sent);
+		if (err)
+			return err;
+		want_out(conn, true);
+		return 0;
+	}
+	/* the head is ours, the rest stays where the caller has it */
+	memcpy(conn->zc_head, all[0].iov_base, TCP_FRAME_LEN);
+	all[0].iov_base = conn->zc_head;
+	tcp_iov_slice(all, n, sent, total - sent, conn->zc, &conn->zc_n);
+	for (i = 0; i < conn->zc_n && !conn->zc[i].iov_len; i++)
+		;
+	conn->zc_i = i;
+	conn->zc_op = op;
+	want_out(conn, true);
+	return -EINPROGRESS;
+}
+
+int tcp_send_frame(struct tcp_conn *conn, uint8_t type, uint8_t id,
+		   uint64_t fence, const struct iovec *iov, unsigned int n,
+		   size_t len, struct weft_op *op)
+{
+	uint8_t small[SMALL_FRAME + TCP_FRAME_LEN], *p = small;
+	struct iovec all[TCP_MAX_IOV + 2];
+	unsigned int i;
+	int err;
+
+	frame_head(small, type, id, len, fence);
+	if (len <= SMALL_FRAME) {
+		p += TCP_FRAME_LEN;
+		for (i = 0; i < n; i++) {
+			/* An empty piece may have no address at all. */
+			if (!iov[i].iov_len)
+				continue;
+			memcpy(p, iov[i].iov_base, iov[i].iov_len);
+			p += iov[i].iov_len;
+		}
+		all[0].iov_base = small;
+		all[0].iov_len = TCP_FRAME_LEN + len;
+		err = write_frame(conn, all, 1, TCP_FRAME_LEN + len, NULL);
+	} else {
+		all[0].iov_base = small;
+		all[0].iov_len = TCP_FRAME_LEN;
+		memcpy(all + 1, iov, n * sizeof(*iov));
+		err = write_frame(conn, all, n + 1, TCP_FRAME_LEN + len, op);
+	}
+	if (!err || err == -EINPROGRESS)
+		return err;
+	/* the caller asks again, and on_error() follows from progress() */
+	tcp_conn_break(conn, err);
+	conn->was_full = true;
+	return -EAGAIN;
+}
+
+void tcp_send_control(struct tcp_conn *conn, uint8_t type, const void *body,
+		      size_t len)
+{
+	uint8_t frame[TCP_FRAME_LEN + TCP_GET_LEN];
+	struct iovec iov = { .iov_base = frame };
+	int err;
+
+	if (conn->state != TCP_CONN_OPEN || conn->broken)
+		return;
+	frame_head(frame, type, 0, len, 0);
+	if (len)
+		memcpy(frame + TCP_FRAME_LEN, body, len);
+	iov.iov_len = TCP_FRAME_LEN + len;
+	if (drained(conn))
+		err = write_frame(conn, &iov, 1, iov.iov_len, NULL);
+	else if (conn->tx_len > MAX_CONTROL)
+		err = -ENOBUFS;
+	else
+		err = keep(conn, frame, iov.iov_len);
+	if (err)
+		tcp_conn_break(conn, err);
+}
+
+static int flush_zc(struct tcp_conn *conn)
+{
+	struct weft_op *op;
+	ssize_t n;
+
+	while (conn->zc_i < conn->zc_n) {
+		n = write_iov(conn, conn->zc + conn->zc_i,
+			      conn->zc_n - conn->zc_i);
+		if (n <= 0)
+			return n < 0 ? n : -EAGAIN;
+		while (conn->zc_i < conn->zc_n &&
+		       (size_t)n >= conn->zc[conn->zc_i].iov_len)
+			n -= conn->zc[conn->zc_i++].iov_len;
+		if (conn->zc_i < conn->zc_n) {
+			conn->zc[conn->zc_i].iov_base =
+				(uint8_t *)conn->zc[conn->zc_i].iov_base + n;
+			conn->zc[conn->zc_i].iov_len -= n;
+		}
+	}
+	conn->zc_i = conn->zc_n = 0;
+	op = conn->zc_op;
+	conn->zc_op = NULL;
+	if (op)
+		op->done(op, 0);
+	return 0;
+}
+
+static int flush_tx(struct tcp_conn *conn)
+{
+	struct iovec iov;
+	ssize_t n;
+
+	while (conn->tx_len) {
+		iov.iov_base = conn->tx + conn->tx_off;
+		iov.iov_len = conn->tx_len;
+		n = write_iov(conn, &iov, 1);
+		if (n <= 0)
+			return n < 0 ? n : -EAGAIN;
+		conn->tx_off += n;
+		conn->tx_len -= n;
+	}
+	/* an idle peer keeps no buffer */
+	free(conn->tx);
+	conn->tx = NULL;
+	conn->tx_off = conn->tx_cap = 0;
+	return 0;
+}
+
+void tcp_conn_flush_out(struct tcp_conn *conn)
+{
+	int err;
+
+	if (conn->state != TCP_CONN_OPEN || conn->broken)
+		return;
+	err = flush_zc(conn);
+	if (!err)
+		err = flush_tx(conn);
+	if (err && err != -EAGAIN) {
+		tcp_conn_break(conn, err);
+		return;
+	}
+	if (conn->state != TCP_CONN_OPEN)	/* op->done() ended it */
+		return;
+	if (drained(conn)) {
+		want_out(conn, false);
+		tcp_conn_pump_frames(conn);
+		tcp_ep_notify_ready(conn);
+		if (conn->ep)
+			tcp_ep_check_flush(conn->ep);
+	}
+}
+
+void tcp_conn_copy_zc(struct tcp_conn *conn)
+{
+	uint8_t *rest = conn->tx;
+	size_t off = conn->tx_off, len = conn->tx_len;
+	int err;
+
+	if (conn->zc_i == conn->zc_n)
+		return;
+	conn->tx = NULL;
+	conn->tx_off = conn->tx_len = conn->tx_cap = 0;
+	err = keep_iov(conn, conn->zc + conn->zc_i, conn->zc_n - conn->zc_i, 0);
+	if (!err && len)
+		err = keep(conn, rest + off, len);
+	free(rest);
+	conn->zc_i = conn->zc_n = 0;
+	if (err)
+		tcp_conn_break(conn, err);
+}
+
+/* Where no bulk stream can be had, puts go in pieces between the messages. */
+void tcp_conn_pump_frames(struct tcp_conn *conn)
+{
+	struct tcp_bulk *b = conn->bulk;
+	uint8_t head[TCP_CHUNK_LEN];
+	struct iovec iov[TCP_MAX_IOV + 1];
+	unsigned int parts;
+	struct tcp_put *put;
+	size_t off, len;
+	int err = 0;
+
+	if (!b || !b->no_streams)
+		return;
+	while (drained(conn) && !err) {
+		put = tcp_bulk_cut(b, TCP_MAX_MESSAGE / 4, &off, &len, head);
+		if (!put)
+			return;
+		iov[0].iov_base = head;
+		iov[0].iov_len = TCP_CHUNK_LEN;
+		if (put->guarded &&
+		    !weft_region_get(&put->source_key,
+				     (uintptr_t)put->iov[0].iov_base + off,
+				     len)) {
+			tcp_bulk_dropped(conn, put);
+			tcp_bulk_give_up(conn, put, -EACCES);
+			continue;
+		}
+		tcp_iov_slice(put->iov, put->iovcnt, off, len, iov + 1, &parts);
+		err = tcp_send_frame(conn, TCP_FRAME_PUT, 0, 0, iov, parts + 1,
+				     TCP_CHUNK_LEN + len, NULL);
+		if (put->guarded)
+			weft_region_put(&put->source_key);
+		tcp_bulk_carried(conn, put, len);
+	}
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What travels on weft's TCP sockets after the hello (bootstrap/hello.h).
+ * Wire version 1; every field is little-endian.
+ *
+ * One message stream per pair carries frames both ways.  Bulk streams, opened
+ * only while bulk flows, carry chunks one way and acknowledgements back; the
+ * side that dialled the message stream dials them too, whichever way the data
+ * will go, because that route is known to work.
+ *
+ * The hello's 16 caller bytes say what a socket is for:
+ *   0 kind, 1..3 zero, 4 sequence number (message stream), 8 token (bulk)
+ */
+#ifndef WEFT_DEVICES_TCP_PROTO_H
+#define WEFT_DEVICES_TCP_PROTO_H
+
+#include <stdint.h>
+
+enum tcp_purpose {
+	TCP_PURPOSE_MESSAGES	= 1,
+	TCP_PURPOSE_BULK_OUT	= 2,	/* the dialer will send the chunks */
+	TCP_PURPOSE_BULK_IN	= 3,	/* the listener will */
+};
+
+/*
+ * Frame: u8 type, u8 id, u16 zero, u32 length of what follows, u64 fence.
+ * fence: number of puts that must be placed before this one is delivered.
+ */
+#define TCP_FRAME_LEN 16
+
+enum tcp_frame_type {
+	TCP_FRAME_MESSAGE = 1,	/* id: message id; the payload */
+	TCP_FRAME_PUT,		/* a chunk header and its bytes */
+	TCP_FRAME_PUT_ACK,	/* struct ack: for a put that came by frame */
+	TCP_FRAME_PUT_ABORT,	/* u64 seq: no more of this put will come */
+	TCP_FRAME_GET,		/* struct get: please put it there */
+	TCP_FRAME_GET_FAIL,	/* u64 get id, i32 -errno */
+	TCP_FRAME_WELCOME,	/* u64 token, by which bulk streams join */
+	TCP_FRAME_STREAMS,	/* u32 how many: please dial, I have bulk */
+	TCP_FRAME_BYE,		/* no endpoint here uses this stream any more */
+	TCP_FRAME_CLOSE,	/* the interface closes; nothing follows */
+	TCP_FRAME_TYPES
+};
+
+/*
+ * Chunk: u64 seq, u64 length of the whole put, u64 offset, u64 address of the
+ * whole put at the target, u32 slot, u32 generation, u64 key token, u64 tag,
+ * u32 bytes that follow, u32 flags.  Each chunk stands alone, so that any
+ * stream may carry it.
+ */
+#define TCP_CHUNK_LEN 64
+#define TCP_CHUNK_NOTIFY	1u	/* tag goes to on_notify() */
+#define TCP_CHUNK_GET		2u	/* tag is the id of a get */
+
+/* Ack: u64 seq, i32 0 or -errno, u32 zero.  One per put. */
+#define TCP_ACK_LEN 16
+
+/*
+ * Get: u64 address, u32 slot, u32 generation, u64 token, u64 length, u64 id,
+ * then where it shall land: u64 address, u32 slot, u32 generation, u64 token.
+ */
+#define TCP_GET_LEN 64
+
+/* Puts that may be on the way at once, per direction of a pair. */
+#define TCP_WINDOW 256
+
+#endif

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Frames coming in on the message stream.  All connections of an iface read
+ * into one shared buffer; only the beginning of a frame that has not arrived
+ * whole, or frames behind a message that waits for its puts, are kept per
+ * connection.  Nothing is believed before its bounds are checked.
+ */
+#include "devices/tcp/tcp.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "util/bytes.h"
+#include "util/log.h"
+
+/* Past this, messages that wait for their puts stop the stream. */
+#define MAX_HELD	(4u << 20)
+
+/*
+ * The CPU copies no byte straight into memory that a peer named: where it was
+ * unmapped behind our back, a system call says EFAULT where memcpy would end
+ * the process.
+ */
+static int place(struct tcp_iface *iface, uint8_t *dest, const uint8_t *src,
+		 size_t n)
+{
+	struct iovec l = { (void *)src, n }, r = { dest, n };
+	ssize_t got, put;
+
+	got = process_vm_writev(getpid(), &l, 1, &r, 1, 0);
+	if (got == (ssize_t)n)
+		return 0;
+	if (got >= 0 || errno == EFAULT)
+		return -EACCES;
+	/* refused by a seccomp filter: through a pipe */
+	if (iface->pipe[0] < 0 && pipe2(iface->pipe, O_CLOEXEC | O_NONBLOCK))
+		return -errno;
+	while (n) {
+		put = write(iface->pipe[1], src, weft_min(n, 64 << 10));
+		if (put < 0)
+			return -errno;
+		src += put;
+		n -= put;
+		while (put) {
+			got = read(iface->pipe[0], dest, put);
+			if (got <= 0)	/* the rest stays: not used again */
+				goto broken_pipe;
+			dest += got;
+			put -= got;
+		}
+	}
+	return 0;
+
+broken_pipe:
+	close(iface->pipe[0]);
+	close(iface->pipe[1]);
+	iface->pipe[0] = iface->pipe[1] = -1;
+	return -EACCES;
+}
+
+static int rx_put(struct tcp_conn *conn, const uint8_t *p, size_t len)
+{
+	uint8_t ack[TCP_ACK_LEN] = { 0 };
+	struct tcp_chunk c;
+	int land, status = 0, result;
+	void *dest;
+
+	if (len < TCP_CHUNK_LEN)
+		return -EPROTO;
+	tcp_chunk_decode(p, &c);
+	if (c.len != len - TCP_CHUNK_LEN)
+		return -EPROTO;
+	if (!tcp_bulk_get(conn))
+		return -ENOMEM;
+	land = tcp_bulk_arrives(conn, &c);
+	if (land < 0)
+		return land;
+	if (land && c.total) {
+		dest = weft_region_get(&c.rkey, c.addr + c.offset, c.len);
+		if (dest) {
+			status = place(conn->iface, dest, p + TCP_CHUNK_LEN,
+				       c.len);
+			weft_region_put(&c.rkey);
+		} else {
+			status = -EACCES;
+		}
+		if (status)
+			weft_count(conn->stats, key_errors, 1);
+	}
+	land = tcp_bulk_landed(conn, &c, status, &result);
+	if (land <= 0)
+		return land;
+	weft_put_le64(ack, c.seq);
+	weft_put_le32(ack + 8, (uint32_t)result);
+	tcp_send_control(conn, TCP_FRAME_PUT_ACK, ack, sizeof(ack));
+	return 0;
+}
+
+static int rx_abort(struct tcp_conn *conn, const uint8_t *p)
+{
+	uint8_t ack[TCP_ACK_LEN] = { 0 };
+
+	if (!tcp_bulk_get(conn))
+		return -ENOMEM;
+	if (!tcp_bulk_abort(conn, weft_get_le64(p)))
+		return 0;
+	memcpy(ack, p, 8);
+	weft_put_le32(ack + 8, (uint32_t)-ECANCELED);
+	tcp_send_control(conn, TCP_FRAME_PUT_ACK, ack, sizeof(ack));
+	return 0;
+}
+
+static int rx_streams(struct tcp_conn *conn, const uint8_t *p)
+{
+	uint32_t n = weft_get_le32(p);
+
+	if (!tcp_bulk_get(conn))
+		return -ENOMEM;
+	if (!conn->dialer) {	/* what we asked for cannot be had */
+		if (n || !conn->bulk->asked_streams)
+			return -EPROTO;
+		conn->bulk->asked_streams = false;
+		conn->bulk->out_dialing = 1;
+		tcp_bulk_stream_lost(conn, true, -ECONNREFUSED, "the peer");
+		return 0;
+	}
+	n = weft_min(n, TCP_MAX_STREAMS);
+	while (n--)
+		if (tcp_greet_dial(conn, TCP_PURPOSE_BULK_IN))
+			break;
+	return 0;
+}
+
+/*
+ * A message that came before its puts waits here, and with it all messages
+ * behind it.  Other frames pass: what ends the wait may be among them.
+ */
+struct held_message {
+	struct weft_list link;
+	uint64_t fence;
+	uint32_t len;
+	uint8_t id;
+	uint8_t data[];
+};
+
+static void hand_over(struct tcp_conn *conn, uint8_t id, void *data, size_t len)
+{
+	struct weft_iface_cb *cb = &conn->iface->base.cb;
+
+	if (conn->iface->closing)
+		return;
+	weft_count(conn->stats, rx_messages, 1);
+	weft_count(conn->stats, rx_message_bytes, len);
+	cb->on_message(cb->arg, id, data, len);
+}
+
+static bool placed(const struct tcp_conn *conn, uint64_t fence)
+{
+	return !fence ||
+	       (conn->bulk && fence <= atomic_load(&conn->bulk->placed));
+}
+
+static unsigned int release_held(struct tcp_conn *conn)
+{
+	struct held_message *m;
+	unsigned int n = 0;
+
+	while (!weft_list_empty(&conn->held_messages)) {
+		m = weft_list_first(&conn->held_messages, struct held_message,
+				    link);
+		if (!placed(conn, m->fence))
+			return n;
+		weft_list_del(&m->link);
+		conn->held_bytes -= sizeof(*m) + m->len;
+		hand_over(conn, m->id, m->data, m->len);
+		free(m);
+		n++;
+	}
+	atomic_store(&conn->held, false);
+	return n;
+}
+
+static int rx_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
+		      void *data, size_t len)
+{
+	struct held_message *m;
+
+	if (id >= WEFT_MSG_IDS)
+		return -EPROTO;
+	if (weft_list_empty(&conn->held_messages) && placed(conn, fence)) {
+		hand_over(conn, id, data, len);
+		return 0;
+	}
+	m = malloc(sizeof(*m) + len);
+	if (!m)
+		return -ENOMEM;
+	m->id = id;
+	m->fence = fence;
+	m->len = len;
+	memcpy(m->data, data, len);
+	weft_list_add_tail(&conn->held_messages, &m->link);
+	conn->held_bytes += sizeof(*m) + len;
+	/* the engine looks at held after it has placed: look once more */
+	atomic_store(&conn->held, true);
+	release_held(conn);
+	return 0;
+}
+
+void tcp_rx_drop(struct tcp_conn *conn)
+{
+	struct held_message *m, *tm;
+
+	weft_list_for_each(m, tm, &conn->held_messages, link) {
+		weft_list_del(&m->link);
+		free(m);
+	}
+	free(conn->rx);
+	conn->rx = NULL;
+	conn->rx_len = conn->rx_cap = 0;
+}
+
+static int dispatch(struct tcp_conn *conn, uint8_t *f, size_t len)
+{
+	uint8_t *p = f + TCP_FRAME_LEN;
+	static const struct {
+		size_t len;
+	} fixed[TCP_FRAME_TYPES] = {
+		[TCP_FRAME_PUT_ACK] = { TCP_ACK_LEN },
+		[TCP_FRAME_PUT_ABORT] = { 8 },
+		[TCP_FRAME_GET] = { TCP_GET_LEN },
+		[TCP_FRAME_GET_FAIL] = { 12 },
+		[TCP_FRAME_WELCOME] = { 8 },
+		[TCP_FRAME_STREAMS] = { 4 },
+	};
+
+	if (f[0] < TCP_FRAME_TYPES && fixed[f[0]].len &&
+	    fixed[f[0]].len != len)
+		return -EPROTO;
+	switch (f[0]) {
+	case TCP_FRAME_MESSAGE:
+		return rx_message(conn, f[1], weft_get_le64(f + 8), p, len);
+	case TCP_FRAME_PUT:
+		return rx_put(conn, p, len);
+	case TCP_FRAME_PUT_ACK:
+		return tcp_bulk_acked(conn, weft_get_le64(p),
+				      (int32_t)weft_get_le32(p + 8));
+	case TCP_FRAME_PUT_ABORT:
+		return rx_abort(conn, p);
+	case TCP_FRAME_GET:
+		return tcp_get_serve(conn, p);
+	case TCP_FRAME_GET_FAIL:
+		tcp_get_done(conn, weft_get_le64(p),
+			     (int32_t)weft_get_le32(p + 8));
+		return 0;
+	case TCP_FRAME_WELCOME:
+		conn->token = weft_get_le64(p);
+		tcp_conn_want_streams(conn);
+		return 0;
+	case TCP_FRAME_STREAMS:
+		return rx_streams(conn, p);
+	case TCP_FRAME_BYE:
+		conn->bye_seen = true;
+		return 0;
+	case TCP_FRAME_CLOSE:
+		conn->close_seen = true;
+		return 0;
+	default:
+		return -EPROTO;
+	}
+}
+
+/* Delivers whole frames of @p; returns the bytes used, or -errno. */
+static ssize_t deliver(struct tcp_conn *conn, uint8_t *p, size_t n,
+		       unsigned int *frames)
+{
+	size_t used = 0, len;
+	int ret;
+
+	while (n - used >= TCP_FRAME_LEN && conn->state == TCP_CONN_OPEN &&
+	       !conn->broken) {
+		len = weft_get_le32(p + used + 4);
+		if (len > TCP_MAX_MESSAGE + TCP_CHUNK_LEN)
+			return -EPROTO;
+		if (n - used < TCP_FRAME_LEN + len)
+			break;
+		ret = dispatch(conn, p + used, len);
+		if (ret)
+			return ret;
+		++*frames;
+		used += TCP_FRAME_LEN + len;
+	}
+	return used;
+}
+
+/* Room for the frame that begins at rx, whose head may be incomplete. */
+static int make_room(struct tcp_conn *conn)
+{
+	size_t need = TCP_FRAME_LEN;
+	uint8_t *p;
+
+	if (conn->rx_len >= TCP_FRAME_LEN)
+		need += weft_get_le32(conn->rx + 4);
+	if (need <= conn->rx_cap)
+		return 0;
+	p = realloc(conn->rx, need);
+	if (!p)
+		return -ENOMEM;
+	conn->rx = p;
+	conn->rx_cap = need;
+	return 0;
+}
+
+static int stash(struct tcp_conn *conn, const uint8_t *p, size_t n)
+{
+	size_t cap = weft_max(n, TCP_FRAME_LEN);
+
+	conn->rx = malloc(cap);
+	if (!conn->rx)
+		return -ENOMEM;
+	memcpy(conn->rx, p, n);
+	conn->rx_len = n;
+	conn->rx_cap = cap;
+	return make_room(conn);
+}
+
+static int deliver_stash(struct tcp_conn *conn, unsigned int *frames)
+{
+	ssize_t used = deliver(conn, conn->rx, conn->rx_len, frames);
+
+	if (used < 0)
+		return used;
+	conn->rx_len -= used;
+	memmove(conn->rx, conn->rx + used, conn->rx_len);
+	if (!conn->rx_len) {
+		free(conn->rx);
+		conn->rx = NULL;
+		conn->rx_cap = 0;
+		return 0;
+	}
+	return make_room(conn);
+}
+
+/* Keeps iface->held, and reading itself, in step with what is held. */
+static void settle_held(struct tcp_conn *conn)
+{
+	bool on = atomic_load(&conn->held);
+	bool stop = conn->held_bytes > MAX_HELD;
+
+	if (on == weft_list_empty(&conn->held_link)) {
+		if (on)
+			weft_list_add_tail(&conn->iface->held,
+					   &conn->held_link);
+		else
+			weft_list_del(&conn->held_link);
+	}
+	if (stop != conn->rx_stopped) {
+		conn->rx_stopped = stop;
+		tcp_conn_interest(conn);
+	}
+}
+
+/* 1: read something; 0: nothing there; -errno */
+static int rx_once(struct tcp_conn *conn, unsigned int *frames)
+{
+	struct tcp_iface *iface = conn->iface;
+	uint8_t *buf = iface->rxbuf;
+	size_t room = TCP_RX_BUF;
+	ssize_t n, used;
+	int err;
+
+	if (conn->rx_len) {
+		buf = conn->rx + conn->rx_len;
+		room = conn->rx_cap - conn->rx_len;
+	}
+	do
+		n = recv(conn->fd, buf, room, MSG_DONTWAIT);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return errno == EAGAIN ? 0 : -errno;
+	if (!n)
+		return conn->close_seen ? -ESHUTDOWN : -ECONNRESET;
+	weft_count(conn->stats, wire_rx_bytes, n);
+	if (conn->rx_len) {
+		conn->rx_len += n;
+		err = deliver_stash(conn, frames);
+	} else {
+		used = deliver(conn, buf, n, frames);
+		if (used < 0)
+			return used;
+		err = used < n ? stash(conn, buf + used, n - used) : 0;
+	}
+	if (err)
+		return err;
+	return (size_t)n == room;	/* a short read drained the socket */
+}
+
+unsigned int tcp_conn_rx(struct tcp_conn *conn)
+{
+	unsigned int frames = 0, rounds = 8;
+	int ret = 1;
+
+	if (conn->in_rx || conn->state != TCP_CONN_OPEN || conn->broken)
+		return 0;
+	conn->in_rx = true;
+	if (atomic_load(&conn->held))
+		frames += release_held(conn);
+	while (ret > 0 && rounds-- && conn->held_bytes <= MAX_HELD &&
+	       conn->state == TCP_CONN_OPEN && !conn->broken)
+		ret = rx_once(conn, &frames);
+	conn->in_rx = false;
+	if (conn->state != TCP_CONN_OPEN)
+		return frames + 1;
+	settle_held(conn);
+	tcp_conn_maybe_end(conn);
+	if (ret < 0) {
+		if (ret == -EPROTO)
+			weft_error("peer %016llx sent a frame that breaks the protocol; the connection is closed",
+				   (unsigned long long)conn->peer_id);
+		tcp_conn_break(conn, ret);
+		return frames + 1;
+	}
+	return frames;
+}

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One bulk socket: chunks one way, acknowledgements the other.  Runs under its
+ * engine's lock, in whatever thread moves the engine.
+ */
+#include "devices/tcp/tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "util/bytes.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+/* A stream that always has more lets others of its engine go first. */
+#define RX_BUDGET	(2u << 20)
+
+static uint8_t drain[64 << 10];		/* what is thrown away goes here */
+
+void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
+		   size_t len, struct iovec *out, unsigned int *out_n)
+{
+	unsigned int i;
+	size_t part;
+
+	*out_n = 0;
+	for (i = 0; i < n && len; i++) {
+		if (off >= iov[i].iov_len) {
+			off -= iov[i].iov_len;
+			continue;
+		}
+		part = weft_min(len, iov[i].iov_len - off);
+		out[*out_n].iov_base = (uint8_t *)iov[i].iov_base + off;
+		out[*out_n].iov_len = part;
+		++*out_n;
+		len -= part;
+		off = 0;
+	}
+}
+
+/* -ECANCELED: what a peer's get reads here was revoked meanwhile. */
+static ssize_t send_piece(struct tcp_stream *s)
+{
+	struct iovec iov[TCP_MAX_IOV + 1];
+	struct msghdr msg = { .msg_iov = iov };
+	struct tcp_put *put = s->put;
+	unsigned int n = 0, parts;
+	bool guarded = false;
+	ssize_t sent;
+
+	if (s->head_done < s->head_len) {
+		iov[0].iov_base = s->head + s->head_done;
+		iov[0].iov_len = s->head_len - s->head_done;
+		n = 1;
+	}
+	if (put->guarded) {
+		if (!weft_region_get(&put->source_key,
+				     (uintptr_t)put->iov[0].iov_base +
+				     s->put_off, s->put_left))
+			return -ECANCELED;
+		guarded = true;
+	}
+	tcp_iov_slice(put->iov, put->iovcnt, s->put_off, s->put_left, iov + n,
+		      &parts);
+	msg.msg_iovlen = n + parts;
+	sent = sendmsg(s->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (sent < 0)
+		sent = -errno;
+	if (guarded)
+		weft_region_put(&put->source_key);
+	return sent;
+}
+
+/* At most one chunk, so that its siblings get their share; 1: sent one. */
+static int stream_out(struct tcp_stream *s)
+{
+	struct tcp_conn *conn = s->conn;
+	size_t head;
+	ssize_t n;
+
+	if (!s->put) {
+		if (s->parked)
+			return 0;
+		s->put = tcp_bulk_cut(conn->bulk, weft_settings()->tcp_chunk,
+				      &s->put_off, &s->put_left, s->head);
+		if (!s->put)
+			return 0;
+		s->head_len = TCP_CHUNK_LEN;
+		s->head_done = 0;
+		s->put_len = s->put_left;
+		s->used_ms = weft_now_ms();
+	}
+	while (s->head_done < s->head_len || s->put_left) {
+		n = send_piece(s);
+		if (n == -EINTR)
+			continue;
+		if (n == -EAGAIN) {
+			s->writable = false;
+			return 0;
+		}
+		if (n < 0)		/* -EFAULT: the source is unmapped */
+			return n == -EFAULT ? -ECANCELED : n;
+		weft_count(conn->stats, wire_tx_bytes, n);
+		head = weft_min(n, s->head_len - s->head_done);
+		s->head_done += head;
+		s->put_off += n - head;
+		s->put_left -= n - head;
+	}
+	tcp_bulk_carried(conn, s->put, s->put_len);
+	s->put = NULL;
+	return 1;
+}
+
+/* Acknowledgements come back on a stream that sends. */
+static int read_acks(struct tcp_stream *s)
+{
+	unsigned int off;
+	ssize_t n;
+	int err;
+
+	for (;;) {
+		n = recv(s->fd, s->rx_head + s->rx_have,
+			 TCP_CHUNK_LEN - s->rx_have, MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			s->readable = false;
+			return 0;
+		}
+		if (n <= 0)
+			return n ? -errno : -ECONNRESET;
+		weft_count(s->conn->stats, wire_rx_bytes, n);
+		s->rx_have += n;
+		for (off = 0; s->rx_have - off >= TCP_ACK_LEN;
+		     off += TCP_ACK_LEN) {
+			err = tcp_bulk_acked(s->conn,
+				weft_get_le64(s->rx_head + off),
+				(int32_t)weft_get_le32(s->rx_head + off + 8));
+			if (err)
+				return err;
+		}
+		memmove(s->rx_head, s->rx_head + off, s->rx_have - off);
+		s->rx_have -= off;
+	}
+}
+
+static int send_acks(struct tcp_stream *s)
+{
+	ssize_t n;
+
+	while (s->ack_len) {
+		n = send(s->fd, s->ack_buf, s->ack_len,
+			 MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			s->writable = false;
+			return 0;
+		}
+		if (n < 0)
+			return -errno;
+		weft_count(s->conn->stats, wire_tx_bytes, n);
+		s->ack_len -= n;
+		memmove(s->ack_buf, s->ack_buf + n, s->ack_len);
+	}
+	return 0;
+}
+
+static int queue_ack(struct tcp_stream *s, uint64_t seq, int status)
+{
+	uint8_t *p;
+
+	if (s->ack_len + TCP_ACK_LEN > s->ack_cap) {
+		/* bounded by the peer's window of puts */
+		p = realloc(s->ack_buf, s->ack_cap + 16 * TCP_ACK_LEN);
+		if (!p)
+			return -ENOMEM;
+		s->ack_buf = p;
+		s->ack_cap += 16 * TCP_ACK_LEN;
+	}
+	p = s->ack_buf + s->ack_len;
+	weft_put_le64(p, seq);
+	weft_put_le32(p + 8, (uint32_t)status);
+	weft_put_le32(p + 12, 0);
+	s->ack_len += TCP_ACK_LEN;
+	return send_acks(s);
+}
+
+static int chunk_begins(struct tcp_stream *s)
+{
+	int land;
+
+	tcp_chunk_decode(s->rx_head, &s->chunk);
+	land = tcp_bulk_arrives(s->conn, &s->chunk);
+	if (land < 0)
+		return land;
+	s->rx_busy = true;
+	s->rx_have = 0;
+	s->rx_status = 0;
+	s->rx_drain = !land;
+	s->rx_addr = s->chunk.addr + s->chunk.offset;
+	s->rx_left = s->chunk.len;
+	s->used_ms = weft_now_ms();
+	return 0;
+}
+
+static int chunk_ends(struct tcp_stream *s)
+{
+	int placed, result;
+
+	s->rx_busy = false;
+	if (s->rx_status)
+		weft_count(s->conn->stats, key_errors, 1);
+	placed = tcp_bulk_landed(s->conn, &s->chunk, s->rx_status, &result);
+	if (placed <= 0)
+		return placed;
+	return queue_ack(s, s->chunk.seq, result);
+}
+
+/*
+ * Reads straight into place, and the next chunk's header with the same call.
+ * The key is checked for each call, so revoking it stops a chunk half way.
+ */
+static ssize_t read_piece(struct tcp_stream *s)
+{
+	struct iovec iov[2];
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
+	void *dest;
+	ssize_t n;
+
+	iov[1].iov_base = s->rx_head;
+	iov[1].iov_len = TCP_CHUNK_LEN;
+	if (!s->rx_busy) {
+		iov[1].iov_base = s->rx_head + s->rx_have;
+		iov[1].iov_len = TCP_CHUNK_LEN - s->rx_have;
+		msg.msg_iov = &iov[1];
+		msg.msg_iovlen = 1;
+		n = recvmsg(s->fd, &msg, MSG_DONTWAIT);
+		return n < 0 ? -errno : n;
+	}
+	if (!s->rx_drain) {
+		dest = weft_region_get(&s->chunk.rkey, s->rx_addr, s->rx_left);
+		if (dest) {
+			iov[0].iov_base = dest;
+			iov[0].iov_len = s->rx_left;
+			n = recvmsg(s->fd, &msg, MSG_DONTWAIT);
+			n = n < 0 ? -errno : n;
+			weft_region_put(&s->chunk.rkey);
+			if (n != -EFAULT)
+				return n;
+		}
+		s->rx_drain = true;
+		s->rx_status = -EACCES;
+	}
+	iov[0].iov_base = drain;
+	iov[0].iov_len = weft_min(s->rx_left, sizeof(drain));
+	if (s->rx_left > sizeof(drain))
+		msg.msg_iovlen = 1;
+	n = recvmsg(s->fd, &msg, MSG_DONTWAIT);
+	return n < 0 ? -errno : n;
+}
+
+static int stream_in(struct tcp_stream *s, bool *again)
+{
+	size_t budget = RX_BUDGET, part;
+	ssize_t n;
+	int err;
+
+	while (s->readable) {
+		if (!budget) {
+			*again = true;
+			return 0;
+		}
+		n = read_piece(s);
+		if (n == -EINTR)
+			continue;
+		if (n == -EAGAIN) {
+			s->readable = false;
+			return 0;
+		}
+		if (n <= 0)
+			return n ? n : -ECONNRESET;
+		weft_count(s->conn->stats, wire_rx_bytes, n);
+		budget -= weft_min(budget, n);
+		part = weft_min(n, s->rx_busy ? s->rx_left : 0);
+		s->rx_addr += part;
+		s->rx_left -= part;
+		s->rx_have += n - part;
+		if (s->rx_busy && !s->rx_left) {
+			err = chunk_ends(s);
+			if (err)
+				return err;
+		}
+		while (!s->rx_busy && s->rx_have == TCP_CHUNK_LEN) {
+			err = chunk_begins(s);
+			if (!err && !s->rx_left)
+				err = chunk_ends(s);
+			if (err)
+				return err;
+		}
+	}
+	return 0;
+}
+
+int tcp_stream_io(struct tcp_stream *s, bool *again)
+{
+	int ret;
+
+	if (!s->out) {
+		ret = s->writable ? send_acks(s) : 0;
+		return ret ? ret : stream_in(s, again);
+	}
+	if (s->readable) {
+		ret = read_acks(s);
+		if (ret)
+			return ret;
+	}
+	if (s->writable) {
+		ret = stream_out(s);
+		if (ret < 0)
+			return ret;
+		if (ret)
+			*again = true;
+	}
+	return 0;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Deadlines, and the watchdog.
+ *
+ * Busy is not dead: a peer that reads nothing for minutes is alive as long as
+ * its kernel answers.  A stream with nothing to send is watched by the kernel's
+ * own keepalive.  Where data is under way, keepalive is silent, so this looks
+ * at what the kernel knows (TCP_INFO, linux/tcp.h): segments that were sent
+ * again and never acknowledged for the whole of WEFT_PEER_TIMEOUT mean that no
+ * kernel is there; a window that is closed but acknowledged means a busy one.
+ */
+#include "devices/tcp/tcp.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "util/clock.h"
+#include "util/log.h"
+
+#define STREAM_IDLE_MS	5000	/* a bulk stream without work is closed */
+#define RETRANSMITS	3u	/* so many unanswered, besides the time */
+
+static void timer_set(struct tcp_iface *iface, bool on)
+{
+	struct itimerspec its = { 0 };
+
+	if (iface->timer_on == on)
+		return;
+	iface->timer_on = on;
+	if (on) {
+		its.it_value.tv_nsec = TCP_TICK_MS * 1000000;
+		its.it_interval = its.it_value;
+	}
+	timerfd_settime(iface->timer_fd, 0, &its, NULL);
+}
+
+void tcp_watch_start(struct tcp_iface *iface)
+{
+	timer_set(iface, true);
+}
+
+/* Does the peer's kernel leave our segments without an answer? */
+static bool kernel_silent(int fd)
+{
+	struct tcp_info ti = { 0 };
+	socklen_t len = sizeof(ti);
+
+	if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &ti, &len))
+		return false;
+	if (ti.tcpi_last_ack_recv < weft_settings()->peer_timeout_ms)
+		return false;
+	/* probes of a closed window are answered by a kernel that lives */
+	if (ti.tcpi_probes >= RETRANSMITS)
+		return true;
+	return ti.tcpi_unacked && ti.tcpi_backoff >= RETRANSMITS;
+}
+
+/* Has it anything to wait for?  Keepalive is silent while bytes are unacked. */
+static bool outstanding(const struct tcp_conn *conn)
+{
+	const struct tcp_bulk *b = conn->bulk;
+	int unacked = 0;
+
+	if (!ioctl(conn->fd, SIOCOUTQ, &unacked) && unacked)
+		return true;
+	return conn->tx_len || conn->zc_i != conn->zc_n || conn->ngets ||
+	       (b && (b->lost_err ||
+		      atomic_load(&b->acked) != atomic_load(&b->next_seq) ||
+		      !weft_list_empty(&b->streams)));
+}
+
+static void check_streams(struct tcp_conn *conn, uint64_t now)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_stream *s, *ts;
+	bool idle = atomic_load(&b->acked) == atomic_load(&b->next_seq);
+
+	weft_list_for_each(s, ts, &b->streams, link) {
+		if (kernel_silent(s->fd)) {
+			tcp_conn_break(conn, -ETIMEDOUT);
+			return;
+		}
+		if (s->out && idle && now - s->used_ms > STREAM_IDLE_MS)
+			tcp_stream_detach(s);
+	}
+}
+
+static bool check_conn(struct tcp_conn *conn, uint64_t now)
+{
+	if (conn->state != TCP_CONN_OPEN) {
+		if (now < conn->deadline_ms)
+			return true;
+		if (conn->state == TCP_CONN_WAITING && conn->ep) {
+			/* the peer gave its endpoint up before it met ours */
+			tcp_conn_move(conn, TCP_CONN_DIALING);
+			tcp_conn_dial(conn);
+		} else {
+			tcp_conn_break(conn, -ETIMEDOUT);
+		}
+		return true;
+	}
+	/* unacknowledged bytes may be the kernel's alone */
+	if (kernel_silent(conn->fd)) {
+		tcp_conn_break(conn, -ETIMEDOUT);
+		return true;
+	}
+	if (!outstanding(conn))
+		return false;
+	if (conn->bulk && conn->bulk->lost_err && now >= conn->deadline_ms) {
+		weft_warn("peer %016llx takes no further connections (%s); bulk goes over its message stream, which is slower",
+			  (unsigned long long)conn->peer_id,
+			  strerror(-conn->bulk->lost_err));
+		conn->bulk->lost_err = 0;
+	}
+	if (conn->bulk) {
+		check_streams(conn, now);
+		tcp_conn_want_streams(conn);
+	}
+	return true;
+}
+
+unsigned int tcp_watch_tick(struct tcp_iface *iface)
+{
+	struct tcp_greet *g, *tg;
+	struct tcp_conn *c, *tc;
+	uint64_t now = weft_now_ms(), fires;
+	bool needed = iface->accept_paused;
+
+	if (read(iface->timer_fd, &fires, sizeof(fires)) < 0)
+		return 0;
+	tcp_iface_resume_accept(iface);
+	weft_list_for_each(g, tg, &iface->greets, link) {
+		if (now >= g->deadline_ms)
+			tcp_greet_expire(g);
+		needed = true;
+	}
+	weft_list_for_each(c, tc, &iface->conns, link)
+		needed |= check_conn(c, now);
+	timer_set(iface, needed);
+	return 0;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Comms: one direction of one NCCL connection. */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include "nccl_net/internal.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define COMMS_MAX	65536u
+/* How long closing waits for sends under way before it cuts them off. */
+#define CLOSE_MS	2000
+
+static int slot_take(struct weft_net *net, struct weft_net_comm *comm)
+{
+	struct weft_net_comm **grown;
+	unsigned int i, size;
+
+	for (i = 0; i < net->comms_size && net->comms[i]; i++)
+		;
+	if (i == COMMS_MAX)
+		return weft_fail(ENOSPC, "%u connections are open", COMMS_MAX);
+	if (i == net->comms_size) {
+		size = i ? 2 * i : 16;
+		grown = realloc(net->comms, size * sizeof(*grown));
+		if (!grown)
+			return weft_fail(ENOMEM, "cannot make a connection");
+		memset(grown + i, 0, (size - i) * sizeof(*grown));
+		net->comms = grown;
+		net->comms_size = size;
+	}
+	net->comms[i] = comm;
+	comm->id = (uint32_t)++net->generation << 16 | i;
+	return 0;
+}
+
+struct weft_net_comm *weft_net_comm_find(struct weft_net *net, uint32_t id)
+{
+	const unsigned int i = id & 0xffff;
+
+	if (i >= net->comms_size || !net->comms[i] || net->comms[i]->id != id)
+		return NULL;
+	return net->comms[i];
+}
+
+static void put_done(struct weft_op *op, int status)
+{
+	struct weft_net_request *req =
+		container_of(op, struct weft_net_request, op);
+
+	/* The key went with its registration, that is with the receiver. */
+	if (status == -EACCES && req->comm->bye)
+		status = -ECONNRESET;
+	else if (status == -EACCES)
+		weft_error("the receiver revoked the memory that a send of %zu "
+			   "bytes was going to", req->size);
+	else if (status < 0)
+		req->comm->peer->cut++;
+	weft_net_request_end(req, status);
+}
+
+int weft_net_comm_new(struct weft_net *net, bool sender,
+		      struct weft_net_comm **out)
+{
+	struct weft_net_comm *comm = calloc(1, sizeof(*comm));
+	unsigned int i;
+	int ret;
+
+	if (!comm)
+		return weft_fail(ENOMEM, "cannot make a connection");
+	ret = weft_net_use(net);
+	if (ret < 0)
+		goto free_comm;
+	ret = slot_take(net, comm);
+	if (ret < 0)
+		goto unuse;
+	comm->net = net;
+	comm->sender = sender;
+	weft_list_init(&comm->link);
+	for (i = 0; i < WEFT_NET_REQUESTS; i++) {
+		comm->req[i].comm = comm;
+		comm->req[i].op.done = put_done;
+	}
+	*out = comm;
+	return 0;
+
+unuse:
+	weft_net_unuse(net);
+free_comm:
+	free(comm);
+	return ret;
+}
+
+void weft_net_comm_attach(struct weft_net_comm *comm,
+			  struct weft_net_peer *peer)
+{
+	comm->peer = peer;
+	weft_list_del(&comm->link);
+	weft_list_add_tail(&peer->comms, &comm->link);
+}
+
+void weft_net_comm_free(struct weft_net_comm *comm)
+{
+	struct weft_net *net = comm->net;
+	unsigned int i;
+
+	weft_net_dial_end(comm);
+	weft_list_del(&comm->link);
+	if (comm->peer)
+		weft_net_peer_put(comm->peer);
+	for (i = 0; i < WEFT_NET_REQUESTS; i++)
+		free(comm->stash[i].data);
+	net->comms[comm->id & 0xffff] = NULL;
+	free(comm);
+	weft_net_unuse(net);
+}
+
+/* The connection, or the other side of it, is gone. */
+void weft_net_comm_fail(struct weft_net_comm *comm, int err)
+{
+	unsigned int i;
+
+	if (comm->err)
+		return;
+	comm->err = err;
+	/* Sends are completed by their device. */
+	for (i = 0; i < WEFT_NET_REQUESTS && !comm->sender; i++)
+		if (atomic_load(&comm->req[i].state) == REQ_ACTIVE)
+			weft_net_request_end(&comm->req[i], err);
+}
+
+/* What is posted may not be written to any more, whoever holds the key. */
+static void revoke_posted(struct weft_net_comm *comm)
+{
+	struct weft_net_request *req;
+	unsigned int i;
+
+	for (i = 0; i < WEFT_NET_REQUESTS; i++) {
+		req = &comm->req[i];
+		if (atomic_load(&req->state) != REQ_ACTIVE)
+			continue;
+		weft_net_mr_revoke(req->mr);
+		weft_net_request_end(req, -ECANCELED);
+	}
+}
+
+static void drain_sends(struct weft_net_comm *comm)
+{
+	const uint64_t deadline = weft_now_ms() + CLOSE_MS;
+	struct weft_net_peer *peer = comm->peer;
+
+	while (comm->active && weft_now_ms() < deadline)
+		weft_net_progress(comm->net);
+	if (!comm->active)
+		return;
+	weft_warn("the peer takes no data; closing a connection with %u sends "
+		  "under way ends all connections to it", comm->active);
+	peer->port->ops->cancel(peer->ep);
+	weft_net_peer_fail(peer, -ECANCELED);
+}
+
+static void say_bye(struct weft_net_comm *comm)
+{
+	const uint64_t deadline = weft_now_ms() + CLOSE_MS;
+	struct weft_msg_seq m = { .to = comm->remote_id };
+	uint8_t buf[WEFT_MSG_SEQ_LEN];
+
+	weft_msg_seq_pack(&m, buf);
+	comm->peer->port->ops->fence(comm->peer->ep);
+	while (weft_net_peer_send(comm->peer, WEFT_MSG_BYE, buf, sizeof(buf)) ==
+	       -EAGAIN && weft_now_ms() < deadline)
+		weft_net_progress(comm->net);
+}
+
+void weft_net_close_comm(struct weft_net_comm *comm)
+{
+	struct weft_net *net = comm->net;
+
+	pthread_mutex_lock(&net->lock);
+	if (net->closed) {
+		pthread_mutex_unlock(&net->lock);
+		return;
+	}
+	if (comm->sender && comm->active && !comm->err)
+		drain_sends(comm);
+	if (!comm->sender)
+		revoke_posted(comm);
+	if (!comm->err && !comm->bye)
+		say_bye(comm);
+	weft_net_comm_free(comm);
+	pthread_mutex_unlock(&net->lock);
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include "bootstrap/netif.h"
+#include "bootstrap/settings.h"
+#include "nccl_net/env.h"
+#include "util/util.h"
+
+static char ifnames[1024];
+static char origin_ifname[64], origin_family[64];
+
+static void origin_of(const char *name, char *buf, size_t len)
+{
+	struct weft_setting_info info;
+	size_t i;
+
+	for (i = 0; i < weft_settings_count(); i++) {
+		weft_settings_info(i, &info);
+		if (!strcmp(info.name, name))
+			snprintf(buf, len, "%s",
+				 strcmp(info.origin, "environment") ?
+				 info.origin : name);
+	}
+}
+
+/*
+ * Names as weft took them, resolved here: "all but docker0" or a verbs device
+ * has no form of NCCL's that means the same.
+ */
+static const char *socket_ifname(void)
+{
+	const char *list = weft_settings()->net_devices;
+	struct weft_netif *netif;
+	size_t at = 0;
+	int n, i;
+
+	if (!*list || !strcmp(list, "all") ||
+	    !strcmp(origin_ifname, "NCCL_SOCKET_IFNAME"))
+		return NULL;
+	n = weft_netif_list(weft_settings()->family, &netif);
+	if (n < 0)
+		return NULL;
+	for (i = 0; i < n; i++) {
+		if (!weft_settings_netdev_allowed(netif[i].name) ||
+		    (netif[i].loopback && at))
+			continue;
+		if (at + sizeof(netif[i].name) + 2 > sizeof(ifnames))
+			break;
+		at += snprintf(ifnames + at, sizeof(ifnames) - at, "%s%s",
+			       at ? "," : "=", netif[i].name);
+	}
+	free(netif);
+	return at ? ifnames : NULL;
+}
+
+static const char *socket_family(void)
+{
+	switch (weft_settings()->family) {
+	case AF_INET:
+		return "AF_INET";
+	case AF_INET6:
+		return "AF_INET6";
+	default:
+		return NULL;
+	}
+}
+
+static struct weft_nccl_setting table[WEFT_NCCL_ENV_MAX] = {
+	{ "NCCL_SOCKET_IFNAME", NULL, origin_ifname,
+	  "NCCL's bootstrap takes the interfaces that weft takes" },
+	{ "NCCL_SOCKET_FAMILY", NULL, origin_family,
+	  "NCCL's bootstrap takes the addresses that weft takes" },
+};
+
+static void fill(void)
+{
+	origin_of("WEFT_NET_DEVICES", origin_ifname, sizeof(origin_ifname));
+	origin_of("WEFT_FAMILY", origin_family, sizeof(origin_family));
+	table[0].value = socket_ifname();
+	table[1].value = socket_family();
+}
+
+size_t weft_nccl_env_count(void)
+{
+	return ARRAY_SIZE(table);
+}
+
+void weft_nccl_env(size_t i, struct weft_nccl_setting *out)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, fill);
+	*out = table[i];
+}
+
+const char *weft_nccl_env_get(const char *name)
+{
+	struct weft_nccl_setting s;
+	const char *v = getenv(name);
+	size_t i;
+
+	if (v)
+		return v;
+	for (i = 0; i < ARRAY_SIZE(table); i++) {
+		weft_nccl_env(i, &s);
+		if (!strcmp(s.name, name))
+			return s.value;
+	}
+	return NULL;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What weft answers for NCCL's own settings.
+ *
+ * The plugin finds its interfaces itself, but NCCL's bootstrap (where ranks
+ * meet before any plugin is loaded) reads only NCCL_*: what the user said in
+ * weft's, Dask's or UCX's words is put into NCCL's here, so that both take the
+ * same network.  What the user set in NCCL's words is never changed.
+ *
+ * It reaches NCCL by libnccl-env-weft.so (NCCL_ENV_PLUGIN=weft, from 2.28.7 on)
+ * or by `weft run`; from the network plugin's init it would be too late, since
+ * the bootstrap is up by then.  The number of channels is set there
+ * (channels.h).
+ */
+#ifndef WEFT_NCCL_NET_ENV_H
+#define WEFT_NCCL_NET_ENV_H
+
+#include <stddef.h>
+
+struct weft_nccl_setting {
+	const char *name;		/* "NCCL_SOCKET_IFNAME" */
+	const char *value;		/* NULL: nothing to say */
+	const char *origin;		/* whose words these are */
+	const char *why;
+};
+
+#define WEFT_NCCL_ENV_MAX	2
+size_t weft_nccl_env_count(void);
+/* Constant for the life of the process. */
+void weft_nccl_env(size_t i, struct weft_nccl_setting *out);
+
+/* The user's own value, else weft's, else NULL. */
+const char *weft_nccl_env_get(const char *name);
+
+#endif

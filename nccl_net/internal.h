@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the adaptor's files share; see net.h for what it does.
+ *
+ * Ownership: a context owns its ports (weft ifaces), a port its peers
+ * (endpoints).  A peer is shared by all comms between two processes, whichever
+ * direction they go, and lives as long as a reference does, then until all its
+ * messages are out.  Everything below is guarded by the context's lock, except
+ * a request's state, which test() reads without it.
+ */
+#ifndef WEFT_NCCL_NET_INTERNAL_H
+#define WEFT_NCCL_NET_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "nccl_net/wire.h"
+#include "util/list.h"
+
+#define WEFT_NET_REQUESTS	32	/* NCCL_NET_MAX_REQUESTS */
+#define WEFT_NET_TRIES		(WEFT_WAYS_MAX * 8)
+/*
+ * Sends up to this size travel as a message, receive posted or not: no round
+ * trip, no acknowledgement, one copy.  Above, the copy costs more than both.
+ */
+#define WEFT_NET_EAGER		65536u
+/* How far such sends may run ahead of the receives known to be posted. */
+#define WEFT_NET_AHEAD		16u
+/* After so many small receives in a row, their posting is no longer told. */
+#define WEFT_NET_QUIET_AFTER	16u
+
+struct weft_net_port {
+	struct weft_list link;			/* in net->ports */
+	struct weft_net *net;
+	const struct weft_dev_ops *ops;
+	struct weft_iface *iface;
+	struct weft_iface_attr attr;
+	char netdev[16];			/* IF_NAMESIZE */
+	uint64_t speed;				/* bytes/s, 0 unknown */
+	struct weft_list peers;			/* alive */
+	struct weft_list leaving;		/* no comm left, or dead */
+};
+
+struct weft_net_peer {
+	struct weft_list link;			/* in port->peers or leaving */
+	struct weft_net_port *port;
+	struct weft_address addr;
+	struct weft_ep *ep;			/* NULL once dead */
+	int err;
+	unsigned int cut;			/* puts that failed */
+	bool flushing;
+	unsigned int refs;
+	struct weft_op flushed;
+	struct weft_list comms;
+};
+
+struct weft_net {
+	struct weft_list link;			/* of all contexts */
+	pthread_mutex_t lock;
+	struct weft_list ports;
+	struct weft_list listeners;
+	struct weft_list dialing;		/* comms not yet answered */
+	/* Listeners and comms; the ports are open while there are any. */
+	unsigned int users;
+	struct weft_net_comm **comms;		/* by slot of their id */
+	unsigned int comms_size;
+	uint16_t generation;
+	bool closed;				/* abandoned by weft_net_close() */
+	pthread_t keeper;			/* see keeper.c */
+	pthread_cond_t keeper_wake;
+	bool keeper_on, keeper_stop;
+};
+
+struct weft_net_listener {
+	struct weft_list link;
+	struct weft_net *net;
+	uint64_t token;
+	struct weft_list queue;			/* struct weft_net_comm, arrived */
+	unsigned int queued;
+};
+
+struct weft_net_mr {
+	struct weft_net *net;
+	const struct weft_dev_ops *ops;
+	struct weft_mem *mem;			/* NULL: a sender's, or revoked */
+	struct weft_rkey rkey;
+	uintptr_t addr;
+	size_t size;
+	unsigned int posted;			/* receives that name it */
+	bool gone;				/* deregistered meanwhile */
+};
+
+enum weft_net_state {
+	REQ_FREE,
+	REQ_ACTIVE,
+	REQ_DONE,
+};
+
+struct weft_net_request {
+	struct weft_op op;
+	struct weft_net_comm *comm;
+	atomic_int state;
+	int status;
+	uint32_t seq;
+	void *data;				/* receives */
+	struct weft_net_mr *mr;			/* receives */
+	size_t size;				/* posted, then true */
+};
+
+/* One try to reach the listener: a way of ours to a way of its. */
+struct weft_net_try {
+	enum { TRY_WAITING, TRY_STARTED, TRY_ASKED, TRY_FAILED } state;
+	struct weft_net_port *port;
+	struct weft_address addr;
+	struct weft_net_peer *peer;
+	int err;
+};
+
+struct weft_net_dial {
+	struct weft_list link;			/* in net->dialing */
+	struct weft_net_comm *comm;
+	uint64_t listener;			/* the handle's token */
+	uint64_t stage;				/* what the handle remembers */
+	uint64_t deadline, next;		/* ms */
+	bool refused;
+	unsigned int n;
+	struct weft_net_try try[WEFT_NET_TRIES];
+};
+
+struct weft_net_post {				/* a receive of the peer's */
+	uint64_t addr, size;
+	struct weft_rkey rkey;
+	uint32_t seq;
+	bool there;
+};
+
+struct weft_net_stash {				/* came before its receive */
+	void *data;
+	uint32_t size;
+	bool there;
+};
+
+struct weft_net_comm {
+	struct weft_net *net;
+	struct weft_list link;			/* in peer->comms, or in the
+						   listener's queue */
+	struct weft_net_peer *peer;
+	struct weft_net_dial *dial;		/* until answered */
+	bool sender;
+	bool answered;				/* ACCEPT is out, or in */
+	bool bye;				/* the peer closed its side */
+	uint8_t way;				/* to be named in ACCEPT */
+	uint32_t id, remote_id;
+	uint64_t token;				/* of the connecting side */
+	int err;
+	uint32_t eager;				/* bytes */
+	uint32_t seq;				/* of the next isend or irecv */
+	unsigned int active;			/* requests not done */
+
+	/* sender */
+	struct weft_net_post post[WEFT_NET_REQUESTS];
+	uint32_t known;				/* receives below: posted */
+	bool peer_quiet, need;
+
+	/* receiver */
+	uint32_t told;				/* POSTs below: out */
+	uint32_t seen;				/* SEEN (or POST) below: out */
+	unsigned int small;			/* in a row */
+	bool quiet, tell_quiet;
+	struct weft_net_stash stash[WEFT_NET_REQUESTS];
+
+	struct weft_net_request req[WEFT_NET_REQUESTS];
+};
+
+/* net.c */
+void weft_net_progress(struct weft_net *net);
+/* Opens the ports for the first user; the last one closes them. */
+int weft_net_use(struct weft_net *net);
+void weft_net_unuse(struct weft_net *net);
+
+/* peer.c */
+int weft_net_peer_get(struct weft_net_port *port,
+		      const struct weft_address *addr,
+		      struct weft_net_peer **peer);
+void weft_net_peer_put(struct weft_net_peer *peer);
+void weft_net_peer_fail(struct weft_net_peer *peer, int err);
+/* Frees those of @port->leaving that are done; @force: all. */
+void weft_net_peer_reap(struct weft_net_port *port, bool force);
+/* -EAGAIN: not now; other errors are the peer's. */
+int weft_net_peer_send(struct weft_net_peer *peer, enum weft_net_msg id,
+		       const void *buf, size_t len);
+
+/* Is there something that only progress() would get out? */
+bool weft_net_peer_unsent(struct weft_net_peer *peer);
+
+/* keeper.c */
+void weft_net_keeper_init(struct weft_net *net);
+/* The caller is about to be told that it need not come again. */
+void weft_net_keeper_look(struct weft_net_peer *peer);
+/* Without the lock. */
+void weft_net_keeper_end(struct weft_net *net);
+
+/* conn.c */
+void weft_net_on_connect(struct weft_net_port *port, const void *buf,
+			 size_t len);
+void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
+			bool refused);
+void weft_net_dial_failed(struct weft_net *net, struct weft_net_peer *peer,
+			  int err);
+void weft_net_dial_end(struct weft_net_comm *comm);
+
+/* comm.c */
+int weft_net_comm_new(struct weft_net *net, bool sender,
+		      struct weft_net_comm **comm);
+/* The end of one that was never handed out, or is closed. */
+void weft_net_comm_free(struct weft_net_comm *comm);
+struct weft_net_comm *weft_net_comm_find(struct weft_net *net, uint32_t id);
+void weft_net_comm_attach(struct weft_net_comm *comm,
+			  struct weft_net_peer *peer);
+void weft_net_comm_fail(struct weft_net_comm *comm, int err);
+
+/* mr.c */
+void weft_net_mr_revoke(struct weft_net_mr *mr);
+void weft_net_mr_put(struct weft_net_mr *mr);
+
+/* request.c */
+/* Sends whatever this comm owes its peer, as far as the wire takes it. */
+void weft_net_comm_push(struct weft_net_comm *comm);
+void weft_net_on_request(struct weft_net *net, enum weft_net_msg id,
+			 void *buf, size_t len);
+void weft_net_on_notify(void *arg, uint64_t tag, uint64_t size);
+void weft_net_request_end(struct weft_net_request *req, int status);
+
+#endif

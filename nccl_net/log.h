@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* weft's messages through NCCL's logger. */
+#ifndef WEFT_NCCL_NET_LOG_H
+#define WEFT_NCCL_NET_LOG_H
+
+#include "nccl_net/abi/net.h"
+
+/* May be called again with each communicator; NULL: stderr. */
+void weft_nccl_log_to(nccl_logger log, unsigned long subsys);
+
+#endif

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Contexts, their ports, and where the devices' events come in. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "bootstrap/netif.h"
+#include "bootstrap/settings.h"
+#include "nccl_net/internal.h"
+#include "nccl_net/netdevs.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+/* How long closing waits for the last messages to leave. */
+#define LEAVE_MS	1000
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weft_list all = { &all, &all };
+static struct weft_net *shared;
+static pid_t owner;			/* a fork()ed child owns nothing */
+
+int weft_net_open(struct weft_net **net)
+{
+	struct weft_net *n = calloc(1, sizeof(*n));
+	const uint8_t *secret;
+	size_t len;
+	int ret;
+
+	if (!n)
+		return weft_fail(ENOMEM, "cannot make a context");
+	ret = weft_settings_secret(&secret, &len);
+	if (ret < 0) {
+		free(n);
+		return ret;
+	}
+	pthread_mutex_init(&n->lock, NULL);
+	weft_net_keeper_init(n);
+	weft_list_init(&n->ports);
+	weft_list_init(&n->listeners);
+	weft_list_init(&n->dialing);
+	pthread_mutex_lock(&all_lock);
+	owner = getpid();
+	weft_list_add_tail(&all, &n->link);
+	pthread_mutex_unlock(&all_lock);
+	*net = n;
+	return 0;
+}
+
+bool weft_net_active(void)
+{
+	bool active;
+
+	pthread_mutex_lock(&all_lock);
+	active = !weft_list_empty(&all);
+	pthread_mutex_unlock(&all_lock);
+	return active;
+}
+
+int weft_net_shared(struct weft_net **net)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	int ret = 0;
+
+	pthread_mutex_lock(&lock);
+	if (!shared)
+		ret = weft_net_open(&shared);
+	*net = shared;
+	pthread_mutex_unlock(&lock);
+	return ret;
+}
+
+static void on_message(void *arg, uint8_t id, void *data, size_t len)
+{
+	struct weft_net_port *port = arg;
+
+	switch (id) {
+	case WEFT_MSG_CONNECT:
+		weft_net_on_connect(port, data, len);
+		break;
+	case WEFT_MSG_ACCEPT:
+	case WEFT_MSG_REFUSE:
+		weft_net_on_accept(port->net, data, len,
+				   id == WEFT_MSG_REFUSE);
+		break;
+	default:
+		weft_net_on_request(port->net, (enum weft_net_msg)id, data,
+				    len);
+	}
+}
+
+static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
+{
+	(void)arg;
+	(void)ep;
+	weft_net_peer_fail(user, err);
+}
+
+static void on_ready(void *arg, struct weft_ep *ep, void *user)
+{
+	struct weft_net_peer *peer = user;
+	struct weft_net_comm *comm, *tmp;
+
+	(void)arg;
+	(void)ep;
+	weft_list_for_each(comm, tmp, &peer->comms, link)
+		weft_net_comm_push(comm);
+}
+
+static int port_open(struct weft_net *net, const struct weft_netif *netif)
+{
+	struct weft_net_port *port = calloc(1, sizeof(*port));
+	struct weft_iface_cb cb = {
+		.on_message = on_message,
+		.on_notify = weft_net_on_notify,
+		.on_error = on_error,
+		.on_ready = on_ready,
+		.arg = port,
+	};
+	int ret;
+
+	if (!port)
+		return weft_fail(ENOMEM, "cannot open '%s'", netif->name);
+	port->net = net;
+	port->ops = &weft_tcp_ops;
+	memcpy(port->netdev, netif->name, sizeof(port->netdev));
+	port->speed = netif->speed;
+	weft_list_init(&port->peers);
+	weft_list_init(&port->leaving);
+	ret = port->ops->iface_open(netif->name, netif->addr.sa.sa_family, &cb,
+				    &port->iface);
+	if (ret < 0) {
+		free(port);
+		return ret;
+	}
+	port->ops->iface_query(port->iface, &port->attr);
+	weft_list_add_tail(&net->ports, &port->link);
+	return 0;
+}
+
+static bool port_leaving(struct weft_net_port *port)
+{
+	struct weft_net_peer *peer, *tmp;
+
+	weft_net_peer_reap(port, false);
+	weft_list_for_each(peer, tmp, &port->leaving, link)
+		if (peer->flushing)
+			return true;
+	return false;
+}
+
+static void ports_close(struct weft_net *net)
+{
+	const uint64_t deadline = weft_now_ms() + LEAVE_MS;
+	struct weft_net_port *port, *tmp;
+
+	weft_list_for_each(port, tmp, &net->ports, link) {
+		while (port_leaving(port) && weft_now_ms() < deadline)
+			port->ops->progress(port->iface);
+		weft_net_peer_reap(port, true);
+		port->ops->iface_close(port->iface);
+		weft_list_del(&port->link);
+		if (!net->closed)	/* else its peers are still named */
+			free(port);
+	}
+}
+
+int weft_net_use(struct weft_net *net)
+{
+	struct weft_netif *list;
+	int n, i, ret = -ENODEV;
+
+	if (net->closed)
+		return -ECANCELED;
+	if (net->users++)
+		return 0;
+	n = weft_net_netdevs(&list);
+	if (n < 0) {
+		net->users--;
+		return n;
+	}
+	for (i = 0; i < n; i++)
+		ret = port_open(net, &list[i]);
+	free(list);
+	/* One interface that cannot be had is no reason to fail. */
+	if (!weft_list_empty(&net->ports))
+		return 0;
+	net->users--;
+	return ret;
+}
+
+void weft_net_unuse(struct weft_net *net)
+{
+	if (!--net->users && !net->closed)
+		ports_close(net);
+}
+
+void weft_net_progress(struct weft_net *net)
+{
+	struct weft_net_port *port, *tmp;
+
+	weft_list_for_each(port, tmp, &net->ports, link) {
+		port->ops->progress(port->iface);
+		if (!weft_list_empty(&port->leaving))
+			weft_net_peer_reap(port, false);
+	}
+}
+
+/*
+ * Ends all traffic and all threads, but leaves the objects, which a caller that
+ * forgot them may still touch: every call on them now fails.
+ */
+static void net_abandon(struct weft_net *net)
+{
+	struct weft_net_port *port, *tmp;
+	struct weft_net_peer *peer, *ptmp;
+
+	pthread_mutex_lock(&net->lock);
+	net->closed = true;
+	weft_list_for_each(port, tmp, &net->ports, link)
+		weft_list_for_each(peer, ptmp, &port->peers, link)
+			weft_net_peer_fail(peer, -ECANCELED);
+	ports_close(net);
+	pthread_mutex_unlock(&net->lock);
+}
+
+void weft_net_close(struct weft_net *net)
+{
+	struct weft_net_dial *dial, *tmp;
+
+	weft_net_keeper_end(net);
+	pthread_mutex_lock(&all_lock);
+	weft_list_del(&net->link);
+	pthread_mutex_unlock(&all_lock);
+	pthread_mutex_lock(&net->lock);
+	/* Nobody but us has those, since connect() has not returned them. */
+	weft_list_for_each(dial, tmp, &net->dialing, link)
+		weft_net_comm_free(dial->comm);
+	pthread_mutex_unlock(&net->lock);
+	if (net->users) {
+		weft_debug("context closed with %u users left", net->users);
+		net_abandon(net);
+		return;
+	}
+	pthread_cond_destroy(&net->keeper_wake);
+	pthread_mutex_destroy(&net->lock);
+	free(net->comms);
+	free(net);
+}
+
+/* Last of all: NCCL closes the plugin and may open it again. */
+__attribute__((destructor(101))) static void forget_settings(void)
+{
+	if (owner == getpid())	/* a child's lock may be held for ever */
+		weft_settings_reset();
+}
+
+/*
+ * NCCL unloads the plugin after its last communicator, also after an aborted
+ * one that leaves comms behind: no thread or handler of ours may outlive us.
+ */
+__attribute__((destructor)) static void unload(void)
+{
+	struct weft_net *net, *tmp;
+
+	if (owner != getpid())
+		return;
+	weft_list_for_each(net, tmp, &all, link)
+		weft_net_close(net);
+}

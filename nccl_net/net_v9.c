@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* NCCL 2.24, 2.25 */
+#include "nccl_net/net.h"
+#include "nccl_net/result.h"
+#include "nccl_net/table.h"
+
+static enum nccl_result get_properties(int dev, struct nccl_props_v9 *p)
+{
+	struct weft_net_props w;
+	int ret = weft_net_properties(dev, &w);
+
+	if (ret < 0)
+		return weft_nccl_result(ret);
+	*p = (struct nccl_props_v9){
+		.name = w.name,
+		.pci_path = w.pci_path,
+		.guid = w.guid,
+		.ptr_support = w.ptr_support,
+		.reg_is_global = 1,
+		.speed = w.speed,
+		.max_comms = w.max_comms,
+		.max_recvs = w.max_recvs,
+		.device_type = NCCL_DEVICE_HOST,
+		.vprops = { .ndevs = 1, .devs = { dev } },
+		.max_p2p_bytes = w.max_bytes,
+		.max_coll_bytes = w.max_bytes,
+	};
+	return NCCL_SUCCESS;
+}
+
+extern struct nccl_net_v9 ncclNetPlugin_v9;
+WEFT_EXPORT struct nccl_net_v9 ncclNetPlugin_v9 = {
+	.name = WEFT_NCCL_NAME,
+	.init = weft_nccl_init_tuned,
+	.devices = weft_nccl_devices,
+	.get_properties = get_properties,
+	.listen = weft_nccl_listen,
+	.connect = weft_nccl_connect,
+	.accept = weft_nccl_accept,
+	.reg = weft_nccl_reg,
+	.reg_dmabuf = weft_nccl_reg_dmabuf,
+	.dereg = weft_nccl_dereg,
+	.isend = weft_nccl_isend_size,
+	.irecv = weft_nccl_irecv_size,
+	.iflush = weft_nccl_iflush,
+	.test = weft_nccl_test,
+	.close_send = weft_nccl_close_comm,
+	.close_recv = weft_nccl_close_comm,
+	.close_listen = weft_nccl_close_listen,
+};

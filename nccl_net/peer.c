@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One endpoint per process at the other end, shared by the comms to it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "nccl_net/internal.h"
+#include "util/log.h"
+
+static void flush_done(struct weft_op *op, int status)
+{
+	struct weft_net_peer *peer =
+		container_of(op, struct weft_net_peer, flushed);
+
+	(void)status;
+	peer->flushing = false;
+}
+
+int weft_net_peer_get(struct weft_net_port *port,
+		      const struct weft_address *addr,
+		      struct weft_net_peer **out)
+{
+	struct weft_net_peer *peer, *tmp;
+	int ret;
+
+	weft_list_for_each(peer, tmp, &port->peers, link) {
+		if (memcmp(peer->addr.key, addr->key, WEFT_KEY_LEN))
+			continue;
+		peer->refs++;
+		*out = peer;
+		return 0;
+	}
+	weft_list_for_each(peer, tmp, &port->leaving, link) {
+		if (peer->err ||
+		    memcmp(peer->addr.key, addr->key, WEFT_KEY_LEN))
+			continue;
+		weft_list_del(&peer->link);
+		weft_list_add_tail(&port->peers, &peer->link);
+		peer->refs++;
+		*out = peer;
+		return 0;
+	}
+	peer = calloc(1, sizeof(*peer));
+	if (!peer)
+		return weft_fail(ENOMEM, "cannot make a peer");
+	peer->port = port;
+	peer->addr = *addr;
+	peer->refs = 1;
+	peer->flushed.done = flush_done;
+	weft_list_init(&peer->comms);
+	ret = port->ops->ep_create(port->iface, addr, peer, &peer->ep);
+	if (ret < 0) {
+		free(peer);
+		return ret;
+	}
+	weft_list_add_tail(&port->peers, &peer->link);
+	*out = peer;
+	return 0;
+}
+
+void weft_net_peer_put(struct weft_net_peer *peer)
+{
+	struct weft_net_port *port = peer->port;
+
+	if (--peer->refs)
+		return;
+	if (!peer->err && !peer->flushing)
+		peer->flushing = port->ops->flush(peer->ep, &peer->flushed) ==
+			-EINPROGRESS;
+	weft_list_del(&peer->link);
+	weft_list_add_tail(&port->leaving, &peer->link);
+}
+
+void weft_net_peer_reap(struct weft_net_port *port, bool force)
+{
+	struct weft_net_peer *peer, *tmp;
+
+	weft_list_for_each(peer, tmp, &port->leaving, link) {
+		if ((peer->flushing && !force) || peer->refs)
+			continue;
+		weft_list_del(&peer->link);
+		if (peer->ep)
+			port->ops->ep_destroy(peer->ep);
+		free(peer);
+	}
+}
+
+/* An end that cuts nothing off is how every job ends: not worth a word. */
+static void report(struct weft_net_peer *peer)
+{
+	struct weft_net_comm *comm, *tmp;
+	char addr[WEFT_SOCKADDR_STR];
+	unsigned int active = peer->cut;
+
+	weft_list_for_each(comm, tmp, &peer->comms, link)
+		active += comm->active;
+	weft_sockaddr_str(&peer->addr.sa, addr, sizeof(addr));
+	if (active && peer->err != -ECANCELED)
+		weft_fail(peer->err, "lost the connection to the rank at %s by "
+			  "%s, with %u transfers under way", addr,
+			  peer->port->netdev, active);
+	else
+		weft_debug("the rank at %s is gone", addr);
+}
+
+void weft_net_peer_fail(struct weft_net_peer *peer, int err)
+{
+	struct weft_net_comm *comm, *tmp;
+	struct weft_ep *ep = peer->ep;
+
+	if (peer->err)
+		return;
+	peer->err = err < 0 ? err : -EIO;
+	report(peer);
+	peer->ep = NULL;
+	/* Dead ones are found no more, and freed with their last comm. */
+	weft_list_del(&peer->link);
+	weft_list_add_tail(&peer->port->leaving, &peer->link);
+	peer->port->ops->ep_destroy(ep);
+	peer->flushing = false;
+	weft_net_dial_failed(peer->port->net, peer, peer->err);
+	weft_list_for_each(comm, tmp, &peer->comms, link)
+		weft_net_comm_fail(comm, peer->err);
+}
+
+bool weft_net_peer_unsent(struct weft_net_peer *peer)
+{
+	struct weft_ep_attr attr = { .unsent = false };
+
+	if (!peer->ep)
+		return false;
+	peer->port->ops->ep_query(peer->ep, &attr);
+	return attr.unsent;
+}
+
+int weft_net_peer_send(struct weft_net_peer *peer, enum weft_net_msg id,
+		       const void *buf, size_t len)
+{
+	struct iovec iov = { (void *)buf, len };
+
+	if (peer->err)
+		return peer->err;
+	return peer->port->ops->message(peer->ep, id, &iov, 1, NULL);
+}

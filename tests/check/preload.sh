@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# libweft_preload.so in front of a UCX made here for the purpose: it finds the
+# function the caller meant, in whichever copy, and never stands in its way.
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+test -z "$WEFT_SANITIZED" || tap_skip_all "a sanitizer's run time must come first"
+preload=$(product libweft_preload.so)
+test -n "$preload" || tap_skip_all "libweft_preload.so is not built"
+src=$WEFT_SRC/tests/check/preload
+tap_folder
+cd "$tap_tmp" || exit 99
+unset UCX_TLS WEFT_TEST_MAPPED
+
+build() # OUTPUT SOURCE OPTION...
+{
+	# shellcheck disable=SC2086 # CC may carry options
+	$CC -std=gnu11 -D_GNU_SOURCE -fPIC -I"$WEFT_SRC" -o "$@" || {
+		tap_not_ok "cannot build $1"
+		tap_done
+	}
+}
+
+# Two copies whose libuct have names of their own, as in two prefixes.
+for copy in a b; do
+	mkdir $copy
+	build $copy/libuct_$copy.so "$src/uct.c" -shared -DCOPY="\"$copy\""
+	build $copy/libucp.so "$src/ucp.c" -shared -L$copy -luct_$copy \
+		-Wl,-rpath,"$tap_tmp/$copy"
+done
+mkdir installed installed/ucx flat elsewhere
+for dir in installed flat; do
+	cp "$preload" $dir
+done
+build installed/ucx/libuct_weft.so "$src/plugin.c" -shared
+cp installed/ucx/libuct_weft.so flat
+build program "$src/program.c"
+build linked "$src/program.c" -La -luct_a -Wl,--no-as-needed -l:libucp.so \
+	-Wl,-rpath,"$tap_tmp/a"
+
+with() # FOLDER COMMAND...
+{
+	LD_PRELOAD="$tap_tmp/$1/libweft_preload.so" "${@:2}" 2>&1
+}
+both=$'0 1 weft inside\n0 1 weft inside'
+
+tap_equal "without the library UCX is alone" "$(./program a b 2>&1)" \
+	$'0 1 a alone\n0 1 b alone'
+tap_equal "two copies opened with RTLD_LOCAL each get weft" \
+	"$(with installed ./program a b)" "$both"
+tap_equal "the plugin beside the library is found too" \
+	"$(with flat ./program a b)" "$both"
+tap_equal "a program linked with UCX gets weft and its settings mapped" \
+	"$(with installed ./linked -)" "0 0 mapped"
+tap_equal "a linked and an opened copy are not confused" \
+	"$(with installed ./linked b -)" $'0 1 weft inside\n0 0 mapped'
+tap_equal "with LD_BIND_NOW" \
+	"$(LD_BIND_NOW=1 with installed ./program a b)" "$both"
+tap_equal "no UCX to be seen: unsupported, no crash" \
+	"$(with installed ./program -; echo "status $?")" \
+	$'-22 -22 nothing\nstatus 0'
+tap_equal "a relative LD_PRELOAD survives a change of folder" \
+	"$(LD_PRELOAD=installed/libweft_preload.so \
+		./program "$tap_tmp/a" elsewhere/ 2>&1)" "0 1 weft inside"
+
+rm installed/ucx/libuct_weft.so
+tap_equal "no plugin, nobody asked for it: silence" \
+	"$(with installed ./program a)" "0 1 a alone"
+seen=$(UCX_TLS=weft_tcp,tcp with installed ./program a b)
+tap_equal "no plugin, weft asked for: UCX goes on" \
+	"$(grep -v '^weft' <<<"$seen")" $'0 1 a alone\n0 1 b alone'
+tap_equal "... after one warning that names the file" \
+	"$(grep '^weft' <<<"$seen")" \
+	"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so' (UCX_TLS names weft): no such file; UCX goes on without weft"
+echo "no library" >installed/ucx/libuct_weft.so
+seen=$(UCX_TLS=weft_tcp with installed ./program a)
+case $seen in
+"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so' (UCX_TLS names weft): "*"too short"*"without weft"$'\n'"0 1 a alone")
+	tap_ok "a damaged plugin: one warning with the loader's reason" ;;
+*)	tap_not_ok "a damaged plugin: one warning with the loader's reason" \
+		"$seen" ;;
+esac
+cp "$preload" installed/ucx/libuct_weft.so
+seen=$(UCX_TLS=weft_tcp with installed ./program a)
+case $seen in
+*"it lacks weft's functions"*$'\n'"0 1 a alone")
+	tap_ok "a file that is no plugin of ours: one warning" ;;
+*)	tap_not_ok "a file that is no plugin of ours: one warning" "$seen" ;;
+esac
+tap_done

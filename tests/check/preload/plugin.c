@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Stands for libuct_weft.so: registers with the copy that @inside lies in. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ucx_tl/load.h"
+
+int weft_uct_load(const void *inside)
+{
+	const char **registered;
+	Dl_info info;
+	void *uct;
+
+	if (!dladdr(inside, &info))
+		return -1;
+	uct = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+	registered = uct ? dlsym(uct, "uct_registered") : NULL;
+	if (!registered)
+		return -1;
+	*registered = "weft inside";
+	return 0;
+}
+
+void weft_uct_environment(void)
+{
+	setenv("WEFT_TEST_MAPPED", "mapped", 0);
+}
+
+const char *weft_uct_option(const char *name, const char *value)
+{
+	(void)name;
+	(void)value;
+	return NULL;
+}
+
+void weft_uct_event_driven(void)
+{
+}

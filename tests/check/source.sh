@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# What no file of the project may contain.
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+
+mapfile -t products < <(project_files 'util/*.[ch]' 'bootstrap/*.[ch]' \
+	'devices/*.[ch]' 'ucx_tl/*.[ch]' 'nccl_net/*.[ch]' 'tools/*.[ch]')
+mapfile -t code < <(project_files '*.c' '*.h')
+mapfile -t scripts < <(project_files '*.sh' '*.py' '*.am' '*.ac' '*.m4' \
+	quickstart .ci/run)
+mapfile -t prose < <(project_files '*.md')
+# this file has to spell the words it looks for
+all=("${code[@]}" "${scripts[@]}" "${prose[@]}")
+for i in "${!all[@]}"; do
+	test "${all[i]}" = tests/check/source.sh && unset "all[i]"
+done
+cd "$WEFT_SRC" || exit 99
+
+calls() # REGEX FILE...: calls of these functions, comments left out
+{
+	local names=$1
+	shift
+	awk -v call="(^|[^a-zA-Z0-9_>.])($names)[ ]*\\(" '
+		{ gsub(/\/\*.*\*\//, "") }
+		/^[ \t]*(\/\*|\*)/ { next }
+		$0 ~ call { print FILENAME ":" FNR ":" $0 }' "$@"
+}
+
+tap_nothing "no number parser whose symbol depends on the glibc of the build" \
+	"$(calls 'strto[a-z]+|atoi|atol|atoll|atof|v?[fs]?scanf' "${products[@]}")"
+tap_nothing "no stat() of glibc 2.33 (statx is fine)" \
+	"$(calls 'stat|fstat|lstat|fstatat|mknod|mknodat' "${products[@]}" |
+		grep -v '^util/compat\.c:')"
+tap_nothing "no function newer than glibc 2.28" \
+	"$(calls 'gettid|strlcpy|strlcat|arc4random[a-z_]*|closefrom|close_range|epoll_pwait2|pidfd_[a-z_]+|reallocarray|pthread_cond_clockwait|thrd_[a-z]+|mtx_[a-z]+|tss_[a-z]+' \
+		"${products[@]}")"
+tap_nothing "no call that cannot bound what it writes" \
+	"$(calls 'strcat|sprintf|vsprintf|gets|strtok|alloca|mktemp|tmpnam' \
+		"${products[@]}")"
+tap_nothing "no call that sleeps, forks a shell or ends the host's process" \
+	"$(calls 'sleep|usleep|nanosleep|system|popen|exit|_exit|signal|sigaction' \
+		"${products[@]}" | grep -v '^tools/')"
+tap_nothing "no call with hidden state, none that waits for a name server" \
+	"$(calls 'rand|random|srand|inet_ntoa|gethostbyname|localtime|gmtime' \
+		"${products[@]}")"
+tap_nothing "messages go through util/log.h" \
+	"$(calls 'printf|puts|perror|fputs|fprintf' "${products[@]}" |
+		grep -v -e '^tools/' -e '^bootstrap/stats\.c:')"
+tap_nothing "nothing is left to be done later" \
+	"$(grep -nHwE 'TODO|FIXME|XXX|HACK|[Ss]tubs?|[Pp]laceholder|[Nn]ot implemented' \
+		"${code[@]}" "${scripts[@]}" | grep -v '^tests/check/source\.sh:')"
+tap_nothing "nothing names the machine it was written on" \
+	"$(grep -nHE '/work/|/farm/|/var/tmp/|\.\./shared|deb\.debian\.org|pypi\.org' \
+		"${all[@]}")"
+tap_nothing "every file says its licence" \
+	"$(grep -L 'SPDX-License-Identifier: BSD-3-Clause' "${code[@]}" \
+		"${scripts[@]}")"
+tap_nothing "no file is longer than 600 lines" \
+	"$(wc -l "${code[@]}" "${scripts[@]}" |
+		awk '$2 != "total" && $1 > 600 { print $2 ": " $1 }')"
+# 80 is the aim; a comment beside a field may stand out a little, and the text
+# of a message stays in one piece, so that it can be found
+tap_nothing "C lines fit in 88 columns" \
+	"$(for file in "${code[@]}"; do
+		expand "$file" | awk -v file="$file" \
+			'length > 88 && !/"[^"]*"[,;)]*$/ {
+				print file ":" NR ": " length }'
+	done)"
+tap_nothing "no blanks at the end of a line" \
+	"$(grep -nHE '[ 	]+$' "${code[@]}" "${scripts[@]}" | cut -c1-100)"
+tap_nothing "structs and enums have no typedef of their own" \
+	"$(grep -nHE '^typedef (struct|enum|union)' "${products[@]}" |
+		grep -v '^ucx_tl/\|^nccl_net/')"
+tap_done

@@ -1,0 +1,110 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# weft check, between two processes and between two network namespaces.
+. "$WEFT_SRC/tests/lib/tap.sh"
+weft=$WEFT_BUILD/tools/weft
+for name in "${!WEFT_@}" "${!UCX_@}" NCCL_SOCKET_IFNAME UCXPY_IFNAME; do
+	case $name in WEFT_SRC | WEFT_BUILD | WEFT_SANITIZED) ;; *) unset "$name" ;; esac
+done
+tap_folder
+server=
+
+stop()
+{
+	test -n "$server" && kill "$server" 2>/dev/null && wait "$server" 2>/dev/null
+	server=
+	exec 9<&- 2>/dev/null
+}
+trap 'stop; rm -rf "$tap_tmp"' EXIT
+
+# Starts the command and learns its port from its first line.
+serve() # [COMMAND...]
+{
+	stop
+	rm -f "$tap_tmp/pipe"
+	mkfifo "$tap_tmp/pipe"
+	"$@" "$weft" check --listen :0 >"$tap_tmp/pipe" 2>"$tap_tmp/server" &
+	server=$!
+	exec 9<"$tap_tmp/pipe"
+	read -r -t 10 line <&9
+	port=${line##*:}
+}
+
+says() # NAME CODE WORDS COMMAND...
+{
+	local name=$1 code=$2 words=$3 out rc
+	shift 3
+	out=$(timeout 60 "$@" 2>&1)
+	rc=$?
+	if test $rc = "$code" && grep -q -- "$words" <<<"$out"; then
+		tap_ok "$name"
+	else
+		tap_not_ok "$name" "exit code $rc, wanted $code: $out" \
+			$'\n'"the other side: $(cat "$tap_tmp/server")"
+	fi
+}
+
+serve env
+says "it works on one host" 0 "Every byte of every size was compared" \
+	"$weft" check "127.0.0.1:$port"
+read -r -t 10 line <&9
+tap_equal "the other side says who asked" "${line%%:*} ${line##*, }" \
+	"127.0.0.1 over weft_tcp by lo"
+says "and again" 0 "64 MiB" "$weft" check "localhost:$port"
+if test -e /proc/net/if_inet6 && grep -q ' lo$' /proc/net/if_inet6; then
+	says "by IPv6" 0 "it works" "$weft" check "[::1]:$port"
+else
+	tap_skip "by IPv6" "no IPv6 here"
+fi
+says "an interface that is left out" 1 "by lo, which the list" \
+	env WEFT_NET_DEVICES=nosuch0 "$weft" check "127.0.0.1:$port"
+
+printf '%s' 0123456789abcdef0123456789abcdef >"$tap_tmp/secret"
+printf '%s' 0123456789abcdef0123456789abcdeX >"$tap_tmp/other"
+chmod 600 "$tap_tmp/secret" "$tap_tmp/other"
+# Whichever side dials first finds it out, and the other one sees it leave.
+betrayed="WEFT_SECRET_FILE the same\|other side's own message"
+says "a secret that the other lacks" 1 "$betrayed" \
+	env WEFT_SECRET_FILE="$tap_tmp/secret" "$weft" check "127.0.0.1:$port"
+says "after that it still serves" 0 "it works" "$weft" check "127.0.0.1:$port"
+serve env WEFT_SECRET_FILE="$tap_tmp/secret"
+says "the same secret" 0 "it works" \
+	env WEFT_SECRET_FILE="$tap_tmp/secret" "$weft" check "127.0.0.1:$port"
+says "another secret" 1 "$betrayed" \
+	env WEFT_SECRET_FILE="$tap_tmp/other" "$weft" check "127.0.0.1:$port"
+says "none" 1 "$betrayed" "$weft" check "127.0.0.1:$port"
+
+# Strangers on the port.
+head -c 100 /dev/urandom >"/dev/tcp/127.0.0.1/$port" 2>/dev/null
+printf 'GET / HTTP/1.0\r\n\r\n' >"/dev/tcp/127.0.0.1/$port"
+says "strangers do no harm" 0 "it works" \
+	env WEFT_SECRET_FILE="$tap_tmp/secret" "$weft" check "127.0.0.1:$port"
+last=$port
+stop
+says "nobody there" 1 "does 'weft check --listen' run there" \
+	"$weft" check "127.0.0.1:$last"
+says "no such host" 1 "cannot find 'no.such.host.invalid'" \
+	"$weft" check no.such.host.invalid
+says "no host" 2 "which host" "$weft" check
+says "no port" 2 "is not HOST or HOST:PORT" "$weft" check host:port
+says "two hosts" 2 "one host at a time" "$weft" check a b
+
+# Two hosts, as near as one machine comes to it.
+if ip netns add "weft-cli-$$" 2>/dev/null; then
+	ns=weft-cli-$$
+	trap 'stop; ip netns del $ns; rm -rf "$tap_tmp"' EXIT
+	ip link add "wc$$a" type veth peer name wcb netns "$ns" &&
+		ip addr add 10.213.7.1/24 dev "wc$$a" &&
+		ip link set "wc$$a" up &&
+		ip -n "$ns" addr add 10.213.7.2/24 dev wcb &&
+		ip -n "$ns" link set wcb up && ip -n "$ns" link set lo up
+	serve ip netns exec "$ns"
+	says "between two hosts" 0 "over weft_tcp by wc$$a" \
+		"$weft" check "10.213.7.2:$port"
+	says "two ports for it" 0 "it works" \
+		env WEFT_PORT_RANGE=45000-45010 "$weft" check "10.213.7.2:$port"
+	stop
+else
+	tap_skip "between two hosts" "no right to make a network namespace"
+fi
+tap_done

@@ -1,0 +1,95 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# weft info: what it shows is what is there.
+. "$WEFT_SRC/tests/lib/tap.sh"
+weft=$WEFT_BUILD/tools/weft
+unset LD_PRELOAD UCX_TLS UCX_NET_DEVICES VIRTUAL_ENV CONDA_PREFIX LD_LIBRARY_PATH
+for name in "${!DASK_@}" "${!WEFT_NET@}" NCCL_SOCKET_IFNAME UCXPY_IFNAME; do
+	unset "$name"
+done
+tap_folder
+
+shows() # NAME WORDS [VARIABLE=VALUE...] [-- ARGUMENT...]
+{
+	local name=$1 words=$2 vars=() out
+	shift 2
+	while test $# -gt 0 && test "$1" != --; do
+		vars+=("$1")
+		shift
+	done
+	out=$(env "${vars[@]}" "$weft" info "${@:2}" 2>&1)
+	if grep -q -- "$words" <<<"$out"; then
+		tap_ok "$name"
+	else
+		tap_not_ok "$name" "not found: $words" $'\n'"in: $out"
+	fi
+}
+
+shows "loopback" '^  lo  *127\.0\.0\.1 .*yes, between processes of this host'
+shows "an interface left out, and by whom" \
+	'^  lo .*no: UCX_NET_DEVICES=nosuch0 leaves it out' UCX_NET_DEVICES=nosuch0
+shows "no interface" 'none: no interface may be used' WEFT_NET_DEVICES=lo
+shows "nobody asked" 'UCX_TLS here is unset: weft_tcp is not offered'
+shows "somebody asked" 'UCX_TLS here is weft_tcp: weft_tcp is offered' \
+	UCX_TLS=weft_tcp
+shows "Dask's flag" 'loaded here, weft sets  UCX_TLS=weft_tcp  (Dask' \
+	DASK_UCX__TCP=True
+shows "what weft run would set" "'weft run' would set    UCX_TLS=weft_tcp,sm" \
+	UCX_TLS=tcp,sm
+shows "what NCCL is told" 'NCCL_SOCKET_IFNAME==lo (from UCX_NET_DEVICES)' \
+	UCX_NET_DEVICES=lo -- nccl
+shows "what NCCL was told by the user stays" 'NCCL_SOCKET_IFNAME=lo: yours' \
+	WEFT_NET_DEVICES=lo NCCL_SOCKET_IFNAME=lo -- nccl
+shows "NCCL's plugin" 'libnccl-net-weft.so$' -- nccl
+shows "NCCL's sockets" '12 streams per peer, as it was set' \
+	NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=3 -- nccl
+shows "settings that are set" '^  WEFT_TCP_CHUNK=1m  (from environment)' \
+	WEFT_TCP_CHUNK=1m
+shows "a misspelt one" 'did you mean WEFT_TCP_CHUNK?' WEFT_TCP_CHUNKS=1m
+shows "a bad one" "WEFT_TCP_CHUNK='1t' is not from 4k to 64m" WEFT_TCP_CHUNK=1t
+shows "all settings" '^WEFT_PORT_RANGE=5000-5010  (from UCX_TCP_PORT_RANGE; default 0)' \
+	UCX_TCP_PORT_RANGE=5000-5010 -- settings
+shows "settings as the manual has them" '^\*\*WEFT_TCP_CHUNK\*\* (default \*\*512k\*\*)' \
+	WEFT_TCP_CHUNK=1m -- settings --man
+shows "no such thing" "there is no 'nothing' to show" -- nothing
+shows "no such option" "there is no option '--fly'" -- --fly
+
+# A UCX of our own making, found in each place where one may be.
+fake_ucx() # FOLDER MINOR
+{
+	mkdir -p "$1"
+	echo 'void ucp_get_version(unsigned *a, unsigned *b, unsigned *c);
+	void ucp_get_version(unsigned *a, unsigned *b, unsigned *c)
+	{ *a = 1; *b = MINOR; *c = 3; }' |
+		$CC -x c -shared -fPIC -DMINOR="$2" -o "$1/libucp.so.0" -
+}
+if fake_ucx "$tap_tmp/old" 12 2>"$tap_tmp/err"; then
+	fake_ucx "$tap_tmp/new" 23
+	fake_ucx "$tap_tmp/conda/lib" 18
+	fake_ucx "$tap_tmp/package/lib" 21
+	shows "too old" "1\.12\.3 $tap_tmp/old/libucp" LD_LIBRARY_PATH="$tap_tmp/old"
+	shows "is told" "weft does not support it (1\.13 to 1\.22)" \
+		LD_LIBRARY_PATH="$tap_tmp/old"
+	shows "too new" "1\.23\.3 $tap_tmp/new/libucp" LD_LIBRARY_PATH="$tap_tmp/new"
+	shows "conda's" "conda  *1\.18\.3 $tap_tmp/conda/lib/libucp" \
+		CONDA_PREFIX="$tap_tmp/conda"
+	shows "conda's is missing" "conda  *none: no libucp.so.0 in $tap_tmp/old/lib" \
+		CONDA_PREFIX="$tap_tmp/old"
+	mkdir -p "$tap_tmp/venv/bin"
+	printf '#!/bin/sh\nprintf %%s "%s"\n' "$tap_tmp/package" \
+		>"$tap_tmp/venv/bin/python"
+	chmod +x "$tap_tmp/venv/bin/python"
+	shows "Python's" "Python  *1\.21\.3 $tap_tmp/package/lib/libucp" \
+		VIRTUAL_ENV="$tap_tmp/venv"
+	shows "Python's is missing" "Python  *none: no libucx package" \
+		VIRTUAL_ENV="$tap_tmp/nothing"
+	# A library that ends the process that loads it.
+	echo '__attribute__((constructor)) static void f(void)
+	{ __builtin_trap(); }' |
+		$CC -x c -shared -fPIC -o "$tap_tmp/old/libucp.so.0" -
+	shows "one that crashes" "programs  *none: 'libucp.so.0' crashes" \
+		LD_LIBRARY_PATH="$tap_tmp/old"
+else
+	tap_skip "a UCX of our own making" "no compiler: $(head -1 "$tap_tmp/err")"
+fi
+tap_done

@@ -1,0 +1,26 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The manual says what the program says.
+. "$WEFT_SRC/tests/lib/tap.sh"
+weft=$WEFT_BUILD/tools/weft
+
+tap_equal "docs/settings.md is the table (make update-settings makes it so)" \
+	"$(diff "$WEFT_SRC/docs/settings.md" <("$weft" info settings --man) 2>&1)" ""
+
+# Every option that a page has, the command has, and the other way round.
+for command in run info check perf; do
+	page=$(grep -o '^\*\*-[^:]*\|\\--[a-z-]*' "$WEFT_SRC/man/weft-$command.1.md" |
+		grep -o -- '--[a-z-]*' | sort -u)
+	told=$("$weft" $command --help | grep -o -- '--[a-z-]*' | sort -u)
+	tap_equal "weft-$command(1) has the options of weft $command" \
+		"$(echo $page)" "$(echo $told)"
+done
+
+tap_nothing "pages name each other" "$(
+	cd "$WEFT_SRC/man" || exit
+	grep -oh '\*\*[a-z_-]*\*\*([17])' ./*.md | tr -d '*()' |
+		sed 's/\([17]\)$/.\1.md/' | sort -u | while read -r page; do
+		test -f "$page" || echo "$page"
+	done
+)"
+tap_done

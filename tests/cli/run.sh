@@ -1,0 +1,88 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# weft itself, and weft run.
+. "$WEFT_SRC/tests/lib/tap.sh"
+weft=$WEFT_BUILD/tools/weft
+preload=$(product libweft_preload.so)
+unset LD_PRELOAD UCX_TLS UCX_SOCKADDR_TLS_PRIORITY UCX_NET_DEVICES WEFT_UCX \
+	NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY
+for name in "${!DASK_@}"; do unset "$name"; done
+tap_folder
+
+# One line that has all the words, and the exit code.
+says() # NAME CODE WORDS COMMAND...
+{
+	local name=$1 code=$2 words=$3 out rc
+	shift 3
+	out=$("$@" 2>&1)
+	rc=$?
+	if test $rc = "$code" && grep -q -- "$words" <<<"$out"; then
+		tap_ok "$name"
+	else
+		tap_not_ok "$name" "exit code $rc, wanted $code: $out"
+	fi
+}
+
+says "no command" 2 "usage: weft" "$weft"
+says "help" 0 "weft check" "$weft" --help
+says "help of a command" 0 "usage: weft run" "$weft" help run
+says "the same" 0 "usage: weft run" "$weft" run --help
+says "version" 0 "^weft [0-9]" "$weft" --version
+says "no such command" 2 "there is no command 'fly'" "$weft" fly
+says "no such option" 2 "there is no option '--fly'" "$weft" run --fly true
+says "nothing to run" 2 "which command" "$weft" run
+says "not found" 127 "cannot start '/no/such'" "$weft" run /no/such
+says "not executable" 126 "cannot start '/etc'" "$weft" run /etc
+says "a full disk is told" 1 "cannot write" sh -c "$weft --help >/dev/full"
+
+# Under sanitizers, their run time must come first in LD_PRELOAD's stead.
+if test -n "$WEFT_SANITIZED"; then
+	tap_skip "what a program gets" "a sanitized library cannot be preloaded"
+	tap_done
+fi
+
+says "exit code is the program's" 7 "" "$weft" run sh -c 'exit 7'
+
+seen() # NAME: its value in a program
+{
+	"$weft" run sh -c "echo \"\$$1\""
+}
+
+tap_equal "the library is preloaded" "$(seen LD_PRELOAD)" "$preload"
+tap_equal "and is in the process" \
+	"$("$weft" run grep -c libweft_preload /proc/self/maps | sed 's/[1-9].*/some/')" \
+	some
+tap_equal "yours is kept" "$(LD_PRELOAD=libdl.so.2 seen LD_PRELOAD)" \
+	"$preload:libdl.so.2"
+tap_equal "once is enough" "$("$weft" run "$weft" run sh -c 'echo $LD_PRELOAD')" \
+	"$preload"
+tap_equal "weft carries" "$(seen UCX_TLS | sed 's/,cuda_copy//')" weft_tcp
+tap_equal "NCCL's bootstrap takes what UCX takes" \
+	"$(UCX_NET_DEVICES=lo seen NCCL_SOCKET_IFNAME)" =lo
+tap_equal "or what you say" \
+	"$(UCX_NET_DEVICES=lo NCCL_SOCKET_IFNAME=eth seen NCCL_SOCKET_IFNAME)" eth
+tap_equal "beside what you have" "$(UCX_TLS=tcp,sm,self seen UCX_TLS)" \
+	weft_tcp,sm,self
+tap_equal "a weft_ name stays" "$(UCX_TLS=weft_tcp,tcp seen UCX_TLS)" \
+	weft_tcp,tcp
+tap_equal "so does all" "$(UCX_TLS=all seen UCX_TLS)" all
+tap_equal "which lets weft in" "$(UCX_TLS=all seen WEFT_UCX)" on
+tap_equal "an old recipe works" \
+	"$(UCX_SOCKADDR_TLS_PRIORITY=sockcm seen UCX_SOCKADDR_TLS_PRIORITY)" tcp
+tap_equal "off is off" "$(WEFT_UCX=off seen UCX_TLS)" ""
+tap_equal "arguments are the program's" \
+	"$("$weft" run printf '%s|' --print -p 'a b' '')" '--print|-p|a b||'
+tap_equal "what is printed can be used" \
+	"$(eval "$(UCX_TLS=tcp,sm "$weft" run --print)" && echo "$LD_PRELOAD $UCX_TLS")" \
+	"$preload weft_tcp,sm"
+
+# Installed and moved: the library is found from the program.
+mkdir -p "$tap_tmp/moved/bin" "$tap_tmp/moved/lib" "$tap_tmp/a b/bin" "$tap_tmp/a b/lib"
+cp "$WEFT_BUILD/tools/weft" "$tap_tmp/moved/bin/"
+cp "$preload" "$tap_tmp/moved/lib/"
+tap_equal "a moved prefix" "$("$tap_tmp/moved/bin/weft" run sh -c 'echo $LD_PRELOAD')" \
+	"$(realpath "$tap_tmp")/moved/lib/libweft_preload.so"
+cp "$WEFT_BUILD/tools/weft" "$tap_tmp/a b/bin/"
+cp "$preload" "$tap_tmp/a b/lib/"
+says "a path that LD_PRELOAD cannot hold" 1 "no blank" "$tap_tmp/a b/bin/weft" run true
+tap_done

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One list of behaviours, run against every device.
+ *   conformance [-d DEVICE] [-t PART-OF-A-NAME]
+ * TAP on stdout.  Each test runs in a process of its own, bounded in time.
+ */
+#include "devices/nvlink/nvlink.h"
+#include "tests/conformance/pair.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LIMIT_S 120
+
+static const struct device_row rows[] = {
+	{ "tcp", &weft_tcp_ops, "lo", AF_INET },
+	{ "tcp over IPv6", &weft_tcp_ops, "lo", AF_INET6 },
+	{ "nvlink", &weft_nvlink_ops, "nvl", AF_UNSPEC },
+};
+
+static const struct conformance_test *const lists[] = {
+	message_tests, put_tests, order_tests, end_tests, meet_tests,
+	wait_tests,
+};
+
+static const char *run_one(const struct conformance_test *t, bool *ok)
+{
+	static char why[64];
+	int status;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		alarm(LIMIT_S);
+		t->run();
+		exit(0);
+	}
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	*ok = WIFEXITED(status) &&
+	      (!WEXITSTATUS(status) || WEXITSTATUS(status) == 77);
+	if (WIFSIGNALED(status)) {
+		snprintf(why, sizeof(why), "killed by signal %d",
+			 WTERMSIG(status));
+		return why;
+	}
+	return WEXITSTATUS(status) == 77 ? "# SKIP" : NULL;
+}
+
+int main(int argc, char **argv)
+{
+	const char *dev = NULL, *part = NULL, *why;
+	unsigned int n = 0, failed = 0, i, j, k;
+	bool ok;
+	int opt;
+
+	while ((opt = getopt(argc, argv, "d:t:")) != -1) {
+		if (opt == 'd')
+			dev = optarg;
+		else if (opt == 't')
+			part = optarg;
+		else
+			return 2;
+	}
+	for (i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		row = &rows[i];
+		if (dev && strcmp(dev, row->name))
+			continue;
+		for (j = 0; j < sizeof(lists) / sizeof(*lists); j++) {
+			for (k = 0; lists[j][k].name; k++) {
+				if (part && !strstr(lists[j][k].name, part))
+					continue;
+				why = run_one(&lists[j][k], &ok);
+				failed += !ok;
+				printf("%s %u - %s: %s%s%s\n",
+				       ok ? "ok" : "not ok", ++n, row->name,
+				       lists[j][k].name, why ? " " : "",
+				       why ? why : "");
+			}
+		}
+	}
+	printf("1..%u\n", n);
+	return failed != 0;
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ends: nothing is read or written after it was reported. */
+#include "tests/conformance/pair.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BIG (64u << 20)
+
+/* Bytes that change after @s was told: run both for a while and look. */
+static void watch_quiet(struct side *a, struct side *b, const struct target *t)
+{
+	run_for(a, b, 200);
+	target_check_poison(t, 0, t->len);
+}
+
+/* A key is revoked while its put is half way. */
+static void revoked_midway(void)
+{
+	struct side a, b;
+	struct target t;
+	struct wait_op w;
+	uint8_t *src = malloc(BIG);
+	struct iovec iov = { src, BIG };
+
+	sides_open(&a, &b);
+	pattern_fill(src, BIG, 1);
+	target_open(&t, BIG);
+	wait_op_init(&w);
+	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
+			     &w.op), -EINPROGRESS);
+	wait_for(&a, &b, t.buf[0] != POISON);
+	row->ops->mem_release(t.mem);
+	t.mem = NULL;
+	target_poison(&t);
+	watch_quiet(&a, &b, &t);
+	wait_for(&a, &b, w.done);
+	check_int(w.status, -EACCES);
+	/* and the pair goes on */
+	send_pattern(&a, &b, a.ep, 1, 100, 4);
+	wait_for(&a, &b, b.first);
+	check_message(&b, 1, 100, 4);
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
+/* What a get reads is revoked while it is half way. */
+static void get_revoked_midway(void)
+{
+	struct side a, b;
+	struct target t;
+	struct wait_op w;
+	uint8_t *dst = calloc(1, BIG);
+	struct iovec iov = { dst, BIG };
+
+	sides_open(&a, &b);
+	target_open(&t, BIG);
+	wait_op_init(&w);
+	check_int(a.ops->get(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, &w.op),
+		  -EINPROGRESS);
+	wait_for(&a, &b, dst[0] == POISON);
+	row->ops->mem_release(t.mem);
+	t.mem = NULL;
+	wait_for(&a, &b, w.done);
+	check_int(w.status, -EACCES);
+	a.ops->fence(a.ep);
+	b.ops->fence(b.ep);
+	send_pattern(&a, &b, a.ep, 1, 100, 4);
+	send_pattern(&b, &a, b.ep, 1, 100, 5);
+	wait_for(&a, &b, b.first && a.first);
+	check_message(&b, 1, 100, 4);
+	check_message(&a, 1, 100, 5);
+	target_close(&t);
+	free(dst);
+	sides_close(&a, &b);
+}
+
+/* After cancel() the source is the caller's again. */
+static void cancelled(void)
+{
+	struct side a, b;
+	struct target t;
+	struct wait_op w[3];
+	struct weft_ep *again;
+	uint8_t *src = malloc(BIG), *dst = malloc(BIG);
+	struct iovec put = { src, BIG }, get = { dst, BIG };
+	struct iovec small = { src, 50000 };
+	size_t i;
+
+	sides_open(&a, &b);
+	memset(src, 1, BIG);
+	target_open(&t, BIG);
+	for (i = 0; i < 3; i++)
+		wait_op_init(&w[i]);
+	check_int(a.ops->put(a.ep, &put, 1, (uintptr_t)t.buf, &t.key, NULL,
+			     &w[0].op), -EINPROGRESS);
+	check_int(a.ops->get(a.ep, &get, 1, (uintptr_t)t.buf, &t.key,
+			     &w[1].op), -EINPROGRESS);
+	while (a.ops->message(a.ep, 1, &small, 1, &w[2].op) == 0)
+		;
+	wait_for(&a, &b, t.buf[0] != POISON);
+	a.ops->cancel(a.ep);
+	check_int(w[0].done, 1);
+	check_int(w[0].status, -ECANCELED);
+	check_int(w[1].done, 1);
+	memset(src, 2, BIG);
+	memset(dst, POISON, BIG);
+	run_for(&a, &b, 200);
+	for (i = 0; i < BIG; i++)
+		check(dst[i] == POISON, "a cancelled get wrote byte %zu", i);
+	for (i = 0; i < BIG; i++)
+		check(t.buf[i] != 2, "a cancelled put was read at byte %zu", i);
+	check_int(a.errors, 0);
+	check_int(b.errors, 0);
+	check_int(a.ops->flush(a.ep, NULL), 0);
+	a.ops->ep_destroy(a.ep);
+	a.ep = NULL;
+	/* the same two interfaces go on with another endpoint */
+	again = side_connect(&a, &b, NULL);
+	wait_for(&a, &b, a.ops->ready(again));
+	while (b.first)
+		free(side_take(&b));
+	send_pattern(&a, &b, again, 7, 100, 4);
+	for (;;) {
+		wait_for(&a, &b, b.first);
+		if (b.first->id == 7)
+			break;
+		free(side_take(&b));
+	}
+	check_message(&b, 7, 100, 4);
+	a.ops->ep_destroy(again);
+	target_close(&t);
+	free(src);
+	free(dst);
+	sides_close(&a, &b);
+}
+
+/* Destroying an endpoint ends what is pending, and what the peer sends lives. */
+static void destroyed(void)
+{
+	struct side a, b;
+	struct target t;
+	struct wait_op w;
+	uint8_t *src = malloc(BIG);
+	struct iovec iov = { src, BIG };
+
+	sides_open(&a, &b);
+	target_open(&t, BIG);
+	wait_op_init(&w);
+	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
+			     &w.op), -EINPROGRESS);
+	run_for(&a, &b, 2);
+	a.ops->ep_destroy(a.ep);
+	a.ep = NULL;
+	check_int(w.done, 1);
+	free(src);
+	send_pattern(&b, &a, b.ep, 1, fit(&b, 100000), 4);
+	wait_for(&a, &b, a.first);
+	check_message(&a, 1, fit(&b, 100000), 4);
+	target_close(&t);
+	sides_close(&a, &b);
+}
+
+/* The other side closes in order: told apart from a death, and nothing lost. */
+static void orderly(void)
+{
+	struct side a, b;
+	unsigned int i;
+
+	sides_open(&a, &b);
+	for (i = 0; i < 100; i++)
+		send_pattern(&b, &a, b.ep, 1, 1000, i);
+	wait_for(&a, &b, !b.ops->flush(b.ep, NULL));
+	b.ops->ep_destroy(b.ep);
+	b.ep = NULL;
+	side_close(&b);
+	for (i = 0; i < 100; i++) {
+		wait_for(&a, NULL, a.first);
+		check_message(&a, 1, 1000, i);
+	}
+	wait_for(&a, NULL, a.errors);
+	check_int(a.error, -ESHUTDOWN);
+	check_int(a.ops->flush(a.ep, NULL), 0);
+	check_int(a.ops->message(a.ep, 1, NULL, 0, NULL), -ESHUTDOWN);
+	run_for(&a, NULL, 50);
+	check_int(a.errors, 1);
+	side_close(&a);
+}
+
+/*
+ * A peer is killed in mid-transfer.  The child puts into our memory and reads
+ * from it; all ends are reported, and nothing lands afterwards.
+ */
+static void killed(void)
+{
+	struct side a;
+	struct target t, mine;
+	struct wait_op w;
+	struct weft_address addr;
+	struct { struct weft_address addr; struct weft_rkey key; uint64_t at; }
+		out, in;
+	int up[2], down[2];
+	uint8_t *src = malloc(BIG);
+	struct iovec iov = { src, BIG };
+	pid_t pid;
+
+	check(!pipe(up) && !pipe(down), "no pipe");
+	pid = fork();
+	if (!pid) {
+		struct side b;
+
+		side_open(&b);
+		target_open(&mine, BIG);
+		in.addr = b.attr.addr;
+		in.key = mine.key;
+		in.at = (uintptr_t)mine.buf;
+		check(write(up[1], &in, sizeof(in)) == sizeof(in) &&
+		      read(down[0], &out, sizeof(out)) == sizeof(out), "pipe");
+		check_int(b.ops->ep_create(b.iface, &out.addr, NULL, &b.ep), 0);
+		for (;;) {
+			wait_for(&b, NULL, b.ops->ready(b.ep));
+			wait_op_init(&w);
+			b.ops->put(b.ep, &iov, 1, out.at, &out.key, NULL,
+				   &w.op);
+			wait_for(&b, NULL, w.done);
+		}
+	}
+	side_open(&a);
+	target_open(&t, BIG);
+	out.addr = a.attr.addr;
+	out.key = t.key;
+	out.at = (uintptr_t)t.buf;
+	check(write(down[1], &out, sizeof(out)) == sizeof(out) &&
+	      read(up[0], &in, sizeof(in)) == sizeof(in), "pipe");
+	addr = in.addr;
+	check_int(a.ops->ep_create(a.iface, &addr, &a, &a.ep), 0);
+	wait_for(&a, NULL, a.ops->ready(a.ep));
+	wait_op_init(&w);
+	memset(src, 1, BIG);
+	check_int(a.ops->put(a.ep, &iov, 1, in.at, &in.key, NULL, &w.op),
+		  -EINPROGRESS);
+	wait_for(&a, NULL, t.buf[0] != POISON);
+	kill(pid, SIGKILL);
+	wait_for(&a, NULL, a.errors);
+	check(a.error == -ECONNRESET || a.error == -EPIPE,
+	      "the error is %d", a.error);
+	check(a.error_user == &a, "on_error() got another user pointer");
+	check_int(w.done, 1);
+	target_poison(&t);
+	watch_quiet(&a, NULL, &t);
+	check_int(a.errors, 1);
+	check(a.ops->message(a.ep, 1, NULL, 0, NULL) == a.error,
+	      "a dead endpoint took a message");
+	waitpid(pid, NULL, 0);
+	target_close(&t);
+	free(src);
+	side_close(&a);
+}
+
+/* A peer that only stands still is not dead. */
+static void busy_is_not_dead(void)
+{
+	struct side a, b;
+	struct target t;
+	struct wait_op w;
+	uint8_t *src;
+	struct iovec iov;
+
+	setenv("WEFT_PEER_TIMEOUT", "1s", 1);
+	sides_open(&a, &b);
+	src = malloc(BIG);
+	pattern_fill(src, BIG, 2);
+	iov.iov_base = src;
+	iov.iov_len = BIG;
+	target_open(&t, BIG);
+	wait_op_init(&w);
+	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
+			     &w.op), -EINPROGRESS);
+	iov.iov_len = fit(&a, 100000);
+	while (a.ops->ready(a.ep))
+		check_int(a.ops->message(a.ep, 1, &iov, 1, NULL), 0);
+	/* its windows are full for four times the timeout */
+	run_for(&a, NULL, 4000);
+	check_int(a.errors, 0);
+	wait_for(&a, &b, w.done);
+	check_int(w.status, 0);
+	pattern_check("put to a busy peer", t.buf, BIG, 2);
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
+const struct conformance_test end_tests[] = {
+	{ "a key revoked half way stops its put", revoked_midway },
+	{ "a key revoked half way stops its get", get_revoked_midway },
+	{ "cancel gives all memory back", cancelled },
+	{ "destroy ends what is pending, the peer's messages live", destroyed },
+	{ "an orderly end loses nothing and is told apart", orderly },
+	{ "a peer killed in mid-transfer", killed },
+	{ "a peer that stands still is not dead", busy_is_not_dead },
+	{ NULL, NULL },
+};

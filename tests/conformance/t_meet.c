@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Meeting: one connection per pair, whoever comes first; strangers. */
+#include "tests/conformance/pair.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* A thousand endpoints from both sides at once become a thousand pairs. */
+static void simultaneous(void)
+{
+	enum { N = 1000 };
+	struct rlimit lim = { 8192, 8192 };
+	static struct weft_ep *ea[N], *eb[N];
+	struct side a, b;
+	unsigned int i, before;
+
+	setrlimit(RLIMIT_NOFILE, &lim);
+	side_open(&a);
+	side_open(&b);
+	before = count_sockets();
+	for (i = 0; i < N; i++) {
+		ea[i] = side_connect(&a, &b, NULL);
+		eb[i] = side_connect(&b, &a, NULL);
+	}
+	for (i = 0; i < N; i++)
+		wait_for(&a, &b, a.ops->ready(ea[i]) && b.ops->ready(eb[i]));
+	for (i = 0; i < N; i++) {
+		send_pattern(&a, &b, ea[i], 1, 10, i);
+		send_pattern(&b, &a, eb[i], 1, 10, i);
+	}
+	wait_for(&a, &b, a.messages == N && b.messages == N);
+	run_for(&a, &b, 50);
+	/* one socket each way of the pair: both ends are in this process */
+	check_int(count_sockets() - before, 2 * N);
+	for (i = 0; i < N; i++) {
+		a.ops->ep_destroy(ea[i]);
+		b.ops->ep_destroy(eb[i]);
+	}
+	wait_for(&a, &b, count_sockets() == before);
+	sides_close(&a, &b);
+}
+
+/* The peer answers later, over the connection that is already there. */
+static void later(void)
+{
+	struct side a, b;
+	unsigned int before, i;
+
+	side_open(&a);
+	side_open(&b);
+	a.ep = side_connect(&a, &b, NULL);
+	wait_for(&a, &b, a.ops->ready(a.ep));
+	for (i = 0; i < 50; i++)
+		send_pattern(&a, &b, a.ep, 1, 100, i);
+	wait_for(&a, &b, b.messages == 50);
+	before = count_sockets();
+	b.ep = side_connect(&b, &a, NULL);
+	check(b.ops->ready(b.ep), "not ready at once");
+	send_pattern(&b, &a, b.ep, 2, 100, 3);
+	send_pattern(&a, &b, a.ep, 1, 100, 50);
+	wait_for(&a, &b, a.first && b.messages == 51);
+	check_message(&a, 2, 100, 3);
+	for (i = 0; i < 51; i++)
+		check_message(&b, 1, 100, i);
+	check_int(count_sockets(), before);
+	sides_close(&a, &b);
+}
+
+/* The accepting side stays passive, and sees nothing when the other ends. */
+static void passive_end(void)
+{
+	struct side a, b;
+	unsigned int before;
+
+	side_open(&b);
+	before = count_sockets();
+	side_open(&a);
+	a.ep = side_connect(&a, &b, NULL);
+	wait_for(&a, &b, a.ops->ready(a.ep));
+	send_pattern(&a, &b, a.ep, 1, 100, 3);
+	wait_for(&a, &b, b.first);
+	side_close(&a);
+	wait_for(&b, NULL, count_sockets() == before);
+	check_int(b.errors, 0);
+	check_message(&b, 1, 100, 3);
+	side_close(&b);
+}
+
+/* One side gives its endpoint up before both have met; the other gets there. */
+static void given_up(void)
+{
+	struct side a, b;
+	struct weft_ep *ep;
+	unsigned int i;
+
+	side_open(&a);
+	side_open(&b);
+	for (i = 0; i < 6; i++) {
+		/* either of the two has the smaller key */
+		struct side *quits = i % 2 ? &a : &b;
+		struct side *stays = i % 2 ? &b : &a;
+
+		ep = side_connect(quits, stays, NULL);
+		stays->ep = side_connect(stays, quits, NULL);
+		run_for(stays, i < 4 ? quits : NULL, i < 4 ? 0 : 2);
+		quits->ops->ep_destroy(ep);
+		wait_for(&a, &b, stays->ops->ready(stays->ep));
+		send_pattern(stays, quits, stays->ep, 3, 100, i);
+		wait_for(&a, &b, quits->first);
+		check_message(quits, 3, 100, i);
+		stays->ops->ep_destroy(stays->ep);
+		stays->ep = NULL;
+	}
+	sides_close(&a, &b);
+}
+
+static int raw_connect(const struct side *s)
+{
+	const union weft_sockaddr *sa = &s->attr.addr.sa;
+	int fd = socket(sa->sa.sa_family, SOCK_STREAM, 0);
+
+	check(fd >= 0 && !connect(fd, &sa->sa, weft_sockaddr_len(sa)),
+	      "cannot connect: %s", strerror(errno));
+	return fd;
+}
+
+/* Garbage, scans and silence on the port cost a real peer nothing. */
+static void strangers(void)
+{
+	enum { N = 60 };
+	struct side a, b;
+	uint8_t junk[200];
+	int fd[N];
+	unsigned int i, before;
+
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("no port to knock at");
+	side_open(&a);
+	side_open(&b);
+	before = count_sockets();
+	for (i = 0; i < N; i++) {
+		fd[i] = raw_connect(&b);
+		pattern_fill(junk, sizeof(junk), i);
+		if (i % 3 == 0)
+			check(write(fd[i], junk, sizeof(junk)) > 0, "write");
+		else if (i % 3 == 1)
+			check(!close(fd[i]), "close");
+	}
+	a.ep = side_connect(&a, &b, NULL);
+	b.ep = side_connect(&b, &a, NULL);
+	wait_for(&a, &b, a.ops->ready(a.ep) && b.ops->ready(b.ep));
+	send_pattern(&a, &b, a.ep, 1, fit(&a, 50000), 3);
+	wait_for(&a, &b, b.first);
+	check_message(&b, 1, fit(&a, 50000), 3);
+	/* the garbage is gone; the silent ones wait for their deadline */
+	wait_for(&a, &b, count_sockets() <= before + 2 + N / 3 * 2 + N / 3);
+	check_int(b.messages, 1);
+	for (i = 0; i < N; i++)
+		if (i % 3 != 1)
+			close(fd[i]);
+	wait_for(&a, &b, count_sockets() == before + 2);
+	sides_close(&a, &b);
+}
+
+/* A half-open connection goes at its deadline. */
+static void half_open(void)
+{
+	struct side b;
+	unsigned int before;
+	int fd;
+
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("no port to knock at");
+	setenv("WEFT_CONNECT_TIMEOUT", "1s", 1);
+	side_open(&b);
+	before = count_sockets();
+	fd = raw_connect(&b);
+	check(write(fd, "w", 1) == 1, "write");
+	wait_for(&b, NULL, count_sockets() == before + 2);
+	wait_for(&b, NULL, count_sockets() == before + 1);
+	close(fd);
+	side_close(&b);
+}
+
+/* Somebody else listens where the address points. */
+static void wrong_key(void)
+{
+	struct weft_address other;
+	struct side a, b;
+
+	side_open(&a);
+	side_open(&b);
+	other = b.attr.addr;
+	other.key[5] ^= 0x10;
+	check_int(a.ops->ep_create(a.iface, &other, NULL, &a.ep), 0);
+	wait_for(&a, &b, a.errors);
+	check_int(b.messages, 0);
+	/* the last where a socket is found by its key: nobody is there */
+	check(a.error == -EACCES || a.error == -ECONNRESET ||
+	      a.error == -ECONNREFUSED, "the error is %d", a.error);
+	check_int(b.errors, 0);
+	side_close(&a);
+	side_close(&b);
+}
+
+/* Nobody listens there any more. */
+static void nobody(void)
+{
+	struct weft_address gone;
+	struct side a, b;
+
+	side_open(&a);
+	side_open(&b);
+	gone = b.attr.addr;
+	side_close(&b);
+	check_int(a.ops->ep_create(a.iface, &gone, NULL, &a.ep), 0);
+	wait_for(&a, NULL, a.errors);
+	check(a.error < 0, "the error is %d", a.error);
+	check_int(a.errors, 1);
+	side_close(&a);
+}
+
+/* A newer release that shares no version with us is out of reach. */
+static void other_version(void)
+{
+	struct weft_address newer;
+	struct side a, b;
+
+	side_open(&a);
+	side_open(&b);
+	newer = b.attr.addr;
+	newer.wire_min = newer.wire_max = WEFT_WIRE_MAX + 1;
+	check(!a.ops->reaches(a.iface, &newer), "a stranger's version is reached");
+	newer = b.attr.addr;
+	newer.ns_id = ~newer.ns_id;
+	check(!a.ops->reaches(a.iface, &newer), "another namespace is reached");
+	side_close(&a);
+	side_close(&b);
+}
+
+const struct conformance_test meet_tests[] = {
+	{ "1000 simultaneous connects from both sides", simultaneous },
+	{ "a peer answers over the connection that is there", later },
+	{ "a passive side sees nothing when the other ends", passive_end },
+	{ "an endpoint given up before both have met", given_up },
+	{ "garbage, scans and silence harm nobody", strangers },
+	{ "a half-open connection goes at its deadline", half_open },
+	{ "a wrong key is refused", wrong_key },
+	{ "nobody at the address is an error", nobody },
+	{ "other versions and namespaces are out of reach", other_version },
+	{ NULL, NULL },
+};

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Order: a message never overtakes the puts before its fence, whatever carried
+ * them; flush means placed.
+ */
+#include "tests/conformance/pair.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/*
+ * recvmsg() of this program: bulk is read by it.  When throttled, sockets with
+ * an odd descriptor are read late and in small pieces, so that the streams of
+ * one pair differ a thousandfold in speed.
+ */
+static atomic_bool throttled;
+
+
+ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	struct timespec late = { 0, 2000000 };
+
+	if (atomic_load(&throttled) && (fd & 1) &&
+	    msg->msg_iov[0].iov_len > 20000) {
+		nanosleep(&late, NULL);
+		return recvfrom(fd, msg->msg_iov[0].iov_base, 20000, flags,
+				NULL, NULL);
+	}
+	if (msg->msg_iovlen == 1 && !msg->msg_control)
+		return recvfrom(fd, msg->msg_iov[0].iov_base,
+				msg->msg_iov[0].iov_len, flags, NULL, NULL);
+	return syscall(SYS_recvmsg, fd, msg, flags);
+}
+
+struct expect {
+	struct target *t;
+	unsigned int got;
+	size_t *len;
+};
+
+/* The message names a round; all bytes of its put must be here by now. */
+static void on_done_message(struct side *s, uint8_t id, void *data, size_t len)
+{
+	struct expect *e = s->hook_arg;
+	unsigned int round;
+
+	check_int(id, 1);
+	check_int(len, sizeof(round));
+	memcpy(&round, data, sizeof(round));
+	check_int(round, e->got);
+	pattern_check("fenced put", e->t[round % 4].buf, e->len[round % 4],
+		      round);
+	e->got++;
+}
+
+static void fenced_rounds(unsigned int rounds, size_t unit)
+{
+	size_t len[4] = { 3 * unit, 100, 40000, unit + 1 };
+	struct target t[4];
+	struct side a, b;
+	struct expect e = { t, 0, len };
+	struct wait_op w[4];
+	uint8_t *src[4];
+	struct iovec iov;
+	unsigned int i, k;
+
+	sides_open(&a, &b);
+	b.hook = on_done_message;
+	b.hook_arg = &e;
+	for (i = 0; i < 4; i++) {
+		src[i] = malloc(len[i]);
+		target_open(&t[i], len[i]);
+		wait_op_init(&w[i]);
+		w[i].done = 1;
+	}
+	for (i = 0; i < rounds; i++) {
+		k = i % 4;
+		/* the buffers of four rounds ago are free again */
+		wait_for(&a, &b, w[k].done && e.got + 4 > i);
+		wait_op_init(&w[k]);
+		pattern_fill(src[k], len[k], i);
+		target_poison(&t[k]);
+		iov.iov_base = src[k];
+		iov.iov_len = len[k];
+		wait_for(&a, &b, a.ops->ready(a.ep));
+		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t[k].buf,
+				     &t[k].key, NULL, &w[k].op), -EINPROGRESS);
+		a.ops->fence(a.ep);
+		iov.iov_base = &i;
+		iov.iov_len = sizeof(i);
+		wait_for(&a, &b, a.ops->ready(a.ep));
+		check_int(a.ops->message(a.ep, 1, &iov, 1, NULL), 0);
+	}
+	wait_for(&a, &b, e.got == rounds);
+	for (i = 0; i < 4; i++) {
+		wait_for(&a, &b, w[i].done);
+		target_check_guards(&t[i]);
+		target_close(&t[i]);
+		free(src[i]);
+	}
+	sides_close(&a, &b);
+}
+
+static void fenced(void)
+{
+	fenced_rounds(400, 700000);
+}
+
+static void fenced_with_threads(void)
+{
+	setenv("WEFT_TCP_THREADS", "3", 1);
+	setenv("WEFT_TCP_STREAMS", "3", 1);
+	fenced_rounds(400, 700000);
+}
+
+static void fenced_throttled(void)
+{
+	setenv("WEFT_TCP_THREADS", "2", 1);
+	setenv("WEFT_TCP_STREAMS", "4", 1);
+	setenv("WEFT_TCP_CHUNK", "64k", 1);
+	atomic_store(&throttled, true);
+	fenced_rounds(24, 700000);
+}
+
+/* Flush completes after everything before it, and every put was placed. */
+static void flushed(void)
+{
+	struct side a, b;
+	struct target t;
+	struct wait_op w[3], f;
+	uint8_t *src = malloc(2000000);
+	struct iovec iov = { src, 2000000 };
+	unsigned int i, round;
+
+	sides_open(&a, &b);
+	target_open(&t, 6000000);
+	check_int(a.ops->flush(a.ep, NULL), 0);
+	for (round = 0; round < 20; round++) {
+		pattern_fill(src, 2000000, round);
+		target_poison(&t);
+		for (i = 0; i < 3; i++) {
+			wait_op_init(&w[i]);
+			wait_for(&a, &b, a.ops->ready(a.ep));
+			check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf +
+					     i * 2000000, &t.key, NULL,
+					     &w[i].op), -EINPROGRESS);
+		}
+		wait_op_init(&f);
+		if (a.ops->flush(a.ep, &f.op) == -EINPROGRESS) {
+			check_int(a.ops->flush(a.ep, NULL), -EINPROGRESS);
+			wait_for(&a, &b, f.done);
+			check_int(f.status, 0);
+		}
+		for (i = 0; i < 3; i++) {
+			check_int(w[i].done, 1);
+			pattern_check("flushed put", t.buf + i * 2000000,
+				      2000000, round);
+		}
+	}
+	check_int(a.ops->flush(a.ep, NULL), 0);
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
+const struct conformance_test order_tests[] = {
+	{ "a message never overtakes the puts before its fence", fenced },
+	{ "the same with threads", fenced_with_threads },
+	{ "the same with half of the streams throttled", fenced_throttled },
+	{ "flush waits for every put", flushed },
+	{ NULL, NULL },
+};

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Puts and gets: every byte, the keys, notifications. */
+#include "tests/conformance/pair.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+static const size_t sizes[] = { 0, 1, 8, 4095, 4096, 65536, 65537, 131072,
+				131073, 524288, 1048577, 16777217 };
+#define NSIZES (sizeof(sizes) / sizeof(*sizes))
+
+static void put_sizes(void)
+{
+	struct side a, b;
+	struct target t;
+	uint8_t *src;
+	unsigned int i;
+
+	sides_open(&a, &b);
+	for (i = 0; i < NSIZES; i++) {
+		src = malloc(sizes[i] + 1);
+		pattern_fill(src, sizes[i], i);
+		target_open(&t, sizes[i] + 10);
+		check_int(put_wait(&a, &b, src, sizes[i],
+				   (uintptr_t)t.buf + 5, &t.key, NULL), 0);
+		/* placed and visible when the completion says so */
+		pattern_check("put", t.buf + 5, sizes[i], i);
+		target_check_poison(&t, 0, 5);
+		target_check_poison(&t, 5 + sizes[i], t.len);
+		target_check_guards(&t);
+		target_close(&t);
+		free(src);
+	}
+	check_int(b.notifies, 0);
+	sides_close(&a, &b);
+}
+
+static void get_sizes(void)
+{
+	struct side a, b;
+	struct target t;
+	uint8_t *dst;
+	unsigned int i;
+
+	sides_open(&a, &b);
+	for (i = 0; i < NSIZES; i++) {
+		dst = malloc(sizes[i] + 2);
+		memset(dst, POISON, sizes[i] + 2);
+		target_open(&t, sizes[i]);
+		pattern_fill(t.buf, sizes[i], i + 50);
+		check_int(get_wait(&a, &b, dst + 1, sizes[i],
+				   (uintptr_t)t.buf, &t.key), 0);
+		pattern_check("get", dst + 1, sizes[i], i + 50);
+		check_int(dst[0], POISON);
+		check_int(dst[sizes[i] + 1], POISON);
+		target_close(&t);
+		free(dst);
+	}
+	sides_close(&a, &b);
+}
+
+static void scattered(void)
+{
+	struct side a, b;
+	struct target t;
+	struct iovec iov[4];
+	struct wait_op w;
+	uint8_t *src;
+	size_t len = 3000001, cut[4] = { 100, 1000001, 0, 1999900 };
+	unsigned int i;
+	size_t off = 0;
+
+	sides_open(&a, &b);
+	src = malloc(len);
+	pattern_fill(src, len, 3);
+	target_open(&t, len);
+	for (i = 0; i < 4; off += cut[i++]) {
+		iov[i].iov_base = src + off;
+		iov[i].iov_len = cut[i];
+	}
+	wait_op_init(&w);
+	check_int(a.ops->put(a.ep, iov, 4, (uintptr_t)t.buf, &t.key, NULL,
+			     &w.op), -EINPROGRESS);
+	wait_for(&a, &b, w.done);
+	check_int(w.status, 0);
+	pattern_check("gathered put", t.buf, len, 3);
+	memset(src, 0, len);
+	wait_op_init(&w);
+	check_int(a.ops->get(a.ep, iov, 4, (uintptr_t)t.buf, &t.key, &w.op),
+		  -EINPROGRESS);
+	wait_for(&a, &b, w.done);
+	check_int(w.status, 0);
+	pattern_check("scattered get", src, len, 3);
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
+static void notified(void)
+{
+	struct side a, b;
+	struct target t;
+	struct weft_notify n;
+	uint8_t *src = malloc(sizes[NSIZES - 1]);
+	unsigned int i;
+
+	sides_open(&a, &b);
+	for (i = 0; i < NSIZES; i++) {
+		pattern_fill(src, sizes[i], i);
+		target_open(&t, sizes[i]);
+		n.tag = 0x1122334455660000ull + i;
+		check_int(put_wait(&a, &b, src, sizes[i], (uintptr_t)t.buf,
+				   &t.key, &n), 0);
+		wait_for(&a, &b, b.notifies == i + 1);
+		check(b.notify_tag == n.tag, "the tag is another");
+		check_int(b.notify_size, sizes[i]);
+		pattern_check("notified put", t.buf, sizes[i], i);
+		target_close(&t);
+	}
+	run_for(&a, &b, 10);
+	check_int(b.notifies, NSIZES);
+	free(src);
+	sides_close(&a, &b);
+}
+
+/* More than any window at once, both directions, then all checked. */
+static void many(void)
+{
+	enum { N = 600, LEN = 70000 };
+	struct side a, b;
+	struct target ta, tb;
+	static struct wait_op w[2][N];
+	uint8_t *src = malloc((size_t)N * LEN);
+	struct iovec iov;
+	unsigned int i;
+
+	sides_open(&a, &b);
+	target_open(&ta, (size_t)N * LEN);
+	target_open(&tb, (size_t)N * LEN);
+	pattern_fill(src, (size_t)N * LEN, 11);
+	for (i = 0; i < N; i++) {
+		iov.iov_base = src + (size_t)i * LEN;
+		iov.iov_len = LEN;
+		wait_op_init(&w[0][i]);
+		wait_op_init(&w[1][i]);
+		wait_for(&a, &b, a.ops->ready(a.ep));
+		check_int(a.ops->put(a.ep, &iov, 1,
+				     (uintptr_t)tb.buf + (size_t)i * LEN,
+				     &tb.key, NULL, &w[0][i].op), -EINPROGRESS);
+		wait_for(&a, &b, b.ops->ready(b.ep));
+		check_int(b.ops->put(b.ep, &iov, 1,
+				     (uintptr_t)ta.buf + (size_t)i * LEN,
+				     &ta.key, NULL, &w[1][i].op), -EINPROGRESS);
+	}
+	for (i = 0; i < N; i++) {
+		wait_for(&a, &b, w[0][i].done && w[1][i].done);
+		check_int(w[0][i].status, 0);
+		check_int(w[1][i].status, 0);
+	}
+	pattern_check("many puts", ta.buf, (size_t)N * LEN, 11);
+	pattern_check("many puts", tb.buf, (size_t)N * LEN, 11);
+	target_close(&ta);
+	target_close(&tb);
+	free(src);
+	sides_close(&a, &b);
+}
+
+/* What a key does not cover is refused, byte for byte, and nothing breaks. */
+static void bad_keys(void)
+{
+	struct side a, b;
+	struct target t;
+	struct weft_rkey bad;
+	uint8_t *src = malloc(300000);
+	uint64_t at;
+	size_t len;
+	unsigned int i, round;
+
+	sides_open(&a, &b);
+	pattern_fill(src, 300000, 1);
+	target_open(&t, 200000);
+	for (round = 0; round < 2; round++) {
+		len = round ? 150000 : 1000;
+		for (i = 0; i < 7; i++) {
+			at = (uintptr_t)t.buf;
+			bad = t.key;
+			if (i == 0)
+				at--;
+			else if (i == 1)
+				at += t.len - len + 1;
+			else if (i == 2)
+				bad.token ^= 1;
+			else if (i == 3)
+				bad.generation++;
+			else if (i == 4)
+				bad.slot = 0xffffffff;
+			else if (i == 5)
+				at = UINT64_MAX - len;
+			else
+				at = 0;
+			check_int(put_wait(&a, &b, src, len, at, &bad, NULL),
+				  -EACCES);
+			check_int(get_wait(&a, &b, src, len, at, &bad),
+				  -EACCES);
+			target_check_poison(&t, 0, t.len);
+			target_check_guards(&t);
+		}
+	}
+	pattern_check("refused get", src, 300000, 1);
+	/* the endpoint lives on */
+	check_int(put_wait(&a, &b, src, 1000, (uintptr_t)t.buf, &t.key, NULL),
+		  0);
+	pattern_check("put after refusals", t.buf, 1000, 1);
+	/* a released key is as bad as a guessed one */
+	row->ops->mem_release(t.mem);
+	t.mem = NULL;
+	target_poison(&t);
+	check_int(put_wait(&a, &b, src, 1000, (uintptr_t)t.buf, &t.key, NULL),
+		  -EACCES);
+	check_int(put_wait(&a, &b, src, 150000, (uintptr_t)t.buf, &t.key,
+			   NULL), -EACCES);
+	target_check_poison(&t, 0, t.len);
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
+/* Memory that was unmapped behind our back: an error, not a signal. */
+static void unmapped(void)
+{
+	struct side a, b;
+	struct target t;
+	uint8_t *src = malloc(300000);
+
+	sides_open(&a, &b);
+	target_open(&t, 300000);
+	/* not munmap(): another mapping could take its place */
+	check(mmap(t.map, t.map_len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS |
+		   MAP_FIXED, -1, 0) == t.map, "mmap");
+	check_int(put_wait(&a, &b, src, 1000, (uintptr_t)t.buf, &t.key, NULL),
+		  -EACCES);
+	check_int(put_wait(&a, &b, src, 300000, (uintptr_t)t.buf, &t.key,
+			   NULL), -EACCES);
+	check_int(get_wait(&a, &b, src, 300000, (uintptr_t)t.buf, &t.key),
+		  -EACCES);
+	row->ops->mem_release(t.mem);
+	free(src);
+	sides_close(&a, &b);
+}
+
+/* A peer without an endpoint of its own is put to, and read from. */
+static void passive(void)
+{
+	struct side a, b;
+	struct target t;
+	uint8_t *src = malloc(1000000);
+
+	side_open(&a);
+	side_open(&b);
+	a.ep = side_connect(&a, &b, NULL);
+	wait_for(&a, &b, a.ops->ready(a.ep));
+	pattern_fill(src, 1000000, 9);
+	target_open(&t, 1000000);
+	check_int(put_wait(&a, &b, src, 1000000, (uintptr_t)t.buf, &t.key,
+			   NULL), 0);
+	pattern_check("put to a passive peer", t.buf, 1000000, 9);
+	memset(src, 0, 1000000);
+	check_int(get_wait(&a, &b, src, 1000000, (uintptr_t)t.buf, &t.key), 0);
+	pattern_check("get from a passive peer", src, 1000000, 9);
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
+const struct conformance_test put_tests[] = {
+	{ "puts of every size", put_sizes },
+	{ "gets of every size", get_sizes },
+	{ "gathered puts and scattered gets", scattered },
+	{ "notifications come after every byte, with the true size", notified },
+	{ "600 puts at once, both ways", many },
+	{ "bad keys are refused and break nothing", bad_keys },
+	{ "unmapped memory is an error, not a signal", unmapped },
+	{ "a passive peer is put to and read from", passive },
+	{ NULL, NULL },
+};

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One program under `weft run`, with its output and its counters."""
+import os
+import subprocess
+import tempfile
+
+from . import counters
+from .cluster import FOREIGN, weft_command
+
+
+def clean_env(extra=None):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+    env["UCX_WARN_UNUSED_ENV_VARS"] = "n"
+    env.update(extra or {})
+    return env
+
+
+def run(argv, env=None, seconds=60, weft=True):
+    """Returns (its output, the rows of it and its children)."""
+    with tempfile.TemporaryDirectory(prefix="weft-e2e.") as folder:
+        full = clean_env(env)
+        full["WEFT_STATS"] = f"{folder}/program.%p.stats"
+        if weft:
+            argv = [weft_command(), "run", *argv]
+        try:
+            done = subprocess.run(argv, env=full, timeout=seconds,
+                                  stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True)
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"{argv} hangs:\n{late.stdout}") from late
+        if done.returncode:
+            raise AssertionError(f"{argv} failed ({done.returncode}):\n"
+                                 f"{done.stdout}")
+        return done.stdout, counters.read_dir(folder)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Settings and launch lines from the documents that users follow."""
+import json
+import os
+
+from lib.cluster import Cluster
+from lib.counters import payload_received
+from lib.netns import Network
+from lib.tap import check, main, test
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TRANSPOSE = os.path.abspath(f"{HERE}/../../examples/demo.py")
+
+
+def compute(cluster, workers=2, name="client"):
+    output = cluster.run(TRANSPOSE, 2000, 500, 2, workers, name=name)
+    return json.loads([line for line in output.splitlines()
+                       if line.startswith("{")][-1])["total"]
+
+
+def carried(cluster, moved, devices=None):
+    """weft brought the workers what Dask moved, over @devices alone."""
+    cluster.stop()
+    rows = cluster.counters()
+    got = payload_received([row for row in rows
+                            if row["process"].startswith("worker")])
+    check(moved <= got <= 1.2 * moved, f"Dask moved {moved}, weft {got}")
+    used = {row["netdev"] for row in rows}
+    check(devices is None or used == devices, f"over {used}")
+    return f"Dask {moved / 1e6:.0f} MB, weft {got / 1e6:.0f} MB"
+
+
+def recipe(arm, env, protocol="ucxx", devices=None, interface=None):
+    with Network(3) as net, \
+            Cluster(arm, protocol, net.hosts, env, interface) as cluster:
+        cluster.worker()
+        cluster.worker()
+        return carried(cluster, compute(cluster), devices)
+
+
+@test(60)
+def sockcm_recipe_under_weft_run():
+    """ucx-py's "TCP using eno0", which breaks UCX as it is today."""
+    return recipe("weft", {"UCX_TLS": "tcp,sockcm",
+                           "UCX_SOCKADDR_TLS_PRIORITY": "sockcm",
+                           "UCXPY_IFNAME": "eth0"}, interface="eth0")
+
+
+@test(60)
+def dask_ucx_flags_of_2020():
+    """dask-cuda's DASK_UCX__*, which reaches nobody today."""
+    return recipe("preload", {"DASK_UCX__TCP": "True",
+                              "DASK_UCX__NET_DEVICES": "eth0"},
+                  protocol="ucx", devices={"eth0"})
+
+
+@test(60)
+def dask_comm_flags_of_2021():
+    return recipe("preload", {"DASK_DISTRIBUTED__COMM__UCX__TCP": "True"},
+                  protocol="ucx")
+
+
+@test(60)
+def dask_ucxx_flags_of_today():
+    return recipe("preload", {"DASK_DISTRIBUTED_UCXX__TCP": "True"})
+
+
+def lsf(job, rank, size, hosts):
+    """What jsrun gives a task; the second job's ranks begin anew."""
+    names = [host.name for host in hosts]
+    return {
+        "LSB_JOBID": str(job), "LSB_HOSTS": " ".join(names),
+        "LSB_MCPU_HOSTS": " ".join(f"{name} 42" for name in names),
+        "JSM_NAMESPACE_RANK": str(rank), "JSM_NAMESPACE_LOCAL_RANK": "0",
+        "JSM_NAMESPACE_SIZE": str(size), "JSM_NAMESPACE_LOCAL_SIZE": "1",
+        "OMPI_COMM_WORLD_RANK": str(rank),
+    }
+
+
+@test(120)
+def jsrun_workers_by_scheduler_file_and_a_second_job():
+    """Summit's launch line: --interface, --scheduler-file, --nanny."""
+    with Network(4) as net, \
+            Cluster("weft", "ucxx", net.hosts,
+                    interface="eth0") as cluster:
+        for rank in range(2):
+            cluster.worker(env=lsf(1001, rank, 2, net.hosts[1:3]),
+                           args=["--nanny"])
+        compute(cluster, name="first")
+        # Another job brings one more, with the rank and size of its own.
+        cluster.worker(env=lsf(1002, 0, 1, net.hosts[3:]),
+                       args=["--nanny"])
+        moved = compute(cluster, 3, name="second")
+        note = carried(cluster, moved)
+        late = cluster.counters("worker3")
+        check(payload_received(late) > 4e6, f"none to the late one: {late}")
+        return note
+
+
+if __name__ == "__main__":
+    main()

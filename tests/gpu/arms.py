@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs every arm in turn, round by round, and lays the results side by side."""
+import argparse
+import glob
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import measure
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+COMMON = {
+    "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
+    "NCCL_NVLS_ENABLE": "0", "NCCL_IB_DISABLE": "1",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1",
+    "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING",
+}
+ARMS = {
+    "socket": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none"},
+    "socket-4x4": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none",
+                   "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"},
+    "socket-16": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none",
+                  "NCCL_SOCKET_NTHREADS": "16", "NCCL_NSOCKS_PERTHREAD": "1",
+                  "NCCL_MIN_NCHANNELS": "8"},
+    "weft": {"NCCL_NET": "weft"},
+    # NCCL's own two channels, and as many as "weft" builds without a tuner
+    "weft-2ch": {"NCCL_NET": "weft", "NCCL_TUNER_PLUGIN": "none"},
+    "weft-4ch": {"NCCL_NET": "weft", "NCCL_TUNER_PLUGIN": "none",
+                 "NCCL_MIN_NCHANNELS": "4"},
+}
+
+
+def arguments():
+    p = argparse.ArgumentParser(
+        prog="tests/gpu/run.sh",
+        description="NCCL over weft against NCCL over its own sockets.")
+    p.add_argument("--plugin", required=True, help=argparse.SUPPRESS)
+    p.add_argument("--out", required=True, help=argparse.SUPPRESS)
+    p.add_argument("--quick", action="store_true",
+                   help="all_reduce, torch, one round")
+    p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("--ranks", type=int, default=2,
+                   help="processes; a GPU each (default 2)")
+    p.add_argument("--ops", default=",".join(measure.OPS))
+    p.add_argument("--sizes", default=",".join(map(str, measure.SIZES)),
+                   help="bytes, comma list")
+    p.add_argument("--arms", default=",".join(ARMS))
+    p.add_argument("--set", action="append", default=[], metavar="ARM:N=V",
+                   help="a setting more for one arm, or a new arm like weft")
+    p.add_argument("--programs", default="torch,cupy",
+                   help="torch, cupy, or both")
+    p.add_argument("--nccl", action="append", default=[], metavar="FILE",
+                   help="also values and speed with this libnccl.so.2")
+    p.add_argument("--no-kill", action="store_true",
+                   help="leave the death of a rank out")
+    p.add_argument("--timeout", type=int, default=150,
+                   help="seconds for one arm of one round")
+    a = p.parse_args()
+    if a.quick:
+        a.rounds, a.ops, a.programs = 1, "all_reduce", "torch"
+    arms = {}
+    for name in a.arms.split(","):
+        if name not in ARMS:
+            p.error("no arm is named '%s'; there are %s" %
+                    (name, ", ".join(ARMS)))
+        arms[name] = dict(ARMS[name])
+    for extra in a.set:
+        name, _, setting = extra.partition(":")
+        key, _, value = setting.partition("=")
+        if not key:
+            p.error("--set wants ARM:NAME=VALUE, not '%s'" % extra)
+        arms.setdefault(name, dict(ARMS["weft"]))[key] = value
+    for env in arms.values():
+        env.setdefault("NCCL_NET_PLUGIN", a.plugin)
+    a.arms = arms
+    a.ops = a.ops.split(",")
+    a.sizes = [int(s) for s in a.sizes.split(",")]
+    return a
+
+
+class Arm:
+    """The ranks of one arm in one round; a hang costs its timeout, no more."""
+
+    def __init__(self, program, env, opt, ranks, timeout):
+        self.dir = tempfile.mkdtemp(prefix="weft-gpu-")
+        opt = dict(opt, rendezvous=os.path.join(self.dir, "meet"),
+                   timeout=timeout)
+        self.rows, self.errors, self.procs = [], [], []
+        self.deadline = time.time() + timeout
+        for rank in range(ranks):
+            e = dict(os.environ, **COMMON)
+            e.update(env)
+            e.update(RANK=str(rank), WORLD_SIZE=str(ranks),
+                     WEFT_TEST_GPU=json.dumps(opt),
+                     WEFT_STATS=os.path.join(self.dir, "stats.%p"),
+                     NCCL_DEBUG_FILE=os.path.join(self.dir, "nccl.%p"))
+            self.procs.append(subprocess.Popen(
+                [sys.executable, os.path.join(HERE, program)], env=e,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        readers = [threading.Thread(target=self.read, args=(p,))
+                   for p in self.procs]
+        for t in readers:
+            t.start()
+        self.codes = [self.wait(p) for p in self.procs]
+        for t in readers:
+            t.join()
+
+    def read(self, proc):
+        for line in proc.stdout:
+            if line.startswith("ROW "):
+                self.rows.append(json.loads(line[4:]))
+            elif line.strip():
+                self.errors.append(line.rstrip())
+
+    def wait(self, proc):
+        try:
+            return proc.wait(max(self.deadline - time.time(), 0.1))
+        except subprocess.TimeoutExpired:
+            proc.kill()
+            proc.wait()
+            return "no end after its timeout"
+
+    def log(self):
+        text = ""
+        for path in sorted(glob.glob(os.path.join(self.dir, "nccl.*"))):
+            with open(path, errors="replace") as f:
+                text += f.read()
+        return text
+
+    def network(self):
+        """Which network NCCL says it used."""
+        names = {line.split("Using network ")[1].split()[0]
+                 for line in self.log().splitlines()
+                 if "Using network " in line}
+        return "+".join(sorted(names)) or "?"
+
+    def tuned(self):
+        """Whether weft raised the channels, and whether it is the tuner."""
+        text = self.log()
+        return ("NCCL_MIN_NCHANNELS is now" in text,
+                re.search("TUNER/Plugin: Using (tuner plugin )?weft", text)
+                is not None)
+
+    def carried(self):
+        """Bytes that weft's own counters saw."""
+        total = 0
+        for path in glob.glob(os.path.join(self.dir, "stats.*")):
+            with open(path, errors="replace") as f:
+                for line in f:
+                    try:
+                        total += json.loads(line).get("wire_tx_bytes", 0)
+                    except ValueError:
+                        continue
+        return total
+
+    def complaint(self):
+        warn = [x for x in self.log().splitlines() if " WARN " in x]
+        return "\n".join((self.errors + warn)[-12:])
+
+
+def size_text(n):
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if n >= 1 << shift:
+            return "%d %s" % (n >> shift, unit)
+    return "%d B" % n
+
+
+def table(rows, arms, key, title, fmt):
+    """Median over the rounds, one column per arm, and weft against socket."""
+    print("\n%s" % title)
+    print("%-8s %-15s %8s" % ("program", "operation", "size") +
+          "".join("%12s" % a for a in arms) + "%16s" % "weft/socket")
+    cells = {}
+    for r in rows:
+        cells.setdefault((r["program"], r["op"], r["bytes"]), {}).setdefault(
+            r["arm"], []).append(r[key])
+    for (program, op, size), by_arm in cells.items():
+        med = {a: statistics.median(v) for a, v in by_arm.items()}
+        line = "%-8s %-15s %8s" % (program, op, size_text(size))
+        line += "".join("%12s" % (fmt % med[a] if a in med else "-")
+                        for a in arms)
+        if "weft" in med and "socket" in med and med["socket"]:
+            line += "%16.2f" % (med["weft"] / med["socket"])
+        print(line)
+
+
+def run_one(a, rows, failures, program, arm, env, opt, rounds_no):
+    run = Arm("rank_torch.py" if program == "torch" else "rank_raw.py", env,
+              opt, a.ranks, a.timeout)
+    where = "%s, %s, round %d" % (program, arm, rounds_no)
+    if any(c != 0 for c in run.codes):
+        failures.append(where)
+        print("FAILED %s: exit %s\n%s" % (where, run.codes, run.complaint()))
+        return
+    used = run.network()
+    want = "weft" if "weft" in env["NCCL_NET"] else "Socket"
+    if want.lower() not in used.lower():
+        failures.append("%s used network %s" % (where, used))
+        print("FAILED %s: network %s" % (where, used))
+    version = next((r["nccl"] for r in run.rows if "nccl" in r), "?")
+    bad = 0
+    for r in run.rows:
+        if "op" not in r:
+            continue
+        bad += r["bad"]
+        rows.append(dict(r, arm=arm, program=program, round=rounds_no,
+                         network=used, nccl=version))
+    if bad:
+        failures.append("%s: %d wrong values" % (where, bad))
+    if want == "weft" and not run.carried():
+        failures.append("%s: weft's counters saw nothing" % where)
+    raised, tuner = run.tuned()
+    if raised and not tuner:
+        failures.append("%s: channels raised without weft's tuner" % where)
+    print("done %-8s %-12s round %d: NCCL %s, network %s, weft carried "
+          "%.1f GB, wrong values %d%s" %
+          (program, arm, rounds_no, version, used, run.carried() / 1e9, bad,
+           ", tuner weft" if tuner else ""))
+
+
+def death(a, lib, failures, extra):
+    run = Arm("rank_raw.py", a.arms["weft"],
+              {"ops": [], "sizes": [], "kill": True, "nccl": lib}, a.ranks,
+              a.timeout)
+    seen = next((r for r in run.rows if "kill_error" in r), None)
+    extra["kill"] = seen
+    if not seen or not seen["kill_error"]:
+        failures.append("a killed rank: the survivors were not told")
+        print("FAILED killed rank: %s\n%s" % (seen, run.complaint()))
+    else:
+        print("a killed rank: NCCL error %d after %.2f s, abort took %.2f s" %
+              (seen["kill_error"], seen["kill_told_s"],
+               seen["kill_abort_s"]))
+
+
+def torch_nccl():
+    """The libnccl.so.2 that torch brings."""
+    try:
+        import nvidia.nccl
+        return glob.glob(os.path.join(list(nvidia.nccl.__path__)[0], "lib",
+                                      "libnccl.so.2"))[0]
+    except (ImportError, IndexError):
+        return "libnccl.so.2"
+
+
+def have(module):
+    return subprocess.run([sys.executable, "-c", "import " + module],
+                          capture_output=True).returncode == 0
+
+
+def main():
+    a = arguments()
+    rows, failures, extra = [], [], {}
+    programs = [p for p in a.programs.split(",") if have(p)]
+    if not programs:
+        sys.exit("neither torch nor cupy can be imported by python3")
+    opt = {"ops": a.ops, "sizes": a.sizes}
+    for number in range(1, a.rounds + 1):
+        for program in programs:
+            for arm, env in a.arms.items():
+                run_one(a, rows, failures, program, arm, env, opt, number)
+    for lib in a.nccl:
+        for arm, env in a.arms.items():
+            run_one(a, rows, failures, os.path.basename(lib), arm, env,
+                    dict(opt, nccl=os.path.abspath(lib)), 1)
+    if not a.no_kill and not a.quick and "weft" in a.arms and have("cupy"):
+        death(a, a.nccl[0] if a.nccl else torch_nccl(), failures, extra)
+    table(rows, a.arms, "busbw", "Bus bandwidth, GB/s", "%.2f")
+    table(rows, a.arms, "us", "Time per operation, us", "%.1f")
+    table([r for r in rows if r["bytes"] >= 1 << 20], a.arms, "cpu_s_per_gb",
+          "CPU seconds per GB and rank", "%.3f")
+    path = os.path.join(a.out, "results.json")
+    with open(path, "w") as f:
+        json.dump({"host": platform.processor() or platform.machine(),
+                   "cpus": os.cpu_count(), "ranks": a.ranks,
+                   "arms": {n: {k: v for k, v in e.items()
+                                if k != "NCCL_NET_PLUGIN"}
+                            for n, e in a.arms.items()},
+                   "rows": rows, "failures": failures, **extra}, f, indent=1)
+    print("\n%s" % path)
+    for f in failures:
+        print("FAILED %s" % f)
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

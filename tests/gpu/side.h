@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One pod's end of the device under test; what fails ends the process. */
+#ifndef WEFT_TESTS_GPU_SIDE_H
+#define WEFT_TESTS_GPU_SIDE_H
+
+#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvlink.h"
+#include "tests/gpu/gpumem.h"
+
+#define MIB	(1ul << 20)
+#define TAGS	4096u
+
+struct wop {
+	struct weft_op op;
+	bool done;
+	int status;
+};
+
+struct remote {
+	uint64_t addr;
+	struct weft_rkey key;
+};
+
+struct buf {
+	enum gpumem_kind kind;
+	size_t size;
+	char *p;
+	struct weft_mem *mem;
+	struct remote mine, theirs;
+};
+
+extern const struct weft_dev_ops *const ops;
+extern struct weft_iface *iface;
+extern struct weft_ep *ep;
+/* What has come so far; the last tags, by their number. */
+extern unsigned int messages, notifies;
+extern uint64_t tags[TAGS];
+
+void device_open(void);
+void device_close(void);
+void progress(void);
+#define wait_until(cond) do { while (!(cond)) progress(); } while (0)
+
+/* Registers memory of @size bytes and learns of the other pod's. */
+void buf_open(struct buf *b, enum gpumem_kind kind, size_t size, bool expose);
+void buf_close(struct buf *b);
+
+/* Begins a put or get of @p; waits for room, not for its end. */
+void start(struct wop *w, bool get, void *p, size_t len, uint64_t addr,
+	   const struct weft_rkey *key, const struct weft_notify *n);
+/* The same place in both, from its beginning to its end. */
+void move(bool get, struct buf *local, struct buf *remote, size_t off,
+	  size_t len, const struct weft_notify *n);
+void message(uint8_t id);
+
+#endif

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Built by abi.sh against the source tree of one UCX release (UCX_MINOR):
+ * compares UCX's own structs with weft's declarations and its table row.
+ */
+#include <stdio.h>
+#include <uct/api/uct.h>
+#include <uct/base/uct_component.h>
+#include <uct/base/uct_iface.h>
+#include <uct/base/uct_md.h>
+#include <uct/api/v2/uct_v2.h>
+#include "ucx_tl/abi.h"
+
+static int failed;
+
+static void same(const char *what, unsigned long long ucx,
+		 unsigned long long weft)
+{
+	if (ucx == weft)
+		return;
+	printf("%s: %llu in UCX, %llu in weft\n", what, ucx, weft);
+	failed = 1;
+}
+#define SAME(ucx, weft) \
+	same(#ucx, (unsigned long long)(ucx), (unsigned long long)(weft))
+#define SIZE(a, b)	 SAME(sizeof(a), sizeof(b))
+#define AT(a, am, b, bm) SAME(offsetof(a, am), offsetof(b, bm))
+
+#define OP(member) ((long)(offsetof(uct_iface_ops_t, member) / sizeof(void *)))
+
+static void interface_structs(void)
+{
+	SIZE(ucs_status_t, enum weft_ucs_status);
+	SIZE(uct_iov_t, struct weft_uct_iov);
+	SIZE(uct_completion_t, struct weft_uct_completion);
+	SIZE(uct_pending_req_t, struct weft_uct_pending);
+	SIZE(uct_iface_attr_t, struct weft_uct_iface_attr);
+	AT(uct_iface_attr_t, cap.flags, struct weft_uct_iface_attr, flags);
+	AT(uct_iface_attr_t, device_addr_len, struct weft_uct_iface_attr,
+	   device_addr_len);
+	AT(uct_iface_attr_t, overhead, struct weft_uct_iface_attr, overhead);
+	AT(uct_iface_attr_t, latency, struct weft_uct_iface_attr, latency);
+	AT(uct_iface_attr_t, dev_num_paths, struct weft_uct_iface_attr,
+	   dev_num_paths);
+	SAME(sizeof(uct_iface_ops_t), WEFT_OP_COUNT * sizeof(void *));
+	SAME(OP(ep_put_zcopy), WEFT_OP_PUT_ZCOPY);
+	SAME(OP(ep_get_zcopy), WEFT_OP_GET_ZCOPY);
+	SAME(OP(ep_am_short), WEFT_OP_AM_SHORT);
+	SAME(OP(ep_am_zcopy), WEFT_OP_AM_ZCOPY);
+	SAME(OP(ep_pending_add), WEFT_OP_PENDING_ADD);
+	SAME(OP(ep_flush), WEFT_OP_EP_FLUSH);
+	SAME(OP(ep_check), WEFT_OP_EP_CHECK);
+	SAME(OP(ep_create), WEFT_OP_EP_CREATE);
+	SAME(OP(ep_destroy), WEFT_OP_EP_DESTROY);
+	SAME(OP(iface_flush), WEFT_OP_IFACE_FLUSH);
+	SAME(OP(iface_progress), WEFT_OP_PROGRESS);
+	SAME(OP(iface_event_arm), WEFT_OP_EVENT_ARM);
+	SAME(OP(iface_close), WEFT_OP_CLOSE);
+	SAME(OP(iface_is_reachable), WEFT_OP_IS_REACHABLE);
+	AT(uct_base_iface_t, internal_ops, struct weft_uct_base_iface,
+	   internal_ops);
+	AT(uct_base_iface_t, worker, struct weft_uct_base_iface, worker);
+	AT(uct_base_iface_t, am, struct weft_uct_base_iface, am);
+	SIZE(uct_am_handler_t, struct weft_uct_am_handler);
+	SAME(UCT_AM_ID_MAX, WEFT_UCT_AM_IDS);
+	SAME(sizeof(uct_base_iface_t) + 128 <=
+		     sizeof(struct weft_uct_base_iface),
+	     1);
+	AT(uct_iface_params_t, mode.device.dev_name,
+	   struct weft_uct_iface_params, mode.device.dev_name);
+	AT(uct_iface_params_t, stats_root, struct weft_uct_iface_params,
+	   stats_root);
+	SAME(UCT_IFACE_PARAM_FIELD_STATS_ROOT, WEFT_UCT_PARAM_STATS_ROOT);
+	AT(uct_ep_params_t, dev_addr, struct weft_uct_ep_params, dev_addr);
+	AT(uct_ep_params_t, iface_addr, struct weft_uct_ep_params, iface_addr);
+	SAME(UCT_EP_PARAM_FIELD_DEV_ADDR, WEFT_UCT_EP_HAS_DEV_ADDR);
+	SAME(UCT_EP_PARAM_FIELD_IFACE_ADDR, WEFT_UCT_EP_HAS_IFACE_ADDR);
+	SAME(UCT_FLUSH_FLAG_CANCEL, WEFT_UCT_FLUSH_CANCEL);
+	SAME(sizeof(struct uct_iface_config), WEFT_UCT_IFACE_CONFIG_SIZE);
+	SAME(sizeof(struct uct_md_config) <= WEFT_UCT_MD_CONFIG_SIZE, 1);
+}
+
+static void flags(void)
+{
+	SAME(UCT_IFACE_FLAG_AM_ZCOPY, WEFT_UCT_IFACE_AM_ZCOPY);
+	SAME(UCT_IFACE_FLAG_PENDING, WEFT_UCT_IFACE_PENDING);
+	SAME(UCT_IFACE_FLAG_PUT_ZCOPY, WEFT_UCT_IFACE_PUT_ZCOPY);
+	SAME(UCT_IFACE_FLAG_GET_ZCOPY, WEFT_UCT_IFACE_GET_ZCOPY);
+	SAME(UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE, WEFT_UCT_IFACE_ERR_PEER);
+	SAME(UCT_IFACE_FLAG_EP_CHECK, WEFT_UCT_IFACE_EP_CHECK);
+	SAME(UCT_IFACE_FLAG_CONNECT_TO_IFACE, WEFT_UCT_IFACE_TO_IFACE);
+	SAME(UCT_IFACE_FLAG_CB_SYNC, WEFT_UCT_IFACE_CB_SYNC);
+	SAME(UCT_IFACE_FLAG_EP_KEEPALIVE, WEFT_UCT_IFACE_EP_KEEPALIVE);
+	SAME(UCT_IFACE_FLAG_EVENT_FD, WEFT_UCT_EVENT_FD);
+	SAME(UCT_MD_FLAG_REG, WEFT_UCT_MD_REG);
+	SAME(UCT_MD_FLAG_NEED_RKEY, WEFT_UCT_MD_NEED_RKEY);
+	SAME(UCT_MD_FLAG_INVALIDATE, WEFT_UCT_MD_INVALIDATE);
+#if UCX_MINOR >= 15
+	SAME(UCT_MD_FLAG_INVALIDATE_RMA, WEFT_UCT_MD_INVALIDATE_RMA);
+#endif
+#if UCX_MINOR >= 18
+	SAME(UCT_IFACE_FLAG_INTER_NODE, WEFT_UCT_IFACE_INTER_NODE);
+#endif
+	SAME(UCT_EP_OP_AM_SHORT, WEFT_EP_OP_AM_SHORT);
+	SAME(UCT_EP_OP_PUT_ZCOPY, WEFT_EP_OP_PUT_ZCOPY);
+	SAME(UCT_EP_OP_GET_ZCOPY, WEFT_EP_OP_GET_ZCOPY);
+	SAME((unsigned char)UCS_ERR_NO_RESOURCE,
+	     (unsigned char)WEFT_UCS_NO_RESOURCE);
+	SAME((unsigned char)UCS_ERR_BUSY, (unsigned char)WEFT_UCS_BUSY);
+	SAME((unsigned char)UCS_ERR_CONNECTION_RESET,
+	     (unsigned char)WEFT_UCS_CONNECTION_RESET);
+	SAME((unsigned char)UCS_ERR_ENDPOINT_TIMEOUT,
+	     (unsigned char)WEFT_UCS_ENDPOINT_TIMEOUT);
+}
+
+/* What a row of the table says. */
+static void row(const struct weft_uct_abi *abi)
+{
+	SAME(sizeof(struct uct_component), abi->component_size);
+	SAME(sizeof(uct_tl_t), abi->tl_size);
+	SAME(sizeof(ucs_config_global_list_entry_t), abi->config_entry);
+	AT(
+		uct_tl_t, iface_open,
+		struct {
+			char a[24];
+			void *p;
+		},
+		p);
+	SAME(offsetof(struct uct_component, tl_list),
+	     16 + 48 + 8 * abi->rkey_compare + 2 * abi->config_entry);
+#if UCX_MINOR == 13
+	SAME(sizeof(uct_md_attr_t), abi->md_attr.size);
+#define MD(member) offsetof(uct_md_attr_t, cap.member)
+	SAME(offsetof(uct_md_attr_t, rkey_packed_size), abi->md_attr.rkey_size);
+	SAME(offsetof(uct_md_attr_t, local_cpus), abi->md_attr.local_cpus);
+#else
+	SAME(sizeof(uct_md_attr_v2_t), abi->md_attr.size);
+#define MD(member) offsetof(uct_md_attr_v2_t, member)
+	SAME(offsetof(uct_md_attr_v2_t, rkey_packed_size),
+	     abi->md_attr.rkey_size);
+	SAME(offsetof(uct_md_attr_v2_t, local_cpus), abi->md_attr.local_cpus);
+#endif
+	SAME(MD(max_reg), abi->md_attr.max_reg);
+	SAME(MD(flags), abi->md_attr.flags);
+	SAME(MD(reg_mem_types), abi->md_attr.reg_mem_types);
+	SAME(MD(access_mem_types), abi->md_attr.access_mem_types);
+#if UCX_MINOR >= 16
+	SAME(MD(reg_alignment), abi->md_attr.reg_alignment);
+#else
+	same("reg_alignment", 0, abi->md_attr.reg_alignment);
+#endif
+	SAME(sizeof(ucs_cpu_set_t), WEFT_UCS_CPU_SET_SIZE);
+	AT(uct_perf_attr_t, send_pre_overhead, struct weft_uct_perf_attr,
+	   send_pre_overhead);
+	AT(uct_perf_attr_t, bandwidth, struct weft_uct_perf_attr, bandwidth);
+#if UCX_MINOR >= 19
+	SAME(offsetof(uct_perf_attr_t, path_bandwidth),
+	     abi->perf.path_bandwidth);
+	SAME(UCT_PERF_ATTR_FIELD_PATH_BANDWIDTH, WEFT_UCT_PERF_PATH_BANDWIDTH);
+#else
+	same("path_bandwidth", 0, abi->perf.path_bandwidth);
+#endif
+	SAME(offsetof(uct_md_mem_dereg_params_t, comp),
+	     offsetof(struct weft_uct_dereg_params, comp));
+	SAME(offsetof(uct_md_ops_t, mkey_pack), 8 * sizeof(void *));
+	SAME(sizeof(uct_md_ops_t) <= 12 * sizeof(void *), 1);
+}
+
+#define INTERNAL(member) \
+	(offsetof(uct_iface_internal_ops_t, member) / sizeof(void *))
+
+static void internal(const struct weft_uct_abi *abi)
+{
+	size_t shift = abi->internal != WEFT_INTERNAL_PLAIN;
+	size_t later = shift + (abi->internal == WEFT_INTERNAL_20);
+
+	SAME(sizeof(uct_iface_internal_ops_t) <=
+		     WEFT_INTERNAL_MAX * sizeof(void *),
+	     1);
+	SAME(INTERNAL(iface_estimate_perf), shift);
+	SAME(INTERNAL(iface_vfs_refresh), shift + 1);
+	SAME(INTERNAL(ep_query), later + 2);
+	SAME(INTERNAL(ep_invalidate), later + 3);
+#if UCX_MINOR >= 14
+	SAME(INTERNAL(ep_connect_to_ep_v2), later + 4);
+#endif
+#if UCX_MINOR >= 15
+	SAME(INTERNAL(iface_is_reachable_v2), later + 5);
+	AT(uct_iface_is_reachable_params_t, iface_addr,
+	   struct weft_uct_peer_params, iface_addr);
+	AT(uct_iface_is_reachable_params_t, scope, struct weft_uct_peer_params,
+	   scope);
+	SAME(UCT_IFACE_IS_REACHABLE_FIELD_SCOPE, WEFT_UCT_PEER_HAS_SCOPE);
+#endif
+#if UCX_MINOR >= 16
+	SAME(INTERNAL(ep_is_connected), later + 6);
+	AT(uct_ep_is_connected_params_t, iface_addr,
+	   struct weft_uct_peer_params, iface_addr);
+	SAME(UCT_EP_IS_CONNECTED_FIELD_IFACE_ADDR,
+	     WEFT_UCT_PEER_HAS_IFACE_ADDR);
+#endif
+}
+
+/* The prototypes of methods whose signature moved; a wrong one is an error of
+ * the compiler. */
+static ucs_status_t pack(uct_md_h md, uct_mem_h memh,
+#if UCX_MINOR >= 16
+			 void *address, size_t length,
+#endif
+			 const uct_md_mkey_pack_params_t *params, void *buffer)
+{
+	(void)md;
+	(void)memh;
+	(void)params;
+	(void)buffer;
+	return UCS_OK;
+}
+
+static ucs_status_t unpack(uct_component_t *component, const void *buffer,
+#if UCX_MINOR >= 19
+			   const uct_rkey_unpack_params_t *params,
+#endif
+			   uct_rkey_t *rkey, void **handle)
+{
+	(void)component;
+	(void)buffer;
+	(void)rkey;
+	(void)handle;
+	return UCS_OK;
+}
+
+int main(void)
+{
+	const struct weft_uct_abi *abi = weft_uct_abi_find(UCX_MINOR);
+	uct_md_mkey_pack_func_t pack_fn = pack;
+	uct_component_rkey_unpack_func_t unpack_fn = unpack;
+
+	if (!abi) {
+		printf("no row for 1.%d\n", UCX_MINOR);
+		return 1;
+	}
+	(void)pack_fn;
+	(void)unpack_fn;
+	same("mkey_pack with an address", UCX_MINOR >= 16,
+	     abi->mkey_pack_address);
+	same("rkey_unpack with parameters", UCX_MINOR >= 19,
+	     abi->rkey_unpack_params);
+	interface_structs();
+	flags();
+	row(abi);
+	internal(abi);
+	return failed;
+}

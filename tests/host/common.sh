@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# What the tests over real UCX share: the builds of UCX, the program that
+# exchanges data, and how to run two of it.
+: "${WEFT_SRC:=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}"
+: "${WEFT_BUILD:=$WEFT_SRC}"
+# shellcheck source=tests/lib/tap.sh
+. "$WEFT_SRC/tests/lib/tap.sh"
+
+plugins=$WEFT_BUILD/ucx_tl/.libs
+preload=$plugins/libweft_preload.so
+versions=()
+declare -A prefix_of
+
+# A build without sanitizers is wanted: a preloaded library cannot bring them.
+test -z "${WEFT_SANITIZED-}" || tap_skip_all "sanitizers cannot be preloaded"
+test -e "$plugins/libuct_weft.so" || tap_skip_all "libuct_weft.so is not built"
+
+# Fills versions, oldest first, and prefix_of; WEFT_UCX_BUILDS="VERSION=PREFIX
+# ..." adds builds.
+find_builds()
+{
+	local version prefix pair
+	for pair in ${WEFT_UCX_BUILDS-}; do
+		versions+=("${pair%%=*}")
+		prefix_of[${pair%%=*}]=${pair#*=}
+	done
+	# to weft itself this is no setting
+	export -n WEFT_UCX_BUILDS
+	while read -r version prefix; do
+		versions+=("$version")
+		prefix_of[$version]=$prefix
+	done < <(bash "$WEFT_SRC/tests/tools/fetch-ucx.sh" ${WEFT_OFFLINE:+--list})
+	test ${#versions[@]} -gt 0 || tap_skip_all "no UCX here"
+}
+
+lib_of() # VERSION: its library folder, nothing for the system's own
+{
+	test "${prefix_of[$1]}" = /usr || echo "${prefix_of[$1]}/lib"
+}
+
+minor_of() # VERSION
+{
+	local v=${1#*.}
+	echo "${v%%.*}"
+}
+
+# One program for all versions: the oldest headers here, any libucp later.
+build_program() # NAME SOURCE...
+{
+	local name=$1 v headers='' lib
+	shift
+	for v in "${versions[@]}"; do
+		test -e "${prefix_of[$v]}/include/ucp/api/ucp.h" || continue
+		headers=${prefix_of[$v]}/include
+		lib=$(lib_of "$v")
+		break
+	done
+	test -n "$headers" || tap_skip_all "no UCX headers here (libucx-dev)"
+	(cd "$WEFT_SRC/tests/host" &&
+	 ${CC:-cc} -std=gnu11 -O2 -Wall -o "$tap_tmp/$name" "$@" \
+		-I "$headers" -I "$WEFT_SRC" ${lib:+-L "$lib"} \
+		-Wl,--unresolved-symbols=ignore-in-shared-libs -lucp -lucs -ldl)
+}
+
+# Runs a command under one UCX; PRELOAD=no leaves weft out.
+under() # VERSION COMMAND...
+{
+	local lib
+	lib=$(lib_of "$1")
+	shift
+	env ${lib:+LD_LIBRARY_PATH="$lib"} \
+		${PRELOAD-"LD_PRELOAD=$preload"} "$@"
+}
+
+# Two sides, each under its version; their words are in $tap_tmp/{wait,come}.
+# Fails when the side that waits fails, or the other one unless it is killed.
+exchange() # VERSION_WAIT VERSION_COME ARGUMENT...
+{
+	local waits=$1 comes=$2 pid rc
+	shift 2
+	PRELOAD=${PRELOAD_WAIT-$PRELOAD_BOTH} under "$waits" \
+		"$tap_tmp/exchange" wait "$tap_tmp/meet" "$@" \
+		>"$tap_tmp/wait" 2>&1 &
+	pid=$!
+	PRELOAD=${PRELOAD_COME-$PRELOAD_BOTH} under "$comes" \
+		"$tap_tmp/exchange" come "$tap_tmp/meet" "$@" \
+		>"$tap_tmp/come" 2>&1
+	rc=$?
+	wait "$pid" || return 1
+	test "$rc" = 0 || { test "$rc" = 137 && test "${*: -1}" = killed; }
+}
+PRELOAD_BOTH="LD_PRELOAD=$preload"
+
+words() # what both sides of the last exchange said
+{
+	sed 's/^/wait: /' "$tap_tmp/wait"
+	sed 's/^/come: /' "$tap_tmp/come"
+}
+
+# The sum of a counter over all lines of a WEFT_STATS file.
+counter() # FILE NAME
+{
+	sed -n 's/.*"'"$2"'":\([0-9]*\).*/\1/p' "$1" |
+		awk '{ n += $1 } END { printf "%d\n", n }'
+}
+
+# Is LOW <= VALUE <= HIGH?
+between() # NAME LOW VALUE HIGH
+{
+	if test "$3" -ge "$2" && test "$3" -le "$4"; then
+		tap_ok "$1"
+	else
+		tap_not_ok "$1" "$3 is not in $2 to $4"
+	fi
+}

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Two of these exchange data through UCP, each way at once, and check every
+ * byte: tagged messages, active messages, streams, puts and gets.  Modes:
+ *   all      every kind of transfer, every size (the default)
+ *   connect  nothing but the connection; prints the lanes of the endpoint
+ *   large    tagged messages of 1 MiB and more only
+ *   fence    puts, a fence, a put: the last one lands last
+ *   late     after a full exchange one side leaves; the other flushes then
+ *   killed   one side is killed in mid-transfer; the other must be told
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "tests/host/host.h"
+
+#define GUARD	64 /* poisoned bytes around a buffer */
+#define POISON	0xa5
+#define AM_ID	3
+#define MAX_LEN ((16u << 20) + 1)
+
+static const size_t all_sizes[] = {
+	0,
+	1,
+	7,
+	8,
+	63,
+	256,
+	1000,
+	4096,
+	8191,
+	8193,
+	32768,
+	65535,
+	65541,
+	262144,
+	(1u << 20) - 1,
+	(1u << 20) + 1,
+	MAX_LEN,
+};
+static const size_t large_sizes[] = { 1u << 20, 4u << 20, MAX_LEN };
+
+static char *send_buf, *recv_buf; /* with room for guards and offsets */
+static unsigned long transfers;
+
+struct am {
+	size_t len;
+	void *data; /* of a rendezvous */
+	bool came, rendezvous;
+	char *into;
+};
+static struct am am;
+
+static uint64_t seed_of(int side, unsigned int kind, unsigned int round)
+{
+	return ((uint64_t)side << 40) + ((uint64_t)kind << 32) +
+	       (uint64_t)round * 1000003;
+}
+
+/* Where a buffer of @len starts: at any alignment. */
+static char *place(char *room, unsigned int round)
+{
+	return room + GUARD + round % 8;
+}
+
+static void poison(char *buf, size_t len)
+{
+	memset(buf - GUARD, POISON, len + 2 * GUARD);
+}
+
+static void verify(struct host *h, const char *what, char *buf, size_t len,
+		   unsigned int kind, unsigned int round)
+{
+	const char *bad = wrong(buf, len, seed_of(!h->side, kind, round));
+
+	if (bad)
+		die("%s of %zu bytes, round %u: byte %zu is wrong (0x%02x)",
+		    what, len, round, (size_t)(bad - buf), (unsigned char)*bad);
+	for (int i = 0; i < GUARD; i++)
+		if ((unsigned char)buf[-1 - i] != POISON ||
+		    (unsigned char)buf[len + (size_t)i] != POISON)
+			die("%s of %zu bytes, round %u: wrote outside", what,
+			    len, round);
+	transfers++;
+}
+
+static void tag_round(struct host *h, ucp_ep_h ep, size_t len,
+		      unsigned int round)
+{
+	char *out = place(send_buf, round), *in = place(recv_buf, round + 3);
+	ucp_request_param_t param = { 0 };
+	ucs_status_ptr_t recv, send;
+
+	fill(out, len, seed_of(h->side, 1, round));
+	poison(in, len);
+	recv = ucp_tag_recv_nbx(h->worker, in, len, round, UINT64_MAX, &param);
+	send = ucp_tag_send_nbx(ep, out, len, round, &param);
+	check(host_wait(h, send), "tag send");
+	check(host_wait(h, recv), "tag receive");
+	verify(h, "tagged message", in, len, 1, round);
+}
+
+static void stream_round(struct host *h, ucp_ep_h ep, size_t len,
+			 unsigned int round)
+{
+	char *out = place(send_buf, round), *in = place(recv_buf, round + 3);
+	ucp_request_param_t param = { 0 };
+	ucs_status_ptr_t recv, send;
+	size_t got = 0;
+
+	if (!len)
+		return; /* a stream has no empty messages */
+	fill(out, len, seed_of(h->side, 2, round));
+	poison(in, len);
+	send = ucp_stream_send_nbx(ep, out, len, &param);
+	param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+	param.flags = UCP_STREAM_RECV_FLAG_WAITALL;
+	recv = ucp_stream_recv_nbx(ep, in, len, &got, &param);
+	check(host_wait(h, send), "stream send");
+	check(host_wait(h, recv), "stream receive");
+	verify(h, "stream", in, len, 2, round);
+}
+
+static ucs_status_t on_am(void *arg, const void *header, size_t header_len,
+			  void *data, size_t len,
+			  const ucp_am_recv_param_t *param)
+{
+	(void)arg;
+	if (header_len != 4 || memcmp(header, "head", 4))
+		die("active message: wrong header");
+	am.len = len;
+	am.came = true;
+	if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
+		am.rendezvous = true;
+		am.data = data;
+		return UCS_INPROGRESS;
+	}
+	memcpy(am.into, data, len);
+	return UCS_OK;
+}
+
+static void am_setup(struct host *h)
+{
+	ucp_am_handler_param_t param = {
+		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+			      UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+			      UCP_AM_HANDLER_PARAM_FIELD_CB,
+		.id = AM_ID,
+		.flags = UCP_AM_FLAG_WHOLE_MSG,
+		.cb = on_am,
+	};
+
+	check(ucp_worker_set_am_recv_handler(h->worker, &param), "am handler");
+}
+
+static void am_round(struct host *h, ucp_ep_h ep, size_t len,
+		     unsigned int round)
+{
+	char *out = place(send_buf, round);
+	ucp_request_param_t param = { 0 };
+	ucs_status_ptr_t send;
+
+	fill(out, len, seed_of(h->side, 3, round));
+	memset(&am, 0, sizeof(am));
+	am.into = place(recv_buf, round + 3);
+	poison(am.into, len);
+	barrier(h); /* am.into is for this message */
+	send = ucp_am_send_nbx(ep, AM_ID, "head", 4, out, len, &param);
+	while (!am.came)
+		host_progress(h);
+	if (am.len != len)
+		die("active message: %zu bytes instead of %zu", am.len, len);
+	if (am.rendezvous)
+		check(host_wait(h, ucp_am_recv_data_nbx(h->worker, am.data,
+							am.into, len, &param)),
+		      "active message data");
+	check(host_wait(h, send), "active message send");
+	verify(h, "active message", am.into, len, 3, round);
+}
+
+struct window { /* the other side's memory */
+	uint64_t addr;
+	size_t rkey_len;
+	char rkey[256];
+};
+
+static ucp_mem_h expose(struct host *h, void *buf, size_t len, struct window *w)
+{
+	ucp_mem_map_params_t params = {
+		.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+			      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+		.address = buf,
+		.length = len,
+	};
+	ucp_mem_h mem;
+	void *rkey;
+
+	check(ucp_mem_map(h->context, &params, &mem), "ucp_mem_map");
+	check(ucp_rkey_pack(h->context, mem, &rkey, &w->rkey_len), "rkey");
+	if (w->rkey_len > sizeof(w->rkey))
+		die("a key of %zu bytes", w->rkey_len);
+	w->addr = (uintptr_t)buf;
+	memcpy(w->rkey, rkey, w->rkey_len);
+	ucp_rkey_buffer_release(rkey);
+	return mem;
+}
+
+static void rma_round(struct host *h, ucp_ep_h ep, size_t len,
+		      unsigned int round, bool put)
+{
+	const unsigned int kind = put ? 4 : 5;
+	char *out = place(send_buf, round), *in = place(recv_buf, round + 3);
+	ucp_request_param_t param = { 0 };
+	struct window mine, theirs;
+	ucp_rkey_h rkey;
+	ucp_mem_h mem;
+
+	if (!len)
+		return; /* nothing to map */
+	fill(out, len, seed_of(h->side, kind, round));
+	poison(in, len);
+	mem = expose(h, put ? in : out, len, &mine);
+	oob_send(h, &mine, sizeof(mine));
+	oob_recv(h, &theirs, sizeof(theirs));
+	check(ucp_ep_rkey_unpack(ep, theirs.rkey, &rkey), "unpack");
+	if (put) {
+		check(host_wait(h, ucp_put_nbx(ep, out, len, theirs.addr, rkey,
+					       &param)),
+		      "put");
+		check(host_flush(h, ep), "flush after put");
+	} else {
+		check(host_wait(h, ucp_get_nbx(ep, in, len, theirs.addr, rkey,
+					       &param)),
+		      "get");
+	}
+	barrier(h);
+	ucp_rkey_destroy(rkey);
+	verify(h, put ? "put" : "get", in, len, kind, round);
+	barrier(h); /* the other side has looked, too */
+	check(ucp_mem_unmap(h->context, mem), "ucp_mem_unmap");
+}
+
+static void exchange_all(struct host *h)
+{
+	unsigned int round = 1;
+
+	am_setup(h);
+	barrier(h);
+	for (size_t i = 0; i < sizeof(all_sizes) / sizeof(*all_sizes); i++) {
+		size_t len = all_sizes[i];
+		int times = len > (1u << 20) ? 1 : 3;
+
+		for (int k = 0; k < times; k++, round++) {
+			ucp_ep_h ep = h->eps[round % h->n_eps];
+
+			tag_round(h, ep, len, round);
+			am_round(h, ep, len, round);
+			stream_round(h, ep, len, round);
+			rma_round(h, ep, len, round, true);
+			rma_round(h, ep, len, round, false);
+		}
+	}
+}
+
+static void exchange_large(struct host *h)
+{
+	unsigned int round = 1;
+
+	for (size_t i = 0; i < 3; i++)
+		for (int k = 0; k < 4; k++, round++)
+			tag_round(h, h->eps[round % h->n_eps], large_sizes[i],
+				  round);
+}
+
+/* Many puts of one buffer, then a fence, then a flag at its end. */
+static void exchange_fence(struct host *h)
+{
+	enum { LEN = 300001, PUTS = 40, ROUNDS = 20 };
+	char *in = place(recv_buf, 0), *out = place(send_buf, 0);
+	volatile char *flag = in + LEN - 1;
+	ucp_request_param_t param = { 0 };
+	ucs_status_ptr_t puts[PUTS + 1];
+	struct window mine, theirs;
+	ucp_rkey_h rkey;
+	ucp_mem_h mem;
+
+	mem = expose(h, in, LEN, &mine);
+	oob_send(h, &mine, sizeof(mine));
+	oob_recv(h, &theirs, sizeof(theirs));
+	check(ucp_ep_rkey_unpack(h->eps[0], theirs.rkey, &rkey), "unpack");
+	for (unsigned int round = 1; round <= ROUNDS; round++) {
+		fill(out, LEN - 1, seed_of(h->side, 6, round));
+		memset(in, 0, LEN);
+		out[LEN - 1] = 0;
+		barrier(h);
+		for (int i = 0; i < PUTS; i++)
+			puts[i] = ucp_put_nbx(h->eps[0], out, LEN, theirs.addr,
+					      rkey, &param);
+		check(ucp_worker_fence(h->worker), "ucp_worker_fence");
+		puts[PUTS] = ucp_put_nbx(h->eps[0], "\1", 1,
+					 theirs.addr + LEN - 1, rkey, &param);
+		while (!*flag)
+			host_progress(h);
+		/* what lands behind the flag would take it away again */
+		for (int i = 0; i <= PUTS; i++)
+			check(host_wait(h, puts[i]), "put");
+		barrier(h);
+		if (!*flag || wrong(in, LEN - 1, seed_of(!h->side, 6, round)))
+			die("round %u: a put passed the fence", round);
+		transfers += PUTS;
+		barrier(h);
+	}
+	ucp_rkey_destroy(rkey);
+	check(ucp_mem_unmap(h->context, mem), "ucp_mem_unmap");
+}
+
+/* One leaves, the other stays: its flush must not fail. */
+static void exchange_late(struct host *h)
+{
+	exchange_large(h);
+	barrier(h);
+	if (h->side)
+		return; /* closes and leaves */
+	while (!oob_closed(h)) {
+		ucp_worker_progress(h->worker);
+		usleep(1000);
+	}
+	for (int i = 0; i < 50; i++) {
+		ucp_worker_progress(h->worker);
+		usleep(1000);
+	}
+	check(host_flush(h, h->eps[0]), "flush after the other side left");
+}
+
+/* The one that comes is killed while both send; the other must be told. */
+static void exchange_killed(struct host *h)
+{
+	char *out = place(send_buf, 0), *in = place(recv_buf, 0);
+	ucp_request_param_t param = { 0 };
+	ucs_status_ptr_t recv, send;
+	ucs_status_t status;
+
+	for (unsigned int round = 1;; round++) {
+		recv = ucp_tag_recv_nbx(h->worker, in, MAX_LEN, round,
+					UINT64_MAX, &param);
+		send = ucp_tag_send_nbx(h->eps[0], out, MAX_LEN, round, &param);
+		if (h->side && round == 4)
+			raise(SIGKILL);
+		status = host_wait(h, send);
+		if (status != UCS_OK)
+			break;
+		while (ucp_request_check_status(recv) == UCS_INPROGRESS &&
+		       !h->errors)
+			host_progress(h);
+		if (h->errors)
+			break;
+		ucp_request_free(recv);
+	}
+	while (!h->errors)
+		host_progress(h);
+	if (h->errors != 1)
+		die("%u error callbacks", h->errors);
+	/*
+	 * UCX 1.18 leaves this request open for ever, with any transport; the
+	 * others end it.  Either way nothing of the dead may land any more.
+	 */
+	ucp_request_cancel(h->worker, recv);
+	for (int i = 0;
+	     i < 200 && ucp_request_check_status(recv) == UCS_INPROGRESS; i++) {
+		ucp_worker_progress(h->worker);
+		usleep(1000);
+	}
+	ucp_request_free(recv);
+	fill(in, MAX_LEN, 99);
+	for (int i = 0; i < 200; i++) {
+		ucp_worker_progress(h->worker);
+		usleep(1000);
+	}
+	if (wrong(in, MAX_LEN, 99))
+		die("bytes landed after the error was reported");
+	printf("exchange: told: %s\n", ucs_status_string(h->error));
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 3 ? argv[argc - 1] : "all";
+	struct host h;
+
+	alarm(getenv("EXCHANGE_ALARM") ? atoi(getenv("EXCHANGE_ALARM")) : 60);
+	send_buf = malloc(MAX_LEN + 2 * GUARD + 16);
+	recv_buf = malloc(MAX_LEN + 2 * GUARD + 16);
+	if (!send_buf || !recv_buf)
+		die("no memory");
+	memset(send_buf, 0, MAX_LEN);
+	host_open(&h, argc, argv);
+	host_connect(&h);
+	if (!strcmp(mode, "connect")) {
+		tag_round(&h, h.eps[0], 1, 1); /* lanes are final behind it */
+		ucp_ep_print_info(h.eps[0], stdout);
+	} else if (!strcmp(mode, "large"))
+		exchange_large(&h);
+	else if (!strcmp(mode, "fence"))
+		exchange_fence(&h);
+	else if (!strcmp(mode, "late"))
+		exchange_late(&h);
+	else if (!strcmp(mode, "killed"))
+		exchange_killed(&h);
+	else
+		exchange_all(&h);
+	if (h.errors && strcmp(mode, "killed"))
+		die("%u error callbacks: %s", h.errors,
+		    ucs_status_string(h.error));
+	if (strcmp(mode, "late") && strcmp(mode, "killed"))
+		barrier(&h);
+	host_close(&h);
+	printf("exchange: %lu transfers\n", transfers);
+	return 0;
+}

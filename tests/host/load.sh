@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The ways into UCX, and that weft changes nothing where it is not asked for.
+. "$(dirname "$0")/common.sh"
+
+tap_folder
+find_builds
+build_program exchange exchange.c host.c || tap_skip_all "cannot build"
+build_program load load.c || tap_skip_all "cannot build"
+export UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n
+
+listed() # VERSION [ASSIGNMENT...]: does ucx_info list weft_tcp? No preload.
+{
+	local v=$1
+	shift
+	PRELOAD=UCX_TLS=weft_tcp under "$v" env "$@" \
+		"${prefix_of[$v]}/bin/ucx_info" -d 2>&1 |
+		grep -q 'Transport: weft_tcp' && echo yes || echo no
+}
+
+# Lanes and protocols of an endpoint, without what differs from run to run.
+lanes() # UCX_TLS of both sides, or "" for none
+{
+	(test -z "$1" || export UCX_TLS="$1"
+	 UCX_NET_DEVICES=all exchange "$v" "$v" connect)
+	sed -e 's/0x[0-9a-f]*//g' -e 's/[0-9a-f]\{8,\}//g' \
+		-e '/transfers\|peer_name/d' "$tap_tmp/wait"
+}
+
+# Opened with RTLD_LOCAL, by the names that Python's loader uses.
+for v in "${versions[@]}"; do
+	lib=$(lib_of "$v")
+	test -n "$lib" || lib=$(dirname "$(ldconfig -p |
+		sed -n 's/.*libucp\.so\.0 .*=> //p' | head -1)")
+	for suffix in so.0 so; do
+		test -e "$lib/libucp.$suffix" || continue
+		tap_equal "$v: preloaded, libuc*.$suffix opened with RTLD_LOCAL" \
+			"$(UCX_TLS=weft_tcp LD_PRELOAD=$preload \
+				"$tap_tmp/load" talk "$lib:$suffix" 2>&1)" talked
+	done
+done
+
+# Files of its own, for UCX >= 1.22.
+plugin_path() # VERSION
+{
+	local v=$1 lib suffix dir
+	lib=$(lib_of "$v")
+	tap_equal "$v: UCX_PLUGIN_PATH" \
+		"$(listed "$v" UCX_PLUGIN_PATH="$plugins")" yes
+	tap_equal "$v: neither plugin path nor preload" "$(listed "$v")" no
+	for suffix in so so.0; do
+		dir=$tap_tmp/$v.$suffix
+		mkdir -p "$dir/ucx"
+		cp "$lib"/libuc*."$suffix" "$dir"
+		ln -s "$plugins/libuct_weft.so" "$dir/ucx/libuct_weft.$suffix"
+		tap_equal "$v: the library's ucx folder, libuct_weft.$suffix" \
+			"$(UCX_TLS=weft_tcp LD_LIBRARY_PATH=$lib \
+				"$tap_tmp/load" components "$dir:$suffix" |
+			   grep -o weft_tcp)" weft_tcp
+	done
+	tap_equal "$v: preload and plugin path together register once" \
+		"$(PRELOAD=LD_PRELOAD=$preload under "$v" env \
+			UCX_TLS=weft_tcp UCX_PLUGIN_PATH="$plugins" \
+			"${prefix_of[$v]}/bin/ucx_info" -d |
+		   grep -c 'Memory domain: weft_tcp')" 1
+}
+for v in "${versions[@]}"; do
+	test "$(minor_of "$v")" -lt 22 || plugin_path "$v"
+done
+
+# A UCX from the future: the version that its libucp tells, one higher.
+unknown()
+{
+	local v=$1 minor lib dir out
+	minor=$(minor_of "$v")
+	lib=$(lib_of "$v")
+	dir=$tap_tmp/unknown
+	mkdir -p "$dir"
+	cp "$lib"/libuc*.so.0 "$dir"
+	python3 - "$dir/libucp.so.0" "$minor" <<-'PY' || return 1
+	import sys
+	path, minor = sys.argv[1], int(sys.argv[2])
+	data = open(path, "rb").read()
+	# movl $minor, (%rsi): the second argument of ucp_get_version()
+	old = b"\xc7\x06" + minor.to_bytes(4, "little")
+	new = b"\xc7\x06" + (minor + 1).to_bytes(4, "little")
+	if data.count(old) != 1:
+	    sys.exit(1)
+	open(path, "wb").write(data.replace(old, new))
+	PY
+	out=$(LD_LIBRARY_PATH=$dir LD_PRELOAD=$preload UCX_TLS=weft_tcp \
+		"${prefix_of[$v]}/bin/ucx_info" -d 2>&1 >/dev/null |
+		grep 'weft: ')
+	tap_equal "1.$((minor + 1)): one line" "$(wc -l <<<"$out")" 1
+	case $out in
+	*"UCX 1.$((minor + 1)) in"*WEFT_UCX_FORCE=*)
+		tap_ok "1.$((minor + 1)): it names version and override" ;;
+	*)	tap_not_ok "1.$((minor + 1)): it names version and override" \
+			"$out" ;;
+	esac
+	tap_equal "1.$((minor + 1)): no line for who did not ask" \
+		"$(LD_LIBRARY_PATH=$dir LD_PRELOAD=$preload \
+			"${prefix_of[$v]}/bin/ucx_info" -d 2>&1 | grep weft)" ""
+	tap_equal "1.$((minor + 1)): WEFT_UCX_FORCE=$minor" \
+		"$(LD_LIBRARY_PATH=$dir LD_PRELOAD=$preload UCX_TLS=weft_tcp \
+			WEFT_UCX_FORCE="$minor" \
+			"${prefix_of[$v]}/bin/ucx_info" -d 2>&1 |
+		   grep -c 'Memory domain: weft_tcp')" 1
+}
+newest=${versions[-1]}
+unknown "$newest" || tap_skip "a UCX from the future" "cannot make one here"
+
+# Two copies in one process. The dynamic linker tells libraries by their soname,
+# so the second copy gets names of its own.
+two_copies() # VERSION VERSION
+{
+	local first second=$tap_tmp/second l
+	first=$(lib_of "$1")
+	mkdir -p "$second"
+	cp "$(lib_of "$2")"/libuc*.so.0 "$second"
+	sed -i 's/libuc\([mstp]\)\.so\.0/libuX\1.so.0/g' "$second"/*
+	for l in m s t p; do
+		ln -s "libuc$l.so.0" "$second/libuX$l.so.0"
+	done
+	tap_equal "$1 and $2 in one process" \
+		"$(UCX_TLS=weft_tcp LD_PRELOAD=$preload \
+			"$tap_tmp/load" talk "$first" "$second" 2>&1)" \
+		"talked
+talked"
+}
+others=()
+for v in "${versions[@]}"; do
+	test -z "$(lib_of "$v")" || others+=("$v")
+done
+if test ${#others[@]} -ge 2; then
+	two_copies "${others[-1]}" "${others[-2]}"
+else
+	tap_skip "two copies in one process" "one UCX here"
+fi
+
+# Loaded and not chosen: nothing changes, for both sides or one.
+for v in "${versions[@]}"; do
+	for tls in "" all ^sm,self; do
+		without=$(PRELOAD_BOTH=A=1 lanes "$tls")
+		case $without in
+		*lane\[0\]*) ;;
+		*) tap_not_ok "$v: UCX_TLS='$tls': lanes" "$without"; continue ;;
+		esac
+		tap_equal "$v: UCX_TLS='$tls': same lanes" "$(lanes "$tls")" \
+			"$without"
+		tap_equal "$v: UCX_TLS='$tls': same lanes, one side has weft" \
+			"$(PRELOAD_COME=A=1 lanes "$tls")" "$without"
+	done
+	# the comparison sees it where weft is let in
+	case $(WEFT_UCX=on lanes ^sm,self) in
+	*weft_tcp*) tap_ok "$v: WEFT_UCX=on: other lanes" ;;
+	*) tap_not_ok "$v: WEFT_UCX=on: other lanes" "$(words)" ;;
+	esac
+done
+tap_done

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# UCX's own benchmark ends over weft, for every kind of transfer; no figure is
+# judged here. (It checks no data: run.sh does.)
+. "$(dirname "$0")/common.sh"
+
+tap_folder
+find_builds
+export UCX_TLS=weft_tcp UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n
+port=$((20000 + $$ % 20000))
+
+perftest() # VERSION TEST SIZE ITERATIONS
+{
+	local v=$1 tool=${prefix_of[$1]}/bin/ucx_perftest stats=$tap_tmp/stats
+	local name="$1: $2 of $3 bytes" pid i rc bytes
+	port=$((port + 1))
+	rm -f "$stats"
+	under "$v" timeout 60 "$tool" -p $port >"$tap_tmp/server" 2>&1 &
+	pid=$!
+	# the server says nothing when it listens
+	for ((i = 0; i < 200; i++)); do
+		grep -q "^ *[0-9]*: 00000000:$(printf %04X $port) .* 0A " \
+			/proc/net/tcp && break
+		sleep 0.02
+	done
+	WEFT_STATS=$stats under "$v" timeout 60 "$tool" 127.0.0.1 -p $port \
+		-t "$2" -s "$3" -n "$4" -w 10 >"$tap_tmp/client" 2>&1
+	rc=$?
+	wait $pid || rc=$?
+	bytes=$(counter "$stats" wire_tx_bytes)
+	bytes=$((bytes + $(counter "$stats" wire_rx_bytes)))
+	if test $rc != 0 || ! grep -q Final: "$tap_tmp/client"; then
+		tap_not_ok "$name" "$(cat "$tap_tmp/client" "$tap_tmp/server")"
+	else
+		between "$name, by weft" $(($3 * $4)) "$bytes" \
+			$((($3 + 1024) * ($4 + 10) * 3 + 100000))
+	fi
+}
+
+for v in "${versions[@]}"; do
+	tool=${prefix_of[$v]}/bin/ucx_perftest
+	if ! test -x "$tool" || ! PRELOAD=A=1 under "$v" "$tool" -h 2>/dev/null |
+			grep -q tag_bw; then
+		tap_skip "$v: ucx_perftest" "it does not start here"
+		continue
+	fi
+	perftest "$v" tag_lat 8 1000
+	perftest "$v" tag_bw 65536 500
+	perftest "$v" tag_bw 4194304 30
+	perftest "$v" ucp_am_lat 8192 500
+	perftest "$v" ucp_am_bw 1048576 50
+	perftest "$v" stream_lat 8 1000
+	perftest "$v" stream_bw 65536 500
+	perftest "$v" ucp_put_lat 8 500
+	perftest "$v" ucp_put_bw 65536 500
+	perftest "$v" ucp_get 65536 200
+done
+tap_done

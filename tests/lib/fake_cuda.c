@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The fake driver's devices, contexts and memory. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/lib/fake_cuda_int.h"
+
+#define OBJECTS		4096
+
+pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
+struct fake_cuda_live fake_live;
+unsigned int fake_delay_us = 200;
+bool fake_no_write;
+
+static struct object objects[OBJECTS];
+static struct context contexts[GPUS];
+int fake_phys_of[GPUS], fake_gpus;
+static int inits;
+static uint64_t next_id = 1;
+static bool capturing, capture_broken;
+static struct {
+	char name[48];
+	int after, err;
+	bool always;
+} failures[16];
+static __thread struct context *stack[16];
+static __thread int depth, capture_mode;
+
+/* ---- what every call begins with ----------------------------------------- */
+
+static int planned(const char *name)
+{
+	unsigned int i;
+	int err = 0;
+
+	pthread_mutex_lock(&fake_lock);
+	for (i = 0; i < ARRAY_SIZE(failures) && !err; i++)
+		if (!strcmp(failures[i].name, name) &&
+		    (failures[i].always ||
+		     (failures[i].after && !--failures[i].after)))
+			err = failures[i].err;
+	pthread_mutex_unlock(&fake_lock);
+	return err;
+}
+
+int fake_gate(const char *name, int flags)
+{
+	if (!inits)
+		return WEFT_CU_NOT_INITIALIZED;
+	if ((flags & CONTEXT) && !depth)
+		return WEFT_CU_INVALID_CONTEXT;
+	if ((flags & UNSAFE) && capturing &&
+	    capture_mode != WEFT_CU_CAPTURE_RELAXED) {
+		capture_broken = true;
+		return WEFT_CU_CAPTURE_UNSUPPORTED;
+	}
+	return planned(name);
+}
+
+struct context *fake_current(void)
+{
+	return depth ? stack[depth - 1] : NULL;
+}
+
+struct object *fake_find(uint64_t p, size_t len)
+{
+	unsigned int i;
+
+	for (i = 0; i < OBJECTS; i++)
+		if (objects[i].kind > RESERVED && p >= objects[i].base &&
+		    p + len <= objects[i].base + objects[i].size)
+			return &objects[i];
+	return NULL;
+}
+
+struct object *fake_add(enum kind kind, uint64_t base, uint64_t size,
+			  int ordinal)
+{
+	unsigned int i;
+
+	for (i = 0; i < OBJECTS && objects[i].kind; i++)
+		;
+	if (i == OBJECTS)
+		abort();
+	objects[i] = (struct object){ .kind = kind, .base = base, .size = size,
+				      .ordinal = ordinal, .id = next_id++ };
+	return &objects[i];
+}
+
+struct object *fake_exact(enum kind kind, uint64_t base, size_t size)
+{
+	unsigned int i;
+
+	for (i = 0; i < OBJECTS; i++)
+		if (objects[i].kind == kind && objects[i].base == base &&
+		    objects[i].size == size)
+			return &objects[i];
+	return NULL;
+}
+
+/* ---- devices and contexts ------------------------------------------------ */
+
+EXPORT int cuInit(unsigned int flags)
+{
+	const char *nodes = getenv(FAKE_CUDA_NODES);
+	const char *us = getenv(FAKE_CUDA_DELAY);
+
+	if (flags)
+		return WEFT_CU_INVALID_VALUE;
+	if (!inits) {
+		for (nodes = nodes ? nodes : "01"; *nodes; nodes++)
+			fake_phys_of[fake_gpus++] = *nodes - '0';
+		if (us)
+			fake_delay_us = atoi(us);
+		fake_no_write = getenv(FAKE_CUDA_NO_WRITE);
+	}
+	inits++;
+	return fake_gpus ? 0 : WEFT_CU_NO_DEVICE;
+}
+
+EXPORT int cuGetErrorName(int err, const char **name)
+{
+	*name = err == WEFT_CU_INVALID_DEVICE ? "CUDA_ERROR_INVALID_DEVICE" :
+		err == WEFT_CU_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" :
+						"CUDA_ERROR_FAKE";
+	return 0;
+}
+
+EXPORT int cuDeviceGetCount(int *n)
+{
+	GATE(0);
+	*n = fake_gpus;
+	return 0;
+}
+
+EXPORT int cuDeviceGet(int *dev, int ordinal)
+{
+	GATE(0);
+	if (ordinal < 0 || ordinal >= fake_gpus)
+		return WEFT_CU_INVALID_DEVICE;
+	*dev = ordinal;
+	return 0;
+}
+
+EXPORT int cuDeviceGetUuid_v2(struct weft_cu_uuid *uuid, int dev)
+{
+	GATE(0);
+	memset(uuid, 0xa0 + fake_phys_of[dev], sizeof(*uuid));
+	return 0;
+}
+
+EXPORT int cuDeviceGetAttribute(int *v, int attr, int dev)
+{
+	GATE(0);
+	(void)attr;
+	(void)dev;
+	*v = 1;
+	return 0;
+}
+
+EXPORT int cuDevicePrimaryCtxGetState(int dev, unsigned int *flags, int *active)
+{
+	GATE(0);
+	*flags = 0;
+	*active = contexts[dev].refs > 0;
+	return 0;
+}
+
+EXPORT int cuDevicePrimaryCtxRetain(void **ctx, int dev)
+{
+	GATE(0);
+	contexts[dev].ordinal = dev;
+	contexts[dev].refs++;
+	*ctx = &contexts[dev];
+	return 0;
+}
+
+EXPORT int cuDevicePrimaryCtxRelease_v2(int dev)
+{
+	GATE(0);
+	contexts[dev].refs--;
+	return 0;
+}
+
+EXPORT int cuCtxPushCurrent_v2(void *ctx)
+{
+	struct context *c = ctx;
+
+	GATE(0);
+	if (!c || c->refs <= 0 || depth == 16)
+		return WEFT_CU_INVALID_CONTEXT;
+	stack[depth++] = c;
+	return 0;
+}
+
+EXPORT int cuCtxPopCurrent_v2(void **ctx)
+{
+	if (!depth)
+		return WEFT_CU_INVALID_CONTEXT;
+	*ctx = stack[--depth];
+	return 0;
+}
+
+EXPORT int cuCtxGetCurrent(void **ctx)
+{
+	GATE(0);
+	*ctx = depth ? stack[depth - 1] : NULL;
+	return 0;
+}
+
+EXPORT int cuCtxGetDevice(int *dev)
+{
+	GATE(CONTEXT);
+	*dev = stack[depth - 1]->ordinal;
+	return 0;
+}
+
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+	int old = capture_mode;
+
+	if (*mode < 0 || *mode > 2)
+		return WEFT_CU_INVALID_VALUE;
+	capture_mode = *mode;
+	*mode = old;
+	return 0;
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+EXPORT int cuPointerGetAttributes(unsigned int n, int *attrs, void **values,
+				  uint64_t ptr)
+{
+	struct object *o;
+	unsigned int i;
+
+	GATE(0);
+	pthread_mutex_lock(&fake_lock);
+	o = fake_find(ptr, 1);
+	for (i = 0; i < n; i++) {
+		switch (attrs[i]) {
+		case WEFT_CU_POINTER_CONTEXT:
+			*(void **)values[i] = o ? o->ctx : NULL;
+			break;
+		case WEFT_CU_POINTER_MEMORY_TYPE:
+			*(unsigned int *)values[i] =
+				!o ? 0 : o->kind == PINNED ?
+				WEFT_CU_MEMORY_HOST : WEFT_CU_MEMORY_DEVICE;
+			break;
+		case WEFT_CU_POINTER_BUFFER_ID:
+			*(unsigned long long *)values[i] = o ? o->id : 0;
+			break;
+		case WEFT_CU_POINTER_IS_MANAGED:
+			*(unsigned int *)values[i] =
+				o && o->kind == MANAGED_MEM;
+			break;
+		case WEFT_CU_POINTER_ORDINAL:
+			*(int *)values[i] = o ? o->ordinal : -2;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return 0;
+}
+
+EXPORT int cuMemGetAddressRange_v2(uint64_t *base, size_t *size, uint64_t ptr)
+{
+	struct object *o;
+
+	GATE(0);
+	pthread_mutex_lock(&fake_lock);
+	o = fake_find(ptr, 1);
+	if (o) {
+		*base = o->base;
+		*size = o->size;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return o ? 0 : WEFT_CU_INVALID_VALUE;
+}
+
+EXPORT int cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
+{
+	struct object *o;
+
+	GATE(UNSAFE | CONTEXT);
+	(void)flags;
+	pthread_mutex_lock(&fake_lock);
+	if (fake_find((uintptr_t)p, size)) {
+		pthread_mutex_unlock(&fake_lock);
+		return WEFT_CU_ALREADY_REGISTERED;
+	}
+	o = fake_add(PINNED, (uintptr_t)p, size, stack[depth - 1]->ordinal);
+	o->ctx = stack[depth - 1];
+	fake_live.pinned++;
+	pthread_mutex_unlock(&fake_lock);
+	return 0;
+}
+
+EXPORT int cuMemHostUnregister(void *p)
+{
+	unsigned int i;
+
+	GATE(UNSAFE);
+	pthread_mutex_lock(&fake_lock);
+	for (i = 0; i < OBJECTS; i++)
+		if (objects[i].kind == PINNED &&
+		    objects[i].base == (uintptr_t)p)
+			break;
+	if (i < OBJECTS) {
+		objects[i].kind = FREE;
+		fake_live.pinned--;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return i < OBJECTS ? 0 : WEFT_CU_INVALID_VALUE;
+}
+
+EXPORT int cuMemHostGetDevicePointer_v2(uint64_t *dptr, void *p,
+					unsigned int flags)
+{
+	GATE(0);
+	(void)flags;
+	*dptr = (uintptr_t)p;
+	return 0;
+}
+
+/* ---- control ------------------------------------------------------------- */
+
+EXPORT int fake_cuda_inits(void)
+{
+	return inits;
+}
+
+EXPORT void fake_cuda_live(struct fake_cuda_live *l)
+{
+	*l = fake_live;
+}
+
+static void plan(const char *name, int n, int err, bool always)
+{
+	unsigned int i, at = 0;
+
+	pthread_mutex_lock(&fake_lock);
+	for (i = ARRAY_SIZE(failures); i-- > 0;)
+		if (!failures[i].name[0] || !strcmp(failures[i].name, name))
+			at = i;
+	snprintf(failures[at].name, sizeof(failures[at].name), "%s",
+		 err ? name : "");
+	failures[at].after = n;
+	failures[at].err = err;
+	failures[at].always = always;
+	pthread_mutex_unlock(&fake_lock);
+}
+
+EXPORT void fake_cuda_fail(const char *name, int n, int err)
+{
+	plan(name, n, err, false);
+}
+
+EXPORT void fake_cuda_refuse(const char *name, int err)
+{
+	plan(name, 0, err, true);
+}
+
+EXPORT void fake_cuda_delay(unsigned int us)
+{
+	fake_delay_us = us;
+}
+
+EXPORT void fake_cuda_capture(bool on)
+{
+	capturing = on;
+	capture_broken = false;
+}
+
+EXPORT bool fake_cuda_capture_broken(void)
+{
+	return capture_broken;
+}
+
+EXPORT void *fake_cuda_context(int ordinal)
+{
+	void *ctx;
+
+	if (!inits)
+		cuInit(0);
+	return cuDevicePrimaryCtxRetain(&ctx, ordinal) ? NULL : ctx;
+}
+
+static void *program_memory(int ordinal, size_t size, enum kind kind)
+{
+	struct object *o;
+	void *p;
+
+	p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		abort();
+	pthread_mutex_lock(&fake_lock);
+	o = fake_add(kind, (uintptr_t)p, size, ordinal);
+	o->ctx = &contexts[ordinal];
+	pthread_mutex_unlock(&fake_lock);
+	return p;
+}
+
+EXPORT void *fake_cuda_malloc(int ordinal, size_t size)
+{
+	return program_memory(ordinal, size, MALLOC);
+}
+
+EXPORT void *fake_cuda_managed(int ordinal, size_t size)
+{
+	return program_memory(ordinal, size, MANAGED_MEM);
+}
+
+/* As NCCL allocates: exportable, and of no context. */
+EXPORT void *fake_cuda_vmm(int ordinal, size_t size)
+{
+	struct weft_cu_alloc_prop prop = {
+		.type = WEFT_CU_ALLOCATION_PINNED,
+		.handle_types = WEFT_CU_HANDLE_POSIX_FD,
+		.location = { WEFT_CU_LOCATION_DEVICE, ordinal },
+	};
+	struct weft_cu_access access = { prop.location,
+					 WEFT_CU_ACCESS_READWRITE };
+	unsigned long long h;
+	uint64_t p;
+
+	size = (size + PAGE_2M - 1) & ~(PAGE_2M - 1);
+	if (cuMemCreate(&h, size, &prop, 0) ||
+	    cuMemAddressReserve(&p, size, 0, 0, 0) ||
+	    cuMemMap(p, size, 0, h, 0) || cuMemSetAccess(p, size, &access, 1))
+		abort();
+	cuMemRelease(h);
+	return (void *)(uintptr_t)p;
+}
+
+EXPORT void fake_cuda_free(void *p)
+{
+	struct object *o;
+	uint64_t size;
+
+	fake_streams_drain();
+	pthread_mutex_lock(&fake_lock);
+	o = fake_find((uintptr_t)p, 1);
+	size = o->size;
+	if (o->kind != MAPPED) {
+		o->kind = FREE;
+		munmap(p, size);
+		o = NULL;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	if (o) {
+		cuMemUnmap((uintptr_t)p, size);
+		cuMemAddressFree((uintptr_t)p, size);
+	}
+}

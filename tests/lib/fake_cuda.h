@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A CUDA driver without a GPU, for WEFT_LIBCUDA: the calls that util/cuda.h
+ * lists, on memfds, so that exported memory is really shared.
+ *
+ * Streams are threads that are late on purpose and know nothing of each other,
+ * so that what is not ordered does happen in the wrong order.  It refuses what
+ * the real driver refuses: calls without a context, a stream of another
+ * context, memory that was freed, GPUs without a device node, managed or
+ * cudaMalloc'ed memory to be exported, and calls that would invalidate a
+ * capture (it notes that they would have).
+ *
+ * Tests find these functions with dlsym() in the library that they loaded.
+ */
+#ifndef WEFT_TESTS_FAKE_CUDA_H
+#define WEFT_TESTS_FAKE_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Environment, read at cuInit(): */
+#define FAKE_CUDA_NODES		"WEFT_TEST_CUDA_NODES"	/* "01": GPUs here */
+#define FAKE_CUDA_DELAY		"WEFT_TEST_CUDA_DELAY"	/* us at most */
+#define FAKE_CUDA_NO_WRITE	"WEFT_TEST_CUDA_NO_WRITE" /* no stream write */
+
+/* What is alive: every kind must be back at its number before the test. */
+struct fake_cuda_live {
+	unsigned int handles, maps, reservations, streams, events, pinned;
+};
+
+/* X(return type, name, arguments) */
+#define FAKE_CUDA_CONTROL(X)						\
+	X(int, fake_cuda_inits, (void))					\
+	X(void, fake_cuda_live, (struct fake_cuda_live *))		\
+	/* the @n-th call of @name from now on (1: the next) gives @err */ \
+	X(void, fake_cuda_fail, (const char *name, int n, int err))	\
+	/* every call of @name gives @err; 0: no longer */		\
+	X(void, fake_cuda_refuse, (const char *name, int err))		\
+	X(void, fake_cuda_delay, (unsigned int us))			\
+	/* another thread of the program captures, in the global mode */ \
+	X(void, fake_cuda_capture, (bool on))				\
+	X(bool, fake_cuda_capture_broken, (void))			\
+	/* streams stop before their next operation until told to go on */ \
+	X(void, fake_cuda_hold, (bool on))				\
+	/* the program's own: a primary context and memory of GPU @ordinal */ \
+	X(void *, fake_cuda_context, (int ordinal))			\
+	X(void *, fake_cuda_malloc, (int ordinal, size_t size))		\
+	X(void *, fake_cuda_vmm, (int ordinal, size_t size))		\
+	X(void *, fake_cuda_managed, (int ordinal, size_t size))	\
+	X(void, fake_cuda_free, (void *p))				\
+	X(unsigned long, fake_cuda_copies, (void))
+
+#define X(type, name, args) type name args;
+FAKE_CUDA_CONTROL(X)
+#undef X
+
+#endif

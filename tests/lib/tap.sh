@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# TAP for shell tests: source it, report with these, end with tap_done.
+tap_count=0
+tap_failed=0
+
+tap_ok() # NAME
+{
+	echo "ok $((++tap_count)) - $1"
+}
+
+tap_not_ok() # NAME [TEXT...]: the text says what was seen
+{
+	echo "not ok $((++tap_count)) - $1"
+	tap_failed=1
+	shift
+	if test $# -gt 0; then
+		printf '%s\n' "$*" | sed 's/^/#   /'
+	fi
+}
+
+tap_skip() # NAME REASON
+{
+	echo "ok $((++tap_count)) - $1 # SKIP $2"
+}
+
+# Passes when nothing was found; otherwise the finds are the failure's text.
+tap_nothing() # NAME FOUND
+{
+	if test -z "$2"; then
+		tap_ok "$1"
+	else
+		tap_not_ok "$1" "$2"
+	fi
+}
+
+tap_equal() # NAME SEEN WANTED
+{
+	if test "$2" = "$3"; then
+		tap_ok "$1"
+	else
+		tap_not_ok "$1" "seen:   $2" $'\n'"wanted: $3"
+	fi
+}
+
+tap_skip_all() # REASON
+{
+	echo "1..0 # SKIP $1"
+	exit 0
+}
+
+tap_done()
+{
+	echo "1..$tap_count"
+	exit $tap_failed
+}
+
+# A folder of this test's own, gone when it ends.
+tap_folder()
+{
+	tap_tmp=$(mktemp -d) || exit 99
+	trap 'rm -rf "$tap_tmp"' EXIT
+}
+
+# What the project consists of: git's list, or in a release tarball all files.
+project_files() # PATTERN...
+{
+	cd "$WEFT_SRC" || exit 99
+	if test "$(git rev-parse --show-toplevel 2>/dev/null)" = "$PWD"; then
+		git ls-files -- "$@" | while read -r file; do
+			test -e "$file" && echo "$file"
+		done
+	else
+		local args=() pattern
+		for pattern in "$@"; do
+			args+=(-o -path "./$pattern")
+		done
+		find . -type f \( "${args[@]:1}" \) | sed 's|^\./||' |
+			grep -v -e '^build' -e '^_' -e '^aclocal\.m4$' \
+				-e '^m4/l' -e '^config\.h$'
+	fi | sort
+}
+
+# The folder of a product in the build tree, or nothing.
+product() # FILE NAME
+{
+	local file
+	for file in "$WEFT_BUILD"/*/.libs/"$1"; do
+		test -f "$file" && echo "$file"
+	done
+}

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154 # quickstart sources this
+# What "./quickstart test" runs, and how it is counted.
+
+passed=0 failed=0 skipped=0
+skip_list="" fail_list=""
+
+# Adds up what a log says, in make's form or plain TAP.
+count() # NAME LOG EXIT-STATUS
+{
+	local p f s e
+	p=$(grep -cE '^(PASS:|ok .*)' "$2")
+	s=$(grep -cE '^SKIP:|^ok .*# SKIP|^1\.\.0 # SKIP' "$2")
+	p=$((p - $(grep -cE '^ok .*# SKIP' "$2")))
+	f=$(grep -cE '^FAIL:|^not ok ' "$2")
+	# a program that ended badly without saying which test failed
+	e=$(awk '/^FAIL:/ { failed[$2] = 1 }
+		/^(ERROR|XPASS):/ { bad[$2] = 1 }
+		/^Bail out!/ { n++ }
+		END { for (t in bad) n += !failed[t]; print n + 0 }' "$2")
+	f=$((f + e))
+	if test "$3" != 0 && test "$f" = 0; then
+		f=1
+		fail_list+="  $1: stopped with status $3 ($2)"$'\n'
+	fi
+	fail_list+=$(grep -E '^(FAIL|ERROR|XPASS):|^not ok |^Bail out!' "$2" |
+		sed "s|^|  $1: |")${f:+$'\n'}
+	skip_list+=$(grep -E '^SKIP:|^(ok|1\.\.0) .*# SKIP' "$2" |
+		sed -E "s/^(SKIP: |ok [0-9]+ - |1\.\.0 )/  $1: /; s/ # SKIP/:/")$'\n'
+	passed=$((passed + p))
+	failed=$((failed + f))
+	skipped=$((skipped + s))
+	say "$p passed$(test "$f" = 0 || printf ', %d FAILED' "$f")$(
+		test "$s" = 0 || printf ', %d skipped' "$s") ($took)"
+	test "$f" = 0 || failures "$2" | head -60
+}
+
+# What was said about each failure: behind "not ok" in plain TAP, else in the
+# logs that make's driver left.
+failures() # LOG
+{
+	local name build
+	if ! grep -q '^make' "$1"; then
+		grep -E -A12 '^not ok |^Bail out!' "$1" || tail -12 "$1"
+		return
+	fi
+	build=$(sed -n "s/^make: Entering directory '\(.*\)'/\1/p" "$1" | head -1)
+	sed -nE 's/^(FAIL|ERROR): ([^ ]*).*/\2/p' "$1" | uniq |
+		while read -r name; do
+			say "--- $name"
+			grep -vE '^(ok|PASS:|SKIP:)' "$build/${name%.sh}.log" |
+				head -15
+		done
+	grep -E '(error:|\*\*\*|undefined reference)' "$1" | head -5
+}
+
+run_tests() # NAME SECONDS COMMAND...
+{
+	local name=$1 seconds=$2 log
+	shift 2
+	log=$(log_of "$name")
+	printf '  %s ... ' "$name"
+	run_logged "$log" timeout -k 20 "$seconds" "$@"
+	count "$name" "$log" $?
+}
+
+skip() # NAME REASON
+{
+	say "  $1 ... skipped: $2"
+	skip_list+="  $1: $2"$'\n'
+	skipped=$((skipped + 1))
+}
+
+try_build() # NAME FOLDER OPTION...: a build that the tests can do without
+{
+	local name=$1 log
+	shift
+	log=$(log_of "configure $1")
+	mkdir -p "$build_root/$1"
+	if test -e "$build_root/$1/Makefile" ||
+		(cd "$build_root/$1" &&
+			run_logged "$log" "$WEFT_SRC/configure" -q "${@:2}"); then
+		printf '%s\n' "${*:2}" >"$build_root/$1/options"
+		build "$@"
+	else
+		skip "$name" "$(grep -m1 'error:' "$log" | sed 's/.*error: //')"
+		return 1
+	fi
+}
+
+# UCX as conda and developers build it, tested with the releases.
+sources() # prints VERSION-KIND=PREFIX for each that could be built
+{
+	local kind log
+	for kind in debug conda stats; do
+		log=$(log_of "UCX from source, $kind")
+		printf '  UCX from source, %s ... ' "$kind" >&2
+		if run_logged "$log" bash tests/tools/build-ucx.sh "$kind"; then
+			say "done ($took)" >&2
+			tail -1 "$log" | sed "s/ /-$kind=/"
+		else
+			say "FAILED ($took): see $log" >&2
+		fi
+	done
+}
+
+suite() # [--long]
+{
+	local long="" few fuzz_seconds=20 start=$SECONDS
+	case ${1-} in
+	--long)	long=yes fuzz_seconds=300 ;;
+	'')	;;
+	*)	usage >&2; exit 2 ;;
+	esac
+	# shellcheck disable=SC2086 # lists
+	need $packages_build $packages_python $packages_ucx $packages_test
+	build plain
+	export WEFT_BUILD=$build_root/plain WEFT_SANITIZED="" CC=${CC:-gcc}
+	step "UCX releases" bash tests/tools/fetch-ucx.sh
+	python_ready
+
+	run_tests "make check" 1800 make -C "$WEFT_BUILD" -k check
+	if test -n "$long"; then
+		WEFT_UCX_BUILDS=$(sources | tr '\n' ' ')
+		export WEFT_UCX_BUILDS
+		test "$(wc -w <<<"$WEFT_UCX_BUILDS")" = 3 ||
+			skip "UCX from source" "not every build succeeded"
+		run_tests "UCX from source" 1800 bash tests/host/run.sh
+		unset WEFT_UCX_BUILDS
+	fi
+	run_tests "older roots" 300 bash tests/tools/old-root.sh
+	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}
+
+	if try_build "ASan and UBSan" asan --enable-sanitizers=address,undefined; then
+		run_tests "make check, ASan and UBSan" 1800 \
+			make -C "$build_root/asan" -k check
+	fi
+	if try_build "TSan" tsan --enable-sanitizers=thread; then
+		# the programs with threads; the others only take longer
+		run_tests "conformance, TSan" 600 make -C "$build_root/tsan" -k \
+			check TESTS=tests/conformance/conformance
+	fi
+	if try_build "fuzzers" fuzz --enable-fuzzers \
+		--enable-sanitizers=address,undefined CC=clang; then
+		run_tests "fuzzers" 900 bash tests/fuzz/run.sh \
+			"$build_root/fuzz" "$fuzz_seconds"
+	fi
+	# what the tarball builds has been tested above; here it must build, pass
+	# the checks of its own files, install and uninstall
+	few="tests/check/source.sh tests/check/symbols.sh tests/check/preload.sh"
+	test -z "$long" || few=""
+	run_tests "make distcheck" 3600 make -C "$WEFT_BUILD" distcheck \
+		${few:+TESTS="$few"}
+
+	say
+	if test $skipped != 0; then
+		say "skipped:"
+		grep -v '^ *$' <<<"$skip_list"
+	fi
+	if test $failed != 0; then
+		say "failed (logs in $logs):"
+		grep -v '^ *$' <<<"$fail_list"
+	fi
+	say "took $(((SECONDS - start) / 60)) min $(((SECONDS - start) % 60)) s"
+	say "$passed passed, $failed failed, $skipped skipped"
+	test $failed = 0
+}

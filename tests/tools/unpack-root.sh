@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Unpacks a small root of another distribution release, from the mirror that
+# this machine already uses, and prints its folder.
+#
+#   tests/tools/unpack-root.sh old	the oldest release the mirror serves
+#   tests/tools/unpack-root.sh musl	musl's libc and headers, nothing else
+set -eu
+cache=${WEFT_CACHE:-$HOME/.cache/weft}
+kind=${1:?old or musl}
+
+. "$(dirname "$0")/../lib/apt.sh"
+
+unpack() # SUITE FOLDER PACKAGE...
+{
+	local suite=$1 folder=$2 deb
+	shift 2
+	apt_in "$suite" -y --download-only install "$@" || return 1
+	rm -rf "$folder.part"
+	mkdir -p "$folder.part"
+	for deb in "$cache/apt-$suite/archives"/*.deb; do
+		dpkg-deb -x "$deb" "$folder.part"
+	done
+	mkdir -p "$folder.part"/{proc,sys,dev,tmp,weft}
+	rm -rf "$cache/apt-$suite"
+	mv "$folder.part" "$folder"
+}
+
+exec 9>"$cache/root.lock"
+flock 9
+case $ID in
+debian)	older="jessie stretch buster bullseye" ;;
+*)	older="xenial bionic focal jammy" ;;
+esac
+case $kind in
+musl)
+	folder=$cache/roots/musl
+	test -d "$folder" || {
+		apt_in "$VERSION_CODENAME" update
+		unpack "$VERSION_CODENAME" "$folder" musl musl-dev
+	}
+	echo "$folder"
+	;;
+old)
+	for suite in $older; do
+		test -d "$cache/roots/$suite" || continue
+		echo "$cache/roots/$suite"
+		exit 0
+	done
+	for suite in $older; do
+		if apt_in "$suite" update 2>/dev/null &&
+			unpack "$suite" "$cache/roots/$suite" bash coreutils; then
+			echo "$cache/roots/$suite"
+			exit 0
+		fi
+	done
+	echo "the mirror serves none of: $older" >&2
+	exit 1
+	;;
+esac

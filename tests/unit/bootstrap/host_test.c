@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bootstrap/host.h"
+
+Test(host, ids_are_the_same_each_time)
+{
+	const uint64_t host = weft_host_id(), ns = weft_netns_id();
+
+	cr_expect(eq(u64, weft_host_id(), host));
+	cr_expect(eq(u64, weft_netns_id(), ns));
+	cr_expect(ne(u64, host, ns));
+	cr_expect(ne(u64, ns, 0));
+}
+
+/* What @fn says in a child. */
+static uint64_t ask_child(bool leave, uint64_t (*fn)(void))
+{
+	uint64_t id = 0;
+	int fds[2];
+	pid_t pid;
+
+	cr_assert(zero(int, pipe(fds)));
+	pid = fork();
+	if (!pid) {
+		if (!leave || !unshare(CLONE_NEWNET)) {
+			id = fn();
+			if (write(fds[1], &id, sizeof(id)) < 0)
+				_exit(1);
+		}
+		_exit(0);
+	}
+	close(fds[1]);
+	if (read(fds[0], &id, sizeof(id)) != sizeof(id))
+		id = 0;
+	close(fds[0]);
+	waitpid(pid, NULL, 0);
+	return id;
+}
+
+Test(host, processes_of_one_host_agree)
+{
+	cr_expect(eq(u64, ask_child(false, weft_host_id), weft_host_id()));
+	cr_expect(eq(u64, ask_child(false, weft_netns_id), weft_netns_id()));
+}
+
+Test(host, another_network_namespace_has_another_id)
+{
+	const uint64_t here = weft_netns_id();
+	const uint64_t there = ask_child(true, weft_netns_id);
+
+	if (!there)
+		cr_skip_test("no right to make a network namespace");
+	cr_expect(ne(u64, there, here));
+	cr_expect(eq(u64, ask_child(true, weft_host_id), weft_host_id()));
+}
+
+static uint64_t seen_by_thread;
+
+static void *leave_and_ask(void *arg)
+{
+	if (!unshare(CLONE_NEWNET))
+		seen_by_thread = weft_netns_id();
+	return NULL;
+}
+
+/* A namespace is a thread's, and what was said before may no longer hold. */
+Test(host, a_thread_that_leaves_is_told)
+{
+	const uint64_t here = weft_netns_id();
+	pthread_t t;
+
+	cr_assert(zero(int, pthread_create(&t, NULL, leave_and_ask, NULL)));
+	pthread_join(t, NULL);
+	if (!seen_by_thread)
+		cr_skip_test("no right to make a network namespace");
+	cr_expect(ne(u64, seen_by_thread, here));
+	cr_expect(eq(u64, weft_netns_id(), here));
+}
+
+Test(host, processors_follow_the_affinity)
+{
+	cpu_set_t one;
+	const unsigned int all = weft_host_cpus();
+	int cpu;
+
+	cr_expect(ge(uint, all, 1));
+	cr_expect(le(uint, all, (unsigned int)sysconf(_SC_NPROCESSORS_CONF)));
+	cpu = sched_getcpu();
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	cr_assert(zero(int, sched_setaffinity(0, sizeof(one), &one)));
+	cr_expect(eq(uint, weft_host_cpus(), 1));
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bootstrap/settings.h"
+#include "bootstrap/stats.h"
+
+static bool has(const char *hay, const char *needle)
+{
+	return strstr(hay, needle) != NULL;
+}
+
+static char folder[] = "/tmp/weft-stats-XXXXXX";
+static char file[64], text[1 << 16];
+
+static void to_file(void)
+{
+	cr_assert(ne(ptr, mkdtemp(folder), NULL));
+	snprintf(file, sizeof(file), "%s/out", folder);
+	setenv("WEFT_STATS", file, 1);
+	weft_settings_reset();
+}
+
+static const char *slurp(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+
+	text[n] = '\0';
+	if (f)
+		fclose(f);
+	return text;
+}
+
+static void clean_up(void)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	cr_assert(zero(int, system(command)));
+}
+
+static int lines(void)
+{
+	const char *p = slurp(file);
+	int n = 0;
+
+	while ((p = strchr(p, '\n'))) {
+		n++;
+		p++;
+	}
+	return n;
+}
+
+Test(stats, row_per_peer, .init = to_file, .fini = clean_up)
+{
+	struct weft_stats *s = weft_stats_open("tcp", "eth0");
+	struct weft_counters *a, *b;
+
+	a = weft_stats_peer(s, 0xabc, "10.0.0.5:77");
+	b = weft_stats_peer(s, 0xdef, "evil\"\n\\name");
+	cr_assert(ne(ptr, a, b));
+	cr_expect(eq(ptr, weft_stats_peer(s, 0xabc, "elsewhere"), a),
+		  "a peer that comes back");
+	weft_count(a, tx_puts, 3);
+	weft_count(a, tx_put_bytes, 1ull << 40);
+	weft_count(b, rx_messages, 1);
+	cr_expect(zero(int, lines()), "nothing is written before the end");
+	weft_stats_close(s);
+	cr_expect(eq(int, lines(), 2));
+	cr_expect(has(text, "{\"weft\":\"tcp\",\"netdev\":\"eth0\",\"pid\":"));
+	cr_expect(has(text, "\"peer\":\"0000000000000abc\","
+			    "\"where\":\"10.0.0.5:77\",\"tx_messages\":0,"));
+	cr_expect(has(text, ",\"tx_puts\":3,\"tx_put_bytes\":1099511627776,"));
+	cr_expect(has(text, "\"where\":\"evil???name\""));
+	cr_expect(has(text, ",\"streams_max\":0}\n"));
+}
+
+/* LeakSanitizer cannot look at a process that was forked beside a thread. */
+static int forked;
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+	return forked;
+}
+
+Test(stats, at_exit_too_and_by_the_right_process, .init = to_file,
+     .fini = clean_up)
+{
+	struct weft_stats *s;
+	pid_t pid = fork();
+
+	if (!pid) {
+		forked = 1;
+		s = weft_stats_open("tcp", "lo");
+		weft_count(weft_stats_peer(s, 1, "x"), tx_messages, 5);
+		if (!fork())
+			exit(0); /* has the rows, but they are not its */
+		wait(NULL);
+		exit(0);
+	}
+	waitpid(pid, NULL, 0);
+	cr_expect(eq(int, lines(), 1), "%s", text);
+	cr_expect(has(text, "\"tx_messages\":5,"));
+}
+
+Test(stats, name_with_process_id, .init = to_file, .fini = clean_up)
+{
+	char name[128];
+	struct weft_stats *s;
+
+	snprintf(name, sizeof(name), "%s/%%p.json", folder);
+	setenv("WEFT_STATS", name, 1);
+	weft_settings_reset();
+	s = weft_stats_open("tcp", "lo");
+	weft_stats_peer(s, 1, NULL);
+	weft_stats_close(s);
+	snprintf(name, sizeof(name), "%s/%d.json", folder, getpid());
+	cr_expect(has(slurp(name), "\"netdev\":\"lo\""), "%s", name);
+}
+
+Test(stats, off_by_default, .init = to_file, .fini = clean_up)
+{
+	struct weft_stats *s;
+
+	setenv("WEFT_STATS", "0", 1);
+	weft_settings_reset();
+	s = weft_stats_open("tcp", "lo");
+	weft_count(weft_stats_peer(s, 1, "x"), tx_messages, 5);
+	weft_stats_close(s);
+	cr_expect(zero(int, access("0", F_OK) == 0));
+	cr_expect(zero(int, lines()));
+}
+
+Test(stats, takes_nothing)
+{
+	struct weft_counters *c = weft_stats_peer(NULL, 1, "x");
+
+	cr_assert(ne(ptr, c, NULL));
+	weft_count(c, gets, 1);
+	weft_stats_close(NULL);
+}
+
+static struct weft_stats *shared;
+
+static void *count(void *arg)
+{
+	int i;
+
+	for (i = 0; i < 10000; i++)
+		weft_count(weft_stats_peer(shared, (uint64_t)i % 7, "x"),
+			   tx_messages, 1);
+	return NULL;
+}
+
+Test(stats, threads, .init = to_file, .fini = clean_up)
+{
+	uint64_t sum = 0;
+	pthread_t t[4];
+	int i;
+
+	shared = weft_stats_open("tcp", "lo");
+	for (i = 0; i < 4; i++)
+		cr_assert(zero(int, pthread_create(&t[i], NULL, count, NULL)));
+	for (i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	for (i = 0; i < 7; i++)
+		sum += weft_stats_peer(shared, (uint64_t)i, "x")->tx_messages;
+	cr_expect(eq(u64, sum, 40000));
+	weft_stats_close(shared);
+	cr_expect(eq(int, lines(), 7));
+}

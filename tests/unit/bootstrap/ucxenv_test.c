@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bootstrap/settings_table.h"
+#include "bootstrap/ucxenv.h"
+#include "util/util.h"
+
+/* "A=1 B=2" as the whole environment. */
+static void environment(const char *text)
+{
+	char copy[512], *word, *save;
+
+	clearenv();
+	snprintf(copy, sizeof(copy), "%s", text);
+	for (word = strtok_r(copy, " ", &save); word;
+	     word = strtok_r(NULL, " ", &save)) {
+		char *value = strchr(word, '=');
+
+		*value++ = '\0';
+		setenv(word, value, 1);
+	}
+	weft_settings_reset();
+}
+
+static const char *mapped(enum weft_ucxenv_how how)
+{
+	static char text[1024];
+	struct weft_ucxenv out[WEFT_UCXENV_MAX];
+	size_t n = weft_ucxenv(how, out), i, len = 0;
+
+	text[0] = '\0';
+	for (i = 0; i < n; i++) {
+		cr_expect(gt(sz, strlen(out[i].reason), 0));
+		len += (size_t)snprintf(text + len, sizeof(text) - len,
+					"%s%s=%s", len ? " " : "", out[i].name,
+					out[i].value);
+	}
+	return text;
+}
+
+static bool have_gpu(void)
+{
+	return !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK);
+}
+
+#define NEW	 "DASK_DISTRIBUTED_UCXX__"
+#define OLD	 "DASK_DISTRIBUTED__COMM__UCX__"
+#define SOCKADDR "UCX_SOCKADDR_TLS_PRIORITY="
+
+static const struct {
+	const char *given;
+	const char *loaded; /* what mere loading changes */
+	const char *run;    /* what weft run sets */
+	bool offered;	    /* weft_tcp, when merely loaded */
+} cases[] = {
+	{ "", "", "UCX_TLS=weft_tcp", false },
+	{ "UCX_TLS=all", "", "WEFT_UCX=on", false },
+	{ "UCX_TLS=^tcp", "", "WEFT_UCX=on", false },
+	{ "UCX_TLS=^weft_tcp", "", "WEFT_UCX=on", false },
+	{ "UCX_TLS=^sm,weft_tcp", "", "WEFT_UCX=on", false },
+	{ "UCX_TLS=tcp", "", "UCX_TLS=weft_tcp", false },
+	{ "UCX_TLS=tcp,cuda_copy,sm", "", "UCX_TLS=weft_tcp,cuda_copy,sm",
+	  false },
+	{ "UCX_TLS=rc,ud:aux,cuda_copy", "",
+	  "UCX_TLS=weft_tcp,rc,ud:aux,cuda_copy", false },
+	{ "UCX_TLS=\\rc_x,\\tcp", "", "UCX_TLS=\\rc_x,weft_tcp", false },
+	{ "UCX_TLS=weft_tcp", "", "", true },
+	{ "UCX_TLS=weft_tcp,tcp", "", "", true },
+	{ "UCX_TLS=\\weft_tcp,sm", "", "", true },
+	{ "UCX_TLS=sm,weft_tcp:aux", "", "", true },
+	{ "UCX_TLS=weft_nvl,cuda_copy", "", "", false },
+	{ "UCX_TLS=weft_tcpx", "", "", false },
+	/* seed 004 */
+	{ "UCX_TLS=tcp,sockcm " SOCKADDR "sockcm UCXPY_IFNAME=eth0", "",
+	  "UCX_TLS=weft_tcp " SOCKADDR "tcp", false },
+	{ "UCX_TLS=weft_tcp,sockcm " SOCKADDR "sockcm",
+	  "UCX_TLS=weft_tcp " SOCKADDR "tcp",
+	  "UCX_TLS=weft_tcp " SOCKADDR "tcp", true },
+	{ "UCX_TLS=weft_tcp " SOCKADDR "rdmacm,sockcm", "", "", true },
+	{ SOCKADDR "sockcm", "", "UCX_TLS=weft_tcp " SOCKADDR "tcp", false },
+	/* seed 001 and its later forms */
+	{ "DASK_UCX__TCP=True", "UCX_TLS=weft_tcp", "UCX_TLS=weft_tcp", true },
+	{ OLD "TCP=true", "UCX_TLS=weft_tcp", "UCX_TLS=weft_tcp", true },
+	{ NEW "TCP=1", "UCX_TLS=weft_tcp", "UCX_TLS=weft_tcp", true },
+	{ "DASK_UCX__TCP=False", "", "UCX_TLS=weft_tcp", false },
+	{ "DASK_UCX__TCP=True " NEW "TCP=False", "", "UCX_TLS=weft_tcp",
+	  false },
+	{ "DASK_UCX__CUDA_COPY=True", "", "UCX_TLS=weft_tcp", false },
+	{ "DASK_UCX__INFINIBAND=True", "UCX_TLS=rc,weft_tcp",
+	  "UCX_TLS=rc,weft_tcp", true },
+	{ "DASK_UCX__TCP=True DASK_UCX__RDMACM=True",
+	  "UCX_TLS=weft_tcp " SOCKADDR "rdmacm,tcp",
+	  "UCX_TLS=weft_tcp " SOCKADDR "rdmacm,tcp", true },
+	{ "DASK_UCX__TCP=True DASK_UCX__NET_DEVICES=eth0",
+	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=eth0",
+	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=eth0", true },
+	{ "DASK_UCX__TCP=True DASK_UCX__NET_DEVICES=auto", "UCX_TLS=weft_tcp",
+	  "UCX_TLS=weft_tcp", true },
+	{ "DASK_UCX__TCP=True DASK_UCX__NET_DEVICES=eth0 UCX_NET_DEVICES=ib0",
+	  "UCX_TLS=weft_tcp", "UCX_TLS=weft_tcp", true },
+	{ NEW "TCP=True " NEW "ENVIRONMENT__NET_DEVICES=eth0,mlx5_0:1,mlx5_0:2",
+	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=eth0,mlx5_0:1,mlx5_0:2",
+	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=eth0,mlx5_0:1,mlx5_0:2", true },
+	/* UCX_TLS wins over Dask's flags, these over Dask's environment */
+	{ "UCX_TLS=tcp DASK_UCX__TCP=True", "", "UCX_TLS=weft_tcp", false },
+	{ OLD "ENVIRONMENT__TLS=weft_tcp", "", "", true },
+	{ OLD "ENVIRONMENT__TLS=tcp", "", "UCX_TLS=weft_tcp", false },
+	{ OLD "ENVIRONMENT__TLS=tcp DASK_UCX__TCP=True", "UCX_TLS=weft_tcp",
+	  "UCX_TLS=weft_tcp", true },
+	/* the switch */
+	{ "WEFT_UCX=off UCX_TLS=weft_tcp", "", "", false },
+	{ "WEFT_UCX=off DASK_UCX__TCP=True", "", "", false },
+	{ "WEFT_UCX=on", "", "UCX_TLS=weft_tcp", true },
+	{ "WEFT_UCX=on UCX_TLS=all", "", "", true },
+	{ "WEFT_UCX=on UCX_TLS=all " SOCKADDR "sockcm", SOCKADDR "tcp",
+	  SOCKADDR "tcp", true },
+};
+
+Test(ucxenv, what_is_said_to_ucx)
+{
+	size_t i;
+
+	if (have_gpu())
+		cr_skip_test("the table is of a host without a GPU");
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		environment(cases[i].given);
+		cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
+			     (char *)cases[i].loaded),
+			  "[%s], loaded", cases[i].given);
+		cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
+			     (char *)cases[i].run),
+			  "[%s], weft run", cases[i].given);
+		cr_expect(weft_asked_for("weft_tcp") == cases[i].offered,
+			  "[%s], offered", cases[i].given);
+	}
+}
+
+Test(ucxenv, gpu_transports_follow_the_gpu)
+{
+	environment("DASK_UCX__TCP=True DASK_UCX__NVLINK=True "
+		    "DASK_UCX__CUDA_COPY=True");
+	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
+		     have_gpu() ? (char *)"UCX_TLS=weft_tcp,cuda_copy,cuda_ipc"
+				: (char *)"UCX_TLS=weft_tcp"));
+}
+
+/* Done twice, the second time finds nothing left to do. */
+Test(ucxenv, settles)
+{
+	struct weft_ucxenv out[WEFT_UCXENV_MAX];
+	size_t i, j, n;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		environment(cases[i].given);
+		n = weft_ucxenv(WEFT_UCXENV_RUN, out);
+		for (j = 0; j < n; j++)
+			setenv(out[j].name, out[j].value, 1);
+		weft_settings_reset();
+		cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN), (char *)""),
+			  "[%s]", cases[i].given);
+		cr_expect(
+			eq(str, (char *)mapped(WEFT_UCXENV_LOADED), (char *)""),
+			"[%s]", cases[i].given);
+	}
+}
+
+Test(ucxenv, only_what_is_named_is_offered)
+{
+	environment("UCX_TLS=weft_tcp,cuda_copy");
+	cr_expect(weft_asked_for("weft_tcp"));
+	cr_expect(not(weft_asked_for("weft_nvl")));
+	cr_expect(not(weft_asked_for("weft")));
+}
+
+Test(ucxenv, looks_at_the_environment_as_it_is)
+{
+	environment("");
+	cr_expect(not(weft_asked_for("weft_tcp")));
+	setenv("UCX_TLS", "weft_tcp", 1);
+	cr_expect(weft_asked_for("weft_tcp"));
+}
+
+Test(ucxenv, verbs_device_brings_its_interface)
+{
+	char root[] = "/tmp/weft-sysfs-XXXXXX", command[256];
+
+	cr_assert(ne(ptr, mkdtemp(root), NULL));
+	environment("PATH=/bin:/usr/bin DASK_UCX__TCP=True "
+		    "DASK_UCX__NET_DEVICES=mlx5_0:1");
+	snprintf(command, sizeof(command), "mkdir -p %s/mlx5_0/device/net/ib0",
+		 root);
+	cr_assert(zero(int, system(command)));
+	weft_verbs_root = root;
+	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
+		     (char *)"UCX_TLS=weft_tcp UCX_NET_DEVICES=mlx5_0:1,ib0"));
+	environment("PATH=/bin:/usr/bin UCX_TLS=weft_tcp "
+		    "UCX_NET_DEVICES=mlx5_0:1,eth0");
+	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED), (char *)""));
+	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
+		     (char *)"UCX_NET_DEVICES=mlx5_0:1,ib0,eth0"));
+	environment("PATH=/bin:/usr/bin UCX_TLS=weft_tcp "
+		    "UCX_NET_DEVICES=mlx5_0:1,ib0");
+	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN), (char *)""));
+	snprintf(command, sizeof(command), "rm -r %s", root);
+	cr_assert(zero(int, system(command)));
+}
+
+/* ucxx says TLS=tcp for Dask's flag, whatever the environment says by then. */
+Test(ucxenv, option_of_ucxx_is_replaced)
+{
+	environment(NEW "TCP=True");
+	cr_expect(eq(str, (char *)weft_ucxenv_option("TLS", "tcp"),
+		     (char *)"weft_tcp"));
+	setenv("UCX_TLS", "weft_tcp", 1); /* as we ourselves would */
+	cr_expect(eq(str, (char *)weft_ucxenv_option("TLS", "tcp"),
+		     (char *)"weft_tcp"));
+	cr_expect(
+		eq(ptr, (void *)weft_ucxenv_option("RNDV_THRESH", "1"), NULL));
+	cr_expect(eq(ptr, (void *)weft_ucxenv_option("TLS", "weft_tcp,sm"),
+		     NULL));
+	setenv("UCX_TLS", "tcp", 1);
+	cr_expect(eq(ptr, (void *)weft_ucxenv_option("TLS", "tcp"), NULL));
+	environment("");
+	cr_expect(eq(ptr, (void *)weft_ucxenv_option("TLS", "tcp"), NULL));
+}

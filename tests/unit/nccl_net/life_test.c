@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Connections, their ends, and what a peer may say meanwhile. */
+#include <sched.h>
+#include <unistd.h>
+#include "tests/unit/nccl_net/pair.h"
+#include "util/clock.h"
+
+static uint64_t fake_ns = 1000000000;
+
+static uint64_t fake_clock(void)
+{
+	return fake_ns;
+}
+
+TestSuite(life, .timeout = 20);
+
+Test(life, a_dead_peer_fails_what_is_under_way, .init = connected)
+{
+	struct weft_net_request *r, *r2, *s;
+	size_t got;
+
+	fake.hold_puts = true;
+	r = recv_now(dst, BIG);
+	r2 = recv_now(dst, BIG);
+	s = send_now(src, BIG);
+	fake_break_all(-ECONNRESET);
+	cr_expect(eq(int, finish(r, &got), -ECONNRESET));
+	cr_expect(eq(int, finish(r2, &got), -ECONNRESET));
+	cr_expect(eq(int, finish(s, &got), -ECONNRESET));
+	cr_expect(eq(int, weft_net_send(tx, src, 1, NULL, &s), -ECONNRESET));
+	cr_expect(eq(int, weft_net_recv(rx, dst, 1, rmr, &s), -ECONNRESET));
+	cr_expect(eq(uint, errors, 2), "each side says it once");
+	weft_net_deregister(rmr);
+	weft_net_close_comm(tx);
+	weft_net_close_comm(rx);
+	weft_net_close_listener(listener);
+	cr_expect(eq(uint, fake.eps, 0));
+	cr_expect(eq(uint, fake.ifaces, 0));
+}
+
+Test(life, a_quiet_end_says_nothing, .init = connected)
+{
+	size_t got;
+	struct weft_net_request *s;
+
+	transfer(100000, BIG - 8);
+	weft_net_deregister(rmr);
+	weft_net_close_comm(rx);
+	weft_net_close_listener(listener);
+	weft_net_progress(a);
+	cr_expect(eq(int, weft_net_send(tx, src, 1, NULL, &s), -ECONNRESET));
+	weft_net_close_comm(tx);
+	cr_expect(eq(uint, errors, 0), "%s", last_error);
+	cr_expect(eq(uint, fake.eps, 0));
+	cr_expect(eq(uint, fake.ifaces, 0));
+	cr_expect(eq(uint, fake.mems, 0));
+	(void)got;
+}
+
+Test(life, what_was_sent_before_the_end_arrives, .init = connected)
+{
+	struct weft_net_request *r;
+	size_t got;
+
+	finish(send_now(src, 50), &got);
+	finish(send_now(src + 50, 50), &got);
+	weft_net_close_comm(tx);
+	weft_net_progress(b);
+	r = recv_now(dst, 50);
+	cr_expect(eq(int, finish(r, &got), 0));
+	r = recv_now(dst + 50, 50);
+	cr_expect(eq(int, finish(r, &got), 0));
+	cr_expect(memcmp(dst, src, 100) == 0);
+	cr_expect(eq(int, weft_net_recv(rx, dst, 50, rmr, &r), -ECONNRESET));
+}
+
+Test(life, a_posted_receive_fails_when_its_sender_closes, .init = connected)
+{
+	struct weft_net_request *r = recv_now(dst, 100);
+	size_t got;
+
+	weft_net_close_comm(tx);
+	cr_expect(eq(int, finish(r, &got), -ECONNRESET));
+}
+
+Test(life, closing_revokes_what_is_posted, .init = connected)
+{
+	struct weft_net_request *r, *s;
+	size_t got;
+
+	fake.hold_puts = true;
+	r = recv_now(dst, BIG);
+	s = send_now(src, BIG);
+	weft_net_close_comm(rx);
+	fake.hold_puts = false;
+	memset(dst, 0x5a, BIG);
+	cr_expect(eq(int, finish(s, &got), -ECONNRESET));
+	cr_expect(eq(int, dst[0], 0x5a));
+	cr_expect(eq(uint, fake.mems, 0));
+	weft_net_deregister(rmr);
+	(void)r;
+}
+
+/* The clock runs as the loop does, so that the bound is met at once. */
+static uint64_t running_clock(void)
+{
+	return fake_ns += 1000000;
+}
+
+Test(life, closing_with_sends_under_way_is_bounded, .init = connected)
+{
+	struct weft_net_comm *tx2, *rx2;
+	struct weft_net_listener *first = listener;
+	struct weft_net_request *s, *s2 = NULL;
+
+	join(a, b, &tx2, &rx2);
+	fake.hold_puts = true;
+	recv_now(dst, BIG);
+	s = send_now(src, BIG);
+	weft_clock_set(running_clock);
+	weft_net_close_comm(tx);
+	weft_clock_set(NULL);
+	cr_expect(strstr(last_error, "closing a connection with 1 sends") !=
+		  NULL,
+		  "%s", last_error);
+	cr_expect(eq(int, weft_net_send(tx2, src, 1, NULL, &s2), -ECANCELED));
+	weft_net_close_listener(first);
+	(void)s;
+}
+
+Test(life, what_is_left_when_nccl_stops_calling_is_seen_out, .init = connected)
+{
+	unsigned int before;
+
+	transfer(100, 100);
+	before = fake.progressed;
+	usleep(20000);
+	cr_expect(eq(uint, fake.progressed, before), "without need");
+	fake.unsent = true;
+	transfer(100, 100);
+	before = fake.progressed;
+	/* Bounded by the suite's time limit. */
+	while (fake.progressed < before + 3)
+		sched_yield();
+	fake.unsent = false;
+	weft_net_deregister(rmr);
+	weft_net_close_comm(tx);
+	weft_net_close_comm(rx);
+	weft_net_close_listener(listener);
+	weft_net_close(a);
+	weft_net_close(b);
+	cr_expect(eq(uint, fake.ifaces, 0));
+}
+
+Test(life, many_comms_share_one_endpoint, .init = init)
+{
+	struct weft_net_comm *s[64], *r[64];
+	int i;
+
+	for (i = 0; i < 64; i++) {
+		join(a, b, &s[i], &r[i]);
+		weft_net_close_listener(listener);
+	}
+	cr_expect(eq(uint, fake.eps, 2));
+	for (i = 0; i < 64; i++) {
+		tx = s[i];
+		rx = r[63 - i];
+		weft_net_close_comm(s[i]);
+		weft_net_close_comm(r[63 - i]);
+	}
+	cr_expect(eq(uint, fake.eps, 0));
+	cr_expect(eq(uint, fake.ifaces, 0));
+}
+
+Test(life, a_process_connects_to_itself, .init = init)
+{
+	b = a;
+	join(a, a, &tx, &rx);
+	cr_assert(eq(int, weft_net_register(rx, dst, BIG, 1, &rmr), 0));
+	transfer(100, 100);
+	transfer(100000, 100000);
+}
+
+Test(life, a_listener_serves_many, .init = init)
+{
+	struct weft_net_comm *s[5] = { 0 }, *r[5] = { 0 };
+	char handle[5][WEFT_NET_HANDLE];
+	int i, k;
+
+	cr_assert(eq(int, weft_net_listen(b, 0, handle[0], &listener), 0));
+	for (i = 1; i < 5; i++)
+		memcpy(handle[i], handle[0], WEFT_NET_HANDLE);
+	for (k = 0; k < 20; k++)
+		for (i = 0; i < 5; i++) {
+			if (!s[i])
+				weft_net_connect(a, 0, handle[i], &s[i]);
+			if (!r[i])
+				weft_net_accept(listener, &r[i]);
+		}
+	for (i = 0; i < 5; i++)
+		cr_expect(s[i] && r[i], "connection %d", i);
+}
+
+static int connect_ends(char *handle)
+{
+	struct weft_net_comm *c = NULL;
+	int ret = 0, i;
+
+	for (i = 0; i < 10000 && !c && !ret; i++) {
+		ret = weft_net_connect(a, 0, handle, &c);
+		fake_ns += 50 * 1000000;
+	}
+	return ret;
+}
+
+Test(life, connecting_ends_in_bounded_time, .init = init)
+{
+	char handle[WEFT_NET_HANDLE];
+
+	cr_assert(eq(int, weft_net_listen(b, 0, handle, &listener), 0));
+	weft_clock_set(fake_clock);
+	/* Nobody progresses b: no answer comes. */
+	cr_expect(eq(int, connect_ends(handle), -ETIMEDOUT));
+	cr_expect(strstr(last_error, "no answer") != NULL, "%s", last_error);
+	fake.refuse_eps = true;
+	cr_expect(eq(int, connect_ends(handle), -ECONNREFUSED));
+	cr_expect(strstr(last_error, "refused") != NULL, "%s", last_error);
+	fake.unreachable = true;
+	cr_expect(eq(int, connect_ends(handle), -EHOSTUNREACH));
+	cr_expect(strstr(last_error, "NCCL_SOCKET_IFNAME") != NULL, "%s",
+		  last_error);
+}
+
+Test(life, a_closed_listener_refuses, .init = init)
+{
+	char handle[WEFT_NET_HANDLE], other[WEFT_NET_HANDLE];
+	struct weft_net_listener *second;
+	struct weft_net_comm *c = NULL;
+	int ret = 0, i;
+
+	cr_assert(eq(int, weft_net_listen(b, 0, handle, &listener), 0));
+	cr_assert(eq(int, weft_net_listen(b, 0, other, &second), 0));
+	weft_net_close_listener(listener);
+	for (i = 0; i < 10 && !c && !ret; i++) {
+		ret = weft_net_connect(a, 0, handle, &c);
+		weft_net_accept(second, &c);
+	}
+	cr_expect(eq(int, ret, -ECONNREFUSED));
+	cr_expect(c == NULL);
+}
+
+Test(life, a_strange_handle_is_explained, .init = init)
+{
+	char handle[WEFT_NET_HANDLE] = { 2, 0, 0x15 };
+	struct weft_net_comm *c;
+
+	cr_expect(eq(int, weft_net_connect(a, 0, handle, &c), -EPROTO));
+	cr_expect(strstr(last_error, "NCCL_NET_PLUGIN=weft") != NULL, "%s",
+		  last_error);
+	cr_assert(eq(int, weft_net_listen(b, 0, handle, &listener), 0));
+	handle[4] = 99;
+	cr_expect(eq(int, weft_net_connect(a, 0, handle, &c), -EPROTO));
+	cr_expect(strstr(last_error, "version 99") != NULL, "%s", last_error);
+	handle[4] = WEFT_HANDLE_VERSION;
+	handle[5] = 200;
+	cr_expect(eq(int, weft_net_connect(a, 0, handle, &c), -EPROTO));
+	cr_expect(strstr(last_error, "damaged") != NULL, "%s", last_error);
+}
+
+Test(life, lies_are_harmless, .init = connected)
+{
+	uint8_t junk[64];
+	struct weft_msg_post post = { .to = tx->id, .seq = 5000, .size = 1 };
+	struct weft_msg_seq seq = { .to = rx->id, .seq = 77777 };
+	uint8_t buf[WEFT_MSG_POST_LEN];
+	unsigned int id, len;
+
+	memset(junk, 0xee, sizeof(junk));
+	for (id = 0; id < WEFT_MSG_IDS; id++)
+		for (len = 0; len <= sizeof(junk); len++)
+			fake_inject(id, junk, len);
+	weft_msg_post_pack(&post, buf);
+	fake_inject(WEFT_MSG_POST, buf, sizeof(buf));
+	weft_msg_seq_pack(&seq, buf);
+	fake_inject(WEFT_MSG_NEED, buf, WEFT_MSG_SEQ_LEN);
+	fake_inject(WEFT_MSG_EAGER, buf, 20);
+	fake_inject_notify(weft_tag_pack(rx->id, 3), 1);
+	fake_inject_notify(weft_tag_pack(tx->id, 0), 1);
+	fake_inject_notify(~0ull, ~0ull);
+	weft_net_progress(a);
+	weft_net_progress(b);
+	transfer(100, 200);
+	transfer(100000, BIG - 8);
+}
+
+Test(life, an_abandoned_context_ends_all_and_stays_callable, .init = connected)
+{
+	struct weft_net_request *r = recv_now(dst, BIG), *s = send_now(src, BIG);
+	size_t got;
+
+	weft_net_close(a);
+	weft_net_close(b);
+	cr_expect(eq(uint, fake.ifaces, 0));
+	cr_expect(eq(uint, fake.eps, 0));
+	cr_expect(lt(int, weft_net_send(tx, src, 1, NULL, &s), 0));
+	cr_expect(lt(int, weft_net_recv(rx, dst, 1, rmr, &r), 0));
+	weft_net_close_comm(tx);
+	weft_net_close_comm(rx);
+	weft_net_close_listener(listener);
+	(void)got;
+}
+
+Test(life, one_device_with_its_properties, .init = init)
+{
+	struct weft_net_props p;
+
+	cr_expect(eq(int, weft_net_devices(), 1));
+	cr_assert(eq(int, weft_net_properties(0, &p), 0));
+	cr_expect(eq(str, p.name, "weft"));
+	cr_expect(p.pci_path == NULL);
+	cr_expect(eq(int, p.ptr_support, 1));
+	cr_expect(gt(int, p.speed, 0));
+	cr_expect(eq(int, p.max_recvs, 1));
+	cr_expect(eq(int, weft_net_properties(1, &p), -EINVAL));
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sends and receives over a device that does what the test says. */
+#include "tests/unit/nccl_net/pair.h"
+
+TestSuite(net, .timeout = 20);
+
+Test(net, moves_every_size, .init = connected)
+{
+	static const size_t sizes[] = {
+		0, 1, 7, 8, 4087, 4088, 4089, 4096, 65536, 300001,
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(sizes); i++) {
+		transfer(sizes[i], sizes[i]);
+		transfer(sizes[i], BIG - 8);
+	}
+}
+
+Test(net, small_sends_wait_for_no_receive, .init = connected)
+{
+	struct weft_net_request *s[8], *r;
+	size_t got;
+	int i;
+
+	for (i = 0; i < 8; i++) {
+		s[i] = NULL;
+		cr_assert(eq(int, weft_net_send(tx, src + i, 100, NULL, &s[i]),
+			     0));
+		cr_assert(s[i] != NULL, "send %d waits", i);
+		cr_expect(eq(int, finish(s[i], &got), 0));
+	}
+	for (i = 0; i < 8; i++) {
+		r = recv_now(dst, 200);
+		cr_expect(eq(int, finish(r, &got), 0));
+		cr_expect(eq(sz, got, 100));
+		cr_expect(memcmp(dst, src + i, 100) == 0, "order of %d", i);
+	}
+}
+
+Test(net, small_sends_stop_when_far_ahead, .init = connected)
+{
+	struct weft_net_request *s;
+	size_t got;
+	unsigned int n = 0;
+
+	for (;; n++) {
+		cr_assert(n < 1000, "nothing bounds what the receiver keeps");
+		s = NULL;
+		cr_assert(eq(int, weft_net_send(tx, src, 10, NULL, &s), 0));
+		if (!s)
+			break;
+		finish(s, &got);
+	}
+	cr_expect(eq(uint, n, WEFT_NET_AHEAD));
+	for (; n; n--)
+		cr_expect(eq(int, finish(recv_now(dst, 10), &got), 0));
+	cr_expect(eq(int, finish(send_now(src, 10), &got), 0));
+}
+
+Test(net, a_large_send_waits_for_its_receive, .init = connected)
+{
+	struct weft_net_request *s = NULL, *r;
+	size_t got;
+
+	cr_assert(eq(int, weft_net_send(tx, src, BIG, NULL, &s), 0));
+	cr_expect(s == NULL);
+	r = recv_now(dst, BIG);
+	s = send_now(src, BIG);
+	cr_expect(eq(int, finish(s, &got), 0));
+	cr_expect(eq(int, finish(r, &got), 0));
+	cr_expect(memcmp(src, dst, BIG) == 0);
+}
+
+Test(net, posts_fall_silent_while_all_is_small, .init = connected)
+{
+	unsigned int i, before;
+
+	for (i = 0; i < 40; i++)
+		transfer(64, 1000);
+	before = fake.by_id[WEFT_MSG_POST];
+	for (i = 0; i < 40; i++)
+		transfer(64, 1000);
+	cr_expect(eq(uint, fake.by_id[WEFT_MSG_POST], before));
+	cr_expect(eq(uint, fake.by_id[WEFT_MSG_QUIET], 1));
+	for (i = 0; i < 3; i++)
+		transfer(100000, BIG - 8);
+	cr_expect(eq(uint, fake.by_id[WEFT_MSG_NEED], 1));
+	for (i = 0; i < 40; i++)
+		transfer(64, 1000);
+	cr_expect(eq(uint, fake.by_id[WEFT_MSG_QUIET], 2));
+}
+
+Test(net, thirty_two_in_flight_and_no_more, .init = connected)
+{
+	struct weft_net_request *r[WEFT_NET_REQUESTS + 1], *s[WEFT_NET_REQUESTS];
+	size_t got;
+	int i;
+
+	for (i = 0; i < WEFT_NET_REQUESTS; i++)
+		r[i] = recv_now(dst + i * 8192, 8192);
+	cr_assert(eq(int, weft_net_recv(rx, dst, 8, rmr,
+					&r[WEFT_NET_REQUESTS]), 0));
+	cr_expect(r[WEFT_NET_REQUESTS] == NULL);
+	for (i = 0; i < WEFT_NET_REQUESTS; i++)
+		s[i] = send_now(src + i * 8192, 8192 - i);
+	/* Tested in another order than posted. */
+	for (i = WEFT_NET_REQUESTS - 1; i >= 0; i--) {
+		cr_expect(eq(int, finish(r[i], &got), 0));
+		cr_expect(eq(sz, got, 8192 - i));
+		cr_expect(eq(int, finish(s[i], &got), 0));
+		cr_expect(memcmp(dst + i * 8192, src + i * 8192, 8192 - i) == 0);
+	}
+}
+
+Test(net, a_full_wire_is_no_error, .init = connected)
+{
+	int i;
+
+	for (i = 0; i < 100; i++) {
+		fake.busy = i % 4;
+		transfer(i % 2 ? 100 : 100000, BIG - 8);
+	}
+}
+
+static void larger_fails(size_t size, size_t room, bool posted_first)
+{
+	struct weft_net_request *r = NULL, *s = NULL;
+	size_t got;
+	int ret = 0, i;
+
+	if (posted_first)
+		r = recv_now(dst, room);
+	weft_net_progress(a);
+	for (i = 0; i < 50 && !s && !ret; i++) {
+		ret = weft_net_send(tx, src, size, NULL, &s);
+		weft_net_progress(b);
+		if (!r)
+			r = recv_now(dst, room);
+	}
+	cr_expect(eq(int, finish(r, &got), -EMSGSIZE));
+	weft_net_progress(a);
+	if (s)
+		ret = weft_net_send(tx, src, 1, NULL, &s);
+	cr_expect(eq(int, ret, -EMSGSIZE));
+	cr_expect(ge(uint, errors, 2));
+	cr_expect(strstr(last_error, "met a receive of") != NULL, "%s",
+		  last_error);
+	cr_expect(dst[room] == 0x5a, "bytes behind the receive were written");
+}
+
+Test(net, a_larger_send_fails_on_both_sides, .init = connected)
+{
+	larger_fails(BIG, 1000, true);
+}
+
+Test(net, a_larger_small_send_fails_on_both_sides, .init = connected)
+{
+	larger_fails(101, 100, false);
+}
+
+Test(net, a_larger_small_send_fails_when_posted, .init = connected)
+{
+	larger_fails(101, 100, true);
+}
+
+Test(net, memory_outside_its_registration_is_refused, .init = connected)
+{
+	struct weft_net_request *r = NULL;
+	struct weft_net_mr *mr;
+
+	cr_assert(eq(int, weft_net_register(rx, dst + 4096, 4096, 1, &mr), 0));
+	cr_expect(eq(int, weft_net_recv(rx, dst + 4095, 10, mr, &r), -EINVAL));
+	cr_expect(eq(int, weft_net_recv(rx, dst + 8190, 10, mr, &r), -EINVAL));
+	cr_expect(eq(int, weft_net_recv(rx, dst + 4096, SIZE_MAX, mr, &r),
+		     -EINVAL));
+	cr_expect(r == NULL);
+	cr_expect(eq(int, weft_net_register(rx, dst, 4096, 2, &mr), -EINVAL));
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tests/unit/ucx_tl/fake.h"
+
+struct fake fake;
+
+void fake_reset(void)
+{
+	memset(&fake, 0, sizeof(fake));
+	fake.ready = true;
+}
+
+static int iface_open(const char *netdev, int family,
+		      const struct weft_iface_cb *cb, struct weft_iface **iface)
+{
+	(void)netdev;
+	(void)family;
+	fake.iface.ops = &weft_tcp_ops;
+	fake.iface.cb = *cb;
+	*iface = &fake.iface;
+	return 0;
+}
+
+static void iface_close(struct weft_iface *iface)
+{
+	(void)iface;
+}
+
+static void iface_query(struct weft_iface *iface, struct weft_iface_attr *attr)
+{
+	(void)iface;
+	*attr = (struct weft_iface_attr){
+		.max_message = 65536,
+		.max_iov = 8,
+		.max_put = SIZE_MAX,
+		.mem_kinds = 1,
+		.bandwidth = 5e9,
+		.latency = 5e-6,
+		.overhead = 1e-6,
+	};
+	attr->addr.wire_min = attr->addr.wire_max = 1;
+	attr->addr.sa.in.sin_family = AF_INET;
+	attr->addr.sa.in.sin_port = 1;
+}
+
+static bool reaches(struct weft_iface *iface, const struct weft_address *remote)
+{
+	(void)iface;
+	(void)remote;
+	return true;
+}
+
+static unsigned int progress(struct weft_iface *iface)
+{
+	(void)iface;
+	return 0;
+}
+
+static int event_fd(struct weft_iface *iface)
+{
+	(void)iface;
+	return 0;
+}
+
+static int arm(struct weft_iface *iface)
+{
+	(void)iface;
+	return fake.arm;
+}
+
+static int ep_create(struct weft_iface *iface,
+		     const struct weft_address *remote, void *user,
+		     struct weft_ep **ep)
+{
+	(void)remote;
+	fake.ep.base.iface = iface;
+	fake.ep.base.user = user;
+	*ep = &fake.ep.base;
+	return 0;
+}
+
+static void ep_destroy(struct weft_ep *ep)
+{
+	(void)ep;
+	fake.ep.destroyed = true;
+}
+
+static void ep_query(struct weft_ep *ep, struct weft_ep_attr *attr)
+{
+	(void)ep;
+	attr->connected = true;
+	attr->streams = 0;
+}
+
+static bool ready(struct weft_ep *ep)
+{
+	(void)ep;
+	return fake.ready;
+}
+
+static void note(uint8_t id, uint8_t byte)
+{
+	if (fake.taken < FAKE_LOG) {
+		fake.ids[fake.taken] = id;
+		fake.bytes[fake.taken] = byte;
+	}
+	fake.taken++;
+}
+
+static int message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
+		   unsigned int iovcnt, struct weft_op *op)
+{
+	(void)ep;
+	if (!fake.ready)
+		return -EAGAIN;
+	note(id, iovcnt ? *(uint8_t *)iov[0].iov_base : 0);
+	fake.op = op;
+	return op ? fake.message : 0;
+}
+
+static ssize_t message_pack(struct weft_ep *ep, uint8_t id,
+			    size_t (*pack)(void *dest, void *arg), void *arg)
+{
+	char buf[65536];
+	size_t len;
+
+	(void)ep;
+	if (!fake.ready)
+		return -EAGAIN;
+	len = pack(buf, arg);
+	note(id, len ? (uint8_t)buf[0] : 0);
+	return (ssize_t)len;
+}
+
+static int put(struct weft_ep *ep, const struct iovec *iov, unsigned int iovcnt,
+	       uint64_t remote_addr, const struct weft_rkey *rkey,
+	       const struct weft_notify *notify, struct weft_op *op)
+{
+	(void)ep;
+	(void)iov;
+	(void)iovcnt;
+	(void)remote_addr;
+	(void)rkey;
+	(void)notify;
+	if (!fake.ready)
+		return -EAGAIN;
+	fake.op = op;
+	return fake.put;
+}
+
+static int get(struct weft_ep *ep, const struct iovec *iov, unsigned int iovcnt,
+	       uint64_t remote_addr, const struct weft_rkey *rkey,
+	       struct weft_op *op)
+{
+	return put(ep, iov, iovcnt, remote_addr, rkey, NULL, op);
+}
+
+static void fence(struct weft_ep *ep)
+{
+	(void)ep;
+	fake.fences++;
+}
+
+static int flush(struct weft_ep *ep, struct weft_op *op)
+{
+	(void)ep;
+	if (op)
+		fake.op = op;
+	return fake.flush;
+}
+
+static void cancel(struct weft_ep *ep)
+{
+	(void)ep;
+	fake.ep.cancelled = true;
+	if (fake.op) {
+		struct weft_op *op = fake.op;
+
+		fake.op = NULL;
+		op->done(op, -ECANCELED);
+	}
+}
+
+static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
+			struct weft_mem **mem)
+{
+	(void)addr;
+	(void)len;
+	(void)kind;
+	fake.registered++;
+	*mem = (struct weft_mem *)&fake;
+	return 0;
+}
+
+static void mem_pack(struct weft_mem *mem, struct weft_rkey *rkey)
+{
+	(void)mem;
+	*rkey = (struct weft_rkey){ 1, 2, 3 };
+}
+
+static void mem_release(struct weft_mem *mem)
+{
+	(void)mem;
+	fake.registered--;
+}
+
+const struct weft_dev_ops weft_tcp_ops = {
+	.name = "fake",
+	.iface_open = iface_open,
+	.iface_close = iface_close,
+	.iface_query = iface_query,
+	.reaches = reaches,
+	.progress = progress,
+	.event_fd = event_fd,
+	.arm = arm,
+	.ep_create = ep_create,
+	.ep_destroy = ep_destroy,
+	.ep_query = ep_query,
+	.ready = ready,
+	.message = message,
+	.message_pack = message_pack,
+	.put = put,
+	.get = get,
+	.fence = fence,
+	.flush = flush,
+	.cancel = cancel,
+	.mem_register = mem_register,
+	.mem_pack = mem_pack,
+	.mem_release = mem_release,
+};

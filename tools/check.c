@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* weft check: the meeting, and what is shown. */
+#include <errno.h>
+#include <getopt.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "bootstrap/settings.h"
+#include "tools/check.h"
+#include "tools/tool.h"
+#include "util/parse.h"
+#include "util/util.h"
+
+#define DEFAULT_PORT "19515"
+
+static const char help[] =
+	"usage: weft check HOST[:PORT]\n"
+	"       weft check --listen [[ADDRESS]:PORT]\n"
+	"\n"
+	"Does weft work between two hosts, and how fast? On the one say 'weft "
+	"check\n"
+	"--listen', on the other 'weft check HOST'. Messages go both ways, "
+	"blocks of\n"
+	"growing size are put and got with every byte compared, then timed.\n"
+	"\n"
+	"  -l, --listen  serve checks, one after the other, until stopped\n"
+	"  -h, --help    show this\n"
+	"\n"
+	"PORT is where the two meet (" DEFAULT_PORT "; 0 takes any free one); "
+	"the device then\n"
+	"listens on a port of WEFT_PORT_RANGE of its own, on both hosts. An "
+	"IPv6 address\n"
+	"stands in brackets: [fd00::1]:19515.\n";
+
+/* What each side says first on the control connection. */
+struct card {
+	char magic[8]; /* "WEFTCHK1" */
+	uint8_t iface[WEFT_IFACE_ADDR_LEN];
+	uint8_t dev_len;
+	uint8_t dev[WEFT_DEV_ADDR_MAX];
+};
+_Static_assert(sizeof(struct card) == 55, "a card is bytes");
+static const char card_magic[8] = { 'W', 'E', 'F', 'T', 'C', 'H', 'K', '1' };
+
+/* "host:port", "[v6]:port", "v6", "host"; parts of @text, which is changed. */
+static int split(char *text, char **host, const char **port)
+{
+	char *end = strrchr(text, ':');
+	uint64_t n;
+
+	*host = text;
+	*port = DEFAULT_PORT;
+	if (*text == '[') {
+		(*host)++;
+		end = strchr(text, ']');
+		if (!end || (end[1] && end[1] != ':'))
+			return -EINVAL;
+		*end++ = '\0';
+		if (!*end)
+			return 0;
+	} else if (!end || strchr(text, ':') != end) {
+		return 0; /* no port, or an IPv6 address as it is */
+	}
+	*end++ = '\0';
+	*port = end;
+	return weft_parse_u64(end, 0, 65535, &n);
+}
+
+static void from_sockaddr(const struct sockaddr_storage *ss,
+			  union weft_sockaddr *sa)
+{
+	memset(sa, 0, sizeof(*sa));
+	if (ss->ss_family == AF_INET6)
+		memcpy(&sa->in6, ss, sizeof(sa->in6));
+	else
+		memcpy(&sa->in, ss, sizeof(sa->in));
+	/* A socket for both families shows IPv4 as ::ffff:10.0.0.1. */
+	if (ss->ss_family == AF_INET6 &&
+	    IN6_IS_ADDR_V4MAPPED(&sa->in6.sin6_addr)) {
+		const struct sockaddr_in6 v6 = sa->in6;
+
+		memset(sa, 0, sizeof(*sa));
+		sa->in.sin_family = AF_INET;
+		sa->in.sin_port = v6.sin6_port;
+		memcpy(&sa->in.sin_addr, &v6.sin6_addr.s6_addr[12], 4);
+	}
+}
+
+/* The interface by which the control connection leaves. */
+static int find_netif(int fd, struct weft_netif *netif)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	struct weft_netif *list;
+	char text[WEFT_SOCKADDR_STR];
+	union weft_sockaddr sa;
+	int n, i, err = -ENODEV;
+
+	if (getsockname(fd, (struct sockaddr *)&ss, &len))
+		return -errno;
+	from_sockaddr(&ss, &sa);
+	n = weft_netif_list(sa.sa.sa_family, &list);
+	for (i = 0; i < n; i++)
+		if (weft_netif_has(list[i].name, &sa)) {
+			*netif = list[i];
+			err = 0;
+			break;
+		}
+	if (n >= 0)
+		free(list);
+	if (err) {
+		tool_error("check", "no interface has the address of %s",
+			   weft_sockaddr_str(&sa, text, sizeof(text)));
+	} else if (!weft_settings_netdev_allowed(netif->name)) {
+		tool_error("check",
+			   "the way to the other side is by %s, which the "
+			   "list of interfaces leaves out ('weft info' shows "
+			   "whose)",
+			   netif->name);
+		err = -ENODEV;
+	}
+	return err;
+}
+
+static int swap_cards(int fd, const struct weft_address *own,
+		      struct weft_address *peer)
+{
+	struct card card = { .dev_len = 0 };
+	size_t have = 0;
+	ssize_t n;
+
+	memcpy(card.magic, card_magic, sizeof(card_magic));
+	weft_address_pack_iface(own, card.iface);
+	card.dev_len = (uint8_t)weft_address_pack_dev(own, card.dev);
+	if (send(fd, &card, sizeof(card), MSG_NOSIGNAL) != sizeof(card)) {
+		tool_error("check", "cannot send: %m");
+		return -EIO;
+	}
+	while (have < sizeof(card)) {
+		n = read(fd, (char *)&card + have, sizeof(card) - have);
+		if (n <= 0) {
+			tool_error("check", "the other side says nothing: %s",
+				   n ? strerror(errno) : "it left");
+			return -EIO;
+		}
+		have += (size_t)n;
+	}
+	if (memcmp(card.magic, card_magic, sizeof(card_magic)) ||
+	    card.dev_len > sizeof(card.dev) ||
+	    weft_address_unpack(card.iface, sizeof(card.iface), card.dev,
+				card.dev_len, peer)) {
+		tool_error("check", "the other side is no 'weft check'");
+		return -EPROTO;
+	}
+	return 0;
+}
+
+/* From a control connection to a connected device. */
+static int meet(struct check *c, int fd, struct weft_netif *netif)
+{
+	const struct timeval patience = { .tv_sec = CHECK_PATIENCE_MS / 1000 };
+	struct weft_address own, peer;
+	char text[WEFT_SOCKADDR_STR];
+	const char *why = "the device says no";
+	int err;
+
+	memset(c, 0, sizeof(*c));
+	c->control = fd;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	err = find_netif(fd, netif);
+	if (!err)
+		err = check_open(c, &weft_tcp_ops, netif, &own);
+	if (!err)
+		err = swap_cards(fd, &own, &peer);
+	if (!err && !c->ops->reaches(c->iface, &peer)) {
+		weft_netif_reaches(netif, &peer, &why);
+		tool_error("check", "%s is not reached by %s: %s",
+			   weft_sockaddr_str(&peer.sa, text, sizeof(text)),
+			   netif->name, why);
+		err = -EHOSTUNREACH;
+	}
+	return err ? err : check_connect(c, &peer);
+}
+
+static const char *size_text(size_t size, char *buf, size_t len)
+{
+	if (size >= 1 << 20)
+		snprintf(buf, len, "%zu MiB", size >> 20);
+	else if (size >= 1 << 10)
+		snprintf(buf, len, "%zu KiB", size >> 10);
+	else
+		snprintf(buf, len, "%zu B", size);
+	return buf;
+}
+
+static int measure(struct check *c)
+{
+	static const size_t messages[] = { 8, 8 << 10 };
+	static const size_t blocks[] = { 4 << 10, 64 << 10, 1 << 20, 16 << 20,
+					 CHECK_BUFFER };
+	double usec, put, get;
+	char text[32];
+	size_t i;
+	int err = 0;
+
+	puts("\n  message      one way");
+	for (i = 0; i < ARRAY_SIZE(messages) && !err; i++) {
+		err = check_latency(c, messages[i], &usec);
+		if (!err)
+			printf("  %-10s %6.1f us\n",
+			       size_text(messages[i], text, sizeof(text)),
+			       usec);
+	}
+	if (!err)
+		puts("\n  block         put MB/s   get MB/s");
+	for (i = 0; i < ARRAY_SIZE(blocks) && !err; i++) {
+		err = check_bytes(c, CHECK_PUT, blocks[i]);
+		if (!err)
+			err = check_bytes(c, CHECK_GET, blocks[i]);
+		if (!err)
+			err = check_speed(c, CHECK_PUT, blocks[i], &put);
+		if (!err)
+			err = check_speed(c, CHECK_GET, blocks[i], &get);
+		if (!err)
+			printf("  %-10s %11.0f %10.0f\n",
+			       size_text(blocks[i], text, sizeof(text)),
+			       put / 1e6, get / 1e6);
+		fflush(stdout);
+	}
+	if (!err)
+		puts("\nEvery byte of every size was compared, both ways: it "
+		     "works.");
+	return err;
+}
+
+static int ask_host(char *where)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *all, *ai;
+	struct weft_netif netif;
+	struct check c;
+	const char *port;
+	char *host;
+	int fd = -1, err;
+
+	if (split(where, &host, &port) || !*host)
+		return usage_error("check", "'%s' is not HOST or HOST:PORT",
+				   where);
+	err = getaddrinfo(host, port, &hints, &all);
+	if (err)
+		return tool_error("check", "cannot find '%s': %s", host,
+				  gai_strerror(err));
+	for (ai = all; ai && fd < 0; ai = ai->ai_next) {
+		fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (fd >= 0 && connect(fd, ai->ai_addr, ai->ai_addrlen)) {
+			err = errno;
+			close(fd);
+			fd = -1;
+		}
+	}
+	freeaddrinfo(all);
+	if (fd < 0)
+		return tool_error("check",
+				  "cannot reach '%s' on port %s: %s; does "
+				  "'weft check --listen' run there?",
+				  host, port, strerror(err));
+	err = meet(&c, fd, &netif);
+	if (!err) {
+		printf("%s, over weft_%s by %s\n", host, c.ops->name,
+		       netif.name);
+		err = measure(&c);
+	}
+	if (!err)
+		check_bye(&c);
+	check_close(&c);
+	close(fd);
+	return err ? EXIT_FAILED : 0;
+}
+
+static void serve_one(int fd, const union weft_sockaddr *from)
+{
+	char text[WEFT_SOCKADDR_STR];
+	struct weft_netif netif;
+	struct check c;
+	int err;
+
+	weft_sockaddr_str(from, text, sizeof(text));
+	err = meet(&c, fd, &netif);
+	if (!err) {
+		printf("%s, over weft_%s by %s\n", text, c.ops->name,
+		       netif.name);
+		fflush(stdout);
+		err = check_serve(&c);
+		if (err)
+			tool_error("check", "%s: %s", text, strerror(-err));
+	}
+	check_close(&c);
+	close(fd);
+}
+
+/* For both families where the host has both. */
+static int open_listener(const char *host, const char *port)
+{
+	const int on = 1, off = 0;
+	struct addrinfo hints = {
+		.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_PASSIVE,
+		.ai_family = *host ? AF_UNSPEC : AF_INET6,
+	}, *all, *ai;
+	int fd = -1, err;
+
+	err = getaddrinfo(*host ? host : NULL, port, &hints, &all);
+	if (err) {
+		tool_error("check", "cannot find '%s': %s", host,
+			   gai_strerror(err));
+		return -1;
+	}
+	for (ai = all; ai && fd < 0; ai = ai->ai_next) {
+		fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (fd < 0) {
+			err = errno;
+			continue;
+		}
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+		if (bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, 8)) {
+			err = errno;
+			close(fd);
+			fd = -1;
+		}
+	}
+	freeaddrinfo(all);
+	if (fd < 0 && !*host)
+		return open_listener("0.0.0.0", port);
+	if (fd < 0)
+		tool_error("check", "cannot listen on %s, port %s: %s", host,
+			   port, strerror(err));
+	return fd;
+}
+
+static int listen_for(char *where)
+{
+	struct sockaddr_storage ss;
+	union weft_sockaddr sa;
+	socklen_t len = sizeof(ss);
+	const char *port;
+	char *host;
+	int fd, conn;
+
+	if (split(where, &host, &port))
+		return usage_error("check", "'%s' is not [ADDRESS]:PORT",
+				   where);
+	fd = open_listener(host, port);
+	if (fd < 0)
+		return EXIT_FAILED;
+	getsockname(fd, (struct sockaddr *)&ss, &len);
+	from_sockaddr(&ss, &sa);
+	printf("listening on port %u; on the other host: weft check "
+	       "THISHOST:%u\n",
+	       ntohs(sa.in.sin_port), ntohs(sa.in.sin_port));
+	fflush(stdout);
+	for (;;) {
+		len = sizeof(ss);
+		conn = accept4(fd, (struct sockaddr *)&ss, &len, SOCK_CLOEXEC);
+		if (conn < 0) {
+			if (errno == EINTR || errno == ECONNABORTED)
+				continue;
+			tool_error("check", "cannot accept: %m");
+			close(fd);
+			return EXIT_FAILED;
+		}
+		from_sockaddr(&ss, &sa);
+		serve_one(conn, &sa);
+	}
+}
+
+int check_main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "listen", no_argument, NULL, 'l' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	char any[] = "";
+	bool serve = false;
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "lh", options, NULL)) != -1) {
+		switch (c) {
+		case 'l':
+			serve = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			return usage_error("check", "there is no option '%s'",
+					   argv[optind - 1]);
+		}
+	}
+	if (argc - optind > 1)
+		return usage_error("check", "one host at a time");
+	if (serve)
+		return listen_for(optind < argc ? argv[optind] : any);
+	if (optind == argc)
+		return usage_error("check", "which host?");
+	return ask_host(argv[optind]);
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where things are: weft's own libraries, and the UCX that programs load. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/tool.h"
+#include "util/clock.h"
+#include "util/util.h"
+
+bool tool_find(const char *file, char path[TOOL_PATH_MAX])
+{
+	/* A build tree has libtool's folder, and no ucx/ below it. */
+	static const char *const near[] = {
+		"ucx_tl/.libs/", "../ucx_tl/.libs/", "../../ucx_tl/.libs/",
+		"nccl_net/.libs/", "../nccl_net/.libs/",
+		"../../nccl_net/.libs/", "../lib/", "../lib64/",
+	};
+	const char *base = strrchr(file, '/');
+	char self[PATH_MAX], try[PATH_MAX + 64], real[PATH_MAX];
+	ssize_t n;
+	size_t i;
+
+	n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	self[n > 0 ? n : 0] = '\0';
+	if (strrchr(self, '/'))
+		strrchr(self, '/')[1] = '\0';
+	for (i = 0; n > 0 && i < ARRAY_SIZE(near); i++) {
+		snprintf(try, sizeof(try), "%s%s%s", self, near[i],
+			 strstr(near[i], ".libs") && base ? base + 1 : file);
+		if (realpath(try, real))
+			goto found;
+	}
+	snprintf(try, sizeof(try), "%s/%s", WEFT_LIBDIR, file);
+	if (!realpath(try, real))
+		return false;
+found:
+	return snprintf(path, TOOL_PATH_MAX, "%s", real) < TOOL_PATH_MAX;
+}
+
+/* In a child of its own: UCX's constructors are not for this process. */
+static void probe(const char *name, int out)
+{
+	void (*version)(unsigned int *, unsigned int *, unsigned int *);
+	struct tool_ucx u = { 0 };
+	void *handle;
+	Dl_info info;
+
+	if (!freopen("/dev/null", "w", stderr) ||
+	    !freopen("/dev/null", "w", stdout))
+		_exit(1);
+	setenv("UCX_LOG_LEVEL", "fatal", 1);
+	handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+	version = handle ? (void (*)(unsigned int *, unsigned int *,
+				     unsigned int *))dlsym(handle,
+							   "ucp_get_version")
+			 : NULL;
+	if (version) {
+		version(&u.version[0], &u.version[1], &u.version[2]);
+		u.found = true;
+		if (dladdr((void *)version, &info))
+			snprintf(u.path, sizeof(u.path), "%s", info.dli_fname);
+	} else {
+		snprintf(u.why, sizeof(u.why), "%s",
+			 dlerror() ?: "it has no ucp_get_version");
+	}
+	if (write(out, &u, sizeof(u)) != sizeof(u))
+		_exit(1);
+	_exit(0);
+}
+
+/* All that the child writes, within 10 s.  -1 unless it exits with 0. */
+static ssize_t collect(pid_t pid, int fd, void *buf, size_t len)
+{
+	const uint64_t end = weft_now_ms() + 10000;
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	uint64_t now;
+	size_t have = 0;
+	ssize_t n = 1;
+	int status;
+
+	while (have < len && (now = weft_now_ms()) < end) {
+		if (poll(&p, 1, (int)(end - now)) <= 0)
+			continue;
+		n = read(fd, (char *)buf + have, len - have);
+		if (n <= 0)
+			break;
+		have += (size_t)n;
+	}
+	close(fd);
+	if (weft_now_ms() >= end)
+		kill(pid, SIGKILL);
+	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) ||
+	    WEXITSTATUS(status))
+		return -1;
+	return (ssize_t)have;
+}
+
+static void probe_child(struct tool_ucx *u, const char *name)
+{
+	struct tool_ucx got;
+	int fds[2];
+	pid_t pid;
+
+	if (pipe(fds))
+		return;
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		close(fds[0]);
+		probe(name, fds[1]);
+	}
+	close(fds[1]);
+	if (pid < 0) {
+		close(fds[0]);
+		return;
+	}
+	if (collect(pid, fds[0], &got, sizeof(got)) != sizeof(got)) {
+		snprintf(u->why, sizeof(u->why), "'%.200s' crashes when loaded",
+			 name);
+		return;
+	}
+	u->found = got.found;
+	memcpy(u->version, got.version, sizeof(got.version));
+	if (got.found)
+		memcpy(u->path, got.path, sizeof(u->path));
+	else
+		memcpy(u->why, got.why, sizeof(u->why));
+}
+
+/*
+ * The folder of the libucx package that this environment's Python has, asked of
+ * Python itself, which alone knows its search path.
+ */
+static bool ask_python(const char *python, char *folder, size_t len)
+{
+	static const char code[] =
+		"import importlib.util as u\n"
+		"s = u.find_spec('libucx')\n"
+		"if s: print(list(s.submodule_search_locations)[0], end='')\n";
+	ssize_t n;
+	int fds[2];
+	pid_t pid;
+
+	if (pipe(fds))
+		return false;
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		/* Not what the program under weft run would inherit. */
+		unsetenv("LD_PRELOAD");
+		dup2(fds[1], STDOUT_FILENO);
+		if (freopen("/dev/null", "w", stderr))
+			execlp(python, python, "-c", code, (char *)NULL);
+		_exit(127);
+	}
+	close(fds[1]);
+	if (pid < 0) {
+		close(fds[0]);
+		return false;
+	}
+	n = collect(pid, fds[0], folder, len - 1);
+	folder[n > 0 ? n : 0] = '\0';
+	return n > 0;
+}
+
+static void find_python(struct tool_ucx *u)
+{
+	const char *venv = getenv("VIRTUAL_ENV");
+	char python[TOOL_PATH_MAX], folder[TOOL_PATH_MAX - 64],
+		lib[TOOL_PATH_MAX];
+
+	u->who = "Python";
+	if (venv && *venv)
+		snprintf(python, sizeof(python), "%s/bin/python", venv);
+	else
+		snprintf(python, sizeof(python), "python3");
+	if (!ask_python(python, folder, sizeof(folder))) {
+		snprintf(u->why, sizeof(u->why),
+			 "no libucx package (pip's) in %.200s", python);
+		return;
+	}
+	snprintf(u->why, sizeof(u->why), "the libucx package of %.200s",
+		 python);
+	snprintf(lib, sizeof(lib), "%s/lib/libucp.so.0", folder);
+	if (access(lib, F_OK))
+		snprintf(lib, sizeof(lib), "%s/lib/libucp.so", folder);
+	probe_child(u, lib);
+}
+
+static bool find_conda(struct tool_ucx *u)
+{
+	const char *prefix = getenv("CONDA_PREFIX");
+	char lib[TOOL_PATH_MAX];
+
+	if (!prefix || !*prefix)
+		return false;
+	u->who = "conda";
+	snprintf(lib, sizeof(lib), "%s/lib/libucp.so.0", prefix);
+	if (access(lib, F_OK)) {
+		snprintf(u->why, sizeof(u->why), "no libucp.so.0 in %.200s/lib",
+			 prefix);
+		return true;
+	}
+	snprintf(u->why, sizeof(u->why), "CONDA_PREFIX");
+	probe_child(u, lib);
+	return true;
+}
+
+size_t tool_find_ucx(struct tool_ucx out[TOOL_UCX_MAX])
+{
+	const char *path = getenv("LD_LIBRARY_PATH");
+	size_t n = 0;
+
+	memset(out, 0, TOOL_UCX_MAX * sizeof(*out));
+	find_python(&out[n++]);
+	n += find_conda(&out[n]);
+	out[n].who = "programs";
+	snprintf(out[n].why, sizeof(out[n].why),
+		 "the dynamic linker's choice%s",
+		 path && *path ? ", LD_LIBRARY_PATH first" : "");
+	probe_child(&out[n++], "libucp.so.0");
+	return n;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* weft info nccl: what the NCCL plugin takes, and what NCCL is told. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bootstrap/netif.h"
+#include "bootstrap/settings.h"
+#include "nccl_net/env.h"
+#include "nccl_net/netdevs.h"
+#include "tools/tool.h"
+
+static void print_library(const char *file, const char *how)
+{
+	char path[TOOL_PATH_MAX];
+
+	if (tool_find(file, path))
+		printf("  %s\n    %s\n", path, how);
+	else
+		printf("  %s is not installed beside this program\n", file);
+}
+
+static int print_interfaces(void)
+{
+	char text[WEFT_SOCKADDR_STR];
+	struct weft_netif *list;
+	int n, i;
+
+	puts("\nInterfaces that NCCL's traffic takes, best first");
+	n = weft_net_netdevs(&list);
+	if (n < 0)
+		return EXIT_FAILED; /* the cause has been said */
+	for (i = 0; i < n; i++)
+		printf("  %-15s %s\n", list[i].name,
+		       weft_sockaddr_str(&list[i].addr, text, sizeof(text)));
+	free(list);
+	return 0;
+}
+
+static void print_told(void)
+{
+	struct weft_nccl_setting s;
+	size_t i;
+	int told = 0;
+
+	puts("\nWhat NCCL is told (NCCL_ENV_PLUGIN=weft from 2.28.7 on)");
+	for (i = 0; i < weft_nccl_env_count(); i++) {
+		weft_nccl_env(i, &s);
+		if (!s.value)
+			continue;
+		told++;
+		if (getenv(s.name))
+			printf("  %s=%s: yours, and stays\n", s.name,
+			       getenv(s.name));
+		else
+			printf("  %s=%s (from %s): %s\n", s.name, s.value,
+			       s.origin, s.why);
+	}
+	if (!told)
+		puts("  nothing");
+}
+
+static void print_sockets(void)
+{
+	const struct weft_settings *s = weft_settings();
+
+	puts("\nTCP");
+	if (s->tcp_streams)
+		printf("  %u streams per peer, as it was set\n",
+		       s->tcp_streams);
+	else
+		puts("  streams per peer: as many as measuring shows to help");
+}
+
+int info_nccl(void)
+{
+	int rc;
+
+	weft_settings_world("NCCL_");
+	puts("Libraries");
+	print_library("libnccl-net-weft.so",
+		      "NCCL_NET_PLUGIN=weft where it is on the loader's path, "
+		      "else this file");
+	print_library("libnccl-env-weft.so", "NCCL_ENV_PLUGIN, likewise");
+	rc = print_interfaces();
+	print_sockets();
+	print_told();
+	return rc;
+}

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Comms and processes come and go. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "tools/perf/cases.h"
+
+/* Both directions of a link carry one checked message. */
+static void exchange(struct perf *p, struct perf_link *l, size_t size,
+		     uint64_t seed, int me, int other)
+{
+	struct perf_buf out, in;
+	struct perf_op op[2];
+
+	perf_buf_new(p, &out, l->send, size, 0);
+	perf_buf_new(p, &in, l->recv, size, 0);
+	perf_fill(out.data, size, seed + me);
+	op[0] = (struct perf_op){ .comm = l->recv, .data = in.data,
+				  .size = size, .mr = in.mr };
+	op[1] = (struct perf_op){ .send = true, .comm = l->send,
+				  .data = out.data, .size = size,
+				  .mr = out.mr };
+	perf_finish(p, op, 2, 2);
+	if (op[0].got != (int)size)
+		perf_fail(p, "%d bytes instead of %zu", op[0].got, size);
+	perf_look(p, &in, 0, size, size, seed + other, "exchange");
+	perf_buf_free(p, &out);
+	perf_buf_free(p, &in);
+}
+
+void case_listen_reuse(struct perf *p)
+{
+	char handle[NCCL_HANDLE_SIZE] = { 0 }, copy[NCCL_HANDLE_SIZE];
+	struct perf_link l[4] = { { 0 } };
+	void *listener = NULL;
+	struct perf_buf b;
+	struct perf_op op;
+	int i;
+
+	if (p->rank) {
+		perf_check(p, perf_listen(&p->plugin, handle, &listener),
+			   "listen");
+		perf_tell(p, 0, handle, sizeof(handle));
+	} else {
+		perf_hear(p, 1, handle, sizeof(handle));
+	}
+	for (i = 0; i < 4; i++) {
+		memcpy(copy, handle, sizeof(copy));
+		while (!p->rank && !l[i].send)
+			perf_check(p, perf_connect(&p->plugin, copy,
+						   &l[i].send), "connect");
+		while (p->rank && !l[i].recv)
+			perf_check(p, perf_accept(&p->plugin, listener,
+						  &l[i].recv), "accept");
+	}
+	if (p->rank)
+		perf_check(p, perf_close_listen(&p->plugin, listener),
+			   "closeListen");
+	for (i = 3; i >= 0; i--) {
+		void *comm = p->rank ? l[i].recv : l[i].send;
+
+		perf_buf_new(p, &b, comm, 50000, 0);
+		op = (struct perf_op){ .send = !p->rank, .comm = comm,
+				       .data = b.data, .size = 50000,
+				       .mr = b.mr };
+		if (!p->rank)
+			perf_fill(b.data, 50000, i);
+		perf_finish(p, &op, 1, 1);
+		if (p->rank)
+			perf_look(p, &b, 0, 50000, 50000, i,
+				  "reused listener");
+		perf_buf_free(p, &b);
+	}
+	perf_meet(p);
+	for (i = 0; i < 4; i++)
+		perf_leave(p, &l[i]);
+}
+
+#define MANY	32	/* links: 64 comms on each side */
+
+void case_many_comms(struct perf *p)
+{
+	struct perf_link l[MANY];
+	int i, round;
+
+	for (i = 0; i < MANY; i++)
+		perf_join(p, !p->rank, &l[i]);
+	for (round = 0; round < 3; round++)
+		for (i = 0; i < MANY; i++)
+			exchange(p, &l[i], round ? 70000 : 100, i * 10 + round,
+				 p->rank, !p->rank);
+	perf_meet(p);
+	for (i = 0; i < MANY; i++)
+		perf_leave(p, &l[i]);
+}
+
+void case_two_contexts(struct perf *p)
+{
+	struct perf_link a, b;
+	void *first = p->plugin.ctx, *second;
+
+	perf_join(p, !p->rank, &a);
+	perf_check(p, perf_plugin_context(&p->plugin, &second), "second init");
+	if (p->plugin.api >= 11)
+		p->plugin.ctx = second;
+	perf_join(p, !p->rank, &b);
+	exchange(p, &a, 100000, 1, p->rank, !p->rank);
+	exchange(p, &b, 100000, 3, p->rank, !p->rank);
+	perf_meet(p);
+	perf_leave(p, &b);
+	if (p->plugin.api >= 11)
+		perf_check(p, perf_plugin_finalize(&p->plugin, second),
+			   "finalize");
+	p->plugin.ctx = first;
+	exchange(p, &a, 100000, 5, p->rank, !p->rank);
+	perf_meet(p);
+	perf_leave(p, &a);
+}
+
+struct worker {
+	struct perf *p;
+	struct perf_link l;
+	int id;
+};
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	int i;
+
+	for (i = 0; i < 50; i++)
+		exchange(w->p, &w->l, i % 2 ? 1000 : 60000, w->id * 100 + i,
+			 w->p->rank, !w->p->rank);
+	return NULL;
+}
+
+void case_threads(struct perf *p)
+{
+	struct worker w[4];
+	pthread_t t[4];
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		w[i].p = p;
+		w[i].id = i;
+		perf_join(p, !p->rank, &w[i].l);
+	}
+	for (i = 0; i < 4; i++)
+		pthread_create(&t[i], NULL, work, &w[i]);
+	for (i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	perf_meet(p);
+	for (i = 0; i < 4; i++)
+		perf_leave(p, &w[i].l);
+}
+
+/* NCCL registers user buffers over a connection of a rank to itself. */
+void case_self(struct perf *p)
+{
+	char handle[NCCL_HANDLE_SIZE] = { 0 };
+	struct perf_link l = { 0 };
+	void *listener = NULL;
+
+	perf_check(p, perf_listen(&p->plugin, handle, &listener), "listen");
+	while (!l.send || !l.recv) {
+		if (!l.send)
+			perf_check(p, perf_connect(&p->plugin, handle,
+						   &l.send), "connect");
+		if (!l.recv)
+			perf_check(p, perf_accept(&p->plugin, listener,
+						  &l.recv), "accept");
+	}
+	perf_check(p, perf_close_listen(&p->plugin, listener), "closeListen");
+	exchange(p, &l, 100, 1, 0, 0);
+	exchange(p, &l, 1 << 20, 2, 0, 0);
+	perf_leave(p, &l);
+}
+
+void case_ring(struct perf *p)
+{
+	const int right = (p->rank + 1) % p->ranks;
+	const int left = (p->rank + p->ranks - 1) % p->ranks;
+	char mine[NCCL_HANDLE_SIZE] = { 0 }, other[NCCL_HANDLE_SIZE];
+	struct perf_link l = { 0 };
+	struct perf_buf out, in;
+	struct perf_op op[2];
+	const size_t size = 300000;
+	void *listener = NULL;
+	int step;
+
+	perf_check(p, perf_listen(&p->plugin, mine, &listener), "listen");
+	perf_tell(p, left, mine, sizeof(mine));
+	perf_hear(p, right, other, sizeof(other));
+	while (!l.send || !l.recv) {
+		if (!l.send)
+			perf_check(p, perf_connect(&p->plugin, other, &l.send),
+				   "connect");
+		if (!l.recv)
+			perf_check(p, perf_accept(&p->plugin, listener,
+						  &l.recv), "accept");
+	}
+	perf_check(p, perf_close_listen(&p->plugin, listener), "closeListen");
+	perf_buf_new(p, &out, l.send, size, 0);
+	perf_buf_new(p, &in, l.recv, size, 0);
+	perf_fill(out.data, size, p->rank);
+	/* What went all the way round is what was sent. */
+	for (step = 0; step < p->ranks; step++) {
+		op[0] = (struct perf_op){ .comm = l.recv, .data = in.data,
+					  .size = size, .mr = in.mr };
+		op[1] = (struct perf_op){ .send = true, .comm = l.send,
+					  .data = out.data, .size = size,
+					  .mr = out.mr };
+		perf_finish(p, op, 2, 2);
+		perf_look(p, &in, 0, size, size,
+			  (p->rank + 2 * p->ranks - step - 1) % p->ranks,
+			  "ring");
+		memcpy(out.data, in.data, size);
+	}
+	perf_meet(p);
+	perf_buf_free(p, &out);
+	perf_buf_free(p, &in);
+	perf_leave(p, &l);
+}
+
+/* As an abort does: everything is closed with requests still out. */
+void case_close_in_flight(struct perf *p)
+{
+	struct perf_link l;
+	struct perf_buf out, in;
+	struct perf_op op[16];
+	int i, round;
+
+	for (round = 0; round < 3; round++) {
+		perf_join(p, !p->rank, &l);
+		perf_buf_new(p, &out, l.send, 8 << 20, 0);
+		perf_buf_new(p, &in, l.recv, 8 << 20, 0);
+		for (i = 0; i < 16; i++)
+			op[i] = (struct perf_op){
+				.send = i % 2,
+				.comm = i % 2 ? l.send : l.recv,
+				.data = (i % 2 ? out.data : in.data) +
+					((size_t)i / 2 << 20),
+				.size = 1 << 20,
+				.mr = i % 2 ? out.mr : in.mr,
+			};
+		for (i = 0; i < 5 + 200 * round; i++)
+			perf_step(p, op, 16, 16);
+		/* The other side may have gone already: errors are fine. */
+		perf_dereg(&p->plugin, l.send, out.mr);
+		perf_dereg(&p->plugin, l.recv, in.mr);
+		perf_close_send(&p->plugin, l.send);
+		perf_close_recv(&p->plugin, l.recv);
+		perf_meet(p);
+		free(out.base);
+		free(in.base);
+	}
+	/* And then all is as it was. */
+	perf_join(p, !p->rank, &l);
+	exchange(p, &l, 100000, 1, p->rank, !p->rank);
+	perf_meet(p);
+	perf_leave(p, &l);
+}
+
+#define KILL_BOUND	20	/* s until the survivor must know */
+
+void case_peer_killed(struct perf *p)
+{
+	struct perf_link l;
+	struct perf_buf out, in;
+	struct perf_op op[8];
+	unsigned int bound;
+	double end;
+	int i;
+	char c;
+
+	perf_join(p, !p->rank, &l);
+	exchange(p, &l, 100000, 1, p->rank, !p->rank);
+	perf_buf_new(p, &out, l.send, 8 << 20, 0);
+	perf_buf_new(p, &in, l.recv, 8 << 20, 0);
+	for (i = 0; i < 8; i++)
+		op[i] = (struct perf_op){
+			.send = i % 2, .comm = i % 2 ? l.send : l.recv,
+			.data = (i % 2 ? out.data : in.data) +
+				((size_t)i / 2 << 20),
+			.size = 1 << 20, .mr = i % 2 ? out.mr : in.mr,
+		};
+	if (p->rank) {
+		for (i = 0; i < 20; i++)
+			perf_step(p, op, 2, 2);
+		perf_hear(p, 0, &c, 1);
+		kill(getpid(), SIGKILL);
+	}
+	for (i = 0; i < 20; i++)
+		perf_step(p, op, 8, 8);
+	perf_tell(p, 1, "k", 1);
+	bound = p->opt->time_limit < KILL_BOUND ? p->opt->time_limit :
+		KILL_BOUND;
+	end = perf_now() + bound;
+	/* The last receive can never complete. */
+	while (!op[6].result && perf_now() < end)
+		if (!perf_step(p, op, 8, 8) && !op[6].result)
+			break;
+	if (op[6].done && !op[6].result)
+		perf_fail(p, "a receive completed that nobody sent");
+	if (!op[6].result)
+		perf_fail(p, "%u s after its peer was killed a receive still "
+			  "waits", bound);
+	perf_dereg(&p->plugin, l.send, out.mr);
+	perf_dereg(&p->plugin, l.recv, in.mr);
+	perf_close_send(&p->plugin, l.send);
+	perf_close_recv(&p->plugin, l.recv);
+	free(out.base);
+	free(in.base);
+}
+
+#define BUSY_S	8
+
+/* A rank that computes calls nothing, and is not dead. */
+void case_peer_busy(struct perf *p)
+{
+	struct perf_link l;
+	struct perf_buf b;
+	struct perf_op op[8];
+	struct timespec t = { BUSY_S, 0 };
+	int i;
+
+	perf_join(p, !p->rank, &l);
+	exchange(p, &l, 100000, 1, p->rank, !p->rank);
+	perf_buf_new(p, &b, p->rank ? l.recv : l.send, 8 << 20, 0);
+	for (i = 0; i < 8; i++) {
+		op[i] = (struct perf_op){
+			.send = !p->rank, .comm = p->rank ? l.recv : l.send,
+			.data = b.data + ((size_t)i << 20), .size = 1 << 20,
+			.mr = b.mr,
+		};
+		if (!p->rank)
+			perf_fill(op[i].data, 1 << 20, i);
+	}
+	/* Receives are posted, and then their owner is away. */
+	if (p->rank) {
+		perf_step(p, op, 8, 8);
+		nanosleep(&t, NULL);
+	}
+	perf_finish(p, op, 8, 8);
+	for (i = 0; i < 8 && p->rank; i++) {
+		perf_look(p, &b, (size_t)i << 20, 1 << 20, 1 << 20, i,
+			  "after a pause");
+	}
+	perf_meet(p);
+	perf_buf_free(p, &b);
+	perf_leave(p, &l);
+}
+
+/* A thread that was joined is listed for a moment longer. */
+static int settle(const char *path, int want)
+{
+	struct timespec t = { 0, 10000000 };
+	int i, n = perf_entries(path);
+
+	for (i = 0; i < 100 && n > want; i++) {
+		nanosleep(&t, NULL);
+		n = perf_entries(path);
+	}
+	return n;
+}
+
+void case_reload(struct perf *p)
+{
+	struct perf_link l;
+	char why[256];
+	int round;
+
+	for (round = 0; round < 4; round++) {
+		perf_join(p, !p->rank, &l);
+		exchange(p, &l, 100000, round, p->rank, !p->rank);
+		perf_meet(p);
+		perf_leave(p, &l);
+		perf_plugin_close(&p->plugin);
+		if (settle("/proc/self/task", p->threads) > p->threads)
+			perf_fail(p, "threads are left after dlclose");
+		if (perf_entries("/proc/self/fd") > p->fds)
+			perf_fail(p, "descriptors are left after dlclose");
+		perf_meet(p);
+		if (!perf_plugin_open(&p->plugin, p->opt->plugin, p->opt->api,
+				      why, sizeof(why)) ||
+		    !perf_plugin_init(&p->plugin, why, sizeof(why)))
+			perf_fail(p, "loaded again: %s", why);
+	}
+}

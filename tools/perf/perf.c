@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The command line of weft perf, and the list of cases. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tools/perf/cases.h"
+#include "tools/tool.h"
+#include "util/parse.h"
+
+#define CASE(n, w, r, f, ...) \
+	{ .name = n, .what = w, .ranks = r, .run = f, __VA_ARGS__ }
+
+const struct perf_case perf_cases[] = {
+	CASE("properties", "a device that NCCL can use", 2, case_properties),
+	CASE("sizes", "0 B to 64 MiB, true size at the receiver", 2,
+	     case_sizes, .slow = 30),
+	CASE("unaligned", "odd addresses and sizes", 2, case_unaligned),
+	CASE("in-flight", "as many requests as NCCL has out", 2,
+	     case_in_flight),
+	CASE("both-ways", "both directions at once", 2, case_both_ways),
+	CASE("late-receive", "sends that wait for their receives", 2,
+	     case_late_receive),
+	CASE("late-send", "receives that wait for their sends", 2,
+	     case_late_send),
+	CASE("early-completion", "receives that may complete early (LL)", 2,
+	     case_early_completion),
+	CASE("grouped", "several receives in one request", 2, case_grouped),
+	CASE("register-beside", "registration beside transfers", 2,
+	     case_register_beside),
+	CASE("listen-reuse", "several connections to one listener", 2,
+	     case_listen_reuse),
+	CASE("many-comms", "64 comms between two ranks", 2, case_many_comms,
+	     .slow = 30),
+	CASE("two-contexts", "two communicators at once", 2,
+	     case_two_contexts),
+	CASE("threads", "four threads, each with comms of its own", 2,
+	     case_threads),
+	CASE("self", "a rank connects to itself", 1, case_self),
+	CASE("ring", "four ranks in a ring", 4, case_ring),
+	CASE("reload", "dlclose leaves nothing, and loads again", 2,
+	     case_reload),
+	CASE("close-in-flight", "comms closed with requests out", 2,
+	     case_close_in_flight, .slow = 30),
+	CASE("too-large", "a send larger than its receive is an error", 2,
+	     case_too_large),
+	CASE("peer-killed", "a killed rank is an error in bounded time", 2,
+	     case_peer_killed, .killed = true, .slow = 30),
+	CASE("peer-busy", "a rank that is away is not dead", 2,
+	     case_peer_busy, .slow = 30),
+	{ .name = NULL },
+};
+
+static const char help[] =
+"usage: weft perf [OPTION...] PLUGIN\n"
+"\n"
+"Checks an NCCL network plugin, ours or anyone's, and measures it between two\n"
+"processes of this host. Neither NCCL nor a GPU is needed; every byte that\n"
+"arrives is compared. PLUGIN is a file or a name as in NCCL_NET_PLUGIN.\n"
+"\n"
+"  --api N          version of the interface, 6 to 12 (default: its newest)\n"
+"  --all-api        the checks with every version that the plugin has\n"
+"  --case NAME      only this check; may be repeated\n"
+"  --list           names the checks\n"
+"  --speed          only measure\n"
+"  --check          only check\n"
+"  --comms N        connections that carry the bandwidth figure (default 4)\n"
+"  --max-size SIZE  largest message that is measured (default 64m)\n"
+"  --netns A,B      network namespaces of the ranks, by name or path\n"
+"  --timeout S      per check (default 60)\n"
+"  --json           figures as JSON, one object per line\n"
+"  --tap            checks as TAP\n"
+"  --verbose        all that the plugin logs\n"
+"  --help           show this\n"
+"\n"
+"Exit status: 0 all is well, 1 a check failed, 2 the command line is wrong.\n";
+
+enum { O_API = 256, O_ALL, O_CASE, O_LIST, O_SPEED, O_CHECK, O_COMMS, O_SIZE,
+       O_NETNS, O_TIMEOUT, O_JSON, O_TAP, O_VERBOSE, O_HELP };
+
+static const struct option long_options[] = {
+	{ "api", required_argument, NULL, O_API },
+	{ "all-api", no_argument, NULL, O_ALL },
+	{ "case", required_argument, NULL, O_CASE },
+	{ "list", no_argument, NULL, O_LIST },
+	{ "speed", no_argument, NULL, O_SPEED },
+	{ "check", no_argument, NULL, O_CHECK },
+	{ "comms", required_argument, NULL, O_COMMS },
+	{ "max-size", required_argument, NULL, O_SIZE },
+	{ "netns", required_argument, NULL, O_NETNS },
+	{ "timeout", required_argument, NULL, O_TIMEOUT },
+	{ "json", no_argument, NULL, O_JSON },
+	{ "tap", no_argument, NULL, O_TAP },
+	{ "verbose", no_argument, NULL, O_VERBOSE },
+	{ "help", no_argument, NULL, O_HELP },
+	{ NULL, 0, NULL, 0 },
+};
+
+struct wanted {
+	struct perf_options opt;
+	const char *cases[64];
+	unsigned int ncases;
+	bool all_api, speed, check, tap, list, help;
+};
+
+static bool known_case(const char *name)
+{
+	const struct perf_case *c;
+
+	for (c = perf_cases; c->name; c++)
+		if (!strcmp(c->name, name))
+			return true;
+	return false;
+}
+
+static int number(const char *opt, const char *text, uint64_t min,
+		  uint64_t max, uint64_t *out)
+{
+	if (weft_parse_size(text, min, max, out) < 0)
+		return usage_error("perf", "--%s '%s' is not a number from "
+				   "%llu to %llu", opt, text,
+				   (unsigned long long)min,
+				   (unsigned long long)max);
+	return 0;
+}
+
+static int parse_option(struct wanted *w, int o, char *arg)
+{
+	uint64_t n;
+	char *comma;
+	int rc;
+
+	switch (o) {
+	case O_API:
+		rc = number("api", arg, PERF_API_MIN, PERF_API_MAX, &n);
+		w->opt.api = (int)n;
+		return rc;
+	case O_COMMS:
+		rc = number("comms", arg, 1, 64, &n);
+		w->opt.comms = (unsigned int)n;
+		return rc;
+	case O_SIZE:
+		rc = number("max-size", arg, 8, 1 << 30, &n);
+		w->opt.max_size = n;
+		return rc;
+	case O_TIMEOUT:
+		rc = number("timeout", arg, 1, 36000, &n);
+		w->opt.time_limit = (unsigned int)n;
+		return rc;
+	case O_CASE:
+		if (!known_case(arg))
+			return usage_error("perf", "no check is named '%s'; "
+					   "--list shows them", arg);
+		if (w->ncases < sizeof(w->cases) / sizeof(*w->cases))
+			w->cases[w->ncases++] = arg;
+		return 0;
+	case O_NETNS:
+		comma = strchr(arg, ',');
+		if (!comma)
+			return usage_error("perf", "--netns wants two, as in "
+					   "--netns a,b");
+		*comma = '\0';
+		w->opt.netns[0] = arg;
+		w->opt.netns[1] = comma + 1;
+		return 0;
+	case O_ALL: w->all_api = true; return 0;
+	case O_LIST: w->list = true; return 0;
+	case O_SPEED: w->speed = true; return 0;
+	case O_CHECK: w->check = true; return 0;
+	case O_JSON: w->opt.json = true; return 0;
+	case O_TAP: w->tap = true; return 0;
+	case O_VERBOSE: w->opt.verbose = true; return 0;
+	case O_HELP: w->help = true; return 0;
+	default:
+		return usage_error("perf", NULL);
+	}
+}
+
+static bool asked_for(const struct wanted *w, const char *name)
+{
+	unsigned int i;
+
+	for (i = 0; i < w->ncases; i++)
+		if (!strcmp(w->cases[i], name))
+			return true;
+	return !w->ncases;
+}
+
+static void print_tap(enum perf_verdict v, unsigned int n, int api,
+		      const struct perf_case *c, char *text)
+{
+	char *line, *save = NULL;
+
+	printf("%sok %u - v%d %s: %s%s%s\n", v == PERF_FAILED ? "not " : "", n,
+	       api, c->name, c->what, v == PERF_SKIPPED ? " # SKIP " : "",
+	       v == PERF_SKIPPED ? text : "");
+	if (v == PERF_FAILED)
+		for (line = strtok_r(text, "\n", &save); line;
+		     line = strtok_r(NULL, "\n", &save))
+			printf("#   %s\n", line);
+}
+
+static void print_plain(enum perf_verdict v, int api,
+			const struct perf_case *c, const char *text)
+{
+	static const char *const word[] = {
+		[PERF_OK] = "ok", [PERF_SKIPPED] = "skipped",
+		[PERF_FAILED] = "FAILED",
+	};
+
+	printf("v%-3d %-17s %-8s %s\n", api, c->name, word[v],
+	       *text ? text : c->what);
+}
+
+/* Failed checks. */
+static unsigned int check_one(const struct wanted *w, int api,
+			      unsigned int *count)
+{
+	struct perf_options opt = w->opt;
+	const struct perf_case *c;
+	unsigned int failed = 0;
+	enum perf_verdict v;
+	char text[2048];
+
+	opt.api = api;
+	for (c = perf_cases; c->name; c++) {
+		if (!asked_for(w, c->name))
+			continue;
+		v = perf_run(c, &opt, text, sizeof(text));
+		failed += v == PERF_FAILED;
+		if (w->tap)
+			print_tap(v, ++*count, api, c, text);
+		else
+			print_plain(v, api, c, text);
+		fflush(stdout);
+	}
+	return failed;
+}
+
+static int newest(unsigned int versions)
+{
+	int api = PERF_API_MAX;
+
+	while (!(versions & 1u << api))
+		api--;
+	return api;
+}
+
+static int run(struct wanted *w)
+{
+	unsigned int versions, failed = 0, count = 0;
+	char text[8192];
+	int api;
+
+	versions = perf_plugin_versions(w->opt.plugin, text, sizeof(text));
+	if (!versions)
+		return tool_error("perf", "%s", text);
+	if (w->opt.api && !(versions & 1u << w->opt.api))
+		return tool_error("perf", "'%s' has no ncclNetPlugin_v%d",
+				  w->opt.plugin, w->opt.api);
+	if (!w->opt.api)
+		w->opt.api = newest(versions);
+	if (!w->speed)
+		for (api = PERF_API_MAX; api >= PERF_API_MIN; api--)
+			if (w->all_api ? versions & 1u << api :
+			    api == w->opt.api)
+				failed += check_one(w, api, &count);
+	if (w->tap && count)
+		printf("1..%u\n", count);
+	if (!w->check && !w->ncases) {
+		if (perf_run(&perf_speed, &w->opt, text, sizeof(text)) ==
+		    PERF_FAILED)
+			failed++;
+		puts(text);
+	}
+	return failed ? EXIT_FAILED : 0;
+}
+
+int perf_main(int argc, char **argv)
+{
+	struct wanted w = {
+		.opt = { .time_limit = 60, .comms = 4,
+			 .max_size = (size_t)64 << 20 },
+	};
+	const struct perf_case *c;
+	int o, rc;
+
+	opterr = 0;
+	optind = 1;
+	while ((o = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
+		if (o == '?')
+			return usage_error("perf", "'%s' is no option, or "
+					   "wants a value",
+					   argv[optind - 1]);
+		rc = parse_option(&w, o, optarg);
+		if (rc)
+			return rc;
+	}
+	if (w.help) {
+		fputs(help, stdout);
+		return 0;
+	}
+	if (w.list) {
+		for (c = perf_cases; c->name; c++)
+			printf("%-17s %s\n", c->name, c->what);
+		return 0;
+	}
+	if (argc - optind != 1)
+		return usage_error("perf", argc == optind ?
+				   "which plugin?" : "one plugin at a time");
+	if (w.speed && (w.check || w.ncases))
+		return usage_error("perf", "--speed leaves no checks to make");
+	w.opt.plugin = argv[optind];
+	return run(&w);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* weft run: sets the environment and becomes the program. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bootstrap/ucxenv.h"
+#include "nccl_net/env.h"
+#include "tools/tool.h"
+#include "util/util.h"
+
+static const char help[] =
+	"usage: weft run [--print] COMMAND [ARGUMENT...]\n"
+	"\n"
+	"Starts COMMAND, unchanged, with weft in the UCX that it loads.\n"
+	"\n"
+	"  -p, --print   show what is set, in the shell's words, and start\n"
+	"                nothing\n"
+	"  -h, --help    show this\n"
+	"\n"
+	"What is set; what you have set yourself stays, but for what is said "
+	"here:\n"
+	"  LD_PRELOAD    libweft_preload.so is put before yours\n"
+	"  UCX_TLS       weft_tcp; in a list of yours it takes the place of "
+	"tcp, or is\n"
+	"                added. A list with a weft_ name stays. Where Dask's "
+	"flags are set\n"
+	"                (DASK_DISTRIBUTED_UCXX__TCP and its kin) they are "
+	"followed.\n"
+	"                sockcm is dropped\n"
+	"  WEFT_UCX      on, where UCX_TLS is 'all' or begins with ^, which "
+	"stays\n"
+	"  UCX_SOCKADDR_TLS_PRIORITY\n"
+	"                tcp, where it is sockcm, which today's UCX lacks\n"
+	"  UCX_NET_DEVICES\n"
+	"                from Dask's NET_DEVICES, where unset; a verbs device "
+	"brings its\n"
+	"                interface\n"
+	"  NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY\n"
+	"                where unset and weft, UCX or Dask were told of "
+	"interfaces: the same\n"
+	"                for NCCL's bootstrap\n"
+	"\n"
+	"Where COMMAND cannot be started the exit code is 127 (not found) or "
+	"126, else\n"
+	"it is COMMAND's own. weft(7) lists the settings of weft itself.\n";
+
+/* One thing to be set. */
+struct change {
+	const char *name;
+	const char *value;
+	const char *reason;
+};
+
+/* Where the dynamic linker's list already has the library, an empty text. */
+static void preload_value(const char *library, char *value, size_t len)
+{
+	const char *given = getenv("LD_PRELOAD");
+
+	if (!given || !*given)
+		snprintf(value, len, "%s", library);
+	else if (strstr(given, library))
+		*value = '\0';
+	else
+		snprintf(value, len, "%s:%s", library, given);
+}
+
+static int collect(struct change *changes, struct weft_ucxenv *ucx, size_t *n)
+{
+	static char preload[1 << 16];
+	char library[TOOL_PATH_MAX];
+	struct weft_nccl_setting nccl;
+	size_t i, count;
+
+	if (!tool_find("libweft_preload.so", library))
+		return tool_error("run",
+				  "libweft_preload.so is neither beside this "
+				  "program's folder nor in %s; is weft "
+				  "installed whole ('make install')?",
+				  WEFT_LIBDIR);
+	if (strpbrk(library, " :\t\n"))
+		return tool_error("run",
+				  "the dynamic linker takes no blank and no "
+				  "colon in LD_PRELOAD, but '%s' has one; "
+				  "install weft elsewhere",
+				  library);
+	preload_value(library, preload, sizeof(preload));
+	if (*preload) {
+		changes[0].value = preload;
+		changes[0].name = "LD_PRELOAD";
+		changes[0].reason = "weft enters the UCX that is loaded";
+		(*n)++;
+	}
+	count = weft_ucxenv(WEFT_UCXENV_RUN, ucx);
+	for (i = 0; i < count; i++, (*n)++) {
+		changes[*n].name = ucx[i].name;
+		changes[*n].value = ucx[i].value;
+		changes[*n].reason = ucx[i].reason;
+	}
+	for (i = 0; i < weft_nccl_env_count(); i++) {
+		weft_nccl_env(i, &nccl);
+		if (!nccl.value || getenv(nccl.name))
+			continue;
+		changes[*n].name = nccl.name;
+		changes[*n].value = nccl.value;
+		changes[(*n)++].reason = nccl.why;
+	}
+	return 0;
+}
+
+/* In single quotes, and any of those as '\''. */
+static void print_quoted(const char *text)
+{
+	putchar('\'');
+	for (; *text; text++)
+		if (*text == '\'')
+			fputs("'\\''", stdout);
+		else
+			putchar(*text);
+	putchar('\'');
+}
+
+int run_main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "print", no_argument, NULL, 'p' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	struct weft_ucxenv ucx[WEFT_UCXENV_MAX];
+	struct change changes[WEFT_UCXENV_MAX + 1 + WEFT_NCCL_ENV_MAX];
+	bool print = false;
+	size_t n = 0, i;
+	int c, err;
+
+	opterr = 0;
+	/* "+": what follows COMMAND is COMMAND's. */
+	while ((c = getopt_long(argc, argv, "+ph", options, NULL)) != -1) {
+		switch (c) {
+		case 'p':
+			print = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			return usage_error("run", "there is no option '%s'",
+					   argv[optind - 1]);
+		}
+	}
+	if (optind == argc && !print)
+		return usage_error("run", "which command?");
+	err = collect(changes, ucx, &n);
+	if (err)
+		return err;
+	for (i = 0; i < n; i++) {
+		if (print) {
+			printf("export %s=", changes[i].name);
+			print_quoted(changes[i].value);
+			printf("\t# %s\n", changes[i].reason);
+		} else if (setenv(changes[i].name, changes[i].value, 1)) {
+			return tool_error("run", "cannot set %s: %m",
+					  changes[i].name);
+		}
+	}
+	if (print)
+		return 0;
+	execvp(argv[optind], argv + optind);
+	err = errno == ENOENT ? 127 : 126;
+	tool_error("run", "cannot start '%s': %m", argv[optind]);
+	return err;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the subcommands of weft share. */
+#ifndef WEFT_TOOLS_TOOL_H
+#define WEFT_TOOLS_TOOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Exit codes; weft run has the program's own, or 126 and 127 as env(1) has. */
+enum {
+	EXIT_FAILED = 1, /* what was asked for does not work */
+	EXIT_USAGE = 2,	 /* the command line makes no sense */
+};
+
+/* @argv[0] is the subcommand's name.  Returns the exit code. */
+int info_main(int argc, char **argv);
+int run_main(int argc, char **argv);
+int check_main(int argc, char **argv);
+int perf_main(int argc, char **argv);
+
+/* "weft info: ..." to stderr, with a pointer to --help; returns EXIT_USAGE. */
+int usage_error(const char *command, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/* The same without the pointer; returns EXIT_FAILED. */
+int tool_error(const char *command, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/*
+ * Where @file ("libweft_preload.so" or "ucx/libuct_weft.so") lies, looked for
+ * relative to this program: in its build tree, in the prefix that it was moved
+ * to with, in the one it was made for.  False: nowhere.
+ */
+#define TOOL_PATH_MAX 4096
+bool tool_find(const char *file, char path[TOOL_PATH_MAX]);
+
+/* A UCX on this host, as a program would find it. */
+struct tool_ucx {
+	const char *who; /* who loads it: "Python", "programs" */
+	char path[TOOL_PATH_MAX];
+	char why[256]; /* where it was looked for */
+	bool found;    /* else why says what is missing */
+	unsigned int version[3];
+};
+#define TOOL_UCX_MAX 3
+size_t tool_find_ucx(struct tool_ucx out[TOOL_UCX_MAX]);
+
+/* The sections of weft info that are programs of their own. */
+int info_settings(bool man);
+int info_nccl(void);
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The command: a table of subcommands. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "tools/tool.h"
+#include "util/util.h"
+
+static const struct {
+	const char *name;
+	const char *summary;
+	int (*main)(int argc, char **argv);
+} commands[] = {
+	{ "info", "What is here, what would be chosen, and why", info_main },
+	{ "run", "Start a program whose UCX uses weft", run_main },
+	{ "check", "Does it work between two hosts, and how fast", check_main },
+	{ "perf", "Check and measure any NCCL network plugin", perf_main },
+};
+
+static void print_help(FILE *to)
+{
+	size_t i;
+
+	fputs("usage: weft COMMAND [OPTION...]\n\n", to);
+	for (i = 0; i < ARRAY_SIZE(commands); i++)
+		fprintf(to, "  weft %-8s %s\n", commands[i].name,
+			commands[i].summary);
+	fputs("\n'weft COMMAND --help' says more; 'weft --version' says which "
+	      "this is.\n"
+	      "Programs are started unchanged: weft run python script.py\n",
+	      to);
+}
+
+static int print_error(const char *command, const char *fmt, va_list ap)
+{
+	fprintf(stderr, "weft %s: ", command);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+	return EXIT_FAILED;
+}
+
+int tool_error(const char *command, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	print_error(command, fmt, ap);
+	va_end(ap);
+	return EXIT_FAILED;
+}
+
+int usage_error(const char *command, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (fmt) {
+		va_start(ap, fmt);
+		print_error(command, fmt, ap);
+		va_end(ap);
+	}
+	fprintf(stderr, "'weft %s --help' shows how it is used\n", command);
+	return EXIT_USAGE;
+}
+
+static int is_one_of(const char *word, const char *a, const char *b)
+{
+	return !strcmp(word, a) || !strcmp(word, b);
+}
+
+/* Text that was cut short by a full disk is no success. */
+static int flushed(int rc)
+{
+	if (fflush(stdout) || ferror(stdout)) {
+		perror("weft: cannot write");
+		return rc ? rc : EXIT_FAILED;
+	}
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	size_t i;
+
+	if (argc < 2) {
+		print_help(stderr);
+		return EXIT_USAGE;
+	}
+	if (is_one_of(argv[1], "--help", "-h")) {
+		print_help(stdout);
+		return flushed(0);
+	}
+	if (is_one_of(argv[1], "--version", "-V")) {
+		puts("weft " PACKAGE_VERSION);
+		return flushed(0);
+	}
+	if (!strcmp(argv[1], "help")) {
+		if (argc == 2) {
+			print_help(stdout);
+			return flushed(0);
+		}
+		/* weft help run: the same as weft run --help */
+		argv[1] = argv[2];
+		argv[2] = (char *)"--help";
+		argc = 3;
+	}
+	for (i = 0; i < ARRAY_SIZE(commands); i++)
+		if (!strcmp(argv[1], commands[i].name))
+			return flushed(commands[i].main(argc - 1, argv + 1));
+	fprintf(stderr,
+		"weft: there is no command '%s'; 'weft --help' lists them\n",
+		argv[1]);
+	return EXIT_USAGE;
+}

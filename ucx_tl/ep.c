@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Endpoints: UCT's operations in terms of the device contract. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ucx_tl/status.h"
+#include "ucx_tl/uct.h"
+
+/* May an operation be tried?  0, or what the operation returns. */
+static inline int may_send(struct weft_uct_ep *ep)
+{
+	if (__builtin_expect(ep->err, 0)) {
+		if (!ep->told && weft_list_empty(&ep->ended))
+			weft_list_add_tail(&ep->iface->ended, &ep->ended);
+		return ep->err;
+	}
+	return weft_uct_must_queue(ep) ? -EAGAIN : 0;
+}
+
+static inline enum weft_ucs_status sent(struct weft_uct_ep *ep, int ret)
+{
+	if (ret >= 0 || ret == -EINPROGRESS) {
+		ep->turn = false;
+		ep->fenced = false;
+	}
+	return weft_ucs_status(ret);
+}
+
+static enum weft_ucs_status am_short(struct weft_uct_ep *ep, uint8_t id,
+				     uint64_t header, const void *payload,
+				     unsigned int length)
+{
+	struct iovec iov[2] = {
+		{ &header, sizeof(header) },
+		{ (void *)payload, length },
+	};
+	int ret = may_send(ep);
+
+	if (ret)
+		return weft_ucs_status(ret);
+	return sent(ep, ep->iface->dev->message(ep->ep, id, iov, length ? 2 : 1,
+						NULL));
+}
+
+/* @count > 1 means that many blocks of @length, @stride apart. */
+static unsigned int to_iovec(const struct weft_uct_iov *from, size_t n,
+			     struct iovec *to)
+{
+	unsigned int used = 0;
+
+	for (size_t i = 0; i < n && used < WEFT_UCT_MAX_IOV; i++) {
+		if (!from[i].length)
+			continue;
+		to[used].iov_base = from[i].buffer;
+		to[used++].iov_len = from[i].length * from[i].count;
+	}
+	return used;
+}
+
+static enum weft_ucs_status am_short_iov(struct weft_uct_ep *ep, uint8_t id,
+					 const struct weft_uct_iov *from,
+					 size_t n)
+{
+	struct iovec iov[WEFT_UCT_MAX_IOV];
+	int ret = may_send(ep);
+
+	if (ret)
+		return weft_ucs_status(ret);
+	return sent(ep, ep->iface->dev->message(ep->ep, id, iov,
+						to_iovec(from, n, iov), NULL));
+}
+
+static ssize_t am_bcopy(struct weft_uct_ep *ep, uint8_t id,
+			size_t (*pack)(void *dest, void *arg), void *arg,
+			unsigned int flags)
+{
+	ssize_t ret = may_send(ep);
+
+	(void)flags;
+	if (!ret) {
+		ret = ep->iface->dev->message_pack(ep->ep, id, pack, arg);
+		sent(ep, ret < 0 ? (int)ret : 0);
+	}
+	return ret < 0 ? weft_ucs_status((int)ret) : ret;
+}
+
+/* What a device call with an op returned, to UCX; the op is kept or freed. */
+static enum weft_ucs_status started(struct weft_uct_ep *ep,
+				    struct weft_uct_op *op, int ret)
+{
+	if (ret != -EINPROGRESS)
+		weft_uct_op_put(op);
+	return sent(ep, ret);
+}
+
+static enum weft_ucs_status
+am_zcopy(struct weft_uct_ep *ep, uint8_t id, const void *header,
+	 unsigned int header_length, const struct weft_uct_iov *from, size_t n,
+	 unsigned int flags, struct weft_uct_completion *comp)
+{
+	struct iovec iov[WEFT_UCT_MAX_IOV + 1];
+	unsigned int used = 0;
+	struct weft_uct_op *op;
+	int ret = may_send(ep);
+
+	(void)flags;
+	if (ret)
+		return weft_ucs_status(ret);
+	op = weft_uct_op_get(ep->iface, comp);
+	if (!op)
+		return WEFT_UCS_NO_MEMORY;
+	if (header_length) {
+		memcpy(op->header, header, header_length);
+		iov[used].iov_base = op->header;
+		iov[used++].iov_len = header_length;
+	}
+	used += to_iovec(from, n, iov + used);
+	return started(ep, op,
+		       ep->iface->dev->message(ep->ep, id, iov, used, &op->op));
+}
+
+/* May a put or get be tried?  Sets *@op, or returns what the caller returns. */
+static int may_access(struct weft_uct_ep *ep, struct weft_uct_completion *comp,
+		      struct weft_uct_op **op)
+{
+	int ret = may_send(ep);
+
+	if (ret)
+		return ret;
+	if (ep->fenced && ep->rma_out)
+		ep->rma_waits = true;
+	if (weft_uct_rma_waits(ep))
+		return -EAGAIN;
+	*op = weft_uct_op_get(ep->iface, comp);
+	return *op ? 0 : -ENOMEM;
+}
+
+static enum weft_ucs_status accessing(struct weft_uct_ep *ep,
+				      struct weft_uct_op *op, int ret)
+{
+	if (ret == -EINPROGRESS) {
+		op->rma = ep;
+		ep->rma_out++;
+	}
+	return started(ep, op, ret);
+}
+
+static enum weft_ucs_status put_zcopy(struct weft_uct_ep *ep,
+				      const struct weft_uct_iov *from, size_t n,
+				      uint64_t remote_addr, uintptr_t rkey,
+				      struct weft_uct_completion *comp)
+{
+	struct iovec iov[WEFT_UCT_MAX_IOV];
+	struct weft_uct_op *op;
+	int ret = may_access(ep, comp, &op);
+
+	if (ret)
+		return weft_ucs_status(ret);
+	return accessing(
+		ep, op,
+		ep->iface->dev->put(ep->ep, iov, to_iovec(from, n, iov),
+				    remote_addr, (const struct weft_rkey *)rkey,
+				    NULL, &op->op));
+}
+
+static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
+				      const struct weft_uct_iov *from, size_t n,
+				      uint64_t remote_addr, uintptr_t rkey,
+				      struct weft_uct_completion *comp)
+{
+	struct iovec iov[WEFT_UCT_MAX_IOV];
+	struct weft_uct_op *op;
+	int ret = may_access(ep, comp, &op);
+
+	if (ret)
+		return weft_ucs_status(ret);
+	return accessing(
+		ep, op,
+		ep->iface->dev->get(ep->ep, iov, to_iovec(from, n, iov),
+				    remote_addr, (const struct weft_rkey *)rkey,
+				    &op->op));
+}
+
+/*
+ * Also of a dead endpoint: the device says OK when nothing was lost, so a
+ * flush that comes after the peer's orderly end does not fail.
+ */
+static enum weft_ucs_status ep_flush(struct weft_uct_ep *ep, unsigned int flags,
+				     struct weft_uct_completion *comp)
+{
+	struct weft_uct_op *op = NULL;
+	int ret;
+
+	if (flags & WEFT_UCT_FLUSH_CANCEL) {
+		if (!ep->err) {
+			/* what completes in cancel() must find it dead */
+			ep->err = -ECANCELED;
+			ep->told = true;
+			ep->iface->dev->cancel(ep->ep);
+		}
+		return WEFT_UCS_OK;
+	}
+	if (!ep->err && weft_uct_must_queue(ep))
+		return WEFT_UCS_NO_RESOURCE;
+	if (comp) {
+		op = weft_uct_op_get(ep->iface, comp);
+		if (!op)
+			return WEFT_UCS_NO_MEMORY;
+	}
+	ret = ep->iface->dev->flush(ep->ep, op ? &op->op : NULL);
+	return op ? started(ep, op, ret) : sent(ep, ret);
+}
+
+/*
+ * UCP calls this between the puts of a rendezvous, which are out, and the
+ * message that ends it; puts of other messages may pass there.  Only where a
+ * put is the very next operation, or requests are still queued that did not
+ * call, was it meant for puts (UCX_FENCE_MODE=ep_based).
+ */
+static enum weft_ucs_status ep_fence(struct weft_uct_ep *ep, unsigned int flags)
+{
+	(void)flags;
+	if (ep->err)
+		return WEFT_UCS_OK;
+	if (weft_uct_must_queue(ep)) {
+		weft_uct_fence_all(ep);
+	} else {
+		ep->iface->dev->fence(ep->ep);
+		ep->fenced = true;
+	}
+	return WEFT_UCS_OK;
+}
+
+/* The device watches its peers by itself and tells through on_error(). */
+static enum weft_ucs_status ep_check(struct weft_uct_ep *ep, unsigned int flags,
+				     struct weft_uct_completion *comp)
+{
+	int ret = may_send(ep);
+
+	(void)flags;
+	(void)comp;
+	return ret == -EAGAIN ? WEFT_UCS_OK : weft_ucs_status(ret);
+}
+
+static enum weft_ucs_status ep_create(const struct weft_uct_ep_params *params,
+				      struct weft_uct_ep **out)
+{
+	const uint64_t needed =
+		WEFT_UCT_EP_HAS_DEV_ADDR | WEFT_UCT_EP_HAS_IFACE_ADDR;
+	struct weft_uct_iface *iface = params->iface;
+	struct weft_address remote;
+	struct weft_uct_ep *ep;
+	int err;
+
+	if ((params->field_mask & needed) != needed)
+		return WEFT_UCS_UNSUPPORTED; /* connect-to-endpoint */
+	err = weft_address_unpack(params->iface_addr, WEFT_IFACE_ADDR_LEN,
+				  params->dev_addr, WEFT_DEV_ADDR_MAX, &remote);
+	if (err)
+		return WEFT_UCS_INVALID_ADDR;
+	ep = calloc(1, sizeof(*ep));
+	if (!ep)
+		return WEFT_UCS_NO_MEMORY;
+	ep->iface = iface;
+	memcpy(ep->key, remote.key, sizeof(ep->key));
+	weft_list_init(&ep->pending);
+	weft_list_init(&ep->waiting);
+	weft_list_init(&ep->ended);
+	err = iface->dev->ep_create(iface->iface, &remote, ep, &ep->ep);
+	if (err) {
+		free(ep);
+		return weft_ucs_status(err);
+	}
+	weft_list_add_tail(&iface->eps, &ep->link);
+	*out = ep;
+	return WEFT_UCS_OK;
+}
+
+static void ep_destroy(struct weft_uct_ep *ep)
+{
+	ep->err = -ECANCELED; /* for what completes on the way */
+	ep->told = true;
+	ep->iface->dev->ep_destroy(ep->ep);
+	weft_uct_pending_purge(ep, NULL, NULL);
+	weft_list_del(&ep->ended);
+	weft_list_del(&ep->link);
+	free(ep);
+}
+
+static void tell(struct weft_uct_ep *ep)
+{
+	struct weft_uct_iface *iface = ep->iface;
+
+	ep->told = true;
+	weft_list_del(&ep->ended);
+	/* UCX cancels and destroys the endpoint, now or later */
+	iface->uct->sym.handle_ep_err(iface, ep, weft_ucs_status(ep->err));
+}
+
+/*
+ * A peer that ended in order and owes us nothing is no failure yet: programs
+ * close one after the other, and the last flush of the slower one must not
+ * fail.  UCX hears of it when it next sends something.
+ */
+void weft_uct_ep_error(void *arg, struct weft_ep *dev_ep, void *user, int err)
+{
+	struct weft_uct_ep *ep = user;
+
+	(void)arg;
+	(void)dev_ep;
+	if (ep->err)
+		return;
+	ep->err = err;
+	if (err != -ESHUTDOWN || !weft_list_empty(&ep->pending))
+		tell(ep);
+}
+
+unsigned int weft_uct_ep_tell(struct weft_uct_iface *iface)
+{
+	unsigned int told = 0;
+
+	while (!weft_list_empty(&iface->ended)) {
+		tell(weft_list_first(&iface->ended, struct weft_uct_ep, ended));
+		told++;
+	}
+	return told;
+}
+
+void weft_uct_ep_ops(weft_uct_fn *ops)
+{
+	ops[WEFT_OP_PUT_ZCOPY] = (weft_uct_fn)put_zcopy;
+	ops[WEFT_OP_GET_ZCOPY] = (weft_uct_fn)get_zcopy;
+	ops[WEFT_OP_AM_SHORT] = (weft_uct_fn)am_short;
+	ops[WEFT_OP_AM_SHORT_IOV] = (weft_uct_fn)am_short_iov;
+	ops[WEFT_OP_AM_BCOPY] = (weft_uct_fn)am_bcopy;
+	ops[WEFT_OP_AM_ZCOPY] = (weft_uct_fn)am_zcopy;
+	ops[WEFT_OP_PENDING_ADD] = (weft_uct_fn)weft_uct_pending_add;
+	ops[WEFT_OP_PENDING_PURGE] = (weft_uct_fn)weft_uct_pending_purge;
+	ops[WEFT_OP_EP_FLUSH] = (weft_uct_fn)ep_flush;
+	ops[WEFT_OP_EP_FENCE] = (weft_uct_fn)ep_fence;
+	ops[WEFT_OP_EP_CHECK] = (weft_uct_fn)ep_check;
+	ops[WEFT_OP_EP_CREATE] = (weft_uct_fn)ep_create;
+	ops[WEFT_OP_EP_DESTROY] = (weft_uct_fn)ep_destroy;
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Interfaces: one per worker and netdev. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bootstrap/netif.h"
+#include "bootstrap/settings.h"
+#include "ucx_tl/status.h"
+#include "ucx_tl/uct.h"
+#include "util/log.h"
+
+static void on_message(void *arg, uint8_t id, void *data, size_t len)
+{
+	struct weft_uct_iface *iface = arg;
+	const struct weft_uct_am_handler *handler;
+
+	if (id >= WEFT_UCT_AM_IDS)
+		return; /* no such message; a peer's fault */
+	handler = &iface->base.am[id];
+	/* Without the descriptor flag UCP copies what it wants to keep. */
+	handler->cb(handler->arg, data, len, 0);
+}
+
+static void on_notify(void *arg, uint64_t tag, uint64_t size)
+{
+	/* weft_ucx puts without notification; a peer that does not is odd */
+	(void)arg;
+	(void)tag;
+	(void)size;
+}
+
+static unsigned int progress(struct weft_uct_iface *iface)
+{
+	unsigned int events = iface->dev->progress(iface->iface);
+
+	if (__builtin_expect(!weft_list_empty(&iface->waiting), 0))
+		events += weft_uct_pending_run_all(iface);
+	if (__builtin_expect(!weft_list_empty(&iface->ended), 0))
+		events += weft_uct_ep_tell(iface);
+	weft_uct_idle_rest(iface, events);
+	return events;
+}
+
+static enum weft_ucs_status event_fd(struct weft_uct_iface *iface, int *fd)
+{
+	*fd = iface->dev->event_fd(iface->iface);
+	return *fd < 0 ? weft_ucs_status(*fd) : WEFT_UCS_OK;
+}
+
+/* UCP ends the process on anything but OK and BUSY. */
+static enum weft_ucs_status event_arm(struct weft_uct_iface *iface,
+				      unsigned int events)
+{
+	(void)events;
+	weft_uct_idle_armed(iface);
+	if (!weft_list_empty(&iface->ended) ||
+	    weft_uct_pending_runnable(iface) ||
+	    iface->dev->arm(iface->iface) == -EBUSY)
+		return WEFT_UCS_BUSY;
+	return WEFT_UCS_OK;
+}
+
+static enum weft_ucs_status iface_flush(struct weft_uct_iface *iface,
+					unsigned int flags,
+					struct weft_uct_completion *comp)
+{
+	struct weft_uct_ep *ep, *tmp;
+
+	(void)flags;
+	if (comp)
+		return WEFT_UCS_UNSUPPORTED; /* as in every transport */
+	/* What UCP has queued here counts: it asks no endpoint after us. */
+	weft_list_for_each (ep, tmp, &iface->eps, link)
+		if (!ep->err &&
+		    (!weft_list_empty(&ep->pending) ||
+		     iface->dev->flush(ep->ep, NULL) == -EINPROGRESS))
+			return WEFT_UCS_INPROGRESS;
+	return WEFT_UCS_OK;
+}
+
+/* ucp_worker_fence(): everything behind everything. */
+static enum weft_ucs_status iface_fence(struct weft_uct_iface *iface,
+					unsigned int flags)
+{
+	struct weft_uct_ep *ep, *tmp;
+
+	(void)flags;
+	weft_list_for_each (ep, tmp, &iface->eps, link)
+		weft_uct_fence_all(ep);
+	return WEFT_UCS_OK;
+}
+
+static enum weft_ucs_status iface_query(struct weft_uct_iface *iface,
+					struct weft_uct_iface_attr *attr)
+{
+	const struct weft_iface_attr *dev = &iface->attr;
+	size_t message = dev->max_message;
+	uint8_t addr[WEFT_DEV_ADDR_MAX];
+
+	iface->uct->sym.base_iface_query(iface, attr);
+	attr->flags = WEFT_UCT_IFACE_AM_SHORT | WEFT_UCT_IFACE_AM_BCOPY |
+		      WEFT_UCT_IFACE_AM_ZCOPY | WEFT_UCT_IFACE_PENDING |
+		      WEFT_UCT_IFACE_PUT_ZCOPY | WEFT_UCT_IFACE_GET_ZCOPY |
+		      WEFT_UCT_IFACE_ERR_PEER | WEFT_UCT_IFACE_EP_CHECK |
+		      WEFT_UCT_IFACE_EP_KEEPALIVE | WEFT_UCT_IFACE_TO_IFACE |
+		      WEFT_UCT_IFACE_CB_SYNC;
+	if (iface->uct->abi->minor >= 18)
+		attr->flags |= WEFT_UCT_IFACE_INTER_NODE;
+	attr->event_flags = WEFT_UCT_EVENT_SEND_COMP | WEFT_UCT_EVENT_RECV |
+			    WEFT_UCT_EVENT_FD;
+	attr->am.max_short = weft_min(message, WEFT_UCT_MAX_SHORT);
+	attr->am.max_bcopy = weft_min(message, WEFT_UCT_MAX_BCOPY);
+	attr->am.max_zcopy = message;
+	attr->am.opt_zcopy_align = attr->am.align_mtu = 1;
+	attr->am.max_hdr = WEFT_UCT_MAX_HEADER;
+	attr->am.max_iov = weft_min(dev->max_iov, WEFT_UCT_MAX_IOV + 1) - 1;
+	attr->put.max_zcopy = dev->max_put;
+	attr->put.opt_zcopy_align = attr->put.align_mtu = 1;
+	attr->put.max_iov = weft_min(dev->max_iov, WEFT_UCT_MAX_IOV);
+	attr->get = attr->put;
+	attr->device_addr_len = weft_address_pack_dev(&dev->addr, addr);
+	attr->iface_addr_len = WEFT_IFACE_ADDR_LEN;
+	weft_uct_iface_scores(iface, attr);
+	if (iface->uct->abi->minor >= 22)
+		attr->ctl_device = WEFT_UCS_SYS_DEVICE_UNKNOWN;
+	return WEFT_UCS_OK;
+}
+
+static enum weft_ucs_status device_address(struct weft_uct_iface *iface,
+					   void *buffer)
+{
+	weft_address_pack_dev(&iface->attr.addr, buffer);
+	return WEFT_UCS_OK;
+}
+
+static enum weft_ucs_status iface_address(struct weft_uct_iface *iface,
+					  void *buffer)
+{
+	weft_address_pack_iface(&iface->attr.addr, buffer);
+	return WEFT_UCS_OK;
+}
+
+static int is_reachable(struct weft_uct_iface *iface, const void *dev_addr,
+			const void *iface_addr)
+{
+	struct weft_address remote;
+
+	return !weft_address_unpack(iface_addr, WEFT_IFACE_ADDR_LEN, dev_addr,
+				    WEFT_DEV_ADDR_MAX, &remote) &&
+	       iface->dev->reaches(iface->iface, &remote);
+}
+
+static int is_reachable_v2(struct weft_uct_iface *iface,
+			   const struct weft_uct_peer_params *p)
+{
+	const uint64_t needed =
+		WEFT_UCT_PEER_HAS_DEV_ADDR | WEFT_UCT_PEER_HAS_IFACE_ADDR;
+	const uint64_t told =
+		WEFT_UCT_PEER_HAS_INFO | WEFT_UCT_PEER_HAS_INFO_LEN;
+	struct weft_address remote;
+	const char *why = "not an address of weft";
+	bool ok = false;
+
+	if ((p->field_mask & needed) != needed)
+		return 0;
+	if (!weft_address_unpack(p->iface_addr, WEFT_IFACE_ADDR_LEN,
+				 p->device_addr, WEFT_DEV_ADDR_MAX, &remote)) {
+		why = "the peer is not reached by this interface";
+		ok = iface->dev->reaches(iface->iface, &remote);
+		if (ok && (p->field_mask & WEFT_UCT_PEER_HAS_SCOPE) &&
+		    p->scope == WEFT_UCT_SCOPE_DEVICE) {
+			why = "the peer is on another host";
+			ok = remote.ns_id == iface->attr.addr.ns_id;
+		}
+	}
+	if (!ok && (p->field_mask & told) == told && p->info_string)
+		snprintf(p->info_string, p->info_string_length, "%s", why);
+	return ok;
+}
+
+static int ep_is_connected(struct weft_uct_ep *ep,
+			   const struct weft_uct_peer_params *p)
+{
+	struct weft_address remote;
+	uint8_t any_dev[WEFT_DEV_ADDR_MAX] = { 0, AF_INET };
+
+	/* The key alone tells who it is; a device address may be left out. */
+	return (p->field_mask & WEFT_UCT_PEER_HAS_IFACE_ADDR) && !ep->err &&
+	       !weft_address_unpack(p->iface_addr, WEFT_IFACE_ADDR_LEN, any_dev,
+				    sizeof(any_dev), &remote) &&
+	       !memcmp(remote.key, ep->key, sizeof(ep->key));
+}
+
+/* uct_iface_attr_v2_t where UCX exports no base function: nothing to offer. */
+static enum weft_ucs_status query_v2(void *iface, void *attr)
+{
+	(void)iface;
+	(void)attr;
+	return WEFT_UCS_OK;
+}
+
+static void iface_close(struct weft_uct_iface *iface)
+{
+	struct weft_uct_symbols *sym = &iface->uct->sym;
+
+	sym->progress_disable(iface, 3); /* both directions */
+	weft_uct_idle_leave(iface);
+	iface->dev->iface_close(iface->iface);
+	if (!iface->loopback)
+		iface->md->wide_ifaces--;
+	sym->class_cleanup(sym->base_iface_class, iface, -1);
+	weft_uct_op_free_all(iface);
+	free(iface);
+}
+
+static void fill_ops(const struct weft_uct *uct, weft_uct_fn *ops)
+{
+	for (size_t i = 0; i < WEFT_OP_COUNT; i++)
+		ops[i] = (weft_uct_fn)weft_uct_unsupported;
+	weft_uct_ep_ops(ops);
+	ops[WEFT_OP_IFACE_FLUSH] = (weft_uct_fn)iface_flush;
+	ops[WEFT_OP_IFACE_FENCE] = (weft_uct_fn)iface_fence;
+	ops[WEFT_OP_PROGRESS_ENABLE] = (weft_uct_fn)uct->sym.progress_enable;
+	ops[WEFT_OP_PROGRESS_DISABLE] = (weft_uct_fn)uct->sym.progress_disable;
+	ops[WEFT_OP_PROGRESS] = (weft_uct_fn)progress;
+	ops[WEFT_OP_EVENT_FD] = (weft_uct_fn)event_fd;
+	ops[WEFT_OP_EVENT_ARM] = (weft_uct_fn)event_arm;
+	ops[WEFT_OP_CLOSE] = (weft_uct_fn)iface_close;
+	ops[WEFT_OP_QUERY] = (weft_uct_fn)iface_query;
+	ops[WEFT_OP_DEVICE_ADDRESS] = (weft_uct_fn)device_address;
+	ops[WEFT_OP_ADDRESS] = (weft_uct_fn)iface_address;
+	ops[WEFT_OP_IS_REACHABLE] = (weft_uct_fn)is_reachable;
+}
+
+void weft_uct_internal_ops(struct weft_uct *uct)
+{
+	const weft_uct_fn no = (weft_uct_fn)weft_uct_unsupported;
+	weft_uct_fn *ops = uct->internal_ops;
+	size_t n = 0;
+
+	if (uct->abi->internal != WEFT_INTERNAL_PLAIN)
+		ops[n++] = uct->sym.base_query_v2 ? uct->sym.base_query_v2
+						  : (weft_uct_fn)query_v2;
+	ops[n++] = (weft_uct_fn)weft_uct_estimate_perf;
+	ops[n++] = (weft_uct_fn)weft_uct_ok; /* vfs_refresh */
+	if (uct->abi->internal == WEFT_INTERNAL_20)
+		ops[n++] = no; /* mem_element_pack */
+	ops[n++] = no;	       /* ep_query */
+	ops[n++] = no;	       /* ep_invalidate */
+	ops[n++] = no;	       /* connect_to_ep_v2 */
+	ops[n++] = (weft_uct_fn)is_reachable_v2;
+	ops[n++] = (weft_uct_fn)ep_is_connected;
+	while (n < WEFT_INTERNAL_MAX)
+		ops[n++] = no; /* get_device_ep, put_sgl_zcopy */
+}
+
+enum weft_ucs_status
+weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
+		    const struct weft_uct_iface_params *params,
+		    const void *config, void **out)
+{
+	const char *netdev = params->mode.device.dev_name;
+	struct weft_uct_symbols *sym = &md->uct->sym;
+	struct weft_iface_cb cb = {
+		.on_message = on_message,
+		.on_notify = on_notify,
+		.on_error = weft_uct_ep_error,
+		.on_ready = weft_uct_pending_ready,
+	};
+	struct weft_uct_iface *iface;
+	weft_uct_fn ops[WEFT_OP_COUNT];
+	enum weft_ucs_status status;
+	struct weft_netif netif;
+	int family = weft_settings()->family;
+	int count = 1, err;
+
+	if (!(params->open_mode & WEFT_UCT_OPEN_MODE_DEVICE))
+		return WEFT_UCS_UNSUPPORTED;
+	iface = calloc(1, sizeof(*iface));
+	if (!iface)
+		return WEFT_UCS_NO_MEMORY;
+	cb.arg = iface;
+	iface->uct = md->uct;
+	iface->md = md;
+	iface->dev = md->tl->dev;
+	weft_list_init(&iface->eps);
+	weft_list_init(&iface->waiting);
+	weft_list_init(&iface->ended);
+
+	fill_ops(md->uct, ops);
+	status = sym->base_iface_init(
+		iface, sym->base_iface_class, &count, ops,
+		md->uct->internal_ops, md, worker, params, config,
+		params->field_mask & WEFT_UCT_PARAM_STATS_ROOT
+			? params->stats_root
+			: NULL,
+		netdev);
+	if (status) {
+		weft_error("UCX refused an interface on '%s' (status %d)",
+			   netdev, status);
+		goto free_iface;
+	}
+	err = iface->dev->iface_open(netdev, family, &cb, &iface->iface);
+	if (err) {
+		status = weft_ucs_status(err);
+		goto cleanup_base;
+	}
+	err = weft_uct_idle_join(iface, worker);
+	if (err) {
+		iface->dev->iface_close(iface->iface);
+		status = weft_ucs_status(err);
+		goto cleanup_base;
+	}
+	iface->dev->iface_query(iface->iface, &iface->attr);
+	iface->loopback =
+		!weft_netif_get(netdev, family, &netif) && netif.loopback;
+	iface->narrow = iface->loopback && md->wide_ifaces;
+	if (!iface->loopback)
+		md->wide_ifaces++;
+	*out = iface;
+	return WEFT_UCS_OK;
+
+cleanup_base:
+	sym->class_cleanup(sym->base_iface_class, iface, -1);
+free_iface:
+	free(iface);
+	return status;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The memory domain.  A registration is a row in the device's table, checked
+ * whenever something lands, so it costs next to nothing and no cache of UCX
+ * (which would hook malloc in the program) is asked for.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "ucx_tl/status.h"
+#include "ucx_tl/uct.h"
+
+enum { /* uct_md_ops_t; 0 to 8 never moved */
+       MD_CLOSE = 0,
+       MD_QUERY = 1,
+       MD_REG = 5,
+       MD_DEREG = 6,
+       MD_PACK = 8,
+       MD_COUNT = 12,
+};
+
+static void set64(char *attr, size_t offset, uint64_t value)
+{
+	memcpy(attr + offset, &value, sizeof(value));
+}
+
+static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
+				     char *attr)
+{
+	const struct weft_uct_abi *abi = md->uct->abi;
+	uint64_t flags = WEFT_UCT_MD_REG | WEFT_UCT_MD_NEED_RKEY |
+			 WEFT_UCT_MD_INVALIDATE;
+
+	/*
+	 * With error handling UCP puts only where the target can revoke the
+	 * key, and asks by this bit since 1.15, by the other one before.
+	 */
+	if (abi->minor >= 15)
+		flags |= WEFT_UCT_MD_INVALIDATE_RMA;
+	if (abi->md_attr.clear)
+		memset(attr, 0, abi->md_attr.size);
+	set64(attr, abi->md_attr.max_reg, SIZE_MAX);
+	set64(attr, abi->md_attr.flags, flags);
+	set64(attr, abi->md_attr.reg_mem_types, BIT(WEFT_MEM_HOST));
+	set64(attr, abi->md_attr.access_mem_types, BIT(WEFT_MEM_HOST));
+	set64(attr, abi->md_attr.rkey_size, WEFT_RKEY_LEN);
+	memset(attr + abi->md_attr.local_cpus, 0xff, WEFT_UCS_CPU_SET_SIZE);
+	if (abi->md_attr.reg_alignment)
+		set64(attr, abi->md_attr.reg_alignment, 1);
+	return WEFT_UCS_OK;
+}
+
+static void md_close(struct weft_uct_memory_domain *md)
+{
+	free(md);
+}
+
+/* The 4th argument is flags in 1.13, a pointer to parameters after. */
+static enum weft_ucs_status mem_reg(struct weft_uct_memory_domain *md,
+				    void *addr, size_t len, uintptr_t params,
+				    void **memh)
+{
+	struct weft_mem *mem;
+	int err = md->tl->dev->mem_register(addr, len, WEFT_MEM_HOST, &mem);
+
+	(void)params;
+	if (err)
+		return weft_ucs_status(err);
+	*memh = mem;
+	return WEFT_UCS_OK;
+}
+
+/*
+ * When mem_release() returns, nothing lands there any more, so an invalidation
+ * completes at once.  Without the flag the completion is not ours to call: UCX
+ * >= 1.16 then passes one that asserts.
+ */
+static enum weft_ucs_status mem_dereg(struct weft_uct_memory_domain *md,
+				      const struct weft_uct_dereg_params *p)
+{
+	const uint64_t asks =
+		WEFT_UCT_DEREG_HAS_FLAGS | WEFT_UCT_DEREG_HAS_COMP;
+
+	if (!(p->field_mask & WEFT_UCT_DEREG_HAS_MEMH))
+		return WEFT_UCS_INVALID_PARAM;
+	md->tl->dev->mem_release(p->memh);
+	if ((p->field_mask & asks) == asks && p->comp &&
+	    (p->flags & WEFT_UCT_DEREG_INVALIDATE) && --p->comp->count == 0)
+		p->comp->func(p->comp);
+	return WEFT_UCS_OK;
+}
+
+static enum weft_ucs_status pack(struct weft_uct_memory_domain *md,
+				 struct weft_mem *mem, void *buffer)
+{
+	struct weft_rkey rkey;
+
+	md->tl->dev->mem_pack(mem, &rkey);
+	weft_rkey_pack(&rkey, buffer);
+	return WEFT_UCS_OK;
+}
+
+static enum weft_ucs_status mkey_pack_13(struct weft_uct_memory_domain *md,
+					 void *memh, const void *params,
+					 void *buffer)
+{
+	(void)params;
+	return pack(md, memh, buffer);
+}
+
+static enum weft_ucs_status mkey_pack_16(struct weft_uct_memory_domain *md,
+					 void *memh, void *addr, size_t len,
+					 const void *params, void *buffer)
+{
+	(void)addr;
+	(void)len;
+	(void)params;
+	return pack(md, memh, buffer);
+}
+
+/* An unpacked key is a pointer to one of our own. */
+static enum weft_ucs_status unpack(const void *buffer, uintptr_t *rkey,
+				   void **handle)
+{
+	struct weft_rkey *key = malloc(sizeof(*key));
+
+	if (!key)
+		return WEFT_UCS_NO_MEMORY;
+	weft_rkey_unpack(buffer, key);
+	*rkey = (uintptr_t)key;
+	*handle = NULL;
+	return WEFT_UCS_OK;
+}
+
+static enum weft_ucs_status rkey_unpack_13(void *component, const void *buffer,
+					   uintptr_t *rkey, void **handle)
+{
+	(void)component;
+	return unpack(buffer, rkey, handle);
+}
+
+static enum weft_ucs_status rkey_unpack_19(void *component, const void *buffer,
+					   const void *params, uintptr_t *rkey,
+					   void **handle)
+{
+	(void)component;
+	(void)params;
+	return unpack(buffer, rkey, handle);
+}
+
+weft_uct_fn weft_uct_rkey_unpack(const struct weft_uct *uct)
+{
+	return uct->abi->rkey_unpack_params ? (weft_uct_fn)rkey_unpack_19
+					    : (weft_uct_fn)rkey_unpack_13;
+}
+
+enum weft_ucs_status weft_uct_rkey_release(void *component, uintptr_t rkey,
+					   void *handle)
+{
+	(void)component;
+	(void)handle;
+	free((void *)rkey);
+	return WEFT_UCS_OK;
+}
+
+enum weft_ucs_status weft_uct_rkey_compare(void *component, uintptr_t a,
+					   uintptr_t b, const void *params,
+					   int *result)
+{
+	(void)component;
+	(void)params;
+	*result = memcmp((const void *)a, (const void *)b,
+			 sizeof(struct weft_rkey));
+	return WEFT_UCS_OK;
+}
+
+enum weft_ucs_status weft_uct_md_open(void *component, const char *name,
+				      const void *config, void **out)
+{
+	struct weft_uct_memory_domain *md = calloc(1, sizeof(*md));
+
+	(void)name;
+	(void)config;
+	if (!md)
+		return WEFT_UCS_NO_MEMORY;
+	md->uct = container_of((char(*)[WEFT_UCT_COMPONENT_MAX])component,
+			       struct weft_uct, component);
+	md->tl = &weft_uct_tcp;
+	md->base.ops = md->uct->md_ops;
+	md->base.component = component;
+	*out = md;
+	return WEFT_UCS_OK;
+}
+
+/* 12 slots fit every minor; what weft lacks says "unsupported". */
+void weft_uct_md_ops(struct weft_uct *uct)
+{
+	for (size_t i = 0; i < MD_COUNT; i++)
+		uct->md_ops[i] = (weft_uct_fn)weft_uct_unsupported;
+	/* is_sockaddr_accessible() returns a truth value: "no" */
+	if (uct->abi->minor < 14)
+		uct->md_ops[9] = (weft_uct_fn)weft_uct_ok;
+	else if (uct->abi->minor < 16)
+		uct->md_ops[10] = (weft_uct_fn)weft_uct_ok;
+	uct->md_ops[MD_CLOSE] = (weft_uct_fn)md_close;
+	uct->md_ops[MD_QUERY] = (weft_uct_fn)md_query;
+	uct->md_ops[MD_REG] = (weft_uct_fn)mem_reg;
+	uct->md_ops[MD_DEREG] = (weft_uct_fn)mem_dereg;
+	uct->md_ops[MD_PACK] = uct->abi->mkey_pack_address
+				       ? (weft_uct_fn)mkey_pack_16
+				       : (weft_uct_fn)mkey_pack_13;
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * libweft_preload.so: brings weft into a UCX that loads no plugins of its own.
+ *
+ * It is named in LD_PRELOAD and so lies in every child, be it bash or true.
+ * There it needs libc alone, in versions that every system of the last ten
+ * years has, runs no constructor and maps nothing else of weft.  Its few
+ * functions stand in front of UCX's own; when a UCX calls one of them, the
+ * plugin is opened and told which copy of UCX that is.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "ucx_tl/load.h"
+
+/* ucs_status_t is one byte (a packed enum in ucs/type/status.h, 1.13 to 1.22) */
+typedef signed char status;
+#define STATUS_UNSUPPORTED	(-22)
+
+/* uct/api/uct.h and ucp/api/ucp.h, unchanged from 1.13 to 1.22 */
+WEFT_EXPORT status uct_query_components(void **components, unsigned *count);
+WEFT_EXPORT status ucp_config_read(const char *prefix, const char *file,
+				   void **config);
+WEFT_EXPORT status ucp_config_modify(void *config, const char *name,
+				     const char *value);
+WEFT_EXPORT status ucp_worker_get_efd(void *worker, int *fd);
+
+struct plugin {
+	weft_uct_load_fn load;
+	weft_uct_environment_fn environment;
+	weft_uct_option_fn option;
+	weft_uct_event_driven_fn event_driven;
+};
+
+static struct plugin plugin;
+static bool plugin_tried;
+static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool asked_for_weft(void)
+{
+	const char *tls = getenv("UCX_TLS");
+
+	return tls && strstr(tls, "weft_");
+}
+
+/* UCX goes on without weft; who did not ask for weft need not hear of it. */
+static void complain(const char *file, const char *why)
+{
+	if (asked_for_weft())
+		dprintf(STDERR_FILENO, "weft: warning: cannot load '%s' "
+			"(UCX_TLS names weft): %s; UCX goes on without weft\n",
+			file, why ? why : "it lacks weft's functions");
+}
+
+/*
+ * A relative LD_PRELOAD is only good until the first chdir(); the kernel knows
+ * the whole path.
+ */
+static bool path_from_maps(const void *inside, char *path, size_t size)
+{
+	unsigned long start, end, at = (unsigned long)inside;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[4352], *p;
+	bool found = false;
+
+	if (!maps)
+		return false;
+	while (!found && fgets(line, sizeof(line), maps)) {
+		for (start = 0, p = line; *p && *p != '-'; p++)
+			start = start * 16 + (*p <= '9' ? *p - '0' :
+					      *p - 'a' + 10);
+		if (!*p)
+			continue;
+		for (end = 0, p++; *p && *p != ' '; p++)
+			end = end * 16 + (*p <= '9' ? *p - '0' : *p - 'a' + 10);
+		p = strchr(p, '/');
+		if (at < start || at >= end || !p)
+			continue;
+		p[strcspn(p, "\n")] = '\0';
+		found = (size_t)snprintf(path, size, "%s", p) < size;
+	}
+	fclose(maps);
+	return found;
+}
+
+/* The folder that this library lies in, with its final slash. */
+static bool own_folder(char *path, size_t size)
+{
+	Dl_info me;
+
+	if (!dladdr(&plugin, &me) || !me.dli_fname)
+		return false;
+	if (me.dli_fname[0] == '/') {
+		if ((size_t)snprintf(path, size, "%s", me.dli_fname) >= size)
+			return false;
+	} else if (!path_from_maps(&plugin, path, size)) {
+		return false;
+	}
+	strrchr(path, '/')[1] = '\0';
+	return true;
+}
+
+static void open_plugin(void)
+{
+	/* installed, and in a build tree */
+	static const char *const names[] = {
+		"ucx/libuct_weft.so", "libuct_weft.so",
+	};
+	char path[4096 + 32], first[4096 + 32];
+	void *handle = NULL;
+	size_t dir, i;
+
+	if (!own_folder(path, 4096)) {
+		complain("libuct_weft.so", "its folder cannot be found");
+		return;
+	}
+	dir = strlen(path);
+	for (i = 0; i < 2; i++) {
+		memcpy(path + dir, names[i], strlen(names[i]) + 1);
+		if (i == 0)
+			memcpy(first, path, sizeof(first));
+		if (!access(path, F_OK))
+			break;
+	}
+	if (i == 2) {
+		complain(first, "no such file");
+		return;
+	}
+	handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!handle) {
+		complain(path, dlerror());
+		return;
+	}
+	plugin.environment = (weft_uct_environment_fn)
+		dlsym(handle, "weft_uct_environment");
+	plugin.option = (weft_uct_option_fn)dlsym(handle, "weft_uct_option");
+	plugin.event_driven = (weft_uct_event_driven_fn)
+		dlsym(handle, "weft_uct_event_driven");
+	plugin.load = (weft_uct_load_fn)dlsym(handle, "weft_uct_load");
+	if (!plugin.environment || !plugin.option || !plugin.event_driven ||
+	    !plugin.load) {
+		complain(path, NULL);
+		memset(&plugin, 0, sizeof(plugin));
+	}
+	/* UCX never forgets a component, so the handle is never closed. */
+}
+
+/* NULL where there is none, or where its file must not be believed. */
+static const struct plugin *get_plugin(void)
+{
+	if (getauxval(AT_SECURE))
+		return NULL;
+	pthread_mutex_lock(&plugin_lock);
+	if (!plugin_tried) {
+		plugin_tried = true;
+		open_plugin();
+	}
+	pthread_mutex_unlock(&plugin_lock);
+	return plugin.load ? &plugin : NULL;
+}
+
+/*
+ * The function that the call would have reached without this library, looked
+ * for as the dynamic linker does: first among what the whole process sees,
+ * then, for a UCX that was opened with RTLD_LOCAL, among what the calling
+ * library needs.  So two copies of UCX in one process each find their own.
+ */
+static void *find_real(const char *name, void *caller)
+{
+	void *real, *handle;
+	Dl_info info;
+
+	real = dlsym(RTLD_NEXT, name);
+	if (real)
+		return real;
+	if (dladdr(caller, &info) && info.dli_fname) {
+		handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+		if (handle) {
+			real = dlsym(handle, name);
+			/* the caller itself keeps what was found loaded */
+			dlclose(handle);
+		}
+	}
+	return real;
+}
+
+status uct_query_components(void **components, unsigned *count)
+{
+	const struct plugin *weft;
+	status (*real)(void **, unsigned *);
+
+	real = find_real("uct_query_components",
+			 __builtin_return_address(0));
+	if (!real || real == uct_query_components)
+		return STATUS_UNSUPPORTED;
+	weft = get_plugin();
+	if (weft)
+		weft->load((const void *)real);
+	return real(components, count);
+}
+
+status ucp_config_read(const char *prefix, const char *file, void **config)
+{
+	const struct plugin *weft;
+	status (*real)(const char *, const char *, void **);
+
+	real = find_real("ucp_config_read", __builtin_return_address(0));
+	if (!real || real == ucp_config_read)
+		return STATUS_UNSUPPORTED;
+	weft = get_plugin();
+	if (weft)
+		weft->environment();
+	return real(prefix, file, config);
+}
+
+status ucp_config_modify(void *config, const char *name, const char *value)
+{
+	const struct plugin *weft;
+	const char *other = NULL;
+	status (*real)(void *, const char *, const char *);
+
+	real = find_real("ucp_config_modify", __builtin_return_address(0));
+	if (!real || real == ucp_config_modify)
+		return STATUS_UNSUPPORTED;
+	weft = get_plugin();
+	if (weft)
+		other = weft->option(name, value);
+	return real(config, name, other ? other : value);
+}
+
+status ucp_worker_get_efd(void *worker, int *fd)
+{
+	const struct plugin *weft;
+	status (*real)(void *, int *);
+
+	real = find_real("ucp_worker_get_efd", __builtin_return_address(0));
+	if (!real || real == ucp_worker_get_efd)
+		return STATUS_UNSUPPORTED;
+	weft = get_plugin();
+	if (weft)
+		weft->event_driven();
+	return real(worker, fd);
+}

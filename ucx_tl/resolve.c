@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Finds the copy of UCX that an address belongs to, and what it is.
+ *
+ * No UCX library is linked, none is opened that is not there yet, and nothing
+ * is looked up in the global scope: Python opens UCX with RTLD_LOCAL, and one
+ * process may hold several copies.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bootstrap/settings.h"
+#include "bootstrap/ucxenv.h"
+#include "ucx_tl/load.h"
+#include "ucx_tl/resolve.h"
+#include "ucx_tl/uct.h"
+#include "util/log.h"
+
+static struct weft_uct *copies;
+static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Only who asked for weft is told why it is not there. */
+#define refuse(...)                                    \
+	do {                                           \
+		if (weft_asked_for(weft_uct_tcp.name)) \
+			weft_warn(__VA_ARGS__);        \
+		else                                   \
+			weft_debug(__VA_ARGS__);       \
+	} while (0)
+
+static void *find_symbol(void *handle, const char *name)
+{
+	void *p = dlsym(handle, name);
+
+	dlerror(); /* our misses are not the program's errors */
+	return p;
+}
+
+static void *open_loaded(const char *path)
+{
+	void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+
+	dlerror();
+	return handle;
+}
+
+struct neighbour {
+	const char *beside; /* path of a library of that copy */
+	size_t dir_len;	    /* of its folder, with the slash */
+	const char *prefix; /* "libuct", "libucp" */
+	const char *found;
+};
+
+static int is_neighbour(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct neighbour *n = arg;
+	const char *name = info->dlpi_name;
+
+	(void)size;
+	if (!name || strncmp(name, n->beside, n->dir_len) ||
+	    strncmp(name + n->dir_len, n->prefix, strlen(n->prefix)) ||
+	    name[n->dir_len + strlen(n->prefix)] == '_' ||
+	    strchr(name + n->dir_len, '/'))
+		return 0;
+	n->found = name;
+	return 1;
+}
+
+/* A loaded library named @prefix... in the same folder as @path, or NULL. */
+static void *open_beside(const char *path, const char *prefix)
+{
+	const char *slash = strrchr(path, '/');
+	struct neighbour n = { .beside = path, .prefix = prefix };
+
+	if (!slash)
+		return NULL;
+	n.dir_len = (size_t)(slash - path) + 1;
+	dl_iterate_phdr(is_neighbour, &n);
+	return n.found ? open_loaded(n.found) : NULL;
+}
+
+/*
+ * A handle in which the symbols of libuct and of the libucs that it uses are
+ * found: libuct's own, or that of a library which needs it.
+ */
+static void *open_libuct(const void *inside)
+{
+	void *handle, *beside;
+	Dl_info info;
+
+	if (!dladdr(inside, &info) || !info.dli_fname)
+		return NULL;
+	handle = open_loaded(info.dli_fname);
+	if (!handle || find_symbol(handle, "uct_components_list"))
+		return handle;
+	/* libucs called (it loads plugins since 1.22); libuct lies beside it */
+	beside = open_beside(info.dli_fname, "libuct");
+	dlclose(handle);
+	return beside;
+}
+
+static void *fingerprint_find(void *arg, const char *name)
+{
+	return find_symbol(arg, name);
+}
+
+/* What libucp says, where it is loaded; false in programs without one. */
+static bool ask_libucp(void *handle, const char *path, unsigned int *major,
+		       unsigned int *minor)
+{
+	void (*get)(unsigned int *, unsigned int *, unsigned int *);
+	void *ucp = NULL;
+	unsigned int release;
+
+	get = (void (*)(unsigned int *, unsigned int *,
+			unsigned int *))find_symbol(handle, "ucp_get_version");
+	if (!get) {
+		ucp = open_beside(path, "libucp");
+		if (ucp)
+			get = (void (*)(unsigned int *, unsigned int *,
+					unsigned int *))
+				find_symbol(ucp, "ucp_get_version");
+	}
+	if (get)
+		get(major, minor, &release);
+	if (ucp)
+		dlclose(ucp); /* UCX itself keeps it */
+	return get != NULL;
+}
+
+static const struct weft_uct_abi *choose_abi(void *handle, const char *path)
+{
+	unsigned int forced = weft_settings()->ucx_force;
+	unsigned int major = 1, minor, said;
+
+	if (forced)
+		return weft_uct_abi_find(forced);
+	minor = weft_uct_abi_fingerprint(fingerprint_find, handle);
+	if (!ask_libucp(handle, path, &major, &said))
+		said = minor;
+	if (major == 1 && said == minor)
+		return weft_uct_abi_find(minor);
+	if (major == 1 && said >= WEFT_UCX_MINOR_MIN &&
+	    said <= WEFT_UCX_MINOR_MAX)
+		refuse("UCX in '%s' says it is 1.%u but its symbols are those of 1.%u: weft stays out of it; WEFT_UCX_FORCE=%u (or %u) takes it for that version",
+		       path, said, minor, said, minor);
+	else
+		refuse("UCX %u.%u in '%s' is not known to this weft (1.%u to 1.%u are): weft stays out of it; WEFT_UCX_FORCE=%u takes it for 1.%u",
+		       major, said, path, WEFT_UCX_MINOR_MIN,
+		       WEFT_UCX_MINOR_MAX, minor, minor);
+	return NULL;
+}
+
+#define NEED(member, symbol)                                            \
+	{                                                               \
+		offsetof(struct weft_uct_symbols, member), symbol, true \
+	}
+#define MAY(member, symbol)                                              \
+	{                                                                \
+		offsetof(struct weft_uct_symbols, member), symbol, false \
+	}
+static const struct {
+	size_t at;
+	const char *name;
+	bool needed;
+} wanted[] = {
+	NEED(component_register, "uct_component_register"),
+	NEED(tl_register, "uct_tl_register"),
+	NEED(components, "uct_components_list"),
+	NEED(base_iface_init, "uct_base_iface_t_init"),
+	NEED(base_iface_class, "uct_base_iface_t_class"),
+	NEED(base_iface_query, "uct_base_iface_query"),
+	NEED(base_estimate_perf, "uct_base_iface_estimate_perf"),
+	NEED(progress_enable, "uct_base_iface_progress_enable"),
+	NEED(progress_disable, "uct_base_iface_progress_disable"),
+	NEED(handle_ep_err, "uct_iface_handle_ep_err"),
+	NEED(md_config_table, "uct_md_config_table"),
+	NEED(iface_config_table, "uct_iface_config_table"),
+	NEED(calloc, "ucs_calloc"),
+	NEED(class_cleanup, "ucs_class_call_cleanup_chain"),
+	MAY(base_query_v2, "uct_iface_base_query_v2"),
+	MAY(log_dispatch, "ucs_log_dispatch"),
+	MAY(global_opts, "ucs_global_opts"),
+};
+
+static int find_symbols(struct weft_uct *uct, void *handle, const char *path)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
+		void *p = find_symbol(handle, wanted[i].name);
+
+		if (!p && wanted[i].needed) {
+			refuse("UCX in '%s' has no '%s': weft stays out of it; is it a build of UCX 1.%u to 1.%u with its own symbols?",
+			       path, wanted[i].name, WEFT_UCX_MINOR_MIN,
+			       WEFT_UCX_MINOR_MAX);
+			return -ENOSYS;
+		}
+		memcpy((char *)&uct->sym + wanted[i].at, &p, sizeof(p));
+	}
+	return 0;
+}
+
+static int add_copy(void *handle)
+{
+	const struct weft_uct_abi *abi;
+	struct weft_uct *uct;
+	Dl_info info;
+	int err;
+
+	if (!dladdr(find_symbol(handle, "uct_components_list"), &info))
+		return -ENOENT;
+	for (uct = copies; uct; uct = uct->next)
+		if (uct->libuct == info.dli_fbase)
+			return uct->abi ? 0 : -EOPNOTSUPP;
+
+	/* Remembered also when refused, so that it is said once. */
+	uct = calloc(1, sizeof(*uct));
+	if (!uct)
+		return -ENOMEM;
+	uct->libuct = info.dli_fbase;
+	uct->next = copies;
+	copies = uct;
+
+	abi = choose_abi(handle, info.dli_fname);
+	if (!abi)
+		return -EOPNOTSUPP;
+	err = find_symbols(uct, handle, info.dli_fname);
+	if (err)
+		return err;
+	uct->abi = abi;
+	weft_uct_log_attach(uct);
+	weft_uct_register(uct);
+	weft_debug("registered with UCX 1.%u in '%s'", abi->minor,
+		   info.dli_fname);
+	return 0;
+}
+
+int weft_uct_load(const void *inside)
+{
+	void *handle = open_libuct(inside);
+	int err;
+
+	if (!handle) {
+		refuse("cannot find the libuct that address %p belongs to: weft stays out of it; is UCX linked statically?",
+		       inside);
+		return -ENOENT;
+	}
+	pthread_mutex_lock(&copies_lock);
+	err = add_copy(handle);
+	pthread_mutex_unlock(&copies_lock);
+	/* UCX never unloads what it registered, nor itself: drop our count. */
+	dlclose(handle);
+	return err;
+}
+
+void weft_uct_environment(void)
+{
+	struct weft_ucxenv env[WEFT_UCXENV_MAX];
+	size_t n = weft_ucxenv(WEFT_UCXENV_LOADED, env);
+
+	for (size_t i = 0; i < n; i++) {
+		weft_info("%s=%s: %s", env[i].name, env[i].value,
+			  env[i].reason);
+		setenv(env[i].name, env[i].value, 1);
+	}
+}
+
+const char *weft_uct_option(const char *name, const char *value)
+{
+	return weft_ucxenv_option(name, value);
+}
+
+/*
+ * UCX >= 1.22 calls this in every file that it takes for a plugin.  An error
+ * would make it unload this library, which a preload may still be using.
+ */
+WEFT_EXPORT int64_t ucs_module_global_init(void);
+int64_t ucs_module_global_init(void)
+{
+	weft_uct_load(__builtin_return_address(0));
+	return WEFT_UCS_OK;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The only place where weft's -errno and UCX's status meet. */
+#ifndef WEFT_UCX_TL_STATUS_H
+#define WEFT_UCX_TL_STATUS_H
+
+#include "ucx_tl/abi.h"
+
+/* 0 and counts are OK; an errno that UCX has no word for is IO_ERROR. */
+enum weft_ucs_status weft_ucs_status(int err);
+/* The way back, for tests and for what UCX's own calls return. */
+int weft_ucs_errno(enum weft_ucs_status status);
+
+#endif

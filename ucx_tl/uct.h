@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the files of this room share.  Everything hangs on struct weft_uct, one
+ * per copy of UCX in the process: a component, memory domain, interface or
+ * endpoint of one copy never meets the symbols of another.
+ */
+#ifndef WEFT_UCX_TL_UCT_H
+#define WEFT_UCX_TL_UCT_H
+
+#include "devices/device.h"
+#include "ucx_tl/abi.h"
+#include "util/list.h"
+
+#define WEFT_UCT_MAX_HEADER 256 /* of am_zcopy */
+#define WEFT_UCT_MAX_IOV    16
+#define WEFT_UCT_MAX_SHORT  ((size_t)8192)
+#define WEFT_UCT_MAX_BCOPY  ((size_t)65536)
+
+/* Found in one copy of libuct and libucs; all of them exist since 1.13. */
+struct weft_uct_symbols {
+	void (*component_register)(void *component);
+	void (*tl_register)(void *component, void *tl);
+	enum weft_ucs_status (*base_iface_init)(
+		void *self, void *cls, int *count, weft_uct_fn *ops,
+		weft_uct_fn *internal_ops, void *md, void *worker,
+		const void *params, const void *config, void *stats_parent,
+		const char *name); /* --enable-stats */
+	void *base_iface_class;
+	void (*base_iface_query)(void *iface, struct weft_uct_iface_attr *attr);
+	enum weft_ucs_status (*base_estimate_perf)(
+		void *iface, struct weft_uct_perf_attr *attr);
+	void (*progress_enable)(void *iface, unsigned int flags);
+	void (*progress_disable)(void *iface, unsigned int flags);
+	enum weft_ucs_status (*handle_ep_err)(void *iface, void *ep,
+					      enum weft_ucs_status status);
+	void *md_config_table, *iface_config_table;
+	struct weft_ucs_link *components; /* all registered ones */
+	void *(*calloc)(size_t n, size_t size, const char *name);
+	void (*class_cleanup)(void *cls, void *obj, int limit);
+	/* these may be missing */
+	weft_uct_fn base_query_v2; /* 1.20, 1.22 */
+	void (*log_dispatch)(const char *file, unsigned int line,
+			     const char *function, int level,
+			     const void *component, const char *format, ...)
+		__attribute__((format(printf, 6, 7)));
+	const void *global_opts;
+};
+
+/* One transport: "weft_tcp" is the device tcp. */
+struct weft_uct_tl {
+	const char *name; /* at most 9 characters */
+	const struct weft_dev_ops *dev;
+	const char *config_prefix;
+};
+
+/* One copy of UCX. */
+struct weft_uct {
+	struct weft_uct *next;
+	const struct weft_uct_abi *abi;
+	struct weft_uct_symbols sym;
+	const void *libuct; /* where that copy is mapped */
+	weft_uct_fn internal_ops[WEFT_INTERNAL_MAX];
+	weft_uct_fn md_ops[12];
+	/* UCX keeps pointers into these for ever; aligned for what they hold */
+	char component[WEFT_UCT_COMPONENT_MAX] __attribute__((aligned(16)));
+	char tl[WEFT_UCT_TL_MAX] __attribute__((aligned(16)));
+};
+
+struct weft_uct_memory_domain {
+	struct weft_uct_md base;
+	struct weft_uct *uct;
+	const struct weft_uct_tl *tl;
+	unsigned int wide_ifaces; /* open ifaces that are not loopback */
+};
+
+/* An operation that the device holds on to. */
+struct weft_uct_op {
+	struct weft_op op;
+	struct weft_uct_iface *iface;
+	struct weft_uct_op *next;	  /* while it is free */
+	struct weft_uct_completion *comp; /* the caller's; may be NULL */
+	struct weft_uct_ep *rma;	  /* whose put or get it is; or NULL */
+	char header[WEFT_UCT_MAX_HEADER]; /* am_zcopy: lives with the op */
+};
+
+struct weft_uct_iface {
+	struct weft_uct_base_iface base; /* first: UCX sees only this */
+	struct weft_uct *uct;
+	struct weft_uct_memory_domain *md;
+	const struct weft_dev_ops *dev;
+	struct weft_iface *iface;
+	struct weft_iface_attr attr;
+	bool loopback;
+	bool narrow; /* another iface serves local peers */
+	struct weft_list eps;
+	struct weft_list waiting; /* eps with pending requests */
+	struct weft_list ended;	  /* eps whose end is still to be told */
+	struct weft_uct_op *free_ops;
+	struct weft_uct_idle *idle; /* shared by the worker's interfaces */
+};
+
+struct weft_uct_ep {
+	struct weft_uct_iface *iface; /* first: uct_ep_t */
+	struct weft_ep *ep;
+	struct weft_list link;	   /* in iface->eps */
+	struct weft_list pending;  /* requests, oldest first */
+	struct weft_list waiting;  /* in iface->waiting */
+	struct weft_list ended;	   /* in iface->ended */
+	bool dispatching;	   /* inside weft_uct_pending_run() */
+	bool turn;		   /* the request that runs may send once */
+	unsigned int rma_out;	   /* puts and gets that are not complete */
+	bool fenced;		   /* ep_fence() was the last operation */
+	bool rma_waits;		   /* further ones wait until rma_out is 0 */
+	int err;		   /* 0, or why it is dead */
+	bool told;		   /* UCX has heard of it */
+	uint8_t key[WEFT_KEY_LEN]; /* of the peer */
+};
+
+/* component.c */
+extern const struct weft_uct_tl weft_uct_tcp;
+void weft_uct_register(struct weft_uct *uct);
+
+/* md.c */
+void weft_uct_md_ops(struct weft_uct *uct);
+enum weft_ucs_status weft_uct_md_open(void *component, const char *name,
+				      const void *config, void **md);
+weft_uct_fn weft_uct_rkey_unpack(const struct weft_uct *uct);
+enum weft_ucs_status weft_uct_rkey_release(void *component, uintptr_t rkey,
+					   void *handle);
+enum weft_ucs_status weft_uct_rkey_compare(void *component, uintptr_t a,
+					   uintptr_t b, const void *params,
+					   int *result);
+
+/* iface.c */
+void weft_uct_internal_ops(struct weft_uct *uct);
+enum weft_ucs_status
+weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
+		    const struct weft_uct_iface_params *params,
+		    const void *config, void **iface);
+/* perf.c */
+enum weft_ucs_status weft_uct_estimate_perf(struct weft_uct_iface *iface,
+					    struct weft_uct_perf_attr *attr);
+void weft_uct_iface_scores(const struct weft_uct_iface *iface,
+			   struct weft_uct_iface_attr *attr);
+
+/* idle.c */
+int weft_uct_idle_join(struct weft_uct_iface *iface, const void *worker);
+void weft_uct_idle_leave(struct weft_uct_iface *iface);
+void weft_uct_idle_armed(struct weft_uct_iface *iface);
+/* After each progress call: may sleep for WEFT_UCX_IDLE_WAIT. */
+void weft_uct_idle_rest(struct weft_uct_iface *iface, unsigned int events);
+
+/* op.c */
+struct weft_uct_op *weft_uct_op_get(struct weft_uct_iface *iface,
+				    struct weft_uct_completion *comp);
+void weft_uct_op_put(struct weft_uct_op *op);
+void weft_uct_op_free_all(struct weft_uct_iface *iface);
+
+/* ep.c */
+void weft_uct_ep_ops(weft_uct_fn *ops);
+void weft_uct_ep_error(void *arg, struct weft_ep *ep, void *user, int err);
+/* Tells UCX of ends that were held back; the number told. */
+unsigned int weft_uct_ep_tell(struct weft_uct_iface *iface);
+
+/* pending.c */
+enum weft_ucs_status weft_uct_pending_add(struct weft_uct_ep *ep,
+					  struct weft_uct_pending *req,
+					  unsigned int flags);
+void weft_uct_pending_purge(struct weft_uct_ep *ep,
+			    void (*cb)(struct weft_uct_pending *req, void *arg),
+			    void *arg);
+/* All later operations behind all earlier ones, queued requests included. */
+void weft_uct_fence_all(struct weft_uct_ep *ep);
+/* Runs requests while the device takes them; how many it ran. */
+unsigned int weft_uct_pending_run(struct weft_uct_ep *ep);
+void weft_uct_pending_ready(void *arg, struct weft_ep *ep, void *user);
+/* Would running the queues of @iface get anywhere? */
+bool weft_uct_pending_runnable(struct weft_uct_iface *iface);
+unsigned int weft_uct_pending_run_all(struct weft_uct_iface *iface);
+
+/*
+ * A new send has to wait behind the queue.  A request that runs may pass it
+ * with one operation; what its completion makes the user send comes after.
+ */
+static inline bool weft_uct_must_queue(const struct weft_uct_ep *ep)
+{
+	return !ep->turn && !weft_list_empty(&ep->pending);
+}
+
+/*
+ * The device orders messages behind the puts before a fence, never puts behind
+ * puts.  Where UCX wants that, later ones wait until the earlier ones are
+ * complete.
+ */
+static inline bool weft_uct_rma_waits(struct weft_uct_ep *ep)
+{
+	if (!ep->rma_out)
+		ep->rma_waits = false;
+	return ep->rma_waits;
+}
+
+/* For slots of any type: wide enough for ssize_t, int and status results. */
+int64_t weft_uct_unsupported(void);
+int64_t weft_uct_ok(void);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "util/cuda.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "util/log.h"
+#include "util/util.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weft_cuda table;
+static const struct weft_cuda *_Atomic ready;
+static bool tried;
+static int found;
+
+static void *resolve(void *lib, const char *symbol, bool needed, int *err)
+{
+	void *p = dlsym(lib, symbol);
+
+	if (!p && needed && !*err)
+		*err = weft_fail(ELIBBAD, "the CUDA driver has no '%s'; GPU "
+				 "memory is not used (drivers from 12.0 on have it)",
+				 symbol);
+	return p;
+}
+
+static int load(void)
+{
+	const char *name = getenv("WEFT_LIBCUDA");
+	void *lib;
+	int r, err = 0;
+
+	if (!name || !*name)
+		name = "libcuda.so.1";
+	/* never closed: the program uses the same one */
+	lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	if (!lib)
+		return weft_fail(ENOENT, "cannot load the CUDA driver '%s' (%s)",
+				 name, dlerror());
+#define X(field, symbol, args) \
+	*(void **)&table.field = resolve(lib, #symbol, true, &err);
+	WEFT_CUDA_CALLS(X)
+#undef X
+#define X(field, symbol, args) \
+	*(void **)&table.field = resolve(lib, #symbol, false, &err);
+	WEFT_CUDA_OPTIONAL(X)
+#undef X
+	if (err)
+		return err;
+	r = table.init(0);
+	if (r)
+		return weft_fail(-weft_cuda_errno(r), "cuInit says %s",
+				 weft_cuda_error_name(r));
+	atomic_store_explicit(&ready, &table, memory_order_release);
+	return 0;
+}
+
+int weft_cuda_init(void)
+{
+	int err;
+
+	if (weft_cuda())
+		return 0;
+	pthread_mutex_lock(&lock);
+	if (!tried) {
+		found = load();
+		tried = true;
+	}
+	err = found;
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+const struct weft_cuda *weft_cuda(void)
+{
+	return atomic_load_explicit(&ready, memory_order_acquire);
+}
+
+void weft_cuda_reset(void)
+{
+	pthread_mutex_lock(&lock);
+	atomic_store(&ready, NULL);
+	memset(&table, 0, sizeof(table));
+	tried = false;
+	pthread_mutex_unlock(&lock);
+}
+
+int weft_cuda_enter(struct weft_cuda_scope *s, void *ctx)
+{
+	int r;
+
+	s->cu = weft_cuda();
+	s->pushed = false;
+	if (!s->cu)
+		return -ENODEV;
+	s->mode = WEFT_CU_CAPTURE_RELAXED;
+	r = s->cu->capture_mode(&s->mode);
+	if (r)
+		return weft_cuda_errno(r);
+	if (!ctx)
+		return 0;
+	r = s->cu->ctx_push(ctx);
+	if (r) {
+		s->cu->capture_mode(&s->mode);
+		return -ENODEV;
+	}
+	s->pushed = true;
+	return 0;
+}
+
+void weft_cuda_leave(struct weft_cuda_scope *s)
+{
+	void *ctx;
+
+	if (s->pushed)
+		s->cu->ctx_pop(&ctx);
+	/* what enter() got in exchange goes back */
+	s->cu->capture_mode(&s->mode);
+}
+
+/* The context to use for memory of device @ordinal that has none of its own. */
+static int context_for(const struct weft_cuda *cu, int ordinal, void **ctx)
+{
+	unsigned int flags;
+	int dev, mine, active = 0;
+	void *current = NULL;
+
+	if (cu->device_get(&dev, ordinal))
+		return -ENODEV;
+	if (!cu->primary_state(dev, &flags, &active) && active) {
+		/* active: somebody holds it, so that retaining creates none */
+		if (cu->primary_retain(ctx, dev))
+			return -ENODEV;
+		cu->primary_release(dev);
+		return 0;
+	}
+	if (!cu->ctx_current(&current) && current && !cu->ctx_device(&mine) &&
+	    mine == dev) {
+		*ctx = current;
+		return 0;
+	}
+	return -ENODEV;
+}
+
+int weft_cuda_query(const void *p, struct weft_cuda_ptr *info)
+{
+	int attrs[] = { WEFT_CU_POINTER_CONTEXT, WEFT_CU_POINTER_MEMORY_TYPE,
+			WEFT_CU_POINTER_ORDINAL, WEFT_CU_POINTER_IS_MANAGED,
+			WEFT_CU_POINTER_BUFFER_ID };
+	unsigned int type = 0, managed = 0;
+	struct weft_cuda_scope s;
+	unsigned long long id = 0;
+	void *ctx = NULL;
+	int ordinal = 0, err = 0;
+	void *values[] = { &ctx, &type, &ordinal, &managed, &id };
+
+	memset(info, 0, sizeof(*info));
+	if (weft_cuda_enter(&s, NULL))
+		return 0;
+	/* unknown addresses are no error: all values are zero then */
+	if (s.cu->pointer_attrs(ARRAY_SIZE(attrs), attrs, values,
+				(uintptr_t)p))
+		goto out;
+	info->managed = managed;
+	info->buffer_id = id;
+	if (type == WEFT_CU_MEMORY_HOST) {
+		info->where = WEFT_CUDA_PINNED;
+	} else if (type == WEFT_CU_MEMORY_DEVICE) {
+		if (!ctx)
+			err = context_for(s.cu, ordinal, &ctx);
+		info->where = WEFT_CUDA_DEVICE;
+		info->ordinal = ordinal;
+		info->ctx = ctx;
+	}
+out:
+	weft_cuda_leave(&s);
+	return err;
+}
+
+int weft_cuda_errno(int err)
+{
+	switch (err) {
+	case WEFT_CU_SUCCESS:
+		return 0;
+	case WEFT_CU_INVALID_VALUE:
+	case WEFT_CU_INVALID_HANDLE:
+		return -EINVAL;
+	case WEFT_CU_OUT_OF_MEMORY:
+		return -ENOMEM;
+	case WEFT_CU_NOT_INITIALIZED:
+	case WEFT_CU_DEINITIALIZED:
+	case WEFT_CU_NO_DEVICE:
+	case WEFT_CU_INVALID_DEVICE:
+	case WEFT_CU_INVALID_CONTEXT:
+		return -ENODEV;
+	case WEFT_CU_NOT_READY:
+		return -EINPROGRESS;
+	case WEFT_CU_NOT_PERMITTED:
+		return -EPERM;
+	case WEFT_CU_NOT_SUPPORTED:
+		return -EOPNOTSUPP;
+	default:
+		return -EIO;
+	}
+}
+
+const char *weft_cuda_error_name(int err)
+{
+	const char *name = NULL;
+
+	if (!table.error_name || table.error_name(err, &name) || !name)
+		return "an unknown error";
+	return name;
+}

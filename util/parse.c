@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+#include "util/parse.h"
+#include "util/util.h"
+
+struct unit {
+	const char *name;
+	uint64_t factor;
+};
+
+static int digit_value(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return 16;
+}
+
+/* Reads the digits at *text and leaves *text behind them. */
+static int take_number(const char **text, uint64_t *value)
+{
+	const char *p = *text;
+	int base = 10;
+	uint64_t v = 0;
+
+	if (p[0] == '0' && (p[1] == 'x' || p[1] == 'X')) {
+		base = 16;
+		p += 2;
+	}
+	if (digit_value(*p) >= base)
+		return -EINVAL;
+	for (; digit_value(*p) < base; p++)
+		if (__builtin_mul_overflow(v, base, &v) ||
+		    __builtin_add_overflow(v, digit_value(*p), &v))
+			return -ERANGE;
+	*text = p;
+	*value = v;
+	return 0;
+}
+
+static int take_units(const char *text, const struct unit *units, size_t n,
+		      uint64_t min, uint64_t max, uint64_t *value)
+{
+	uint64_t v;
+	size_t i;
+	int err;
+
+	err = take_number(&text, &v);
+	if (err)
+		return err;
+	for (i = 0; i < n; i++)
+		if (!strcasecmp(text, units[i].name))
+			break;
+	if (i == n)
+		return -EINVAL;
+	if (__builtin_mul_overflow(v, units[i].factor, &v) ||
+	    v < min || v > max)
+		return -ERANGE;
+	*value = v;
+	return 0;
+}
+
+int weft_parse_u64(const char *text, uint64_t min, uint64_t max,
+		   uint64_t *value)
+{
+	static const struct unit plain[] = {{ "", 1 }};
+
+	return take_units(text, plain, ARRAY_SIZE(plain), min, max, value);
+}
+
+int weft_parse_size(const char *text, uint64_t min, uint64_t max,
+		    uint64_t *value)
+{
+	static const struct unit sizes[] = {
+		{ "", 1 }, { "b", 1 },
+		{ "k", 1ull << 10 }, { "kb", 1ull << 10 }, { "kib", 1ull << 10 },
+		{ "m", 1ull << 20 }, { "mb", 1ull << 20 }, { "mib", 1ull << 20 },
+		{ "g", 1ull << 30 }, { "gb", 1ull << 30 }, { "gib", 1ull << 30 },
+	};
+
+	return take_units(text, sizes, ARRAY_SIZE(sizes), min, max, value);
+}
+
+int weft_parse_msec(const char *text, uint64_t min, uint64_t max,
+		    uint64_t *msec)
+{
+	static const struct unit times[] = {
+		{ "", 1000 }, { "ms", 1 }, { "s", 1000 },
+		{ "m", 60 * 1000 }, { "h", 3600 * 1000 },
+	};
+
+	return take_units(text, times, ARRAY_SIZE(times), min, max, msec);
+}
+
+int weft_parse_bool(const char *text, bool *value)
+{
+	static const char *const words[][2] = {
+		{ "0", "1" }, { "n", "y" }, { "no", "yes" },
+		{ "off", "on" }, { "false", "true" },
+	};
+	size_t i;
+	int v;
+
+	for (i = 0; i < ARRAY_SIZE(words); i++)
+		for (v = 0; v < 2; v++)
+			if (!strcasecmp(text, words[i][v])) {
+				*value = v;
+				return 0;
+			}
+	return -EINVAL;
+}
+
+int weft_parse_ports(const char *text, uint16_t *first, uint16_t *last)
+{
+	uint64_t lo, hi;
+	int err;
+
+	err = take_number(&text, &lo);
+	if (err)
+		return err;
+	hi = lo;
+	if (*text == '-') {
+		text++;
+		err = take_number(&text, &hi);
+		if (err)
+			return err;
+	}
+	if (*text)
+		return -EINVAL;
+	if (lo < 1 || hi > UINT16_MAX || lo > hi)
+		return -ERANGE;
+	*first = lo;
+	*last = hi;
+	return 0;
+}
