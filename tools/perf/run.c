@@ -18,11 +18,12 @@
 #include "tools/perf/perf.h"
 
 #define TEXT	1024
+#define GRACE	3	/* seconds from the first failure to the end */
 
 /* What a rank reports: one letter and a text. */
 struct report {
 	char kind;			/* s(ay), f(ail), k (skipped), o(k),
-					   g (another rank is gone) */
+					   g (another rank is to blame) */
 	char text[TEXT];
 };
 
@@ -66,15 +67,21 @@ void perf_fail(struct perf *p, const char *fmt, ...)
 	_exit(1);
 }
 
-/* Whatever ended the other rank is the cause, and is told by it. */
+/* Another rank ended or failed: the cause is there, and is told by it. */
+static void __attribute__((noreturn, format(printf, 2, 3)))
+blame(struct perf *p, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	send_report(p, 'g', fmt, ap);
+	va_end(ap);
+	_exit(1);
+}
+
 static void __attribute__((noreturn)) gone(struct perf *p, int rank)
 {
-	struct report r = { .kind = 'g' };
-
-	snprintf(r.text, sizeof(r.text), "rank %d is gone", rank);
-	if (write(p->report, &r, sizeof(r)) < 0)
-		_exit(3);
-	_exit(1);
+	blame(p, "rank %d is gone", rank);
 }
 
 void perf_skip(struct perf *p, const char *fmt, ...)
@@ -98,10 +105,13 @@ void perf_say(struct perf *p, const char *fmt, ...)
 
 void perf_check(struct perf *p, enum nccl_result r, const char *call)
 {
+	const char *why = perf_last_warning(), *colon = *why ? ": " : "";
+
+	if (r == NCCL_REMOTE_ERROR)
+		blame(p, "%s: %s%s%s", call, perf_result_text(r), colon, why);
 	if (r)
-		perf_fail(p, "%s: %s%s%s", call, perf_result_text(r),
-			  *perf_last_warning() ? ": " : "",
-			  perf_last_warning());
+		perf_fail(p, "%s: %s%s%s", call, perf_result_text(r), colon,
+			  why);
 }
 
 void perf_tell(struct perf *p, int rank, const void *buf, size_t len)
@@ -180,8 +190,9 @@ struct ranks {
 	int report[PERF_RANKS_MAX];
 	bool over[PERF_RANKS_MAX];
 	bool told[PERF_RANKS_MAX];	/* its own verdict came */
+	bool ended[PERF_RANKS_MAX];	/* by us: it took too long */
 	enum perf_verdict verdict;
-	bool secondary;			/* only "is gone" was heard so far */
+	bool secondary;			/* nobody told the cause so far */
 	char *text;
 	size_t len;
 };
@@ -260,7 +271,7 @@ static void ended(struct ranks *r, int i)
 	r->report[i] = -1;
 	r->over[i] = true;
 	waitpid(r->pid[i], &status, 0);
-	if (WIFSIGNALED(status) &&
+	if (WIFSIGNALED(status) && !r->ended[i] &&
 	    !(r->c->killed && i == r->c->ranks - 1)) {
 		snprintf(text, sizeof(text), "died of signal %d (%s)",
 			 WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -334,17 +345,20 @@ enum perf_verdict perf_run(const struct perf_case *c,
 		return PERF_FAILED;
 	}
 	while (!all_over(&r)) {
-		/* Once one has failed the others have nothing to add. */
-		if (r.verdict != PERF_OK && grace == end)
-			grace = perf_now() + 1 < end ? perf_now() + 1 : end;
+		/* Once one has failed the others soon have, or never will. */
+		if (r.verdict != PERF_OK && grace == end &&
+		    perf_now() + GRACE < end)
+			grace = perf_now() + GRACE;
 		left = grace - perf_now();
 		for (i = 0; i < c->ranks; i++)
 			fd[i] = (struct pollfd){ r.report[i], POLLIN, 0 };
 		if (left <= 0) {
 			for (i = 0; i < c->ranks; i++)
 				if (!r.over[i]) {
-					verdict(&r, PERF_FAILED, i,
-						"no end in sight (time limit)");
+					if (r.verdict == PERF_OK)
+						verdict(&r, PERF_FAILED, i,
+							"no end in sight (time limit)");
+					r.ended[i] = true;
 					kill(r.pid[i], SIGKILL);
 					ended(&r, i);
 				}
