@@ -10,8 +10,10 @@
  * Nothing may be written outside the registered memory, no message may be
  * longer than the interface says, and the interface must live on.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -38,6 +40,13 @@ static struct weft_mem *mem;
 static struct weft_rkey rkey;
 static uint32_t sequence;
 
+/* What ends a run without a finding of the sanitizers says why. */
+static void __attribute__((noreturn)) broken(const char *what)
+{
+	fprintf(stderr, "frames: %s (%s)\n", what, strerror(errno));
+	abort();
+}
+
 static void on_message(void *arg, uint8_t id, void *data, size_t len)
 {
 	volatile uint8_t *bytes = data;
@@ -45,7 +54,7 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 	size_t i;
 
 	if (len > attr.max_message || id >= WEFT_MSG_IDS)
-		abort();
+		broken("a message is longer than the interface says");
 	for (i = 0; i < len; i++)
 		all |= bytes[i];
 	(void)all;
@@ -71,22 +80,19 @@ static void start(void)
 	weft_log_set_sink(quiet, NULL);
 	if (dev->iface_open("lo", AF_INET, &cb, &iface) ||
 	    dev->mem_register(memory + GUARD, TARGET, WEFT_MEM_HOST, &mem))
-		abort();
+		broken("the interface does not open");
 	dev->iface_query(iface, &attr);
 	dev->mem_pack(mem, &rkey);
 }
 
-static int wait_socket(int fd, short events)
+/* libFuzzer's own -timeout= ends what never comes. */
+static void wait_socket(int fd, short events)
 {
 	struct pollfd p = { .fd = fd, .events = events };
 	int i;
 
-	for (i = 0; i < 1000; i++) {
+	for (i = 0; poll(&p, 1, i > 20) <= 0; i++)
 		dev->progress(iface);
-		if (poll(&p, 1, i > 20))
-			return 0;
-	}
-	return -ETIMEDOUT;
 }
 
 static int read_all(int fd, void *buf, size_t len)
@@ -95,8 +101,7 @@ static int read_all(int fd, void *buf, size_t len)
 	ssize_t n;
 
 	while (len) {
-		if (wait_socket(fd, POLLIN))
-			return -ETIMEDOUT;
+		wait_socket(fd, POLLIN);
 		n = recv(fd, p, len, MSG_DONTWAIT);
 		if (n <= 0)
 			return -ECONNRESET;
@@ -106,18 +111,37 @@ static int read_all(int fd, void *buf, size_t len)
 	return 0;
 }
 
+/*
+ * Every connection from an address of its own out of 127/8: closed ones wait a
+ * minute for stray segments, and one address has but 28,000 ports.
+ */
+static int dial(void)
+{
+	static uint32_t count;
+	struct sockaddr_in from = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(0x7f010000 + count++ % 0x00fe0000),
+	};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&from, sizeof(from)))
+		broken("cannot bind");
+	/* libFuzzer's timer may interrupt it; it then goes on by itself */
+	if (connect(fd, &attr.addr.sa.sa, weft_sockaddr_len(&attr.addr.sa)) &&
+	    errno != EINTR)
+		broken("cannot connect");
+	wait_socket(fd, POLLOUT);
+	return fd;
+}
+
 /* As an honest peer would: the hello must succeed. */
 static int join(enum tcp_purpose purpose, uint64_t token)
 {
 	static const uint8_t own[WEFT_KEY_LEN] = "a fuzzer's key";
 	uint8_t bytes[WEFT_HELLO_PURPOSE] = { purpose };
 	struct weft_hello h;
-	int fd;
+	int fd = dial();
 
-	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, &attr.addr.sa.sa,
-			      weft_sockaddr_len(&attr.addr.sa)))
-		abort();
 	if (purpose == TCP_PURPOSE_MESSAGES)
 		weft_put_le32(bytes + 4, ++sequence);
 	else
@@ -127,19 +151,19 @@ static int join(enum tcp_purpose purpose, uint64_t token)
 		if (h.state == WEFT_HELLO_SENDING) {
 			if (send(fd, h.out, h.out_len, MSG_NOSIGNAL) !=
 			    (ssize_t)h.out_len)
-				abort();
+				broken("cannot send the hello");
 			h.out_done = h.out_len;
 		} else if (h.state == WEFT_HELLO_READING) {
 			if (read_all(fd, h.in + h.have, h.want - h.have))
-				abort();
+				broken("the hello is not answered");
 			h.have = h.want;
 		} else {
-			abort();
+			broken("the hello is in no known state");
 		}
 		weft_hello_step(&h);
 	}
 	if (h.verdict != WEFT_HELLO_ACCEPTED)
-		abort();
+		broken("the hello is refused");
 	return fd;
 }
 
@@ -176,8 +200,8 @@ static void say(int fd, const uint8_t *data, size_t size, bool bulk)
 		mend(rec, len, data[0], bulk);
 		data += 3 + len;
 		size -= 3 + len;
-		if (wait_socket(fd, POLLOUT) ||
-		    send(fd, rec, len, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+		wait_socket(fd, POLLOUT);
+		if (send(fd, rec, len, MSG_NOSIGNAL | MSG_DONTWAIT) !=
 		    (ssize_t)len)
 			return;
 		dev->progress(iface);
@@ -191,7 +215,7 @@ static void check_guards(void)
 	for (i = 0; i < GUARD; i++)
 		if (memory[i] != POISON ||
 		    memory[GUARD + TARGET + i] != POISON)
-			abort();
+			broken("memory that is not registered was written");
 }
 
 /* Reads until the other side has nothing more to say. */
@@ -222,7 +246,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (data[0] & 1) {
 		if (read_all(fd, welcome, sizeof(welcome)) ||
 		    welcome[0] != TCP_FRAME_WELCOME)
-			abort();
+			broken("no welcome comes");
 		bulk_fd = join(TCP_PURPOSE_BULK_OUT,
 			       weft_get_le64(welcome + TCP_FRAME_LEN));
 		say(bulk_fd, data + 1, size - 1, true);

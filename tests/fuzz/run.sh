@@ -16,13 +16,17 @@ for target in "$build"/tests/fuzz/*_fuzz; do
 	found=$build/corpus/$name
 	mkdir -p "$found"
 	count=$((count + 1))
+	said=$build/corpus/$name.log
 	if "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
 		-verbosity=0 -print_final_stats=1 \
 		-artifact_prefix="$build/corpus/$name-" \
-		"$found" "$src/corpus/$name" 2>&1; then
+		"$found" "$src/corpus/$name" >"$said" 2>&1; then
 		echo "ok $count - $name, $seconds s"
 	else
 		echo "not ok $count - $name: the input lies in $build/corpus"
+		# the input itself, too: who sees only this text can run it again
+		grep -E '^(frames|==|SUMMARY|    #|Base64)|ERROR|error' "$said" |
+			cut -c1-2000 | head -40 | sed 's/^/# /'
 		rc=1
 	fi
 done
