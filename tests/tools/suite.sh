@@ -119,7 +119,7 @@ suite() # [--long]
 	step "UCX releases" bash tests/tools/fetch-ucx.sh
 	python_ready
 
-	run_tests "make check" 1800 make -C "$WEFT_BUILD" -k check
+	run_tests "make check" 1800 make -j"$jobs" -C "$WEFT_BUILD" -k check
 	if test -n "$long"; then
 		WEFT_UCX_BUILDS=$(sources | tr '\n' ' ')
 		export WEFT_UCX_BUILDS
@@ -133,7 +133,7 @@ suite() # [--long]
 
 	if try_build "ASan and UBSan" asan --enable-sanitizers=address,undefined; then
 		run_tests "make check, ASan and UBSan" 1800 \
-			make -C "$build_root/asan" -k check
+			make -j"$jobs" -C "$build_root/asan" -k check
 	fi
 	if try_build "TSan" tsan --enable-sanitizers=thread; then
 		# the programs with threads; the others only take longer
