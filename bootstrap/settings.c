@@ -101,6 +101,11 @@ static const struct weft_setting table[] = {
 	  .min = 4 * MIB, .max = 4 * GIB,
 	  .help = "GPU memory that the staging rings of all processes on a GPU "
 		  "may take together; beyond it data goes through host memory" },
+	{ "WEFT_NCCL_NVLINK", NULL, WEFT_SET_TRISTATE, AT(nccl_nvlink), "auto",
+	  .help = "Take GPU memory from NCCL, for NVLink between processes of "
+		  "one host that share no namespace, and for TCP elsewhere: "
+		  "auto does so on hosts with two GPUs or more. To be the same "
+		  "on all ranks" },
 };
 
 /* Names of the project's own that are not settings of the libraries. */

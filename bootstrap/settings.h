@@ -44,6 +44,7 @@ struct weft_settings {
 	size_t tcp_sndbuf, tcp_rcvbuf; /* 0: the kernel's own tuning */
 	enum weft_tristate nvl_direct;	/* WEFT_NVL_DIRECT */
 	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */
+	enum weft_tristate nccl_nvlink;	/* WEFT_NCCL_NVLINK */
 };
 
 const struct weft_settings *weft_settings(void);

@@ -4,10 +4,25 @@
 #include <string.h>
 #include <strings.h>
 #include "nccl_net/channels.h"
+#include "nccl_net/offer.h"
 #include "util/log.h"
+#include "util/parse.h"
 #include "util/util.h"
 
 #define SETTING	"NCCL_MIN_NCHANNELS"
+
+/* The first one is free by more than its own name. */
+static const struct {
+	const char *name, *value, *why;
+} nvlink_settings[] = {
+	{ SETTING, WEFT_NCCL_NVLINK_CHANNELS,
+	  "copies of many channels fill NVLink" },
+	{ "NCCL_BUFFSIZE", "8388608", "copies of 1 MiB and more fill NVLink" },
+	{ "NCCL_NET_GDR_LEVEL", "SYS", "NCCL hands over GPU memory" },
+	{ "NCCL_P2P_NET_CHUNKSIZE", "1048576", "so do sends and receives" },
+	{ "NCCL_NCHANNELS_PER_NET_PEER", "16",
+	  "and sends and receives on all channels" },
+};
 
 static const char *set_to(const char *name)
 {
@@ -16,41 +31,101 @@ static const char *set_to(const char *name)
 	return v && *v ? v : NULL;
 }
 
-bool weft_nccl_channels_free(void)
+static const char *our_channels(void)
 {
-	static const char *const others[] = {
+	return weft_nccl_nvlink_offered() ? WEFT_NCCL_NVLINK_CHANNELS :
+					    WEFT_NCCL_CHANNELS;
+}
+
+/* Somebody has bounded the channels in another way. */
+static bool channels_chosen(void)
+{
+	static const char *const names[] = {
 		"NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MAX_NRINGS",
 		"NCCL_MIN_CTAS", "NCCL_MAX_CTAS",
 	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(names); i++)
+		if (set_to(names[i]))
+			return true;
+	return false;
+}
+
+bool weft_nccl_channels_free(void)
+{
 	const char *min = set_to(SETTING);
 	const char *net = set_to("NCCL_NET");
 	const char *tuner = set_to("NCCL_TUNER_PLUGIN");
-	size_t i;
 
-	for (i = 0; i < ARRAY_SIZE(others); i++)
-		if (set_to(others[i]))
-			return false;
 	/* "none" goes on to the network plugin before NCCL 2.28: heeded here. */
-	return (!min || !strcmp(min, WEFT_NCCL_CHANNELS)) &&
+	return !channels_chosen() &&
+	       (!min || !strcmp(min, our_channels())) &&
 	       (!net || !strcasecmp(net, "weft")) &&
 	       (!tuner || strstr(tuner, "weft"));
 }
 
-void weft_nccl_channels_raise(void)
+static void set(const char *name, const char *value, const char *why)
 {
-	if (!weft_nccl_channels_free() || set_to(SETTING))
+	if (set_to(name))
 		return;
-	if (setenv(SETTING, WEFT_NCCL_CHANNELS, 1)) {
-		weft_fail(errno, "cannot set " SETTING "; large collectives "
-			  "stay at NCCL's own number of channels");
-		return;
+	if (setenv(name, value, 1))
+		weft_fail(errno, "cannot set %s; large collectives stay slow",
+			  name);
+	else
+		weft_info("%s is now %s: %s", name, value, why);
+}
+
+void weft_nccl_channels_raise(bool tuner)
+{
+	const char *net = set_to("NCCL_NET");
+	size_t i;
+
+	if (weft_nccl_nvlink_offered()) {
+		if (net && strcasecmp(net, "weft"))
+			return;
+		for (i = channels_chosen(); i < ARRAY_SIZE(nvlink_settings);
+		     i++)
+			set(nvlink_settings[i].name, nvlink_settings[i].value,
+			    nvlink_settings[i].why);
+	} else if (tuner && weft_nccl_channels_free()) {
+		set(SETTING, WEFT_NCCL_CHANNELS,
+		    "small collectives use fewer; NCCL_TUNER_PLUGIN=none "
+		    "leaves both to NCCL");
 	}
-	weft_info(SETTING " is now " WEFT_NCCL_CHANNELS ", of which small "
-		  "collectives use fewer; NCCL_TUNER_PLUGIN=none leaves both to "
-		  "NCCL");
 }
 
 bool weft_nccl_channels_raised(void)
 {
 	return set_to(SETTING) && weft_nccl_channels_free();
+}
+
+unsigned int weft_nccl_channels_set(void)
+{
+	const char *v = set_to(SETTING);
+	uint64_t n;
+
+	return v && !weft_parse_u64(v, 0, 255, &n) ? n : 0;
+}
+
+unsigned int weft_nccl_buffer_set(void)
+{
+	const char *v = set_to("NCCL_BUFFSIZE");
+	uint64_t n;
+
+	if (!v || weft_parse_u64(v, 0, 255ull << 20, &n))
+		return 0;
+	return (n + (1 << 20) - 1) >> 20;
+}
+
+bool weft_nccl_nvlink_setting(size_t i, const char **name, const char **value,
+			      const char **why)
+{
+	if (i >= ARRAY_SIZE(nvlink_settings) || (!i && channels_chosen()) ||
+	    !weft_nccl_nvlink_offered())
+		return false;
+	*name = nvlink_settings[i].name;
+	*value = nvlink_settings[i].value;
+	*why = nvlink_settings[i].why;
+	return true;
 }

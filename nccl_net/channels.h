@@ -1,33 +1,52 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How many channels NCCL builds over weft.
+ * What weft tells NCCL about channels and buffers.
  *
- * With one GPU a node NCCL builds two, which cannot fill the wire: its step
- * pipeline is too short.  Four can, but cost time on small collectives, where
- * the tuner takes them back (tuner.h); so NCCL_MIN_NCHANNELS is set only where
- * NCCL has a tuner to ask.  One value everywhere: ranks that differ cannot
- * connect.
+ * By TCP, with one GPU a node, NCCL builds two channels, which cannot fill the
+ * wire: its step pipeline is too short.  Four can, but cost time on small
+ * collectives, where the tuner takes them back (tuner.h); so NCCL_MIN_NCHANNELS
+ * is set only where NCCL has a tuner to ask.
  *
- * It is set while the network plugin starts, which every NCCL lets it do before
- * it reads the setting for the first time: only there is known that the traffic
- * is weft's and which NCCL asks.  The environment plugin and `weft run` know
- * neither.  Whoever has set any channel count has the last word.
+ * Where NVLink is offered (offer.h) NCCL is to hand over GPU memory although no
+ * network is near its GPU, and in pieces large enough for copy engines: 16
+ * channels with buffers of 8 MiB, of which a slot is 1 MiB.  (221 GB/s of
+ * all_reduce between two H200 took 16 channels, 123 had 8, 80 NCCL's own four
+ * of 4 MiB.)  That is 16 x (2 x 8 MiB + what LL and LL128 have) = 420 MiB of
+ * GPU memory for a ring's two neighbours, 350 MiB more than NCCL's own default.
+ *
+ * One value everywhere: ranks that differ cannot connect.
+ *
+ * They are set while the network plugin starts, which every NCCL lets it do
+ * before it reads them for the first time: only there is known that the traffic
+ * is weft's and which NCCL asks.  NCCL reads NCCL_NCHANNELS_PER_NET_PEER too
+ * early for that from 2.28 on: it takes the environment plugin, which says the
+ * same where NCCL_NET_PLUGIN names weft.  Whoever has set one has the last word.
  */
 #ifndef WEFT_NCCL_NET_CHANNELS_H
 #define WEFT_NCCL_NET_CHANNELS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
-#define WEFT_NCCL_CHANNELS	"4"
+#define WEFT_NCCL_CHANNELS		"4"
+#define WEFT_NCCL_NVLINK_CHANNELS	"16"
 
 /*
  * Nobody has set a channel count, another tuner or another network; ours does
  * not count as set.
  */
 bool weft_nccl_channels_free(void);
-/* Sets NCCL_MIN_NCHANNELS where it is free. */
-void weft_nccl_channels_raise(void);
+/* Sets all that is free; @tuner: NCCL asks ours. */
+void weft_nccl_channels_raise(bool tuner);
 /* NCCL builds as many as weft wants: some may be taken back. */
 bool weft_nccl_channels_raised(void);
+
+/* What is set, by whomever: NCCL_MIN_NCHANNELS; NCCL_BUFFSIZE in MiB; 0: not. */
+unsigned int weft_nccl_channels_set(void);
+unsigned int weft_nccl_buffer_set(void);
+
+/* The i-th name and value where NVLink is offered; false: there are no more. */
+bool weft_nccl_nvlink_setting(size_t i, const char **name, const char **value,
+			      const char **why);
 
 #endif

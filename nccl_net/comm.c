@@ -81,6 +81,7 @@ int weft_net_comm_new(struct weft_net *net, bool sender,
 	for (i = 0; i < WEFT_NET_REQUESTS; i++) {
 		comm->req[i].comm = comm;
 		comm->req[i].op.done = put_done;
+		weft_list_init(&comm->req[i].staged);
 	}
 	*out = comm;
 	return 0;
@@ -111,6 +112,7 @@ void weft_net_comm_free(struct weft_net_comm *comm)
 		weft_net_peer_put(comm->peer);
 	for (i = 0; i < WEFT_NET_REQUESTS; i++)
 		free(comm->stash[i].data);
+	weft_net_stage_forget(comm);
 	net->comms[comm->id & 0xffff] = NULL;
 	free(comm);
 	weft_net_unuse(net);
@@ -124,9 +126,10 @@ void weft_net_comm_fail(struct weft_net_comm *comm, int err)
 	if (comm->err)
 		return;
 	comm->err = err;
-	/* Sends are completed by their device. */
+	/* Sends are completed by their device; what is copied, by stage.c. */
 	for (i = 0; i < WEFT_NET_REQUESTS && !comm->sender; i++)
-		if (atomic_load(&comm->req[i].state) == REQ_ACTIVE)
+		if (atomic_load(&comm->req[i].state) == REQ_ACTIVE &&
+		    weft_list_empty(&comm->req[i].staged))
 			weft_net_request_end(&comm->req[i], err);
 }
 
@@ -158,6 +161,8 @@ static void drain_sends(struct weft_net_comm *comm)
 		  "under way ends all connections to it", comm->active);
 	peer->port->ops->cancel(peer->ep);
 	weft_net_peer_fail(peer, -ECANCELED);
+	weft_net_stage_drain(comm->net, NULL);
+	weft_net_stage_progress(comm->net);
 }
 
 static void say_bye(struct weft_net_comm *comm)

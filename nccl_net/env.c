@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
+#include "nccl_net/channels.h"
 #include "nccl_net/env.h"
 #include "util/util.h"
 
@@ -69,7 +71,7 @@ static const char *socket_family(void)
 	}
 }
 
-static struct weft_nccl_setting table[WEFT_NCCL_ENV_MAX] = {
+static struct weft_nccl_setting table[] = {
 	{ "NCCL_SOCKET_IFNAME", NULL, origin_ifname,
 	  "NCCL's bootstrap takes the interfaces that weft takes" },
 	{ "NCCL_SOCKET_FAMILY", NULL, origin_family,
@@ -84,9 +86,19 @@ static void fill(void)
 	table[1].value = socket_family();
 }
 
+/* Without a network plugin that is ours the traffic is not. */
+static bool takes_weft(void)
+{
+	const char *plugin = getenv("NCCL_NET_PLUGIN");
+	const char *net = getenv("NCCL_NET");
+
+	return plugin && strstr(plugin, "weft") &&
+	       (!net || !*net || !strcasecmp(net, "weft"));
+}
+
 size_t weft_nccl_env_count(void)
 {
-	return ARRAY_SIZE(table);
+	return WEFT_NCCL_ENV_MAX;
 }
 
 void weft_nccl_env(size_t i, struct weft_nccl_setting *out)
@@ -94,7 +106,15 @@ void weft_nccl_env(size_t i, struct weft_nccl_setting *out)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, fill);
-	*out = table[i];
+	if (i < ARRAY_SIZE(table)) {
+		*out = table[i];
+		return;
+	}
+	*out = (struct weft_nccl_setting){ .name = "", .origin = "NVLink" };
+	if (!takes_weft() ||
+	    !weft_nccl_nvlink_setting(i - ARRAY_SIZE(table), &out->name,
+				      &out->value, &out->why))
+		out->value = NULL;
 }
 
 const char *weft_nccl_env_get(const char *name)
@@ -105,7 +125,7 @@ const char *weft_nccl_env_get(const char *name)
 
 	if (v)
 		return v;
-	for (i = 0; i < ARRAY_SIZE(table); i++) {
+	for (i = 0; i < weft_nccl_env_count(); i++) {
 		weft_nccl_env(i, &s);
 		if (!strcmp(s.name, name))
 			return s.value;

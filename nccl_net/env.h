@@ -9,8 +9,8 @@
  *
  * It reaches NCCL by libnccl-env-weft.so (NCCL_ENV_PLUGIN=weft, from 2.28.7 on)
  * or by `weft run`; from the network plugin's init it would be too late, since
- * the bootstrap is up by then.  The number of channels is set there
- * (channels.h).
+ * the bootstrap is up by then.  Channels and buffers are set there (channels.h),
+ * and said here, too, where NVLink is offered.
  */
 #ifndef WEFT_NCCL_NET_ENV_H
 #define WEFT_NCCL_NET_ENV_H
@@ -24,9 +24,9 @@ struct weft_nccl_setting {
 	const char *why;
 };
 
-#define WEFT_NCCL_ENV_MAX	2
+#define WEFT_NCCL_ENV_MAX	7
 size_t weft_nccl_env_count(void);
-/* Constant for the life of the process. */
+/* What is said of NCCL's bootstrap is constant for the life of the process. */
 void weft_nccl_env(size_t i, struct weft_nccl_setting *out);
 
 /* The user's own value, else weft's, else NULL. */

@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "nccl_net/wire.h"
+#include "util/cuda.h"
 #include "util/list.h"
 
 #define WEFT_NET_REQUESTS	32	/* NCCL_NET_MAX_REQUESTS */
@@ -35,6 +36,8 @@ struct weft_net_port {
 	struct weft_iface *iface;
 	struct weft_iface_attr attr;
 	char netdev[16];			/* IF_NAMESIZE */
+	bool nvlink;
+	unsigned int skipped;			/* calls of progress() */
 	uint64_t speed;				/* bytes/s, 0 unknown */
 	struct weft_list peers;			/* alive */
 	struct weft_list leaving;		/* no comm left, or dead */
@@ -47,6 +50,7 @@ struct weft_net_peer {
 	struct weft_ep *ep;			/* NULL once dead */
 	int err;
 	unsigned int cut;			/* puts that failed */
+	bool prepared;				/* NVLink: rings are made */
 	bool flushing;
 	unsigned int refs;
 	struct weft_op flushed;
@@ -68,6 +72,14 @@ struct weft_net {
 	pthread_t keeper;			/* see keeper.c */
 	pthread_cond_t keeper_wake;
 	bool keeper_on, keeper_stop;
+	struct weft_net_port *nvl;		/* in ports, too; NULL: none */
+	uint64_t calls;				/* of weft_net_progress() */
+	pthread_t watcher;			/* see watch.c */
+	int watch_fd;				/* wakes it; -1 */
+	bool watch_on, watch_stop;
+	bool watch_asleep;			/* until NCCL calls */
+	struct weft_list lanes;			/* see stage.c */
+	struct weft_list staged;		/* requests whose copy is out */
 };
 
 struct weft_net_listener {
@@ -85,6 +97,11 @@ struct weft_net_mr {
 	struct weft_rkey rkey;
 	uintptr_t addr;
 	size_t size;
+	struct weft_cuda_ptr where;
+	bool gpu;
+	struct weft_net_peer *exposed;		/* who may map it; a reference */
+	struct weft_net_lane *lane;		/* GPU memory that TCP moves */
+	char *shadow;				/* its double in host memory */
 	unsigned int posted;			/* receives that name it */
 	bool gone;				/* deregistered meanwhile */
 };
@@ -102,8 +119,11 @@ struct weft_net_request {
 	int status;
 	uint32_t seq;
 	void *data;				/* receives */
-	struct weft_net_mr *mr;			/* receives */
+	struct weft_net_mr *mr;			/* receives, and staged sends */
 	size_t size;				/* posted, then true */
+	struct weft_list staged;		/* in net->staged */
+	void *event;				/* behind its copy */
+	bool copied;				/* a staged send may go */
 };
 
 /* One try to reach the listener: a way of ours to a way of its. */
@@ -130,6 +150,7 @@ struct weft_net_post {				/* a receive of the peer's */
 	uint64_t addr, size;
 	struct weft_rkey rkey;
 	uint32_t seq;
+	bool gpu;
 	bool there;
 };
 
@@ -199,11 +220,43 @@ void weft_net_keeper_look(struct weft_net_peer *peer);
 /* Without the lock. */
 void weft_net_keeper_end(struct weft_net *net);
 
+/* watch.c */
+int weft_net_watch_start(struct weft_net *net);
+/* The NVLink port comes or goes. */
+void weft_net_watch_look(struct weft_net *net);
+/* Without the lock. */
+void weft_net_watch_end(struct weft_net *net);
+
+/* stage.c: GPU memory over a wire that takes host memory */
+int weft_net_stage_register(struct weft_net_comm *comm,
+			    struct weft_net_mr *mr);
+void weft_net_stage_release(struct weft_net_mr *mr);
+/* The same place in the double. */
+static inline void *weft_net_shadow(const struct weft_net_mr *mr,
+				    const void *data)
+{
+	return mr->shadow + ((uintptr_t)data - mr->addr);
+}
+/* Copies @size bytes from (@in) or to the double; then request_staged(). */
+int weft_net_stage(struct weft_net_request *req, const void *data, size_t size,
+		   bool in);
+void weft_net_stage_progress(struct weft_net *net);
+/* No copy of @mr's (NULL: any) is under way any more. */
+void weft_net_stage_drain(struct weft_net *net, struct weft_net_mr *mr);
+/* The events that @comm's requests have. */
+void weft_net_stage_forget(struct weft_net_comm *comm);
+void weft_net_stage_close(struct weft_net *net);
+
 /* conn.c */
 void weft_net_on_connect(struct weft_net_port *port, const void *buf,
 			 size_t len);
 void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
 			bool refused);
+/* 0: @peer's port has all that traffic will need; -EAGAIN: not yet */
+int weft_net_peer_ready(struct weft_net_peer *peer);
+int weft_net_random_token(uint64_t *token);
+
+/* dial.c */
 void weft_net_dial_failed(struct weft_net *net, struct weft_net_peer *peer,
 			  int err);
 void weft_net_dial_end(struct weft_net_comm *comm);
@@ -229,5 +282,21 @@ void weft_net_on_request(struct weft_net *net, enum weft_net_msg id,
 			 void *buf, size_t len);
 void weft_net_on_notify(void *arg, uint64_t tag, uint64_t size);
 void weft_net_request_end(struct weft_net_request *req, int status);
+/* recv.c */
+void weft_net_recv_push(struct weft_net_comm *comm);
+void weft_net_on_eager(struct weft_net *net, uint8_t *buf, size_t len);
+/* send.c: the copy of a staged send has ended; -EAGAIN: ask again */
+int weft_net_send_staged(struct weft_net_request *req);
+void weft_net_on_post(struct weft_net *net, const void *buf, size_t len);
+/* A send or receive begins; its slot is free. */
+struct weft_net_request *weft_net_request_start(struct weft_net_comm *comm,
+						size_t size);
+bool weft_net_slot_free(struct weft_net_comm *comm);
+int weft_net_comm_error(struct weft_net_comm *comm);
+int weft_net_send_seq(struct weft_net_comm *comm, enum weft_net_msg id,
+		      uint32_t seq);
+void weft_net_too_large(struct weft_net_comm *comm, uint32_t seq, uint64_t sent,
+			uint64_t posted);
+#define WEFT_NET_SLOT(seq)	((seq) % WEFT_NET_REQUESTS)
 
 #endif

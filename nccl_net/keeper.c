@@ -28,7 +28,8 @@ static bool unsent(struct weft_net *net)
 	struct weft_net_port *port, *tmp;
 
 	weft_list_for_each(port, tmp, &net->ports, link)
-		if (peers_unsent(&port->peers) || peers_unsent(&port->leaving))
+		if (!port->nvlink && (peers_unsent(&port->peers) ||
+				      peers_unsent(&port->leaving)))
 			return true;
 	return false;
 }
@@ -95,7 +96,8 @@ void weft_net_keeper_look(struct weft_net_peer *peer)
 {
 	struct weft_net *net = peer->port->net;
 
-	if (!weft_net_peer_unsent(peer))
+	/* the watcher's (watch.c) */
+	if (peer->port->nvlink || !weft_net_peer_unsent(peer))
 		return;
 	if (net->keeper_on)
 		pthread_cond_signal(&net->keeper_wake);

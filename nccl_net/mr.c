@@ -1,10 +1,125 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Registered memory.  NCCL registers beside isend: no lock on the way in. */
+/*
+ * Registered memory.  NCCL registers beside isend: host memory without a lock.
+ *
+ * GPU memory is exposed to the other side of an NVLink connection, which maps
+ * it before this returns; over TCP it gets a double in host memory.
+ */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
+#include "devices/nvlink/nvlink.h"
 #include "nccl_net/abi/net.h"
 #include "nccl_net/internal.h"
+#include "util/clock.h"
 #include "util/log.h"
+
+/* How long the other side may take to map a buffer before we go on. */
+#define MAPPED_MS	5000
+
+static int register_host(struct weft_net_mr *mr, void *data)
+{
+	int ret;
+
+	if (mr->ops == &weft_nvlink_ops)
+		weft_cuda_query(data, &mr->where);
+	ret = mr->ops->mem_register(data, mr->size, WEFT_MEM_HOST, &mr->mem);
+	if (!ret)
+		mr->ops->mem_pack(mr->mem, &mr->rkey);
+	return ret;
+}
+
+/*
+ * Waits until the other side has mapped what is exposed: where it does not,
+ * sends will wait for that, which is worth a line.
+ */
+static int wait_until_mapped(struct weft_net_peer *peer, const void *data)
+{
+	struct weft_net *net = peer->port->net;
+	const uint64_t end = weft_now_ms() + MAPPED_MS;
+	int ret;
+
+	for (;;) {
+		ret = peer->err ? peer->err :
+		      weft_nvl_prepare(peer->ep, data);
+		if (ret != -EINPROGRESS)
+			return ret;
+		if (weft_now_ms() > end) {
+			weft_info("a rank on this host has not mapped a buffer "
+				  "within %u s; going on", MAPPED_MS / 1000);
+			return 0;
+		}
+		weft_net_progress(net);
+		pthread_mutex_unlock(&net->lock);
+		sched_yield();
+		pthread_mutex_lock(&net->lock);
+		if (net->closed)
+			return -ECANCELED;
+	}
+}
+
+/* With the lock. */
+static int expose(struct weft_net_comm *comm, struct weft_net_mr *mr,
+		  void *data)
+{
+	struct weft_net_peer *peer = comm->peer;
+	int ret;
+
+	if (peer->err)
+		return peer->err;
+	ret = mr->ops->mem_register(data, mr->size, WEFT_MEM_CUDA, &mr->mem);
+	if (ret < 0)
+		return ret;
+	mr->ops->mem_pack(mr->mem, &mr->rkey);
+	if (!comm->sender) {
+		ret = weft_nvl_expose(peer->ep, mr->mem, &mr->rkey);
+		/* both stay until it is taken back */
+		if (!ret)
+			ret = weft_net_use(comm->net);
+		if (!ret) {
+			mr->exposed = peer;
+			peer->refs++;
+		}
+	}
+	if (!ret)
+		ret = wait_until_mapped(peer, data);
+	if (ret < 0)
+		weft_net_mr_revoke(mr);
+	return ret;
+}
+
+static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
+			void *data)
+{
+	struct weft_net *net = comm->net;
+	int ret;
+
+	ret = weft_cuda_init();
+	if (!ret)
+		ret = weft_cuda_query(data, &mr->where);
+	if (ret < 0)
+		return ret;
+	if (mr->where.where != WEFT_CUDA_DEVICE || mr->where.managed)
+		return weft_fail(EINVAL, "%p is no GPU memory", data);
+	mr->gpu = true;
+	pthread_mutex_lock(&net->lock);
+	if (net->closed)
+		ret = -ECANCELED;
+	else if (comm->peer->port->nvlink)
+		ret = expose(comm, mr, data);
+	else
+		ret = weft_net_stage_register(comm, mr);
+	if (!ret && mr->shadow) {
+		ret = mr->ops->mem_register(mr->shadow, mr->size,
+					    WEFT_MEM_HOST, &mr->mem);
+		if (ret < 0)
+			weft_net_stage_release(mr);
+		else
+			mr->ops->mem_pack(mr->mem, &mr->rkey);
+	}
+	pthread_mutex_unlock(&net->lock);
+	return ret;
+}
 
 int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 		      int ptr_type, struct weft_net_mr **out)
@@ -12,10 +127,11 @@ int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 	struct weft_net_mr *mr;
 	int ret;
 
-	if (ptr_type != NCCL_PTR_HOST)
+	if (ptr_type != NCCL_PTR_HOST && ptr_type != NCCL_PTR_CUDA)
 		return weft_fail(EINVAL, "cannot register memory of type %d; "
-				 "only host memory (%d) was offered", ptr_type,
-				 NCCL_PTR_HOST);
+				 "host memory (%d) and GPU memory (%d) were "
+				 "offered", ptr_type, NCCL_PTR_HOST,
+				 NCCL_PTR_CUDA);
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return weft_fail(ENOMEM, "cannot register %zu bytes", size);
@@ -24,28 +140,45 @@ int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 	mr->size = size;
 	/* A comm keeps its peer for life, and a peer its port. */
 	mr->ops = comm->peer->port->ops;
-	ret = mr->ops->mem_register(data, size, WEFT_MEM_HOST, &mr->mem);
+	ret = ptr_type == NCCL_PTR_HOST ? register_host(mr, data) :
+	      register_gpu(comm, mr, data);
 	if (ret < 0) {
 		free(mr);
 		return ret;
 	}
-	mr->ops->mem_pack(mr->mem, &mr->rkey);
 	*out = mr;
 	return 0;
 }
 
 void weft_net_mr_revoke(struct weft_net_mr *mr)
 {
+	struct weft_net_peer *peer = mr->exposed;
+
+	if (peer && peer->ep)
+		weft_nvl_unexpose(peer->ep, mr->mem);
+	mr->exposed = NULL;
 	if (mr->mem)
 		mr->ops->mem_release(mr->mem);
 	mr->mem = NULL;
+	if (mr->shadow)
+		weft_net_stage_drain(mr->net, mr);
+	if (peer) {
+		weft_net_peer_put(peer);
+		weft_net_unuse(mr->net);
+	}
 }
 
-/* One receive less names it. */
+static void mr_free(struct weft_net_mr *mr)
+{
+	weft_net_stage_release(mr);
+	free(mr);
+}
+
+/* One request less names it. */
 void weft_net_mr_put(struct weft_net_mr *mr)
 {
 	if (!--mr->posted && mr->gone)
-		free(mr);
+		mr_free(mr);
 }
 
 /* NCCL's abort deregisters under receives that are still posted. */
@@ -57,6 +190,6 @@ void weft_net_deregister(struct weft_net_mr *mr)
 	weft_net_mr_revoke(mr);
 	mr->gone = true;
 	if (!mr->posted)
-		free(mr);
+		mr_free(mr);
 	pthread_mutex_unlock(&net->lock);
 }

@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Contexts, their ports, and where the devices' events come in. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
+#include "devices/nvlink/nvlink.h"
 #include "nccl_net/internal.h"
 #include "nccl_net/netdevs.h"
+#include "nccl_net/offer.h"
 #include "util/clock.h"
 #include "util/log.h"
 
 /* How long closing waits for the last messages to leave. */
 #define LEAVE_MS	1000
+/* Calls of progress() between looks at a TCP port without peers. */
+#define SKIPS		64u
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list all = { &all, &all };
@@ -38,6 +44,9 @@ int weft_net_open(struct weft_net **net)
 	weft_list_init(&n->ports);
 	weft_list_init(&n->listeners);
 	weft_list_init(&n->dialing);
+	weft_list_init(&n->lanes);
+	weft_list_init(&n->staged);
+	n->watch_fd = -1;
 	pthread_mutex_lock(&all_lock);
 	owner = getpid();
 	weft_list_add_tail(&all, &n->link);
@@ -106,7 +115,8 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 		weft_net_comm_push(comm);
 }
 
-static int port_open(struct weft_net *net, const struct weft_netif *netif)
+static int port_open(struct weft_net *net, const struct weft_dev_ops *ops,
+		     const char *netdev, int family, uint64_t speed)
 {
 	struct weft_net_port *port = calloc(1, sizeof(*port));
 	struct weft_iface_cb cb = {
@@ -119,22 +129,34 @@ static int port_open(struct weft_net *net, const struct weft_netif *netif)
 	int ret;
 
 	if (!port)
-		return weft_fail(ENOMEM, "cannot open '%s'", netif->name);
+		return weft_fail(ENOMEM, "cannot open '%s'", netdev);
 	port->net = net;
-	port->ops = &weft_tcp_ops;
-	memcpy(port->netdev, netif->name, sizeof(port->netdev));
-	port->speed = netif->speed;
+	port->ops = ops;
+	snprintf(port->netdev, sizeof(port->netdev), "%s", netdev);
+	port->speed = speed;
+	port->nvlink = ops == &weft_nvlink_ops;
 	weft_list_init(&port->peers);
 	weft_list_init(&port->leaving);
-	ret = port->ops->iface_open(netif->name, netif->addr.sa.sa_family, &cb,
-				    &port->iface);
+	ret = ops->iface_open(netdev, family, &cb, &port->iface);
 	if (ret < 0) {
 		free(port);
 		return ret;
 	}
 	port->ops->iface_query(port->iface, &port->attr);
 	weft_list_add_tail(&net->ports, &port->link);
+	if (port->nvlink)
+		net->nvl = port;
 	return 0;
+}
+
+/* Before the others: the first way of a handle is tried first. */
+static void nvlink_open(struct weft_net *net)
+{
+	if (!weft_nccl_nvlink_offered() ||
+	    port_open(net, &weft_nvlink_ops, "nvlink", AF_UNSPEC, 0) < 0)
+		return;			/* TCP moves GPU memory, too */
+	weft_net_watch_start(net);
+	weft_net_watch_look(net);
 }
 
 static bool port_leaving(struct weft_net_port *port)
@@ -157,11 +179,16 @@ static void ports_close(struct weft_net *net)
 		while (port_leaving(port) && weft_now_ms() < deadline)
 			port->ops->progress(port->iface);
 		weft_net_peer_reap(port, true);
+		if (port == net->nvl) {
+			net->nvl = NULL;
+			weft_net_watch_look(net);
+		}
 		port->ops->iface_close(port->iface);
 		weft_list_del(&port->link);
 		if (!net->closed)	/* else its peers are still named */
 			free(port);
 	}
+	weft_net_stage_close(net);
 }
 
 int weft_net_use(struct weft_net *net)
@@ -178,8 +205,10 @@ int weft_net_use(struct weft_net *net)
 		net->users--;
 		return n;
 	}
+	nvlink_open(net);
 	for (i = 0; i < n; i++)
-		ret = port_open(net, &list[i]);
+		ret = port_open(net, &weft_tcp_ops, list[i].name,
+				list[i].addr.sa.sa_family, list[i].speed);
 	free(list);
 	/* One interface that cannot be had is no reason to fail. */
 	if (!weft_list_empty(&net->ports))
@@ -194,15 +223,33 @@ void weft_net_unuse(struct weft_net *net)
 		ports_close(net);
 }
 
+/*
+ * NCCL calls for each of its requests, tens of times a round.  Where all goes by
+ * NVLink a TCP port only waits for somebody to connect.
+ */
+static bool may_skip(struct weft_net *net, struct weft_net_port *port)
+{
+	return net->nvl && !port->nvlink && weft_list_empty(&port->peers) &&
+	       weft_list_empty(&port->leaving) &&
+	       ++port->skipped % SKIPS != 0;
+}
+
 void weft_net_progress(struct weft_net *net)
 {
 	struct weft_net_port *port, *tmp;
 
+	net->calls++;
+	if (net->watch_asleep)
+		weft_net_watch_look(net);
 	weft_list_for_each(port, tmp, &net->ports, link) {
+		if (may_skip(net, port))
+			continue;
 		port->ops->progress(port->iface);
 		if (!weft_list_empty(&port->leaving))
 			weft_net_peer_reap(port, false);
 	}
+	if (!weft_list_empty(&net->staged))
+		weft_net_stage_progress(net);
 }
 
 /*
@@ -228,6 +275,7 @@ void weft_net_close(struct weft_net *net)
 	struct weft_net_dial *dial, *tmp;
 
 	weft_net_keeper_end(net);
+	weft_net_watch_end(net);
 	pthread_mutex_lock(&all_lock);
 	weft_list_del(&net->link);
 	pthread_mutex_unlock(&all_lock);

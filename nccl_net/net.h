@@ -33,6 +33,7 @@ struct weft_net_props {
 	int speed;			/* Mbit/s */
 	int max_comms;
 	int max_recvs;
+	int reg_is_global;
 	size_t max_bytes;
 };
 

@@ -16,7 +16,7 @@ static enum nccl_result get_properties(int dev, struct nccl_props_v12 *p)
 		.pci_path = w.pci_path,
 		.guid = w.guid,
 		.ptr_support = w.ptr_support,
-		.reg_is_global = 1,
+		.reg_is_global = w.reg_is_global,
 		.speed = w.speed,
 		.max_comms = w.max_comms,
 		.max_recvs = w.max_recvs,

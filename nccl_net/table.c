@@ -34,9 +34,9 @@ enum nccl_result weft_nccl_devices(int *n)
 	if (found < 0)
 		return weft_nccl_result(found);
 	*n = found;
-	/* NCCL's next step is to choose us; it reads the setting later. */
-	if (found && has_tuner)
-		weft_nccl_channels_raise();
+	/* NCCL's next step is to choose us; it reads the settings later. */
+	if (found)
+		weft_nccl_channels_raise(has_tuner);
 	return NCCL_SUCCESS;
 }
 
@@ -187,7 +187,10 @@ enum nccl_result weft_nccl_irecv_int(void *comm, int n, void **data, int *sizes,
 	return weft_nccl_irecv(comm, n, data, &size, tags, mrs, NULL, request);
 }
 
-/* What test() called done is in host memory, where the GPU reads it. */
+/*
+ * What test() called done is in host memory, where the GPU reads it, or was
+ * copied to GPU memory before a stream write that we have seen.
+ */
 enum nccl_result weft_nccl_iflush(void *comm, int n, void **data, int *sizes,
 				  void **mrs, void **request)
 {

@@ -3,10 +3,18 @@
 #include "nccl_net/tuner_table.h"
 #include "util/util.h"
 
-int weft_tuner_channels(size_t ranks, int func, size_t bytes)
+static int look_up(const struct tuner_row *table, size_t rows, size_t share)
 {
 	size_t i;
 
+	for (i = 0; i < rows; i++)
+		if (share <= table[i].share)
+			return table[i].channels;
+	return 0;
+}
+
+int weft_tuner_channels(bool nvlink, size_t ranks, int func, size_t bytes)
+{
 	switch (func) {
 	case NCCL_ALL_GATHER:
 	case NCCL_REDUCE_SCATTER:
@@ -15,8 +23,8 @@ int weft_tuner_channels(size_t ranks, int func, size_t bytes)
 	default:
 		return 0;
 	}
-	for (i = 0; i < ARRAY_SIZE(tuner_table); i++)
-		if (bytes / ranks <= tuner_table[i].share)
-			return tuner_table[i].channels;
-	return 0;
+	if (nvlink)
+		return look_up(nvlink_table, ARRAY_SIZE(nvlink_table),
+			       bytes / ranks);
+	return look_up(tcp_table, ARRAY_SIZE(tcp_table), bytes / ranks);
 }

@@ -12,6 +12,7 @@
 #ifndef WEFT_NCCL_NET_TUNER_H
 #define WEFT_NCCL_NET_TUNER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* ncclFunc_t, the same in 2.21 to 2.30 */
@@ -21,7 +22,7 @@ enum nccl_func {
 	NCCL_ALL_REDUCE		= 4,
 };
 
-/* 0: as many as NCCL wants. */
-int weft_tuner_channels(size_t ranks, int func, size_t bytes);
+/* 0: as many as NCCL wants.  @nvlink: NVLink is offered. */
+int weft_tuner_channels(bool nvlink, size_t ranks, int func, size_t bytes);
 
 #endif

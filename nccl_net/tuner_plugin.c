@@ -5,6 +5,7 @@
 #include "nccl_net/abi/tuner.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/net.h"
+#include "nccl_net/offer.h"
 #include "nccl_net/result.h"
 #include "nccl_net/table.h"
 #include "nccl_net/tuner.h"
@@ -12,6 +13,7 @@
 
 struct tuner {				/* one per communicator */
 	size_t ranks;
+	bool nvlink;
 };
 
 /*
@@ -32,6 +34,7 @@ static enum nccl_result init_v2(size_t ranks, size_t nodes, nccl_logger log,
 	if (!t)
 		return weft_nccl_result(weft_fail(ENOMEM, "cannot make a tuner"));
 	t->ranks = ranks;
+	t->nvlink = weft_nccl_nvlink_offered();
 	*ctx = t;
 	return NCCL_SUCCESS;
 }
@@ -52,7 +55,7 @@ static enum nccl_result get_coll_v4(void *ctx, int func, size_t bytes,
 				    int protos, int registered, int *channels)
 {
 	const struct tuner *t = ctx;
-	int n = t ? weft_tuner_channels(t->ranks, func, bytes) : 0;
+	int n = t ? weft_tuner_channels(t->nvlink, t->ranks, func, bytes) : 0;
 
 	(void)pipelined;
 	(void)costs;

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "nccl_net/wire.h"
 #include "util/bytes.h"
+#include "util/util.h"
 
 /* Interface part and device part; @room is what is left of the buffer. */
 static size_t way_pack(const struct weft_address *a, uint8_t *buf, size_t room)
@@ -35,7 +36,7 @@ unsigned int weft_handle_pack(const struct weft_handle *h, void *buf)
 {
 	uint8_t *p = buf;
 	size_t at = WEFT_HANDLE_WAYS, n;
-	unsigned int i, ways = 0;
+	unsigned int i, ways = 0, nvlink = 0;
 
 	memset(p, 0, WEFT_NET_HANDLE);
 	for (i = 0; i < h->n; i++) {
@@ -43,11 +44,15 @@ unsigned int weft_handle_pack(const struct weft_handle *h, void *buf)
 		if (!n)
 			continue;	/* a shorter one may still fit */
 		at += n;
+		if (h->nvlink & BIT(i))
+			nvlink |= BIT(ways);
 		ways++;
 	}
 	weft_put_le32(p, WEFT_HANDLE_MAGIC);
 	p[4] = WEFT_HANDLE_VERSION;
-	p[5] = ways;
+	p[5] = ways | nvlink << 4;
+	p[6] = h->channels;
+	p[7] = h->buffer;
 	weft_put_le64(p + 8, h->token);
 	weft_put_le64(p + WEFT_HANDLE_STAGE, h->stage);
 	return ways;
@@ -58,17 +63,22 @@ int weft_handle_unpack(const void *buf, struct weft_handle *h)
 	struct weft_handle out = { 0 };
 	const uint8_t *p = buf;
 	size_t at = WEFT_HANDLE_WAYS;
+	unsigned int ways;
 	ssize_t n;
 
 	if (weft_get_le32(p) != WEFT_HANDLE_MAGIC)
 		return -EPROTO;
 	if (p[4] != WEFT_HANDLE_VERSION)
 		return -EPROTONOSUPPORT;
-	if (p[5] == 0 || p[5] > WEFT_WAYS_MAX)
+	ways = p[5] & 0xf;
+	out.nvlink = p[5] >> 4;
+	if (!ways || ways > WEFT_WAYS_MAX || out.nvlink >> ways)
 		return -EINVAL;
+	out.channels = p[6];
+	out.buffer = p[7];
 	out.token = weft_get_le64(p + 8);
 	out.stage = weft_get_le64(p + WEFT_HANDLE_STAGE);
-	for (out.n = 0; out.n < p[5]; out.n++) {
+	for (out.n = 0; out.n < ways; out.n++) {
 		n = way_unpack(p + at, WEFT_NET_HANDLE - at,
 			       &out.way[out.n]);
 		if (n < 0)
@@ -151,19 +161,21 @@ void weft_msg_post_pack(const struct weft_msg_post *m, void *buf)
 	weft_put_le64(p + 8, m->addr);
 	weft_put_le64(p + 16, m->size);
 	weft_rkey_pack(&m->rkey, p + 24);
+	weft_put_le32(p + 40, m->gpu);
 }
 
 int weft_msg_post_unpack(const void *buf, size_t len, struct weft_msg_post *m)
 {
 	const uint8_t *p = buf;
 
-	if (len != WEFT_MSG_POST_LEN)
+	if (len != WEFT_MSG_POST_LEN || weft_get_le32(p + 40) > 1)
 		return -EINVAL;
 	m->to = weft_get_le32(p);
 	m->seq = weft_get_le32(p + 4);
 	m->addr = weft_get_le64(p + 8);
 	m->size = weft_get_le64(p + 16);
 	weft_rkey_unpack(p + 24, &m->rkey);
+	m->gpu = weft_get_le32(p + 40);
 	return 0;
 }
 

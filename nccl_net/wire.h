@@ -16,12 +16,14 @@
 #include "nccl_net/net.h"
 
 #define WEFT_HANDLE_MAGIC	0x4c434e57u	/* "WNCL" */
-#define WEFT_HANDLE_VERSION	1
+#define WEFT_HANDLE_VERSION	2
 
 /*
- * The handle: magic 4, version 1, count of ways 1, zero 2, token 8, stage 8,
- * ways.  The listener leaves the stage 0; the connecting side, whose copy of
- * the handle it is, keeps the id of its half-made comm there.
+ * The handle: magic 4, version 1, ways 1 (lower half: how many; upper half:
+ * which of them are by NVLink), channels 1, buffer 1, token 8, stage 8, ways.
+ * Channels and buffer are what this rank told NCCL, which must be the same on
+ * all ranks.  The listener leaves the stage 0; the connecting side, whose copy
+ * of the handle it is, keeps the id of its half-made comm there.
  */
 #define WEFT_HANDLE_STAGE	16
 #define WEFT_HANDLE_WAYS	24
@@ -33,7 +35,10 @@ _Static_assert(WEFT_HANDLE_WAYS + WEFT_WAYS_MAX *
 struct weft_handle {
 	uint64_t token;			/* the listener's, random */
 	uint64_t stage;
+	uint8_t channels;		/* NCCL_MIN_NCHANNELS; 0: NCCL's own */
+	uint8_t buffer;			/* NCCL_BUFFSIZE in MiB, likewise */
 	unsigned int n;
+	unsigned int nvlink;		/* bit i: way i is by NVLink */
 	struct weft_address way[WEFT_WAYS_MAX];
 };
 
@@ -94,8 +99,9 @@ struct weft_msg_post {
 	uint64_t addr;
 	uint64_t size;
 	struct weft_rkey rkey;
+	bool gpu;			/* it is in GPU memory */
 };
-#define WEFT_MSG_POST_LEN	40
+#define WEFT_MSG_POST_LEN	44
 void weft_msg_post_pack(const struct weft_msg_post *m, void *buf);
 int weft_msg_post_unpack(const void *buf, size_t len, struct weft_msg_post *m);
 

@@ -224,6 +224,12 @@ struct weft_cuda_ptr {
  */
 int weft_cuda_query(const void *p, struct weft_cuda_ptr *info);
 
+/*
+ * The context that is current on this thread, as if for memory in it.
+ * -ENODEV: there is none.
+ */
+int weft_cuda_current(struct weft_cuda_ptr *info);
+
 /* -errno for a driver's error: ENOMEM, ENODEV, EINVAL, ..., else EIO. */
 int weft_cuda_errno(int err);
 /* "CUDA_ERROR_INVALID_DEVICE"; never NULL. */

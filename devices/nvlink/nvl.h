@@ -501,9 +501,11 @@ bool nvl_loc_where(unsigned int loc, struct weft_cuda_ptr *where);
 
 /* nvl_tx.c */
 bool nvl_conn_ready(struct nvl_conn *conn);
-int nvl_tx_put(struct nvl_conn *conn, const struct iovec *iov, unsigned int n,
-	       uint64_t addr, const struct weft_rkey *key,
-	       const struct weft_notify *notify, struct weft_op *op);
+/* @where: of the source; NULL: to be found out. */
+int nvl_tx_put(struct nvl_conn *conn, const struct weft_cuda_ptr *where,
+	       const struct iovec *iov, unsigned int n, uint64_t addr,
+	       const struct weft_rkey *key, const struct weft_notify *notify,
+	       struct weft_op *op);
 int nvl_tx_serve(struct nvl_conn *conn, const struct nvl_op *op);
 unsigned int nvl_tx_schedule(struct nvl_conn *conn);
 int nvl_tx_ack(struct nvl_conn *conn, const struct nvl_op *op);

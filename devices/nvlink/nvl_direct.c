@@ -275,6 +275,7 @@ static struct nvl_alloc *peer_alloc(struct nvl_conn *conn,
 				    const struct nvl_frame *f, int fd)
 {
 	struct nvl_alloc *a = calloc(1, sizeof(*a));
+	struct nvl_gpu *gpu, *tmp;
 
 	if (!a)
 		return NULL;
@@ -286,6 +287,10 @@ static struct nvl_alloc *peer_alloc(struct nvl_conn *conn,
 					 link);
 		a->err = nvl_map_cuda_import(&a->map, a->gpu, fd, f->size);
 	}
+	/* now, since no access may be granted once NCCL's kernels run */
+	weft_list_for_each(gpu, tmp, &conn->iface->gpus, link)
+		if (!a->err)
+			nvl_map_reach(&a->map, gpu);
 	a->next = conn->peer_allocs;
 	conn->peer_allocs = a;
 	return a;

@@ -137,6 +137,8 @@ void nvl_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 
 	memset(attr, 0, sizeof(*attr));
 	attr->connected = conn && conn->state == NVL_CONN_OPEN;
+	attr->unsent = conn && (conn->later_n || conn->njobs || conn->copies ||
+				!weft_list_empty(&conn->frames_out));
 	for (i = 0; conn && i < NVL_RINGS; i++)
 		attr->streams += !!conn->txrings[i];
 }
@@ -223,7 +225,19 @@ int nvl_ep_put(struct weft_ep *base, const struct iovec *iov, unsigned int n,
 
 	if (!ep->conn)
 		return ep->err;
-	return nvl_tx_put(ep->conn, iov, n, addr, rkey, notify, op);
+	return nvl_tx_put(ep->conn, NULL, iov, n, addr, rkey, notify, op);
+}
+
+int weft_nvl_put(struct weft_ep *base, const struct weft_cuda_ptr *where,
+		 const struct iovec *iov, unsigned int n, uint64_t addr,
+		 const struct weft_rkey *rkey, const struct weft_notify *notify,
+		 struct weft_op *op)
+{
+	struct nvl_ep *ep = nvl_ep(base);
+
+	if (!ep->conn)
+		return ep->err;
+	return nvl_tx_put(ep->conn, where, iov, n, addr, rkey, notify, op);
 }
 
 int nvl_ep_get(struct weft_ep *base, const struct iovec *iov, unsigned int n,
@@ -288,6 +302,17 @@ unsigned int nvl_ep_check_flush(struct nvl_ep *ep)
 }
 
 /* ---- ahead of NCCL's traffic --------------------------------------------- */
+
+int weft_nvl_use_current(struct weft_iface *base)
+{
+	struct weft_cuda_ptr where;
+	int err = 0;
+
+	if (weft_cuda_current(&where))
+		return 0;
+	nvl_loc_learn(&where);
+	return nvl_gpu_get(nvl_iface(base), &where, &err) ? 0 : err;
+}
 
 int weft_nvl_prepare(struct weft_ep *base, const void *gpu_memory)
 {

@@ -470,12 +470,13 @@ static int find_source(struct nvl_job *job)
 	return 0;
 }
 
-int nvl_tx_put(struct nvl_conn *conn, const struct iovec *iov, unsigned int n,
-	       uint64_t addr, const struct weft_rkey *key,
-	       const struct weft_notify *notify, struct weft_op *op)
+int nvl_tx_put(struct nvl_conn *conn, const struct weft_cuda_ptr *where,
+	       const struct iovec *iov, unsigned int n, uint64_t addr,
+	       const struct weft_rkey *key, const struct weft_notify *notify,
+	       struct weft_op *op)
 {
 	struct nvl_job *job;
-	int err;
+	int err = 0;
 
 	if (n > NVL_MAX_IOV)
 		return -EINVAL;
@@ -486,7 +487,10 @@ int nvl_tx_put(struct nvl_conn *conn, const struct iovec *iov, unsigned int n,
 	job = job_new(conn, NVL_JOB_PUT, iov, n);
 	if (!job)
 		return -ENOMEM;
-	err = find_source(job);
+	if (where)
+		job->where = *where;
+	else
+		err = find_source(job);
 	if (err) {
 		free(job);
 		return err;

@@ -8,8 +8,24 @@
 #define WEFT_DEVICES_NVLINK_H
 
 #include "devices/device.h"
+#include "util/cuda.h"
 
 extern const struct weft_dev_ops weft_nvlink_ops;
+
+/*
+ * The calling thread's current context is one that peers' buffers are to be
+ * reached from: its streams are made now.  No context: nothing to do.
+ */
+int weft_nvl_use_current(struct weft_iface *iface);
+
+/*
+ * As put(), of memory that weft_cuda_query() has been asked about before: the
+ * driver is asked nothing.
+ */
+int weft_nvl_put(struct weft_ep *ep, const struct weft_cuda_ptr *where,
+		 const struct iovec *iov, unsigned int iovcnt,
+		 uint64_t remote_addr, const struct weft_rkey *rkey,
+		 const struct weft_notify *notify, struct weft_op *op);
 
 /*
  * Makes ready what puts on @ep will need in both directions: streams for the

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bootstrap/host.h"
+#include "devices/nvlink/nvlink.h"
 #include "tests/unit/nccl_net/fake.h"
 #include "util/list.h"
 
@@ -463,6 +464,46 @@ const struct weft_dev_ops weft_tcp_ops = {
 	.mem_pack = mem_pack,
 	.mem_release = mem_release,
 };
+
+/* NVLink is never offered to these tests: no driver is loaded. */
+const struct weft_dev_ops weft_nvlink_ops = { .name = "none" };
+
+int weft_nvl_use_current(struct weft_iface *i)
+{
+	(void)i;
+	return 0;
+}
+
+int weft_nvl_put(struct weft_ep *ep, const struct weft_cuda_ptr *where,
+		 const struct iovec *iov, unsigned int n, uint64_t addr,
+		 const struct weft_rkey *rkey, const struct weft_notify *notify,
+		 struct weft_op *op)
+{
+	(void)where;
+	return weft_tcp_ops.put(ep, iov, n, addr, rkey, notify, op);
+}
+
+int weft_nvl_prepare(struct weft_ep *ep, const void *gpu_memory)
+{
+	(void)ep;
+	(void)gpu_memory;
+	return 0;
+}
+
+int weft_nvl_expose(struct weft_ep *ep, struct weft_mem *mem,
+		    struct weft_rkey *rkey)
+{
+	(void)ep;
+	(void)mem;
+	(void)rkey;
+	return -EOPNOTSUPP;
+}
+
+void weft_nvl_unexpose(struct weft_ep *ep, struct weft_mem *mem)
+{
+	(void)ep;
+	(void)mem;
+}
 
 void weft_rkey_pack(const struct weft_rkey *rkey, void *buf)
 {

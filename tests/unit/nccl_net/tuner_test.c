@@ -151,11 +151,11 @@ Test(tuner, sizes_to_channels_in_every_version)
 
 Test(tuner, the_share_of_a_rank_counts)
 {
-	cr_expect(eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 4 * MIB),
+	cr_expect(eq(int, weft_tuner_channels(false, 16, NCCL_ALL_REDUCE, 4 * MIB),
 		     1));
-	cr_expect(eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 16 * MIB),
+	cr_expect(eq(int, weft_tuner_channels(false, 16, NCCL_ALL_REDUCE, 16 * MIB),
 		     2));
-	cr_expect(eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 64 * MIB),
+	cr_expect(eq(int, weft_tuner_channels(false, 16, NCCL_ALL_REDUCE, 64 * MIB),
 		     0));
 }
 
@@ -212,7 +212,7 @@ Test(tuner, never_raises)
 	for (func = 0; func <= NCCL_ALL_REDUCE; func++)
 	for (bytes = 1; bytes < 1ull << 32; bytes += bytes / 7 + 1) {
 		per = threads[p] ? threads[p] : 512 * 8 * all_ranks[r];
-		n = weft_tuner_channels(all_ranks[r], func, bytes);
+		n = weft_tuner_channels(false, all_ranks[r], func, bytes);
 		cr_assert(n <= own(bytes, per), "%d of %zu bytes, %zu ranks",
 			  n, bytes, all_ranks[r]);
 	}
@@ -325,7 +325,7 @@ Test(channels, the_user_has_the_last_word)
 		clean();
 		setenv(set[i][0], set[i][1], 1);
 		strcpy(want, min_channels());
-		weft_nccl_channels_raise();
+		weft_nccl_channels_raise(true);
 		cr_expect(eq(str, (char *)min_channels(), want), "%s",
 			  set[i][0]);
 		cr_expect(weft_nccl_channels_raised() == false, "%s", set[i][0]);

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Connecting to a listener's handle, by the best way that both sides have. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bootstrap/host.h"
+#include "bootstrap/settings.h"
+#include "devices/nvlink/nvlink.h"
+#include "nccl_net/channels.h"
+#include "nccl_net/internal.h"
+#include "util/bytes.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+/* When a way has not answered for so long, the next is tried beside it. */
+#define NEXT_WAY_MS	250
+/* NVLink is within reach or it is not: TCP is for when it breaks. */
+#define NEXT_WAY_NVLINK_MS 10000
+
+
+static int dial_new(struct weft_net *net, const struct weft_handle *h,
+		    struct weft_net_comm **out)
+{
+	const unsigned int tcp = __builtin_popcount(h->nvlink);
+	const bool same_ns = tcp < h->n &&
+			     h->way[tcp].ns_id == weft_netns_id();
+	struct weft_net_port *port, *tmp;
+	struct weft_net_comm *comm;
+	struct weft_net_dial *dial;
+	struct weft_net_try *try;
+	unsigned int i, first = 0;
+	int ret;
+
+	dial = calloc(1, sizeof(*dial));
+	if (!dial)
+		return weft_fail(ENOMEM, "cannot connect");
+	ret = weft_net_comm_new(net, true, &comm);
+	if (ret < 0) {
+		free(dial);
+		return ret;
+	}
+	dial->comm = comm;
+	comm->dial = dial;
+	weft_list_add_tail(&net->dialing, &dial->link);
+	for (i = 0; i < h->n; i++) {
+		weft_list_for_each(port, tmp, &net->ports, link) {
+			if (dial->n == WEFT_NET_TRIES ||
+			    port->nvlink != !!(h->nvlink & BIT(i)) ||
+			    !port->ops->reaches(port->iface, &h->way[i]))
+				continue;
+			first += port->nvlink;
+			try = &dial->try[dial->n++];
+			try->port = port;
+			try->addr = h->way[i];
+		}
+	}
+	/*
+	 * Between hosts, connections are spread over interfaces of equal speed;
+	 * within one, all are the same memory.
+	 */
+	if (!same_ns && dial->n > first + 1) {
+		struct weft_net_try best = dial->try[first];
+
+		i = first + (comm->id & 0xffff) % (dial->n - first);
+		if (dial->try[i].port->speed == best.port->speed) {
+			dial->try[first] = dial->try[i];
+			dial->try[i] = best;
+		}
+	}
+	dial->listener = h->token;
+	dial->deadline = weft_now_ms() + weft_settings()->connect_timeout_ms;
+	ret = weft_net_random_token(&comm->token);
+	if (!ret)
+		ret = weft_net_random_token(&dial->stage);
+	if (ret < 0) {
+		weft_net_comm_free(comm);
+		return ret;
+	}
+	*out = comm;
+	return 0;
+}
+
+void weft_net_dial_end(struct weft_net_comm *comm)
+{
+	struct weft_net_dial *dial = comm->dial;
+	unsigned int i;
+
+	if (!dial)
+		return;
+	for (i = 0; i < dial->n; i++)
+		if (dial->try[i].peer)
+			weft_net_peer_put(dial->try[i].peer);
+	weft_list_del(&dial->link);
+	free(dial);
+	comm->dial = NULL;
+}
+
+static void try_failed(struct weft_net_try *try, int err)
+{
+	try->state = TRY_FAILED;
+	try->err = err;
+	if (try->peer)
+		weft_net_peer_put(try->peer);
+	try->peer = NULL;
+}
+
+void weft_net_dial_failed(struct weft_net *net, struct weft_net_peer *peer,
+			  int err)
+{
+	struct weft_net_dial *dial, *tmp;
+	unsigned int i;
+
+	weft_list_for_each(dial, tmp, &net->dialing, link)
+		for (i = 0; i < dial->n; i++)
+			if (dial->try[i].peer == peer)
+				try_failed(&dial->try[i], err);
+}
+
+static void try_step(struct weft_net_dial *dial, unsigned int way)
+{
+	struct weft_net_try *try = &dial->try[way];
+	struct weft_msg_connect m = {
+		.listener = dial->listener,
+		.token = dial->comm->token,
+		.id = dial->comm->id,
+		.way = way,
+		.from = try->port->attr.addr,
+	};
+	uint8_t buf[WEFT_MSG_CONNECT_MAX];
+	int ret;
+
+	if (try->state == TRY_WAITING) {
+		ret = weft_net_peer_get(try->port, &try->addr, &try->peer);
+		if (ret < 0) {
+			try_failed(try, ret);
+			return;
+		}
+		try->state = TRY_STARTED;
+	}
+	if (try->state != TRY_STARTED)
+		return;
+	ret = weft_net_peer_send(try->peer, WEFT_MSG_CONNECT, buf,
+				 weft_msg_connect_pack(&m, buf));
+	if (!ret)
+		try->state = TRY_ASKED;
+	else if (ret != -EAGAIN)
+		try_failed(try, ret);
+}
+
+static int dial_report(struct weft_net_dial *dial, int err)
+{
+	char text[1024] = "", addr[WEFT_SOCKADDR_STR];
+	struct weft_net_try *try;
+	size_t at = 0;
+	unsigned int i;
+
+	for (i = 0; i < dial->n && at < sizeof(text); i++) {
+		try = &dial->try[i];
+		at += snprintf(text + at, sizeof(text) - at, "%s%s to %s: %s",
+			       i ? "; " : "", try->port->netdev,
+			       weft_sockaddr_str(&try->addr.sa, addr,
+						 sizeof(addr)),
+			       try->state == TRY_FAILED ? strerror(-try->err) :
+			       try->state == TRY_WAITING ? "not tried" :
+			       "no answer");
+	}
+	return weft_fail(err, "cannot connect to a rank (%s); is the way open, "
+			 "and has every rank the same WEFT_SECRET_FILE?", text);
+}
+
+/* 0: go on; else the error that ends it. */
+static int dial_step(struct weft_net_dial *dial)
+{
+	const uint64_t now = weft_now_ms();
+	unsigned int i, open = 0, waiting = dial->n;
+	int err = -EHOSTUNREACH;
+
+	if (dial->refused)
+		return weft_fail(ECONNREFUSED, "the rank that asked for this "
+				 "connection does not listen for it any more");
+	for (i = 0; i < dial->n; i++) {
+		if (dial->try[i].state == TRY_STARTED)
+			try_step(dial, i);
+		switch (dial->try[i].state) {
+		case TRY_WAITING:
+			waiting = weft_min(waiting, i);
+			break;
+		case TRY_FAILED:
+			err = dial->try[i].err;
+			break;
+		default:
+			open++;
+		}
+	}
+	if (waiting < dial->n && (!open || now >= dial->next)) {
+		try_step(dial, waiting);
+		dial->next = now + (dial->try[waiting].port->nvlink ?
+				    NEXT_WAY_NVLINK_MS : NEXT_WAY_MS);
+		return 0;
+	}
+	if (!open)
+		return dial_report(dial, err);
+	if (now >= dial->deadline)
+		return dial_report(dial, -ETIMEDOUT);
+	return 0;
+}
+
+static int no_way(const struct weft_handle *h)
+{
+	char addr[WEFT_SOCKADDR_STR];
+
+	if (!weft_address_speaks(&h->way[0]))
+		return weft_fail(EPROTONOSUPPORT, "the other rank's weft "
+				 "speaks wire versions %u to %u, this one %u "
+				 "to %u; install the same weft on all hosts",
+				 h->way[0].wire_min, h->way[0].wire_max,
+				 WEFT_WIRE_MIN, WEFT_WIRE_MAX);
+	return weft_fail(EHOSTUNREACH, "none of this host's interfaces leads "
+			 "to %s (%u ways tried); name the right ones on both "
+			 "sides, as in NCCL_SOCKET_IFNAME=eth0",
+			 weft_sockaddr_str(&h->way[0].sa, addr, sizeof(addr)),
+			 h->n);
+}
+
+static int handle_read(const void *buf, struct weft_handle *h)
+{
+	int ret = weft_handle_unpack(buf, h);
+
+	switch (ret) {
+	case -EPROTO:
+		return weft_fail(EPROTO, "the handle is not weft's: the other "
+				 "rank uses another network; set "
+				 "NCCL_NET_PLUGIN=weft and NCCL_NET=weft on "
+				 "every rank");
+	case -EPROTONOSUPPORT:
+		return weft_fail(EPROTO, "the handle has version %u, this weft "
+				 "knows %u; install the same weft on all hosts",
+				 ((const uint8_t *)buf)[4],
+				 WEFT_HANDLE_VERSION);
+	case -EINVAL:
+		return weft_fail(EPROTO, "the handle of the other rank is "
+				 "damaged");
+	}
+	return ret;
+}
+
+/* What differs would hang NCCL, or make it write beside its buffers. */
+static int same_settings(const struct weft_handle *h)
+{
+	const unsigned int channels = weft_nccl_channels_set();
+	const unsigned int buffer = weft_nccl_buffer_set();
+
+	if (h->channels == channels && h->buffer == buffer)
+		return 0;
+	return weft_fail(EINVAL, "the ranks have been told different things (0: "
+			 "nothing): NCCL_MIN_NCHANNELS here %u, there %u; "
+			 "NCCL_BUFFSIZE here %u MiB, there %u MiB; set both, and "
+			 "WEFT_NCCL_NVLINK, the same on every rank", channels,
+			 h->channels, buffer, h->buffer);
+}
+
+static struct weft_net_dial *find_dial(struct weft_net *net, uint64_t stage)
+{
+	struct weft_net_dial *dial, *tmp;
+
+	weft_list_for_each(dial, tmp, &net->dialing, link)
+		if (stage && dial->stage == stage)
+			return dial;
+	return NULL;
+}
+
+static int connect_start(struct weft_net *net, void *handle,
+			 struct weft_net_comm **comm)
+{
+	struct weft_handle h;
+	int ret;
+
+	ret = handle_read(handle, &h);
+	if (!ret)
+		ret = same_settings(&h);
+	if (ret < 0)
+		return ret;
+	ret = dial_new(net, &h, comm);
+	if (ret < 0)
+		return ret;
+	if (!(*comm)->dial->n) {
+		weft_net_comm_free(*comm);
+		return no_way(&h);
+	}
+	weft_put_le64((uint8_t *)handle + WEFT_HANDLE_STAGE,
+		      (*comm)->dial->stage);
+	return 0;
+}
+
+int weft_net_connect(struct weft_net *net, int dev, void *handle,
+		     struct weft_net_comm **out)
+{
+	struct weft_net_dial *dial;
+	struct weft_net_comm *comm;
+	int ret = 0;
+
+	*out = NULL;
+	if (dev != 0)
+		return weft_fail(EINVAL, "no device %d, there is one", dev);
+	pthread_mutex_lock(&net->lock);
+	if (net->closed) {
+		ret = -ECANCELED;
+		goto unlock;
+	}
+	if (net->nvl)
+		ret = weft_nvl_use_current(net->nvl->iface);
+	if (ret < 0)
+		goto unlock;
+	dial = find_dial(net, weft_get_le64((uint8_t *)handle +
+					    WEFT_HANDLE_STAGE));
+	if (dial) {
+		comm = dial->comm;
+	} else {
+		ret = connect_start(net, handle, &comm);
+		if (ret < 0)
+			goto unlock;
+	}
+	if (!comm->answered) {
+		weft_net_progress(net);
+		ret = comm->answered ? 0 : dial_step(comm->dial);
+	}
+	if (!ret && comm->answered)
+		ret = weft_net_peer_ready(comm->peer);
+	if (ret == -EAGAIN) {
+		weft_net_progress(net);
+		ret = 0;
+		goto unlock;
+	}
+	if (ret < 0 || comm->answered)
+		weft_put_le64((uint8_t *)handle + WEFT_HANDLE_STAGE, 0);
+	if (ret < 0) {
+		weft_net_comm_free(comm);
+	} else if (comm->answered) {
+		weft_net_dial_end(comm);
+		*out = comm;
+	}
+unlock:
+	pthread_mutex_unlock(&net->lock);
+	return ret;
+}
+
+void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
+			bool refused)
+{
+	struct weft_net_comm *comm;
+	struct weft_net_peer *peer;
+	struct weft_msg_accept m;
+	uint32_t most;
+
+	if (weft_msg_accept_unpack(buf, len, &m) < 0) {
+		weft_warn("a damaged answer to a connection was ignored");
+		return;
+	}
+	comm = weft_net_comm_find(net, m.to);
+	if (!comm || !comm->sender || comm->token != m.token ||
+	    comm->answered || !comm->dial || m.way >= comm->dial->n)
+		return;
+	peer = comm->dial->try[m.way].peer;
+	if (!peer)
+		return;
+	if (refused) {
+		comm->dial->refused = true;
+		return;
+	}
+	most = peer->port->attr.max_message - WEFT_MSG_SEQ_LEN;
+	comm->answered = true;
+	comm->remote_id = m.id;
+	comm->eager = weft_min(m.eager, weft_min(most, WEFT_NET_EAGER));
+	peer->refs++;
+	weft_net_comm_attach(comm, peer);
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * GPU memory over TCP: each registered region has a double in pinned host
+ * memory, and only that is ever on the wire.  A send is copied there first; a
+ * receive is copied from there before NCCL is told.  NCCL's own buffers are
+ * meant, which would be host memory of the same size if weft took none of the
+ * GPU's.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include "nccl_net/internal.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define PAGE		4096u
+#define DRAIN_MS	20000	/* for copies that are with an engine */
+
+/* A stream of a CUDA context. */
+struct weft_net_lane {
+	struct weft_list link;			/* net->lanes */
+	void *ctx, *stream;
+};
+
+static struct weft_net_lane *lane_of(struct weft_net *net, void *ctx)
+{
+	struct weft_net_lane *lane, *tmp;
+	struct weft_cuda_scope s;
+	int r = -1;
+
+	weft_list_for_each(lane, tmp, &net->lanes, link)
+		if (lane->ctx == ctx)
+			return lane;
+	lane = calloc(1, sizeof(*lane));
+	if (!lane)
+		return NULL;
+	lane->ctx = ctx;
+	if (!weft_cuda_enter(&s, ctx)) {
+		r = s.cu->stream_create(&lane->stream,
+					WEFT_CU_STREAM_NON_BLOCKING);
+		weft_cuda_leave(&s);
+	}
+	if (r) {
+		free(lane);
+		return NULL;
+	}
+	weft_list_add_tail(&net->lanes, &lane->link);
+	return lane;
+}
+
+static size_t whole_pages(size_t size)
+{
+	return (size + PAGE) & ~(size_t)(PAGE - 1);
+}
+
+/* One event per request, since nothing may be made once traffic runs. */
+static int make_events(struct weft_net_comm *comm, const struct weft_cuda *cu)
+{
+	unsigned int i;
+	int r = 0;
+
+	for (i = 0; i < WEFT_NET_REQUESTS && !r; i++)
+		if (!comm->req[i].event)
+			r = cu->event_create(&comm->req[i].event,
+					     WEFT_CU_EVENT_DISABLE_TIMING);
+	return r;
+}
+
+int weft_net_stage_register(struct weft_net_comm *comm, struct weft_net_mr *mr)
+{
+	const size_t len = whole_pages(mr->size);
+	struct weft_cuda_scope s;
+	int r, err;
+
+	mr->lane = lane_of(comm->net, mr->where.ctx);
+	if (!mr->lane)
+		return weft_fail(ENOMEM, "cannot make a CUDA stream");
+	mr->shadow = mmap(NULL, len, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (mr->shadow == MAP_FAILED) {
+		mr->shadow = NULL;
+		return weft_fail(errno, "no %zu bytes of host memory for GPU "
+				 "memory that goes by TCP", mr->size);
+	}
+	err = weft_cuda_enter(&s, mr->where.ctx);
+	if (!err) {
+		r = s.cu->host_register(mr->shadow, len,
+					WEFT_CU_HOSTREGISTER_PORTABLE);
+		if (!r)
+			r = make_events(comm, s.cu);
+		weft_cuda_leave(&s);
+		if (r)
+			err = weft_fail(-weft_cuda_errno(r), "cannot register "
+					"%zu bytes of host memory with CUDA "
+					"(%s)", mr->size,
+					weft_cuda_error_name(r));
+	}
+	if (err)
+		weft_net_stage_release(mr);
+	return err;
+}
+
+void weft_net_stage_release(struct weft_net_mr *mr)
+{
+	struct weft_cuda_scope s;
+
+	if (!mr->shadow)
+		return;
+	if (!weft_cuda_enter(&s, mr->where.ctx)) {
+		s.cu->host_unregister(mr->shadow);
+		weft_cuda_leave(&s);
+	}
+	munmap(mr->shadow, whole_pages(mr->size));
+	mr->shadow = NULL;
+}
+
+int weft_net_stage(struct weft_net_request *req, const void *data, size_t size,
+		   bool in)
+{
+	struct weft_net_mr *mr = req->mr;
+	uint64_t gpu = (uintptr_t)data;
+	uint64_t host = (uintptr_t)weft_net_shadow(mr, data);
+	struct weft_cuda_scope s;
+	int r = 0, err;
+
+	err = weft_cuda_enter(&s, mr->where.ctx);
+	if (err)
+		return weft_fail(err, "the CUDA context of a buffer is gone");
+	if (size)
+		r = s.cu->memcpy_async(in ? gpu : host, in ? host : gpu, size,
+				       mr->lane->stream);
+	if (!r)
+		r = s.cu->event_record(req->event, mr->lane->stream);
+	weft_cuda_leave(&s);
+	if (r)
+		return weft_fail(-weft_cuda_errno(r), "cannot copy %zu bytes "
+				 "between GPU and host memory (%s)", size,
+				 weft_cuda_error_name(r));
+	req->copied = false;
+	weft_list_add_tail(&req->comm->net->staged, &req->staged);
+	return 0;
+}
+
+/* -EINPROGRESS: the engine still has it. */
+static int copy_state(struct weft_net_request *req)
+{
+	struct weft_cuda_scope s;
+	int r, err;
+
+	err = weft_cuda_enter(&s, req->mr->where.ctx);
+	if (err)
+		return err;
+	r = s.cu->event_query(req->event);
+	weft_cuda_leave(&s);
+	return weft_cuda_errno(r);
+}
+
+static void step(struct weft_net_request *req)
+{
+	int ret = req->copied ? 0 : copy_state(req);
+
+	if (ret == -EINPROGRESS)
+		return;
+	req->copied = true;
+	if (!ret && req->comm->sender)
+		ret = weft_net_send_staged(req);
+	if (ret == -EAGAIN)
+		return;
+	weft_list_del(&req->staged);
+	/* a send that is on its way now ends with its put */
+	if (ret != -EINPROGRESS)
+		weft_net_request_end(req, ret ? ret : req->comm->err);
+}
+
+void weft_net_stage_progress(struct weft_net *net)
+{
+	struct weft_net_request *req, *tmp;
+
+	weft_list_for_each(req, tmp, &net->staged, staged)
+		step(req);
+}
+
+void weft_net_stage_drain(struct weft_net *net, struct weft_net_mr *mr)
+{
+	const uint64_t end = weft_now_ms() + DRAIN_MS;
+	struct weft_net_request *req, *tmp;
+	bool flying = true;
+
+	while (flying && weft_now_ms() < end) {
+		flying = false;
+		weft_list_for_each(req, tmp, &net->staged, staged)
+			flying |= (!mr || req->mr == mr) && !req->copied &&
+				  copy_state(req) == -EINPROGRESS;
+		if (flying)
+			sched_yield();
+	}
+	if (flying)
+		weft_error("copies between GPU and host memory did not end "
+			   "within %u s", DRAIN_MS / 1000);
+}
+
+void weft_net_stage_forget(struct weft_net_comm *comm)
+{
+	const struct weft_cuda *cu = weft_cuda();
+	unsigned int i;
+
+	for (i = 0; i < WEFT_NET_REQUESTS; i++) {
+		weft_list_del(&comm->req[i].staged);
+		if (comm->req[i].event)
+			cu->event_destroy(comm->req[i].event);
+	}
+}
+
+void weft_net_stage_close(struct weft_net *net)
+{
+	struct weft_net_lane *lane, *tmp;
+	struct weft_cuda_scope s;
+
+	weft_list_for_each(lane, tmp, &net->lanes, link) {
+		if (!weft_cuda_enter(&s, lane->ctx)) {
+			s.cu->stream_destroy(lane->stream);
+			weft_cuda_leave(&s);
+		}
+		weft_list_del(&lane->link);
+		free(lane);
+	}
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A thread for what comes by NVLink while NCCL does not call: a peer that
+ * connects, asks for a ring, or exposes a buffer, which must be mapped before
+ * NCCL's kernels run and not when they wait for us.  It sleeps on the device's
+ * event descriptor; while NCCL calls it keeps out of the way.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include "nccl_net/internal.h"
+#include "util/log.h"
+
+#define BUSY_MS	5		/* between looks whether NCCL still calls */
+
+/* How long to sleep, in ms; -1: until something happens. */
+static int prepare_to_sleep(struct weft_net *net, uint64_t *seen)
+{
+	struct weft_net_port *port = net->nvl;
+
+	if (!port)
+		return -1;
+	if (net->calls != *seen) {
+		*seen = net->calls;
+		return BUSY_MS;
+	}
+	while (port->ops->arm(port->iface) == -EBUSY)
+		port->ops->progress(port->iface);
+	net->watch_asleep = true;
+	return -1;
+}
+
+static void *watch(void *arg)
+{
+	struct weft_net *net = arg;
+	struct pollfd fd[2] = { { net->watch_fd, POLLIN, 0 } };
+	uint64_t seen = 0, drained;
+	int timeout;
+
+	pthread_mutex_lock(&net->lock);
+	while (!net->watch_stop) {
+		timeout = prepare_to_sleep(net, &seen);
+		/* closed meanwhile: watch_fd rings, too */
+		fd[1] = (struct pollfd){
+			net->nvl && timeout < 0 ?
+			net->nvl->ops->event_fd(net->nvl->iface) : -1,
+			POLLIN, 0
+		};
+		pthread_mutex_unlock(&net->lock);
+		poll(fd, 2, timeout);
+		if ((fd[0].revents & POLLIN) &&
+		    read(net->watch_fd, &drained, sizeof(drained)) < 0)
+			weft_debug("the watcher was woken twice");
+		pthread_mutex_lock(&net->lock);
+		net->watch_asleep = false;
+		if (net->nvl && net->calls == seen)
+			net->nvl->ops->progress(net->nvl->iface);
+	}
+	pthread_mutex_unlock(&net->lock);
+	return NULL;
+}
+
+int weft_net_watch_start(struct weft_net *net)
+{
+	sigset_t all, old;
+	int err;
+
+	if (net->watch_on)
+		return 0;
+	net->watch_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (net->watch_fd < 0)
+		return weft_fail(errno, "cannot make an eventfd");
+	/* The program's signals are not ours to take. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&net->watcher, NULL, watch, net);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	net->watch_on = !err;
+	if (!err)
+		return 0;
+	close(net->watch_fd);
+	net->watch_fd = -1;
+	return weft_fail(err, "cannot start a thread");
+}
+
+void weft_net_watch_look(struct weft_net *net)
+{
+	uint64_t one = 1;
+
+	net->watch_asleep = false;
+	if (net->watch_on && write(net->watch_fd, &one, sizeof(one)) < 0)
+		weft_debug("the watcher is awake");
+}
+
+void weft_net_watch_end(struct weft_net *net)
+{
+	if (!net->watch_on)
+		return;
+	pthread_mutex_lock(&net->lock);
+	net->watch_stop = true;
+	weft_net_watch_look(net);
+	pthread_mutex_unlock(&net->lock);
+	pthread_join(net->watcher, NULL);
+	net->watch_on = false;
+	close(net->watch_fd);
+	net->watch_fd = -1;
+}
