@@ -159,6 +159,7 @@ static int dial_report(struct weft_net_dial *dial, int err)
 		try = &dial->try[i];
 		at += snprintf(text + at, sizeof(text) - at, "%s%s to %s: %s",
 			       i ? "; " : "", try->port->netdev,
+			       try->port->nvlink ? "this host" :
 			       weft_sockaddr_str(&try->addr.sa, addr,
 						 sizeof(addr)),
 			       try->state == TRY_FAILED ? strerror(-try->err) :
@@ -208,6 +209,7 @@ static int dial_step(struct weft_net_dial *dial)
 
 static int no_way(const struct weft_handle *h)
 {
+	const unsigned int tcp = __builtin_popcount(h->nvlink) % h->n;
 	char addr[WEFT_SOCKADDR_STR];
 
 	if (!weft_address_speaks(&h->way[0]))
@@ -219,7 +221,8 @@ static int no_way(const struct weft_handle *h)
 	return weft_fail(EHOSTUNREACH, "none of this host's interfaces leads "
 			 "to %s (%u ways tried); name the right ones on both "
 			 "sides, as in NCCL_SOCKET_IFNAME=eth0",
-			 weft_sockaddr_str(&h->way[0].sa, addr, sizeof(addr)),
+			 weft_sockaddr_str(&h->way[tcp].sa, addr,
+					   sizeof(addr)),
 			 h->n);
 }
 

@@ -194,6 +194,8 @@ struct weft_net_comm {
 
 /* net.c */
 void weft_net_progress(struct weft_net *net);
+/* Takes NVLink's new peers a step towards being ready for traffic. */
+void weft_net_ready_peers(struct weft_net *net);
 /* Opens the ports for the first user; the last one closes them. */
 int weft_net_use(struct weft_net *net);
 void weft_net_unuse(struct weft_net *net);

@@ -31,7 +31,8 @@ static int register_host(struct weft_net_mr *mr, void *data)
 
 /*
  * Waits until the other side has mapped what is exposed: where it does not,
- * sends will wait for that, which is worth a line.
+ * sends will wait for that, which is worth a line.  That it died meanwhile is
+ * for requests to tell.
  */
 static int wait_until_mapped(struct weft_net_peer *peer, const void *data)
 {
@@ -40,8 +41,9 @@ static int wait_until_mapped(struct weft_net_peer *peer, const void *data)
 	int ret;
 
 	for (;;) {
-		ret = peer->err ? peer->err :
-		      weft_nvl_prepare(peer->ep, data);
+		if (peer->err)
+			return 0;
+		ret = weft_nvl_prepare(peer->ep, data);
 		if (ret != -EINPROGRESS)
 			return ret;
 		if (weft_now_ms() > end) {
@@ -65,12 +67,12 @@ static int expose(struct weft_net_comm *comm, struct weft_net_mr *mr,
 	struct weft_net_peer *peer = comm->peer;
 	int ret;
 
-	if (peer->err)
-		return peer->err;
 	ret = mr->ops->mem_register(data, mr->size, WEFT_MEM_CUDA, &mr->mem);
 	if (ret < 0)
 		return ret;
 	mr->ops->mem_pack(mr->mem, &mr->rkey);
+	if (peer->err)
+		return 0;
 	if (!comm->sender) {
 		ret = weft_nvl_expose(peer->ep, mr->mem, &mr->rkey);
 		/* both stay until it is taken back */

@@ -234,6 +234,18 @@ static bool may_skip(struct weft_net *net, struct weft_net_port *port)
 	       ++port->skipped % SKIPS != 0;
 }
 
+/* Both sides must do this, whichever of them waits for it. */
+void weft_net_ready_peers(struct weft_net *net)
+{
+	struct weft_net_peer *peer, *tmp;
+
+	if (!net->nvl)
+		return;
+	weft_list_for_each(peer, tmp, &net->nvl->peers, link)
+		if (!peer->prepared)
+			weft_net_peer_ready(peer);
+}
+
 void weft_net_progress(struct weft_net *net)
 {
 	struct weft_net_port *port, *tmp;
@@ -248,6 +260,7 @@ void weft_net_progress(struct weft_net *net)
 		if (!weft_list_empty(&port->leaving))
 			weft_net_peer_reap(port, false);
 	}
+	weft_net_ready_peers(net);
 	if (!weft_list_empty(&net->staged))
 		weft_net_stage_progress(net);
 }

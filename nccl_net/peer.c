@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One endpoint per process at the other end, shared by the comms to it. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "nccl_net/internal.h"
@@ -88,18 +89,22 @@ void weft_net_peer_reap(struct weft_net_port *port, bool force)
 static void report(struct weft_net_peer *peer)
 {
 	struct weft_net_comm *comm, *tmp;
-	char addr[WEFT_SOCKADDR_STR];
+	char text[WEFT_SOCKADDR_STR], addr[WEFT_SOCKADDR_STR + 4];
 	unsigned int active = peer->cut;
 
 	weft_list_for_each(comm, tmp, &peer->comms, link)
 		active += comm->active;
-	weft_sockaddr_str(&peer->addr.sa, addr, sizeof(addr));
+	if (peer->port->nvlink)
+		snprintf(addr, sizeof(addr), "on this host");
+	else
+		snprintf(addr, sizeof(addr), "at %s",
+			 weft_sockaddr_str(&peer->addr.sa, text, sizeof(text)));
 	if (active && peer->err != -ECANCELED)
-		weft_fail(peer->err, "lost the connection to the rank at %s by "
+		weft_fail(peer->err, "lost the connection to the rank %s by "
 			  "%s, with %u transfers under way", addr,
 			  peer->port->netdev, active);
 	else
-		weft_debug("the rank at %s is gone", addr);
+		weft_debug("the rank %s is gone", addr);
 }
 
 void weft_net_peer_fail(struct weft_net_peer *peer, int err)

@@ -55,8 +55,10 @@ static void *watch(void *arg)
 			weft_debug("the watcher was woken twice");
 		pthread_mutex_lock(&net->lock);
 		net->watch_asleep = false;
-		if (net->nvl && net->calls == seen)
+		if (net->nvl && net->calls == seen) {
 			net->nvl->ops->progress(net->nvl->iface);
+			weft_net_ready_peers(net);
+		}
 	}
 	pthread_mutex_unlock(&net->lock);
 	return NULL;

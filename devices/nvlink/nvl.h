@@ -485,6 +485,8 @@ int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu);
 void nvl_map_close(struct nvl_mapping *m);
 
 /* nvl_ring.c */
+/* Asks the peer for a ring towards @loc, unless there is one or it was asked. */
+void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc);
 struct nvl_txring *nvl_ring_for(struct nvl_conn *conn, struct nvl_job *job);
 bool nvl_ring_take(struct nvl_txring *r, size_t len, uint64_t *pos);
 void nvl_ring_credits(struct nvl_conn *conn);

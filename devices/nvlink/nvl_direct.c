@@ -178,6 +178,8 @@ int weft_nvl_expose(struct weft_ep *base, struct weft_mem *mem,
 	if (conn->state != NVL_CONN_OPEN)
 		return -EAGAIN;
 	weft_nvlink_ops.mem_pack(mem, rkey);
+	if (conn->peer_id == conn->iface->my_id)
+		return 0;	/* of a pair with itself, the other end sends */
 	err = -EOPNOTSUPP;
 	if (mem->kind == WEFT_MEM_CUDA &&
 	    weft_settings()->nvl_direct != WEFT_OFF)

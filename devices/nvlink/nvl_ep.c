@@ -343,6 +343,8 @@ int weft_nvl_prepare(struct weft_ep *base, const void *gpu_memory)
 	err = nvl_ring_offer(conn, NVL_LOC_HOST, true);
 	if (err)
 		return err;
+	/* who is connected to itself prepares one end of the two */
+	nvl_ring_ask(conn, NVL_LOC_HOST);
 	for (i = 0; i < NVL_RINGS; i++) {
 		if (conn->rxrings[i] && gpu)
 			nvl_map_reach(&conn->rxrings[i]->map, gpu);

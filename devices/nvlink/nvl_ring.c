@@ -93,23 +93,29 @@ static unsigned int path_of(struct nvl_conn *conn, const struct nvl_job *job)
 	return p->via_host ? NVL_LOC_HOST : job->loc;
 }
 
-/* NULL: not yet; progress() goes on when the peer has answered. */
-struct nvl_txring *nvl_ring_for(struct nvl_conn *conn, struct nvl_job *job)
+void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc)
 {
-	struct nvl_frame f = { .type = NVL_FRAME_RING_WANT };
-	unsigned int loc = path_of(conn, job);
+	struct nvl_frame f = { .type = NVL_FRAME_RING_WANT, .loc = loc };
 	struct nvl_path *p = &conn->paths[loc];
 	int err;
 
-	if (p->ring != NVL_NO_RING)
-		return conn->txrings[p->ring];
-	if (p->wanted)
-		return NULL;
+	if (p->wanted || p->ring != NVL_NO_RING)
+		return;
 	p->wanted = true;
-	f.loc = loc;
 	err = nvl_sock_send(conn, &f, NULL, 0);
 	if (err)
 		nvl_pair_break(conn, err);
+}
+
+/* NULL: not yet; progress() goes on when the peer has answered. */
+struct nvl_txring *nvl_ring_for(struct nvl_conn *conn, struct nvl_job *job)
+{
+	unsigned int loc = path_of(conn, job);
+	struct nvl_path *p = &conn->paths[loc];
+
+	if (p->ring != NVL_NO_RING)
+		return conn->txrings[p->ring];
+	nvl_ring_ask(conn, loc);
 	return NULL;
 }
 
@@ -349,8 +355,10 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
 		if (!conn->rxrings[i])
 			id = i;
 		else if (conn->rxrings[i]->loc == loc &&
-			 conn->rxrings[i]->state != NVL_RXRING_RECALLED)
+			 conn->rxrings[i]->state != NVL_RXRING_RECALLED) {
+			conn->rxrings[i]->keep |= keep;
 			return 0;	/* on its way to the peer */
+		}
 	}
 	r = id < NVL_RINGS ? calloc(1, sizeof(*r)) : NULL;
 	if (!r)

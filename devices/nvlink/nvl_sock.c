@@ -99,6 +99,15 @@ static void count_sent(struct nvl_conn *conn)
 	nvl_bell(conn);
 }
 
+/* The peer has gone: what it sent before is delivered first, then it ends. */
+static bool ended(struct nvl_conn *conn, int err)
+{
+	if (err != -EPIPE && err != -ECONNRESET)
+		return false;
+	conn->hung_up = true;
+	return true;
+}
+
 int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, const int *fds,
 		  unsigned int nfds)
 {
@@ -112,7 +121,7 @@ int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, const int *fds,
 		return keep(conn, f, fds, nfds);
 	if (!err)
 		count_sent(conn);
-	return err;
+	return ended(conn, err) ? 0 : err;
 }
 
 int nvl_sock_flush(struct nvl_conn *conn)
@@ -123,7 +132,7 @@ int nvl_sock_flush(struct nvl_conn *conn)
 	weft_list_for_each(k, tmp, &conn->frames_out, link) {
 		err = send_now(conn->fd, &k->frame, k->fds, k->nfds);
 		if (err)
-			return err == -EAGAIN ? 0 : err;
+			return err == -EAGAIN || ended(conn, err) ? 0 : err;
 		drop_kept(k);
 		count_sent(conn);
 	}

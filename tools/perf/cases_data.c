@@ -55,7 +55,7 @@ static void one(struct perf *p, void *comm, struct perf_buf *b, size_t size,
 	if (p->rank == 0)
 		perf_fill(b->data, size, seed);
 	else
-		perf_poison(b);
+		perf_poison(p, b);
 	perf_finish(p, &op, 1, 1);
 	if (p->rank == 0)
 		return;
@@ -177,7 +177,7 @@ void case_both_ways(struct perf *p)
 	perf_buf_new(p, &out, l.send, 32 * slot, 0);
 	perf_buf_new(p, &in, l.recv, 32 * slot, 3);
 	for (round = 0; round < 4; round++) {
-		perf_poison(&in);
+		perf_poison(p, &in);
 		for (i = 0; i < 64; i++) {
 			op[i] = (struct perf_op){
 				.send = i % 2,
@@ -227,7 +227,7 @@ static void with_delay(struct perf *p, int late, uint64_t seed)
 			.size = p->rank ? 4 * MIB : sizes[i], .mr = b.mr,
 		};
 		if (p->rank)
-			perf_poison(&b);
+			perf_poison(p, &b);
 		else
 			perf_fill(b.data, sizes[i], seed + i);
 		if (p->rank == late) {
@@ -321,7 +321,7 @@ void case_grouped(struct perf *p)
 		};
 		if (p->rank == 0)
 			perf_fill(op[i].data, op[i].size, n - 1 - i);
-		data[i] = b.data + i * 65536;
+		data[i] = perf_gpu_place(b.data + i * 65536);
 		sizes[i] = 65536;
 		tags[i] = i;
 		mrs[i] = b.mr;
@@ -336,6 +336,7 @@ void case_grouped(struct perf *p)
 		while (!done)
 			perf_check(p, perf_test(&p->plugin, req, &done, got),
 				   "test");
+		perf_buf_pull(p, &b);
 		for (i = 0; i < n; i++) {
 			if (got[i] != 1000 * (i + 1))
 				perf_fail(p, "tag %d: %d bytes instead of %d",
@@ -376,6 +377,7 @@ void case_too_large(struct perf *p)
 	};
 	must_fail(p, &op, p->rank ? "receiver" : "sender");
 	perf_meet(p);
+	perf_buf_pull(p, &b);
 	if (p->rank && (unsigned char)b.data[MIB] != 0xa5)
 		perf_fail(p, "the byte behind the receive was written");
 	perf_buf_free(p, &b);
@@ -397,7 +399,7 @@ static void *register_on(void *arg)
 
 	while (!atomic_load(&r->stop) && !r->result) {
 		r->result = perf_reg(&r->p->plugin, r->comm, mem, 1 << 20,
-				     &mr);
+				     NCCL_PTR_HOST, &mr);
 		if (!r->result)
 			r->result = perf_dereg(&r->p->plugin, r->comm, mr);
 	}

@@ -254,8 +254,8 @@ void case_close_in_flight(struct perf *p)
 		perf_close_send(&p->plugin, l.send);
 		perf_close_recv(&p->plugin, l.recv);
 		perf_meet(p);
-		free(out.base);
-		free(in.base);
+		perf_buf_drop(&out);
+		perf_buf_drop(&in);
 	}
 	/* And then all is as it was. */
 	perf_join(p, !p->rank, &l);
@@ -312,8 +312,8 @@ void case_peer_killed(struct perf *p)
 	perf_dereg(&p->plugin, l.recv, in.mr);
 	perf_close_send(&p->plugin, l.send);
 	perf_close_recv(&p->plugin, l.recv);
-	free(out.base);
-	free(in.base);
+	perf_buf_drop(&out);
+	perf_buf_drop(&in);
 }
 
 #define BUSY_S	8

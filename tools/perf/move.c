@@ -78,9 +78,20 @@ void perf_buf_new(struct perf *p, struct perf_buf *b, void *comm, size_t size,
 	b->data = b->base + GUARD + shift;
 	b->size = size;
 	b->comm = comm;
+	b->whole = whole;
+	perf_gpu_new(p, b);
 	if (comm)
-		perf_check(p, perf_reg(&p->plugin, comm, b->data, size ? size : 1,
-				       &b->mr), "regMr");
+		perf_check(p, perf_reg(&p->plugin, comm,
+				       perf_gpu_place(b->data),
+				       size ? size : 1, b->gpu ?
+				       NCCL_PTR_CUDA : NCCL_PTR_HOST, &b->mr),
+			   "regMr");
+}
+
+void perf_buf_drop(struct perf_buf *b)
+{
+	perf_gpu_free(b);
+	free(b->base);
 }
 
 void perf_buf_free(struct perf *p, struct perf_buf *b)
@@ -88,7 +99,7 @@ void perf_buf_free(struct perf *p, struct perf_buf *b)
 	if (b->comm)
 		perf_check(p, perf_dereg(&p->plugin, b->comm, b->mr),
 			   "deregMr");
-	free(b->base);
+	perf_buf_drop(b);
 }
 
 /* Every 8 bytes differ from their neighbours and from other messages'. */
@@ -114,9 +125,10 @@ void perf_fill(void *data, size_t size, uint64_t seed)
 	memcpy(d + i, &w, size - i);
 }
 
-void perf_poison(struct perf_buf *b)
+void perf_poison(struct perf *p, struct perf_buf *b)
 {
 	memset(b->data, POISON, b->size);
+	perf_buf_push(p, b);
 }
 
 void perf_look(struct perf *p, struct perf_buf *b, size_t at, size_t size,
@@ -149,12 +161,17 @@ void perf_look(struct perf *p, struct perf_buf *b, size_t at, size_t size,
 
 static void post(struct perf *p, struct perf_op *op)
 {
+	void *data = perf_gpu_place(op->data);
+
 	if (op->send) {
-		op->result = perf_isend(&p->plugin, op->comm, op->data,
-					op->size, op->tag, op->mr, &op->req);
+		if (!op->copied)
+			perf_gpu_sending(p, op);
+		op->copied = true;
+		op->result = perf_isend(&p->plugin, op->comm, data, op->size,
+					op->tag, op->mr, &op->req);
 	} else {
 		op->req = op->early ? (void *)1 : NULL;
-		op->result = perf_irecv(&p->plugin, op->comm, 1, &op->data,
+		op->result = perf_irecv(&p->plugin, op->comm, 1, &data,
 					&op->size, &op->tag, &op->mr,
 					&op->req);
 		if (op->req == (void *)1)
@@ -182,6 +199,8 @@ unsigned int perf_step(struct perf *p, struct perf_op *op, unsigned int n,
 			op[i].result = perf_test(&p->plugin, op[i].req, &done,
 						 &op[i].got);
 			op[i].done = done;
+			if (done && !op[i].send && !op[i].result)
+				perf_gpu_received(p, &op[i]);
 			continue;
 		}
 		for (j = 0; j < nblocked && blocked[j] != op[i].comm; j++)

@@ -68,6 +68,8 @@ static const char help[] =
 "  --comms N        connections that carry the bandwidth figure (default 4)\n"
 "  --max-size SIZE  largest message that is measured (default 64m)\n"
 "  --netns A,B      network namespaces of the ranks, by name or path\n"
+"  --memory A,B     host or gpu: where the ranks' buffers are (default: host)\n"
+"  --env R:N=V      a variable of rank R's environment; may be repeated\n"
 "  --timeout S      per check (default 60)\n"
 "  --json           figures as JSON, one object per line\n"
 "  --tap            checks as TAP\n"
@@ -77,7 +79,7 @@ static const char help[] =
 "Exit status: 0 all is well, 1 a check failed, 2 the command line is wrong.\n";
 
 enum { O_API = 256, O_ALL, O_CASE, O_LIST, O_SPEED, O_CHECK, O_COMMS, O_SIZE,
-       O_NETNS, O_TIMEOUT, O_JSON, O_TAP, O_VERBOSE, O_HELP };
+       O_NETNS, O_MEMORY, O_ENV, O_TIMEOUT, O_JSON, O_TAP, O_VERBOSE, O_HELP };
 
 static const struct option long_options[] = {
 	{ "api", required_argument, NULL, O_API },
@@ -89,6 +91,8 @@ static const struct option long_options[] = {
 	{ "comms", required_argument, NULL, O_COMMS },
 	{ "max-size", required_argument, NULL, O_SIZE },
 	{ "netns", required_argument, NULL, O_NETNS },
+	{ "memory", required_argument, NULL, O_MEMORY },
+	{ "env", required_argument, NULL, O_ENV },
 	{ "timeout", required_argument, NULL, O_TIMEOUT },
 	{ "json", no_argument, NULL, O_JSON },
 	{ "tap", no_argument, NULL, O_TAP },
@@ -123,6 +127,24 @@ static int number(const char *opt, const char *text, uint64_t min,
 				   (unsigned long long)min,
 				   (unsigned long long)max);
 	return 0;
+}
+
+static int memory(struct wanted *w, const char *arg)
+{
+	static const char *const names[] = {
+		"host", "gpu", "host,host", "host,gpu", "gpu,host", "gpu,gpu",
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (strcmp(arg, names[i]))
+			continue;
+		w->opt.gpu[0] = i == 1 || i >= 4;
+		w->opt.gpu[1] = i % 2;
+		return 0;
+	}
+	return usage_error("perf", "--memory wants host, gpu, or two of these "
+			   "with a comma between, not '%s'", arg);
 }
 
 static int parse_option(struct wanted *w, int o, char *arg)
@@ -163,6 +185,16 @@ static int parse_option(struct wanted *w, int o, char *arg)
 		*comma = '\0';
 		w->opt.netns[0] = arg;
 		w->opt.netns[1] = comma + 1;
+		return 0;
+	case O_MEMORY:
+		return memory(w, arg);
+	case O_ENV:
+		if (*arg < '0' || *arg - '0' >= PERF_RANKS_MAX ||
+		    arg[1] != ':' || !strchr(arg + 3, '=') ||
+		    w->opt.nenv == PERF_ENV_MAX)
+			return usage_error("perf", "--env wants RANK:NAME="
+					   "VALUE, not '%s'", arg);
+		w->opt.env[w->opt.nenv++] = arg;
 		return 0;
 	case O_ALL: w->all_api = true; return 0;
 	case O_LIST: w->list = true; return 0;

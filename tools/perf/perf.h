@@ -10,13 +10,18 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "tools/perf/plugin.h"
+#include "util/list.h"
 
 #define PERF_RANKS_MAX	4
+#define PERF_ENV_MAX	16
 
 struct perf_options {
 	const char *plugin;
 	int api;
 	const char *netns[2];		/* NULL: the caller's */
+	bool gpu[2];			/* buffers in GPU memory */
+	const char *env[PERF_ENV_MAX];	/* "RANK:NAME=VALUE" */
+	unsigned int nenv;
 	unsigned int time_limit;	/* s per case */
 	unsigned int comms;		/* of the speed part */
 	size_t max_size;		/* of the speed part */
@@ -84,6 +89,11 @@ void *perf_join_one(struct perf *p, int from, int to);
 void perf_leave(struct perf *p, struct perf_link *l);
 
 struct perf_buf {
+	struct weft_list link;		/* those in GPU memory */
+	uint64_t gpu;			/* of base; 0: host memory alone */
+	size_t gpu_size;
+	bool by_hand;			/* copied by push and pull alone */
+	size_t whole;			/* bytes from base on */
 	char *base;			/* poisoned guard, data, guard */
 	char *data;
 	size_t size;
@@ -94,16 +104,32 @@ struct perf_buf {
 void perf_buf_new(struct perf *p, struct perf_buf *b, void *comm, size_t size,
 		  size_t shift);
 void perf_buf_free(struct perf *p, struct perf_buf *b);
+/* Its registration is gone already. */
+void perf_buf_drop(struct perf_buf *b);
 /* The bytes of message @seed, and a look whether they came, and only they. */
 void perf_fill(void *data, size_t size, uint64_t seed);
-void perf_poison(struct perf_buf *b);
+void perf_poison(struct perf *p, struct perf_buf *b);
 /* @room: bytes from @at on that no other message may have written to. */
 void perf_look(struct perf *p, struct perf_buf *b, size_t at, size_t size,
 	       size_t room, uint64_t seed, const char *what);
 
+struct perf_op;
+/* gpu.c: does nothing for what is in host memory */
+bool perf_gpu_open(struct perf *p, char *why, size_t len);
+void perf_gpu_new(struct perf *p, struct perf_buf *b);
+void perf_gpu_free(struct perf_buf *b);
+/* Where the plugin finds what a case has at @data. */
+void *perf_gpu_place(void *data);
+void perf_gpu_sending(struct perf *p, const struct perf_op *op);
+void perf_gpu_received(struct perf *p, const struct perf_op *op);
+/* All of it to the GPU, and back. */
+void perf_buf_push(struct perf *p, struct perf_buf *b);
+void perf_buf_pull(struct perf *p, struct perf_buf *b);
+
 struct perf_op {
 	bool send;
 	bool early;			/* receive: early completion is fine */
+	bool copied;			/* send: to the GPU */
 	bool posted, done;
 	void *comm;
 	void *data;

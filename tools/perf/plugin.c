@@ -314,10 +314,10 @@ enum nccl_result perf_accept(struct perf_plugin *p, void *l, void **comm)
 }
 
 enum nccl_result perf_reg(struct perf_plugin *p, void *comm, void *data,
-			  size_t size, void **mr)
+			  size_t size, int type, void **mr)
 {
 	*mr = NULL;
-	SAME(reg, comm, data, size, NCCL_PTR_HOST, mr);
+	SAME(reg, comm, data, size, type, mr);
 }
 
 enum nccl_result perf_dereg(struct perf_plugin *p, void *comm, void *mr)

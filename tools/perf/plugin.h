@@ -38,7 +38,7 @@ enum nccl_result perf_listen(struct perf_plugin *p, void *handle, void **l);
 enum nccl_result perf_connect(struct perf_plugin *p, void *handle, void **comm);
 enum nccl_result perf_accept(struct perf_plugin *p, void *l, void **comm);
 enum nccl_result perf_reg(struct perf_plugin *p, void *comm, void *data,
-			  size_t size, void **mr);
+			  size_t size, int type, void **mr);
 enum nccl_result perf_dereg(struct perf_plugin *p, void *comm, void *mr);
 enum nccl_result perf_isend(struct perf_plugin *p, void *comm, void *data,
 			    size_t size, int tag, void *mr, void **req);

@@ -162,6 +162,21 @@ static void enter_netns(struct perf *p, const char *name)
 	close(fd);
 }
 
+static void set_env(struct perf *p)
+{
+	char text[256], *value;
+	unsigned int i;
+
+	for (i = 0; i < p->opt->nenv; i++) {
+		if (p->opt->env[i][0] - '0' != p->rank)
+			continue;
+		snprintf(text, sizeof(text), "%s", p->opt->env[i] + 2);
+		value = strchr(text, '=');
+		*value = '\0';
+		setenv(text, value + 1, 1);
+	}
+}
+
 static void rank_main(struct perf *p, const struct perf_case *c)
 {
 	char why[TEXT / 2];
@@ -169,6 +184,9 @@ static void rank_main(struct perf *p, const struct perf_case *c)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	perf_set_verbose(p->opt->verbose);
 	enter_netns(p, p->opt->netns[p->rank % 2]);
+	set_env(p);
+	if (p->opt->gpu[p->rank % 2] && !perf_gpu_open(p, why, sizeof(why)))
+		perf_fail(p, "%s", why);
 	p->fds = perf_entries("/proc/self/fd");
 	p->threads = perf_entries("/proc/self/task");
 	if (!perf_plugin_open(&p->plugin, p->opt->plugin, p->opt->api, why,
