@@ -11,6 +11,7 @@
 #include "devices/nvlink/nvlink.h"
 #include "nccl_net/abi/net.h"
 #include "nccl_net/internal.h"
+#include "nccl_net/offer.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -129,11 +130,12 @@ int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 	struct weft_net_mr *mr;
 	int ret;
 
-	if (ptr_type != NCCL_PTR_HOST && ptr_type != NCCL_PTR_CUDA)
+	if (ptr_type != NCCL_PTR_HOST &&
+	    !(ptr_type == NCCL_PTR_CUDA && weft_nccl_nvlink_offered()))
 		return weft_fail(EINVAL, "cannot register memory of type %d; "
-				 "host memory (%d) and GPU memory (%d) were "
-				 "offered", ptr_type, NCCL_PTR_HOST,
-				 NCCL_PTR_CUDA);
+				 "host memory (%d)%s was offered", ptr_type,
+				 NCCL_PTR_HOST, weft_nccl_nvlink_offered() ?
+				 " and the GPU's (2)" : " alone");
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return weft_fail(ENOMEM, "cannot register %zu bytes", size);

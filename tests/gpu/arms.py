@@ -16,8 +16,8 @@ import time
 import measure
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+APART = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 COMMON = {
-    "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
     "NCCL_NVLS_ENABLE": "0", "NCCL_IB_DISABLE": "1",
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1",
     "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING",
@@ -35,6 +35,29 @@ ARMS = {
     "weft-4ch": {"NCCL_NET": "weft", "NCCL_TUNER_PLUGIN": "none",
                  "NCCL_MIN_NCHANNELS": "4"},
 }
+# A pod per rank, as between containers that share no namespace; "native" is
+# what NCCL does where they share all: the yardstick.
+POD_ARMS = {
+    "native": {"NCCL_NET_PLUGIN": "none"},
+    "socket": ARMS["socket"],
+    "weft": {"NCCL_NET": "weft"},
+}
+POD_SIZES = [8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20]
+# What a tuner's table is made from: all_reduce with so many channels built.
+SWEEP_SIZES = [8 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20,
+               8 << 20, 16 << 20, 64 << 20, 256 << 20]
+SWEEP = {
+    "weft-16ch": {"NCCL_TUNER_PLUGIN": "none"},
+    "weft-8ch": {"NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_NCHANNELS": "8"},
+    "weft-4ch": {"NCCL_MIN_NCHANNELS": "4", "NCCL_MAX_NCHANNELS": "4"},
+    "weft-2ch": {"NCCL_MIN_NCHANNELS": "2", "NCCL_MAX_NCHANNELS": "2"},
+    "weft-16ch-16m": {"NCCL_TUNER_PLUGIN": "none",
+                      "NCCL_BUFFSIZE": str(16 << 20)},
+    "weft-16ch-4m": {"NCCL_TUNER_PLUGIN": "none",
+                     "NCCL_BUFFSIZE": str(4 << 20)},
+    "weft-1ch": {"NCCL_MIN_NCHANNELS": "1", "NCCL_MAX_NCHANNELS": "1"},
+    "weft-ring": {"WEFT_NVL_DIRECT": "off"},
+}
 
 
 def arguments():
@@ -49,9 +72,14 @@ def arguments():
     p.add_argument("--ranks", type=int, default=2,
                    help="processes; a GPU each (default 2)")
     p.add_argument("--ops", default=",".join(measure.OPS))
-    p.add_argument("--sizes", default=",".join(map(str, measure.SIZES)),
-                   help="bytes, comma list")
-    p.add_argument("--arms", default=",".join(ARMS))
+    p.add_argument("--sizes", help="bytes, comma list")
+    p.add_argument("--arms")
+    p.add_argument("--pods", action="store_true",
+                   help="a pod per rank: NVLink where nothing is shared")
+    p.add_argument("--sweep", action="store_true",
+                   help="with --pods: all_reduce by channels and buffers, too")
+    p.add_argument("--limit", type=int, default=0, metavar="S",
+                   help="begin nothing new after so many seconds")
     p.add_argument("--set", action="append", default=[], metavar="ARM:N=V",
                    help="a setting more for one arm, or a new arm like weft")
     p.add_argument("--programs", default="torch,cupy",
@@ -65,30 +93,37 @@ def arguments():
     a = p.parse_args()
     if a.quick:
         a.rounds, a.ops, a.programs = 1, "all_reduce", "torch"
+    known = POD_ARMS if a.pods else ARMS
     arms = {}
-    for name in a.arms.split(","):
-        if name not in ARMS:
+    for name in (a.arms or ",".join(known)).split(","):
+        if name not in known:
             p.error("no arm is named '%s'; there are %s" %
-                    (name, ", ".join(ARMS)))
-        arms[name] = dict(ARMS[name])
+                    (name, ", ".join(known)))
+        arms[name] = dict(known[name])
     for extra in a.set:
         name, _, setting = extra.partition(":")
         key, _, value = setting.partition("=")
         if not key:
             p.error("--set wants ARM:NAME=VALUE, not '%s'" % extra)
         arms.setdefault(name, dict(ARMS["weft"]))[key] = value
-    for env in arms.values():
+    a.swept = {n: dict(ARMS["weft"], **e)
+               for n, e in (SWEEP if a.sweep else {}).items()}
+    for env in list(arms.values()) + list(a.swept.values()):
         env.setdefault("NCCL_NET_PLUGIN", a.plugin)
     a.arms = arms
     a.ops = a.ops.split(",")
-    a.sizes = [int(s) for s in a.sizes.split(",")]
+    if a.sizes:
+        a.sizes = [int(s) for s in a.sizes.split(",")]
+    else:
+        a.sizes = POD_SIZES if a.pods else measure.SIZES
+    a.end = time.time() + a.limit if a.limit else float("inf")
     return a
 
 
 class Arm:
     """The ranks of one arm in one round; a hang costs its timeout, no more."""
 
-    def __init__(self, program, env, opt, ranks, timeout):
+    def __init__(self, program, env, opt, ranks, timeout, pods=False):
         self.dir = tempfile.mkdtemp(prefix="weft-gpu-")
         opt = dict(opt, rendezvous=os.path.join(self.dir, "meet"),
                    timeout=timeout)
@@ -96,14 +131,22 @@ class Arm:
         self.deadline = time.time() + timeout
         for rank in range(ranks):
             e = dict(os.environ, **COMMON)
+            command = [sys.executable, os.path.join(HERE, program)]
+            if not pods:
+                e.update(APART)
+            elif "NCCL_NET" in env:
+                command = [os.path.join(HERE, "pod.sh"),
+                           "pod%d" % rank] + command
+                e.setdefault("WEFT_RUN_DIR", self.dir)
             e.update(env)
             e.update(RANK=str(rank), WORLD_SIZE=str(ranks),
                      WEFT_TEST_GPU=json.dumps(opt),
-                     WEFT_STATS=os.path.join(self.dir, "stats.%p"),
-                     NCCL_DEBUG_FILE=os.path.join(self.dir, "nccl.%p"))
+                     WEFT_STATS=os.path.join(self.dir, "stats.%d" % rank),
+                     NCCL_DEBUG_FILE=os.path.join(self.dir,
+                                                  "nccl.%d" % rank))
             self.procs.append(subprocess.Popen(
-                [sys.executable, os.path.join(HERE, program)], env=e,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+                command, env=e, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True))
         readers = [threading.Thread(target=self.read, args=(p,))
                    for p in self.procs]
         for t in readers:
@@ -149,15 +192,17 @@ class Arm:
                 is not None)
 
     def carried(self):
-        """Bytes that weft's own counters saw."""
-        total = 0
+        """Bytes that weft's own counters saw, by device."""
+        total = {}
         for path in glob.glob(os.path.join(self.dir, "stats.*")):
             with open(path, errors="replace") as f:
                 for line in f:
                     try:
-                        total += json.loads(line).get("wire_tx_bytes", 0)
+                        row = json.loads(line)
                     except ValueError:
                         continue
+                    total[row["weft"]] = total.get(row["weft"], 0) + \
+                        row["tx_put_bytes"] + row["tx_message_bytes"]
         return total
 
     def complaint(self):
@@ -176,7 +221,8 @@ def table(rows, arms, key, title, fmt):
     """Median over the rounds, one column per arm, and weft against socket."""
     print("\n%s" % title)
     print("%-8s %-15s %8s" % ("program", "operation", "size") +
-          "".join("%12s" % a for a in arms) + "%16s" % "weft/socket")
+          "".join("%14s" % a for a in arms) + "%16s" % "weft/socket" +
+          ("%16s" % "weft/native" if "native" in arms else ""))
     cells = {}
     for r in rows:
         cells.setdefault((r["program"], r["op"], r["bytes"]), {}).setdefault(
@@ -184,23 +230,29 @@ def table(rows, arms, key, title, fmt):
     for (program, op, size), by_arm in cells.items():
         med = {a: statistics.median(v) for a, v in by_arm.items()}
         line = "%-8s %-15s %8s" % (program, op, size_text(size))
-        line += "".join("%12s" % (fmt % med[a] if a in med else "-")
+        line += "".join("%14s" % (fmt % med[a] if a in med else "-")
                         for a in arms)
         if "weft" in med and "socket" in med and med["socket"]:
             line += "%16.2f" % (med["weft"] / med["socket"])
+        if "weft" in med and med.get("native"):
+            line += "%16.2f" % (med["weft"] / med["native"])
         print(line)
 
 
 def run_one(a, rows, failures, program, arm, env, opt, rounds_no):
+    timeout = min(a.timeout, a.end - time.time())
+    if timeout < 1:
+        print("left out: %s, %s, round %d" % (program, arm, rounds_no))
+        return
     run = Arm("rank_torch.py" if program == "torch" else "rank_raw.py", env,
-              opt, a.ranks, a.timeout)
+              opt, a.ranks, timeout, a.pods)
     where = "%s, %s, round %d" % (program, arm, rounds_no)
     if any(c != 0 for c in run.codes):
         failures.append(where)
         print("FAILED %s: exit %s\n%s" % (where, run.codes, run.complaint()))
         return
     used = run.network()
-    want = "weft" if "weft" in env["NCCL_NET"] else "Socket"
+    want = env.get("NCCL_NET", "")
     if want.lower() not in used.lower():
         failures.append("%s used network %s" % (where, used))
         print("FAILED %s: network %s" % (where, used))
@@ -214,21 +266,26 @@ def run_one(a, rows, failures, program, arm, env, opt, rounds_no):
                          network=used, nccl=version))
     if bad:
         failures.append("%s: %d wrong values" % (where, bad))
-    if want == "weft" and not run.carried():
-        failures.append("%s: weft's counters saw nothing" % where)
+    carried = run.carried()
+    wire = "nvlink" if a.pods else "tcp"
+    if want == "weft" and not carried.get(wire):
+        failures.append("%s: weft's %s counters saw nothing" % (where, wire))
+    if a.pods and carried.get("tcp"):
+        failures.append("%s: TCP carried %d bytes" % (where, carried["tcp"]))
     raised, tuner = run.tuned()
-    if raised and not tuner:
+    if raised and not tuner and not a.pods:
         failures.append("%s: channels raised without weft's tuner" % where)
     print("done %-8s %-12s round %d: NCCL %s, network %s, weft carried "
-          "%.1f GB, wrong values %d%s" %
-          (program, arm, rounds_no, version, used, run.carried() / 1e9, bad,
-           ", tuner weft" if tuner else ""))
+          "%s GB, wrong values %d%s" %
+          (program, arm, rounds_no, version, used,
+           "+".join("%.1f %s" % (n / 1e9, d) for d, n in carried.items())
+           or "0", bad, ", tuner weft" if tuner else ""))
 
 
 def death(a, lib, failures, extra):
     run = Arm("rank_raw.py", a.arms["weft"],
               {"ops": [], "sizes": [], "kill": True, "nccl": lib}, a.ranks,
-              a.timeout)
+              min(a.timeout, 60), a.pods)
     seen = next((r for r in run.rows if "kill_error" in r), None)
     extra["kill"] = seen
     if not seen or not seen["kill_error"]:
@@ -262,6 +319,8 @@ def main():
     if not programs:
         sys.exit("neither torch nor cupy can be imported by python3")
     opt = {"ops": a.ops, "sizes": a.sizes}
+    if a.pods and programs[0] != "torch":
+        opt["nccl"] = torch_nccl()
     for number in range(1, a.rounds + 1):
         for program in programs:
             for arm, env in a.arms.items():
@@ -270,8 +329,16 @@ def main():
         for arm, env in a.arms.items():
             run_one(a, rows, failures, os.path.basename(lib), arm, env,
                     dict(opt, nccl=os.path.abspath(lib)), 1)
-    if not a.no_kill and not a.quick and "weft" in a.arms and have("cupy"):
+    if not a.no_kill and not a.quick and "weft" in a.arms and \
+            have("cupy") and time.time() < a.end:
         death(a, a.nccl[0] if a.nccl else torch_nccl(), failures, extra)
+    swept = []
+    for arm, env in a.swept.items():
+        run_one(a, swept, failures, programs[0], arm, env,
+                dict(opt, ops=["all_reduce"], sizes=SWEEP_SIZES), 1)
+    if swept:
+        table(swept, a.swept, "us", "all_reduce by channels, us", "%.1f")
+        table(swept, a.swept, "busbw", "all_reduce by channels, GB/s", "%.1f")
     table(rows, a.arms, "busbw", "Bus bandwidth, GB/s", "%.2f")
     table(rows, a.arms, "us", "Time per operation, us", "%.1f")
     table([r for r in rows if r["bytes"] >= 1 << 20], a.arms, "cpu_s_per_gb",
@@ -283,7 +350,8 @@ def main():
                    "arms": {n: {k: v for k, v in e.items()
                                 if k != "NCCL_NET_PLUGIN"}
                             for n, e in a.arms.items()},
-                   "rows": rows, "failures": failures, **extra}, f, indent=1)
+                   "rows": rows + swept, "failures": failures, **extra}, f,
+                  indent=1)
     print("\n%s" % path)
     for f in failures:
         print("FAILED %s" % f)

@@ -10,6 +10,8 @@
 #
 #   tests/gpu/run.sh                  everything
 #   tests/gpu/run.sh --quick          all_reduce alone, one round
+#   tests/gpu/run.sh --pods           by NVLink, each rank in a pod of its own
+#                                     (root), beside Socket and native NCCL
 #   tests/gpu/run.sh --help           the other options
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 root=$(cd "$here/../.." && pwd)

@@ -52,16 +52,30 @@ Test(wire, handle_keeps_its_ways)
 
 Test(wire, handle_takes_what_fits)
 {
-	struct weft_handle h = { .token = 42, .n = 3 }, back;
+	struct weft_handle h = { .token = 42, .n = 3, .nvlink = 1 }, back;
 	uint8_t buf[WEFT_NET_HANDLE];
 
-	h.way[0] = address(AF_INET6, 1);
+	h.way[0] = address(AF_INET, 1);
+	h.channels = 16;
+	h.buffer = 8;
 	h.way[1] = address(AF_INET6, 2);
 	h.way[2] = address(AF_INET6, 3);
 	cr_expect(eq(uint, weft_handle_pack(&h, buf), 2));
 	cr_assert(eq(int, weft_handle_unpack(buf, &back), 0));
 	cr_assert(eq(uint, back.n, 2));
 	same(&h.way[1], &back.way[1]);
+	cr_expect(eq(uint, back.nvlink, 1));
+	cr_expect(eq(uint, back.channels, 16));
+	cr_expect(eq(uint, back.buffer, 8));
+	/* what does not fit takes its mark along */
+	h.way[0] = address(AF_INET6, 1);
+	h.way[2] = address(AF_INET, 3);
+	h.nvlink = 4;
+	h.way[1] = address(AF_INET6, 2);
+	h.way[0].sa.sa.sa_family = AF_INET6;
+	cr_expect(eq(uint, weft_handle_pack(&h, buf), 2));
+	cr_assert(eq(int, weft_handle_unpack(buf, &back), 0));
+	cr_expect(eq(uint, back.nvlink, 0));
 }
 
 Test(wire, damaged_handles_are_refused)
@@ -83,6 +97,8 @@ Test(wire, damaged_handles_are_refused)
 	buf[5] = 2;
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
 	buf[5] = 255;
+	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
+	buf[5] = 0x21;		/* the second of one way is by NVLink */
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
 	cr_expect(eq(u64, back.token, 9), "the output changed");
 }

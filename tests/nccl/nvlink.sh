@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# NCCL's plugin with NVLink offered, over the fake driver: which wire a pair
+# takes, that both wires move host and GPU memory, and that all of it passes what
+# the plugin passes over TCP.
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+tap_folder
+export WEFT_LIBCUDA=${WEFT_BUILD:?}/tests/lib/.libs/libfake_cuda.so
+export WEFT_RUN_DIR=$tap_tmp
+plugin=$WEFT_BUILD/nccl_net/.libs/libnccl-net-weft.so
+preload=$WEFT_LIBCUDA
+test -z "$WEFT_SANITIZED" || preload=	# the sanitizer wants to be first
+export WEFT_TEST_CUDA_DELAY=50
+# A rank without NVLink must be told what the others tell themselves.
+together()
+{
+	NCCL_MIN_NCHANNELS=16 NCCL_BUFFSIZE=8388608 "$@"
+}
+
+perf() # OPTION...: prints what went wrong
+{
+	rm -f "$tap_tmp/stats"
+	WEFT_STATS=$tap_tmp/stats "$WEFT_BUILD"/tools/weft perf --check "$@" \
+		"$plugin" 2>&1 | grep -v -e '^v[0-9]* *[a-z-]* *ok ' \
+		-e '^v[0-9]* *grouped *skipped'
+}
+
+# Bytes that a device put, of all ranks.
+put_by() # DEVICE
+{
+	grep "\"weft\":\"$1\"" "$tap_tmp/stats" 2>/dev/null |
+		sed 's/.*"tx_put_bytes":\([0-9]*\).*/\1/' |
+		awk '{ n += $1 } END { print n + 0 }'
+}
+
+# sizes moves 148 MB, nearly all of it as puts: all by one wire, and once.
+carries() # NAME DEVICE OTHER OPTION...
+{
+	local name=$1 device=$2 other=$3 seen bytes
+	shift 3
+	seen=$(perf --case sizes "$@")
+	tap_nothing "$name: every size arrives" "$seen"
+	bytes=$(put_by "$device")
+	if test "$bytes" -gt 140000000 && test "$bytes" -lt 160000000; then
+		tap_ok "$name: $device carries it, once"
+	else
+		tap_not_ok "$name: $device carries it, once" "$bytes bytes"
+	fi
+	tap_equal "$name: $other carries nothing" "$(put_by "$other")" 0
+}
+
+carries "GPU to GPU" nvlink tcp --memory gpu
+carries "GPU to GPU, nothing mapped" nvlink tcp --memory gpu \
+	--env 0:WEFT_NVL_DIRECT=off --env 1:WEFT_NVL_DIRECT=off
+carries "no common device node" nvlink tcp --memory gpu \
+	--env 0:WEFT_TEST_CUDA_NODES=0 --env 1:WEFT_TEST_CUDA_NODES=1 \
+	--env 0:WEFT_NCCL_NVLINK=on --env 1:WEFT_NCCL_NVLINK=on
+together carries "GPU to a rank with WEFT_NCCL_NVLINK=off" tcp nvlink \
+	--memory gpu,host --env 1:WEFT_NCCL_NVLINK=off
+together carries "a rank with WEFT_NCCL_NVLINK=off to a GPU" tcp nvlink \
+	--memory host,gpu --env 0:WEFT_NCCL_NVLINK=off
+if test -n "$preload"; then
+	export LD_PRELOAD=$preload
+	carries "GPU to host memory" nvlink tcp --memory gpu,host
+	carries "host memory to GPU" nvlink tcp --memory host,gpu
+	carries "host memory to host memory" nvlink tcp --memory host
+	unset LD_PRELOAD
+fi
+
+tap_nothing "all checks, GPU memory, every version" \
+	"$(perf --all-api --memory gpu)"
+tap_nothing "all checks, GPU memory by TCP" \
+	"$(together perf --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off \
+		--env 3:WEFT_NCCL_NVLINK=off)"
+tap_nothing "all checks, host memory and GPU memory by TCP" \
+	"$(together perf --memory host,gpu --env 0:WEFT_NCCL_NVLINK=off \
+		--env 2:WEFT_NCCL_NVLINK=off)"
+tap_nothing "all checks, through rings" \
+	"$(WEFT_NVL_DIRECT=off perf --memory gpu)"
+tap_nothing "all checks, a driver without stream writes" \
+	"$(WEFT_TEST_CUDA_NO_WRITE=1 perf --memory gpu)"
+
+# What ranks must have in common, and who says so.
+seen=$(perf --case sizes --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)
+if grep -q "NCCL_MIN_NCHANNELS here 16, there 4.*NCCL_BUFFSIZE here 8 MiB, there 0" <<<"$seen"; then
+	tap_ok "ranks that told NCCL different things are told both"
+else
+	tap_not_ok "ranks that told NCCL different things are told both" "$seen"
+fi
+tap_nothing "the user's own settings stay, NVLink or not" "$(
+	NCCL_MIN_NCHANNELS=2 NCCL_BUFFSIZE=1048576 perf --case sizes \
+		--memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)"
+properties() # OPTION...
+{
+	"$WEFT_BUILD"/tools/weft perf --check --case properties "$@" "$plugin" |
+		grep -o '[0-9]* device.*Mbit/s'
+}
+tap_equal "one GPU in the host and none elsewhere: not offered" \
+	"$(WEFT_TEST_CUDA_NODES=0 properties --memory gpu)" "$(properties)"
+tap_equal "the device list is the same, but for its speed" \
+	"$(properties --memory gpu | sed 's/,[^,]*$//')" \
+	"$(properties | sed 's/,[^,]*$//')"
+tap_done
