@@ -6,7 +6,7 @@
 #include <string.h>
 #include "bootstrap/host.h"
 #include "bootstrap/settings.h"
-#include "devices/nvlink/nvlink.h"
+#include "devices/nvlink.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/internal.h"
 #include "util/bytes.h"

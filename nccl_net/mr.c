@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
-#include "devices/nvlink/nvlink.h"
+#include "devices/nvlink.h"
 #include "nccl_net/abi/net.h"
 #include "nccl_net/internal.h"
 #include "nccl_net/offer.h"

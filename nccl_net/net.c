@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
-#include "devices/nvlink/nvlink.h"
+#include "devices/nvlink.h"
 #include "nccl_net/internal.h"
 #include "nccl_net/netdevs.h"
 #include "nccl_net/offer.h"

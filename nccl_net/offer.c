@@ -16,7 +16,6 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool looked, offered;
-static const char *reason;
 
 static bool driver_is_loaded(void)
 {
@@ -49,7 +48,7 @@ static uint64_t read_number(const char *dev, const char *file)
 }
 
 /* NVIDIA's display controllers (PCI class 03): not its switches and NICs. */
-static int gpus_on_pci(void)
+int weft_nccl_gpus(void)
 {
 	DIR *d = opendir("/sys/bus/pci/devices");
 	struct dirent *e;
@@ -78,62 +77,53 @@ static int gpus_of_driver(void)
 	return n;
 }
 
-static bool look(void)
+static bool look(const char **why)
 {
 	const enum weft_tristate wanted = weft_settings()->nccl_nvlink;
 	int n;
 
 	if (wanted == WEFT_OFF) {
-		reason = "WEFT_NCCL_NVLINK is off";
+		*why = "WEFT_NCCL_NVLINK is off";
 		return false;
 	}
 	if (!driver_is_loaded()) {
-		reason = "no CUDA driver is loaded in this process";
+		*why = "no CUDA driver is loaded in this process";
 		return false;
 	}
 	n = gpus_of_driver();
 	if (!n) {
-		reason = "the CUDA driver has no GPU";
+		*why = "the CUDA driver has no GPU";
 		return false;
 	}
 	if (wanted == WEFT_ON) {
-		reason = "WEFT_NCCL_NVLINK is on";
+		*why = "WEFT_NCCL_NVLINK is on";
 		return true;
 	}
-	if (n < 2 && gpus_on_pci() < 2) {
-		reason = "this host has one GPU";
+	if (n < 2 && weft_nccl_gpus() < 2) {
+		*why = "this host has one GPU";
 		return false;
 	}
-	reason = "this host has several GPUs";
+	*why = "this host has several GPUs";
 	return true;
 }
 
 bool weft_nccl_nvlink_offered(void)
 {
+	const char *reason;
 	bool yes;
 
 	pthread_mutex_lock(&lock);
 	if (!looked) {
-		offered = look();
+		offered = look(&reason);
 		looked = true;
 		if (weft_settings()->nccl_nvlink == WEFT_ON && !offered)
 			weft_warn("WEFT_NCCL_NVLINK is on, but %s: NCCL's "
 				  "traffic goes by TCP", reason);
+		else
+			weft_info("NVLink is %soffered: %s",
+				  offered ? "" : "not ", reason);
 	}
 	yes = offered;
 	pthread_mutex_unlock(&lock);
 	return yes;
-}
-
-const char *weft_nccl_nvlink_reason(void)
-{
-	weft_nccl_nvlink_offered();
-	return reason;
-}
-
-void weft_nccl_nvlink_reset(void)
-{
-	pthread_mutex_lock(&lock);
-	looked = false;
-	pthread_mutex_unlock(&lock);
 }

@@ -16,9 +16,7 @@
 
 /* Found once per process; never loads the driver that the program has not. */
 bool weft_nccl_nvlink_offered(void);
-/* Why, or why not, as half a sentence. */
-const char *weft_nccl_nvlink_reason(void);
-/* Tests: look again. */
-void weft_nccl_nvlink_reset(void);
+/* GPUs of this host, as far as PCI shows them; the driver is not asked. */
+int weft_nccl_gpus(void);
 
 #endif

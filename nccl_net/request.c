@@ -120,10 +120,13 @@ int weft_net_test(struct weft_net_request *req, bool *done, size_t *size)
 		    REQ_DONE)
 			return 0;
 	}
-	pthread_mutex_lock(&net->lock);
-	if (!net->closed && !req->comm->err)
-		weft_net_keeper_look(req->comm->peer);
-	pthread_mutex_unlock(&net->lock);
+	/* by NVLink nothing stays behind: a comm keeps its peer for life */
+	if (!req->comm->peer->port->nvlink) {
+		pthread_mutex_lock(&net->lock);
+		if (!net->closed && !req->comm->err)
+			weft_net_keeper_look(req->comm->peer);
+		pthread_mutex_unlock(&net->lock);
+	}
 	status = req->status;
 	*size = req->size;
 	*done = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sends; see request.c for how they meet receives. */
 #include <errno.h>
-#include "devices/nvlink/nvlink.h"
+#include "devices/nvlink.h"
 #include "nccl_net/internal.h"
 #include "util/log.h"
 

@@ -13,12 +13,14 @@
 #include "nccl_net/internal.h"
 #include "util/log.h"
 
-#define BUSY_MS	5		/* between looks whether NCCL still calls */
+#define BUSY_MS		5	/* between looks whether NCCL still calls */
+#define PATIENCE	16	/* rounds of progress for one sleep */
 
 /* How long to sleep, in ms; -1: until something happens. */
 static int prepare_to_sleep(struct weft_net *net, uint64_t *seen)
 {
 	struct weft_net_port *port = net->nvl;
+	unsigned int i;
 
 	if (!port)
 		return -1;
@@ -26,8 +28,12 @@ static int prepare_to_sleep(struct weft_net *net, uint64_t *seen)
 		*seen = net->calls;
 		return BUSY_MS;
 	}
-	while (port->ops->arm(port->iface) == -EBUSY)
+	/* what will not end soon is looked at again, without the lock */
+	for (i = 0; port->ops->arm(port->iface) == -EBUSY; i++) {
+		if (i == PATIENCE)
+			return 1;
 		port->ops->progress(port->iface);
+	}
 	net->watch_asleep = true;
 	return -1;
 }

@@ -7,6 +7,7 @@
 #include "bootstrap/settings.h"
 #include "nccl_net/env.h"
 #include "nccl_net/netdevs.h"
+#include "nccl_net/offer.h"
 #include "tools/tool.h"
 
 static void print_library(const char *file, const char *how)
@@ -34,6 +35,24 @@ static int print_interfaces(void)
 		       weft_sockaddr_str(&list[i].addr, text, sizeof(text)));
 	free(list);
 	return 0;
+}
+
+static void print_nvlink(void)
+{
+	puts("\nNVLink between processes of one host (WEFT_NCCL_NVLINK)");
+	if (weft_settings()->nccl_nvlink == WEFT_OFF)
+		puts("  off: all goes by TCP");
+	else if (weft_nccl_gpus() >= 2)
+		printf("  %d GPUs in this host: GPU memory is taken from NCCL, and "
+		       "goes by NVLink between\n  ranks that share a network "
+		       "namespace or the folder %s,\n  by TCP between others\n",
+		       weft_nccl_gpus(), *weft_settings()->run_dir ?
+		       weft_settings()->run_dir : "/run/weft or /dev/shm");
+	else if (weft_settings()->nccl_nvlink == WEFT_ON)
+		puts("  on, wherever a CUDA driver is loaded");
+	else
+		printf("  %d GPUs in this host: NCCL's host memory goes by TCP\n",
+		       weft_nccl_gpus());
 }
 
 static void print_told(void)
@@ -83,6 +102,7 @@ int info_nccl(void)
 	print_library("libnccl-env-weft.so", "NCCL_ENV_PLUGIN, likewise");
 	rc = print_interfaces();
 	print_sockets();
+	print_nvlink();
 	print_told();
 	return rc;
 }

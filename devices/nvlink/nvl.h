@@ -257,6 +257,13 @@ struct nvl_inbox {
 	struct nvl_op *ops;
 };
 
+#define NVL_REGION_CHAINS 64u
+
+struct nvl_regions {
+	struct nvl_exposed *chain[NVL_REGION_CHAINS];
+	unsigned int n;
+};
+
 struct nvl_conn {
 	struct weft_list link;		/* iface->conns, or dead */
 	struct nvl_iface *iface;
@@ -305,10 +312,9 @@ struct nvl_conn {
 	struct nvl_txring *txrings[NVL_RINGS];
 	struct nvl_rxring *rxrings[NVL_RINGS];
 	/* nvl_direct.c: regions and allocations, ours and the peer's */
-	struct nvl_exposed *exposed, *mapped;
+	struct nvl_regions exposed, mapped;
 	struct nvl_alloc *own_allocs, *peer_allocs;
 	uint64_t next_alloc;
-	unsigned int nmapped;
 };
 
 struct nvl_ep {

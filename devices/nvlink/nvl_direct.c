@@ -11,7 +11,7 @@
 
 #include "bootstrap/settings.h"
 #include "devices/nvlink/nvl.h"
-#include "devices/nvlink/nvlink.h"
+#include "devices/nvlink.h"
 #include "util/log.h"
 
 #define ALLOC_MAX	(1ul << 42)	/* bytes; a peer that says more, lies */
@@ -42,11 +42,32 @@ struct nvl_exposed {
 	size_t len;
 };
 
-static struct nvl_exposed *region_find(struct nvl_exposed *list, uint32_t slot)
+/* Slots are small numbers, given out in turn: few share a chain. */
+static struct nvl_exposed **chain(struct nvl_regions *r, uint32_t slot)
 {
-	while (list && list->slot != slot)
-		list = list->next;
-	return list;
+	return &r->chain[slot % NVL_REGION_CHAINS];
+}
+
+static struct nvl_exposed *region_find(struct nvl_regions *r, uint32_t slot)
+{
+	struct nvl_exposed *e = *chain(r, slot);
+
+	while (e && e->slot != slot)
+		e = e->next;
+	return e;
+}
+
+static struct nvl_exposed *region_add(struct nvl_regions *r, uint32_t slot)
+{
+	struct nvl_exposed *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->slot = slot;
+	e->next = *chain(r, slot);
+	*chain(r, slot) = e;
+	r->n++;
+	return e;
 }
 
 static struct nvl_alloc *alloc_find(struct nvl_alloc *list, uint64_t id)
@@ -129,20 +150,17 @@ static struct nvl_alloc *own_alloc(struct nvl_conn *conn,
 static int expose(struct nvl_conn *conn, struct weft_mem *mem,
 		  const struct nvl_alloc *like, int fd)
 {
-	struct nvl_exposed *e = region_find(conn->exposed, mem->rkey.slot);
+	struct nvl_exposed *e = region_find(&conn->exposed, mem->rkey.slot);
 	struct nvl_alloc *a = own_alloc(conn, like);
 	struct nvl_frame f = { .type = NVL_FRAME_EXPOSE };
 
 	if (!a)
 		return -ENOMEM;
-	if (!e) {
-		e = calloc(1, sizeof(*e));
-		if (!e)
-			return -ENOMEM;
-		e->next = conn->exposed;
-		conn->exposed = e;
-	}
-	e->slot = f.slot = mem->rkey.slot;
+	if (!e)
+		e = region_add(&conn->exposed, mem->rkey.slot);
+	if (!e)
+		return -ENOMEM;
+	f.slot = mem->rkey.slot;
 	e->generation = f.generation = mem->rkey.generation;
 	e->alloc = a;
 	e->answered = e->gone = false;
@@ -217,7 +235,7 @@ void weft_nvl_unexpose(struct weft_ep *base, struct weft_mem *mem)
 	struct nvl_exposed *e;
 	int err;
 
-	e = conn ? region_find(conn->exposed, mem->rkey.slot) : NULL;
+	e = conn ? region_find(&conn->exposed, mem->rkey.slot) : NULL;
 	if (!e || e->gone || e->generation != mem->rkey.generation)
 		return;
 	drop_region(&conn->own_allocs, e);
@@ -230,7 +248,7 @@ void weft_nvl_unexpose(struct weft_ep *base, struct weft_mem *mem)
 
 static int on_mapped(struct nvl_conn *conn, const struct nvl_frame *f)
 {
-	struct nvl_exposed *e = region_find(conn->exposed, f->slot);
+	struct nvl_exposed *e = region_find(&conn->exposed, f->slot);
 	struct nvl_alloc *a;
 	int err;
 
@@ -302,7 +320,7 @@ static int on_expose(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 {
 	struct nvl_frame answer = { .type = NVL_FRAME_MAPPED, .slot = f->slot,
 				    .generation = f->generation };
-	struct nvl_exposed *m = region_find(conn->mapped, f->slot);
+	struct nvl_exposed *m = region_find(&conn->mapped, f->slot);
 	struct nvl_alloc *a;
 
 	sweep(conn);
@@ -312,22 +330,18 @@ static int on_expose(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 	    (a && a->size != f->size) || (m && !m->gone))
 		return weft_fail(EPROTO, "a peer on this host exposes memory "
 				 "that cannot be");
-	if (!m) {
-		if (++conn->nmapped > REGIONS_MAX)
-			return -EPROTO;
-		m = calloc(1, sizeof(*m));
-		if (!m)
-			return -ENOMEM;
-		m->next = conn->mapped;
-		conn->mapped = m;
-	}
+	if (!m && conn->mapped.n == REGIONS_MAX)
+		return -EPROTO;
+	if (!m)
+		m = region_add(&conn->mapped, f->slot);
+	if (!m)
+		return -ENOMEM;
 	if (!a)
 		a = peer_alloc(conn, f, fd);
 	if (!a)
 		return -ENOMEM;
 	a->regions++;
 	m->alloc = a;
-	m->slot = f->slot;
 	m->generation = f->generation;
 	m->gone = false;
 	m->addr = f->region_addr;
@@ -339,7 +353,7 @@ static int on_expose(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 
 static int on_unexpose(struct nvl_conn *conn, const struct nvl_frame *f)
 {
-	struct nvl_exposed *m = region_find(conn->mapped, f->slot);
+	struct nvl_exposed *m = region_find(&conn->mapped, f->slot);
 
 	if (!m || m->gone || m->generation != f->generation)
 		return -EPROTO;
@@ -375,7 +389,7 @@ enum nvl_direct nvl_direct_find(struct nvl_conn *conn,
 {
 	struct nvl_exposed *m;
 
-	m = region_find(conn->mapped, key->slot & NVL_SLOT_MASK);
+	m = region_find(&conn->mapped, key->slot & NVL_SLOT_MASK);
 	if (!m || m->generation < key->generation)
 		return NVL_DIRECT_WAIT;
 	if (m->gone || m->generation != key->generation || m->alloc->err ||
@@ -392,33 +406,41 @@ int nvl_direct_reach(struct nvl_conn *conn, const struct weft_rkey *key,
 {
 	struct nvl_exposed *m;
 
-	m = region_find(conn->mapped, key->slot & NVL_SLOT_MASK);
+	m = region_find(&conn->mapped, key->slot & NVL_SLOT_MASK);
 	return nvl_map_reach(&m->alloc->map, gpu);
 }
 
 bool nvl_direct_settled(struct nvl_conn *conn)
 {
 	struct nvl_exposed *e;
+	unsigned int i;
 
-	for (e = conn->exposed; e; e = e->next)
-		if (!e->gone && !e->answered)
-			return false;
+	for (i = 0; i < NVL_REGION_CHAINS; i++)
+		for (e = conn->exposed.chain[i]; e; e = e->next)
+			if (!e->gone && !e->answered)
+				return false;
 	return true;
+}
+
+static void regions_free(struct nvl_regions *r)
+{
+	struct nvl_exposed *e;
+	unsigned int i;
+
+	for (i = 0; i < NVL_REGION_CHAINS; i++) {
+		while ((e = r->chain[i])) {
+			r->chain[i] = e->next;
+			free(e);
+		}
+	}
 }
 
 void nvl_direct_close(struct nvl_conn *conn)
 {
-	struct nvl_exposed *e;
 	struct nvl_alloc *a;
 
-	while ((e = conn->exposed)) {
-		conn->exposed = e->next;
-		free(e);
-	}
-	while ((e = conn->mapped)) {
-		conn->mapped = e->next;
-		free(e);
-	}
+	regions_free(&conn->exposed);
+	regions_free(&conn->mapped);
 	while ((a = conn->own_allocs)) {
 		conn->own_allocs = a->next;
 		free(a);

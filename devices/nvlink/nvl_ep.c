@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "devices/nvlink/nvl.h"
-#include "devices/nvlink/nvlink.h"
+#include "devices/nvlink.h"
 #include "util/log.h"
 
 /* ---- life ---------------------------------------------------------------- */

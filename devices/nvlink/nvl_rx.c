@@ -301,7 +301,7 @@ static int on_put_end(struct nvl_conn *conn, const struct nvl_op *op)
 	l->silent = true;
 	if (op->type == NVL_OP_PLACED) {
 		/* only what we have exposed can be placed without us */
-		if (!conn->exposed || l->seen)
+		if (!conn->exposed.n || l->seen)
 			return -EPROTO;
 		l->notify = op->flags & NVL_CHUNK_NOTIFY;
 		l->tag = op->tag;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Interfaces: opening, progress, sleeping; registered memory. */
-#include "devices/nvlink/nvlink.h"
+#include "devices/nvlink.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  *   conformance [-d DEVICE] [-t PART-OF-A-NAME]
  * TAP on stdout.  Each test runs in a process of its own, bounded in time.
  */
-#include "devices/nvlink/nvlink.h"
+#include "devices/nvlink.h"
 #include "tests/conformance/pair.h"
 
 #include <errno.h>

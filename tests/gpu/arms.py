@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs every arm in turn, round by round, and lays the results side by side."""
 import argparse
+import bisect
 import glob
 import json
 import os
@@ -47,16 +48,16 @@ POD_SIZES = [8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20]
 SWEEP_SIZES = [8 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20,
                8 << 20, 16 << 20, 64 << 20, 256 << 20]
 SWEEP = {
-    "weft-16ch": {"NCCL_TUNER_PLUGIN": "none"},
-    "weft-8ch": {"NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_NCHANNELS": "8"},
-    "weft-4ch": {"NCCL_MIN_NCHANNELS": "4", "NCCL_MAX_NCHANNELS": "4"},
-    "weft-2ch": {"NCCL_MIN_NCHANNELS": "2", "NCCL_MAX_NCHANNELS": "2"},
-    "weft-16ch-16m": {"NCCL_TUNER_PLUGIN": "none",
-                      "NCCL_BUFFSIZE": str(16 << 20)},
-    "weft-16ch-4m": {"NCCL_TUNER_PLUGIN": "none",
-                     "NCCL_BUFFSIZE": str(4 << 20)},
-    "weft-1ch": {"NCCL_MIN_NCHANNELS": "1", "NCCL_MAX_NCHANNELS": "1"},
-    "weft-ring": {"WEFT_NVL_DIRECT": "off"},
+    "16ch": {"NCCL_TUNER_PLUGIN": "none"},
+    "8ch": {"NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_NCHANNELS": "8"},
+    "4ch": {"NCCL_MIN_NCHANNELS": "4", "NCCL_MAX_NCHANNELS": "4"},
+    "2ch": {"NCCL_MIN_NCHANNELS": "2", "NCCL_MAX_NCHANNELS": "2"},
+    "16ch-16m": {"NCCL_TUNER_PLUGIN": "none",
+                 "NCCL_BUFFSIZE": str(16 << 20)},
+    "16ch-4m": {"NCCL_TUNER_PLUGIN": "none",
+                "NCCL_BUFFSIZE": str(4 << 20)},
+    "1ch": {"NCCL_MIN_NCHANNELS": "1", "NCCL_MAX_NCHANNELS": "1"},
+    "ring": {"WEFT_NVL_DIRECT": "off"},
 }
 
 
@@ -78,6 +79,8 @@ def arguments():
                    help="a pod per rank: NVLink where nothing is shared")
     p.add_argument("--sweep", action="store_true",
                    help="with --pods: all_reduce by channels and buffers, too")
+    p.add_argument("--profile", action="store_true",
+                   help="where the weft arm spends its CPU time (needs cc)")
     p.add_argument("--limit", type=int, default=0, metavar="S",
                    help="begin nothing new after so many seconds")
     p.add_argument("--set", action="append", default=[], metavar="ARM:N=V",
@@ -131,7 +134,11 @@ class Arm:
         self.deadline = time.time() + timeout
         for rank in range(ranks):
             e = dict(os.environ, **COMMON)
-            command = [sys.executable, os.path.join(HERE, program)]
+            # for python alone: a timer that outlives exec would kill
+            preload = ["env", "LD_PRELOAD=" + env["LD_PRELOAD"]] \
+                if "LD_PRELOAD" in env else []
+            command = preload + [sys.executable,
+                                 os.path.join(HERE, program)]
             if not pods:
                 e.update(APART)
             elif "NCCL_NET" in env:
@@ -139,6 +146,7 @@ class Arm:
                            "pod%d" % rank] + command
                 e.setdefault("WEFT_RUN_DIR", self.dir)
             e.update(env)
+            e.pop("LD_PRELOAD", None)
             e.update(RANK=str(rank), WORLD_SIZE=str(ranks),
                      WEFT_TEST_GPU=json.dumps(opt),
                      WEFT_STATS=os.path.join(self.dir, "stats.%d" % rank),
@@ -221,8 +229,8 @@ def table(rows, arms, key, title, fmt):
     """Median over the rounds, one column per arm, and weft against socket."""
     print("\n%s" % title)
     print("%-8s %-15s %8s" % ("program", "operation", "size") +
-          "".join("%14s" % a for a in arms) + "%16s" % "weft/socket" +
-          ("%16s" % "weft/native" if "native" in arms else ""))
+          "".join("%10s" % a[:10] for a in arms) + "%12s" % "weft/socket" +
+          ("%12s" % "weft/native" if "native" in arms else ""))
     cells = {}
     for r in rows:
         cells.setdefault((r["program"], r["op"], r["bytes"]), {}).setdefault(
@@ -230,12 +238,12 @@ def table(rows, arms, key, title, fmt):
     for (program, op, size), by_arm in cells.items():
         med = {a: statistics.median(v) for a, v in by_arm.items()}
         line = "%-8s %-15s %8s" % (program, op, size_text(size))
-        line += "".join("%14s" % (fmt % med[a] if a in med else "-")
+        line += "".join("%10s" % (fmt % med[a] if a in med else "-")
                         for a in arms)
         if "weft" in med and "socket" in med and med["socket"]:
-            line += "%16.2f" % (med["weft"] / med["socket"])
+            line += "%12.2f" % (med["weft"] / med["socket"])
         if "weft" in med and med.get("native"):
-            line += "%16.2f" % (med["weft"] / med["native"])
+            line += "%12.2f" % (med["weft"] / med["native"])
         print(line)
 
 
@@ -297,6 +305,67 @@ def death(a, lib, failures, extra):
                seen["kill_abort_s"]))
 
 
+def functions(path):
+    """(start, name) of a library's functions, from nm; empty without it."""
+    out = []
+    for extra in ([], ["-D"]):
+        r = subprocess.run(["nm", "-C", "--defined-only"] + extra + [path],
+                           capture_output=True, text=True)
+        for line in r.stdout.splitlines():
+            part = line.split(None, 2)
+            if len(part) == 3 and part[1] in "tTwWiV":
+                out.append((int(part[0], 16), part[2]))
+        if out:
+            break
+    return sorted(out)
+
+
+def profile(a, opt):
+    """all_reduce of one size each, sampled: shares by library and function."""
+    lib = os.path.join(tempfile.mkdtemp(prefix="weft-gpu-"), "sampler.so")
+    if subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", lib,
+                       os.path.join(HERE, "sampler.c")]).returncode:
+        print("no profile: cc fails")
+        return
+    for size in (8 << 10, 8 << 20, 256 << 20):
+        if time.time() > a.end:
+            return
+        samples = os.path.join(a.out, "samples.%d" % size)
+        run = Arm("rank_raw.py",
+                  dict(a.arms["weft"], LD_PRELOAD=lib,
+                       WEFT_TEST_SAMPLES=samples),
+                  dict(opt, ops=["all_reduce"], sizes=[size], repeat=20,
+                       nccl=torch_nccl()),
+                  a.ranks, min(a.timeout, 40), a.pods)
+        print("\nCPU time of all_reduce, %s: %s" % (
+            size_text(size), "" if run.codes == [0] * a.ranks else
+            "exit %s\n%s" % (run.codes, run.complaint())))
+        show_samples(samples)
+
+
+def show_samples(path):
+    tables, counts, total = {}, {}, 0
+    try:
+        lines = open(path).read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        lib, offset, n = line.rsplit(None, 2)
+        if lib not in tables:
+            tables[lib] = functions(lib) if "weft" in lib or \
+                "nccl" in lib else []
+        starts = tables[lib]
+        name = ""
+        if starts:
+            i = bisect.bisect([s for s, _ in starts], int(offset, 16)) - 1
+            name = starts[i][1].split("(")[0][:40] if i >= 0 else ""
+        key = (os.path.basename(lib), name)
+        counts[key] = counts.get(key, 0) + int(n)
+        total += int(n)
+    for (lib, name), n in sorted(counts.items(), key=lambda x: -x[1])[:22]:
+        print("  %5.1f %%  %-28s %s" % (100.0 * n / total, lib[:28], name))
+
+
 def torch_nccl():
     """The libnccl.so.2 that torch brings."""
     try:
@@ -332,6 +401,8 @@ def main():
     if not a.no_kill and not a.quick and "weft" in a.arms and \
             have("cupy") and time.time() < a.end:
         death(a, a.nccl[0] if a.nccl else torch_nccl(), failures, extra)
+    if a.profile and "weft" in a.arms and have("cupy"):
+        profile(a, opt)
     swept = []
     for arm, env in a.swept.items():
         run_one(a, swept, failures, programs[0], arm, env,
@@ -341,8 +412,9 @@ def main():
         table(swept, a.swept, "busbw", "all_reduce by channels, GB/s", "%.1f")
     table(rows, a.arms, "busbw", "Bus bandwidth, GB/s", "%.2f")
     table(rows, a.arms, "us", "Time per operation, us", "%.1f")
-    table([r for r in rows if r["bytes"] >= 1 << 20], a.arms, "cpu_s_per_gb",
-          "CPU seconds per GB and rank", "%.3f")
+    if not a.pods:
+        table([r for r in rows if r["bytes"] >= 1 << 20], a.arms,
+              "cpu_s_per_gb", "CPU seconds per GB and rank", "%.3f")
     path = os.path.join(a.out, "results.json")
     with open(path, "w") as f:
         json.dump({"host": platform.processor() or platform.machine(),

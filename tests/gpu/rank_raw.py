@@ -191,6 +191,7 @@ def bench():
             bad = cupy.asarray([int((dst != want).sum())], dtype=cupy.int32)
             cupy.cuda.Device().synchronize()
             warm, count = measure.rounds(size)
+            count *= opt.get("repeat", 1)
             seconds, cpu = timer(lambda: call(src, dst), warm, count)
             # the last of many rounds, into a buffer that was right before
             bad += int((dst != want).sum())

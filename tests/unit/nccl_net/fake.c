@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bootstrap/host.h"
-#include "devices/nvlink/nvlink.h"
+#include "devices/nvlink.h"
 #include "tests/unit/nccl_net/fake.h"
 #include "util/list.h"
 
