@@ -255,6 +255,9 @@ def run_one(a, rows, failures, program, arm, env, opt, rounds_no):
     run = Arm("rank_torch.py" if program == "torch" else "rank_raw.py", env,
               opt, a.ranks, timeout, a.pods)
     where = "%s, %s, round %d" % (program, arm, rounds_no)
+    with open(os.path.join(a.out, "nccl.%s.%d.log" % (arm, rounds_no)),
+              "w") as f:
+        f.write(run.log()[:200000])
     if any(c != 0 for c in run.codes):
         failures.append(where)
         print("FAILED %s: exit %s\n%s" % (where, run.codes, run.complaint()))
@@ -287,7 +290,8 @@ def run_one(a, rows, failures, program, arm, env, opt, rounds_no):
           "%s GB, wrong values %d%s" %
           (program, arm, rounds_no, version, used,
            "+".join("%.1f %s" % (n / 1e9, d) for d, n in carried.items())
-           or "0", bad, ", tuner weft" if tuner else ""))
+           or "0", bad, (", tuner weft" if tuner else "") +
+           (", GPU memory" if "GDRDMA" in run.log() else "")))
 
 
 def death(a, lib, failures, extra):

@@ -7,6 +7,6 @@ name=$1
 shift
 exec unshare --uts --ipc --mount --pid --fork --mount-proc --kill-child \
 	/bin/sh -c '
-		echo "$0" >/proc/sys/kernel/hostname || exit 1
+		echo "$0" >/proc/sys/kernel/hostname || hostname "$0" || exit 1
 		mount -t tmpfs tmpfs /dev/shm || exit 1
 		exec "$@"' "$name" "$@"
