@@ -29,7 +29,7 @@ static const struct {
 } flags[] = {
 	{ "INFINIBAND", "rc", true, false },
 	{ "TCP", "weft_tcp", true, false },
-	{ "NVLINK", "cuda_ipc", true, true },
+	{ "NVLINK", "weft_nvl", true, true },
 	{ "CUDA_COPY", "cuda_copy", false, true },
 };
 
@@ -68,9 +68,9 @@ static bool dask_asks(void)
 }
 
 /* Without one, UCX has no cuda transports and Dask fails for naming them. */
-static bool have_gpu(void)
+bool weft_gpu_here(void)
 {
-	return !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK);
+	return secure_getenv("WEFT_LIBCUDA") || !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK);
 }
 
 static const char *next_entry(const char *list, char *entry, size_t len)
@@ -137,7 +137,7 @@ static const char *given_tls(void)
 
 static void tls_of_flags(char *tls, size_t len, char *reason, size_t rlen)
 {
-	const bool gpu = have_gpu();
+	const bool gpu = weft_gpu_here();
 	size_t i, n = 0;
 	bool want_gpu = false;
 
@@ -157,10 +157,11 @@ static void tls_of_flags(char *tls, size_t len, char *reason, size_t rlen)
 	n = (size_t)snprintf(reason, rlen, "Dask's flags ask for it");
 	if (want_gpu && !gpu && n < rlen)
 		snprintf(reason + n, rlen - n,
-			 "; cuda_copy left out, there is no GPU here");
+			 "; cuda_copy and weft_nvl left out, there is no GPU "
+			 "here");
 }
 
-/* tcp beside weft_tcp would carry a part of each message. */
+/* tcp beside weft_tcp would carry a part of each message; so cuda_ipc. */
 static void put_weft_in(const char *given, char *tls, size_t len)
 {
 	char entry[64];
@@ -172,6 +173,8 @@ static void put_weft_in(const char *given, char *tls, size_t len)
 		given = next_entry(given, entry, sizeof(entry));
 		if (list_has(entry, "tcp", false))
 			append(tls, len, "weft_tcp");
+		else if (list_has(entry, "cuda_ipc", false) && weft_gpu_here())
+			append(tls, len, "weft_nvl");
 		else if (strcmp(entry, "sockcm"))
 			append(tls, len, entry);
 	}
@@ -216,11 +219,13 @@ static bool settle_tls(enum weft_ucxenv_how how, struct weft_ucxenv *out,
 		if (!run)
 			return weft_settings()->ucx == WEFT_ON;
 		e = add(out, n, "UCX_TLS",
-			have_gpu()
+			weft_gpu_here()
 				? "weft carries; cuda_copy handles GPU memory"
 				: "weft carries");
+		if (weft_gpu_here())
+			append(e->value, sizeof(e->value), "weft_nvl");
 		append(e->value, sizeof(e->value), "weft_tcp");
-		if (have_gpu())
+		if (weft_gpu_here())
 			append(e->value, sizeof(e->value), "cuda_copy");
 		return true;
 	}
@@ -246,6 +251,40 @@ static bool settle_tls(enum weft_ucxenv_how how, struct weft_ucxenv *out,
 		drop_sockcm(given, e->value, sizeof(e->value));
 	}
 	return true;
+}
+
+/* Will weft_nvl be offered, with what is in @out set? */
+static bool nvl_chosen(const struct weft_ucxenv *out, size_t n)
+{
+	const char *tls = given_tls();
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (!strcmp(out[i].name, "UCX_TLS"))
+			tls = out[i].value;
+	if (!weft_gpu_here())
+		return false;
+	return !tls || open_list(tls) || list_has(tls, "weft_nvl", false);
+}
+
+/*
+ * With a transport that has GPU memory at hand UCX >= 1.18 sends large host
+ * messages by way of GPU fragments, which are slower by far and take GPU memory
+ * in processes that use none.  ucxx asks for them by the variable's old name;
+ * the new one wins.
+ */
+static void settle_fragments(struct weft_ucxenv *out, size_t *n)
+{
+	const char *given = secure_getenv("UCX_RNDV_FRAG_MEM_TYPES");
+	struct weft_ucxenv *e;
+	char full[96];
+
+	if ((given && *given) || !nvl_chosen(out, *n) ||
+	    dask_value("ENVIRONMENT__RNDV_FRAG_MEM_TYPES", full, sizeof(full)))
+		return;
+	e = add(out, n, "UCX_RNDV_FRAG_MEM_TYPES",
+		"host messages do not go by way of the GPU");
+	append(e->value, sizeof(e->value), "host");
 }
 
 /*
@@ -333,6 +372,7 @@ size_t weft_ucxenv(enum weft_ucxenv_how how,
 		return 0;
 	settle_sockaddr(out, &n);
 	settle_net_devices(how, out, &n);
+	settle_fragments(out, &n);
 	return n;
 }
 

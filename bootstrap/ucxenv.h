@@ -40,11 +40,17 @@ struct weft_ucxenv {
 	char value[512];
 	char reason[160];
 };
-#define WEFT_UCXENV_MAX 4
+#define WEFT_UCXENV_MAX 5
 
 /* What is to be set; returns how many. */
 size_t weft_ucxenv(enum weft_ucxenv_how how,
 		   struct weft_ucxenv out[WEFT_UCXENV_MAX]);
+
+/*
+ * Is there a GPU, going by what is in /dev alone: no driver is loaded.  Who
+ * names a driver in WEFT_LIBCUDA says that there is one.
+ */
+bool weft_gpu_here(void);
 
 /*
  * May transport @tl_name be offered to UCX: is it named in UCX_TLS (as

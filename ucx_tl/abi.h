@@ -230,6 +230,7 @@ struct weft_uct_tl_device {		/* uct_tl_device_resource_t */
 	uint8_t sys_device;
 };
 #define WEFT_UCT_DEVICE_NET		0
+#define WEFT_UCT_DEVICE_SHM		1
 #define WEFT_UCS_SYS_DEVICE_UNKNOWN	255
 _Static_assert(sizeof(struct weft_uct_tl_device) == 40,
 	       "uct_tl_device_resource_t");
@@ -266,6 +267,12 @@ _Static_assert(sizeof(struct weft_ucs_config_entry) == 48,
 #define WEFT_UCT_EVENT_SEND_COMP	(1ull << 0)
 #define WEFT_UCT_EVENT_RECV		(1ull << 1)
 #define WEFT_UCT_EVENT_FD		(1ull << 3)
+
+/* ucs_memory_type_t, as far as it never moved */
+enum weft_ucs_memory {
+	WEFT_UCS_MEMORY_HOST,
+	WEFT_UCS_MEMORY_CUDA,
+};
 
 /* Flags of a memory domain. */
 #define WEFT_UCT_MD_REG			(1ull << 1)
@@ -318,7 +325,9 @@ struct weft_uct_abi {
 	struct {			/* what md_ops.query fills */
 		uint16_t size;
 		bool clear;		/* 1.13: UCX does not zero it */
-		uint8_t max_reg, flags, reg_mem_types, access_mem_types;
+		uint8_t max_reg, flags, reg_mem_types;
+		uint8_t cache_mem_types; /* >= 1.14 */
+		uint8_t access_mem_types;
 		uint8_t reg_cost, rkey_size, local_cpus;
 		uint16_t reg_alignment;
 	} md_attr;

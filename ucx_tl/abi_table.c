@@ -6,12 +6,12 @@
  * uct_md_attr_t up to 1.13, uct_md_attr_v2_t after; max_reg to reg_alignment.
  * 1.15 put reg_nonblock_mem_types in the middle, 1.18 gva_mem_types.
  */
-#define MD_ATTR_13 { 224, true, 8, 16, 24, 48, 56, 88, 96, 0 }
-#define MD_ATTR_14 { 512, false, 16, 24, 32, 64, 80, 112, 120, 0 }
-#define MD_ATTR_15 { 520, false, 16, 24, 32, 72, 88, 120, 128, 0 }
-#define MD_ATTR_16 { 528, false, 16, 24, 32, 72, 88, 120, 128, 520 }
-#define MD_ATTR_18 { 536, false, 16, 24, 32, 80, 96, 128, 136, 528 }
-#define MD_ATTR_22 { 544, false, 16, 24, 32, 80, 96, 128, 136, 528 }
+#define MD_ATTR_13 { 224, true, 8, 16, 24, 0, 48, 56, 88, 96, 0 }
+#define MD_ATTR_14 { 512, false, 16, 24, 32, 40, 64, 80, 112, 120, 0 }
+#define MD_ATTR_15 { 520, false, 16, 24, 32, 48, 72, 88, 120, 128, 0 }
+#define MD_ATTR_16 { 528, false, 16, 24, 32, 48, 72, 88, 120, 128, 520 }
+#define MD_ATTR_18 { 536, false, 16, 24, 32, 48, 80, 96, 128, 136, 528 }
+#define MD_ATTR_22 { 544, false, 16, 24, 32, 48, 80, 96, 128, 136, 528 }
 
 /* uct_perf_attr_t: 1.19 put path_bandwidth in the place of the latency. */
 #define PERF_13 { 0 }

@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The component and its transport, laid out for one minor and entered into the
- * lists of one copy of UCX.
+ * Components, one per transport and each with its memory domain, laid out for
+ * one minor and entered into the lists of one copy of UCX.
  */
-#include <stdlib.h>
 #include <string.h>
-#include "bootstrap/netif.h"
-#include "bootstrap/settings.h"
 #include "bootstrap/ucxenv.h"
-#include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
 #include "util/log.h"
-
-const struct weft_uct_tl weft_uct_tcp = {
-	.name = "weft_tcp",
-	.dev = &weft_tcp_ops,
-	.config_prefix = "WEFT_TCP_",
-};
-
-static const char component_name[] = "weft_tcp";
 
 int64_t weft_uct_unsupported(void)
 {
@@ -30,10 +18,10 @@ int64_t weft_uct_ok(void)
 	return WEFT_UCS_OK;
 }
 
-static struct weft_uct *uct_of(void *component)
+struct weft_uct_part *weft_uct_part_of(void *component)
 {
 	return container_of((char(*)[WEFT_UCT_COMPONENT_MAX])component,
-			    struct weft_uct, component);
+			    struct weft_uct_part, component);
 }
 
 /*
@@ -44,58 +32,29 @@ static enum weft_ucs_status
 query_md_resources(void *component, struct weft_uct_md_resource **out,
 		   unsigned int *count)
 {
+	const struct weft_uct_part *part = weft_uct_part_of(component);
 	struct weft_uct_md_resource *md;
 
 	*out = NULL;
 	*count = 0;
-	if (!weft_asked_for(weft_uct_tcp.name))
+	if (!weft_asked_for(part->tl->name))
 		return WEFT_UCS_OK;
-	md = uct_of(component)->sym.calloc(1, sizeof(*md), "weft md");
+	md = part->uct->sym.calloc(1, sizeof(*md), "weft md");
 	if (!md)
 		return WEFT_UCS_NO_MEMORY;
-	strcpy(md->name, component_name);
+	strcpy(md->name, part->tl->name);
 	*out = md;
 	*count = 1;
 	return WEFT_UCS_OK;
 }
 
-/*
- * One device per netdev and with its name: after a connect by socket address
- * UCP keeps only devices named as the netdev.
- */
 static enum weft_ucs_status query_devices(struct weft_uct_memory_domain *md,
 					  struct weft_uct_tl_device **out,
 					  unsigned int *count)
 {
-	struct weft_uct_tl_device *devices;
-	struct weft_netif *netifs;
-	unsigned int used = 0;
-	int n;
-
 	*out = NULL;
 	*count = 0;
-	n = weft_netif_list(weft_settings()->family, &netifs);
-	if (n < 0)
-		return weft_ucs_status(n);
-	devices = md->uct->sym.calloc((size_t)n + 1, sizeof(*devices),
-				      "weft devices");
-	if (!devices) {
-		free(netifs);
-		return WEFT_UCS_NO_MEMORY;
-	}
-	for (int i = 0; i < n; i++) {
-		if (!weft_settings_netdev_allowed(netifs[i].name))
-			continue;
-		memcpy(devices[used].name, netifs[i].name,
-		       sizeof(netifs[i].name));
-		devices[used].type = WEFT_UCT_DEVICE_NET;
-		devices[used].sys_device = WEFT_UCS_SYS_DEVICE_UNKNOWN;
-		used++;
-	}
-	free(netifs);
-	*out = devices;
-	*count = used;
-	return WEFT_UCS_OK;
+	return md->tl->devices(&md->uct->sym, out, count);
 }
 
 /* Writes @fn at @at and returns the offset behind it. */
@@ -127,12 +86,13 @@ static void empty_list(void *at)
 
 /* uct_component: name, methods, md_config, cm_config, tl_list, list, flags,
  * md_vfs_init.  Returns the offset of its list entry. */
-static size_t lay_component(struct weft_uct *uct)
+static size_t lay_component(struct weft_uct_part *part)
 {
-	char *c = uct->component;
+	const struct weft_uct *uct = part->uct;
+	char *c = part->component;
 	size_t at = 16;
 
-	strcpy(c, component_name);
+	strcpy(c, part->tl->name);
 	at = put_fn(c, at, (weft_uct_fn)query_md_resources);
 	at = put_fn(c, at, (weft_uct_fn)weft_uct_md_open);
 	at = put_fn(c, at, (weft_uct_fn)weft_uct_unsupported); /* cm_open */
@@ -155,40 +115,51 @@ static size_t lay_component(struct weft_uct *uct)
 }
 
 /* uct_tl_t: name[10], query_devices, iface_open, config, list */
-static void lay_tl(struct weft_uct *uct)
+static void lay_tl(struct weft_uct_part *part)
 {
-	char *tl = uct->tl;
+	const struct weft_uct *uct = part->uct;
+	char *tl = part->blob;
 	size_t at = 16;
 
-	strcpy(tl, weft_uct_tcp.name);
+	strcpy(tl, part->tl->name);
 	at = put_fn(tl, at, (weft_uct_fn)query_devices);
 	at = put_fn(tl, at, (weft_uct_fn)weft_uct_iface_open);
-	put_config(tl + at, "weft_tcp transport", weft_uct_tcp.config_prefix,
-		   uct->sym.iface_config_table, WEFT_UCT_IFACE_CONFIG_SIZE);
+	put_config(tl + at, part->tl->name, part->tl->config_prefix, uct->sym.iface_config_table, WEFT_UCT_IFACE_CONFIG_SIZE);
 }
 
 /* A second file of weft in this process may have been here before. */
-static bool is_listed(const struct weft_uct *uct, size_t list_offset)
+static bool is_listed(const struct weft_uct_part *part, size_t list_offset)
 {
-	const struct weft_ucs_link *head = uct->sym.components, *l;
+	const struct weft_ucs_link *head = part->uct->sym.components, *l;
 
 	for (l = head->next; l != head; l = l->next)
-		if (!strncmp((const char *)l - list_offset, component_name, 16))
+		if (!strncmp((const char *)l - list_offset, part->tl->name, 16))
 			return true;
 	return false;
 }
 
-void weft_uct_register(struct weft_uct *uct)
+static void register_part(struct weft_uct_part *part)
 {
-	size_t list_offset = lay_component(uct);
+	size_t list_offset = lay_component(part);
 
-	if (is_listed(uct, list_offset)) {
-		weft_debug("another libuct_weft.so has registered already");
+	if (is_listed(part, list_offset)) {
+		weft_debug("another libuct_weft.so has registered '%s' already",
+			   part->tl->name);
 		return;
 	}
-	lay_tl(uct);
+	lay_tl(part);
+	part->uct->sym.component_register(part->component);
+	part->uct->sym.tl_register(part->component, part->blob);
+}
+
+void weft_uct_register(struct weft_uct *uct)
+{
 	weft_uct_md_ops(uct);
 	weft_uct_internal_ops(uct);
-	uct->sym.component_register(uct->component);
-	uct->sym.tl_register(uct->component, uct->tl);
+	for (size_t i = 0; i < WEFT_UCT_TLS; i++) {
+		uct->parts[i].uct = uct;
+		uct->parts[i].tl = &weft_uct_tls[i];
+		if (uct->abi->minor >= weft_uct_tls[i].minor_min)
+			register_part(&uct->parts[i]);
+	}
 }

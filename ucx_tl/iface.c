@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Interfaces: one per worker and netdev. */
+/* Interfaces: one per worker and device, which is a netdev or nvlink. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,21 +100,26 @@ static enum weft_ucs_status iface_query(struct weft_uct_iface *iface,
 
 	iface->uct->sym.base_iface_query(iface, attr);
 	attr->flags = WEFT_UCT_IFACE_AM_SHORT | WEFT_UCT_IFACE_AM_BCOPY |
-		      WEFT_UCT_IFACE_AM_ZCOPY | WEFT_UCT_IFACE_PENDING |
+		      WEFT_UCT_IFACE_PENDING |
 		      WEFT_UCT_IFACE_PUT_ZCOPY | WEFT_UCT_IFACE_GET_ZCOPY |
 		      WEFT_UCT_IFACE_ERR_PEER | WEFT_UCT_IFACE_EP_CHECK |
 		      WEFT_UCT_IFACE_EP_KEEPALIVE | WEFT_UCT_IFACE_TO_IFACE |
 		      WEFT_UCT_IFACE_CB_SYNC;
-	if (iface->uct->abi->minor >= 18)
+	if (iface->uct->abi->minor >= 18 && !iface->tl->same_host)
 		attr->flags |= WEFT_UCT_IFACE_INTER_NODE;
 	attr->event_flags = WEFT_UCT_EVENT_SEND_COMP | WEFT_UCT_EVENT_RECV |
 			    WEFT_UCT_EVENT_FD;
 	attr->am.max_short = weft_min(message, WEFT_UCT_MAX_SHORT);
 	attr->am.max_bcopy = weft_min(message, WEFT_UCT_MAX_BCOPY);
-	attr->am.max_zcopy = message;
 	attr->am.opt_zcopy_align = attr->am.align_mtu = 1;
-	attr->am.max_hdr = WEFT_UCT_MAX_HEADER;
-	attr->am.max_iov = weft_min(dev->max_iov, WEFT_UCT_MAX_IOV + 1) - 1;
+	attr->am.max_iov = 1;
+	if (iface->tl->am_zcopy) {
+		attr->flags |= WEFT_UCT_IFACE_AM_ZCOPY;
+		attr->am.max_zcopy = message;
+		attr->am.max_hdr = WEFT_UCT_MAX_HEADER;
+		attr->am.max_iov =
+			weft_min(dev->max_iov, WEFT_UCT_MAX_IOV + 1) - 1;
+	}
 	attr->put.max_zcopy = dev->max_put;
 	attr->put.opt_zcopy_align = attr->put.align_mtu = 1;
 	attr->put.max_iov = weft_min(dev->max_iov, WEFT_UCT_MAX_IOV);
@@ -171,7 +176,8 @@ static int is_reachable_v2(struct weft_uct_iface *iface,
 		if (ok && (p->field_mask & WEFT_UCT_PEER_HAS_SCOPE) &&
 		    p->scope == WEFT_UCT_SCOPE_DEVICE) {
 			why = "the peer is on another host";
-			ok = remote.ns_id == iface->attr.addr.ns_id;
+			ok = iface->tl->same_host ||
+			     remote.ns_id == iface->attr.addr.ns_id;
 		}
 	}
 	if (!ok && (p->field_mask & told) == told && p->info_string)
@@ -283,6 +289,7 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	cb.arg = iface;
 	iface->uct = md->uct;
 	iface->md = md;
+	iface->tl = md->tl;
 	iface->dev = md->tl->dev;
 	weft_list_init(&iface->eps);
 	weft_list_init(&iface->waiting);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The memory domain.  A registration is a row in the device's table, checked
- * whenever something lands, so it costs next to nothing and no cache of UCX
- * (which would hook malloc in the program) is asked for.
+ * whenever something lands.  A cache of UCX hooks malloc in the program, so it
+ * is asked for only where giving a registration back is dear (tls.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +27,9 @@ static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
 				     char *attr)
 {
 	const struct weft_uct_abi *abi = md->uct->abi;
+	const uint64_t types = BIT(md->tl->mem_kind == WEFT_MEM_CUDA
+					   ? WEFT_UCS_MEMORY_CUDA
+					   : WEFT_UCS_MEMORY_HOST);
 	uint64_t flags = WEFT_UCT_MD_REG | WEFT_UCT_MD_NEED_RKEY |
 			 WEFT_UCT_MD_INVALIDATE;
 
@@ -40,8 +43,10 @@ static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
 		memset(attr, 0, abi->md_attr.size);
 	set64(attr, abi->md_attr.max_reg, SIZE_MAX);
 	set64(attr, abi->md_attr.flags, flags);
-	set64(attr, abi->md_attr.reg_mem_types, BIT(WEFT_MEM_HOST));
-	set64(attr, abi->md_attr.access_mem_types, BIT(WEFT_MEM_HOST));
+	set64(attr, abi->md_attr.reg_mem_types, types);
+	set64(attr, abi->md_attr.access_mem_types, types);
+	if (md->tl->cached)
+		set64(attr, abi->md_attr.cache_mem_types, types);
 	set64(attr, abi->md_attr.rkey_size, WEFT_RKEY_LEN);
 	memset(attr + abi->md_attr.local_cpus, 0xff, WEFT_UCS_CPU_SET_SIZE);
 	if (abi->md_attr.reg_alignment)
@@ -60,7 +65,8 @@ static enum weft_ucs_status mem_reg(struct weft_uct_memory_domain *md,
 				    void **memh)
 {
 	struct weft_mem *mem;
-	int err = md->tl->dev->mem_register(addr, len, WEFT_MEM_HOST, &mem);
+	int err = md->tl->dev->mem_register(addr, len, md->tl->mem_kind,
+						 &mem);
 
 	(void)params;
 	if (err)
@@ -177,14 +183,14 @@ enum weft_ucs_status weft_uct_md_open(void *component, const char *name,
 				      const void *config, void **out)
 {
 	struct weft_uct_memory_domain *md = calloc(1, sizeof(*md));
+	const struct weft_uct_part *part = weft_uct_part_of(component);
 
 	(void)name;
 	(void)config;
 	if (!md)
 		return WEFT_UCS_NO_MEMORY;
-	md->uct = container_of((char(*)[WEFT_UCT_COMPONENT_MAX])component,
-			       struct weft_uct, component);
-	md->tl = &weft_uct_tcp;
+	md->uct = part->uct;
+	md->tl = part->tl;
 	md->base.ops = md->uct->md_ops;
 	md->base.component = component;
 	*out = md;

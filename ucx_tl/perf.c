@@ -35,14 +35,11 @@ void weft_uct_iface_scores(const struct weft_uct_iface *iface,
 /*
  * What an operation costs beyond the wire, from measurements over loopback.
  * A message is copied once more on its way to the user, so that a rendezvous
- * pays from 100 to 200 KiB on.  A get is as fast as a put, yet UCP finds one
- * step less in it; a put keeps the receiver in charge of nothing but its key,
- * so it is made the first choice.  Short before bcopy before zcopy, as long as
- * nothing else speaks against it.
+ * pays from 100 to 200 KiB on.  Short before bcopy before zcopy, as long as
+ * nothing else speaks against it.  Puts and gets: see tls.c.
  */
 #define MESSAGE_COPY   10e9  /* bytes/s */
-#define GET_OVERHEAD   12e-6 /* s */
-#define ZCOPY_OVERHEAD 0.4e-6
+#define ZCOPY_OVERHEAD 0.4e-6 /* s */
 #define BCOPY_OVERHEAD 0.2e-6
 
 struct cost {
@@ -50,13 +47,13 @@ struct cost {
 	double overhead; /* s */
 };
 
-static struct cost cost_of(uint32_t operation)
+static struct cost cost_of(const struct weft_uct_tl *tl, uint32_t operation)
 {
 	switch (operation) {
 	case WEFT_EP_OP_PUT_ZCOPY:
-		return (struct cost){ 0, 0 };
+		return (struct cost){ 0, tl->put_overhead };
 	case WEFT_EP_OP_GET_ZCOPY:
-		return (struct cost){ 0, GET_OVERHEAD };
+		return (struct cost){ 0, tl->get_overhead };
 	case WEFT_EP_OP_AM_ZCOPY:
 		return (struct cost){ 1 / MESSAGE_COPY, ZCOPY_OVERHEAD };
 	case WEFT_EP_OP_AM_BCOPY:
@@ -82,7 +79,7 @@ enum weft_ucs_status weft_uct_estimate_perf(struct weft_uct_iface *iface,
 	status = iface->uct->sym.base_estimate_perf(iface, attr);
 	if (status || !(attr->field_mask & WEFT_UCT_PERF_OPERATION))
 		return status;
-	cost = cost_of(attr->operation);
+	cost = cost_of(iface->tl, attr->operation);
 	if (attr->field_mask & WEFT_UCT_PERF_PRE)
 		attr->send_pre_overhead += cost.overhead;
 	if (attr->field_mask & WEFT_UCT_PERF_BANDWIDTH)

@@ -23,12 +23,12 @@ static struct weft_uct *copies;
 static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Only who asked for weft is told why it is not there. */
-#define refuse(...)                                    \
-	do {                                           \
-		if (weft_asked_for(weft_uct_tcp.name)) \
-			weft_warn(__VA_ARGS__);        \
-		else                                   \
-			weft_debug(__VA_ARGS__);       \
+#define refuse(...)                              \
+	do {                                     \
+		if (weft_uct_asked_for_any())    \
+			weft_warn(__VA_ARGS__);  \
+		else                             \
+			weft_debug(__VA_ARGS__); \
 	} while (0)
 
 static void *find_symbol(void *handle, const char *name)

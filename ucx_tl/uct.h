@@ -46,11 +46,35 @@ struct weft_uct_symbols {
 	const void *global_opts;
 };
 
-/* One transport: "weft_tcp" is the device tcp. */
+/* One transport; with a component and memory domain of the same name. */
 struct weft_uct_tl {
 	const char *name; /* at most 9 characters */
 	const struct weft_dev_ops *dev;
 	const char *config_prefix;
+	unsigned int minor_min; /* UCX 1.x from which it is offered */
+	enum weft_mem_kind mem_kind; /* that puts and gets are offered for */
+	bool cached;	/* UCP may keep registrations in its cache */
+	bool am_zcopy;	/* large messages go without a copy */
+	bool same_host; /* reaches peers of this host alone */
+	/* Sets both on success only; no device is no error. */
+	enum weft_ucs_status (*devices)(const struct weft_uct_symbols *sym,
+					struct weft_uct_tl_device **out,
+					unsigned int *count);
+	double put_overhead, get_overhead; /* s, on top of the iface's */
+};
+
+#define WEFT_UCT_TLS 2
+extern const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS];
+/* Has the user asked for one of them? */
+bool weft_uct_asked_for_any(void);
+
+/* A transport in one copy of UCX, which keeps pointers into this for ever. */
+struct weft_uct_part {
+	struct weft_uct *uct;
+	const struct weft_uct_tl *tl;
+	/* aligned for what they hold */
+	char component[WEFT_UCT_COMPONENT_MAX] __attribute__((aligned(16)));
+	char blob[WEFT_UCT_TL_MAX] __attribute__((aligned(16)));
 };
 
 /* One copy of UCX. */
@@ -61,9 +85,7 @@ struct weft_uct {
 	const void *libuct; /* where that copy is mapped */
 	weft_uct_fn internal_ops[WEFT_INTERNAL_MAX];
 	weft_uct_fn md_ops[12];
-	/* UCX keeps pointers into these for ever; aligned for what they hold */
-	char component[WEFT_UCT_COMPONENT_MAX] __attribute__((aligned(16)));
-	char tl[WEFT_UCT_TL_MAX] __attribute__((aligned(16)));
+	struct weft_uct_part parts[WEFT_UCT_TLS];
 };
 
 struct weft_uct_memory_domain {
@@ -87,7 +109,8 @@ struct weft_uct_iface {
 	struct weft_uct_base_iface base; /* first: UCX sees only this */
 	struct weft_uct *uct;
 	struct weft_uct_memory_domain *md;
-	const struct weft_dev_ops *dev;
+	const struct weft_uct_tl *tl;
+	const struct weft_dev_ops *dev; /* tl's */
 	struct weft_iface *iface;
 	struct weft_iface_attr attr;
 	bool loopback;
@@ -117,7 +140,7 @@ struct weft_uct_ep {
 };
 
 /* component.c */
-extern const struct weft_uct_tl weft_uct_tcp;
+struct weft_uct_part *weft_uct_part_of(void *component);
 void weft_uct_register(struct weft_uct *uct);
 
 /* md.c */

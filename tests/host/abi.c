@@ -144,6 +144,12 @@ static void row(const struct weft_uct_abi *abi)
 	SAME(MD(flags), abi->md_attr.flags);
 	SAME(MD(reg_mem_types), abi->md_attr.reg_mem_types);
 	SAME(MD(access_mem_types), abi->md_attr.access_mem_types);
+#if UCX_MINOR >= 14
+	SAME(MD(cache_mem_types), abi->md_attr.cache_mem_types);
+#endif
+	SAME(UCS_MEMORY_TYPE_HOST, WEFT_UCS_MEMORY_HOST);
+	SAME(UCS_MEMORY_TYPE_CUDA, WEFT_UCS_MEMORY_CUDA);
+	SAME(UCT_DEVICE_TYPE_SHM, WEFT_UCT_DEVICE_SHM);
 #if UCX_MINOR >= 16
 	SAME(MD(reg_alignment), abi->md_attr.reg_alignment);
 #else

@@ -43,11 +43,6 @@ static const char *mapped(enum weft_ucxenv_how how)
 	return text;
 }
 
-static bool have_gpu(void)
-{
-	return !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK);
-}
-
 #define NEW	 "DASK_DISTRIBUTED_UCXX__"
 #define OLD	 "DASK_DISTRIBUTED__COMM__UCX__"
 #define SOCKADDR "UCX_SOCKADDR_TLS_PRIORITY="
@@ -125,7 +120,7 @@ Test(ucxenv, what_is_said_to_ucx)
 {
 	size_t i;
 
-	if (have_gpu())
+	if (weft_gpu_here())
 		cr_skip_test("the table is of a host without a GPU");
 	for (i = 0; i < ARRAY_SIZE(cases); i++) {
 		environment(cases[i].given);
@@ -140,13 +135,71 @@ Test(ucxenv, what_is_said_to_ucx)
 	}
 }
 
+#define GPU   "WEFT_LIBCUDA=/nowhere "
+#define FRAGS " UCX_RNDV_FRAG_MEM_TYPES=host"
+
+/* weft_nvl is offered where `loaded` or UCX_TLS has it. */
+static const struct {
+	const char *given;
+	const char *loaded;
+	const char *run;
+	bool offered; /* weft_nvl */
+} gpu_cases[] = {
+	{ GPU, "", "UCX_TLS=weft_nvl,weft_tcp,cuda_copy" FRAGS, false },
+	{ GPU "UCX_TLS=tcp,cuda_copy,cuda_ipc", "",
+	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS, false },
+	{ GPU "UCX_TLS=tcp,cuda_copy", "", "UCX_TLS=weft_tcp,cuda_copy",
+	  false },
+	{ GPU "UCX_TLS=weft_nvl,weft_tcp,cuda_copy", FRAGS + 1, FRAGS + 1,
+	  true },
+	{ GPU "UCX_TLS=weft_nvl,weft_tcp UCX_RNDV_FRAG_MEM_TYPES=cuda", "", "",
+	  true },
+	{ GPU "UCX_TLS=weft_nvl,weft_tcp UCX_RNDV_FRAG_MEM_TYPE=cuda",
+	  FRAGS + 1, FRAGS + 1, true },
+	{ GPU "UCX_TLS=weft_tcp,cuda_copy", "", "", false },
+	{ GPU "UCX_TLS=all", "", "WEFT_UCX=on" FRAGS, false },
+	{ GPU "WEFT_UCX=on", FRAGS + 1,
+	  "UCX_TLS=weft_nvl,weft_tcp,cuda_copy" FRAGS, true },
+	{ GPU "DASK_UCX__TCP=True DASK_UCX__NVLINK=True "
+	      "DASK_UCX__CUDA_COPY=True",
+	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS,
+	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS, true },
+	{ GPU NEW "NVLINK=True", "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS,
+	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS, true },
+	{ GPU NEW "NVLINK=True " NEW "ENVIRONMENT__RNDV_FRAG_MEM_TYPES=cuda",
+	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl",
+	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl", true },
+	{ GPU "WEFT_UCX=off UCX_TLS=weft_nvl", "", "", false },
+};
+
 Test(ucxenv, gpu_transports_follow_the_gpu)
 {
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(gpu_cases); i++) {
+		environment(gpu_cases[i].given);
+		cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
+			     (char *)gpu_cases[i].loaded),
+			  "[%s], loaded", gpu_cases[i].given);
+		cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
+			     (char *)gpu_cases[i].run),
+			  "[%s], weft run", gpu_cases[i].given);
+		cr_expect(weft_asked_for("weft_nvl") == gpu_cases[i].offered,
+			  "[%s], offered", gpu_cases[i].given);
+	}
+}
+
+/* Without one, UCX has no cuda transports and Dask fails for naming them. */
+Test(ucxenv, no_gpu_no_gpu_transports)
+{
+	if (weft_gpu_here())
+		cr_skip_test("there is one");
 	environment("DASK_UCX__TCP=True DASK_UCX__NVLINK=True "
 		    "DASK_UCX__CUDA_COPY=True");
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
-		     have_gpu() ? (char *)"UCX_TLS=weft_tcp,cuda_copy,cuda_ipc"
-				: (char *)"UCX_TLS=weft_tcp"));
+		     (char *)"UCX_TLS=weft_tcp"));
+	environment("UCX_TLS=weft_nvl,weft_tcp");
+	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED), (char *)""));
 }
 
 /* Done twice, the second time finds nothing left to do. */

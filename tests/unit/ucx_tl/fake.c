@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "devices/nvlink/nvlink.h"
 #include "tests/unit/ucx_tl/fake.h"
 
 struct fake fake;
@@ -206,27 +207,31 @@ static void mem_release(struct weft_mem *mem)
 	fake.registered--;
 }
 
-const struct weft_dev_ops weft_tcp_ops = {
-	.name = "fake",
-	.iface_open = iface_open,
-	.iface_close = iface_close,
-	.iface_query = iface_query,
-	.reaches = reaches,
-	.progress = progress,
-	.event_fd = event_fd,
-	.arm = arm,
-	.ep_create = ep_create,
-	.ep_destroy = ep_destroy,
-	.ep_query = ep_query,
-	.ready = ready,
-	.message = message,
-	.message_pack = message_pack,
-	.put = put,
-	.get = get,
-	.fence = fence,
-	.flush = flush,
-	.cancel = cancel,
-	.mem_register = mem_register,
-	.mem_pack = mem_pack,
-	.mem_release = mem_release,
-};
+#define FAKE_OPS                             \
+	{                                    \
+		.name = "fake", \
+		.iface_open = iface_open, \
+		.iface_close = iface_close, \
+		.iface_query = iface_query, \
+		.reaches = reaches, \
+		.progress = progress, \
+		.event_fd = event_fd, \
+		.arm = arm, \
+		.ep_create = ep_create, \
+		.ep_destroy = ep_destroy, \
+		.ep_query = ep_query, \
+		.ready = ready, \
+		.message = message, \
+		.message_pack = message_pack, \
+		.put = put, \
+		.get = get, \
+		.fence = fence, \
+		.flush = flush, \
+		.cancel = cancel, \
+		.mem_register = mem_register, \
+		.mem_pack = mem_pack, \
+		.mem_release = mem_release, \
+	}
+
+const struct weft_dev_ops weft_tcp_ops = FAKE_OPS;
+const struct weft_dev_ops weft_nvlink_ops = FAKE_OPS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A device without a wire, in the place of weft_tcp: the test says whether it
+ * A device without a wire, in the place of the real ones: the test says whether it
  * takes operations, completes them and ends its endpoints.
  */
 #ifndef WEFT_TESTS_UCX_TL_FAKE_H

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The transports: what one has that the other has not.  Everything else in this
+ * room is the same for all of them.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "bootstrap/netif.h"
+#include "bootstrap/settings.h"
+#include "bootstrap/ucxenv.h"
+#include "devices/nvlink/nvlink.h"
+#include "ucx_tl/status.h"
+#include "ucx_tl/uct.h"
+
+/*
+ * One device per netdev and with its name: after a connect by socket address
+ * UCP keeps only devices named as the netdev.
+ */
+static enum weft_ucs_status netdevs(const struct weft_uct_symbols *sym,
+				    struct weft_uct_tl_device **out,
+				    unsigned int *count)
+{
+	struct weft_uct_tl_device *devices;
+	struct weft_netif *netifs;
+	unsigned int used = 0;
+	int n;
+
+	n = weft_netif_list(weft_settings()->family, &netifs);
+	if (n < 0)
+		return weft_ucs_status(n);
+	devices = sym->calloc((size_t)n + 1, sizeof(*devices), "weft devices");
+	if (!devices) {
+		free(netifs);
+		return WEFT_UCS_NO_MEMORY;
+	}
+	for (int i = 0; i < n; i++) {
+		if (!weft_settings_netdev_allowed(netifs[i].name))
+			continue;
+		memcpy(devices[used].name, netifs[i].name,
+		       sizeof(netifs[i].name));
+		devices[used].type = WEFT_UCT_DEVICE_NET;
+		devices[used].sys_device = WEFT_UCS_SYS_DEVICE_UNKNOWN;
+		used++;
+	}
+	free(netifs);
+	*out = devices;
+	*count = used;
+	return WEFT_UCS_OK;
+}
+
+/*
+ * One device for all GPUs: a worker has a single control ring per peer, and
+ * each buffer says by itself which GPU it is on.  UCP connects to it beside
+ * whatever netdev a socket address led to (UCX_CM_USE_ALL_DEVICES).
+ */
+static enum weft_ucs_status nvlink(const struct weft_uct_symbols *sym,
+				   struct weft_uct_tl_device **out,
+				   unsigned int *count)
+{
+	struct weft_uct_tl_device *device;
+
+	if (!weft_gpu_here())
+		return WEFT_UCS_OK;
+	device = sym->calloc(1, sizeof(*device), "weft device");
+	if (!device)
+		return WEFT_UCS_NO_MEMORY;
+	strcpy(device->name, "nvlink");
+	device->type = WEFT_UCT_DEVICE_SHM;
+	device->sys_device = WEFT_UCS_SYS_DEVICE_UNKNOWN;
+	*out = device;
+	*count = 1;
+	return WEFT_UCS_OK;
+}
+
+const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
+	{
+		.name = "weft_tcp",
+		.dev = &weft_tcp_ops,
+		.config_prefix = "WEFT_TCP_",
+		.minor_min = WEFT_UCX_MINOR_MIN,
+		.mem_kind = WEFT_MEM_HOST,
+		/* a registration is a row in a table: no cache, no hooks */
+		.cached = false,
+		.am_zcopy = true,
+		.same_host = false,
+		.devices = netdevs,
+		/*
+		 * A get is as fast as a put, yet UCP finds one step less in
+		 * it; a put keeps the receiver in charge of nothing but its
+		 * key, so it is made the first choice.
+		 */
+		.put_overhead = 0,
+		.get_overhead = 12e-6,
+	},
+	{
+		.name = "weft_nvl",
+		.dev = &weft_nvlink_ops,
+		.config_prefix = "WEFT_NVL_",
+		/* before, each message registers its buffer anew */
+		.minor_min = 17,
+		.mem_kind = WEFT_MEM_CUDA,
+		/* releasing memory waits for the engines: seldom, please */
+		.cached = true,
+		.am_zcopy = false,
+		.same_host = true,
+		.devices = nvlink,
+		/*
+		 * Two H200 (docs/performance/nvlink-device.md): 18 us for a
+		 * put of 8 bytes, two engine copies and a handoff, of which
+		 * UCP adds the messages around it by itself.
+		 */
+		.put_overhead = 10e-6,
+		.get_overhead = 14e-6,
+	},
+};
+
+bool weft_uct_asked_for_any(void)
+{
+	for (size_t i = 0; i < WEFT_UCT_TLS; i++)
+		if (weft_asked_for(weft_uct_tls[i].name))
+			return true;
+	return false;
+}
