@@ -268,6 +268,25 @@ static bool nvl_chosen(const struct weft_ucxenv *out, size_t n)
 }
 
 /*
+ * What comes from cudaMallocAsync counts as managed memory for UCX >= 1.18,
+ * because CUDA IPC cannot do it; weft_nvl can.
+ */
+static void settle_async(struct weft_ucxenv *out, size_t *n)
+{
+	const char *given = secure_getenv("UCX_CUDA_COPY_ASYNC_MEM_TYPE");
+	struct weft_ucxenv *e;
+	char full[96];
+
+	if ((given && *given) || !nvl_chosen(out, *n) ||
+	    dask_value("ENVIRONMENT__CUDA_COPY_ASYNC_MEM_TYPE", full,
+		       sizeof(full)))
+		return;
+	e = add(out, n, "UCX_CUDA_COPY_ASYNC_MEM_TYPE",
+		"weft_nvl carries memory of cudaMallocAsync, too");
+	append(e->value, sizeof(e->value), "cuda");
+}
+
+/*
  * With a transport that has GPU memory at hand UCX >= 1.18 sends large host
  * messages by way of GPU fragments, which are slower by far and take GPU memory
  * in processes that use none.  ucxx asks for them by the variable's old name;
@@ -373,6 +392,7 @@ size_t weft_ucxenv(enum weft_ucxenv_how how,
 	settle_sockaddr(out, &n);
 	settle_net_devices(how, out, &n);
 	settle_fragments(out, &n);
+	settle_async(out, &n);
 	return n;
 }
 

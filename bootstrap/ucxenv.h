@@ -40,7 +40,7 @@ struct weft_ucxenv {
 	char value[512];
 	char reason[160];
 };
-#define WEFT_UCXENV_MAX 5
+#define WEFT_UCXENV_MAX 6
 
 /* What is to be set; returns how many. */
 size_t weft_ucxenv(enum weft_ucxenv_how how,

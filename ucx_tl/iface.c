@@ -146,6 +146,20 @@ static enum weft_ucs_status iface_address(struct weft_uct_iface *iface,
 	return WEFT_UCS_OK;
 }
 
+/*
+ * Over an endpoint to its own worker UCP copies between memory types, with no
+ * key at all, and it takes any transport that can access the type: those of GPU
+ * memory stay out of it, as cuda_ipc does.
+ */
+static bool reaches(struct weft_uct_iface *iface,
+		    const struct weft_address *remote)
+{
+	if (iface->tl->mem_kind == WEFT_MEM_CUDA &&
+	    !memcmp(remote->key, iface->attr.addr.key, sizeof(remote->key)))
+		return false;
+	return iface->dev->reaches(iface->iface, remote);
+}
+
 static int is_reachable(struct weft_uct_iface *iface, const void *dev_addr,
 			const void *iface_addr)
 {
@@ -153,7 +167,7 @@ static int is_reachable(struct weft_uct_iface *iface, const void *dev_addr,
 
 	return !weft_address_unpack(iface_addr, WEFT_IFACE_ADDR_LEN, dev_addr,
 				    WEFT_DEV_ADDR_MAX, &remote) &&
-	       iface->dev->reaches(iface->iface, &remote);
+	       reaches(iface, &remote);
 }
 
 static int is_reachable_v2(struct weft_uct_iface *iface,
@@ -172,7 +186,7 @@ static int is_reachable_v2(struct weft_uct_iface *iface,
 	if (!weft_address_unpack(p->iface_addr, WEFT_IFACE_ADDR_LEN,
 				 p->device_addr, WEFT_DEV_ADDR_MAX, &remote)) {
 		why = "the peer is not reached by this interface";
-		ok = iface->dev->reaches(iface->iface, &remote);
+		ok = reaches(iface, &remote);
 		if (ok && (p->field_mask & WEFT_UCT_PEER_HAS_SCOPE) &&
 		    p->scope == WEFT_UCT_SCOPE_DEVICE) {
 			why = "the peer is on another host";

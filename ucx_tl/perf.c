@@ -36,9 +36,8 @@ void weft_uct_iface_scores(const struct weft_uct_iface *iface,
  * What an operation costs beyond the wire, from measurements over loopback.
  * A message is copied once more on its way to the user, so that a rendezvous
  * pays from 100 to 200 KiB on.  Short before bcopy before zcopy, as long as
- * nothing else speaks against it.  Puts and gets: see tls.c.
+ * nothing else speaks against it.  tls.c has the figures per transport.
  */
-#define MESSAGE_COPY   10e9  /* bytes/s */
 #define ZCOPY_OVERHEAD 0.4e-6 /* s */
 #define BCOPY_OVERHEAD 0.2e-6
 
@@ -55,11 +54,11 @@ static struct cost cost_of(const struct weft_uct_tl *tl, uint32_t operation)
 	case WEFT_EP_OP_GET_ZCOPY:
 		return (struct cost){ 0, tl->get_overhead };
 	case WEFT_EP_OP_AM_ZCOPY:
-		return (struct cost){ 1 / MESSAGE_COPY, ZCOPY_OVERHEAD };
+		return (struct cost){ 1 / tl->message_copy, ZCOPY_OVERHEAD };
 	case WEFT_EP_OP_AM_BCOPY:
-		return (struct cost){ 1 / MESSAGE_COPY, BCOPY_OVERHEAD };
+		return (struct cost){ 1 / tl->message_copy, BCOPY_OVERHEAD };
 	default:
-		return (struct cost){ 1 / MESSAGE_COPY, 0 };
+		return (struct cost){ 1 / tl->message_copy, 0 };
 	}
 }
 

@@ -89,6 +89,7 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		 * it; a put keeps the receiver in charge of nothing but its
 		 * key, so it is made the first choice.
 		 */
+		.message_copy = 10e9,
 		.put_overhead = 0,
 		.get_overhead = 12e-6,
 	},
@@ -109,6 +110,11 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		 * put of 8 bytes, two engine copies and a handoff, of which
 		 * UCP adds the messages around it by itself.
 		 */
+		/*
+		 * Less than any netdev: bulk of host memory is to go by
+		 * weft_tcp's puts, which cost nobody a copy.
+		 */
+		.message_copy = 1e9,
 		.put_overhead = 10e-6,
 		.get_overhead = 14e-6,
 	},

@@ -60,7 +60,9 @@ struct weft_uct_tl {
 	enum weft_ucs_status (*devices)(const struct weft_uct_symbols *sym,
 					struct weft_uct_tl_device **out,
 					unsigned int *count);
-	double put_overhead, get_overhead; /* s, on top of the iface's */
+	/* on top of the iface's own, for UCP to choose by */
+	double message_copy;		   /* bytes/s */
+	double put_overhead, get_overhead; /* s */
 };
 
 #define WEFT_UCT_TLS 2

@@ -28,9 +28,7 @@ static struct {
 		      void **args, void **extra);
 	int (*name)(char *buf, int len, int dev);
 	int (*version)(int *v);
-	void *(*fake_malloc)(int ordinal, size_t size);
-	void *(*fake_vmm)(int ordinal, size_t size);
-	void (*fake_free)(void *p);
+	void *fake;
 } drv;
 static int gpu;
 static void *fill_fn, *check_fn;
@@ -61,14 +59,12 @@ static void resolve(void *lib)
 	*(void **)&drv.launch = dlsym(lib, "cuLaunchKernel");
 	*(void **)&drv.name = dlsym(lib, "cuDeviceGetName");
 	*(void **)&drv.version = dlsym(lib, "cuDriverGetVersion");
-	*(void **)&drv.fake_malloc = dlsym(lib, "fake_cuda_malloc");
-	*(void **)&drv.fake_vmm = dlsym(lib, "fake_cuda_vmm");
-	*(void **)&drv.fake_free = dlsym(lib, "fake_cuda_free");
+	drv.fake = dlsym(lib, "fake_cuda_inits");
 }
 
 bool gpumem_is_fake(void)
 {
-	return drv.fake_malloc;
+	return drv.fake;
 }
 
 void gpumem_open(int ordinal)
@@ -136,9 +132,6 @@ void *gpumem_alloc(enum gpumem_kind kind, size_t size)
 {
 	uint64_t p = 0;
 
-	if (gpumem_is_fake())
-		return kind == GPUMEM_VMM ? drv.fake_vmm(gpu, size) :
-					    drv.fake_malloc(gpu, size);
 	switch (kind) {
 	case GPUMEM_MALLOC:
 		must(drv.alloc(&p, size));
@@ -158,10 +151,6 @@ void gpumem_free(enum gpumem_kind kind, void *p, size_t size)
 {
 	uint64_t d = (uintptr_t)p;
 
-	if (gpumem_is_fake()) {
-		drv.fake_free(p);
-		return;
-	}
 	switch (kind) {
 	case GPUMEM_MALLOC:
 		must(drv.free(d));

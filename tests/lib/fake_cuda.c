@@ -155,9 +155,18 @@ EXPORT int cuDeviceGetUuid_v2(struct weft_cu_uuid *uuid, int dev)
 EXPORT int cuDeviceGetAttribute(int *v, int attr, int dev)
 {
 	GATE(0);
-	(void)attr;
-	(void)dev;
-	*v = 1;
+	switch (attr) {
+	case 33:			/* CU_DEVICE_ATTRIBUTE_PCI_BUS_ID */
+		*v = 0xe0 + fake_phys_of[dev];
+		break;
+	case 34:			/* ..._PCI_DEVICE_ID */
+	case 50:			/* ..._PCI_DOMAIN_ID */
+	case 124:			/* ..._DMA_BUF_SUPPORTED */
+		*v = 0;
+		break;
+	default:
+		*v = 1;
+	}
 	return 0;
 }
 
@@ -200,7 +209,9 @@ EXPORT int cuCtxPopCurrent_v2(void **ctx)
 {
 	if (!depth)
 		return WEFT_CU_INVALID_CONTEXT;
-	*ctx = stack[--depth];
+	depth--;
+	if (ctx)
+		*ctx = stack[depth];
 	return 0;
 }
 
@@ -413,6 +424,16 @@ EXPORT void *fake_cuda_malloc(int ordinal, size_t size)
 EXPORT void *fake_cuda_managed(int ordinal, size_t size)
 {
 	return program_memory(ordinal, size, MANAGED_MEM);
+}
+
+void *fake_pool_memory(int ordinal, size_t size)
+{
+	void *p = program_memory(ordinal, size, MALLOC);
+
+	pthread_mutex_lock(&fake_lock);
+	fake_find((uintptr_t)p, size)->ctx = NULL;
+	pthread_mutex_unlock(&fake_lock);
+	return p;
 }
 
 /* As NCCL allocates: exportable, and of no context. */

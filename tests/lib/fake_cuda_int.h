@@ -12,6 +12,24 @@
 /* The driver declares its calls in no header of ours. */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
+/*
+ * UCX hooks these by writing a jump over their first instructions, and moves
+ * what stood there; it knows few instructions (ucm/bistro/bistro_x86_64.c).
+ * So they begin with some of those.  To be declared with HOOKED(name) behind.
+ */
+#define HOOKED(name) __asm__("hooked_" #name) \
+	__attribute__((visibility("hidden")))
+#define HOOKABLE(name)							\
+	__asm__(".pushsection .text\n"					\
+		".globl " #name "\n"					\
+		".type " #name ", @function\n"				\
+		#name ":\n"						\
+		"push %rbp\npop %rbp\npush %rbp\npop %rbp\n"		\
+		"push %rbp\npop %rbp\n"					\
+		"jmp hooked_" #name "\n"				\
+		".size " #name ", . - " #name "\n"			\
+		".popsection")
+
 #define GPUS		8
 #define PAGE_2M		(2ul << 20)
 #define UNSAFE		1	/* would break a capture in the global mode */
@@ -61,6 +79,9 @@ struct object *fake_exact(enum kind kind, uint64_t base, size_t size);
 /* Under fake_lock: the object around [p, p+len), or NULL. */
 struct object *fake_find(uint64_t p, size_t len);
 
+/* Memory of no context, as from a stream-ordered pool. */
+void *fake_pool_memory(int ordinal, size_t size);
+
 /* The driver's calls that its other half makes. */
 int cuMemCreate(unsigned long long *handle, size_t size,
 		const struct weft_cu_alloc_prop *prop,
@@ -70,12 +91,19 @@ int cuMemAddressReserve(uint64_t *ptr, size_t size, size_t align,
 			uint64_t addr, unsigned long long flags);
 int cuMemAddressFree(uint64_t ptr, size_t size);
 int cuMemMap(uint64_t ptr, size_t size, size_t offset,
-	     unsigned long long handle, unsigned long long flags);
-int cuMemUnmap(uint64_t ptr, size_t size);
+	     unsigned long long handle, unsigned long long flags)
+	HOOKED(cuMemMap);
+int cuMemUnmap(uint64_t ptr, size_t size) HOOKED(cuMemUnmap);
 int cuMemSetAccess(uint64_t ptr, size_t size,
 		   const struct weft_cu_access *desc, size_t n);
 
 /* Waits for all streams, as freeing memory does. */
 void fake_streams_drain(void);
+/* For one: 0, or that it is no stream of the current context. */
+int fake_stream_wait(void *stream);
+int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t n, void *stream);
+int cuLaunchHostFunc(void *stream, void (*fn)(void *), void *arg);
+int cuPointerGetAttributes(unsigned int n, int *attrs, void **values,
+			   uint64_t ptr);
 
 #endif

@@ -135,6 +135,16 @@ static int check(struct stream *st)
 	return st && st->ctx == fake_current() ? 0 : WEFT_CU_INVALID_HANDLE;
 }
 
+int fake_stream_wait(void *stream)
+{
+	struct stream *st = stream;
+	int err = check(st);
+
+	if (!err)
+		drain(st);
+	return err;
+}
+
 EXPORT int cuStreamCreate(void **out, unsigned int flags)
 {
 	struct stream *st;

@@ -159,7 +159,8 @@ EXPORT int cuMemAddressFree(uint64_t ptr, size_t size)
 	return o ? 0 : WEFT_CU_INVALID_VALUE;
 }
 
-EXPORT int cuMemMap(uint64_t ptr, size_t size, size_t offset,
+HOOKABLE(cuMemMap);
+int cuMemMap(uint64_t ptr, size_t size, size_t offset,
 		    unsigned long long handle, unsigned long long flags)
 {
 	struct handle *h = (struct handle *)(uintptr_t)handle;
@@ -186,7 +187,8 @@ EXPORT int cuMemMap(uint64_t ptr, size_t size, size_t offset,
 	return o ? 0 : WEFT_CU_INVALID_VALUE;
 }
 
-EXPORT int cuMemUnmap(uint64_t ptr, size_t size)
+HOOKABLE(cuMemUnmap);
+int cuMemUnmap(uint64_t ptr, size_t size)
 {
 	struct object *o;
 

@@ -136,7 +136,8 @@ Test(ucxenv, what_is_said_to_ucx)
 }
 
 #define GPU   "WEFT_LIBCUDA=/nowhere "
-#define FRAGS " UCX_RNDV_FRAG_MEM_TYPES=host"
+#define ASYNC " UCX_CUDA_COPY_ASYNC_MEM_TYPE=cuda"
+#define FRAGS " UCX_RNDV_FRAG_MEM_TYPES=host" ASYNC
 
 /* weft_nvl is offered where `loaded` or UCX_TLS has it. */
 static const struct {
@@ -152,8 +153,11 @@ static const struct {
 	  false },
 	{ GPU "UCX_TLS=weft_nvl,weft_tcp,cuda_copy", FRAGS + 1, FRAGS + 1,
 	  true },
-	{ GPU "UCX_TLS=weft_nvl,weft_tcp UCX_RNDV_FRAG_MEM_TYPES=cuda", "", "",
-	  true },
+	{ GPU "UCX_TLS=weft_nvl,weft_tcp UCX_RNDV_FRAG_MEM_TYPES=cuda",
+	  ASYNC + 1, ASYNC + 1, true },
+	{ GPU "UCX_TLS=weft_nvl UCX_CUDA_COPY_ASYNC_MEM_TYPE=cuda-managed "
+	      "UCX_RNDV_FRAG_MEM_TYPES=host",
+	  "", "", true },
 	{ GPU "UCX_TLS=weft_nvl,weft_tcp UCX_RNDV_FRAG_MEM_TYPE=cuda",
 	  FRAGS + 1, FRAGS + 1, true },
 	{ GPU "UCX_TLS=weft_tcp,cuda_copy", "", "", false },
@@ -167,8 +171,8 @@ static const struct {
 	{ GPU NEW "NVLINK=True", "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS,
 	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS, true },
 	{ GPU NEW "NVLINK=True " NEW "ENVIRONMENT__RNDV_FRAG_MEM_TYPES=cuda",
-	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl",
-	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl", true },
+	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" ASYNC,
+	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" ASYNC, true },
 	{ GPU "WEFT_UCX=off UCX_TLS=weft_nvl", "", "", false },
 };
 

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * GPU memory through UCP, every byte checked by the GPU that received it.
+ *   gpu wait|come SOCKET [OPTION...] [gpu=N] [max=MIB] MODE
+ *   gpu driver [gpu=N]
+ * Options as for `exchange`.  Modes:
+ *   driver   the CUDA driver alone: no UCX call is made, nobody is met
+ *   values   tagged and active messages, puts and gets, of GPU memory of each
+ *            allocator, and between GPU and host memory; every size
+ *   large    tagged messages of 1 MiB to `max` only
+ *   lanes    prints the lanes, after one message
+ *   killed   one side is killed in mid-transfer; the other must be told
+ *   speed    latency and bandwidth, as JSON
+ * A crash prints where, with the process's map.
+ */
+#include <execinfo.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "tests/host/gpu.h"
+#include "util/cuda.h"
+
+#define POISON	0x77
+#define EDGE	64 /* looked at before and behind */
+#define AM_ID	3
+
+static size_t largest = 16 * MIB;
+
+static void on_crash(int sig)
+{
+	char text[4096];
+	void *at[64];
+	ssize_t n;
+	int fd;
+
+	dprintf(2, "gpu: signal %d, at:\n", sig);
+	backtrace_symbols_fd(at, backtrace(at, 64), 2);
+	fd = open("/proc/self/maps", O_RDONLY);
+	while ((n = read(fd, text, sizeof(text))) > 0)
+		if (write(2, text, (size_t)n) != n)
+			break;
+	signal(sig, SIG_DFL);
+	raise(sig);
+}
+
+/* ---- buffers ------------------------------------------------------------- */
+
+void buf_open(struct buf *b, enum gpumem_kind kind, size_t size)
+{
+	b->kind = kind;
+	b->size = size;
+	b->p = kind == GPU_HOST ? aligned_alloc(4096, (size + 4095) & ~4095ul)
+				: gpumem_alloc(kind, size);
+	if (!b->p)
+		die("no memory for %zu bytes", size);
+}
+
+void buf_close(struct buf *b)
+{
+	if (b->kind == GPU_HOST)
+		free(b->p);
+	else
+		gpumem_free(b->kind, b->p, b->size);
+}
+
+void buf_fill(struct buf *b, size_t off, size_t len, uint64_t seed)
+{
+	if (b->kind != GPU_HOST)
+		gpumem_fill(b->p, off, len, seed);
+	else
+		for (size_t i = off; i < off + len; i++)
+			b->p[i] = (char)gpumem_byte(i, seed);
+}
+
+void buf_verify(struct buf *b, size_t off, size_t len, uint64_t seed,
+		const char *what)
+{
+	uint64_t bad = 0;
+
+	if (b->kind != GPU_HOST)
+		bad = gpumem_check(b->p, off, len, seed);
+	else
+		for (size_t i = off; i < off + len; i++)
+			bad += (uint8_t)b->p[i] != gpumem_byte(i, seed);
+	if (bad)
+		die("%s: of %zu bytes at %zu %llu are wrong", what, len, off,
+		    (unsigned long long)bad);
+}
+
+static uint64_t seed_of(int side, unsigned int kind, uint64_t round)
+{
+	return ((uint64_t)side << 40) + ((uint64_t)kind << 32) +
+	       round * 1000003;
+}
+
+static size_t before(size_t off)
+{
+	return off < EDGE ? off : EDGE;
+}
+
+static size_t behind(const struct buf *b, size_t end)
+{
+	return b->size - end < EDGE ? b->size - end : EDGE;
+}
+
+static void poison(struct buf *b, size_t off, size_t len)
+{
+	buf_fill(b, off - before(off),
+		 before(off) + len + behind(b, off + len), POISON);
+}
+
+static void verify_in(struct host *h, struct buf *in, size_t off, size_t len,
+		      unsigned int kind, uint64_t round, const char *what)
+{
+	buf_verify(in, off, len, seed_of(!h->side, kind, round), what);
+	buf_verify(in, off - before(off), before(off), POISON,
+		   "in front of it");
+	buf_verify(in, off + len, behind(in, off + len), POISON, "behind it");
+}
+
+/* ---- transfers ----------------------------------------------------------- */
+
+void tag_both(struct host *h, struct buf *out, struct buf *in, size_t off,
+	      size_t len, uint64_t tag)
+{
+	ucp_request_param_t param = { 0 };
+	ucs_status_ptr_t recv, send;
+
+	recv = ucp_tag_recv_nbx(h->worker, in->p + off, len, tag, UINT64_MAX,
+				&param);
+	send = ucp_tag_send_nbx(h->eps[0], out->p + off, len, tag, &param);
+	check(host_wait(h, send), "tag send");
+	check(host_wait(h, recv), "tag receive");
+}
+
+static void tag_round(struct host *h, struct buf *out, struct buf *in,
+		      size_t off, size_t len, uint64_t round)
+{
+	buf_fill(out, off, len, seed_of(h->side, 1, round));
+	poison(in, off, len);
+	tag_both(h, out, in, off, len, round);
+	verify_in(h, in, off, len, 1, round, "tagged message");
+}
+
+static struct {
+	bool came, rendezvous;
+	size_t len, off;
+	void *data;
+	uint64_t seed;
+} am;
+
+static ucs_status_t on_am(void *arg, const void *header, size_t header_len,
+			  void *data, size_t len,
+			  const ucp_am_recv_param_t *param)
+{
+	(void)arg;
+	(void)header;
+	(void)header_len;
+	am.len = len;
+	am.came = true;
+	if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
+		am.rendezvous = true;
+		am.data = data;
+		return UCS_INPROGRESS;
+	}
+	for (size_t i = 0; i < len; i++)
+		if (((uint8_t *)data)[i] != gpumem_byte(am.off + i, am.seed))
+			die("active message of %zu bytes: byte %zu is wrong",
+			    len, i);
+	return UCS_OK;
+}
+
+static void am_setup(struct host *h)
+{
+	ucp_am_handler_param_t param = {
+		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+			      UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+			      UCP_AM_HANDLER_PARAM_FIELD_CB,
+		.id = AM_ID,
+		.flags = UCP_AM_FLAG_WHOLE_MSG,
+		.cb = on_am,
+	};
+
+	check(ucp_worker_set_am_recv_handler(h->worker, &param), "am handler");
+}
+
+static void am_round(struct host *h, struct buf *out, struct buf *in,
+		     size_t off, size_t len, uint64_t round)
+{
+	ucp_request_param_t param = { 0 };
+	ucs_status_ptr_t send;
+
+	buf_fill(out, off, len, seed_of(h->side, 2, round));
+	poison(in, off, len);
+	memset(&am, 0, sizeof(am));
+	am.off = off;
+	am.seed = seed_of(!h->side, 2, round);
+	barrier(h);
+	send = ucp_am_send_nbx(h->eps[0], AM_ID, "h", 1, out->p + off, len,
+			       &param);
+	while (!am.came)
+		host_progress(h);
+	if (am.len != len)
+		die("active message: %zu bytes instead of %zu", am.len, len);
+	if (am.rendezvous) {
+		check(host_wait(h, ucp_am_recv_data_nbx(h->worker, am.data,
+							in->p + off, len,
+							&param)),
+		      "active message data");
+		verify_in(h, in, off, len, 2, round, "active message");
+	}
+	check(host_wait(h, send), "active message send");
+}
+
+struct window { /* the other side's memory */
+	uint64_t addr;
+	size_t rkey_len;
+	char rkey[256];
+};
+
+static void rma_round(struct host *h, struct buf *out, struct buf *in,
+		      size_t off, size_t len, uint64_t round, bool put)
+{
+	struct buf *shown = put ? in : out;
+	ucp_mem_map_params_t map = {
+		.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+			      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+		.address = shown->p,
+		.length = shown->size,
+	};
+	ucp_request_param_t param = { 0 };
+	struct window mine, theirs;
+	unsigned int kind = put ? 3 : 4;
+	ucp_rkey_h rkey;
+	ucp_mem_h mem;
+	void *packed;
+
+	buf_fill(out, off, len, seed_of(h->side, kind, round));
+	poison(in, off, len);
+	check(ucp_mem_map(h->context, &map, &mem), "ucp_mem_map");
+	check(ucp_rkey_pack(h->context, mem, &packed, &mine.rkey_len), "rkey");
+	mine.addr = (uintptr_t)shown->p + off;
+	if (mine.rkey_len > sizeof(mine.rkey))
+		die("a key of %zu bytes", mine.rkey_len);
+	memcpy(mine.rkey, packed, mine.rkey_len);
+	ucp_rkey_buffer_release(packed);
+	oob_send(h, &mine, sizeof(mine));
+	oob_recv(h, &theirs, sizeof(theirs));
+	check(ucp_ep_rkey_unpack(h->eps[0], theirs.rkey, &rkey), "unpack");
+	if (put) {
+		check(host_wait(h, ucp_put_nbx(h->eps[0], out->p + off, len,
+					       theirs.addr, rkey, &param)),
+		      "put");
+		check(host_flush(h, h->eps[0]), "flush after put");
+	} else {
+		check(host_wait(h, ucp_get_nbx(h->eps[0], in->p + off, len,
+					       theirs.addr, rkey, &param)),
+		      "get");
+	}
+	barrier(h);
+	ucp_rkey_destroy(rkey);
+	verify_in(h, in, off, len, kind, round, put ? "put" : "get");
+	barrier(h); /* the other side has looked, too */
+	check(ucp_mem_unmap(h->context, mem), "ucp_mem_unmap");
+}
+
+/* ---- modes --------------------------------------------------------------- */
+
+static void values_of(struct host *h, enum gpumem_kind from,
+		      enum gpumem_kind to, bool rma, uint64_t round)
+{
+	static const size_t sizes[] = {
+		1, 8, 63, 1000, 8191, 8193, 65536, 65541, 300001, MIB - 1,
+		MIB + 1, 4 * MIB, 16 * MIB, 256 * MIB,
+	};
+	struct buf out, in;
+	size_t room = largest + 2 * EDGE;
+
+	buf_open(&out, from, room);
+	buf_open(&in, to, room);
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		size_t len = sizes[i], off = i % 3 ? 8 * (i % 5) + i % 3 : 0;
+
+		if (len > largest)
+			break;
+		tag_round(h, &out, &in, off, len, ++round);
+		am_round(h, &out, &in, off, len, ++round);
+		if (!rma)
+			continue;
+		rma_round(h, &out, &in, off, len, ++round, true);
+		rma_round(h, &out, &in, off, len, ++round, false);
+	}
+	barrier(h);
+	buf_close(&in);
+	buf_close(&out);
+}
+
+static void values(struct host *h)
+{
+	am_setup(h);
+	barrier(h);
+	values_of(h, GPUMEM_MALLOC, GPUMEM_MALLOC, true, 1000);
+	values_of(h, GPUMEM_VMM, GPUMEM_VMM, true, 2000);
+	values_of(h, GPUMEM_POOL, GPUMEM_POOL, false, 3000);
+	values_of(h, GPUMEM_MALLOC, GPU_HOST, false, 4000);
+	values_of(h, GPU_HOST, GPUMEM_MALLOC, false, 5000);
+	values_of(h, GPU_HOST, GPU_HOST, true, 6000);
+}
+
+/* Both ways, `times` messages of each size: so much each side receives. */
+static void large(struct host *h)
+{
+	struct buf out, in;
+	uint64_t round = 1, bytes = 0;
+
+	buf_open(&out, GPUMEM_MALLOC, largest + EDGE);
+	buf_open(&in, GPUMEM_MALLOC, largest + EDGE);
+	for (size_t len = MIB; len <= largest; len *= 4)
+		for (int k = 0; k < 4; k++, round++, bytes += len)
+			tag_round(h, &out, &in, k * 13, len, round);
+	barrier(h);
+	printf("gpu: %llu bytes each way\n", (unsigned long long)bytes);
+	buf_close(&in);
+	buf_close(&out);
+}
+
+static void killed(struct host *h)
+{
+	ucp_request_param_t param = { 0 };
+	ucs_status_ptr_t recv, send;
+	struct buf out, in;
+	ucs_status_t status;
+
+	buf_open(&out, GPUMEM_MALLOC, largest);
+	buf_open(&in, GPUMEM_MALLOC, largest);
+	for (unsigned int round = 1;; round++) {
+		recv = ucp_tag_recv_nbx(h->worker, in.p, largest, round,
+					UINT64_MAX, &param);
+		send = ucp_tag_send_nbx(h->eps[0], out.p, largest, round,
+					&param);
+		if (h->side && round == 4) {
+			for (int i = 0; i < 20; i++)
+				host_progress(h);
+			raise(SIGKILL);
+		}
+		status = host_wait(h, send);
+		while (status == UCS_OK && !h->errors &&
+		       ucp_request_check_status(recv) == UCS_INPROGRESS)
+			host_progress(h);
+		if (status != UCS_OK || h->errors)
+			break;
+		ucp_request_free(recv);
+	}
+	while (!h->errors)
+		host_progress(h);
+	if (h->errors != 1)
+		die("%u error callbacks", h->errors);
+	ucp_request_cancel(h->worker, recv);
+	for (int i = 0;
+	     i < 200 && ucp_request_check_status(recv) == UCS_INPROGRESS; i++) {
+		ucp_worker_progress(h->worker);
+		usleep(1000);
+	}
+	ucp_request_free(recv);
+	buf_fill(&in, 0, largest, 99);
+	for (int i = 0; i < 200; i++) {
+		ucp_worker_progress(h->worker);
+		usleep(1000);
+	}
+	buf_verify(&in, 0, largest, 99, "after the error was reported");
+	printf("gpu: told: %s\n", ucs_status_string(h->error));
+}
+
+static void lanes(struct host *h)
+{
+	struct buf out, in;
+
+	buf_open(&out, GPUMEM_MALLOC, 4096);
+	buf_open(&in, GPUMEM_MALLOC, 4096);
+	tag_round(h, &out, &in, 0, 1, 1);
+	ucp_ep_print_info(h->eps[0], stdout);
+	barrier(h);
+}
+
+static int driver(void)
+{
+	struct buf b;
+	char name[120];
+
+	gpumem_name(name, sizeof(name));
+	for (int kind = GPUMEM_MALLOC; kind <= GPUMEM_POOL; kind++) {
+		buf_open(&b, (enum gpumem_kind)kind, MIB);
+		buf_fill(&b, 0, MIB, 7);
+		buf_verify(&b, 0, MIB, 7, "what was filled");
+		buf_close(&b);
+	}
+	printf("gpu: %s\n", name);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 1 ? argv[argc - 1] : "";
+	struct host h;
+	int gpu = 0, n = 1;
+	void *warm;
+
+	backtrace(&warm, 1); /* loads what it needs while all is well */
+	signal(SIGSEGV, on_crash);
+	signal(SIGBUS, on_crash);
+	signal(SIGABRT, on_crash);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	alarm(getenv("EXCHANGE_ALARM") ? atoi(getenv("EXCHANGE_ALARM")) : 60);
+	for (int i = 1; i < argc; i++) {
+		if (!strncmp(argv[i], "gpu=", 4))
+			gpu = atoi(argv[i] + 4);
+		else if (!strncmp(argv[i], "max=", 4))
+			largest = strtoul(argv[i] + 4, NULL, 0) * MIB;
+	}
+	if (weft_cuda_init() || weft_cuda()->device_count(&n) || n < 1)
+		die("no CUDA driver or no GPU");
+	gpumem_open(gpu % n);
+	if (!strcmp(mode, "driver") || argc < 4)
+		return driver();
+	host_open(&h, argc, argv);
+	host_connect(&h);
+	if (!strcmp(mode, "values"))
+		values(&h);
+	else if (!strcmp(mode, "large"))
+		large(&h);
+	else if (!strcmp(mode, "lanes"))
+		lanes(&h);
+	else if (!strcmp(mode, "killed"))
+		killed(&h);
+	else if (!strcmp(mode, "speed"))
+		gpu_speed(&h, largest);
+	else
+		die("there is no mode '%s'", mode);
+	if (h.errors && strcmp(mode, "killed"))
+		die("%u error callbacks: %s", h.errors,
+		    ucs_status_string(h.error));
+	if (strcmp(mode, "killed"))
+		barrier(&h);
+	host_close(&h);
+	printf("gpu: done\n");
+	return 0;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the halves of the program `gpu` share. */
+#ifndef WEFT_TESTS_HOST_GPU_H
+#define WEFT_TESTS_HOST_GPU_H
+
+#include "tests/gpu/gpumem.h"
+#include "tests/host/host.h"
+
+#define KIB	(1ul << 10)
+#define MIB	(1ul << 20)
+
+/* GPU memory, or host memory where @kind is GPU_HOST. */
+#define GPU_HOST ((enum gpumem_kind)-1)
+struct buf {
+	char *p;
+	size_t size;
+	enum gpumem_kind kind;
+};
+
+void buf_open(struct buf *b, enum gpumem_kind kind, size_t size);
+void buf_close(struct buf *b);
+void buf_fill(struct buf *b, size_t off, size_t len, uint64_t seed);
+/* Dies with @what unless [off, off+len) holds the pattern of @seed. */
+void buf_verify(struct buf *b, size_t off, size_t len, uint64_t seed,
+		const char *what);
+
+/* Both ways at once, each waits for both: the tag is @tag on both sides. */
+void tag_both(struct host *h, struct buf *out, struct buf *in, size_t off,
+	      size_t len, uint64_t tag);
+
+/* gpu_speed.c: a line of JSON for each figure, on side 0's stdout. */
+void gpu_speed(struct host *h, size_t largest);
+
+#endif

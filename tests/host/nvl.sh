@@ -1,0 +1,215 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# GPU memory through real UCX over weft_nvl, on a fake driver that stands as
+# libcuda.so.1 before UCX and weft alike: every byte checked, and who carried
+# it. Two processes, each with a GPU of its own.
+. "$(dirname "$0")/common.sh"
+
+fake=$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so
+test -e "$fake" || tap_skip_all "the fake driver is not built"
+tap_folder
+find_builds
+driver=$tap_tmp/driver
+mkdir "$driver"
+ln -s "$fake" "$driver/libcuda.so.1"
+ln -s "$fake" "$driver/libnvidia-ml.so.1"
+build_program exchange exchange.c host.c || tap_skip_all "cannot build"
+build_program gpu gpu.c gpu_speed.c host.c ../gpu/gpumem.c \
+	../gpu/pattern_ptx.c "$WEFT_BUILD/util/.libs/libutil.a" ||
+	tap_skip_all "cannot build"
+
+export WEFT_LIBCUDA=$driver/libcuda.so.1 WEFT_RUN_DIR=$tap_tmp/run
+mkdir "$WEFT_RUN_DIR"
+export UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n UCX_HANDLE_ERRORS=none
+# The fake's memory was there before UCX looks, and is readable, unlike a GPU's.
+export UCX_MEMTYPE_CACHE=n
+export EXCHANGE_ALARM=${EXCHANGE_ALARM:-60}
+chosen=weft_nvl,weft_tcp,cuda_copy
+large=$((4 * (1 + 4) << 20)) # what `gpu max=4 large` moves each way
+
+# UCX's CUDA modules run on the fake from 1.18 on (before, they use CUDA's
+# runtime, which needs a real driver).
+capable=()
+for v in "${versions[@]}"; do
+	test "$(minor_of "$v")" -ge 18 && capable+=("$v")
+done
+test ${#capable[@]} -gt 0 || tap_skip_all "no UCX of 1.18 or later here"
+
+# Two sides of PROGRAM under one version; statistics in $tap_tmp/stats.
+two() # PROGRAM VERSION ARGUMENT...
+{
+	local program=$1 v=$2 lib pid rc stats=$tap_tmp/stats
+	shift 2
+	lib=$(lib_of "$v"):$driver
+	rm -f "$stats"
+	env LD_LIBRARY_PATH="$lib" WEFT_STATS="$stats" "$PRELOAD_BOTH" \
+		${WAIT-} "$tap_tmp/$program" wait "$tap_tmp/meet" gpu=0 "$@" \
+		>"$tap_tmp/wait" 2>&1 &
+	pid=$!
+	env LD_LIBRARY_PATH="$lib" WEFT_STATS="$stats" "$PRELOAD_BOTH" \
+		${COME-} "$tap_tmp/$program" come "$tap_tmp/meet" gpu=1 "$@" \
+		>"$tap_tmp/come" 2>&1
+	rc=$?
+	wait "$pid" || return 1
+	test "$rc" = 0 || { test "$rc" = 137 && test "${*: -1}" = killed; }
+}
+
+try() # NAME PROGRAM VERSION ARGUMENT...
+{
+	local name=$1
+	shift
+	if ! two "$@"; then
+		tap_not_ok "$name" "$(words)"
+	elif grep 'weft: \|UCX  *\(WARN\|ERROR\)' "$tap_tmp"/{wait,come} |
+			grep -qv "${IGNORE:-nothing to ignore}"; then
+		tap_not_ok "$name: prints nothing" "$(words)"
+	else
+		tap_ok "$name"
+	fi
+}
+
+of() # DEVICE COUNTER: its sum over both sides
+{
+	grep "\"weft\":\"$1\"" "$tap_tmp/stats" >"$tap_tmp/part"
+	counter "$tap_tmp/part" "$2"
+}
+
+carried() # VERSION
+{
+	local v=$1 puts gets
+	UCX_TLS=$chosen try "$v: large messages" gpu "$v" peer max=4 large
+	puts=$(of nvlink tx_put_bytes)
+	gets=$(of nvlink get_bytes)
+	between "$v: by weft_nvl" $((2 * large)) $((puts + gets)) $((2 * large))
+	tap_equal "$v: as puts" "$gets" 0
+	between "$v: no byte goes twice" 1 "$(of nvlink tx_message_bytes)" 65536
+	between "$v: on the wire" $((2 * large)) \
+		"$(of nvlink wire_tx_bytes)" $((2 * large * 11 / 10))
+	between "$v: and nothing by weft_tcp" 0 "$(of tcp wire_tx_bytes)" 65536
+
+	UCX_TLS=$chosen UCX_RNDV_SCHEME=get_zcopy \
+		try "$v: large messages, scheme get" gpu "$v" max=4 large
+	between "$v: as gets" $((2 * large)) "$(of nvlink get_bytes)" \
+		$((2 * large))
+	UCX_TLS=$chosen UCX_RNDV_SCHEME=put_zcopy \
+		try "$v: large messages, scheme put" gpu "$v" max=4 large
+	between "$v: as puts of that scheme" $((2 * large)) \
+		"$(of nvlink tx_put_bytes)" $((2 * large))
+}
+
+# Host memory goes where it went without weft_nvl.
+host_memory() # VERSION
+{
+	local v=$1 bytes=$((2 * 88080388))
+	UCX_TLS=$chosen try "$v: host memory beside weft_nvl" \
+		exchange "$v" peer large
+	between "$v: host memory by weft_tcp" $bytes \
+		$(($(of tcp tx_put_bytes) + $(of tcp get_bytes))) \
+		$((bytes + 65536))
+	tap_equal "$v: no host memory by weft_nvl's puts" \
+		"$(($(of nvlink tx_put_bytes) + $(of nvlink get_bytes)))" 0
+	between "$v: nor by its messages" 1 \
+		"$(of nvlink tx_message_bytes)" 65536
+}
+
+# In 1.18 UCX loses a request then, and says so.
+killed() # VERSION
+{
+	IGNORE='was not \(matched\|returned\)' UCX_TLS=$chosen \
+		try "$1: a killed peer" gpu "$1" peer max=4 killed
+}
+
+# Two network namespaces with a cable between them; needs root.
+cable()
+{
+	local n
+	netns=weft$$
+	ip netns add ${netns}a 2>/dev/null || return 1
+	trap 'ip netns del ${netns}a; ip netns del ${netns}b
+		rm -rf "$tap_tmp"' EXIT
+	ip netns add ${netns}b &&
+		ip link add eth0 netns ${netns}a type veth \
+			peer name eth0 netns ${netns}b || return 1
+	for n in a b; do
+		ip -n $netns$n address add 10.78.0.$((1 + (0x$n - 10)))/24 \
+			dev eth0 &&
+			ip -n $netns$n link set eth0 up &&
+			ip -n $netns$n link set lo up || return 1
+	done
+	# the second end's carrier comes a little later
+	for ((n = 0; n < 500; n++)); do
+		test "$(ip -n ${netns}a link show eth0 up |
+			grep -c 'state UP')$(ip -n ${netns}b link show eth0 |
+			grep -c 'state UP')" = 11 && return 0
+		sleep 0.02
+	done
+	return 1
+}
+
+apart() # VERSION
+{
+	local v=$1
+	export UCX_NET_DEVICES=eth0
+	WAIT="ip netns exec ${netns}a" COME="ip netns exec ${netns}b" \
+		UCX_TLS=$chosen \
+		try "$v: pods that share a folder" gpu "$v" peer max=4 large
+	between "$v: by weft_nvl there" $((2 * large)) \
+		"$(of nvlink tx_put_bytes)" $((2 * large))
+	mkdir -p "$tap_tmp/own"
+	WAIT="ip netns exec ${netns}a" \
+		COME="ip netns exec ${netns}b env WEFT_RUN_DIR=$tap_tmp/own" \
+		UCX_TLS=$chosen \
+		try "$v: pods that share nothing" gpu "$v" peer max=4 large
+	between "$v: by weft_tcp there" $((2 * large)) \
+		"$(of tcp wire_tx_bytes)" $((2 * large * 12 / 10))
+	tap_equal "$v: and nothing by weft_nvl" \
+		"$(($(of nvlink tx_put_bytes) + $(of nvlink get_bytes)))" 0
+	export UCX_NET_DEVICES=lo
+}
+
+protocols() # UCX_TLS VERSION PRELOAD
+{
+	(test -z "$1" || export UCX_TLS="$1"
+	 UCX_PROTO_INFO=y PRELOAD_BOTH=$3 two gpu "$2" lanes)
+	grep -h '^#\|[|]' "$tap_tmp/wait" | sed -e 's/^\[[^]]*\] *\[[^]]*\] *//' \
+		-e 's/0x[0-9a-f]*//g' -e '/peer:\|transfers/d'
+}
+
+unchosen() # VERSION
+{
+	local v=$1 without
+	for tls in posix,self,cuda_copy weft_tcp,cuda_copy; do
+		without=$(protocols $tls "$v" \
+			"$(test $tls = weft_tcp,cuda_copy &&
+				echo "$PRELOAD_BOTH" || echo A=1)")
+		case $without in
+		*lane\[0\]*) tap_equal "$v: UCX_TLS=$tls: the same protocols" \
+			"$(protocols $tls "$v" "$PRELOAD_BOTH")" "$without" ;;
+		*) tap_not_ok "$v: UCX_TLS=$tls: protocols" "$without$(words)" ;;
+		esac
+	done
+	case $(protocols $chosen "$v" "$PRELOAD_BOTH") in
+	*weft_nvl*) tap_ok "$v: UCX_TLS=$chosen: weft_nvl" ;;
+	*) tap_not_ok "$v: UCX_TLS=$chosen: weft_nvl" "$(words)" ;;
+	esac
+}
+
+for v in "${capable[@]}"; do
+	UCX_TLS=$chosen try "$v: every size and allocator" gpu "$v" max=4 values
+	UCX_TLS=$chosen try "$v: by socket address, blocking, error handling" \
+		gpu "$v" sock peer block max=1 values
+	carried "$v"
+	UCX_TLS=weft_nvl,cuda_copy \
+		try "$v: weft_nvl alone" gpu "$v" peer max=1 values
+	host_memory "$v"
+	killed "$v"
+	unchosen "$v"
+done
+if test "$(id -u)" = 0 && cable; then
+	for v in "${capable[@]}"; do
+		apart "$v"
+	done
+else
+	tap_skip "pods" "network namespaces need root and iproute2"
+fi
+tap_done

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What UCX's own CUDA modules call of the driver (libuct_cuda and libucm_cuda
+ * of 1.18 to 1.22), so that the fake can stand as libcuda.so.1 and, for the few
+ * calls of NVML, as libnvidia-ml.so.1 before an unchanged UCX.  What needs a
+ * real GPU, CUDA IPC above all, says that it is not supported.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/fake_cuda_int.h"
+
+#define NOT_FOUND	500	/* CUDA_ERROR_NOT_FOUND */
+#define NVML_UNINIT	1	/* NVML_ERROR_UNINITIALIZED */
+
+EXPORT int cuGetErrorString(int err, const char **text)
+{
+	*text = err ? "an error of the fake driver" : "no error";
+	return 0;
+}
+
+EXPORT int cuDriverGetVersion(int *version)
+{
+	*version = 13000;
+	return 0;
+}
+
+static int cuCtxSetFlags(unsigned int flags)
+{
+	GATE(CONTEXT);
+	(void)flags;
+	return 0;
+}
+
+EXPORT int cuGetProcAddress_v2(const char *name, void **fn, int version,
+			       uint64_t flags, int *found)
+{
+	bool known = !strcmp(name, "cuCtxSetFlags");
+
+	(void)version;
+	(void)flags;
+	*fn = known ? (void *)cuCtxSetFlags : NULL;
+	if (found)
+		*found = !known;	/* CUdriverProcAddressQueryResult */
+	return known ? 0 : NOT_FOUND;
+}
+
+/* ---- devices and contexts ------------------------------------------------ */
+
+EXPORT int cuDeviceGetName(char *name, int len, int dev)
+{
+	GATE(0);
+	snprintf(name, len, "a fake GPU %d", fake_phys_of[dev]);
+	return 0;
+}
+
+EXPORT int cuDeviceTotalMem_v2(size_t *size, int dev)
+{
+	GATE(0);
+	(void)dev;
+	*size = 16ul << 30;
+	return 0;
+}
+
+EXPORT int cuDeviceGetUuid(struct weft_cu_uuid *uuid, int dev)
+{
+	GATE(0);
+	memset(uuid, 0xa0 + fake_phys_of[dev], sizeof(*uuid));
+	return 0;
+}
+
+EXPORT int cuCtxGetApiVersion(void *ctx, unsigned int *version)
+{
+	GATE(0);
+	(void)ctx;
+	*version = 13000;
+	return 0;
+}
+
+EXPORT int cuCtxGetId(void *ctx, unsigned long long *id)
+{
+	struct context *c = ctx ? ctx : fake_current();
+
+	GATE(0);
+	if (!c)
+		return WEFT_CU_INVALID_CONTEXT;
+	*id = 1 + c->ordinal;
+	return 0;
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+HOOKABLE(cuMemAlloc_v2);
+int cuMemAlloc_v2(uint64_t *p, size_t size) HOOKED(cuMemAlloc_v2);
+int cuMemAlloc_v2(uint64_t *p, size_t size)
+{
+	GATE(CONTEXT | UNSAFE);
+	if (!size)
+		return WEFT_CU_INVALID_VALUE;
+	*p = (uintptr_t)fake_cuda_malloc(fake_current()->ordinal, size);
+	return 0;
+}
+
+HOOKABLE(cuMemAllocManaged);
+int cuMemAllocManaged(uint64_t *p, size_t size, unsigned int flags)
+	HOOKED(cuMemAllocManaged);
+int cuMemAllocManaged(uint64_t *p, size_t size, unsigned int flags)
+{
+	GATE(CONTEXT | UNSAFE);
+	(void)flags;
+	*p = (uintptr_t)fake_cuda_managed(fake_current()->ordinal, size);
+	return 0;
+}
+
+HOOKABLE(cuMemFree_v2);
+int cuMemFree_v2(uint64_t p) HOOKED(cuMemFree_v2);
+int cuMemFree_v2(uint64_t p)
+{
+	GATE(UNSAFE);
+	fake_cuda_free((void *)(uintptr_t)p);
+	return 0;
+}
+
+int cuMemAllocAsync(uint64_t *p, size_t size, void *stream)
+	HOOKED(cuMemAllocAsync);
+HOOKABLE(cuMemAllocAsync);
+int cuMemAllocAsync(uint64_t *p, size_t size, void *stream)
+{
+	GATE(CONTEXT);
+	(void)stream;
+	*p = (uintptr_t)fake_pool_memory(fake_current()->ordinal, size);
+	return 0;
+}
+
+int cuMemFreeAsync(uint64_t p, void *stream) HOOKED(cuMemFreeAsync);
+HOOKABLE(cuMemFreeAsync);
+int cuMemFreeAsync(uint64_t p, void *stream)
+{
+	GATE(0);
+	(void)stream;
+	fake_cuda_free((void *)(uintptr_t)p);
+	return 0;
+}
+
+EXPORT int cuCtxSynchronize(void)
+{
+	GATE(CONTEXT | UNSAFE);
+	fake_streams_drain();
+	return 0;
+}
+
+/* The driver's one-attribute form refuses what it does not know. */
+EXPORT int cuPointerGetAttribute(void *value, int attr, uint64_t ptr)
+{
+	bool known;
+
+	GATE(0);
+	pthread_mutex_lock(&fake_lock);
+	known = fake_find(ptr, 1);
+	pthread_mutex_unlock(&fake_lock);
+	if (!known)
+		return WEFT_CU_INVALID_VALUE;
+	switch (attr) {
+	case WEFT_CU_POINTER_CONTEXT:
+	case WEFT_CU_POINTER_MEMORY_TYPE:
+	case WEFT_CU_POINTER_BUFFER_ID:
+	case WEFT_CU_POINTER_IS_MANAGED:
+	case WEFT_CU_POINTER_ORDINAL:
+		return cuPointerGetAttributes(1, &attr, &value, ptr);
+	}
+	return WEFT_CU_INVALID_VALUE;
+}
+
+EXPORT int cuPointerSetAttribute(const void *value, int attr, uint64_t ptr)
+{
+	GATE(0);
+	(void)value;
+	(void)attr;
+	(void)ptr;
+	return 0;
+}
+
+EXPORT int cuMemRangeGetAttribute(void *value, size_t size, int attr,
+				  uint64_t ptr, size_t len)
+{
+	GATE(0);
+	(void)value;
+	(void)size;
+	(void)attr;
+	(void)ptr;
+	(void)len;
+	return WEFT_CU_INVALID_VALUE;
+}
+
+EXPORT int cuMemGetAllocationPropertiesFromHandle(
+	struct weft_cu_alloc_prop *prop, unsigned long long handle)
+{
+	const struct handle *h = (struct handle *)(uintptr_t)handle;
+	int i;
+
+	GATE(0);
+	memset(prop, 0, sizeof(*prop));
+	prop->type = WEFT_CU_ALLOCATION_PINNED;
+	prop->handle_types = WEFT_CU_HANDLE_POSIX_FD;
+	prop->location.type = WEFT_CU_LOCATION_DEVICE;
+	for (i = 0; i < fake_gpus && fake_phys_of[i] != h->phys; i++)
+		;
+	prop->location.id = i;
+	return 0;
+}
+
+/* ---- streams ------------------------------------------------------------- */
+
+EXPORT int cuStreamSynchronize(void *stream)
+{
+	GATE(CONTEXT | UNSAFE);
+	return fake_stream_wait(stream);
+}
+
+EXPORT int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t n,
+				void *stream)
+{
+	return cuMemcpyAsync(dst, src, n, stream);
+}
+
+EXPORT int cuMemcpyHtoD_v2(uint64_t dst, const void *src, size_t n)
+{
+	GATE(CONTEXT | UNSAFE);
+	fake_streams_drain();
+	memcpy((void *)(uintptr_t)dst, src, n);
+	return 0;
+}
+
+struct callback {
+	void (*fn)(void *stream, int status, void *arg);
+	void *stream, *arg;
+};
+
+static void call_back(void *p)
+{
+	struct callback cb = *(struct callback *)p;
+
+	free(p);
+	cb.fn(cb.stream, 0, cb.arg);
+}
+
+EXPORT int cuStreamAddCallback(void *stream,
+			       void (*fn)(void *stream, int status, void *arg),
+			       void *arg, unsigned int flags)
+{
+	struct callback *cb = malloc(sizeof(*cb));
+	int err;
+
+	if (flags || !cb) {
+		free(cb);
+		return WEFT_CU_INVALID_VALUE;
+	}
+	*cb = (struct callback){ fn, stream, arg };
+	err = cuLaunchHostFunc(stream, call_back, cb);
+	if (err)
+		free(cb);
+	return err;
+}
+
+/* ---- what this GPU cannot do --------------------------------------------- */
+
+#define NOT_HERE(name)							\
+	EXPORT int name(void)						\
+	{								\
+		return WEFT_CU_NOT_SUPPORTED;				\
+	}
+NOT_HERE(cuIpcGetMemHandle)
+NOT_HERE(cuIpcOpenMemHandle_v2)
+NOT_HERE(cuIpcCloseMemHandle)
+NOT_HERE(cuMemPoolDestroy)
+NOT_HERE(cuMemPoolExportPointer)
+NOT_HERE(cuMemPoolExportToShareableHandle)
+NOT_HERE(cuMemPoolImportFromShareableHandle)
+NOT_HERE(cuMemPoolImportPointer)
+NOT_HERE(cuMemPoolSetAccess)
+
+#define NO_NVML(name)							\
+	EXPORT int name(void)						\
+	{								\
+		return NVML_UNINIT;					\
+	}
+NO_NVML(nvmlInit_v2)
+NO_NVML(nvmlShutdown)
+NO_NVML(nvmlDeviceGetFieldValues)
+NO_NVML(nvmlDeviceGetGpuFabricInfo)
+NO_NVML(nvmlDeviceGetHandleByIndex_v2)
+NO_NVML(nvmlDeviceGetNvLinkRemotePciInfo_v2)
+
+EXPORT const char *nvmlErrorString(int err)
+{
+	(void)err;
+	return "there is no NVML in the fake driver";
+}
