@@ -413,6 +413,16 @@ bool weft_asked_for(const char *tl_name)
 	return list_has(tls, tl_name, false);
 }
 
+bool weft_cuda_copy_asked_for(void)
+{
+	const char *given = given_tls();
+
+	/* Dask's flags bring it along */
+	return !given || open_list(given) ||
+	       list_has(given, "cuda_copy", false) ||
+	       list_has(given, "cuda", false);
+}
+
 const char *weft_ucxenv_option(const char *name, const char *value)
 {
 	static __thread char tls[TLS_MAX];

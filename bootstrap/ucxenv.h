@@ -61,6 +61,12 @@ bool weft_gpu_here(void);
 bool weft_asked_for(const char *tl_name);
 
 /*
+ * Does UCX_TLS let cuda_copy in, without which UCX refuses a worker that has a
+ * transport for GPU memory?
+ */
+bool weft_cuda_copy_asked_for(void);
+
+/*
  * ucxx hands Dask's flags to UCX by ucp_config_modify(@name, @value), which
  * wins over the environment that UCX read.  Returns what is to be said instead,
  * or NULL: @value is right.  Only where weft_asked_for() stems from Dask's

@@ -54,7 +54,7 @@ static enum weft_ucs_status query_devices(struct weft_uct_memory_domain *md,
 {
 	*out = NULL;
 	*count = 0;
-	return md->tl->devices(&md->uct->sym, out, count);
+	return md->tl->devices(md->uct, out, count);
 }
 
 /* Writes @fn at @at and returns the offset behind it. */
@@ -85,8 +85,8 @@ static void empty_list(void *at)
 }
 
 /* uct_component: name, methods, md_config, cm_config, tl_list, list, flags,
- * md_vfs_init.  Returns the offset of its list entry. */
-static size_t lay_component(struct weft_uct_part *part)
+ * md_vfs_init */
+static void lay_component(struct weft_uct_part *part)
 {
 	const struct weft_uct *uct = part->uct;
 	char *c = part->component;
@@ -111,7 +111,6 @@ static size_t lay_component(struct weft_uct_part *part)
 	/* flags behind the list entry stay 0; md_vfs_init is called always */
 	put_fn(c, at + sizeof(struct weft_ucs_link) + sizeof(uint64_t),
 	       (weft_uct_fn)weft_uct_ok);
-	return at;
 }
 
 /* uct_tl_t: name[10], query_devices, iface_open, config, list */
@@ -124,29 +123,34 @@ static void lay_tl(struct weft_uct_part *part)
 	strcpy(tl, part->tl->name);
 	at = put_fn(tl, at, (weft_uct_fn)query_devices);
 	at = put_fn(tl, at, (weft_uct_fn)weft_uct_iface_open);
-	put_config(tl + at, part->tl->name, part->tl->config_prefix, uct->sym.iface_config_table, WEFT_UCT_IFACE_CONFIG_SIZE);
+	put_config(tl + at, part->tl->name, part->tl->config_prefix,
+		   uct->sym.iface_config_table, WEFT_UCT_IFACE_CONFIG_SIZE);
 }
 
-/* A second file of weft in this process may have been here before. */
-static bool is_listed(const struct weft_uct_part *part, size_t list_offset)
+bool weft_uct_has_component(const struct weft_uct *uct, const char *name)
 {
-	const struct weft_ucs_link *head = part->uct->sym.components, *l;
+	const struct weft_ucs_link *head = uct->sym.components, *l;
+	/* where lay_component() has put it */
+	const size_t list = 16 + 6 * sizeof(void *) +
+			    uct->abi->rkey_compare * sizeof(void *) +
+			    2 * uct->abi->config_entry +
+			    sizeof(struct weft_ucs_link);
 
 	for (l = head->next; l != head; l = l->next)
-		if (!strncmp((const char *)l - list_offset, part->tl->name, 16))
+		if (!strncmp((const char *)l - list, name, 16))
 			return true;
 	return false;
 }
 
 static void register_part(struct weft_uct_part *part)
 {
-	size_t list_offset = lay_component(part);
-
-	if (is_listed(part, list_offset)) {
+	/* a second file of weft in this process may have been here before */
+	if (weft_uct_has_component(part->uct, part->tl->name)) {
 		weft_debug("another libuct_weft.so has registered '%s' already",
 			   part->tl->name);
 		return;
 	}
+	lay_component(part);
 	lay_tl(part);
 	part->uct->sym.component_register(part->component);
 	part->uct->sym.tl_register(part->component, part->blob);

@@ -11,12 +11,13 @@
 #include "devices/nvlink/nvlink.h"
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
+#include "util/log.h"
 
 /*
  * One device per netdev and with its name: after a connect by socket address
  * UCP keeps only devices named as the netdev.
  */
-static enum weft_ucs_status netdevs(const struct weft_uct_symbols *sym,
+static enum weft_ucs_status netdevs(const struct weft_uct *uct,
 				    struct weft_uct_tl_device **out,
 				    unsigned int *count)
 {
@@ -28,7 +29,7 @@ static enum weft_ucs_status netdevs(const struct weft_uct_symbols *sym,
 	n = weft_netif_list(weft_settings()->family, &netifs);
 	if (n < 0)
 		return weft_ucs_status(n);
-	devices = sym->calloc((size_t)n + 1, sizeof(*devices), "weft devices");
+	devices = uct->sym.calloc((size_t)n + 1, sizeof(*devices), "weft devices");
 	if (!devices) {
 		free(netifs);
 		return WEFT_UCS_NO_MEMORY;
@@ -53,7 +54,7 @@ static enum weft_ucs_status netdevs(const struct weft_uct_symbols *sym,
  * each buffer says by itself which GPU it is on.  UCP connects to it beside
  * whatever netdev a socket address led to (UCX_CM_USE_ALL_DEVICES).
  */
-static enum weft_ucs_status nvlink(const struct weft_uct_symbols *sym,
+static enum weft_ucs_status nvlink(const struct weft_uct *uct,
 				   struct weft_uct_tl_device **out,
 				   unsigned int *count)
 {
@@ -61,7 +62,19 @@ static enum weft_ucs_status nvlink(const struct weft_uct_symbols *sym,
 
 	if (!weft_gpu_here())
 		return WEFT_UCS_OK;
-	device = sym->calloc(1, sizeof(*device), "weft device");
+	/*
+	 * UCP makes an endpoint for copies between host and GPU as soon as a
+	 * transport has GPU memory, and fails the worker where nobody can.
+	 */
+	if (!weft_cuda_copy_asked_for() ||
+	    !weft_uct_has_component(uct, "cuda_cpy")) {
+		weft_warn_once("weft_nvl needs UCX's cuda_copy beside it (%s): GPU memory does not go over NVLink",
+			       weft_cuda_copy_asked_for()
+				       ? "this UCX has none, or it did not load"
+				       : "add it to UCX_TLS");
+		return WEFT_UCS_OK;
+	}
+	device = uct->sym.calloc(1, sizeof(*device), "weft device");
 	if (!device)
 		return WEFT_UCS_NO_MEMORY;
 	strcpy(device->name, "nvlink");

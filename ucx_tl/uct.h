@@ -46,6 +46,8 @@ struct weft_uct_symbols {
 	const void *global_opts;
 };
 
+struct weft_uct;
+
 /* One transport; with a component and memory domain of the same name. */
 struct weft_uct_tl {
 	const char *name; /* at most 9 characters */
@@ -57,7 +59,7 @@ struct weft_uct_tl {
 	bool am_zcopy;	/* large messages go without a copy */
 	bool same_host; /* reaches peers of this host alone */
 	/* Sets both on success only; no device is no error. */
-	enum weft_ucs_status (*devices)(const struct weft_uct_symbols *sym,
+	enum weft_ucs_status (*devices)(const struct weft_uct *uct,
 					struct weft_uct_tl_device **out,
 					unsigned int *count);
 	/* on top of the iface's own, for UCP to choose by */
@@ -143,6 +145,8 @@ struct weft_uct_ep {
 
 /* component.c */
 struct weft_uct_part *weft_uct_part_of(void *component);
+/* Has that copy of UCX a component of this name, be it weft's or its own? */
+bool weft_uct_has_component(const struct weft_uct *uct, const char *name);
 void weft_uct_register(struct weft_uct *uct);
 
 /* md.c */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * GPU memory through UCP, every byte checked by the GPU that received it.
- *   gpu wait|come SOCKET [OPTION...] [gpu=N] [max=MIB] MODE
- *   gpu driver [gpu=N]
+ *   gpu wait|come SOCKET [OPTION...] [gpu=N] [max=MIB] [total=MIB] MODE
+ *   gpu [gpu=N] driver|setup
  * Options as for `exchange`.  Modes:
  *   driver   the CUDA driver alone: no UCX call is made, nobody is met
+ *   setup    a UCX context and worker over a CUDA context, nobody is met
  *   values   tagged and active messages, puts and gets, of GPU memory of each
  *            allocator, and between GPU and host memory; every size
  *   large    tagged messages of 1 MiB to `max` only
@@ -27,7 +28,7 @@
 #define EDGE	64 /* looked at before and behind */
 #define AM_ID	3
 
-static size_t largest = 16 * MIB;
+static size_t largest = 16 * MIB, total;
 
 static void on_crash(int sig)
 {
@@ -401,6 +402,29 @@ static int driver(void)
 	return 0;
 }
 
+static int setup(void)
+{
+	ucp_params_t params = {
+		.field_mask = UCP_PARAM_FIELD_FEATURES,
+		.features = UCP_FEATURE_TAG | UCP_FEATURE_RMA,
+	};
+	ucp_worker_params_t worker_params = { 0 };
+	ucp_context_h context;
+	ucp_worker_h worker;
+	struct buf b;
+
+	check(ucp_init(&params, NULL, &context), "ucp_init");
+	check(ucp_worker_create(context, &worker_params, &worker),
+	      "ucp_worker_create");
+	buf_open(&b, GPUMEM_MALLOC, MIB);
+	for (int i = 0; i < 100; i++)
+		ucp_worker_progress(worker);
+	buf_close(&b);
+	ucp_worker_destroy(worker);
+	ucp_cleanup(context);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[argc - 1] : "";
@@ -419,12 +443,16 @@ int main(int argc, char **argv)
 			gpu = atoi(argv[i] + 4);
 		else if (!strncmp(argv[i], "max=", 4))
 			largest = strtoul(argv[i] + 4, NULL, 0) * MIB;
+		else if (!strncmp(argv[i], "total=", 6))
+			total = strtoul(argv[i] + 6, NULL, 0) * MIB;
 	}
 	if (weft_cuda_init() || weft_cuda()->device_count(&n) || n < 1)
 		die("no CUDA driver or no GPU");
 	gpumem_open(gpu % n);
-	if (!strcmp(mode, "driver") || argc < 4)
+	if (!strcmp(mode, "driver"))
 		return driver();
+	if (!strcmp(mode, "setup"))
+		return setup();
 	host_open(&h, argc, argv);
 	host_connect(&h);
 	if (!strcmp(mode, "values"))
@@ -436,7 +464,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(mode, "killed"))
 		killed(&h);
 	else if (!strcmp(mode, "speed"))
-		gpu_speed(&h, largest);
+		gpu_speed(&h, largest, total);
 	else
 		die("there is no mode '%s'", mode);
 	if (h.errors && strcmp(mode, "killed"))

@@ -28,7 +28,10 @@ void buf_verify(struct buf *b, size_t off, size_t len, uint64_t seed,
 void tag_both(struct host *h, struct buf *out, struct buf *in, size_t off,
 	      size_t len, uint64_t tag);
 
-/* gpu_speed.c: a line of JSON for each figure, on side 0's stdout. */
-void gpu_speed(struct host *h, size_t largest);
+/*
+ * gpu_speed.c: a line of JSON for each figure, on side 0's stdout.  @total
+ * bytes are moved for a bandwidth; 0: as many as suit the driver.
+ */
+void gpu_speed(struct host *h, size_t largest, size_t total);
 
 #endif

@@ -158,17 +158,18 @@ static void checked(struct host *h, struct buf *out, struct buf *in, size_t len,
 	barrier(h);
 }
 
-void gpu_speed(struct host *h, size_t largest)
+void gpu_speed(struct host *h, size_t largest, size_t total)
 {
 	static const size_t sizes[] = { 8,	   8 * KIB,  64 * KIB,
 					MIB,	   8 * MIB,  64 * MIB,
 					1024 * MIB };
 	size_t room = largest > WINDOW * MIB ? largest : WINDOW * MIB;
-	size_t total = gpumem_is_fake() ? 16 * MIB : 4096 * MIB;
 	unsigned int rounds = gpumem_is_fake() ? 20 : 2000;
 	struct buf out, in;
 	double v;
 
+	if (!total)
+		total = gpumem_is_fake() ? 16 * MIB : 4096 * MIB;
 	buf_open(&out, GPUMEM_MALLOC, room);
 	buf_open(&in, GPUMEM_MALLOC, room);
 	/* makes the rings and the caches of what follows */

@@ -12,7 +12,7 @@
 #include "tests/lib/fake_cuda_int.h"
 
 #define NOT_FOUND	500	/* CUDA_ERROR_NOT_FOUND */
-#define NVML_UNINIT	1	/* NVML_ERROR_UNINITIALIZED */
+#define NVML_NO_DRIVER	9	/* NVML_ERROR_DRIVER_NOT_LOADED */
 
 EXPORT int cuGetErrorString(int err, const char **text)
 {
@@ -283,9 +283,10 @@ NOT_HERE(cuMemPoolSetAccess)
 #define NO_NVML(name)							\
 	EXPORT int name(void)						\
 	{								\
-		return NVML_UNINIT;					\
+		return NVML_NO_DRIVER;					\
 	}
 NO_NVML(nvmlInit_v2)
+NO_NVML(nvmlInitWithFlags)
 NO_NVML(nvmlShutdown)
 NO_NVML(nvmlDeviceGetFieldValues)
 NO_NVML(nvmlDeviceGetGpuFabricInfo)

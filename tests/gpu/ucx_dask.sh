@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Unchanged Dask over ucxx on real GPUs: the transpose and sum of a cupy array,
+# every element checked, on `dask cuda worker`s in two pods and on a
+# LocalCUDACluster, with weft and without. Prints a table; ucx_dask.json and
+# ucx_dask.log lie in $OUT, or in ./out.
+#
+#   tests/gpu/ucx_dask.sh UCX-ARCHIVE DASK-ARCHIVE
+#
+# Both are of tests/gpu/carry.sh. Needs root and a python3 (3.12) with cupy; with
+# one GPU both workers use it. For a dry run without one: UCX_PODS_DRIVER as in
+# ucx_pods.sh, UCX_DASK_NUMPY=1, UCX_DASK_SITE a folder with numpy, PYTHON.
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+test $# = 2 || { sed -n 's/^# \{0,1\}//;3,13p' "$0" >&2; exit 2; }
+out=${OUT:-$PWD/out}
+mkdir -p "$out" || exit 2
+out=$(cd "$out" && pwd)
+tmp=$(mktemp -d) && chmod 755 "$tmp" || exit 2
+trap 'rm -rf "$tmp"' EXIT
+python=${PYTHON:-python3}
+python3 -m tarfile -e "$1" "$tmp/kit" || exit 2
+python3 -m tarfile -e "$2" "$tmp/dask" || exit 2
+export PYTHONPATH=$tmp/dask/site${UCX_DASK_SITE:+:$UCX_DASK_SITE}
+export PYTHONUNBUFFERED=1
+json=$out/ucx_dask.json
+log=$out/ucx_dask.log
+: >"$json" >"$log"
+failed=0
+
+# `weft run` looks for its libraries where make install puts them.
+mkdir -p "$tmp/weft/bin" "$tmp/weft/lib/ucx"
+cp "$tmp/kit/bin/weft" "$tmp/weft/bin"
+cp "$tmp/kit/weft/libweft_preload.so" "$tmp/weft/lib"
+cp "$tmp/kit/weft/libuct_weft.so" "$tmp/weft/lib/ucx"
+mkdir "$tmp/run"
+export WEFT_RUN_DIR=$tmp/run UCX_WARN_UNUSED_ENV_VARS=n
+export DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT=30s
+driver=${UCX_PODS_DRIVER-}
+gpus=1
+stock=tcp,cuda_copy
+if test -n "$driver"; then
+	# Dask makes a context for a list with "cuda" in it, by way of NVML
+	export LD_LIBRARY_PATH=$driver WEFT_LIBCUDA=$driver/libcuda.so.1
+	export UCX_TLS=all
+	export DASK_DISTRIBUTED__DIAGNOSTICS__NVML=False
+	stock=tcp
+	worker=(-m distributed.cli.dask_worker --nthreads 1 --no-nanny)
+else
+	gpus=$(nvidia-smi -L | wc -l)
+	worker=(-m dask_cuda.cli worker --rmm-pool-size 6GB)
+fi
+
+say() { printf '%s\n' "$*" | tee -a "$log"; }
+
+# What all arms of a name have in common.
+environment() # ARM: sets env
+{
+	env=(env)
+	case $1 in
+	*weft*)	env+=(WEFT_STATS="$tmp/stats.%p"
+			"$tmp/weft/bin/weft" run) ;;
+	*tcp*)	env+=(UCX_TLS="$stock") ;;
+	esac
+}
+
+finish() # ARM EXIT-CODE
+{
+	local arm=$1 rc=$2
+	{ for file in "$tmp"/*.out; do echo "--- $arm: $file"; tail -c 6000 "$file"
+	done; cat "$tmp"/stats.* 2>/dev/null; } >>"$log"
+	if test "$rc" = 0; then
+		say "ok      $arm: $(grep '^{' "$tmp/client.out")"
+		grep '^{' "$tmp/client.out" >>"$json"
+	else
+		say "FAILED  $arm (exit code $rc)"
+		tail -n 15 "$tmp"/*.out | sed 's/^/    /'
+		failed=1
+	fi
+	case $arm in
+	*weft*)	say "        weft_nvl moved $(cat "$tmp"/stats.* 2>/dev/null |
+		sed -n 's/.*"weft":"nvlink".*"tx_put_bytes":\([0-9]*\).*"get_bytes":\([0-9]*\).*/\1 \2/p' |
+		awk '{ n += $1 + $2 } END { print n + 0 }') bytes, weft_tcp $(cat \
+		"$tmp"/stats.* 2>/dev/null |
+		sed -n 's/.*"weft":"tcp".*"wire_tx_bytes":\([0-9]*\).*/\1/p' |
+		awk '{ n += $1 } END { print n + 0 }')" ;;
+	esac
+	rm -f "$tmp"/*.out "$tmp"/stats.*
+}
+
+# Scheduler and client on the host, a worker in each of two pods.
+pods() # ARM
+{
+	local arm=$1 pids=() n env rc pid
+	environment "$arm"
+	rm -f "$tmp/cluster.json"
+	CUDA_VISIBLE_DEVICES=0 timeout -k 5 90 "${env[@]}" "$python" \
+		-m distributed.cli.dask_scheduler --protocol ucxx --host 127.0.0.1 \
+		--port 0 --no-dashboard --scheduler-file "$tmp/cluster.json" \
+		>"$tmp/scheduler.out" 2>&1 &
+	pids+=($!)
+	for ((n = 0; n < 100; n++)); do
+		test -e "$tmp/cluster.json" && break
+		kill -0 $! 2>/dev/null || break
+		sleep 0.3
+	done
+	if ! test -e "$tmp/cluster.json"; then
+		kill $! 2>/dev/null
+		wait $!
+		finish "$arm" 1
+		return
+	fi
+	for n in 0 1; do
+		CUDA_VISIBLE_DEVICES=$((n % gpus)) timeout -k 5 90 \
+			"$tmp/kit/bin/pod" -n pod$n "${env[@]}" "$python" \
+			"${worker[@]}" --scheduler-file "$tmp/cluster.json" \
+			--host 127.0.0.1 --no-dashboard --death-timeout 30 \
+			--local-directory "$tmp" >"$tmp/worker$n.out" 2>&1 &
+		pids+=($!)
+	done
+	timeout -k 5 80 "${env[@]}" "$python" "$here/ucx_dask.py" client \
+		"$tmp/cluster.json" "$arm" >"$tmp/client.out" 2>&1
+	rc=$?
+	for pid in "${pids[@]}"; do
+		test $rc = 0 || kill "$pid" 2>/dev/null
+		wait "$pid"
+	done
+	finish "$arm" $rc
+}
+
+whole() # ARM
+{
+	local arm=$1 env
+	environment "$arm"
+	timeout -k 5 80 "${env[@]}" "$python" "$here/ucx_dask.py" local "$arm" \
+		>"$tmp/client.out" 2>&1
+	finish "$arm" $?
+}
+
+pods "weft, two pods"
+pods "tcp, two pods"
+if test -z "$driver"; then
+	whole "weft, LocalCUDACluster"
+	whole "stock, LocalCUDACluster"
+fi
+exit $failed
