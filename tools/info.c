@@ -158,12 +158,20 @@ static void print_choice(int interfaces)
 	struct weft_ucxenv out[WEFT_UCXENV_MAX];
 	const char *tls = getenv("UCX_TLS");
 	const bool asked = weft_asked_for("weft_tcp");
+	const bool nvl = weft_asked_for("weft_nvl");
 	size_t i, n;
 
 	puts("\nWhat would be chosen");
 	printf("  UCX_TLS here is %s: weft_tcp is %s\n",
 	       tls && *tls ? tls : "unset",
 	       asked ? "offered" : "not offered, nobody asked for it");
+	if (weft_gpu_here() || nvl)
+		printf("  there is %s GPU here: weft_nvl is %s\n",
+		       weft_gpu_here() ? "a" : "no",
+		       !nvl			     ? "not offered, nobody asked for it"
+		       : !weft_gpu_here()	     ? "not offered"
+		       : !weft_cuda_copy_asked_for() ? "not offered, it needs cuda_copy in UCX_TLS"
+						     : "offered");
 	if (weft_settings()->ucx == WEFT_OFF)
 		puts("  WEFT_UCX=off: weft stays out, also under weft run");
 	n = weft_ucxenv(WEFT_UCXENV_LOADED, out);
@@ -178,6 +186,10 @@ static void print_choice(int interfaces)
 	       interfaces ? "weft_tcp, by the interface whose route leads there"
 			  : "none: no interface may be used");
 	puts("  on this host            weft_tcp");
+	if (nvl && weft_gpu_here())
+		puts("  GPU memory, this host   weft_nvl, between processes that "
+		     "share a network\n                          namespace or "
+		     "the folder of WEFT_RUN_DIR");
 }
 
 int info_main(int argc, char **argv)

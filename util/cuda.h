@@ -4,9 +4,9 @@
  *
  * Nothing of CUDA's headers is needed to build: what is used of the driver is
  * some thirty calls whose symbol names carry their version, so that their
- * signatures never change; tests/unit/util/cuda_abi_test.c compares the
- * declarations below with cuda.h (13.0) where that is installed.  Handles are
- * void pointers, enumerations ints, device pointers 64-bit numbers.
+ * signatures never change; tests/check/cuda.sh compares the names with cuda.h
+ * where that is installed.  Handles are void pointers, enumerations ints,
+ * device pointers 64-bit numbers.
  *
  * A process that has no GPU memory must not notice us: the library is loaded
  * and cuInit() called by weft_cuda_init() alone, and no context is ever

@@ -56,7 +56,7 @@ tap_equal "yours is kept" "$(LD_PRELOAD=libdl.so.2 seen LD_PRELOAD)" \
 	"$preload:libdl.so.2"
 tap_equal "once is enough" "$("$weft" run "$weft" run sh -c 'echo $LD_PRELOAD')" \
 	"$preload"
-tap_equal "weft carries" "$(seen UCX_TLS | sed 's/,cuda_copy//')" weft_tcp
+tap_equal "weft carries" "$(seen UCX_TLS | sed 's/,cuda_copy//; s/weft_nvl,//')" weft_tcp
 tap_equal "NCCL's bootstrap takes what UCX takes" \
 	"$(UCX_NET_DEVICES=lo seen NCCL_SOCKET_IFNAME)" =lo
 tap_equal "or what you say" \

@@ -112,6 +112,18 @@ host_memory() # VERSION
 		"$(of nvlink tx_message_bytes)" 65536
 }
 
+# Without cuda_copy UCX fails a worker that has a transport for GPU memory.
+without_cuda_copy() # VERSION
+{
+	IGNORE='weft_nvl needs\|is not available' UCX_TLS=weft_nvl,weft_tcp \
+		try "$1: without cuda_copy" exchange "$1" large
+	between "$1: it is said once" 2 \
+		"$(cat "$tap_tmp"/{wait,come} | grep -c 'weft_nvl needs')" 2
+	between "$1: and all goes by weft_tcp" $((2 * 88080388)) \
+		$(($(of tcp tx_put_bytes) + $(of tcp get_bytes))) \
+		$((2 * 88080388 + 65536))
+}
+
 # In 1.18 UCX loses a request then, and says so.
 killed() # VERSION
 {
@@ -202,6 +214,7 @@ for v in "${capable[@]}"; do
 	UCX_TLS=weft_nvl,cuda_copy \
 		try "$v: weft_nvl alone" gpu "$v" peer max=1 values
 	host_memory "$v"
+	without_cuda_copy "$v"
 	killed "$v"
 	unchosen "$v"
 done
