@@ -2,6 +2,7 @@
 """One rank over cupy: its own nccl module, or any libnccl.so.2 by ctypes."""
 import ctypes
 import os
+import pickle
 import signal
 import sys
 import time
@@ -40,12 +41,15 @@ class Cupy:
 
     def __init__(self):
         from cupy.cuda import nccl
+        if not nccl.available:
+            sys.exit("cupy.cuda.nccl found no libnccl.so.2 that it can use; "
+                     "what it tried is in the warning above")
         self.nccl = nccl
-        uid = exchange_id(lambda: bytes(
-            b & 0xff for b in nccl.get_unique_id()))
-        self.comm = nccl.NcclCommunicator(
-            world, tuple(b if b < 128 else b - 256 for b in uid), rank)
         self.version = nccl.get_version()
+        # The id is a tuple of signed chars up to CuPy 13 and bytes since, and
+        # the communicator takes no other form than its own.
+        uid = exchange_id(lambda: pickle.dumps(nccl.get_unique_id()))
+        self.comm = nccl.NcclCommunicator(world, pickle.loads(uid), rank)
 
     def all_reduce(self, src, dst):
         self.comm.allReduce(src.data.ptr, dst.data.ptr, src.size, INT32, SUM,
