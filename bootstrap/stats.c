@@ -32,6 +32,7 @@ struct weft_stats {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list open_stats = { &open_stats, &open_stats };
 static struct weft_counters nobody;
+static const char *runtime = "";
 
 /* For JSON, of what are names and addresses: anything odd becomes '?'. */
 static void copy_name(char *to, size_t len, const char *from)
@@ -44,6 +45,11 @@ static void copy_name(char *to, size_t len, const char *from)
 				? '?'
 				: from[i];
 	to[i] = '\0';
+}
+
+void weft_stats_runtime(const char *name)
+{
+	runtime = name;
 }
 
 struct weft_stats *weft_stats_open(const char *device, const char *netdev)
@@ -120,9 +126,10 @@ static void write_row(int fd, const struct weft_stats *s, struct row *r)
 	ssize_t done;
 
 	n = snprintf(line, sizeof(line),
-		     "{\"weft\":\"%s\",\"netdev\":\"%s\",\"pid\":%d,"
-		     "\"peer\":\"%016" PRIx64 "\",\"where\":\"%s\"",
-		     s->device, s->netdev, (int)s->pid, r->peer_id, r->where);
+		     "{\"weft\":\"%s\",\"runtime\":\"%s\",\"netdev\":\"%s\","
+		     "\"pid\":%d,\"peer\":\"%016" PRIx64 "\",\"where\":\"%s\"",
+		     s->device, runtime, s->netdev, (int)s->pid, r->peer_id,
+		     r->where);
 #define X(name, help)                                     \
 	n += snprintf(line + n, sizeof(line) - (size_t)n, \
 		      ",\"" #name "\":%" PRIu64,          \

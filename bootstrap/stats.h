@@ -41,6 +41,13 @@ struct weft_counters {
 
 struct weft_stats; /* the rows of one interface */
 
+/*
+ * What this copy of weft is a plugin of, "ucx" or "nccl", as every row says it:
+ * both may be in one process.  @name is kept, not copied.  Never told: "", which
+ * is what weft's own tools are.
+ */
+void weft_stats_runtime(const char *name);
+
 /* NULL when out of memory; every call below takes NULL. */
 struct weft_stats *weft_stats_open(const char *device, const char *netdev);
 /*

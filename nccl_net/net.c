@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
+#include "bootstrap/stats.h"
 #include "devices/nvlink.h"
 #include "nccl_net/internal.h"
 #include "nccl_net/netdevs.h"
@@ -39,6 +40,7 @@ int weft_net_open(struct weft_net **net)
 		free(n);
 		return ret;
 	}
+	weft_stats_runtime("nccl");
 	pthread_mutex_init(&n->lock, NULL);
 	weft_net_keeper_init(n);
 	weft_list_init(&n->ports);

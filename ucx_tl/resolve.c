@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bootstrap/settings.h"
+#include "bootstrap/stats.h"
 #include "bootstrap/ucxenv.h"
 #include "ucx_tl/load.h"
 #include "ucx_tl/resolve.h"
@@ -231,6 +232,7 @@ static int add_copy(void *handle)
 		return err;
 	uct->abi = abi;
 	weft_uct_log_attach(uct);
+	weft_stats_runtime("ucx");
 	weft_uct_register(uct);
 	weft_debug("registered with UCX 1.%u in '%s'", abi->minor,
 		   info.dli_fname);
