@@ -13,7 +13,8 @@ import time
 
 from . import counters
 
-BIN = os.path.dirname(sys.executable)
+# As the `dask` command, which a folder of packages alone does not have.
+DASK = [sys.executable, "-m", "dask"]
 
 # How the processes are started: under `weft run`; with LD_PRELOAD alone, so
 # that the settings of a recipe decide; with UCX's own tcp, for comparison; as
@@ -100,7 +101,7 @@ class Cluster:
         try:
             self.scheduler = self.spawn(
                 "scheduler",
-                [f"{BIN}/dask", "scheduler", "--protocol", self.protocol,
+                [*DASK, "scheduler", "--protocol", self.protocol,
                  "--scheduler-file", self.scheduler_file, "--no-dashboard",
                  "--port", "0", *self.place(0)], host=self.host(0))
             self.wait_for(lambda: os.path.exists(self.scheduler_file), 60,
@@ -169,7 +170,7 @@ class Cluster:
             place = ["--host", host.address]
         process = self.spawn(
             name,
-            [f"{BIN}/dask", "worker", "--scheduler-file",
+            [*DASK, "worker", "--scheduler-file",
              self.scheduler_file, "--name", name, "--nthreads", "1",
              "--memory-limit", "0", "--no-dashboard",
              "--local-directory", self.folder, "--death-timeout", "60",
