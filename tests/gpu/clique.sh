@@ -37,8 +37,8 @@ pack() # FILE
 		--platform manylinux_2_24_x86_64 --platform manylinux_2_17_x86_64 \
 		--platform manylinux2014_x86_64 --platform manylinux1_x86_64 \
 		--target "$site" -r "$list" || exit 1
-	rm -rf "$site"/libucx/{bin,share,include} "$site"/*/include \
-		"$site"/*/lib*/cmake "$site"/bin "$site"/include
+	rm -rf "${site:?}"/libucx/{bin,share,include} "${site:?}"/*/include \
+		"${site:?}"/*/lib*/cmake "${site:?}"/{bin,include}
 	find "$site" \( -name '*.a' -o -name '*.la' -o -name '*perftest*' -o \
 		-name '*.pyx' -o -name '*.pxd' -o -name tests -o \
 		-name __pycache__ \) -prune -exec rm -rf {} +
@@ -66,7 +66,7 @@ build=$(cd "$build" && pwd)
 site=$(mktemp -d) || exit 1
 trap 'rm -rf "$site"' EXIT
 python3 -m tarfile -e "$1" "$site" || exit 2
-export PYTHONPATH=$root/tests/e2e:$site PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$root/tests/e2e:$site${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
 python3 - <<-'END' || exit 1
 	import cupy, dask, dask_cuda, distributed_ucxx, rmm, ucxx
 	from cupy.cuda import nccl

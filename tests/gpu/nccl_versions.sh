@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Real releases of NCCL over weft, between the GPUs of this host: values and
+# speed of each as tests/gpu/run.sh takes them, beside NCCL's own sockets.
+#
+#   tests/gpu/nccl_versions.sh pack FOLDER [VERSION...]
+#          FOLDER/nccl-VERSION.xz of Python's packages, 6 to 16 MB each, with
+#          the code for NCCL_ARCH alone (90, Hopper), where packages can be
+#          fetched; VERSION: one for each interface that they prefer
+#   tests/gpu/nccl_versions.sh FOLDER [OPTION...]
+#          runs them; OPTION is run.sh's
+set -u
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+root=$(cd "$here/../.." && pwd)
+usage() { sed -n '6,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+pack() # FOLDER VERSION...
+{
+	local folder=$1 version tag platforms=()
+	shift
+	mkdir -p "$folder" || exit 1
+	test $# -gt 0 || set -- 2.18.3 2.22.3 2.27.7 2.32.3
+	for tag in manylinux1 manylinux2014 manylinux_2_17 manylinux_2_27 \
+		manylinux_2_28; do
+		platforms+=(--platform "${tag}_x86_64")
+	done
+	for version in "$@"; do
+		python3 -m pip download --quiet --disable-pip-version-check \
+			--no-deps --only-binary :all: "${platforms[@]}" \
+			--dest "$tmp" "nvidia-nccl-cu12==$version" || exit 1
+		python3 "$here/nccl_pack.py" "${NCCL_ARCH:-90}" "$tmp"/*.whl \
+			"$folder/nccl-$version.xz" || exit 1
+		rm "$tmp"/*.whl
+	done
+	ls -l "$folder"
+}
+
+case ${1-} in
+pack)	test $# -ge 2 || usage; pack "${@:2}"; exit ;;
+'' | -*)	usage ;;
+esac
+options=()
+for file in "$1"/nccl-*.xz; do
+	name=$(basename "$file" .xz)
+	python3 -c 'import lzma, shutil, sys
+shutil.copyfileobj(lzma.open(sys.argv[1]), open(sys.argv[2], "wb"), 1 << 24)' \
+		"$file" "$tmp/$name" || exit 2
+	options+=(--nccl "$tmp/$name")
+done
+shift
+# NCCL 2.18 knows plugins by name alone, and looks for them in the library path.
+for plugin in "${WEFT_PLUGIN-}" "${WEFT_BUILD:-$root}"/nccl_net/.libs/libnccl-net-weft.so \
+	"$root"/build*/nccl_net/.libs/libnccl-net-weft.so; do
+	test -f "$plugin" && break
+done
+WEFT_PLUGIN=$(realpath "$plugin") || exit 2
+export WEFT_PLUGIN
+export LD_LIBRARY_PATH=${WEFT_PLUGIN%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+bash "$here/run.sh" --rounds 1 --programs torch --arms socket,weft --no-kill \
+	--set weft:NCCL_NET_PLUGIN=weft --ops all_reduce,send_recv \
+	--sizes 8,65536,8388608,67108864 --timeout 60 "${options[@]}" "$@"
