@@ -346,7 +346,8 @@ def options():
 def cluster(args):
     if args.cuda:
         from dask_cuda import LocalCUDACluster
-        return LocalCUDACluster(n_workers=args.workers, protocol="ucxx")
+        return LocalCUDACluster(n_workers=args.workers, protocol="ucxx",
+                                dashboard_address=None)
     return LocalCluster(n_workers=args.workers, threads_per_worker=1,
                         protocol="ucxx", dashboard_address=None)
 
