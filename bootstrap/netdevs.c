@@ -4,10 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bootstrap/pci.h"
 #include "bootstrap/settings_table.h"
 #include "util/util.h"
-
-const char *weft_verbs_root = "/sys/class/infiniband";
 
 enum weft_netdev_form weft_netdev_form(const char *origin)
 {
@@ -26,8 +25,8 @@ bool weft_netdev_of_verbs(const char *dev, const char *name)
 	/* Both are names of one folder's entry, never a way out of it. */
 	if (!len || memchr(dev, '/', len) || strchr(name, '/') || dev[0] == '.')
 		return false;
-	snprintf(path, sizeof(path), "%s/%.*s/device/net/%s", weft_verbs_root,
-		 (int)len, dev, name);
+	snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/device/net/%s",
+		 weft_sysfs_root, (int)len, dev, name);
 	return !access(path, F_OK);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "bootstrap/settings_table.h"
+#include "bootstrap/verbs.h"
 #include "util/log.h"
 #include "util/util.h"
 
@@ -93,6 +94,40 @@ static const struct weft_setting table[] = {
 	{ "WEFT_TCP_RCVBUF", "UCX_TCP_RCVBUF", WEFT_SET_SIZE, AT(tcp_rcvbuf),
 	  "auto", .max = GIB,
 	  .help = "Receive buffer of a socket; auto leaves it to the kernel" },
+	{ "WEFT_IB_DEVICES", "NCCL_IB_HCA", WEFT_SET_TEXT, AT(ib_devices),
+	  "all",
+	  .help = "InfiniBand and RoCE devices to use, with or without a port "
+		  "(mlx5_0,mlx5_1:1), or all but a list (^mlx5_2). "
+		  "NCCL_IB_HCA keeps NCCL's own form (prefixes, = for whole "
+		  "names)" },
+	{ "WEFT_IB_GID_INDEX", "NCCL_IB_GID_INDEX,UCX_IB_GID_INDEX",
+	  WEFT_SET_AUTO_UINT, AT(ib_gid_index), "auto", .max = 255,
+	  .automatic = UINT32_MAX,
+	  .help = "Entry of the port's GID table: auto takes RoCE v2 before "
+		  "v1 and IPv4 before IPv6, link-local last" },
+	{ "WEFT_IB_TIMEOUT", "NCCL_IB_TIMEOUT", WEFT_SET_UINT, AT(ib_timeout),
+	  "16", .min = 1, .max = 31,
+	  .help = "How long the adapter waits for an answer before it sends "
+		  "again: 4.096 us * 2^n, as in NCCL" },
+	{ "WEFT_IB_RETRIES", "NCCL_IB_RETRY_CNT,UCX_RC_VERBS_RETRY_COUNT,"
+	  "UCX_RC_RETRY_COUNT",
+	  WEFT_SET_UINT, AT(ib_retries), "6", .max = 7,
+	  .help = "How often it does so before the peer counts as lost. Some "
+		  "adapters never give up at 7; WEFT_PEER_TIMEOUT rules then" },
+	{ "WEFT_IB_SL", "NCCL_IB_SL,UCX_IB_SL", WEFT_SET_AUTO_UINT, AT(ib_sl),
+	  "auto", .max = 15, .automatic = 0,
+	  .help = "Service level of the traffic; auto is 0" },
+	{ "WEFT_IB_TRAFFIC_CLASS", "NCCL_IB_TC,UCX_IB_TRAFFIC_CLASS",
+	  WEFT_SET_AUTO_UINT, AT(ib_traffic_class), "auto", .max = 255,
+	  .automatic = 0,
+	  .help = "Traffic class of the traffic; auto is 0" },
+	{ "WEFT_IB_PKEY_INDEX", "NCCL_IB_PKEY", WEFT_SET_UINT,
+	  AT(ib_pkey_index), "0", .max = 65535,
+	  .help = "Entry of the port's partition key table" },
+	{ "WEFT_IB_MTU", "UCX_RC_VERBS_PATH_MTU,UCX_RC_PATH_MTU",
+	  WEFT_SET_SIZE, AT(ib_mtu), "auto", .min = 256, .max = 4096,
+	  .help = "Largest packet: 256, 512, 1024, 2048 or 4096; auto is the "
+		  "smaller of both ports'" },
 	{ "WEFT_NVL_DIRECT", NULL, WEFT_SET_TRISTATE, AT(nvl_direct), "auto",
 	  .help = "May a proven peer on this host map NCCL's GPU buffers and "
 		  "write to them without asking? off sends everything through "
@@ -146,7 +181,9 @@ static bool is_worlds_own(const char *name)
 /* These say how NCCL's own transport works, nothing about networks. */
 static bool is_nccls_alone(const char *name)
 {
-	return !strncmp(name, "NCCL_", 5) && strcmp(name, "NCCL_SOCKET_IFNAME");
+	return !strncmp(name, "NCCL_", 5) &&
+	       strncmp(name, "NCCL_IB_", 8) &&
+	       strcmp(name, "NCCL_SOCKET_IFNAME");
 }
 
 static const char *find_alias(const char *a, bool own, char name[64])
@@ -337,12 +374,12 @@ void weft_settings_info(size_t i, struct weft_setting_info *info)
 	};
 }
 
-static const char *net_devices_origin(void)
+static const char *origin_of(size_t at)
 {
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(table); i++)
-		if (table[i].at == AT(net_devices))
+		if (table[i].at == at)
 			return source[i].origin;
 	return "default";
 }
@@ -351,7 +388,7 @@ bool weft_settings_netdev_allowed(const char *name)
 {
 	const char *list = weft_settings()->net_devices;
 
-	return weft_netdev_match(list, weft_netdev_form(net_devices_origin()),
+	return weft_netdev_match(list, weft_netdev_form(origin_of(AT(net_devices))),
 				 name);
 }
 
@@ -361,6 +398,28 @@ bool weft_settings_netdev_named(const char *name)
 
 	return *list && *list != '^' && strcmp(list, "all") &&
 	       weft_settings_netdev_allowed(name);
+}
+
+bool weft_settings_verbs_allowed(const char *dev, unsigned int port,
+				 const char *netdev)
+{
+	const struct weft_settings *s = weft_settings();
+	const bool nccl = !strcmp(origin_of(AT(ib_devices)), "NCCL_IB_HCA");
+	const char *list = s->net_devices;
+	bool named;
+
+	if (!weft_verbs_match(s->ib_devices,
+			      nccl ? WEFT_VERBS_NCCL : WEFT_VERBS_LIST, dev,
+			      port))
+		return false;
+	if (weft_netdev_form(origin_of(AT(net_devices))) != WEFT_NETDEV_LIST ||
+	    !*list || !strcmp(list, "all"))
+		return true;
+	named = weft_verbs_match(list + (*list == '^'), WEFT_VERBS_LIST, dev,
+				 port) ||
+		(*netdev && weft_verbs_match(list + (*list == '^'),
+					     WEFT_VERBS_LIST, netdev, 0));
+	return named != (*list == '^');
 }
 
 const char *weft_setting_nearest(const char *name)

@@ -42,6 +42,11 @@ struct weft_settings {
 	size_t tcp_bulk_min;	  /* WEFT_TCP_BULK_MIN: puts above leave the
 				     message stream, bytes */
 	size_t tcp_sndbuf, tcp_rcvbuf; /* 0: the kernel's own tuning */
+	const char *ib_devices;	/* WEFT_IB_DEVICES: "mlx5_0:1", "^mlx5_2" */
+	unsigned int ib_gid_index;	/* UINT_MAX: the best one */
+	unsigned int ib_timeout;	/* exponent: 4.096 us * 2^n */
+	unsigned int ib_retries, ib_sl, ib_traffic_class, ib_pkey_index;
+	unsigned int ib_mtu;		/* bytes; 0: what both ports take */
 	enum weft_tristate nvl_direct;	/* WEFT_NVL_DIRECT */
 	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */
 	enum weft_tristate nccl_nvlink;	/* WEFT_NCCL_NVLINK */
@@ -82,6 +87,15 @@ bool weft_settings_netdev_allowed(const char *name);
 
 /* Was it taken in by its name, and not because all are? */
 bool weft_settings_netdev_named(const char *name);
+
+/*
+ * May the port @port of the verbs device @dev, whose interface is @netdev, be
+ * used?  Asked of WEFT_IB_DEVICES (in NCCL's form where it is NCCL_IB_HCA),
+ * and of the interface list where that names devices: then by the name of
+ * either.  NCCL_SOCKET_IFNAME and UCXPY_IFNAME say nothing about them.
+ */
+bool weft_settings_verbs_allowed(const char *dev, unsigned int port,
+				 const char *netdev);
 
 /*
  * The job secret, read once; @len 0 where none is set.  -errno when a file is

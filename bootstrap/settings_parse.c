@@ -42,7 +42,9 @@ static int parse_uint(const struct weft_setting *row, const char *text,
 	uint64_t v;
 	int err;
 
-	if (row->type == WEFT_SET_AUTO_UINT && !strcasecmp(text, "auto")) {
+	/* NCCL writes it as -1 */
+	if (row->type == WEFT_SET_AUTO_UINT &&
+	    (!strcasecmp(text, "auto") || !strcmp(text, "-1"))) {
 		*value = row->automatic;
 		return 0;
 	}

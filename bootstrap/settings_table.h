@@ -47,8 +47,6 @@ bool weft_netdev_match(const char *list, enum weft_netdev_form form,
 		       const char *name);
 /* Is the netdev @name the one of the verbs device and port @dev? */
 bool weft_netdev_of_verbs(const char *dev, const char *name);
-/* Tests: another root than "/sys/class/infiniband". */
-extern const char *weft_verbs_root;
 
 /* The nearest of the table's names, or NULL where none is near. */
 const char *weft_setting_nearest(const char *name);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bootstrap/pci.h"
 #include "bootstrap/settings_table.h"
 #include "bootstrap/ucxenv.h"
 #include "util/log.h"
@@ -342,8 +343,8 @@ static void append_netdevs(char *list, size_t len, const char *verbs)
 	char path[512];
 	DIR *dir;
 
-	snprintf(path, sizeof(path), "%s/%.*s/device/net", weft_verbs_root,
-		 (int)strcspn(verbs, ":"), verbs);
+	snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/device/net",
+		 weft_sysfs_root, (int)strcspn(verbs, ":"), verbs);
 	dir = strchr(verbs, '/') ? NULL : opendir(path);
 	while (dir && (d = readdir(dir)))
 		if (d->d_name[0] != '.')

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bootstrap/pci.h"
 #include "bootstrap/settings_table.h"
 #include "util/util.h"
 
@@ -77,10 +78,10 @@ Test(netdevs, verbs_device_stands_for_its_interface)
 
 	cr_assert(ne(ptr, mkdtemp(root), NULL));
 	snprintf(command, sizeof(command),
-		 "mkdir -p %s/mlx5_0/device/net/ib0 %s/mlx5_1/device/net/ib1",
-		 root, root);
+		 "cd %s && mkdir -p class/infiniband/mlx5_0/device/net/ib0 "
+		 "class/infiniband/mlx5_1/device/net/ib1", root);
 	cr_assert(zero(int, system(command)));
-	weft_verbs_root = root;
+	weft_sysfs_root = root;
 	cr_expect(weft_netdev_match("mlx5_0:1", WEFT_NETDEV_LIST, "ib0"));
 	cr_expect(weft_netdev_match("mlx5_0", WEFT_NETDEV_LIST, "ib0"));
 	cr_expect(not(weft_netdev_match("mlx5_0:1", WEFT_NETDEV_LIST, "ib1")));

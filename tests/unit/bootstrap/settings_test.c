@@ -212,7 +212,10 @@ Test(settings, every_alias_works, .init = clean)
 		value = strstr(info.name, "PORT")     ? "6000-6001"
 			: strstr(info.name, "BUF")    ? "128k"
 			: strstr(info.name, "FAMILY") ? "ipv6"
-			: strstr(info.name, "TCP")    ? "3"
+			: strstr(info.name, "MTU")    ? "1k"
+			: strstr(info.name, "DEVICE") ? "w0"
+			: strstr(info.name, "TCP") || strstr(info.name, "_IB_")
+				? "3"
 						      : "w0";
 		/* Some count only in the world whose names they are. */
 		weft_settings_world(*info.aliases == 'N' ? "NCCL_" : "");

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bootstrap/pci.h"
 #include "bootstrap/settings_table.h"
 #include "bootstrap/ucxenv.h"
 #include "util/util.h"
@@ -249,10 +250,10 @@ Test(ucxenv, verbs_device_brings_its_interface)
 	cr_assert(ne(ptr, mkdtemp(root), NULL));
 	environment("PATH=/bin:/usr/bin DASK_UCX__TCP=True "
 		    "DASK_UCX__NET_DEVICES=mlx5_0:1");
-	snprintf(command, sizeof(command), "mkdir -p %s/mlx5_0/device/net/ib0",
+	snprintf(command, sizeof(command), "mkdir -p %s/class/infiniband/mlx5_0/device/net/ib0",
 		 root);
 	cr_assert(zero(int, system(command)));
-	weft_verbs_root = root;
+	weft_sysfs_root = root;
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
 		     (char *)"UCX_TLS=weft_tcp UCX_NET_DEVICES=mlx5_0:1,ib0"));
 	environment("PATH=/bin:/usr/bin UCX_TLS=weft_tcp "

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "bootstrap/verbs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bootstrap/settings.h"
+#include "util/log.h"
+#include "util/parse.h"
+#include "util/util.h"
+
+#define MAX_PORTS 256
+#define MAX_GIDS  256
+#define CLASS	  "class/infiniband"
+
+/* One line of a sysfs file, without its end; false: not to be read. */
+static bool read_line(char *text, size_t len, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static bool read_line(char *text, size_t len, const char *fmt, ...)
+{
+	char path[512];
+	int fd, at = snprintf(path, sizeof(path), "%s/", weft_sysfs_root);
+	va_list ap;
+	ssize_t n;
+
+	va_start(ap, fmt);
+	vsnprintf(path + at, sizeof(path) - (size_t)at, fmt, ap);
+	va_end(ap);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	n = read(fd, text, len - 1);
+	close(fd);
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	return true;
+}
+
+/* "40 Gb/sec (4X QDR)", in 10^9 bits/s. */
+static uint64_t parse_rate(const char *text)
+{
+	uint64_t tenths = 0;
+	const char *p = text;
+
+	for (; *p >= '0' && *p <= '9' && p - text < 6; p++)
+		tenths = tenths * 10 + (uint64_t)(*p - '0');
+	tenths *= 10;
+	if (p[0] == '.' && p[1] >= '0' && p[1] <= '9')
+		tenths += (uint64_t)(p[1] - '0');
+	return tenths * 100000000 / 8;
+}
+
+/* "0002:c903:00a1:b2c3" */
+static uint64_t parse_guid(const char *text)
+{
+	uint64_t v = 0;
+
+	for (; *text; text++) {
+		if (*text >= '0' && *text <= '9')
+			v = v << 4 | (uint64_t)(*text - '0');
+		else if (*text >= 'a' && *text <= 'f')
+			v = v << 4 | (uint64_t)(*text - 'a' + 10);
+	}
+	return v;
+}
+
+/* The interface beside the port: RoCE says it per GID, IPoIB by dev_port. */
+static void find_netdev(struct weft_verbs_port *p)
+{
+	char path[512], text[32];
+	struct dirent *e;
+	uint64_t port;
+	DIR *dir;
+
+	if (read_line(p->netdev, sizeof(p->netdev),
+		      CLASS "/%s/ports/%u/gid_attrs/ndevs/0", p->dev, p->port))
+		return;
+	p->netdev[0] = '\0';
+	snprintf(path, sizeof(path), "%s/" CLASS "/%s/device/net",
+		 weft_sysfs_root, p->dev);
+	dir = opendir(path);
+	if (!dir) {
+		/* a software device has no PCI device, but a parent */
+		if (!read_line(p->netdev, sizeof(p->netdev), CLASS "/%s/parent",
+			       p->dev))
+			p->netdev[0] = '\0';
+		return;
+	}
+	while ((e = readdir(dir))) {
+		if (e->d_name[0] == '.' || strlen(e->d_name) >= IF_NAMESIZE)
+			continue;
+		if (!read_line(text, sizeof(text),
+			       CLASS "/%s/device/net/%s/dev_port", p->dev,
+			       e->d_name) ||
+		    weft_parse_u64(text, 0, 255, &port))
+			port = p->port - 1;
+		if (port != p->port - 1)
+			continue;
+		if (!p->netdev[0] || strcmp(e->d_name, p->netdev) < 0)
+			snprintf(p->netdev, sizeof(p->netdev), "%s", e->d_name);
+	}
+	closedir(dir);
+}
+
+/* False: not there, or down. */
+static bool port_read(const char *dev, unsigned int port,
+		      struct weft_verbs_port *p)
+{
+	char text[128];
+
+	memset(p, 0, sizeof(*p));
+	if (!read_line(text, sizeof(text), CLASS "/%s/ports/%u/state", dev,
+		       port) ||
+	    !strstr(text, "ACTIVE"))
+		return false;
+	snprintf(p->dev, sizeof(p->dev), "%s", dev);
+	p->port = port;
+	snprintf(p->name, sizeof(p->name), "%s:%u", p->dev, port);
+	if (read_line(text, sizeof(text), CLASS "/%s/ports/%u/link_layer", dev,
+		      port))
+		p->roce = !strcmp(text, "Ethernet");
+	if (read_line(text, sizeof(text), CLASS "/%s/ports/%u/rate", dev, port))
+		p->speed = parse_rate(text);
+	if (read_line(text, sizeof(text), CLASS "/%s/node_guid", dev))
+		p->guid = parse_guid(text);
+	find_netdev(p);
+	snprintf(text, sizeof(text), CLASS "/%s/device", dev);
+	weft_pci_find(text, &p->pci);
+	return true;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct weft_verbs_port *x = a, *y = b;
+	size_t lx = strlen(x->dev), ly = strlen(y->dev);
+	int order;
+
+	/* mlx5_2 before mlx5_10 */
+	if (lx != ly)
+		return lx < ly ? -1 : 1;
+	order = strcmp(x->dev, y->dev);
+	return order ? order : (int)x->port - (int)y->port;
+}
+
+static int add_ports(const char *dev, struct weft_verbs_port *found, int n)
+{
+	char path[512];
+	struct dirent *e;
+	uint64_t port;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "%s/" CLASS "/%s/ports", weft_sysfs_root,
+		 dev);
+	dir = opendir(path);
+	while (dir && n < MAX_PORTS && (e = readdir(dir)))
+		if (!weft_parse_u64(e->d_name, 1, 255, &port) &&
+		    port_read(dev, (unsigned int)port, &found[n]))
+			n++;
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+/* Every active port, whatever the settings say. */
+static int list_all(struct weft_verbs_port **list)
+{
+	struct weft_verbs_port *found;
+	char path[512];
+	struct dirent *e;
+	DIR *dir;
+	int n = 0;
+
+	found = calloc(MAX_PORTS, sizeof(*found));
+	if (!found)
+		return -ENOMEM;
+	snprintf(path, sizeof(path), "%s/" CLASS, weft_sysfs_root);
+	dir = opendir(path);
+	while (dir && (e = readdir(dir)))
+		if (e->d_name[0] != '.' && strlen(e->d_name) < WEFT_VERBS_NAME)
+			n = add_ports(e->d_name, found, n);
+	if (dir)
+		closedir(dir);
+	qsort(found, (size_t)n, sizeof(*found), by_name);
+	*list = found;
+	return n;
+}
+
+int weft_verbs_list(struct weft_verbs_port **list)
+{
+	int i, kept = 0, n = list_all(list);
+
+	for (i = 0; i < n; i++)
+		if (weft_settings_verbs_allowed((*list)[i].dev,
+						(*list)[i].port,
+						(*list)[i].netdev))
+			(*list)[kept++] = (*list)[i];
+	return n < 0 ? n : kept;
+}
+
+static int get_if(bool (*fits)(const struct weft_verbs_port *, const char *),
+		  const char *name, struct weft_verbs_port *out)
+{
+	struct weft_verbs_port *list;
+	int i, n = list_all(&list), err = -ENODEV;
+
+	if (n < 0)
+		return n;
+	for (i = 0; i < n && err; i++)
+		if (fits(&list[i], name)) {
+			*out = list[i];
+			err = 0;
+		}
+	free(list);
+	return err;
+}
+
+static bool is_named(const struct weft_verbs_port *p, const char *name)
+{
+	return !strcmp(name, p->name) || !strcmp(name, p->dev);
+}
+
+static bool has_netdev(const struct weft_verbs_port *p, const char *name)
+{
+	return *name && !strcmp(name, p->netdev);
+}
+
+int weft_verbs_get(const char *name, struct weft_verbs_port *out)
+{
+	return get_if(is_named, name, out);
+}
+
+int weft_verbs_of_netdev(const char *netdev, struct weft_verbs_port *out)
+{
+	return get_if(has_netdev, netdev, out);
+}
+
+/* "fe80:0000:0000:0000:5054:00ff:fe12:3456" */
+static bool parse_gid(const char *text, uint8_t gid[16])
+{
+	unsigned int digits = 0, i;
+	uint8_t v;
+
+	memset(gid, 0, 16);
+	for (; *text; text++) {
+		if (*text == ':')
+			continue;
+		if (*text >= '0' && *text <= '9')
+			v = (uint8_t)(*text - '0');
+		else if (*text >= 'a' && *text <= 'f')
+			v = (uint8_t)(*text - 'a' + 10);
+		else
+			return false;
+		if (digits == 32)
+			return false;
+		gid[digits / 2] |= (uint8_t)(digits % 2 ? v : v << 4);
+		digits++;
+	}
+	for (i = 0; i < 16 && !gid[i]; i++)
+		;
+	return digits == 32 && i < 16;
+}
+
+static bool is_ipv4(const uint8_t gid[16])
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return !memcmp(gid, mapped, sizeof(mapped));
+}
+
+/* The smaller the better. */
+static unsigned int gid_rank(const uint8_t gid[16], bool v2, int family)
+{
+	const bool ipv4 = is_ipv4(gid);
+	const bool link_local = gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
+	unsigned int rank = ipv4 ? 0 : link_local ? 2 : 1;
+
+	if ((family == AF_INET && !ipv4) || (family == AF_INET6 && ipv4))
+		rank += 4;
+	return v2 ? rank : rank + 8;
+}
+
+int weft_verbs_gid(const struct weft_verbs_port *port, int family,
+		   unsigned int *index, uint8_t gid[16])
+{
+	unsigned int i, rank, best = UINT_MAX, last = MAX_GIDS - 1, first = 0;
+	const unsigned int asked = weft_settings()->ib_gid_index;
+	char text[64], type[32];
+	uint8_t this[16];
+
+	if (asked != UINT_MAX)
+		first = last = asked;
+	else if (!port->roce)
+		last = 0;
+	for (i = first; i <= last; i++) {
+		if (!read_line(text, sizeof(text), CLASS "/%s/ports/%u/gids/%u",
+			       port->dev, port->port, i))
+			break;
+		if (!parse_gid(text, this))
+			continue;
+		if (!read_line(type, sizeof(type),
+			       CLASS "/%s/ports/%u/gid_attrs/types/%u",
+			       port->dev, port->port, i))
+			type[0] = '\0';
+		rank = port->roce ? gid_rank(this, !strcmp(type, "RoCE v2"),
+					     family) : 0;
+		if (rank >= best)
+			continue;
+		best = rank;
+		*index = i;
+		memcpy(gid, this, sizeof(this));
+	}
+	if (best != UINT_MAX)
+		return 0;
+	if (asked != UINT_MAX)
+		return weft_fail(ENODEV, "'%s' has no GID %u (WEFT_IB_GID_INDEX); leave it to 'auto'",
+				 port->name, asked);
+	return weft_fail(ENODEV, "'%s' has no GID; has its interface '%s' an address?",
+			 port->name, port->netdev);
+}
+
+int weft_verbs_nearest(const struct weft_verbs_port *list, size_t n,
+		       const struct weft_pci *to, unsigned int turn,
+		       enum weft_distance *distance)
+{
+	enum weft_distance d, best = WEFT_NEAR_SYS;
+	size_t i, ties = 0;
+
+	if (!n)
+		return -ENODEV;
+	for (i = 0; i < n; i++) {
+		d = weft_pci_distance(&list[i].pci, to);
+		if (!ties || d < best) {
+			best = d;
+			ties = 0;
+		}
+		ties += d == best;
+	}
+	turn %= (unsigned int)ties;
+	for (i = 0; i < n; i++)
+		if (weft_pci_distance(&list[i].pci, to) == best && !turn--)
+			break;
+	if (distance)
+		*distance = best;
+	return (int)i;
+}
+
+bool weft_verbs_match(const char *list, enum weft_verbs_form form,
+		      const char *dev, unsigned int port)
+{
+	bool negated, whole = form == WEFT_VERBS_LIST, hit = false;
+	const char *end, *colon;
+	uint64_t wanted;
+	char number[8];
+	size_t len;
+
+	negated = *list == '^';
+	list += negated;
+	if (form == WEFT_VERBS_NCCL && *list == '=') {
+		whole = true;
+		list++;
+	}
+	if (!*list || !strcmp(list, "all"))
+		return !negated;
+	for (; *list && !hit; list = *end ? end + 1 : end) {
+		end = strchrnul(list, ',');
+		colon = memchr(list, ':', (size_t)(end - list));
+		len = (size_t)((colon ? colon : end) - list);
+		if (!len || strncmp(list, dev, len) || (whole && dev[len]))
+			continue;
+		if (colon) {
+			snprintf(number, sizeof(number), "%.*s",
+				 (int)(end - colon - 1), colon + 1);
+			if (weft_parse_u64(number, 1, 255, &wanted) ||
+			    wanted != port)
+				continue;
+		}
+		hit = true;
+	}
+	return hit != negated;
+}

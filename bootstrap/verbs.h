@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The verbs devices of this host (InfiniBand and RoCE), their ports and GIDs,
+ * and which network interfaces they stand beside.  From sysfs alone
+ * (Documentation/ABI/stable/sysfs-class-infiniband of Linux), so that neither
+ * libibverbs nor a device is opened before one is used.
+ */
+#ifndef WEFT_BOOTSTRAP_VERBS_H
+#define WEFT_BOOTSTRAP_VERBS_H
+
+#include <net/if.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bootstrap/pci.h"
+
+#define WEFT_VERBS_NAME 64
+
+struct weft_verbs_port {
+	char dev[WEFT_VERBS_NAME];  /* "mlx5_0" */
+	char name[WEFT_VERBS_NAME + 8]; /* "mlx5_0:1", as UCX writes it */
+	unsigned int port;	    /* from 1 */
+	bool roce;		    /* Ethernet below, else InfiniBand */
+	uint64_t speed;		    /* bytes/s; 0 where unknown */
+	uint64_t guid;		    /* of the node, host order */
+	char netdev[IF_NAMESIZE];   /* its interface; "": none to be seen */
+	struct weft_pci pci;
+};
+
+/*
+ * The active ports that the settings allow, by name.  *@list is malloc'ed,
+ * free() it; the count (0 where there is no verbs device), or -ENOMEM.
+ */
+int weft_verbs_list(struct weft_verbs_port **list);
+/* "mlx5_0:1", or "mlx5_0" for its first active port.  -ENODEV: none such. */
+int weft_verbs_get(const char *name, struct weft_verbs_port *out);
+/* The port whose interface is @netdev; -ENODEV. */
+int weft_verbs_of_netdev(const char *netdev, struct weft_verbs_port *out);
+
+/*
+ * The index of the GID to use.  InfiniBand: the first.  RoCE: version 2 before
+ * version 1, then IPv4, then IPv6, link-local last.  @family AF_INET or
+ * AF_INET6 prefers its own kind.  -ENODEV: the port has none.
+ */
+int weft_verbs_gid(const struct weft_verbs_port *port, int family,
+		   unsigned int *index, uint8_t gid[16]);
+
+/*
+ * The nearest of @list to @to; of several that are equally near, the one that
+ * @turn picks (a GPU's ordinal, so that neighbours share what there is).
+ * -ENODEV where the list is empty.
+ */
+int weft_verbs_nearest(const struct weft_verbs_port *list, size_t n,
+		       const struct weft_pci *to, unsigned int turn,
+		       enum weft_distance *distance);
+
+/* How a list of verbs devices is meant. */
+enum weft_verbs_form {
+	WEFT_VERBS_LIST, /* "mlx5_0,mlx5_1:1", "^mlx5_2", "all" */
+	WEFT_VERBS_NCCL, /* prefixes; "=mlx5_1:1" whole names; "^" negates */
+};
+bool weft_verbs_match(const char *list, enum weft_verbs_form form,
+		      const char *dev, unsigned int port);
+
+#endif

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Verbs devices, their GIDs and their distances, on trees of sysfs made up. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "bootstrap/settings.h"
+#include "bootstrap/verbs.h"
+#include "util/log.h"
+#include "util/util.h"
+
+static char root[] = "/tmp/weft-sysfs-XXXXXX";
+
+static void shell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+static void shell(const char *fmt, ...)
+{
+	char command[2048];
+	int at = snprintf(command, sizeof(command), "cd %s && ", root);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(command + at, sizeof(command) - (size_t)at, fmt, ap);
+	va_end(ap);
+	cr_assert(zero(int, system(command)), "%s", command);
+}
+
+static void quiet(void *arg, enum weft_level level, const char *file, int line,
+		  const char *text)
+{
+	(void)arg;
+	(void)level;
+	(void)file;
+	(void)line;
+	(void)text;
+}
+
+static void begin(void)
+{
+	cr_assert(ne(ptr, mkdtemp(root), NULL));
+	weft_sysfs_root = root;
+	weft_log_set_sink(quiet, NULL);
+	clearenv();
+	setenv("PATH", "/bin:/usr/bin", 1);
+	weft_settings_reset();
+	shell("mkdir -p bus/pci/devices class/infiniband devices");
+}
+
+static void end(void)
+{
+	shell("rm -r %s", root);
+}
+
+/* A PCI device below @parent ("pci0000:16/0000:16:00.0"), on NUMA node @numa. */
+static void pci(const char *parent, const char *busid, int numa)
+{
+	shell("mkdir -p devices/%s/%s && echo %d >devices/%s/%s/numa_node && "
+	      "ln -s ../../../devices/%s/%s bus/pci/devices/%s",
+	      parent, busid, numa, parent, busid, parent, busid, busid);
+}
+
+static void hca(const char *dev, const char *busid, unsigned int port,
+		const char *link, const char *state)
+{
+	shell("d=$(cd -P bus/pci/devices/%s && pwd) && "
+	      "mkdir -p $d/infiniband/%s/ports/%u/gids "
+	      "$d/infiniband/%s/ports/%u/gid_attrs/types "
+	      "$d/infiniband/%s/ports/%u/gid_attrs/ndevs && "
+	      "ln -sfn $d $d/infiniband/%s/device && "
+	      "ln -sfn $d/infiniband/%s class/infiniband/%s && "
+	      "cd $d/infiniband/%s && echo %s >ports/%u/link_layer && "
+	      "echo '%s' >ports/%u/state && "
+	      "echo '100 Gb/sec (4X EDR)' >ports/%u/rate && "
+	      "echo 0002:c903:00a1:b2c3 >node_guid",
+	      busid, dev, port, dev, port, dev, port, dev, dev, dev, dev, link,
+	      port, state, port, port);
+}
+
+static void ib(const char *dev, const char *busid)
+{
+	hca(dev, busid, 1, "InfiniBand", "4: ACTIVE");
+}
+
+static void gid(const char *dev, unsigned int index, const char *value,
+		const char *type)
+{
+	shell("cd class/infiniband/%s/ports/1 && echo %s >gids/%u && "
+	      "echo '%s' >gid_attrs/types/%u",
+	      dev, value, index, type, index);
+}
+
+/* What the @turn-th GPU gets. */
+static const char *nearest(const char *gpu, unsigned int turn,
+			   enum weft_distance *d)
+{
+	static struct weft_verbs_port got;
+	struct weft_verbs_port *list;
+	struct weft_pci at;
+	int n = weft_verbs_list(&list), i;
+
+	weft_pci_find_busid(gpu, &at);
+	i = weft_verbs_nearest(list, (size_t)n, &at, turn, d);
+	cr_assert(ge(int, i, 0));
+	got = list[i];
+	free(list);
+	return got.name;
+}
+
+static void expect_near(const char *gpu, unsigned int turn, const char *name,
+			enum weft_distance want)
+{
+	enum weft_distance d;
+	const char *got = nearest(gpu, turn, &d);
+
+	cr_expect(zero(int, strcmp(got, name)), "%s got %s, not %s", gpu, got,
+		  name);
+	cr_expect(eq(int, d, want), "%s: %s, not %s", gpu,
+		  weft_distance_name(d), weft_distance_name(want));
+}
+
+Test(verbs, none_is_no_error, .init = begin, .fini = end)
+{
+	struct weft_verbs_port *list, port;
+
+	cr_expect(zero(int, weft_verbs_list(&list)));
+	free(list);
+	cr_expect(eq(int, weft_verbs_get("mlx5_0:1", &port), -ENODEV));
+	cr_expect(eq(int, weft_verbs_of_netdev("eth0", &port), -ENODEV));
+	cr_expect(eq(int, weft_verbs_of_netdev("", &port), -ENODEV));
+	shell("rmdir class/infiniband");
+	cr_expect(zero(int, weft_verbs_list(&list)));
+	free(list);
+}
+
+Test(verbs, a_port_is_read, .init = begin, .fini = end)
+{
+	struct weft_verbs_port p;
+
+	pci("pci0000:00", "0000:00:02.0", 0);
+	hca("mlx5_0", "0000:00:02.0", 1, "InfiniBand", "1: DOWN");
+	hca("mlx5_0", "0000:00:02.0", 2, "Ethernet", "4: ACTIVE");
+	shell("mkdir -p class/infiniband/mlx5_0/device/net/ens1f0 "
+	      "class/infiniband/mlx5_0/device/net/ens1f1 && "
+	      "echo 0 >class/infiniband/mlx5_0/device/net/ens1f0/dev_port && "
+	      "echo 1 >class/infiniband/mlx5_0/device/net/ens1f1/dev_port");
+	cr_expect(eq(int, weft_verbs_get("mlx5_0:1", &p), -ENODEV));
+	cr_assert(zero(int, weft_verbs_get("mlx5_0", &p)));
+	cr_expect(eq(str, (char *)p.name, (char *)"mlx5_0:2"));
+	cr_expect(p.roce);
+	cr_expect(eq(u64, p.speed, 12500000000));
+	cr_expect(eq(u64, p.guid, 0x0002c90300a1b2c3));
+	cr_expect(eq(str, (char *)p.netdev, (char *)"ens1f1"));
+	cr_expect(eq(int, p.pci.numa, 0));
+	cr_assert(zero(int, weft_verbs_of_netdev("ens1f1", &p)));
+	cr_expect(eq(str, (char *)p.name, (char *)"mlx5_0:2"));
+	/* RoCE tells the interface of each GID */
+	shell("echo bond0 >class/infiniband/mlx5_0/ports/2/gid_attrs/ndevs/0");
+	cr_assert(zero(int, weft_verbs_of_netdev("bond0", &p)));
+}
+
+static void expect_gid(int family, int want)
+{
+	struct weft_verbs_port p;
+	unsigned int index = 99;
+	uint8_t g[16];
+	int err;
+
+	cr_assert(zero(int, weft_verbs_get("mlx5_0", &p)));
+	err = weft_verbs_gid(&p, family, &index, g);
+	if (want < 0) {
+		cr_expect(eq(int, err, want));
+		return;
+	}
+	cr_expect(zero(int, err));
+	cr_expect(eq(uint, index, (unsigned int)want));
+}
+
+Test(verbs, gid_choice, .init = begin, .fini = end)
+{
+	pci("pci0000:00", "0000:00:02.0", 0);
+	hca("mlx5_0", "0000:00:02.0", 1, "Ethernet", "4: ACTIVE");
+	expect_gid(AF_UNSPEC, -ENODEV);
+	gid("mlx5_0", 0, "fe80:0000:0000:0000:5054:00ff:fe12:3456",
+	    "IB/RoCE v1");
+	expect_gid(AF_UNSPEC, 0);
+	gid("mlx5_0", 1, "fe80:0000:0000:0000:5054:00ff:fe12:3456", "RoCE v2");
+	expect_gid(AF_UNSPEC, 1);
+	gid("mlx5_0", 2, "0000:0000:0000:0000:0000:ffff:0a4d:0001",
+	    "IB/RoCE v1");
+	expect_gid(AF_UNSPEC, 1);
+	gid("mlx5_0", 3, "0000:0000:0000:0000:0000:ffff:0a4d:0001", "RoCE v2");
+	expect_gid(AF_UNSPEC, 3);
+	gid("mlx5_0", 4, "2001:0db8:0000:0000:0000:0000:0000:0001", "RoCE v2");
+	gid("mlx5_0", 5, "0000:0000:0000:0000:0000:0000:0000:0000", "RoCE v2");
+	expect_gid(AF_UNSPEC, 3);
+	expect_gid(AF_INET, 3);
+	expect_gid(AF_INET6, 4);
+	setenv("NCCL_IB_GID_INDEX", "1", 1);
+	weft_settings_reset();
+	expect_gid(AF_UNSPEC, 1);
+	setenv("NCCL_IB_GID_INDEX", "77", 1);
+	weft_settings_reset();
+	expect_gid(AF_UNSPEC, -ENODEV);
+	setenv("NCCL_IB_GID_INDEX", "-1", 1);
+	weft_settings_reset();
+	expect_gid(AF_UNSPEC, 3);
+}
+
+/* Eight P100 or V100; a switch each for two of them and an HCA. */
+Test(verbs, dgx_1, .init = begin, .fini = end)
+{
+	static const struct {
+		const char *bridge, *gpu[2], *hca;
+	} sw[] = {
+		{ "pci0000:00/0000:00:02.0/0000:04:00.0",
+		  { "0000:06:00.0", "0000:07:00.0" }, "0000:05:00.0" },
+		{ "pci0000:00/0000:00:03.0/0000:08:00.0",
+		  { "0000:0a:00.0", "0000:0b:00.0" }, "0000:0c:00.0" },
+		{ "pci0000:80/0000:80:02.0/0000:84:00.0",
+		  { "0000:85:00.0", "0000:86:00.0" }, "0000:84:01.0" },
+		{ "pci0000:80/0000:80:03.0/0000:88:00.0",
+		  { "0000:89:00.0", "0000:8a:00.0" }, "0000:8b:00.0" },
+	};
+	char dev[16], at[128];
+	unsigned int i, g;
+
+	for (i = 0; i < 4; i++) {
+		for (g = 0; g < 2; g++) {
+			snprintf(at, sizeof(at), "%s/0000:ff:0%u.0",
+				 sw[i].bridge, g);
+			pci(at, sw[i].gpu[g], (int)i / 2);
+		}
+		snprintf(at, sizeof(at), "%s/0000:ff:02.0", sw[i].bridge);
+		pci(at, sw[i].hca, (int)i / 2);
+		snprintf(dev, sizeof(dev), "mlx5_%u", i);
+		ib(dev, sw[i].hca);
+	}
+	for (i = 0; i < 4; i++)
+		for (g = 0; g < 2; g++) {
+			snprintf(dev, sizeof(dev), "mlx5_%u:1", i);
+			expect_near(sw[i].gpu[g], i * 2 + g, dev,
+				    WEFT_NEAR_PIX);
+		}
+	/* without its own, the one of the same socket */
+	setenv("NCCL_IB_HCA", "^=mlx5_0", 1);
+	weft_settings_reset();
+	expect_near(sw[0].gpu[0], 0, "mlx5_1:1", WEFT_NEAR_PHB);
+	setenv("NCCL_IB_HCA", "mlx5_2,mlx5_3", 1);
+	weft_settings_reset();
+	expect_near(sw[0].gpu[0], 0, "mlx5_2:1", WEFT_NEAR_SYS);
+	expect_near(sw[0].gpu[1], 1, "mlx5_3:1", WEFT_NEAR_SYS);
+}
+
+/* DGX H100: an HCA per GPU, each pair behind a host bridge of its own. */
+Test(verbs, dgx_h100, .init = begin, .fini = end)
+{
+	static const unsigned int bus[] = { 0x18, 0x2a, 0x3a, 0x5d,
+					    0x9a, 0xab, 0xba, 0xdb };
+	char bridge[96], gpu[16], nic[16], dev[16];
+	unsigned int i;
+
+	for (i = 0; i < 8; i++) {
+		snprintf(bridge, sizeof(bridge),
+			 "pci0000:%02x/0000:%02x:01.0/0000:%02x:00.0",
+			 bus[i] - 1, bus[i] - 1, bus[i]);
+		snprintf(gpu, sizeof(gpu), "0000:%02x:00.0", bus[i] + 3);
+		snprintf(nic, sizeof(nic), "0000:%02x:00.0", bus[i] + 2);
+		/* the switch has a second level below the GPU */
+		snprintf(bridge + strlen(bridge), 32, "/0000:%02x:00.0",
+			 bus[i] + 1);
+		pci(bridge, gpu, (int)i / 4);
+		bridge[strlen(bridge) - 1] = '1';
+		pci(bridge, nic, (int)i / 4);
+		/* named the other way round */
+		snprintf(dev, sizeof(dev), "mlx5_%u", i ? 12 - i : 0);
+		ib(dev, nic);
+	}
+	for (i = 0; i < 8; i++) {
+		snprintf(gpu, sizeof(gpu), "0000:%02X:00.0", bus[i] + 3);
+		snprintf(dev, sizeof(dev), "mlx5_%u:1", i ? 12 - i : 0);
+		expect_near(gpu, i, dev, WEFT_NEAR_PIX);
+	}
+	/* a driver's way of writing it */
+	expect_near("00000000:1B:00.0", 0, "mlx5_0:1", WEFT_NEAR_PIX);
+}
+
+/* Summit: three GPUs per socket on NVLink, one HCA with a function in each. */
+Test(verbs, summit, .init = begin, .fini = end)
+{
+	pci("pci0004:00/0004:00:00.0/0004:01:00.0/0004:02:02.0", "0004:04:00.0",
+	    0);
+	pci("pci0004:00/0004:00:00.0/0004:01:00.0/0004:02:03.0", "0004:05:00.0",
+	    0);
+	pci("pci0035:00/0035:00:00.0/0035:01:00.0/0035:02:08.0", "0035:03:00.0",
+	    8);
+	pci("pci0003:00/0003:00:00.0", "0003:01:00.0", 0);
+	pci("pci0003:00/0003:00:00.0", "0003:01:00.1", 0);
+	pci("pci0033:00/0033:00:00.0", "0033:01:00.0", 8);
+	pci("pci0033:00/0033:00:00.0", "0033:01:00.1", 8);
+	ib("mlx5_0", "0003:01:00.0");
+	ib("mlx5_1", "0003:01:00.1");
+	ib("mlx5_2", "0033:01:00.0");
+	ib("mlx5_3", "0033:01:00.1");
+	/* the dual rail is shared by turns */
+	expect_near("0004:04:00.0", 0, "mlx5_0:1", WEFT_NEAR_NODE);
+	expect_near("0004:05:00.0", 1, "mlx5_1:1", WEFT_NEAR_NODE);
+	expect_near("0035:03:00.0", 3, "mlx5_3:1", WEFT_NEAR_NODE);
+}
+
+/* A VM: everything on one bridge, nothing known of NUMA; or /sys masked. */
+Test(verbs, virtual_machine, .init = begin, .fini = end)
+{
+	pci("pci0000:00", "0000:00:04.0", -1);
+	pci("pci0000:00", "0000:00:05.0", -1);
+	pci("pci0000:00", "0000:00:06.0", -1);
+	ib("mlx5_0", "0000:00:05.0");
+	ib("mlx5_1", "0000:00:06.0");
+	expect_near("0000:00:04.0", 0, "mlx5_0:1", WEFT_NEAR_PHB);
+	expect_near("0000:00:04.0", 1, "mlx5_1:1", WEFT_NEAR_PHB);
+	expect_near("0000:99:00.0", 0, "mlx5_0:1", WEFT_NEAR_SYS);
+	expect_near("../../../etc", 0, "mlx5_0:1", WEFT_NEAR_SYS);
+}
+
+static const struct {
+	const char *list;
+	enum weft_verbs_form form;
+	const char *dev;
+	unsigned int port;
+	bool match;
+} matches[] = {
+	{ "all", WEFT_VERBS_LIST, "mlx5_0", 1, true },
+	{ "", WEFT_VERBS_NCCL, "mlx5_0", 1, true },
+	{ "mlx5_1", WEFT_VERBS_LIST, "mlx5_1", 2, true },
+	{ "mlx5_1", WEFT_VERBS_LIST, "mlx5_10", 1, false },
+	{ "mlx5_0,mlx5_1:2", WEFT_VERBS_LIST, "mlx5_1", 2, true },
+	{ "mlx5_0,mlx5_1:2", WEFT_VERBS_LIST, "mlx5_1", 1, false },
+	{ "mlx5_0,,mlx5_1", WEFT_VERBS_LIST, "mlx5_1", 1, true },
+	{ "^mlx5_0", WEFT_VERBS_LIST, "mlx5_0", 1, false },
+	{ "^mlx5_0", WEFT_VERBS_LIST, "mlx5_1", 1, true },
+	{ "mlx5_1", WEFT_VERBS_NCCL, "mlx5_10", 1, true },
+	{ "mlx5", WEFT_VERBS_NCCL, "mlx5_3", 1, true },
+	{ "mlx5", WEFT_VERBS_NCCL, "hfi1_0", 1, false },
+	{ "=mlx5_1", WEFT_VERBS_NCCL, "mlx5_10", 1, false },
+	{ "=mlx5_1:2", WEFT_VERBS_NCCL, "mlx5_1", 2, true },
+	{ "=mlx5_1:2", WEFT_VERBS_NCCL, "mlx5_1", 1, false },
+	{ "^=mlx5_1:2", WEFT_VERBS_NCCL, "mlx5_1", 1, true },
+	{ "^mlx5_1,mlx5_2", WEFT_VERBS_NCCL, "mlx5_2", 1, false },
+	{ "mlx5_0:x", WEFT_VERBS_LIST, "mlx5_0", 1, false },
+	{ "mlx5_0:99999999999", WEFT_VERBS_LIST, "mlx5_0", 1, false },
+};
+
+Test(verbs, lists_mean_what_their_users_mean)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(matches); i++)
+		cr_expect(weft_verbs_match(matches[i].list, matches[i].form,
+					   matches[i].dev, matches[i].port) ==
+				  matches[i].match,
+			  "'%s' and '%s:%u'", matches[i].list, matches[i].dev,
+			  matches[i].port);
+}
+
+static const struct {
+	const char *name, *value;
+	bool allowed;
+} allowed[] = {
+	{ "UCX_NET_DEVICES", "mlx5_0:1", true },
+	{ "UCX_NET_DEVICES", "mlx5_0:2", false },
+	{ "UCX_NET_DEVICES", "eth0,mlx5_0", true },
+	{ "UCX_NET_DEVICES", "eth0", false },
+	{ "UCX_NET_DEVICES", "ib0", true },
+	{ "UCX_NET_DEVICES", "^ib0", false },
+	{ "UCX_NET_DEVICES", "^mlx5_0:1", false },
+	{ "UCX_NET_DEVICES", "^eth0", true },
+	{ "UCX_NET_DEVICES", "all", true },
+	{ "NCCL_SOCKET_IFNAME", "eth0", true },
+	{ "UCXPY_IFNAME", "eth0", true },
+	{ "NCCL_IB_HCA", "mlx5", true },
+	{ "NCCL_IB_HCA", "=mlx5", false },
+	{ "WEFT_IB_DEVICES", "mlx5", false },
+	{ "WEFT_IB_DEVICES", "mlx5_0", true },
+};
+
+Test(verbs, settings_decide)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(allowed); i++) {
+		clearenv();
+		setenv(allowed[i].name, allowed[i].value, 1);
+		weft_settings_reset();
+		cr_expect(weft_settings_verbs_allowed("mlx5_0", 1, "ib0") ==
+				  allowed[i].allowed,
+			  "%s=%s", allowed[i].name, allowed[i].value);
+	}
+}
