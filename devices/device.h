@@ -240,6 +240,7 @@ struct weft_dev_ops {
 };
 
 extern const struct weft_dev_ops weft_tcp_ops;
+extern const struct weft_dev_ops weft_ib_ops;	/* where HAVE_VERBS_H */
 
 /* Keys travel as WEFT_RKEY_LEN little-endian bytes. */
 void weft_rkey_pack(const struct weft_rkey *rkey, void *buf);

@@ -4,8 +4,12 @@
  *   conformance [-d DEVICE] [-t PART-OF-A-NAME]
  * TAP on stdout.  Each test runs in a process of its own, bounded in time.
  */
+#include "config.h"
 #include "devices/nvlink.h"
 #include "tests/conformance/pair.h"
+#ifdef HAVE_VERBS_H
+#include "tests/lib/fake_verbs.h"
+#endif
 
 #include <errno.h>
 #include <signal.h>
@@ -15,11 +19,52 @@
 
 #define LIMIT_S 120
 
-static const struct device_row rows[] = {
+static struct device_row rows[] = {
 	{ "tcp", &weft_tcp_ops, "lo", AF_INET },
 	{ "tcp over IPv6", &weft_tcp_ops, "lo", AF_INET6 },
 	{ "nvlink", &weft_nvlink_ops, "nvl", AF_UNSPEC },
+#ifdef HAVE_VERBS_H
+	{ "ib", &weft_ib_ops, "fake0:1", AF_INET, .other = "fake1:1",
+	  .one_socket = true },
+#endif
 };
+
+/*
+ * The InfiniBand row runs on a fake adapter, or on WEFT_TEST_IB=DEVICE,DEVICE,
+ * with WEFT_TEST_IB_PAIRS endpoints where a thousand are too many for them.
+ */
+static void choose_adapter(struct device_row *r)
+{
+#ifdef HAVE_VERBS_H
+	char *names = getenv("WEFT_TEST_IB"), *pairs, *comma;
+
+	if (r->ops != &weft_ib_ops)
+		return;
+	if (!names) {
+		fake_verbs_begin();
+		return;
+	}
+	comma = strchr(names, ',');
+	if (comma)
+		*comma = '\0';
+	r->netdev = names;
+	r->other = comma ? comma + 1 : NULL;
+	pairs = getenv("WEFT_TEST_IB_PAIRS");
+	r->pairs = pairs ? (unsigned int)atoi(pairs) : 0;
+#else
+	(void)r;
+#endif
+}
+
+static void leave_adapter(const struct device_row *r)
+{
+#ifdef HAVE_VERBS_H
+	if (r->ops == &weft_ib_ops && !getenv("WEFT_TEST_IB"))
+		fake_verbs_end();
+#else
+	(void)r;
+#endif
+}
 
 static const struct conformance_test *const lists[] = {
 	message_tests, put_tests, order_tests, end_tests, meet_tests,
@@ -70,6 +115,7 @@ int main(int argc, char **argv)
 		row = &rows[i];
 		if (dev && strcmp(dev, row->name))
 			continue;
+		choose_adapter(&rows[i]);
 		for (j = 0; j < sizeof(lists) / sizeof(*lists); j++) {
 			for (k = 0; lists[j][k].name; k++) {
 				if (part && !strstr(lists[j][k].name, part))
@@ -82,6 +128,7 @@ int main(int argc, char **argv)
 				       why ? why : "");
 			}
 		}
+		leave_adapter(&rows[i]);
 	}
 	printf("1..%u\n", n);
 	return failed != 0;

@@ -99,11 +99,15 @@ void side_open(struct side *s)
 		.on_error = on_error, .on_ready = on_ready,
 	};
 
+	static unsigned int opened;
+	const char *netdev = row->netdev;
+
+	if (opened++ % 2 && row->other)
+		netdev = row->other;
 	memset(s, 0, sizeof(*s));
 	s->ops = row->ops;
 	s->last = &s->first;
-	check_int(s->ops->iface_open(row->netdev, row->family, &cb, &s->iface),
-		  0);
+	check_int(s->ops->iface_open(netdev, row->family, &cb, &s->iface), 0);
 	s->ops->iface_query(s->iface, &s->attr);
 }
 

@@ -21,6 +21,9 @@ struct device_row {
 	const struct weft_dev_ops *ops;
 	const char *netdev;
 	int family;
+	const char *other;		/* of every second side; NULL: the same */
+	bool one_socket;		/* for all endpoints of a pair, and kept */
+	unsigned int pairs;		/* endpoints at once; 0: 1000 */
 };
 extern const struct device_row *row;	/* the one under test */
 

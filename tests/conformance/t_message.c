@@ -69,8 +69,8 @@ static void back_pressure(void)
 {
 	struct side a, b;
 	static uint8_t buf[60000];
-	struct iovec iov[3] = { { buf, 1 }, { buf + 1, 9999 },
-				{ buf + 10000, 50000 } };
+	struct iovec iov[3] = { { buf, 1 }, { buf + 1, 999 },
+				{ buf + 1000, 59000 } };
 	size_t len = sizeof(buf);
 	unsigned int sent = 0, got = 0, copied = 0, readies;
 	struct wait_op w[1000];
@@ -79,7 +79,7 @@ static void back_pressure(void)
 	sides_open(&a, &b);
 	if (len > a.attr.max_message)
 		len = a.attr.max_message;
-	iov[2].iov_len = len - 10000;
+	iov[2].iov_len = len - 1000;
 	pattern_fill(buf, sizeof(buf), 5);
 	for (;;) {
 		check(sent < 1000, "60 MB were taken without a receiver");

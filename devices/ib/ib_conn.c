@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A connection: its QP meets the peer's, works, is given up where the adapter
+ * refused something, and another one follows in the next epoch.
+ *
+ * Each side sends its half (struct ib_conn_info) of an epoch; who has the
+ * peer's half connects its QP, which from then on receives, and says so by
+ * sending its half once more, "ready"; who has read that may send.  A half of
+ * a later epoch tells that the peer gave its QP up.
+ */
+#include "devices/ib/ib.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "util/clock.h"
+#include "util/log.h"
+
+static const struct {
+	const char *name;
+	unsigned int next;
+} states[] = {
+	[IB_CONN_MEETING] = { "meeting", BIT(IB_CONN_OPEN) |
+			      BIT(IB_CONN_DRAINING) | BIT(IB_CONN_DEAD) },
+	[IB_CONN_OPEN] = { "open", BIT(IB_CONN_DRAINING) | BIT(IB_CONN_DEAD) },
+	[IB_CONN_DRAINING] = { "draining", BIT(IB_CONN_MEETING) |
+			       BIT(IB_CONN_DEAD) },
+	[IB_CONN_DEAD] = { "dead", 0 },
+};
+
+static void move(struct ib_conn *conn, enum ib_conn_state to)
+{
+	if (!(states[conn->state].next & BIT(to)))
+		weft_error("connection %u: %s cannot become %s", conn->id,
+			   states[conn->state].name, states[to].name);
+	weft_debug("connection %u, epoch %u: %s -> %s", conn->id, conn->epoch,
+		   states[conn->state].name, states[to].name);
+	conn->state = to;
+}
+
+void ib_conn_work(struct ib_conn *conn)
+{
+	if (conn->work_link.next == &conn->work_link &&
+	    conn->state != IB_CONN_DEAD)
+		weft_list_add_tail(&conn->iface->work, &conn->work_link);
+}
+
+struct ib_conn *ib_conn_find(struct ib_iface *iface, uint32_t id)
+{
+	struct ib_conn *conn, *tmp;
+
+	weft_list_for_each(conn, tmp, &iface->by_id[id % IB_CONN_BUCKETS],
+			   id_link)
+		if (conn->id == id)
+			return conn;
+	return NULL;
+}
+
+/* One mapping for all its buffers, which costs one registration. */
+static int make_buffers(struct ib_conn *conn)
+{
+	struct ib_iface *iface = conn->iface;
+	const size_t len = (IB_RX_SLOTS + IB_TX_SLOTS) * (size_t)IB_SLOT;
+	uint8_t *p;
+	unsigned int i;
+
+	p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return -ENOMEM;
+	conn->map = p;
+	conn->mr = iface->v->reg_mr(iface->dev->pd, p, len,
+				    IBV_ACCESS_LOCAL_WRITE);
+	if (!conn->mr)
+		return weft_fail(errno, "cannot register %zu bytes of buffers with '%s'; raise the limit with 'ulimit -l'",
+				 len, iface->port.name);
+	for (i = 0; i < IB_RX_SLOTS; i++, p += IB_SLOT) {
+		conn->rx[i].conn = conn;
+		conn->rx[i].buf = p;
+		weft_list_init(&conn->rx[i].link);
+	}
+	for (i = 0; i < IB_TX_SLOTS; i++, p += IB_SLOT) {
+		conn->tx[i].buf = p;
+		weft_list_add_tail(&conn->tx_free, &conn->tx[i].link);
+	}
+	return 0;
+}
+
+static void conn_free(struct ib_conn *conn)
+{
+	struct ib_iface *iface = conn->iface;
+
+	ib_qp_destroy(conn);
+	ib_keys_free(conn);
+	if (conn->mr)
+		iface->v->dereg_mr(conn->mr);
+	if (conn->map)
+		munmap(conn->map,
+		       (IB_RX_SLOTS + IB_TX_SLOTS) * (size_t)IB_SLOT);
+	weft_list_del(&conn->link);
+	weft_list_del(&conn->id_link);
+	weft_list_del(&conn->work_link);
+	free(conn);
+}
+
+/* A QP of the epoch, with its receive buffers. */
+static int make_qp(struct ib_conn *conn)
+{
+	unsigned int i;
+	int err;
+
+	err = weft_random(&conn->psn, sizeof(conn->psn));
+	if (err)
+		return err;
+	conn->psn &= 0xffffff;	/* 24 bits */
+	err = ib_qp_create(conn);
+	if (err)
+		return err;
+	for (i = 0; i < IB_RX_SLOTS; i++)
+		if (conn->rx[i].state == IB_RX_IDLE)
+			ib_rx_post(&conn->rx[i]);
+	conn->peer_ready = false;
+	conn->want_break = false;
+	conn->say_info = true;
+	conn->deadline_ms = weft_now_ms() + weft_settings()->connect_timeout_ms;
+	return conn->broken;
+}
+
+struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t sn)
+{
+	struct ib_iface *iface = peer->iface;
+	struct ib_conn *conn = calloc(1, sizeof(*conn));
+	char where[WEFT_SOCKADDR_STR];
+	int err;
+
+	if (!conn) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	conn->iface = iface;
+	conn->peer = peer;
+	conn->sn = sn;
+	conn->id = iface->next_id++;
+	conn->credits = IB_CREDITS;
+	weft_list_init(&conn->link);
+	weft_list_init(&conn->id_link);
+	weft_list_init(&conn->work_link);
+	weft_list_init(&conn->tx_free);
+	weft_list_init(&conn->queue);
+	weft_list_init(&conn->posted);
+	weft_list_init(&conn->keys_age);
+	weft_list_init(&conn->questions);
+	err = make_buffers(conn);
+	if (!err)
+		err = make_qp(conn);
+	if (err) {
+		conn_free(conn);
+		errno = -err;
+		return NULL;
+	}
+	conn->stats = weft_stats_peer(iface->stats, peer->id,
+				      weft_sockaddr_str(&peer->addr.sa, where,
+							sizeof(where)));
+	weft_list_add_tail(&peer->conns, &conn->link);
+	weft_list_add_tail(&iface->by_id[conn->id % IB_CONN_BUCKETS],
+			   &conn->id_link);
+	ib_conn_work(conn);
+	ib_watch_start(iface);
+	return conn;
+}
+
+void ib_conn_fill_info(const struct ib_conn *conn, struct ib_conn_info *info)
+{
+	const struct ib_iface *iface = conn->iface;
+
+	memset(info, 0, sizeof(*info));
+	info->epoch = conn->epoch;
+	info->qpn = conn->qp->qp_num;
+	info->psn = conn->psn;
+	info->received = conn->rx_next;
+	info->mtu = iface->port_attr.active_mtu;
+	info->reads = (uint32_t)iface->dev->attr.max_qp_rd_atom;
+	info->lid = iface->port_attr.lid;
+	info->ready = conn->state == IB_CONN_OPEN;
+	memcpy(info->gid, iface->gid, sizeof(info->gid));
+}
+
+void ib_conn_break(struct ib_conn *conn, int err)
+{
+	if (!conn->broken)
+		conn->broken = err;
+	conn->iface->failing = true;
+	ib_conn_work(conn);
+}
+
+void ib_conn_renew(struct ib_conn *conn)
+{
+	if (conn->state == IB_CONN_DRAINING || conn->state == IB_CONN_DEAD)
+		return;
+	if (++conn->breaks > IB_MAX_BREAKS) {
+		weft_warn("'%s': %u queue pairs to peer %016llx failed in a row",
+			  conn->iface->port.name, conn->breaks,
+			  (unsigned long long)conn->peer->id);
+		ib_conn_break(conn, -EIO);
+		return;
+	}
+	ib_qp_flush(conn);
+	move(conn, IB_CONN_DRAINING);
+	conn->deadline_ms = weft_now_ms() + IB_DRAIN_MS;
+	conn->say_info = false;
+	ib_conn_work(conn);
+}
+
+/* All that the old QP had is accounted for: the next one. */
+static void next_epoch(struct ib_conn *conn)
+{
+	int err;
+
+	ib_qp_destroy(conn);
+	conn->epoch++;
+	move(conn, IB_CONN_MEETING);
+	conn->got_info = conn->got_info &&
+			 conn->peer_info.epoch == conn->epoch;
+	err = make_qp(conn);
+	if (err)
+		ib_conn_break(conn, err);
+}
+
+static void open_it(struct ib_conn *conn)
+{
+	int err = ib_qp_connect(conn);
+
+	if (err) {
+		ib_conn_break(conn, err);
+		return;
+	}
+	move(conn, IB_CONN_OPEN);
+	conn->peer_ready = conn->peer_info.ready;
+	conn->say_info = true;
+	if (conn->peer_ready)
+		ib_tx_resume(conn);
+}
+
+void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info)
+{
+	const int32_t ahead = (int32_t)(info->epoch - conn->epoch);
+
+	ib_conn_work(conn);
+	if (ahead < 0)
+		return;		/* of a QP that is gone */
+	if (ahead > 1 || info->mtu > IBV_MTU_4096 || !info->mtu ||
+	    info->received - (conn->tx_next - conn->ring_n) > conn->ring_n) {
+		weft_warn("a peer on '%s' sent a malformed half of a connection",
+			  conn->iface->port.name);
+		ib_conn_break(conn, -EPROTO);
+		return;
+	}
+	if (ahead == 1 && conn->state != IB_CONN_DRAINING)
+		ib_conn_renew(conn);
+	if (ahead == 0 && conn->got_info && conn->state == IB_CONN_OPEN &&
+	    info->ready && !conn->peer_ready) {
+		conn->peer_ready = true;
+		ib_tx_resume(conn);
+		return;
+	}
+	conn->peer_info = *info;
+	conn->got_info = true;
+}
+
+/* Ended for good: quiet where nobody has an endpoint. */
+void ib_conn_fail(struct ib_conn *conn, int err)
+{
+	struct ib_iface *iface = conn->iface;
+	struct ib_ep *ep = conn->ep;
+	uint64_t end = weft_now_ms() + IB_DRAIN_MS;
+
+	if (conn->state == IB_CONN_DEAD)
+		return;
+	/* flushed where possible, so that its end is orderly for the adapter */
+	ib_qp_flush(conn);
+	while (conn->tx_out && weft_now_ms() < end && conn->qp) {
+		if (!ib_cq_gather(iface) && !ib_tx_busy(conn))
+			break;
+	}
+	move(conn, IB_CONN_DEAD);
+	if (err != -ESHUTDOWN)
+		ib_peer_say_kind(conn->peer, conn->sn, IB_CTL_GONE);
+	weft_list_del(&conn->work_link);
+	ib_qp_destroy(conn);
+	ib_rx_drop(conn);
+	weft_list_del(&conn->link);
+	weft_list_add_tail(&iface->dead, &conn->link);
+	conn->ep = NULL;
+	if (ep)
+		ep->err = err;
+	ib_tx_drop_ops(conn, err);
+	if (ep) {
+		ep->conn = NULL;
+		ib_ep_failed(ep, err);
+	}
+}
+
+void ib_conn_reap(struct ib_iface *iface)
+{
+	while (!weft_list_empty(&iface->dead))
+		conn_free(weft_list_first(&iface->dead, struct ib_conn, link));
+}
+
+/* Both sides have given their endpoint up, or never had one. */
+static bool is_over(const struct ib_conn *conn)
+{
+	return !conn->ep && conn->bye_seen && conn->bye_sent;
+}
+
+static void say_bye(struct ib_conn *conn)
+{
+	/* what was taken reaches the peer first */
+	if (conn->ep || conn->bye_sent || conn->user_used ||
+	    !(conn->had_ep || conn->bye_seen))
+		return;
+	/* where it cannot be said now, ib_peer_say() comes back to it */
+	conn->bye_sent = ib_peer_say_kind(conn->peer, conn->sn,
+					  IB_CTL_BYE);
+}
+
+unsigned int ib_conn_step(struct ib_conn *conn)
+{
+	if (conn->broken) {
+		ib_conn_fail(conn, conn->broken);
+		return 1;
+	}
+	if (conn->want_break)
+		ib_conn_renew(conn);
+	if (conn->state == IB_CONN_DRAINING && !conn->tx_out &&
+	    !conn->rx_posted)
+		next_epoch(conn);
+	if (conn->state == IB_CONN_MEETING && conn->got_info && !conn->broken)
+		open_it(conn);
+	if (conn->say_info && conn->state != IB_CONN_DRAINING)
+		ib_peer_say(conn->peer);
+	ib_tx_pump(conn);
+	if (conn->broken) {
+		ib_conn_work(conn);
+		return 1;
+	}
+	say_bye(conn);
+	if (is_over(conn)) {
+		ib_conn_fail(conn, -ESHUTDOWN);
+		return 1;
+	}
+	ib_ep_check_flush(conn);
+	ib_ep_tell_ready(conn);
+	return 0;
+}

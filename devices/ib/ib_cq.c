@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Completions.  Gathering sorts them into what arrived and what is finished,
+ * and calls nobody back; delivering does.
+ */
+#include "devices/ib/ib.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "util/clock.h"
+#include "util/log.h"
+
+#define BATCH	32
+#define ROUNDS	8	/* batches of one gathering: others want to run too */
+/* A connection's share: all it can have posted, before and after a renewal. */
+#define SHARE	(IB_SQ_DEPTH + IB_RX_SLOTS)
+
+/* wr_id: connection | epoch's low bits | receive? | index */
+#define WR_RECV		BIT(15)
+#define WR_INDEX	0x7fffu
+
+static uint64_t wr_id(const struct ib_conn *conn, bool recv, unsigned int index)
+{
+	return (uint64_t)conn->id << 32 | (uint64_t)(conn->epoch & 0xffff) << 16 |
+	       (recv ? WR_RECV : 0) | index;
+}
+
+uint64_t ib_wr_id_send(const struct ib_conn *conn, unsigned int index)
+{
+	return wr_id(conn, false, index);
+}
+
+struct ib_cq *ib_cq_take(struct ib_iface *iface)
+{
+	struct ib_cq *cq, *tmp;
+
+	weft_list_for_each(cq, tmp, &iface->cqs, link)
+		if (cq->used + SHARE <= cq->size) {
+			cq->used += SHARE;
+			return cq;
+		}
+	cq = calloc(1, sizeof(*cq));
+	if (!cq) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	cq->size = (unsigned int)weft_min(IB_CQ_SIZE,
+					  (size_t)iface->dev->attr.max_cqe);
+	cq->cq = iface->v->create_cq(iface->dev->ctx, (int)cq->size, cq,
+				     iface->channel, 0);
+	if (!cq->cq) {
+		errno = -weft_fail(errno, "cannot make a completion queue on '%s'",
+				   iface->port.name);
+		free(cq);
+		return NULL;
+	}
+	cq->used = SHARE;
+	weft_list_add_tail(&iface->cqs, &cq->link);
+	return cq;
+}
+
+void ib_cq_give(struct ib_cq *cq)
+{
+	cq->used -= SHARE;
+}
+
+void ib_cqs_close(struct ib_iface *iface)
+{
+	struct ib_cq *cq, *tmp;
+	int err;
+
+	weft_list_for_each(cq, tmp, &iface->cqs, link) {
+		err = iface->v->destroy_cq(cq->cq);
+		if (err)
+			weft_fail(err, "cannot destroy a completion queue of '%s'",
+				  iface->port.name);
+		free(cq);
+	}
+	weft_list_init(&iface->cqs);
+}
+
+void ib_rx_post(struct ib_rx *rx)
+{
+	struct ib_conn *conn = rx->conn;
+	struct ibv_sge sge = { (uintptr_t)rx->buf, IB_SLOT, conn->mr->lkey };
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	int err;
+
+	rx->state = IB_RX_IDLE;
+	if (!conn->qp || conn->state == IB_CONN_DRAINING || conn->broken)
+		return;
+	wr.wr_id = wr_id(conn, true, (unsigned int)(rx - conn->rx));
+	err = conn->iface->v->post_recv(conn->qp, &wr, &bad);
+	if (err) {
+		weft_fail(err, "cannot post a receive buffer on '%s'",
+			  conn->iface->port.name);
+		ib_conn_break(conn, -EIO);
+		return;
+	}
+	rx->state = IB_RX_POSTED;
+	conn->rx_posted++;
+}
+
+static void received(struct ib_conn *conn, struct ib_rx *rx,
+		     const struct ibv_wc *wc)
+{
+	conn->rx_posted--;
+	rx->state = IB_RX_IDLE;
+	if (wc->status == IBV_WC_SUCCESS) {
+		rx->len = wc->byte_len;
+		if (rx->len < IB_HEAD || rx->len > IB_SLOT ||
+		    weft_get_le32(rx->buf + 4) != conn->rx_next) {
+			weft_warn("a peer on '%s' sent a malformed message; the connection ends",
+				  conn->iface->port.name);
+			ib_conn_break(conn, -EPROTO);
+			return;
+		}
+		conn->rx_next++;
+		/* read already here: a sender waits for them */
+		conn->credits += rx->buf[2] | rx->buf[3] << 8;
+		if (conn->credits > IB_CREDITS)
+			ib_conn_break(conn, -EPROTO);
+		if (rx->buf[0] == IB_KIND_CREDIT) {
+			/* nothing else in it: its buffer is free at once */
+			weft_count(conn->stats, wire_rx_bytes, rx->len);
+			ib_rx_post(rx);
+		} else {
+			rx->state = IB_RX_PENDING;
+			weft_list_add_tail(&conn->iface->received, &rx->link);
+		}
+	} else if (wc->status != IBV_WC_WR_FLUSH_ERR) {
+		weft_warn("'%s': receiving failed: %s", conn->iface->port.name,
+			  weft_wc_name(wc->status));
+		ib_conn_break(conn, -EIO);
+	}
+	ib_conn_work(conn);
+}
+
+static void complete(struct ib_iface *iface, const struct ibv_wc *wc)
+{
+	struct ib_conn *conn = ib_conn_find(iface, (uint32_t)(wc->wr_id >> 32));
+	const unsigned int index = wc->wr_id & WR_INDEX;
+
+	/* of a QP that is gone: verbs may leave those in the queue */
+	if (!conn || !conn->qp ||
+	    ((wc->wr_id >> 16) & 0xffff) != (conn->epoch & 0xffff))
+		return;
+	if (wc->wr_id & WR_RECV) {
+		if (index < IB_RX_SLOTS &&
+		    conn->rx[index].state == IB_RX_POSTED)
+			received(conn, &conn->rx[index], wc);
+	} else {
+		ib_tx_completed(conn, index, wc);
+	}
+}
+
+unsigned int ib_cq_gather(struct ib_iface *iface)
+{
+	struct ibv_wc wc[BATCH];
+	struct ib_cq *cq, *tmp;
+	unsigned int count = 0, rounds;
+	int i, n;
+
+	weft_list_for_each(cq, tmp, &iface->cqs, link) {
+		for (rounds = 0; rounds < ROUNDS; rounds++) {
+			n = iface->v->poll_cq(cq->cq, BATCH, wc);
+			for (i = 0; i < n; i++)
+				complete(iface, &wc[i]);
+			count += n > 0 ? (unsigned int)n : 0;
+			if (n < BATCH)
+				break;
+		}
+	}
+	return count;
+}
+
+static int deliver_notify(struct ib_conn *conn, const uint8_t *body, size_t len)
+{
+	struct weft_iface_cb *cb = &conn->iface->base.cb;
+	uint64_t size;
+
+	if (len != 16)
+		return -EPROTO;
+	size = weft_get_le64(body + 8);
+	weft_count(conn->stats, rx_puts, 1);
+	weft_count(conn->stats, rx_put_bytes, size);
+	cb->on_notify(cb->arg, weft_get_le64(body), size);
+	return 0;
+}
+
+/* May call back, and be called back into. */
+static int deliver_one(struct ib_conn *conn, struct ib_rx *rx)
+{
+	struct weft_iface_cb *cb = &conn->iface->base.cb;
+	uint8_t *body = rx->buf + IB_HEAD;
+	size_t len = rx->len - IB_HEAD;
+	const uint8_t id = rx->buf[1];
+
+	weft_count(conn->stats, wire_rx_bytes, rx->len);
+	switch (rx->buf[0]) {
+	case IB_KIND_MESSAGE:
+		if (id >= WEFT_MSG_IDS)
+			return -EPROTO;
+		weft_count(conn->stats, rx_messages, 1);
+		weft_count(conn->stats, rx_message_bytes, len);
+		cb->on_message(cb->arg, id, body, len);
+		return 0;
+	case IB_KIND_NOTIFY:
+		return deliver_notify(conn, body, len);
+	case IB_KIND_ASK:
+		return ib_key_question(conn, body, len);
+	case IB_KIND_ANSWER:
+		return ib_key_answer(conn, body, len);
+	}
+	return -EPROTO;
+}
+
+static unsigned int deliver_received(struct ib_iface *iface)
+{
+	struct ib_conn *conn;
+	unsigned int n = 0;
+	struct ib_rx *rx;
+	int err;
+
+	while (!weft_list_empty(&iface->received)) {
+		rx = weft_list_first(&iface->received, struct ib_rx, link);
+		weft_list_del(&rx->link);
+		conn = rx->conn;
+		err = deliver_one(conn, rx);
+		n++;
+		if (err) {
+			weft_warn("a peer on '%s' sent a malformed message (kind %u); the connection ends",
+				  iface->port.name, rx->buf[0]);
+			ib_conn_break(conn, err);
+		}
+		conn->to_return++;
+		ib_rx_post(rx);
+		ib_conn_work(conn);
+	}
+	return n;
+}
+
+unsigned int ib_cq_deliver(struct ib_iface *iface)
+{
+	unsigned int n = deliver_received(iface);
+	struct weft_op *done;
+	struct ib_op *op;
+	int status;
+
+	while (!weft_list_empty(&iface->finished)) {
+		op = weft_list_first(&iface->finished, struct ib_op, link);
+		weft_list_del(&op->link);
+		done = op->op;
+		status = op->status;
+		free(op);
+		n++;
+		if (done)
+			done->done(done, status);
+	}
+	return n;
+}
+
+/* What arrived on a connection that is closed for good. */
+void ib_rx_drop(struct ib_conn *conn)
+{
+	unsigned int i;
+
+	for (i = 0; i < IB_RX_SLOTS; i++)
+		if (conn->rx[i].state == IB_RX_PENDING) {
+			weft_list_del(&conn->rx[i].link);
+			conn->rx[i].state = IB_RX_IDLE;
+		}
+}
+
+int ib_cq_arm(struct ib_iface *iface)
+{
+	struct ib_cq *cq, *tmp;
+
+	weft_list_for_each(cq, tmp, &iface->cqs, link)
+		if (iface->v->req_notify_cq(cq->cq, 0))
+			return -EBUSY;
+	/* what completed before it was asked for rings nobody */
+	ib_cq_gather(iface);
+	return weft_list_empty(&iface->received) &&
+	       weft_list_empty(&iface->finished) &&
+	       weft_list_empty(&iface->work) ? 0 : -EBUSY;
+}

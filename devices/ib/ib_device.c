@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * An opened verbs device: one per process, shared by its interfaces, with one
+ * protection domain, so that memory is registered once.  A thread reads its
+ * asynchronous events: the passive side of a dead link learns nothing from its
+ * QP, and nobody else would read them while the program computes.
+ */
+#include "devices/ib/ib.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "util/log.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weft_list devices = { &devices, &devices };
+
+/* Tells the interfaces of the port that an event names; 0: of all ports. */
+static void tell_ifaces(struct ib_device *dev, unsigned int port,
+			enum ibv_event_type type)
+{
+	struct ib_iface *iface, *tmp;
+
+	pthread_mutex_lock(&lock);
+	weft_list_for_each(iface, tmp, &dev->ifaces, device_link) {
+		if (port && port != iface->port.port)
+			continue;
+		atomic_store(&iface->port_down, (int)type + 1);
+		ib_iface_wake(iface);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+static void on_event(struct ib_device *dev, const struct ibv_async_event *ev)
+{
+	switch (ev->event_type) {
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_PORT_ACTIVE:
+		tell_ifaces(dev, (unsigned int)ev->element.port_num,
+			    ev->event_type);
+		break;
+	case IBV_EVENT_DEVICE_FATAL:
+	case IBV_EVENT_CQ_ERR:
+		tell_ifaces(dev, 0, ev->event_type);
+		break;
+	default:
+		/* QPs tell the rest by their completions */
+		weft_debug("'%s': asynchronous event %d", dev->name,
+			   (int)ev->event_type);
+	}
+}
+
+static void *event_thread(void *arg)
+{
+	struct ib_device *dev = arg;
+	struct pollfd fds[2] = { { dev->ctx->async_fd, POLLIN, 0 },
+				 { dev->stop_fd, POLLIN, 0 } };
+	struct ibv_async_event ev;
+
+	pthread_setname_np(pthread_self(), "weft-ib-event");
+	for (;;) {
+		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+			break;
+		if (fds[1].revents)
+			break;
+		while (!dev->v->get_async_event(dev->ctx, &ev)) {
+			on_event(dev, &ev);
+			dev->v->ack_async_event(&ev);
+		}
+	}
+	return NULL;
+}
+
+static int start_thread(struct ib_device *dev)
+{
+	int flags = fcntl(dev->ctx->async_fd, F_GETFL), err;
+	sigset_t all, old;
+
+	dev->stop_fd = eventfd(0, EFD_CLOEXEC);
+	if (dev->stop_fd < 0 || flags < 0 ||
+	    fcntl(dev->ctx->async_fd, F_SETFL, flags | O_NONBLOCK))
+		return weft_fail(errno, "cannot watch the events of '%s'",
+				 dev->name);
+	/* signals are the program's */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&dev->thread, NULL, event_thread, dev);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err)
+		return weft_fail(err, "cannot start a thread for the events of '%s'",
+				 dev->name);
+	return 0;
+}
+
+static struct ibv_context *open_named(const struct weft_verbs *v,
+				      const char *name)
+{
+	struct ibv_context *ctx = NULL;
+	struct ibv_device **list;
+	int i, n = 0;
+
+	errno = 0;
+	list = v->get_device_list(&n);
+	for (i = 0; list && i < n && !ctx; i++)
+		if (!strcmp(v->get_device_name(list[i]), name))
+			ctx = v->open_device(list[i]);
+	if (list)
+		v->free_device_list(list);
+	return ctx;
+}
+
+static void device_free(struct ib_device *dev)
+{
+	if (dev->stop_fd >= 0)
+		close(dev->stop_fd);
+	if (dev->pd)
+		dev->v->dealloc_pd(dev->pd);
+	if (dev->ctx)
+		dev->v->close_device(dev->ctx);
+	free(dev);
+}
+
+static int device_open(const char *name, struct ib_device **out)
+{
+	struct ib_device *dev = calloc(1, sizeof(*dev));
+	int err;
+
+	if (!dev)
+		return -ENOMEM;
+	dev->stop_fd = -1;
+	dev->v = weft_verbs();
+	weft_list_init(&dev->ifaces);
+	snprintf(dev->name, sizeof(dev->name), "%s", name);
+	if (!dev->v) {
+		err = weft_fail(ENODEV, "cannot use '%s' without libibverbs; install rdma-core (package libibverbs1)",
+				name);
+		goto fail;
+	}
+	dev->ctx = open_named(dev->v, name);
+	if (!dev->ctx) {
+		err = weft_fail(errno ? errno : ENODEV, "cannot open the verbs device '%s' (is /dev/infiniband in this container?)",
+				name);
+		goto fail;
+	}
+	err = dev->v->query_device(dev->ctx, &dev->attr);
+	if (err) {
+		err = weft_fail(err, "cannot query '%s'", name);
+		goto fail;
+	}
+	dev->pd = dev->v->alloc_pd(dev->ctx);
+	if (!dev->pd) {
+		err = weft_fail(errno, "cannot make a protection domain on '%s'",
+				name);
+		goto fail;
+	}
+	err = start_thread(dev);
+	if (err)
+		goto fail;
+	*out = dev;
+	return 0;
+fail:
+	device_free(dev);
+	return err;
+}
+
+int ib_device_get(const char *name, struct ib_device **out)
+{
+	struct ib_device *dev, *tmp;
+	int err = 0;
+
+	pthread_mutex_lock(&lock);
+	weft_list_for_each(dev, tmp, &devices, link)
+		if (!strcmp(dev->name, name)) {
+			dev->refs++;
+			*out = dev;
+			goto out;
+		}
+	err = device_open(name, out);
+	if (!err) {
+		(*out)->refs = 1;
+		weft_list_add_tail(&devices, &(*out)->link);
+	}
+out:
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+void ib_device_put(struct ib_device *dev)
+{
+	const uint64_t one = 1;
+	bool last;
+
+	pthread_mutex_lock(&lock);
+	last = !--dev->refs;
+	if (last)
+		weft_list_del(&dev->link);
+	pthread_mutex_unlock(&lock);
+	if (!last)
+		return;
+	while (write(dev->stop_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+	pthread_join(dev->thread, NULL);
+	ib_mem_device_gone(dev);
+	device_free(dev);
+}
+
+unsigned int ib_device_hold(struct ib_device **list, unsigned int max)
+{
+	struct ib_device *dev, *tmp;
+	unsigned int n = 0;
+
+	pthread_mutex_lock(&lock);
+	weft_list_for_each(dev, tmp, &devices, link)
+		if (n < max) {
+			dev->refs++;
+			list[n++] = dev;
+		}
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+void ib_device_watch(struct ib_device *dev, struct ib_iface *iface, bool on)
+{
+	pthread_mutex_lock(&lock);
+	if (on)
+		weft_list_add_tail(&dev->ifaces, &iface->device_link);
+	else
+		weft_list_del(&iface->device_link);
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Endpoints: the caller's side of a connection. */
+#include "devices/ib/ib.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "util/clock.h"
+#include "util/log.h"
+
+/* How many endpoints were made to each peer: the n-th pairs with its n-th. */
+static int next_sn(struct ib_iface *iface, uint64_t peer_id, uint32_t *sn)
+{
+	struct ib_sn *s, *tmp;
+
+	weft_list_for_each(s, tmp, &iface->sns, link)
+		if (s->peer_id == peer_id) {
+			*sn = s->next++;
+			return 0;
+		}
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->peer_id = peer_id;
+	s->next = 1;
+	weft_list_add_tail(&iface->sns, &s->link);
+	*sn = 0;
+	return 0;
+}
+
+int ib_ep_create(struct weft_iface *base, const struct weft_address *remote,
+		 void *user, struct weft_ep **out)
+{
+	struct ib_iface *iface = ib_iface(base);
+	struct ib_conn *conn;
+	struct ib_peer *peer;
+	struct ib_ep *ep;
+	uint32_t sn;
+	int err;
+
+	ep = calloc(1, sizeof(*ep));
+	if (!ep)
+		return -ENOMEM;
+	ep->base.iface = base;
+	ep->base.user = user;
+	weft_list_init(&ep->flushes);
+	peer = ib_peer_get(iface, remote);
+	if (!peer) {
+		err = -errno;
+		goto free_ep;
+	}
+	err = next_sn(iface, peer->id, &sn);
+	if (err)
+		goto free_ep;
+	conn = ib_peer_conn(peer, sn);
+	if (conn && (conn->ep || conn->broken)) {
+		err = -ECONNRESET;
+		goto free_ep;
+	}
+	if (!conn)
+		conn = ib_conn_new(peer, sn);
+	if (!conn) {
+		err = -errno;
+		goto free_ep;
+	}
+	conn->ep = ep;
+	conn->had_ep = true;
+	ep->conn = conn;
+	*out = &ep->base;
+	return 0;
+
+free_ep:
+	free(ep);
+	return err;
+}
+
+static void finish_flushes(struct ib_ep *ep, int status)
+{
+	struct ib_flush *f;
+	struct weft_op *op;
+
+	while (!weft_list_empty(&ep->flushes)) {
+		f = weft_list_first(&ep->flushes, struct ib_flush, link);
+		weft_list_del(&f->link);
+		op = f->op;
+		free(f);
+		op->done(op, status);
+	}
+}
+
+static bool flushed(const struct ib_conn *conn)
+{
+	return !conn->user_used && !conn->nops;
+}
+
+/* Behind the completions of what it waited for. */
+void ib_ep_check_flush(struct ib_conn *conn)
+{
+	struct ib_ep *ep = conn->ep;
+
+	if (ep && !ep->err && !weft_list_empty(&ep->flushes) && flushed(conn) &&
+	    weft_list_empty(&conn->iface->finished))
+		finish_flushes(ep, 0);
+}
+
+/* Its connection ended; everything else has been completed. */
+void ib_ep_failed(struct ib_ep *ep, int err)
+{
+	struct weft_iface_cb *cb = &ep->base.iface->cb;
+
+	finish_flushes(ep, err == -ESHUTDOWN ? 0 : err);
+	if (!ep->cancelled)
+		cb->on_error(cb->arg, &ep->base, ep->base.user, err);
+}
+
+void ib_ep_cancel(struct weft_ep *base)
+{
+	struct ib_ep *ep = ib_ep(base);
+	struct ib_conn *conn = ep->err ? NULL : ep->conn;
+	uint64_t end;
+
+	ep->cancelled = true;
+	if (!conn)
+		return;
+	ep->err = -ECANCELED;
+	if (ib_tx_busy(conn)) {
+		/* no request is taken back but by giving up its QP */
+		ib_conn_renew(conn);
+		ib_qp_flush(conn);
+		end = weft_now_ms() + IB_DRAIN_MS;
+		while (ib_tx_busy(conn) && weft_now_ms() < end)
+			ib_cq_gather(conn->iface);
+		if (ib_tx_busy(conn)) {
+			weft_warn("'%s' does not flush a queue pair",
+				  conn->iface->port.name);
+			ib_qp_destroy(conn);
+			ib_conn_break(conn, -EIO);
+		}
+	}
+	ib_tx_drop_ops(conn, -ECANCELED);
+	finish_flushes(ep, -ECANCELED);
+	ib_conn_work(conn);
+}
+
+void ib_ep_destroy(struct weft_ep *base)
+{
+	struct ib_ep *ep = ib_ep(base);
+	struct ib_conn *conn;
+
+	ib_ep_cancel(base);
+	conn = ep->conn;
+	if (conn) {
+		conn->ep = NULL;
+		ib_conn_work(conn);
+	}
+	free(ep);
+}
+
+void ib_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
+{
+	struct ib_ep *ep = ib_ep(base);
+	struct ib_conn *conn = ep->err ? NULL : ep->conn;
+
+	attr->connected = conn && conn->state == IB_CONN_OPEN &&
+			  conn->peer_ready;
+	attr->unsent = attr->connected &&
+		       (!weft_list_empty(&conn->queue) || conn->nquestions);
+	attr->streams = attr->connected;
+}
+
+bool ib_ep_ready(struct weft_ep *base)
+{
+	struct ib_ep *ep = ib_ep(base);
+
+	/* a dead endpoint takes anything: it answers with its error */
+	if (ep->err || ib_conn_ready(ep->conn))
+		return true;
+	ep->conn->was_full = true;
+	return false;
+}
+
+/* Why a message is not taken now; 0: it is. */
+static int refusal(struct ib_ep *ep, unsigned int iovcnt)
+{
+	struct ib_conn *conn = ep->conn;
+
+	if (ep->err)
+		return ep->err;
+	if (iovcnt > IB_MAX_IOV)
+		return -EMSGSIZE;
+	if (ib_conn_ready(conn))
+		return 0;
+	/* what gives room may be there already */
+	if (conn->state == IB_CONN_OPEN && weft_list_empty(&conn->queue) &&
+	    ib_cq_gather(conn->iface) && ib_conn_ready(conn))
+		return 0;
+	conn->was_full = true;
+	return -EAGAIN;
+}
+
+void ib_ep_tell_ready(struct ib_conn *conn)
+{
+	struct weft_iface_cb *cb = &conn->iface->base.cb;
+
+	if (!conn->was_full || !conn->ep || conn->ep->err ||
+	    !ib_conn_ready(conn))
+		return;
+	conn->was_full = false;
+	cb->on_ready(cb->arg, &conn->ep->base, conn->ep->base.user);
+}
+
+static size_t iov_total(const struct iovec *iov, unsigned int n)
+{
+	size_t len = 0;
+
+	while (n--)
+		len += iov[n].iov_len;
+	return len;
+}
+
+static int send_message(struct ib_conn *conn, struct ib_tx *tx, uint8_t id,
+			size_t len)
+{
+	int err;
+
+	tx->len = (uint32_t)(IB_HEAD + len);
+	err = ib_tx_send(conn, tx, IB_KIND_MESSAGE, id, NULL);
+	if (err) {
+		ib_tx_give(conn, tx);
+		return err;
+	}
+	weft_count(conn->stats, tx_messages, 1);
+	weft_count(conn->stats, tx_message_bytes, len);
+	return 0;
+}
+
+int ib_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
+		  unsigned int iovcnt, struct weft_op *op)
+{
+	struct ib_ep *ep = ib_ep(base);
+	size_t len = iov_total(iov, iovcnt);
+	int err = refusal(ep, iovcnt);
+	unsigned int i;
+	struct ib_tx *tx;
+	uint8_t *p;
+
+	(void)op;	/* always copied */
+	if (len > IB_SLOT - IB_HEAD && (!err || err == -EAGAIN))
+		return -EMSGSIZE;
+	if (err)
+		return err;
+	tx = ib_tx_take(ep->conn, true);
+	p = tx->buf + IB_HEAD;
+	for (i = 0; i < iovcnt; p += iov[i++].iov_len)
+		if (iov[i].iov_len)
+			memcpy(p, iov[i].iov_base, iov[i].iov_len);
+	return send_message(ep->conn, tx, id, len);
+}
+
+ssize_t ib_ep_message_pack(struct weft_ep *base, uint8_t id,
+			   size_t (*pack)(void *dest, void *arg), void *arg)
+{
+	struct ib_ep *ep = ib_ep(base);
+	int err = refusal(ep, 0);
+	struct ib_tx *tx;
+	size_t len;
+
+	if (err)
+		return err;
+	tx = ib_tx_take(ep->conn, true);
+	len = pack(tx->buf + IB_HEAD, arg);
+	/* pack() has run: if the connection broke just now, on_error() follows */
+	send_message(ep->conn, tx, id, len);
+	return (ssize_t)len;
+}
+
+static int start(struct ib_ep *ep, enum ib_op_kind kind,
+		 const struct iovec *iov, unsigned int iovcnt,
+		 uint64_t remote_addr, const struct weft_rkey *rkey,
+		 const struct weft_notify *notify, struct weft_op *done)
+{
+	struct ib_conn *conn = ep->conn;
+	struct ib_op *op;
+
+	if (ep->err)
+		return ep->err;
+	if (iovcnt > IB_MAX_IOV)
+		return -EMSGSIZE;
+	/* these need no room but in the queue: more than ready() promises */
+	if (!conn->peer_ready || conn->state != IB_CONN_OPEN || conn->broken ||
+	    conn->want_break || conn->nqueued == IB_MAX_QUEUED) {
+		conn->was_full = true;
+		return -EAGAIN;
+	}
+	op = calloc(1, sizeof(*op));
+	if (!op)
+		return -ENOMEM;
+	op->kind = kind;
+	op->conn = conn;
+	op->op = done;
+	op->remote_addr = remote_addr;
+	op->rkey = *rkey;
+	op->notify = notify != NULL;
+	op->tag = notify ? notify->tag : 0;
+	op->total = iov_total(iov, iovcnt);
+	op->iovcnt = iovcnt;
+	memcpy(op->iov, iov, iovcnt * sizeof(*iov));
+	conn->nops++;
+	ib_tx_queue(conn, op);
+	return -EINPROGRESS;
+}
+
+int ib_ep_put(struct weft_ep *base, const struct iovec *iov,
+	      unsigned int iovcnt, uint64_t remote_addr,
+	      const struct weft_rkey *rkey, const struct weft_notify *notify,
+	      struct weft_op *op)
+{
+	return start(ib_ep(base), IB_OP_PUT, iov, iovcnt, remote_addr, rkey,
+		     notify, op);
+}
+
+int ib_ep_get(struct weft_ep *base, const struct iovec *iov,
+	      unsigned int iovcnt, uint64_t remote_addr,
+	      const struct weft_rkey *rkey, struct weft_op *op)
+{
+	return start(ib_ep(base), IB_OP_GET, iov, iovcnt, remote_addr, rkey,
+		     NULL, op);
+}
+
+void ib_ep_fence(struct weft_ep *base)
+{
+	(void)base;	/* one QP executes in the order posted: see ib.h */
+}
+
+int ib_ep_flush(struct weft_ep *base, struct weft_op *op)
+{
+	struct ib_ep *ep = ib_ep(base);
+	struct ib_flush *f;
+
+	if (ep->err)
+		return ep->err == -ESHUTDOWN || ep->cancelled ? 0 : ep->err;
+	if (flushed(ep->conn) && weft_list_empty(&ep->conn->iface->finished))
+		return 0;
+	if (op) {
+		f = malloc(sizeof(*f));
+		if (!f)
+			return -ENOMEM;
+		f->op = op;
+		weft_list_add_tail(&ep->flushes, &f->link);
+	}
+	ib_conn_work(ep->conn);
+	return -EINPROGRESS;
+}

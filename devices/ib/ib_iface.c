@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An interface: a port of a verbs device, and a control plane beside it. */
+#include "devices/ib/ib.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "bootstrap/netif.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/util.h"
+
+#define CLOSE_MS	1000	/* for what was sent to arrive */
+#define DRAIN_ROUNDS	256	/* gatherings before an orderly end */
+
+enum source { SRC_CTL, SRC_CHANNEL, SRC_WAKE, SRC_TIMER };
+
+static int watch(struct ib_iface *iface, int fd, enum source what)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.u32 = what };
+
+	return epoll_ctl(iface->epfd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
+}
+
+/*
+ * Where QPs are exchanged: the port's own interface if it may be used, so that
+ * who is reached there is reached by the port; else the first that may.
+ */
+static int choose_netdev(const struct weft_verbs_port *port, int family,
+			 char name[IF_NAMESIZE])
+{
+	struct weft_netif own, *list;
+	int i, n, err = -ENODEV;
+
+	if (port->netdev[0] && weft_settings_netdev_allowed(port->netdev) &&
+	    !weft_netif_get(port->netdev, family, &own)) {
+		memcpy(name, own.name, IF_NAMESIZE);
+		return 0;
+	}
+	n = weft_netif_list(family, &list);
+	if (n < 0)
+		return n;
+	for (i = 0; i < n && err; i++)
+		if (weft_settings_netdev_allowed(list[i].name)) {
+			memcpy(name, list[i].name, IF_NAMESIZE);
+			err = 0;
+		}
+	free(list);
+	if (err)
+		return weft_fail(err, "'%s' needs a network interface to exchange its queue pairs over; '%s' has no address and WEFT_NET_DEVICES allows no other",
+				 port->name, port->netdev);
+	return 0;
+}
+
+static int open_ctl(struct ib_iface *iface, int family)
+{
+	struct weft_iface_cb cb = ib_ctl_callbacks;
+	struct weft_iface_attr attr;
+	char netdev[IF_NAMESIZE];
+	int err;
+
+	err = choose_netdev(&iface->port, family, netdev);
+	if (err)
+		return err;
+	cb.arg = iface;
+	err = weft_tcp_ops.iface_open(netdev, family, &cb, &iface->ctl);
+	if (err)
+		return err;
+	weft_tcp_ops.iface_query(iface->ctl, &attr);
+	iface->addr = attr.addr;
+	iface->my_id = weft_key_id(iface->addr.key);
+	return watch(iface, weft_tcp_ops.event_fd(iface->ctl), SRC_CTL);
+}
+
+static int open_port(struct ib_iface *iface, const char *name, int family)
+{
+	int err;
+
+	err = weft_verbs_get(name, &iface->port);
+	if (err)
+		return weft_fail(err, "verbs device '%s' is not there, or its port is not active ('weft info' lists them)",
+				 name);
+	err = weft_verbs_gid(&iface->port, family, &iface->gid_index,
+			     iface->gid);
+	if (err)
+		return err;
+	err = ib_device_get(iface->port.dev, &iface->dev);
+	if (err)
+		return err;
+	iface->v = iface->dev->v;
+	err = iface->v->query_port(iface->dev->ctx, (uint8_t)iface->port.port,
+				   &iface->port_attr);
+	if (err)
+		return weft_fail(err, "cannot query port '%s'",
+				 iface->port.name);
+	iface->channel = iface->v->create_comp_channel(iface->dev->ctx);
+	if (!iface->channel)
+		return weft_fail(errno, "cannot make a completion channel on '%s'",
+				 iface->port.name);
+	err = fcntl(iface->channel->fd, F_GETFL);
+	if (err < 0 ||
+	    fcntl(iface->channel->fd, F_SETFL, err | O_NONBLOCK))
+		return weft_fail(errno, "cannot use the completion channel of '%s'",
+				 iface->port.name);
+	return watch(iface, iface->channel->fd, SRC_CHANNEL);
+}
+
+static int open_fds(struct ib_iface *iface)
+{
+	int err;
+
+	iface->epfd = epoll_create1(EPOLL_CLOEXEC);
+	iface->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	iface->timer_fd = timerfd_create(CLOCK_MONOTONIC,
+					 TFD_CLOEXEC | TFD_NONBLOCK);
+	if (iface->epfd < 0 || iface->wake_fd < 0 || iface->timer_fd < 0)
+		return weft_fail(errno, "cannot make an event queue; raise the limit with 'ulimit -n'");
+	err = watch(iface, iface->wake_fd, SRC_WAKE);
+	return err ? err : watch(iface, iface->timer_fd, SRC_TIMER);
+}
+
+static void iface_free(struct ib_iface *iface)
+{
+	int *fds[] = { &iface->wake_fd, &iface->timer_fd, &iface->epfd };
+	struct ib_sn *s, *tmp;
+	unsigned int i;
+
+	if (iface->ctl)
+		weft_tcp_ops.iface_close(iface->ctl);
+	if (iface->dev) {
+		ib_device_watch(iface->dev, iface, false);
+		ib_cqs_close(iface);
+		if (iface->channel)
+			iface->v->destroy_comp_channel(iface->channel);
+		ib_device_put(iface->dev);
+	}
+	weft_list_for_each(s, tmp, &iface->sns, link)
+		free(s);
+	for (i = 0; i < ARRAY_SIZE(fds); i++)
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+	weft_stats_close(iface->stats);
+	weft_wipe(&iface->addr, sizeof(iface->addr));
+	free(iface);
+}
+
+int ib_iface_open(const char *name, int family, const struct weft_iface_cb *cb,
+		  struct weft_iface **out)
+{
+	struct ib_iface *iface = calloc(1, sizeof(*iface));
+	unsigned int i;
+	int err;
+
+	if (!iface)
+		return -ENOMEM;
+	iface->epfd = iface->wake_fd = iface->timer_fd = -1;
+	weft_list_init(&iface->device_link);
+	weft_list_init(&iface->cqs);
+	weft_list_init(&iface->peers);
+	weft_list_init(&iface->dead);
+	weft_list_init(&iface->sns);
+	weft_list_init(&iface->work);
+	weft_list_init(&iface->received);
+	weft_list_init(&iface->finished);
+	for (i = 0; i < IB_CONN_BUCKETS; i++)
+		weft_list_init(&iface->by_id[i]);
+	iface->base.ops = &weft_ib_ops;
+	iface->base.cb = *cb;
+	iface->polls = IB_POLL_EVERY;
+	err = open_fds(iface);
+	if (!err)
+		err = open_port(iface, name, family);
+	if (!err)
+		err = open_ctl(iface, family);
+	if (!err) {
+		iface->stats = weft_stats_open("ib", iface->port.name);
+		err = iface->stats ? 0 : -ENOMEM;
+	}
+	if (err) {
+		iface_free(iface);
+		return err;
+	}
+	ib_device_watch(iface->dev, iface, true);
+	*out = &iface->base;
+	return 0;
+}
+
+/* Messages that were posted arrive, if the peer's adapter lives. */
+static void drain(struct ib_iface *iface)
+{
+	const uint64_t end = weft_now_ms() + CLOSE_MS;
+	struct ib_peer *peer, *tp;
+	struct ib_conn *conn, *tc;
+	bool waiting = true;
+
+	while (waiting && weft_now_ms() < end) {
+		waiting = false;
+		ib_cq_gather(iface);
+		weft_list_for_each(peer, tp, &iface->peers, link)
+			weft_list_for_each(conn, tc, &peer->conns, link)
+				waiting |= conn->tx_out && !conn->broken &&
+					   conn->user_used;
+	}
+}
+
+void ib_iface_close(struct weft_iface *base)
+{
+	struct ib_iface *iface = ib_iface(base);
+	struct ib_peer *peer, *tp;
+	struct ib_conn *conn, *tc;
+
+	iface->closing = true;
+	drain(iface);
+	weft_list_for_each(peer, tp, &iface->peers, link)
+		weft_list_for_each(conn, tc, &peer->conns, link)
+			ib_conn_fail(conn, -ESHUTDOWN);
+	ib_conn_reap(iface);
+	ib_peers_close(iface);
+	iface_free(iface);
+}
+
+void ib_iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
+{
+	struct ib_iface *iface = ib_iface(base);
+
+	memset(attr, 0, sizeof(*attr));
+	attr->max_message = IB_SLOT - IB_HEAD;
+	attr->max_iov = IB_MAX_IOV;
+	attr->max_put = SIZE_MAX / 2;
+	attr->mem_kinds = BIT(WEFT_MEM_HOST);
+	attr->bandwidth = iface->port.speed ? iface->port.speed : 1.25e9;
+	/* estimates for adapters of the last ten years */
+	attr->latency = 1.5e-6;
+	attr->overhead = 0.3e-6;
+	attr->addr = iface->addr;
+}
+
+bool ib_iface_reaches(struct weft_iface *base,
+		      const struct weft_address *remote)
+{
+	return weft_tcp_ops.reaches(ib_iface(base)->ctl, remote);
+}
+
+void ib_iface_wake(struct ib_iface *iface)
+{
+	const uint64_t one = 1;
+
+	while (write(iface->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+static void eat_channel(struct ib_iface *iface)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	while (!iface->v->get_cq_event(iface->channel, &cq, &context))
+		iface->v->ack_cq_events(cq, 1);
+}
+
+static void poll_events(struct ib_iface *iface)
+{
+	struct epoll_event ev[4];
+	uint64_t drop;
+	int i, n;
+
+	n = epoll_wait(iface->epfd, ev, (int)ARRAY_SIZE(ev), 0);
+	for (i = 0; i < n; i++) {
+		switch ((enum source)ev[i].data.u32) {
+		case SRC_CTL:
+			break;		/* progressed each time */
+		case SRC_CHANNEL:
+			eat_channel(iface);
+			break;
+		case SRC_WAKE:
+			while (read(iface->wake_fd, &drop, sizeof(drop)) < 0 &&
+			       errno == EINTR)
+				;
+			ib_watch_port(iface);
+			break;
+		case SRC_TIMER:
+			ib_watch_tick(iface);
+			break;
+		}
+	}
+}
+
+/* Connections with something to do; those that come meanwhile wait. */
+static unsigned int step(struct ib_iface *iface)
+{
+	struct ib_conn *conn, *last;
+	unsigned int n = 0;
+
+	if (weft_list_empty(&iface->work))
+		return 0;
+	last = container_of(iface->work.prev, struct ib_conn, work_link);
+	do {
+		conn = weft_list_first(&iface->work, struct ib_conn, work_link);
+		weft_list_del(&conn->work_link);
+		n += ib_conn_step(conn);
+	} while (conn != last && !weft_list_empty(&iface->work));
+	return n;
+}
+
+unsigned int ib_iface_progress(struct weft_iface *base)
+{
+	struct ib_iface *iface = ib_iface(base);
+	unsigned int n = 0, rounds = 0;
+
+	if (++iface->polls >= IB_POLL_EVERY) {
+		iface->polls = 0;
+		poll_events(iface);
+		n += weft_tcp_ops.progress(iface->ctl);
+	}
+	n += ib_cq_gather(iface);
+	/* what arrived before a peer's end is delivered before it */
+	if (iface->failing) {
+		iface->failing = false;
+		while (rounds++ < DRAIN_ROUNDS && ib_cq_gather(iface))
+			;
+	}
+	n += ib_cq_deliver(iface);
+	n += step(iface);
+	/* stepping may have finished some that were never posted */
+	if (!weft_list_empty(&iface->finished))
+		n += ib_cq_deliver(iface);
+	if (!weft_list_empty(&iface->dead)) {
+		ib_conn_reap(iface);
+		ib_peers_reap(iface);
+		n++;
+	}
+	return n;
+}
+
+int ib_iface_event_fd(struct weft_iface *base)
+{
+	return ib_iface(base)->epfd;
+}
+
+int ib_iface_arm(struct weft_iface *base)
+{
+	struct ib_iface *iface = ib_iface(base);
+	struct epoll_event ev;
+	int err;
+
+	iface->polls = IB_POLL_EVERY;	/* the next progress() looks */
+	err = weft_tcp_ops.arm(iface->ctl);
+	if (!err)
+		err = ib_cq_arm(iface);
+	if (err)
+		return err;
+	/* UCP may watch edge-triggered: what is readable now is not an edge */
+	return epoll_wait(iface->epfd, &ev, 1, 0) > 0 ? -EBUSY : 0;
+}

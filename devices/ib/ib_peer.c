@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The control plane: an endpoint of the tcp device to each peer, which has
+ * proven both keys, carries halves of connections, and tells when the peer's
+ * process or kernel is gone.
+ *
+ * Messages of the tcp device do not say which endpoint they are from, and
+ * whoever knows our key may send some.  So each peer is told a nonce over the
+ * endpoint that leads to it and to nobody else, and only what carries that
+ * nonce is believed.
+ */
+#include "devices/ib/ib.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "util/log.h"
+
+#define HELLO_MAX (1 + WEFT_IFACE_ADDR_LEN + WEFT_DEV_ADDR_MAX + 16)
+
+static int ctl_send(struct ib_peer *peer, enum ib_ctl kind, const void *p,
+		    size_t len)
+{
+	struct iovec iov = { (void *)p, len };
+
+	if (peer->dead)
+		return -ECONNRESET;
+	return weft_tcp_ops.message(peer->ctl, (uint8_t)kind, &iov, 1, NULL);
+}
+
+static bool say_hello(struct ib_peer *peer)
+{
+	uint8_t buf[HELLO_MAX], *p = buf;
+	size_t dev;
+
+	weft_address_pack_iface(&peer->iface->addr, p + 1);
+	p += 1 + WEFT_IFACE_ADDR_LEN;
+	dev = weft_address_pack_dev(&peer->iface->addr, p);
+	buf[0] = (uint8_t)dev;
+	p += dev;
+	weft_put_le64(p, peer->my_nonce);
+	weft_put_le64(p + 8, peer->peer_nonce);
+	p += 16;
+	if (ctl_send(peer, IB_CTL_HELLO, buf, (size_t)(p - buf)))
+		return false;
+	peer->owes_hello = false;
+	peer->said_hello = peer->peer_nonce != 0;
+	return true;
+}
+
+static void head_pack(const struct ib_peer *peer, uint32_t sn, uint8_t *p)
+{
+	weft_put_le64(p, peer->iface->my_id);
+	weft_put_le64(p + 8, peer->peer_nonce);
+	weft_put_le32(p + 16, sn);
+}
+
+static bool say_info(struct ib_conn *conn)
+{
+	uint8_t buf[IB_CTL_HEAD + IB_INFO_LEN];
+	struct ib_conn_info info;
+
+	head_pack(conn->peer, conn->sn, buf);
+	ib_conn_fill_info(conn, &info);
+	ib_info_pack(&info, buf + IB_CTL_HEAD);
+	if (ctl_send(conn->peer, IB_CTL_INFO, buf, sizeof(buf)))
+		return false;
+	conn->say_info = false;
+	return true;
+}
+
+bool ib_peer_say_kind(struct ib_peer *peer, uint32_t sn, enum ib_ctl kind)
+{
+	uint8_t buf[IB_CTL_HEAD];
+
+	if (!peer->verified)
+		return false;
+	head_pack(peer, sn, buf);
+	return !ctl_send(peer, kind, buf, sizeof(buf));
+}
+
+void ib_peer_say(struct ib_peer *peer)
+{
+	struct ib_conn *conn, *tmp;
+
+	if (peer->dead || (peer->owes_hello && !say_hello(peer)) ||
+	    !peer->verified)
+		return;
+	weft_list_for_each(conn, tmp, &peer->conns, link) {
+		if (conn->say_info && conn->qp && !say_info(conn))
+			return;
+		if (!conn->ep && !conn->bye_sent && conn->had_ep)
+			ib_conn_work(conn);
+	}
+}
+
+/* ---- peers --------------------------------------------------------------- */
+
+static struct ib_peer *find_peer(struct ib_iface *iface, uint64_t id)
+{
+	struct ib_peer *peer, *tmp;
+
+	weft_list_for_each(peer, tmp, &iface->peers, link)
+		if (peer->id == id && !peer->dead)
+			return peer;
+	return NULL;
+}
+
+struct ib_peer *ib_peer_get(struct ib_iface *iface,
+			    const struct weft_address *addr)
+{
+	const uint64_t id = weft_key_id(addr->key);
+	struct ib_peer *peer = find_peer(iface, id);
+	int err;
+
+	if (peer) {
+		errno = EACCES;
+		return memcmp(peer->addr.key, addr->key, WEFT_KEY_LEN) ? NULL
+								       : peer;
+	}
+	peer = calloc(1, sizeof(*peer));
+	if (!peer) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	peer->iface = iface;
+	peer->addr = *addr;
+	peer->id = id;
+	peer->owes_hello = true;
+	weft_list_init(&peer->conns);
+	do {
+		err = weft_random(&peer->my_nonce, sizeof(peer->my_nonce));
+	} while (!err && !peer->my_nonce);
+	if (!err)
+		err = weft_tcp_ops.ep_create(iface->ctl, addr, peer,
+					     &peer->ctl);
+	if (err) {
+		free(peer);
+		errno = -err;
+		return NULL;
+	}
+	weft_list_add_tail(&iface->peers, &peer->link);
+	ib_peer_say(peer);
+	return peer;
+}
+
+struct ib_conn *ib_peer_conn(struct ib_peer *peer, uint32_t sn)
+{
+	struct ib_conn *conn, *tmp;
+
+	weft_list_for_each(conn, tmp, &peer->conns, link)
+		if (conn->sn == sn)
+			return conn;
+	return NULL;
+}
+
+static void peer_free(struct ib_peer *peer)
+{
+	if (!peer->dead)
+		weft_tcp_ops.ep_destroy(peer->ctl);
+	weft_list_del(&peer->link);
+	weft_wipe(peer, sizeof(*peer));
+	free(peer);
+}
+
+void ib_peers_reap(struct ib_iface *iface)
+{
+	struct ib_peer *peer, *tmp;
+
+	weft_list_for_each(peer, tmp, &iface->peers, link)
+		if (peer->dead && weft_list_empty(&peer->conns))
+			peer_free(peer);
+}
+
+void ib_peers_close(struct ib_iface *iface)
+{
+	struct ib_peer *peer, *tmp;
+
+	weft_list_for_each(peer, tmp, &iface->peers, link)
+		peer_free(peer);
+}
+
+/* ---- what arrives -------------------------------------------------------- */
+
+static void on_hello(struct ib_iface *iface, const uint8_t *p, size_t len)
+{
+	struct weft_address addr;
+	struct ib_peer *peer;
+	uint64_t nonce, echo;
+	size_t dev;
+
+	if (len < 1 + WEFT_IFACE_ADDR_LEN + 16)
+		return;
+	dev = p[0];
+	if (len != 1 + WEFT_IFACE_ADDR_LEN + dev + 16 ||
+	    weft_address_unpack(p + 1, WEFT_IFACE_ADDR_LEN,
+				p + 1 + WEFT_IFACE_ADDR_LEN, dev, &addr))
+		return;
+	nonce = weft_get_le64(p + len - 16);
+	echo = weft_get_le64(p + len - 8);
+	peer = ib_peer_get(iface, &addr);
+	if (!peer || peer->verified || !nonce)
+		return;
+	if (nonce != peer->peer_nonce)
+		peer->said_hello = false;
+	peer->peer_nonce = nonce;
+	peer->verified = echo == peer->my_nonce;
+	peer->owes_hello |= !peer->said_hello;
+	ib_peer_say(peer);
+}
+
+static void on_info(struct ib_peer *peer, uint32_t sn, const uint8_t *p)
+{
+	struct ib_conn *conn = ib_peer_conn(peer, sn);
+	struct ib_conn_info info;
+
+	ib_info_unpack(p, &info);
+	if (!conn && !info.epoch)
+		conn = ib_conn_new(peer, sn);
+	if (conn)
+		ib_conn_info(conn, &info);
+	else
+		ib_peer_say_kind(peer, sn, IB_CTL_GONE);
+}
+
+static void on_message(void *arg, uint8_t id, void *data, size_t len)
+{
+	struct ib_iface *iface = arg;
+	const uint8_t *p = data;
+	struct ib_peer *peer;
+	struct ib_conn *conn;
+	uint32_t sn;
+
+	if (iface->closing)
+		return;
+	if (id == IB_CTL_HELLO) {
+		on_hello(iface, p, len);
+		return;
+	}
+	if (len < IB_CTL_HEAD)
+		return;
+	peer = find_peer(iface, weft_get_le64(p));
+	sn = weft_get_le32(p + 16);
+	if (!peer || weft_get_le64(p + 8) != peer->my_nonce)
+		return;
+	if (id == IB_CTL_INFO) {
+		if (len == IB_CTL_HEAD + IB_INFO_LEN)
+			on_info(peer, sn, p + IB_CTL_HEAD);
+		return;
+	}
+	conn = ib_peer_conn(peer, sn);
+	if (!conn)
+		return;
+	if (id == IB_CTL_BYE) {
+		conn->bye_seen = true;
+		ib_conn_work(conn);
+	} else if (id == IB_CTL_GONE) {
+		ib_conn_break(conn, -ECONNRESET);
+	}
+}
+
+static void on_notify(void *arg, uint64_t tag, uint64_t size)
+{
+	(void)arg;
+	(void)tag;
+	(void)size;
+}
+
+static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
+{
+	struct ib_peer *peer = user;
+	struct ib_conn *conn, *tmp;
+
+	(void)arg;
+	peer->dead = true;
+	weft_list_for_each(conn, tmp, &peer->conns, link)
+		ib_conn_break(conn, err);
+	weft_tcp_ops.ep_destroy(ep);
+}
+
+static void on_ready(void *arg, struct weft_ep *ep, void *user)
+{
+	(void)arg;
+	(void)ep;
+	ib_peer_say(user);
+}
+
+const struct weft_iface_cb ib_ctl_callbacks = {
+	.on_message = on_message,
+	.on_notify = on_notify,
+	.on_error = on_error,
+	.on_ready = on_ready,
+};

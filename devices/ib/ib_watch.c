@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Deadlines, keep-alive and watchdog.
+ *
+ * An adapter tells of a dead path only to who sends on it, and only when its
+ * retries are used up, which for some adapters is never.  So an idle QP is
+ * probed by an empty WRITE twice per WEFT_PEER_TIMEOUT, and one that completes
+ * nothing for that long is given up.  Busy is not dead: the peer's adapter
+ * answers without its program.
+ */
+#include "devices/ib/ib.h"
+
+#include <errno.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/util.h"
+
+#define PORT_GRACE_MS	1000	/* a link that comes back at once is no loss */
+
+static void timer_set(struct ib_iface *iface, bool on)
+{
+	struct itimerspec its = { 0 };
+
+	if (iface->timer_on == on)
+		return;
+	iface->timer_on = on;
+	iface->tick_ms = weft_now_ms();
+	if (on) {
+		its.it_value.tv_nsec = IB_TICK_MS * 1000000;
+		its.it_interval = its.it_value;
+	}
+	timerfd_settime(iface->timer_fd, 0, &its, NULL);
+}
+
+void ib_watch_start(struct ib_iface *iface)
+{
+	timer_set(iface, true);
+}
+
+static void check_open(struct ib_conn *conn, unsigned int elapsed)
+{
+	const uint64_t limit = weft_settings()->peer_timeout_ms;
+
+	if (conn->moved || !conn->tx_out)
+		conn->stuck_ms = 0;
+	else
+		conn->stuck_ms += elapsed;
+	conn->idle_ms = conn->moved ? 0 : conn->idle_ms + elapsed;
+	conn->moved = false;
+	if (conn->stuck_ms >= limit) {
+		weft_warn("'%s' lost its peer %016llx: no answer for %llu ms (WEFT_PEER_TIMEOUT)",
+			  conn->iface->port.name,
+			  (unsigned long long)conn->peer->id,
+			  (unsigned long long)limit);
+		ib_conn_break(conn, -ETIMEDOUT);
+	} else if (!conn->tx_out && conn->idle_ms >= limit / 2 &&
+		   conn->peer_ready) {
+		conn->idle_ms = 0;
+		ib_tx_probe(conn);
+	}
+}
+
+static void check_conn(struct ib_conn *conn, uint64_t now, unsigned int elapsed)
+{
+	if (conn->broken)
+		return;
+	if (conn->state == IB_CONN_OPEN) {
+		check_open(conn, elapsed);
+	} else if (now >= conn->deadline_ms) {
+		weft_warn("'%s': %s with peer %016llx took too long",
+			  conn->iface->port.name,
+			  conn->state == IB_CONN_MEETING ?
+			  "connecting (WEFT_CONNECT_TIMEOUT)" :
+			  "ending a queue pair",
+			  (unsigned long long)conn->peer->id);
+		ib_conn_break(conn, -ETIMEDOUT);
+	}
+}
+
+static void fail_all(struct ib_iface *iface, int err)
+{
+	struct ib_peer *peer, *tp;
+	struct ib_conn *conn, *tc;
+
+	weft_list_for_each(peer, tp, &iface->peers, link)
+		weft_list_for_each(conn, tc, &peer->conns, link)
+			ib_conn_break(conn, err);
+}
+
+/* What the device's thread was told. */
+void ib_watch_port(struct ib_iface *iface)
+{
+	const int what = atomic_exchange(&iface->port_down, 0) - 1;
+
+	switch (what) {
+	case -1:
+		break;
+	case IBV_EVENT_PORT_ACTIVE:
+		iface->port_down_ms = 0;
+		break;
+	case IBV_EVENT_PORT_ERR:
+		iface->port_down_ms = weft_now_ms();
+		timer_set(iface, true);
+		break;
+	default:
+		weft_warn("'%s' reports a fatal error (event %d)",
+			  iface->port.name, what);
+		fail_all(iface, -EIO);
+	}
+}
+
+void ib_watch_tick(struct ib_iface *iface)
+{
+	const uint64_t now = weft_now_ms();
+	struct ib_peer *peer, *tp;
+	struct ib_conn *conn, *tc;
+	unsigned int elapsed;
+	uint64_t fires;
+	bool any = false;
+
+	if (read(iface->timer_fd, &fires, sizeof(fires)) < 0)
+		return;
+	/* a program that stood still saw nothing, which is not the peer's fault */
+	elapsed = (unsigned int)weft_min(now - iface->tick_ms, 2 * IB_TICK_MS);
+	iface->tick_ms = now;
+	if (iface->port_down_ms && now - iface->port_down_ms >= PORT_GRACE_MS) {
+		weft_warn("port '%s' is down", iface->port.name);
+		iface->port_down_ms = 0;
+		fail_all(iface, -ENETDOWN);
+	}
+	weft_list_for_each(peer, tp, &iface->peers, link) {
+		ib_peer_say(peer);
+		weft_list_for_each(conn, tc, &peer->conns, link) {
+			check_conn(conn, now, elapsed);
+			any = true;
+		}
+	}
+	timer_set(iface, any || iface->port_down_ms);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Verbs without an adapter: a table for weft_verbs_set(), two RoCE devices,
+ * fake0 and fake1, on one fabric, and the sysfs that shows them.
+ *
+ * All of it lies in memory that processes share which fork after
+ * fake_verbs_begin(), so that a peer may be killed.  A thread per opened
+ * device executes requests, late and in an order of its own between queue
+ * pairs, and bulk stops ahead of completions that nobody polls.  It refuses what
+ * adapters refuse: a key or a range that is not registered ends both queue
+ * pairs, a SEND without a receive buffer ends them too, objects in use are not
+ * destroyed, states are not skipped.  Completions of a destroyed queue pair
+ * stay in the queue.  A peer that is not there is no error (it is retried), as
+ * with an adapter that never gives up.
+ */
+#ifndef WEFT_TESTS_FAKE_VERBS_H
+#define WEFT_TESTS_FAKE_VERBS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct fake_verbs_live {
+	unsigned int contexts, pds, mrs, channels, cqs, qps;
+};
+
+/* Sets the table, and weft_sysfs_root to a folder that end() removes. */
+void fake_verbs_begin(void);
+void fake_verbs_end(void);
+
+/* The @n-th call of any kind from now on (1: the next) fails; 0: none. */
+void fake_verbs_fail(unsigned int n);
+/* How many were made since fake_verbs_fail(), and which one was to fail. */
+unsigned int fake_verbs_calls(void);
+const char *fake_verbs_failed(void);
+
+void fake_verbs_live(struct fake_verbs_live *live);
+
+/* How the last queue pair was connected. */
+struct fake_verbs_path {
+	unsigned int timeout, retries, service_level, traffic_class, mtu;
+};
+void fake_verbs_path(struct fake_verbs_path *path);
+
+/* Port events as an adapter reports them; traffic stops meanwhile. */
+void fake_verbs_link(bool up);
+/* Nothing passes any more, and nobody is told. */
+void fake_verbs_cut(bool cut);
+/*
+ * The next request that is executed completes so (enum ibv_wc_status); @bulk:
+ * the next READ or WRITE that has bytes.
+ */
+void fake_verbs_next_status(int status, bool bulk);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The fake's other side: what tests tell it to do. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "bootstrap/pci.h"
+#include "tests/lib/fake_verbs_int.h"
+
+struct fake_shared *fake_shm;
+struct fake_verbs_live fake_live;
+struct fake_context *fake_contexts[FAKE_CONTEXTS];
+
+static _Atomic unsigned int calls, fail_at;
+static const char *failed;
+static char sysfs[] = "/tmp/weft-sysfs-XXXXXX";
+
+bool fake_fails(const char *name)
+{
+	const unsigned int n = atomic_fetch_add(&calls, 1) + 1;
+
+	if (n != atomic_load(&fail_at))
+		return false;
+	failed = name;
+	errno = ENOMEM;
+	return true;
+}
+
+void fake_verbs_fail(unsigned int n)
+{
+	atomic_store(&calls, 0);
+	failed = NULL;
+	atomic_store(&fail_at, n);
+}
+
+unsigned int fake_verbs_calls(void)
+{
+	return atomic_load(&calls);
+}
+
+const char *fake_verbs_failed(void)
+{
+	return failed;
+}
+
+void fake_verbs_live(struct fake_verbs_live *l)
+{
+	*l = fake_live;
+}
+
+static void make_sysfs(void)
+{
+	char command[1024];
+
+	if (!mkdtemp(sysfs))
+		abort();
+	snprintf(command, sizeof(command),
+		 "cd %s && for i in 0 1; do "
+		 "p=class/infiniband/fake$i/ports/1; "
+		 "mkdir -p $p/gids $p/gid_attrs/types $p/gid_attrs/ndevs && "
+		 "echo '4: ACTIVE' >$p/state && echo Ethernet >$p/link_layer && "
+		 "echo '100 Gb/sec (4X EDR)' >$p/rate && "
+		 "echo lo >$p/gid_attrs/ndevs/0 && "
+		 "echo 'RoCE v2' >$p/gid_attrs/types/0 && "
+		 "echo 0000:0000:0000:0000:0000:ffff:7f00:000$((i + 1)) "
+		 ">$p/gids/0 || exit 1; done", sysfs);
+	if (system(command))
+		abort();
+	weft_sysfs_root = sysfs;
+}
+
+void fake_verbs_begin(void)
+{
+	pthread_mutexattr_t attr;
+
+	fake_shm = mmap(NULL, sizeof(*fake_shm), PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (fake_shm == MAP_FAILED)
+		abort();
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(&fake_shm->lock, &attr);
+	pthread_mutexattr_destroy(&attr);
+	make_sysfs();
+	weft_verbs_set(&fake_table);
+}
+
+void fake_verbs_end(void)
+{
+	char command[128];
+
+	weft_verbs_set(NULL);
+	weft_sysfs_root = "/sys";
+	munmap(fake_shm, sizeof(*fake_shm));
+	snprintf(command, sizeof(command), "rm -r %s", sysfs);
+	if (system(command))
+		abort();
+	memcpy(sysfs + sizeof(sysfs) - 7, "XXXXXX", 6);
+}
+
+void fake_verbs_path(struct fake_verbs_path *path)
+{
+	fake_lock();
+	*path = fake_shm->path;
+	fake_unlock();
+}
+
+void fake_verbs_link(bool up)
+{
+	const uint64_t one = 1;
+	unsigned int i;
+
+	fake_verbs_cut(!up);
+	for (i = 0; i < FAKE_CONTEXTS; i++) {
+		if (!fake_contexts[i])
+			continue;
+		if (!up)
+			atomic_fetch_add(&fake_contexts[i]->down, 1);
+		if (write(fake_contexts[i]->base.async_fd, &one, sizeof(one)) < 0)
+			abort();
+	}
+}
+
+void fake_verbs_cut(bool cut)
+{
+	fake_lock();
+	fake_shm->cut = cut;
+	fake_unlock();
+	fake_kick();
+}
+
+void fake_verbs_next_status(int status, bool bulk)
+{
+	fake_lock();
+	fake_shm->next_status = status;
+	fake_shm->next_bulk = bulk;
+	fake_unlock();
+}

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The InfiniBand device where verbs fail; what works is in conformance. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "bootstrap/settings.h"
+#include "devices/device.h"
+#include "tests/lib/fake_verbs.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/verbs.h"
+
+#define WAIT_MS 30000
+#define LEN	3000000
+
+static const struct weft_dev_ops *const ib = &weft_ib_ops;
+
+struct side {
+	struct weft_iface *iface;
+	struct weft_ep *ep;
+	unsigned int messages, errors;
+	uint32_t last;
+	int error;
+	bool disorder;
+};
+
+struct wait_op {
+	struct weft_op op;
+	bool done;
+	int status;
+};
+
+static struct side a, b;
+static char logged[4096];
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void catch(void *arg, enum weft_level level, const char *file, int line,
+		  const char *text)
+{
+	size_t n;
+
+	(void)arg;
+	(void)level;
+	(void)file;
+	(void)line;
+	pthread_mutex_lock(&log_lock);
+	n = strlen(logged);
+	snprintf(logged + n, sizeof(logged) - n, "%s\n", text);
+	pthread_mutex_unlock(&log_lock);
+}
+
+/* Messages carry their number. */
+static void on_message(void *arg, uint8_t id, void *data, size_t len)
+{
+	struct side *s = arg;
+	uint32_t n;
+
+	(void)id;
+	if (len != sizeof(n)) {
+		s->disorder = true;
+		return;
+	}
+	memcpy(&n, data, sizeof(n));
+	s->disorder |= n != s->messages;
+	s->last = n;
+	s->messages++;
+}
+
+static void on_notify(void *arg, uint64_t tag, uint64_t size)
+{
+	(void)arg;
+	(void)tag;
+	(void)size;
+}
+
+static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
+{
+	struct side *s = arg;
+
+	(void)ep;
+	(void)user;
+	s->errors++;
+	s->error = err;
+}
+
+static void on_ready(void *arg, struct weft_ep *ep, void *user)
+{
+	(void)arg;
+	(void)ep;
+	(void)user;
+}
+
+static void op_done(struct weft_op *op, int status)
+{
+	struct wait_op *w = (struct wait_op *)op;
+
+	w->done = true;
+	w->status = status;
+}
+
+static int open_side(struct side *s, const char *name)
+{
+	struct weft_iface_cb cb = {
+		.arg = s, .on_message = on_message, .on_notify = on_notify,
+		.on_error = on_error, .on_ready = on_ready,
+	};
+
+	memset(s, 0, sizeof(*s));
+	return ib->iface_open(name, AF_INET, &cb, &s->iface);
+}
+
+static int connect_side(struct side *s, struct side *to)
+{
+	struct weft_iface_attr attr;
+
+	ib->iface_query(to->iface, &attr);
+	return ib->ep_create(s->iface, &attr.addr, NULL, &s->ep);
+}
+
+static void close_side(struct side *s)
+{
+	if (s->ep)
+		ib->ep_destroy(s->ep);
+	if (s->iface)
+		ib->iface_close(s->iface);
+	s->ep = NULL;
+	s->iface = NULL;
+}
+
+static void turn(void)
+{
+	if (a.iface)
+		ib->progress(a.iface);
+	if (b.iface)
+		ib->progress(b.iface);
+}
+
+/* For Criterion, whose arguments may not begin with an operator. */
+static bool yes(bool it_is)
+{
+	return it_is;
+}
+
+/* False: not within WAIT_MS. */
+#define until(cond)							\
+	yes(({								\
+		uint64_t end_ = weft_now_ms() + WAIT_MS;		\
+		while (!(cond) && weft_now_ms() < end_)			\
+			turn();						\
+		(cond);							\
+	}))
+
+static void begin(void)
+{
+	clearenv();
+	setenv("PATH", "/bin:/usr/bin", 1);
+	weft_settings_reset();
+	weft_log_set_sink(catch, NULL);
+	fake_verbs_begin();
+}
+
+static void end(void)
+{
+	fake_verbs_end();
+}
+
+static unsigned int count_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned int n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static void nothing_lives(const char *when)
+{
+	struct fake_verbs_live l;
+
+	fake_verbs_live(&l);
+	cr_expect(l.contexts + l.pds + l.mrs + l.channels + l.cqs + l.qps == 0,
+		  "after %s: %u contexts, %u PDs, %u MRs, %u channels, %u CQs, %u QPs",
+		  when, l.contexts, l.pds, l.mrs, l.channels, l.cqs, l.qps);
+}
+
+static void pair_up(void)
+{
+	cr_assert(zero(int, open_side(&a, "fake0:1")));
+	cr_assert(zero(int, open_side(&b, "fake1:1")));
+	cr_assert(zero(int, connect_side(&a, &b)));
+	cr_assert(zero(int, connect_side(&b, &a)));
+	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)));
+}
+
+static void pair_down(void)
+{
+	close_side(&a);
+	close_side(&b);
+	nothing_lives("closing");
+}
+
+static int send_number(struct side *s, uint32_t n)
+{
+	struct iovec iov = { &n, sizeof(n) };
+
+	return ib->message(s->ep, 1, &iov, 1, NULL);
+}
+
+static uint8_t *buffer(uint8_t value)
+{
+	uint8_t *p = malloc(LEN);
+
+	memset(p, value, LEN);
+	return p;
+}
+
+/* Puts all of @src; its status, or why it was not taken. */
+static int put_all(uint8_t *src, uint8_t *dst, struct weft_mem *mem)
+{
+	struct iovec iov = { src, LEN };
+	struct wait_op w = { .op.done = op_done };
+	struct weft_rkey key;
+	int ret;
+
+	ib->mem_pack(mem, &key);
+	if (!until(ib->ready(a.ep)))
+		return -ETIME;
+	ret = ib->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL, &w.op);
+	if (ret != -EINPROGRESS)
+		return ret;
+	return until(w.done) ? w.status : -ETIME;
+}
+
+/* ---- every call that may fail does ---------------------------------------- */
+
+/* What a program does in its life; the number of errors it was told. */
+static unsigned int life(void)
+{
+	uint8_t *src = buffer(1), *dst = buffer(0);
+	struct weft_mem *mem = NULL;
+	unsigned int errors = 0;
+
+	a.iface = b.iface = NULL;
+	a.ep = b.ep = NULL;
+	if (open_side(&a, "fake0:1") || open_side(&b, "fake1:1") ||
+	    connect_side(&a, &b) || connect_side(&b, &a))
+		errors++;
+	if (!errors && !until((ib->ready(a.ep) && ib->ready(b.ep)) ||
+			      a.errors || b.errors))
+		cr_expect(false, "neither connected nor failed");
+	errors += a.errors + b.errors;
+	if (!errors && ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem))
+		errors++;
+	if (mem) {
+		if (put_all(src, dst, mem))
+			errors++;
+		else
+			cr_expect(zero(int, memcmp(src, dst, LEN)));
+		if (!a.errors && !b.errors && send_number(&b, 0))
+			errors++;
+		until(a.messages || a.errors || b.errors);
+		ib->mem_release(mem);
+	}
+	errors += a.errors + b.errors;
+	close_side(&a);
+	close_side(&b);
+	free(src);
+	free(dst);
+	return errors;
+}
+
+Test(ib, every_failing_call_is_told_and_leaks_nothing, .init = begin,
+     .fini = end, .timeout = 300)
+{
+	unsigned int n, errors, before, calls;
+	char when[64];
+
+	fake_verbs_fail(0);
+	life();
+	before = count_fds();
+	fake_verbs_fail(0);
+	cr_assert(zero(uint, life()), "%s", logged);
+	calls = fake_verbs_calls();
+	cr_assert(gt(uint, calls, 40));
+	for (n = 1; n <= calls; n++) {
+		logged[0] = '\0';
+		fake_verbs_fail(n);
+		errors = life();
+		if (!fake_verbs_failed())
+			continue;	/* one call less than last time */
+		snprintf(when, sizeof(when), "call %u, %s", n,
+			 fake_verbs_failed());
+		/* without inline data is as good */
+		cr_expect(yes(errors ||
+			      !strcmp(fake_verbs_failed(), "create_qp")),
+			  "%s failed and nobody was told", when);
+		cr_expect(yes(!errors || *logged), "%s: nothing was logged",
+			  when);
+		nothing_lives(when);
+		cr_expect(eq(uint, count_fds(), before), "%s", when);
+	}
+}
+
+/* ---- errors of the adapter ------------------------------------------------ */
+
+static const struct {
+	int status;
+	int put;		/* what the put ends with */
+	int error;		/* of the endpoint; 0: it lives on */
+	const char *text;
+} statuses[] = {
+	{ IBV_WC_REM_ACCESS_ERR, -EACCES, 0, "" },
+	{ IBV_WC_REM_INV_REQ_ERR, -EACCES, 0, "" },
+	{ IBV_WC_LOC_PROT_ERR, 0, 0, "" },	/* from another registration */
+	{ IBV_WC_RETRY_EXC_ERR, -ETIMEDOUT, -ETIMEDOUT, "retry counter" },
+	{ IBV_WC_RNR_RETRY_EXC_ERR, -EIO, -EIO, "RNR" },
+	{ IBV_WC_LOC_QP_OP_ERR, -EIO, -EIO, "local QP operation" },
+	{ IBV_WC_GENERAL_ERR, -EIO, -EIO, "general error" },
+};
+
+Test(ib, errors_of_the_adapter, .init = begin, .fini = end, .timeout = 120)
+{
+	uint8_t *src = buffer(7), *dst = buffer(0);
+	struct weft_mem *mem;
+	uint32_t sent;
+	size_t i;
+
+	for (i = 0; i < sizeof(statuses) / sizeof(*statuses); i++) {
+		logged[0] = '\0';
+		pair_up();
+		cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST,
+						     &mem)));
+		cr_expect(zero(int, put_all(src, dst, mem)));
+		fake_verbs_next_status(statuses[i].status, true);
+		cr_expect(eq(int, put_all(src, dst, mem), statuses[i].put),
+			  "status %d", statuses[i].status);
+		if (statuses[i].error) {
+			cr_expect(until(a.errors && b.errors));
+			cr_expect(eq(int, a.error, statuses[i].error));
+			/* with the port and the cause */
+			cr_expect(yes(strstr(logged, "fake0:1")), "%s", logged);
+			cr_expect(yes(strstr(logged, statuses[i].text)), "%s",
+				  logged);
+		} else {
+			cr_expect(zero(int, put_all(src, dst, mem)));
+			for (sent = 0; sent < 20;)
+				if (!send_number(&b, sent))
+					sent++;
+				else
+					turn();
+			cr_expect(until(a.messages == 20));
+			cr_expect(yes(!a.disorder && !a.errors && !b.errors));
+		}
+		ib->mem_release(mem);
+		pair_down();
+	}
+	free(src);
+	free(dst);
+}
+
+/* Queue pairs break again and again: each message arrives once, in order. */
+Test(ib, messages_survive_broken_queue_pairs, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	enum { ROUNDS = 60 };
+	uint8_t *src = buffer(7), *dst = buffer(0);
+	uint32_t to_b = 0, to_a = 0, round, tries = 0;
+	struct weft_rkey key;
+	struct weft_mem *mem;
+	struct iovec iov = { src, LEN };
+	struct wait_op w;
+
+	pair_up();
+	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
+	ib->mem_pack(mem, &key);
+	for (round = 0; round < ROUNDS; round++) {
+		memset(&w, 0, sizeof(w));
+		w.op.done = op_done;
+		cr_assert(until(ib->ready(a.ep)));
+		fake_verbs_next_status(IBV_WC_REM_ACCESS_ERR, true);
+		if (round % 2)
+			cr_assert(eq(int, ib->put(a.ep, &iov, 1,
+						  (uintptr_t)dst, &key, NULL,
+						  &w.op), -EINPROGRESS));
+		else
+			cr_assert(eq(int, ib->get(a.ep, &iov, 1,
+						  (uintptr_t)dst, &key,
+						  &w.op), -EINPROGRESS));
+		/* before, meanwhile and after */
+		while (!w.done) {
+			to_b += !send_number(&a, to_b);
+			to_a += !send_number(&b, to_a);
+			if (++tries % 3 == 0)
+				turn();
+		}
+		cr_expect(eq(int, w.status, -EACCES));
+	}
+	cr_expect(until(b.messages == to_b && a.messages == to_a));
+	cr_expect(yes(!a.disorder && !b.disorder));
+	cr_expect(zero(uint, a.errors + b.errors), "%s", logged);
+	cr_expect(gt(uint, to_b, ROUNDS));
+	cr_expect(gt(uint, to_a, ROUNDS));
+	ib->mem_release(mem);
+	pair_down();
+	free(src);
+	free(dst);
+}
+
+/* ---- faults of the network ------------------------------------------------ */
+
+Test(ib, a_link_that_stays_down_is_an_error, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	pair_up();
+	fake_verbs_link(false);
+	cr_expect(until(a.errors && b.errors));
+	/* who is told first tells the other */
+	cr_expect(yes(a.error == -ENETDOWN || a.error == -ECONNRESET));
+	cr_expect(yes(a.error == -ENETDOWN || b.error == -ENETDOWN));
+	cr_expect(yes(strstr(logged, "is down")), "%s", logged);
+	cr_expect(eq(int, send_number(&a, 0), a.error));
+	fake_verbs_link(true);
+	pair_down();
+}
+
+Test(ib, a_link_that_comes_back_is_none, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	pair_up();
+	fake_verbs_link(false);
+	fake_verbs_link(true);
+	cr_assert(zero(int, send_number(&a, 0)));
+	cr_expect(until(b.messages == 1));
+	cr_expect(zero(uint, a.errors + b.errors), "%s", logged);
+	pair_down();
+}
+
+/* Nobody is told, and nobody sends: the keep-alive finds out, on both sides. */
+Test(ib, silent_loss_is_found_by_both, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	setenv("WEFT_PEER_TIMEOUT", "1s", 1);
+	weft_settings_reset();
+	pair_up();
+	fake_verbs_cut(true);
+	cr_expect(until(a.errors && b.errors));
+	cr_expect(yes(a.error == -ETIMEDOUT || a.error == -ECONNRESET));
+	cr_expect(yes(a.error == -ETIMEDOUT || b.error == -ETIMEDOUT));
+	cr_expect(yes(strstr(logged, "no answer for 1000 ms")), "%s",
+		  logged);
+	pair_down();
+}
+
+/* ---- settings and order of calls ------------------------------------------ */
+
+Test(ib, a_device_that_is_not_there, .init = begin, .fini = end)
+{
+	cr_expect(eq(int, open_side(&a, "fake7:1"), -ENODEV));
+	cr_expect(eq(int, open_side(&a, "fake0:2"), -ENODEV));
+	cr_expect(yes(strstr(logged, "'fake0:2' is not there")), "%s",
+		  logged);
+	setenv("WEFT_NET_DEVICES", "none0", 1);
+	weft_settings_reset();
+	cr_expect(eq(int, open_side(&a, "fake0:1"), -ENODEV));
+	cr_expect(yes(strstr(logged, "WEFT_NET_DEVICES")), "%s",
+		  logged);
+	nothing_lives("nothing");
+}
+
+Test(ib, memory_may_be_registered_before_any_device, .init = begin,
+     .fini = end, .timeout = 120)
+{
+	uint8_t *src = buffer(7), *dst = buffer(0);
+	struct weft_mem *mem;
+
+	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
+	pair_up();
+	cr_expect(zero(int, put_all(src, dst, mem)));
+	cr_expect(zero(int, memcmp(src, dst, LEN)));
+	close_side(&a);
+	close_side(&b);
+	/* the registrations went with the devices, the region did not */
+	nothing_lives("closing");
+	pair_up();
+	memset(src, 9, LEN);
+	cr_expect(zero(int, put_all(src, dst, mem)));
+	cr_expect(zero(int, memcmp(src, dst, LEN)));
+	ib->mem_release(mem);
+	pair_down();
+	free(src);
+	free(dst);
+}
+
+/* What users set for the path ends up in the adapter's hands. */
+Test(ib, settings_of_the_path, .init = begin, .fini = end, .timeout = 120)
+{
+	struct fake_verbs_path path;
+
+	setenv("NCCL_IB_TIMEOUT", "18", 1);
+	setenv("NCCL_IB_TC", "106", 1);
+	setenv("NCCL_IB_RETRY_CNT", "3", 1);
+	setenv("UCX_IB_SL", "4", 1);
+	setenv("WEFT_IB_MTU", "512", 1);
+	weft_settings_reset();
+	pair_up();
+	cr_expect(zero(int, send_number(&a, 0)));
+	cr_expect(until(b.messages == 1));
+	fake_verbs_path(&path);
+	cr_expect(eq(uint, path.timeout, 18));
+	cr_expect(eq(uint, path.retries, 3));
+	cr_expect(eq(uint, path.service_level, 4));
+	cr_expect(eq(uint, path.traffic_class, 106));
+	cr_expect(eq(uint, path.mtu, IBV_MTU_512));
+	pair_down();
+}
