@@ -5,57 +5,14 @@
 # notebook on a cluster by scheduler file, with a LocalCluster and with a
 # LocalCUDACluster. Two GPUs, gcc, and python3 with CuPy and NCCL are needed.
 #
-#   tests/gpu/clique.sh pack FILE     makes FILE, Dask and ucxx for Python 3.12
-#                                     (9 MB), where packages can be fetched
-#   tests/gpu/clique.sh FILE          runs the tests with that, in a minute
+#   tests/gpu/clique.sh [DASK-ARCHIVE]
 #
-# The build is WEFT_BUILD, else the first build*/ in the tree that has one.
+# DASK-ARCHIVE: dask.tar.xz of tests/gpu/carry.sh, where python3 has no Dask over
+# ucxx of its own. The build is WEFT_BUILD, else one in build*/ of the tree.
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 root=$(cd "$here/../.." && pwd)
-usage() { sed -n '3,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
-# What a machine with torch and CuPy has already, or nothing here uses.
-not_carried='bokeh|contourpy|cuda-bindings|cuda-core|cuda-pathfinder|narwhals'
-not_carried+='|numpy|pandas|pillow|pyarrow|nvidia-ml-py|xyzservices|tzdata'
-not_carried+='|python-dateutil'
-
-pack() # FILE
-{
-	local file=$1 list site
-	folder=$(mktemp -d) || exit 1
-	trap 'rm -rf "$folder"' EXIT
-	list=$folder/list site=$folder/site
-	grep -E '^[A-Za-z].*==' "$root/tests/e2e/requirements.txt" |
-		grep -viE "^($not_carried)==" >"$list"
-	# of one release with the others of its project
-	sed -n 's/^rapids-dask-dependency==/dask-cuda==/p' "$list" >>"$list"
-	python3 -m pip install --quiet --disable-pip-version-check --no-deps \
-		--no-compile --only-binary :all: --python-version 3.12 \
-		--implementation cp --abi cp312 --abi abi3 --abi none \
-		--platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
-		--platform manylinux_2_24_x86_64 --platform manylinux_2_17_x86_64 \
-		--platform manylinux2014_x86_64 --platform manylinux1_x86_64 \
-		--target "$site" -r "$list" || exit 1
-	rm -rf "${site:?}"/libucx/{bin,share,include} "${site:?}"/*/include \
-		"${site:?}"/*/lib*/cmake "${site:?}"/{bin,include}
-	find "$site" \( -name '*.a' -o -name '*.la' -o -name '*perftest*' -o \
-		-name '*.pyx' -o -name '*.pxd' -o -name tests -o \
-		-name __pycache__ \) -prune -exec rm -rf {} +
-	# a wheel has links as copies
-	find "$site" -name '*.so.*' | sort | while read -r copy; do
-		plain=${copy%%.so.*}.so
-		if cmp -s "$copy" "$plain"; then
-			ln -sf "$(basename "$plain")" "$copy"
-		fi
-	done
-	tar -C "$site" -cJf "$file" . && ls -l "$file"
-}
-
-case ${1-} in
-pack)	test $# = 2 || usage; pack "$2"; exit ;;
-'' | -*)	usage ;;
-esac
 build=${WEFT_BUILD-}
 for place in "$root" "$root"/build*/; do
 	test -n "$build" || ! test -x "$place/tools/weft" || build=$place
@@ -65,8 +22,9 @@ test -x "$build/tools/weft" ||
 build=$(cd "$build" && pwd)
 site=$(mktemp -d) || exit 1
 trap 'rm -rf "$site"' EXIT
-python3 -m tarfile -e "$1" "$site" || exit 2
-export PYTHONPATH=$root/tests/e2e:$site${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
+test $# = 0 || python3 -m tarfile -e "$1" "$site" || exit 2
+export PYTHONPATH=$root/tests/e2e:$site/site${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONDONTWRITEBYTECODE=1
 python3 - <<-'END' || exit 1
 	import cupy, dask, dask_cuda, distributed_ucxx, rmm, ucxx
 	from cupy.cuda import nccl
