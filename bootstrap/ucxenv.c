@@ -71,7 +71,8 @@ static bool dask_asks(void)
 /* Without one, UCX has no cuda transports and Dask fails for naming them. */
 bool weft_gpu_here(void)
 {
-	return secure_getenv("WEFT_LIBCUDA") || !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK);
+	return secure_getenv("WEFT_LIBCUDA") ||
+	       !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK);
 }
 
 static const char *next_entry(const char *list, char *entry, size_t len)

@@ -239,7 +239,7 @@ struct weft_dev_ops {
 	void (*mem_release)(struct weft_mem *mem);
 };
 
-extern const struct weft_dev_ops weft_tcp_ops;
+extern const struct weft_dev_ops weft_tcp_ops, weft_nvlink_ops;
 extern const struct weft_dev_ops weft_ib_ops;	/* where HAVE_VERBS_H */
 
 /* Keys travel as WEFT_RKEY_LEN little-endian bytes. */

@@ -10,8 +10,6 @@
 #include "devices/device.h"
 #include "util/cuda.h"
 
-extern const struct weft_dev_ops weft_nvlink_ops;
-
 /*
  * The calling thread's current context is one that peers' buffers are to be
  * reached from: its streams are made now.  No context: nothing to do.

@@ -8,7 +8,6 @@
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
 #include "bootstrap/ucxenv.h"
-#include "devices/nvlink.h"
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
 #include "util/log.h"

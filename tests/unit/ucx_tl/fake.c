@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "devices/nvlink.h"
 #include "tests/unit/ucx_tl/fake.h"
 
 struct fake fake;
