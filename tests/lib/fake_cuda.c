@@ -305,7 +305,7 @@ EXPORT int cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 	}
 	o = fake_add(PINNED, (uintptr_t)p, size, stack[depth - 1]->ordinal);
 	o->ctx = stack[depth - 1];
-	fake_live.pinned++;
+	__atomic_fetch_add(&fake_live.pinned, 1, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&fake_lock);
 	return 0;
 }
@@ -322,7 +322,7 @@ EXPORT int cuMemHostUnregister(void *p)
 			break;
 	if (i < OBJECTS) {
 		objects[i].kind = FREE;
-		fake_live.pinned--;
+		__atomic_fetch_sub(&fake_live.pinned, 1, __ATOMIC_RELAXED);
 	}
 	pthread_mutex_unlock(&fake_lock);
 	return i < OBJECTS ? 0 : WEFT_CU_INVALID_VALUE;

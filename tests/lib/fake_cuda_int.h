@@ -36,11 +36,12 @@
 #define CONTEXT		2	/* needs a current one */
 
 struct context {
-	int ordinal, refs;
+	_Atomic int ordinal, refs;
 };
 
 struct handle {
-	int fd, phys, refs;
+	int fd, phys;
+	_Atomic int refs;
 	size_t size;
 };
 

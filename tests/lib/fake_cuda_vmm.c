@@ -41,7 +41,7 @@ EXPORT int cuMemCreate(unsigned long long *handle, size_t size,
 	h->refs = 1;
 	if (h->fd < 0 || ftruncate(h->fd, size))
 		abort();
-	fake_live.handles++;
+	__atomic_fetch_add(&fake_live.handles, 1, __ATOMIC_RELAXED);
 	*handle = (uintptr_t)h;
 	return 0;
 }
@@ -52,7 +52,7 @@ static void handle_put(struct handle *h)
 		return;
 	close(h->fd);
 	free(h);
-	fake_live.handles--;
+	__atomic_fetch_sub(&fake_live.handles, 1, __ATOMIC_RELAXED);
 }
 
 EXPORT int cuMemRelease(unsigned long long handle)
@@ -116,7 +116,7 @@ EXPORT int cuMemImportFromShareableHandle(unsigned long long *handle,
 	h->size = size;
 	h->phys = fake_phys_of[i];
 	h->refs = 1;
-	fake_live.handles++;
+	__atomic_fetch_add(&fake_live.handles, 1, __ATOMIC_RELAXED);
 	*handle = (uintptr_t)h;
 	return 0;
 }
@@ -135,7 +135,7 @@ EXPORT int cuMemAddressReserve(uint64_t *ptr, size_t size, size_t align,
 		return WEFT_CU_OUT_OF_MEMORY;
 	pthread_mutex_lock(&fake_lock);
 	fake_add(RESERVED, (uintptr_t)p, size, 0);
-	fake_live.reservations++;
+	__atomic_fetch_add(&fake_live.reservations, 1, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&fake_lock);
 	*ptr = (uintptr_t)p;
 	return 0;
@@ -150,7 +150,7 @@ EXPORT int cuMemAddressFree(uint64_t ptr, size_t size)
 	o = fake_exact(RESERVED, ptr, size);
 	if (o && !fake_exact(MAPPED, ptr, size)) {
 		o->kind = FREE;
-		fake_live.reservations--;
+		__atomic_fetch_sub(&fake_live.reservations, 1, __ATOMIC_RELAXED);
 		munmap((void *)(uintptr_t)ptr, size);
 	} else {
 		o = NULL;
@@ -178,7 +178,7 @@ int cuMemMap(uint64_t ptr, size_t size, size_t offset,
 		o = fake_add(MAPPED, ptr, size, i);
 		o->handle = h;
 		h->refs++;
-		fake_live.maps++;
+		__atomic_fetch_add(&fake_live.maps, 1, __ATOMIC_RELAXED);
 		if (mmap((void *)(uintptr_t)ptr, size, PROT_READ | PROT_WRITE,
 			 MAP_SHARED | MAP_FIXED, h->fd, 0) == MAP_FAILED)
 			abort();
@@ -200,7 +200,7 @@ int cuMemUnmap(uint64_t ptr, size_t size)
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 		handle_put(o->handle);
 		o->kind = FREE;
-		fake_live.maps--;
+		__atomic_fetch_sub(&fake_live.maps, 1, __ATOMIC_RELAXED);
 	}
 	pthread_mutex_unlock(&fake_lock);
 	return o ? 0 : WEFT_CU_INVALID_VALUE;

@@ -170,16 +170,19 @@ void perf_gpu_sending(struct perf *p, const struct perf_op *op)
 		     (uintptr_t)op->data, op->size);
 }
 
-/* With what lies beside it, where nothing may have been written. */
+void perf_gpu_fetch(struct perf *p, struct perf_buf *b, const char *from,
+		    const char *to)
+{
+	size_t at = from - b->base;
+
+	if (b->gpu && !b->by_hand && to > from)
+		copy(p, (uintptr_t)from, b->gpu + at, to - from);
+}
+
 void perf_gpu_received(struct perf *p, const struct perf_op *op)
 {
 	struct perf_buf *b = around(op->data);
-	size_t from, to;
 
-	if (!b || b->by_hand)
-		return;
-	from = (char *)op->data - b->base;
-	to = weft_min(from + op->size + 2 * 4096, b->whole);
-	from -= weft_min(from, 64);
-	copy(p, (uintptr_t)b->base + from, b->gpu + from, to - from);
+	if (b)
+		perf_gpu_fetch(p, b, op->data, (char *)op->data + op->size);
 }

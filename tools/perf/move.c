@@ -149,6 +149,9 @@ void perf_look(struct perf *p, struct perf_buf *b, size_t at, size_t size,
 		end = b->size + GUARD;
 	if (end > at + size + LOOK_BEYOND)
 		end = at + size + LOOK_BEYOND;
+	perf_gpu_fetch(p, b, d + size, b->data + end);
+	if (!at)
+		perf_gpu_fetch(p, b, b->data - GUARD, b->data);
 	for (i = at + size; i < end; i++)
 		if ((unsigned char)b->data[i] != POISON)
 			perf_fail(p, "%s: byte %zu beyond the %zu sent was "

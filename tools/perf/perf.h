@@ -122,6 +122,9 @@ void perf_gpu_free(struct perf_buf *b);
 void *perf_gpu_place(void *data);
 void perf_gpu_sending(struct perf *p, const struct perf_op *op);
 void perf_gpu_received(struct perf *p, const struct perf_op *op);
+/* [@from, @to) of the double, as the GPU has it. */
+void perf_gpu_fetch(struct perf *p, struct perf_buf *b, const char *from,
+		    const char *to);
 /* All of it to the GPU, and back. */
 void perf_buf_push(struct perf *p, struct perf_buf *b);
 void perf_buf_pull(struct perf *p, struct perf_buf *b);
