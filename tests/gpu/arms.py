@@ -21,7 +21,7 @@ APART = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 COMMON = {
     "NCCL_NVLS_ENABLE": "0", "NCCL_IB_DISABLE": "1",
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1",
-    "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING",
+    "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET",
 }
 ARMS = {
     "socket": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none"},
@@ -349,10 +349,11 @@ def profile(a, opt):
 
 def show_samples(path):
     tables, counts, total = {}, {}, 0
-    try:
-        lines = open(path).read().splitlines()
-    except OSError:
-        return
+    lines = []
+    for file in glob.glob(path + ".*"):
+        with open(file) as f:
+            lines += f.read().splitlines()
+        os.remove(file)
     for line in lines:
         lib, offset, n = line.rsplit(None, 2)
         if lib not in tables:
@@ -385,6 +386,19 @@ def have(module):
                           capture_output=True).returncode == 0
 
 
+def save(a, rows, failures, extra):
+    """After each part: what a later one breaks is not lost."""
+    path = os.path.join(a.out, "results.json")
+    with open(path, "w") as f:
+        json.dump({"host": platform.processor() or platform.machine(),
+                   "cpus": os.cpu_count(), "ranks": a.ranks,
+                   "arms": {n: {k: v for k, v in e.items()
+                                if k != "NCCL_NET_PLUGIN"}
+                            for n, e in a.arms.items()},
+                   "rows": rows, "failures": failures, **extra}, f, indent=1)
+    return path
+
+
 def main():
     a = arguments()
     rows, failures, extra = [], [], {}
@@ -405,8 +419,12 @@ def main():
     if not a.no_kill and not a.quick and "weft" in a.arms and \
             have("cupy") and time.time() < a.end:
         death(a, a.nccl[0] if a.nccl else torch_nccl(), failures, extra)
-    if a.profile and "weft" in a.arms and have("cupy"):
-        profile(a, opt)
+    table(rows, a.arms, "busbw", "Bus bandwidth, GB/s", "%.2f")
+    table(rows, a.arms, "us", "Time per operation, us", "%.1f")
+    if not a.pods:
+        table([r for r in rows if r["bytes"] >= 1 << 20], a.arms,
+              "cpu_s_per_gb", "CPU seconds per GB and rank", "%.3f")
+    path = save(a, rows, failures, extra)
     swept = []
     for arm, env in a.swept.items():
         run_one(a, swept, failures, programs[0], arm, env,
@@ -414,20 +432,9 @@ def main():
     if swept:
         table(swept, a.swept, "us", "all_reduce by channels, us", "%.1f")
         table(swept, a.swept, "busbw", "all_reduce by channels, GB/s", "%.1f")
-    table(rows, a.arms, "busbw", "Bus bandwidth, GB/s", "%.2f")
-    table(rows, a.arms, "us", "Time per operation, us", "%.1f")
-    if not a.pods:
-        table([r for r in rows if r["bytes"] >= 1 << 20], a.arms,
-              "cpu_s_per_gb", "CPU seconds per GB and rank", "%.3f")
-    path = os.path.join(a.out, "results.json")
-    with open(path, "w") as f:
-        json.dump({"host": platform.processor() or platform.machine(),
-                   "cpus": os.cpu_count(), "ranks": a.ranks,
-                   "arms": {n: {k: v for k, v in e.items()
-                                if k != "NCCL_NET_PLUGIN"}
-                            for n, e in a.arms.items()},
-                   "rows": rows + swept, "failures": failures, **extra}, f,
-                  indent=1)
+        save(a, rows + swept, failures, extra)
+    if a.profile and "weft" in a.arms and have("cupy"):
+        profile(a, opt)
     print("\n%s" % path)
     for f in failures:
         print("FAILED %s" % f)

@@ -34,6 +34,7 @@ if test -z "$plugin"; then
 	echo "$0: no libnccl-net-weft.so: build it, or name it in WEFT_PLUGIN" >&2
 	exit 2
 fi
+unset WEFT_PLUGIN	# no setting of the plugin, which would warn
 export PYTHONUNBUFFERED=1
 # A file lost to a full disk or a killed run must not pass for a result.
 out=${OUT:-$PWD/out}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Where a process spends its CPU time, for machines without a profiler: loaded
- * by LD_PRELOAD, it notes the instruction that runs each millisecond of CPU time
- * and writes "FILE OFFSET COUNT" lines to $WEFT_TEST_SAMPLES at the end.
- * arms.py --profile turns them into functions.
+ * by LD_PRELOAD, it notes the instruction that runs each millisecond of CPU
+ * time and writes "FILE OFFSET COUNT" lines to $WEFT_TEST_SAMPLES.XXXXXX at the
+ * end.  arms.py --profile turns them into functions.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -55,13 +55,17 @@ __attribute__((destructor)) static void end(void)
 	struct itimerval none = { { 0, 0 }, { 0, 0 } };
 	const char *path = getenv("WEFT_TEST_SAMPLES");
 	unsigned int i, n, same;
+	char name[512];
 	Dl_info d;
 	FILE *f;
 
 	if (!path || owner != getpid())
 		return;
 	setitimer(ITIMER_PROF, &none, NULL);
-	f = fopen(path, "a");
+	/* a file each: ranks of pods may share a process id, too */
+	snprintf(name, sizeof(name), "%s.XXXXXX", path);
+	i = mkstemp(name);
+	f = (int)i < 0 ? NULL : fdopen(i, "w");
 	if (!f)
 		return;
 	n = nseen < SAMPLES ? nseen : SAMPLES;
