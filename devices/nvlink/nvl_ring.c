@@ -26,8 +26,8 @@
 struct nvl_tune nvl_tune = {
 	.ring = 32ul << 20,
 	.host_ring = 8ul << 20,
-	.chunk_min = 512ul << 10,
-	.chunk_max = 4ul << 20,
+	.chunk_min = 1ul << 20,
+	.chunk_max = 8ul << 20,
 	.idle_ms = 30000,
 	.batch = true,
 };
