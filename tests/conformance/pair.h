@@ -23,9 +23,15 @@ struct device_row {
 	int family;
 	const char *other;		/* of every second side; NULL: the same */
 	bool one_socket;		/* for all endpoints of a pair, and kept */
-	unsigned int pairs;		/* endpoints at once; 0: 1000 */
+	bool slow;			/* an emulated adapter: see rounds() */
 };
 extern const struct device_row *row;	/* the one under test */
+
+/* How often a test repeats itself, or how many take part in it. */
+static inline unsigned int rounds(unsigned int n)
+{
+	return row->slow ? n / 8 : n;
+}
 
 struct inbox_message {
 	struct inbox_message *next;

@@ -13,7 +13,7 @@
 static void simultaneous(void)
 {
 	static struct weft_ep *ea[1000], *eb[1000];
-	const unsigned int N = row->pairs ? row->pairs : 1000;
+	const unsigned int N = rounds(1000);
 	struct rlimit lim = { 8192, 8192 };
 	struct side a, b;
 	unsigned int i, before, kept;

@@ -46,7 +46,7 @@ static void too_long(void)
 static void in_order(void)
 {
 	struct side a, b;
-	unsigned int i, n = 20000, got = 0;
+	unsigned int i, n = rounds(20000), got = 0;
 
 	sides_open(&a, &b);
 	for (i = 0; i < n; i++) {

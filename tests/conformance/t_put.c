@@ -126,10 +126,11 @@ static void notified(void)
 /* More than any window at once, both directions, then all checked. */
 static void many(void)
 {
-	enum { N = 600, LEN = 70000 };
+	enum { LEN = 70000 };
+	const unsigned int N = rounds(600);
 	struct side a, b;
 	struct target ta, tb;
-	static struct wait_op w[2][N];
+	static struct wait_op w[2][600];
 	uint8_t *src = malloc((size_t)N * LEN);
 	struct iovec iov;
 	unsigned int i;

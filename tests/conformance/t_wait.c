@@ -82,7 +82,7 @@ static void pause_some(unsigned int i)
 /* Messages one at a time, at every moment of the sleeper's round. */
 static void races(bool edge)
 {
-	enum { N = 20000 };
+	const unsigned int N = rounds(20000);
 	struct side a, b;
 	struct sleeper sl = { &b, edge, N, 0 };
 	struct iovec iov = { &a, 8 };
@@ -122,7 +122,8 @@ static void edge(void)
 /* Puts wake the target of a notification, and their source. */
 static void bulk(void)
 {
-	enum { N = 200, LEN = 3000000 };
+	enum { LEN = 3000000 };
+	const unsigned int N = rounds(200);
 	struct side a, b;
 	struct sleeper sl = { &b, false, 0, N };
 	struct weft_notify n = { 1 };

@@ -113,7 +113,7 @@ suite() # [--long]
 	*)	usage >&2; exit 2 ;;
 	esac
 	# shellcheck disable=SC2086 # lists
-	need $packages_build $packages_python $packages_ucx $packages_test
+	need $packages_build $packages_python $packages_ucx $packages_test $packages_vm
 	build plain
 	export WEFT_BUILD=$build_root/plain WEFT_SANITIZED="" CC=${CC:-gcc}
 	step "UCX releases" bash tests/tools/fetch-ucx.sh
@@ -129,6 +129,7 @@ suite() # [--long]
 		unset WEFT_UCX_BUILDS
 	fi
 	run_tests "older roots" 300 bash tests/tools/old-root.sh
+	run_tests "Soft-RoCE" 500 bash tests/vm/run.sh
 	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}
 
 	if try_build "ASan and UBSan" asan --enable-sanitizers=address,undefined; then

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# What runs in the emulated machine: the conformance list on two Soft-RoCE
+# devices, then every fault that these can show. No performance: emulated
+# processors say nothing about it.
+set -u
+# queue pairs are exchanged over lo, so that only the devices are cut off
+export WEFT_TEST_IB=rxe0:1,rxe1:1 WEFT_NET_DEVICES=lo
+status=0
+"$WEFT_BUILD/tests/conformance/conformance" -d ib || status=1
+
+fault() # [-i] ERRORS COMMAND UNDO
+{
+	local idle=()
+	if test "$1" = -i; then
+		idle=(-i)
+		shift
+	fi
+	"$WEFT_BUILD/tests/vm/faults" "${idle[@]}" rxe0:1 rxe1:1 "$1" "$2" ||
+		status=1
+	eval "$3" || status=1
+	# IPv6 and ARP settle, and the ports are active again
+	for _ in $(seq 100); do
+		test "$(cat /sys/class/infiniband/rxe*/ports/1/state |
+			grep -c ACTIVE)" = 2 && break
+		sleep 0.1
+	done
+}
+# the first adapter that notices says why, and tells the other side
+any=ETIMEDOUT,ECONNRESET,EIO,ENETDOWN
+back="ip link set veth0 up; ip link set veth1 up"
+fault $any "ip link set veth0 down" "$back"
+fault -i $any "ip link set veth0 down" "$back"
+fault $any "ip link set veth1 down" "$back"
+cut="tc qdisc add dev veth0 root netem loss 100%"
+mend="tc qdisc del dev veth0 root"
+fault $any "$cut" "$mend"
+fault -i $any "$cut" "$mend"
+# an adapter that never gives up: the watchdog does
+export WEFT_IB_RETRIES=7
+fault $any "$cut" "$mend"
+unset WEFT_IB_RETRIES
+fault $any "ip addr del 10.77.0.2/24 dev veth1" \
+	"ip addr add 10.77.0.2/24 dev veth1"
+fault none "tc qdisc add dev veth0 root netem loss 1%" "$mend"
+exit $status

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The InfiniBand device on Soft-RoCE, in an emulated machine of some minutes.
+# Where there cannot be one, it is skipped, and says why.
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+here=$WEFT_SRC/tests/vm
+
+grep -q 'HAVE_VERBS_H 1' "${WEFT_BUILD:?}/config.h" ||
+	tap_skip_all "built without rdma-core's headers"
+make -s -C "$WEFT_BUILD" tests/conformance/conformance tests/vm/faults >&2 ||
+	exit 99
+tap_folder
+kernel=$(bash "$here/prepare.sh" 2>"$tap_tmp/why") ||
+	tap_skip_all "no emulated machine: $(tail -1 "$tap_tmp/why")"
+bash "$here/boot.sh" "$kernel" "${WEFT_TEST_VM_SECONDS:-400}" \
+	bash "$here/inside.sh"
