@@ -225,7 +225,7 @@ struct ib_conn {
 	uint32_t tx_next;		/* number of the next message out */
 	uint32_t max_inline;
 	struct weft_list queue, posted;	/* struct ib_op */
-	unsigned int nqueued, nops;
+	unsigned int nqueued, nops, nfinished;	/* the last: not told yet */
 	struct ib_record ring[IB_SQ_DEPTH];
 	unsigned int ring_head, ring_n;	/* posted and not completed */
 	unsigned int tx_out;		/* of them with the adapter */
@@ -350,8 +350,11 @@ struct ib_conn *ib_conn_find(struct ib_iface *iface, uint32_t id);
 /* ib_qp.c */
 int ib_qp_create(struct ib_conn *conn);
 int ib_qp_connect(struct ib_conn *conn);
-/* Nothing posted is executed any more once tx_out is 0. */
-void ib_qp_flush(struct ib_conn *conn);
+/*
+ * Nothing arrives any more, and nothing posted is executed once tx_out is 0;
+ * false: only destroying it makes sure.
+ */
+bool ib_qp_flush(struct ib_conn *conn);
 void ib_qp_destroy(struct ib_conn *conn);
 
 /* ib_tx.c */

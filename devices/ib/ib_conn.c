@@ -247,8 +247,8 @@ void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info)
 	const int32_t ahead = (int32_t)(info->epoch - conn->epoch);
 
 	ib_conn_work(conn);
-	if (ahead < 0)
-		return;		/* of a QP that is gone */
+	if (ahead < 0 || (!ahead && conn->peer_ready))
+		return;		/* of a QP that is gone, or nothing new */
 	if (ahead > 1 || info->mtu > IBV_MTU_4096 || !info->mtu ||
 	    info->received - (conn->tx_next - conn->ring_n) > conn->ring_n) {
 		weft_warn("a peer on '%s' sent a malformed half of a connection",
@@ -274,12 +274,13 @@ void ib_conn_fail(struct ib_conn *conn, int err)
 	struct ib_iface *iface = conn->iface;
 	struct ib_ep *ep = conn->ep;
 	uint64_t end = weft_now_ms() + IB_DRAIN_MS;
+	bool stopped;
 
 	if (conn->state == IB_CONN_DEAD)
 		return;
 	/* flushed where possible, so that its end is orderly for the adapter */
-	ib_qp_flush(conn);
-	while (conn->tx_out && weft_now_ms() < end && conn->qp) {
+	stopped = ib_qp_flush(conn);
+	while (stopped && conn->tx_out && weft_now_ms() < end && conn->qp) {
 		if (!ib_cq_gather(iface) && !ib_tx_busy(conn))
 			break;
 	}
@@ -287,7 +288,9 @@ void ib_conn_fail(struct ib_conn *conn, int err)
 	if (err != -ESHUTDOWN)
 		ib_peer_say_kind(conn->peer, conn->sn, IB_CTL_GONE);
 	weft_list_del(&conn->work_link);
-	ib_qp_destroy(conn);
+	/* a flushed one does nothing more; destroying it may take seconds */
+	if (conn->tx_out || !stopped)
+		ib_qp_destroy(conn);
 	ib_rx_drop(conn);
 	weft_list_del(&conn->link);
 	weft_list_add_tail(&iface->dead, &conn->link);

@@ -129,7 +129,10 @@ static void received(struct ib_conn *conn, struct ib_rx *rx,
 			rx->state = IB_RX_PENDING;
 			weft_list_add_tail(&conn->iface->received, &rx->link);
 		}
-	} else if (wc->status != IBV_WC_WR_FLUSH_ERR) {
+	} else if (wc->status == IBV_WC_WR_FLUSH_ERR) {
+		/* refused the peer something; else this is our own doing */
+		conn->want_break |= conn->state == IB_CONN_OPEN;
+	} else {
 		weft_warn("'%s': receiving failed: %s", conn->iface->port.name,
 			  weft_wc_name(wc->status));
 		ib_conn_break(conn, -EIO);
@@ -251,6 +254,8 @@ unsigned int ib_cq_deliver(struct ib_iface *iface)
 	while (!weft_list_empty(&iface->finished)) {
 		op = weft_list_first(&iface->finished, struct ib_op, link);
 		weft_list_del(&op->link);
+		op->conn->nfinished--;
+		ib_conn_work(op->conn);	/* a flush may wait for it */
 		done = op->op;
 		status = op->status;
 		free(op);

@@ -90,7 +90,7 @@ static void finish_flushes(struct ib_ep *ep, int status)
 
 static bool flushed(const struct ib_conn *conn)
 {
-	return !conn->user_used && !conn->nops;
+	return !conn->user_used && !conn->nops && !conn->nfinished;
 }
 
 /* Behind the completions of what it waited for. */
@@ -98,8 +98,7 @@ void ib_ep_check_flush(struct ib_conn *conn)
 {
 	struct ib_ep *ep = conn->ep;
 
-	if (ep && !ep->err && !weft_list_empty(&ep->flushes) && flushed(conn) &&
-	    weft_list_empty(&conn->iface->finished))
+	if (ep && !ep->err && !weft_list_empty(&ep->flushes) && flushed(conn))
 		finish_flushes(ep, 0);
 }
 
@@ -339,7 +338,7 @@ int ib_ep_flush(struct weft_ep *base, struct weft_op *op)
 
 	if (ep->err)
 		return ep->err == -ESHUTDOWN || ep->cancelled ? 0 : ep->err;
-	if (flushed(ep->conn) && weft_list_empty(&ep->conn->iface->finished))
+	if (flushed(ep->conn))
 		return 0;
 	if (op) {
 		f = malloc(sizeof(*f));

@@ -15,7 +15,6 @@
 #include "util/log.h"
 #include "util/util.h"
 
-#define CLOSE_MS	1000	/* for what was sent to arrive */
 #define DRAIN_ROUNDS	256	/* gatherings before an orderly end */
 
 enum source { SRC_CTL, SRC_CHANNEL, SRC_WAKE, SRC_TIMER };
@@ -190,10 +189,10 @@ int ib_iface_open(const char *name, int family, const struct weft_iface_cb *cb,
 	return 0;
 }
 
-/* Messages that were posted arrive, if the peer's adapter lives. */
+/* Messages that were posted arrive, if the peer's adapter lives and answers. */
 static void drain(struct ib_iface *iface)
 {
-	const uint64_t end = weft_now_ms() + CLOSE_MS;
+	const uint64_t end = weft_now_ms() + weft_settings()->peer_timeout_ms;
 	struct ib_peer *peer, *tp;
 	struct ib_conn *conn, *tc;
 	bool waiting = true;

@@ -141,12 +141,12 @@ int ib_qp_connect(struct ib_conn *conn)
 	return 0;
 }
 
-void ib_qp_flush(struct ib_conn *conn)
+bool ib_qp_flush(struct ib_conn *conn)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
-	if (conn->qp)
-		conn->iface->v->modify_qp(conn->qp, &attr, IBV_QP_STATE);
+	return !conn->qp || !conn->iface->v->modify_qp(conn->qp, &attr,
+						       IBV_QP_STATE);
 }
 
 void ib_qp_destroy(struct ib_conn *conn)

@@ -88,6 +88,7 @@ static void op_finish(struct ib_op *op)
 	op_release(op);
 	op_count(op);
 	weft_list_add_tail(&conn->iface->finished, &op->link);
+	conn->nfinished++;
 	ib_conn_work(conn);
 }
 
@@ -585,6 +586,7 @@ void ib_tx_drop_ops(struct ib_conn *conn, int status)
 	/* finished, but not told yet */
 	while ((op = first_op(finished, conn))) {
 		weft_list_del(&op->link);
+		conn->nfinished--;
 		done = op->op;
 		end = op->status;
 		free(op);

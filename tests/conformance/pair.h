@@ -23,7 +23,7 @@ struct device_row {
 	int family;
 	const char *other;		/* of every second side; NULL: the same */
 	bool one_socket;		/* for all endpoints of a pair, and kept */
-	bool slow;			/* an emulated adapter: see rounds() */
+	bool slow;			/* emulated or sanitized: see rounds() */
 };
 extern const struct device_row *row;	/* the one under test */
 

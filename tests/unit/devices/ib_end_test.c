@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The InfiniBand device: sleeping, closing, strangers, settings. */
+#include <pthread.h>
+#include <time.h>
+
+#include "devices/ib/ib_proto.h"
+#include "tests/unit/devices/ib_pair.h"
+#include "util/verbs.h"
+
+/* ---- sleeping, ends and strangers ------------------------------------------ */
+
+/* What completed before it was asked for rings nobody: arm() has to look. */
+Test(ib_end, arm_sees_what_is_there, .init = begin, .fini = end, .timeout = 120)
+{
+	uint64_t limit = weft_now_ms() + WAIT_MS;
+
+	pair_up();
+	while (ib->progress(b.iface))
+		;
+	cr_assert(zero(int, send_number(&a, 0)));
+	while (ib->flush(a.ep, NULL) && weft_now_ms() < limit)
+		ib->progress(a.iface);
+	cr_expect(eq(int, ib->arm(b.iface), -EBUSY));
+	cr_expect(zero(uint, b.messages));
+	cr_expect(until(b.messages == 1));
+	pair_down();
+}
+
+static void *mend_later(void *arg)
+{
+	struct timespec late = { 0, 100000000 };
+
+	(void)arg;
+	nanosleep(&late, NULL);
+	fake_verbs_cut(false);
+	return NULL;
+}
+
+/* Messages taken by an interface that closes at once still arrive. */
+Test(ib_end, nothing_is_lost_by_closing, .init = begin, .fini = end, .timeout = 120)
+{
+	pthread_t mender;
+	uint32_t n;
+
+	setenv("WEFT_PEER_TIMEOUT", "60s", 1);
+	weft_settings_reset();
+	pair_up();
+	/* none of them has left when it closes */
+	fake_verbs_cut(true);
+	pthread_create(&mender, NULL, mend_later, NULL);
+	for (n = 0; !send_number(&b, n); n++)
+		;
+	cr_assert(gt(uint, n, 1));
+	close_side(&b);
+	pthread_join(mender, NULL);
+	cr_expect(until(a.errors));
+	cr_expect(eq(int, a.error, -ESHUTDOWN));
+	cr_expect(eq(uint, a.messages, n));
+	cr_expect(yes(!a.disorder));
+	pair_down();
+}
+
+/* The rogue's half of the tcp device. */
+static void deaf_message(void *arg, uint8_t id, void *data, size_t len)
+{
+	(void)arg;
+	(void)id;
+	(void)data;
+	(void)len;
+}
+
+static void rogue_turn(struct weft_iface *rogue, unsigned int times)
+{
+	while (times--) {
+		weft_tcp_ops.progress(rogue);
+		turn();
+	}
+}
+
+/* Who knows an address may speak to it, but for nobody else. */
+Test(ib_end, a_stranger_cannot_speak_for_a_peer, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	struct weft_iface_cb cb = {
+		.on_message = deaf_message, .on_notify = on_notify,
+		.on_error = on_error, .on_ready = on_ready, .arg = &(struct side){ 0 },
+	};
+	struct weft_iface_attr to, from;
+	struct weft_iface *rogue;
+	struct weft_ep *ep;
+	struct iovec iov;
+	uint8_t msg[200];
+	unsigned int id, len, i;
+
+	pair_up();
+	ib->iface_query(a.iface, &to);
+	ib->iface_query(b.iface, &from);
+	cr_assert(zero(int, weft_tcp_ops.iface_open("lo", AF_INET, &cb,
+						    &rogue)));
+	cr_assert(zero(int, weft_tcp_ops.ep_create(rogue, &to.addr, NULL, &ep)));
+	for (i = 0; i < 100000 && !weft_tcp_ops.ready(ep); i++)
+		rogue_turn(rogue, 1);
+	for (id = 0; id < WEFT_MSG_IDS; id++)
+		for (len = 0; len < sizeof(msg); len++) {
+			memset(msg, (int)len, sizeof(msg));
+			/* for the peer's first endpoint, with a nonce made up */
+			weft_put_le64(msg, weft_key_id(from.addr.key));
+			weft_put_le64(msg + 8, id % 2 ? 0 : 0x1234);
+			weft_put_le32(msg + 16, 0);
+			iov.iov_base = msg;
+			iov.iov_len = len;
+			while (weft_tcp_ops.message(ep, (uint8_t)id, &iov, 1,
+						    NULL) == -EAGAIN)
+				rogue_turn(rogue, 1);
+		}
+	rogue_turn(rogue, 1000);
+	cr_assert(zero(int, send_number(&a, 0)));
+	cr_assert(zero(int, send_number(&b, 0)));
+	cr_expect(until(a.messages == 1 && b.messages == 1));
+	cr_expect(zero(uint, a.errors + b.errors), "%s", logged);
+	weft_tcp_ops.ep_destroy(ep);
+	weft_tcp_ops.iface_close(rogue);
+	pair_down();
+}
+
+/* ---- settings and order of calls ------------------------------------------ */
+
+Test(ib_end, a_device_that_is_not_there, .init = begin, .fini = end)
+{
+	cr_expect(eq(int, open_side(&a, "fake7:1"), -ENODEV));
+	cr_expect(eq(int, open_side(&a, "fake0:2"), -ENODEV));
+	cr_expect(yes(strstr(logged, "'fake0:2' is not there")), "%s",
+		  logged);
+	setenv("WEFT_NET_DEVICES", "none0", 1);
+	weft_settings_reset();
+	cr_expect(eq(int, open_side(&a, "fake0:1"), -ENODEV));
+	cr_expect(yes(strstr(logged, "WEFT_NET_DEVICES")), "%s",
+		  logged);
+	nothing_lives("nothing");
+}
+
+Test(ib_end, memory_may_be_registered_before_any_device, .init = begin,
+     .fini = end, .timeout = 120)
+{
+	uint8_t *src = buffer(7), *dst = buffer(0);
+	struct weft_mem *mem;
+
+	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
+	pair_up();
+	cr_expect(zero(int, put_all(src, dst, mem)));
+	cr_expect(zero(int, memcmp(src, dst, LEN)));
+	close_side(&a);
+	close_side(&b);
+	/* the registrations went with the devices, the region did not */
+	nothing_lives("closing");
+	pair_up();
+	memset(src, 9, LEN);
+	cr_expect(zero(int, put_all(src, dst, mem)));
+	cr_expect(zero(int, memcmp(src, dst, LEN)));
+	ib->mem_release(mem);
+	pair_down();
+	free(src);
+	free(dst);
+}
+
+/* What users set for the path ends up in the adapter's hands. */
+Test(ib_end, settings_of_the_path, .init = begin, .fini = end, .timeout = 120)
+{
+	struct fake_verbs_path path;
+
+	setenv("NCCL_IB_TIMEOUT", "18", 1);
+	setenv("NCCL_IB_TC", "106", 1);
+	setenv("NCCL_IB_RETRY_CNT", "3", 1);
+	setenv("UCX_IB_SL", "4", 1);
+	setenv("WEFT_IB_MTU", "512", 1);
+	weft_settings_reset();
+	pair_up();
+	cr_expect(zero(int, send_number(&a, 0)));
+	cr_expect(until(b.messages == 1));
+	fake_verbs_path(&path);
+	cr_expect(eq(uint, path.timeout, 18));
+	cr_expect(eq(uint, path.retries, 3));
+	cr_expect(eq(uint, path.service_level, 4));
+	cr_expect(eq(uint, path.traffic_class, 106));
+	cr_expect(eq(uint, path.mtu, IBV_MTU_512));
+	pair_down();
+}
