@@ -1,13 +1,15 @@
 dnl SPDX-License-Identifier: BSD-3-Clause
 dnl Headers alone: libcuda and libibverbs are opened at run time, never linked.
-dnl WEFT_FIND_HEADER(NAME, HEADER, FOLDERS): sets NAME_CPPFLAGS and HAVE_NAME_H.
+dnl WEFT_FIND_HEADER(NAME, HEADER, FOLDERS): sets NAME_CPPFLAGS and HAVE_NAME_H;
+dnl --without-name finds none.
 AC_DEFUN([WEFT_FIND_HEADER], [
 	AC_MSG_CHECKING([for $2])
 	weft_found=no
 	$1_CPPFLAGS=
 	weft_saved_CPPFLAGS=$CPPFLAGS
 	for weft_dir in '' $3; do
-		AS_IF([test -z "$weft_dir" || test -f "$weft_dir/$2"], [
+		AS_IF([test "x$with_]m4_tolower([$1])[" != xno &&
+			{ test -z "$weft_dir" || test -f "$weft_dir/$2"; }], [
 			CPPFLAGS="$weft_saved_CPPFLAGS${weft_dir:+ -I$weft_dir}"
 			AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <$2>]], [])],
 				[weft_found=${weft_dir:-yes}
