@@ -147,6 +147,7 @@ static const struct weft_setting table[] = {
 static const char *const other_names[] = {
 	"WEFT_CACHE", /* where ./quickstart keeps what it fetched */
 	"WEFT_LIBCUDA", /* util/cuda.c: the CUDA driver to load */
+	"WEFT_LIBNVML", /* util/nvml.c: its management library */
 	"WEFT_SRC", "WEFT_BUILD", "WEFT_SANITIZED", /* for tests */
 };
 static const char other_prefix[] = "WEFT_TEST_";

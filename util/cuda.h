@@ -51,8 +51,12 @@
 #define WEFT_CU_MEMORY_HOST		1
 #define WEFT_CU_MEMORY_DEVICE		2
 
+#define WEFT_CU_DEVICE_PCI_BUS		33
+#define WEFT_CU_DEVICE_PCI_DEVICE	34
+#define WEFT_CU_DEVICE_PCI_DOMAIN	50
 #define WEFT_CU_DEVICE_VMM		102	/* cuMemCreate and so on */
 #define WEFT_CU_DEVICE_POSIX_FD		103	/* exports as a descriptor */
+#define WEFT_CU_DEVICE_MPS		133	/* from 12.x on, else unknown */
 
 #define WEFT_CU_STREAM_NON_BLOCKING	1
 #define WEFT_CU_EVENT_DISABLE_TIMING	2

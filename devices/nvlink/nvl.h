@@ -507,6 +507,13 @@ void nvl_ring_close_all(struct nvl_conn *conn);
 void nvl_loc_learn(const struct weft_cuda_ptr *where);
 bool nvl_loc_where(unsigned int loc, struct weft_cuda_ptr *where);
 
+/* nvl_share.c */
+/*
+ * May memory of this GPU be exported, and other GPUs' be mapped for it?  Found
+ * when first asked, which may take as long as NVML takes to begin; any thread.
+ */
+bool nvl_share_allowed(int ordinal);
+
 /* nvl_tx.c */
 bool nvl_conn_ready(struct nvl_conn *conn);
 /* @where: of the source; NULL: to be found out. */

@@ -98,6 +98,7 @@ static int export_of(struct nvl_conn *conn, const struct weft_mem *mem,
 
 	if (weft_cuda_query(mem->addr, &where) ||
 	    where.where != WEFT_CUDA_DEVICE ||
+	    !nvl_share_allowed(where.ordinal) ||
 	    weft_cuda_enter(&s, where.ctx))
 		return -EOPNOTSUPP;
 	r = s.cu->address_range(&found->base, &found->size,

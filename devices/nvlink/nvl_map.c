@@ -116,10 +116,12 @@ int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
 	struct weft_cuda_scope s;
 	int r, dev, err;
 
+	*fd = -1;
+	if (!nvl_share_allowed(gpu->ordinal))
+		return -EOPNOTSUPP;
 	err = weft_cuda_enter(&s, gpu->ctx);
 	if (err)
 		return err;
-	*fd = -1;
 	r = s.cu->device_get(&dev, gpu->ordinal);
 	if (r)
 		goto out;
@@ -154,6 +156,8 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 	struct weft_cuda_scope s;
 	int r, err;
 
+	if (!nvl_share_allowed(gpu->ordinal))
+		return -EOPNOTSUPP;
 	err = weft_cuda_enter(&s, gpu->ctx);
 	if (err)
 		return err;

@@ -46,7 +46,8 @@ enum nvl_frame_type {
 	NVL_FRAME_RING_WANT,	/* sender asks: a ring towards `loc` */
 	NVL_FRAME_RING_OFFER,	/* reader: ring `id` for `loc`; fd */
 	NVL_FRAME_RING_STATE,	/* sender: `err` 0 mapped, else why not */
-	NVL_FRAME_RING_NONE,	/* reader: no ring for `loc`, use the host's */
+	NVL_FRAME_RING_NONE,	/* reader: no ring for `loc`, use the host's;
+				   `err` -EOPNOTSUPP: for good */
 	NVL_FRAME_RING_RECALL,	/* reader wants ring `id` back */
 	NVL_FRAME_RING_CLOSED,	/* sender has unmapped ring `id` */
 	NVL_FRAME_EXPOSE,	/* reader: region `slot` may be mapped; fd */

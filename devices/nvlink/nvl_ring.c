@@ -272,7 +272,8 @@ static int on_none(struct nvl_conn *conn, const struct nvl_frame *f)
 		return weft_fail(ENOMEM, "a peer on this host has no memory "
 				 "for a ring");
 	p->via_host = true;
-	p->retry_ms = weft_now_ms() + RETRY_MS;
+	/* what cannot be shared will not be later on either */
+	p->retry_ms = f->err == -EOPNOTSUPP ? 0 : weft_now_ms() + RETRY_MS;
 	return 0;
 }
 
@@ -372,6 +373,7 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
 		err = make_cuda(conn, r, &fd);
 	if (err) {
 		free(r);
+		none.err = err;
 		return nvl_sock_send(conn, &none, NULL, 0);
 	}
 	r->state = NVL_RXRING_OFFERED;

@@ -447,6 +447,8 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 					 where.managed ? " (managed memory is "
 					 "not supported)" : "");
 		nvl_loc_learn(&where);
+		/* now, and not when the first ring is waited for */
+		nvl_share_allowed(where.ordinal);
 	}
 	return weft_region_add(addr, len, kind, mem);
 }

@@ -103,16 +103,31 @@ struct object *fake_exact(enum kind kind, uint64_t base, size_t size)
 
 /* ---- devices and contexts ------------------------------------------------ */
 
-EXPORT int cuInit(unsigned int flags)
+void fake_find_gpus(void)
 {
 	const char *nodes = getenv(FAKE_CUDA_NODES);
+
+	if (fake_gpus)
+		return;
+	for (nodes = nodes ? nodes : "01"; *nodes; nodes++)
+		fake_phys_of[fake_gpus++] = *nodes - '0';
+}
+
+bool fake_mig(void)
+{
+	return getenv(FAKE_CUDA_MIG);
+}
+
+EXPORT int cuInit(unsigned int flags)
+{
 	const char *us = getenv(FAKE_CUDA_DELAY);
 
 	if (flags)
 		return WEFT_CU_INVALID_VALUE;
+	while (getenv(FAKE_CUDA_HANG))
+		pause();
 	if (!inits) {
-		for (nodes = nodes ? nodes : "01"; *nodes; nodes++)
-			fake_phys_of[fake_gpus++] = *nodes - '0';
+		fake_find_gpus();
 		if (us)
 			fake_delay_us = atoi(us);
 		fake_no_write = getenv(FAKE_CUDA_NO_WRITE);
@@ -154,6 +169,8 @@ EXPORT int cuDeviceGetUuid_v2(struct weft_cu_uuid *uuid, int dev)
 
 EXPORT int cuDeviceGetAttribute(int *v, int attr, int dev)
 {
+	const char *mps = getenv(FAKE_CUDA_MPS);
+
 	GATE(0);
 	switch (attr) {
 	case 33:			/* CU_DEVICE_ATTRIBUTE_PCI_BUS_ID */
@@ -163,6 +180,11 @@ EXPORT int cuDeviceGetAttribute(int *v, int attr, int dev)
 	case 50:			/* ..._PCI_DOMAIN_ID */
 	case 124:			/* ..._DMA_BUF_SUPPORTED */
 		*v = 0;
+		break;
+	case WEFT_CU_DEVICE_MPS:
+		if (mps && *mps == '0')
+			return WEFT_CU_INVALID_VALUE;	/* an old driver */
+		*v = mps != NULL;
 		break;
 	default:
 		*v = 1;

@@ -23,6 +23,14 @@
 #define FAKE_CUDA_NODES		"WEFT_TEST_CUDA_NODES"	/* "01": GPUs here */
 #define FAKE_CUDA_DELAY		"WEFT_TEST_CUDA_DELAY"	/* us at most */
 #define FAKE_CUDA_NO_WRITE	"WEFT_TEST_CUDA_NO_WRITE" /* no stream write */
+/* "1": all GPUs are divided; memory of another process cannot be imported */
+#define FAKE_CUDA_MIG		"WEFT_TEST_CUDA_MIG"
+/* "1": all are used through MPS; "0": a driver that cannot be asked */
+#define FAKE_CUDA_MPS		"WEFT_TEST_CUDA_MPS"
+/* cuInit() never returns */
+#define FAKE_CUDA_HANG		"WEFT_TEST_CUDA_HANG"
+/* NVML answers (WEFT_LIBNVML); else it says that no driver is loaded */
+#define FAKE_NVML		"WEFT_TEST_NVML"
 
 /* What is alive: every kind must be back at its number before the test. */
 struct fake_cuda_live {

@@ -72,6 +72,9 @@ int fake_gate(const char *name, int flags);
 
 struct context *fake_current(void);
 extern int fake_phys_of[GPUS], fake_gpus;
+/* What FAKE_CUDA_NODES says; cuInit() and nvmlInit_v2() call it. */
+void fake_find_gpus(void);
+bool fake_mig(void);
 
 /* Under fake_lock, all of them. */
 struct object *fake_add(enum kind kind, uint64_t base, uint64_t size,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What UCX's own CUDA modules call of the driver (libuct_cuda and libucm_cuda
- * of 1.18 to 1.22), so that the fake can stand as libcuda.so.1 and, for the few
- * calls of NVML, as libnvidia-ml.so.1 before an unchanged UCX.  What needs a
- * real GPU, CUDA IPC above all, says that it is not supported.
+ * of 1.18 to 1.22), so that the fake can stand as libcuda.so.1 before an
+ * unchanged UCX.  What needs a real GPU, CUDA IPC above all, says that it is
+ * not supported.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,6 @@
 #include "tests/lib/fake_cuda_int.h"
 
 #define NOT_FOUND	500	/* CUDA_ERROR_NOT_FOUND */
-#define NVML_NO_DRIVER	9	/* NVML_ERROR_DRIVER_NOT_LOADED */
 
 EXPORT int cuGetErrorString(int err, const char **text)
 {
@@ -279,22 +278,3 @@ NOT_HERE(cuMemPoolExportToShareableHandle)
 NOT_HERE(cuMemPoolImportFromShareableHandle)
 NOT_HERE(cuMemPoolImportPointer)
 NOT_HERE(cuMemPoolSetAccess)
-
-#define NO_NVML(name)							\
-	EXPORT int name(void)						\
-	{								\
-		return NVML_NO_DRIVER;					\
-	}
-NO_NVML(nvmlInit_v2)
-NO_NVML(nvmlInitWithFlags)
-NO_NVML(nvmlShutdown)
-NO_NVML(nvmlDeviceGetFieldValues)
-NO_NVML(nvmlDeviceGetGpuFabricInfo)
-NO_NVML(nvmlDeviceGetHandleByIndex_v2)
-NO_NVML(nvmlDeviceGetNvLinkRemotePciInfo_v2)
-
-EXPORT const char *nvmlErrorString(int err)
-{
-	(void)err;
-	return "there is no NVML in the fake driver";
-}

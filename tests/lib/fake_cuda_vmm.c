@@ -108,7 +108,7 @@ EXPORT int cuMemImportFromShareableHandle(unsigned long long *handle,
 		return WEFT_CU_INVALID_VALUE;
 	for (i = 0; i < fake_gpus && fake_phys_of[i] != target[16] - '0'; i++)
 		;
-	if (i == fake_gpus)
+	if (i == fake_gpus || fake_mig())
 		return WEFT_CU_INVALID_DEVICE;	/* no device node here */
 	size = lseek(fd, 0, SEEK_END);
 	h = calloc(1, sizeof(*h));

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "bootstrap/gpu.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "bootstrap/pci.h"
+#include "util/nvml.h"
+#include "util/util.h"
+
+#define NVIDIA		0x10deu
+#define CLASS_DISPLAY	0x03u
+
+/* ---- sysfs --------------------------------------------------------------- */
+
+static unsigned int read_hex(const char *busid, const char *what)
+{
+	char path[4400];
+	unsigned int v = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/bus/pci/devices/%s/%s",
+		 weft_sysfs_root, busid, what);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	if (fscanf(f, "%x", &v) != 1)
+		v = 0;
+	fclose(f);
+	return v;
+}
+
+static struct weft_gpu *add(struct weft_gpus *g, const char *busid)
+{
+	unsigned int i;
+
+	for (i = 0; i < g->n; i++)
+		if (!strcasecmp(g->gpu[i].busid, busid))
+			return &g->gpu[i];
+	if (g->n == WEFT_GPUS_MAX)
+		return NULL;
+	snprintf(g->gpu[g->n].busid, WEFT_BUSID_LEN, "%s", busid);
+	return &g->gpu[g->n++];
+}
+
+static int by_busid(const void *a, const void *b)
+{
+	const struct weft_gpu *x = a, *y = b;
+
+	return strcasecmp(x->busid, y->busid);
+}
+
+static void from_sysfs(struct weft_gpus *g)
+{
+	char path[4400];
+	struct dirent *e;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "%s/bus/pci/devices", weft_sysfs_root);
+	d = opendir(path);
+	while (d && (e = readdir(d)))
+		if (e->d_name[0] != '.' &&
+		    strlen(e->d_name) < WEFT_BUSID_LEN &&
+		    read_hex(e->d_name, "vendor") == NVIDIA &&
+		    read_hex(e->d_name, "class") >> 16 == CLASS_DISPLAY)
+			add(g, e->d_name);
+	if (d)
+		closedir(d);
+}
+
+/* ---- the driver ---------------------------------------------------------- */
+
+void weft_gpu_busid(char busid[WEFT_BUSID_LEN], unsigned int domain,
+		    unsigned int bus, unsigned int device)
+{
+	snprintf(busid, WEFT_BUSID_LEN, "%04x:%02x:%02x.0", domain & 0xffffff,
+		 bus & 0xff, device & 0xff);
+}
+
+static void busid_of(const struct weft_nvml_pci *pci,
+		     char busid[WEFT_BUSID_LEN])
+{
+	weft_gpu_busid(busid, pci->domain, pci->bus, pci->device);
+}
+
+static bool divided(const struct weft_nvml *nvml, void *dev)
+{
+	unsigned int now = 0, pending;
+
+	/* GPUs that cannot be divided do not know the question */
+	return !nvml->mig_mode(dev, &now, &pending) && now;
+}
+
+static void from_driver(struct weft_gpus *g, const struct weft_nvml *nvml)
+{
+	char busid[WEFT_BUSID_LEN], name[WEFT_NVML_NAME_LEN];
+	struct weft_nvml_pci pci;
+	struct weft_gpu *gpu;
+	unsigned int n = 0, i;
+	void *dev;
+
+	if (nvml->count(&n))
+		n = 0;
+	for (i = 0; i < n; i++) {
+		/* a container without its device node: no permission */
+		if (nvml->by_index(i, &dev) || nvml->pci(dev, &pci))
+			continue;
+		busid_of(&pci, busid);
+		gpu = add(g, busid);
+		if (!gpu)
+			return;
+		gpu->here = true;
+		gpu->mig = divided(nvml, dev);
+		if (!nvml->name(dev, name, sizeof(name)))
+			snprintf(gpu->name, sizeof(gpu->name), "%.63s", name);
+	}
+}
+
+/* Links of @dev that lead to @busid, or else to switches that lead there. */
+static unsigned int count_links(const struct weft_nvml *nvml, void *dev,
+				const char *busid)
+{
+	unsigned int link, all = 0, straight = 0;
+	char remote[WEFT_BUSID_LEN];
+	struct weft_nvml_pci pci;
+	int active;
+
+	for (link = 0; link < WEFT_NVML_MAX_LINKS; link++) {
+		if (nvml->link_state(dev, link, &active) || !active)
+			continue;
+		all++;
+		if (nvml->link_remote(dev, link, &pci))
+			continue;
+		busid_of(&pci, remote);
+		straight += !strcasecmp(remote, busid);
+	}
+	return straight ? straight : all;
+}
+
+static void find_pair(const struct weft_nvml *nvml, struct weft_gpus *g,
+		      unsigned int a, unsigned int b)
+{
+	struct weft_gpu_pair *p = &g->pair[a][b];
+	void *one, *other;
+	int status;
+
+	if (!g->gpu[a].here || !g->gpu[b].here ||
+	    nvml->by_busid(g->gpu[a].busid, &one) ||
+	    nvml->by_busid(g->gpu[b].busid, &other) ||
+	    nvml->p2p_status(one, other, WEFT_NVML_P2P_READ, &status))
+		return;
+	p->known = true;
+	p->reads = status == WEFT_NVML_P2P_OK;
+	if (!nvml->p2p_status(one, other, WEFT_NVML_P2P_NVLINK, &status) &&
+	    status == WEFT_NVML_P2P_OK) {
+		p->nvlink = true;
+		p->links = count_links(nvml, one, g->gpu[b].busid);
+	}
+	g->pair[b][a] = *p;
+}
+
+void weft_gpus_find(struct weft_gpus *g)
+{
+	const struct weft_nvml *nvml;
+	unsigned int a, b;
+
+	memset(g, 0, sizeof(*g));
+	from_sysfs(g);
+	nvml = weft_nvml_open(&g->why);
+	if (nvml)
+		from_driver(g, nvml);
+	qsort(g->gpu, g->n, sizeof(*g->gpu), by_busid);
+	if (!nvml)
+		return;
+	for (a = 0; a < g->n; a++)
+		for (b = a + 1; b < g->n; b++)
+			find_pair(nvml, g, a, b);
+	weft_nvml_close(nvml);
+}
+
+bool weft_gpu_mig(const char *busid)
+{
+	const struct weft_nvml *nvml;
+	const char *why;
+	bool yes = false;
+	void *dev;
+
+	nvml = weft_nvml_open(&why);
+	if (!nvml)
+		return false;
+	yes = !nvml->by_busid(busid, &dev) && divided(nvml, dev);
+	weft_nvml_close(nvml);
+	return yes;
+}
+
+/* ---- MPS ----------------------------------------------------------------- */
+
+/*
+ * The driver connects to the control daemon's socket when CUDA is initialised,
+ * and goes without MPS where nobody answers (nvidia-cuda-mps-control(1)); it
+ * looks in CUDA_MPS_PIPE_DIRECTORY, else in /tmp/nvidia-mps
+ * (docs.nvidia.com/deploy/mps, environment variables).  The daemon must not
+ * notice that we ask, it would start a server: a datagram socket cannot be
+ * connected to its listening one, and the kernel says so (EPROTOTYPE) only
+ * where the owner of the socket's file lives; else ECONNREFUSED (unix(7)).
+ */
+bool weft_gpu_mps(const char **folder)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	bool yes;
+	int fd, n;
+
+	*folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+	if (!*folder || !**folder)
+		*folder = "/tmp/nvidia-mps";
+	n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/control", *folder);
+	if (n >= (int)sizeof(sa.sun_path))
+		return false;
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	yes = !connect(fd, (struct sockaddr *)&sa, sizeof(sa)) ||
+	      errno == EPROTOTYPE;
+	close(fd);
+	return yes;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The GPUs of this host and what lies between them, from sysfs and NVIDIA's
+ * management library; no CUDA context is made.  Calls may take as long as the
+ * driver takes.
+ */
+#ifndef WEFT_BOOTSTRAP_GPU_H
+#define WEFT_BOOTSTRAP_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define WEFT_GPUS_MAX	32
+#define WEFT_BUSID_LEN	16	/* "0000:1a:00.0" */
+
+struct weft_gpu {
+	char busid[WEFT_BUSID_LEN];
+	char name[64];
+	bool here;	/* the driver lets this process have it */
+	bool mig;	/* it is divided into instances */
+};
+
+struct weft_gpu_pair {
+	bool known;		/* the driver was asked and has answered */
+	bool reads;		/* one can read the other's memory */
+	bool nvlink;
+	unsigned int links;	/* NVLink: those that lead there */
+};
+
+struct weft_gpus {
+	unsigned int n;
+	struct weft_gpu gpu[WEFT_GPUS_MAX];
+	/* [a][b] is [b][a]; nothing is known of [a][a] */
+	struct weft_gpu_pair pair[WEFT_GPUS_MAX][WEFT_GPUS_MAX];
+	const char *why;	/* the driver cannot be asked: why; else NULL */
+};
+
+/*
+ * All of the host's, in the order of their PCI addresses: sysfs shows them in
+ * every container, the driver only those whose device nodes are there.
+ */
+void weft_gpus_find(struct weft_gpus *g);
+/* "0000:1a:00.0" of what CUDA and NVML say in numbers. */
+void weft_gpu_busid(char busid[WEFT_BUSID_LEN], unsigned int domain,
+		    unsigned int bus, unsigned int device);
+/* Is that GPU divided into instances (MIG)?  Without the library: no. */
+bool weft_gpu_mig(const char *busid);
+
+/*
+ * Does an MPS daemon answer where this process's CUDA driver looks for one?
+ * *@folder (CUDA_MPS_PIPE_DIRECTORY or its default) is told in any case.
+ */
+bool weft_gpu_mps(const char **folder);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * GPUs whose memory is not shared between processes: it is neither exported nor
+ * imported, and all for or from them goes through rings of host memory, which
+ * need nothing but cuMemHostRegister().  Each side looks at its own GPUs alone
+ * and tells the peer by the answer that a failure has (NVL_FRAME_RING_NONE, a
+ * RING_STATE with an error), so reachability does not depend on it.
+ *
+ * MIG: a process sees one instance, and memory of another one cannot be
+ * imported; NVLink is off for the whole GPU (NVIDIA's MIG User Guide,
+ * Deployment Considerations; RAPIDS, Deployment, Multi-Instance GPU).  Two
+ * compute instances of one GPU instance could share; they are not told apart.
+ *
+ * MPS: nothing is promised of virtual-memory handles between its clients, and
+ * less between clients of different daemons (one per container) or between a
+ * client and a process without MPS; a fault of one client ends its neighbours.
+ * Assumed, not tried: that handles are better left alone.
+ */
+#include "bootstrap/gpu.h"
+#include "devices/nvlink/nvl.h"
+#include "util/log.h"
+
+enum share { UNKNOWN, YES, NO };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static enum share known[NVL_LOCS];
+
+/* Drivers that do not know the attribute are asked by the daemon's socket. */
+static bool under_mps(const struct weft_cuda *cu, int dev)
+{
+	const char *folder;
+	int on = 0;
+
+	if (!cu->device_attr(&on, WEFT_CU_DEVICE_MPS, dev))
+		return on;
+	return weft_gpu_mps(&folder);
+}
+
+static bool under_mig(const struct weft_cuda *cu, int dev)
+{
+	int domain, bus, device;
+	char busid[WEFT_BUSID_LEN];
+
+	if (cu->device_attr(&domain, WEFT_CU_DEVICE_PCI_DOMAIN, dev) ||
+	    cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, dev) ||
+	    cu->device_attr(&device, WEFT_CU_DEVICE_PCI_DEVICE, dev))
+		return false;
+	weft_gpu_busid(busid, domain, bus, device);
+	return weft_gpu_mig(busid);
+}
+
+static enum share look(int ordinal)
+{
+	bool mps = false, mig = false;
+	struct weft_cuda_scope s;
+	int dev;
+
+	if (weft_cuda_enter(&s, NULL))
+		return UNKNOWN;
+	if (!s.cu->device_get(&dev, ordinal)) {
+		mps = under_mps(s.cu, dev);
+		mig = !mps && under_mig(s.cu, dev);
+	}
+	weft_cuda_leave(&s);
+	if (mps || mig)
+		weft_warn_once("GPU %d is %s: its memory is not shared with "
+			       "other processes, data goes through host memory",
+			       ordinal, mps ? "used through MPS" :
+			       "divided into instances (MIG)");
+	return mps || mig ? NO : YES;
+}
+
+bool nvl_share_allowed(int ordinal)
+{
+	enum share share;
+
+	if (ordinal < 0 || ordinal >= (int)NVL_LOCS)
+		return true;
+	pthread_mutex_lock(&lock);
+	if (known[ordinal] == UNKNOWN)
+		known[ordinal] = look(ordinal);
+	share = known[ordinal];
+	pthread_mutex_unlock(&lock);
+	return share != NO;
+}
