@@ -13,6 +13,7 @@
 
 #include "bootstrap/pci.h"
 #include "util/nvml.h"
+#include "util/parse.h"
 #include "util/util.h"
 
 #define NVIDIA		0x10deu
@@ -20,10 +21,11 @@
 
 /* ---- sysfs --------------------------------------------------------------- */
 
-static unsigned int read_hex(const char *busid, const char *what)
+/* "0x10de"; 0: not there */
+static uint64_t read_number(const char *busid, const char *what)
 {
-	char path[4400];
-	unsigned int v = 0;
+	char path[PATH_MAX], text[32] = "";
+	uint64_t n = 0;
 	FILE *f;
 
 	snprintf(path, sizeof(path), "%s/bus/pci/devices/%s/%s",
@@ -31,10 +33,12 @@ static unsigned int read_hex(const char *busid, const char *what)
 	f = fopen(path, "re");
 	if (!f)
 		return 0;
-	if (fscanf(f, "%x", &v) != 1)
-		v = 0;
+	if (fgets(text, sizeof(text), f)) {
+		text[strcspn(text, "\n")] = '\0';
+		weft_parse_u64(text, 0, UINT32_MAX, &n);
+	}
 	fclose(f);
-	return v;
+	return n;
 }
 
 static struct weft_gpu *add(struct weft_gpus *g, const char *busid)
@@ -57,9 +61,10 @@ static int by_busid(const void *a, const void *b)
 	return strcasecmp(x->busid, y->busid);
 }
 
+/* NVIDIA's display controllers (PCI class 03): not its switches and NICs. */
 static void from_sysfs(struct weft_gpus *g)
 {
-	char path[4400];
+	char path[PATH_MAX];
 	struct dirent *e;
 	DIR *d;
 
@@ -68,11 +73,19 @@ static void from_sysfs(struct weft_gpus *g)
 	while (d && (e = readdir(d)))
 		if (e->d_name[0] != '.' &&
 		    strlen(e->d_name) < WEFT_BUSID_LEN &&
-		    read_hex(e->d_name, "vendor") == NVIDIA &&
-		    read_hex(e->d_name, "class") >> 16 == CLASS_DISPLAY)
+		    read_number(e->d_name, "vendor") == NVIDIA &&
+		    read_number(e->d_name, "class") >> 16 == CLASS_DISPLAY)
 			add(g, e->d_name);
 	if (d)
 		closedir(d);
+}
+
+unsigned int weft_gpus_on_pci(void)
+{
+	struct weft_gpus g = { 0 };
+
+	from_sysfs(&g);
+	return g.n;
 }
 
 /* ---- the driver ---------------------------------------------------------- */

@@ -40,6 +40,8 @@ struct weft_gpus {
  * every container, the driver only those whose device nodes are there.
  */
 void weft_gpus_find(struct weft_gpus *g);
+/* How many sysfs shows; the driver is not asked. */
+unsigned int weft_gpus_on_pci(void);
 /* "0000:1a:00.0" of what CUDA and NVML say in numbers. */
 void weft_gpu_busid(char busid[WEFT_BUSID_LEN], unsigned int domain,
 		    unsigned int bus, unsigned int device);

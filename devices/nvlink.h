@@ -47,4 +47,11 @@ int weft_nvl_expose(struct weft_ep *ep, struct weft_mem *mem,
 /* The peer unmaps when its copies have ended; nothing waits for it. */
 void weft_nvl_unexpose(struct weft_ep *ep, struct weft_mem *mem);
 
+/*
+ * The folder in which peers without a common network namespace would be met:
+ * 0, or -errno when it cannot be used (-EPERM: it is not of this user alone).
+ * @path is told in both cases.  Makes nothing.
+ */
+int weft_nvl_folder(char *path, size_t len);
+
 #endif

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "nccl_net/offer.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "bootstrap/gpu.h"
 #include "bootstrap/settings.h"
 #include "util/cuda.h"
 #include "util/log.h"
-#include "util/parse.h"
 #include "util/util.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -26,42 +23,6 @@ static bool driver_is_loaded(void)
 	if (lib)
 		dlclose(lib);
 	return lib;
-}
-
-/* "0x10de"; 0: not there */
-static uint64_t read_number(const char *dev, const char *file)
-{
-	char path[320], text[32] = "";
-	uint64_t n = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/%s", dev, file);
-	f = fopen(path, "re");
-	if (!f)
-		return 0;
-	if (fgets(text, sizeof(text), f)) {
-		text[strcspn(text, "\n")] = '\0';
-		weft_parse_u64(text, 0, UINT32_MAX, &n);
-	}
-	fclose(f);
-	return n;
-}
-
-/* NVIDIA's display controllers (PCI class 03): not its switches and NICs. */
-int weft_nccl_gpus(void)
-{
-	DIR *d = opendir("/sys/bus/pci/devices");
-	struct dirent *e;
-	int n = 0;
-
-	while (d && (e = readdir(d)))
-		if (e->d_name[0] != '.' &&
-		    read_number(e->d_name, "vendor") == 0x10de &&
-		    read_number(e->d_name, "class") >> 16 == 0x03)
-			n++;
-	if (d)
-		closedir(d);
-	return n;
 }
 
 static int gpus_of_driver(void)
@@ -99,7 +60,7 @@ static bool look(const char **why)
 		*why = "WEFT_NCCL_NVLINK is on";
 		return true;
 	}
-	if (n < 2 && weft_nccl_gpus() < 2) {
+	if (n < 2 && weft_gpus_on_pci() < 2) {
 		*why = "this host has one GPU";
 		return false;
 	}

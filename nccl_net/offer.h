@@ -16,7 +16,5 @@
 
 /* Found once per process; never loads the driver that the program has not. */
 bool weft_nccl_nvlink_offered(void);
-/* GPUs of this host, as far as PCI shows them; the driver is not asked. */
-int weft_nccl_gpus(void);
 
 #endif

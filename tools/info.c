@@ -19,9 +19,10 @@
 static const char help[] =
 	"usage: weft info [settings [--man] | nccl]\n"
 	"\n"
-	"Shows this host's interfaces, the UCX that programs load here, how "
-	"weft enters\n"
-	"it, and what would be chosen. Sends nothing and starts nothing.\n"
+	"Shows this host's interfaces and GPUs, the UCX that programs load "
+	"here, how weft\n"
+	"enters it, and what would be chosen. Sends nothing and starts "
+	"nothing.\n"
 	"\n"
 	"  settings   every setting, its value and where that came from\n"
 	"  nccl       what the NCCL plugin takes, and what NCCL is told\n"
@@ -230,9 +231,11 @@ int info_main(int argc, char **argv)
 	       "%016llx, %u processors\n",
 	       (unsigned long long)weft_host_id(),
 	       (unsigned long long)weft_netns_id(), weft_host_cpus());
+	info_gpu_begin();
 	used = print_interfaces();
 	print_ucx();
 	good = print_libraries();
+	info_gpu();
 	print_choice(used);
 	puts("\nSettings that are not the default ('weft info settings' shows "
 	     "all)");

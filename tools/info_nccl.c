@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bootstrap/gpu.h"
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
 #include "nccl_net/env.h"
@@ -42,17 +43,17 @@ static void print_nvlink(void)
 	puts("\nNVLink between processes of one host (WEFT_NCCL_NVLINK)");
 	if (weft_settings()->nccl_nvlink == WEFT_OFF)
 		puts("  off: all goes by TCP");
-	else if (weft_nccl_gpus() >= 2)
-		printf("  %d GPUs in this host: GPU memory is taken from NCCL, and "
+	else if (weft_gpus_on_pci() >= 2)
+		printf("  %u GPUs in this host: GPU memory is taken from NCCL, and "
 		       "goes by NVLink between\n  ranks that share a network "
 		       "namespace or the folder %s,\n  by TCP between others\n",
-		       weft_nccl_gpus(), *weft_settings()->run_dir ?
+		       weft_gpus_on_pci(), *weft_settings()->run_dir ?
 		       weft_settings()->run_dir : "/run/weft or /dev/shm");
 	else if (weft_settings()->nccl_nvlink == WEFT_ON)
 		puts("  on, wherever a CUDA driver is loaded");
 	else
-		printf("  %d GPUs in this host: NCCL's host memory goes by TCP\n",
-		       weft_nccl_gpus());
+		printf("  %u GPUs in this host: NCCL's host memory goes by TCP\n",
+		       weft_gpus_on_pci());
 }
 
 static void print_told(void)

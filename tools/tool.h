@@ -48,5 +48,8 @@ size_t tool_find_ucx(struct tool_ucx out[TOOL_UCX_MAX]);
 /* The sections of weft info that are programs of their own. */
 int info_settings(bool man);
 int info_nccl(void);
+/* Asks the driver in a child, and shows its answer, later. */
+void info_gpu_begin(void);
+void info_gpu(void);
 
 #endif

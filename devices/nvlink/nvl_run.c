@@ -26,6 +26,7 @@
 #include "bootstrap/hash.h"
 #include "bootstrap/host.h"
 #include "bootstrap/settings.h"
+#include "devices/nvlink.h"
 #include "devices/nvlink/nvl.h"
 #include "util/log.h"
 
@@ -226,6 +227,43 @@ static struct nvl_run *open_at(const char *dir)
 	}
 	sweep(run);
 	return run;
+}
+
+/* 0, or why open_at() would not work; makes nothing. */
+static int look_at(const char *dir, char *path, size_t len)
+{
+	struct statx st;
+	int parent, err = 0;
+	char sub[32];
+
+	snprintf(sub, sizeof(sub), "weft-%u", geteuid());
+	snprintf(path, len, "%s/%s", dir, sub);
+	parent = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (parent < 0)
+		return -errno;
+	if (!statx(parent, sub, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &st)) {
+		if (!S_ISDIR(st.stx_mode))
+			err = -ENOTDIR;
+		else if (st.stx_uid != geteuid() || (st.stx_mode & 077))
+			err = -EPERM;
+		else if (faccessat(parent, sub, W_OK | X_OK, AT_EACCESS))
+			err = -errno;
+	} else if (faccessat(parent, ".", W_OK | X_OK, AT_EACCESS)) {
+		err = -errno;
+	}
+	close(parent);
+	return err;
+}
+
+int weft_nvl_folder(char *path, size_t len)
+{
+	const char *named = weft_settings()->run_dir;
+
+	if (named && *named)
+		return look_at(named, path, len);
+	if (!look_at("/run/weft", path, len))
+		return 0;
+	return look_at("/dev/shm", path, len);
 }
 
 struct nvl_run *nvl_run_open(void)

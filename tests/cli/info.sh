@@ -54,6 +54,45 @@ shows "settings as the manual has them" '^\*\*WEFT_TCP_CHUNK\*\* (default \*\*51
 shows "no such thing" "there is no 'nothing' to show" -- nothing
 shows "no such option" "there is no option '--fly'" -- --fly
 
+# GPUs, as the fake driver shows them.
+gpus() # NAME WORDS [VARIABLE=VALUE...]
+{
+	shows "$@" WEFT_LIBCUDA="$fake" WEFT_LIBNVML="$fake" WEFT_TEST_NVML=1
+}
+fake=$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so
+export CUDA_MPS_PIPE_DIRECTORY=$tap_tmp/mps
+gpus "a GPU" '^  0000:e1:00\.0  a fake GPU 1$'
+gpus "NVLink, and the links that lead there" \
+	'e0:00\.0 - 0000:e1:00\.0  NVLink, 4 links; importable; a ring of GPU memory$'
+gpus "NVLink by a switch" 'e2:00\.0 - 0000:e3:00\.0  NVLink, 5 links; importable' \
+	WEFT_TEST_CUDA_NODES=23
+gpus "PCIe" 'e1:00\.0 - 0000:e2:00\.0  PCIe (SYS); importable' \
+	WEFT_TEST_CUDA_NODES=12
+gpus "PCIe where GPUs cannot read each other" \
+	"PCIe (SYS); not importable: neither can read the other's memory" \
+	WEFT_TEST_CUDA_NODES=14
+gpus "MIG" 'not importable: 0000:e0:00\.0 is divided into instances (MIG)' \
+	WEFT_TEST_CUDA_MIG=1
+gpus "MPS" 'not importable: 0000:e0:00\.0 is used through MPS' \
+	WEFT_TEST_CUDA_MPS=1
+gpus "no MPS daemon, and a driver that cannot be asked" '; importable' \
+	WEFT_TEST_CUDA_MPS=0
+gpus "host memory then" '^    a ring of host memory$' WEFT_TEST_CUDA_MPS=1
+gpus "a driver that hangs" 'the driver did not answer within 0\.9 s' \
+	WEFT_TEST_CUDA_HANG=1
+shows "no CUDA driver" "cannot load the CUDA driver '/nosuch'" \
+	WEFT_LIBCUDA=/nosuch WEFT_LIBNVML="$fake" WEFT_TEST_NVML=1
+mkdir "$tap_tmp/run"
+gpus "the run folder" "^  run folder: $tap_tmp/run/weft-" \
+	WEFT_RUN_DIR="$tap_tmp/run"
+tap_nothing "it is not made" "$(ls "$tap_tmp/run")"
+mkdir -m 755 "$tap_tmp/run/weft-$(id -u)"
+gpus "a run folder open to others" \
+	"run folder: none; '$tap_tmp/run/weft-[0-9]*' is not of this user alone" \
+	WEFT_RUN_DIR="$tap_tmp/run"
+gpus "no run folder" 'cannot be used: No such file or directory' \
+	WEFT_RUN_DIR="$tap_tmp/nosuch"
+
 # A UCX of our own making, found in each place where one may be.
 fake_ucx() # FOLDER MINOR
 {

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* GPUs of a sysfs of our own, with the fake driver's beside it. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bootstrap/gpu.h"
+#include "bootstrap/pci.h"
+#include "tests/lib/fake_cuda.h"
+
+static char root[] = "/tmp/weft-gpu-XXXXXX";
+static const char *const folders[] = { "", "/bus", "/bus/pci",
+				       "/bus/pci/devices" };
+
+static void put_file(const char *busid, const char *file, const char *text)
+{
+	char path[256];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/bus/pci/devices/%s/%s", root, busid,
+		 file);
+	f = fopen(path, "w");
+	cr_assert(f != NULL);
+	fprintf(f, "%s\n", text);
+	fclose(f);
+}
+
+static void add(const char *busid, const char *vendor, const char *class)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/bus/pci/devices/%s", root, busid);
+	cr_assert(eq(int, mkdir(path, 0700), 0));
+	put_file(busid, "vendor", vendor);
+	put_file(busid, "class", class);
+}
+
+/* Two GPUs, a switch of NVIDIA's, and somebody else's display. */
+static void make_tree(void)
+{
+	char path[256];
+	size_t i;
+
+	cr_assert(mkdtemp(root) != NULL);
+	for (i = 1; i < sizeof(folders) / sizeof(*folders); i++) {
+		snprintf(path, sizeof(path), "%s%s", root, folders[i]);
+		cr_assert(eq(int, mkdir(path, 0700), 0));
+	}
+	add("0000:e2:00.0", "0x10de", "0x030200");
+	add("0000:e1:00.0", "0x10de", "0x030000");
+	add("0000:40:00.0", "0x10de", "0x068000");
+	add("0000:02:00.0", "0x1002", "0x030000");
+	weft_sysfs_root = root;
+	snprintf(path, sizeof(path), "%s/tests/lib/.libs/libfake_cuda.so",
+		 getenv("WEFT_BUILD"));
+	setenv("WEFT_LIBNVML", path, 1);
+}
+
+static void remove_tree(void)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "rm -r %s", root);
+	cr_expect(eq(int, system(command), 0));
+}
+
+TestSuite(gpu, .init = make_tree, .fini = remove_tree);
+
+Test(gpu, pci_alone)
+{
+	struct weft_gpus g;
+
+	cr_assert(eq(uint, weft_gpus_on_pci(), 2));
+	weft_gpus_find(&g);
+	cr_assert(eq(uint, g.n, 2));
+	cr_assert(eq(str, (char *)g.why,
+		     "NVIDIA's kernel driver is not loaded"));
+	cr_assert(not(g.gpu[0].here));
+	cr_assert(not(g.gpu[1].here));
+}
+
+Test(gpu, no_library)
+{
+	struct weft_gpus g;
+
+	setenv("WEFT_LIBNVML", "/nosuch", 1);
+	weft_gpus_find(&g);
+	cr_assert(eq(uint, g.n, 2));
+	cr_assert(g.why != NULL);
+	cr_assert(not(weft_gpu_mig("0000:e1:00.0")));
+}
+
+/* The container has the node of one GPU, and sees both on PCI. */
+Test(gpu, one_node_here)
+{
+	struct weft_gpus g;
+
+	setenv(FAKE_NVML, "1", 1);
+	setenv(FAKE_CUDA_NODES, "1", 1);
+	weft_gpus_find(&g);
+	cr_assert(eq(uint, g.n, 2));
+	cr_assert(g.why == NULL);
+	cr_assert(eq(str, g.gpu[0].busid, "0000:e1:00.0"));
+	cr_assert(g.gpu[0].here);
+	cr_assert(eq(str, g.gpu[0].name, "a fake GPU 1"));
+	cr_assert(eq(str, g.gpu[1].busid, "0000:e2:00.0"));
+	cr_assert(not(g.gpu[1].here));
+	cr_assert(not(g.pair[0][1].known));
+}
+
+Test(gpu, both_here)
+{
+	struct weft_gpus g;
+
+	setenv(FAKE_NVML, "1", 1);
+	setenv(FAKE_CUDA_NODES, "21", 1);
+	weft_gpus_find(&g);
+	cr_assert(eq(uint, g.n, 2));
+	cr_assert(g.gpu[0].here && g.gpu[1].here);
+	cr_assert(g.pair[1][0].known && g.pair[1][0].reads);
+	cr_assert(not(g.pair[0][1].nvlink));
+	cr_assert(not(weft_gpu_mig("0000:e1:00.0")));
+	setenv(FAKE_CUDA_MIG, "1", 1);
+	cr_assert(weft_gpu_mig("0000:e1:00.0"));
+	cr_assert(not(weft_gpu_mig("0000:e5:00.0")));
+}
