@@ -207,6 +207,7 @@ struct ib_conn {
 	unsigned int breaks;
 	uint64_t deadline_ms;		/* MEETING, DRAINING */
 	bool want_break;
+	bool judged;			/* why this QP ended is known */
 	bool say_info, peer_ready;
 	bool got_info;			/* peer_info is of this epoch */
 	struct ib_conn_info peer_info;

@@ -121,7 +121,7 @@ static int make_qp(struct ib_conn *conn)
 		if (conn->rx[i].state == IB_RX_IDLE)
 			ib_rx_post(&conn->rx[i]);
 	conn->peer_ready = false;
-	conn->want_break = false;
+	conn->want_break = conn->judged = false;
 	conn->say_info = true;
 	conn->deadline_ms = weft_now_ms() + weft_settings()->connect_timeout_ms;
 	return conn->broken;

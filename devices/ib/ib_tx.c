@@ -389,8 +389,6 @@ static int judge(struct ib_conn *conn, struct ib_record *rec,
 	const bool bulk = op && rec->kind != IB_REC_SEND;
 
 	switch (status) {
-	case IBV_WC_WR_FLUSH_ERR:
-		return 0;	/* the peer gave its QP up, and says why */
 	case IBV_WC_REM_ACCESS_ERR:
 	case IBV_WC_REM_INV_REQ_ERR:
 	case IBV_WC_REM_OP_ERR:
@@ -445,16 +443,19 @@ void ib_tx_completed(struct ib_conn *conn, unsigned int index,
 			ib_tx_give(conn, copy.tx);
 		return;
 	}
-	/* the first tells the reason, the rest are flushed */
-	if (conn->state != IB_CONN_OPEN || conn->want_break || conn->broken ||
+	conn->want_break |= conn->state == IB_CONN_OPEN;
+	/*
+	 * The first tells the reason, the rest are flushed.  The peer's side
+	 * of it may have been here before.
+	 */
+	if (wc->status == IBV_WC_WR_FLUSH_ERR || conn->judged || conn->broken ||
 	    index >= IB_SQ_DEPTH)
 		return;
+	conn->judged = true;
 	rec = &conn->ring[index];
 	err = rec->dropped ? 0 : judge(conn, rec, wc->status);
-	if (!err) {
-		conn->want_break = true;
+	if (!err)
 		return;
-	}
 	weft_warn("'%s' lost its peer %016llx: %s (vendor code 0x%x)",
 		  conn->iface->port.name, (unsigned long long)conn->peer->id,
 		  weft_wc_name(wc->status), wc->vendor_err);

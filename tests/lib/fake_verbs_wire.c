@@ -68,14 +68,19 @@ static void end_pair(struct fake_sqp *qp)
 /* Flushes what a queue pair in error still has. */
 static bool flush(struct fake_sqp *qp)
 {
-	struct ibv_wc wc = { .status = IBV_WC_WR_FLUSH_ERR };
 	bool any = qp->sq_n || qp->rq_n;
+	struct ibv_wc wc = { 0 };
+	struct fake_wr *w;
 
 	for (; qp->sq_n; qp->sq_n--) {
-		wc.wr_id = qp->sq[qp->sq_head].wr.wr_id;
+		w = &qp->sq[qp->sq_head];
+		wc.wr_id = w->wr.wr_id;
+		/* what the peer has answered is known */
+		wc.status = w->executed ? w->status : IBV_WC_WR_FLUSH_ERR;
 		qp->sq_head = (qp->sq_head + 1) % FAKE_SQ;
 		fake_complete(qp, qp->scq, true, &wc);
 	}
+	wc.status = IBV_WC_WR_FLUSH_ERR;
 	for (; qp->rq_n; qp->rq_n--) {
 		wc.wr_id = qp->rq[qp->rq_head].wr_id;
 		qp->rq_head = (qp->rq_head + 1) % FAKE_RQ;
