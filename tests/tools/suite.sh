@@ -129,7 +129,7 @@ suite() # [--long]
 		unset WEFT_UCX_BUILDS
 	fi
 	run_tests "older roots" 300 bash tests/tools/old-root.sh
-	run_tests "Soft-RoCE" 500 bash tests/vm/run.sh
+	run_tests "Soft-RoCE" 660 bash tests/vm/run.sh
 	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}
 
 	if try_build "ASan and UBSan" asan --enable-sanitizers=address,undefined; then

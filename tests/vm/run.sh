@@ -12,5 +12,5 @@ make -s -C "$WEFT_BUILD" tests/conformance/conformance tests/vm/faults >&2 ||
 tap_folder
 kernel=$(bash "$here/prepare.sh" 2>"$tap_tmp/why") ||
 	tap_skip_all "no emulated machine: $(tail -1 "$tap_tmp/why")"
-bash "$here/boot.sh" "$kernel" "${WEFT_TEST_VM_SECONDS:-400}" \
+bash "$here/boot.sh" "$kernel" "${WEFT_TEST_VM_SECONDS:-600}" \
 	bash "$here/inside.sh"
