@@ -430,6 +430,8 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f,
 		  int fds[NVL_FRAME_FDS]);
 int nvl_sock_flush(struct nvl_conn *conn);
 void nvl_sock_drop(struct nvl_conn *conn);
+/* Has the peer sent frames that have not been read?  So its inbox says. */
+bool nvl_sock_waiting(const struct nvl_conn *conn);
 /* All that has come; the number of frames. */
 unsigned int nvl_sock_progress(struct nvl_conn *conn);
 

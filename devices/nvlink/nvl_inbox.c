@@ -365,7 +365,7 @@ bool nvl_inbox_pending(struct nvl_conn *conn)
 	uint8_t *data;
 
 	if (atomic_load(&conn->rx.head->op_tail) != conn->op_head ||
-	    atomic_load(&conn->rx.head->frames) != conn->frames_seen ||
+	    nvl_sock_waiting(conn) ||
 	    msg_peek(conn, &m, &data))
 		return true;
 	if (conn->later_n && ops_have_room(conn))

@@ -224,14 +224,34 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f,
 	return 1;
 }
 
+/* Frames told of and not seen: counted after they are sent, never before. */
+static int32_t unseen(const struct nvl_conn *conn)
+{
+	return (int32_t)(atomic_load(&conn->rx.head->frames) -
+			 conn->frames_seen);
+}
+
+bool nvl_sock_waiting(const struct nvl_conn *conn)
+{
+	/* nothing comes any more from a socket that has ended */
+	return !conn->hung_up && unseen(conn) > 0;
+}
+
 unsigned int nvl_sock_progress(struct nvl_conn *conn)
 {
 	int fds[NVL_FRAME_FDS], err;
+	int32_t told = unseen(conn);
 	struct nvl_frame f;
 	unsigned int n = 0;
 
 	while (conn->state == NVL_CONN_OPEN && n < FRAMES_AT_ONCE) {
 		err = nvl_sock_recv(conn, &f, fds);
+		if (!err && told > (int32_t)n) {
+			/* or else we would wait for them for ever, awake */
+			weft_error("a peer on this host tells of frames that "
+				   "it has not sent");
+			nvl_pair_break(conn, -EPROTO);
+		}
 		if (!err)
 			break;
 		if (err < 0) {

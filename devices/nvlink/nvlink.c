@@ -233,9 +233,7 @@ static bool must_look(struct nvl_iface *iface)
 			continue;
 		if (conn->state != NVL_CONN_OPEN ||
 		    !weft_list_empty(&conn->frames_out) ||
-		    atomic_load_explicit(&conn->rx.head->frames,
-					 memory_order_relaxed) !=
-		    conn->frames_seen)
+		    nvl_sock_waiting(conn))
 			return true;
 	}
 	return false;

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a peer of the NVLink device may not say: each lie ends the connection
+ * with -EPROTO, writes nothing, and leaves the interface as it was.  Each has
+ * an honest twin that is taken, so that it is the lie that is refused.
+ */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/lib/nvl_liar.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define WAIT_MS	30000
+#define LEN	4096u
+#define POISON	0xa5
+
+static const struct weft_dev_ops *const nvl = &weft_nvlink_ops;
+static struct weft_iface *iface;
+static struct weft_iface_attr attr;
+static struct weft_ep *ep;
+static struct liar liar;
+static uint8_t target[3 * LEN];
+static struct weft_mem *mem;
+static struct weft_rkey key;
+static unsigned int notified;
+static int ended;
+
+static void on_message(void *arg, uint8_t id, void *data, size_t len)
+{
+	(void)arg;
+	(void)id;
+	(void)data;
+	(void)len;
+}
+
+static void on_notify(void *arg, uint64_t tag, uint64_t size)
+{
+	(void)arg;
+	(void)tag;
+	(void)size;
+	notified++;
+}
+
+static void on_error(void *arg, struct weft_ep *dead, void *user, int err)
+{
+	(void)arg;
+	(void)dead;
+	(void)user;
+	ended = err;
+}
+
+static void on_ready(void *arg, struct weft_ep *one, void *user)
+{
+	(void)arg;
+	(void)one;
+	(void)user;
+}
+
+static void quiet(void *arg, enum weft_level level, const char *file, int line,
+		  const char *text)
+{
+	(void)arg;
+	(void)level;
+	(void)file;
+	(void)line;
+	(void)text;
+}
+
+static void begin(void)
+{
+	struct weft_iface_cb cb = {
+		.on_message = on_message, .on_notify = on_notify,
+		.on_error = on_error, .on_ready = on_ready,
+	};
+	struct weft_address back;
+
+	weft_log_set_sink(quiet, NULL);
+	setenv("WEFT_LIBCUDA", "/nonexistent", 1);
+	cr_assert(eq(int, nvl->iface_open("nvl", AF_UNSPEC, &cb, &iface), 0));
+	memset(target, POISON, sizeof(target));
+	cr_assert(eq(int, nvl->mem_register(target + LEN, LEN, WEFT_MEM_HOST,
+					    &mem), 0));
+	nvl->mem_pack(mem, &key);
+	nvl->iface_query(iface, &attr);
+	cr_assert(eq(int, liar_dial(&liar, iface, &attr.addr, 0, -1, -1), 0));
+	back = attr.addr;
+	memcpy(back.key, liar_key, WEFT_KEY_LEN);
+	cr_assert(eq(int, nvl->ep_create(iface, &back, NULL, &ep), 0));
+	cr_assert(liar_ring(&liar), "no ring is offered");
+}
+
+static void finish(void)
+{
+	liar_close(&liar);
+	nvl->ep_destroy(ep);
+	nvl->mem_release(mem);
+	nvl->iface_close(iface);
+}
+
+/* An honest put of 256 bytes: what the lies are made of. */
+static struct nvl_op honest(void)
+{
+	struct nvl_op op = {
+		.type = NVL_OP_CHUNK, .flags = NVL_CHUNK_NOTIFY,
+		.ring = liar.ring, .len = 256, .total = 256,
+		.addr = (uintptr_t)target + LEN, .slot = key.slot,
+		.generation = key.generation, .token = key.token,
+	};
+
+	return op;
+}
+
+#define wait_for(cond)							\
+	do {								\
+		uint64_t end_ = weft_now_ms() + WAIT_MS;		\
+		while (!(cond)) {					\
+			nvl->progress(iface);				\
+			cr_assert(weft_now_ms() < end_,			\
+				  "no '%s' in time", #cond);		\
+		}							\
+	} while (0)
+
+static void check_untouched(void)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(target); i++)
+		cr_assert(eq(int, target[i], POISON));
+}
+
+#define HUGE_POS ((uint64_t)1 << 40)
+#define RING	(8ul << 20)
+
+struct lie {
+	const char *name;
+	void (*change)(struct nvl_op *op);
+};
+
+#define LIE(name, what) static void name(struct nvl_op *op) { what; }
+LIE(ring_of_no_one, op->ring = 7)
+LIE(ring_beyond_all, op->ring = NVL_RINGS)
+LIE(place_behind_the_ring, op->pos = RING)
+LIE(place_far_behind, op->pos = HUGE_POS)
+LIE(place_near_the_end, op->pos = RING - NVL_ALIGN; op->len = op->total = 512)
+LIE(place_not_aligned, op->pos = 8)
+LIE(longer_than_the_ring, op->len = op->total = RING + 256)
+LIE(no_length, op->len = 0)
+LIE(longer_than_its_put, op->len = 512)
+LIE(number_far_ahead, op->seq = NVL_PUTS)
+LIE(number_of_the_past, op->seq = UINT32_MAX)
+LIE(answer_to_no_get, op->flags = NVL_CHUNK_GET)
+LIE(answer_beyond_gets, op->flags = NVL_CHUNK_GET; op->seq = NVL_GETS)
+LIE(ack_of_no_put, op->type = NVL_OP_ACK)
+LIE(placed_unexposed, op->type = NVL_OP_PLACED)
+LIE(refusal_of_no_get, op->type = NVL_OP_GET_FAIL)
+LIE(get_beyond_gets, op->type = NVL_OP_GET; op->seq = NVL_GETS)
+LIE(get_of_nothing, op->type = NVL_OP_GET; op->total = 0)
+LIE(no_such_operation, op->type = NVL_OP_GET_FAIL + 1)
+LIE(empty_with_a_length, op->ring = NVL_NO_RING)
+
+#define ROW(name) { #name, name }
+static struct lie lies[] = {
+	ROW(ring_of_no_one), ROW(ring_beyond_all), ROW(place_behind_the_ring),
+	ROW(place_far_behind), ROW(place_near_the_end), ROW(place_not_aligned),
+	ROW(longer_than_the_ring), ROW(no_length), ROW(longer_than_its_put),
+	ROW(number_far_ahead), ROW(number_of_the_past), ROW(answer_to_no_get),
+	ROW(answer_beyond_gets), ROW(ack_of_no_put), ROW(placed_unexposed),
+	ROW(refusal_of_no_get), ROW(get_beyond_gets), ROW(get_of_nothing),
+	ROW(no_such_operation), ROW(empty_with_a_length),
+};
+
+Test(nvl_lies, operations)
+{
+	struct nvl_op op;
+	size_t i;
+
+	for (i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
+		begin();
+		ended = 0;
+		notified = 0;
+		op = honest();
+		lies[i].change(&op);
+		liar_op(&liar, &op);
+		wait_for(ended);
+		cr_assert(eq(int, ended, -EPROTO), "%s", lies[i].name);
+		cr_assert(eq(uint, notified, 0), "%s", lies[i].name);
+		check_untouched();
+		finish();
+	}
+}
+
+Test(nvl_lies, the_honest_twin_is_taken, .init = begin, .fini = finish)
+{
+	struct nvl_op op = honest();
+	uint8_t bytes[256];
+	size_t i;
+
+	for (i = 0; i < sizeof(bytes); i++)
+		bytes[i] = i ^ 0x3c;
+	cr_assert(eq(long, pwrite(liar.ring_fd, bytes, sizeof(bytes), 0),
+		     sizeof(bytes)));
+	liar_op(&liar, &op);
+	wait_for(notified);
+	cr_assert(eq(int, memcmp(target + LEN, bytes, sizeof(bytes)), 0));
+	cr_assert(eq(int, ended, 0));
+	/* bytes under a wrong key are no lie about the ring: they are refused */
+	memset(target, POISON, sizeof(target));
+	op.pos = 256;
+	op.seq = 1;
+	op.token ^= 1;
+	liar_op(&liar, &op);
+	op = honest();
+	op.addr += LEN - 128;
+	op.pos = 512;
+	op.seq = 2;
+	liar_op(&liar, &op);
+	wait_for(atomic_load(&liar_head(liar.ours)->op_tail) == 3);
+	cr_assert(eq(uint, notified, 1));
+	cr_assert(eq(int, ended, 0));
+	check_untouched();
+}
+
+/* A chunk is counted once; what is not credited yet is not free. */
+Test(nvl_lies, a_place_taken_twice, .init = begin, .fini = finish)
+{
+	struct nvl_op op = honest();
+
+	liar_op(&liar, &op);
+	wait_for(notified);
+	op.seq = 1;
+	liar_op(&liar, &op);
+	wait_for(ended);
+	cr_assert(eq(int, ended, -EPROTO));
+	cr_assert(eq(uint, notified, 1));
+}
+
+static void op_done(struct weft_op *op, int status)
+{
+	(void)op;
+	(void)status;
+}
+
+/* A put of the program's, and then more credit than was ever sent. */
+Test(nvl_lies, credit, .init = begin, .fini = finish)
+{
+	struct nvl_frame offer = { .type = NVL_FRAME_RING_OFFER, .ring = 3,
+				   .size = 64 << 10 };
+	struct iovec iov = { target + LEN, LEN };
+	struct weft_op op = { .done = op_done }, second = op;
+	int fd = liar_memfd(offer.size, true);
+
+	wait_for(nvl->ready(ep));
+	cr_assert(eq(int, liar_frame(&liar, &offer, &fd, 1), 0));
+	close(fd);
+	cr_assert(eq(int, nvl->put(ep, &iov, 1, 4096, &key, NULL, &op),
+		     -EINPROGRESS));
+	wait_for(atomic_load(&liar_head(liar.theirs)->op_head) ==
+			 liar.op_tail &&
+		 atomic_load(&liar_head(liar.ours)->op_tail) == 1);
+	atomic_store(&liar_head(liar.ours)->credit[3], LEN * 2);
+	/* looked at when there is more to send */
+	nvl->put(ep, &iov, 1, 4096, &key, NULL, &second);
+	wait_for(ended);
+	cr_assert(eq(int, ended, -EPROTO));
+}
+
+#define COUNTER(name, statement)					\
+	Test(nvl_lies, name, .init = begin, .fini = finish)		\
+	{								\
+		struct nvl_inbox_head *theirs = liar_head(liar.theirs);	\
+									\
+		statement;						\
+		wait_for(ended);					\
+		cr_assert(eq(int, ended, -EPROTO));			\
+	}
+COUNTER(operations_beyond_the_inbox,
+	atomic_store(&theirs->op_tail, NVL_OP_SLOTS + 1))
+COUNTER(messages_beyond_the_inbox,
+	atomic_store(&theirs->msg_tail, NVL_MSG_RING + 16))
+COUNTER(messages_not_aligned, atomic_store(&theirs->msg_tail, 8))
+COUNTER(frames_that_never_came, atomic_fetch_add(&theirs->frames, 1))
+
+static void message_of(uint32_t len, uint8_t kind, uint8_t id)
+{
+	struct nvl_msg m = { .len = len, .kind = kind, .id = id };
+
+	liar_message(&liar, &m, "0123456789abcdef", 16);
+	wait_for(ended);
+	cr_assert(eq(int, ended, -EPROTO));
+}
+
+Test(nvl_lies, message_longer_than_told, .init = begin, .fini = finish)
+{
+	message_of(17, NVL_MSG_USER, 1);
+}
+
+Test(nvl_lies, message_with_a_wild_id, .init = begin, .fini = finish)
+{
+	message_of(16, NVL_MSG_USER, WEFT_MSG_IDS);
+}
+
+Test(nvl_lies, message_of_no_kind, .init = begin, .fini = finish)
+{
+	message_of(16, NVL_MSG_CLOSE + 1, 1);
+}
+
+Test(nvl_lies, messages_read_that_were_never_sent, .init = begin,
+     .fini = finish)
+{
+	uint8_t byte = 0;
+	struct iovec iov = { &byte, 1 };
+	int i, r = 0;
+
+	atomic_store(&liar_head(liar.ours)->msg_head, HUGE_POS);
+	for (i = 0; i < 100000 && !ended; i++) {
+		r = nvl->message(ep, 1, &iov, 1, NULL);
+		if (r == -EAGAIN)
+			nvl->progress(iface);
+	}
+	wait_for(ended);
+	cr_assert(eq(int, ended, -EPROTO));
+}
+
+/* Frames, and descriptors that are not what they should be. */
+static void frame_of(struct nvl_frame f, int fd)
+{
+	liar_frame(&liar, &f, &fd, fd >= 0);
+	if (fd >= 0)
+		close(fd);
+	wait_for(ended);
+	cr_assert(lt(int, ended, 0));
+	cr_assert(ne(int, ended, -ECONNRESET));
+}
+
+#define FRAME(name, fd, ...)						\
+	Test(nvl_lies, name, .init = begin, .fini = finish)		\
+	{								\
+		frame_of((struct nvl_frame){ __VA_ARGS__ }, fd);	\
+	}
+#define OFFER .type = NVL_FRAME_RING_OFFER, .ring = 1
+FRAME(offer_unsealed, liar_memfd(65536, false), OFFER, .size = 65536)
+FRAME(offer_of_another_size, liar_memfd(65536, true), OFFER, .size = 131072)
+FRAME(offer_of_no_size, liar_memfd(65536, true), OFFER)
+FRAME(offer_of_too_much, liar_memfd(65536, true), OFFER, .size = 1ull << 40)
+FRAME(offer_of_a_wild_ring, liar_memfd(65536, true), OFFER + NVL_RINGS,
+      .size = 65536)
+FRAME(offer_without_a_descriptor, -1, OFFER, .size = 65536)
+FRAME(offer_of_a_pipe, dup(liar.their_bell), OFFER, .size = 65536)
+FRAME(recall_of_no_ring, -1, .type = NVL_FRAME_RING_RECALL, .ring = 5)
+FRAME(closed_and_not_recalled, -1, .type = NVL_FRAME_RING_CLOSED)
+FRAME(state_of_no_ring, -1, .type = NVL_FRAME_RING_STATE, .ring = 9)
+FRAME(want_of_a_wild_place, -1, .type = NVL_FRAME_RING_WANT, .loc = NVL_LOCS)
+FRAME(second_inbox, liar_memfd(NVL_INBOX_SIZE, true), .type = NVL_FRAME_INBOX)
+FRAME(unexposed_and_never_exposed, -1, .type = NVL_FRAME_UNEXPOSE)
+FRAME(exposed_behind_its_end, liar_memfd(4096, true),
+      .type = NVL_FRAME_EXPOSE, .size = 4096, .offset = 4000,
+      .region_len = 97)
+FRAME(not_a_frame, -1, .magic = 1, .type = NVL_FRAME_RING_WANT)
