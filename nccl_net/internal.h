@@ -78,7 +78,8 @@ struct weft_net {
 	int watch_fd;				/* wakes it; -1 */
 	bool watch_on, watch_stop;
 	bool watch_asleep;			/* until NCCL calls */
-	struct weft_list lanes;			/* see stage.c */
+	pthread_mutex_t stage_lock;		/* lanes, doubles: see stage.c */
+	struct weft_list lanes, doubles;
 	struct weft_list staged;		/* requests whose copy is out */
 };
 
@@ -101,7 +102,8 @@ struct weft_net_mr {
 	bool gpu;
 	struct weft_net_peer *exposed;		/* who may map it; a reference */
 	struct weft_net_lane *lane;		/* GPU memory that TCP moves */
-	char *shadow;				/* its double in host memory */
+	struct weft_net_double *twin;		/* in host memory, shared */
+	char *shadow;				/* its memory; NULL: none */
 	unsigned int posted;			/* receives that name it */
 	bool gone;				/* deregistered meanwhile */
 };
@@ -176,6 +178,7 @@ struct weft_net_comm {
 	uint32_t eager;				/* bytes */
 	uint32_t seq;				/* of the next isend or irecv */
 	unsigned int active;			/* requests not done */
+	unsigned int doubles;			/* registered with one so far */
 
 	/* sender */
 	struct weft_net_post post[WEFT_NET_REQUESTS];
@@ -230,8 +233,13 @@ void weft_net_watch_look(struct weft_net *net);
 void weft_net_watch_end(struct weft_net *net);
 
 /* stage.c: GPU memory over a wire that takes host memory */
-int weft_net_stage_register(struct weft_net_comm *comm,
-			    struct weft_net_mr *mr);
+/*
+ * Both without the lock, or with it where there is no other way: the driver may
+ * take its time.  @own: NCCL's own buffer, which has to be taken; -ENOMEM: a
+ * user's, and there are enough.
+ */
+int weft_net_stage_register(struct weft_net_comm *comm, struct weft_net_mr *mr,
+			    bool own);
 void weft_net_stage_release(struct weft_net_mr *mr);
 /* The same place in the double. */
 static inline void *weft_net_shadow(const struct weft_net_mr *mr,

@@ -15,6 +15,8 @@
 #include "util/clock.h"
 #include "util/log.h"
 
+#define NCCL_NUM_PROTOCOLS	3	/* include/plugin/nccl_tuner.h */
+
 /* How long the other side may take to map a buffer before we go on. */
 #define MAPPED_MS	5000
 
@@ -91,6 +93,31 @@ static int expose(struct weft_net_comm *comm, struct weft_net_mr *mr,
 	return ret;
 }
 
+/*
+ * Over TCP.  NCCL registers its own buffers before the first request: one for
+ * each protocol that the connection has (transport/net.cc,
+ * sendProxyConnect).  What
+ * comes later is its user's, and there it takes no for an answer.
+ */
+static int stage(struct weft_net_comm *comm, struct weft_net_mr *mr)
+{
+	const bool own = !comm->seq && comm->doubles < NCCL_NUM_PROTOCOLS;
+	int ret;
+
+	ret = weft_net_stage_register(comm, mr, own);
+	if (ret < 0)
+		return ret;
+	ret = mr->ops->mem_register(mr->shadow, mr->size, WEFT_MEM_HOST,
+				    &mr->mem);
+	if (ret < 0) {
+		weft_net_stage_release(mr);
+		return ret;
+	}
+	mr->ops->mem_pack(mr->mem, &mr->rkey);
+	comm->doubles++;
+	return 0;
+}
+
 static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 			void *data)
 {
@@ -111,15 +138,7 @@ static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 	else if (comm->peer->port->nvlink)
 		ret = expose(comm, mr, data);
 	else
-		ret = weft_net_stage_register(comm, mr);
-	if (!ret && mr->shadow) {
-		ret = mr->ops->mem_register(mr->shadow, mr->size,
-					    WEFT_MEM_HOST, &mr->mem);
-		if (ret < 0)
-			weft_net_stage_release(mr);
-		else
-			mr->ops->mem_pack(mr->mem, &mr->rkey);
-	}
+		ret = stage(comm, mr);
 	pthread_mutex_unlock(&net->lock);
 	return ret;
 }

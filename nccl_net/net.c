@@ -46,7 +46,9 @@ int weft_net_open(struct weft_net **net)
 	weft_list_init(&n->ports);
 	weft_list_init(&n->listeners);
 	weft_list_init(&n->dialing);
+	pthread_mutex_init(&n->stage_lock, NULL);
 	weft_list_init(&n->lanes);
+	weft_list_init(&n->doubles);
 	weft_list_init(&n->staged);
 	n->watch_fd = -1;
 	pthread_mutex_lock(&all_lock);
@@ -305,6 +307,7 @@ void weft_net_close(struct weft_net *net)
 		return;
 	}
 	pthread_cond_destroy(&net->keeper_wake);
+	pthread_mutex_destroy(&net->stage_lock);
 	pthread_mutex_destroy(&net->lock);
 	free(net->comms);
 	free(net);

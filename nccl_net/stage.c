@@ -2,9 +2,14 @@
 /*
  * GPU memory over TCP: each registered region has a double in pinned host
  * memory, and only that is ever on the wire.  A send is copied there first; a
- * receive is copied from there before NCCL is told.  NCCL's own buffers are
- * meant, which would be host memory of the same size if weft took none of the
- * GPU's.
+ * receive is copied from there before NCCL is told.
+ *
+ * NCCL registers one region many times (its pool for sends and receives on
+ * every connection, a user's buffer on every channel): all of a context's
+ * registrations of it share one double.  NCCL's own buffers, which would be host
+ * memory of the same size if weft took none of the GPU's, are always taken; a
+ * user's (ncclCommRegister, CUDA graphs) up to USERS_MAX bytes, beyond which
+ * NCCL hears no and goes by its own.
  */
 #include <errno.h>
 #include <sched.h>
@@ -16,11 +21,23 @@
 
 #define PAGE		4096u
 #define DRAIN_MS	20000	/* for copies that are with an engine */
+#define USERS_MAX	(256ul << 20)
 
 /* A stream of a CUDA context. */
 struct weft_net_lane {
 	struct weft_list link;			/* net->lanes */
 	void *ctx, *stream;
+};
+
+/* The double of a region; with its context's stage_lock. */
+struct weft_net_double {
+	struct weft_list link;			/* net->doubles */
+	struct weft_cuda_ptr where;
+	uintptr_t addr;
+	size_t size;
+	unsigned int refs;
+	bool own;				/* NCCL's */
+	char *mem;
 };
 
 static struct weft_net_lane *lane_of(struct weft_net *net, void *ctx)
@@ -67,52 +84,142 @@ static int make_events(struct weft_net_comm *comm, const struct weft_cuda *cu)
 	return r;
 }
 
-int weft_net_stage_register(struct weft_net_comm *comm, struct weft_net_mr *mr)
+static struct weft_net_double *find(struct weft_net *net,
+				    const struct weft_net_mr *mr)
 {
-	const size_t len = whole_pages(mr->size);
+	struct weft_net_double *d, *tmp;
+
+	weft_list_for_each(d, tmp, &net->doubles, link)
+		if (d->where.buffer_id == mr->where.buffer_id &&
+		    d->where.ctx == mr->where.ctx && d->addr == mr->addr &&
+		    d->size == mr->size)
+			return d;
+	return NULL;
+}
+
+static bool room_for_users(struct weft_net *net, size_t size)
+{
+	struct weft_net_double *d, *tmp;
+	size_t held = 0;
+
+	weft_list_for_each(d, tmp, &net->doubles, link)
+		held += d->own ? 0 : d->size;
+	return size <= USERS_MAX && held <= USERS_MAX - size;
+}
+
+static int pin(struct weft_net_double *d)
+{
+	const size_t len = whole_pages(d->size);
 	struct weft_cuda_scope s;
 	int r, err;
 
-	mr->lane = lane_of(comm->net, mr->where.ctx);
-	if (!mr->lane)
-		return weft_fail(ENOMEM, "cannot make a CUDA stream");
-	mr->shadow = mmap(NULL, len, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (mr->shadow == MAP_FAILED) {
-		mr->shadow = NULL;
+	d->mem = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (d->mem == MAP_FAILED)
 		return weft_fail(errno, "no %zu bytes of host memory for GPU "
-				 "memory that goes by TCP", mr->size);
-	}
-	err = weft_cuda_enter(&s, mr->where.ctx);
+				 "memory that goes by TCP", d->size);
+	err = weft_cuda_enter(&s, d->where.ctx);
 	if (!err) {
-		r = s.cu->host_register(mr->shadow, len,
+		r = s.cu->host_register(d->mem, len,
 					WEFT_CU_HOSTREGISTER_PORTABLE);
-		if (!r)
-			r = make_events(comm, s.cu);
 		weft_cuda_leave(&s);
 		if (r)
 			err = weft_fail(-weft_cuda_errno(r), "cannot register "
 					"%zu bytes of host memory with CUDA "
-					"(%s)", mr->size,
+					"(%s)", d->size,
 					weft_cuda_error_name(r));
 	}
 	if (err)
-		weft_net_stage_release(mr);
+		munmap(d->mem, len);
 	return err;
+}
+
+static int make_double(struct weft_net *net, struct weft_net_mr *mr, bool own)
+{
+	struct weft_net_double *d;
+	int ret;
+
+	if (!own && !room_for_users(net, mr->size)) {
+		weft_info("%zu bytes of a user's GPU memory are not registered "
+			  "for TCP, which takes %lu MiB of it; NCCL goes by its "
+			  "own buffers", mr->size, USERS_MAX >> 20);
+		return -ENOMEM;
+	}
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return weft_fail(ENOMEM, "cannot register %zu bytes", mr->size);
+	d->where = mr->where;
+	d->addr = mr->addr;
+	d->size = mr->size;
+	d->own = own;
+	ret = pin(d);
+	if (ret < 0) {
+		free(d);
+		return ret;
+	}
+	weft_list_add_tail(&net->doubles, &d->link);
+	mr->twin = d;
+	return 0;
+}
+
+static int comm_events(struct weft_net_comm *comm, void *ctx)
+{
+	struct weft_cuda_scope s;
+	int r, err;
+
+	err = weft_cuda_enter(&s, ctx);
+	if (err)
+		return weft_fail(err, "the CUDA context of a buffer is gone");
+	r = make_events(comm, s.cu);
+	weft_cuda_leave(&s);
+	return r ? weft_fail(-weft_cuda_errno(r), "cannot make a CUDA event "
+			     "(%s)", weft_cuda_error_name(r)) : 0;
+}
+
+int weft_net_stage_register(struct weft_net_comm *comm, struct weft_net_mr *mr,
+			    bool own)
+{
+	struct weft_net *net = comm->net;
+	int ret;
+
+	pthread_mutex_lock(&net->stage_lock);
+	mr->lane = lane_of(net, mr->where.ctx);
+	ret = mr->lane ? comm_events(comm, mr->where.ctx) :
+			 weft_fail(ENOMEM, "cannot make a CUDA stream");
+	if (!ret) {
+		mr->twin = find(net, mr);
+		if (!mr->twin)
+			ret = make_double(net, mr, own);
+	}
+	if (!ret) {
+		mr->twin->refs++;
+		mr->twin->own |= own;
+		mr->shadow = mr->twin->mem;
+	}
+	pthread_mutex_unlock(&net->stage_lock);
+	return ret;
 }
 
 void weft_net_stage_release(struct weft_net_mr *mr)
 {
+	struct weft_net_double *d = mr->twin;
 	struct weft_cuda_scope s;
 
-	if (!mr->shadow)
+	if (!d)
 		return;
-	if (!weft_cuda_enter(&s, mr->where.ctx)) {
-		s.cu->host_unregister(mr->shadow);
-		weft_cuda_leave(&s);
-	}
-	munmap(mr->shadow, whole_pages(mr->size));
+	mr->twin = NULL;
 	mr->shadow = NULL;
+	pthread_mutex_lock(&mr->net->stage_lock);
+	if (!--d->refs) {
+		weft_list_del(&d->link);
+		if (!weft_cuda_enter(&s, d->where.ctx)) {
+			s.cu->host_unregister(d->mem);
+			weft_cuda_leave(&s);
+		}
+		munmap(d->mem, whole_pages(d->size));
+		free(d);
+	}
+	pthread_mutex_unlock(&mr->net->stage_lock);
 }
 
 int weft_net_stage(struct weft_net_request *req, const void *data, size_t size,
@@ -217,6 +324,7 @@ void weft_net_stage_close(struct weft_net *net)
 	struct weft_net_lane *lane, *tmp;
 	struct weft_cuda_scope s;
 
+	pthread_mutex_lock(&net->stage_lock);
 	weft_list_for_each(lane, tmp, &net->lanes, link) {
 		if (!weft_cuda_enter(&s, lane->ctx)) {
 			s.cu->stream_destroy(lane->stream);
@@ -225,4 +333,5 @@ void weft_net_stage_close(struct weft_net *net)
 		weft_list_del(&lane->link);
 		free(lane);
 	}
+	pthread_mutex_unlock(&net->stage_lock);
 }

@@ -465,8 +465,21 @@ const struct weft_dev_ops weft_tcp_ops = {
 	.mem_release = mem_release,
 };
 
-/* NVLink is never offered to these tests: no driver is loaded. */
-const struct weft_dev_ops weft_nvlink_ops = { .name = "none" };
+/* There is no NVLink here, also where a driver is loaded. */
+static int no_iface(const char *netdev, int family,
+		    const struct weft_iface_cb *cb, struct weft_iface **iface)
+{
+	(void)netdev;
+	(void)family;
+	(void)cb;
+	(void)iface;
+	return -ENODEV;
+}
+
+const struct weft_dev_ops weft_nvlink_ops = {
+	.name = "none",
+	.iface_open = no_iface,
+};
 
 int weft_nvl_use_current(struct weft_iface *i)
 {
