@@ -113,8 +113,9 @@ static int pin(struct weft_net_double *d)
 	struct weft_cuda_scope s;
 	int r, err;
 
+	/* Private pages of a pinned region are the child's after a fork(). */
 	d->mem = mmap(NULL, len, PROT_READ | PROT_WRITE,
-		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (d->mem == MAP_FAILED)
 		return weft_fail(errno, "no %zu bytes of host memory for GPU "
 				 "memory that goes by TCP", d->size);
