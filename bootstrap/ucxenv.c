@@ -111,6 +111,20 @@ static bool open_list(const char *tls)
 	return *tls == '^' || list_has(tls, "all", false);
 }
 
+/* "cuda" is UCX's name for all of its CUDA transports. */
+static bool names_cuda_copy(const char *list)
+{
+	return list_has(list, "cuda_copy", false) ||
+	       list_has(list, "cuda", false);
+}
+
+static bool lets_cuda_copy_in(const char *tls)
+{
+	if (*tls == '^')
+		return !names_cuda_copy(tls + 1);
+	return list_has(tls, "all", false) || names_cuda_copy(tls);
+}
+
 static void append(char *list, size_t len, const char *entry)
 {
 	const size_t n = strlen(list);
@@ -264,7 +278,8 @@ static bool nvl_chosen(const struct weft_ucxenv *out, size_t n)
 	for (i = 0; i < n; i++)
 		if (!strcmp(out[i].name, "UCX_TLS"))
 			tls = out[i].value;
-	if (!weft_gpu_here())
+	if (!weft_gpu_here() ||
+	    (tls && *tls == '^' && !lets_cuda_copy_in(tls)))
 		return false;
 	return !tls || open_list(tls) || list_has(tls, "weft_nvl", false);
 }
@@ -420,9 +435,7 @@ bool weft_cuda_copy_asked_for(void)
 	const char *given = given_tls();
 
 	/* Dask's flags bring it along */
-	return !given || open_list(given) ||
-	       list_has(given, "cuda_copy", false) ||
-	       list_has(given, "cuda", false);
+	return !given || lets_cuda_copy_in(given);
 }
 
 const char *weft_ucxenv_option(const char *name, const char *value)

@@ -70,7 +70,7 @@ static enum weft_ucs_status nvlink(const struct weft_uct *uct,
 		weft_warn_once("weft_nvl needs UCX's cuda_copy beside it (%s): GPU memory does not go over NVLink",
 			       weft_cuda_copy_asked_for()
 				       ? "this UCX has none, or it did not load"
-				       : "add it to UCX_TLS");
+				       : "UCX_TLS leaves it out");
 		return WEFT_UCS_OK;
 	}
 	device = uct->sym.calloc(1, sizeof(*device), "weft device");

@@ -115,13 +115,18 @@ host_memory() # VERSION
 # Without cuda_copy UCX fails a worker that has a transport for GPU memory.
 without_cuda_copy() # VERSION
 {
-	IGNORE='weft_nvl needs\|is not available' UCX_TLS=weft_nvl,weft_tcp \
-		try "$1: without cuda_copy" exchange "$1" large
-	between "$1: it is said once" 2 \
-		"$(cat "$tap_tmp"/{wait,come} | grep -c 'weft_nvl needs')" 2
-	between "$1: and all goes by weft_tcp" $((2 * 88080388)) \
-		$(($(of tcp tx_put_bytes) + $(of tcp get_bytes))) \
-		$((2 * 88080388 + 65536))
+	local tls
+	# nor may cuda_ipc be alone, in 1.18 and 1.20 without weft, too
+	for tls in weft_nvl,weft_tcp ^cuda_copy,cuda_ipc,tcp,sm ^cuda,tcp,sm; do
+		IGNORE='weft_nvl needs\|is not available' WEFT_UCX=on \
+			UCX_TLS=$tls try "$1: UCX_TLS=$tls" exchange "$1" large
+		between "$1: it is said once" 2 \
+			"$(cat "$tap_tmp"/{wait,come} |
+				grep -c 'weft_nvl needs')" 2
+		between "$1: and all goes by weft_tcp" $((2 * 88080388)) \
+			$(($(of tcp tx_put_bytes) + $(of tcp get_bytes))) \
+			$((2 * 88080388 + 65536))
+	done
 }
 
 # In 1.18 UCX loses a request then, and says so.

@@ -163,6 +163,8 @@ static const struct {
 	  FRAGS + 1, FRAGS + 1, true },
 	{ GPU "UCX_TLS=weft_tcp,cuda_copy", "", "", false },
 	{ GPU "UCX_TLS=all", "", "WEFT_UCX=on" FRAGS, false },
+	{ GPU "WEFT_UCX=on UCX_TLS=^sm", FRAGS + 1, FRAGS + 1, true },
+	{ GPU "WEFT_UCX=on UCX_TLS=^sm,cuda_copy", "", "", true },
 	{ GPU "WEFT_UCX=on", FRAGS + 1,
 	  "UCX_TLS=weft_nvl,weft_tcp,cuda_copy" FRAGS, true },
 	{ GPU "DASK_UCX__TCP=True DASK_UCX__NVLINK=True "
@@ -191,6 +193,36 @@ Test(ucxenv, gpu_transports_follow_the_gpu)
 			  "[%s], weft run", gpu_cases[i].given);
 		cr_expect(weft_asked_for("weft_nvl") == gpu_cases[i].offered,
 			  "[%s], offered", gpu_cases[i].given);
+	}
+}
+
+/* UCX fails a worker that has weft_nvl and no cuda_copy. */
+Test(ucxenv, what_lets_cuda_copy_in)
+{
+	static const struct {
+		const char *given;
+		bool let_in;
+	} lists[] = {
+		{ "", true },
+		{ "UCX_TLS=all", true },
+		{ "UCX_TLS=weft_nvl,cuda_copy", true },
+		{ "UCX_TLS=weft_nvl,cuda", true },
+		{ "UCX_TLS=weft_nvl,\\cuda_copy", true },
+		{ "UCX_TLS=weft_nvl,weft_tcp", false },
+		{ "UCX_TLS=weft_nvl,cuda_ipc", false },
+		{ "UCX_TLS=^cuda_ipc", true },
+		{ "UCX_TLS=^cuda_copy", false },
+		{ "UCX_TLS=^sm,cuda_copy", false },
+		{ "UCX_TLS=^cuda", false },
+		{ OLD "ENVIRONMENT__TLS=^cuda", false },
+		{ GPU NEW "NVLINK=True", true },
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(lists); i++) {
+		environment(lists[i].given);
+		cr_expect(weft_cuda_copy_asked_for() == lists[i].let_in,
+			  "[%s]", lists[i].given);
 	}
 }
 
