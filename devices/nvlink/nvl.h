@@ -292,6 +292,7 @@ struct nvl_conn {
 	struct nvl_op *later;		/* records that did not fit: a queue */
 	unsigned int later_n, later_at, later_cap;
 	struct weft_list frames_out;	/* frames that did not fit the socket */
+	unsigned int nframes_out;
 
 	uint64_t fence;			/* next message waits for puts below */
 	bool was_full;			/* ready() said no: on_ready() is owed */

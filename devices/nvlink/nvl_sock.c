@@ -14,6 +14,8 @@
 #include "util/log.h"
 
 #define FRAMES_AT_ONCE	64u
+/* A peer that asks and never reads the answers: regions of a pair, and some. */
+#define FRAMES_KEPT	(1u << 17)
 
 struct kept_frame {
 	struct weft_list link;
@@ -63,8 +65,12 @@ static int send_now(int sock, const struct nvl_frame *f, const int *fds,
 static int keep(struct nvl_conn *conn, const struct nvl_frame *f,
 		const int *fds, unsigned int nfds)
 {
-	struct kept_frame *k = calloc(1, sizeof(*k));
+	struct kept_frame *k;
 
+	if (conn->nframes_out == FRAMES_KEPT)
+		return weft_fail(ENOBUFS, "a peer on this host does not read "
+				 "what it is told");
+	k = calloc(1, sizeof(*k));
 	if (!k)
 		return -ENOMEM;
 	k->frame = *f;
@@ -78,11 +84,13 @@ static int keep(struct nvl_conn *conn, const struct nvl_frame *f,
 		}
 	}
 	weft_list_add_tail(&conn->frames_out, &k->link);
+	conn->nframes_out++;
 	return 0;
 }
 
-static void drop_kept(struct kept_frame *k)
+static void drop_kept(struct nvl_conn *conn, struct kept_frame *k)
 {
+	conn->nframes_out--;
 	while (k->nfds--)
 		close(k->fds[k->nfds]);
 	weft_list_del(&k->link);
@@ -133,7 +141,7 @@ int nvl_sock_flush(struct nvl_conn *conn)
 		err = send_now(conn->fd, &k->frame, k->fds, k->nfds);
 		if (err)
 			return err == -EAGAIN || ended(conn, err) ? 0 : err;
-		drop_kept(k);
+		drop_kept(conn, k);
 		count_sent(conn);
 	}
 	return 0;
@@ -144,7 +152,7 @@ void nvl_sock_drop(struct nvl_conn *conn)
 	struct kept_frame *k, *tmp;
 
 	weft_list_for_each(k, tmp, &conn->frames_out, link)
-		drop_kept(k);
+		drop_kept(conn, k);
 }
 
 static int take_fds(struct msghdr *m, int fds[NVL_FRAME_FDS])

@@ -8,6 +8,7 @@
  *   0  an operation record    1 key and address of registered memory
  *                             2 the next place in the ring, total = length
  *                             4 a chunk  8 the next put  16 a known type
+ *                             32 the ring it has
  *   1  a message              1 its length  2 for the program
  *   2  a counter of the inbox that it fills: {which, value}; 1: added to it
  *   3  a counter of the inbox that it reads: {which, value}; 1: added to it
@@ -153,6 +154,8 @@ static void mend_op(struct liar *l, struct nvl_op *op, uint8_t control)
 		l->ring_pos += (op->len + NVL_ALIGN - 1) &
 			       ~(uint64_t)(NVL_ALIGN - 1);
 	}
+	if (control & 32)
+		op->ring = l->ring;
 	if (control & 16)
 		op->type = op->type % NVL_OP_GET_FAIL + 1;
 	if (control & 4) {

@@ -241,6 +241,22 @@ Test(nvl_lies, a_place_taken_twice, .init = begin, .fini = finish)
 	cr_assert(eq(uint, notified, 1));
 }
 
+/* No chunk lies in two pieces, also where there would be room for both. */
+Test(nvl_lies, a_place_around_the_end, .init = begin, .fini = finish)
+{
+	struct nvl_op op = honest();
+
+	liar_op(&liar, &op);
+	wait_for(notified);
+	op.seq = 1;
+	op.pos = RING - NVL_ALIGN;
+	op.len = op.total = 2 * NVL_ALIGN;
+	liar_op(&liar, &op);
+	wait_for(ended);
+	cr_assert(eq(int, ended, -EPROTO));
+	cr_assert(eq(uint, notified, 1));
+}
+
 static void op_done(struct weft_op *op, int status)
 {
 	(void)op;
@@ -326,6 +342,18 @@ Test(nvl_lies, messages_read_that_were_never_sent, .init = begin,
 	}
 	wait_for(ended);
 	cr_assert(eq(int, ended, -EPROTO));
+}
+
+Test(nvl_lies, questions_whose_answers_are_not_read, .init = begin,
+     .fini = finish)
+{
+	struct nvl_frame want = { .type = NVL_FRAME_RING_WANT, .loc = 5 };
+	unsigned int i;
+
+	for (i = 0; i < 1u << 18 && !ended; i++)
+		if (liar_frame(&liar, &want, NULL, 0))
+			nvl->progress(iface);
+	cr_assert(eq(int, ended, -ENOBUFS));
 }
 
 /* Frames, and descriptors that are not what they should be. */
