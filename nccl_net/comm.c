@@ -148,21 +148,32 @@ static void revoke_posted(struct weft_net_comm *comm)
 	}
 }
 
+static void end_staged(struct weft_net *net)
+{
+	weft_net_stage_drain(net, NULL);
+	weft_net_stage_progress(net);
+}
+
+/* No engine and no device has any of the comm's memory or requests after this. */
 static void drain_sends(struct weft_net_comm *comm)
 {
 	const uint64_t deadline = weft_now_ms() + CLOSE_MS;
 	struct weft_net_peer *peer = comm->peer;
 
-	while (comm->active && weft_now_ms() < deadline)
+	/* No copy of a failed comm's goes on to a device. */
+	if (comm->err)
+		end_staged(comm->net);
+	while (comm->active && !peer->err && weft_now_ms() < deadline)
 		weft_net_progress(comm->net);
-	if (!comm->active)
-		return;
-	weft_warn("the peer takes no data; closing a connection with %u sends "
-		  "under way ends all connections to it", comm->active);
-	peer->port->ops->cancel(peer->ep);
-	weft_net_peer_fail(peer, -ECANCELED);
-	weft_net_stage_drain(comm->net, NULL);
-	weft_net_stage_progress(comm->net);
+	if (comm->active && !peer->err) {
+		weft_warn("the peer takes no data; closing a connection with "
+			  "%u sends under way ends all connections to it",
+			  comm->active);
+		peer->port->ops->cancel(peer->ep);
+		weft_net_peer_fail(peer, -ECANCELED);
+	}
+	if (comm->active)
+		end_staged(comm->net);
 }
 
 static void say_bye(struct weft_net_comm *comm)
@@ -187,7 +198,7 @@ void weft_net_close_comm(struct weft_net_comm *comm)
 		pthread_mutex_unlock(&net->lock);
 		return;
 	}
-	if (comm->sender && comm->active && !comm->err)
+	if (comm->sender && comm->active)
 		drain_sends(comm);
 	if (!comm->sender)
 		revoke_posted(comm);

@@ -1,35 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* GPU memory over TCP: a CUDA driver without a GPU, a device without a wire. */
-#include <dlfcn.h>
-#include <stdio.h>
 #include "nccl_net/abi/net.h"
-#include "tests/lib/fake_cuda.h"
-#include "tests/unit/nccl_net/pair.h"
+#include "tests/unit/nccl_net/cuda.h"
 
-static struct {
-#define X(type, name, args) type (*name) args;
-	FAKE_CUDA_CONTROL(X)
-#undef X
-} cuda;
 static char *gpu;
 
 static void load(void)
 {
-	char path[4096];
-	void *lib;
-
-	cr_assert(getenv("WEFT_BUILD") != NULL, "run it by make check");
-	snprintf(path, sizeof(path), "%s/tests/lib/.libs/libfake_cuda.so",
-		 getenv("WEFT_BUILD"));
-	setenv("WEFT_LIBCUDA", path, 1);
-	setenv("WEFT_NCCL_NVLINK", "on", 1);
-	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	cr_assert(lib != NULL, "%s", dlerror());
-#define X(type, name, args) *(void **)&cuda.name = dlsym(lib, #name);
-	FAKE_CUDA_CONTROL(X)
-#undef X
-	cr_assert(eq(int, weft_cuda_init(), 0));
-	cr_assert(cuda.fake_cuda_context(0) != NULL);
+	cuda_load();
 	gpu = cuda.fake_cuda_malloc(0, 4 * BIG);
 	cr_assert(gpu != NULL);
 	init();
@@ -97,4 +75,46 @@ Test(stage, what_users_register_is_bounded)
 	for (i = 0; i < 4; i++)
 		weft_net_deregister(mr[i]);
 	cr_expect(eq(uint, pinned(), 0));
+}
+
+/* Its copies are awaited, and nothing stays pinned. */
+Test(stage, a_failed_sender_gives_its_double_back)
+{
+	struct weft_net_request *s = NULL;
+	struct weft_net_mr *mr;
+	int i;
+
+	cr_assert(eq(int, weft_net_register(tx, gpu, BIG, NCCL_PTR_CUDA, &mr),
+		     0));
+	cr_assert(eq(int, weft_net_register(rx, dst, BIG, 1, &rmr), 0));
+	recv_now(dst, BIG);
+	cuda.fake_cuda_delay(20000);
+	for (i = 0; i < 50 && !s; i++) {
+		cr_assert(eq(int, weft_net_send(tx, gpu, BIG, mr, &s), 0));
+		weft_net_progress(b);
+	}
+	cr_assert(s != NULL, "the send was never taken");
+	cr_assert(eq(uint, tx->active, 1));
+	weft_net_comm_fail(tx, -EIO);
+	weft_net_deregister(mr);
+	weft_net_close_comm(tx);
+	cr_expect(eq(uint, pinned(), 0));
+}
+
+/* A put outlives the comm's failure, but not the comm. */
+Test(stage, a_failed_sender_waits_for_its_puts)
+{
+	struct weft_net_request *s;
+
+	cr_assert(eq(int, weft_net_register(rx, dst, BIG, 1, &rmr), 0));
+	fake.hold_puts = true;
+	recv_now(dst, BIG);
+	s = send_now(src, BIG);
+	weft_net_comm_fail(tx, -EMSGSIZE);
+	cr_assert(eq(uint, tx->active, 1));
+	weft_net_close_comm(tx);
+	fake.hold_puts = false;
+	weft_net_progress(a);
+	weft_net_progress(b);
+	(void)s;
 }
