@@ -209,7 +209,7 @@ int weft_net_peer_get(struct weft_net_port *port,
 		      struct weft_net_peer **peer);
 void weft_net_peer_put(struct weft_net_peer *peer);
 void weft_net_peer_fail(struct weft_net_peer *peer, int err);
-/* Frees those of @port->leaving that are done; @force: all. */
+/* Frees those of @port->leaving that are done with; @force: all. */
 void weft_net_peer_reap(struct weft_net_port *port, bool force);
 /* -EAGAIN: not now; other errors are the peer's. */
 int weft_net_peer_send(struct weft_net_peer *peer, enum weft_net_msg id,

@@ -71,12 +71,22 @@ void weft_net_peer_put(struct weft_net_peer *peer)
 	weft_list_add_tail(&port->leaving, &peer->link);
 }
 
+/*
+ * The n-th endpoint to a process meets its n-th to us.  By NVLink the other side
+ * keeps its own as long as it has comms of it, and a new one here would have
+ * nobody to meet: the old one waits until somebody connects again.
+ */
+static bool done_with(const struct weft_net_peer *peer)
+{
+	return !peer->flushing && (!peer->port->nvlink || peer->err);
+}
+
 void weft_net_peer_reap(struct weft_net_port *port, bool force)
 {
 	struct weft_net_peer *peer, *tmp;
 
 	weft_list_for_each(peer, tmp, &port->leaving, link) {
-		if ((peer->flushing && !force) || peer->refs)
+		if (peer->refs || (!force && !done_with(peer)))
 			continue;
 		weft_list_del(&peer->link);
 		if (peer->ep)

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The adaptor on the NVLink device, two contexts of one process. */
+#include <unistd.h>
+#include "nccl_net/abi/net.h"
+#include "tests/unit/nccl_net/cuda.h"
+#include "util/clock.h"
+
+#define DEADLINE_MS	20000
+
+static char folder[] = "/tmp/weft-nvlink-test-XXXXXX";
+
+static void load(void)
+{
+	cr_assert(mkdtemp(folder) != NULL);
+	setenv("WEFT_RUN_DIR", folder, 1);
+	cuda_load();
+	init();
+}
+
+static void done(void)
+{
+	char cmd[64];
+
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
+	cr_expect(eq(int, system(cmd), 0));
+}
+
+/* Listeners stay open: both sides are used for more than this connection. */
+static void meet(struct weft_net_comm **send, struct weft_net_comm **recv)
+{
+	const uint64_t end = weft_now_ms() + DEADLINE_MS;
+	struct weft_net_listener *l;
+	char handle[WEFT_NET_HANDLE];
+	bool both;
+
+	cr_assert(eq(int, weft_net_listen(b, 0, handle, &l), 0));
+	*send = *recv = NULL;
+	while (!(*send && *recv) && weft_now_ms() < end) {
+		if (!*send)
+			cr_assert(eq(int, weft_net_connect(a, 0, handle, send),
+				     0));
+		if (!*recv)
+			cr_assert(eq(int, weft_net_accept(l, recv), 0));
+	}
+	both = *send && *recv;
+	cr_assert(both, "not connected");
+	both = (*send)->peer->port->nvlink && (*recv)->peer->port->nvlink;
+	cr_assert(both, "not by NVLink");
+}
+
+static void step(void)
+{
+	pthread_mutex_lock(&a->lock);
+	weft_net_progress(a);
+	pthread_mutex_unlock(&a->lock);
+	pthread_mutex_lock(&b->lock);
+	weft_net_progress(b);
+	pthread_mutex_unlock(&b->lock);
+}
+
+static void wait_for(struct weft_net_request *req, size_t size)
+{
+	const uint64_t end = weft_now_ms() + DEADLINE_MS;
+	bool is_done = false;
+	size_t got = 0;
+
+	while (!is_done && weft_now_ms() < end) {
+		cr_assert(eq(int, weft_net_test(req, &is_done, &got), 0));
+		step();
+	}
+	cr_assert(is_done, "a request did not end");
+	cr_expect(eq(sz, got, size));
+}
+
+static void gpu_transfer(char *from, char *to, char fill)
+{
+	const uint64_t end = weft_now_ms() + DEADLINE_MS;
+	struct weft_net_request *s = NULL, *r = NULL;
+	struct weft_net_mr *smr, *mr;
+
+	memset(from, fill, BIG);
+	memset(to, 0x5a, BIG);
+	cr_assert(eq(int, weft_net_register(tx, from, BIG, NCCL_PTR_CUDA, &smr),
+		     0));
+	cr_assert(eq(int, weft_net_register(rx, to, BIG, NCCL_PTR_CUDA, &mr),
+		     0));
+	cr_assert(eq(int, weft_net_recv(rx, to, BIG, mr, &r), 0));
+	while (!s && weft_now_ms() < end) {
+		cr_assert(eq(int, weft_net_send(tx, from, BIG, smr, &s), 0));
+		step();
+	}
+	cr_assert(s != NULL, "the send was never taken");
+	wait_for(r, BIG);
+	wait_for(s, BIG);
+	cr_expect(memcmp(from, to, BIG) == 0, "the data differs");
+	weft_net_deregister(smr);
+	weft_net_deregister(mr);
+}
+
+TestSuite(nvlink, .init = load, .fini = done, .timeout = 120);
+
+/* The other side still has a comm, and so its peer. */
+Test(nvlink, a_peer_that_was_let_go_is_met_again)
+{
+	char *from = cuda.fake_cuda_vmm(0, BIG), *to = cuda.fake_cuda_vmm(0, BIG);
+	struct weft_net_listener *stay;
+	char handle[WEFT_NET_HANDLE];
+	struct weft_net_comm *first;
+	unsigned int i;
+
+	cr_assert(from && to);
+	cr_assert(eq(int, weft_net_listen(a, 0, handle, &stay), 0));
+	meet(&tx, &rx);
+	gpu_transfer(from, to, 0x11);
+	weft_net_close_comm(tx);
+	for (i = 0; i < 1000; i++)
+		step();
+	first = rx;
+	meet(&tx, &rx);
+	gpu_transfer(from, to, 0x22);
+	weft_net_close_comm(tx);
+	weft_net_close_comm(rx);
+	weft_net_close_comm(first);
+}
