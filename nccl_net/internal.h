@@ -94,7 +94,7 @@ struct weft_net_listener {
 struct weft_net_mr {
 	struct weft_net *net;
 	const struct weft_dev_ops *ops;
-	struct weft_mem *mem;			/* NULL: a sender's, or revoked */
+	struct weft_mem *mem;			/* NULL: revoked */
 	struct weft_rkey rkey;
 	uintptr_t addr;
 	size_t size;
@@ -178,7 +178,7 @@ struct weft_net_comm {
 	uint32_t eager;				/* bytes */
 	uint32_t seq;				/* of the next isend or irecv */
 	unsigned int active;			/* requests not done */
-	unsigned int doubles;			/* registered with one so far */
+	unsigned int doubles;			/* asked for so far */
 
 	/* sender */
 	struct weft_net_post post[WEFT_NET_REQUESTS];

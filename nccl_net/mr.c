@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Registered memory.  NCCL registers beside isend: host memory without a lock.
- *
- * GPU memory is exposed to the other side of an NVLink connection, which maps
- * it before this returns; over TCP it gets a double in host memory.
+ * Registered memory.  NCCL registers beside isend: without the lock, but for GPU
+ * memory by NVLink, which is exposed to the other side of the connection and
+ * mapped there before this returns.  Over TCP it gets a double in host memory.
  */
 #include <errno.h>
 #include <sched.h>
@@ -93,15 +92,9 @@ static int expose(struct weft_net_comm *comm, struct weft_net_mr *mr,
 	return ret;
 }
 
-/*
- * Over TCP.  NCCL registers its own buffers before the first request: one for
- * each protocol that the connection has (transport/net.cc,
- * sendProxyConnect).  What
- * comes later is its user's, and there it takes no for an answer.
- */
-static int stage(struct weft_net_comm *comm, struct weft_net_mr *mr)
+/* Without the lock: the driver may take its time, and requests go on. */
+static int stage(struct weft_net_comm *comm, struct weft_net_mr *mr, bool own)
 {
-	const bool own = !comm->seq && comm->doubles < NCCL_NUM_PROTOCOLS;
 	int ret;
 
 	ret = weft_net_stage_register(comm, mr, own);
@@ -109,19 +102,28 @@ static int stage(struct weft_net_comm *comm, struct weft_net_mr *mr)
 		return ret;
 	ret = mr->ops->mem_register(mr->shadow, mr->size, WEFT_MEM_HOST,
 				    &mr->mem);
-	if (ret < 0) {
+	if (ret < 0)
 		weft_net_stage_release(mr);
-		return ret;
-	}
-	mr->ops->mem_pack(mr->mem, &mr->rkey);
-	comm->doubles++;
-	return 0;
+	else
+		mr->ops->mem_pack(mr->mem, &mr->rkey);
+	return ret;
+}
+
+/*
+ * NCCL registers its own buffers before the first request: one for each
+ * protocol that the connection has (transport/net.cc, sendProxyConnect).  What
+ * comes later is its user's, and there it takes no for an answer.
+ */
+static bool is_nccls_own(struct weft_net_comm *comm)
+{
+	return !comm->seq && comm->doubles++ < NCCL_NUM_PROTOCOLS;
 }
 
 static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 			void *data)
 {
 	struct weft_net *net = comm->net;
+	bool nvlink, own = false;
 	int ret;
 
 	ret = weft_cuda_init();
@@ -133,14 +135,15 @@ static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 		return weft_fail(EINVAL, "%p is no GPU memory", data);
 	mr->gpu = true;
 	pthread_mutex_lock(&net->lock);
+	nvlink = comm->peer->port->nvlink;
 	if (net->closed)
 		ret = -ECANCELED;
-	else if (comm->peer->port->nvlink)
+	else if (nvlink)
 		ret = expose(comm, mr, data);
 	else
-		ret = stage(comm, mr);
+		own = is_nccls_own(comm);
 	pthread_mutex_unlock(&net->lock);
-	return ret;
+	return ret || nvlink ? ret : stage(comm, mr, own);
 }
 
 int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
@@ -208,11 +211,13 @@ void weft_net_mr_put(struct weft_net_mr *mr)
 void weft_net_deregister(struct weft_net_mr *mr)
 {
 	struct weft_net *net = mr->net;
+	bool last;
 
 	pthread_mutex_lock(&net->lock);
 	weft_net_mr_revoke(mr);
 	mr->gone = true;
-	if (!mr->posted)
-		mr_free(mr);
+	last = !mr->posted;
 	pthread_mutex_unlock(&net->lock);
+	if (last)
+		mr_free(mr);
 }
