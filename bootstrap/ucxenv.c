@@ -71,6 +71,11 @@ static bool dask_asks(void)
 /* Without one, UCX has no cuda transports and Dask fails for naming them. */
 bool weft_gpu_here(void)
 {
+	const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
+
+	/* CUDA Programming Guide, "CUDA Environment Variables": none is seen */
+	if (visible && (!*visible || !strcmp(visible, "-1")))
+		return false;
 	return secure_getenv("WEFT_LIBCUDA") ||
 	       !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK);
 }

@@ -48,7 +48,8 @@ size_t weft_ucxenv(enum weft_ucxenv_how how,
 
 /*
  * Is there a GPU, going by what is in /dev alone: no driver is loaded.  Who
- * names a driver in WEFT_LIBCUDA says that there is one.
+ * names a driver in WEFT_LIBCUDA says that there is one; who hides them all in
+ * CUDA_VISIBLE_DEVICES ("" or -1) says that there is none.
  */
 bool weft_gpu_here(void);
 

@@ -235,6 +235,16 @@ struct weft_uct_tl_device {		/* uct_tl_device_resource_t */
 _Static_assert(sizeof(struct weft_uct_tl_device) == 40,
 	       "uct_tl_device_resource_t");
 
+struct weft_uct_component_attr {	/* uct_component_attr_t */
+	uint64_t field_mask;
+	char name[16];
+	unsigned int md_resource_count;
+	char room[100];
+};
+#define WEFT_UCT_COMPONENT_MD_COUNT	(1ull << 1)
+_Static_assert(offsetof(struct weft_uct_component_attr, md_resource_count) ==
+	       24, "uct_component_attr_t");
+
 struct weft_uct_md_resource {		/* uct_md_resource_desc_t */
 	char name[16];
 };

@@ -3,6 +3,7 @@
  * Components, one per transport and each with its memory domain, laid out for
  * one minor and entered into the lists of one copy of UCX.
  */
+#include <errno.h>
 #include <string.h>
 #include "bootstrap/ucxenv.h"
 #include "ucx_tl/uct.h"
@@ -127,7 +128,7 @@ static void lay_tl(struct weft_uct_part *part)
 		   uct->sym.iface_config_table, WEFT_UCT_IFACE_CONFIG_SIZE);
 }
 
-bool weft_uct_has_component(const struct weft_uct *uct, const char *name)
+static void *find_component(const struct weft_uct *uct, const char *name)
 {
 	const struct weft_ucs_link *head = uct->sym.components, *l;
 	/* where lay_component() has put it */
@@ -138,14 +139,28 @@ bool weft_uct_has_component(const struct weft_uct *uct, const char *name)
 
 	for (l = head->next; l != head; l = l->next)
 		if (!strncmp((const char *)l - list, name, 16))
-			return true;
-	return false;
+			return (char *)l - list;
+	return NULL;
+}
+
+int weft_uct_component_mds(const struct weft_uct *uct, const char *name)
+{
+	struct weft_uct_component_attr attr = {
+		.field_mask = WEFT_UCT_COMPONENT_MD_COUNT,
+	};
+	void *component = find_component(uct, name);
+
+	if (!component)
+		return -ENOENT;
+	if (uct->sym.component_query(component, &attr))
+		return 0;
+	return (int)attr.md_resource_count;
 }
 
 static void register_part(struct weft_uct_part *part)
 {
 	/* a second file of weft in this process may have been here before */
-	if (weft_uct_has_component(part->uct, part->tl->name)) {
+	if (find_component(part->uct, part->tl->name)) {
 		weft_debug("another libuct_weft.so has registered '%s' already",
 			   part->tl->name);
 		return;

@@ -170,6 +170,7 @@ static const struct {
 } wanted[] = {
 	NEED(component_register, "uct_component_register"),
 	NEED(tl_register, "uct_tl_register"),
+	NEED(component_query, "uct_component_query"),
 	NEED(components, "uct_components_list"),
 	NEED(base_iface_init, "uct_base_iface_t_init"),
 	NEED(base_iface_class, "uct_base_iface_t_class"),

@@ -57,7 +57,9 @@ static enum weft_ucs_status nvlink(const struct weft_uct *uct,
 				   struct weft_uct_tl_device **out,
 				   unsigned int *count)
 {
+	const char *lacking = NULL;
 	struct weft_uct_tl_device *device;
+	int copiers;
 
 	if (!weft_gpu_here())
 		return WEFT_UCS_OK;
@@ -65,14 +67,17 @@ static enum weft_ucs_status nvlink(const struct weft_uct *uct,
 	 * UCP makes an endpoint for copies between host and GPU as soon as a
 	 * transport has GPU memory, and fails the worker where nobody can.
 	 */
-	if (!weft_cuda_copy_asked_for() ||
-	    !weft_uct_has_component(uct, "cuda_cpy")) {
+	copiers = weft_uct_component_mds(uct, "cuda_cpy");
+	if (!weft_cuda_copy_asked_for())
+		lacking = "UCX_TLS leaves it out";
+	else if (copiers < 0)
+		lacking = "this UCX has none, or it did not load";
+	if (lacking)
 		weft_warn_once("weft_nvl needs UCX's cuda_copy beside it (%s): GPU memory does not go over NVLink",
-			       weft_cuda_copy_asked_for()
-				       ? "this UCX has none, or it did not load"
-				       : "UCX_TLS leaves it out");
+			       lacking);
+	/* it is there and has nothing: the driver shows this process no GPU */
+	if (lacking || !copiers)
 		return WEFT_UCS_OK;
-	}
 	device = uct->sym.calloc(1, sizeof(*device), "weft device");
 	if (!device)
 		return WEFT_UCS_NO_MEMORY;

@@ -20,6 +20,8 @@
 struct weft_uct_symbols {
 	void (*component_register)(void *component);
 	void (*tl_register)(void *component, void *tl);
+	enum weft_ucs_status (*component_query)(
+		void *component, struct weft_uct_component_attr *attr);
 	enum weft_ucs_status (*base_iface_init)(
 		void *self, void *cls, int *count, weft_uct_fn *ops,
 		weft_uct_fn *internal_ops, void *md, void *worker,
@@ -145,8 +147,11 @@ struct weft_uct_ep {
 
 /* component.c */
 struct weft_uct_part *weft_uct_part_of(void *component);
-/* Has that copy of UCX a component of this name, be it weft's or its own? */
-bool weft_uct_has_component(const struct weft_uct *uct, const char *name);
+/*
+ * How many memory domains has the component of this name, be it weft's or that
+ * copy of UCX's own?  -ENOENT: there is no such component.
+ */
+int weft_uct_component_mds(const struct weft_uct *uct, const char *name);
 void weft_uct_register(struct weft_uct *uct);
 
 /* md.c */

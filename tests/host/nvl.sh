@@ -112,6 +112,13 @@ host_memory() # VERSION
 		"$(of nvlink tx_message_bytes)" 65536
 }
 
+all_by_tcp() # NAME
+{
+	between "$1: all by weft_tcp" $((2 * 88080388)) \
+		$(($(of tcp tx_put_bytes) + $(of tcp get_bytes))) \
+		$((2 * 88080388 + 65536))
+}
+
 # Without cuda_copy UCX fails a worker that has a transport for GPU memory.
 without_cuda_copy() # VERSION
 {
@@ -123,10 +130,23 @@ without_cuda_copy() # VERSION
 		between "$1: it is said once" 2 \
 			"$(cat "$tap_tmp"/{wait,come} |
 				grep -c 'weft_nvl needs')" 2
-		between "$1: and all goes by weft_tcp" $((2 * 88080388)) \
-			$(($(of tcp tx_put_bytes) + $(of tcp get_bytes))) \
-			$((2 * 88080388 + 65536))
+		all_by_tcp "$1: UCX_TLS=$tls"
 	done
+}
+
+# A process that sees no GPU, as Dask's scheduler is started, beside one that
+# does; then a driver that has none to show.
+without_gpu() # VERSION
+{
+	local name=CUDA_VISIBLE_DEVICES
+	IGNORE='are not available' COME="env $name=" UCX_TLS=$chosen \
+		try "$1: $name is empty" exchange "$1" peer large
+	all_by_tcp "$1: $name is empty"
+	name=WEFT_TEST_CUDA_NODES
+	IGNORE='are not available' WAIT="env $name=" COME="env $name=" \
+		UCX_TLS=$chosen try "$1: a driver without a GPU" \
+		exchange "$1" peer large
+	all_by_tcp "$1: a driver without a GPU"
 }
 
 # In 1.18 UCX loses a request then, and says so.
@@ -220,6 +240,7 @@ for v in "${capable[@]}"; do
 		try "$v: weft_nvl alone" gpu "$v" peer max=1 values
 	host_memory "$v"
 	without_cuda_copy "$v"
+	without_gpu "$v"
 	killed "$v"
 	unchosen "$v"
 done

@@ -121,7 +121,10 @@ bool fake_mig(void)
 EXPORT int cuInit(unsigned int flags)
 {
 	const char *us = getenv(FAKE_CUDA_DELAY);
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 
+	if (visible && !*visible)
+		nodes = "";
 	if (flags)
 		return WEFT_CU_INVALID_VALUE;
 	while (getenv(FAKE_CUDA_HANG))

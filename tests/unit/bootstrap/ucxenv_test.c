@@ -148,6 +148,12 @@ static const struct {
 	bool offered; /* weft_nvl */
 } gpu_cases[] = {
 	{ GPU, "", "UCX_TLS=weft_nvl,weft_tcp,cuda_copy" FRAGS, false },
+	{ GPU "CUDA_VISIBLE_DEVICES=0", "",
+	  "UCX_TLS=weft_nvl,weft_tcp,cuda_copy" FRAGS, false },
+	{ GPU "CUDA_VISIBLE_DEVICES=", "", "UCX_TLS=weft_tcp", false },
+	{ GPU "CUDA_VISIBLE_DEVICES=-1", "", "UCX_TLS=weft_tcp", false },
+	{ GPU "CUDA_VISIBLE_DEVICES= " NEW "NVLINK=True", "UCX_TLS=weft_tcp",
+	  "UCX_TLS=weft_tcp", false },
 	{ GPU "UCX_TLS=tcp,cuda_copy,cuda_ipc", "",
 	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS, false },
 	{ GPU "UCX_TLS=tcp,cuda_copy", "", "UCX_TLS=weft_tcp,cuda_copy",
