@@ -8,7 +8,8 @@
  * of a Dask cluster, for ever; on few processors these turns take the time that
  * the transfers and the computation need.  Progress is called without Python's
  * lock, so the cure is to sleep here, for at most WEFT_UCX_IDLE_WAIT, on the
- * event fds of all of the worker's interfaces: whatever arrives ends it at once.
+ * event fds of all of the worker's interfaces, armed: whatever arrives ends it
+ * at once.
  *
  * It concerns nobody else: a program that never asked UCP for its event fd polls
  * on purpose, and one that arms before it sleeps never makes so many fruitless
@@ -26,16 +27,15 @@
 #include "ucx_tl/uct.h"
 
 #define FRUITLESS	100u	/* calls per interface before the first rest */
-#define MAX_FDS		16u
+#define MAX_FDS		64u	/* with more interfaces nobody rests */
 
 /* The interfaces of one worker, which UCX calls from one thread at a time. */
 struct weft_uct_idle {
 	struct weft_uct_idle *next;
 	const void *worker;
-	unsigned int ifaces;
+	struct weft_list ifaces; /* by idle_link */
+	unsigned int nifaces;
 	unsigned int fruitless;
-	unsigned int nfds;
-	struct pollfd fds[MAX_FDS];
 };
 
 static atomic_bool event_driven;
@@ -61,15 +61,13 @@ int weft_uct_idle_join(struct weft_uct_iface *iface, const void *worker)
 			return -ENOMEM;
 		}
 		g->worker = worker;
+		weft_list_init(&g->ifaces);
 		g->next = groups;
 		groups = g;
 	}
-	g->ifaces++;
+	g->nifaces++;
+	weft_list_add_tail(&g->ifaces, &iface->idle_link);
 	iface->idle = g;
-	if (g->nfds < MAX_FDS) {
-		g->fds[g->nfds].fd = iface->dev->event_fd(iface->iface);
-		g->fds[g->nfds++].events = POLLIN;
-	}
 	pthread_mutex_unlock(&lock);
 	return 0;
 }
@@ -77,17 +75,12 @@ int weft_uct_idle_join(struct weft_uct_iface *iface, const void *worker)
 void weft_uct_idle_leave(struct weft_uct_iface *iface)
 {
 	struct weft_uct_idle *g = iface->idle, **at;
-	int fd = iface->dev->event_fd(iface->iface);
-	unsigned int i;
 
 	if (!g)
 		return;
 	pthread_mutex_lock(&lock);
-	for (i = 0; i < g->nfds && g->fds[i].fd != fd; i++)
-		;
-	if (i < g->nfds)
-		g->fds[i] = g->fds[--g->nfds];
-	if (!--g->ifaces) {
+	weft_list_del(&iface->idle_link);
+	if (!--g->nifaces) {
 		for (at = &groups; *at != g; at = &(*at)->next)
 			;
 		*at = g->next;
@@ -106,16 +99,27 @@ void weft_uct_idle_rest(struct weft_uct_iface *iface, unsigned int events)
 {
 	struct weft_uct_idle *g = iface->idle;
 	struct timespec limit = { 0, weft_settings()->ucx_idle_wait_us * 1000 };
+	struct weft_uct_iface *member, *tmp;
+	struct pollfd fds[MAX_FDS];
+	nfds_t n = 0;
 
 	if (events) {
 		g->fruitless = 0;
 		return;
 	}
 	if (!atomic_load_explicit(&event_driven, memory_order_relaxed) ||
-	    ++g->fruitless < FRUITLESS * g->ifaces)
+	    ++g->fruitless < FRUITLESS * g->nifaces)
 		return;
 	/* once per round over the interfaces, not once for each of them */
-	if (g->fruitless % g->ifaces || !limit.tv_nsec)
+	if (g->fruitless % g->nifaces || !limit.tv_nsec ||
+	    g->nifaces > MAX_FDS)
 		return;
-	ppoll(g->fds, g->nfds, &limit, NULL);
+	weft_list_for_each (member, tmp, &g->ifaces, idle_link) {
+		/* devices ring for who sleeps, and for nobody else */
+		if (!weft_uct_iface_arm(member))
+			return;
+		fds[n].fd = member->dev->event_fd(member->iface);
+		fds[n++].events = POLLIN;
+	}
+	ppoll(fds, n, &limit, NULL);
 }

@@ -48,17 +48,20 @@ static enum weft_ucs_status event_fd(struct weft_uct_iface *iface, int *fd)
 	return *fd < 0 ? weft_ucs_status(*fd) : WEFT_UCS_OK;
 }
 
+bool weft_uct_iface_arm(struct weft_uct_iface *iface)
+{
+	return weft_list_empty(&iface->ended) &&
+	       !weft_uct_pending_runnable(iface) &&
+	       iface->dev->arm(iface->iface) != -EBUSY;
+}
+
 /* UCP ends the process on anything but OK and BUSY. */
 static enum weft_ucs_status event_arm(struct weft_uct_iface *iface,
 				      unsigned int events)
 {
 	(void)events;
 	weft_uct_idle_armed(iface);
-	if (!weft_list_empty(&iface->ended) ||
-	    weft_uct_pending_runnable(iface) ||
-	    iface->dev->arm(iface->iface) == -EBUSY)
-		return WEFT_UCS_BUSY;
-	return WEFT_UCS_OK;
+	return weft_uct_iface_arm(iface) ? WEFT_UCS_OK : WEFT_UCS_BUSY;
 }
 
 static enum weft_ucs_status iface_flush(struct weft_uct_iface *iface,

@@ -126,6 +126,7 @@ struct weft_uct_iface {
 	struct weft_list ended;	  /* eps whose end is still to be told */
 	struct weft_uct_op *free_ops;
 	struct weft_uct_idle *idle; /* shared by the worker's interfaces */
+	struct weft_list idle_link;
 };
 
 struct weft_uct_ep {
@@ -171,6 +172,8 @@ enum weft_ucs_status
 weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 		    const struct weft_uct_iface_params *params,
 		    const void *config, void **iface);
+/* May the caller sleep on its event fd?  False: progress has work. */
+bool weft_uct_iface_arm(struct weft_uct_iface *iface);
 /* perf.c */
 enum weft_ucs_status weft_uct_estimate_perf(struct weft_uct_iface *iface,
 					    struct weft_uct_perf_attr *attr);

@@ -58,7 +58,7 @@ build_program() # NAME SOURCE...
 	done
 	test -n "$headers" || tap_skip_all "no UCX headers here (libucx-dev)"
 	(cd "$WEFT_SRC/tests/host" &&
-	 ${CC:-cc} -std=gnu11 -O2 -Wall -o "$tap_tmp/$name" "$@" \
+	 ${CC:-cc} -std=gnu11 -O2 -Wall -rdynamic -o "$tap_tmp/$name" "$@" \
 		-I "$headers" -I "$WEFT_SRC" ${lib:+-L "$lib"} \
 		-Wl,--unresolved-symbols=ignore-in-shared-libs -lucp -lucs -ldl)
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +34,36 @@ void check(ucs_status_t status, const char *what)
 		die("%s: %s", what, ucs_status_string(status));
 }
 
+/*
+ * spin: a program that takes the event fd and then calls progress for ever, as
+ * ucxx does.  weft's rests are given no end here but data: with the time limit
+ * of its own a lost wakeup is merely slow.
+ */
+static struct host *spinner;
+static pthread_t spinning;
+
+int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *limit,
+	  const sigset_t *mask)
+{
+	int (*real)(struct pollfd *, nfds_t, const struct timespec *,
+		    const sigset_t *);
+	struct pollfd with[128];
+
+	if (!spinner || !pthread_equal(spinning, pthread_self()) || n > 127) {
+		real = (__typeof__(real))dlsym(RTLD_NEXT, "ppoll");
+		return real(fds, n, limit, mask);
+	}
+	spinner->rests++;
+	memcpy(with, fds, n * sizeof(*fds));
+	with[n] = (struct pollfd){ .fd = spinner->oob, .events = POLLIN };
+	if (poll(with, n + 1, 20000) == 0)
+		die("nothing ended a rest in 20 s");
+	return 1;
+}
+
 static void usage(void)
 {
-	die("usage: exchange wait|come SOCKET [addr|sock=IP] [none|peer] [poll|block] [eps=N] MODE...");
+	die("usage: exchange wait|come SOCKET [addr|sock=IP] [none|peer] [poll|block|spin] [eps=N] MODE...");
 }
 
 static void meet(struct host *h, const char *path, bool wait)
@@ -71,7 +101,7 @@ void host_open(struct host *h, int argc, char **argv)
 		.thread_mode = UCS_THREAD_MODE_SINGLE,
 	};
 	ucp_config_t *config;
-	bool block = false;
+	bool block = false, spin = false;
 
 	memset(h, 0, sizeof(*h));
 	h->n_eps = 1;
@@ -88,6 +118,8 @@ void host_open(struct host *h, int argc, char **argv)
 			h->peer_errors = true;
 		} else if (!strcmp(argv[i], "block")) {
 			block = true;
+		} else if (!strcmp(argv[i], "spin")) {
+			block = spin = true;
 		} else if (!strncmp(argv[i], "eps=", 4)) {
 			h->n_eps = (unsigned int)atoi(argv[i] + 4);
 			if (h->n_eps < 1 || h->n_eps > MAX_EPS)
@@ -106,6 +138,11 @@ void host_open(struct host *h, int argc, char **argv)
 	if (block)
 		check(ucp_worker_get_efd(h->worker, &h->efd), "worker efd");
 	meet(h, argv[2], !h->side);
+	if (spin) {
+		h->efd = -1;
+		spinning = pthread_self();
+		spinner = h;
+	}
 }
 
 void host_progress(struct host *h)
@@ -329,6 +366,9 @@ void host_close(struct host *h)
 {
 	ucp_request_param_t param = { 0 };
 
+	if (spinner && !h->rests)
+		die("weft never rested");
+	spinner = NULL;
 	for (unsigned int i = 0; i < h->n_eps; i++)
 		host_wait(h, ucp_ep_close_nbx(h->eps[i], &param));
 	if (h->listener)

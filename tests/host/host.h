@@ -24,6 +24,7 @@ struct host {
 	int side; /* 0 waited, 1 came */
 	int oob;  /* the Unix socket */
 	int efd;  /* -1: polling */
+	unsigned int rests; /* that weft made while it spun */
 	bool by_sockaddr, peer_errors;
 	const char *ip;	     /* for listeners */
 	unsigned int errors; /* error callbacks */

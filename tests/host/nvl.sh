@@ -238,6 +238,9 @@ for v in "${capable[@]}"; do
 	carried "$v"
 	UCX_TLS=weft_nvl,cuda_copy \
 		try "$v: weft_nvl alone" gpu "$v" peer max=1 values
+	UCX_TLS=weft_nvl,cuda_copy \
+		try "$v: data end the rest of one that spins" \
+		gpu "$v" spin max=4 large
 	host_memory "$v"
 	without_cuda_copy "$v"
 	without_gpu "$v"

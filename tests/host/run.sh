@@ -49,6 +49,7 @@ for v in "${versions[@]}"; do
 	try "$v: by address, blocking, three endpoints" "$v" "$v" block eps=3
 	try "$v: by socket address, error handling, blocking" \
 		"$v" "$v" sock peer block
+	try "$v: data end the rest of one that spins" "$v" "$v" spin
 	try "$v: a fence between puts" "$v" "$v" fence
 	UCX_FENCE_MODE=weak try "$v: a weak fence between puts" "$v" "$v" fence
 	UCX_FENCE_MODE=strong try "$v: a strong fence between puts" \
