@@ -10,6 +10,7 @@
 #include "util/util.h"
 
 #define SETTING	"NCCL_MIN_NCHANNELS"
+#define NCCL_BUFFSIZE_DEFAULT	(1u << 22)	/* init.cc, DEFAULT_BUFFSIZE */
 
 /* The first one is free by more than its own name. */
 static const struct {
@@ -113,19 +114,18 @@ unsigned int weft_nccl_buffer_set(void)
 	const char *v = set_to("NCCL_BUFFSIZE");
 	uint64_t n;
 
-	if (!v || weft_parse_u64(v, 0, 255ull << 20, &n))
-		return 0;
+	if (!v || weft_parse_u64(v, 1, 255ull << 20, &n))
+		n = NCCL_BUFFSIZE_DEFAULT;
 	return (n + (1 << 20) - 1) >> 20;
 }
 
 bool weft_nccl_nvlink_setting(size_t i, const char **name, const char **value,
 			      const char **why)
 {
-	if (i >= ARRAY_SIZE(nvlink_settings) || (!i && channels_chosen()) ||
-	    !weft_nccl_nvlink_offered())
+	if (i >= ARRAY_SIZE(nvlink_settings))
 		return false;
 	*name = nvlink_settings[i].name;
-	*value = nvlink_settings[i].value;
+	*value = !i && channels_chosen() ? NULL : nvlink_settings[i].value;
 	*why = nvlink_settings[i].why;
 	return true;
 }

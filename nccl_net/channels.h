@@ -41,7 +41,10 @@ void weft_nccl_channels_raise(bool tuner);
 /* NCCL builds as many as weft wants: some may be taken back. */
 bool weft_nccl_channels_raised(void);
 
-/* What is set, by whomever: NCCL_MIN_NCHANNELS; NCCL_BUFFSIZE in MiB; 0: not. */
+/*
+ * What is set, by whomever: NCCL_MIN_NCHANNELS, 0: not; NCCL_BUFFSIZE in MiB, or
+ * what NCCL takes where it is not set.
+ */
 unsigned int weft_nccl_channels_set(void);
 unsigned int weft_nccl_buffer_set(void);
 

@@ -9,6 +9,7 @@
 #include "devices/nvlink.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/internal.h"
+#include "nccl_net/offer.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -17,7 +18,6 @@
 #define NEXT_WAY_MS	250
 /* NVLink is within reach or it is not: TCP is for when it breaks. */
 #define NEXT_WAY_NVLINK_MS 10000
-
 
 static int dial_new(struct weft_net *net, const struct weft_handle *h,
 		    struct weft_net_comm **out)
@@ -253,14 +253,18 @@ static int same_settings(const struct weft_handle *h)
 {
 	const unsigned int channels = weft_nccl_channels_set();
 	const unsigned int buffer = weft_nccl_buffer_set();
+	const bool offered = weft_nccl_nvlink_offered();
 
 	if (h->channels == channels && h->buffer == buffer)
 		return 0;
-	return weft_fail(EINVAL, "the ranks have been told different things (0: "
-			 "nothing): NCCL_MIN_NCHANNELS here %u, there %u; "
-			 "NCCL_BUFFSIZE here %u MiB, there %u MiB; set both, and "
-			 "WEFT_NCCL_NVLINK, the same on every rank", channels,
-			 h->channels, buffer, h->buffer);
+	return weft_fail(EINVAL, "NCCL_MIN_NCHANNELS here %u, there %u (0: not "
+			 "set); NCCL_BUFFSIZE here %u MiB, there %u MiB; %s",
+			 channels, h->channels, buffer, h->buffer,
+			 offered == !!h->nvlink ?
+			 "set both the same on every rank" :
+			 "one of the ranks' hosts offers NVLink (several GPUs) "
+			 "and the other does not: WEFT_NCCL_NVLINK must be "
+			 "equal on all ranks, off or on");
 }
 
 static struct weft_net_dial *find_dial(struct weft_net *net, uint64_t stage)

@@ -36,7 +36,7 @@ struct weft_handle {
 	uint64_t token;			/* the listener's, random */
 	uint64_t stage;
 	uint8_t channels;		/* NCCL_MIN_NCHANNELS; 0: NCCL's own */
-	uint8_t buffer;			/* NCCL_BUFFSIZE in MiB, likewise */
+	uint8_t buffer;			/* NCCL_BUFFSIZE in MiB */
 	unsigned int n;
 	unsigned int nvlink;		/* bit i: way i is by NVLink */
 	struct weft_address way[WEFT_WAYS_MAX];

@@ -82,11 +82,19 @@ tap_nothing "all checks, a driver without stream writes" \
 
 # What ranks must have in common, and who says so.
 seen=$(perf --case sizes --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)
-if grep -q "NCCL_MIN_NCHANNELS here 16, there 4.*NCCL_BUFFSIZE here 8 MiB, there 0" <<<"$seen"; then
+if grep -q "NCCL_MIN_NCHANNELS here 16, there 4 .*NCCL_BUFFSIZE here 8 MiB, there 4 MiB" <<<"$seen"; then
 	tap_ok "ranks that told NCCL different things are told both"
 else
 	tap_not_ok "ranks that told NCCL different things are told both" "$seen"
 fi
+if grep -q "WEFT_NCCL_NVLINK must be equal on all ranks" <<<"$seen"; then
+	tap_ok "and what to set, where one offers NVLink and one does not"
+else
+	tap_not_ok "and what to set, where one offers NVLink and one does not" \
+		"$seen"
+fi
+tap_nothing "a buffer size that is NCCL's own default is no difference" "$(
+	WEFT_NCCL_NVLINK=off perf --case sizes --env 1:NCCL_BUFFSIZE=4194304)"
 tap_nothing "the user's own settings stay, NVLink or not" "$(
 	NCCL_MIN_NCHANNELS=2 NCCL_BUFFSIZE=1048576 perf --case sizes \
 		--memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)"
