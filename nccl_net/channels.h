@@ -48,7 +48,10 @@ bool weft_nccl_channels_raised(void);
 unsigned int weft_nccl_channels_set(void);
 unsigned int weft_nccl_buffer_set(void);
 
-/* The i-th name and value where NVLink is offered; false: there are no more. */
+/*
+ * The i-th name and its value (NULL: the user chose otherwise) where NVLink is
+ * offered, which is not asked here; false: there are no more.
+ */
 bool weft_nccl_nvlink_setting(size_t i, const char **name, const char **value,
 			      const char **why);
 

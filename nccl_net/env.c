@@ -10,6 +10,7 @@
 #include "bootstrap/settings.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/env.h"
+#include "nccl_net/offer.h"
 #include "util/util.h"
 
 static char ifnames[1024];
@@ -101,20 +102,35 @@ size_t weft_nccl_env_count(void)
 	return WEFT_NCCL_ENV_MAX;
 }
 
-void weft_nccl_env(size_t i, struct weft_nccl_setting *out)
+/* All but the value, which may be dear to find. */
+static bool row(size_t i, struct weft_nccl_setting *out)
+{
+	if (i < ARRAY_SIZE(table)) {
+		*out = table[i];
+		return true;
+	}
+	out->origin = "NVLink";
+	return weft_nccl_nvlink_setting(i - ARRAY_SIZE(table), &out->name,
+					&out->value, &out->why);
+}
+
+static void find_value(size_t i, bool loaded, struct weft_nccl_setting *s)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, fill);
 	if (i < ARRAY_SIZE(table)) {
-		*out = table[i];
-		return;
+		pthread_once(&once, fill);
+		*s = table[i];
+	} else if (!takes_weft() || !weft_nccl_nvlink_likely(loaded)) {
+		s->value = NULL;
 	}
-	*out = (struct weft_nccl_setting){ .name = "", .origin = "NVLink" };
-	if (!takes_weft() ||
-	    !weft_nccl_nvlink_setting(i - ARRAY_SIZE(table), &out->name,
-				      &out->value, &out->why))
-		out->value = NULL;
+}
+
+void weft_nccl_env(size_t i, struct weft_nccl_setting *out)
+{
+	*out = (struct weft_nccl_setting){ .name = "" };
+	if (row(i, out))
+		find_value(i, false, out);
 }
 
 const char *weft_nccl_env_get(const char *name)
@@ -125,10 +141,11 @@ const char *weft_nccl_env_get(const char *name)
 
 	if (v)
 		return v;
-	for (i = 0; i < weft_nccl_env_count(); i++) {
-		weft_nccl_env(i, &s);
-		if (!strcmp(s.name, name))
-			return s.value;
+	for (i = 0; row(i, &s); i++) {
+		if (strcmp(s.name, name))
+			continue;
+		find_value(i, true, &s);
+		return s.value;
 	}
 	return NULL;
 }

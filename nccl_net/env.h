@@ -10,7 +10,8 @@
  * It reaches NCCL by libnccl-env-weft.so (NCCL_ENV_PLUGIN=weft, from 2.28.7 on)
  * or by `weft run`; from the network plugin's init it would be too late, since
  * the bootstrap is up by then.  Channels and buffers are set there (channels.h),
- * and said here, too, where NVLink is offered.
+ * and said here, too, where NVLink will be offered, as far as can be seen without
+ * a word to the driver: it may not even be loaded yet.
  */
 #ifndef WEFT_NCCL_NET_ENV_H
 #define WEFT_NCCL_NET_ENV_H
@@ -26,10 +27,13 @@ struct weft_nccl_setting {
 
 #define WEFT_NCCL_ENV_MAX	7
 size_t weft_nccl_env_count(void);
-/* What is said of NCCL's bootstrap is constant for the life of the process. */
+/*
+ * For a program that has yet to start.  What is said of NCCL's bootstrap is
+ * constant for the life of the process.
+ */
 void weft_nccl_env(size_t i, struct weft_nccl_setting *out);
 
-/* The user's own value, else weft's, else NULL. */
+/* The user's own value, else weft's for this process as it is now, else NULL. */
 const char *weft_nccl_env_get(const char *name);
 
 #endif

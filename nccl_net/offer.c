@@ -14,11 +14,18 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool looked, offered;
 
-static bool driver_is_loaded(void)
+/* NULL: not loaded; else to be closed. */
+static void *loaded_driver(void)
 {
 	const char *name = getenv("WEFT_LIBCUDA");
-	void *lib = dlopen(name && *name ? name : "libcuda.so.1",
-			   RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+
+	return dlopen(name && *name ? name : "libcuda.so.1",
+		      RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+}
+
+static bool driver_is_loaded(void)
+{
+	void *lib = loaded_driver();
 
 	if (lib)
 		dlclose(lib);
@@ -36,6 +43,34 @@ static int gpus_of_driver(void)
 		n = 0;
 	weft_cuda_leave(&s);
 	return n;
+}
+
+/* A driver that nobody has initialised says so, and that is all: -1. */
+static int gpus_of_loaded(void *lib)
+{
+	int (*count)(int *n);
+	int n;
+
+	*(void **)&count = dlsym(lib, "cuDeviceGetCount");
+	return !count || count(&n) ? -1 : n;
+}
+
+bool weft_nccl_nvlink_likely(bool loaded)
+{
+	const enum weft_tristate wanted = weft_settings()->nccl_nvlink;
+	void *lib = wanted != WEFT_OFF ? loaded_driver() : NULL;
+	int n = lib ? gpus_of_loaded(lib) : -1;
+	const bool known = n >= 0;
+
+	if (lib)
+		dlclose(lib);
+	else if (loaded || wanted == WEFT_OFF)
+		return false;
+	if (!n)
+		return false;
+	if (n < 2)
+		n = weft_gpus_on_pci();
+	return n >= 2 || (wanted == WEFT_ON && (known || n));
 }
 
 static bool look(const char **why)

@@ -7,14 +7,24 @@
  * have in common, not at which peers there will be: WEFT_NCCL_NVLINK, a CUDA
  * driver that the program has loaded, and two GPUs or more in the host (its PCI
  * devices count, which no container hides; with one alone there is nobody to
- * talk to, and NCCL's own host buffers are the better way to TCP).
+ * talk to, and NCCL's own host buffers are the better way to TCP).  Where hosts
+ * differ in that, ranks refuse to connect (dial.c) until WEFT_NCCL_NVLINK says
+ * the same to all.
  */
 #ifndef WEFT_NCCL_NET_OFFER_H
 #define WEFT_NCCL_NET_OFFER_H
 
 #include <stdbool.h>
 
-/* Found once per process; never loads the driver that the program has not. */
+/*
+ * Found once per process; never loads the driver that the program has not, but
+ * initialises it: for the network plugin, which NCCL asks when it has done so.
+ */
 bool weft_nccl_nvlink_offered(void);
+/*
+ * What that will be, as far as it can be said without touching the driver, and
+ * without a word.  @loaded: no, as long as the program has no driver.
+ */
+bool weft_nccl_nvlink_likely(bool loaded);
 
 #endif

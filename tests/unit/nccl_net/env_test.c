@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bootstrap/settings.h"
@@ -24,6 +26,8 @@ static void clean(void)
 	unsetenv("NCCL_NET");
 	unsetenv("NCCL_NET_PLUGIN");
 	unsetenv("NCCL_TUNER_PLUGIN");
+	unsetenv("NCCL_NCHANNELS_PER_NET_PEER");
+	unsetenv("WEFT_NCCL_NVLINK");
 	weft_settings_reset();
 }
 
@@ -64,4 +68,31 @@ Test(env, no_channels_without_the_network_plugin)
 	cr_expect(eq(str, (char *)ask("NCCL_MIN_NCHANNELS"), "(none)"));
 	setenv("NCCL_MIN_NCHANNELS", "4", 1);
 	cr_expect(eq(str, (char *)ask("NCCL_MIN_NCHANNELS"), "4"));
+}
+
+/* "No driver yet" is no answer for ever, and nobody initialises the driver. */
+Test(env, nvlink_is_told_once_a_driver_is_there)
+{
+	int (*inits)(void);
+	char path[4096];
+	void *lib;
+
+	cr_assert(getenv("WEFT_BUILD") != NULL, "run it by make check");
+	snprintf(path, sizeof(path), "%s/tests/lib/.libs/libfake_cuda.so",
+		 getenv("WEFT_BUILD"));
+	setenv("WEFT_LIBCUDA", path, 1);
+	setenv("NCCL_NET_PLUGIN", "weft", 1);
+	setenv("WEFT_NCCL_NVLINK", "on", 1);
+	cr_expect(eq(str, (char *)ask("NCCL_NCHANNELS_PER_NET_PEER"), "(none)"));
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	cr_assert(lib != NULL, "%s", dlerror());
+	*(void **)&inits = dlsym(lib, "fake_cuda_inits");
+	ask("NCCL_NCHANNELS_PER_NET_PEER");
+	ask("NCCL_ALGO");
+	cr_expect(eq(int, inits(), 0));
+	((int (*)(unsigned int))dlsym(lib, "cuInit"))(0);
+	cr_expect(eq(str, (char *)ask("NCCL_NCHANNELS_PER_NET_PEER"), "16"));
+	cr_expect(eq(str, (char *)ask("NCCL_ALGO"), "(none)"));
+	setenv("NCCL_NET", "Socket", 1);
+	cr_expect(eq(str, (char *)ask("NCCL_NCHANNELS_PER_NET_PEER"), "(none)"));
 }
