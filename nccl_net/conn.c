@@ -226,7 +226,15 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 	}
 	l->queued--;
 	if (ret < 0) {
-		/* It went away while it waited: none of NCCL's concern. */
+		/*
+		 * That it went away while it waited is none of NCCL's concern;
+		 * one that is still there must not wait for an answer.
+		 */
+		if (!comm->peer->err) {
+			weft_error("a connection is refused: what it needs "
+				   "cannot be made (%s)", strerror(-ret));
+			send_refuse(comm->peer, &m);
+		}
 		weft_net_comm_free(comm);
 		ret = 0;
 		goto unlock;

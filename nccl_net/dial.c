@@ -334,11 +334,15 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 	}
 	if (!ret && comm->answered)
 		ret = weft_net_peer_ready(comm->peer);
-	if (ret == -EAGAIN) {
+	if (ret == -EAGAIN && weft_now_ms() < comm->dial->deadline) {
 		weft_net_progress(net);
 		ret = 0;
 		goto unlock;
 	}
+	if (ret == -EAGAIN)
+		ret = weft_fail(ETIMEDOUT, "a rank on this host has taken a "
+				"connection by NVLink, but does not make ready "
+				"for it");
 	if (ret < 0 || comm->answered)
 		weft_put_le64((uint8_t *)handle + WEFT_HANDLE_STAGE, 0);
 	if (ret < 0) {

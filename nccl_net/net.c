@@ -159,7 +159,8 @@ static void nvlink_open(struct weft_net *net)
 	if (!weft_nccl_nvlink_offered() ||
 	    port_open(net, &weft_nvlink_ops, "nvlink", AF_UNSPEC, 0) < 0)
 		return;			/* TCP moves GPU memory, too */
-	weft_net_watch_start(net);
+	if (weft_net_watch_start(net) < 0)
+		weft_warn("a rank may wait for NVLink until NCCL calls here");
 	weft_net_watch_look(net);
 }
 
