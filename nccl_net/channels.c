@@ -20,7 +20,7 @@ static const struct {
 	  "copies of many channels fill NVLink" },
 	{ "NCCL_BUFFSIZE", "8388608", "copies of 1 MiB and more fill NVLink" },
 	{ "NCCL_NET_GDR_LEVEL", "SYS", "NCCL hands over GPU memory" },
-	{ "NCCL_P2P_NET_CHUNKSIZE", "1048576", "so do sends and receives" },
+	{ "NCCL_P2P_NET_CHUNKSIZE", "262144", "so do sends and receives" },
 	{ "NCCL_NCHANNELS_PER_NET_PEER", "16",
 	  "and sends and receives on all channels" },
 };

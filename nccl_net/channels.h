@@ -11,8 +11,16 @@
  * network is near its GPU, and in pieces large enough for copy engines: 16
  * channels with buffers of 8 MiB, of which a slot is 1 MiB.  (221 GB/s of
  * all_reduce between two H200 took 16 channels, 123 had 8, 80 NCCL's own four
- * of 4 MiB.)  That is 16 x (2 x 8 MiB + what LL and LL128 have) = 420 MiB of
- * GPU memory for a ring's two neighbours, 350 MiB more than NCCL's own default.
+ * of 4 MiB.)  What that costs of GPU memory, per rank and communicator:
+ *
+ *   rings and trees   channels x 2 neighbours x (NCCL_BUFFSIZE + LL128's
+ *                     4.7 MiB), and LL's 0.5 MiB on one side: 414 MiB
+ *   sends, receives   2 pools of channels x NCCL_SHARED_STEPS (16) x
+ *                     NCCL_P2P_NET_CHUNKSIZE, made on first use: 128 MiB
+ *
+ * (NCCL 2.28, init.cc, computeBuffSizes; transport/net.cc, sharedNetBuffersInit.)
+ * NCCL's own four channels would take 72 and 16 MiB: 454 MiB more, and more than
+ * 512 it shall not be, for which larger pieces of sends would have to go.
  *
  * One value everywhere: ranks that differ cannot connect.
  *
