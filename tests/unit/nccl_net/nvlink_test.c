@@ -29,18 +29,17 @@ static void done(void)
 static void meet(struct weft_net_comm **send, struct weft_net_comm **recv)
 {
 	const uint64_t end = weft_now_ms() + DEADLINE_MS;
-	struct weft_net_listener *l;
 	char handle[WEFT_NET_HANDLE];
 	bool both;
 
-	cr_assert(eq(int, weft_net_listen(b, 0, handle, &l), 0));
+	cr_assert(eq(int, weft_net_listen(b, 0, handle, &listener), 0));
 	*send = *recv = NULL;
 	while (!(*send && *recv) && weft_now_ms() < end) {
 		if (!*send)
 			cr_assert(eq(int, weft_net_connect(a, 0, handle, send),
 				     0));
 		if (!*recv)
-			cr_assert(eq(int, weft_net_accept(l, recv), 0));
+			cr_assert(eq(int, weft_net_accept(listener, recv), 0));
 	}
 	both = *send && *recv;
 	cr_assert(both, "not connected");
@@ -103,7 +102,7 @@ TestSuite(nvlink, .init = load, .fini = done, .timeout = 120);
 Test(nvlink, a_peer_that_was_let_go_is_met_again)
 {
 	char *from = cuda.fake_cuda_vmm(0, BIG), *to = cuda.fake_cuda_vmm(0, BIG);
-	struct weft_net_listener *stay;
+	struct weft_net_listener *stay, *other;
 	char handle[WEFT_NET_HANDLE];
 	struct weft_net_comm *first;
 	unsigned int i;
@@ -116,9 +115,17 @@ Test(nvlink, a_peer_that_was_let_go_is_met_again)
 	for (i = 0; i < 1000; i++)
 		step();
 	first = rx;
+	other = listener;
 	meet(&tx, &rx);
 	gpu_transfer(from, to, 0x22);
 	weft_net_close_comm(tx);
 	weft_net_close_comm(rx);
 	weft_net_close_comm(first);
+	weft_net_close_listener(stay);
+	weft_net_close_listener(other);
+	weft_net_close_listener(listener);
+	weft_net_close(a);
+	weft_net_close(b);
+	free(src);
+	free(dst);
 }

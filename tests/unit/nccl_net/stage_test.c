@@ -104,8 +104,12 @@ Test(stage, a_failed_sender_gives_its_double_back)
 /* A put outlives the comm's failure, but not the comm. */
 Test(stage, a_failed_sender_waits_for_its_puts)
 {
+	struct weft_net_listener *stay;
+	char handle[WEFT_NET_HANDLE];
 	struct weft_net_request *s;
 
+	/* its port stays open */
+	cr_assert(eq(int, weft_net_listen(a, 0, handle, &stay), 0));
 	cr_assert(eq(int, weft_net_register(rx, dst, BIG, 1, &rmr), 0));
 	fake.hold_puts = true;
 	recv_now(dst, BIG);
@@ -116,5 +120,6 @@ Test(stage, a_failed_sender_waits_for_its_puts)
 	fake.hold_puts = false;
 	weft_net_progress(a);
 	weft_net_progress(b);
+	weft_net_close_listener(stay);
 	(void)s;
 }
