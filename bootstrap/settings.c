@@ -132,6 +132,10 @@ static const struct weft_setting table[] = {
 	  .help = "May a proven peer on this host map NCCL's GPU buffers and "
 		  "write to them without asking? off sends everything through "
 		  "staging rings" },
+	{ "WEFT_NVL_THREAD", NULL, WEFT_SET_TRISTATE, AT(nvl_thread), "auto",
+	  .help = "A thread of weft's own per GPU makes the driver's calls for "
+		  "NCCL's copies, while there are any: auto does so with 8 "
+		  "processors or more" },
 	{ "WEFT_NVL_BUDGET", NULL, WEFT_SET_SIZE, AT(nvl_budget), "256m",
 	  .min = 4 * MIB, .max = 4 * GIB,
 	  .help = "GPU memory that the staging rings of all processes on a GPU "

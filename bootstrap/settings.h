@@ -48,6 +48,7 @@ struct weft_settings {
 	unsigned int ib_retries, ib_sl, ib_traffic_class, ib_pkey_index;
 	unsigned int ib_mtu;		/* bytes; 0: what both ports take */
 	enum weft_tristate nvl_direct;	/* WEFT_NVL_DIRECT */
+	enum weft_tristate nvl_thread;	/* WEFT_NVL_THREAD */
 	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */
 	enum weft_tristate nccl_nvlink;	/* WEFT_NCCL_NVLINK */
 };

@@ -17,6 +17,13 @@
 int weft_nvl_use_current(struct weft_iface *iface);
 
 /*
+ * Before the first GPU memory: a thread per CUDA context is to make the
+ * driver's calls for copies, where WEFT_NVL_THREAD allows it.  For callers
+ * whose own thread is the bottleneck.
+ */
+void weft_nvl_issue(struct weft_iface *iface);
+
+/*
  * As put(), of memory that weft_cuda_query() has been asked about before: the
  * driver is asked nothing.
  */

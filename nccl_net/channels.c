@@ -53,16 +53,22 @@ static bool channels_chosen(void)
 	return false;
 }
 
+bool weft_nccl_network_ours(void)
+{
+	const char *net = set_to("NCCL_NET");
+
+	return !net || !strcasecmp(net, "weft");
+}
+
 bool weft_nccl_channels_free(void)
 {
 	const char *min = set_to(SETTING);
-	const char *net = set_to("NCCL_NET");
 	const char *tuner = set_to("NCCL_TUNER_PLUGIN");
 
 	/* "none" goes on to the network plugin before NCCL 2.28: heeded here. */
 	return !channels_chosen() &&
 	       (!min || !strcmp(min, our_channels())) &&
-	       (!net || !strcasecmp(net, "weft")) &&
+	       weft_nccl_network_ours() &&
 	       (!tuner || strstr(tuner, "weft"));
 }
 
@@ -79,11 +85,10 @@ static void set(const char *name, const char *value, const char *why)
 
 void weft_nccl_channels_raise(bool tuner)
 {
-	const char *net = set_to("NCCL_NET");
 	size_t i;
 
 	if (weft_nccl_nvlink_offered()) {
-		if (net && strcasecmp(net, "weft"))
+		if (!weft_nccl_network_ours())
 			return;
 		for (i = channels_chosen(); i < ARRAY_SIZE(nvlink_settings);
 		     i++)

@@ -39,6 +39,8 @@
 #define WEFT_NCCL_CHANNELS		"4"
 #define WEFT_NCCL_NVLINK_CHANNELS	"16"
 
+/* NCCL_NET names no other network. */
+bool weft_nccl_network_ours(void);
 /*
  * Nobody has set a channel count, another tuner or another network; ours does
  * not count as set.

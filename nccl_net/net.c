@@ -19,7 +19,7 @@
 /* How long closing waits for the last messages to leave. */
 #define LEAVE_MS	1000
 /* Calls of progress() between looks at a TCP port without peers. */
-#define SKIPS		64u
+#define SKIPS		256u
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list all = { &all, &all };
@@ -148,8 +148,10 @@ static int port_open(struct weft_net *net, const struct weft_dev_ops *ops,
 	}
 	port->ops->iface_query(port->iface, &port->attr);
 	weft_list_add_tail(&net->ports, &port->link);
-	if (port->nvlink)
+	if (port->nvlink) {
+		weft_nvl_issue(port->iface);
 		net->nvl = port;
+	}
 	return 0;
 }
 

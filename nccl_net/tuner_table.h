@@ -38,17 +38,28 @@ static const struct tuner_row tcp_table[] = {
 };
 
 /*
- * By NVLink, of the 16 channels that are built.  Measured is only this so far:
- * from 64 MiB on all 16 are the fastest, and between 1 and 8 MiB fewer are,
- * since every slot of every channel costs one thread a copy (3 us) and a round
- * trip.  The lines below keep pieces at half a MiB or more;
- * tests/gpu/run.sh --pods --sweep measures what is to replace them.
+ * By NVLink, of the 16 channels that are built.  A channel's kernel moves
+ * 22 GB/s of an all_reduce, and a copy of its costs some us whatever its size.
+ * Measured on 2026-11-21 with NCCL 2.28.9 (torch 2.11), two H200, a pod each,
+ * by tests/gpu/run.sh --pods --sweep; us of all_reduce with 1, 2, 4, 8, 16
+ * channels:
+ *	  2 MiB	  134	112	165	232	232
+ *	  4 MiB	  216	145	152	219	327
+ *	  8 MiB	  393	218	180	227	336
+ *	 16 MiB	  769	398	253	271	358
+ *	 64 MiB	 3039  1538	817	489	708
+ *	256 MiB	12119  6071    3119    1752    1587
  */
 static const struct tuner_row nvlink_table[] = {
 	{ 64u << 10, 1 },
 	{ 512u << 10, 2 },
-	{ 4096u << 10, 4 },
-	{ 16384u << 10, 8 },
+	{ 2048u << 10, 4 },
+	{ 8192u << 10, 8 },
 };
+
+/* LL, which it would choose up to 1 MiB: 42 us at 8 KiB, 47 at 64, 330 at 1024. */
+#define LL_SHARE	(32u << 10)
+/* More ranks than this and a tree may need fewer steps. */
+#define RING_RANKS	4u
 
 #endif

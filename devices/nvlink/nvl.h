@@ -9,8 +9,10 @@
  *         -> gpu (one per CUDA context seen) -> streams -> copies
  *
  * Everything runs in the caller's thread, inside progress(); a driver thread
- * only writes to an eventfd.  One exception: mem_release() may run anywhere; it
- * meets us in the region table and in the streams' `issued` and `finished`.
+ * only writes to an eventfd.  Two exceptions: mem_release() may run anywhere; it
+ * meets us in the region table and in the streams' `issued` and `finished`.  And
+ * where weft_nvl_issue() was called, a thread per context (nvl_issue.c) takes
+ * copies from the streams' `waiting` and hands them to the driver.
  *
  * A callback of the caller runs only from nvl_iface_progress() and from the
  * calls that say so; copies never call back: they mark, progress delivers.
@@ -31,8 +33,8 @@
 #define NVL_MAX_IOV	8
 #define NVL_TX_STREAMS	2u
 #define NVL_STREAM_DEPTH 256u		/* copies with the engine, per stream */
-#define NVL_CONN_CHUNKS	16u		/* of one pair, so that others get on */
-#define NVL_POLLS	64u		/* progress calls between system calls */
+#define NVL_CONN_CHUNKS	32u		/* of one pair, so that others get on */
+#define NVL_POLLS	256u		/* progress calls between system calls */
 #define NVL_BUDGET_UNIT	(4ul << 20)	/* a ring is a multiple of this */
 #define NVL_WATCHDOG_MS	20000u		/* for a copy that is with an engine */
 
@@ -64,15 +66,18 @@ struct nvl_copy {
 	struct weft_rkey key;
 	uint64_t at;
 	struct nvl_stream *stream;
+	int status;			/* FAILED: of a copy that never flew */
 };
 
 struct nvl_stream {
 	struct weft_list link;		/* all streams of the process */
 	struct nvl_gpu *gpu;
 	void *cu;
-	struct weft_list waiting, flying;
-	unsigned int nflying;
-	pthread_mutex_t lock;		/* issuing and looking for the end */
+	/* by gpu->queue, for any thread */
+	struct weft_list waiting, flying, failed;
+	_Atomic unsigned int nflying;	/* and those just being handed over */
+	_Atomic unsigned int nfailed;
+	pthread_mutex_t lock;		/* looking for the end */
 	_Atomic uint32_t issued;	/* batches given to the engine */
 	_Atomic uint32_t finished;
 	_Atomic int broken;		/* -errno: the engine takes no more */
@@ -95,6 +100,10 @@ struct nvl_gpu {
 	struct nvl_stream tx[NVL_TX_STREAMS];
 	struct nvl_stream rx;
 	unsigned int next_tx;
+	_Atomic bool queue;		/* a spin lock: the lists of streams */
+	_Atomic unsigned int waiting;	/* in all of them */
+	pthread_mutex_t issue;		/* handing over; then `queue` */
+	struct nvl_issuer *issuer;	/* NULL: the caller's thread does it */
 };
 
 /* ---- rings (nvl_ring.c) ------------------------------------------------- */
@@ -355,6 +364,7 @@ struct nvl_iface {
 	unsigned int polls;
 	unsigned int inbound;		/* accepted and not yet proven */
 	bool armed;
+	bool issuers;			/* contexts get a thread each */
 };
 
 /* nvl_run.c: the folder that pods share */
@@ -462,24 +472,43 @@ unsigned int nvl_msg_progress(struct nvl_conn *conn);
 bool nvl_inbox_pending(struct nvl_conn *conn);
 void nvl_inbox_sleep(struct nvl_conn *conn, bool on);
 
-/* nvl_copy.c */
+/* nvl_stream.c */
+static inline bool nvl_reached(uint32_t finished, uint32_t seq)
+{
+	return (int32_t)(finished - seq) >= 0;
+}
+/* The last batch of which all copies are visible everywhere; any thread. */
+uint32_t nvl_stream_finished(struct nvl_stream *st);
+/* All that engines have at this moment is finished; any thread. */
+void nvl_copy_drain_all(void);
 struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 			    const struct weft_cuda_ptr *where, int *err);
 void nvl_gpu_free(struct nvl_gpu *gpu);
 struct nvl_stream *nvl_gpu_tx(struct nvl_gpu *gpu);
+
+/* nvl_copy.c */
 void nvl_copy_queue(struct nvl_stream *st, struct nvl_copy *copy);
-/* Hands queued copies to the engines; the number. */
+/* Hands queued copies to the engines, or to the thread that does; the number. */
 unsigned int nvl_copy_submit(struct nvl_iface *iface);
+/* The same for one context, here and now; any thread. */
+unsigned int nvl_gpu_submit(struct nvl_gpu *gpu);
 /* Runs done() of finished copies; the number. */
 unsigned int nvl_copy_poll(struct nvl_iface *iface);
 /* Is a copy finished and not yet polled? */
 bool nvl_copy_pending(struct nvl_iface *iface);
+/* Would submit and poll find nothing?  As cheap as can be; may be wrong once. */
+bool nvl_copy_quiet(struct nvl_iface *iface);
 /* Engines will ring wake_fd.  False: poll by timer. */
 bool nvl_copy_arm(struct nvl_iface *iface, bool *flying);
 /* Takes back what @conn has queued and no engine has. */
 void nvl_copy_recall(struct nvl_conn *conn);
-/* All that engines have at this moment is finished; any thread. */
-void nvl_copy_drain_all(void);
+
+/* nvl_issue.c */
+/* Starts the thread of @gpu; without one the caller's does the work. */
+void nvl_issue_start(struct nvl_gpu *gpu);
+void nvl_issue_stop(struct nvl_gpu *gpu);
+/* True: the thread sees what was queued before.  It is woken in any case. */
+bool nvl_issue_awake(struct nvl_gpu *gpu);
 
 /* nvl_map.c */
 int nvl_map_host_make(struct nvl_mapping *m, size_t size);

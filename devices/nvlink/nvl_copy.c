@@ -11,273 +11,47 @@
  * A guarded copy is looked up in the region table while it is handed over, and
  * counted in `issued` before the reference is given back: weft_region_remove()
  * and then nvl_copy_drain_all() leave nothing that could still land.
+ *
+ * Handing over is the work of whoever holds gpu->issue: the caller's thread, or
+ * one of ours (nvl_issue.c).  It never calls back; what fails there waits in
+ * `failed` for the next poll.
  */
 #include <errno.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl.h"
-#include "util/clock.h"
 #include "util/log.h"
 
-#define PAGE		4096u
-#define LINE		64u
 #define BATCH		64u
-#define SUSPECT_MS	1000u		/* unfinished for so long: ask why */
-
-static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weft_list streams = { &streams, &streams };
-
-static bool reached(uint32_t finished, uint32_t seq)
-{
-	return (int32_t)(finished - seq) >= 0;
-}
-
-/* ---- streams ------------------------------------------------------------ */
-
-static int stream_init(struct nvl_stream *st, struct nvl_gpu *gpu,
-		       const struct weft_cuda *cu, unsigned int index)
-{
-	int r;
-
-	memset(st, 0, sizeof(*st));
-	weft_list_init(&st->link);
-	weft_list_init(&st->waiting);
-	weft_list_init(&st->flying);
-	st->gpu = gpu;
-	pthread_mutex_init(&st->lock, NULL);
-	/* non-blocking: the program's default stream has no part in this */
-	r = cu->stream_create(&st->cu, WEFT_CU_STREAM_NON_BLOCKING);
-	if (r) {
-		st->cu = NULL;
-		return weft_fail(-weft_cuda_errno(r),
-				 "cannot make a CUDA stream (%s)",
-				 weft_cuda_error_name(r));
-	}
-	/* tried with the value that is there: some drivers refuse it */
-	if (gpu->page_pinned && cu->write_value32 &&
-	    !cu->host_device_ptr(&st->flag_dev, (char *)gpu->page +
-				 index * LINE, 0) &&
-	    !cu->write_value32(st->cu, st->flag_dev, 0, 0))
-		st->flag = gpu->page + index * LINE / sizeof(uint32_t);
-	pthread_mutex_lock(&streams_lock);
-	weft_list_add_tail(&streams, &st->link);
-	pthread_mutex_unlock(&streams_lock);
-	return 0;
-}
-
-/* Asks the driver about a stream that seems stuck, or has failed. */
-static void stream_ask(struct nvl_stream *st, const struct weft_cuda *cu)
-{
-	int r = cu->stream_query(st->cu);
-
-	if (r == WEFT_CU_NOT_READY)
-		return;
-	if (r) {
-		if (!atomic_exchange(&st->broken, weft_cuda_errno(r)))
-			weft_error("copies on GPU %d have failed (%s): the GPU "
-				   "or the program's CUDA context is gone",
-				   st->gpu->ordinal, weft_cuda_error_name(r));
-	}
-	atomic_store_explicit(&st->finished, atomic_load(&st->issued),
-			      memory_order_release);
-}
-
-/* Moves `finished` on; st->lock held, any thread. */
-static void stream_look(struct nvl_stream *st)
-{
-	uint32_t issued = atomic_load_explicit(&st->issued,
-					       memory_order_acquire);
-	uint32_t done = atomic_load(&st->finished);
-	struct weft_cuda_scope s;
-	int r = 0;
-
-	if (done == issued)
-		return;
-	if (st->flag && !atomic_load(&st->broken)) {
-		done = __atomic_load_n(st->flag, __ATOMIC_ACQUIRE);
-		if (done != atomic_load(&st->finished)) {
-			atomic_store_explicit(&st->finished, done,
-					      memory_order_release);
-			st->issued_ms = 0;
-		}
-		if (done == issued)
-			return;
-		/* looked at by the clock, but not on every call */
-		if (st->looks++ % 1024)
-			return;
-	}
-	if (!st->issued_ms)
-		st->issued_ms = weft_now_ms();
-	if (weft_cuda_enter(&s, st->gpu->ctx)) {
-		atomic_store(&st->broken, -ENODEV);
-		atomic_store(&st->finished, issued);
-		return;
-	}
-	if (!st->flag) {
-		while (done != issued && !r) {
-			r = s.cu->event_query(st->events[(done + 1) %
-							 ARRAY_SIZE(st->events)]);
-			if (!r)
-				atomic_store_explicit(&st->finished, ++done,
-						      memory_order_release);
-		}
-		if (r && r != WEFT_CU_NOT_READY)
-			stream_ask(st, s.cu);
-	} else if (atomic_load(&st->broken) ||
-		   weft_now_ms() - st->issued_ms > SUSPECT_MS) {
-		stream_ask(st, s.cu);
-	}
-	weft_cuda_leave(&s);
-}
-
-static uint32_t stream_finished(struct nvl_stream *st)
-{
-	pthread_mutex_lock(&st->lock);
-	stream_look(st);
-	pthread_mutex_unlock(&st->lock);
-	return atomic_load_explicit(&st->finished, memory_order_acquire);
-}
-
-static bool stream_drain(struct nvl_stream *st)
-{
-	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
-	uint32_t seq = atomic_load_explicit(&st->issued, memory_order_acquire);
-
-	while (!reached(stream_finished(st), seq)) {
-		if (weft_now_ms() > end) {
-			weft_error("copies on GPU %d did not end within %u s",
-				   st->gpu->ordinal, NVL_WATCHDOG_MS / 1000);
-			return false;
-		}
-		sched_yield();
-	}
-	return true;
-}
-
-void nvl_copy_drain_all(void)
-{
-	struct nvl_stream *st, *tmp;
-
-	pthread_mutex_lock(&streams_lock);
-	weft_list_for_each(st, tmp, &streams, link)
-		stream_drain(st);
-	pthread_mutex_unlock(&streams_lock);
-}
-
-static void stream_free(struct nvl_stream *st, const struct weft_cuda *cu)
-{
-	uint64_t end = weft_now_ms() + 1000;
-	unsigned int i;
-
-	if (!st->cu)
-		return;
-	pthread_mutex_lock(&streams_lock);
-	weft_list_del(&st->link);
-	pthread_mutex_unlock(&streams_lock);
-	stream_drain(st);
-	while (atomic_load(&st->bell_set) && weft_now_ms() < end)
-		sched_yield();
-	for (i = 0; cu && i < ARRAY_SIZE(st->events); i++)
-		if (st->events[i])
-			cu->event_destroy(st->events[i]);
-	if (cu)
-		cu->stream_destroy(st->cu);
-	pthread_mutex_destroy(&st->lock);
-}
-
-/* ---- contexts ----------------------------------------------------------- */
-
-static int gpu_open(struct nvl_gpu *gpu)
-{
-	struct weft_cuda_scope s;
-	unsigned int i, n = 0;
-	int err;
-
-	err = weft_cuda_enter(&s, gpu->ctx);
-	if (err)
-		return weft_fail(err, "cannot use the CUDA context of GPU %d",
-				 gpu->ordinal);
-	gpu->page_pinned = !s.cu->host_register(gpu->page, PAGE,
-						WEFT_CU_HOSTREGISTER_PORTABLE |
-						WEFT_CU_HOSTREGISTER_DEVICEMAP);
-	for (i = 0; i < NVL_TX_STREAMS && !err; i++)
-		err = stream_init(&gpu->tx[i], gpu, s.cu, n++);
-	if (!err)
-		err = stream_init(&gpu->rx, gpu, s.cu, n++);
-	weft_cuda_leave(&s);
-	return err;
-}
-
-struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
-			    const struct weft_cuda_ptr *where, int *err)
-{
-	struct nvl_gpu *gpu, *tmp;
-
-	weft_list_for_each(gpu, tmp, &iface->gpus, link)
-		if (gpu->ctx == where->ctx)
-			return gpu;
-	*err = -ENOMEM;
-	gpu = calloc(1, sizeof(*gpu));
-	if (!gpu)
-		return NULL;
-	weft_list_init(&gpu->link);
-	gpu->iface = iface;
-	gpu->ctx = where->ctx;
-	gpu->ordinal = where->ordinal;
-	gpu->page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (gpu->page == MAP_FAILED) {
-		free(gpu);
-		return NULL;
-	}
-	*err = gpu_open(gpu);
-	if (*err) {
-		nvl_gpu_free(gpu);
-		return NULL;
-	}
-	weft_list_add_tail(&iface->gpus, &gpu->link);
-	return gpu;
-}
-
-void nvl_gpu_free(struct nvl_gpu *gpu)
-{
-	struct weft_cuda_scope s;
-	bool in = !weft_cuda_enter(&s, gpu->ctx);
-	unsigned int i;
-
-	for (i = 0; i < NVL_TX_STREAMS; i++)
-		stream_free(&gpu->tx[i], in ? s.cu : NULL);
-	stream_free(&gpu->rx, in ? s.cu : NULL);
-	if (in && gpu->page_pinned)
-		s.cu->host_unregister(gpu->page);
-	if (in)
-		weft_cuda_leave(&s);
-	munmap(gpu->page, PAGE);
-	weft_list_del(&gpu->link);
-	free(gpu);
-}
-
-struct nvl_stream *nvl_gpu_tx(struct nvl_gpu *gpu)
-{
-	return &gpu->tx[gpu->next_tx++ % NVL_TX_STREAMS];
-}
 
 /* ---- copies ------------------------------------------------------------- */
+
+/* Held for some list operations, never over a call. */
+static void queue_lock(struct nvl_gpu *gpu)
+{
+	unsigned int spins = 0;
+
+	while (atomic_exchange_explicit(&gpu->queue, true,
+					memory_order_acquire))
+		if (++spins % 256 == 0)
+			sched_yield();
+}
+
+static void queue_unlock(struct nvl_gpu *gpu)
+{
+	atomic_store_explicit(&gpu->queue, false, memory_order_release);
+}
 
 void nvl_copy_queue(struct nvl_stream *st, struct nvl_copy *copy)
 {
 	copy->stream = st;
+	copy->status = 0;
+	queue_lock(st->gpu);
 	weft_list_add_tail(&st->waiting, &copy->link);
-}
-
-static void finish(struct nvl_copy *copy, int status)
-{
-	weft_list_del(&copy->link);
-	copy->done(copy, status);
+	queue_unlock(st->gpu);
+	/* after the list and before a look whether the thread is awake */
+	atomic_fetch_add(&st->gpu->waiting, 1);
 }
 
 /* Copies one by one, or all of them where the driver takes a batch. */
@@ -318,116 +92,188 @@ static int mark_end(struct nvl_stream *st, const struct weft_cuda *cu,
 	return r ? r : cu->event_record(*ev, st->cu);
 }
 
-/* A batch of what waits on @st; the copies handed over. */
-static unsigned int submit_batch(struct nvl_stream *st,
-				 const struct weft_cuda *cu)
-{
-	struct nvl_copy *c[BATCH], *copy, *tmp;
-	int result[BATCH], r = 0;
-	unsigned int i, n = 0, good = 0;
-	uint32_t seq = atomic_load(&st->issued) + 1;
-
-	weft_list_for_each(copy, tmp, &st->waiting, link) {
-		if (n == BATCH || st->nflying + n == NVL_STREAM_DEPTH)
-			break;
-		if (copy->guarded &&
-		    !weft_region_get(&copy->key, copy->at, copy->len)) {
-			finish(copy, -EACCES);
-			continue;
-		}
-		c[n++] = copy;
-	}
-	if (!n)
-		return 0;
-	issue(st, cu, c, result, n);
-	for (i = 0; i < n; i++)
-		good += !result[i];
-	if (good)
-		r = mark_end(st, cu, seq);
-	pthread_mutex_lock(&st->lock);
-	if (r)
-		atomic_store(&st->broken, weft_cuda_errno(r));
-	if (good)
-		atomic_store_explicit(&st->issued, seq, memory_order_release);
-	pthread_mutex_unlock(&st->lock);
-	for (i = 0; i < n; i++) {
-		if (c[i]->guarded)
-			weft_region_put(&c[i]->key);
-		if (result[i]) {
-			weft_debug("a copy of %zu bytes: %s", c[i]->len,
-				   weft_cuda_error_name(result[i]));
-			finish(c[i], weft_cuda_errno(result[i]));
-			continue;
-		}
-		weft_list_del(&c[i]->link);
-		c[i]->seq = seq;
-		weft_list_add_tail(&st->flying, &c[i]->link);
-		st->nflying++;
-	}
-	return n;
-}
-
 static bool can_submit(struct nvl_stream *st)
 {
 	uint32_t out = atomic_load(&st->issued) - atomic_load(&st->finished);
 
-	return !weft_list_empty(&st->waiting) &&
-	       st->nflying < NVL_STREAM_DEPTH &&
+	return atomic_load(&st->nflying) < NVL_STREAM_DEPTH &&
 	       (st->flag || out < ARRAY_SIZE(st->events) - 1);
 }
 
-static void fail_waiting(struct nvl_stream *st, int status)
+/* Takes up to a batch of what waits, as far as it may fly. */
+static unsigned int take_waiting(struct nvl_stream *st, struct nvl_copy **c)
 {
-	struct nvl_copy *copy, *tmp;
+	unsigned int n = 0, flying;
 
-	weft_list_for_each(copy, tmp, &st->waiting, link)
-		finish(copy, status);
+	queue_lock(st->gpu);
+	flying = atomic_load(&st->nflying);
+	while (n < BATCH && flying + n < NVL_STREAM_DEPTH &&
+	       !weft_list_empty(&st->waiting)) {
+		c[n] = weft_list_first(&st->waiting, struct nvl_copy, link);
+		weft_list_del(&c[n++]->link);
+	}
+	atomic_fetch_add(&st->nflying, n);
+	queue_unlock(st->gpu);
+	if (n)
+		atomic_fetch_sub(&st->gpu->waiting, n);
+	return n;
 }
 
+/* What has an error goes to `failed`, the rest flies. */
+static void sort_out(struct nvl_stream *st, struct nvl_copy **c, unsigned int n)
+{
+	unsigned int i, failed = 0;
+
+	queue_lock(st->gpu);
+	for (i = 0; i < n; i++) {
+		failed += !!c[i]->status;
+		weft_list_add_tail(c[i]->status ? &st->failed : &st->flying,
+				   &c[i]->link);
+	}
+	atomic_fetch_add(&st->nfailed, failed);
+	atomic_fetch_sub(&st->nflying, failed);
+	queue_unlock(st->gpu);
+}
+
+static unsigned int fail_waiting(struct nvl_stream *st, int status)
+{
+	struct nvl_copy *c[BATCH];
+	unsigned int i, n, all = 0;
+
+	while ((n = take_waiting(st, c))) {
+		for (i = 0; i < n; i++)
+			c[i]->status = status;
+		sort_out(st, c, n);
+		all += n;
+	}
+	return all;
+}
+
+/* Hands over a batch of what waits on @st; the copies taken. */
+static unsigned int submit_batch(struct nvl_stream *st,
+				 const struct weft_cuda *cu)
+{
+	struct nvl_copy *c[BATCH], *go[BATCH];
+	int result[BATCH], r = 0;
+	unsigned int i, n, ngo = 0, good = 0;
+	uint32_t seq = atomic_load(&st->issued) + 1;
+
+	n = take_waiting(st, c);
+	for (i = 0; i < n; i++) {
+		c[i]->seq = seq;
+		if (c[i]->guarded &&
+		    !weft_region_get(&c[i]->key, c[i]->at, c[i]->len))
+			c[i]->status = -EACCES;
+		else
+			go[ngo++] = c[i];
+	}
+	if (ngo)
+		issue(st, cu, go, result, ngo);
+	for (i = 0; i < ngo; i++)
+		good += !result[i];
+	if (good)
+		r = mark_end(st, cu, seq);
+	if (r)
+		atomic_store(&st->broken, weft_cuda_errno(r));
+	if (good)
+		atomic_store_explicit(&st->issued, seq, memory_order_release);
+	for (i = 0; i < ngo; i++) {
+		if (go[i]->guarded)
+			weft_region_put(&go[i]->key);
+		if (!result[i])
+			continue;
+		weft_debug("a copy of %zu bytes: %s", go[i]->len,
+			   weft_cuda_error_name(result[i]));
+		go[i]->status = weft_cuda_errno(result[i]);
+	}
+	sort_out(st, c, n);
+	return n;
+}
+
+static bool none_waits(struct nvl_stream *st)
+{
+	bool none;
+
+	queue_lock(st->gpu);
+	none = weft_list_empty(&st->waiting);
+	queue_unlock(st->gpu);
+	return none;
+}
+
+/* gpu->issue is held. */
 static unsigned int stream_submit(struct nvl_stream *st)
 {
 	struct weft_cuda_scope s;
 	unsigned int n = 0;
 
-	if (!can_submit(st))
+	if (none_waits(st))
 		return 0;
-	if (atomic_load(&st->broken) || weft_cuda_enter(&s, st->gpu->ctx)) {
-		fail_waiting(st, -EIO);
-		return 0;
-	}
-	while (can_submit(st) && !atomic_load(&st->broken))
+	if (atomic_load(&st->broken) || weft_cuda_enter(&s, st->gpu->ctx))
+		return fail_waiting(st, -EIO);
+	while (can_submit(st) && !atomic_load(&st->broken) && !none_waits(st))
 		n += submit_batch(st, s.cu);
 	weft_cuda_leave(&s);
+	return n;
+}
+
+unsigned int nvl_gpu_submit(struct nvl_gpu *gpu)
+{
+	unsigned int i, n = 0;
+
+	pthread_mutex_lock(&gpu->issue);
+	for (i = 0; i < NVL_TX_STREAMS; i++)
+		n += stream_submit(&gpu->tx[i]);
+	n += stream_submit(&gpu->rx);
+	pthread_mutex_unlock(&gpu->issue);
 	return n;
 }
 
 unsigned int nvl_copy_submit(struct nvl_iface *iface)
 {
 	struct nvl_gpu *gpu, *tmp;
-	unsigned int i, n = 0;
+	unsigned int n = 0;
 
-	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
-		for (i = 0; i < NVL_TX_STREAMS; i++)
-			n += stream_submit(&gpu->tx[i]);
-		n += stream_submit(&gpu->rx);
-	}
+	weft_list_for_each(gpu, tmp, &iface->gpus, link)
+		if (atomic_load(&gpu->waiting) && !nvl_issue_awake(gpu))
+			n += nvl_gpu_submit(gpu);
 	return n;
+}
+
+/* The next copy that has ended; NULL: none. */
+static struct nvl_copy *next_ended(struct nvl_stream *st, uint32_t done)
+{
+	struct nvl_copy *copy = NULL;
+
+	queue_lock(st->gpu);
+	if (!weft_list_empty(&st->failed)) {
+		copy = weft_list_first(&st->failed, struct nvl_copy, link);
+		atomic_fetch_sub(&st->nfailed, 1);
+	} else if (!weft_list_empty(&st->flying)) {
+		copy = weft_list_first(&st->flying, struct nvl_copy, link);
+		if (nvl_reached(done, copy->seq)) {
+			copy->status = atomic_load(&st->broken);
+			atomic_fetch_sub(&st->nflying, 1);
+		} else {
+			copy = NULL;
+		}
+	}
+	if (copy)
+		weft_list_del(&copy->link);
+	queue_unlock(st->gpu);
+	return copy;
 }
 
 static unsigned int stream_poll(struct nvl_stream *st)
 {
-	struct nvl_copy *copy, *tmp;
+	struct nvl_copy *copy;
 	unsigned int n = 0;
 	uint32_t done;
 
-	if (!st->nflying)
+	if (!atomic_load(&st->nflying) && !atomic_load(&st->nfailed))
 		return 0;
-	done = stream_finished(st);
-	weft_list_for_each(copy, tmp, &st->flying, link) {
-		if (!reached(done, copy->seq))
-			break;
-		st->nflying--;
-		finish(copy, atomic_load(&st->broken));
+	done = nvl_stream_finished(st);
+	while ((copy = next_ended(st, done))) {
+		copy->done(copy, copy->status);
 		n++;
 	}
 	return n;
@@ -446,19 +292,37 @@ unsigned int nvl_copy_poll(struct nvl_iface *iface)
 	return n;
 }
 
+/* Takes one copy of @conn's that no engine has; NULL: none is left. */
+static struct nvl_copy *take_back(struct nvl_stream *st, struct nvl_conn *conn)
+{
+	struct nvl_copy *copy, *next, *found = NULL;
+
+	queue_lock(st->gpu);
+	weft_list_for_each(copy, next, &st->waiting, link) {
+		if (copy->conn == conn) {
+			weft_list_del(&copy->link);
+			found = copy;
+			break;
+		}
+	}
+	queue_unlock(st->gpu);
+	if (found)
+		atomic_fetch_sub(&st->gpu->waiting, 1);
+	return found;
+}
+
 void nvl_copy_recall(struct nvl_conn *conn)
 {
 	struct nvl_gpu *gpu, *tmp;
-	struct nvl_copy *copy, *next;
+	struct nvl_copy *copy;
 	struct nvl_stream *st;
 	unsigned int i;
 
 	weft_list_for_each(gpu, tmp, &conn->iface->gpus, link) {
 		for (i = 0; i <= NVL_TX_STREAMS; i++) {
 			st = i < NVL_TX_STREAMS ? &gpu->tx[i] : &gpu->rx;
-			weft_list_for_each(copy, next, &st->waiting, link)
-				if (copy->conn == conn)
-					finish(copy, -ECANCELED);
+			while ((copy = take_back(st, conn)))
+				copy->done(copy, -ECANCELED);
 		}
 	}
 }
@@ -483,16 +347,19 @@ static bool stream_arm(struct nvl_stream *st, bool *flying)
 	struct weft_cuda_scope s;
 	int r;
 
-	if (!st->nflying)
+	if (!atomic_load(&st->nflying))
 		return true;
 	*flying = true;
 	if (atomic_exchange(&st->bell_set, true))
 		return true;
 	r = -1;
+	/* behind what is just being handed over */
+	pthread_mutex_lock(&st->gpu->issue);
 	if (!weft_cuda_enter(&s, st->gpu->ctx)) {
 		r = s.cu->host_func(st->cu, ring_iface, st);
 		weft_cuda_leave(&s);
 	}
+	pthread_mutex_unlock(&st->gpu->issue);
 	if (r)
 		atomic_store(&st->bell_set, false);
 	return !r;
@@ -515,14 +382,21 @@ bool nvl_copy_arm(struct nvl_iface *iface, bool *flying)
 
 static bool stream_pending(struct nvl_stream *st)
 {
-	struct nvl_copy *first;
+	uint32_t done, seq = 0;
+	bool flies;
 
-	if (!weft_list_empty(&st->waiting) && can_submit(st))
+	if (atomic_load(&st->nfailed) || (!none_waits(st) && can_submit(st)))
 		return true;
-	if (!st->nflying)
+	if (!atomic_load(&st->nflying))
 		return false;
-	first = weft_list_first(&st->flying, struct nvl_copy, link);
-	return reached(stream_finished(st), first->seq);
+	done = nvl_stream_finished(st);
+	queue_lock(st->gpu);
+	flies = !weft_list_empty(&st->flying);
+	if (flies)
+		seq = weft_list_first(&st->flying, struct nvl_copy, link)->seq;
+	queue_unlock(st->gpu);
+	/* one that is just being handed over will soon fly, or has failed */
+	return !flies || nvl_reached(done, seq);
 }
 
 bool nvl_copy_pending(struct nvl_iface *iface)
@@ -538,4 +412,31 @@ bool nvl_copy_pending(struct nvl_iface *iface)
 			return true;
 	}
 	return false;
+}
+
+static bool stream_quiet(struct nvl_stream *st)
+{
+	if (atomic_load_explicit(&st->nfailed, memory_order_relaxed))
+		return false;
+	if (!atomic_load_explicit(&st->nflying, memory_order_relaxed))
+		return true;
+	return st->flag && __atomic_load_n(st->flag, __ATOMIC_RELAXED) ==
+	       atomic_load_explicit(&st->finished, memory_order_relaxed);
+}
+
+bool nvl_copy_quiet(struct nvl_iface *iface)
+{
+	struct nvl_gpu *gpu, *tmp;
+	unsigned int i;
+
+	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
+		if (atomic_load(&gpu->waiting) && !gpu->issuer)
+			return false;
+		for (i = 0; i < NVL_TX_STREAMS; i++)
+			if (!stream_quiet(&gpu->tx[i]))
+				return false;
+		if (!stream_quiet(&gpu->rx))
+			return false;
+	}
+	return true;
 }

@@ -316,12 +316,54 @@ again:
 	return n;
 }
 
+static bool conn_quiet(struct nvl_conn *conn)
+{
+	struct nvl_inbox_head *h = conn->rx.head;
+
+	if (conn->state != NVL_CONN_OPEN || !conn->ep || conn->hung_up ||
+	    conn->was_full || conn->later_n ||
+	    (conn->njobs && conn->copies < NVL_CONN_CHUNKS) ||
+	    !weft_list_empty(&conn->frames_out) ||
+	    !weft_list_empty(&conn->ep->flushes))
+		return false;
+	/* one cache line, which only the peer's writes take from us */
+	return atomic_load_explicit(&h->op_tail, memory_order_relaxed) ==
+		       conn->op_head &&
+	       atomic_load_explicit(&h->msg_tail, memory_order_relaxed) ==
+		       conn->msg_head &&
+	       atomic_load_explicit(&h->frames, memory_order_relaxed) ==
+		       conn->frames_seen;
+}
+
+/*
+ * NCCL asks for each of its requests, some twenty times before one is done: the
+ * answer "nothing new" has to be cheap.
+ */
+static bool quiet(struct nvl_iface *iface)
+{
+	struct nvl_conn *conn, *tmp;
+
+	if (iface->armed || iface->polls + 1 >= NVL_POLLS ||
+	    !weft_list_empty(&iface->done) ||
+	    !weft_list_empty(&iface->done_gets) ||
+	    !weft_list_empty(&iface->landed) || !weft_list_empty(&iface->dead))
+		return false;
+	weft_list_for_each(conn, tmp, &iface->conns, link)
+		if (!conn_quiet(conn))
+			return false;
+	return nvl_copy_quiet(iface);
+}
+
 static unsigned int iface_progress(struct weft_iface *base)
 {
 	struct nvl_iface *iface = nvl_iface(base);
 	struct nvl_conn *conn, *tmp;
 	unsigned int n = 0;
 
+	if (quiet(iface)) {
+		iface->polls++;
+		return 0;
+	}
 	if (must_look(iface)) {
 		wake_up(iface);
 		n += look_around(iface);

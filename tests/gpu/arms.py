@@ -48,16 +48,19 @@ POD_SIZES = [8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20]
 SWEEP_SIZES = [8 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20,
                8 << 20, 16 << 20, 64 << 20, 256 << 20]
 SWEEP = {
-    "16ch": {"NCCL_TUNER_PLUGIN": "none"},
+    "16ch": {"NCCL_MIN_NCHANNELS": "16", "NCCL_MAX_NCHANNELS": "16"},
     "8ch": {"NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_NCHANNELS": "8"},
     "4ch": {"NCCL_MIN_NCHANNELS": "4", "NCCL_MAX_NCHANNELS": "4"},
     "2ch": {"NCCL_MIN_NCHANNELS": "2", "NCCL_MAX_NCHANNELS": "2"},
-    "16ch-16m": {"NCCL_TUNER_PLUGIN": "none",
-                 "NCCL_BUFFSIZE": str(16 << 20)},
-    "16ch-4m": {"NCCL_TUNER_PLUGIN": "none",
-                "NCCL_BUFFSIZE": str(4 << 20)},
     "1ch": {"NCCL_MIN_NCHANNELS": "1", "NCCL_MAX_NCHANNELS": "1"},
+    "16ch-16m": {"NCCL_MIN_NCHANNELS": "16", "NCCL_MAX_NCHANNELS": "16",
+                 "NCCL_BUFFSIZE": str(16 << 20)},
+    "16ch-4m": {"NCCL_MIN_NCHANNELS": "16", "NCCL_MAX_NCHANNELS": "16",
+                "NCCL_BUFFSIZE": str(4 << 20)},
+    "32ch-4m": {"NCCL_MIN_NCHANNELS": "32", "NCCL_MAX_NCHANNELS": "32",
+                "NCCL_BUFFSIZE": str(4 << 20)},
     "ring": {"WEFT_NVL_DIRECT": "off"},
+    "nothread": {"WEFT_NVL_THREAD": "off"},
 }
 
 
@@ -70,6 +73,8 @@ def arguments():
     p.add_argument("--quick", action="store_true",
                    help="all_reduce, torch, one round")
     p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("--repeat", type=int, default=1,
+                   help="so many times the iterations (default 1)")
     p.add_argument("--ranks", type=int, default=2,
                    help="processes; a GPU each (default 2)")
     p.add_argument("--ops", default=",".join(measure.OPS))
@@ -77,14 +82,16 @@ def arguments():
     p.add_argument("--arms")
     p.add_argument("--pods", action="store_true",
                    help="a pod per rank: NVLink where nothing is shared")
-    p.add_argument("--sweep", action="store_true",
-                   help="with --pods: all_reduce by channels and buffers, too")
+    p.add_argument("--sweep", nargs="?", const=",".join(SWEEP), default="",
+                   metavar="NAMES", help="with --pods: all_reduce by channels "
+                   "and buffers, too (%s)" % ", ".join(SWEEP))
     p.add_argument("--profile", action="store_true",
                    help="where the weft arm spends its CPU time (needs cc)")
     p.add_argument("--limit", type=int, default=0, metavar="S",
                    help="begin nothing new after so many seconds")
     p.add_argument("--set", action="append", default=[], metavar="ARM:N=V",
-                   help="a setting more for one arm, or a new arm like weft")
+                   help="a setting more for one arm, or a new one like weft "
+                   "(with --sweep: all_reduce alone)")
     p.add_argument("--programs", default="torch,cupy",
                    help="torch, cupy, or both")
     p.add_argument("--nccl", action="append", default=[], metavar="FILE",
@@ -103,14 +110,19 @@ def arguments():
             p.error("no arm is named '%s'; there are %s" %
                     (name, ", ".join(known)))
         arms[name] = dict(known[name])
+    a.swept = {}
+    for name in filter(None, a.sweep.split(",")):
+        if name not in SWEEP:
+            p.error("no sweep is named '%s'; there are %s" %
+                    (name, ", ".join(SWEEP)))
+        a.swept[name] = dict(ARMS["weft"], **SWEEP[name])
     for extra in a.set:
         name, _, setting = extra.partition(":")
         key, _, value = setting.partition("=")
         if not key:
             p.error("--set wants ARM:NAME=VALUE, not '%s'" % extra)
-        arms.setdefault(name, dict(ARMS["weft"]))[key] = value
-    a.swept = {n: dict(ARMS["weft"], **e)
-               for n, e in (SWEEP if a.sweep else {}).items()}
+        more = arms if name in arms or not a.sweep else a.swept
+        more.setdefault(name, dict(ARMS["weft"]))[key] = value
     for env in list(arms.values()) + list(a.swept.values()):
         env.setdefault("NCCL_NET_PLUGIN", a.plugin)
     a.arms = arms
@@ -331,44 +343,59 @@ def profile(a, opt):
                        os.path.join(HERE, "sampler.c")]).returncode:
         print("no profile: cc fails")
         return
-    for size in (8 << 10, 8 << 20, 256 << 20):
+    # each of them some two seconds
+    for size, repeat in ((8 << 20, 400), (256 << 20, 200)):
         if time.time() > a.end:
             return
         samples = os.path.join(a.out, "samples.%d" % size)
         run = Arm("rank_raw.py",
                   dict(a.arms["weft"], LD_PRELOAD=lib,
-                       WEFT_TEST_SAMPLES=samples),
-                  dict(opt, ops=["all_reduce"], sizes=[size], repeat=20,
+                       NCCL_SET_THREAD_NAME="1", WEFT_TEST_SAMPLES=samples),
+                  dict(opt, ops=["all_reduce"], sizes=[size], repeat=repeat,
                        nccl=torch_nccl()),
                   a.ranks, min(a.timeout, 40), a.pods)
         print("\nCPU time of all_reduce, %s: %s" % (
-            size_text(size), "" if run.codes == [0] * a.ranks else
+            size_text(size), "".join("%.1f us" % r["us"] for r in run.rows
+                                     if "us" in r)
+            if run.codes == [0] * a.ranks else
             "exit %s\n%s" % (run.codes, run.complaint())))
         show_samples(samples)
 
 
+def place(tables, text):
+    """'FILE OFFSET' as library and function."""
+    lib, offset = text.rsplit(None, 1)
+    if lib not in tables:
+        tables[lib] = functions(lib) if os.path.exists(lib) else []
+    i = bisect.bisect(tables[lib], (int(offset, 16), "~")) - 1
+    name = tables[lib][i][1].split("(")[0] if i >= 0 else ""
+    return os.path.basename(lib), name[:36]
+
+
 def show_samples(path):
-    tables, counts, total = {}, {}, 0
-    lines = []
+    """By thread: where it was, and below which function of weft."""
+    tables, threads = {}, {}
     for file in glob.glob(path + ".*"):
         with open(file) as f:
-            lines += f.read().splitlines()
+            for line in f:
+                head, at, by = line.rstrip("\n").split("|")
+                n, thread = head.split(None, 1)
+                lib, name = place(tables, at)
+                # of the driver alone the library is known
+                if name and "weft" not in lib and "nccl" not in lib:
+                    name = ""
+                key = (lib[:22], name, place(tables, by)[1])
+                counts = threads.setdefault(thread.rstrip(" 0123456789"), {})
+                counts[key] = counts.get(key, 0) + int(n)
         os.remove(file)
-    for line in lines:
-        lib, offset, n = line.rsplit(None, 2)
-        if lib not in tables:
-            tables[lib] = functions(lib) if "weft" in lib or \
-                "nccl" in lib else []
-        starts = tables[lib]
-        name = ""
-        if starts:
-            i = bisect.bisect([s for s, _ in starts], int(offset, 16)) - 1
-            name = starts[i][1].split("(")[0][:40] if i >= 0 else ""
-        key = (os.path.basename(lib), name)
-        counts[key] = counts.get(key, 0) + int(n)
-        total += int(n)
-    for (lib, name), n in sorted(counts.items(), key=lambda x: -x[1])[:22]:
-        print("  %5.1f %%  %-28s %s" % (100.0 * n / total, lib[:28], name))
+    for thread, counts in sorted(threads.items(),
+                                 key=lambda x: -sum(x[1].values())):
+        total = sum(counts.values())
+        print(" %s: %d samples" % (thread, total))
+        for (lib, name, by), n in sorted(counts.items(),
+                                         key=lambda x: -x[1])[:14]:
+            print("  %5.1f %%  %-22s %-36s %s" %
+                  (100.0 * n / total, lib, name, by and "< " + by))
 
 
 def torch_nccl():
@@ -405,7 +432,7 @@ def main():
     programs = [p for p in a.programs.split(",") if have(p)]
     if not programs:
         sys.exit("neither torch nor cupy can be imported by python3")
-    opt = {"ops": a.ops, "sizes": a.sizes}
+    opt = {"ops": a.ops, "sizes": a.sizes, "repeat": a.repeat}
     if a.pods and programs[0] != "torch":
         opt["nccl"] = torch_nccl()
     for number in range(1, a.rounds + 1):
@@ -425,6 +452,8 @@ def main():
         table([r for r in rows if r["bytes"] >= 1 << 20], a.arms,
               "cpu_s_per_gb", "CPU seconds per GB and rank", "%.3f")
     path = save(a, rows, failures, extra)
+    if a.profile and "weft" in a.arms and have("cupy"):
+        profile(a, opt)
     swept = []
     for arm, env in a.swept.items():
         run_one(a, swept, failures, programs[0], arm, env,
@@ -433,8 +462,6 @@ def main():
         table(swept, a.swept, "us", "all_reduce by channels, us", "%.1f")
         table(swept, a.swept, "busbw", "all_reduce by channels, GB/s", "%.1f")
         save(a, rows + swept, failures, extra)
-    if a.profile and "weft" in a.arms and have("cupy"):
-        profile(a, opt)
     print("\n%s" % path)
     for f in failures:
         print("FAILED %s" % f)

@@ -64,6 +64,7 @@ for op in opt["ops"]:
         torch.cuda.synchronize()
         bad = int((buf != want).sum())
         warm, count = measure.rounds(size)
+        count *= opt.get("repeat", 1)
         if op == "all_reduce":
             buf.zero_()         # sums of sums would overflow
         seconds, cpu = timer(fn, warm, count)

@@ -496,6 +496,11 @@ int weft_nvl_put(struct weft_ep *ep, const struct weft_cuda_ptr *where,
 	return weft_tcp_ops.put(ep, iov, n, addr, rkey, notify, op);
 }
 
+void weft_nvl_issue(struct weft_iface *iface)
+{
+	(void)iface;
+}
+
 int weft_nvl_prepare(struct weft_ep *ep, const void *gpu_memory)
 {
 	(void)ep;

@@ -6,6 +6,7 @@
 #include "nccl_net/abi/tuner.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/net.h"
+#include "nccl_net/offer.h"
 #include "nccl_net/tuner.h"
 #include "util/util.h"
 
@@ -157,6 +158,85 @@ Test(tuner, the_share_of_a_rank_counts)
 		     2));
 	cr_expect(eq(int, weft_tuner_channels(false, 16, NCCL_ALL_REDUCE, 64 * MIB),
 		     0));
+}
+
+Test(tuner, by_nvlink_few_channels_for_little)
+{
+	int n, last = 0;
+	size_t share;
+
+	for (share = 1 * KIB; share <= 128 * MIB; share *= 2) {
+		n = weft_tuner_channels(true, 2, NCCL_ALL_REDUCE, 2 * share);
+		cr_expect(eq(int, n, weft_tuner_channels(true, 8,
+				NCCL_ALL_GATHER, 8 * share)));
+		cr_expect(eq(int, n, weft_tuner_channels(true, 8,
+				NCCL_BROADCAST, share)));
+		n = n ? n : 16;
+		cr_expect(n >= last, "%zu bytes: %d channels", share, n);
+		last = n;
+	}
+	cr_expect(eq(int, last, 16));
+	cr_expect(eq(int, weft_tuner_channels(true, 2, NCCL_ALL_REDUCE, 8), 1));
+}
+
+Test(tuner, by_nvlink_no_ll_for_much)
+{
+	cr_expect(not(weft_tuner_simple(2, NCCL_ALL_REDUCE, 64 * KIB)));
+	cr_expect(weft_tuner_simple(2, NCCL_ALL_REDUCE, 128 * KIB));
+	cr_expect(weft_tuner_simple(2, NCCL_BROADCAST, 64 * KIB));
+	cr_expect(not(weft_tuner_simple(8, NCCL_ALL_REDUCE, 128 * KIB)));
+	cr_expect(weft_tuner_ring(2));
+	cr_expect(not(weft_tuner_ring(64)));
+}
+
+static void costs_of(int v, void *ctx, size_t bytes, float *costs)
+{
+	enum nccl_result rc;
+	int n = 0;
+
+	if (v == 3)
+		rc = ncclTunerPlugin_v3.get_coll(ctx, NCCL_ALL_REDUCE, bytes, 1,
+						 (float **)costs, 7, 3, &n);
+	else
+		rc = ncclTunerPlugin_v5.get_coll(ctx, NCCL_ALL_REDUCE, bytes, 1,
+						 (float **)costs, 7, 3, 0, &n);
+	cr_assert(eq(int, rc, NCCL_SUCCESS));
+}
+
+/* With the fake driver the plugin offers NVLink. */
+Test(tuner, by_nvlink_protocols)
+{
+	float costs[7][3];
+	int v, i;
+
+	setenv("WEFT_NCCL_NVLINK", "on", 1);
+	over_weft();
+	if (!weft_nccl_nvlink_offered())
+		cr_skip("no CUDA driver is loaded");
+	for (v = 3; v <= 5; v += 2) {
+		void *ctx = start(v, 2, 2);
+
+		for (i = 0; i < 21; i++)
+			costs[i / 3][i % 3] = 10.f + i;
+		costs_of(v, ctx, 8 * KIB, costs[0]);
+		for (i = 0; i < 21; i++)
+			cr_expect(eq(flt, costs[i / 3][i % 3],
+				     i % 3 == NCCL_PROTO_LL128 ? -1.f :
+								 10.f + i));
+		costs_of(v, ctx, 1 * MIB, costs[0]);
+		for (i = 0; i < 7; i++) {
+			cr_expect(lt(flt, costs[i][NCCL_PROTO_LL], 0));
+			cr_expect(eq(flt, costs[i][NCCL_PROTO_SIMPLE],
+				     i == NCCL_ALGO_RING ? 0.f :
+							   12.f + 3 * i));
+		}
+		/* who allows LL alone has it */
+		for (i = 0; i < 21; i++)
+			costs[i / 3][i % 3] = i % 3 ? -1.f : 10.f;
+		costs_of(v, ctx, 1 * MIB, costs[0]);
+		cr_expect(eq(flt, costs[NCCL_ALGO_RING][NCCL_PROTO_LL], 10.f));
+		end(v, ctx);
+	}
 }
 
 Test(tuner, what_it_does_not_know_stays)
