@@ -10,9 +10,8 @@
  *
  * Everything runs in the caller's thread, inside progress(); a driver thread
  * only writes to an eventfd.  Two exceptions: mem_release() may run anywhere; it
- * meets us in the region table and in the streams' `issued` and `finished`.  And
- * where weft_nvl_issue() was called, a thread per context (nvl_issue.c) takes
- * copies from the streams' `waiting` and hands them to the driver.
+ * meets us in the region table and in the streams' `issued` and `finished`; and
+ * after weft_nvl_issue() a thread per context hands `waiting` to the driver.
  *
  * A callback of the caller runs only from nvl_iface_progress() and from the
  * calls that say so; copies never call back: they mark, progress delivers.
@@ -477,9 +476,8 @@ static inline bool nvl_reached(uint32_t finished, uint32_t seq)
 {
 	return (int32_t)(finished - seq) >= 0;
 }
-/* The last batch of which all copies are visible everywhere; any thread. */
+/* Any thread: the last batch that is visible everywhere; and all are waited for. */
 uint32_t nvl_stream_finished(struct nvl_stream *st);
-/* All that engines have at this moment is finished; any thread. */
 void nvl_copy_drain_all(void);
 struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 			    const struct weft_cuda_ptr *where, int *err);
@@ -504,7 +502,6 @@ bool nvl_copy_arm(struct nvl_iface *iface, bool *flying);
 void nvl_copy_recall(struct nvl_conn *conn);
 
 /* nvl_issue.c */
-/* Starts the thread of @gpu; without one the caller's does the work. */
 void nvl_issue_start(struct nvl_gpu *gpu);
 void nvl_issue_stop(struct nvl_gpu *gpu);
 /* True: the thread sees what was queued before.  It is woken in any case. */
