@@ -17,6 +17,23 @@ enum weft_netdev_form weft_netdev_form(const char *origin)
 	return WEFT_NETDEV_LIST;
 }
 
+/* A software device (rxe, siw) has no PCI device, but a parent. */
+static bool has_parent(const char *dev, size_t len, const char *name)
+{
+	char path[512], parent[64] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/parent",
+		 weft_sysfs_root, (int)len, dev);
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	if (fgets(parent, sizeof(parent), f))
+		parent[strcspn(parent, "\n")] = '\0';
+	fclose(f);
+	return *parent && !strcmp(parent, name);
+}
+
 bool weft_netdev_of_verbs(const char *dev, const char *name)
 {
 	const size_t len = strcspn(dev, ":");
@@ -27,7 +44,7 @@ bool weft_netdev_of_verbs(const char *dev, const char *name)
 		return false;
 	snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/device/net/%s",
 		 weft_sysfs_root, (int)len, dev, name);
-	return !access(path, F_OK);
+	return !access(path, F_OK) || has_parent(dev, len, name);
 }
 
 /* One entry of UCX's form. */

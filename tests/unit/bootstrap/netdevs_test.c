@@ -79,7 +79,9 @@ Test(netdevs, verbs_device_stands_for_its_interface)
 	cr_assert(ne(ptr, mkdtemp(root), NULL));
 	snprintf(command, sizeof(command),
 		 "cd %s && mkdir -p class/infiniband/mlx5_0/device/net/ib0 "
-		 "class/infiniband/mlx5_1/device/net/ib1", root);
+		 "class/infiniband/mlx5_1/device/net/ib1 "
+		 "class/infiniband/rxe0 && echo eth0 >class/infiniband/rxe0/parent",
+		 root);
 	cr_assert(zero(int, system(command)));
 	weft_sysfs_root = root;
 	cr_expect(weft_netdev_match("mlx5_0:1", WEFT_NETDEV_LIST, "ib0"));
@@ -87,6 +89,9 @@ Test(netdevs, verbs_device_stands_for_its_interface)
 	cr_expect(not(weft_netdev_match("mlx5_0:1", WEFT_NETDEV_LIST, "ib1")));
 	cr_expect(weft_netdev_match("mlx5_0:1,mlx5_1:1", WEFT_NETDEV_LIST,
 				    "ib1"));
+	cr_expect(weft_netdev_match("rxe0:1", WEFT_NETDEV_LIST, "eth0"));
+	cr_expect(not(weft_netdev_match("rxe0:1", WEFT_NETDEV_LIST, "eth")));
+	cr_expect(not(weft_netdev_match("rxe0:1", WEFT_NETDEV_LIST, "")));
 	cr_expect(not(weft_netdev_match("^mlx5_0:1", WEFT_NETDEV_LIST, "ib0")));
 	cr_expect(not(weft_netdev_of_verbs("mlx5_0/../mlx5_1", "ib1")));
 	cr_expect(not(weft_netdev_of_verbs("..", "ib1")));
