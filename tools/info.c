@@ -11,6 +11,7 @@
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
 #include "bootstrap/ucxenv.h"
+#include "bootstrap/verbs.h"
 #include "config.h"
 #include "tools/tool.h"
 #include "ucx_tl/abi.h"
@@ -154,6 +155,28 @@ static bool print_libraries(void)
 	return here;
 }
 
+static void print_ib(void)
+{
+	const bool asked = weft_asked_for("weft_ib");
+	struct weft_verbs_port *ports;
+	const int n = weft_verbs_list(&ports);
+
+	if (n < 0 || (!n && !asked))
+		return;
+	printf("  InfiniBand, RoCE:");
+	for (int i = 0; i < n; i++)
+		printf(" %s", ports[i].name);
+	free(ports);
+#ifdef HAVE_VERBS_H
+	printf("%s: weft_ib is %s\n", n ? "" : " no active port",
+	       !n ? "not offered"
+	       : asked ? "offered" : "not offered, nobody asked for it");
+#else
+	printf("%s: no weft_ib, built without rdma-core's headers\n",
+	       n ? "" : " no active port");
+#endif
+}
+
 static void print_choice(int interfaces)
 {
 	struct weft_ucxenv out[WEFT_UCXENV_MAX];
@@ -173,6 +196,7 @@ static void print_choice(int interfaces)
 		       : !weft_gpu_here()	     ? "not offered"
 		       : !weft_cuda_copy_asked_for() ? "not offered, it needs cuda_copy in UCX_TLS"
 						     : "offered");
+	print_ib();
 	if (weft_settings()->ucx == WEFT_OFF)
 		puts("  WEFT_UCX=off: weft stays out, also under weft run");
 	n = weft_ucxenv(WEFT_UCXENV_LOADED, out);

@@ -8,6 +8,7 @@
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
 #include "bootstrap/ucxenv.h"
+#include "bootstrap/verbs.h"
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
 #include "util/log.h"
@@ -89,6 +90,41 @@ static enum weft_ucs_status nvlink(const struct weft_uct *uct,
 	return WEFT_UCS_OK;
 }
 
+#ifdef HAVE_VERBS_H
+/* One device per active port, named as UCX's own transports name it. */
+static enum weft_ucs_status ports(const struct weft_uct *uct,
+				  struct weft_uct_tl_device **out,
+				  unsigned int *count)
+{
+	struct weft_uct_tl_device *devices;
+	struct weft_verbs_port *list;
+	unsigned int used = 0;
+	int n;
+
+	n = weft_verbs_list(&list);
+	if (n < 0)
+		return weft_ucs_status(n);
+	devices = uct->sym.calloc((size_t)n + 1, sizeof(*devices), "weft devices");
+	if (!devices) {
+		free(list);
+		return WEFT_UCS_NO_MEMORY;
+	}
+	for (int i = 0; i < n; i++) {
+		/* UCX has no room for a longer name, cut it means another */
+		if (strlen(list[i].name) >= sizeof(devices->name))
+			continue;
+		strcpy(devices[used].name, list[i].name);
+		devices[used].type = WEFT_UCT_DEVICE_NET;
+		devices[used].sys_device = WEFT_UCS_SYS_DEVICE_UNKNOWN;
+		used++;
+	}
+	free(list);
+	*out = devices;
+	*count = used;
+	return WEFT_UCS_OK;
+}
+#endif
+
 const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 	{
 		.name = "weft_tcp",
@@ -135,6 +171,28 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.put_overhead = 10e-6,
 		.get_overhead = 14e-6,
 	},
+#ifdef HAVE_VERBS_H
+	{
+		.name = "weft_ib",
+		.dev = &weft_ib_ops,
+		.config_prefix = "WEFT_IB_",
+		.minor_min = WEFT_UCX_MINOR_MIN,
+		.mem_kind = WEFT_MEM_HOST,
+		/* pinning pages costs more than most transfers of them */
+		.cached = true,
+		.am_zcopy = false,
+		.same_host = false,
+		.devices = ports,
+		/*
+		 * Not measured, no adapter was at hand.  A READ crosses the
+		 * wire twice before data come, and adapters have few of them
+		 * under way at once, so a put is the first choice.
+		 */
+		.message_copy = 10e9,
+		.put_overhead = 0,
+		.get_overhead = 2e-6,
+	},
+#endif
 };
 
 bool weft_uct_asked_for_any(void)

@@ -7,6 +7,7 @@
 #ifndef WEFT_UCX_TL_UCT_H
 #define WEFT_UCX_TL_UCT_H
 
+#include "config.h"
 #include "devices/device.h"
 #include "ucx_tl/abi.h"
 #include "util/list.h"
@@ -69,7 +70,11 @@ struct weft_uct_tl {
 	double put_overhead, get_overhead; /* s */
 };
 
+#ifdef HAVE_VERBS_H
+#define WEFT_UCT_TLS 3
+#else
 #define WEFT_UCT_TLS 2
+#endif
 extern const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS];
 /* Has the user asked for one of them? */
 bool weft_uct_asked_for_any(void);

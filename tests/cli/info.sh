@@ -32,6 +32,8 @@ shows "no interface" 'none: no interface may be used' WEFT_NET_DEVICES=lo
 shows "nobody asked" 'UCX_TLS here is unset: weft_tcp is not offered'
 shows "somebody asked" 'UCX_TLS here is weft_tcp: weft_tcp is offered' \
 	UCX_TLS=weft_tcp
+shows "InfiniBand without a port" 'no active port: .*weft_ib' \
+	UCX_TLS=weft_ib WEFT_IB_DEVICES=nosuch
 shows "Dask's flag" 'loaded here, weft sets  UCX_TLS=weft_tcp  (Dask' \
 	DASK_UCX__TCP=True
 shows "what weft run would set" "'weft run' would set    UCX_TLS=weft_tcp,sm" \

@@ -20,17 +20,17 @@ test -e "$plugins/libuct_weft.so" || tap_skip_all "libuct_weft.so is not built"
 # ..." adds builds.
 find_builds()
 {
-	local version prefix pair
+	local version prefix pair offline=${WEFT_OFFLINE-}
 	for pair in ${WEFT_UCX_BUILDS-}; do
 		versions+=("${pair%%=*}")
 		prefix_of[${pair%%=*}]=${pair#*=}
 	done
-	# to weft itself this is no setting
-	export -n WEFT_UCX_BUILDS
+	# to weft itself these are no settings
+	export -n WEFT_UCX_BUILDS WEFT_OFFLINE
 	while read -r version prefix; do
 		versions+=("$version")
 		prefix_of[$version]=$prefix
-	done < <(bash "$WEFT_SRC/tests/tools/fetch-ucx.sh" ${WEFT_OFFLINE:+--list})
+	done < <(bash "$WEFT_SRC/tests/tools/fetch-ucx.sh" ${offline:+--list})
 	test ${#versions[@]} -gt 0 || tap_skip_all "no UCX here"
 }
 

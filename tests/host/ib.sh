@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Data through real UCX over weft_ib, every byte checked, and who carried it;
+# both processes on the first active port. Where there is no adapter,
+# tests/vm/ucx.sh runs this on Soft-RoCE, "ends": the oldest UCX and the newest.
+. "$(dirname "$0")/common.sh"
+
+port=
+for state in /sys/class/infiniband/*/ports/*/state; do
+	grep -q ACTIVE "$state" 2>/dev/null || continue
+	port=${state#/sys/class/infiniband/}
+	port=${port%/state}
+	port=${port/\/ports\//:}
+	break
+done
+test -n "$port" || tap_skip_all "no active port of a verbs device here"
+grep -q 'HAVE_VERBS_H 1' "$WEFT_BUILD/config.h" ||
+	tap_skip_all "built without rdma-core's headers"
+tap_folder
+find_builds
+test "${1-}" != ends || versions=("${versions[0]}" "${versions[-1]}")
+build_program exchange exchange.c host.c || tap_skip_all "cannot build"
+export UCX_TLS=weft_ib UCX_NET_DEVICES=$port UCX_WARN_UNUSED_ENV_VARS=n
+export EXCHANGE_ALARM=${EXCHANGE_ALARM:-60}
+large=88080388 # what "large" moves each way
+
+try() # NAME VERSION ARGUMENT...
+{
+	local name=$1 v=$2 stats=$tap_tmp/stats
+	shift 2
+	rm -f "$stats"
+	if ! WEFT_STATS=$stats exchange "$v" "$v" "$@"; then
+		tap_not_ok "$name" "$(words)"
+	elif grep -q 'weft: \|UCX  *\(WARN\|ERROR\)' "$tap_tmp"/{wait,come}; then
+		tap_not_ok "$name: prints nothing" "$(words)"
+	else
+		tap_ok "$name"
+	fi
+}
+
+of() # DEVICE COUNTER: its sum over both sides
+{
+	grep "\"weft\":\"$1\"" "$tap_tmp/stats" >"$tap_tmp/part"
+	counter "$tap_tmp/part" "$2"
+}
+
+for v in "${versions[@]}"; do
+	found=$(under "$v" "${prefix_of[$v]}/bin/ucx_info" -d 2>&1 |
+		grep -A1 'Transport: weft_ib' | grep -c "Device: $port\$")
+	tap_equal "$v: ucx_info lists weft_ib on $port" "$found" 1
+	try "$v: by address" "$v"
+	try "$v: by address, blocking" "$v" block eps=3
+	try "$v: data end the rest of one that spins" "$v" spin
+	try "$v: a fence between puts" "$v" fence
+	try "$v: large messages" "$v" peer large
+	between "$v: they go by zero-copy" $((2 * large)) \
+		$(($(of ib tx_put_bytes) + $(of ib get_bytes))) \
+		$((2 * large + 65536))
+	between "$v: no byte goes twice" 1 "$(of ib tx_message_bytes)" 65536
+	between "$v: TCP is for queue pairs alone" 0 \
+		"$(of tcp wire_tx_bytes)" 65536
+	try "$v: a killed peer" "$v" peer killed
+done
+v=${versions[-1]}
+UCX_TLS=weft_ib,weft_tcp try "$v: by socket address, error handling" \
+	"$v" sock peer block
+tap_done
