@@ -61,7 +61,18 @@ for v in "${versions[@]}"; do
 		"$(of tcp wire_tx_bytes)" 65536
 	try "$v: a killed peer" "$v" peer killed
 done
+# UCX wants the interface of a socket address among its devices
 v=${versions[-1]}
-UCX_TLS=weft_ib,weft_tcp try "$v: by socket address, error handling" \
-	"$v" sock peer block
+netdev=$(cat "/sys/class/infiniband/${port%:*}/ports/${port#*:}/gid_attrs/ndevs/0" \
+	2>/dev/null)
+ip=$(ip -o -4 address show dev "${netdev:-none}" 2>/dev/null |
+	awk '{ sub("/.*", "", $4); print $4; exit }')
+if test -n "$ip"; then
+	UCX_TLS=weft_ib,weft_tcp UCX_NET_DEVICES=$port,$netdev \
+		try "$v: by socket address, error handling" \
+		"$v" "sock=$ip" peer block
+	between "$v: weft_ib joins in" 1 "$(of ib tx_put_bytes)" 999999999
+else
+	tap_skip "by socket address" "'$netdev' has no IPv4 address"
+fi
 tap_done
