@@ -152,6 +152,8 @@ suite() # [--long]
 	begin_tests "Soft-RoCE" 660 bash tests/vm/run.sh
 	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}
 	end_tests
+	test -z "$long" ||
+		run_tests "UCX on Soft-RoCE" 900 bash tests/vm/ucx.sh
 
 	if try_build "ASan and UBSan" asan --enable-sanitizers=address,undefined; then
 		run_tests "make check, ASan and UBSan" 1800 \

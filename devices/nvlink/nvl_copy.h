@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Copies by the engines of a GPU: queued, handed to the driver in batches on a
+ * few streams (nvl_copy.c, nvl_issue.c), and found finished by a word that the
+ * stream writes (nvl_stream.c).
+ */
+#ifndef WEFT_DEVICES_NVL_COPY_H
+#define WEFT_DEVICES_NVL_COPY_H
+
+#include <pthread.h>
+#include "devices/device.h"
+#include "util/cuda.h"
+#include "util/list.h"
+
+#define NVL_TX_STREAMS	2u
+#define NVL_STREAM_DEPTH 256u		/* copies with the engine, per stream */
+
+struct nvl_conn;
+struct nvl_iface;
+struct nvl_copy;
+typedef void (*nvl_copy_done)(struct nvl_copy *copy, int status);
+
+/* One copy by an engine; owned by whoever queued it until done() ran. */
+struct nvl_copy {
+	struct weft_list link;
+	struct nvl_conn *conn;
+	nvl_copy_done done;
+	void *owner;
+	uint64_t dst, src;
+	size_t len;
+	bool guarded;			/* goes only while @key allows @at */
+	uint32_t seq;			/* of its batch */
+	struct weft_rkey key;
+	uint64_t at;
+	struct nvl_stream *stream;
+	int status;			/* FAILED: of a copy that never flew */
+};
+
+struct nvl_stream {
+	struct weft_list link;		/* all streams of the process */
+	struct nvl_gpu *gpu;
+	void *cu;
+	/* by gpu->queue, for any thread */
+	struct weft_list waiting, flying, failed;
+	_Atomic unsigned int nflying;	/* and those just being handed over */
+	_Atomic unsigned int nfailed;
+	pthread_mutex_t lock;		/* looking for the end */
+	_Atomic uint32_t issued;	/* batches given to the engine */
+	_Atomic uint32_t finished;
+	_Atomic int broken;		/* -errno: the engine takes no more */
+	uint32_t *flag;			/* pinned; the engine writes `finished` */
+	uint64_t flag_dev;
+	void *events[32];		/* where there is no stream write: a ring */
+	uint32_t looks;			/* at the flag, in vain */
+	uint64_t issued_ms;		/* of the oldest unfinished batch */
+	_Atomic bool bell_set;		/* a host function will ring wake_fd */
+};
+
+/* A CUDA context, as far as one iface uses it. */
+struct nvl_gpu {
+	struct weft_list link;		/* iface->gpus */
+	struct nvl_iface *iface;
+	void *ctx;
+	int ordinal;
+	uint32_t *page;			/* flags, one line per stream */
+	bool page_pinned;
+	struct nvl_stream tx[NVL_TX_STREAMS];
+	struct nvl_stream rx;
+	unsigned int next_tx;
+	_Atomic bool queue;		/* a spin lock: the lists of streams */
+	_Atomic unsigned int waiting;	/* in all of them */
+	pthread_mutex_t issue;		/* handing over; then `queue` */
+	struct nvl_issuer *issuer;	/* NULL: the caller's thread does it */
+};
+
+/* nvl_stream.c */
+static inline bool nvl_reached(uint32_t finished, uint32_t seq)
+{
+	return (int32_t)(finished - seq) >= 0;
+}
+/* Any thread: the last batch that is visible everywhere; and all are waited for. */
+uint32_t nvl_stream_finished(struct nvl_stream *st);
+void nvl_copy_drain_all(void);
+struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
+			    const struct weft_cuda_ptr *where, int *err);
+void nvl_gpu_free(struct nvl_gpu *gpu);
+struct nvl_stream *nvl_gpu_tx(struct nvl_gpu *gpu);
+
+/* nvl_copy.c */
+void nvl_copy_queue(struct nvl_stream *st, struct nvl_copy *copy);
+/* Hands queued copies to the engines, or to the thread that does; the number. */
+unsigned int nvl_copy_submit(struct nvl_iface *iface);
+/* The same for one context, here and now; any thread. */
+unsigned int nvl_gpu_submit(struct nvl_gpu *gpu);
+/* Runs done() of finished copies; the number. */
+unsigned int nvl_copy_poll(struct nvl_iface *iface);
+/* Is a copy finished and not yet polled? */
+bool nvl_copy_pending(struct nvl_iface *iface);
+/* Would submit and poll find nothing?  As cheap as can be; may be wrong once. */
+bool nvl_copy_quiet(struct nvl_iface *iface);
+/* Engines will ring wake_fd.  False: poll by timer. */
+bool nvl_copy_arm(struct nvl_iface *iface, bool *flying);
+/* Takes back what @conn has queued and no engine has. */
+void nvl_copy_recall(struct nvl_conn *conn);
+
+/* nvl_issue.c */
+void nvl_issue_start(struct nvl_gpu *gpu);
+void nvl_issue_stop(struct nvl_gpu *gpu);
+/* True: the thread sees what was queued before.  It is woken in any case. */
+bool nvl_issue_awake(struct nvl_gpu *gpu);
+
+#endif
