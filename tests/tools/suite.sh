@@ -64,26 +64,6 @@ run_tests() # NAME SECONDS COMMAND...
 	count "$name" "$log" $?
 }
 
-# The same beside what follows, for what mostly waits; end_tests counts it.
-begin_tests() # NAME SECONDS COMMAND...
-{
-	beside_name=$1 beside_log=$(log_of "$1") beside_start=$SECONDS
-	timeout -k 20 "$2" "${@:3}" >"$beside_log" 2>&1 </dev/null &
-	beside_pid=$!
-	trap 'kill $beside_pid 2>/dev/null' EXIT
-}
-
-end_tests()
-{
-	local rc
-	printf '  %s, meanwhile ... ' "$beside_name"
-	wait "$beside_pid"
-	rc=$?
-	trap - EXIT
-	took="$((SECONDS - beside_start)) s"
-	count "$beside_name" "$beside_log" $rc
-}
-
 skip() # NAME REASON
 {
 	say "  $1 ... skipped: $2"
@@ -149,9 +129,8 @@ suite() # [--long]
 		unset WEFT_UCX_BUILDS
 	fi
 	run_tests "older roots" 300 bash tests/tools/old-root.sh
-	begin_tests "Soft-RoCE" 660 bash tests/vm/run.sh
+	run_tests "Soft-RoCE" 660 bash tests/vm/run.sh
 	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}
-	end_tests
 	test -z "$long" ||
 		run_tests "UCX on Soft-RoCE" 900 bash tests/vm/ucx.sh
 
