@@ -4,7 +4,26 @@
  * moments of samples that lie spread over the ranks.  It knows nothing of Dask,
  * nor of who made the communicator; nccl_clique.py compiles and calls it.
  */
-#include <nccl.h>
+#include <stddef.h>
+
+/*
+ * Of nccl.h, the same in every NCCL 2: its header wants the CUDA toolkit's,
+ * which an environment with just the libraries lacks.
+ */
+typedef struct ncclComm *ncclComm_t;
+typedef struct CUstream_st *cudaStream_t;
+typedef enum { ncclSuccess = 0, ncclInvalidArgument = 4 } ncclResult_t;
+typedef enum { ncclDouble = 8 } ncclDataType_t;
+typedef enum { ncclSum = 0 } ncclRedOp_t;
+
+ncclResult_t ncclCommCount(ncclComm_t comm, int *count);
+ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank);
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count,
+			   ncclDataType_t type, ncclRedOp_t op,
+			   ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count,
+			ncclDataType_t type, ncclRedOp_t op, int root,
+			ncclComm_t comm, cudaStream_t stream);
 
 /*
  * @sums (@n_sums values) is added up over all ranks into @all_sums of every
