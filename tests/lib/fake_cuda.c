@@ -106,9 +106,12 @@ struct object *fake_exact(enum kind kind, uint64_t base, size_t size)
 void fake_find_gpus(void)
 {
 	const char *nodes = getenv(FAKE_CUDA_NODES);
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 
 	if (fake_gpus)
 		return;
+	if (visible && !*visible)
+		nodes = "";
 	for (nodes = nodes ? nodes : "01"; *nodes; nodes++)
 		fake_phys_of[fake_gpus++] = *nodes - '0';
 }
@@ -121,10 +124,7 @@ bool fake_mig(void)
 EXPORT int cuInit(unsigned int flags)
 {
 	const char *us = getenv(FAKE_CUDA_DELAY);
-	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 
-	if (visible && !*visible)
-		nodes = "";
 	if (flags)
 		return WEFT_CU_INVALID_VALUE;
 	while (getenv(FAKE_CUDA_HANG))
