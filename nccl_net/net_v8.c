@@ -52,7 +52,8 @@ static int nccl_version(nccl_logger log)
 static enum nccl_result init_v8(nccl_logger log)
 {
 	return nccl_version(log) < FIRST_WITH_TUNER ?
-		weft_nccl_init(log) : weft_nccl_init_tuned(log);
+		weft_nccl_init_old(log) :
+		weft_nccl_init_old_tuned(log);
 }
 
 extern struct nccl_net_v8 ncclNetPlugin_v8;

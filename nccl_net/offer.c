@@ -12,7 +12,7 @@
 #include "util/util.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool looked, offered;
+static bool looked, offered, untried;
 
 /* NULL: not loaded; else to be closed. */
 static void *loaded_driver(void)
@@ -95,12 +95,24 @@ static bool look(const char **why)
 		*why = "WEFT_NCCL_NVLINK is on";
 		return true;
 	}
+	if (untried) {
+		*why = "it was not seen to work with an NCCL as old as this "
+		       "(before 2.26); WEFT_NCCL_NVLINK=on tries it";
+		return false;
+	}
 	if (n < 2 && weft_gpus_on_pci() < 2) {
 		*why = "this host has one GPU";
 		return false;
 	}
 	*why = "this host has several GPUs";
 	return true;
+}
+
+void weft_nccl_nvlink_untried(void)
+{
+	pthread_mutex_lock(&lock);
+	untried = true;
+	pthread_mutex_unlock(&lock);
 }
 
 bool weft_nccl_nvlink_offered(void)

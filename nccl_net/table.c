@@ -6,12 +6,13 @@
 #include "nccl_net/log.h"
 #include "nccl_net/net.h"
 #include "nccl_net/result.h"
+#include "nccl_net/offer.h"
 #include "nccl_net/table.h"
 #include "util/log.h"
 
 static bool has_tuner;			/* this NCCL looks for one in us */
 
-enum nccl_result weft_nccl_init(nccl_logger log)
+static enum nccl_result init(nccl_logger log)
 {
 	struct weft_net *net;
 	int ret;
@@ -24,7 +25,19 @@ enum nccl_result weft_nccl_init(nccl_logger log)
 enum nccl_result weft_nccl_init_tuned(nccl_logger log)
 {
 	has_tuner = true;
-	return weft_nccl_init(log);
+	return init(log);
+}
+
+enum nccl_result weft_nccl_init_old(nccl_logger log)
+{
+	weft_nccl_nvlink_untried();
+	return init(log);
+}
+
+enum nccl_result weft_nccl_init_old_tuned(nccl_logger log)
+{
+	weft_nccl_nvlink_untried();
+	return weft_nccl_init_tuned(log);
 }
 
 enum nccl_result weft_nccl_devices(int *n)

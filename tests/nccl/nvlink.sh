@@ -49,6 +49,15 @@ carries() # NAME DEVICE OTHER OPTION...
 	tap_equal "$name: $other carries nothing" "$(put_by "$other")" 0
 }
 
+# All that is quick: peer-busy waits for eight seconds, and does so once.
+most()
+{
+	perf $(printf -- '--case %s ' properties sizes unaligned in-flight \
+		both-ways late-receive late-send early-completion grouped \
+		register-beside listen-reuse many-comms two-contexts threads \
+		self ring reload close-in-flight too-large peer-killed) "$@"
+}
+
 carries "GPU to GPU" nvlink tcp --memory gpu
 carries "GPU to GPU, nothing mapped" nvlink tcp --memory gpu \
 	--env 0:WEFT_NVL_DIRECT=off --env 1:WEFT_NVL_DIRECT=off
@@ -67,18 +76,20 @@ if test -n "$preload"; then
 	unset LD_PRELOAD
 fi
 
-tap_nothing "all checks, GPU memory, every version" \
-	"$(perf --all-api --memory gpu)"
-tap_nothing "all checks, GPU memory by TCP" \
-	"$(together perf --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off \
+tap_nothing "most checks, GPU memory, every version" \
+	"$(WEFT_NCCL_NVLINK=on most --all-api --memory gpu)"
+tap_nothing "a rank that is busy, GPU memory" \
+	"$(perf --case peer-busy --memory gpu)"
+tap_nothing "most checks, GPU memory by TCP" \
+	"$(together most --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off \
 		--env 3:WEFT_NCCL_NVLINK=off)"
-tap_nothing "all checks, host memory and GPU memory by TCP" \
-	"$(together perf --memory host,gpu --env 0:WEFT_NCCL_NVLINK=off \
+tap_nothing "most checks, host memory and GPU memory by TCP" \
+	"$(together most --memory host,gpu --env 0:WEFT_NCCL_NVLINK=off \
 		--env 2:WEFT_NCCL_NVLINK=off)"
-tap_nothing "all checks, through rings" \
-	"$(WEFT_NVL_DIRECT=off perf --memory gpu)"
-tap_nothing "all checks, a driver without stream writes" \
-	"$(WEFT_TEST_CUDA_NO_WRITE=1 perf --memory gpu)"
+tap_nothing "most checks, through rings" \
+	"$(WEFT_NVL_DIRECT=off most --memory gpu)"
+tap_nothing "most checks, a driver without stream writes" \
+	"$(WEFT_TEST_CUDA_NO_WRITE=1 most --memory gpu)"
 
 # What ranks must have in common, and who says so.
 seen=$(perf --case sizes --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)
@@ -108,4 +119,6 @@ tap_equal "one GPU in the host and none elsewhere: not offered" \
 tap_equal "the device list is the same, but for its speed" \
 	"$(properties --memory gpu | sed 's/,[^,]*$//')" \
 	"$(properties | sed 's/,[^,]*$//')"
+tap_equal "NCCL before 2.26: not offered unless asked for" \
+	"$(properties --api 9 --memory gpu)" "$(properties --api 9)"
 tap_done
