@@ -106,9 +106,10 @@ sources() # prints VERSION-KIND=PREFIX for each that could be built
 
 suite() # [--long]
 {
-	local long="" few fuzz_seconds=20 start=$SECONDS
+	local long="" few fuzz_seconds=15 start=$SECONDS
+	export WEFT_TEST_LONG=""
 	case ${1-} in
-	--long)	long=yes fuzz_seconds=300 ;;
+	--long)	long=yes fuzz_seconds=300 WEFT_TEST_LONG=yes ;;
 	'')	;;
 	*)	usage >&2; exit 2 ;;
 	esac
