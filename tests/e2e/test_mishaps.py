@@ -111,7 +111,7 @@ def busy_is_not_dead():
     return hold("auto")
 
 
-@test(150)
+@test(150, only_long=True)
 def busy_with_a_closed_window_is_not_dead():
     """Nobody reads meanwhile: the peer's window stays closed."""
     return hold("0")

@@ -77,7 +77,7 @@ def lsf(job, rank, size, hosts):
     }
 
 
-@test(120)
+@test(120, only_long=True)
 def jsrun_workers_by_scheduler_file_and_a_second_job():
     """Summit's launch line: --interface, --scheduler-file, --nanny."""
     with Network(4) as net, \
