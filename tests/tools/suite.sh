@@ -106,7 +106,7 @@ sources() # prints VERSION-KIND=PREFIX for each that could be built
 
 suite() # [--long]
 {
-	local long="" few fuzz_seconds=15 start=$SECONDS
+	local long="" few fuzz_seconds=10 start=$SECONDS
 	export WEFT_TEST_LONG=""
 	case ${1-} in
 	--long)	long=yes fuzz_seconds=300 WEFT_TEST_LONG=yes ;;
@@ -141,8 +141,8 @@ suite() # [--long]
 	fi
 	if try_build "TSan" tsan --enable-sanitizers=thread; then
 		# the programs with threads; the others only take longer
-		run_tests "conformance, TSan" 600 make -C "$build_root/tsan" -k \
-			check TESTS=tests/conformance/conformance
+		run_tests "conformance, TSan" 600 \
+			bash tests/conformance/rows.sh "$build_root/tsan"
 	fi
 	if try_build "fuzzers" fuzz --enable-fuzzers \
 		--enable-sanitizers=address,undefined CC=clang; then

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The conformance list of a build, as many devices at a time as there are
+# processors: what ThreadSanitizer makes slow.
+#
+#   tests/conformance/rows.sh BUILD
+here=$(cd "$(dirname "$0")" && pwd)
+program=${1:?the build folder}/tests/conformance/conformance
+make -s -C "$1" tests/conformance/conformance >&2 || exit 1
+export TSAN_OPTIONS=suppressions=$here/../lib/tsan.supp
+printf '%s\n' nvlink tcp ib "tcp over IPv6" |
+	xargs -d '\n' -n 1 -P "$(nproc)" "$program" -d
