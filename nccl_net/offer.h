@@ -22,15 +22,15 @@
  */
 bool weft_nccl_nvlink_offered(void);
 /*
+ * What that will be, as far as it can be said without touching the driver, and
+ * without a word.  @loaded: no, as long as the program has no driver.
+ */
+bool weft_nccl_nvlink_likely(bool loaded);
+/*
  * NCCL speaks a version of the interface older than 10 (2.26): nothing is
  * offered unless the user says so.  On GPUs 2.27, 2.28 and 2.32 were right and
  * 2.18 hung, for a reason that was not found.
  */
 void weft_nccl_nvlink_untried(void);
-/*
- * What that will be, as far as it can be said without touching the driver, and
- * without a word.  @loaded: no, as long as the program has no driver.
- */
-bool weft_nccl_nvlink_likely(bool loaded);
 
 #endif

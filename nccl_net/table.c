@@ -5,8 +5,8 @@
 #include "nccl_net/channels.h"
 #include "nccl_net/log.h"
 #include "nccl_net/net.h"
-#include "nccl_net/result.h"
 #include "nccl_net/offer.h"
+#include "nccl_net/result.h"
 #include "nccl_net/table.h"
 #include "util/log.h"
 
