@@ -7,22 +7,41 @@
 tap_folder
 find_builds
 export UCX_TLS=weft_tcp UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n
-port=$((20000 + $$ % 20000))
+# below the ports that the kernel gives to clients: each connection of each test
+# beside this one has one of those, for a minute after its end too
+first=10000
+last=$(awk '{ print $1 - 1 }' /proc/sys/net/ipv4/ip_local_port_range)
+test "$last" -gt "$first" || last=32767
+port=$((first + $$ % (last - first)))
+
+# Starts the server on the next port that is free; sets pid. It says nothing
+# when it listens, and ends when another has the port.
+serve() # VERSION TOOL
+{
+	local tries i
+	for ((tries = 0; tries < 20; tries++)); do
+		port=$((port < last ? port + 1 : first))
+		under "$1" timeout 60 "$2" -p $port >"$tap_tmp/server" 2>&1 &
+		pid=$!
+		for ((i = 0; i < 500; i++)); do
+			grep -q "^ *[0-9]*: 00000000:$(printf %04X $port) .* 0A " \
+				/proc/net/tcp && kill -0 $pid 2>/dev/null &&
+				! grep -q "bind() failed" "$tap_tmp/server" &&
+				return
+			grep -q "bind() failed" "$tap_tmp/server" && break
+			sleep 0.02
+		done
+		kill $pid 2>/dev/null
+		wait $pid
+	done
+}
 
 perftest() # VERSION TEST SIZE ITERATIONS
 {
 	local v=$1 tool=${prefix_of[$1]}/bin/ucx_perftest stats=$tap_tmp/stats
-	local name="$1: $2 of $3 bytes" pid i rc bytes
-	port=$((port + 1))
-	rm -f "$stats"
-	under "$v" timeout 60 "$tool" -p $port >"$tap_tmp/server" 2>&1 &
-	pid=$!
-	# the server says nothing when it listens
-	for ((i = 0; i < 200; i++)); do
-		grep -q "^ *[0-9]*: 00000000:$(printf %04X $port) .* 0A " \
-			/proc/net/tcp && break
-		sleep 0.02
-	done
+	local name="$1: $2 of $3 bytes" pid rc bytes
+	serve "$v" "$tool"
+	: >"$stats"
 	WEFT_STATS=$stats under "$v" timeout 60 "$tool" 127.0.0.1 -p $port \
 		-t "$2" -s "$3" -n "$4" -w 10 >"$tap_tmp/client" 2>&1
 	rc=$?

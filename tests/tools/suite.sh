@@ -71,19 +71,53 @@ skip() # NAME REASON
 	skipped=$((skipped + 1))
 }
 
-try_build() # NAME FOLDER OPTION...: a build that the tests can do without
+# The builds beside the plain one that the tests can do without, and what of
+# each is wanted: all of a check, or the programs of one kind.
+declare -A variant=(
+	[asan]="--enable-sanitizers=address,undefined"
+	[tsan]="--enable-sanitizers=thread"
+	[fuzz]="--enable-fuzzers --enable-sanitizers=address,undefined CC=clang"
+)
+declare -A wanted=(
+	[asan]="check TESTS="
+	[tsan]="tests/conformance/conformance"
+	[fuzz]="fuzzers"
+)
+
+configured() # FOLDER: fails where that cannot be built here
 {
-	local name=$1 log
-	shift
+	local options=${variant[$1]} log
 	log=$(log_of "configure $1")
 	mkdir -p "$build_root/$1"
-	if test -e "$build_root/$1/Makefile" ||
-		(cd "$build_root/$1" &&
-			run_logged "$log" "$WEFT_SRC/configure" -q "${@:2}"); then
-		printf '%s\n' "${*:2}" >"$build_root/$1/options"
-		build "$@"
+	test -e "$build_root/$1/Makefile" &&
+		test "$(cat "$build_root/$1/options")" = "$options" && return
+	# shellcheck disable=SC2086 # a list
+	(cd "$build_root/$1" &&
+		"$WEFT_SRC/configure" -q $options >"$log" 2>&1 </dev/null) &&
+		printf '%s\n' "$options" >"$build_root/$1/options"
+}
+
+# In the background, in time that the tests before them leave: those wait more
+# than they compute. What goes wrong is said by try_build, which comes here again.
+build_ahead()
+{
+	local folder
+	for folder in asan tsan fuzz; do
+		# shellcheck disable=SC2086 # a list
+		configured $folder &&
+			nice -n 19 make -C "$build_root/$folder" \
+				${wanted[$folder]} </dev/null
+	done >"$(log_of "builds ahead")" 2>&1
+}
+
+try_build() # NAME FOLDER
+{
+	if configured "$2"; then
+		# shellcheck disable=SC2086 # a list
+		targets=${wanted[$2]} build "$2" ${variant[$2]}
 	else
-		skip "$name" "$(grep -m1 'error:' "$log" | sed 's/.*error: //')"
+		skip "$1" "$(grep -m1 'error:' "$(log_of "configure $2")" |
+			sed 's/.*error: //')"
 		return 1
 	fi
 }
@@ -106,7 +140,7 @@ sources() # prints VERSION-KIND=PREFIX for each that could be built
 
 suite() # [--long]
 {
-	local long="" few fuzz_seconds=10 start=$SECONDS
+	local long="" few ahead fuzz_seconds=10 start=$SECONDS
 	export WEFT_TEST_LONG=""
 	case ${1-} in
 	--long)	long=yes fuzz_seconds=300 WEFT_TEST_LONG=yes ;;
@@ -129,23 +163,25 @@ suite() # [--long]
 		run_tests "UCX from source" 1800 bash tests/host/run.sh
 		unset WEFT_UCX_BUILDS
 	fi
+	build_ahead &
+	ahead=$!
 	run_tests "older roots" 300 bash tests/tools/old-root.sh
 	run_tests "Soft-RoCE" 660 bash tests/vm/run.sh
 	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}
 	test -z "$long" ||
 		run_tests "UCX on Soft-RoCE" 900 bash tests/vm/ucx.sh
 
-	if try_build "ASan and UBSan" asan --enable-sanitizers=address,undefined; then
+	wait $ahead
+	if try_build "ASan and UBSan" asan; then
 		run_tests "make check, ASan and UBSan" 1800 \
 			make -j"$jobs" -C "$build_root/asan" -k check
 	fi
-	if try_build "TSan" tsan --enable-sanitizers=thread; then
+	if try_build "TSan" tsan; then
 		# the programs with threads; the others only take longer
 		run_tests "conformance, TSan" 600 \
 			bash tests/conformance/rows.sh "$build_root/tsan"
 	fi
-	if try_build "fuzzers" fuzz --enable-fuzzers \
-		--enable-sanitizers=address,undefined CC=clang; then
+	if try_build "fuzzers" fuzz; then
 		run_tests "fuzzers" 900 bash tests/fuzz/run.sh \
 			"$build_root/fuzz" "$fuzz_seconds"
 	fi
@@ -153,7 +189,7 @@ suite() # [--long]
 	# the checks of its own files, install and uninstall
 	few="tests/check/source.sh tests/check/symbols.sh tests/check/preload.sh"
 	test -z "$long" || few=""
-	run_tests "make distcheck" 3600 make -C "$WEFT_BUILD" distcheck \
+	run_tests "make distcheck" 3600 make -j"$jobs" -C "$WEFT_BUILD" distcheck \
 		${few:+TESTS="$few"}
 
 	say
