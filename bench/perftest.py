@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 
-# What each arm sets; the last is run under `weft run`.
+# What each arm sets; the last has weft preloaded.
 ARMS = {
     "tcp": {"UCX_TLS": "tcp"},
     "tcp, 64k segments": {"UCX_TLS": "tcp", "UCX_TCP_TX_SEG_SIZE": "64k"},
