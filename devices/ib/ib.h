@@ -31,6 +31,7 @@
 #include "bootstrap/stats.h"
 #include "bootstrap/verbs.h"
 #include "devices/device.h"
+#include "devices/flush.h"
 #include "devices/ib/ib_proto.h"
 #include "util/list.h"
 #include "util/verbs.h"
@@ -257,17 +258,12 @@ struct ib_peer {
 	struct weft_list conns;
 };
 
-struct ib_flush {
-	struct weft_list link;
-	struct weft_op *op;
-};
-
 struct ib_ep {
 	struct weft_ep base;
 	struct ib_conn *conn;		/* NULL once dead */
 	int err;
 	bool cancelled;
-	struct weft_list flushes;
+	struct weft_flushes flushes;
 };
 
 struct ib_sn {

@@ -43,7 +43,7 @@ int ib_ep_create(struct weft_iface *base, const struct weft_address *remote,
 		return -ENOMEM;
 	ep->base.iface = base;
 	ep->base.user = user;
-	weft_list_init(&ep->flushes);
+	weft_flushes_init(&ep->flushes);
 	peer = ib_peer_get(iface, remote);
 	if (!peer) {
 		err = -errno;
@@ -74,20 +74,6 @@ free_ep:
 	return err;
 }
 
-static void finish_flushes(struct ib_ep *ep, int status)
-{
-	struct ib_flush *f;
-	struct weft_op *op;
-
-	while (!weft_list_empty(&ep->flushes)) {
-		f = weft_list_first(&ep->flushes, struct ib_flush, link);
-		weft_list_del(&f->link);
-		op = f->op;
-		free(f);
-		op->done(op, status);
-	}
-}
-
 static bool flushed(const struct ib_conn *conn)
 {
 	return !conn->user_used && !conn->nops && !conn->nfinished;
@@ -98,8 +84,8 @@ void ib_ep_check_flush(struct ib_conn *conn)
 {
 	struct ib_ep *ep = conn->ep;
 
-	if (ep && !ep->err && !weft_list_empty(&ep->flushes) && flushed(conn))
-		finish_flushes(ep, 0);
+	if (ep && !ep->err && ep->flushes.n && flushed(conn))
+		weft_flushes_end(&ep->flushes, 0);
 }
 
 /* Its connection ended; everything else has been completed. */
@@ -107,7 +93,7 @@ void ib_ep_failed(struct ib_ep *ep, int err)
 {
 	struct weft_iface_cb *cb = &ep->base.iface->cb;
 
-	finish_flushes(ep, err == -ESHUTDOWN ? 0 : err);
+	weft_flushes_end(&ep->flushes, err == -ESHUTDOWN ? 0 : err);
 	if (!ep->cancelled)
 		cb->on_error(cb->arg, &ep->base, ep->base.user, err);
 }
@@ -137,7 +123,7 @@ void ib_ep_cancel(struct weft_ep *base)
 		}
 	}
 	ib_tx_drop_ops(conn, -ECANCELED);
-	finish_flushes(ep, -ECANCELED);
+	weft_flushes_end(&ep->flushes, -ECANCELED);
 	ib_conn_work(conn);
 }
 
@@ -334,19 +320,11 @@ void ib_ep_fence(struct weft_ep *base)
 int ib_ep_flush(struct weft_ep *base, struct weft_op *op)
 {
 	struct ib_ep *ep = ib_ep(base);
-	struct ib_flush *f;
 
 	if (ep->err)
 		return ep->err == -ESHUTDOWN || ep->cancelled ? 0 : ep->err;
 	if (flushed(ep->conn))
 		return 0;
-	if (op) {
-		f = malloc(sizeof(*f));
-		if (!f)
-			return -ENOMEM;
-		f->op = op;
-		weft_list_add_tail(&ep->flushes, &f->link);
-	}
 	ib_conn_work(ep->conn);
-	return -EINPROGRESS;
+	return weft_flushes_add(&ep->flushes, op);
 }

@@ -23,6 +23,7 @@
 #include "bootstrap/hello.h"
 #include "bootstrap/stats.h"
 #include "devices/device.h"
+#include "devices/flush.h"
 #include "devices/nvlink/nvl_copy.h"
 #include "devices/nvlink/nvl_proto.h"
 #include "devices/region.h"
@@ -276,12 +277,7 @@ struct nvl_ep {
 	uint32_t sn;
 	int err;
 	bool lost;			/* something was pending when it died */
-	struct weft_list flushes;	/* struct nvl_flush.link */
-};
-
-struct nvl_flush {
-	struct weft_list link;
-	struct weft_op *op;
+	struct weft_flushes flushes;
 };
 
 /* How many endpoints this iface has made towards a peer. */

@@ -62,7 +62,7 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	ep->base.user = user;
 	ep->remote = *remote;
 	ep->peer_id = peer_id;
-	weft_list_init(&ep->flushes);
+	weft_flushes_init(&ep->flushes);
 	conn = peer_id == iface->my_id ? NULL :
 	       nvl_conn_find(iface, peer_id, ep->sn, remote->key);
 	if (!conn) {
@@ -86,7 +86,7 @@ static bool anything_pending(struct nvl_ep *ep)
 	struct nvl_conn *conn = ep->conn;
 
 	return conn->put_acked != conn->put_next || conn->ngets ||
-	       !weft_list_empty(&ep->flushes) ||
+	       ep->flushes.n ||
 	       !weft_list_empty(&conn->iface->done);
 }
 
@@ -94,15 +94,18 @@ static bool anything_pending(struct nvl_ep *ep)
 static void detach(struct nvl_ep *ep, int err)
 {
 	struct nvl_conn *conn = ep->conn;
+	bool pending;
 
 	if (!conn)
 		return;
+	pending = anything_pending(ep);
+	/* what a done() asks for is refused */
 	ep->err = err;
-	if (anything_pending(ep)) {
+	ep->conn = NULL;
+	if (pending) {
 		nvl_pair_quiesce(conn);
 		nvl_pair_drop_ops(conn, ep, -ECANCELED);
 	}
-	ep->conn = NULL;
 	conn->ep = NULL;
 	if (conn->state == NVL_CONN_OPEN)
 		nvl_pair_maybe_end(conn);
@@ -113,13 +116,8 @@ static void detach(struct nvl_ep *ep, int err)
 void nvl_ep_destroy(struct weft_ep *base)
 {
 	struct nvl_ep *ep = nvl_ep(base);
-	struct nvl_flush *f, *tmp;
 
 	detach(ep, -ECANCELED);
-	weft_list_for_each(f, tmp, &ep->flushes, link) {
-		weft_list_del(&f->link);
-		free(f);
-	}
 	weft_list_del(&ep->link);
 	weft_wipe(&ep->remote, sizeof(ep->remote));
 	free(ep);
@@ -266,39 +264,19 @@ static bool flushed(const struct nvl_conn *conn)
 int nvl_ep_flush(struct weft_ep *base, struct weft_op *op)
 {
 	struct nvl_ep *ep = nvl_ep(base);
-	struct nvl_flush *f;
 
 	if (!ep->conn)
 		return ep->lost ? ep->err : 0;
 	if (flushed(ep->conn))
 		return 0;
-	if (!op)
-		return -EINPROGRESS;
-	f = malloc(sizeof(*f));
-	if (!f)
-		return -ENOMEM;
-	f->op = op;
-	weft_list_add_tail(&ep->flushes, &f->link);
-	return -EINPROGRESS;
+	return weft_flushes_add(&ep->flushes, op);
 }
 
 unsigned int nvl_ep_check_flush(struct nvl_ep *ep)
 {
-	struct nvl_flush *f;
-	struct weft_op *op;
-	unsigned int n = 0;
-
-	/* done() may destroy the endpoint only from on_error(): it stays */
-	while (ep->conn && !weft_list_empty(&ep->flushes) &&
-	       flushed(ep->conn)) {
-		f = weft_list_first(&ep->flushes, struct nvl_flush, link);
-		op = f->op;
-		weft_list_del(&f->link);
-		free(f);
-		op->done(op, 0);
-		n++;
-	}
-	return n;
+	if (!ep->conn || !ep->flushes.n || !flushed(ep->conn))
+		return 0;
+	return weft_flushes_end(&ep->flushes, 0);
 }
 
 /* ---- ahead of NCCL's traffic --------------------------------------------- */

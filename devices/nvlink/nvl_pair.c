@@ -235,8 +235,6 @@ static void drop_gets(struct nvl_conn *conn, int status)
 
 void nvl_pair_drop_ops(struct nvl_conn *conn, struct nvl_ep *ep, int status)
 {
-	struct nvl_flush *f, *tmp;
-	struct weft_op *op;
 	unsigned int i;
 
 	deliver_ended(conn, status);
@@ -244,15 +242,8 @@ void nvl_pair_drop_ops(struct nvl_conn *conn, struct nvl_ep *ep, int status)
 		if (conn->puts[i])
 			drop_put(conn, conn->puts[i], status);
 	drop_gets(conn, status);
-	if (!ep)
-		return;
-	weft_list_for_each(f, tmp, &ep->flushes, link) {
-		op = f->op;
-		weft_list_del(&f->link);
-		free(f);
-		if (op)
-			op->done(op, status);
-	}
+	if (ep)
+		weft_flushes_end(&ep->flushes, status);
 }
 
 void nvl_pair_forget(struct nvl_conn *conn)

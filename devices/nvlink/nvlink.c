@@ -324,7 +324,7 @@ static bool conn_quiet(struct nvl_conn *conn)
 	    conn->was_full || conn->later_n ||
 	    (conn->njobs && conn->copies < NVL_CONN_CHUNKS) ||
 	    !weft_list_empty(&conn->frames_out) ||
-	    !weft_list_empty(&conn->ep->flushes))
+	    conn->ep->flushes.n)
 		return false;
 	/* one cache line, which only the peer's writes take from us */
 	return atomic_load_explicit(&h->op_tail, memory_order_relaxed) ==

@@ -20,6 +20,7 @@
 #include "bootstrap/settings.h"
 #include "bootstrap/stats.h"
 #include "devices/device.h"
+#include "devices/flush.h"
 #include "devices/region.h"
 #include "devices/tcp/tcp_proto.h"
 #include "util/list.h"
@@ -236,12 +237,7 @@ struct tcp_ep {
 	uint32_t sn;
 	int err;
 	bool cancelled;
-	struct weft_list flushes;	/* struct tcp_flush.link */
-};
-
-struct tcp_flush {
-	struct weft_list link;
-	struct weft_op *op;
+	struct weft_flushes flushes;
 };
 
 /* A get at its requester: one per iov entry, the last one completes the op. */

@@ -84,7 +84,7 @@ int tcp_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	    IN6_IS_ADDR_LINKLOCAL(&remote->sa.in6.sin6_addr))
 		ep->remote.sa.in6.sin6_scope_id = iface->netif.index;
 	ep->peer_id = weft_key_id(remote->key);
-	weft_list_init(&ep->flushes);
+	weft_flushes_init(&ep->flushes);
 	err = next_sn(iface, ep->peer_id, &ep->sn);
 	if (err)
 		goto free_ep;
@@ -114,20 +114,6 @@ free_ep:
 	return err;
 }
 
-static void finish_flushes(struct tcp_ep *ep, int status)
-{
-	struct tcp_flush *f;
-	struct weft_op *op;
-
-	while (!weft_list_empty(&ep->flushes)) {
-		f = weft_list_first(&ep->flushes, struct tcp_flush, link);
-		weft_list_del(&f->link);
-		op = f->op;
-		free(f);
-		op->done(op, status);
-	}
-}
-
 static bool flushed(const struct tcp_ep *ep)
 {
 	const struct tcp_conn *conn = ep->conn;
@@ -138,8 +124,8 @@ static bool flushed(const struct tcp_ep *ep)
 
 void tcp_ep_check_flush(struct tcp_ep *ep)
 {
-	if (!weft_list_empty(&ep->flushes) && live_conn(ep) && flushed(ep))
-		finish_flushes(ep, 0);
+	if (ep->flushes.n && live_conn(ep) && flushed(ep))
+		weft_flushes_end(&ep->flushes, 0);
 }
 
 /* Its connection ended; everything else has been completed. */
@@ -149,7 +135,7 @@ void tcp_ep_failed(struct tcp_ep *ep, int err)
 
 	ep->err = err;
 	ep->conn = NULL;
-	finish_flushes(ep, err == -ESHUTDOWN ? 0 : err);
+	weft_flushes_end(&ep->flushes, err == -ESHUTDOWN ? 0 : err);
 	if (!ep->cancelled)
 		cb->on_error(cb->arg, &ep->base, ep->base.user, err);
 }
@@ -171,7 +157,7 @@ void tcp_ep_cancel(struct weft_ep *base)
 		op->done(op, -ECANCELED);
 	tcp_bulk_cancel(conn, -ECANCELED);
 	tcp_gets_cancel(conn, -ECANCELED);
-	finish_flushes(ep, -ECANCELED);
+	weft_flushes_end(&ep->flushes, -ECANCELED);
 }
 
 void tcp_ep_destroy(struct weft_ep *base)
@@ -372,18 +358,10 @@ void tcp_ep_fence(struct weft_ep *base)
 int tcp_ep_flush(struct weft_ep *base, struct weft_op *op)
 {
 	struct tcp_ep *ep = tcp_ep(base);
-	struct tcp_flush *f;
 
 	if (ep->err)
 		return ep->err == -ESHUTDOWN || ep->cancelled ? 0 : ep->err;
 	if (flushed(ep))
 		return 0;
-	if (op) {
-		f = malloc(sizeof(*f));
-		if (!f)
-			return -ENOMEM;
-		f->op = op;
-		weft_list_add_tail(&ep->flushes, &f->link);
-	}
-	return -EINPROGRESS;
+	return weft_flushes_add(&ep->flushes, op);
 }

@@ -138,6 +138,63 @@ static void cancelled(void)
 	sides_close(&a, &b);
 }
 
+struct late {
+	struct side *a;
+	struct target *t;
+	struct iovec *iov;
+	struct wait_op put, flush, get;
+	int puts, flushes, gets;	/* what was said to them */
+};
+
+/* In the end of a cancelled put: nothing more is taken, or it ends, too. */
+static void ask_late(struct wait_op *w)
+{
+	struct late *l = w->hook_arg;
+	const struct weft_dev_ops *ops = l->a->ops;
+
+	l->flushes = ops->flush(l->a->ep, &l->flush.op);
+	l->puts = ops->put(l->a->ep, l->iov, 1, (uintptr_t)l->t->buf,
+			   &l->t->key, NULL, &l->put.op);
+	l->gets = ops->get(l->a->ep, l->iov, 1, (uintptr_t)l->t->buf,
+			   &l->t->key, &l->get.op);
+}
+
+static void cancelled_asks_again(void)
+{
+	uint8_t *src = malloc(BIG);
+	struct iovec iov = { src, BIG };
+	struct side a, b;
+	struct target t;
+	struct late l = { &a, &t, &iov };
+	struct wait_op w, f;
+
+	sides_open(&a, &b);
+	target_open(&t, BIG);
+	wait_op_init(&w);
+	wait_op_init(&f);
+	wait_op_init(&l.put);
+	wait_op_init(&l.flush);
+	wait_op_init(&l.get);
+	w.hook = ask_late;
+	w.hook_arg = &l;
+	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
+			     &w.op), -EINPROGRESS);
+	check_int(a.ops->flush(a.ep, &f.op), -EINPROGRESS);
+	a.ops->cancel(a.ep);
+	check_int(w.done, 1);
+	check_int(f.done, 1);
+	check_int(f.status, -ECANCELED);
+	check_int(l.flush.done, l.flushes == -EINPROGRESS);
+	check_int(l.puts, -ECANCELED);
+	check_int(l.gets, -ECANCELED);
+	a.ops->ep_destroy(a.ep);
+	a.ep = NULL;
+	check_int(l.flush.done, l.flushes == -EINPROGRESS);
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
 /* Destroying an endpoint ends what is pending, and what the peer sends lives. */
 static void destroyed(void)
 {
@@ -297,6 +354,7 @@ const struct conformance_test end_tests[] = {
 	{ "a key revoked half way stops its put", revoked_midway },
 	{ "a key revoked half way stops its get", get_revoked_midway },
 	{ "cancel gives all memory back", cancelled },
+	{ "what is cancelled may ask again", cancelled_asks_again },
 	{ "destroy ends what is pending, the peer's messages live", destroyed },
 	{ "an orderly end loses nothing and is told apart", orderly },
 	{ "a peer killed in mid-transfer", killed },

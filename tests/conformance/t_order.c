@@ -171,10 +171,72 @@ static void flushed(void)
 	sides_close(&a, &b);
 }
 
+struct chain {
+	struct side *a;
+	struct target *t;
+	struct iovec iov;
+	struct wait_op put, flush, second;
+	int flushed;			/* what the second flush() returned */
+};
+
+/* In the first flush's end: one more put, and a flush for it. */
+static void go_on(struct wait_op *w)
+{
+	struct chain *c = w->hook_arg;
+
+	wait_op_init(&c->put);
+	wait_op_init(&c->second);
+	check_int(c->a->ops->put(c->a->ep, &c->iov, 1, (uintptr_t)c->t->buf,
+				 &c->t->key, NULL, &c->put.op), -EINPROGRESS);
+	c->flushed = c->a->ops->flush(c->a->ep, &c->second.op);
+}
+
+static void second_placed(struct wait_op *w)
+{
+	struct chain *c = w->hook_arg;
+
+	check_int(c->put.done, 1);
+	pattern_check("flushed put", c->t->buf, c->t->len, 77);
+}
+
+/* Each flush waits for what was there when it was asked for, and no less. */
+static void flushed_again(void)
+{
+	uint8_t *src = malloc(2000000);
+	struct iovec iov = { src, 1000000 };
+	struct side a, b;
+	struct target t;
+	struct chain c = { &a, &t, { src + 1000000, 1000000 } };
+	struct wait_op first;
+
+	sides_open(&a, &b);
+	target_open(&t, 1000000);
+	pattern_fill(src, 1000000, 76);
+	pattern_fill(src + 1000000, 1000000, 77);
+	wait_op_init(&first);
+	wait_op_init(&c.flush);
+	c.flush.hook = go_on;
+	c.flush.hook_arg = &c;
+	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
+			     &first.op), -EINPROGRESS);
+	check_int(a.ops->flush(a.ep, &c.flush.op), -EINPROGRESS);
+	wait_for(&a, &b, first.done && c.flush.done);
+	check_int(c.flushed, -EINPROGRESS);
+	check_int(c.second.done, 0);
+	c.second.hook = second_placed;
+	c.second.hook_arg = &c;
+	wait_for(&a, &b, c.second.done);
+	check_int(c.second.status, 0);
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
 const struct conformance_test order_tests[] = {
 	{ "a message never overtakes the puts before its fence", fenced },
 	{ "the same with threads", fenced_with_threads },
 	{ "the same with half of the streams throttled", fenced_throttled },
 	{ "flush waits for every put", flushed },
+	{ "so does one that a flush's end asks for", flushed_again },
 	{ NULL, NULL },
 };
