@@ -160,9 +160,11 @@ static struct weft_settings in_force;
 static struct {
 	char *text; /* our copy of the environment's */
 	const char *origin;
+	char *doubt; /* a warning that nobody was told yet */
 } source[ARRAY_SIZE(table)];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool have_read;
+static bool doubts_held;
 
 static const char *get(const char *name)
 {
@@ -226,10 +228,27 @@ static const char *find(const struct weft_setting *row, const char **origin)
 	return v;
 }
 
+/* A value of weft's own is told at once: who writes it has weft in mind. */
+static void doubt(size_t i, const char *origin, const char *value)
+{
+	const struct weft_setting *row = &table[i];
+	char bounds[128], *text;
+
+	if (asprintf(&text, "%s='%s' is not %s (from %s); using %s", row->name,
+		     value, weft_setting_bounds(row, bounds, sizeof(bounds)),
+		     origin, *row->def ? row->def : "none") < 0)
+		return;
+	if (doubts_held && strcmp(origin, "environment")) {
+		source[i].doubt = text;
+		return;
+	}
+	weft_warn("%s", text);
+	free(text);
+}
+
 static void read_row(const struct weft_setting *row)
 {
 	const size_t i = (size_t)(row - table);
-	char bounds[128];
 	const char *origin, *v;
 
 	weft_setting_parse(row, row->def, &in_force);
@@ -244,9 +263,7 @@ static void read_row(const struct weft_setting *row)
 		source[i].origin = origin;
 		return;
 	}
-	weft_warn("%s='%s' is not %s (from %s); using %s", row->name, v,
-		  weft_setting_bounds(row, bounds, sizeof(bounds)), origin,
-		  *row->def ? row->def : "none");
+	doubt(i, origin, v);
 	free(source[i].text);
 	source[i].text = NULL;
 }
@@ -347,6 +364,29 @@ void weft_settings_world(const char *prefix)
 	world = prefix;
 }
 
+void weft_settings_hold_doubts(void)
+{
+	pthread_mutex_lock(&lock);
+	if (!atomic_load_explicit(&have_read, memory_order_relaxed))
+		doubts_held = true;
+	pthread_mutex_unlock(&lock);
+}
+
+void weft_settings_tell_doubts(void)
+{
+	size_t i;
+
+	weft_settings();
+	pthread_mutex_lock(&lock);
+	for (i = 0; i < ARRAY_SIZE(table); i++)
+		if (source[i].doubt) {
+			weft_warn("%s", source[i].doubt);
+			free(source[i].doubt);
+			source[i].doubt = NULL;
+		}
+	pthread_mutex_unlock(&lock);
+}
+
 void weft_settings_reset(void)
 {
 	size_t i;
@@ -355,7 +395,10 @@ void weft_settings_reset(void)
 	for (i = 0; i < ARRAY_SIZE(table); i++) {
 		free(source[i].text);
 		source[i].text = NULL;
+		free(source[i].doubt);
+		source[i].doubt = NULL;
 	}
+	doubts_held = false;
 	atomic_store_explicit(&have_read, false, memory_order_release);
 	pthread_mutex_unlock(&lock);
 	weft_settings_secret_reset();

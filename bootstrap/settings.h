@@ -63,6 +63,15 @@ const struct weft_settings *weft_settings(void);
  */
 void weft_settings_world(const char *prefix);
 
+/*
+ * Foreign variables (UCX_..., NCCL_...) may hold what weft cannot take, and who
+ * has not chosen weft is not to hear of it.  After hold_doubts(), called before
+ * the first weft_settings(), the warnings about them wait for tell_doubts(),
+ * which gives each once.  Both may be called often, from any thread.
+ */
+void weft_settings_hold_doubts(void);
+void weft_settings_tell_doubts(void);
+
 /* Tests: forget what was read. */
 void weft_settings_reset(void);
 

@@ -68,7 +68,9 @@ static int parse_size(const struct weft_setting *row, const char *text,
 	uint64_t v;
 	int err;
 
-	if (!strcasecmp(text, "auto") && !strcmp(row->def, "auto")) {
+	/* "default": how UCX_RC_PATH_MTU says it (uct/ib/base/ib_iface.c) */
+	if (!strcmp(row->def, "auto") &&
+	    (!strcasecmp(text, "auto") || !strcasecmp(text, "default"))) {
 		*value = 0;
 		return 0;
 	}

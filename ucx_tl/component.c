@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include "bootstrap/settings.h"
 #include "bootstrap/ucxenv.h"
 #include "ucx_tl/uct.h"
 #include "util/log.h"
@@ -40,6 +41,7 @@ query_md_resources(void *component, struct weft_uct_md_resource **out,
 	*count = 0;
 	if (!weft_asked_for(part->tl->name))
 		return WEFT_UCS_OK;
+	weft_settings_tell_doubts();
 	md = part->uct->sym.calloc(1, sizeof(*md), "weft md");
 	if (!md)
 		return WEFT_UCS_NO_MEMORY;

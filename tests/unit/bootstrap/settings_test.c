@@ -194,6 +194,33 @@ Test(settings, bad_alias_names_itself, .init = clean)
 		  caught.text);
 }
 
+/* Who did not choose weft hears nothing about other runtimes' variables. */
+Test(settings, doubts_wait_until_weft_is_chosen, .init = clean)
+{
+	weft_settings_hold_doubts();
+	setenv("UCX_TCP_PORT_RANGE", "5010-50", 1);
+	setenv("NCCL_IB_TC", "none", 1);
+	setenv("WEFT_IB_SL", "99", 1);
+	weft_settings();
+	cr_expect(eq(int, caught.count, 1), "weft's own is told at once");
+	cr_expect(has(caught.text, "WEFT_IB_SL='99'"), "%s", caught.text);
+	weft_settings_hold_doubts(); /* too late to change anything */
+	weft_settings_tell_doubts();
+	cr_expect(eq(int, caught.count, 3), "the others once it is chosen");
+	cr_expect(has(caught.text, "from NCCL_IB_TC"), "%s", caught.text);
+	weft_settings_tell_doubts();
+	cr_expect(eq(int, caught.count, 3), "each once");
+}
+
+/* UCX's own word for it; nobody who writes it means anything wrong. */
+Test(settings, default_is_auto, .init = clean)
+{
+	cr_expect(eq(sz, with("UCX_RC_PATH_MTU", "default")->ib_mtu, 0));
+	cr_expect(zero(int, caught.count), "%s", caught.text);
+	with("WEFT_TCP_CHUNK", "default");
+	cr_expect(eq(int, caught.count, 1), "where auto is not, it is not");
+}
+
 /* Each foreign name is read, its origin told, and its place in the order. */
 Test(settings, every_alias_works, .init = clean)
 {
