@@ -422,6 +422,24 @@ void weft_settings_info(size_t i, struct weft_setting_info *info)
 	};
 }
 
+void weft_settings_named(const char *name, struct weft_setting_info *info)
+{
+	size_t i;
+
+	for (i = 0; i + 1 < ARRAY_SIZE(table); i++)
+		if (!strcmp(table[i].name, name))
+			break;
+	weft_settings_info(i, info);
+}
+
+const char *weft_setting_variable(const struct weft_setting_info *info)
+{
+	return strcmp(info->origin, "environment") &&
+		       strcmp(info->origin, "default")
+		       ? info->origin
+		       : info->name;
+}
+
 static const char *origin_of(size_t at)
 {
 	size_t i;

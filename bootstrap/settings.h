@@ -86,6 +86,10 @@ struct weft_setting_info {
 };
 size_t weft_settings_count(void);
 void weft_settings_info(size_t i, struct weft_setting_info *info);
+/* The same by its name, which must be one of the table's. */
+void weft_settings_named(const char *name, struct weft_setting_info *info);
+/* The variable in which the user wrote it: an alias, or its own name. */
+const char *weft_setting_variable(const struct weft_setting_info *info);
 
 /*
  * Does @name pass the interface list in force ("a,b" takes only these, "^a,b"

@@ -42,29 +42,17 @@ static void print_speed(uint64_t bytes)
 		printf("%3g Gbit/s  ", (double)mbit / 1000);
 }
 
-static const struct weft_setting_info *net_devices(void)
-{
-	static struct weft_setting_info info;
-	size_t i;
-
-	for (i = 0; i < weft_settings_count(); i++) {
-		weft_settings_info(i, &info);
-		if (!strcmp(info.name, "WEFT_NET_DEVICES"))
-			break;
-	}
-	return &info;
-}
-
 /* Returns how many weft would use, other than loopback. */
 static int print_interfaces(void)
 {
-	const struct weft_setting_info *set = net_devices();
 	const int family = weft_settings()->family;
+	struct weft_setting_info set;
 	struct weft_netif *list, *nif;
 	char text[WEFT_SOCKADDR_STR];
 	int n, used = 0;
 
 	puts("\nInterfaces");
+	weft_settings_named("WEFT_NET_DEVICES", &set);
 	n = weft_netif_list(family, &list);
 	if (n < 0)
 		return 0;
@@ -78,9 +66,7 @@ static int print_interfaces(void)
 		printf("mtu %-6u ", nif->mtu);
 		if (!weft_settings_netdev_allowed(nif->name))
 			printf("no: %s=%s leaves it out\n",
-			       strcmp(set->origin, "environment") ? set->origin
-								  : set->name,
-			       set->value);
+			       weft_setting_variable(&set), set.value);
 		else if (nif->loopback)
 			puts("yes, between processes of this host");
 		else if (nif->link_local_only &&

@@ -3,8 +3,10 @@
  * The transports: what one has that the other has not.  Everything else in this
  * room is the same for all of them.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
 #include "bootstrap/ucxenv.h"
@@ -12,6 +14,37 @@
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
 #include "util/log.h"
+
+/* Without a word from here UCX says only that weft_tcp is not available. */
+static void tell_no_netdev(const struct weft_netif *list, int n)
+{
+	struct weft_setting_info devices, family;
+	struct weft_netif *any = NULL;
+	char names[256] = "";
+	size_t at = 0;
+	int here = n;
+
+	weft_settings_named("WEFT_NET_DEVICES", &devices);
+	weft_settings_named("WEFT_FAMILY", &family);
+	if (!n) {
+		here = weft_netif_list(AF_UNSPEC, &any);
+		list = any;
+	}
+	for (int i = 0; i < here && at < sizeof(names); i++)
+		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s",
+				       i ? ", " : "", list[i].name);
+	free(any);
+	if (here <= 0)
+		weft_warn_once("weft_tcp has no interface: none here is up and has an address");
+	else if (!n)
+		weft_warn_once("weft_tcp has no interface: %s='%s', and those that are up (%s) have no such address; 'any' takes them",
+			       weft_setting_variable(&family), family.value,
+			       names);
+	else
+		weft_warn_once("weft_tcp has no interface: %s='%s' takes none of those that are up and have an address (%s); name one of them, or leave it unset",
+			       weft_setting_variable(&devices), devices.value,
+			       names);
+}
 
 /*
  * One device per netdev and with its name: after a connect by socket address
@@ -43,6 +76,8 @@ static enum weft_ucs_status netdevs(const struct weft_uct *uct,
 		devices[used].sys_device = WEFT_UCS_SYS_DEVICE_UNKNOWN;
 		used++;
 	}
+	if (!used)
+		tell_no_netdev(netifs, n);
 	free(netifs);
 	*out = devices;
 	*count = used;

@@ -110,6 +110,40 @@ unknown()
 newest=${versions[-1]}
 unknown "$newest" || tap_skip "a UCX from the future" "cannot make one here"
 
+# Asked for, and there is no interface for it: which, who said so, what to do.
+no_interface() # NAME WORDS COMMAND...: one line, which matches WORDS
+{
+	local name=$1 words=$2 out
+	shift 2
+	out=$(PRELOAD="LD_PRELOAD=$preload" under "$newest" "$@" \
+		"${prefix_of[$newest]}/bin/ucx_info" -d 2>&1 | grep 'weft: ')
+	if test "$(wc -l <<<"$out")" = 1 && grep -q "$words" <<<"$out"; then
+		tap_ok "$name"
+	else
+		tap_not_ok "$name" "$out"
+	fi
+}
+for name in WEFT_NET_DEVICES UCX_NET_DEVICES; do
+	no_interface "no interface: $name" \
+		"weft_tcp has no interface: $name='nosuch0' takes none .*lo).*name one" \
+		env UCX_TLS=weft_tcp $name=nosuch0
+done
+if unshare -n ip link set lo up 2>/dev/null; then
+	no_interface "no interface is up" "none here is up and has an address" \
+		env UCX_TLS=weft_tcp unshare -n
+	no_interface "no interface of that family" \
+		"WEFT_FAMILY='ipv6', and those that are up (lo) have no such" \
+		env UCX_TLS=weft_tcp WEFT_FAMILY=ipv6 unshare -n sh -c \
+			'echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6
+			ip link set lo up && "$0" "$@"'
+else
+	tap_skip "no interface is up" "no network namespace to be had here"
+fi
+tap_nothing "no interface, and nobody asked" \
+	"$(WEFT_NET_DEVICES=nosuch0 LD_PRELOAD=$preload UCX_TLS=tcp \
+		under "$newest" "${prefix_of[$newest]}/bin/ucx_info" -d 2>&1 |
+		grep 'weft: ')"
+
 # Two copies in one process. The dynamic linker tells libraries by their soname,
 # so the second copy gets names of its own.
 two_copies() # VERSION VERSION
