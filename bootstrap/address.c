@@ -114,6 +114,8 @@ int weft_address_unpack(const void *iface, size_t iface_len, const void *dev,
 	return 0;
 }
 
+const char weft_other_wire[] = "its weft speaks no wire version of this one";
+
 bool weft_address_speaks(const struct weft_address *a)
 {
 	return a->wire_min <= WEFT_WIRE_MAX && a->wire_max >= WEFT_WIRE_MIN;

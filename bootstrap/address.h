@@ -59,8 +59,9 @@ size_t weft_address_pack_dev(const struct weft_address *a, void *buf);
 int weft_address_unpack(const void *iface, size_t iface_len, const void *dev,
 			size_t dev_len, struct weft_address *a);
 
-/* Do the version ranges meet? */
+/* Do the version ranges meet?  Where not, weft_other_wire says so of "it". */
 bool weft_address_speaks(const struct weft_address *a);
+extern const char weft_other_wire[];
 
 /* The public name of a key: 8 bytes of its hash; safe to log and to send. */
 uint64_t weft_key_id(const uint8_t key[WEFT_KEY_LEN]);

@@ -200,7 +200,7 @@ bool weft_route_reaches(const struct weft_netif *local,
 	const bool mine = route->kind == WEFT_ROUTE_LOCAL;
 
 	if (!weft_address_speaks(remote))
-		return no(why, "its weft speaks no wire version of this one");
+		return no(why, weft_other_wire);
 	if (remote->sa.sa.sa_family != local->addr.sa.sa_family)
 		return no(why, "it has another address family");
 	if ((mine || is_loopback(&remote->sa)) && remote->ns_id != ns_id)

@@ -141,10 +141,12 @@ struct weft_dev_ops {
 			    struct weft_iface_attr *attr);
 	/*
 	 * Reachability: from address bytes and this host's own state alone, no
-	 * I/O, and certain.  What fails later is an endpoint error.
+	 * I/O, and certain.  What fails later is an endpoint error.  Where it
+	 * is false, *@why (unless @why is NULL) says why, a constant text that
+	 * speaks of the peer as "it".
 	 */
 	bool (*reaches)(struct weft_iface *iface,
-			const struct weft_address *remote);
+			const struct weft_address *remote, const char **why);
 
 	/* Moves what can be moved; the number of events seen, 0 when idle. */
 	unsigned int (*progress)(struct weft_iface *iface);

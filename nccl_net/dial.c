@@ -47,7 +47,8 @@ static int dial_new(struct weft_net *net, const struct weft_handle *h,
 		weft_list_for_each(port, tmp, &net->ports, link) {
 			if (dial->n == WEFT_NET_TRIES ||
 			    port->nvlink != !!(h->nvlink & BIT(i)) ||
-			    !port->ops->reaches(port->iface, &h->way[i]))
+			    !port->ops->reaches(port->iface, &h->way[i],
+						NULL))
 				continue;
 			first += port->nvlink;
 			try = &dial->try[dial->n++];

@@ -177,8 +177,7 @@ static int meet(struct check *c, int fd, struct weft_netif *netif)
 		err = check_open(c, &weft_tcp_ops, netif, &own);
 	if (!err)
 		err = swap_cards(fd, &own, &peer);
-	if (!err && !c->ops->reaches(c->iface, &peer)) {
-		weft_netif_reaches(netif, &peer, &why);
+	if (!err && !c->ops->reaches(c->iface, &peer, &why)) {
 		tool_error("check", "%s is not reached by %s: %s",
 			   weft_sockaddr_str(&peer.sa, text, sizeof(text)),
 			   netif->name, why);

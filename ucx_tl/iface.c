@@ -155,22 +155,34 @@ static enum weft_ucs_status iface_address(struct weft_uct_iface *iface,
  * memory stay out of it, as cuda_ipc does.
  */
 static bool reaches(struct weft_uct_iface *iface,
-		    const struct weft_address *remote)
+		    const struct weft_address *remote, const char **why)
 {
+	char where[WEFT_SOCKADDR_STR];
+
+	/* UCX's own word on it names no cause, or is seen by nobody */
+	if (!weft_address_speaks(remote))
+		weft_warn_once("the peer at %s speaks wire versions %u to %u, this weft %u to %u: weft does not reach it; install the same release on both",
+			       weft_sockaddr_str(&remote->sa, where,
+						 sizeof(where)),
+			       remote->wire_min, remote->wire_max,
+			       WEFT_WIRE_MIN, WEFT_WIRE_MAX);
 	if (iface->tl->mem_kind == WEFT_MEM_CUDA &&
-	    !memcmp(remote->key, iface->attr.addr.key, sizeof(remote->key)))
+	    !memcmp(remote->key, iface->attr.addr.key, sizeof(remote->key))) {
+		*why = "it is this worker itself";
 		return false;
-	return iface->dev->reaches(iface->iface, remote);
+	}
+	return iface->dev->reaches(iface->iface, remote, why);
 }
 
 static int is_reachable(struct weft_uct_iface *iface, const void *dev_addr,
 			const void *iface_addr)
 {
 	struct weft_address remote;
+	const char *why;
 
 	return !weft_address_unpack(iface_addr, WEFT_IFACE_ADDR_LEN, dev_addr,
 				    WEFT_DEV_ADDR_MAX, &remote) &&
-	       reaches(iface, &remote);
+	       reaches(iface, &remote, &why);
 }
 
 static int is_reachable_v2(struct weft_uct_iface *iface,
@@ -181,18 +193,17 @@ static int is_reachable_v2(struct weft_uct_iface *iface,
 	const uint64_t told =
 		WEFT_UCT_PEER_HAS_INFO | WEFT_UCT_PEER_HAS_INFO_LEN;
 	struct weft_address remote;
-	const char *why = "not an address of weft";
+	const char *why = "its address is none of weft's";
 	bool ok = false;
 
 	if ((p->field_mask & needed) != needed)
 		return 0;
 	if (!weft_address_unpack(p->iface_addr, WEFT_IFACE_ADDR_LEN,
 				 p->device_addr, WEFT_DEV_ADDR_MAX, &remote)) {
-		why = "the peer is not reached by this interface";
-		ok = reaches(iface, &remote);
+		ok = reaches(iface, &remote, &why);
 		if (ok && (p->field_mask & WEFT_UCT_PEER_HAS_SCOPE) &&
 		    p->scope == WEFT_UCT_SCOPE_DEVICE) {
-			why = "the peer is on another host";
+			why = "it is on another host";
 			ok = iface->tl->same_host ||
 			     remote.ns_id == iface->attr.addr.ns_id;
 		}

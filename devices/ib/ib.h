@@ -310,7 +310,7 @@ int ib_iface_open(const char *name, int family, const struct weft_iface_cb *cb,
 void ib_iface_close(struct weft_iface *iface);
 void ib_iface_query(struct weft_iface *iface, struct weft_iface_attr *attr);
 bool ib_iface_reaches(struct weft_iface *iface,
-		      const struct weft_address *remote);
+		      const struct weft_address *remote, const char **why);
 unsigned int ib_iface_progress(struct weft_iface *iface);
 int ib_iface_event_fd(struct weft_iface *iface);
 int ib_iface_arm(struct weft_iface *iface);

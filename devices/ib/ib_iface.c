@@ -240,9 +240,9 @@ void ib_iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 }
 
 bool ib_iface_reaches(struct weft_iface *base,
-		      const struct weft_address *remote)
+		      const struct weft_address *remote, const char **why)
 {
-	return weft_tcp_ops.reaches(ib_iface(base)->ctl, remote);
+	return weft_tcp_ops.reaches(ib_iface(base)->ctl, remote, why);
 }
 
 void ib_iface_wake(struct ib_iface *iface)

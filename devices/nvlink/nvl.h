@@ -331,7 +331,7 @@ void nvl_budget_give(const char *name, unsigned int first, unsigned int units);
 /* nvl_addr.c */
 void nvl_addr_make(struct nvl_iface *iface);
 bool nvl_addr_reaches(const struct nvl_iface *iface,
-		      const struct weft_address *remote);
+		      const struct weft_address *remote, const char **why);
 bool nvl_addr_same_netns(const struct nvl_iface *iface,
 			 const struct weft_address *remote);
 bool nvl_addr_same_run(const struct nvl_iface *iface,

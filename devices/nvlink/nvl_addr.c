@@ -62,11 +62,18 @@ bool nvl_addr_same_run(const struct nvl_iface *iface,
 }
 
 bool nvl_addr_reaches(const struct nvl_iface *iface,
-		      const struct weft_address *remote)
+		      const struct weft_address *remote, const char **why)
 {
-	return weft_address_speaks(remote) &&
-	       (nvl_addr_same_netns(iface, remote) ||
-		nvl_addr_same_run(iface, remote));
+	const char *no = NULL;
+
+	if (!weft_address_speaks(remote))
+		no = weft_other_wire;
+	else if (!nvl_addr_same_netns(iface, remote) &&
+		 !nvl_addr_same_run(iface, remote))
+		no = "it shares neither the network namespace nor the run folder";
+	if (no && why)
+		*why = no;
+	return !no;
 }
 
 static socklen_t abstract_name(uint64_t id, struct sockaddr_un *sa)

@@ -48,7 +48,7 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	struct nvl_ep *ep;
 	int err;
 
-	if (!nvl_addr_reaches(iface, remote))
+	if (!nvl_addr_reaches(iface, remote, NULL))
 		return -EHOSTUNREACH;
 	ep = calloc(1, sizeof(*ep));
 	if (!ep)

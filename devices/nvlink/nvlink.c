@@ -161,9 +161,10 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 	};
 }
 
-static bool reaches(struct weft_iface *base, const struct weft_address *remote)
+static bool reaches(struct weft_iface *base, const struct weft_address *remote,
+		    const char **why)
 {
-	return nvl_addr_reaches(nvl_iface(base), remote);
+	return nvl_addr_reaches(nvl_iface(base), remote, why);
 }
 
 /* ---- progress ------------------------------------------------------------ */

@@ -402,7 +402,7 @@ int tcp_iface_open(const char *netdev, int family,
 void tcp_iface_close(struct weft_iface *iface);
 void tcp_iface_query(struct weft_iface *iface, struct weft_iface_attr *attr);
 bool tcp_iface_reaches(struct weft_iface *iface,
-		       const struct weft_address *remote);
+		       const struct weft_address *remote, const char **why);
 unsigned int tcp_iface_progress(struct weft_iface *iface);
 int tcp_iface_event_fd(struct weft_iface *iface);
 int tcp_iface_arm(struct weft_iface *iface);

@@ -221,18 +221,20 @@ void tcp_iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 }
 
 bool tcp_iface_reaches(struct weft_iface *base,
-		       const struct weft_address *remote)
+		       const struct weft_address *remote, const char **why)
 {
 	struct tcp_iface *iface = tcp_iface(base);
-	const char *why = NULL;
+	const char *reason = NULL;
 	char where[WEFT_SOCKADDR_STR];
 	bool yes;
 
-	yes = weft_netif_reaches(&iface->netif, remote, &why);
+	yes = weft_netif_reaches(&iface->netif, remote, &reason);
 	if (!yes)
 		weft_debug("'%s' does not reach %s: %s", iface->netif.name,
 			   weft_sockaddr_str(&remote->sa, where,
-					     sizeof(where)), why);
+					     sizeof(where)), reason);
+	if (!yes && why)
+		*why = reason;
 	return yes;
 }
 

@@ -130,7 +130,7 @@ struct weft_ep *side_connect(struct side *from, const struct side *to,
 {
 	struct weft_ep *ep;
 
-	check(from->ops->reaches(from->iface, &to->attr.addr),
+	check(from->ops->reaches(from->iface, &to->attr.addr, NULL),
 	      "the other side is out of reach");
 	check_int(from->ops->ep_create(from->iface, &to->attr.addr, user, &ep),
 		  0);

@@ -229,16 +229,22 @@ static void nobody(void)
 static void other_version(void)
 {
 	struct weft_address newer;
+	const char *why = NULL;
 	struct side a, b;
 
 	side_open(&a);
 	side_open(&b);
 	newer = b.attr.addr;
 	newer.wire_min = newer.wire_max = WEFT_WIRE_MAX + 1;
-	check(!a.ops->reaches(a.iface, &newer), "a stranger's version is reached");
+	check(!a.ops->reaches(a.iface, &newer, &why),
+	      "a stranger's version is reached");
+	check(why == weft_other_wire, "why is '%s'", why);
+	why = NULL;
 	newer = b.attr.addr;
 	newer.ns_id = ~newer.ns_id;
-	check(!a.ops->reaches(a.iface, &newer), "another namespace is reached");
+	check(!a.ops->reaches(a.iface, &newer, &why),
+	      "another namespace is reached");
+	check(why && why != weft_other_wire, "why is '%s'", why);
 	side_close(&a);
 	side_close(&b);
 }

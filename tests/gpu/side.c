@@ -152,7 +152,7 @@ void device_open(void)
 		pods_fail("iface_open: %s", strerror(-err));
 	ops->iface_query(iface, &attr);
 	pods_exchange(&attr.addr, &remote, sizeof(remote), NULL);
-	if (!ops->reaches(iface, &remote))
+	if (!ops->reaches(iface, &remote, NULL))
 		pods_fail("the other pod is out of reach");
 	t = pods_now();
 	err = ops->ep_create(iface, &remote, NULL, &ep);

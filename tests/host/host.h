@@ -27,6 +27,7 @@ struct host {
 	unsigned int rests; /* that weft made while it spun */
 	bool by_sockaddr, peer_errors;
 	const char *ip;	     /* for listeners */
+	uint64_t later;	     /* see make_later() */
 	unsigned int errors; /* error callbacks */
 	ucs_status_t error;
 };

@@ -144,6 +144,22 @@ tap_nothing "no interface, and nobody asked" \
 		under "$newest" "${prefix_of[$newest]}/bin/ucx_info" -d 2>&1 |
 		grep 'weft: ')"
 
+# A peer of a release that speaks other versions: by address alone UCX says no
+# more than that there is no way.
+ns=$("$WEFT_BUILD/tools/weft" info |
+	sed -n 's/.*network namespace \([0-9a-f]*\),.*/\1/p')
+if UCX_TLS=weft_tcp exchange "$newest" "$newest" later="$ns" connect; then
+	tap_not_ok "a peer of another wire version is not reached" "$(words)"
+fi
+for side in wait come; do
+	tap_equal "$side: the peer's wire version is told, once" \
+		"$(grep -c 'weft: .*127.0.0.1:.* wire versions 9 to 9, this weft 1 to 1.*install' \
+			"$tap_tmp/$side")" 1
+	tap_equal "$side: UCX is told why" \
+		"$(grep -c 'weft_tcp/lo - its weft speaks no wire version' \
+			"$tap_tmp/$side")" 1
+done
+
 # Two copies in one process. The dynamic linker tells libraries by their soname,
 # so the second copy gets names of its own.
 two_copies() # VERSION VERSION

@@ -126,7 +126,7 @@ static struct weft_ep *connect_to(struct side *from, struct side *to)
 	struct weft_ep *ep;
 
 	nvl->iface_query(to->iface, &attr);
-	cr_assert(nvl->reaches(from->iface, &attr.addr));
+	cr_assert(nvl->reaches(from->iface, &attr.addr, NULL));
 	cr_assert(eq(int, nvl->ep_create(from->iface, &attr.addr, NULL, &ep),
 		     0));
 	return ep;

@@ -128,7 +128,8 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *a)
 	a->addr = i->addr;
 }
 
-static bool reaches(struct weft_iface *i, const struct weft_address *remote)
+static bool reaches(struct weft_iface *i, const struct weft_address *remote,
+		    const char **why)
 {
 	(void)i;
 	(void)remote;

@@ -45,11 +45,14 @@ static void iface_query(struct weft_iface *iface, struct weft_iface_attr *attr)
 	attr->addr.sa.in.sin_port = 1;
 }
 
-static bool reaches(struct weft_iface *iface, const struct weft_address *remote)
+static bool reaches(struct weft_iface *iface, const struct weft_address *remote,
+		    const char **why)
 {
 	(void)iface;
 	(void)remote;
-	return true;
+	if (fake.unreached && why)
+		*why = fake.unreached;
+	return !fake.unreached;
 }
 
 static unsigned int progress(struct weft_iface *iface)

@@ -19,6 +19,7 @@ struct fake {
 	bool ready;			/* the predicate */
 	int flush, put, message;	/* results; message 0 counts as taken */
 	int arm;
+	const char *unreached;		/* why no peer is reached */
 	struct weft_op *op;		/* the last one taken */
 	unsigned int taken;
 	uint8_t ids[FAKE_LOG];		/* of messages, in order */

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Interfaces as UCX opens and asks them, over a device without a wire. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include "tests/unit/ucx_tl/fake.h"
+#include "ucx_tl/uct.h"
+#include "util/log.h"
+
+static struct weft_uct uct;
+static struct weft_uct_memory_domain md;
+static struct weft_uct_iface *iface;
+static unsigned int warned;
+static char warning[512];
+
+static void caught(void *arg, enum weft_level level, const char *file, int line,
+		   const char *text)
+{
+	warned++;
+	snprintf(warning, sizeof(warning), "%s", text);
+}
+
+static enum weft_ucs_status base_init(void *self, void *cls, int *count,
+				      weft_uct_fn *ops, weft_uct_fn *internal,
+				      void *domain, void *worker,
+				      const void *params, const void *config,
+				      void *stats, const char *name)
+{
+	return WEFT_UCS_OK;
+}
+
+static void disable(void *base, unsigned int flags)
+{
+}
+
+static void cleanup(void *cls, void *obj, int limit)
+{
+}
+
+/* @worker tells one from the other; they share the memory domain. */
+static struct weft_uct_iface *open_on(const char *netdev, const void *worker)
+{
+	struct weft_uct_iface_params params = {
+		.open_mode = WEFT_UCT_OPEN_MODE_DEVICE,
+		.mode.device.dev_name = netdev,
+	};
+	void *out = NULL;
+
+	cr_assert_eq(weft_uct_iface_open(&md, (void *)worker, &params, NULL,
+					 &out),
+		     WEFT_UCS_OK);
+	return out;
+}
+
+static void setup(void)
+{
+	fake_reset();
+	weft_log_set_sink(caught, NULL);
+	uct.abi = weft_uct_abi_find(WEFT_UCX_MINOR_MAX);
+	uct.sym.base_iface_init = base_init;
+	uct.sym.progress_disable = disable;
+	uct.sym.class_cleanup = cleanup;
+	weft_uct_internal_ops(&uct);
+	md.uct = &uct;
+	md.tl = &weft_uct_tls[0];
+}
+
+TestSuite(iface, .init = setup, .timeout = 30);
+
+/* uct_iface_internal_ops_t of 1.22, uct/base/uct_iface.h */
+#define IS_REACHABLE_V2 6
+
+static int reachable(const struct weft_address *remote, char why[128])
+{
+	uint8_t dev[WEFT_DEV_ADDR_MAX], addr[WEFT_IFACE_ADDR_LEN];
+	const struct weft_uct_peer_params params = {
+		.field_mask = WEFT_UCT_PEER_HAS_DEV_ADDR |
+			      WEFT_UCT_PEER_HAS_IFACE_ADDR |
+			      WEFT_UCT_PEER_HAS_INFO |
+			      WEFT_UCT_PEER_HAS_INFO_LEN,
+		.device_addr = dev,
+		.iface_addr = addr,
+		.info_string = why,
+		.info_string_length = 128,
+	};
+
+	strcpy(why, "untouched");
+	weft_address_pack_iface(remote, addr);
+	weft_address_pack_dev(remote, dev);
+	return ((int (*)(struct weft_uct_iface *,
+			 const struct weft_uct_peer_params *))
+			uct.internal_ops[IS_REACHABLE_V2])(iface, &params);
+}
+
+Test(iface, tells_why_a_peer_is_not_reached)
+{
+	struct weft_address remote = { .wire_min = 1, .wire_max = 1 };
+	char why[128];
+
+	remote.sa.in.sin_family = AF_INET;
+	remote.sa.in.sin_addr.s_addr = htonl(0x0a060102);
+	remote.sa.in.sin_port = htons(7);
+	iface = open_on("lo", "worker");
+	cr_expect(reachable(&remote, why));
+	cr_expect_str_eq(why, "untouched");
+
+	fake.unreached = "it is in the fake's words";
+	cr_expect(!reachable(&remote, why));
+	cr_expect_str_eq(why, fake.unreached);
+	cr_expect_eq(warned, 0, "%s", warning);
+
+	/* another release's: told to the user, once, with what to do */
+	remote.wire_min = remote.wire_max = WEFT_WIRE_MAX + 1;
+	cr_expect(!reachable(&remote, why));
+	cr_expect(!reachable(&remote, why));
+	cr_expect_eq(warned, 1);
+	cr_expect(strstr(warning, "10.6.1.2:7 speaks wire versions 2 to 2"),
+		  "%s", warning);
+	cr_expect(strstr(warning, "install the same release"), "%s", warning);
+
+	remote.wire_min = remote.wire_max = 0;
+	cr_expect(!reachable(&remote, why));
+	cr_expect_str_eq(why, "its address is none of weft's");
+}
