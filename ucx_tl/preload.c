@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -42,20 +43,61 @@ static struct plugin plugin;
 static bool plugin_tried;
 static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static bool asked_for_weft(void)
+/* 1: it says yes, 0: it says no, -1: unset, or neither. */
+static int says(const char *name)
 {
-	const char *tls = getenv("UCX_TLS");
+	static const char *const words[][2] = {
+		{ "0", "1" }, { "n", "y" }, { "no", "yes" },
+		{ "off", "on" }, { "false", "true" },
+	};
+	const char *value = getenv(name);
+	size_t i;
 
-	return tls && strstr(tls, "weft_");
+	for (i = 0; value && i < sizeof(words) / sizeof(*words); i++)
+		if (!strcasecmp(value, words[i][0]) ||
+		    !strcasecmp(value, words[i][1]))
+			return !strcasecmp(value, words[i][1]);
+	return -1;
+}
+
+/*
+ * Which variable asks for weft, or NULL.  bootstrap/ucxenv.c decides it for
+ * good, but that is in the file that could not be loaded.
+ */
+static const char *asked_for_by(void)
+{
+	static const char *const flags[] = {
+		"DASK_DISTRIBUTED_UCXX__TCP", "DASK_DISTRIBUTED_UCXX__NVLINK",
+		"DASK_DISTRIBUTED_UCXX__INFINIBAND",
+		"DASK_DISTRIBUTED__COMM__UCX__TCP",
+		"DASK_DISTRIBUTED__COMM__UCX__NVLINK",
+		"DASK_DISTRIBUTED__COMM__UCX__INFINIBAND",
+		"DASK_UCX__TCP", "DASK_UCX__NVLINK", "DASK_UCX__INFINIBAND",
+	};
+	const char *tls = getenv("UCX_TLS");
+	const int ucx = says("WEFT_UCX");
+	size_t i;
+
+	if (ucx >= 0)
+		return ucx ? "WEFT_UCX" : NULL;
+	if (tls && *tls)
+		return strstr(tls, "weft_") ? "UCX_TLS" : NULL;
+	for (i = 0; i < sizeof(flags) / sizeof(*flags); i++)
+		if (says(flags[i]) == 1)
+			return flags[i];
+	return NULL;
 }
 
 /* UCX goes on without weft; who did not ask for weft need not hear of it. */
 static void complain(const char *file, const char *why)
 {
-	if (asked_for_weft())
-		dprintf(STDERR_FILENO, "weft: warning: cannot load '%s' "
-			"(UCX_TLS names weft): %s; UCX goes on without weft\n",
-			file, why ? why : "it lacks weft's functions");
+	const char *name = asked_for_by();
+
+	if (name)
+		dprintf(STDERR_FILENO, "weft: warning: cannot load '%s', which "
+			"%s=%s asks for: %s; UCX goes on without weft\n",
+			file, name, getenv(name),
+			why ? why : "it lacks weft's functions");
 }
 
 /*

@@ -9,7 +9,10 @@ test -n "$preload" || tap_skip_all "libweft_preload.so is not built"
 src=$WEFT_SRC/tests/check/preload
 tap_folder
 cd "$tap_tmp" || exit 99
-unset UCX_TLS WEFT_TEST_MAPPED
+unset UCX_TLS WEFT_UCX WEFT_TEST_MAPPED
+for name in "${!DASK_@}"; do
+	unset "$name"
+done
 
 build() # OUTPUT SOURCE OPTION...
 {
@@ -70,11 +73,26 @@ tap_equal "no plugin, weft asked for: UCX goes on" \
 	"$(grep -v '^weft' <<<"$seen")" $'0 1 a alone\n0 1 b alone'
 tap_equal "... after one warning that names the file" \
 	"$(grep '^weft' <<<"$seen")" \
-	"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so' (UCX_TLS names weft): no such file; UCX goes on without weft"
+	"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so', which UCX_TLS=weft_tcp,tcp asks for: no such file; UCX goes on without weft"
+for asks in WEFT_UCX=on WEFT_UCX=1 DASK_UCX__TCP=True \
+	DASK_DISTRIBUTED__COMM__UCX__NVLINK=true \
+	DASK_DISTRIBUTED_UCXX__INFINIBAND=1; do
+	tap_equal "no plugin, $asks asks for it" \
+		"$(env "$asks" LD_PRELOAD="$tap_tmp/installed/libweft_preload.so" \
+			./program a 2>&1 | grep -o "which .* asks for")" \
+		"which $asks asks for"
+done
+for silent in "UCX_TLS=tcp DASK_UCX__TCP=True" DASK_UCX__TCP=False \
+	"WEFT_UCX=off UCX_TLS=weft_tcp" DASK_UCX__CUDA_COPY=True; do
+	# shellcheck disable=SC2086 # assignments, one by one
+	tap_equal "no plugin, $silent: silence" \
+		"$(env $silent LD_PRELOAD="$tap_tmp/installed/libweft_preload.so" \
+			./program a 2>&1)" "0 1 a alone"
+done
 echo "no library" >installed/ucx/libuct_weft.so
 seen=$(UCX_TLS=weft_tcp with installed ./program a)
 case $seen in
-"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so' (UCX_TLS names weft): "*"too short"*"without weft"$'\n'"0 1 a alone")
+"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so', which UCX_TLS=weft_tcp asks for: "*"too short"*"without weft"$'\n'"0 1 a alone")
 	tap_ok "a damaged plugin: one warning with the loader's reason" ;;
 *)	tap_not_ok "a damaged plugin: one warning with the loader's reason" \
 		"$seen" ;;
