@@ -147,6 +147,12 @@ static void write_row(int fd, const struct weft_stats *s, struct row *r)
 					: "the line was cut short");
 }
 
+/* Any that this process may write? */
+static bool has_rows(struct weft_stats *s)
+{
+	return !weft_list_empty(&s->rows) && s->pid == getpid();
+}
+
 static void write_all(int fd, struct weft_stats *s)
 {
 	struct row *r, *tmp;
@@ -165,7 +171,7 @@ void weft_stats_close(struct weft_stats *s)
 	pthread_mutex_lock(&lock);
 	weft_list_del(&s->link);
 	pthread_mutex_unlock(&lock);
-	if (!weft_list_empty(&s->rows) && s->pid == getpid())
+	if (has_rows(s))
 		fd = open_output(weft_settings()->stats);
 	if (fd >= 0) {
 		write_all(fd, s);
@@ -183,18 +189,21 @@ void weft_stats_close(struct weft_stats *s)
 __attribute__((destructor)) static void write_at_exit(void)
 {
 	struct weft_stats *s, *tmp;
-	int fd;
+	int fd = -1;
 
 	if (pthread_mutex_trylock(&lock))
 		return; /* exit() inside a call of ours: no deadlock */
-	if (!weft_list_empty(&open_stats)) {
-		fd = open_output(weft_settings()->stats);
-		if (fd >= 0) {
-			weft_list_for_each (s, tmp, &open_stats, link)
-				if (s->pid == getpid())
-					write_all(fd, s);
-			close(fd);
-		}
+	weft_list_for_each (s, tmp, &open_stats, link) {
+		if (!has_rows(s))
+			continue;
+		/* nobody with nothing to say leaves a file behind */
+		if (fd < 0)
+			fd = open_output(weft_settings()->stats);
+		if (fd < 0)
+			break;
+		write_all(fd, s);
 	}
+	if (fd >= 0)
+		close(fd);
 	pthread_mutex_unlock(&lock);
 }

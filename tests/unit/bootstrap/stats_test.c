@@ -127,6 +127,49 @@ Test(stats, name_with_process_id, .init = to_file, .fini = clean_up)
 	cr_expect(has(slurp(name), "\"netdev\":\"lo\""), "%s", name);
 }
 
+static pid_t forked_and_gone(void)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		exit(0);
+	waitpid(pid, NULL, 0);
+	return pid;
+}
+
+/* A forked child, and an interface that met nobody, leave no file behind. */
+Test(stats, no_empty_file_per_process, .init = to_file, .fini = clean_up)
+{
+	pid_t pid, children[2] = { 0 };
+	char name[128];
+	int report[2], i;
+
+	snprintf(name, sizeof(name), "%s/%%p.json", folder);
+	setenv("WEFT_STATS", name, 1);
+	weft_settings_reset();
+	cr_assert(zero(int, pipe(report)));
+	pid = fork();
+	if (!pid) {
+		forked = 1;
+		weft_stats_open("tcp", "eth0"); /* meets nobody */
+		children[0] = forked_and_gone();
+		weft_stats_peer(weft_stats_open("tcp", "lo"), 1, "x");
+		children[1] = forked_and_gone();
+		exit(write(report[1], children, sizeof(children)) < 0);
+	}
+	waitpid(pid, NULL, 0);
+	cr_assert(eq(int, (int)read(report[0], children, sizeof(children)),
+		     (int)sizeof(children)));
+	for (i = 0; i < 2; i++) {
+		snprintf(name, sizeof(name), "%s/%d.json", folder, children[i]);
+		cr_expect(ne(int, access(name, F_OK), 0), "'%s' is there",
+			  name);
+	}
+	snprintf(file, sizeof(file), "%s/%d.json", folder, pid);
+	cr_expect(eq(int, lines(), 1), "%s", text);
+	cr_expect(has(text, "\"netdev\":\"lo\""), "%s", text);
+}
+
 Test(stats, off_by_default, .init = to_file, .fini = clean_up)
 {
 	struct weft_stats *s;
