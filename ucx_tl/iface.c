@@ -242,7 +242,7 @@ static void iface_close(struct weft_uct_iface *iface)
 	weft_uct_idle_leave(iface);
 	iface->dev->iface_close(iface->iface);
 	if (!iface->loopback)
-		iface->md->wide_ifaces--;
+		atomic_fetch_sub(&iface->md->wide_ifaces, 1);
 	sym->class_cleanup(sym->base_iface_class, iface, -1);
 	weft_uct_op_free_all(iface);
 	free(iface);
@@ -350,9 +350,9 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	iface->dev->iface_query(iface->iface, &iface->attr);
 	iface->loopback =
 		!weft_netif_get(netdev, family, &netif) && netif.loopback;
-	iface->narrow = iface->loopback && md->wide_ifaces;
+	iface->narrow = iface->loopback && atomic_load(&md->wide_ifaces);
 	if (!iface->loopback)
-		md->wide_ifaces++;
+		atomic_fetch_add(&md->wide_ifaces, 1);
 	*out = iface;
 	return WEFT_UCS_OK;
 

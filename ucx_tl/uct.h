@@ -7,6 +7,7 @@
 #ifndef WEFT_UCX_TL_UCT_H
 #define WEFT_UCX_TL_UCT_H
 
+#include <stdatomic.h>
 #include "config.h"
 #include "devices/device.h"
 #include "ucx_tl/abi.h"
@@ -103,7 +104,8 @@ struct weft_uct_memory_domain {
 	struct weft_uct_md base;
 	struct weft_uct *uct;
 	const struct weft_uct_tl *tl;
-	unsigned int wide_ifaces; /* open ifaces that are not loopback */
+	/* open ifaces that are not loopback, of all workers and threads */
+	atomic_uint wide_ifaces;
 };
 
 /* An operation that the device holds on to. */

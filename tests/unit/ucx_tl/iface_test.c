@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Interfaces as UCX opens and asks them, over a device without a wire. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include "tests/unit/ucx_tl/fake.h"
@@ -10,6 +11,7 @@
 static struct weft_uct uct;
 static struct weft_uct_memory_domain md;
 static struct weft_uct_iface *iface;
+static weft_uct_fn taken_ops[WEFT_OP_COUNT]; /* of the last one opened */
 static unsigned int warned;
 static char warning[512];
 
@@ -26,6 +28,8 @@ static enum weft_ucs_status base_init(void *self, void *cls, int *count,
 				      const void *params, const void *config,
 				      void *stats, const char *name)
 {
+	for (size_t i = 0; i < WEFT_OP_COUNT; i++)
+		__atomic_store_n(&taken_ops[i], ops[i], __ATOMIC_RELAXED);
 	return WEFT_UCS_OK;
 }
 
@@ -121,4 +125,40 @@ Test(iface, tells_why_a_peer_is_not_reached)
 	remote.wire_min = remote.wire_max = 0;
 	cr_expect(!reachable(&remote, why));
 	cr_expect_str_eq(why, "its address is none of weft's");
+}
+
+#define OPENERS	4
+#define ROUNDS	2000
+
+/* A worker of its own in each thread, all of them on one context. */
+static void *open_and_close(void *worker)
+{
+	struct weft_uct_iface *mine;
+	weft_uct_fn close;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		mine = open_on("wide0", worker);
+		close = __atomic_load_n(&taken_ops[WEFT_OP_CLOSE],
+					__ATOMIC_RELAXED);
+		((void (*)(struct weft_uct_iface *))close)(mine);
+	}
+	return NULL;
+}
+
+Test(iface, loopback_is_narrow_only_beside_another)
+{
+	struct weft_uct_iface *lo, *wide;
+	pthread_t t[OPENERS];
+
+	for (intptr_t i = 0; i < OPENERS; i++)
+		cr_assert(!pthread_create(&t[i], NULL, open_and_close,
+					  (void *)(i + 1)));
+	for (int i = 0; i < OPENERS; i++)
+		pthread_join(t[i], NULL);
+	lo = open_on("lo", "worker");
+	cr_expect(!lo->narrow, "all others are closed");
+	wide = open_on("wide0", "worker");
+	cr_expect(!wide->narrow);
+	lo = open_on("lo", "other worker");
+	cr_expect(lo->narrow, "one is open");
 }
