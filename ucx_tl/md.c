@@ -45,7 +45,7 @@ static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
 	set64(attr, abi->md_attr.flags, flags);
 	set64(attr, abi->md_attr.reg_mem_types, types);
 	set64(attr, abi->md_attr.access_mem_types, types);
-	if (md->tl->cached)
+	if (md->tl->cached && abi->md_attr.cache_mem_types)
 		set64(attr, abi->md_attr.cache_mem_types, types);
 	set64(attr, abi->md_attr.rkey_size, WEFT_RKEY_LEN);
 	memset(attr + abi->md_attr.local_cpus, 0xff, WEFT_UCS_CPU_SET_SIZE);

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What UCX is told of memory, in the layout of each minor. */
+#include <criterion/criterion.h>
+#include <string.h>
+#include "tests/unit/ucx_tl/fake.h"
+#include "ucx_tl/uct.h"
+
+#define POISON	0xa5
+#define QUERY	1 /* uct_md_ops_t, its 2nd in every minor */
+
+TestSuite(md, .timeout = 5);
+
+static uint64_t at(const char *attr, size_t offset)
+{
+	uint64_t v;
+
+	memcpy(&v, attr + offset, sizeof(v));
+	return v;
+}
+
+static void query(const struct weft_uct_abi *abi, const struct weft_uct_tl *tl,
+		  char *attr)
+{
+	struct weft_uct uct = { .abi = abi };
+	struct weft_uct_memory_domain md = { .uct = &uct, .tl = tl };
+
+	weft_uct_md_ops(&uct);
+	cr_assert_eq(((enum weft_ucs_status(*)(void *, char *))
+			      uct.md_ops[QUERY])(&md, attr),
+		     WEFT_UCS_OK);
+}
+
+static void check_one(const struct weft_uct_abi *abi,
+		      const struct weft_uct_tl *tl)
+{
+	const uint64_t types = tl->mem_kind == WEFT_MEM_CUDA
+				       ? BIT(WEFT_UCS_MEMORY_CUDA)
+				       : BIT(WEFT_UCS_MEMORY_HOST);
+	const size_t cache = abi->md_attr.cache_mem_types;
+	char attr[1024];
+
+	/* UCX zeroes it from 1.14 on */
+	memset(attr, POISON, sizeof(attr));
+	if (!abi->md_attr.clear)
+		memset(attr, 0, abi->md_attr.size);
+	query(abi, tl, attr);
+	for (size_t i = abi->md_attr.size; i < sizeof(attr); i++)
+		cr_assert_eq((unsigned char)attr[i], POISON,
+			     "%s, 1.%u: wrote at %zu", tl->name, abi->minor, i);
+	cr_expect_eq(at(attr, abi->md_attr.max_reg), UINT64_MAX);
+	cr_expect_eq(at(attr, abi->md_attr.reg_mem_types), types);
+	cr_expect_eq(at(attr, abi->md_attr.access_mem_types), types);
+	cr_expect_eq(at(attr, abi->md_attr.rkey_size), WEFT_RKEY_LEN);
+	if (cache)
+		cr_expect_eq(at(attr, cache), tl->cached ? types : 0, "%s, 1.%u",
+			     tl->name, abi->minor);
+	/* max_alloc comes before max_reg: nothing can be allocated here */
+	cr_expect_eq(at(attr, abi->md_attr.max_reg - 8), 0, "%s, 1.%u", tl->name,
+		     abi->minor);
+}
+
+Test(md, says_the_same_in_every_minor)
+{
+	for (size_t i = 0; i < WEFT_UCT_TLS; i++)
+		for (unsigned int m = weft_uct_tls[i].minor_min;
+		     m <= WEFT_UCX_MINOR_MAX; m++)
+			check_one(weft_uct_abi_find(m), &weft_uct_tls[i]);
+}
+
+/* With error handling UCX asks for keys that can be revoked. */
+Test(md, keys_can_be_revoked)
+{
+	char attr[1024] = { 0 };
+
+	query(weft_uct_abi_find(14), &weft_uct_tls[0], attr);
+	cr_expect_eq(at(attr, weft_uct_abi_find(14)->md_attr.flags),
+		     WEFT_UCT_MD_REG | WEFT_UCT_MD_NEED_RKEY |
+			     WEFT_UCT_MD_INVALIDATE);
+	memset(attr, 0, sizeof(attr));
+	query(weft_uct_abi_find(15), &weft_uct_tls[0], attr);
+	cr_expect_eq(at(attr, weft_uct_abi_find(15)->md_attr.flags),
+		     WEFT_UCT_MD_REG | WEFT_UCT_MD_NEED_RKEY |
+			     WEFT_UCT_MD_INVALIDATE |
+			     WEFT_UCT_MD_INVALIDATE_RMA);
+}
