@@ -8,6 +8,9 @@
  *   fence    puts, a fence, a put: the last one lands last
  *   late     after a full exchange one side leaves; the other flushes then
  *   killed   one side is killed in mid-transfer; the other must be told
+ *   alive    nothing for a while, then one side is busy for a while: both live
+ *   vanished the command in EXCHANGE_VANISH cuts them off from each other: both
+ *	      must be told
  */
 #include <errno.h>
 #include <signal.h>
@@ -384,6 +387,48 @@ static void exchange_killed(struct host *h)
 	printf("exchange: told: %s\n", ucs_status_string(h->error));
 }
 
+static void rest(struct host *h, unsigned int ms)
+{
+	for (unsigned int i = 0; i < ms; i++) {
+		ucp_worker_progress(h->worker);
+		usleep(1000);
+	}
+}
+
+/* UCX's keepalive has both to itself, then one that does not answer. */
+static void exchange_alive(struct host *h)
+{
+	tag_round(h, h->eps[0], 1000, 1);
+	rest(h, 300);
+	barrier(h);
+	if (h->side)
+		usleep(400000); /* computes, say */
+	else
+		rest(h, 400);
+	if (h->errors)
+		die("told of a peer that lives: %s",
+		    ucs_status_string(h->error));
+	tag_round(h, h->eps[0], MAX_LEN, 2);
+	barrier(h);
+}
+
+static void exchange_vanished(struct host *h)
+{
+	const char *command = getenv("EXCHANGE_VANISH");
+
+	tag_round(h, h->eps[0], 1000, 1);
+	barrier(h);
+	if (!h->side && system(command))
+		die("cannot run '%s'", command);
+	while (!h->errors) {
+		ucp_worker_progress(h->worker);
+		usleep(1000);
+	}
+	rest(h, 100);
+	if (h->errors != 1)
+		die("%u error callbacks", h->errors);
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 3 ? argv[argc - 1] : "all";
@@ -408,9 +453,13 @@ int main(int argc, char **argv)
 		exchange_late(&h);
 	else if (!strcmp(mode, "killed"))
 		exchange_killed(&h);
+	else if (!strcmp(mode, "alive"))
+		exchange_alive(&h);
+	else if (!strcmp(mode, "vanished"))
+		exchange_vanished(&h);
 	else
 		exchange_all(&h);
-	if (h.errors && strcmp(mode, "killed"))
+	if (h.errors && strcmp(mode, "killed") && strcmp(mode, "vanished"))
 		die("%u error callbacks: %s", h.errors,
 		    ucs_status_string(h.error));
 	if (strcmp(mode, "late") && strcmp(mode, "killed"))

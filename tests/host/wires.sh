@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Two hosts (network namespaces) and two wires between them. UCX makes a lane
-# over each, every byte is checked, and both wires carry their part. The oldest
-# UCX here and the newest.
+# over each, every byte is checked, and both wires carry their part; a peer that
+# is cut off is told of, one that is busy is not. The oldest UCX here and the
+# newest.
 . "$(dirname "$0")/common.sh"
 
 large=88080388 # what "large" moves each way
@@ -82,6 +83,72 @@ rails() # VERSION
 		$((2 * large + 65536))
 }
 
-rails "${versions[0]}"
-test ${#versions[@]} = 1 || rails "${versions[-1]}"
+# An exchange beside others, in a folder of its own.
+beside() # NAME VERSION MODE
+{
+	mkdir -p "$tap_tmp/$1"
+	ln -sf ../exchange "$tap_tmp/$1/exchange"
+	(tap_tmp=$tap_tmp/$1
+	 WEFT_STATS=$tap_tmp/stats exchange "$2" "$2" peer "$3"
+	 echo $? >"$tap_tmp/rc") &
+	pids+=($!)
+}
+
+went() # NAME WHAT: how it did
+{
+	local tap_tmp=$tap_tmp/$1
+	if test "$(cat "$tap_tmp/rc")" = 0; then
+		tap_ok "$1: $2"
+	else
+		tap_not_ok "$1: $2" "$(words)"
+	fi
+}
+
+messages() # NAME: that both sides of it sent
+{
+	local tap_tmp=$tap_tmp/$1
+	of w0 tx_messages
+}
+
+# UCX's keepalive, much more often than by default. Mostly waiting, so all at
+# once; the link goes down when all are ready for it.
+keepalive() # VERSION...
+{
+	local v newest=${*: -1} pids=()
+	export UCX_NET_DEVICES=w0 WEFT_PEER_TIMEOUT=1s
+	for v in "$@"; do
+		UCX_KEEPALIVE_INTERVAL=10ms beside "$v, keepalive" "$v" alive
+	done
+	UCX_KEEPALIVE_INTERVAL=inf beside quiet "$newest" alive
+	wait "${pids[@]}"
+	for v in "$@"; do
+		went "$v, keepalive" "a peer that is busy lives"
+	done
+	between "$newest, keepalive: UCX did ask" $(($(messages quiet) + 2)) \
+		"$(messages "$newest, keepalive")" \
+		$(($(messages quiet) + 1000))
+
+	pids=()
+	export UCX_KEEPALIVE_INTERVAL=10ms
+	export EXCHANGE_VANISH="echo >>$tap_tmp/ready; i=0
+		until test \$(wc -l <$tap_tmp/ready) = $#; do
+			test \$((i += 1)) -lt 3000 || exit
+			sleep 0.01
+		done
+		ip link set w0 down"
+	for v in "$@"; do
+		beside "$v, cut off" "$v" vanished
+	done
+	wait "${pids[@]}"
+	for v in "$@"; do
+		went "$v, cut off" "both sides are told, once"
+	done
+}
+
+chosen=("${versions[0]}")
+test ${#versions[@]} = 1 || chosen+=("${versions[-1]}")
+for v in "${chosen[@]}"; do
+	rails "$v"
+done
+keepalive "${chosen[@]}"
 tap_done

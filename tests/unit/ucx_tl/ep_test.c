@@ -376,3 +376,32 @@ Test(ep, cancel_completes_what_is_out_and_tells_nothing)
 	cr_expect_eq(told, 0);
 	cr_expect_eq(am_short(1), WEFT_UCS_CANCELED);
 }
+
+/* UCX's keepalive asks so where it sends no message of its own. */
+static enum weft_ucs_status ep_check(void)
+{
+	return ((enum weft_ucs_status(*)(struct weft_uct_ep *, unsigned int,
+					 struct weft_uct_completion *))
+			ops[WEFT_OP_EP_CHECK])(ep, 0, NULL);
+}
+
+Test(ep, a_busy_peer_is_alive_and_a_dead_one_is_not)
+{
+	static struct request r;
+
+	cr_expect_eq(ep_check(), WEFT_UCS_OK);
+	r = request(1);
+	fake.ready = false;
+	add(&r);
+	cr_expect_eq(ep_check(), WEFT_UCS_OK, "it does not read");
+	weft_uct_ep_error(&iface, ep->ep, ep, -ETIMEDOUT);
+	cr_expect_eq(ep_check(), WEFT_UCS_ENDPOINT_TIMEOUT);
+}
+
+Test(ep, a_check_tells_of_an_orderly_end)
+{
+	weft_uct_ep_error(&iface, ep->ep, ep, -ESHUTDOWN);
+	cr_expect_eq(told, 0);
+	cr_expect_eq(ep_check(), WEFT_UCS_CONNECTION_RESET);
+	cr_expect_eq(weft_uct_ep_tell(&iface), 1);
+}
