@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Lists of interfaces, in the three forms that users know. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "bootstrap/pci.h"
 #include "bootstrap/settings_table.h"
+#include "bootstrap/verbs.h"
+#include "util/log.h"
+#include "util/parse.h"
 #include "util/util.h"
+
+const char *weft_cmdline = "/proc/self/cmdline";
 
 enum weft_netdev_form weft_netdev_form(const char *origin)
 {
@@ -17,34 +23,57 @@ enum weft_netdev_form weft_netdev_form(const char *origin)
 	return WEFT_NETDEV_LIST;
 }
 
-/* A software device (rxe, siw) has no PCI device, but a parent. */
-static bool has_parent(const char *dev, size_t len, const char *name)
+/* Both are names of one folder's entry, never a way out of it. */
+static bool is_entry(const char *name, size_t len)
 {
-	char path[512], parent[64] = "";
+	return len && len < WEFT_VERBS_NAME && *name != '.' &&
+	       !memchr(name, '/', len);
+}
+
+bool weft_netdev_told(const char *dev, unsigned int which,
+		      char name[IF_NAMESIZE])
+{
+	const size_t len = strcspn(dev, ":");
+	uint64_t port = 1;
+	char path[512];
 	FILE *f;
 
-	snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/parent",
-		 weft_sysfs_root, (int)len, dev);
+	*name = '\0';
+	if (!is_entry(dev, len) ||
+	    (dev[len] && weft_parse_u64(dev + len + 1, 1, 255, &port)))
+		return false;
+	if (!which)
+		snprintf(path, sizeof(path),
+			 "%s/class/infiniband/%.*s/ports/%u/gid_attrs/ndevs/0",
+			 weft_sysfs_root, (int)len, dev, (unsigned int)port);
+	else
+		snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/parent",
+			 weft_sysfs_root, (int)len, dev);
 	f = fopen(path, "re");
 	if (!f)
 		return false;
-	if (fgets(parent, sizeof(parent), f))
-		parent[strcspn(parent, "\n")] = '\0';
+	if (fgets(name, IF_NAMESIZE, f))
+		name[strcspn(name, "\n")] = '\0';
 	fclose(f);
-	return *parent && !strcmp(parent, name);
+	return *name;
 }
 
 bool weft_netdev_of_verbs(const char *dev, const char *name)
 {
 	const size_t len = strcspn(dev, ":");
-	char path[512];
+	char path[512], told[IF_NAMESIZE];
+	unsigned int i;
 
-	/* Both are names of one folder's entry, never a way out of it. */
-	if (!len || memchr(dev, '/', len) || strchr(name, '/') || dev[0] == '.')
+	if (!is_entry(dev, len) || !is_entry(name, strlen(name)))
 		return false;
 	snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/device/net/%s",
 		 weft_sysfs_root, (int)len, dev, name);
-	return !access(path, F_OK) || has_parent(dev, len, name);
+	if (!access(path, F_OK))
+		return true;
+	for (i = 0; i < WEFT_NETDEV_TOLD; i++)
+		if (weft_netdev_told(dev, i, told) && !strcmp(told, name))
+			return true;
+	return false;
 }
 
 /* One entry of UCX's form. */
@@ -93,4 +122,90 @@ bool weft_netdev_match(const char *list, enum weft_netdev_form form,
 				     : entry_names(entry, name);
 	}
 	return hit != negated;
+}
+
+/* Does a list of UCX's form name a verbs device of this host? */
+static bool names_verbs(const char *list)
+{
+	char path[512];
+	size_t len;
+
+	for (list += *list == '^'; *list; list += !!*list) {
+		len = strcspn(list, ":,");
+		snprintf(path, sizeof(path), "%s/class/infiniband/%.*s",
+			 weft_sysfs_root, (int)len, list);
+		if (is_entry(list, len) && !access(path, F_OK))
+			return true;
+		list += strcspn(list, ",");
+	}
+	return false;
+}
+
+/* The value of --interface among this process's arguments. */
+static bool argument(char name[IF_NAMESIZE])
+{
+	static const char option[] = "--interface";
+	const size_t len = sizeof(option) - 1;
+	FILE *f = fopen(weft_cmdline, "re");
+	char *arg = NULL;
+	size_t room = 0;
+	bool next = false;
+
+	*name = '\0';
+	while (f && !*name && getdelim(&arg, &room, '\0', f) > 0) {
+		if (next)
+			snprintf(name, IF_NAMESIZE, "%s", arg);
+		else if (!strncmp(arg, option, len) && arg[len] == '=')
+			snprintf(name, IF_NAMESIZE, "%s", arg + len + 1);
+		next = !strcmp(arg, option);
+	}
+	free(arg);
+	if (f)
+		fclose(f);
+	return *name;
+}
+
+/* "ib1" for the first port that the settings allow; "" where none has one. */
+static void first_allowed(char name[IF_NAMESIZE])
+{
+	struct weft_verbs_port *ports;
+	int i, n = weft_verbs_list(&ports);
+
+	*name = '\0';
+	for (i = 0; i < n && !*name; i++)
+		memcpy(name, ports[i].netdev, IF_NAMESIZE);
+	if (n >= 0)
+		free(ports);
+}
+
+void weft_netdevs_check(void)
+{
+	const char *asked = secure_getenv("UCXPY_IFNAME"), *whence;
+	char arg[IF_NAMESIZE], other[IF_NAMESIZE], owner[96] = "";
+	struct weft_setting_info list;
+	struct weft_verbs_port port;
+	size_t i = 0;
+
+	do
+		weft_settings_info(i++, &list);
+	while (strcmp(list.name, "WEFT_NET_DEVICES"));
+	whence = "UCXPY_IFNAME=";
+	if (!asked || !*asked) {
+		if (!argument(arg))
+			return;
+		asked = arg;
+		whence = "--interface ";
+	}
+	/* of a hint there is no second opinion */
+	if (weft_netdev_form(list.origin) != WEFT_NETDEV_LIST ||
+	    !names_verbs(list.value) || weft_settings_netdev_allowed(asked))
+		return;
+	if (!weft_verbs_of_netdev(asked, &port))
+		snprintf(owner, sizeof(owner), ", of %s,", port.name);
+	first_allowed(other);
+	weft_warn_once("%s%s%s is none of %s=%s: peers that are told that address find no device of weft there; add %s to the list%s%s",
+		       whence, asked, owner,
+		       strcmp(list.origin, "environment") ? list.origin
+							  : list.name,
+		       list.value, asked, *other ? ", or take " : "", other);
 }

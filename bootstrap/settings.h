@@ -99,6 +99,14 @@ const char *weft_setting_variable(const struct weft_setting_info *info);
  */
 bool weft_settings_netdev_allowed(const char *name);
 
+/*
+ * One warning per process where the user names an interface for addresses
+ * (UCXPY_IFNAME; else --interface on this process's own command line, as Dask
+ * has it) and, among the devices to use, verbs devices, but the two do not meet:
+ * UCXPY_IFNAME=ib0, which is mlx5_0's, beside UCX_NET_DEVICES=mlx5_1:1.
+ */
+void weft_netdevs_check(void);
+
 /* Was it taken in by its name, and not because all are? */
 bool weft_settings_netdev_named(const char *name);
 

@@ -3,6 +3,8 @@
 #ifndef WEFT_BOOTSTRAP_SETTINGS_TABLE_H
 #define WEFT_BOOTSTRAP_SETTINGS_TABLE_H
 
+#include <net/if.h>
+
 #include "bootstrap/settings.h"
 
 enum weft_setting_type {
@@ -47,6 +49,16 @@ bool weft_netdev_match(const char *list, enum weft_netdev_form form,
 		       const char *name);
 /* Is the netdev @name the one of the verbs device and port @dev? */
 bool weft_netdev_of_verbs(const char *dev, const char *name);
+/*
+ * The netdev that the verbs device @dev ("mlx5_0:1") itself tells: the @which 0
+ * as that of its first GID (RoCE; a bond, whose members are its PCI device's),
+ * 1 as its parent (software devices, which have no PCI device).  False: none.
+ */
+#define WEFT_NETDEV_TOLD 2
+bool weft_netdev_told(const char *dev, unsigned int which,
+		      char name[IF_NAMESIZE]);
+/* Tests: another file than the process's own. */
+extern const char *weft_cmdline;
 
 /* The nearest of the table's names, or NULL where none is near. */
 const char *weft_setting_nearest(const char *name);

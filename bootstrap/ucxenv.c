@@ -360,8 +360,9 @@ static void settle_sockaddr(struct weft_ucxenv *out, size_t *n)
 /* The interface of a verbs device joins it: weft_tcp's device is named so. */
 static void append_netdevs(char *list, size_t len, const char *verbs)
 {
+	char path[512], told[IF_NAMESIZE];
 	const struct dirent *d;
-	char path[512];
+	unsigned int i;
 	DIR *dir;
 
 	snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/device/net",
@@ -372,6 +373,9 @@ static void append_netdevs(char *list, size_t len, const char *verbs)
 			append(list, len, d->d_name);
 	if (dir)
 		closedir(dir);
+	for (i = 0; i < WEFT_NETDEV_TOLD; i++)
+		if (weft_netdev_told(verbs, i, told))
+			append(list, len, told);
 }
 
 static void settle_net_devices(enum weft_ucxenv_how how,

@@ -59,6 +59,7 @@ static enum weft_ucs_status netdevs(const struct weft_uct *uct,
 	unsigned int used = 0;
 	int n;
 
+	weft_netdevs_check();
 	n = weft_netif_list(weft_settings()->family, &netifs);
 	if (n < 0)
 		return weft_ucs_status(n);
@@ -136,6 +137,7 @@ static enum weft_ucs_status ports(const struct weft_uct *uct,
 	unsigned int used = 0;
 	int n;
 
+	weft_netdevs_check();
 	n = weft_verbs_list(&list);
 	if (n < 0)
 		return weft_ucs_status(n);

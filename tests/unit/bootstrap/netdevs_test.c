@@ -7,6 +7,7 @@
 
 #include "bootstrap/pci.h"
 #include "bootstrap/settings_table.h"
+#include "util/log.h"
 #include "util/util.h"
 
 static const struct {
@@ -72,23 +73,50 @@ Test(netdevs, form_follows_the_origin)
 		     WEFT_NETDEV_NCCL));
 }
 
-Test(netdevs, verbs_device_stands_for_its_interface)
-{
-	char root[] = "/tmp/weft-sysfs-XXXXXX", command[256];
+static char root[] = "/tmp/weft-sysfs-XXXXXX";
 
+static void shell(const char *command)
+{
+	char full[1024];
+
+	snprintf(full, sizeof(full), "cd %s && %s", root, command);
+	cr_assert(zero(int, system(full)), "%s", full);
+}
+
+/*
+ * mlx5_0 and mlx5_1 with IPoIB, mlx5_2 two ports of a RoCE bond (the PCI device
+ * has its members), rxe0 a software device.
+ */
+static void begin(void)
+{
 	cr_assert(ne(ptr, mkdtemp(root), NULL));
-	snprintf(command, sizeof(command),
-		 "cd %s && mkdir -p class/infiniband/mlx5_0/device/net/ib0 "
-		 "class/infiniband/mlx5_1/device/net/ib1 "
-		 "class/infiniband/rxe0 && echo eth0 >class/infiniband/rxe0/parent",
-		 root);
-	cr_assert(zero(int, system(command)));
 	weft_sysfs_root = root;
+	shell("mkdir class && cd class && mkdir infiniband && cd infiniband && "
+	      "mkdir -p mlx5_0/device/net/ib0 mlx5_1/device/net/ib1 "
+	      "mlx5_2/device/net/ens1f0 mlx5_2/device/net/ens1f1 rxe0 && "
+	      "for d in mlx5_0 mlx5_1 mlx5_2 rxe0; do "
+	      "mkdir -p $d/ports/1/gid_attrs/ndevs; "
+	      "echo '4: ACTIVE' >$d/ports/1/state; done; "
+	      "echo bond0 >mlx5_2/ports/1/gid_attrs/ndevs/0; "
+	      "echo eth0 >rxe0/parent");
+}
+
+static void end(void)
+{
+	shell("rm -r $PWD");
+}
+
+Test(netdevs, verbs_device_stands_for_its_interface, .init = begin, .fini = end)
+{
 	cr_expect(weft_netdev_match("mlx5_0:1", WEFT_NETDEV_LIST, "ib0"));
 	cr_expect(weft_netdev_match("mlx5_0", WEFT_NETDEV_LIST, "ib0"));
 	cr_expect(not(weft_netdev_match("mlx5_0:1", WEFT_NETDEV_LIST, "ib1")));
 	cr_expect(weft_netdev_match("mlx5_0:1,mlx5_1:1", WEFT_NETDEV_LIST,
 				    "ib1"));
+	cr_expect(weft_netdev_match("mlx5_2:1", WEFT_NETDEV_LIST, "bond0"));
+	cr_expect(weft_netdev_match("mlx5_2", WEFT_NETDEV_LIST, "bond0"));
+	cr_expect(not(weft_netdev_match("mlx5_2:2", WEFT_NETDEV_LIST, "bond0")));
+	cr_expect(not(weft_netdev_match("mlx5_1:1", WEFT_NETDEV_LIST, "bond0")));
 	cr_expect(weft_netdev_match("rxe0:1", WEFT_NETDEV_LIST, "eth0"));
 	cr_expect(not(weft_netdev_match("rxe0:1", WEFT_NETDEV_LIST, "eth")));
 	cr_expect(not(weft_netdev_match("rxe0:1", WEFT_NETDEV_LIST, "")));
@@ -96,6 +124,89 @@ Test(netdevs, verbs_device_stands_for_its_interface)
 	cr_expect(not(weft_netdev_of_verbs("mlx5_0/../mlx5_1", "ib1")));
 	cr_expect(not(weft_netdev_of_verbs("..", "ib1")));
 	cr_expect(not(weft_netdev_of_verbs(":1", "ib1")));
-	snprintf(command, sizeof(command), "rm -r %s", root);
-	cr_assert(zero(int, system(command)));
+	cr_expect(not(weft_netdev_of_verbs("mlx5_2:x", "bond0")));
+}
+
+static struct {
+	int count;
+	char text[512];
+} caught;
+
+static void catch (void *arg, enum weft_level level, const char *file, int line,
+		   const char *text)
+{
+	(void)arg;
+	(void)file;
+	(void)line;
+	cr_expect(eq(int, (int)level, WEFT_LOG_WARN));
+	caught.count++;
+	snprintf(caught.text, sizeof(caught.text), "%s", text);
+}
+
+static void check_with(const char *name, const char *value)
+{
+	setenv(name, value, 1);
+	weft_settings_reset();
+	weft_netdevs_check();
+}
+
+/* An interface for addresses, and devices that do not have it. */
+Test(netdevs, hca_and_interface_disagree, .init = begin, .fini = end)
+{
+	char path[64];
+
+	weft_log_set_sink(catch, NULL);
+	clearenv();
+	setenv("PATH", "/bin:/usr/bin", 1);
+	snprintf(path, sizeof(path), "%s/cmdline", root);
+	weft_cmdline = path;
+	/* agreed, not told, or nothing to do with verbs devices */
+	check_with("UCXPY_IFNAME", "ib0");
+	check_with("UCX_NET_DEVICES", "mlx5_0:1");
+	check_with("UCX_NET_DEVICES", "mlx5_1:1,ib0");
+	check_with("UCX_NET_DEVICES", "^mlx5_1:1");
+	check_with("UCX_NET_DEVICES", "all");
+	check_with("UCX_NET_DEVICES", "eth1");
+	check_with("UCX_NET_DEVICES", "../../infiniband/mlx5_1");
+	check_with("UCXPY_IFNAME", "bond0");
+	check_with("UCX_NET_DEVICES", "mlx5_2:1");
+	unsetenv("UCXPY_IFNAME");
+	check_with("UCX_NET_DEVICES", "mlx5_1:1");
+	shell("printf 'dask\\0worker\\0--interface\\0ib1\\0' >cmdline");
+	check_with("UCX_NET_DEVICES", "mlx5_1:1");
+	shell("printf 'dask\\0worker\\0--interface' >cmdline");
+	check_with("UCX_NET_DEVICES", "mlx5_1:1");
+	cr_expect(zero(int, caught.count), "%s", caught.text);
+	/* one line, whatever comes after it */
+	check_with("UCXPY_IFNAME", "ib0");
+	cr_expect(eq(int, caught.count, 1));
+	cr_expect(zero(int, strncmp(caught.text,
+				    "UCXPY_IFNAME=ib0, of mlx5_0:1, is none of "
+				    "UCX_NET_DEVICES=mlx5_1:1: ", 67)),
+		  "%s", caught.text);
+	cr_expect(ne(ptr, strstr(caught.text, "or take ib1"), NULL), "%s",
+		  caught.text);
+	check_with("UCXPY_IFNAME", "eth7");
+	cr_expect(eq(int, caught.count, 1));
+}
+
+/* As in Dask's recipe: --interface, and the device in Dask's own variable. */
+Test(netdevs, hca_and_dasks_interface_disagree, .init = begin, .fini = end)
+{
+	char path[64];
+
+	weft_log_set_sink(catch, NULL);
+	clearenv();
+	setenv("PATH", "/bin:/usr/bin", 1);
+	snprintf(path, sizeof(path), "%s/cmdline", root);
+	weft_cmdline = path;
+	shell("printf 'dask\\0--interface=eth0\\0--port\\0001' >cmdline");
+	check_with("DASK_UCX__NET_DEVICES", "mlx5_2:1");
+	cr_expect(eq(int, caught.count, 1));
+	cr_expect(zero(int, strncmp(caught.text,
+				    "--interface eth0, of rxe0:1, is none of "
+				    "DASK_UCX__NET_DEVICES=mlx5_2:1: ", 72)),
+		  "%s", caught.text);
+	cr_expect(ne(ptr, strstr(caught.text, "or take bond0"), NULL), "%s",
+		  caught.text);
 }

@@ -288,8 +288,10 @@ Test(ucxenv, verbs_device_brings_its_interface)
 	cr_assert(ne(ptr, mkdtemp(root), NULL));
 	environment("PATH=/bin:/usr/bin DASK_UCX__TCP=True "
 		    "DASK_UCX__NET_DEVICES=mlx5_0:1");
-	snprintf(command, sizeof(command), "mkdir -p %s/class/infiniband/mlx5_0/device/net/ib0",
-		 root);
+	snprintf(command, sizeof(command),
+		 "cd %s && mkdir -p class/infiniband/mlx5_0/device/net/ib0 "
+		 "class/infiniband/rxe0 && "
+		 "echo eth0 >class/infiniband/rxe0/parent", root);
 	cr_assert(zero(int, system(command)));
 	weft_sysfs_root = root;
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
@@ -302,6 +304,10 @@ Test(ucxenv, verbs_device_brings_its_interface)
 	environment("PATH=/bin:/usr/bin UCX_TLS=weft_tcp "
 		    "UCX_NET_DEVICES=mlx5_0:1,ib0");
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN), (char *)""));
+	environment("PATH=/bin:/usr/bin UCX_TLS=weft_tcp "
+		    "UCX_NET_DEVICES=rxe0:1");
+	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
+		     (char *)"UCX_NET_DEVICES=rxe0:1,eth0"));
 	snprintf(command, sizeof(command), "rm -r %s", root);
 	cr_assert(zero(int, system(command)));
 }
