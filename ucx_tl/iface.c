@@ -308,6 +308,7 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	struct weft_netif netif;
 	int family = weft_settings()->family;
 	int count = 1, err;
+	double better;
 
 	if (!(params->open_mode & WEFT_UCT_OPEN_MODE_DEVICE))
 		return WEFT_UCS_UNSUPPORTED;
@@ -353,6 +354,11 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	iface->narrow = iface->loopback && atomic_load(&md->wide_ifaces);
 	if (!iface->loopback)
 		atomic_fetch_add(&md->wide_ifaces, 1);
+	better = iface->tl->outdone_by(netdev);
+	if (better > 0)
+		iface->narrow = true;
+	if (better > 0 && iface->attr.bandwidth > better)
+		iface->attr.bandwidth = better;
 	*out = iface;
 	return WEFT_UCS_OK;
 

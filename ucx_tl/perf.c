@@ -10,9 +10,11 @@
 
 /*
  * A loopback beside another interface: peers of this host are reached by both,
- * and two rails over the same cores halve each other.  UCX leaves out a rail
- * that is more than four times slower than the best one
- * (UCX_MULTI_LANE_MAX_RATIO), and takes the lane with the least latency.
+ * and two rails over the same cores halve each other.  The same of weft_tcp
+ * beside weft_ib on one port: it adds no wire, and its share of a message would
+ * be the last to arrive.  UCX leaves out a rail that is more than four times
+ * slower than the best one (UCX_MULTI_LANE_MAX_RATIO), and takes the lane with
+ * the least latency.
  */
 #define NARROW_BANDWIDTH 8
 #define NARROW_LATENCY	 20e-6

@@ -126,7 +126,24 @@ static enum weft_ucs_status nvlink(const struct weft_uct *uct,
 	return WEFT_UCS_OK;
 }
 
+static double by_none(const char *device)
+{
+	(void)device;
+	return 0;
+}
+
 #ifdef HAVE_VERBS_H
+/* weft_ib drives the port whose interface @netdev is; speeds as it has them. */
+static double by_port(const char *netdev)
+{
+	struct weft_verbs_port port;
+
+	if (!weft_asked_for("weft_ib") || weft_verbs_of_netdev(netdev, &port) ||
+	    !weft_settings_verbs_allowed(port.dev, port.port, port.netdev))
+		return 0;
+	return port.speed ? (double)port.speed : 1.25e9;
+}
+
 /* One device per active port, named as UCX's own transports name it. */
 static enum weft_ucs_status ports(const struct weft_uct *uct,
 				  struct weft_uct_tl_device **out,
@@ -174,6 +191,11 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.am_zcopy = true,
 		.same_host = false,
 		.devices = netdevs,
+#ifdef HAVE_VERBS_H
+		.outdone_by = by_port,
+#else
+		.outdone_by = by_none,
+#endif
 		/*
 		 * A get is as fast as a put, yet UCP finds one step less in
 		 * it; a put keeps the receiver in charge of nothing but its
@@ -195,6 +217,7 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.am_zcopy = false,
 		.same_host = true,
 		.devices = nvlink,
+		.outdone_by = by_none,
 		/*
 		 * Two H200 (docs/performance/nvlink-device.md): 18 us for a
 		 * put of 8 bytes, two engine copies and a handoff, of which
@@ -220,6 +243,7 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.am_zcopy = false,
 		.same_host = false,
 		.devices = ports,
+		.outdone_by = by_none,
 		/*
 		 * Not measured, no adapter was at hand.  A READ crosses the
 		 * wire twice before data come, and adapters have few of them

@@ -66,6 +66,11 @@ struct weft_uct_tl {
 	enum weft_ucs_status (*devices)(const struct weft_uct *uct,
 					struct weft_uct_tl_device **out,
 					unsigned int *count);
+	/*
+	 * The speed, in bytes/s, of another transport of ours that is offered
+	 * for the wire below @device and drives it better; 0: there is none.
+	 */
+	double (*outdone_by)(const char *device);
 	/* on top of the iface's own, for UCP to choose by */
 	double message_copy;		   /* bytes/s */
 	double put_overhead, get_overhead; /* s */
@@ -127,7 +132,7 @@ struct weft_uct_iface {
 	struct weft_iface *iface;
 	struct weft_iface_attr attr;
 	bool loopback;
-	bool narrow; /* another iface serves local peers */
+	bool narrow; /* another iface serves the same peers better */
 	struct weft_list eps;
 	struct weft_list waiting; /* eps with pending requests */
 	struct weft_list ended;	  /* eps whose end is still to be told */

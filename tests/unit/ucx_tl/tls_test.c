@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* weft_tcp and weft_ib on one wire: bulk goes by the latter. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bootstrap/pci.h"
+#include "bootstrap/settings.h"
+#include "ucx_tl/uct.h"
+
+static char root[] = "/tmp/weft-sysfs-XXXXXX";
+
+static void begin(void)
+{
+	char command[1024];
+
+	cr_assert(ne(ptr, mkdtemp(root), NULL));
+	snprintf(command, sizeof(command),
+		 "mkdir -p %s/class/infiniband && cd %s/class/infiniband && "
+		 "for i in 0 1; do mkdir -p mlx5_$i/device/net/ib$i "
+		 "mlx5_$i/ports/1 && echo '4: ACTIVE' >mlx5_$i/ports/1/state && "
+		 "echo '100 Gb/sec (4X EDR)' >mlx5_$i/ports/1/rate; done",
+		 root, root);
+	cr_assert(zero(int, system(command)), "%s", command);
+	weft_sysfs_root = root;
+	clearenv();
+}
+
+static void end(void)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "/bin/rm -r %s", root);
+	cr_assert(zero(int, system(command)));
+}
+
+static double outdone_by(const char *tls, const char *devices, const char *name)
+{
+	size_t i = 0;
+
+	setenv("UCX_TLS", tls, 1);
+	setenv("UCX_NET_DEVICES", devices, 1);
+	weft_settings_reset();
+	while (strcmp(weft_uct_tls[i].name, name))
+		i++;
+	return weft_uct_tls[i].outdone_by("ib0");
+}
+
+Test(tls, the_same_wire_is_told, .init = begin, .fini = end)
+{
+#ifdef HAVE_VERBS_H
+	const double fast = 12.5e9;
+
+	cr_expect(zero(dbl, outdone_by("weft_ib,weft_tcp", "all", "weft_ib")));
+#else
+	const double fast = 0;
+#endif
+	cr_expect(eq(dbl, outdone_by("weft_ib,weft_tcp", "all", "weft_tcp"),
+		     fast));
+	cr_expect(eq(dbl, outdone_by("weft_ib,weft_tcp", "mlx5_0:1,ib0",
+				     "weft_tcp"), fast));
+	/* weft_ib is not asked for, or not on this wire */
+	cr_expect(zero(dbl, outdone_by("weft_tcp", "all", "weft_tcp")));
+	cr_expect(zero(dbl, outdone_by("weft_ib,weft_tcp", "mlx5_1:1,ib1",
+				       "weft_tcp")));
+	cr_expect(zero(dbl, outdone_by("weft_ib,weft_tcp", "all", "weft_nvl")));
+}
+
+Test(tls, one_of_two_on_a_wire_is_left_out_of_bulk)
+{
+	struct weft_uct_iface iface = { .attr.bandwidth = 12.5e9,
+					.attr.latency = 10e-6 };
+	struct weft_uct_iface_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	weft_uct_iface_scores(&iface, &attr);
+	cr_expect(eq(dbl, attr.bandwidth.shared, 12.5e9));
+	iface.narrow = true;
+	weft_uct_iface_scores(&iface, &attr);
+	/* UCX_MULTI_LANE_MAX_RATIO */
+	cr_expect(lt(dbl, attr.bandwidth.shared, 12.5e9 / 4));
+	cr_expect(gt(dbl, attr.latency.c, 10e-6));
+}
