@@ -148,8 +148,10 @@ void ib_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 
 	attr->connected = conn && conn->state == IB_CONN_OPEN &&
 			  conn->peer_ready;
-	attr->unsent = attr->connected &&
-		       (!weft_list_empty(&conn->queue) || conn->nquestions);
+	/* and what waits for another queue pair, where the last was given up */
+	attr->unsent = conn && (!weft_list_empty(&conn->queue) ||
+				conn->nquestions ||
+				(!attr->connected && conn->ring_n));
 	attr->streams = attr->connected;
 }
 

@@ -26,6 +26,12 @@ static int watch(struct ib_iface *iface, int fd, enum source what)
 	return epoll_ctl(iface->epfd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
 }
 
+/* Nobody is reached by a link-local address but where its interface is named. */
+static bool leads_nowhere(const struct weft_netif *n)
+{
+	return n->link_local_only && !weft_settings_netdev_named(n->name);
+}
+
 /*
  * Where QPs are exchanged: the port's own interface if it may be used, so that
  * who is reached there is reached by the port; else the first that may.
@@ -33,25 +39,29 @@ static int watch(struct ib_iface *iface, int fd, enum source what)
 static int choose_netdev(const struct weft_verbs_port *port, int family,
 			 char name[IF_NAMESIZE])
 {
-	struct weft_netif own, *list;
-	int i, n, err = -ENODEV;
+	struct weft_netif *list;
+	int i, n, best = -1;
 
-	if (port->netdev[0] && weft_settings_netdev_allowed(port->netdev) &&
-	    !weft_netif_get(port->netdev, family, &own)) {
-		memcpy(name, own.name, IF_NAMESIZE);
-		return 0;
-	}
 	n = weft_netif_list(family, &list);
 	if (n < 0)
 		return n;
-	for (i = 0; i < n && err; i++)
-		if (weft_settings_netdev_allowed(list[i].name)) {
-			memcpy(name, list[i].name, IF_NAMESIZE);
-			err = 0;
+	for (i = 0; i < n; i++) {
+		if (!weft_settings_netdev_allowed(list[i].name))
+			continue;
+		if (!leads_nowhere(&list[i]) &&
+		    !strcmp(list[i].name, port->netdev)) {
+			best = i;
+			break;
 		}
+		if (best < 0 || (leads_nowhere(&list[best]) &&
+				 !leads_nowhere(&list[i])))
+			best = i;
+	}
+	if (best >= 0)
+		memcpy(name, list[best].name, IF_NAMESIZE);
 	free(list);
-	if (err)
-		return weft_fail(err, "'%s' needs a network interface to exchange its queue pairs over; '%s' has no address and WEFT_NET_DEVICES allows no other",
+	if (best < 0)
+		return weft_fail(ENODEV, "'%s' needs a network interface to exchange its queue pairs over; '%s' has no address and WEFT_NET_DEVICES allows no other",
 				 port->name, port->netdev);
 	return 0;
 }
