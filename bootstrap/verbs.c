@@ -19,6 +19,7 @@
 #define MAX_PORTS 256
 #define MAX_GIDS  256
 #define CLASS	  "class/infiniband"
+#define NODES	  "class/infiniband_verbs"
 
 /* One line of a sysfs file, without its end; false: not to be read. */
 static bool read_line(char *text, size_t len, const char *fmt, ...)
@@ -242,6 +243,34 @@ int weft_verbs_get(const char *name, struct weft_verbs_port *out)
 int weft_verbs_of_netdev(const char *netdev, struct weft_verbs_port *out)
 {
 	return get_if(has_netdev, netdev, out);
+}
+
+bool weft_verbs_openable(const char *dev)
+{
+	char path[512], text[WEFT_VERBS_NAME];
+	struct dirent *e;
+	bool known = false;
+	int fd = -1;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "%s/" NODES, weft_sysfs_root);
+	dir = opendir(path);
+	while (dir && !known && (e = readdir(dir))) {
+		if (e->d_name[0] == '.' ||
+		    !read_line(text, sizeof(text), NODES "/%s/ibdev",
+			       e->d_name) ||
+		    strcmp(text, dev))
+			continue;
+		known = true;
+		/* also what a device cgroup says, which access(2) does not */
+		snprintf(path, sizeof(path), "/dev/infiniband/%s", e->d_name);
+		fd = open(path, O_RDWR | O_CLOEXEC);
+	}
+	if (dir)
+		closedir(dir);
+	if (fd >= 0)
+		close(fd);
+	return !known || fd >= 0;
 }
 
 /* "fe80:0000:0000:0000:5054:00ff:fe12:3456" */

@@ -39,6 +39,13 @@ int weft_verbs_get(const char *name, struct weft_verbs_port *out);
 int weft_verbs_of_netdev(const char *netdev, struct weft_verbs_port *out);
 
 /*
+ * May this process open the verbs device @dev?  A container sees every device
+ * of its host in sysfs, but has the device nodes of those alone that it was
+ * given.  True also where sysfs does not say which node that is.
+ */
+bool weft_verbs_openable(const char *dev);
+
+/*
  * The index of the GID to use.  InfiniBand: the first.  RoCE: version 2 before
  * version 1, then IPv4, then IPv6, link-local last.  @family AF_INET or
  * AF_INET6 prefers its own kind.  -ENODEV: the port has none.

@@ -26,16 +26,50 @@ int weft_net_random_token(uint64_t *token)
 	return ret;
 }
 
+static void add_way(struct weft_handle *h, const struct weft_net_port *port)
+{
+	if (h->n == WEFT_WAYS_MAX)
+		return;
+	if (port->nvlink)
+		h->nvlink |= BIT(h->n);
+	if (port->ib)
+		h->ib |= BIT(h->n);
+	h->way[h->n++] = port->attr.addr;
+}
+
+/*
+ * The ways to @dev, which the other side tries in an order of its own (dial.c).
+ * There is room for three: one by TCP comes before one by InfiniBand, since it
+ * is what is left where nothing else leads here.
+ */
+static void add_ways(struct weft_net *net, int dev, struct weft_handle *h)
+{
+	struct weft_net_port *hca = weft_net_hca_port(net, dev), *port, *tmp;
+
+	if (net->nvl)
+		add_way(h, net->nvl);
+	weft_list_for_each(port, tmp, &net->ports, link) {
+		if (port->nvlink || port->ib)
+			continue;
+		add_way(h, port);
+		if (hca)
+			add_way(h, hca);
+		hca = NULL;
+	}
+	if (hca)
+		add_way(h, hca);
+}
+
 int weft_net_listen(struct weft_net *net, int dev, void *handle,
 		    struct weft_net_listener **out)
 {
 	struct weft_net_listener *l;
-	struct weft_net_port *port, *tmp;
 	struct weft_handle h = { 0 };
 	int ret;
 
-	if (dev != 0)
-		return weft_fail(EINVAL, "no device %d, there is one", dev);
+	ret = weft_net_check_device(dev);
+	if (ret < 0)
+		return ret;
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return weft_fail(ENOMEM, "cannot listen");
@@ -52,13 +86,7 @@ int weft_net_listen(struct weft_net *net, int dev, void *handle,
 	weft_list_init(&l->queue);
 	weft_list_add_tail(&net->listeners, &l->link);
 	h.token = l->token;
-	weft_list_for_each(port, tmp, &net->ports, link) {
-		if (h.n == WEFT_WAYS_MAX)
-			break;
-		if (port->nvlink)
-			h.nvlink |= BIT(h.n);
-		h.way[h.n++] = port->attr.addr;
-	}
+	add_ways(net, dev, &h);
 	h.channels = weft_nccl_channels_set();
 	h.buffer = weft_nccl_buffer_set();
 	weft_handle_pack(&h, handle);
@@ -113,15 +141,26 @@ static struct weft_net_listener *find_listener(struct weft_net *net,
 	return NULL;
 }
 
-/* The same comm asks by each way it tries; the first to arrive counts. */
-static bool known_token(struct weft_net *net, uint64_t token)
+/*
+ * The same comm asks by each way it tries; the first to arrive counts, unless
+ * that way has broken before it was answered.
+ */
+static bool known_token(struct weft_net *net, struct weft_net_listener *l,
+			uint64_t token)
 {
+	struct weft_net_comm *comm;
 	unsigned int i;
 
-	for (i = 0; i < net->comms_size; i++)
-		if (net->comms[i] && !net->comms[i]->sender &&
-		    net->comms[i]->token == token)
+	for (i = 0; i < net->comms_size; i++) {
+		comm = net->comms[i];
+		if (!comm || comm->sender || comm->token != token)
+			continue;
+		if (!l || comm->answered || !comm->peer->err)
 			return true;
+		l->queued--;
+		weft_net_comm_free(comm);
+		return false;
+	}
 	return false;
 }
 
@@ -139,9 +178,9 @@ void weft_net_on_connect(struct weft_net_port *port, const void *buf,
 		weft_warn("a damaged request to connect was ignored");
 		return;
 	}
-	if (known_token(net, m.token))
-		return;
 	l = find_listener(net, m.listener);
+	if (known_token(net, l, m.token))
+		return;
 	if (weft_net_peer_get(port, &m.from, &peer) < 0)
 		return;
 	if (!l || l->queued >= QUEUE_MAX ||

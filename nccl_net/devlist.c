@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include "bootstrap/netif.h"
 #include "nccl_net/abi/net.h"
-#include "nccl_net/net.h"
+#include "nccl_net/hcas.h"
+#include "nccl_net/internal.h"
 #include "nccl_net/netdevs.h"
 #include "nccl_net/offer.h"
 #include "util/log.h"
@@ -16,32 +17,78 @@
  */
 #define NVLINK_SPEED	400000000000ull
 
+/* The verbs devices' ports that are devices of NCCL's. */
+static unsigned int listed_hcas(const struct weft_verbs_port **list)
+{
+	/*
+	 * With NVLink one device stands for all: a place near the GPU would
+	 * have NCCL take LL128 for memory that a copy engine writes to, and
+	 * that has no order within a copy.
+	 */
+	return weft_nccl_nvlink_offered() ? 0 : weft_net_hcas(list);
+}
+
 /*
- * One device wherever there is a network at all: ranks with different
- * interfaces, or none in common but a route, list the same.
+ * Each port of a verbs device, else one device wherever there is a network at
+ * all.  Ranks with different interfaces, or none in common but a route, list the
+ * same; and where ranks differ in adapters, any of one rank's devices connects
+ * to any of another's.
  */
 int weft_net_devices(void)
 {
+	const struct weft_verbs_port *hca;
 	struct weft_netif *list;
 	int n = weft_net_netdevs(&list);
 
 	if (n < 0)
 		return n;
 	free(list);
-	return 1;
+	n = (int)listed_hcas(&hca);
+	return n ? n : 1;
+}
+
+int weft_net_check_device(int dev)
+{
+	const struct weft_verbs_port *hca;
+	const int n = (int)listed_hcas(&hca);
+
+	if (dev >= 0 && (dev < n || !dev))
+		return 0;
+	return weft_fail(EINVAL, "no device %d, there %s %d", dev,
+			 n > 1 ? "are" : "is", n ? n : 1);
+}
+
+/* What NCCL's interface cannot promise to leave alone is not const there. */
+static char *writable(const char *text)
+{
+	return (char *)(uintptr_t)text;
+}
+
+static void hca_properties(const struct weft_verbs_port *hca, int dev,
+			   struct weft_net_props *props)
+{
+	props->name = writable(hca->name);
+	if (hca->pci.path[0])
+		props->pci_path = writable(hca->pci.path);
+	/* with none, NCCL would take several for ports of one adapter */
+	props->guid = hca->guid ? hca->guid : (uint64_t)dev + 1;
+	props->port = (int)hca->port;
+	if (hca->speed)
+		props->speed = (int)(hca->speed / 125000);
 }
 
 int weft_net_properties(int dev, struct weft_net_props *props)
 {
 	static char name[] = "weft";
+	const struct weft_verbs_port *hca;
 	struct weft_netif *list;
 	uint64_t speed = 0;
 	bool nvlink;
 	int n, i;
 
-	if (dev != 0)
-		return weft_fail(EINVAL, "no device %d, there is one", dev);
-	n = weft_net_netdevs(&list);
+	n = weft_net_check_device(dev);
+	if (!n)
+		n = weft_net_netdevs(&list);
 	if (n < 0)
 		return n;
 	for (i = 0; i < n; i++)
@@ -62,5 +109,7 @@ int weft_net_properties(int dev, struct weft_net_props *props)
 		.max_recvs = 1,
 		.max_bytes = NCCL_MAX_SIZE,
 	};
+	if (listed_hcas(&hca))
+		hca_properties(&hca[dev], dev, props);
 	return 0;
 }

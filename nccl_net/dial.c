@@ -16,20 +16,88 @@
 
 /* When a way has not answered for so long, the next is tried beside it. */
 #define NEXT_WAY_MS	250
-/* NVLink is within reach or it is not: TCP is for when it breaks. */
-#define NEXT_WAY_NVLINK_MS 10000
 
-static int dial_new(struct weft_net *net, const struct weft_handle *h,
+/*
+ * NVLink is within reach or it is not, and an adapter says that nobody answers:
+ * TCP is for when they break, not for a rank that takes its time.  Each of the
+ * three wires has a third of it.
+ */
+static uint64_t patience(const struct weft_net_port *port)
+{
+	return port->nvlink || port->ib ?
+	       weft_settings()->connect_timeout_ms / 3 : NEXT_WAY_MS;
+}
+
+/* The first by TCP; h->n where there is none. */
+static unsigned int first_tcp(const struct weft_handle *h)
+{
+	return weft_min((unsigned int)__builtin_ctz(~(h->nvlink | h->ib)),
+			h->n);
+}
+
+static void add_try(struct weft_net_dial *dial, struct weft_net_port *port,
+		    const struct weft_address *addr)
+{
+	if (dial->n == WEFT_NET_TRIES ||
+	    !port->ops->reaches(port->iface, addr, NULL))
+		return;
+	dial->try[dial->n].port = port;
+	dial->try[dial->n++].addr = *addr;
+}
+
+/* The best wire first: NVLink, then InfiniBand, then TCP. */
+static void add_tries(struct weft_net *net, int dev,
+		      const struct weft_handle *h, struct weft_net_dial *dial)
+{
+	struct weft_net_port *hca, *port, *tmp;
+	unsigned int i;
+
+	for (i = 0; i < h->n && net->nvl; i++)
+		if (h->nvlink & BIT(i))
+			add_try(dial, net->nvl, &h->way[i]);
+	/* an adapter that nobody has use for stays closed */
+	hca = h->ib ? weft_net_hca_port(net, dev) : NULL;
+	for (i = 0; i < h->n && hca; i++)
+		if (h->ib & BIT(i) && !weft_net_shuns(hca, &h->way[i]))
+			add_try(dial, hca, &h->way[i]);
+	for (i = 0; i < h->n; i++) {
+		if ((h->nvlink | h->ib) & BIT(i))
+			continue;
+		weft_list_for_each(port, tmp, &net->ports, link)
+			if (!port->nvlink && !port->ib)
+				add_try(dial, port, &h->way[i]);
+	}
+}
+
+/*
+ * Between hosts, connections are spread over interfaces of equal speed; within
+ * one, all are the same memory.
+ */
+static void spread(const struct weft_handle *h, struct weft_net_dial *dial)
+{
+	const unsigned int tcp = first_tcp(h);
+	struct weft_net_try best;
+	unsigned int i, first = 0;
+
+	while (first < dial->n && (dial->try[first].port->nvlink ||
+				   dial->try[first].port->ib))
+		first++;
+	if (tcp == h->n || h->way[tcp].ns_id == weft_netns_id() ||
+	    dial->n <= first + 1)
+		return;
+	best = dial->try[first];
+	i = first + (dial->comm->id & 0xffff) % (dial->n - first);
+	if (dial->try[i].port->speed != best.port->speed)
+		return;
+	dial->try[first] = dial->try[i];
+	dial->try[i] = best;
+}
+
+static int dial_new(struct weft_net *net, int dev, const struct weft_handle *h,
 		    struct weft_net_comm **out)
 {
-	const unsigned int tcp = __builtin_popcount(h->nvlink);
-	const bool same_ns = tcp < h->n &&
-			     h->way[tcp].ns_id == weft_netns_id();
-	struct weft_net_port *port, *tmp;
 	struct weft_net_comm *comm;
 	struct weft_net_dial *dial;
-	struct weft_net_try *try;
-	unsigned int i, first = 0;
 	int ret;
 
 	dial = calloc(1, sizeof(*dial));
@@ -43,32 +111,8 @@ static int dial_new(struct weft_net *net, const struct weft_handle *h,
 	dial->comm = comm;
 	comm->dial = dial;
 	weft_list_add_tail(&net->dialing, &dial->link);
-	for (i = 0; i < h->n; i++) {
-		weft_list_for_each(port, tmp, &net->ports, link) {
-			if (dial->n == WEFT_NET_TRIES ||
-			    port->nvlink != !!(h->nvlink & BIT(i)) ||
-			    !port->ops->reaches(port->iface, &h->way[i],
-						NULL))
-				continue;
-			first += port->nvlink;
-			try = &dial->try[dial->n++];
-			try->port = port;
-			try->addr = h->way[i];
-		}
-	}
-	/*
-	 * Between hosts, connections are spread over interfaces of equal speed;
-	 * within one, all are the same memory.
-	 */
-	if (!same_ns && dial->n > first + 1) {
-		struct weft_net_try best = dial->try[first];
-
-		i = first + (comm->id & 0xffff) % (dial->n - first);
-		if (dial->try[i].port->speed == best.port->speed) {
-			dial->try[first] = dial->try[i];
-			dial->try[i] = best;
-		}
-	}
+	add_tries(net, dev, h, dial);
+	spread(h, dial);
 	dial->listener = h->token;
 	dial->deadline = weft_now_ms() + weft_settings()->connect_timeout_ms;
 	ret = weft_net_random_token(&comm->token);
@@ -97,8 +141,27 @@ void weft_net_dial_end(struct weft_net_comm *comm)
 	comm->dial = NULL;
 }
 
+/*
+ * The adapter did not reach that rank, so TCP does.  Each connection to it would
+ * wait as long again, and find the same.
+ */
+static void fall_back(struct weft_net_try *try, const char *why)
+{
+	char addr[WEFT_SOCKADDR_STR];
+
+	weft_net_shun(try->port, &try->addr);
+	weft_warn_once("'%s' does not lead to the rank at %s (%s): NCCL's "
+		       "traffic to it goes by TCP", try->port->netdev,
+		       weft_sockaddr_str(&try->addr.sa, addr, sizeof(addr)),
+		       why);
+}
+
 static void try_failed(struct weft_net_try *try, int err)
 {
+	/* one that has worked breaks with its rank */
+	if (try->port->ib && err != -ECANCELED &&
+	    !(try->peer && !weft_list_empty(&try->peer->comms)))
+		fall_back(try, strerror(-err));
 	try->state = TRY_FAILED;
 	try->err = err;
 	if (try->peer)
@@ -197,8 +260,7 @@ static int dial_step(struct weft_net_dial *dial)
 	}
 	if (waiting < dial->n && (!open || now >= dial->next)) {
 		try_step(dial, waiting);
-		dial->next = now + (dial->try[waiting].port->nvlink ?
-				    NEXT_WAY_NVLINK_MS : NEXT_WAY_MS);
+		dial->next = now + patience(dial->try[waiting].port);
 		return 0;
 	}
 	if (!open)
@@ -210,7 +272,7 @@ static int dial_step(struct weft_net_dial *dial)
 
 static int no_way(const struct weft_handle *h)
 {
-	const unsigned int tcp = __builtin_popcount(h->nvlink) % h->n;
+	const unsigned int tcp = first_tcp(h) % h->n;
 	char addr[WEFT_SOCKADDR_STR];
 
 	if (!weft_address_speaks(&h->way[0]))
@@ -278,7 +340,7 @@ static struct weft_net_dial *find_dial(struct weft_net *net, uint64_t stage)
 	return NULL;
 }
 
-static int connect_start(struct weft_net *net, void *handle,
+static int connect_start(struct weft_net *net, int dev, void *handle,
 			 struct weft_net_comm **comm)
 {
 	struct weft_handle h;
@@ -289,7 +351,7 @@ static int connect_start(struct weft_net *net, void *handle,
 		ret = same_settings(&h);
 	if (ret < 0)
 		return ret;
-	ret = dial_new(net, &h, comm);
+	ret = dial_new(net, dev, &h, comm);
 	if (ret < 0)
 		return ret;
 	if (!(*comm)->dial->n) {
@@ -306,11 +368,12 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 {
 	struct weft_net_dial *dial;
 	struct weft_net_comm *comm;
-	int ret = 0;
+	int ret;
 
 	*out = NULL;
-	if (dev != 0)
-		return weft_fail(EINVAL, "no device %d, there is one", dev);
+	ret = weft_net_check_device(dev);
+	if (ret < 0)
+		return ret;
 	pthread_mutex_lock(&net->lock);
 	if (net->closed) {
 		ret = -ECANCELED;
@@ -325,7 +388,7 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 	if (dial) {
 		comm = dial->comm;
 	} else {
-		ret = connect_start(net, handle, &comm);
+		ret = connect_start(net, dev, handle, &comm);
 		if (ret < 0)
 			goto unlock;
 	}
@@ -363,6 +426,7 @@ void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
 	struct weft_net_comm *comm;
 	struct weft_net_peer *peer;
 	struct weft_msg_accept m;
+	unsigned int way;
 	uint32_t most;
 
 	if (weft_msg_accept_unpack(buf, len, &m) < 0) {
@@ -381,6 +445,10 @@ void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
 		return;
 	}
 	most = peer->port->attr.max_message - WEFT_MSG_SEQ_LEN;
+	for (way = 0; way < m.way; way++)
+		if (comm->dial->try[way].port->ib &&
+		    comm->dial->try[way].state != TRY_FAILED)
+			fall_back(&comm->dial->try[way], "no answer");
 	comm->answered = true;
 	comm->remote_id = m.id;
 	comm->eager = weft_min(m.eager, weft_min(most, WEFT_NET_EAGER));

@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include "bootstrap/verbs.h"
 #include "nccl_net/wire.h"
 #include "util/cuda.h"
 #include "util/list.h"
@@ -35,12 +36,14 @@ struct weft_net_port {
 	const struct weft_dev_ops *ops;
 	struct weft_iface *iface;
 	struct weft_iface_attr attr;
-	char netdev[16];			/* IF_NAMESIZE */
-	bool nvlink;
+	char netdev[WEFT_VERBS_NAME + 8];	/* or a port's, "mlx5_0:1" */
+	bool nvlink, ib;			/* neither: TCP */
+	unsigned int hca;			/* ib: which of weft_net_hcas() */
 	unsigned int skipped;			/* calls of progress() */
 	uint64_t speed;				/* bytes/s, 0 unknown */
 	struct weft_list peers;			/* alive */
 	struct weft_list leaving;		/* no comm left, or dead */
+	struct weft_list shunned;		/* ib: whom TCP has to reach */
 };
 
 struct weft_net_peer {
@@ -73,6 +76,7 @@ struct weft_net {
 	pthread_cond_t keeper_wake;
 	bool keeper_on, keeper_stop;
 	struct weft_net_port *nvl;		/* in ports, too; NULL: none */
+	unsigned int hcas;			/* ports that are ib */
 	uint64_t calls;				/* of weft_net_progress() */
 	pthread_t watcher;			/* see watch.c */
 	int watch_fd;				/* wakes it; -1 */
@@ -196,12 +200,25 @@ struct weft_net_comm {
 };
 
 /* net.c */
+extern const struct weft_iface_cb weft_net_events;	/* arg: the port */
 void weft_net_progress(struct weft_net *net);
 /* Takes NVLink's new peers a step towards being ready for traffic. */
 void weft_net_ready_peers(struct weft_net *net);
+
+/* ports.c */
 /* Opens the ports for the first user; the last one closes them. */
 int weft_net_use(struct weft_net *net);
 void weft_net_unuse(struct weft_net *net);
+void weft_net_ports_close(struct weft_net *net);
+/*
+ * The port of NCCL's device @dev, which is opened when that device is first
+ * used; NULL: it has none, or it cannot be had.
+ */
+struct weft_net_port *weft_net_hca_port(struct weft_net *net, int dev);
+/* Who has this address is not reached by @port: do not try again. */
+void weft_net_shun(struct weft_net_port *port, const struct weft_address *addr);
+bool weft_net_shuns(const struct weft_net_port *port,
+		    const struct weft_address *addr);
 
 /* peer.c */
 int weft_net_peer_get(struct weft_net_port *port,
@@ -256,6 +273,9 @@ void weft_net_stage_drain(struct weft_net *net, struct weft_net_mr *mr);
 /* The events that @comm's requests have. */
 void weft_net_stage_forget(struct weft_net_comm *comm);
 void weft_net_stage_close(struct weft_net *net);
+
+/* devlist.c: -EINVAL, with a word: there is no such device */
+int weft_net_check_device(int dev);
 
 /* conn.c */
 void weft_net_on_connect(struct weft_net_port *port, const void *buf,

@@ -1,24 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Contexts, their ports, and where the devices' events come in. */
+/* Contexts, and where the devices' events come in; ports.c has their ports. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
-#include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
 #include "bootstrap/stats.h"
-#include "devices/nvlink.h"
+#include "nccl_net/hcas.h"
 #include "nccl_net/internal.h"
-#include "nccl_net/netdevs.h"
-#include "nccl_net/offer.h"
-#include "util/clock.h"
 #include "util/log.h"
 
-/* How long closing waits for the last messages to leave. */
-#define LEAVE_MS	1000
-/* Calls of progress() between looks at a TCP port without peers. */
+/* Calls of progress() between looks at a port without peers. */
 #define SKIPS		256u
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -119,124 +110,21 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 		weft_net_comm_push(comm);
 }
 
-static int port_open(struct weft_net *net, const struct weft_dev_ops *ops,
-		     const char *netdev, int family, uint64_t speed)
-{
-	struct weft_net_port *port = calloc(1, sizeof(*port));
-	struct weft_iface_cb cb = {
-		.on_message = on_message,
-		.on_notify = weft_net_on_notify,
-		.on_error = on_error,
-		.on_ready = on_ready,
-		.arg = port,
-	};
-	int ret;
-
-	if (!port)
-		return weft_fail(ENOMEM, "cannot open '%s'", netdev);
-	port->net = net;
-	port->ops = ops;
-	snprintf(port->netdev, sizeof(port->netdev), "%s", netdev);
-	port->speed = speed;
-	port->nvlink = ops == &weft_nvlink_ops;
-	weft_list_init(&port->peers);
-	weft_list_init(&port->leaving);
-	ret = ops->iface_open(netdev, family, &cb, &port->iface);
-	if (ret < 0) {
-		free(port);
-		return ret;
-	}
-	port->ops->iface_query(port->iface, &port->attr);
-	weft_list_add_tail(&net->ports, &port->link);
-	if (port->nvlink) {
-		weft_nvl_issue(port->iface);
-		net->nvl = port;
-	}
-	return 0;
-}
-
-/* Before the others: the first way of a handle is tried first. */
-static void nvlink_open(struct weft_net *net)
-{
-	if (!weft_nccl_nvlink_offered() ||
-	    port_open(net, &weft_nvlink_ops, "nvlink", AF_UNSPEC, 0) < 0)
-		return;			/* TCP moves GPU memory, too */
-	if (weft_net_watch_start(net) < 0)
-		weft_warn("a rank may wait for NVLink until NCCL calls here");
-	weft_net_watch_look(net);
-}
-
-static bool port_leaving(struct weft_net_port *port)
-{
-	struct weft_net_peer *peer, *tmp;
-
-	weft_net_peer_reap(port, false);
-	weft_list_for_each(peer, tmp, &port->leaving, link)
-		if (peer->flushing)
-			return true;
-	return false;
-}
-
-static void ports_close(struct weft_net *net)
-{
-	const uint64_t deadline = weft_now_ms() + LEAVE_MS;
-	struct weft_net_port *port, *tmp;
-
-	weft_list_for_each(port, tmp, &net->ports, link) {
-		while (port_leaving(port) && weft_now_ms() < deadline)
-			port->ops->progress(port->iface);
-		weft_net_peer_reap(port, true);
-		if (port == net->nvl) {
-			net->nvl = NULL;
-			weft_net_watch_look(net);
-		}
-		port->ops->iface_close(port->iface);
-		weft_list_del(&port->link);
-		if (!net->closed)	/* else its peers are still named */
-			free(port);
-	}
-	weft_net_stage_close(net);
-}
-
-int weft_net_use(struct weft_net *net)
-{
-	struct weft_netif *list;
-	int n, i, ret = -ENODEV;
-
-	if (net->closed)
-		return -ECANCELED;
-	if (net->users++)
-		return 0;
-	n = weft_net_netdevs(&list);
-	if (n < 0) {
-		net->users--;
-		return n;
-	}
-	nvlink_open(net);
-	for (i = 0; i < n; i++)
-		ret = port_open(net, &weft_tcp_ops, list[i].name,
-				list[i].addr.sa.sa_family, list[i].speed);
-	free(list);
-	/* One interface that cannot be had is no reason to fail. */
-	if (!weft_list_empty(&net->ports))
-		return 0;
-	net->users--;
-	return ret;
-}
-
-void weft_net_unuse(struct weft_net *net)
-{
-	if (!--net->users && !net->closed)
-		ports_close(net);
-}
+const struct weft_iface_cb weft_net_events = {
+	.on_message = on_message,
+	.on_notify = weft_net_on_notify,
+	.on_error = on_error,
+	.on_ready = on_ready,
+};
 
 /*
  * NCCL calls for each of its requests, tens of times a round.  Where all goes by
- * NVLink a TCP port only waits for somebody to connect.
+ * a better wire the others only wait for somebody to connect.
  */
 static bool may_skip(struct weft_net *net, struct weft_net_port *port)
 {
-	return net->nvl && !port->nvlink && weft_list_empty(&port->peers) &&
+	return (net->nvl ? !port->nvlink : net->hcas && !port->ib) &&
+	       weft_list_empty(&port->peers) &&
 	       weft_list_empty(&port->leaving) &&
 	       ++port->skipped % SKIPS != 0;
 }
@@ -286,7 +174,7 @@ static void net_abandon(struct weft_net *net)
 	weft_list_for_each(port, tmp, &net->ports, link)
 		weft_list_for_each(peer, ptmp, &port->peers, link)
 			weft_net_peer_fail(peer, -ECANCELED);
-	ports_close(net);
+	weft_net_ports_close(net);
 	pthread_mutex_unlock(&net->lock);
 }
 
@@ -319,8 +207,10 @@ void weft_net_close(struct weft_net *net)
 /* Last of all: NCCL closes the plugin and may open it again. */
 __attribute__((destructor(101))) static void forget_settings(void)
 {
-	if (owner == getpid())	/* a child's lock may be held for ever */
-		weft_settings_reset();
+	if (owner != getpid())	/* a child's lock may be held for ever */
+		return;
+	weft_net_hcas_forget();
+	weft_settings_reset();
 }
 
 /*

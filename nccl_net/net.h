@@ -29,6 +29,7 @@ struct weft_net_props {
 	char *name;
 	char *pci_path;
 	uint64_t guid;
+	int port;
 	int ptr_support;
 	int speed;			/* Mbit/s */
 	int max_comms;
@@ -43,7 +44,10 @@ void weft_net_close(struct weft_net *net);
 /* Whether NCCL has any open. */
 bool weft_net_active(void);
 
-/* The same on every rank that has a usable interface at all. */
+/*
+ * The ports of verbs devices, one each; without any, one on every rank that has
+ * a usable interface at all.
+ */
 int weft_net_devices(void);
 int weft_net_properties(int dev, struct weft_net_props *props);
 

@@ -18,6 +18,7 @@ static enum nccl_result get_properties(int dev, struct nccl_props_v12 *p)
 		.ptr_support = w.ptr_support,
 		.reg_is_global = w.reg_is_global,
 		.speed = w.speed,
+		.port = w.port,
 		.max_comms = w.max_comms,
 		.max_recvs = w.max_recvs,
 		.device_type = NCCL_DEVICE_HOST,

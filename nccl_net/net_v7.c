@@ -17,6 +17,7 @@ static enum nccl_result get_properties(int dev, struct nccl_props_v7 *p)
 		.guid = w.guid,
 		.ptr_support = w.ptr_support,
 		.speed = w.speed,
+		.port = w.port,
 		.max_comms = w.max_comms,
 		.max_recvs = w.max_recvs,
 		.device_type = NCCL_DEVICE_HOST,

@@ -36,7 +36,7 @@ unsigned int weft_handle_pack(const struct weft_handle *h, void *buf)
 {
 	uint8_t *p = buf;
 	size_t at = WEFT_HANDLE_WAYS, n;
-	unsigned int i, ways = 0, nvlink = 0;
+	unsigned int i, ways = 0, nvlink = 0, ib = 0;
 
 	memset(p, 0, WEFT_NET_HANDLE);
 	for (i = 0; i < h->n; i++) {
@@ -46,11 +46,13 @@ unsigned int weft_handle_pack(const struct weft_handle *h, void *buf)
 		at += n;
 		if (h->nvlink & BIT(i))
 			nvlink |= BIT(ways);
+		if (h->ib & BIT(i))
+			ib |= BIT(ways);
 		ways++;
 	}
 	weft_put_le32(p, WEFT_HANDLE_MAGIC);
 	p[4] = WEFT_HANDLE_VERSION;
-	p[5] = ways | nvlink << 4;
+	p[5] = ways | nvlink << 2 | ib << 5;
 	p[6] = h->channels;
 	p[7] = h->buffer;
 	weft_put_le64(p + 8, h->token);
@@ -70,9 +72,10 @@ int weft_handle_unpack(const void *buf, struct weft_handle *h)
 		return -EPROTO;
 	if (p[4] != WEFT_HANDLE_VERSION)
 		return -EPROTONOSUPPORT;
-	ways = p[5] & 0xf;
-	out.nvlink = p[5] >> 4;
-	if (!ways || ways > WEFT_WAYS_MAX || out.nvlink >> ways)
+	ways = p[5] & 3;
+	out.nvlink = p[5] >> 2 & 7;
+	out.ib = p[5] >> 5;
+	if (!ways || (out.nvlink | out.ib) >> ways || (out.nvlink & out.ib))
 		return -EINVAL;
 	out.channels = p[6];
 	out.buffer = p[7];

@@ -16,11 +16,12 @@
 #include "nccl_net/net.h"
 
 #define WEFT_HANDLE_MAGIC	0x4c434e57u	/* "WNCL" */
-#define WEFT_HANDLE_VERSION	2
+#define WEFT_HANDLE_VERSION	3
 
 /*
- * The handle: magic 4, version 1, ways 1 (lower half: how many; upper half:
- * which of them are by NVLink), channels 1, buffer 1, token 8, stage 8, ways.
+ * The handle: magic 4, version 1, ways 1 (bits 0 and 1: how many; 2 to 4: which
+ * of them are by NVLink; 5 to 7: which by InfiniBand, their addresses being those
+ * where queue pairs are exchanged), channels 1, buffer 1, token 8, stage 8, ways.
  * Channels and buffer are what this rank told NCCL, which must be the same on
  * all ranks.  The listener leaves the stage 0; the connecting side, whose copy
  * of the handle it is, keeps the id of its half-made comm there.
@@ -39,6 +40,7 @@ struct weft_handle {
 	uint8_t buffer;			/* NCCL_BUFFSIZE in MiB */
 	unsigned int n;
 	unsigned int nvlink;		/* bit i: way i is by NVLink */
+	unsigned int ib;		/* the same; the rest is by TCP */
 	struct weft_address way[WEFT_WAYS_MAX];
 };
 

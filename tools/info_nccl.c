@@ -6,7 +6,9 @@
 #include "bootstrap/gpu.h"
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
+#include "bootstrap/verbs.h"
 #include "nccl_net/env.h"
+#include "nccl_net/hcas.h"
 #include "nccl_net/netdevs.h"
 #include "nccl_net/offer.h"
 #include "tools/tool.h"
@@ -38,21 +40,45 @@ static int print_interfaces(void)
 	return 0;
 }
 
+static void print_hcas(void)
+{
+	const struct weft_verbs_port *list;
+	const unsigned int n = weft_net_hcas(&list);
+	unsigned int i;
+
+	puts("\nInfiniBand and RoCE (NCCL_IB_HCA, NCCL_IB_DISABLE)");
+	for (i = 0; i < n; i++)
+		printf("  %-15s %llu Mbit/s%s%s%s%s\n", list[i].name,
+		       (unsigned long long)list[i].speed / 125000,
+		       *list[i].netdev ? ", " : "", list[i].netdev,
+		       *list[i].pci.path ? ", " : "", list[i].pci.path);
+	if (n)
+		puts("  each is a device of NCCL's; by TCP where the other rank "
+		     "has none, or is not reached");
+	else if (weft_net_hcas_disabled())
+		puts("  NCCL_IB_DISABLE is set: all goes by TCP");
+	else
+		puts("  no port that is active, allowed and may be opened "
+		     "('weft info' lists all)");
+}
+
 static void print_nvlink(void)
 {
 	puts("\nNVLink between processes of one host (WEFT_NCCL_NVLINK)");
 	if (weft_settings()->nccl_nvlink == WEFT_OFF)
-		puts("  off: all goes by TCP");
+		puts("  off: all goes by the network");
 	else if (weft_gpus_on_pci() >= 2)
 		printf("  %u GPUs in this host: GPU memory is taken from NCCL, and "
 		       "goes by NVLink between\n  ranks that share a network "
-		       "namespace or the folder %s,\n  by TCP between others\n",
+		       "namespace or the folder %s,\n  by the network between "
+		       "others; NCCL sees one device then, whatever the adapters\n",
 		       weft_gpus_on_pci(), *weft_settings()->run_dir ?
 		       weft_settings()->run_dir : "/run/weft or /dev/shm");
 	else if (weft_settings()->nccl_nvlink == WEFT_ON)
 		puts("  on, wherever a CUDA driver is loaded");
 	else
-		printf("  %u GPUs in this host: NCCL's host memory goes by TCP\n",
+		printf("  %u GPUs in this host: NCCL's host memory goes by the "
+		       "network\n",
 		       weft_gpus_on_pci());
 }
 
@@ -102,6 +128,7 @@ int info_nccl(void)
 		      "else this file");
 	print_library("libnccl-env-weft.so", "NCCL_ENV_PLUGIN, likewise");
 	rc = print_interfaces();
+	print_hcas();
 	print_sockets();
 	print_nvlink();
 	print_told();

@@ -42,6 +42,8 @@ shows "what NCCL is told" 'NCCL_SOCKET_IFNAME==lo (from UCX_NET_DEVICES)' \
 	UCX_NET_DEVICES=lo -- nccl
 shows "what NCCL was told by the user stays" 'NCCL_SOCKET_IFNAME=lo: yours' \
 	WEFT_NET_DEVICES=lo NCCL_SOCKET_IFNAME=lo -- nccl
+shows "no adapters for NCCL" 'NCCL_IB_DISABLE is set: all goes by TCP' \
+	NCCL_IB_DISABLE=1 -- nccl
 shows "NCCL's plugin" 'libnccl-net-weft.so$' -- nccl
 shows "NCCL's sockets" '12 streams per peer, as it was set' \
 	NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=3 -- nccl

@@ -482,6 +482,11 @@ const struct weft_dev_ops weft_nvlink_ops = {
 	.iface_open = no_iface,
 };
 
+const struct weft_dev_ops weft_ib_ops = {
+	.name = "none",
+	.iface_open = no_iface,
+};
+
 int weft_nvl_use_current(struct weft_iface *i)
 {
 	(void)i;

@@ -71,11 +71,22 @@ Test(wire, handle_takes_what_fits)
 	h.way[0] = address(AF_INET6, 1);
 	h.way[2] = address(AF_INET, 3);
 	h.nvlink = 4;
+	h.ib = 2;
 	h.way[1] = address(AF_INET6, 2);
 	h.way[0].sa.sa.sa_family = AF_INET6;
 	cr_expect(eq(uint, weft_handle_pack(&h, buf), 2));
 	cr_assert(eq(int, weft_handle_unpack(buf, &back), 0));
 	cr_expect(eq(uint, back.nvlink, 0));
+	cr_expect(eq(uint, back.ib, 2));
+	/* and what comes behind it keeps its own */
+	h.way[1] = address(AF_INET, 2);
+	h.way[2] = address(AF_INET6, 3);
+	h.ib = 1;
+	h.nvlink = 2;
+	cr_expect(eq(uint, weft_handle_pack(&h, buf), 2));
+	cr_assert(eq(int, weft_handle_unpack(buf, &back), 0));
+	cr_expect(eq(uint, back.nvlink, 2));
+	cr_expect(eq(uint, back.ib, 1));
 }
 
 Test(wire, damaged_handles_are_refused)
@@ -98,7 +109,11 @@ Test(wire, damaged_handles_are_refused)
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
 	buf[5] = 255;
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
-	buf[5] = 0x21;		/* the second of one way is by NVLink */
+	buf[5] = 1 | 2 << 2;	/* the second of one way is by NVLink */
+	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
+	buf[5] = 1 | 2 << 5;	/* or by InfiniBand */
+	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
+	buf[5] = 1 | 1 << 2 | 1 << 5;	/* it is by both */
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
 	cr_expect(eq(u64, back.token, 9), "the output changed");
 }

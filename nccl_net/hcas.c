@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "nccl_net/hcas.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include "config.h"
+#include "bootstrap/gpu.h"
+#include "bootstrap/verbs.h"
+#include "util/cuda.h"
+#include "util/log.h"
+#ifdef HAVE_VERBS_H
+#include "util/verbs.h"
+#endif
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool looked;
+static struct weft_verbs_port *ports;
+static unsigned int count;
+static atomic_bool unusable[WEFT_NET_HCAS_MAX];
+
+bool weft_net_hcas_disabled(void)
+{
+	const char *v = getenv("NCCL_IB_DISABLE");
+	long long n;
+	char *end;
+
+	if (!v || !*v)
+		return false;
+	/* NCCL's own reading (misc/param.cc): what is no number is not there */
+	errno = 0;
+	n = strtoll(v, &end, 0);
+	return !errno && end != v && n;
+}
+
+#ifdef HAVE_VERBS_H
+static bool have_library(void)
+{
+	return weft_verbs() != NULL;
+}
+#else
+static bool have_library(void)
+{
+	return false;
+}
+#endif
+
+static void look(void)
+{
+	struct weft_verbs_port *list = NULL;
+	int i, n;
+
+	if (weft_net_hcas_disabled())
+		return;
+	n = weft_verbs_list(&list);
+	/* a host without any never loads the library */
+	if (n <= 0 || !have_library()) {
+		if (n >= 0)
+			free(list);
+		return;
+	}
+	for (i = 0; i < n && count < WEFT_NET_HCAS_MAX; i++) {
+		if (weft_verbs_openable(list[i].dev))
+			list[count++] = list[i];
+		else
+			weft_info("'%s' is not used: its device node below "
+				  "/dev/infiniband cannot be opened",
+				  list[i].name);
+	}
+	ports = list;
+}
+
+unsigned int weft_net_hcas(const struct weft_verbs_port **list)
+{
+	pthread_mutex_lock(&lock);
+	if (!looked)
+		look();
+	looked = true;
+	pthread_mutex_unlock(&lock);
+	*list = ports;
+	return count;
+}
+
+/* Of the calling thread's context; false: it has none. */
+static bool current_gpu(int *ordinal, struct weft_pci *pci)
+{
+	int dev, domain, bus, device, r;
+	char busid[WEFT_BUSID_LEN];
+	struct weft_cuda_scope s;
+	void *ctx = NULL;
+
+	if (!weft_cuda() || weft_cuda_enter(&s, NULL))
+		return false;
+	r = s.cu->ctx_current(&ctx);
+	if (!r && ctx)
+		r = s.cu->ctx_device(&dev);
+	if (!r && ctx)
+		r = s.cu->device_attr(&domain, WEFT_CU_DEVICE_PCI_DOMAIN, dev) |
+		    s.cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, dev) |
+		    s.cu->device_attr(&device, WEFT_CU_DEVICE_PCI_DEVICE, dev);
+	weft_cuda_leave(&s);
+	if (r || !ctx)
+		return false;
+	weft_gpu_busid(busid, (unsigned int)domain, (unsigned int)bus,
+		       (unsigned int)device);
+	weft_pci_find_busid(busid, pci);
+	*ordinal = dev;
+	return true;
+}
+
+int weft_net_hca_nearest(void)
+{
+	const struct weft_verbs_port *list;
+	const unsigned int n = weft_net_hcas(&list);
+	struct weft_pci pci;
+	int gpu;
+
+	if (!n)
+		return -1;
+	if (n == 1 || !current_gpu(&gpu, &pci))
+		return 0;
+	return weft_verbs_nearest(list, n, &pci, (unsigned int)gpu, NULL);
+}
+
+void weft_net_hca_give_up(unsigned int i)
+{
+	atomic_store(&unusable[i], true);
+}
+
+bool weft_net_hca_usable(unsigned int i)
+{
+	return !atomic_load(&unusable[i]);
+}
+
+void weft_net_hcas_forget(void)
+{
+	unsigned int i;
+
+	pthread_mutex_lock(&lock);
+	free(ports);
+	ports = NULL;
+	count = 0;
+	looked = false;
+	for (i = 0; i < WEFT_NET_HCAS_MAX; i++)
+		atomic_store(&unusable[i], false);
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The ports of verbs devices (InfiniBand, RoCE) that NCCL's traffic may take:
+ * active, allowed by NCCL_IB_HCA and its like, and with a device node that this
+ * process may open; none at all where NCCL_IB_DISABLE is set, without libibverbs,
+ * or where weft was built without its headers.
+ *
+ * Found once per process: NCCL knows a device by its place in the list.
+ */
+#ifndef WEFT_NCCL_NET_HCAS_H
+#define WEFT_NCCL_NET_HCAS_H
+
+#include <stdbool.h>
+
+struct weft_verbs_port;
+
+#define WEFT_NET_HCAS_MAX	32
+
+/* The count; *@list belongs to this module and stays until it is forgotten. */
+unsigned int weft_net_hcas(const struct weft_verbs_port **list);
+/*
+ * The nearest to the GPU of the calling thread's CUDA context, without one the
+ * first; -1: there is none.
+ */
+int weft_net_hca_nearest(void);
+/* NCCL_IB_DISABLE, read as NCCL does. */
+bool weft_net_hcas_disabled(void);
+
+/* It cannot be used, which has been said: TCP carries what was its. */
+void weft_net_hca_give_up(unsigned int i);
+bool weft_net_hca_usable(unsigned int i);
+
+/* NCCL unloads the plugin, and may load it again; tests. */
+void weft_net_hcas_forget(void);
+
+#endif

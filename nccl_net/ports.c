@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The ports of a context: NVLink's, one per interface for TCP, and one for each
+ * verbs device that NCCL uses.  The last are opened only then: a rank has all of
+ * its host's in sight, and uses the one or two nearest to its GPU.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include "config.h"
+#include "bootstrap/netif.h"
+#include "bootstrap/settings.h"
+#include "devices/nvlink.h"
+#include "nccl_net/hcas.h"
+#include "nccl_net/internal.h"
+#include "nccl_net/netdevs.h"
+#include "nccl_net/offer.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+/* How long closing waits for the last messages to leave. */
+#define LEAVE_MS	1000
+
+struct shunned {
+	struct weft_list link;			/* port->shunned */
+	uint8_t key[WEFT_KEY_LEN];
+};
+
+static int port_open(struct weft_net *net, const struct weft_dev_ops *ops,
+		     const char *netdev, int family,
+		     struct weft_net_port **out)
+{
+	struct weft_net_port *port = calloc(1, sizeof(*port));
+	struct weft_iface_cb cb = weft_net_events;
+	int ret;
+
+	if (!port)
+		return weft_fail(ENOMEM, "cannot open '%s'", netdev);
+	cb.arg = port;
+	port->net = net;
+	port->ops = ops;
+	snprintf(port->netdev, sizeof(port->netdev), "%s", netdev);
+	weft_list_init(&port->peers);
+	weft_list_init(&port->leaving);
+	weft_list_init(&port->shunned);
+	ret = ops->iface_open(netdev, family, &cb, &port->iface);
+	if (ret < 0) {
+		free(port);
+		return ret;
+	}
+	port->ops->iface_query(port->iface, &port->attr);
+	weft_list_add_tail(&net->ports, &port->link);
+	*out = port;
+	return 0;
+}
+
+static void nvlink_open(struct weft_net *net)
+{
+	struct weft_net_port *port;
+
+	if (!weft_nccl_nvlink_offered() ||
+	    port_open(net, &weft_nvlink_ops, "nvlink", AF_UNSPEC, &port) < 0)
+		return;			/* the others move GPU memory, too */
+	port->nvlink = true;
+	weft_nvl_issue(port->iface);
+	net->nvl = port;
+	if (weft_net_watch_start(net) < 0)
+		weft_warn("a rank may wait for NVLink until NCCL calls here");
+	weft_net_watch_look(net);
+}
+
+static int tcp_open(struct weft_net *net, const struct weft_netif *netif)
+{
+	struct weft_net_port *port;
+	int ret;
+
+	ret = port_open(net, &weft_tcp_ops, netif->name,
+			netif->addr.sa.sa_family, &port);
+	if (!ret)
+		port->speed = netif->speed;
+	return ret;
+}
+
+#ifdef HAVE_VERBS_H
+static struct weft_net_port *ib_open(struct weft_net *net, unsigned int i)
+{
+	const struct weft_verbs_port *list;
+	struct weft_net_port *port;
+
+	weft_net_hcas(&list);
+	if (!weft_net_hca_usable(i))
+		return NULL;
+	if (port_open(net, &weft_ib_ops, list[i].name,
+		      weft_settings()->family, &port) < 0) {
+		/* said by the device; once is enough */
+		weft_net_hca_give_up(i);
+		return NULL;
+	}
+	port->ib = true;
+	port->hca = i;
+	net->hcas++;
+	return port;
+}
+#else
+static struct weft_net_port *ib_open(struct weft_net *net, unsigned int i)
+{
+	(void)net;
+	(void)i;
+	return NULL;
+}
+#endif
+
+struct weft_net_port *weft_net_hca_port(struct weft_net *net, int dev)
+{
+	/* with NVLink there is one device, of no place of its own */
+	const int i = weft_nccl_nvlink_offered() ? weft_net_hca_nearest() : dev;
+	const struct weft_verbs_port *list;
+	struct weft_net_port *port, *tmp;
+
+	if (i < 0 || (unsigned int)i >= weft_net_hcas(&list))
+		return NULL;
+	weft_list_for_each(port, tmp, &net->ports, link)
+		if (port->ib && port->hca == (unsigned int)i)
+			return port;
+	return ib_open(net, (unsigned int)i);
+}
+
+bool weft_net_shuns(const struct weft_net_port *port,
+		    const struct weft_address *addr)
+{
+	struct shunned *s, *tmp;
+
+	weft_list_for_each(s, tmp, &port->shunned, link)
+		if (!memcmp(s->key, addr->key, WEFT_KEY_LEN))
+			return true;
+	return false;
+}
+
+void weft_net_shun(struct weft_net_port *port, const struct weft_address *addr)
+{
+	struct shunned *s;
+
+	if (weft_net_shuns(port, addr))
+		return;
+	s = malloc(sizeof(*s));
+	if (!s)
+		return;			/* it is tried again, that is all */
+	memcpy(s->key, addr->key, WEFT_KEY_LEN);
+	weft_list_add_tail(&port->shunned, &s->link);
+}
+
+static bool port_leaving(struct weft_net_port *port)
+{
+	struct weft_net_peer *peer, *tmp;
+
+	weft_net_peer_reap(port, false);
+	weft_list_for_each(peer, tmp, &port->leaving, link)
+		if (peer->flushing)
+			return true;
+	return false;
+}
+
+static void port_close(struct weft_net_port *port)
+{
+	struct weft_net *net = port->net;
+	struct shunned *s, *tmp;
+
+	if (port == net->nvl) {
+		net->nvl = NULL;
+		weft_net_watch_look(net);
+	}
+	net->hcas -= port->ib;
+	port->ops->iface_close(port->iface);
+	weft_list_del(&port->link);
+	weft_list_for_each(s, tmp, &port->shunned, link)
+		free(s);
+	weft_list_init(&port->shunned);
+	if (!net->closed)		/* else its peers are still named */
+		free(port);
+}
+
+void weft_net_ports_close(struct weft_net *net)
+{
+	const uint64_t deadline = weft_now_ms() + LEAVE_MS;
+	struct weft_net_port *port, *tmp;
+
+	weft_list_for_each(port, tmp, &net->ports, link) {
+		while (port_leaving(port) && weft_now_ms() < deadline)
+			port->ops->progress(port->iface);
+		weft_net_peer_reap(port, true);
+		port_close(port);
+	}
+	weft_net_stage_close(net);
+}
+
+int weft_net_use(struct weft_net *net)
+{
+	struct weft_netif *list;
+	int n, i, ret = -ENODEV;
+
+	if (net->closed)
+		return -ECANCELED;
+	if (net->users++)
+		return 0;
+	n = weft_net_netdevs(&list);
+	if (n < 0) {
+		net->users--;
+		return n;
+	}
+	nvlink_open(net);
+	for (i = 0; i < n; i++)
+		ret = tcp_open(net, &list[i]);
+	free(list);
+	/* One interface that cannot be had is no reason to fail. */
+	if (!weft_list_empty(&net->ports))
+		return 0;
+	net->users--;
+	return ret;
+}
+
+void weft_net_unuse(struct weft_net *net)
+{
+	if (!--net->users && !net->closed)
+		weft_net_ports_close(net);
+}
