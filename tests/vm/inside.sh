@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # What runs in the emulated machine: the conformance list on two Soft-RoCE
-# devices, then every fault that these can show. No performance: emulated
-# processors say nothing about it.
+# devices, NCCL's plugin on them, then every fault that these can show. No
+# performance: emulated processors say nothing about it.
 set -u
 # queue pairs are exchanged over lo, so that only the devices are cut off
 export WEFT_TEST_IB=rxe0:1,rxe1:1 WEFT_NET_DEVICES=lo
 status=0
 "$WEFT_BUILD/tests/conformance/conformance" -d ib || status=1
+bash "$WEFT_SRC/tests/vm/nccl.sh" || status=1
 
 fault() # [-i] ERRORS COMMAND UNDO
 {
