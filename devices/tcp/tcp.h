@@ -102,7 +102,7 @@ struct tcp_bulk {
 	unsigned int out_limit;		/* what measuring found best so far */
 	bool no_streams;		/* none can be had: puts go by frame */
 	int lost_err;			/* why; until the warning about it */
-	bool asked_streams;		/* TCP_FRAME_STREAMS is on its way */
+	bool asked_streams;		/* of out_dialing, none answered yet */
 	struct tcp_tune tune;
 };
 
@@ -301,7 +301,8 @@ struct tcp_iface {
 };
 
 /* tcp_engine.c */
-int tcp_engines_open(struct tcp_iface *iface);
+/* Makes them where there are none yet: a stream cannot be attached before. */
+int tcp_engines_need(struct tcp_iface *iface);
 void tcp_engines_close(struct tcp_iface *iface);
 /* Moves what can be moved without waiting; events seen. */
 unsigned int tcp_engine_run(struct tcp_engine *eng);
@@ -326,7 +327,7 @@ void tcp_bulk_submit(struct tcp_conn *conn, struct tcp_put *put);
 /* Gives @put its number; the caller sends it whole by frame. */
 void tcp_bulk_submit_framed(struct tcp_conn *conn, struct tcp_put *put,
 			    uint8_t head[TCP_CHUNK_LEN]);
-/* A stream that was asked for cannot be had. */
+/* One stream that was dialled or asked for cannot be had. */
 void tcp_bulk_stream_lost(struct tcp_conn *conn, bool out, int err,
 			  const char *where);
 /* Cuts the next chunk of at most @max bytes; NULL when there is none. */
@@ -358,6 +359,8 @@ void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
 void tcp_tune_busy(struct tcp_bulk *b);
 void tcp_tune_idle(struct tcp_bulk *b);
 void tcp_tune_bytes(struct tcp_bulk *b, size_t n, unsigned int max);
+/* The stream on trial could not be had. */
+void tcp_tune_lost(struct tcp_bulk *b);
 
 /* tcp_cq.c: what engines tell the owner */
 void tcp_cq_init(struct tcp_iface *iface);
@@ -430,6 +433,7 @@ void tcp_conn_want_streams(struct tcp_conn *conn);
 void tcp_conn_maybe_end(struct tcp_conn *conn);
 
 /* tcp_greet.c */
+/* A dial that fails, at once or later, is told to those who wait for it. */
 int tcp_greet_dial(struct tcp_conn *conn, enum tcp_purpose purpose);
 void tcp_greet_accept(struct tcp_iface *iface);
 unsigned int tcp_greet_io(struct tcp_greet *g);

@@ -89,15 +89,22 @@ void tcp_bulk_stream_lost(struct tcp_conn *conn, bool out, int err,
 {
 	struct tcp_bulk *b = conn->bulk;
 	uint8_t none[4] = { 0 };
+	unsigned int left;
 
 	if (!out) {		/* the peer waits for it */
 		tcp_send_control(conn, TCP_FRAME_STREAMS, none, sizeof(none));
 		return;
 	}
+	pthread_mutex_lock(&b->lock);
 	if (b->out_dialing)
 		b->out_dialing--;
-	b->out_limit = weft_max(1, b->out_streams + b->out_dialing);
-	if (b->out_streams || b->out_dialing)
+	if (!b->out_dialing)
+		b->asked_streams = false;
+	left = b->out_streams + b->out_dialing;
+	b->out_limit = weft_max(1, left);
+	tcp_tune_lost(b);
+	pthread_mutex_unlock(&b->lock);
+	if (left)
 		return;
 	weft_info("no further connection to %s can be opened: %s", where,
 		  strerror(-err));

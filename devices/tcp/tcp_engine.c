@@ -239,6 +239,7 @@ static int start_thread(struct tcp_engine *eng)
 static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
+	int err = 0;
 
 	eng->src.kind = TCP_SOURCE_ENGINE;
 	eng->iface = iface;
@@ -248,9 +249,11 @@ static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
 	eng->epfd = epoll_create1(EPOLL_CLOEXEC);
 	eng->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (eng->epfd < 0 || eng->kick_fd < 0 ||
-	    epoll_ctl(eng->epfd, EPOLL_CTL_ADD, eng->kick_fd, &ev))
-		return weft_fail(errno, "cannot make an event queue for bulk transfers");
-	return 0;
+	    epoll_ctl(eng->epfd, EPOLL_CTL_ADD, eng->kick_fd, &ev)) {
+		err = -errno;
+		weft_warn_once("cannot make an event queue for bulk transfers: %m; raise the limit with 'ulimit -n'");
+	}
+	return err;
 }
 
 static void engine_close(struct tcp_engine *eng)
@@ -280,15 +283,17 @@ void tcp_engines_close(struct tcp_iface *iface)
 }
 
 /*
- * Made with the first bulk stream, so that an interface over which only
+ * Made for the first bulk stream, so that an interface over which only
  * messages go has neither threads nor descriptors for them.
  */
-int tcp_engines_open(struct tcp_iface *iface)
+int tcp_engines_need(struct tcp_iface *iface)
 {
 	unsigned int cpus = weft_host_cpus(), want, i;
 	unsigned int setting = weft_settings()->tcp_threads;
 	int err;
 
+	if (iface->engines)
+		return 0;
 	iface->spare_cores = setting == UINT_MAX ? cpus >= MANY_CPUS : setting;
 	want = 1;
 	if (iface->spare_cores)
@@ -330,11 +335,6 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out)
 	unsigned int i, n;
 	int err;
 
-	if (!iface->engines) {
-		err = tcp_engines_open(iface);
-		if (err)
-			return err;
-	}
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;

@@ -101,6 +101,17 @@ static int watch(struct tcp_greet *g, int op, uint32_t events)
 	return epoll_ctl(g->iface->epfd, op, g->fd, &ev) ? -errno : 0;
 }
 
+/* Whoever waits for this dial hears that it came to nothing. */
+static void dial_lost(struct tcp_conn *conn, enum tcp_purpose purpose, int err,
+		      const char *where)
+{
+	if (purpose == TCP_PURPOSE_MESSAGES)
+		tcp_conn_break(conn, err);
+	else
+		tcp_bulk_stream_lost(conn, purpose == TCP_PURPOSE_BULK_OUT, err,
+				     where);
+}
+
 /* A dial ended without a connection. */
 static void dial_failed(struct tcp_greet *g, int err)
 {
@@ -120,27 +131,26 @@ static void dial_failed(struct tcp_greet *g, int err)
 		else
 			weft_info("connecting to %s from '%s' failed: %s",
 				  where, g->iface->netif.name, strerror(-err));
-		tcp_greet_free(g);
-		tcp_conn_break(conn, err);
-		return;
 	}
 	tcp_greet_free(g);
-	tcp_bulk_stream_lost(conn, purpose == TCP_PURPOSE_BULK_OUT, err, where);
+	dial_lost(conn, purpose, err, where);
 }
 
-int tcp_greet_dial(struct tcp_conn *conn, enum tcp_purpose purpose)
+/* A socket that leaves by the interface's address; -errno. */
+static int dial_socket(const struct tcp_conn *conn)
 {
-	uint8_t bytes[WEFT_HELLO_PURPOSE] = { purpose };
 	union weft_sockaddr from = conn->iface->netif.addr;
-	struct tcp_greet *g;
-	int fd, err, one = 1;
+	int fd, one = 1;
 
 	fd = socket(conn->remote.sa.sa_family,
 		    SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return weft_fail(errno, "cannot open a socket; raise the limit with 'ulimit -n'");
+	if (fd < 0) {
+		fd = -errno;
+		weft_warn_once("cannot open a socket: %m; raise the limit with 'ulimit -n'");
+		return fd;
+	}
 	set_options(fd);
-	/* leave by this interface's address: that is what reaches() promised */
+	/* that is what reaches() promised */
 	if (from.sa.sa_family == conn->remote.sa.sa_family) {
 		setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one,
 			   sizeof(one));
@@ -148,21 +158,39 @@ int tcp_greet_dial(struct tcp_conn *conn, enum tcp_purpose purpose)
 			weft_debug("cannot bind to '%s': %m",
 				   conn->iface->netif.name);
 	}
-	g = greet_new(conn->iface, fd);
+	return fd;
+}
+
+int tcp_greet_dial(struct tcp_conn *conn, enum tcp_purpose purpose)
+{
+	uint8_t bytes[WEFT_HELLO_PURPOSE] = { purpose };
+	char where[WEFT_SOCKADDR_STR];
+	struct tcp_greet *g = NULL;
+	int fd, err = 0;
+
+	if (purpose == TCP_PURPOSE_BULK_OUT)
+		conn->bulk->out_dialing++;
+	if (purpose != TCP_PURPOSE_MESSAGES)
+		err = tcp_engines_need(conn->iface);
+	fd = err ? err : dial_socket(conn);
+	if (fd >= 0)
+		g = greet_new(conn->iface, fd);
 	if (!g) {
-		close(fd);
-		return -ENOMEM;
+		err = fd < 0 ? fd : -ENOMEM;
+		if (fd >= 0)
+			close(fd);
+		dial_lost(conn, purpose, err,
+			  weft_sockaddr_str(&conn->remote, where,
+					    sizeof(where)));
+		return err;
 	}
 	g->conn = conn;
 	g->purpose = purpose;
 	g->peer = conn->remote;
-	if (purpose == TCP_PURPOSE_MESSAGES) {
+	if (purpose == TCP_PURPOSE_MESSAGES)
 		weft_put_le32(bytes + 4, conn->sn);
-	} else {
+	else
 		weft_put_le64(bytes + 8, conn->token);
-		if (purpose == TCP_PURPOSE_BULK_OUT)
-			conn->bulk->out_dialing++;
-	}
 	weft_hello_dial(&g->hello, conn->remote_key, g->iface->addr.key, bytes);
 	g->connecting = true;
 	if (connect(fd, &conn->remote.sa, weft_sockaddr_len(&conn->remote)) &&
@@ -238,7 +266,9 @@ static void judge(struct tcp_greet *g)
 	case TCP_PURPOSE_BULK_IN:
 		conn = conn_by_token(g->iface,
 				     weft_get_le64(g->hello.purpose + 8));
-		if (conn && !tcp_bulk_get(conn))
+		/* what may be lacking is seen before the dialer counts on it */
+		if (conn &&
+		    (!tcp_bulk_get(conn) || tcp_engines_need(g->iface)))
 			conn = NULL;
 		if (!conn)
 			verdict = WEFT_HELLO_BUSY;

@@ -36,7 +36,8 @@ enum tcp_frame_type {
 	TCP_FRAME_GET,		/* struct get: please put it there */
 	TCP_FRAME_GET_FAIL,	/* u64 get id, i32 -errno */
 	TCP_FRAME_WELCOME,	/* u64 token, by which bulk streams join */
-	TCP_FRAME_STREAMS,	/* u32 how many: please dial, I have bulk */
+	TCP_FRAME_STREAMS,	/* u32 how many: please dial, I have bulk; to
+				   the asker 0, for each that cannot be had */
 	TCP_FRAME_BYE,		/* no endpoint here uses this stream any more */
 	TCP_FRAME_CLOSE,	/* the interface closes; nothing follows */
 	TCP_FRAME_TYPES

@@ -120,18 +120,17 @@ static int rx_streams(struct tcp_conn *conn, const uint8_t *p)
 
 	if (!tcp_bulk_get(conn))
 		return -ENOMEM;
-	if (!conn->dialer) {	/* what we asked for cannot be had */
-		if (n || !conn->bulk->asked_streams)
+	if (!conn->dialer) {	/* one of those we asked for cannot be had */
+		if (n)
 			return -EPROTO;
-		conn->bulk->asked_streams = false;
-		conn->bulk->out_dialing = 1;
-		tcp_bulk_stream_lost(conn, true, -ECONNREFUSED, "the peer");
+		if (conn->bulk->asked_streams)
+			tcp_bulk_stream_lost(conn, true, -ECONNREFUSED,
+					     "the peer");
 		return 0;
 	}
 	n = weft_min(n, TCP_MAX_STREAMS);
-	while (n--)
-		if (tcp_greet_dial(conn, TCP_PURPOSE_BULK_IN))
-			break;
+	while (n--)		/* the peer waits for each, so each is tried */
+		tcp_greet_dial(conn, TCP_PURPOSE_BULK_IN);
 	return 0;
 }
 

@@ -49,6 +49,13 @@ static void judge(struct tcp_bulk *b, double rate, uint64_t now,
 	}
 }
 
+void tcp_tune_lost(struct tcp_bulk *b)
+{
+	b->tune.trying = false;
+	b->tune.base = 0;
+	b->tune.settled_until_ns = weft_now_ns() + REST_NS;
+}
+
 void tcp_tune_bytes(struct tcp_bulk *b, size_t n, unsigned int max)
 {
 	struct tcp_tune *t = &b->tune;

@@ -113,7 +113,7 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 	if (!outstanding(conn))
 		return false;
 	if (conn->bulk && conn->bulk->lost_err && now >= conn->deadline_ms) {
-		weft_warn("peer %016llx takes no further connections (%s); bulk goes over its message stream, which is slower",
+		weft_warn("no further connection with peer %016llx can be had (%s); bulk goes over its message stream, which is slower",
 			  (unsigned long long)conn->peer_id,
 			  strerror(-conn->bulk->lost_err));
 		conn->bulk->lost_err = 0;

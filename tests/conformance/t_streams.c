@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The TCP device's bulk sockets: where they cannot be had, puts and gets go by
+ * the message stream, whichever side dials and however the dial fails.
+ */
+#include "tests/conformance/pair.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "util/clock.h"
+#include "util/log.h"
+
+#define LEN 300000u
+
+/* socket() of this program: so many more are given, those are noted here. */
+static atomic_int sockets_left = -1;	/* -1: any number */
+static atomic_uint refused;
+static int made[8];
+static atomic_uint nmade;
+
+int socket(int domain, int type, int protocol)
+{
+	int left = atomic_load(&sockets_left), fd;
+
+	if (!left) {
+		atomic_fetch_add(&refused, 1);
+		errno = EMFILE;
+		return -1;
+	}
+	fd = syscall(SYS_socket, domain, type, protocol);
+	if (left > 0)
+		atomic_store(&sockets_left, left - 1);
+	if (fd >= 0)
+		made[atomic_fetch_add(&nmade, 1) % 8] = fd;
+	return fd;
+}
+
+static unsigned int about_sockets, about_bulk;
+
+/* A clock that the tests push on. */
+static _Atomic uint64_t skew_ns;
+
+static uint64_t skewed(void)
+{
+	return now_ms() * 1000000 + atomic_load(&skew_ns);
+}
+
+static void on_log(void *arg, enum weft_level level, const char *file, int line,
+		   const char *text)
+{
+	(void)arg;
+	(void)level;
+	(void)file;
+	(void)line;
+	about_sockets += strstr(text, "cannot open a socket") != NULL;
+	about_bulk += strstr(text, "bulk goes over its message stream") != NULL;
+}
+
+/* @dialer dials whatever the pair needs. */
+static void meet(struct side *dialer, struct side *other)
+{
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("has no bulk sockets");
+	weft_log_set_sink(on_log, NULL);
+	weft_clock_set(skewed);
+	side_open(dialer);
+	side_open(other);
+	dialer->ep = side_connect(dialer, other, NULL);
+	wait_for(dialer, other, dialer->ops->ready(dialer->ep));
+	/* WELCOME is there, too */
+	send_pattern(dialer, other, dialer->ep, 1, 8, 0);
+	wait_for(dialer, other, other->first);
+	check_message(other, 1, 8, 0);
+	other->ep = side_connect(other, dialer, NULL);
+	atomic_store(&nmade, 0);
+}
+
+static void part(struct side *a, struct side *b)
+{
+	atomic_store(&sockets_left, -1);
+	sides_close(a, b);
+}
+
+static unsigned int streams(struct side *s)
+{
+	struct weft_ep_attr attr;
+
+	s->ops->ep_query(s->ep, &attr);
+	return attr.streams;
+}
+
+static void put_checked(struct side *s, struct side *other, size_t len,
+			unsigned int seed)
+{
+	uint8_t *src = malloc(len);
+	struct target t;
+
+	pattern_fill(src, len, seed);
+	target_open(&t, len);
+	check_int(put_wait(s, other, src, len, (uintptr_t)t.buf, &t.key, NULL),
+		  0);
+	pattern_check("put", t.buf, len, seed);
+	target_check_guards(&t);
+	target_close(&t);
+	free(src);
+}
+
+/* The side that dials is out of descriptors. */
+static void none(void)
+{
+	struct side a, b;
+	unsigned int i;
+
+	meet(&a, &b);
+	atomic_store(&sockets_left, 0);
+	for (i = 0; i < 3; i++) {
+		put_checked(&b, &a, LEN, i);
+		put_checked(&a, &b, LEN, i + 10);
+	}
+	/* two were asked for, one was tried; no more once that was known */
+	check_int(atomic_load(&refused), 3);
+	check_int(streams(&a) + streams(&b), 0);
+	check_int(about_sockets, 1);
+	/* told once for each direction, when the peer turns out to live on */
+	check_int(about_bulk, 0);
+	atomic_store(&skew_ns, 1500000000);
+	wait_for(&a, &b, about_bulk == 2);
+	run_for(&a, &b, 300);
+	check_int(about_bulk, 2);
+	part(&a, &b);
+}
+
+/* Both dials of a side begin well and end together. */
+static void none_later(void)
+{
+	struct side a, b, *from;
+	struct target t;
+	struct wait_op w;
+	uint8_t src[LEN];
+	struct iovec iov = { src, LEN };
+	unsigned int i;
+
+	meet(&a, &b);
+	for (i = 0; i < 2; i++) {
+		from = i ? &a : &b;
+		pattern_fill(src, LEN, i);
+		target_open(&t, LEN);
+		wait_op_init(&w);
+		check_int(from->ops->put(from->ep, &iov, 1, (uintptr_t)t.buf,
+					 &t.key, NULL, &w.op), -EINPROGRESS);
+		wait_for(&a, &b, atomic_load(&nmade) == 2 * (i + 1));
+		check_int(w.done, 0);
+		shutdown(made[2 * i], SHUT_RDWR);
+		shutdown(made[2 * i + 1], SHUT_RDWR);
+		wait_for(&a, &b, w.done);
+		check_int(w.status, 0);
+		pattern_check("put", t.buf, LEN, i);
+		target_close(&t);
+		put_checked(from, from == &a ? &b : &a, LEN, i + 20);
+		check_int(streams(from), 0);
+	}
+	check_int(atomic_load(&nmade), 4);
+	part(&a, &b);
+}
+
+/* One of two can be had; it ends; the next put finds another. */
+static void one_of_two(void)
+{
+	struct side a, b, *from, *to;
+	unsigned int i;
+
+	meet(&a, &b);
+	for (i = 0; i < 2; i++) {
+		from = i ? &a : &b;
+		to = i ? &b : &a;
+		atomic_store(&sockets_left, 1);
+		put_checked(from, to, LEN, i);
+		wait_for(&a, &b, atomic_load(&refused) == i + 1);
+		wait_for(&a, &b, streams(from) == 1);
+		put_checked(from, to, LEN, i + 10);
+		shutdown(made[2 * i], SHUT_RDWR);
+		wait_for(&a, &b, !streams(from));
+		atomic_store(&sockets_left, -1);
+		put_checked(from, to, LEN, i + 20);
+		wait_for(&a, &b, streams(from) == 1);
+		check_int(atomic_load(&nmade), 2 * (i + 1));
+	}
+	part(&a, &b);
+}
+
+/* What measuring asks for and does not get leaves the streams that are. */
+static void no_more(void)
+{
+	enum { BIG = 64 << 20 };
+	struct side a, b;
+	struct target t;
+	uint8_t *src = calloc(1, BIG);
+	unsigned int i;
+
+	meet(&a, &b);
+	target_open(&t, BIG);
+	atomic_store(&sockets_left, 1);
+	for (i = 0; i < 5; i++) {
+		src[BIG - 1] = i;
+		check_int(put_wait(&a, &b, src, BIG, (uintptr_t)t.buf, &t.key,
+				   NULL), 0);
+		check_int(t.buf[BIG - 1], i);
+	}
+	check_int(streams(&a), 1);
+	check(atomic_load(&refused) > 1, "no further stream was tried");
+	target_close(&t);
+	free(src);
+	part(&a, &b);
+}
+
+/* No socket for the message stream: an error, soon, and it says which. */
+static void no_message_stream(void)
+{
+	struct side a, b;
+
+	meet(&a, &b);
+	atomic_store(&sockets_left, 0);
+	a.ops->ep_destroy(a.ep);
+	a.ep = side_connect(&a, &b, &a);
+	wait_for(&a, &b, a.errors);
+	check_int(a.error, -EMFILE);
+	check(a.error_user == &a, "on_error() got another user pointer");
+	check_int(about_sockets, 1);
+	a.errors = 0;
+	part(&a, &b);
+}
+
+const struct conformance_test stream_tests[] = {
+	{ "no bulk socket to be had", none },
+	{ "no bulk socket gets through", none_later },
+	{ "one bulk socket of two", one_of_two },
+	{ "no further bulk socket", no_more },
+	{ "no socket for an endpoint is an error at once", no_message_stream },
+	{ NULL, NULL },
+};
