@@ -155,6 +155,7 @@ void tcp_get_reply(struct tcp_conn *conn)
 		tcp_conn_want_streams(conn);
 		tcp_engines_kick(conn);
 	}
+	tcp_conn_pump_frames(conn);
 }
 
 void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status)

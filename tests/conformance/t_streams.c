@@ -134,6 +134,53 @@ static void none(void)
 	part(&a, &b);
 }
 
+/* Gets are answered over the message stream as well, several at a time. */
+static void none_for_gets(void)
+{
+	enum { N = 4 };
+	struct side a, b, *from;
+	struct target t;
+	struct wait_op w[N];
+	uint8_t *dst = malloc(N * LEN);
+	struct iovec iov;
+	unsigned int round, i;
+
+	meet(&a, &b);
+	target_open(&t, N * LEN);
+	atomic_store(&sockets_left, 0);
+	for (round = 0; round < 4; round++) {
+		from = round % 2 ? &a : &b;
+		pattern_fill(t.buf, N * LEN, round);
+		memset(dst, POISON, N * LEN);
+		for (i = 0; i < N; i++) {
+			wait_for(&a, &b, from->ops->ready(from->ep));
+			wait_op_init(&w[i]);
+			iov.iov_base = dst + i * LEN;
+			iov.iov_len = LEN;
+			check_int(from->ops->get(from->ep, &iov, 1,
+						 (uintptr_t)t.buf + i * LEN,
+						 &t.key, &w[i].op),
+				  -EINPROGRESS);
+		}
+		for (i = 0; i < N; i++) {
+			wait_for(&a, &b, w[i].done);
+			check_int(w[i].status, 0);
+		}
+		pattern_check("get", dst, N * LEN, round);
+		/* and the side that answered still sends */
+		send_pattern(&a, &b, a.ep, 2, 100, round);
+		send_pattern(&b, &a, b.ep, 2, 100, round);
+		wait_for(&a, &b, a.first && b.first);
+		check_message(&a, 2, 100, round);
+		check_message(&b, 2, 100, round);
+	}
+	check_int(streams(&a) + streams(&b), 0);
+	check(atomic_load(&refused) > 0, "no bulk socket was tried");
+	target_close(&t);
+	free(dst);
+	part(&a, &b);
+}
+
 /* Both dials of a side begin well and end together. */
 static void none_later(void)
 {
@@ -236,6 +283,7 @@ static void no_message_stream(void)
 
 const struct conformance_test stream_tests[] = {
 	{ "no bulk socket to be had", none },
+	{ "no bulk socket to be had for gets", none_for_gets },
 	{ "no bulk socket gets through", none_later },
 	{ "one bulk socket of two", one_of_two },
 	{ "no further bulk socket", no_more },
