@@ -371,6 +371,37 @@ void tcp_bulk_give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
 	}
 }
 
+/* Puts that are acknowledged and wait to be told: their ops end here instead. */
+static void cancel_settled(struct tcp_conn *conn, int status)
+{
+	struct tcp_iface *iface = conn->iface;
+	struct tcp_put *put, *tput;
+	struct weft_op *op;
+	unsigned int i;
+
+	/* an engine may be between settling a put and queueing it */
+	for (i = 0; i < iface->nengines; i++) {
+		pthread_mutex_lock(&iface->engines[i].lock);
+		pthread_mutex_unlock(&iface->engines[i].lock);
+	}
+	do {
+		op = NULL;
+		pthread_mutex_lock(&iface->cq.lock);
+		weft_list_for_each(put, tput, &iface->cq.puts, done_link) {
+			if (put->conn != conn || !put->op)
+				continue;
+			op = put->op;
+			put->op = NULL;
+			break;
+		}
+		pthread_mutex_unlock(&iface->cq.lock);
+		if (op) {
+			conn->nputs--;
+			op->done(op, status);
+		}
+	} while (op);
+}
+
 /*
  * The source's memory must not be read any more when this returns, so a stream
  * that is in the middle of one of its chunks is given up.  A put that was sent
@@ -403,6 +434,7 @@ void tcp_bulk_cancel(struct tcp_conn *conn, int status)
 		if (put)
 			tcp_bulk_give_up(conn, put, status);
 	}
+	cancel_settled(conn, status);
 }
 
 /* After tcp_bulk_cancel() and the end of all streams. */

@@ -221,6 +221,60 @@ static void destroyed(void)
 	sides_close(&a, &b);
 }
 
+/*
+ * The same where a thread has seen a put's end and progress() has not told it:
+ * a window that was full has room again while its source does nothing.
+ */
+static void destroyed_when_settled(void)
+{
+	enum { N = 1000, LEN = 70000 };
+	static struct wait_op w[N];
+	struct side a, b;
+	struct target t;
+	uint8_t *src = malloc(LEN);
+	struct iovec iov = { src, LEN };
+	uint64_t end;
+	unsigned int round, n, i;
+
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("nothing ends outside progress()");
+	setenv("WEFT_TCP_THREADS", "1", 1);
+	sides_open(&a, &b);
+	target_open(&t, LEN);
+	pattern_fill(src, LEN, 1);
+	for (round = 0; round < 4; round++) {
+		/* the streams come with progress() */
+		check_int(put_wait(&a, &b, src, LEN, (uintptr_t)t.buf, &t.key,
+				   NULL), 0);
+		for (n = 0; n < N && a.ops->ready(a.ep); n++) {
+			wait_op_init(&w[n]);
+			check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf,
+					     &t.key, NULL, &w[n].op),
+				  -EINPROGRESS);
+		}
+		end = now_ms() + WAIT_MS;
+		while (n < N && !a.ops->ready(a.ep))
+			check(now_ms() < end, "no thread moves the puts");
+		for (i = 0; i < n; i++)
+			check_int(w[i].done, 0);
+		if (round % 2)
+			a.ops->cancel(a.ep);
+		a.ops->ep_destroy(a.ep);
+		for (i = 0; i < n; i++) {
+			check_int(w[i].done, 1);
+			check_int(w[i].status, -ECANCELED);
+		}
+		run_for(&a, &b, 10);
+		for (i = 0; i < n; i++)
+			check_int(w[i].done, 1);
+		a.ep = side_connect(&a, &b, NULL);
+		wait_for(&a, &b, a.ops->ready(a.ep));
+	}
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
 /* The other side closes in order: told apart from a death, and nothing lost. */
 static void orderly(void)
 {
@@ -356,6 +410,7 @@ const struct conformance_test end_tests[] = {
 	{ "cancel gives all memory back", cancelled },
 	{ "what is cancelled may ask again", cancelled_asks_again },
 	{ "destroy ends what is pending, the peer's messages live", destroyed },
+	{ "destroy ends what a thread has settled", destroyed_when_settled },
 	{ "an orderly end loses nothing and is told apart", orderly },
 	{ "a peer killed in mid-transfer", killed },
 	{ "a peer that stands still is not dead", busy_is_not_dead },
