@@ -389,6 +389,9 @@ void tcp_conn_pump_frames(struct tcp_conn *conn);
 unsigned int tcp_conn_rx(struct tcp_conn *conn);
 void tcp_rx_drop(struct tcp_conn *conn);
 
+/* tcp_copy.c: -EACCES where either side is not mapped */
+int tcp_copy(struct tcp_iface *iface, void *dest, const void *src, size_t n);
+
 /* tcp_get.c */
 int tcp_get_start(struct tcp_conn *conn, const struct iovec *iov,
 		  unsigned int n, uint64_t addr, const struct weft_rkey *rkey,

@@ -298,6 +298,25 @@ void tcp_conn_copy_zc(struct tcp_conn *conn)
 		tcp_conn_break(conn, err);
 }
 
+/*
+ * What a peer's get names is copied out first, its key and its mapping checked:
+ * a frame that is half sent must not meet memory that is gone.
+ */
+static int copy_guarded(struct tcp_conn *conn, const struct tcp_put *put,
+			size_t off, size_t len, struct iovec *out)
+{
+	uint8_t *src = (uint8_t *)put->iov[0].iov_base + off;
+	int err;
+
+	if (!weft_region_get(&put->source_key, (uintptr_t)src, len))
+		return -EACCES;
+	err = tcp_copy(conn->iface, conn->iface->txbuf, src, len);
+	weft_region_put(&put->source_key);
+	out->iov_base = conn->iface->txbuf;
+	out->iov_len = len;
+	return err;
+}
+
 /* Where no bulk stream can be had, puts go in pieces between the messages. */
 void tcp_conn_pump_frames(struct tcp_conn *conn)
 {
@@ -317,19 +336,21 @@ void tcp_conn_pump_frames(struct tcp_conn *conn)
 			return;
 		iov[0].iov_base = head;
 		iov[0].iov_len = TCP_CHUNK_LEN;
-		if (put->guarded &&
-		    !weft_region_get(&put->source_key,
-				     (uintptr_t)put->iov[0].iov_base + off,
-				     len)) {
-			tcp_bulk_dropped(conn, put);
-			tcp_bulk_give_up(conn, put, -EACCES);
-			continue;
+		if (put->guarded) {
+			parts = 1;
+			err = copy_guarded(conn, put, off, len, iov + 1);
+			if (err) {
+				tcp_bulk_dropped(conn, put);
+				tcp_bulk_give_up(conn, put, err);
+				err = 0;
+				continue;
+			}
+		} else {
+			tcp_iov_slice(put->iov, put->iovcnt, off, len, iov + 1,
+				      &parts);
 		}
-		tcp_iov_slice(put->iov, put->iovcnt, off, len, iov + 1, &parts);
 		err = tcp_send_frame(conn, TCP_FRAME_PUT, 0, 0, iov, parts + 1,
 				     TCP_CHUNK_LEN + len, NULL);
-		if (put->guarded)
-			weft_region_put(&put->source_key);
 		tcp_bulk_carried(conn, put, len);
 	}
 }

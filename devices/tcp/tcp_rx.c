@@ -8,59 +8,14 @@
 #include "devices/tcp/tcp.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "util/bytes.h"
 #include "util/log.h"
 
 /* Past this, messages that wait for their puts stop the stream. */
 #define MAX_HELD	(4u << 20)
-
-/*
- * The CPU copies no byte straight into memory that a peer named: where it was
- * unmapped behind our back, a system call says EFAULT where memcpy would end
- * the process.
- */
-static int place(struct tcp_iface *iface, uint8_t *dest, const uint8_t *src,
-		 size_t n)
-{
-	struct iovec l = { (void *)src, n }, r = { dest, n };
-	ssize_t got, put;
-
-	got = process_vm_writev(getpid(), &l, 1, &r, 1, 0);
-	if (got == (ssize_t)n)
-		return 0;
-	if (got >= 0 || errno == EFAULT)
-		return -EACCES;
-	/* refused by a seccomp filter: through a pipe */
-	if (iface->pipe[0] < 0 && pipe2(iface->pipe, O_CLOEXEC | O_NONBLOCK))
-		return -errno;
-	while (n) {
-		put = write(iface->pipe[1], src, weft_min(n, 64 << 10));
-		if (put < 0)
-			return -errno;
-		src += put;
-		n -= put;
-		while (put) {
-			got = read(iface->pipe[0], dest, put);
-			if (got <= 0)	/* the rest stays: not used again */
-				goto broken_pipe;
-			dest += got;
-			put -= got;
-		}
-	}
-	return 0;
-
-broken_pipe:
-	close(iface->pipe[0]);
-	close(iface->pipe[1]);
-	iface->pipe[0] = iface->pipe[1] = -1;
-	return -EACCES;
-}
 
 static int rx_put(struct tcp_conn *conn, const uint8_t *p, size_t len)
 {
@@ -82,8 +37,8 @@ static int rx_put(struct tcp_conn *conn, const uint8_t *p, size_t len)
 	if (land && c.total) {
 		dest = weft_region_get(&c.rkey, c.addr + c.offset, c.len);
 		if (dest) {
-			status = place(conn->iface, dest, p + TCP_CHUNK_LEN,
-				       c.len);
+			status = tcp_copy(conn->iface, dest, p + TCP_CHUNK_LEN,
+					  c.len);
 			weft_region_put(&c.rkey);
 		} else {
 			status = -EACCES;

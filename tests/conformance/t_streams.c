@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -181,6 +182,37 @@ static void none_for_gets(void)
 	part(&a, &b);
 }
 
+/* A get over the message stream of what is no longer mapped: no signal. */
+static void none_for_unmapped(void)
+{
+	static const size_t lens[] = { 100, 40000, LEN };
+	struct side a, b;
+	struct target t;
+	uint8_t *dst = malloc(LEN);
+	unsigned int i;
+	size_t good;
+
+	meet(&a, &b);
+	atomic_store(&sockets_left, 0);
+	for (i = 0; i < 6; i++) {
+		target_open(&t, LEN);
+		/* nothing of it is there, or the beginning */
+		good = i < 3 ? 0 : lens[i % 3] / 8192 * 4096 + GUARD;
+		check(mmap(t.map + good, t.map_len - good, PROT_NONE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+		      t.map + good, "mmap");
+		check_int(get_wait(&a, &b, dst, lens[i % 3], (uintptr_t)t.buf,
+				   &t.key), -EACCES);
+		row->ops->mem_release(t.mem);
+		munmap(t.map, t.map_len);
+	}
+	free(dst);
+	/* the pair lives on */
+	put_checked(&a, &b, LEN, 1);
+	put_checked(&b, &a, LEN, 2);
+	part(&a, &b);
+}
+
 /* Both dials of a side begin well and end together. */
 static void none_later(void)
 {
@@ -284,6 +316,7 @@ static void no_message_stream(void)
 const struct conformance_test stream_tests[] = {
 	{ "no bulk socket to be had", none },
 	{ "no bulk socket to be had for gets", none_for_gets },
+	{ "a get of unmapped memory without bulk sockets", none_for_unmapped },
 	{ "no bulk socket gets through", none_later },
 	{ "one bulk socket of two", one_of_two },
 	{ "no further bulk socket", no_more },
