@@ -171,8 +171,10 @@ static int queue_ack(struct tcp_stream *s, uint64_t seq, int status)
 {
 	uint8_t *p;
 
+	/* it may not have more puts on the way, on all streams together */
+	if (s->ack_len >= TCP_WINDOW * TCP_ACK_LEN)
+		return -EPROTO;
 	if (s->ack_len + TCP_ACK_LEN > s->ack_cap) {
-		/* bounded by the peer's window of puts */
 		p = realloc(s->ack_buf, s->ack_cap + 16 * TCP_ACK_LEN);
 		if (!p)
 			return -ENOMEM;

@@ -10,7 +10,6 @@
  * Nothing may be written outside the registered memory, no message may be
  * longer than the interface says, and the interface must live on.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -19,9 +18,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bootstrap/hello.h"
 #include "devices/device.h"
-#include "devices/tcp/tcp_proto.h"
+#include "tests/lib/tcp_peer.h"
 #include "util/bytes.h"
 #include "util/log.h"
 #include "util/util.h"
@@ -38,7 +36,7 @@ static struct weft_iface_attr attr;
 static uint8_t memory[GUARD + TARGET + GUARD];
 static struct weft_mem *mem;
 static struct weft_rkey rkey;
-static uint32_t sequence;
+static struct tcp_peer peer;
 
 /* What ends a run without a finding of the sanitizers says why. */
 static void __attribute__((noreturn)) broken(const char *what)
@@ -82,89 +80,9 @@ static void start(void)
 	    dev->mem_register(memory + GUARD, TARGET, WEFT_MEM_HOST, &mem))
 		broken("the interface does not open");
 	dev->iface_query(iface, &attr);
+	peer.iface = iface;
+	peer.addr = attr.addr;
 	dev->mem_pack(mem, &rkey);
-}
-
-/* libFuzzer's own -timeout= ends what never comes. */
-static void wait_socket(int fd, short events)
-{
-	struct pollfd p = { .fd = fd, .events = events };
-	int i;
-
-	for (i = 0; poll(&p, 1, i > 20) <= 0; i++)
-		dev->progress(iface);
-}
-
-static int read_all(int fd, void *buf, size_t len)
-{
-	uint8_t *p = buf;
-	ssize_t n;
-
-	while (len) {
-		wait_socket(fd, POLLIN);
-		n = recv(fd, p, len, MSG_DONTWAIT);
-		if (n <= 0)
-			return -ECONNRESET;
-		p += n;
-		len -= n;
-	}
-	return 0;
-}
-
-/*
- * Every connection from an address of its own out of 127/8: closed ones wait a
- * minute for stray segments, and one address has but 28,000 ports.
- */
-static int dial(void)
-{
-	static uint32_t count;
-	struct sockaddr_in from = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(0x7f010000 + count++ % 0x00fe0000),
-	};
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (fd < 0 || bind(fd, (struct sockaddr *)&from, sizeof(from)))
-		broken("cannot bind");
-	/* libFuzzer's timer may interrupt it; it then goes on by itself */
-	if (connect(fd, &attr.addr.sa.sa, weft_sockaddr_len(&attr.addr.sa)) &&
-	    errno != EINTR)
-		broken("cannot connect");
-	wait_socket(fd, POLLOUT);
-	return fd;
-}
-
-/* As an honest peer would: the hello must succeed. */
-static int join(enum tcp_purpose purpose, uint64_t token)
-{
-	static const uint8_t own[WEFT_KEY_LEN] = "a fuzzer's key";
-	uint8_t bytes[WEFT_HELLO_PURPOSE] = { purpose };
-	struct weft_hello h;
-	int fd = dial();
-
-	if (purpose == TCP_PURPOSE_MESSAGES)
-		weft_put_le32(bytes + 4, ++sequence);
-	else
-		weft_put_le64(bytes + 8, token);
-	weft_hello_dial(&h, attr.addr.key, own, bytes);
-	while (h.state != WEFT_HELLO_DONE) {
-		if (h.state == WEFT_HELLO_SENDING) {
-			if (send(fd, h.out, h.out_len, MSG_NOSIGNAL) !=
-			    (ssize_t)h.out_len)
-				broken("cannot send the hello");
-			h.out_done = h.out_len;
-		} else if (h.state == WEFT_HELLO_READING) {
-			if (read_all(fd, h.in + h.have, h.want - h.have))
-				broken("the hello is not answered");
-			h.have = h.want;
-		} else {
-			broken("the hello is in no known state");
-		}
-		weft_hello_step(&h);
-	}
-	if (h.verdict != WEFT_HELLO_ACCEPTED)
-		broken("the hello is refused");
-	return fd;
 }
 
 static void mend(uint8_t *rec, size_t len, uint8_t control, bool bulk)
@@ -200,7 +118,8 @@ static void say(int fd, const uint8_t *data, size_t size, bool bulk)
 		mend(rec, len, data[0], bulk);
 		data += 3 + len;
 		size -= 3 + len;
-		wait_socket(fd, POLLOUT);
+		/* libFuzzer's own -timeout= ends what never comes */
+		tcp_peer_wait(&peer, fd, POLLOUT);
 		if (send(fd, rec, len, MSG_NOSIGNAL | MSG_DONTWAIT) !=
 		    (ssize_t)len)
 			return;
@@ -234,21 +153,21 @@ static void drain(int fd)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	uint8_t welcome[TCP_FRAME_LEN + 8];
-	int fd, bulk_fd = -1, i;
+	uint64_t token;
+	int fd, bulk_fd, i;
 
 	if (!size)
 		return 0;
 	if (!iface)
 		start();
 	memset(memory, POISON, sizeof(memory));
-	fd = join(TCP_PURPOSE_MESSAGES, 0);
+	fd = tcp_peer_meet(&peer, &token);
+	if (fd < 0)
+		broken("an honest beginning is refused");
 	if (data[0] & 1) {
-		if (read_all(fd, welcome, sizeof(welcome)) ||
-		    welcome[0] != TCP_FRAME_WELCOME)
-			broken("no welcome comes");
-		bulk_fd = join(TCP_PURPOSE_BULK_OUT,
-			       weft_get_le64(welcome + TCP_FRAME_LEN));
+		bulk_fd = tcp_peer_join(&peer, TCP_PURPOSE_BULK_OUT, token, 0);
+		if (bulk_fd < 0)
+			broken("an honest bulk stream is refused");
 		say(bulk_fd, data + 1, size - 1, true);
 		drain(bulk_fd);
 		close(bulk_fd);
