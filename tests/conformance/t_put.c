@@ -96,6 +96,36 @@ static void scattered(void)
 	sides_close(&a, &b);
 }
 
+/* Adaptors drop empty pieces, and may have none left. */
+static void no_pieces(void)
+{
+	struct side a, b;
+	struct target t;
+	struct wait_op w;
+	struct iovec iov = { NULL, 0 };
+	unsigned int get;
+
+	sides_open(&a, &b);
+	target_open(&t, 100);
+	for (get = 0; get < 2; get++) {
+		wait_op_init(&w);
+		if (get)
+			check_int(a.ops->get(a.ep, &iov, 0, (uintptr_t)t.buf,
+					     &t.key, &w.op), -EINPROGRESS);
+		else
+			check_int(a.ops->put(a.ep, &iov, 0, (uintptr_t)t.buf,
+					     &t.key, NULL, &w.op),
+				  -EINPROGRESS);
+		wait_for(&a, &b, w.done);
+		check_int(w.status, 0);
+	}
+	check_int(a.ops->flush(a.ep, NULL), 0);
+	target_check_poison(&t, 0, t.len);
+	target_check_guards(&t);
+	target_close(&t);
+	sides_close(&a, &b);
+}
+
 static void notified(void)
 {
 	struct side a, b;
@@ -279,6 +309,7 @@ const struct conformance_test put_tests[] = {
 	{ "puts of every size", put_sizes },
 	{ "gets of every size", get_sizes },
 	{ "gathered puts and scattered gets", scattered },
+	{ "puts and gets of no pieces", no_pieces },
 	{ "notifications come after every byte, with the true size", notified },
 	{ "600 puts at once, both ways", many },
 	{ "bad keys are refused and break nothing", bad_keys },
