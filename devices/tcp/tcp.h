@@ -282,7 +282,6 @@ struct tcp_iface {
 	unsigned int calls_awake;	/* progress calls since the last arm() */
 	bool failing;			/* some conn is broken */
 	bool closing;			/* nothing is delivered any more */
-	unsigned int inbound_greets;
 	uint8_t *rxbuf, *txbuf;
 	int pipe[2];			/* to place bytes without a signal; -1 */
 	uint64_t next_get;
@@ -412,7 +411,7 @@ bool tcp_iface_reaches(struct weft_iface *iface,
 unsigned int tcp_iface_progress(struct weft_iface *iface);
 int tcp_iface_event_fd(struct weft_iface *iface);
 int tcp_iface_arm(struct weft_iface *iface);
-/* Out of descriptors: the backlog keeps the peers till the next tick. */
+/* Out of room: the backlog keeps the peers till the next tick. */
 void tcp_iface_pause_accept(struct tcp_iface *iface);
 void tcp_iface_resume_accept(struct tcp_iface *iface);
 

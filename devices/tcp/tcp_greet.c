@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,9 +17,23 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define MAX_INBOUND	4096	/* strangers at once; more wait in the backlog */
+#define MAX_STRANGERS	4096	/* at once; more wait in the backlog */
+#define STRANGERS_PART	4	/* of the descriptors that the process may have */
 #define ACCEPT_BATCH	64
 #define YIELD_MS	2000	/* for the peer's dial to arrive; then ours again */
+
+/* Accepted and not proven yet, on all interfaces of this process. */
+static atomic_uint strangers;
+
+/* The program needs descriptors of its own. */
+static unsigned int max_strangers(void)
+{
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim))
+		return MAX_STRANGERS;
+	return weft_min(lim.rlim_cur / STRANGERS_PART, (rlim_t)MAX_STRANGERS);
+}
 
 static void set_options(int fd)
 {
@@ -64,7 +79,7 @@ void tcp_greet_free(struct tcp_greet *g)
 	if (g->fd >= 0)
 		close(g->fd);
 	if (!g->conn)
-		g->iface->inbound_greets--;
+		atomic_fetch_sub(&strangers, 1);
 	if (g->target && g->fd >= 0 && g->target->state != TCP_CONN_OPEN)
 		tcp_conn_break(g->target, -ECONNRESET);
 	weft_list_del(&g->link);
@@ -425,25 +440,38 @@ unsigned int tcp_greet_io(struct tcp_greet *g)
 	}
 }
 
+/* What more tries will not change at once makes a pause. */
+static void accept_failed(struct tcp_iface *iface, int err)
+{
+	if (err == EMFILE || err == ENFILE)
+		weft_warn_once("cannot accept a peer on '%s': %s; raise the limit with 'ulimit -n'",
+			       iface->netif.name, strerror(err));
+	else if (err == ENOBUFS || err == ENOMEM)
+		weft_warn_once("cannot accept a peer on '%s': %s; trying again",
+			       iface->netif.name, strerror(err));
+	else
+		return;
+	tcp_iface_pause_accept(iface);
+}
+
 void tcp_greet_accept(struct tcp_iface *iface)
 {
+	unsigned int max = max_strangers(), i;
 	struct tcp_greet *g;
 	union weft_sockaddr peer;
 	socklen_t len;
-	unsigned int i;
 	int fd;
 
-	for (i = 0; i < ACCEPT_BATCH && iface->inbound_greets < MAX_INBOUND;
-	     i++) {
+	for (i = 0; i < ACCEPT_BATCH; i++) {
+		if (atomic_load(&strangers) >= max) {
+			tcp_iface_pause_accept(iface);
+			return;
+		}
 		len = sizeof(peer);
 		fd = accept4(iface->listen_fd, &peer.sa, &len,
 			     SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0) {
-			if (errno == EMFILE || errno == ENFILE) {
-				weft_warn_once("cannot accept a peer on '%s': %m; raise the limit with 'ulimit -n'",
-					       iface->netif.name);
-				tcp_iface_pause_accept(iface);
-			}
+			accept_failed(iface, errno);
 			return;
 		}
 		set_options(fd);
@@ -452,7 +480,7 @@ void tcp_greet_accept(struct tcp_iface *iface)
 			close(fd);
 			return;
 		}
-		iface->inbound_greets++;
+		atomic_fetch_add(&strangers, 1);
 		g->peer = peer;
 		weft_hello_listen(&g->hello, iface->addr.key);
 		if (watch(g, EPOLL_CTL_ADD, EPOLLIN))

@@ -5,8 +5,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* A thousand endpoints from both sides at once become a thousand pairs. */
@@ -167,6 +169,52 @@ static void strangers(void)
 	sides_close(&a, &b);
 }
 
+/* Silent ones in numbers leave most descriptors to the program, and sleep. */
+static void crowd(void)
+{
+	enum { CROWD = 120, FDS = 256, MOST = FDS / 4 };
+	struct rlimit lim = { FDS, FDS };
+	struct side a, b;
+	struct pollfd pfd = { .events = POLLIN };
+	unsigned int i, before, slept = 0;
+	int there[2], leave[2];
+	char c;
+	pid_t pid;
+
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("no port to knock at");
+	check(!pipe(there) && !pipe(leave) && !setrlimit(RLIMIT_NOFILE, &lim),
+	      "no pipe");
+	side_open(&b);
+	pid = fork();
+	if (!pid) {
+		close(leave[1]);
+		for (i = 0; i < CROWD; i++)
+			raw_connect(&b);
+		check(write(there[1], "", 1) == 1, "pipe");
+		_exit(read(leave[0], &c, 1));
+	}
+	before = count_sockets();
+	check(read(there[0], &c, 1) == 1, "pipe");
+	wait_for(&b, NULL, count_sockets() == before + MOST);
+	pfd.fd = b.ops->event_fd(b.iface);
+	for (i = 0; i < 30; i++) {
+		side_progress(&b);
+		check_int(count_sockets(), before + MOST);
+		if (!b.ops->arm(b.iface) && !poll(&pfd, 1, 10))
+			slept++;
+	}
+	/* the timer of deadlines rings now and then, and has another look */
+	check(slept > 15, "slept in %u of 30 rounds", slept);
+	close(leave[1]);
+	check(waitpid(pid, NULL, 0) == pid, "no child");
+	side_open(&a);
+	a.ep = side_connect(&a, &b, NULL);
+	wait_for(&a, &b, a.ops->ready(a.ep));
+	wait_for(&a, &b, count_sockets() == before + 3);
+	sides_close(&a, &b);
+}
+
 /* A half-open connection goes at its deadline. */
 static void half_open(void)
 {
@@ -255,6 +303,7 @@ const struct conformance_test meet_tests[] = {
 	{ "a passive side sees nothing when the other ends", passive_end },
 	{ "an endpoint given up before both have met", given_up },
 	{ "garbage, scans and silence harm nobody", strangers },
+	{ "silent strangers in numbers", crowd },
 	{ "a half-open connection goes at its deadline", half_open },
 	{ "a wrong key is refused", wrong_key },
 	{ "nobody at the address is an error", nobody },
