@@ -20,6 +20,7 @@
 #define MAX_STRANGERS	4096	/* at once; more wait in the backlog */
 #define STRANGERS_PART	4	/* of the descriptors that the process may have */
 #define ACCEPT_BATCH	64
+#define MAX_PROBES	127	/* Linux, include/net/tcp.h: MAX_TCP_KEEPCNT */
 #define YIELD_MS	2000	/* for the peer's dial to arrive; then ours again */
 
 /* Accepted and not proven yet, on all interfaces of this process. */
@@ -35,19 +36,33 @@ static unsigned int max_strangers(void)
 	return weft_min(lim.rlim_cur / STRANGERS_PART, (rlim_t)MAX_STRANGERS);
 }
 
-static void set_options(int fd)
+/*
+ * Keepalive, which the peer's kernel answers, however busy its program is.  A
+ * peer is dead when none of the probes that fill @sec was answered, so that an
+ * outage shorter than nearly all of it does no harm; resting connections cost a
+ * probe per eighth of it.  Whole seconds and three probes make 4 s the least.
+ */
+static void watch_idle(int fd, unsigned int sec)
 {
-	const struct weft_settings *set = weft_settings();
-	int one = 1, idle, intvl = 1, cnt = 3, size;
-	unsigned int sec = (set->peer_timeout_ms + 999) / 1000;
+	unsigned int idle = weft_max(sec / 8, sec > 4 ? 2 : 1);
+	unsigned int rest = weft_max(sec - idle, 3);
+	unsigned int intvl = (rest + MAX_PROBES - 1) / MAX_PROBES;
+	unsigned int cnt = rest / intvl;
+	int one = 1;
 
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	/* the peer's kernel answers these, however busy its program is */
-	idle = sec > 4 ? sec - 3 : 1;
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &intvl, sizeof(intvl));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &cnt, sizeof(cnt));
+}
+
+static void set_options(int fd)
+{
+	const struct weft_settings *set = weft_settings();
+	int one = 1, size;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	watch_idle(fd, (set->peer_timeout_ms + 999) / 1000);
 	if (set->tcp_sndbuf) {
 		size = set->tcp_sndbuf;
 		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -235,6 +236,66 @@ static void half_open(void)
 	side_close(&b);
 }
 
+/* In a process of its own: settings are read once. */
+static void resting(unsigned int sec)
+{
+	unsigned int fd, idle, intvl, cnt, seen = 0;
+	struct sockaddr_storage sa;
+	socklen_t len;
+	struct side a, b;
+	char text[16];
+
+	snprintf(text, sizeof(text), "%us", sec);
+	setenv("WEFT_PEER_TIMEOUT", text, 1);
+	sides_open(&a, &b);
+	for (fd = 3; fd < 200; fd++) {
+		len = sizeof(sa);
+		if (getpeername(fd, (struct sockaddr *)&sa, &len) ||
+		    sa.ss_family != row->family)
+			continue;
+		len = sizeof(idle);
+		check(!getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &idle, &len) &&
+		      idle, "keepalive is off");
+		check(!getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, &len) &&
+		      !getsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &intvl,
+				  &len) &&
+		      !getsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &cnt, &len),
+		      "keepalive is not set: %s", strerror(errno));
+		/* dead in time, and not by a short outage */
+		check(idle + cnt * intvl <= (sec > 4 ? sec : 4) &&
+		      idle + cnt * intvl >= sec - intvl + 1,
+		      "dead after %u + %u * %u s, not %u", idle, cnt, intvl,
+		      sec);
+		check(sec < 8 || cnt * intvl >= sec * 3 / 4,
+		      "an outage of %u * %u of %u s kills", cnt, intvl, sec);
+		check(cnt >= 3, "%u lost packets kill", cnt);
+		seen++;
+	}
+	check_int(seen, 2);
+	sides_close(&a, &b);
+}
+
+/* A connection at rest dies of WEFT_PEER_TIMEOUT without an answer, not less. */
+static void rests(void)
+{
+	static const unsigned int secs[] = { 1, 4, 5, 8, 60, 600, 3600 };
+	unsigned int i;
+	int status;
+	pid_t pid;
+
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("watches its connections otherwise");
+	for (i = 0; i < sizeof(secs) / sizeof(*secs); i++) {
+		pid = fork();
+		if (!pid) {
+			resting(secs[i]);
+			exit(0);
+		}
+		check(waitpid(pid, &status, 0) == pid, "no child");
+		check(!status, "WEFT_PEER_TIMEOUT=%us", secs[i]);
+	}
+}
+
 /* Somebody else listens where the address points. */
 static void wrong_key(void)
 {
@@ -305,6 +366,7 @@ const struct conformance_test meet_tests[] = {
 	{ "garbage, scans and silence harm nobody", strangers },
 	{ "silent strangers in numbers", crowd },
 	{ "a half-open connection goes at its deadline", half_open },
+	{ "a connection at rest outlives a short outage", rests },
 	{ "a wrong key is refused", wrong_key },
 	{ "nobody at the address is an error", nobody },
 	{ "other versions and namespaces are out of reach", other_version },
