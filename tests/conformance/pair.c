@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 const struct device_row *row;
+void (*sides_are_open)(void);
 
 void fail_at(const char *file, int line, const char *fmt, ...)
 {
@@ -144,6 +145,8 @@ void sides_open(struct side *a, struct side *b)
 	a->ep = side_connect(a, b, NULL);
 	b->ep = side_connect(b, a, NULL);
 	wait_for(a, b, a->ops->ready(a->ep) && b->ops->ready(b->ep));
+	if (sides_are_open)
+		sides_are_open();
 }
 
 void sides_close(struct side *a, struct side *b)

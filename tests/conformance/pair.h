@@ -87,6 +87,8 @@ struct weft_ep *side_connect(struct side *from, const struct side *to,
 			     void *user);
 /* Opens both and connects them both ways (s->ep). */
 void sides_open(struct side *a, struct side *b);
+/* Called by sides_open() when both are connected, where set. */
+extern void (*sides_are_open)(void);
 void sides_close(struct side *a, struct side *b);
 void side_progress(struct side *s);
 void both_progress(struct side *a, struct side *b);

@@ -6,10 +6,15 @@
 #include "tests/conformance/pair.h"
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "util/clock.h"
@@ -213,6 +218,51 @@ static void none_for_unmapped(void)
 	part(&a, &b);
 }
 
+static void no_more_sockets(void)
+{
+	atomic_store(&sockets_left, 0);
+}
+
+/* All that is asked of puts and gets, over the message stream alone. */
+static void none_for_all(void)
+{
+	const struct conformance_test *t;
+
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("has no bulk sockets");
+	weft_log_set_sink(on_log, NULL);
+	sides_are_open = no_more_sockets;
+	for (t = put_tests; t->name; t++) {
+		atomic_store(&sockets_left, -1);
+		atomic_store(&refused, 0);
+		t->run();
+	}
+	atomic_store(&sockets_left, -1);
+	order_tests[0].run();
+	check(atomic_load(&refused) > 0, "no bulk socket was tried");
+}
+
+/* The same where the system call that places bytes is filtered out. */
+static void none_and_filtered(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev,
+			 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { sizeof(code) / sizeof(*code), code };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		skip_test("no system call can be filtered here");
+	check(process_vm_writev(getpid(), NULL, 0, NULL, 0, 0) < 0 &&
+	      errno == EPERM, "it is not filtered out");
+	none_for_all();
+}
+
 /* Both dials of a side begin well and end together. */
 static void none_later(void)
 {
@@ -317,6 +367,8 @@ const struct conformance_test stream_tests[] = {
 	{ "no bulk socket to be had", none },
 	{ "no bulk socket to be had for gets", none_for_gets },
 	{ "a get of unmapped memory without bulk sockets", none_for_unmapped },
+	{ "puts and gets without bulk sockets", none_for_all },
+	{ "the same under a system call filter", none_and_filtered },
 	{ "no bulk socket gets through", none_later },
 	{ "one bulk socket of two", one_of_two },
 	{ "no further bulk socket", no_more },
