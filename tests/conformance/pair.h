@@ -7,6 +7,7 @@
 #ifndef WEFT_TESTS_CONFORMANCE_PAIR_H
 #define WEFT_TESTS_CONFORMANCE_PAIR_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +88,9 @@ struct weft_ep *side_connect(struct side *from, const struct side *to,
 			     void *user);
 /* Opens both and connects them both ways (s->ep). */
 void sides_open(struct side *a, struct side *b);
+/* Bulk reads that still find what came (t_order.c); -1: all. */
+extern atomic_int bulk_reads;
+
 /* Called by sides_open() when both are connected, where set. */
 extern void (*sides_are_open)(void);
 void sides_close(struct side *a, struct side *b);

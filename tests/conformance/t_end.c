@@ -301,6 +301,49 @@ static void orderly(void)
 	side_close(&a);
 }
 
+/* What two processes tell each other of a side and its memory. */
+struct terms {
+	struct weft_address addr;
+	struct weft_rkey key;
+	uint64_t at;
+};
+
+static struct terms exchange(int to, int from, const struct side *s,
+			     const struct target *t)
+{
+	struct terms mine, theirs;
+
+	memset(&mine, 0, sizeof(mine));
+	mine.addr = s->attr.addr;
+	mine.key = t->key;
+	mine.at = (uintptr_t)t->buf;
+	check(write(to, &mine, sizeof(mine)) == sizeof(mine) &&
+	      read(from, &theirs, sizeof(theirs)) == sizeof(theirs), "pipe");
+	return theirs;
+}
+
+static struct weft_ep *connect_to(struct side *s, const struct terms *to)
+{
+	struct weft_ep *ep;
+
+	check_int(s->ops->ep_create(s->iface, &to->addr, s, &ep), 0);
+	return ep;
+}
+
+/* The peer was killed: told so, and nothing lands any more. */
+static void check_killed(struct side *a, struct target *t)
+{
+	wait_for(a, NULL, a->errors);
+	check(a->error == -ECONNRESET || a->error == -EPIPE,
+	      "the error is %d", a->error);
+	check(a->error_user == a, "on_error() got another user pointer");
+	target_poison(t);
+	watch_quiet(a, NULL, t);
+	check_int(a->errors, 1);
+	check(a->ops->message(a->ep, 1, NULL, 0, NULL) == a->error,
+	      "a dead endpoint took a message");
+}
+
 /*
  * A peer is killed in mid-transfer.  The child puts into our memory and reads
  * from it; all ends are reported, and nothing lands afterwards.
@@ -308,11 +351,9 @@ static void orderly(void)
 static void killed(void)
 {
 	struct side a;
-	struct target t, mine;
+	struct target t;
 	struct wait_op w;
-	struct weft_address addr;
-	struct { struct weft_address addr; struct weft_rkey key; uint64_t at; }
-		out, in;
+	struct terms to;
 	int up[2], down[2];
 	uint8_t *src = malloc(BIG);
 	struct iovec iov = { src, BIG };
@@ -324,48 +365,89 @@ static void killed(void)
 		struct side b;
 
 		side_open(&b);
-		target_open(&mine, BIG);
-		in.addr = b.attr.addr;
-		in.key = mine.key;
-		in.at = (uintptr_t)mine.buf;
-		check(write(up[1], &in, sizeof(in)) == sizeof(in) &&
-		      read(down[0], &out, sizeof(out)) == sizeof(out), "pipe");
-		check_int(b.ops->ep_create(b.iface, &out.addr, NULL, &b.ep), 0);
+		target_open(&t, BIG);
+		to = exchange(up[1], down[0], &b, &t);
+		b.ep = connect_to(&b, &to);
 		for (;;) {
 			wait_for(&b, NULL, b.ops->ready(b.ep));
 			wait_op_init(&w);
-			b.ops->put(b.ep, &iov, 1, out.at, &out.key, NULL,
-				   &w.op);
+			b.ops->put(b.ep, &iov, 1, to.at, &to.key, NULL, &w.op);
 			wait_for(&b, NULL, w.done);
 		}
 	}
 	side_open(&a);
 	target_open(&t, BIG);
-	out.addr = a.attr.addr;
-	out.key = t.key;
-	out.at = (uintptr_t)t.buf;
-	check(write(down[1], &out, sizeof(out)) == sizeof(out) &&
-	      read(up[0], &in, sizeof(in)) == sizeof(in), "pipe");
-	addr = in.addr;
-	check_int(a.ops->ep_create(a.iface, &addr, &a, &a.ep), 0);
+	to = exchange(down[1], up[0], &a, &t);
+	a.ep = connect_to(&a, &to);
 	wait_for(&a, NULL, a.ops->ready(a.ep));
 	wait_op_init(&w);
 	memset(src, 1, BIG);
-	check_int(a.ops->put(a.ep, &iov, 1, in.at, &in.key, NULL, &w.op),
+	check_int(a.ops->put(a.ep, &iov, 1, to.at, &to.key, NULL, &w.op),
 		  -EINPROGRESS);
 	wait_for(&a, NULL, t.buf[0] != POISON);
 	kill(pid, SIGKILL);
-	wait_for(&a, NULL, a.errors);
-	check(a.error == -ECONNRESET || a.error == -EPIPE,
-	      "the error is %d", a.error);
-	check(a.error_user == &a, "on_error() got another user pointer");
+	check_killed(&a, &t);
 	check_int(w.done, 1);
-	target_poison(&t);
-	watch_quiet(&a, NULL, &t);
-	check_int(a.errors, 1);
-	check(a.ops->message(a.ep, 1, NULL, 0, NULL) == a.error,
-	      "a dead endpoint took a message");
 	waitpid(pid, NULL, 0);
+	target_close(&t);
+	free(src);
+	side_close(&a);
+}
+
+/*
+ * A peer is killed between a put's chunks and the message behind its fence: the
+ * message is here, some of the chunks are, and it is never delivered.
+ */
+static void killed_before_message(void)
+{
+	struct side a;
+	struct target t;
+	struct wait_op w;
+	struct terms to;
+	int up[2], down[2];
+	uint8_t *src = malloc(BIG);
+	struct iovec iov = { src, BIG };
+	pid_t pid;
+	char c;
+
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("its puts cannot be held up");
+	check(!pipe(up) && !pipe(down), "no pipe");
+	pid = fork();
+	if (!pid) {
+		struct side b;
+
+		memset(src, 1, BIG);
+		side_open(&b);
+		target_open(&t, 1);
+		to = exchange(up[1], down[0], &b, &t);
+		b.ep = connect_to(&b, &to);
+		wait_for(&b, NULL, b.ops->ready(b.ep));
+		wait_op_init(&w);
+		check_int(b.ops->put(b.ep, &iov, 1, to.at, &to.key, NULL,
+				     &w.op), -EINPROGRESS);
+		b.ops->fence(b.ep);
+		wait_for(&b, NULL, b.ops->ready(b.ep));
+		iov.iov_len = 100;
+		check_int(b.ops->message(b.ep, 1, &iov, 1, NULL), 0);
+		check(write(up[1], "", 1) == 1, "pipe");
+		for (;;)
+			side_progress(&b);
+	}
+	atomic_store(&bulk_reads, 4);
+	side_open(&a);
+	target_open(&t, BIG);
+	to = exchange(down[1], up[0], &a, &t);
+	a.ep = connect_to(&a, &to);
+	wait_for(&a, NULL, !atomic_load(&bulk_reads));
+	check(read(up[0], &c, 1) == 1, "pipe");
+	run_for(&a, NULL, 20);
+	check_int(a.messages, 0);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	atomic_store(&bulk_reads, -1);
+	check_killed(&a, &t);
+	check_int(a.messages, 0);
 	target_close(&t);
 	free(src);
 	side_close(&a);
@@ -413,6 +495,7 @@ const struct conformance_test end_tests[] = {
 	{ "destroy ends what a thread has settled", destroyed_when_settled },
 	{ "an orderly end loses nothing and is told apart", orderly },
 	{ "a peer killed in mid-transfer", killed },
+	{ "a peer killed between a put and its message", killed_before_message },
 	{ "a peer that stands still is not dead", busy_is_not_dead },
 	{ NULL, NULL },
 };

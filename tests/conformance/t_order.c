@@ -15,15 +15,24 @@
 /*
  * recvmsg() of this program: bulk is read by it.  When throttled, sockets with
  * an odd descriptor are read late and in small pieces, so that the streams of
- * one pair differ a thousandfold in speed.
+ * one pair differ a thousandfold in speed.  After bulk_reads of them, large
+ * reads find nothing.
  */
 static atomic_bool throttled;
-
+atomic_int bulk_reads = -1;
 
 ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
 	struct timespec late = { 0, 2000000 };
+	int left = atomic_load(&bulk_reads);
 
+	if (left >= 0 && msg->msg_iov[0].iov_len > 20000) {
+		if (!left) {
+			errno = EAGAIN;
+			return -1;
+		}
+		atomic_store(&bulk_reads, left - 1);
+	}
 	if (atomic_load(&throttled) && (fd & 1) &&
 	    msg->msg_iov[0].iov_len > 20000) {
 		nanosleep(&late, NULL);
