@@ -3,10 +3,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "util/log.h"
 
 const struct device_row *row;
 void (*sides_are_open)(void);
@@ -199,6 +202,40 @@ static void op_done(struct weft_op *op, int status)
 	w->status = status;
 	if (w->hook)
 		w->hook(w);
+}
+
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static char kept[20][256];
+static unsigned int nkept;
+
+static void on_log(void *arg, enum weft_level level, const char *file, int line,
+		   const char *text)
+{
+	(void)arg;
+	(void)file;
+	(void)line;
+	if (level > WEFT_LOG_WARN)
+		return;
+	pthread_mutex_lock(&log_lock);
+	check(nkept < sizeof(kept) / sizeof(*kept), "too many lines: %s", text);
+	snprintf(kept[nkept++], sizeof(*kept), "%s", text);
+	pthread_mutex_unlock(&log_lock);
+}
+
+void log_keep(void)
+{
+	weft_log_set_sink(on_log, NULL);
+}
+
+unsigned int log_lines(const char *part)
+{
+	unsigned int i, n = 0;
+
+	pthread_mutex_lock(&log_lock);
+	for (i = 0; i < nkept; i++)
+		n += strstr(kept[i], part) != NULL;
+	pthread_mutex_unlock(&log_lock);
+	return n;
 }
 
 void wait_op_init(struct wait_op *w)

@@ -132,6 +132,11 @@ int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 int get_wait(struct side *s, struct side *other, void *dst, size_t len,
 	     uint64_t addr, const struct weft_rkey *key);
 
+/* From now on warnings and errors are kept instead of written. */
+void log_keep(void);
+/* How many of them contain @part ("": any). */
+unsigned int log_lines(const char *part);
+
 /* A pattern that depends on the seed and on every offset. */
 void pattern_fill(void *p, size_t len, unsigned int seed);
 void pattern_check(const char *what, const void *p, size_t len,

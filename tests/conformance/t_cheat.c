@@ -9,29 +9,13 @@
 
 #include "tests/lib/tcp_peer.h"
 #include "util/bytes.h"
-#include "util/log.h"
-
-static char last_line[256];
-static unsigned int lines;
-
-static void on_log(void *arg, enum weft_level level, const char *file, int line,
-		   const char *text)
-{
-	(void)arg;
-	(void)file;
-	(void)line;
-	if (level > WEFT_LOG_WARN)
-		return;
-	snprintf(last_line, sizeof(last_line), "%s", text);
-	lines++;
-}
 
 static void cheat(struct side *victim, struct tcp_peer *p)
 {
 	if (strncmp(row->name, "tcp", 3))
 		skip_test("its peers speak otherwise");
 	setenv("WEFT_TCP_SNDBUF", "8k", 1);
-	weft_log_set_sink(on_log, NULL);
+	log_keep();
 	side_open(victim);
 	memset(p, 0, sizeof(*p));
 	p->iface = victim->iface;
@@ -51,8 +35,8 @@ static void check_ended(struct side *victim, int fd, const char *why)
 		wait_for(victim, NULL, poll(&pfd, 1, 0) > 0);
 		n = recv(fd, &byte, 1, MSG_DONTWAIT);
 	} while (n > 0);
-	check(strstr(last_line, why), "said '%s', not '%s'", last_line, why);
-	check_int(lines, 1);
+	check(log_lines(why) == 1 && log_lines("") == 1,
+	      "%u of %u lines say '%s'", log_lines(why), log_lines(""), why);
 	check_int(victim->errors, 0);	/* no endpoint was on it */
 	side_open(&friend);
 	friend.ep = side_connect(&friend, victim, NULL);
@@ -91,7 +75,95 @@ static void unread_answers(void)
 	close(fd);
 }
 
+static void bad_frame(uint8_t type, uint32_t len, uint32_t rest)
+{
+	uint8_t frame[TCP_FRAME_LEN + 64] = { type };
+	struct side victim;
+	struct tcp_peer p;
+	uint64_t token;
+	int fd;
+
+	cheat(&victim, &p);
+	fd = tcp_peer_meet(&p, &token);
+	check(fd >= 0, "the meeting ended with %d", fd);
+	weft_put_le32(frame + 4, len);
+	check(send(fd, frame, TCP_FRAME_LEN + rest, MSG_NOSIGNAL) ==
+	      TCP_FRAME_LEN + rest, "send");
+	check_ended(&victim, fd, "sent a frame that breaks the protocol");
+	close(fd);
+}
+
+/* Longer than any frame is: seen by its head, before there is room for it. */
+static void long_frame(void)
+{
+	bad_frame(TCP_FRAME_MESSAGE, 0x7fffffff, 0);
+}
+
+static void unknown_frame(void)
+{
+	bad_frame(TCP_FRAME_TYPES, 8, 8);
+}
+
+/* A frame of a known length that has another. */
+static void short_frame(void)
+{
+	bad_frame(TCP_FRAME_GET, TCP_GET_LEN - 16, TCP_GET_LEN - 16);
+}
+
+/* A chunk that reaches past the end of its put. */
+static void long_chunk(void)
+{
+	uint8_t chunk[TCP_CHUNK_LEN] = { 0 };
+	struct side victim;
+	struct tcp_peer p;
+	uint64_t token;
+	int fd, bulk_fd;
+
+	cheat(&victim, &p);
+	fd = tcp_peer_meet(&p, &token);
+	check(fd >= 0, "the meeting ended with %d", fd);
+	bulk_fd = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0);
+	check(bulk_fd >= 0, "the bulk stream ended with %d", bulk_fd);
+	weft_put_le64(chunk + 8, 1000);
+	weft_put_le64(chunk + 16, 900);
+	weft_put_le32(chunk + 56, 101);
+	check(send(bulk_fd, chunk, sizeof(chunk), MSG_NOSIGNAL) ==
+	      sizeof(chunk), "send");
+	check_ended(&victim, fd, "sent a bulk chunk that breaks the protocol");
+	close(bulk_fd);
+	close(fd);
+}
+
+/* To whom no stream is owed, none can be lost: no news, and no offence. */
+static void uncalled_answer(void)
+{
+	uint8_t frame[TCP_FRAME_LEN + 4] = { TCP_FRAME_STREAMS };
+	struct side victim;
+	struct tcp_peer p;
+	uint64_t token;
+	int fd;
+
+	cheat(&victim, &p);
+	fd = tcp_peer_meet(&p, &token);
+	check(fd >= 0, "the meeting ended with %d", fd);
+	weft_put_le32(frame + 4, 4);
+	check(send(fd, frame, sizeof(frame), MSG_NOSIGNAL) == sizeof(frame),
+	      "send");
+	frame[0] = TCP_FRAME_MESSAGE;
+	check(send(fd, frame, sizeof(frame), MSG_NOSIGNAL) == sizeof(frame),
+	      "send");
+	wait_for(&victim, NULL, victim.messages == 1);
+	check_int(log_lines(""), 0);
+	close(fd);
+	side_close(&victim);
+}
+
 const struct conformance_test cheat_tests[] = {
 	{ "a peer that reads no answers", unread_answers },
+	{ "a frame past its bounds", long_frame },
+	{ "a frame that nobody knows", unknown_frame },
+	{ "a frame of another length", short_frame },
+	{ "a chunk past its put", long_chunk },
+	{ "an answer that nobody asked for", uncalled_answer },
 	{ NULL, NULL },
 };

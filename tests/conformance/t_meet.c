@@ -226,12 +226,15 @@ static void half_open(void)
 	if (strncmp(row->name, "tcp", 3))
 		skip_test("no port to knock at");
 	setenv("WEFT_CONNECT_TIMEOUT", "1s", 1);
+	log_keep();
 	side_open(&b);
 	before = count_sockets();
 	fd = raw_connect(&b);
 	check(write(fd, "w", 1) == 1, "write");
 	wait_for(&b, NULL, count_sockets() == before + 2);
 	wait_for(&b, NULL, count_sockets() == before + 1);
+	/* a scan is no news */
+	check_int(log_lines(""), 0);
 	close(fd);
 	side_close(&b);
 }
@@ -302,6 +305,7 @@ static void wrong_key(void)
 	struct weft_address other;
 	struct side a, b;
 
+	log_keep();
 	side_open(&a);
 	side_open(&b);
 	other = b.attr.addr;
@@ -313,6 +317,11 @@ static void wrong_key(void)
 	check(a.error == -EACCES || a.error == -ECONNRESET ||
 	      a.error == -ECONNREFUSED, "the error is %d", a.error);
 	check_int(b.errors, 0);
+	if (a.error == -EACCES) {	/* the one that looked says so, once */
+		check_int(log_lines("does not have the key of its own address"),
+			  1);
+		check_int(log_lines(""), 1);
+	}
 	side_close(&a);
 	side_close(&b);
 }
@@ -331,6 +340,47 @@ static void nobody(void)
 	wait_for(&a, NULL, a.errors);
 	check(a.error < 0, "the error is %d", a.error);
 	check_int(a.errors, 1);
+	side_close(&a);
+}
+
+/* All ports of the range are taken: which, by what setting, where. */
+static void range_used_up(void)
+{
+	struct sockaddr_storage sa;
+	struct weft_iface_cb cb = { 0 };
+	struct weft_iface *iface;
+	unsigned int port = 20000 + getpid() % 10000;
+	char text[32], want[64];
+	struct side a;
+	socklen_t len;
+	int fd;
+
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("no port to bind");
+	for (;; port++) {
+		memset(&sa, 0, sizeof(sa));
+		sa.ss_family = row->family;
+		len = row->family == AF_INET ? sizeof(struct sockaddr_in) :
+					       sizeof(struct sockaddr_in6);
+		/* at the same place in both */
+		((struct sockaddr_in *)&sa)->sin_port = htons(port);
+		fd = socket(row->family, SOCK_STREAM, 0);
+		check(fd >= 0, "no socket");
+		if (!bind(fd, (struct sockaddr *)&sa, len))
+			break;
+		close(fd);
+	}
+	close(fd);
+	snprintf(text, sizeof(text), "%u-%u", port, port);
+	setenv("WEFT_PORT_RANGE", text, 1);
+	log_keep();
+	side_open(&a);
+	check_int(row->ops->iface_open(row->netdev, row->family, &cb, &iface),
+		  -EADDRINUSE);
+	snprintf(want, sizeof(want), "WEFT_PORT_RANGE '%s' are taken on '%s'",
+		 text, row->netdev);
+	check_int(log_lines(want), 1);
+	check_int(log_lines(""), 1);
 	side_close(&a);
 }
 
@@ -369,6 +419,7 @@ const struct conformance_test meet_tests[] = {
 	{ "a connection at rest outlives a short outage", rests },
 	{ "a wrong key is refused", wrong_key },
 	{ "nobody at the address is an error", nobody },
+	{ "a port range that is used up", range_used_up },
 	{ "other versions and namespaces are out of reach", other_version },
 	{ NULL, NULL },
 };

@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "util/clock.h"
-#include "util/log.h"
 
 #define LEN 300000u
 
@@ -45,7 +44,8 @@ int socket(int domain, int type, int protocol)
 	return fd;
 }
 
-static unsigned int about_sockets, about_bulk;
+#define NO_SOCKET	"cannot open a socket"
+#define NO_STREAM	"bulk goes over its message stream"
 
 /* A clock that the tests push on. */
 static _Atomic uint64_t skew_ns;
@@ -55,23 +55,12 @@ static uint64_t skewed(void)
 	return now_ms() * 1000000 + atomic_load(&skew_ns);
 }
 
-static void on_log(void *arg, enum weft_level level, const char *file, int line,
-		   const char *text)
-{
-	(void)arg;
-	(void)level;
-	(void)file;
-	(void)line;
-	about_sockets += strstr(text, "cannot open a socket") != NULL;
-	about_bulk += strstr(text, "bulk goes over its message stream") != NULL;
-}
-
 /* @dialer dials whatever the pair needs. */
 static void meet(struct side *dialer, struct side *other)
 {
 	if (strncmp(row->name, "tcp", 3))
 		skip_test("has no bulk sockets");
-	weft_log_set_sink(on_log, NULL);
+	log_keep();
 	weft_clock_set(skewed);
 	side_open(dialer);
 	side_open(other);
@@ -130,13 +119,13 @@ static void none(void)
 	/* two were asked for, one was tried; no more once that was known */
 	check_int(atomic_load(&refused), 3);
 	check_int(streams(&a) + streams(&b), 0);
-	check_int(about_sockets, 1);
+	check_int(log_lines(NO_SOCKET), 1);
 	/* told once for each direction, when the peer turns out to live on */
-	check_int(about_bulk, 0);
+	check_int(log_lines(NO_STREAM), 0);
 	atomic_store(&skew_ns, 1500000000);
-	wait_for(&a, &b, about_bulk == 2);
+	wait_for(&a, &b, log_lines(NO_STREAM) == 2);
 	run_for(&a, &b, 300);
-	check_int(about_bulk, 2);
+	check_int(log_lines(NO_STREAM), 2);
 	part(&a, &b);
 }
 
@@ -230,7 +219,7 @@ static void none_for_all(void)
 
 	if (strncmp(row->name, "tcp", 3))
 		skip_test("has no bulk sockets");
-	weft_log_set_sink(on_log, NULL);
+	log_keep();
 	sides_are_open = no_more_sockets;
 	for (t = put_tests; t->name; t++) {
 		atomic_store(&sockets_left, -1);
@@ -358,7 +347,7 @@ static void no_message_stream(void)
 	wait_for(&a, &b, a.errors);
 	check_int(a.error, -EMFILE);
 	check(a.error_user == &a, "on_error() got another user pointer");
-	check_int(about_sockets, 1);
+	check_int(log_lines(NO_SOCKET), 1);
 	a.errors = 0;
 	part(&a, &b);
 }
