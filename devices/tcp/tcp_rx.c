@@ -22,7 +22,7 @@ static int rx_put(struct tcp_conn *conn, const uint8_t *p, size_t len)
 	uint8_t ack[TCP_ACK_LEN] = { 0 };
 	struct tcp_chunk c;
 	int land, status = 0, result;
-	void *dest;
+	uint8_t *dest;
 
 	if (len < TCP_CHUNK_LEN)
 		return -EPROTO;
@@ -35,10 +35,11 @@ static int rx_put(struct tcp_conn *conn, const uint8_t *p, size_t len)
 	if (land < 0)
 		return land;
 	if (land && c.total) {
-		dest = weft_region_get(&c.rkey, c.addr + c.offset, c.len);
+		/* of the whole put, which lands or does not */
+		dest = weft_region_get(&c.rkey, c.addr, c.total);
 		if (dest) {
-			status = tcp_copy(conn->iface, dest, p + TCP_CHUNK_LEN,
-					  c.len);
+			status = tcp_copy(conn->iface, dest + c.offset,
+					  p + TCP_CHUNK_LEN, c.len);
 			weft_region_put(&c.rkey);
 		} else {
 			status = -EACCES;

@@ -222,13 +222,13 @@ static int chunk_ends(struct tcp_stream *s)
 
 /*
  * Reads straight into place, and the next chunk's header with the same call.
- * The key is checked for each call, so revoking it stops a chunk half way.
+ * The key is checked for each call, so revoking it stops a chunk half way; and
+ * for all of the put, so that one it does not cover is refused from the start.
  */
 static ssize_t read_piece(struct tcp_stream *s)
 {
 	struct iovec iov[2];
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
-	void *dest;
 	ssize_t n;
 
 	iov[1].iov_base = s->rx_head;
@@ -242,9 +242,9 @@ static ssize_t read_piece(struct tcp_stream *s)
 		return n < 0 ? -errno : n;
 	}
 	if (!s->rx_drain) {
-		dest = weft_region_get(&s->chunk.rkey, s->rx_addr, s->rx_left);
-		if (dest) {
-			iov[0].iov_base = dest;
+		if (weft_region_get(&s->chunk.rkey, s->chunk.addr,
+				    s->chunk.total)) {
+			iov[0].iov_base = (void *)(uintptr_t)s->rx_addr;
 			iov[0].iov_len = s->rx_left;
 			n = recvmsg(s->fd, &msg, MSG_DONTWAIT);
 			n = n < 0 ? -errno : n;

@@ -252,6 +252,27 @@ static void none_and_filtered(void)
 	none_for_all();
 }
 
+/* A put of many chunks whose last byte alone is out of bounds lands nowhere. */
+static void beyond(void)
+{
+	struct side a, b;
+	struct target t;
+	uint8_t *src = malloc(LEN);
+
+	setenv("WEFT_TCP_CHUNK", "64k", 1);
+	meet(&a, &b);
+	pattern_fill(src, LEN, 1);
+	target_open(&t, LEN - 1);
+	check_int(put_wait(&a, &b, src, LEN, (uintptr_t)t.buf, &t.key, NULL),
+		  -EACCES);
+	check_int(streams(&a) > 0, 1);
+	target_check_poison(&t, 0, t.len);
+	target_check_guards(&t);
+	target_close(&t);
+	free(src);
+	part(&a, &b);
+}
+
 /* Both dials of a side begin well and end together. */
 static void none_later(void)
 {
@@ -358,6 +379,7 @@ const struct conformance_test stream_tests[] = {
 	{ "a get of unmapped memory without bulk sockets", none_for_unmapped },
 	{ "puts and gets without bulk sockets", none_for_all },
 	{ "the same under a system call filter", none_and_filtered },
+	{ "a put of many chunks past its key", beyond },
 	{ "no bulk socket gets through", none_later },
 	{ "one bulk socket of two", one_of_two },
 	{ "no further bulk socket", no_more },
