@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -301,6 +302,17 @@ static void orderly(void)
 	side_close(&a);
 }
 
+/* A child that goes on until it is killed, by this test's end at the latest. */
+static pid_t fork_victim(void)
+{
+	pid_t pid = fork();
+
+	check(pid >= 0, "no child");
+	if (!pid)
+		check(!prctl(PR_SET_PDEATHSIG, SIGKILL), "prctl");
+	return pid;
+}
+
 /* What two processes tell each other of a side and its memory. */
 struct terms {
 	struct weft_address addr;
@@ -360,7 +372,7 @@ static void killed(void)
 	pid_t pid;
 
 	check(!pipe(up) && !pipe(down), "no pipe");
-	pid = fork();
+	pid = fork_victim();
 	if (!pid) {
 		struct side b;
 
@@ -413,7 +425,7 @@ static void killed_before_message(void)
 	if (strncmp(row->name, "tcp", 3))
 		skip_test("its puts cannot be held up");
 	check(!pipe(up) && !pipe(down), "no pipe");
-	pid = fork();
+	pid = fork_victim();
 	if (!pid) {
 		struct side b;
 
