@@ -5,7 +5,7 @@
 # tcp, and over ucxx:// with weft.  Prints how fast each was, and what carried
 # the bytes.  It builds and installs nothing.
 #
-#   examples/demo.sh [SIZE [RUNS]]
+#   examples/demo.sh [SIZE [RUNS [ROUNDS]]]
 #
 # WEFT_BUILD: a build folder (else the installed `weft` is used).
 # WEFT_VENV: a Python environment with distributed-ucxx and numpy (else the one
@@ -14,6 +14,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 size=${1:-8000}
 runs=${2:-6}
+rounds=${3:-2}
 weft=${WEFT_BUILD:+$WEFT_BUILD/tools/weft}
 weft=${weft:-$(command -v weft)} ||
 	{ echo "demo: no weft command: set WEFT_BUILD, or install weft" >&2; exit 1; }
@@ -80,8 +81,8 @@ start() # NAME COMMAND...
 
 echo "x + x.T, summed and checked: ${size} x ${size} doubles in 16 chunks," \
 	"two workers, $(nproc) cores"
-# Twice, and in turn: what disturbs the machine disturbs all alike.
-for round in 1 2; do
+# In turn: what disturbs the machine disturbs all alike.
+for ((round = 1; round <= rounds; round++)); do
 	echo "  round $round: Dask's tcp://"
 	cluster dask-tcp tcp
 	echo "  round $round: ucxx:// with UCX's tcp"

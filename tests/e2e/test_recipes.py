@@ -2,10 +2,13 @@
 """Settings and launch lines from the documents that users follow."""
 import json
 import os
+import re
+import sys
 
-from lib.cluster import Cluster
+from lib.cluster import Cluster, weft_command
 from lib.counters import payload_received
 from lib.netns import Network
+from lib.program import run
 from lib.tap import check, main, test
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -95,6 +98,27 @@ def jsrun_workers_by_scheduler_file_and_a_second_job():
         late = cluster.counters("worker3")
         check(payload_received(late) > 4e6, f"none to the late one: {late}")
         return note
+
+
+@test(240)
+def demo_of_the_readme():
+    """What `./quickstart demo` runs, as small as it gets."""
+    build = os.path.dirname(os.path.dirname(weft_command()))
+    output, _ = run(["bash", f"{os.path.dirname(TRANSPOSE)}/demo.sh",
+                     "800", "1", "1"],
+                    {"WEFT_BUILD": build, "WEFT_VENV": sys.prefix,
+                     # none of the caller's settings may matter
+                     "UCX_TLS": "sm", "DASK_UCX__TCP": "True"},
+                    seconds=220, weft=False)
+    for arm in "Dask's tcp://", "ucxx://, UCX's tcp", "ucxx://, weft run":
+        check(re.search(f"^{re.escape(arm)} .* 1 runs, results right$",
+                        output, re.M), f"no result of {arm}:\n{output}")
+    check("who carried the bytes: weft_tcp over " in output, output)
+    carried = float(re.search(r"counters: ([\d.]+) MB", output)[1])
+    moved = float(re.search(r"workers moved ([\d.]+) MB", output)[1])
+    check(0 < moved <= carried <= 2 * moved + 1,
+          f"Dask moved {moved} MB, weft {carried}")
+    return f"Dask {moved} MB, weft {carried} MB"
 
 
 if __name__ == "__main__":

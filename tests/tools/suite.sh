@@ -162,6 +162,7 @@ suite() # [--long]
 			skip "UCX from source" "not every build succeeded"
 		run_tests "UCX from source" 1800 bash tests/host/run.sh
 		unset WEFT_UCX_BUILDS
+		run_tests "build in the tree" 900 bash tests/tools/in-tree.sh
 	fi
 	build_ahead &
 	ahead=$!
