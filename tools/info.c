@@ -141,14 +141,15 @@ static bool print_libraries(void)
 	return here;
 }
 
-static void print_ib(void)
+/* Returns whether weft_ib is offered. */
+static bool print_ib(void)
 {
 	const bool asked = weft_asked_for("weft_ib");
 	struct weft_verbs_port *ports;
 	const int n = weft_verbs_list(&ports);
 
 	if (n < 0 || (!n && !asked))
-		return;
+		return false;
 	printf("  InfiniBand, RoCE:");
 	for (int i = 0; i < n; i++)
 		printf(" %s", ports[i].name);
@@ -157,10 +158,31 @@ static void print_ib(void)
 	printf("%s: weft_ib is %s\n", n ? "" : " no active port",
 	       !n ? "not offered"
 	       : asked ? "offered" : "not offered, nobody asked for it");
+	return n && asked;
 #else
 	printf("%s: no weft_ib, built without rdma-core's headers\n",
 	       n ? "" : " no active port");
+	return false;
 #endif
+}
+
+/* Which transport goes where, of those that are offered. */
+static void print_ways(int interfaces, bool tcp, bool ib, bool nvl)
+{
+	static const char netdev[] =
+		"weft_tcp, by the interface whose route leads there";
+
+	printf("  to another host         %s\n",
+	       ib    ? tcp ? "weft_ib, or weft_tcp where no port leads there"
+			   : "weft_ib"
+	       : !tcp ? "nothing of weft's"
+	       : interfaces ? netdev : "none: no interface may be used");
+	printf("  on this host            %s\n",
+	       tcp ? "weft_tcp" : ib ? "weft_ib" : "nothing of weft's");
+	if (nvl)
+		puts("  GPU memory, this host   weft_nvl, between processes that "
+		     "share a network\n                          namespace or "
+		     "the folder of WEFT_RUN_DIR");
 }
 
 static void print_choice(int interfaces)
@@ -169,6 +191,9 @@ static void print_choice(int interfaces)
 	const char *tls = getenv("UCX_TLS");
 	const bool asked = weft_asked_for("weft_tcp");
 	const bool nvl = weft_asked_for("weft_nvl");
+	const bool nvl_here = nvl && weft_gpu_here() &&
+			      weft_cuda_copy_asked_for();
+	bool ib, run_tcp = false, run_nvl = false;
 	size_t i, n;
 
 	puts("\nWhat would be chosen");
@@ -182,7 +207,7 @@ static void print_choice(int interfaces)
 		       : !weft_gpu_here()	     ? "not offered"
 		       : !weft_cuda_copy_asked_for() ? "not offered, it needs cuda_copy in UCX_TLS"
 						     : "offered");
-	print_ib();
+	ib = print_ib();
 	if (weft_settings()->ucx == WEFT_OFF)
 		puts("  WEFT_UCX=off: weft stays out, also under weft run");
 	n = weft_ucxenv(WEFT_UCXENV_LOADED, out);
@@ -190,17 +215,26 @@ static void print_choice(int interfaces)
 		printf("  loaded here, weft sets  %s=%s  (%s)\n", out[i].name,
 		       out[i].value, out[i].reason);
 	n = weft_ucxenv(WEFT_UCXENV_RUN, out);
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		printf("  'weft run' would set    %s=%s  (%s)\n", out[i].name,
 		       out[i].value, out[i].reason);
-	printf("  to another host         %s\n",
-	       interfaces ? "weft_tcp, by the interface whose route leads there"
-			  : "none: no interface may be used");
-	puts("  on this host            weft_tcp");
-	if (nvl && weft_gpu_here())
-		puts("  GPU memory, this host   weft_nvl, between processes that "
-		     "share a network\n                          namespace or "
-		     "the folder of WEFT_RUN_DIR");
+		if (strcmp(out[i].name, "UCX_TLS") &&
+		    strcmp(out[i].name, "WEFT_UCX"))
+			continue;
+		run_tcp |= !strcmp(out[i].value, "on") ||
+			   strstr(out[i].value, "weft_tcp");
+		run_nvl |= strstr(out[i].value, "weft_nvl") != NULL;
+	}
+	if (weft_settings()->ucx == WEFT_OFF)
+		return;
+	if (asked || ib || nvl_here) {
+		print_ways(interfaces, asked, ib, nvl_here);
+	} else if (run_tcp || run_nvl) {
+		puts("  As it is here nothing goes by weft; under 'weft run'");
+		print_ways(interfaces, run_tcp, false, run_nvl);
+	} else {
+		puts("  Nothing goes by weft.");
+	}
 }
 
 int info_main(int argc, char **argv)

@@ -25,11 +25,25 @@ shows() # NAME WORDS [VARIABLE=VALUE...] [-- ARGUMENT...]
 	fi
 }
 
+lacks() # NAME WORDS [VARIABLE=VALUE...]
+{
+	tap_nothing "$1" "$(env "${@:3}" "$weft" info 2>&1 | grep -- "$2")"
+}
+
 shows "loopback" '^  lo  *127\.0\.0\.1 .*yes, between processes of this host'
 shows "an interface left out, and by whom" \
 	'^  lo .*no: UCX_NET_DEVICES=nosuch0 leaves it out' UCX_NET_DEVICES=nosuch0
 shows "no interface" 'none: no interface may be used' WEFT_NET_DEVICES=lo
 shows "nobody asked" 'UCX_TLS here is unset: weft_tcp is not offered'
+shows "then nothing goes by it" "nothing goes by weft; under 'weft run'"
+lacks "but where somebody asked" "nothing goes by weft" UCX_TLS=weft_tcp
+shows "who goes where" '^  on this host  *weft_tcp$' UCX_TLS=weft_tcp
+shows "weft is off" 'weft stays out, also under' WEFT_UCX=off UCX_TLS=weft_tcp
+lacks "then it is not said where it goes" 'on this host' WEFT_UCX=off
+shows "what weft_nvl lacks leaves nothing" '^  Nothing goes by weft\.$' \
+	UCX_TLS=weft_nvl
+shows "without weft_tcp host memory stays" "^  on this host  *nothing of weft's" \
+	UCX_TLS=weft_nvl,cuda_copy WEFT_LIBCUDA="$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so"
 shows "somebody asked" 'UCX_TLS here is weft_tcp: weft_tcp is offered' \
 	UCX_TLS=weft_tcp
 shows "InfiniBand without a port" 'no active port: .*weft_ib' \
