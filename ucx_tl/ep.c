@@ -42,7 +42,10 @@ static enum weft_ucs_status am_short(struct weft_uct_ep *ep, uint8_t id,
 						NULL));
 }
 
-/* @count > 1 means that many blocks of @length, @stride apart. */
+/*
+ * @count blocks of @length, one behind the other: UCP says 1 and a stride of 0,
+ * and UCX's own transports know no other stride (uct/base/uct_iov.inl).
+ */
 static unsigned int to_iovec(const struct weft_uct_iov *from, size_t n,
 			     struct iovec *to)
 {

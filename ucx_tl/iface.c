@@ -24,7 +24,7 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 
 static void on_notify(void *arg, uint64_t tag, uint64_t size)
 {
-	/* weft_ucx puts without notification; a peer that does not is odd */
+	/* our own puts carry none; a peer whose puts do is odd */
 	(void)arg;
 	(void)tag;
 	(void)size;

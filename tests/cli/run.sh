@@ -70,6 +70,8 @@ tap_equal "which lets weft in" "$(UCX_TLS=all seen WEFT_UCX)" on
 tap_equal "an old recipe works" \
 	"$(UCX_SOCKADDR_TLS_PRIORITY=sockcm seen UCX_SOCKADDR_TLS_PRIORITY)" tcp
 tap_equal "off is off" "$(WEFT_UCX=off seen UCX_TLS)" ""
+tap_equal "for UCX alone" \
+	"$(WEFT_UCX=off UCX_NET_DEVICES=lo seen NCCL_SOCKET_IFNAME)" =lo
 tap_equal "arguments are the program's" \
 	"$("$weft" run printf '%s|' --print -p 'a b' '')" '--print|-p|a b||'
 tap_equal "what is printed can be used" \
