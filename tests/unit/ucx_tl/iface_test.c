@@ -56,6 +56,14 @@ static struct weft_uct_iface *open_on(const char *netdev, const void *worker)
 	return out;
 }
 
+static void close_it(struct weft_uct_iface *one)
+{
+	weft_uct_fn close = __atomic_load_n(&taken_ops[WEFT_OP_CLOSE],
+					    __ATOMIC_RELAXED);
+
+	((void (*)(struct weft_uct_iface *))close)(one);
+}
+
 static void setup(void)
 {
 	fake_reset();
@@ -125,6 +133,7 @@ Test(iface, tells_why_a_peer_is_not_reached)
 	remote.wire_min = remote.wire_max = 0;
 	cr_expect(!reachable(&remote, why));
 	cr_expect_str_eq(why, "its address is none of weft's");
+	close_it(iface);
 }
 
 #define OPENERS	4
@@ -133,21 +142,14 @@ Test(iface, tells_why_a_peer_is_not_reached)
 /* A worker of its own in each thread, all of them on one context. */
 static void *open_and_close(void *worker)
 {
-	struct weft_uct_iface *mine;
-	weft_uct_fn close;
-
-	for (int i = 0; i < ROUNDS; i++) {
-		mine = open_on("wide0", worker);
-		close = __atomic_load_n(&taken_ops[WEFT_OP_CLOSE],
-					__ATOMIC_RELAXED);
-		((void (*)(struct weft_uct_iface *))close)(mine);
-	}
+	for (int i = 0; i < ROUNDS; i++)
+		close_it(open_on("wide0", worker));
 	return NULL;
 }
 
 Test(iface, loopback_is_narrow_only_beside_another)
 {
-	struct weft_uct_iface *lo, *wide;
+	struct weft_uct_iface *lo, *wide, *late;
 	pthread_t t[OPENERS];
 
 	for (intptr_t i = 0; i < OPENERS; i++)
@@ -159,6 +161,9 @@ Test(iface, loopback_is_narrow_only_beside_another)
 	cr_expect(!lo->narrow, "all others are closed");
 	wide = open_on("wide0", "worker");
 	cr_expect(!wide->narrow);
-	lo = open_on("lo", "other worker");
-	cr_expect(lo->narrow, "one is open");
+	late = open_on("lo", "other worker");
+	cr_expect(late->narrow, "one is open");
+	close_it(late);
+	close_it(wide);
+	close_it(lo);
 }
