@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The driver that is loaded, or why not, and the scopes of its calls. */
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/fake_cuda.h"
+#include "util/cuda.h"
+#include "util/log.h"
+
+static struct {
+#define X(type, name, args) type (*name) args;
+	FAKE_CUDA_CONTROL(X)
+#undef X
+} fake;
+static unsigned int told;
+static char text[512];
+
+static void caught(void *arg, enum weft_level level, const char *file, int line,
+		   const char *message)
+{
+	told++;
+	snprintf(text, sizeof(text), "%s", message);
+}
+
+static void setup(void)
+{
+	weft_log_set_sink(caught, NULL);
+	weft_cuda_reset();
+}
+
+static const char *fake_path(void)
+{
+	static char path[4096];
+
+	cr_assert_not_null(getenv("WEFT_BUILD"), "run it by make check");
+	snprintf(path, sizeof(path), "%s/tests/lib/.libs/libfake_cuda.so",
+		 getenv("WEFT_BUILD"));
+	return path;
+}
+
+static void load(void)
+{
+	void *lib = dlopen(fake_path(), RTLD_NOW | RTLD_LOCAL);
+
+	setenv("WEFT_LIBCUDA", fake_path(), 1);
+	cr_assert_not_null(lib, "%s", dlerror());
+#define X(type, name, args) *(void **)&fake.name = dlsym(lib, #name);
+	FAKE_CUDA_CONTROL(X)
+#undef X
+	cr_assert_eq(weft_cuda_init(), 0);
+}
+
+TestSuite(cuda, .init = setup, .timeout = 10);
+
+/* Told once; afterwards all memory is ordinary. */
+static void is_refused(const char *library, int err, const char *why)
+{
+	struct weft_cuda_scope scope;
+	struct weft_cuda_ptr info;
+
+	setenv("WEFT_LIBCUDA", library, 1);
+	cr_expect_eq(weft_cuda_init(), err);
+	cr_expect_eq(weft_cuda_init(), err);
+	cr_expect_eq(told, 1, "%u messages, the last: %s", told, text);
+	cr_expect_not_null(strstr(text, why), "%s", text);
+	cr_expect_null(weft_cuda());
+	cr_expect_eq(weft_cuda_enter(&scope, NULL), -ENODEV);
+	cr_expect_eq(weft_cuda_query(&scope, &info), 0);
+	cr_expect_eq(info.where, WEFT_CUDA_PAGEABLE);
+	cr_expect_eq(weft_cuda_current(&info), -ENODEV);
+}
+
+Test(cuda, no_driver)
+{
+	is_refused("/nonexistent/libcuda.so.1", -ENOENT,
+		   "cannot load the CUDA driver '/nonexistent/libcuda.so.1'");
+}
+
+Test(cuda, something_else_than_a_driver)
+{
+	is_refused("libm.so.6", -ELIBBAD, "the CUDA driver has no 'cu");
+}
+
+Test(cuda, a_driver_without_a_gpu)
+{
+	setenv(FAKE_CUDA_NODES, "", 1);
+	is_refused(fake_path(), -ENODEV, "cuInit says");
+}
+
+/* cuInit() is not called before somebody has GPU memory. */
+Test(cuda, initialised_once_and_only_on_demand)
+{
+	struct weft_cuda_ptr info;
+
+	cr_expect_eq(weft_cuda_query(&told, &info), 0);
+	cr_expect_null(weft_cuda());
+	load();
+	cr_expect_eq(fake.fake_cuda_inits(), 1);
+	cr_expect_eq(weft_cuda_init(), 0);
+	cr_expect_eq(fake.fake_cuda_inits(), 1);
+	cr_expect_eq(told, 0, "%s", text);
+}
+
+Test(cuda, a_scope_leaves_the_thread_as_it_was)
+{
+	struct weft_cuda_scope outer, inner;
+	void *zero, *one, *current;
+	int mode;
+
+	load();
+	zero = fake.fake_cuda_context(0);
+	one = fake.fake_cuda_context(1);
+	cr_assert_eq(weft_cuda_enter(&outer, zero), 0);
+	cr_expect_eq(weft_cuda()->ctx_current(&current), 0);
+	cr_expect_eq(current, zero);
+	cr_assert_eq(weft_cuda_enter(&inner, one), 0);
+	weft_cuda()->ctx_current(&current);
+	cr_expect_eq(current, one);
+	weft_cuda_leave(&inner);
+	weft_cuda()->ctx_current(&current);
+	cr_expect_eq(current, zero);
+	weft_cuda_leave(&outer);
+	weft_cuda()->ctx_current(&current);
+	cr_expect_null(current);
+	mode = WEFT_CU_CAPTURE_GLOBAL;
+	cr_expect_eq(weft_cuda()->capture_mode(&mode), 0);
+	cr_expect_eq(mode, WEFT_CU_CAPTURE_GLOBAL, "the mode stayed relaxed");
+}
+
+/* While any thread captures, a query outside of a scope would break that. */
+Test(cuda, a_capture_survives)
+{
+	struct weft_cuda_scope scope;
+	struct weft_cuda_ptr info;
+	void *p, *event = NULL;
+
+	load();
+	p = fake.fake_cuda_malloc(0, 4096);
+	cr_assert_eq(weft_cuda_enter(&scope, fake.fake_cuda_context(0)), 0);
+	cr_assert_eq(weft_cuda()->event_create(&event, WEFT_CU_EVENT_DISABLE_TIMING), 0);
+	weft_cuda_leave(&scope);
+	fake.fake_cuda_capture(true);
+	cr_expect_eq(weft_cuda_query(p, &info), 0);
+	cr_assert_eq(weft_cuda_enter(&scope, NULL), 0);
+	weft_cuda()->event_query(event);
+	weft_cuda_leave(&scope);
+	cr_expect(!fake.fake_cuda_capture_broken());
+	weft_cuda()->event_query(event);
+	cr_expect(fake.fake_cuda_capture_broken(), "the fake lets it pass");
+	fake.fake_cuda_capture(false);
+	weft_cuda()->event_destroy(event);
+	fake.fake_cuda_free(p);
+}
+
+/* A context that is gone: nothing is left behind, least of all the mode. */
+Test(cuda, a_dead_context)
+{
+	struct weft_cuda_scope scope;
+	void *ctx, *current;
+	int mode = WEFT_CU_CAPTURE_GLOBAL;
+
+	load();
+	ctx = fake.fake_cuda_context(0);
+	fake.fake_cuda_fail("cuCtxPushCurrent_v2", 1,
+			    WEFT_CU_INVALID_CONTEXT);
+	cr_expect_eq(weft_cuda_enter(&scope, ctx), -ENODEV);
+	weft_cuda()->ctx_current(&current);
+	cr_expect_null(current);
+	cr_expect_eq(weft_cuda()->capture_mode(&mode), 0);
+	cr_expect_eq(mode, WEFT_CU_CAPTURE_GLOBAL);
+}
+
+Test(cuda, what_an_address_is)
+{
+	struct weft_cuda_ptr info;
+	uint64_t id;
+	char *p;
+
+	load();
+	cr_expect_eq(weft_cuda_query(&info, &info), 0);
+	cr_expect_eq(info.where, WEFT_CUDA_PAGEABLE);
+
+	p = fake.fake_cuda_malloc(1, 4096);
+	cr_expect_eq(weft_cuda_query(p + 4095, &info), 0);
+	cr_expect_eq(info.where, WEFT_CUDA_DEVICE);
+	cr_expect_eq(info.ordinal, 1);
+	cr_expect_eq(info.ctx, fake.fake_cuda_context(1));
+	cr_expect(!info.managed);
+	id = info.buffer_id;
+	fake.fake_cuda_free(p);
+	p = fake.fake_cuda_malloc(1, 4096);
+	cr_expect_eq(weft_cuda_query(p, &info), 0);
+	cr_expect_neq(info.buffer_id, id, "an allocation's id comes back");
+	fake.fake_cuda_free(p);
+
+	/* memory of no context: the active one of its device */
+	p = fake.fake_cuda_vmm(0, 2 << 20);
+	fake.fake_cuda_context(0);
+	cr_expect_eq(weft_cuda_query(p, &info), 0);
+	cr_expect_eq(info.where, WEFT_CUDA_DEVICE);
+	cr_expect_eq(info.ordinal, 0);
+	cr_expect_eq(info.ctx, fake.fake_cuda_context(0));
+	fake.fake_cuda_free(p);
+
+	p = fake.fake_cuda_managed(0, 4096);
+	cr_expect_eq(weft_cuda_query(p, &info), 0);
+	cr_expect(info.managed);
+	fake.fake_cuda_free(p);
+}
