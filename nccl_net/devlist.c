@@ -54,8 +54,8 @@ int weft_net_check_device(int dev)
 
 	if (dev >= 0 && (dev < n || !dev))
 		return 0;
-	return weft_fail(EINVAL, "no device %d, there %s %d", dev,
-			 n > 1 ? "are" : "is", n ? n : 1);
+	return weft_fail(EINVAL, "no device %d, the number of devices is %d",
+			 dev, n ? n : 1);
 }
 
 /* What NCCL's interface cannot promise to leave alone is not const there. */

@@ -126,7 +126,7 @@ bool weft_nccl_nvlink_offered(void)
 		looked = true;
 		if (weft_settings()->nccl_nvlink == WEFT_ON && !offered)
 			weft_warn("WEFT_NCCL_NVLINK is on, but %s: NCCL's "
-				  "traffic goes by TCP", reason);
+				  "traffic goes by the network", reason);
 		else
 			weft_info("NVLink is %soffered: %s",
 				  offered ? "" : "not ", reason);
