@@ -7,7 +7,8 @@
  *   large    tagged messages of 1 MiB and more only
  *   fence    puts, a fence, a put: the last one lands last
  *   late     after a full exchange one side leaves; the other flushes then
- *   killed   one side is killed in mid-transfer; the other must be told
+ *   killed   one side is killed in mid-transfer; the other must be told.
+ *            EXCHANGE_GONE=/proc/sysrq-trigger ends its kernel with it
  *   alive    nothing for a while, then one side is busy for a while: both live
  *   vanished the command in EXCHANGE_VANISH cuts them off from each other: both
  *	      must be told
@@ -338,6 +339,17 @@ static void exchange_late(struct host *h)
 	check(host_flush(h, h->eps[0]), "flush after the other side left");
 }
 
+static void end_here(void)
+{
+	const char *trigger = getenv("EXCHANGE_GONE");
+	FILE *f = trigger ? fopen(trigger, "w") : NULL;
+
+	/* as a power cut: nobody says good-bye */
+	if (f && fputc('b', f) != EOF)
+		fclose(f);
+	raise(SIGKILL);
+}
+
 /* The one that comes is killed while both send; the other must be told. */
 static void exchange_killed(struct host *h)
 {
@@ -351,7 +363,7 @@ static void exchange_killed(struct host *h)
 					UINT64_MAX, &param);
 		send = ucp_tag_send_nbx(h->eps[0], out, MAX_LEN, round, &param);
 		if (h->side && round == 4)
-			raise(SIGKILL);
+			end_here();
 		status = host_wait(h, send);
 		if (status != UCS_OK)
 			break;

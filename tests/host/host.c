@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -63,27 +65,57 @@ int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *limit,
 
 static void usage(void)
 {
-	die("usage: exchange wait|come SOCKET [addr|sock=IP] [none|peer] [poll|block|spin] [eps=N] [later=NAMESPACE] MODE...");
+	die("usage: exchange wait|come SOCKET|IP:PORT [addr|sock=IP] [none|peer] [poll|block|spin] [eps=N] [later=NAMESPACE] MODE...");
 }
 
-static void meet(struct host *h, const char *path, bool wait)
+/* "10.0.0.1:7000" is on another host, anything else a Unix socket's path. */
+static socklen_t parse_meeting(const char *where, struct sockaddr_storage *ss)
 {
-	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	struct sockaddr_in *in = (struct sockaddr_in *)ss;
+	struct sockaddr_un *un = (struct sockaddr_un *)ss;
+	const char *colon = strchr(where, ':');
+	char ip[INET_ADDRSTRLEN];
 
-	snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+	memset(ss, 0, sizeof(*ss));
+	if (colon && (size_t)(colon - where) < sizeof(ip)) {
+		snprintf(ip, sizeof(ip), "%.*s", (int)(colon - where), where);
+		if (inet_pton(AF_INET, ip, &in->sin_addr) == 1) {
+			in->sin_family = AF_INET;
+			in->sin_port = htons((uint16_t)atoi(colon + 1));
+			return sizeof(*in);
+		}
+	}
+	un->sun_family = AF_UNIX;
+	snprintf(un->sun_path, sizeof(un->sun_path), "%s", where);
+	return sizeof(*un);
+}
+
+static void meet(struct host *h, const char *where, bool wait)
+{
+	struct sockaddr_storage ss;
+	const socklen_t len = parse_meeting(where, &ss);
+	const bool far = ss.ss_family == AF_INET;
+	const int one = 1;
+	int fd = socket(ss.ss_family, SOCK_STREAM, 0);
+
+	if (far)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	if (wait) {
-		if (bind(fd, (struct sockaddr *)&a, sizeof(a)) || listen(fd, 1))
-			die("cannot listen on '%s': %s", path, strerror(errno));
+		if (bind(fd, (struct sockaddr *)&ss, len) || listen(fd, 1))
+			die("cannot listen on '%s': %s", where, strerror(errno));
 		h->oob = accept(fd, NULL, NULL);
 		close(fd);
-		unlink(path);
+		if (far)
+			setsockopt(h->oob, IPPROTO_TCP, TCP_NODELAY, &one,
+				   sizeof(one));
+		else
+			unlink(where);
 		return;
 	}
-	/* The other side is started at the same time. */
-	for (int i = 0; connect(fd, (struct sockaddr *)&a, sizeof(a)); i++) {
-		if (i == 1000)
-			die("nobody on '%s': %s", path, strerror(errno));
+	/* The other side is started at the same time, and so is its host. */
+	for (int i = 0; connect(fd, (struct sockaddr *)&ss, len); i++) {
+		if (i == (far ? 30000 : 1000))
+			die("nobody on '%s': %s", where, strerror(errno));
 		usleep(10000);
 	}
 	h->oob = fd;

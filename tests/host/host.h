@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One side of a conversation over real UCX: a context, a worker, endpoints to
- * the other side, and a Unix socket beside them for what UCX is not to carry.
+ * the other side, and a socket beside them for what UCX is not to carry.
  */
 #ifndef WEFT_TESTS_HOST_H
 #define WEFT_TESTS_HOST_H
@@ -22,7 +22,7 @@ struct host {
 	ucp_conn_request_h requests[MAX_EPS];
 	unsigned int n_requests;
 	int side; /* 0 waited, 1 came */
-	int oob;  /* the Unix socket */
+	int oob;  /* that socket */
 	int efd;  /* -1: polling */
 	unsigned int rests; /* that weft made while it spun */
 	bool by_sockaddr, peer_errors;

@@ -169,8 +169,10 @@ suite() # [--long]
 	run_tests "older roots" 300 bash tests/tools/old-root.sh
 	run_tests "Soft-RoCE" 660 bash tests/vm/run.sh
 	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}
-	test -z "$long" ||
+	if test -n "$long"; then
 		run_tests "UCX on Soft-RoCE" 900 bash tests/vm/ucx.sh
+		run_tests "two hosts on Soft-RoCE" 1000 bash tests/vm/two.sh
+	fi
 
 	wait $ahead
 	if try_build "ASan and UBSan" asan; then

@@ -75,7 +75,7 @@ load() # ORDER MODULE...
 		done
 }
 load 1 virtio_pci virtio_console 9pnet_virtio 9p overlay
-load 2 crc32_generic rdma_rxe veth sch_netem
+load 2 crc32_generic rdma_rxe veth virtio_net sch_netem
 install -m 755 "$here/guest-init" "$root/init"
 (cd "$root" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) \
 	>"$dir/initrd"
