@@ -64,6 +64,7 @@ struct tcp_put {
 	struct weft_rkey source_key;
 	size_t total, cut;		/* bytes; bytes handed to streams */
 	unsigned int carriers;		/* streams that are sending from it */
+	unsigned int again;		/* its chunks in bulk->again */
 	bool acked;			/* the peer has answered */
 	bool aborted;			/* not all of it was sent, nor will be */
 	unsigned int iovcnt;
@@ -75,6 +76,10 @@ struct tcp_landing {
 	uint64_t left;
 	int status;
 	bool live, done;
+	/* the last put of this slot that a stream has acknowledged */
+	uint64_t answered_seq;
+	uint32_t answered_by;		/* the stream; 0: none yet */
+	int answer;
 };
 
 /* Finding the number of streams (tcp_tune.c); under the bulk lock. */
@@ -90,6 +95,7 @@ struct tcp_tune {
 struct tcp_bulk {
 	pthread_mutex_t lock;
 	struct weft_list queue;		/* puts with uncut bytes, oldest first */
+	struct weft_list again;		/* struct tcp_again: before those */
 	_Atomic uint64_t next_seq;	/* written by the owner */
 	_Atomic uint64_t acked;		/* every put below is acknowledged */
 	bool settled[TCP_WINDOW];	/* acknowledged, but not yet below acked */
@@ -104,6 +110,9 @@ struct tcp_bulk {
 	int lost_err;			/* why; until the warning about it */
 	bool asked_streams;		/* of out_dialing, none answered yet */
 	struct tcp_tune tune;
+	/* giving streams up (tcp_stall.c); owner only */
+	uint64_t best_rate;		/* bytes a tick, of any stream lately */
+	uint32_t streams_made;		/* the dialer's: the last id */
 };
 
 /* A decoded chunk header. */
@@ -113,8 +122,24 @@ struct tcp_chunk {
 	uint32_t len, flags;
 };
 
+/* A chunk on its stream. */
+struct tcp_sent {
+	struct tcp_put *put;		/* may be freed: see seq */
+	uint64_t seq;
+	size_t off, len;
+};
+
+/* The chunks of a stream in order, without those settled at its beginning. */
+struct tcp_trail {
+	struct tcp_sent *ring;
+	size_t cap, n;
+	uint64_t first;			/* how many were there before */
+	bool lost;			/* no memory: it is incomplete */
+};
+
 /* One bulk socket. */
 struct tcp_stream {
+	uint32_t id;			/* from its dialer; unique in a pair */
 	struct weft_list link;		/* bulk->streams; owner and bulk lock */
 	struct weft_list eng_link;	/* engine->streams */
 	struct weft_list ready_link;	/* engine->ready */
@@ -127,6 +152,11 @@ struct tcp_stream {
 	int err;			/* why it died; 0 while it lives */
 	struct weft_list report_link;	/* iface->cq.broken */
 	uint64_t used_ms;		/* when it last carried a chunk */
+	bool given_up;			/* out: not moved any more */
+	struct tcp_trail trail;		/* out; bulk lock */
+	uint64_t taken;			/* in: whole chunks */
+	uint64_t seen_acked, seen_window;	/* at the last tick */
+	unsigned int slow_ticks;
 	/* sending a chunk (out), or acks (in) */
 	struct tcp_put *put;
 	size_t put_off, put_left, put_len;
@@ -169,6 +199,7 @@ struct tcp_greet {
 	int fd;
 	bool connecting;
 	enum tcp_purpose purpose;	/* dialer's */
+	uint32_t stream;		/* dialer: the id of a bulk stream */
 	struct tcp_conn *conn;		/* dialer: whom it is for */
 	struct tcp_conn *target;	/* listener: whose it becomes */
 	bool dead;
@@ -310,7 +341,12 @@ void tcp_engines_assist(struct tcp_iface *iface, bool on);
 /* Chunks were queued for @conn. */
 void tcp_engines_kick(struct tcp_conn *conn);
 /* Takes @fd over.  Owner only. */
-int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out);
+int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id);
+/*
+ * No engine moves it from here on; it stays open.  The put whose chunk it was
+ * sending is the caller's to settle: tcp_bulk_stopped().
+ */
+struct tcp_put *tcp_stream_stop(struct tcp_stream *s);
 /* Closes and frees; nothing of it lands or is read afterwards. */
 void tcp_stream_detach(struct tcp_stream *s);
 
@@ -329,23 +365,34 @@ void tcp_bulk_submit_framed(struct tcp_conn *conn, struct tcp_put *put,
 /* One stream that was dialled or asked for cannot be had. */
 void tcp_bulk_stream_lost(struct tcp_conn *conn, bool out, int err,
 			  const char *where);
-/* Cuts the next chunk of at most @max bytes; NULL when there is none. */
-struct tcp_put *tcp_bulk_cut(struct tcp_bulk *b, size_t max, size_t *off,
-			     size_t *len, uint8_t head[TCP_CHUNK_LEN]);
+/*
+ * Cuts the next chunk of at most @max bytes for @s, NULL: to go by frame.
+ * NULL: there is none.
+ */
+struct tcp_put *tcp_bulk_cut(struct tcp_bulk *b, struct tcp_stream *s,
+			     size_t max, size_t *off, size_t *len,
+			     uint8_t head[TCP_CHUNK_LEN]);
 /* A stream sent @len bytes of @put, a whole chunk; or was given up amid one. */
 void tcp_bulk_carried(struct tcp_conn *conn, struct tcp_put *put, size_t len);
 void tcp_bulk_dropped(struct tcp_conn *conn, struct tcp_put *put);
+/* The same, but that chunk will be sent again. */
+void tcp_bulk_stopped(struct tcp_conn *conn, struct tcp_put *put);
 /* -EPROTO: the peer acknowledges what was never sent */
 int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status);
+/* The same, but it may have been acknowledged before. */
+int tcp_bulk_acked_late(struct tcp_conn *conn, uint64_t seq, int status);
+/* Tells the peer that no more of @put will come. */
+void tcp_bulk_say_abort(struct tcp_conn *conn, const struct tcp_put *put);
 void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk *c);
 /* 1: land it; 0: drain it; -EPROTO */
 int tcp_bulk_arrives(struct tcp_conn *conn, const struct tcp_chunk *c);
 /*
  * The chunk's bytes are dealt with; @status: 0, or why they were drained.
- * 1: the put is placed and *@result is to be acknowledged; -errno.
+ * 1: the put is placed and *@result is to be acknowledged, on the stream @by (0:
+ * by frame); -errno.
  */
 int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk *c,
-		    int status, int *result);
+		    int status, uint32_t by, int *result);
 /* The peer gave @seq up; true: an acknowledgement is owed. */
 bool tcp_bulk_abort(struct tcp_conn *conn, uint64_t seq);
 /* Completes all puts of this side with @status. */
@@ -353,6 +400,21 @@ void tcp_bulk_cancel(struct tcp_conn *conn, int status);
 void tcp_bulk_give_up(struct tcp_conn *conn, struct tcp_put *put, int status);
 void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
 		   size_t len, struct iovec *out, unsigned int *out_n);
+
+/* tcp_stall.c: streams that are given up */
+/* @s takes this chunk; bulk lock held. */
+void tcp_trail_add(struct tcp_bulk *b, struct tcp_stream *s,
+		   struct tcp_put *put, size_t off, size_t len);
+/* What must be sent again, at most @max bytes, or NULL; bulk lock held. */
+struct tcp_put *tcp_again_next(struct tcp_bulk *b, size_t max, size_t *off,
+			       size_t *len);
+/* @put's (NULL: all) are sent no more; bulk lock held. */
+void tcp_again_forget(struct tcp_bulk *b, const struct tcp_put *put);
+/* At each tick: is one of the streams so slow that it is given up? */
+void tcp_stall_check(struct tcp_conn *conn);
+/* TCP_FRAME_DROP and TCP_FRAME_DROPPED; -errno: the connection is no good. */
+int tcp_rx_drop_stream(struct tcp_conn *conn, const uint8_t *p);
+int tcp_rx_stream_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len);
 
 /* tcp_tune.c: bulk lock held */
 void tcp_tune_busy(struct tcp_bulk *b);
@@ -443,8 +505,13 @@ void tcp_greet_free(struct tcp_greet *g);
 void tcp_greet_expire(struct tcp_greet *g);
 void tcp_greet_reap(struct tcp_iface *iface);
 void tcp_greet_drop_for(struct tcp_conn *conn);
+/* Ends the dial for a bulk stream; false: there is none. */
+bool tcp_greet_drop_stream(struct tcp_conn *conn, uint32_t id);
 
 /* tcp_watch.c */
+struct tcp_info;
+/* What the kernel knows of a socket; false: nothing. */
+bool tcp_stream_info(int fd, struct tcp_info *ti);
 void tcp_watch_start(struct tcp_iface *iface);
 unsigned int tcp_watch_tick(struct tcp_iface *iface);
 

@@ -23,6 +23,7 @@ struct tcp_bulk *tcp_bulk_get(struct tcp_conn *conn)
 		return NULL;
 	pthread_mutex_init(&b->lock, NULL);
 	weft_list_init(&b->queue);
+	weft_list_init(&b->again);
 	weft_list_init(&b->streams);
 	b->out_limit = weft_settings()->tcp_streams;
 	if (!b->out_limit)
@@ -127,21 +128,27 @@ void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk *c)
 	c->flags = weft_get_le32(p + 60);
 }
 
-struct tcp_put *tcp_bulk_cut(struct tcp_bulk *b, size_t max, size_t *off,
-			     size_t *len, uint8_t head[TCP_CHUNK_LEN])
+struct tcp_put *tcp_bulk_cut(struct tcp_bulk *b, struct tcp_stream *s,
+			     size_t max, size_t *off, size_t *len,
+			     uint8_t head[TCP_CHUNK_LEN])
 {
-	struct tcp_put *put = NULL;
+	struct tcp_put *put;
 
 	pthread_mutex_lock(&b->lock);
-	if (!weft_list_empty(&b->queue)) {
+	put = tcp_again_next(b, max, off, len);
+	if (!put && !weft_list_empty(&b->queue)) {
 		put = weft_list_first(&b->queue, struct tcp_put, link);
 		*off = put->cut;
 		*len = weft_min(max, put->total - put->cut);
 		put->cut += *len;
-		put->carriers++;
-		chunk_encode(head, put, *off, *len);
 		if (put->cut == put->total)
 			weft_list_del(&put->link);
+	}
+	if (put) {
+		put->carriers++;
+		chunk_encode(head, put, *off, *len);
+		if (s)
+			tcp_trail_add(b, s, put, *off, *len);
 	}
 	pthread_mutex_unlock(&b->lock);
 	return put;
@@ -200,22 +207,39 @@ void tcp_bulk_dropped(struct tcp_conn *conn, struct tcp_put *put)
 		tcp_cq_put_done(conn->iface, put);
 }
 
-int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status)
+void tcp_bulk_stopped(struct tcp_conn *conn, struct tcp_put *put)
+{
+	struct tcp_bulk *b = conn->bulk;
+	bool done;
+
+	pthread_mutex_lock(&b->lock);
+	put->carriers--;
+	done = put->acked && !put->carriers;
+	if (done)
+		settle(b, put);
+	pthread_mutex_unlock(&b->lock);
+	if (done)
+		tcp_cq_put_done(conn->iface, put);
+}
+
+/* 0: no such put waits for it */
+static int acked(struct tcp_conn *conn, uint64_t seq, int status)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct tcp_put *put = NULL;
-	uint64_t acked;
 	bool done;
 
 	if (!b)
 		return -EPROTO;
 	pthread_mutex_lock(&b->lock);
-	acked = atomic_load(&b->acked);
-	if (seq >= acked && seq < atomic_load(&b->next_seq))
+	if (seq >= atomic_load(&b->acked) && seq < atomic_load(&b->next_seq))
 		put = b->sent[seq % TCP_WINDOW];
+	if (!put || put->seq != seq || put->acked) {
+		pthread_mutex_unlock(&b->lock);
+		return 0;
+	}
 	/* an aborted put is acknowledged whatever part of it was sent */
-	if (!put || put->seq != seq || put->acked ||
-	    (put->cut != put->total && !put->aborted)) {
+	if ((put->cut != put->total || put->again) && !put->aborted) {
 		pthread_mutex_unlock(&b->lock);
 		return -EPROTO;
 	}
@@ -229,7 +253,19 @@ int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status)
 	pthread_mutex_unlock(&b->lock);
 	if (done)
 		tcp_cq_put_done(conn->iface, put);
-	return 0;
+	return 1;
+}
+
+int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status)
+{
+	int ret = acked(conn, seq, status);
+
+	return ret > 0 ? 0 : -EPROTO;
+}
+
+int tcp_bulk_acked_late(struct tcp_conn *conn, uint64_t seq, int status)
+{
+	return weft_min(acked(conn, seq, status), 0);
 }
 
 /* Bulk lock held; NULL: outside the window. */
@@ -292,7 +328,7 @@ static void advance(struct tcp_conn *conn, struct tcp_bulk *b)
 }
 
 int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk *c,
-		    int status, int *result)
+		    int status, uint32_t by, int *result)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct tcp_landing *l;
@@ -307,6 +343,9 @@ int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk *c,
 		if (!l->left) {
 			placed = 1;
 			*result = l->status;
+			l->answered_seq = c->seq;
+			l->answered_by = by;
+			l->answer = l->status;
 			l->done = true;
 			advance(conn, b);
 		}
@@ -342,26 +381,33 @@ bool tcp_bulk_abort(struct tcp_conn *conn, uint64_t seq)
 	return ended;
 }
 
+void tcp_bulk_say_abort(struct tcp_conn *conn, const struct tcp_put *put)
+{
+	uint8_t body[8];
+
+	weft_put_le64(body, put->seq);
+	tcp_send_control(conn, TCP_FRAME_PUT_ABORT, body, sizeof(body));
+}
+
 /* No chunk of it is being sent any more; the peer shall wait no longer. */
 void tcp_bulk_give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct weft_op *op;
-	uint8_t body[8];
 	bool abort;
 
 	pthread_mutex_lock(&b->lock);
 	op = put->op;
 	put->op = NULL;
-	abort = put->cut != put->total || put->aborted;
+	abort = put->cut != put->total || put->again || put->aborted;
 	if (abort) {
 		weft_list_del(&put->link);
+		tcp_again_forget(b, put);
 		put->aborted = true;
 	}
 	pthread_mutex_unlock(&b->lock);
 	if (abort && conn->state == TCP_CONN_OPEN) {
-		weft_put_le64(body, put->seq);
-		tcp_send_control(conn, TCP_FRAME_PUT_ABORT, body, sizeof(body));
+		tcp_bulk_say_abort(conn, put);
 		if (put->flags & TCP_CHUNK_GET)
 			tcp_get_refuse(conn, put->tag, status);
 	}
@@ -445,6 +491,7 @@ void tcp_bulk_drop(struct tcp_conn *conn)
 
 	if (!b)
 		return;
+	tcp_again_forget(b, NULL);
 	for (i = 0; i < TCP_WINDOW; i++)
 		free(b->sent[i]);
 	pthread_mutex_destroy(&b->lock);

@@ -250,7 +250,7 @@ void tcp_conn_want_streams(struct tcp_conn *conn)
 	limit = b->out_limit;
 	work = !weft_list_empty(&b->queue) || b->out_streams;
 	weft_list_for_each(s, ts, &b->streams, link)
-		if (s->out)
+		if (s->out && !s->given_up)
 			s->parked = ++i > limit;
 	pthread_mutex_unlock(&b->lock);
 	if (!work || have >= limit)

@@ -323,7 +323,7 @@ int tcp_engines_need(struct tcp_iface *iface)
 	return 0;
 }
 
-int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out)
+int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id)
 {
 	struct epoll_event ev = {
 		.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
@@ -342,6 +342,7 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out)
 	for (i = 1; i < iface->nengines; i++)
 		if (iface->engines[i].nstreams < eng->nstreams)
 			eng = &iface->engines[i];
+	s->id = id;
 	s->conn = conn;
 	s->engine = eng;
 	s->fd = fd;
@@ -378,6 +379,21 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out)
 	return 0;
 }
 
+struct tcp_put *tcp_stream_stop(struct tcp_stream *s)
+{
+	struct tcp_engine *eng = s->engine;
+	struct tcp_put *put;
+
+	pthread_mutex_lock(&eng->lock);
+	epoll_ctl(eng->epfd, EPOLL_CTL_DEL, s->fd, NULL);
+	s->readable = s->writable = false;
+	weft_list_del(&s->ready_link);
+	put = s->put;
+	s->put = NULL;
+	pthread_mutex_unlock(&eng->lock);
+	return put;
+}
+
 void tcp_stream_detach(struct tcp_stream *s)
 {
 	struct tcp_engine *eng = s->engine;
@@ -398,11 +414,12 @@ void tcp_stream_detach(struct tcp_stream *s)
 
 	pthread_mutex_lock(&b->lock);
 	weft_list_del(&s->link);
-	if (s->out)
+	if (s->out && !s->given_up)
 		b->out_streams--;
 	pthread_mutex_unlock(&b->lock);
 	if (s->put)
 		tcp_bulk_dropped(s->conn, s->put);
 	free(s->ack_buf);
+	free(s->trail.ring);
 	free(s);
 }

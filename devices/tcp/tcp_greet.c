@@ -124,6 +124,18 @@ void tcp_greet_drop_for(struct tcp_conn *conn)
 		}
 }
 
+bool tcp_greet_drop_stream(struct tcp_conn *conn, uint32_t id)
+{
+	struct tcp_greet *g, *tg;
+
+	weft_list_for_each(g, tg, &conn->iface->greets, link)
+		if (g->conn == conn && g->stream == id) {
+			tcp_greet_free(g);
+			return true;
+		}
+	return false;
+}
+
 static int watch(struct tcp_greet *g, int op, uint32_t events)
 {
 	struct epoll_event ev = { .events = events, .data.ptr = &g->src };
@@ -217,10 +229,13 @@ int tcp_greet_dial(struct tcp_conn *conn, enum tcp_purpose purpose)
 	g->conn = conn;
 	g->purpose = purpose;
 	g->peer = conn->remote;
-	if (purpose == TCP_PURPOSE_MESSAGES)
+	if (purpose == TCP_PURPOSE_MESSAGES) {
 		weft_put_le32(bytes + 4, conn->sn);
-	else
+	} else {
+		g->stream = ++conn->bulk->streams_made;
+		weft_put_le32(bytes + 4, g->stream);
 		weft_put_le64(bytes + 8, conn->token);
+	}
 	weft_hello_dial(&g->hello, conn->remote_key, g->iface->addr.key, bytes);
 	g->connecting = true;
 	if (connect(fd, &conn->remote.sa, weft_sockaddr_len(&conn->remote)) &&
@@ -316,6 +331,8 @@ static void finish(struct tcp_greet *g)
 	bool dialer = g->conn != NULL;
 	struct tcp_conn *conn = dialer ? g->conn : g->target;
 	uint8_t kind = dialer ? g->purpose : g->hello.purpose[0];
+	uint32_t stream = dialer ? g->stream :
+				   weft_get_le32(g->hello.purpose + 4);
 	int fd = g->fd, err;
 	bool out;
 
@@ -354,7 +371,7 @@ static void finish(struct tcp_greet *g)
 			conn->bulk->asked_streams = false;
 	}
 	tcp_greet_free(g);
-	err = tcp_stream_attach(conn, fd, out);
+	err = tcp_stream_attach(conn, fd, out, stream);
 	if (err) {
 		close(fd);
 		tcp_conn_break(conn, err);

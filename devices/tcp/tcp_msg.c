@@ -187,7 +187,7 @@ int tcp_send_frame(struct tcp_conn *conn, uint8_t type, uint8_t id,
 void tcp_send_control(struct tcp_conn *conn, uint8_t type, const void *body,
 		      size_t len)
 {
-	uint8_t frame[TCP_FRAME_LEN + TCP_GET_LEN];
+	uint8_t frame[TCP_FRAME_LEN + TCP_MAX_CONTROL];
 	struct iovec iov = { .iov_base = frame };
 	int err;
 
@@ -331,7 +331,8 @@ void tcp_conn_pump_frames(struct tcp_conn *conn)
 	if (!b || !b->no_streams)
 		return;
 	while (drained(conn) && !err) {
-		put = tcp_bulk_cut(b, TCP_MAX_MESSAGE / 4, &off, &len, head);
+		put = tcp_bulk_cut(b, NULL, TCP_MAX_MESSAGE / 4, &off, &len,
+				   head);
 		if (!put)
 			return;
 		iov[0].iov_base = head;

@@ -40,6 +40,8 @@ enum tcp_frame_type {
 				   the asker 0, for each that cannot be had */
 	TCP_FRAME_BYE,		/* no endpoint here uses this stream any more */
 	TCP_FRAME_CLOSE,	/* the interface closes; nothing follows */
+	TCP_FRAME_DROP,		/* u32 stream: I send nothing more on it */
+	TCP_FRAME_DROPPED,	/* struct dropped: what I took from it */
 	TCP_FRAME_TYPES
 };
 
@@ -57,6 +59,12 @@ enum tcp_frame_type {
 #define TCP_ACK_LEN 16
 
 /*
+ * Dropped: u32 stream, u32 number of acks, u64 chunks taken whole from it, then
+ * the acks that were sent back on it, as far as they may be unread.
+ */
+#define TCP_DROPPED_LEN 16
+
+/*
  * Get: u64 address, u32 slot, u32 generation, u64 token, u64 length, u64 id,
  * then where it shall land: u64 address, u32 slot, u32 generation, u64 token.
  */
@@ -64,5 +72,8 @@ enum tcp_frame_type {
 
 /* Puts that may be on the way at once, per direction of a pair. */
 #define TCP_WINDOW 256
+
+/* The longest frame of those that are no message and no put. */
+#define TCP_MAX_CONTROL (TCP_DROPPED_LEN + TCP_WINDOW * TCP_ACK_LEN)
 
 #endif

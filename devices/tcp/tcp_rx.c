@@ -47,7 +47,7 @@ static int rx_put(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		if (status)
 			weft_count(conn->stats, key_errors, 1);
 	}
-	land = tcp_bulk_landed(conn, &c, status, &result);
+	land = tcp_bulk_landed(conn, &c, status, 0, &result);
 	if (land <= 0)
 		return land;
 	weft_put_le64(ack, c.seq);
@@ -190,6 +190,7 @@ static int dispatch(struct tcp_conn *conn, uint8_t *f, size_t len)
 		[TCP_FRAME_GET_FAIL] = { 12 },
 		[TCP_FRAME_WELCOME] = { 8 },
 		[TCP_FRAME_STREAMS] = { 4 },
+		[TCP_FRAME_DROP] = { 4 },
 	};
 
 	if (f[0] < TCP_FRAME_TYPES && fixed[f[0]].len &&
@@ -223,6 +224,10 @@ static int dispatch(struct tcp_conn *conn, uint8_t *f, size_t len)
 	case TCP_FRAME_CLOSE:
 		conn->close_seen = true;
 		return 0;
+	case TCP_FRAME_DROP:
+		return tcp_rx_drop_stream(conn, p);
+	case TCP_FRAME_DROPPED:
+		return tcp_rx_stream_dropped(conn, p, len);
 	default:
 		return -EPROTO;
 	}

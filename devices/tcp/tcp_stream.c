@@ -82,8 +82,9 @@ static int stream_out(struct tcp_stream *s)
 	if (!s->put) {
 		if (s->parked)
 			return 0;
-		s->put = tcp_bulk_cut(conn->bulk, weft_settings()->tcp_chunk,
-				      &s->put_off, &s->put_left, s->head);
+		s->put = tcp_bulk_cut(conn->bulk, s,
+				      weft_settings()->tcp_chunk, &s->put_off,
+				      &s->put_left, s->head);
 		if (!s->put)
 			return 0;
 		s->head_len = TCP_CHUNK_LEN;
@@ -214,7 +215,9 @@ static int chunk_ends(struct tcp_stream *s)
 	s->rx_busy = false;
 	if (s->rx_status)
 		weft_count(s->conn->stats, key_errors, 1);
-	placed = tcp_bulk_landed(s->conn, &s->chunk, s->rx_status, &result);
+	s->taken++;
+	placed = tcp_bulk_landed(s->conn, &s->chunk, s->rx_status, s->id,
+				 &result);
 	if (placed <= 0)
 		return placed;
 	return queue_ack(s, s->chunk.seq, result);

@@ -45,13 +45,20 @@ void tcp_watch_start(struct tcp_iface *iface)
 	timer_set(iface, true);
 }
 
+bool tcp_stream_info(int fd, struct tcp_info *ti)
+{
+	socklen_t len = sizeof(*ti);
+
+	memset(ti, 0, sizeof(*ti));	/* an older kernel knows less */
+	return fd >= 0 && !getsockopt(fd, IPPROTO_TCP, TCP_INFO, ti, &len);
+}
+
 /* Does the peer's kernel leave our segments without an answer? */
 static bool kernel_silent(int fd)
 {
-	struct tcp_info ti = { 0 };
-	socklen_t len = sizeof(ti);
+	struct tcp_info ti;
 
-	if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &ti, &len))
+	if (!tcp_stream_info(fd, &ti))
 		return false;
 	if (ti.tcpi_last_ack_recv < weft_settings()->peer_timeout_ms)
 		return false;
@@ -82,11 +89,11 @@ static void check_streams(struct tcp_conn *conn, uint64_t now)
 	bool idle = atomic_load(&b->acked) == atomic_load(&b->next_seq);
 
 	weft_list_for_each(s, ts, &b->streams, link) {
-		if (kernel_silent(s->fd)) {
+		if (!s->given_up && kernel_silent(s->fd)) {
 			tcp_conn_break(conn, -ETIMEDOUT);
 			return;
 		}
-		if (s->out && idle && now - s->used_ms > STREAM_IDLE_MS)
+		if (s->out && !s->given_up && idle && now - s->used_ms > STREAM_IDLE_MS)
 			tcp_stream_detach(s);
 	}
 }
@@ -120,6 +127,7 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 	}
 	if (conn->bulk) {
 		check_streams(conn, now);
+		tcp_stall_check(conn);
 		tcp_conn_want_streams(conn);
 	}
 	return true;

@@ -69,7 +69,7 @@ static void leave_adapter(const struct device_row *r)
 }
 
 static const struct conformance_test *const lists[] = {
-	message_tests, put_tests, order_tests, end_tests, meet_tests,
+	message_tests, put_tests, order_tests, stall_tests, end_tests, meet_tests,
 	wait_tests, stream_tests, cheat_tests,
 };
 

@@ -167,7 +167,7 @@ struct conformance_test {
 	void (*run)(void);
 };
 extern const struct conformance_test message_tests[], put_tests[],
-	order_tests[], end_tests[], meet_tests[], wait_tests[], stream_tests[],
-	cheat_tests[];
+	order_tests[], stall_tests[], end_tests[], meet_tests[],
+	wait_tests[], stream_tests[], cheat_tests[];
 
 #endif

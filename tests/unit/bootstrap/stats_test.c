@@ -81,7 +81,7 @@ Test(stats, row_per_peer, .init = to_file, .fini = clean_up)
 			    "\"where\":\"10.0.0.5:77\",\"tx_messages\":0,"));
 	cr_expect(has(text, ",\"tx_puts\":3,\"tx_put_bytes\":1099511627776,"));
 	cr_expect(has(text, "\"where\":\"evil???name\""));
-	cr_expect(has(text, ",\"streams_max\":0}\n"));
+	cr_expect(has(text, ",\"streams_given_up\":0}\n"));
 }
 
 /* LeakSanitizer cannot look at a process that was forked beside a thread. */

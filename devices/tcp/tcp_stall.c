@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A stream whose path has become far slower than its siblings' is given up, and
+ * what it has not delivered goes by the others.  One such path of many (a link
+ * of a bond, a route of several) would otherwise hold back the puts that have a
+ * chunk on it, and with them every message behind.
+ *
+ *  source: finds it out, moves the stream no more, says TCP_FRAME_DROP
+ *  target: reads no more of it and closes it, says TCP_FRAME_DROPPED with the
+ *          number of chunks that it took from it, and which puts it has
+ *          acknowledged there, since those answers may be stuck as well
+ *  source: queues the chunks beyond that number again, closes its end
+ *
+ * So no chunk is ever placed twice, and nothing of the old stream is read after
+ * the target has counted.  A chunk is known by its order on its stream: the
+ * source keeps a trail of those whose put is not settled.
+ */
+#include "devices/tcp/tcp.h"
+
+#include <errno.h>
+#include <linux/tcp.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+#include "util/bytes.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define SLOWER		16u	/* times slower than its siblings have been */
+#define SLOW_TICKS	4u	/* for so many ticks on end: a second */
+
+/* A chunk that must be sent again. */
+struct tcp_again {
+	struct weft_list link;		/* bulk->again */
+	struct tcp_put *put;
+	size_t off, len;
+};
+
+/* Bulk lock held: @put, as it was number @seq, still waits for its answer. */
+static bool unsettled(const struct tcp_bulk *b, const struct tcp_put *put,
+		      uint64_t seq)
+{
+	const struct tcp_put *p = b->sent[seq % TCP_WINDOW];
+
+	/* the slot first: @put itself may have been freed */
+	return p && p == put && p->seq == seq;
+}
+
+void tcp_trail_add(struct tcp_bulk *b, struct tcp_stream *s,
+		   struct tcp_put *put, size_t off, size_t len)
+{
+	struct tcp_trail *t = &s->trail;
+	struct tcp_sent *ring;
+	size_t cap, i;
+
+	while (t->n && !unsettled(b, t->ring[t->first % t->cap].put,
+				  t->ring[t->first % t->cap].seq)) {
+		t->first++;
+		t->n--;
+	}
+	if (t->n == t->cap) {
+		cap = t->cap ? 2 * t->cap : 16;
+		ring = t->lost ? NULL : malloc(cap * sizeof(*ring));
+		if (!ring) {	/* such a stream is never given up */
+			t->lost = true;
+			return;
+		}
+		for (i = 0; i < t->n; i++)
+			ring[(t->first + i) % cap] =
+				t->ring[(t->first + i) % t->cap];
+		free(t->ring);
+		t->ring = ring;
+		t->cap = cap;
+	}
+	t->ring[(t->first + t->n) % t->cap] = (struct tcp_sent){
+		.put = put, .seq = put->seq, .off = off, .len = len,
+	};
+	t->n++;
+}
+
+struct tcp_put *tcp_again_next(struct tcp_bulk *b, size_t max, size_t *off,
+			       size_t *len)
+{
+	struct tcp_again *a;
+	struct tcp_put *put;
+
+	if (weft_list_empty(&b->again))
+		return NULL;
+	a = weft_list_first(&b->again, struct tcp_again, link);
+	put = a->put;
+	*off = a->off;
+	*len = weft_min(max, a->len);
+	a->off += *len;
+	a->len -= *len;
+	if (!a->len) {
+		put->again--;
+		weft_list_del(&a->link);
+		free(a);
+	}
+	return put;
+}
+
+void tcp_again_forget(struct tcp_bulk *b, const struct tcp_put *put)
+{
+	struct tcp_again *a, *ta;
+
+	weft_list_for_each(a, ta, &b->again, link) {
+		if (put && a->put != put)
+			continue;
+		a->put->again--;
+		weft_list_del(&a->link);
+		free(a);
+	}
+}
+
+static void give_up(struct tcp_conn *conn, struct tcp_stream *s)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_put *put;
+	uint8_t body[4];
+
+	put = tcp_stream_stop(s);
+	if (put)
+		tcp_bulk_stopped(conn, put);
+	pthread_mutex_lock(&b->lock);
+	s->given_up = true;
+	b->out_streams--;
+	pthread_mutex_unlock(&b->lock);
+	weft_count(conn->stats, streams_given_up, 1);
+	weft_info("a connection to peer %016llx has become more than %u times slower than its siblings; its bytes go by those",
+		  (unsigned long long)conn->peer_id, SLOWER);
+	weft_put_le32(body, s->id);
+	tcp_send_control(conn, TCP_FRAME_DROP, body, sizeof(body));
+}
+
+/* Looks at one stream; true: it is slow while it has something to deliver. */
+static bool slow(struct tcp_bulk *b, struct tcp_stream *s,
+		 const struct tcp_info *ti, bool *free_path)
+{
+	uint64_t delta = ti->tcpi_bytes_acked - s->seen_acked;
+	bool waits = ti->tcpi_unacked || ti->tcpi_notsent_bytes;
+	/* the peer reads slowly: that is no matter of the path */
+	bool window = ti->tcpi_rwnd_limited != s->seen_window;
+
+	s->seen_acked = ti->tcpi_bytes_acked;
+	s->seen_window = ti->tcpi_rwnd_limited;
+	if (delta > b->best_rate)
+		b->best_rate = delta;
+	if (!waits || delta >= b->best_rate / SLOWER)
+		*free_path = true;
+	if (!waits || window || delta >= b->best_rate / SLOWER)
+		s->slow_ticks = 0;
+	else
+		s->slow_ticks++;
+	return s->slow_ticks >= SLOW_TICKS;
+}
+
+void tcp_stall_check(struct tcp_conn *conn)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_stream *s, *ts, *worst = NULL;
+	struct tcp_info ti;
+	bool free_path = false, busy = false, lost;
+
+	b->best_rate -= b->best_rate / 64;	/* networks change */
+	weft_list_for_each(s, ts, &b->streams, link) {
+		busy |= s->given_up;
+		if (!s->out || s->given_up || !tcp_stream_info(s->fd, &ti))
+			continue;
+		if (slow(b, s, &ti, &free_path))
+			worst = s;
+	}
+	/* one at a time, and never the only one */
+	if (!worst || !free_path || busy || b->out_streams < 2)
+		return;
+	pthread_mutex_lock(&b->lock);
+	lost = worst->trail.lost;
+	pthread_mutex_unlock(&b->lock);
+	if (!lost)
+		give_up(conn, worst);
+}
+
+static struct tcp_stream *find(struct tcp_bulk *b, uint32_t id, bool out)
+{
+	struct tcp_stream *s, *ts;
+
+	weft_list_for_each(s, ts, &b->streams, link)
+		if (s->id == id && s->out == out)
+			return s;
+	return NULL;
+}
+
+int tcp_rx_drop_stream(struct tcp_conn *conn, const uint8_t *p)
+{
+	uint8_t body[TCP_MAX_CONTROL] = { 0 };
+	uint32_t id = weft_get_le32(p), n = 0;
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_stream *s;
+	struct tcp_landing *l;
+	uint64_t taken = 0;
+	uint8_t *ack;
+	unsigned int i;
+
+	if (!b)
+		return -EPROTO;
+	s = find(b, id, false);
+	if (s) {
+		tcp_stream_stop(s);
+		taken = s->taken;
+	} else if (!tcp_greet_drop_stream(conn, id)) {
+		return -EPROTO;
+	}
+	pthread_mutex_lock(&b->lock);
+	for (i = 0; i < TCP_WINDOW; i++) {
+		l = &b->landing[i];
+		if (!l->answered_by || l->answered_by != id)
+			continue;
+		ack = body + TCP_DROPPED_LEN + n++ * TCP_ACK_LEN;
+		weft_put_le64(ack, l->answered_seq);
+		weft_put_le32(ack + 8, (uint32_t)l->answer);
+	}
+	pthread_mutex_unlock(&b->lock);
+	if (s)
+		tcp_stream_detach(s);
+	weft_put_le32(body, id);
+	weft_put_le32(body + 4, n);
+	weft_put_le64(body + 8, taken);
+	tcp_send_control(conn, TCP_FRAME_DROPPED, body,
+			 TCP_DROPPED_LEN + n * TCP_ACK_LEN);
+	return 0;
+}
+
+/* Queues again what the peer did not take; bulk lock held. */
+static int send_again(struct tcp_conn *conn, struct tcp_stream *s,
+		      uint64_t taken)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_trail *t = &s->trail;
+	struct tcp_again *a;
+	struct tcp_sent *c;
+	size_t i;
+
+	for (i = 0; i < t->n; i++) {
+		c = &t->ring[(t->first + i) % t->cap];
+		if (t->first + i < taken || !unsettled(b, c->put, c->seq) ||
+		    c->put->acked || c->put->aborted)
+			continue;
+		if (!c->put->op && !(c->put->flags & TCP_CHUNK_GET)) {
+			/* cancelled: its memory is the caller's again */
+			c->put->aborted = true;
+			weft_list_del(&c->put->link);
+			tcp_again_forget(b, c->put);
+			tcp_bulk_say_abort(conn, c->put);
+			continue;
+		}
+		a = malloc(sizeof(*a));
+		if (!a)
+			return -ENOMEM;
+		a->put = c->put;
+		a->off = c->off;
+		a->len = c->len;
+		c->put->again++;
+		weft_list_add_tail(&b->again, &a->link);
+	}
+	return 0;
+}
+
+int tcp_rx_stream_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
+{
+	struct tcp_bulk *b = conn->bulk;
+	const uint8_t *ack;
+	struct tcp_stream *s;
+	uint64_t taken;
+	uint32_t n, i;
+	int err;
+
+	if (!b || len < TCP_DROPPED_LEN)
+		return -EPROTO;
+	n = weft_get_le32(p + 4);
+	taken = weft_get_le64(p + 8);
+	if (n > TCP_WINDOW || len != TCP_DROPPED_LEN + n * TCP_ACK_LEN)
+		return -EPROTO;
+	s = find(b, weft_get_le32(p), true);
+	if (!s || !s->given_up || taken > s->trail.first + s->trail.n)
+		return -EPROTO;
+	for (i = 0; i < n; i++) {
+		ack = p + TCP_DROPPED_LEN + i * TCP_ACK_LEN;
+		err = tcp_bulk_acked_late(conn, weft_get_le64(ack),
+					  (int32_t)weft_get_le32(ack + 8));
+		if (err)
+			return err;
+	}
+	pthread_mutex_lock(&b->lock);
+	err = send_again(conn, s, taken);
+	pthread_mutex_unlock(&b->lock);
+	tcp_stream_detach(s);
+	if (err)
+		return err;
+	tcp_conn_want_streams(conn);
+	tcp_engines_kick(conn);
+	return 0;
+}

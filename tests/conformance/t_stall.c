@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One of several streams becomes a thousand times slower than its siblings, as
+ * by a bad link of a bond: what it holds goes by the others, once, and in order.
+ */
+#include "tests/conformance/pair.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define BLOCK	((size_t)700000)
+#define BLOCKS	4u
+#define FLOWS	2u
+#define RUN_UP	(24ull << 20)	/* bytes sent before one stalls */
+#define TRICKLE	2000u		/* bytes/s from then on */
+
+/*
+ * sendmsg() of this program: bulk is sent by it.  Of each flow, known by where
+ * its source lies, the socket that takes the chunk after RUN_UP is slowed down
+ * by the kernel.
+ */
+static struct {
+	pthread_mutex_t lock;
+	bool on;
+	struct {
+		const uint8_t *from;
+		size_t len;
+		uint64_t sent;
+		unsigned int victims;
+	} flow[FLOWS];
+} stall = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void look(int fd, const uint8_t *p, size_t len)
+{
+	unsigned int rate = TRICKLE, i;
+
+	pthread_mutex_lock(&stall.lock);
+	for (i = 0; stall.on && i < FLOWS; i++) {
+		if (p < stall.flow[i].from ||
+		    p >= stall.flow[i].from + stall.flow[i].len)
+			continue;
+		stall.flow[i].sent += len;
+		if (stall.flow[i].sent > RUN_UP && !stall.flow[i].victims++)
+			check_int(setsockopt(fd, SOL_SOCKET,
+					     SO_MAX_PACING_RATE, &rate,
+					     sizeof(rate)), 0);
+	}
+	pthread_mutex_unlock(&stall.lock);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	const struct iovec *last;
+
+	if (msg->msg_iovlen) {
+		last = &msg->msg_iov[msg->msg_iovlen - 1];
+		look(fd, last->iov_base, last->iov_len);
+	}
+	return syscall(SYS_sendmsg, fd, msg, flags);
+}
+
+/* One direction: blocks go round and round, each is told by a message. */
+struct flow {
+	struct side *from, *to;
+	uint8_t *src;			/* BLOCKS of them */
+	struct target t[BLOCKS];
+	struct wait_op w[BLOCKS];
+	unsigned int sent, got;
+};
+
+static void on_told(struct side *s, uint8_t id, void *data, size_t len)
+{
+	struct flow *f = s->hook_arg;
+	unsigned int round;
+
+	check_int(id, 1);
+	check_int(len, sizeof(round));
+	memcpy(&round, data, sizeof(round));
+	check_int(round, f->got);
+	pattern_check("block", f->t[round % BLOCKS].buf, BLOCK, round);
+	f->got++;
+}
+
+static void flow_open(struct flow *f, struct side *from, struct side *to,
+		      unsigned int number)
+{
+	unsigned int i;
+
+	f->from = from;
+	f->to = to;
+	f->src = malloc(BLOCKS * BLOCK);
+	for (i = 0; i < BLOCKS; i++) {
+		target_open(&f->t[i], BLOCK);
+		wait_op_init(&f->w[i]);
+		f->w[i].done = 1;
+	}
+	to->hook = on_told;
+	to->hook_arg = f;
+	pthread_mutex_lock(&stall.lock);
+	stall.flow[number].from = f->src;
+	stall.flow[number].len = BLOCKS * BLOCK;
+	stall.on = true;
+	pthread_mutex_unlock(&stall.lock);
+}
+
+static void flow_close(struct flow *f)
+{
+	unsigned int i;
+
+	for (i = 0; i < BLOCKS; i++) {
+		wait_for(f->from, f->to, f->w[i].done);
+		check_int(f->w[i].status, 0);
+		target_check_guards(&f->t[i]);
+		target_close(&f->t[i]);
+	}
+	free(f->src);
+}
+
+/* Sends one block if it may; true: it did. */
+static bool flow_step(struct flow *f)
+{
+	unsigned int i = f->sent, k = i % BLOCKS;
+	struct side *s = f->from;
+	struct iovec iov = { f->src + k * BLOCK, BLOCK };
+
+	if (!f->w[k].done || f->got + BLOCKS <= i || !s->ops->ready(s->ep))
+		return false;
+	check_int(f->w[k].status, 0);
+	wait_op_init(&f->w[k]);
+	pattern_fill(iov.iov_base, BLOCK, i);
+	target_poison(&f->t[k]);
+	check_int(s->ops->put(s->ep, &iov, 1, (uintptr_t)f->t[k].buf,
+			      &f->t[k].key, NULL, &f->w[k].op), -EINPROGRESS);
+	s->ops->fence(s->ep);
+	iov.iov_base = &i;
+	iov.iov_len = sizeof(i);
+	wait_for(f->from, f->to, s->ops->ready(s->ep));
+	check_int(s->ops->message(s->ep, 1, &iov, 1, NULL), 0);
+	f->sent++;
+	return true;
+}
+
+static void only_tcp(void)
+{
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("no sockets carry bulk");
+}
+
+static void settings(const char *threads)
+{
+	setenv("WEFT_TCP_STREAMS", "3", 1);
+	setenv("WEFT_TCP_THREADS", threads, 1);
+	setenv("WEFT_TCP_CHUNK", "128k", 1);
+}
+
+/* Both ways at once: the dialer's streams and those that it was asked for. */
+static void both_ways(const char *threads)
+{
+	unsigned int n = 120, i;
+	struct flow f[FLOWS] = { { 0 } };
+	struct side a, b;
+
+	only_tcp();
+	settings(threads);
+	sides_open(&a, &b);
+	flow_open(&f[0], &a, &b, 0);
+	flow_open(&f[1], &b, &a, 1);
+	while (f[0].sent < n || f[1].sent < n) {
+		for (i = 0; i < FLOWS; i++)
+			wait_for(&a, &b, f[i].sent == n || flow_step(&f[i]));
+	}
+	wait_for(&a, &b, f[0].got == n && f[1].got == n);
+	check_int(stall.flow[0].victims > 0, 1);
+	check_int(stall.flow[1].victims > 0, 1);
+	flow_close(&f[0]);
+	flow_close(&f[1]);
+	sides_close(&a, &b);
+}
+
+static void caller_moves(void)
+{
+	both_ways("0");
+}
+
+static void threads_move(void)
+{
+	both_ways("2");
+}
+
+/* What a get asked for goes by the others as well. */
+static void replies(void)
+{
+	size_t len = 8 * BLOCK;
+	struct target source;
+	struct side a, b;
+	uint8_t *dst = malloc(len);
+	unsigned int i;
+
+	only_tcp();
+	settings("0");
+	sides_open(&a, &b);
+	target_open(&source, len);
+	pthread_mutex_lock(&stall.lock);
+	stall.flow[0].from = source.buf;
+	stall.flow[0].len = len;
+	stall.on = true;
+	pthread_mutex_unlock(&stall.lock);
+	for (i = 0; i < 12; i++) {
+		pattern_fill(source.buf, len, i);
+		memset(dst, POISON, len);
+		check_int(get_wait(&a, &b, dst, len, (uintptr_t)source.buf,
+				   &source.key), 0);
+		pattern_check("got", dst, len, i);
+	}
+	check_int(stall.flow[0].victims > 0, 1);
+	target_close(&source);
+	free(dst);
+	sides_close(&a, &b);
+}
+
+/* Cancelled in between, a put is sent no more: its source is the caller's. */
+static void cancelled(unsigned int after_ms)
+{
+	struct flow f = { 0 };
+	struct side a, b;
+	unsigned int i, k;
+
+	only_tcp();
+	settings("0");
+	sides_open(&a, &b);
+	flow_open(&f, &a, &b, 0);
+	while (!stall.flow[0].victims)
+		wait_for(&a, &b, flow_step(&f) || stall.flow[0].victims);
+	run_for(&a, &b, after_ms);
+	a.ops->cancel(a.ep);
+	for (i = 0; i < BLOCKS; i++)
+		check_int(f.w[i].done, 1);
+	memset(f.src, 0xee, BLOCKS * BLOCK);
+	b.hook = NULL;
+	run_for(&a, &b, 2500);
+	for (k = 0; k < BLOCKS; k++) {
+		for (i = 8; i < BLOCK; i += 997)
+			check(memcmp(f.t[k].buf + i - 8,
+				     "\xee\xee\xee\xee\xee\xee\xee\xee", 8),
+			      "byte %u of block %u was sent after cancel()",
+			      i, k);
+		target_check_guards(&f.t[k]);
+		target_close(&f.t[k]);
+	}
+	free(f.src);
+	sides_close(&a, &b);
+}
+
+static void cancelled_before(void)
+{
+	cancelled(300);
+}
+
+static void cancelled_after(void)
+{
+	cancelled(1500);
+}
+
+const struct conformance_test stall_tests[] = {
+	{ "a stream that stalls is given up", caller_moves },
+	{ "the same with threads of its own", threads_move },
+	{ "and with what gets asked for", replies },
+	{ "cancelled before a stream is given up", cancelled_before },
+	{ "cancelled after a stream was given up", cancelled_after },
+	{ NULL, NULL },
+};
