@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "nccl_net/hcas.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include "config.h"
 #include "bootstrap/gpu.h"
 #include "bootstrap/verbs.h"
@@ -20,18 +20,26 @@ static struct weft_verbs_port *ports;
 static unsigned int count;
 static atomic_bool unusable[WEFT_NET_HCAS_MAX];
 
+/*
+ * NCCL's own reading (misc/param.cc, strtoll() with base 0): hexadecimal, octal
+ * or decimal as in C; what is no number is not there.
+ */
 bool weft_net_hcas_disabled(void)
 {
-	const char *v = getenv("NCCL_IB_DISABLE");
-	long long n;
-	char *end;
+	const char *v = getenv("NCCL_IB_DISABLE"), *digits = "0123456789";
 
-	if (!v || !*v)
+	if (!v)
 		return false;
-	/* NCCL's own reading (misc/param.cc): what is no number is not there */
-	errno = 0;
-	n = strtoll(v, &end, 0);
-	return !errno && end != v && n;
+	v += strspn(v, " \t\n\v\f\r");
+	v += *v == '+' || *v == '-';
+	if (v[0] == '0' && (v[1] == 'x' || v[1] == 'X')) {
+		digits = "0123456789abcdefABCDEF";
+		v += 2;
+	} else if (v[0] == '0') {
+		digits = "01234567";
+	}
+	v += strspn(v, "0");
+	return *v && strchr(digits, *v);
 }
 
 #ifdef HAVE_VERBS_H

@@ -126,6 +126,9 @@ Test(ib, nccls_words_choose_ports)
 	lists("NCCL_IB_HCA", "^fake", "weft");
 	lists("NCCL_IB_DISABLE", "1", "weft");
 	lists("NCCL_IB_DISABLE", "0x1", "weft");
+	lists("NCCL_IB_DISABLE", " -010", "weft");
+	lists("NCCL_IB_DISABLE", "00", "fake0:1 fake1:1");
+	lists("NCCL_IB_DISABLE", "0x", "fake0:1 fake1:1");
 	lists("NCCL_IB_DISABLE", "0", "fake0:1 fake1:1");
 	lists("NCCL_IB_DISABLE", "yes", "fake0:1 fake1:1");
 	lists("WEFT_IB_DEVICES", "fake1:1", "fake1:1");
