@@ -141,7 +141,9 @@ Test(cuda, a_capture_survives)
 	load();
 	p = fake.fake_cuda_malloc(0, 4096);
 	cr_assert_eq(weft_cuda_enter(&scope, fake.fake_cuda_context(0)), 0);
-	cr_assert_eq(weft_cuda()->event_create(&event, WEFT_CU_EVENT_DISABLE_TIMING), 0);
+	cr_assert_eq(weft_cuda()->event_create(&event,
+					       WEFT_CU_EVENT_DISABLE_TIMING),
+		     0);
 	weft_cuda_leave(&scope);
 	fake.fake_cuda_capture(true);
 	cr_expect_eq(weft_cuda_query(p, &info), 0);
