@@ -30,7 +30,6 @@
 #include <unistd.h>
 
 #include "tests/lib/nvl_liar.h"
-#include "util/log.h"
 #include "util/util.h"
 
 #define GUARD	4096
@@ -50,12 +49,8 @@ struct fop {
 };
 
 static const struct weft_dev_ops *const dev = &weft_nvlink_ops;
-static struct weft_iface *iface;
-static struct weft_iface_attr attr;
-static struct weft_address back;	/* the liar's */
+static struct liar_victim victim;
 static struct guarded target, landing;
-static struct weft_mem *mem;
-static struct weft_rkey rkey;
 static struct fop fops[OPS];
 static unsigned int nfops, ended;
 static uint32_t sequence, put_seq;
@@ -73,18 +68,11 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 	size_t i;
 
 	(void)arg;
-	if (len > attr.max_message || id >= WEFT_MSG_IDS)
+	if (len > victim.attr.max_message || id >= WEFT_MSG_IDS)
 		broken("a message is longer than the interface says");
 	for (i = 0; i < len; i++)
 		all |= bytes[i];
 	(void)all;
-}
-
-static void on_notify(void *arg, uint64_t tag, uint64_t size)
-{
-	(void)arg;
-	(void)tag;
-	(void)size;
 }
 
 static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
@@ -96,13 +84,6 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 	ended++;
 }
 
-static void on_ready(void *arg, struct weft_ep *ep, void *user)
-{
-	(void)arg;
-	(void)ep;
-	(void)user;
-}
-
 static void op_done(struct weft_op *op, int status)
 {
 	(void)status;
@@ -110,41 +91,21 @@ static void op_done(struct weft_op *op, int status)
 		broken("an operation ends twice");
 }
 
-static void quiet(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
-{
-	(void)arg;
-	(void)level;
-	(void)file;
-	(void)line;
-	(void)text;
-}
-
 static void start(void)
 {
-	struct weft_iface_cb cb = {
-		.on_message = on_message, .on_notify = on_notify,
-		.on_error = on_error, .on_ready = on_ready,
-	};
+	const struct weft_iface_cb cb = { .on_message = on_message,
+					  .on_error = on_error };
 
-	setenv("WEFT_LIBCUDA", "/nonexistent", 1);
-	weft_log_set_sink(quiet, NULL);
-	if (dev->iface_open("nvl", AF_UNSPEC, &cb, &iface) ||
-	    dev->mem_register(target.bytes, TARGET, WEFT_MEM_HOST, &mem))
-		broken("the interface does not open");
-	dev->iface_query(iface, &attr);
-	dev->mem_pack(mem, &rkey);
-	back = attr.addr;
-	memcpy(back.key, liar_key, WEFT_KEY_LEN);
+	liar_victim_open(&victim, &cb, target.bytes, TARGET);
 }
 
 static void mend_op(struct liar *l, struct nvl_op *op, uint8_t control)
 {
 	if (control & 1) {
 		op->addr = (uintptr_t)target.bytes + op->addr % TARGET;
-		op->slot = rkey.slot;
-		op->generation = rkey.generation;
-		op->token = rkey.token;
+		op->slot = victim.key.slot;
+		op->generation = victim.key.generation;
+		op->token = victim.key.token;
 	}
 	if (control & 2) {
 		op->ring = l->ring;
@@ -236,7 +197,7 @@ static void act(struct weft_ep *ep, uint8_t control, const uint8_t *p,
 		size_t n)
 {
 	struct iovec iov = { target.bytes, TARGET };
-	struct weft_rkey key = rkey;
+	struct weft_rkey key = victim.key;
 	struct fop *f = &fops[nfops];
 	int r;
 
@@ -289,7 +250,7 @@ static void say(struct liar *l, struct weft_ep *ep, const uint8_t *data,
 			act(ep, data[1], data + 3, n);
 			continue;
 		}
-		dev->progress(iface);
+		dev->progress(victim.iface);
 		liar_read(l);
 	}
 }
@@ -339,28 +300,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
-	if (!iface)
+	if (!victim.iface)
 		start();
 	memset(&target, POISON, sizeof(target));
 	memset(&landing, POISON, sizeof(landing));
 	nfops = ended = put_seq = 0;
 	mine = inbox(data[0]);
-	liar_dial(&liar, iface, &attr.addr, sequence++, mine, -1);
+	liar_dial(&liar, victim.iface, &victim.attr.addr, sequence++, mine,
+		  -1);
 	if (mine >= 0)
 		close(mine);
-	if (dev->ep_create(iface, &back, NULL, &ep))
+	if (dev->ep_create(victim.iface, &victim.liar, NULL, &ep))
 		broken("no endpoint is made");
-	dev->progress(iface);
+	dev->progress(victim.iface);
 	say(&liar, ep, data + 1, size - 1);
 	for (i = 0; i < 8; i++)
-		dev->progress(iface);
+		dev->progress(victim.iface);
 	liar_close(&liar);
 	/* within its own number of looks: nothing here takes time */
 	for (i = 0; i < 1000 && !ended; i++)
-		dev->progress(iface);
+		dev->progress(victim.iface);
 	dev->ep_destroy(ep);
 	check();
 	for (i = 0; i < 4; i++)
-		dev->progress(iface);
+		dev->progress(victim.iface);
 	return 0;
 }

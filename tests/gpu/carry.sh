@@ -55,7 +55,7 @@ pack_ucx()
 	prefix=$cache/ucx/1.21.0/libucx
 	(cd "$src/tests/host" &&
 	 ${CC:-cc} -std=gnu11 -O2 -g -Wall -o "$root/bin/gpu" gpu.c gpu_speed.c \
-		host.c ../gpu/gpumem.c ../gpu/pattern_ptx.c \
+		host.c transfer.c ../gpu/gpumem.c ../gpu/pattern_ptx.c \
 		"$build/util/.libs/libutil.a" -I "$prefix/include" -I "$src" \
 		-L "$prefix/lib" -lucp -lucs -ldl \
 		-Wl,--unresolved-symbols=ignore-in-shared-libs)

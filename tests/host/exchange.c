@@ -13,17 +13,15 @@
  *   vanished the command in EXCHANGE_VANISH cuts them off from each other: both
  *	      must be told
  */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "tests/host/host.h"
+#include "tests/host/transfer.h"
 
 #define GUARD	64 /* poisoned bytes around a buffer */
 #define POISON	0xa5
-#define AM_ID	3
 #define MAX_LEN ((16u << 20) + 1)
 
 static const size_t all_sizes[] = {
@@ -50,19 +48,7 @@ static const size_t large_sizes[] = { 1u << 20, 4u << 20, MAX_LEN };
 static char *send_buf, *recv_buf; /* with room for guards and offsets */
 static unsigned long transfers;
 
-struct am {
-	size_t len;
-	void *data; /* of a rendezvous */
-	bool came, rendezvous;
-	char *into;
-};
-static struct am am;
-
-static uint64_t seed_of(int side, unsigned int kind, unsigned int round)
-{
-	return ((uint64_t)side << 40) + ((uint64_t)kind << 32) +
-	       (uint64_t)round * 1000003;
-}
+static char *am_into;
 
 /* Where a buffer of @len starts: at any alignment. */
 static char *place(char *room, unsigned int round)
@@ -95,15 +81,10 @@ static void tag_round(struct host *h, ucp_ep_h ep, size_t len,
 		      unsigned int round)
 {
 	char *out = place(send_buf, round), *in = place(recv_buf, round + 3);
-	ucp_request_param_t param = { 0 };
-	ucs_status_ptr_t recv, send;
 
 	fill(out, len, seed_of(h->side, 1, round));
 	poison(in, len);
-	recv = ucp_tag_recv_nbx(h->worker, in, len, round, UINT64_MAX, &param);
-	send = ucp_tag_send_nbx(ep, out, len, round, &param);
-	check(host_wait(h, send), "tag send");
-	check(host_wait(h, recv), "tag receive");
+	tag_both(h, ep, out, in, len, round);
 	verify(h, "tagged message", in, len, 1, round);
 }
 
@@ -128,88 +109,21 @@ static void stream_round(struct host *h, ucp_ep_h ep, size_t len,
 	verify(h, "stream", in, len, 2, round);
 }
 
-static ucs_status_t on_am(void *arg, const void *header, size_t header_len,
-			  void *data, size_t len,
-			  const ucp_am_recv_param_t *param)
+static void take_eager(const void *data, size_t len)
 {
-	(void)arg;
-	if (header_len != 4 || memcmp(header, "head", 4))
-		die("active message: wrong header");
-	am.len = len;
-	am.came = true;
-	if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
-		am.rendezvous = true;
-		am.data = data;
-		return UCS_INPROGRESS;
-	}
-	memcpy(am.into, data, len);
-	return UCS_OK;
-}
-
-static void am_setup(struct host *h)
-{
-	ucp_am_handler_param_t param = {
-		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
-			      UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-			      UCP_AM_HANDLER_PARAM_FIELD_CB,
-		.id = AM_ID,
-		.flags = UCP_AM_FLAG_WHOLE_MSG,
-		.cb = on_am,
-	};
-
-	check(ucp_worker_set_am_recv_handler(h->worker, &param), "am handler");
+	memcpy(am_into, data, len);
 }
 
 static void am_round(struct host *h, ucp_ep_h ep, size_t len,
 		     unsigned int round)
 {
 	char *out = place(send_buf, round);
-	ucp_request_param_t param = { 0 };
-	ucs_status_ptr_t send;
 
 	fill(out, len, seed_of(h->side, 3, round));
-	memset(&am, 0, sizeof(am));
-	am.into = place(recv_buf, round + 3);
-	poison(am.into, len);
-	barrier(h); /* am.into is for this message */
-	send = ucp_am_send_nbx(ep, AM_ID, "head", 4, out, len, &param);
-	while (!am.came)
-		host_progress(h);
-	if (am.len != len)
-		die("active message: %zu bytes instead of %zu", am.len, len);
-	if (am.rendezvous)
-		check(host_wait(h, ucp_am_recv_data_nbx(h->worker, am.data,
-							am.into, len, &param)),
-		      "active message data");
-	check(host_wait(h, send), "active message send");
-	verify(h, "active message", am.into, len, 3, round);
-}
-
-struct window { /* the other side's memory */
-	uint64_t addr;
-	size_t rkey_len;
-	char rkey[256];
-};
-
-static ucp_mem_h expose(struct host *h, void *buf, size_t len, struct window *w)
-{
-	ucp_mem_map_params_t params = {
-		.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-			      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-		.address = buf,
-		.length = len,
-	};
-	ucp_mem_h mem;
-	void *rkey;
-
-	check(ucp_mem_map(h->context, &params, &mem), "ucp_mem_map");
-	check(ucp_rkey_pack(h->context, mem, &rkey, &w->rkey_len), "rkey");
-	if (w->rkey_len > sizeof(w->rkey))
-		die("a key of %zu bytes", w->rkey_len);
-	w->addr = (uintptr_t)buf;
-	memcpy(w->rkey, rkey, w->rkey_len);
-	ucp_rkey_buffer_release(rkey);
-	return mem;
+	am_into = place(recv_buf, round + 3);
+	poison(am_into, len);
+	am_both(h, ep, out, am_into, len);
+	verify(h, "active message", am_into, len, 3, round);
 }
 
 static void rma_round(struct host *h, ucp_ep_h ep, size_t len,
@@ -217,42 +131,24 @@ static void rma_round(struct host *h, ucp_ep_h ep, size_t len,
 {
 	const unsigned int kind = put ? 4 : 5;
 	char *out = place(send_buf, round), *in = place(recv_buf, round + 3);
-	ucp_request_param_t param = { 0 };
-	struct window mine, theirs;
-	ucp_rkey_h rkey;
-	ucp_mem_h mem;
+	const struct rma r = { .out = out, .in = in, .len = len,
+			       .base = put ? in : out, .size = len,
+			       .put = put };
 
 	if (!len)
 		return; /* nothing to map */
 	fill(out, len, seed_of(h->side, kind, round));
 	poison(in, len);
-	mem = expose(h, put ? in : out, len, &mine);
-	oob_send(h, &mine, sizeof(mine));
-	oob_recv(h, &theirs, sizeof(theirs));
-	check(ucp_ep_rkey_unpack(ep, theirs.rkey, &rkey), "unpack");
-	if (put) {
-		check(host_wait(h, ucp_put_nbx(ep, out, len, theirs.addr, rkey,
-					       &param)),
-		      "put");
-		check(host_flush(h, ep), "flush after put");
-	} else {
-		check(host_wait(h, ucp_get_nbx(ep, in, len, theirs.addr, rkey,
-					       &param)),
-		      "get");
-	}
-	barrier(h);
-	ucp_rkey_destroy(rkey);
+	rma_both(h, ep, &r);
 	verify(h, put ? "put" : "get", in, len, kind, round);
 	barrier(h); /* the other side has looked, too */
-	check(ucp_mem_unmap(h->context, mem), "ucp_mem_unmap");
 }
 
 static void exchange_all(struct host *h)
 {
 	unsigned int round = 1;
 
-	am_setup(h);
-	barrier(h);
+	am_setup(h, take_eager);
 	for (size_t i = 0; i < sizeof(all_sizes) / sizeof(*all_sizes); i++) {
 		size_t len = all_sizes[i];
 		int times = len > (1u << 20) ? 1 : 3;
@@ -291,7 +187,7 @@ static void exchange_fence(struct host *h)
 	ucp_rkey_h rkey;
 	ucp_mem_h mem;
 
-	mem = expose(h, in, LEN, &mine);
+	mem = window_open(h, in, LEN, in, &mine);
 	oob_send(h, &mine, sizeof(mine));
 	oob_recv(h, &theirs, sizeof(theirs));
 	check(ucp_ep_rkey_unpack(h->eps[0], theirs.rkey, &rkey), "unpack");
@@ -339,8 +235,9 @@ static void exchange_late(struct host *h)
 	check(host_flush(h, h->eps[0]), "flush after the other side left");
 }
 
-static void end_here(void)
+static void end_here(struct host *h)
 {
+	(void)h;
 	const char *trigger = getenv("EXCHANGE_GONE");
 	FILE *f = trigger ? fopen(trigger, "w") : NULL;
 
@@ -354,46 +251,10 @@ static void end_here(void)
 static void exchange_killed(struct host *h)
 {
 	char *out = place(send_buf, 0), *in = place(recv_buf, 0);
-	ucp_request_param_t param = { 0 };
-	ucs_status_ptr_t recv, send;
-	ucs_status_t status;
 
-	for (unsigned int round = 1;; round++) {
-		recv = ucp_tag_recv_nbx(h->worker, in, MAX_LEN, round,
-					UINT64_MAX, &param);
-		send = ucp_tag_send_nbx(h->eps[0], out, MAX_LEN, round, &param);
-		if (h->side && round == 4)
-			end_here();
-		status = host_wait(h, send);
-		if (status != UCS_OK)
-			break;
-		while (ucp_request_check_status(recv) == UCS_INPROGRESS &&
-		       !h->errors)
-			host_progress(h);
-		if (h->errors)
-			break;
-		ucp_request_free(recv);
-	}
-	while (!h->errors)
-		host_progress(h);
-	if (h->errors != 1)
-		die("%u error callbacks", h->errors);
-	/*
-	 * UCX 1.18 leaves this request open for ever, with any transport; the
-	 * others end it.  Either way nothing of the dead may land any more.
-	 */
-	ucp_request_cancel(h->worker, recv);
-	for (int i = 0;
-	     i < 200 && ucp_request_check_status(recv) == UCS_INPROGRESS; i++) {
-		ucp_worker_progress(h->worker);
-		usleep(1000);
-	}
-	ucp_request_free(recv);
+	transfer_until_killed(h, out, in, MAX_LEN, end_here);
 	fill(in, MAX_LEN, 99);
-	for (int i = 0; i < 200; i++) {
-		ucp_worker_progress(h->worker);
-		usleep(1000);
-	}
+	transfer_linger(h);
 	if (wrong(in, MAX_LEN, 99))
 		die("bytes landed after the error was reported");
 	printf("exchange: told: %s\n", ucs_status_string(h->error));

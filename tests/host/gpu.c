@@ -26,7 +26,6 @@
 
 #define POISON	0x77
 #define EDGE	64 /* looked at before and behind */
-#define AM_ID	3
 
 static size_t largest = 16 * MIB, total;
 
@@ -91,12 +90,6 @@ void buf_verify(struct buf *b, size_t off, size_t len, uint64_t seed,
 		    (unsigned long long)bad);
 }
 
-static uint64_t seed_of(int side, unsigned int kind, uint64_t round)
-{
-	return ((uint64_t)side << 40) + ((uint64_t)kind << 32) +
-	       round * 1000003;
-}
-
 static size_t before(size_t off)
 {
 	return off < EDGE ? off : EDGE;
@@ -124,148 +117,53 @@ static void verify_in(struct host *h, struct buf *in, size_t off, size_t len,
 
 /* ---- transfers ----------------------------------------------------------- */
 
-void tag_both(struct host *h, struct buf *out, struct buf *in, size_t off,
-	      size_t len, uint64_t tag)
-{
-	ucp_request_param_t param = { 0 };
-	ucs_status_ptr_t recv, send;
-
-	recv = ucp_tag_recv_nbx(h->worker, in->p + off, len, tag, UINT64_MAX,
-				&param);
-	send = ucp_tag_send_nbx(h->eps[0], out->p + off, len, tag, &param);
-	check(host_wait(h, send), "tag send");
-	check(host_wait(h, recv), "tag receive");
-}
-
 static void tag_round(struct host *h, struct buf *out, struct buf *in,
 		      size_t off, size_t len, uint64_t round)
 {
 	buf_fill(out, off, len, seed_of(h->side, 1, round));
 	poison(in, off, len);
-	tag_both(h, out, in, off, len, round);
+	tag_both(h, h->eps[0], out->p + off, in->p + off, len, round);
 	verify_in(h, in, off, len, 1, round, "tagged message");
 }
 
 static struct {
-	bool came, rendezvous;
-	size_t len, off;
-	void *data;
+	size_t off;
 	uint64_t seed;
-} am;
+} am; /* what is to come */
 
-static ucs_status_t on_am(void *arg, const void *header, size_t header_len,
-			  void *data, size_t len,
-			  const ucp_am_recv_param_t *param)
+static void look_at_eager(const void *data, size_t len)
 {
-	(void)arg;
-	(void)header;
-	(void)header_len;
-	am.len = len;
-	am.came = true;
-	if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
-		am.rendezvous = true;
-		am.data = data;
-		return UCS_INPROGRESS;
-	}
 	for (size_t i = 0; i < len; i++)
 		if (((uint8_t *)data)[i] != gpumem_byte(am.off + i, am.seed))
 			die("active message of %zu bytes: byte %zu is wrong",
 			    len, i);
-	return UCS_OK;
-}
-
-static void am_setup(struct host *h)
-{
-	ucp_am_handler_param_t param = {
-		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
-			      UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-			      UCP_AM_HANDLER_PARAM_FIELD_CB,
-		.id = AM_ID,
-		.flags = UCP_AM_FLAG_WHOLE_MSG,
-		.cb = on_am,
-	};
-
-	check(ucp_worker_set_am_recv_handler(h->worker, &param), "am handler");
 }
 
 static void am_round(struct host *h, struct buf *out, struct buf *in,
 		     size_t off, size_t len, uint64_t round)
 {
-	ucp_request_param_t param = { 0 };
-	ucs_status_ptr_t send;
-
 	buf_fill(out, off, len, seed_of(h->side, 2, round));
 	poison(in, off, len);
-	memset(&am, 0, sizeof(am));
 	am.off = off;
 	am.seed = seed_of(!h->side, 2, round);
-	barrier(h);
-	send = ucp_am_send_nbx(h->eps[0], AM_ID, "h", 1, out->p + off, len,
-			       &param);
-	while (!am.came)
-		host_progress(h);
-	if (am.len != len)
-		die("active message: %zu bytes instead of %zu", am.len, len);
-	if (am.rendezvous) {
-		check(host_wait(h, ucp_am_recv_data_nbx(h->worker, am.data,
-							in->p + off, len,
-							&param)),
-		      "active message data");
+	if (am_both(h, h->eps[0], out->p + off, in->p + off, len))
 		verify_in(h, in, off, len, 2, round, "active message");
-	}
-	check(host_wait(h, send), "active message send");
 }
-
-struct window { /* the other side's memory */
-	uint64_t addr;
-	size_t rkey_len;
-	char rkey[256];
-};
 
 static void rma_round(struct host *h, struct buf *out, struct buf *in,
 		      size_t off, size_t len, uint64_t round, bool put)
 {
 	struct buf *shown = put ? in : out;
-	ucp_mem_map_params_t map = {
-		.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-			      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-		.address = shown->p,
-		.length = shown->size,
-	};
-	ucp_request_param_t param = { 0 };
-	struct window mine, theirs;
+	const struct rma r = { .out = out->p + off, .in = in->p + off,
+			       .len = len, .base = shown->p,
+			       .size = shown->size, .put = put };
 	unsigned int kind = put ? 3 : 4;
-	ucp_rkey_h rkey;
-	ucp_mem_h mem;
-	void *packed;
 
 	buf_fill(out, off, len, seed_of(h->side, kind, round));
 	poison(in, off, len);
-	check(ucp_mem_map(h->context, &map, &mem), "ucp_mem_map");
-	check(ucp_rkey_pack(h->context, mem, &packed, &mine.rkey_len), "rkey");
-	mine.addr = (uintptr_t)shown->p + off;
-	if (mine.rkey_len > sizeof(mine.rkey))
-		die("a key of %zu bytes", mine.rkey_len);
-	memcpy(mine.rkey, packed, mine.rkey_len);
-	ucp_rkey_buffer_release(packed);
-	oob_send(h, &mine, sizeof(mine));
-	oob_recv(h, &theirs, sizeof(theirs));
-	check(ucp_ep_rkey_unpack(h->eps[0], theirs.rkey, &rkey), "unpack");
-	if (put) {
-		check(host_wait(h, ucp_put_nbx(h->eps[0], out->p + off, len,
-					       theirs.addr, rkey, &param)),
-		      "put");
-		check(host_flush(h, h->eps[0]), "flush after put");
-	} else {
-		check(host_wait(h, ucp_get_nbx(h->eps[0], in->p + off, len,
-					       theirs.addr, rkey, &param)),
-		      "get");
-	}
-	barrier(h);
-	ucp_rkey_destroy(rkey);
+	rma_both(h, h->eps[0], &r);
 	verify_in(h, in, off, len, kind, round, put ? "put" : "get");
 	barrier(h); /* the other side has looked, too */
-	check(ucp_mem_unmap(h->context, mem), "ucp_mem_unmap");
 }
 
 /* ---- modes --------------------------------------------------------------- */
@@ -301,8 +199,7 @@ static void values_of(struct host *h, enum gpumem_kind from,
 
 static void values(struct host *h)
 {
-	am_setup(h);
-	barrier(h);
+	am_setup(h, look_at_eager);
 	values_of(h, GPUMEM_MALLOC, GPUMEM_MALLOC, true, 1000);
 	values_of(h, GPUMEM_VMM, GPUMEM_VMM, true, 2000);
 	values_of(h, GPUMEM_POOL, GPUMEM_POOL, false, 3000);
@@ -328,49 +225,23 @@ static void large(struct host *h)
 	buf_close(&out);
 }
 
+/* With some of it under way. */
+static void end_here(struct host *h)
+{
+	for (int i = 0; i < 20; i++)
+		host_progress(h);
+	raise(SIGKILL);
+}
+
 static void killed(struct host *h)
 {
-	ucp_request_param_t param = { 0 };
-	ucs_status_ptr_t recv, send;
 	struct buf out, in;
-	ucs_status_t status;
 
 	buf_open(&out, GPUMEM_MALLOC, largest);
 	buf_open(&in, GPUMEM_MALLOC, largest);
-	for (unsigned int round = 1;; round++) {
-		recv = ucp_tag_recv_nbx(h->worker, in.p, largest, round,
-					UINT64_MAX, &param);
-		send = ucp_tag_send_nbx(h->eps[0], out.p, largest, round,
-					&param);
-		if (h->side && round == 4) {
-			for (int i = 0; i < 20; i++)
-				host_progress(h);
-			raise(SIGKILL);
-		}
-		status = host_wait(h, send);
-		while (status == UCS_OK && !h->errors &&
-		       ucp_request_check_status(recv) == UCS_INPROGRESS)
-			host_progress(h);
-		if (status != UCS_OK || h->errors)
-			break;
-		ucp_request_free(recv);
-	}
-	while (!h->errors)
-		host_progress(h);
-	if (h->errors != 1)
-		die("%u error callbacks", h->errors);
-	ucp_request_cancel(h->worker, recv);
-	for (int i = 0;
-	     i < 200 && ucp_request_check_status(recv) == UCS_INPROGRESS; i++) {
-		ucp_worker_progress(h->worker);
-		usleep(1000);
-	}
-	ucp_request_free(recv);
+	transfer_until_killed(h, out.p, in.p, largest, end_here);
 	buf_fill(&in, 0, largest, 99);
-	for (int i = 0; i < 200; i++) {
-		ucp_worker_progress(h->worker);
-		usleep(1000);
-	}
+	transfer_linger(h);
 	buf_verify(&in, 0, largest, 99, "after the error was reported");
 	printf("gpu: told: %s\n", ucs_status_string(h->error));
 }

@@ -4,7 +4,7 @@
 #define WEFT_TESTS_HOST_GPU_H
 
 #include "tests/gpu/gpumem.h"
-#include "tests/host/host.h"
+#include "tests/host/transfer.h"
 
 #define KIB	(1ul << 10)
 #define MIB	(1ul << 20)
@@ -23,10 +23,6 @@ void buf_fill(struct buf *b, size_t off, size_t len, uint64_t seed);
 /* Dies with @what unless [off, off+len) holds the pattern of @seed. */
 void buf_verify(struct buf *b, size_t off, size_t len, uint64_t seed,
 		const char *what);
-
-/* Both ways at once, each waits for both: the tag is @tag on both sides. */
-void tag_both(struct host *h, struct buf *out, struct buf *in, size_t off,
-	      size_t len, uint64_t tag);
 
 /*
  * gpu_speed.c: a line of JSON for each figure, on side 0's stdout.  @total

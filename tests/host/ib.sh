@@ -19,7 +19,7 @@ grep -q 'HAVE_VERBS_H 1' "$WEFT_BUILD/config.h" ||
 tap_folder
 find_builds
 test "${1-}" != ends || versions=("${versions[0]}" "${versions[-1]}")
-build_program exchange exchange.c host.c || tap_skip_all "cannot build"
+build_program exchange exchange.c host.c transfer.c || tap_skip_all "cannot build"
 export UCX_TLS=weft_ib UCX_NET_DEVICES=$port UCX_WARN_UNUSED_ENV_VARS=n
 export EXCHANGE_ALARM=${EXCHANGE_ALARM:-60}
 large=88080388 # what "large" moves each way

@@ -5,7 +5,7 @@
 
 tap_folder
 find_builds
-build_program exchange exchange.c host.c || tap_skip_all "cannot build"
+build_program exchange exchange.c host.c transfer.c || tap_skip_all "cannot build"
 build_program load load.c || tap_skip_all "cannot build"
 export UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n
 

@@ -17,6 +17,7 @@
 
 #include "bootstrap/hello.h"
 #include "util/compat.h"
+#include "util/log.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -50,6 +51,63 @@ static uint8_t *map(int fd, size_t size)
 	if (p == MAP_FAILED)
 		broken("cannot map");
 	return p;
+}
+
+/* ---- whom they lie to ---------------------------------------------------- */
+
+static void on_message(void *arg, uint8_t id, void *data, size_t len)
+{
+	(void)arg;
+	(void)id;
+	(void)data;
+	(void)len;
+}
+
+static void on_notify(void *arg, uint64_t tag, uint64_t size)
+{
+	(void)arg;
+	(void)tag;
+	(void)size;
+}
+
+static void on_ready(void *arg, struct weft_ep *ep, void *user)
+{
+	(void)arg;
+	(void)ep;
+	(void)user;
+}
+
+static void quiet(void *arg, enum weft_level level, const char *file, int line,
+		  const char *text)
+{
+	(void)arg;
+	(void)level;
+	(void)file;
+	(void)line;
+	(void)text;
+}
+
+void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
+		      void *buf, size_t len)
+{
+	const struct weft_dev_ops *nvl = &weft_nvlink_ops;
+	struct weft_iface_cb all = *cb;
+
+	if (!all.on_message)
+		all.on_message = on_message;
+	if (!all.on_notify)
+		all.on_notify = on_notify;
+	if (!all.on_ready)
+		all.on_ready = on_ready;
+	weft_log_set_sink(quiet, NULL);
+	setenv("WEFT_LIBCUDA", "/nonexistent", 1);
+	if (nvl->iface_open("nvl", AF_UNSPEC, &all, &v->iface) ||
+	    nvl->mem_register(buf, len, WEFT_MEM_HOST, &v->mem))
+		broken("the interface does not open");
+	nvl->iface_query(v->iface, &v->attr);
+	nvl->mem_pack(v->mem, &v->key);
+	v->liar = v->attr.addr;
+	memcpy(v->liar.key, liar_key, WEFT_KEY_LEN);
 }
 
 /* ---- meeting ------------------------------------------------------------- */

@@ -22,6 +22,21 @@ struct liar {
 
 extern const uint8_t liar_key[WEFT_KEY_LEN];
 
+/*
+ * Whom they lie to: an interface of a process without a GPU that says nothing,
+ * and memory that peers may write to.
+ */
+struct liar_victim {
+	struct weft_iface *iface;
+	struct weft_iface_attr attr;
+	struct weft_mem *mem;
+	struct weft_rkey key;
+	struct weft_address liar;	/* for its endpoint towards them */
+};
+/* Calls that @cb leaves out do nothing. */
+void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
+		      void *buf, size_t len);
+
 /* A sealed memfd, as the device makes them. */
 int liar_memfd(size_t size, bool seal);
 /*

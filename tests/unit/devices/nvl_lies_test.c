@@ -15,30 +15,18 @@
 
 #include "tests/lib/nvl_liar.h"
 #include "util/clock.h"
-#include "util/log.h"
 
 #define WAIT_MS	30000
 #define LEN	4096u
 #define POISON	0xa5
 
 static const struct weft_dev_ops *const nvl = &weft_nvlink_ops;
-static struct weft_iface *iface;
-static struct weft_iface_attr attr;
+static struct liar_victim victim;
 static struct weft_ep *ep;
 static struct liar liar;
 static uint8_t target[3 * LEN];
-static struct weft_mem *mem;
-static struct weft_rkey key;
 static unsigned int notified;
 static int ended;
-
-static void on_message(void *arg, uint8_t id, void *data, size_t len)
-{
-	(void)arg;
-	(void)id;
-	(void)data;
-	(void)len;
-}
 
 static void on_notify(void *arg, uint64_t tag, uint64_t size)
 {
@@ -56,43 +44,17 @@ static void on_error(void *arg, struct weft_ep *dead, void *user, int err)
 	ended = err;
 }
 
-static void on_ready(void *arg, struct weft_ep *one, void *user)
-{
-	(void)arg;
-	(void)one;
-	(void)user;
-}
-
-static void quiet(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
-{
-	(void)arg;
-	(void)level;
-	(void)file;
-	(void)line;
-	(void)text;
-}
-
 static void begin(void)
 {
-	struct weft_iface_cb cb = {
-		.on_message = on_message, .on_notify = on_notify,
-		.on_error = on_error, .on_ready = on_ready,
-	};
-	struct weft_address back;
+	const struct weft_iface_cb cb = { .on_notify = on_notify,
+					  .on_error = on_error };
+	struct liar_victim *v = &victim;
 
-	weft_log_set_sink(quiet, NULL);
-	setenv("WEFT_LIBCUDA", "/nonexistent", 1);
-	cr_assert(eq(int, nvl->iface_open("nvl", AF_UNSPEC, &cb, &iface), 0));
 	memset(target, POISON, sizeof(target));
-	cr_assert(eq(int, nvl->mem_register(target + LEN, LEN, WEFT_MEM_HOST,
-					    &mem), 0));
-	nvl->mem_pack(mem, &key);
-	nvl->iface_query(iface, &attr);
-	cr_assert(eq(int, liar_dial(&liar, iface, &attr.addr, 0, -1, -1), 0));
-	back = attr.addr;
-	memcpy(back.key, liar_key, WEFT_KEY_LEN);
-	cr_assert(eq(int, nvl->ep_create(iface, &back, NULL, &ep), 0));
+	liar_victim_open(v, &cb, target + LEN, LEN);
+	cr_assert(eq(int, liar_dial(&liar, v->iface, &v->attr.addr, 0, -1, -1),
+		     0));
+	cr_assert(eq(int, nvl->ep_create(v->iface, &v->liar, NULL, &ep), 0));
 	cr_assert(liar_ring(&liar), "no ring is offered");
 }
 
@@ -100,8 +62,8 @@ static void finish(void)
 {
 	liar_close(&liar);
 	nvl->ep_destroy(ep);
-	nvl->mem_release(mem);
-	nvl->iface_close(iface);
+	nvl->mem_release(victim.mem);
+	nvl->iface_close(victim.iface);
 }
 
 /* An honest put of 256 bytes: what the lies are made of. */
@@ -110,8 +72,8 @@ static struct nvl_op honest(void)
 	struct nvl_op op = {
 		.type = NVL_OP_CHUNK, .flags = NVL_CHUNK_NOTIFY,
 		.ring = liar.ring, .len = 256, .total = 256,
-		.addr = (uintptr_t)target + LEN, .slot = key.slot,
-		.generation = key.generation, .token = key.token,
+		.addr = (uintptr_t)target + LEN, .slot = victim.key.slot,
+		.generation = victim.key.generation, .token = victim.key.token,
 	};
 
 	return op;
@@ -121,7 +83,7 @@ static struct nvl_op honest(void)
 	do {								\
 		uint64_t end_ = weft_now_ms() + WAIT_MS;		\
 		while (!(cond)) {					\
-			nvl->progress(iface);				\
+			nvl->progress(victim.iface);				\
 			cr_assert(weft_now_ms() < end_,			\
 				  "no '%s' in time", #cond);		\
 		}							\
@@ -275,14 +237,14 @@ Test(nvl_lies, credit, .init = begin, .fini = finish)
 	wait_for(nvl->ready(ep));
 	cr_assert(eq(int, liar_frame(&liar, &offer, &fd, 1), 0));
 	close(fd);
-	cr_assert(eq(int, nvl->put(ep, &iov, 1, 4096, &key, NULL, &op),
+	cr_assert(eq(int, nvl->put(ep, &iov, 1, 4096, &victim.key, NULL, &op),
 		     -EINPROGRESS));
 	wait_for(atomic_load(&liar_head(liar.theirs)->op_head) ==
 			 liar.op_tail &&
 		 atomic_load(&liar_head(liar.ours)->op_tail) == 1);
 	atomic_store(&liar_head(liar.ours)->credit[3], LEN * 2);
 	/* looked at when there is more to send */
-	nvl->put(ep, &iov, 1, 4096, &key, NULL, &second);
+	nvl->put(ep, &iov, 1, 4096, &victim.key, NULL, &second);
 	wait_for(ended);
 	cr_assert(eq(int, ended, -EPROTO));
 }
@@ -338,7 +300,7 @@ Test(nvl_lies, messages_read_that_were_never_sent, .init = begin,
 	for (i = 0; i < 100000 && !ended; i++) {
 		r = nvl->message(ep, 1, &iov, 1, NULL);
 		if (r == -EAGAIN)
-			nvl->progress(iface);
+			nvl->progress(victim.iface);
 	}
 	wait_for(ended);
 	cr_assert(eq(int, ended, -EPROTO));
@@ -352,7 +314,7 @@ Test(nvl_lies, questions_whose_answers_are_not_read, .init = begin,
 
 	for (i = 0; i < 1u << 18 && !ended; i++)
 		if (liar_frame(&liar, &want, NULL, 0))
-			nvl->progress(iface);
+			nvl->progress(victim.iface);
 	cr_assert(eq(int, ended, -ENOBUFS));
 }
 
