@@ -55,6 +55,17 @@ int weft_nvl_expose(struct weft_ep *ep, struct weft_mem *mem,
 void weft_nvl_unexpose(struct weft_ep *ep, struct weft_mem *mem);
 
 /*
+ * What has carried the bulk of @ep so far: puts and the peer's gets (@out), or
+ * gets and the peer's puts.  Buffers that are mapped directly do not count.
+ */
+enum weft_nvl_ring {
+	WEFT_NVL_RING_NONE,
+	WEFT_NVL_RING_HOST,
+	WEFT_NVL_RING_GPU,		/* maybe the host's as well */
+};
+enum weft_nvl_ring weft_nvl_ring(struct weft_ep *ep, bool out);
+
+/*
  * The folder in which peers without a common network namespace would be met:
  * 0, or -errno when it cannot be used (-EPERM: it is not of this user alone).
  * @path is told in both cases.  Makes nothing.

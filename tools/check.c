@@ -25,7 +25,9 @@ static const char help[] =
 	"check\n"
 	"--listen', on the other 'weft check HOST'. Messages go both ways, "
 	"blocks of\n"
-	"growing size are put and got with every byte compared, then timed.\n"
+	"growing size are put and got with every byte compared, then timed. "
+	"Where both\n"
+	"sides have a GPU, the same goes between their memory.\n"
 	"\n"
 	"  -l, --listen  serve checks, one after the other, until stopped\n"
 	"  -h, --help    show this\n"
@@ -174,7 +176,8 @@ static int meet(struct check *c, int fd, struct weft_netif *netif)
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	err = find_netif(fd, netif);
 	if (!err)
-		err = check_open(c, &weft_tcp_ops, netif, &own);
+		err = check_open(c, &weft_tcp_ops, netif->name,
+				 netif->addr.sa.sa_family, NULL, &own);
 	if (!err)
 		err = swap_cards(fd, &own, &peer);
 	if (!err && !c->ops->reaches(c->iface, &peer, &why)) {
@@ -197,12 +200,37 @@ static const char *size_text(size_t size, char *buf, size_t len)
 	return buf;
 }
 
+int check_blocks(struct check *c, const size_t *sizes, size_t n)
+{
+	double put, get;
+	char text[32];
+	size_t i;
+	int err = 0;
+
+	puts("  block         put MB/s   get MB/s");
+	for (i = 0; i < n && !err; i++) {
+		err = check_bytes(c, CHECK_PUT, sizes[i]);
+		if (!err)
+			err = check_bytes(c, CHECK_GET, sizes[i]);
+		if (!err)
+			err = check_speed(c, CHECK_PUT, sizes[i], &put);
+		if (!err)
+			err = check_speed(c, CHECK_GET, sizes[i], &get);
+		if (!err)
+			printf("  %-10s %11.0f %10.0f\n",
+			       size_text(sizes[i], text, sizeof(text)),
+			       put / 1e6, get / 1e6);
+		fflush(stdout);
+	}
+	return err;
+}
+
 static int measure(struct check *c)
 {
 	static const size_t messages[] = { 8, 8 << 10 };
 	static const size_t blocks[] = { 4 << 10, 64 << 10, 1 << 20, 16 << 20,
 					 CHECK_BUFFER };
-	double usec, put, get;
+	double usec;
 	char text[32];
 	size_t i;
 	int err = 0;
@@ -215,22 +243,12 @@ static int measure(struct check *c)
 			       size_text(messages[i], text, sizeof(text)),
 			       usec);
 	}
-	if (!err)
-		puts("\n  block         put MB/s   get MB/s");
-	for (i = 0; i < ARRAY_SIZE(blocks) && !err; i++) {
-		err = check_bytes(c, CHECK_PUT, blocks[i]);
-		if (!err)
-			err = check_bytes(c, CHECK_GET, blocks[i]);
-		if (!err)
-			err = check_speed(c, CHECK_PUT, blocks[i], &put);
-		if (!err)
-			err = check_speed(c, CHECK_GET, blocks[i], &get);
-		if (!err)
-			printf("  %-10s %11.0f %10.0f\n",
-			       size_text(blocks[i], text, sizeof(text)),
-			       put / 1e6, get / 1e6);
-		fflush(stdout);
+	if (!err) {
+		putchar('\n');
+		err = check_blocks(c, blocks, ARRAY_SIZE(blocks));
 	}
+	if (!err)
+		err = check_gpus(c);
 	if (!err)
 		puts("\nEvery byte of every size was compared, both ways: it "
 		     "works.");

@@ -21,6 +21,7 @@ enum message {
 	MSG_COMPARE,  /* size, seed: is your buffer so? */
 	MSG_ANSWER,   /* CHECK_ALL_RIGHT, or where it is not */
 	MSG_BYE,
+	MSG_CARD, /* struct check_card: a GPU, answered by the other's */
 };
 
 #define HERE_LEN  (8 + WEFT_RKEY_LEN)
@@ -50,12 +51,51 @@ static uint64_t compare(const uint8_t *at, size_t size, uint64_t seed)
 	return CHECK_ALL_RIGHT;
 }
 
+static void note(struct check *c, int err)
+{
+	if (err && !c->err)
+		c->err = err;
+}
+
+/* The same for a buffer of @c, which may be in GPU memory. */
+static void buffer_fill(struct check *c, uint8_t *to, size_t size,
+			uint64_t seed)
+{
+	uint8_t *host = c->gpu ? check_gpu_bounce(c->gpu) : to;
+
+	fill(host, size, seed);
+	if (c->gpu)
+		note(c, check_gpu_copy(c->gpu, to, host, size));
+}
+
+static void buffer_poison(struct check *c, uint8_t *to, size_t size)
+{
+	uint8_t *host = c->gpu ? check_gpu_bounce(c->gpu) : to;
+
+	memset(host, 0xee, size);
+	if (c->gpu)
+		note(c, check_gpu_copy(c->gpu, to, host, size));
+}
+
+static uint64_t buffer_compare(struct check *c, const uint8_t *at, size_t size,
+			       uint64_t seed)
+{
+	uint8_t *host;
+
+	if (!c->gpu)
+		return compare(at, size, seed);
+	host = check_gpu_bounce(c->gpu);
+	memset(host, 0x11, size);
+	note(c, check_gpu_copy(c->gpu, host, at, size));
+	return compare(host, size, seed);
+}
+
 /* Copied by the device; waits for room as long as the peer lives. */
 static int send_message(struct check *c, enum message id, const void *data,
 			size_t len)
 {
 	const struct iovec iov = { (void *)data, len };
-	const uint64_t end = weft_now_ms() + CHECK_PATIENCE_MS;
+	const uint64_t end = weft_now_ms() + c->patience_ms;
 	int err;
 
 	while ((err = c->ops->message(c->ep, (uint8_t)id, &iov, 1, NULL)) ==
@@ -65,12 +105,6 @@ static int send_message(struct check *c, enum message id, const void *data,
 		c->ops->progress(c->iface);
 	}
 	return err;
-}
-
-static void note(struct check *c, int err)
-{
-	if (err && !c->err)
-		c->err = err;
 }
 
 static void send_answer(struct check *c, uint64_t answer)
@@ -91,9 +125,10 @@ static void got_order(struct check *c, enum message id, const uint8_t *data)
 		return;
 	}
 	if (id == MSG_FILL)
-		fill(c->buffer, size, seed);
-	send_answer(c, id == MSG_FILL ? CHECK_ALL_RIGHT
-				      : compare(c->buffer, size, seed));
+		buffer_fill(c, c->buffer, size, seed);
+	send_answer(c, id == MSG_FILL
+			       ? CHECK_ALL_RIGHT
+			       : buffer_compare(c, c->buffer, size, seed));
 }
 
 static void on_message(void *arg, uint8_t id, void *data, size_t len)
@@ -113,6 +148,9 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 	} else if (id == MSG_ANSWER && len == 8) {
 		c->answer = weft_get_le64(data);
 		c->answered = true;
+	} else if (id == MSG_CARD && len == sizeof(c->card)) {
+		memcpy(&c->card, data, len);
+		c->have_card = true;
 	} else if (id == MSG_BYE) {
 		c->bye = true;
 	} else {
@@ -155,7 +193,7 @@ static void doze(struct check *c)
 /* Until *@flag; spins first, because latency is being measured. */
 static int await(struct check *c, const bool *flag)
 {
-	uint64_t end = weft_now_ms() + CHECK_PATIENCE_MS;
+	uint64_t end = weft_now_ms() + c->patience_ms;
 	unsigned int idle = 0;
 
 	while (!*flag && !c->err) {
@@ -187,8 +225,23 @@ static int tell(struct check *c, const char *what, int err)
 	return err;
 }
 
+static int buffers_new(struct check *c)
+{
+	if (c->gpu) {
+		c->buffer = check_gpu_buffers(c->gpu, CHECK_BUFFER);
+		if (!c->buffer)
+			return -ENOMEM;
+		c->source = c->buffer + CHECK_BUFFER;
+		return 0;
+	}
+	c->buffer = malloc(CHECK_BUFFER);
+	c->source = malloc(CHECK_BUFFER);
+	return c->buffer && c->source ? 0 : tell(c, "no memory", -ENOMEM);
+}
+
 int check_open(struct check *c, const struct weft_dev_ops *ops,
-	       const struct weft_netif *netif, struct weft_address *own)
+	       const char *netdev, int family, struct check_gpu *gpu,
+	       struct weft_address *own)
 {
 	const struct weft_iface_cb cb = {
 		.arg = c,
@@ -201,18 +254,18 @@ int check_open(struct check *c, const struct weft_dev_ops *ops,
 	int err;
 
 	c->ops = ops;
-	c->buffer = malloc(CHECK_BUFFER);
-	c->source = malloc(CHECK_BUFFER);
-	if (!c->buffer || !c->source)
-		return tell(c, "no memory", -ENOMEM);
-	err = ops->iface_open(netif->name, netif->addr.sa.sa_family, &cb,
-			      &c->iface);
+	c->gpu = gpu;
+	c->patience_ms = CHECK_PATIENCE_MS;
+	err = buffers_new(c);
+	if (err)
+		return err;
+	err = ops->iface_open(netdev, family, &cb, &c->iface);
 	if (err)
 		return err; /* the device has told why */
 	ops->iface_query(c->iface, &attr);
 	*own = attr.addr;
-	err = ops->mem_register(c->buffer, CHECK_BUFFER, WEFT_MEM_HOST,
-				&c->mem);
+	err = ops->mem_register(c->buffer, CHECK_BUFFER,
+				gpu ? WEFT_MEM_CUDA : WEFT_MEM_HOST, &c->mem);
 	return err ? tell(c, "cannot register memory", err) : 0;
 }
 
@@ -242,8 +295,10 @@ void check_close(struct check *c)
 		c->ops->mem_release(c->mem);
 	if (c->iface)
 		c->ops->iface_close(c->iface);
-	free(c->buffer);
-	free(c->source);
+	if (!c->gpu) {
+		free(c->buffer);
+		free(c->source);
+	}
 	memset(c, 0, sizeof(*c));
 }
 
@@ -314,7 +369,7 @@ static void moved(struct weft_op *op, int status)
 static int start(struct check *c, enum check_way way, size_t size,
 		 struct move *m)
 {
-	const uint64_t end = weft_now_ms() + CHECK_PATIENCE_MS;
+	const uint64_t end = weft_now_ms() + c->patience_ms;
 	const struct iovec iov = { c->source, size };
 	int err;
 
@@ -352,10 +407,10 @@ int check_bytes(struct check *c, enum check_way way, size_t size)
 	if (way == CHECK_PUT) {
 		/* Old contents must not pass for new ones. */
 		err = order(c, MSG_FILL, size, size + 1);
-		fill(c->source, size, size);
+		buffer_fill(c, c->source, size, size);
 	} else {
 		err = order(c, MSG_FILL, size, size + 2);
-		memset(c->source, 0xee, size);
+		buffer_poison(c, c->source, size);
 	}
 	if (!err)
 		err = start(c, way, size, &m);
@@ -364,7 +419,8 @@ int check_bytes(struct check *c, enum check_way way, size_t size)
 	if (!err && way == CHECK_PUT)
 		err = order(c, MSG_COMPARE, size, size);
 	else if (!err)
-		c->answer = compare(c->source, size, size + 2);
+		c->answer = buffer_compare(c, c->source, size, size + 2);
+	err = err ? err : c->err;
 	if (err)
 		return tell(c, what, err);
 	if (c->answer != CHECK_ALL_RIGHT) {
@@ -422,10 +478,33 @@ int check_bye(struct check *c)
 	return err;
 }
 
+int check_send_card(struct check *c, const struct check_card *own)
+{
+	return send_message(c, MSG_CARD, own, sizeof(*own));
+}
+
+int check_swap_cards(struct check *c, const struct check_card *own)
+{
+	int err;
+
+	c->have_card = false;
+	c->patience_ms = CHECK_CARD_MS;
+	err = check_send_card(c, own);
+	if (!err)
+		err = await(c, &c->have_card);
+	c->patience_ms = CHECK_PATIENCE_MS;
+	return err ? tell(c, "the other side does not tell of its GPU", err)
+		   : 0;
+}
+
 int check_serve(struct check *c)
 {
-	while (!c->bye && !c->err)
+	while (!c->bye && !c->err) {
 		if (!c->ops->progress(c->iface))
 			doze(c);
+		if (c->have_card && !c->gpu)
+			check_serve_gpu(c);
+		c->have_card = false;
+	}
 	return c->bye ? 0 : c->err;
 }

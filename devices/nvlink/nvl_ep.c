@@ -279,6 +279,29 @@ unsigned int nvl_ep_check_flush(struct nvl_ep *ep)
 	return weft_flushes_end(&ep->flushes, 0);
 }
 
+enum weft_nvl_ring weft_nvl_ring(struct weft_ep *base, bool out)
+{
+	struct nvl_conn *conn = nvl_ep(base)->conn;
+	enum weft_nvl_ring best = WEFT_NVL_RING_NONE, r;
+	const struct nvl_mapping *map;
+	unsigned int i;
+
+	for (i = 0; conn && i < NVL_RINGS; i++) {
+		if (out)
+			map = conn->txrings[i] && conn->txrings[i]->made ?
+			      &conn->txrings[i]->map : NULL;
+		else
+			map = conn->rxrings[i] && conn->rxrings[i]->in ?
+			      &conn->rxrings[i]->map : NULL;
+		if (!map)
+			continue;
+		r = map->kind == NVL_RING_CUDA ? WEFT_NVL_RING_GPU :
+						 WEFT_NVL_RING_HOST;
+		best = weft_max(best, r);
+	}
+	return best;
+}
+
 /* ---- ahead of NCCL's traffic --------------------------------------------- */
 
 int weft_nvl_use_current(struct weft_iface *base)

@@ -3,7 +3,8 @@
 # weft check, between two processes and between two network namespaces.
 . "$WEFT_SRC/tests/lib/tap.sh"
 weft=$WEFT_BUILD/tools/weft
-for name in "${!WEFT_@}" "${!UCX_@}" NCCL_SOCKET_IFNAME UCXPY_IFNAME; do
+for name in "${!WEFT_@}" "${!UCX_@}" NCCL_SOCKET_IFNAME UCXPY_IFNAME \
+	CUDA_VISIBLE_DEVICES; do
 	case $name in WEFT_SRC | WEFT_BUILD | WEFT_SANITIZED) ;; *) unset "$name" ;; esac
 done
 tap_folder
@@ -89,6 +90,48 @@ says "no host" 2 "which host" "$weft" check
 says "no port" 2 "is not HOST or HOST:PORT" "$weft" check host:port
 says "two hosts" 2 "one host at a time" "$weft" check a b
 
+# GPUs, as the fake driver shows them.
+fake=$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so
+gpu=(WEFT_LIBCUDA="$fake" WEFT_LIBNVML="$fake" WEFT_TEST_NVML=1
+	CUDA_MPS_PIPE_DIRECTORY="$tap_tmp/mps" WEFT_RUN_DIR="$tap_tmp/run")
+no_gpu=(CUDA_VISIBLE_DEVICES=)
+mkdir -m 700 "$tap_tmp/run"
+
+serve env "${gpu[@]}"
+out=$(env "${gpu[@]}" timeout 120 "$weft" check "127.0.0.1:$port" 2>&1)
+rc=$?
+tap_equal "between two GPUs" \
+	"$rc $(grep -A6 '^  GPU' <<<"$out" | sed 's/ *[0-9]* *[0-9]*$//')" \
+	"0 $(cat <<-'EOF'
+	  GPU memory over weft_nvl, 0000:e0:00.0 here, 0000:e1:00.0 there
+	  block         put MB/s   get MB/s
+	  64 KiB
+	  1 MiB
+	  16 MiB
+	  64 MiB
+	  put by a ring of GPU memory, get by a ring of GPU memory
+	EOF
+	)"
+says "one of them has wrong bytes" 1 "put of 65536 bytes: byte .* is wrong" \
+	env "${gpu[@]}" WEFT_TEST_CUDA_WRONG=1 "$weft" check "127.0.0.1:$port"
+says "after that it still serves" 0 "by a ring of GPU memory" \
+	env "${gpu[@]}" "$weft" check "127.0.0.1:$port"
+out=$(env "${no_gpu[@]}" timeout 60 "$weft" check "127.0.0.1:$port" 2>&1)
+tap_equal "not a word of GPUs where there is none" "$? $(grep -ci gpu <<<"$out")" \
+	"0 0"
+says "a GPU without memory" 1 "no 128 MiB of memory of GPU 0" \
+	env "${gpu[@]}" WEFT_TEST_CUDA_FULL=1 "$weft" check "127.0.0.1:$port"
+serve env "${gpu[@]}" WEFT_TEST_CUDA_NODES=1
+says "without each other's device node" 0 \
+	"put by a ring of host memory, get by a ring of host memory" \
+	env "${gpu[@]}" WEFT_TEST_CUDA_NODES=0 "$weft" check "127.0.0.1:$port"
+serve env "${gpu[@]}" WEFT_TEST_CUDA_FULL=1
+says "no memory on the other side's" 1 "its own message says why" \
+	env "${gpu[@]}" "$weft" check "127.0.0.1:$port"
+serve env "${no_gpu[@]}"
+says "no GPU on the other side" 0 "the other side has no GPU" \
+	env "${gpu[@]}" "$weft" check "127.0.0.1:$port"
+
 # Two hosts, as near as one machine comes to it.
 if ip netns add "weft-cli-$$" 2>/dev/null; then
 	ns=weft-cli-$$
@@ -103,6 +146,15 @@ if ip netns add "weft-cli-$$" 2>/dev/null; then
 		"$weft" check "10.213.7.2:$port"
 	says "two ports for it" 0 "it works" \
 		env WEFT_PORT_RANGE=45000-45010 "$weft" check "10.213.7.2:$port"
+	serve ip netns exec "$ns" env "${gpu[@]}"
+	says "two GPUs in two pods that share a folder" 0 \
+		"put by a ring of GPU memory, get by a ring of GPU memory" \
+		env "${gpu[@]}" "$weft" check "10.213.7.2:$port"
+	mkdir -m 700 "$tap_tmp/other-run"
+	says "two pods that share nothing" 0 \
+		"shares neither the network namespace nor the run folder" \
+		env "${gpu[@]}" WEFT_RUN_DIR="$tap_tmp/other-run" \
+		"$weft" check "10.213.7.2:$port"
 	stop
 else
 	tap_skip "between two hosts" "no right to make a network namespace"

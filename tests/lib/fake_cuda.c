@@ -13,56 +13,22 @@
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 struct fake_cuda_live fake_live;
 unsigned int fake_delay_us = 200;
-bool fake_no_write;
+bool fake_no_write, fake_full;
+_Atomic bool fake_wrong;
 
 static struct object objects[OBJECTS];
 static struct context contexts[GPUS];
 int fake_phys_of[GPUS], fake_gpus;
-static int inits;
+int fake_inits;
 static uint64_t next_id = 1;
-static bool capturing, capture_broken;
-static struct {
-	char name[48];
-	int after, err;
-	bool always;
-} failures[16];
 static __thread struct context *stack[16];
-static __thread int depth, capture_mode;
+__thread int fake_depth, fake_capture_mode;
 
-/* ---- what every call begins with ----------------------------------------- */
-
-static int planned(const char *name)
-{
-	unsigned int i;
-	int err = 0;
-
-	pthread_mutex_lock(&fake_lock);
-	for (i = 0; i < ARRAY_SIZE(failures) && !err; i++)
-		if (!strcmp(failures[i].name, name) &&
-		    (failures[i].always ||
-		     (failures[i].after && !--failures[i].after)))
-			err = failures[i].err;
-	pthread_mutex_unlock(&fake_lock);
-	return err;
-}
-
-int fake_gate(const char *name, int flags)
-{
-	if (!inits)
-		return WEFT_CU_NOT_INITIALIZED;
-	if ((flags & CONTEXT) && !depth)
-		return WEFT_CU_INVALID_CONTEXT;
-	if ((flags & UNSAFE) && capturing &&
-	    capture_mode != WEFT_CU_CAPTURE_RELAXED) {
-		capture_broken = true;
-		return WEFT_CU_CAPTURE_UNSUPPORTED;
-	}
-	return planned(name);
-}
+/* ---- objects ------------------------------------------------------------- */
 
 struct context *fake_current(void)
 {
-	return depth ? stack[depth - 1] : NULL;
+	return fake_depth ? stack[fake_depth - 1] : NULL;
 }
 
 struct object *fake_find(uint64_t p, size_t len)
@@ -129,13 +95,15 @@ EXPORT int cuInit(unsigned int flags)
 		return WEFT_CU_INVALID_VALUE;
 	while (getenv(FAKE_CUDA_HANG))
 		pause();
-	if (!inits) {
+	if (!fake_inits) {
 		fake_find_gpus();
 		if (us)
 			fake_delay_us = atoi(us);
 		fake_no_write = getenv(FAKE_CUDA_NO_WRITE);
+		fake_wrong = getenv(FAKE_CUDA_WRONG);
+		fake_full = getenv(FAKE_CUDA_FULL);
 	}
-	inits++;
+	fake_inits++;
 	return fake_gpus ? 0 : WEFT_CU_NO_DEVICE;
 }
 
@@ -224,43 +192,43 @@ EXPORT int cuCtxPushCurrent_v2(void *ctx)
 	struct context *c = ctx;
 
 	GATE(0);
-	if (!c || c->refs <= 0 || depth == 16)
+	if (!c || c->refs <= 0 || fake_depth == 16)
 		return WEFT_CU_INVALID_CONTEXT;
-	stack[depth++] = c;
+	stack[fake_depth++] = c;
 	return 0;
 }
 
 EXPORT int cuCtxPopCurrent_v2(void **ctx)
 {
-	if (!depth)
+	if (!fake_depth)
 		return WEFT_CU_INVALID_CONTEXT;
-	depth--;
+	fake_depth--;
 	if (ctx)
-		*ctx = stack[depth];
+		*ctx = stack[fake_depth];
 	return 0;
 }
 
 EXPORT int cuCtxGetCurrent(void **ctx)
 {
 	GATE(0);
-	*ctx = depth ? stack[depth - 1] : NULL;
+	*ctx = fake_depth ? stack[fake_depth - 1] : NULL;
 	return 0;
 }
 
 EXPORT int cuCtxGetDevice(int *dev)
 {
 	GATE(CONTEXT);
-	*dev = stack[depth - 1]->ordinal;
+	*dev = stack[fake_depth - 1]->ordinal;
 	return 0;
 }
 
 EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)
 {
-	int old = capture_mode;
+	int old = fake_capture_mode;
 
 	if (*mode < 0 || *mode > 2)
 		return WEFT_CU_INVALID_VALUE;
-	capture_mode = *mode;
+	fake_capture_mode = *mode;
 	*mode = old;
 	return 0;
 }
@@ -328,8 +296,8 @@ EXPORT int cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 		pthread_mutex_unlock(&fake_lock);
 		return WEFT_CU_ALREADY_REGISTERED;
 	}
-	o = fake_add(PINNED, (uintptr_t)p, size, stack[depth - 1]->ordinal);
-	o->ctx = stack[depth - 1];
+	o = fake_add(PINNED, (uintptr_t)p, size, stack[fake_depth - 1]->ordinal);
+	o->ctx = stack[fake_depth - 1];
 	__atomic_fetch_add(&fake_live.pinned, 1, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&fake_lock);
 	return 0;
@@ -366,7 +334,7 @@ EXPORT int cuMemHostGetDevicePointer_v2(uint64_t *dptr, void *p,
 
 EXPORT int fake_cuda_inits(void)
 {
-	return inits;
+	return fake_inits;
 }
 
 EXPORT void fake_cuda_live(struct fake_cuda_live *l)
@@ -374,53 +342,16 @@ EXPORT void fake_cuda_live(struct fake_cuda_live *l)
 	*l = fake_live;
 }
 
-static void plan(const char *name, int n, int err, bool always)
-{
-	unsigned int i, at = 0;
-
-	pthread_mutex_lock(&fake_lock);
-	for (i = ARRAY_SIZE(failures); i-- > 0;)
-		if (!failures[i].name[0] || !strcmp(failures[i].name, name))
-			at = i;
-	snprintf(failures[at].name, sizeof(failures[at].name), "%s",
-		 err ? name : "");
-	failures[at].after = n;
-	failures[at].err = err;
-	failures[at].always = always;
-	pthread_mutex_unlock(&fake_lock);
-}
-
-EXPORT void fake_cuda_fail(const char *name, int n, int err)
-{
-	plan(name, n, err, false);
-}
-
-EXPORT void fake_cuda_refuse(const char *name, int err)
-{
-	plan(name, 0, err, true);
-}
-
 EXPORT void fake_cuda_delay(unsigned int us)
 {
 	fake_delay_us = us;
-}
-
-EXPORT void fake_cuda_capture(bool on)
-{
-	capturing = on;
-	capture_broken = false;
-}
-
-EXPORT bool fake_cuda_capture_broken(void)
-{
-	return capture_broken;
 }
 
 EXPORT void *fake_cuda_context(int ordinal)
 {
 	void *ctx;
 
-	if (!inits)
+	if (!fake_inits)
 		cuInit(0);
 	return cuDevicePrimaryCtxRetain(&ctx, ordinal) ? NULL : ctx;
 }

@@ -27,6 +27,10 @@
 #define FAKE_CUDA_MIG		"WEFT_TEST_CUDA_MIG"
 /* "1": all are used through MPS; "0": a driver that cannot be asked */
 #define FAKE_CUDA_MPS		"WEFT_TEST_CUDA_MPS"
+/* the first copy of more than a page gets one byte wrong */
+#define FAKE_CUDA_WRONG		"WEFT_TEST_CUDA_WRONG"
+/* there is no memory to be had */
+#define FAKE_CUDA_FULL		"WEFT_TEST_CUDA_FULL"
 /* cuInit() never returns */
 #define FAKE_CUDA_HANG		"WEFT_TEST_CUDA_HANG"
 /* NVML answers (WEFT_LIBNVML); else it says that no driver is loaded */
@@ -45,6 +49,17 @@ struct fake_cuda_live {
 	X(void, fake_cuda_fail, (const char *name, int n, int err))	\
 	/* every call of @name gives @err; 0: no longer */		\
 	X(void, fake_cuda_refuse, (const char *name, int err))		\
+	/* the @n-th call of any kind from now on gives @err; 0: none.	\
+	 * Calls that give something back, ask whether work has ended, or \
+	 * cannot fail are not counted. */				\
+	X(void, fake_cuda_fail_at, (int n, int err))			\
+	X(int, fake_cuda_calls, (void))		/* since then */	\
+	X(const char *, fake_cuda_failed, (void)) /* which; NULL: none */ \
+	/* calls of @name so far */					\
+	X(unsigned int, fake_cuda_called, (const char *name))		\
+	/* calls of @name wait until another one, or NULL, is named */	\
+	X(void, fake_cuda_stall, (const char *name))			\
+	X(unsigned int, fake_cuda_stalled, (void)) /* wait now */	\
 	X(void, fake_cuda_delay, (unsigned int us))			\
 	/* another thread of the program captures, in the global mode */ \
 	X(void, fake_cuda_capture, (bool on))				\

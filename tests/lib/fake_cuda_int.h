@@ -59,8 +59,11 @@ struct object {
 extern pthread_mutex_t fake_lock;	/* all of the fake's own state */
 extern struct fake_cuda_live fake_live;
 extern unsigned int fake_delay_us;
-extern bool fake_no_write;
+extern bool fake_no_write, fake_full;
+extern _Atomic bool fake_wrong;
 
+extern int fake_inits;
+extern __thread int fake_depth, fake_capture_mode;
 /* What every call begins with: 0, or the error it gives. */
 int fake_gate(const char *name, int flags);
 #define GATE(flags)							\

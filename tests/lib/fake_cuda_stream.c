@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The fake driver's streams: a thread each, late by a random time. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,6 +55,8 @@ static void run(const struct task *t)
 	case COPY:
 		memcpy((void *)(uintptr_t)t->dst, (void *)(uintptr_t)t->src,
 		       t->len);
+		if (t->len > 4096 && atomic_exchange(&fake_wrong, false))
+			*(char *)(uintptr_t)t->dst ^= 1;
 		__atomic_fetch_add(&ncopies, 1, __ATOMIC_RELAXED);
 		break;
 	case WRITE:

@@ -33,6 +33,8 @@ EXPORT int cuMemCreate(unsigned long long *handle, size_t size,
 	    prop->location.type != WEFT_CU_LOCATION_DEVICE ||
 	    prop->location.id >= fake_gpus)
 		return WEFT_CU_INVALID_VALUE;
+	if (fake_full)
+		return WEFT_CU_OUT_OF_MEMORY;
 	h = calloc(1, sizeof(*h));
 	h->phys = fake_phys_of[prop->location.id];
 	snprintf(name, sizeof(name), "fakecuda-%d", h->phys);

@@ -1,26 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Buffers in GPU memory: allocated as NCCL does (the driver's virtual memory
- * management, exportable as a descriptor).  Each has a double in host memory,
- * where cases write and look; what a send takes is copied to the GPU before,
- * what a receive got from there after.
+ * Buffers in GPU memory.  Each has a double in host memory, where cases write
+ * and look; what a send takes is copied to the GPU before, what a receive got
+ * from there after.
  */
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include "tools/gpu.h"
 #include "tools/perf/perf.h"
-#include "util/cuda.h"
-#include "util/util.h"
 
-#define GRANULE	(2ul << 20)		/* of GPU memory; a multiple of all */
-
-static struct {
-	const struct weft_cuda *cu;	/* NULL: host memory */
-	void *ctx, *stream;
-	int dev;
-} gpu;
+static struct tool_gpu gpu;		/* not open: host memory */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list bufs = { &bufs, &bufs };
 
@@ -32,77 +22,35 @@ bool perf_gpu_open(struct perf *p, char *why, size_t len)
 		snprintf(why, len, "there is no GPU for --memory gpu");
 		return false;
 	}
-	gpu.cu = weft_cuda();
-	r = gpu.cu->device_get(&gpu.dev, p->rank % n);
-	if (!r)
-		r = gpu.cu->primary_retain(&gpu.ctx, gpu.dev);
+	r = tool_gpu_open(&gpu, p->rank % n);
+	/* as a program has it, whose thread NCCL works in */
 	if (!r)
 		r = gpu.cu->ctx_push(gpu.ctx);
-	if (!r)
-		r = gpu.cu->stream_create(&gpu.stream,
-					  WEFT_CU_STREAM_NON_BLOCKING);
 	if (r)
-		snprintf(why, len, "no CUDA context on GPU %d (%s)", gpu.dev,
-			 weft_cuda_error_name(r));
+		snprintf(why, len, "no CUDA context on GPU %d (%s)",
+			 p->rank % n, weft_cuda_error_name(r));
 	return !r;
 }
 
-static void must(struct perf *p, int r, const char *call)
+static void must(struct perf *p, int r, const char *what)
 {
 	if (r)
-		perf_fail(p, "%s: %s", call, weft_cuda_error_name(r));
+		perf_fail(p, "%s: %s", what, weft_cuda_error_name(r));
 }
 
 static void copy(struct perf *p, uint64_t dst, uint64_t src, size_t n)
 {
-	struct weft_cuda_scope s;
-	int r;
-
-	if (!n)
-		return;
-	if (weft_cuda_enter(&s, gpu.ctx))
-		perf_fail(p, "the CUDA context is gone");
-	pthread_mutex_lock(&lock);
-	r = gpu.cu->memcpy_async(dst, src, n, gpu.stream);
-	while (!r && (r = gpu.cu->stream_query(gpu.stream)) ==
-	       WEFT_CU_NOT_READY) {
-		sched_yield();
-		r = 0;
-	}
-	pthread_mutex_unlock(&lock);
-	weft_cuda_leave(&s);
-	must(p, r, "a copy");
+	must(p, tool_gpu_copy(&gpu, dst, src, n), "a copy");
 }
 
 void perf_gpu_new(struct perf *p, struct perf_buf *b)
 {
-	struct weft_cu_alloc_prop prop = {
-		.type = WEFT_CU_ALLOCATION_PINNED,
-		.handle_types = WEFT_CU_HANDLE_POSIX_FD,
-		.location = { WEFT_CU_LOCATION_DEVICE, gpu.dev },
-	};
-	struct weft_cu_access access = { prop.location,
-					 WEFT_CU_ACCESS_READWRITE };
-	unsigned long long handle;
-	struct weft_cuda_scope s;
-
 	b->gpu = 0;
 	weft_list_init(&b->link);
 	if (!gpu.cu)
 		return;
-	if (weft_cuda_enter(&s, gpu.ctx))
-		perf_fail(p, "the CUDA context is gone");
-	b->gpu_size = (b->whole + GRANULE - 1) & ~(GRANULE - 1);
-	must(p, gpu.cu->mem_create(&handle, b->gpu_size, &prop, 0),
-	     "cuMemCreate");
-	must(p, gpu.cu->address_reserve(&b->gpu, b->gpu_size, 0, 0, 0),
-	     "cuMemAddressReserve");
-	must(p, gpu.cu->mem_map(b->gpu, b->gpu_size, 0, handle, 0),
-	     "cuMemMap");
-	must(p, gpu.cu->mem_access(b->gpu, b->gpu_size, &access, 1),
-	     "cuMemSetAccess");
-	gpu.cu->mem_release(handle);
-	weft_cuda_leave(&s);
+	b->gpu_size = b->whole;
+	must(p, tool_gpu_alloc(&gpu, &b->gpu_size, &b->gpu), "GPU memory");
 	pthread_mutex_lock(&lock);
 	weft_list_add_tail(&bufs, &b->link);
 	pthread_mutex_unlock(&lock);
@@ -111,18 +59,12 @@ void perf_gpu_new(struct perf *p, struct perf_buf *b)
 
 void perf_gpu_free(struct perf_buf *b)
 {
-	struct weft_cuda_scope s;
-
 	if (!b->gpu)
 		return;
 	pthread_mutex_lock(&lock);
 	weft_list_del(&b->link);
 	pthread_mutex_unlock(&lock);
-	if (weft_cuda_enter(&s, gpu.ctx))
-		return;
-	gpu.cu->mem_unmap(b->gpu, b->gpu_size);
-	gpu.cu->address_free(b->gpu, b->gpu_size);
-	weft_cuda_leave(&s);
+	tool_gpu_free(&gpu, b->gpu, b->gpu_size);
 	b->gpu = 0;
 }
 

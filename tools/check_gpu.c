@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * weft check between GPUs: memory of one put into the other's and got from
+ * there over the NVLink device, as weft_nvl does it for UCX.  Where that device
+ * does not reach the other side, GPU memory goes by way of the host over what
+ * has been measured already, and a line says so.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "bootstrap/gpu.h"
+#include "bootstrap/host.h"
+#include "bootstrap/ucxenv.h"
+#include "devices/nvlink.h"
+#include "tools/check.h"
+#include "tools/gpu.h"
+#include "tools/tool.h"
+#include "util/bytes.h"
+#include "util/util.h"
+
+_Static_assert(sizeof(struct check_card) == 88, "a card is bytes");
+
+enum check_gpu_state {
+	GPU_HERE = 1,
+	GPU_NONE,
+	GPU_FAILED, /* its side has told why */
+};
+
+struct check_gpu {
+	struct tool_gpu gpu;
+	uint64_t at;
+	size_t len; /* 0: no memory yet */
+	uint8_t *bounce;
+};
+
+uint8_t *check_gpu_buffers(struct check_gpu *g, size_t len)
+{
+	size_t whole = 2 * len;
+	int r;
+
+	g->bounce = malloc(len);
+	if (!g->bounce) {
+		tool_error("check", "no memory");
+		return NULL;
+	}
+	r = tool_gpu_alloc(&g->gpu, &whole, &g->at);
+	if (r) {
+		tool_error("check", "no %zu MiB of memory of GPU %d (%s)",
+			   whole >> 20, g->gpu.dev, weft_cuda_error_name(r));
+		return NULL;
+	}
+	g->len = whole;
+	return (uint8_t *)(uintptr_t)g->at;
+}
+
+int check_gpu_copy(struct check_gpu *g, void *dst, const void *src, size_t len)
+{
+	const int r =
+		tool_gpu_copy(&g->gpu, (uintptr_t)dst, (uintptr_t)src, len);
+
+	if (r)
+		tool_error("check", "a copy between GPU %d and the host: %s",
+			   g->gpu.dev, weft_cuda_error_name(r));
+	return r ? -EIO : 0;
+}
+
+uint8_t *check_gpu_bounce(struct check_gpu *g)
+{
+	return g->bounce;
+}
+
+static void gpu_close(struct check_gpu *g)
+{
+	if (g->len)
+		tool_gpu_free(&g->gpu, g->at, g->len);
+	tool_gpu_close(&g->gpu);
+	free(g->bounce);
+	memset(g, 0, sizeof(*g));
+}
+
+static void uuid_of(int ordinal, uint8_t uuid[16])
+{
+	struct weft_cu_uuid id;
+	int dev;
+
+	memset(&id, 0, sizeof(id));
+	if (!weft_cuda()->device_get(&dev, ordinal))
+		weft_cuda()->device_uuid(&id, dev);
+	memcpy(uuid, id.bytes, sizeof(id.bytes));
+}
+
+/* The first one that is not the other side's; else the first. */
+static int choose(const struct check_card *other)
+{
+	uint8_t uuid[16];
+	int n = 0, i;
+
+	if (!other || weft_cuda()->device_count(&n))
+		return 0;
+	for (i = 0; i < n; i++) {
+		uuid_of(i, uuid);
+		if (memcmp(uuid, other->uuid, sizeof(uuid)))
+			return i;
+	}
+	return 0;
+}
+
+static void describe(const struct tool_gpu *g, struct check_card *card)
+{
+	int domain = 0, bus = 0, device = 0;
+
+	uuid_of(g->dev, card->uuid);
+	g->cu->device_attr(&domain, WEFT_CU_DEVICE_PCI_DOMAIN, g->dev);
+	g->cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, g->dev);
+	g->cu->device_attr(&device, WEFT_CU_DEVICE_PCI_DEVICE, g->dev);
+	weft_gpu_busid(card->busid, (unsigned int)domain, (unsigned int)bus,
+		       (unsigned int)device);
+}
+
+/* Opens all of it and fills the card in. */
+static int side_open(struct check *n, struct check_gpu *g,
+		     const struct check *over, const struct check_card *other,
+		     struct check_card *card)
+{
+	const int ordinal = choose(other);
+	struct weft_address own;
+	int err, r;
+
+	r = tool_gpu_open(&g->gpu, ordinal);
+	if (r) {
+		tool_error("check", "cannot use GPU %d (%s)", ordinal,
+			   weft_cuda_error_name(r));
+		return -EIO;
+	}
+	describe(&g->gpu, card);
+	err = check_open(n, &weft_nvlink_ops, "nvl", AF_UNSPEC, g, &own);
+	if (err)
+		return err;
+	n->control = over->control;
+	weft_address_pack_iface(&own, card->iface);
+	card->dev_len = (uint8_t)weft_address_pack_dev(&own, card->dev);
+	card->state = GPU_HERE;
+	return 0;
+}
+
+static int address_of(const struct check_card *card, struct weft_address *a)
+{
+	if (card->dev_len > sizeof(card->dev))
+		return -EINVAL;
+	return weft_address_unpack(card->iface, sizeof(card->iface), card->dev,
+				   card->dev_len, a);
+}
+
+/* What a peer calls itself is shown as far as it is a PCI address. */
+static void printable(char busid[16])
+{
+	busid[strspn(busid, "0123456789abcdef:.")] = '\0';
+}
+
+/* Both sides come to the same answer; @why is set where it is no. */
+static bool reaches(struct check *n, const struct check_card *other,
+		    const struct weft_address *peer, const char **why)
+{
+	if (n->ops->reaches(n->iface, peer, why))
+		return true;
+	if (weft_get_le64(other->host) != weft_host_id())
+		*why = "it is on another host";
+	return false;
+}
+
+static const char *ring_name(struct check *n, bool out)
+{
+	return weft_nvl_ring(n->ep, out) == WEFT_NVL_RING_GPU ?
+		       "GPU memory" :
+		       "host memory";
+}
+
+static int measure(struct check *n, const struct check_card *own,
+		   const struct check_card *other)
+{
+	static const size_t blocks[] = { 64 << 10, 1 << 20, 16 << 20,
+					 CHECK_BUFFER };
+	int err;
+
+	printf("\n  GPU memory over weft_nvl, %s here, %s there%s\n",
+	       own->busid, other->busid,
+	       memcmp(own->uuid, other->uuid, sizeof(own->uuid)) ?
+		       "" :
+		       " (the same)");
+	err = check_blocks(n, blocks, ARRAY_SIZE(blocks));
+	if (!err)
+		printf("  put by a ring of %s, get by a ring of %s\n",
+		       ring_name(n, true), ring_name(n, false));
+	return err ? err : check_bye(n);
+}
+
+static int ask_side(struct check *c, struct check *n, struct check_card *own)
+{
+	struct weft_address peer;
+	const char *why;
+	int err;
+
+	err = check_swap_cards(c, own);
+	if (err)
+		return err;
+	c->card.busid[sizeof(c->card.busid) - 1] = '\0';
+	printable(c->card.busid);
+	if (c->card.state == GPU_NONE) {
+		puts("\n  GPU memory is not measured: the other side has no "
+		     "GPU");
+		return 0;
+	}
+	if (c->card.state != GPU_HERE || address_of(&c->card, &peer)) {
+		tool_error("check", "the other side cannot use its GPU; its "
+				    "own message says why");
+		return -EIO;
+	}
+	if (!reaches(n, &c->card, &peer, &why)) {
+		printf("\n  GPU memory goes over weft_tcp, by way of the host, "
+		       "for weft_nvl does not\n  reach the other side: %s\n",
+		       why);
+		return 0;
+	}
+	err = check_connect(n, &peer);
+	return err ? err : measure(n, own, &c->card);
+}
+
+int check_gpus(struct check *c)
+{
+	struct check_card own = { .state = GPU_NONE };
+	struct check_gpu g = { .len = 0 };
+	struct check n = { .control = -1 };
+	int err;
+
+	if (!weft_gpu_here() || weft_cuda_init())
+		return 0;
+	weft_put_le64(own.host, weft_host_id());
+	err = side_open(&n, &g, c, NULL, &own);
+	if (!err)
+		err = ask_side(c, &n, &own);
+	check_close(&n);
+	gpu_close(&g);
+	return err;
+}
+
+void check_serve_gpu(struct check *c)
+{
+	struct check_card own = { .state = GPU_NONE };
+	struct check_gpu g = { .len = 0 };
+	struct check n = { .control = -1 };
+	struct weft_address peer;
+	bool meet = false;
+	const char *why;
+	int err;
+
+	weft_put_le64(own.host, weft_host_id());
+	if (weft_gpu_here() && !weft_cuda_init()) {
+		own.state = GPU_FAILED;
+		err = side_open(&n, &g, c, &c->card, &own);
+		meet = !err && !address_of(&c->card, &peer) &&
+		       reaches(&n, &c->card, &peer, &why);
+	}
+	/* where that fails, the connection has ended: the loop tells */
+	err = check_send_card(c, &own);
+	if (!err && meet && !check_connect(&n, &peer)) {
+		err = check_serve(&n);
+		if (err)
+			tool_error("check", "GPU memory: %s", strerror(-err));
+	}
+	check_close(&n);
+	gpu_close(&g);
+}

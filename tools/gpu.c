@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "tools/gpu.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include "util/util.h"
+
+#define GRANULE (2ul << 20) /* of GPU memory: a multiple of all */
+
+int tool_gpu_open(struct tool_gpu *g, int ordinal)
+{
+	struct weft_cuda_scope s;
+	int r;
+
+	memset(g, 0, sizeof(*g));
+	if (weft_cuda_enter(&s, NULL))
+		return WEFT_CU_NOT_INITIALIZED;
+	r = s.cu->device_get(&g->dev, ordinal);
+	if (!r)
+		r = s.cu->primary_retain(&g->ctx, g->dev);
+	weft_cuda_leave(&s);
+	if (r)
+		return r;
+	if (!weft_cuda_enter(&s, g->ctx)) {
+		r = s.cu->stream_create(&g->stream, WEFT_CU_STREAM_NON_BLOCKING);
+		weft_cuda_leave(&s);
+	} else {
+		r = WEFT_CU_INVALID_CONTEXT;
+	}
+	if (r) {
+		weft_cuda()->primary_release(g->dev);
+		return r;
+	}
+	pthread_mutex_init(&g->lock, NULL);
+	g->cu = weft_cuda();
+	return 0;
+}
+
+void tool_gpu_close(struct tool_gpu *g)
+{
+	struct weft_cuda_scope s;
+
+	if (!g->cu)
+		return;
+	if (!weft_cuda_enter(&s, g->ctx)) {
+		g->cu->stream_destroy(g->stream);
+		weft_cuda_leave(&s);
+	}
+	g->cu->primary_release(g->dev);
+	pthread_mutex_destroy(&g->lock);
+	g->cu = NULL;
+}
+
+/* In the scope: gives @handle an address. */
+static int place(struct tool_gpu *g, unsigned long long handle, size_t len,
+		 uint64_t *at)
+{
+	const struct weft_cu_access access = {
+		.location = { WEFT_CU_LOCATION_DEVICE, g->dev },
+		.flags = WEFT_CU_ACCESS_READWRITE,
+	};
+	int r;
+
+	r = g->cu->address_reserve(at, len, 0, 0, 0);
+	if (r)
+		return r;
+	r = g->cu->mem_map(*at, len, 0, handle, 0);
+	if (!r) {
+		r = g->cu->mem_access(*at, len, &access, 1);
+		if (r)
+			g->cu->mem_unmap(*at, len);
+	}
+	if (r)
+		g->cu->address_free(*at, len);
+	return r;
+}
+
+int tool_gpu_alloc(struct tool_gpu *g, size_t *len, uint64_t *at)
+{
+	const struct weft_cu_alloc_prop prop = {
+		.type = WEFT_CU_ALLOCATION_PINNED,
+		.handle_types = WEFT_CU_HANDLE_POSIX_FD,
+		.location = { WEFT_CU_LOCATION_DEVICE, g->dev },
+	};
+	const size_t whole = (*len + GRANULE - 1) & ~(GRANULE - 1);
+	unsigned long long handle;
+	struct weft_cuda_scope s;
+	int r;
+
+	if (weft_cuda_enter(&s, g->ctx))
+		return WEFT_CU_INVALID_CONTEXT;
+	r = g->cu->mem_create(&handle, whole, &prop, 0);
+	if (!r) {
+		r = place(g, handle, whole, at);
+		/* the mapping keeps the memory */
+		g->cu->mem_release(handle);
+	}
+	weft_cuda_leave(&s);
+	if (!r)
+		*len = whole;
+	return r;
+}
+
+void tool_gpu_free(struct tool_gpu *g, uint64_t at, size_t len)
+{
+	struct weft_cuda_scope s;
+
+	if (weft_cuda_enter(&s, g->ctx))
+		return;
+	g->cu->mem_unmap(at, len);
+	g->cu->address_free(at, len);
+	weft_cuda_leave(&s);
+}
+
+int tool_gpu_copy(struct tool_gpu *g, uint64_t dst, uint64_t src, size_t len)
+{
+	struct weft_cuda_scope s;
+	int r;
+
+	if (!len)
+		return 0;
+	if (weft_cuda_enter(&s, g->ctx))
+		return WEFT_CU_INVALID_CONTEXT;
+	pthread_mutex_lock(&g->lock);
+	r = g->cu->memcpy_async(dst, src, len, g->stream);
+	while (!r && (r = g->cu->stream_query(g->stream)) ==
+	       WEFT_CU_NOT_READY) {
+		sched_yield();
+		r = 0;
+	}
+	pthread_mutex_unlock(&g->lock);
+	weft_cuda_leave(&s);
+	return r;
+}
