@@ -42,15 +42,33 @@ int weft_nvl_put(struct weft_ep *ep, const struct weft_cuda_ptr *where,
 int weft_nvl_prepare(struct weft_ep *ep, const void *gpu_memory);
 
 /*
- * Lets the peer of @ep map the allocation that @mem lies in and write to it
+ * The allocation around registered memory, as it can be shown to peers.  The
+ * driver may take its time for these, so they are for any thread, and not to be
+ * called with what serialises the interface's calls.
+ */
+struct weft_nvl_export {
+	uint64_t base, buffer_id;
+	size_t size;			/* 0: it cannot be exported */
+	int fd;				/* -1: not exported yet */
+};
+void weft_nvl_export_find(const struct weft_mem *mem,
+			  struct weft_nvl_export *x);
+/* Exports it; to be closed.  That it fails is no error: see weft_nvl_expose. */
+void weft_nvl_export_open(const struct weft_mem *mem,
+			  struct weft_nvl_export *x);
+void weft_nvl_export_close(struct weft_nvl_export *x);
+
+/*
+ * Lets the peer of @ep map @x, the allocation that @mem lies in, and write to it
  * without asking, until weft_nvl_unexpose(): a mapping cannot be revoked, so
  * this is for memory whose owner agrees (NCCL's own buffers), and only after
  * the peer is proven.  *@rkey is the key to give to that peer, and to no other.
  * Memory that cannot be exported, or WEFT_NVL_DIRECT=off, is no error: a ring
- * is made ready instead.  -EAGAIN: not connected yet.
+ * is made ready instead.  -EAGAIN: not connected yet.  -ENODATA: this peer has
+ * nothing of the allocation yet: weft_nvl_export_open(), and again.
  */
 int weft_nvl_expose(struct weft_ep *ep, struct weft_mem *mem,
-		    struct weft_rkey *rkey);
+		    const struct weft_nvl_export *x, struct weft_rkey *rkey);
 /* The peer unmaps when its copies have ended; nothing waits for it. */
 void weft_nvl_unexpose(struct weft_ep *ep, struct weft_mem *mem);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Registered memory.  NCCL registers beside isend: without the lock, but for GPU
- * memory by NVLink, which is exposed to the other side of the connection and
- * mapped there before this returns.  Over TCP it gets a double in host memory.
+ * Registered memory.  NCCL registers beside isend: without the lock, but for
+ * telling of GPU memory by NVLink, which is exposed to the other side of the
+ * connection and mapped there before this returns.  Over TCP it gets a double in
+ * host memory.
  */
 #include <errno.h>
 #include <sched.h>
@@ -62,33 +63,61 @@ static int wait_until_mapped(struct weft_net_peer *peer, const void *data)
 	}
 }
 
-/* With the lock. */
+/* With the lock; -ENODATA: @x is to be exported first. */
+static int show(struct weft_net_comm *comm, struct weft_net_mr *mr,
+		const struct weft_nvl_export *x)
+{
+	struct weft_net_peer *peer = comm->peer;
+	int ret;
+
+	if (comm->net->closed)
+		return -ECANCELED;
+	if (peer->err)
+		return 0;
+	ret = weft_nvl_expose(peer->ep, mr->mem, x, &mr->rkey);
+	/* both stay until it is taken back */
+	if (!ret)
+		ret = weft_net_use(comm->net);
+	if (!ret) {
+		mr->exposed = peer;
+		peer->refs++;
+	}
+	return ret;
+}
+
+/*
+ * Without the lock while the driver is asked: it may take its time, and
+ * requests go on.
+ */
 static int expose(struct weft_net_comm *comm, struct weft_net_mr *mr,
 		  void *data)
 {
-	struct weft_net_peer *peer = comm->peer;
+	struct weft_nvl_export x = { .fd = -1 };
+	struct weft_net *net = comm->net;
 	int ret;
 
 	ret = mr->ops->mem_register(data, mr->size, WEFT_MEM_CUDA, &mr->mem);
 	if (ret < 0)
 		return ret;
 	mr->ops->mem_pack(mr->mem, &mr->rkey);
-	if (peer->err)
-		return 0;
-	if (!comm->sender) {
-		ret = weft_nvl_expose(peer->ep, mr->mem, &mr->rkey);
-		/* both stay until it is taken back */
-		if (!ret)
-			ret = weft_net_use(comm->net);
-		if (!ret) {
-			mr->exposed = peer;
-			peer->refs++;
-		}
+	if (!comm->sender)
+		weft_nvl_export_find(mr->mem, &x);
+	pthread_mutex_lock(&net->lock);
+	if (!comm->sender)
+		ret = show(comm, mr, &x);
+	if (ret == -ENODATA) {
+		pthread_mutex_unlock(&net->lock);
+		weft_nvl_export_open(mr->mem, &x);
+		pthread_mutex_lock(&net->lock);
+		ret = show(comm, mr, &x);
 	}
 	if (!ret)
-		ret = wait_until_mapped(peer, data);
+		ret = net->closed ? -ECANCELED :
+				    wait_until_mapped(comm->peer, data);
 	if (ret < 0)
 		weft_net_mr_revoke(mr);
+	pthread_mutex_unlock(&net->lock);
+	weft_nvl_export_close(&x);
 	return ret;
 }
 
@@ -123,7 +152,7 @@ static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 			void *data)
 {
 	struct weft_net *net = comm->net;
-	bool nvlink, own = false;
+	bool own = false;
 	int ret;
 
 	ret = weft_cuda_init();
@@ -134,16 +163,15 @@ static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 	if (mr->where.where != WEFT_CUDA_DEVICE || mr->where.managed)
 		return weft_fail(EINVAL, "%p is no GPU memory", data);
 	mr->gpu = true;
+	if (comm->peer->port->nvlink)
+		return expose(comm, mr, data);
 	pthread_mutex_lock(&net->lock);
-	nvlink = comm->peer->port->nvlink;
 	if (net->closed)
 		ret = -ECANCELED;
-	else if (nvlink)
-		ret = expose(comm, mr, data);
 	else
 		own = is_nccls_own(comm);
 	pthread_mutex_unlock(&net->lock);
-	return ret || nvlink ? ret : stage(comm, mr, own);
+	return ret ? ret : stage(comm, mr, own);
 }
 
 int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,

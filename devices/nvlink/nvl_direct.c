@@ -64,6 +64,7 @@ static struct nvl_exposed *region_add(struct nvl_regions *r, uint32_t slot)
 	if (!e)
 		return NULL;
 	e->slot = slot;
+	e->gone = true;			/* till its owner says otherwise */
 	e->next = *chain(r, slot);
 	*chain(r, slot) = e;
 	r->n++;
@@ -86,80 +87,127 @@ static void alloc_unlink(struct nvl_alloc **list, struct nvl_alloc *a)
 
 /* ---- ours ---------------------------------------------------------------- */
 
-/* The allocation around @mem; -EOPNOTSUPP: it cannot be shared. */
-static int export_of(struct nvl_conn *conn, const struct weft_mem *mem,
-		     struct nvl_alloc *found, int *fd)
+static void cannot(const struct weft_mem *mem, struct weft_nvl_export *x, int r)
 {
-	struct weft_cuda_ptr where;
-	unsigned long long handle;
-	struct weft_cuda_scope s;
-	struct nvl_alloc *a;
-	int r;
-
-	if (weft_cuda_query(mem->addr, &where) ||
-	    where.where != WEFT_CUDA_DEVICE ||
-	    !nvl_share_allowed(where.ordinal) ||
-	    weft_cuda_enter(&s, where.ctx))
-		return -EOPNOTSUPP;
-	r = s.cu->address_range(&found->base, &found->size,
-				(uintptr_t)mem->addr);
-	found->buffer_id = where.buffer_id;
-	for (a = conn->own_allocs; a && !r; a = a->next)
-		if (a->base == found->base && a->size == found->size &&
-		    a->buffer_id == found->buffer_id)
-			goto out;	/* the peer has its descriptor */
-	if (!r)
-		r = s.cu->mem_retain(&handle, mem->addr);
-	if (!r) {
-		r = s.cu->mem_export(fd, handle, WEFT_CU_HANDLE_POSIX_FD, 0);
-		s.cu->mem_release(handle);
-	}
-out:
-	weft_cuda_leave(&s);
-	if (!r && (uintptr_t)mem->addr + mem->len > found->base + found->size)
-		r = WEFT_CU_NOT_SUPPORTED;	/* spans several allocations */
-	if (r && *fd >= 0) {
-		close(*fd);
-		*fd = -1;
-	}
-	if (r)
-		weft_info("GPU memory at %p cannot be mapped by peers (%s): it "
-			  "goes through a ring", mem->addr,
-			  weft_cuda_error_name(r));
-	return r ? -EOPNOTSUPP : 0;
+	x->size = 0;
+	weft_info("GPU memory at %p cannot be mapped by peers (%s): it goes "
+		  "through a ring", mem->addr, weft_cuda_error_name(r));
 }
 
-static struct nvl_alloc *own_alloc(struct nvl_conn *conn,
-				   const struct nvl_alloc *like)
+void weft_nvl_export_find(const struct weft_mem *mem, struct weft_nvl_export *x)
 {
-	struct nvl_alloc *a;
+	struct weft_cuda_ptr where;
+	struct weft_cuda_scope s;
+	int r;
 
-	for (a = conn->own_allocs; a; a = a->next)
-		if (a->base == like->base && a->size == like->size &&
-		    a->buffer_id == like->buffer_id)
-			return a;
-	a = calloc(1, sizeof(*a));
+	*x = (struct weft_nvl_export){ .fd = -1 };
+	if (mem->kind != WEFT_MEM_CUDA ||
+	    weft_settings()->nvl_direct == WEFT_OFF ||
+	    weft_cuda_query(mem->addr, &where) ||
+	    where.where != WEFT_CUDA_DEVICE ||
+	    !nvl_share_allowed(where.ordinal) || weft_cuda_enter(&s, where.ctx))
+		return;
+	r = s.cu->address_range(&x->base, &x->size, (uintptr_t)mem->addr);
+	weft_cuda_leave(&s);
+	x->buffer_id = where.buffer_id;
+	if (!r && (uintptr_t)mem->addr + mem->len > x->base + x->size)
+		r = WEFT_CU_NOT_SUPPORTED;	/* spans several allocations */
+	if (r)
+		cannot(mem, x, r);
+}
+
+void weft_nvl_export_open(const struct weft_mem *mem, struct weft_nvl_export *x)
+{
+	unsigned long long handle;
+	struct weft_cuda_ptr where;
+	struct weft_cuda_scope s;
+	int r;
+
+	if (!x->size || x->fd >= 0)
+		return;
+	if (weft_cuda_query(mem->addr, &where) ||
+	    weft_cuda_enter(&s, where.ctx)) {
+		cannot(mem, x, WEFT_CU_INVALID_CONTEXT);
+		return;
+	}
+	r = s.cu->mem_retain(&handle, mem->addr);
+	if (!r) {
+		r = s.cu->mem_export(&x->fd, handle, WEFT_CU_HANDLE_POSIX_FD,
+				     0);
+		s.cu->mem_release(handle);
+	}
+	weft_cuda_leave(&s);
+	if (!r)
+		return;
+	x->fd = -1;
+	cannot(mem, x, r);
+}
+
+void weft_nvl_export_close(struct weft_nvl_export *x)
+{
+	if (x->fd >= 0)
+		close(x->fd);
+	x->fd = -1;
+}
+
+/* What the peer has of it already; NULL: nothing. */
+static struct nvl_alloc *own_alloc(struct nvl_conn *conn,
+				   const struct weft_nvl_export *x)
+{
+	struct nvl_alloc *a = conn->own_allocs;
+
+	while (a && (a->base != x->base || a->size != x->size ||
+		     a->buffer_id != x->buffer_id))
+		a = a->next;
+	return a;
+}
+
+static struct nvl_alloc *own_alloc_new(struct nvl_conn *conn,
+				       const struct weft_nvl_export *x)
+{
+	struct nvl_alloc *a = calloc(1, sizeof(*a));
+
 	if (!a)
 		return NULL;
-	*a = *like;
+	a->base = x->base;
+	a->size = x->size;
+	a->buffer_id = x->buffer_id;
 	a->id = ++conn->next_alloc;
 	a->next = conn->own_allocs;
 	conn->own_allocs = a;
 	return a;
 }
 
+static void drop_region(struct nvl_alloc **list, struct nvl_exposed *e)
+{
+	struct nvl_alloc *a = e->alloc;
+
+	e->alloc = NULL;
+	e->gone = true;
+	if (a && !--a->regions && !a->map.dev) {
+		alloc_unlink(list, a);
+		free(a);
+	}
+}
+
 static int expose(struct nvl_conn *conn, struct weft_mem *mem,
-		  const struct nvl_alloc *like, int fd)
+		  const struct weft_nvl_export *x)
 {
 	struct nvl_exposed *e = region_find(&conn->exposed, mem->rkey.slot);
-	struct nvl_alloc *a = own_alloc(conn, like);
+	struct nvl_alloc *a = own_alloc(conn, x);
 	struct nvl_frame f = { .type = NVL_FRAME_EXPOSE };
+	const bool known = a;
+	int err;
 
-	if (!a)
-		return -ENOMEM;
+	if (!known && x->fd < 0)
+		return -ENODATA;
 	if (!e)
 		e = region_add(&conn->exposed, mem->rkey.slot);
 	if (!e)
+		return -ENOMEM;
+	if (!known)
+		a = own_alloc_new(conn, x);
+	if (!a)
 		return -ENOMEM;
 	f.slot = mem->rkey.slot;
 	e->generation = f.generation = mem->rkey.generation;
@@ -171,7 +219,10 @@ static int expose(struct nvl_conn *conn, struct weft_mem *mem,
 	f.offset = (uintptr_t)mem->addr - a->base;
 	f.region_addr = (uintptr_t)mem->addr;
 	f.region_len = mem->len;
-	return nvl_sock_send(conn, &f, &fd, fd >= 0);
+	err = nvl_sock_send(conn, &f, &x->fd, !known);
+	if (err)
+		drop_region(&conn->own_allocs, e);	/* the peer has nothing */
+	return err;
 }
 
 static int offer_ring(struct nvl_conn *conn, const struct weft_mem *mem)
@@ -186,11 +237,10 @@ static int offer_ring(struct nvl_conn *conn, const struct weft_mem *mem)
 }
 
 int weft_nvl_expose(struct weft_ep *base, struct weft_mem *mem,
-		    struct weft_rkey *rkey)
+		    const struct weft_nvl_export *x, struct weft_rkey *rkey)
 {
 	struct nvl_conn *conn = nvl_ep(base)->conn;
-	struct nvl_alloc like = { 0 };
-	int fd = -1, err;
+	int err;
 
 	if (!conn)
 		return nvl_ep(base)->err;
@@ -199,32 +249,12 @@ int weft_nvl_expose(struct weft_ep *base, struct weft_mem *mem,
 	weft_nvlink_ops.mem_pack(mem, rkey);
 	if (conn->peer_id == conn->iface->my_id)
 		return 0;	/* of a pair with itself, the other end sends */
-	err = -EOPNOTSUPP;
-	if (mem->kind == WEFT_MEM_CUDA &&
-	    weft_settings()->nvl_direct != WEFT_OFF)
-		err = export_of(conn, mem, &like, &fd);
+	if (!x->size)
+		return offer_ring(conn, mem);
+	err = expose(conn, mem, x);
 	if (!err)
-		err = expose(conn, mem, &like, fd);
-	else
-		err = offer_ring(conn, mem);
-	if (fd >= 0)
-		close(fd);
-	else if (!like.base || err)
-		return err;
-	rkey->slot |= NVL_SLOT_EXPOSED;
+		rkey->slot |= NVL_SLOT_EXPOSED;
 	return err;
-}
-
-static void drop_region(struct nvl_alloc **list, struct nvl_exposed *e)
-{
-	struct nvl_alloc *a = e->alloc;
-
-	e->alloc = NULL;
-	e->gone = true;
-	if (a && !--a->regions && !a->map.dev) {
-		alloc_unlink(list, a);
-		free(a);
-	}
 }
 
 void weft_nvl_unexpose(struct weft_ep *base, struct weft_mem *mem)

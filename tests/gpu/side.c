@@ -106,6 +106,7 @@ void message(uint8_t id)
 void buf_open(struct buf *b, enum gpumem_kind kind, size_t size,
 		     bool expose)
 {
+	struct weft_nvl_export x;
 	int err;
 
 	memset(b, 0, sizeof(*b));
@@ -118,7 +119,10 @@ void buf_open(struct buf *b, enum gpumem_kind kind, size_t size,
 	b->mine.addr = (uintptr_t)b->p;
 	ops->mem_pack(b->mem, &b->mine.key);
 	if (expose) {
-		err = weft_nvl_expose(ep, b->mem, &b->mine.key);
+		weft_nvl_export_find(b->mem, &x);
+		weft_nvl_export_open(b->mem, &x);
+		err = weft_nvl_expose(ep, b->mem, &x, &b->mine.key);
+		weft_nvl_export_close(&x);
 		if (err)
 			pods_fail("expose: %s", strerror(-err));
 		if (!(b->mine.key.slot & NVL_SLOT_EXPOSED))
