@@ -58,6 +58,7 @@ struct nvl_mapping {
 	bool pinned;			/* HOST: the driver knows it */
 	uint64_t dev;			/* CUDA: its address */
 	uint64_t access;		/* CUDA: ordinals that may reach it */
+#define NVL_ORDINALS	64
 	void *ctx;			/* in which it was mapped or pinned */
 	int ordinal;			/* CUDA: owner's */
 };
@@ -413,16 +414,23 @@ int nvl_map_host_make(struct nvl_mapping *m, size_t size);
 int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size);
 int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
 		      int *fd);
-/* Takes @fd over in any case. */
+/*
+ * For all GPUs of the interface that can reach it, @gpu first; an error if none
+ * can.  @fd stays the caller's.
+ */
 int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 			size_t size);
-/* The driver may copy to and from it: pins host memory, grants access. */
+/* May engines of @gpu copy to and from it? */
+bool nvl_map_allows(const struct nvl_mapping *m, const struct nvl_gpu *gpu);
+/* The same, made so: pins host memory, grants access. */
 int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu);
 void nvl_map_close(struct nvl_mapping *m);
 
 /* nvl_ring.c */
 /* Asks the peer for a ring towards @loc, unless there is one or it was asked. */
 void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc);
+/* What goes to @loc goes through host memory, and that is that. */
+void nvl_ring_by_host(struct nvl_conn *conn, uint8_t loc);
 struct nvl_txring *nvl_ring_for(struct nvl_conn *conn, struct nvl_job *job);
 bool nvl_ring_take(struct nvl_txring *r, size_t len, uint64_t *pos);
 void nvl_ring_credits(struct nvl_conn *conn);
@@ -472,8 +480,11 @@ enum nvl_direct nvl_direct_find(struct nvl_conn *conn,
 				const struct weft_rkey *key, uint64_t addr,
 				size_t len, uint64_t *dev,
 				struct nvl_gpu **gpu);
-int nvl_direct_reach(struct nvl_conn *conn, const struct weft_rkey *key,
-		     struct nvl_gpu *gpu);
+/* Of what nvl_direct_find() has found: may @gpu write there? */
+bool nvl_direct_allows(struct nvl_conn *conn, const struct weft_rkey *key,
+		       const struct nvl_gpu *gpu);
+/* A GPU that was not there before is let into all that is mapped. */
+void nvl_direct_admit(struct nvl_gpu *gpu);
 bool nvl_direct_settled(struct nvl_conn *conn);
 void nvl_direct_close(struct nvl_conn *conn);
 

@@ -27,7 +27,6 @@ struct nvl_alloc {
 	size_t size;
 	/* the peer's */
 	struct nvl_mapping map;
-	struct nvl_gpu *gpu;
 	int err;
 };
 
@@ -326,22 +325,18 @@ static struct nvl_alloc *peer_alloc(struct nvl_conn *conn,
 				    const struct nvl_frame *f, int fd)
 {
 	struct nvl_alloc *a = calloc(1, sizeof(*a));
-	struct nvl_gpu *gpu, *tmp;
 
 	if (!a)
 		return NULL;
 	a->id = f->alloc;
 	a->size = f->size;
 	a->err = -ENODEV;
-	if (!weft_list_empty(&conn->iface->gpus)) {
-		a->gpu = weft_list_first(&conn->iface->gpus, struct nvl_gpu,
-					 link);
-		a->err = nvl_map_cuda_import(&a->map, a->gpu, fd, f->size);
-	}
-	/* now, since no access may be granted once NCCL's kernels run */
-	weft_list_for_each(gpu, tmp, &conn->iface->gpus, link)
-		if (!a->err)
-			nvl_map_reach(&a->map, gpu);
+	if (!weft_list_empty(&conn->iface->gpus))
+		a->err = nvl_map_cuda_import(&a->map,
+					     weft_list_first(&conn->iface->gpus,
+							     struct nvl_gpu,
+							     link),
+					     fd, f->size);
 	a->next = conn->peer_allocs;
 	conn->peer_allocs = a;
 	return a;
@@ -418,6 +413,7 @@ enum nvl_direct nvl_direct_find(struct nvl_conn *conn,
 				size_t len, uint64_t *dev,
 				struct nvl_gpu **gpu)
 {
+	struct nvl_gpu *g, *tmp;
 	struct nvl_exposed *m;
 
 	m = region_find(&conn->mapped, key->slot & NVL_SLOT_MASK);
@@ -427,18 +423,37 @@ enum nvl_direct nvl_direct_find(struct nvl_conn *conn,
 	    addr < m->addr || len > m->len || addr - m->addr > m->len - len)
 		return NVL_DIRECT_NO;
 	*dev = m->alloc->map.dev + m->offset + (addr - m->addr);
-	*gpu = m->alloc->gpu;
-	return NVL_DIRECT_YES;
+	weft_list_for_each(g, tmp, &conn->iface->gpus, link) {
+		if (nvl_map_allows(&m->alloc->map, g)) {
+			*gpu = g;
+			return NVL_DIRECT_YES;
+		}
+	}
+	return NVL_DIRECT_NO;
 }
 
-/* A GPU other than the first may need to be let in. */
-int nvl_direct_reach(struct nvl_conn *conn, const struct weft_rkey *key,
-		     struct nvl_gpu *gpu)
+bool nvl_direct_allows(struct nvl_conn *conn, const struct weft_rkey *key,
+		       const struct nvl_gpu *gpu)
 {
 	struct nvl_exposed *m;
 
 	m = region_find(&conn->mapped, key->slot & NVL_SLOT_MASK);
-	return nvl_map_reach(&m->alloc->map, gpu);
+	return nvl_map_allows(&m->alloc->map, gpu);
+}
+
+/*
+ * As early as can be: once NCCL's kernels run, no access may be granted any
+ * more.  Where it cannot be, puts from this GPU go through a ring.
+ */
+void nvl_direct_admit(struct nvl_gpu *gpu)
+{
+	struct nvl_conn *conn, *tmp;
+	struct nvl_alloc *a;
+
+	weft_list_for_each(conn, tmp, &gpu->iface->conns, link)
+		for (a = conn->peer_allocs; a; a = a->next)
+			if (!a->err)
+				nvl_map_reach(&a->map, gpu);
 }
 
 bool nvl_direct_settled(struct nvl_conn *conn)

@@ -81,12 +81,19 @@ static int grant(const struct weft_cuda *cu, struct nvl_mapping *m, int ordinal)
 	r = cu->device_get(&access.location.id, ordinal);
 	if (!r)
 		r = cu->mem_access(m->dev, m->size, &access, 1);
-	if (!r && ordinal < 64)
+	if (!r && ordinal < NVL_ORDINALS)
 		m->access |= BIT(ordinal);
 	return r;
 }
 
-/* Gives @handle an address that GPU @ordinal can use; CUresult. */
+static void unplace(const struct weft_cuda *cu, struct nvl_mapping *m)
+{
+	cu->mem_unmap(m->dev, m->size);
+	cu->address_free(m->dev, m->size);
+	m->dev = 0;
+}
+
+/* Gives @handle an address, which no GPU may use yet; CUresult. */
 static int place(const struct weft_cuda *cu, struct nvl_mapping *m,
 		 unsigned long long handle, size_t size, int ordinal)
 {
@@ -98,13 +105,10 @@ static int place(const struct weft_cuda *cu, struct nvl_mapping *m,
 	if (r)
 		return r;
 	r = cu->mem_map(m->dev, size, 0, handle, 0);
-	if (!r) {
-		r = grant(cu, m, ordinal);
-		if (r)
-			cu->mem_unmap(m->dev, size);
-	}
-	if (r)
+	if (r) {
 		cu->address_free(m->dev, size);
+		m->dev = 0;
+	}
 	return r;
 }
 
@@ -132,6 +136,13 @@ int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
 	r = s.cu->mem_export(fd, handle, WEFT_CU_HANDLE_POSIX_FD, 0);
 	if (!r)
 		r = place(s.cu, m, handle, size, gpu->ordinal);
+	else
+		*fd = -1;
+	if (!r) {
+		r = grant(s.cu, m, gpu->ordinal);
+		if (r)
+			unplace(s.cu, m);
+	}
 	/* the mapping keeps the memory */
 	s.cu->mem_release(handle);
 	if (r && *fd >= 0) {
@@ -147,6 +158,19 @@ out:
 	weft_info("no ring of %zu MiB on GPU %d (%s)", size >> 20,
 		  gpu->ordinal, weft_cuda_error_name(r));
 	return weft_cuda_errno(r);
+}
+
+/* Lets in @gpu and the others that there are; why not @gpu, if none of them. */
+static int grant_all(const struct weft_cuda *cu, struct nvl_mapping *m,
+		     struct nvl_gpu *gpu)
+{
+	int r = grant(cu, m, gpu->ordinal);
+	struct nvl_gpu *other, *tmp;
+
+	weft_list_for_each(other, tmp, &gpu->iface->gpus, link)
+		if (other != gpu && !nvl_map_allows(m, other))
+			grant(cu, m, other->ordinal);
+	return m->access ? 0 : r;
 }
 
 int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
@@ -166,6 +190,11 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 	if (!r) {
 		r = place(s.cu, m, handle, size, gpu->ordinal);
 		s.cu->mem_release(handle);
+		if (!r) {
+			r = grant_all(s.cu, m, gpu);
+			if (r)
+				unplace(s.cu, m);
+		}
 	}
 	weft_cuda_leave(&s);
 	if (!r) {
@@ -185,13 +214,18 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 	return weft_cuda_errno(r);
 }
 
+bool nvl_map_allows(const struct nvl_mapping *m, const struct nvl_gpu *gpu)
+{
+	return m->kind == NVL_RING_HOST ? m->pinned :
+	       gpu->ordinal < NVL_ORDINALS && (m->access & BIT(gpu->ordinal));
+}
+
 int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu)
 {
 	struct weft_cuda_scope s;
 	int r, err;
 
-	if (m->kind == NVL_RING_HOST ? m->pinned :
-	    gpu->ordinal < 64 && (m->access & BIT(gpu->ordinal)))
+	if (nvl_map_allows(m, gpu))
 		return 0;
 	err = weft_cuda_enter(&s, gpu->ctx);
 	if (err)

@@ -93,6 +93,14 @@ static unsigned int path_of(struct nvl_conn *conn, const struct nvl_job *job)
 	return p->via_host ? NVL_LOC_HOST : job->loc;
 }
 
+void nvl_ring_by_host(struct nvl_conn *conn, uint8_t loc)
+{
+	if (loc == NVL_LOC_HOST || loc >= NVL_LOCS)
+		return;
+	conn->paths[loc].via_host = true;
+	conn->paths[loc].retry_ms = 0;
+}
+
 void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc)
 {
 	struct nvl_frame f = { .type = NVL_FRAME_RING_WANT, .loc = loc };
@@ -251,7 +259,7 @@ static int on_offer(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 		free(r);
 		if (f->loc == NVL_LOC_HOST)
 			return answer.err;
-		conn->paths[f->loc].via_host = true;
+		nvl_ring_by_host(conn, f->loc);
 	} else {
 		r->state = NVL_TXRING_READY;
 		conn->txrings[f->ring] = r;

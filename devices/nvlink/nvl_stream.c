@@ -231,6 +231,7 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 		return NULL;
 	}
 	weft_list_add_tail(&iface->gpus, &gpu->link);
+	nvl_direct_admit(gpu);
 	if (iface->issuers)
 		nvl_issue_start(gpu);
 	return gpu;

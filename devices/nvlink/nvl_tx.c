@@ -291,6 +291,13 @@ static int gpu_of(struct nvl_job *job, struct nvl_gpu **gpu)
 	return *gpu ? 0 : err;
 }
 
+static void reach_by_host(struct nvl_job *job)
+{
+	weft_warn_once("GPU %d cannot reach the memory of a peer's GPU: data "
+		       "goes through host memory", job->where.ordinal);
+	nvl_ring_by_host(job->conn, job->loc);
+}
+
 /* 1: goes direct (or will); 0: through a ring */
 static int try_direct(struct nvl_job *job, unsigned int *n)
 {
@@ -314,11 +321,13 @@ static int try_direct(struct nvl_job *job, unsigned int *n)
 	}
 	if (job->where.where == WEFT_CUDA_DEVICE) {
 		err = gpu_of(job, &gpu);
-		if (!err)
-			err = nvl_direct_reach(conn, &job->key, gpu);
 		if (err) {
 			fail_job(job, err);
 			return 1;
+		}
+		if (!nvl_direct_allows(conn, &job->key, gpu)) {
+			reach_by_host(job);
+			return 0;
 		}
 	}
 	job->direct = true;
@@ -384,10 +393,7 @@ static unsigned int send_job(struct nvl_job *job, unsigned int max)
 	if (!err && gpu)
 		err = nvl_map_reach(&r->map, gpu);
 	if (err && r->map.kind == NVL_RING_CUDA) {
-		weft_warn_once("GPU %d cannot reach the memory of a peer's GPU: "
-			       "data goes through host memory",
-			       job->where.ordinal);
-		conn->paths[job->loc].via_host = true;
+		reach_by_host(job);
 		return 0;
 	}
 	if (err && !gpu) {

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Several GPUs in one process, and memory for rings that is used up. */
+#include "devices/nvlink/nvl.h"
+#include "tests/unit/devices/nvl_pair.h"
+
+#define LEN	(3u << 20)
+
+static char folder[] = "/tmp/weft-gpus-test-XXXXXX";
+
+/* A budget of its own: other tests run beside this one. */
+static void begin(void)
+{
+	cr_assert(mkdtemp(folder) != NULL);
+	setenv("WEFT_RUN_DIR", folder, 1);
+	setenv(FAKE_NVML, "1", 1);
+	load_fake();
+}
+
+static void finish(void)
+{
+	char cmd[64];
+
+	close_side(&a);
+	close_side(&b);
+	close_side(&c);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
+	cr_expect(eq(int, system(cmd), 0));
+}
+
+TestSuite(nvl_gpus, .init = begin, .fini = finish, .timeout = 120);
+
+/* ---- what is mapped directly ---------------------------------------------- */
+
+static uint8_t *dst, *from0, *from1;
+static struct weft_mem *mem;
+static struct weft_rkey key;
+
+static void pair_up(void)
+{
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+	cr_assert(eq(int, connect_side(&a, &b), 0));
+	cr_assert(eq(int, connect_side(&b, &a), 0));
+	wait_for(nvl->ready(a.ep) && nvl->ready(b.ep));
+	from0 = fake.fake_cuda_malloc(0, LEN);
+	from1 = fake.fake_cuda_malloc(1, LEN);
+	dst = fake.fake_cuda_vmm(1, LEN);
+	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, &mem), 0));
+}
+
+static void expose(void)
+{
+	cr_assert(eq(int, expose_to_peer(&b, mem, &key), 0));
+	wait_for(weft_nvl_prepare(a.ep, NULL) == 0 &&
+		 weft_nvl_prepare(b.ep, NULL) == 0);
+}
+
+/* Both are used at once, so that no answer is lost: 0 when it went directly. */
+static int put_from(uint8_t *src)
+{
+	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &key), 0));
+	return weft_nvl_ring(a.ep, true);
+}
+
+/* NCCL: its kernels run by then, and the driver would wait for them. */
+Test(nvl_gpus, a_second_one_is_let_in_before_it_puts)
+{
+	pair_up();
+	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
+	expose();
+	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_NONE));
+	cr_assert(eq(int, weft_nvl_prepare(a.ep, from1), 0));
+	fake.fake_cuda_refuse("cuMemSetAccess", WEFT_CU_NOT_PERMITTED);
+	cr_expect(eq(int, put_from(from1), WEFT_NVL_RING_NONE));
+	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_NONE));
+	fake.fake_cuda_refuse("cuMemSetAccess", 0);
+	cr_expect(eq(uint, said(""), 0));
+	nvl->mem_release(mem);
+}
+
+/* The first cannot reach the peer's GPU; the second can, and does not suffer. */
+Test(nvl_gpus, one_that_cannot_is_no_hindrance)
+{
+	unsigned int grants;
+
+	pair_up();
+	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
+	wait_for(weft_nvl_prepare(a.ep, from1) == 0);
+	fake.fake_cuda_fail("cuMemSetAccess", 1, WEFT_CU_NOT_SUPPORTED);
+	expose();
+	cr_expect(eq(int, put_from(from1), WEFT_NVL_RING_NONE));
+	cr_expect(eq(uint, said(""), 0));
+	grants = fake.fake_cuda_called("cuMemSetAccess");
+	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_HOST));
+	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_HOST));
+	cr_expect(eq(uint, fake.fake_cuda_called("cuMemSetAccess"), grants));
+	cr_expect(eq(uint, said("GPU 0 cannot reach"), 1));
+	cr_expect(eq(uint, said(""), 1));
+	nvl->mem_release(mem);
+}
+
+/* Known only after the peer has exposed: too late to map, and right. */
+Test(nvl_gpus, the_first_one_may_come_late)
+{
+	pair_up();
+	expose();
+	cr_expect(ne(int, put_from(from1), WEFT_NVL_RING_NONE));
+	cr_expect(ne(int, put_from(from0), WEFT_NVL_RING_NONE));
+	nvl->mem_release(mem);
+}
