@@ -43,6 +43,7 @@ struct nvl_tune {
 	size_t host_ring;
 	size_t chunk_min, chunk_max;
 	unsigned int idle_ms;		/* an idle ring is given back after */
+	unsigned int retry_ms;		/* before a budget is looked at again */
 	bool batch;			/* cuMemcpyBatchAsync where there is one */
 };
 extern struct nvl_tune nvl_tune;
@@ -122,6 +123,7 @@ struct nvl_path {
 	bool wanted;			/* asked for, not answered yet */
 	bool via_host;			/* no ring there: the host's serves */
 	uint64_t retry_ms;		/* when to ask again; 0: never */
+	unsigned int pause_ms;		/* between that and the last time */
 };
 
 /* ---- operations (nvl_tx.c, nvl_rx.c) ------------------------------------ */

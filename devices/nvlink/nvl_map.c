@@ -155,8 +155,9 @@ out:
 		m->ctx = gpu->ctx;
 		return 0;
 	}
-	weft_info("no ring of %zu MiB on GPU %d (%s)", size >> 20,
-		  gpu->ordinal, weft_cuda_error_name(r));
+	weft_warn_once("no ring of %zu MiB on GPU %d (%s): data for it goes "
+		       "through host memory", size >> 20, gpu->ordinal,
+		       weft_cuda_error_name(r));
 	return weft_cuda_errno(r);
 }
 

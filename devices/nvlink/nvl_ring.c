@@ -21,7 +21,7 @@
 #include "util/log.h"
 
 #define RING_SIZE_MAX	(1ul << 30)	/* a peer that says more, lies */
-#define RETRY_MS	1000u		/* a budget that was used up */
+#define RETRY_DOUBLINGS	6u		/* of nvl_tune.retry_ms, at most */
 
 struct nvl_tune nvl_tune = {
 	.ring = 32ul << 20,
@@ -29,6 +29,7 @@ struct nvl_tune nvl_tune = {
 	.chunk_min = 1ul << 20,
 	.chunk_max = 8ul << 20,
 	.idle_ms = 30000,
+	.retry_ms = 1000,
 	.batch = true,
 };
 
@@ -88,8 +89,11 @@ static unsigned int path_of(struct nvl_conn *conn, const struct nvl_job *job)
 	    job->loc == NVL_LOC_HOST || job->loc >= NVL_LOCS)
 		return NVL_LOC_HOST;
 	p = &conn->paths[job->loc];
-	if (p->via_host && p->retry_ms && p->retry_ms <= weft_now_ms())
-		p->via_host = false;
+	/* the host's ring serves until there is an answer */
+	if (p->via_host && p->retry_ms && p->retry_ms <= weft_now_ms()) {
+		p->retry_ms = 0;
+		nvl_ring_ask(conn, job->loc);
+	}
 	return p->via_host ? NVL_LOC_HOST : job->loc;
 }
 
@@ -264,6 +268,8 @@ static int on_offer(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 		r->state = NVL_TXRING_READY;
 		conn->txrings[f->ring] = r;
 		conn->paths[f->loc].ring = f->ring;
+		conn->paths[f->loc].via_host = false;
+		conn->paths[f->loc].pause_ms = 0;
 	}
 	return nvl_sock_send(conn, &answer, NULL, 0);
 }
@@ -279,9 +285,16 @@ static int on_none(struct nvl_conn *conn, const struct nvl_frame *f)
 	if (f->loc == NVL_LOC_HOST)
 		return weft_fail(ENOMEM, "a peer on this host has no memory "
 				 "for a ring");
-	p->via_host = true;
+	nvl_ring_by_host(conn, f->loc);
 	/* what cannot be shared will not be later on either */
-	p->retry_ms = f->err == -EOPNOTSUPP ? 0 : weft_now_ms() + RETRY_MS;
+	if (f->err == -EOPNOTSUPP)
+		return 0;
+	/* memory may be had later, but each question costs both sides */
+	p->pause_ms = p->pause_ms ? weft_min(2 * p->pause_ms,
+					     nvl_tune.retry_ms
+						     << RETRY_DOUBLINGS) :
+				    nvl_tune.retry_ms;
+	p->retry_ms = weft_now_ms() + p->pause_ms;
 	return 0;
 }
 
@@ -333,8 +346,15 @@ static int make_cuda(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 	r->units = nvl_budget_take(conn->iface->run, name,
 				   nvl_tune.ring / NVL_BUDGET_UNIT, budget,
 				   &r->unit);
-	if (!r->units)
+	if (!r->units) {
+		weft_warn_once("the %zu MiB for rings on GPU %d are used up by "
+			       "this host's processes (WEFT_NVL_BUDGET): data "
+			       "for it from further peers goes through host "
+			       "memory, at a seventh of NVLink's speed",
+			       weft_settings()->nvl_budget >> 20,
+			       gpu->ordinal);
 		return -ENOMEM;
+	}
 	err = nvl_map_cuda_make(&r->map, gpu, r->units * NVL_BUDGET_UNIT, fd);
 	if (err) {
 		nvl_budget_give(name, r->unit, r->units);

@@ -108,3 +108,44 @@ Test(nvl_gpus, the_first_one_may_come_late)
 	cr_expect(ne(int, put_from(from0), WEFT_NVL_RING_NONE));
 	nvl->mem_release(mem);
 }
+
+/* ---- memory for rings ----------------------------------------------------- */
+
+Test(nvl_gpus, a_budget_that_is_used_up)
+{
+	unsigned int before, asked, most;
+	uint64_t start, ms;
+
+	setenv("WEFT_NVL_BUDGET", "4m", 1);
+	nvl_tune.retry_ms = 4;
+	pair_up();
+	cr_assert(eq(int, open_side(&c), 0));
+	meet(&c, &b);
+	nvl->mem_pack(mem, &key);
+	cr_assert(eq(int, put_from(from0), WEFT_NVL_RING_GPU));
+
+	before = fake.fake_cuda_called("cuDeviceGetUuid_v2");
+	start = weft_now_ms();
+	do {
+		cr_assert(eq(int, put_checked(&c, from0, dst, 4096, &key), 0));
+		ms = weft_now_ms() - start;
+	} while (ms < 1000);
+	cr_expect(eq(int, weft_nvl_ring(c.ep, true), WEFT_NVL_RING_HOST));
+	/* the budget's owner looks for its name each time that it is asked */
+	asked = fake.fake_cuda_called("cuDeviceGetUuid_v2") - before;
+	most = 8 + ms / (4 << 6);
+	cr_expect(gt(uint, asked, 1));
+	cr_expect(le(uint, asked, most), "asked %u times in %u ms", asked,
+		  (unsigned int)ms);
+	cr_expect(eq(uint, said("WEFT_NVL_BUDGET"), 1));
+	cr_expect(eq(uint, said(""), 1));
+
+	/* the other one's ring goes back, and is had */
+	close_side(&a);
+	start = weft_now_ms();
+	while (weft_nvl_ring(c.ep, true) != WEFT_NVL_RING_GPU &&
+	       weft_now_ms() - start < WAIT_MS)
+		cr_assert(eq(int, put_checked(&c, from0, dst, 4096, &key), 0));
+	cr_expect(eq(int, weft_nvl_ring(c.ep, true), WEFT_NVL_RING_GPU));
+	nvl->mem_release(mem);
+}
