@@ -106,7 +106,7 @@ int weft_cuda_enter(struct weft_cuda_scope *s, void *ctx)
 	r = s->cu->ctx_push(ctx);
 	if (r) {
 		s->cu->capture_mode(&s->mode);
-		return -ENODEV;
+		return weft_cuda_errno(r);
 	}
 	s->pushed = true;
 	return 0;
@@ -155,16 +155,25 @@ int weft_cuda_query(const void *p, struct weft_cuda_ptr *info)
 	struct weft_cuda_scope s;
 	unsigned long long id = 0;
 	void *ctx = NULL;
-	int ordinal = 0, err = 0;
+	int ordinal = 0, err = 0, r;
 	void *values[] = { &ctx, &type, &ordinal, &managed, &id };
 
 	memset(info, 0, sizeof(*info));
 	if (weft_cuda_enter(&s, NULL))
 		return 0;
 	/* unknown addresses are no error: all values are zero then */
-	if (s.cu->pointer_attrs(ARRAY_SIZE(attrs), attrs, values,
-				(uintptr_t)p))
+	r = s.cu->pointer_attrs(ARRAY_SIZE(attrs), attrs, values,
+				(uintptr_t)p);
+	/* a driver that has ended at exit knows of no memory any more */
+	if (r) {
+		if (r != WEFT_CU_DEINITIALIZED) {
+			err = weft_cuda_errno(r);
+			weft_warn_once("the CUDA driver does not say what "
+				       "memory it is at %p (%s)", p,
+				       weft_cuda_error_name(r));
+		}
 		goto out;
+	}
 	info->managed = managed;
 	info->buffer_id = id;
 	if (type == WEFT_CU_MEMORY_HOST) {
@@ -216,6 +225,7 @@ int weft_cuda_errno(int err)
 	case WEFT_CU_NO_DEVICE:
 	case WEFT_CU_INVALID_DEVICE:
 	case WEFT_CU_INVALID_CONTEXT:
+	case WEFT_CU_CONTEXT_DESTROYED:
 		return -ENODEV;
 	case WEFT_CU_NOT_READY:
 		return -EINPROGRESS;

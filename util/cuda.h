@@ -34,6 +34,7 @@
 #define WEFT_CU_OPERATING_SYSTEM	304
 #define WEFT_CU_INVALID_HANDLE		400
 #define WEFT_CU_NOT_READY		600
+#define WEFT_CU_CONTEXT_DESTROYED	709
 #define WEFT_CU_ALREADY_REGISTERED	712
 #define WEFT_CU_NOT_PERMITTED		800
 #define WEFT_CU_NOT_SUPPORTED		801
@@ -224,7 +225,8 @@ struct weft_cuda_ptr {
  * Without a driver everything is PAGEABLE.  For memory that belongs to no
  * context (VMM, stream-ordered pools) the context is the primary one of its
  * device if that is active, else this thread's current one if it is of the
- * same device.  -ENODEV: there is none, and none is created.
+ * same device.  -ENODEV: there is none, and none is created.  Any other error:
+ * the driver does not say what it is, and it is not to be taken for the host's.
  */
 int weft_cuda_query(const void *p, struct weft_cuda_ptr *info);
 

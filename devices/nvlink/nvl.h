@@ -109,7 +109,8 @@ struct nvl_rxring {
 	uint8_t loc;
 	bool keep;			/* prepared ahead: never recalled */
 	struct nvl_mapping map;
-	unsigned int unit, units;	/* of the GPU's budget: first, number */
+	unsigned int unit, units;	/* of a budget: first, number */
+	char budget[48];		/* its name */
 	uint64_t pos;			/* the next chunk begins here or later */
 	uint64_t freed;
 	uint64_t in, out;		/* chunks [out, in) are being copied */
@@ -143,6 +144,7 @@ struct nvl_job {
 	uint8_t flags;			/* NVL_CHUNK_* */
 	uint8_t loc;			/* where to, at the peer */
 	bool direct;			/* the peer's buffer is mapped here */
+	bool aborted;			/* PUT: told so; its ack ends it */
 	int status;
 	size_t total, sent;
 	unsigned int flying;		/* chunks of it with an engine */
@@ -176,6 +178,7 @@ struct nvl_landing {
 	struct weft_list link;		/* iface->landed */
 	struct nvl_conn *conn;
 	bool live, done, over;		/* over: but an earlier put is not */
+	bool ended;			/* no more chunks come */
 	bool silent;			/* no ack: the sender knows */
 	bool notify;
 	uint32_t seq;

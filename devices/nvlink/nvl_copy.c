@@ -18,6 +18,7 @@
  */
 #include <errno.h>
 #include <sched.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl.h"
@@ -54,13 +55,17 @@ void nvl_copy_queue(struct nvl_stream *st, struct nvl_copy *copy)
 	atomic_fetch_add(&st->gpu->waiting, 1);
 }
 
-/* Copies one by one, or all of them where the driver takes a batch. */
-static void issue(struct nvl_stream *st, const struct weft_cuda *cu,
+/*
+ * Copies one by one, or all of them where the driver takes a batch.  True: a
+ * batch was refused, of which some may be with the engine all the same.
+ */
+static bool issue(struct nvl_stream *st, const struct weft_cuda *cu,
 		  struct nvl_copy **c, int *result, unsigned int n)
 {
 	struct weft_cu_copy_attr attr = { .src_order = WEFT_CU_SRC_ORDER_STREAM };
 	uint64_t dst[BATCH], src[BATCH];
 	size_t len[BATCH], at = 0;
+	bool refused = false;
 	unsigned int i;
 
 	if (n > 1 && cu->memcpy_batch && nvl_tune.batch) {
@@ -71,12 +76,14 @@ static void issue(struct nvl_stream *st, const struct weft_cuda *cu,
 			result[i] = 0;
 		}
 		if (!cu->memcpy_batch(dst, src, len, n, &attr, &at, 1, st->cu))
-			return;
+			return false;
 		/* one by one tells which of them it is */
+		refused = true;
 	}
 	for (i = 0; i < n; i++)
 		result[i] = cu->memcpy_async(c[i]->dst, c[i]->src, c[i]->len,
 					     st->cu);
+	return refused;
 }
 
 static int mark_end(struct nvl_stream *st, const struct weft_cuda *cu,
@@ -119,15 +126,18 @@ static unsigned int take_waiting(struct nvl_stream *st, struct nvl_copy **c)
 	return n;
 }
 
-/* What has an error goes to `failed`, the rest flies. */
-static void sort_out(struct nvl_stream *st, struct nvl_copy **c, unsigned int n)
+/* What has an error goes to `failed`, unless @all fly; the rest flies. */
+static void sort_out(struct nvl_stream *st, struct nvl_copy **c, unsigned int n,
+		     bool all)
 {
 	unsigned int i, failed = 0;
+	bool fails;
 
 	queue_lock(st->gpu);
 	for (i = 0; i < n; i++) {
-		failed += !!c[i]->status;
-		weft_list_add_tail(c[i]->status ? &st->failed : &st->flying,
+		fails = c[i]->status && !all;
+		failed += fails;
+		weft_list_add_tail(fails ? &st->failed : &st->flying,
 				   &c[i]->link);
 	}
 	atomic_fetch_add(&st->nfailed, failed);
@@ -143,7 +153,7 @@ static unsigned int fail_waiting(struct nvl_stream *st, int status)
 	while ((n = take_waiting(st, c))) {
 		for (i = 0; i < n; i++)
 			c[i]->status = status;
-		sort_out(st, c, n);
+		sort_out(st, c, n, false);
 		all += n;
 	}
 	return all;
@@ -156,6 +166,7 @@ static unsigned int submit_batch(struct nvl_stream *st,
 	struct nvl_copy *c[BATCH], *go[BATCH];
 	int result[BATCH], r = 0;
 	unsigned int i, n, ngo = 0, good = 0;
+	bool all = false;
 	uint32_t seq = atomic_load(&st->issued) + 1;
 
 	n = take_waiting(st, c);
@@ -168,14 +179,16 @@ static unsigned int submit_batch(struct nvl_stream *st,
 			go[ngo++] = c[i];
 	}
 	if (ngo)
-		issue(st, cu, go, result, ngo);
+		all = issue(st, cu, go, result, ngo);
 	for (i = 0; i < ngo; i++)
 		good += !result[i];
-	if (good)
+	if (good || all)
 		r = mark_end(st, cu, seq);
-	if (r)
-		atomic_store(&st->broken, weft_cuda_errno(r));
-	if (good)
+	if (r && !atomic_exchange(&st->broken, weft_cuda_errno(r)))
+		weft_error("the end of copies on GPU %d cannot be marked (%s): "
+			   "no more are made there", st->gpu->ordinal,
+			   weft_cuda_error_name(r));
+	if (good || all)
 		atomic_store_explicit(&st->issued, seq, memory_order_release);
 	for (i = 0; i < ngo; i++) {
 		if (go[i]->guarded)
@@ -186,7 +199,7 @@ static unsigned int submit_batch(struct nvl_stream *st,
 			   weft_cuda_error_name(result[i]));
 		go[i]->status = weft_cuda_errno(result[i]);
 	}
-	sort_out(st, c, n);
+	sort_out(st, c, n, all);
 	return n;
 }
 
@@ -205,11 +218,19 @@ static unsigned int stream_submit(struct nvl_stream *st)
 {
 	struct weft_cuda_scope s;
 	unsigned int n = 0;
+	int err;
 
 	if (none_waits(st))
 		return 0;
-	if (atomic_load(&st->broken) || weft_cuda_enter(&s, st->gpu->ctx))
+	if (atomic_load(&st->broken))
 		return fail_waiting(st, -EIO);
+	err = weft_cuda_enter(&s, st->gpu->ctx);
+	if (err) {
+		weft_warn_once("copies on GPU %d fail: its CUDA context cannot "
+			       "be used (%s)", st->gpu->ordinal,
+			       strerror(-err));
+		return fail_waiting(st, -EIO);
+	}
 	while (can_submit(st) && !atomic_load(&st->broken) && !none_waits(st))
 		n += submit_batch(st, s.cu);
 	weft_cuda_leave(&s);
@@ -251,7 +272,8 @@ static struct nvl_copy *next_ended(struct nvl_stream *st, uint32_t done)
 	} else if (!weft_list_empty(&st->flying)) {
 		copy = weft_list_first(&st->flying, struct nvl_copy, link);
 		if (nvl_reached(done, copy->seq)) {
-			copy->status = atomic_load(&st->broken);
+			if (!copy->status)
+				copy->status = atomic_load(&st->broken);
 			atomic_fetch_sub(&st->nflying, 1);
 		} else {
 			copy = NULL;
@@ -336,10 +358,12 @@ static void ring_iface(void *arg)
 	int fd = st->gpu->iface->wake_fd;
 	uint64_t one = 1;
 
+	/* first: this may be too early for one who arms from now on */
+	atomic_store(&st->bell_set, false);
 	if (write(fd, &one, sizeof(one)) < 0)
 		weft_debug("an interface's eventfd is gone");
 	/* last: stream_free() waits for this */
-	atomic_store(&st->bell_set, false);
+	atomic_fetch_sub(&st->bells, 1);
 }
 
 static bool stream_arm(struct nvl_stream *st, bool *flying)
@@ -353,6 +377,7 @@ static bool stream_arm(struct nvl_stream *st, bool *flying)
 	if (atomic_exchange(&st->bell_set, true))
 		return true;
 	r = -1;
+	atomic_fetch_add(&st->bells, 1);
 	/* behind what is just being handed over */
 	pthread_mutex_lock(&st->gpu->issue);
 	if (!weft_cuda_enter(&s, st->gpu->ctx)) {
@@ -360,8 +385,10 @@ static bool stream_arm(struct nvl_stream *st, bool *flying)
 		weft_cuda_leave(&s);
 	}
 	pthread_mutex_unlock(&st->gpu->issue);
-	if (r)
+	if (r) {
+		atomic_fetch_sub(&st->bells, 1);
 		atomic_store(&st->bell_set, false);
+	}
 	return !r;
 }
 

@@ -54,6 +54,7 @@ struct nvl_stream {
 	uint32_t looks;			/* at the flag, in vain */
 	uint64_t issued_ms;		/* of the oldest unfinished batch */
 	_Atomic bool bell_set;		/* a host function will ring wake_fd */
+	_Atomic unsigned int bells;	/* of them, those not over */
 };
 
 /* A CUDA context, as far as one iface uses it. */

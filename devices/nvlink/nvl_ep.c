@@ -147,9 +147,8 @@ bool nvl_ep_ready(struct weft_ep *base)
 {
 	struct nvl_conn *conn = nvl_ep(base)->conn;
 
-	if (!conn)
-		return false;
-	if (nvl_conn_ready(conn))
+	/* a dead endpoint takes anything: it answers with its error */
+	if (!conn || nvl_conn_ready(conn))
 		return true;
 	conn->was_full = true;
 	return false;

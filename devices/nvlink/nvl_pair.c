@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl.h"
@@ -50,13 +51,25 @@ void nvl_pair_join(struct nvl_conn *conn)
 		nvl_pair_break(conn, err);
 }
 
+/* Writing to it neither waits nor ends in SIGPIPE. */
+static bool can_ring(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+	struct statx st;
+
+	/* an eventfd's inode is of no kind */
+	return flags >= 0 && (flags & O_NONBLOCK) &&
+	       !statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &st) &&
+	       !(st.stx_mode & S_IFMT);
+}
+
 static int take_inbox(struct nvl_conn *conn, const struct nvl_frame *f,
 		      int fds[2])
 {
-	int flags = fcntl(fds[1], F_GETFL), err;
+	int err;
 
 	if (f->type != NVL_FRAME_INBOX || f->size != NVL_INBOX_SIZE ||
-	    flags < 0 || !(flags & O_NONBLOCK))
+	    !can_ring(fds[1]))
 		return -EPROTO;
 	err = nvl_inbox_map(&conn->tx, fds[0]);
 	if (err)

@@ -123,7 +123,8 @@ enum nvl_op_type {
 	NVL_OP_CHUNK = 1,	/* bytes in a ring, for a put or a get */
 	NVL_OP_PLACED,		/* a put was copied straight to its place */
 	NVL_OP_ABORT,		/* a put ends here, incomplete */
-	NVL_OP_ACK,		/* a put is placed, or was refused (status) */
+	NVL_OP_ACK,		/* a put is placed, was refused (status), or was
+				   aborted and nothing of it is under way */
 	NVL_OP_GET,		/* please send this region */
 	NVL_OP_GET_FAIL,	/* the get will not be completed */
 };

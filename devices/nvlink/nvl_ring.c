@@ -318,12 +318,7 @@ static int on_recall(struct nvl_conn *conn, const struct nvl_frame *f)
 
 void nvl_ring_release(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id)
 {
-	char name[48];
-
-	if (r->units) {
-		gpu_name(r->map.ordinal, name, sizeof(name));
-		nvl_budget_give(name, r->unit, r->units);
-	}
+	nvl_budget_give(r->budget, r->unit, r->units);
 	nvl_map_close(&r->map);
 	free(r);
 	conn->rxrings[id] = NULL;
@@ -334,7 +329,6 @@ static int make_cuda(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 	size_t budget = weft_settings()->nvl_budget / NVL_BUDGET_UNIT;
 	struct weft_cuda_ptr where;
 	struct nvl_gpu *gpu;
-	char name[48];
 	int err = -ENODEV;
 
 	if (!nvl_loc_where(r->loc, &where))
@@ -342,8 +336,8 @@ static int make_cuda(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 	gpu = nvl_gpu_get(conn->iface, &where, &err);
 	if (!gpu)
 		return err;
-	gpu_name(gpu->ordinal, name, sizeof(name));
-	r->units = nvl_budget_take(conn->iface->run, name,
+	gpu_name(gpu->ordinal, r->budget, sizeof(r->budget));
+	r->units = nvl_budget_take(conn->iface->run, r->budget,
 				   nvl_tune.ring / NVL_BUDGET_UNIT, budget,
 				   &r->unit);
 	if (!r->units) {
@@ -357,7 +351,7 @@ static int make_cuda(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 	}
 	err = nvl_map_cuda_make(&r->map, gpu, r->units * NVL_BUDGET_UNIT, fd);
 	if (err) {
-		nvl_budget_give(name, r->unit, r->units);
+		nvl_budget_give(r->budget, r->unit, r->units);
 		r->units = 0;
 	}
 	return err;

@@ -41,7 +41,7 @@ static struct nvl_landing *landing_of(struct nvl_conn *conn,
 
 static void landing_check(struct nvl_landing *l)
 {
-	if (l->done || l->flying || (!l->silent && l->seen < l->total))
+	if (l->done || l->flying || (!l->ended && l->seen < l->total))
 		return;
 	l->done = true;
 	weft_list_add_tail(&l->conn->iface->landed, &l->link);
@@ -276,7 +276,7 @@ static int on_chunk(struct nvl_conn *conn, const struct nvl_op *op)
 			return -EPROTO;
 	} else {
 		l = landing_of(conn, op);
-		if (!l || l->silent || op->total != l->total ||
+		if (!l || l->ended || op->total != l->total ||
 		    op->len > l->total - l->seen)
 			return -EPROTO;
 	}
@@ -296,10 +296,11 @@ static int on_put_end(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	struct nvl_landing *l = landing_of(conn, op);
 
-	if (!l || l->silent)
+	if (!l || l->ended)
 		return -EPROTO;
-	l->silent = true;
+	l->ended = true;
 	if (op->type == NVL_OP_PLACED) {
+		l->silent = true;
 		/* only what we have exposed can be placed without us */
 		if (!conn->exposed.n || l->seen)
 			return -EPROTO;

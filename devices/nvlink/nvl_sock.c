@@ -5,6 +5,7 @@
  * carry descriptors, so one recvmsg() of one frame's length sees its own.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -75,7 +76,7 @@ static int keep(struct nvl_conn *conn, const struct nvl_frame *f,
 		return -ENOMEM;
 	k->frame = *f;
 	for (; k->nfds < nfds; k->nfds++) {
-		k->fds[k->nfds] = dup(fds[k->nfds]);
+		k->fds[k->nfds] = fcntl(fds[k->nfds], F_DUPFD_CLOEXEC, 0);
 		if (k->fds[k->nfds] < 0) {
 			while (k->nfds--)
 				close(k->fds[k->nfds]);

@@ -98,12 +98,17 @@ static void stream_look(struct nvl_stream *st)
 	}
 	if (!st->issued_ms)
 		st->issued_ms = weft_now_ms();
-	if (weft_cuda_enter(&s, st->gpu->ctx)) {
+	r = weft_cuda_enter(&s, st->gpu->ctx);
+	if (r == -ENODEV) {		/* and all that was in it */
 		atomic_store(&st->broken, -ENODEV);
 		atomic_store(&st->finished, issued);
-		return;
 	}
-	if (!st->flag) {
+	if (r)
+		return;
+	if (atomic_load(&st->broken)) {
+		/* its last mark was not made */
+		stream_ask(st, s.cu);
+	} else if (!st->flag) {
 		while (done != issued && !r) {
 			r = s.cu->event_query(st->events[(done + 1) %
 							 ARRAY_SIZE(st->events)]);
@@ -113,8 +118,7 @@ static void stream_look(struct nvl_stream *st)
 		}
 		if (r && r != WEFT_CU_NOT_READY)
 			stream_ask(st, s.cu);
-	} else if (atomic_load(&st->broken) ||
-		   weft_now_ms() - st->issued_ms > SUSPECT_MS) {
+	} else if (weft_now_ms() - st->issued_ms > SUSPECT_MS) {
 		stream_ask(st, s.cu);
 	}
 	weft_cuda_leave(&s);
@@ -169,7 +173,7 @@ static void stream_free(struct nvl_stream *st, const struct weft_cuda *cu)
 	weft_list_del(&st->link);
 	pthread_mutex_unlock(&streams_lock);
 	stream_drain(st);
-	while (atomic_load(&st->bell_set) && weft_now_ms() < end)
+	while (atomic_load(&st->bells) && weft_now_ms() < end)
 		sched_yield();
 	for (i = 0; cu && i < ARRAY_SIZE(st->events); i++)
 		if (st->events[i])

@@ -5,7 +5,8 @@
  * peer's buffer is mapped here) and told to the peer when the copy has ended.
  *
  * A job that fails half way sends no more; what is under way is told as it
- * is, failed chunks as void, and NVL_OP_ABORT comes last.
+ * is, failed chunks as void, and NVL_OP_ABORT comes last.  A put then ends when
+ * the peer answers that nothing of it is under way there either.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -85,11 +86,16 @@ static void check_end(struct nvl_job *job)
 {
 	if (job->status)
 		unqueue(job);
-	if (job->flying || (!job->status && job->sent < job->total))
+	if (job->flying || job->aborted ||
+	    (!job->status && job->sent < job->total))
 		return;
 	if (job->status) {
 		send_abort(job);
-		nvl_tx_finish(job, job->status);
+		/* chunks of a put may still be on their way to its target */
+		if (job->kind == NVL_JOB_PUT)
+			job->aborted = true;
+		else
+			nvl_tx_finish(job, job->status);
 	} else if (job->kind == NVL_JOB_SERVE) {
 		nvl_tx_finish(job, 0);
 	} else if (job->direct) {
@@ -554,10 +560,12 @@ int nvl_tx_ack(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	struct nvl_job *job = conn->puts[op->seq % NVL_PUTS];
 
-	if (!job || job->seq != op->seq || job->direct || job->flying ||
-	    job->sent < job->total || !weft_list_empty(&job->link))
+	if (!job || job->seq != op->seq || job->flying ||
+	    (!job->aborted && (job->direct || job->sent < job->total)) ||
+	    !weft_list_empty(&job->link))
 		return -EPROTO;
-	nvl_tx_finish(job, op->status < 0 ? op->status : 0);
+	nvl_tx_finish(job, job->aborted ? job->status :
+			   op->status < 0 ? op->status : 0);
 	return 0;
 }
 

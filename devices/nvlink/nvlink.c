@@ -479,10 +479,12 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 
 	if (kind == WEFT_MEM_CUDA) {
 		err = weft_cuda_init();
-		if (!err)
-			err = weft_cuda_query(addr, &where);
 		if (err)
 			return err;
+		err = weft_cuda_query(addr, &where);
+		if (err)
+			return weft_fail(err, "GPU memory at %p belongs to no "
+					 "CUDA context that is active", addr);
 		if (where.where != WEFT_CUDA_DEVICE || where.managed)
 			return weft_fail(EINVAL, "%p is no GPU memory%s", addr,
 					 where.managed ? " (managed memory is "

@@ -297,6 +297,8 @@ static void orderly(void)
 	check_int(a.error, -ESHUTDOWN);
 	check_int(a.ops->flush(a.ep, NULL), 0);
 	check_int(a.ops->message(a.ep, 1, NULL, 0, NULL), -ESHUTDOWN);
+	/* which is not -EAGAIN */
+	check_int(a.ops->ready(a.ep), true);
 	run_for(&a, NULL, 50);
 	check_int(a.errors, 1);
 	side_close(&a);

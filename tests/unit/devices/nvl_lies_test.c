@@ -7,9 +7,11 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -353,3 +355,36 @@ FRAME(exposed_behind_its_end, liar_memfd(4096, true),
       .type = NVL_FRAME_EXPOSE, .size = 4096, .offset = 4000,
       .region_len = 97)
 FRAME(not_a_frame, -1, .magic = 1, .type = NVL_FRAME_RING_WANT)
+
+/* What it would be rung by: writing there ends a process, or waits. */
+static void bell_of(int bell)
+{
+	struct liar other;
+	struct weft_ep *second;
+	struct iovec iov = { target, 16 };
+
+	liar_dial(&other, victim.iface, &victim.attr.addr, 1, -1, bell);
+	close(bell);
+	atomic_store(&liar_head(other.ours)->sleeping, 1);
+	cr_assert(eq(int, nvl->ep_create(victim.iface, &victim.liar, NULL,
+					 &second), 0));
+	wait_for(ended || nvl->message(second, 1, &iov, 1, NULL) == 0);
+	wait_for(ended);
+	cr_expect(eq(int, ended, -EPROTO));
+	nvl->ep_destroy(second);
+	liar_close(&other);
+}
+
+Test(nvl_lies, a_bell_that_kills, .init = begin, .fini = finish)
+{
+	int ends[2];
+
+	cr_assert(eq(int, pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0));
+	close(ends[0]);
+	bell_of(ends[1]);
+}
+
+Test(nvl_lies, a_bell_that_waits, .init = begin, .fini = finish)
+{
+	bell_of(eventfd(0, EFD_CLOEXEC));
+}

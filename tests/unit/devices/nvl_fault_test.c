@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The NVLink device where the CUDA driver fails: every call of a program's life
+ * does once.  Then the bytes are right all the same, or somebody is told; and
+ * nothing is left open, mapped or allocated.
+ */
+#include <dirent.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "devices/nvlink/nvl.h"
+#include "tests/unit/devices/nvl_pair.h"
+
+#define LEN	(1u << 20)
+
+static char folder[] = "/tmp/weft-fault-test-XXXXXX";
+static uint8_t *gpu0, *gpu1, *vmm, *host;
+
+static void begin(void)
+{
+	cr_assert(mkdtemp(folder) != NULL);
+	setenv("WEFT_RUN_DIR", folder, 1);
+	setenv(FAKE_NVML, "1", 1);
+}
+
+static void finish(void)
+{
+	char cmd[64];
+
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
+	cr_expect(eq(int, system(cmd), 0));
+}
+
+TestSuite(nvl_fault, .init = begin, .fini = finish, .timeout = 600);
+
+static unsigned int count_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned int n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* As a program that sleeps until something happens. */
+static void sleep_until(const bool *done)
+{
+	const uint64_t end = weft_now_ms() + WAIT_MS;
+	struct pollfd fds[2] = {
+		{ .fd = nvl->event_fd(a.iface), .events = POLLIN },
+		{ .fd = nvl->event_fd(b.iface), .events = POLLIN },
+	};
+
+	for (;;) {
+		turn();
+		if (*done || a.errors || b.errors)
+			return;
+		if (nvl->arm(a.iface) || nvl->arm(b.iface))
+			continue;
+		cr_assert(ne(int, poll(fds, 2, WAIT_MS), 0),
+			  "nobody wakes it: '%s' failed",
+			  fake.fake_cuda_failed());
+		cr_assert(lt(u64, weft_now_ms(), end), "'%s' failed: no end",
+			  fake.fake_cuda_failed());
+	}
+}
+
+static int put_asleep(uint8_t *src, uint8_t *dst, const struct weft_rkey *key)
+{
+	struct wait_op w = { .op.done = op_done };
+	struct iovec iov = { src, LEN };
+	int ret;
+
+	memset(src, 0x77, LEN);
+	memset(dst, 0xa5, LEN);
+	ret = nvl->put(a.ep, &iov, 1, (uintptr_t)dst, key, NULL, &w.op);
+	if (ret != -EINPROGRESS)
+		return ret;
+	sleep_until(&w.done);
+	if (!w.done)
+		return a.errors ? a.error : b.error;
+	if (!w.status)
+		cr_assert(memcmp(src, dst, LEN) == 0,
+			  "the bytes are wrong: '%s' failed",
+			  fake.fake_cuda_failed());
+	return w.status;
+}
+
+/* An error is an answer, too. */
+static bool prepared(struct side *s, const void *memory)
+{
+	return s->errors || weft_nvl_prepare(s->ep, memory) != -EINPROGRESS;
+}
+
+static unsigned int move(struct weft_mem *mem, struct weft_mem *direct,
+			 struct weft_mem *plain)
+{
+	unsigned int errors = 0;
+	struct weft_rkey key;
+
+	nvl->mem_pack(mem, &key);
+	errors += !!put_checked(&a, gpu0, gpu1, LEN, &key);
+	errors += !!get_checked(&a, gpu0, gpu1, LEN, &key);
+	errors += !!put_checked(&a, host, gpu1, LEN, &key);
+	errors += !!put_asleep(gpu0, gpu1, &key);
+	nvl->mem_pack(plain, &key);
+	errors += !!put_checked(&a, gpu0, host, LEN, &key);
+	if (a.errors || b.errors || expose_to_peer(&b, direct, &key))
+		return errors + 1;
+	/* both say in the end that they are ready, or why not */
+	wait_for(prepared(&a, gpu0));
+	wait_for(prepared(&b, vmm));
+	errors += !!put_checked(&a, gpu0, vmm, LEN, &key);
+	errors += !!put_checked(&a, gpu1, vmm, LEN, &key);
+	errors += !!put_asleep(gpu0, vmm, &key);
+	weft_nvl_unexpose(b.ep, direct);
+	return errors;
+}
+
+static int calls;			/* of the last life, and */
+static const char *failed;		/* which of them did; NULL: none */
+
+/* What a program does in its life; the number of errors that it was told. */
+static unsigned int life(int fail)
+{
+	struct weft_mem *mem = NULL, *direct = NULL, *plain = NULL;
+	unsigned int errors = 0;
+
+	fake.fake_cuda_fail_at(fail, WEFT_CU_OPERATING_SYSTEM);
+	if (open_side(&a) || open_side(&b) || connect_side(&a, &b) ||
+	    connect_side(&b, &a))
+		errors++;
+	if (!errors)
+		wait_for((nvl->ready(a.ep) && nvl->ready(b.ep)) || a.errors ||
+			 b.errors);
+	errors += !!nvl->mem_register(gpu1, LEN, WEFT_MEM_CUDA, &mem);
+	errors += !!nvl->mem_register(vmm, LEN, WEFT_MEM_CUDA, &direct);
+	errors += !!nvl->mem_register(host, LEN, WEFT_MEM_HOST, &plain);
+	if (mem && direct && plain)
+		errors += move(mem, direct, plain);
+	/* a context that is gone takes all that was in it along */
+	calls = fake.fake_cuda_calls();
+	failed = fake.fake_cuda_failed();
+	fake.fake_cuda_fail_at(0, 0);
+	if (mem)
+		nvl->mem_release(mem);
+	if (direct)
+		nvl->mem_release(direct);
+	if (plain)
+		nvl->mem_release(plain);
+	errors += a.errors + b.errors;
+	close_side(&a);
+	close_side(&b);
+	return errors;
+}
+
+static struct fake_cuda_live before;
+static unsigned int fds;
+
+static void load(void)
+{
+	load_fake();
+	fake.fake_cuda_delay(20);
+	nvl_tune.chunk_min = LEN / 8;
+	gpu0 = fake.fake_cuda_malloc(0, LEN);
+	gpu1 = fake.fake_cuda_malloc(1, LEN);
+	vmm = fake.fake_cuda_vmm(1, LEN);
+	host = malloc(LEN);
+	cr_assert(zero(uint, life(0)));
+	cr_assert(zero(uint, said("")));
+	fds = count_fds();
+	fake.fake_cuda_live(&before);
+}
+
+static void look(unsigned int errors, const char *name, int n)
+{
+	struct fake_cuda_live after;
+
+	/* once per process, most of it */
+	cr_expect(yes(!errors || said("")), "%s, %d: nothing was logged", name,
+		  n);
+	fake.fake_cuda_live(&after);
+	cr_expect(memcmp(&before, &after, sizeof(before)) == 0,
+		  "%s, %d: something lives on", name, n);
+	cr_expect(eq(uint, count_fds(), fds), "%s, %d", name, n);
+}
+
+Test(nvl_fault, every_call_fails_once)
+{
+	unsigned int errors;
+	int n, most;
+
+	load();
+	cr_assert(gt(int, calls, 100));
+	for (n = 1, most = calls; n <= most; n++) {
+		errors = life(n);
+		if (failed)	/* else some calls less than last time */
+			look(errors, failed, n);
+	}
+	free(host);
+}
+
+/* There events tell the end of copies. */
+Test(nvl_fault, a_driver_without_stream_writes)
+{
+	static const char *const names[] = { "cuEventCreate", "cuEventRecord",
+					     "cuEventQuery" };
+	unsigned int i, errors;
+	int n;
+
+	setenv(FAKE_CUDA_NO_WRITE, "1", 1);
+	load();
+	for (i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		for (n = 1; n <= 12; n += 3) {
+			fake.fake_cuda_fail(names[i], n,
+					    WEFT_CU_OPERATING_SYSTEM);
+			errors = life(0);
+			fake.fake_cuda_fail(names[i], 0, 0);
+			look(errors, names[i], n);
+		}
+	}
+	free(host);
+}
+
+/* ---- a bell that is slow to ring ------------------------------------------ */
+
+static pthread_t tester;
+static atomic_bool hold, held;
+
+/* write() of this program: a driver's thread stands still behind it. */
+ssize_t write(int fd, const void *buf, size_t n)
+{
+	ssize_t r = syscall(SYS_write, fd, buf, n);
+
+	if (n == sizeof(uint64_t) && atomic_load(&hold) &&
+	    !pthread_equal(pthread_self(), tester)) {
+		atomic_store(&held, true);
+		while (atomic_load(&hold))
+			usleep(100);
+	}
+	return r;
+}
+
+static void start(struct wait_op *w, uint8_t *src, uint8_t *dst,
+		  const struct weft_rkey *key)
+{
+	struct iovec iov = { src, 4096 };
+	int i;
+
+	*w = (struct wait_op){ .op.done = op_done };
+	cr_assert(eq(int, nvl->put(a.ep, &iov, 1, (uintptr_t)dst, key, NULL,
+				   &w->op), -EINPROGRESS));
+	for (i = 0; i < 8; i++)
+		turn();
+}
+
+static void sleep_on(void)
+{
+	while (nvl->arm(a.iface))
+		turn();
+}
+
+/*
+ * The driver's thread has rung for one copy and has not left yet: whoever goes
+ * to sleep now for the next copy on that stream needs a bell of its own.
+ */
+Test(nvl_fault, who_has_rung_rings_no_more)
+{
+	struct wait_op w[3];
+	struct weft_mem *mem;
+	struct weft_rkey key;
+	unsigned int bells;
+
+	load_fake();
+	tester = pthread_self();
+	gpu0 = fake.fake_cuda_malloc(0, LEN);
+	gpu1 = fake.fake_cuda_malloc(1, LEN);
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+	cr_assert(eq(int, connect_side(&a, &b), 0));
+	wait_for(nvl->ready(a.ep));
+	cr_assert(eq(int, nvl->mem_register(gpu1, LEN, WEFT_MEM_CUDA, &mem),
+		     0));
+	nvl->mem_pack(mem, &key);
+	cr_assert(eq(int, put_checked(&a, gpu0, gpu1, 4096, &key), 0));
+
+	fake.fake_cuda_hold(true);
+	start(&w[0], gpu0, gpu1, &key);
+	sleep_on();
+	atomic_store(&hold, true);
+	fake.fake_cuda_hold(false);
+	while (!atomic_load(&held))
+		usleep(100);
+	wait_for(w[0].done);
+	/* by turns: the next one takes the other stream */
+	start(&w[1], gpu0, gpu1, &key);
+	wait_for(w[1].done);
+	start(&w[2], gpu0, gpu1, &key);
+	bells = fake.fake_cuda_called("cuLaunchHostFunc");
+	sleep_on();
+	cr_expect(eq(uint, fake.fake_cuda_called("cuLaunchHostFunc"),
+		     bells + 1));
+	atomic_store(&hold, false);
+	wait_for(w[2].done);
+	nvl->mem_release(mem);
+	close_side(&a);
+	close_side(&b);
+}
