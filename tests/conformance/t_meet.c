@@ -350,7 +350,7 @@ static void range_used_up(void)
 	struct weft_iface_cb cb = { 0 };
 	struct weft_iface *iface;
 	unsigned int port = 20000 + getpid() % 10000;
-	char text[16], want[96];
+	char text[16], want[128];
 	struct side a;
 	socklen_t len;
 	int fd;

@@ -97,18 +97,18 @@ Test(abi, tables_are_filled)
 
 #define PROPERTIES(v, pv)						\
 	do {								\
-		struct nccl_props_v##pv p;				\
+		struct nccl_props_v##pv got;				\
 									\
-		memset(&p, 0xff, sizeof(p));				\
-		cr_assert(eq(int, ncclNetPlugin_v##v.get_properties(0, &p), \
+		memset(&got, 0xff, sizeof(got));			\
+		cr_assert(eq(int, ncclNetPlugin_v##v.get_properties(0, &got), \
 			     NCCL_SUCCESS));				\
-		cr_expect(eq(str, p.name, "weft"));			\
-		cr_expect(p.pci_path == NULL);				\
-		cr_expect(eq(int, p.ptr_support, NCCL_PTR_HOST));	\
-		cr_expect(gt(int, p.speed, 0));				\
-		cr_expect(gt(int, p.max_comms, 1000));			\
-		cr_expect(eq(int, p.max_recvs, 1));			\
-		cr_expect(ne(int, ncclNetPlugin_v##v.get_properties(1, &p), \
+		cr_expect(eq(str, got.name, "weft"));			\
+		cr_expect(got.pci_path == NULL);			\
+		cr_expect(eq(int, got.ptr_support, NCCL_PTR_HOST));	\
+		cr_expect(gt(int, got.speed, 0));			\
+		cr_expect(gt(int, got.max_comms, 1000));		\
+		cr_expect(eq(int, got.max_recvs, 1));			\
+		cr_expect(ne(int, ncclNetPlugin_v##v.get_properties(1, &got), \
 			     NCCL_SUCCESS));				\
 	} while (0)
 
