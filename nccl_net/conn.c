@@ -95,12 +95,15 @@ int weft_net_listen(struct weft_net *net, int dev, void *handle,
 	return 0;
 }
 
-static void send_refuse(struct weft_net_peer *peer,
-			const struct weft_msg_accept *m)
+static void send_refuse(struct weft_net_peer *peer, uint64_t token,
+			uint32_t to, uint8_t way)
 {
+	const struct weft_msg_accept m = {
+		.token = token, .to = to, .way = way,
+	};
 	uint8_t buf[WEFT_MSG_ACCEPT_LEN];
 
-	weft_msg_accept_pack(m, buf);
+	weft_msg_accept_pack(&m, buf);
 	/* Not taken: the other side's deadline tells it instead. */
 	weft_net_peer_send(peer, WEFT_MSG_REFUSE, buf, sizeof(buf));
 }
@@ -109,7 +112,6 @@ void weft_net_close_listener(struct weft_net_listener *l)
 {
 	struct weft_net *net = l->net;
 	struct weft_net_comm *comm, *tmp;
-	struct weft_msg_accept m;
 
 	pthread_mutex_lock(&net->lock);
 	if (net->closed) {
@@ -117,11 +119,8 @@ void weft_net_close_listener(struct weft_net_listener *l)
 		return;
 	}
 	weft_list_for_each(comm, tmp, &l->queue, link) {
-		m = (struct weft_msg_accept){
-			.token = comm->token, .to = comm->remote_id,
-			.way = comm->way,
-		};
-		send_refuse(comm->peer, &m);
+		send_refuse(comm->peer, comm->token, comm->remote_id,
+			    comm->way);
 		weft_net_comm_free(comm);
 	}
 	weft_list_del(&l->link);
@@ -172,7 +171,6 @@ void weft_net_on_connect(struct weft_net_port *port, const void *buf,
 	struct weft_net_comm *comm;
 	struct weft_net_peer *peer;
 	struct weft_msg_connect m;
-	struct weft_msg_accept refuse;
 
 	if (weft_msg_connect_unpack(buf, len, &m) < 0) {
 		weft_warn("a damaged request to connect was ignored");
@@ -185,10 +183,7 @@ void weft_net_on_connect(struct weft_net_port *port, const void *buf,
 		return;
 	if (!l || l->queued >= QUEUE_MAX ||
 	    weft_net_comm_new(net, false, &comm) < 0) {
-		refuse = (struct weft_msg_accept){
-			.token = m.token, .to = m.id, .way = m.way,
-		};
-		send_refuse(peer, &refuse);
+		send_refuse(peer, m.token, m.id, m.way);
 		weft_net_peer_put(peer);
 		return;
 	}
@@ -221,24 +216,32 @@ int weft_net_peer_ready(struct weft_net_peer *peer)
 	return ret;
 }
 
+int weft_net_begin(struct weft_net *net)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&net->lock);
+	if (net->closed)
+		ret = -ECANCELED;
+	else if (net->nvl)
+		ret = weft_nvl_use_current(net->nvl->iface);
+	if (ret < 0)
+		pthread_mutex_unlock(&net->lock);
+	return ret;
+}
+
 int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 {
 	struct weft_net *net = l->net;
 	struct weft_net_comm *comm;
 	struct weft_msg_accept m;
 	uint8_t buf[WEFT_MSG_ACCEPT_LEN];
-	int ret = 0;
+	int ret;
 
 	*out = NULL;
-	pthread_mutex_lock(&net->lock);
-	if (net->closed) {
-		ret = -ECANCELED;
-		goto unlock;
-	}
-	if (net->nvl)
-		ret = weft_nvl_use_current(net->nvl->iface);
+	ret = weft_net_begin(net);
 	if (ret < 0)
-		goto unlock;
+		return ret;
 	if (weft_list_empty(&l->queue))
 		weft_net_progress(net);
 	if (weft_list_empty(&l->queue))
@@ -272,7 +275,8 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 		if (!comm->peer->err) {
 			weft_error("a connection is refused: what it needs "
 				   "cannot be made (%s)", strerror(-ret));
-			send_refuse(comm->peer, &m);
+			send_refuse(comm->peer, comm->token, comm->remote_id,
+				    comm->way);
 		}
 		weft_net_comm_free(comm);
 		ret = 0;

@@ -6,7 +6,6 @@
 #include <string.h>
 #include "bootstrap/host.h"
 #include "bootstrap/settings.h"
-#include "devices/nvlink.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/internal.h"
 #include "nccl_net/offer.h"
@@ -374,15 +373,9 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 	ret = weft_net_check_device(dev);
 	if (ret < 0)
 		return ret;
-	pthread_mutex_lock(&net->lock);
-	if (net->closed) {
-		ret = -ECANCELED;
-		goto unlock;
-	}
-	if (net->nvl)
-		ret = weft_nvl_use_current(net->nvl->iface);
+	ret = weft_net_begin(net);
 	if (ret < 0)
-		goto unlock;
+		return ret;
 	dial = find_dial(net, weft_get_le64((uint8_t *)handle +
 					    WEFT_HANDLE_STAGE));
 	if (dial) {

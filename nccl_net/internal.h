@@ -285,6 +285,8 @@ void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
 /* 0: @peer's port has all that traffic will need; -EAGAIN: not yet */
 int weft_net_peer_ready(struct weft_net_peer *peer);
 int weft_net_random_token(uint64_t *token);
+/* What connect() and accept() begin with: the lock, unless it fails. */
+int weft_net_begin(struct weft_net *net);
 
 /* dial.c */
 void weft_net_dial_failed(struct weft_net *net, struct weft_net_peer *peer,
