@@ -18,7 +18,7 @@ fi
 
 tap_folder
 find_builds
-build_program exchange exchange.c host.c || tap_skip_all "cannot build"
+build_program exchange exchange.c host.c transfer.c || tap_skip_all "cannot build"
 unshare -n sleep 600 &
 other=$!
 trap 'kill $other; rm -rf "$tap_tmp"' EXIT

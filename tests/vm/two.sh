@@ -11,7 +11,7 @@ tap_folder
 kernel=$(bash "$here/prepare.sh" 2>"$tap_tmp/why") ||
 	tap_skip_all "no emulated machine: $(tail -1 "$tap_tmp/why")"
 find_builds
-build_program exchange exchange.c host.c || tap_skip_all "cannot build"
+build_program exchange exchange.c host.c transfer.c || tap_skip_all "cannot build"
 # both see this machine's files
 export WEFT_TEST_EXCHANGE=$tap_tmp/exchange
 
