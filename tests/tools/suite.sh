@@ -170,7 +170,7 @@ suite() # [--long]
 	run_tests "Soft-RoCE" 660 bash tests/vm/run.sh
 	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}
 	if test -n "$long"; then
-		run_tests "UCX on Soft-RoCE" 900 bash tests/vm/ucx.sh
+		run_tests "UCX on Soft-RoCE" 1500 bash tests/vm/ucx.sh
 		run_tests "two hosts on Soft-RoCE" 1000 bash tests/vm/two.sh
 	fi
 

@@ -10,5 +10,5 @@ kernel=$(bash "$here/prepare.sh" 2>"$tap_tmp/why") ||
 # fetched here, the machine has no network
 bash "$WEFT_SRC/tests/tools/fetch-ucx.sh" ${WEFT_OFFLINE:+--list} >/dev/null
 WEFT_OFFLINE=1 bash "$here/boot.sh" "$kernel" \
-	"${WEFT_TEST_VM_SECONDS:-600}" \
+	"${WEFT_TEST_VM_SECONDS:-1400}" \
 	env EXCHANGE_ALARM=300 bash "$WEFT_SRC/tests/host/ib.sh" ends
