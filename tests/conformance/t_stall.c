@@ -147,6 +147,8 @@ static void only_tcp(void)
 {
 	if (strncmp(row->name, "tcp", 3))
 		skip_test("no sockets carry bulk");
+	if (strcmp(row->name, "tcp"))
+		skip_test("the same as over IPv4");
 }
 
 static void settings(const char *threads)
