@@ -189,10 +189,10 @@ int nvl_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	if (err)
 		return err;
 	p = nvl_msg_begin(conn, len);
-	for (i = 0; i < n; i++) {
-		memcpy(p, iov[i].iov_base, iov[i].iov_len);
-		p += iov[i].iov_len;
-	}
+	/* an empty piece may have no address at all */
+	for (i = 0; i < n; p += iov[i++].iov_len)
+		if (iov[i].iov_len)
+			memcpy(p, iov[i].iov_base, iov[i].iov_len);
 	nvl_msg_end(conn, NVL_MSG_USER, id, conn->fence, len);
 	count_message(conn, len);
 	return 0;

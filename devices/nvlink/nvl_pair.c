@@ -275,6 +275,10 @@ void nvl_pair_forget(struct nvl_conn *conn)
 	for (i = 0; i < NVL_GETS; i++)
 		if (conn->serving[i])
 			nvl_tx_finish(conn->serving[i], -ECANCELED);
+	/* cancelled before; the peer's answer will not come any more */
+	for (i = 0; i < NVL_PUTS && !conn->copies; i++)
+		if (conn->puts[i])
+			nvl_tx_finish(conn->puts[i], -ECANCELED);
 }
 
 bool nvl_pair_bury(struct nvl_conn *conn)
