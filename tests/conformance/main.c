@@ -33,12 +33,16 @@ static struct device_row rows[] = {
  * The InfiniBand row runs on a fake adapter, or on WEFT_TEST_IB=DEVICE,DEVICE,
  * which are then Soft-RoCE in an emulated machine.
  */
-static void choose_adapter(struct device_row *r)
+static void prepare_row(struct device_row *r)
 {
-#ifdef HAVE_VERBS_H
 	const char *sanitized = getenv("WEFT_SANITIZED");
+#ifdef HAVE_VERBS_H
 	char *names = getenv("WEFT_TEST_IB"), *comma;
+#endif
 
+	/* ThreadSanitizer is the slowest of all */
+	r->slow = sanitized && strstr(sanitized, "thread");
+#ifdef HAVE_VERBS_H
 	if (r->ops != &weft_ib_ops)
 		return;
 	if (!names) {
@@ -53,12 +57,10 @@ static void choose_adapter(struct device_row *r)
 	r->netdev = names;
 	r->other = comma ? comma + 1 : NULL;
 	r->slow = true;
-#else
-	(void)r;
 #endif
 }
 
-static void leave_adapter(const struct device_row *r)
+static void leave_row(const struct device_row *r)
 {
 #ifdef HAVE_VERBS_H
 	if (r->ops == &weft_ib_ops && !getenv("WEFT_TEST_IB"))
@@ -117,7 +119,7 @@ int main(int argc, char **argv)
 		row = &rows[i];
 		if (dev && strcmp(dev, row->name))
 			continue;
-		choose_adapter(&rows[i]);
+		prepare_row(&rows[i]);
 		for (j = 0; j < sizeof(lists) / sizeof(*lists); j++) {
 			for (k = 0; lists[j][k].name; k++) {
 				if (part && !strstr(lists[j][k].name, part))
@@ -130,7 +132,7 @@ int main(int argc, char **argv)
 				       why ? why : "");
 			}
 		}
-		leave_adapter(&rows[i]);
+		leave_row(&rows[i]);
 	}
 	printf("1..%u%s\n", n, n ? "" : " # SKIP weft was built without it");
 	return failed != 0;

@@ -7,7 +7,7 @@
 here=$(cd "$(dirname "$0")" && pwd)
 program=${1:?the build folder}/tests/conformance/conformance
 make -s -C "$1" tests/conformance/conformance >&2 || exit 1
-export TSAN_OPTIONS=suppressions=$here/../lib/tsan.supp
+export WEFT_SANITIZED=thread TSAN_OPTIONS=suppressions=$here/../lib/tsan.supp
 # over IPv6 it is the same threads and locks again
 printf '%s\n' nvlink tcp ib ${WEFT_TEST_LONG:+"tcp over IPv6"} |
 	xargs -d '\n' -n 1 -P "$(nproc)" "$program" -d
