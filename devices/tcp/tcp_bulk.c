@@ -169,6 +169,16 @@ static void settle(struct tcp_bulk *b, struct tcp_put *put)
 	atomic_store(&b->acked, acked);
 }
 
+/* Bulk lock held: one stream less sends from @put; true: it is settled. */
+static bool let_go(struct tcp_bulk *b, struct tcp_put *put)
+{
+	put->carriers--;
+	if (!put->acked || put->carriers)
+		return false;
+	settle(b, put);
+	return true;
+}
+
 void tcp_bulk_carried(struct tcp_conn *conn, struct tcp_put *put, size_t len)
 {
 	struct tcp_bulk *b = conn->bulk;
@@ -177,10 +187,7 @@ void tcp_bulk_carried(struct tcp_conn *conn, struct tcp_put *put, size_t len)
 
 	max = conn->iface->spare_cores ? TCP_MAX_STREAMS : TCP_FEW_STREAMS;
 	pthread_mutex_lock(&b->lock);
-	put->carriers--;
-	done = put->acked && !put->carriers;
-	if (done)
-		settle(b, put);
+	done = let_go(b, put);
 	if (!weft_settings()->tcp_streams)
 		tcp_tune_bytes(b, len, max);
 	if (weft_list_empty(&b->queue))
@@ -196,11 +203,8 @@ void tcp_bulk_dropped(struct tcp_conn *conn, struct tcp_put *put)
 	bool done;
 
 	pthread_mutex_lock(&b->lock);
-	put->carriers--;
-	done = put->acked && !put->carriers;
-	if (done)
-		settle(b, put);
-	else
+	done = let_go(b, put);
+	if (!done)
 		put->aborted = true;
 	pthread_mutex_unlock(&b->lock);
 	if (done)
@@ -213,10 +217,7 @@ void tcp_bulk_stopped(struct tcp_conn *conn, struct tcp_put *put)
 	bool done;
 
 	pthread_mutex_lock(&b->lock);
-	put->carriers--;
-	done = put->acked && !put->carriers;
-	if (done)
-		settle(b, put);
+	done = let_go(b, put);
 	pthread_mutex_unlock(&b->lock);
 	if (done)
 		tcp_cq_put_done(conn->iface, put);
