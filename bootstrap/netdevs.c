@@ -184,11 +184,8 @@ void weft_netdevs_check(void)
 	char arg[IF_NAMESIZE], other[IF_NAMESIZE], owner[96] = "";
 	struct weft_setting_info list;
 	struct weft_verbs_port port;
-	size_t i = 0;
 
-	do
-		weft_settings_info(i++, &list);
-	while (strcmp(list.name, "WEFT_NET_DEVICES"));
+	weft_settings_named("WEFT_NET_DEVICES", &list);
 	whence = "UCXPY_IFNAME=";
 	if (!asked || !*asked) {
 		if (!argument(arg))
@@ -205,7 +202,6 @@ void weft_netdevs_check(void)
 	first_allowed(other);
 	weft_warn_once("%s%s%s is none of %s=%s: peers that are told that address find no device of weft there; add %s to the list%s%s",
 		       whence, asked, owner,
-		       strcmp(list.origin, "environment") ? list.origin
-							  : list.name,
-		       list.value, asked, *other ? ", or take " : "", other);
+		       weft_setting_variable(&list), list.value, asked,
+		       *other ? ", or take " : "", other);
 }
