@@ -24,6 +24,12 @@ int weft_nvl_use_current(struct weft_iface *iface);
 void weft_nvl_issue(struct weft_iface *iface);
 
 /*
+ * Before the first peer: memory is unmapped by a thread of its own, because
+ * that waits for the kernels that run.  -ENOMEM.
+ */
+int weft_nvl_unmap_apart(struct weft_iface *iface);
+
+/*
  * As put(), of memory that weft_cuda_query() has been asked about before: the
  * driver is asked nothing.
  */

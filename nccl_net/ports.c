@@ -65,6 +65,8 @@ static void nvlink_open(struct weft_net *net)
 		return;			/* the others move GPU memory, too */
 	port->nvlink = true;
 	weft_nvl_issue(port->iface);
+	if (weft_nvl_unmap_apart(port->iface) < 0)
+		weft_warn("the death of a rank may be noticed late: no memory");
 	net->nvl = port;
 	if (weft_net_watch_start(net) < 0)
 		weft_warn("a rank may wait for NVLink until NCCL calls here");

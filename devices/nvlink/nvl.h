@@ -44,6 +44,7 @@ struct nvl_tune {
 	size_t chunk_min, chunk_max;
 	unsigned int idle_ms;		/* an idle ring is given back after */
 	unsigned int retry_ms;		/* before a budget is looked at again */
+	size_t batch_bytes;		/* copies whose end is seen at once */
 	bool batch;			/* cuMemcpyBatchAsync where there is one */
 };
 extern struct nvl_tune nvl_tune;
@@ -307,6 +308,7 @@ struct nvl_iface {
 	unsigned int inbound;		/* accepted and not yet proven */
 	bool armed;
 	bool issuers;			/* contexts get a thread each */
+	struct nvl_unmapper *unmapper;	/* NULL: unmapped here and now */
 };
 
 /* nvl_run.c: the folder that pods share */
@@ -429,7 +431,14 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 bool nvl_map_allows(const struct nvl_mapping *m, const struct nvl_gpu *gpu);
 /* The same, made so: pins host memory, grants access. */
 int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu);
-void nvl_map_close(struct nvl_mapping *m);
+/* Unmaps it, waiting for the kernels that run. */
+void nvl_map_undo(struct nvl_mapping *m);
+
+/* nvl_unmap.c */
+/* The same, by a thread after weft_nvl_unmap_apart(). */
+void nvl_map_close(struct nvl_iface *iface, struct nvl_mapping *m);
+/* Waits for the thread, and unmaps what it has left. */
+void nvl_unmap_end(struct nvl_iface *iface);
 
 /* nvl_ring.c */
 /* Asks the peer for a ring towards @loc, unless there is one or it was asked. */

@@ -32,7 +32,6 @@ struct nvl_copy {
 	uint32_t seq;			/* of its batch */
 	struct weft_rkey key;
 	uint64_t at;
-	struct nvl_stream *stream;
 	int status;			/* FAILED: of a copy that never flew */
 };
 
@@ -41,7 +40,8 @@ struct nvl_stream {
 	struct nvl_gpu *gpu;
 	void *cu;
 	/* by gpu->queue, for any thread */
-	struct weft_list waiting, flying, failed;
+	struct weft_list *waiting;	/* gpu->tx_waiting or gpu->rx_waiting */
+	struct weft_list flying, failed;
 	_Atomic unsigned int nflying;	/* and those just being handed over */
 	_Atomic unsigned int nfailed;
 	pthread_mutex_t lock;		/* looking for the end */
@@ -67,10 +67,12 @@ struct nvl_gpu {
 	bool page_pinned;
 	struct nvl_stream tx[NVL_TX_STREAMS];
 	struct nvl_stream rx;
-	unsigned int next_tx;
-	_Atomic bool queue;		/* a spin lock: the lists of streams */
-	_Atomic unsigned int waiting;	/* in all of them */
+	_Atomic bool queue;		/* a spin lock: all lists of copies */
+	struct weft_list tx_waiting;	/* for whichever stream is free first */
+	struct weft_list rx_waiting;
+	_Atomic unsigned int waiting;	/* in both */
 	pthread_mutex_t issue;		/* handing over; then `queue` */
+	unsigned int last_tx;		/* by issue */
 	struct nvl_issuer *issuer;	/* NULL: the caller's thread does it */
 };
 
@@ -85,10 +87,10 @@ void nvl_copy_drain_all(void);
 struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 			    const struct weft_cuda_ptr *where, int *err);
 void nvl_gpu_free(struct nvl_gpu *gpu);
-struct nvl_stream *nvl_gpu_tx(struct nvl_gpu *gpu);
 
-/* nvl_copy.c */
-void nvl_copy_queue(struct nvl_stream *st, struct nvl_copy *copy);
+/* nvl_copy.c; @queue is &gpu->tx_waiting or &gpu->rx_waiting */
+void nvl_copy_queue(struct nvl_gpu *gpu, struct weft_list *queue,
+		    struct nvl_copy *copy);
 /* Hands queued copies to the engines, or to the thread that does; the number. */
 unsigned int nvl_copy_submit(struct nvl_iface *iface);
 /* The same for one context, here and now; any thread. */

@@ -316,7 +316,7 @@ static void sweep(struct nvl_conn *conn)
 			continue;
 		}
 		*at = a->next;
-		nvl_map_close(&a->map);
+		nvl_map_close(conn->iface, &a->map);
 		free(a);
 	}
 }

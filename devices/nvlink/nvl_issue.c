@@ -63,6 +63,7 @@ static void work(struct nvl_gpu *gpu)
 			end = weft_now_ms() + AWAKE_MS;
 		else if (weft_now_ms() > end)
 			return;
+		relax();
 	}
 }
 

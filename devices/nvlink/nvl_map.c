@@ -254,7 +254,7 @@ static bool enter_of(struct weft_cuda_scope *s, const struct nvl_mapping *m)
 	return !weft_cuda_enter(s, m->ctx);
 }
 
-void nvl_map_close(struct nvl_mapping *m)
+void nvl_map_undo(struct nvl_mapping *m)
 {
 	struct weft_cuda_scope s;
 

@@ -30,6 +30,7 @@ struct nvl_tune nvl_tune = {
 	.chunk_max = 8ul << 20,
 	.idle_ms = 30000,
 	.retry_ms = 1000,
+	.batch_bytes = 8ul << 20,
 	.batch = true,
 };
 
@@ -150,7 +151,7 @@ bool nvl_ring_take(struct nvl_txring *r, size_t len, uint64_t *pos)
 
 static void txring_free(struct nvl_conn *conn, uint8_t id)
 {
-	nvl_map_close(&conn->txrings[id]->map);
+	nvl_map_close(conn->iface, &conn->txrings[id]->map);
 	free(conn->txrings[id]);
 	conn->txrings[id] = NULL;
 }
@@ -319,7 +320,7 @@ static int on_recall(struct nvl_conn *conn, const struct nvl_frame *f)
 void nvl_ring_release(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id)
 {
 	nvl_budget_give(r->budget, r->unit, r->units);
-	nvl_map_close(&r->map);
+	nvl_map_close(conn->iface, &r->map);
 	free(r);
 	conn->rxrings[id] = NULL;
 }

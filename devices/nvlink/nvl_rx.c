@@ -191,7 +191,7 @@ static int place(struct nvl_conn *conn, struct nvl_rxring *r,
 		c->copy.at = (uintptr_t)dst;
 	}
 	conn->copies++;
-	nvl_copy_queue(&gpu->rx, &c->copy);
+	nvl_copy_queue(gpu, &gpu->rx_waiting, &c->copy);
 	return -EINPROGRESS;
 }
 

@@ -24,16 +24,17 @@ static struct weft_list streams = { &streams, &streams };
 /* ---- streams ------------------------------------------------------------ */
 
 static int stream_init(struct nvl_stream *st, struct nvl_gpu *gpu,
-		       const struct weft_cuda *cu, unsigned int index)
+		       struct weft_list *waiting, const struct weft_cuda *cu,
+		       unsigned int index)
 {
 	int r;
 
 	memset(st, 0, sizeof(*st));
 	weft_list_init(&st->link);
-	weft_list_init(&st->waiting);
 	weft_list_init(&st->flying);
 	weft_list_init(&st->failed);
 	st->gpu = gpu;
+	st->waiting = waiting;
 	pthread_mutex_init(&st->lock, NULL);
 	/* non-blocking: the program's default stream has no part in this */
 	r = cu->stream_create(&st->cu, WEFT_CU_STREAM_NON_BLOCKING);
@@ -199,9 +200,10 @@ static int gpu_open(struct nvl_gpu *gpu)
 						WEFT_CU_HOSTREGISTER_PORTABLE |
 						WEFT_CU_HOSTREGISTER_DEVICEMAP);
 	for (i = 0; i < NVL_TX_STREAMS && !err; i++)
-		err = stream_init(&gpu->tx[i], gpu, s.cu, n++);
+		err = stream_init(&gpu->tx[i], gpu, &gpu->tx_waiting, s.cu,
+				  n++);
 	if (!err)
-		err = stream_init(&gpu->rx, gpu, s.cu, n++);
+		err = stream_init(&gpu->rx, gpu, &gpu->rx_waiting, s.cu, n++);
 	weft_cuda_leave(&s);
 	return err;
 }
@@ -219,6 +221,8 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 	if (!gpu)
 		return NULL;
 	weft_list_init(&gpu->link);
+	weft_list_init(&gpu->tx_waiting);
+	weft_list_init(&gpu->rx_waiting);
 	gpu->iface = iface;
 	gpu->ctx = where->ctx;
 	gpu->ordinal = where->ordinal;
@@ -260,9 +264,4 @@ void nvl_gpu_free(struct nvl_gpu *gpu)
 	weft_list_del(&gpu->link);
 	pthread_mutex_destroy(&gpu->issue);
 	free(gpu);
-}
-
-struct nvl_stream *nvl_gpu_tx(struct nvl_gpu *gpu)
-{
-	return &gpu->tx[gpu->next_tx++ % NVL_TX_STREAMS];
 }

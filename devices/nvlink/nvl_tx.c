@@ -214,7 +214,7 @@ static void make_chunk(struct nvl_job *job, struct nvl_txring *r, uint64_t pos,
 						(uintptr_t)r->map.host + at,
 	};
 	conn->copies++;
-	nvl_copy_queue(nvl_gpu_tx(gpu), &c->copy);
+	nvl_copy_queue(gpu, &gpu->tx_waiting, &c->copy);
 }
 
 /* The next piece of the source, not longer than @max. */
@@ -276,7 +276,7 @@ static unsigned int send_direct(struct nvl_job *job, uint64_t dev,
 		job->iov_off += copy->len;
 		job->flying++;
 		job->conn->copies++;
-		nvl_copy_queue(nvl_gpu_tx(gpu), copy);
+		nvl_copy_queue(gpu, &gpu->tx_waiting, copy);
 		n++;
 	}
 	check_end(job);

@@ -142,6 +142,7 @@ static void iface_close(struct weft_iface *base)
 	nvl_tx_deliver(iface);
 	weft_list_for_each(gpu, next, &iface->gpus, link)
 		nvl_gpu_free(gpu);
+	nvl_unmap_end(iface);
 	weft_list_for_each(sn, after, &iface->sns, link)
 		free(sn);
 	iface_free(iface);

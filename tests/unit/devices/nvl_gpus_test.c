@@ -109,6 +109,35 @@ Test(nvl_gpus, the_first_one_may_come_late)
 	nvl->mem_release(mem);
 }
 
+/* What it had mapped is unmapped when the kernels that run have ended. */
+Test(nvl_gpus, the_end_of_a_peer_waits_for_no_kernel)
+{
+	struct fake_cuda_live before, now;
+
+	cr_assert(eq(int, open_side(&a), 0));
+	fake.fake_cuda_live(&before);
+	close_side(&a);
+	pair_up();
+	cr_assert(eq(int, weft_nvl_unmap_apart(a.iface), 0));
+	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
+	expose();
+	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_NONE));
+	fake.fake_cuda_stall("cuMemUnmap");
+	nvl->ep_destroy(b.ep);
+	b.ep = NULL;
+	nvl->mem_release(mem);
+	nvl->iface_close(b.iface);
+	b.iface = NULL;
+	wait_for(a.errors == 1);
+	wait_for(fake.fake_cuda_stalled() == 1);
+	fake.fake_cuda_stall(NULL);
+	close_side(&a);
+	fake.fake_cuda_free(dst);
+	fake.fake_cuda_live(&now);
+	cr_expect(eq(uint, now.maps, before.maps));
+	cr_expect(eq(uint, now.reservations, before.reservations));
+}
+
 /* ---- memory for rings ----------------------------------------------------- */
 
 Test(nvl_gpus, a_budget_that_is_used_up)

@@ -507,6 +507,12 @@ void weft_nvl_issue(struct weft_iface *iface)
 	(void)iface;
 }
 
+int weft_nvl_unmap_apart(struct weft_iface *iface)
+{
+	(void)iface;
+	return 0;
+}
+
 int weft_nvl_prepare(struct weft_ep *ep, const void *gpu_memory)
 {
 	(void)ep;

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A thread that unmaps what is needed no more, for NCCL: cuMemUnmap waits until
+ * the kernels that run have ended, and NCCL's wait for whoever calls us.  When a
+ * rank dies the others must hear of it while their kernels still run.
+ *
+ * The thread is started with the first mapping; what it has not come to when
+ * the interface closes is unmapped there.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "devices/nvlink.h"
+#include "devices/nvlink/nvl.h"
+#include "util/log.h"
+
+struct unmap {
+	struct weft_list link;
+	struct nvl_mapping map;
+};
+
+struct nvl_unmapper {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct weft_list todo;		/* by lock */
+	bool stop;			/* by lock */
+	bool on;			/* there is a thread */
+};
+
+/* With the lock; the driver is called without it. */
+static void undo_all(struct nvl_unmapper *un)
+{
+	struct unmap *u;
+
+	while (!weft_list_empty(&un->todo)) {
+		u = weft_list_first(&un->todo, struct unmap, link);
+		weft_list_del(&u->link);
+		pthread_mutex_unlock(&un->lock);
+		nvl_map_undo(&u->map);
+		free(u);
+		pthread_mutex_lock(&un->lock);
+	}
+}
+
+static void *unmap(void *arg)
+{
+	struct nvl_unmapper *un = arg;
+
+	prctl(PR_SET_NAME, "weft unmap");
+	pthread_mutex_lock(&un->lock);
+	while (!un->stop) {
+		undo_all(un);
+		if (!un->stop)
+			pthread_cond_wait(&un->wake, &un->lock);
+	}
+	pthread_mutex_unlock(&un->lock);
+	return NULL;
+}
+
+static void start(struct nvl_unmapper *un)
+{
+	sigset_t all, old;
+	int err;
+
+	/* the program's signals are not ours to take */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&un->thread, NULL, unmap, un);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	un->on = !err;
+	if (err)
+		weft_info("no thread to unmap memory of peers (%s): it stays "
+			  "until the interface closes", strerror(err));
+}
+
+void nvl_map_close(struct nvl_iface *iface, struct nvl_mapping *m)
+{
+	struct nvl_unmapper *un = iface->unmapper;
+	struct unmap *u = NULL;
+
+	if (un && (m->dev || m->pinned))
+		u = malloc(sizeof(*u));
+	if (!u) {
+		nvl_map_undo(m);
+		return;
+	}
+	u->map = *m;
+	weft_list_init(&u->link);
+	memset(m, 0, sizeof(*m));
+	m->fd = -1;
+	pthread_mutex_lock(&un->lock);
+	weft_list_add_tail(&un->todo, &u->link);
+	if (!un->on)
+		start(un);
+	pthread_cond_signal(&un->wake);
+	pthread_mutex_unlock(&un->lock);
+}
+
+int weft_nvl_unmap_apart(struct weft_iface *base)
+{
+	struct nvl_unmapper *un = calloc(1, sizeof(*un));
+
+	if (!un)
+		return -ENOMEM;
+	pthread_mutex_init(&un->lock, NULL);
+	pthread_cond_init(&un->wake, NULL);
+	weft_list_init(&un->todo);
+	nvl_iface(base)->unmapper = un;
+	return 0;
+}
+
+void nvl_unmap_end(struct nvl_iface *iface)
+{
+	struct nvl_unmapper *un = iface->unmapper;
+
+	if (!un)
+		return;
+	pthread_mutex_lock(&un->lock);
+	un->stop = true;
+	pthread_cond_signal(&un->wake);
+	pthread_mutex_unlock(&un->lock);
+	if (un->on)
+		pthread_join(un->thread, NULL);
+	pthread_mutex_lock(&un->lock);
+	undo_all(un);
+	pthread_mutex_unlock(&un->lock);
+	pthread_cond_destroy(&un->wake);
+	pthread_mutex_destroy(&un->lock);
+	free(un);
+	iface->unmapper = NULL;
+}
