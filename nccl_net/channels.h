@@ -8,19 +8,22 @@
  * is set only where NCCL has a tuner to ask.
  *
  * Where NVLink is offered (offer.h) NCCL is to hand over GPU memory although no
- * network is near its GPU, and in pieces large enough for copy engines: 16
- * channels with buffers of 8 MiB, of which a slot is 1 MiB.  (221 GB/s of
- * all_reduce between two H200 took 16 channels, 123 had 8, 80 NCCL's own four
- * of 4 MiB.)  What that costs of GPU memory, per rank and communicator:
+ * network is near its GPU, and in pieces large enough for copy engines: 20
+ * channels with buffers of 8 MiB, of which a slot is 1 MiB and a copy two slots.
+ * (All_reduce of 256 MiB between two H200: 253 GB/s with 20 channels, 236 with
+ * 16, 147 with 8, 82 with four.)  What that takes of GPU memory, per rank and
+ * communicator, each buffer in pages of 2 MiB:
  *
  *   rings and trees   channels x 2 neighbours x (NCCL_BUFFSIZE + LL128's
- *                     4.7 MiB), and LL's 0.5 MiB on one side: 414 MiB
- *   sends, receives   2 pools of channels x NCCL_SHARED_STEPS (16) x
- *                     NCCL_P2P_NET_CHUNKSIZE, made on first use: 128 MiB
+ *                     buffer, which is never used, + LL's): 400 MiB
+ *   sends, receives   2 pools of channels, a power of two, x
+ *                     NCCL_SHARED_STEPS (16) x NCCL_P2P_NET_CHUNKSIZE, made on
+ *                     first use: 128 MiB
  *
  * (NCCL 2.28, init.cc, computeBuffSizes; transport/net.cc, sharedNetBuffersInit.)
- * NCCL's own four channels would take 72 and 16 MiB: 454 MiB more, and more than
- * 512 it shall not be, for which larger pieces of sends would have to go.
+ * NCCL's own four channels would take 80 and 16 MiB: 432 MiB more, and more than
+ * 512 it shall not be, for which more channels and larger pieces would have to
+ * go.
  *
  * One value everywhere: ranks that differ cannot connect.
  *
@@ -37,7 +40,7 @@
 #include <stddef.h>
 
 #define WEFT_NCCL_CHANNELS		"4"
-#define WEFT_NCCL_NVLINK_CHANNELS	"16"
+#define WEFT_NCCL_NVLINK_CHANNELS	"20"
 
 /* NCCL_NET names no other network. */
 bool weft_nccl_network_ours(void);

@@ -38,23 +38,27 @@ static const struct tuner_row tcp_table[] = {
 };
 
 /*
- * By NVLink, of the 16 channels that are built.  A channel's kernel moves
- * 22 GB/s of an all_reduce, and a copy of its costs some us whatever its size.
- * Measured on 2026-11-21 with NCCL 2.28.9 (torch 2.11), two H200, a pod each,
- * by tests/gpu/run.sh --pods --sweep; us of all_reduce with 1, 2, 4, 8, 16
- * channels:
- *	  2 MiB	  134	112	165	232	232
- *	  4 MiB	  216	145	152	219	327
- *	  8 MiB	  393	218	180	227	336
- *	 16 MiB	  769	398	253	271	358
- *	 64 MiB	 3039  1538	817	489	708
- *	256 MiB	12119  6071    3119    1752    1587
+ * By NVLink, of those that are built.  A channel's kernel moves 22 GB/s of an
+ * all_reduce, and a copy of its costs some us whatever its size.  Measured on
+ * 2026-11-22 with NCCL 2.28.9 (torch 2.11), two H200, a pod each, buffers of
+ * 6 MiB; us of all_reduce with 1, 2, 4, 8, 12, 16, 24 channels:
+ *	256 KiB	   77	 92    181   100   123   145   153
+ *	  1 MiB	   97	 99    100   121   134   152   180
+ *	  2 MiB	  131	112    112   126   147   166   196
+ *	  4 MiB	  220	152    124   134   157   168   236
+ *	  8 MiB	  424	222    160   147   175   178   221
+ *	 16 MiB	  843	447    236   191   218   217
+ *	 32 MiB	 1600	817    456   282   286   273   311
+ *	 64 MiB	 3139  1631	845   540   402   372   384
+ *	128 MiB	 6284  3162    1647   954   754   706   558
+ *	256 MiB	12477  6304    3255  1831  1439  1250  1099
  */
 static const struct tuner_row nvlink_table[] = {
-	{ 64u << 10, 1 },
-	{ 512u << 10, 2 },
+	{ 512u << 10, 1 },
+	{ 1024u << 10, 2 },
 	{ 2048u << 10, 4 },
 	{ 8192u << 10, 8 },
+	{ 32768u << 10, 16 },
 };
 
 /* LL, which it would choose up to 1 MiB: 42 us at 8 KiB, 47 at 64, 330 at 1024. */

@@ -30,7 +30,7 @@ struct nvl_tune nvl_tune = {
 	.chunk_max = 8ul << 20,
 	.idle_ms = 30000,
 	.retry_ms = 1000,
-	.batch_bytes = 8ul << 20,
+	.batch_bytes = 16ul << 20,
 	.batch = true,
 };
 

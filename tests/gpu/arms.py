@@ -30,11 +30,13 @@ ARMS = {
     "socket-16": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none",
                   "NCCL_SOCKET_NTHREADS": "16", "NCCL_NSOCKS_PERTHREAD": "1",
                   "NCCL_MIN_NCHANNELS": "8"},
-    "weft": {"NCCL_NET": "weft"},
+    # with P2P off as between hosts: so is NVLink
+    "weft": {"NCCL_NET": "weft", "WEFT_NCCL_NVLINK": "off"},
     # NCCL's own two channels, and as many as "weft" builds without a tuner
-    "weft-2ch": {"NCCL_NET": "weft", "NCCL_TUNER_PLUGIN": "none"},
+    "weft-2ch": {"NCCL_NET": "weft", "NCCL_TUNER_PLUGIN": "none",
+                 "WEFT_NCCL_NVLINK": "off"},
     "weft-4ch": {"NCCL_NET": "weft", "NCCL_TUNER_PLUGIN": "none",
-                 "NCCL_MIN_NCHANNELS": "4"},
+                 "WEFT_NCCL_NVLINK": "off", "NCCL_MIN_NCHANNELS": "4"},
 }
 # A pod per rank, as between containers that share no namespace; "native" is
 # what NCCL does where they share all: the yardstick.
@@ -115,14 +117,14 @@ def arguments():
         if name not in SWEEP:
             p.error("no sweep is named '%s'; there are %s" %
                     (name, ", ".join(SWEEP)))
-        a.swept[name] = dict(ARMS["weft"], **SWEEP[name])
+        a.swept[name] = dict(POD_ARMS["weft"], **SWEEP[name])
     for extra in a.set:
         name, _, setting = extra.partition(":")
         key, _, value = setting.partition("=")
         if not key:
             p.error("--set wants ARM:NAME=VALUE, not '%s'" % extra)
         more = arms if name in arms or not a.sweep else a.swept
-        more.setdefault(name, dict(ARMS["weft"]))[key] = value
+        more.setdefault(name, dict(known["weft"]))[key] = value
     for env in list(arms.values()) + list(a.swept.values()):
         env.setdefault("NCCL_NET_PLUGIN", a.plugin)
     a.arms = arms

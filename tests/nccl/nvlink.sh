@@ -14,7 +14,7 @@ export WEFT_TEST_CUDA_DELAY=50
 # A rank without NVLink must be told what the others tell themselves.
 together()
 {
-	NCCL_MIN_NCHANNELS=16 NCCL_BUFFSIZE=8388608 "$@"
+	NCCL_MIN_NCHANNELS=20 NCCL_BUFFSIZE=8388608 "$@"
 }
 
 perf() # OPTION...: prints what went wrong
@@ -93,7 +93,7 @@ tap_nothing "most checks, a driver without stream writes" \
 
 # What ranks must have in common, and who says so.
 seen=$(perf --case sizes --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)
-if grep -q "NCCL_MIN_NCHANNELS here 16, there 4 .*NCCL_BUFFSIZE here 8 MiB, there 4 MiB" <<<"$seen"; then
+if grep -q "NCCL_MIN_NCHANNELS here 20, there 4 .*NCCL_BUFFSIZE here 8 MiB, there 4 MiB" <<<"$seen"; then
 	tap_ok "ranks that told NCCL different things are told both"
 else
 	tap_not_ok "ranks that told NCCL different things are told both" "$seen"
