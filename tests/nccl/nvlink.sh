@@ -90,6 +90,16 @@ tap_nothing "most checks, through rings" \
 	"$(WEFT_NVL_DIRECT=off most --memory gpu)"
 tap_nothing "most checks, a driver without stream writes" \
 	"$(WEFT_TEST_CUDA_NO_WRITE=1 most --memory gpu)"
+# As with more processors, where copies wait for each other and go in batches.
+by_thread()
+{
+	WEFT_NVL_THREAD=on perf --case sizes --case in-flight --case both-ways \
+		--case threads --case close-in-flight --case peer-killed \
+		--memory gpu
+}
+tap_nothing "copies handed over by a thread of weft's" "$(by_thread)"
+tap_nothing "the same, a driver without stream writes" \
+	"$(WEFT_TEST_CUDA_NO_WRITE=1 by_thread)"
 
 # What ranks must have in common, and who says so.
 seen=$(perf --case sizes --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)
