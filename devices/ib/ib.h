@@ -239,8 +239,8 @@ struct ib_conn {
 	unsigned int nquestions;
 	struct weft_counters *stats;
 	/* watchdog */
-	bool moved;			/* since the last tick */
-	unsigned int stuck_ms, idle_ms;
+	bool moved;			/* completed since the last tick */
+	unsigned int silent_ms;		/* since the last completion */
 };
 
 /* The process behind an address: its control connection. */

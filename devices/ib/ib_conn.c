@@ -236,6 +236,7 @@ static void open_it(struct ib_conn *conn)
 		return;
 	}
 	move(conn, IB_CONN_OPEN);
+	conn->moved = true;	/* its silence is counted from here on */
 	conn->peer_ready = conn->peer_info.ready;
 	conn->say_info = true;
 	if (conn->peer_ready)

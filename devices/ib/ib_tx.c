@@ -208,7 +208,6 @@ static int post(struct ib_conn *conn, struct ib_record *rec)
 	conn->ring[at] = *rec;
 	conn->ring_n++;
 	conn->tx_out++;
-	conn->moved = true;
 	weft_count(conn->stats, wire_tx_bytes,
 		   rec->kind == IB_REC_READ ? 0 : rec->len);
 	return 0;

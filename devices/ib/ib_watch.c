@@ -4,9 +4,10 @@
  *
  * An adapter tells of a dead path only to who sends on it, and only when its
  * retries are used up, which for some adapters is never.  So an idle QP is
- * probed by an empty WRITE twice per WEFT_PEER_TIMEOUT, and one that completes
- * nothing for that long is given up.  Busy is not dead: the peer's adapter
- * answers without its program.
+ * probed by an empty WRITE four times per WEFT_PEER_TIMEOUT, and one that has
+ * something posted and completes nothing is given up before that is over, from
+ * its last completion on.  Busy is not dead: the peer's adapter answers without
+ * its program.
  */
 #include "devices/ib/ib.h"
 
@@ -40,25 +41,37 @@ void ib_watch_start(struct ib_iface *iface)
 	timer_set(iface, true);
 }
 
+/*
+ * How long a QP may complete nothing, in ms.  What is counted may be one tick
+ * less than what has passed, and is looked at once per tick; whatever is posted
+ * has two of them at least.
+ */
+static unsigned int patience(unsigned int limit)
+{
+	const unsigned int ticks = 2 * IB_TICK_MS;
+
+	return limit > ticks + limit / 4 + ticks ? limit - ticks
+						 : limit / 4 + ticks;
+}
+
 static void check_open(struct ib_conn *conn, unsigned int elapsed)
 {
-	const uint64_t limit = weft_settings()->peer_timeout_ms;
+	const unsigned int limit =
+		(unsigned int)weft_settings()->peer_timeout_ms;
 
-	if (conn->moved || !conn->tx_out)
-		conn->stuck_ms = 0;
+	if (conn->moved || !conn->peer_ready)
+		conn->silent_ms = 0;
 	else
-		conn->stuck_ms += elapsed;
-	conn->idle_ms = conn->moved ? 0 : conn->idle_ms + elapsed;
+		conn->silent_ms += elapsed;
 	conn->moved = false;
-	if (conn->stuck_ms >= limit) {
-		weft_warn("'%s' lost its peer %016llx: no answer for %llu ms (WEFT_PEER_TIMEOUT)",
+	if (conn->tx_out && conn->silent_ms >= patience(limit)) {
+		weft_warn("'%s' lost its peer %016llx: no answer for %u ms (WEFT_PEER_TIMEOUT is %u ms)",
 			  conn->iface->port.name,
-			  (unsigned long long)conn->peer->id,
-			  (unsigned long long)limit);
+			  (unsigned long long)conn->peer->id, conn->silent_ms,
+			  limit);
 		ib_conn_break(conn, -ETIMEDOUT);
-	} else if (!conn->tx_out && conn->idle_ms >= limit / 2 &&
+	} else if (!conn->tx_out && conn->silent_ms >= limit / 4 &&
 		   conn->peer_ready) {
-		conn->idle_ms = 0;
 		ib_tx_probe(conn);
 	}
 }
