@@ -22,7 +22,8 @@ _Static_assert(IFACE_KEY + WEFT_KEY_LEN == WEFT_IFACE_ADDR_LEN,
 
 /*
  * Device part, as struct uct_tcp_device_addr has it in UCX 1.13 to 1.22
- * (src/uct/tcp/tcp.h): flags, sa_family, address.
+ * (src/uct/tcp/tcp.h): flags, sa_family, address.  It has one flag, the lowest;
+ * with WEFT_FABRIC the byte is weft's own.
  */
 enum {
 	DEV_FLAGS = 0,
@@ -52,7 +53,7 @@ size_t weft_address_pack_dev(const struct weft_address *a, void *buf)
 {
 	uint8_t *p = buf;
 
-	p[DEV_FLAGS] = 0;
+	p[DEV_FLAGS] = a->fabric;
 	p[DEV_FAMILY] = (uint8_t)a->sa.sa.sa_family;
 	if (a->sa.sa.sa_family == AF_INET6) {
 		memcpy(p + DEV_ADDR, &a->sa.in6.sin6_addr,
@@ -66,7 +67,7 @@ size_t weft_address_pack_dev(const struct weft_address *a, void *buf)
 static int unpack_dev(const uint8_t *p, size_t len, uint16_t port,
 		      union weft_sockaddr *sa)
 {
-	if (len < DEV_ADDR || p[DEV_FLAGS])
+	if (len < DEV_ADDR || (p[DEV_FLAGS] && !(p[DEV_FLAGS] & WEFT_FABRIC)))
 		return -EINVAL;
 	switch (p[DEV_FAMILY]) {
 	case AF_INET:
@@ -110,6 +111,7 @@ int weft_address_unpack(const void *iface, size_t iface_len, const void *dev,
 	err = unpack_dev(dev, dev_len, port, &v.sa);
 	if (err)
 		return err;
+	v.fabric = ((const uint8_t *)dev)[DEV_FLAGS];
 	*a = v;
 	return 0;
 }

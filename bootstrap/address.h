@@ -12,7 +12,7 @@
  * private data take it, and a device address in the form of UCX's own tcp;
  * NCCL: a handle of 128 bytes):
  *   interface part, 28 bytes: version range, port, namespace id, key
- *   device part, 6 or 18 bytes: {flags 0, sa_family, in_addr | in6_addr}
+ *   device part, 6 or 18 bytes: {fabric, sa_family, in_addr | in6_addr}
  * All multi-byte fields are little-endian but port and addresses, which keep
  * network order.
  */
@@ -44,7 +44,13 @@ struct weft_address {
 	uint64_t ns_id; /* weft_netns_id() of its owner */
 	uint8_t key[WEFT_KEY_LEN];
 	union weft_sockaddr sa; /* with port; scope id never travels */
+	/*
+	 * 0, or WEFT_FABRIC and what an adapter says of the fabric that it is
+	 * on (bootstrap/verbs.h).
+	 */
+	uint8_t fabric;
 };
+#define WEFT_FABRIC 0x80
 
 /* Writes exactly WEFT_IFACE_ADDR_LEN bytes. */
 void weft_address_pack_iface(const struct weft_address *a, void *buf);
@@ -53,7 +59,7 @@ size_t weft_address_pack_dev(const struct weft_address *a, void *buf);
 
 /*
  * Joins both parts; @dev_len may be larger than what the family needs.
- * -EINVAL: too short, an unknown family, flags, or a version of 0.
+ * -EINVAL: too short, an unknown family, flags of UCX's, or a version of 0.
  * *@a is set on success only.
  */
 int weft_address_unpack(const void *iface, size_t iface_len, const void *dev,

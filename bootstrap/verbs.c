@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "bootstrap/address.h"
 #include "bootstrap/settings.h"
 #include "util/log.h"
 #include "util/parse.h"
@@ -355,6 +356,39 @@ int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 				 port->name, asked);
 	return weft_fail(ENODEV, "'%s' has no GID; has its interface '%s' an address?",
 			 port->name, port->netdev);
+}
+
+#define FABRIC_ROCE_IPV4 (WEFT_FABRIC | 0x40)
+#define FABRIC_ROCE_IPV6 (WEFT_FABRIC | 0x41)
+#define FABRIC_ROCE	 FABRIC_ROCE_IPV4	/* at least this */
+#define PREFIX_DIGESTS	 61	/* prime, so that neighbours differ */
+
+uint8_t weft_verbs_fabric(const struct weft_verbs_port *port,
+			  const uint8_t gid[16])
+{
+	uint64_t prefix = 0;
+	unsigned int i;
+
+	if (port->roce)
+		return is_ipv4(gid) ? FABRIC_ROCE_IPV4 : FABRIC_ROCE_IPV6;
+	for (i = 0; i < 8; i++)
+		prefix = prefix << 8 | gid[i];
+	return WEFT_FABRIC | (uint8_t)(prefix % PREFIX_DIGESTS);
+}
+
+bool weft_verbs_meet(uint8_t ours, uint8_t theirs, const char **why)
+{
+	const char *text = "it is on another InfiniBand subnet";
+
+	if (ours == theirs || !theirs)
+		return true;
+	if (ours >= FABRIC_ROCE && theirs >= FABRIC_ROCE)
+		text = "its GID is of another family (IPv4 or IPv6); WEFT_IB_GID_INDEX chooses";
+	else if (ours >= FABRIC_ROCE || theirs >= FABRIC_ROCE)
+		text = "one of both is InfiniBand, the other RoCE";
+	if (why)
+		*why = text;
+	return false;
 }
 
 int weft_verbs_nearest(const struct weft_verbs_port *list, size_t n,

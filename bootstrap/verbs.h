@@ -54,6 +54,23 @@ int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 		   unsigned int *index, uint8_t gid[16]);
 
 /*
+ * What a port's address tells of its fabric (weft_address.fabric), so that two
+ * that cannot meet are told apart without trying: InfiniBand with a digest of
+ * the subnet prefix, the GID's first half (InfiniBand Architecture
+ * Specification, volume 1, section 4.1.1), or RoCE with the family of its GID's
+ * address, which Linux wants alike on both sides (drivers/infiniband/core/
+ * addr.c, rdma_resolve_ip()).  Between subnets nothing is routed: a router's
+ * LID is not looked up.
+ */
+uint8_t weft_verbs_fabric(const struct weft_verbs_port *port,
+			  const uint8_t gid[16]);
+/*
+ * False: certainly not, and *@why (unless NULL) says why, a constant text that
+ * speaks of @theirs as "it".  0 tells nothing: an address that UCX made.
+ */
+bool weft_verbs_meet(uint8_t ours, uint8_t theirs, const char **why);
+
+/*
  * The nearest of @list to @to; of several that are equally near, the one that
  * @turn picks (a GPU's ordinal, so that neighbours share what there is).
  * -ENODEV where the list is empty.

@@ -44,11 +44,22 @@ static void add_try(struct weft_net_dial *dial, struct weft_net_port *port,
 	dial->try[dial->n++].addr = *addr;
 }
 
+static void tell(const struct weft_net_port *port,
+		 const struct weft_address *addr, const char *why)
+{
+	char where[WEFT_SOCKADDR_STR];
+
+	weft_warn_once("'%s' does not lead to the rank at %s (%s): NCCL's "
+		       "traffic to it goes by TCP", port->netdev,
+		       weft_sockaddr_str(&addr->sa, where, sizeof(where)), why);
+}
+
 /* The best wire first: NVLink, then InfiniBand, then TCP. */
 static void add_tries(struct weft_net *net, int dev,
 		      const struct weft_handle *h, struct weft_net_dial *dial)
 {
 	struct weft_net_port *hca, *port, *tmp;
+	const char *why;
 	unsigned int i;
 
 	for (i = 0; i < h->n && net->nvl; i++)
@@ -56,9 +67,14 @@ static void add_tries(struct weft_net *net, int dev,
 			add_try(dial, net->nvl, &h->way[i]);
 	/* an adapter that nobody has use for stays closed */
 	hca = h->ib ? weft_net_hca_port(net, dev) : NULL;
-	for (i = 0; i < h->n && hca; i++)
-		if (h->ib & BIT(i) && !weft_net_shuns(hca, &h->way[i]))
+	for (i = 0; i < h->n && hca; i++) {
+		if (!(h->ib & BIT(i)) || weft_net_shuns(hca, &h->way[i]))
+			continue;
+		if (hca->ops->reaches(hca->iface, &h->way[i], &why))
 			add_try(dial, hca, &h->way[i]);
+		else
+			tell(hca, &h->way[i], why);
+	}
 	for (i = 0; i < h->n; i++) {
 		if ((h->nvlink | h->ib) & BIT(i))
 			continue;
@@ -146,13 +162,8 @@ void weft_net_dial_end(struct weft_net_comm *comm)
  */
 static void fall_back(struct weft_net_try *try, const char *why)
 {
-	char addr[WEFT_SOCKADDR_STR];
-
 	weft_net_shun(try->port, &try->addr);
-	weft_warn_once("'%s' does not lead to the rank at %s (%s): NCCL's "
-		       "traffic to it goes by TCP", try->port->netdev,
-		       weft_sockaddr_str(&try->addr.sa, addr, sizeof(addr)),
-		       why);
+	tell(try->port, &try->addr, why);
 }
 
 static void try_failed(struct weft_net_try *try, int err)

@@ -212,6 +212,25 @@ void ib_conn_renew(struct ib_conn *conn)
 	ib_conn_work(conn);
 }
 
+/*
+ * Peers met by a socket address come without reaches(), and the prefix of a
+ * subnet is a digest there.
+ */
+static bool cannot_meet(const struct ib_conn *conn,
+			const struct ib_conn_info *info)
+{
+	const struct ib_iface *iface = conn->iface;
+	const uint8_t theirs = weft_verbs_fabric(&iface->port, info->gid);
+	const char *why = "it is on another InfiniBand subnet";
+
+	if (weft_verbs_meet(iface->addr.fabric, theirs, &why) &&
+	    (iface->port.roce || !memcmp(iface->gid, info->gid, 8)))
+		return false;
+	weft_warn("'%s' cannot reach peer %016llx: %s", iface->port.name,
+		  (unsigned long long)conn->peer->id, why);
+	return true;
+}
+
 /* All that the old QP had is accounted for: the next one. */
 static void next_epoch(struct ib_conn *conn)
 {
@@ -255,6 +274,10 @@ void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info)
 		weft_warn("a peer on '%s' sent a malformed half of a connection",
 			  conn->iface->port.name);
 		ib_conn_break(conn, -EPROTO);
+		return;
+	}
+	if (cannot_meet(conn, info)) {
+		ib_conn_break(conn, -EHOSTUNREACH);
 		return;
 	}
 	if (ahead == 1 && conn->state != IB_CONN_DRAINING)

@@ -82,6 +82,7 @@ static int open_ctl(struct ib_iface *iface, int family)
 		return err;
 	weft_tcp_ops.iface_query(iface->ctl, &attr);
 	iface->addr = attr.addr;
+	iface->addr.fabric = weft_verbs_fabric(&iface->port, iface->gid);
 	iface->my_id = weft_key_id(iface->addr.key);
 	return watch(iface, weft_tcp_ops.event_fd(iface->ctl), SRC_CTL);
 }
@@ -252,7 +253,10 @@ void ib_iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 bool ib_iface_reaches(struct weft_iface *base,
 		      const struct weft_address *remote, const char **why)
 {
-	return weft_tcp_ops.reaches(ib_iface(base)->ctl, remote, why);
+	struct ib_iface *iface = ib_iface(base);
+
+	return weft_verbs_meet(iface->addr.fabric, remote->fabric, why) &&
+	       weft_tcp_ops.reaches(iface->ctl, remote, why);
 }
 
 void ib_iface_wake(struct ib_iface *iface)

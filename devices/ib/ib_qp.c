@@ -91,8 +91,7 @@ static void fill_path(const struct ib_iface *iface,
 	ah->port_num = (uint8_t)iface->port.port;
 	ah->sl = (uint8_t)weft_settings()->ib_sl;
 	ah->dlid = peer->lid;
-	/* across subnets (the GID's first half) a packet needs its GRH too */
-	ah->is_global = iface->port.roce || memcmp(iface->gid, peer->gid, 8);
+	ah->is_global = iface->port.roce;
 	if (!ah->is_global)
 		return;
 	memcpy(ah->grh.dgid.raw, peer->gid, 16);

@@ -96,13 +96,19 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 static int query_port(struct ibv_context *ctx, uint8_t port,
 		      struct ibv_port_attr *attr)
 {
-	(void)ctx;
+	const unsigned int dev =
+		container_of(ctx, struct fake_context, base)->dev;
+
 	if (fake_fails("query_port") || port != 1)
 		return EINVAL;
 	memset(attr, 0, sizeof(*attr));
 	attr->state = IBV_PORT_ACTIVE;
 	attr->active_mtu = IBV_MTU_1024;
 	attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+	if (fake_shm->infiniband[dev]) {
+		attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
+		attr->lid = (uint16_t)(dev + 1);
+	}
 	return 0;
 }
 
@@ -453,7 +459,9 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if (attr->qp_state != IBV_QPS_ERR && fake_fails("modify_qp"))
 		return ENOMEM;
 	fake_lock();
-	if (demanded(s->state, attr->qp_state) != mask) {
+	if (demanded(s->state, attr->qp_state) != mask ||
+	    (attr->qp_state == IBV_QPS_RTR && !attr->ah_attr.is_global &&
+	     !fake_shm->infiniband[s->dev])) {
 		fake_unlock();
 		return EINVAL;
 	}
@@ -461,7 +469,8 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if (s->state == IBV_QPS_RTR) {
 		s->dest_qpn = attr->dest_qp_num;
 		s->rq_psn = attr->rq_psn;
-		memcpy(s->dest_gid, attr->ah_attr.grh.dgid.raw, 16);
+		s->dest = attr->ah_attr.is_global ?
+			  attr->ah_attr.grh.dgid.raw[15] : attr->ah_attr.dlid;
 		fake_shm->path.mtu = attr->path_mtu;
 		fake_shm->path.service_level = attr->ah_attr.sl;
 		fake_shm->path.traffic_class = attr->ah_attr.grh.traffic_class;

@@ -9,9 +9,9 @@
  * pairs, and bulk stops ahead of completions that nobody polls.  It refuses what
  * adapters refuse: a key or a range that is not registered ends both queue
  * pairs, a SEND without a receive buffer ends them too, objects in use are not
- * destroyed, states are not skipped.  Completions of a destroyed queue pair
- * stay in the queue.  A peer that is not there is no error (it is retried), as
- * with an adapter that never gives up.
+ * destroyed, states are not skipped, RoCE wants a GID and InfiniBand a LID.
+ * Completions of a destroyed queue pair stay in the queue.  A peer that is not
+ * there is no error (it is retried), as with an adapter that never gives up.
  */
 #ifndef WEFT_TESTS_FAKE_VERBS_H
 #define WEFT_TESTS_FAKE_VERBS_H
@@ -34,6 +34,12 @@ unsigned int fake_verbs_calls(void);
 const char *fake_verbs_failed(void);
 
 void fake_verbs_live(struct fake_verbs_live *live);
+
+/*
+ * Another GID, written as sysfs does, for @device (0 or 1), which is on
+ * InfiniBand from now on unless @roce.  Its last byte stays @device + 1.
+ */
+void fake_verbs_gid(unsigned int device, bool roce, const char *gid);
 
 /* How the last queue pair was connected. */
 struct fake_verbs_path {

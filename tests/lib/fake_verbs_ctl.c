@@ -102,6 +102,19 @@ void fake_verbs_end(void)
 	memcpy(sysfs + sizeof(sysfs) - 7, "XXXXXX", 6);
 }
 
+void fake_verbs_gid(unsigned int device, bool roce, const char *gid)
+{
+	char command[512];
+
+	fake_shm->infiniband[device] = !roce;
+	snprintf(command, sizeof(command),
+		 "cd %s/class/infiniband/fake%u/ports/1 && "
+		 "echo %s >link_layer && echo %s >gids/0", sysfs, device,
+		 roce ? "Ethernet" : "InfiniBand", gid);
+	if (system(command))
+		abort();
+}
+
 void fake_verbs_path(struct fake_verbs_path *path)
 {
 	fake_lock();

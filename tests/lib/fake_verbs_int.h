@@ -44,7 +44,7 @@ struct fake_sqp {
 	unsigned int dev, pd;
 	enum ibv_qp_state state;
 	uint32_t qpn, dest_qpn, sq_psn, rq_psn;
-	uint8_t dest_gid[16];
+	unsigned int dest;		/* its GID's last byte, or its LID */
 	unsigned int scq, rcq, max_send, max_recv;
 	unsigned int sq_head, sq_n, rq_head, rq_n, unpolled;
 	struct fake_wr sq[FAKE_SQ];
@@ -80,6 +80,7 @@ struct fake_shared {
 	int next_status;
 	bool next_bulk;			/* of a READ or WRITE, not a SEND */
 	struct fake_verbs_path path;
+	bool infiniband[FAKE_DEVICES];
 	uint32_t next_pd;
 	unsigned int qp_end;		/* none was used from here on */
 	struct fake_sqp qp[FAKE_QPS];

@@ -95,7 +95,7 @@ static struct fake_sqp *peer_of(const struct fake_sqp *qp)
 
 	if (!to->used || to->qpn != qp->dest_qpn || to->dest_qpn != qp->qpn ||
 	    (to->state != IBV_QPS_RTR && to->state != IBV_QPS_RTS) ||
-	    to->rq_psn != qp->sq_psn || qp->dest_gid[15] != to->dev + 1)
+	    to->rq_psn != qp->sq_psn || qp->dest != to->dev + 1)
 		return NULL;
 	return to;
 }

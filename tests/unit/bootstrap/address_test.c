@@ -63,6 +63,19 @@ Test(address, ipv6_there_and_back)
 	there_and_back(AF_INET6, 18);
 }
 
+Test(address, fabric_there_and_back)
+{
+	struct weft_address a = sample(AF_INET), b;
+	uint8_t iface[WEFT_IFACE_ADDR_LEN], dev[WEFT_DEV_ADDR_MAX];
+
+	weft_address_pack_iface(&a, iface);
+	a.fabric = WEFT_FABRIC | 42;
+	weft_address_pack_dev(&a, dev);
+	cr_assert(zero(int, weft_address_unpack(iface, sizeof(iface), dev,
+						sizeof(dev), &b)));
+	cr_expect(eq(u8, b.fabric, WEFT_FABRIC | 42));
+}
+
 /* The bytes are a promise to other hosts and releases. */
 Test(address, wire_form)
 {

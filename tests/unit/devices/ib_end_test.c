@@ -185,3 +185,75 @@ Test(ib_end, settings_of_the_path, .init = begin, .fini = end, .timeout = 120)
 	cr_expect(eq(uint, path.mtu, IBV_MTU_512));
 	pair_down();
 }
+
+/* ---- ports that cannot meet ------------------------------------------------ */
+
+#define MAPPED	"0000:0000:0000:0000:0000:ffff:7f00:000"
+#define GLOBAL	"2001:0db8:0000:0000:0000:0000:0000:000"
+#define USUAL	"fe80:0000:0000:0000:0002:c903:0000:000"
+#define SUBNET1	"fe80:0000:0000:0001:0002:c903:0000:000"
+#define SUBNET3E "fe80:0000:0000:003e:0002:c903:0000:000" /* 61 further */
+
+static const struct {
+	bool roce[2];
+	const char *gid[2];
+	const char *told;	/* why not, from the address alone; NULL: not */
+	bool meet;
+} meetings[] = {
+	{ { true, true }, { GLOBAL "1", GLOBAL "2" }, NULL, true },
+	{ { false, false }, { USUAL "1", USUAL "2" }, NULL, true },
+	{ { true, true }, { MAPPED "1", GLOBAL "2" }, "family", false },
+	{ { false, true }, { USUAL "1", MAPPED "2" }, "RoCE", false },
+	{ { false, false }, { USUAL "1", SUBNET1 "2" }, "subnet", false },
+	/* the address has a digest alone, but halves have it all */
+	{ { false, false }, { SUBNET1 "1", SUBNET3E "2" }, NULL, false },
+};
+
+static void meet(size_t i)
+{
+	struct fake_verbs_path path;
+	struct weft_iface_attr to;
+	const char *why = "";
+	bool reaches;
+
+	logged[0] = '\0';
+	fake_verbs_gid(0, meetings[i].roce[0], meetings[i].gid[0]);
+	fake_verbs_gid(1, meetings[i].roce[1], meetings[i].gid[1]);
+	cr_assert(zero(int, open_side(&a, "fake0:1")));
+	cr_assert(zero(int, open_side(&b, "fake1:1")));
+	ib->iface_query(b.iface, &to);
+	reaches = ib->reaches(a.iface, &to.addr, &why);
+	cr_expect(eq(int, reaches, !meetings[i].told), "%zu: %s", i, why);
+	if (meetings[i].told)
+		cr_expect(yes(strstr(why, meetings[i].told)), "%s", why);
+	/* as after a connection by socket address, which asks nobody */
+	cr_assert(zero(int, connect_side(&a, &b)));
+	cr_assert(zero(int, connect_side(&b, &a)));
+	cr_expect(until((ib->ready(a.ep) && ib->ready(b.ep)) ||
+			(a.errors && b.errors)));
+	fake_verbs_path(&path);
+	if (meetings[i].meet) {
+		cr_expect(zero(uint, a.errors + b.errors), "%s", logged);
+		cr_assert(zero(int, send_number(&a, 0)));
+		cr_expect(until(b.messages == 1));
+	} else {
+		cr_expect(yes(a.error == -EHOSTUNREACH ||
+			      b.error == -EHOSTUNREACH), "%zu", i);
+		cr_expect(yes(strstr(logged, "cannot reach peer")), "%s",
+			  logged);
+		/* no queue pair was connected for it */
+		cr_expect(zero(uint, path.mtu));
+	}
+	pair_down();
+}
+
+Test(ib_end, ports_that_cannot_meet_are_told_apart, .timeout = 120)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(meetings) / sizeof(*meetings); i++) {
+		begin();
+		meet(i);
+		end();
+	}
+}

@@ -355,6 +355,24 @@ Test(ib, a_fabric_that_is_silent_is_left_for_tcp)
 	fake_verbs_cut(false);
 }
 
+/* Its address tells that, and nobody waits to find it out. */
+Test(ib, another_fabric_is_left_for_tcp_at_once)
+{
+	fake_verbs_gid(1, false, "fe80:0000:0000:0000:0002:c903:0000:0002");
+	meet(0, 1);
+	cr_expect(by_tcp());
+	cr_expect(eq(uint, tried_by_ib, 0));
+	cr_expect(eq(uint, fallbacks, 1));
+	cr_expect(strstr(last_error, "the other RoCE") != NULL, "%s",
+		  last_error);
+	moves_all();
+	part();
+	meet(1, 1);
+	cr_expect(by_ib());
+	moves_all();
+	part();
+}
+
 Test(ib, a_fabric_that_fails_is_left_for_tcp)
 {
 	fake_verbs_next_status(IBV_WC_RETRY_EXC_ERR, false);
