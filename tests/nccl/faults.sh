@@ -6,10 +6,10 @@ test -z "$WEFT_SANITIZED" || tap_skip_all "the sanitizer ends the planted crashe
 export WEFT_TEST_PLUGIN=${WEFT_BUILD:?}/nccl_net/.libs/libnccl-net-weft.so
 faulty=$WEFT_BUILD/tests/nccl/.libs/libfaulty.so
 
-notices() # CHECK FAULT TEXT
+notices() # CHECK FAULT TEXT [OPTION...]
 {
 	local seen
-	seen=$(WEFT_TEST_FAULT=$2 "$WEFT_BUILD"/tools/weft perf --timeout 4 \
+	seen=$(WEFT_TEST_FAULT=$2 "$WEFT_BUILD"/tools/weft perf "${@:4}" \
 		--case "$1" "$faulty" 2>&1)
 	case $? in
 	1) ;;
@@ -40,15 +40,15 @@ notices late-receive flip "wrong bytes"
 notices late-send size "instead of"
 notices early-completion flip "wrong bytes"
 notices register-beside reg-fails "regMr beside isend"
-notices listen-reuse one-accept "time limit"
+notices listen-reuse one-accept "time limit" --timeout 4
 notices many-comms few-comms "connect: system error"
 notices two-contexts one-init "second init"
 notices threads flip "wrong bytes"
 notices self flip "wrong bytes"
 notices ring flip "wrong bytes"
 notices reload leak "descriptors are left"
-notices close-in-flight close-hangs "time limit"
+notices close-in-flight close-hangs "time limit" --timeout 4
 notices too-large truncate "larger than its receive succeeded"
-notices peer-killed deaf "still waits"
+notices peer-killed deaf "still waits" --timeout 6
 notices peer-busy impatient "remote error"
 tap_done

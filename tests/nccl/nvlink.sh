@@ -49,10 +49,11 @@ carries() # NAME DEVICE OTHER OPTION...
 	tap_equal "$name: $other carries nothing" "$(put_by "$other")" 0
 }
 
-# All that is quick: peer-busy waits for eight seconds, and does so once.
+# All that is quick: peer-busy waits for eight seconds, and does so once; sizes
+# is what carries() runs.
 most()
 {
-	perf $(printf -- '--case %s ' properties sizes unaligned in-flight \
+	perf $(printf -- '--case %s ' properties unaligned in-flight \
 		both-ways late-receive late-send early-completion grouped \
 		register-beside listen-reuse many-comms two-contexts threads \
 		self ring reload close-in-flight too-large peer-killed) "$@"
@@ -76,8 +77,19 @@ if test -n "$preload"; then
 	unset LD_PRELOAD
 fi
 
-tap_nothing "most checks, GPU memory, every version" \
-	"$(WEFT_NCCL_NVLINK=on most --all-api --memory gpu)"
+tap_nothing "most checks, GPU memory" "$(most --memory gpu)"
+# A version is a table of its own over one implementation, which
+# conformance.sh takes through every check by TCP.
+if test -n "${WEFT_TEST_LONG-}"; then
+	tap_nothing "most checks, GPU memory, every version" \
+		"$(WEFT_NCCL_NVLINK=on most --case sizes --all-api \
+			--memory gpu)"
+else
+	tap_nothing "GPU memory, every version" \
+		"$(WEFT_NCCL_NVLINK=on perf --all-api --memory gpu \
+			--case properties --case unaligned \
+			--case early-completion)"
+fi
 tap_nothing "a rank that is busy, GPU memory" \
 	"$(perf --case peer-busy --memory gpu)"
 tap_nothing "most checks, GPU memory by TCP" \
@@ -89,7 +101,7 @@ tap_nothing "most checks, host memory and GPU memory by TCP" \
 tap_nothing "most checks, through rings" \
 	"$(WEFT_NVL_DIRECT=off most --memory gpu)"
 tap_nothing "most checks, a driver without stream writes" \
-	"$(WEFT_TEST_CUDA_NO_WRITE=1 most --memory gpu)"
+	"$(WEFT_TEST_CUDA_NO_WRITE=1 most --case sizes --memory gpu)"
 # As with more processors, where copies wait for each other and go in batches.
 by_thread()
 {

@@ -97,15 +97,15 @@ configured() # FOLDER: fails where that cannot be built here
 		printf '%s\n' "$options" >"$build_root/$1/options"
 }
 
-# In the background, in time that the tests before them leave: those wait more
-# than they compute. What goes wrong is said by try_build, which comes here again.
+# In the background, in the time that the tests before them leave: those wait,
+# too. What goes wrong is said by try_build, which comes here again.
 build_ahead()
 {
 	local folder
 	for folder in asan tsan fuzz; do
 		# shellcheck disable=SC2086 # a list
 		configured $folder &&
-			nice -n 19 make -C "$build_root/$folder" \
+			nice -n 19 make -C "$build_root/$folder" -j"$jobs" \
 				${wanted[$folder]} </dev/null
 	done >"$(log_of "builds ahead")" 2>&1
 }
@@ -153,6 +153,8 @@ suite() # [--long]
 	export WEFT_BUILD=$build_root/plain WEFT_SANITIZED="" CC=${CC:-gcc}
 	step "UCX releases" bash tests/tools/fetch-ucx.sh
 	python_ready
+	build_ahead &
+	ahead=$!
 
 	run_tests "make check" 1800 make -j"$jobs" -C "$WEFT_BUILD" -k check
 	if test -n "$long"; then
@@ -164,8 +166,6 @@ suite() # [--long]
 		unset WEFT_UCX_BUILDS
 		run_tests "build in the tree" 900 bash tests/tools/in-tree.sh
 	fi
-	build_ahead &
-	ahead=$!
 	run_tests "older roots" 300 bash tests/tools/old-root.sh
 	run_tests "Soft-RoCE" 660 bash tests/vm/run.sh
 	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}

@@ -44,7 +44,8 @@ struct perf_case {
 	const char *what;
 	int ranks;
 	void (*run)(struct perf *p);
-	unsigned int slow;		/* s beyond the time limit */
+	unsigned int slow;		/* time limits that it may take; 0: 1 */
+	bool once;			/* long, and the same in each version */
 	bool killed;			/* its last rank is to be killed */
 };
 extern const struct perf_case perf_cases[];

@@ -349,7 +349,8 @@ enum perf_verdict perf_run(const struct perf_case *c,
 			   const struct perf_options *opt, char *text,
 			   size_t len)
 {
-	const double end = perf_now() + opt->time_limit + c->slow;
+	const double end = perf_now() +
+			   opt->time_limit * (c->slow ? c->slow : 1);
 	struct ranks r = { .c = c, .text = text, .len = len };
 	struct pollfd fd[PERF_RANKS_MAX];
 	double left, grace = end;

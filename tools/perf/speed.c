@@ -181,5 +181,5 @@ static void run(struct perf *p)
 
 const struct perf_case perf_speed = {
 	.name = "speed", .what = "latency and bandwidth", .ranks = 2,
-	.run = run, .slow = 240,
+	.run = run, .slow = 5,
 };

@@ -14,7 +14,7 @@
 #include "devices/nvlink/nvl.h"
 #include "tests/unit/devices/nvl_pair.h"
 
-#define LEN	(1u << 20)
+#define LEN	(1u << 18)
 
 static char folder[] = "/tmp/weft-fault-test-XXXXXX";
 static uint8_t *gpu0, *gpu1, *vmm, *host;
