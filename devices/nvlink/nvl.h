@@ -191,8 +191,7 @@ struct nvl_landing {
 
 /* ---- connections -------------------------------------------------------- */
 
-/* What an event of the iface's epoll stands for; else a conn, maybe | BELL. */
-#define NVL_EV_BELL		1u
+/* What an event of the iface's epoll stands for; else a conn. */
 #define NVL_EV_LISTEN		2u
 #define NVL_EV_LISTEN_PATH	4u
 #define NVL_EV_WAKE		6u
@@ -241,7 +240,6 @@ struct nvl_conn {
 	struct weft_counters *stats;
 
 	struct nvl_inbox rx, tx;
-	int bell_fd, peer_bell_fd;
 	uint64_t msg_head, op_head;	/* of rx, ours */
 	uint64_t msg_tail, op_tail;	/* of tx, ours */
 	uint64_t msg_room, op_room;	/* of tx: heads last seen */
@@ -391,6 +389,8 @@ bool nvl_sock_waiting(const struct nvl_conn *conn);
 unsigned int nvl_sock_progress(struct nvl_conn *conn);
 
 /* nvl_inbox.c */
+/* Wakes a peer that sleeps; whatever it is, it never waits. */
+void nvl_sock_bell(struct nvl_conn *conn);
 /* The memory stays mapped when *@fd is closed. */
 int nvl_inbox_make(struct nvl_inbox *box, int *fd);
 /* -EINVAL: not sealed, or of another size. */

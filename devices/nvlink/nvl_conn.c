@@ -37,7 +37,7 @@ struct nvl_conn *nvl_conn_new(struct nvl_iface *iface, uint64_t peer_id,
 	conn->iface = iface;
 	conn->peer_id = peer_id;
 	conn->sn = sn;
-	conn->fd = conn->bell_fd = conn->peer_bell_fd = -1;
+	conn->fd = -1;
 	weft_list_init(&conn->frames_out);
 	weft_list_init(&conn->jobs);
 	for (i = 0; i < NVL_LOCS; i++)

@@ -80,15 +80,11 @@ void nvl_inbox_close(struct nvl_inbox *box)
 void nvl_bell(struct nvl_conn *conn)
 {
 	struct nvl_inbox_head *h = conn->tx.head;
-	uint64_t one = 1;
 
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!atomic_load_explicit(&h->sleeping, memory_order_relaxed) ||
-	    !atomic_exchange(&h->sleeping, 0))
-		return;
-	/* full (EAGAIN) is rung all the same */
-	if (write(conn->peer_bell_fd, &one, sizeof(one)) < 0)
-		return;
+	if (atomic_load_explicit(&h->sleeping, memory_order_relaxed) &&
+	    atomic_exchange(&h->sleeping, 0))
+		nvl_sock_bell(conn);
 }
 
 /* Wakes a writer that said what it sleeps for. */

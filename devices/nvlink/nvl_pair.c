@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A pair that has met: exchanging inboxes, ending, dying. */
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl.h"
@@ -16,83 +13,44 @@
 
 /* ---- joining ------------------------------------------------------------- */
 
-static int make_bell(struct nvl_conn *conn)
-{
-	struct epoll_event ev = { .events = EPOLLIN,
-				  .data.u64 = (uintptr_t)conn | NVL_EV_BELL };
-
-	conn->bell_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (conn->bell_fd < 0 ||
-	    epoll_ctl(conn->iface->epfd, EPOLL_CTL_ADD, conn->bell_fd, &ev))
-		return weft_fail(errno, "cannot make a doorbell for a peer");
-	return 0;
-}
-
 /* Both sides are proven: descriptors may leave. */
 void nvl_pair_join(struct nvl_conn *conn)
 {
 	struct nvl_frame f = { .type = NVL_FRAME_INBOX,
 			       .size = NVL_INBOX_SIZE };
-	int fds[2] = { -1, -1 }, err;
+	int fd = -1, err;
 
 	conn->state = NVL_CONN_JOINING;
 	conn->stats = weft_stats_peer(conn->iface->stats, conn->peer_id,
 				      "this host");
-	err = nvl_inbox_make(&conn->rx, &fds[0]);
+	err = nvl_inbox_make(&conn->rx, &fd);
 	if (!err)
-		err = make_bell(conn);
-	if (!err) {
-		fds[1] = conn->bell_fd;
-		err = nvl_sock_send(conn, &f, fds, 2);
-	}
-	if (fds[0] >= 0)
-		close(fds[0]);
+		err = nvl_sock_send(conn, &f, &fd, 1);
+	if (fd >= 0)
+		close(fd);
 	if (err)
 		nvl_pair_break(conn, err);
 }
 
-/* Writing to it neither waits nor ends in SIGPIPE. */
-static bool can_ring(int fd)
+static int take_inbox(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 {
-	int flags = fcntl(fd, F_GETFL);
-	struct statx st;
-
-	/* an eventfd's inode is of no kind */
-	return flags >= 0 && (flags & O_NONBLOCK) &&
-	       !statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &st) &&
-	       !(st.stx_mode & S_IFMT);
-}
-
-static int take_inbox(struct nvl_conn *conn, const struct nvl_frame *f,
-		      int fds[2])
-{
-	int err;
-
-	if (f->type != NVL_FRAME_INBOX || f->size != NVL_INBOX_SIZE ||
-	    !can_ring(fds[1]))
+	if (f->type != NVL_FRAME_INBOX || f->size != NVL_INBOX_SIZE)
 		return -EPROTO;
-	err = nvl_inbox_map(&conn->tx, fds[0]);
-	if (err)
-		return err;
-	conn->peer_bell_fd = fds[1];
-	fds[1] = -1;
-	return 0;
+	return nvl_inbox_map(&conn->tx, fd);
 }
 
 unsigned int nvl_pair_joining(struct nvl_conn *conn)
 {
 	int fds[NVL_FRAME_FDS], err;
 	struct nvl_frame f;
-	unsigned int i;
 
 	err = nvl_sock_recv(conn, &f, fds);
 	if (!err)
 		return 0;
 	if (err > 0)
-		err = take_inbox(conn, &f, fds);
-	for (i = 0; i < NVL_FRAME_FDS; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
+		err = take_inbox(conn, &f, fds[0]);
+	if (fds[0] >= 0)
+		close(fds[0]);
 	if (err) {
 		nvl_pair_break(conn, err);
 		return 1;
@@ -310,7 +268,7 @@ static void unwatch(struct nvl_conn *conn, int fd)
 {
 	if (fd < 0)
 		return;
-	/* the peer holds the same description: close() alone keeps it watched */
+	/* a child may hold the same: close() alone keeps it watched */
 	epoll_ctl(conn->iface->epfd, EPOLL_CTL_DEL, fd, NULL);
 	close(fd);
 }
@@ -319,9 +277,6 @@ void nvl_pair_free(struct nvl_conn *conn)
 {
 	weft_list_del(&conn->link);
 	unwatch(conn, conn->fd);
-	unwatch(conn, conn->bell_fd);
-	if (conn->peer_bell_fd >= 0)
-		close(conn->peer_bell_fd);
 	nvl_sock_drop(conn);
 	if (conn->copies)
 		return;			/* an engine never came back: its

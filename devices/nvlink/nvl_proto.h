@@ -5,7 +5,8 @@
  * in the hello stands for all of it.
  *
  * Three ways, each with its own use:
- *   the socket   frames with descriptors: rare, set-up and tear-down only
+ *   the socket   frames with descriptors: rare, set-up and tear-down; and what
+ *                wakes a peer that sleeps
  *   the inbox    a memfd that its reader made and sealed: messages, operation
  *                records, credits.  One per direction.
  *   the rings    GPU or host memory that carries bytes, on the reader's side
@@ -42,7 +43,7 @@ _Static_assert(sizeof(struct nvl_purpose) == 16, "fills the hello's purpose");
 /* ---- the socket --------------------------------------------------------- */
 
 enum nvl_frame_type {
-	NVL_FRAME_INBOX = 1,	/* fds: inbox memfd, doorbell eventfd */
+	NVL_FRAME_INBOX = 1,	/* fd: inbox memfd */
 	NVL_FRAME_RING_WANT,	/* sender asks: a ring towards `loc` */
 	NVL_FRAME_RING_OFFER,	/* reader: ring `id` for `loc`; fd */
 	NVL_FRAME_RING_STATE,	/* sender: `err` 0 mapped, else why not */
@@ -53,6 +54,10 @@ enum nvl_frame_type {
 	NVL_FRAME_EXPOSE,	/* reader: region `slot` may be mapped; fd */
 	NVL_FRAME_MAPPED,	/* sender: `err` 0 mapped, else why not */
 	NVL_FRAME_UNEXPOSE,	/* reader: region `slot` is gone: unmap */
+	NVL_FRAME_BELL,		/* wakes who sleeps; `frames` does not count it.
+				   No eventfd: its O_NONBLOCK is of what both
+				   hold, so that the peer could clear it and
+				   make a write to a full one wait */
 	NVL_FRAME_TYPES,
 };
 
@@ -80,7 +85,7 @@ struct nvl_frame {
 	uint64_t region_addr;
 };
 _Static_assert(sizeof(struct nvl_frame) == 64, "no holes");
-#define NVL_FRAME_FDS	2
+#define NVL_FRAME_FDS	1
 
 /*
  * Where memory is, as its owner counts: rides in the upper bits of the key's

@@ -26,7 +26,7 @@ struct kept_frame {
 };
 
 static const uint8_t fds_of_type[NVL_FRAME_TYPES] = {
-	[NVL_FRAME_INBOX] = 2,
+	[NVL_FRAME_INBOX] = 1,
 	[NVL_FRAME_RING_OFFER] = 1,
 	[NVL_FRAME_EXPOSE] = 1,		/* or 0: an allocation sent before */
 };
@@ -98,14 +98,23 @@ static void drop_kept(struct nvl_conn *conn, struct kept_frame *k)
 	free(k);
 }
 
-/* A peer that polls its inbox sees there that a frame waits. */
+/* A peer that polls its inbox sees there that a frame waits; one that sleeps
+   watches the socket. */
 static void count_sent(struct nvl_conn *conn)
 {
 	if (!conn->tx.head)
 		return;
 	atomic_store_explicit(&conn->tx.head->frames, ++conn->frames_sent,
 			      memory_order_release);
-	nvl_bell(conn);
+}
+
+void nvl_sock_bell(struct nvl_conn *conn)
+{
+	const struct nvl_frame f = { .magic = NVL_FRAME_MAGIC,
+				     .type = NVL_FRAME_BELL };
+
+	/* full is rung all the same; an end is met by who reads the socket */
+	send_now(conn->fd, &f, NULL, 0);
 }
 
 /* The peer has gone: what it sent before is delivered first, then it ends. */
@@ -158,7 +167,6 @@ void nvl_sock_drop(struct nvl_conn *conn)
 
 static int take_fds(struct msghdr *m, int fds[NVL_FRAME_FDS])
 {
-	int got[NVL_FRAME_FDS + 1];
 	unsigned int n = 0, i, room;
 	struct cmsghdr *c;
 
@@ -172,13 +180,11 @@ static int take_fds(struct msghdr *m, int fds[NVL_FRAME_FDS])
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int),
 			       sizeof(fd));
 			if (n < NVL_FRAME_FDS)
-				got[n++] = fd;
+				fds[n++] = fd;
 			else
 				close(fd);
 		}
 	}
-	for (i = 0; i < n; i++)
-		fds[i] = got[i];
 	return n;
 }
 
@@ -250,10 +256,10 @@ unsigned int nvl_sock_progress(struct nvl_conn *conn)
 {
 	int fds[NVL_FRAME_FDS], err;
 	int32_t told = unseen(conn);
+	unsigned int n = 0, bells = 0;
 	struct nvl_frame f;
-	unsigned int n = 0;
 
-	while (conn->state == NVL_CONN_OPEN && n < FRAMES_AT_ONCE) {
+	while (conn->state == NVL_CONN_OPEN && n + bells < FRAMES_AT_ONCE) {
 		err = nvl_sock_recv(conn, &f, fds);
 		if (!err && told > (int32_t)n) {
 			/* or else we would wait for them for ever, awake */
@@ -269,6 +275,10 @@ unsigned int nvl_sock_progress(struct nvl_conn *conn)
 			if (err != -ECONNRESET)
 				nvl_pair_break(conn, err);
 			break;
+		}
+		if (f.type == NVL_FRAME_BELL) {
+			bells++;
+			continue;
 		}
 		n++;
 		conn->frames_seen++;

@@ -180,8 +180,6 @@ static void drain(int fd)
 
 static unsigned int on_event(struct nvl_iface *iface, uint64_t what)
 {
-	struct nvl_conn *conn;
-
 	switch (what) {
 	case NVL_EV_LISTEN:
 		nvl_conn_accept(iface, iface->listen_fd);
@@ -196,12 +194,7 @@ static unsigned int on_event(struct nvl_iface *iface, uint64_t what)
 		drain(iface->timer_fd);
 		return 0;
 	}
-	conn = (struct nvl_conn *)(uintptr_t)(what & ~(uint64_t)NVL_EV_BELL);
-	if (what & NVL_EV_BELL) {
-		drain(conn->bell_fd);
-		return 0;
-	}
-	return nvl_conn_step(conn);
+	return nvl_conn_step((struct nvl_conn *)(uintptr_t)what);
 }
 
 /* The system calls of a round; conns live until its end. */

@@ -306,8 +306,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memset(&landing, POISON, sizeof(landing));
 	nfops = ended = put_seq = 0;
 	mine = inbox(data[0]);
-	liar_dial(&liar, victim.iface, &victim.attr.addr, sequence++, mine,
-		  -1);
+	liar_dial(&liar, victim.iface, &victim.attr.addr, sequence++, mine);
 	if (mine >= 0)
 		close(mine);
 	if (dev->ep_create(victim.iface, &victim.liar, NULL, &ep))

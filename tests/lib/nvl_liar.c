@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -194,31 +193,26 @@ static int take_frame(struct liar *l, struct nvl_frame *f, int fds[2])
 }
 
 int liar_dial(struct liar *l, struct weft_iface *iface,
-	      const struct weft_address *addr, uint32_t sn, int mine, int bell)
+	      const struct weft_address *addr, uint32_t sn, int mine)
 {
 	struct nvl_frame f = { .type = NVL_FRAME_INBOX,
 			       .size = NVL_INBOX_SIZE };
 	int own = liar_memfd(NVL_INBOX_SIZE, true), fds[2], r;
-	int ring = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 
 	memset(l, 0, sizeof(*l));
 	l->iface = iface;
-	l->their_bell = l->ring_fd = -1;
+	l->ring_fd = -1;
 	l->fd = dial(addr);
 	say_hello(l, addr, sn);
 	while (!(r = take_frame(l, &f, fds)))
 		step(l);
-	if (r < 0 || f.type != NVL_FRAME_INBOX || fds[1] < 0)
+	if (r < 0 || f.type != NVL_FRAME_INBOX || fds[0] < 0)
 		broken("no inbox comes");
 	l->theirs = map(fds[0], NVL_INBOX_SIZE);
-	l->their_bell = fds[1];
 	close(fds[0]);
 	l->ours = map(own, NVL_INBOX_SIZE);
-	fds[0] = mine >= 0 ? mine : own;
-	fds[1] = bell >= 0 ? bell : ring;
-	r = liar_frame(l, &f, fds, 2);
+	r = liar_frame(l, &f, mine >= 0 ? &mine : &own, 1);
 	close(own);
-	close(ring);
 	return r;
 }
 
@@ -230,8 +224,6 @@ void liar_close(struct liar *l)
 		munmap(l->theirs, NVL_INBOX_SIZE);
 	if (l->ring_fd >= 0)
 		close(l->ring_fd);
-	if (l->their_bell >= 0)
-		close(l->their_bell);
 	close(l->fd);
 }
 
@@ -264,8 +256,8 @@ int liar_frame(struct liar *l, struct nvl_frame *f, const int *fds,
 	}
 	if (sendmsg(l->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(*f))
 		return -ECONNRESET;
-	/* those before the inboxes are exchanged do not count */
-	if (f->type != NVL_FRAME_INBOX)
+	/* bells, and those before the inboxes are exchanged, do not count */
+	if (f->type != NVL_FRAME_INBOX && f->type != NVL_FRAME_BELL)
 		atomic_fetch_add(&liar_head(l->theirs)->frames, 1);
 	return 0;
 }

@@ -11,7 +11,7 @@
 
 struct liar {
 	struct weft_iface *iface;	/* whom it lies to */
-	int fd, their_bell;
+	int fd;
 	uint8_t *theirs, *ours;		/* inboxes; theirs is what we fill */
 	uint64_t op_tail, msg_tail;	/* of theirs */
 	int ring_fd;			/* of the ring we were offered; -1 */
@@ -41,11 +41,11 @@ void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 int liar_memfd(size_t size, bool seal);
 /*
  * Dials the @sn-th time, proves itself and tells its inbox; 0, or -errno when
- * the other side has hung up.  @mine: the inbox to send, and its doorbell; -1:
- * proper ones.  liar_close() in any case.
+ * the other side has hung up.  @mine: the inbox to send; -1: a proper one.
+ * liar_close() in any case.
  */
 int liar_dial(struct liar *l, struct weft_iface *iface,
-	      const struct weft_address *addr, uint32_t sn, int mine, int bell);
+	      const struct weft_address *addr, uint32_t sn, int mine);
 void liar_close(struct liar *l);
 /* 0 when it was sent whole. */
 int liar_frame(struct liar *l, struct nvl_frame *f, const int *fds,
