@@ -305,6 +305,7 @@ struct nvl_iface {
 	unsigned int polls;
 	unsigned int inbound;		/* accepted and not yet proven */
 	bool armed;
+	uint64_t accept_ms;		/* nobody is accepted until; 0: all are */
 	bool issuers;			/* contexts get a thread each */
 	struct nvl_unmapper *unmapper;	/* NULL: unmapped here and now */
 };
@@ -350,7 +351,11 @@ struct nvl_conn *nvl_conn_new(struct nvl_iface *iface, uint64_t peer_id,
 			      uint32_t sn);
 void nvl_conn_dial(struct nvl_conn *conn);
 void nvl_conn_accept(struct nvl_iface *iface, int listen_fd);
+/* Watches for peers that dial; -errno. */
+int nvl_conn_listen(struct nvl_iface *iface);
 unsigned int nvl_conn_step(struct nvl_conn *conn);
+/* After a pause: descriptors had run out, or too many strangers were there. */
+void nvl_conn_resume_accept(struct nvl_iface *iface, uint64_t now);
 struct nvl_conn *nvl_conn_find(struct nvl_iface *iface, uint64_t peer_id,
 			       uint32_t sn, const uint8_t *key);
 unsigned int nvl_conn_tick(struct nvl_conn *conn, uint64_t now);
@@ -384,13 +389,13 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f,
 int nvl_sock_flush(struct nvl_conn *conn);
 void nvl_sock_drop(struct nvl_conn *conn);
 /* Has the peer sent frames that have not been read?  So its inbox says. */
+/* Wakes a peer that sleeps; whatever it is, it never waits. */
+void nvl_sock_bell(struct nvl_conn *conn);
 bool nvl_sock_waiting(const struct nvl_conn *conn);
 /* All that has come; the number of frames. */
 unsigned int nvl_sock_progress(struct nvl_conn *conn);
 
 /* nvl_inbox.c */
-/* Wakes a peer that sleeps; whatever it is, it never waits. */
-void nvl_sock_bell(struct nvl_conn *conn);
 /* The memory stays mapped when *@fd is closed. */
 int nvl_inbox_make(struct nvl_inbox *box, int *fd);
 /* -EINVAL: not sealed, or of another size. */

@@ -20,6 +20,7 @@
 
 #define RETRY_MS	5u
 #define INBOUND_MAX	128u		/* accepted and not yet proven */
+#define ACCEPT_PAUSE_MS	100u
 
 struct nvl_conn *nvl_conn_new(struct nvl_iface *iface, uint64_t peer_id,
 			      uint32_t sn)
@@ -119,19 +120,88 @@ void nvl_conn_dial(struct nvl_conn *conn)
 
 /* ---- accepting ----------------------------------------------------------- */
 
+static int watch_listener(struct nvl_iface *iface, int op, int fd,
+			  uint64_t what)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = what };
+
+	if (fd < 0 || !epoll_ctl(iface->epfd, op, fd, &ev) || errno == EEXIST)
+		return 0;
+	return -errno;
+}
+
+int nvl_conn_listen(struct nvl_iface *iface)
+{
+	int err = watch_listener(iface, EPOLL_CTL_ADD, iface->listen_fd,
+				 NVL_EV_LISTEN);
+
+	if (!err)
+		err = watch_listener(iface, EPOLL_CTL_ADD,
+				     iface->listen_path_fd,
+				     NVL_EV_LISTEN_PATH);
+	return err;
+}
+
+/* Who waits to be accepted would wake a sleeper again and again. */
+static void pause_accept(struct nvl_iface *iface)
+{
+	watch_listener(iface, EPOLL_CTL_DEL, iface->listen_fd, 0);
+	watch_listener(iface, EPOLL_CTL_DEL, iface->listen_path_fd, 0);
+	iface->accept_ms = weft_now_ms() + ACCEPT_PAUSE_MS;
+}
+
+void nvl_conn_resume_accept(struct nvl_iface *iface, uint64_t now)
+{
+	if (!iface->accept_ms || now < iface->accept_ms)
+		return;
+	iface->accept_ms = 0;
+	if (iface->inbound == INBOUND_MAX || nvl_conn_listen(iface))
+		pause_accept(iface);
+}
+
+static void accept_failed(struct nvl_iface *iface, int err)
+{
+	switch (err) {
+	case EMFILE:
+		weft_warn_once("cannot accept a peer on this host: %s; raise "
+			       "the limit with 'ulimit -n'", strerror(err));
+		break;
+	case ENFILE:
+		weft_warn_once("cannot accept a peer on this host: %s; raise "
+			       "the limit with 'sysctl fs.file-max'",
+			       strerror(err));
+		break;
+	case ENOBUFS:
+	case ENOMEM:
+		weft_warn_once("cannot accept a peer on this host: %s; trying "
+			       "again", strerror(err));
+		break;
+	default:			/* it is of one peer, or there is none */
+		return;
+	}
+	pause_accept(iface);
+}
+
 void nvl_conn_accept(struct nvl_iface *iface, int listen_fd)
 {
 	struct nvl_conn *conn;
 	int fd;
 
-	while (iface->inbound < INBOUND_MAX) {
+	for (;;) {
+		if (iface->inbound == INBOUND_MAX) {
+			pause_accept(iface);
+			return;
+		}
 		fd = accept4(listen_fd, NULL, NULL,
 			     SOCK_NONBLOCK | SOCK_CLOEXEC);
-		if (fd < 0)
+		if (fd < 0) {
+			accept_failed(iface, errno);
 			return;
+		}
 		conn = nvl_conn_new(iface, 0, 0);
 		if (!conn) {
 			close(fd);
+			accept_failed(iface, ENOMEM);
 			return;
 		}
 		conn->state = NVL_CONN_GREETING;

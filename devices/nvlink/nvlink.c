@@ -41,8 +41,6 @@ static int open_fds(struct nvl_iface *iface)
 /* Both ways in; one is enough. */
 static int open_sockets(struct nvl_iface *iface)
 {
-	int err = 0;
-
 	iface->listen_fd = nvl_addr_listen(iface->my_id);
 	iface->run = nvl_run_open();
 	if (iface->run) {
@@ -57,11 +55,7 @@ static int open_sockets(struct nvl_iface *iface)
 		return weft_fail(ENODEV, "neither an abstract Unix socket nor "
 				 "one in a shared folder (WEFT_RUN_DIR) can be "
 				 "made: peers of this host use TCP");
-	if (iface->listen_fd >= 0)
-		err = watch(iface, iface->listen_fd, NVL_EV_LISTEN);
-	if (!err && iface->listen_path_fd >= 0)
-		err = watch(iface, iface->listen_path_fd, NVL_EV_LISTEN_PATH);
-	return err;
+	return nvl_conn_listen(iface);
 }
 
 static void close_fd(int fd)
@@ -207,6 +201,7 @@ static unsigned int look_around(struct nvl_iface *iface)
 	int i, n;
 
 	iface->polls = 0;
+	nvl_conn_resume_accept(iface, now);
 	n = epoll_wait(iface->epfd, ev, ARRAY_SIZE(ev), 0);
 	for (i = 0; i < n; i++)
 		events += on_event(iface, ev[i].data.u64);
@@ -429,6 +424,8 @@ static void set_timer(struct nvl_iface *iface, bool poll_copies, bool flying)
 		t = conn_deadline(conn, now);
 		at = weft_min(at, t);
 	}
+	if (iface->accept_ms)
+		at = weft_min(at, iface->accept_ms);
 	if (poll_copies)
 		at = weft_min(at, now + 1);
 	else if (flying)		/* an engine that fails rings no bell */

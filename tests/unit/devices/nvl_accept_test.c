@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Peers that cannot be accepted now: they wait, whoever sleeps goes on
+ * sleeping, and they are served as soon as it can be.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stddef.h>
+#include <sys/resource.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "tests/unit/devices/nvl_pair.h"
+
+#define FDS	400
+#define TRIES	200
+
+static char folder[] = "/tmp/weft-accept-test-XXXXXX";
+static int fds[FDS];
+static unsigned int nfds;
+
+static void begin(void)
+{
+	struct rlimit lim = { FDS, FDS };
+
+	cr_assert(mkdtemp(folder) != NULL);
+	setenv("WEFT_RUN_DIR", folder, 1);
+	load_fake();
+	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &lim), 0));
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+}
+
+static void finish(void)
+{
+	char cmd[64];
+
+	close_side(&a);
+	close_side(&b);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
+	cr_expect(eq(int, system(cmd), 0));
+}
+
+TestSuite(nvl_accept, .init = begin, .fini = finish, .timeout = 120);
+
+static void let_go(void)
+{
+	while (nfds)
+		close(fds[--nfds]);
+}
+
+/* Progresses it until it may sleep; is there anything that wakes it at once? */
+static bool sleeps(void)
+{
+	struct pollfd p = { .fd = nvl->event_fd(a.iface), .events = POLLIN };
+
+	do
+		nvl->progress(a.iface);
+	while (nvl->arm(a.iface));
+	return poll(&p, 1, 0) == 0;
+}
+
+/* Its timer may fire in between, but not each time. */
+static bool ever_sleeps(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < TRIES; i++)
+		if (sleeps())
+			return true;
+	return false;
+}
+
+/* As a program that does nothing before it is woken. */
+static void meet_asleep(void)
+{
+	const uint64_t end = weft_now_ms() + WAIT_MS;
+	struct pollfd p = { .fd = nvl->event_fd(a.iface), .events = POLLIN };
+
+	while (!nvl->ready(b.ep)) {
+		nvl->progress(b.iface);
+		if (poll(&p, 1, 0) == 1)
+			sleeps();
+		cr_assert(lt(u64, weft_now_ms(), end), "never accepted");
+		cr_assert(eq(uint, a.errors + b.errors, 0));
+	}
+}
+
+Test(nvl_accept, descriptors_run_out)
+{
+	cr_assert(eq(int, connect_side(&b, &a), 0));
+	while ((fds[nfds] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+		nfds++;
+	cr_assert(eq(int, errno, EMFILE));
+	cr_expect(ever_sleeps(), "it is woken again and again");
+	cr_expect(eq(uint, said("raise the limit"), 1));
+	cr_expect(ever_sleeps());
+	cr_expect(eq(uint, said(""), 1));
+	cr_assert(eq(int, nvl->ready(b.ep), 0));
+	let_go();
+	meet_asleep();
+	cr_expect(eq(uint, said(""), 1));
+}
+
+/* They say nothing, and their deadline is far. */
+Test(nvl_accept, strangers_take_all_places)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	struct weft_iface_attr attr;
+	socklen_t len;
+
+	nvl->iface_query(a.iface, &attr);
+	len = offsetof(struct sockaddr_un, sun_path) + 1 +
+	      (socklen_t)snprintf(sa.sun_path + 1, sizeof(sa.sun_path) - 1,
+				  "weft-nvl-%016" PRIx64,
+				  weft_key_id(attr.addr.key));
+	while (nfds < 160) {
+		fds[nfds] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC |
+				   SOCK_NONBLOCK, 0);
+		cr_assert(ge(int, fds[nfds], 0));
+		if (connect(fds[nfds], (struct sockaddr *)&sa, len)) {
+			cr_assert(eq(int, errno, EAGAIN));
+			close(fds[nfds]);
+			sleeps();
+			continue;
+		}
+		nfds++;
+	}
+	cr_assert(eq(int, connect_side(&b, &a), 0));
+	cr_expect(ever_sleeps(), "it is woken again and again");
+	cr_assert(eq(int, nvl->ready(b.ep), 0));
+	let_go();
+	meet_asleep();
+	cr_expect(eq(uint, said(""), 0));
+}
