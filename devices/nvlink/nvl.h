@@ -271,6 +271,7 @@ struct nvl_conn {
 	struct nvl_regions exposed, mapped;
 	struct nvl_alloc *own_allocs, *peer_allocs;
 	uint64_t next_alloc;
+	unsigned int nlate;		/* peer_allocs that wait for a GPU */
 };
 
 struct nvl_ep {
@@ -304,8 +305,8 @@ struct nvl_iface {
 	struct weft_stats *stats;
 	unsigned int polls;
 	unsigned int inbound;		/* accepted and not yet proven */
-	bool armed;
 	uint64_t accept_ms;		/* nobody is accepted until; 0: all are */
+	bool armed;
 	bool issuers;			/* contexts get a thread each */
 	struct nvl_unmapper *unmapper;	/* NULL: unmapped here and now */
 };
@@ -350,12 +351,12 @@ int nvl_addr_connect(int fd, uint64_t id);
 struct nvl_conn *nvl_conn_new(struct nvl_iface *iface, uint64_t peer_id,
 			      uint32_t sn);
 void nvl_conn_dial(struct nvl_conn *conn);
-void nvl_conn_accept(struct nvl_iface *iface, int listen_fd);
 /* Watches for peers that dial; -errno. */
 int nvl_conn_listen(struct nvl_iface *iface);
-unsigned int nvl_conn_step(struct nvl_conn *conn);
+void nvl_conn_accept(struct nvl_iface *iface, int listen_fd);
 /* After a pause: descriptors had run out, or too many strangers were there. */
 void nvl_conn_resume_accept(struct nvl_iface *iface, uint64_t now);
+unsigned int nvl_conn_step(struct nvl_conn *conn);
 struct nvl_conn *nvl_conn_find(struct nvl_iface *iface, uint64_t peer_id,
 			       uint32_t sn, const uint8_t *key);
 unsigned int nvl_conn_tick(struct nvl_conn *conn, uint64_t now);
@@ -388,9 +389,9 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f,
 		  int fds[NVL_FRAME_FDS]);
 int nvl_sock_flush(struct nvl_conn *conn);
 void nvl_sock_drop(struct nvl_conn *conn);
-/* Has the peer sent frames that have not been read?  So its inbox says. */
 /* Wakes a peer that sleeps; whatever it is, it never waits. */
 void nvl_sock_bell(struct nvl_conn *conn);
+/* Has the peer sent frames that have not been read?  So its inbox says. */
 bool nvl_sock_waiting(const struct nvl_conn *conn);
 /* All that has come; the number of frames. */
 unsigned int nvl_sock_progress(struct nvl_conn *conn);
@@ -504,6 +505,11 @@ bool nvl_direct_allows(struct nvl_conn *conn, const struct weft_rkey *key,
 		       const struct nvl_gpu *gpu);
 /* A GPU that was not there before is let into all that is mapped. */
 void nvl_direct_admit(struct nvl_gpu *gpu);
+/*
+ * Maps what the peer exposed while this process had no GPU; until then puts
+ * there go through host memory.  Only where things may be mapped: not by a put.
+ */
+void nvl_direct_catch_up(struct nvl_conn *conn, struct nvl_gpu *gpu);
 bool nvl_direct_settled(struct nvl_conn *conn);
 void nvl_direct_close(struct nvl_conn *conn);
 

@@ -5,6 +5,7 @@
  * regions in the order of the frames, so both forget it at the same frame.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 
 #define ALLOC_MAX	(1ul << 42)	/* bytes; a peer that says more, lies */
 #define REGIONS_MAX	65536u		/* per pair */
+#define LATE_MAX	64u		/* descriptors kept of a peer's */
 
 /* An allocation that both sides know by its number. */
 struct nvl_alloc {
@@ -28,6 +30,7 @@ struct nvl_alloc {
 	/* the peer's */
 	struct nvl_mapping map;
 	int err;
+	int fd;				/* till there is a GPU to map it; -1 */
 };
 
 /* A region in it. */
@@ -168,6 +171,7 @@ static struct nvl_alloc *own_alloc_new(struct nvl_conn *conn,
 
 	if (!a)
 		return NULL;
+	a->fd = -1;
 	a->base = x->base;
 	a->size = x->size;
 	a->buffer_id = x->buffer_id;
@@ -303,6 +307,15 @@ static int on_mapped(struct nvl_conn *conn, const struct nvl_frame *f)
 
 /* ---- the peer's ---------------------------------------------------------- */
 
+static void late_end(struct nvl_conn *conn, struct nvl_alloc *a)
+{
+	if (a->fd < 0)
+		return;
+	close(a->fd);
+	a->fd = -1;
+	conn->nlate--;
+}
+
 /* Unmaps what no region needs, as soon as no engine can be writing there. */
 static void sweep(struct nvl_conn *conn)
 {
@@ -316,6 +329,7 @@ static void sweep(struct nvl_conn *conn)
 			continue;
 		}
 		*at = a->next;
+		late_end(conn, a);
 		nvl_map_close(conn->iface, &a->map);
 		free(a);
 	}
@@ -331,12 +345,18 @@ static struct nvl_alloc *peer_alloc(struct nvl_conn *conn,
 	a->id = f->alloc;
 	a->size = f->size;
 	a->err = -ENODEV;
-	if (!weft_list_empty(&conn->iface->gpus))
+	a->fd = -1;
+	if (weft_list_empty(&conn->iface->gpus)) {
+		if (conn->nlate < LATE_MAX)
+			a->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		conn->nlate += a->fd >= 0;
+	} else {
 		a->err = nvl_map_cuda_import(&a->map,
 					     weft_list_first(&conn->iface->gpus,
 							     struct nvl_gpu,
 							     link),
 					     fd, f->size);
+	}
 	a->next = conn->peer_allocs;
 	conn->peer_allocs = a;
 	return a;
@@ -454,6 +474,18 @@ void nvl_direct_admit(struct nvl_gpu *gpu)
 		for (a = conn->peer_allocs; a; a = a->next)
 			if (!a->err)
 				nvl_map_reach(&a->map, gpu);
+}
+
+void nvl_direct_catch_up(struct nvl_conn *conn, struct nvl_gpu *gpu)
+{
+	struct nvl_alloc *a;
+
+	for (a = conn->peer_allocs; a && conn->nlate; a = a->next) {
+		if (a->fd < 0)
+			continue;
+		a->err = nvl_map_cuda_import(&a->map, gpu, a->fd, a->size);
+		late_end(conn, a);
+	}
 }
 
 bool nvl_direct_settled(struct nvl_conn *conn)

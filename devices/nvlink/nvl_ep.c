@@ -336,6 +336,7 @@ int weft_nvl_prepare(struct weft_ep *base, const void *gpu_memory)
 			gpu = nvl_gpu_get(conn->iface, &where, &err);
 			if (!gpu)
 				return err;
+			nvl_direct_catch_up(conn, gpu);
 		}
 	}
 	if (conn->state != NVL_CONN_OPEN)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Several GPUs in one process, and memory for rings that is used up. */
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "devices/nvlink/nvl.h"
 #include "tests/unit/devices/nvl_pair.h"
 
@@ -99,13 +102,69 @@ Test(nvl_gpus, one_that_cannot_is_no_hindrance)
 	nvl->mem_release(mem);
 }
 
-/* Known only after the peer has exposed: too late to map, and right. */
+/* The first is known only after the peer has exposed: a put maps nothing. */
+Test(nvl_gpus, the_first_one_may_come_with_a_put)
+{
+	unsigned int maps;
+
+	pair_up();
+	expose();
+	maps = fake.fake_cuda_called("cuMemMap");
+	cr_expect(ne(int, put_from(from1), WEFT_NVL_RING_NONE));
+	cr_expect(ne(int, put_from(from0), WEFT_NVL_RING_NONE));
+	cr_expect(eq(uint, fake.fake_cuda_called("cuMemMap"), maps));
+	/* the peer's ring was of no use without one */
+	cr_assert(eq(int, weft_nvl_prepare(a.ep, from1), 0));
+	cr_expect(eq(uint, fake.fake_cuda_called("cuMemMap"), maps + 1));
+	nvl->mem_release(mem);
+}
+
+/* What waited for it is mapped once it is made ready, for all there are. */
 Test(nvl_gpus, the_first_one_may_come_late)
 {
 	pair_up();
 	expose();
-	cr_expect(ne(int, put_from(from1), WEFT_NVL_RING_NONE));
-	cr_expect(ne(int, put_from(from0), WEFT_NVL_RING_NONE));
+	wait_for(weft_nvl_prepare(a.ep, from1) == 0);
+	cr_expect(eq(int, put_from(from1), WEFT_NVL_RING_NONE));
+	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
+	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_NONE));
+	cr_expect(eq(uint, said(""), 0));
+	nvl->mem_release(mem);
+}
+
+static unsigned int open_fds(void)
+{
+	unsigned int n = 0;
+	struct stat st;
+	int fd;
+
+	for (fd = 0; fd < 1024; fd++)
+		n += !fstat(fd, &st);
+	return n;
+}
+
+/* Neither its memory nor its descriptor outlives the peer's. */
+Test(nvl_gpus, no_first_one_ever_comes)
+{
+	unsigned int before;
+
+	pair_up();
+	wait_for(weft_nvl_prepare(a.ep, NULL) == 0 &&
+		 weft_nvl_prepare(b.ep, NULL) == 0);
+	before = open_fds();
+	expose();
+	cr_expect(eq(uint, open_fds(), before + 1));
+	weft_nvl_unexpose(b.ep, mem);
+	wait_for(open_fds() == before);
+	expose();
+	cr_expect(eq(uint, open_fds(), before + 1));
+	nvl->ep_destroy(b.ep);
+	b.ep = NULL;
+	nvl->iface_close(b.iface);
+	b.iface = NULL;
+	wait_for(a.errors == 1);
+	close_side(&a);
+	cr_expect(lt(uint, open_fds(), before));
 	nvl->mem_release(mem);
 }
 
