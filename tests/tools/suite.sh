@@ -171,7 +171,7 @@ suite() # [--long]
 	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}
 	if test -n "$long"; then
 		run_tests "UCX on Soft-RoCE" 1500 bash tests/vm/ucx.sh
-		run_tests "ucxx on Soft-RoCE" 1000 bash tests/vm/ucxx.sh
+		run_tests "Dask on Soft-RoCE" 1800 bash tests/vm/dask.sh
 		run_tests "two hosts on Soft-RoCE" 1000 bash tests/vm/two.sh
 	fi
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# ucxx over weft_ib on Soft-RoCE: programs.py in the emulated machine.
+# Dask and ucxx over weft_ib on Soft-RoCE: programs.py in the emulated machine.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 here=$WEFT_SRC/tests/vm
 
@@ -11,7 +11,7 @@ kernel=$(bash "$here/prepare.sh" 2>"$tap_tmp/why") ||
 	tap_skip_all "no emulated machine: $(tail -1 "$tap_tmp/why")"
 venv=$(bash "$WEFT_SRC/tests/tools/venv.sh") || exit 99
 # what they write is in memory, too
-bash "$here/boot.sh" -m 2048 "$kernel" "${WEFT_TEST_VM_SECONDS:-900}" \
+bash "$here/boot.sh" -m 2048 "$kernel" "${WEFT_TEST_VM_SECONDS:-1700}" \
 	env PYTHONPATH="$WEFT_SRC/tests/e2e" PYTHONDONTWRITEBYTECODE=1 \
 	E2E_WEFT="$WEFT_BUILD/tools/weft" \
 	"$venv/bin/python" "$here/programs.py" "$@"
