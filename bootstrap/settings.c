@@ -35,10 +35,13 @@ static const struct weft_setting table[] = {
 	  .help = "Take an unknown UCX for this version (22 or 1.22), at your "
 		  "own risk" },
 	{ "WEFT_UCX_IDLE_WAIT", NULL, WEFT_SET_UINT, AT(ucx_idle_wait_us),
-	  "200", .min = 0, .max = 10000,
-	  .help = "Microseconds that a program rests which sleeps on UCX's "
+	  "5000", .min = 0, .max = 10000,
+	  .help = "Microseconds that a program rests at most which takes UCX's "
 		  "event fd yet calls progress in vain again and again, as "
-		  "ucxx does; data ends the rest at once; 0 never rests" },
+		  "ucxx does. Data and what else the program's event loop "
+		  "waits for end the rest at once; no rest is longer than 200 "
+		  "where no such loop is found; 0 never rests. Needs "
+		  "LD_PRELOAD" },
 	{ "WEFT_NET_DEVICES",
 	  "UCX_NET_DEVICES,"
 	  "DASK_DISTRIBUTED_UCXX__ENVIRONMENT__NET_DEVICES,"

@@ -7,119 +7,215 @@
  * and every loop turn of asyncio calls ucp_worker_progress(), in every process
  * of a Dask cluster, for ever; on few processors these turns take the time that
  * the transfers and the computation need.  Progress is called without Python's
- * lock, so the cure is to sleep here, for at most WEFT_UCX_IDLE_WAIT, on the
- * event fds of all of the worker's interfaces, armed: whatever arrives ends it
- * at once.
+ * lock, so the cure is to do there what the program ought to: arm, and sleep.
+ * The rest ends with whatever UCP's event fd reports, and with whatever the
+ * program's own loop waits for: the loop's epoll instance watches the event fd,
+ * by which it is found.  Only what the loop has put off to a time, or to its
+ * next turn, waits for us.  So a rest comes after several turns in which
+ * nothing happened, the first is short, and each is longer than the one before,
+ * up to WEFT_UCX_IDLE_WAIT; without a loop to be found all are short.
  *
- * It concerns nobody else: a program that never asked UCP for its event fd polls
- * on purpose, and one that arms before it sleeps never makes so many fruitless
- * calls in between.  Only the preload library sees who asks (UCP itself takes
- * the fds of all interfaces, and arms them, in every program).
+ * It concerns nobody else: a program that never asked UCP for its event fd
+ * polls on purpose, and one that arms before it sleeps never makes so many
+ * fruitless calls in between.  Only the preload library sees who asks and who
+ * arms.
  */
-#include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <time.h>
 #include "bootstrap/settings.h"
 #include "ucx_tl/load.h"
+#include "ucx_tl/loop.h"
 #include "ucx_tl/uct.h"
+#include "util/clock.h"
 
-#define FRUITLESS	100u	/* calls per interface before the first rest */
-#define MAX_FDS		64u	/* with more interfaces nobody rests */
+#define MAX_WORKERS 16u	 /* that want events; of more, some never rest */
+#define FRUITLESS   5u	 /* calls before the first rest */
+#define FIRST_US    100u /* the first rest; each further is twice that */
+#define BLIND_US    200u /* the longest while the loop is not watched */
+#define WAKES	    16u	 /* in a row by a loop that does nothing */
+#define LOOK_NS	    1000000000ull /* the loop is looked for this often */
 
-/* The interfaces of one worker, which UCX calls from one thread at a time. */
-struct weft_uct_idle {
-	struct weft_uct_idle *next;
-	const void *worker;
-	struct weft_list ifaces; /* by idle_link */
-	unsigned int nifaces;
-	unsigned int fruitless;
+struct sleeper {
+	_Atomic(void *) worker; /* NULL: free */
+	atomic_uint fruitless;
+	atomic_flag resting; /* a thread is; what follows is its own */
+	struct weft_uct_worker_calls calls;
+	int efd;
+	unsigned int rests; /* in a row which only time ended */
+	unsigned int wakes; /* in a row that only the loop ended */
+	unsigned int n_loops;
+	int loops[WEFT_LOOP_MAX];
+	uint64_t look_at; /* weft_now_ns() of the next search */
 };
 
-static atomic_bool event_driven;
-static struct weft_uct_idle *groups;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sleeper sleepers[MAX_WORKERS];
+static atomic_uint n_ifaces;
 
-void weft_uct_event_driven(void)
+void weft_uct_idle_iface(int change)
 {
-	atomic_store(&event_driven, true);
+	atomic_fetch_add(&n_ifaces, (unsigned int)change);
 }
 
-int weft_uct_idle_join(struct weft_uct_iface *iface, const void *worker)
+static struct sleeper *find(void *worker)
 {
-	struct weft_uct_idle *g;
+	for (unsigned int i = 0; i < MAX_WORKERS; i++)
+		if (atomic_load_explicit(&sleepers[i].worker,
+					 memory_order_acquire) == worker)
+			return &sleepers[i];
+	return NULL;
+}
 
-	pthread_mutex_lock(&lock);
-	for (g = groups; g && g->worker != worker; g = g->next)
+void weft_uct_event_driven(void *worker, int efd,
+			   const struct weft_uct_worker_calls *calls)
+{
+	static atomic_flag adding = ATOMIC_FLAG_INIT;
+	struct sleeper *s;
+
+	while (atomic_flag_test_and_set(&adding))
 		;
-	if (!g) {
-		g = calloc(1, sizeof(*g));
-		if (!g) {
-			pthread_mutex_unlock(&lock);
-			return -ENOMEM;
-		}
-		g->worker = worker;
-		weft_list_init(&g->ifaces);
-		g->next = groups;
-		groups = g;
+	s = find(worker) ? NULL : find(NULL);
+	if (s) {
+		atomic_store(&s->fruitless, 0);
+		atomic_flag_clear(&s->resting);
+		s->calls = *calls;
+		s->efd = efd;
+		s->rests = s->wakes = s->n_loops = 0;
+		s->look_at = 0;
+		atomic_store_explicit(&s->worker, worker, memory_order_release);
 	}
-	g->nifaces++;
-	weft_list_add_tail(&g->ifaces, &iface->idle_link);
-	iface->idle = g;
-	pthread_mutex_unlock(&lock);
+	atomic_flag_clear(&adding);
+}
+
+void weft_uct_worker_armed(void *worker)
+{
+	struct sleeper *s = find(worker);
+
+	if (s)
+		atomic_store_explicit(&s->fruitless, 0, memory_order_relaxed);
+}
+
+void weft_uct_worker_gone(void *worker)
+{
+	struct sleeper *s = find(worker);
+
+	if (s)
+		atomic_store(&s->worker, NULL);
+}
+
+/* Seldom, and where there are many descriptors for 1 % of the time at most. */
+static void look_for_loops(struct sleeper *s)
+{
+	const uint64_t start = weft_now_ns();
+	uint64_t took;
+	bool more;
+
+	if (start < s->look_at)
+		return;
+	s->n_loops = weft_loop_find(s->efd, s->loops, &more);
+	if (!more)
+		s->n_loops = 0;
+	took = weft_now_ns() - start;
+	s->look_at = start + (took > LOOK_NS / 100 ? 100 * took : LOOK_NS);
+}
+
+/* How long, in microseconds, and on what. */
+static unsigned int plan(struct sleeper *s, struct pollfd *fds, nfds_t *n)
+{
+	const unsigned int limit = weft_settings()->ucx_idle_wait_us;
+	const bool blind = !s->n_loops || s->wakes >= WAKES;
+	unsigned int us = FIRST_US << s->rests;
+
+	fds[0] = (struct pollfd){ .fd = s->efd, .events = POLLIN };
+	*n = 1;
+	for (unsigned int i = 0; !blind && i < s->n_loops; i++)
+		fds[(*n)++] =
+			(struct pollfd){ .fd = s->loops[i], .events = POLLIN };
+	if (blind && us > BLIND_US)
+		us = BLIND_US;
+	return us < limit ? us : limit;
+}
+
+/* Armed.  Returns the events of what ended it. */
+static unsigned int sleep_armed(struct sleeper *s, void *worker)
+{
+	struct pollfd fds[WEFT_LOOP_MAX + 1];
+	struct timespec limit = { 0 };
+	unsigned int us;
+	nfds_t n;
+	int ready;
+
+	look_for_loops(s);
+	us = plan(s, fds, &n);
+	limit.tv_nsec = us * 1000L;
+	ready = ppoll(fds, n, &limit, NULL);
+	if (ready < 0)
+		return 0; /* a signal: let the program see to it */
+	if (!ready) {
+		if (FIRST_US << s->rests < weft_settings()->ucx_idle_wait_us)
+			s->rests++;
+		if (n > 1)
+			s->wakes = 0;
+		return 0;
+	}
+	for (nfds_t i = 0; i < n; i++)
+		if (fds[i].revents & POLLNVAL)
+			s->look_at = 0;
+	if (fds[0].revents)
+		return s->calls.progress(worker);
+	/* the program's own work: its turns before the next rest are free */
+	s->wakes++;
+	s->rests = 0;
+	atomic_store_explicit(&s->fruitless, 0, memory_order_relaxed);
 	return 0;
 }
 
-void weft_uct_idle_leave(struct weft_uct_iface *iface)
+static unsigned int rest(struct sleeper *s, void *worker)
 {
-	struct weft_uct_idle *g = iface->idle, **at;
+	unsigned int events = 0;
+	bool quieted = false;
 
-	if (!g)
-		return;
-	pthread_mutex_lock(&lock);
-	weft_list_del(&iface->idle_link);
-	if (!--g->nifaces) {
-		for (at = &groups; *at != g; at = &(*at)->next)
-			;
-		*at = g->next;
-		free(g);
+	/*
+	 * What keeps the event fd readable may be a call for progress of which
+	 * we have not heard: as ucp_worker_arm() wants it, progress once more.
+	 */
+	if (s->calls.arm(worker)) {
+		quieted = true;
+		events = s->calls.progress(worker);
+		if (!events && !s->calls.arm(worker))
+			events = sleep_armed(s, worker);
+	} else {
+		events = sleep_armed(s, worker);
 	}
-	pthread_mutex_unlock(&lock);
-	iface->idle = NULL;
+	/* the loop calls progress because the fd is readable, and shall again
+	 */
+	if (quieted)
+		s->calls.signal(worker);
+	return events;
 }
 
-void weft_uct_idle_armed(struct weft_uct_iface *iface)
+unsigned int weft_uct_worker_progressed(void *worker, unsigned int events)
 {
-	iface->idle->fruitless = 0;
-}
+	struct sleeper *s = find(worker);
 
-void weft_uct_idle_rest(struct weft_uct_iface *iface, unsigned int events)
-{
-	struct weft_uct_idle *g = iface->idle;
-	struct timespec limit = { 0, weft_settings()->ucx_idle_wait_us * 1000 };
-	struct weft_uct_iface *member, *tmp;
-	struct pollfd fds[MAX_FDS];
-	nfds_t n = 0;
-
+	if (!s)
+		return events;
+	if (!events &&
+	    (atomic_fetch_add_explicit(&s->fruitless, 1, memory_order_relaxed) +
+			     1 <
+		     FRUITLESS ||
+	     !weft_settings()->ucx_idle_wait_us || !atomic_load(&n_ifaces)))
+		return 0;
+	/* in the second of two threads there is nothing to be won */
+	if (atomic_flag_test_and_set_explicit(&s->resting,
+					      memory_order_acquire))
+		return events;
+	if (!events)
+		events = rest(s, worker);
 	if (events) {
-		g->fruitless = 0;
-		return;
+		atomic_store_explicit(&s->fruitless, 0, memory_order_relaxed);
+		s->rests = s->wakes = 0;
 	}
-	if (!atomic_load_explicit(&event_driven, memory_order_relaxed) ||
-	    ++g->fruitless < FRUITLESS * g->nifaces)
-		return;
-	/* once per round over the interfaces, not once for each of them */
-	if (g->fruitless % g->nifaces || !limit.tv_nsec ||
-	    g->nifaces > MAX_FDS)
-		return;
-	weft_list_for_each (member, tmp, &g->ifaces, idle_link) {
-		/* devices ring for who sleeps, and for nobody else */
-		if (!weft_uct_iface_arm(member))
-			return;
-		fds[n].fd = member->dev->event_fd(member->iface);
-		fds[n++].events = POLLIN;
-	}
-	ppoll(fds, n, &limit, NULL);
+	atomic_flag_clear_explicit(&s->resting, memory_order_release);
+	return events;
 }

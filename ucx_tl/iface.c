@@ -38,7 +38,6 @@ static unsigned int progress(struct weft_uct_iface *iface)
 		events += weft_uct_pending_run_all(iface);
 	if (__builtin_expect(!weft_list_empty(&iface->ended), 0))
 		events += weft_uct_ep_tell(iface);
-	weft_uct_idle_rest(iface, events);
 	return events;
 }
 
@@ -60,7 +59,6 @@ static enum weft_ucs_status event_arm(struct weft_uct_iface *iface,
 				      unsigned int events)
 {
 	(void)events;
-	weft_uct_idle_armed(iface);
 	return weft_uct_iface_arm(iface) ? WEFT_UCS_OK : WEFT_UCS_BUSY;
 }
 
@@ -239,7 +237,7 @@ static void iface_close(struct weft_uct_iface *iface)
 	struct weft_uct_symbols *sym = &iface->uct->sym;
 
 	sym->progress_disable(iface, 3); /* both directions */
-	weft_uct_idle_leave(iface);
+	weft_uct_idle_iface(-1);
 	iface->dev->iface_close(iface->iface);
 	if (!iface->loopback)
 		atomic_fetch_sub(&iface->md->wide_ifaces, 1);
@@ -342,12 +340,7 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 		status = weft_ucs_status(err);
 		goto cleanup_base;
 	}
-	err = weft_uct_idle_join(iface, worker);
-	if (err) {
-		iface->dev->iface_close(iface->iface);
-		status = weft_ucs_status(err);
-		goto cleanup_base;
-	}
+	weft_uct_idle_iface(1);
 	iface->dev->iface_query(iface->iface, &iface->attr);
 	iface->loopback =
 		!weft_netif_get(netdev, family, &netif) && netif.loopback;

@@ -10,7 +10,9 @@
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,16 +33,22 @@ WEFT_EXPORT status ucp_config_read(const char *prefix, const char *file,
 WEFT_EXPORT status ucp_config_modify(void *config, const char *name,
 				     const char *value);
 WEFT_EXPORT status ucp_worker_get_efd(void *worker, int *fd);
+WEFT_EXPORT unsigned int ucp_worker_progress(void *worker);
+WEFT_EXPORT status ucp_worker_arm(void *worker);
+WEFT_EXPORT void ucp_worker_destroy(void *worker);
 
 struct plugin {
 	weft_uct_load_fn load;
 	weft_uct_environment_fn environment;
 	weft_uct_option_fn option;
 	weft_uct_event_driven_fn event_driven;
+	weft_uct_progressed_fn progressed;
+	weft_uct_worker_fn armed, gone;
 };
 
 static struct plugin plugin;
 static bool plugin_tried;
+static atomic_bool event_driven; /* a program: plugin hears of its calls */
 static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* 1: it says yes, 0: it says no, -1: unset, or neither. */
@@ -184,8 +192,15 @@ static void open_plugin(void)
 	plugin.option = (weft_uct_option_fn)dlsym(handle, "weft_uct_option");
 	plugin.event_driven = (weft_uct_event_driven_fn)
 		dlsym(handle, "weft_uct_event_driven");
+	plugin.progressed = (weft_uct_progressed_fn)
+		dlsym(handle, "weft_uct_worker_progressed");
+	plugin.armed = (weft_uct_worker_fn)
+		dlsym(handle, "weft_uct_worker_armed");
+	plugin.gone = (weft_uct_worker_fn)
+		dlsym(handle, "weft_uct_worker_gone");
 	plugin.load = (weft_uct_load_fn)dlsym(handle, "weft_uct_load");
 	if (!plugin.environment || !plugin.option || !plugin.event_driven ||
+	    !plugin.progressed || !plugin.armed || !plugin.gone ||
 	    !plugin.load) {
 		complain(path, NULL);
 		memset(&plugin, 0, sizeof(plugin));
@@ -213,7 +228,7 @@ static const struct plugin *get_plugin(void)
  * then, for a UCX that was opened with RTLD_LOCAL, among what the calling
  * library needs.  So two copies of UCX in one process each find their own.
  */
-static void *find_real(const char *name, void *caller)
+static void *look_up(const char *name, void *caller)
 {
 	void *real, *handle;
 	Dl_info info;
@@ -229,6 +244,52 @@ static void *find_real(const char *name, void *caller)
 			dlclose(handle);
 		}
 	}
+	return real;
+}
+
+/*
+ * look_up(), which takes microseconds, remembered per place that calls: some
+ * programs call ucp_worker_progress() millions of times a second.  An entry is
+ * never changed; once @caller is there, so is the rest.  @name is compared as a
+ * pointer: each function passes its own.
+ */
+static struct known {
+	_Atomic(void *) caller;
+	const char *name;
+	void *real;
+} known[64];
+
+static void *find_real(const char *name, void *caller)
+{
+	const size_t n = sizeof(known) / sizeof(*known);
+	const uintptr_t at = (uintptr_t)caller;
+	const size_t first = at ^ at >> 6 ^ at >> 12;
+	struct known *entry;
+	void *real, *there;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		entry = &known[(first + i) % n];
+		there = atomic_load_explicit(&entry->caller,
+					     memory_order_acquire);
+		if (there == caller && entry->name == name)
+			return entry->real;
+		if (!there)
+			break;
+	}
+	real = look_up(name, caller);
+	pthread_mutex_lock(&plugin_lock);
+	for (i = 0; real && i < n; i++) {
+		entry = &known[(first + i) % n];
+		if (atomic_load(&entry->caller))
+			continue;
+		entry->name = name;
+		entry->real = real;
+		atomic_store_explicit(&entry->caller, caller,
+				      memory_order_release);
+		break;
+	}
+	pthread_mutex_unlock(&plugin_lock);
 	return real;
 }
 
@@ -278,14 +339,60 @@ status ucp_config_modify(void *config, const char *name, const char *value)
 
 status ucp_worker_get_efd(void *worker, int *fd)
 {
+	void *caller = __builtin_return_address(0);
+	struct weft_uct_worker_calls calls;
 	const struct plugin *weft;
 	status (*real)(void *, int *);
+	status got;
 
-	real = find_real("ucp_worker_get_efd", __builtin_return_address(0));
+	real = find_real("ucp_worker_get_efd", caller);
 	if (!real || real == ucp_worker_get_efd)
 		return STATUS_UNSUPPORTED;
-	weft = get_plugin();
-	if (weft)
-		weft->event_driven();
-	return real(worker, fd);
+	got = real(worker, fd);
+	weft = got ? NULL : get_plugin();
+	calls.progress = look_up("ucp_worker_progress", caller);
+	calls.arm = look_up("ucp_worker_arm", caller);
+	calls.signal = look_up("ucp_worker_signal", caller);
+	if (weft && calls.progress && calls.arm && calls.signal) {
+		weft->event_driven(worker, *fd, &calls);
+		atomic_store(&event_driven, true);
+	}
+	return got;
+}
+
+unsigned int ucp_worker_progress(void *worker)
+{
+	unsigned int (*real)(void *), events;
+
+	real = find_real("ucp_worker_progress", __builtin_return_address(0));
+	if (!real || real == ucp_worker_progress)
+		return 0;
+	events = real(worker);
+	if (!atomic_load_explicit(&event_driven, memory_order_acquire))
+		return events;
+	return plugin.progressed(worker, events);
+}
+
+status ucp_worker_arm(void *worker)
+{
+	status (*real)(void *);
+
+	real = find_real("ucp_worker_arm", __builtin_return_address(0));
+	if (!real || real == ucp_worker_arm)
+		return STATUS_UNSUPPORTED;
+	if (atomic_load_explicit(&event_driven, memory_order_acquire))
+		plugin.armed(worker);
+	return real(worker);
+}
+
+void ucp_worker_destroy(void *worker)
+{
+	void (*real)(void *);
+
+	real = find_real("ucp_worker_destroy", __builtin_return_address(0));
+	if (!real || real == ucp_worker_destroy)
+		return;
+	if (atomic_load_explicit(&event_driven, memory_order_acquire))
+		plugin.gone(worker);
+	real(worker);
 }

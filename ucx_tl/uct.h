@@ -137,8 +137,6 @@ struct weft_uct_iface {
 	struct weft_list waiting; /* eps with pending requests */
 	struct weft_list ended;	  /* eps whose end is still to be told */
 	struct weft_uct_op *free_ops;
-	struct weft_uct_idle *idle; /* shared by the worker's interfaces */
-	struct weft_list idle_link;
 };
 
 struct weft_uct_ep {
@@ -193,11 +191,7 @@ void weft_uct_iface_scores(const struct weft_uct_iface *iface,
 			   struct weft_uct_iface_attr *attr);
 
 /* idle.c */
-int weft_uct_idle_join(struct weft_uct_iface *iface, const void *worker);
-void weft_uct_idle_leave(struct weft_uct_iface *iface);
-void weft_uct_idle_armed(struct weft_uct_iface *iface);
-/* After each progress call: may sleep for WEFT_UCX_IDLE_WAIT. */
-void weft_uct_idle_rest(struct weft_uct_iface *iface, unsigned int events);
+void weft_uct_idle_iface(int change); /* nobody rests while there are none */
 
 /* op.c */
 struct weft_uct_op *weft_uct_op_get(struct weft_uct_iface *iface,

@@ -27,8 +27,8 @@ build() # OUTPUT SOURCE OPTION...
 for copy in a b; do
 	mkdir $copy
 	build $copy/libuct_$copy.so "$src/uct.c" -shared -DCOPY="\"$copy\""
-	build $copy/libucp.so "$src/ucp.c" -shared -L$copy -luct_$copy \
-		-Wl,-rpath,"$tap_tmp/$copy"
+	build $copy/libucp.so "$src/ucp.c" -shared -DCOPY="\"$copy\"" \
+		-L$copy -luct_$copy -Wl,-rpath,"$tap_tmp/$copy"
 done
 mkdir installed installed/ucx flat elsewhere
 for dir in installed flat; do
@@ -65,7 +65,15 @@ tap_equal "a relative LD_PRELOAD survives a change of folder" \
 	"$(LD_PRELOAD=installed/libweft_preload.so \
 		./program "$tap_tmp/a" elsewhere/ 2>&1)" "0 1 weft inside"
 
+# a is 97, b 98; what the plugin makes of it is 1000 more
+tap_equal "progress reaches each copy, and the plugin who asked for the fd" \
+	"$(with installed ./program +a +b)" \
+"fd 3, 97 -15 0, armed, efd -5 3, progress 97 1097, arm -15, gone, destroyed a
+fd 3, 98 -15 0, armed, efd -5 3, progress 1098 1098, arm -15, gone, destroyed b"
+
 rm installed/ucx/libuct_weft.so
+tap_equal "no plugin: progress reaches UCX" "$(with installed ./program +a)" \
+	", efd -5 3, progress 97 97, arm -15, destroyed a"
 tap_equal "no plugin, nobody asked for it: silence" \
 	"$(with installed ./program a)" "0 1 a alone"
 seen=$(UCX_TLS=weft_tcp,tcp with installed ./program a b)

@@ -34,6 +34,28 @@ const char *weft_uct_option(const char *name, const char *value)
 	return NULL;
 }
 
-void weft_uct_event_driven(void)
+/* What is heard of a worker is said, with the answers of its copy of UCX. */
+void weft_uct_event_driven(void *worker, int efd,
+			   const struct weft_uct_worker_calls *calls)
 {
+	printf("fd %d, %u %d %d", efd, calls->progress(worker),
+	       calls->arm(worker), calls->signal(worker));
+}
+
+unsigned int weft_uct_worker_progressed(void *worker, unsigned int events)
+{
+	(void)worker;
+	return events + 1000;
+}
+
+void weft_uct_worker_armed(void *worker)
+{
+	(void)worker;
+	printf(", armed");
+}
+
+void weft_uct_worker_gone(void *worker)
+{
+	(void)worker;
+	printf(", gone");
 }

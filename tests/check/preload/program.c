@@ -2,7 +2,8 @@
 /*
  * program COPY...: opens libucp_COPY.so of each copy as Python does, with
  * RTLD_LOCAL, then lets each list its components.  "-" is a call from here,
- * where no UCX is to be seen.  "next/" changes to that folder before.
+ * where no UCX is to be seen.  "next/" changes to that folder before.  "+COPY"
+ * lets that copy progress a worker instead, again and again.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ int main(int argc, char **argv)
 	void (*show[8])(void) = { NULL };
 	char path[4096];
 	void *ucp;
-	int i;
+	int i, work;
 
 	for (i = 1; i < argc && i < 8; i++) {
 		if (!strcmp(argv[i], "-"))
@@ -42,13 +43,14 @@ int main(int argc, char **argv)
 				return 3;
 			continue;
 		}
-		snprintf(path, sizeof(path), "%s/libucp.so", argv[i]);
+		work = argv[i][0] == '+';
+		snprintf(path, sizeof(path), "%s/libucp.so", argv[i] + work);
 		ucp = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 		if (!ucp) {
 			fprintf(stderr, "%s\n", dlerror());
 			return 2;
 		}
-		*(void **)&show[i] = dlsym(ucp, "ucp_show");
+		*(void **)&show[i] = dlsym(ucp, work ? "ucp_work" : "ucp_show");
 	}
 	for (i = 1; i < argc && i < 8; i++) {
 		if (show[i])

@@ -1,157 +1,424 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who rests when there is nothing to do, and who never does. */
+/* Who rests when there is nothing to do, on what, and who never does. */
 #include <criterion/criterion.h>
-#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 #include "bootstrap/settings.h"
-#include "tests/unit/ucx_tl/fake.h"
 #include "ucx_tl/load.h"
+#include "ucx_tl/loop.h"
 #include "ucx_tl/uct.h"
+#include "util/clock.h"
 
-#define FRUITLESS 100 /* calls per interface before the first rest */
+#define FRUITLESS 5 /* calls before the first rest */
+#define US	  1000L
+#define WORKER	  ((void *)worker)
+#define OTHER	  ((void *)(worker + 1))
 
-static struct weft_uct uct;
-static struct weft_uct_iface ifaces[3];
+/*
+ * A worker as UCP makes it: an epoll instance in which UCP's own eventfd and
+ * the interfaces' descriptors are, here a pipe.
+ */
+static char worker[2];
+static struct {
+	int efd, event, wire[2];
+	unsigned int progressed, armed, signalled;
+	unsigned int events; /* that the next progress finds */
+	signed char busy;    /* what arm says although the eventfd is quiet */
+	bool wire_armed;
+} ucp;
+
+/* The program's loop: ucxx's epoll instance in asyncio's, and a self-pipe. */
+static int ucxx, loop, self[2];
+
+/* In the C library's stead: what a rest does is seen, and none lasts. */
 static unsigned int rests;
-static nfds_t watched;
 static long limit_ns;
+static nfds_t watched;
+static void (*during)(void); /* happens while the program rests */
 
-/* In the C library's stead: no rest is taken, each is counted. */
 int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *limit,
 	  const sigset_t *mask)
 {
 	rests++;
 	watched = n;
 	limit_ns = limit->tv_nsec;
-	return 0;
+	cr_expect(ucp.wire_armed, "nobody sleeps on what is not armed");
+	if (during)
+		during();
+	return poll(fds, n, 0);
 }
 
-static struct weft_uct_iface *join(unsigned int i, const void *worker)
+static unsigned int progress(void *w)
 {
-	struct weft_uct_iface *iface = &ifaces[i];
+	const unsigned int events = ucp.events;
 
-	iface->uct = &uct;
-	iface->dev = &weft_tcp_ops;
-	iface->iface = &fake.iface;
-	weft_list_init(&iface->eps);
-	weft_list_init(&iface->waiting);
-	weft_list_init(&iface->ended);
-	cr_assert_eq(weft_uct_idle_join(iface, worker), 0);
-	return iface;
+	cr_assert_eq(w, WORKER);
+	ucp.progressed++;
+	ucp.events = 0;
+	return events;
 }
 
-static void leave(unsigned int n)
+/* As ucp_worker_arm() does it: what is signalled is taken, and busy. */
+static signed char arm(void *w)
 {
-	while (n--)
-		weft_uct_idle_leave(&ifaces[n]);
+	eventfd_t value;
+
+	cr_assert_eq(w, WORKER);
+	ucp.armed++;
+	if (!eventfd_read(ucp.event, &value))
+		return -15; /* UCS_ERR_BUSY */
+	ucp.wire_armed = !ucp.busy;
+	return ucp.busy;
 }
 
-static void fruitless(struct weft_uct_iface *iface, unsigned int calls)
+static signed char ring(void *w)
 {
-	while (calls--)
-		weft_uct_idle_rest(iface, 0);
+	cr_assert_eq(w, WORKER);
+	ucp.signalled++;
+	ucp.wire_armed = false;
+	return eventfd_write(ucp.event, 1) ? -3 : 0;
+}
+
+static const struct weft_uct_worker_calls calls = { progress, arm, ring };
+
+static void watch(int epfd, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+
+	cr_assert_eq(epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &event), 0);
+}
+
+static bool readable(int fd)
+{
+	struct pollfd pfd = { .fd = fd, .events = POLLIN };
+
+	return poll(&pfd, 1, 0) == 1;
+}
+
+static uint64_t now_ns;
+static uint64_t test_clock(void)
+{
+	return now_ns;
 }
 
 static void setup(void)
 {
-	fake_reset();
+	const int spare = epoll_create1(EPOLL_CLOEXEC);
+
 	clearenv();
 	weft_settings_reset();
+	now_ns = 1;
+	weft_clock_set(test_clock);
+	weft_uct_idle_iface(1);
+	ucp.efd = epoll_create1(EPOLL_CLOEXEC);
+	ucp.event = eventfd(1, EFD_NONBLOCK);
+	cr_assert_eq(pipe2(ucp.wire, O_NONBLOCK), 0);
+	watch(ucp.efd, ucp.event);
+	watch(ucp.efd, ucp.wire[0]);
+	/* its number is higher than the loop's, which watches it */
+	ucxx = dup2(spare, 200);
+	close(spare);
+	watch(ucxx, ucp.efd);
+	cr_assert_eq(pipe2(self, O_NONBLOCK), 0);
 }
 
-TestSuite(idle, .init = setup, .timeout = 5);
+static void start_loop(void)
+{
+	loop = epoll_create1(EPOLL_CLOEXEC);
+	watch(loop, ucxx);
+	watch(loop, self[0]);
+}
+
+static void fruitless(unsigned int n)
+{
+	while (n--)
+		cr_expect_eq(weft_uct_worker_progressed(WORKER, 0), 0);
+}
+
+/* Up to the first rest, and it. */
+static void first_rest(void)
+{
+	const unsigned int before = rests;
+
+	fruitless(FRUITLESS - 1);
+	cr_expect_eq(rests, before, "too early");
+	fruitless(1);
+	cr_expect_eq(rests, before + 1);
+}
+
+TestSuite(idle, .init = setup, .timeout = 20);
 
 Test(idle, who_polls_on_purpose_never_rests)
 {
-	struct weft_uct_iface *iface = join(0, "worker");
-
-	fruitless(iface, 100 * FRUITLESS);
-	cr_expect_eq(rests, 0);
-	leave(1);
+	fruitless(100 * FRUITLESS);
+	weft_uct_event_driven(OTHER, ucp.efd, &calls);
+	fruitless(100 * FRUITLESS);
+	cr_expect_eq(rests + ucp.armed + ucp.signalled, 0);
 }
 
-Test(idle, who_spins_in_vain_rests)
+Test(idle, nobody_rests_where_weft_has_no_interface)
 {
-	struct weft_uct_iface *iface = join(0, "worker");
-
-	weft_uct_event_driven();
-	fruitless(iface, FRUITLESS - 1);
-	cr_expect_eq(rests, 0);
-	fruitless(iface, 1);
+	weft_uct_idle_iface(-1);
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	fruitless(2 * FRUITLESS);
+	cr_expect_eq(rests + ucp.armed, 0);
+	weft_uct_idle_iface(1);
+	fruitless(1);
 	cr_expect_eq(rests, 1);
-	cr_expect_eq(watched, 1);
-	cr_expect_eq(limit_ns, 200000, "WEFT_UCX_IDLE_WAIT is 200 us");
-	fruitless(iface, 10);
-	cr_expect_eq(rests, 11, "each further call is fruitless, too");
-
-	/* something came, or the program sleeps by itself */
-	weft_uct_idle_rest(iface, 1);
-	fruitless(iface, FRUITLESS - 1);
-	cr_expect_eq(rests, 11);
-	weft_uct_idle_armed(iface);
-	fruitless(iface, FRUITLESS - 1);
-	cr_expect_eq(rests, 11);
-	leave(1);
 }
 
-Test(idle, nobody_rests_on_what_waits_to_be_delivered)
+Test(idle, rests_grow_until_something_happens)
 {
-	struct weft_uct_iface *iface = join(0, "worker");
+	long want = 100 * US;
 
-	weft_uct_event_driven();
-	fake.arm = -EBUSY;
-	fruitless(iface, 2 * FRUITLESS);
-	cr_expect_eq(rests, 0);
-	fake.arm = 0;
-	fruitless(iface, 1);
-	cr_expect_eq(rests, 1);
-	leave(1);
-}
-
-/* A worker with several interfaces, and one that is none of its business. */
-Test(idle, once_per_round_over_a_workers_interfaces)
-{
-	struct weft_uct_iface *a = join(0, "worker"), *b = join(1, "worker");
-	struct weft_uct_iface *other = join(2, "other");
-
-	weft_uct_event_driven();
-	for (int i = 0; i < FRUITLESS; i++) {
-		fruitless(a, 1);
-		cr_expect_eq(rests, 0);
-		fruitless(b, 1);
+	start_loop();
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	first_rest();
+	cr_expect_eq(watched, 3, "UCP's, ucxx's and the loop's");
+	for (int i = 0; i < 10; i++) {
+		cr_expect_eq(limit_ns, want < 5000 * US ? want : 5000 * US,
+			     "rest %d is %ld ns", i, limit_ns);
+		want *= 2;
+		fruitless(1);
 	}
+	cr_expect_eq(rests, 11);
+	cr_expect_eq(ucp.signalled, 11);
+	cr_expect(readable(loop), "what was readable is so again");
+
+	/* something came */
+	cr_expect_eq(weft_uct_worker_progressed(WORKER, 7), 7);
+	first_rest();
+	cr_expect_eq(limit_ns, 100 * US);
+	/* or the program sleeps by itself */
+	weft_uct_worker_armed(WORKER);
+	first_rest();
+}
+
+static void data(void)
+{
+	cr_assert_eq(write(ucp.wire[1], "d", 1), 1);
+	ucp.events = 3;
+}
+
+Test(idle, data_end_a_rest_and_are_taken_at_once)
+{
+	start_loop();
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	fruitless(FRUITLESS + 3);
+	during = data;
+	cr_expect_eq(weft_uct_worker_progressed(WORKER, 0), 3);
+	cr_expect_eq(rests, 5);
+	during = NULL;
+	cr_expect(readable(ucp.efd), "the loop calls progress again");
+	cr_assert_eq(read(ucp.wire[0], &(char){ 0 }, 1), 1);
+	first_rest();
+	cr_expect_eq(limit_ns, 100 * US);
+}
+
+static void call_soon(void)
+{
+	cr_assert_eq(write(self[1], "", 1), 1);
+}
+
+Test(idle, the_programs_own_work_ends_a_rest)
+{
+	start_loop();
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	fruitless(FRUITLESS + 3);
+	during = call_soon;
+	fruitless(1);
+	cr_expect_eq(rests, 5);
+	during = NULL;
+	cr_expect(readable(ucp.efd));
+	cr_assert_eq(read(self[0], &(char){ 0 }, 1), 1);
+	first_rest();
+	cr_expect_eq(limit_ns, 100 * US);
+}
+
+/* What asks for progress while nothing is on the wire is not slept over. */
+Test(idle, what_signalled_is_progressed_before_a_rest)
+{
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	ucp.events = 2;
+	fruitless(FRUITLESS - 1);
+	cr_expect_eq(weft_uct_worker_progressed(WORKER, 0), 2);
+	cr_expect_eq(rests, 0);
+	cr_expect_eq(ucp.progressed, 1);
+	cr_expect(readable(ucp.efd));
+
+	ucp.busy = -15;
+	fruitless(2 * FRUITLESS);
+	cr_expect_eq(rests, 0);
+	cr_expect(readable(ucp.efd));
+	ucp.busy = 0;
+	fruitless(1);
 	cr_expect_eq(rests, 1);
-	cr_expect_eq(watched, 2);
-	fruitless(a, 1);
-	cr_expect_eq(rests, 1);
-	fruitless(b, 1);
-	cr_expect_eq(rests, 2);
-	fruitless(other, FRUITLESS - 1);
-	cr_expect_eq(rests, 2);
-	fruitless(other, 1);
+}
+
+/* A program that armed, and whose fd is quiet, finds it so afterwards. */
+Test(idle, a_quiet_fd_stays_quiet)
+{
+	start_loop();
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	arm(WORKER);
+	cr_expect(!readable(ucp.efd));
+	first_rest();
+	cr_expect_eq(ucp.signalled, 0);
+	cr_expect(!readable(ucp.efd));
+}
+
+Test(idle, without_a_loop_every_rest_is_short)
+{
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	first_rest();
+	cr_expect_eq(limit_ns, 100 * US);
+	fruitless(64);
+	cr_expect_eq(rests, 65);
+	cr_expect_eq(limit_ns, 200 * US);
+	cr_expect_eq(watched, 1);
+
+	/* it is looked for again, though not each time */
+	start_loop();
+	fruitless(1);
+	cr_expect_eq(watched, 1);
+	now_ns += 1100 * 1000 * US;
+	fruitless(1);
+	cr_expect_eq(watched, 3);
+	cr_expect_eq(limit_ns, 5000 * US);
+}
+
+Test(idle, a_loop_that_is_gone_is_not_waited_for)
+{
+	start_loop();
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	first_rest();
+	cr_expect_eq(watched, 3);
+	close(loop);
+	fruitless(1);
+	cr_expect_eq(watched, 3);
+	/* that one said so, and the next looks again */
+	fruitless(FRUITLESS);
 	cr_expect_eq(rests, 3);
 	cr_expect_eq(watched, 1);
+	cr_expect_eq(limit_ns, 100 * US);
+	fruitless(3);
+	cr_expect_eq(limit_ns, 200 * US);
+}
 
-	/* what has left is watched no longer */
-	weft_uct_idle_leave(b);
-	fruitless(a, 2 * FRUITLESS);
-	cr_expect_gt(rests, 3);
+/* A descriptor in the loop that is always ready must not make us spin again. */
+Test(idle, a_loop_that_always_wakes_is_not_listened_to)
+{
+	start_loop();
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	call_soon();
+	fruitless(16 * FRUITLESS);
+	cr_expect_eq(rests, 16);
+	cr_expect_eq(watched, 3);
+	fruitless(FRUITLESS + 4);
+	cr_expect_eq(rests, 21);
 	cr_expect_eq(watched, 1);
-	weft_uct_idle_leave(other);
-	weft_uct_idle_leave(a);
+	cr_expect_eq(limit_ns, 200 * US);
+	/* until something comes */
+	weft_uct_worker_progressed(WORKER, 1);
+	first_rest();
+	cr_expect_eq(watched, 3);
+}
+
+Test(idle, each_worker_for_itself)
+{
+	start_loop();
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	weft_uct_event_driven(WORKER, ucp.efd, &calls); /* asked twice */
+	weft_uct_event_driven(OTHER, ucp.efd, &calls);
+	for (int i = 0; i < FRUITLESS - 1; i++) {
+		weft_uct_worker_progressed(WORKER, 0);
+		weft_uct_worker_progressed(OTHER, 1);
+	}
+	cr_expect_eq(rests, 0);
+	fruitless(1);
+	cr_expect_eq(rests, 1);
+
+	/* another worker at the same address has not asked */
+	weft_uct_worker_gone(WORKER);
+	fruitless(10 * FRUITLESS);
+	cr_expect_eq(rests, 1);
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	first_rest();
+}
+
+Test(idle, more_workers_than_there_is_room_for)
+{
+	static char many[40];
+
+	for (unsigned int i = 0; i < sizeof(many); i++)
+		weft_uct_event_driven(&many[i], ucp.efd, &calls);
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	fruitless(10 * FRUITLESS);
+	cr_expect_eq(rests, 0);
+	weft_uct_worker_gone(&many[3]);
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	first_rest();
+}
+
+Test(idle, the_setting_is_the_longest_rest)
+{
+	setenv("WEFT_UCX_IDLE_WAIT", "150", 1);
+	weft_settings_reset();
+	start_loop();
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	first_rest();
+	cr_expect_eq(limit_ns, 100 * US);
+	fruitless(40);
+	cr_expect_eq(limit_ns, 150 * US);
 }
 
 Test(idle, zero_turns_it_off)
 {
-	struct weft_uct_iface *iface;
-
 	setenv("WEFT_UCX_IDLE_WAIT", "0", 1);
 	weft_settings_reset();
-	iface = join(0, "worker");
-	weft_uct_event_driven();
-	fruitless(iface, 10 * FRUITLESS);
-	cr_expect_eq(rests, 0);
-	leave(1);
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	fruitless(10 * FRUITLESS);
+	cr_expect_eq(rests + ucp.armed, 0);
+}
+
+TestSuite(loop, .init = setup, .timeout = 20);
+
+Test(loop, instances_that_watch_by_way_of_others)
+{
+	int found[WEFT_LOOP_MAX], unrelated;
+	bool more = true;
+
+	cr_expect_eq(weft_loop_find(ucp.efd, found, &more), 1);
+	cr_expect_eq(found[0], ucxx);
+	cr_expect(!more, "ucxx's waits for nothing else");
+	unrelated = epoll_create1(EPOLL_CLOEXEC);
+	watch(unrelated, self[0]);
+	start_loop();
+	cr_expect_eq(weft_loop_find(ucp.efd, found, &more), 2);
+	cr_expect(found[0] == loop || found[1] == loop);
+	cr_expect(found[0] == ucxx || found[1] == ucxx);
+	cr_expect(more);
+	cr_expect_eq(weft_loop_find(self[1], found, &more), 0);
+	cr_expect(!more);
+}
+
+Test(loop, too_many_are_none)
+{
+	int found[WEFT_LOOP_MAX];
+	bool more;
+
+	for (unsigned int i = 1; i < WEFT_LOOP_MAX; i++) {
+		watch(epoll_create1(EPOLL_CLOEXEC), ucp.efd);
+		watch(epoll_create1(EPOLL_CLOEXEC), self[0]);
+	}
+	cr_expect_eq(weft_loop_find(ucp.efd, found, &more), WEFT_LOOP_MAX);
+	start_loop();
+	cr_expect_eq(weft_loop_find(ucp.efd, found, &more), 0);
+	cr_expect(!more);
 }

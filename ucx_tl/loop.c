@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "ucx_tl/loop.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_EPOLLS 64u /* instances of this process that are looked at */
+
+struct set {
+	int fds[WEFT_LOOP_MAX + 1]; /* the first is the descriptor itself */
+	unsigned int n;
+};
+
+static bool has(const struct set *set, int fd)
+{
+	for (unsigned int i = 0; i < set->n; i++)
+		if (set->fds[i] == fd)
+			return true;
+	return false;
+}
+
+/* Does @epfd wait for one of @set (@members) or else (@others)? */
+static void read_watched(int epfd, const struct set *set, bool *members,
+			 bool *others)
+{
+	char name[40], line[160];
+	int fd, at;
+	FILE *info;
+
+	*members = *others = false;
+	snprintf(name, sizeof(name), "/proc/self/fdinfo/%d", epfd);
+	info = fopen(name, "re");
+	if (!info)
+		return;
+	/* "tfd:       12 events:       19 data: ...", proc(5) */
+	while (fgets(line, sizeof(line), info)) {
+		at = 0;
+		if (sscanf(line, "tfd: %d%n", &fd, &at) != 1 || !at)
+			continue;
+		if (has(set, fd))
+			*members = true;
+		else
+			*others = true;
+	}
+	fclose(info);
+}
+
+/* All epoll instances of this process, in no order. */
+static unsigned int list_epolls(int epolls[MAX_EPOLLS])
+{
+	const char kind[] = "anon_inode:[eventpoll]";
+	char link[sizeof(kind)];
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+	unsigned int n = 0;
+
+	if (!dir)
+		return 0;
+	while (n < MAX_EPOLLS && (entry = readdir(dir)))
+		if (readlinkat(dirfd(dir), entry->d_name, link, sizeof(link)) ==
+			    sizeof(kind) - 1 &&
+		    !memcmp(link, kind, sizeof(kind) - 1))
+			epolls[n++] = atoi(entry->d_name);
+	closedir(dir);
+	return n;
+}
+
+unsigned int weft_loop_find(int fd, int epfds[WEFT_LOOP_MAX], bool *more)
+{
+	struct set set = { .fds = { fd }, .n = 1 };
+	int epolls[MAX_EPOLLS];
+	const unsigned int n = list_epolls(epolls);
+	bool members, others;
+	unsigned int before;
+
+	*more = false;
+	do {
+		before = set.n;
+		for (unsigned int i = 0; i < n; i++) {
+			if (has(&set, epolls[i]))
+				continue;
+			read_watched(epolls[i], &set, &members, &others);
+			if (!members)
+				continue;
+			if (set.n > WEFT_LOOP_MAX)
+				return 0;
+			set.fds[set.n++] = epolls[i];
+		}
+	} while (set.n > before);
+	for (unsigned int i = 1; i < set.n; i++) {
+		read_watched(set.fds[i], &set, &members, &others);
+		*more |= others;
+		epfds[i - 1] = set.fds[i];
+	}
+	return set.n - 1;
+}
