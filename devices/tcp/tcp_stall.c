@@ -155,29 +155,28 @@ static bool slow(struct tcp_bulk *b, struct tcp_stream *s,
 	return s->slow_ticks >= SLOW_TICKS;
 }
 
-void tcp_stall_check(struct tcp_conn *conn)
+void tcp_stall_look(struct tcp_bulk *b, struct tcp_stream *s,
+		    const struct tcp_info *ti, struct tcp_stall *seen)
+{
+	if (s->out && slow(b, s, ti, &seen->free_path))
+		seen->worst = s;
+}
+
+void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen)
 {
 	struct tcp_bulk *b = conn->bulk;
-	struct tcp_stream *s, *ts, *worst = NULL;
-	struct tcp_info ti;
-	bool free_path = false, busy = false, lost;
+	bool lost;
 
 	b->best_rate -= b->best_rate / 64;	/* networks change */
-	weft_list_for_each(s, ts, &b->streams, link) {
-		busy |= s->given_up;
-		if (!s->out || s->given_up || !tcp_stream_info(s->fd, &ti))
-			continue;
-		if (slow(b, s, &ti, &free_path))
-			worst = s;
-	}
 	/* one at a time, and never the only one */
-	if (!worst || !free_path || busy || b->out_streams < 2)
+	if (!seen->worst || !seen->free_path || seen->busy ||
+	    b->out_streams < 2)
 		return;
 	pthread_mutex_lock(&b->lock);
-	lost = worst->trail.lost;
+	lost = seen->worst->trail.lost;
 	pthread_mutex_unlock(&b->lock);
 	if (!lost)
-		give_up(conn, worst);
+		give_up(conn, seen->worst);
 }
 
 static struct tcp_stream *find(struct tcp_bulk *b, uint32_t id, bool out)

@@ -55,18 +55,14 @@ bool tcp_stream_info(int fd, struct tcp_info *ti)
 }
 
 /* Does the peer's kernel leave our segments without an answer? */
-static bool kernel_silent(int fd)
+static bool kernel_silent(const struct tcp_info *ti)
 {
-	struct tcp_info ti;
-
-	if (!tcp_stream_info(fd, &ti))
-		return false;
-	if (ti.tcpi_last_ack_recv < weft_settings()->peer_timeout_ms)
+	if (ti->tcpi_last_ack_recv < weft_settings()->peer_timeout_ms)
 		return false;
 	/* probes of a closed window are answered by a kernel that lives */
-	if (ti.tcpi_probes >= RETRANSMITS)
+	if (ti->tcpi_probes >= RETRANSMITS)
 		return true;
-	return ti.tcpi_unacked && ti.tcpi_backoff >= RETRANSMITS;
+	return ti->tcpi_unacked && ti->tcpi_backoff >= RETRANSMITS;
 }
 
 /* Has it anything to wait for?  Keepalive is silent while bytes are unacked. */
@@ -87,20 +83,33 @@ static void check_streams(struct tcp_conn *conn, uint64_t now)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct tcp_stream *s, *ts;
+	struct tcp_stall seen = { 0 };
+	struct tcp_info ti;
 	bool idle = atomic_load(&b->acked) == atomic_load(&b->next_seq);
+	bool known;
 
 	weft_list_for_each(s, ts, &b->streams, link) {
-		if (!s->given_up && kernel_silent(s->fd)) {
+		if (s->given_up) {
+			seen.busy = true;
+			continue;
+		}
+		known = tcp_stream_info(s->fd, &ti);
+		if (known && kernel_silent(&ti)) {
 			tcp_conn_break(conn, -ETIMEDOUT);
 			return;
 		}
-		if (s->out && !s->given_up && idle && now - s->used_ms > STREAM_IDLE_MS)
+		if (s->out && idle && now - s->used_ms > STREAM_IDLE_MS)
 			tcp_stream_detach(s);
+		else if (known)
+			tcp_stall_look(b, s, &ti, &seen);
 	}
+	tcp_stall_end(conn, &seen);
 }
 
 static bool check_conn(struct tcp_conn *conn, uint64_t now)
 {
+	struct tcp_info ti;
+
 	if (conn->state != TCP_CONN_OPEN) {
 		if (now < conn->deadline_ms)
 			return true;
@@ -114,7 +123,7 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 		return true;
 	}
 	/* unacknowledged bytes may be the kernel's alone */
-	if (kernel_silent(conn->fd)) {
+	if (tcp_stream_info(conn->fd, &ti) && kernel_silent(&ti)) {
 		tcp_conn_break(conn, -ETIMEDOUT);
 		return true;
 	}
@@ -128,7 +137,6 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 	}
 	if (conn->bulk) {
 		check_streams(conn, now);
-		tcp_stall_check(conn);
 		tcp_conn_want_streams(conn);
 	}
 	return true;
