@@ -2,10 +2,12 @@
 #include "ucx_tl/loop.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "util/parse.h"
 
 #define MAX_EPOLLS 64u /* instances of this process that are looked at */
 
@@ -22,12 +24,21 @@ static bool has(const struct set *set, int fd)
 	return false;
 }
 
+/* The number that @text is, or begins with and a blank ends; -1: none. */
+static int number(char *text)
+{
+	uint64_t value;
+
+	text[strcspn(text, " \t\n")] = '\0';
+	return weft_parse_u64(text, 0, INT_MAX, &value) ? -1 : (int)value;
+}
+
 /* Does @epfd wait for one of @set (@members) or else (@others)? */
 static void read_watched(int epfd, const struct set *set, bool *members,
 			 bool *others)
 {
 	char name[40], line[160];
-	int fd, at;
+	int fd;
 	FILE *info;
 
 	*members = *others = false;
@@ -37,8 +48,10 @@ static void read_watched(int epfd, const struct set *set, bool *members,
 		return;
 	/* "tfd:       12 events:       19 data: ...", proc(5) */
 	while (fgets(line, sizeof(line), info)) {
-		at = 0;
-		if (sscanf(line, "tfd: %d%n", &fd, &at) != 1 || !at)
+		if (strncmp(line, "tfd:", 4))
+			continue;
+		fd = number(line + 4 + strspn(line + 4, " \t"));
+		if (fd < 0)
 			continue;
 		if (has(set, fd))
 			*members = true;
@@ -63,7 +76,7 @@ static unsigned int list_epolls(int epolls[MAX_EPOLLS])
 		if (readlinkat(dirfd(dir), entry->d_name, link, sizeof(link)) ==
 			    sizeof(kind) - 1 &&
 		    !memcmp(link, kind, sizeof(kind) - 1))
-			epolls[n++] = atoi(entry->d_name);
+			epolls[n++] = number(entry->d_name);
 	closedir(dir);
 	return n;
 }
