@@ -19,12 +19,11 @@ static const struct {
 	{ SETTING, WEFT_NCCL_NVLINK_CHANNELS,
 	  "copies of many channels fill NVLink" },
 	{ "NCCL_BUFFSIZE", "8388608", "so do copies of 2 MiB" },
-	{ "NCCL_LL128_BUFFSIZE", "65536", "weft's traffic never is of LL128" },
+	{ "NCCL_LL128_BUFFSIZE", "1048576", "LL128 is never used with weft" },
 	{ "NCCL_NET_GDR_LEVEL", "SYS", "NCCL hands over GPU memory" },
 	{ "NCCL_P2P_NET_CHUNKSIZE", "262144", "so do sends and receives" },
-	{ "NCCL_MAX_P2P_NCHANNELS", "16", "their buffers take less memory" },
 	{ "NCCL_NCHANNELS_PER_NET_PEER", "16",
-	  "and sends and receives on all of these" },
+	  "and sends and receives on many channels" },
 };
 
 static const char *set_to(const char *name)

@@ -14,16 +14,19 @@
  * 16, 147 with 8, 82 with four.)  What that takes of GPU memory, per rank and
  * communicator, each buffer in pages of 2 MiB:
  *
- *   rings and trees   channels x 2 neighbours x (NCCL_BUFFSIZE + LL128's
- *                     buffer, which is never used, + LL's): 400 MiB
+ *   rings and trees   channels x 2 neighbours x (NCCL_BUFFSIZE + LL128's 1 MiB
+ *                     + LL's 0.5): 400 MiB
  *   sends, receives   2 pools of channels, a power of two, x
  *                     NCCL_SHARED_STEPS (16) x NCCL_P2P_NET_CHUNKSIZE, made on
- *                     first use: 128 MiB
+ *                     first use: 256 MiB
  *
  * (NCCL 2.28, init.cc, computeBuffSizes; transport/net.cc, sharedNetBuffersInit.)
- * NCCL's own four channels would take 80 and 16 MiB: 432 MiB more, and more than
- * 512 it shall not be, for which more channels and larger pieces would have to
- * go.
+ * NCCL's own four channels would take 80 and 16 MiB: 320 MiB more for
+ * collectives, and 240 where there are sends.
+ *
+ * LL128 is never chosen for weft's traffic: NCCL takes it for networks near the
+ * GPU alone, and weft's device has no place.  Communicators inside a pod use it,
+ * up to some MiB; a slot of 128 KiB holds a channel's share of those.
  *
  * One value everywhere: ranks that differ cannot connect.
  *

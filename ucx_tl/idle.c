@@ -74,7 +74,14 @@ void weft_uct_event_driven(void *worker, int efd,
 
 	while (atomic_flag_test_and_set(&adding))
 		;
-	s = find(worker) ? NULL : find(NULL);
+	s = find(worker);
+	/* known, or of one that went without a word and had the same address */
+	if (s && s->efd == efd && s->calls.progress == calls->progress)
+		s = NULL;
+	else if (s)
+		atomic_store(&s->worker, NULL);
+	else
+		s = find(NULL);
 	if (s) {
 		atomic_store(&s->fruitless, 0);
 		atomic_flag_clear(&s->resting);

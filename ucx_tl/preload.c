@@ -5,8 +5,8 @@
  * It is named in LD_PRELOAD and so lies in every child, be it bash or true.
  * There it needs libc alone, in versions that every system of the last ten
  * years has, runs no constructor and maps nothing else of weft.  Its few
- * functions stand in front of UCX's own; when a UCX calls one of them, the
- * plugin is opened and told which copy of UCX that is.
+ * functions stand in front of UCX's own; when a UCX or its program calls one of
+ * them, the plugin is opened and told which copy of UCX that is.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -247,61 +247,151 @@ static void *look_up(const char *name, void *caller)
 	return real;
 }
 
-/*
- * look_up(), which takes microseconds, remembered per place that calls: some
- * programs call ucp_worker_progress() millions of times a second.  An entry is
- * never changed; once @caller is there, so is the rest.  @name is compared as a
- * pointer: each function passes its own.
- */
-static struct known {
-	_Atomic(void *) caller;
-	const char *name;
-	void *real;
-} known[64];
+/* What a program calls of UCP, as often as it likes and from where it likes. */
+enum call { GET_EFD, PROGRESS, ARM, SIGNAL, DESTROY, CALLS };
 
-static void *find_real(const char *name, void *caller)
+static const char *const call_names[CALLS] = {
+	[GET_EFD] = "ucp_worker_get_efd",
+	[PROGRESS] = "ucp_worker_progress",
+	[ARM] = "ucp_worker_arm",
+	[SIGNAL] = "ucp_worker_signal",
+	[DESTROY] = "ucp_worker_destroy",
+};
+
+/*
+ * The copies of UCP in this process.  Each asks for its components before it
+ * makes a worker, by a call that is known to come from it; a caller of progress
+ * is not: compilers make a jump of a wrapper's last call, and what is to be seen
+ * then is the wrapper's caller, which may know nothing of UCX.
+ */
+static struct copy {
+	void *base;			/* where it is loaded; NULL: free */
+	void *real[CALLS];
+} copies[8];
+static _Atomic(struct copy *) only;	/* NULL: none, or several */
+static _Atomic(struct copy *) first;
+static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Which of several copies the code of a page means; an entry is set once. */
+static struct place {
+	_Atomic(uintptr_t) page;
+	struct copy *copy;
+} places[64];
+
+static void *base_of(void *real)
 {
-	const size_t n = sizeof(known) / sizeof(*known);
-	const uintptr_t at = (uintptr_t)caller;
-	const size_t first = at ^ at >> 6 ^ at >> 12;
-	struct known *entry;
-	void *real, *there;
+	Dl_info info;
+
+	return dladdr(real, &info) && info.dli_saddr == real ? info.dli_fbase :
+							       NULL;
+}
+
+static void forget(struct copy *c)
+{
+	struct place *p;
+
+	for (p = places; p < places + 64; p++)
+		if (atomic_load(&p->page) && p->copy == c)
+			atomic_store(&p->page, 1);	/* no page's number */
+	c->base = NULL;
+}
+
+/* @caller, of a UCP or beside one, has just asked for components. */
+static void note_copy(void *caller)
+{
+	void *real[CALLS], *base;
+	struct copy *c, *here = NULL, *unused = NULL;
+	unsigned int i, n = 0;
+
+	for (i = 0; i < CALLS; i++) {
+		real[i] = look_up(call_names[i], caller);
+		if (!real[i])
+			return;
+	}
+	base = base_of(real[PROGRESS]);
+	/* ourselves, seen from a program that was linked with UCX */
+	if (!base || real[PROGRESS] == (void *)ucp_worker_progress)
+		return;
+	pthread_mutex_lock(&copies_lock);
+	for (c = copies; c < copies + 8; c++) {
+		/* unloaded meanwhile, and maybe loaded elsewhere */
+		if (c->base && base_of(c->real[PROGRESS]) != c->base)
+			forget(c);
+		if (c->base == base)
+			here = c;
+		else if (!c->base && !unused)
+			unused = c;
+		n += !!c->base;
+	}
+	if (!here && unused) {
+		memcpy(unused->real, real, sizeof(real));
+		unused->base = base;
+		here = unused;
+		n++;
+	}
+	if (here) {
+		atomic_store_explicit(&only, n == 1 ? here : NULL,
+				      memory_order_release);
+		atomic_store_explicit(&first, here, memory_order_release);
+	}
+	pthread_mutex_unlock(&copies_lock);
+}
+
+/* For next time: what is looked up takes microseconds. */
+static void remember(uintptr_t page, void *real, enum call call)
+{
+	struct copy *c;
 	size_t i;
 
-	for (i = 0; i < n; i++) {
-		entry = &known[(first + i) % n];
-		there = atomic_load_explicit(&entry->caller,
-					     memory_order_acquire);
-		if (there == caller && entry->name == name)
-			return entry->real;
-		if (!there)
+	pthread_mutex_lock(&copies_lock);
+	for (c = copies; c < copies + 8; c++)
+		if (c->base && c->real[call] == real)
 			break;
-	}
-	real = look_up(name, caller);
-	pthread_mutex_lock(&plugin_lock);
-	for (i = 0; real && i < n; i++) {
-		entry = &known[(first + i) % n];
-		if (atomic_load(&entry->caller))
+	for (i = 0; c < copies + 8 && i < 64; i++) {
+		if (atomic_load(&places[i].page))
 			continue;
-		entry->name = name;
-		entry->real = real;
-		atomic_store_explicit(&entry->caller, caller,
+		places[i].copy = c;
+		atomic_store_explicit(&places[i].page, page,
 				      memory_order_release);
 		break;
 	}
-	pthread_mutex_unlock(&plugin_lock);
-	return real;
+	pthread_mutex_unlock(&copies_lock);
+}
+
+/* Where there are several copies the caller tells which is meant. */
+static void *find_call(enum call call, void *caller)
+{
+	struct copy *c = atomic_load_explicit(&only, memory_order_acquire);
+	const uintptr_t page = (uintptr_t)caller & ~(uintptr_t)4095;
+	uintptr_t there = 1;
+	void *real;
+	size_t i;
+
+	if (c)
+		return c->real[call];
+	for (i = 0; i < 64 && there; i++) {
+		there = atomic_load_explicit(&places[i].page,
+					     memory_order_acquire);
+		if (there == page)
+			return places[i].copy->real[call];
+	}
+	real = look_up(call_names[call], caller);
+	c = atomic_load_explicit(&first, memory_order_acquire);
+	if (real && c && i < 64)
+		remember(page, real, call);
+	return real || !c ? real : c->real[call];
 }
 
 status uct_query_components(void **components, unsigned *count)
 {
+	void *caller = __builtin_return_address(0);
 	const struct plugin *weft;
 	status (*real)(void **, unsigned *);
 
-	real = find_real("uct_query_components",
-			 __builtin_return_address(0));
+	real = look_up("uct_query_components", caller);
 	if (!real || real == uct_query_components)
 		return STATUS_UNSUPPORTED;
+	note_copy(caller);
 	weft = get_plugin();
 	if (weft)
 		weft->load((const void *)real);
@@ -313,7 +403,7 @@ status ucp_config_read(const char *prefix, const char *file, void **config)
 	const struct plugin *weft;
 	status (*real)(const char *, const char *, void **);
 
-	real = find_real("ucp_config_read", __builtin_return_address(0));
+	real = look_up("ucp_config_read", __builtin_return_address(0));
 	if (!real || real == ucp_config_read)
 		return STATUS_UNSUPPORTED;
 	weft = get_plugin();
@@ -328,7 +418,7 @@ status ucp_config_modify(void *config, const char *name, const char *value)
 	const char *other = NULL;
 	status (*real)(void *, const char *, const char *);
 
-	real = find_real("ucp_config_modify", __builtin_return_address(0));
+	real = look_up("ucp_config_modify", __builtin_return_address(0));
 	if (!real || real == ucp_config_modify)
 		return STATUS_UNSUPPORTED;
 	weft = get_plugin();
@@ -345,14 +435,14 @@ status ucp_worker_get_efd(void *worker, int *fd)
 	status (*real)(void *, int *);
 	status got;
 
-	real = find_real("ucp_worker_get_efd", caller);
+	real = find_call(GET_EFD, caller);
 	if (!real || real == ucp_worker_get_efd)
 		return STATUS_UNSUPPORTED;
 	got = real(worker, fd);
 	weft = got ? NULL : get_plugin();
-	calls.progress = look_up("ucp_worker_progress", caller);
-	calls.arm = look_up("ucp_worker_arm", caller);
-	calls.signal = look_up("ucp_worker_signal", caller);
+	calls.progress = find_call(PROGRESS, caller);
+	calls.arm = find_call(ARM, caller);
+	calls.signal = find_call(SIGNAL, caller);
 	if (weft && calls.progress && calls.arm && calls.signal) {
 		weft->event_driven(worker, *fd, &calls);
 		atomic_store(&event_driven, true);
@@ -364,7 +454,7 @@ unsigned int ucp_worker_progress(void *worker)
 {
 	unsigned int (*real)(void *), events;
 
-	real = find_real("ucp_worker_progress", __builtin_return_address(0));
+	real = find_call(PROGRESS, __builtin_return_address(0));
 	if (!real || real == ucp_worker_progress)
 		return 0;
 	events = real(worker);
@@ -377,7 +467,7 @@ status ucp_worker_arm(void *worker)
 {
 	status (*real)(void *);
 
-	real = find_real("ucp_worker_arm", __builtin_return_address(0));
+	real = find_call(ARM, __builtin_return_address(0));
 	if (!real || real == ucp_worker_arm)
 		return STATUS_UNSUPPORTED;
 	if (atomic_load_explicit(&event_driven, memory_order_acquire))
@@ -389,7 +479,7 @@ void ucp_worker_destroy(void *worker)
 {
 	void (*real)(void *);
 
-	real = find_real("ucp_worker_destroy", __builtin_return_address(0));
+	real = find_call(DESTROY, __builtin_return_address(0));
 	if (!real || real == ucp_worker_destroy)
 		return;
 	if (atomic_load_explicit(&event_driven, memory_order_acquire))

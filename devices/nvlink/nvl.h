@@ -9,9 +9,10 @@
  *         -> gpu (one per CUDA context seen) -> streams -> copies
  *
  * Everything runs in the caller's thread, inside progress(); a driver thread
- * only writes to an eventfd.  Two exceptions: mem_release() may run anywhere; it
- * meets us in the region table and in the streams' `issued` and `finished`; and
- * after weft_nvl_issue() a thread per context hands `waiting` to the driver.
+ * only writes to an eventfd.  Three exceptions: mem_release() may run anywhere;
+ * it meets us in the region table and in the streams' `issued` and `finished`;
+ * after weft_nvl_issue() a thread per context hands what waits to the driver; and
+ * after weft_nvl_unmap_apart() a thread unmaps what has left all our lists.
  *
  * A callback of the caller runs only from nvl_iface_progress() and from the
  * calls that say so; copies never call back: they mark, progress delivers.

@@ -111,9 +111,9 @@ static uint32_t batches_out(struct nvl_stream *st)
 
 /*
  * Where a thread of ours hands over, the engine gets no more than keeps it busy:
- * what comes meanwhile goes as one batch.  It makes one copy after the other with
- * a pause of some 2.5 us, but the copies of a batch without (two H200, copies of
- * 2 MiB: 218 GB/s one by one, 349 by four, 379 by sixteen).
+ * what comes meanwhile goes as one batch.  It makes one copy after the other
+ * with a pause of some 2.5 us, but the copies of a batch without (two H200,
+ * copies of 2 MiB: 218 GB/s one by one, 349 by four, 379 by sixteen).
  */
 static bool can_submit(struct nvl_stream *st)
 {
@@ -259,7 +259,7 @@ static unsigned int stream_submit(struct nvl_stream *st)
 	return n;
 }
 
-/* The one with the least to do, by turns; a broken one when there is no other. */
+/* The one with the least to do, by turns; a broken one if there is no other. */
 static struct nvl_stream *next_tx(struct nvl_gpu *gpu)
 {
 	struct nvl_stream *st, *best = NULL;
@@ -448,12 +448,28 @@ bool nvl_copy_arm(struct nvl_iface *iface, bool *flying)
 	return ok;
 }
 
+/* Has submit something to do there? */
+static bool would_take(struct nvl_stream *st)
+{
+	unsigned int i;
+
+	if (none_waits(st))
+		return false;
+	if (!atomic_load(&st->broken))
+		return can_submit(st);
+	/* it fails what waits where no other stream takes it */
+	for (i = 0; st != &st->gpu->rx && i < NVL_TX_STREAMS; i++)
+		if (!atomic_load(&st->gpu->tx[i].broken))
+			return false;
+	return true;
+}
+
 static bool stream_pending(struct nvl_stream *st)
 {
 	uint32_t done, seq = 0;
 	bool flies;
 
-	if (atomic_load(&st->nfailed) || (!none_waits(st) && can_submit(st)))
+	if (atomic_load(&st->nfailed) || would_take(st))
 		return true;
 	if (!atomic_load(&st->nflying))
 		return false;

@@ -26,6 +26,7 @@
 
 #define AWAKE_MS	2u		/* without work */
 #define SPINS		256u		/* between looks at the clock */
+#define PAUSES		8u		/* half a microsecond */
 #define CPUS		8u		/* fewer are not worth a spinning one */
 
 struct nvl_issuer {
@@ -63,7 +64,9 @@ static void work(struct nvl_gpu *gpu)
 			end = weft_now_ms() + AWAKE_MS;
 		else if (weft_now_ms() > end)
 			return;
-		relax();
+		/* the engine has enough: let others have gpu->issue */
+		for (i = 0; i < PAUSES; i++)
+			relax();
 	}
 }
 

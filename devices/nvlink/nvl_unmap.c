@@ -4,7 +4,7 @@
  * the kernels that run have ended, and NCCL's wait for whoever calls us.  When a
  * rank dies the others must hear of it while their kernels still run.
  *
- * The thread is started with the first mapping; what it has not come to when
+ * The thread is started when the first one is to go; what it has not come to when
  * the interface closes is unmapped there.
  */
 #include <errno.h>
@@ -74,7 +74,7 @@ static void start(struct nvl_unmapper *un)
 	un->on = !err;
 	if (err)
 		weft_info("no thread to unmap memory of peers (%s): it stays "
-			  "until the interface closes", strerror(err));
+			  "until there is one or the interface closes", strerror(err));
 }
 
 void nvl_map_close(struct nvl_iface *iface, struct nvl_mapping *m)

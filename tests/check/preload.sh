@@ -29,6 +29,8 @@ for copy in a b; do
 	build $copy/libuct_$copy.so "$src/uct.c" -shared -DCOPY="\"$copy\""
 	build $copy/libucp.so "$src/ucp.c" -shared -DCOPY="\"$copy\"" \
 		-L$copy -luct_$copy -Wl,-rpath,"$tap_tmp/$copy"
+	build $copy/libwrap.so "$src/wrap.c" -O2 -shared -L$copy -l:libucp.so \
+		-Wl,-rpath,"$tap_tmp/$copy"
 done
 mkdir installed installed/ucx flat elsewhere
 for dir in installed flat; do
@@ -70,6 +72,11 @@ tap_equal "progress reaches each copy, and the plugin who asked for the fd" \
 	"$(with installed ./program +a +b)" \
 "fd 3, 97 -15 0, armed, efd -5 3, progress 97 1097, arm -15, gone, destroyed a
 fd 3, 98 -15 0, armed, efd -5 3, progress 1098 1098, arm -15, gone, destroyed b"
+
+tap_equal "a wrapper's jump to progress reaches its UCX" \
+	"$(with installed ./program ^b)" $'0 1 weft inside\nprogress 98'
+tap_equal "the same beside another copy" \
+	"$(with installed ./linked ^a -)" $'0 1 weft inside\nprogress 97\n0 0 mapped'
 
 rm installed/ucx/libuct_weft.so
 tap_equal "no plugin: progress reaches UCX" "$(with installed ./program +a)" \

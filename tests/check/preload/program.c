@@ -3,7 +3,8 @@
  * program COPY...: opens libucp_COPY.so of each copy as Python does, with
  * RTLD_LOCAL, then lets each list its components.  "-" is a call from here,
  * where no UCX is to be seen.  "next/" changes to that folder before.  "+COPY"
- * lets that copy progress a worker instead, again and again.
+ * lets that copy progress a worker instead, again and again.  "^COPY" has a
+ * binding of that copy do it, with a call that is a jump.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -28,6 +29,26 @@ static void call_from_here(void)
 	printf("%s\n", (char *)out);
 }
 
+static int by_binding(const char *copy)
+{
+	unsigned int (*wrap)(void *);
+	char path[4096], name[] = "worker";
+	void (*show)(void);
+	void *lib;
+
+	snprintf(path, sizeof(path), "%s/libwrap.so", copy);
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!lib) {
+		fprintf(stderr, "%s\n", dlerror());
+		return 2;
+	}
+	*(void **)&wrap = dlsym(lib, "wrap");
+	*(void **)&show = dlsym(lib, "ucp_show");
+	show();
+	printf("progress %u\n", wrap(name));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	void (*show[8])(void) = { NULL };
@@ -38,6 +59,11 @@ int main(int argc, char **argv)
 	for (i = 1; i < argc && i < 8; i++) {
 		if (!strcmp(argv[i], "-"))
 			continue;
+		if (argv[i][0] == '^') {
+			if (by_binding(argv[i] + 1))
+				return 2;
+			continue;
+		}
 		if (argv[i][strlen(argv[i]) - 1] == '/') {
 			if (chdir(argv[i]))
 				return 3;
