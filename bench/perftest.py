@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """ucx_perftest of one UCX, client and server, under one arm's settings."""
 import os
+import random
 import re
 import socket
 import subprocess
@@ -30,9 +31,20 @@ def environment(ucx, preload, arm, devices):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """
+    Below those that the kernel gives to clients, where a connection of an
+    earlier run could still hold it when the server comes to bind.
+    """
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        last = int(file.read().split()[0])
+    while True:
+        port = random.randrange(10000, last if last > 10100 else 32768)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
 
 
 def figures(output):
