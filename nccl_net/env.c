@@ -77,15 +77,9 @@ static struct weft_nccl_setting table[] = {
 	  "NCCL's bootstrap takes the interfaces that weft takes" },
 	{ "NCCL_SOCKET_FAMILY", NULL, origin_family,
 	  "NCCL's bootstrap takes the addresses that weft takes" },
+	{ "NCCL_NET_PLUGIN_REF_COUNT", NULL, "NCCL_NET_PLUGIN",
+	  "NCCL 2.28 cannot load the plugin a second time" },
 };
-
-static void fill(void)
-{
-	origin_of("WEFT_NET_DEVICES", origin_ifname, sizeof(origin_ifname));
-	origin_of("WEFT_FAMILY", origin_family, sizeof(origin_family));
-	table[0].value = socket_ifname();
-	table[1].value = socket_family();
-}
 
 /* Without a network plugin that is ours the traffic is not. */
 static bool takes_weft(void)
@@ -97,9 +91,13 @@ static bool takes_weft(void)
 	       (!net || !*net || !strcasecmp(net, "weft"));
 }
 
-size_t weft_nccl_env_count(void)
+static void fill(void)
 {
-	return WEFT_NCCL_ENV_MAX;
+	origin_of("WEFT_NET_DEVICES", origin_ifname, sizeof(origin_ifname));
+	origin_of("WEFT_FAMILY", origin_family, sizeof(origin_family));
+	table[0].value = socket_ifname();
+	table[1].value = socket_family();
+	table[2].value = takes_weft() ? "1" : NULL;
 }
 
 /* All but the value, which may be dear to find. */
@@ -112,6 +110,16 @@ static bool row(size_t i, struct weft_nccl_setting *out)
 	out->origin = "NVLink";
 	return weft_nccl_nvlink_setting(i - ARRAY_SIZE(table), &out->name,
 					&out->value, &out->why);
+}
+
+size_t weft_nccl_env_count(void)
+{
+	struct weft_nccl_setting s;
+	size_t n = 0;
+
+	while (row(n, &s))
+		n++;
+	return n;
 }
 
 static void find_value(size_t i, bool loaded, struct weft_nccl_setting *s)

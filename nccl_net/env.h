@@ -12,6 +12,12 @@
  * the bootstrap is up by then.  Channels and buffers are set there (channels.h),
  * and said here, too, where NVLink will be offered, as far as can be seen without
  * a word to the driver: it may not even be loaded yet.
+ *
+ * From 2.28 on NCCL unloads a plugin with its last communicator, and 2.28 and
+ * 2.29 forget its name over that: the next communicator looks for libnccl-net.so
+ * and goes by sockets (NVIDIA/nccl issue 1978).  NCCL_NET_PLUGIN_REF_COUNT=1 keeps
+ * the plugin loaded.  NCCL reads it before it loads the plugin, which therefore
+ * can do nothing about it.
  */
 #ifndef WEFT_NCCL_NET_ENV_H
 #define WEFT_NCCL_NET_ENV_H
@@ -25,7 +31,7 @@ struct weft_nccl_setting {
 	const char *why;
 };
 
-#define WEFT_NCCL_ENV_MAX	7
+#define WEFT_NCCL_ENV_MAX	16	/* of all there are: room for a caller */
 size_t weft_nccl_env_count(void);
 /*
  * For a program that has yet to start.  What is said of NCCL's bootstrap is

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ static void clean(void)
 	unsetenv("NCCL_NET_PLUGIN");
 	unsetenv("NCCL_TUNER_PLUGIN");
 	unsetenv("NCCL_NCHANNELS_PER_NET_PEER");
+	unsetenv("NCCL_NET_PLUGIN_REF_COUNT");
 	unsetenv("WEFT_NCCL_NVLINK");
 	weft_settings_reset();
 }
@@ -95,4 +97,37 @@ Test(env, nvlink_is_told_once_a_driver_is_there)
 	cr_expect(eq(str, (char *)ask("NCCL_ALGO"), "(none)"));
 	setenv("NCCL_NET", "Socket", 1);
 	cr_expect(eq(str, (char *)ask("NCCL_NCHANNELS_PER_NET_PEER"), "(none)"));
+}
+
+/* NCCL 2.28 forgets the plugin's name when it unloads it. */
+Test(env, keeps_the_plugin_loaded)
+{
+	setenv("NCCL_NET_PLUGIN", "weft", 1);
+	cr_expect(eq(str, (char *)ask("NCCL_NET_PLUGIN_REF_COUNT"), "1"));
+	setenv("NCCL_NET_PLUGIN_REF_COUNT", "0", 1);
+	cr_expect(eq(str, (char *)ask("NCCL_NET_PLUGIN_REF_COUNT"), "0"));
+}
+
+Test(env, leaves_other_plugins_alone)
+{
+	setenv("NCCL_NET_PLUGIN", "aws-ofi", 1);
+	cr_expect(eq(str, (char *)ask("NCCL_NET_PLUGIN_REF_COUNT"), "(none)"));
+}
+
+/* What `weft run` sets and `weft info nccl` shows is what NCCL would be told. */
+Test(env, the_list_leaves_nothing_out)
+{
+	struct weft_nccl_setting s;
+	size_t i, n = weft_nccl_env_count();
+	bool found = false;
+
+	cr_assert(le(sz, n, WEFT_NCCL_ENV_MAX));
+	for (i = 0; i < n; i++) {
+		weft_nccl_env(i, &s);
+		found |= !strcmp(s.name, "NCCL_NCHANNELS_PER_NET_PEER");
+		cr_expect(ne(str, (char *)s.name, ""));
+	}
+	cr_expect(found);
+	weft_nccl_env(n, &s);
+	cr_expect(eq(str, (char *)s.name, ""));
 }
