@@ -140,7 +140,8 @@ def arguments():
 class Arm:
     """The ranks of one arm in one round; a hang costs its timeout, no more."""
 
-    def __init__(self, program, env, opt, ranks, timeout, pods=False):
+    def __init__(self, program, env, opt, ranks, timeout, pods=False,
+                 case=None):
         self.dir = tempfile.mkdtemp(prefix="weft-gpu-")
         opt = dict(opt, rendezvous=os.path.join(self.dir, "meet"),
                    timeout=timeout)
@@ -155,11 +156,16 @@ class Arm:
                                  os.path.join(HERE, program)]
             if not pods:
                 e.update(APART)
-            elif "NCCL_NET" in env:
+            elif "NCCL_NET" in env and not case:
                 command = [os.path.join(HERE, "pod.sh"),
                            "pod%d" % rank] + command
                 e.setdefault("WEFT_RUN_DIR", self.dir)
             e.update(env)
+            if case:
+                prefix, more = case.place(rank, self.dir)
+                command = prefix + command
+                e.update(more)
+                opt.update(case.opt)
             e.pop("LD_PRELOAD", None)
             e.update(RANK=str(rank), WORLD_SIZE=str(ranks),
                      WEFT_TEST_GPU=json.dumps(opt),
@@ -173,6 +179,8 @@ class Arm:
                    for p in self.procs]
         for t in readers:
             t.start()
+        if case:
+            case.beside(self)
         self.codes = [self.wait(p) for p in self.procs]
         for t in readers:
             t.join()

@@ -12,6 +12,10 @@
 #   tests/gpu/run.sh --quick          all_reduce alone, one round
 #   tests/gpu/run.sh --pods           by NVLink, each rank in a pod of its own
 #                                     (root), beside Socket and native NCCL
+#   tests/gpu/run.sh --cases          what must hold whatever the speed: a kernel
+#                                     sees every byte, CUDA graphs, ranks that
+#                                     vanish, compute or have no GPU in common
+#                                     (root); --cases --help lists them
 #   tests/gpu/run.sh --help           the other options
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 root=$(cd "$here/../.." && pwd)
@@ -39,4 +43,6 @@ export PYTHONUNBUFFERED=1
 # A file lost to a full disk or a killed run must not pass for a result.
 out=${OUT:-$PWD/out}
 mkdir -p "$out" || exit 2
-exec python3 "$here/arms.py" --plugin "$plugin" --out "$out" "$@"
+program=arms.py
+test "${1-}" != --cases || { program=cases.py; shift; }
+exec python3 "$here/$program" --plugin "$plugin" --out "$out" "$@"
