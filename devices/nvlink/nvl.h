@@ -45,7 +45,7 @@ struct nvl_tune {
 	size_t chunk_min, chunk_max;
 	unsigned int idle_ms;		/* an idle ring is given back after */
 	unsigned int retry_ms;		/* before a budget is looked at again */
-	size_t batch_bytes;		/* copies whose end is seen at once */
+	size_t batch_bytes;		/* with a thread: end seen at once */
 	bool batch;			/* cuMemcpyBatchAsync where there is one */
 };
 extern struct nvl_tune nvl_tune;
