@@ -82,8 +82,9 @@ def arguments():
     p.add_argument("--ops", default=",".join(measure.OPS))
     p.add_argument("--sizes", help="bytes, comma list")
     p.add_argument("--arms")
-    p.add_argument("--pods", action="store_true",
-                   help="a pod per rank: NVLink where nothing is shared")
+    p.add_argument("--pods", type=int, nargs="?", const=1, default=0,
+                   metavar="N", help="a pod for each N ranks (default 1): "
+                   "NVLink where nothing is shared")
     p.add_argument("--sweep", nargs="?", const=",".join(SWEEP), default="",
                    metavar="NAMES", help="with --pods: all_reduce by channels "
                    "and buffers, too (%s)" % ", ".join(SWEEP))
@@ -140,14 +141,14 @@ def arguments():
 class Arm:
     """The ranks of one arm in one round; a hang costs its timeout, no more."""
 
-    def __init__(self, program, env, opt, ranks, timeout, pods=False,
-                 case=None):
+    def __init__(self, program, env, opt, ranks, timeout, pods=0, case=None):
+        """@pods: of so many ranks each, or 0; or as @case places them."""
         self.dir = tempfile.mkdtemp(prefix="weft-gpu-")
         opt = dict(opt, rendezvous=os.path.join(self.dir, "meet"),
                    timeout=timeout)
         self.rows, self.errors, self.procs = [], [], []
         self.deadline = time.time() + timeout
-        for rank in range(ranks):
+        for rank in range(0, ranks, pods or 1):
             e = dict(os.environ, **COMMON)
             # for python alone: a timer that outlives exec would kill
             preload = ["env", "LD_PRELOAD=" + env["LD_PRELOAD"]] \
@@ -156,10 +157,15 @@ class Arm:
                                  os.path.join(HERE, program)]
             if not pods:
                 e.update(APART)
-            elif "NCCL_NET" in env and not case:
-                command = [os.path.join(HERE, "pod.sh"),
-                           "pod%d" % rank] + command
-                e.setdefault("WEFT_RUN_DIR", self.dir)
+            elif not case:
+                if pods > 1:
+                    command = [sys.executable,
+                               os.path.join(HERE, "several.py"),
+                               str(pods)] + command
+                if "NCCL_NET" in env:
+                    command = [os.path.join(HERE, "pod.sh"),
+                               "pod%d" % rank] + command
+                    e.setdefault("WEFT_RUN_DIR", self.dir)
             e.update(env)
             if case:
                 prefix, more = case.place(rank, self.dir)
@@ -367,7 +373,7 @@ def profile(a, opt):
         print("\nCPU time of all_reduce, %s: %s" % (
             size_text(size), "".join("%.1f us" % r["us"] for r in run.rows
                                      if "us" in r)
-            if run.codes == [0] * a.ranks else
+            if not any(run.codes) else
             "exit %s\n%s" % (run.codes, run.complaint())))
         show_samples(samples)
 

@@ -183,7 +183,7 @@ def run_case(name, a):
     env = dict(WEFT, NCCL_NET_PLUGIN=a.plugin, **case.env)
     opt = dict(case.opt, case=case.program, nccl=a.nccl)
     start = time.time()
-    run = arms.Arm("rank_cases.py", env, opt, case.ranks, case.timeout, True,
+    run = arms.Arm("rank_cases.py", env, opt, case.ranks, case.timeout, 1,
                    case)
     bad = case.wrong(run)
     rows = [r for r in run.rows if "case" in r]

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-Transpose and sum of a Dask array that lives on GPUs, every element checked.
+What users run on Dask arrays that live on GPUs, every element checked.
 
-  ucx_dask.py client SCHEDULER_FILE ARM    a cluster that is there
-  ucx_dask.py local ARM                    a LocalCUDACluster of two workers
+  ucx_dask.py client SCHEDULER_FILE ARM [PROGRAM...]   a cluster that is there
+  ucx_dask.py local ARM                         a LocalCUDACluster of two workers
 
-Prints a line of JSON.  UCX_DASK_NUMPY=1: with numpy, for a dry run.
+PROGRAM: transpose (the default), shuffle, spill, mixed, uuids.  Each prints a
+line of JSON.  UCX_DASK_NUMPY=1: with numpy, for a dry run.
 """
 import json
 import os
 import sys
 import time
 
+import dask
 import dask.array as da
 from distributed import Client
 
@@ -19,11 +21,16 @@ NUMPY = os.environ.get("UCX_DASK_NUMPY") == "1"
 SIZE = int(os.environ.get("UCX_DASK_SIZE", 16000))
 CHUNK = SIZE // 8
 ROUNDS = 3
+PARTS = 16
 
 
 def module():
     import importlib
     return importlib.import_module("numpy" if NUMPY else "cupy")
+
+
+def tell(arm, what, **more):
+    print(json.dumps({"arm": arm, "what": what, **more}), flush=True)
 
 
 def rows_and_columns(xp, place):
@@ -46,12 +53,11 @@ def wrong(block, block_info=None):
     return xp.asarray(bad).reshape(1, 1)
 
 
-def run(client, arm):
-    client.wait_for_workers(2, timeout=40)
+def transpose(client, arm, what="transpose and sum", rounds=ROUNDS):
     xp = module()
     chunks = ((CHUNK,) * 8,) * 2
-    bytes_moved, best = 0, None
-    for _ in range(ROUNDS):
+    best = None
+    for _ in range(rounds):
         x = da.map_blocks(make, chunks=chunks, dtype="f8",
                           meta=xp.empty((0, 0))).persist()
         x[0, 0].compute()
@@ -68,13 +74,117 @@ def run(client, arm):
         right = float(SIZE) ** 2 * (SIZE ** 2 - 1)
         if abs(total - right) > 1e-9 * right:
             sys.exit(f"the sum is {total}, not {right}")
-        bytes_moved += x.nbytes
+        spilled = client.run(spilled_keys)
         del x, y
-    print(json.dumps({"arm": arm, "what": "transpose and sum",
-                      "array_bytes": SIZE * SIZE * 8, "rounds": ROUNDS,
-                      "best_s": round(best, 4),
-                      "GB_per_s": round(SIZE * SIZE * 8 / best / 1e9, 3)}),
-          flush=True)
+    tell(arm, what, array_bytes=SIZE * SIZE * 8, rounds=rounds,
+         best_s=round(best, 4), GB_per_s=round(SIZE * SIZE * 8 / best / 1e9, 3),
+         **({"spilled": sum(spilled.values())} if any(spilled.values()) else {}))
+    return spilled
+
+
+def spilled_keys(dask_worker=None):
+    """What dask-cuda's store has moved from the GPU to the host."""
+    return len(getattr(dask_worker.data, "host_buffer", ()))
+
+
+def spill(client, arm):
+    """The same where a worker may keep less on its GPU than it has."""
+    if not any(transpose(client, arm, "transpose, spilling", 1).values()):
+        sys.exit("nothing was spilled")
+
+
+def numbers(part, count):
+    """Whole numbers that no other part has, in an order of their own."""
+    xp = module()
+    i = xp.arange(count, dtype="i8")
+    return (i * 7919 % count) * PARTS + part
+
+
+def pieces(values):
+    """By value: to each part what leaves its remainder."""
+    kind = values // PARTS % PARTS
+    return [values[kind == part] for part in range(PARTS)]
+
+
+def gathered(part, count, *arrived):
+    """How much is in the wrong part, and whether all that is due is there."""
+    xp = module()
+    values = xp.sort(xp.concatenate(arrived))
+    due = xp.arange(count * PARTS, dtype="i8")
+    due = due[due // PARTS % PARTS == part]
+    if values.size != due.size:
+        return abs(int(values.size) - int(due.size))
+    return int((values != due).sum())
+
+
+def shuffle(client, arm):
+    """Each part sends each other part a piece, chosen by value."""
+    count = SIZE * SIZE // PARTS // 16
+    start = time.monotonic()
+    parts = [dask.delayed(pieces, nout=PARTS)(dask.delayed(numbers)(p, count))
+             for p in range(PARTS)]
+    bad = sum(dask.compute(*[dask.delayed(gathered)(
+        p, count, *[one[p] for one in parts]) for p in range(PARTS)]))
+    if bad:
+        sys.exit(f"{bad} values are wrong after the shuffle")
+    tell(arm, "shuffle by value", array_bytes=count * PARTS * 8,
+         seconds=round(time.monotonic() - start, 3))
+
+
+def host_of(array):
+    return array if NUMPY else array.get()
+
+
+def checked_on_host(values, part, count):
+    import numpy
+    i = numpy.arange(count, dtype="i8")
+    return int((values != (i * 7919 % count) * PARTS + part).sum()), values
+
+
+def checked_on_gpu(told, part, count):
+    bad, values = told
+    return bad + int((module().asarray(values) != numbers(part, count)).sum())
+
+
+def mixed(client, arm):
+    """GPU to GPU, to a worker that has none, and back."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    gpus = [a for a, w in workers.items() if "no-gpu" not in str(w["name"])]
+    bare = [a for a, w in workers.items() if "no-gpu" in str(w["name"])]
+    count, futures = 1 << 20, []
+    for part in range(PARTS):
+        a, b = gpus[part % 2], gpus[(part + 1) % 2]
+        made = client.submit(numbers, part, count, workers=[a])
+        moved = client.submit(host_of, made, workers=[b])
+        seen = client.submit(checked_on_host, moved, part, count, workers=bare)
+        futures.append(client.submit(checked_on_gpu, seen, part, count,
+                                     workers=[a]))
+    bad = sum(client.gather(futures))
+    if bad or not bare:
+        sys.exit(f"{bad} values are wrong, {len(bare)} workers without a GPU")
+    tell(arm, "GPU to GPU to host and back", array_bytes=count * PARTS * 8)
+
+
+def uuid_of(_):
+    import cupy
+    return cupy.cuda.runtime.getDeviceProperties(0)["uuid"].hex()
+
+
+def uuids(client, arm):
+    """As a user looks whose GPUs the workers have."""
+    workers = list(client.scheduler_info(n_workers=-1)["workers"])
+    found = [client.submit(uuid_of, n, workers=[w], pure=False).result()
+             for n, w in enumerate(workers)]
+    if len(set(found)) != len(workers):
+        sys.exit(f"{len(workers)} workers have {found}")
+    tell(arm, "a GPU each", uuids=found)
+
+
+def run(client, arm, programs=("transpose",)):
+    client.wait_for_workers(3 if "mixed" in programs else 2, timeout=40)
+    for program in programs:
+        {"transpose": transpose, "shuffle": shuffle, "spill": spill,
+         "mixed": mixed, "uuids": uuids}[program](client, arm)
 
 
 def local(arm):
@@ -91,7 +201,7 @@ def main():
         local(sys.argv[2])
         return
     with Client(scheduler_file=sys.argv[2], timeout=40) as client:
-        run(client, sys.argv[3])
+        run(client, sys.argv[3], sys.argv[4:] or ("transpose",))
         client.shutdown()
 
 

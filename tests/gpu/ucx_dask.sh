@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Unchanged Dask over ucxx on real GPUs: the transpose and sum of a cupy array,
-# every element checked, on `dask cuda worker`s in two pods and on a
-# LocalCUDACluster, with weft and without. Prints a table; ucx_dask.json and
-# ucx_dask.log lie in $OUT, or in ./out.
+# Unchanged Dask over ucxx on real GPUs: the transpose and sum of a cupy array, a
+# shuffle by value and more (ucx_dask.py), every element checked, on `dask cuda
+# worker`s in two pods and on a LocalCUDACluster, with weft and without, with a
+# pool of memory and without, where they must spill, and beside a worker that has
+# no GPU. Prints a table; ucx_dask.json and ucx_dask.log lie in $OUT, or in ./out.
 #
 #   tests/gpu/ucx_dask.sh UCX-ARCHIVE DASK-ARCHIVE
 #
@@ -11,7 +12,7 @@
 # one GPU both workers use it. For a dry run without one: UCX_PODS_DRIVER as in
 # ucx_pods.sh, UCX_DASK_NUMPY=1, UCX_DASK_SITE a folder with numpy, PYTHON.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
-test $# = 2 || { sed -n 's/^# \{0,1\}//;3,13p' "$0" >&2; exit 2; }
+test $# = 2 || { sed -n 's/^# \{0,1\}//;3,15p' "$0" >&2; exit 2; }
 out=${OUT:-$PWD/out}
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
@@ -26,6 +27,7 @@ json=$out/ucx_dask.json
 log=$out/ucx_dask.log
 : >"$json" >"$log"
 failed=0
+sent=0
 
 # `weft run` looks for its libraries where make install puts them.
 mkdir -p "$tmp/weft/bin" "$tmp/weft/lib/ucx"
@@ -44,11 +46,22 @@ if test -n "$driver"; then
 	export UCX_TLS=all
 	export DASK_DISTRIBUTED__DIAGNOSTICS__NVML=False
 	stock=tcp
-	worker=(-m distributed.cli.dask_worker --nthreads 1 --no-nanny)
+	plain=(-m distributed.cli.dask_worker --nthreads 1 --no-nanny)
+	worker=("${plain[@]}")
+	pool=() limit=()
 else
 	gpus=$(nvidia-smi -L | wc -l)
-	worker=(-m dask_cuda.cli worker --rmm-pool-size 6GB)
+	plain=(-m distributed.cli.dask_worker --nthreads 1 --no-nanny)
+	worker=(-m dask_cuda.cli worker)
+	pool=(--rmm-pool-size 6GB) limit=(--device-memory-limit 1GB)
 fi
+
+# What NVLink's own counters say that all GPUs sent, in MB.
+nvlink_mb()
+{
+	test -n "$driver" || nvidia-smi nvlink -gt d 2>/dev/null |
+		awk '/Data Tx:/ { n += $(NF - 1) } END { printf "%d", n / 1000 * 1.024 }'
+}
 
 say() { printf '%s\n' "$*" | tee -a "$log"; }
 
@@ -69,7 +82,9 @@ finish() # ARM EXIT-CODE
 	{ for file in "$tmp"/*.out; do echo "--- $arm: $file"; tail -c 6000 "$file"
 	done; cat "$tmp"/stats.* 2>/dev/null; } >>"$log"
 	if test "$rc" = 0; then
-		say "ok      $arm: $(grep '^{' "$tmp/client.out")"
+		grep '^{' "$tmp/client.out" | while read -r line; do
+			say "ok      $line"
+		done
 		grep '^{' "$tmp/client.out" >>"$json"
 	else
 		say "FAILED  $arm (exit code $rc)"
@@ -82,16 +97,21 @@ finish() # ARM EXIT-CODE
 		awk '{ n += $1 + $2 } END { print n + 0 }') bytes, weft_tcp $(cat \
 		"$tmp"/stats.* 2>/dev/null |
 		sed -n 's/.*"weft":"tcp".*"wire_tx_bytes":\([0-9]*\).*/\1/p' |
-		awk '{ n += $1 } END { print n + 0 }')" ;;
+		awk '{ n += $1 } END { print n + 0 }'), NVLink itself \
+$(($(nvlink_mb) - sent)) MB" ;;
 	esac
 	rm -f "$tmp"/*.out "$tmp"/stats.*
 }
 
-# Scheduler and client on the host, a worker in each of two pods.
-pods() # ARM
+# Scheduler and client on the host, a worker in each of two pods; options of
+# theirs are in `options`. A third has no GPU where PROGRAM is mixed.
+pods() # ARM PROGRAM...
 {
-	local arm=$1 pids=() n env rc pid
+	local arm=$1 pids=() n env rc pid last=1
+	shift
 	environment "$arm"
+	sent=$(nvlink_mb)
+	test "$1" != mixed || last=2
 	rm -f "$tmp/cluster.json"
 	CUDA_VISIBLE_DEVICES=0 timeout -k 5 90 "${env[@]}" "$python" \
 		-m distributed.cli.dask_scheduler --protocol ucxx --host 127.0.0.1 \
@@ -109,16 +129,24 @@ pods() # ARM
 		finish "$arm" 1
 		return
 	fi
-	for n in 0 1; do
-		CUDA_VISIBLE_DEVICES=$((n % gpus)) timeout -k 5 90 \
+	for ((n = 0; n <= last; n++)); do
+		local devices=$((n % gpus)) nvml=${DASK_DISTRIBUTED__DIAGNOSTICS__NVML:-True}
+		local command=("${worker[@]}" "${options[@]}")
+		# Dask's look at the GPU fails where none is visible
+		test $n -lt 2 || {
+			devices=-1 nvml=False
+			command=("${plain[@]}" --name no-gpu)
+		}
+		DASK_DISTRIBUTED__DIAGNOSTICS__NVML=$nvml \
+			CUDA_VISIBLE_DEVICES=$devices timeout -k 5 90 \
 			"$tmp/kit/bin/pod" -n pod$n "${env[@]}" "$python" \
-			"${worker[@]}" --scheduler-file "$tmp/cluster.json" \
+			"${command[@]}" --scheduler-file "$tmp/cluster.json" \
 			--host 127.0.0.1 --no-dashboard --death-timeout 30 \
 			--local-directory "$tmp" >"$tmp/worker$n.out" 2>&1 &
 		pids+=($!)
 	done
 	timeout -k 5 80 "${env[@]}" "$python" "$here/ucx_dask.py" client \
-		"$tmp/cluster.json" "$arm" >"$tmp/client.out" 2>&1
+		"$tmp/cluster.json" "$arm" "$@" >"$tmp/client.out" 2>&1
 	rc=$?
 	for pid in "${pids[@]}"; do
 		test $rc = 0 || kill "$pid" 2>/dev/null
@@ -131,14 +159,21 @@ whole() # ARM
 {
 	local arm=$1 env
 	environment "$arm"
+	sent=$(nvlink_mb)
 	timeout -k 5 80 "${env[@]}" "$python" "$here/ucx_dask.py" local "$arm" \
 		>"$tmp/client.out" 2>&1
 	finish "$arm" $?
 }
 
-pods "weft, two pods"
-pods "tcp, two pods"
+options=("${pool[@]}")
+pods "weft, two pods" transpose shuffle
+pods "tcp, two pods" transpose shuffle
+pods "weft, two pods and a worker without a GPU" mixed
 if test -z "$driver"; then
+	options=()
+	pods "weft, two pods, no pool" uuids transpose shuffle
+	options=("${pool[@]}" "${limit[@]}")
+	pods "weft, two pods, 1 GB of each GPU" spill
 	whole "weft, LocalCUDACluster"
 	whole "stock, LocalCUDACluster"
 fi

@@ -129,7 +129,7 @@ sources() # prints VERSION-KIND=PREFIX for each that could be built
 	for kind in debug conda stats; do
 		log=$(log_of "UCX from source, $kind")
 		printf '  UCX from source, %s ... ' "$kind" >&2
-		if run_logged "$log" bash tests/tools/build-ucx.sh "$kind"; then
+		if run_logged "$log" bash tests/tools/build-ucx.sh "$kind" >&2; then
 			say "done ($took)" >&2
 			tail -1 "$log" | sed "s/ /-$kind=/"
 		else
