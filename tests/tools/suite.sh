@@ -186,7 +186,7 @@ suite() # [--long]
 			bash tests/conformance/rows.sh "$build_root/tsan"
 	fi
 	if try_build "fuzzers" fuzz; then
-		run_tests "fuzzers" 900 bash tests/fuzz/run.sh \
+		run_tests "fuzzers" $((fuzz_seconds * 4 + 300)) bash tests/fuzz/run.sh \
 			"$build_root/fuzz" "$fuzz_seconds"
 	fi
 	# what the tarball builds has been tested above; here it must build, pass
