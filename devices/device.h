@@ -171,7 +171,8 @@ struct weft_dev_ops {
 			 const struct weft_address *remote, void *user,
 			 struct weft_ep **ep);
 	/*
-	 * Any state, also inside on_error().  Operations still pending are
+	 * Any state, also inside on_error(), but not inside the done() of one
+	 * of its operations.  Operations still pending are
 	 * completed with -ECANCELED before it returns; what the peer still
 	 * sends to this iface is delivered as before.
 	 */

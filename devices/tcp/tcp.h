@@ -244,13 +244,16 @@ struct tcp_conn {
 	size_t tx_off, tx_len, tx_cap;
 	bool want_out;
 	uint64_t fence;			/* next message waits for puts below */
+	struct tcp_unplaced {		/* messages that may wait there */
+		uint64_t fence;		/* for puts below */
+		size_t bytes;
+	} unplaced[2];			/* older, newer */
 	bool was_full;			/* ready() said no: on_ready() is owed */
 	/* receiving: bytes not yet delivered */
 	uint8_t *rx;
 	size_t rx_len, rx_cap;
 	struct weft_list held_messages;	/* wait for their puts (tcp_rx.c) */
 	size_t held_bytes;
-	bool rx_stopped;		/* too many of them */
 	_Atomic bool held;		/* there is one: engines ring */
 	unsigned int nputs, ngets, nreplies;	/* ops not reported yet */
 	bool in_rx;			/* guards against re-entry */
@@ -445,6 +448,8 @@ void tcp_cq_forget(struct tcp_conn *conn);
 
 /* tcp_msg.c: frames out */
 bool tcp_conn_ready(struct tcp_conn *conn);
+/* One of @len bytes was taken: counted. */
+void tcp_conn_sent_message(struct tcp_conn *conn, size_t len);
 int tcp_send_frame(struct tcp_conn *conn, uint8_t type, uint8_t id,
 		   uint64_t fence, const struct iovec *iov, unsigned int n,
 		   size_t len, struct weft_op *op);

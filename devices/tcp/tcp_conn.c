@@ -78,12 +78,10 @@ struct tcp_conn *tcp_conn_find(struct tcp_iface *iface, uint64_t peer_id,
 
 void tcp_conn_interest(struct tcp_conn *conn)
 {
-	struct epoll_event ev = { .data.ptr = &conn->src };
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &conn->src };
 
 	if (conn->state != TCP_CONN_OPEN)
 		return;
-	if (!conn->rx_stopped)
-		ev.events |= EPOLLIN;
 	if (conn->want_out)
 		ev.events |= EPOLLOUT;
 	epoll_ctl(conn->iface->epfd, EPOLL_CTL_MOD, conn->fd, &ev);
@@ -178,7 +176,7 @@ static bool nothing_lost(const struct tcp_conn *conn)
 void tcp_conn_close(struct tcp_conn *conn, int err)
 {
 	struct tcp_iface *iface = conn->iface;
-	struct tcp_ep *ep = conn->ep;
+	struct tcp_ep *ep;
 
 	if (conn->state == TCP_CONN_CLOSED)
 		return;
@@ -197,8 +195,9 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 	weft_list_del(&conn->link);
 	weft_list_del(&conn->held_link);
 	weft_list_add_tail(&iface->dead, &conn->link);
-	conn->ep = NULL;
 	fail_pending(conn, err);
+	ep = conn->ep;		/* not before: the callbacks may destroy it */
+	conn->ep = NULL;
 	tcp_cq_forget(conn);
 	if (ep)
 		tcp_ep_failed(ep, err);
@@ -224,6 +223,7 @@ void tcp_conn_maybe_end(struct tcp_conn *conn)
 {
 	if (conn->state == TCP_CONN_OPEN && !conn->ep && conn->bye_seen &&
 	    !conn->broken && weft_list_empty(&conn->held_messages) &&
+	    !conn->tx_len && conn->zc_i == conn->zc_n &&
 	    (conn->bye_sent || !conn->had_ep))
 		tcp_conn_break(conn, -ESHUTDOWN);
 }

@@ -236,10 +236,8 @@ int tcp_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 		return -EAGAIN;
 	err = tcp_send_frame(conn, TCP_FRAME_MESSAGE, id, conn->fence, iov,
 			     iovcnt, len, op);
-	if (!err || err == -EINPROGRESS) {
-		weft_count(conn->stats, tx_messages, 1);
-		weft_count(conn->stats, tx_message_bytes, len);
-	}
+	if (!err || err == -EINPROGRESS)
+		tcp_conn_sent_message(conn, len);
 	return err;
 }
 
@@ -265,8 +263,7 @@ ssize_t tcp_ep_message_pack(struct weft_ep *base, uint8_t id,
 	 */
 	if (err && err != -EAGAIN)
 		return err;
-	weft_count(conn->stats, tx_messages, 1);
-	weft_count(conn->stats, tx_message_bytes, iov.iov_len);
+	tcp_conn_sent_message(conn, iov.iov_len);
 	return iov.iov_len;
 }
 

@@ -256,19 +256,14 @@ void tcp_iface_resume_accept(struct tcp_iface *iface)
 static unsigned int conn_event(struct tcp_conn *conn, uint32_t events)
 {
 	unsigned int n = 1;
-	socklen_t len = sizeof(int);
-	int err = 0;
 
 	if (conn->state != TCP_CONN_OPEN)
 		return 0;
 	if (events & EPOLLOUT)
 		tcp_conn_flush_out(conn);
-	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !conn->rx_stopped) {
+	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
 		tcp_conn_heat(conn);
 		n += tcp_conn_rx(conn);
-	} else if (events & (EPOLLHUP | EPOLLERR)) {
-		getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &err, &len);
-		tcp_conn_break(conn, err ? -err : -ECONNRESET);
 	}
 	return n;
 }
@@ -336,7 +331,7 @@ unsigned int tcp_iface_progress(struct weft_iface *base)
 
 	for (i = 0; i < TCP_HOT; i++) {
 		conn = iface->hot[i];
-		if (!conn || conn->rx_stopped)
+		if (!conn)
 			continue;
 		got = tcp_conn_rx(conn);
 		n += got;

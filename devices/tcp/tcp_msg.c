@@ -24,11 +24,46 @@ static bool drained(const struct tcp_conn *conn)
 	return conn->zc_i == conn->zc_n && !conn->tx_len;
 }
 
+/*
+ * Messages that the peer may have to keep until puts are placed: no more than
+ * TCP_MAX_UNPLACED, for it never stops reading (tcp_rx.c).  The answer to the
+ * last of those puts says that all have been handed over.
+ */
+static bool unplaced_full(struct tcp_conn *conn)
+{
+	struct tcp_unplaced *u = conn->unplaced;
+	uint64_t acked;
+
+	if (!conn->bulk)
+		return false;
+	acked = atomic_load(&conn->bulk->acked);
+	while (u[0].bytes && u[0].fence <= acked) {
+		u[0] = u[1];
+		u[1] = (struct tcp_unplaced){ 0 };
+	}
+	return u[0].bytes + u[1].bytes >= TCP_MAX_UNPLACED;
+}
+
+void tcp_conn_sent_message(struct tcp_conn *conn, size_t len)
+{
+	struct tcp_unplaced *u = conn->unplaced;
+
+	weft_count(conn->stats, tx_messages, 1);
+	weft_count(conn->stats, tx_message_bytes, len);
+	if (!conn->bulk || conn->fence <= atomic_load(&conn->bulk->acked))
+		return;
+	/* the older one stays as it is, so that its fence is reached */
+	u += u[0].bytes != 0;
+	u->fence = conn->fence;
+	u->bytes += TCP_FRAME_LEN + len + TCP_KEPT;
+}
+
 /* The one predicate behind ready(), -EAGAIN and on_ready(). */
 bool tcp_conn_ready(struct tcp_conn *conn)
 {
 	if (conn->state == TCP_CONN_OPEN && !conn->broken && drained(conn) &&
-	    !tcp_bulk_full(conn) && conn->ngets < TCP_WINDOW &&
+	    !tcp_bulk_full(conn) && !unplaced_full(conn) &&
+	    conn->ngets < TCP_WINDOW &&
 	    !(conn->bulk && conn->bulk->no_streams &&
 	      !weft_list_empty(&conn->bulk->queue)))
 		return true;
@@ -276,6 +311,7 @@ void tcp_conn_flush_out(struct tcp_conn *conn)
 		tcp_ep_notify_ready(conn);
 		if (conn->ep)
 			tcp_ep_check_flush(conn->ep);
+		tcp_conn_maybe_end(conn);
 	}
 }
 

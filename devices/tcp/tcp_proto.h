@@ -73,6 +73,14 @@ enum tcp_frame_type {
 /* Puts that may be on the way at once, per direction of a pair. */
 #define TCP_WINDOW 256
 
+/*
+ * Bytes of messages that one side may have sent while a put below their fence is
+ * not acknowledged, TCP_KEPT for each included.  The other side keeps them, and
+ * cannot stop reading instead: what ends the wait comes on the same stream.
+ */
+#define TCP_MAX_UNPLACED (4u << 20)
+#define TCP_KEPT 64
+
 /* The longest frame of those that are no message and no put. */
 #define TCP_MAX_CONTROL (TCP_DROPPED_LEN + TCP_WINDOW * TCP_ACK_LEN)
 

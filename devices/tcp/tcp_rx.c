@@ -14,9 +14,6 @@
 #include "util/bytes.h"
 #include "util/log.h"
 
-/* Past this, messages that wait for their puts stop the stream. */
-#define MAX_HELD	(4u << 20)
-
 static int rx_put(struct tcp_conn *conn, const uint8_t *p, size_t len)
 {
 	uint8_t ack[TCP_ACK_LEN] = { 0 };
@@ -92,7 +89,8 @@ static int rx_streams(struct tcp_conn *conn, const uint8_t *p)
 
 /*
  * A message that came before its puts waits here, and with it all messages
- * behind it.  Other frames pass: what ends the wait may be among them.
+ * behind it.  Other frames pass: what ends the wait may be among them, so this
+ * stream is read whatever waits.  The peer bounds that (TCP_MAX_UNPLACED).
  */
 struct held_message {
 	struct weft_list link;
@@ -150,6 +148,8 @@ static int rx_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 		hand_over(conn, id, data, len);
 		return 0;
 	}
+	if (conn->held_bytes > 2 * TCP_MAX_UNPLACED)
+		return -EPROTO;
 	m = malloc(sizeof(*m) + len);
 	if (!m)
 		return -ENOMEM;
@@ -304,11 +304,10 @@ static int deliver_stash(struct tcp_conn *conn, unsigned int *frames)
 	return make_room(conn);
 }
 
-/* Keeps iface->held, and reading itself, in step with what is held. */
+/* Keeps iface->held in step with what is held. */
 static void settle_held(struct tcp_conn *conn)
 {
 	bool on = atomic_load(&conn->held);
-	bool stop = conn->held_bytes > MAX_HELD;
 
 	if (on == weft_list_empty(&conn->held_link)) {
 		if (on)
@@ -316,10 +315,6 @@ static void settle_held(struct tcp_conn *conn)
 					   &conn->held_link);
 		else
 			weft_list_del(&conn->held_link);
-	}
-	if (stop != conn->rx_stopped) {
-		conn->rx_stopped = stop;
-		tcp_conn_interest(conn);
 	}
 }
 
@@ -368,8 +363,8 @@ unsigned int tcp_conn_rx(struct tcp_conn *conn)
 	conn->in_rx = true;
 	if (atomic_load(&conn->held))
 		frames += release_held(conn);
-	while (ret > 0 && rounds-- && conn->held_bytes <= MAX_HELD &&
-	       conn->state == TCP_CONN_OPEN && !conn->broken)
+	while (ret > 0 && rounds-- && conn->state == TCP_CONN_OPEN &&
+	       !conn->broken)
 		ret = rx_once(conn, &frames);
 	conn->in_rx = false;
 	if (conn->state != TCP_CONN_OPEN)

@@ -158,8 +158,42 @@ static void uncalled_answer(void)
 	side_close(&victim);
 }
 
+/* Messages that wait for puts which never come: not kept without end. */
+static void endless_wait(void)
+{
+	enum { LEN = 64 << 10, MANY = 1000 };
+	uint8_t frame[TCP_FRAME_LEN] = { TCP_FRAME_MESSAGE, 1 };
+	static uint8_t body[LEN];
+	struct side victim;
+	struct tcp_peer p;
+	size_t sent = 0, at;
+	uint64_t token;
+	ssize_t n = 0;
+	int fd;
+
+	cheat(&victim, &p);
+	fd = tcp_peer_meet(&p, &token);
+	check(fd >= 0, "the meeting ended with %d", fd);
+	weft_put_le32(frame + 4, LEN);
+	weft_put_le64(frame + 8, 5);
+	while (n >= 0 && sent < MANY * (size_t)(LEN + TCP_FRAME_LEN)) {
+		at = sent % (LEN + TCP_FRAME_LEN);
+		tcp_peer_wait(&p, fd, POLLOUT);
+		n = at < TCP_FRAME_LEN ?
+		    send(fd, frame + at, TCP_FRAME_LEN - at,
+			 MSG_NOSIGNAL | MSG_DONTWAIT) :
+		    send(fd, body, LEN + TCP_FRAME_LEN - at,
+			 MSG_NOSIGNAL | MSG_DONTWAIT);
+		sent += n > 0 ? n : 0;
+	}
+	check(n < 0, "%d messages were kept", MANY);
+	check_ended(&victim, fd, "sent a frame that breaks the protocol");
+	close(fd);
+}
+
 const struct conformance_test cheat_tests[] = {
 	{ "a peer that reads no answers", unread_answers },
+	{ "messages that wait for ever", endless_wait },
 	{ "a frame past its bounds", long_frame },
 	{ "a frame that nobody knows", unknown_frame },
 	{ "a frame of another length", short_frame },

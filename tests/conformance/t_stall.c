@@ -192,6 +192,60 @@ static void threads_move(void)
 	both_ways("2");
 }
 
+/*
+ * Meanwhile more messages wait for the stalled put than a side keeps: what ends
+ * the wait comes behind them on the same stream.
+ */
+enum { EXTRA = 48, EXTRA_LEN = 32 << 10 };
+
+struct crowd {
+	struct flow f;
+	unsigned int extra;		/* of them, those that arrived */
+};
+
+static void on_crowd(struct side *s, uint8_t id, void *data, size_t len)
+{
+	struct crowd *c = s->hook_arg;
+
+	if (id == 1) {
+		on_told(&(struct side){ .hook_arg = &c->f }, id, data, len);
+		return;
+	}
+	check_int(len, EXTRA_LEN);
+	check_int(c->extra / EXTRA, c->f.got - 1);
+	pattern_check("message", data, len, c->extra);
+	c->extra++;
+}
+
+static void messages_wait(void)
+{
+	unsigned int n = 60, k, sent = 0;
+	uint8_t *data = malloc(EXTRA_LEN);
+	struct iovec iov = { data, EXTRA_LEN };
+	struct crowd c = { { 0 } };
+	struct side a, b;
+
+	only_tcp();
+	settings("0");
+	sides_open(&a, &b);
+	flow_open(&c.f, &a, &b, 0);
+	b.hook = on_crowd;
+	b.hook_arg = &c;
+	while (c.f.sent < n) {
+		wait_for(&a, &b, flow_step(&c.f));
+		for (k = 0; k < EXTRA; k++) {
+			pattern_fill(data, EXTRA_LEN, sent++);
+			wait_for(&a, &b, a.ops->ready(a.ep));
+			check_int(a.ops->message(a.ep, 2, &iov, 1, NULL), 0);
+		}
+	}
+	wait_for(&a, &b, c.extra == n * EXTRA);
+	check_int(stall.flow[0].victims > 0, 1);
+	flow_close(&c.f);
+	sides_close(&a, &b);
+	free(data);
+}
+
 /* What a get asked for goes by the others as well. */
 static void replies(void)
 {
@@ -269,6 +323,7 @@ static void cancelled_after(void)
 const struct conformance_test stall_tests[] = {
 	{ "a stream that stalls is given up", caller_moves },
 	{ "the same with threads of its own", threads_move },
+	{ "and while more messages wait than are kept", messages_wait },
 	{ "and with what gets asked for", replies },
 	{ "cancelled before a stream is given up", cancelled_before },
 	{ "cancelled after a stream was given up", cancelled_after },
