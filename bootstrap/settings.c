@@ -156,6 +156,8 @@ static const char *const other_names[] = {
 	"WEFT_LIBCUDA", /* util/cuda.c: the CUDA driver to load */
 	"WEFT_LIBNVML", /* util/nvml.c: its management library */
 	"WEFT_SRC", "WEFT_BUILD", "WEFT_SANITIZED", /* for tests */
+	"WEFT_UCX_SOURCE", "WEFT_UCX_BUILDS", "WEFT_OFFLINE", "WEFT_VENV",
+	"WEFT_BENCH_OUT",
 };
 static const char other_prefix[] = "WEFT_TEST_";
 
@@ -284,20 +286,31 @@ static bool known(const char *name)
 	return !strncmp(name, other_prefix, sizeof(other_prefix) - 1);
 }
 
-/* NCCL counts sockets per thread, and has one thread where none is named. */
+/*
+ * NCCL counts sockets per thread, and has one thread where none is named.  What
+ * the user said in weft's words is what he wants.
+ */
 static void apply_nccl_sockets(void)
 {
-	const unsigned int threads = in_force.tcp_threads == UINT32_MAX ? 1 :
-		in_force.tcp_threads ? in_force.tcp_threads : 1;
+	unsigned int threads = 1;
+	bool nccls = false, weft = false;
 	size_t i;
-	bool ours = false;
 
-	for (i = 0; i < ARRAY_SIZE(table); i++)
-		ours |= source[i].origin &&
-			is_nccls_alone(source[i].origin) &&
-			(table[i].at == AT(tcp_threads) ||
-			 table[i].at == AT(tcp_streams));
-	if (!ours)
+	for (i = 0; i < ARRAY_SIZE(table); i++) {
+		const bool streams = table[i].at == AT(tcp_streams);
+
+		if (!source[i].origin ||
+		    (!streams && table[i].at != AT(tcp_threads)))
+			continue;
+		if (is_nccls_alone(source[i].origin)) {
+			nccls = true;
+			if (!streams)
+				threads = weft_max(in_force.tcp_threads, 1u);
+		} else if (streams) {
+			weft = strcmp(source[i].origin, "default");
+		}
+	}
+	if (!nccls || weft)
 		return;
 	if (!in_force.tcp_streams)
 		in_force.tcp_streams = 1;

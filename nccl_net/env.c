@@ -81,14 +81,40 @@ static struct weft_nccl_setting table[] = {
 	  "NCCL 2.28 cannot load the plugin a second time" },
 };
 
-/* Without a network plugin that is ours the traffic is not. */
+static bool names_weft(const char *plugin, size_t len)
+{
+	static const char *const ours[] = { "weft", "libnccl-net-weft.so" };
+	const char *base = memrchr(plugin, '/', len);
+	size_t i;
+
+	if (base) {
+		len -= base + 1 - plugin;
+		plugin = base + 1;
+	}
+	for (i = 0; i < ARRAY_SIZE(ours); i++)
+		if (len == strlen(ours[i]) && !memcmp(plugin, ours[i], len))
+			return true;
+	return false;
+}
+
+/*
+ * Without a network plugin that is ours the traffic is not.  Of several NCCL
+ * takes the first that works, or the one whose network NCCL_NET names.
+ */
 static bool takes_weft(void)
 {
 	const char *plugin = getenv("NCCL_NET_PLUGIN");
 	const char *net = getenv("NCCL_NET");
+	bool named = net && *net, found = false;
 
-	return plugin && strstr(plugin, "weft") &&
-	       (!net || !*net || !strcasecmp(net, "weft"));
+	if (!plugin || (named && strcasecmp(net, "weft")))
+		return false;
+	do {
+		found = names_weft(plugin, strcspn(plugin, ","));
+		plugin += strcspn(plugin, ",");
+		plugin += *plugin == ',';
+	} while (named && !found && *plugin);
+	return found;
 }
 
 static void fill(void)

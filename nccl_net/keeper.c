@@ -51,6 +51,7 @@ static void *keep(void *arg)
 {
 	struct weft_net *net = arg;
 
+	pthread_setname_np(pthread_self(), "weft-keeper");
 	pthread_mutex_lock(&net->lock);
 	while (!net->keeper_stop) {
 		if (unsent(net)) {

@@ -12,6 +12,7 @@
 #include "bootstrap/netif.h"
 #include "bootstrap/route.h"
 #include "bootstrap/settings.h"
+#include "bootstrap/settings_table.h"
 #include "nccl_net/netdevs.h"
 #include "util/log.h"
 #include "util/util.h"
@@ -104,7 +105,8 @@ static bool only_loopback_is_left(const struct ranked *list, int n)
 	const char *names = weft_settings()->net_devices;
 
 	return n && list[0].netif.loopback && *names && *names != '^' &&
-		strcmp(names, "all") && !strstr(names, "lo");
+		strcmp(names, "all") && !weft_netdev_match(names + (*names == '='),
+				    WEFT_NETDEV_LIST, "lo");
 }
 
 int weft_net_netdevs(struct weft_netif **out)

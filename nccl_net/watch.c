@@ -46,6 +46,7 @@ static void *watch(void *arg)
 	uint64_t seen = 0, drained;
 	int timeout;
 
+	pthread_setname_np(pthread_self(), "weft-watch");
 	pthread_mutex_lock(&net->lock);
 	while (!net->watch_stop) {
 		timeout = prepare_to_sleep(net, &seen);

@@ -194,7 +194,8 @@ static void print_choice(int interfaces)
 	const bool nvl_here = nvl && weft_gpu_here() &&
 			      weft_cuda_copy_asked_for();
 	bool ib, run_tcp = false, run_nvl = false;
-	size_t i, n;
+	const uint8_t *secret;
+	size_t i, n, len;
 
 	puts("\nWhat would be chosen");
 	printf("  UCX_TLS here is %s: weft_tcp is %s\n",
@@ -227,6 +228,11 @@ static void print_choice(int interfaces)
 	}
 	if (weft_settings()->ucx == WEFT_OFF)
 		return;
+	/* it has said which file it is, and what is wrong with it */
+	if (weft_settings_secret(&secret, &len) < 0) {
+		puts("  Nothing: without its WEFT_SECRET_FILE nothing may connect");
+		return;
+	}
 	if (asked || ib || nvl_here) {
 		print_ways(interfaces, asked, ib, nvl_here);
 	} else if (run_tcp || run_nvl) {

@@ -32,6 +32,7 @@ static int bind_in_range(struct tcp_iface *iface, union weft_sockaddr *sa)
 {
 	struct weft_port_range r = weft_settings()->ports;
 	unsigned int n = r.last - r.first + 1u, i, start = 0;
+	struct weft_setting_info range;
 	char where[WEFT_SOCKADDR_STR];
 	uint16_t port;
 
@@ -48,9 +49,12 @@ static int bind_in_range(struct tcp_iface *iface, union weft_sockaddr *sa)
 		if (errno != EADDRINUSE)
 			break;
 	}
-	if (errno == EADDRINUSE && r.first)
-		return weft_fail(EADDRINUSE, "all ports of WEFT_PORT_RANGE '%u-%u' are taken on '%s'; widen the range",
-				 r.first, r.last, iface->netif.name);
+	if (errno == EADDRINUSE && r.first) {
+		weft_settings_named("WEFT_PORT_RANGE", &range);
+		return weft_fail(EADDRINUSE, "all ports of %s '%u-%u' are taken on '%s'; widen the range",
+				 weft_setting_variable(&range), r.first, r.last,
+				 iface->netif.name);
+	}
 	return weft_fail(errno, "cannot listen on '%s' (%s)",
 			 iface->netif.name,
 			 weft_sockaddr_str(sa, where, sizeof(where)));

@@ -34,6 +34,10 @@ shows "loopback" '^  lo  *127\.0\.0\.1 .*yes, between processes of this host'
 shows "an interface left out, and by whom" \
 	'^  lo .*no: UCX_NET_DEVICES=nosuch0 leaves it out' UCX_NET_DEVICES=nosuch0
 shows "no interface" 'none: no interface may be used' WEFT_NET_DEVICES=lo
+shows "a secret that cannot be read" 'Nothing: without its WEFT_SECRET_FILE' \
+	UCX_TLS=weft_tcp WEFT_SECRET_FILE=/nosuch
+shows "which file that is" '/nosuch., named by WEFT_SECRET_FILE' \
+	UCX_TLS=weft_tcp WEFT_SECRET_FILE=/nosuch
 shows "nobody asked" 'UCX_TLS here is unset: weft_tcp is not offered'
 shows "then nothing goes by it" "nothing goes by weft; under 'weft run'"
 lacks "but where somebody asked" "nothing goes by weft" UCX_TLS=weft_tcp

@@ -68,6 +68,10 @@ for op in opt["ops"]:
         if op == "all_reduce":
             buf.zero_()         # sums of sums would overflow
         seconds, cpu = timer(fn, warm, count)
+        buf, want, fn = transfer(op, max(size // 4, 1))     # poisoned anew
+        fn()
+        torch.cuda.synchronize()
+        bad += int((buf != want).sum())
         total = torch.tensor([cpu, bad], device="cuda", dtype=torch.float64)
         dist.all_reduce(total)
         if rank == 0:

@@ -69,7 +69,10 @@ static void *open_lib(const char *path, char *why, size_t len)
 	if (strchr(path, '/'))
 		return NULL;
 	snprintf(name, sizeof(name), "libnccl-net-%s.so", path);
-	return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	if (!lib)
+		snprintf(why, len, "%s", dlerror());
+	return lib;
 }
 
 static void *table_of(void *lib, int api)

@@ -385,6 +385,19 @@ Test(settings, nccls_sockets_count_in_its_world_alone, .init = clean)
 	cr_expect(eq(uint, weft_settings()->tcp_streams, 3));
 }
 
+Test(settings, streams_in_wefts_words_stay_as_they_are, .init = clean)
+{
+	with("WEFT_TCP_STREAMS", "5");
+	setenv("NCCL_SOCKET_NTHREADS", "4", 1);
+	weft_settings_world("NCCL_");
+	weft_settings_reset();
+	cr_expect(eq(uint, weft_settings()->tcp_streams, 5));
+	cr_expect(eq(uint, weft_settings()->tcp_threads, 4));
+	unsetenv("WEFT_TCP_STREAMS");
+	weft_settings_reset();
+	cr_expect(eq(uint, weft_settings()->tcp_streams, 4));
+}
+
 static int secret_of(const char *text, mode_t mode, const uint8_t **bytes,
 		     size_t *len)
 {

@@ -110,8 +110,21 @@ Test(env, keeps_the_plugin_loaded)
 
 Test(env, leaves_other_plugins_alone)
 {
-	setenv("NCCL_NET_PLUGIN", "aws-ofi", 1);
+	setenv("NCCL_NET_PLUGIN", "/home/weft/lib/libnccl-net-ofi.so", 1);
 	cr_expect(eq(str, (char *)ask("NCCL_NET_PLUGIN_REF_COUNT"), "(none)"));
+}
+
+Test(env, the_first_of_several_counts)
+{
+	setenv("NCCL_NET_PLUGIN", "aws-ofi,weft", 1);
+	cr_expect(eq(str, (char *)ask("NCCL_NET_PLUGIN_REF_COUNT"), "(none)"));
+}
+
+Test(env, but_for_the_one_that_nccl_net_names)
+{
+	setenv("NCCL_NET_PLUGIN", "aws-ofi,/opt/weft/libnccl-net-weft.so", 1);
+	setenv("NCCL_NET", "weft", 1);
+	cr_expect(eq(str, (char *)ask("NCCL_NET_PLUGIN_REF_COUNT"), "1"));
 }
 
 /* What `weft run` sets and `weft info nccl` shows is what NCCL would be told. */
