@@ -60,7 +60,8 @@ static const struct weft_setting table[] = {
 	{ "WEFT_PORT_RANGE", "UCX_TCP_PORT_RANGE", WEFT_SET_PORTS, AT(ports),
 	  "0",
 	  .help = "TCP ports to listen on, as 5000-5100; 0 takes any. One is "
-		  "needed per process and interface" },
+		  "needed per process and interface, under NCCL from 2.28 on "
+		  "per communicator and interface" },
 	{ "WEFT_SECRET_FILE", NULL, WEFT_SET_TEXT, AT(secret_file), "",
 	  .help = "File with the job's secret, the same on all its hosts and "
 		  "open to its owner alone; only who has it may connect" },
