@@ -74,6 +74,7 @@ int weft_net_listen(struct weft_net *net, int dev, void *handle,
 	if (!l)
 		return weft_fail(ENOMEM, "cannot listen");
 	pthread_mutex_lock(&net->lock);
+	weft_net_dials_forget(net);
 	ret = weft_net_random_token(&l->token);
 	if (!ret)
 		ret = weft_net_use(net);
@@ -118,6 +119,7 @@ void weft_net_close_listener(struct weft_net_listener *l)
 		pthread_mutex_unlock(&net->lock);
 		return;
 	}
+	weft_net_dials_forget(net);
 	weft_list_for_each(comm, tmp, &l->queue, link) {
 		send_refuse(comm->peer, comm->token, comm->remote_id,
 			    comm->way);

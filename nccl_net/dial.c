@@ -157,6 +157,22 @@ void weft_net_dial_end(struct weft_net_comm *comm)
 }
 
 /*
+ * An aborted NCCL stops asking for a connection that it never got, and so has
+ * nothing to close; up to 2.27 the context goes on for the next communicator.
+ * Who is alive asks again and again, and has its answer at the deadline.
+ */
+void weft_net_dials_forget(struct weft_net *net)
+{
+	const uint64_t now = weft_now_ms();
+	struct weft_net_dial *dial, *tmp;
+
+	weft_list_for_each(dial, tmp, &net->dialing, link)
+		if (now > dial->deadline +
+			  weft_settings()->connect_timeout_ms)
+			weft_net_comm_free(dial->comm);
+}
+
+/*
  * The adapter did not reach that rank, so TCP does.  Each connection to it would
  * wait as long again, and find the same.
  */
@@ -387,6 +403,7 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 	ret = weft_net_begin(net);
 	if (ret < 0)
 		return ret;
+	weft_net_dials_forget(net);
 	dial = find_dial(net, weft_get_le64((uint8_t *)handle +
 					    WEFT_HANDLE_STAGE));
 	if (dial) {

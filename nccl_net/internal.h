@@ -292,6 +292,8 @@ int weft_net_begin(struct weft_net *net);
 void weft_net_dial_failed(struct weft_net *net, struct weft_net_peer *peer,
 			  int err);
 void weft_net_dial_end(struct weft_net_comm *comm);
+/* Lock held: frees those that NCCL has given up and cannot close. */
+void weft_net_dials_forget(struct weft_net *net);
 
 /* comm.c */
 int weft_net_comm_new(struct weft_net *net, bool sender,

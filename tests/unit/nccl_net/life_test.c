@@ -231,6 +231,28 @@ Test(life, connecting_ends_in_bounded_time, .init = init)
 		  last_error);
 }
 
+/* An aborted NCCL stops asking, and was given nothing that it could close. */
+Test(life, a_connection_that_nobody_asks_for_goes, .init = init)
+{
+	char handle[WEFT_NET_HANDLE], own[WEFT_NET_HANDLE];
+	struct weft_net_listener *second;
+	struct weft_net_comm *c = NULL;
+
+	cr_assert(eq(int, weft_net_listen(b, 0, handle, &listener), 0));
+	weft_clock_set(fake_clock);
+	cr_assert(eq(int, weft_net_connect(a, 0, handle, &c), 0));
+	cr_assert(c == NULL);
+	cr_expect(ne(uint, fake.eps, 0));
+	fake_ns += 59 * 1000000000ull;
+	cr_assert(eq(int, weft_net_listen(a, 0, own, &second), 0));
+	cr_expect(ne(uint, fake.eps, 0), "it may still be asked for");
+	fake_ns += 2 * 1000000000ull;
+	weft_net_close_listener(second);
+	weft_net_close_listener(listener);
+	cr_expect(eq(uint, fake.eps, 0));
+	cr_expect(eq(uint, fake.ifaces, 0));
+}
+
 Test(life, a_closed_listener_refuses, .init = init)
 {
 	char handle[WEFT_NET_HANDLE], other[WEFT_NET_HANDLE];
