@@ -103,7 +103,7 @@ static void report(struct weft_net_peer *peer)
 	unsigned int active = peer->cut;
 
 	weft_list_for_each(comm, tmp, &peer->comms, link)
-		active += comm->active;
+		active += comm->active + (comm->dial != NULL);
 	if (peer->port->nvlink)
 		snprintf(addr, sizeof(addr), "on this host");
 	else

@@ -377,7 +377,7 @@ static void *find_call(enum call call, void *caller)
 	}
 	real = look_up(call_names[call], caller);
 	c = atomic_load_explicit(&first, memory_order_acquire);
-	if (real && c && i < 64)
+	if (real && c && !there)
 		remember(page, real, call);
 	return real || !c ? real : c->real[call];
 }

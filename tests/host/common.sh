@@ -16,8 +16,9 @@ declare -A prefix_of
 test -z "${WEFT_SANITIZED-}" || tap_skip_all "sanitizers cannot be preloaded"
 test -e "$plugins/libuct_weft.so" || tap_skip_all "libuct_weft.so is not built"
 
-# Fills versions, oldest first, and prefix_of; WEFT_UCX_BUILDS="VERSION=PREFIX
-# ..." adds builds.
+# Fills versions and prefix_of: the builds of WEFT_UCX_BUILDS ("VERSION=PREFIX
+# ..."), then the releases, oldest first. One that the system and a package both
+# have is tested twice.
 find_builds()
 {
 	local version prefix pair offline=${WEFT_OFFLINE-}
@@ -28,6 +29,7 @@ find_builds()
 	# to weft itself these are no settings
 	export -n WEFT_UCX_BUILDS WEFT_OFFLINE
 	while read -r version prefix; do
+		test -z "${prefix_of[$version]-}" || version+=-${prefix##*/}
 		versions+=("$version")
 		prefix_of[$version]=$prefix
 	done < <(bash "$WEFT_SRC/tests/tools/fetch-ucx.sh" ${offline:+--list})
