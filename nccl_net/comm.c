@@ -106,6 +106,7 @@ void weft_net_comm_free(struct weft_net_comm *comm)
 	struct weft_net *net = comm->net;
 	unsigned int i;
 
+	weft_net_dial_withdraw(comm);
 	weft_net_dial_end(comm);
 	weft_list_del(&comm->link);
 	if (comm->peer)

@@ -199,6 +199,26 @@ void weft_net_on_connect(struct weft_net_port *port, const void *buf,
 	l->queued++;
 }
 
+/* Who asked for the connection has given up, and never had it. */
+void weft_net_on_withdraw(struct weft_net *net, const void *buf, size_t len)
+{
+	struct weft_net_comm *comm;
+	struct weft_msg_accept m;
+	unsigned int i;
+
+	if (weft_msg_accept_unpack(buf, len, &m) < 0)
+		return;
+	for (i = 0; i < net->comms_size; i++) {
+		comm = net->comms[i];
+		if (!comm || comm->sender || comm->token != m.token)
+			continue;
+		if (comm->answered && !comm->err)
+			weft_error("the rank that asked for a connection has "
+				   "given it up before it was made");
+		weft_net_comm_fail(comm, -ECONNRESET);
+	}
+}
+
 /*
  * NCCL's kernels must not wait for a driver that waits for them: nothing is
  * handed out before all that allocates or maps is done.
@@ -249,7 +269,7 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 	if (weft_list_empty(&l->queue))
 		goto unlock;
 	comm = weft_list_first(&l->queue, struct weft_net_comm, link);
-	ret = weft_net_peer_ready(comm->peer);
+	ret = comm->err ? comm->err : weft_net_peer_ready(comm->peer);
 	if (ret == -EAGAIN) {
 		weft_net_progress(net);
 		ret = 0;
@@ -274,7 +294,7 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 		 * That it went away while it waited is none of NCCL's concern;
 		 * one that is still there must not wait for an answer.
 		 */
-		if (!comm->peer->err) {
+		if (!comm->peer->err && !comm->err) {
 			weft_error("a connection is refused: what it needs "
 				   "cannot be made (%s)", strerror(-ret));
 			send_refuse(comm->peer, comm->token, comm->remote_id,

@@ -156,6 +156,26 @@ void weft_net_dial_end(struct weft_net_comm *comm)
 	comm->dial = NULL;
 }
 
+void weft_net_dial_withdraw(struct weft_net_comm *comm)
+{
+	struct weft_msg_accept m = { .token = comm->token };
+	struct weft_net_dial *dial = comm->dial;
+	uint8_t buf[WEFT_MSG_ACCEPT_LEN];
+	unsigned int i;
+
+	if (!dial || dial->refused)
+		return;
+	for (i = 0; i < dial->n; i++) {
+		if (dial->try[i].state != TRY_ASKED || !dial->try[i].peer)
+			continue;
+		m.way = i;
+		weft_msg_accept_pack(&m, buf);
+		/* not taken: where nobody else needs the peer its end says it */
+		weft_net_peer_send(dial->try[i].peer, WEFT_MSG_WITHDRAW, buf,
+				   sizeof(buf));
+	}
+}
+
 /*
  * An aborted NCCL stops asking for a connection that it never got, and so has
  * nothing to close; up to 2.27 the context goes on for the next communicator.

@@ -278,6 +278,7 @@ void weft_net_stage_close(struct weft_net *net);
 int weft_net_check_device(int dev);
 
 /* conn.c */
+void weft_net_on_withdraw(struct weft_net *net, const void *buf, size_t len);
 void weft_net_on_connect(struct weft_net_port *port, const void *buf,
 			 size_t len);
 void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
@@ -292,6 +293,8 @@ int weft_net_begin(struct weft_net *net);
 void weft_net_dial_failed(struct weft_net *net, struct weft_net_peer *peer,
 			  int err);
 void weft_net_dial_end(struct weft_net_comm *comm);
+/* Before it, where NCCL gets no connection: the listener shall not wait. */
+void weft_net_dial_withdraw(struct weft_net_comm *comm);
 /* Lock held: frees those that NCCL has given up and cannot close. */
 void weft_net_dials_forget(struct weft_net *net);
 

@@ -86,6 +86,9 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 		weft_net_on_accept(port->net, data, len,
 				   id == WEFT_MSG_REFUSE);
 		break;
+	case WEFT_MSG_WITHDRAW:
+		weft_net_on_withdraw(port->net, data, len);
+		break;
 	default:
 		weft_net_on_request(port->net, (enum weft_net_msg)id, data,
 				    len);

@@ -69,6 +69,8 @@ enum weft_net_msg {
 	WEFT_MSG_TOO_LARGE,
 	/* either way: this comm is closed */
 	WEFT_MSG_BYE,
+	/* connecting side -> listener, as ACCEPT: I wait for this no more */
+	WEFT_MSG_WITHDRAW,
 };
 
 struct weft_msg_connect {
@@ -83,7 +85,7 @@ size_t weft_msg_connect_pack(const struct weft_msg_connect *m, void *buf);
 int weft_msg_connect_unpack(const void *buf, size_t len,
 			    struct weft_msg_connect *m);
 
-struct weft_msg_accept {		/* REFUSE: id 0, eager 0 */
+struct weft_msg_accept {		/* REFUSE, WITHDRAW: id 0, eager 0 */
 	uint64_t token;			/* of CONNECT */
 	uint32_t to;			/* id of CONNECT */
 	uint32_t id;			/* the accepting comm's */

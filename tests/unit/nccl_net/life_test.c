@@ -253,6 +253,60 @@ Test(life, a_connection_that_nobody_asks_for_goes, .init = init)
 	cr_expect(eq(uint, fake.ifaces, 0));
 }
 
+/* The same, where the other side has taken the connection meanwhile. */
+Test(life, who_has_accepted_is_told_that_nobody_is_there, .init = connected)
+{
+	char handle[WEFT_NET_HANDLE], own[WEFT_NET_HANDLE];
+	struct weft_net_listener *second, *third;
+	struct weft_net_comm *c = NULL, *half = NULL;
+	struct weft_net_request *req;
+	size_t got;
+	int i;
+
+	cr_assert(eq(int, weft_net_listen(b, 0, handle, &second), 0));
+	weft_clock_set(fake_clock);
+	cr_assert(eq(int, weft_net_connect(a, 0, handle, &c), 0));
+	for (i = 0; i < 100 && !half; i++)
+		cr_assert(eq(int, weft_net_accept(second, &half), 0));
+	cr_assert(half != NULL);
+	cr_assert(eq(int, weft_net_recv(half, dst, 100, rmr, &req), 0));
+	fake_ns += 61 * 1000000000ull;
+	cr_assert(eq(int, weft_net_listen(a, 0, own, &third), 0));
+	cr_expect(eq(int, finish(req, &got), -ECONNRESET));
+	cr_expect(strstr(last_error, "given it up") != NULL, "%s", last_error);
+	/* the one beside it goes on */
+	transfer(100, 100);
+	weft_net_close_comm(half);
+	weft_net_close_listener(third);
+	weft_net_close_listener(second);
+}
+
+/* Nor does a listener hand out what was given up while it waited. */
+Test(life, what_was_given_up_is_not_accepted, .init = connected)
+{
+	char handle[WEFT_NET_HANDLE], own[WEFT_NET_HANDLE];
+	struct weft_net_listener *second, *third;
+	struct weft_net_comm *c = NULL, *half = NULL;
+	int i;
+
+	cr_assert(eq(int, weft_net_listen(b, 0, handle, &second), 0));
+	weft_clock_set(fake_clock);
+	cr_assert(eq(int, weft_net_connect(a, 0, handle, &c), 0));
+	for (i = 0; i < 50 && !second->queued; i++)
+		weft_net_progress(b);
+	cr_assert(eq(uint, second->queued, 1));
+	fake_ns += 61 * 1000000000ull;
+	cr_assert(eq(int, weft_net_listen(a, 0, own, &third), 0));
+	weft_net_progress(b);
+	for (i = 0; i < 20 && !half; i++)
+		cr_assert(eq(int, weft_net_accept(second, &half), 0));
+	cr_expect(half == NULL);
+	cr_expect(eq(uint, errors, 0), "%s", last_error);
+	transfer(100, 100);
+	weft_net_close_listener(third);
+	weft_net_close_listener(second);
+}
+
 Test(life, a_closed_listener_refuses, .init = init)
 {
 	char handle[WEFT_NET_HANDLE], other[WEFT_NET_HANDLE];
