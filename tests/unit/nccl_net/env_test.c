@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bootstrap/settings.h"
+#include "nccl_net/abi/env.h"
 #include "nccl_net/env.h"
 
 static const char *ask(const char *name)
@@ -143,4 +144,35 @@ Test(env, the_list_leaves_nothing_out)
 	cr_expect(found);
 	weft_nccl_env(n, &s);
 	cr_expect(eq(str, (char *)s.name, ""));
+}
+
+/* As NCCL 2.28.7 and later load it. */
+Test(env, the_plugin_answers_by_itself)
+{
+	const char *build = getenv("WEFT_BUILD");
+	struct nccl_env_v1 *v1;
+	struct nccl_env_v2 *v2;
+	char path[4096];
+	void *lib;
+
+	cr_assert(build != NULL, "run it by make check");
+	snprintf(path, sizeof(path), "%s/nccl_net/.libs/libnccl-env-weft.so",
+		 build);
+	setenv("NCCL_NET_PLUGIN", "/opt/weft/libnccl-net-weft.so", 1);
+	setenv("NCCL_ALGO", "Ring", 1);
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	cr_assert(lib != NULL, "%s", dlerror());
+	v1 = dlsym(lib, "ncclEnvPlugin_v1");
+	v2 = dlsym(lib, "ncclEnvPlugin_v2");
+	cr_assert(v1 && v2);
+	cr_expect(eq(str, (char *)v1->name, "weft"));
+	cr_expect(eq(int, v1->init(2, 28, 9, ""), NCCL_SUCCESS));
+	cr_expect(eq(str, (char *)v1->get_env("NCCL_ALGO"), "Ring"));
+	cr_expect(eq(str, (char *)v1->get_env("NCCL_NET_PLUGIN_REF_COUNT"),
+		     "1"));
+	cr_expect(eq(int, v1->finalize(), NCCL_SUCCESS));
+	cr_expect(eq(int, v2->init(2, 32, 3, "", NULL), NCCL_SUCCESS));
+	cr_expect(v2->get_env("NCCL_PROTO") == NULL);
+	cr_expect(eq(int, v2->finalize(), NCCL_SUCCESS));
+	cr_expect(eq(int, dlclose(lib), 0));
 }
