@@ -18,12 +18,13 @@ listed() # VERSION [ASSIGNMENT...]: does ucx_info list weft_tcp? No preload.
 		grep -q 'Transport: weft_tcp' && echo yes || echo no
 }
 
-# Lanes and protocols of an endpoint, without what differs from run to run.
+# Lanes of an endpoint and, from UCX 1.16 on, which protocol takes which sizes,
+# without what differs from run to run.
 lanes() # UCX_TLS of both sides, or "" for none
 {
 	(test -z "$1" || export UCX_TLS="$1"
-	 UCX_NET_DEVICES=all exchange "$v" "$v" connect)
-	sed -e 's/0x[0-9a-f]*//g' -e 's/[0-9a-f]\{8,\}//g' \
+	 UCX_PROTO_INFO=y UCX_NET_DEVICES=all exchange "$v" "$v" connect)
+	sed -e 's/^\[[0-9.]*\] *\[[^]]*\]//' -e 's/0x[0-9a-f]*//g' -e 's/[0-9a-f]\{8,\}//g' \
 		-e '/transfers\|peer_name/d' "$tap_tmp/wait"
 }
 

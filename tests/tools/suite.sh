@@ -165,6 +165,8 @@ suite() # [--long]
 			fail_list+="  UCX from source: not every build succeeded"$'\n'
 		fi
 		run_tests "UCX from source" 1800 bash tests/host/run.sh
+		run_tests "ways into UCX from source" 900 \
+			bash tests/host/load.sh
 		unset WEFT_UCX_BUILDS
 		run_tests "build in the tree" 900 bash tests/tools/in-tree.sh
 	fi
