@@ -128,6 +128,12 @@ static const struct weft_setting table[] = {
 	{ "WEFT_IB_PKEY_INDEX", "NCCL_IB_PKEY", WEFT_SET_UINT,
 	  AT(ib_pkey_index), "0", .max = 65535,
 	  .help = "Entry of the port's partition key table" },
+	{ "WEFT_IB_QPS", "NCCL_IB_QPS_PER_CONNECTION,UCX_IB_NUM_PATHS",
+	  WEFT_SET_AUTO_UINT, AT(ib_qps), "auto", .min = 1, .max = 8,
+	  .automatic = 1,
+	  .help = "Queue pairs of a connection, between which bulk is shared "
+		  "so that a network with several paths uses them; auto is 1. "
+		  "The peer's number counts if it is smaller" },
 	{ "WEFT_IB_MTU", "UCX_RC_VERBS_PATH_MTU,UCX_RC_PATH_MTU",
 	  WEFT_SET_SIZE, AT(ib_mtu), "auto", .min = 256, .max = 4096,
 	  .help = "Largest packet: 256, 512, 1024, 2048 or 4096; auto is the "

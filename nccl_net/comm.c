@@ -44,6 +44,17 @@ struct weft_net_comm *weft_net_comm_find(struct weft_net *net, uint32_t id)
 	return net->comms[i];
 }
 
+struct weft_net_comm *weft_net_comm_tagged(struct weft_net *net,
+					   const struct weft_tag *t)
+{
+	struct weft_net_comm *comm;
+
+	comm = t->slot < net->comms_size ? net->comms[t->slot] : NULL;
+	if (!comm || ((comm->id >> 16) & WEFT_TAG_GENERATIONS) != t->generation)
+		return NULL;
+	return comm;
+}
+
 static void put_done(struct weft_op *op, int status)
 {
 	struct weft_net_request *req =

@@ -304,6 +304,9 @@ int weft_net_comm_new(struct weft_net *net, bool sender,
 /* The end of one that was never handed out, or is closed. */
 void weft_net_comm_free(struct weft_net_comm *comm);
 struct weft_net_comm *weft_net_comm_find(struct weft_net *net, uint32_t id);
+/* The one that a notification names; NULL: it is gone. */
+struct weft_net_comm *weft_net_comm_tagged(struct weft_net *net,
+					   const struct weft_tag *t);
 void weft_net_comm_attach(struct weft_net_comm *comm,
 			  struct weft_net_peer *peer);
 void weft_net_comm_fail(struct weft_net_comm *comm, int err);

@@ -176,14 +176,15 @@ void weft_net_on_eager(struct weft_net *net, uint8_t *buf, size_t len)
 void weft_net_on_notify(void *arg, uint64_t tag, uint64_t size)
 {
 	struct weft_net_port *port = arg;
-	struct weft_msg_seq m = weft_tag_unpack(tag);
-	struct weft_net_comm *comm = weft_net_comm_find(port->net, m.to);
+	struct weft_tag t = weft_tag_unpack(tag);
+	struct weft_net_comm *comm = weft_net_comm_tagged(port->net, &t);
 	struct weft_net_request *req;
 
 	if (!comm || comm->sender)
 		return;
-	req = &comm->req[WEFT_NET_SLOT(m.seq)];
-	if (req->seq != m.seq || !open_for_data(req) || size > req->size)
+	req = &comm->req[WEFT_NET_SLOT(t.seq)];
+	if ((uint8_t)req->seq != t.seq || !open_for_data(req) ||
+	    size > req->size)
 		return;
 	comm->small = 0;
 	req->size = size;

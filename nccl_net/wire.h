@@ -128,15 +128,32 @@ void weft_msg_too_large_pack(const struct weft_msg_too_large *m, void *buf);
 int weft_msg_too_large_unpack(const void *buf, size_t len,
 			      struct weft_msg_too_large *m);
 
-/* The tag of a put's notification. */
+/*
+ * The tag of a put's notification: of the receiving comm's id the slot and the
+ * generation's low bits, and the low bits of the number.  Slots below 4096 make
+ * it 32 bits, which is what an RDMA WRITE can carry beside its data.
+ *   12 bits of the slot | 12 of the generation | 8 of the number | the slot's
+ *   other 4
+ */
+struct weft_tag {
+	uint16_t slot, generation;
+	uint8_t seq;
+};
+#define WEFT_TAG_GENERATIONS	0xfffu
+
 static inline uint64_t weft_tag_pack(uint32_t id, uint32_t seq)
 {
-	return (uint64_t)id << 32 | seq;
+	return (id & 0xfff) | ((id >> 16) & WEFT_TAG_GENERATIONS) << 12 |
+	       (seq & 0xff) << 24 | (uint64_t)((id >> 12) & 0xf) << 32;
 }
 
-static inline struct weft_msg_seq weft_tag_unpack(uint64_t tag)
+static inline struct weft_tag weft_tag_unpack(uint64_t tag)
 {
-	return (struct weft_msg_seq){ .to = tag >> 32, .seq = (uint32_t)tag };
+	return (struct weft_tag){
+		.slot = (uint16_t)((tag & 0xfff) | ((tag >> 32) & 0xf) << 12),
+		.generation = (tag >> 12) & WEFT_TAG_GENERATIONS,
+		.seq = (uint8_t)(tag >> 24),
+	};
 }
 
 #endif

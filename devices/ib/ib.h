@@ -4,16 +4,21 @@
  *
  * A peer is met over TCP (the tcp device, used through its own contract, is
  * the control plane: it proves both keys and watches the peer's kernel), and
- * QPs are exchanged there.  A connection has one RC QP that carries
- * everything: messages by SEND with credits, puts by RDMA WRITE, gets by RDMA
- * READ.  One QP executes its requests in the order posted (InfiniBand
- * Architecture Specification, volume 1, section 9.5 "Transaction ordering"),
- * so a message behind a put is delivered behind it, and a fence costs nothing.
+ * QPs are exchanged there.  A connection has one or more RC QPs.  The first
+ * carries messages, by SEND with credits, and all of them puts, by RDMA WRITE,
+ * and gets, by RDMA READ.  A put that tells its target does so by an immediate
+ * where it is one WRITE, which takes a credit too, else by a SEND behind it.
+ *
+ * One QP executes its requests in the order posted (InfiniBand Architecture
+ * Specification, volume 1, section 9.5 "Transaction ordering"), so a message
+ * behind a put on the same QP is delivered behind it, and a fence costs
+ * nothing.  Between QPs there is no order: a message behind a fence waits until
+ * what the others had is complete.
  *
  * The keys of the contract are those of the region table; what the adapter
  * wants (its rkey, and the region's bounds) a peer asks for once per key and
  * connection.  A request that the adapter refuses, because the key was revoked
- * meanwhile, ends the QP on both sides; both then make another, in the next
+ * meanwhile, ends its QP on both sides; both then make others, in the next
  * epoch, agree on which messages had arrived, and go on (ib_conn.c).
  *
  * Completions are gathered without calling back (ib_cq.c), so that also
@@ -40,6 +45,7 @@
 #define IB_SQ_DEPTH	64
 #define IB_SQ_SPARE	16	/* of them kept from bulk, for messages */
 #define IB_PIECE	(1u << 20)	/* bytes of one WRITE or READ */
+#define IB_TOLD_PIECE	(16u << 20)	/* of one with an immediate */
 #define IB_MAX_QUEUED	16	/* operations taken, but not yet posted */
 #define IB_USER_SLOTS	IB_CREDITS	/* send buffers that messages fill */
 #define IB_TX_SLOTS	(IB_USER_SLOTS + 4)
@@ -132,18 +138,21 @@ enum ib_rx_state {
 	IB_RX_PENDING,		/* arrived, in iface->received */
 };
 
-/* A receive buffer. */
+/* A receive request, on all QPs but the first without a buffer. */
 struct ib_rx {
 	struct weft_list link;	/* iface->received */
-	struct ib_conn *conn;
+	struct ib_qp *q;
 	enum ib_rx_state state;
 	uint8_t *buf;
 	uint32_t len;
+	bool told;		/* an immediate, of a WRITE of @len bytes */
+	uint32_t imm;
 };
 
 enum ib_record_kind {
 	IB_REC_SEND,
 	IB_REC_WRITE,
+	IB_REC_TELL,		/* a WRITE with an immediate */
 	IB_REC_READ,
 	IB_REC_PROBE,		/* an empty WRITE: is the path alive? */
 };
@@ -154,7 +163,8 @@ struct ib_record {
 	bool dropped;		/* its operation is given up */
 	struct ib_op *op;	/* NULL: message or probe */
 	struct ib_tx *tx;	/* SEND */
-	uint32_t seq;		/* SEND */
+	uint32_t seq;		/* SEND, TELL: what takes a credit */
+	uint32_t imm;		/* TELL */
 	unsigned int iov_i;
 	uint64_t laddr, raddr;
 	uint32_t len, rkey;
@@ -183,6 +193,31 @@ struct ib_cq {
 	unsigned int used, size;	/* entries promised, entries there */
 };
 
+/* A queue pair: what was posted on it, and what it receives. */
+struct ib_qp {
+	struct ib_conn *conn;
+	unsigned int index;		/* in conn->q */
+	struct ibv_qp *qp;		/* NULL between two epochs */
+	struct ib_cq *cq;
+	uint32_t psn;
+	uint32_t max_inline;
+	/* receiving */
+	struct ib_rx *rx;
+	unsigned int nrx, rx_posted;
+	uint32_t rx_next;		/* number of the next one in */
+	unsigned int to_return;		/* credits owed to the peer */
+	/* sending */
+	unsigned int credits;
+	uint32_t tx_next;		/* number of the next one out */
+	struct ib_record ring[IB_SQ_DEPTH];
+	unsigned int ring_head, ring_n;	/* posted and not completed */
+	unsigned int tx_out;		/* of them with the adapter */
+	unsigned int fenced;		/* of them what a fence waits for */
+	/* watchdog */
+	bool moved;			/* completed since the last tick */
+	unsigned int silent_ms;		/* since the last completion */
+};
+
 enum ib_conn_state {
 	IB_CONN_MEETING,	/* our QP waits for the peer's */
 	IB_CONN_OPEN,		/* it sends; peer_ready: so may we */
@@ -201,14 +236,16 @@ struct ib_conn {
 	enum ib_conn_state state;
 	int broken;			/* to be failed by progress(): -errno */
 	bool had_ep, bye_sent, bye_seen;
-	/* the QP and its peer */
-	struct ibv_qp *qp;
-	struct ib_cq *cq;
-	uint32_t epoch, psn;
+	/* the QPs and their peers */
+	struct ib_qp *q;
+	unsigned int nqps;		/* of both sides' the fewer, once met */
+	unsigned int nqps_made;
+	unsigned int next_q;		/* whose turn it is for bulk */
+	uint32_t epoch;
 	unsigned int breaks;
 	uint64_t deadline_ms;		/* MEETING, DRAINING */
 	bool want_break;
-	bool judged;			/* why this QP ended is known */
+	bool judged;			/* why this epoch ended is known */
 	bool say_info, peer_ready;
 	bool got_info;			/* peer_info is of this epoch */
 	struct ib_conn_info peer_info;
@@ -217,20 +254,12 @@ struct ib_conn {
 	struct ibv_mr *mr;
 	struct ib_tx tx[IB_TX_SLOTS];
 	struct weft_list tx_free;
+	size_t map_len;
 	unsigned int user_used, tx_used;	/* messages; all */
-	struct ib_rx rx[IB_RX_SLOTS];
-	unsigned int rx_posted;
-	uint32_t rx_next;		/* number of the next message in */
-	unsigned int to_return;		/* credits owed to the peer */
 	/* sending */
-	unsigned int credits;
-	uint32_t tx_next;		/* number of the next message out */
-	uint32_t max_inline;
 	struct weft_list queue, posted;	/* struct ib_op */
 	unsigned int nqueued, nops, nfinished;	/* the last: not told yet */
-	struct ib_record ring[IB_SQ_DEPTH];
-	unsigned int ring_head, ring_n;	/* posted and not completed */
-	unsigned int tx_out;		/* of them with the adapter */
+	bool fence_due;			/* behind what is in the queue */
 	bool was_full;			/* on_ready() is owed */
 	struct weft_list *keys;		/* IB_KEY_BUCKETS */
 	struct weft_list keys_age;
@@ -238,9 +267,6 @@ struct ib_conn {
 	struct weft_list questions;
 	unsigned int nquestions;
 	struct weft_counters *stats;
-	/* watchdog */
-	bool moved;			/* completed since the last tick */
-	unsigned int silent_ms;		/* since the last completion */
 };
 
 /* The process behind an address: its control connection. */
@@ -345,37 +371,64 @@ void ib_conn_reap(struct ib_iface *iface);
 struct ib_conn *ib_conn_find(struct ib_iface *iface, uint32_t id);
 
 /* ib_qp.c */
-int ib_qp_create(struct ib_conn *conn);
-int ib_qp_connect(struct ib_conn *conn);
+int ib_qp_create(struct ib_qp *q);
+int ib_qp_connect(struct ib_qp *q);
 /*
  * Nothing arrives any more, and nothing posted is executed once tx_out is 0;
  * false: only destroying it makes sure.
  */
-bool ib_qp_flush(struct ib_conn *conn);
-void ib_qp_destroy(struct ib_conn *conn);
+bool ib_qp_flush(struct ib_qp *q);
+void ib_qp_destroy(struct ib_qp *q);
+/* The same of all that a connection has. */
+bool ib_qps_flush(struct ib_conn *conn);
+void ib_qps_destroy(struct ib_conn *conn);
+/* Requests that are with the adapter. */
+unsigned int ib_qps_out(const struct ib_conn *conn);
 
-/* ib_tx.c */
+/* ib_op.c: puts and gets, and what else waits for room */
 /* Would a message leave at once? */
 bool ib_conn_ready(const struct ib_conn *conn);
-struct ib_tx *ib_tx_take(struct ib_conn *conn, bool user);
-void ib_tx_give(struct ib_conn *conn, struct ib_tx *tx);
-void ib_tx_queue(struct ib_conn *conn, struct ib_op *op);
-void ib_tx_pump(struct ib_conn *conn);
-void ib_tx_completed(struct ib_conn *conn, unsigned int index,
-		     const struct ibv_wc *wc);
-/* After another QP was connected: what of the ring is still to be done. */
-void ib_tx_resume(struct ib_conn *conn);
+void ib_op_queue(struct ib_conn *conn, struct ib_op *op);
+/* Gives it up: nothing of it will be posted any more. */
+void ib_op_abort(struct ib_op *op, int status);
+/* One of its records is done. */
+void ib_op_record_done(struct ib_op *op);
+void ib_op_pump(struct ib_conn *conn);
+/* A message behind this waits for every put that was queued before it. */
+void ib_op_fence(struct ib_conn *conn);
 /*
  * Completes all puts and gets with @status, calling back; nothing of them may
  * be with the adapter any more.
  */
-void ib_tx_drop_ops(struct ib_conn *conn, int status);
-/* Is a put or get with the adapter? */
-bool ib_tx_busy(const struct ib_conn *conn);
+void ib_op_drop_all(struct ib_conn *conn, int status);
+
+/* ib_tx.c: requests */
+struct ib_tx *ib_tx_take(struct ib_conn *conn, bool user);
+void ib_tx_give(struct ib_conn *conn, struct ib_tx *tx);
+/* Is there room for one more request, and @spare after it? */
+bool ib_tx_room(const struct ib_qp *q, unsigned int spare);
+/*
+ * Puts a record at the end of the ring and posts it.  -errno: it is not in
+ * the ring, and its operation cannot go on.
+ */
+int ib_tx_post(struct ib_qp *q, const struct ib_record *rec);
+/* Does it take one of the peer's receive requests, and has it a number? */
+static inline bool ib_rec_counts(const struct ib_record *rec)
+{
+	return rec->kind == IB_REC_SEND || rec->kind == IB_REC_TELL;
+}
 /* Posts it, for which there has to be room; on failure the caller has it. */
 int ib_tx_send(struct ib_conn *conn, struct ib_tx *tx, enum ib_kind kind,
 	       uint8_t id, struct ib_op *op);
-int ib_tx_probe(struct ib_conn *conn);
+int ib_tx_probe(struct ib_qp *q);
+void ib_tx_record_done(struct ib_conn *conn, struct ib_record *rec);
+void ib_tx_completed(struct ib_qp *q, unsigned int index,
+		     const struct ibv_wc *wc);
+/* Is a put or get with the adapter? */
+bool ib_tx_busy(const struct ib_conn *conn);
+
+/* ib_resume.c: after the next QPs were connected, what the last left undone */
+void ib_resume(struct ib_conn *conn);
 
 /* ib_key.c */
 struct ib_key *ib_key_get(struct ib_conn *conn, const struct weft_rkey *key);
@@ -398,7 +451,7 @@ unsigned int ib_cq_gather(struct ib_iface *iface);
 unsigned int ib_cq_deliver(struct ib_iface *iface);
 /* Asks for an event; -EBUSY: something was complete already. */
 int ib_cq_arm(struct ib_iface *iface);
-uint64_t ib_wr_id_send(const struct ib_conn *conn, unsigned int index);
+uint64_t ib_wr_id_send(const struct ib_qp *q, unsigned int index);
 void ib_rx_post(struct ib_rx *rx);
 void ib_rx_drop(struct ib_conn *conn);
 

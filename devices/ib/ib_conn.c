@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A connection: its QP meets the peer's, works, is given up where the adapter
- * refused something, and another one follows in the next epoch.
+ * A connection: its QPs meet the peer's, work, are given up where the adapter
+ * refused something, and others follow in the next epoch.
  *
  * Each side sends its half (struct ib_conn_info) of an epoch; who has the
- * peer's half connects its QP, which from then on receives, and says so by
+ * peer's half connects its QPs, which from then on receive, and says so by
  * sending its half once more, "ready"; who has read that may send.  A half of
- * a later epoch tells that the peer gave its QP up.
+ * a later epoch tells that the peer gave its QPs up.  The first halves also
+ * settle how many QPs there are: as many as both sides want.
  */
 #include "devices/ib/ib.h"
 
@@ -57,11 +58,46 @@ struct ib_conn *ib_conn_find(struct ib_iface *iface, uint32_t id)
 	return NULL;
 }
 
+/* What was posted and received on it; nothing of the adapter's yet. */
+static int make_q(struct ib_conn *conn, unsigned int index)
+{
+	struct ib_qp *q = &conn->q[index];
+	unsigned int i;
+
+	q->conn = conn;
+	q->index = index;
+	q->credits = IB_CREDITS;
+	q->nrx = index ? IB_CREDITS : IB_RX_SLOTS(conn->nqps);
+	q->rx = calloc(q->nrx, sizeof(*q->rx));
+	if (!q->rx)
+		return -ENOMEM;
+	for (i = 0; i < q->nrx; i++) {
+		q->rx[i].q = q;
+		weft_list_init(&q->rx[i].link);
+	}
+	return 0;
+}
+
+static int make_qs(struct ib_conn *conn)
+{
+	unsigned int i;
+	int err = 0;
+
+	conn->nqps = (unsigned int)weft_settings()->ib_qps;
+	conn->q = calloc(conn->nqps, sizeof(*conn->q));
+	if (!conn->q)
+		return -ENOMEM;
+	conn->nqps_made = conn->nqps;
+	for (i = 0; i < conn->nqps && !err; i++)
+		err = make_q(conn, i);
+	return err;
+}
+
 /* One mapping for all its buffers, which costs one registration. */
 static int make_buffers(struct ib_conn *conn)
 {
+	const size_t len = (conn->q[0].nrx + IB_TX_SLOTS) * (size_t)IB_SLOT;
 	struct ib_iface *iface = conn->iface;
-	const size_t len = (IB_RX_SLOTS + IB_TX_SLOTS) * (size_t)IB_SLOT;
 	uint8_t *p;
 	unsigned int i;
 
@@ -70,16 +106,14 @@ static int make_buffers(struct ib_conn *conn)
 	if (p == MAP_FAILED)
 		return -ENOMEM;
 	conn->map = p;
+	conn->map_len = len;
 	conn->mr = iface->v->reg_mr(iface->dev->pd, p, len,
 				    IBV_ACCESS_LOCAL_WRITE);
 	if (!conn->mr)
 		return weft_fail(errno, "cannot register %zu bytes of buffers with '%s'; raise the limit with 'ulimit -l'",
 				 len, iface->port.name);
-	for (i = 0; i < IB_RX_SLOTS; i++, p += IB_SLOT) {
-		conn->rx[i].conn = conn;
-		conn->rx[i].buf = p;
-		weft_list_init(&conn->rx[i].link);
-	}
+	for (i = 0; i < conn->q[0].nrx; i++, p += IB_SLOT)
+		conn->q[0].rx[i].buf = p;
 	for (i = 0; i < IB_TX_SLOTS; i++, p += IB_SLOT) {
 		conn->tx[i].buf = p;
 		weft_list_add_tail(&conn->tx_free, &conn->tx[i].link);
@@ -90,36 +124,51 @@ static int make_buffers(struct ib_conn *conn)
 static void conn_free(struct ib_conn *conn)
 {
 	struct ib_iface *iface = conn->iface;
+	unsigned int i;
 
-	ib_qp_destroy(conn);
+	ib_qps_destroy(conn);
 	ib_keys_free(conn);
 	if (conn->mr)
 		iface->v->dereg_mr(conn->mr);
 	if (conn->map)
-		munmap(conn->map,
-		       (IB_RX_SLOTS + IB_TX_SLOTS) * (size_t)IB_SLOT);
+		munmap(conn->map, conn->map_len);
+	for (i = 0; i < conn->nqps_made; i++)
+		free(conn->q[i].rx);
+	free(conn->q);
 	weft_list_del(&conn->link);
 	weft_list_del(&conn->id_link);
 	weft_list_del(&conn->work_link);
 	free(conn);
 }
 
-/* A QP of the epoch, with its receive buffers. */
-static int make_qp(struct ib_conn *conn)
+static int make_qp(struct ib_qp *q)
 {
 	unsigned int i;
 	int err;
 
-	err = weft_random(&conn->psn, sizeof(conn->psn));
+	err = weft_random(&q->psn, sizeof(q->psn));
 	if (err)
 		return err;
-	conn->psn &= 0xffffff;	/* 24 bits */
-	err = ib_qp_create(conn);
+	q->psn &= 0xffffff;	/* 24 bits */
+	err = ib_qp_create(q);
 	if (err)
 		return err;
-	for (i = 0; i < IB_RX_SLOTS; i++)
-		if (conn->rx[i].state == IB_RX_IDLE)
-			ib_rx_post(&conn->rx[i]);
+	for (i = 0; i < q->nrx; i++)
+		if (q->rx[i].state == IB_RX_IDLE)
+			ib_rx_post(&q->rx[i]);
+	return 0;
+}
+
+/* The QPs of the epoch, with what they receive into. */
+static int make_qps(struct ib_conn *conn)
+{
+	unsigned int i;
+	int err = 0;
+
+	for (i = 0; i < conn->nqps && !err; i++)
+		err = make_qp(&conn->q[i]);
+	if (err)
+		return err;
 	conn->peer_ready = false;
 	conn->want_break = conn->judged = false;
 	conn->say_info = true;
@@ -142,7 +191,6 @@ struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t sn)
 	conn->peer = peer;
 	conn->sn = sn;
 	conn->id = iface->next_id++;
-	conn->credits = IB_CREDITS;
 	weft_list_init(&conn->link);
 	weft_list_init(&conn->id_link);
 	weft_list_init(&conn->work_link);
@@ -151,9 +199,11 @@ struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t sn)
 	weft_list_init(&conn->posted);
 	weft_list_init(&conn->keys_age);
 	weft_list_init(&conn->questions);
-	err = make_buffers(conn);
+	err = make_qs(conn);
 	if (!err)
-		err = make_qp(conn);
+		err = make_buffers(conn);
+	if (!err)
+		err = make_qps(conn);
 	if (err) {
 		conn_free(conn);
 		errno = -err;
@@ -173,12 +223,16 @@ struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t sn)
 void ib_conn_fill_info(const struct ib_conn *conn, struct ib_conn_info *info)
 {
 	const struct ib_iface *iface = conn->iface;
+	unsigned int i;
 
 	memset(info, 0, sizeof(*info));
 	info->epoch = conn->epoch;
-	info->qpn = conn->qp->qp_num;
-	info->psn = conn->psn;
-	info->received = conn->rx_next;
+	info->nqps = (uint8_t)conn->nqps;
+	for (i = 0; i < conn->nqps; i++) {
+		info->qp[i].qpn = conn->q[i].qp->qp_num;
+		info->qp[i].psn = conn->q[i].psn;
+		info->qp[i].received = conn->q[i].rx_next;
+	}
 	info->mtu = iface->port_attr.active_mtu;
 	info->reads = (uint32_t)iface->dev->attr.max_qp_rd_atom;
 	info->lid = iface->port_attr.lid;
@@ -199,13 +253,13 @@ void ib_conn_renew(struct ib_conn *conn)
 	if (conn->state == IB_CONN_DRAINING || conn->state == IB_CONN_DEAD)
 		return;
 	if (++conn->breaks > IB_MAX_BREAKS) {
-		weft_warn("'%s': %u queue pairs to peer %016llx failed in a row",
-			  conn->iface->port.name, conn->breaks,
-			  (unsigned long long)conn->peer->id);
+		weft_warn("'%s': queue pairs to peer %016llx failed %u times in a row",
+			  conn->iface->port.name,
+			  (unsigned long long)conn->peer->id, conn->breaks);
 		ib_conn_break(conn, -EIO);
 		return;
 	}
-	ib_qp_flush(conn);
+	ib_qps_flush(conn);
 	move(conn, IB_CONN_DRAINING);
 	conn->deadline_ms = weft_now_ms() + IB_DRAIN_MS;
 	conn->say_info = false;
@@ -231,35 +285,70 @@ static bool cannot_meet(const struct ib_conn *conn,
 	return true;
 }
 
-/* All that the old QP had is accounted for: the next one. */
+/* All that the old QPs had is accounted for: the next ones. */
 static void next_epoch(struct ib_conn *conn)
 {
 	int err;
 
-	ib_qp_destroy(conn);
+	ib_qps_destroy(conn);
 	conn->epoch++;
 	move(conn, IB_CONN_MEETING);
 	conn->got_info = conn->got_info &&
 			 conn->peer_info.epoch == conn->epoch;
-	err = make_qp(conn);
+	err = make_qps(conn);
 	if (err)
 		ib_conn_break(conn, err);
 }
 
 static void open_it(struct ib_conn *conn)
 {
-	int err = ib_qp_connect(conn);
+	unsigned int i;
+	int err = 0;
 
+	for (i = 0; i < conn->nqps && !err; i++)
+		err = ib_qp_connect(&conn->q[i]);
 	if (err) {
 		ib_conn_break(conn, err);
 		return;
 	}
 	move(conn, IB_CONN_OPEN);
-	conn->moved = true;	/* its silence is counted from here on */
+	/* their silence is counted from here on */
+	for (i = 0; i < conn->nqps; i++)
+		conn->q[i].moved = true;
 	conn->peer_ready = conn->peer_info.ready;
 	conn->say_info = true;
 	if (conn->peer_ready)
-		ib_tx_resume(conn);
+		ib_resume(conn);
+}
+
+/* Which of our messages arrived: none that we did not send, or know to have. */
+static bool plausible(const struct ib_conn *conn,
+		      const struct ib_conn_info *info)
+{
+	const struct ib_qp *q;
+	unsigned int i;
+
+	for (i = 0; i < conn->nqps && i < info->nqps; i++) {
+		q = &conn->q[i];
+		if (info->qp[i].received - (q->tx_next - q->ring_n) > q->ring_n)
+			return false;
+	}
+	return info->mtu >= IBV_MTU_256 && info->mtu <= IBV_MTU_4096;
+}
+
+/* As many QPs as both sides want; false: the peer changed its mind. */
+static bool settle(struct ib_conn *conn, unsigned int theirs)
+{
+	unsigned int i;
+
+	if (theirs >= conn->nqps)
+		return true;
+	if (conn->epoch || conn->state != IB_CONN_MEETING)
+		return false;
+	for (i = theirs; i < conn->nqps; i++)
+		ib_qp_destroy(&conn->q[i]);
+	conn->nqps = theirs;
+	return true;
 }
 
 void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info)
@@ -269,8 +358,7 @@ void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info)
 	ib_conn_work(conn);
 	if (ahead < 0 || (!ahead && conn->peer_ready))
 		return;		/* of a QP that is gone, or nothing new */
-	if (ahead > 1 || info->mtu > IBV_MTU_4096 || !info->mtu ||
-	    info->received - (conn->tx_next - conn->ring_n) > conn->ring_n) {
+	if (ahead > 1 || !plausible(conn, info) || !settle(conn, info->nqps)) {
 		weft_warn("a peer on '%s' sent a malformed half of a connection",
 			  conn->iface->port.name);
 		ib_conn_break(conn, -EPROTO);
@@ -285,7 +373,7 @@ void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info)
 	if (ahead == 0 && conn->got_info && conn->state == IB_CONN_OPEN &&
 	    info->ready && !conn->peer_ready) {
 		conn->peer_ready = true;
-		ib_tx_resume(conn);
+		ib_resume(conn);
 		return;
 	}
 	conn->peer_info = *info;
@@ -303,8 +391,8 @@ void ib_conn_fail(struct ib_conn *conn, int err)
 	if (conn->state == IB_CONN_DEAD)
 		return;
 	/* flushed where possible, so that its end is orderly for the adapter */
-	stopped = ib_qp_flush(conn);
-	while (stopped && conn->tx_out && weft_now_ms() < end && conn->qp) {
+	stopped = ib_qps_flush(conn);
+	while (stopped && ib_qps_out(conn) && weft_now_ms() < end) {
 		if (!ib_cq_gather(iface) && !ib_tx_busy(conn))
 			break;
 	}
@@ -313,15 +401,15 @@ void ib_conn_fail(struct ib_conn *conn, int err)
 		ib_peer_say_kind(conn->peer, conn->sn, IB_CTL_GONE);
 	weft_list_del(&conn->work_link);
 	/* a flushed one does nothing more; destroying it may take seconds */
-	if (conn->tx_out || !stopped)
-		ib_qp_destroy(conn);
+	if (ib_qps_out(conn) || !stopped)
+		ib_qps_destroy(conn);
 	ib_rx_drop(conn);
 	weft_list_del(&conn->link);
 	weft_list_add_tail(&iface->dead, &conn->link);
 	conn->ep = NULL;
 	if (ep)
 		ep->err = err;
-	ib_tx_drop_ops(conn, err);
+	ib_op_drop_all(conn, err);
 	if (ep) {
 		ep->conn = NULL;
 		ib_ep_failed(ep, err);
@@ -332,6 +420,17 @@ void ib_conn_reap(struct ib_iface *iface)
 {
 	while (!weft_list_empty(&iface->dead))
 		conn_free(weft_list_first(&iface->dead, struct ib_conn, link));
+}
+
+/* Nothing of the last epoch is to come any more. */
+static bool drained(const struct ib_conn *conn)
+{
+	unsigned int i;
+
+	for (i = 0; i < conn->nqps; i++)
+		if (conn->q[i].tx_out || conn->q[i].rx_posted)
+			return false;
+	return true;
 }
 
 /* Both sides have given their endpoint up, or never had one. */
@@ -359,14 +458,13 @@ unsigned int ib_conn_step(struct ib_conn *conn)
 	}
 	if (conn->want_break)
 		ib_conn_renew(conn);
-	if (conn->state == IB_CONN_DRAINING && !conn->tx_out &&
-	    !conn->rx_posted)
+	if (conn->state == IB_CONN_DRAINING && drained(conn))
 		next_epoch(conn);
 	if (conn->state == IB_CONN_MEETING && conn->got_info && !conn->broken)
 		open_it(conn);
 	if (conn->say_info && conn->state != IB_CONN_DRAINING)
 		ib_peer_say(conn->peer);
-	ib_tx_pump(conn);
+	ib_op_pump(conn);
 	if (conn->broken) {
 		ib_conn_work(conn);
 		return 1;

@@ -5,6 +5,8 @@
  */
 #include "devices/ib/ib.h"
 
+#include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -13,22 +15,26 @@
 
 #define BATCH	32
 #define ROUNDS	8	/* batches of one gathering: others want to run too */
-/* A connection's share: all it can have posted, before and after a renewal. */
-#define SHARE	(IB_SQ_DEPTH + IB_RX_SLOTS)
+/* A QP's share: all it can have posted. */
+#define SHARE	(IB_SQ_DEPTH + IB_RX_SLOTS(IB_MAX_QPS))
 
-/* wr_id: connection | epoch's low bits | receive? | index */
+/* wr_id: connection | epoch's low bits | receive? | QP | index */
 #define WR_RECV		BIT(15)
-#define WR_INDEX	0x7fffu
+#define WR_QP_SHIFT	12
+#define WR_QP		7u
+#define WR_INDEX	0xfffu
+static_assert(IB_MAX_QPS <= WR_QP + 1 && IB_SQ_DEPTH <= WR_INDEX, "wr_id");
 
-static uint64_t wr_id(const struct ib_conn *conn, bool recv, unsigned int index)
+static uint64_t wr_id(const struct ib_qp *q, bool recv, unsigned int index)
 {
-	return (uint64_t)conn->id << 32 | (uint64_t)(conn->epoch & 0xffff) << 16 |
-	       (recv ? WR_RECV : 0) | index;
+	return (uint64_t)q->conn->id << 32 |
+	       (uint64_t)(q->conn->epoch & 0xffff) << 16 |
+	       (recv ? WR_RECV : 0) | q->index << WR_QP_SHIFT | index;
 }
 
-uint64_t ib_wr_id_send(const struct ib_conn *conn, unsigned int index)
+uint64_t ib_wr_id_send(const struct ib_qp *q, unsigned int index)
 {
-	return wr_id(conn, false, index);
+	return wr_id(q, false, index);
 }
 
 struct ib_cq *ib_cq_take(struct ib_iface *iface)
@@ -82,16 +88,18 @@ void ib_cqs_close(struct ib_iface *iface)
 
 void ib_rx_post(struct ib_rx *rx)
 {
-	struct ib_conn *conn = rx->conn;
+	struct ib_qp *q = rx->q;
+	struct ib_conn *conn = q->conn;
 	struct ibv_sge sge = { (uintptr_t)rx->buf, IB_SLOT, conn->mr->lkey };
-	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = rx->buf ? 1 : 0 };
+	struct ibv_recv_wr *bad;
 	int err;
 
 	rx->state = IB_RX_IDLE;
-	if (!conn->qp || conn->state == IB_CONN_DRAINING || conn->broken)
+	if (!q->qp || conn->state == IB_CONN_DRAINING || conn->broken)
 		return;
-	wr.wr_id = wr_id(conn, true, (unsigned int)(rx - conn->rx));
-	err = conn->iface->v->post_recv(conn->qp, &wr, &bad);
+	wr.wr_id = wr_id(q, true, (unsigned int)(rx - q->rx));
+	err = conn->iface->v->post_recv(q->qp, &wr, &bad);
 	if (err) {
 		weft_fail(err, "cannot post a receive buffer on '%s'",
 			  conn->iface->port.name);
@@ -99,35 +107,66 @@ void ib_rx_post(struct ib_rx *rx)
 		return;
 	}
 	rx->state = IB_RX_POSTED;
-	conn->rx_posted++;
+	q->rx_posted++;
+}
+
+/* Credits are read here already: a sender waits for them. */
+static int take_credits(struct ib_conn *conn, const struct ib_rx *rx)
+{
+	const bool alone = rx->buf[0] == IB_KIND_CREDIT;
+	unsigned int i;
+
+	if (alone && rx->len != IB_HEAD + conn->nqps - 1)
+		return -EPROTO;
+	conn->q[0].credits += ib_head_credits(rx->buf);
+	for (i = 1; alone && i < conn->nqps; i++)
+		conn->q[i].credits += rx->buf[IB_HEAD + i - 1];
+	for (i = 0; i < conn->nqps; i++)
+		if (conn->q[i].credits > IB_CREDITS)
+			return -EPROTO;
+	return 0;
+}
+
+/* A message, whole and the next one, or an immediate. */
+static int arrived(struct ib_rx *rx, const struct ibv_wc *wc)
+{
+	struct ib_qp *q = rx->q;
+	int err = 0;
+
+	rx->len = wc->byte_len;
+	rx->told = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+	rx->imm = rx->told ? be32toh(wc->imm_data) : 0;
+	if (!rx->told) {
+		if (!rx->buf || rx->len < IB_HEAD || rx->len > IB_SLOT ||
+		    weft_get_le32(rx->buf + 4) != q->rx_next)
+			return -EPROTO;
+		err = take_credits(q->conn, rx);
+	}
+	if (err)
+		return err;
+	q->rx_next++;
+	if (!rx->told && rx->buf[0] == IB_KIND_CREDIT) {
+		/* nothing else in it: its buffer is free at once */
+		weft_count(q->conn->stats, wire_rx_bytes, rx->len);
+		ib_rx_post(rx);
+	} else {
+		rx->state = IB_RX_PENDING;
+		weft_list_add_tail(&q->conn->iface->received, &rx->link);
+	}
+	return 0;
 }
 
 static void received(struct ib_conn *conn, struct ib_rx *rx,
 		     const struct ibv_wc *wc)
 {
-	conn->rx_posted--;
+	rx->q->rx_posted--;
 	rx->state = IB_RX_IDLE;
 	if (wc->status == IBV_WC_SUCCESS) {
-		rx->len = wc->byte_len;
-		if (rx->len < IB_HEAD || rx->len > IB_SLOT ||
-		    weft_get_le32(rx->buf + 4) != conn->rx_next) {
+		if (arrived(rx, wc)) {
 			weft_warn("a peer on '%s' sent a malformed message; the connection ends",
 				  conn->iface->port.name);
 			ib_conn_break(conn, -EPROTO);
 			return;
-		}
-		conn->rx_next++;
-		/* read already here: a sender waits for them */
-		conn->credits += rx->buf[2] | rx->buf[3] << 8;
-		if (conn->credits > IB_CREDITS)
-			ib_conn_break(conn, -EPROTO);
-		if (rx->buf[0] == IB_KIND_CREDIT) {
-			/* nothing else in it: its buffer is free at once */
-			weft_count(conn->stats, wire_rx_bytes, rx->len);
-			ib_rx_post(rx);
-		} else {
-			rx->state = IB_RX_PENDING;
-			weft_list_add_tail(&conn->iface->received, &rx->link);
 		}
 	} else if (wc->status == IBV_WC_WR_FLUSH_ERR) {
 		/* refused the peer something; else this is our own doing */
@@ -144,17 +183,19 @@ static void complete(struct ib_iface *iface, const struct ibv_wc *wc)
 {
 	struct ib_conn *conn = ib_conn_find(iface, (uint32_t)(wc->wr_id >> 32));
 	const unsigned int index = wc->wr_id & WR_INDEX;
+	const unsigned int which = (wc->wr_id >> WR_QP_SHIFT) & WR_QP;
+	struct ib_qp *q;
 
 	/* of a QP that is gone: verbs may leave those in the queue */
-	if (!conn || !conn->qp ||
+	if (!conn || which >= conn->nqps || !conn->q[which].qp ||
 	    ((wc->wr_id >> 16) & 0xffff) != (conn->epoch & 0xffff))
 		return;
+	q = &conn->q[which];
 	if (wc->wr_id & WR_RECV) {
-		if (index < IB_RX_SLOTS &&
-		    conn->rx[index].state == IB_RX_POSTED)
-			received(conn, &conn->rx[index], wc);
+		if (index < q->nrx && q->rx[index].state == IB_RX_POSTED)
+			received(conn, &q->rx[index], wc);
 	} else {
-		ib_tx_completed(conn, index, wc);
+		ib_tx_completed(q, index, wc);
 	}
 }
 
@@ -178,22 +219,17 @@ unsigned int ib_cq_gather(struct ib_iface *iface)
 	return count;
 }
 
-static int deliver_notify(struct ib_conn *conn, const uint8_t *body, size_t len)
+static int deliver_notify(struct ib_conn *conn, uint64_t tag, uint64_t size)
 {
 	struct weft_iface_cb *cb = &conn->iface->base.cb;
-	uint64_t size;
 
-	if (len != 16)
-		return -EPROTO;
-	size = weft_get_le64(body + 8);
 	weft_count(conn->stats, rx_puts, 1);
 	weft_count(conn->stats, rx_put_bytes, size);
-	cb->on_notify(cb->arg, weft_get_le64(body), size);
+	cb->on_notify(cb->arg, tag, size);
 	return 0;
 }
 
-/* May call back, and be called back into. */
-static int deliver_one(struct ib_conn *conn, struct ib_rx *rx)
+static int deliver_message(struct ib_conn *conn, struct ib_rx *rx)
 {
 	struct weft_iface_cb *cb = &conn->iface->base.cb;
 	uint8_t *body = rx->buf + IB_HEAD;
@@ -210,13 +246,22 @@ static int deliver_one(struct ib_conn *conn, struct ib_rx *rx)
 		cb->on_message(cb->arg, id, body, len);
 		return 0;
 	case IB_KIND_NOTIFY:
-		return deliver_notify(conn, body, len);
+		return len != 16 ? -EPROTO :
+		       deliver_notify(conn, weft_get_le64(body),
+				      weft_get_le64(body + 8));
 	case IB_KIND_ASK:
 		return ib_key_question(conn, body, len);
 	case IB_KIND_ANSWER:
 		return ib_key_answer(conn, body, len);
 	}
 	return -EPROTO;
+}
+
+/* May call back, and be called back into. */
+static int deliver_one(struct ib_conn *conn, struct ib_rx *rx)
+{
+	return rx->told ? deliver_notify(conn, rx->imm, rx->len)
+			: deliver_message(conn, rx);
 }
 
 static unsigned int deliver_received(struct ib_iface *iface)
@@ -229,7 +274,7 @@ static unsigned int deliver_received(struct ib_iface *iface)
 	while (!weft_list_empty(&iface->received)) {
 		rx = weft_list_first(&iface->received, struct ib_rx, link);
 		weft_list_del(&rx->link);
-		conn = rx->conn;
+		conn = rx->q->conn;
 		err = deliver_one(conn, rx);
 		n++;
 		if (err) {
@@ -237,7 +282,7 @@ static unsigned int deliver_received(struct ib_iface *iface)
 				  iface->port.name, rx->buf[0]);
 			ib_conn_break(conn, err);
 		}
-		conn->to_return++;
+		rx->q->to_return++;
 		ib_rx_post(rx);
 		ib_conn_work(conn);
 	}
@@ -269,12 +314,16 @@ unsigned int ib_cq_deliver(struct ib_iface *iface)
 /* What arrived on a connection that is closed for good. */
 void ib_rx_drop(struct ib_conn *conn)
 {
-	unsigned int i;
+	unsigned int i, k;
+	struct ib_rx *rx;
 
-	for (i = 0; i < IB_RX_SLOTS; i++)
-		if (conn->rx[i].state == IB_RX_PENDING) {
-			weft_list_del(&conn->rx[i].link);
-			conn->rx[i].state = IB_RX_IDLE;
+	for (k = 0; k < conn->nqps; k++)
+		for (i = 0; i < conn->q[k].nrx; i++) {
+			rx = &conn->q[k].rx[i];
+			if (rx->state != IB_RX_PENDING)
+				continue;
+			weft_list_del(&rx->link);
+			rx->state = IB_RX_IDLE;
 		}
 }
 

@@ -111,18 +111,18 @@ void ib_ep_cancel(struct weft_ep *base)
 	if (ib_tx_busy(conn)) {
 		/* no request is taken back but by giving up its QP */
 		ib_conn_renew(conn);
-		ib_qp_flush(conn);
+		ib_qps_flush(conn);
 		end = weft_now_ms() + IB_DRAIN_MS;
 		while (ib_tx_busy(conn) && weft_now_ms() < end)
 			ib_cq_gather(conn->iface);
 		if (ib_tx_busy(conn)) {
 			weft_warn("'%s' does not flush a queue pair",
 				  conn->iface->port.name);
-			ib_qp_destroy(conn);
+			ib_qps_destroy(conn);
 			ib_conn_break(conn, -EIO);
 		}
 	}
-	ib_tx_drop_ops(conn, -ECANCELED);
+	ib_op_drop_all(conn, -ECANCELED);
 	weft_flushes_end(&ep->flushes, -ECANCELED);
 	ib_conn_work(conn);
 }
@@ -141,6 +141,15 @@ void ib_ep_destroy(struct weft_ep *base)
 	free(ep);
 }
 
+static unsigned int left_undone(const struct ib_conn *conn)
+{
+	unsigned int i, n = 0;
+
+	for (i = 0; i < conn->nqps; i++)
+		n += conn->q[i].ring_n;
+	return n;
+}
+
 void ib_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 {
 	struct ib_ep *ep = ib_ep(base);
@@ -151,8 +160,8 @@ void ib_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 	/* and what waits for another queue pair, where the last was given up */
 	attr->unsent = conn && (!weft_list_empty(&conn->queue) ||
 				conn->nquestions ||
-				(!attr->connected && conn->ring_n));
-	attr->streams = attr->connected;
+				(!attr->connected && left_undone(conn)));
+	attr->streams = attr->connected ? conn->nqps : 0;
 }
 
 bool ib_ep_ready(struct weft_ep *base)
@@ -293,7 +302,7 @@ static int start(struct ib_ep *ep, enum ib_op_kind kind,
 	op->iovcnt = iovcnt;
 	memcpy(op->iov, iov, iovcnt * sizeof(*iov));
 	conn->nops++;
-	ib_tx_queue(conn, op);
+	ib_op_queue(conn, op);
 	return -EINPROGRESS;
 }
 
@@ -316,7 +325,10 @@ int ib_ep_get(struct weft_ep *base, const struct iovec *iov,
 
 void ib_ep_fence(struct weft_ep *base)
 {
-	(void)base;	/* one QP executes in the order posted: see ib.h */
+	struct ib_ep *ep = ib_ep(base);
+
+	if (!ep->err)
+		ib_op_fence(ep->conn);
 }
 
 int ib_ep_flush(struct weft_ep *base, struct weft_op *op)

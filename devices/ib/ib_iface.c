@@ -213,8 +213,8 @@ static void drain(struct ib_iface *iface)
 		ib_cq_gather(iface);
 		weft_list_for_each(peer, tp, &iface->peers, link)
 			weft_list_for_each(conn, tc, &peer->conns, link)
-				waiting |= conn->tx_out && !conn->broken &&
-					   conn->user_used;
+				waiting |= conn->user_used && !conn->broken &&
+					   ib_qps_out(conn);
 	}
 }
 

@@ -110,8 +110,7 @@ bool ib_key_allows(const struct ib_key *k, uint64_t addr, size_t len)
 static struct ib_tx *control_tx(struct ib_conn *conn)
 {
 	/* one place stays free for giving credits back */
-	if (!conn->credits || conn->broken || conn->want_break ||
-	    conn->ring_n + 1 >= IB_SQ_DEPTH ||
+	if (!conn->q[0].credits || !ib_tx_room(&conn->q[0], 1) ||
 	    conn->tx_used - conn->user_used + 1 >= IB_TX_SLOTS - IB_USER_SLOTS)
 		return NULL;
 	return ib_tx_take(conn, false);

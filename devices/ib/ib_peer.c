@@ -57,13 +57,14 @@ static void head_pack(const struct ib_peer *peer, uint32_t sn, uint8_t *p)
 
 static bool say_info(struct ib_conn *conn)
 {
-	uint8_t buf[IB_CTL_HEAD + IB_INFO_LEN];
+	uint8_t buf[IB_CTL_HEAD + IB_INFO_MAX];
 	struct ib_conn_info info;
+	size_t len;
 
 	head_pack(conn->peer, conn->sn, buf);
 	ib_conn_fill_info(conn, &info);
-	ib_info_pack(&info, buf + IB_CTL_HEAD);
-	if (ctl_send(conn->peer, IB_CTL_INFO, buf, sizeof(buf)))
+	len = ib_info_pack(&info, buf + IB_CTL_HEAD);
+	if (ctl_send(conn->peer, IB_CTL_INFO, buf, IB_CTL_HEAD + len))
 		return false;
 	conn->say_info = false;
 	return true;
@@ -87,7 +88,7 @@ void ib_peer_say(struct ib_peer *peer)
 	    !peer->verified)
 		return;
 	weft_list_for_each(conn, tmp, &peer->conns, link) {
-		if (conn->say_info && conn->qp && !say_info(conn))
+		if (conn->say_info && conn->q[0].qp && !say_info(conn))
 			return;
 		if (!conn->ep && !conn->bye_sent && conn->had_ep)
 			ib_conn_work(conn);
@@ -209,12 +210,14 @@ static void on_hello(struct ib_iface *iface, const uint8_t *p, size_t len)
 	ib_peer_say(peer);
 }
 
-static void on_info(struct ib_peer *peer, uint32_t sn, const uint8_t *p)
+static void on_info(struct ib_peer *peer, uint32_t sn, const uint8_t *p,
+		    size_t len)
 {
 	struct ib_conn *conn = ib_peer_conn(peer, sn);
 	struct ib_conn_info info;
 
-	ib_info_unpack(p, &info);
+	if (!ib_info_unpack(p, len, &info))
+		return;
 	if (!conn && !info.epoch)
 		conn = ib_conn_new(peer, sn);
 	if (conn)
@@ -244,8 +247,7 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 	if (!peer || weft_get_le64(p + 8) != peer->my_nonce)
 		return;
 	if (id == IB_CTL_INFO) {
-		if (len == IB_CTL_HEAD + IB_INFO_LEN)
-			on_info(peer, sn, p + IB_CTL_HEAD);
+		on_info(peer, sn, p + IB_CTL_HEAD, len - IB_CTL_HEAD);
 		return;
 	}
 	conn = ib_peer_conn(peer, sn);

@@ -3,11 +3,16 @@
  * What the InfiniBand device puts on its two wires, version 1.  All fields are
  * little-endian but GIDs, which are in network order as everywhere.
  *
- * On the QP, each SEND begins with a head of IB_HEAD bytes:
+ * On the first QP, each SEND begins with a head of IB_HEAD bytes:
  *   u8 kind, u8 message id, u16 credits given back, u32 number of the message
  * The body follows: the caller's message; {u64 tag, u64 size} of a
  * notification; the 16 bytes of a key that is asked about; struct
- * ib_key_answer behind that key; nothing.
+ * ib_key_answer behind that key; of IB_KIND_CREDIT one byte for each other QP,
+ * the credits given back there.
+ *
+ * On every QP, a WRITE with an immediate is a notification whose tag is that
+ * immediate and whose size is the WRITE's.  It counts as a message there: it
+ * takes a credit of its QP and a number.
  *
  * On the control connection, a message of the tcp device whose id is the kind:
  *   IB_CTL_HELLO   interface part and device part of the sender's address
@@ -28,13 +33,14 @@
 
 #define IB_SLOT		8192	/* bytes of a SEND, head included */
 #define IB_HEAD		8
-#define IB_CREDITS	8	/* messages that may be sent ahead */
+#define IB_CREDITS	8	/* messages that may be sent ahead on a QP */
+#define IB_MAX_QPS	8	/* of a connection */
 /*
  * Giving back credits costs none.  It is done for every IB_CREDITS / 2
- * messages, and a peer that has not read the last two can send no more than
- * those: two buffers, and one to spare.
+ * messages of a QP, and a peer that has not read the last two can send no more
+ * than those: two buffers for each QP, and one to spare.
  */
-#define IB_RX_SLOTS	(IB_CREDITS + 3)
+#define IB_RX_SLOTS(nqps) (IB_CREDITS + 2 * (nqps) + 1)
 
 enum ib_kind {
 	IB_KIND_MESSAGE = 1,
@@ -55,41 +61,69 @@ enum ib_ctl {
 /* Half of a connection, in one epoch. */
 struct ib_conn_info {
 	uint32_t epoch;		/* counts its QPs from 0 */
-	uint32_t qpn, psn;
-	uint32_t received;	/* messages that had arrived before this epoch */
 	uint32_t mtu;		/* enum ibv_mtu of the port */
 	uint32_t reads;		/* READs that it answers at a time */
 	uint16_t lid;
-	uint8_t ready;		/* the sender's QP receives */
+	uint8_t ready;		/* the sender's QPs receive */
+	uint8_t nqps;		/* 1 to IB_MAX_QPS; those of both are used */
 	uint8_t gid[16];
+	struct ib_qp_info {
+		uint32_t qpn, psn;
+		uint32_t received;	/* messages before this epoch */
+	} qp[IB_MAX_QPS];
 };
-#define IB_INFO_LEN	43
+#define IB_INFO_FIXED	32
+#define IB_INFO_QP	12
+#define IB_INFO_MAX	(IB_INFO_FIXED + IB_MAX_QPS * IB_INFO_QP)
 
-static inline void ib_info_pack(const struct ib_conn_info *i, uint8_t *p)
+/* How many bytes it was. */
+static inline size_t ib_info_pack(const struct ib_conn_info *i, uint8_t *p)
 {
+	unsigned int n;
+	uint8_t *at;
+
 	weft_put_le32(p, i->epoch);
-	weft_put_le32(p + 4, i->qpn);
-	weft_put_le32(p + 8, i->psn);
-	weft_put_le32(p + 12, i->received);
-	weft_put_le32(p + 16, i->mtu);
-	weft_put_le32(p + 20, i->reads);
-	p[24] = (uint8_t)i->lid;
-	p[25] = (uint8_t)(i->lid >> 8);
-	p[26] = i->ready;
-	memcpy(p + 27, i->gid, 16);
+	weft_put_le32(p + 4, i->mtu);
+	weft_put_le32(p + 8, i->reads);
+	p[12] = (uint8_t)i->lid;
+	p[13] = (uint8_t)(i->lid >> 8);
+	p[14] = i->ready;
+	p[15] = i->nqps;
+	memcpy(p + 16, i->gid, 16);
+	for (n = 0; n < i->nqps; n++) {
+		at = p + IB_INFO_FIXED + n * IB_INFO_QP;
+		weft_put_le32(at, i->qp[n].qpn);
+		weft_put_le32(at + 4, i->qp[n].psn);
+		weft_put_le32(at + 8, i->qp[n].received);
+	}
+	return IB_INFO_FIXED + i->nqps * (size_t)IB_INFO_QP;
 }
 
-static inline void ib_info_unpack(const uint8_t *p, struct ib_conn_info *i)
+/* False: it is malformed. */
+static inline bool ib_info_unpack(const uint8_t *p, size_t len,
+				  struct ib_conn_info *i)
 {
+	const uint8_t *at;
+	unsigned int n;
+
+	memset(i, 0, sizeof(*i));
+	if (len < IB_INFO_FIXED || !p[15] || p[15] > IB_MAX_QPS ||
+	    len != IB_INFO_FIXED + p[15] * (size_t)IB_INFO_QP)
+		return false;
 	i->epoch = weft_get_le32(p);
-	i->qpn = weft_get_le32(p + 4);
-	i->psn = weft_get_le32(p + 8);
-	i->received = weft_get_le32(p + 12);
-	i->mtu = weft_get_le32(p + 16);
-	i->reads = weft_get_le32(p + 20);
-	i->lid = (uint16_t)(p[24] | p[25] << 8);
-	i->ready = p[26];
-	memcpy(i->gid, p + 27, 16);
+	i->mtu = weft_get_le32(p + 4);
+	i->reads = weft_get_le32(p + 8);
+	i->lid = (uint16_t)(p[12] | p[13] << 8);
+	i->ready = p[14];
+	i->nqps = p[15];
+	memcpy(i->gid, p + 16, 16);
+	for (n = 0; n < i->nqps; n++) {
+		at = p + IB_INFO_FIXED + n * IB_INFO_QP;
+		i->qp[n].qpn = weft_get_le32(at);
+		i->qp[n].psn = weft_get_le32(at + 4);
+		i->qp[n].received = weft_get_le32(at + 8);
+	}
+	return true;
 }
 
 /* What a key stands for; len and rkey 0 where the owner knows no such key. */
@@ -108,6 +142,11 @@ static inline void ib_head_pack(uint8_t *p, uint8_t kind, uint8_t id,
 	p[2] = (uint8_t)credits;
 	p[3] = (uint8_t)(credits >> 8);
 	weft_put_le32(p + 4, number);
+}
+
+static inline unsigned int ib_head_credits(const uint8_t *p)
+{
+	return p[2] | p[3] << 8;
 }
 
 #endif

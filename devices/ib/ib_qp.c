@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The queue pair of a connection: made, connected, flushed, destroyed. */
+/* A queue pair of a connection: made, connected, flushed, destroyed. */
 #include "devices/ib/ib.h"
 
 #include <errno.h>
@@ -13,38 +13,38 @@
 #define RNR_RETRIES	6	/* 7 would be for ever */
 #define HOP_LIMIT	64
 
-int ib_qp_create(struct ib_conn *conn)
+int ib_qp_create(struct ib_qp *q)
 {
-	struct ib_iface *iface = conn->iface;
+	struct ib_iface *iface = q->conn->iface;
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC };
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
 	int err;
 
-	conn->cq = ib_cq_take(iface);
-	if (!conn->cq)
+	q->cq = ib_cq_take(iface);
+	if (!q->cq)
 		return -errno;
-	init.send_cq = init.recv_cq = conn->cq->cq;
+	init.send_cq = init.recv_cq = q->cq->cq;
 	init.cap.max_send_wr = IB_SQ_DEPTH;
-	init.cap.max_recv_wr = IB_RX_SLOTS;
+	init.cap.max_recv_wr = q->nrx;
 	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
 	init.cap.max_inline_data = IB_INLINE;
-	conn->qp = iface->v->create_qp(iface->dev->pd, &init);
-	if (!conn->qp) {
+	q->qp = iface->v->create_qp(iface->dev->pd, &init);
+	if (!q->qp) {
 		/* not every adapter has inline data */
 		init.cap.max_inline_data = 0;
-		conn->qp = iface->v->create_qp(iface->dev->pd, &init);
+		q->qp = iface->v->create_qp(iface->dev->pd, &init);
 	}
-	if (!conn->qp) {
+	if (!q->qp) {
 		err = weft_fail(errno, "cannot make a queue pair on '%s'",
 				iface->port.name);
 		goto give_cq;
 	}
-	conn->max_inline = init.cap.max_inline_data;
+	q->max_inline = init.cap.max_inline_data;
 	attr.pkey_index = (uint16_t)weft_settings()->ib_pkey_index;
 	attr.port_num = (uint8_t)iface->port.port;
 	attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE |
 			       IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-	err = iface->v->modify_qp(conn->qp, &attr, IBV_QP_STATE |
+	err = iface->v->modify_qp(q->qp, &attr, IBV_QP_STATE |
 				  IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 				  IBV_QP_ACCESS_FLAGS);
 	if (err) {
@@ -55,11 +55,11 @@ int ib_qp_create(struct ib_conn *conn)
 	}
 	return 0;
 destroy:
-	iface->v->destroy_qp(conn->qp);
-	conn->qp = NULL;
+	iface->v->destroy_qp(q->qp);
+	q->qp = NULL;
 give_cq:
-	ib_cq_give(conn->cq);
-	conn->cq = NULL;
+	ib_cq_give(q->cq);
+	q->cq = NULL;
 	return err;
 }
 
@@ -100,72 +100,101 @@ static void fill_path(const struct ib_iface *iface,
 	ah->grh.traffic_class = (uint8_t)weft_settings()->ib_traffic_class;
 }
 
-int ib_qp_connect(struct ib_conn *conn)
+int ib_qp_connect(struct ib_qp *q)
 {
-	const struct ib_conn_info *peer = &conn->peer_info;
-	struct ib_iface *iface = conn->iface;
+	const struct ib_conn_info *peer = &q->conn->peer_info;
+	const struct ib_qp_info *theirs = &peer->qp[q->index];
+	struct ib_iface *iface = q->conn->iface;
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
 	int err;
 
 	attr.path_mtu = path_mtu(iface, peer);
-	attr.dest_qp_num = peer->qpn;
-	attr.rq_psn = peer->psn;
+	attr.dest_qp_num = theirs->qpn;
+	attr.rq_psn = theirs->psn;
 	attr.max_dest_rd_atomic = (uint8_t)weft_min(16,
 				(size_t)iface->dev->attr.max_qp_rd_atom);
 	attr.min_rnr_timer = MIN_RNR_TIMER;
 	fill_path(iface, peer, &attr.ah_attr);
-	err = iface->v->modify_qp(conn->qp, &attr, IBV_QP_STATE | IBV_QP_AV |
+	err = iface->v->modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_AV |
 				  IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 				  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
 				  IBV_QP_MIN_RNR_TIMER);
 	if (err)
 		return weft_fail(err, "'%s' cannot receive from its peer (queue pair %u, GID index %u); is the peer on the same fabric?",
-				 iface->port.name, peer->qpn,
+				 iface->port.name, theirs->qpn,
 				 iface->gid_index);
 	memset(&attr, 0, sizeof(attr));
 	attr.qp_state = IBV_QPS_RTS;
 	attr.timeout = (uint8_t)weft_settings()->ib_timeout;
 	attr.retry_cnt = (uint8_t)weft_settings()->ib_retries;
 	attr.rnr_retry = RNR_RETRIES;
-	attr.sq_psn = conn->psn;
+	attr.sq_psn = q->psn;
 	attr.max_rd_atomic = (uint8_t)weft_min(peer->reads,
 			weft_min(16, (size_t)iface->dev->attr.max_qp_init_rd_atom));
-	err = iface->v->modify_qp(conn->qp, &attr, IBV_QP_STATE |
+	err = iface->v->modify_qp(q->qp, &attr, IBV_QP_STATE |
 				  IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 				  IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 				  IBV_QP_MAX_QP_RD_ATOMIC);
 	if (err)
 		return weft_fail(err, "'%s' cannot send to its peer (queue pair %u)",
-				 iface->port.name, peer->qpn);
+				 iface->port.name, theirs->qpn);
 	return 0;
 }
 
-bool ib_qp_flush(struct ib_conn *conn)
+bool ib_qp_flush(struct ib_qp *q)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
-	return !conn->qp || !conn->iface->v->modify_qp(conn->qp, &attr,
+	return !q->qp || !q->conn->iface->v->modify_qp(q->qp, &attr,
 						       IBV_QP_STATE);
 }
 
-void ib_qp_destroy(struct ib_conn *conn)
+bool ib_qps_flush(struct ib_conn *conn)
 {
-	struct ib_iface *iface = conn->iface;
+	bool all = true;
+	unsigned int i;
+
+	for (i = 0; i < conn->nqps; i++)
+		all &= ib_qp_flush(&conn->q[i]);
+	return all;
+}
+
+void ib_qp_destroy(struct ib_qp *q)
+{
+	struct ib_iface *iface;
 	unsigned int i;
 	int err;
 
-	if (!conn->qp)
+	if (!q->qp)
 		return;
-	err = iface->v->destroy_qp(conn->qp);
+	iface = q->conn->iface;
+	err = iface->v->destroy_qp(q->qp);
 	if (err)
 		weft_fail(err, "cannot destroy a queue pair of '%s'",
 			  iface->port.name);
-	conn->qp = NULL;
-	ib_cq_give(conn->cq);
-	conn->cq = NULL;
-	conn->tx_out = 0;
-	conn->rx_posted = 0;
-	for (i = 0; i < IB_RX_SLOTS; i++)
-		if (conn->rx[i].state == IB_RX_POSTED)
-			conn->rx[i].state = IB_RX_IDLE;
+	q->qp = NULL;
+	ib_cq_give(q->cq);
+	q->cq = NULL;
+	q->tx_out = 0;
+	q->rx_posted = 0;
+	for (i = 0; i < q->nrx; i++)
+		if (q->rx[i].state == IB_RX_POSTED)
+			q->rx[i].state = IB_RX_IDLE;
+}
+
+void ib_qps_destroy(struct ib_conn *conn)
+{
+	unsigned int i;
+
+	for (i = 0; i < conn->nqps_made; i++)
+		ib_qp_destroy(&conn->q[i]);
+}
+
+unsigned int ib_qps_out(const struct ib_conn *conn)
+{
+	unsigned int i, n = 0;
+
+	for (i = 0; i < conn->nqps; i++)
+		n += conn->q[i].tx_out;
+	return n;
 }

@@ -54,34 +54,38 @@ static unsigned int patience(unsigned int limit)
 						 : limit / 4 + ticks;
 }
 
-static void check_open(struct ib_conn *conn, unsigned int elapsed)
+static void check_qp(struct ib_qp *q, unsigned int elapsed)
 {
 	const unsigned int limit =
 		(unsigned int)weft_settings()->peer_timeout_ms;
+	struct ib_conn *conn = q->conn;
 
-	if (conn->moved || !conn->peer_ready)
-		conn->silent_ms = 0;
+	if (q->moved || !conn->peer_ready)
+		q->silent_ms = 0;
 	else
-		conn->silent_ms += elapsed;
-	conn->moved = false;
-	if (conn->tx_out && conn->silent_ms >= patience(limit)) {
+		q->silent_ms += elapsed;
+	q->moved = false;
+	if (q->tx_out && q->silent_ms >= patience(limit)) {
 		weft_warn("'%s' lost its peer %016llx: no answer for %u ms (WEFT_PEER_TIMEOUT is %u ms)",
 			  conn->iface->port.name,
-			  (unsigned long long)conn->peer->id, conn->silent_ms,
+			  (unsigned long long)conn->peer->id, q->silent_ms,
 			  limit);
 		ib_conn_break(conn, -ETIMEDOUT);
-	} else if (!conn->tx_out && conn->silent_ms >= limit / 4 &&
+	} else if (!q->tx_out && q->silent_ms >= limit / 4 &&
 		   conn->peer_ready) {
-		ib_tx_probe(conn);
+		ib_tx_probe(q);
 	}
 }
 
 static void check_conn(struct ib_conn *conn, uint64_t now, unsigned int elapsed)
 {
+	unsigned int i;
+
 	if (conn->broken)
 		return;
 	if (conn->state == IB_CONN_OPEN) {
-		check_open(conn, elapsed);
+		for (i = 0; i < conn->nqps && !conn->broken; i++)
+			check_qp(&conn->q[i], elapsed);
 	} else if (now >= conn->deadline_ms) {
 		weft_warn("'%s': %s with peer %016llx took too long",
 			  conn->iface->port.name,

@@ -533,7 +533,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 	if (!err) {
 		r = &s->rq[(s->rq_head + s->rq_n++) % FAKE_RQ];
 		r->wr_id = wr->wr_id;
-		r->sge = wr->sg_list[0];
+		r->sge = wr->num_sge ? wr->sg_list[0] : (struct ibv_sge){ 0 };
 	}
 	fake_unlock();
 	return err;

@@ -47,6 +47,9 @@ struct fake_verbs_path {
 };
 void fake_verbs_path(struct fake_verbs_path *path);
 
+/* Immediates that were delivered since fake_verbs_begin(). */
+unsigned int fake_verbs_immediates(void);
+
 /* Port events as an adapter reports them; traffic stops meanwhile. */
 void fake_verbs_link(bool up);
 /* Nothing passes any more, and nobody is told. */

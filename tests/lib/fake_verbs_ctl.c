@@ -115,6 +115,16 @@ void fake_verbs_gid(unsigned int device, bool roce, const char *gid)
 		abort();
 }
 
+unsigned int fake_verbs_immediates(void)
+{
+	unsigned int n;
+
+	fake_lock();
+	n = fake_shm->immediates;
+	fake_unlock();
+	return n;
+}
+
 void fake_verbs_path(struct fake_verbs_path *path)
 {
 	fake_lock();

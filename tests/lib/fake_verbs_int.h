@@ -80,6 +80,7 @@ struct fake_shared {
 	int next_status;
 	bool next_bulk;			/* of a READ or WRITE, not a SEND */
 	struct fake_verbs_path path;
+	unsigned int immediates;
 	bool infiniband[FAKE_DEVICES];
 	uint32_t next_pd;
 	unsigned int qp_end;		/* none was used from here on */

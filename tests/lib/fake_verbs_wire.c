@@ -14,9 +14,23 @@
 
 #define STEP	(128u << 10)	/* bytes moved before others have their turn */
 
+/*
+ * A waiter that is killed can take another's wakeup with it, where somebody
+ * locked meanwhile: nobody waits for one alone.
+ */
 void fake_lock(void)
 {
-	if (pthread_mutex_lock(&fake_shm->lock) == EOWNERDEAD)
+	struct timespec until;
+	int err;
+
+	do {
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += 20000000;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		err = pthread_mutex_timedlock(&fake_shm->lock, &until);
+	} while (err == ETIMEDOUT);
+	if (err == EOWNERDEAD)
 		pthread_mutex_consistent(&fake_shm->lock);
 }
 
@@ -149,6 +163,25 @@ static int move_bytes(struct fake_sqp *qp, struct fake_sqp *to,
 	return w->done == w->sge.length;
 }
 
+/* One of the peer's receive requests is used up. */
+static void take_receive(struct fake_sqp *to, struct ibv_wc *wc)
+{
+	wc->wr_id = to->rq[to->rq_head].wr_id;
+	to->rq_head = (to->rq_head + 1) % FAKE_RQ;
+	to->rq_n--;
+	fake_complete(to, to->rcq, false, wc);
+}
+
+/* Without one an adapter gives up after some tries. */
+static bool may_receive(const struct fake_sqp *to, struct fake_wr *w)
+{
+	if (to->rq_n)
+		return true;
+	fprintf(stderr, "# fake verbs: no receive buffer posted\n");
+	w->status = IBV_WC_RNR_RETRY_EXC_ERR;
+	return false;
+}
+
 static int do_send(struct fake_sqp *qp, struct fake_sqp *to, struct fake_wr *w)
 {
 	const uint32_t len = w->has_sge ? w->sge.length : 0;
@@ -156,11 +189,8 @@ static int do_send(struct fake_sqp *qp, struct fake_sqp *to, struct fake_wr *w)
 	struct fake_rr *rr = &to->rq[to->rq_head];
 	int r;
 
-	if (!to->rq_n) {
-		fprintf(stderr, "# fake verbs: no receive buffer posted\n");
-		w->status = IBV_WC_RNR_RETRY_EXC_ERR;
+	if (!may_receive(to, w))
 		return -1;
-	}
 	if (len > rr->sge.length ||
 	    !allowed(to, rr->sge.lkey, rr->sge.addr, len,
 		     IBV_ACCESS_LOCAL_WRITE)) {
@@ -170,16 +200,20 @@ static int do_send(struct fake_sqp *qp, struct fake_sqp *to, struct fake_wr *w)
 	r = move_bytes(qp, to, w, rr->sge.addr);
 	if (r <= 0)
 		return r;
-	wc.wr_id = rr->wr_id;
-	to->rq_head = (to->rq_head + 1) % FAKE_RQ;
-	to->rq_n--;
-	fake_complete(to, to->rcq, false, &wc);
+	take_receive(to, &wc);
 	return 1;
 }
 
 static int execute(struct fake_sqp *qp, struct fake_sqp *to, struct fake_wr *w)
 {
 	const bool read = w->wr.opcode == IBV_WR_RDMA_READ;
+	const bool told = w->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	struct ibv_wc wc = {
+		.opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+		.byte_len = w->has_sge ? w->sge.length : 0,
+		.imm_data = w->wr.imm_data, .wc_flags = IBV_WC_WITH_IMM,
+	};
+	int r;
 
 	if (fake_shm->next_status &&
 	    (!fake_shm->next_bulk || (w->wr.opcode != IBV_WR_SEND && w->has_sge))) {
@@ -197,13 +231,22 @@ static int execute(struct fake_sqp *qp, struct fake_sqp *to, struct fake_wr *w)
 		w->status = IBV_WC_REM_ACCESS_ERR;
 		return -1;
 	}
-	return move_bytes(qp, to, w, w->wr.wr.rdma.remote_addr);
+	if (told && !may_receive(to, w))
+		return -1;
+	r = move_bytes(qp, to, w, w->wr.wr.rdma.remote_addr);
+	/* behind its last byte */
+	if (told && r > 0) {
+		take_receive(to, &wc);
+		fake_shm->immediates++;
+	}
+	return r;
 }
 
 /* One request of one queue pair a little further; true: something moved. */
 static bool run_qp(struct fake_sqp *qp)
 {
 	struct fake_wr *w = &qp->sq[qp->sq_head];
+	const uint32_t before = w->done;
 	struct ibv_wc wc = { 0 };
 	struct fake_sqp *to;
 	int r;
@@ -219,7 +262,7 @@ static bool run_qp(struct fake_sqp *qp)
 			return false;
 		r = execute(qp, to, w);
 		if (!r)
-			return w->done;
+			return w->done > before;
 		w->executed = true;
 		if (r < 0 && w->status != IBV_WC_LOC_PROT_ERR)
 			end_pair(to);

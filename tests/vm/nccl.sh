@@ -81,6 +81,16 @@ for api in 6 7 8 9 10 11 12; do
 		"$(sum tcp tx_put_bytes)" 0
 done
 
+# NCCL's own variable, and a rank that wants fewer
+tap_nothing "several queue pairs" "$(perf \
+	--env 0:NCCL_IB_QPS_PER_CONNECTION=4 --env 1:WEFT_IB_QPS=2 -- \
+	unaligned both-ways late-receive early-completion register-beside \
+	two-contexts self ring too-large)"
+tap_equal "several queue pairs: the adapters carry them, once" \
+	"$(sum ib tx_put_bytes)" $whole
+tap_equal "several queue pairs: TCP carries no block" \
+	"$(sum tcp tx_put_bytes)" 0
+
 falls() # NAME VARIABLE
 {
 	tap_nothing "$1" "$(perf --env "$2" -- both-ways)"

@@ -41,13 +41,16 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 	s->disorder |= n != s->messages;
 	s->last = n;
 	s->messages++;
+	if (s->told)
+		s->told(n);
 }
 
 void on_notify(void *arg, uint64_t tag, uint64_t size)
 {
-	(void)arg;
-	(void)tag;
-	(void)size;
+	struct side *s = arg;
+
+	if (s->notified)
+		s->notified(tag, size);
 }
 
 void on_error(void *arg, struct weft_ep *ep, void *user, int err)

@@ -25,6 +25,9 @@ struct side {
 	uint32_t last;
 	int error;
 	bool disorder;
+	/* what a test looks at; NULL: nobody does */
+	void (*notified)(uint64_t tag, uint64_t size);
+	void (*told)(uint32_t number);
 };
 
 struct wait_op {

@@ -55,12 +55,13 @@ static unsigned int life(void)
 	return errors;
 }
 
-Test(ib, every_failing_call_is_told_and_leaks_nothing, .init = begin,
-     .fini = end, .timeout = 300)
+static void fail_every_call(const char *qps)
 {
 	unsigned int n, errors, before, calls;
 	char when[64];
 
+	setenv("WEFT_IB_QPS", qps, 1);
+	weft_settings_reset();
 	fake_verbs_fail(0);
 	life();
 	before = count_fds();
@@ -85,6 +86,13 @@ Test(ib, every_failing_call_is_told_and_leaks_nothing, .init = begin,
 		nothing_lives(when);
 		cr_expect(eq(uint, count_fds(), before), "%s", when);
 	}
+}
+
+Test(ib, every_failing_call_is_told_and_leaks_nothing, .init = begin,
+     .fini = end, .timeout = 300)
+{
+	fail_every_call("1");
+	fail_every_call("3");
 }
 
 /* ---- errors of the adapter ------------------------------------------------ */

@@ -361,6 +361,7 @@ Test(life, lies_are_harmless, .init = connected)
 	fake_inject(WEFT_MSG_NEED, buf, WEFT_MSG_SEQ_LEN);
 	fake_inject(WEFT_MSG_EAGER, buf, 20);
 	fake_inject_notify(weft_tag_pack(rx->id, 3), 1);
+	fake_inject_notify(weft_tag_pack(rx->id + (1 << 16), 0), 1);
 	fake_inject_notify(weft_tag_pack(tx->id, 0), 1);
 	fake_inject_notify(~0ull, ~0ull);
 	weft_net_progress(a);

@@ -166,6 +166,17 @@ Test(wire, other_messages_come_back)
 	weft_msg_too_large_pack(&t, buf);
 	cr_assert(eq(int, weft_msg_too_large_unpack(buf, 24, &t2), 0));
 	cr_expect(t2.to == 1 && t2.seq == 2 && t2.sent == 3 && t2.posted == 4);
-	s = weft_tag_unpack(weft_tag_pack(0xdeadbeef, 0x12345678));
-	cr_expect(s.to == 0xdeadbeef && s.seq == 0x12345678);
+}
+
+Test(wire, a_tag_fits_an_immediate_where_the_slot_is_small)
+{
+	uint64_t tag = weft_tag_pack(0xdead0eef, 0x12345678);
+	struct weft_tag t = weft_tag_unpack(tag);
+
+	cr_expect(le(u64, tag, UINT32_MAX));
+	cr_expect(t.slot == 0xeef && t.generation == 0xead && t.seq == 0x78);
+	tag = weft_tag_pack(0xdeadbeef, 0xffffffff);
+	t = weft_tag_unpack(tag);
+	cr_expect(gt(u64, tag, UINT32_MAX));
+	cr_expect(t.slot == 0xbeef && t.generation == 0xead && t.seq == 0xff);
 }

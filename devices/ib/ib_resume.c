@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * After the next QPs were connected: the peer has said which messages of each
+ * it had received, so what the last ones left undone is known, and is posted
+ * once more.
+ */
+#include "devices/ib/ib.h"
+
+#include <errno.h>
+
+/* Was everything up to this one executed?  The peer had read a later message. */
+static unsigned int executed(const struct ib_record *ring, unsigned int n,
+			     uint32_t received)
+{
+	unsigned int i, done = 0;
+
+	for (i = 0; i < n; i++)
+		if (ib_rec_counts(&ring[i]) &&
+		    (int32_t)(ring[i].seq - received) < 0)
+			done = i + 1;
+	return done;
+}
+
+/* A notification that is given up: what it took is free again. */
+static void drop_record(struct ib_qp *q, struct ib_record *rec)
+{
+	q->credits += ib_rec_counts(rec);
+	if (rec->kind == IB_REC_SEND)
+		q->to_return += ib_head_credits(rec->tx->buf);
+	if (!rec->dropped)
+		ib_tx_record_done(q->conn, rec);
+	else if (rec->kind == IB_REC_SEND)
+		ib_tx_give(q->conn, rec->tx);
+}
+
+/* What is not there yet is numbered anew: some of it may be dropped. */
+static void repeat(struct ib_qp *q, struct ib_record *rec)
+{
+	if (ib_rec_counts(rec))
+		rec->seq = q->tx_next++;
+	if (rec->kind == IB_REC_SEND)
+		weft_put_le32(rec->tx->buf + 4, rec->seq);
+	if (!ib_tx_post(q, rec))
+		return;
+	if (rec->op)
+		rec->op->status = -EIO;
+	ib_tx_record_done(q->conn, rec);
+}
+
+static void resume(struct ib_qp *q, uint32_t received)
+{
+	struct ib_record ring[IB_SQ_DEPTH], *rec;
+	const unsigned int n = q->ring_n;
+	unsigned int i, done;
+
+	for (i = 0; i < n; i++)
+		ring[i] = q->ring[(q->ring_head + i) % IB_SQ_DEPTH];
+	q->ring_head = q->ring_n = q->tx_out = 0;
+	done = executed(ring, n, received);
+	q->tx_next = received;
+	for (i = 0; i < n && !q->conn->broken; i++) {
+		rec = &ring[i];
+		if (i < done && rec->dropped) {
+			if (rec->kind == IB_REC_SEND)
+				ib_tx_give(q->conn, rec->tx);
+		} else if (i < done && rec->kind != IB_REC_READ) {
+			ib_tx_record_done(q->conn, rec);
+		} else if (rec->dropped || rec->kind == IB_REC_PROBE ||
+			   (rec->op && rec->op->status)) {
+			drop_record(q, rec);
+		} else {
+			repeat(q, rec);
+		}
+	}
+	if (q->fenced)
+		q->fenced = q->ring_n;
+}
+
+void ib_resume(struct ib_conn *conn)
+{
+	unsigned int i;
+
+	for (i = 0; i < conn->nqps; i++)
+		resume(&conn->q[i], conn->peer_info.qp[i].received);
+}
