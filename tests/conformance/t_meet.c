@@ -12,6 +12,30 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define IDLE_MOST	(32L << 10)	/* bytes that an idle end may cost */
+
+/* Bytes of this process that are in memory (proc_pid_statm(5)). */
+static long resident(void)
+{
+	FILE *f = fopen("/proc/self/statm", "re");
+	long pages = 0;
+
+	check(f && fscanf(f, "%*d %ld", &pages) == 1, "no statm");
+	fclose(f);
+	return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* Sanitizers keep more than they are asked for; other devices have buffers. */
+static void check_idle_memory(long before, unsigned int ends)
+{
+	const long each = (resident() - before) / (long)ends;
+
+	if (strncmp(row->name, "tcp", 3) || row->slow)
+		return;
+	check(each <= IDLE_MOST, "an idle end of a connection costs %ld bytes",
+	      each);
+}
+
 /* A thousand endpoints from both sides at once become a thousand pairs. */
 static void simultaneous(void)
 {
@@ -20,11 +44,13 @@ static void simultaneous(void)
 	struct rlimit lim = { 8192, 8192 };
 	struct side a, b;
 	unsigned int i, before, kept;
+	long memory;
 
 	setrlimit(RLIMIT_NOFILE, &lim);
 	side_open(&a);
 	side_open(&b);
 	before = count_sockets();
+	memory = resident();
 	for (i = 0; i < N; i++) {
 		ea[i] = side_connect(&a, &b, NULL);
 		eb[i] = side_connect(&b, &a, NULL);
@@ -39,6 +65,7 @@ static void simultaneous(void)
 	run_for(&a, &b, 50);
 	/* one socket each way of the pair: both ends are in this process */
 	check_int(count_sockets() - before, row->one_socket ? 2 : 2 * N);
+	check_idle_memory(memory, 2 * N);
 	for (i = 0; i < N; i++) {
 		a.ops->ep_destroy(ea[i]);
 		b.ops->ep_destroy(eb[i]);
