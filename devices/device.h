@@ -16,8 +16,8 @@
  *
  * Order: messages of one endpoint arrive in the order sent.  A message sent
  * after fence() is delivered only after every put issued before that fence is
- * placed, whatever streams carried them.  Between put and put, and between get
- * and anything, there is no order.
+ * placed, whatever streams carried them, and after on_notify() of those that
+ * tell.  Between put and put, and between get and anything, there is no order.
  *
  * End: once an operation's completion, on_error(), mem_release() or
  * ep_destroy() has been reported or has returned, no byte belonging to it is
@@ -248,5 +248,12 @@ extern const struct weft_dev_ops weft_ib_ops;	/* where HAVE_VERBS_H */
 /* Keys travel as WEFT_RKEY_LEN little-endian bytes. */
 void weft_rkey_pack(const struct weft_rkey *rkey, void *buf);
 void weft_rkey_unpack(const void *buf, struct weft_rkey *rkey);
+
+static inline bool weft_rkey_same(const struct weft_rkey *a,
+				  const struct weft_rkey *b)
+{
+	return a->slot == b->slot && a->generation == b->generation &&
+	       a->token == b->token;
+}
 
 #endif

@@ -45,7 +45,7 @@
 #define IB_SQ_DEPTH	64
 #define IB_SQ_SPARE	16	/* of them kept from bulk, for messages */
 #define IB_PIECE	(1u << 20)	/* bytes of one WRITE or READ */
-#define IB_TOLD_PIECE	(16u << 20)	/* of one with an immediate */
+#define IB_TOLD_MOST	(4u << 20)	/* of one with an immediate */
 #define IB_MAX_QUEUED	16	/* operations taken, but not yet posted */
 #define IB_USER_SLOTS	IB_CREDITS	/* send buffers that messages fill */
 #define IB_TX_SLOTS	(IB_USER_SLOTS + 4)
@@ -58,7 +58,11 @@
 #define IB_TICK_MS	250
 #define IB_POLL_EVERY	16	/* progress calls between looks at epoll */
 #define IB_DRAIN_MS	5000	/* an adapter flushes a QP well within this */
-#define IB_MAX_BREAKS	16	/* epochs in a row without one completion */
+/*
+ * Epochs in a row without one completion: each ends an operation at least, or
+ * gives it a registration of its own.
+ */
+#define IB_MAX_BREAKS	(2 * (IB_MAX_QPS * IB_SQ_DEPTH + IB_MAX_QUEUED))
 
 /* ---- devices and memory, shared by the interfaces of a process ----------- */
 
@@ -198,7 +202,6 @@ struct ib_qp {
 	struct ib_conn *conn;
 	unsigned int index;		/* in conn->q */
 	struct ibv_qp *qp;		/* NULL between two epochs */
-	struct ib_cq *cq;
 	uint32_t psn;
 	uint32_t max_inline;
 	/* receiving */
@@ -240,12 +243,17 @@ struct ib_conn {
 	struct ib_qp *q;
 	unsigned int nqps;		/* of both sides' the fewer, once met */
 	unsigned int nqps_made;
+	/* one for all: between two, what comes first could be read last */
+	struct ib_cq *cq;
+	unsigned int cq_share;		/* QPs that it has entries for */
 	unsigned int next_q;		/* whose turn it is for bulk */
 	uint32_t epoch;
 	unsigned int breaks;
 	uint64_t deadline_ms;		/* MEETING, DRAINING */
 	bool want_break;
 	bool judged;			/* why this epoch ended is known */
+	bool refused;			/* it was this key */
+	struct weft_rkey refused_key;
 	bool say_info, peer_ready;
 	bool got_info;			/* peer_info is of this epoch */
 	struct ib_conn_info peer_info;
@@ -304,6 +312,7 @@ struct ib_iface {
 	const struct weft_verbs *v;
 	struct weft_verbs_port port;
 	struct ibv_port_attr port_attr;
+	size_t told_most;		/* bytes of a WRITE with an immediate */
 	unsigned int gid_index;
 	uint8_t gid[16];
 	struct weft_iface *ctl;		/* of the tcp device */
@@ -442,8 +451,9 @@ int ib_key_answer(struct ib_conn *conn, const uint8_t *body, size_t len);
 void ib_keys_free(struct ib_conn *conn);
 
 /* ib_cq.c */
-struct ib_cq *ib_cq_take(struct ib_iface *iface);
-void ib_cq_give(struct ib_cq *cq);
+/* Entries for all that @nqps QPs can have posted; NULL, errno. */
+struct ib_cq *ib_cq_take(struct ib_iface *iface, unsigned int nqps);
+void ib_cq_give(struct ib_cq *cq, unsigned int nqps);
 void ib_cqs_close(struct ib_iface *iface);
 /* Gathers what is complete; calls nobody back. */
 unsigned int ib_cq_gather(struct ib_iface *iface);

@@ -165,6 +165,10 @@ static int make_qps(struct ib_conn *conn)
 	unsigned int i;
 	int err = 0;
 
+	conn->cq = ib_cq_take(conn->iface, conn->nqps);
+	if (!conn->cq)
+		return -errno;
+	conn->cq_share = conn->nqps;
 	for (i = 0; i < conn->nqps && !err; i++)
 		err = make_qp(&conn->q[i]);
 	if (err)
@@ -347,7 +351,8 @@ static bool settle(struct ib_conn *conn, unsigned int theirs)
 		return false;
 	for (i = theirs; i < conn->nqps; i++)
 		ib_qp_destroy(&conn->q[i]);
-	conn->nqps = theirs;
+	ib_cq_give(conn->cq, conn->nqps - theirs);
+	conn->nqps = conn->cq_share = theirs;
 	return true;
 }
 

@@ -37,13 +37,14 @@ uint64_t ib_wr_id_send(const struct ib_qp *q, unsigned int index)
 	return wr_id(q, false, index);
 }
 
-struct ib_cq *ib_cq_take(struct ib_iface *iface)
+struct ib_cq *ib_cq_take(struct ib_iface *iface, unsigned int nqps)
 {
+	const unsigned int share = nqps * SHARE;
 	struct ib_cq *cq, *tmp;
 
 	weft_list_for_each(cq, tmp, &iface->cqs, link)
-		if (cq->used + SHARE <= cq->size) {
-			cq->used += SHARE;
+		if (cq->used + share <= cq->size) {
+			cq->used += share;
 			return cq;
 		}
 	cq = calloc(1, sizeof(*cq));
@@ -61,14 +62,14 @@ struct ib_cq *ib_cq_take(struct ib_iface *iface)
 		free(cq);
 		return NULL;
 	}
-	cq->used = SHARE;
+	cq->used = share;
 	weft_list_add_tail(&iface->cqs, &cq->link);
 	return cq;
 }
 
-void ib_cq_give(struct ib_cq *cq)
+void ib_cq_give(struct ib_cq *cq, unsigned int nqps)
 {
-	cq->used -= SHARE;
+	cq->used -= nqps * SHARE;
 }
 
 void ib_cqs_close(struct ib_iface *iface)
@@ -187,7 +188,8 @@ static void complete(struct ib_iface *iface, const struct ibv_wc *wc)
 	struct ib_qp *q;
 
 	/* of a QP that is gone: verbs may leave those in the queue */
-	if (!conn || which >= conn->nqps || !conn->q[which].qp ||
+	if (!conn || conn->state == IB_CONN_DEAD || which >= conn->nqps ||
+	    !conn->q[which].qp ||
 	    ((wc->wr_id >> 16) & 0xffff) != (conn->epoch & 0xffff))
 		return;
 	q = &conn->q[which];

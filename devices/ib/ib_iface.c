@@ -108,6 +108,8 @@ static int open_port(struct ib_iface *iface, const char *name, int family)
 	if (err)
 		return weft_fail(err, "cannot query port '%s'",
 				 iface->port.name);
+	iface->told_most = weft_min(IB_TOLD_MOST,
+				    (size_t)iface->port_attr.max_msg_sz);
 	iface->channel = iface->v->create_comp_channel(iface->dev->ctx);
 	if (!iface->channel)
 		return weft_fail(errno, "cannot make a completion channel on '%s'",

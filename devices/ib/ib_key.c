@@ -17,12 +17,6 @@ static struct weft_list *bucket(struct ib_conn *conn, const struct weft_rkey *k)
 	return &conn->keys[(k->slot ^ k->token) % IB_KEY_BUCKETS];
 }
 
-static bool same(const struct weft_rkey *a, const struct weft_rkey *b)
-{
-	return a->slot == b->slot && a->generation == b->generation &&
-	       a->token == b->token;
-}
-
 static struct ib_key *find(struct ib_conn *conn, const struct weft_rkey *key)
 {
 	struct ib_key *k, *tmp;
@@ -30,7 +24,7 @@ static struct ib_key *find(struct ib_conn *conn, const struct weft_rkey *key)
 	if (!conn->keys)
 		return NULL;
 	weft_list_for_each(k, tmp, bucket(conn, key), link)
-		if (same(&k->key, key))
+		if (weft_rkey_same(&k->key, key))
 			return k;
 	return NULL;
 }

@@ -220,7 +220,7 @@ static bool post_notify(struct ib_conn *conn, struct ib_op *op)
 static bool fits_tell(const struct ib_op *op)
 {
 	return op->notify && op->tag <= UINT32_MAX && op->iovcnt <= 1 &&
-	       op->total <= IB_TOLD_PIECE;
+	       op->total <= op->conn->iface->told_most;
 }
 
 /* All of it in one request; true: go on with the next operation. */
@@ -232,7 +232,7 @@ static bool post_told(struct ib_conn *conn, struct ib_op *op, uint32_t rkey)
 
 	if (!q)
 		return false;
-	if (!next_piece(op, IB_TOLD_PIECE, &rec))
+	if (!next_piece(op, op->total, &rec))
 		rec = (struct ib_record){ .op = op };
 	rec.kind = IB_REC_TELL;
 	rec.rkey = rkey;

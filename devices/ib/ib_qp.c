@@ -20,10 +20,7 @@ int ib_qp_create(struct ib_qp *q)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
 	int err;
 
-	q->cq = ib_cq_take(iface);
-	if (!q->cq)
-		return -errno;
-	init.send_cq = init.recv_cq = q->cq->cq;
+	init.send_cq = init.recv_cq = q->conn->cq->cq;
 	init.cap.max_send_wr = IB_SQ_DEPTH;
 	init.cap.max_recv_wr = q->nrx;
 	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
@@ -35,9 +32,8 @@ int ib_qp_create(struct ib_qp *q)
 		q->qp = iface->v->create_qp(iface->dev->pd, &init);
 	}
 	if (!q->qp) {
-		err = weft_fail(errno, "cannot make a queue pair on '%s'",
-				iface->port.name);
-		goto give_cq;
+		return weft_fail(errno, "cannot make a queue pair on '%s'",
+				 iface->port.name);
 	}
 	q->max_inline = init.cap.max_inline_data;
 	attr.pkey_index = (uint16_t)weft_settings()->ib_pkey_index;
@@ -51,15 +47,9 @@ int ib_qp_create(struct ib_qp *q)
 		err = weft_fail(err, "cannot initialise a queue pair on '%s' (port %u, WEFT_IB_PKEY_INDEX %u)",
 				iface->port.name, iface->port.port,
 				attr.pkey_index);
-		goto destroy;
+		iface->v->destroy_qp(q->qp);
+		q->qp = NULL;
 	}
-	return 0;
-destroy:
-	iface->v->destroy_qp(q->qp);
-	q->qp = NULL;
-give_cq:
-	ib_cq_give(q->cq);
-	q->cq = NULL;
 	return err;
 }
 
@@ -173,8 +163,6 @@ void ib_qp_destroy(struct ib_qp *q)
 		weft_fail(err, "cannot destroy a queue pair of '%s'",
 			  iface->port.name);
 	q->qp = NULL;
-	ib_cq_give(q->cq);
-	q->cq = NULL;
 	q->tx_out = 0;
 	q->rx_posted = 0;
 	for (i = 0; i < q->nrx; i++)
@@ -188,6 +176,9 @@ void ib_qps_destroy(struct ib_conn *conn)
 
 	for (i = 0; i < conn->nqps_made; i++)
 		ib_qp_destroy(&conn->q[i]);
+	if (conn->cq)
+		ib_cq_give(conn->cq, conn->cq_share);
+	conn->cq = NULL;
 }
 
 unsigned int ib_qps_out(const struct ib_conn *conn)

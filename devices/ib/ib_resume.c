@@ -36,15 +36,34 @@ static void drop_record(struct ib_qp *q, struct ib_record *rec)
 /* What is not there yet is numbered anew: some of it may be dropped. */
 static void repeat(struct ib_qp *q, struct ib_record *rec)
 {
+	int err;
+
 	if (ib_rec_counts(rec))
 		rec->seq = q->tx_next++;
 	if (rec->kind == IB_REC_SEND)
 		weft_put_le32(rec->tx->buf + 4, rec->seq);
-	if (!ib_tx_post(q, rec))
+	err = ib_tx_post(q, rec);
+	if (!err)
 		return;
+	/* no hole in the numbers, and no notification behind what is missing */
+	if (ib_rec_counts(rec)) {
+		q->tx_next--;
+		q->credits++;
+	}
 	if (rec->op)
-		rec->op->status = -EIO;
+		ib_op_abort(rec->op, err);
 	ib_tx_record_done(q->conn, rec);
+}
+
+/*
+ * The adapter tells of one refused request per epoch; the others that use the
+ * same key would be refused one by one.
+ */
+static void refuse(struct ib_conn *conn, struct ib_record *rec)
+{
+	if (conn->refused && rec->op && rec->kind != IB_REC_SEND &&
+	    weft_rkey_same(&rec->op->rkey, &conn->refused_key))
+		ib_op_abort(rec->op, -EACCES);
 }
 
 static void resume(struct ib_qp *q, uint32_t received)
@@ -60,6 +79,8 @@ static void resume(struct ib_qp *q, uint32_t received)
 	q->tx_next = received;
 	for (i = 0; i < n && !q->conn->broken; i++) {
 		rec = &ring[i];
+		if (i >= done)
+			refuse(q->conn, rec);
 		if (i < done && rec->dropped) {
 			if (rec->kind == IB_REC_SEND)
 				ib_tx_give(q->conn, rec->tx);
@@ -82,4 +103,5 @@ void ib_resume(struct ib_conn *conn)
 
 	for (i = 0; i < conn->nqps; i++)
 		resume(&conn->q[i], conn->peer_info.qp[i].received);
+	conn->refused = false;
 }

@@ -181,6 +181,8 @@ static int judge(struct ib_conn *conn, struct ib_record *rec,
 			return -EIO;
 		/* revoked since we asked what it stands for */
 		ib_key_drop(conn, &op->rkey);
+		conn->refused = true;
+		conn->refused_key = op->rkey;
 		ib_op_abort(op, -EACCES);
 		return 0;
 	case IBV_WC_LOC_PROT_ERR:
@@ -207,10 +209,18 @@ void ib_tx_record_done(struct ib_conn *conn, struct ib_record *rec)
 		ib_op_record_done(rec->op);
 }
 
+/* A QP that the peer has given up answers nothing either. */
+static bool is_silence(enum ibv_wc_status status)
+{
+	return status == IBV_WC_RETRY_EXC_ERR ||
+	       status == IBV_WC_RESP_TIMEOUT_ERR;
+}
+
 void ib_tx_completed(struct ib_qp *q, unsigned int index,
 		     const struct ibv_wc *wc)
 {
 	struct ib_conn *conn = q->conn;
+	const bool ending = conn->want_break || conn->state != IB_CONN_OPEN;
 	struct ib_record *rec, copy;
 	int err;
 
@@ -244,7 +254,7 @@ void ib_tx_completed(struct ib_qp *q, unsigned int index,
 	 * of it may have been here before.
 	 */
 	if (wc->status == IBV_WC_WR_FLUSH_ERR || conn->judged || conn->broken ||
-	    index >= IB_SQ_DEPTH)
+	    index >= IB_SQ_DEPTH || (ending && is_silence(wc->status)))
 		return;
 	conn->judged = true;
 	rec = &q->ring[index];

@@ -440,6 +440,8 @@ void tcp_cq_init(struct tcp_iface *iface);
 void tcp_cq_put_done(struct tcp_iface *iface, struct tcp_put *put);
 int tcp_cq_event(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 		 uint64_t size, int status);
+/* Delivers what @conn's puts tell, before a message that a fence put behind. */
+void tcp_cq_notify(struct tcp_conn *conn);
 void tcp_cq_broken(struct tcp_stream *s);
 void tcp_cq_ring(struct tcp_iface *iface);
 unsigned int tcp_cq_deliver(struct tcp_iface *iface);

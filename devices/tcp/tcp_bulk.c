@@ -328,12 +328,26 @@ static void advance(struct tcp_conn *conn, struct tcp_bulk *b)
 		tcp_cq_ring(conn->iface);
 }
 
+static bool tells(const struct tcp_chunk *c, int status)
+{
+	return (c->flags & TCP_CHUNK_GET) ||
+	       ((c->flags & TCP_CHUNK_NOTIFY) && !status);
+}
+
+/* 1, or -errno. */
+static int tell(struct tcp_conn *conn, const struct tcp_chunk *c, int status)
+{
+	int err = tcp_cq_event(conn, c->flags, c->tag, c->total, status);
+
+	return err ? err : 1;
+}
+
 int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk *c,
 		    int status, uint32_t by, int *result)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct tcp_landing *l;
-	int placed = 0, err = 0;
+	int placed = 0;
 
 	pthread_mutex_lock(&b->lock);
 	l = landing_of(b, c->seq);
@@ -348,20 +362,20 @@ int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk *c,
 			l->answered_by = by;
 			l->answer = l->status;
 			l->done = true;
+			/* told of before a message behind it may be read */
+			if (tells(c, l->status))
+				placed = tell(conn, c, l->status);
 			advance(conn, b);
 		}
 	}
 	pthread_mutex_unlock(&b->lock);
-	if (!placed)
-		return 0;
+	if (placed <= 0)
+		return placed;
 	if (!*result) {
 		weft_count(conn->stats, rx_puts, 1);
 		weft_count(conn->stats, rx_put_bytes, c->total);
 	}
-	if ((c->flags & TCP_CHUNK_GET) ||
-	    ((c->flags & TCP_CHUNK_NOTIFY) && !*result))
-		err = tcp_cq_event(conn, c->flags, c->tag, c->total, *result);
-	return err ? err : 1;
+	return 1;
 }
 
 bool tcp_bulk_abort(struct tcp_conn *conn, uint64_t seq)

@@ -63,6 +63,35 @@ int tcp_cq_event(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 	return 0;
 }
 
+/* Taken from the queue; NULL: none. */
+static struct tcp_event *first_notify(struct tcp_conn *conn)
+{
+	struct tcp_iface *iface = conn->iface;
+	struct tcp_event *e, *te, *found = NULL;
+
+	pthread_mutex_lock(&iface->cq.lock);
+	weft_list_for_each(e, te, &iface->cq.events, link)
+		if (e->conn == conn && !(e->flags & TCP_CHUNK_GET)) {
+			weft_list_del(&e->link);
+			found = e;
+			break;
+		}
+	pthread_mutex_unlock(&iface->cq.lock);
+	return found;
+}
+
+void tcp_cq_notify(struct tcp_conn *conn)
+{
+	struct tcp_iface *iface = conn->iface;
+	struct weft_iface_cb *cb = &iface->base.cb;
+	struct tcp_event *e;
+
+	while (!iface->closing && (e = first_notify(conn))) {
+		cb->on_notify(cb->arg, e->tag, e->size);
+		free(e);
+	}
+}
+
 void tcp_cq_broken(struct tcp_stream *s)
 {
 	struct tcp_iface *iface = s->conn->iface;

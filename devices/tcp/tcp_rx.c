@@ -129,6 +129,7 @@ static unsigned int release_held(struct tcp_conn *conn)
 			return n;
 		weft_list_del(&m->link);
 		conn->held_bytes -= sizeof(*m) + m->len;
+		tcp_cq_notify(conn);
 		hand_over(conn, m->id, m->data, m->len);
 		free(m);
 		n++;
@@ -145,6 +146,8 @@ static int rx_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 	if (id >= WEFT_MSG_IDS)
 		return -EPROTO;
 	if (weft_list_empty(&conn->held_messages) && placed(conn, fence)) {
+		if (fence)
+			tcp_cq_notify(conn);
 		hand_over(conn, id, data, len);
 		return 0;
 	}

@@ -51,7 +51,10 @@ struct expect {
 	size_t *len;
 };
 
-/* The message names a round; all bytes of its put must be here by now. */
+/*
+ * The message names a round; all bytes of its put must be here by now, and it
+ * must have been told of, as every second one is.
+ */
 static void on_done_message(struct side *s, uint8_t id, void *data, size_t len)
 {
 	struct expect *e = s->hook_arg;
@@ -64,6 +67,8 @@ static void on_done_message(struct side *s, uint8_t id, void *data, size_t len)
 	pattern_check("fenced put", e->t[round % 4].buf, e->len[round % 4],
 		      round);
 	e->got++;
+	check(s->notifies >= e->got / 2, "%u of %u were told of", s->notifies,
+	      e->got / 2);
 }
 
 static void fenced_rounds(unsigned int n, size_t unit)
@@ -72,6 +77,7 @@ static void fenced_rounds(unsigned int n, size_t unit)
 	struct target t[4];
 	struct side a, b;
 	struct expect e = { t, 0, len };
+	struct weft_notify notify;
 	struct wait_op w[4];
 	uint8_t *src[4];
 	struct iovec iov;
@@ -96,8 +102,10 @@ static void fenced_rounds(unsigned int n, size_t unit)
 		iov.iov_base = src[k];
 		iov.iov_len = len[k];
 		wait_for(&a, &b, a.ops->ready(a.ep));
+		notify.tag = i;
 		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t[k].buf,
-				     &t[k].key, NULL, &w[k].op), -EINPROGRESS);
+				     &t[k].key, i % 2 ? &notify : NULL,
+				     &w[k].op), -EINPROGRESS);
 		a.ops->fence(a.ep);
 		iov.iov_base = &i;
 		iov.iov_len = sizeof(i);

@@ -104,6 +104,7 @@ static int query_port(struct ibv_context *ctx, uint8_t port,
 	memset(attr, 0, sizeof(*attr));
 	attr->state = IBV_PORT_ACTIVE;
 	attr->active_mtu = IBV_MTU_1024;
+	attr->max_msg_sz = 1u << 30;
 	attr->link_layer = IBV_LINK_LAYER_ETHERNET;
 	if (fake_shm->infiniband[dev]) {
 		attr->link_layer = IBV_LINK_LAYER_INFINIBAND;

@@ -29,6 +29,8 @@ void fake_verbs_end(void);
 
 /* The @n-th call of any kind from now on (1: the next) fails; 0: none. */
 void fake_verbs_fail(unsigned int n);
+/* The next call of this name fails. */
+void fake_verbs_fail_call(const char *name);
 /* How many were made since fake_verbs_fail(), and which one was to fail. */
 unsigned int fake_verbs_calls(void);
 const char *fake_verbs_failed(void);

@@ -18,15 +18,26 @@ static _Atomic unsigned int calls, fail_at;
 static const char *failed;
 static char sysfs[] = "/tmp/weft-sysfs-XXXXXX";
 
+static const char *_Atomic fail_name;
+
 bool fake_fails(const char *name)
 {
 	const unsigned int n = atomic_fetch_add(&calls, 1) + 1;
+	const char *named = atomic_load(&fail_name);
 
-	if (n != atomic_load(&fail_at))
+	if (named && !strcmp(named, name))
+		atomic_store(&fail_name, NULL);
+	else if (n != atomic_load(&fail_at))
 		return false;
 	failed = name;
 	errno = ENOMEM;
 	return true;
+}
+
+void fake_verbs_fail_call(const char *name)
+{
+	failed = NULL;
+	atomic_store(&fail_name, name);
 }
 
 void fake_verbs_fail(unsigned int n)

@@ -131,6 +131,11 @@ Test(ib_qps, without_a_fence_nothing_waits, .timeout = 120)
 
 /* ---- puts that tell ------------------------------------------------------- */
 
+static void count_told(uint32_t number)
+{
+	wrong += notified != number + 2;
+}
+
 static const size_t sizes[] = { UNIT, 0, 1, 64, 65, 8192, UNIT - 1 };
 static uint64_t high;		/* bits of the tags above an immediate's */
 
@@ -253,6 +258,134 @@ Test(ib_qps, what_tells_survives_broken_queue_pairs, .timeout = 240)
 	break_them("4");
 }
 
+/* A key is revoked under many puts: each fails alone, whatever their number. */
+static void revoke_under(const char *qps, const struct weft_notify *notify)
+{
+	unsigned int i, round;
+
+	begin_with(qps);
+	up();
+	fill(0);
+	for (round = 0; round < 3; round++) {
+		put_one(0, UNIT, NULL);		/* asks for the key */
+		cr_assert(until(ops[0].done));
+		fake_verbs_cut(true);
+		for (i = 0; i < PUTS; i++)
+			put_one(i, UNIT, i % 2 ? notify : NULL);
+		ib->mem_release(mem);
+		fake_verbs_cut(false);
+		for (i = 0; i < PUTS; i++) {
+			cr_assert(until(ops[i].done), "put %u", i);
+			cr_expect(eq(int, ops[i].status, -EACCES));
+		}
+		cr_assert(zero(int, ib->mem_register(dst, PUTS * UNIT,
+						     WEFT_MEM_HOST, &mem)));
+		ib->mem_pack(mem, &key);
+	}
+	cr_expect(zero(uint, notified));
+	cr_assert(zero(int, send_number(&a, 0)));
+	cr_expect(until(b.messages == 1));
+	cr_expect(zero(uint, a.errors + b.errors), "%s", logged);
+	high = 0;
+	tell(2);
+	down();
+}
+
+Test(ib_qps, a_revoked_key_ends_its_transfers_alone, .timeout = 120)
+{
+	const struct weft_notify notify = { 0 };
+
+	revoke_under("1", NULL);
+	revoke_under("4", NULL);
+	revoke_under("1", &notify);
+	revoke_under("8", &notify);
+}
+
+/* What cannot be posted again fails, and nothing is amiss behind it. */
+static void cannot_repeat(uint64_t tag)
+{
+	const struct weft_notify notify = { tag };
+	struct weft_mem *local;
+
+	begin_with("1");
+	up();
+	fill(0);
+	cr_assert(zero(int, ib->mem_register(src, PUTS * UNIT, WEFT_MEM_HOST,
+					     &local)));
+	fake_verbs_next_status(IBV_WC_LOC_PROT_ERR, true);
+	fake_verbs_fail_call("reg_mr");
+	put_one(0, UNIT, &notify);
+	cr_assert(until(ops[0].done));
+	cr_expect(lt(int, ops[0].status, 0));
+	cr_expect(eq(str, (char *)fake_verbs_failed(), "reg_mr"));
+	high = 0;
+	tell(4);
+	cr_expect(eq(uint, notified, 4 * PUTS));
+	ib->mem_release(local);
+	down();
+}
+
+Test(ib_qps, what_cannot_be_repeated_fails_alone, .timeout = 120)
+{
+	cannot_repeat(5);
+	cannot_repeat(0x1200000000);
+}
+
+/* ---- completion queues ---------------------------------------------------- */
+
+#define PAIRS	62	/* with three each, one more than a queue has room for */
+
+/* What was told before a message is delivered before it, though read late. */
+Test(ib_qps, a_notification_is_not_overtaken_by_what_is_behind_it,
+     .timeout = 120)
+{
+	const struct weft_notify notify = { 0 };
+	struct weft_ep *of_a[PAIRS], *of_b[PAIRS];
+	unsigned int i, round;
+	uint64_t end;
+
+	begin_with("3");
+	cr_assert(zero(int, open_side(&a, "fake0:1")));
+	cr_assert(zero(int, open_side(&b, "fake1:1")));
+	for (i = 0; i < PAIRS; i++) {
+		cr_assert(zero(int, connect_side(&a, &b)));
+		cr_assert(zero(int, connect_side(&b, &a)));
+		of_a[i] = a.ep;
+		of_b[i] = b.ep;
+	}
+	for (i = 0; i < PAIRS; i++)
+		cr_assert(until(ib->ready(of_a[i]) && ib->ready(of_b[i])));
+	cr_assert(zero(int, ib->mem_register(dst, PUTS * UNIT, WEFT_MEM_HOST,
+					     &mem)));
+	ib->mem_pack(mem, &key);
+	fill(0);
+	b.notified = look_at_one;
+	b.told = count_told;
+	high = 0;
+	put_one(0, UNIT, &notify);	/* asks for the key */
+	cr_assert(until(ops[0].done && notified == 1));
+	for (round = 0; round < 12; round++) {
+		put_one(0, UNIT, &notify);
+		end = weft_now_ms() + WAIT_MS;
+		ib->fence(a.ep);
+		/* b does not look meanwhile */
+		while ((!ops[0].done || !ib->ready(a.ep)) &&
+		       weft_now_ms() < end)
+			ib->progress(a.iface);
+		cr_assert(zero(int, send_number(&a, round)));
+		while (ib->flush(a.ep, NULL) && weft_now_ms() < end)
+			ib->progress(a.iface);
+		cr_assert(until(b.messages == round + 1));
+	}
+	cr_expect(zero(uint, wrong));
+	for (i = 0; i < PAIRS; i++) {
+		ib->ep_destroy(of_a[i]);
+		ib->ep_destroy(of_b[i]);
+	}
+	a.ep = b.ep = NULL;
+	down();
+}
+
 /* ---- how many ------------------------------------------------------------- */
 
 static void open_with(struct side *s, struct side *to, const char *qps)
@@ -317,7 +450,9 @@ Test(ib_qps, settings)
 	cr_expect(eq(uint, weft_settings()->ib_qps, 4));
 	setenv("NCCL_IB_QPS_PER_CONNECTION", "128", 1);
 	weft_settings_reset();
-	cr_expect(le(uint, weft_settings()->ib_qps, 8));
+	cr_expect(eq(uint, weft_settings()->ib_qps, 1));
+	cr_expect(yes(strstr(logged, "NCCL_IB_QPS_PER_CONNECTION")), "%s",
+		  logged);
 	free(src);
 	free(dst);
 	end();
