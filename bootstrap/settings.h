@@ -47,7 +47,7 @@ struct weft_settings {
 	unsigned int ib_timeout;	/* exponent: 4.096 us * 2^n */
 	unsigned int ib_retries, ib_sl, ib_traffic_class, ib_pkey_index;
 	unsigned int ib_qps;		/* of a connection */
-	unsigned int ib_mtu;		/* bytes; 0: what both ports take */
+	size_t ib_mtu;			/* bytes; 0: what both ports take */
 	enum weft_tristate nvl_direct;	/* WEFT_NVL_DIRECT */
 	enum weft_tristate nvl_thread;	/* WEFT_NVL_THREAD */
 	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */
