@@ -35,21 +35,23 @@ static int slot_take(struct weft_net *net, struct weft_net_comm *comm)
 	return 0;
 }
 
+static struct weft_net_comm *in_slot(const struct weft_net *net, unsigned int i)
+{
+	return i < net->comms_size ? net->comms[i] : NULL;
+}
+
 struct weft_net_comm *weft_net_comm_find(struct weft_net *net, uint32_t id)
 {
-	const unsigned int i = id & 0xffff;
+	struct weft_net_comm *comm = in_slot(net, id & 0xffff);
 
-	if (i >= net->comms_size || !net->comms[i] || net->comms[i]->id != id)
-		return NULL;
-	return net->comms[i];
+	return comm && comm->id == id ? comm : NULL;
 }
 
 struct weft_net_comm *weft_net_comm_tagged(struct weft_net *net,
 					   const struct weft_tag *t)
 {
-	struct weft_net_comm *comm;
+	struct weft_net_comm *comm = in_slot(net, t->slot);
 
-	comm = t->slot < net->comms_size ? net->comms[t->slot] : NULL;
 	if (!comm || ((comm->id >> 16) & WEFT_TAG_GENERATIONS) != t->generation)
 		return NULL;
 	return comm;

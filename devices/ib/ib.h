@@ -164,7 +164,7 @@ enum ib_record_kind {
 /* A posted request: enough to post it again on another QP. */
 struct ib_record {
 	enum ib_record_kind kind;
-	bool dropped;		/* its operation is given up */
+	bool dropped;		/* its operation is given up, and @op NULL */
 	struct ib_op *op;	/* NULL: message or probe */
 	struct ib_tx *tx;	/* SEND */
 	uint32_t seq;		/* SEND, TELL: what takes a credit */
@@ -242,10 +242,8 @@ struct ib_conn {
 	/* the QPs and their peers */
 	struct ib_qp *q;
 	unsigned int nqps;		/* of both sides' the fewer, once met */
-	unsigned int nqps_made;
 	/* one for all: between two, what comes first could be read last */
 	struct ib_cq *cq;
-	unsigned int cq_share;		/* QPs that it has entries for */
 	unsigned int next_q;		/* whose turn it is for bulk */
 	uint32_t epoch;
 	unsigned int breaks;
@@ -262,7 +260,6 @@ struct ib_conn {
 	struct ibv_mr *mr;
 	struct ib_tx tx[IB_TX_SLOTS];
 	struct weft_list tx_free;
-	size_t map_len;
 	unsigned int user_used, tx_used;	/* messages; all */
 	/* sending */
 	struct weft_list queue, posted;	/* struct ib_op */

@@ -80,23 +80,28 @@ static int make_q(struct ib_conn *conn, unsigned int index)
 
 static int make_qs(struct ib_conn *conn)
 {
+	const unsigned int nqps = weft_settings()->ib_qps;
 	unsigned int i;
 	int err = 0;
 
-	conn->nqps = (unsigned int)weft_settings()->ib_qps;
-	conn->q = calloc(conn->nqps, sizeof(*conn->q));
+	conn->q = calloc(nqps, sizeof(*conn->q));
 	if (!conn->q)
 		return -ENOMEM;
-	conn->nqps_made = conn->nqps;
+	conn->nqps = nqps;
 	for (i = 0; i < conn->nqps && !err; i++)
 		err = make_q(conn, i);
 	return err;
 }
 
+static size_t buffers_len(const struct ib_conn *conn)
+{
+	return (conn->q[0].nrx + IB_TX_SLOTS) * (size_t)IB_SLOT;
+}
+
 /* One mapping for all its buffers, which costs one registration. */
 static int make_buffers(struct ib_conn *conn)
 {
-	const size_t len = (conn->q[0].nrx + IB_TX_SLOTS) * (size_t)IB_SLOT;
+	const size_t len = buffers_len(conn);
 	struct ib_iface *iface = conn->iface;
 	uint8_t *p;
 	unsigned int i;
@@ -106,7 +111,6 @@ static int make_buffers(struct ib_conn *conn)
 	if (p == MAP_FAILED)
 		return -ENOMEM;
 	conn->map = p;
-	conn->map_len = len;
 	conn->mr = iface->v->reg_mr(iface->dev->pd, p, len,
 				    IBV_ACCESS_LOCAL_WRITE);
 	if (!conn->mr)
@@ -131,8 +135,8 @@ static void conn_free(struct ib_conn *conn)
 	if (conn->mr)
 		iface->v->dereg_mr(conn->mr);
 	if (conn->map)
-		munmap(conn->map, conn->map_len);
-	for (i = 0; i < conn->nqps_made; i++)
+		munmap(conn->map, buffers_len(conn));
+	for (i = 0; i < conn->nqps; i++)
 		free(conn->q[i].rx);
 	free(conn->q);
 	weft_list_del(&conn->link);
@@ -168,7 +172,6 @@ static int make_qps(struct ib_conn *conn)
 	conn->cq = ib_cq_take(conn->iface, conn->nqps);
 	if (!conn->cq)
 		return -errno;
-	conn->cq_share = conn->nqps;
 	for (i = 0; i < conn->nqps && !err; i++)
 		err = make_qp(&conn->q[i]);
 	if (err)
@@ -349,10 +352,12 @@ static bool settle(struct ib_conn *conn, unsigned int theirs)
 		return true;
 	if (conn->epoch || conn->state != IB_CONN_MEETING)
 		return false;
-	for (i = theirs; i < conn->nqps; i++)
+	for (i = theirs; i < conn->nqps; i++) {
 		ib_qp_destroy(&conn->q[i]);
+		free(conn->q[i].rx);
+	}
 	ib_cq_give(conn->cq, conn->nqps - theirs);
-	conn->nqps = conn->cq_share = theirs;
+	conn->nqps = theirs;
 	return true;
 }
 

@@ -174,10 +174,10 @@ void ib_qps_destroy(struct ib_conn *conn)
 {
 	unsigned int i;
 
-	for (i = 0; i < conn->nqps_made; i++)
+	for (i = 0; i < conn->nqps; i++)
 		ib_qp_destroy(&conn->q[i]);
 	if (conn->cq)
-		ib_cq_give(conn->cq, conn->cq_share);
+		ib_cq_give(conn->cq, conn->nqps);
 	conn->cq = NULL;
 }
 

@@ -27,10 +27,7 @@ static void drop_record(struct ib_qp *q, struct ib_record *rec)
 	q->credits += ib_rec_counts(rec);
 	if (rec->kind == IB_REC_SEND)
 		q->to_return += ib_head_credits(rec->tx->buf);
-	if (!rec->dropped)
-		ib_tx_record_done(q->conn, rec);
-	else if (rec->kind == IB_REC_SEND)
-		ib_tx_give(q->conn, rec->tx);
+	ib_tx_record_done(q->conn, rec);
 }
 
 /* What is not there yet is numbered anew: some of it may be dropped. */
@@ -81,10 +78,7 @@ static void resume(struct ib_qp *q, uint32_t received)
 		rec = &ring[i];
 		if (i >= done)
 			refuse(q->conn, rec);
-		if (i < done && rec->dropped) {
-			if (rec->kind == IB_REC_SEND)
-				ib_tx_give(q->conn, rec->tx);
-		} else if (i < done && rec->kind != IB_REC_READ) {
+		if (i < done && (rec->dropped || rec->kind != IB_REC_READ)) {
 			ib_tx_record_done(q->conn, rec);
 		} else if (rec->dropped || rec->kind == IB_REC_PROBE ||
 			   (rec->op && rec->op->status)) {

@@ -242,10 +242,7 @@ void ib_tx_completed(struct ib_qp *q, unsigned int index,
 		q->ring_n--;
 		q->fenced -= q->fenced > 0;
 		conn->breaks = 0;
-		if (!copy.dropped)
-			ib_tx_record_done(conn, &copy);
-		else if (copy.kind == IB_REC_SEND)
-			ib_tx_give(conn, copy.tx);
+		ib_tx_record_done(conn, &copy);
 		return;
 	}
 	conn->want_break |= conn->state == IB_CONN_OPEN;

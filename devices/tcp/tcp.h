@@ -449,6 +449,8 @@ unsigned int tcp_cq_deliver(struct tcp_iface *iface);
 void tcp_cq_forget(struct tcp_conn *conn);
 
 /* tcp_msg.c: frames out */
+/* Is all that was taken with the socket? */
+bool tcp_conn_drained(const struct tcp_conn *conn);
 bool tcp_conn_ready(struct tcp_conn *conn);
 /* One of @len bytes was taken: counted. */
 void tcp_conn_sent_message(struct tcp_conn *conn, size_t len);

@@ -334,20 +334,12 @@ static bool tells(const struct tcp_chunk *c, int status)
 	       ((c->flags & TCP_CHUNK_NOTIFY) && !status);
 }
 
-/* 1, or -errno. */
-static int tell(struct tcp_conn *conn, const struct tcp_chunk *c, int status)
-{
-	int err = tcp_cq_event(conn, c->flags, c->tag, c->total, status);
-
-	return err ? err : 1;
-}
-
 int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk *c,
 		    int status, uint32_t by, int *result)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct tcp_landing *l;
-	int placed = 0;
+	int placed = 0, err = 0;
 
 	pthread_mutex_lock(&b->lock);
 	l = landing_of(b, c->seq);
@@ -364,13 +356,14 @@ int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk *c,
 			l->done = true;
 			/* told of before a message behind it may be read */
 			if (tells(c, l->status))
-				placed = tell(conn, c, l->status);
+				err = tcp_cq_event(conn, c->flags, c->tag,
+						   c->total, l->status);
 			advance(conn, b);
 		}
 	}
 	pthread_mutex_unlock(&b->lock);
-	if (placed <= 0)
-		return placed;
+	if (err || !placed)
+		return err;
 	if (!*result) {
 		weft_count(conn->stats, rx_puts, 1);
 		weft_count(conn->stats, rx_put_bytes, c->total);

@@ -223,7 +223,7 @@ void tcp_conn_maybe_end(struct tcp_conn *conn)
 {
 	if (conn->state == TCP_CONN_OPEN && !conn->ep && conn->bye_seen &&
 	    !conn->broken && weft_list_empty(&conn->held_messages) &&
-	    !conn->tx_len && conn->zc_i == conn->zc_n &&
+	    tcp_conn_drained(conn) &&
 	    (conn->bye_sent || !conn->had_ep))
 		tcp_conn_break(conn, -ESHUTDOWN);
 }

@@ -118,7 +118,7 @@ static bool flushed(const struct tcp_ep *ep)
 {
 	const struct tcp_conn *conn = ep->conn;
 
-	return conn->zc_i == conn->zc_n && !conn->tx_len && !conn->ngets &&
+	return tcp_conn_drained(conn) && !conn->ngets &&
 	       !conn->nputs;
 }
 

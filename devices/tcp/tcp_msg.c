@@ -19,7 +19,7 @@
 /* A peer that asks and asks, yet reads no answer, breaks the protocol. */
 #define MAX_CONTROL	(8u << 20)
 
-static bool drained(const struct tcp_conn *conn)
+bool tcp_conn_drained(const struct tcp_conn *conn)
 {
 	return conn->zc_i == conn->zc_n && !conn->tx_len;
 }
@@ -61,8 +61,8 @@ void tcp_conn_sent_message(struct tcp_conn *conn, size_t len)
 /* The one predicate behind ready(), -EAGAIN and on_ready(). */
 bool tcp_conn_ready(struct tcp_conn *conn)
 {
-	if (conn->state == TCP_CONN_OPEN && !conn->broken && drained(conn) &&
-	    !tcp_bulk_full(conn) && !unplaced_full(conn) &&
+	if (conn->state == TCP_CONN_OPEN && !conn->broken &&
+	    tcp_conn_drained(conn) && !tcp_bulk_full(conn) && !unplaced_full(conn) &&
 	    conn->ngets < TCP_WINDOW &&
 	    !(conn->bulk && conn->bulk->no_streams &&
 	      !weft_list_empty(&conn->bulk->queue)))
@@ -232,7 +232,7 @@ void tcp_send_control(struct tcp_conn *conn, uint8_t type, const void *body,
 	if (len)
 		memcpy(frame + TCP_FRAME_LEN, body, len);
 	iov.iov_len = TCP_FRAME_LEN + len;
-	if (drained(conn))
+	if (tcp_conn_drained(conn))
 		err = write_frame(conn, &iov, 1, iov.iov_len, NULL);
 	else if (conn->tx_len > MAX_CONTROL)
 		err = -ENOBUFS;
@@ -305,7 +305,7 @@ void tcp_conn_flush_out(struct tcp_conn *conn)
 	}
 	if (conn->state != TCP_CONN_OPEN)	/* op->done() ended it */
 		return;
-	if (drained(conn)) {
+	if (tcp_conn_drained(conn)) {
 		want_out(conn, false);
 		tcp_conn_pump_frames(conn);
 		tcp_ep_notify_ready(conn);
@@ -366,7 +366,7 @@ void tcp_conn_pump_frames(struct tcp_conn *conn)
 
 	if (!b || !b->no_streams)
 		return;
-	while (drained(conn) && !err) {
+	while (tcp_conn_drained(conn) && !err) {
 		put = tcp_bulk_cut(b, NULL, TCP_MAX_MESSAGE / 4, &off, &len,
 				   head);
 		if (!put)

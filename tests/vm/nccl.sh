@@ -48,6 +48,8 @@ between() # NAME LEAST SEEN MOST
 # What the sizes of these cases add up to, of those that are not messages.
 late_send=3175728
 both_ways=25596032
+all_whole=(unaligned both-ways late-receive early-completion register-beside
+	two-contexts self ring too-large)
 whole=52445413
 # Comms closed with requests out, and a rank that is killed, which counts no
 # more: of three times 8 MiB each way and of 4 MiB what had left by then, and
@@ -61,8 +63,7 @@ else
 	tap_not_ok "both ports are devices" "$seen"
 fi
 
-tap_nothing "most checks" "$(perf -- unaligned both-ways late-receive \
-	early-completion register-beside two-contexts self ring too-large)"
+tap_nothing "most checks" "$(perf -- "${all_whole[@]}")"
 tap_equal "the adapters carry them, once" "$(sum ib tx_put_bytes)" $whole
 tap_equal "TCP carries no block" "$(sum tcp tx_put_bytes)" 0
 between "TCP is for queue pairs alone" 1 "$(sum tcp tx_message_bytes)" 32768
@@ -84,8 +85,7 @@ done
 # NCCL's own variable, and a rank that wants fewer
 tap_nothing "several queue pairs" "$(perf \
 	--env 0:NCCL_IB_QPS_PER_CONNECTION=4 --env 1:WEFT_IB_QPS=2 -- \
-	unaligned both-ways late-receive early-completion register-beside \
-	two-contexts self ring too-large)"
+	"${all_whole[@]}")"
 tap_equal "several queue pairs: the adapters carry them, once" \
 	"$(sum ib tx_put_bytes)" $whole
 tap_equal "several queue pairs: TCP carries no block" \

@@ -25,12 +25,17 @@ static void begin_with(const char *qps)
 	notified = wrong = 0;
 }
 
-static void up(void)
+static void register_target(void)
 {
-	pair_up();
 	cr_assert(zero(int, ib->mem_register(dst, PUTS * UNIT, WEFT_MEM_HOST,
 					     &mem)));
 	ib->mem_pack(mem, &key);
+}
+
+static void up(void)
+{
+	pair_up();
+	register_target();
 }
 
 static void down(void)
@@ -278,9 +283,7 @@ static void revoke_under(const char *qps, const struct weft_notify *notify)
 			cr_assert(until(ops[i].done), "put %u", i);
 			cr_expect(eq(int, ops[i].status, -EACCES));
 		}
-		cr_assert(zero(int, ib->mem_register(dst, PUTS * UNIT,
-						     WEFT_MEM_HOST, &mem)));
-		ib->mem_pack(mem, &key);
+		register_target();
 	}
 	cr_expect(zero(uint, notified));
 	cr_assert(zero(int, send_number(&a, 0)));
@@ -355,9 +358,7 @@ Test(ib_qps, a_notification_is_not_overtaken_by_what_is_behind_it,
 	}
 	for (i = 0; i < PAIRS; i++)
 		cr_assert(until(ib->ready(of_a[i]) && ib->ready(of_b[i])));
-	cr_assert(zero(int, ib->mem_register(dst, PUTS * UNIT, WEFT_MEM_HOST,
-					     &mem)));
-	ib->mem_pack(mem, &key);
+	register_target();
 	fill(0);
 	b.notified = look_at_one;
 	b.told = count_told;
@@ -411,9 +412,7 @@ static void unequal(const char *of_a, const char *of_b, unsigned int n)
 	cr_expect(eq(uint, attr.streams, n));
 	ib->ep_query(b.ep, &attr);
 	cr_expect(eq(uint, attr.streams, n));
-	cr_assert(zero(int, ib->mem_register(dst, PUTS * UNIT, WEFT_MEM_HOST,
-					     &mem)));
-	ib->mem_pack(mem, &key);
+	register_target();
 	high = 0;
 	tell(4);
 	/* and after the next ones were made */
