@@ -141,7 +141,7 @@ static const struct weft_setting table[] = {
 	{ "WEFT_NVL_DIRECT", NULL, WEFT_SET_TRISTATE, AT(nvl_direct), "auto",
 	  .help = "May a proven peer on this host map NCCL's GPU buffers and "
 		  "write to them without asking? off sends everything through "
-		  "staging rings" },
+		  "host memory" },
 	{ "WEFT_NVL_THREAD", NULL, WEFT_SET_TRISTATE, AT(nvl_thread), "auto",
 	  .help = "A thread of weft's own per GPU makes the driver's calls for "
 		  "NCCL's copies, while there are any: auto does so with 8 "

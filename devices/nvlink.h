@@ -17,11 +17,14 @@
 int weft_nvl_use_current(struct weft_iface *iface);
 
 /*
- * Before the first GPU memory: a thread per CUDA context is to make the
- * driver's calls for copies, where WEFT_NVL_THREAD allows it.  For callers
- * whose own thread is the bottleneck.
+ * Before the first GPU memory: kernels wait for what this interface moves.  It
+ * works in a CUDA context of weft's own then (weft_cuda_own_get); a thread for
+ * each makes the driver's calls for copies, where WEFT_NVL_THREAD allows it,
+ * because the caller's own is the bottleneck; and rings are host memory, because
+ * a copy out of one on the GPU would be the compute engine's, which the kernels
+ * have.
  */
-void weft_nvl_issue(struct weft_iface *iface);
+void weft_nvl_serve_kernels(struct weft_iface *iface);
 
 /*
  * Before the first peer: memory is unmapped by a thread of its own, because

@@ -182,7 +182,7 @@ struct weft_net_comm {
 	uint32_t eager;				/* bytes */
 	uint32_t seq;				/* of the next isend or irecv */
 	unsigned int active;			/* requests not done */
-	unsigned int doubles;			/* asked for so far */
+	unsigned int gpu_buffers;		/* registered so far */
 
 	/* sender */
 	struct weft_net_post post[WEFT_NET_REQUESTS];

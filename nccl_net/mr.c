@@ -145,7 +145,30 @@ static int stage(struct weft_net_comm *comm, struct weft_net_mr *mr, bool own)
  */
 static bool is_nccls_own(struct weft_net_comm *comm)
 {
-	return !comm->seq && comm->doubles++ < NCCL_NUM_PROTOCOLS;
+	return !comm->seq && comm->gpu_buffers++ < NCCL_NUM_PROTOCOLS;
+}
+
+/*
+ * What cuMemAlloc() gave is copied in its context's queues, whatever context we
+ * work in: see weft_cuda_own_get().
+ */
+static int refuse_old_memory(const void *data, bool own)
+{
+	if (weft_cuda_is_vmm(data))
+		return 0;
+	if (!own) {
+		weft_info("a user's GPU memory at %p is not registered, because "
+			  "it is not of cuMemCreate() (ncclMemAlloc); NCCL goes "
+			  "by its own buffers", data);
+		return -EOPNOTSUPP;
+	}
+	weft_warn_once("NCCL's own GPU memory is not of cuMemCreate() "
+		       "(NCCL_CUMEM_ENABLE=0?): a program that loads code or "
+		       "frees GPU memory while a collective is under way may "
+		       "hang, and what goes by NVLink goes through host memory; "
+		       "unset NCCL_CUMEM_ENABLE, or set WEFT_NCCL_NVLINK=off "
+		       "for all ranks");
+	return 0;
 }
 
 static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
@@ -163,15 +186,18 @@ static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 	if (mr->where.where != WEFT_CUDA_DEVICE || mr->where.managed)
 		return weft_fail(EINVAL, "%p is no GPU memory", data);
 	mr->gpu = true;
-	if (comm->peer->port->nvlink)
-		return expose(comm, mr, data);
 	pthread_mutex_lock(&net->lock);
 	if (net->closed)
 		ret = -ECANCELED;
 	else
 		own = is_nccls_own(comm);
 	pthread_mutex_unlock(&net->lock);
-	return ret ? ret : stage(comm, mr, own);
+	if (!ret)
+		ret = refuse_old_memory(data, own);
+	if (ret < 0)
+		return ret;
+	return comm->peer->port->nvlink ? expose(comm, mr, data) :
+					  stage(comm, mr, own);
 }
 
 int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,

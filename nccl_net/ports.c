@@ -64,7 +64,7 @@ static void nvlink_open(struct weft_net *net)
 	    port_open(net, &weft_nvlink_ops, "nvlink", AF_UNSPEC, &port) < 0)
 		return;			/* the others move GPU memory, too */
 	port->nvlink = true;
-	weft_nvl_issue(port->iface);
+	weft_nvl_serve_kernels(port->iface);
 	if (weft_nvl_unmap_apart(port->iface) < 0)
 		weft_warn("the death of a rank may be noticed late: no memory");
 	net->nvl = port;

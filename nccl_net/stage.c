@@ -23,10 +23,11 @@
 #define DRAIN_MS	20000	/* for copies that are with an engine */
 #define USERS_MAX	(256ul << 20)
 
-/* A stream of a CUDA context. */
+/* A stream for the memory of a CUDA context, in one of ours. */
 struct weft_net_lane {
 	struct weft_list link;			/* net->lanes */
-	void *ctx, *stream;
+	void *of, *ctx, *stream;
+	int ordinal;
 };
 
 /* The double of a region; with its context's stage_lock. */
@@ -40,30 +41,54 @@ struct weft_net_double {
 	char *mem;
 };
 
-static struct weft_net_lane *lane_of(struct weft_net *net, void *ctx)
+static int make_lane(struct weft_net_lane *lane)
 {
-	struct weft_net_lane *lane, *tmp;
 	struct weft_cuda_scope s;
-	int r = -1;
+	int r, err;
 
-	weft_list_for_each(lane, tmp, &net->lanes, link)
-		if (lane->ctx == ctx)
-			return lane;
-	lane = calloc(1, sizeof(*lane));
-	if (!lane)
-		return NULL;
-	lane->ctx = ctx;
-	if (!weft_cuda_enter(&s, ctx)) {
+	err = weft_cuda_own_get(lane->ordinal, &lane->ctx);
+	if (err)
+		return err;
+	err = weft_cuda_enter(&s, lane->ctx);
+	if (!err) {
 		r = s.cu->stream_create(&lane->stream,
 					WEFT_CU_STREAM_NON_BLOCKING);
 		weft_cuda_leave(&s);
+		if (r)
+			err = weft_fail(-weft_cuda_errno(r), "cannot make a "
+					"CUDA stream (%s)",
+					weft_cuda_error_name(r));
 	}
-	if (r) {
+	if (err)
+		weft_cuda_own_put(lane->ordinal);
+	return err;
+}
+
+static int lane_of(struct weft_net *net, const struct weft_cuda_ptr *where,
+		   struct weft_net_lane **out)
+{
+	struct weft_net_lane *lane, *tmp;
+	int err;
+
+	weft_list_for_each(lane, tmp, &net->lanes, link) {
+		if (lane->of == where->ctx) {
+			*out = lane;
+			return 0;
+		}
+	}
+	lane = calloc(1, sizeof(*lane));
+	if (!lane)
+		return -ENOMEM;
+	lane->of = where->ctx;
+	lane->ordinal = where->ordinal;
+	err = make_lane(lane);
+	if (err) {
 		free(lane);
-		return NULL;
+		return err;
 	}
 	weft_list_add_tail(&net->lanes, &lane->link);
-	return lane;
+	*out = lane;
+	return 0;
 }
 
 static size_t whole_pages(size_t size)
@@ -170,7 +195,7 @@ static int comm_events(struct weft_net_comm *comm, void *ctx)
 
 	err = weft_cuda_enter(&s, ctx);
 	if (err)
-		return weft_fail(err, "the CUDA context of a buffer is gone");
+		return weft_fail(err, "weft's CUDA context is gone");
 	r = make_events(comm, s.cu);
 	weft_cuda_leave(&s);
 	return r ? weft_fail(-weft_cuda_errno(r), "cannot make a CUDA event "
@@ -184,9 +209,9 @@ int weft_net_stage_register(struct weft_net_comm *comm, struct weft_net_mr *mr,
 	int ret;
 
 	pthread_mutex_lock(&net->stage_lock);
-	mr->lane = lane_of(net, mr->where.ctx);
-	ret = mr->lane ? comm_events(comm, mr->where.ctx) :
-			 weft_fail(ENOMEM, "cannot make a CUDA stream");
+	ret = lane_of(net, &mr->where, &mr->lane);
+	if (!ret)
+		ret = comm_events(comm, mr->lane->ctx);
 	if (!ret) {
 		mr->twin = find(net, mr);
 		if (!mr->twin)
@@ -232,12 +257,14 @@ int weft_net_stage(struct weft_net_request *req, const void *data, size_t size,
 	struct weft_cuda_scope s;
 	int r = 0, err;
 
-	err = weft_cuda_enter(&s, mr->where.ctx);
+	err = weft_cuda_enter(&s, mr->lane->ctx);
 	if (err)
-		return weft_fail(err, "the CUDA context of a buffer is gone");
-	if (size)
-		r = s.cu->memcpy_async(in ? gpu : host, in ? host : gpu, size,
-				       mr->lane->stream);
+		return weft_fail(err, "weft's CUDA context is gone");
+	if (size && in)
+		r = weft_cuda_from_host(s.cu, gpu, host, size,
+					mr->lane->stream);
+	else if (size)
+		r = s.cu->memcpy_async(host, gpu, size, mr->lane->stream);
 	if (!r)
 		r = s.cu->event_record(req->event, mr->lane->stream);
 	weft_cuda_leave(&s);
@@ -256,7 +283,7 @@ static int copy_state(struct weft_net_request *req)
 	struct weft_cuda_scope s;
 	int r, err;
 
-	err = weft_cuda_enter(&s, req->mr->where.ctx);
+	err = weft_cuda_enter(&s, req->mr->lane->ctx);
 	if (err)
 		return err;
 	r = s.cu->event_query(req->event);
@@ -317,6 +344,7 @@ void weft_net_stage_forget(struct weft_net_comm *comm)
 		weft_list_del(&comm->req[i].staged);
 		if (comm->req[i].event)
 			cu->event_destroy(comm->req[i].event);
+		comm->req[i].event = NULL;
 	}
 }
 
@@ -324,13 +352,20 @@ void weft_net_stage_close(struct weft_net *net)
 {
 	struct weft_net_lane *lane, *tmp;
 	struct weft_cuda_scope s;
+	unsigned int i;
 
+	weft_net_stage_drain(net, NULL);
 	pthread_mutex_lock(&net->stage_lock);
+	/* whoever still has a comm has nothing of its context */
+	for (i = 0; i < net->comms_size; i++)
+		if (net->comms[i])
+			weft_net_stage_forget(net->comms[i]);
 	weft_list_for_each(lane, tmp, &net->lanes, link) {
 		if (!weft_cuda_enter(&s, lane->ctx)) {
 			s.cu->stream_destroy(lane->stream);
 			weft_cuda_leave(&s);
 		}
+		weft_cuda_own_put(lane->ordinal);
 		weft_list_del(&lane->link);
 		free(lane);
 	}

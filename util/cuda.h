@@ -9,8 +9,9 @@
  * device pointers 64-bit numbers.
  *
  * A process that has no GPU memory must not notice us: the library is loaded
- * and cuInit() called by weft_cuda_init() alone, and no context is ever
- * created; contexts are those of the memory that the program hands over.
+ * and cuInit() called by weft_cuda_init() alone; contexts are those of the
+ * memory that the program hands over, and where one is, weft_cuda_own_get() may
+ * make another.
  *
  * Every call is made between weft_cuda_enter() and weft_cuda_leave(), which
  * make a context current and keep a stream capture of the program, on whatever
@@ -59,6 +60,10 @@
 #define WEFT_CU_DEVICE_POSIX_FD		103	/* exports as a descriptor */
 #define WEFT_CU_DEVICE_MPS		133	/* from 12.x on, else unknown */
 
+#define WEFT_CU_LIMIT_STACK_SIZE	0
+#define WEFT_CU_LIMIT_PRINTF_FIFO_SIZE	1
+#define WEFT_CU_LIMIT_MALLOC_HEAP_SIZE	2
+
 #define WEFT_CU_STREAM_NON_BLOCKING	1
 #define WEFT_CU_EVENT_DISABLE_TIMING	2
 #define WEFT_CU_HOSTREGISTER_PORTABLE	1
@@ -69,6 +74,7 @@
 #define WEFT_CU_ACCESS_READWRITE	3
 #define WEFT_CU_GRANULARITY_MINIMUM	0
 #define WEFT_CU_SRC_ORDER_STREAM	1
+#define WEFT_CU_MEMORY_UNIFIED		4
 
 struct weft_cu_uuid {
 	unsigned char bytes[16];
@@ -107,6 +113,23 @@ struct weft_cu_copy_attr {
 	unsigned int flags;
 };
 
+/* CUDA_MEMCPY2D */
+struct weft_cu_copy_2d {
+	size_t src_x, src_y;
+	int src_type;
+	const void *src_host;
+	uint64_t src;
+	void *src_array;
+	size_t src_pitch;
+	size_t dst_x, dst_y;
+	int dst_type;
+	void *dst_host;
+	uint64_t dst;
+	void *dst_array;
+	size_t dst_pitch;
+	size_t width, height;
+};
+
 /* X(field, symbol, arguments) */
 #define WEFT_CUDA_CALLS(X)						\
 	X(init, cuInit, (unsigned int flags))				\
@@ -123,6 +146,10 @@ struct weft_cu_copy_attr {
 	X(ctx_pop, cuCtxPopCurrent_v2, (void **ctx))			\
 	X(ctx_current, cuCtxGetCurrent, (void **ctx))			\
 	X(ctx_device, cuCtxGetDevice, (int *dev))			\
+	X(ctx_create, cuCtxCreate_v2,					\
+	  (void **ctx, unsigned int flags, int dev))			\
+	X(ctx_destroy, cuCtxDestroy_v2, (void *ctx))			\
+	X(ctx_limit, cuCtxSetLimit, (int limit, size_t value))		\
 	X(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))	\
 	X(pointer_attrs, cuPointerGetAttributes,			\
 	  (unsigned int n, int *attrs, void **values, uint64_t ptr))	\
@@ -159,6 +186,8 @@ struct weft_cu_copy_attr {
 	X(stream_query, cuStreamQuery, (void *st))			\
 	X(memcpy_async, cuMemcpyAsync,					\
 	  (uint64_t dst, uint64_t src, size_t n, void *st))		\
+	X(memcpy_2d, cuMemcpy2DAsync_v2,				\
+	  (const struct weft_cu_copy_2d *, void *st))			\
 	X(event_create, cuEventCreate, (void **ev, unsigned int flags))	\
 	X(event_destroy, cuEventDestroy_v2, (void *ev))			\
 	X(event_record, cuEventRecord, (void *ev, void *st))		\
@@ -192,6 +221,48 @@ int weft_cuda_init(void);
 
 /* The driver, or NULL as long as weft_cuda_init() has not succeeded. */
 const struct weft_cuda *weft_cuda(void);
+
+/*
+ * Copies below this many bytes from host memory are for weft_cuda_from_host().
+ * The driver's own bound is between 24 and 32 KiB (580, H200).
+ */
+#define WEFT_CUDA_SMALL	(64u << 10)
+
+/*
+ * Queues a copy from pinned host memory to a GPU, for a copy engine.
+ *
+ * What is small the driver's 1D copies and batches give to the compute engine
+ * instead, which may be busy with kernels that wait for this very copy.  Two
+ * rows of a 2D copy go to a copy engine at any size (seen on two H200, driver
+ * 580, by copies next to kernels that spin).  One byte has no two rows; in a
+ * context of our own it is not held up for long.
+ *
+ * The context of @st must be current.  CUDA's error.
+ */
+int weft_cuda_from_host(const struct weft_cuda *cu, uint64_t dst, uint64_t src,
+			size_t len, void *st);
+
+/*
+ * A CUDA context of ours on @ordinal, for copies that kernels wait for; one per
+ * device for all callers, until as many weft_cuda_own_put().
+ *
+ * In the program's own context such a copy can wait for ever: when the program
+ * loads code (a kernel that it calls for the first time, a module), frees GPU
+ * memory or grows its kernels' stacks, the driver lets the kernels that run end
+ * before anything else of that context begins, and where it waits for that in
+ * the call, it keeps other threads' calls out, too.  Another context's copies
+ * go on meanwhile (seen on two H200, driver 580, next to a kernel that spins;
+ * PyTorch's first backward pass is enough).  That holds for memory of
+ * cuMemCreate() and pinned host memory; what cuMemAlloc() gave belongs to a
+ * context, whose queues its copies take.
+ *
+ * It takes 260 MiB of GPU memory.  For processes that have a context there
+ * already.  -errno; logs why.
+ */
+int weft_cuda_own_get(int ordinal, void **ctx);
+void weft_cuda_own_put(int ordinal);
+/* Is it of cuMemCreate()? */
+bool weft_cuda_is_vmm(const void *p);
 
 struct weft_cuda_scope {
 	const struct weft_cuda *cu;

@@ -11,8 +11,9 @@
  * Everything runs in the caller's thread, inside progress(); a driver thread
  * only writes to an eventfd.  Three exceptions: mem_release() may run anywhere;
  * it meets us in the region table and in the streams' `issued` and `finished`;
- * after weft_nvl_issue() a thread per context hands what waits to the driver; and
- * after weft_nvl_unmap_apart() a thread unmaps what has left all our lists.
+ * after weft_nvl_serve_kernels() a thread per context hands what waits to the
+ * driver; and after weft_nvl_unmap_apart() a thread unmaps what has left all our
+ * lists.
  *
  * A callback of the caller runs only from nvl_iface_progress() and from the
  * calls that say so; copies never call back: they mark, progress delivers.
@@ -308,6 +309,7 @@ struct nvl_iface {
 	unsigned int inbound;		/* accepted and not yet proven */
 	uint64_t accept_ms;		/* nobody is accepted until; 0: all are */
 	bool armed;
+	bool for_kernels;		/* which wait for what we move */
 	bool issuers;			/* contexts get a thread each */
 	struct nvl_unmapper *unmapper;	/* NULL: unmapped here and now */
 };

@@ -56,8 +56,22 @@ void nvl_copy_queue(struct nvl_gpu *gpu, struct weft_list *queue,
 	atomic_fetch_add(&gpu->waiting, 1);
 }
 
+static int copy_one(const struct weft_cuda *cu, const struct nvl_copy *c,
+		    void *st)
+{
+	if (c->from_host)
+		return weft_cuda_from_host(cu, c->dst, c->src, c->len, st);
+	return cu->memcpy_async(c->dst, c->src, c->len, st);
+}
+
+/* A batch would not take it to a copy engine. */
+static bool goes_alone(const struct nvl_copy *c)
+{
+	return c->from_host && c->len < WEFT_CUDA_SMALL;
+}
+
 /*
- * Copies one by one, or all of them where the driver takes a batch.  True: a
+ * Copies one by one, or all that can where the driver takes a batch.  True: a
  * batch was refused, of which some may be with the engine all the same.
  */
 static bool issue(struct nvl_stream *st, const struct weft_cuda *cu,
@@ -65,25 +79,33 @@ static bool issue(struct nvl_stream *st, const struct weft_cuda *cu,
 {
 	struct weft_cu_copy_attr attr = { .src_order = WEFT_CU_SRC_ORDER_STREAM };
 	uint64_t dst[BATCH], src[BATCH];
+	unsigned int i, together = 0;
 	size_t len[BATCH], at = 0;
 	bool refused = false;
-	unsigned int i;
 
-	if (n > 1 && cu->memcpy_batch && nvl_tune.batch) {
-		for (i = 0; i < n; i++) {
-			dst[i] = c[i]->dst;
-			src[i] = c[i]->src;
-			len[i] = c[i]->len;
-			result[i] = 0;
-		}
-		if (!cu->memcpy_batch(dst, src, len, n, &attr, &at, 1, st->cu))
-			return false;
+	for (i = 0; i < n; i++) {
+		if (goes_alone(c[i]))
+			continue;
+		dst[together] = c[i]->dst;
+		src[together] = c[i]->src;
+		len[together++] = c[i]->len;
+		result[i] = 0;
+	}
+	if (together < 2 || !cu->memcpy_batch || !nvl_tune.batch) {
+		together = 0;
+	} else if (cu->memcpy_batch(dst, src, len, together, &attr, &at, 1,
+				    st->cu)) {
 		/* one by one tells which of them it is */
 		refused = true;
+		together = 0;
 	}
-	for (i = 0; i < n; i++)
-		result[i] = cu->memcpy_async(c[i]->dst, c[i]->src, c[i]->len,
-					     st->cu);
+	for (i = 0; i < n; i++) {
+		if (together && !goes_alone(c[i]))
+			continue;
+		result[i] = copy_one(cu, c[i], st->cu);
+		/* all but the last byte of it may be with the engine */
+		refused |= result[i] && goes_alone(c[i]) && c[i]->len % 2;
+	}
 	return refused;
 }
 

@@ -28,6 +28,7 @@ struct nvl_copy {
 	void *owner;
 	uint64_t dst, src;
 	size_t len;
+	bool from_host;			/* and kernels wait for it */
 	bool guarded;			/* goes only while @key allows @at */
 	uint32_t seq;			/* of its batch */
 	struct weft_rkey key;
@@ -61,7 +62,8 @@ struct nvl_stream {
 struct nvl_gpu {
 	struct weft_list link;		/* iface->gpus */
 	struct nvl_iface *iface;
-	void *ctx;
+	void *of;			/* the context of the program's memory */
+	void *ctx;			/* ours to work in: that one or our own */
 	int ordinal;
 	uint32_t *page;			/* flags, one line per stream */
 	bool page_pinned;

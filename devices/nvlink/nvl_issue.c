@@ -156,10 +156,12 @@ void nvl_issue_stop(struct nvl_gpu *gpu)
 		nvl_gpu_submit(gpu);
 }
 
-void weft_nvl_issue(struct weft_iface *base)
+void weft_nvl_serve_kernels(struct weft_iface *base)
 {
 	enum weft_tristate own = weft_settings()->nvl_thread;
+	struct nvl_iface *iface = nvl_iface(base);
 
-	nvl_iface(base)->issuers = own == WEFT_ON ||
-		(own == WEFT_AUTO && weft_host_cpus() >= CPUS);
+	iface->for_kernels = true;
+	iface->issuers = own == WEFT_ON ||
+			 (own == WEFT_AUTO && weft_host_cpus() >= CPUS);
 }

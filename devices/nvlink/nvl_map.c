@@ -123,7 +123,7 @@ int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
 	*fd = -1;
 	if (!nvl_share_allowed(gpu->ordinal))
 		return -EOPNOTSUPP;
-	err = weft_cuda_enter(&s, gpu->ctx);
+	err = weft_cuda_enter(&s, gpu->of);
 	if (err)
 		return err;
 	r = s.cu->device_get(&dev, gpu->ordinal);
@@ -152,7 +152,7 @@ int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
 out:
 	weft_cuda_leave(&s);
 	if (!r) {
-		m->ctx = gpu->ctx;
+		m->ctx = gpu->of;
 		return 0;
 	}
 	weft_warn_once("no ring of %zu MiB on GPU %d (%s): data for it goes "
@@ -183,7 +183,7 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 
 	if (!nvl_share_allowed(gpu->ordinal))
 		return -EOPNOTSUPP;
-	err = weft_cuda_enter(&s, gpu->ctx);
+	err = weft_cuda_enter(&s, gpu->of);
 	if (err)
 		return err;
 	r = s.cu->mem_import(&handle, (void *)(intptr_t)fd,
@@ -199,7 +199,7 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 	}
 	weft_cuda_leave(&s);
 	if (!r) {
-		m->ctx = gpu->ctx;
+		m->ctx = gpu->of;
 		return 0;
 	}
 	if (r == WEFT_CU_INVALID_DEVICE)
@@ -228,7 +228,7 @@ int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu)
 
 	if (nvl_map_allows(m, gpu))
 		return 0;
-	err = weft_cuda_enter(&s, gpu->ctx);
+	err = weft_cuda_enter(&s, gpu->of);
 	if (err)
 		return err;
 	if (m->kind == NVL_RING_CUDA) {
@@ -237,7 +237,7 @@ int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu)
 		r = s.cu->host_register(m->host, m->size,
 					WEFT_CU_HOSTREGISTER_PORTABLE);
 		m->pinned = !r;
-		m->ctx = gpu->ctx;
+		m->ctx = gpu->of;
 		if (r)
 			weft_warn_once("host memory for a ring cannot be "
 				       "registered with CUDA (%s): raise the "

@@ -332,6 +332,8 @@ static int make_cuda(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 	struct nvl_gpu *gpu;
 	int err = -ENODEV;
 
+	if (conn->iface->for_kernels)
+		return -EOPNOTSUPP;
 	if (!nvl_loc_where(r->loc, &where))
 		return -ENODEV;
 	gpu = nvl_gpu_get(conn->iface, &where, &err);

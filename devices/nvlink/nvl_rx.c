@@ -158,6 +158,21 @@ static int place_by_cpu(struct nvl_rxring *r, const struct nvl_op *op,
 }
 
 /*
+ * Where @dst is.  Of what kernels wait for the driver is not asked: the program
+ * may be in a call that keeps others out.  A put's key says it, too; what comes
+ * of a lie stays within the key's region.
+ */
+static int locate(const struct nvl_conn *conn, const struct nvl_op *op,
+		  bool put, const void *dst, struct weft_cuda_ptr *where)
+{
+	if (!put || !conn->iface->for_kernels)
+		return weft_cuda_query(dst, where);
+	if (!nvl_loc_where(NVL_SLOT_LOC(op->slot), where))
+		where->where = WEFT_CUDA_PAGEABLE;
+	return 0;
+}
+
+/*
  * @key is the region's for a put; NULL for a get of ours.  -EINPROGRESS: an
  * engine does it.
  */
@@ -169,7 +184,7 @@ static int place(struct nvl_conn *conn, struct nvl_rxring *r,
 	struct nvl_gpu *gpu;
 	int err;
 
-	if (weft_cuda_query(dst, &where))
+	if (locate(conn, &c->op, key, dst, &where))
 		return -EACCES;
 	if (where.where != WEFT_CUDA_DEVICE)
 		return place_by_cpu(r, &c->op, key, dst);
@@ -182,6 +197,8 @@ static int place(struct nvl_conn *conn, struct nvl_rxring *r,
 	c->copy = (struct nvl_copy){
 		.conn = conn, .done = chunk_placed, .owner = r,
 		.dst = (uintptr_t)dst, .len = c->op.len,
+		.from_host = conn->iface->for_kernels &&
+			     r->map.kind != NVL_RING_CUDA,
 		.src = r->map.kind == NVL_RING_CUDA ? r->map.dev + at :
 						(uintptr_t)r->map.host + at,
 	};

@@ -66,7 +66,7 @@ static void stream_ask(struct nvl_stream *st, const struct weft_cuda *cu)
 	if (r) {
 		if (!atomic_exchange(&st->broken, weft_cuda_errno(r)))
 			weft_error("copies on GPU %d have failed (%s): the GPU "
-				   "or the program's CUDA context is gone",
+				   "or its CUDA context is gone",
 				   st->gpu->ordinal, weft_cuda_error_name(r));
 	}
 	atomic_store_explicit(&st->finished, atomic_load(&st->issued),
@@ -163,17 +163,19 @@ void nvl_copy_drain_all(void)
 	pthread_mutex_unlock(&streams_lock);
 }
 
-static void stream_free(struct nvl_stream *st, const struct weft_cuda *cu)
+/* False: the engine still has work of it. */
+static bool stream_free(struct nvl_stream *st, const struct weft_cuda *cu)
 {
 	uint64_t end = weft_now_ms() + 1000;
 	unsigned int i;
+	bool drained;
 
 	if (!st->cu)
-		return;
+		return true;
 	pthread_mutex_lock(&streams_lock);
 	weft_list_del(&st->link);
 	pthread_mutex_unlock(&streams_lock);
-	stream_drain(st);
+	drained = stream_drain(st);
 	while (atomic_load(&st->bells) && weft_now_ms() < end)
 		sched_yield();
 	for (i = 0; cu && i < ARRAY_SIZE(st->events); i++)
@@ -182,6 +184,7 @@ static void stream_free(struct nvl_stream *st, const struct weft_cuda *cu)
 	if (cu)
 		cu->stream_destroy(st->cu);
 	pthread_mutex_destroy(&st->lock);
+	return drained;
 }
 
 /* ---- contexts ----------------------------------------------------------- */
@@ -214,7 +217,7 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 	struct nvl_gpu *gpu, *tmp;
 
 	weft_list_for_each(gpu, tmp, &iface->gpus, link)
-		if (gpu->ctx == where->ctx)
+		if (gpu->of == where->ctx)
 			return gpu;
 	*err = -ENOMEM;
 	gpu = calloc(1, sizeof(*gpu));
@@ -224,12 +227,19 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 	weft_list_init(&gpu->tx_waiting);
 	weft_list_init(&gpu->rx_waiting);
 	gpu->iface = iface;
-	gpu->ctx = where->ctx;
+	gpu->of = gpu->ctx = where->ctx;
 	gpu->ordinal = where->ordinal;
 	pthread_mutex_init(&gpu->issue, NULL);
 	gpu->page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (gpu->page == MAP_FAILED) {
+		free(gpu);
+		return NULL;
+	}
+	*err = iface->for_kernels ? weft_cuda_own_get(gpu->ordinal, &gpu->ctx) :
+				    0;
+	if (*err) {
+		munmap(gpu->page, PAGE);
 		free(gpu);
 		return NULL;
 	}
@@ -248,18 +258,21 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 void nvl_gpu_free(struct nvl_gpu *gpu)
 {
 	struct weft_cuda_scope s;
+	bool in, drained = true;
 	unsigned int i;
-	bool in;
 
 	nvl_issue_stop(gpu);
 	in = !weft_cuda_enter(&s, gpu->ctx);
 	for (i = 0; i < NVL_TX_STREAMS; i++)
-		stream_free(&gpu->tx[i], in ? s.cu : NULL);
-	stream_free(&gpu->rx, in ? s.cu : NULL);
+		drained &= stream_free(&gpu->tx[i], in ? s.cu : NULL);
+	drained &= stream_free(&gpu->rx, in ? s.cu : NULL);
 	if (in && gpu->page_pinned)
 		s.cu->host_unregister(gpu->page);
 	if (in)
 		weft_cuda_leave(&s);
+	/* to destroy one that works would wait, maybe for ever: it stays */
+	if (gpu->ctx != gpu->of && drained)
+		weft_cuda_own_put(gpu->ordinal);
 	munmap(gpu->page, PAGE);
 	weft_list_del(&gpu->link);
 	pthread_mutex_destroy(&gpu->issue);

@@ -272,6 +272,8 @@ static unsigned int send_direct(struct nvl_job *job, uint64_t dev,
 		copy->len = next_piece(job, job->total, &src);
 		copy->src = (uintptr_t)src;
 		copy->dst = dev + job->sent;
+		copy->from_host = gpu->iface->for_kernels &&
+				  job->where.where != WEFT_CUDA_DEVICE;
 		job->sent += copy->len;
 		job->iov_off += copy->len;
 		job->flying++;

@@ -134,9 +134,9 @@ static void iface_close(struct weft_iface *base)
 	}
 	nvl_pair_reap(iface);
 	nvl_tx_deliver(iface);
+	nvl_unmap_end(iface);		/* in the contexts that go now */
 	weft_list_for_each(gpu, next, &iface->gpus, link)
 		nvl_gpu_free(gpu);
-	nvl_unmap_end(iface);
 	weft_list_for_each(sn, after, &iface->sns, link)
 		free(sn);
 	iface_free(iface);

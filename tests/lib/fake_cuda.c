@@ -8,6 +8,7 @@
 
 #include "tests/lib/fake_cuda_int.h"
 
+#define MADE	4096u		/* contexts in the life of a process */
 #define OBJECTS		4096
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -17,7 +18,9 @@ bool fake_no_write, fake_full;
 _Atomic bool fake_wrong;
 
 static struct object objects[OBJECTS];
-static struct context contexts[GPUS];
+
+static struct context contexts[GPUS], made[MADE];
+static unsigned int nmade;
 int fake_phys_of[GPUS], fake_gpus;
 int fake_inits;
 static uint64_t next_id = 1;
@@ -185,6 +188,48 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int dev)
 	GATE(0);
 	contexts[dev].refs--;
 	return 0;
+}
+
+EXPORT int cuCtxCreate_v2(void **ctx, unsigned int flags, int dev)
+{
+	struct context *c;
+	unsigned int n;
+
+	GATE(UNSAFE);
+	if (flags || dev < 0 || dev >= fake_gpus)
+		return WEFT_CU_INVALID_VALUE;
+	if (fake_full)
+		return WEFT_CU_OUT_OF_MEMORY;
+	n = __atomic_fetch_add(&nmade, 1, __ATOMIC_RELAXED);
+	if (n >= MADE)
+		return WEFT_CU_OUT_OF_MEMORY;
+	c = &made[n];
+	c->ordinal = dev;
+	c->refs = 1;
+	c->made = true;
+	__atomic_fetch_add(&fake_live.contexts, 1, __ATOMIC_RELAXED);
+	*ctx = c;
+	return cuCtxPushCurrent_v2(c);
+}
+
+/* Streams and events in it are to be gone by then. */
+EXPORT int cuCtxDestroy_v2(void *ctx)
+{
+	struct context *c = ctx;
+
+	GATE(UNSAFE);
+	if (!c->made || c->refs <= 0 || fake_streams_of(c))
+		return WEFT_CU_INVALID_CONTEXT;
+	c->refs = 0;			/* for whoever still names it */
+	__atomic_fetch_sub(&fake_live.contexts, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
+EXPORT int cuCtxSetLimit(int limit, size_t value)
+{
+	GATE(CONTEXT);
+	return limit < 0 || limit > WEFT_CU_LIMIT_MALLOC_HEAP_SIZE || value ?
+	       WEFT_CU_INVALID_VALUE : 0;
 }
 
 EXPORT int cuCtxPushCurrent_v2(void *ctx)

@@ -39,6 +39,7 @@
 /* What is alive: every kind must be back at its number before the test. */
 struct fake_cuda_live {
 	unsigned int handles, maps, reservations, streams, events, pinned;
+	unsigned int contexts;		/* made, not primary */
 };
 
 /* X(return type, name, arguments) */
@@ -66,6 +67,11 @@ struct fake_cuda_live {
 	X(bool, fake_cuda_capture_broken, (void))			\
 	/* streams stop before their next operation until told to go on */ \
 	X(void, fake_cuda_hold, (bool on))				\
+	/* The program's kernels spin, and more is queued behind them: what is \
+	 * in the program's own contexts waits, and so does, in others, what \
+	 * the compute engine copies (small 1D ones from the host, and all \
+	 * within a GPU) and what is of cuMemAlloc(). */		\
+	X(void, fake_cuda_kernels, (bool on))				\
 	/* the program's own: a primary context and memory of GPU @ordinal */ \
 	X(void *, fake_cuda_context, (int ordinal))			\
 	X(void *, fake_cuda_malloc, (int ordinal, size_t size))		\

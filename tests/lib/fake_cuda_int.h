@@ -37,6 +37,7 @@
 
 struct context {
 	_Atomic int ordinal, refs;
+	bool made;			/* by cuCtxCreate(): no primary one */
 };
 
 struct handle {
@@ -74,6 +75,9 @@ int fake_gate(const char *name, int flags);
 	} while (0)
 
 struct context *fake_current(void);
+/* How many streams there are in it. */
+unsigned int fake_streams_of(const struct context *c);
+int cuCtxPushCurrent_v2(void *ctx);
 extern int fake_phys_of[GPUS], fake_gpus;
 /* What FAKE_CUDA_NODES says; cuInit() and nvmlInit_v2() call it. */
 void fake_find_gpus(void);

@@ -8,6 +8,7 @@
 #include "tests/lib/fake_cuda_int.h"
 
 #define STREAMS	256
+#define SMALL	(32u << 10)	/* less from the host: by the compute engine */
 
 struct event {
 	unsigned long recorded, done;
@@ -21,6 +22,8 @@ struct task {
 	uint32_t value;
 	struct event *event;
 	unsigned long stamp;
+	bool compute;			/* by that engine */
+	bool bound;			/* to its memory's context */
 	void (*fn)(void *arg);
 	void *arg;
 };
@@ -38,13 +41,13 @@ struct stream {
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t list_cond = PTHREAD_COND_INITIALIZER;
 static struct stream *streams[STREAMS];
-static bool held;
+static bool held, kernels;
 static unsigned long ncopies;
 
-static void wait_while_held(void)
+static void wait_while_held(const struct stream *st, const struct task *t)
 {
 	pthread_mutex_lock(&list_lock);
-	while (held)
+	while (held || (kernels && (t->compute || t->bound || !st->ctx->made)))
 		pthread_cond_wait(&list_cond, &list_lock);
 	pthread_mutex_unlock(&list_lock);
 }
@@ -85,7 +88,7 @@ static void *stream_main(void *arg)
 		if (!t)
 			break;
 		pthread_mutex_unlock(&st->lock);
-		wait_while_held();
+		wait_while_held(st, t);
 		if (fake_delay_us && t->what == COPY)
 			usleep(rand_r(&st->seed) % fake_delay_us);
 		run(t);
@@ -130,6 +133,17 @@ void fake_streams_drain(void)
 		if (streams[i])
 			drain(streams[i]);
 	pthread_mutex_unlock(&list_lock);
+}
+
+unsigned int fake_streams_of(const struct context *c)
+{
+	unsigned int i, n = 0;
+
+	pthread_mutex_lock(&list_lock);
+	for (i = 0; i < STREAMS; i++)
+		n += streams[i] && streams[i]->ctx == c;
+	pthread_mutex_unlock(&list_lock);
+	return n;
 }
 
 /* A stream of another context than the current one is no handle here. */
@@ -227,21 +241,82 @@ static bool reachable(uint64_t p, size_t len, int ordinal)
 	return ok;
 }
 
-EXPORT int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t n, void *stream)
+/* The GPU that has it, or -1: host memory. */
+static int gpu_of(uint64_t p, size_t len)
 {
-	struct stream *st = stream;
-	int err;
+	struct object *o;
+	int gpu = -1;
 
-	GATE(CONTEXT);
-	err = check(st);
+	pthread_mutex_lock(&fake_lock);
+	o = fake_find(p, len);
+	if (o && o->kind != PINNED)
+		gpu = o->handle ? o->handle->phys : fake_phys_of[o->ordinal];
+	pthread_mutex_unlock(&fake_lock);
+	return gpu;
+}
+
+/* As the real driver does: seen, not documented. */
+static bool by_compute_engine(uint64_t dst, uint64_t src, size_t n)
+{
+	const int from = gpu_of(src, n), to = gpu_of(dst, n);
+
+	return to >= 0 && (from == to || (from < 0 && n < SMALL));
+}
+
+static bool of_a_context(uint64_t p)
+{
+	struct object *o;
+	bool is;
+
+	pthread_mutex_lock(&fake_lock);
+	o = fake_find(p, 1);
+	is = o && o->kind == MALLOC;
+	pthread_mutex_unlock(&fake_lock);
+	return is;
+}
+
+static int copy(uint64_t dst, uint64_t src, size_t n, struct stream *st,
+		bool compute)
+{
+	int err = check(st);
+
 	if (err)
 		return err;
 	if (!reachable(dst, n, st->ctx->ordinal) ||
 	    !reachable(src, n, st->ctx->ordinal))
 		return WEFT_CU_INVALID_VALUE;
 	push(st, (struct task){ .what = COPY, .dst = dst, .src = src,
-				.len = n });
+				.len = n, .compute = compute,
+				.bound = of_a_context(dst) ||
+					 of_a_context(src) });
 	return 0;
+}
+
+EXPORT int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t n, void *stream)
+{
+	GATE(CONTEXT);
+	return copy(dst, src, n, stream, by_compute_engine(dst, src, n));
+}
+
+EXPORT int cuMemcpy2DAsync_v2(const struct weft_cu_copy_2d *c, void *stream)
+{
+	bool compute;
+	size_t row;
+	int err = 0;
+
+	GATE(CONTEXT);
+	if (c->src_type != WEFT_CU_MEMORY_UNIFIED ||
+	    c->dst_type != WEFT_CU_MEMORY_UNIFIED || c->src_x || c->src_y ||
+	    c->dst_x || c->dst_y || c->src_pitch < c->width ||
+	    c->dst_pitch < c->width || !c->width || !c->height)
+		return WEFT_CU_INVALID_VALUE;
+	compute = by_compute_engine(c->dst, c->src, c->width) &&
+		  (c->height == 1 || gpu_of(c->src, 1) >= 0);
+	for (row = 0; row < c->height && !err; row++)
+		err = copy(c->dst + row * c->dst_pitch,
+			   c->src + row * c->src_pitch, c->width, stream,
+			   compute);
+	return err;
 }
 
 EXPORT int cuMemcpyBatchAsync_v2(uint64_t *dsts, uint64_t *srcs, size_t *sizes,
@@ -342,6 +417,14 @@ EXPORT void fake_cuda_hold(bool on)
 {
 	pthread_mutex_lock(&list_lock);
 	held = on;
+	pthread_cond_broadcast(&list_cond);
+	pthread_mutex_unlock(&list_lock);
+}
+
+EXPORT void fake_cuda_kernels(bool on)
+{
+	pthread_mutex_lock(&list_lock);
+	kernels = on;
 	pthread_cond_broadcast(&list_cond);
 	pthread_mutex_unlock(&list_lock);
 }

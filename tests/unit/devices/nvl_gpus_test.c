@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Several GPUs in one process, and memory for rings that is used up. */
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -129,6 +130,182 @@ Test(nvl_gpus, the_first_one_may_come_late)
 	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
 	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_NONE));
 	cr_expect(eq(uint, said(""), 0));
+	nvl->mem_release(mem);
+}
+
+/* Handed over together. */
+static void put_two(uint8_t *one, uint8_t *two, size_t len)
+{
+	struct wait_op w[2] = { { .op.done = op_done }, { .op.done = op_done } };
+	struct iovec iov[2] = { { one, len }, { two, len } };
+
+	memset(one, 0x11, len);
+	memset(two, 0x22, len);
+	memset(dst, 0xa5, 2 * len);
+	cr_assert(eq(int, nvl->put(a.ep, &iov[0], 1, (uintptr_t)dst, &key,
+				   NULL, &w[0].op), -EINPROGRESS));
+	cr_assert(eq(int, nvl->put(a.ep, &iov[1], 1, (uintptr_t)dst + len, &key,
+				   NULL, &w[1].op), -EINPROGRESS));
+	wait_for(w[0].done && w[1].done);
+	cr_expect(eq(int, memcmp(dst, one, len), 0));
+	cr_expect(eq(int, memcmp(dst + len, two, len), 0));
+}
+
+/*
+ * What NCCL's small protocols need: their source is pinned host memory, and the
+ * program's kernels behind NCCL's fill the queues of the compute engine.
+ */
+Test(nvl_gpus, small_copies_from_the_host_pass_kernels)
+{
+	static const size_t sizes[] = { 2, 3, 16, 4097, 24576, 65535, 65536,
+					300000 };
+	uint8_t *host = aligned_alloc(4096, LEN), *from;
+	struct weft_cuda_scope s;
+	unsigned int i;
+
+	pair_up();
+	from = fake.fake_cuda_vmm(0, LEN);
+	weft_nvl_serve_kernels(a.iface);
+	weft_nvl_serve_kernels(b.iface);
+	wait_for(weft_nvl_prepare(a.ep, from) == 0);
+	expose();
+	cr_assert(eq(int, weft_cuda_enter(&s, fake.fake_cuda_context(0)), 0));
+	cr_assert(eq(int, s.cu->host_register(host, LEN,
+					      WEFT_CU_HOSTREGISTER_PORTABLE),
+		     0));
+	fake.fake_cuda_kernels(true);
+	for (i = 0; i < ARRAY_SIZE(sizes); i++)
+		cr_expect(eq(int, put_checked(&a, host, dst, sizes[i], &key),
+			     0));
+	put_two(host, host + 64, 48);
+	cr_expect(eq(int, weft_nvl_ring(a.ep, true), WEFT_NVL_RING_NONE));
+	/* and through host memory */
+	key.slot &= NVL_SLOT_MASK;
+	fake.fake_cuda_refuse("cuMemSetAccess", WEFT_CU_NOT_SUPPORTED);
+	for (i = 0; i < ARRAY_SIZE(sizes); i++)
+		cr_expect(eq(int, put_checked(&a, from, dst, sizes[i], &key),
+			     0));
+	cr_expect(eq(int, weft_nvl_ring(a.ep, true), WEFT_NVL_RING_HOST));
+	fake.fake_cuda_kernels(false);
+	s.cu->host_unregister(host);
+	weft_cuda_leave(&s);
+	nvl->mem_release(mem);
+	free(host);
+}
+
+/* The peer's: the driver is not asked where each chunk belongs. */
+static unsigned int questions(void)
+{
+	return fake.fake_cuda_called("cuPointerGetAttributes") +
+	       fake.fake_cuda_called("cuDevicePrimaryCtxRetain");
+}
+
+static int put_known(const struct weft_cuda_ptr *where, uint8_t *src, size_t len)
+{
+	struct wait_op w = { .op.done = op_done };
+	struct iovec iov = { src, len };
+
+	memset(src, 0x3c, len);
+	memset(dst, 0xa5, len);
+	cr_assert(eq(int, weft_nvl_put(a.ep, where, &iov, 1, (uintptr_t)dst,
+				       &key, NULL, &w.op), -EINPROGRESS));
+	wait_for(w.done);
+	return w.status ? w.status : memcmp(src, dst, len);
+}
+
+/* NCCL's, of memory that cannot be exported: no ring on a GPU. */
+Test(nvl_gpus, what_kernels_wait_for_passes_kernels)
+{
+	struct weft_cuda_ptr where;
+	unsigned int asked;
+	uint8_t *from;
+
+	pair_up();
+	from = fake.fake_cuda_vmm(0, LEN);
+	weft_nvl_serve_kernels(a.iface);
+	weft_nvl_serve_kernels(b.iface);
+	wait_for(weft_nvl_prepare(a.ep, from) == 0);
+	fake.fake_cuda_refuse("cuMemExportToShareableHandle",
+			      WEFT_CU_NOT_SUPPORTED);
+	expose();
+	cr_assert(eq(int, weft_cuda_query(from, &where), 0));
+	/* the first one makes streams and pins the ring */
+	cr_expect(eq(int, put_known(&where, from, LEN), 0));
+	fake.fake_cuda_kernels(true);
+	asked = questions();
+	cr_expect(eq(int, put_known(&where, from, LEN), 0));
+	cr_expect(eq(int, put_known(&where, from, 17), 0));
+	cr_expect(eq(uint, questions(), asked));
+	cr_expect(eq(int, weft_nvl_ring(a.ep, true), WEFT_NVL_RING_HOST));
+	fake.fake_cuda_kernels(false);
+	cr_expect(eq(uint, said(""), 0));
+	nvl->mem_release(mem);
+}
+
+/* One for both interfaces, and for as long as one of them is open. */
+Test(nvl_gpus, a_context_of_our_own)
+{
+	struct fake_cuda_live live;
+
+	pair_up();
+	weft_nvl_serve_kernels(a.iface);
+	weft_nvl_serve_kernels(b.iface);
+	fake.fake_cuda_refuse("cuCtxCreate_v2", WEFT_CU_OUT_OF_MEMORY);
+	cr_expect(eq(int, weft_nvl_prepare(a.ep, from0), -ENOMEM));
+	cr_expect(eq(uint, said("cannot make a CUDA context"), 1));
+	fake.fake_cuda_refuse("cuCtxCreate_v2", 0);
+	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
+	wait_for(weft_nvl_prepare(b.ep, from0) == 0);
+	fake.fake_cuda_live(&live);
+	cr_expect(eq(uint, live.contexts, 1));
+	nvl->mem_release(mem);
+	close_side(&a);
+	fake.fake_cuda_live(&live);
+	cr_expect(eq(uint, live.contexts, 1));
+	close_side(&b);
+	fake.fake_cuda_live(&live);
+	cr_expect(eq(uint, live.contexts, 0));
+}
+
+static void *let_unmap(void *arg)
+{
+	const uint64_t end = weft_now_ms() + WAIT_MS;
+
+	while (!fake.fake_cuda_stalled() && weft_now_ms() < end)
+		usleep(1000);
+	usleep(20000);
+	fake.fake_cuda_stall(NULL);
+	return arg;
+}
+
+/* What a thread still unmaps is unmapped before its context goes. */
+Test(nvl_gpus, a_context_outlives_what_is_mapped_in_it)
+{
+	uint8_t *other = fake.fake_cuda_vmm(1, LEN);
+	struct fake_cuda_live before, after;
+	struct weft_mem *second;
+	struct weft_rkey key2;
+	pthread_t thread;
+
+	pair_up();
+	fake.fake_cuda_live(&before);
+	weft_nvl_serve_kernels(a.iface);
+	cr_assert(eq(int, weft_nvl_unmap_apart(a.iface), 0));
+	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
+	expose();
+	cr_assert(eq(int, nvl->mem_register(other, LEN, WEFT_MEM_CUDA, &second),
+		     0));
+	cr_assert(eq(int, expose_to_peer(&b, second, &key2), 0));
+	wait_for(weft_nvl_prepare(a.ep, NULL) == 0 &&
+		 weft_nvl_prepare(b.ep, NULL) == 0);
+	fake.fake_cuda_stall("cuMemUnmap");
+	cr_assert(eq(int, pthread_create(&thread, NULL, let_unmap, NULL), 0));
+	close_side(&a);
+	pthread_join(thread, NULL);
+	fake.fake_cuda_live(&after);
+	cr_expect(eq(uint, after.maps, before.maps));
+	cr_expect(eq(uint, after.contexts, 0));
+	nvl->mem_release(second);
 	nvl->mem_release(mem);
 }
 

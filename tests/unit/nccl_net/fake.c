@@ -502,7 +502,7 @@ int weft_nvl_put(struct weft_ep *ep, const struct weft_cuda_ptr *where,
 	return weft_tcp_ops.put(ep, iov, n, addr, rkey, notify, op);
 }
 
-void weft_nvl_issue(struct weft_iface *iface)
+void weft_nvl_serve_kernels(struct weft_iface *iface)
 {
 	(void)iface;
 }

@@ -8,6 +8,7 @@
 #define DEADLINE_MS	20000
 
 static char folder[] = "/tmp/weft-nvlink-test-XXXXXX";
+static unsigned int mine;
 
 static void load(void)
 {
@@ -17,9 +18,23 @@ static void load(void)
 	init();
 }
 
+/* The program's, on the GPU. */
+static char *memory(void)
+{
+	mine++;
+	return cuda.fake_cuda_vmm(0, BIG);
+}
+
+/* Nothing of ours stays behind. */
 static void done(void)
 {
+	struct fake_cuda_live live;
 	char cmd[64];
+
+	cuda.fake_cuda_live(&live);
+	cr_expect(eq(uint, live.contexts, 0));
+	cr_expect(eq(uint, live.maps, mine));
+	cr_expect(eq(uint, live.pinned, 0));
 
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
 	cr_expect(eq(int, system(cmd), 0));
@@ -102,7 +117,7 @@ static void *register_one(void *arg)
 {
 	struct weft_net_mr **mr = arg;
 
-	cr_expect(eq(int, weft_net_register(rx, cuda.fake_cuda_vmm(0, BIG), BIG,
+	cr_expect(eq(int, weft_net_register(rx, memory(), BIG,
 					    NCCL_PTR_CUDA, mr), 0));
 	return NULL;
 }
@@ -117,8 +132,8 @@ Test(nvlink, an_export_holds_nobody_up)
 	pthread_t thread;
 
 	meet(&tx, &rx);
-	from = cuda.fake_cuda_vmm(0, BIG);
-	to = cuda.fake_cuda_vmm(0, BIG);
+	from = memory();
+	to = memory();
 	cr_assert(eq(int, weft_net_register(tx, from, BIG, NCCL_PTR_CUDA, &smr),
 		     0));
 	cr_assert(eq(int, weft_net_register(rx, to, BIG, NCCL_PTR_CUDA, &mr),
@@ -159,7 +174,7 @@ Test(nvlink, an_export_holds_nobody_up)
 /* The other side still has a comm, and so its peer. */
 Test(nvlink, a_peer_that_was_let_go_is_met_again)
 {
-	char *from = cuda.fake_cuda_vmm(0, BIG), *to = cuda.fake_cuda_vmm(0, BIG);
+	char *from = memory(), *to = memory();
 	struct weft_net_listener *stay, *other;
 	char handle[WEFT_NET_HANDLE];
 	struct weft_net_comm *first;

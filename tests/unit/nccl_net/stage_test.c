@@ -2,13 +2,14 @@
 /* GPU memory over TCP: a CUDA driver without a GPU, a device without a wire. */
 #include "nccl_net/abi/net.h"
 #include "tests/unit/nccl_net/cuda.h"
+#include "util/clock.h"
 
 static char *gpu;
 
 static void load(void)
 {
 	cuda_load();
-	gpu = cuda.fake_cuda_malloc(0, 4 * BIG);
+	gpu = cuda.fake_cuda_vmm(0, 4 * BIG);
 	cr_assert(gpu != NULL);
 	init();
 	join(a, b, &tx, &rx);
@@ -56,7 +57,7 @@ Test(stage, what_users_register_is_bounded)
 	unsigned int i;
 
 	for (i = 0; i < 4; i++) {
-		mem[i] = cuda.fake_cuda_malloc(0, large);
+		mem[i] = cuda.fake_cuda_vmm(0, large);
 		cr_assert(mem[i] != NULL);
 	}
 	for (i = 0; i < 3; i++)
@@ -75,6 +76,64 @@ Test(stage, what_users_register_is_bounded)
 	for (i = 0; i < 4; i++)
 		weft_net_deregister(mr[i]);
 	cr_expect(eq(uint, pinned(), 0));
+}
+
+/* Its copies would be held up by what the program does in its context. */
+Test(stage, memory_of_cuMemAlloc_is_not_a_users)
+{
+	char *old = cuda.fake_cuda_malloc(0, BIG);
+	struct weft_net_mr *mr[4];
+	unsigned int i;
+
+	for (i = 0; i < 3; i++)
+		cr_assert(eq(int, weft_net_register(tx, old, BIG, NCCL_PTR_CUDA,
+						    &mr[i]), 0));
+	cr_expect(eq(uint, errors, 1));
+	cr_expect(strstr(last_error, "NCCL_CUMEM_ENABLE") != NULL, "%s",
+		  last_error);
+	cr_expect(eq(int, weft_net_register(tx, old, BIG, NCCL_PTR_CUDA,
+					    &mr[3]), -EOPNOTSUPP));
+	cr_expect(eq(uint, errors, 1));
+	for (i = 0; i < 3; i++)
+		weft_net_deregister(mr[i]);
+	cr_expect(eq(uint, pinned(), 0));
+}
+
+static int finish_late(struct weft_net_request *req, size_t *got)
+{
+	const uint64_t end = weft_now_ms() + 20000;
+	int ret;
+
+	do
+		ret = finish(req, got);
+	while (ret == -EAGAIN && weft_now_ms() < end);
+	return ret;
+}
+
+/* The program's kernels, which wait for NCCL's, do not hold it up. */
+Test(stage, a_small_receive_passes_kernels)
+{
+	const size_t sizes[] = { 2, 17, 4096, 24576, 65535, 65536 };
+	struct weft_net_request *r, *s;
+	struct weft_net_mr *mr;
+	unsigned int i;
+	size_t got;
+
+	cr_assert(eq(int, weft_net_register(rx, gpu, BIG, NCCL_PTR_CUDA, &mr),
+		     0));
+	cuda.fake_cuda_kernels(true);
+	for (i = 0; i < ARRAY_SIZE(sizes); i++) {
+		memset(gpu, 0x5a, BIG);
+		cr_assert(eq(int, weft_net_recv(rx, gpu, BIG, mr, &r), 0));
+		s = send_now(src, sizes[i]);
+		cr_assert(eq(int, finish_late(r, &got), 0));
+		cr_expect(eq(sz, got, sizes[i]));
+		cr_expect(eq(int, memcmp(gpu, src, sizes[i]), 0));
+		cr_expect(eq(int, gpu[sizes[i]], 0x5a));
+		cr_assert(eq(int, finish_late(s, &got), 0));
+	}
+	cuda.fake_cuda_kernels(false);
+	weft_net_deregister(mr);
 }
 
 /* Its copies are awaited, and nothing stays pinned. */
