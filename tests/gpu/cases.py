@@ -26,6 +26,11 @@ SOME = [[8, 20], [65540, 20], [(1 << 20) + 4, 10], [8 << 20, 5]]
 class Case:
     """How the ranks are placed, and what is wrong with what came of it."""
     ranks, timeout, program, env, opt = 2, 60, "visible", {}, {}
+    script = "rank_cases.py"
+
+    def plugins(self, path):
+        """NCCL_NET_PLUGIN, where weft's plugin is @path."""
+        return path
 
     def place(self, rank, folder):
         """What to run the rank under, and its environment."""
@@ -60,8 +65,13 @@ class Visible(Case):
 
 
 class Ring(Visible):
-    """the same, all through staging rings"""
+    """the same, nothing mapped: through host memory"""
     env = {"WEFT_NVL_DIRECT": "off"}
+
+
+class Queue(Visible):
+    """the same, all of the program's streams in one queue"""
+    env = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
 
 class Graph(Case):
@@ -122,18 +132,41 @@ class Stranger(Case):
         return ""
 
 
-class Vanish(Case):
-    """a rank vanishes: its cable is cut"""
-    program, timeout, env = "vanish", 90, CABLE
+class Apart(Case):
+    """Two pods that share nothing but a cable."""
+    env = CABLE
 
     def place(self, rank, folder):
-        self.opt = {"ready": folder + "/ready", "cut": folder + "/cut"}
         prefix, env = super().place(rank, folder)
         if rank == 0:
             return POD_NET + ["wait", "wgpu"] + prefix, env
         apart = os.path.join(folder, "apart")
         os.makedirs(apart, exist_ok=True)
         return POD_NET + ["wgpu"] + prefix, {"WEFT_RUN_DIR": apart}
+
+
+class Train(Case):
+    """PyTorch trains: code is loaded and memory freed beside collectives"""
+    script, program, timeout = "rank_train.py", "train", 100
+
+
+class TrainApart(Apart):
+    """the same, by TCP from GPU memory"""
+    script, program, timeout = "rank_train.py", "train", 100
+
+    def traffic(self, carried):
+        if carried.get("nvlink") or not carried.get("tcp"):
+            return "not by TCP: %s" % carried
+        return ""
+
+
+class Vanish(Apart):
+    """a rank vanishes: its cable is cut"""
+    program, timeout = "vanish", 90
+
+    def place(self, rank, folder):
+        self.opt = {"ready": folder + "/ready", "cut": folder + "/cut"}
+        return super().place(rank, folder)
 
     def beside(self, run):
         while all(p.poll() is None for p in run.procs):
@@ -175,16 +208,34 @@ class Alien(Case):
         return "" if why else "nobody said why"
 
 
+class Whole(Case):
+    """two GPUs in one process, two communicators; weft second in a list"""
+    ranks, program = 1, "whole"
+    env = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+    opt = {"visible": [[8, 50], [65540, 50], [(1 << 20) + 4, 50],
+                       [64 << 20, 10]]}
+
+    def plugins(self, path):
+        return "no-such-plugin," + path
+
+    def wrong(self, run):
+        bad = super().wrong(run)
+        if not bad and run.rows[0]["gpus"] < 2:
+            return "one GPU alone"
+        return bad
+
+
 CASES = {c.__name__.lower(): c for c in
-         (Visible, Ring, Graph, Hidden, Stranger, Vanish, Alien, Nap)}
+         (Visible, Ring, Queue, Train, TrainApart, Graph, Hidden, Stranger,
+          Whole, Vanish, Alien, Nap)}
 
 
 def run_case(name, a):
     case = CASES[name]()
-    env = dict(WEFT, NCCL_NET_PLUGIN=a.plugin, **case.env)
+    env = dict(WEFT, NCCL_NET_PLUGIN=case.plugins(a.plugin), **case.env)
     opt = dict(case.opt, case=case.program, nccl=a.nccl)
     start = time.time()
-    run = arms.Arm("rank_cases.py", env, opt, case.ranks, case.timeout, 1,
+    run = arms.Arm(case.script, env, opt, case.ranks, case.timeout, 1,
                    case)
     bad = case.wrong(run)
     rows = [r for r in run.rows if "case" in r]

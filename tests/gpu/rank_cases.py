@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One rank of tests/gpu/cases.py: what is right, not how fast it is."""
+import ctypes
 import os
 import sys
 import time
@@ -7,7 +8,7 @@ import time
 import cupy
 
 import measure
-from raw_nccl import Raw, opt, rank, stream, world
+from raw_nccl import INT32, SUM, Raw, opt, rank, stream, world
 
 SOURCE = r"""
 __device__ int value(long long i, int who, int round)
@@ -64,10 +65,10 @@ def fill(buf, who, turn, on=stream):
                     (buf, LONG(buf.size), INT(who), INT(turn)))
 
 
-def check(buf, bad, turn, who=-1, start=0, part=0, on=stream):
+def check(buf, bad, turn, who=-1, start=0, part=0, on=stream, ranks=world):
     with on:
         check_kernel(*grid(buf.size),
-                     (buf, LONG(buf.size), INT(world), INT(who), LONG(start),
+                     (buf, LONG(buf.size), INT(ranks), INT(who), LONG(start),
                       LONG(part), INT(turn), bad))
 
 
@@ -197,8 +198,91 @@ def vanish():
                    sockets_left=after[0] - before[0], threads_left=after[1])
 
 
+class Local:
+    """A communicator of all GPUs that this process sees, each a rank."""
+
+    def __init__(self, path):
+        self.lib = ctypes.CDLL(path)
+        self.n = cupy.cuda.runtime.getDeviceCount()
+        self.comms = (ctypes.c_void_p * self.n)()
+        self.call("ncclCommInitAll", self.comms, self.n, None)
+        self.streams, self.bad = [], []
+        for dev in range(self.n):
+            with cupy.cuda.Device(dev):
+                self.streams.append(cupy.cuda.Stream(non_blocking=True))
+                self.bad.append(cupy.zeros(1, dtype=cupy.uint64))
+                cupy.cuda.Device().synchronize()
+
+    def call(self, name, *args):
+        rc = getattr(self.lib, name)(*args)
+        if rc:
+            sys.exit("%s: NCCL error %d" % (name, rc))
+
+    def buffers(self, size):
+        self.src, self.dst = [], []
+        for dev in range(self.n):
+            with cupy.cuda.Device(dev):
+                self.src.append(cupy.empty(size // 4, dtype=cupy.int32))
+                self.dst.append(cupy.empty_like(self.src[-1]))
+                cupy.cuda.Device().synchronize()
+
+    def on_each(self, fn):
+        for dev in range(self.n):
+            with cupy.cuda.Device(dev):
+                fn(dev)
+
+    def turn(self, turn):
+        """Fills, reduces and has a kernel compare; waits for nothing."""
+        def prepare(dev):
+            fill(self.src[dev], dev, turn, self.streams[dev])
+            fill(self.dst[dev], -1, turn, self.streams[dev])
+
+        def reduce(dev):
+            self.call("ncclAllReduce",
+                      ctypes.c_void_p(self.src[dev].data.ptr),
+                      ctypes.c_void_p(self.dst[dev].data.ptr),
+                      ctypes.c_size_t(self.src[dev].size), INT32, SUM,
+                      ctypes.c_void_p(self.comms[dev]),
+                      ctypes.c_void_p(self.streams[dev].ptr))
+
+        self.on_each(prepare)
+        self.call("ncclGroupStart")
+        self.on_each(reduce)
+        self.call("ncclGroupEnd")
+        self.on_each(lambda dev: check(self.dst[dev], self.bad[dev], turn,
+                                       on=self.streams[dev], ranks=self.n))
+
+    def wait(self):
+        self.on_each(lambda dev: self.streams[dev].synchronize())
+        return sum(int(b[0]) for b in self.bad)
+
+    def close(self):
+        for comm in self.comms:
+            self.call("ncclCommDestroy", ctypes.c_void_p(comm))
+
+
+def whole():
+    """All GPUs in one process, by two communicators in turn."""
+    nets = [Local(opt["nccl"]) for _ in range(opt.get("nets", 2))]
+    total = bad = 0
+    for size, rounds in opt["visible"]:
+        for local in nets:
+            local.buffers(size // 4 * 4)
+        for turn in range(rounds):
+            for local in nets:
+                local.turn(turn)
+        bad = sum(local.wait() for local in nets)
+        total += rounds * len(nets)
+    for local in nets:
+        local.close()
+    measure.report(case="whole", rounds=total, bad=bad, gpus=nets[0].n)
+
+
 limit = time.time() + opt["timeout"] - 10
 before = ours()
+if opt["case"] == "whole":
+    whole()
+    sys.exit(0)
 net = Raw(opt["nccl"])
 if rank == 0:
     measure.report(nccl=str(net.version))
