@@ -193,8 +193,12 @@ static int gpu_open(struct nvl_gpu *gpu)
 {
 	struct weft_cuda_scope s;
 	unsigned int i, n = 0;
-	int err;
+	int err = 0;
 
+	if (gpu->iface->for_kernels)
+		err = weft_cuda_own_get(gpu->ordinal, &gpu->ctx);
+	if (err)
+		return err;
 	err = weft_cuda_enter(&s, gpu->ctx);
 	if (err)
 		return weft_fail(err, "cannot use the CUDA context of GPU %d",
@@ -233,13 +237,6 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 	gpu->page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (gpu->page == MAP_FAILED) {
-		free(gpu);
-		return NULL;
-	}
-	*err = iface->for_kernels ? weft_cuda_own_get(gpu->ordinal, &gpu->ctx) :
-				    0;
-	if (*err) {
-		munmap(gpu->page, PAGE);
 		free(gpu);
 		return NULL;
 	}

@@ -134,7 +134,7 @@ static void iface_close(struct weft_iface *base)
 	}
 	nvl_pair_reap(iface);
 	nvl_tx_deliver(iface);
-	nvl_unmap_end(iface);		/* in the contexts that go now */
+	nvl_unmap_end(iface);		/* while there is every context */
 	weft_list_for_each(gpu, next, &iface->gpus, link)
 		nvl_gpu_free(gpu);
 	weft_list_for_each(sn, after, &iface->sns, link)

@@ -263,7 +263,7 @@ class Local:
 
 def whole():
     """All GPUs in one process, by two communicators in turn."""
-    nets = [Local(opt["nccl"]) for _ in range(opt.get("nets", 2))]
+    nets = [Local(opt["nccl"]) for _ in range(2)]
     total = bad = 0
     for size, rounds in opt["visible"]:
         for local in nets:

@@ -18,7 +18,6 @@ bool fake_no_write, fake_full;
 _Atomic bool fake_wrong;
 
 static struct object objects[OBJECTS];
-
 static struct context contexts[GPUS], made[MADE];
 static unsigned int nmade;
 int fake_phys_of[GPUS], fake_gpus;

@@ -52,6 +52,14 @@ static void pair_up(void)
 	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, &mem), 0));
 }
 
+/* As NCCL's adaptor has them. */
+static void pair_for_kernels(void)
+{
+	pair_up();
+	weft_nvl_serve_kernels(a.iface);
+	weft_nvl_serve_kernels(b.iface);
+}
+
 static void expose(void)
 {
 	cr_assert(eq(int, expose_to_peer(&b, mem, &key), 0));
@@ -163,10 +171,8 @@ Test(nvl_gpus, small_copies_from_the_host_pass_kernels)
 	struct weft_cuda_scope s;
 	unsigned int i;
 
-	pair_up();
+	pair_for_kernels();
 	from = fake.fake_cuda_vmm(0, LEN);
-	weft_nvl_serve_kernels(a.iface);
-	weft_nvl_serve_kernels(b.iface);
 	wait_for(weft_nvl_prepare(a.ep, from) == 0);
 	expose();
 	cr_assert(eq(int, weft_cuda_enter(&s, fake.fake_cuda_context(0)), 0));
@@ -220,10 +226,8 @@ Test(nvl_gpus, what_kernels_wait_for_passes_kernels)
 	unsigned int asked;
 	uint8_t *from;
 
-	pair_up();
+	pair_for_kernels();
 	from = fake.fake_cuda_vmm(0, LEN);
-	weft_nvl_serve_kernels(a.iface);
-	weft_nvl_serve_kernels(b.iface);
 	wait_for(weft_nvl_prepare(a.ep, from) == 0);
 	fake.fake_cuda_refuse("cuMemExportToShareableHandle",
 			      WEFT_CU_NOT_SUPPORTED);
@@ -247,9 +251,7 @@ Test(nvl_gpus, a_context_of_our_own)
 {
 	struct fake_cuda_live live;
 
-	pair_up();
-	weft_nvl_serve_kernels(a.iface);
-	weft_nvl_serve_kernels(b.iface);
+	pair_for_kernels();
 	fake.fake_cuda_refuse("cuCtxCreate_v2", WEFT_CU_OUT_OF_MEMORY);
 	cr_expect(eq(int, weft_nvl_prepare(a.ep, from0), -ENOMEM));
 	cr_expect(eq(uint, said("cannot make a CUDA context"), 1));
@@ -278,8 +280,8 @@ static void *let_unmap(void *arg)
 	return arg;
 }
 
-/* What a thread still unmaps is unmapped before its context goes. */
-Test(nvl_gpus, a_context_outlives_what_is_mapped_in_it)
+/* What a thread still unmaps is unmapped before the interface is gone. */
+Test(nvl_gpus, closing_waits_for_the_thread_that_unmaps)
 {
 	uint8_t *other = fake.fake_cuda_vmm(1, LEN);
 	struct fake_cuda_live before, after;
@@ -301,8 +303,8 @@ Test(nvl_gpus, a_context_outlives_what_is_mapped_in_it)
 	fake.fake_cuda_stall("cuMemUnmap");
 	cr_assert(eq(int, pthread_create(&thread, NULL, let_unmap, NULL), 0));
 	close_side(&a);
-	pthread_join(thread, NULL);
 	fake.fake_cuda_live(&after);
+	pthread_join(thread, NULL);
 	cr_expect(eq(uint, after.maps, before.maps));
 	cr_expect(eq(uint, after.contexts, 0));
 	nvl->mem_release(second);
