@@ -53,13 +53,20 @@ static enum nccl_result init_v5(void **ctx, uint64_t comm_id, size_t ranks,
 	return init_v2(ranks, nodes, log, ctx);
 }
 
-/* NCCL's table of costs in us; what cannot be or must not is below zero. */
-static void forbid(float *costs, int algos, int protos, int proto)
+/*
+ * NCCL's table of costs in us; what cannot be is below zero.  What should not be
+ * gets this cost, not one below zero: NCCL 2.22 to 2.30 leave those out, NCCL
+ * 2.32 (ncclTuningCompute) takes whatever costs least, below zero or not.
+ */
+#define COSTS_TOO_MUCH	1e30f
+
+static void avoid(float *costs, int algos, int protos, int proto)
 {
 	int i;
 
-	for (i = 0; i < algos; i++)
-		costs[i * protos + proto] = -1.0f;
+	for (i = proto; i < algos * protos; i += protos)
+		if (costs[i] >= 0)
+			costs[i] = COSTS_TOO_MUCH;
 }
 
 static void choose(const struct tuner *t, int func, size_t bytes, float *costs,
@@ -70,10 +77,10 @@ static void choose(const struct tuner *t, int func, size_t bytes, float *costs,
 	/* only where Simple is left: the user's NCCL_PROTO comes first */
 	if (protos != NCCL_PROTOS || algos <= NCCL_ALGO_RING || *ring < 0)
 		return;
-	forbid(costs, algos, protos, NCCL_PROTO_LL128);
+	avoid(costs, algos, protos, NCCL_PROTO_LL128);
 	if (!weft_tuner_simple(t->ranks, func, bytes))
 		return;
-	forbid(costs, algos, protos, NCCL_PROTO_LL);
+	avoid(costs, algos, protos, NCCL_PROTO_LL);
 	if (weft_tuner_ring(t->ranks))
 		*ring = 0;
 }

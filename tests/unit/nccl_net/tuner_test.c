@@ -2,12 +2,14 @@
 /* The tuner through each version's table, and when channels are ours. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <float.h>
 #include <stdlib.h>
 #include "nccl_net/abi/tuner.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/net.h"
 #include "nccl_net/offer.h"
 #include "nccl_net/tuner.h"
+#include "tests/unit/nccl_net/cuda.h"
 #include "util/util.h"
 
 #define KIB	((size_t)1 << 10)
@@ -203,38 +205,69 @@ static void costs_of(int v, void *ctx, size_t bytes, float *costs)
 	cr_assert(eq(int, rc, NCCL_SUCCESS));
 }
 
-/* With the fake driver the plugin offers NVLink. */
+/*
+ * The protocol that NCCL takes: 2.22 to 2.30 (topoGetAlgoInfo) the cheapest of
+ * those not below zero, 2.32 (ncclTuningCompute) the cheapest of those that are
+ * @possible, whatever their sign.
+ */
+static int taken(const float *costs, const bool *possible, bool signs)
+{
+	float least = FLT_MAX;
+	int i, proto = -1;
+
+	for (i = 0; i < 21; i++) {
+		if (!possible[i] || (!signs && costs[i] < 0) ||
+		    costs[i] >= least)
+			continue;
+		least = costs[i];
+		proto = i % 3;
+	}
+	return proto;
+}
+
 Test(tuner, by_nvlink_protocols)
 {
-	float costs[7][3];
+	static const struct {
+		size_t bytes;
+		bool ll, ll128, simple;	/* what NCCL and the user allow */
+		int taken;
+	} rows[] = {
+		{ 8 * KIB, true, true, true, NCCL_PROTO_LL },
+		{ 8 * KIB, false, true, true, NCCL_PROTO_SIMPLE },
+		{ 1 * MIB, true, true, true, NCCL_PROTO_SIMPLE },
+		{ 64 * MIB, true, false, true, NCCL_PROTO_SIMPLE },
+		{ 64 * MIB, true, true, false, NCCL_PROTO_LL },
+		{ 64 * MIB, false, true, false, NCCL_PROTO_LL128 },
+	};
+	float costs[21];
+	bool can[21];
 	int v, i;
+	size_t r;
 
-	setenv("WEFT_NCCL_NVLINK", "on", 1);
+	cuda_load();
 	over_weft();
-	if (!weft_nccl_nvlink_offered())
-		cr_skip("no CUDA driver is loaded");
-	for (v = 3; v <= 5; v += 2) {
+	cr_assert(weft_nccl_nvlink_offered());
+	for (v = 3; v <= 5; v += 2)
+	for (r = 0; r < ARRAY_SIZE(rows); r++) {
+		const bool allowed[] = { rows[r].ll, rows[r].ll128,
+					 rows[r].simple };
 		void *ctx = start(v, 2, 2);
 
-		for (i = 0; i < 21; i++)
-			costs[i / 3][i % 3] = 10.f + i;
-		costs_of(v, ctx, 8 * KIB, costs[0]);
-		for (i = 0; i < 21; i++)
-			cr_expect(eq(flt, costs[i / 3][i % 3],
-				     i % 3 == NCCL_PROTO_LL128 ? -1.f :
-								 10.f + i));
-		costs_of(v, ctx, 1 * MIB, costs[0]);
-		for (i = 0; i < 7; i++) {
-			cr_expect(lt(flt, costs[i][NCCL_PROTO_LL], 0));
-			cr_expect(eq(flt, costs[i][NCCL_PROTO_SIMPLE],
-				     i == NCCL_ALGO_RING ? 0.f :
-							   12.f + 3 * i));
+		for (i = 0; i < 21; i++) {
+			can[i] = allowed[i % 3];
+			costs[i] = can[i] ? 10.f + i : -1.f;
 		}
-		/* who allows LL alone has it */
+		costs_of(v, ctx, rows[r].bytes, costs);
 		for (i = 0; i < 21; i++)
-			costs[i / 3][i % 3] = i % 3 ? -1.f : 10.f;
-		costs_of(v, ctx, 1 * MIB, costs[0]);
-		cr_expect(eq(flt, costs[NCCL_ALGO_RING][NCCL_PROTO_LL], 10.f));
+			cr_expect(can[i] == (costs[i] >= 0),
+				  "v%d, row %zu: what can be changed", v, r);
+		cr_expect(eq(int, taken(costs, can, false), rows[r].taken),
+			  "v%d, row %zu", v, r);
+		cr_expect(eq(int, taken(costs, can, true), rows[r].taken),
+			  "v%d, row %zu, NCCL 2.32", v, r);
+		if (rows[r].simple && rows[r].bytes > MIB / 2)
+			cr_expect(costs[NCCL_ALGO_RING * 3 +
+					NCCL_PROTO_SIMPLE] == 0.f);
 		end(v, ctx);
 	}
 }
