@@ -5,8 +5,9 @@ What users run on Dask arrays that live on GPUs, every element checked.
   ucx_dask.py client SCHEDULER_FILE ARM [PROGRAM...]   a cluster that is there
   ucx_dask.py local ARM                         a LocalCUDACluster of two workers
 
-PROGRAM: transpose (the default), shuffle, spill, mixed, uuids.  Each prints a
-line of JSON.  UCX_DASK_NUMPY=1: with numpy, for a dry run.
+PROGRAM: transpose (the default), shuffle, spill, mixed, uuids, memory.  Each
+prints a line of JSON.  UCX_DASK_WORKERS: how many there are, 2 where unset.
+UCX_DASK_NUMPY=1: with numpy, for a dry run.
 """
 import json
 import os
@@ -18,6 +19,7 @@ import dask.array as da
 from distributed import Client
 
 NUMPY = os.environ.get("UCX_DASK_NUMPY") == "1"
+WORKERS = int(os.environ.get("UCX_DASK_WORKERS", 2))
 SIZE = int(os.environ.get("UCX_DASK_SIZE", 16000))
 CHUNK = SIZE // 8
 ROUNDS = 3
@@ -180,11 +182,28 @@ def uuids(client, arm):
     tell(arm, "a GPU each", uuids=found)
 
 
+def memory_of():
+    """The GPU's UUID, and what is used of it once CuPy has given back its own."""
+    import cupy
+    cupy.get_default_memory_pool().free_all_blocks()
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return uuid_of(None), (total - free) >> 20
+
+
+def memory(client, arm):
+    """What contexts and rings take: of all processes on a GPU together."""
+    client.run(memory_of)
+    used = {}
+    for uuid, mib in client.run(memory_of).values():
+        used[uuid] = min(mib, used.get(uuid, mib))
+    tell(arm, "memory used of each GPU", MiB=list(used.values()))
+
+
 def run(client, arm, programs=("transpose",)):
-    client.wait_for_workers(3 if "mixed" in programs else 2, timeout=40)
+    client.wait_for_workers(WORKERS, timeout=40)
     for program in programs:
         {"transpose": transpose, "shuffle": shuffle, "spill": spill,
-         "mixed": mixed, "uuids": uuids}[program](client, arm)
+         "mixed": mixed, "uuids": uuids, "memory": memory}[program](client, arm)
 
 
 def local(arm):

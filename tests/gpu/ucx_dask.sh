@@ -3,8 +3,9 @@
 # Unchanged Dask over ucxx on real GPUs: the transpose and sum of a cupy array, a
 # shuffle by value and more (ucx_dask.py), every element checked, on `dask cuda
 # worker`s in two pods and on a LocalCUDACluster, with weft and without, with a
-# pool of memory and without, where they must spill, and beside a worker that has
-# no GPU. Prints a table; ucx_dask.json and ucx_dask.log lie in $OUT, or in ./out.
+# pool of memory and without, where they must spill, beside a worker that has no
+# GPU, and on eight workers, several of them on a GPU. Prints a table;
+# ucx_dask.json and ucx_dask.log lie in $OUT, or in ./out.
 #
 #   tests/gpu/ucx_dask.sh UCX-ARCHIVE DASK-ARCHIVE
 #
@@ -12,7 +13,7 @@
 # one GPU both workers use it. For a dry run without one: UCX_PODS_DRIVER as in
 # ucx_pods.sh, UCX_DASK_NUMPY=1, UCX_DASK_SITE a folder with numpy, PYTHON.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
-test $# = 2 || { sed -n 's/^# \{0,1\}//;3,15p' "$0" >&2; exit 2; }
+test $# = 2 || { sed -n 's/^# \{0,1\}//;3,14p' "$0" >&2; exit 2; }
 out=${OUT:-$PWD/out}
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
@@ -103,15 +104,15 @@ $(($(nvlink_mb) - sent)) MB" ;;
 	rm -f "$tmp"/*.out "$tmp"/stats.*
 }
 
-# Scheduler and client on the host, a worker in each of two pods; options of
-# theirs are in `options`. A third has no GPU where PROGRAM is mixed.
+# Scheduler and client on the host, a worker in each of `workers` pods; options of
+# theirs are in `options`. One more has no GPU where PROGRAM is mixed.
 pods() # ARM PROGRAM...
 {
-	local arm=$1 pids=() n env rc pid last=1
+	local arm=$1 pids=() n env rc pid total=$workers
 	shift
 	environment "$arm"
 	sent=$(nvlink_mb)
-	test "$1" != mixed || last=2
+	test "$1" != mixed || total=$((workers + 1))
 	rm -f "$tmp/cluster.json"
 	CUDA_VISIBLE_DEVICES=0 timeout -k 5 90 "${env[@]}" "$python" \
 		-m distributed.cli.dask_scheduler --protocol ucxx --host 127.0.0.1 \
@@ -129,11 +130,11 @@ pods() # ARM PROGRAM...
 		finish "$arm" 1
 		return
 	fi
-	for ((n = 0; n <= last; n++)); do
+	for ((n = 0; n < total; n++)); do
 		local devices=$((n % gpus)) nvml=${DASK_DISTRIBUTED__DIAGNOSTICS__NVML:-True}
 		local command=("${worker[@]}" "${options[@]}")
 		# Dask's look at the GPU fails where none is visible
-		test $n -lt 2 || {
+		test $n -lt "$workers" || {
 			devices=-1 nvml=False
 			command=("${plain[@]}" --name no-gpu)
 		}
@@ -145,8 +146,9 @@ pods() # ARM PROGRAM...
 			--local-directory "$tmp" >"$tmp/worker$n.out" 2>&1 &
 		pids+=($!)
 	done
-	timeout -k 5 80 "${env[@]}" "$python" "$here/ucx_dask.py" client \
-		"$tmp/cluster.json" "$arm" "$@" >"$tmp/client.out" 2>&1
+	UCX_DASK_WORKERS=$total timeout -k 5 80 "${env[@]}" "$python" \
+		"$here/ucx_dask.py" client "$tmp/cluster.json" "$arm" "$@" \
+		>"$tmp/client.out" 2>&1
 	rc=$?
 	for pid in "${pids[@]}"; do
 		test $rc = 0 || kill "$pid" 2>/dev/null
@@ -165,6 +167,7 @@ whole() # ARM
 	finish "$arm" $?
 }
 
+workers=2
 options=("${pool[@]}")
 pods "weft, two pods" transpose shuffle
 pods "tcp, two pods" transpose shuffle
@@ -176,5 +179,8 @@ if test -z "$driver"; then
 	pods "weft, two pods, 1 GB of each GPU" spill
 	whole "weft, LocalCUDACluster"
 	whole "stock, LocalCUDACluster"
+	options=() workers=8
+	pods "weft, eight pods" transpose shuffle memory
+	pods "tcp, eight pods" transpose shuffle memory
 fi
 exit $failed

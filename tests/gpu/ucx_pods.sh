@@ -11,7 +11,7 @@
 # a GPU; with one GPU both pods use it. UCX_PODS_DRIVER names a folder with a
 # fake libcuda.so.1 for a dry run.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
-test $# = 1 || { sed -n 's/^# \{0,1\}//;3,14p' "$0" >&2; exit 2; }
+test $# = 1 || { sed -n 's/^# \{0,1\}//;3,12p' "$0" >&2; exit 2; }
 out=${OUT:-$PWD/out}
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
