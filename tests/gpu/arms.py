@@ -94,7 +94,9 @@ def arguments():
                    help="begin nothing new after so many seconds")
     p.add_argument("--set", action="append", default=[], metavar="ARM:N=V",
                    help="a setting more for one arm, or a new one like weft "
-                   "(with --sweep: all_reduce alone)")
+                   "(with --sweep: all_reduce alone); {rank} is the rank, as "
+                   "in hidden:POD_GPU={rank}: a pod has its own GPU's node "
+                   "alone")
     p.add_argument("--programs", default="torch,cupy",
                    help="torch, cupy, or both")
     p.add_argument("--nccl", action="append", default=[], metavar="FILE",
@@ -166,7 +168,8 @@ class Arm:
                     command = [os.path.join(HERE, "pod.sh"),
                                "pod%d" % rank] + command
                     e.setdefault("WEFT_RUN_DIR", self.dir)
-            e.update(env)
+            e.update({k: v.replace("{rank}", str(rank))
+                      for k, v in env.items()})
             if case:
                 prefix, more = case.place(rank, self.dir)
                 command = prefix + command

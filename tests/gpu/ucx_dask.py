@@ -3,7 +3,8 @@
 What users run on Dask arrays that live on GPUs, every element checked.
 
   ucx_dask.py client SCHEDULER_FILE ARM [PROGRAM...]   a cluster that is there
-  ucx_dask.py local ARM                         a LocalCUDACluster of two workers
+  ucx_dask.py local ARM POOL [PROGRAM...]       a LocalCUDACluster of two workers,
+                                                with a pool of so much or none
 
 PROGRAM: transpose (the default), shuffle, spill, mixed, uuids, memory.  Each
 prints a line of JSON.  UCX_DASK_WORKERS: how many there are, 2 where unset.
@@ -199,25 +200,33 @@ def memory(client, arm):
     tell(arm, "memory used of each GPU", MiB=list(used.values()))
 
 
+def fetched(dask_worker):
+    """Bytes that this worker fetched from others, as Dask counts them."""
+    return sum(entry["total"] for entry in dask_worker.transfer_incoming_log)
+
+
 def run(client, arm, programs=("transpose",)):
     client.wait_for_workers(WORKERS, timeout=40)
     for program in programs:
         {"transpose": transpose, "shuffle": shuffle, "spill": spill,
          "mixed": mixed, "uuids": uuids, "memory": memory}[program](client, arm)
+    if not NUMPY and not {"spill", "mixed"} & set(programs):
+        tell(arm, "fetched, as Dask counts it",
+             gpu_bytes=sum(client.run(fetched).values()))
 
 
-def local(arm):
+def local(arm, pool, programs):
     from dask_cuda import LocalCUDACluster
     with LocalCUDACluster(n_workers=2, protocol="ucx",
                           enable_tcp_over_ucx=True, enable_nvlink=True,
-                          rmm_pool_size="6GB", dashboard_address=None,
+                          rmm_pool_size=pool, dashboard_address=None,
                           ) as cluster, Client(cluster) as client:
-        run(client, arm)
+        run(client, arm, programs)
 
 
 def main():
     if sys.argv[1] == "local":
-        local(sys.argv[2])
+        local(sys.argv[2], sys.argv[3] or None, sys.argv[4:] or ("transpose",))
         return
     with Client(scheduler_file=sys.argv[2], timeout=40) as client:
         run(client, sys.argv[3], sys.argv[4:] or ("transpose",))

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Unchanged Dask over ucxx on real GPUs: the transpose and sum of a cupy array, a
 # shuffle by value and more (ucx_dask.py), every element checked, on `dask cuda
-# worker`s in two pods and on a LocalCUDACluster, with weft and without, with a
-# pool of memory and without, where they must spill, beside a worker that has no
-# GPU, and on eight workers, several of them on a GPU. Prints a table;
+# worker`s in two pods or one container and on a LocalCUDACluster, with weft and
+# without, with a pool of memory and without, where they must spill, beside a
+# worker that has no GPU, and on eight workers, several of them on a GPU; weft_nvl
+# must have carried what Dask counts, and no byte twice. Prints a table;
 # ucx_dask.json and ucx_dask.log lie in $OUT, or in ./out.
 #
 #   tests/gpu/ucx_dask.sh UCX-ARCHIVE DASK-ARCHIVE
@@ -13,7 +14,7 @@
 # one GPU both workers use it. For a dry run without one: UCX_PODS_DRIVER as in
 # ucx_pods.sh, UCX_DASK_NUMPY=1, UCX_DASK_SITE a folder with numpy, PYTHON.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
-test $# = 2 || { sed -n 's/^# \{0,1\}//;3,14p' "$0" >&2; exit 2; }
+test $# = 2 || { sed -n 's/^# \{0,1\}//;3,15p' "$0" >&2; exit 2; }
 out=${OUT:-$PWD/out}
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
@@ -79,7 +80,7 @@ environment() # ARM: sets env
 
 finish() # ARM EXIT-CODE
 {
-	local arm=$1 rc=$2
+	local arm=$1 rc=$2 by_nvl due
 	{ for file in "$tmp"/*.out; do echo "--- $arm: $file"; tail -c 6000 "$file"
 	done; cat "$tmp"/stats.* 2>/dev/null; } >>"$log"
 	if test "$rc" = 0; then
@@ -93,22 +94,31 @@ finish() # ARM EXIT-CODE
 		failed=1
 	fi
 	case $arm in
-	*weft*)	say "        weft_nvl moved $(cat "$tmp"/stats.* 2>/dev/null |
-		sed -n 's/.*"weft":"nvlink".*"tx_put_bytes":\([0-9]*\).*"get_bytes":\([0-9]*\).*/\1 \2/p' |
-		awk '{ n += $1 + $2 } END { print n + 0 }') bytes, weft_tcp $(cat \
+	*weft*)	by_nvl=$(cat "$tmp"/stats.* 2>/dev/null |
+			sed -n 's/.*"weft":"nvlink".*"tx_put_bytes":\([0-9]*\).*"get_bytes":\([0-9]*\).*/\1 \2/p' |
+			awk '{ n += $1 + $2 } END { print n + 0 }')
+		say "        weft_nvl moved $by_nvl bytes, weft_tcp $(cat \
 		"$tmp"/stats.* 2>/dev/null |
 		sed -n 's/.*"weft":"tcp".*"wire_tx_bytes":\([0-9]*\).*/\1/p' |
 		awk '{ n += $1 } END { print n + 0 }'), NVLink itself \
-$(($(nvlink_mb) - sent)) MB" ;;
+$(($(nvlink_mb) - sent)) MB"
+		# what Dask fetched of GPUs, no byte twice
+		due=$(sed -n 's/.*"gpu_bytes": \([0-9]*\).*/\1/p' \
+			"$tmp/client.out")
+		if test -n "$due" && { test "$by_nvl" -lt $((due / 1000 * 999)) ||
+			test "$by_nvl" -gt $((due / 10 * 12)); }; then
+			say "FAILED  $arm: weft_nvl moved $by_nvl bytes of $due"
+			failed=1
+		fi ;;
 	esac
 	rm -f "$tmp"/*.out "$tmp"/stats.*
 }
 
-# Scheduler and client on the host, a worker in each of `workers` pods; options of
-# theirs are in `options`. One more has no GPU where PROGRAM is mixed.
-pods() # ARM PROGRAM...
+# Scheduler and client on the host, `workers` of them, each in a pod of its own or,
+# where ARM has no pods, there, too; options of theirs are in `options`. One more has no GPU where PROGRAM is mixed.
+apart() # ARM PROGRAM...
 {
-	local arm=$1 pids=() n env rc pid total=$workers
+	local arm=$1 pids=() n env rc pid pod total=$workers
 	shift
 	environment "$arm"
 	sent=$(nvlink_mb)
@@ -138,9 +148,11 @@ pods() # ARM PROGRAM...
 			devices=-1 nvml=False
 			command=("${plain[@]}" --name no-gpu)
 		}
+		pod=()
+		test "$arm" = "${arm%pods*}" || pod=("$tmp/kit/bin/pod" -n pod$n)
 		DASK_DISTRIBUTED__DIAGNOSTICS__NVML=$nvml \
 			CUDA_VISIBLE_DEVICES=$devices timeout -k 5 90 \
-			"$tmp/kit/bin/pod" -n pod$n "${env[@]}" "$python" \
+			"${pod[@]}" "${env[@]}" "$python" \
 			"${command[@]}" --scheduler-file "$tmp/cluster.json" \
 			--host 127.0.0.1 --no-dashboard --death-timeout 30 \
 			--local-directory "$tmp" >"$tmp/worker$n.out" 2>&1 &
@@ -157,30 +169,33 @@ pods() # ARM PROGRAM...
 	finish "$arm" $rc
 }
 
-whole() # ARM
+whole() # ARM POOL PROGRAM...
 {
 	local arm=$1 env
 	environment "$arm"
 	sent=$(nvlink_mb)
-	timeout -k 5 80 "${env[@]}" "$python" "$here/ucx_dask.py" local "$arm" \
+	timeout -k 5 80 "${env[@]}" "$python" "$here/ucx_dask.py" local "$@" \
 		>"$tmp/client.out" 2>&1
 	finish "$arm" $?
 }
 
 workers=2
 options=("${pool[@]}")
-pods "weft, two pods" transpose shuffle
-pods "tcp, two pods" transpose shuffle
-pods "weft, two pods and a worker without a GPU" mixed
+apart "weft, two pods" transpose shuffle
+apart "tcp, two pods" transpose shuffle
+apart "weft, two pods and a worker without a GPU" mixed
 if test -z "$driver"; then
 	options=()
-	pods "weft, two pods, no pool" uuids transpose shuffle
+	apart "weft, two pods, no pool" uuids transpose shuffle
 	options=("${pool[@]}" "${limit[@]}")
-	pods "weft, two pods, 1 GB of each GPU" spill
-	whole "weft, LocalCUDACluster"
-	whole "stock, LocalCUDACluster"
+	apart "weft, two pods, 1 GB of each GPU" spill
+	whole "weft, LocalCUDACluster" 6GB transpose shuffle
+	whole "stock, LocalCUDACluster" 6GB transpose shuffle
+	whole "weft, LocalCUDACluster, no pool" "" transpose shuffle
+	options=("${pool[@]}")
+	apart "weft, one container" transpose shuffle
 	options=() workers=8
-	pods "weft, eight pods" transpose shuffle memory
-	pods "tcp, eight pods" transpose shuffle memory
+	apart "weft, eight pods" transpose shuffle memory
+	apart "tcp, eight pods" transpose shuffle memory
 fi
 exit $failed

@@ -84,8 +84,8 @@ alone() # NAME VERSION COMMAND...
 }
 
 # Two processes of `gpu`, each with a GPU of its own. PLACE is "here" (shared
-# namespaces), "net" (pods on the host's network) or "pods" (networks of their
-# own). WEFT=no leaves weft out.
+# namespaces), "net" (pods on the host's network), "pods" (networks of their own)
+# or "hidden" (pods that have the device node of their own GPU alone).
 two() # NAME VERSION PLACE TLS SECONDS ARGUMENT...
 {
 	local name=$1 v=$2 place=$3 tls=$4 limit=$5 a=() b=() pid rc rc2
@@ -98,6 +98,8 @@ two() # NAME VERSION PLACE TLS SECONDS ARGUMENT...
 	case $place in
 	net)	a=("$pod" -n pod0) b=("$pod" -n pod1) ;;
 	pods)	a=("$pod" pod0) b=("$pod" pod1) ;;
+	hidden)	a=(env POD_GPU=0 "$here/pod.sh" pod0)
+		b=(env POD_GPU=1 "$here/pod.sh" pod1) ;;
 	esac
 	rm -f "$tmp/stats" "$tmp/meet"
 	timeout -k 5 "$limit" "${a[@]}" "${env[@]}" "$gpu" wait "$tmp/meet" \
@@ -159,6 +161,7 @@ for v in 1.22.0 1.21.0; do
 	two "weft, pods on one network, socket address, UCX $v" $v net $weft \
 		30 sock peer block max=1 values
 done
+two "4,000 messages" 1.22.0 pods $weft 40 max=$some many
 two "weft_nvl alone, pods" 1.22.0 pods weft_nvl,cuda_copy 30 max=1 values
 two "lanes" 1.22.0 pods $weft 20 lanes &&
 	grep lane "$tmp/one" | tee -a "$log"
@@ -173,6 +176,12 @@ for round in 1 2; do
 	test -n "$driver" || test $round = 2 ||
 		speed cuda_ipc 1.21.0 here $ipc $largest $total
 done
+if test -z "$driver" && test -e /dev/nvidia0 && test -e /dev/nvidia1; then
+	two "weft, pods without the other's device node, values" 1.22.0 hidden \
+		$weft 40 max=$some values &&
+		grep -h 'weft:' "$tmp/one" "$tmp/two" | tee -a "$log"
+	speed hidden 1.22.0 hidden $weft $some 1024
+fi
 python3 "$here/ucx_table.py" "$json" | tee -a "$log"
 test $failed = 0 && echo "every value right" || echo "some steps failed"
 exit $failed

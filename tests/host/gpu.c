@@ -9,6 +9,7 @@
  *   values   tagged and active messages, puts and gets, of GPU memory of each
  *            allocator, and between GPU and host memory; every size
  *   large    tagged messages of 1 MiB to `max` only
+ *   many     4,000 tagged messages of up to 1 MiB, some larger
  *   lanes    prints the lanes, after one message
  *   killed   one side is killed in mid-transfer; the other must be told
  *   speed    latency and bandwidth, as JSON
@@ -225,6 +226,30 @@ static void large(struct host *h)
 	buf_close(&out);
 }
 
+/* What is visible too early once in a thousand times shows here. */
+static void many(struct host *h)
+{
+	const size_t most = largest < MIB ? largest : MIB;
+	uint64_t round, mix = 1;
+	struct buf out, in;
+	size_t len, off;
+
+	buf_open(&out, GPUMEM_MALLOC, largest + EDGE);
+	buf_open(&in, GPUMEM_MALLOC, largest + EDGE);
+	for (round = 1; round <= 4000; round++) {
+		/* the same on both sides: Knuth's MMIX generator */
+		mix = mix * 6364136223846793005u + 1442695040888963407u;
+		len = 1 + (mix >> 33) % (round % 100 ? most >> (mix >> 20) % 20 :
+						      largest);
+		off = (mix >> 40) % EDGE;
+		tag_round(h, &out, &in, off, len, round);
+	}
+	barrier(h);
+	printf("gpu: %u messages each way\n", 4000);
+	buf_close(&in);
+	buf_close(&out);
+}
+
 /* With some of it under way. */
 static void end_here(struct host *h)
 {
@@ -330,6 +355,8 @@ int main(int argc, char **argv)
 		values(&h);
 	else if (!strcmp(mode, "large"))
 		large(&h);
+	else if (!strcmp(mode, "many"))
+		many(&h);
 	else if (!strcmp(mode, "lanes"))
 		lanes(&h);
 	else if (!strcmp(mode, "killed"))
