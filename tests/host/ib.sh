@@ -3,7 +3,8 @@
 # Data through real UCX over weft_ib, every byte checked, and who carried it;
 # both processes on the first active port. Where there is no adapter,
 # tests/vm/ucx.sh runs this on Soft-RoCE, "ends": all of it under the oldest UCX
-# and the newest, under the others large messages.
+# and the newest, under the others large messages. "few", as tests/vm/inside.sh
+# runs it: large messages under those two, and a socket address.
 . "$(dirname "$0")/common.sh"
 
 port=
@@ -20,7 +21,12 @@ grep -q 'HAVE_VERBS_H 1' "$WEFT_BUILD/config.h" ||
 tap_folder
 find_builds
 whole=" ${versions[*]} "
-test "${1-}" != ends || whole=" ${versions[0]} ${versions[-1]} "
+case ${1-} in
+ends)	whole=" ${versions[0]} ${versions[-1]} " ;;
+few)	whole=''
+	test ${#versions[@]} -lt 3 ||
+		versions=("${versions[0]}" "${versions[-1]}") ;;
+esac
 build_program exchange exchange.c host.c transfer.c || tap_skip_all "cannot build"
 export UCX_TLS=weft_ib UCX_NET_DEVICES=$port UCX_WARN_UNUSED_ENV_VARS=n
 export EXCHANGE_ALARM=${EXCHANGE_ALARM:-60}

@@ -1,14 +1,24 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # What runs in the emulated machine: the conformance list on two Soft-RoCE
-# devices, NCCL's plugin on them, then every fault that these can show. No
-# performance: emulated processors say nothing about it.
+# devices, NCCL's plugin on them, UCX and Dask, then every fault that these can
+# show. No performance: emulated processors say nothing about it.
+#
+#   inside.sh PYTHON	one with ucxx and Dask
 set -u
+python=$1
 # queue pairs are exchanged over lo, so that only the devices are cut off
 export WEFT_TEST_IB=rxe0:1,rxe1:1 WEFT_NET_DEVICES=lo
 status=0
 "$WEFT_BUILD/tests/conformance/conformance" -d ib || status=1
 bash "$WEFT_SRC/tests/vm/nccl.sh" || status=1
+# ucx.sh and dask.sh run all of this
+env -u WEFT_TEST_IB -u WEFT_NET_DEVICES EXCHANGE_ALARM=300 WEFT_OFFLINE=1 \
+	bash "$WEFT_SRC/tests/host/ib.sh" few || status=1
+env -u WEFT_TEST_IB -u WEFT_NET_DEVICES PYTHONPATH="$WEFT_SRC/tests/e2e" \
+	PYTHONDONTWRITEBYTECODE=1 E2E_WEFT="$WEFT_BUILD/tools/weft" \
+	"$python" "$WEFT_SRC/tests/vm/programs.py" transpose ucxx_benchmark ||
+	status=1
 
 fault() # [-i] ERRORS COMMAND UNDO
 {
