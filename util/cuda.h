@@ -202,7 +202,12 @@ struct weft_cu_copy_2d {
 	X(memcpy_batch, cuMemcpyBatchAsync_v2, (uint64_t *dsts,		\
 	  uint64_t *srcs, size_t *sizes, size_t n,			\
 	  struct weft_cu_copy_attr *attrs, size_t *attr_at,		\
-	  size_t nattrs, void *st))
+	  size_t nattrs, void *st))					\
+	/* drivers of CUDA 12.8 and 12.9 have this one alone */		\
+	X(memcpy_batch_12, cuMemcpyBatchAsync, (uint64_t *dsts,		\
+	  uint64_t *srcs, size_t *sizes, size_t n,			\
+	  struct weft_cu_copy_attr *attrs, size_t *attr_at,		\
+	  size_t nattrs, size_t *failed, void *st))
 
 struct weft_cuda {
 #define X(field, symbol, args) int (*field) args;

@@ -70,6 +70,24 @@ static bool goes_alone(const struct nvl_copy *c)
 	return c->from_host && c->len < WEFT_CUDA_SMALL;
 }
 
+static bool has_batches(const struct weft_cuda *cu)
+{
+	return nvl_tune.batch && (cu->memcpy_batch || cu->memcpy_batch_12);
+}
+
+/* CUDA's error; which of them it is about is not asked. */
+static int copy_batch(const struct weft_cuda *cu, uint64_t *dst, uint64_t *src,
+		      size_t *len, size_t n, void *st)
+{
+	struct weft_cu_copy_attr attr = { .src_order = WEFT_CU_SRC_ORDER_STREAM };
+	size_t at = 0, failed;
+
+	if (cu->memcpy_batch)
+		return cu->memcpy_batch(dst, src, len, n, &attr, &at, 1, st);
+	return cu->memcpy_batch_12(dst, src, len, n, &attr, &at, 1, &failed,
+				   st);
+}
+
 /*
  * Copies one by one, or all that can where the driver takes a batch.  True: a
  * batch was refused, of which some may be with the engine all the same.
@@ -77,10 +95,9 @@ static bool goes_alone(const struct nvl_copy *c)
 static bool issue(struct nvl_stream *st, const struct weft_cuda *cu,
 		  struct nvl_copy **c, int *result, unsigned int n)
 {
-	struct weft_cu_copy_attr attr = { .src_order = WEFT_CU_SRC_ORDER_STREAM };
 	uint64_t dst[BATCH], src[BATCH];
 	unsigned int i, together = 0;
-	size_t len[BATCH], at = 0;
+	size_t len[BATCH];
 	bool refused = false;
 
 	for (i = 0; i < n; i++) {
@@ -91,10 +108,9 @@ static bool issue(struct nvl_stream *st, const struct weft_cuda *cu,
 		len[together++] = c[i]->len;
 		result[i] = 0;
 	}
-	if (together < 2 || !cu->memcpy_batch || !nvl_tune.batch) {
+	if (together < 2 || !has_batches(cu)) {
 		together = 0;
-	} else if (cu->memcpy_batch(dst, src, len, together, &attr, &at, 1,
-				    st->cu)) {
+	} else if (copy_batch(cu, dst, src, len, together, st->cu)) {
 		/* one by one tells which of them it is */
 		refused = true;
 		together = 0;

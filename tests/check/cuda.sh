@@ -15,8 +15,8 @@ test -e "$include/cuda.h" || tap_skip_all "no cuda.h here"
 tap_folder
 cd "$WEFT_SRC" || exit 99
 
-# Older on purpose, because drivers of 12.0 have no newer one.
-kept=(cuCtxCreate_v2)
+# Older on purpose, because drivers of 12.0, or before 13, have no newer one.
+kept=(cuCtxCreate_v2 cuMemcpyBatchAsync)
 
 # FILE PREFIX HEADER LEAST: the second arguments of X() in FILE
 compare()

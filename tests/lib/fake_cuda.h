@@ -23,6 +23,8 @@
 #define FAKE_CUDA_NODES		"WEFT_TEST_CUDA_NODES"	/* "01": GPUs here */
 #define FAKE_CUDA_DELAY		"WEFT_TEST_CUDA_DELAY"	/* us at most */
 #define FAKE_CUDA_NO_WRITE	"WEFT_TEST_CUDA_NO_WRITE" /* no stream write */
+/* a driver before CUDA 12.8 has no batches ("no"), one before 13 "old" ones */
+#define FAKE_CUDA_BATCH		"WEFT_TEST_CUDA_BATCH"
 /* "1": all GPUs are divided; memory of another process cannot be imported */
 #define FAKE_CUDA_MIG		"WEFT_TEST_CUDA_MIG"
 /* "1": all are used through MPS; "0": a driver that cannot be asked */

@@ -319,14 +319,13 @@ EXPORT int cuMemcpy2DAsync_v2(const struct weft_cu_copy_2d *c, void *stream)
 	return err;
 }
 
-EXPORT int cuMemcpyBatchAsync_v2(uint64_t *dsts, uint64_t *srcs, size_t *sizes,
-				 size_t n, struct weft_cu_copy_attr *attrs,
-				 size_t *attr_at, size_t nattrs, void *stream)
+static int batch(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t n,
+		 const struct weft_cu_copy_attr *attrs, const size_t *attr_at,
+		 size_t nattrs, void *stream)
 {
 	size_t i;
 	int err = 0;
 
-	GATE(CONTEXT);
 	if (nattrs != 1 || *attr_at ||
 	    attrs->src_order != WEFT_CU_SRC_ORDER_STREAM)
 		return WEFT_CU_INVALID_VALUE;
@@ -335,6 +334,46 @@ EXPORT int cuMemcpyBatchAsync_v2(uint64_t *dsts, uint64_t *srcs, size_t *sizes,
 		err = cuMemcpyAsync(dsts[i], srcs[i], sizes[i], stream);
 	return err;
 }
+
+static int batch_new(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t n,
+		     struct weft_cu_copy_attr *attrs, size_t *attr_at,
+		     size_t nattrs, void *stream)
+{
+	int err = fake_gate("cuMemcpyBatchAsync_v2", CONTEXT);
+
+	return err ? err : batch(dsts, srcs, sizes, n, attrs, attr_at, nattrs,
+				 stream);
+}
+
+static int batch_old(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t n,
+		     struct weft_cu_copy_attr *attrs, size_t *attr_at,
+		     size_t nattrs, size_t *failed, void *stream)
+{
+	int err = fake_gate("cuMemcpyBatchAsync", CONTEXT);
+
+	*failed = SIZE_MAX;
+	return err ? err : batch(dsts, srcs, sizes, n, attrs, attr_at, nattrs,
+				 stream);
+}
+
+/* dlsym() asks these which function it is: none, where it finds NULL. */
+typedef void (*function)(void);
+
+static __attribute__((used)) function find_batch_new(void)
+{
+	return getenv(FAKE_CUDA_BATCH) ? NULL : (function)batch_new;
+}
+
+static __attribute__((used)) function find_batch_old(void)
+{
+	const char *which = getenv(FAKE_CUDA_BATCH);
+
+	return which && !strcmp(which, "no") ? NULL : (function)batch_old;
+}
+
+EXPORT void cuMemcpyBatchAsync_v2(void)
+	__attribute__((ifunc("find_batch_new")));
+EXPORT void cuMemcpyBatchAsync(void) __attribute__((ifunc("find_batch_old")));
 
 EXPORT int cuStreamWriteValue32_v2(void *stream, uint64_t addr, uint32_t value,
 				   unsigned int flags)

@@ -112,6 +112,12 @@ by_thread()
 tap_nothing "copies handed over by a thread of weft's" "$(by_thread)"
 tap_nothing "the same, a driver without stream writes" \
 	"$(WEFT_TEST_CUDA_NO_WRITE=1 by_thread)"
+# tests/unit/devices/nvl_copy_test.c counts the calls
+for batch in old no; do
+	tap_nothing "copies handed over in batches: $batch" "$(
+		WEFT_TEST_CUDA_BATCH=$batch WEFT_NVL_THREAD=on perf \
+			--case sizes --memory gpu)"
+done
 
 # What ranks must have in common, and who says so.
 seen=$(perf --case sizes --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)

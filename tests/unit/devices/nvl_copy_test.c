@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Copies handed to the driver together, by every call that drivers have for it. */
+#include "devices/nvlink/nvl.h"
+#include "tests/unit/devices/nvl_pair.h"
+
+#define LEN	(1u << 20)
+
+static char folder[] = "/tmp/weft-copy-test-XXXXXX";
+static uint8_t *from, *to;
+static struct weft_mem *mem;
+static struct weft_rkey key;
+
+static void begin(void)
+{
+	cr_assert(mkdtemp(folder) != NULL);
+	setenv("WEFT_RUN_DIR", folder, 1);
+	setenv(FAKE_NVML, "1", 1);
+	nvl_tune.chunk_min = nvl_tune.chunk_max = LEN / 16;
+}
+
+static void finish(void)
+{
+	char cmd[64];
+
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
+	cr_expect(eq(int, system(cmd), 0));
+}
+
+TestSuite(nvl_copy, .init = begin, .fini = finish, .timeout = 120);
+
+static void pair_up(void)
+{
+	load_fake();
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+	meet(&a, &b);
+	from = fake.fake_cuda_malloc(0, LEN);
+	to = fake.fake_cuda_malloc(1, LEN);
+	cr_assert(eq(int, nvl->mem_register(to, LEN, WEFT_MEM_CUDA, &mem), 0));
+	nvl->mem_pack(mem, &key);
+}
+
+static void part(void)
+{
+	nvl->mem_release(mem);
+	close_side(&a);
+	close_side(&b);
+	cr_expect(eq(uint, said(""), 0));
+}
+
+/* In sixteen pieces; which of the two calls were made. */
+static void moves_by(bool newer, bool older)
+{
+	const char *const names[] = { "cuMemcpyBatchAsync_v2",
+				      "cuMemcpyBatchAsync" };
+	const bool used[] = { newer, older };
+	unsigned int i;
+
+	pair_up();
+	for (i = 0; i < 3; i++) {
+		cr_expect(eq(int, put_checked(&a, from, to, LEN, &key), 0));
+		cr_expect(eq(int, get_checked(&a, from, to, LEN, &key), 0));
+	}
+	cr_expect(eq(int, weft_nvl_ring(a.ep, true), WEFT_NVL_RING_GPU));
+	for (i = 0; i < ARRAY_SIZE(names); i++)
+		cr_expect(eq(int, fake.fake_cuda_called(names[i]) > 0, used[i]),
+			  "%s", names[i]);
+	part();
+}
+
+Test(nvl_copy, batches)
+{
+	moves_by(true, false);
+}
+
+Test(nvl_copy, batches_of_cuda_12)
+{
+	setenv(FAKE_CUDA_BATCH, "old", 1);
+	moves_by(false, true);
+}
+
+Test(nvl_copy, a_driver_without_batches)
+{
+	setenv(FAKE_CUDA_BATCH, "no", 1);
+	moves_by(false, false);
+}
+
+/* What it refuses goes one by one, and all of it arrives. */
+Test(nvl_copy, a_batch_that_is_refused)
+{
+	setenv(FAKE_CUDA_BATCH, "old", 1);
+	pair_up();
+	fake.fake_cuda_refuse("cuMemcpyBatchAsync", WEFT_CU_NOT_SUPPORTED);
+	cr_expect(eq(int, put_checked(&a, from, to, LEN, &key), 0));
+	cr_expect(gt(uint, fake.fake_cuda_called("cuMemcpyBatchAsync"), 0));
+	part();
+}
