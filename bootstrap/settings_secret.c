@@ -9,16 +9,18 @@
 
 #include "bootstrap/settings_table.h"
 #include "util/log.h"
+#include "util/secret.h"
 #include "util/util.h"
 
 #define SECRET_MIN 16 /* bytes: less can be guessed off line */
 #define SECRET_MAX 4096
+#define SECRET_SIZE (SECRET_MAX + 1)
 
 static struct {
 	bool done;
 	int err;
 	size_t len;
-	uint8_t bytes[SECRET_MAX + 1];
+	uint8_t *bytes; /* SECRET_SIZE; NULL: not read */
 } secret;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -62,9 +64,14 @@ static int read_secret(const char *path)
 		err = -EPERM;
 		goto close_fd;
 	}
+	secret.bytes = weft_secret_alloc(SECRET_SIZE);
+	if (!secret.bytes) {
+		err = weft_fail(ENOMEM, "no memory for the job secret");
+		goto close_fd;
+	}
 	do {
 		n = read(fd, secret.bytes + secret.len,
-			 sizeof(secret.bytes) - secret.len);
+			 SECRET_SIZE - secret.len);
 		if (n > 0)
 			secret.len += (size_t)n;
 	} while (n > 0 || (n < 0 && errno == EINTR));
@@ -109,6 +116,7 @@ int weft_settings_secret(const uint8_t **bytes, size_t *len)
 void weft_settings_secret_reset(void)
 {
 	pthread_mutex_lock(&lock);
-	weft_wipe(&secret, sizeof(secret));
+	weft_secret_free(secret.bytes, SECRET_SIZE);
+	memset(&secret, 0, sizeof(secret));
 	pthread_mutex_unlock(&lock);
 }

@@ -233,8 +233,7 @@ struct nvl_conn {
 	int err;			/* BROKEN: why */
 	uint64_t peer_id;
 	uint32_t sn;
-	uint8_t remote_key[WEFT_KEY_LEN];
-	struct weft_address remote;	/* DIALING */
+	struct weft_address *remote;	/* dialer's alone; with the key */
 	struct weft_hello *hello;
 	uint64_t deadline_ms;		/* until OPEN; BROKEN: watchdog */
 	uint64_t retry_ms;
@@ -280,7 +279,6 @@ struct nvl_ep {
 	struct weft_ep base;
 	struct weft_list link;		/* iface->eps */
 	struct nvl_conn *conn;		/* NULL once dead */
-	struct weft_address remote;
 	uint64_t peer_id;
 	uint32_t sn;
 	int err;
@@ -297,7 +295,7 @@ struct nvl_sn {
 
 struct nvl_iface {
 	struct weft_iface base;
-	struct weft_address addr;
+	struct weft_address *addr;	/* ours, with the key */
 	uint64_t my_id;
 	int epfd, wake_fd, timer_fd;
 	int listen_fd, listen_path_fd;	/* -1: not there */
@@ -351,8 +349,10 @@ int nvl_addr_listen(uint64_t id);
 int nvl_addr_connect(int fd, uint64_t id);
 
 /* nvl_conn.c: meeting */
-struct nvl_conn *nvl_conn_new(struct nvl_iface *iface, uint64_t peer_id,
-			      uint32_t sn);
+/* To dial @remote, or NULL: it has dialled. */
+struct nvl_conn *nvl_conn_new(struct nvl_iface *iface,
+			      const struct weft_address *remote,
+			      uint64_t peer_id, uint32_t sn);
 void nvl_conn_dial(struct nvl_conn *conn);
 /* Watches for peers that dial; -errno. */
 int nvl_conn_listen(struct nvl_iface *iface);

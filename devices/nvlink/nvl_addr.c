@@ -35,7 +35,7 @@ void nvl_addr_make(struct nvl_iface *iface)
 {
 	uint64_t run = nvl_run_id(iface->run) & MASK40;
 	uint64_t netns = weft_netns_id() & MASK40;
-	struct weft_address *a = &iface->addr;
+	struct weft_address *a = iface->addr;
 
 	if (iface->run && !run)
 		run = 1;		/* 0 stands for no folder */
@@ -52,13 +52,13 @@ void nvl_addr_make(struct nvl_iface *iface)
 bool nvl_addr_same_netns(const struct nvl_iface *iface,
 			 const struct weft_address *remote)
 {
-	return netns_of(remote) && netns_of(remote) == netns_of(&iface->addr);
+	return netns_of(remote) && netns_of(remote) == netns_of(iface->addr);
 }
 
 bool nvl_addr_same_run(const struct nvl_iface *iface,
 		       const struct weft_address *remote)
 {
-	return run_of(remote) && run_of(remote) == run_of(&iface->addr);
+	return run_of(remote) && run_of(remote) == run_of(iface->addr);
 }
 
 bool nvl_addr_reaches(const struct nvl_iface *iface,

@@ -17,13 +17,15 @@
 #include "devices/nvlink/nvl.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/secret.h"
 
 #define RETRY_MS	5u
 #define INBOUND_MAX	128u		/* accepted and not yet proven */
 #define ACCEPT_PAUSE_MS	100u
 
-struct nvl_conn *nvl_conn_new(struct nvl_iface *iface, uint64_t peer_id,
-			      uint32_t sn)
+struct nvl_conn *nvl_conn_new(struct nvl_iface *iface,
+			      const struct weft_address *remote,
+			      uint64_t peer_id, uint32_t sn)
 {
 	struct nvl_conn *conn = calloc(1, sizeof(*conn));
 	unsigned int i;
@@ -31,10 +33,16 @@ struct nvl_conn *nvl_conn_new(struct nvl_iface *iface, uint64_t peer_id,
 	if (!conn)
 		return NULL;
 	conn->hello = calloc(1, sizeof(*conn->hello));
-	if (!conn->hello) {
+	if (remote)
+		conn->remote = weft_secret_alloc(sizeof(*conn->remote));
+	if (!conn->hello || (remote && !conn->remote)) {
+		weft_secret_free(conn->remote, sizeof(*conn->remote));
+		free(conn->hello);
 		free(conn);
 		return NULL;
 	}
+	if (remote)
+		*conn->remote = *remote;
 	conn->iface = iface;
 	conn->peer_id = peer_id;
 	conn->sn = sn;
@@ -77,9 +85,9 @@ static int try_connect(struct nvl_conn *conn)
 	struct nvl_iface *iface = conn->iface;
 	int err = -ECONNREFUSED;
 
-	if (nvl_addr_same_netns(iface, &conn->remote))
+	if (nvl_addr_same_netns(iface, conn->remote))
 		err = nvl_addr_connect(conn->fd, conn->peer_id);
-	if (err && err != -EAGAIN && nvl_addr_same_run(iface, &conn->remote))
+	if (err && err != -EAGAIN && nvl_addr_same_run(iface, conn->remote))
 		err = nvl_run_connect(iface->run, conn->fd, conn->peer_id);
 	return err;
 }
@@ -113,7 +121,7 @@ void nvl_conn_dial(struct nvl_conn *conn)
 		nvl_pair_break(conn, err == -ENOENT ? -ECONNREFUSED : err);
 		return;
 	}
-	weft_hello_dial(conn->hello, conn->remote_key, conn->iface->addr.key,
+	weft_hello_dial(conn->hello, conn->remote->key, conn->iface->addr->key,
 			(uint8_t *)&purpose);
 	watch(conn);
 }
@@ -198,7 +206,7 @@ void nvl_conn_accept(struct nvl_iface *iface, int listen_fd)
 			accept_failed(iface, errno);
 			return;
 		}
-		conn = nvl_conn_new(iface, 0, 0);
+		conn = nvl_conn_new(iface, NULL, 0, 0);
 		if (!conn) {
 			close(fd);
 			accept_failed(iface, ENOMEM);
@@ -207,7 +215,7 @@ void nvl_conn_accept(struct nvl_iface *iface, int listen_fd)
 		conn->state = NVL_CONN_GREETING;
 		conn->fd = fd;
 		iface->inbound++;
-		weft_hello_listen(conn->hello, iface->addr.key);
+		weft_hello_listen(conn->hello, iface->addr->key);
 		watch(conn);
 	}
 }
@@ -267,7 +275,7 @@ static void take_over(struct nvl_conn *conn)
 {
 	struct nvl_conn *rival = rival_of(conn);
 
-	if (!rival || !weft_hello_owns(conn->hello, rival->remote_key))
+	if (!rival || !weft_hello_owns(conn->hello, rival->remote->key))
 		return;
 	conn->ep = rival->ep;
 	conn->had_ep = conn->ep;

@@ -60,19 +60,16 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	}
 	ep->base.iface = base;
 	ep->base.user = user;
-	ep->remote = *remote;
 	ep->peer_id = peer_id;
 	weft_flushes_init(&ep->flushes);
 	conn = peer_id == iface->my_id ? NULL :
 	       nvl_conn_find(iface, peer_id, ep->sn, remote->key);
 	if (!conn) {
-		conn = nvl_conn_new(iface, peer_id, ep->sn);
+		conn = nvl_conn_new(iface, remote, peer_id, ep->sn);
 		if (!conn) {
 			free(ep);
 			return -ENOMEM;
 		}
-		conn->remote = *remote;
-		memcpy(conn->remote_key, remote->key, WEFT_KEY_LEN);
 		nvl_conn_dial(conn);
 	}
 	attach(ep, conn);
@@ -119,7 +116,6 @@ void nvl_ep_destroy(struct weft_ep *base)
 
 	detach(ep, -ECANCELED);
 	weft_list_del(&ep->link);
-	weft_wipe(&ep->remote, sizeof(ep->remote));
 	free(ep);
 }
 

@@ -10,6 +10,7 @@
 #include "devices/nvlink/nvl.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/secret.h"
 
 /* ---- joining ------------------------------------------------------------- */
 
@@ -278,6 +279,7 @@ void nvl_pair_free(struct nvl_conn *conn)
 	weft_list_del(&conn->link);
 	unwatch(conn, conn->fd);
 	nvl_sock_drop(conn);
+	weft_secret_free(conn->remote, sizeof(*conn->remote));
 	if (conn->copies)
 		return;			/* an engine never came back: its
 					   memory stays */
@@ -285,7 +287,6 @@ void nvl_pair_free(struct nvl_conn *conn)
 	nvl_ring_close_all(conn);
 	nvl_inbox_close(&conn->rx);
 	nvl_inbox_close(&conn->tx);
-	weft_wipe(conn->remote_key, sizeof(conn->remote_key));
 	free(conn->hello);
 	free(conn->later);
 	free(conn);

@@ -14,6 +14,7 @@
 #include "devices/nvlink/nvl.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/secret.h"
 
 /* ---- opening ------------------------------------------------------------- */
 
@@ -76,7 +77,7 @@ static void iface_free(struct nvl_iface *iface)
 	close_fd(iface->wake_fd);
 	close_fd(iface->epfd);
 	weft_stats_close(iface->stats);
-	weft_wipe(&iface->addr, sizeof(iface->addr));
+	weft_secret_free(iface->addr, sizeof(*iface->addr));
 	free(iface);
 }
 
@@ -101,9 +102,11 @@ static int iface_open(const char *netdev, int family,
 	weft_list_init(&iface->done);
 	weft_list_init(&iface->done_gets);
 	weft_list_init(&iface->landed);
-	err = weft_random(iface->addr.key, sizeof(iface->addr.key));
+	iface->addr = weft_secret_alloc(sizeof(*iface->addr));
+	err = iface->addr ? weft_random(iface->addr->key, WEFT_KEY_LEN) :
+			    -ENOMEM;
 	if (!err) {
-		iface->my_id = weft_key_id(iface->addr.key);
+		iface->my_id = weft_key_id(iface->addr->key);
 		err = open_fds(iface);
 	}
 	if (!err)
@@ -152,7 +155,7 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 		.bandwidth = 330e9,	/* H200, NVLink 18 links: measured */
 		.latency = 1e-6,
 		.overhead = 0.3e-6,
-		.addr = nvl_iface(base)->addr,
+		.addr = *nvl_iface(base)->addr,
 	};
 }
 

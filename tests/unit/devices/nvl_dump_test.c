@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a core dump of a process must not have: keys, and bytes on their way. */
+#include <sys/stat.h>
+
+#include "bootstrap/settings.h"
+#include "devices/nvlink/nvl.h"
+#include "tests/lib/smaps.h"
+#include "tests/unit/devices/nvl_pair.h"
+
+#define LEN	4096u
+
+static char folder[] = "/tmp/weft-dump-test-XXXXXX";
+
+static void begin(void)
+{
+	cr_assert(mkdtemp(folder) != NULL);
+	setenv("WEFT_RUN_DIR", folder, 1);
+	setenv(FAKE_NVML, "1", 1);
+}
+
+static void finish(void)
+{
+	char cmd[64];
+
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
+	cr_expect(eq(int, system(cmd), 0));
+}
+
+TestSuite(nvl_dump, .init = begin, .fini = finish, .timeout = 60);
+
+static struct nvl_conn *conn_of(struct side *s)
+{
+	struct nvl_iface *iface = (struct nvl_iface *)s->iface;
+
+	return weft_list_first(&iface->conns, struct nvl_conn, link);
+}
+
+/* What goes to host memory goes through a ring of it. */
+Test(nvl_dump, keys_inboxes_and_rings)
+{
+	static uint8_t src[LEN], dst[LEN];
+	struct weft_mem *mem;
+	struct weft_rkey key;
+	struct nvl_conn *conn;
+	unsigned int i, rings = 0;
+
+	load_fake();
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+	meet(&a, &b);
+	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_HOST, &mem), 0));
+	nvl->mem_pack(mem, &key);
+	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &key), 0));
+
+	conn = conn_of(&a);
+	cr_expect(smaps_undumped(conn->iface->addr->key));
+	cr_expect(smaps_undumped(conn->remote->key));
+	cr_expect(smaps_undumped(conn->rx.head));
+	cr_expect(smaps_undumped(conn->rx.msgs));
+	cr_expect(smaps_undumped(conn->tx.ops));
+	for (i = 0; i < NVL_RINGS; i++) {
+		if (!conn->txrings[i])
+			continue;
+		rings++;
+		cr_expect(smaps_undumped(conn->txrings[i]->map.host));
+		cr_expect(smaps_undumped(conn_of(&b)->rxrings[i]->map.host));
+	}
+	cr_expect(eq(uint, rings, 1));
+	nvl->mem_release(mem);
+	close_side(&a);
+	close_side(&b);
+}
+
+Test(nvl_dump, the_job_secret)
+{
+	static const char text[] = "a secret of this job alone";
+	const uint8_t *secret = NULL;
+	char path[64];
+	size_t len = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/secret", folder);
+	f = fopen(path, "w");
+	cr_assert(f != NULL);
+	fputs(text, f);
+	fclose(f);
+	cr_assert(eq(int, chmod(path, 0600), 0));
+	setenv("WEFT_SECRET_FILE", path, 1);
+	cr_assert(eq(int, weft_settings_secret(&secret, &len), 0));
+	cr_assert(eq(sz, len, strlen(text)));
+	cr_expect(eq(int, memcmp(secret, text, len), 0));
+	cr_expect(smaps_undumped(secret));
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tests/lib/smaps.h"
+#include "util/secret.h"
+
+#define SIZE	5000u
+
+static unsigned char *watched;
+static unsigned int left, seen;
+
+/* munmap() of this program: what is still there when it is called? */
+int munmap(void *p, size_t n)
+{
+	unsigned int i;
+
+	if (watched && p == watched) {
+		seen++;
+		for (i = 0; i < SIZE; i++)
+			left += watched[i] != 0;
+	}
+	return syscall(SYS_munmap, p, n);
+}
+
+Test(secret, is_undumped_and_wiped)
+{
+	unsigned char *p = weft_secret_alloc(SIZE);
+	unsigned int i;
+
+	cr_assert(p != NULL);
+	for (i = 0; i < SIZE; i++) {
+		cr_assert(eq(int, p[i], 0));
+		p[i] = 0xff;
+	}
+	cr_expect(smaps_undumped(p));
+	cr_expect(smaps_undumped(p + SIZE - 1));
+	cr_expect(not(smaps_undumped(&left)), "everything seems to be");
+	watched = p;
+	weft_secret_free(p, SIZE);
+	watched = NULL;
+	cr_expect(eq(uint, seen, 1));
+	cr_expect(eq(uint, left, 0));
+	cr_expect(not(smaps_undumped(p)), "it is still mapped");
+	weft_secret_free(NULL, SIZE);
+}
