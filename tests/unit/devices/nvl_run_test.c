@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The folder that pods share: whose it must be, and who is dead in it. */
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "devices/nvlink/nvl.h"
+#include "tests/unit/devices/nvl_pair.h"
+
+static char folder[] = "/tmp/weft-run-test-XXXXXX";
+static char sub[64];			/* in it: of this user */
+static struct nvl_run *run;
+
+static void begin(void)
+{
+	cr_assert(mkdtemp(folder) != NULL);
+	snprintf(sub, sizeof(sub), "%s/weft-%u", folder, geteuid());
+	setenv("WEFT_RUN_DIR", folder, 1);
+	load_fake();
+}
+
+static void finish(void)
+{
+	char cmd[64];
+
+	nvl_run_close(run);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
+	cr_expect(eq(int, system(cmd), 0));
+}
+
+TestSuite(nvl_run, .init = begin, .fini = finish, .timeout = 60);
+
+static const char *in(const char *dir, const char *name)
+{
+	static char path[2][160];
+	static unsigned int which;
+	char *p = path[which++ % 2];
+
+	snprintf(p, sizeof(path[0]), "%s/%s", dir, name);
+	return p;
+}
+
+static bool there(const char *name)
+{
+	struct stat st;
+
+	return !lstat(in(sub, name), &st);
+}
+
+/* ---- whose it is ---------------------------------------------------------- */
+
+Test(nvl_run, is_made_for_this_user_alone)
+{
+	struct stat st;
+
+	umask(0);
+	run = nvl_run_open();
+	cr_assert(run != NULL);
+	cr_assert(eq(int, lstat(sub, &st), 0));
+	cr_expect(eq(uint, st.st_mode, S_IFDIR | 0700));
+	cr_expect(eq(uint, st.st_uid, geteuid()));
+	cr_expect(there("cookie"));
+	cr_expect(eq(uint, said(""), 0));
+}
+
+/* It is said once, what to do about it, and nothing is written there. */
+static void refused(void)
+{
+	run = nvl_run_open();
+	cr_expect(eq(ptr, run, NULL));
+	cr_expect(not(there("cookie")));
+	cr_expect(eq(uint, said("WEFT_RUN_DIR"), 1));
+}
+
+Test(nvl_run, behind_a_symbolic_link)
+{
+	const char *other = in(folder, "other");
+
+	cr_assert(eq(int, mkdir(other, 0700), 0));
+	cr_assert(eq(int, symlink(other, sub), 0));
+	refused();
+}
+
+Test(nvl_run, open_to_others)
+{
+	cr_assert(eq(int, mkdir(sub, 0700), 0));
+	cr_assert(eq(int, chmod(sub, 0755), 0));
+	refused();
+	cr_expect(eq(uint, said("not a folder of this user alone"), 1));
+}
+
+Test(nvl_run, of_another_user)
+{
+	if (geteuid())
+		cr_skip_test("only root can give a folder away");
+	cr_assert(eq(int, mkdir(sub, 0700), 0));
+	cr_assert(eq(int, chown(sub, 12345, 12345), 0));
+	refused();
+	cr_expect(eq(uint, said("owner 12345"), 1));
+}
+
+Test(nvl_run, no_folder_at_all)
+{
+	cr_assert(eq(int, mkfifo(sub, 0700), 0));
+	refused();
+}
+
+/* ---- who is dead in it ---------------------------------------------------- */
+
+#define LOCK	"l-0123456789abcdef"
+#define SOCK	"s-0123456789abcdef"
+
+/* A listening socket, as a process leaves it that is killed; of @backlog. */
+static int leave(int backlog)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	cr_assert(eq(int, mkdir(sub, 0700), 0));
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", in(sub, SOCK));
+	cr_assert(eq(int, bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0));
+	cr_assert(eq(int, listen(fd, backlog), 0));
+	return fd;
+}
+
+static int leave_lock(void)
+{
+	int fd = open(in(sub, LOCK), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	cr_assert(ge(int, fd, 0));
+	return fd;
+}
+
+static void sweep(bool stays)
+{
+	run = nvl_run_open();
+	cr_assert(run != NULL);
+	cr_expect(eq(int, there(SOCK), stays));
+	cr_expect(eq(int, there(LOCK), stays));
+	cr_expect(eq(uint, said(""), 0));
+}
+
+Test(nvl_run, a_killed_process_is_swept_away)
+{
+	close(leave(1));
+	close(leave_lock());
+	sweep(false);
+}
+
+Test(nvl_run, so_is_one_that_had_no_socket_yet)
+{
+	cr_assert(eq(int, mkdir(sub, 0700), 0));
+	close(leave_lock());
+	sweep(false);
+}
+
+/* One that has its lock and does not listen yet, or is in another pod. */
+Test(nvl_run, a_lock_that_is_held_keeps_both)
+{
+	int fd;
+
+	close(leave(1));
+	fd = leave_lock();
+	cr_assert(eq(int, flock(fd, LOCK_EX), 0));
+	sweep(true);
+	close(fd);
+}
+
+/* Where locks of other pods are not seen, as in some shared file systems. */
+Test(nvl_run, whoever_listens_stays)
+{
+	int fd = leave(1);
+
+	close(leave_lock());
+	sweep(true);
+	close(fd);
+}
+
+/* It is not asked in vain because others wait to be accepted. */
+Test(nvl_run, whoever_is_too_busy_to_accept_stays)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd = leave(0), waits[8], i;
+
+	close(leave_lock());
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", in(sub, SOCK));
+	for (i = 0; i < 8; i++) {
+		waits[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK |
+				  SOCK_CLOEXEC, 0);
+		if (connect(waits[i], (struct sockaddr *)&sa, sizeof(sa)))
+			break;
+	}
+	cr_assert(lt(int, i, 8));
+	cr_assert(eq(int, errno, EAGAIN));
+	sweep(true);
+	for (; i >= 0; i--)
+		close(waits[i]);
+	close(fd);
+}
+
+/* What is there by another name is not ours to remove. */
+Test(nvl_run, nothing_else_is_touched)
+{
+	const char *const names[] = { "l-0123", "s-fedcba9876543210", "b-gpu",
+				      "cookie", "x" };
+	unsigned int i;
+	int fd;
+
+	cr_assert(eq(int, mkdir(sub, 0700), 0));
+	for (i = 0; i < ARRAY_SIZE(names); i++) {
+		fd = open(in(sub, names[i]), O_RDWR | O_CREAT | O_CLOEXEC,
+			  0600);
+		cr_assert(eq(long, write(fd, "0123456789abcdef", 16), 16));
+		close(fd);
+	}
+	run = nvl_run_open();
+	cr_assert(run != NULL);
+	for (i = 0; i < ARRAY_SIZE(names); i++)
+		cr_expect(there(names[i]), "%s", names[i]);
+}
+
+/* Two that listen, and one of them ends in order: the other's files stay. */
+Test(nvl_run, each_removes_its_own)
+{
+	struct nvl_run *second;
+	int fd, other;
+
+	run = nvl_run_open();
+	second = nvl_run_open();
+	cr_assert(run && second);
+	cr_expect(eq(u64, nvl_run_id(run), nvl_run_id(second)));
+	fd = nvl_run_listen(run, 0x0123456789abcdef);
+	other = nvl_run_listen(second, 0xfedcba9876543210);
+	cr_assert(fd >= 0 && other >= 0);
+	cr_expect(there(SOCK));
+	nvl_run_unlisten(second, 0xfedcba9876543210);
+	nvl_run_close(second);
+	cr_expect(not(there("s-fedcba9876543210")));
+	cr_expect(not(there("l-fedcba9876543210")));
+	cr_expect(there(SOCK));
+	cr_expect(there(LOCK));
+	close(other);
+	nvl_run_unlisten(run, 0x0123456789abcdef);
+	cr_expect(not(there(SOCK)));
+	close(fd);
+}
