@@ -140,10 +140,11 @@ struct weft_dev_ops {
 	void (*iface_query)(struct weft_iface *iface,
 			    struct weft_iface_attr *attr);
 	/*
-	 * Reachability: from address bytes and this host's own state alone, no
-	 * I/O, and certain.  What fails later is an endpoint error.  Where it
-	 * is false, *@why (unless @why is NULL) says why, a constant text that
-	 * speaks of the peer as "it".
+	 * Reachability: from address bytes, this host's own state and what its
+	 * kernel answers at once; nobody is waited for, and it is certain.  What
+	 * fails later is an endpoint error.  Where it is false, *@why (unless
+	 * @why is NULL) says why, a constant text that speaks of the peer as
+	 * "it".
 	 */
 	bool (*reaches)(struct weft_iface *iface,
 			const struct weft_address *remote, const char **why);

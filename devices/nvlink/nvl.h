@@ -286,11 +286,12 @@ struct nvl_ep {
 	struct weft_flushes flushes;
 };
 
-/* How many endpoints this iface has made towards a peer. */
-struct nvl_sn {
-	struct weft_list link;
+/* What this iface knows of a peer. */
+struct nvl_known {
+	struct weft_list link;		/* iface->known */
 	uint64_t peer_id;
-	uint32_t next;
+	uint32_t next_sn;		/* endpoints made towards it */
+	bool asked, refused;		/* whether it may be dialled */
 };
 
 struct nvl_iface {
@@ -300,7 +301,7 @@ struct nvl_iface {
 	int epfd, wake_fd, timer_fd;
 	int listen_fd, listen_path_fd;	/* -1: not there */
 	struct nvl_run *run;		/* the shared folder; NULL: none */
-	struct weft_list conns, dead, eps, gpus, sns;
+	struct weft_list conns, dead, eps, gpus, known;
 	struct weft_list done, done_gets, landed;
 	struct weft_stats *stats;
 	unsigned int polls;
@@ -354,6 +355,9 @@ struct nvl_conn *nvl_conn_new(struct nvl_iface *iface,
 			      const struct weft_address *remote,
 			      uint64_t peer_id, uint32_t sn);
 void nvl_conn_dial(struct nvl_conn *conn);
+/* Does the kernel let us dial it?  False: one warning has said why not. */
+bool nvl_conn_may_dial(struct nvl_iface *iface,
+		       const struct weft_address *remote);
 /* Watches for peers that dial; -errno. */
 int nvl_conn_listen(struct nvl_iface *iface);
 void nvl_conn_accept(struct nvl_iface *iface, int listen_fd);
@@ -517,6 +521,8 @@ bool nvl_direct_settled(struct nvl_conn *conn);
 void nvl_direct_close(struct nvl_conn *conn);
 
 /* nvl_ep.c */
+/* NULL: no memory. */
+struct nvl_known *nvl_peer_known(struct nvl_iface *iface, uint64_t peer_id);
 int nvl_ep_create(struct weft_iface *iface, const struct weft_address *remote,
 		  void *user, struct weft_ep **ep);
 void nvl_ep_destroy(struct weft_ep *ep);

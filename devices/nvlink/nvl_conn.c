@@ -80,16 +80,57 @@ static void dial_later(struct nvl_conn *conn)
 	conn->retry_ms = weft_now_ms() + RETRY_MS;
 }
 
-static int try_connect(struct nvl_conn *conn)
+static int make_socket(void)
 {
-	struct nvl_iface *iface = conn->iface;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	return fd < 0 ? weft_fail(errno, "cannot make a Unix socket") : fd;
+}
+
+static int try_connect(struct nvl_iface *iface, int fd,
+		       const struct weft_address *remote, uint64_t id)
+{
 	int err = -ECONNREFUSED;
 
-	if (nvl_addr_same_netns(iface, conn->remote))
-		err = nvl_addr_connect(conn->fd, conn->peer_id);
-	if (err && err != -EAGAIN && nvl_addr_same_run(iface, conn->remote))
-		err = nvl_run_connect(iface->run, conn->fd, conn->peer_id);
+	if (nvl_addr_same_netns(iface, remote))
+		err = nvl_addr_connect(fd, id);
+	if (err && err != -EAGAIN && nvl_addr_same_run(iface, remote))
+		err = nvl_run_connect(iface->run, fd, id);
 	return err;
+}
+
+static bool is_forbidden(int err)
+{
+	if (err != -EACCES && err != -EPERM)
+		return false;
+	weft_warn_once("a peer on this host may not be dialled (%s): SELinux or "
+		       "AppArmor keeps the two containers apart (give both the "
+		       "same label or profile), or its socket belongs to "
+		       "another user; NVLink is not used between them",
+		       strerror(-err));
+	return true;
+}
+
+/*
+ * Security modules know more than addresses.  Asked once of each peer, which
+ * sees somebody hang up before the hello.
+ */
+bool nvl_conn_may_dial(struct nvl_iface *iface,
+		       const struct weft_address *remote)
+{
+	const uint64_t id = weft_key_id(remote->key);
+	struct nvl_known *known = nvl_peer_known(iface, id);
+	int fd;
+
+	if (!known || known->asked || id == iface->my_id)
+		return !known || !known->refused;
+	fd = make_socket();
+	if (fd < 0)
+		return true;
+	known->refused = is_forbidden(try_connect(iface, fd, remote, id));
+	known->asked = true;
+	close(fd);
+	return !known->refused;
 }
 
 void nvl_conn_dial(struct nvl_conn *conn)
@@ -102,22 +143,20 @@ void nvl_conn_dial(struct nvl_conn *conn)
 	conn->dialer = true;
 	conn->retry_ms = 0;
 	hang_up(conn);
-	conn->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
-			  0);
+	conn->fd = make_socket();
 	if (conn->fd < 0) {
-		nvl_pair_break(conn, weft_fail(errno,
-					       "cannot make a Unix socket"));
+		nvl_pair_break(conn, conn->fd);
 		return;
 	}
-	err = try_connect(conn);
+	err = try_connect(conn->iface, conn->fd, conn->remote, conn->peer_id);
 	if (err == -EAGAIN) {		/* the peer's backlog is full */
 		dial_later(conn);
 		return;
 	}
 	if (err) {
-		weft_info("a peer on this host does not answer: %s%s",
-			  strerror(-err), err == -EACCES ?
-			  " (SELinux, AppArmor or another user)" : "");
+		if (!is_forbidden(err))
+			weft_info("a peer on this host does not answer: %s",
+				  strerror(-err));
 		nvl_pair_break(conn, err == -ENOENT ? -ECONNREFUSED : err);
 		return;
 	}

@@ -10,23 +10,19 @@
 
 /* ---- life ---------------------------------------------------------------- */
 
-static int next_sn(struct nvl_iface *iface, uint64_t peer_id, uint32_t *sn)
+struct nvl_known *nvl_peer_known(struct nvl_iface *iface, uint64_t peer_id)
 {
-	struct nvl_sn *s, *tmp;
+	struct nvl_known *known, *tmp;
 
-	weft_list_for_each(s, tmp, &iface->sns, link) {
-		if (s->peer_id == peer_id) {
-			*sn = s->next++;
-			return 0;
-		}
-	}
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return -ENOMEM;
-	s->peer_id = peer_id;
-	*sn = s->next++;
-	weft_list_add_tail(&iface->sns, &s->link);
-	return 0;
+	weft_list_for_each(known, tmp, &iface->known, link)
+		if (known->peer_id == peer_id)
+			return known;
+	known = calloc(1, sizeof(*known));
+	if (!known)
+		return NULL;
+	known->peer_id = peer_id;
+	weft_list_add_tail(&iface->known, &known->link);
+	return known;
 }
 
 static void attach(struct nvl_ep *ep, struct nvl_conn *conn)
@@ -44,20 +40,21 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 {
 	struct nvl_iface *iface = nvl_iface(base);
 	uint64_t peer_id = weft_key_id(remote->key);
+	struct nvl_known *known;
 	struct nvl_conn *conn;
 	struct nvl_ep *ep;
-	int err;
 
 	if (!nvl_addr_reaches(iface, remote, NULL))
 		return -EHOSTUNREACH;
 	ep = calloc(1, sizeof(*ep));
 	if (!ep)
 		return -ENOMEM;
-	err = next_sn(iface, peer_id, &ep->sn);
-	if (err) {
+	known = nvl_peer_known(iface, peer_id);
+	if (!known) {
 		free(ep);
-		return err;
+		return -ENOMEM;
 	}
+	ep->sn = known->next_sn++;
 	ep->base.iface = base;
 	ep->base.user = user;
 	ep->peer_id = peer_id;

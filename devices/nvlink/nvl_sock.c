@@ -224,9 +224,10 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f,
 	if (m.msg_flags & MSG_CTRUNC) {
 		close_fds(fds, nfds);
 		return weft_fail(EMFILE, "descriptors sent by a peer on this "
-				 "host were lost: raise the limit on open "
-				 "files, or see whether SELinux or AppArmor "
-				 "forbids passing them");
+				 "host were lost: raise the limit on open files "
+				 "('ulimit -n'), or see whether SELinux or "
+				 "AppArmor forbids passing them (give both "
+				 "containers the same label or profile)");
 	}
 	if (n != sizeof(*f) || f->magic != NVL_FRAME_MAGIC || !f->type ||
 	    f->type >= NVL_FRAME_TYPES || nfds != f->nfds ||

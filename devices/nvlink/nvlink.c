@@ -98,7 +98,7 @@ static int iface_open(const char *netdev, int family,
 	weft_list_init(&iface->dead);
 	weft_list_init(&iface->eps);
 	weft_list_init(&iface->gpus);
-	weft_list_init(&iface->sns);
+	weft_list_init(&iface->known);
 	weft_list_init(&iface->done);
 	weft_list_init(&iface->done_gets);
 	weft_list_init(&iface->landed);
@@ -126,7 +126,7 @@ static void iface_close(struct weft_iface *base)
 	struct nvl_iface *iface = nvl_iface(base);
 	struct nvl_conn *conn, *tmp;
 	struct nvl_gpu *gpu, *next;
-	struct nvl_sn *sn, *after;
+	struct nvl_known *known, *after;
 
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
 		nvl_pair_say_close(conn);
@@ -140,8 +140,8 @@ static void iface_close(struct weft_iface *base)
 	nvl_unmap_end(iface);		/* while there is every context */
 	weft_list_for_each(gpu, next, &iface->gpus, link)
 		nvl_gpu_free(gpu);
-	weft_list_for_each(sn, after, &iface->sns, link)
-		free(sn);
+	weft_list_for_each(known, after, &iface->known, link)
+		free(known);
 	iface_free(iface);
 }
 
@@ -162,7 +162,16 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 static bool reaches(struct weft_iface *base, const struct weft_address *remote,
 		    const char **why)
 {
-	return nvl_addr_reaches(nvl_iface(base), remote, why);
+	struct nvl_iface *iface = nvl_iface(base);
+
+	if (!nvl_addr_reaches(iface, remote, why))
+		return false;
+	if (nvl_conn_may_dial(iface, remote))
+		return true;
+	if (why)
+		*why = "it may not be dialled (SELinux, AppArmor or another "
+		       "user's socket)";
+	return false;
 }
 
 /* ---- progress ------------------------------------------------------------ */

@@ -11,11 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "tests/lib/nvl_liar.h"
 #include "util/clock.h"
+#include "util/log.h"
 
 #define WAIT_MS	30000
 #define LEN	4096u
@@ -352,6 +354,35 @@ FRAME(unexposed_and_never_exposed, -1, .type = NVL_FRAME_UNEXPOSE)
 FRAME(exposed_behind_its_end, liar_memfd(4096, true),
       .type = NVL_FRAME_EXPOSE, .size = 4096, .offset = 4000,
       .region_len = 97)
+/* One that is lost on its way, as where a security module keeps it back. */
+static char logged[1024];
+
+static void catch(void *arg, enum weft_level level, const char *file, int line,
+		  const char *text)
+{
+	(void)arg;
+	(void)level;
+	(void)file;
+	(void)line;
+	strncat(logged, text, sizeof(logged) - strlen(logged) - 1);
+}
+
+Test(nvl_lies, a_descriptor_that_does_not_arrive, .init = begin, .fini = finish)
+{
+	struct nvl_frame f = { OFFER, .size = 65536 };
+	const struct rlimit none = { 3, 3 };
+	int fd = liar_memfd(65536, true);
+
+	weft_log_set_sink(catch, NULL);
+	cr_assert(eq(int, liar_frame(&liar, &f, &fd, 1), 0));
+	close(fd);
+	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &none), 0));
+	wait_for(ended);
+	cr_expect(eq(int, ended, -EMFILE));
+	cr_expect(strstr(logged, "'ulimit -n'") != NULL, "%s", logged);
+	cr_expect(strstr(logged, "SELinux or AppArmor") != NULL, "%s", logged);
+}
+
 FRAME(not_a_frame, -1, .magic = 1, .type = NVL_FRAME_RING_WANT)
 
 /* It sleeps, is rung, sleeps again and never reads what it is rung by. */

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -245,4 +246,88 @@ Test(nvl_run, each_removes_its_own)
 	nvl_run_unlisten(run, 0x0123456789abcdef);
 	cr_expect(not(there(SOCK)));
 	close(fd);
+}
+
+/* ---- who may be dialled --------------------------------------------------- */
+
+/* As a user whom modes stop; false: this process cannot be one. */
+static bool be_nobody(void)
+{
+	if (geteuid())
+		return true;
+	return !chown(folder, 65534, 65534) && !seteuid(65534);
+}
+
+/* Its socket in the folder alone, whose mode is then @mode. */
+static struct weft_address behind_a_mode(struct side *s, mode_t mode)
+{
+	struct weft_iface_attr attr;
+	char path[128];
+
+	cr_assert(eq(int, open_side(s), 0));
+	nvl->iface_query(s->iface, &attr);
+	snprintf(path, sizeof(path), "%s/weft-%u/s-%016llx", folder, geteuid(),
+		 (unsigned long long)weft_key_id(attr.addr.key));
+	cr_assert(eq(int, chmod(path, mode), 0));
+	attr.addr.ns_id &= BIT(24) - 1;	/* in another network namespace */
+	return attr.addr;
+}
+
+Test(nvl_run, a_socket_that_may_not_be_dialled)
+{
+	const char *why = NULL;
+	struct weft_address addr;
+	unsigned int i;
+
+	if (!be_nobody())
+		cr_skip_test("no other user can be taken on here");
+	cr_assert(eq(int, open_side(&a), 0));
+	addr = behind_a_mode(&b, 0);
+	for (i = 0; i < 3; i++)
+		cr_expect(not(nvl->reaches(a.iface, &addr, &why)));
+	cr_assert(why != NULL);
+	cr_expect(strstr(why, "may not be dialled") != NULL);
+	cr_expect(eq(uint, said("SELinux"), 1));
+	cr_expect(eq(uint, said("AppArmor"), 1));
+	cr_expect(eq(uint, said(""), 1));
+	/* and whoever does not ask before is told */
+	cr_assert(eq(int, nvl->ep_create(a.iface, &addr, NULL, &a.ep), 0));
+	wait_for(a.errors);
+	cr_expect(eq(int, a.error, -EACCES));
+	cr_expect(eq(uint, said(""), 1));
+	close_side(&a);
+	close_side(&b);
+	if (!getuid())
+		cr_assert(eq(int, seteuid(0), 0));
+}
+
+static unsigned int dials;
+
+/* connect() of this program, counted. */
+int connect(int fd, const struct sockaddr *sa, socklen_t len)
+{
+	dials++;
+	return syscall(SYS_connect, fd, sa, len);
+}
+
+/* It is asked once, and that leaves nothing behind. */
+Test(nvl_run, a_peer_that_was_asked_is_met_as_ever)
+{
+	struct weft_address addr;
+	unsigned int i;
+
+	cr_assert(eq(int, open_side(&a), 0));
+	addr = behind_a_mode(&b, 0600);
+	dials = 0;
+	for (i = 0; i < 1000; i++) {
+		cr_assert(nvl->reaches(a.iface, &addr, NULL));
+		turn();
+	}
+	cr_expect(eq(uint, dials, 1));
+	cr_assert(eq(int, nvl->ep_create(a.iface, &addr, NULL, &a.ep), 0));
+	wait_for(nvl->ready(a.ep));
+	cr_expect(eq(uint, a.errors + b.errors, 0));
+	cr_expect(eq(uint, said(""), 0));
+	close_side(&a);
+	close_side(&b);
 }
