@@ -149,7 +149,8 @@ static const struct weft_setting table[] = {
 	{ "WEFT_NVL_BUDGET", NULL, WEFT_SET_SIZE, AT(nvl_budget), "256m",
 	  .min = 4 * MIB, .max = 4 * GIB,
 	  .help = "GPU memory that the staging rings of all processes on a GPU "
-		  "may take together; beyond it data goes through host memory" },
+		  "may take together, if they have the run folder and the user "
+		  "id in common; beyond it data goes through host memory" },
 	{ "WEFT_NCCL_NVLINK", NULL, WEFT_SET_TRISTATE, AT(nccl_nvlink), "auto",
 	  .help = "Take GPU memory from NCCL, for NVLink between processes of "
 		  "one host that share no namespace, and for TCP elsewhere: "

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A GPU's budget for rings, between processes of one run folder. */
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "devices/nvlink/nvl.h"
+#include "tests/unit/devices/nvl_pair.h"
+
+#define PROCESSES	8
+#define UNITS		4u		/* the budget: half of them get one */
+#define MAX_CHILDREN	16
+
+static char folder[] = "/tmp/weft-budget-test-XXXXXX";
+
+/* What the processes tell. */
+static struct {
+	_Atomic unsigned int units[MAX_CHILDREN]; /* on the GPU; +1: told */
+	_Atomic int owner[2][UNITS * 4];
+	_Atomic unsigned int wrong, taken;
+} *told;
+static pid_t pids[MAX_CHILDREN];
+static unsigned int npids;
+
+static void begin(void)
+{
+	cr_assert(mkdtemp(folder) != NULL);
+	setenv("WEFT_RUN_DIR", folder, 1);
+	setenv("WEFT_NVL_BUDGET", "16m", 1);
+	setenv(FAKE_NVML, "1", 1);
+	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	cr_assert(told != MAP_FAILED);
+}
+
+static void end(unsigned int i)
+{
+	if (!pids[i])
+		return;
+	kill(pids[i], SIGKILL);
+	waitpid(pids[i], NULL, 0);
+	pids[i] = 0;
+}
+
+static void finish(void)
+{
+	unsigned int i;
+	char cmd[64];
+
+	for (i = 0; i < npids; i++)
+		end(i);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
+	cr_expect(eq(int, system(cmd), 0));
+}
+
+TestSuite(nvl_budget, .init = begin, .fini = finish, .timeout = 120);
+
+static void start(void (*run)(unsigned int i))
+{
+	unsigned int i = npids++;
+
+	cr_assert(lt(uint, i, MAX_CHILDREN));
+	pids[i] = fork();
+	if (!pids[i]) {
+		run(i);
+		_exit(0);
+	}
+	cr_assert(gt(int, pids[i], 0));
+}
+
+/* ---- rings ---------------------------------------------------------------- */
+
+static unsigned int units_of(struct side *s)
+{
+	struct nvl_iface *iface = (struct nvl_iface *)s->iface;
+	struct nvl_conn *conn, *tmp;
+	unsigned int i, n = 0;
+
+	weft_list_for_each(conn, tmp, &iface->conns, link)
+		for (i = 0; i < NVL_RINGS; i++)
+			if (conn->rxrings[i])
+				n += conn->rxrings[i]->units;
+	return n;
+}
+
+/* The first GPU of the host is the second one of every other process. */
+static void a_ring(unsigned int i)
+{
+	const int first = i % 2;
+	struct weft_mem *mem;
+	struct weft_rkey key;
+	uint8_t *src, *dst;
+
+	setenv(FAKE_CUDA_NODES, first ? "10" : "01", 1);
+	load_fake();
+	if (open_side(&a) || open_side(&b) || connect_side(&a, &b))
+		_exit(1);
+	src = fake.fake_cuda_malloc(!first, 4096);
+	dst = fake.fake_cuda_malloc(first, 4096);
+	if (nvl->mem_register(dst, 4096, WEFT_MEM_CUDA, &mem))
+		_exit(1);
+	nvl->mem_pack(mem, &key);
+	if (!until(nvl->ready(a.ep)) ||
+	    put_checked(&a, src, dst, 4096, &key))
+		_exit(1);
+	atomic_store(&told->units[i], units_of(&b) + 1);
+	for (;;)
+		pause();
+}
+
+static unsigned int wait_told(unsigned int i)
+{
+	const uint64_t end = weft_now_ms() + WAIT_MS;
+
+	while (!atomic_load(&told->units[i])) {
+		cr_assert(lt(u64, weft_now_ms(), end), "process %u: nothing", i);
+		cr_assert(eq(int, waitpid(pids[i], NULL, WNOHANG), 0),
+			  "process %u has ended", i);
+		usleep(1000);
+	}
+	return atomic_load(&told->units[i]) - 1;
+}
+
+/* However they count the GPUs; and what killed ones had is there again. */
+Test(nvl_budget, of_all_processes_together)
+{
+	unsigned int i, all = 0, freed = 0, again = 0;
+
+	for (i = 0; i < PROCESSES; i++)
+		start(a_ring);
+	for (i = 0; i < PROCESSES; i++)
+		all += wait_told(i);
+	cr_assert(eq(uint, all, UNITS));
+	for (i = 0; i < PROCESSES && freed < 2; i++) {
+		if (wait_told(i)) {
+			freed += wait_told(i);
+			end(i);
+		}
+	}
+	cr_assert(eq(uint, freed, 2));
+	for (i = PROCESSES; i < PROCESSES + 4; i++) {
+		start(a_ring);
+		again += wait_told(i);
+	}
+	cr_expect(eq(uint, again, freed));
+}
+
+/* ---- units ---------------------------------------------------------------- */
+
+static void take_and_give(unsigned int i)
+{
+	const unsigned int limit = ARRAY_SIZE(told->owner[0]);
+	static const char *const names[] = { "gpu-a", "gpu-b" };
+	struct nvl_run *run = nvl_run_open();
+	unsigned int round, first, n, u, which;
+	int me = i + 1, nobody;
+
+	if (!run)
+		_exit(1);
+	for (round = 0; round < 500; round++) {
+		which = (round + i) % 2;
+		n = nvl_budget_take(run, names[which], 3, limit, &first);
+		if (n && first + n > limit)
+			atomic_fetch_add(&told->wrong, 1);
+		for (u = first; n && u < weft_min(first + n, limit); u++) {
+			nobody = 0;
+			if (!atomic_compare_exchange_strong(
+				    &told->owner[which][u], &nobody, me))
+				atomic_fetch_add(&told->wrong, 1);
+		}
+		sched_yield();
+		atomic_fetch_add(&told->taken, n);
+		for (u = first; n && u < weft_min(first + n, limit); u++)
+			if (atomic_exchange(&told->owner[which][u], 0) != me)
+				atomic_fetch_add(&told->wrong, 1);
+		nvl_budget_give(names[which], first, n);
+	}
+	nvl_run_close(run);
+}
+
+/* A unit has one owner at a time. */
+Test(nvl_budget, no_unit_twice)
+{
+	unsigned int i;
+	int status;
+
+	for (i = 0; i < PROCESSES; i++)
+		start(take_and_give);
+	for (i = 0; i < PROCESSES; i++) {
+		cr_assert(eq(int, waitpid(pids[i], &status, 0), pids[i]));
+		pids[i] = 0;
+		cr_expect(eq(int, status, 0));
+	}
+	cr_expect(eq(uint, atomic_load(&told->wrong), 0));
+	cr_expect(gt(uint, atomic_load(&told->taken), PROCESSES * 500));
+}
