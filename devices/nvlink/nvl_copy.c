@@ -128,14 +128,11 @@ static bool issue(struct nvl_stream *st, const struct weft_cuda *cu,
 static int mark_end(struct nvl_stream *st, const struct weft_cuda *cu,
 		    uint32_t seq)
 {
-	void **ev = &st->events[seq % ARRAY_SIZE(st->events)];
-	int r;
-
 	/* the default flags: with the barrier that makes the copies visible */
 	if (st->flag)
 		return cu->write_value32(st->cu, st->flag_dev, seq, 0);
-	r = *ev ? 0 : cu->event_create(ev, WEFT_CU_EVENT_DISABLE_TIMING);
-	return r ? r : cu->event_record(*ev, st->cu);
+	return cu->event_record(st->events[seq % ARRAY_SIZE(st->events)],
+				st->cu);
 }
 
 /* Batches that the engine has. */

@@ -23,6 +23,23 @@ static struct weft_list streams = { &streams, &streams };
 
 /* ---- streams ------------------------------------------------------------ */
 
+/* Here and now: once copies go, NCCL's kernels wait for them. */
+static int make_events(struct nvl_stream *st, const struct weft_cuda *cu)
+{
+	unsigned int i;
+	int r = 0;
+
+	for (i = 0; i < ARRAY_SIZE(st->events) && !r; i++) {
+		r = cu->event_create(&st->events[i],
+				     WEFT_CU_EVENT_DISABLE_TIMING);
+		if (r)
+			st->events[i] = NULL;
+	}
+	return r ? weft_fail(-weft_cuda_errno(r),
+			     "cannot make CUDA events (%s)",
+			     weft_cuda_error_name(r)) : 0;
+}
+
 static int stream_init(struct nvl_stream *st, struct nvl_gpu *gpu,
 		       struct weft_list *waiting, const struct weft_cuda *cu,
 		       unsigned int index)
@@ -53,7 +70,7 @@ static int stream_init(struct nvl_stream *st, struct nvl_gpu *gpu,
 	pthread_mutex_lock(&streams_lock);
 	weft_list_add_tail(&streams, &st->link);
 	pthread_mutex_unlock(&streams_lock);
-	return 0;
+	return st->flag ? 0 : make_events(st, cu);
 }
 
 /* Asks the driver about a stream that seems stuck, or has failed. */

@@ -426,7 +426,7 @@ EXPORT void *fake_cuda_managed(int ordinal, size_t size)
 	return program_memory(ordinal, size, MANAGED_MEM);
 }
 
-void *fake_pool_memory(int ordinal, size_t size)
+EXPORT void *fake_cuda_pool(int ordinal, size_t size)
 {
 	void *p = program_memory(ordinal, size, MALLOC);
 

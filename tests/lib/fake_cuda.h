@@ -79,6 +79,8 @@ struct fake_cuda_live {
 	X(void *, fake_cuda_malloc, (int ordinal, size_t size))		\
 	X(void *, fake_cuda_vmm, (int ordinal, size_t size))		\
 	X(void *, fake_cuda_managed, (int ordinal, size_t size))	\
+	/* of no context, as from a stream-ordered pool */		\
+	X(void *, fake_cuda_pool, (int ordinal, size_t size))		\
 	X(void, fake_cuda_free, (void *p))				\
 	X(unsigned long, fake_cuda_copies, (void))
 

@@ -90,9 +90,6 @@ struct object *fake_exact(enum kind kind, uint64_t base, size_t size);
 /* Under fake_lock: the object around [p, p+len), or NULL. */
 struct object *fake_find(uint64_t p, size_t len);
 
-/* Memory of no context, as from a stream-ordered pool. */
-void *fake_pool_memory(int ordinal, size_t size);
-
 /* The driver's calls that its other half makes. */
 int cuMemCreate(unsigned long long *handle, size_t size,
 		const struct weft_cu_alloc_prop *prop,

@@ -128,7 +128,7 @@ int cuMemAllocAsync(uint64_t *p, size_t size, void *stream)
 {
 	GATE(CONTEXT);
 	(void)stream;
-	*p = (uintptr_t)fake_pool_memory(fake_current()->ordinal, size);
+	*p = (uintptr_t)fake_cuda_pool(fake_current()->ordinal, size);
 	return 0;
 }
 

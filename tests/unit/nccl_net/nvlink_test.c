@@ -202,3 +202,92 @@ Test(nvlink, a_peer_that_was_let_go_is_met_again)
 	free(src);
 	free(dst);
 }
+
+/* ---- what is made while kernels wait --------------------------------------- */
+
+static const char *const makers[] = {
+	"cuMemCreate", "cuMemImportFromShareableHandle", "cuMemAddressReserve",
+	"cuMemMap", "cuMemSetAccess", "cuMemHostRegister_v2", "cuStreamCreate",
+	"cuEventCreate", "cuCtxCreate_v2",
+};
+
+static void count(unsigned int n[ARRAY_SIZE(makers)])
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(makers); i++)
+		n[i] = cuda.fake_cuda_called(makers[i]);
+}
+
+static struct weft_net_request *sent(char *from, struct weft_net_mr *smr)
+{
+	const uint64_t end = weft_now_ms() + DEADLINE_MS;
+	struct weft_net_request *s = NULL;
+
+	while (!s && weft_now_ms() < end) {
+		cr_assert(eq(int, weft_net_send(tx, from, BIG, smr, &s), 0));
+		step();
+	}
+	cr_assert(s != NULL, "the send was never taken");
+	return s;
+}
+
+/* NCCL connects, registers, and then its kernels run: from then on nothing. */
+static void nothing_is_made(void)
+{
+	unsigned int before[ARRAY_SIZE(makers)], after[ARRAY_SIZE(makers)];
+	struct weft_net_request *s, *r;
+	char *from = memory(), *to = memory();
+	struct weft_net_mr *smr, *mr;
+	unsigned int i;
+
+	meet(&tx, &rx);
+	cr_assert(eq(int, weft_net_register(tx, from, BIG, NCCL_PTR_CUDA, &smr),
+		     0));
+	cr_assert(eq(int, weft_net_register(rx, to, BIG, NCCL_PTR_CUDA, &mr),
+		     0));
+	count(before);
+	for (i = 0; i < 100; i++) {
+		memset(from, i, BIG);
+		memset(to, ~i, BIG);
+		cr_assert(eq(int, weft_net_recv(rx, to, BIG, mr, &r), 0));
+		s = sent(from, smr);
+		wait_for(r, BIG);
+		wait_for(s, BIG);
+		cr_assert(memcmp(from, to, BIG) == 0, "the data differs");
+	}
+	count(after);
+	for (i = 0; i < ARRAY_SIZE(makers); i++)
+		cr_expect(eq(uint, after[i], before[i]), "%s", makers[i]);
+	weft_net_deregister(smr);
+	weft_net_deregister(mr);
+	weft_net_close_comm(tx);
+	weft_net_close_comm(rx);
+	weft_net_close_listener(listener);
+	weft_net_close(a);
+	weft_net_close(b);
+	free(src);
+	free(dst);
+}
+
+TestSuite(nvlink_made, .fini = done, .timeout = 120);
+
+Test(nvlink_made, nothing_once_connected)
+{
+	load();
+	nothing_is_made();
+}
+
+Test(nvlink_made, nothing_by_a_driver_without_stream_writes)
+{
+	setenv(FAKE_CUDA_NO_WRITE, "1", 1);
+	load();
+	nothing_is_made();
+}
+
+Test(nvlink_made, nothing_through_host_memory)
+{
+	setenv("WEFT_NVL_DIRECT", "off", 1);
+	load();
+	nothing_is_made();
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is made when, by whom, and what is left when a peer is killed. */
+#include <dirent.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "devices/nvlink/nvl.h"
+#include "tests/unit/devices/nvl_pair.h"
+
+#define LEN	(256u << 10)
+
+static char folder[] = "/tmp/weft-setup-test-XXXXXX";
+
+static void begin(void)
+{
+	cr_assert(mkdtemp(folder) != NULL);
+	setenv("WEFT_RUN_DIR", folder, 1);
+	setenv(FAKE_NVML, "1", 1);
+}
+
+static void finish(void)
+{
+	char cmd[64];
+
+	close_side(&a);
+	close_side(&b);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
+	cr_expect(eq(int, system(cmd), 0));
+}
+
+TestSuite(nvl_setup, .init = begin, .fini = finish, .timeout = 120);
+
+/* ---- nothing before bulk --------------------------------------------------- */
+
+static const char *const makers[] = {
+	"cuMemCreate", "cuMemImportFromShareableHandle", "cuMemMap",
+	"cuMemHostRegister_v2", "cuStreamCreate", "cuCtxCreate_v2",
+};
+
+static void count(unsigned int n[ARRAY_SIZE(makers)])
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(makers); i++)
+		n[i] = fake.fake_cuda_called(makers[i]);
+}
+
+static void expect_same(const unsigned int n[ARRAY_SIZE(makers)],
+			const char *when)
+{
+	unsigned int i, now[ARRAY_SIZE(makers)];
+
+	count(now);
+	for (i = 0; i < ARRAY_SIZE(makers); i++)
+		cr_expect(eq(uint, now[i], n[i]), "%s: %s", when, makers[i]);
+}
+
+static void thousand_messages(void)
+{
+	uint8_t bytes[64] = { 1 };
+	struct iovec iov = { bytes, sizeof(bytes) };
+	unsigned int i;
+	int r;
+
+	for (i = 0; i < 1000; i++) {
+		wait_for((r = nvl->message(a.ep, 1, &iov, 1, NULL)) != -EAGAIN);
+		cr_assert(eq(int, r, 0));
+		turn();
+	}
+}
+
+/* As UCX has it: a key for each buffer, and one ring for all of them. */
+Test(nvl_setup, nothing_is_made_before_bulk_and_one_ring_then)
+{
+	unsigned int none[ARRAY_SIZE(makers)] = { 0 };
+	unsigned int ring[ARRAY_SIZE(makers)], i;
+	struct weft_mem *mem[21], *own[21];
+	uint8_t *src[21], *dst[21];
+	struct weft_rkey key[21];
+
+	load_fake();
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+	for (i = 0; i < ARRAY_SIZE(mem); i++) {
+		src[i] = fake.fake_cuda_malloc(0, LEN);
+		dst[i] = fake.fake_cuda_malloc(1, LEN);
+		cr_assert(eq(int, nvl->mem_register(src[i], LEN, WEFT_MEM_CUDA,
+						    &own[i]), 0));
+		cr_assert(eq(int, nvl->mem_register(dst[i], LEN, WEFT_MEM_CUDA,
+						    &mem[i]), 0));
+		nvl->mem_pack(mem[i], &key[i]);
+	}
+	meet(&a, &b);
+	thousand_messages();
+	expect_same(none, "before bulk");
+
+	cr_assert(eq(int, put_checked(&a, src[0], dst[0], LEN, &key[0]), 0));
+	count(ring);
+	cr_expect(eq(uint, ring[0], 1), "not one ring");
+	for (i = 1; i < ARRAY_SIZE(mem); i++)
+		cr_assert(eq(int, put_checked(&a, src[i], dst[i], LEN, &key[i]),
+			     0));
+	expect_same(ring, "with fresh buffers");
+	cr_expect(eq(int, weft_nvl_ring(a.ep, true), WEFT_NVL_RING_GPU));
+	for (i = 0; i < ARRAY_SIZE(mem); i++) {
+		nvl->mem_release(mem[i]);
+		nvl->mem_release(own[i]);
+	}
+}
+
+/* ---- no context where there is none ---------------------------------------- */
+
+/* Of a pool, or of cuMemCreate(): the driver names no context for it. */
+static void takes_no_context(uint8_t *p)
+{
+	const unsigned int made =
+		fake.fake_cuda_called("cuDevicePrimaryCtxRetain");
+	uint8_t host[64] = { 0 };
+	struct iovec iov = { p, sizeof(host) };
+	struct weft_mem *mem = NULL, *plain;
+	struct wait_op w = { .op.done = op_done };
+	struct weft_rkey key;
+	void *current = &mem;
+	int r;
+
+	cr_expect(eq(int, nvl->mem_register(p, LEN, WEFT_MEM_CUDA, &mem),
+		     -ENODEV));
+	cr_expect(eq(uint, said("belongs to no CUDA context"), 1));
+	cr_expect(lt(int, weft_nvl_prepare(a.ep, p), 0));
+	cr_expect(lt(int, weft_nvl_prepare(a.ep, p), 0));
+	/* nor for a transfer of it, which fails */
+	cr_assert(eq(int, nvl->mem_register(host, sizeof(host), WEFT_MEM_HOST,
+					    &plain), 0));
+	nvl->mem_pack(plain, &key);
+	r = nvl->put(a.ep, &iov, 1, (uintptr_t)host, &key, NULL, &w.op);
+	if (r == -EINPROGRESS) {
+		wait_for(w.done);
+		r = w.status;
+	}
+	cr_expect(lt(int, r, 0));
+	nvl->mem_release(plain);
+	cr_expect(eq(uint, fake.fake_cuda_called("cuDevicePrimaryCtxRetain"),
+		     made));
+	cr_expect(eq(uint, fake.fake_cuda_called("cuCtxCreate_v2"), 0));
+	weft_cuda()->ctx_current(&current);
+	cr_expect(eq(ptr, current, NULL));
+
+	/* the program makes one: now it goes */
+	cr_assert(fake.fake_cuda_context(1) != NULL);
+	cr_expect(eq(int, nvl->mem_register(p, LEN, WEFT_MEM_CUDA, &mem), 0));
+	nvl->mem_release(mem);
+}
+
+/* A process that has initialised CUDA, and given up its contexts. */
+static void without_contexts(void)
+{
+	load_fake();
+	cr_assert(eq(int, weft_cuda_init(), 0));
+	cr_assert(eq(int, weft_cuda()->primary_release(0), 0));
+	cr_assert(eq(int, weft_cuda()->primary_release(1), 0));
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+	meet(&a, &b);
+}
+
+Test(nvl_setup, no_context_for_memory_of_a_pool)
+{
+	without_contexts();
+	takes_no_context(fake.fake_cuda_pool(1, LEN));
+}
+
+Test(nvl_setup, no_context_for_virtual_memory)
+{
+	without_contexts();
+	takes_no_context(fake.fake_cuda_vmm(1, LEN));
+}
+
+/* ---- a peer that is killed ------------------------------------------------- */
+
+static struct {
+	struct weft_address addr;
+	struct weft_rkey key;
+	uint64_t at;
+	_Atomic int step;		/* 1: the above is there; 2: it has put */
+} *told;				/* by both processes */
+
+static unsigned int count_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned int n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* Offers its memory on GPU @me, and writes to the other's. */
+static void exchange(int me, struct weft_mem **mem)
+{
+	struct wait_op w = { .op.done = op_done };
+	struct weft_iface_attr attr;
+	struct iovec iov = { NULL, LEN };
+	uint8_t *dst;
+
+	dst = fake.fake_cuda_malloc(me, LEN);
+	iov.iov_base = memset(fake.fake_cuda_malloc(me, LEN), 0x60 + me, LEN);
+	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, mem), 0));
+	nvl->iface_query(a.iface, &attr);
+	told[me].addr = attr.addr;
+	nvl->mem_pack(*mem, &told[me].key);
+	told[me].at = (uintptr_t)dst;
+	atomic_store(&told[me].step, 1);
+	wait_for(atomic_load(&told[!me].step));
+	cr_assert(eq(int, nvl->ep_create(a.iface, &told[!me].addr, NULL, &a.ep),
+		     0));
+	wait_for(nvl->ready(a.ep));
+	cr_assert(eq(int, nvl->put(a.ep, &iov, 1, told[!me].at, &told[!me].key,
+				   NULL, &w.op), -EINPROGRESS));
+	wait_for(w.done);
+	cr_assert(eq(int, w.status, 0));
+	atomic_store(&told[me].step, 2);
+	wait_for(atomic_load(&told[!me].step) == 2);
+	for (unsigned int i = 0; i < LEN; i++)
+		cr_assert(eq(int, dst[i], 0x60 + !me));
+}
+
+static pid_t start_peer(void)
+{
+	struct weft_mem *mem;
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	load_fake();
+	cr_assert(eq(int, open_side(&a), 0));
+	exchange(1, &mem);
+	for (;;)
+		turn();
+}
+
+/* Of a budget of one unit on GPU @phys; both processes use it up. */
+static bool unit_is_free(struct nvl_run *run, int phys)
+{
+	char name[64] = "gpu-";
+	unsigned int first, i, n;
+
+	for (i = 0; i < 16; i++)
+		sprintf(name + 4 + 2 * i, "%02x", 0xa0 + phys);
+	n = nvl_budget_take(run, name, 1, 1, &first);
+	nvl_budget_give(name, first, n);
+	return n;
+}
+
+Test(nvl_setup, a_killed_peer_leaves_nothing)
+{
+	struct fake_cuda_live before, during, after;
+	struct weft_mem *mem;
+	struct nvl_run *run;
+	unsigned int fds;
+	pid_t pid;
+
+	setenv("WEFT_NVL_BUDGET", "4m", 1);
+	told = mmap(NULL, 2 * sizeof(*told), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	cr_assert(told != MAP_FAILED);
+	pid = start_peer();
+	cr_assert(gt(int, pid, 0));
+	load_fake();
+	run = nvl_run_open();
+	cr_assert(run != NULL);
+	cr_assert(eq(int, open_side(&a), 0));
+	fake.fake_cuda_live(&before);
+	fds = count_fds();
+	cr_expect(unit_is_free(run, 0) && unit_is_free(run, 1));
+	exchange(0, &mem);
+	fake.fake_cuda_live(&during);
+	cr_expect(eq(uint, during.maps, before.maps + 2), "not a ring each way");
+	cr_expect(gt(uint, count_fds(), fds));
+	cr_expect(not(unit_is_free(run, 0)));
+	cr_expect(not(unit_is_free(run, 1)));
+
+	kill(pid, SIGKILL);
+	cr_assert(eq(int, waitpid(pid, NULL, 0), pid));
+	wait_for(a.errors);
+	nvl->ep_destroy(a.ep);
+	a.ep = NULL;
+	turn();
+	fake.fake_cuda_live(&after);
+	cr_expect(eq(uint, after.maps, before.maps));
+	cr_expect(eq(uint, after.handles, before.handles));
+	cr_expect(eq(uint, after.reservations, before.reservations));
+	cr_expect(eq(uint, count_fds(), fds));
+	cr_expect(unit_is_free(run, 0));
+	cr_expect(unit_is_free(run, 1));
+	nvl->mem_release(mem);
+	close_side(&a);
+	fake.fake_cuda_live(&after);
+	cr_expect(eq(int, memcmp(&before, &after, sizeof(before)), 0),
+		  "something lives on");
+	nvl_run_close(run);
+}
