@@ -39,6 +39,9 @@ AC_DEFUN([WEFT_SUMMARY], [
 	AS_IF([test $weft_have_man = no],
 		[weft_out="$weft_out
     manual pages           want pandoc"])
+	AS_IF([test $weft_have_CUDA = no],
+		[weft_out="$weft_out
+    util/cuda.h, compared  want cuda.h (--with-cuda=PREFIX)"])
 	AS_IF([test "x$enable_fuzzers" = xno],
 		[weft_out="$weft_out
     libFuzzer targets      want CC=clang --enable-fuzzers"])

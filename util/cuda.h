@@ -4,9 +4,9 @@
  *
  * Nothing of CUDA's headers is needed to build: what is used of the driver is
  * some thirty calls whose symbol names carry their version, so that their
- * signatures never change; tests/check/cuda.sh compares the names with cuda.h
- * where that is installed.  Handles are void pointers, enumerations ints,
- * device pointers 64-bit numbers.
+ * signatures never change.  Where there is a cuda.h, util/cuda_check.c compares
+ * types and values with it and tests/check/cuda.sh the names.  Handles are void
+ * pointers, enumerations ints, device pointers 64-bit numbers.
  *
  * A process that has no GPU memory must not notice us: the library is loaded
  * and cuInit() called by weft_cuda_init() alone; contexts are those of the

@@ -7,8 +7,10 @@
 # shellcheck source=tests/lib/tap.sh
 . "$WEFT_SRC/tests/lib/tap.sh"
 
-for include in ${CUDA_HOME:+"$CUDA_HOME/include"} /usr/local/cuda/include \
-	/usr/include; do
+# WEFT_TEST_CUDA_H: configure's, "-isystem FOLDER" or nothing
+configured=${WEFT_TEST_CUDA_H-}
+for include in "${configured#-isystem }" ${CUDA_HOME:+"$CUDA_HOME/include"} \
+	/usr/local/cuda/include /usr/include; do
 	test -e "$include/cuda.h" && break
 done
 test -e "$include/cuda.h" || tap_skip_all "no cuda.h here"

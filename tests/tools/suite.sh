@@ -168,6 +168,8 @@ suite() # [--long]
 	esac
 	# shellcheck disable=SC2086 # lists
 	need $packages_build $packages_python $packages_ucx $packages_test $packages_vm
+	bash tests/tools/fetch-cuda.sh >"$(log_of "NVIDIA's headers")" 2>&1 ||
+		skip "NVIDIA's headers" "they cannot be fetched (PyPI)"
 	build plain
 	export WEFT_BUILD=$build_root/plain WEFT_SANITIZED="" CC=${CC:-gcc}
 	step "UCX releases" bash tests/tools/fetch-ucx.sh
