@@ -61,7 +61,8 @@ static const struct weft_setting table[] = {
 	  "0",
 	  .help = "TCP ports to listen on, as 5000-5100; 0 takes any. One is "
 		  "needed per process and interface, under NCCL from 2.28 on "
-		  "per communicator and interface" },
+		  "per communicator and interface; NCCL's own bootstrap takes "
+		  "other ports" },
 	{ "WEFT_SECRET_FILE", NULL, WEFT_SET_TEXT, AT(secret_file), "",
 	  .help = "File with the job's secret, the same on all its hosts and "
 		  "open to its owner alone; only who has it may connect" },

@@ -28,13 +28,39 @@ static int add(struct tcp_iface *iface, int fd, struct tcp_source *src,
 	return epoll_ctl(iface->epfd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
 }
 
-static int bind_in_range(struct tcp_iface *iface, union weft_sockaddr *sa)
+/*
+ * -errno, of which nothing has been said.  @range: what was accepted on the port
+ * before does not block it while that is in TIME_WAIT.  Linux gives a port to no
+ * second listener for that, but may tell it by listen() alone.
+ */
+static int listen_at(struct tcp_iface *iface, const union weft_sockaddr *sa,
+		     bool range)
+{
+	int fd, err, one = 1;
+
+	fd = socket(sa->sa.sa_family,
+		    SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	if (range)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(fd, &sa->sa, weft_sockaddr_len(sa)) || listen(fd, BACKLOG)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	iface->listen_fd = fd;
+	return 0;
+}
+
+static int listen_in_range(struct tcp_iface *iface, union weft_sockaddr *sa)
 {
 	struct weft_port_range r = weft_settings()->ports;
 	unsigned int n = r.last - r.first + 1u, i, start = 0;
 	struct weft_setting_info range;
 	char where[WEFT_SOCKADDR_STR];
 	uint16_t port;
+	int err = 0;
 
 	if (r.first)	/* processes of one host do not all try the first */
 		(void)weft_random(&start, sizeof(start));
@@ -44,20 +70,23 @@ static int bind_in_range(struct tcp_iface *iface, union weft_sockaddr *sa)
 			sa->in6.sin6_port = port;
 		else
 			sa->in.sin_port = port;
-		if (!bind(iface->listen_fd, &sa->sa, weft_sockaddr_len(sa)))
-			return 0;
-		if (errno != EADDRINUSE)
+		err = listen_at(iface, sa, r.first);
+		if (err != -EADDRINUSE)
 			break;
 	}
-	if (errno == EADDRINUSE && r.first) {
+	if (!err)
+		return 0;
+	if (err == -EADDRINUSE && r.first) {
 		weft_settings_named("WEFT_PORT_RANGE", &range);
 		return weft_fail(EADDRINUSE, "all ports of %s '%u-%u' are taken on '%s'; widen the range",
 				 weft_setting_variable(&range), r.first, r.last,
 				 iface->netif.name);
 	}
-	return weft_fail(errno, "cannot listen on '%s' (%s)",
+	return weft_fail(-err, "cannot listen on '%s' (%s)%s",
 			 iface->netif.name,
-			 weft_sockaddr_str(sa, where, sizeof(where)));
+			 weft_sockaddr_str(sa, where, sizeof(where)),
+			 err == -EMFILE ?
+			 "; raise the limit with 'ulimit -n'" : "");
 }
 
 static int listen_on(struct tcp_iface *iface)
@@ -66,15 +95,10 @@ static int listen_on(struct tcp_iface *iface)
 	socklen_t len = sizeof(sa);
 	int err;
 
-	iface->listen_fd = socket(sa.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC |
-				  SOCK_NONBLOCK, 0);
-	if (iface->listen_fd < 0)
-		return weft_fail(errno, "cannot open a socket; raise the limit with 'ulimit -n'");
-	err = bind_in_range(iface, &sa);
+	err = listen_in_range(iface, &sa);
 	if (err)
 		return err;
-	if (listen(iface->listen_fd, BACKLOG) ||
-	    getsockname(iface->listen_fd, &sa.sa, &len))
+	if (getsockname(iface->listen_fd, &sa.sa, &len))
 		return weft_fail(errno, "cannot listen on '%s'",
 				 iface->netif.name);
 	iface->addr.sa = sa;

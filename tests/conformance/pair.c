@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -383,6 +384,16 @@ void target_close(struct target *t)
 	if (t->mem)
 		row->ops->mem_release(t->mem);
 	munmap(t->map, t->map_len);
+}
+
+int raw_connect(const struct side *s)
+{
+	const union weft_sockaddr *sa = &s->attr.addr.sa;
+	int fd = socket(sa->sa.sa_family, SOCK_STREAM, 0);
+
+	check(fd >= 0 && !connect(fd, &sa->sa, weft_sockaddr_len(sa)),
+	      "cannot connect: %s", strerror(errno));
+	return fd;
 }
 
 unsigned int count_sockets(void)

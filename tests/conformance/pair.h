@@ -160,6 +160,8 @@ void target_check_guards(const struct target *t);
 void target_check_poison(const struct target *t, size_t from, size_t to);
 void target_close(struct target *t);
 
+/* A plain TCP connection to where @s listens. */
+int raw_connect(const struct side *s);
 unsigned int count_sockets(void);
 
 struct conformance_test {
@@ -168,6 +170,6 @@ struct conformance_test {
 };
 extern const struct conformance_test message_tests[], put_tests[],
 	order_tests[], stall_tests[], end_tests[], meet_tests[],
-	wait_tests[], stream_tests[], cheat_tests[];
+	port_tests[], wait_tests[], stream_tests[], cheat_tests[];
 
 #endif

@@ -2,9 +2,7 @@
 /* Meeting: one connection per pair, whoever comes first; strangers. */
 #include "tests/conformance/pair.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -147,16 +145,6 @@ static void given_up(void)
 		stays->ep = NULL;
 	}
 	sides_close(&a, &b);
-}
-
-static int raw_connect(const struct side *s)
-{
-	const union weft_sockaddr *sa = &s->attr.addr.sa;
-	int fd = socket(sa->sa.sa_family, SOCK_STREAM, 0);
-
-	check(fd >= 0 && !connect(fd, &sa->sa, weft_sockaddr_len(sa)),
-	      "cannot connect: %s", strerror(errno));
-	return fd;
 }
 
 /* Garbage, scans and silence on the port cost a real peer nothing. */
@@ -370,47 +358,6 @@ static void nobody(void)
 	side_close(&a);
 }
 
-/* All ports of the range are taken: which, by what setting, where. */
-static void range_used_up(void)
-{
-	struct sockaddr_storage sa;
-	struct weft_iface_cb cb = { 0 };
-	struct weft_iface *iface;
-	unsigned int port = 20000 + getpid() % 10000;
-	char text[16], want[128];
-	struct side a;
-	socklen_t len;
-	int fd;
-
-	if (strncmp(row->name, "tcp", 3))
-		skip_test("no port to bind");
-	for (;; port++) {
-		memset(&sa, 0, sizeof(sa));
-		sa.ss_family = row->family;
-		len = row->family == AF_INET ? sizeof(struct sockaddr_in) :
-					       sizeof(struct sockaddr_in6);
-		/* at the same place in both */
-		((struct sockaddr_in *)&sa)->sin_port = htons(port);
-		fd = socket(row->family, SOCK_STREAM, 0);
-		check(fd >= 0, "no socket");
-		if (!bind(fd, (struct sockaddr *)&sa, len))
-			break;
-		close(fd);
-	}
-	close(fd);
-	snprintf(text, sizeof(text), "%u-%u", port, port);
-	setenv("WEFT_PORT_RANGE", text, 1);
-	log_keep();
-	side_open(&a);
-	check_int(row->ops->iface_open(row->netdev, row->family, &cb, &iface),
-		  -EADDRINUSE);
-	snprintf(want, sizeof(want), "WEFT_PORT_RANGE '%s' are taken on '%s'",
-		 text, row->netdev);
-	check_int(log_lines(want), 1);
-	check_int(log_lines(""), 1);
-	side_close(&a);
-}
-
 /* A newer release that shares no version with us is out of reach. */
 static void other_version(void)
 {
@@ -446,7 +393,6 @@ const struct conformance_test meet_tests[] = {
 	{ "a connection at rest outlives a short outage", rests },
 	{ "a wrong key is refused", wrong_key },
 	{ "nobody at the address is an error", nobody },
-	{ "a port range that is used up", range_used_up },
 	{ "other versions and namespaces are out of reach", other_version },
 	{ NULL, NULL },
 };

@@ -83,6 +83,11 @@ else
 	tap_not_ok "ranks whose interfaces do not meet are told which" "$seen"
 fi
 
+seen=$(for _ in 1 2; do
+	WEFT_PORT_RANGE=47600-47600 run --case reload
+done | grep -v ' ok ')
+tap_nothing "one port is enough for one communicator after the other" "$seen"
+
 # No FIN, no RST: the cable is gone.
 run --speed --max-size 8m >"$tap_tmp/cut" 2>&1 & perf=$!
 for _ in $(seq 500); do
