@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Comms: one direction of one NCCL connection. */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include "nccl_net/internal.h"
@@ -162,62 +161,74 @@ static void revoke_posted(struct weft_net_comm *comm)
 	}
 }
 
-static void end_staged(struct weft_net *net)
+/*
+ * Closing waits, and the other comms of the context shall not: the lock is theirs
+ * between two rounds of progress.  Nobody frees the comm meanwhile, since NCCL
+ * has it until we return; what comes for it is dealt with as ever.  -ECANCELED:
+ * the context was closed, and with it all that there was to wait for.
+ */
+static int round_of_progress(struct weft_net *net)
 {
-	weft_net_stage_drain(net, NULL);
-	weft_net_stage_progress(net);
+	weft_net_progress(net);
+	weft_net_pause(net);
+	return net->closed ? -ECANCELED : 0;
 }
 
 /* No engine and no device has any of the comm's memory or requests after this. */
-static void drain_sends(struct weft_net_comm *comm)
+static int drain_sends(struct weft_net_comm *comm)
 {
-	const uint64_t deadline = weft_now_ms() + CLOSE_MS;
+	uint64_t deadline = weft_now_ms() + CLOSE_MS;
 	struct weft_net_peer *peer = comm->peer;
+	int ret = 0;
 
-	/* No copy of a failed comm's goes on to a device. */
-	if (comm->err)
-		end_staged(comm->net);
-	while (comm->active && !peer->err && weft_now_ms() < deadline)
-		weft_net_progress(comm->net);
-	if (comm->active && !peer->err) {
+	while (!ret && comm->active && !peer->err && weft_now_ms() < deadline)
+		ret = round_of_progress(comm->net);
+	if (!ret && comm->active && !peer->err) {
 		weft_warn("the peer takes no data; closing a connection with "
 			  "%u sends under way ends all connections to it",
 			  comm->active);
 		peer->port->ops->cancel(peer->ep);
 		weft_net_peer_fail(peer, -ECANCELED);
 	}
-	if (comm->active)
-		end_staged(comm->net);
+	/* What is left is being copied, and goes on to no device. */
+	deadline = weft_now_ms() + WEFT_NET_COPIES_MS;
+	while (!ret && comm->active && weft_now_ms() < deadline)
+		ret = round_of_progress(comm->net);
+	if (!ret && comm->active)
+		weft_net_stage_late();
+	return ret;
 }
 
-static void say_bye(struct weft_net_comm *comm)
+static int say_bye(struct weft_net_comm *comm)
 {
 	const uint64_t deadline = weft_now_ms() + CLOSE_MS;
 	struct weft_msg_seq m = { .to = comm->remote_id };
 	uint8_t buf[WEFT_MSG_SEQ_LEN];
+	int ret = 0;
 
 	weft_msg_seq_pack(&m, buf);
 	comm->peer->port->ops->fence(comm->peer->ep);
-	while (weft_net_peer_send(comm->peer, WEFT_MSG_BYE, buf, sizeof(buf)) ==
-	       -EAGAIN && weft_now_ms() < deadline)
-		weft_net_progress(comm->net);
+	while (!ret && weft_now_ms() < deadline &&
+	       weft_net_peer_send(comm->peer, WEFT_MSG_BYE, buf, sizeof(buf)) ==
+	       -EAGAIN)
+		ret = round_of_progress(comm->net);
+	return ret;
 }
 
 void weft_net_close_comm(struct weft_net_comm *comm)
 {
 	struct weft_net *net = comm->net;
+	int ret;
 
 	pthread_mutex_lock(&net->lock);
-	if (net->closed) {
-		pthread_mutex_unlock(&net->lock);
-		return;
-	}
-	if (comm->sender && comm->active)
-		drain_sends(comm);
-	if (!comm->sender)
+	ret = net->closed ? -ECANCELED : 0;
+	if (!ret && comm->sender && comm->active)
+		ret = drain_sends(comm);
+	if (!ret && !comm->sender)
 		revoke_posted(comm);
-	if (!comm->err && !comm->bye)
-		say_bye(comm);
-	weft_net_comm_free(comm);
+	if (!ret && !comm->err && !comm->bye)
+		ret = say_bye(comm);
+	if (!ret)
+		weft_net_comm_free(comm);
 	pthread_mutex_unlock(&net->lock);
 }

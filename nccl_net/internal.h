@@ -29,6 +29,8 @@
 #define WEFT_NET_AHEAD		16u
 /* After so many small receives in a row, their posting is no longer told. */
 #define WEFT_NET_QUIET_AFTER	16u
+/* How long a copy may be with an engine before it counts as lost. */
+#define WEFT_NET_COPIES_MS	20000u
 
 struct weft_net_port {
 	struct weft_list link;			/* in net->ports */
@@ -74,6 +76,7 @@ struct weft_net {
 	bool closed;				/* abandoned by weft_net_close() */
 	pthread_t keeper;			/* see keeper.c */
 	pthread_cond_t keeper_wake;
+	pthread_cond_t pause;			/* nobody rings it */
 	bool keeper_on, keeper_stop;
 	struct weft_net_port *nvl;		/* in ports, too; NULL: none */
 	unsigned int hcas;			/* ports that are ib */
@@ -239,6 +242,8 @@ bool weft_net_peer_unsent(struct weft_net_peer *peer);
 void weft_net_keeper_init(struct weft_net *net);
 /* The caller is about to be told that it need not come again. */
 void weft_net_keeper_look(struct weft_net_peer *peer);
+/* The lock is somebody else's for a moment (half a millisecond). */
+void weft_net_pause(struct weft_net *net);
 /* Without the lock. */
 void weft_net_keeper_end(struct weft_net *net);
 
@@ -270,6 +275,8 @@ int weft_net_stage(struct weft_net_request *req, const void *data, size_t size,
 void weft_net_stage_progress(struct weft_net *net);
 /* No copy of @mr's (NULL: any) is under way any more. */
 void weft_net_stage_drain(struct weft_net *net, struct weft_net_mr *mr);
+/* Says that one was longer under way than WEFT_NET_COPIES_MS. */
+void weft_net_stage_late(void);
 /* The events that @comm's requests have. */
 void weft_net_stage_forget(struct weft_net_comm *comm);
 void weft_net_stage_close(struct weft_net *net);

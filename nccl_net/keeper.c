@@ -34,7 +34,7 @@ static bool unsent(struct weft_net *net)
 	return false;
 }
 
-static void pause_a_moment(struct weft_net *net)
+void weft_net_pause(struct weft_net *net)
 {
 	struct timespec t;
 
@@ -44,7 +44,7 @@ static void pause_a_moment(struct weft_net *net)
 		t.tv_nsec -= 1000000000;
 		t.tv_sec++;
 	}
-	pthread_cond_timedwait(&net->keeper_wake, &net->lock, &t);
+	pthread_cond_timedwait(&net->pause, &net->lock, &t);
 }
 
 static void *keep(void *arg)
@@ -56,7 +56,7 @@ static void *keep(void *arg)
 	while (!net->keeper_stop) {
 		if (unsent(net)) {
 			/* Whoever still calls is faster than this. */
-			pause_a_moment(net);
+			weft_net_pause(net);
 			weft_net_progress(net);
 		} else {
 			pthread_cond_wait(&net->keeper_wake, &net->lock);
@@ -73,6 +73,7 @@ void weft_net_keeper_init(struct weft_net *net)
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&net->keeper_wake, &attr);
+	pthread_cond_init(&net->pause, &attr);
 	pthread_condattr_destroy(&attr);
 }
 

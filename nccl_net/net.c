@@ -200,6 +200,7 @@ void weft_net_close(struct weft_net *net)
 		net_abandon(net);
 		return;
 	}
+	pthread_cond_destroy(&net->pause);
 	pthread_cond_destroy(&net->keeper_wake);
 	pthread_mutex_destroy(&net->stage_lock);
 	pthread_mutex_destroy(&net->lock);

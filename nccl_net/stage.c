@@ -20,7 +20,6 @@
 #include "util/log.h"
 
 #define PAGE		4096u
-#define DRAIN_MS	20000	/* for copies that are with an engine */
 #define USERS_MAX	(256ul << 20)
 
 /* A stream for the memory of a CUDA context, in one of ours. */
@@ -316,9 +315,15 @@ void weft_net_stage_progress(struct weft_net *net)
 		step(req);
 }
 
+void weft_net_stage_late(void)
+{
+	weft_error("copies between GPU and host memory did not end within %u s",
+		   WEFT_NET_COPIES_MS / 1000);
+}
+
 void weft_net_stage_drain(struct weft_net *net, struct weft_net_mr *mr)
 {
-	const uint64_t end = weft_now_ms() + DRAIN_MS;
+	const uint64_t end = weft_now_ms() + WEFT_NET_COPIES_MS;
 	struct weft_net_request *req, *tmp;
 	bool flying = true;
 
@@ -331,8 +336,7 @@ void weft_net_stage_drain(struct weft_net *net, struct weft_net_mr *mr)
 			sched_yield();
 	}
 	if (flying)
-		weft_error("copies between GPU and host memory did not end "
-			   "within %u s", DRAIN_MS / 1000);
+		weft_net_stage_late();
 }
 
 void weft_net_stage_forget(struct weft_net_comm *comm)

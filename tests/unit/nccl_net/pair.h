@@ -73,6 +73,14 @@ static inline void connected(void)
 	cr_assert(eq(int, weft_net_register(rx, dst, BIG, 1, &rmr), 0));
 }
 
+/* As a call of NCCL's would, which may come from another thread. */
+static inline void progress(struct weft_net *net)
+{
+	pthread_mutex_lock(&net->lock);
+	weft_net_progress(net);
+	pthread_mutex_unlock(&net->lock);
+}
+
 /* Until it is done, or for as many rounds as any transfer needs here. */
 static inline int finish(struct weft_net_request *req, size_t *size)
 {
@@ -81,8 +89,8 @@ static inline int finish(struct weft_net_request *req, size_t *size)
 
 	for (i = 0; i < 50 && !done && !ret; i++) {
 		ret = weft_net_test(req, &done, size);
-		weft_net_progress(a);
-		weft_net_progress(b);
+		progress(a);
+		progress(b);
 	}
 	return ret ? ret : done ? 0 : -EAGAIN;
 }
@@ -95,7 +103,7 @@ static inline struct weft_net_request *send_now(const void *data, size_t size)
 	for (i = 0; i < 50 && !req; i++) {
 		cr_assert(eq(int, weft_net_send(tx, data, size, NULL, &req),
 			     0));
-		weft_net_progress(b);
+		progress(b);
 	}
 	cr_assert(req != NULL, "the send was never taken");
 	return req;
