@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -6,11 +8,13 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/env.h"
 #include "nccl_net/offer.h"
+#include "util/log.h"
 #include "util/util.h"
 
 static char ifnames[1024];
@@ -115,6 +119,38 @@ static bool takes_weft(void)
 		plugin += *plugin == ',';
 	} while (named && !found && *plugin);
 	return found;
+}
+
+static bool is_lost(const char *entry, size_t len)
+{
+	char path[PATH_MAX];
+
+	if (!memchr(entry, '/', len) || !names_weft(entry, len) ||
+	    len >= sizeof(path))
+		return false;
+	memcpy(path, entry, len);
+	path[len] = '\0';
+	if (!access(path, R_OK))
+		return false;
+	weft_warn("NCCL_NET_PLUGIN names '%s' (%s): NCCL goes on without weft; "
+		  "give it the path that 'weft info nccl' shows", path,
+		  strerror(errno));
+	return true;
+}
+
+bool weft_nccl_plugin_lost(void)
+{
+	const char *plugin = getenv("NCCL_NET_PLUGIN");
+	bool lost = false;
+	size_t len;
+
+	if (!plugin || !weft_nccl_network_ours())
+		return false;
+	for (; *plugin; plugin += len + (plugin[len] == ',')) {
+		len = strcspn(plugin, ",");
+		lost |= is_lost(plugin, len);
+	}
+	return lost;
 }
 
 static void fill(void)

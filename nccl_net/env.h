@@ -22,6 +22,7 @@
 #ifndef WEFT_NCCL_NET_ENV_H
 #define WEFT_NCCL_NET_ENV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct weft_nccl_setting {
@@ -38,6 +39,12 @@ size_t weft_nccl_env_count(void);
  * constant for the life of the process.
  */
 void weft_nccl_env(size_t i, struct weft_nccl_setting *out);
+
+/*
+ * NCCL_NET_PLUGIN names weft by a path where no file can be read, which has been
+ * said: NCCL itself says it to nobody, and takes its own sockets.
+ */
+bool weft_nccl_plugin_lost(void);
 
 /* The user's own value, else weft's for this process as it is now, else NULL. */
 const char *weft_nccl_env_get(const char *name);

@@ -119,6 +119,7 @@ static void print_sockets(void)
 
 int info_nccl(void)
 {
+	bool lost;
 	int rc;
 
 	weft_settings_world("NCCL_");
@@ -127,10 +128,12 @@ int info_nccl(void)
 		      "NCCL_NET_PLUGIN=weft where it is on the loader's path, "
 		      "else this file");
 	print_library("libnccl-env-weft.so", "NCCL_ENV_PLUGIN, likewise");
+	fflush(stdout);
+	lost = weft_nccl_plugin_lost();
 	rc = print_interfaces();
 	print_hcas();
 	print_sockets();
 	print_nvlink();
 	print_told();
-	return rc;
+	return lost ? EXIT_FAILED : rc;
 }

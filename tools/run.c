@@ -110,6 +110,7 @@ static int collect(struct change *changes, struct weft_ucxenv *ucx, size_t *n)
 		changes[*n].value = ucx[i].value;
 		changes[*n].reason = ucx[i].reason;
 	}
+	weft_nccl_plugin_lost();
 	for (i = 0; i < weft_nccl_env_count(); i++) {
 		weft_nccl_env(i, &nccl);
 		if (!nccl.value || getenv(nccl.name))

@@ -4,7 +4,8 @@
 . "$WEFT_SRC/tests/lib/tap.sh"
 weft=$WEFT_BUILD/tools/weft
 unset LD_PRELOAD UCX_TLS UCX_NET_DEVICES VIRTUAL_ENV CONDA_PREFIX LD_LIBRARY_PATH
-for name in "${!DASK_@}" "${!WEFT_NET@}" NCCL_SOCKET_IFNAME UCXPY_IFNAME; do
+for name in "${!DASK_@}" "${!WEFT_NET@}" NCCL_SOCKET_IFNAME UCXPY_IFNAME \
+	NCCL_NET NCCL_NET_PLUGIN; do
 	unset "$name"
 done
 tap_folder
@@ -63,6 +64,17 @@ shows "what NCCL was told by the user stays" 'NCCL_SOCKET_IFNAME=lo: yours' \
 shows "no adapters for NCCL" 'NCCL_IB_DISABLE is set: all goes by TCP' \
 	NCCL_IB_DISABLE=1 -- nccl
 shows "NCCL's plugin" 'libnccl-net-weft.so$' -- nccl
+shows "a plugin that is not there" \
+	"NCCL_NET_PLUGIN names '/nosuch/libnccl-net-weft.so' (No such file .*): NCCL goes on without weft; give" \
+	NCCL_NET_PLUGIN=other,/nosuch/libnccl-net-weft.so -- nccl
+tap_nothing "nothing of that where it is there, or is not wanted" "$(
+	NCCL_NET_PLUGIN=$(product libnccl-net-weft.so) "$weft" info nccl 2>&1 \
+		>/dev/null
+	for name in weft libnccl-net-weft.so /nosuch/libnccl-net-ofi.so; do
+		NCCL_NET_PLUGIN=$name "$weft" info nccl 2>&1 >/dev/null
+	done
+	NCCL_NET=Socket NCCL_NET_PLUGIN=/nosuch/libnccl-net-weft.so \
+		"$weft" info nccl 2>&1 >/dev/null)"
 shows "NCCL's sockets" '12 streams per peer, as it was set' \
 	NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=3 -- nccl
 shows "settings that are set" '^  WEFT_TCP_CHUNK=1m  (from environment)' \

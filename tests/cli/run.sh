@@ -5,7 +5,7 @@
 weft=$WEFT_BUILD/tools/weft
 preload=$(product libweft_preload.so)
 unset LD_PRELOAD UCX_TLS UCX_SOCKADDR_TLS_PRIORITY UCX_NET_DEVICES WEFT_UCX \
-	NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY
+	NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY NCCL_NET NCCL_NET_PLUGIN
 for name in "${!DASK_@}"; do unset "$name"; done
 tap_folder
 
@@ -42,6 +42,12 @@ if test -n "$WEFT_SANITIZED"; then
 fi
 
 says "exit code is the program's" 7 "" "$weft" run sh -c 'exit 7'
+
+export NCCL_NET_PLUGIN=/nosuch/libnccl-net-weft.so
+says "a plugin that is not there is told, and the program runs" 7 \
+	"NCCL_NET_PLUGIN names '/nosuch/libnccl-net-weft.so'" \
+	"$weft" run sh -c 'exit 7'
+unset NCCL_NET_PLUGIN
 
 seen() # NAME: its value in a program
 {

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <dlfcn.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,22 +147,71 @@ Test(env, the_list_leaves_nothing_out)
 	cr_expect(eq(str, (char *)s.name, ""));
 }
 
-/* As NCCL 2.28.7 and later load it. */
-Test(env, the_plugin_answers_by_itself)
+static unsigned int warnings;
+static char warning[1024];
+
+static void logger(enum nccl_log_level level, unsigned long subsys,
+		   const char *file, int line, const char *fmt, ...)
+{
+	va_list ap;
+
+	(void)subsys;
+	(void)file;
+	(void)line;
+	if (level != NCCL_LOG_WARN)
+		return;
+	warnings++;
+	va_start(ap, fmt);
+	vsnprintf(warning, sizeof(warning), fmt, ap);
+	va_end(ap);
+}
+
+static void *load(void)
 {
 	const char *build = getenv("WEFT_BUILD");
-	struct nccl_env_v1 *v1;
-	struct nccl_env_v2 *v2;
 	char path[4096];
 	void *lib;
 
 	cr_assert(build != NULL, "run it by make check");
 	snprintf(path, sizeof(path), "%s/nccl_net/.libs/libnccl-env-weft.so",
 		 build);
-	setenv("NCCL_NET_PLUGIN", "/opt/weft/libnccl-net-weft.so", 1);
-	setenv("NCCL_ALGO", "Ring", 1);
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	cr_assert(lib != NULL, "%s", dlerror());
+	return lib;
+}
+
+/* NCCL itself would go by sockets without a word. */
+Test(env, a_plugin_that_is_not_there_is_said_through_nccls_logger)
+{
+	struct nccl_env_v2 *v2;
+	void *lib;
+
+	setenv("NCCL_NET_PLUGIN", "weft,/no/where/libnccl-net-weft.so,other", 1);
+	lib = load();
+	v2 = dlsym(lib, "ncclEnvPlugin_v2");
+	cr_assert(v2 != NULL);
+	cr_expect(eq(int, v2->init(2, 32, 3, "", logger), NCCL_SUCCESS));
+	cr_expect(eq(uint, warnings, 1));
+	cr_expect(strstr(warning, "NCCL_NET_PLUGIN names "
+			 "'/no/where/libnccl-net-weft.so' (No such file") !=
+		  NULL, "%s", warning);
+	cr_expect(eq(int, v2->finalize(), NCCL_SUCCESS));
+	cr_expect(eq(int, dlclose(lib), 0));
+}
+
+/* As NCCL 2.28.7 and later load it. */
+Test(env, the_plugin_answers_by_itself)
+{
+	struct nccl_env_v1 *v1;
+	struct nccl_env_v2 *v2;
+	char path[4096];
+	void *lib;
+
+	lib = load();
+	snprintf(path, sizeof(path), "%s/nccl_net/.libs/libnccl-net-weft.so",
+		 getenv("WEFT_BUILD"));
+	setenv("NCCL_NET_PLUGIN", path, 1);
+	setenv("NCCL_ALGO", "Ring", 1);
 	v1 = dlsym(lib, "ncclEnvPlugin_v1");
 	v2 = dlsym(lib, "ncclEnvPlugin_v2");
 	cr_assert(v1 && v2);
@@ -171,7 +221,8 @@ Test(env, the_plugin_answers_by_itself)
 	cr_expect(eq(str, (char *)v1->get_env("NCCL_NET_PLUGIN_REF_COUNT"),
 		     "1"));
 	cr_expect(eq(int, v1->finalize(), NCCL_SUCCESS));
-	cr_expect(eq(int, v2->init(2, 32, 3, "", NULL), NCCL_SUCCESS));
+	cr_expect(eq(int, v2->init(2, 32, 3, "", logger), NCCL_SUCCESS));
+	cr_expect(eq(uint, warnings, 0), "%s", warning);
 	cr_expect(v2->get_env("NCCL_PROTO") == NULL);
 	cr_expect(eq(int, v2->finalize(), NCCL_SUCCESS));
 	cr_expect(eq(int, dlclose(lib), 0));
