@@ -357,23 +357,34 @@ static int handle_read(const void *buf, struct weft_handle *h)
 	return ret;
 }
 
+static const char *what_to_do(const struct weft_handle *h,
+			      unsigned int channels, unsigned int buffer)
+{
+	if (weft_nccl_nvlink_offered() != !!h->nvlink)
+		return "one of the ranks' hosts offers NVLink (several GPUs) "
+		       "and the other does not: WEFT_NCCL_NVLINK must be "
+		       "equal on all ranks, off or on";
+	/* weft sets it where it can take some back (channels.h) */
+	if (h->buffer == buffer && !h->channels != !channels)
+		return "one rank's NCCL asks weft's tuner and the other's does "
+		       "not: use the same NCCL on every rank (before 2.21 it "
+		       "asks none), the same NCCL_TUNER_PLUGIN and channel "
+		       "settings, or set NCCL_MIN_NCHANNELS for all";
+	return "set both the same on every rank";
+}
+
 /* What differs would hang NCCL, or make it write beside its buffers. */
 static int same_settings(const struct weft_handle *h)
 {
 	const unsigned int channels = weft_nccl_channels_set();
 	const unsigned int buffer = weft_nccl_buffer_set();
-	const bool offered = weft_nccl_nvlink_offered();
 
 	if (h->channels == channels && h->buffer == buffer)
 		return 0;
 	return weft_fail(EINVAL, "NCCL_MIN_NCHANNELS here %u, there %u (0: not "
 			 "set); NCCL_BUFFSIZE here %u MiB, there %u MiB; %s",
 			 channels, h->channels, buffer, h->buffer,
-			 offered == !!h->nvlink ?
-			 "set both the same on every rank" :
-			 "one of the ranks' hosts offers NVLink (several GPUs) "
-			 "and the other does not: WEFT_NCCL_NVLINK must be "
-			 "equal on all ranks, off or on");
+			 what_to_do(h, channels, buffer));
 }
 
 static struct weft_net_dial *find_dial(struct weft_net *net, uint64_t stage)

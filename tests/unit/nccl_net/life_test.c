@@ -343,6 +343,31 @@ Test(life, a_strange_handle_is_explained, .init = init)
 	cr_expect(strstr(last_error, "damaged") != NULL, "%s", last_error);
 }
 
+/* Fails, and says @why, where the other rank has @there channels. */
+static void other_channels(const char *here, int there, const char *why)
+{
+	char handle[WEFT_NET_HANDLE];
+	struct weft_net_comm *c;
+
+	unsetenv("NCCL_MIN_NCHANNELS");
+	if (here)
+		setenv("NCCL_MIN_NCHANNELS", here, 1);
+	cr_assert(eq(int, weft_net_listen(b, 0, handle, &listener), 0));
+	handle[6] = (char)there;
+	cr_expect(eq(int, weft_net_connect(a, 0, handle, &c), -EINVAL));
+	cr_expect(strstr(last_error, why) != NULL, "%s", last_error);
+	weft_net_close_listener(listener);
+}
+
+/* As with NCCL of two releases: one has a tuner to ask. */
+Test(life, settings_that_differ_are_explained, .init = init)
+{
+	other_channels("4", 0, "here 4, there 0 (0: not set)");
+	other_channels("4", 0, "use the same NCCL on every rank");
+	other_channels(NULL, 4, "the same NCCL_TUNER_PLUGIN");
+	other_channels("4", 8, "MiB; set both the same on every rank");
+}
+
 Test(life, lies_are_harmless, .init = connected)
 {
 	uint8_t junk[64];
