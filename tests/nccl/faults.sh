@@ -47,6 +47,8 @@ notices threads flip "wrong bytes"
 notices self flip "wrong bytes"
 notices ring flip "wrong bytes"
 notices reload leak "descriptors are left"
+notices peer-killed leak "descriptors are left"
+notices peer-killed thread "threads are left"
 notices close-in-flight close-hangs "time limit" --timeout 4
 notices too-large truncate "larger than its receive succeeded"
 notices peer-killed deaf "still waits" --timeout 6

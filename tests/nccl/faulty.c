@@ -23,6 +23,7 @@ struct request {
 	time_t born;
 };
 
+static void *lib;
 static struct nccl_net_v9 *real;
 static atomic_int accepts, connects, inits, regs, active;
 
@@ -35,13 +36,17 @@ static bool fault(const char *name)
 
 __attribute__((constructor)) static void load(void)
 {
-	void *lib = dlopen(getenv("WEFT_TEST_PLUGIN"), RTLD_NOW | RTLD_LOCAL);
-
+	lib = dlopen(getenv("WEFT_TEST_PLUGIN"), RTLD_NOW | RTLD_LOCAL);
 	real = lib ? dlsym(lib, "ncclNetPlugin_v9") : NULL;
 	if (!real) {
 		fprintf(stderr, "WEFT_TEST_PLUGIN: %s\n", dlerror());
 		abort();
 	}
+}
+
+__attribute__((destructor)) static void unload(void)
+{
+	dlclose(lib);
 }
 
 static enum nccl_result init(nccl_logger log)
@@ -187,8 +192,20 @@ static enum nccl_result close_send(void *comm)
 	return real->close_send(comm);
 }
 
+static void *stay(void *arg)
+{
+	(void)arg;
+	while (pause() < 0)
+		;
+	return NULL;
+}
+
 static enum nccl_result close_recv(void *comm)
 {
+	pthread_t t;
+
+	if (fault("thread") && pthread_create(&t, NULL, stay, NULL))
+		return NCCL_SYSTEM_ERROR;
 	return real->close_recv(comm);
 }
 

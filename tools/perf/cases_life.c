@@ -354,19 +354,6 @@ void case_peer_busy(struct perf *p)
 	perf_leave(p, &l);
 }
 
-/* A thread that was joined is listed for a moment longer. */
-static int settle(const char *path, int want)
-{
-	struct timespec t = { 0, 10000000 };
-	int i, n = perf_entries(path);
-
-	for (i = 0; i < 100 && n > want; i++) {
-		nanosleep(&t, NULL);
-		n = perf_entries(path);
-	}
-	return n;
-}
-
 void case_reload(struct perf *p)
 {
 	struct perf_link l;
@@ -378,11 +365,7 @@ void case_reload(struct perf *p)
 		exchange(p, &l, 100000, round, p->rank, !p->rank);
 		perf_meet(p);
 		perf_leave(p, &l);
-		perf_plugin_close(&p->plugin);
-		if (settle("/proc/self/task", p->threads) > p->threads)
-			perf_fail(p, "threads are left after dlclose");
-		if (perf_entries("/proc/self/fd") > p->fds)
-			perf_fail(p, "descriptors are left after dlclose");
+		perf_unload(p);
 		perf_meet(p);
 		if (!perf_plugin_open(&p->plugin, p->opt->plugin, p->opt->api,
 				      why, sizeof(why)) ||

@@ -75,8 +75,8 @@ void perf_hear(struct perf *p, int rank, void *buf, size_t len);
 void perf_meet(struct perf *p);
 
 double perf_now(void);			/* s */
-/* Entries of "/proc/self/fd" or "/proc/self/task". */
-int perf_entries(const char *path);
+/* Closes the plugin, which must leave no descriptor and no thread. */
+void perf_unload(struct perf *p);
 
 /* move.c: links and transfers */
 

@@ -35,18 +35,6 @@ double perf_now(void)
 	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-int perf_entries(const char *path)
-{
-	DIR *d = opendir(path);
-	int n = 0;
-
-	while (d && readdir(d))
-		n++;
-	if (d)
-		closedir(d);
-	return n;
-}
-
 static void send_report(struct perf *p, char kind, const char *fmt, va_list ap)
 {
 	struct report r = { .kind = kind };
@@ -177,6 +165,44 @@ static void set_env(struct perf *p)
 	}
 }
 
+static int entries(const char *path)
+{
+	DIR *d = opendir(path);
+	int n = 0;
+
+	while (d && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	return n;
+}
+
+/* A thread that was joined is listed for a moment longer. */
+static int settle(const char *path, int want)
+{
+	struct timespec t = { 0, 10000000 };
+	int i, n = entries(path);
+
+	for (i = 0; i < 100 && n > want; i++) {
+		nanosleep(&t, NULL);
+		n = entries(path);
+	}
+	return n;
+}
+
+void perf_unload(struct perf *p)
+{
+	int left;
+
+	perf_plugin_close(&p->plugin);
+	left = settle("/proc/self/task", p->threads) - p->threads;
+	if (left > 0)
+		perf_fail(p, "%d threads are left after dlclose", left);
+	left = entries("/proc/self/fd") - p->fds;
+	if (left > 0)
+		perf_fail(p, "%d descriptors are left after dlclose", left);
+}
+
 static void rank_main(struct perf *p, const struct perf_case *c)
 {
 	char why[TEXT / 2];
@@ -187,15 +213,14 @@ static void rank_main(struct perf *p, const struct perf_case *c)
 	set_env(p);
 	if (p->opt->gpu[p->rank % 2] && !perf_gpu_open(p, why, sizeof(why)))
 		perf_fail(p, "%s", why);
-	p->fds = perf_entries("/proc/self/fd");
-	p->threads = perf_entries("/proc/self/task");
+	p->fds = entries("/proc/self/fd");
+	p->threads = entries("/proc/self/task");
 	if (!perf_plugin_open(&p->plugin, p->opt->plugin, p->opt->api, why,
 			      sizeof(why)) ||
 	    !perf_plugin_init(&p->plugin, why, sizeof(why)))
 		perf_fail(p, "%s", why);
 	c->run(p);
-	if (p->plugin.lib)
-		perf_plugin_close(&p->plugin);
+	perf_unload(p);
 	if (write(p->report, &(struct report){ .kind = 'o' },
 		  sizeof(struct report)) < 0)
 		exit(3);
