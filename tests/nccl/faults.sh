@@ -44,6 +44,7 @@ notices listen-reuse one-accept "time limit" --timeout 4
 notices many-comms few-comms "connect: system error"
 notices two-contexts one-init "second init"
 notices threads flip "wrong bytes"
+notices connect-beside torn "wrong bytes"
 notices self flip "wrong bytes"
 notices ring flip "wrong bytes"
 notices reload leak "descriptors are left"

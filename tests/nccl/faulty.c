@@ -26,6 +26,7 @@ struct request {
 static void *lib;
 static struct nccl_net_v9 *real;
 static atomic_int accepts, connects, inits, regs, active;
+static atomic_bool torn;		/* one closed beside requests */
 
 static bool fault(const char *name)
 {
@@ -172,7 +173,7 @@ static enum nccl_result test(void *request, int *done, int *sizes)
 		return NCCL_REMOTE_ERROR;
 	if (!*done || r)
 		return r;
-	if (q->data && fault("flip") && size)
+	if (q->data && (fault("flip") || torn) && size)
 		q->data[size - 1] ^= 1;
 	if (q->data && fault("beyond"))
 		q->data[q->size] = 0;
@@ -204,6 +205,8 @@ static enum nccl_result close_recv(void *comm)
 {
 	pthread_t t;
 
+	if (fault("torn") && active)
+		torn = true;
 	if (fault("thread") && pthread_create(&t, NULL, stay, NULL))
 		return NCCL_SYSTEM_ERROR;
 	return real->close_recv(comm);

@@ -56,7 +56,7 @@ most()
 	perf $(printf -- '--case %s ' properties unaligned in-flight \
 		both-ways late-receive late-send early-completion grouped \
 		register-beside listen-reuse many-comms two-contexts threads \
-		self ring reload close-in-flight too-large peer-killed) "$@"
+		connect-beside self ring reload close-in-flight too-large peer-killed) "$@"
 }
 
 carries "GPU to GPU" nvlink tcp --memory gpu

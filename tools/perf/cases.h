@@ -22,6 +22,7 @@ void case_listen_reuse(struct perf *p);
 void case_many_comms(struct perf *p);
 void case_two_contexts(struct perf *p);
 void case_threads(struct perf *p);
+void case_connect_beside(struct perf *p);
 void case_self(struct perf *p);
 void case_ring(struct perf *p);
 void case_close_in_flight(struct perf *p);

@@ -2,6 +2,7 @@
 /* Comms and processes come and go. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -155,6 +156,91 @@ void case_threads(struct perf *p)
 	perf_meet(p);
 	for (i = 0; i < 4; i++)
 		perf_leave(p, &w[i].l);
+}
+
+#define STREAMS	2
+
+struct streamer {
+	struct perf *p;
+	struct perf_link l[STREAMS];
+	atomic_bool enough;
+};
+
+/* Both ways on all links, until rank 0 sends one byte instead of all. */
+static void *keep_streaming(void *arg)
+{
+	static const size_t sizes[STREAMS] = { 20000, 300000 };
+	struct streamer *s = arg;
+	struct perf_buf out[STREAMS], in[STREAMS];
+	struct perf_op op[2 * STREAMS];
+	struct perf *p = s->p;
+	bool last = false;
+	uint64_t seed;
+	int i, round;
+
+	for (i = 0; i < STREAMS; i++) {
+		perf_buf_new(p, &out[i], s->l[i].send, sizes[i], 0);
+		perf_buf_new(p, &in[i], s->l[i].recv, sizes[i], 0);
+	}
+	for (round = 0; !last; round++) {
+		seed = 10 * round;
+		last = !p->rank && atomic_load(&s->enough);
+		for (i = 0; i < STREAMS; i++) {
+			perf_poison(p, &in[i]);
+			perf_fill(out[i].data, sizes[i], seed + 2 * i + p->rank);
+			op[2 * i] = (struct perf_op){
+				.comm = s->l[i].recv, .data = in[i].data,
+				.size = sizes[i], .mr = in[i].mr,
+			};
+			op[2 * i + 1] = (struct perf_op){
+				.send = true, .comm = s->l[i].send,
+				.data = out[i].data,
+				.size = last ? 1 : sizes[i], .mr = out[i].mr,
+			};
+		}
+		perf_finish(p, op, 2 * STREAMS, 2 * STREAMS);
+		if (p->rank)
+			last = op[0].got == 1;
+		for (i = 0; i < STREAMS; i++)
+			perf_look(p, &in[i], 0,
+				  p->rank && last ? 1 : sizes[i], sizes[i],
+				  seed + 2 * i + !p->rank,
+				  "beside other connections");
+	}
+	for (i = 0; i < STREAMS; i++) {
+		perf_buf_free(p, &out[i]);
+		perf_buf_free(p, &in[i]);
+	}
+	return NULL;
+}
+
+/*
+ * NCCL's proxy has a thread for transfers and one that connects, registers and
+ * closes.
+ */
+void case_connect_beside(struct perf *p)
+{
+	struct streamer s = { .p = p };
+	struct perf_link l;
+	pthread_t t;
+	int i;
+
+	for (i = 0; i < STREAMS; i++)
+		perf_join(p, !p->rank, &s.l[i]);
+	pthread_create(&t, NULL, keep_streaming, &s);
+	for (i = 0; i < 16; i++) {
+		perf_join(p, !p->rank, &l);
+		exchange(p, &l, i % 2 ? 100 : 200000, i, p->rank, !p->rank);
+		if (i % 4)
+			perf_meet(p);
+		perf_leave(p, &l);
+	}
+	perf_meet(p);
+	atomic_store(&s.enough, true);
+	pthread_join(t, NULL);
+	perf_meet(p);
+	for (i = 0; i < STREAMS; i++)
+		perf_leave(p, &s.l[i]);
 }
 
 /* NCCL registers user buffers over a connection of a rank to itself. */

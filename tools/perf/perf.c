@@ -37,6 +37,8 @@ const struct perf_case perf_cases[] = {
 	     case_two_contexts),
 	CASE("threads", "four threads, each with comms of its own", 2,
 	     case_threads),
+	CASE("connect-beside", "other connections come and go beside transfers",
+	     2, case_connect_beside),
 	CASE("self", "a rank connects to itself", 1, case_self),
 	CASE("ring", "four ranks in a ring", 4, case_ring),
 	CASE("reload", "dlclose leaves nothing, and loads again", 2,

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "tools/perf/plugin.h"
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char last_warning[512];
 static bool say_all;
 
@@ -18,8 +20,11 @@ static void logger(enum nccl_log_level level, unsigned long subsys,
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (level == NCCL_LOG_WARN)
+	if (level == NCCL_LOG_WARN) {
+		pthread_mutex_lock(&lock);
 		memcpy(last_warning, text, sizeof(text));
+		pthread_mutex_unlock(&lock);
+	}
 	if (say_all)
 		fprintf(stderr, "%s:%d %s\n", file, line, text);
 }
@@ -37,7 +42,12 @@ static enum nccl_result profiler(void **event, int type, void *parent,
 
 const char *perf_last_warning(void)
 {
-	return last_warning;
+	static _Thread_local char copy[sizeof(last_warning)];
+
+	pthread_mutex_lock(&lock);
+	memcpy(copy, last_warning, sizeof(copy));
+	pthread_mutex_unlock(&lock);
+	return copy;
 }
 
 void perf_set_verbose(bool verbose)
@@ -241,7 +251,7 @@ enum nccl_result perf_plugin_finalize(struct perf_plugin *p, void *ctx)
 bool perf_plugin_init(struct perf_plugin *p, char *why, size_t len)
 {
 	enum nccl_result r = perf_plugin_context(p, &p->ctx);
-	const char *step = "init";
+	const char *step = "init", *warning;
 
 	if (!r) {
 		step = "devices";
@@ -253,9 +263,10 @@ bool perf_plugin_init(struct perf_plugin *p, char *why, size_t len)
 	}
 	if (!r && p->devices > 0)
 		return true;
+	warning = perf_last_warning();
 	if (r)
 		snprintf(why, len, "%s: %s%s%s", step, perf_result_text(r),
-			 *last_warning ? ": " : "", last_warning);
+			 *warning ? ": " : "", warning);
 	else
 		snprintf(why, len, "the plugin finds no device here");
 	return false;

@@ -54,7 +54,7 @@ enum nccl_result perf_close_listen(struct perf_plugin *p, void *l);
 
 const char *perf_result_text(enum nccl_result r);
 
-/* What the plugin last warned about: "" if nothing. */
+/* What the plugin last warned about, "" if nothing; this thread's copy. */
 const char *perf_last_warning(void);
 void perf_set_verbose(bool verbose);
 
