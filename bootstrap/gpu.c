@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "bootstrap/pci.h"
+#include "util/cuda.h"
 #include "util/nvml.h"
 #include "util/parse.h"
 #include "util/util.h"
@@ -114,6 +115,7 @@ static bool divided(const struct weft_nvml *nvml, void *dev)
 static void from_driver(struct weft_gpus *g, const struct weft_nvml *nvml)
 {
 	char busid[WEFT_BUSID_LEN], name[WEFT_NVML_NAME_LEN];
+	char uuid[WEFT_NVML_UUID_LEN];
 	struct weft_nvml_pci pci;
 	struct weft_gpu *gpu;
 	unsigned int n = 0, i;
@@ -133,6 +135,8 @@ static void from_driver(struct weft_gpus *g, const struct weft_nvml *nvml)
 		gpu->mig = divided(nvml, dev);
 		if (!nvml->name(dev, name, sizeof(name)))
 			snprintf(gpu->name, sizeof(gpu->name), "%.63s", name);
+		if (!nvml->uuid(dev, uuid, sizeof(uuid)))
+			snprintf(gpu->uuid, sizeof(gpu->uuid), "%.47s", uuid);
 	}
 }
 
@@ -179,10 +183,10 @@ static void find_pair(const struct weft_nvml *nvml, struct weft_gpus *g,
 	g->pair[b][a] = *p;
 }
 
-void weft_gpus_find(struct weft_gpus *g)
+/* Without what lies between them.  NULL: the driver cannot be asked. */
+static const struct weft_nvml *list_gpus(struct weft_gpus *g)
 {
 	const struct weft_nvml *nvml;
-	unsigned int a, b;
 
 	memset(g, 0, sizeof(*g));
 	from_sysfs(g);
@@ -190,12 +194,125 @@ void weft_gpus_find(struct weft_gpus *g)
 	if (nvml)
 		from_driver(g, nvml);
 	qsort(g->gpu, g->n, sizeof(*g->gpu), by_busid);
+	return nvml;
+}
+
+void weft_gpus_find(struct weft_gpus *g)
+{
+	const struct weft_nvml *nvml = list_gpus(g);
+	unsigned int a, b;
+
 	if (!nvml)
 		return;
 	for (a = 0; a < g->n; a++)
 		for (b = a + 1; b < g->n; b++)
 			find_pair(nvml, g, a, b);
 	weft_nvml_close(nvml);
+}
+
+/* ---- this process's ------------------------------------------------------ */
+
+/* Of the calling thread's context; false: it has none. */
+static bool current(char busid[WEFT_BUSID_LEN], unsigned int *ordinal)
+{
+	int dev, domain, bus, device, r;
+	struct weft_cuda_scope s;
+	void *ctx = NULL;
+
+	if (!weft_cuda() || weft_cuda_enter(&s, NULL))
+		return false;
+	r = s.cu->ctx_current(&ctx);
+	if (!r && ctx)
+		r = s.cu->ctx_device(&dev);
+	if (!r && ctx)
+		r = s.cu->device_attr(&domain, WEFT_CU_DEVICE_PCI_DOMAIN, dev) |
+		    s.cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, dev) |
+		    s.cu->device_attr(&device, WEFT_CU_DEVICE_PCI_DEVICE, dev);
+	weft_cuda_leave(&s);
+	if (r || !ctx)
+		return false;
+	weft_gpu_busid(busid, (unsigned int)domain, (unsigned int)bus,
+		       (unsigned int)device);
+	*ordinal = (unsigned int)dev;
+	return true;
+}
+
+/* May this process have it?  Where nobody can be asked, any. */
+static bool may_have(const struct weft_gpus *g, unsigned int i)
+{
+	return g->why || g->gpu[i].here;
+}
+
+/* The @wanted-th that it may have, or the one whose UUID begins so. */
+static const struct weft_gpu *pick(const struct weft_gpus *g, uint64_t wanted,
+				   const char *uuid, size_t len)
+{
+	unsigned int i;
+
+	for (i = 0; i < g->n; i++)
+		if (may_have(g, i) &&
+		    (uuid ? !strncasecmp(g->gpu[i].uuid, uuid, len)
+			  : !wanted--))
+			return &g->gpu[i];
+	return NULL;
+}
+
+/*
+ * "2,3,0", "GPU-5f3c", "MIG-GPU-5f3c.../1/0" (CUDA Programming Guide, "CUDA
+ * Environment Variables"); of a "MIG-5f3c..." it is not told which GPU it is in.
+ */
+static const struct weft_gpu *first_visible(const struct weft_gpus *g,
+					    const char *visible)
+{
+	const size_t len = strcspn(visible, ",/");
+	char number[8];
+	uint64_t n;
+
+	if (!strncmp(visible, "GPU-", 4))
+		return pick(g, 0, visible, len);
+	if (!strncmp(visible, "MIG-GPU-", 8))
+		return pick(g, 0, visible + 4, len - 4);
+	snprintf(number, sizeof(number), "%.*s", (int)len, visible);
+	return weft_parse_u64(number, 0, WEFT_GPUS_MAX, &n)
+		       ? NULL : pick(g, n, NULL, 0);
+}
+
+/* What CUDA would take for its device 0, where there is no choice about it. */
+static bool told(char busid[WEFT_BUSID_LEN])
+{
+	const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
+	const struct weft_gpu *gpu = NULL;
+	const struct weft_nvml *nvml;
+	struct weft_gpus g;
+
+	nvml = list_gpus(&g);
+	if (nvml)
+		weft_nvml_close(nvml);
+	if (visible)
+		gpu = first_visible(&g, visible);
+	else if (!pick(&g, 1, NULL, 0))
+		gpu = pick(&g, 0, NULL, 0);
+	if (gpu)
+		memcpy(busid, gpu->busid, WEFT_BUSID_LEN);
+	return gpu;
+}
+
+bool weft_gpu_own(struct weft_pci *pci, unsigned int *turn)
+{
+	char busid[WEFT_BUSID_LEN];
+	struct weft_gpus g = { 0 };
+	unsigned int i;
+
+	*turn = 0;
+	if (!current(busid, turn) && !told(busid))
+		return false;
+	from_sysfs(&g);
+	qsort(g.gpu, g.n, sizeof(*g.gpu), by_busid);
+	for (i = 0; i < g.n; i++)
+		if (!strcasecmp(g.gpu[i].busid, busid))
+			*turn = i;
+	weft_pci_find_busid(busid, pci);
+	return true;
 }
 
 bool weft_gpu_mig(const char *busid)

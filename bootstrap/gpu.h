@@ -10,12 +10,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "bootstrap/pci.h"
+
 #define WEFT_GPUS_MAX	32
 #define WEFT_BUSID_LEN	16	/* "0000:1a:00.0" */
 
 struct weft_gpu {
 	char busid[WEFT_BUSID_LEN];
 	char name[64];
+	char uuid[48];	/* "GPU-5f3c...", where the driver says it */
 	bool here;	/* the driver lets this process have it */
 	bool mig;	/* it is divided into instances */
 };
@@ -45,6 +48,14 @@ unsigned int weft_gpus_on_pci(void);
 /* "0000:1a:00.0" of what CUDA and NVML say in numbers. */
 void weft_gpu_busid(char busid[WEFT_BUSID_LEN], unsigned int domain,
 		    unsigned int bus, unsigned int device);
+/*
+ * The GPU that this process works on: of the calling thread's context where
+ * weft has the driver, else the first of CUDA_VISIBLE_DEVICES (a number counts
+ * by PCI address, as CUDA does with GPUs that are alike), else the only one
+ * that is here.  No driver is loaded and no context made for the question.
+ * *@turn is its place among the host's GPUs.  False: none, or any of several.
+ */
+bool weft_gpu_own(struct weft_pci *pci, unsigned int *turn);
 /* Is that GPU divided into instances (MIG)?  Without the library: no. */
 bool weft_gpu_mig(const char *busid);
 

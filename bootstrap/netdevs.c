@@ -79,17 +79,30 @@ bool weft_netdev_of_verbs(const char *dev, const char *name)
 /* One entry of UCX's form. */
 static bool entry_names(const char *entry, const char *name)
 {
-	const char *range = strchr(entry, '[');
-	const size_t len = strcspn(entry, ":");
+	char one[WEFT_VERBS_NAME + 8];
+	unsigned int i;
+	size_t len;
 
-	/*
-	 * UCX 1.22 knows ranges (eth[0-3]) and applies them itself to our
-	 * devices' names: to agree with it, this need not be exact.
-	 */
-	if (range)
-		return !strncmp(entry, name, (size_t)(range - entry));
-	return (strlen(name) == len && !strncmp(entry, name, len)) ||
-	       weft_netdev_of_verbs(entry, name);
+	for (i = 0; weft_range_name(entry, strlen(entry), i, one, sizeof(one));
+	     i++) {
+		len = strcspn(one, ":");
+		if ((strlen(name) == len && !strncmp(one, name, len)) ||
+		    weft_netdev_of_verbs(one, name))
+			return true;
+	}
+	return false;
+}
+
+/* "auto" is Dask's word; what is nearest is asked of verbs devices alone. */
+static bool takes_all(const char *list, enum weft_netdev_form form)
+{
+	return !*list || (form != WEFT_NETDEV_NCCL && !strcmp(list, "all")) ||
+	       weft_netdev_auto(list, form);
+}
+
+bool weft_netdev_auto(const char *list, enum weft_netdev_form form)
+{
+	return form == WEFT_NETDEV_LIST && !strcmp(list, "auto");
 }
 
 bool weft_netdev_match(const char *list, enum weft_netdev_form form,
@@ -97,7 +110,7 @@ bool weft_netdev_match(const char *list, enum weft_netdev_form form,
 {
 	const bool nccl = form == WEFT_NETDEV_NCCL;
 	bool negated, whole, hit = false;
-	char entry[64];
+	char entry[WEFT_VERBS_NAME + 32];
 	const char *end;
 	size_t len;
 
@@ -105,7 +118,7 @@ bool weft_netdev_match(const char *list, enum weft_netdev_form form,
 	list += negated;
 	whole = nccl && *list == '=';
 	list += whole;
-	if (!*list || (!nccl && !strcmp(list, "all")))
+	if (takes_all(list, form))
 		return !negated;
 	if (form != WEFT_NETDEV_LIST && !negated && !strcmp(name, "lo"))
 		return true;
@@ -124,19 +137,30 @@ bool weft_netdev_match(const char *list, enum weft_netdev_form form,
 	return hit != negated;
 }
 
+static bool is_verbs(const char *name)
+{
+	const size_t len = strcspn(name, ":");
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/class/infiniband/%.*s",
+		 weft_sysfs_root, (int)len, name);
+	return is_entry(name, len) && !access(path, F_OK);
+}
+
 /* Does a list of UCX's form name a verbs device of this host? */
 static bool names_verbs(const char *list)
 {
-	char path[512];
+	char one[WEFT_VERBS_NAME + 8];
+	unsigned int i;
 	size_t len;
 
 	for (list += *list == '^'; *list; list += !!*list) {
-		len = strcspn(list, ":,");
-		snprintf(path, sizeof(path), "%s/class/infiniband/%.*s",
-			 weft_sysfs_root, (int)len, list);
-		if (is_entry(list, len) && !access(path, F_OK))
-			return true;
-		list += strcspn(list, ",");
+		len = strcspn(list, ",");
+		for (i = 0; weft_range_name(list, len, i, one, sizeof(one));
+		     i++)
+			if (is_verbs(one))
+				return true;
+		list += len;
 	}
 	return false;
 }

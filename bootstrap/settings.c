@@ -50,8 +50,10 @@ static const struct weft_setting table[] = {
 	  "DASK_UCX__NET_DEVICES,UCXPY_IFNAME,NCCL_SOCKET_IFNAME",
 	  WEFT_SET_TEXT, AT(net_devices), "all",
 	  .help = "Interfaces to use: all, a list (eth0,ib0), or all but a "
-		  "list (^docker0). A verbs device (mlx5_0:1) stands for its "
-		  "interface. UCXPY_IFNAME and NCCL_SOCKET_IFNAME do not "
+		  "list (^docker0); eth[0-3] is a range. A verbs device "
+		  "(mlx5_0:1) stands for its interface. auto takes all, but "
+		  "of verbs devices, for UCX, only the port nearest to the "
+		  "process's GPU. UCXPY_IFNAME and NCCL_SOCKET_IFNAME do not "
 		  "restrict loopback; the latter keeps NCCL's own form "
 		  "(prefixes, = for whole names)" },
 	{ "WEFT_FAMILY", "NCCL_SOCKET_FAMILY", WEFT_SET_FAMILY, AT(family), "any",
@@ -488,7 +490,14 @@ bool weft_settings_netdev_named(const char *name)
 	const char *list = weft_settings()->net_devices;
 
 	return *list && *list != '^' && strcmp(list, "all") &&
+	       !weft_settings_netdev_auto() &&
 	       weft_settings_netdev_allowed(name);
+}
+
+bool weft_settings_netdev_auto(void)
+{
+	return weft_netdev_auto(weft_settings()->net_devices,
+				weft_netdev_form(origin_of(AT(net_devices))));
 }
 
 bool weft_settings_verbs_allowed(const char *dev, unsigned int port,
@@ -504,7 +513,7 @@ bool weft_settings_verbs_allowed(const char *dev, unsigned int port,
 			      port))
 		return false;
 	if (weft_netdev_form(origin_of(AT(net_devices))) != WEFT_NETDEV_LIST ||
-	    !*list || !strcmp(list, "all"))
+	    !*list || !strcmp(list, "all") || weft_settings_netdev_auto())
 		return true;
 	named = weft_verbs_match(list + (*list == '^'), WEFT_VERBS_LIST, dev,
 				 port) ||

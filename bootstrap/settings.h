@@ -94,7 +94,7 @@ const char *weft_setting_variable(const struct weft_setting_info *info);
 
 /*
  * Does @name pass the interface list in force ("a,b" takes only these, "^a,b"
- * all but these, empty or "all": all)?  "mlx5_0:1" stands for the netdev of
+ * all but these, empty, "all" or "auto": all)?  "mlx5_0:1" stands for the netdev of
  * that verbs device.  NCCL_SOCKET_IFNAME keeps NCCL's form.  Hints
  * (UCXPY_IFNAME, NCCL_SOCKET_IFNAME) never take "lo" away.
  */
@@ -107,6 +107,12 @@ bool weft_settings_netdev_allowed(const char *name);
  * UCXPY_IFNAME=ib0, which is mlx5_0's, beside UCX_NET_DEVICES=mlx5_1:1.
  */
 void weft_netdevs_check(void);
+
+/*
+ * Is the list Dask's "auto": all interfaces, and the verbs port that is nearest
+ * to the process's GPU (weft_verbs_list_near())?
+ */
+bool weft_settings_netdev_auto(void);
 
 /* Was it taken in by its name, and not because all are? */
 bool weft_settings_netdev_named(const char *name);

@@ -47,6 +47,8 @@ enum weft_netdev_form {
 enum weft_netdev_form weft_netdev_form(const char *origin);
 bool weft_netdev_match(const char *list, enum weft_netdev_form form,
 		       const char *name);
+/* Dask's "auto": any interface, and of verbs devices the nearest port. */
+bool weft_netdev_auto(const char *list, enum weft_netdev_form form);
 /* Is the netdev @name the one of the verbs device and port @dev? */
 bool weft_netdev_of_verbs(const char *dev, const char *name);
 /*

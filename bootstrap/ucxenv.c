@@ -378,26 +378,49 @@ static void append_netdevs(char *list, size_t len, const char *verbs)
 			append(list, len, told);
 }
 
+/*
+ * Dask's "auto" is a device's name to UCX, and none has it; weft chooses among
+ * its own devices itself, also in processes that this one starts.
+ */
+static void settle_auto(struct weft_ucxenv *out, size_t *n)
+{
+	const char *own = secure_getenv("WEFT_NET_DEVICES");
+	struct weft_ucxenv *e;
+
+	e = add(out, n, "UCX_NET_DEVICES", "UCX has no word for auto");
+	append(e->value, sizeof(e->value), "all");
+	if (own && *own)
+		return;
+	e = add(out, n, "WEFT_NET_DEVICES", "as UCX_NET_DEVICES said");
+	append(e->value, sizeof(e->value), "auto");
+}
+
 static void settle_net_devices(enum weft_ucxenv_how how,
 			       struct weft_ucxenv *out, size_t *n)
 {
 	const char *given = secure_getenv("UCX_NET_DEVICES"), *v = given, *list;
-	char full[96], entry[64], with[TLS_MAX] = "";
+	char full[96], entry[64], one[64], with[TLS_MAX] = "";
 	struct weft_ucxenv *e;
+	unsigned int i;
 
+	if (!given || !*given)
+		v = dask_value("ENVIRONMENT__NET_DEVICES", full, sizeof(full));
+	if (v && !strcmp(v, "auto")) {
+		settle_auto(out, n);
+		return;
+	}
 	if (given && *given && how != WEFT_UCXENV_RUN)
 		return;
-	if (!given || !*given) {
-		v = dask_value("ENVIRONMENT__NET_DEVICES", full, sizeof(full));
-		if (!v)
-			v = dask_value("NET_DEVICES", full, sizeof(full));
-	}
-	if (!v || *v == '^' || !strcmp(v, "auto") || !strcmp(v, "all"))
+	if (!v)
+		v = dask_value("NET_DEVICES", full, sizeof(full));
+	if (!v || !*v || *v == '^' || !strcmp(v, "auto") || !strcmp(v, "all"))
 		return;
 	for (list = v; *list;) {
 		list = next_entry(list, entry, sizeof(entry));
 		append(with, sizeof(with), entry);
-		append_netdevs(with, sizeof(with), entry);
+		for (i = 0; weft_range_name(entry, strlen(entry), i, one,
+					    sizeof(one)); i++)
+			append_netdevs(with, sizeof(with), one);
 	}
 	if (v == given && !strcmp(with, given))
 		return;
@@ -447,12 +470,26 @@ bool weft_cuda_copy_asked_for(void)
 	return !given || lets_cuda_copy_in(given);
 }
 
+/* Is any of weft's transports asked for? */
+static bool any_asked_for(void)
+{
+	const char *given = given_tls();
+
+	if (weft_settings()->ucx != WEFT_AUTO)
+		return weft_settings()->ucx == WEFT_ON;
+	return given ? *given != '^' && list_has(given, "weft_", true)
+		     : dask_asks();
+}
+
 const char *weft_ucxenv_option(const char *name, const char *value)
 {
 	static __thread char tls[TLS_MAX];
 	const char *given = given_tls();
 	char reason[160];
 
+	/* of the years when Dask handed over its net-devices so */
+	if (!strcmp(name, "NET_DEVICES"))
+		return !strcmp(value, "auto") && any_asked_for() ? "all" : NULL;
 	if (weft_settings()->ucx == WEFT_OFF || !dask_asks())
 		return NULL;
 	/* What stands in UCX_TLS by now may be this very list, set by us. */

@@ -40,7 +40,7 @@ struct weft_ucxenv {
 	char value[512];
 	char reason[160];
 };
-#define WEFT_UCXENV_MAX 6
+#define WEFT_UCXENV_MAX 7
 
 /* What is to be set; returns how many. */
 size_t weft_ucxenv(enum weft_ucxenv_how how,
@@ -70,8 +70,9 @@ bool weft_cuda_copy_asked_for(void);
 /*
  * ucxx hands Dask's flags to UCX by ucp_config_modify(@name, @value), which
  * wins over the environment that UCX read.  Returns what is to be said instead,
- * or NULL: @value is right.  Only where weft_asked_for() stems from Dask's
- * flags.  The text is valid until the thread's next call.
+ * or NULL: @value is right.  TLS and SOCKADDR_TLS_PRIORITY only where
+ * weft_asked_for() stems from Dask's flags, NET_DEVICES=auto where anything of
+ * weft's is asked for.  The text is valid until the thread's next call.
  */
 const char *weft_ucxenv_option(const char *name, const char *value);
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "bootstrap/address.h"
+#include "bootstrap/gpu.h"
 #include "bootstrap/settings.h"
 #include "util/log.h"
 #include "util/parse.h"
@@ -207,6 +208,20 @@ int weft_verbs_list(struct weft_verbs_port **list)
 						(*list)[i].netdev))
 			(*list)[kept++] = (*list)[i];
 	return n < 0 ? n : kept;
+}
+
+int weft_verbs_list_near(struct weft_verbs_port **list)
+{
+	const int n = weft_verbs_list(list);
+	struct weft_pci pci;
+	unsigned int turn;
+	int best;
+
+	if (n < 2 || !weft_settings_netdev_auto() || !weft_gpu_own(&pci, &turn))
+		return n;
+	best = weft_verbs_nearest(*list, (size_t)n, &pci, turn, NULL);
+	(*list)[0] = (*list)[best];
+	return 1;
 }
 
 static int get_if(bool (*fits)(const struct weft_verbs_port *, const char *),
@@ -417,13 +432,26 @@ int weft_verbs_nearest(const struct weft_verbs_port *list, size_t n,
 	return (int)i;
 }
 
+/* "mlx5_0" and "mlx5_0:1" name port 1 of mlx5_0, by a prefix also "mlx5". */
+static bool names_port(const char *name, bool whole, const char *dev,
+		       unsigned int port)
+{
+	const size_t len = strcspn(name, ":");
+	uint64_t wanted;
+
+	if (!len || strncmp(name, dev, len) || (whole && dev[len]))
+		return false;
+	return !name[len] || (!weft_parse_u64(name + len + 1, 1, 255, &wanted) &&
+			      wanted == port);
+}
+
 bool weft_verbs_match(const char *list, enum weft_verbs_form form,
 		      const char *dev, unsigned int port)
 {
 	bool negated, whole = form == WEFT_VERBS_LIST, hit = false;
-	const char *end, *colon;
-	uint64_t wanted;
-	char number[8];
+	char name[WEFT_VERBS_NAME + 8];
+	const char *end;
+	unsigned int i;
 	size_t len;
 
 	negated = *list == '^';
@@ -434,20 +462,13 @@ bool weft_verbs_match(const char *list, enum weft_verbs_form form,
 	}
 	if (!*list || !strcmp(list, "all"))
 		return !negated;
+	/* NCCL knows no ranges, and no name has a bracket */
 	for (; *list && !hit; list = *end ? end + 1 : end) {
 		end = strchrnul(list, ',');
-		colon = memchr(list, ':', (size_t)(end - list));
-		len = (size_t)((colon ? colon : end) - list);
-		if (!len || strncmp(list, dev, len) || (whole && dev[len]))
-			continue;
-		if (colon) {
-			snprintf(number, sizeof(number), "%.*s",
-				 (int)(end - colon - 1), colon + 1);
-			if (weft_parse_u64(number, 1, 255, &wanted) ||
-			    wanted != port)
-				continue;
-		}
-		hit = true;
+		len = (size_t)(end - list);
+		for (i = 0; !hit && weft_range_name(list, len, i, name,
+						    sizeof(name)); i++)
+			hit = names_port(name, whole, dev, port);
 	}
 	return hit != negated;
 }

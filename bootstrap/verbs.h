@@ -33,6 +33,12 @@ struct weft_verbs_port {
  * free() it; the count (0 where there is no verbs device), or -ENOMEM.
  */
 int weft_verbs_list(struct weft_verbs_port **list);
+/*
+ * The same, but where the settings say "auto" the port nearest to the process's
+ * GPU alone; all, where it has none (weft_gpu_own()).  For who does not choose
+ * by itself, as NCCL does for each GPU.
+ */
+int weft_verbs_list_near(struct weft_verbs_port **list);
 /* "mlx5_0:1", or "mlx5_0" for its first active port.  -ENODEV: none such. */
 int weft_verbs_get(const char *name, struct weft_verbs_port *out);
 /* The port whose interface is @netdev; -ENODEV. */

@@ -8,7 +8,6 @@
 #include "config.h"
 #include "bootstrap/gpu.h"
 #include "bootstrap/verbs.h"
-#include "util/cuda.h"
 #include "util/log.h"
 #ifdef HAVE_VERBS_H
 #include "util/verbs.h"
@@ -90,45 +89,18 @@ unsigned int weft_net_hcas(const struct weft_verbs_port **list)
 	return count;
 }
 
-/* Of the calling thread's context; false: it has none. */
-static bool current_gpu(int *ordinal, struct weft_pci *pci)
-{
-	int dev, domain, bus, device, r;
-	char busid[WEFT_BUSID_LEN];
-	struct weft_cuda_scope s;
-	void *ctx = NULL;
-
-	if (!weft_cuda() || weft_cuda_enter(&s, NULL))
-		return false;
-	r = s.cu->ctx_current(&ctx);
-	if (!r && ctx)
-		r = s.cu->ctx_device(&dev);
-	if (!r && ctx)
-		r = s.cu->device_attr(&domain, WEFT_CU_DEVICE_PCI_DOMAIN, dev) |
-		    s.cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, dev) |
-		    s.cu->device_attr(&device, WEFT_CU_DEVICE_PCI_DEVICE, dev);
-	weft_cuda_leave(&s);
-	if (r || !ctx)
-		return false;
-	weft_gpu_busid(busid, (unsigned int)domain, (unsigned int)bus,
-		       (unsigned int)device);
-	weft_pci_find_busid(busid, pci);
-	*ordinal = dev;
-	return true;
-}
-
 int weft_net_hca_nearest(void)
 {
 	const struct weft_verbs_port *list;
 	const unsigned int n = weft_net_hcas(&list);
 	struct weft_pci pci;
-	int gpu;
+	unsigned int turn;
 
 	if (!n)
 		return -1;
-	if (n == 1 || !current_gpu(&gpu, &pci))
+	if (n == 1 || !weft_gpu_own(&pci, &turn))
 		return 0;
-	return weft_verbs_nearest(list, n, &pci, (unsigned int)gpu, NULL);
+	return weft_verbs_nearest(list, n, &pci, turn, NULL);
 }
 
 void weft_net_hca_give_up(unsigned int i)

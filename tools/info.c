@@ -146,7 +146,7 @@ static bool print_ib(void)
 {
 	const bool asked = weft_asked_for("weft_ib");
 	struct weft_verbs_port *ports;
-	const int n = weft_verbs_list(&ports);
+	const int n = weft_verbs_list_near(&ports);
 
 	if (n < 0 || (!n && !asked))
 		return false;

@@ -136,12 +136,19 @@ static double by_none(const char *device)
 /* weft_ib drives the port whose interface @netdev is; speeds as it has them. */
 static double by_port(const char *netdev)
 {
-	struct weft_verbs_port port;
+	struct weft_verbs_port *list;
+	double speed = 0;
+	int n;
 
-	if (!weft_asked_for("weft_ib") || weft_verbs_of_netdev(netdev, &port) ||
-	    !weft_settings_verbs_allowed(port.dev, port.port, port.netdev))
+	if (!weft_asked_for("weft_ib"))
 		return 0;
-	return port.speed ? (double)port.speed : 1.25e9;
+	n = weft_verbs_list_near(&list);
+	for (int i = 0; i < n && speed == 0; i++)
+		if (!strcmp(list[i].netdev, netdev))
+			speed = list[i].speed ? (double)list[i].speed : 1.25e9;
+	if (n >= 0)
+		free(list);
+	return speed;
 }
 
 /* One device per active port, named as UCX's own transports name it. */
@@ -155,7 +162,7 @@ static enum weft_ucs_status ports(const struct weft_uct *uct,
 	int n;
 
 	weft_netdevs_check();
-	n = weft_verbs_list(&list);
+	n = weft_verbs_list_near(&list);
 	if (n < 0)
 		return weft_ucs_status(n);
 	devices = uct->sym.calloc((size_t)n + 1, sizeof(*devices), "weft devices");

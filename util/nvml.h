@@ -16,6 +16,7 @@
 #define WEFT_NVML_P2P_OK		0	/* nvmlGpuP2PStatus_t */
 #define WEFT_NVML_MAX_LINKS		36	/* NVML_NVLINK_MAX_LINKS */
 #define WEFT_NVML_NAME_LEN		96	/* NVML_DEVICE_NAME_V2_BUFFER_SIZE */
+#define WEFT_NVML_UUID_LEN		96	/* NVML_DEVICE_UUID_V2_BUFFER_SIZE */
 
 /* nvmlPciInfo_t */
 struct weft_nvml_pci {
@@ -37,6 +38,7 @@ _Static_assert(sizeof(struct weft_nvml_pci) == 68, "as nvml.h has it");
 	  (const char *busid, void **dev))				\
 	X(pci, nvmlDeviceGetPciInfo_v3, (void *dev, struct weft_nvml_pci *)) \
 	X(name, nvmlDeviceGetName, (void *dev, char *name, unsigned int len)) \
+	X(uuid, nvmlDeviceGetUUID, (void *dev, char *uuid, unsigned int len)) \
 	X(mig_mode, nvmlDeviceGetMigMode,				\
 	  (void *dev, unsigned int *now, unsigned int *pending))	\
 	X(p2p_status, nvmlDeviceGetP2PStatus,				\

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -138,4 +139,52 @@ int weft_parse_ports(const char *text, uint16_t *first, uint16_t *last)
 	*first = lo;
 	*last = hi;
 	return 0;
+}
+
+#define RANGE_MAX 128	/* names of one list: UCS_CONFIG_ARRAY_MAX */
+
+static bool take_decimal(const char **text, uint64_t *value)
+{
+	const char c = (*text)[1];
+
+	return **text >= '0' && **text <= '9' && c != 'x' && c != 'X' &&
+	       !take_number(text, value);
+}
+
+/* "prefix[first-last]suffix": *@at is its '[', *@rest what follows its ']'. */
+static bool take_range(const char *entry, size_t len, const char **at,
+		       const char **rest, uint64_t *first, uint64_t *last)
+{
+	const char *end = entry + len, *p;
+
+	*at = memchr(entry, '[', len);
+	if (!*at || memchr(entry, ']', (size_t)(*at - entry)))
+		return false;
+	p = *at + 1;
+	if (!take_decimal(&p, first) || *p++ != '-' ||
+	    !take_decimal(&p, last) || p >= end || *p++ != ']' ||
+	    *first > *last)
+		return false;
+	*rest = p;
+	return !memchr(p, '[', (size_t)(end - p)) &&
+	       !memchr(p, ']', (size_t)(end - p));
+}
+
+bool weft_range_name(const char *entry, size_t len, unsigned int i, char *name,
+		     size_t size)
+{
+	const char *at, *rest;
+	uint64_t first, last;
+	int n;
+
+	if (!take_range(entry, len, &at, &rest, &first, &last)) {
+		n = snprintf(name, size, "%.*s", (int)len, entry);
+		return !i && n < (int)size;
+	}
+	if (i > last - first || i >= RANGE_MAX)
+		return false;
+	n = snprintf(name, size, "%.*s%llu%.*s", (int)(at - entry), entry,
+		     (unsigned long long)(first + i),
+		     (int)(entry + len - rest), rest);
+	return n < (int)size;
 }

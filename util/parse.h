@@ -10,6 +10,7 @@
 #define WEFT_UTIL_PARSE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* "123", "0x7b" */
@@ -23,6 +24,14 @@ int weft_parse_msec(const char *text, uint64_t min, uint64_t max,
 		    uint64_t *msec);
 /* "1", "y", "yes", "on", "true" and their opposites, in any case */
 int weft_parse_bool(const char *text, bool *value);
+/*
+ * The @i-th name (from 0) that an entry of a list of devices stands for in
+ * UCX's form: "mlx5_[0-3]:1" for four, any other text for itself
+ * (ucs/config/parser.c, ucs_config_array_expand_range(), of 1.22).  False: it
+ * has fewer, or the name does not fit into @size bytes.
+ */
+bool weft_range_name(const char *entry, size_t len, unsigned int i, char *name,
+		     size_t size);
 /* "5000" or "5000-5100", 1 to 65535, first <= last */
 int weft_parse_ports(const char *text, uint16_t *first, uint16_t *last);
 

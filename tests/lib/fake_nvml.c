@@ -87,6 +87,13 @@ EXPORT int nvmlDeviceGetName(void *dev, char *name, unsigned int len)
 	return 0;
 }
 
+EXPORT int nvmlDeviceGetUUID(void *dev, char *uuid, unsigned int len)
+{
+	snprintf(uuid, len, "GPU-fa4e000%d-0000-0000-0000-000000000000",
+		 phys(dev));
+	return 0;
+}
+
 EXPORT int nvmlDeviceGetMigMode(void *dev, unsigned int *now,
 				unsigned int *pending)
 {

@@ -128,3 +128,69 @@ Test(gpu, both_here)
 	cr_assert(weft_gpu_mig("0000:e1:00.0"));
 	cr_assert(not(weft_gpu_mig("0000:e5:00.0")));
 }
+
+static const char *own(const char *visible)
+{
+	static struct weft_pci pci;
+	unsigned int turn = 99;
+	const char *name;
+
+	if (visible)
+		setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+	else
+		unsetenv("CUDA_VISIBLE_DEVICES");
+	if (!weft_gpu_own(&pci, &turn))
+		return "none";
+	name = strrchr(pci.path, '/');
+	cr_assert(name != NULL);
+	cr_expect(eq(uint, turn, name[7] == '2'), "%s", name);
+	return name + 1;
+}
+
+#define UUID1 "GPU-FA4E0001-0000-0000-0000-000000000000"
+#define UUID2 "GPU-fa4e0002-0000-0000-0000-000000000000"
+
+static const struct {
+	const char *visible, *own;
+} of_two[] = {
+	{ "0", "0000:e1:00.0" },
+	{ "1,0", "0000:e2:00.0" },
+	{ "2", "none" },
+	{ "-1", "none" },
+	{ NULL, "none" },
+	{ "GPU-fa4e0002", "0000:e2:00.0" },
+	{ UUID1 "," UUID2, "0000:e1:00.0" },
+	{ "MIG-" UUID2 "/1/0", "0000:e2:00.0" },
+	{ "GPU-99", "none" },
+	{ "MIG-fa4e0002-0000-0000-0000-000000000000", "none" },
+	{ "", "none" },
+};
+
+/* CUDA itself is not asked: it would take memory, and hold after a fork. */
+Test(gpu, the_processes_own)
+{
+	size_t i;
+
+	setenv(FAKE_NVML, "1", 1);
+	setenv(FAKE_CUDA_NODES, "12", 1);
+	for (i = 0; i < sizeof(of_two) / sizeof(*of_two); i++)
+		cr_expect(eq(str, (char *)own(of_two[i].visible),
+			     (char *)of_two[i].own), "%s",
+			  of_two[i].visible ? of_two[i].visible : "unset");
+}
+
+/* Of those whose nodes this container has. */
+Test(gpu, the_processes_own_of_one_node)
+{
+	setenv(FAKE_NVML, "1", 1);
+	setenv(FAKE_CUDA_NODES, "2", 1);
+	cr_expect(eq(str, (char *)own("0"), (char *)"0000:e2:00.0"));
+	cr_expect(eq(str, (char *)own(NULL), (char *)"0000:e2:00.0"));
+}
+
+Test(gpu, the_processes_own_and_no_library)
+{
+	setenv("WEFT_LIBNVML", "/nosuch", 1);
+	cr_expect(eq(str, (char *)own("1"), (char *)"0000:e2:00.0"));
+	cr_expect(eq(str, (char *)own(NULL), (char *)"none"));
+}

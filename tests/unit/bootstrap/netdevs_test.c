@@ -32,10 +32,20 @@ static const struct {
 	{ "^lo", WEFT_NETDEV_LIST, "lo", false },
 	{ "eth[0-3]", WEFT_NETDEV_LIST, "eth2", true },
 	{ "eth[0-3]", WEFT_NETDEV_LIST, "ib0", false },
+	{ "eth[0-3]", WEFT_NETDEV_LIST, "eth4", false },
+	{ "eth[0-3]", WEFT_NETDEV_LIST, "eth", false },
+	{ "ib0,ens[8-10]f1", WEFT_NETDEV_LIST, "ens10f1", true },
+	{ "ib0,ens[8-10]f1", WEFT_NETDEV_LIST, "ens10f0", false },
+	{ "^eth[0-3]", WEFT_NETDEV_LIST, "eth3", false },
+	{ "^eth[0-3]", WEFT_NETDEV_LIST, "eth4", true },
+	{ "auto", WEFT_NETDEV_LIST, "eth0", true },
+	{ "auto", WEFT_NETDEV_LIST, "lo", true },
+	{ "auto,eth1", WEFT_NETDEV_LIST, "eth0", false },
 
 	{ "eth0", WEFT_NETDEV_HINT, "eth0", true },
 	{ "eth0", WEFT_NETDEV_HINT, "eth1", false },
 	{ "eth0", WEFT_NETDEV_HINT, "lo", true },
+	{ "auto", WEFT_NETDEV_HINT, "eth0", false },
 
 	{ "eth", WEFT_NETDEV_NCCL, "eth0", true },
 	{ "eth", WEFT_NETDEV_NCCL, "eth17", true },
@@ -51,6 +61,7 @@ static const struct {
 	{ "^=eth0", WEFT_NETDEV_NCCL, "eth0", false },
 	{ "^=eth0", WEFT_NETDEV_NCCL, "eth01", true },
 	{ "^lo", WEFT_NETDEV_NCCL, "lo", false },
+	{ "auto", WEFT_NETDEV_NCCL, "eth0", false },
 };
 
 Test(netdevs, lists_mean_what_their_users_mean)
@@ -113,6 +124,9 @@ Test(netdevs, verbs_device_stands_for_its_interface, .init = begin, .fini = end)
 	cr_expect(not(weft_netdev_match("mlx5_0:1", WEFT_NETDEV_LIST, "ib1")));
 	cr_expect(weft_netdev_match("mlx5_0:1,mlx5_1:1", WEFT_NETDEV_LIST,
 				    "ib1"));
+	cr_expect(weft_netdev_match("mlx5_[0-1]:1", WEFT_NETDEV_LIST, "ib1"));
+	cr_expect(not(weft_netdev_match("mlx5_[1-2]:1", WEFT_NETDEV_LIST,
+					"ib0")));
 	cr_expect(weft_netdev_match("mlx5_2:1", WEFT_NETDEV_LIST, "bond0"));
 	cr_expect(weft_netdev_match("mlx5_2", WEFT_NETDEV_LIST, "bond0"));
 	cr_expect(not(weft_netdev_match("mlx5_2:2", WEFT_NETDEV_LIST, "bond0")));
@@ -165,7 +179,9 @@ Test(netdevs, hca_and_interface_disagree, .init = begin, .fini = end)
 	check_with("UCX_NET_DEVICES", "mlx5_0:1");
 	check_with("UCX_NET_DEVICES", "mlx5_1:1,ib0");
 	check_with("UCX_NET_DEVICES", "^mlx5_1:1");
+	check_with("UCX_NET_DEVICES", "mlx5_[0-3]:1");
 	check_with("UCX_NET_DEVICES", "all");
+	check_with("UCX_NET_DEVICES", "auto");
 	check_with("UCX_NET_DEVICES", "eth1");
 	check_with("UCX_NET_DEVICES", "../../infiniband/mlx5_1");
 	check_with("UCXPY_IFNAME", "bond0");
@@ -187,6 +203,18 @@ Test(netdevs, hca_and_interface_disagree, .init = begin, .fini = end)
 	cr_expect(ne(ptr, strstr(caught.text, "or take ib1"), NULL), "%s",
 		  caught.text);
 	check_with("UCXPY_IFNAME", "eth7");
+	cr_expect(eq(int, caught.count, 1));
+}
+
+/* A range of devices names them, too. */
+Test(netdevs, interface_of_no_device_of_a_range, .init = begin, .fini = end)
+{
+	weft_log_set_sink(catch, NULL);
+	clearenv();
+	setenv("PATH", "/bin:/usr/bin", 1);
+	weft_cmdline = "/dev/null";
+	check_with("UCXPY_IFNAME", "ib0");
+	check_with("UCX_NET_DEVICES", "mlx5_[1-2]:1");
 	cr_expect(eq(int, caught.count, 1));
 }
 

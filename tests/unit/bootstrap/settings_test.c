@@ -343,6 +343,12 @@ Test(settings, interfaces, .init = clean)
 	with("WEFT_NET_DEVICES", "^eth0");
 	cr_expect(weft_settings_netdev_allowed("eth1"));
 	cr_expect(not(weft_settings_netdev_named("eth1")));
+	with("DASK_UCX__NET_DEVICES", "auto");
+	cr_expect(weft_settings_netdev_auto());
+	cr_expect(weft_settings_netdev_allowed("eth1"));
+	cr_expect(not(weft_settings_netdev_named("eth1")));
+	with("UCXPY_IFNAME", "auto");
+	cr_expect(not(weft_settings_netdev_auto()));
 	with("UCXPY_IFNAME", "eth0");
 	cr_expect(weft_settings_netdev_allowed("lo"));
 	cr_expect(not(weft_settings_netdev_allowed("eth1")));

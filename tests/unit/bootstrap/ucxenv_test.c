@@ -97,6 +97,16 @@ static const struct {
 	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=eth0", true },
 	{ "DASK_UCX__TCP=True DASK_UCX__NET_DEVICES=auto", "UCX_TLS=weft_tcp",
 	  "UCX_TLS=weft_tcp", true },
+	{ "DASK_UCX__TCP=True UCX_NET_DEVICES=auto",
+	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto",
+	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto", true },
+	{ "UCX_TLS=weft_tcp UCX_NET_DEVICES=auto WEFT_NET_DEVICES=eth0",
+	  "UCX_NET_DEVICES=all", "UCX_NET_DEVICES=all", true },
+	{ NEW "TCP=True " NEW "ENVIRONMENT__NET_DEVICES=auto",
+	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto",
+	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto", true },
+	{ "UCX_TLS=tcp UCX_NET_DEVICES=auto", "",
+	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto", false },
 	{ "DASK_UCX__TCP=True DASK_UCX__NET_DEVICES=eth0 UCX_NET_DEVICES=ib0",
 	  "UCX_TLS=weft_tcp", "UCX_TLS=weft_tcp", true },
 	{ NEW "TCP=True " NEW "ENVIRONMENT__NET_DEVICES=eth0,mlx5_0:1,mlx5_0:2",
@@ -305,6 +315,10 @@ Test(ucxenv, verbs_device_brings_its_interface)
 		    "UCX_NET_DEVICES=mlx5_0:1,ib0");
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN), (char *)""));
 	environment("PATH=/bin:/usr/bin UCX_TLS=weft_tcp "
+		    "UCX_NET_DEVICES=mlx5_[0-3]:1");
+	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
+		     (char *)"UCX_NET_DEVICES=mlx5_[0-3]:1,ib0"));
+	environment("PATH=/bin:/usr/bin UCX_TLS=weft_tcp "
 		    "UCX_NET_DEVICES=rxe0:1");
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
 		     (char *)"UCX_NET_DEVICES=rxe0:1,eth0"));
@@ -329,4 +343,32 @@ Test(ucxenv, option_of_ucxx_is_replaced)
 	cr_expect(eq(ptr, (void *)weft_ucxenv_option("TLS", "tcp"), NULL));
 	environment("");
 	cr_expect(eq(ptr, (void *)weft_ucxenv_option("TLS", "tcp"), NULL));
+}
+
+/* UCX would look for a device of that name. */
+Test(ucxenv, auto_is_no_device_of_ucx)
+{
+	static const char *const asking[] = {
+		"UCX_TLS=weft_ib,weft_tcp", OLD "TCP=True", "WEFT_UCX=on",
+	};
+	static const char *const others[] = {
+		"", "UCX_TLS=tcp", "UCX_TLS=^weft_tcp",
+		"WEFT_UCX=off UCX_TLS=weft_tcp",
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(asking); i++) {
+		environment(asking[i]);
+		cr_expect(eq(str, (char *)weft_ucxenv_option("NET_DEVICES",
+							     "auto"),
+			     (char *)"all"), "[%s]", asking[i]);
+		cr_expect(eq(ptr, (void *)weft_ucxenv_option("NET_DEVICES",
+							     "eth0"), NULL));
+	}
+	for (i = 0; i < ARRAY_SIZE(others); i++) {
+		environment(others[i]);
+		cr_expect(eq(ptr, (void *)weft_ucxenv_option("NET_DEVICES",
+							     "auto"), NULL),
+			  "[%s]", others[i]);
+	}
 }

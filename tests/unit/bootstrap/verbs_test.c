@@ -65,6 +65,13 @@ static void pci(const char *parent, const char *busid, int numa)
 	      parent, busid, numa, parent, busid, parent, busid, busid);
 }
 
+static void gpu(const char *parent, const char *busid, int numa)
+{
+	pci(parent, busid, numa);
+	shell("cd bus/pci/devices/%s && echo 0x10de >vendor && "
+	      "echo 0x030200 >class", busid);
+}
+
 static void hca(const char *dev, const char *busid, unsigned int port,
 		const char *link, const char *state)
 {
@@ -122,6 +129,30 @@ static void expect_near(const char *gpu, unsigned int turn, const char *name,
 		  name);
 	cr_expect(eq(int, d, want), "%s: %s, not %s", gpu,
 		  weft_distance_name(d), weft_distance_name(want));
+}
+
+/* Dask's net-devices=auto in a worker that was given @visible; NULL: all. */
+static void expect_auto(const char *visible, const char *names)
+{
+	struct weft_verbs_port *list;
+	char got[256] = "";
+	size_t at = 0;
+	int i, n;
+
+	clearenv();
+	setenv("PATH", "/bin:/usr/bin", 1);
+	setenv("WEFT_LIBNVML", "/nosuch", 1);
+	setenv("DASK_UCX__NET_DEVICES", "auto", 1);
+	if (visible)
+		setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+	weft_settings_reset();
+	n = weft_verbs_list_near(&list);
+	for (i = 0; i < n; i++)
+		at += (size_t)snprintf(got + at, sizeof(got) - at, "%s%s",
+				       i ? " " : "", list[i].name);
+	free(list);
+	cr_expect(zero(int, strcmp(got, names)), "%s: '%s', not '%s'",
+		  visible ? visible : "unset", got, names);
 }
 
 Test(verbs, none_is_no_error, .init = begin, .fini = end)
@@ -283,7 +314,7 @@ Test(verbs, dgx_1, .init = begin, .fini = end)
 		for (g = 0; g < 2; g++) {
 			snprintf(at, sizeof(at), "%s/0000:ff:0%u.0",
 				 sw[i].bridge, g);
-			pci(at, sw[i].gpu[g], (int)i / 2);
+			gpu(at, sw[i].gpu[g], (int)i / 2);
 		}
 		snprintf(at, sizeof(at), "%s/0000:ff:02.0", sw[i].bridge);
 		pci(at, sw[i].hca, (int)i / 2);
@@ -296,6 +327,16 @@ Test(verbs, dgx_1, .init = begin, .fini = end)
 			expect_near(sw[i].gpu[g], i * 2 + g, dev,
 				    WEFT_NEAR_PIX);
 		}
+	expect_auto("0", "mlx5_0:1");
+	expect_auto("2", "mlx5_1:1");
+	expect_auto("5,6,7,0,1,2,3,4", "mlx5_2:1");
+	expect_auto("7", "mlx5_3:1");
+	/* which of eight is its own nobody can say, or it has none */
+	expect_auto(NULL, "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1");
+	expect_auto("", "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1");
+	expect_auto("8", "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1");
+	expect_auto("-1", "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1");
+	unsetenv("DASK_UCX__NET_DEVICES");
 	/* without its own, the one of the same socket */
 	setenv("NCCL_IB_HCA", "^=mlx5_0", 1);
 	weft_settings_reset();
@@ -311,19 +352,19 @@ Test(verbs, dgx_h100, .init = begin, .fini = end)
 {
 	static const unsigned int bus[] = { 0x18, 0x2a, 0x3a, 0x5d,
 					    0x9a, 0xab, 0xba, 0xdb };
-	char bridge[96], gpu[16], nic[16], dev[16];
+	char bridge[96], card[16], nic[16], dev[16], number[4];
 	unsigned int i;
 
 	for (i = 0; i < 8; i++) {
 		snprintf(bridge, sizeof(bridge),
 			 "pci0000:%02x/0000:%02x:01.0/0000:%02x:00.0",
 			 bus[i] - 1, bus[i] - 1, bus[i]);
-		snprintf(gpu, sizeof(gpu), "0000:%02x:00.0", bus[i] + 3);
+		snprintf(card, sizeof(card), "0000:%02x:00.0", bus[i] + 3);
 		snprintf(nic, sizeof(nic), "0000:%02x:00.0", bus[i] + 2);
 		/* the switch has a second level below the GPU */
 		snprintf(bridge + strlen(bridge), 32, "/0000:%02x:00.0",
 			 bus[i] + 1);
-		pci(bridge, gpu, (int)i / 4);
+		gpu(bridge, card, (int)i / 4);
 		bridge[strlen(bridge) - 1] = '1';
 		pci(bridge, nic, (int)i / 4);
 		/* named the other way round */
@@ -331,9 +372,11 @@ Test(verbs, dgx_h100, .init = begin, .fini = end)
 		ib(dev, nic);
 	}
 	for (i = 0; i < 8; i++) {
-		snprintf(gpu, sizeof(gpu), "0000:%02X:00.0", bus[i] + 3);
+		snprintf(card, sizeof(card), "0000:%02X:00.0", bus[i] + 3);
 		snprintf(dev, sizeof(dev), "mlx5_%u:1", i ? 12 - i : 0);
-		expect_near(gpu, i, dev, WEFT_NEAR_PIX);
+		expect_near(card, i, dev, WEFT_NEAR_PIX);
+		snprintf(number, sizeof(number), "%u", i);
+		expect_auto(number, dev);
 	}
 	/* a driver's way of writing it */
 	expect_near("00000000:1B:00.0", 0, "mlx5_0:1", WEFT_NEAR_PIX);
@@ -342,11 +385,11 @@ Test(verbs, dgx_h100, .init = begin, .fini = end)
 /* Summit: three GPUs per socket on NVLink, one HCA with a function in each. */
 Test(verbs, summit, .init = begin, .fini = end)
 {
-	pci("pci0004:00/0004:00:00.0/0004:01:00.0/0004:02:02.0", "0004:04:00.0",
+	gpu("pci0004:00/0004:00:00.0/0004:01:00.0/0004:02:02.0", "0004:04:00.0",
 	    0);
-	pci("pci0004:00/0004:00:00.0/0004:01:00.0/0004:02:03.0", "0004:05:00.0",
+	gpu("pci0004:00/0004:00:00.0/0004:01:00.0/0004:02:03.0", "0004:05:00.0",
 	    0);
-	pci("pci0035:00/0035:00:00.0/0035:01:00.0/0035:02:08.0", "0035:03:00.0",
+	gpu("pci0035:00/0035:00:00.0/0035:01:00.0/0035:02:08.0", "0035:03:00.0",
 	    8);
 	pci("pci0003:00/0003:00:00.0", "0003:01:00.0", 0);
 	pci("pci0003:00/0003:00:00.0", "0003:01:00.1", 0);
@@ -360,12 +403,15 @@ Test(verbs, summit, .init = begin, .fini = end)
 	expect_near("0004:04:00.0", 0, "mlx5_0:1", WEFT_NEAR_NODE);
 	expect_near("0004:05:00.0", 1, "mlx5_1:1", WEFT_NEAR_NODE);
 	expect_near("0035:03:00.0", 3, "mlx5_3:1", WEFT_NEAR_NODE);
+	expect_auto("0", "mlx5_0:1");
+	expect_auto("1", "mlx5_1:1");
+	expect_auto("2", "mlx5_2:1");
 }
 
 /* A VM: everything on one bridge, nothing known of NUMA; or /sys masked. */
 Test(verbs, virtual_machine, .init = begin, .fini = end)
 {
-	pci("pci0000:00", "0000:00:04.0", -1);
+	gpu("pci0000:00", "0000:00:04.0", -1);
 	pci("pci0000:00", "0000:00:05.0", -1);
 	pci("pci0000:00", "0000:00:06.0", -1);
 	ib("mlx5_0", "0000:00:05.0");
@@ -374,6 +420,11 @@ Test(verbs, virtual_machine, .init = begin, .fini = end)
 	expect_near("0000:00:04.0", 1, "mlx5_1:1", WEFT_NEAR_PHB);
 	expect_near("0000:99:00.0", 0, "mlx5_0:1", WEFT_NEAR_SYS);
 	expect_near("../../../etc", 0, "mlx5_0:1", WEFT_NEAR_SYS);
+	/* it is the only one */
+	expect_auto(NULL, "mlx5_0:1");
+	/* nothing to be seen of GPUs */
+	shell("rm bus/pci/devices/0000:00:04.0");
+	expect_auto("0", "mlx5_0:1 mlx5_1:1");
 }
 
 static const struct {
@@ -402,6 +453,15 @@ static const struct {
 	{ "^mlx5_1,mlx5_2", WEFT_VERBS_NCCL, "mlx5_2", 1, false },
 	{ "mlx5_0:x", WEFT_VERBS_LIST, "mlx5_0", 1, false },
 	{ "mlx5_0:99999999999", WEFT_VERBS_LIST, "mlx5_0", 1, false },
+	{ "mlx5_[0-3]:1", WEFT_VERBS_LIST, "mlx5_0", 1, true },
+	{ "mlx5_[0-3]:1", WEFT_VERBS_LIST, "mlx5_3", 1, true },
+	{ "mlx5_[0-3]:1", WEFT_VERBS_LIST, "mlx5_3", 2, false },
+	{ "mlx5_[0-3]:1", WEFT_VERBS_LIST, "mlx5_4", 1, false },
+	{ "mlx5_[0-3]", WEFT_VERBS_LIST, "mlx5_30", 1, false },
+	{ "eth0,mlx5_[8-12]", WEFT_VERBS_LIST, "mlx5_10", 2, true },
+	{ "mlx5_0:[1-2]", WEFT_VERBS_LIST, "mlx5_0", 2, true },
+	{ "^mlx5_[0-3]", WEFT_VERBS_LIST, "mlx5_2", 1, false },
+	{ "^mlx5_[0-3]", WEFT_VERBS_LIST, "mlx5_4", 1, true },
 };
 
 Test(verbs, lists_mean_what_their_users_mean)
@@ -429,6 +489,10 @@ static const struct {
 	{ "UCX_NET_DEVICES", "^mlx5_0:1", false },
 	{ "UCX_NET_DEVICES", "^eth0", true },
 	{ "UCX_NET_DEVICES", "all", true },
+	{ "UCX_NET_DEVICES", "auto", true },
+	{ "UCX_NET_DEVICES", "ib[0-1]", true },
+	{ "UCX_NET_DEVICES", "mlx5_[1-3]:1", false },
+	{ "DASK_UCX__NET_DEVICES", "auto", true },
 	{ "NCCL_SOCKET_IFNAME", "eth0", true },
 	{ "UCXPY_IFNAME", "eth0", true },
 	{ "NCCL_IB_HCA", "mlx5", true },

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "bootstrap/pci.h"
 #include "bootstrap/settings.h"
+#include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
 
 static char root[] = "/tmp/weft-sysfs-XXXXXX";
@@ -60,12 +61,71 @@ Test(tls, the_same_wire_is_told, .init = begin, .fini = end)
 		     fast));
 	cr_expect(eq(dbl, outdone_by("weft_ib,weft_tcp", "mlx5_0:1,ib0",
 				     "weft_tcp"), fast));
+	cr_expect(eq(dbl, outdone_by("weft_ib,weft_tcp", "mlx5_[0-1]:1,ib0",
+				     "weft_tcp"), fast));
 	/* weft_ib is not asked for, or not on this wire */
 	cr_expect(zero(dbl, outdone_by("weft_tcp", "all", "weft_tcp")));
 	cr_expect(zero(dbl, outdone_by("weft_ib,weft_tcp", "mlx5_1:1,ib1",
 				       "weft_tcp")));
 	cr_expect(zero(dbl, outdone_by("weft_ib,weft_tcp", "all", "weft_nvl")));
 }
+
+#ifdef HAVE_VERBS_H
+static void *plain_calloc(size_t n, size_t size, const char *name)
+{
+	(void)name;
+	return calloc(n, size);
+}
+
+static void expect_ports(const char *visible, const char *first,
+			 unsigned int count)
+{
+	struct weft_uct uct = { .sym.calloc = plain_calloc };
+	struct weft_uct_tl_device *devices = NULL;
+	unsigned int n = 0;
+	size_t i = 0;
+
+	setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+	while (strcmp(weft_uct_tls[i].name, "weft_ib"))
+		i++;
+	cr_assert(eq(int, weft_uct_tls[i].devices(&uct, &devices, &n),
+		     WEFT_UCS_OK));
+	cr_expect(eq(uint, n, count), "GPU '%s'", visible);
+	cr_expect(eq(str, devices[0].name, (char *)first), "GPU '%s'", visible);
+	free(devices);
+}
+
+/* A GPU and an adapter on each of two sockets; a worker is given one GPU. */
+Test(tls, auto_leaves_the_port_nearest_to_the_gpu, .init = begin, .fini = end)
+{
+	char command[1024];
+
+	snprintf(command, sizeof(command),
+		 "PATH=/bin:/usr/bin; cd %s && mkdir -p bus/pci/devices && "
+		 "for i in 0 1; do d=devices/pci0000:${i}0/0000:${i}0:01.0; "
+		 "mkdir -p $d/0000:${i}1:00.0 $d/0000:${i}2:00.0 && "
+		 "ln -s ../../../$d/0000:${i}1:00.0 bus/pci/devices && "
+		 "echo 0x10de >$d/0000:${i}1:00.0/vendor && "
+		 "echo 0x030200 >$d/0000:${i}1:00.0/class && "
+		 "mv class/infiniband/mlx5_$i/device/net $d/0000:${i}2:00.0 && "
+		 "rmdir class/infiniband/mlx5_$i/device && "
+		 "ln -s ../../../$d/0000:${i}2:00.0 "
+		 "class/infiniband/mlx5_$i/device; done", root);
+	cr_assert(zero(int, system(command)), "%s", command);
+	setenv("WEFT_LIBNVML", "/nosuch", 1);
+	cr_expect(eq(dbl, outdone_by("weft_ib,weft_tcp", "auto", "weft_tcp"),
+		     12.5e9), "without a GPU, all");
+	expect_ports("", "mlx5_0:1", 2);
+	expect_ports("0", "mlx5_0:1", 1);
+	expect_ports("1,0", "mlx5_1:1", 1);
+	/* ib0 is nobody's but weft_tcp's now */
+	cr_expect(zero(dbl, outdone_by("weft_ib,weft_tcp", "auto",
+				       "weft_tcp")));
+	setenv("UCX_NET_DEVICES", "all", 1);
+	weft_settings_reset();
+	expect_ports("1,0", "mlx5_0:1", 2);
+}
+#endif
 
 Test(tls, one_of_two_on_a_wire_is_left_out_of_bulk)
 {

@@ -3,6 +3,8 @@
 #include <criterion/new/assert.h>
 #include <criterion/parameterized.h>
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "util/parse.h"
 #include "util/util.h"
@@ -172,4 +174,52 @@ ParameterizedTest(struct ports *c, parse, ports, .timeout = 20)
 		  c->text);
 	cr_expect(eq(u16, last, c->err ? UNTOUCHED : c->last), "'%s'",
 		  c->text);
+}
+
+static const struct {
+	const char *entry, *names;
+} ranges[] = {
+	{ "mlx5_[0-3]:1", "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1 " },
+	{ "eth[9-11]", "eth9 eth10 eth11 " },
+	{ "[07-07]x", "7x " },
+	{ "eth0", "eth0 " },
+	{ "", " " },
+	/* UCX takes these as they are */
+	{ "eth[3-1]", "eth[3-1] " },
+	{ "eth[0-1][0-1]", "eth[0-1][0-1] " },
+	{ "eth]0[0-1]", "eth]0[0-1] " },
+	{ "eth[0-1", "eth[0-1 " },
+	{ "eth[0x0-0x1]", "eth[0x0-0x1] " },
+	{ "eth[-1]", "eth[-1] " },
+	{ "eth[0-]", "eth[0-] " },
+	{ "eth[0-99999999999999999999]", "eth[0-99999999999999999999] " },
+};
+
+Test(parse, ranges_of_names)
+{
+	char name[32], all[256];
+	unsigned int i, k;
+	size_t n;
+
+	for (k = 0; k < ARRAY_SIZE(ranges); k++) {
+		*all = '\0';
+		for (i = 0; weft_range_name(ranges[k].entry,
+					    strlen(ranges[k].entry), i, name,
+					    sizeof(name)); i++) {
+			n = strlen(all);
+			snprintf(all + n, sizeof(all) - n, "%s ", name);
+		}
+		cr_expect(eq(str, all, (char *)ranges[k].names));
+	}
+	/* as many as UCX takes, and none that does not fit */
+	for (i = 0; weft_range_name("e[0-4000000000]", 15, i, name, 32); i++)
+		;
+	cr_expect(eq(uint, i, 128));
+	cr_expect(weft_range_name("eth[0-1]", 8, 0, name, 5));
+	cr_expect(not(weft_range_name("eth[0-1]", 8, 0, name, 4)));
+	/* no further than the entry */
+	cr_expect(weft_range_name("eth[0-1],x", 8, 1, name, 32));
+	cr_expect(eq(str, name, (char *)"eth1"));
+	cr_expect(weft_range_name("eth[0-1]", 7, 0, name, 32));
+	cr_expect(eq(str, name, (char *)"eth[0-1"));
 }
