@@ -195,6 +195,7 @@ struct ib_cq {
 	struct weft_list link;	/* iface->cqs */
 	struct ibv_cq *cq;
 	unsigned int used, size;	/* entries promised, entries there */
+	bool dead;			/* it cannot be polled any more */
 };
 
 /* A queue pair: what was posted on it, and what it receives. */
@@ -238,6 +239,7 @@ struct ib_conn {
 	uint32_t id, sn;
 	enum ib_conn_state state;
 	int broken;			/* to be failed by progress(): -errno */
+	enum ibv_wc_status status;	/* of the request that broke it, or 0 */
 	bool had_ep, bye_sent, bye_seen;
 	/* the QPs and their peers */
 	struct ib_qp *q;
@@ -332,7 +334,8 @@ struct ib_iface {
 	bool timer_on;
 	uint64_t tick_ms;
 	/* told by the device's thread */
-	_Atomic int port_down;		/* an enum ibv_event_type + 1 */
+	_Atomic int port_event;		/* the last of its port, + 1 */
+	_Atomic int fatal;		/* enum ibv_event_type + 1 */
 	uint64_t port_down_ms;		/* since when; 0: it is up */
 };
 
@@ -353,6 +356,9 @@ extern const struct weft_iface_cb ib_ctl_callbacks;
 struct ib_peer *ib_peer_get(struct ib_iface *iface,
 			    const struct weft_address *addr);
 void ib_peer_say(struct ib_peer *peer);
+/* Our side of it has ended, or there is none: why, as in ib_proto.h. */
+void ib_peer_say_gone(struct ib_peer *peer, uint32_t sn, int err,
+		      enum ibv_wc_status status);
 /* False: not now. */
 bool ib_peer_say_kind(struct ib_peer *peer, uint32_t sn, enum ib_ctl kind);
 struct ib_conn *ib_peer_conn(struct ib_peer *peer, uint32_t sn);

@@ -129,11 +129,14 @@ static void conn_free(struct ib_conn *conn)
 {
 	struct ib_iface *iface = conn->iface;
 	unsigned int i;
+	int err;
 
 	ib_qps_destroy(conn);
 	ib_keys_free(conn);
-	if (conn->mr)
-		iface->v->dereg_mr(conn->mr);
+	err = conn->mr ? iface->v->dereg_mr(conn->mr) : 0;
+	if (err)
+		weft_fail(err, "cannot deregister the buffers of a connection from '%s'",
+			  iface->port.name);
 	if (conn->map)
 		munmap(conn->map, buffers_len(conn));
 	for (i = 0; i < conn->nqps; i++)
@@ -266,7 +269,10 @@ void ib_conn_renew(struct ib_conn *conn)
 		ib_conn_break(conn, -EIO);
 		return;
 	}
-	ib_qps_flush(conn);
+	if (!ib_qps_flush(conn)) {
+		ib_conn_break(conn, -EIO);
+		return;
+	}
 	move(conn, IB_CONN_DRAINING);
 	conn->deadline_ms = weft_now_ms() + IB_DRAIN_MS;
 	conn->say_info = false;
@@ -402,13 +408,14 @@ void ib_conn_fail(struct ib_conn *conn, int err)
 		return;
 	/* flushed where possible, so that its end is orderly for the adapter */
 	stopped = ib_qps_flush(conn);
-	while (stopped && ib_qps_out(conn) && weft_now_ms() < end) {
+	while (stopped && ib_qps_out(conn) && !conn->cq->dead &&
+	       weft_now_ms() < end) {
 		if (!ib_cq_gather(iface) && !ib_tx_busy(conn))
 			break;
 	}
 	move(conn, IB_CONN_DEAD);
 	if (err != -ESHUTDOWN)
-		ib_peer_say_kind(conn->peer, conn->sn, IB_CTL_GONE);
+		ib_peer_say_gone(conn->peer, conn->sn, err, conn->status);
 	weft_list_del(&conn->work_link);
 	/* a flushed one does nothing more; destroying it may take seconds */
 	if (ib_qps_out(conn) || !stopped)

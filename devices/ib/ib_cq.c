@@ -43,7 +43,7 @@ struct ib_cq *ib_cq_take(struct ib_iface *iface, unsigned int nqps)
 	struct ib_cq *cq, *tmp;
 
 	weft_list_for_each(cq, tmp, &iface->cqs, link)
-		if (cq->used + share <= cq->size) {
+		if (!cq->dead && cq->used + share <= cq->size) {
 			cq->used += share;
 			return cq;
 		}
@@ -175,6 +175,7 @@ static void received(struct ib_conn *conn, struct ib_rx *rx,
 	} else {
 		weft_warn("'%s': receiving failed: %s", conn->iface->port.name,
 			  weft_wc_name(wc->status));
+		conn->status = wc->status;
 		ib_conn_break(conn, -EIO);
 	}
 	ib_conn_work(conn);
@@ -201,6 +202,22 @@ static void complete(struct ib_iface *iface, const struct ibv_wc *wc)
 	}
 }
 
+/* Nothing more is learnt from it: what uses it ends. */
+static void give_up(struct ib_iface *iface, struct ib_cq *cq, const char *what,
+		    int err)
+{
+	struct ib_peer *peer, *tp;
+	struct ib_conn *conn, *tc;
+
+	cq->dead = true;
+	weft_warn("cannot %s a completion queue of '%s' (%d); its connections end",
+		  what, iface->port.name, err);
+	weft_list_for_each(peer, tp, &iface->peers, link)
+		weft_list_for_each(conn, tc, &peer->conns, link)
+			if (conn->cq == cq)
+				ib_conn_break(conn, -EIO);
+}
+
 unsigned int ib_cq_gather(struct ib_iface *iface)
 {
 	struct ibv_wc wc[BATCH];
@@ -209,8 +226,10 @@ unsigned int ib_cq_gather(struct ib_iface *iface)
 	int i, n;
 
 	weft_list_for_each(cq, tmp, &iface->cqs, link) {
-		for (rounds = 0; rounds < ROUNDS; rounds++) {
+		for (rounds = 0; rounds < ROUNDS && !cq->dead; rounds++) {
 			n = iface->v->poll_cq(cq->cq, BATCH, wc);
+			if (n < 0)
+				give_up(iface, cq, "poll", n);
 			for (i = 0; i < n; i++)
 				complete(iface, &wc[i]);
 			count += n > 0 ? (unsigned int)n : 0;
@@ -332,10 +351,13 @@ void ib_rx_drop(struct ib_conn *conn)
 int ib_cq_arm(struct ib_iface *iface)
 {
 	struct ib_cq *cq, *tmp;
+	int err;
 
-	weft_list_for_each(cq, tmp, &iface->cqs, link)
-		if (iface->v->req_notify_cq(cq->cq, 0))
-			return -EBUSY;
+	weft_list_for_each(cq, tmp, &iface->cqs, link) {
+		err = cq->dead ? 0 : iface->v->req_notify_cq(cq->cq, 0);
+		if (err)
+			give_up(iface, cq, "ask for events of", err);
+	}
 	/* what completed before it was asked for rings nobody */
 	ib_cq_gather(iface);
 	return weft_list_empty(&iface->received) &&

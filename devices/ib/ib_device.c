@@ -31,7 +31,8 @@ static void tell_ifaces(struct ib_device *dev, unsigned int port,
 	weft_list_for_each(iface, tmp, &dev->ifaces, device_link) {
 		if (port && port != iface->port.port)
 			continue;
-		atomic_store(&iface->port_down, (int)type + 1);
+		atomic_store(port ? &iface->port_event : &iface->fatal,
+			     (int)type + 1);
 		ib_iface_wake(iface);
 	}
 	pthread_mutex_unlock(&lock);
@@ -117,12 +118,17 @@ static struct ibv_context *open_named(const struct weft_verbs *v,
 
 static void device_free(struct ib_device *dev)
 {
+	int err;
+
 	if (dev->stop_fd >= 0)
 		close(dev->stop_fd);
-	if (dev->pd)
-		dev->v->dealloc_pd(dev->pd);
-	if (dev->ctx)
-		dev->v->close_device(dev->ctx);
+	err = dev->pd ? dev->v->dealloc_pd(dev->pd) : 0;
+	if (err)
+		weft_fail(err, "cannot give the protection domain of '%s' back",
+			  dev->name);
+	err = dev->ctx ? dev->v->close_device(dev->ctx) : 0;
+	if (err)
+		weft_fail(err, "cannot close '%s'", dev->name);
 	free(dev);
 }
 

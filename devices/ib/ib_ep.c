@@ -103,6 +103,7 @@ void ib_ep_cancel(struct weft_ep *base)
 	struct ib_ep *ep = ib_ep(base);
 	struct ib_conn *conn = ep->err ? NULL : ep->conn;
 	uint64_t end;
+	bool stopped;
 
 	ep->cancelled = true;
 	if (!conn)
@@ -111,9 +112,10 @@ void ib_ep_cancel(struct weft_ep *base)
 	if (ib_tx_busy(conn)) {
 		/* no request is taken back but by giving up its QP */
 		ib_conn_renew(conn);
-		ib_qps_flush(conn);
+		stopped = ib_qps_flush(conn);
 		end = weft_now_ms() + IB_DRAIN_MS;
-		while (ib_tx_busy(conn) && weft_now_ms() < end)
+		while (stopped && ib_tx_busy(conn) && !conn->cq->dead &&
+		       weft_now_ms() < end)
 			ib_cq_gather(conn->iface);
 		if (ib_tx_busy(conn)) {
 			weft_warn("'%s' does not flush a queue pair",

@@ -141,6 +141,7 @@ static void iface_free(struct ib_iface *iface)
 	int *fds[] = { &iface->wake_fd, &iface->timer_fd, &iface->epfd };
 	struct ib_sn *s, *tmp;
 	unsigned int i;
+	int err = 0;
 
 	if (iface->ctl)
 		weft_tcp_ops.iface_close(iface->ctl);
@@ -148,7 +149,10 @@ static void iface_free(struct ib_iface *iface)
 		ib_device_watch(iface->dev, iface, false);
 		ib_cqs_close(iface);
 		if (iface->channel)
-			iface->v->destroy_comp_channel(iface->channel);
+			err = iface->v->destroy_comp_channel(iface->channel);
+		if (err)
+			weft_fail(err, "cannot destroy the completion channel of '%s'",
+				  iface->port.name);
 		ib_device_put(iface->dev);
 	}
 	weft_list_for_each(s, tmp, &iface->sns, link)

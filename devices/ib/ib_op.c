@@ -54,12 +54,17 @@ void ib_op_fence(struct ib_conn *conn)
 
 static void op_release(struct ib_op *op)
 {
-	const struct weft_verbs *v = op->conn->iface->v;
+	const struct ib_iface *iface = op->conn->iface;
 	unsigned int i;
+	int err;
 
-	for (i = 0; i < op->iovcnt; i++)
-		if (op->mr[i])
-			v->dereg_mr(op->mr[i]);
+	for (i = 0; i < op->iovcnt; i++) {
+		err = op->mr[i] ? iface->v->dereg_mr(op->mr[i]) : 0;
+		if (err)
+			weft_fail(err, "cannot deregister %zu bytes at %p from '%s'",
+				  op->iov[i].iov_len, op->iov[i].iov_base,
+				  iface->port.name);
+	}
 	if (!op->all_posted)
 		op->conn->nqueued--;
 	op->conn->nops--;

@@ -80,6 +80,19 @@ bool ib_peer_say_kind(struct ib_peer *peer, uint32_t sn, enum ib_ctl kind)
 	return !ctl_send(peer, kind, buf, sizeof(buf));
 }
 
+void ib_peer_say_gone(struct ib_peer *peer, uint32_t sn, int err,
+		      enum ibv_wc_status status)
+{
+	uint8_t buf[IB_CTL_HEAD + IB_GONE_LEN];
+
+	if (!peer->verified)
+		return;
+	head_pack(peer, sn, buf);
+	weft_put_le32(buf + IB_CTL_HEAD, (uint32_t)-err);
+	weft_put_le32(buf + IB_CTL_HEAD + 4, status);
+	ctl_send(peer, IB_CTL_GONE, buf, sizeof(buf));
+}
+
 void ib_peer_say(struct ib_peer *peer)
 {
 	struct ib_conn *conn, *tmp;
@@ -223,7 +236,22 @@ static void on_info(struct ib_peer *peer, uint32_t sn, const uint8_t *p,
 	if (conn)
 		ib_conn_info(conn, &info);
 	else
-		ib_peer_say_kind(peer, sn, IB_CTL_GONE);
+		ib_peer_say_gone(peer, sn, -ENOTCONN, IBV_WC_SUCCESS);
+}
+
+/* The side that was told first has the cause; this one has nothing but it. */
+static void on_gone(struct ib_conn *conn, const uint8_t *p, size_t len)
+{
+	uint32_t status;
+
+	if (conn->broken || len != IB_GONE_LEN)
+		return;
+	status = weft_get_le32(p + 4);
+	weft_warn("'%s' lost its peer %016llx: the peer said '%s'",
+		  conn->iface->port.name, (unsigned long long)conn->peer->id,
+		  status ? weft_wc_name((enum ibv_wc_status)status)
+			 : strerror((int)weft_get_le32(p)));
+	ib_conn_break(conn, -ECONNRESET);
 }
 
 static void on_message(void *arg, uint8_t id, void *data, size_t len)
@@ -257,7 +285,7 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 		conn->bye_seen = true;
 		ib_conn_work(conn);
 	} else if (id == IB_CTL_GONE) {
-		ib_conn_break(conn, -ECONNRESET);
+		on_gone(conn, p + IB_CTL_HEAD, len - IB_CTL_HEAD);
 	}
 }
 
@@ -272,11 +300,18 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 {
 	struct ib_peer *peer = user;
 	struct ib_conn *conn, *tmp;
+	bool live = false;
 
 	(void)arg;
 	peer->dead = true;
-	weft_list_for_each(conn, tmp, &peer->conns, link)
+	weft_list_for_each(conn, tmp, &peer->conns, link) {
+		live |= !conn->broken;
 		ib_conn_break(conn, err);
+	}
+	if (live && err != -ESHUTDOWN)
+		weft_warn("'%s' lost its peer %016llx: its TCP connection ended (%s)",
+			  peer->iface->port.name, (unsigned long long)peer->id,
+			  strerror(-err));
 	weft_tcp_ops.ep_destroy(ep);
 }
 

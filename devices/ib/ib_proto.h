@@ -19,7 +19,9 @@
  *		    (lengths WEFT_IFACE_ADDR_LEN and the byte before it),
  *		    u64 sender's nonce, u64 receiver's nonce or 0
  *   the others     u64 sender's id, u64 receiver's nonce, u32 number of the
- *		    endpoint, then for IB_CTL_INFO struct ib_conn_info
+ *		    endpoint, then for IB_CTL_INFO struct ib_conn_info, for
+ *		    IB_CTL_GONE why: u32 errno of Linux, u32 enum ibv_wc_status
+ *		    of the request that failed, 0 where none did
  * Nonces prove the sender: each is sent only to whom the tcp device has proven
  * to own the key of that address.
  */
@@ -56,7 +58,8 @@ enum ib_ctl {
 	IB_CTL_BYE,		/* the sender's endpoint is destroyed */
 	IB_CTL_GONE,		/* the sender has no such connection */
 };
-#define IB_CTL_HEAD	20	/* bytes before struct ib_conn_info */
+#define IB_CTL_HEAD	20	/* bytes before what is the kind's own */
+#define IB_GONE_LEN	8
 
 /* Half of a connection, in one epoch. */
 struct ib_conn_info {

@@ -134,9 +134,14 @@ int ib_qp_connect(struct ib_qp *q)
 bool ib_qp_flush(struct ib_qp *q)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	const struct ib_iface *iface = q->conn->iface;
+	int err;
 
-	return !q->qp || !q->conn->iface->v->modify_qp(q->qp, &attr,
-						       IBV_QP_STATE);
+	err = q->qp ? iface->v->modify_qp(q->qp, &attr, IBV_QP_STATE) : 0;
+	if (err)
+		weft_fail(err, "cannot end a queue pair of '%s'",
+			  iface->port.name);
+	return !err;
 }
 
 bool ib_qps_flush(struct ib_conn *conn)

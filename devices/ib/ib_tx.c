@@ -261,6 +261,7 @@ void ib_tx_completed(struct ib_qp *q, unsigned int index,
 	weft_warn("'%s' lost its peer %016llx: %s (vendor code 0x%x)",
 		  conn->iface->port.name, (unsigned long long)conn->peer->id,
 		  weft_wc_name(wc->status), wc->vendor_err);
+	conn->status = wc->status;
 	ib_conn_break(conn, err);
 }
 

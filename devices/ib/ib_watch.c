@@ -110,22 +110,20 @@ static void fail_all(struct ib_iface *iface, int err)
 /* What the device's thread was told. */
 void ib_watch_port(struct ib_iface *iface)
 {
-	const int what = atomic_exchange(&iface->port_down, 0) - 1;
+	const int what = atomic_exchange(&iface->port_event, 0) - 1;
+	const int fatal = atomic_exchange(&iface->fatal, 0) - 1;
 
-	switch (what) {
-	case -1:
-		break;
-	case IBV_EVENT_PORT_ACTIVE:
+	if (fatal >= 0) {
+		weft_warn("'%s' reports a fatal error%s (event %d)",
+			  iface->port.name, fatal == IBV_EVENT_CQ_ERR ?
+			  " of a completion queue" : "", fatal);
+		fail_all(iface, -EIO);
+	}
+	if (what == IBV_EVENT_PORT_ACTIVE) {
 		iface->port_down_ms = 0;
-		break;
-	case IBV_EVENT_PORT_ERR:
+	} else if (what == IBV_EVENT_PORT_ERR) {
 		iface->port_down_ms = weft_now_ms();
 		timer_set(iface, true);
-		break;
-	default:
-		weft_warn("'%s' reports a fatal error (event %d)",
-			  iface->port.name, what);
-		fail_all(iface, -EIO);
 	}
 }
 

@@ -68,6 +68,7 @@ static struct ibv_context *open_device(struct ibv_device *dev)
 static int close_device(struct ibv_context *base)
 {
 	struct fake_context *ctx = container_of(base, struct fake_context, base);
+	const int err = fake_fails("close_device") ? EIO : 0;
 
 	if (ctx->users)
 		return EBUSY;
@@ -78,7 +79,7 @@ static int close_device(struct ibv_context *base)
 	close(base->async_fd);
 	free(ctx);
 	fake_live.contexts--;
-	return 0;
+	return err;
 }
 
 static int query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
@@ -117,10 +118,16 @@ static int get_async_event(struct ibv_context *base, struct ibv_async_event *ev)
 {
 	struct fake_context *ctx = container_of(base, struct fake_context, base);
 	uint64_t one;
+	int other;
 
 	if (read(base->async_fd, &one, sizeof(one)) < 0)
 		return -1;
 	memset(ev, 0, sizeof(*ev));
+	other = atomic_exchange(&ctx->other, 0);
+	if (other) {
+		ev->event_type = (enum ibv_event_type)(other - 1);
+		return 0;
+	}
 	ev->element.port_num = 1;
 	ev->event_type = IBV_EVENT_PORT_ACTIVE;
 	if (atomic_load(&ctx->down)) {
@@ -153,6 +160,7 @@ static struct ibv_pd *alloc_pd(struct ibv_context *base)
 
 static int dealloc_pd(struct ibv_pd *pd)
 {
+	const int err = fake_fails("dealloc_pd") ? EIO : 0;
 	unsigned int i;
 	bool used = false;
 
@@ -167,7 +175,7 @@ static int dealloc_pd(struct ibv_pd *pd)
 	container_of(pd->context, struct fake_context, base)->users--;
 	free(pd);
 	fake_live.pds--;
-	return 0;
+	return err;
 }
 
 /* ---- memory -------------------------------------------------------------- */
@@ -212,12 +220,14 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len,
 
 static int dereg_mr(struct ibv_mr *mr)
 {
+	const int err = fake_fails("dereg_mr") ? EIO : 0;
+
 	fake_lock();
 	fake_mr_find(mr->lkey)->used = false;
 	fake_live.mrs--;
 	fake_unlock();
 	free(mr);
-	return 0;
+	return err;
 }
 
 /* ---- completion queues --------------------------------------------------- */
@@ -239,6 +249,7 @@ static struct ibv_comp_channel *create_comp_channel(struct ibv_context *ctx)
 static int destroy_comp_channel(struct ibv_comp_channel *base)
 {
 	struct fake_channel *ch = container_of(base, struct fake_channel, base);
+	const int err = fake_fails("destroy_comp_channel") ? EIO : 0;
 
 	if (ch->users)
 		return EBUSY;
@@ -246,7 +257,7 @@ static int destroy_comp_channel(struct ibv_comp_channel *base)
 	close(base->fd);
 	free(ch);
 	fake_live.channels--;
-	return 0;
+	return err;
 }
 
 static struct ibv_cq *create_cq(struct ibv_context *base, int cqe,
@@ -287,6 +298,7 @@ static struct ibv_cq *create_cq(struct ibv_context *base, int cqe,
 
 static int destroy_cq(struct ibv_cq *base)
 {
+	const int err = fake_fails("destroy_cq") ? EIO : 0;
 	struct fake_cq *cq = container_of(base, struct fake_cq, base);
 	struct fake_context *ctx = container_of(base->context,
 						struct fake_context, base);
@@ -303,7 +315,7 @@ static int destroy_cq(struct ibv_cq *base)
 	fake_unlock();
 	container_of(base->channel, struct fake_channel, base)->users--;
 	free(cq);
-	return 0;
+	return err;
 }
 
 static int get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **base,
@@ -342,6 +354,8 @@ static int poll_cq(struct ibv_cq *base, int max, struct ibv_wc *wc)
 	struct fake_cqe *e;
 	int n;
 
+	if (fake_fails_named("poll_cq"))
+		return -1;
 	fake_lock();
 	for (n = 0; n < max && s->n; n++) {
 		e = &s->cqe[s->head];
@@ -362,6 +376,8 @@ static int req_notify_cq(struct ibv_cq *base, int solicited)
 	struct fake_cq *cq = container_of(base, struct fake_cq, base);
 
 	(void)solicited;
+	if (fake_fails_named("req_notify_cq"))
+		return EIO;
 	fake_lock();
 	fake_shm->cq[cq->index].armed = true;
 	fake_unlock();
@@ -412,6 +428,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init
 	s->scq = s->rcq = cq->index;
 	s->max_send = init->cap.max_send_wr;
 	s->max_recv = init->cap.max_recv_wr;
+	s->max_inline = init->cap.max_inline_data;
 	fake_shm->cq[cq->index].users++;
 	fake_live.qps++;
 	fake_unlock();
@@ -425,6 +442,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init
 
 static int destroy_qp(struct ibv_qp *qp)
 {
+	const int err = fake_fails("destroy_qp") ? EIO : 0;
 	struct fake_sqp *s = shared_qp(qp);
 
 	fake_lock();
@@ -433,7 +451,7 @@ static int destroy_qp(struct ibv_qp *qp)
 	fake_live.qps--;
 	fake_unlock();
 	free(qp);
-	return 0;
+	return err;
 }
 
 /* The attributes that ibv_modify_qp(3) demands of RC for each step. */
@@ -457,7 +475,8 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	struct fake_sqp *s = shared_qp(qp);
 
-	if (attr->qp_state != IBV_QPS_ERR && fake_fails("modify_qp"))
+	if (fake_fails(attr->qp_state == IBV_QPS_ERR ? "modify_qp to ERR"
+						     : "modify_qp"))
 		return ENOMEM;
 	fake_lock();
 	if (demanded(s->state, attr->qp_state) != mask ||
@@ -467,7 +486,10 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		return EINVAL;
 	}
 	s->state = attr->qp_state;
-	if (s->state == IBV_QPS_RTR) {
+	if (s->state == IBV_QPS_INIT) {
+		fake_shm->path.pkey_index = attr->pkey_index;
+		fake_shm->path.access = (unsigned int)attr->qp_access_flags;
+	} else if (s->state == IBV_QPS_RTR) {
 		s->dest_qpn = attr->dest_qp_num;
 		s->rq_psn = attr->rq_psn;
 		s->dest = attr->ah_attr.is_global ?
@@ -475,6 +497,7 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		fake_shm->path.mtu = attr->path_mtu;
 		fake_shm->path.service_level = attr->ah_attr.sl;
 		fake_shm->path.traffic_class = attr->ah_attr.grh.traffic_class;
+		fake_shm->path.gid_index = attr->ah_attr.grh.sgid_index;
 	} else if (s->state == IBV_QPS_RTS) {
 		s->sq_psn = attr->sq_psn;
 		fake_shm->path.timeout = attr->timeout;
@@ -498,7 +521,9 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	fake_lock();
 	if (s->state != IBV_QPS_RTS && s->state != IBV_QPS_ERR)
 		err = EINVAL;
-	else if (s->sq_n == s->max_send)
+	else if (s->sq_n == s->max_send ||
+		 (wr->send_flags & IBV_SEND_INLINE && wr->num_sge &&
+		  wr->sg_list[0].length > s->max_inline))
 		err = ENOMEM;
 	if (!err) {
 		w = &s->sq[(s->sq_head + s->sq_n++) % FAKE_SQ];
@@ -507,9 +532,11 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		w->has_sge = wr->num_sge;
 		if (w->has_sge)
 			w->sge = wr->sg_list[0];
-		if (wr->send_flags & IBV_SEND_INLINE && w->has_sge)
+		if (wr->send_flags & IBV_SEND_INLINE && w->has_sge) {
 			memcpy(w->data, (void *)(uintptr_t)w->sge.addr,
 			       w->sge.length);
+			fake_shm->inlines += wr->opcode == IBV_WR_SEND;
+		}
 	}
 	fake_unlock();
 	fake_kick();

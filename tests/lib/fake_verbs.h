@@ -27,7 +27,11 @@ struct fake_verbs_live {
 void fake_verbs_begin(void);
 void fake_verbs_end(void);
 
-/* The @n-th call of any kind from now on (1: the next) fails; 0: none. */
+/*
+ * The @n-th call of any kind from now on (1: the next) fails; 0: none.  Calls
+ * that give something back tell an error, and have done it, as those of a
+ * device that was taken out; poll_cq and req_notify_cq are not counted.
+ */
 void fake_verbs_fail(unsigned int n);
 /* The next call of this name fails. */
 void fake_verbs_fail_call(const char *name);
@@ -43,15 +47,25 @@ void fake_verbs_live(struct fake_verbs_live *live);
  */
 void fake_verbs_gid(unsigned int device, bool roce, const char *gid);
 
+/* One more, of RoCE v2; what is missing before it is empty. */
+void fake_verbs_add_gid(unsigned int device, unsigned int index,
+			const char *gid);
+
 /* How the last queue pair was connected. */
 struct fake_verbs_path {
 	unsigned int timeout, retries, service_level, traffic_class, mtu;
+	unsigned int pkey_index, gid_index, access;
 };
 void fake_verbs_path(struct fake_verbs_path *path);
 
 /* Immediates that were delivered since fake_verbs_begin(). */
 unsigned int fake_verbs_immediates(void);
 
+/* SENDs whose bytes were inside the request. */
+unsigned int fake_verbs_inlines(void);
+
+/* The device reports this (enum ibv_event_type), and goes on. */
+void fake_verbs_event(unsigned int device, int type);
 /* Port events as an adapter reports them; traffic stops meanwhile. */
 void fake_verbs_link(bool up);
 /* Nothing passes any more, and nobody is told. */

@@ -20,14 +20,25 @@ static char sysfs[] = "/tmp/weft-sysfs-XXXXXX";
 
 static const char *_Atomic fail_name;
 
+bool fake_fails_named(const char *name)
+{
+	const char *named = atomic_load(&fail_name);
+
+	if (!named || strcmp(named, name))
+		return false;
+	atomic_store(&fail_name, NULL);
+	failed = name;
+	errno = ENOMEM;
+	return true;
+}
+
 bool fake_fails(const char *name)
 {
 	const unsigned int n = atomic_fetch_add(&calls, 1) + 1;
-	const char *named = atomic_load(&fail_name);
 
-	if (named && !strcmp(named, name))
-		atomic_store(&fail_name, NULL);
-	else if (n != atomic_load(&fail_at))
+	if (fake_fails_named(name))
+		return true;
+	if (n != atomic_load(&fail_at))
 		return false;
 	failed = name;
 	errno = ENOMEM;
@@ -126,6 +137,21 @@ void fake_verbs_gid(unsigned int device, bool roce, const char *gid)
 		abort();
 }
 
+void fake_verbs_add_gid(unsigned int device, unsigned int index,
+			const char *gid)
+{
+	char command[512];
+
+	snprintf(command, sizeof(command),
+		 "cd %s/class/infiniband/fake%u/ports/1 && "
+		 "for i in $(seq %u); do test -e gids/$i || "
+		 "echo 0000:0000:0000:0000:0000:0000:0000:0000 >gids/$i; done; "
+		 "echo %s >gids/%u && echo 'RoCE v2' >gid_attrs/types/%u",
+		 sysfs, device, index, gid, index, index);
+	if (system(command))
+		abort();
+}
+
 unsigned int fake_verbs_immediates(void)
 {
 	unsigned int n;
@@ -134,6 +160,30 @@ unsigned int fake_verbs_immediates(void)
 	n = fake_shm->immediates;
 	fake_unlock();
 	return n;
+}
+
+unsigned int fake_verbs_inlines(void)
+{
+	unsigned int n;
+
+	fake_lock();
+	n = fake_shm->inlines;
+	fake_unlock();
+	return n;
+}
+
+void fake_verbs_event(unsigned int device, int type)
+{
+	const uint64_t one = 1;
+	unsigned int i;
+
+	for (i = 0; i < FAKE_CONTEXTS; i++) {
+		if (!fake_contexts[i] || fake_contexts[i]->dev != device)
+			continue;
+		atomic_store(&fake_contexts[i]->other, type + 1);
+		if (write(fake_contexts[i]->base.async_fd, &one, sizeof(one)) < 0)
+			abort();
+	}
 }
 
 void fake_verbs_path(struct fake_verbs_path *path)

@@ -45,7 +45,7 @@ struct fake_sqp {
 	enum ibv_qp_state state;
 	uint32_t qpn, dest_qpn, sq_psn, rq_psn;
 	unsigned int dest;		/* its GID's last byte, or its LID */
-	unsigned int scq, rcq, max_send, max_recv;
+	unsigned int scq, rcq, max_send, max_recv, max_inline;
 	unsigned int sq_head, sq_n, rq_head, rq_n, unpolled;
 	struct fake_wr sq[FAKE_SQ];
 	struct fake_rr rq[FAKE_RQ];
@@ -80,7 +80,7 @@ struct fake_shared {
 	int next_status;
 	bool next_bulk;			/* of a READ or WRITE, not a SEND */
 	struct fake_verbs_path path;
-	unsigned int immediates;
+	unsigned int immediates, inlines;
 	bool infiniband[FAKE_DEVICES];
 	uint32_t next_pd;
 	unsigned int qp_end;		/* none was used from here on */
@@ -112,6 +112,7 @@ struct fake_context {
 	pthread_t thread;
 	_Atomic bool stop;
 	_Atomic unsigned int down, up;	/* events not fetched yet */
+	_Atomic int other;		/* another one, + 1 */
 	struct fake_cq *cqs[FAKE_CQS];
 };
 
@@ -120,6 +121,8 @@ extern struct fake_context *fake_contexts[FAKE_CONTEXTS];
 extern const struct weft_verbs fake_table;
 /* Is this the call that is to fail?  Sets errno. */
 bool fake_fails(const char *name);
+/* Of calls that nobody counts, there are too many: only by name. */
+bool fake_fails_named(const char *name);
 
 /* fake_verbs_wire.c */
 void *fake_wire_thread(void *context);

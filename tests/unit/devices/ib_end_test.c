@@ -168,6 +168,10 @@ Test(ib_end, settings_of_the_path, .init = begin, .fini = end, .timeout = 120)
 {
 	struct fake_verbs_path path;
 
+	fake_verbs_add_gid(0, 2, "0000:0000:0000:0000:0000:ffff:7f00:0001");
+	fake_verbs_add_gid(1, 2, "0000:0000:0000:0000:0000:ffff:7f00:0002");
+	setenv("NCCL_IB_GID_INDEX", "2", 1);
+	setenv("NCCL_IB_PKEY", "3", 1);
 	setenv("NCCL_IB_TIMEOUT", "18", 1);
 	setenv("NCCL_IB_TC", "106", 1);
 	setenv("NCCL_IB_RETRY_CNT", "3", 1);
@@ -183,6 +187,52 @@ Test(ib_end, settings_of_the_path, .init = begin, .fini = end, .timeout = 120)
 	cr_expect(eq(uint, path.service_level, 4));
 	cr_expect(eq(uint, path.traffic_class, 106));
 	cr_expect(eq(uint, path.mtu, IBV_MTU_512));
+	cr_expect(eq(uint, path.gid_index, 2));
+	cr_expect(eq(uint, path.pkey_index, 3));
+	/* no atomics, no memory windows */
+	cr_expect(eq(uint, path.access, IBV_ACCESS_LOCAL_WRITE |
+		     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
+	pair_down();
+}
+
+static void send_bytes(size_t len)
+{
+	static char body[200];
+	struct iovec iov = { body, len };
+	struct wait_op w = { .op.done = op_done };
+
+	cr_assert(zero(int, ib->message(a.ep, 1, &iov, 1, NULL)));
+	if (ib->flush(a.ep, &w.op))
+		cr_expect(until(w.done));
+}
+
+/* Small messages are in the request itself, which spares the adapter a read. */
+Test(ib_end, small_messages_are_inline, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	unsigned int before;
+
+	pair_up();
+	before = fake_verbs_inlines();
+	send_bytes(56);	/* and a head of 8: what a queue pair is asked for */
+	cr_expect(eq(uint, fake_verbs_inlines(), before + 1));
+	send_bytes(57);
+	cr_expect(eq(uint, fake_verbs_inlines(), before + 1));
+	pair_down();
+}
+
+/* Where the adapter has no room for it, it goes without. */
+Test(ib_end, inline_data_is_not_needed, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	cr_assert(zero(int, open_side(&a, "fake0:1")));
+	cr_assert(zero(int, open_side(&b, "fake1:1")));
+	fake_verbs_fail_call("create_qp");
+	cr_assert(zero(int, connect_side(&a, &b)));
+	cr_assert(zero(int, connect_side(&b, &a)));
+	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)));
+	send_bytes(4);
+	cr_expect(zero(uint, fake_verbs_inlines()));
 	pair_down();
 }
 
