@@ -137,6 +137,66 @@ bool weft_netdev_match(const char *list, enum weft_netdev_form form,
 	return hit != negated;
 }
 
+/* ---- the lists in force -------------------------------------------------- */
+
+static const char *origin_of(const char *name)
+{
+	struct weft_setting_info info;
+
+	weft_settings_named(name, &info);
+	return info.origin;
+}
+
+static enum weft_netdev_form netdev_form(void)
+{
+	return weft_netdev_form(origin_of("WEFT_NET_DEVICES"));
+}
+
+bool weft_settings_netdev_allowed(const char *name)
+{
+	const char *list = weft_settings()->net_devices;
+
+	return weft_netdev_match(list, netdev_form(), name);
+}
+
+bool weft_settings_netdev_named(const char *name)
+{
+	const char *list = weft_settings()->net_devices;
+
+	return *list && *list != '^' && strcmp(list, "all") &&
+	       !weft_settings_netdev_auto() &&
+	       weft_settings_netdev_allowed(name);
+}
+
+bool weft_settings_netdev_auto(void)
+{
+	return weft_netdev_auto(weft_settings()->net_devices, netdev_form());
+}
+
+bool weft_settings_verbs_allowed(const char *dev, unsigned int port,
+				 const char *netdev)
+{
+	const struct weft_settings *s = weft_settings();
+	const bool nccl = !strcmp(origin_of("WEFT_IB_DEVICES"), "NCCL_IB_HCA");
+	const char *list = s->net_devices;
+	bool named;
+
+	if (!weft_verbs_match(s->ib_devices,
+			      nccl ? WEFT_VERBS_NCCL : WEFT_VERBS_LIST, dev,
+			      port))
+		return false;
+	if (netdev_form() != WEFT_NETDEV_LIST ||
+	    !*list || !strcmp(list, "all") || weft_settings_netdev_auto())
+		return true;
+	named = weft_verbs_match(list + (*list == '^'), WEFT_VERBS_LIST, dev,
+				 port) ||
+		(*netdev && weft_verbs_match(list + (*list == '^'),
+					     WEFT_VERBS_LIST, netdev, 0));
+	return named != (*list == '^');
+}
+
+/* ---- two that do not meet ------------------------------------------------ */
+
 static bool is_verbs(const char *name)
 {
 	const size_t len = strcspn(name, ":");

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "bootstrap/settings_table.h"
-#include "bootstrap/verbs.h"
 #include "util/log.h"
+#include "util/parse.h"
 #include "util/util.h"
 
 #define AT(field) offsetof(struct weft_settings, field)
@@ -112,10 +112,20 @@ static const struct weft_setting table[] = {
 	  .automatic = UINT32_MAX,
 	  .help = "Entry of the port's GID table: auto takes RoCE v2 before "
 		  "v1 and IPv4 before IPv6, link-local last" },
-	{ "WEFT_IB_TIMEOUT", "NCCL_IB_TIMEOUT", WEFT_SET_UINT, AT(ib_timeout),
-	  "16", .min = 1, .max = 31,
+	{ "WEFT_IB_FAMILY", "NCCL_IB_ADDR_FAMILY", WEFT_SET_FAMILY,
+	  AT(ib_family), "any",
+	  .help = "Kind of GID that RoCE takes where there is one: ipv4, ipv6, "
+		  "or any (that of the interface, else IPv4 first)" },
+	{ "WEFT_IB_ROCE_VERSION", "NCCL_IB_ROCE_VERSION_NUM",
+	  WEFT_SET_AUTO_UINT, AT(ib_roce_version), "auto", .min = 1, .max = 2,
+	  .automatic = 2,
+	  .help = "Version of RoCE whose GIDs are taken first; auto is 2" },
+	{ "WEFT_IB_TIMEOUT",
+	  "NCCL_IB_TIMEOUT,UCX_RC_VERBS_TIMEOUT,UCX_RC_TIMEOUT",
+	  WEFT_SET_IB_TIMEOUT, AT(ib_timeout), "16", .min = 1, .max = 31,
 	  .help = "How long the adapter waits for an answer before it sends "
-		  "again: 4.096 us * 2^n, as in NCCL" },
+		  "again: 4.096 us * 2^n, as in NCCL. UCX_RC_TIMEOUT keeps "
+		  "UCX's form, a time (500ms), of which the nearest is taken" },
 	{ "WEFT_IB_RETRIES", "NCCL_IB_RETRY_CNT,UCX_RC_VERBS_RETRY_COUNT,"
 	  "UCX_RC_RETRY_COUNT",
 	  WEFT_SET_UINT, AT(ib_retries), "6", .max = 7,
@@ -126,17 +136,25 @@ static const struct weft_setting table[] = {
 	  .help = "Service level of the traffic; auto is 0" },
 	{ "WEFT_IB_TRAFFIC_CLASS", "NCCL_IB_TC,UCX_IB_TRAFFIC_CLASS",
 	  WEFT_SET_AUTO_UINT, AT(ib_traffic_class), "auto", .max = 255,
-	  .automatic = 0,
-	  .help = "Traffic class of the traffic; auto is 0" },
+	  .automatic = UINT32_MAX,
+	  .help = "Traffic class of the traffic; auto is 0 under NCCL, and "
+		  "elsewhere, as in UCX, on RoCE v2 the port's own or 106" },
 	{ "WEFT_IB_PKEY_INDEX", "NCCL_IB_PKEY", WEFT_SET_UINT,
 	  AT(ib_pkey_index), "0", .max = 65535,
-	  .help = "Entry of the port's partition key table" },
+	  .help = "Entry of the port's partition key table, unless "
+		  "WEFT_IB_PKEY names a key" },
+	{ "WEFT_IB_PKEY", "UCX_IB_PKEY", WEFT_SET_AUTO_UINT, AT(ib_pkey),
+	  "auto", .max = 0x7fff, .automatic = UINT32_MAX,
+	  .help = "Partition key (0x1234, without its membership bit), looked "
+		  "up in the port's table; auto takes WEFT_IB_PKEY_INDEX. "
+		  "RoCE has one partition" },
 	{ "WEFT_IB_QPS", "NCCL_IB_QPS_PER_CONNECTION,UCX_IB_NUM_PATHS",
 	  WEFT_SET_AUTO_UINT, AT(ib_qps), "auto", .min = 1, .max = 8,
-	  .automatic = 1,
+	  .automatic = 1, .clamp = true,
 	  .help = "Queue pairs of a connection, between which bulk is shared "
 		  "so that a network with several paths uses them; auto is 1. "
-		  "The peer's number counts if it is smaller" },
+		  "The peer's number counts if it is smaller; more than 8 "
+		  "counts as 8" },
 	{ "WEFT_IB_MTU", "UCX_RC_VERBS_PATH_MTU,UCX_RC_PATH_MTU",
 	  WEFT_SET_SIZE, AT(ib_mtu), "auto", .min = 256, .max = 4096,
 	  .help = "Largest packet: 256, 512, 1024, 2048 or 4096; auto is the "
@@ -244,15 +262,26 @@ static const char *find(const struct weft_setting *row, const char **origin)
 	return v;
 }
 
+static const char *origin_of(size_t at)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(table); i++)
+		if (table[i].at == at)
+			return source[i].origin;
+	return "default";
+}
+
 /* A value of weft's own is told at once: who writes it has weft in mind. */
-static void doubt(size_t i, const char *origin, const char *value)
+static void doubt(size_t i, const char *origin, const char *value,
+		  const char *instead)
 {
 	const struct weft_setting *row = &table[i];
 	char bounds[128], *text;
 
 	if (asprintf(&text, "%s='%s' is not %s (from %s); using %s", row->name,
 		     value, weft_setting_bounds(row, bounds, sizeof(bounds)),
-		     origin, *row->def ? row->def : "none") < 0)
+		     origin, *instead ? instead : "none") < 0)
 		return;
 	if (doubts_held && strcmp(origin, "environment")) {
 		source[i].doubt = text;
@@ -262,12 +291,30 @@ static void doubt(size_t i, const char *origin, const char *value)
 	free(text);
 }
 
+/* What is too much is as much as there can be, for a row that says so. */
+static bool clamp(const struct weft_setting *row, const char *origin,
+		  const char *v)
+{
+	const size_t i = (size_t)(row - table);
+	uint64_t value;
+	char *most;
+
+	if (!row->clamp || weft_parse_u64(v, row->max + 1, UINT32_MAX, &value) ||
+	    asprintf(&most, "%llu", (unsigned long long)row->max) < 0)
+		return false;
+	doubt(i, origin, v, most);
+	free(source[i].text);
+	source[i].text = most;
+	source[i].origin = origin;
+	return !weft_setting_parse(row, origin, most, &in_force);
+}
+
 static void read_row(const struct weft_setting *row)
 {
 	const size_t i = (size_t)(row - table);
 	const char *origin, *v;
 
-	weft_setting_parse(row, row->def, &in_force);
+	weft_setting_parse(row, "default", row->def, &in_force);
 	source[i].origin = "default";
 	v = find(row, &origin);
 	if (!v)
@@ -275,11 +322,13 @@ static void read_row(const struct weft_setting *row)
 	source[i].text = strdup(v);
 	if (!source[i].text)
 		return;
-	if (!weft_setting_parse(row, source[i].text, &in_force)) {
+	if (!weft_setting_parse(row, origin, source[i].text, &in_force)) {
 		source[i].origin = origin;
 		return;
 	}
-	doubt(i, origin, v);
+	if (clamp(row, origin, v))
+		return;
+	doubt(i, origin, v, row->def);
 	free(source[i].text);
 	source[i].text = NULL;
 }
@@ -327,6 +376,19 @@ static void apply_nccl_sockets(void)
 		in_force.tcp_streams = 1;
 	in_force.tcp_streams = (unsigned int)
 		weft_min((size_t)in_force.tcp_streams * threads, 64);
+}
+
+/* NCCL's traffic class is 0 where none is named, UCX's is the device's. */
+static void apply_traffic_class(void)
+{
+	const char *origin;
+
+	if (in_force.ib_traffic_class != UINT32_MAX)
+		return;
+	origin = origin_of(AT(ib_traffic_class));
+	if (!strncmp(origin, "NCCL_", 5) ||
+	    (is_worlds_own("NCCL_") && strncmp(origin, "UCX_", 4)))
+		in_force.ib_traffic_class = 0;
 }
 
 /* A misspelt name would otherwise do nothing, in silence. */
@@ -378,6 +440,7 @@ const struct weft_settings *weft_settings(void)
 		for (i = 0; i < ARRAY_SIZE(table); i++)
 			read_row(&table[i]);
 		apply_nccl_sockets();
+		apply_traffic_class();
 		apply_log_level();
 		warn_unknown();
 		atomic_store_explicit(&have_read, true, memory_order_release);
@@ -465,61 +528,6 @@ const char *weft_setting_variable(const struct weft_setting_info *info)
 		       strcmp(info->origin, "default")
 		       ? info->origin
 		       : info->name;
-}
-
-static const char *origin_of(size_t at)
-{
-	size_t i;
-
-	for (i = 0; i < ARRAY_SIZE(table); i++)
-		if (table[i].at == at)
-			return source[i].origin;
-	return "default";
-}
-
-bool weft_settings_netdev_allowed(const char *name)
-{
-	const char *list = weft_settings()->net_devices;
-
-	return weft_netdev_match(list, weft_netdev_form(origin_of(AT(net_devices))),
-				 name);
-}
-
-bool weft_settings_netdev_named(const char *name)
-{
-	const char *list = weft_settings()->net_devices;
-
-	return *list && *list != '^' && strcmp(list, "all") &&
-	       !weft_settings_netdev_auto() &&
-	       weft_settings_netdev_allowed(name);
-}
-
-bool weft_settings_netdev_auto(void)
-{
-	return weft_netdev_auto(weft_settings()->net_devices,
-				weft_netdev_form(origin_of(AT(net_devices))));
-}
-
-bool weft_settings_verbs_allowed(const char *dev, unsigned int port,
-				 const char *netdev)
-{
-	const struct weft_settings *s = weft_settings();
-	const bool nccl = !strcmp(origin_of(AT(ib_devices)), "NCCL_IB_HCA");
-	const char *list = s->net_devices;
-	bool named;
-
-	if (!weft_verbs_match(s->ib_devices,
-			      nccl ? WEFT_VERBS_NCCL : WEFT_VERBS_LIST, dev,
-			      port))
-		return false;
-	if (weft_netdev_form(origin_of(AT(net_devices))) != WEFT_NETDEV_LIST ||
-	    !*list || !strcmp(list, "all") || weft_settings_netdev_auto())
-		return true;
-	named = weft_verbs_match(list + (*list == '^'), WEFT_VERBS_LIST, dev,
-				 port) ||
-		(*netdev && weft_verbs_match(list + (*list == '^'),
-					     WEFT_VERBS_LIST, netdev, 0));
-	return named != (*list == '^');
 }
 
 const char *weft_setting_nearest(const char *name)

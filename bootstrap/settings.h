@@ -44,8 +44,13 @@ struct weft_settings {
 	size_t tcp_sndbuf, tcp_rcvbuf; /* 0: the kernel's own tuning */
 	const char *ib_devices;	/* WEFT_IB_DEVICES: "mlx5_0:1", "^mlx5_2" */
 	unsigned int ib_gid_index;	/* UINT_MAX: the best one */
+	int ib_family;			/* AF_INET, AF_INET6, AF_UNSPEC */
+	unsigned int ib_roce_version;	/* 1 or 2 */
 	unsigned int ib_timeout;	/* exponent: 4.096 us * 2^n */
-	unsigned int ib_retries, ib_sl, ib_traffic_class, ib_pkey_index;
+	unsigned int ib_retries, ib_sl;
+	unsigned int ib_traffic_class;	/* UINT_MAX: as UCX would choose */
+	unsigned int ib_pkey_index;
+	unsigned int ib_pkey;		/* UINT_MAX: by its index */
 	unsigned int ib_qps;		/* of a connection */
 	size_t ib_mtu;			/* bytes; 0: what both ports take */
 	enum weft_tristate nvl_direct;	/* WEFT_NVL_DIRECT */

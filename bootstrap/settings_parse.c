@@ -62,6 +62,58 @@ static int parse_uint(const struct weft_setting *row, const char *text,
 	return err;
 }
 
+/*
+ * "1.0s", "500ms", "20us", "800ns", "2m", of a bare number seconds
+ * (ucs/config/parser.c, ucs_config_sscanf_time()), in ns.
+ */
+static int parse_ucx_time(const char *text, double *ns)
+{
+	static const struct {
+		const char *name;
+		double ns;
+	} units[] = {
+		{ "", 1e9 }, { "s", 1e9 }, { "ms", 1e6 }, { "us", 1e3 },
+		{ "ns", 1 }, { "m", 60e9 },
+	};
+	double v = 0, place = 1;
+	const char *p = text;
+	size_t i;
+
+	for (; *p >= '0' && *p <= '9'; p++)
+		v = v * 10 + (*p - '0');
+	if (*p == '.')
+		for (p++; *p >= '0' && *p <= '9'; p++)
+			v += (*p - '0') * (place /= 10);
+	if (p == text || !strcmp(text, "."))
+		return -EINVAL;
+	for (i = 0; i < ARRAY_SIZE(units); i++)
+		if (!strcmp(p, units[i].name)) {
+			*ns = v * units[i].ns;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+/* The exponent whose time is nearest (uct_ib_to_qp_fabric_time() of UCX). */
+static int parse_ib_timeout(const struct weft_setting *row, const char *origin,
+			    const char *text, unsigned int *value)
+{
+	const double sqrt2 = 1.4142135623730951;
+	unsigned int n = (unsigned int)row->min;
+	double ns;
+	int err;
+
+	if (strncmp(origin, "UCX_", 4))
+		return parse_uint(row, text, value);
+	err = parse_ucx_time(text, &ns);
+	if (err)
+		return err;
+	while (n < row->max && ns >= 4096.0 * (1u << n) * sqrt2)
+		n++;
+	*value = n;
+	return 0;
+}
+
 static int parse_size(const struct weft_setting *row, const char *text,
 		      size_t *value)
 {
@@ -108,8 +160,8 @@ static int parse_ports(const char *text, struct weft_port_range *value)
 	return err;
 }
 
-int weft_setting_parse(const struct weft_setting *row, const char *text,
-		       struct weft_settings *s)
+int weft_setting_parse(const struct weft_setting *row, const char *origin,
+		       const char *text, struct weft_settings *s)
 {
 	void *to = (char *)s + row->at;
 
@@ -125,6 +177,8 @@ int weft_setting_parse(const struct weft_setting *row, const char *text,
 	case WEFT_SET_AUTO_UINT:
 	case WEFT_SET_MINOR:
 		return parse_uint(row, text, to);
+	case WEFT_SET_IB_TIMEOUT:
+		return parse_ib_timeout(row, origin, text, to);
 	case WEFT_SET_SIZE:
 		return parse_size(row, text, to);
 	case WEFT_SET_MSEC:
@@ -184,6 +238,7 @@ const char *weft_setting_bounds(const struct weft_setting *row, char *buf,
 		break;
 	case WEFT_SET_UINT:
 	case WEFT_SET_AUTO_UINT:
+	case WEFT_SET_IB_TIMEOUT:
 		snprintf(min, sizeof(min), "%llu",
 			 (unsigned long long)row->min);
 		snprintf(max, sizeof(max), "%llu",

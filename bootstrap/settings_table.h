@@ -13,6 +13,7 @@ enum weft_setting_type {
 	WEFT_SET_TRISTATE,  /* enum weft_tristate: auto, on, off */
 	WEFT_SET_UINT,	    /* unsigned int */
 	WEFT_SET_AUTO_UINT, /* unsigned int; "auto" is .automatic */
+	WEFT_SET_IB_TIMEOUT, /* unsigned int: exponent, from UCX_ a time */
 	WEFT_SET_MINOR,	    /* unsigned int: "22" or "1.22", "" for 0 */
 	WEFT_SET_SIZE,	    /* size_t; "auto" is 0 */
 	WEFT_SET_MSEC,	    /* uint64_t */
@@ -28,12 +29,16 @@ struct weft_setting {
 	const char *def;
 	uint64_t min, max;
 	unsigned int automatic;
+	bool clamp; /* more than .max is .max, with a warning */
 	const char *help;
 };
 
-/* 0, -EINVAL or -ERANGE; writes to @s on success only.  @text is borrowed. */
-int weft_setting_parse(const struct weft_setting *row, const char *text,
-		       struct weft_settings *s);
+/*
+ * 0, -EINVAL or -ERANGE; writes to @s on success only.  @text is borrowed;
+ * @origin, the variable that held it, tells in whose form it is.
+ */
+int weft_setting_parse(const struct weft_setting *row, const char *origin,
+		       const char *text, struct weft_settings *s);
 /* "4k to 64m", "on, off or auto": what may be written. */
 const char *weft_setting_bounds(const struct weft_setting *row, char *buf,
 				size_t len);

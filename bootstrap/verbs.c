@@ -20,6 +20,10 @@
 
 #define MAX_PORTS 256
 #define MAX_GIDS  256
+#define MAX_PKEYS 65536
+#define PKEY_FULL 0x8000	/* a full member of the partition */
+/* of UCX (uct/ib/base/ib_device.h, UCT_IB_DEFAULT_ROCEV2_DSCP) */
+#define ROCE_TRAFFIC_CLASS 106
 #define CLASS	  "class/infiniband"
 #define NODES	  "class/infiniband_verbs"
 
@@ -322,16 +326,31 @@ static bool is_ipv4(const uint8_t gid[16])
 	return !memcmp(gid, mapped, sizeof(mapped));
 }
 
-/* The smaller the better. */
-static unsigned int gid_rank(const uint8_t gid[16], bool v2, int family)
+/* The version of RoCE that an entry of the GID table is for. */
+static unsigned int gid_version(const struct weft_verbs_port *port,
+				unsigned int index)
 {
+	char type[32];
+
+	return read_line(type, sizeof(type),
+			 CLASS "/%s/ports/%u/gid_attrs/types/%u", port->dev,
+			 port->port, index) && !strcmp(type, "RoCE v2") ? 2 : 1;
+}
+
+/* The smaller the better. */
+static unsigned int gid_rank(const uint8_t gid[16], unsigned int version,
+			     int family)
+{
+	const struct weft_settings *s = weft_settings();
 	const bool ipv4 = is_ipv4(gid);
 	const bool link_local = gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
 	unsigned int rank = ipv4 ? 0 : link_local ? 2 : 1;
 
+	if (s->ib_family != AF_UNSPEC)
+		family = s->ib_family;
 	if ((family == AF_INET && !ipv4) || (family == AF_INET6 && ipv4))
 		rank += 4;
-	return v2 ? rank : rank + 8;
+	return version == s->ib_roce_version ? rank : rank + 8;
 }
 
 int weft_verbs_gid(const struct weft_verbs_port *port, int family,
@@ -339,8 +358,8 @@ int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 {
 	unsigned int i, rank, best = UINT_MAX, last = MAX_GIDS - 1, first = 0;
 	const unsigned int asked = weft_settings()->ib_gid_index;
-	char text[64], type[32];
 	uint8_t this[16];
+	char text[64];
 
 	if (asked != UINT_MAX)
 		first = last = asked;
@@ -352,12 +371,8 @@ int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 			break;
 		if (!parse_gid(text, this))
 			continue;
-		if (!read_line(type, sizeof(type),
-			       CLASS "/%s/ports/%u/gid_attrs/types/%u",
-			       port->dev, port->port, i))
-			type[0] = '\0';
-		rank = port->roce ? gid_rank(this, !strcmp(type, "RoCE v2"),
-					     family) : 0;
+		rank = port->roce ? gid_rank(this, gid_version(port, i), family)
+				  : 0;
 		if (rank >= best)
 			continue;
 		best = rank;
@@ -371,6 +386,57 @@ int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 				 port->name, asked);
 	return weft_fail(ENODEV, "'%s' has no GID; has its interface '%s' an address?",
 			 port->name, port->netdev);
+}
+
+int weft_verbs_pkey(const struct weft_verbs_port *port, unsigned int *index)
+{
+	const unsigned int asked = weft_settings()->ib_pkey;
+	unsigned int i, limited = UINT_MAX;
+	uint64_t key;
+	char text[16];
+
+	*index = weft_settings()->ib_pkey_index;
+	if (asked == UINT_MAX)
+		return 0;
+	*index = 0;
+	if (port->roce)
+		return 0;
+	for (i = 0; i < MAX_PKEYS &&
+	     read_line(text, sizeof(text), CLASS "/%s/ports/%u/pkeys/%u",
+		       port->dev, port->port, i); i++) {
+		*index = i;
+		if (weft_parse_u64(text, 1, 0xffff, &key) ||
+		    (key & 0x7fff) != asked)
+			continue;
+		if (key & PKEY_FULL)
+			return 0;
+		if (limited == UINT_MAX)
+			limited = i;
+	}
+	*index = limited;
+	return limited != UINT_MAX ? 0 :
+	       weft_fail(ENODEV, "'%s' is in no partition 0x%x (WEFT_IB_PKEY or UCX_IB_PKEY); /sys/class/infiniband/%s/ports/%u/pkeys has those it is in",
+			 port->name, asked, port->dev, port->port);
+}
+
+unsigned int weft_verbs_traffic_class(const struct weft_verbs_port *port,
+				      unsigned int gid_index)
+{
+	static const char global[] = "Global tclass=";
+	const unsigned int asked = weft_settings()->ib_traffic_class;
+	uint64_t ports;
+	char text[64];
+
+	if (asked != UINT_MAX)
+		return asked;
+	if (!port->roce || gid_version(port, gid_index) != 2)
+		return 0;
+	if (read_line(text, sizeof(text), CLASS "/%s/tc/%u/traffic_class",
+		      port->dev, port->port) &&
+	    !strncmp(text, global, sizeof(global) - 1) &&
+	    !weft_parse_u64(text + sizeof(global) - 1, 0, 255, &ports))
+		return (unsigned int)ports;
+	return ROCE_TRAFFIC_CLASS;
 }
 
 #define FABRIC_ROCE_IPV4 (WEFT_FABRIC | 0x40)

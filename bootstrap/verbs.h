@@ -54,10 +54,25 @@ bool weft_verbs_openable(const char *dev);
 /*
  * The index of the GID to use.  InfiniBand: the first.  RoCE: version 2 before
  * version 1, then IPv4, then IPv6, link-local last.  @family AF_INET or
- * AF_INET6 prefers its own kind.  -ENODEV: the port has none.
+ * AF_INET6 prefers its own kind; the settings may prefer another, and version 1.  -ENODEV: the port has none.
  */
 int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 		   unsigned int *index, uint8_t gid[16]);
+
+/*
+ * The entry of the port's partition key table to use: of the key that the
+ * settings name, as a full member before a limited one, else the one that they
+ * name.  0 on RoCE for any key.  -ENODEV: it is in no such partition; logged.
+ */
+int weft_verbs_pkey(const struct weft_verbs_port *port, unsigned int *index);
+
+/*
+ * The settings' traffic class; for "auto" as UCX has it
+ * (uct_ib_device_query_roce_tclass() of 1.22): on RoCE v2 what the device is
+ * told to use for all, else 106; 0 elsewhere.
+ */
+unsigned int weft_verbs_traffic_class(const struct weft_verbs_port *port,
+				      unsigned int gid_index);
 
 /*
  * What a port's address tells of its fabric (weft_address.fabric), so that two

@@ -312,7 +312,7 @@ struct ib_iface {
 	struct weft_verbs_port port;
 	struct ibv_port_attr port_attr;
 	size_t told_most;		/* bytes of a WRITE with an immediate */
-	unsigned int gid_index;
+	unsigned int gid_index, pkey_index, traffic_class;
 	uint8_t gid[16];
 	struct weft_iface *ctl;		/* of the tcp device */
 	struct weft_address addr;

@@ -99,6 +99,11 @@ static int open_port(struct ib_iface *iface, const char *name, int family)
 			     iface->gid);
 	if (err)
 		return err;
+	err = weft_verbs_pkey(&iface->port, &iface->pkey_index);
+	if (err)
+		return err;
+	iface->traffic_class = weft_verbs_traffic_class(&iface->port,
+							iface->gid_index);
 	err = ib_device_get(iface->port.dev, &iface->dev);
 	if (err)
 		return err;

@@ -36,7 +36,7 @@ int ib_qp_create(struct ib_qp *q)
 				 iface->port.name);
 	}
 	q->max_inline = init.cap.max_inline_data;
-	attr.pkey_index = (uint16_t)weft_settings()->ib_pkey_index;
+	attr.pkey_index = (uint16_t)iface->pkey_index;
 	attr.port_num = (uint8_t)iface->port.port;
 	attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE |
 			       IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -44,7 +44,7 @@ int ib_qp_create(struct ib_qp *q)
 				  IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 				  IBV_QP_ACCESS_FLAGS);
 	if (err) {
-		err = weft_fail(err, "cannot initialise a queue pair on '%s' (port %u, WEFT_IB_PKEY_INDEX %u)",
+		err = weft_fail(err, "cannot initialise a queue pair on '%s' (port %u, entry %u of its partition keys)",
 				iface->port.name, iface->port.port,
 				attr.pkey_index);
 		iface->v->destroy_qp(q->qp);
@@ -87,7 +87,7 @@ static void fill_path(const struct ib_iface *iface,
 	memcpy(ah->grh.dgid.raw, peer->gid, 16);
 	ah->grh.sgid_index = (uint8_t)iface->gid_index;
 	ah->grh.hop_limit = HOP_LIMIT;
-	ah->grh.traffic_class = (uint8_t)weft_settings()->ib_traffic_class;
+	ah->grh.traffic_class = (uint8_t)iface->traffic_class;
 }
 
 int ib_qp_connect(struct ib_qp *q)

@@ -51,6 +51,9 @@ void fake_verbs_gid(unsigned int device, bool roce, const char *gid);
 void fake_verbs_add_gid(unsigned int device, unsigned int index,
 			const char *gid);
 
+/* An entry of its table of partition keys. */
+void fake_verbs_pkey(unsigned int device, unsigned int index, unsigned int key);
+
 /* How the last queue pair was connected. */
 struct fake_verbs_path {
 	unsigned int timeout, retries, service_level, traffic_class, mtu;

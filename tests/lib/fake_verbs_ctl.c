@@ -152,6 +152,19 @@ void fake_verbs_add_gid(unsigned int device, unsigned int index,
 		abort();
 }
 
+void fake_verbs_pkey(unsigned int device, unsigned int index, unsigned int key)
+{
+	char command[512];
+
+	snprintf(command, sizeof(command),
+		 "cd %s/class/infiniband/fake%u/ports/1 && mkdir -p pkeys && "
+		 "for i in $(seq 0 %u); do test -e pkeys/$i || "
+		 "echo 0x0000 >pkeys/$i; done; echo 0x%04x >pkeys/%u",
+		 sysfs, device, index, key, index);
+	if (system(command))
+		abort();
+}
+
 unsigned int fake_verbs_immediates(void)
 {
 	unsigned int n;

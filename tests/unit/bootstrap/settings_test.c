@@ -240,6 +240,7 @@ Test(settings, every_alias_works, .init = clean)
 			: strstr(info.name, "BUF")    ? "128k"
 			: strstr(info.name, "FAMILY") ? "ipv6"
 			: strstr(info.name, "MTU")    ? "1k"
+			: strstr(info.name, "VERSION") ? "1"
 			: strstr(info.name, "DEVICE") ? "w0"
 			: strstr(info.name, "TCP") || strstr(info.name, "_IB_")
 				? "3"
@@ -271,6 +272,97 @@ Test(settings, every_alias_works, .init = clean)
 			if (!before)
 				name[-1] = '\0';
 		}
+	}
+}
+
+/* The same name of a unit, another form: UCX's is a time. */
+Test(settings, timeouts_of_the_adapter, .init = clean)
+{
+	static const struct {
+		const char *name, *value;
+		unsigned int exponent;
+	} times[] = {
+		{ "WEFT_IB_TIMEOUT", "18", 18 },
+		{ "NCCL_IB_TIMEOUT", "20", 20 },
+		{ "UCX_RC_TIMEOUT", "1.0s", 18 },	/* UCX's default */
+		{ "UCX_RC_TIMEOUT", "1", 18 },
+		{ "UCX_RC_TIMEOUT", "2s", 19 },
+		{ "UCX_RC_TIMEOUT", "500ms", 17 },
+		{ "UCX_RC_TIMEOUT", "0.2s", 16 },	/* 2^15.57 */
+		{ "UCX_RC_TIMEOUT", "0.18s", 15 },	/* 2^15.42 */
+		{ "UCX_RC_VERBS_TIMEOUT", "67ms", 14 },
+		{ "UCX_RC_TIMEOUT", "20us", 2 },
+		{ "UCX_RC_TIMEOUT", "1ns", 1 },
+		{ "UCX_RC_TIMEOUT", "90000m", 31 },
+	};
+	static const char *const not[] = { "", "s", ".", "1h", "-1s", "1.0 s" };
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(times); i++) {
+		cr_expect(eq(uint, with(times[i].name,
+					times[i].value)->ib_timeout,
+			     times[i].exponent), "%s", times[i].value);
+		cr_expect(zero(int, caught.count), "%s", caught.text);
+	}
+	for (i = 1; i < ARRAY_SIZE(not); i++) {
+		cr_expect(eq(uint, with("UCX_RC_TIMEOUT", not[i])->ib_timeout,
+			     16), "%s", not[i]);
+		cr_expect(eq(int, caught.count, 1), "%s", not[i]);
+	}
+}
+
+/* NCCL takes up to 128; more than weft has is not none. */
+Test(settings, more_queue_pairs_than_there_are, .init = clean)
+{
+	struct weft_setting_info info;
+
+	cr_expect(eq(uint, with("NCCL_IB_QPS_PER_CONNECTION", "16")->ib_qps,
+		     8));
+	cr_expect(eq(int, caught.count, 1));
+	cr_expect(has(caught.text, "'16'") && has(caught.text, "using 8") &&
+		  has(caught.text, "from NCCL_IB_QPS_PER_CONNECTION"), "%s",
+		  caught.text);
+	info = info_of("WEFT_IB_QPS");
+	cr_expect(eq(str, (char *)info.value, (char *)"8"));
+	cr_expect(eq(str, (char *)info.origin,
+		     (char *)"NCCL_IB_QPS_PER_CONNECTION"));
+	cr_expect(eq(uint, with("UCX_IB_NUM_PATHS", "8")->ib_qps, 8));
+	cr_expect(zero(int, caught.count), "%s", caught.text);
+	cr_expect(eq(uint, with("WEFT_IB_QPS", "0")->ib_qps, 1));
+	cr_expect(eq(int, caught.count, 1));
+	cr_expect(eq(uint, with("WEFT_IB_QPS", "lots")->ib_qps, 1));
+	cr_expect(eq(int, caught.count, 1));
+	/* what is too much elsewhere is a mistake */
+	cr_expect(eq(uint, with("NCCL_IB_TC", "256")->ib_traffic_class,
+		     UINT32_MAX));
+	cr_expect(eq(int, caught.count, 1));
+}
+
+/* NCCL's default is 0, UCX's a class of the device's. */
+Test(settings, traffic_class_by_whose_default, .init = clean)
+{
+	static const struct {
+		const char *world, *name, *value;
+		unsigned int class;
+	} rows[] = {
+		{ "", "PATH", "/", UINT32_MAX },
+		{ "", "UCX_IB_TRAFFIC_CLASS", "auto", UINT32_MAX },
+		{ "", "NCCL_IB_TC", "-1", 0 },
+		{ "", "UCX_IB_TRAFFIC_CLASS", "0", 0 },
+		{ "NCCL_", "PATH", "/", 0 },
+		{ "NCCL_", "WEFT_IB_TRAFFIC_CLASS", "auto", 0 },
+		{ "NCCL_", "NCCL_IB_TC", "-1", 0 },
+		{ "NCCL_", "NCCL_IB_TC", "41", 41 },
+		{ "NCCL_", "UCX_IB_TRAFFIC_CLASS", "auto", UINT32_MAX },
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
+		weft_settings_world(rows[i].world);
+		cr_expect(eq(uint, with(rows[i].name,
+					rows[i].value)->ib_traffic_class,
+			     rows[i].class), "'%s' %s=%s", rows[i].world,
+			  rows[i].name, rows[i].value);
 	}
 }
 

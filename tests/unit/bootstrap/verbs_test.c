@@ -241,6 +241,94 @@ Test(verbs, gid_choice, .init = begin, .fini = end)
 	setenv("NCCL_IB_GID_INDEX", "-1", 1);
 	weft_settings_reset();
 	expect_gid(AF_UNSPEC, 3);
+	setenv("NCCL_IB_ADDR_FAMILY", "AF_INET6", 1);
+	weft_settings_reset();
+	expect_gid(AF_UNSPEC, 4);
+	expect_gid(AF_INET, 4);
+	setenv("NCCL_IB_ROCE_VERSION_NUM", "1", 1);
+	weft_settings_reset();
+	/* link-local, but of that family */
+	expect_gid(AF_UNSPEC, 0);
+	setenv("NCCL_IB_ADDR_FAMILY", "AF_INET", 1);
+	weft_settings_reset();
+	expect_gid(AF_INET6, 2);
+}
+
+static void expect_pkey(const char *asked, int want)
+{
+	struct weft_verbs_port p;
+	unsigned int index = 99;
+	int err;
+
+	clearenv();
+	setenv("PATH", "/bin:/usr/bin", 1);
+	setenv("NCCL_IB_PKEY", "2", 1);
+	if (asked)
+		setenv("UCX_IB_PKEY", asked, 1);
+	weft_settings_reset();
+	cr_assert(zero(int, weft_verbs_get("mlx5_0", &p)));
+	err = weft_verbs_pkey(&p, &index);
+	cr_expect(eq(int, err, want < 0 ? want : 0));
+	if (want >= 0)
+		cr_expect(eq(uint, index, (unsigned int)want), "%s",
+			  asked ? asked : "unset");
+}
+
+Test(verbs, partition_of_a_key, .init = begin, .fini = end)
+{
+	pci("pci0000:00", "0000:00:02.0", 0);
+	ib("mlx5_0", "0000:00:02.0");
+	shell("mkdir class/infiniband/mlx5_0/ports/1/pkeys && "
+	      "cd class/infiniband/mlx5_0/ports/1/pkeys && "
+	      "echo 0xffff >0 && echo 0x1234 >1 && echo 0x0000 >2 && "
+	      "echo 0x0077 >3 && echo 0x9234 >4");
+	expect_pkey(NULL, 2);
+	expect_pkey("auto", 2);
+	expect_pkey("0x7fff", 0);
+	expect_pkey("0x77", 3);
+	/* a full member can speak to all */
+	expect_pkey("0x1234", 4);
+	expect_pkey("0x4", -ENODEV);
+	/* of empty entries */
+	expect_pkey("0x0", -ENODEV);
+	shell("echo Ethernet >class/infiniband/mlx5_0/ports/1/link_layer");
+	expect_pkey("0x1234", 0);
+	expect_pkey(NULL, 2);
+}
+
+static void expect_class(const char *asked, unsigned int gid_index,
+			 unsigned int want)
+{
+	struct weft_verbs_port p;
+
+	clearenv();
+	setenv("PATH", "/bin:/usr/bin", 1);
+	setenv("UCX_IB_TRAFFIC_CLASS", asked, 1);
+	weft_settings_reset();
+	cr_assert(zero(int, weft_verbs_get("mlx5_0", &p)));
+	cr_expect(eq(uint, weft_verbs_traffic_class(&p, gid_index), want),
+		  "%s", asked);
+}
+
+Test(verbs, traffic_class_as_ucx_chooses, .init = begin, .fini = end)
+{
+	pci("pci0000:00", "0000:00:02.0", 0);
+	hca("mlx5_0", "0000:00:02.0", 1, "Ethernet", "4: ACTIVE");
+	gid("mlx5_0", 0, "fe80:0000:0000:0000:5054:00ff:fe12:3456",
+	    "IB/RoCE v1");
+	gid("mlx5_0", 1, "fe80:0000:0000:0000:5054:00ff:fe12:3456", "RoCE v2");
+	expect_class("auto", 0, 0);
+	expect_class("auto", 1, 106);
+	expect_class("41", 1, 41);
+	shell("mkdir -p class/infiniband/mlx5_0/tc/1 && "
+	      "echo Global tclass=96 >class/infiniband/mlx5_0/tc/1/traffic_class");
+	expect_class("auto", 1, 96);
+	expect_class("auto", 0, 0);
+	expect_class("0", 1, 0);
+	shell("echo >class/infiniband/mlx5_0/tc/1/traffic_class");
+	expect_class("auto", 1, 106);
+	shell("echo InfiniBand >class/infiniband/mlx5_0/ports/1/link_layer");
+	expect_class("auto", 1, 0);
 }
 
 static uint8_t fabric(bool roce, uint64_t prefix, bool ipv4)

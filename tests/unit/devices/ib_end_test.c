@@ -163,6 +163,12 @@ Test(ib_end, memory_may_be_registered_before_any_device, .init = begin,
 	free(dst);
 }
 
+#define MAPPED	"0000:0000:0000:0000:0000:ffff:7f00:000"
+#define GLOBAL	"2001:0db8:0000:0000:0000:0000:0000:000"
+#define USUAL	"fe80:0000:0000:0000:0002:c903:0000:000"
+#define SUBNET1	"fe80:0000:0000:0001:0002:c903:0000:000"
+#define SUBNET3E "fe80:0000:0000:003e:0002:c903:0000:000" /* 61 further */
+
 /* What users set for the path ends up in the adapter's hands. */
 Test(ib_end, settings_of_the_path, .init = begin, .fini = end, .timeout = 120)
 {
@@ -192,6 +198,41 @@ Test(ib_end, settings_of_the_path, .init = begin, .fini = end, .timeout = 120)
 	/* no atomics, no memory windows */
 	cr_expect(eq(uint, path.access, IBV_ACCESS_LOCAL_WRITE |
 		     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
+	pair_down();
+}
+
+/* UCX's words, for which weft has to look something up. */
+Test(ib_end, settings_that_are_looked_up, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	struct fake_verbs_path path;
+
+	fake_verbs_gid(0, false, USUAL "1");
+	fake_verbs_gid(1, false, USUAL "2");
+	fake_verbs_pkey(0, 5, 0x8abc);
+	fake_verbs_pkey(1, 5, 0x8abc);
+	setenv("UCX_IB_PKEY", "0xabc", 1);
+	setenv("UCX_RC_TIMEOUT", "500ms", 1);
+	weft_settings_reset();
+	pair_up();
+	fake_verbs_path(&path);
+	cr_expect(eq(uint, path.pkey_index, 5));
+	cr_expect(eq(uint, path.timeout, 17));
+	cr_expect(zero(uint, path.traffic_class));
+	pair_down();
+	setenv("UCX_IB_PKEY", "0xabd", 1);
+	weft_settings_reset();
+	cr_expect(eq(int, open_side(&a, "fake0:1"), -ENODEV));
+	cr_expect(yes(strstr(logged, "'fake0:1' is in no partition 0xabd")),
+		  "%s", logged);
+	/* RoCE v2, under UCX */
+	unsetenv("UCX_IB_PKEY");
+	weft_settings_reset();
+	fake_verbs_gid(0, true, MAPPED "1");
+	fake_verbs_gid(1, true, MAPPED "2");
+	pair_up();
+	fake_verbs_path(&path);
+	cr_expect(eq(uint, path.traffic_class, 106));
 	pair_down();
 }
 
@@ -237,12 +278,6 @@ Test(ib_end, inline_data_is_not_needed, .init = begin, .fini = end,
 }
 
 /* ---- ports that cannot meet ------------------------------------------------ */
-
-#define MAPPED	"0000:0000:0000:0000:0000:ffff:7f00:000"
-#define GLOBAL	"2001:0db8:0000:0000:0000:0000:0000:000"
-#define USUAL	"fe80:0000:0000:0000:0002:c903:0000:000"
-#define SUBNET1	"fe80:0000:0000:0001:0002:c903:0000:000"
-#define SUBNET3E "fe80:0000:0000:003e:0002:c903:0000:000" /* 61 further */
 
 static const struct {
 	bool roce[2];
