@@ -20,16 +20,16 @@ env -u WEFT_TEST_IB -u WEFT_NET_DEVICES PYTHONPATH="$WEFT_SRC/tests/e2e" \
 	"$python" "$WEFT_SRC/tests/vm/programs.py" transpose ucxx_benchmark ||
 	status=1
 
-fault() # [-i] ERRORS COMMAND UNDO
+fault() # [-i] END END COMMAND UNDO: rxe0's end and rxe1's, as faults.c has them
 {
 	local idle=()
 	if test "$1" = -i; then
 		idle=(-i)
 		shift
 	fi
-	"$WEFT_BUILD/tests/vm/faults" "${idle[@]}" rxe0:1 rxe1:1 "$1" "$2" ||
-		status=1
-	eval "$3" || status=1
+	"$WEFT_BUILD/tests/vm/faults" "${idle[@]}" rxe0:1 rxe1:1 "$1" "$2" \
+		"$3" || status=1
+	eval "$4" || status=1
 	# IPv6 and ARP settle, and the ports are active again
 	for _ in $(seq 100); do
 		test "$(cat /sys/class/infiniband/rxe*/ports/1/state |
@@ -37,21 +37,37 @@ fault() # [-i] ERRORS COMMAND UNDO
 		sleep 0.1
 	done
 }
-# the first adapter that notices says why, and tells the other side
-any=ETIMEDOUT,ECONNRESET,EIO,ENETDOWN
+# The first adapter that notices says why, and tells the other side: which of
+# them it is may be left to chance, the cause never.
+said="ECONNRESET:the peer said"
+retry="ETIMEDOUT:transport retry counter exceeded"
+retry+=";$said 'transport retry counter exceeded'"
+down="ENETDOWN:is down;$said 'Network is down'"
+own="EIO:local QP operation error"
+other="$said 'local QP operation error'"
+
 back="ip link set veth0 up; ip link set veth1 up"
-fault $any "ip link set veth0 down" "$back"
-fault -i $any "ip link set veth0 down" "$back"
-fault $any "ip link set veth1 down" "$back"
+# an emulated machine may stand still for as long as all retries take
+fault "$own;$retry" "$other;$retry" "ip link set veth0 down" "$back"
+fault "$other;$retry" "$own;$retry" "ip link set veth1 down" "$back"
+fault -i "$down;$own" "$down;$other" "ip link set veth0 down" "$back"
 cut="tc qdisc add dev veth0 root netem loss 100%"
 mend="tc qdisc del dev veth0 root"
-fault $any "$cut" "$mend"
-fault -i $any "$cut" "$mend"
+fault "$retry" "$retry" "$cut" "$mend"
+fault -i "$retry" "$retry" "$cut" "$mend"
 # an adapter that never gives up: the watchdog does
+silence="ETIMEDOUT:no answer for;$said 'Connection timed out'"
 export WEFT_IB_RETRIES=7
-fault $any "$cut" "$mend"
+fault "$silence" "$silence" "$cut" "$mend"
 unset WEFT_IB_RETRIES
-fault $any "ip addr del 10.77.0.2/24 dev veth1" \
+fault "$other;$retry" "$own;$retry" "ip addr del 10.77.0.2/24 dev veth1" \
 	"ip addr add 10.77.0.2/24 dev veth1"
-fault none "tc qdisc add dev veth0 root netem loss 1%" "$mend"
+fault "EIO:RNR retry counter exceeded" "$said 'RNR retry counter exceeded'" \
+	no-receive :
+# what passes; a device that is deleted goes once nobody has it open
+fault none none "tc qdisc add dev veth0 root netem loss 1%" "$mend"
+fault none none "$cut; sleep 0.3; $mend" :
+add="rdma link add rxe1 type rxe netdev veth1"
+fault none none "rdma link del rxe1 & sleep 0.3" \
+	"for _ in \$(seq 50); do $add 2>&- && break; sleep 0.1; done"
 exit $status
