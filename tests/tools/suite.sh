@@ -99,7 +99,7 @@ declare -A variant=(
 )
 declare -A wanted=(
 	[asan]="check TESTS="
-	[tsan]="tests/conformance/conformance"
+	[tsan]="tests/conformance/conformance nccl_net/libnccl-net-weft.la tools/weft"
 	[fuzz]="fuzzers"
 )
 
@@ -211,6 +211,12 @@ suite() # [--long]
 		# the programs with threads; the others only take longer
 		run_tests "conformance, TSan" 600 \
 			bash tests/conformance/rows.sh "$build_root/tsan"
+		run_tests "NCCL plugin, TSan" 300 env \
+			TSAN_OPTIONS="suppressions=$WEFT_SRC/tests/lib/tsan.supp" \
+			"$build_root/tsan/tools/weft" perf --tap \
+			--case register-beside --case threads \
+			--case connect-beside --case close-in-flight \
+			"$build_root/tsan/nccl_net/.libs/libnccl-net-weft.so"
 	fi
 	if try_build "fuzzers" fuzz; then
 		run_tests "fuzzers" $((fuzz_seconds * 4 + 300)) bash tests/fuzz/run.sh \

@@ -20,6 +20,13 @@
 #define TEXT	1024
 #define GRACE	3	/* seconds from the first failure to the end */
 
+/* Threads of the run-time library's that start with a program's first one. */
+#ifdef __SANITIZE_THREAD__
+#define OWN_THREADS	1
+#else
+#define OWN_THREADS	0
+#endif
+
 /* What a rank reports: one letter and a text. */
 struct report {
 	char kind;			/* s(ay), f(ail), k (skipped), o(k),
@@ -214,7 +221,7 @@ static void rank_main(struct perf *p, const struct perf_case *c)
 	if (p->opt->gpu[p->rank % 2] && !perf_gpu_open(p, why, sizeof(why)))
 		perf_fail(p, "%s", why);
 	p->fds = entries("/proc/self/fd");
-	p->threads = entries("/proc/self/task");
+	p->threads = entries("/proc/self/task") + OWN_THREADS;
 	if (!perf_plugin_open(&p->plugin, p->opt->plugin, p->opt->api, why,
 			      sizeof(why)) ||
 	    !perf_plugin_init(&p->plugin, why, sizeof(why)))
