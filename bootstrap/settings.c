@@ -83,7 +83,9 @@ static const struct weft_setting table[] = {
 	  AT(tcp_streams), "auto",
 	  .max = 64, .automatic = 0,
 	  .help = "Sockets per peer for bulk data: auto finds the number by "
-		  "measuring" },
+		  "measuring. Where NCCL's own are set, their product: "
+		  "NCCL_SOCKET_NTHREADS times NCCL_NSOCKS_PERTHREAD, either of "
+		  "them 1 where it is not" },
 	{ "WEFT_TCP_THREADS", "NCCL_SOCKET_NTHREADS", WEFT_SET_AUTO_UINT,
 	  AT(tcp_threads), "auto",
 	  .max = 64, .automatic = UINT32_MAX,
@@ -219,8 +221,7 @@ static bool is_worlds_own(const char *name)
 	return *world && !strncmp(name, world, strlen(world));
 }
 
-/* These say how NCCL's own transport works, nothing about networks. */
-static bool is_nccls_alone(const char *name)
+bool weft_setting_nccls_alone(const char *name)
 {
 	return !strncmp(name, "NCCL_", 5) &&
 	       strncmp(name, "NCCL_IB_", 8) &&
@@ -238,7 +239,7 @@ static const char *find_alias(const char *a, bool own, char name[64])
 		memcpy(name, a, len);
 		name[len] = '\0';
 		if (is_worlds_own(name) == own &&
-		    (own || !is_nccls_alone(name)))
+		    (own || !weft_setting_nccls_alone(name)))
 			v = get(name);
 		a = *end ? end + 1 : end;
 	}
@@ -362,7 +363,7 @@ static void apply_nccl_sockets(void)
 		if (!source[i].origin ||
 		    (!streams && table[i].at != AT(tcp_threads)))
 			continue;
-		if (is_nccls_alone(source[i].origin)) {
+		if (weft_setting_nccls_alone(source[i].origin)) {
 			nccls = true;
 			if (!streams)
 				threads = weft_max(in_force.tcp_threads, 1u);

@@ -94,6 +94,11 @@ size_t weft_settings_count(void);
 void weft_settings_info(size_t i, struct weft_setting_info *info);
 /* The same by its name, which must be one of the table's. */
 void weft_settings_named(const char *name, struct weft_setting_info *info);
+/*
+ * Does @name, an alias, count under NCCL alone?  It says how NCCL's own sockets
+ * work, and nothing about networks.
+ */
+bool weft_setting_nccls_alone(const char *name);
 /* The variable in which the user wrote it: an alias, or its own name. */
 const char *weft_setting_variable(const struct weft_setting_info *info);
 

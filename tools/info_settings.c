@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* weft info settings: the table, for people and for the manual page. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,8 +30,47 @@ static void print_wrapped(const char *text, int indent)
 	putchar('\n');
 }
 
+/* What a setting is read from, too, in the words of a sentence. */
+struct sources {
+	char any[512];			/* "UCX_X, NCCL_X", or "" */
+	char nccl[128];			/* what counts under NCCL alone, or "" */
+	bool nccl_first;		/* though it is not in @any */
+};
+
+static void append(char *list, size_t room, const char *name)
+{
+	const size_t at = strlen(list);
+
+	snprintf(list + at, room - at, "%s%s", at ? ", " : "", name);
+}
+
+static void find_sources(const char *aliases, struct sources *s)
+{
+	char name[64];
+	size_t len;
+
+	memset(s, 0, sizeof(*s));
+	for (; aliases && *aliases; aliases += len + !!aliases[len]) {
+		len = strcspn(aliases, ",");
+		snprintf(name, sizeof(name), "%.*s", (int)len, aliases);
+		if (weft_setting_nccls_alone(name)) {
+			append(s->nccl, sizeof(s->nccl), name);
+			continue;
+		}
+		s->nccl_first |= *s->any && !strncmp(name, "NCCL_", 5);
+		append(s->any, sizeof(s->any), name);
+	}
+}
+
+#define FIRST_THAT_IS_SET	"Also read from, the first that is set: "
+#define NCCLS_FIRST		" (under NCCL its own before the others)"
+#define UNDER_NCCL		"Under NCCL also read from: "
+
 static void print_row(const struct weft_setting_info *info)
 {
+	struct sources s;
+	char text[640];
+
 	printf("%s=%s", info->name, info->value);
 	if (!strcmp(info->origin, "default"))
 		printf("  (default)\n");
@@ -38,22 +78,20 @@ static void print_row(const struct weft_setting_info *info)
 		printf("  (from %s; default %s)\n", info->origin,
 		       *info->def ? info->def : "none");
 	print_wrapped(info->help, 6);
-	if (info->aliases) {
-		char text[512], *p;
-
-		snprintf(text, sizeof(text), "also read from: %s",
-			 info->aliases);
-		for (p = text; *p; p++)
-			if (*p == ',')
-				*p = ' ';
+	find_sources(info->aliases, &s);
+	snprintf(text, sizeof(text), FIRST_THAT_IS_SET "%s%s", s.any,
+		 s.nccl_first ? NCCLS_FIRST : "");
+	if (*s.any)
 		print_wrapped(text, 6);
-	}
+	snprintf(text, sizeof(text), UNDER_NCCL "%s", s.nccl);
+	if (*s.nccl)
+		print_wrapped(text, 6);
 }
 
-/* @len characters that Markdown must not take for its own. */
-static void print_escaped(const char *text, size_t len)
+/* What Markdown must not take for its own. */
+static void print_escaped(const char *text)
 {
-	for (; len && *text; len--, text++) {
+	for (; *text; text++) {
 		if (strchr("^*_[]<>\\", *text))
 			putchar('\\');
 		putchar(*text);
@@ -63,22 +101,23 @@ static void print_escaped(const char *text, size_t len)
 /* As docs/settings.md and weft(7) have it; never this process's values. */
 static void print_man(const struct weft_setting_info *info)
 {
-	const char *a = info->aliases;
-	size_t len;
+	struct sources s;
 
 	printf("**%s**", info->name);
 	if (*info->def)
 		printf(" (default **%s**)", info->def);
 	fputs("\n\n> ", stdout);
-	print_escaped(info->help, SIZE_MAX);
+	print_escaped(info->help);
 	putchar('.');
-	if (a) {
-		fputs(" Also read from, the first that is set:", stdout);
-		for (; *a; a += len + !!a[len]) {
-			len = strcspn(a, ",");
-			fputs(a == info->aliases ? " " : ", ", stdout);
-			print_escaped(a, len);
-		}
+	find_sources(info->aliases, &s);
+	if (*s.any) {
+		fputs(" " FIRST_THAT_IS_SET, stdout);
+		print_escaped(s.any);
+		printf("%s.", s.nccl_first ? NCCLS_FIRST : "");
+	}
+	if (*s.nccl) {
+		fputs(" " UNDER_NCCL, stdout);
+		print_escaped(s.nccl);
 		putchar('.');
 	}
 	fputs("\n\n", stdout);

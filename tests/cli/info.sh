@@ -81,6 +81,10 @@ shows "settings that are set" '^  WEFT_TCP_CHUNK=1m  (from environment)' \
 	WEFT_TCP_CHUNK=1m
 shows "a misspelt one" 'did you mean WEFT_TCP_CHUNK?' WEFT_TCP_CHUNKS=1m
 shows "a bad one" "WEFT_TCP_CHUNK='1t' is not from 4k to 64m" WEFT_TCP_CHUNK=1t
+shows "what counts under NCCL alone" \
+	'Under NCCL also read from: NCCL_SOCKET_FAMILY$' -- settings
+shows "what counts first under NCCL" \
+	'IFNAME (under NCCL its own before the others)\.$' -- settings --man
 shows "all settings" '^WEFT_PORT_RANGE=5000-5010  (from UCX_TCP_PORT_RANGE; default 0)' \
 	UCX_TCP_PORT_RANGE=5000-5010 -- settings
 shows "settings as the manual has them" '^\*\*WEFT_TCP_CHUNK\*\* (default \*\*512k\*\*)' \
