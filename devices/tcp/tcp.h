@@ -232,7 +232,7 @@ struct tcp_conn {
 	struct weft_hello *hello;	/* kept until the owner proof is checked */
 	uint64_t deadline_ms;		/* DIALING, WAITING; OPEN: of lost_err */
 	union weft_sockaddr remote;	/* where bulk streams are dialled to */
-	uint8_t remote_key[WEFT_KEY_LEN];
+	uint8_t *remote_key;		/* the dialer's; else zeros */
 	struct tcp_ep *ep;
 	struct weft_counters *stats;
 	/* sending: zc first, then buf; a message is taken when both are empty */
@@ -266,7 +266,6 @@ struct tcp_conn {
 struct tcp_ep {
 	struct weft_ep base;
 	struct tcp_conn *conn;		/* NULL once dead */
-	struct weft_address remote;
 	uint64_t peer_id;
 	uint32_t sn;
 	int err;
@@ -303,7 +302,7 @@ struct tcp_iface {
 	struct weft_iface base;
 	struct tcp_source listen_src, wake_src, timer_src;
 	struct weft_netif netif;
-	struct weft_address addr;
+	struct weft_address *addr;	/* with the key */
 	uint64_t my_id;
 	int listen_fd, epfd, wake_fd, timer_fd;
 	bool timer_on;

@@ -15,6 +15,7 @@
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/secret.h"
 
 static const struct {
 	const char *name;
@@ -48,6 +49,11 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
 
 	if (!conn)
 		return NULL;
+	conn->remote_key = weft_secret_alloc(WEFT_KEY_LEN);
+	if (!conn->remote_key) {
+		free(conn);
+		return NULL;
+	}
 	conn->src.kind = TCP_SOURCE_CONN;
 	conn->iface = iface;
 	conn->state = TCP_CONN_DIALING;
@@ -212,6 +218,7 @@ void tcp_conn_reap(struct tcp_iface *iface)
 		weft_list_del(&conn->link);
 		tcp_bulk_drop(conn);
 		tcp_rx_drop(conn);
+		weft_secret_free(conn->remote_key, WEFT_KEY_LEN);
 		free(conn->hello);
 		free(conn->tx);
 		free(conn);

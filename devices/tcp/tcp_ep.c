@@ -49,7 +49,8 @@ static struct tcp_conn *live_conn(struct tcp_ep *ep)
 }
 
 /* The peer was here first: its connection becomes ours, if it is the peer's. */
-static struct tcp_conn *adopt(struct tcp_iface *iface, struct tcp_ep *ep)
+static struct tcp_conn *adopt(struct tcp_iface *iface, struct tcp_ep *ep,
+			      const uint8_t *key)
 {
 	struct tcp_conn *conn;
 
@@ -57,7 +58,7 @@ static struct tcp_conn *adopt(struct tcp_iface *iface, struct tcp_ep *ep)
 		return NULL;
 	conn = tcp_conn_find(iface, ep->peer_id, ep->sn);
 	if (!conn || conn->ep || conn->broken || !conn->hello ||
-	    !weft_hello_owns(conn->hello, ep->remote.key))
+	    !weft_hello_owns(conn->hello, key))
 		return NULL;
 	free(conn->hello);
 	conn->hello = NULL;
@@ -68,6 +69,7 @@ int tcp_ep_create(struct weft_iface *base, const struct weft_address *remote,
 		  void *user, struct weft_ep **out)
 {
 	struct tcp_iface *iface = tcp_iface(base);
+	union weft_sockaddr to = remote->sa;
 	struct tcp_conn *conn = NULL;
 	struct tcp_ep *ep;
 	char where[WEFT_SOCKADDR_STR];
@@ -78,26 +80,25 @@ int tcp_ep_create(struct weft_iface *base, const struct weft_address *remote,
 		return -ENOMEM;
 	ep->base.iface = base;
 	ep->base.user = user;
-	ep->remote = *remote;
 	/* a link-local address is reached by this interface only */
 	if (remote->sa.sa.sa_family == AF_INET6 &&
 	    IN6_IS_ADDR_LINKLOCAL(&remote->sa.in6.sin6_addr))
-		ep->remote.sa.in6.sin6_scope_id = iface->netif.index;
+		to.in6.sin6_scope_id = iface->netif.index;
 	ep->peer_id = weft_key_id(remote->key);
 	weft_flushes_init(&ep->flushes);
 	err = next_sn(iface, ep->peer_id, &ep->sn);
 	if (err)
 		goto free_ep;
-	conn = adopt(iface, ep);
+	conn = adopt(iface, ep, remote->key);
 	if (!conn) {
 		conn = tcp_conn_new(iface, ep->peer_id, ep->sn,
-				    weft_sockaddr_str(&ep->remote.sa, where,
+				    weft_sockaddr_str(&to, where,
 						      sizeof(where)));
 		if (!conn) {
 			err = -ENOMEM;
 			goto free_ep;
 		}
-		conn->remote = ep->remote.sa;
+		conn->remote = to;
 		memcpy(conn->remote_key, remote->key, WEFT_KEY_LEN);
 		conn->ep = ep;
 		/* a dial that fails at once is reported by progress() */
@@ -177,7 +178,6 @@ void tcp_ep_destroy(struct weft_ep *base)
 			tcp_conn_maybe_end(conn);
 		}
 	}
-	weft_wipe(&ep->remote, sizeof(ep->remote));
 	free(ep);
 }
 

@@ -236,7 +236,7 @@ int tcp_greet_dial(struct tcp_conn *conn, enum tcp_purpose purpose)
 		weft_put_le32(bytes + 4, g->stream);
 		weft_put_le64(bytes + 8, conn->token);
 	}
-	weft_hello_dial(&g->hello, conn->remote_key, g->iface->addr.key, bytes);
+	weft_hello_dial(&g->hello, conn->remote_key, g->iface->addr->key, bytes);
 	g->connecting = true;
 	if (connect(fd, &conn->remote.sa, weft_sockaddr_len(&conn->remote)) &&
 	    errno != EINPROGRESS)
@@ -514,7 +514,7 @@ void tcp_greet_accept(struct tcp_iface *iface)
 		}
 		atomic_fetch_add(&strangers, 1);
 		g->peer = peer;
-		weft_hello_listen(&g->hello, iface->addr.key);
+		weft_hello_listen(&g->hello, iface->addr->key);
 		if (watch(g, EPOLL_CTL_ADD, EPOLLIN))
 			tcp_greet_free(g);
 		else

@@ -12,6 +12,7 @@
 
 #include "bootstrap/host.h"
 #include "util/log.h"
+#include "util/secret.h"
 
 #define BACKLOG		4096
 #define EVENTS		32
@@ -101,7 +102,7 @@ static int listen_on(struct tcp_iface *iface)
 	if (getsockname(iface->listen_fd, &sa.sa, &len))
 		return weft_fail(errno, "cannot listen on '%s'",
 				 iface->netif.name);
-	iface->addr.sa = sa;
+	iface->addr->sa = sa;
 	return add(iface, iface->listen_fd, &iface->listen_src,
 		   TCP_SOURCE_LISTEN);
 }
@@ -118,7 +119,7 @@ static void iface_free(struct tcp_iface *iface)
 	weft_stats_close(iface->stats);
 	tcp_ep_forget_sns(iface);
 	pthread_mutex_destroy(&iface->cq.lock);
-	weft_wipe(&iface->addr, sizeof(iface->addr));
+	weft_secret_free(iface->addr, sizeof(*iface->addr));
 	free(iface->rxbuf);
 	free(iface->txbuf);
 	free(iface);
@@ -159,15 +160,16 @@ int tcp_iface_open(const char *netdev, int family,
 	iface->rxbuf = malloc(TCP_RX_BUF);
 	iface->txbuf = malloc(TCP_MAX_MESSAGE);
 	iface->stats = weft_stats_open("tcp", netdev);
-	if (!iface->rxbuf || !iface->txbuf || !iface->stats)
+	iface->addr = weft_secret_alloc(sizeof(*iface->addr));
+	if (!iface->rxbuf || !iface->txbuf || !iface->stats || !iface->addr)
 		goto free_iface;
-	err = weft_random(iface->addr.key, sizeof(iface->addr.key));
+	err = weft_random(iface->addr->key, WEFT_KEY_LEN);
 	if (err)
 		goto free_iface;
-	iface->addr.wire_min = WEFT_WIRE_MIN;
-	iface->addr.wire_max = WEFT_WIRE_MAX;
-	iface->addr.ns_id = weft_netns_id();
-	iface->my_id = weft_key_id(iface->addr.key);
+	iface->addr->wire_min = WEFT_WIRE_MIN;
+	iface->addr->wire_max = WEFT_WIRE_MAX;
+	iface->addr->ns_id = weft_netns_id();
+	iface->my_id = weft_key_id(iface->addr->key);
 	iface->epfd = epoll_create1(EPOLL_CLOEXEC);
 	iface->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	iface->timer_fd = timerfd_create(CLOCK_MONOTONIC,
@@ -245,7 +247,7 @@ void tcp_iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 	/* estimates for a 10 GbE-class network and for loopback */
 	attr->latency = iface->netif.loopback ? 5e-6 : 15e-6;
 	attr->overhead = 2e-6;
-	attr->addr = iface->addr;
+	attr->addr = *iface->addr;
 }
 
 bool tcp_iface_reaches(struct weft_iface *base,

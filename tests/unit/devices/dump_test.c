@@ -4,6 +4,7 @@
 
 #include "bootstrap/settings.h"
 #include "devices/nvlink/nvl.h"
+#include "devices/tcp/tcp.h"
 #include "tests/lib/smaps.h"
 #include "tests/unit/devices/nvl_pair.h"
 
@@ -26,7 +27,7 @@ static void finish(void)
 	cr_expect(eq(int, system(cmd), 0));
 }
 
-TestSuite(nvl_dump, .init = begin, .fini = finish, .timeout = 60);
+TestSuite(dump, .init = begin, .fini = finish, .timeout = 60);
 
 static struct nvl_conn *conn_of(struct side *s)
 {
@@ -36,7 +37,7 @@ static struct nvl_conn *conn_of(struct side *s)
 }
 
 /* What goes to host memory goes through a ring of it. */
-Test(nvl_dump, keys_inboxes_and_rings)
+Test(dump, keys_inboxes_and_rings)
 {
 	static uint8_t src[LEN], dst[LEN];
 	struct weft_mem *mem;
@@ -71,7 +72,34 @@ Test(nvl_dump, keys_inboxes_and_rings)
 	close_side(&b);
 }
 
-Test(nvl_dump, the_job_secret)
+/* What the device without GPUs has of them: its key opens the same memory. */
+Test(dump, keys_of_tcp)
+{
+	const struct weft_dev_ops *tcp = &weft_tcp_ops;
+	struct weft_iface_attr attr;
+	const struct tcp_conn *conn;
+	struct weft_iface_cb cb;
+	struct weft_ep *ep;
+
+	load_fake();
+	cr_assert(eq(int, open_side(&a), 0));
+	cb = a.iface->cb;
+	close_side(&a);
+	cr_assert(eq(int, tcp->iface_open("lo", AF_INET, &cb, &a.iface), 0));
+	cr_assert(eq(int, tcp->iface_open("lo", AF_INET, &cb, &b.iface), 0));
+	tcp->iface_query(b.iface, &attr);
+	cr_assert(eq(int, tcp->ep_create(a.iface, &attr.addr, NULL, &ep), 0));
+	conn = ((struct tcp_ep *)ep)->conn;
+	cr_expect(smaps_undumped(((struct tcp_iface *)a.iface)->addr->key));
+	cr_expect(smaps_undumped(conn->remote_key));
+	cr_expect(eq(int, memcmp(conn->remote_key, attr.addr.key, WEFT_KEY_LEN),
+		     0));
+	tcp->ep_destroy(ep);
+	tcp->iface_close(a.iface);
+	tcp->iface_close(b.iface);
+}
+
+Test(dump, the_job_secret)
 {
 	static const char text[] = "a secret of this job alone";
 	const uint8_t *secret = NULL;
