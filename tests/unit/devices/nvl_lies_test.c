@@ -370,14 +370,18 @@ static void catch(void *arg, enum weft_level level, const char *file, int line,
 Test(nvl_lies, a_descriptor_that_does_not_arrive, .init = begin, .fini = finish)
 {
 	struct nvl_frame f = { OFFER, .size = 65536 };
-	const struct rlimit none = { 3, 3 };
+	struct rlimit limit, none;
 	int fd = liar_memfd(65536, true);
 
 	weft_log_set_sink(catch, NULL);
 	cr_assert(eq(int, liar_frame(&liar, &f, &fd, 1), 0));
 	close(fd);
+	cr_assert(eq(int, getrlimit(RLIMIT_NOFILE, &limit), 0));
+	none = limit;
+	none.rlim_cur = 3;
 	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &none), 0));
 	wait_for(ended);
+	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &limit), 0));
 	cr_expect(eq(int, ended, -EMFILE));
 	cr_expect(strstr(logged, "'ulimit -n'") != NULL, "%s", logged);
 	cr_expect(strstr(logged, "SELinux or AppArmor") != NULL, "%s", logged);
