@@ -169,8 +169,8 @@ static void revoke_posted(struct weft_net_comm *comm)
  */
 static int round_of_progress(struct weft_net *net)
 {
-	weft_net_progress(net);
-	weft_net_pause(net);
+	/* Unlocking alone lets nobody in who has to be woken for it. */
+	weft_net_pause(net, weft_net_progress(net) ? 50 : 500);
 	return net->closed ? -ECANCELED : 0;
 }
 
@@ -221,6 +221,7 @@ void weft_net_close_comm(struct weft_net_comm *comm)
 	int ret;
 
 	pthread_mutex_lock(&net->lock);
+	net->closing++;
 	ret = net->closed ? -ECANCELED : 0;
 	if (!ret && comm->sender && comm->active)
 		ret = drain_sends(comm);
@@ -230,5 +231,7 @@ void weft_net_close_comm(struct weft_net_comm *comm)
 		ret = say_bye(comm);
 	if (!ret)
 		weft_net_comm_free(comm);
+	if (!--net->closing && net->closed)
+		pthread_cond_broadcast(&net->pause);
 	pthread_mutex_unlock(&net->lock);
 }

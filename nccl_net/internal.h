@@ -73,10 +73,11 @@ struct weft_net {
 	struct weft_net_comm **comms;		/* by slot of their id */
 	unsigned int comms_size;
 	uint16_t generation;
-	bool closed;				/* abandoned by weft_net_close() */
+	bool closed;				/* by weft_net_close() */
+	unsigned int closing;			/* in weft_net_close_comm() */
 	pthread_t keeper;			/* see keeper.c */
 	pthread_cond_t keeper_wake;
-	pthread_cond_t pause;			/* nobody rings it */
+	pthread_cond_t pause;			/* weft_net_close() rings */
 	bool keeper_on, keeper_stop;
 	struct weft_net_port *nvl;		/* in ports, too; NULL: none */
 	unsigned int hcas;			/* ports that are ib */
@@ -204,7 +205,7 @@ struct weft_net_comm {
 
 /* net.c */
 extern const struct weft_iface_cb weft_net_events;	/* arg: the port */
-void weft_net_progress(struct weft_net *net);
+unsigned int weft_net_progress(struct weft_net *net);
 /* Takes NVLink's new peers a step towards being ready for traffic. */
 void weft_net_ready_peers(struct weft_net *net);
 
@@ -242,8 +243,8 @@ bool weft_net_peer_unsent(struct weft_net_peer *peer);
 void weft_net_keeper_init(struct weft_net *net);
 /* The caller is about to be told that it need not come again. */
 void weft_net_keeper_look(struct weft_net_peer *peer);
-/* The lock is somebody else's for a moment (half a millisecond). */
-void weft_net_pause(struct weft_net *net);
+/* The lock is others' for so long, or until the context is closed. */
+void weft_net_pause(struct weft_net *net, unsigned int us);
 /* Without the lock. */
 void weft_net_keeper_end(struct weft_net *net);
 

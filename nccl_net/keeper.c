@@ -11,7 +11,7 @@
 #include "nccl_net/internal.h"
 #include "util/log.h"
 
-#define PAUSE_NS	500000
+#define PAUSE_US	500
 
 static bool peers_unsent(struct weft_list *peers)
 {
@@ -34,12 +34,12 @@ static bool unsent(struct weft_net *net)
 	return false;
 }
 
-void weft_net_pause(struct weft_net *net)
+void weft_net_pause(struct weft_net *net, unsigned int us)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_nsec += PAUSE_NS;
+	t.tv_nsec += us * 1000;
 	if (t.tv_nsec >= 1000000000) {
 		t.tv_nsec -= 1000000000;
 		t.tv_sec++;
@@ -56,7 +56,7 @@ static void *keep(void *arg)
 	while (!net->keeper_stop) {
 		if (unsent(net)) {
 			/* Whoever still calls is faster than this. */
-			weft_net_pause(net);
+			weft_net_pause(net, PAUSE_US);
 			weft_net_progress(net);
 		} else {
 			pthread_cond_wait(&net->keeper_wake, &net->lock);

@@ -144,9 +144,10 @@ void weft_net_ready_peers(struct weft_net *net)
 			weft_net_peer_ready(peer);
 }
 
-void weft_net_progress(struct weft_net *net)
+unsigned int weft_net_progress(struct weft_net *net)
 {
 	struct weft_net_port *port, *tmp;
+	unsigned int n = 0;
 
 	net->calls++;
 	if (net->watch_asleep)
@@ -154,36 +155,35 @@ void weft_net_progress(struct weft_net *net)
 	weft_list_for_each(port, tmp, &net->ports, link) {
 		if (may_skip(net, port))
 			continue;
-		port->ops->progress(port->iface);
+		n += port->ops->progress(port->iface);
 		if (!weft_list_empty(&port->leaving))
 			weft_net_peer_reap(port, false);
 	}
 	weft_net_ready_peers(net);
 	if (!weft_list_empty(&net->staged))
 		weft_net_stage_progress(net);
+	return n;
 }
 
 /*
  * Ends all traffic and all threads, but leaves the objects, which a caller that
- * forgot them may still touch: every call on them now fails.
+ * forgot them may still touch: every call on them now fails.  The lock is held.
  */
 static void net_abandon(struct weft_net *net)
 {
 	struct weft_net_port *port, *tmp;
 	struct weft_net_peer *peer, *ptmp;
 
-	pthread_mutex_lock(&net->lock);
-	net->closed = true;
 	weft_list_for_each(port, tmp, &net->ports, link)
 		weft_list_for_each(peer, ptmp, &port->peers, link)
 			weft_net_peer_fail(peer, -ECANCELED);
 	weft_net_ports_close(net);
-	pthread_mutex_unlock(&net->lock);
 }
 
 void weft_net_close(struct weft_net *net)
 {
 	struct weft_net_dial *dial, *tmp;
+	bool users;
 
 	weft_net_keeper_end(net);
 	weft_net_watch_end(net);
@@ -194,12 +194,19 @@ void weft_net_close(struct weft_net *net)
 	/* Nobody but us has those, since connect() has not returned them. */
 	weft_list_for_each(dial, tmp, &net->dialing, link)
 		weft_net_comm_free(dial->comm);
-	pthread_mutex_unlock(&net->lock);
-	if (net->users) {
+	net->closed = true;
+	users = net->users;
+	if (users) {
 		weft_debug("context closed with %u users left", net->users);
 		net_abandon(net);
-		return;
 	}
+	/* Those that are closing a connection go on, and out of our code. */
+	pthread_cond_broadcast(&net->pause);
+	while (net->closing)
+		pthread_cond_wait(&net->pause, &net->lock);
+	pthread_mutex_unlock(&net->lock);
+	if (users)
+		return;
 	pthread_cond_destroy(&net->pause);
 	pthread_cond_destroy(&net->keeper_wake);
 	pthread_mutex_destroy(&net->stage_lock);

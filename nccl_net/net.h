@@ -67,8 +67,8 @@ int weft_net_accept(struct weft_net_listener *listener,
 		    struct weft_net_comm **comm);
 /*
  * Waits, for a bounded time, until sends under way have left the caller's
- * memory; receives still posted are revoked.  Calls on other connections do not
- * wait for that.
+ * memory; receives still posted are revoked.  Calls on other connections wait
+ * for neither, but for copies of receives that an engine does not end.
  */
 void weft_net_close_comm(struct weft_net_comm *comm);
 

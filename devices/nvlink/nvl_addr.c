@@ -94,7 +94,7 @@ int nvl_addr_listen(uint64_t id)
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return weft_fail(errno, "cannot make a Unix socket");
-	if (bind(fd, (struct sockaddr *)&sa, len) || listen(fd, 128)) {
+	if (bind(fd, (struct sockaddr *)&sa, len) || listen(fd, SOMAXCONN)) {
 		err = -errno;
 		weft_info("no abstract Unix socket here: %s", strerror(-err));
 		close(fd);

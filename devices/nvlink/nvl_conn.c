@@ -82,9 +82,7 @@ static void dial_later(struct nvl_conn *conn)
 
 static int make_socket(void)
 {
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
-	return fd < 0 ? weft_fail(errno, "cannot make a Unix socket") : fd;
+	return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
 static int try_connect(struct nvl_iface *iface, int fd,
@@ -120,16 +118,18 @@ bool nvl_conn_may_dial(struct nvl_iface *iface,
 {
 	const uint64_t id = weft_key_id(remote->key);
 	struct nvl_known *known = nvl_peer_known(iface, id);
-	int fd;
+	int fd, err;
 
 	if (!known || known->asked || id == iface->my_id)
 		return !known || !known->refused;
 	fd = make_socket();
 	if (fd < 0)
-		return true;
-	known->refused = is_forbidden(try_connect(iface, fd, remote, id));
-	known->asked = true;
+		return true;	/* dialling says why */
+	err = try_connect(iface, fd, remote, id);
 	close(fd);
+	known->refused = is_forbidden(err);
+	/* with a full backlog the security modules were not asked */
+	known->asked = err != -EAGAIN;
 	return !known->refused;
 }
 
@@ -145,7 +145,8 @@ void nvl_conn_dial(struct nvl_conn *conn)
 	hang_up(conn);
 	conn->fd = make_socket();
 	if (conn->fd < 0) {
-		nvl_pair_break(conn, conn->fd);
+		nvl_pair_break(conn, weft_fail(errno,
+					       "cannot make a Unix socket"));
 		return;
 	}
 	err = try_connect(conn->iface, conn->fd, conn->remote, conn->peer_id);

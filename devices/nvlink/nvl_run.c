@@ -347,7 +347,7 @@ int nvl_run_listen(struct nvl_run *run, uint64_t id)
 	if (fd < 0)
 		return weft_fail(errno, "cannot make a Unix socket");
 	socket_path(run, id, &sa);
-	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) || listen(fd, 128)) {
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) || listen(fd, SOMAXCONN)) {
 		err = weft_fail(errno, "cannot listen in '%s'; on EACCES see "
 				"whether SELinux or AppArmor forbids sockets "
 				"there", run->path);

@@ -68,8 +68,9 @@ run_tests() # NAME SECONDS COMMAND...
 begin_tests() # NAME SECONDS COMMAND...
 {
 	beside=$(log_of "$1, beside")
-	timeout -k 20 "$2" "${@:3}" >"$beside" 2>&1 </dev/null &
-	beside_pid=$!
+	rm -f "$beside.rc"
+	(timeout -k 20 "$2" "${@:3}" >"$beside" 2>&1 </dev/null
+		echo $? >"$beside.rc") &
 }
 
 end_tests() # NAME
@@ -77,9 +78,9 @@ end_tests() # NAME
 	local log
 	log=$(log_of "$1")
 	printf '  %s ... ' "$1"
-	run_logged "$log" tail -n +1 -f --pid=$beside_pid "$beside"
-	took+=" more"
-	wait $beside_pid
+	# shellcheck disable=SC2016 # the inner shell's
+	run_logged "$log" bash -c 'until test -s "$1.rc"; do sleep 0.5; done
+		cat "$1"; exit "$(cat "$1.rc")"' - "$beside"
 	count "$1" "$log" $?
 }
 

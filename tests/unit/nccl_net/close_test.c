@@ -43,14 +43,24 @@ static void *close_it(void *comm)
 	return NULL;
 }
 
+static unsigned int progressed(void)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&a->lock);
+	n = fake.progressed;
+	pthread_mutex_unlock(&a->lock);
+	return n;
+}
+
 /* Returns when the closing is under way. */
 static pthread_t close_beside(struct weft_net_comm *comm)
 {
-	const unsigned int before = fake.progressed;
+	const unsigned int before = progressed();
 	pthread_t t;
 
 	cr_assert(eq(int, pthread_create(&t, NULL, close_it, comm), 0));
-	while (fake.progressed == before && !atomic_load(&closed))
+	while (progressed() == before && !atomic_load(&closed))
 		sched_yield();
 	return t;
 }
@@ -131,6 +141,7 @@ Test(close, the_context_may_be_closed_meanwhile)
 	begin_large_send();
 	t = close_beside(busy_tx);
 	weft_net_close(a);
+	cr_expect(eq(uint, a->closing, 0));	/* nobody is in our code */
 	pthread_join(t, NULL);
 	cr_expect(eq(uint, fake.ifaces, 0));
 	cr_expect(eq(uint, fake.eps, 0));
