@@ -246,12 +246,14 @@ static void on_gone(struct ib_conn *conn, const uint8_t *p, size_t len)
 
 	if (conn->broken || len != IB_GONE_LEN)
 		return;
+	ib_conn_break(conn, -ECONNRESET);
+	if (!conn->ep)
+		return;		/* nobody is left here to miss it */
 	status = weft_get_le32(p + 4);
 	weft_warn("'%s' lost its peer %016llx: the peer said '%s'",
 		  conn->iface->port.name, (unsigned long long)conn->peer->id,
 		  status ? weft_wc_name((enum ibv_wc_status)status)
 			 : strerror((int)weft_get_le32(p)));
-	ib_conn_break(conn, -ECONNRESET);
 }
 
 static void on_message(void *arg, uint8_t id, void *data, size_t len)
@@ -305,7 +307,8 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 	(void)arg;
 	peer->dead = true;
 	weft_list_for_each(conn, tmp, &peer->conns, link) {
-		live |= !conn->broken;
+		/* a peer that has said goodbye may go */
+		live |= conn->ep && !conn->bye_seen && !conn->broken;
 		ib_conn_break(conn, err);
 	}
 	if (live && err != -ESHUTDOWN)

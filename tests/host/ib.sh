@@ -32,14 +32,16 @@ export UCX_TLS=weft_ib UCX_NET_DEVICES=$port UCX_WARN_UNUSED_ENV_VARS=n
 export EXCHANGE_ALARM=${EXCHANGE_ALARM:-60}
 large=88080388 all=111574640 # what these move each way
 
-try() # NAME VERSION ARGUMENT...
+told='nothing to be told'
+try() # NAME VERSION ARGUMENT...: no warning but $told
 {
 	local name=$1 v=$2 stats=$tap_tmp/stats
 	shift 2
 	rm -f "$stats"
 	if ! WEFT_STATS=$stats exchange "$v" "$v" "$@"; then
 		tap_not_ok "$name" "$(words)"
-	elif grep -q 'weft: \|UCX  *\(WARN\|ERROR\)' "$tap_tmp"/{wait,come}; then
+	elif grep -h 'weft: \|UCX  *\(WARN\|ERROR\)' "$tap_tmp"/{wait,come} |
+			grep -qv "$told"; then
 		tap_not_ok "$name: prints nothing" "$(words)"
 	else
 		tap_ok "$name"
@@ -56,6 +58,10 @@ for v in "${versions[@]}"; do
 	found=$(under "$v" "${prefix_of[$v]}/bin/ucx_info" -d 2>&1 |
 		grep -A1 'Transport: weft_ib' | grep -c "Device: $port\$")
 	tap_equal "$v: ucx_info lists weft_ib on $port" "$found" 1
+	found=$(UCX_NET_DEVICES=auto under "$v" \
+		"${prefix_of[$v]}/bin/ucx_info" -p -u t 2>&1 |
+		grep -c "weft_ib/$port\( \|\$\)")
+	tap_equal "$v: UCX_NET_DEVICES=auto leaves it there" "$found" 1
 	try "$v: large messages" "$v" peer large
 	between "$v: they go by zero-copy" $((2 * large)) \
 		$(($(of ib tx_put_bytes) + $(of ib get_bytes))) \
@@ -71,7 +77,11 @@ for v in "${versions[@]}"; do
 	try "$v: by address, blocking" "$v" block eps=3
 	try "$v: data end the rest of one that spins" "$v" spin
 	try "$v: a fence between puts" "$v" fence
+	told="'$port' lost its peer .*: its TCP connection ended"
 	try "$v: a killed peer" "$v" peer killed
+	tap_equal "$v: one warning tells of it" \
+		"$(grep -c "$told" "$tap_tmp/wait")" 1
+	told='nothing to be told'
 done
 # UCX wants the interface of a socket address among its devices
 v=${versions[-1]}
