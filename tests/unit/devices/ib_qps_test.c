@@ -449,7 +449,7 @@ Test(ib_qps, settings)
 	cr_expect(eq(uint, weft_settings()->ib_qps, 4));
 	setenv("NCCL_IB_QPS_PER_CONNECTION", "128", 1);
 	weft_settings_reset();
-	cr_expect(eq(uint, weft_settings()->ib_qps, 1));
+	cr_expect(eq(uint, weft_settings()->ib_qps, 8));
 	cr_expect(yes(strstr(logged, "NCCL_IB_QPS_PER_CONNECTION")), "%s",
 		  logged);
 	free(src);
