@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Lists of verbs devices, in the forms that users know. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdlib.h>
+
+#include "bootstrap/settings.h"
+#include "bootstrap/verbs.h"
+#include "util/util.h"
+
+static const struct {
+	const char *list;
+	enum weft_verbs_form form;
+	const char *dev;
+	unsigned int port;
+	bool match;
+} matches[] = {
+	{ "all", WEFT_VERBS_LIST, "mlx5_0", 1, true },
+	{ "", WEFT_VERBS_NCCL, "mlx5_0", 1, true },
+	{ "mlx5_1", WEFT_VERBS_LIST, "mlx5_1", 2, true },
+	{ "mlx5_1", WEFT_VERBS_LIST, "mlx5_10", 1, false },
+	{ "mlx5_0,mlx5_1:2", WEFT_VERBS_LIST, "mlx5_1", 2, true },
+	{ "mlx5_0,mlx5_1:2", WEFT_VERBS_LIST, "mlx5_1", 1, false },
+	{ "mlx5_0,,mlx5_1", WEFT_VERBS_LIST, "mlx5_1", 1, true },
+	{ "^mlx5_0", WEFT_VERBS_LIST, "mlx5_0", 1, false },
+	{ "^mlx5_0", WEFT_VERBS_LIST, "mlx5_1", 1, true },
+	{ "mlx5_1", WEFT_VERBS_NCCL, "mlx5_10", 1, true },
+	{ "mlx5", WEFT_VERBS_NCCL, "mlx5_3", 1, true },
+	{ "mlx5", WEFT_VERBS_NCCL, "hfi1_0", 1, false },
+	{ "=mlx5_1", WEFT_VERBS_NCCL, "mlx5_10", 1, false },
+	{ "=mlx5_1:2", WEFT_VERBS_NCCL, "mlx5_1", 2, true },
+	{ "=mlx5_1:2", WEFT_VERBS_NCCL, "mlx5_1", 1, false },
+	{ "^=mlx5_1:2", WEFT_VERBS_NCCL, "mlx5_1", 1, true },
+	{ "^mlx5_1,mlx5_2", WEFT_VERBS_NCCL, "mlx5_2", 1, false },
+	{ "mlx5_0:x", WEFT_VERBS_LIST, "mlx5_0", 1, false },
+	{ "mlx5_0:99999999999", WEFT_VERBS_LIST, "mlx5_0", 1, false },
+	{ "mlx5_[0-3]:1", WEFT_VERBS_LIST, "mlx5_0", 1, true },
+	{ "mlx5_[0-3]:1", WEFT_VERBS_LIST, "mlx5_3", 1, true },
+	{ "mlx5_[0-3]:1", WEFT_VERBS_LIST, "mlx5_3", 2, false },
+	{ "mlx5_[0-3]:1", WEFT_VERBS_LIST, "mlx5_4", 1, false },
+	{ "mlx5_[0-3]", WEFT_VERBS_LIST, "mlx5_30", 1, false },
+	{ "eth0,mlx5_[8-12]", WEFT_VERBS_LIST, "mlx5_10", 2, true },
+	{ "mlx5_0:[1-2]", WEFT_VERBS_LIST, "mlx5_0", 2, true },
+	{ "^mlx5_[0-3]", WEFT_VERBS_LIST, "mlx5_2", 1, false },
+	{ "^mlx5_[0-3]", WEFT_VERBS_LIST, "mlx5_4", 1, true },
+};
+
+Test(verbs_lists, lists_mean_what_their_users_mean)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(matches); i++)
+		cr_expect(weft_verbs_match(matches[i].list, matches[i].form,
+					   matches[i].dev, matches[i].port) ==
+				  matches[i].match,
+			  "'%s' and '%s:%u'", matches[i].list, matches[i].dev,
+			  matches[i].port);
+}
+
+static const struct {
+	const char *name, *value;
+	bool allowed;
+} allowed[] = {
+	{ "UCX_NET_DEVICES", "mlx5_0:1", true },
+	{ "UCX_NET_DEVICES", "mlx5_0:2", false },
+	{ "UCX_NET_DEVICES", "eth0,mlx5_0", true },
+	{ "UCX_NET_DEVICES", "eth0", false },
+	{ "UCX_NET_DEVICES", "ib0", true },
+	{ "UCX_NET_DEVICES", "^ib0", false },
+	{ "UCX_NET_DEVICES", "^mlx5_0:1", false },
+	{ "UCX_NET_DEVICES", "^eth0", true },
+	{ "UCX_NET_DEVICES", "all", true },
+	{ "UCX_NET_DEVICES", "auto", true },
+	{ "UCX_NET_DEVICES", "ib[0-1]", true },
+	{ "UCX_NET_DEVICES", "mlx5_[1-3]:1", false },
+	{ "DASK_UCX__NET_DEVICES", "auto", true },
+	{ "NCCL_SOCKET_IFNAME", "eth0", true },
+	{ "UCXPY_IFNAME", "eth0", true },
+	{ "NCCL_IB_HCA", "mlx5", true },
+	{ "NCCL_IB_HCA", "=mlx5", false },
+	{ "WEFT_IB_DEVICES", "mlx5", false },
+	{ "WEFT_IB_DEVICES", "mlx5_0", true },
+};
+
+Test(verbs_lists, settings_decide)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(allowed); i++) {
+		clearenv();
+		setenv(allowed[i].name, allowed[i].value, 1);
+		weft_settings_reset();
+		cr_expect(weft_settings_verbs_allowed("mlx5_0", 1, "ib0") ==
+				  allowed[i].allowed,
+			  "%s=%s", allowed[i].name, allowed[i].value);
+	}
+}
