@@ -311,7 +311,8 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 		live |= conn->ep && !conn->bye_seen && !conn->broken;
 		ib_conn_break(conn, err);
 	}
-	if (live && err != -ESHUTDOWN)
+	/* whoever was never met was not lost: tcp says what it knows of that */
+	if (live && peer->verified && err != -ESHUTDOWN)
 		weft_warn("'%s' lost its peer %016llx: its TCP connection ended (%s)",
 			  peer->iface->port.name, (unsigned long long)peer->id,
 			  strerror(-err));

@@ -389,6 +389,7 @@ static void killed(void)
 			wait_for(&b, NULL, w.done);
 		}
 	}
+	log_keep();
 	side_open(&a);
 	target_open(&t, BIG);
 	to = exchange(down[1], up[0], &a, &t);
@@ -402,6 +403,9 @@ static void killed(void)
 	kill(pid, SIGKILL);
 	check_killed(&a, &t);
 	check_int(w.done, 1);
+	/* an adapter's peer was lost for one cause */
+	check_int(log_lines(""), !strcmp(row->name, "ib"));
+	check_int(log_lines("lost its peer"), !strcmp(row->name, "ib"));
 	waitpid(pid, NULL, 0);
 	target_close(&t);
 	free(src);
