@@ -161,6 +161,15 @@ static const struct weft_setting table[] = {
 	  WEFT_SET_SIZE, AT(ib_mtu), "auto", .min = 256, .max = 4096,
 	  .help = "Largest packet: 256, 512, 1024, 2048 or 4096; auto is the "
 		  "smaller of both ports'" },
+	{ "WEFT_IB_GPU_DIRECT", "UCX_IB_GPU_DIRECT_RDMA", WEFT_SET_TRISTATE,
+	  AT(ib_gpu_direct), "auto",
+	  .help = "Let adapters read and write GPU memory themselves: auto does "
+		  "so where kernel, driver and adapter all say that they can, "
+		  "for NCCL from 2.26 on; on for older ones, too; off never" },
+	{ "WEFT_IB_DMABUF", "NCCL_DMABUF_ENABLE", WEFT_SET_TRISTATE,
+	  AT(ib_dmabuf), "auto",
+	  .help = "By dma-buf, before the module nvidia_peermem is tried; off "
+		  "leaves it to the module" },
 	{ "WEFT_NVL_DIRECT", NULL, WEFT_SET_TRISTATE, AT(nvl_direct), "auto",
 	  .help = "May a proven peer on this host map NCCL's GPU buffers and "
 		  "write to them without asking? off sends everything through "

@@ -53,6 +53,8 @@ struct weft_settings {
 	unsigned int ib_pkey;		/* UINT_MAX: by its index */
 	unsigned int ib_qps;		/* of a connection */
 	size_t ib_mtu;			/* bytes; 0: what both ports take */
+	enum weft_tristate ib_gpu_direct;	/* WEFT_IB_GPU_DIRECT */
+	enum weft_tristate ib_dmabuf;	/* WEFT_IB_DMABUF */
 	enum weft_tristate nvl_direct;	/* WEFT_NVL_DIRECT */
 	enum weft_tristate nvl_thread;	/* WEFT_NVL_THREAD */
 	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */

@@ -26,7 +26,8 @@ static int parse_tristate(const char *text, enum weft_tristate *value)
 {
 	bool on;
 
-	if (!strcasecmp(text, "auto")) {
+	/* "try": UCX's word for it (ucs/config/types.h) */
+	if (!strcasecmp(text, "auto") || !strcasecmp(text, "try")) {
 		*value = WEFT_AUTO;
 		return 0;
 	}

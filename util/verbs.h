@@ -58,6 +58,13 @@
 	X(destroy_qp, ibv_destroy_qp, int, (struct ibv_qp *))		\
 	X(fork_init, ibv_fork_init, int, (void))
 
+/* Calls that older libraries lack; NULL there. */
+#define WEFT_VERBS_OPTIONAL(X)						\
+	/* rdma-core 34; offset and iova: the same within a page */	\
+	X(reg_dmabuf_mr, ibv_reg_dmabuf_mr, struct ibv_mr *,		\
+	  (struct ibv_pd *, uint64_t offset, size_t len, uint64_t iova,	\
+	   int fd, int access))
+
 /* X(field, type, arguments): inline functions of the header */
 #define WEFT_VERBS_INLINE(X)						\
 	X(post_send, int, (struct ibv_qp *, struct ibv_send_wr *,	\
@@ -70,6 +77,7 @@
 struct weft_verbs {
 #define X(field, symbol, type, args) type (*field) args;
 	WEFT_VERBS_CALLS(X)
+	WEFT_VERBS_OPTIONAL(X)
 #undef X
 #define X(field, type, args) type (*field) args;
 	WEFT_VERBS_INLINE(X)

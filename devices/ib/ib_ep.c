@@ -272,6 +272,17 @@ ssize_t ib_ep_message_pack(struct weft_ep *base, uint8_t id,
 	return (ssize_t)len;
 }
 
+/* Asked ahead: the processor may not touch it, registered or not by then. */
+static uint32_t gpu_of(const struct iovec *iov, unsigned int n)
+{
+	uint32_t gpu = 0;
+
+	while (n--)
+		if (ib_mem_is_gpu((uintptr_t)iov[n].iov_base))
+			gpu |= BIT(n);
+	return gpu;
+}
+
 static int start(struct ib_ep *ep, enum ib_op_kind kind,
 		 const struct iovec *iov, unsigned int iovcnt,
 		 uint64_t remote_addr, const struct weft_rkey *rkey,
@@ -303,6 +314,7 @@ static int start(struct ib_ep *ep, enum ib_op_kind kind,
 	op->total = iov_total(iov, iovcnt);
 	op->iovcnt = iovcnt;
 	memcpy(op->iov, iov, iovcnt * sizeof(*iov));
+	op->gpu = gpu_of(iov, iovcnt);
 	conn->nops++;
 	ib_op_queue(conn, op);
 	return -EINPROGRESS;

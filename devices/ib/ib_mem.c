@@ -37,29 +37,52 @@ static size_t count, capacity;
 static struct ib_mem **by_slot;
 static size_t slots;
 static size_t longest;			/* region that ever was in by_addr */
+static _Atomic size_t gpu_count;	/* regions of GPU memory */
 
-static int register_on(struct ib_mem *m, struct ib_device *dev)
+/* A dma-buf that the caller of all this has. */
+struct dmabuf {
+	int fd;
+	uint64_t offset;
+};
+static const struct dmabuf no_dmabuf = { .fd = -1 };
+
+static int register_host(const struct weft_mem *region, struct ib_device *dev,
+			 int access, struct ibv_mr **mr)
+{
+	int err;
+
+	*mr = dev->v->reg_mr(dev->pd, region->addr, region->len, access);
+	if (*mr)
+		return 0;
+	err = errno;
+	return weft_fail(err, "cannot register %zu bytes at %p with '%s'%s",
+			 region->len, region->addr, dev->name,
+			 err == ENOMEM || err == EAGAIN ?
+			 "; raise the limit with 'ulimit -l'" : "");
+}
+
+static int register_on(struct ib_mem *m, struct ib_device *dev,
+		       const struct dmabuf *buf)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			   IBV_ACCESS_REMOTE_READ;
+	const struct weft_mem *region = m->region;
 	struct ib_mr *r;
 	int err;
 
-	if (!m->region->len)
+	if (!region->len)
 		return 0;	/* nothing can land there */
 	r = malloc(sizeof(*r));
 	if (!r)
 		return -ENOMEM;
 	r->dev = dev;
-	r->mr = dev->v->reg_mr(dev->pd, m->region->addr, m->region->len,
-			       access);
-	if (!r->mr) {
-		err = errno;
+	err = region->kind == WEFT_MEM_CUDA ?
+	      ib_gpu_register(dev, region->addr, region->len, access, buf->fd,
+			      buf->offset, &r->mr) :
+	      register_host(region, dev, access, &r->mr);
+	if (err) {
 		free(r);
-		return weft_fail(err, "cannot register %zu bytes at %p with '%s'%s",
-				 m->region->len, m->region->addr, dev->name,
-				 err == ENOMEM || err == EAGAIN ?
-				 "; raise the limit with 'ulimit -l'" : "");
+		return err;
 	}
 	r->next = m->mrs;
 	m->mrs = r;
@@ -126,6 +149,7 @@ static int insert(struct ib_mem *m)
 		(count - at) * sizeof(*by_addr));
 	by_addr[at] = m;
 	count++;
+	gpu_count += m->region->kind == WEFT_MEM_CUDA;
 	by_slot[slot] = m;
 	longest = weft_max(longest, m->region->len);
 	return 0;
@@ -140,6 +164,7 @@ static void remove_from_tables(struct ib_mem *m)
 	memmove(by_addr + at, by_addr + at + 1,
 		(count - at - 1) * sizeof(*by_addr));
 	by_slot[m->region->rkey.slot] = NULL;
+	gpu_count -= m->region->kind == WEFT_MEM_CUDA;
 	if (--count)
 		return;
 	/* a plugin that is unloaded leaves nothing behind */
@@ -149,16 +174,36 @@ static void remove_from_tables(struct ib_mem *m)
 	capacity = slots = longest = 0;
 }
 
-int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
-		    struct weft_mem **mem)
+/*
+ * With all of @devs; GPU memory with those that have a way to it, of which there
+ * has to be one, unless no device is open yet.
+ */
+static int register_on_all(struct ib_mem *m, struct ib_device **devs,
+			   unsigned int n, const struct dmabuf *buf)
+{
+	const bool gpu = m->region->kind == WEFT_MEM_CUDA;
+	int err = gpu && n ? -EOPNOTSUPP : 0, ret;
+	unsigned int i;
+
+	for (i = 0; i < n; i++) {
+		if (gpu && !devs[i]->gpu_ways)
+			continue;
+		ret = register_on(m, devs[i], buf);
+		if (ret)
+			return ret;
+		err = 0;
+	}
+	return err;
+}
+
+static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
+			const struct dmabuf *buf, struct weft_mem **mem)
 {
 	struct ib_device *devs[MAX_DEVICES];
 	struct ib_mem *m;
 	unsigned int i, n;
 	int err;
 
-	if (kind != WEFT_MEM_HOST)
-		return -EOPNOTSUPP;
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
@@ -169,8 +214,7 @@ int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 	}
 	/* held until it is in the tables, where their end looks for it */
 	n = ib_device_hold(devs, MAX_DEVICES);
-	for (i = 0; i < n && !err; i++)
-		err = register_on(m, devs[i]);
+	err = register_on_all(m, devs, n, buf);
 	if (!err) {
 		pthread_mutex_lock(&lock);
 		err = insert(m);
@@ -187,6 +231,20 @@ int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 		free(m);
 	}
 	return err;
+}
+
+int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
+		    struct weft_mem **mem)
+{
+	return mem_register(addr, len, kind, &no_dmabuf, mem);
+}
+
+int weft_ib_register_dmabuf(void *addr, size_t len, int fd, uint64_t offset,
+			    struct weft_mem **mem)
+{
+	const struct dmabuf buf = { fd, offset };
+
+	return mem_register(addr, len, WEFT_MEM_CUDA, &buf, mem);
 }
 
 void ib_mem_pack(struct weft_mem *mem, struct weft_rkey *rkey)
@@ -216,6 +274,39 @@ static struct ib_mr *mr_of(struct ib_mem *m, const struct ib_device *dev)
 		if (r->dev == dev)
 			return r;
 	return NULL;
+}
+
+bool ib_mem_is_gpu(uint64_t addr)
+{
+	const struct weft_mem *region;
+	bool gpu = false;
+	size_t i;
+
+	if (!gpu_count)
+		return false;
+	pthread_mutex_lock(&lock);
+	for (i = behind(addr); i-- && !gpu;) {
+		region = by_addr[i]->region;
+		if (addr - (uintptr_t)region->addr >= longest)
+			break;
+		gpu = region->kind == WEFT_MEM_CUDA &&
+		      addr - (uintptr_t)region->addr < region->len;
+	}
+	pthread_mutex_unlock(&lock);
+	return gpu;
+}
+
+bool ib_mem_rkey(struct ib_device *dev, const struct weft_mem *mem,
+		 uint32_t *rkey)
+{
+	struct ib_mr *r;
+
+	pthread_mutex_lock(&lock);
+	r = mr_of(by_slot[mem->rkey.slot], dev);
+	if (r)
+		*rkey = r->mr->rkey;
+	pthread_mutex_unlock(&lock);
+	return r != NULL;
 }
 
 bool ib_mem_lkey(struct ib_device *dev, uint64_t addr, size_t len,
@@ -259,7 +350,7 @@ int ib_mem_resolve(struct ib_device *dev, const struct weft_rkey *key,
 	/* registered before this device was opened */
 	r = mr_of(m, dev);
 	if (!r && m->region->len) {
-		err = register_on(m, dev);
+		err = register_on(m, dev, &no_dmabuf);
 		if (err)
 			goto out;
 		r = mr_of(m, dev);

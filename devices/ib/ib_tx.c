@@ -42,14 +42,20 @@ void ib_tx_give(struct ib_conn *conn, struct ib_tx *tx)
 
 static int own_mr(struct ib_op *op, unsigned int i)
 {
+	const int access = op->kind == IB_OP_GET ? IBV_ACCESS_LOCAL_WRITE : 0;
 	struct ib_iface *iface = op->conn->iface;
 	const struct iovec *iov = &op->iov[i];
 
 	if (op->mr[i])
 		return 0;
-	op->mr[i] = iface->v->reg_mr(iface->dev->pd, iov->iov_base,
-				     iov->iov_len, op->kind == IB_OP_GET ?
-				     IBV_ACCESS_LOCAL_WRITE : 0);
+	if (op->gpu & BIT(i)) {
+		errno = -ib_gpu_register(iface->dev, iov->iov_base,
+					 iov->iov_len, access, -1, 0,
+					 &op->mr[i]);
+	} else {
+		op->mr[i] = iface->v->reg_mr(iface->dev->pd, iov->iov_base,
+					     iov->iov_len, access);
+	}
 	if (op->mr[i])
 		return 0;
 	return weft_fail(errno, "cannot register %zu bytes at %p with '%s' for a transfer",
@@ -78,6 +84,14 @@ static const enum ibv_wr_opcode opcodes[] = {
 	[IB_REC_PROBE] = IBV_WR_RDMA_WRITE,
 };
 
+/* May the processor read it, and may the adapter forget where it came from? */
+static bool fits_inline(const struct ib_qp *q, const struct ib_record *rec)
+{
+	return rec->kind != IB_REC_READ && rec->len <= q->max_inline &&
+	       (rec->kind == IB_REC_SEND || !rec->op ||
+		!(rec->op->gpu & BIT(rec->iov_i)));
+}
+
 static int fill_request(const struct ib_qp *q, const struct ib_record *rec,
 			struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
@@ -93,7 +107,7 @@ static int fill_request(const struct ib_qp *q, const struct ib_record *rec,
 		wr->imm_data = htobe32(rec->imm);
 	if (!rec->len)
 		return 0;
-	if (rec->kind != IB_REC_READ && rec->len <= q->max_inline) {
+	if (fits_inline(q, rec)) {
 		wr->send_flags |= IBV_SEND_INLINE;
 		return 0;
 	}

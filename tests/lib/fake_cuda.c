@@ -54,7 +54,8 @@ struct object *fake_add(enum kind kind, uint64_t base, uint64_t size,
 	if (i == OBJECTS)
 		abort();
 	objects[i] = (struct object){ .kind = kind, .base = base, .size = size,
-				      .ordinal = ordinal, .id = next_id++ };
+				      .backing = base, .ordinal = ordinal,
+				      .id = next_id++ };
 	return &objects[i];
 }
 
@@ -151,8 +152,10 @@ EXPORT int cuDeviceGetAttribute(int *v, int attr, int dev)
 		break;
 	case 34:			/* ..._PCI_DEVICE_ID */
 	case 50:			/* ..._PCI_DOMAIN_ID */
-	case 124:			/* ..._DMA_BUF_SUPPORTED */
 		*v = 0;
+		break;
+	case WEFT_CU_DEVICE_DMA_BUF:
+		*v = fake_dmabuf;
 		break;
 	case WEFT_CU_DEVICE_MPS:
 		if (mps && *mps == '0')
@@ -469,6 +472,8 @@ EXPORT void fake_cuda_free(void *p)
 	size = o->size;
 	if (o->kind != MAPPED) {
 		o->kind = FREE;
+		if (o->backing != o->base)
+			munmap((void *)(uintptr_t)o->backing, size);
 		munmap(p, size);
 		o = NULL;
 	}

@@ -81,6 +81,12 @@ struct fake_cuda_live {
 	X(void *, fake_cuda_managed, (int ordinal, size_t size))	\
 	/* of no context, as from a stream-ordered pool */		\
 	X(void *, fake_cuda_pool, (int ordinal, size_t size))		\
+	/* The same, which the processor may not touch, as it is with a real \
+	 * GPU's; and where it may look at the bytes.  For adapters alone. */ \
+	X(void *, fake_cuda_guarded, (int ordinal, size_t size))	\
+	X(void *, fake_cuda_inside, (void *p))				\
+	/* GPUs have dma-bufs from now on, or no longer */		\
+	X(void, fake_cuda_dmabuf, (bool on))				\
 	X(void, fake_cuda_free, (void *p))				\
 	X(unsigned long, fake_cuda_copies, (void))
 

@@ -178,58 +178,6 @@ static int dealloc_pd(struct ibv_pd *pd)
 	return err;
 }
 
-/* ---- memory -------------------------------------------------------------- */
-
-static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len,
-			     int access)
-{
-	struct ibv_mr *mr;
-	struct fake_smr *s;
-	unsigned int i;
-
-	if (fake_fails("reg_mr"))
-		return NULL;
-	if (!len || (access & IBV_ACCESS_REMOTE_WRITE &&
-		     !(access & IBV_ACCESS_LOCAL_WRITE))) {
-		errno = EINVAL;
-		return NULL;
-	}
-	mr = calloc(1, sizeof(*mr));
-	fake_lock();
-	for (i = 1; fake_shm->mr[i].used; i++)
-		if (i + 1 == FAKE_MRS)
-			abort();
-	s = &fake_shm->mr[i];
-	s->used = true;
-	s->pid = getpid();
-	s->pd = pd->handle;
-	/* another low byte each time, as adapters do */
-	s->key = i << 8 | ((s->key + 1) & 0xff);
-	s->addr = (uintptr_t)addr;
-	s->len = len;
-	s->access = access;
-	mr->lkey = mr->rkey = s->key;
-	fake_live.mrs++;
-	fake_unlock();
-	mr->pd = pd;
-	mr->context = pd->context;
-	mr->addr = addr;
-	mr->length = len;
-	return mr;
-}
-
-static int dereg_mr(struct ibv_mr *mr)
-{
-	const int err = fake_fails("dereg_mr") ? EIO : 0;
-
-	fake_lock();
-	fake_mr_find(mr->lkey)->used = false;
-	fake_live.mrs--;
-	fake_unlock();
-	free(mr);
-	return err;
-}
-
 /* ---- completion queues --------------------------------------------------- */
 
 static struct ibv_comp_channel *create_comp_channel(struct ibv_context *ctx)
@@ -572,11 +520,32 @@ static int fork_init(void)
 	return 0;
 }
 
-const struct weft_verbs fake_table = {
+/* fake_verbs_mem.c has the three, by the names that the table wants here */
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len,
+			     int access)
+{
+	return fake_reg_mr(pd, addr, len, access);
+}
+
+static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
+				    size_t len, uint64_t iova, int fd,
+				    int access)
+{
+	return fake_reg_dmabuf_mr(pd, offset, len, iova, fd, access);
+}
+
+static int dereg_mr(struct ibv_mr *mr)
+{
+	return fake_dereg_mr(mr);
+}
+
 #define X(field, symbol, type, args) .field = field,
-	WEFT_VERBS_CALLS(X)
-#undef X
-#define X(field, type, args) .field = field,
-	WEFT_VERBS_INLINE(X)
-#undef X
+#define Y(field, type, args) .field = field,
+const struct weft_verbs fake_table = {
+	WEFT_VERBS_CALLS(X) WEFT_VERBS_OPTIONAL(X) WEFT_VERBS_INLINE(Y)
 };
+const struct weft_verbs fake_table_old = {
+	WEFT_VERBS_CALLS(X) WEFT_VERBS_INLINE(Y)
+};
+#undef X
+#undef Y

@@ -73,6 +73,23 @@ void fake_verbs_live(struct fake_verbs_live *l)
 	*l = fake_live;
 }
 
+void fake_verbs_dmabuf(int err)
+{
+	fake_dmabuf_errno = err < 0 ? 0 : err;
+	weft_verbs_set(err < 0 ? &fake_table_old : &fake_table);
+}
+
+void fake_verbs_peermem(void)
+{
+	char command[256];
+
+	snprintf(command, sizeof(command),
+		 "mkdir -p %s/module/nvidia_peermem && "
+		 "echo 580.1 >%s/module/nvidia_peermem/version", sysfs, sysfs);
+	if (system(command))
+		abort();
+}
+
 static void make_sysfs(void)
 {
 	char command[1024];
@@ -108,7 +125,7 @@ void fake_verbs_begin(void)
 	pthread_mutex_init(&fake_shm->lock, &attr);
 	pthread_mutexattr_destroy(&attr);
 	make_sysfs();
-	weft_verbs_set(&fake_table);
+	fake_verbs_dmabuf(0);
 }
 
 void fake_verbs_end(void)

@@ -185,3 +185,23 @@ int put_all(uint8_t *src, uint8_t *dst, struct weft_mem *mem)
 		return ret;
 	return until(w.done) ? w.status : -ETIME;
 }
+
+bool unneeded(const char *call)
+{
+	return !strcmp(call, "create_qp") || !strcmp(call, "reg_dmabuf_mr");
+}
+
+bool survived(const char *call)
+{
+	static const char *const calls[] = {
+		"close_device", "dealloc_pd", "dereg_mr",
+		"destroy_comp_channel", "destroy_cq", "destroy_qp",
+		"modify_qp to ERR",
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(calls) / sizeof(*calls); i++)
+		if (!strcmp(calls[i], call))
+			return true;
+	return unneeded(call);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What peers have written to GPU memory, read back to have it there. */
+#include <poll.h>
+
+#include "tests/unit/devices/ib_gpu.h"
+
+TestSuite(ib_flush, .init = load, .fini = end, .timeout = 300);
+
+static bool all_done(unsigned int n)
+{
+	while (n--)
+		if (!flushes[n].done)
+			return false;
+	return true;
+}
+
+Test(ib_flush, flushes_are_told_of)
+{
+	struct weft_mem *mem;
+	unsigned int i;
+
+	pair_up();
+	cr_assert(zero(int, ib->mem_register(gpu_b + AT, LEN, WEFT_MEM_CUDA,
+					     &mem)));
+	cr_expect(eq(int, flush(0, mem, 0), -EINVAL));
+	cr_assert(zero(int, weft_ib_flush_prepare(b.iface)));
+	cr_assert(zero(int, weft_ib_flush_prepare(b.iface)));
+	/* more than the queue pair has room for */
+	for (i = 0; i < 100; i++)
+		cr_assert(eq(int, flush(i, mem, i % 2 ? LEN - 1 : 0),
+			     -EINPROGRESS));
+	cr_expect(until(all_done(100)));
+	for (i = 0; i < 100; i++)
+		cr_expect(zero(int, flushes[i].status));
+	cr_expect(zero(uint, lines()), "%s", logged);
+	ib->mem_release(mem);
+	pair_down();
+}
+
+/* Whose memory is not there fails; nobody else. */
+Test(ib_flush, a_flush_that_fails_is_alone)
+{
+	struct weft_mem *mem;
+	unsigned int i, round;
+
+	pair_up();
+	cr_assert(zero(int, ib->mem_register(gpu_b + AT, LEN, WEFT_MEM_CUDA,
+					     &mem)));
+	cr_assert(zero(int, weft_ib_flush_prepare(b.iface)));
+	for (round = 0; round < 3; round++) {
+		for (i = 0; i < 80; i++)
+			cr_assert(eq(int, flush(i, mem, i == 7 ? LEN : 0),
+				     -EINPROGRESS));
+		cr_expect(until(all_done(80)));
+		for (i = 0; i < 80; i++)
+			cr_expect(eq(int, flushes[i].status,
+				     i == 7 ? -EIO : 0), "%u", i);
+		cr_expect(eq(uint, lines(), round + 1), "%s", logged);
+	}
+	cr_expect(yes(strstr(logged, "fake1:1")), "%s", logged);
+	ib->mem_release(mem);
+	pair_down();
+}
+
+Test(ib_flush, forgotten_flushes_are_not_told)
+{
+	struct weft_mem *mem;
+
+	pair_up();
+	cr_assert(zero(int, ib->mem_register(gpu_b + AT, LEN, WEFT_MEM_CUDA,
+					     &mem)));
+	cr_assert(zero(int, weft_ib_flush_prepare(b.iface)));
+	cr_assert(eq(int, flush(0, mem, 0), -EINPROGRESS));
+	cr_assert(eq(int, flush(1, mem, 0), -EINPROGRESS));
+	weft_ib_flush_forget(b.iface, &flushes[0].op);
+	cr_expect(until(flushes[1].done));
+	cr_expect(yes(!flushes[0].done));
+	/* nor at the interface's end */
+	cr_assert(eq(int, flush(0, mem, 0), -EINPROGRESS));
+	weft_ib_flush_forget(b.iface, &flushes[0].op);
+	ib->mem_release(mem);
+	pair_down();
+	cr_expect(yes(!flushes[0].done));
+}
+
+/* Sleeps on the descriptor between looks; false: nobody rang. */
+static bool woken(void)
+{
+	struct pollfd fd = { .fd = ib->event_fd(b.iface), .events = POLLIN };
+
+	while (!flushes[0].done) {
+		if (!ib->arm(b.iface) && poll(&fd, 1, WAIT_MS) <= 0)
+			return false;
+		ib->progress(b.iface);
+	}
+	return true;
+}
+
+/* Without peers, whose watchdog would ring, too. */
+Test(ib_flush, who_sleeps_is_woken_by_a_flush)
+{
+	struct weft_mem *mem;
+
+	cr_assert(zero(int, open_side(&b, "fake1:1")));
+	cr_assert(zero(int, ib->mem_register(gpu_b + AT, LEN, WEFT_MEM_CUDA,
+					     &mem)));
+	cr_assert(zero(int, weft_ib_flush_prepare(b.iface)));
+	cr_assert(eq(int, flush(0, mem, 0), -EINPROGRESS));
+	cr_expect(yes(woken()));
+	ib->mem_release(mem);
+	close_side(&b);
+	nothing_lives("closing");
+}
