@@ -164,8 +164,9 @@ static const struct weft_setting table[] = {
 	{ "WEFT_IB_GPU_DIRECT", "UCX_IB_GPU_DIRECT_RDMA", WEFT_SET_TRISTATE,
 	  AT(ib_gpu_direct), "auto",
 	  .help = "Let adapters read and write GPU memory themselves: auto does "
-		  "so where kernel, driver and adapter all say that they can, "
-		  "for NCCL from 2.26 on; on for older ones, too; off never" },
+		  "so for NCCL where kernel, driver and adapter all say that "
+		  "they can, from 2.26 on and where NVLink is not offered; on "
+		  "there, too; off never" },
 	{ "WEFT_IB_DMABUF", "NCCL_DMABUF_ENABLE", WEFT_SET_TRISTATE,
 	  AT(ib_dmabuf), "auto",
 	  .help = "By dma-buf, before the module nvidia_peermem is tried; off "

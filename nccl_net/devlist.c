@@ -75,6 +75,9 @@ static void hca_properties(const struct weft_verbs_port *hca, int dev,
 	props->port = (int)hca->port;
 	if (hca->speed)
 		props->speed = (int)(hca->speed / 125000);
+	props->ptr_support |= weft_net_direct(hca);
+	/* what has a double in host memory has it for one connection */
+	props->reg_is_global = !(props->ptr_support & NCCL_PTR_CUDA);
 }
 
 int weft_net_properties(int dev, struct weft_net_props *props)

@@ -2,8 +2,8 @@
 /*
  * Registered memory.  NCCL registers beside isend: without the lock, but for
  * telling of GPU memory by NVLink, which is exposed to the other side of the
- * connection and mapped there before this returns.  Over TCP it gets a double in
- * host memory.
+ * connection and mapped there before this returns.  An adapter that can is given
+ * it (direct.c).  Over other wires it gets a double in host memory.
  */
 #include <errno.h>
 #include <sched.h>
@@ -149,6 +149,17 @@ static bool is_nccls_own(struct weft_net_comm *comm)
 }
 
 /*
+ * LL128's?  A receiver registers LL's, LL128's and Simple's in that order
+ * (recvProxyConnect, 2.13 to 2.30).  With NVLink offered NCCL never uses it
+ * (devlist.c), with an adapter near the GPU it does.
+ */
+static bool may_be_ll128(const struct weft_net_comm *comm, bool own)
+{
+	return own && comm->gpu_buffers == 2 && !comm->sender &&
+	       !weft_nccl_nvlink_offered();
+}
+
+/*
  * What cuMemAlloc() gave is copied in its context's queues, whatever context we
  * work in: see weft_cuda_own_get().
  */
@@ -167,12 +178,12 @@ static int refuse_old_memory(const void *data, bool own)
 		       "frees GPU memory while a collective is under way may "
 		       "hang, and what goes by NVLink goes through host memory; "
 		       "unset NCCL_CUMEM_ENABLE, or set WEFT_NCCL_NVLINK=off "
-		       "for all ranks");
+		       "for all ranks, and WEFT_IB_GPU_DIRECT=off");
 	return 0;
 }
 
 static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
-			void *data)
+			void *data, int fd, uint64_t offset)
 {
 	struct weft_net *net = comm->net;
 	bool own = false;
@@ -191,26 +202,34 @@ static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 		ret = -ECANCELED;
 	else
 		own = is_nccls_own(comm);
+	mr->lines = may_be_ll128(comm, own);
 	pthread_mutex_unlock(&net->lock);
-	if (!ret)
-		ret = refuse_old_memory(data, own);
+	if (ret < 0 || !weft_net_direct_register(comm, mr, data, fd, offset))
+		return ret;
+	ret = refuse_old_memory(data, own);
 	if (ret < 0)
 		return ret;
 	return comm->peer->port->nvlink ? expose(comm, mr, data) :
 					  stage(comm, mr, own);
 }
 
-int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
-		      int ptr_type, struct weft_net_mr **out)
+static bool takes_gpu(void)
+{
+	return weft_nccl_nvlink_offered() || weft_nccl_direct_offered();
+}
+
+int weft_net_register_dmabuf(struct weft_net_comm *comm, void *data,
+			     size_t size, int ptr_type, uint64_t offset, int fd,
+			     struct weft_net_mr **out)
 {
 	struct weft_net_mr *mr;
 	int ret;
 
 	if (ptr_type != NCCL_PTR_HOST &&
-	    !(ptr_type == NCCL_PTR_CUDA && weft_nccl_nvlink_offered()))
+	    !(ptr_type == NCCL_PTR_CUDA && takes_gpu()))
 		return weft_fail(EINVAL, "cannot register memory of type %d; "
 				 "host memory (%d)%s was offered", ptr_type,
-				 NCCL_PTR_HOST, weft_nccl_nvlink_offered() ?
+				 NCCL_PTR_HOST, takes_gpu() ?
 				 " and the GPU's (2)" : " alone");
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
@@ -221,13 +240,19 @@ int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 	/* A comm keeps its peer for life, and a peer its port. */
 	mr->ops = comm->peer->port->ops;
 	ret = ptr_type == NCCL_PTR_HOST ? register_host(mr, data) :
-	      register_gpu(comm, mr, data);
+	      register_gpu(comm, mr, data, fd, offset);
 	if (ret < 0) {
 		free(mr);
 		return ret;
 	}
 	*out = mr;
 	return 0;
+}
+
+int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
+		      int ptr_type, struct weft_net_mr **out)
+{
+	return weft_net_register_dmabuf(comm, data, size, ptr_type, 0, -1, out);
 }
 
 void weft_net_mr_revoke(struct weft_net_mr *mr)

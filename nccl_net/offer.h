@@ -22,7 +22,14 @@
  */
 bool weft_nccl_nvlink_offered(void);
 /*
- * What that will be, as far as it can be said without touching the driver, and
+ * May adapters be given GPU memory themselves, as far as it is not for them to
+ * say?  WEFT_IB_GPU_DIRECT, and a CUDA driver that the program has loaded; where
+ * NVLink is offered, too, only if it is on: NCCL asks for no place near the GPU
+ * then (channels.h).  Ranks need not agree.
+ */
+bool weft_nccl_direct_offered(void);
+/*
+ * What the first will be, as far as it can be said without touching the driver, and
  * without a word.  @loaded: no, as long as the program has no driver.
  */
 bool weft_nccl_nvlink_likely(bool loaded);

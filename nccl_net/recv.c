@@ -79,7 +79,7 @@ static void recv_small(struct weft_net_comm *comm, struct weft_net_request *req,
 		weft_net_too_large(comm, req->seq, size, req->size);
 		return;
 	}
-	if (req->mr->gpu && !req->mr->shadow) {
+	if (size && req->mr->gpu && !req->mr->shadow) {
 		weft_net_comm_fail(comm, weft_fail(EPROTO, "a rank sent a "
 						   "message into GPU memory"));
 		return;

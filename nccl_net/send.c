@@ -49,11 +49,13 @@ static bool may_run_ahead(struct weft_net_comm *comm)
 static bool fits_message(struct weft_net_comm *comm, size_t size, bool gpu,
 			 const struct weft_net_post *post)
 {
-	return size <= comm->eager &&
-	       (!comm->peer->port->nvlink || (!gpu && !post->gpu));
+	return size <= comm->eager && !gpu && !post->gpu;
 }
 
-/* From GPU memory by TCP: its receive is posted, and its double gets it first. */
+/*
+ * From GPU memory that the wire does not take: its receive is posted, and its
+ * double gets it first.
+ */
 static int send_by_double(struct weft_net_comm *comm, const void *data,
 			  size_t size, struct weft_net_mr *mr,
 			  struct weft_net_request **out)

@@ -171,10 +171,12 @@ static void completed(struct ib_loop *l, const struct ibv_wc *wc)
 		weft_list_add_tail(&l->waiting, &f->link);
 	} else {
 		l->broken = true;
-		weft_warn("'%s' cannot read GPU memory at 0x%llx back: %s (vendor code 0x%x)",
-			  l->conn.iface->port.name,
-			  (unsigned long long)f->addr, weft_wc_name(wc->status),
-			  wc->vendor_err);
+		/* memory that was released under it is no news */
+		if (f->op)
+			weft_warn("'%s' cannot read GPU memory at 0x%llx back: %s (vendor code 0x%x)",
+				  l->conn.iface->port.name,
+				  (unsigned long long)f->addr,
+				  weft_wc_name(wc->status), wc->vendor_err);
 		finish(l, f, -EIO);
 	}
 }

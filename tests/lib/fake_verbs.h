@@ -58,6 +58,8 @@ void fake_verbs_pkey(unsigned int device, unsigned int index, unsigned int key);
  * errno; -1: the library is older than they are.
  */
 void fake_verbs_dmabuf(int err);
+/* The same of one device, but for the last. */
+void fake_verbs_dmabuf_of(unsigned int device, int err);
 /* The module nvidia_peermem is loaded from now on; until end(). */
 void fake_verbs_peermem(void);
 

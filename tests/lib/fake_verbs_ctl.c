@@ -75,8 +75,16 @@ void fake_verbs_live(struct fake_verbs_live *l)
 
 void fake_verbs_dmabuf(int err)
 {
-	fake_dmabuf_errno = err < 0 ? 0 : err;
+	unsigned int i;
+
+	for (i = 0; i < FAKE_DEVICES; i++)
+		fake_dmabuf_errno[i] = err < 0 ? 0 : err;
 	weft_verbs_set(err < 0 ? &fake_table_old : &fake_table);
+}
+
+void fake_verbs_dmabuf_of(unsigned int device, int err)
+{
+	fake_dmabuf_errno[device] = err;
 }
 
 void fake_verbs_peermem(void)

@@ -128,7 +128,7 @@ struct ibv_mr *fake_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 				  int access);
 int fake_dereg_mr(struct ibv_mr *mr);
 /* Of registering a dma-buf; 0: it works. */
-extern int fake_dmabuf_errno;
+extern int fake_dmabuf_errno[FAKE_DEVICES];
 /* Is this the call that is to fail?  Sets errno. */
 bool fake_fails(const char *name);
 /* Of calls that nobody counts, there are too many: only by name. */

@@ -11,8 +11,9 @@
 #include "bootstrap/pci.h"
 #include "tests/lib/fake_verbs_int.h"
 #include "util/cuda.h"
+#include "util/util.h"
 
-int fake_dmabuf_errno;
+int fake_dmabuf_errno[FAKE_DEVICES];
 
 static struct ibv_mr *make_mr(struct ibv_pd *pd, uint64_t addr, uint64_t len,
 			      uint64_t pages, int access)
@@ -114,7 +115,8 @@ struct ibv_mr *fake_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 
 	if (fake_fails("reg_dmabuf_mr"))
 		return NULL;
-	errno = fake_dmabuf_errno;
+	errno = fake_dmabuf_errno[container_of(pd->context, struct fake_context,
+					       base)->dev];
 	if (errno)
 		return NULL;
 	if (fcntl(fd, F_GETFD) < 0)

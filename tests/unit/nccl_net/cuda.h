@@ -14,8 +14,7 @@ static struct {
 #undef X
 } cuda;
 
-/* NVLink is offered from now on. */
-static inline void cuda_load(void)
+static inline void cuda_load_with(const char *nvlink)
 {
 	char path[4096];
 	void *lib;
@@ -24,7 +23,7 @@ static inline void cuda_load(void)
 	snprintf(path, sizeof(path), "%s/tests/lib/.libs/libfake_cuda.so",
 		 getenv("WEFT_BUILD"));
 	setenv("WEFT_LIBCUDA", path, 1);
-	setenv("WEFT_NCCL_NVLINK", "on", 1);
+	setenv("WEFT_NCCL_NVLINK", nvlink, 1);
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	cr_assert(lib != NULL, "%s", dlerror());
 #define X(type, name, args) *(void **)&cuda.name = dlsym(lib, #name);
@@ -32,6 +31,12 @@ static inline void cuda_load(void)
 #undef X
 	cr_assert(eq(int, weft_cuda_init(), 0));
 	cr_assert(cuda.fake_cuda_context(0) != NULL);
+}
+
+/* NVLink is offered from now on. */
+static inline void cuda_load(void)
+{
+	cuda_load_with("on");
 }
 
 #endif

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bootstrap/host.h"
-#include "devices/nvlink.h"
 #include "tests/unit/nccl_net/fake.h"
 #include "util/list.h"
 
@@ -486,72 +485,6 @@ const struct weft_dev_ops weft_ib_ops = {
 	.name = "none",
 	.iface_open = no_iface,
 };
-
-int weft_nvl_use_current(struct weft_iface *i)
-{
-	(void)i;
-	return 0;
-}
-
-int weft_nvl_put(struct weft_ep *ep, const struct weft_cuda_ptr *where,
-		 const struct iovec *iov, unsigned int n, uint64_t addr,
-		 const struct weft_rkey *rkey, const struct weft_notify *notify,
-		 struct weft_op *op)
-{
-	(void)where;
-	return weft_tcp_ops.put(ep, iov, n, addr, rkey, notify, op);
-}
-
-void weft_nvl_serve_kernels(struct weft_iface *iface)
-{
-	(void)iface;
-}
-
-int weft_nvl_unmap_apart(struct weft_iface *iface)
-{
-	(void)iface;
-	return 0;
-}
-
-int weft_nvl_prepare(struct weft_ep *ep, const void *gpu_memory)
-{
-	(void)ep;
-	(void)gpu_memory;
-	return 0;
-}
-
-void weft_nvl_export_find(const struct weft_mem *mem, struct weft_nvl_export *x)
-{
-	(void)mem;
-	*x = (struct weft_nvl_export){ .fd = -1 };
-}
-
-void weft_nvl_export_open(const struct weft_mem *mem, struct weft_nvl_export *x)
-{
-	(void)mem;
-	(void)x;
-}
-
-void weft_nvl_export_close(struct weft_nvl_export *x)
-{
-	(void)x;
-}
-
-int weft_nvl_expose(struct weft_ep *ep, struct weft_mem *mem,
-		    const struct weft_nvl_export *x, struct weft_rkey *rkey)
-{
-	(void)ep;
-	(void)mem;
-	(void)x;
-	(void)rkey;
-	return -EOPNOTSUPP;
-}
-
-void weft_nvl_unexpose(struct weft_ep *ep, struct weft_mem *mem)
-{
-	(void)ep;
-	(void)mem;
-}
 
 void weft_rkey_pack(const struct weft_rkey *rkey, void *buf)
 {

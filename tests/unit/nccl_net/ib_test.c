@@ -1,72 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The adaptor on the InfiniBand device, two contexts of one process. */
-#include <stdio.h>
-#include "bootstrap/pci.h"
-#include "bootstrap/settings.h"
-#include "nccl_net/hcas.h"
-#include "tests/lib/fake_verbs.h"
 #include "tests/unit/nccl_net/cuda.h"
-#include "util/clock.h"
+#include "tests/unit/nccl_net/ib.h"
 #include "util/verbs.h"
-
-#define DEADLINE_MS	30000
-
-static struct weft_net_listener *listeners[16];
-static unsigned int nlisteners;
-static unsigned int fallbacks;
-
-static void note(void *arg, enum weft_level level, const char *file, int line,
-		 const char *text)
-{
-	sink(arg, level, file, line, text);
-	fallbacks += level <= WEFT_LOG_WARN && strstr(text, "does not lead to");
-}
-
-static void begin(void)
-{
-	char build[4096];
-
-	snprintf(build, sizeof(build), "%s", getenv("WEFT_BUILD"));
-	clearenv();
-	setenv("WEFT_BUILD", build, 1);
-	setenv("PATH", "/bin:/usr/bin", 1);
-	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-	setenv("WEFT_CONNECT_TIMEOUT", "6s", 1);
-	fake_verbs_begin();
-	init();
-	weft_log_set_sink(note, NULL);
-}
-
-static void done(void)
-{
-	unsigned int i;
-
-	if (tx)
-		weft_net_close_comm(tx);
-	if (rx)
-		weft_net_close_comm(rx);
-	for (i = 0; i < nlisteners; i++)
-		weft_net_close_listener(listeners[i]);
-	weft_net_close(a);
-	weft_net_close(b);
-	weft_net_hcas_forget();
-	fake_verbs_end();
-	free(src);
-	free(dst);
-}
 
 TestSuite(ib, .init = begin, .fini = done, .timeout = 120);
 
 /* ---- what NCCL is told ---------------------------------------------------- */
-
-static void in_sysfs(const char *what)
-{
-	char command[1024];
-
-	snprintf(command, sizeof(command), "cd %s && %s", weft_sysfs_root,
-		 what);
-	cr_assert(eq(int, system(command), 0));
-}
 
 Test(ib, ports_are_devices_with_their_place)
 {
@@ -169,74 +109,6 @@ Test(ib, with_nvlink_one_device_stands_for_all)
 
 /* ---- connections ----------------------------------------------------------- */
 
-static void step(void)
-{
-	pthread_mutex_lock(&a->lock);
-	weft_net_progress(a);
-	pthread_mutex_unlock(&a->lock);
-	pthread_mutex_lock(&b->lock);
-	weft_net_progress(b);
-	pthread_mutex_unlock(&b->lock);
-}
-
-/* The ways by InfiniBand that a's connection under way has before it. */
-static unsigned int ways_by_ib(void)
-{
-	struct weft_net_dial *dial, *tmp;
-	unsigned int i, n = 0;
-
-	weft_list_for_each(dial, tmp, &a->dialing, link)
-		for (i = 0; i < dial->n; i++)
-			n += dial->try[i].port->ib;
-	return n;
-}
-
-static unsigned int tried_by_ib;	/* by the last meet() */
-
-/* By a device of a's to one of b's. */
-static void meet(int from, int to)
-{
-	const uint64_t end = weft_now_ms() + DEADLINE_MS;
-	char handle[WEFT_NET_HANDLE];
-	bool both;
-
-	cr_assert(eq(int, weft_net_listen(b, to, handle, &listener), 0));
-	listeners[nlisteners++] = listener;
-	tx = rx = NULL;
-	while (!(tx && rx) && weft_now_ms() < end) {
-		if (!tx)
-			cr_assert(eq(int, weft_net_connect(a, from, handle,
-							   &tx), 0));
-		tried_by_ib = tx ? tried_by_ib : ways_by_ib();
-		if (!rx)
-			cr_assert(eq(int, weft_net_accept(listener, &rx), 0));
-	}
-	both = tx && rx;
-	cr_assert(both, "not connected");
-}
-
-static void part(void)
-{
-	weft_net_deregister(rmr);
-	weft_net_close_comm(tx);
-	weft_net_close_comm(rx);
-	tx = rx = NULL;
-}
-
-static void wait_for(struct weft_net_request *req, size_t size)
-{
-	const uint64_t end = weft_now_ms() + DEADLINE_MS;
-	bool is_done = false;
-	size_t got = 0;
-
-	while (!is_done && weft_now_ms() < end) {
-		cr_assert(eq(int, weft_net_test(req, &is_done, &got), 0));
-		step();
-	}
-	cr_assert(is_done, "a request did not end");
-	cr_expect(eq(sz, got, size));
-}
-
 static void move(size_t size, size_t room)
 {
 	const uint64_t end = weft_now_ms() + DEADLINE_MS;
@@ -268,17 +140,6 @@ static void moves_all(void)
 	cr_assert(eq(int, weft_net_register(rx, dst, BIG, 1, &rmr), 0));
 	for (i = 0; i < ARRAY_SIZE(sizes); i++)
 		move(sizes[i], BIG - 8);
-}
-
-static bool by_ib(void)
-{
-	return tx->peer->port->ib && rx->peer->port->ib;
-}
-
-static bool by_tcp(void)
-{
-	return tx->peer->port->ops == &weft_tcp_ops &&
-	       rx->peer->port->ops == &weft_tcp_ops;
 }
 
 Test(ib, any_device_connects_to_any_other)
