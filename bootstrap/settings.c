@@ -162,11 +162,12 @@ static const struct weft_setting table[] = {
 	  .help = "Largest packet: 256, 512, 1024, 2048 or 4096; auto is the "
 		  "smaller of both ports'" },
 	{ "WEFT_IB_GPU_DIRECT", "UCX_IB_GPU_DIRECT_RDMA", WEFT_SET_TRISTATE,
-	  AT(ib_gpu_direct), "auto",
-	  .help = "Let adapters read and write GPU memory themselves: auto does "
-		  "so for NCCL where kernel, driver and adapter all say that "
-		  "they can, from 2.26 on and where NVLink is not offered; on "
-		  "there, too; off never" },
+	  AT(ib_gpu_direct), "off",
+	  .help = "Let adapters read and write GPU memory themselves, which no "
+		  "real one has been seen to do yet: auto does so for NCCL "
+		  "where kernel, driver and adapter all say that they can, "
+		  "from 2.26 on and where NVLink is not offered; on there, "
+		  "too; off never" },
 	{ "WEFT_IB_DMABUF", "NCCL_DMABUF_ENABLE", WEFT_SET_TRISTATE,
 	  AT(ib_dmabuf), "auto",
 	  .help = "By dma-buf, before the module nvidia_peermem is tried; off "

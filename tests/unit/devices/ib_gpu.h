@@ -37,6 +37,7 @@ static inline void load(void)
 		 getenv("WEFT_BUILD"));
 	begin();
 	setenv("WEFT_LIBCUDA", path, 1);
+	setenv("WEFT_IB_GPU_DIRECT", "auto", 1);
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	cr_assert(lib != NULL, "%s", dlerror());
 #define X(type, name, args) *(void **)&cuda.name = dlsym(lib, #name);

@@ -189,6 +189,9 @@ Test(ib_gpu, settings_are_heeded)
 	fake_verbs_peermem();
 	cr_expect(eq(uint, weft_ib_gpu_ways("fake0"),
 		     WEFT_IB_DMABUF | WEFT_IB_PEERMEM));
+	unsetenv("WEFT_IB_GPU_DIRECT");
+	weft_settings_reset();
+	cr_expect(eq(uint, weft_ib_gpu_ways("fake0"), 0));
 	set("UCX_IB_GPU_DIRECT_RDMA", "try");
 	cr_expect(eq(uint, weft_ib_gpu_ways("fake0"),
 		     WEFT_IB_DMABUF | WEFT_IB_PEERMEM));

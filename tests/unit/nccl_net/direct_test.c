@@ -19,6 +19,7 @@ static char *from, *to;			/* GPU memory */
 static void load(void)
 {
 	begin();
+	setenv("WEFT_IB_GPU_DIRECT", "auto", 1);
 	cuda_load_with("off");
 	weft_settings_reset();
 	cuda.fake_cuda_dmabuf(true);
@@ -87,7 +88,15 @@ Test(direct, an_adapter_without_either)
 
 Test(direct, off_is_off)
 {
+	unsetenv("WEFT_IB_GPU_DIRECT");
 	setenv("UCX_IB_GPU_DIRECT_RDMA", "no", 1);
+	weft_settings_reset();
+	cr_expect(eq(int, support(), NCCL_PTR_HOST));
+}
+
+Test(direct, nobody_asked)
+{
+	unsetenv("WEFT_IB_GPU_DIRECT");
 	weft_settings_reset();
 	cr_expect(eq(int, support(), NCCL_PTR_HOST));
 }
