@@ -82,10 +82,9 @@ void fake_verbs_event(unsigned int device, int type);
 void fake_verbs_link(bool up);
 /* Nothing passes any more, and nobody is told. */
 void fake_verbs_cut(bool cut);
-/*
- * The next request that is executed completes so (enum ibv_wc_status); @bulk:
- * the next READ or WRITE that has bytes.
- */
-void fake_verbs_next_status(int status, bool bulk);
+/* The next READ or WRITE that has bytes completes so (enum ibv_wc_status). */
+void fake_verbs_next_status(int status);
+/* Every request does, until this is called with 0. */
+void fake_verbs_all_status(int status);
 
 #endif

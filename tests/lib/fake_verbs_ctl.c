@@ -255,10 +255,16 @@ void fake_verbs_cut(bool cut)
 	fake_kick();
 }
 
-void fake_verbs_next_status(int status, bool bulk)
+void fake_verbs_next_status(int status)
 {
 	fake_lock();
 	fake_shm->next_status = status;
-	fake_shm->next_bulk = bulk;
+	fake_unlock();
+}
+
+void fake_verbs_all_status(int status)
+{
+	fake_lock();
+	fake_shm->all_status = status;
 	fake_unlock();
 }

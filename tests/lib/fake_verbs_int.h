@@ -78,8 +78,8 @@ struct fake_shared {
 	pthread_mutex_t lock;		/* robust: its holder may be killed */
 	_Atomic uint32_t kick;		/* futex: something changed */
 	bool cut;
-	int next_status;
-	bool next_bulk;			/* of a READ or WRITE, not a SEND */
+	int next_status;		/* of a READ or WRITE, not a SEND */
+	int all_status;
 	struct fake_verbs_path path;
 	unsigned int immediates, inlines;
 	bool infiniband[FAKE_DEVICES];

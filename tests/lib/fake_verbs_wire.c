@@ -225,8 +225,11 @@ static int execute(struct fake_sqp *qp, struct fake_sqp *to, struct fake_wr *w)
 	};
 	int r;
 
-	if (fake_shm->next_status &&
-	    (!fake_shm->next_bulk || (w->wr.opcode != IBV_WR_SEND && w->has_sge))) {
+	if (fake_shm->all_status) {
+		w->status = fake_shm->all_status;
+		return -1;
+	}
+	if (fake_shm->next_status && w->wr.opcode != IBV_WR_SEND && w->has_sge) {
 		w->status = fake_shm->next_status;
 		fake_shm->next_status = 0;
 		return -1;

@@ -322,7 +322,7 @@ Test(ib_gpu, a_transfer_has_a_registration_of_its_own)
 	fake_verbs_live(&before);
 	memset(inside(gpu_b), GUARD, SIZE);
 	fill(inside(gpu_a + AT), LEN, 3);
-	fake_verbs_next_status(IBV_WC_LOC_PROT_ERR, true);
+	fake_verbs_next_status(IBV_WC_LOC_PROT_ERR);
 	cr_expect(zero(int, move(false, gpu_a + AT, gpu_b + AT, LEN, theirs)),
 		  "%s", logged);
 	cr_expect(holds(inside(gpu_b + AT), LEN, 3));

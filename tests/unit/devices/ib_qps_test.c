@@ -225,8 +225,7 @@ static void break_them(const char *qps)
 		good = notified;
 		for (i = 0; i < PUTS; i++) {
 			if (i == round % PUTS)
-				fake_verbs_next_status(IBV_WC_REM_ACCESS_ERR,
-						       true);
+				fake_verbs_next_status(IBV_WC_REM_ACCESS_ERR);
 			notify.tag = high | i;
 			put_one(i, size_of(i), &notify);
 			/* gives credits back on the way */
@@ -315,7 +314,7 @@ static void cannot_repeat(uint64_t tag)
 	fill(0);
 	cr_assert(zero(int, ib->mem_register(src, PUTS * UNIT, WEFT_MEM_HOST,
 					     &local)));
-	fake_verbs_next_status(IBV_WC_LOC_PROT_ERR, true);
+	fake_verbs_next_status(IBV_WC_LOC_PROT_ERR);
 	fake_verbs_fail_call("reg_mr");
 	put_one(0, UNIT, &notify);
 	cr_assert(until(ops[0].done));
@@ -417,7 +416,7 @@ static void unequal(const char *of_a, const char *of_b, unsigned int n)
 	tell(4);
 	/* and after the next ones were made */
 	fill(0);
-	fake_verbs_next_status(IBV_WC_REM_ACCESS_ERR, true);
+	fake_verbs_next_status(IBV_WC_REM_ACCESS_ERR);
 	for (i = 0; i < PUTS; i++)
 		put_one(i, UNIT, NULL);
 	for (i = 0; i < PUTS; i++)

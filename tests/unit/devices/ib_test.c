@@ -213,7 +213,7 @@ Test(ib, errors_of_the_adapter, .init = begin, .fini = end, .timeout = 120)
 		cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST,
 						     &mem)));
 		cr_expect(zero(int, put_all(src, dst, mem)));
-		fake_verbs_next_status(statuses[i].status, true);
+		fake_verbs_next_status(statuses[i].status);
 		cr_expect(eq(int, put_all(src, dst, mem), statuses[i].put),
 			  "status %d", statuses[i].status);
 		if (statuses[i].error) {
@@ -261,7 +261,7 @@ Test(ib, messages_survive_broken_queue_pairs, .init = begin, .fini = end,
 		memset(&w, 0, sizeof(w));
 		w.op.done = op_done;
 		cr_assert(until(ib->ready(a.ep)));
-		fake_verbs_next_status(IBV_WC_REM_ACCESS_ERR, true);
+		fake_verbs_next_status(IBV_WC_REM_ACCESS_ERR);
 		if (round % 2)
 			cr_assert(eq(int, ib->put(a.ep, &iov, 1,
 						  (uintptr_t)dst, &key, NULL,

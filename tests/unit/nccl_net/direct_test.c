@@ -449,7 +449,7 @@ Test(direct, a_flush_that_fails_is_told)
 
 	meet(0, 1);
 	reg(rx, to + AT, NCCL_PTR_CUDA, &rmr);
-	fake_verbs_next_status(IBV_WC_REM_OP_ERR, true);
+	fake_verbs_next_status(IBV_WC_REM_OP_ERR);
 	cr_assert(eq(int, weft_net_flush(rx, to + AT, 8, rmr, &req), 0));
 	cr_expect(eq(int, end_of(req), -EIO));
 	cr_expect(eq(uint, errors, 1));
