@@ -161,7 +161,7 @@ static const struct weft_setting table[] = {
 	  WEFT_SET_SIZE, AT(ib_mtu), "auto", .min = 256, .max = 4096,
 	  .help = "Largest packet: 256, 512, 1024, 2048 or 4096; auto is the "
 		  "smaller of both ports'" },
-	{ "WEFT_IB_GPU_DIRECT", "UCX_IB_GPU_DIRECT_RDMA", WEFT_SET_TRISTATE,
+	{ "WEFT_IB_GPU_DIRECT", NULL, WEFT_SET_TRISTATE,
 	  AT(ib_gpu_direct), "off",
 	  .help = "Let adapters read and write GPU memory themselves, which no "
 		  "real one has been seen to do yet: auto does so for NCCL "
@@ -403,6 +403,16 @@ static void apply_traffic_class(void)
 		in_force.ib_traffic_class = 0;
 }
 
+/* UCX names a partition by key, NCCL by index: who comes first has the word. */
+static void apply_pkey(void)
+{
+	const char *index = origin_of(AT(ib_pkey_index));
+
+	if (!strncmp(origin_of(AT(ib_pkey)), "UCX_", 4) &&
+	    (!strcmp(index, "environment") || is_worlds_own(index)))
+		in_force.ib_pkey = UINT32_MAX;
+}
+
 /* A misspelt name would otherwise do nothing, in silence. */
 static void warn_unknown(void)
 {
@@ -453,6 +463,7 @@ const struct weft_settings *weft_settings(void)
 			read_row(&table[i]);
 		apply_nccl_sockets();
 		apply_traffic_class();
+		apply_pkey();
 		apply_log_level();
 		warn_unknown();
 		atomic_store_explicit(&have_read, true, memory_order_release);

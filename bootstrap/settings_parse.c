@@ -26,8 +26,7 @@ static int parse_tristate(const char *text, enum weft_tristate *value)
 {
 	bool on;
 
-	/* "try": UCX's word for it (ucs/config/types.h) */
-	if (!strcasecmp(text, "auto") || !strcasecmp(text, "try")) {
+	if (!strcasecmp(text, "auto")) {
 		*value = WEFT_AUTO;
 		return 0;
 	}

@@ -87,8 +87,13 @@ int weft_net_direct_register(struct weft_net_comm *comm, struct weft_net_mr *mr,
 						&mr->mem) :
 			mr->ops->mem_register(data, mr->size, WEFT_MEM_CUDA,
 					      &mr->mem);
-	if (ret < 0)
+	if (ret < 0) {
+		/* other errors have been told */
+		if (ret == -EOPNOTSUPP)
+			weft_warn_once("'%s' takes none of this GPU's memory, neither by dma-buf nor by nvidia_peermem: it is copied through host memory",
+				       comm->peer->port->netdev);
 		return ret;
+	}
 	mr->ops->mem_pack(mr->mem, &mr->rkey);
 	mr->direct = true;
 	return 0;

@@ -145,9 +145,9 @@ int weft_parse_ports(const char *text, uint16_t *first, uint16_t *last)
 
 static bool take_decimal(const char **text, uint64_t *value)
 {
-	const char c = (*text)[1];
+	const char *p = *text;
 
-	return **text >= '0' && **text <= '9' && c != 'x' && c != 'X' &&
+	return *p >= '0' && *p <= '9' && p[1] != 'x' && p[1] != 'X' &&
 	       !take_number(text, value);
 }
 

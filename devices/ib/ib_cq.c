@@ -175,7 +175,8 @@ static void received(struct ib_conn *conn, struct ib_rx *rx,
 	} else {
 		weft_warn("'%s': receiving failed: %s", conn->iface->port.name,
 			  weft_wc_name(wc->status));
-		conn->status = wc->status;
+		if (!conn->broken)
+			conn->status = wc->status;
 		ib_conn_break(conn, -EIO);
 	}
 	ib_conn_work(conn);

@@ -8,17 +8,21 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "util/log.h"
 #include "util/util.h"
 
 #define BATCH	16
+#define TRIES	16u		/* of one that falls with others */
 
 struct flush {
 	struct weft_list link;		/* waiting, posted or finished */
 	struct weft_op *op;		/* NULL: nobody waits any more */
 	uint64_t addr;
 	uint32_t rkey;
+	unsigned int tries;
 	int status;
 };
 
@@ -27,8 +31,10 @@ struct ib_loop {
 	struct ib_cq cq;
 	struct ib_qp q;
 	struct ibv_mr *mr;		/* of landing */
-	uint8_t landing[8];		/* what is read; nobody looks */
+	/* what is read: a page, since a child of fork() may not have it */
+	uint8_t *landing;
 	bool broken;			/* the queue pair: why is known */
+	bool dead;			/* the completion queue, too */
 	unsigned int out;
 	struct weft_list waiting, posted, finished;
 };
@@ -54,6 +60,11 @@ static int connect_self(struct ib_loop *l)
 	return err;
 }
 
+static size_t page(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
 static void loop_free(struct ib_loop *l)
 {
 	const struct weft_verbs *v = l->conn.iface->v;
@@ -66,6 +77,8 @@ static void loop_free(struct ib_loop *l)
 	if (err)
 		weft_fail(err, "cannot give back what read GPU memory back on '%s'",
 			  l->conn.iface->port.name);
+	if (l->landing != MAP_FAILED)
+		munmap(l->landing, page());
 	free(l);
 }
 
@@ -82,19 +95,22 @@ static int loop_new(struct ib_iface *iface, struct ib_loop **out)
 	weft_list_init(&l->waiting);
 	weft_list_init(&l->posted);
 	weft_list_init(&l->finished);
-	l->cq.cq = iface->v->create_cq(iface->dev->ctx, IB_SQ_DEPTH, l,
-				       iface->channel, 0);
-	if (!l->cq.cq)
+	l->landing = mmap(NULL, page(), PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (l->landing == MAP_FAILED)
+		err = -ENOMEM;
+	else
+		l->cq.cq = iface->v->create_cq(iface->dev->ctx, IB_SQ_DEPTH, l,
+					       iface->channel, 0);
+	if (!err && !l->cq.cq)
 		err = weft_fail(errno, "cannot make a completion queue on '%s'",
 				iface->port.name);
 	if (!err)
-		l->mr = iface->v->reg_mr(iface->dev->pd, l->landing,
-					 sizeof(l->landing),
+		l->mr = iface->v->reg_mr(iface->dev->pd, l->landing, page(),
 					 IBV_ACCESS_LOCAL_WRITE);
 	if (!err && !l->mr)
 		err = weft_fail(errno, "cannot register %zu bytes at %p with '%s'",
-				sizeof(l->landing), (void *)l->landing,
-				iface->dev->name);
+				page(), (void *)l->landing, iface->dev->name);
 	if (!err)
 		err = connect_self(l);
 	if (err) {
@@ -155,7 +171,11 @@ static void pump(struct ib_loop *l)
 	}
 }
 
-/* They complete in the order posted. */
+/*
+ * They complete in the order posted.  One that is flushed is not at fault, but the
+ * queue pair, being both ends of its connection, may flush it before the one that
+ * is.
+ */
 static void completed(struct ib_loop *l, const struct ibv_wc *wc)
 {
 	struct flush *f;
@@ -166,7 +186,8 @@ static void completed(struct ib_loop *l, const struct ibv_wc *wc)
 	l->out--;
 	if (wc->status == IBV_WC_SUCCESS) {
 		finish(l, f, 0);
-	} else if (l->broken) {
+	} else if (wc->status == IBV_WC_WR_FLUSH_ERR && ++f->tries < TRIES) {
+		l->broken = true;
 		weft_list_del(&f->link);
 		weft_list_add_tail(&l->waiting, &f->link);
 	} else {
@@ -194,6 +215,22 @@ static void renew(struct ib_loop *l)
 		       err);
 }
 
+/* Nothing more is learnt from the queue, of these or of later ones. */
+static void give_up(struct ib_loop *l, const char *what, int err)
+{
+	if (!l->dead)
+		weft_warn("cannot %s a completion queue of '%s' (%d): what adapters write to GPU memory cannot be waited for",
+			  what, l->conn.iface->port.name, err);
+	l->dead = l->broken = true;
+	l->out = 0;
+	while (!weft_list_empty(&l->posted))
+		finish(l, weft_list_first(&l->posted, struct flush, link),
+		       -EIO);
+	while (!weft_list_empty(&l->waiting))
+		finish(l, weft_list_first(&l->waiting, struct flush, link),
+		       -EIO);
+}
+
 static void gather(struct ib_loop *l)
 {
 	struct ibv_wc wc[BATCH];
@@ -201,6 +238,8 @@ static void gather(struct ib_loop *l)
 
 	do {
 		n = l->conn.iface->v->poll_cq(l->cq.cq, BATCH, wc);
+		if (n < 0)
+			give_up(l, "poll", n);
 		for (i = 0; i < n; i++)
 			completed(l, &wc[i]);
 	} while (n == BATCH);
@@ -242,6 +281,8 @@ int weft_ib_flush_gpu(struct weft_iface *base, const struct weft_mem *mem,
 
 	if (!l || !ib_mem_rkey(iface->dev, mem, &rkey))
 		return -EINVAL;
+	if (l->dead)
+		return -EIO;
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
@@ -278,9 +319,11 @@ void weft_ib_flush_forget(struct weft_iface *base, struct weft_op *op)
 int ib_loop_arm(struct ib_iface *iface)
 {
 	struct ib_loop *l = iface->loop;
+	int err;
 
-	if (l->out && iface->v->req_notify_cq(l->cq.cq, 0))
-		return -EBUSY;
+	err = l->out ? iface->v->req_notify_cq(l->cq.cq, 0) : 0;
+	if (err)
+		give_up(l, "ask for events of", err);
 	if (l->out)
 		gather(l);
 	return weft_list_empty(&l->finished) ? 0 : -EBUSY;

@@ -244,10 +244,10 @@ static void on_gone(struct ib_conn *conn, const uint8_t *p, size_t len)
 {
 	uint32_t status;
 
-	if (conn->broken || len != IB_GONE_LEN)
+	if (conn->broken)
 		return;
 	ib_conn_break(conn, -ECONNRESET);
-	if (!conn->ep)
+	if (!conn->ep || len != IB_GONE_LEN)
 		return;		/* nobody is left here to miss it */
 	status = weft_get_le32(p + 4);
 	weft_warn("'%s' lost its peer %016llx: the peer said '%s'",

@@ -47,16 +47,17 @@ own="EIO:local QP operation error"
 other="$said 'local QP operation error'"
 
 back="ip link set veth0 up; ip link set veth1 up"
-# an emulated machine may stand still for as long as all retries take
+# an emulated machine may stand still for as long as all retries take, or as the
+# watchdog waits
 fault "$own;$retry" "$other;$retry" "ip link set veth0 down" "$back"
 fault "$other;$retry" "$own;$retry" "ip link set veth1 down" "$back"
 fault -i "$down;$own" "$down;$other" "ip link set veth0 down" "$back"
 cut="tc qdisc add dev veth0 root netem loss 100%"
 mend="tc qdisc del dev veth0 root"
-fault "$retry" "$retry" "$cut" "$mend"
-fault -i "$retry" "$retry" "$cut" "$mend"
-# an adapter that never gives up: the watchdog does
 silence="ETIMEDOUT:no answer for;$said 'Connection timed out'"
+fault "$retry;$silence" "$retry;$silence" "$cut" "$mend"
+fault -i "$retry;$silence" "$retry;$silence" "$cut" "$mend"
+# an adapter that never gives up: the watchdog does
 export WEFT_IB_RETRIES=7
 fault "$silence" "$silence" "$cut" "$mend"
 unset WEFT_IB_RETRIES

@@ -340,6 +340,31 @@ Test(settings, more_queue_pairs_than_there_are, .init = clean)
 	cr_expect(eq(int, caught.count, 1));
 }
 
+/* A key of UCX's and an index of another's: whose word counts. */
+Test(settings, partition_by_key_or_index, .init = clean)
+{
+	static const struct {
+		const char *world, *index;
+		bool key;
+	} rows[] = {
+		{ "", "NCCL_IB_PKEY", true },
+		{ "UCX_", "NCCL_IB_PKEY", true },
+		{ "NCCL_", "NCCL_IB_PKEY", false },
+		{ "NCCL_", "PATH", true },
+		{ "UCX_", "WEFT_IB_PKEY_INDEX", false },
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
+		weft_settings_world(rows[i].world);
+		with("UCX_IB_PKEY", "0x1234");
+		setenv(rows[i].index, "3", 1);
+		weft_settings_reset();
+		cr_expect(eq(uint, weft_settings()->ib_pkey,
+			     rows[i].key ? 0x1234 : UINT32_MAX), "%zu", i);
+	}
+}
+
 /* NCCL's default is 0, UCX's a class of the device's. */
 Test(settings, traffic_class_by_whose_default, .init = clean)
 {

@@ -62,6 +62,40 @@ Test(ib_flush, a_flush_that_fails_is_alone)
 	pair_down();
 }
 
+/* Nobody waits for what can no longer be learnt. */
+static void queue_fails(const char *call)
+{
+	struct weft_mem *mem;
+
+	cr_assert(zero(int, open_side(&b, "fake1:1")));
+	cr_assert(zero(int, ib->mem_register(gpu_b + AT, LEN, WEFT_MEM_CUDA,
+					     &mem)));
+	cr_assert(zero(int, weft_ib_flush_prepare(b.iface)));
+	cr_assert(eq(int, flush(0, mem, 0), -EINPROGRESS));
+	fake_verbs_fail_call(call);
+	while (!flushes[0].done) {
+		ib->arm(b.iface);
+		ib->progress(b.iface);
+	}
+	fake_verbs_fail_call(NULL);
+	cr_expect(eq(int, flushes[0].status, -EIO));
+	cr_expect(eq(int, flush(1, mem, 0), -EIO));
+	cr_expect(yes(strstr(logged, "fake1:1")), "%s", logged);
+	ib->mem_release(mem);
+	close_side(&b);
+	nothing_lives("closing");
+}
+
+Test(ib_flush, a_queue_that_cannot_be_polled)
+{
+	queue_fails("poll_cq");
+}
+
+Test(ib_flush, a_queue_that_cannot_be_asked_for_events)
+{
+	queue_fails("req_notify_cq");
+}
+
 Test(ib_flush, forgotten_flushes_are_not_told)
 {
 	struct weft_mem *mem;

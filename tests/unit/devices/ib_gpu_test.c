@@ -192,10 +192,10 @@ Test(ib_gpu, settings_are_heeded)
 	unsetenv("WEFT_IB_GPU_DIRECT");
 	weft_settings_reset();
 	cr_expect(eq(uint, weft_ib_gpu_ways("fake0"), 0));
-	set("UCX_IB_GPU_DIRECT_RDMA", "try");
+	set("WEFT_IB_GPU_DIRECT", "auto");
 	cr_expect(eq(uint, weft_ib_gpu_ways("fake0"),
 		     WEFT_IB_DMABUF | WEFT_IB_PEERMEM));
-	set("UCX_IB_GPU_DIRECT_RDMA", "no");
+	set("WEFT_IB_GPU_DIRECT", "off");
 	cr_expect(eq(uint, weft_ib_gpu_ways("fake0"), 0));
 	set("WEFT_IB_GPU_DIRECT", "on");
 	weft_settings_world("NCCL_");

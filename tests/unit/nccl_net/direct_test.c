@@ -88,8 +88,7 @@ Test(direct, an_adapter_without_either)
 
 Test(direct, off_is_off)
 {
-	unsetenv("WEFT_IB_GPU_DIRECT");
-	setenv("UCX_IB_GPU_DIRECT_RDMA", "no", 1);
+	setenv("WEFT_IB_GPU_DIRECT", "off", 1);
 	weft_settings_reset();
 	cr_expect(eq(int, support(), NCCL_PTR_HOST));
 }
@@ -327,7 +326,8 @@ static char *open_memory(void)
 	return cuda.fake_cuda_vmm(0, 2 * ROOM);
 }
 
-static void with_doubles(char *s, char *r, bool flushed, unsigned int doubles)
+static void with_doubles(char *s, char *r, bool flushed, unsigned int doubles,
+			 unsigned int lines)
 {
 	reg(tx, s + AT, NCCL_PTR_CUDA, &smr);
 	reg(rx, r + AT, NCCL_PTR_CUDA, &rmr);
@@ -335,7 +335,7 @@ static void with_doubles(char *s, char *r, bool flushed, unsigned int doubles)
 	moves(s + AT, r + AT, flushed);
 	unreg();
 	cr_expect(eq(uint, pinned(), 0));
-	cr_expect(eq(uint, errors, 0), "%s", last_error);
+	cr_expect(eq(uint, errors, lines), "%s", last_error);
 }
 
 Test(direct, a_sender_whose_adapter_cannot)
@@ -343,7 +343,7 @@ Test(direct, a_sender_whose_adapter_cannot)
 	fake_verbs_dmabuf_of(0, EOPNOTSUPP);
 	meet(0, 1);
 	cr_assert(by_ib());
-	with_doubles(open_memory(), to, true, 1);
+	with_doubles(open_memory(), to, true, 1, 0);
 }
 
 Test(direct, a_receiver_whose_adapter_cannot)
@@ -351,7 +351,7 @@ Test(direct, a_receiver_whose_adapter_cannot)
 	fake_verbs_dmabuf_of(1, EOPNOTSUPP);
 	meet(0, 1);
 	cr_assert(by_ib());
-	with_doubles(from, open_memory(), false, 1);
+	with_doubles(from, open_memory(), false, 1, 0);
 }
 
 Test(direct, what_cannot_be_registered_has_a_double)
@@ -360,7 +360,7 @@ Test(direct, what_cannot_be_registered_has_a_double)
 	cr_assert(by_ib());
 	cuda.fake_cuda_refuse("cuMemGetHandleForAddressRange",
 			      WEFT_CU_NOT_SUPPORTED);
-	with_doubles(open_memory(), open_memory(), false, 2);
+	with_doubles(open_memory(), open_memory(), false, 2, 1);
 }
 
 Test(direct, so_has_what_cannot_be_flushed)
@@ -381,7 +381,7 @@ Test(direct, a_pair_that_falls_to_tcp)
 	meet(0, 1);
 	cr_assert(by_tcp());
 	errors = 0;
-	with_doubles(open_memory(), open_memory(), false, 2);
+	with_doubles(open_memory(), open_memory(), false, 2, 0);
 }
 
 static unsigned int calls_2d(void)
