@@ -193,9 +193,21 @@ suite() # [--long]
 		run_tests "build in the tree" 900 bash tests/tools/in-tree.sh
 	fi
 	run_tests "older roots" 300 bash tests/tools/old-root.sh
-	# the emulated machine is slow, and keeps one processor busy
-	begin_tests "Soft-RoCE" 960 bash tests/vm/run.sh
+	# the emulated machine is slow, and keeps one processor busy: beside it goes
+	# what a processor less does no harm to
+	begin_tests "Soft-RoCE" 1200 bash tests/vm/run.sh
 	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}
+	wait $ahead
+	if try_build "fuzzers" fuzz; then
+		run_tests "fuzzers" $((fuzz_seconds * 4 + 300)) bash tests/fuzz/run.sh \
+			"$build_root/fuzz" "$fuzz_seconds"
+	fi
+	# what the tarball builds has been tested above; here it must build, pass
+	# the checks of its own files, install and uninstall
+	few="tests/check/source.sh tests/check/symbols.sh tests/check/preload.sh"
+	test -z "$long" || few=""
+	run_tests "make distcheck" 3600 make -j"$jobs" -C "$WEFT_BUILD" distcheck \
+		${few:+TESTS="$few"}
 	end_tests "Soft-RoCE"
 	if test -n "$long"; then
 		run_tests "UCX on Soft-RoCE" 1500 bash tests/vm/ucx.sh
@@ -203,7 +215,6 @@ suite() # [--long]
 		run_tests "two hosts on Soft-RoCE" 1000 bash tests/vm/two.sh
 	fi
 
-	wait $ahead
 	if try_build "ASan and UBSan" asan; then
 		run_tests "make check, ASan and UBSan" 1800 \
 			make -j"$jobs" -C "$build_root/asan" -k check
@@ -219,16 +230,6 @@ suite() # [--long]
 			--case connect-beside --case close-in-flight \
 			"$build_root/tsan/nccl_net/.libs/libnccl-net-weft.so"
 	fi
-	if try_build "fuzzers" fuzz; then
-		run_tests "fuzzers" $((fuzz_seconds * 4 + 300)) bash tests/fuzz/run.sh \
-			"$build_root/fuzz" "$fuzz_seconds"
-	fi
-	# what the tarball builds has been tested above; here it must build, pass
-	# the checks of its own files, install and uninstall
-	few="tests/check/source.sh tests/check/symbols.sh tests/check/preload.sh"
-	test -z "$long" || few=""
-	run_tests "make distcheck" 3600 make -j"$jobs" -C "$WEFT_BUILD" distcheck \
-		${few:+TESTS="$few"}
 
 	say
 	if test $skipped != 0; then
