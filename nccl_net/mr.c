@@ -174,11 +174,12 @@ static int refuse_old_memory(const void *data, bool own)
 		return -EOPNOTSUPP;
 	}
 	weft_warn_once("NCCL's own GPU memory is not of cuMemCreate() "
-		       "(NCCL_CUMEM_ENABLE=0?): a program that loads code or "
-		       "frees GPU memory while a collective is under way may "
-		       "hang, and what goes by NVLink goes through host memory; "
-		       "unset NCCL_CUMEM_ENABLE, or set WEFT_NCCL_NVLINK=off "
-		       "for all ranks, and WEFT_IB_GPU_DIRECT=off");
+		       "(NCCL_CUMEM_ENABLE=0, or an old NCCL, whose default "
+		       "that is): collectives may hang, at the latest when the "
+		       "program loads code or frees GPU memory meanwhile, and "
+		       "what goes by NVLink goes through host memory; set "
+		       "NCCL_CUMEM_ENABLE=1 for all ranks, or "
+		       "WEFT_NCCL_NVLINK=off and WEFT_IB_GPU_DIRECT=off");
 	return 0;
 }
 
