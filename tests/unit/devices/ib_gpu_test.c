@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory of GPUs: registered, moved, refused, and each step failing in turn. */
-#include <dirent.h>
 #include <unistd.h>
 
+#include "tests/lib/fds.h"
 #include "tests/unit/devices/ib_gpu.h"
 #include "util/verbs.h"
 
 TestSuite(ib_gpu, .init = load, .fini = end, .timeout = 300);
-
-static unsigned int count_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	unsigned int n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
 
 static unsigned int mem_kinds(const struct side *s)
 {

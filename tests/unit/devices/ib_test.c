@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The InfiniBand device where verbs fail; what works is in conformance. */
-#include <dirent.h>
 #include <stdio.h>
 
+#include "tests/lib/fds.h"
 #include "tests/unit/devices/ib_pair.h"
 #include "util/verbs.h"
-
-static unsigned int count_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	unsigned int n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
 
 /* ---- every call that may fail does ---------------------------------------- */
 

@@ -4,7 +4,6 @@
  * does once.  Then the bytes are right all the same, or somebody is told; and
  * nothing is left open, mapped or allocated.
  */
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "devices/nvlink/nvl.h"
+#include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 #define LEN	(1u << 18)
@@ -35,17 +35,6 @@ static void finish(void)
 }
 
 TestSuite(nvl_fault, .init = begin, .fini = finish, .timeout = 600);
-
-static unsigned int count_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	unsigned int n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
 
 /* As a program that sleeps until something happens. */
 static void sleep_until(const bool *done)

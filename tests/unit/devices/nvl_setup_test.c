@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is made when, by whom, and what is left when a peer is killed. */
-#include <dirent.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "devices/nvlink/nvl.h"
+#include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 #define LEN	(256u << 10)
@@ -186,17 +186,6 @@ static struct {
 	uint64_t at;
 	_Atomic int step;		/* 1: the above is there; 2: it has put */
 } *told;				/* by both processes */
-
-static unsigned int count_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	unsigned int n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
 
 /* Offers its memory on GPU @me, and writes to the other's. */
 static void exchange(int me, struct weft_mem **mem)

@@ -9,7 +9,6 @@
 #include "nccl_net/hcas.h"
 #include "tests/lib/fake_verbs.h"
 #include "tests/unit/nccl_net/pair.h"
-#include "util/clock.h"
 
 #define DEADLINE_MS	30000
 
@@ -66,16 +65,6 @@ static inline void in_sysfs(const char *what)
 	cr_assert(eq(int, system(command), 0));
 }
 
-static inline void step(void)
-{
-	pthread_mutex_lock(&a->lock);
-	weft_net_progress(a);
-	pthread_mutex_unlock(&a->lock);
-	pthread_mutex_lock(&b->lock);
-	weft_net_progress(b);
-	pthread_mutex_unlock(&b->lock);
-}
-
 /* The ways by InfiniBand that a's connection under way has before it. */
 static inline unsigned int ways_by_ib(void)
 {
@@ -122,16 +111,7 @@ static inline void part(void)
 
 static inline void wait_for(struct weft_net_request *req, size_t size)
 {
-	const uint64_t end = weft_now_ms() + DEADLINE_MS;
-	bool is_done = false;
-	size_t got = 0;
-
-	while (!is_done && weft_now_ms() < end) {
-		cr_assert(eq(int, weft_net_test(req, &is_done, &got), 0));
-		step();
-	}
-	cr_assert(is_done, "a request did not end");
-	cr_expect(eq(sz, got, size));
+	wait_within(DEADLINE_MS, req, size);
 }
 
 static inline bool by_ib(void)

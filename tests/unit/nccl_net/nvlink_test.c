@@ -62,28 +62,9 @@ static void meet(struct weft_net_comm **send, struct weft_net_comm **recv)
 	cr_assert(both, "not by NVLink");
 }
 
-static void step(void)
-{
-	pthread_mutex_lock(&a->lock);
-	weft_net_progress(a);
-	pthread_mutex_unlock(&a->lock);
-	pthread_mutex_lock(&b->lock);
-	weft_net_progress(b);
-	pthread_mutex_unlock(&b->lock);
-}
-
 static void wait_for(struct weft_net_request *req, size_t size)
 {
-	const uint64_t end = weft_now_ms() + DEADLINE_MS;
-	bool is_done = false;
-	size_t got = 0;
-
-	while (!is_done && weft_now_ms() < end) {
-		cr_assert(eq(int, weft_net_test(req, &is_done, &got), 0));
-		step();
-	}
-	cr_assert(is_done, "a request did not end");
-	cr_expect(eq(sz, got, size));
+	wait_within(DEADLINE_MS, req, size);
 }
 
 static void gpu_transfer(char *from, char *to, char fill)

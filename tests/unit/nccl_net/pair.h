@@ -10,6 +10,7 @@
 #include <string.h>
 #include "nccl_net/internal.h"
 #include "tests/unit/nccl_net/fake.h"
+#include "util/clock.h"
 #include "util/log.h"
 
 #define BIG	(1u << 20)
@@ -81,6 +82,28 @@ static inline void progress(struct weft_net *net)
 	pthread_mutex_unlock(&net->lock);
 }
 
+static inline void step(void)
+{
+	progress(a);
+	progress(b);
+}
+
+/* For a device with a clock of its own; @size bytes have to come. */
+static inline void wait_within(unsigned int ms,
+			       struct weft_net_request *req, size_t size)
+{
+	const uint64_t end = weft_now_ms() + ms;
+	bool is_done = false;
+	size_t got = 0;
+
+	while (!is_done && weft_now_ms() < end) {
+		cr_assert(eq(int, weft_net_test(req, &is_done, &got), 0));
+		step();
+	}
+	cr_assert(is_done, "a request did not end");
+	cr_expect(eq(sz, got, size));
+}
+
 /* Until it is done, or for as many rounds as any transfer needs here. */
 static inline int finish(struct weft_net_request *req, size_t *size)
 {
@@ -89,8 +112,7 @@ static inline int finish(struct weft_net_request *req, size_t *size)
 
 	for (i = 0; i < 50 && !done && !ret; i++) {
 		ret = weft_net_test(req, &done, size);
-		progress(a);
-		progress(b);
+		step();
 	}
 	return ret ? ret : done ? 0 : -EAGAIN;
 }
