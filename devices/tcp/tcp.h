@@ -87,7 +87,9 @@ struct tcp_tune {
 	uint64_t bytes, busy_ns;	/* of the sample being taken */
 	uint64_t busy_since_ns;		/* 0: idle */
 	double base;			/* bytes/s with the streams before */
-	bool trying;			/* one more stream is on trial */
+	bool trying;			/* more streams are on trial: */
+	unsigned int more;		/* so many */
+	unsigned int step;		/* to be tried next; 0: twice as many */
 	uint64_t settled_until_ns;
 };
 
@@ -147,7 +149,8 @@ struct tcp_stream {
 	struct tcp_engine *engine;
 	int fd;
 	bool out;			/* chunks go from here */
-	bool writable, readable;	/* as far as the last edge told */
+	_Atomic bool writable;		/* as far as the last edge told */
+	bool readable;			/* likewise */
 	_Atomic bool parked;		/* over the limit: takes no chunk */
 	int err;			/* why it died; 0 while it lives */
 	struct weft_list report_link;	/* iface->cq.broken */
@@ -174,6 +177,14 @@ struct tcp_stream {
 	size_t ack_len, ack_cap;
 };
 
+/* What an engine's thread is at. */
+enum tcp_engine_mode {
+	TCP_ENGINE_BUSY,
+	TCP_ENGINE_LOOKING,		/* awake, and found nothing to do */
+	TCP_ENGINE_ASLEEP,		/* until kick_fd is written */
+	TCP_ENGINE_WOKEN,		/* it is; the thread does not run yet */
+};
+
 /* Moves bulk streams. */
 struct tcp_engine {
 	struct tcp_source src;
@@ -188,7 +199,7 @@ struct tcp_engine {
 	bool has_thread;
 	pthread_t thread;
 	_Atomic bool run, stop;		/* run: the thread moves it, not the owner */
-	_Atomic bool asleep;		/* kick_fd must be written to wake it */
+	_Atomic int mode;		/* enum tcp_engine_mode */
 };
 
 /* A socket that has not said its hello yet. */
@@ -361,6 +372,8 @@ void tcp_bulk_drop(struct tcp_conn *conn);
 bool tcp_bulk_full(const struct tcp_conn *conn);
 /* Gives @put its number and queues it for the streams. */
 void tcp_bulk_submit(struct tcp_conn *conn, struct tcp_put *put);
+/* Chunks that no stream has taken yet, as far as there are engines for them. */
+unsigned int tcp_bulk_waiting(struct tcp_bulk *b);
 /* Gives @put its number; the caller sends it whole by frame. */
 void tcp_bulk_submit_framed(struct tcp_conn *conn, struct tcp_put *put,
 			    uint8_t head[TCP_CHUNK_LEN]);

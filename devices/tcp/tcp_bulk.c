@@ -60,6 +60,25 @@ void tcp_bulk_submit(struct tcp_conn *conn, struct tcp_put *put)
 	pthread_mutex_unlock(&b->lock);
 }
 
+unsigned int tcp_bulk_waiting(struct tcp_bulk *b)
+{
+	const size_t chunk = weft_settings()->tcp_chunk;
+	struct tcp_put *put, *next;
+	size_t n = 0;
+
+	pthread_mutex_lock(&b->lock);
+	if (!weft_list_empty(&b->again))
+		n = TCP_MAX_ENGINES;
+	weft_list_for_each(put, next, &b->queue, link) {
+		if (n >= TCP_MAX_ENGINES)
+			break;
+		/* one of no bytes is a chunk, too */
+		n += weft_max((put->total - put->cut + chunk - 1) / chunk, 1);
+	}
+	pthread_mutex_unlock(&b->lock);
+	return weft_min(n, TCP_MAX_ENGINES);
+}
+
 static void chunk_encode(uint8_t *p, const struct tcp_put *put, size_t off,
 			 size_t len)
 {

@@ -138,6 +138,8 @@ static void stream_broke(struct tcp_stream *s)
 			   (unsigned long long)conn->peer_id);
 	if (err != -ECONNRESET || busy)
 		tcp_conn_break(conn, err);
+	else
+		tcp_engines_kick(conn);
 }
 
 static void put_done(struct tcp_put *put)

@@ -28,7 +28,8 @@
 static void stream_died(struct tcp_stream *s, int err)
 {
 	s->err = err;
-	s->readable = s->writable = false;
+	s->readable = false;
+	atomic_store(&s->writable, false);
 	weft_list_del(&s->ready_link);
 	tcp_cq_broken(s);
 }
@@ -50,6 +51,8 @@ static unsigned int run_ready(struct tcp_engine *eng)
 
 	if (weft_list_empty(&eng->ready))
 		return 0;
+	if (atomic_load(&eng->mode) == TCP_ENGINE_LOOKING)
+		atomic_store(&eng->mode, TCP_ENGINE_BUSY);
 	/* one round over those that are ready now */
 	now = eng->ready;
 	now.prev->next = now.next->prev = &now;
@@ -87,12 +90,12 @@ static unsigned int run_locked(struct tcp_engine *eng)
 		if (ev[i].events & ~EPOLLOUT)
 			s->readable = true;
 		if (ev[i].events & EPOLLOUT)
-			s->writable = true;
+			atomic_store(&s->writable, true);
 		make_ready(eng, s);
 	}
 	if (atomic_exchange(&eng->kicked, false))
 		weft_list_for_each(s, ts, &eng->streams, eng_link)
-			if (s->out && s->writable)
+			if (s->out && atomic_load(&s->writable))
 				make_ready(eng, s);
 	return run_ready(eng);
 }
@@ -130,6 +133,8 @@ static void *engine_thread(void *arg)
 			more = !weft_list_empty(&eng->ready);
 			pthread_mutex_unlock(&eng->lock);
 		}
+		atomic_store(&eng->mode, n || more ? TCP_ENGINE_BUSY :
+						     TCP_ENGINE_LOOKING);
 		if (n || more) {
 			idle_since = 0;
 			continue;
@@ -140,9 +145,9 @@ static void *engine_thread(void *arg)
 			if (weft_now_ns() - idle_since < SPIN_NS)
 				continue;
 		}
-		/* asleep is set before the last look, kicked before asleep is
+		/* mode is set before the last look, kicked before mode is
 		 * read: one of the two sides sees the other */
-		atomic_store(&eng->asleep, true);
+		atomic_store(&eng->mode, TCP_ENGINE_ASLEEP);
 		if (!atomic_load(&eng->kicked) && !atomic_load(&eng->stop)) {
 			/* epfd holds kick_fd as well; a parked thread must
 			 * not be kept awake by its streams */
@@ -151,7 +156,7 @@ static void *engine_thread(void *arg)
 			else
 				poll(&pfd[0], 1, -1);
 		}
-		atomic_store(&eng->asleep, false);
+		atomic_store(&eng->mode, TCP_ENGINE_BUSY);
 		if (!atomic_load(&eng->run)) {
 			uint64_t kicks;
 			ssize_t r = read(eng->kick_fd, &kicks, sizeof(kicks));
@@ -173,12 +178,65 @@ static void wake(struct tcp_engine *eng)
 		;
 }
 
+static bool wake_once(struct tcp_engine *eng)
+{
+	int mode = TCP_ENGINE_ASLEEP;
+
+	if (!atomic_compare_exchange_strong(&eng->mode, &mode,
+					    TCP_ENGINE_WOKEN))
+		return false;
+	wake(eng);
+	return true;
+}
+
+/* May a chunk go by @s at once, if its engine has nothing else to do? */
+static bool takes(const struct tcp_stream *s)
+{
+	return s->out && !s->given_up && !atomic_load(&s->parked) &&
+	       atomic_load(&s->writable);
+}
+
+/* A chunk to each thread that is @mode: how many chunks are left. */
+static unsigned int give(struct tcp_conn *conn, enum tcp_engine_mode mode,
+			 unsigned int chunks)
+{
+	struct tcp_engine *eng, *first = conn->iface->engines;
+	struct tcp_stream *s, *ts;
+	unsigned int given = 0;
+
+	weft_list_for_each(s, ts, &conn->bulk->streams, link) {
+		if (!chunks)
+			break;
+		eng = s->engine;
+		if (!takes(s) || given & BIT(eng - first) ||
+		    !atomic_load(&eng->run) || atomic_load(&eng->mode) != (int)mode)
+			continue;
+		if (mode == TCP_ENGINE_ASLEEP && !wake_once(eng))
+			continue;
+		given |= BIT(eng - first);
+		chunks--;
+	}
+	return chunks;
+}
+
+/*
+ * To wake a thread costs the caller as much as to send a small chunk, so those
+ * that are awake come first, and no more are woken than there are chunks.  Whom
+ * this passes over finds its chunk all the same, later: a thread that is busy
+ * when it is done, a stream that is full when it is not.
+ */
 void tcp_engines_kick(struct tcp_conn *conn)
 {
 	struct tcp_iface *iface = conn->iface;
+	unsigned int chunks, i;
 	struct tcp_engine *eng;
-	unsigned int i;
 
+	if (!conn->bulk)
+		return;
+	chunks = tcp_bulk_waiting(conn->bulk);
+	if (!chunks)
+		return;
+	/* before anybody is seen awake: who goes to sleep looks at it */
 	for (i = 0; i < iface->nengines; i++) {
 		eng = &iface->engines[i];
 		if (!eng->nstreams)
@@ -186,9 +244,10 @@ void tcp_engines_kick(struct tcp_conn *conn)
 		atomic_store(&eng->kicked, true);
 		if (!atomic_load(&eng->run))
 			tcp_engine_run(eng);
-		else if (atomic_load(&eng->asleep))
-			wake(eng);
 	}
+	chunks = give(conn, TCP_ENGINE_LOOKING, chunks);
+	chunks = give(conn, TCP_ENGINE_WOKEN, chunks);
+	give(conn, TCP_ENGINE_ASLEEP, chunks);
 }
 
 /* While the caller moves them, its event fd rings for the streams as well. */
@@ -347,7 +406,8 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id)
 	s->engine = eng;
 	s->fd = fd;
 	s->out = out;
-	s->readable = s->writable = true;
+	s->readable = true;
+	atomic_init(&s->writable, true);
 	s->used_ms = weft_now_ms();
 	weft_list_init(&s->ready_link);
 	weft_list_init(&s->report_link);
@@ -374,8 +434,8 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id)
 	if (n > atomic_load(&conn->stats->streams_max))
 		atomic_store(&conn->stats->streams_max, n);
 	atomic_store(&eng->kicked, true);
-	if (atomic_load(&eng->run) && atomic_load(&eng->asleep))
-		wake(eng);
+	if (atomic_load(&eng->run))
+		wake_once(eng);
 	return 0;
 }
 
@@ -386,7 +446,8 @@ struct tcp_put *tcp_stream_stop(struct tcp_stream *s)
 
 	pthread_mutex_lock(&eng->lock);
 	epoll_ctl(eng->epfd, EPOLL_CTL_DEL, s->fd, NULL);
-	s->readable = s->writable = false;
+	s->readable = false;
+	atomic_store(&s->writable, false);
 	weft_list_del(&s->ready_link);
 	put = s->put;
 	s->put = NULL;

@@ -97,7 +97,7 @@ static int stream_out(struct tcp_stream *s)
 		if (n == -EINTR)
 			continue;
 		if (n == -EAGAIN) {
-			s->writable = false;
+			atomic_store(&s->writable, false);
 			return 0;
 		}
 		if (n < 0)		/* -EFAULT: the source is unmapped */
@@ -156,7 +156,7 @@ static int send_acks(struct tcp_stream *s)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN) {
-			s->writable = false;
+			atomic_store(&s->writable, false);
 			return 0;
 		}
 		if (n < 0)
@@ -313,7 +313,7 @@ int tcp_stream_io(struct tcp_stream *s, bool *again)
 	int ret;
 
 	if (!s->out) {
-		ret = s->writable ? send_acks(s) : 0;
+		ret = atomic_load(&s->writable) ? send_acks(s) : 0;
 		return ret ? ret : stream_in(s, again);
 	}
 	if (s->readable) {
@@ -321,7 +321,7 @@ int tcp_stream_io(struct tcp_stream *s, bool *again)
 		if (ret)
 			return ret;
 	}
-	if (s->writable) {
+	if (atomic_load(&s->writable)) {
 		ret = stream_out(s);
 		if (ret < 0)
 			return ret;

@@ -138,6 +138,8 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 	if (conn->bulk) {
 		check_streams(conn, now);
 		tcp_conn_want_streams(conn);
+		/* what went to one that is closed or parked now */
+		tcp_engines_kick(conn);
 	}
 	return true;
 }

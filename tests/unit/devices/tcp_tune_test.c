@@ -36,6 +36,12 @@ static double up_to_four(unsigned int n)
 	return (n < 4 ? n : 4) * 1e9;
 }
 
+/* Seven are in each other's way. */
+static double crowded(unsigned int n)
+{
+	return (n < 7 ? n : 4) * 1e9;
+}
+
 static double hardly(unsigned int n)
 {
 	return 1e9 * (1 + 0.05 * n);
@@ -64,8 +70,17 @@ static unsigned int flow(wire rate, unsigned int mib)
 
 Test(tcp_tune, grows_as_long_as_it_pays)
 {
-	cr_expect(eq(uint, flow(up_to_four, 1000), 5), "one more was tried");
+	cr_expect(eq(uint, flow(up_to_four, 1000), 8), "twice as many tried");
 	cr_expect(eq(uint, b.out_limit, 4));
+}
+
+/* What lies between the last number that paid and its double. */
+Test(tcp_tune, tries_fewer_where_twice_as_many_do_not_pay)
+{
+	flow(crowded, 64 + 64);
+	cr_expect(eq(uint, b.out_limit, 8), "on trial");
+	flow(crowded, 1000);
+	cr_expect(eq(uint, b.out_limit, 6));
 }
 
 Test(tcp_tune, a_few_per_cent_are_not_worth_a_stream)
@@ -112,14 +127,14 @@ Test(tcp_tune, a_few_megabytes_are_no_sample)
 Test(tcp_tune, waits_for_the_stream_on_trial)
 {
 	flow(up_to_four, 64);
-	cr_assert(eq(uint, b.out_limit, 3));
+	cr_assert(eq(uint, b.out_limit, 4));
 	tcp_tune_busy(&b);
 	b.out_streams = 2;
 	for (unsigned int i = 0; i < 500; i++) {
 		now_ns += CHUNK / up_to_four(2) * 1e9;
 		tcp_tune_bytes(&b, CHUNK, MAX);
 	}
-	cr_expect(eq(uint, b.out_limit, 3));
+	cr_expect(eq(uint, b.out_limit, 4));
 	cr_expect(b.tune.trying);
 }
 
