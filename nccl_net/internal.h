@@ -29,6 +29,8 @@
 #define WEFT_NET_AHEAD		16u
 /* After so many small receives in a row, their posting is no longer told. */
 #define WEFT_NET_QUIET_AFTER	16u
+/* So many POSTs go as one message: no more than 512 bytes, which are gathered. */
+#define WEFT_NET_POSTS		11u
 /* How long a copy may be with an engine before it counts as lost. */
 #define WEFT_NET_COPIES_MS	20000u
 
@@ -61,6 +63,9 @@ struct weft_net_peer {
 	unsigned int refs;
 	struct weft_op flushed;
 	struct weft_list comms;
+	struct weft_list posting;		/* in net->posting */
+	unsigned int nposts;			/* that progress() sends */
+	uint8_t posts[WEFT_NET_POSTS * WEFT_MSG_POST_LEN];
 };
 
 struct weft_net {
@@ -69,6 +74,7 @@ struct weft_net {
 	struct weft_list ports;
 	struct weft_list listeners;
 	struct weft_list dialing;		/* comms not yet answered */
+	struct weft_list posting;		/* peers that POSTs wait for */
 	/* Listeners and comms; the ports are open while there are any. */
 	unsigned int users;
 	struct weft_net_comm **comms;		/* by slot of their id */
@@ -131,6 +137,7 @@ struct weft_net_request {
 	atomic_int state;
 	int status;
 	uint32_t seq;
+	uint64_t calls;				/* net->calls at the last test */
 	void *data;				/* receives */
 	struct weft_net_mr *mr;			/* receives, and staged sends */
 	size_t size;				/* posted, then true */
@@ -188,6 +195,7 @@ struct weft_net_comm {
 	int err;
 	uint32_t eager;				/* bytes */
 	uint32_t seq;				/* of the next isend or irecv */
+	uint64_t calls;				/* net->calls at the last isend */
 	unsigned int active;			/* requests not done */
 	unsigned int gpu_buffers;		/* registered so far */
 
@@ -210,6 +218,20 @@ struct weft_net_comm {
 /* net.c */
 extern const struct weft_iface_cb weft_net_events;	/* arg: the port */
 unsigned int weft_net_progress(struct weft_net *net);
+/*
+ * NCCL asks for each of its requests in turn, tens of times a round: one who
+ * asks makes progress unless somebody has since it last asked, which @calls
+ * remembers.
+ */
+static inline bool weft_net_may_progress(struct weft_net *net, uint64_t *calls)
+{
+	const bool mine = *calls == net->calls;
+
+	if (mine)
+		weft_net_progress(net);
+	*calls = net->calls;
+	return mine;
+}
 /* Takes NVLink's new peers a step towards being ready for traffic. */
 void weft_net_ready_peers(struct weft_net *net);
 
@@ -239,6 +261,15 @@ void weft_net_peer_reap(struct weft_net_port *port, bool force);
 /* -EAGAIN: not now; other errors are the peer's. */
 int weft_net_peer_send(struct weft_net_peer *peer, enum weft_net_msg id,
 		       const void *buf, size_t len);
+
+/*
+ * As WEFT_MSG_POST, but with what else is posted till the next progress(): one
+ * message costs as much as eleven.
+ */
+int weft_net_peer_post(struct weft_net_peer *peer,
+		       const struct weft_msg_post *post);
+/* Sends what peers owe. */
+void weft_net_send_posts(struct weft_net *net);
 
 /* Is there something that only progress() would get out? */
 bool weft_net_peer_unsent(struct weft_net_peer *peer);

@@ -37,6 +37,7 @@ int weft_net_open(struct weft_net **net)
 	weft_list_init(&n->ports);
 	weft_list_init(&n->listeners);
 	weft_list_init(&n->dialing);
+	weft_list_init(&n->posting);
 	pthread_mutex_init(&n->stage_lock, NULL);
 	weft_list_init(&n->lanes);
 	weft_list_init(&n->doubles);
@@ -150,6 +151,7 @@ unsigned int weft_net_progress(struct weft_net *net)
 	unsigned int n = 0;
 
 	net->calls++;
+	weft_net_send_posts(net);
 	if (net->watch_asleep)
 		weft_net_watch_look(net);
 	weft_list_for_each(port, tmp, &net->ports, link) {

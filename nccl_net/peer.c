@@ -48,6 +48,7 @@ int weft_net_peer_get(struct weft_net_port *port,
 	peer->refs = 1;
 	peer->flushed.done = flush_done;
 	weft_list_init(&peer->comms);
+	weft_list_init(&peer->posting);
 	ret = port->ops->ep_create(port->iface, addr, peer, &peer->ep);
 	if (ret < 0) {
 		free(peer);
@@ -58,12 +59,19 @@ int weft_net_peer_get(struct weft_net_port *port,
 	return 0;
 }
 
+static void forget_posts(struct weft_net_peer *peer)
+{
+	peer->nposts = 0;
+	weft_list_del(&peer->posting);
+}
+
 void weft_net_peer_put(struct weft_net_peer *peer)
 {
 	struct weft_net_port *port = peer->port;
 
 	if (--peer->refs)
 		return;
+	forget_posts(peer);
 	if (!peer->err && !peer->flushing)
 		peer->flushing = port->ops->flush(peer->ep, &peer->flushed) ==
 			-EINPROGRESS;
@@ -125,6 +133,7 @@ void weft_net_peer_fail(struct weft_net_peer *peer, int err)
 	if (peer->err)
 		return;
 	peer->err = err < 0 ? err : -EIO;
+	forget_posts(peer);
 	report(peer);
 	peer->ep = NULL;
 	/* Dead ones are found no more, and freed with their last comm. */
@@ -143,16 +152,59 @@ bool weft_net_peer_unsent(struct weft_net_peer *peer)
 
 	if (!peer->ep)
 		return false;
+	if (peer->nposts)
+		return true;
 	peer->port->ops->ep_query(peer->ep, &attr);
 	return attr.unsent;
 }
 
+static int send_posts(struct weft_net_peer *peer)
+{
+	struct iovec iov = { peer->posts, peer->nposts * WEFT_MSG_POST_LEN };
+	int ret;
+
+	if (!peer->nposts)
+		return 0;
+	ret = peer->port->ops->message(peer->ep, WEFT_MSG_POST, &iov, 1, NULL);
+	if (!ret)
+		forget_posts(peer);
+	return ret;
+}
+
+void weft_net_send_posts(struct weft_net *net)
+{
+	struct weft_net_peer *peer, *tmp;
+
+	weft_list_for_each(peer, tmp, &net->posting, posting)
+		send_posts(peer);
+}
+
+int weft_net_peer_post(struct weft_net_peer *peer,
+		       const struct weft_msg_post *post)
+{
+	int ret = peer->err;
+
+	if (!ret && peer->nposts == WEFT_NET_POSTS)
+		ret = send_posts(peer);
+	if (ret)
+		return ret;
+	weft_msg_post_pack(post, peer->posts +
+			   peer->nposts++ * WEFT_MSG_POST_LEN);
+	if (weft_list_empty(&peer->posting))
+		weft_list_add_tail(&peer->port->net->posting, &peer->posting);
+	return 0;
+}
+
+/* What was posted before comes before it. */
 int weft_net_peer_send(struct weft_net_peer *peer, enum weft_net_msg id,
 		       const void *buf, size_t len)
 {
 	struct iovec iov = { (void *)buf, len };
+	int ret = peer->err;
 
-	if (peer->err)
-		return peer->err;
+	if (!ret)
+		ret = send_posts(peer);
+	if (ret)
+		return ret;
 	return peer->port->ops->message(peer->ep, id, &iov, 1, NULL);
 }

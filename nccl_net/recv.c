@@ -25,10 +25,8 @@ static int send_post(struct weft_net_comm *comm, struct weft_net_request *req)
 		.rkey = mr->rkey,
 		.gpu = mr->gpu && !mr->shadow,
 	};
-	uint8_t buf[WEFT_MSG_POST_LEN];
 
-	weft_msg_post_pack(&m, buf);
-	return weft_net_peer_send(comm->peer, WEFT_MSG_POST, buf, sizeof(buf));
+	return weft_net_peer_post(comm->peer, &m);
 }
 
 void weft_net_recv_push(struct weft_net_comm *comm)

@@ -42,6 +42,7 @@ struct weft_net_request *weft_net_request_start(struct weft_net_comm *comm,
 	req->status = 0;
 	req->size = size;
 	req->seq = comm->seq++;
+	req->calls = comm->net->calls;
 	comm->active++;
 	atomic_store_explicit(&req->state, REQ_ACTIVE, memory_order_relaxed);
 	return req;
@@ -114,7 +115,7 @@ int weft_net_test(struct weft_net_request *req, bool *done, size_t *size)
 			pthread_mutex_unlock(&net->lock);
 			return -ECANCELED;
 		}
-		weft_net_progress(net);
+		weft_net_may_progress(net, &req->calls);
 		pthread_mutex_unlock(&net->lock);
 		if (atomic_load_explicit(&req->state, memory_order_acquire) !=
 		    REQ_DONE)

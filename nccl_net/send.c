@@ -159,35 +159,41 @@ int weft_net_send(struct weft_net_comm *comm, const void *data, size_t size,
 	*out = NULL;
 	pthread_mutex_lock(&net->lock);
 	ret = try_send(comm, data, size, mr, out);
-	if (ret == -EAGAIN) {
-		weft_net_progress(net);
+	if (ret == -EAGAIN && weft_net_may_progress(net, &comm->calls))
 		ret = try_send(comm, data, size, mr, out);
-	}
 	pthread_mutex_unlock(&net->lock);
 	return ret == -EAGAIN ? 0 : ret;
 }
 
-void weft_net_on_post(struct weft_net *net, const void *buf, size_t len)
+static void on_post(struct weft_net *net, const struct weft_msg_post *m)
 {
-	struct weft_net_comm *comm;
+	struct weft_net_comm *comm = weft_net_comm_find(net, m->to);
 	struct weft_net_post *post;
-	struct weft_msg_post m;
 
-	if (weft_msg_post_unpack(buf, len, &m) < 0)
-		return;
-	comm = weft_net_comm_find(net, m.to);
 	if (!comm || !comm->sender || !comm->answered)
 		return;
-	if ((int32_t)(m.seq + 1 - comm->known) > 0)
-		comm->known = m.seq + 1;
+	if ((int32_t)(m->seq + 1 - comm->known) > 0)
+		comm->known = m->seq + 1;
 	/* Its send has gone as a message already, or is too far off. */
-	if (m.seq - comm->seq >= WEFT_NET_REQUESTS)
+	if (m->seq - comm->seq >= WEFT_NET_REQUESTS)
 		return;
-	post = &comm->post[WEFT_NET_SLOT(m.seq)];
-	post->addr = m.addr;
-	post->size = m.size;
-	post->rkey = m.rkey;
-	post->gpu = m.gpu;
-	post->seq = m.seq;
+	post = &comm->post[WEFT_NET_SLOT(m->seq)];
+	post->addr = m->addr;
+	post->size = m->size;
+	post->rkey = m->rkey;
+	post->gpu = m->gpu;
+	post->seq = m->seq;
 	post->there = true;
+}
+
+void weft_net_on_post(struct weft_net *net, const void *buf, size_t len)
+{
+	const uint8_t *p = buf;
+	struct weft_msg_post m;
+
+	for (; len >= WEFT_MSG_POST_LEN; len -= WEFT_MSG_POST_LEN) {
+		if (!weft_msg_post_unpack(p, WEFT_MSG_POST_LEN, &m))
+			on_post(net, &m);
+		p += WEFT_MSG_POST_LEN;
+	}
 }

@@ -55,7 +55,7 @@ enum weft_net_msg {
 	/* its answer */
 	WEFT_MSG_ACCEPT,
 	WEFT_MSG_REFUSE,
-	/* receiver -> sender: a receive is posted */
+	/* receiver -> sender: receives are posted, of any comms */
 	WEFT_MSG_POST,
 	/* receiver -> sender: all receives below seq were posted */
 	WEFT_MSG_SEEN,

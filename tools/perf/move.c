@@ -187,11 +187,11 @@ unsigned int perf_step(struct perf *p, struct perf_op *op, unsigned int n,
 		       unsigned int window)
 {
 	void *blocked[16];
-	unsigned int i, j, out = 0, nblocked = 0, left = 0;
+	unsigned int i, j, out[2] = { 0 }, nblocked = 0, left = 0;
 	int done;
 
 	for (i = 0; i < n; i++)
-		out += op[i].posted && !op[i].done;
+		out[op[i].send] += op[i].posted && !op[i].done;
 	for (i = 0; i < n; i++) {
 		if (op[i].done || op[i].result)
 			continue;
@@ -208,10 +208,10 @@ unsigned int perf_step(struct perf *p, struct perf_op *op, unsigned int n,
 		}
 		for (j = 0; j < nblocked && blocked[j] != op[i].comm; j++)
 			;
-		if (j < nblocked || out >= window)
+		if (j < nblocked || out[op[i].send] >= window)
 			continue;
 		post(p, &op[i]);
-		out += op[i].posted;
+		out[op[i].send] += op[i].posted;
 		if (!op[i].posted && nblocked < 16)
 			blocked[nblocked++] = op[i].comm;
 	}

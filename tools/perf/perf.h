@@ -144,7 +144,7 @@ struct perf_op {
 	int got;			/* bytes; -1 until done */
 	enum nccl_result result;	/* as post or test gave it */
 };
-/* One round over all: posts in order per comm, at most @window; tests. */
+/* One round over all: posts in order per comm, at most @window a way; tests. */
 unsigned int perf_step(struct perf *p, struct perf_op *op, unsigned int n,
 		       unsigned int window);
 /* Until all are done; any result but success fails the case. */

@@ -91,6 +91,79 @@ Test(net, posts_fall_silent_while_all_is_small, .init = connected)
 	cr_expect(eq(uint, fake.by_id[WEFT_MSG_QUIET], 2));
 }
 
+#define PIECE	100000u		/* no message */
+
+/* More than one message holds, so that two go: a full one and the rest. */
+Test(net, receives_are_told_together, .init = connected)
+{
+	struct weft_net_request *r[WEFT_NET_POSTS - 1], *other[2];
+	const unsigned int before = fake.by_id[WEFT_MSG_POST];
+	struct weft_net_comm *tx2, *rx2;
+	struct weft_net_mr *mr;
+	size_t got, i;
+
+	join(a, b, &tx2, &rx2);
+	cr_assert(eq(int, weft_net_register(rx2, dst, BIG, 1, &mr), 0));
+	for (i = 0; i < 2; i++) {
+		other[i] = NULL;
+		cr_assert(eq(int, weft_net_recv(rx2, dst + i * 8, 8, mr,
+						&other[i]), 0));
+	}
+	for (i = 0; i < ARRAY_SIZE(r); i++)
+		r[i] = recv_now(dst + i * 8, PIECE);
+	cr_expect(eq(uint, fake.by_id[WEFT_MSG_POST], before + 1), "a full one");
+	step();
+	cr_expect(eq(uint, fake.by_id[WEFT_MSG_POST], before + 2));
+	step();
+	cr_expect(eq(uint, fake.by_id[WEFT_MSG_POST], before + 2));
+	for (i = 0; i < ARRAY_SIZE(r); i++) {
+		struct weft_net_request *s = send_now(src + i, PIECE);
+
+		cr_expect(eq(int, finish(s, &got), 0));
+		cr_expect(eq(int, finish(r[i], &got), 0));
+		cr_expect(memcmp(src + i, dst + i * 8, PIECE) == 0, "%zu", i);
+	}
+}
+
+/* A closed comm's message may not overtake what it owes. */
+Test(net, what_is_posted_goes_before_the_end, .init = connected)
+{
+	struct weft_net_request *r = recv_now(dst, PIECE);
+	const unsigned int before = fake.by_id[WEFT_MSG_POST];
+
+	cr_assert(r != NULL);
+	weft_net_close_comm(rx);
+	cr_expect(eq(uint, fake.by_id[WEFT_MSG_POST], before + 1));
+	cr_expect(eq(uint, fake.by_id[WEFT_MSG_BYE], 1));
+}
+
+Test(net, who_asks_in_turn_makes_progress_once, .init = connected)
+{
+	struct weft_net_request *r[8];
+	bool done;
+	size_t got, i, round;
+
+	for (i = 0; i < ARRAY_SIZE(r); i++)
+		r[i] = recv_now(dst, PIECE);
+	for (round = 0; round < 4; round++) {
+		const uint64_t calls = b->calls;
+
+		for (i = 0; i < ARRAY_SIZE(r); i++) {
+			cr_assert(eq(int, weft_net_test(r[i], &done, &got), 0));
+			cr_expect(done == false);
+		}
+		cr_expect(eq(u64, b->calls, calls + 1));
+	}
+	/* and alone each time */
+	for (round = 0; round < 4; round++) {
+		const uint64_t calls = b->calls;
+
+		weft_net_test(r[3], &done, &got);
+		weft_net_test(r[3], &done, &got);
+		cr_expect(ge(u64, b->calls, calls + 1));
+	}
+}
+
 Test(net, thirty_two_in_flight_and_no_more, .init = connected)
 {
 	struct weft_net_request *r[WEFT_NET_REQUESTS + 1], *s[WEFT_NET_REQUESTS];
