@@ -88,18 +88,21 @@ void weft_nccl_channels_raise(bool tuner)
 {
 	size_t i;
 
+	if (!weft_nccl_network_ours())
+		return;
 	if (weft_nccl_nvlink_offered()) {
-		if (!weft_nccl_network_ours())
-			return;
 		for (i = channels_chosen(); i < ARRAY_SIZE(nvlink_settings);
 		     i++)
 			set(nvlink_settings[i].name, nvlink_settings[i].value,
 			    nvlink_settings[i].why);
-	} else if (tuner && weft_nccl_channels_free()) {
+		return;
+	}
+	set("NCCL_P2P_NET_CHUNKSIZE", WEFT_NCCL_CHUNK,
+	    "sends and receives go in fewer pieces");
+	if (tuner && weft_nccl_channels_free())
 		set(SETTING, WEFT_NCCL_CHANNELS,
 		    "small collectives use fewer; NCCL_TUNER_PLUGIN=none "
 		    "leaves both to NCCL");
-	}
 }
 
 bool weft_nccl_channels_raised(void)

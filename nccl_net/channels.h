@@ -5,7 +5,12 @@
  * By TCP, with one GPU a node, NCCL builds two channels, which cannot fill the
  * wire: its step pipeline is too short.  Four can, but cost time on small
  * collectives, where the tuner takes them back (tuner.h); so NCCL_MIN_NCHANNELS
- * is set only where NCCL has a tuner to ask.
+ * is set only where NCCL has a tuner to ask.  Sends and receives go in pieces of
+ * 128 KiB, each of which costs NCCL's one thread for them a receive that is
+ * announced and two completions: with 512 KiB, the most that NCCL's buffers
+ * allow, they are twice as fast (docs/performance/nccl-over-tcp.md).  NCCL's
+ * pinned buffers for them, made on first use, take 16 MiB per channel then
+ * instead of 4 (2.28, transport/net.cc, sharedNetBuffersInit).
  *
  * Where NVLink is offered (offer.h) NCCL is to hand over GPU memory although no
  * network is near its GPU, and in pieces large enough for copy engines: 20
@@ -43,6 +48,7 @@
 #include <stddef.h>
 
 #define WEFT_NCCL_CHANNELS		"4"
+#define WEFT_NCCL_CHUNK			"524288"
 #define WEFT_NCCL_NVLINK_CHANNELS	"20"
 
 /* NCCL_NET names no other network. */

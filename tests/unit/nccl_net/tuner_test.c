@@ -31,7 +31,7 @@ extern struct nccl_tuner_v6 ncclTunerPlugin_v6;
 static const char *const settings[] = {
 	"NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS",
 	"NCCL_MAX_NRINGS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_NET",
-	"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN",
+	"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_P2P_NET_CHUNKSIZE",
 };
 
 static void clean(void)
@@ -421,6 +421,27 @@ Test(channels, raised_through_v12)
 	DEVICES(12, &ctx, 1, NULL, NULL, NULL);
 	cr_expect(eq(str, (char *)min_channels(), WEFT_NCCL_CHANNELS));
 	ncclNetPlugin_v12.finalize(ctx);
+}
+
+static const char *chunk(void)
+{
+	const char *v = getenv("NCCL_P2P_NET_CHUNKSIZE");
+
+	return v ? v : "(none)";
+}
+
+/* A tuner has no say in those. */
+Test(channels, sends_and_receives_go_in_larger_pieces)
+{
+	weft_nccl_channels_raise(false);
+	cr_expect(eq(str, (char *)chunk(), WEFT_NCCL_CHUNK));
+	setenv("NCCL_P2P_NET_CHUNKSIZE", "65536", 1);
+	weft_nccl_channels_raise(true);
+	cr_expect(eq(str, (char *)chunk(), "65536"));
+	clean();
+	setenv("NCCL_NET", "Socket", 1);
+	weft_nccl_channels_raise(true);
+	cr_expect(eq(str, (char *)chunk(), "(none)"));
 }
 
 Test(channels, the_user_has_the_last_word)
