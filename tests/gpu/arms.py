@@ -89,7 +89,8 @@ def arguments():
                    metavar="NAMES", help="with --pods: all_reduce by channels "
                    "and buffers, too (%s)" % ", ".join(SWEEP))
     p.add_argument("--profile", action="store_true",
-                   help="where the weft arm spends its CPU time (needs cc)")
+                   help="where the weft arm spends its CPU time in the first "
+                   "of --ops (needs cc)")
     p.add_argument("--limit", type=int, default=0, metavar="S",
                    help="begin nothing new after so many seconds")
     p.add_argument("--set", action="append", default=[], metavar="ARM:N=V",
@@ -356,7 +357,7 @@ def functions(path):
 
 
 def profile(a, opt):
-    """all_reduce of one size each, sampled: shares by library and function."""
+    """One operation of one size each, sampled: shares by library and function."""
     lib = os.path.join(tempfile.mkdtemp(prefix="weft-gpu-"), "sampler.so")
     if subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", lib,
                        os.path.join(HERE, "sampler.c")]).returncode:
@@ -370,11 +371,11 @@ def profile(a, opt):
         run = Arm("rank_raw.py",
                   dict(a.arms["weft"], LD_PRELOAD=lib,
                        NCCL_SET_THREAD_NAME="1", WEFT_TEST_SAMPLES=samples),
-                  dict(opt, ops=["all_reduce"], sizes=[size], repeat=repeat,
+                  dict(opt, ops=a.ops[:1], sizes=[size], repeat=repeat,
                        nccl=torch_nccl()),
                   a.ranks, min(a.timeout, 40), a.pods)
-        print("\nCPU time of all_reduce, %s: %s" % (
-            size_text(size), "".join("%.1f us" % r["us"] for r in run.rows
+        print("\nCPU time of %s, %s: %s" % (
+            a.ops[0], size_text(size), "".join("%.1f us" % r["us"] for r in run.rows
                                      if "us" in r)
             if not any(run.codes) else
             "exit %s\n%s" % (run.codes, run.complaint())))
