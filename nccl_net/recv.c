@@ -69,10 +69,24 @@ static void arrived(struct weft_net_request *req)
 		weft_net_request_end(req, ret);
 }
 
+/*
+ * NCCL's abort takes memory back under its receives, and frees it: what a peer
+ * sent meanwhile has no place any more.
+ */
+static bool taken_back(struct weft_net_request *req)
+{
+	if (req->mr->mem)
+		return false;
+	weft_net_request_end(req, -ECANCELED);
+	return true;
+}
+
 /* A small receive is complete: @data is copied, or freed from the stash. */
 static void recv_small(struct weft_net_comm *comm, struct weft_net_request *req,
 		       const void *data, uint32_t size)
 {
+	if (taken_back(req))
+		return;
 	if (size > req->size) {
 		weft_net_too_large(comm, req->seq, size, req->size);
 		return;
@@ -183,6 +197,8 @@ void weft_net_on_notify(void *arg, uint64_t tag, uint64_t size)
 	req = &comm->req[WEFT_NET_SLOT(t.seq)];
 	if ((uint8_t)req->seq != t.seq || !open_for_data(req) ||
 	    size > req->size)
+		return;
+	if (taken_back(req))
 		return;
 	comm->small = 0;
 	req->size = size;

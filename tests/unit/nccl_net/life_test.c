@@ -101,6 +101,31 @@ Test(life, closing_revokes_what_is_posted, .init = connected)
 	(void)r;
 }
 
+/* As NCCL's abort does it: the memory is freed before the comm is closed. */
+Test(life, nothing_lands_in_memory_that_was_taken_back, .init = connected)
+{
+	struct weft_net_request *r = recv_now(dst, 100);
+	size_t got;
+
+	weft_net_deregister(rmr);
+	memset(dst, 0x5a, 100);
+	send_now(src, 100);
+	cr_expect(eq(int, finish(r, &got), -ECANCELED));
+	cr_expect(eq(int, dst[0], 0x5a));
+	cr_expect(eq(int, dst[99], 0x5a));
+}
+
+/* Nor is it copied to a GPU, which would follow what tells of a put. */
+Test(life, nor_does_a_put_that_is_told_late_succeed, .init = connected)
+{
+	struct weft_net_request *r = recv_now(dst, BIG);
+	size_t got;
+
+	weft_net_deregister(rmr);
+	fake_inject_notify(weft_tag_pack(rx->id, r->seq), BIG);
+	cr_expect(eq(int, finish(r, &got), -ECANCELED));
+}
+
 /* The clock runs as the loop does, so that the bound is met at once. */
 static uint64_t running_clock(void)
 {
