@@ -413,6 +413,12 @@ void ib_conn_fail(struct ib_conn *conn, int err)
 		if (!ib_cq_gather(iface) && !ib_tx_busy(conn))
 			break;
 	}
+	/*
+	 * An orderly end of the peer's, but not of these.  Messages that the
+	 * adapter has count as gone, as with a socket.
+	 */
+	if (err == -ESHUTDOWN && conn->nops)
+		err = -ECONNRESET;
 	move(conn, IB_CONN_DEAD);
 	if (err != -ESHUTDOWN)
 		ib_peer_say_gone(conn->peer, conn->sn, err, conn->status);

@@ -60,6 +60,44 @@ Test(ib_end, nothing_is_lost_by_closing, .init = begin, .fini = end, .timeout = 
 	pair_down();
 }
 
+/*
+ * The peer closes in order while a put of ours is on its way: that is a loss,
+ * and no flush says that all was well.
+ */
+Test(ib_end, what_an_orderly_end_cuts_off_is_lost, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	struct wait_op put = { .op.done = op_done };
+	struct wait_op flush = { .op.done = op_done };
+	uint8_t *src = buffer(7), *dst = buffer(0);
+	struct iovec iov = { src, LEN };
+	struct weft_mem *mem;
+	struct weft_rkey key;
+
+	setenv("WEFT_PEER_TIMEOUT", "60s", 1);
+	weft_settings_reset();
+	pair_up();
+	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
+	cr_assert(zero(int, put_all(src, dst, mem)));	/* the key is known */
+	ib->mem_pack(mem, &key);
+	fake_verbs_cut(true);
+	cr_assert(eq(int, ib->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL,
+				  &put.op), -EINPROGRESS));
+	cr_assert(eq(int, ib->flush(a.ep, &flush.op), -EINPROGRESS));
+	close_side(&b);
+	cr_expect(until(a.errors));
+	cr_expect(yes(put.done && flush.done));
+	cr_expect(lt(int, put.status, 0));
+	cr_expect(eq(int, flush.status, -ECONNRESET));
+	cr_expect(eq(int, a.error, -ECONNRESET));
+	cr_expect(eq(int, ib->flush(a.ep, NULL), -ECONNRESET));
+	fake_verbs_cut(false);
+	ib->mem_release(mem);
+	pair_down();
+	free(src);
+	free(dst);
+}
+
 /* The rogue's half of the tcp device. */
 static void deaf_message(void *arg, uint8_t id, void *data, size_t len)
 {
