@@ -77,16 +77,29 @@ static void check_qp(struct ib_qp *q, unsigned int elapsed)
 	}
 }
 
-static void check_conn(struct ib_conn *conn, uint64_t now, unsigned int elapsed)
+/*
+ * Who has been met may take its time to make other queue pairs: its end is told
+ * by its TCP connection, and busy is not dead.
+ */
+static bool overdue(const struct ib_conn *conn, uint64_t now)
+{
+	return now >= conn->deadline_ms &&
+	       !(conn->state == IB_CONN_MEETING && conn->epoch);
+}
+
+/* @stood: ms for which the program stood still. */
+static void check_conn(struct ib_conn *conn, uint64_t now, unsigned int elapsed,
+		       uint64_t stood)
 {
 	unsigned int i;
 
 	if (conn->broken)
 		return;
+	conn->deadline_ms += stood;
 	if (conn->state == IB_CONN_OPEN) {
 		for (i = 0; i < conn->nqps && !conn->broken; i++)
 			check_qp(&conn->q[i], elapsed);
-	} else if (now >= conn->deadline_ms) {
+	} else if (overdue(conn, now)) {
 		weft_warn("'%s': %s with peer %016llx took too long",
 			  conn->iface->port.name,
 			  conn->state == IB_CONN_MEETING ?
@@ -133,13 +146,14 @@ void ib_watch_tick(struct ib_iface *iface)
 	struct ib_peer *peer, *tp;
 	struct ib_conn *conn, *tc;
 	unsigned int elapsed;
-	uint64_t fires;
+	uint64_t fires, stood;
 	bool any = false;
 
 	if (read(iface->timer_fd, &fires, sizeof(fires)) < 0)
 		return;
 	/* a program that stood still saw nothing, which is not the peer's fault */
 	elapsed = (unsigned int)weft_min(now - iface->tick_ms, 2 * IB_TICK_MS);
+	stood = now - iface->tick_ms - elapsed;
 	iface->tick_ms = now;
 	if (iface->port_down_ms && now - iface->port_down_ms >= PORT_GRACE_MS) {
 		weft_warn("port '%s' is down", iface->port.name);
@@ -149,7 +163,7 @@ void ib_watch_tick(struct ib_iface *iface)
 	weft_list_for_each(peer, tp, &iface->peers, link) {
 		ib_peer_say(peer);
 		weft_list_for_each(conn, tc, &peer->conns, link) {
-			check_conn(conn, now, elapsed);
+			check_conn(conn, now, elapsed, stood);
 			any = true;
 		}
 	}

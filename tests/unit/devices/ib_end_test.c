@@ -2,6 +2,7 @@
 /* The InfiniBand device: sleeping, closing, strangers, settings. */
 #include <pthread.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "devices/ib/ib_proto.h"
 #include "tests/unit/devices/ib_pair.h"
@@ -94,6 +95,94 @@ Test(ib_end, what_an_orderly_end_cuts_off_is_lost, .init = begin, .fini = end,
 	fake_verbs_cut(false);
 	ib->mem_release(mem);
 	pair_down();
+	free(src);
+	free(dst);
+}
+
+/* A put that the adapter refuses, which ends the queue pairs of both sides. */
+static void refused_put(uint8_t *src, uint8_t *dst, struct weft_mem *mem,
+			struct wait_op *w)
+{
+	struct iovec iov = { src, LEN };
+	struct weft_rkey key;
+
+	cr_assert(zero(int, put_all(src, dst, mem)));	/* the key is known */
+	ib->mem_pack(mem, &key);
+	fake_verbs_next_status(IBV_WC_REM_ACCESS_ERR);
+	*w = (struct wait_op){ .op.done = op_done };
+	cr_assert(eq(int, ib->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL,
+				  &w->op), -EINPROGRESS));
+}
+
+static bool connected(struct side *s)
+{
+	struct weft_ep_attr attr;
+
+	ib->ep_query(s->ep, &attr);
+	return attr.connected;
+}
+
+/* Both make other queue pairs: for a peer that computes meanwhile one waits. */
+Test(ib_end, who_is_busy_may_make_its_queue_pairs_late, .init = begin,
+     .fini = end, .timeout = 120)
+{
+	uint8_t *src = buffer(7), *dst = buffer(0);
+	struct weft_mem *mem;
+	struct wait_op w;
+	uint64_t later;
+
+	pair_up();
+	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
+	setenv("WEFT_CONNECT_TIMEOUT", "100ms", 1);
+	weft_settings_reset();
+	refused_put(src, dst, mem, &w);
+	for (later = weft_now_ms() + 1500; weft_now_ms() < later;)
+		ib->progress(a.iface);
+	cr_expect(yes(!connected(&a)));
+	cr_expect(zero(uint, a.errors), "%s", logged);
+	cr_expect(until(w.done));
+	cr_expect(eq(int, w.status, -EACCES));
+	cr_expect(zero(int, put_all(src, dst, mem)), "%s", logged);
+	ib->mem_release(mem);
+	pair_down();
+	free(src);
+	free(dst);
+}
+
+static uint64_t ahead_ns;
+
+static uint64_t clock_ahead(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec + ahead_ns;
+}
+
+/* A minute between two calls of progress() is no fault of the adapter's. */
+Test(ib_end, who_stood_still_has_missed_no_deadline, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	uint8_t *src = buffer(7), *dst = buffer(0);
+	struct weft_mem *mem;
+	struct wait_op w;
+
+	weft_clock_set(clock_ahead);
+	pair_up();
+	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
+	refused_put(src, dst, mem, &w);
+	while (connected(&a))
+		ib->progress(a.iface);
+	ahead_ns = 60000000000;
+	usleep(600000);			/* for the timer */
+	ib->arm(a.iface);		/* the next call looks at it */
+	cr_expect(until(w.done));
+	cr_expect(eq(int, w.status, -EACCES));
+	cr_expect(zero(uint, a.errors + b.errors), "%s", logged);
+	cr_expect(zero(int, put_all(src, dst, mem)), "%s", logged);
+	ib->mem_release(mem);
+	pair_down();
+	weft_clock_set(NULL);
 	free(src);
 	free(dst);
 }
