@@ -119,7 +119,20 @@ static void find_netdev(struct weft_verbs_port *p)
 	closedir(dir);
 }
 
-/* False: not there, or down. */
+/*
+ * Has it the queue pairs of InfiniBand?  iWARP's are connected otherwise, and
+ * EFA and usNIC have no reliable ones (enum rdma_node_type in the kernel's
+ * include/rdma/ib_verbs.h: 1 is a channel adapter, Soft-RoCE included).
+ */
+static bool is_channel_adapter(const char *dev)
+{
+	char text[32];
+
+	return !read_line(text, sizeof(text), CLASS "/%s/node_type", dev) ||
+	       !strncmp(text, "1:", 2);
+}
+
+/* False: not there, down, or of another kind. */
 static bool port_read(const char *dev, unsigned int port,
 		      struct weft_verbs_port *p)
 {
@@ -128,7 +141,7 @@ static bool port_read(const char *dev, unsigned int port,
 	memset(p, 0, sizeof(*p));
 	if (!read_line(text, sizeof(text), CLASS "/%s/ports/%u/state", dev,
 		       port) ||
-	    !strstr(text, "ACTIVE"))
+	    !strstr(text, "ACTIVE") || !is_channel_adapter(dev))
 		return false;
 	snprintf(p->dev, sizeof(p->dev), "%s", dev);
 	p->port = port;

@@ -212,6 +212,23 @@ static void expect_gid(int family, int want)
 	cr_expect(eq(uint, index, (unsigned int)want));
 }
 
+/* iWARP and EFA are verbs devices, too, but none that we could use. */
+Test(verbs, other_adapters_are_left_out, .init = begin, .fini = end)
+{
+	struct weft_verbs_port *list;
+
+	pci("pci0000:16", "0000:17:00.0", 0);
+	ib("mlx5_0", "0000:17:00.0");
+	ib("irdma0", "0000:17:00.0");
+	ib("efa_0", "0000:17:00.0");
+	shell("cd class/infiniband && echo '1: CA' >mlx5_0/node_type && "
+	      "echo '4: RNIC' >irdma0/node_type && "
+	      "echo '7: unspecified' >efa_0/node_type");
+	cr_assert(eq(int, weft_verbs_list(&list), 1));
+	cr_expect(eq(str, list[0].name, (char *)"mlx5_0:1"));
+	free(list);
+}
+
 Test(verbs, gid_choice, .init = begin, .fini = end)
 {
 	pci("pci0000:00", "0000:00:02.0", 0);
