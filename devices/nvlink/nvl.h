@@ -236,6 +236,7 @@ struct nvl_conn {
 	struct weft_address *remote;	/* dialer's alone; with the key */
 	struct weft_hello *hello;
 	uint64_t deadline_ms;		/* until OPEN; BROKEN: watchdog */
+	bool excused;			/* it was missed by us, not the peer */
 	uint64_t retry_ms;
 	struct nvl_ep *ep;
 	struct weft_counters *stats;

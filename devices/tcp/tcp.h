@@ -317,6 +317,7 @@ struct tcp_iface {
 	uint64_t my_id;
 	int listen_fd, epfd, wake_fd, timer_fd;
 	bool timer_on;
+	uint64_t tick_ms;		/* when it last fired */
 	bool accept_paused;
 	struct weft_list conns, dead, greets, dead_greets, held;
 	struct weft_list sns;		/* endpoints made so far, per peer */

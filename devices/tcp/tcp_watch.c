@@ -34,6 +34,7 @@ static void timer_set(struct tcp_iface *iface, bool on)
 	if (iface->timer_on == on)
 		return;
 	iface->timer_on = on;
+	iface->tick_ms = weft_now_ms();
 	if (on) {
 		its.it_value.tv_nsec = TCP_TICK_MS * 1000000;
 		its.it_interval = its.it_value;
@@ -148,19 +149,25 @@ unsigned int tcp_watch_tick(struct tcp_iface *iface)
 {
 	struct tcp_greet *g, *tg;
 	struct tcp_conn *c, *tc;
-	uint64_t now = weft_now_ms(), fires;
+	uint64_t now = weft_now_ms(), since = now - iface->tick_ms, stood, fires;
 	bool needed = iface->accept_paused;
 
 	if (read(iface->timer_fd, &fires, sizeof(fires)) < 0)
 		return 0;
+	/* a program that stood still has let its peers wait, not they it */
+	stood = since - weft_min(since, 2 * TCP_TICK_MS);
+	iface->tick_ms = now;
 	tcp_iface_resume_accept(iface);
 	weft_list_for_each(g, tg, &iface->greets, link) {
+		g->deadline_ms += stood;
 		if (now >= g->deadline_ms)
 			tcp_greet_expire(g);
 		needed = true;
 	}
-	weft_list_for_each(c, tc, &iface->conns, link)
+	weft_list_for_each(c, tc, &iface->conns, link) {
+		c->deadline_ms += stood;
 		needed |= check_conn(c, now);
+	}
 	timer_set(iface, needed);
 	return 0;
 }

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "util/clock.h"
+
 #define IDLE_MOST	(32L << 10)	/* bytes that an idle end may cost */
 
 /* Bytes of this process that are in memory (proc_pid_statm(5)). */
@@ -117,6 +119,31 @@ static void passive_end(void)
 	check_int(b.errors, 0);
 	check_message(&b, 1, 100, 3);
 	side_close(&b);
+}
+
+static uint64_t ahead_ms;
+
+static uint64_t clock_ahead(void)
+{
+	return (now_ms() + ahead_ms) * 1000000;
+}
+
+/* A minute between two calls of progress(): no peer has let us wait. */
+static void after_a_standstill(void)
+{
+	struct side a, b;
+
+	weft_clock_set(clock_ahead);
+	side_open(&a);
+	side_open(&b);
+	a.ep = side_connect(&a, &b, NULL);
+	b.ep = side_connect(&b, &a, NULL);
+	ahead_ms = 60000;
+	usleep(600000);			/* for the devices' timers */
+	wait_for(&a, &b, (a.ops->ready(a.ep) && b.ops->ready(b.ep)) ||
+		 a.errors || b.errors);
+	check_int(a.errors + b.errors, 0);
+	sides_close(&a, &b);
 }
 
 /* One side gives its endpoint up before both have met; the other gets there. */
@@ -387,6 +414,7 @@ const struct conformance_test meet_tests[] = {
 	{ "a peer answers over the connection that is there", later },
 	{ "a passive side sees nothing when the other ends", passive_end },
 	{ "an endpoint given up before both have met", given_up },
+	{ "a standstill before both have met", after_a_standstill },
 	{ "garbage, scans and silence harm nobody", strangers },
 	{ "silent strangers in numbers", crowd },
 	{ "a half-open connection goes at its deadline", half_open },
