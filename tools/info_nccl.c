@@ -58,8 +58,7 @@ static void print_hcas(void)
 	else if (weft_net_hcas_disabled())
 		puts("  NCCL_IB_DISABLE is set: all goes by TCP");
 	else
-		puts("  no port that is active, allowed and may be opened "
-		     "('weft info' lists all)");
+		puts("  no port that is active, allowed and may be opened");
 }
 
 static void print_nvlink(void)
