@@ -213,7 +213,8 @@ struct ib_cq {
 	struct weft_list link;	/* iface->cqs */
 	struct ibv_cq *cq;
 	unsigned int used, size;	/* entries promised, entries there */
-	bool dead;			/* it cannot be polled any more */
+	bool dead;			/* nothing is learnt from it any more */
+	_Atomic bool failed;		/* told by the device's thread */
 };
 
 /* A queue pair: what was posted on it, and what it receives. */
@@ -354,7 +355,8 @@ struct ib_iface {
 	uint64_t tick_ms;
 	/* told by the device's thread */
 	_Atomic int port_event;		/* the last of its port, + 1 */
-	_Atomic int fatal;		/* enum ibv_event_type + 1 */
+	_Atomic bool fatal;		/* the device has failed */
+	_Atomic bool cq_failed;		/* some ib_cq of the device has */
 	uint64_t port_down_ms;		/* since when; 0: it is up */
 };
 
@@ -475,8 +477,10 @@ void ib_keys_free(struct ib_conn *conn);
 /* ib_cq.c */
 /* Entries for all that @nqps QPs can have posted; NULL, errno. */
 struct ib_cq *ib_cq_take(struct ib_iface *iface, unsigned int nqps);
-void ib_cq_give(struct ib_cq *cq, unsigned int nqps);
+void ib_cq_give(struct ib_iface *iface, struct ib_cq *cq, unsigned int nqps);
 void ib_cqs_close(struct ib_iface *iface);
+/* Ends what uses those that have failed. */
+void ib_cqs_check(struct ib_iface *iface);
 /* Gathers what is complete; calls nobody back. */
 unsigned int ib_cq_gather(struct ib_iface *iface);
 /* Calls back for what was gathered. */
@@ -496,6 +500,8 @@ void ib_watch_port(struct ib_iface *iface);
 unsigned int ib_loop_progress(struct ib_iface *iface);
 /* Asks for an event; -EBUSY: something is to be told. */
 int ib_loop_arm(struct ib_iface *iface);
+/* Gives up if its completion queue has failed. */
+void ib_loop_check(struct ib_iface *iface);
 void ib_loop_close(struct ib_iface *iface);
 
 /* ib_ep.c */

@@ -362,7 +362,7 @@ static bool settle(struct ib_conn *conn, unsigned int theirs)
 		ib_qp_destroy(&conn->q[i]);
 		free(conn->q[i].rx);
 	}
-	ib_cq_give(conn->cq, conn->nqps - theirs);
+	ib_cq_give(conn->iface, conn->cq, conn->nqps - theirs);
 	conn->nqps = theirs;
 	return true;
 }

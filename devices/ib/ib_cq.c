@@ -67,24 +67,31 @@ struct ib_cq *ib_cq_take(struct ib_iface *iface, unsigned int nqps)
 	return cq;
 }
 
-void ib_cq_give(struct ib_cq *cq, unsigned int nqps)
+static void cq_destroy(struct ib_iface *iface, struct ib_cq *cq)
+{
+	int err = iface->v->destroy_cq(cq->cq);
+
+	if (err)
+		weft_fail(err, "cannot destroy a completion queue of '%s'",
+			  iface->port.name);
+	weft_list_del(&cq->link);
+	free(cq);
+}
+
+void ib_cq_give(struct ib_iface *iface, struct ib_cq *cq, unsigned int nqps)
 {
 	cq->used -= nqps * SHARE;
+	/* others stay for those that come */
+	if (cq->dead && !cq->used)
+		cq_destroy(iface, cq);
 }
 
 void ib_cqs_close(struct ib_iface *iface)
 {
 	struct ib_cq *cq, *tmp;
-	int err;
 
-	weft_list_for_each(cq, tmp, &iface->cqs, link) {
-		err = iface->v->destroy_cq(cq->cq);
-		if (err)
-			weft_fail(err, "cannot destroy a completion queue of '%s'",
-				  iface->port.name);
-		free(cq);
-	}
-	weft_list_init(&iface->cqs);
+	weft_list_for_each(cq, tmp, &iface->cqs, link)
+		cq_destroy(iface, cq);
 }
 
 void ib_rx_post(struct ib_rx *rx)
@@ -203,20 +210,40 @@ static void complete(struct ib_iface *iface, const struct ibv_wc *wc)
 	}
 }
 
-/* Nothing more is learnt from it: what uses it ends. */
-static void give_up(struct ib_iface *iface, struct ib_cq *cq, const char *what,
-		    int err)
+/* Nothing more is learnt from it: what uses it ends, others get another. */
+static void end_users(struct ib_iface *iface, struct ib_cq *cq)
 {
 	struct ib_peer *peer, *tp;
 	struct ib_conn *conn, *tc;
 
 	cq->dead = true;
-	weft_warn("cannot %s a completion queue of '%s' (%d); its connections end",
-		  what, iface->port.name, err);
 	weft_list_for_each(peer, tp, &iface->peers, link)
 		weft_list_for_each(conn, tc, &peer->conns, link)
 			if (conn->cq == cq)
 				ib_conn_break(conn, -EIO);
+}
+
+static void give_up(struct ib_iface *iface, struct ib_cq *cq, const char *what,
+		    int err)
+{
+	weft_warn("cannot %s a completion queue of '%s' (%d); its connections end",
+		  what, iface->port.name, err);
+	end_users(iface, cq);
+}
+
+void ib_cqs_check(struct ib_iface *iface)
+{
+	struct ib_cq *cq, *tmp;
+
+	weft_list_for_each(cq, tmp, &iface->cqs, link) {
+		if (cq->dead || !atomic_load(&cq->failed))
+			continue;
+		weft_warn("'%s' reports a fatal error of a completion queue; its connections end",
+			  iface->port.name);
+		end_users(iface, cq);
+		/* one that nobody used goes at once */
+		ib_cq_give(iface, cq, 0);
+	}
 }
 
 unsigned int ib_cq_gather(struct ib_iface *iface)

@@ -21,34 +21,47 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list devices = { &devices, &devices };
 
-/* Tells the interfaces of the port that an event names; 0: of all ports. */
-static void tell_ifaces(struct ib_device *dev, unsigned int port,
-			enum ibv_event_type type)
+static void tell(struct ib_iface *iface, const struct ibv_async_event *ev)
+{
+	switch (ev->event_type) {
+	case IBV_EVENT_DEVICE_FATAL:
+		atomic_store(&iface->fatal, true);
+		break;
+	case IBV_EVENT_CQ_ERR:
+		atomic_store(&iface->cq_failed, true);
+		break;
+	default:
+		if ((unsigned int)ev->element.port_num != iface->port.port)
+			return;
+		atomic_store(&iface->port_event, (int)ev->event_type + 1);
+	}
+	ib_iface_wake(iface);
+}
+
+static void tell_ifaces(struct ib_device *dev, const struct ibv_async_event *ev)
 {
 	struct ib_iface *iface, *tmp;
 
 	pthread_mutex_lock(&lock);
-	weft_list_for_each(iface, tmp, &dev->ifaces, device_link) {
-		if (port && port != iface->port.port)
-			continue;
-		atomic_store(port ? &iface->port_event : &iface->fatal,
-			     (int)type + 1);
-		ib_iface_wake(iface);
-	}
+	weft_list_for_each(iface, tmp, &dev->ifaces, device_link)
+		tell(iface, ev);
 	pthread_mutex_unlock(&lock);
 }
 
 static void on_event(struct ib_device *dev, const struct ibv_async_event *ev)
 {
+	struct ib_cq *cq;
+
 	switch (ev->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		/* not destroyed before this event is acknowledged (verbs) */
+		cq = ev->element.cq->cq_context;
+		atomic_store(&cq->failed, true);
+		/* fallthrough */
 	case IBV_EVENT_PORT_ERR:
 	case IBV_EVENT_PORT_ACTIVE:
-		tell_ifaces(dev, (unsigned int)ev->element.port_num,
-			    ev->event_type);
-		break;
 	case IBV_EVENT_DEVICE_FATAL:
-	case IBV_EVENT_CQ_ERR:
-		tell_ifaces(dev, 0, ev->event_type);
+		tell_ifaces(dev, ev);
 		break;
 	default:
 		/* QPs tell the rest by their completions */

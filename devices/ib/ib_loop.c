@@ -100,8 +100,8 @@ static int loop_new(struct ib_iface *iface, struct ib_loop **out)
 	if (l->landing == MAP_FAILED)
 		err = -ENOMEM;
 	else
-		l->cq.cq = iface->v->create_cq(iface->dev->ctx, IB_SQ_DEPTH, l,
-					       iface->channel, 0);
+		l->cq.cq = iface->v->create_cq(iface->dev->ctx, IB_SQ_DEPTH,
+					       &l->cq, iface->channel, 0);
 	if (!err && !l->cq.cq)
 		err = weft_fail(errno, "cannot make a completion queue on '%s'",
 				iface->port.name);
@@ -229,6 +229,14 @@ static void give_up(struct ib_loop *l, const char *what, int err)
 	while (!weft_list_empty(&l->waiting))
 		finish(l, weft_list_first(&l->waiting, struct flush, link),
 		       -EIO);
+}
+
+void ib_loop_check(struct ib_iface *iface)
+{
+	struct ib_loop *l = iface->loop;
+
+	if (l && !l->dead && atomic_load(&l->cq.failed))
+		give_up(l, "go on with", -EIO);
 }
 
 static void gather(struct ib_loop *l)

@@ -182,7 +182,7 @@ void ib_qps_destroy(struct ib_conn *conn)
 	for (i = 0; i < conn->nqps; i++)
 		ib_qp_destroy(&conn->q[i]);
 	if (conn->cq)
-		ib_cq_give(conn->cq, conn->nqps);
+		ib_cq_give(conn->iface, conn->cq, conn->nqps);
 	conn->cq = NULL;
 }
 

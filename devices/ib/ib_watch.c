@@ -124,12 +124,13 @@ static void fail_all(struct ib_iface *iface, int err)
 void ib_watch_port(struct ib_iface *iface)
 {
 	const int what = atomic_exchange(&iface->port_event, 0) - 1;
-	const int fatal = atomic_exchange(&iface->fatal, 0) - 1;
 
-	if (fatal >= 0) {
-		weft_warn("'%s' reports a fatal error%s (event %d)",
-			  iface->port.name, fatal == IBV_EVENT_CQ_ERR ?
-			  " of a completion queue" : "", fatal);
+	if (atomic_exchange(&iface->cq_failed, false)) {
+		ib_cqs_check(iface);
+		ib_loop_check(iface);
+	}
+	if (atomic_exchange(&iface->fatal, false)) {
+		weft_warn("'%s' reports a fatal error", iface->port.name);
 		fail_all(iface, -EIO);
 	}
 	if (what == IBV_EVENT_PORT_ACTIVE) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The fake's objects: what verbs make, look up, refuse and destroy. */
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,7 @@ static int query_port(struct ibv_context *ctx, uint8_t port,
 static int get_async_event(struct ibv_context *base, struct ibv_async_event *ev)
 {
 	struct fake_context *ctx = container_of(base, struct fake_context, base);
+	struct fake_cq *cq;
 	uint64_t one;
 	int other;
 
@@ -126,7 +128,16 @@ static int get_async_event(struct ibv_context *base, struct ibv_async_event *ev)
 	other = atomic_exchange(&ctx->other, 0);
 	if (other) {
 		ev->event_type = (enum ibv_event_type)(other - 1);
-		return 0;
+		if (ev->event_type != IBV_EVENT_CQ_ERR)
+			return 0;
+		fake_lock();
+		cq = ctx->failed;
+		if (cq)
+			atomic_store(&cq->unacked, true);
+		fake_unlock();
+		errno = EAGAIN;	/* it was destroyed meanwhile */
+		ev->element.cq = cq ? &cq->base : NULL;
+		return cq ? 0 : -1;
 	}
 	ev->element.port_num = 1;
 	ev->event_type = IBV_EVENT_PORT_ACTIVE;
@@ -139,7 +150,9 @@ static int get_async_event(struct ibv_context *base, struct ibv_async_event *ev)
 
 static void ack_async_event(struct ibv_async_event *ev)
 {
-	(void)ev;
+	if (ev->event_type == IBV_EVENT_CQ_ERR)
+		atomic_store(&container_of(ev->element.cq, struct fake_cq,
+					   base)->unacked, false);
 }
 
 static struct ibv_pd *alloc_pd(struct ibv_context *base)
@@ -227,7 +240,7 @@ static struct ibv_cq *create_cq(struct ibv_context *base, int cqe,
 			abort();
 	s = &fake_shm->cq[i];
 	s->used = true;
-	s->armed = s->ring = false;
+	s->armed = s->ring = s->broken = false;
 	s->pid = getpid();
 	s->ctx = ctx->number;
 	s->size = (unsigned int)cqe;
@@ -258,9 +271,14 @@ static int destroy_cq(struct ibv_cq *base)
 	}
 	fake_shm->cq[cq->index].used = false;
 	ctx->cqs[cq->index] = NULL;
+	if (ctx->failed == cq)
+		ctx->failed = NULL;
 	ctx->users--;
 	fake_live.cqs--;
 	fake_unlock();
+	/* ibv_destroy_cq(3): not before its events are acknowledged */
+	while (atomic_load(&cq->unacked))
+		sched_yield();
 	container_of(base->channel, struct fake_channel, base)->users--;
 	free(cq);
 	return err;

@@ -76,7 +76,10 @@ unsigned int fake_verbs_immediates(void);
 /* SENDs whose bytes were inside the request. */
 unsigned int fake_verbs_inlines(void);
 
-/* The device reports this (enum ibv_event_type), and goes on. */
+/*
+ * The device reports this (enum ibv_event_type), and goes on; but the oldest
+ * completion queue here, of which IBV_EVENT_CQ_ERR is, has none any more.
+ */
 void fake_verbs_event(unsigned int device, int type);
 /* Port events as an adapter reports them; traffic stops meanwhile. */
 void fake_verbs_link(bool up);

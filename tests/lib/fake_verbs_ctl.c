@@ -210,6 +210,19 @@ unsigned int fake_verbs_inlines(void)
 	return n;
 }
 
+static void break_queue(struct fake_context *ctx)
+{
+	unsigned int i;
+
+	fake_lock();
+	for (i = 0; i + 1 < FAKE_CQS && !ctx->cqs[i]; i++)
+		;
+	ctx->failed = ctx->cqs[i];
+	if (ctx->failed)
+		fake_shm->cq[i].broken = true;
+	fake_unlock();
+}
+
 void fake_verbs_event(unsigned int device, int type)
 {
 	const uint64_t one = 1;
@@ -218,6 +231,8 @@ void fake_verbs_event(unsigned int device, int type)
 	for (i = 0; i < FAKE_CONTEXTS; i++) {
 		if (!fake_contexts[i] || fake_contexts[i]->dev != device)
 			continue;
+		if (type == IBV_EVENT_CQ_ERR)
+			break_queue(fake_contexts[i]);
 		atomic_store(&fake_contexts[i]->other, type + 1);
 		if (write(fake_contexts[i]->base.async_fd, &one, sizeof(one)) < 0)
 			abort();

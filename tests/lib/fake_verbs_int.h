@@ -68,6 +68,7 @@ struct fake_cqe {
 
 struct fake_scq {
 	bool used, armed, ring;		/* ring: its owner is to be told */
+	bool broken;			/* nothing comes any more */
 	pid_t pid;
 	int ctx;
 	unsigned int size, head, n, users;
@@ -104,6 +105,7 @@ struct fake_cq {
 	struct ibv_cq base;
 	unsigned int index;		/* in fake_shm->cq */
 	_Atomic unsigned int events;	/* not fetched yet */
+	_Atomic bool unacked;		/* an asynchronous event of it */
 };
 
 struct fake_context {
@@ -114,6 +116,7 @@ struct fake_context {
 	_Atomic bool stop;
 	_Atomic unsigned int down, up;	/* events not fetched yet */
 	_Atomic int other;		/* another one, + 1 */
+	struct fake_cq *failed;		/* what IBV_EVENT_CQ_ERR is of */
 	struct fake_cq *cqs[FAKE_CQS];
 };
 

@@ -59,6 +59,8 @@ void fake_complete(struct fake_sqp *qp, unsigned int cq, bool send,
 	struct fake_scq *q = &fake_shm->cq[cq];
 	struct fake_cqe *e;
 
+	if (q->broken)
+		return;
 	if (q->n == q->size) {
 		fprintf(stderr, "# fake verbs: a completion queue overran\n");
 		abort();

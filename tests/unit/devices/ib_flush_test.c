@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include "tests/unit/devices/ib_gpu.h"
+#include "util/verbs.h"
 
 TestSuite(ib_flush, .init = load, .fini = end, .timeout = 300);
 
@@ -72,7 +73,10 @@ static void queue_fails(const char *call)
 					     &mem)));
 	cr_assert(zero(int, weft_ib_flush_prepare(b.iface)));
 	cr_assert(eq(int, flush(0, mem, 0), -EINPROGRESS));
-	fake_verbs_fail_call(call);
+	if (call)
+		fake_verbs_fail_call(call);
+	else
+		fake_verbs_event(1, IBV_EVENT_CQ_ERR);
 	while (!flushes[0].done) {
 		ib->arm(b.iface);
 		ib->progress(b.iface);
@@ -94,6 +98,11 @@ Test(ib_flush, a_queue_that_cannot_be_polled)
 Test(ib_flush, a_queue_that_cannot_be_asked_for_events)
 {
 	queue_fails("req_notify_cq");
+}
+
+Test(ib_flush, a_queue_that_the_adapter_gives_up)
+{
+	queue_fails(NULL);
 }
 
 Test(ib_flush, forgotten_flushes_are_not_told)
