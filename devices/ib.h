@@ -29,6 +29,12 @@ int weft_ib_register_dmabuf(void *addr, size_t len, int fd, uint64_t offset,
 			    struct weft_mem **mem);
 
 /*
+ * Does the adapter of @iface have a registration of @mem?  GPU memory that one
+ * of several adapters took is registered, and no error.
+ */
+bool weft_ib_takes(struct weft_iface *iface, const struct weft_mem *mem);
+
+/*
  * Makes all that weft_ib_flush_gpu() needs, once per interface; -errno, with a
  * word where it is an error of the adapter's.
  */

@@ -73,6 +73,23 @@ static int prepare(struct weft_net_comm *comm)
 	return ret;
 }
 
+/* Did this comm's own port take it, and not another one alone? */
+static int check_port(struct weft_net_comm *comm, struct weft_net_mr *mr)
+{
+	struct weft_net *net = comm->net;
+	int ret;
+
+	pthread_mutex_lock(&net->lock);
+	ret = net->closed ? -ECANCELED :
+	      weft_ib_takes(comm->peer->port->iface, mr->mem) ? 0 : -EOPNOTSUPP;
+	pthread_mutex_unlock(&net->lock);
+	if (ret) {
+		mr->ops->mem_release(mr->mem);
+		mr->mem = NULL;
+	}
+	return ret;
+}
+
 int weft_net_direct_register(struct weft_net_comm *comm, struct weft_net_mr *mr,
 			     void *data, int fd, uint64_t offset)
 {
@@ -87,6 +104,8 @@ int weft_net_direct_register(struct weft_net_comm *comm, struct weft_net_mr *mr,
 						&mr->mem) :
 			mr->ops->mem_register(data, mr->size, WEFT_MEM_CUDA,
 					      &mr->mem);
+	if (!ret)
+		ret = check_port(comm, mr);
 	if (ret < 0) {
 		/* other errors have been told */
 		if (ret == -EOPNOTSUPP)

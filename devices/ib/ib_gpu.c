@@ -112,7 +112,7 @@ int ib_gpu_register(struct ib_device *dev, void *addr, size_t len, int access,
 		err = *mr ? 0 : -errno;
 	}
 	if (err && err != -EOPNOTSUPP)
-		weft_warn_once("cannot register %zu bytes of GPU memory at %p with '%s' by %s (%s): it goes through host memory where it can; WEFT_IB_GPU_DIRECT=off does not try",
+		weft_warn_once("cannot register %zu bytes of GPU memory at %p with '%s' by %s (%s): it goes by another adapter or through host memory where it can; WEFT_IB_GPU_DIRECT=off does not try",
 			       len, addr, dev->name, how, strerror(-err));
 	return err;
 }

@@ -174,26 +174,46 @@ static void remove_from_tables(struct ib_mem *m)
 	capacity = slots = longest = 0;
 }
 
+static int register_on_each(struct ib_mem *m, struct ib_device **devs,
+			    unsigned int n, const struct dmabuf *buf)
+{
+	unsigned int i;
+	int err = 0;
+
+	for (i = 0; i < n && !err; i++)
+		err = register_on(m, devs[i], buf);
+	return err;
+}
+
+/* The error is the first that says more than that there is no way. */
+static int register_on_some(struct ib_mem *m, struct ib_device **devs,
+			    unsigned int n, const struct dmabuf *buf)
+{
+	int err = n ? -EOPNOTSUPP : 0, ret;
+	unsigned int i, taken = 0;
+
+	for (i = 0; i < n; i++) {
+		ret = devs[i]->gpu_ways ? register_on(m, devs[i], buf) :
+					  -EOPNOTSUPP;
+		taken += !ret;
+		if (err == -EOPNOTSUPP)
+			err = ret;
+	}
+	return taken ? 0 : err;
+}
+
 /*
- * With all of @devs; GPU memory with those that have a way to it, of which there
- * has to be one, unless no device is open yet.
+ * Host memory with all of @devs: what fails is a limit of this process, which
+ * its user has to hear of.  GPU memory with those that take it, of which there
+ * has to be one, unless none is open yet: whether an adapter reaches a GPU is a
+ * matter of where the two are.
  */
 static int register_on_all(struct ib_mem *m, struct ib_device **devs,
 			   unsigned int n, const struct dmabuf *buf)
 {
-	const bool gpu = m->region->kind == WEFT_MEM_CUDA;
-	int err = gpu && n ? -EOPNOTSUPP : 0, ret;
-	unsigned int i;
-
-	for (i = 0; i < n; i++) {
-		if (gpu && !devs[i]->gpu_ways)
-			continue;
-		ret = register_on(m, devs[i], buf);
-		if (ret)
-			return ret;
-		err = 0;
-	}
-	return err;
+	return m->region->kind == WEFT_MEM_CUDA ?
+	       register_on_some(m, devs, n, buf) :
+	       register_on_each(m, devs, n, buf);
 }
 
 static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
@@ -309,6 +329,13 @@ bool ib_mem_rkey(struct ib_device *dev, const struct weft_mem *mem,
 	return r != NULL;
 }
 
+bool weft_ib_takes(struct weft_iface *iface, const struct weft_mem *mem)
+{
+	uint32_t rkey;
+
+	return !mem->len || ib_mem_rkey(ib_iface(iface)->dev, mem, &rkey);
+}
+
 bool ib_mem_lkey(struct ib_device *dev, uint64_t addr, size_t len,
 		 uint32_t *lkey)
 {
@@ -347,10 +374,13 @@ int ib_mem_resolve(struct ib_device *dev, const struct weft_rkey *key,
 	if (!have || have->generation != key->generation ||
 	    have->token != key->token)
 		goto out;
-	/* registered before this device was opened */
+	/* registered before this device was opened, or not taken by it */
 	r = mr_of(m, dev);
 	if (!r && m->region->len) {
 		err = register_on(m, dev, &no_dmabuf);
+		if (err == -EOPNOTSUPP)
+			weft_warn_once("a peer wants GPU memory by '%s', which does not take it: the transfer fails; leave that adapter out (UCX_NET_DEVICES), or WEFT_IB_GPU_DIRECT=off",
+				       dev->name);
 		if (err)
 			goto out;
 		r = mr_of(m, dev);

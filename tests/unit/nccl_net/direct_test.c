@@ -363,6 +363,15 @@ Test(direct, what_cannot_be_registered_has_a_double)
 	with_doubles(open_memory(), open_memory(), false, 2, 1);
 }
 
+/* Though the sender's adapter, which is open here, too, takes it. */
+Test(direct, so_has_what_its_own_adapter_refuses)
+{
+	meet(0, 1);
+	cr_assert(by_ib());
+	fake_verbs_dmabuf_of(1, EINVAL);
+	with_doubles(from, open_memory(), false, 1, 2);
+}
+
 Test(direct, so_has_what_cannot_be_flushed)
 {
 	meet(0, 1);
