@@ -118,6 +118,10 @@ static const struct weft_setting table[] = {
 	  AT(ib_family), "any",
 	  .help = "Kind of GID that RoCE takes where there is one: ipv4, ipv6, "
 		  "or any (that of the interface, else IPv4 first)" },
+	{ "WEFT_IB_ADDRESS_RANGE", "NCCL_IB_ADDR_RANGE", WEFT_SET_GIDS,
+	  AT(ib_range), "any",
+	  .help = "Addresses (10.1.0.0/16) whose GIDs RoCE takes before all "
+		  "others, where no entry of the table is named" },
 	{ "WEFT_IB_ROCE_VERSION", "NCCL_IB_ROCE_VERSION_NUM",
 	  WEFT_SET_AUTO_UINT, AT(ib_roce_version), "auto", .min = 1, .max = 2,
 	  .automatic = 2,

@@ -21,6 +21,12 @@ struct weft_port_range {
 	uint16_t first, last; /* 0, 0: any port */
 };
 
+/* The GIDs that begin with the first @bits of @gid; of IPv4 ::ffff:a.b.c.d. */
+struct weft_gid_range {
+	uint8_t gid[16];
+	unsigned int bits; /* 0: any GID */
+};
+
 struct weft_settings {
 	const char *log;	 /* WEFT_LOG: error warn info debug */
 	const char *stats;	 /* WEFT_STATS: 0, 1 (stderr) or a file */
@@ -45,6 +51,7 @@ struct weft_settings {
 	const char *ib_devices;	/* WEFT_IB_DEVICES: "mlx5_0:1", "^mlx5_2" */
 	unsigned int ib_gid_index;	/* UINT_MAX: the best one */
 	int ib_family;			/* AF_INET, AF_INET6, AF_UNSPEC */
+	struct weft_gid_range ib_range;	/* WEFT_IB_ADDRESS_RANGE */
 	unsigned int ib_roce_version;	/* 1 or 2 */
 	unsigned int ib_timeout;	/* exponent: 4.096 us * 2^n */
 	unsigned int ib_retries, ib_sl;

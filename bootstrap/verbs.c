@@ -350,6 +350,14 @@ static unsigned int gid_version(const struct weft_verbs_port *port,
 			 port->port, index) && !strcmp(type, "RoCE v2") ? 2 : 1;
 }
 
+static bool in_range(const uint8_t gid[16], const struct weft_gid_range *r)
+{
+	const unsigned int bytes = r->bits / 8, rest = r->bits % 8;
+
+	return !memcmp(gid, r->gid, bytes) &&
+	       (!rest || !((gid[bytes] ^ r->gid[bytes]) >> (8 - rest)));
+}
+
 /* The smaller the better. */
 static unsigned int gid_rank(const uint8_t gid[16], unsigned int version,
 			     int family)
@@ -363,7 +371,9 @@ static unsigned int gid_rank(const uint8_t gid[16], unsigned int version,
 		family = s->ib_family;
 	if ((family == AF_INET && !ipv4) || (family == AF_INET6 && ipv4))
 		rank += 4;
-	return version == s->ib_roce_version ? rank : rank + 8;
+	if (version != s->ib_roce_version)
+		rank += 8;
+	return in_range(gid, &s->ib_range) ? rank : rank + 16;
 }
 
 int weft_verbs_gid(const struct weft_verbs_port *port, int family,

@@ -55,7 +55,8 @@ bool weft_verbs_openable(const char *dev);
  * The index of the GID to use.  InfiniBand: the first.  RoCE: version 2 before
  * version 1, then IPv4, then IPv6, link-local last.  @family AF_INET or
  * AF_INET6 prefers its own kind; the settings may prefer another, and version
- * 1.  -ENODEV: the port has none.
+ * 1, and before all others the GIDs of some addresses.  -ENODEV: the port has
+ * none.
  */
 int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 		   unsigned int *index, uint8_t gid[16]);

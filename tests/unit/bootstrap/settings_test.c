@@ -241,6 +241,7 @@ Test(settings, every_alias_works, .init = clean)
 			: strstr(info.name, "PORT")   ? "6000-6001"
 			: strstr(info.name, "BUF")    ? "128k"
 			: strstr(info.name, "FAMILY") ? "ipv6"
+			: strstr(info.name, "ADDRESS") ? "10.1.0.0/16"
 			: strstr(info.name, "MTU")    ? "1k"
 			: strstr(info.name, "VERSION") ? "1"
 			: strstr(info.name, "DEVICE") ? "w0"

@@ -31,6 +31,9 @@ static void shell(const char *fmt, ...)
 	cr_assert(zero(int, system(command)), "%s", command);
 }
 
+static char said[512];
+static unsigned int said_count;
+
 static void quiet(void *arg, enum weft_level level, const char *file, int line,
 		  const char *text)
 {
@@ -38,7 +41,8 @@ static void quiet(void *arg, enum weft_level level, const char *file, int line,
 	(void)level;
 	(void)file;
 	(void)line;
-	(void)text;
+	snprintf(said, sizeof(said), "%s", text);
+	said_count++;
 }
 
 static void begin(void)
@@ -269,6 +273,70 @@ Test(verbs, gid_choice, .init = begin, .fini = end)
 	setenv("NCCL_IB_ADDR_FAMILY", "AF_INET", 1);
 	weft_settings_reset();
 	expect_gid(AF_INET6, 2);
+}
+
+/* @want with NCCL_IB_ADDR_RANGE=@range; @bad: one warning tells of that. */
+static void expect_in_range(const char *range, int want, bool bad)
+{
+	setenv("NCCL_IB_ADDR_RANGE", range, 1);
+	weft_settings_reset();
+	said_count = 0;
+	expect_gid(AF_INET, want);
+	cr_expect(eq(uint, said_count, bad), "%s: %s", range, said);
+	if (bad)
+		cr_expect(strstr(said, range) &&
+			  strstr(said, "from NCCL_IB_ADDR_RANGE"), "%s", said);
+}
+
+Test(verbs, gid_of_an_address_range, .init = begin, .fini = end)
+{
+	static const char *const not[] = {
+		"10.78.0.0", "10.78.0.0/33", "10.78.0.0/", "10.78.0/16",
+		"10.78.0.0/-1", "10.78.0.0/1x", "/8", "2001:db8::/129", "x",
+		"2001:db8:2::1:2:3:4:5:6:7:8/12", "10.78.0.0/16,10.77.0.0/16",
+	};
+	size_t i;
+
+	pci("pci0000:00", "0000:00:02.0", 0);
+	hca("mlx5_0", "0000:00:02.0", 1, "Ethernet", "4: ACTIVE");
+	gid("mlx5_0", 0, "fe80:0000:0000:0000:5054:00ff:fe12:3456", "RoCE v2");
+	gid("mlx5_0", 1, "0000:0000:0000:0000:0000:ffff:0a4d:0001", "RoCE v2");
+	gid("mlx5_0", 2, "0000:0000:0000:0000:0000:ffff:0a4e:8001",
+	    "IB/RoCE v1");
+	gid("mlx5_0", 3, "0000:0000:0000:0000:0000:ffff:0a4e:0001", "RoCE v2");
+	gid("mlx5_0", 4, "0000:0000:0000:0000:0000:ffff:0a4e:8001", "RoCE v2");
+	gid("mlx5_0", 5, "2001:0db8:0001:0000:0000:0000:0000:0001", "RoCE v2");
+	gid("mlx5_0", 6, "2001:0db8:0002:0000:0000:0000:0000:0001", "RoCE v2");
+	expect_in_range("any", 1, false);
+	expect_in_range("10.77.0.0/16", 1, false);
+	expect_in_range("10.78.0.0/16", 3, false);
+	/* what is behind the prefix is of no matter */
+	expect_in_range("10.78.255.255/17", 4, false);
+	expect_in_range("10.78.128.1/32", 4, false);
+	expect_in_range("10.78.0.0/15", 3, false);
+	expect_in_range("0.0.0.0/0", 1, false);
+	/* none there */
+	expect_in_range("192.168.0.0/16", 1, false);
+	expect_in_range("2001:db8::/32", 5, false);
+	expect_in_range("2001:db8:2::/47", 6, false);
+	expect_in_range("::ffff:10.78.0.0/112", 3, false);
+	for (i = 0; i < ARRAY_SIZE(not); i++)
+		expect_in_range(not[i], 1, true);
+	/* of version 1, but in it */
+	setenv("NCCL_IB_ROCE_VERSION_NUM", "1", 1);
+	expect_in_range("10.78.0.0/16", 2, false);
+	expect_in_range("10.77.0.0/16", 1, false);
+	unsetenv("NCCL_IB_ROCE_VERSION_NUM");
+	/* as in NCCL it is a range of that family */
+	setenv("NCCL_IB_ADDR_FAMILY", "AF_INET6", 1);
+	expect_in_range("2001:db8:2::/48", 6, false);
+	expect_in_range("10.78.0.0/16", 5, true);
+	/* and an entry that is named is taken */
+	setenv("NCCL_IB_GID_INDEX", "4", 1);
+	expect_in_range("2001:db8:2::/48", 4, false);
+	shell("echo InfiniBand >class/infiniband/mlx5_0/ports/1/link_layer");
+	unsetenv("NCCL_IB_GID_INDEX");
+	expect_in_range("2001:db8:2::/48", 0, false);
 }
 
 static void expect_pkey(const char *asked, int want)
