@@ -16,6 +16,8 @@
 #define KIB	  (1ull << 10)
 #define MIB	  (1ull << 20)
 #define GIB	  (1ull << 30)
+/* the names that UCX's rc_verbs looks at, in its order ("ucx_info -c") */
+#define UCX_IB(n) "UCX_RC_VERBS_" n ",UCX_RC_" n ",UCX_IB_" n
 
 /* The only place that knows names, defaults, bounds and help. */
 static const struct weft_setting table[] = {
@@ -112,7 +114,7 @@ static const struct weft_setting table[] = {
 	{ "WEFT_IB_GID_INDEX", "NCCL_IB_GID_INDEX,UCX_IB_GID_INDEX",
 	  WEFT_SET_AUTO_UINT, AT(ib_gid_index), "auto", .max = 255,
 	  .automatic = UINT32_MAX,
-	  .help = "Entry of the port's GID table: auto takes RoCE v2 before "
+	  .help = "Entry of a RoCE port's GID table: auto takes RoCE v2 before "
 		  "v1 and IPv4 before IPv6, link-local last" },
 	{ "WEFT_IB_FAMILY", "NCCL_IB_ADDR_FAMILY", WEFT_SET_FAMILY,
 	  AT(ib_family), "any",
@@ -137,10 +139,10 @@ static const struct weft_setting table[] = {
 	  WEFT_SET_UINT, AT(ib_retries), "6", .max = 7,
 	  .help = "How often it does so before the peer counts as lost. Some "
 		  "adapters never give up at 7; WEFT_PEER_TIMEOUT rules then" },
-	{ "WEFT_IB_SL", "NCCL_IB_SL,UCX_IB_SL", WEFT_SET_AUTO_UINT, AT(ib_sl),
-	  "auto", .max = 15, .automatic = 0,
+	{ "WEFT_IB_SL", "NCCL_IB_SL," UCX_IB("SL"), WEFT_SET_AUTO_UINT,
+	  AT(ib_sl), "auto", .max = 15, .automatic = 0,
 	  .help = "Service level of the traffic; auto is 0" },
-	{ "WEFT_IB_TRAFFIC_CLASS", "NCCL_IB_TC,UCX_IB_TRAFFIC_CLASS",
+	{ "WEFT_IB_TRAFFIC_CLASS", "NCCL_IB_TC," UCX_IB("TRAFFIC_CLASS"),
 	  WEFT_SET_AUTO_UINT, AT(ib_traffic_class), "auto", .max = 255,
 	  .automatic = UINT32_MAX,
 	  .help = "Traffic class of the traffic; auto is 0 under NCCL, and "
@@ -149,20 +151,20 @@ static const struct weft_setting table[] = {
 	  AT(ib_pkey_index), "0", .max = 65535,
 	  .help = "Entry of the port's partition key table, unless "
 		  "WEFT_IB_PKEY names a key" },
-	{ "WEFT_IB_PKEY", "UCX_IB_PKEY", WEFT_SET_AUTO_UINT, AT(ib_pkey),
+	{ "WEFT_IB_PKEY", UCX_IB("PKEY"), WEFT_SET_AUTO_UINT, AT(ib_pkey),
 	  "auto", .max = 0x7fff, .automatic = UINT32_MAX,
 	  .help = "Partition key (0x1234, without its membership bit), looked "
 		  "up in the port's table; auto takes WEFT_IB_PKEY_INDEX. "
 		  "RoCE has one partition" },
-	{ "WEFT_IB_QPS", "NCCL_IB_QPS_PER_CONNECTION,UCX_IB_NUM_PATHS",
+	{ "WEFT_IB_QPS", "NCCL_IB_QPS_PER_CONNECTION," UCX_IB("NUM_PATHS"),
 	  WEFT_SET_AUTO_UINT, AT(ib_qps), "auto", .min = 1, .max = 8,
 	  .automatic = 1, .clamp = true,
 	  .help = "Queue pairs of a connection, between which bulk is shared "
 		  "so that a network with several paths uses them; auto is 1. "
 		  "The peer's number counts if it is smaller; more than 8 "
 		  "counts as 8" },
-	{ "WEFT_IB_MTU", "UCX_RC_VERBS_PATH_MTU,UCX_RC_PATH_MTU",
-	  WEFT_SET_SIZE, AT(ib_mtu), "auto", .min = 256, .max = 4096,
+	{ "WEFT_IB_MTU", UCX_IB("PATH_MTU"), WEFT_SET_SIZE, AT(ib_mtu),
+	  "auto", .min = 256, .max = 4096,
 	  .help = "Largest packet: 256, 512, 1024, 2048 or 4096; auto is the "
 		  "smaller of both ports'" },
 	{ "WEFT_IB_GPU_DIRECT", NULL, WEFT_SET_TRISTATE,

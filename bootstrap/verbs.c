@@ -384,10 +384,10 @@ int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 	uint8_t this[16];
 	char text[64];
 
-	if (asked != UINT_MAX)
-		first = last = asked;
-	else if (!port->roce)
+	if (!port->roce)
 		last = 0;
+	else if (asked != UINT_MAX)
+		first = last = asked;
 	for (i = first; i <= last; i++) {
 		if (!read_line(text, sizeof(text), CLASS "/%s/ports/%u/gids/%u",
 			       port->dev, port->port, i))
@@ -404,7 +404,7 @@ int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 	}
 	if (best != UINT_MAX)
 		return 0;
-	if (asked != UINT_MAX)
+	if (port->roce && asked != UINT_MAX)
 		return weft_fail(ENODEV, "'%s' has no GID %u (WEFT_IB_GID_INDEX); leave it to 'auto'",
 				 port->name, asked);
 	return weft_fail(ENODEV, "'%s' has no GID; has its interface '%s' an address?",

@@ -52,11 +52,12 @@ int weft_verbs_of_netdev(const char *netdev, struct weft_verbs_port *out);
 bool weft_verbs_openable(const char *dev);
 
 /*
- * The index of the GID to use.  InfiniBand: the first.  RoCE: version 2 before
- * version 1, then IPv4, then IPv6, link-local last.  @family AF_INET or
- * AF_INET6 prefers its own kind; the settings may prefer another, and version
- * 1, and before all others the GIDs of some addresses.  -ENODEV: the port has
- * none.
+ * The index of the GID to use.  InfiniBand: the first, whatever the settings
+ * name, as in NCCL (net_ib/connect.cc of 2.30, ncclIbGetGidIndex()): all have
+ * the subnet's prefix, and a path is by LID.  RoCE: version 2 before version 1,
+ * then IPv4, then IPv6, link-local last.  @family AF_INET or AF_INET6 prefers
+ * its own kind; the settings may prefer another, and version 1, and before all
+ * others the GIDs of some addresses.  -ENODEV: the port has none.
  */
 int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 		   unsigned int *index, uint8_t gid[16]);
