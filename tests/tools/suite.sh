@@ -210,6 +210,7 @@ suite() # [--long]
 		${few:+TESTS="$few"}
 	end_tests "Soft-RoCE"
 	if test -n "$long"; then
+		run_tests "NCCL on Soft-RoCE" 1800 bash tests/vm/versions.sh
 		run_tests "UCX on Soft-RoCE" 1500 bash tests/vm/ucx.sh
 		run_tests "Dask on Soft-RoCE" 1800 bash tests/vm/dask.sh
 		run_tests "two hosts on Soft-RoCE" 1000 bash tests/vm/two.sh

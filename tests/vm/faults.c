@@ -3,10 +3,13 @@
  * What the InfiniBand device makes of a fault, on real devices:
  *   faults [-i] DEVICE DEVICE END END COMMAND
  * Two sides put and send to each other, or only wait ("-i"), while COMMAND is
- * run by the shell; "no-receive" is a fault made here: the second side posts no
- * more receive requests.  Then each side must have come to its END:
- * ERROR:WORDS[;ERROR:WORDS], the name of an errno, and what the first warning
- * about its device says.  "none": both go on for as long as an error would take.
+ * run by the shell, or a fault is made here: "no-receive", the second side posts
+ * no more receive requests; "no-qp", it has no queue pair any more, and does not
+ * know; "bad-rkey", one WRITE of the first side has another key, so that this
+ * put alone is refused, by the adapter.  Then each side must have come to its
+ * END: ERROR:WORDS[;ERROR:WORDS], the name of an errno, and what the first
+ * warning about its device says.  "none": both go on for as long as an error
+ * would take.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -42,16 +45,14 @@ struct side {
 struct put_op {
 	struct weft_op op;
 	bool busy;
-	int status;
 };
 
 static const struct weft_dev_ops *const ib = &weft_ib_ops;
 static struct side a, b;
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weft_verbs table;
-static int (*real_post_recv)(struct ibv_qp *, struct ibv_recv_wr *,
-			     struct ibv_recv_wr **);
-static bool starving;
+static struct weft_verbs table, real;
+static bool starving, forging;
+static unsigned int denied, refused;	/* by the adapter; puts */
 static const struct { const char *name; int err; } names[] = {
 	{ "ENETDOWN", -ENETDOWN }, { "ETIMEDOUT", -ETIMEDOUT },
 	{ "ECONNRESET", -ECONNRESET }, { "EIO", -EIO }, { "EPIPE", -EPIPE },
@@ -86,15 +87,115 @@ static void catch(void *arg, enum weft_level level, const char *file, int line,
 	pthread_mutex_unlock(&log_lock);
 }
 
-/* Credits alone would never let it come to that. */
+/* What weft has for a queue pair, so that the real one can go without it. */
+struct shown_qp {
+	struct ibv_qp qp;	/* first: what weft reads */
+	struct ibv_qp *real;	/* NULL: gone */
+	struct shown_qp *next;
+};
+static struct shown_qp *shown;
+
+static struct ibv_qp *real_of(struct ibv_qp *qp)
+{
+	return ((struct shown_qp *)qp)->real;
+}
+
+static bool is_of(const struct side *s, const struct ibv_qp *qp)
+{
+	return !strncmp(qp->context->device->name, s->name,
+			strcspn(s->name, ":"));
+}
+
+static struct ibv_qp *create_qp(struct ibv_pd *pd,
+				struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp *qp = real.create_qp(pd, attr);
+	struct shown_qp *s = qp ? calloc(1, sizeof(*s)) : NULL;
+
+	if (!s)
+		return NULL;
+	s->qp = *qp;
+	s->real = qp;
+	s->next = shown;
+	shown = s;
+	return &s->qp;
+}
+
+static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	return real_of(qp) ? real.modify_qp(real_of(qp), attr, mask) : 0;
+}
+
+static int destroy_qp(struct ibv_qp *qp)
+{
+	struct shown_qp **p = &shown, *s = (struct shown_qp *)qp;
+	int err = s->real ? real.destroy_qp(s->real) : 0;
+
+	if (err)
+		return err;
+	while (*p != s)
+		p = &(*p)->next;
+	*p = s->next;
+	free(s);
+	return 0;
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		     struct ibv_send_wr **bad)
+{
+	if (!real_of(qp))
+		return 0;
+	if (forging && is_of(&a, qp) && wr->opcode == IBV_WR_RDMA_WRITE &&
+	    wr->num_sge) {
+		wr->wr.rdma.rkey ^= 1;
+		forging = false;
+	}
+	return real.post_send(real_of(qp), wr, bad);
+}
+
+/* Credits alone would never let it come to a lack of these. */
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		     struct ibv_recv_wr **bad)
 {
-	const size_t len = strcspn(b.name, ":");
-
-	if (starving && !strncmp(qp->context->device->name, b.name, len))
+	if (!real_of(qp) || (starving && is_of(&b, qp)))
 		return 0;
-	return real_post_recv(qp, wr, bad);
+	return real.post_recv(real_of(qp), wr, bad);
+}
+
+static int poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc)
+{
+	int i, n = real.poll_cq(cq, max, wc);
+
+	for (i = 0; i < n; i++)
+		denied += wc[i].status == IBV_WC_REM_ACCESS_ERR;
+	return n;
+}
+
+static void hook_verbs(void)
+{
+	if (!weft_verbs())
+		die("no verbs");
+	real = table = *weft_verbs();
+	table.create_qp = create_qp;
+	table.modify_qp = modify_qp;
+	table.destroy_qp = destroy_qp;
+	table.post_send = post_send;
+	table.post_recv = post_recv;
+	table.poll_cq = poll_cq;
+	weft_verbs_set(&table);
+}
+
+/* The peer's process lives, and hears nothing of it. */
+static void lose_qps(const struct side *s)
+{
+	struct shown_qp *q;
+
+	for (q = shown; q; q = q->next)
+		if (is_of(s, &q->qp)) {
+			if (real.destroy_qp(q->real))
+				die("cannot destroy a queue pair");
+			q->real = NULL;
+		}
 }
 
 static void on_message(void *arg, uint8_t id, void *data, size_t len)
@@ -134,7 +235,7 @@ static void put_done(struct weft_op *op, int status)
 	struct put_op *p = (struct put_op *)op;
 
 	p->busy = false;
-	p->status = status;
+	refused += status == -EACCES;
 }
 
 static void side_open(struct side *s, const char *name)
@@ -247,6 +348,10 @@ static void make_fault(const char *command)
 {
 	if (!strcmp(command, "no-receive"))
 		starving = true;
+	else if (!strcmp(command, "no-qp"))
+		lose_qps(&b);
+	else if (!strcmp(command, "bad-rkey"))
+		forging = true;
 	else if (system(command))
 		die("the command failed");
 }
@@ -261,7 +366,7 @@ static void print_end(const struct side *s)
 int main(int argc, char **argv)
 {
 	bool busy = !(argc > 1 && !strcmp(argv[1], "-i"));
-	unsigned int before;
+	unsigned int before, wanted;
 	bool none, good;
 
 	argv += !busy;
@@ -269,12 +374,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: faults [-i] DEVICE DEVICE END END COMMAND\n");
 		return 2;
 	}
-	if (!weft_verbs())
-		die("no verbs");
-	table = *weft_verbs();
-	real_post_recv = table.post_recv;
-	table.post_recv = post_recv;
-	weft_verbs_set(&table);
+	hook_verbs();
 	weft_log_set_sink(catch, NULL);
 	none = !strcmp(argv[3], "none");
 	meet(argv[1], argv[2]);
@@ -285,10 +385,14 @@ int main(int argc, char **argv)
 	run(busy, none ? QUIET_MS : LIMIT_MS);
 	good = none ? !a.errors && !b.errors && a.messages + b.messages > before
 		    : expected(argv[3], &a) && expected(argv[4], &b);
+	wanted = !strcmp(argv[5], "bad-rkey");
+	good = good && denied == wanted && refused == wanted;
 	printf("%s - %s%s\n", good ? "ok" : "not ok", busy ? "" : "idle: ",
 	       argv[5]);
 	print_end(&a);
 	print_end(&b);
+	if (refused || denied)
+		printf("# %u refused, %u by the adapter\n", refused, denied);
 	part(&a);
 	part(&b);
 	return !good;

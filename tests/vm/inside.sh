@@ -65,6 +65,15 @@ fault "$other;$retry" "$own;$retry" "ip addr del 10.77.0.2/24 dev veth1" \
 	"ip addr add 10.77.0.2/24 dev veth1"
 fault "EIO:RNR retry counter exceeded" "$said 'RNR retry counter exceeded'" \
 	no-receive :
+# a peer that lives, but whose queue pair does not, sees nothing itself; the
+# watchdog, which would tell as much, is out of the way
+export WEFT_PEER_TIMEOUT=60s
+fault "ETIMEDOUT:transport retry counter exceeded" \
+	"$said 'transport retry counter exceeded'" no-qp :
+unset WEFT_PEER_TIMEOUT
+fault -i "$retry;$silence" "$retry;$silence" no-qp :
+# that put alone fails, and all goes on
+fault none none bad-rkey :
 # what passes; a device that is deleted goes once nobody has it open
 fault none none "tc qdisc add dev veth0 root netem loss 1%" "$mend"
 fault none none "$cut; sleep 0.3; $mend" :

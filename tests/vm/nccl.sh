@@ -3,6 +3,9 @@
 # NCCL's plugin on two Soft-RoCE devices, in the emulated machine: what it does
 # over TCP it does over them, in every version of NCCL's interface, and it is
 # they that carry it; where a rank has none, or may not use them, TCP does.
+#
+#   nccl.sh [all]	every check in every version, and no more: versions.sh.
+#			Else the versions share the checks, but for two that are long
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 tap_folder
 plugin=${WEFT_BUILD:?}/nccl_net/.libs/libnccl-net-weft.so
@@ -21,19 +24,24 @@ perf() # OPTION... -- CASE...: prints what went wrong
 		shift
 	done
 	shift
-	rm -f "$tap_tmp/stats"
+	: >"$tap_tmp/stats"
 	# shellcheck disable=SC2046 # words
 	WEFT_STATS=$tap_tmp/stats "$WEFT_BUILD"/tools/weft perf --check \
 		--timeout 120 "${options[@]}" \
 		$(printf -- '--case %s ' "$@") "$plugin" 2>&1 |
-		grep -v '^v[0-9]* *[a-z-]* *ok '
+		grep -vE '^v[0-9]* +([a-z-]+ +ok|grouped +skipped) '
 }
 
+# Bash alone: to start a program takes an emulated processor long.
 sum() # DEVICE COUNTER, of all ranks
 {
-	grep "\"weft\":\"$1\"" "$tap_tmp/stats" 2>/dev/null |
-		sed "s/.*\"$2\":\([0-9]*\).*/\1/" |
-		awk '{ n += $1 } END { print n + 0 }'
+	local line n=0
+	while read -r line; do
+		[[ $line == *"\"weft\":\"$1\""* &&
+			$line =~ \"$2\":([0-9]+) ]] &&
+			n=$((n + BASH_REMATCH[1]))
+	done <"$tap_tmp/stats"
+	echo $n
 }
 
 between() # NAME LEAST SEEN MOST
@@ -45,16 +53,78 @@ between() # NAME LEAST SEEN MOST
 	fi
 }
 
-# What the sizes of these cases add up to, of those that are not messages.
-late_send=3175728
-both_ways=25596032
-all_whole=(unaligned both-ways late-receive early-completion register-beside
-	two-contexts self ring too-large)
-whole=52445413
+# What the sizes of a check add up to, of those that are not messages.
+declare -A puts=([properties]=0 [sizes]=150970368 [unaligned]=7339997
+	[in-flight]=22050529 [both-ways]=25596032 [late-receive]=3175728
+	[late-send]=3175728 [early-completion]=65536 [grouped]=0
+	[register-beside]=9819544 [listen-reuse]=200000 [many-comms]=8960000
+	[two-contexts]=600000 [threads]=12000000 [self]=1048576 [ring]=4800000
+	[reload]=800000 [too-large]=0 [peer-busy]=8588608)
+# These go on for as long as other things take. In rounds of 640,000 bytes, and
+# half a round:
+rounds=connect-beside
 # Comms closed with requests out, and a rank that is killed, which counts no
 # more: of three times 8 MiB each way and of 4 MiB what had left by then, and
 # 100,000 bytes each way after the one and before the other.
+ends=(close-in-flight peer-killed)
 ends_least=300000 ends_most=$((3 * 2 * (8 << 20) + (4 << 20) + 300000))
+
+adapters_only() # NAME
+{
+	tap_equal "$1: TCP carries no block" "$(sum tcp tx_put_bytes)" 0
+	between "$1: TCP is for queue pairs alone" 1 \
+		"$(sum tcp tx_message_bytes)" 32768
+}
+
+by_adapters() # NAME OPTION... -- CASE...
+{
+	local name=$1 bytes=0 check
+	shift
+	tap_nothing "$name" "$(perf "$@")"
+	while test "$1" != --; do
+		shift
+	done
+	shift
+	for check in "$@"; do
+		bytes=$((bytes + puts[$check]))
+	done
+	tap_equal "$name: the adapters carry it, once" \
+		"$(sum ib tx_put_bytes)" $bytes
+	adapters_only "$name"
+}
+
+beside_others() # VERSION
+{
+	local name="version $1, $rounds" bytes
+	tap_nothing "$name" "$(perf --api "$1" -- $rounds)"
+	bytes=$(sum ib tx_put_bytes)
+	tap_equal "$name: the adapters carry whole rounds, once" \
+		$((bytes % 640000)) 320000
+	adapters_only "$name"
+}
+
+end_midway() # VERSION
+{
+	local name="version $1, comms and a rank that end in the middle"
+	tap_nothing "$name" "$(perf --api "$1" -- "${ends[@]}")"
+	between "$name: the adapters carry what had left" $ends_least \
+		"$(sum ib tx_put_bytes)" $ends_most
+	adapters_only "$name"
+}
+
+known=$(printf '%s\n' "${!puts[@]}" $rounds "${ends[@]}" | sort)
+tap_equal "every check is here" \
+	"$("$WEFT_BUILD"/tools/weft perf --list | awk '{ print $1 }' | sort)" \
+	"$known"
+
+if test "${1-}" = all; then
+	for api in 6 7 8 9 10 11 12; do
+		by_adapters "version $api" --api $api -- "${!puts[@]}"
+		beside_others $api
+		end_midway $api
+	done
+	tap_done
+fi
 
 seen=$("$WEFT_BUILD"/tools/weft perf --check --case properties "$plugin" 2>&1)
 if grep -q " 2 devices, 'rxe0:1', [1-9]" <<<"$seen"; then
@@ -63,39 +133,26 @@ else
 	tap_not_ok "both ports are devices" "$seen"
 fi
 
-tap_nothing "most checks" "$(perf -- "${all_whole[@]}")"
-tap_equal "the adapters carry them, once" "$(sum ib tx_put_bytes)" $whole
-tap_equal "TCP carries no block" "$(sum tcp tx_put_bytes)" 0
-between "TCP is for queue pairs alone" 1 "$(sum tcp tx_message_bytes)" 32768
-
-tap_nothing "comms and a rank that end in the middle" \
-	"$(perf -- close-in-flight peer-killed)"
-between "the adapters carry what had left" $ends_least "$(sum ib tx_put_bytes)" \
-	$ends_most
-tap_equal "TCP carries none of it" "$(sum tcp tx_put_bytes)" 0
-
-for api in 6 7 8 9 10 11 12; do
-	tap_nothing "version $api" "$(perf --api $api -- late-send)"
-	tap_equal "version $api: the adapters carry it, once" \
-		"$(sum ib tx_put_bytes)" $late_send
-	tap_equal "version $api: TCP carries no block" \
-		"$(sum tcp tx_put_bytes)" 0
-done
+by_adapters "version 6" --api 6 -- properties unaligned self
+by_adapters "version 7" --api 7 -- in-flight too-large
+by_adapters "version 8" --api 8 -- both-ways many-comms
+end_midway 8
+by_adapters "version 9" --api 9 -- late-receive register-beside
+by_adapters "version 10" --api 10 -- early-completion two-contexts threads
+beside_others 10
+by_adapters "version 11" --api 11 -- late-send ring grouped
+by_adapters "version 12" --api 12 -- listen-reuse reload
 
 # NCCL's own variable, and a rank that wants fewer
-tap_nothing "several queue pairs" "$(perf \
-	--env 0:NCCL_IB_QPS_PER_CONNECTION=4 --env 1:WEFT_IB_QPS=2 -- \
-	"${all_whole[@]}")"
-tap_equal "several queue pairs: the adapters carry them, once" \
-	"$(sum ib tx_put_bytes)" $whole
-tap_equal "several queue pairs: TCP carries no block" \
-	"$(sum tcp tx_put_bytes)" 0
+by_adapters "several queue pairs" --env 0:NCCL_IB_QPS_PER_CONNECTION=4 \
+	--env 1:WEFT_IB_QPS=2 -- unaligned both-ways late-receive \
+	early-completion register-beside two-contexts self ring too-large
 
 falls() # NAME VARIABLE
 {
 	tap_nothing "$1" "$(perf --env "$2" -- both-ways)"
 	tap_equal "$1: TCP carries it, once" "$(sum tcp tx_put_bytes)" \
-		$both_ways
+		"${puts[both-ways]}"
 	tap_equal "$1: the adapters carry nothing" "$(sum ib wire_tx_bytes)" 0
 }
 falls "a rank with NCCL_IB_DISABLE=1" 1:NCCL_IB_DISABLE=1
@@ -107,6 +164,6 @@ export NCCL_MIN_NCHANNELS=20 NCCL_BUFFSIZE=8388608
 tap_nothing "GPU memory to host memory" "$(perf --memory gpu,host \
 	--env 1:WEFT_NCCL_NVLINK=off -- both-ways)"
 tap_equal "GPU memory: the adapters carry it, once" "$(sum ib tx_put_bytes)" \
-	$both_ways
+	"${puts[both-ways]}"
 tap_equal "GPU memory: TCP carries no block" "$(sum tcp tx_put_bytes)" 0
 tap_done
