@@ -224,7 +224,7 @@ void weft_net_close_comm(struct weft_net_comm *comm)
 	int ret;
 
 	pthread_mutex_lock(&net->lock);
-	net->closing++;
+	net->leaving++;
 	ret = net->closed ? -ECANCELED : 0;
 	if (!ret && comm->sender && comm->active)
 		ret = drain_sends(comm);
@@ -234,7 +234,6 @@ void weft_net_close_comm(struct weft_net_comm *comm)
 		ret = say_bye(comm);
 	if (!ret)
 		weft_net_comm_free(comm);
-	if (!--net->closing && net->closed)
-		pthread_cond_broadcast(&net->pause);
-	pthread_mutex_unlock(&net->lock);
+	weft_net_left(net);
+	weft_net_unlock(net);
 }

@@ -79,7 +79,7 @@ int weft_net_listen(struct weft_net *net, int dev, void *handle,
 	if (!ret)
 		ret = weft_net_use(net);
 	if (ret < 0) {
-		pthread_mutex_unlock(&net->lock);
+		weft_net_unlock(net);
 		free(l);
 		return ret;
 	}
@@ -128,7 +128,7 @@ void weft_net_close_listener(struct weft_net_listener *l)
 	weft_list_del(&l->link);
 	free(l);
 	weft_net_unuse(net);
-	pthread_mutex_unlock(&net->lock);
+	weft_net_unlock(net);
 }
 
 static struct weft_net_listener *find_listener(struct weft_net *net,

@@ -468,7 +468,7 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 		*out = comm;
 	}
 unlock:
-	pthread_mutex_unlock(&net->lock);
+	weft_net_unlock(net);
 	return ret;
 }
 

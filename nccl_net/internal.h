@@ -68,6 +68,11 @@ struct weft_net_peer {
 	uint8_t posts[WEFT_NET_POSTS * WEFT_MSG_POST_LEN];
 };
 
+struct weft_net_thread {
+	pthread_t id;
+	bool on;				/* and is to stay */
+};
+
 struct weft_net {
 	struct weft_list link;			/* of all contexts */
 	pthread_mutex_t lock;
@@ -81,17 +86,15 @@ struct weft_net {
 	unsigned int comms_size;
 	uint16_t generation;
 	bool closed;				/* by weft_net_close() */
-	unsigned int closing;			/* in weft_net_close_comm() */
-	pthread_t keeper;			/* see keeper.c */
+	unsigned int leaving;			/* callers that closing waits for */
+	struct weft_net_thread keeper;		/* see keeper.c */
 	pthread_cond_t keeper_wake;
 	pthread_cond_t pause;			/* weft_net_close() rings */
-	bool keeper_on, keeper_stop;
 	struct weft_net_port *nvl;		/* in ports, too; NULL: none */
 	unsigned int hcas;			/* ports that are ib */
 	uint64_t calls;				/* of weft_net_progress() */
-	pthread_t watcher;			/* see watch.c */
-	int watch_fd;				/* wakes it; -1 */
-	bool watch_on, watch_stop;
+	struct weft_net_thread watcher;		/* see watch.c */
+	int watch_fd;				/* wakes it; -1: it is not there */
 	bool watch_asleep;			/* until NCCL calls */
 	pthread_mutex_t stage_lock;		/* lanes, doubles: see stage.c */
 	struct weft_list lanes, doubles;
@@ -280,15 +283,24 @@ void weft_net_keeper_init(struct weft_net *net);
 void weft_net_keeper_look(struct weft_net_peer *peer);
 /* The lock is others' for so long, or until the context is closed. */
 void weft_net_pause(struct weft_net *net, unsigned int us);
-/* Without the lock. */
-void weft_net_keeper_end(struct weft_net *net);
 
 /* watch.c */
 int weft_net_watch_start(struct weft_net *net);
 /* The NVLink port comes or goes. */
 void weft_net_watch_look(struct weft_net *net);
-/* Without the lock. */
-void weft_net_watch_end(struct weft_net *net);
+
+/* threads.c */
+/* 0 or an errno; the lock is held. */
+int weft_net_thread_start(struct weft_net *net, struct weft_net_thread *t,
+			  void *(*run)(void *net));
+/* Asked by the thread itself, with the lock. */
+bool weft_net_thread_wanted(const struct weft_net_thread *t);
+/* With the lock, which is others' until the threads have ended. */
+void weft_net_threads_end(struct weft_net *net);
+/* One of net->leaving less; the lock is held. */
+void weft_net_left(struct weft_net *net);
+/* Of a call that may have closed the last user: ends the threads, too. */
+void weft_net_unlock(struct weft_net *net);
 
 /* stage.c: GPU memory over a wire that takes host memory */
 /*

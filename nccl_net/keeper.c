@@ -6,7 +6,6 @@
  * that is started when this first happens, sees it out.
  */
 #include <errno.h>
-#include <signal.h>
 #include <time.h>
 #include "nccl_net/internal.h"
 #include "util/log.h"
@@ -53,7 +52,7 @@ static void *keep(void *arg)
 
 	pthread_setname_np(pthread_self(), "weft-keeper");
 	pthread_mutex_lock(&net->lock);
-	while (!net->keeper_stop) {
+	while (weft_net_thread_wanted(&net->keeper)) {
 		if (unsent(net)) {
 			/* Whoever still calls is faster than this. */
 			weft_net_pause(net, PAUSE_US);
@@ -79,15 +78,8 @@ void weft_net_keeper_init(struct weft_net *net)
 
 static void keeper_start(struct weft_net *net)
 {
-	sigset_t all, old;
-	int err;
+	int err = weft_net_thread_start(net, &net->keeper, keep);
 
-	/* The program's signals are not ours to take. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&net->keeper, NULL, keep, net);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	net->keeper_on = !err;
 	if (err)
 		weft_warn_once("cannot start a thread (%s): a rank may wait "
 			       "for data until NCCL calls again",
@@ -101,19 +93,8 @@ void weft_net_keeper_look(struct weft_net_peer *peer)
 	/* the watcher's (watch.c) */
 	if (peer->port->nvlink || !weft_net_peer_unsent(peer))
 		return;
-	if (net->keeper_on)
+	if (net->keeper.on)
 		pthread_cond_signal(&net->keeper_wake);
 	else
 		keeper_start(net);
-}
-
-void weft_net_keeper_end(struct weft_net *net)
-{
-	pthread_mutex_lock(&net->lock);
-	net->keeper_stop = true;
-	pthread_cond_signal(&net->keeper_wake);
-	pthread_mutex_unlock(&net->lock);
-	if (net->keeper_on)
-		pthread_join(net->keeper, NULL);
-	net->keeper_on = false;
 }

@@ -297,7 +297,7 @@ void weft_net_deregister(struct weft_net_mr *mr)
 	weft_net_mr_revoke(mr);
 	mr->gone = true;
 	last = !mr->posted;
-	pthread_mutex_unlock(&net->lock);
+	weft_net_unlock(net);
 	if (last)
 		mr_free(mr);
 }

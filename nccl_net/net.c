@@ -187,12 +187,13 @@ void weft_net_close(struct weft_net *net)
 	struct weft_net_dial *dial, *tmp;
 	bool users;
 
-	weft_net_keeper_end(net);
-	weft_net_watch_end(net);
 	pthread_mutex_lock(&all_lock);
 	weft_list_del(&net->link);
 	pthread_mutex_unlock(&all_lock);
 	pthread_mutex_lock(&net->lock);
+	/* those of a call beside us, too */
+	while (net->keeper.on || net->watcher.on)
+		weft_net_threads_end(net);
 	/* Nobody but us has those, since connect() has not returned them. */
 	weft_list_for_each(dial, tmp, &net->dialing, link)
 		weft_net_comm_free(dial->comm);
@@ -204,7 +205,7 @@ void weft_net_close(struct weft_net *net)
 	}
 	/* Those that are closing a connection go on, and out of our code. */
 	pthread_cond_broadcast(&net->pause);
-	while (net->closing)
+	while (net->leaving)
 		pthread_cond_wait(&net->pause, &net->lock);
 	pthread_mutex_unlock(&net->lock);
 	if (users)

@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "nccl_net/internal.h"
@@ -42,13 +41,14 @@ static int prepare_to_sleep(struct weft_net *net, uint64_t *seen)
 static void *watch(void *arg)
 {
 	struct weft_net *net = arg;
-	struct pollfd fd[2] = { { net->watch_fd, POLLIN, 0 } };
+	struct pollfd fd[2];
 	uint64_t seen = 0, drained;
 	int timeout;
 
 	pthread_setname_np(pthread_self(), "weft-watch");
 	pthread_mutex_lock(&net->lock);
-	while (!net->watch_stop) {
+	fd[0] = (struct pollfd){ net->watch_fd, POLLIN, 0 };
+	while (weft_net_thread_wanted(&net->watcher)) {
 		timeout = prepare_to_sleep(net, &seen);
 		/* closed meanwhile: watch_fd rings, too */
 		fd[1] = (struct pollfd){
@@ -59,11 +59,12 @@ static void *watch(void *arg)
 		pthread_mutex_unlock(&net->lock);
 		poll(fd, 2, timeout);
 		if ((fd[0].revents & POLLIN) &&
-		    read(net->watch_fd, &drained, sizeof(drained)) < 0)
+		    read(fd[0].fd, &drained, sizeof(drained)) < 0)
 			weft_debug("the watcher was woken twice");
 		pthread_mutex_lock(&net->lock);
 		net->watch_asleep = false;
-		if (net->nvl && net->calls == seen) {
+		if (weft_net_thread_wanted(&net->watcher) && net->nvl &&
+		    net->calls == seen) {
 			net->nvl->ops->progress(net->nvl->iface);
 			weft_net_ready_peers(net);
 		}
@@ -74,20 +75,14 @@ static void *watch(void *arg)
 
 int weft_net_watch_start(struct weft_net *net)
 {
-	sigset_t all, old;
 	int err;
 
-	if (net->watch_on)
+	if (net->watcher.on)
 		return 0;
 	net->watch_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (net->watch_fd < 0)
 		return weft_fail(errno, "cannot make an eventfd");
-	/* The program's signals are not ours to take. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&net->watcher, NULL, watch, net);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	net->watch_on = !err;
+	err = weft_net_thread_start(net, &net->watcher, watch);
 	if (!err)
 		return 0;
 	close(net->watch_fd);
@@ -100,20 +95,6 @@ void weft_net_watch_look(struct weft_net *net)
 	uint64_t one = 1;
 
 	net->watch_asleep = false;
-	if (net->watch_on && write(net->watch_fd, &one, sizeof(one)) < 0)
+	if (net->watch_fd >= 0 && write(net->watch_fd, &one, sizeof(one)) < 0)
 		weft_debug("the watcher is awake");
-}
-
-void weft_net_watch_end(struct weft_net *net)
-{
-	if (!net->watch_on)
-		return;
-	pthread_mutex_lock(&net->lock);
-	net->watch_stop = true;
-	weft_net_watch_look(net);
-	pthread_mutex_unlock(&net->lock);
-	pthread_join(net->watcher, NULL);
-	net->watch_on = false;
-	close(net->watch_fd);
-	net->watch_fd = -1;
 }

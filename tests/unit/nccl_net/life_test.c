@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connections, their ends, and what a peer may say meanwhile. */
+#include <dirent.h>
 #include <sched.h>
 #include <unistd.h>
 #include "tests/unit/nccl_net/pair.h"
@@ -175,6 +176,103 @@ Test(life, what_is_left_when_nccl_stops_calling_is_seen_out, .init = connected)
 	weft_net_close(a);
 	weft_net_close(b);
 	cr_expect(eq(uint, fake.ifaces, 0));
+}
+
+static unsigned int threads(void)
+{
+	DIR *d = opendir("/proc/self/task");
+	unsigned int n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* One that was joined is listed for a moment longer. */
+static bool threads_become(unsigned int n)
+{
+	unsigned int i;
+
+	for (i = 0; i < 2000 && threads() != n; i++)
+		usleep(1000);
+	return threads() == n;
+}
+
+/* NCCL up to 2.27 never says that it is done with the context. */
+Test(life, the_keeper_ends_with_the_last_user_and_starts_again, .init = init)
+{
+	const unsigned int before = threads();
+	int round;
+
+	for (round = 0; round < 3; round++) {
+		join(a, b, &tx, &rx);
+		cr_assert(eq(int, weft_net_register(rx, dst, BIG, 1, &rmr),
+			     0));
+		fake.unsent = true;
+		transfer(100, 100);
+		cr_expect(gt(uint, threads(), before), "no keeper");
+		fake.unsent = false;
+		weft_net_deregister(rmr);
+		weft_net_close_comm(tx);
+		weft_net_close_comm(rx);
+		/* b's listener is a user, too */
+		cr_expect(threads_become(before + 1), "round %d: %u threads "
+			  "instead of %u", round, threads(), before + 1);
+		weft_net_close_listener(listener);
+		cr_expect(threads_become(before), "round %d: %u threads",
+			  round, threads());
+	}
+	cr_expect(eq(uint, fake.ifaces, 0));
+}
+
+struct churn {
+	pthread_t thread;
+	struct weft_net *net;
+	int failed;
+};
+
+static void *come_and_go(void *arg)
+{
+	struct churn *c = arg;
+	char handle[WEFT_NET_HANDLE];
+	struct weft_net_listener *l;
+	int i;
+
+	for (i = 0; i < 300 && !c->failed; i++) {
+		c->failed = weft_net_listen(c->net, 0, handle, &l);
+		if (c->failed)
+			break;
+		pthread_mutex_lock(&c->net->lock);
+		c->failed = weft_net_watch_start(c->net);
+		pthread_mutex_unlock(&c->net->lock);
+		if (i % 3 == 0)
+			sched_yield();
+		weft_net_close_listener(l);
+	}
+	return NULL;
+}
+
+/* Two of NCCL's threads, one for each communicator: the last goes, one comes. */
+Test(life, threads_end_and_start_beside_each_other, .init = init)
+{
+	const unsigned int before = threads();
+	struct churn c[4];
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		c[i] = (struct churn){ .net = a };
+		cr_assert(eq(int, pthread_create(&c[i].thread, NULL,
+						 come_and_go, &c[i]), 0));
+	}
+	for (i = 0; i < 4; i++) {
+		pthread_join(c[i].thread, NULL);
+		cr_expect(eq(int, c[i].failed, 0));
+	}
+	cr_expect(threads_become(before), "%u threads instead of %u",
+		  threads(), before);
+	cr_expect(eq(uint, fake.ifaces, 0));
+	weft_net_close(a);
 }
 
 Test(life, many_comms_share_one_endpoint, .init = init)
