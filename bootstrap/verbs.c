@@ -241,6 +241,16 @@ int weft_verbs_list_near(struct weft_verbs_port **list)
 	return 1;
 }
 
+bool weft_verbs_present(void)
+{
+	struct weft_verbs_port *list;
+	const int n = list_all(&list);
+
+	if (n >= 0)
+		free(list);
+	return n > 0;
+}
+
 static int get_if(bool (*fits)(const struct weft_verbs_port *, const char *),
 		  const char *name, struct weft_verbs_port *out)
 {

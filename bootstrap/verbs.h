@@ -39,6 +39,8 @@ int weft_verbs_list(struct weft_verbs_port **list);
  * by itself, as NCCL does for each GPU.
  */
 int weft_verbs_list_near(struct weft_verbs_port **list);
+/* Is there any active port, allowed or not? */
+bool weft_verbs_present(void);
 /* "mlx5_0:1", or "mlx5_0" for its first active port.  -ENODEV: none such. */
 int weft_verbs_get(const char *name, struct weft_verbs_port *out);
 /* The port whose interface is @netdev; -ENODEV. */

@@ -11,14 +11,15 @@
 #include <unistd.h>
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
+#include "bootstrap/verbs.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/env.h"
 #include "nccl_net/offer.h"
 #include "util/log.h"
 #include "util/util.h"
 
-static char ifnames[1024];
-static char origin_ifname[64], origin_family[64];
+static char ifnames[1024], hcas[1024];
+static char origin_ifname[64], origin_family[64], origin_hcas[64];
 
 static void origin_of(const char *name, char *buf, size_t len)
 {
@@ -76,14 +77,61 @@ static const char *socket_family(void)
 	}
 }
 
+static bool takes_some(const char *list)
+{
+	return *list && strcmp(list, "all");
+}
+
+/* Hints are about addresses; which device is nearest NCCL finds by itself. */
+static bool names_devices(void)
+{
+	return takes_some(weft_settings()->net_devices) &&
+	       !weft_settings_netdev_auto() &&
+	       strcmp(origin_ifname, "UCXPY_IFNAME") &&
+	       strcmp(origin_ifname, "NCCL_SOCKET_IFNAME");
+}
+
+/* The same of verbs devices; *@none: there are some, and none is to be used. */
+static const char *ib_hca(bool *none)
+{
+	struct weft_verbs_port *list = NULL;
+	size_t at = 0, len;
+	int n, i;
+
+	*none = false;
+	if (!strcmp(origin_hcas, "NCCL_IB_HCA"))
+		return NULL;
+	if (!takes_some(weft_settings()->ib_devices)) {
+		if (!names_devices())
+			return NULL;
+		memcpy(origin_hcas, origin_ifname, sizeof(origin_hcas));
+	}
+	n = weft_verbs_list(&list);
+	*none = !n && weft_verbs_present();
+	for (i = 0; i < n; i++) {
+		len = strlen(list[i].name) + 1;
+		if (at + len >= sizeof(hcas))
+			break;
+		at += snprintf(hcas + at, sizeof(hcas) - at, "%s%s",
+			       at ? "," : "=", list[i].name);
+	}
+	free(list);
+	return at ? hcas : NULL;
+}
+
 static struct weft_nccl_setting table[] = {
 	{ "NCCL_SOCKET_IFNAME", NULL, origin_ifname,
 	  "NCCL's bootstrap takes the interfaces that weft takes" },
 	{ "NCCL_SOCKET_FAMILY", NULL, origin_family,
 	  "NCCL's bootstrap takes the addresses that weft takes" },
+	{ "NCCL_IB_HCA", NULL, origin_hcas,
+	  "NCCL's own InfiniBand takes the adapters that weft takes" },
+	{ "NCCL_IB_DISABLE", NULL, origin_hcas, "weft takes no adapter" },
 	{ "NCCL_NET_PLUGIN_REF_COUNT", NULL, "NCCL_NET_PLUGIN",
 	  "NCCL 2.28 cannot load the plugin a second time" },
 };
+/* of which these say what NCCL's own networks take */
+#define NETWORKS	4
 
 static bool names_weft(const char *plugin, size_t len)
 {
@@ -155,11 +203,16 @@ bool weft_nccl_plugin_lost(void)
 
 static void fill(void)
 {
+	bool no_hca;
+
 	origin_of("WEFT_NET_DEVICES", origin_ifname, sizeof(origin_ifname));
 	origin_of("WEFT_FAMILY", origin_family, sizeof(origin_family));
+	origin_of("WEFT_IB_DEVICES", origin_hcas, sizeof(origin_hcas));
 	table[0].value = socket_ifname();
 	table[1].value = socket_family();
-	table[2].value = takes_weft() ? "1" : NULL;
+	table[2].value = ib_hca(&no_hca);
+	table[3].value = no_hca ? "1" : NULL;
+	table[4].value = takes_weft() ? "1" : NULL;
 }
 
 /* All but the value, which may be dear to find. */
@@ -218,4 +271,21 @@ const char *weft_nccl_env_get(const char *name)
 		return s.value;
 	}
 	return NULL;
+}
+
+void weft_nccl_env_hand_over(void)
+{
+	struct weft_nccl_setting s;
+	size_t i;
+
+	for (i = 0; i < NETWORKS; i++) {
+		weft_nccl_env(i, &s);
+		if (!s.value || getenv(s.name))
+			continue;
+		if (setenv(s.name, s.value, 0))
+			weft_fail(errno, "cannot set %s=%s", s.name, s.value);
+		else
+			weft_info("%s is now %s, from %s: %s", s.name, s.value,
+				  s.origin, s.why);
+	}
 }

@@ -8,10 +8,15 @@
  * same network.  What the user set in NCCL's words is never changed.
  *
  * It reaches NCCL by libnccl-env-weft.so (NCCL_ENV_PLUGIN=weft, from 2.28.7 on)
- * or by `weft run`; from the network plugin's init it would be too late, since
- * the bootstrap is up by then.  Channels and buffers are set there (channels.h),
- * and said here, too, where NVLink will be offered, as far as can be seen without
- * a word to the driver: it may not even be loaded yet.
+ * or by `weft run`.  From the network plugin's init it is too late for the
+ * bootstrap, in every NCCL: ncclInit() calls bootstrapNetInit() before any plugin
+ * is opened (init.cc:82 of 2.18.6, 2.22.3; :80 of 2.27.7; :151 of 2.30.7), and
+ * RAS and the proxies take the bootstrap's address.  It is in time for NCCL's own
+ * networks, which look for theirs in an init that follows ours, where weft
+ * declines or (up to 2.28.3, which calls ours first all the same) NCCL_NET names
+ * one of them: weft_nccl_env_hand_over().  Channels and buffers are set in init,
+ * too (channels.h), and said here where NVLink will be offered, as far as can be
+ * seen without a word to the driver: it may not even be loaded yet.
  *
  * From 2.28 on NCCL unloads a plugin with its last communicator, and 2.28 and
  * 2.29 forget its name over that: the next communicator looks for libnccl-net.so
@@ -45,6 +50,12 @@ void weft_nccl_env(size_t i, struct weft_nccl_setting *out);
  * said: NCCL itself says it to nobody, and takes its own sockets.
  */
 bool weft_nccl_plugin_lost(void);
+
+/*
+ * For the network plugin, when NCCL goes on to its own networks: sets, of what
+ * the user has not set, which interfaces and adapters these take.
+ */
+void weft_nccl_env_hand_over(void);
 
 /* The user's own value, else weft's for this process as it is now, else NULL. */
 const char *weft_nccl_env_get(const char *name);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include "nccl_net/channels.h"
+#include "nccl_net/env.h"
 #include "nccl_net/log.h"
 #include "nccl_net/net.h"
 #include "nccl_net/offer.h"
@@ -12,13 +13,23 @@
 
 static bool has_tuner;			/* this NCCL looks for one in us */
 
+/* NCCL up to 2.28.3 asks us first, whatever it has been told to take. */
+static void begin(nccl_logger log)
+{
+	weft_nccl_log_to(log, NCCL_SUBSYS_INIT | NCCL_SUBSYS_NET);
+	if (!weft_nccl_network_ours())
+		weft_nccl_env_hand_over();
+}
+
 static enum nccl_result init(nccl_logger log)
 {
 	struct weft_net *net;
 	int ret;
 
-	weft_nccl_log_to(log, NCCL_SUBSYS_INIT | NCCL_SUBSYS_NET);
+	begin(log);
 	ret = weft_net_shared(&net);
+	if (ret < 0)
+		weft_nccl_env_hand_over();
 	return weft_nccl_result(ret);
 }
 
@@ -44,6 +55,8 @@ enum nccl_result weft_nccl_devices(int *n)
 {
 	int found = weft_net_devices();
 
+	if (found <= 0)
+		weft_nccl_env_hand_over();
 	if (found < 0)
 		return weft_nccl_result(found);
 	*n = found;
@@ -251,12 +264,13 @@ enum nccl_result weft_nccl_init_ctx(void **ctx, uint64_t comm_id,
 	(void)config;
 	(void)profiler;
 	has_tuner = true;
-	weft_nccl_log_to(log, NCCL_SUBSYS_INIT | NCCL_SUBSYS_NET);
+	begin(log);
 	ret = weft_net_open(&net);
 	if (ret < 0)
-		return weft_nccl_result(ret);
-	*ctx = net;
-	return NCCL_SUCCESS;
+		weft_nccl_env_hand_over();
+	else
+		*ctx = net;
+	return weft_nccl_result(ret);
 }
 
 enum nccl_result weft_nccl_finalize(void *ctx)

@@ -47,6 +47,8 @@ static const char help[] =
 	"                where unset and weft, UCX or Dask were told of "
 	"interfaces: the same\n"
 	"                for NCCL's bootstrap\n"
+	"  NCCL_IB_HCA, NCCL_IB_DISABLE\n"
+	"                the same of InfiniBand and RoCE adapters\n"
 	"  NCCL_NET_PLUGIN_REF_COUNT\n"
 	"                1, where unset and NCCL_NET_PLUGIN names weft: NCCL "
 	"2.28 cannot\n"

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <criterion/parameterized.h>
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "bootstrap/pci.h"
 #include "bootstrap/settings.h"
 #include "nccl_net/abi/env.h"
+#include "nccl_net/abi/net.h"
 #include "nccl_net/env.h"
 
 static const char *ask(const char *name)
@@ -32,6 +35,11 @@ static void clean(void)
 	unsetenv("NCCL_NCHANNELS_PER_NET_PEER");
 	unsetenv("NCCL_NET_PLUGIN_REF_COUNT");
 	unsetenv("WEFT_NCCL_NVLINK");
+	unsetenv("NCCL_IB_HCA");
+	unsetenv("NCCL_IB_DISABLE");
+	unsetenv("UCXPY_IFNAME");
+	unsetenv("WEFT_IB_DEVICES");
+	unsetenv("WEFT_SECRET_FILE");
 	weft_settings_reset();
 }
 
@@ -63,6 +71,75 @@ Test(env, tells_nccl_what_ucx_was_told)
 	cr_expect(eq(str, (char *)ask("NCCL_SOCKET_FAMILY"), "AF_INET"));
 	weft_nccl_env(0, &s);
 	cr_expect(eq(str, (char *)s.origin, "UCX_NET_DEVICES"));
+}
+
+static char root[] = "/tmp/weft-env-test-XXXXXX";
+
+/* A host with two adapters, and eth0 beside their ib0 and ib1. */
+static void two_adapters(void)
+{
+	char command[1024];
+
+	clean();
+	cr_assert(mkdtemp(root) != NULL);
+	snprintf(command, sizeof(command),
+		 "cd %s && for i in 0 1; do "
+		 "p=class/infiniband/mlx5_$i; "
+		 "mkdir -p $p/ports/1/gid_attrs/ndevs $p/device/net/ib$i && "
+		 "echo '4: ACTIVE' >$p/ports/1/state && "
+		 "echo '100 Gb/sec (4X EDR)' >$p/ports/1/rate && "
+		 "echo InfiniBand >$p/ports/1/link_layer && "
+		 "echo ib$i >$p/ports/1/gid_attrs/ndevs/0; done", root);
+	cr_assert(eq(int, system(command), 0));
+	weft_sysfs_root = root;
+}
+
+static void no_adapters(void)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "rm -r %s", root);
+	cr_expect(eq(int, system(command), 0));
+}
+
+static struct hcas {
+	char said[64], in[24], hca[24], disable[8];
+} said_of_hcas[] = {
+	{ "", "", "(none)", "(none)" },
+	{ "all", "UCX_NET_DEVICES", "(none)", "(none)" },
+	{ "auto", "UCX_NET_DEVICES", "(none)", "(none)" },
+	{ "mlx5_1:1,ib1", "UCX_NET_DEVICES", "=mlx5_1:1", "(none)" },
+	{ "^mlx5_1,ib1", "UCX_NET_DEVICES", "=mlx5_0:1", "(none)" },
+	{ "ib0,ib1", "WEFT_NET_DEVICES", "=mlx5_0:1,mlx5_1:1", "(none)" },
+	{ "eth0", "UCX_NET_DEVICES", "(none)", "1" },
+	{ "ib0", "UCXPY_IFNAME", "(none)", "(none)" },
+	{ "ib0", "NCCL_SOCKET_IFNAME", "(none)", "(none)" },
+	{ "mlx5_0", "WEFT_IB_DEVICES", "=mlx5_0:1", "(none)" },
+	{ "^mlx5_0,mlx5_1", "WEFT_IB_DEVICES", "(none)", "1" },
+	{ "mlx5_7", "NCCL_IB_HCA", "mlx5_7", "(none)" },
+};
+
+ParameterizedTestParameters(env, nccls_own_infiniband_takes_the_same)
+{
+	return cr_make_param_array(struct hcas, said_of_hcas,
+				   sizeof(said_of_hcas) /
+				   sizeof(*said_of_hcas));
+}
+
+ParameterizedTest(struct hcas *h, env, nccls_own_infiniband_takes_the_same,
+		  .init = two_adapters, .fini = no_adapters)
+{
+	struct weft_nccl_setting s;
+
+	if (*h->in)
+		setenv(h->in, h->said, 1);
+	cr_expect(eq(str, (char *)ask("NCCL_IB_HCA"), h->hca), "%s=%s", h->in,
+		  h->said);
+	cr_expect(eq(str, (char *)ask("NCCL_IB_DISABLE"), h->disable),
+		  "%s=%s", h->in, h->said);
+	weft_nccl_env(2, &s);
+	if (s.value)
+		cr_expect(eq(str, (char *)s.origin, h->in));
 }
 
 /* Nobody here knows whether NCCL will have a tuner to take some back. */
@@ -226,4 +303,67 @@ Test(env, the_plugin_answers_by_itself)
 	cr_expect(v2->get_env("NCCL_PROTO") == NULL);
 	cr_expect(eq(int, v2->finalize(), NCCL_SUCCESS));
 	cr_expect(eq(int, dlclose(lib), 0));
+}
+
+/* What the network plugin leaves in the environment after its init. */
+static const char *after_init(int *init, int *ndev)
+{
+	struct nccl_net_v9 *v9;
+	char path[4096];
+	void *lib;
+
+	cr_assert(getenv("WEFT_BUILD") != NULL, "run it by make check");
+	snprintf(path, sizeof(path), "%s/nccl_net/.libs/libnccl-net-weft.so",
+		 getenv("WEFT_BUILD"));
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	cr_assert(lib != NULL, "%s", dlerror());
+	v9 = dlsym(lib, "ncclNetPlugin_v9");
+	*init = v9->init(logger);
+	if (!*init)
+		*init = v9->devices(ndev);
+	cr_expect(eq(int, dlclose(lib), 0));
+	return getenv("NCCL_SOCKET_IFNAME") ? : "(none)";
+}
+
+Test(env, nccls_own_sockets_take_the_same_where_weft_declines)
+{
+	int init, ndev;
+
+	setenv("UCX_NET_DEVICES", "lo", 1);
+	setenv("WEFT_FAMILY", "ipv4", 1);
+	setenv("WEFT_SECRET_FILE", "/no/such/file", 1);
+	cr_expect(eq(str, (char *)after_init(&init, &ndev), "=lo"));
+	cr_expect(ne(int, init, NCCL_SUCCESS));
+	cr_expect(eq(str, getenv("NCCL_SOCKET_FAMILY"), "AF_INET"));
+}
+
+Test(env, and_where_another_network_is_named)
+{
+	int init, ndev = 0;
+
+	setenv("UCX_NET_DEVICES", "lo", 1);
+	setenv("NCCL_NET", "Socket", 1);
+	cr_expect(eq(str, (char *)after_init(&init, &ndev), "=lo"));
+	cr_expect(eq(int, init, NCCL_SUCCESS));
+}
+
+Test(env, but_not_over_the_users_own)
+{
+	int init, ndev = 0;
+
+	setenv("WEFT_NET_DEVICES", "lo", 1);
+	setenv("NCCL_NET", "Socket", 1);
+	setenv("NCCL_SOCKET_IFNAME", "eth", 1);
+	cr_expect(eq(str, (char *)after_init(&init, &ndev), "eth"));
+}
+
+/* The next plugin of this process would take it for the user's word. */
+Test(env, nor_where_weft_is_taken)
+{
+	int init, ndev = 0;
+
+	setenv("UCX_NET_DEVICES", "lo", 1);
+	cr_expect(eq(str, (char *)after_init(&init, &ndev), "(none)"));
+	cr_expect(eq(int, init, NCCL_SUCCESS));
+	cr_expect(ge(int, ndev, 1));
 }
