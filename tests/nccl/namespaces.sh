@@ -65,6 +65,40 @@ tap_nothing "nothing went by docker0 or lo" \
 	"$(grep -e docker0 -e '"lo"' "$tap_tmp/stats" | grep -v self |
 		grep -v '"wire_tx_bytes": *0[,}]' | head -3)"
 
+# One rank has two interfaces more, which lead nowhere.
+devices() # PID: as a rank there sees them
+{
+	"$weft" perf --case properties \
+		--netns "/proc/$1/ns/net,/proc/$1/ns/net" "$plugin" 2>&1 |
+		grep -o '[0-9]* device'
+}
+for name in aa zz; do
+	in_a ip link add $name type veth peer name peer-$name
+	in_a ip link set peer-$name up
+	in_a ip link set $name up
+done
+in_a ip addr add 10.78.0.1/24 dev aa
+in_a ip addr add 10.79.0.1/24 dev zz
+for name in aa zz; do
+	for _ in $(seq 500); do
+		in_a ip link show $name | grep -q LOWER_UP.*UP && break
+		read -rt 0.01 <> <(:)
+	done
+done
+tap_equal "ranks with different interfaces list the same" \
+	"$(devices $a), $(devices $b)" "1 device, 1 device"
+rm -f "$tap_tmp/stats"
+seen=$(WEFT_STATS=$tap_tmp/stats run --case sizes --case both-ways \
+	--case many-comms --case ring | grep -v ' ok ')
+tap_nothing "and connect, both ways" "$seen"
+tap_nothing "by what they have in common" \
+	"$(grep -e '"netdev":"aa"' -e '"netdev":"zz"' "$tap_tmp/stats" |
+		grep -v '"wire_tx_bytes": *0[,}]' | head -3)"
+tap_equal "all of it" "$(grep -c -e '"netdev":"w[ab]"' "$tap_tmp/stats" |
+	awk '{ print ($1 >= 10) }')" 1
+in_a ip link del aa
+in_a ip link del zz
+
 if seen=$(NCCL_SOCKET_IFNAME=w run --case sizes); then
 	tap_ok "NCCL_SOCKET_IFNAME is a prefix"
 else
