@@ -54,4 +54,5 @@ notices close-in-flight close-hangs "time limit" --timeout 4
 notices too-large truncate "larger than its receive succeeded"
 notices peer-killed deaf "still waits" --timeout 6
 notices peer-busy impatient "remote error"
+notices peer-stopped impatient "remote error"
 tap_done

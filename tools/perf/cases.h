@@ -28,6 +28,7 @@ void case_ring(struct perf *p);
 void case_close_in_flight(struct perf *p);
 void case_peer_killed(struct perf *p);
 void case_peer_busy(struct perf *p);
+void case_peer_stopped(struct perf *p);
 void case_reload(struct perf *p);
 
 #endif

@@ -440,6 +440,56 @@ void case_peer_busy(struct perf *p)
 	perf_leave(p, &l);
 }
 
+/*
+ * The same of one that is stopped whole, in a debugger or a container that is
+ * frozen: its kernel still answers.  Bytes are under way both ways.
+ */
+void case_peer_stopped(struct perf *p)
+{
+	struct perf_buf out, in;
+	struct perf_op op[16];
+	struct perf_link l;
+	pid_t pid = getpid();
+	double end;
+	int i;
+
+	perf_join(p, !p->rank, &l);
+	exchange(p, &l, 100000, 1, p->rank, !p->rank);
+	perf_buf_new(p, &out, l.send, 8 << 20, 0);
+	perf_buf_new(p, &in, l.recv, 8 << 20, 0);
+	for (i = 0; i < 16; i++) {
+		op[i] = (struct perf_op){
+			.send = i % 2, .comm = i % 2 ? l.send : l.recv,
+			.data = (i % 2 ? out.data : in.data) +
+				((size_t)i / 2 << 20),
+			.size = 1 << 20, .mr = i % 2 ? out.mr : in.mr,
+		};
+		if (i % 2)
+			perf_fill(op[i].data, 1 << 20, 2 * i + p->rank);
+	}
+	if (p->rank) {
+		perf_step(p, op, 16, 16);
+		perf_tell(p, 0, &pid, sizeof(pid));
+	} else {
+		perf_hear(p, 1, &pid, sizeof(pid));
+		if (kill(pid, SIGSTOP) < 0)
+			perf_fail(p, "cannot stop a process");
+		for (end = perf_now() + BUSY_S; perf_now() < end; )
+			perf_step(p, op, 16, 16);
+		kill(pid, SIGCONT);
+	}
+	for (i = 0; i < 16; i++)
+		perf_check(p, op[i].result, "while the other was stopped");
+	perf_finish(p, op, 16, 16);
+	for (i = 0; i < 8; i++)
+		perf_look(p, &in, (size_t)i << 20, 1 << 20, 1 << 20,
+			  2 * (2 * i + 1) + !p->rank, "after a stop");
+	perf_meet(p);
+	perf_buf_free(p, &out);
+	perf_buf_free(p, &in);
+	perf_leave(p, &l);
+}
+
 void case_reload(struct perf *p)
 {
 	struct perf_link l;
@@ -453,8 +503,9 @@ void case_reload(struct perf *p)
 		perf_leave(p, &l);
 		perf_unload(p);
 		perf_meet(p);
-		if (!perf_plugin_open(&p->plugin, p->opt->plugin, p->opt->api,
-				      why, sizeof(why)) ||
+		if (!perf_plugin_open(&p->plugin, p->opt->plugin,
+				      p->opt->api[p->rank % 2], why,
+				      sizeof(why)) ||
 		    !perf_plugin_init(&p->plugin, why, sizeof(why)))
 			perf_fail(p, "loaded again: %s", why);
 	}

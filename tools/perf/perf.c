@@ -51,6 +51,8 @@ const struct perf_case perf_cases[] = {
 	     case_peer_killed, .killed = true, .slow = 2),
 	CASE("peer-busy", "a rank that is away is not dead", 2,
 	     case_peer_busy, .slow = 2, .once = true),
+	CASE("peer-stopped", "nor is one that is stopped", 2,
+	     case_peer_stopped, .slow = 2, .once = true),
 	{ .name = NULL },
 };
 
@@ -61,7 +63,8 @@ static const char help[] =
 "processes of this host. Neither NCCL nor a GPU is needed; the checks compare\n"
 "every byte that arrives. PLUGIN is a file or a name as in NCCL_NET_PLUGIN.\n"
 "\n"
-"  --api N          version of the interface, 6 to 12 (default: its newest)\n"
+"  --api A,B        versions of the interface that the ranks take in turn, 6 to\n"
+"                   12; one stands for both (default: its newest)\n"
 "  --all-api        the checks with every version that the plugin has\n"
 "  --case NAME      only this check; may be repeated\n"
 "  --list           names the checks\n"
@@ -131,6 +134,25 @@ static int number(const char *opt, const char *text, uint64_t min,
 	return 0;
 }
 
+static int api(struct wanted *w, char *arg)
+{
+	char *comma = strchr(arg, ','), *text[2] = { arg, arg };
+	uint64_t n;
+	int i, rc;
+
+	if (comma) {
+		*comma = '\0';
+		text[1] = comma + 1;
+	}
+	for (i = 0; i < 2; i++) {
+		rc = number("api", text[i], PERF_API_MIN, PERF_API_MAX, &n);
+		if (rc)
+			return rc;
+		w->opt.api[i] = (int)n;
+	}
+	return 0;
+}
+
 static int memory(struct wanted *w, const char *arg)
 {
 	static const char *const names[] = {
@@ -157,9 +179,7 @@ static int parse_option(struct wanted *w, int o, char *arg)
 
 	switch (o) {
 	case O_API:
-		rc = number("api", arg, PERF_API_MIN, PERF_API_MAX, &n);
-		w->opt.api = (int)n;
-		return rc;
+		return api(w, arg);
 	case O_COMMS:
 		rc = number("comms", arg, 1, 64, &n);
 		w->opt.comms = (unsigned int)n;
@@ -221,13 +241,28 @@ static bool asked_for(const struct wanted *w, const char *name)
 	return !w->ncases;
 }
 
-static void print_tap(enum perf_verdict v, unsigned int n, int api,
+/* "v12", or "v6,12" */
+static const char *versions_of(const struct perf_options *opt)
+{
+	static char text[16];
+
+	if (opt->api[0] == opt->api[1])
+		snprintf(text, sizeof(text), "v%d", opt->api[0]);
+	else
+		snprintf(text, sizeof(text), "v%d,%d", opt->api[0],
+			 opt->api[1]);
+	return text;
+}
+
+static void print_tap(enum perf_verdict v, unsigned int n,
+		      const struct perf_options *opt,
 		      const struct perf_case *c, char *text)
 {
 	char *line, *save = NULL;
 
-	printf("%sok %u - v%d %s: %s%s%s\n", v == PERF_FAILED ? "not " : "", n,
-	       api, c->name, c->what, v == PERF_SKIPPED ? " # SKIP " : "",
+	printf("%sok %u - %s %s: %s%s%s\n", v == PERF_FAILED ? "not " : "", n,
+	       versions_of(opt), c->name, c->what,
+	       v == PERF_SKIPPED ? " # SKIP " : "",
 	       v == PERF_SKIPPED ? text : "");
 	if (v == PERF_FAILED)
 		for (line = strtok_r(text, "\n", &save); line;
@@ -235,7 +270,7 @@ static void print_tap(enum perf_verdict v, unsigned int n, int api,
 			printf("#   %s\n", line);
 }
 
-static void print_plain(enum perf_verdict v, int api,
+static void print_plain(enum perf_verdict v, const struct perf_options *opt,
 			const struct perf_case *c, const char *text)
 {
 	static const char *const word[] = {
@@ -243,11 +278,11 @@ static void print_plain(enum perf_verdict v, int api,
 		[PERF_FAILED] = "FAILED",
 	};
 
-	printf("v%-3d %-17s %-8s %s\n", api, c->name, word[v],
+	printf("%-4s %-17s %-8s %s\n", versions_of(opt), c->name, word[v],
 	       *text ? text : c->what);
 }
 
-/* Failed checks. */
+/* Failed checks, of version @api or (0) of those that were chosen. */
 static unsigned int check_one(const struct wanted *w, int api,
 			      unsigned int *count)
 {
@@ -257,16 +292,17 @@ static unsigned int check_one(const struct wanted *w, int api,
 	enum perf_verdict v;
 	char text[2048];
 
-	opt.api = api;
+	if (api)
+		opt.api[0] = opt.api[1] = api;
 	for (c = perf_cases; c->name; c++) {
-		if (!asked_for(w, c->name) || (c->once && api != w->opt.api))
+		if (!asked_for(w, c->name) || (c->once && opt.api[0] != w->opt.api[0]))
 			continue;
 		v = perf_run(c, &opt, text, sizeof(text));
 		failed += v == PERF_FAILED;
 		if (w->tap)
-			print_tap(v, ++*count, api, c, text);
+			print_tap(v, ++*count, &opt, c, text);
 		else
-			print_plain(v, api, c, text);
+			print_plain(v, &opt, c, text);
 		fflush(stdout);
 	}
 	return failed;
@@ -285,21 +321,25 @@ static int run(struct wanted *w)
 {
 	unsigned int versions, failed = 0, count = 0;
 	char text[8192];
-	int api;
+	int i;
 
 	versions = perf_plugin_versions(w->opt.plugin, text, sizeof(text));
 	if (!versions)
 		return tool_error("perf", "%s", text);
-	if (w->opt.api && !(versions & 1u << w->opt.api))
-		return tool_error("perf", "'%s' has no ncclNetPlugin_v%d",
-				  w->opt.plugin, w->opt.api);
-	if (!w->opt.api)
-		w->opt.api = newest(versions);
-	if (!w->speed)
-		for (api = PERF_API_MAX; api >= PERF_API_MIN; api--)
-			if (w->all_api ? versions & 1u << api :
-			    api == w->opt.api)
-				failed += check_one(w, api, &count);
+	for (i = 0; i < 2; i++) {
+		if (!w->opt.api[i])
+			w->opt.api[i] = newest(versions);
+		if (!(versions & 1u << w->opt.api[i]))
+			return tool_error("perf", "'%s' has no "
+					  "ncclNetPlugin_v%d", w->opt.plugin,
+					  w->opt.api[i]);
+	}
+	if (!w->speed && !w->all_api)
+		failed += check_one(w, 0, &count);
+	for (i = PERF_API_MAX; !w->speed && w->all_api && i >= PERF_API_MIN;
+	     i--)
+		if (versions & 1u << i)
+			failed += check_one(w, i, &count);
 	if (w->tap && count)
 		printf("1..%u\n", count);
 	if (!w->check && !w->ncases) {

@@ -17,7 +17,7 @@
 
 struct perf_options {
 	const char *plugin;
-	int api;
+	int api[2];			/* of even and of odd ranks */
 	const char *netns[2];		/* NULL: the caller's */
 	bool gpu[2];			/* buffers in GPU memory */
 	const char *env[PERF_ENV_MAX];	/* "RANK:NAME=VALUE" */

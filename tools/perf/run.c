@@ -222,8 +222,8 @@ static void rank_main(struct perf *p, const struct perf_case *c)
 		perf_fail(p, "%s", why);
 	p->fds = entries("/proc/self/fd");
 	p->threads = entries("/proc/self/task") + OWN_THREADS;
-	if (!perf_plugin_open(&p->plugin, p->opt->plugin, p->opt->api, why,
-			      sizeof(why)) ||
+	if (!perf_plugin_open(&p->plugin, p->opt->plugin,
+			      p->opt->api[p->rank % 2], why, sizeof(why)) ||
 	    !perf_plugin_init(&p->plugin, why, sizeof(why)))
 		perf_fail(p, "%s", why);
 	c->run(p);
