@@ -122,6 +122,23 @@ seen=$(for _ in 1 2; do
 done | grep -v ' ok ')
 tap_nothing "one port is enough for one communicator after the other" "$seen"
 
+# No FIN, no RST, and no word from the kernel: frames go to nobody. patience.sh
+# is about those that are silent and alive.
+nobody="lladdr 02:00:00:00:00:99 nud permanent"
+for what in busy waiting; do
+	if seen=$(WEFT_PEER_TIMEOUT=1s "$WEFT_BUILD"/tests/nccl/vanish $what \
+		/proc/$a/ns/net /proc/$b/ns/net \
+		"ip neigh replace 10.77.0.2 $nobody dev wa" \
+		"ip neigh replace 10.77.0.1 $nobody dev wb" "$plugin" 2>&1); then
+		tap_ok "$what, both sides are told that the other is gone"
+	else
+		tap_not_ok "$what, both sides are told that the other is gone" \
+			"$seen"
+	fi
+	in_a ip neigh del 10.77.0.2 dev wa
+	in_b ip neigh del 10.77.0.1 dev wb
+done
+
 # No FIN, no RST: the cable is gone.
 run --speed --max-size 8m >"$tap_tmp/cut" 2>&1 & perf=$!
 for _ in $(seq 500); do

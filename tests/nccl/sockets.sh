@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# What NCCL was told of its own sockets holds for weft's: so many, and no more.
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+tap_folder
+weft=${WEFT_BUILD:?}/tools/weft
+plugin=$WEFT_BUILD/nccl_net/.libs/libnccl-net-weft.so
+export NCCL_SOCKET_IFNAME=lo
+
+# The most bulk sockets that a rank had at once.
+most() # [VARIABLE=VALUE...]
+{
+	rm -f "$tap_tmp/stats"
+	env "$@" WEFT_STATS="$tap_tmp/stats" "$weft" perf --case sizes \
+		--case both-ways "$plugin" | grep -v ' ok '
+	sed 's/.*"streams_max":\([0-9]*\).*/\1/' "$tap_tmp/stats" | sort -n |
+		tail -1
+}
+
+tap_equal "two threads with two each" \
+	"$(most NCCL_SOCKET_NTHREADS=2 NCCL_NSOCKS_PERTHREAD=2)" 4
+tap_equal "three threads" "$(most NCCL_SOCKET_NTHREADS=3)" 3
+tap_equal "two for each" "$(most NCCL_NSOCKS_PERTHREAD=2)" 2
+tap_equal "one" "$(most NCCL_SOCKET_NTHREADS=1 NCCL_NSOCKS_PERTHREAD=1)" 1
+tap_equal "weft's own word counts for weft" \
+	"$(most NCCL_SOCKET_NTHREADS=2 WEFT_TCP_STREAMS=3)" 3
+tap_done

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * vanish busy|waiting NETNS0 NETNS1 CUT0 CUT1 PLUGIN: two ranks lose each other
+ * without a FIN or an RST, as when a host loses power: rank n runs the command
+ * CUTn, which ends what it says.  Both have to be told in bounded time, and then
+ * nothing of the plugin's may be left.  "busy": bytes are under way, "waiting": a
+ * receive is posted, and the send is tried when nobody is there any more.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "tools/perf/perf.h"
+
+#define LEN	((size_t)8 << 20)
+#define OPS	4
+#define BOUND_S	60
+
+static const char *cut[2];
+static bool busy;
+
+static void vanish(struct perf *p)
+{
+	perf_meet(p);
+	if (system(cut[p->rank]))
+		perf_fail(p, "'%s' failed", cut[p->rank]);
+	perf_meet(p);
+}
+
+/* What was sent before may be done; all else ends in an error. */
+static void hear(struct perf *p, struct perf_op *op, unsigned int n)
+{
+	const double end = perf_now() + BOUND_S;
+	unsigned int i, open;
+
+	do {
+		perf_step(p, op, n, n);
+		for (i = open = 0; i < n; i++) {
+			open += !op[i].result && !op[i].done;
+			if (op[i].done && !op[i].result && !op[i].send)
+				perf_fail(p, "a receive completed that nobody sent");
+		}
+		usleep(1000);
+	} while (open && perf_now() < end);
+	if (open)
+		perf_fail(p, "after %d s %u of the %s's %u transfers wait",
+			  BOUND_S, open, p->rank ? "receiver" : "sender", n);
+	for (i = open = 0; i < n; i++)
+		open += op[i].result != NCCL_SUCCESS;
+	if (!open)
+		perf_fail(p, "nobody told the sender");
+}
+
+static void one_way(struct perf *p)
+{
+	void *comm = perf_join_one(p, 0, 1);
+	struct perf_op op[OPS];
+	struct perf_buf b;
+	int i;
+
+	perf_buf_new(p, &b, comm, OPS * LEN, 0);
+	for (i = 0; i < OPS; i++)
+		op[i] = (struct perf_op){
+			.send = !p->rank, .comm = comm,
+			.data = b.data + i * LEN, .size = LEN, .mr = b.mr,
+		};
+	/* the first crosses, and shows that the way is open */
+	perf_finish(p, op, 1, 1);
+	perf_meet(p);
+	for (i = 0; busy && i < 20; i++)
+		perf_step(p, op + 1, OPS - 1, OPS - 1);
+	if (!busy && p->rank)
+		perf_step(p, op + 1, OPS - 1, OPS - 1);
+	vanish(p);
+	hear(p, op + 1, OPS - 1);
+	perf_dereg(&p->plugin, comm, b.mr);
+	if (p->rank)
+		perf_close_recv(&p->plugin, comm);
+	else
+		perf_close_send(&p->plugin, comm);
+	perf_buf_drop(&b);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct perf_case vanishing = {
+		.name = "vanish", .ranks = 2, .run = one_way,
+	};
+	struct perf_options opt = { .time_limit = 2 * BOUND_S };
+	char text[2048];
+
+	if (argc != 7)
+		return 2;
+	busy = !strcmp(argv[1], "busy");
+	opt.netns[0] = argv[2];
+	opt.netns[1] = argv[3];
+	cut[0] = argv[4];
+	cut[1] = argv[5];
+	opt.plugin = argv[6];
+	if (perf_run(&vanishing, &opt, text, sizeof(text)) == PERF_OK)
+		return 0;
+	fprintf(stderr, "%s\n", text);
+	return 1;
+}
