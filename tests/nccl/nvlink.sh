@@ -49,8 +49,8 @@ carries() # NAME DEVICE OTHER OPTION...
 	tap_equal "$name: $other carries nothing" "$(put_by "$other")" 0
 }
 
-# All that is quick: peer-busy waits for eight seconds, and does so once; sizes
-# is what carries() runs.
+# All that is quick: peer-busy and peer-stopped wait for eight seconds each, and
+# do so once; sizes is what carries() runs.
 most()
 {
 	perf $(printf -- '--case %s ' properties unaligned in-flight \
@@ -90,8 +90,9 @@ else
 			--case properties --case unaligned \
 			--case early-completion)"
 fi
-tap_nothing "a rank that is busy, GPU memory" \
-	"$(perf --case peer-busy --memory gpu)"
+tap_nothing "a rank that is busy or stopped, GPU memory" \
+	"$(WEFT_PEER_TIMEOUT=500ms perf --case peer-busy --case peer-stopped \
+		--memory gpu)"
 tap_nothing "most checks, GPU memory by TCP" \
 	"$(together most --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off \
 		--env 3:WEFT_NCCL_NVLINK=off)"
