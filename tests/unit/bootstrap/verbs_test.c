@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "bootstrap/address.h"
 #include "bootstrap/settings.h"
 #include "bootstrap/verbs.h"
 #include "util/log.h"
@@ -414,55 +413,6 @@ Test(verbs, traffic_class_as_ucx_chooses, .init = begin, .fini = end)
 	expect_class("auto", 1, 106);
 	shell("echo InfiniBand >class/infiniband/mlx5_0/ports/1/link_layer");
 	expect_class("auto", 1, 0);
-}
-
-static uint8_t fabric(bool roce, uint64_t prefix, bool ipv4)
-{
-	const struct weft_verbs_port p = { .roce = roce };
-	uint8_t g[16] = { 0 };
-	unsigned int i;
-
-	for (i = 0; i < 8 && !ipv4; i++)
-		g[i] = (uint8_t)(prefix >> (56 - 8 * i));
-	g[10] = g[11] = ipv4 ? 0xff : 0x12;
-	g[15] = 9;
-	return weft_verbs_fabric(&p, g);
-}
-
-/* The text has the word where they cannot meet; NULL: they may. */
-static void expect_meeting(uint8_t ours, uint8_t theirs, const char *word)
-{
-	const char *why = NULL;
-
-	cr_expect(eq(int, weft_verbs_meet(ours, theirs, &why), !word));
-	cr_expect(eq(int, weft_verbs_meet(theirs, ours, NULL), !word));
-	cr_expect(eq(int, word ? why && strstr(why, word) : !why, 1), "%s",
-		  why ? why : "nothing was said");
-}
-
-Test(verbs, fabrics_that_cannot_meet)
-{
-	const uint64_t usual = 0xfe80000000000000;
-	const uint8_t v4 = fabric(true, 0, true);
-	const uint8_t v6 = fabric(true, usual, false);
-	const uint8_t ib = fabric(false, usual, false);
-	unsigned int i;
-
-	/* another address of the same kind may be on the same network */
-	cr_expect(eq(u8, fabric(true, 0x20010db800000000, false), v6));
-	expect_meeting(v4, v4, NULL);
-	expect_meeting(v6, v6, NULL);
-	expect_meeting(ib, ib, NULL);
-	expect_meeting(v4, v6, "IPv6");
-	expect_meeting(v4, ib, "RoCE");
-	expect_meeting(v6, ib, "RoCE");
-	/* numbers that people give */
-	for (i = 1; i < 61; i++)
-		expect_meeting(ib, fabric(false, usual + i, false), "subnet");
-	/* what UCX made of a socket address tells nothing */
-	cr_expect(eq(int, weft_verbs_meet(v4, 0, NULL), 1));
-	/* and UCX's own flag is none of these */
-	cr_expect(ne(int, v4 & v6 & ib & WEFT_FABRIC, 0));
 }
 
 /* Eight P100 or V100; a switch each for two of them and an HCA. */
