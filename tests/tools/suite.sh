@@ -168,7 +168,8 @@ suite() # [--long]
 	*)	usage >&2; exit 2 ;;
 	esac
 	# shellcheck disable=SC2086 # lists
-	need $packages_build $packages_python $packages_ucx $packages_test $packages_vm
+	need $packages_build $packages_python $packages_ucx $packages_manual \
+		$packages_test $packages_vm
 	bash tests/tools/fetch-cuda.sh >"$(log_of "NVIDIA's headers")" 2>&1 ||
 		skip "NVIDIA's headers" "they cannot be fetched (PyPI)"
 	build plain

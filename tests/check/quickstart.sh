@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Installing by quickstart.
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+tap_folder
+
+# A host that has nothing of it, and no apt: what is missing is told.
+mkdir "$tap_tmp/bin"
+for tool in bash cut dirname id nproc readlink sha256sum; do
+	ln -s "$(type -P "$tool")" "$tap_tmp/bin" || exit 99
+done
+missing=$(env -i HOME="$tap_tmp" PATH="$tap_tmp/bin" \
+	bash "$WEFT_SRC/quickstart" install "$tap_tmp/prefix" 2>&1)
+for package in gcc make libtool libsodium-dev pandoc; do
+	case "$missing " in
+	*"missing:"*" $package "*) tap_ok "installing asks for $package" ;;
+	*) tap_not_ok "installing asks for $package" "$missing" ;;
+	esac
+done
+
+tap_done
