@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Installing by quickstart.
+# Installing by quickstart, and README's way back.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 tap_folder
 
@@ -18,4 +18,14 @@ for package in gcc make libtool libsodium-dev pandoc; do
 	esac
 done
 
+# Two clones were installed: both go.
+for clone in one two; do
+	mkdir -p "$tap_tmp/.cache/weft/build-$clone/install"
+	printf 'uninstall:\n\t@touch %s\n' "$tap_tmp/gone-$clone" \
+		>"$tap_tmp/.cache/weft/build-$clone/install/Makefile"
+done
+sed -n '/^## Uninstall/,/^and unset/p' "$WEFT_SRC/README.md" |
+	grep '^    .*\.cache' | HOME=$tap_tmp MAKEFLAGS='' bash >"$tap_tmp/log" 2>&1
+tap_equal "README's line uninstalls each clone" \
+	"$(cd "$tap_tmp" && echo gone-*)" "gone-one gone-two"
 tap_done
