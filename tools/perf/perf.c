@@ -212,7 +212,7 @@ static int parse_option(struct wanted *w, int o, char *arg)
 		return memory(w, arg);
 	case O_ENV:
 		if (*arg < '0' || *arg - '0' >= PERF_RANKS_MAX ||
-		    arg[1] != ':' || !strchr(arg + 3, '=') ||
+		    arg[1] != ':' || arg[2] == '=' || !strchr(arg + 2, '=') ||
 		    w->opt.nenv == PERF_ENV_MAX)
 			return usage_error("perf", "--env wants RANK:NAME="
 					   "VALUE, not '%s'", arg);

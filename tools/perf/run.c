@@ -159,16 +159,20 @@ static void enter_netns(struct perf *p, const char *name)
 
 static void set_env(struct perf *p)
 {
-	char text[256], *value;
+	char *name, *value;
 	unsigned int i;
 
 	for (i = 0; i < p->opt->nenv; i++) {
 		if (p->opt->env[i][0] - '0' != p->rank)
 			continue;
-		snprintf(text, sizeof(text), "%s", p->opt->env[i] + 2);
-		value = strchr(text, '=');
-		*value = '\0';
-		setenv(text, value + 1, 1);
+		name = strdup(p->opt->env[i] + 2);
+		value = name ? strchr(name, '=') : NULL;
+		if (value)
+			*value++ = '\0';
+		if (!value || setenv(name, value, 1))
+			perf_fail(p, "cannot set '%s': %s", p->opt->env[i] + 2,
+				  strerror(errno));
+		free(name);
 	}
 }
 
