@@ -21,6 +21,13 @@ int weft_ib_register_dmabuf(void *addr, size_t len, int fd, uint64_t offset,
 	return -EOPNOTSUPP;
 }
 
+bool weft_ib_takes(struct weft_iface *i, const struct weft_mem *mem)
+{
+	(void)i;
+	(void)mem;
+	return false;
+}
+
 int weft_ib_flush_prepare(struct weft_iface *i)
 {
 	(void)i;
