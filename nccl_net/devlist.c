@@ -76,8 +76,8 @@ static void hca_properties(const struct weft_verbs_port *hca, int dev,
 	if (hca->speed)
 		props->speed = (int)(hca->speed / 125000);
 	props->ptr_support |= weft_net_direct(hca);
-	/* what has a double in host memory has it for one connection */
-	props->reg_is_global = !(props->ptr_support & NCCL_PTR_CUDA);
+	/* memory is registered for the wire of one comm, each time anew */
+	props->reg_is_global = 0;
 }
 
 int weft_net_properties(int dev, struct weft_net_props *props)

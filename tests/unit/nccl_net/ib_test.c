@@ -31,6 +31,7 @@ Test(ib, ports_are_devices_with_their_place)
 	cr_expect(eq(int, p.port, 1));
 	cr_expect(eq(int, p.speed, 100000));
 	cr_expect(eq(int, p.ptr_support, 1), "GPU memory is not the adapter's");
+	cr_expect(eq(int, p.reg_is_global, 0), "each comm has a wire of its own");
 	cr_expect(eq(int, weft_net_properties(2, &p), -EINVAL));
 	cr_expect(eq(int, weft_net_properties(-1, &p), -EINVAL));
 }

@@ -546,5 +546,6 @@ Test(life, one_device_with_its_properties, .init = init)
 	cr_expect(eq(int, p.ptr_support, 1));
 	cr_expect(gt(int, p.speed, 0));
 	cr_expect(eq(int, p.max_recvs, 1));
+	cr_expect(eq(int, p.reg_is_global, 1), "all of a context's comms share");
 	cr_expect(eq(int, weft_net_properties(1, &p), -EINVAL));
 }
