@@ -81,7 +81,9 @@ static void fill_path(const struct ib_iface *iface,
 	ah->port_num = (uint8_t)iface->port.port;
 	ah->sl = (uint8_t)weft_settings()->ib_sl;
 	ah->dlid = peer->lid;
-	ah->is_global = iface->port.roce;
+	/* InfiniBand within a subnet does without, but where its port says */
+	ah->is_global = iface->port.roce ||
+			iface->port_attr.flags & IBV_QPF_GRH_REQUIRED;
 	if (!ah->is_global)
 		return;
 	memcpy(ah->grh.dgid.raw, peer->gid, 16);

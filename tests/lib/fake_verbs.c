@@ -111,6 +111,7 @@ static int query_port(struct ibv_context *ctx, uint8_t port,
 	if (fake_shm->infiniband[dev]) {
 		attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
 		attr->lid = (uint16_t)(dev + 1);
+		attr->flags = fake_shm->grh[dev] ? IBV_QPF_GRH_REQUIRED : 0;
 	}
 	return 0;
 }
@@ -447,7 +448,7 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	fake_lock();
 	if (demanded(s->state, attr->qp_state) != mask ||
 	    (attr->qp_state == IBV_QPS_RTR && !attr->ah_attr.is_global &&
-	     !fake_shm->infiniband[s->dev])) {
+	     (!fake_shm->infiniband[s->dev] || fake_shm->grh[s->dev]))) {
 		fake_unlock();
 		return EINVAL;
 	}
@@ -464,6 +465,7 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		fake_shm->path.service_level = attr->ah_attr.sl;
 		fake_shm->path.traffic_class = attr->ah_attr.grh.traffic_class;
 		fake_shm->path.gid_index = attr->ah_attr.grh.sgid_index;
+		fake_shm->path.hop_limit = attr->ah_attr.grh.hop_limit;
 	} else if (s->state == IBV_QPS_RTS) {
 		s->sq_psn = attr->sq_psn;
 		fake_shm->path.timeout = attr->timeout;

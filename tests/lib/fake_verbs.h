@@ -47,6 +47,9 @@ void fake_verbs_live(struct fake_verbs_live *live);
  */
 void fake_verbs_gid(unsigned int device, bool roce, const char *gid);
 
+/* On InfiniBand, @device wants a global route header from now on. */
+void fake_verbs_grh(unsigned int device);
+
 /* One more, of RoCE v2; what is missing before it is empty. */
 void fake_verbs_add_gid(unsigned int device, unsigned int index,
 			const char *gid);
@@ -66,7 +69,7 @@ void fake_verbs_peermem(void);
 /* How the last queue pair was connected. */
 struct fake_verbs_path {
 	unsigned int timeout, retries, service_level, traffic_class, mtu;
-	unsigned int pkey_index, gid_index, access;
+	unsigned int pkey_index, gid_index, access, hop_limit;
 };
 void fake_verbs_path(struct fake_verbs_path *path);
 

@@ -162,6 +162,11 @@ void fake_verbs_gid(unsigned int device, bool roce, const char *gid)
 		abort();
 }
 
+void fake_verbs_grh(unsigned int device)
+{
+	fake_shm->grh[device] = true;
+}
+
 void fake_verbs_add_gid(unsigned int device, unsigned int index,
 			const char *gid)
 {

@@ -83,7 +83,7 @@ struct fake_shared {
 	int all_status;
 	struct fake_verbs_path path;
 	unsigned int immediates, inlines;
-	bool infiniband[FAKE_DEVICES];
+	bool infiniband[FAKE_DEVICES], grh[FAKE_DEVICES];
 	uint32_t next_pd;
 	unsigned int qp_end;		/* none was used from here on */
 	struct fake_sqp qp[FAKE_QPS];

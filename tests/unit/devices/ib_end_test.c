@@ -363,6 +363,28 @@ Test(ib_end, settings_that_are_looked_up, .init = begin, .fini = end,
 	pair_down();
 }
 
+/* Some ports of InfiniBand's, virtual ones above all, want RoCE's header. */
+Test(ib_end, ports_that_want_a_global_route, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	struct fake_verbs_path path;
+
+	fake_verbs_gid(0, false, USUAL "1");
+	fake_verbs_gid(1, false, USUAL "2");
+	pair_up();
+	fake_verbs_path(&path);
+	cr_expect(zero(uint, path.hop_limit), "a header that nobody wants");
+	pair_down();
+	fake_verbs_grh(0);
+	fake_verbs_grh(1);
+	pair_up();
+	fake_verbs_path(&path);
+	cr_expect(gt(uint, path.hop_limit, 0));
+	cr_assert(zero(int, send_number(&a, 0)));
+	cr_expect(until(b.messages == 1));
+	pair_down();
+}
+
 static void send_bytes(size_t len)
 {
 	static char body[200];
