@@ -201,13 +201,22 @@ static void *stay(void *arg)
 	return NULL;
 }
 
-static enum nccl_result close_recv(void *comm)
+/* Its code stays, too: the thread may not have begun when this is unloaded. */
+static bool leave_thread(void)
 {
 	pthread_t t;
+	Dl_info me;
 
+	return dladdr((void *)(uintptr_t)stay, &me) &&
+	       dlopen(me.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) &&
+	       !pthread_create(&t, NULL, stay, NULL);
+}
+
+static enum nccl_result close_recv(void *comm)
+{
 	if (fault("torn") && active)
 		torn = true;
-	if (fault("thread") && pthread_create(&t, NULL, stay, NULL))
+	if (fault("thread") && !leave_thread())
 		return NCCL_SYSTEM_ERROR;
 	return real->close_recv(comm);
 }
