@@ -11,6 +11,7 @@
 #include "devices/tcp/tcp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -112,6 +113,21 @@ unsigned int tcp_engine_run(struct tcp_engine *eng)
 	return n;
 }
 
+/*
+ * Linux makes the table of descriptors larger while who needs a new one waits, in
+ * a program with threads for tens of milliseconds (fs/file.c, expand_fdtable()
+ * behind synchronize_rcu()).  Streams are dialled amid traffic: a thread that
+ * nobody waits for asks for the room of one pair's.
+ */
+static void make_room(const struct tcp_engine *eng)
+{
+	int fd = fcntl(eng->kick_fd, F_DUPFD_CLOEXEC,
+		       eng->kick_fd + 2 * (int)TCP_MAX_STREAMS);
+
+	if (fd >= 0)	/* else there is a limit, which the dials will meet */
+		close(fd);
+}
+
 static void *engine_thread(void *arg)
 {
 	struct tcp_engine *eng = arg;
@@ -124,6 +140,8 @@ static void *engine_thread(void *arg)
 	bool more;
 
 	pthread_setname_np(pthread_self(), "weft-tcp");
+	if (eng == eng->iface->engines && eng->iface->spare_cores)
+		make_room(eng);
 	while (!atomic_load(&eng->stop)) {
 		n = 0;
 		more = false;
