@@ -177,6 +177,8 @@ static void run(struct perf *p)
 		perf_buf_free(p, &b[2 * i + 1]);
 		perf_leave(p, &l[i]);
 	}
+	free(b);
+	free(l);
 }
 
 const struct perf_case perf_speed = {
