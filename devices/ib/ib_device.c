@@ -75,7 +75,11 @@ static void *event_thread(void *arg)
 	struct ib_device *dev = arg;
 	struct pollfd fds[2] = { { dev->ctx->async_fd, POLLIN, 0 },
 				 { dev->stop_fd, POLLIN, 0 } };
+	const struct ibv_async_event fatal = {
+		.event_type = IBV_EVENT_DEVICE_FATAL,
+	};
 	struct ibv_async_event ev;
+	bool told = false;
 
 	pthread_setname_np(pthread_self(), "weft-ib-event");
 	for (;;) {
@@ -85,8 +89,15 @@ static void *event_thread(void *arg)
 			break;
 		while (!dev->v->get_async_event(dev->ctx, &ev)) {
 			on_event(dev, &ev);
+			told |= ev.event_type == IBV_EVENT_DEVICE_FATAL;
 			dev->v->ack_async_event(&ev);
 		}
+		if (!(fds[0].revents & (POLLERR | POLLHUP | POLLNVAL)))
+			continue;
+		/* it was taken out, which poll() would say for ever */
+		fds[0].fd = -1;
+		if (!told)
+			on_event(dev, &fatal);
 	}
 	return NULL;
 }

@@ -303,6 +303,10 @@ static void poll_events(struct ib_iface *iface)
 			break;		/* progressed each time */
 		case SRC_CHANNEL:
 			eat_channel(iface);
+			/* no event any more, but this one for ever */
+			if (ev[i].events & (EPOLLERR | EPOLLHUP))
+				epoll_ctl(iface->epfd, EPOLL_CTL_DEL,
+					  iface->channel->fd, NULL);
 			break;
 		case SRC_WAKE:
 			while (read(iface->wake_fd, &drop, sizeof(drop)) < 0 &&

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The fake's objects: what verbs make, look up, refuse and destroy. */
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,6 +124,7 @@ static int get_async_event(struct ibv_context *base, struct ibv_async_event *ev)
 	uint64_t one;
 	int other;
 
+	atomic_fetch_add(&ctx->asked, 1);
 	if (read(base->async_fd, &one, sizeof(one)) < 0)
 		return -1;
 	memset(ev, 0, sizeof(*ev));
@@ -197,12 +199,16 @@ static int dealloc_pd(struct ibv_pd *pd)
 static struct ibv_comp_channel *create_comp_channel(struct ibv_context *ctx)
 {
 	struct fake_channel *ch;
+	int fds[2];
 
 	if (fake_fails("create_comp_channel"))
 		return NULL;
+	if (pipe2(fds, O_CLOEXEC))
+		abort();
 	ch = calloc(1, sizeof(*ch));
 	ch->base.context = ctx;
-	ch->base.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	ch->base.fd = fds[0];
+	ch->in = fds[1];
 	container_of(ctx, struct fake_context, base)->users++;
 	fake_live.channels++;
 	return &ch->base;
@@ -217,6 +223,8 @@ static int destroy_comp_channel(struct ibv_comp_channel *base)
 		return EBUSY;
 	container_of(base->context, struct fake_context, base)->users--;
 	close(base->fd);
+	if (ch->in >= 0)
+		close(ch->in);
 	free(ch);
 	fake_live.channels--;
 	return err;
@@ -293,7 +301,7 @@ static int get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **base,
 	uint64_t one;
 	unsigned int i;
 
-	if (read(ch->fd, &one, sizeof(one)) < 0)
+	if (read(ch->fd, &one, sizeof(one)) != sizeof(one))
 		return -1;
 	for (i = 0; i < FAKE_CQS; i++) {
 		struct fake_cq *cq = ctx->cqs[i];

@@ -84,6 +84,13 @@ unsigned int fake_verbs_inlines(void);
  * completion queue here, of which IBV_EVENT_CQ_ERR is, has none any more.
  */
 void fake_verbs_event(unsigned int device, int type);
+/*
+ * The device is taken out: its context's and channels' descriptors poll an
+ * error from now on, and there is nothing to be read from them.
+ */
+void fake_verbs_unplug(unsigned int device);
+/* How often the device was asked for an event. */
+unsigned int fake_verbs_asked(unsigned int device);
 /* Port events as an adapter reports them; traffic stops meanwhile. */
 void fake_verbs_link(bool up);
 /* Nothing passes any more, and nobody is told. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The fake's other side: what tests tell it to do. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 
 #include "bootstrap/pci.h"
 #include "tests/lib/fake_verbs_int.h"
+#include "util/util.h"
 
 struct fake_shared *fake_shm;
 struct fake_verbs_live fake_live;
@@ -242,6 +244,64 @@ void fake_verbs_event(unsigned int device, int type)
 		if (write(fake_contexts[i]->base.async_fd, &one, sizeof(one)) < 0)
 			abort();
 	}
+}
+
+/* What reads from it is at its end. */
+static void cut_channels(struct fake_context *ctx)
+{
+	struct fake_channel *ch;
+	unsigned int i;
+
+	fake_lock();
+	for (i = 0; i < FAKE_CQS; i++) {
+		if (!ctx->cqs[i])
+			continue;
+		ch = container_of(ctx->cqs[i]->base.channel,
+				  struct fake_channel, base);
+		if (ch->in >= 0)
+			close(ch->in);
+		ch->in = -1;
+	}
+	fake_unlock();
+}
+
+/* Who polls a pipe that nobody reads has POLLERR, and cannot read it. */
+static void cut_events(struct fake_context *ctx)
+{
+	const int old = dup(ctx->base.async_fd);
+	const uint64_t one = 1;
+	int pipe[2];
+
+	if (old < 0 || pipe2(pipe, O_CLOEXEC) || close(pipe[0]) ||
+	    dup3(pipe[1], ctx->base.async_fd, O_CLOEXEC) < 0)
+		abort();
+	close(pipe[1]);
+	/* who polls already looks once more, and only then */
+	if (write(old, &one, sizeof(one)) < 0)
+		abort();
+	close(old);
+}
+
+void fake_verbs_unplug(unsigned int device)
+{
+	unsigned int i;
+
+	for (i = 0; i < FAKE_CONTEXTS; i++) {
+		if (!fake_contexts[i] || fake_contexts[i]->dev != device)
+			continue;
+		cut_channels(fake_contexts[i]);
+		cut_events(fake_contexts[i]);
+	}
+}
+
+unsigned int fake_verbs_asked(unsigned int device)
+{
+	unsigned int i, n = 0;
+
+	for (i = 0; i < FAKE_CONTEXTS; i++)
+		if (fake_contexts[i] && fake_contexts[i]->dev == device)
+			n += atomic_load(&fake_contexts[i]->asked);
+	return n;
 }
 
 void fake_verbs_path(struct fake_verbs_path *path)

@@ -98,6 +98,7 @@ void fake_kick(void);
 
 struct fake_channel {
 	struct ibv_comp_channel base;
+	int in;				/* what base.fd reads from; -1: cut */
 	unsigned int users;
 };
 
@@ -117,6 +118,7 @@ struct fake_context {
 	_Atomic unsigned int down, up;	/* events not fetched yet */
 	_Atomic int other;		/* another one, + 1 */
 	struct fake_cq *failed;		/* what IBV_EVENT_CQ_ERR is of */
+	_Atomic unsigned int asked;	/* for events */
 	struct fake_cq *cqs[FAKE_CQS];
 };
 

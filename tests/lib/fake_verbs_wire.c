@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tests/lib/fake_verbs_int.h"
+#include "util/util.h"
 
 #define STEP	(128u << 10)	/* bytes moved before others have their turn */
 
@@ -298,6 +299,7 @@ static bool run_qp(struct fake_sqp *qp)
 static void ring(struct fake_context *ctx)
 {
 	const uint64_t one = 1;
+	struct fake_channel *ch;
 	struct fake_cq *cq;
 	unsigned int i;
 
@@ -307,7 +309,8 @@ static void ring(struct fake_context *ctx)
 			continue;
 		fake_shm->cq[cq->index].ring = false;
 		atomic_fetch_add(&cq->events, 1);
-		if (write(cq->base.channel->fd, &one, sizeof(one)) < 0)
+		ch = container_of(cq->base.channel, struct fake_channel, base);
+		if (ch->in >= 0 && write(ch->in, &one, sizeof(one)) < 0)
 			abort();
 	}
 }

@@ -204,6 +204,51 @@ static void rogue_turn(struct weft_iface *rogue, unsigned int times)
 	}
 }
 
+static unsigned int count(const char *text)
+{
+	const char *p = logged;
+	unsigned int n = 0;
+
+	while ((p = strstr(p, text))) {
+		p += strlen(text);
+		n++;
+	}
+	return n;
+}
+
+/* With the kernel's last event, or with none: what is told, is told once. */
+static void take_out(bool event)
+{
+	unsigned int asked;
+
+	pair_up();
+	if (event) {
+		fake_verbs_event(0, IBV_EVENT_DEVICE_FATAL);
+		cr_expect(until(a.errors));
+	}
+	fake_verbs_unplug(0);
+	cr_expect(until(a.errors), "%s", logged);
+	cr_expect(eq(int, a.error, -EIO));
+	/* and both who listens and who polls come to rest */
+	cr_expect(until(!ib->arm(a.iface)));
+	asked = fake_verbs_asked(0);
+	usleep(100000);
+	cr_expect(le(uint, fake_verbs_asked(0) - asked, 2));
+	cr_expect(eq(uint, count("reports a fatal error"), 1), "%s", logged);
+	pair_down();
+}
+
+Test(ib_end, a_device_is_taken_out, .init = begin, .fini = end, .timeout = 120)
+{
+	take_out(false);
+}
+
+Test(ib_end, a_device_is_taken_out_and_says_so, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	take_out(true);
+}
+
 /* Who knows an address may speak to it, but for nobody else. */
 Test(ib_end, a_stranger_cannot_speak_for_a_peer, .init = begin, .fini = end,
      .timeout = 120)
