@@ -317,6 +317,9 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 			  peer->iface->port.name, (unsigned long long)peer->id,
 			  strerror(-err));
 	weft_tcp_ops.ep_destroy(ep);
+	/* others go with the last of their connections */
+	if (weft_list_empty(&peer->conns))
+		peer_free(peer);
 }
 
 static void on_ready(void *arg, struct weft_ep *ep, void *user)

@@ -2,6 +2,7 @@
 /* The InfiniBand device where verbs fail; what works is in conformance. */
 #include <stdio.h>
 
+#include "devices/ib/ib.h"
 #include "tests/lib/fds.h"
 #include "tests/unit/devices/ib_pair.h"
 #include "util/verbs.h"
@@ -81,6 +82,24 @@ Test(ib, every_failing_call_is_told_and_leaks_nothing, .init = begin,
 {
 	fail_every_call("1");
 	fail_every_call("3");
+}
+
+/* ---- peers that are gone --------------------------------------------------- */
+
+Test(ib, a_peer_that_ends_after_its_connections_is_forgotten, .init = begin,
+     .fini = end, .timeout = 120)
+{
+	struct ib_peer *peer;
+
+	pair_up();
+	peer = weft_list_first(&ib_iface(a.iface)->peers, struct ib_peer, link);
+	ib->ep_destroy(a.ep);
+	ib->ep_destroy(b.ep);
+	a.ep = b.ep = NULL;
+	cr_assert(until(weft_list_empty(&peer->conns)));
+	close_side(&b);
+	cr_expect(until(weft_list_empty(&ib_iface(a.iface)->peers)));
+	pair_down();
 }
 
 /* ---- a cause that the other side has --------------------------------------- */
