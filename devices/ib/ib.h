@@ -102,7 +102,10 @@ bool ib_mem_rkey(struct ib_device *dev, const struct weft_mem *mem,
 /* A registration that covers it; false: none does. */
 bool ib_mem_lkey(struct ib_device *dev, uint64_t addr, size_t len,
 		 uint32_t *lkey);
-/* What a peer's question about @key is answered; -EACCES: no such key. */
+/*
+ * What a peer's question about @key is answered; -EACCES: no such key, others:
+ * it stands for memory that cannot be registered with @dev, which was told.
+ */
 int ib_mem_resolve(struct ib_device *dev, const struct weft_rkey *key,
 		   struct ib_key_answer *answer);
 void ib_mem_device_gone(struct ib_device *dev);
@@ -198,6 +201,7 @@ struct ib_key {
 	struct weft_list age;	/* conn->keys_age, oldest first */
 	struct weft_rkey key;
 	enum { IB_KEY_ASK, IB_KEY_ASKED, IB_KEY_KNOWN, IB_KEY_REFUSED } state;
+	int err;		/* REFUSED: why */
 	uint32_t rkey;
 	uint64_t base, len;
 };

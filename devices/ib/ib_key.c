@@ -132,17 +132,21 @@ static bool answer(struct ib_conn *conn, const struct ib_question *q)
 	struct ib_tx *tx = control_tx(conn);
 	struct ib_key_answer a;
 	uint8_t *p;
+	int err;
 
 	if (!tx)
 		return false;
 	/* asked now, not when the question came: it may have been revoked */
-	ib_mem_resolve(conn->iface->dev, &q->key, &a);
+	err = ib_mem_resolve(conn->iface->dev, &q->key, &a);
+	/* what is not mapped any more has no key, as the contract says */
+	if (err == -EFAULT)
+		err = -EACCES;
 	p = tx->buf + IB_HEAD;
 	weft_rkey_pack(&q->key, p);
 	weft_put_le64(p + 16, a.base);
 	weft_put_le64(p + 24, a.len);
 	weft_put_le32(p + 32, a.rkey);
-	weft_put_le32(p + 36, a.valid);
+	weft_put_le32(p + 36, (uint32_t)-err);
 	tx->len = IB_HEAD + IB_ANSWER_LEN;
 	if (ib_tx_send(conn, tx, IB_KIND_ANSWER, 0, NULL)) {
 		ib_tx_give(conn, tx);
@@ -187,10 +191,26 @@ int ib_key_question(struct ib_conn *conn, const uint8_t *body, size_t len)
 	return 0;
 }
 
+/*
+ * A key that is wrong is the asker's affair; that its owner has not the means
+ * is told, and how: the cause is in the owner's log alone.
+ */
+static int why_refused(const struct ib_conn *conn, uint32_t error)
+{
+	if (error == EACCES)
+		return -EACCES;
+	weft_warn_once("'%s': peer %016llx cannot register memory that it described (%s); it has logged the cause",
+		       conn->iface->port.name,
+		       (unsigned long long)conn->peer->id,
+		       strerror((int)error));
+	return error == ENOMEM || error == EOPNOTSUPP ? -(int)error : -EIO;
+}
+
 int ib_key_answer(struct ib_conn *conn, const uint8_t *body, size_t len)
 {
 	struct weft_rkey key;
 	struct ib_key *k;
+	uint32_t error;
 
 	if (len != IB_ANSWER_LEN)
 		return -EPROTO;
@@ -201,7 +221,9 @@ int ib_key_answer(struct ib_conn *conn, const uint8_t *body, size_t len)
 	k->base = weft_get_le64(body + 16);
 	k->len = weft_get_le64(body + 24);
 	k->rkey = weft_get_le32(body + 32);
-	k->state = weft_get_le32(body + 36) ? IB_KEY_KNOWN : IB_KEY_REFUSED;
+	error = weft_get_le32(body + 36);
+	k->state = error ? IB_KEY_REFUSED : IB_KEY_KNOWN;
+	k->err = error ? why_refused(conn, error) : 0;
 	return 0;
 }
 

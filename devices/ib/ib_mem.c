@@ -388,7 +388,6 @@ int ib_mem_resolve(struct ib_device *dev, const struct weft_rkey *key,
 	answer->base = (uintptr_t)m->region->addr;
 	answer->len = m->region->len;
 	answer->rkey = r ? r->mr->rkey : 0;
-	answer->valid = 1;
 	err = 0;
 out:
 	pthread_mutex_unlock(&lock);

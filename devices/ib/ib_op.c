@@ -265,10 +265,12 @@ static bool post_bulk(struct ib_conn *conn, struct ib_op *op)
 	}
 	if (key->state == IB_KEY_ASK || key->state == IB_KEY_ASKED)
 		return false;
-	if (key->state == IB_KEY_REFUSED ||
-	    !ib_key_allows(key, op->remote_addr, op->total)) {
-		if (key->state == IB_KEY_REFUSED)
-			ib_key_forget(conn, key);
+	if (key->state == IB_KEY_REFUSED) {
+		ib_op_abort(op, key->err);
+		ib_key_forget(conn, key);
+		return true;
+	}
+	if (!ib_key_allows(key, op->remote_addr, op->total)) {
 		ib_op_abort(op, -EACCES);
 		return true;
 	}

@@ -129,13 +129,13 @@ static inline bool ib_info_unpack(const uint8_t *p, size_t len,
 	return true;
 }
 
-/* What a key stands for; len and rkey 0 where the owner knows no such key. */
+/* What a key stands for; all of it 0 where it cannot be used. */
 struct ib_key_answer {
 	uint64_t base, len;
 	uint32_t rkey;		/* of the adapter that the connection uses */
-	uint32_t valid;
 };
-#define IB_ANSWER_LEN	(16 + 24)	/* with the key */
+/* with the key, and a u32 behind: 0, or why not, an errno of Linux */
+#define IB_ANSWER_LEN	(16 + 24)
 
 static inline void ib_head_pack(uint8_t *p, uint8_t kind, uint8_t id,
 				unsigned int credits, uint32_t number)

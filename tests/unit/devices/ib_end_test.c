@@ -335,6 +335,31 @@ Test(ib_end, memory_may_be_registered_before_any_device, .init = begin,
 	free(dst);
 }
 
+/* Its owner has not the means: no fault of the key's, and it may have later. */
+Test(ib_end, memory_that_cannot_be_registered_late, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	uint8_t *src = buffer(7), *dst = buffer(0);
+	struct weft_mem *mem;
+
+	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
+	pair_up();
+	fake_verbs_fail_call("reg_mr");
+	cr_expect(eq(int, put_all(src, dst, mem), -ENOMEM));
+	cr_expect(eq(str, (char *)fake_verbs_failed(), "reg_mr"));
+	cr_expect(yes(strstr(logged, "with 'fake1'; raise the limit with 'ulimit -l'")),
+		  "%s", logged);
+	cr_expect(yes(strstr(logged, "'fake0:1': peer ")), "%s", logged);
+	cr_expect(zero(uint, dst[0]));
+	cr_expect(zero(int, put_all(src, dst, mem)));
+	cr_expect(zero(int, memcmp(src, dst, LEN)));
+	ib->mem_release(mem);
+	cr_expect(zero(uint, a.errors + b.errors), "%s", logged);
+	pair_down();
+	free(src);
+	free(dst);
+}
+
 #define MAPPED	"0000:0000:0000:0000:0000:ffff:7f00:000"
 #define GLOBAL	"2001:0db8:0000:0000:0000:0000:0000:000"
 #define USUAL	"fe80:0000:0000:0000:0002:c903:0000:000"
