@@ -322,12 +322,6 @@ struct ib_ep {
 	struct weft_flushes flushes;
 };
 
-struct ib_sn {
-	struct weft_list link;
-	uint64_t peer_id;
-	uint32_t next;
-};
-
 struct ib_iface {
 	struct weft_iface base;
 	struct ib_device *dev;
@@ -344,7 +338,8 @@ struct ib_iface {
 	struct ibv_comp_channel *channel;
 	struct weft_list cqs;
 	struct weft_list device_link;	/* dev->ifaces */
-	struct weft_list peers, dead, sns;
+	struct weft_list peers, dead;
+	struct weft_list sns;		/* weft_ep_sn.link */
 	struct weft_list by_id[IB_CONN_BUCKETS];
 	uint32_t next_id;
 	struct weft_list work;		/* ib_conn.work_link */

@@ -5,28 +5,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "devices/ep_sn.h"
 #include "util/clock.h"
 #include "util/log.h"
-
-/* How many endpoints were made to each peer: the n-th pairs with its n-th. */
-static int next_sn(struct ib_iface *iface, uint64_t peer_id, uint32_t *sn)
-{
-	struct ib_sn *s, *tmp;
-
-	weft_list_for_each(s, tmp, &iface->sns, link)
-		if (s->peer_id == peer_id) {
-			*sn = s->next++;
-			return 0;
-		}
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return -ENOMEM;
-	s->peer_id = peer_id;
-	s->next = 1;
-	weft_list_add_tail(&iface->sns, &s->link);
-	*sn = 0;
-	return 0;
-}
 
 int ib_ep_create(struct weft_iface *base, const struct weft_address *remote,
 		 void *user, struct weft_ep **out)
@@ -34,8 +15,8 @@ int ib_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	struct ib_iface *iface = ib_iface(base);
 	struct ib_conn *conn;
 	struct ib_peer *peer;
+	struct weft_ep_sn *sn;
 	struct ib_ep *ep;
-	uint32_t sn;
 	int err;
 
 	ep = calloc(1, sizeof(*ep));
@@ -49,20 +30,25 @@ int ib_ep_create(struct weft_iface *base, const struct weft_address *remote,
 		err = -errno;
 		goto free_ep;
 	}
-	err = next_sn(iface, peer->id, &sn);
-	if (err)
+	sn = weft_ep_sn_get(&iface->sns, peer->id);
+	if (!sn) {
+		err = -ENOMEM;
 		goto free_ep;
-	conn = ib_peer_conn(peer, sn);
+	}
+	conn = ib_peer_conn(peer, sn->next);
 	if (conn && (conn->ep || conn->broken)) {
+		/* the peer's has this number, and ended */
+		sn->next++;
 		err = -ECONNRESET;
 		goto free_ep;
 	}
 	if (!conn)
-		conn = ib_conn_new(peer, sn);
+		conn = ib_conn_new(peer, sn->next);
 	if (!conn) {
 		err = -errno;
 		goto free_ep;
 	}
+	sn->next++;
 	conn->ep = ep;
 	conn->had_ep = true;
 	ep->conn = conn;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "bootstrap/netif.h"
+#include "devices/ep_sn.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/util.h"
@@ -144,7 +145,6 @@ static int open_fds(struct ib_iface *iface)
 static void iface_free(struct ib_iface *iface)
 {
 	int *fds[] = { &iface->wake_fd, &iface->timer_fd, &iface->epfd };
-	struct ib_sn *s, *tmp;
 	unsigned int i;
 	int err = 0;
 
@@ -161,8 +161,7 @@ static void iface_free(struct ib_iface *iface)
 				  iface->port.name);
 		ib_device_put(iface->dev);
 	}
-	weft_list_for_each(s, tmp, &iface->sns, link)
-		free(s);
+	weft_ep_sns_free(&iface->sns);
 	for (i = 0; i < ARRAY_SIZE(fds); i++)
 		if (*fds[i] >= 0)
 			close(*fds[i]);

@@ -320,7 +320,7 @@ struct tcp_iface {
 	uint64_t tick_ms;		/* when it last fired */
 	bool accept_paused;
 	struct weft_list conns, dead, greets, dead_greets, held;
-	struct weft_list sns;		/* endpoints made so far, per peer */
+	struct weft_list sns;		/* weft_ep_sn.link */
 	struct weft_stats *stats;
 	struct tcp_conn *hot[TCP_HOT];
 	unsigned int polls;		/* progress calls since epoll was asked */
@@ -551,7 +551,6 @@ int tcp_ep_create(struct weft_iface *iface, const struct weft_address *remote,
 void tcp_ep_failed(struct tcp_ep *ep, int err);
 void tcp_ep_notify_ready(struct tcp_conn *conn);
 void tcp_ep_check_flush(struct tcp_ep *ep);
-void tcp_ep_forget_sns(struct tcp_iface *iface);
 void tcp_ep_destroy(struct weft_ep *ep);
 void tcp_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
 bool tcp_ep_ready(struct weft_ep *ep);

@@ -5,43 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "devices/ep_sn.h"
 #include "util/log.h"
-
-/* How many endpoints were made to each peer: the n-th pairs with its n-th. */
-struct tcp_sn {
-	struct weft_list link;
-	uint64_t peer_id;
-	uint32_t next;
-};
-
-static int next_sn(struct tcp_iface *iface, uint64_t peer_id, uint32_t *sn)
-{
-	struct tcp_sn *s, *ts;
-
-	weft_list_for_each(s, ts, &iface->sns, link) {
-		if (s->peer_id == peer_id) {
-			*sn = s->next++;
-			return 0;
-		}
-	}
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return -ENOMEM;
-	s->peer_id = peer_id;
-	s->next = 1;
-	weft_list_add_tail(&iface->sns, &s->link);
-	*sn = 0;
-	return 0;
-}
-
-void tcp_ep_forget_sns(struct tcp_iface *iface)
-{
-	struct tcp_sn *s, *ts;
-
-	weft_list_for_each(s, ts, &iface->sns, link)
-		free(s);
-	weft_list_init(&iface->sns);
-}
 
 static struct tcp_conn *live_conn(struct tcp_ep *ep)
 {
@@ -71,9 +36,9 @@ int tcp_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	struct tcp_iface *iface = tcp_iface(base);
 	union weft_sockaddr to = remote->sa;
 	struct tcp_conn *conn = NULL;
+	struct weft_ep_sn *sn;
 	struct tcp_ep *ep;
 	char where[WEFT_SOCKADDR_STR];
-	int err = -ENOMEM;
 
 	ep = calloc(1, sizeof(*ep));
 	if (!ep)
@@ -86,18 +51,17 @@ int tcp_ep_create(struct weft_iface *base, const struct weft_address *remote,
 		to.in6.sin6_scope_id = iface->netif.index;
 	ep->peer_id = weft_key_id(remote->key);
 	weft_flushes_init(&ep->flushes);
-	err = next_sn(iface, ep->peer_id, &ep->sn);
-	if (err)
+	sn = weft_ep_sn_get(&iface->sns, ep->peer_id);
+	if (!sn)
 		goto free_ep;
+	ep->sn = sn->next;
 	conn = adopt(iface, ep, remote->key);
 	if (!conn) {
 		conn = tcp_conn_new(iface, ep->peer_id, ep->sn,
 				    weft_sockaddr_str(&to, where,
 						      sizeof(where)));
-		if (!conn) {
-			err = -ENOMEM;
+		if (!conn)
 			goto free_ep;
-		}
 		conn->remote = to;
 		memcpy(conn->remote_key, remote->key, WEFT_KEY_LEN);
 		conn->ep = ep;
@@ -106,13 +70,14 @@ int tcp_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	}
 	conn->ep = ep;
 	conn->had_ep = true;
+	sn->next++;
 	ep->conn = conn;
 	*out = &ep->base;
 	return 0;
 
 free_ep:
 	free(ep);
-	return err;
+	return -ENOMEM;
 }
 
 static bool flushed(const struct tcp_ep *ep)

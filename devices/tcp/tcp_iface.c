@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "bootstrap/host.h"
+#include "devices/ep_sn.h"
 #include "util/log.h"
 #include "util/secret.h"
 
@@ -117,7 +118,7 @@ static void iface_free(struct tcp_iface *iface)
 		if (*fds[i] >= 0)
 			close(*fds[i]);
 	weft_stats_close(iface->stats);
-	tcp_ep_forget_sns(iface);
+	weft_ep_sns_free(&iface->sns);
 	pthread_mutex_destroy(&iface->cq.lock);
 	weft_secret_free(iface->addr, sizeof(*iface->addr));
 	free(iface->rxbuf);

@@ -84,7 +84,25 @@ Test(ib, every_failing_call_is_told_and_leaks_nothing, .init = begin,
 	fail_every_call("3");
 }
 
-/* ---- peers that are gone --------------------------------------------------- */
+/* ---- endpoints that were not made, and peers that are gone ----------------- */
+
+/* The n-th of both sides are a pair: what failed has no number. */
+Test(ib, an_endpoint_that_was_not_made_is_not_counted, .init = begin,
+     .fini = end, .timeout = 120)
+{
+	struct fake_verbs_live live;
+
+	cr_assert(zero(int, open_side(&a, "fake0:1")));
+	cr_assert(zero(int, open_side(&b, "fake1:1")));
+	fake_verbs_fail_call("reg_mr");
+	cr_expect(eq(int, connect_side(&a, &b), -ENOMEM));
+	cr_assert(zero(int, connect_side(&a, &b)));
+	cr_assert(zero(int, connect_side(&b, &a)));
+	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)));
+	fake_verbs_live(&live);
+	cr_expect(eq(uint, live.qps, 2), "they are not of one connection");
+	pair_down();
+}
 
 Test(ib, a_peer_that_ends_after_its_connections_is_forgotten, .init = begin,
      .fini = end, .timeout = 120)
