@@ -10,21 +10,15 @@
 
 #define LEN	4096u
 
-static char folder[] = "/tmp/weft-dump-test-XXXXXX";
-
 static void begin(void)
 {
-	cr_assert(mkdtemp(folder) != NULL);
-	setenv("WEFT_RUN_DIR", folder, 1);
+	begin_folder();
 	setenv(FAKE_NVML, "1", 1);
 }
 
 static void finish(void)
 {
-	char cmd[64];
-
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
-	cr_expect(eq(int, system(cmd), 0));
+	end_folder();
 }
 
 TestSuite(dump, .init = begin, .fini = finish, .timeout = 60);
@@ -107,7 +101,7 @@ Test(dump, the_job_secret)
 	size_t len = 0;
 	FILE *f;
 
-	snprintf(path, sizeof(path), "%s/secret", folder);
+	snprintf(path, sizeof(path), "%s/secret", run_folder);
 	f = fopen(path, "w");
 	cr_assert(f != NULL);
 	fputs(text, f);

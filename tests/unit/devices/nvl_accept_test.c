@@ -16,7 +16,6 @@
 #define FDS	400
 #define TRIES	200
 
-static char folder[] = "/tmp/weft-accept-test-XXXXXX";
 static int fds[FDS];
 static unsigned int nfds;
 
@@ -24,8 +23,7 @@ static void begin(void)
 {
 	struct rlimit lim = { FDS, FDS };
 
-	cr_assert(mkdtemp(folder) != NULL);
-	setenv("WEFT_RUN_DIR", folder, 1);
+	begin_folder();
 	load_fake();
 	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &lim), 0));
 	cr_assert(eq(int, open_side(&a), 0));
@@ -34,12 +32,9 @@ static void begin(void)
 
 static void finish(void)
 {
-	char cmd[64];
-
 	close_side(&a);
 	close_side(&b);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
-	cr_expect(eq(int, system(cmd), 0));
+	end_folder();
 }
 
 TestSuite(nvl_accept, .init = begin, .fini = finish, .timeout = 120);

@@ -14,8 +14,6 @@
 #define UNITS		4u		/* the budget: half of them get one */
 #define MAX_CHILDREN	16
 
-static char folder[] = "/tmp/weft-budget-test-XXXXXX";
-
 /* What the processes tell. */
 static struct {
 	_Atomic unsigned int units[MAX_CHILDREN]; /* on the GPU; +1: told */
@@ -27,8 +25,7 @@ static unsigned int npids;
 
 static void begin(void)
 {
-	cr_assert(mkdtemp(folder) != NULL);
-	setenv("WEFT_RUN_DIR", folder, 1);
+	begin_folder();
 	setenv("WEFT_NVL_BUDGET", "16m", 1);
 	setenv(FAKE_NVML, "1", 1);
 	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE,
@@ -48,12 +45,10 @@ static void end(unsigned int i)
 static void finish(void)
 {
 	unsigned int i;
-	char cmd[64];
 
 	for (i = 0; i < npids; i++)
 		end(i);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
-	cr_expect(eq(int, system(cmd), 0));
+	end_folder();
 }
 
 TestSuite(nvl_budget, .init = begin, .fini = finish, .timeout = 120);

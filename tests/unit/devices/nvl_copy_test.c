@@ -5,25 +5,20 @@
 
 #define LEN	(1u << 20)
 
-static char folder[] = "/tmp/weft-copy-test-XXXXXX";
 static uint8_t *from, *to;
 static struct weft_mem *mem;
 static struct weft_rkey key;
 
 static void begin(void)
 {
-	cr_assert(mkdtemp(folder) != NULL);
-	setenv("WEFT_RUN_DIR", folder, 1);
+	begin_folder();
 	setenv(FAKE_NVML, "1", 1);
 	nvl_tune.chunk_min = nvl_tune.chunk_max = LEN / 16;
 }
 
 static void finish(void)
 {
-	char cmd[64];
-
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
-	cr_expect(eq(int, system(cmd), 0));
+	end_folder();
 }
 
 TestSuite(nvl_copy, .init = begin, .fini = finish, .timeout = 120);

@@ -16,22 +16,17 @@
 
 #define LEN	(1u << 18)
 
-static char folder[] = "/tmp/weft-fault-test-XXXXXX";
 static uint8_t *gpu0, *gpu1, *vmm, *host;
 
 static void begin(void)
 {
-	cr_assert(mkdtemp(folder) != NULL);
-	setenv("WEFT_RUN_DIR", folder, 1);
+	begin_folder();
 	setenv(FAKE_NVML, "1", 1);
 }
 
 static void finish(void)
 {
-	char cmd[64];
-
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
-	cr_expect(eq(int, system(cmd), 0));
+	end_folder();
 }
 
 TestSuite(nvl_fault, .init = begin, .fini = finish, .timeout = 600);

@@ -9,26 +9,20 @@
 
 #define LEN	(3u << 20)
 
-static char folder[] = "/tmp/weft-gpus-test-XXXXXX";
-
 /* A budget of its own: other tests run beside this one. */
 static void begin(void)
 {
-	cr_assert(mkdtemp(folder) != NULL);
-	setenv("WEFT_RUN_DIR", folder, 1);
+	begin_folder();
 	setenv(FAKE_NVML, "1", 1);
 	load_fake();
 }
 
 static void finish(void)
 {
-	char cmd[64];
-
 	close_side(&a);
 	close_side(&b);
 	close_side(&c);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
-	cr_expect(eq(int, system(cmd), 0));
+	end_folder();
 }
 
 TestSuite(nvl_gpus, .init = begin, .fini = finish, .timeout = 120);

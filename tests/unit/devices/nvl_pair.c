@@ -44,6 +44,22 @@ unsigned int said(const char *words)
 	return n;
 }
 
+char run_folder[] = "/tmp/weft-nvl-test-XXXXXX";
+
+void begin_folder(void)
+{
+	cr_assert(mkdtemp(run_folder) != NULL);
+	setenv("WEFT_RUN_DIR", run_folder, 1);
+}
+
+void end_folder(void)
+{
+	char cmd[64];
+
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", run_folder);
+	cr_expect(eq(int, system(cmd), 0));
+}
+
 void load_fake(void)
 {
 	char path[4200];

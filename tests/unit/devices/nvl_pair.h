@@ -40,6 +40,10 @@ extern struct fake {
 #undef X
 } fake;
 
+/* A WEFT_RUN_DIR of this test's own, until it ends. */
+extern char run_folder[];
+void begin_folder(void);
+void end_folder(void);
 /* Keeps warnings and errors, loads the driver and makes two contexts. */
 void load_fake(void);
 /* How many warnings and errors had @words in them ("": all). */

@@ -10,25 +10,20 @@
 #include "devices/nvlink/nvl.h"
 #include "tests/unit/devices/nvl_pair.h"
 
-static char folder[] = "/tmp/weft-run-test-XXXXXX";
 static char sub[64];			/* in it: of this user */
 static struct nvl_run *run;
 
 static void begin(void)
 {
-	cr_assert(mkdtemp(folder) != NULL);
-	snprintf(sub, sizeof(sub), "%s/weft-%u", folder, geteuid());
-	setenv("WEFT_RUN_DIR", folder, 1);
+	begin_folder();
+	snprintf(sub, sizeof(sub), "%s/weft-%u", run_folder, geteuid());
 	load_fake();
 }
 
 static void finish(void)
 {
-	char cmd[64];
-
 	nvl_run_close(run);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
-	cr_expect(eq(int, system(cmd), 0));
+	end_folder();
 }
 
 TestSuite(nvl_run, .init = begin, .fini = finish, .timeout = 60);
@@ -77,7 +72,7 @@ static void refused(void)
 
 Test(nvl_run, behind_a_symbolic_link)
 {
-	const char *other = in(folder, "other");
+	const char *other = in(run_folder, "other");
 
 	cr_assert(eq(int, mkdir(other, 0700), 0));
 	cr_assert(eq(int, symlink(other, sub), 0));
@@ -255,7 +250,7 @@ static bool be_nobody(void)
 {
 	if (geteuid())
 		return true;
-	return !chown(folder, 65534, 65534) && !seteuid(65534);
+	return !chown(run_folder, 65534, 65534) && !seteuid(65534);
 }
 
 /* Its socket in the folder alone, whose mode is then @mode. */
@@ -266,8 +261,8 @@ static struct weft_address behind_a_mode(struct side *s, mode_t mode)
 
 	cr_assert(eq(int, open_side(s), 0));
 	nvl->iface_query(s->iface, &attr);
-	snprintf(path, sizeof(path), "%s/weft-%u/s-%016llx", folder, geteuid(),
-		 (unsigned long long)weft_key_id(attr.addr.key));
+	snprintf(path, sizeof(path), "%s/weft-%u/s-%016llx", run_folder,
+		 geteuid(), (unsigned long long)weft_key_id(attr.addr.key));
 	cr_assert(eq(int, chmod(path, mode), 0));
 	attr.addr.ns_id &= BIT(24) - 1;	/* in another network namespace */
 	return attr.addr;

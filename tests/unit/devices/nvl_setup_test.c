@@ -12,23 +12,17 @@
 
 #define LEN	(256u << 10)
 
-static char folder[] = "/tmp/weft-setup-test-XXXXXX";
-
 static void begin(void)
 {
-	cr_assert(mkdtemp(folder) != NULL);
-	setenv("WEFT_RUN_DIR", folder, 1);
+	begin_folder();
 	setenv(FAKE_NVML, "1", 1);
 }
 
 static void finish(void)
 {
-	char cmd[64];
-
 	close_side(&a);
 	close_side(&b);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", folder);
-	cr_expect(eq(int, system(cmd), 0));
+	end_folder();
 }
 
 TestSuite(nvl_setup, .init = begin, .fini = finish, .timeout = 120);
