@@ -8,6 +8,9 @@
 
 #include "devices/device.h"
 #include "devices/nvlink/nvl_proto.h"
+#include "util/clock.h"
+
+#define LIAR_WAIT_MS	30000
 
 struct liar {
 	struct weft_iface *iface;	/* whom it lies to */
@@ -36,6 +39,17 @@ struct liar_victim {
 /* Calls that @cb leaves out do nothing. */
 void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 		      void *buf, size_t len);
+
+/* For tests of Criterion's: progresses the victim until @cond. */
+#define liar_wait(v, cond)						\
+	do {								\
+		uint64_t end_ = weft_now_ms() + LIAR_WAIT_MS;		\
+		while (!(cond)) {					\
+			(v)->iface->ops->progress((v)->iface);		\
+			cr_assert(weft_now_ms() < end_,			\
+				  "no '%s' in time", #cond);		\
+		}							\
+	} while (0)
 
 /* A sealed memfd, as the device makes them. */
 int liar_memfd(size_t size, bool seal);

@@ -19,7 +19,6 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define WAIT_MS	30000
 #define LEN	4096u
 #define POISON	0xa5
 
@@ -80,16 +79,6 @@ static struct nvl_op honest(void)
 
 	return op;
 }
-
-#define wait_for(cond)							\
-	do {								\
-		uint64_t end_ = weft_now_ms() + WAIT_MS;		\
-		while (!(cond)) {					\
-			nvl->progress(victim.iface);				\
-			cr_assert(weft_now_ms() < end_,			\
-				  "no '%s' in time", #cond);		\
-		}							\
-	} while (0)
 
 static void check_untouched(void)
 {
@@ -152,7 +141,7 @@ Test(nvl_lies, operations)
 		op = honest();
 		lies[i].change(&op);
 		liar_op(&liar, &op);
-		wait_for(ended);
+		liar_wait(&victim, ended);
 		cr_assert(eq(int, ended, -EPROTO), "%s", lies[i].name);
 		cr_assert(eq(uint, notified, 0), "%s", lies[i].name);
 		check_untouched();
@@ -171,7 +160,7 @@ Test(nvl_lies, the_honest_twin_is_taken, .init = begin, .fini = finish)
 	cr_assert(eq(long, pwrite(liar.ring_fd, bytes, sizeof(bytes), 0),
 		     sizeof(bytes)));
 	liar_op(&liar, &op);
-	wait_for(notified);
+	liar_wait(&victim, notified);
 	cr_assert(eq(int, memcmp(target + LEN, bytes, sizeof(bytes)), 0));
 	cr_assert(eq(int, ended, 0));
 	/* bytes under a wrong key are no lie about the ring: they are refused */
@@ -185,7 +174,7 @@ Test(nvl_lies, the_honest_twin_is_taken, .init = begin, .fini = finish)
 	op.pos = 512;
 	op.seq = 2;
 	liar_op(&liar, &op);
-	wait_for(atomic_load(&liar_head(liar.ours)->op_tail) == 3);
+	liar_wait(&victim, atomic_load(&liar_head(liar.ours)->op_tail) == 3);
 	cr_assert(eq(uint, notified, 1));
 	cr_assert(eq(int, ended, 0));
 	check_untouched();
@@ -197,10 +186,10 @@ Test(nvl_lies, a_place_taken_twice, .init = begin, .fini = finish)
 	struct nvl_op op = honest();
 
 	liar_op(&liar, &op);
-	wait_for(notified);
+	liar_wait(&victim, notified);
 	op.seq = 1;
 	liar_op(&liar, &op);
-	wait_for(ended);
+	liar_wait(&victim, ended);
 	cr_assert(eq(int, ended, -EPROTO));
 	cr_assert(eq(uint, notified, 1));
 }
@@ -211,12 +200,12 @@ Test(nvl_lies, a_place_around_the_end, .init = begin, .fini = finish)
 	struct nvl_op op = honest();
 
 	liar_op(&liar, &op);
-	wait_for(notified);
+	liar_wait(&victim, notified);
 	op.seq = 1;
 	op.pos = RING - NVL_ALIGN;
 	op.len = op.total = 2 * NVL_ALIGN;
 	liar_op(&liar, &op);
-	wait_for(ended);
+	liar_wait(&victim, ended);
 	cr_assert(eq(int, ended, -EPROTO));
 	cr_assert(eq(uint, notified, 1));
 }
@@ -236,18 +225,18 @@ Test(nvl_lies, credit, .init = begin, .fini = finish)
 	struct weft_op op = { .done = op_done }, second = op;
 	int fd = liar_memfd(offer.size, true);
 
-	wait_for(nvl->ready(ep));
+	liar_wait(&victim, nvl->ready(ep));
 	cr_assert(eq(int, liar_frame(&liar, &offer, &fd, 1), 0));
 	close(fd);
 	cr_assert(eq(int, nvl->put(ep, &iov, 1, 4096, &victim.key, NULL, &op),
 		     -EINPROGRESS));
-	wait_for(atomic_load(&liar_head(liar.theirs)->op_head) ==
-			 liar.op_tail &&
-		 atomic_load(&liar_head(liar.ours)->op_tail) == 1);
+	liar_wait(&victim, atomic_load(&liar_head(liar.theirs)->op_head) ==
+			   liar.op_tail &&
+		  atomic_load(&liar_head(liar.ours)->op_tail) == 1);
 	atomic_store(&liar_head(liar.ours)->credit[3], LEN * 2);
 	/* looked at when there is more to send */
 	nvl->put(ep, &iov, 1, 4096, &victim.key, NULL, &second);
-	wait_for(ended);
+	liar_wait(&victim, ended);
 	cr_assert(eq(int, ended, -EPROTO));
 }
 
@@ -257,7 +246,7 @@ Test(nvl_lies, credit, .init = begin, .fini = finish)
 		struct nvl_inbox_head *theirs = liar_head(liar.theirs);	\
 									\
 		statement;						\
-		wait_for(ended);					\
+		liar_wait(&victim, ended);				\
 		cr_assert(eq(int, ended, -EPROTO));			\
 	}
 COUNTER(operations_beyond_the_inbox,
@@ -272,7 +261,7 @@ static void message_of(uint32_t len, uint8_t kind, uint8_t id)
 	struct nvl_msg m = { .len = len, .kind = kind, .id = id };
 
 	liar_message(&liar, &m, "0123456789abcdef", 16);
-	wait_for(ended);
+	liar_wait(&victim, ended);
 	cr_assert(eq(int, ended, -EPROTO));
 }
 
@@ -304,7 +293,7 @@ Test(nvl_lies, messages_read_that_were_never_sent, .init = begin,
 		if (r == -EAGAIN)
 			nvl->progress(victim.iface);
 	}
-	wait_for(ended);
+	liar_wait(&victim, ended);
 	cr_assert(eq(int, ended, -EPROTO));
 }
 
@@ -326,7 +315,7 @@ static void frame_of(struct nvl_frame f, int fd)
 	liar_frame(&liar, &f, &fd, fd >= 0);
 	if (fd >= 0)
 		close(fd);
-	wait_for(ended);
+	liar_wait(&victim, ended);
 	cr_assert(lt(int, ended, 0));
 	cr_assert(ne(int, ended, -ECONNRESET));
 }
@@ -380,7 +369,7 @@ Test(nvl_lies, a_descriptor_that_does_not_arrive, .init = begin, .fini = finish)
 	none = limit;
 	none.rlim_cur = 3;
 	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &none), 0));
-	wait_for(ended);
+	liar_wait(&victim, ended);
 	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &limit), 0));
 	cr_expect(eq(int, ended, -EMFILE));
 	cr_expect(strstr(logged, "'ulimit -n'") != NULL, "%s", logged);
@@ -398,7 +387,7 @@ Test(nvl_lies, a_bell_that_nobody_hears, .init = begin, .fini = finish,
 	struct iovec iov = { target, 16 };
 	unsigned int i, heard;
 
-	wait_for(nvl->ready(ep));
+	liar_wait(&victim, nvl->ready(ep));
 	for (i = 0; i < rounds; i++) {
 		atomic_store(&ours->sleeping, 1);
 		cr_assert(eq(int, nvl->message(ep, 1, &iov, 1, NULL), 0));
@@ -428,7 +417,7 @@ Test(nvl_lies, bells_without_end, .init = begin, .fini = finish)
 	unsigned int i;
 
 	for (i = 0; i < 1000; i++)
-		wait_for(liar_frame(&liar, &bell, NULL, 0) == 0);
+		liar_wait(&victim, liar_frame(&liar, &bell, NULL, 0) == 0);
 	for (i = 0; i < 10000; i++)
 		nvl->progress(victim.iface);
 	cr_assert(eq(int, ended, 0));

@@ -15,7 +15,6 @@
 #include "tests/lib/nvl_liar.h"
 #include "util/clock.h"
 
-#define WAIT_MS	30000
 #define LEN	4096u
 
 static const struct weft_dev_ops *const nvl = &weft_nvlink_ops;
@@ -31,16 +30,6 @@ static void on_error(void *arg, struct weft_ep *dead, void *user, int err)
 	(void)user;
 	ended = err;
 }
-
-#define wait_for(cond)							\
-	do {								\
-		uint64_t end_ = weft_now_ms() + WAIT_MS;		\
-		while (!(cond)) {					\
-			nvl->progress(victim.iface);			\
-			cr_assert(weft_now_ms() < end_,			\
-				  "no '%s' in time", #cond);		\
-		}							\
-	} while (0)
 
 static socklen_t name_of(const struct weft_address *addr,
 			 struct sockaddr_un *sa)
@@ -101,7 +90,7 @@ static ssize_t take(int fd, uint8_t *buf, size_t len)
 
 static void take_all(int fd)
 {
-	const uint64_t end = weft_now_ms() + WAIT_MS;
+	const uint64_t end = weft_now_ms() + LIAR_WAIT_MS;
 	uint8_t buf[256];
 	ssize_t n;
 
@@ -138,7 +127,7 @@ Test(nvl_proof, no_descriptor_for_a_wrong_key)
 	weft_hello_dial(&h, wrong, liar_key, (uint8_t *)&purpose);
 	cr_assert(eq(long, send(fd, h.out, h.out_len, MSG_NOSIGNAL),
 		     (long)h.out_len));
-	wait_for((n = take(fd, challenge, sizeof(challenge))) != 0);
+	liar_wait(&victim, (n = take(fd, challenge, sizeof(challenge))) != 0);
 	cr_assert(eq(long, n, 40));
 	cr_assert(eq(int, challenge[4], 2), "no challenge came");
 	/* its own proof is the nearest to one that a stranger ever sees */
@@ -165,12 +154,12 @@ Test(nvl_proof, no_descriptor_for_a_squatter)
 		     0));
 	fd = accept4(own, NULL, NULL, SOCK_CLOEXEC);
 	cr_assert(ge(int, fd, 0));
-	wait_for((n = take(fd, buf, sizeof(buf))) != 0);
+	liar_wait(&victim, (n = take(fd, buf, sizeof(buf))) != 0);
 	cr_assert(eq(int, buf[4], 1), "no hello came");
 	cr_assert(eq(long, send(fd, challenge, sizeof(challenge), MSG_NOSIGNAL),
 		     sizeof(challenge)));
 	take_all(fd);
-	wait_for(ended);
+	liar_wait(&victim, ended);
 	cr_expect(eq(int, ended, -EACCES));
 	nvl->ep_destroy(ep);
 	close(own);
