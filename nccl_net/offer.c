@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "nccl_net/offer.h"
 
-#include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -15,22 +15,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool looked, offered, untried;
 static bool looked_direct, direct;
 
-/* NULL: not loaded; else to be closed. */
-static void *loaded_driver(void)
-{
-	const char *name = getenv("WEFT_LIBCUDA");
-
-	return dlopen(name && *name ? name : "libcuda.so.1",
-		      RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-}
-
 static bool driver_is_loaded(void)
 {
-	void *lib = loaded_driver();
-
-	if (lib)
-		dlclose(lib);
-	return lib;
+	return weft_cuda_program_gpus() != -ENOENT;
 }
 
 static int gpus_of_driver(void)
@@ -46,28 +33,13 @@ static int gpus_of_driver(void)
 	return n;
 }
 
-/* A driver that nobody has initialised says so, and that is all: -1. */
-static int gpus_of_loaded(void *lib)
-{
-	int (*count)(int *n);
-	int n;
-
-	*(void **)&count = dlsym(lib, "cuDeviceGetCount");
-	return !count || count(&n) ? -1 : n;
-}
-
 bool weft_nccl_nvlink_likely(bool loaded)
 {
 	const enum weft_tristate wanted = weft_settings()->nccl_nvlink;
-	void *lib = wanted != WEFT_OFF ? loaded_driver() : NULL;
-	int n = lib ? gpus_of_loaded(lib) : -1;
+	int n = wanted != WEFT_OFF ? weft_cuda_program_gpus() : 0;
 	const bool known = n >= 0;
 
-	if (lib)
-		dlclose(lib);
-	else if (loaded || wanted == WEFT_OFF)
-		return false;
-	if (!n)
+	if (!n || (n == -ENOENT && loaded))
 		return false;
 	if (n < 2)
 		n = weft_gpus_on_pci();

@@ -28,14 +28,34 @@ static void *resolve(void *lib, const char *symbol, bool needed, int *err)
 	return p;
 }
 
-static int load(void)
+static const char *library(void)
 {
 	const char *name = getenv("WEFT_LIBCUDA");
+
+	return name && *name ? name : "libcuda.so.1";
+}
+
+int weft_cuda_program_gpus(void)
+{
+	void *lib = dlopen(library(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+	int (*count)(int *n);
+	int n = 0, r;
+
+	if (!lib)
+		return -ENOENT;
+	/* one that nobody has initialised says so, and that is all */
+	*(void **)&count = dlsym(lib, "cuDeviceGetCount");
+	r = count ? count(&n) : WEFT_CU_NOT_INITIALIZED;
+	dlclose(lib);
+	return r ? -ENODEV : n;
+}
+
+static int load(void)
+{
+	const char *name = library();
 	void *lib;
 	int r, err = 0;
 
-	if (!name || !*name)
-		name = "libcuda.so.1";
 	/* never closed: the program uses the same one */
 	lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (!lib)

@@ -230,6 +230,12 @@ struct weft_cuda {
  */
 int weft_cuda_init(void);
 
+/*
+ * GPUs of the driver as the program has it: neither loads nor initialises one.
+ * -ENOENT: none is loaded; -ENODEV: nobody has initialised it.
+ */
+int weft_cuda_program_gpus(void);
+
 /* The driver, or NULL as long as weft_cuda_init() has not succeeded. */
 const struct weft_cuda *weft_cuda(void);
 

@@ -105,6 +105,24 @@ Test(cuda, initialised_once_and_only_on_demand)
 	cr_expect_eq(told, 0, "%s", text);
 }
 
+/* Who only asks neither loads a driver nor initialises one. */
+Test(cuda, what_the_program_has)
+{
+	int (*init)(unsigned int);
+	void *lib;
+
+	setenv("WEFT_LIBCUDA", fake_path(), 1);
+	cr_expect_eq(weft_cuda_program_gpus(), -ENOENT);
+	lib = dlopen(fake_path(), RTLD_NOW | RTLD_LOCAL);
+	cr_assert_not_null(lib, "%s", dlerror());
+	cr_expect_eq(weft_cuda_program_gpus(), -ENODEV);
+	*(void **)&init = dlsym(lib, "cuInit");
+	cr_assert_eq(init(0), 0);
+	cr_expect_eq(weft_cuda_program_gpus(), 2);
+	cr_expect_null(weft_cuda());
+	cr_expect_eq(told, 0, "%s", text);
+}
+
 Test(cuda, a_scope_leaves_the_thread_as_it_was)
 {
 	struct weft_cuda_scope outer, inner;
