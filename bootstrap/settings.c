@@ -170,10 +170,11 @@ static const struct weft_setting table[] = {
 	{ "WEFT_IB_GPU_DIRECT", NULL, WEFT_SET_TRISTATE,
 	  AT(ib_gpu_direct), "off",
 	  .help = "Let adapters read and write GPU memory themselves, which no "
-		  "real one has been seen to do yet: auto does so for NCCL "
-		  "where kernel, driver and adapter all say that they can, "
-		  "from 2.26 on and where NVLink is not offered; on there, "
-		  "too; off never" },
+		  "real one has been seen to do yet: auto does so where "
+		  "kernel, driver and adapter all say that they can, for UCX "
+		  "from 1.17 on, for NCCL from 2.26 on and where NVLink is "
+		  "not offered; on for NCCL there, too, and warns UCX's users "
+		  "of what is missing; off never" },
 	{ "WEFT_IB_DMABUF", "NCCL_DMABUF_ENABLE", WEFT_SET_TRISTATE,
 	  AT(ib_dmabuf), "auto",
 	  .help = "By dma-buf, before the module nvidia_peermem is tried; off "

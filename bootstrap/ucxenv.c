@@ -274,8 +274,8 @@ static bool settle_tls(enum weft_ucxenv_how how, struct weft_ucxenv *out,
 	return true;
 }
 
-/* Will weft_nvl be offered, with what is in @out set? */
-static bool nvl_chosen(const struct weft_ucxenv *out, size_t n)
+/* With what is in @out set; NULL: none. */
+static const char *tls_then(const struct weft_ucxenv *out, size_t n)
 {
 	const char *tls = given_tls();
 	size_t i;
@@ -283,10 +283,28 @@ static bool nvl_chosen(const struct weft_ucxenv *out, size_t n)
 	for (i = 0; i < n; i++)
 		if (!strcmp(out[i].name, "UCX_TLS"))
 			tls = out[i].value;
+	return tls;
+}
+
+/* Will weft_nvl be offered, with what is in @out set? */
+static bool nvl_chosen(const struct weft_ucxenv *out, size_t n)
+{
+	const char *tls = tls_then(out, n);
+
 	if (!weft_gpu_here() ||
 	    (tls && *tls == '^' && !lets_cuda_copy_in(tls)))
 		return false;
 	return !tls || open_list(tls) || list_has(tls, "weft_nvl", false);
+}
+
+/* May adapters take GPU memory?  They take none of cudaMallocAsync. */
+static bool ib_takes_gpu(const struct weft_ucxenv *out, size_t n)
+{
+	const char *tls = tls_then(out, n);
+
+	return weft_settings()->ib_gpu_direct != WEFT_OFF &&
+	       (weft_settings()->ucx == WEFT_ON ||
+		(tls && list_has(tls, "weft_ib", false)));
 }
 
 /*
@@ -300,6 +318,7 @@ static void settle_async(struct weft_ucxenv *out, size_t *n)
 	char full[96];
 
 	if ((given && *given) || !nvl_chosen(out, *n) ||
+	    ib_takes_gpu(out, *n) ||
 	    dask_value("ENVIRONMENT__CUDA_COPY_ASYNC_MEM_TYPE", full,
 		       sizeof(full)))
 		return;

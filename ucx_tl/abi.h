@@ -286,6 +286,7 @@ enum weft_ucs_memory {
 
 /* Flags of a memory domain. */
 #define WEFT_UCT_MD_REG			(1ull << 1)
+#define WEFT_UCT_MD_NEED_MEMH		(1ull << 2)
 #define WEFT_UCT_MD_NEED_RKEY		(1ull << 3)
 #define WEFT_UCT_MD_INVALIDATE		(1ull << 8)
 #define WEFT_UCT_MD_INVALIDATE_RMA	(1ull << 11)	/* >= 1.15 */

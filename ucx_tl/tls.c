@@ -193,6 +193,7 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.config_prefix = "WEFT_TCP_",
 		.minor_min = WEFT_UCX_MINOR_MIN,
 		.mem_kind = WEFT_MEM_HOST,
+		.takes_gpu = weft_uct_no_gpu,
 		/* a registration is a row in a table: no cache, no hooks */
 		.cached = false,
 		.am_zcopy = true,
@@ -219,6 +220,7 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		/* before, each message registers its buffer anew */
 		.minor_min = 17,
 		.mem_kind = WEFT_MEM_CUDA,
+		.takes_gpu = weft_uct_no_gpu,
 		/* releasing memory waits for the engines: seldom, please */
 		.cached = true,
 		.am_zcopy = false,
@@ -245,7 +247,13 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.config_prefix = "WEFT_IB_",
 		.minor_min = WEFT_UCX_MINOR_MIN,
 		.mem_kind = WEFT_MEM_HOST,
-		/* pinning pages costs more than most transfers of them */
+		.takes_gpu = weft_uct_ib_takes_gpu,
+		/*
+		 * Pinning pages costs more than most transfers of them.  Of
+		 * GPU memory UCP keeps registrations, too, and drops them when
+		 * the memory is freed: its cache exists only with its hooks
+		 * for that.  We have none, and so no cache.
+		 */
 		.cached = true,
 		.am_zcopy = false,
 		.same_host = false,

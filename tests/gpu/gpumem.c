@@ -28,7 +28,9 @@ static struct {
 		      void **args, void **extra);
 	int (*name)(char *buf, int len, int dev);
 	int (*version)(int *v);
-	void *fake;
+	/* the fake driver's alone */
+	void *(*inside)(void *p);
+	unsigned long (*copies)(void);
 } drv;
 static int gpu;
 static void *fill_fn, *check_fn;
@@ -59,12 +61,18 @@ static void resolve(void *lib)
 	*(void **)&drv.launch = dlsym(lib, "cuLaunchKernel");
 	*(void **)&drv.name = dlsym(lib, "cuDeviceGetName");
 	*(void **)&drv.version = dlsym(lib, "cuDriverGetVersion");
-	drv.fake = dlsym(lib, "fake_cuda_inits");
+	*(void **)&drv.inside = dlsym(lib, "fake_cuda_inside");
+	*(void **)&drv.copies = dlsym(lib, "fake_cuda_copies");
 }
 
 bool gpumem_is_fake(void)
 {
-	return drv.fake;
+	return drv.inside;
+}
+
+unsigned long gpumem_copies(void)
+{
+	return drv.copies();
 }
 
 void gpumem_open(int ordinal)
@@ -192,11 +200,13 @@ static unsigned int blocks_for(uint64_t len)
 void gpumem_fill(void *base, uint64_t start, uint64_t len, uint64_t seed)
 {
 	void *args[] = { &base, &start, &len, &seed };
+	uint8_t *p;
 	uint64_t i;
 
 	if (gpumem_is_fake()) {
+		p = drv.inside(base);
 		for (i = start; i < start + len; i++)
-			((uint8_t *)base)[i] = gpumem_byte(i, seed);
+			p[i] = gpumem_byte(i, seed);
 		return;
 	}
 	must(drv.launch(fill_fn, blocks_for(len), 1, 1, 256, 1, 1, 0, NULL,
@@ -208,12 +218,13 @@ uint64_t gpumem_check(const void *base, uint64_t start, uint64_t len,
 		      uint64_t seed)
 {
 	void *args[] = { &base, &start, &len, &seed, &bad_dev };
+	const uint8_t *p;
 	uint64_t i, bad = 0;
 
 	if (gpumem_is_fake()) {
+		p = drv.inside((void *)base);
 		for (i = start; i < start + len; i++)
-			bad += ((const uint8_t *)base)[i] !=
-			       gpumem_byte(i, seed);
+			bad += p[i] != gpumem_byte(i, seed);
 		return bad;
 	}
 	/* the kernel first: nothing may come between completion and look */

@@ -14,6 +14,8 @@
 /* Makes the context of GPU @ordinal current on this thread. */
 void gpumem_open(int ordinal);
 bool gpumem_is_fake(void);
+/* Copies that the fake driver has made in this process. */
+unsigned long gpumem_copies(void);
 /* "NVIDIA H200", with the driver's version. */
 void gpumem_name(char *buf, size_t len);
 

@@ -222,6 +222,8 @@ static void large(struct host *h)
 			tag_round(h, &out, &in, k * 13, len, round);
 	barrier(h);
 	printf("gpu: %llu bytes each way\n", (unsigned long long)bytes);
+	if (gpumem_is_fake())
+		printf("gpu: %lu copies\n", gpumem_copies());
 	buf_close(&in);
 	buf_close(&out);
 }

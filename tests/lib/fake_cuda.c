@@ -105,6 +105,7 @@ EXPORT int cuInit(unsigned int flags)
 		fake_no_write = getenv(FAKE_CUDA_NO_WRITE);
 		fake_wrong = getenv(FAKE_CUDA_WRONG);
 		fake_full = getenv(FAKE_CUDA_FULL);
+		fake_dmabuf = getenv(FAKE_CUDA_DMABUF);
 	}
 	fake_inits++;
 	return fake_gpus ? 0 : WEFT_CU_NO_DEVICE;

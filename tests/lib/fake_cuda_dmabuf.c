@@ -64,6 +64,13 @@ EXPORT void *fake_cuda_guarded(int ordinal, size_t size)
 	return p;
 }
 
+void *fake_bytes(uint64_t p)
+{
+	void *inside = fake_cuda_inside((void *)(uintptr_t)p);
+
+	return inside ? inside : (void *)(uintptr_t)p;
+}
+
 EXPORT void *fake_cuda_inside(void *p)
 {
 	struct object *o;

@@ -90,6 +90,8 @@ struct object *fake_add(enum kind kind, uint64_t base, uint64_t size,
 struct object *fake_exact(enum kind kind, uint64_t base, size_t size);
 /* Under fake_lock: the object around [p, p+len), or NULL. */
 struct object *fake_find(uint64_t p, size_t len);
+/* Not under fake_lock: where the bytes at address @p are. */
+void *fake_bytes(uint64_t p);
 
 /* Have GPUs dma-bufs?  cuMemGetHandleForAddressRange() has no other way. */
 extern _Atomic bool fake_dmabuf;

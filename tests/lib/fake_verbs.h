@@ -26,6 +26,11 @@ struct fake_verbs_live {
 /* Sets the table, and weft_sysfs_root to a folder that end() removes. */
 void fake_verbs_begin(void);
 void fake_verbs_end(void);
+/*
+ * In a library in libibverbs' place: shares what lies in file @path with all
+ * that do so, too; the sysfs is the caller's.
+ */
+void fake_verbs_attach(const char *path);
 
 /*
  * The @n-th call of any kind from now on (1: the next) fails; 0: none.  Calls

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bootstrap/pci.h"
@@ -121,21 +123,48 @@ static void make_sysfs(void)
 	weft_sysfs_root = sysfs;
 }
 
-void fake_verbs_begin(void)
+static void map_shared(int fd)
+{
+	fake_shm = mmap(NULL, sizeof(*fake_shm), PROT_READ | PROT_WRITE,
+			MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0) |
+			MAP_NORESERVE, fd, 0);
+	if (fake_shm == MAP_FAILED)
+		abort();
+}
+
+static void init_shared(void)
 {
 	pthread_mutexattr_t attr;
 
-	fake_shm = mmap(NULL, sizeof(*fake_shm), PROT_READ | PROT_WRITE,
-			MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (fake_shm == MAP_FAILED)
-		abort();
 	pthread_mutexattr_init(&attr);
 	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
 	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
 	pthread_mutex_init(&fake_shm->lock, &attr);
 	pthread_mutexattr_destroy(&attr);
+}
+
+void fake_verbs_begin(void)
+{
+	map_shared(-1);
+	init_shared();
 	make_sysfs();
 	fake_verbs_dmabuf(0);
+}
+
+void fake_verbs_attach(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	struct stat st;
+
+	if (fd < 0 || flock(fd, LOCK_EX) || fstat(fd, &st))
+		abort();
+	if (!st.st_size && ftruncate(fd, sizeof(*fake_shm)))
+		abort();
+	map_shared(fd);
+	if (!st.st_size)
+		init_shared();
+	flock(fd, LOCK_UN);	/* the mapping keeps it else */
+	close(fd);
 }
 
 void fake_verbs_end(void)

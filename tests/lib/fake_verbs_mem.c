@@ -97,7 +97,8 @@ struct ibv_mr *fake_reg_mr(struct ibv_pd *pd, void *addr, size_t len,
 		return NULL;
 	}
 	/* the kernel has no pages for an address of a GPU's */
-	if (!weft_cuda_query(addr, &info) && info.where == WEFT_CUDA_DEVICE &&
+	if (weft_cuda_program_gpus() > 0 && !weft_cuda_init() &&
+	    !weft_cuda_query(addr, &info) && info.where == WEFT_CUDA_DEVICE &&
 	    !gpu_pages(addr, &pages)) {
 		errno = EFAULT;
 		return NULL;
