@@ -153,15 +153,18 @@ static bool print_ib(void)
 	printf("  InfiniBand, RoCE:");
 	for (int i = 0; i < n; i++)
 		printf(" %s", ports[i].name);
-	free(ports);
 #ifdef HAVE_VERBS_H
 	printf("%s: weft_ib is %s\n", n ? "" : " no active port",
 	       !n ? "not offered"
 	       : asked ? "offered" : "not offered, nobody asked for it");
+	if (asked)
+		info_ib_gpu(ports, n);
+	free(ports);
 	return n && asked;
 #else
 	printf("%s: no weft_ib, built without rdma-core's headers\n",
 	       n ? "" : " no active port");
+	free(ports);
 	return false;
 #endif
 }

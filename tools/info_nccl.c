@@ -59,6 +59,7 @@ static void print_hcas(void)
 		puts("  NCCL_IB_DISABLE is set: all goes by TCP");
 	else
 		puts("  no port that is active, allowed and may be opened");
+	info_ib_gpu(list, (int)n);
 }
 
 static void print_nvlink(void)

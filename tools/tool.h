@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bootstrap/verbs.h"
+
 /* Exit codes; weft run has the program's own, or 126 and 127 as env(1) has. */
 enum {
 	EXIT_FAILED = 1, /* what was asked for does not work */
@@ -48,6 +50,8 @@ size_t tool_find_ucx(struct tool_ucx out[TOOL_UCX_MAX]);
 /* The sections of weft info that are programs of their own. */
 int info_settings(bool man);
 int info_nccl(void);
+/* Which of these ports take GPU memory; nothing where it is not asked for. */
+void info_ib_gpu(const struct weft_verbs_port *list, int n);
 /* Asks the driver in a child, and shows its answer, later. */
 void info_gpu_begin(void);
 void info_gpu(void);
