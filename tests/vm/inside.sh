@@ -9,6 +9,8 @@ set -u
 python=$1
 # queue pairs are exchanged over lo, so that only the devices are cut off
 export WEFT_TEST_IB=rxe0:1,rxe1:1 WEFT_NET_DEVICES=lo
+# an emulated adapter may stand still for longer than a real one
+export WEFT_PEER_TIMEOUT=60s
 status=0
 "$WEFT_BUILD/tests/conformance/conformance" -d ib || status=1
 bash "$WEFT_SRC/tests/vm/nccl.sh" || status=1
@@ -20,6 +22,7 @@ env -u WEFT_TEST_IB -u WEFT_NET_DEVICES PYTHONPATH="$WEFT_SRC/tests/e2e" \
 	"$python" "$WEFT_SRC/tests/vm/programs.py" transpose ucxx_benchmark ||
 	status=1
 
+unset WEFT_PEER_TIMEOUT
 fault() # [-i] END END COMMAND UNDO: rxe0's end and rxe1's, as faults.c has them
 {
 	local idle=()

@@ -5,7 +5,7 @@
 # they that carry it; where a rank has none, or may not use them, TCP does.
 #
 #   nccl.sh [all]	every check in every version, and no more: versions.sh.
-#			Else the versions share the checks, but for two that are long
+#			Else the versions share the checks, without three long ones
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 tap_folder
 plugin=${WEFT_BUILD:?}/nccl_net/.libs/libnccl-net-weft.so
@@ -59,7 +59,8 @@ declare -A puts=([properties]=0 [sizes]=150970368 [unaligned]=7339997
 	[late-send]=3175728 [early-completion]=65536 [grouped]=0
 	[register-beside]=9819544 [listen-reuse]=200000 [many-comms]=8960000
 	[two-contexts]=600000 [threads]=12000000 [self]=1048576 [ring]=4800000
-	[reload]=800000 [too-large]=0 [peer-busy]=8588608)
+	[reload]=800000 [too-large]=0 [peer-busy]=8588608
+	[peer-stopped]=16977216)
 # These go on for as long as other things take. In rounds of 640,000 bytes, and
 # half a round:
 rounds=connect-beside
