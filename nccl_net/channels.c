@@ -26,6 +26,17 @@ static const struct {
 	  "and sends and receives on many channels" },
 };
 
+/* Without NVLink.  The second one only where NCCL asks our tuner. */
+static const struct {
+	const char *name, *value, *why;
+} network_settings[] = {
+	{ "NCCL_P2P_NET_CHUNKSIZE", WEFT_NCCL_CHUNK,
+	  "sends and receives go in fewer pieces" },
+	{ SETTING, WEFT_NCCL_CHANNELS,
+	  "from NCCL 2.24 on; small collectives use fewer; "
+	  "NCCL_TUNER_PLUGIN=none leaves both to NCCL" },
+};
+
 static const char *set_to(const char *name)
 {
 	const char *v = getenv(name);
@@ -97,12 +108,10 @@ void weft_nccl_channels_raise(bool tuner)
 			    nvlink_settings[i].why);
 		return;
 	}
-	set("NCCL_P2P_NET_CHUNKSIZE", WEFT_NCCL_CHUNK,
-	    "sends and receives go in fewer pieces");
-	if (tuner && weft_nccl_channels_free())
-		set(SETTING, WEFT_NCCL_CHANNELS,
-		    "small collectives use fewer; NCCL_TUNER_PLUGIN=none "
-		    "leaves both to NCCL");
+	for (i = 0; i < ARRAY_SIZE(network_settings); i++)
+		if (!i || (tuner && weft_nccl_channels_free()))
+			set(network_settings[i].name, network_settings[i].value,
+			    network_settings[i].why);
 }
 
 bool weft_nccl_channels_raised(void)
@@ -136,5 +145,16 @@ bool weft_nccl_nvlink_setting(size_t i, const char **name, const char **value,
 	*name = nvlink_settings[i].name;
 	*value = !i && channels_chosen() ? NULL : nvlink_settings[i].value;
 	*why = nvlink_settings[i].why;
+	return true;
+}
+
+bool weft_nccl_network_setting(size_t i, const char **name, const char **value,
+			       const char **why)
+{
+	if (i >= ARRAY_SIZE(network_settings))
+		return false;
+	*name = network_settings[i].name;
+	*value = network_settings[i].value;
+	*why = network_settings[i].why;
 	return true;
 }

@@ -76,5 +76,8 @@ unsigned int weft_nccl_buffer_set(void);
  */
 bool weft_nccl_nvlink_setting(size_t i, const char **name, const char **value,
 			      const char **why);
+/* The same where it is not offered. */
+bool weft_nccl_network_setting(size_t i, const char **name, const char **value,
+			       const char **why);
 
 #endif

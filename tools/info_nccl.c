@@ -7,6 +7,7 @@
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
 #include "bootstrap/verbs.h"
+#include "nccl_net/channels.h"
 #include "nccl_net/env.h"
 #include "nccl_net/hcas.h"
 #include "nccl_net/netdevs.h"
@@ -108,6 +109,8 @@ static void print_told(void)
 static void print_sockets(void)
 {
 	const struct weft_settings *s = weft_settings();
+	const char *name, *value, *why, *set;
+	size_t i;
 
 	puts("\nTCP");
 	if (s->tcp_streams)
@@ -115,6 +118,18 @@ static void print_sockets(void)
 		       s->tcp_streams);
 	else
 		puts("  streams per peer: as many as measuring shows to help");
+	/* where NVLink is offered NCCL is told others: print_told() */
+	if (s->nccl_nvlink == WEFT_ON ||
+	    (s->nccl_nvlink != WEFT_OFF && weft_gpus_on_pci() >= 2))
+		return;
+	for (i = 0; weft_nccl_network_setting(i, &name, &value, &why); i++) {
+		set = getenv(name);
+		if (set && *set)
+			printf("  %s=%s, as it was set\n", name, set);
+		else
+			printf("  %s=%s, which the plugin sets:\n    %s\n",
+			       name, value, why);
+	}
 }
 
 int info_nccl(void)

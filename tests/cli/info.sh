@@ -77,6 +77,11 @@ tap_nothing "nothing of that where it is there, or is not wanted" "$(
 		"$weft" info nccl 2>&1 >/dev/null)"
 shows "NCCL's sockets" '12 streams per peer, as it was set' \
 	NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=3 -- nccl
+shows "what the plugin sets" \
+	'NCCL_P2P_NET_CHUNKSIZE=524288, which the plugin sets' \
+	WEFT_NCCL_NVLINK=off -- nccl
+shows "and leaves alone" 'NCCL_P2P_NET_CHUNKSIZE=65536, as it was set' \
+	WEFT_NCCL_NVLINK=off NCCL_P2P_NET_CHUNKSIZE=65536 -- nccl
 shows "settings that are set" '^  WEFT_TCP_CHUNK=1m  (from environment)' \
 	WEFT_TCP_CHUNK=1m
 shows "a misspelt one" 'did you mean WEFT_TCP_CHUNK?' WEFT_TCP_CHUNKS=1m
