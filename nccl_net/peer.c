@@ -152,8 +152,6 @@ bool weft_net_peer_unsent(struct weft_net_peer *peer)
 
 	if (!peer->ep)
 		return false;
-	if (peer->nposts)
-		return true;
 	peer->port->ops->ep_query(peer->ep, &attr);
 	return attr.unsent;
 }

@@ -62,9 +62,11 @@ static void *watch(void *arg)
 		    read(fd[0].fd, &drained, sizeof(drained)) < 0)
 			weft_debug("the watcher was woken twice");
 		pthread_mutex_lock(&net->lock);
+		/* else another watcher may be asleep already */
+		if (!weft_net_thread_wanted(&net->watcher))
+			break;
 		net->watch_asleep = false;
-		if (weft_net_thread_wanted(&net->watcher) && net->nvl &&
-		    net->calls == seen) {
+		if (net->nvl && net->calls == seen) {
 			net->nvl->ops->progress(net->nvl->iface);
 			weft_net_ready_peers(net);
 		}

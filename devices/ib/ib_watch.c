@@ -77,14 +77,26 @@ static void check_qp(struct ib_qp *q, unsigned int elapsed)
 	}
 }
 
+static uint64_t latest(const struct ib_conn *conn, uint64_t now)
+{
+	return now + (conn->state == IB_CONN_DRAINING ? IB_DRAIN_MS :
+		      weft_settings()->connect_timeout_ms);
+}
+
 /*
  * Who has been met may take its time to make other queue pairs: its end is told
- * by its TCP connection, and busy is not dead.
+ * by its TCP connection, and busy is not dead.  One that has ended this pair of
+ * endpoints alone says so again when it is asked again.
  */
-static bool overdue(const struct ib_conn *conn, uint64_t now)
+static bool overdue(struct ib_conn *conn, uint64_t now)
 {
-	return now >= conn->deadline_ms &&
-	       !(conn->state == IB_CONN_MEETING && conn->epoch);
+	if (now < conn->deadline_ms)
+		return false;
+	if (conn->state != IB_CONN_MEETING || !conn->epoch)
+		return true;
+	conn->say_info = true;
+	conn->deadline_ms = latest(conn, now);
+	return false;
 }
 
 /* @stood: ms for which the program stood still. */
@@ -95,7 +107,8 @@ static void check_conn(struct ib_conn *conn, uint64_t now, unsigned int elapsed,
 
 	if (conn->broken)
 		return;
-	conn->deadline_ms += stood;
+	conn->deadline_ms = weft_min(conn->deadline_ms + stood,
+				     latest(conn, now));
 	if (conn->state == IB_CONN_OPEN) {
 		for (i = 0; i < conn->nqps && !conn->broken; i++)
 			check_qp(&conn->q[i], elapsed);

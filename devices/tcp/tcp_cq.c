@@ -129,6 +129,7 @@ static void stream_broke(struct tcp_stream *s)
 	tcp_stream_detach(s);
 	if (err == -ECANCELED) {	/* its source was taken away */
 		tcp_bulk_give_up(conn, put, -EACCES);
+		tcp_engines_kick(conn);
 		return;
 	}
 	busy = busy || (out && atomic_load(&b->next_seq) !=

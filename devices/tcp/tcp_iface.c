@@ -339,6 +339,25 @@ static unsigned int poll_events(struct tcp_iface *iface)
 	return count;
 }
 
+/*
+ * A write that fails says less than what the peer wrote before it went: data,
+ * and whether it went in order.
+ */
+static void read_last_words(struct tcp_conn *conn)
+{
+	const int err = conn->broken;
+
+	if (conn->state != TCP_CONN_OPEN ||
+	    (err != -EPIPE && err != -ECONNRESET))
+		return;
+	conn->broken = 0;
+	while (tcp_conn_rx(conn) && conn->state == TCP_CONN_OPEN &&
+	       !conn->broken)
+		;
+	if (!conn->broken)
+		conn->broken = err;
+}
+
 static void close_broken(struct tcp_iface *iface)
 {
 	struct tcp_conn *c, *tc;
@@ -348,6 +367,7 @@ again:
 	weft_list_for_each(c, tc, &iface->conns, link) {
 		if (!c->broken)
 			continue;
+		read_last_words(c);
 		/* the callbacks may end other connections: start over */
 		tcp_conn_close(c, c->broken);
 		goto again;

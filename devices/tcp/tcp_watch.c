@@ -150,22 +150,24 @@ unsigned int tcp_watch_tick(struct tcp_iface *iface)
 	struct tcp_greet *g, *tg;
 	struct tcp_conn *c, *tc;
 	uint64_t now = weft_now_ms(), since = now - iface->tick_ms, stood, fires;
+	uint64_t latest;
 	bool needed = iface->accept_paused;
 
 	if (read(iface->timer_fd, &fires, sizeof(fires)) < 0)
 		return 0;
 	/* a program that stood still has let its peers wait, not they it */
 	stood = since - weft_min(since, 2 * TCP_TICK_MS);
+	latest = now + weft_settings()->connect_timeout_ms;
 	iface->tick_ms = now;
 	tcp_iface_resume_accept(iface);
 	weft_list_for_each(g, tg, &iface->greets, link) {
-		g->deadline_ms += stood;
+		g->deadline_ms = weft_min(g->deadline_ms + stood, latest);
 		if (now >= g->deadline_ms)
 			tcp_greet_expire(g);
 		needed = true;
 	}
 	weft_list_for_each(c, tc, &iface->conns, link) {
-		c->deadline_ms += stood;
+		c->deadline_ms = weft_min(c->deadline_ms + stood, latest);
 		needed |= check_conn(c, now);
 	}
 	timer_set(iface, needed);

@@ -304,6 +304,40 @@ static void orderly(void)
 	side_close(&a);
 }
 
+/*
+ * The same to one who writes before it reads: what fails then is the write, and
+ * the reason is still to be read, as is what the kernel here already had.
+ */
+static void orderly_unread(void)
+{
+	struct side a, b;
+	unsigned int i;
+
+	sides_open(&a, &b);
+	if (strcmp(a.ops->name, "tcp")) {
+		sides_close(&a, &b);
+		skip_test("only a socket fails in a write");
+	}
+	for (i = 0; i < 10; i++)
+		send_pattern(&b, &a, b.ep, 1, 1000, i);
+	wait_for(&a, &b, !b.ops->flush(b.ep, NULL));
+	b.ops->ep_destroy(b.ep);
+	b.ep = NULL;
+	side_close(&b);
+	for (i = 0; i < 20; i++) {
+		a.ops->message(a.ep, 1, NULL, 0, NULL);
+		usleep(1000);
+	}
+	for (i = 0; i < 10; i++) {
+		wait_for(&a, NULL, a.first);
+		check_message(&a, 1, 1000, i);
+	}
+	wait_for(&a, NULL, a.errors);
+	check_int(a.error, -ESHUTDOWN);
+	check_int(a.ops->flush(a.ep, NULL), 0);
+	side_close(&a);
+}
+
 /* A child that goes on until it is killed, by this test's end at the latest. */
 static pid_t fork_victim(void)
 {
@@ -512,6 +546,7 @@ const struct conformance_test end_tests[] = {
 	{ "destroy ends what is pending, the peer's messages live", destroyed },
 	{ "destroy ends what a thread has settled", destroyed_when_settled },
 	{ "an orderly end loses nothing and is told apart", orderly },
+	{ "and so to one who writes before it reads", orderly_unread },
 	{ "a peer killed in mid-transfer", killed },
 	{ "a peer killed between a put and its message", killed_before_message },
 	{ "a peer that stands still is not dead", busy_is_not_dead },
