@@ -276,26 +276,41 @@ static void destroyed_when_settled(void)
 	sides_close(&a, &b);
 }
 
+/* @s ends in order, after @n messages to @other. */
+static void say_and_close(struct side *s, struct side *other, unsigned int n)
+{
+	unsigned int i;
+
+	for (i = 0; i < n; i++)
+		send_pattern(s, other, s->ep, 1, 1000, i);
+	wait_for(s, other, !s->ops->flush(s->ep, NULL));
+	s->ops->ep_destroy(s->ep);
+	s->ep = NULL;
+	side_close(s);
+}
+
+/* What @other's peer said, then that it has ended, with nothing lost. */
+static void hear_the_end(struct side *other, unsigned int n)
+{
+	unsigned int i;
+
+	for (i = 0; i < n; i++) {
+		wait_for(other, NULL, other->first);
+		check_message(other, 1, 1000, i);
+	}
+	wait_for(other, NULL, other->errors);
+	check_int(other->error, -ESHUTDOWN);
+	check_int(other->ops->flush(other->ep, NULL), 0);
+}
+
 /* The other side closes in order: told apart from a death, and nothing lost. */
 static void orderly(void)
 {
 	struct side a, b;
-	unsigned int i;
 
 	sides_open(&a, &b);
-	for (i = 0; i < 100; i++)
-		send_pattern(&b, &a, b.ep, 1, 1000, i);
-	wait_for(&a, &b, !b.ops->flush(b.ep, NULL));
-	b.ops->ep_destroy(b.ep);
-	b.ep = NULL;
-	side_close(&b);
-	for (i = 0; i < 100; i++) {
-		wait_for(&a, NULL, a.first);
-		check_message(&a, 1, 1000, i);
-	}
-	wait_for(&a, NULL, a.errors);
-	check_int(a.error, -ESHUTDOWN);
-	check_int(a.ops->flush(a.ep, NULL), 0);
+	say_and_close(&b, &a, 100);
+	hear_the_end(&a, 100);
 	check_int(a.ops->message(a.ep, 1, NULL, 0, NULL), -ESHUTDOWN);
 	/* which is not -EAGAIN */
 	check_int(a.ops->ready(a.ep), true);
@@ -318,23 +333,12 @@ static void orderly_unread(void)
 		sides_close(&a, &b);
 		skip_test("only a socket fails in a write");
 	}
-	for (i = 0; i < 10; i++)
-		send_pattern(&b, &a, b.ep, 1, 1000, i);
-	wait_for(&a, &b, !b.ops->flush(b.ep, NULL));
-	b.ops->ep_destroy(b.ep);
-	b.ep = NULL;
-	side_close(&b);
+	say_and_close(&b, &a, 10);
 	for (i = 0; i < 20; i++) {
 		a.ops->message(a.ep, 1, NULL, 0, NULL);
 		usleep(1000);
 	}
-	for (i = 0; i < 10; i++) {
-		wait_for(&a, NULL, a.first);
-		check_message(&a, 1, 1000, i);
-	}
-	wait_for(&a, NULL, a.errors);
-	check_int(a.error, -ESHUTDOWN);
-	check_int(a.ops->flush(a.ep, NULL), 0);
+	hear_the_end(&a, 10);
 	side_close(&a);
 }
 

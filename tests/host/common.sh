@@ -36,6 +36,21 @@ find_builds()
 	test ${#versions[@]} -gt 0 || tap_skip_all "no UCX here"
 }
 
+# Fills capable: those whose CUDA modules run on the fake driver, 1.18 and later
+# (before, they use CUDA's runtime, which needs a real one).  Those between the
+# oldest and the newest take a minute more: with ./quickstart test --long.
+builds_with_cuda()
+{
+	local v
+	capable=()
+	for v in "${versions[@]}"; do
+		test "$(minor_of "$v")" -ge 18 && capable+=("$v")
+	done
+	test ${#capable[@]} -gt 0 || tap_skip_all "no UCX of 1.18 or later here"
+	test -n "${WEFT_TEST_LONG-}" || test ${#capable[@]} -lt 3 ||
+		capable=("${capable[0]}" "${capable[-1]}")
+}
+
 lib_of() # VERSION: its library folder, nothing for the system's own
 {
 	test "${prefix_of[$1]}" = /usr || echo "${prefix_of[$1]}/lib"
@@ -106,11 +121,28 @@ words() # what both sides of the last exchange said
 	sed 's/^/come: /' "$tap_tmp/come"
 }
 
+# After two sides have ended well: no warning but those that match PATTERN.
+says_nothing() # NAME PATTERN
+{
+	if grep -h 'weft: \|UCX  *\(WARN\|ERROR\)' "$tap_tmp"/{wait,come} |
+			grep -qv "$2"; then
+		tap_not_ok "$1: prints nothing" "$(words)"
+	else
+		tap_ok "$1"
+	fi
+}
+
 # The sum of a counter over all lines of a WEFT_STATS file.
 counter() # FILE NAME
 {
 	sed -n 's/.*"'"$2"'":\([0-9]*\).*/\1/p' "$1" |
 		awk '{ n += $1 } END { printf "%d\n", n }'
+}
+
+of() # DEVICE COUNTER: its sum over both sides, of $tap_tmp/stats
+{
+	grep "\"weft\":\"$1\"" "$tap_tmp/stats" >"$tap_tmp/part"
+	counter "$tap_tmp/part" "$2"
 }
 
 # Is LOW <= VALUE <= HIGH?

@@ -27,16 +27,7 @@ export EXCHANGE_ALARM=${EXCHANGE_ALARM:-60}
 chosen=weft_nvl,weft_tcp,cuda_copy
 large=$((4 * (1 + 4) << 20)) # what `gpu max=4 large` moves each way
 
-# UCX's CUDA modules run on the fake from 1.18 on (before, they use CUDA's
-# runtime, which needs a real driver).
-capable=()
-for v in "${versions[@]}"; do
-	test "$(minor_of "$v")" -ge 18 && capable+=("$v")
-done
-test ${#capable[@]} -gt 0 || tap_skip_all "no UCX of 1.18 or later here"
-# Those between take a minute more: with ./quickstart test --long.
-test -n "${WEFT_TEST_LONG-}" || test ${#capable[@]} -lt 3 ||
-	capable=("${capable[0]}" "${capable[-1]}")
+builds_with_cuda
 
 # Two sides of PROGRAM under one version; statistics in $tap_tmp/stats.
 two() # PROGRAM VERSION ARGUMENT...
@@ -63,18 +54,9 @@ try() # NAME PROGRAM VERSION ARGUMENT...
 	shift
 	if ! two "$@"; then
 		tap_not_ok "$name" "$(words)"
-	elif grep 'weft: \|UCX  *\(WARN\|ERROR\)' "$tap_tmp"/{wait,come} |
-			grep -qv "${IGNORE:-nothing to ignore}"; then
-		tap_not_ok "$name: prints nothing" "$(words)"
 	else
-		tap_ok "$name"
+		says_nothing "$name" "${IGNORE:-nothing to ignore}"
 	fi
-}
-
-of() # DEVICE COUNTER: its sum over both sides
-{
-	grep "\"weft\":\"$1\"" "$tap_tmp/stats" >"$tap_tmp/part"
-	counter "$tap_tmp/part" "$2"
 }
 
 carried() # VERSION

@@ -15,10 +15,8 @@ try() # NAME VERSION VERSION ARGUMENT...
 	shift
 	if ! exchange "$@"; then
 		tap_not_ok "$name" "$(words)"
-	elif grep -q 'weft: \|UCX  *\(WARN\|ERROR\)' "$tap_tmp"/{wait,come}; then
-		tap_not_ok "$name: prints nothing" "$(words)"
 	else
-		tap_ok "$name"
+		says_nothing "$name" "nothing to ignore"
 	fi
 }
 

@@ -48,7 +48,7 @@ sent() # NETDEV: bytes that the kernel has sent by it, from here
 		if ($i == "TX:") { print $(i + 8); exit } }'
 }
 
-of() # NETDEV COUNTER: its sum over both sides
+rail() # NETDEV COUNTER: its sum over both sides
 {
 	grep "\"netdev\":\"$1\"" "$tap_tmp/stats" >"$tap_tmp/part"
 	counter "$tap_tmp/part" "$2"
@@ -71,7 +71,7 @@ rails() # VERSION
 		tap_ok "$name"
 	fi
 	for dev in w0 w1; do
-		moved=$(($(of $dev tx_put_bytes) + $(of $dev get_bytes)))
+		moved=$(($(rail $dev tx_put_bytes) + $(rail $dev get_bytes)))
 		sum=$((sum + moved))
 		between "$name: by $dev" $((2 * large / 3)) $moved \
 			$((2 * large * 2 / 3))
@@ -107,7 +107,7 @@ went() # NAME WHAT: how it did
 messages() # NAME: that both sides of it sent
 {
 	local tap_tmp=$tap_tmp/$1
-	of w0 tx_messages
+	rail w0 tx_messages
 }
 
 # UCX's keepalive, much more often than by default. Mostly waiting, so all at

@@ -37,12 +37,6 @@ try() # NAME STATUS MODE: no warning but $told
 	fi
 }
 
-of() # DEVICE COUNTER
-{
-	grep "\"weft\":\"$1\"" "$tap_tmp/stats" >"$tap_tmp/part"
-	counter "$tap_tmp/part" "$2"
-}
-
 carried() # BYTES
 {
 	between "host $node: weft_ib carries" "$1" \
