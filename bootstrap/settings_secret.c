@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/stat.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bootstrap/settings_table.h"
+#include "util/file.h"
 #include "util/log.h"
 #include "util/secret.h"
 #include "util/util.h"
@@ -24,43 +25,25 @@ static struct {
 } secret;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* By system call: libc's fstat() and statx() are newer than our floor. */
-static int mode_of(int fd, unsigned int *mode, unsigned int *uid)
-{
-	struct statx st;
-
-	if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_MODE | STATX_UID,
-		    &st))
-		return -errno;
-	*mode = st.stx_mode;
-	*uid = st.stx_uid;
-	return 0;
-}
-
 static int read_secret(const char *path)
 {
-	unsigned int mode = 0, uid = 0;
+	const char *why;
+	struct statx st;
+	int fd, err = 0;
 	ssize_t n;
-	int fd, err;
 
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	if (fd < 0)
-		return weft_fail(errno,
-				 "cannot open '%s', named by "
-				 "WEFT_SECRET_FILE; nothing may connect",
-				 path);
-	err = mode_of(fd, &mode, &uid);
-	if (err) {
-		weft_fail(err,
-			  "cannot examine '%s', named by "
-			  "WEFT_SECRET_FILE; nothing may connect",
-			  path);
-		goto close_fd;
+	/* Kubernetes mounts secrets behind symbolic links */
+	fd = weft_file_open(AT_FDCWD, path, O_RDONLY, 0, &st, &why);
+	if (fd < 0) {
+		weft_error("cannot use '%s', named by WEFT_SECRET_FILE: %s; "
+			   "nothing may connect",
+			   path, why);
+		return fd;
 	}
-	if (mode & 077) {
+	if (st.stx_mode & 077) {
 		weft_error("'%s', named by WEFT_SECRET_FILE, is open to others "
 			   "(mode %03o); nothing may connect until chmod 600",
-			   path, mode & 0777);
+			   path, st.stx_mode & 0777);
 		err = -EPERM;
 		goto close_fd;
 	}
@@ -93,6 +76,15 @@ close_fd:
 	return err;
 }
 
+static int no_secret(void)
+{
+	if (!secure_getenv("WEFT_SECRET_FILE"))
+		return 0;
+	weft_error("WEFT_SECRET_FILE is set to nothing; nothing may connect "
+		   "until it names a file or is unset");
+	return -EINVAL;
+}
+
 int weft_settings_secret(const uint8_t **bytes, size_t *len)
 {
 	const char *path = weft_settings()->secret_file;
@@ -101,7 +93,7 @@ int weft_settings_secret(const uint8_t **bytes, size_t *len)
 	pthread_mutex_lock(&lock);
 	if (!secret.done) {
 		secret.len = 0;
-		secret.err = *path ? read_secret(path) : 0;
+		secret.err = *path ? read_secret(path) : no_secret();
 		secret.done = true;
 	}
 	err = secret.err;

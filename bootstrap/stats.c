@@ -10,6 +10,7 @@
 
 #include "bootstrap/settings.h"
 #include "bootstrap/stats.h"
+#include "util/file.h"
 #include "util/list.h"
 #include "util/log.h"
 
@@ -94,6 +95,7 @@ unlock:
 static int open_output(const char *to)
 {
 	char path[4096];
+	const char *why;
 	size_t n = 0;
 	int fd;
 
@@ -110,11 +112,14 @@ static int open_output(const char *to)
 		}
 	}
 	path[n] = '\0';
-	fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+	/* no symbolic link: in /tmp anybody can leave one under this name */
+	fd = weft_file_open(AT_FDCWD, path,
+			    O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0644,
+			    NULL, &why);
 	if (fd < 0)
 		weft_warn_once("cannot write counters to '%s', named by "
 			       "WEFT_STATS: %s",
-			       path, strerror(errno));
+			       path, why);
 	return fd;
 }
 

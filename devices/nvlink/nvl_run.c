@@ -28,6 +28,7 @@
 #include "bootstrap/settings.h"
 #include "devices/nvlink.h"
 #include "devices/nvlink/nvl.h"
+#include "util/file.h"
 #include "util/log.h"
 
 #define COOKIE_LEN	16
@@ -81,22 +82,30 @@ static int open_folder(const char *dir, char *path, size_t len)
 	return err ? err : fd;
 }
 
-static int read_cookie(int dir, uint8_t cookie[COOKIE_LEN], struct statx *st)
+/* -EBADMSG: it is none, which has been said. */
+static int read_cookie(struct nvl_run *run, uint8_t cookie[COOKIE_LEN],
+		       struct statx *st)
 {
+	const char *why;
 	int fd, err = 0;
-	ssize_t n;
 
-	fd = openat(dir, "cookie", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	n = read(fd, cookie, COOKIE_LEN);
-	if (n != COOKIE_LEN)
-		err = n < 0 ? -errno : -EINVAL;
-	else if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, st))
-		err = -errno;
-	else if (!S_ISREG(st->stx_mode) || st->stx_uid != geteuid())
-		err = -EPERM;
-	close(fd);
+	fd = weft_file_open(run->dir, "cookie", O_RDONLY | O_NOFOLLOW, 0, st,
+			    &why);
+	if (fd == -EINVAL || fd == -EPERM || fd == -ELOOP) {
+		err = -EBADMSG;
+	} else if (fd < 0) {
+		return fd;
+	} else if (st->stx_size != COOKIE_LEN ||
+		   read(fd, cookie, COOKIE_LEN) != COOKIE_LEN) {
+		err = -EBADMSG;
+		why = "it is damaged";
+	}
+	if (err)
+		weft_warn_once("cannot use '%s/cookie': %s; remove it, and weft "
+			       "makes a new one; until then pods do not meet "
+			       "in this folder", run->path, why);
+	if (fd >= 0)
+		close(fd);
 	return err;
 }
 
@@ -138,11 +147,11 @@ static int identify(struct nvl_run *run)
 	uint8_t data[COOKIE_LEN + sizeof(parts)];
 	int err;
 
-	err = read_cookie(run->dir, cookie, &st);
+	err = read_cookie(run, cookie, &st);
 	if (err == -ENOENT) {
 		err = make_cookie(run->dir);
 		if (!err)
-			err = read_cookie(run->dir, cookie, &st);
+			err = read_cookie(run, cookie, &st);
 	}
 	if (err)
 		return err;
@@ -162,10 +171,12 @@ static int identify(struct nvl_run *run)
 static void remove_stale(struct nvl_run *run, const char *lock_name)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	const char *why;
 	char name[32];
 	int fd, s;
 
-	fd = openat(run->dir, lock_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	fd = weft_file_open(run->dir, lock_name, O_RDONLY | O_NOFOLLOW, 0,
+			    NULL, &why);
 	if (fd < 0)
 		return;
 	if (flock(fd, LOCK_EX | LOCK_NB))
@@ -207,13 +218,13 @@ static void sweep(struct nvl_run *run)
 	closedir(d);
 }
 
-static struct nvl_run *open_at(const char *dir)
+static int open_at(const char *dir, struct nvl_run **out)
 {
 	struct nvl_run *run = calloc(1, sizeof(*run));
 	int err;
 
 	if (!run)
-		return NULL;
+		return -ENOMEM;
 	run->lock = -1;
 	run->dir = open_folder(dir, run->path, sizeof(run->path));
 	err = run->dir < 0 ? run->dir : identify(run);
@@ -223,10 +234,11 @@ static struct nvl_run *open_at(const char *dir)
 		if (run->dir >= 0)
 			close(run->dir);
 		free(run);
-		return NULL;
+		return err;
 	}
 	sweep(run);
-	return run;
+	*out = run;
+	return 0;
 }
 
 /* 0, or why open_at() would not work; makes nothing. */
@@ -269,11 +281,10 @@ int weft_nvl_folder(char *path, size_t len)
 struct nvl_run *nvl_run_open(void)
 {
 	const char *named = weft_settings()->run_dir;
-	struct nvl_run *run;
+	struct nvl_run *run = NULL;
 
 	if (named && *named) {
-		run = open_at(named);
-		if (!run)
+		if (open_at(named, &run) != -EBADMSG && !run)
 			weft_warn_once("the folder of WEFT_RUN_DIR ('%s') "
 				       "cannot be used: mount it with write "
 				       "access for uid %u; peers in other "
@@ -281,8 +292,9 @@ struct nvl_run *nvl_run_open(void)
 				       named, geteuid());
 		return run;
 	}
-	run = open_at("/run/weft");
-	return run ? run : open_at("/dev/shm");
+	if (open_at("/run/weft", &run))
+		open_at("/dev/shm", &run);
+	return run;
 }
 
 void nvl_run_close(struct nvl_run *run)
@@ -319,10 +331,9 @@ static int take_lock(struct nvl_run *run, uint64_t id)
 
 	snprintf(name, sizeof(name), "l-%016" PRIx64, id);
 	for (tries = 0; tries < 8; tries++) {
-		fd = openat(run->dir, name,
-			    O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+		fd = nvl_run_open_file(run, name);
 		if (fd < 0)
-			return -errno;
+			return fd;
 		/* a sweeper may have locked and unlinked it in between */
 		if (!flock(fd, LOCK_EX | LOCK_NB) &&
 		    !statx(fd, "", AT_EMPTY_PATH, STATX_NLINK, &st) &&
@@ -380,8 +391,8 @@ int nvl_run_connect(struct nvl_run *run, int fd, uint64_t id)
 
 int nvl_run_open_file(const struct nvl_run *run, const char *name)
 {
-	int fd = openat(run->dir, name, O_RDWR | O_CREAT | O_NOFOLLOW |
-			O_CLOEXEC, 0600);
+	const char *why;
 
-	return fd < 0 ? -errno : fd;
+	return weft_file_open(run->dir, name, O_RDWR | O_CREAT | O_NOFOLLOW,
+			      0600, NULL, &why);
 }

@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "bootstrap/settings.h"
 #include "bootstrap/stats.h"
+#include "util/log.h"
 
 static bool has(const char *hay, const char *needle)
 {
@@ -168,6 +170,52 @@ Test(stats, no_empty_file_per_process, .init = to_file, .fini = clean_up)
 	snprintf(file, sizeof(file), "%s/%d.json", folder, pid);
 	cr_expect(eq(int, lines(), 1), "%s", text);
 	cr_expect(has(text, "\"netdev\":\"lo\""), "%s", text);
+}
+
+static struct {
+	int count;
+	char text[1024];
+} caught;
+
+static void catch (void *arg, enum weft_level level, const char *at, int line,
+		   const char *said)
+{
+	(void)arg, (void)level, (void)at, (void)line;
+	caught.count++;
+	snprintf(caught.text, sizeof(caught.text), "%s", said);
+}
+
+/* Rows of one peer, to where somebody else was first. */
+static void write_a_row(void)
+{
+	struct weft_stats *s = weft_stats_open("tcp", "lo");
+
+	weft_log_set_sink(catch, NULL);
+	weft_stats_peer(s, 1, "x");
+	weft_stats_close(s);
+	weft_log_set_sink(NULL, NULL);
+}
+
+Test(stats, planted_symbolic_link, .init = to_file, .fini = clean_up)
+{
+	char victim[80];
+
+	snprintf(victim, sizeof(victim), "%s/victim", folder);
+	cr_assert(zero(int, symlink(victim, file)));
+	write_a_row();
+	cr_expect(ne(int, access(victim, F_OK), 0), "it was followed");
+	cr_expect(eq(int, caught.count, 1));
+	cr_expect(has(caught.text, "WEFT_STATS: it is a symbolic link"), "%s",
+		  caught.text);
+}
+
+Test(stats, planted_fifo, .init = to_file, .fini = clean_up, .timeout = 10)
+{
+	cr_assert(zero(int, mkfifo(file, 0600)));
+	write_a_row();
+	cr_expect(eq(int, caught.count, 1));
+	cr_expect(has(caught.text, "it is not a regular file"), "%s",
+		  caught.text);
 }
 
 Test(stats, off_by_default, .init = to_file, .fini = clean_up)

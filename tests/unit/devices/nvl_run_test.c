@@ -103,6 +103,78 @@ Test(nvl_run, no_folder_at_all)
 	refused();
 }
 
+/* ---- what somebody else left in it ---------------------------------------- */
+
+/* It is said once, with what helps against it. */
+static void cookie_refused(const char *why)
+{
+	run = nvl_run_open();
+	cr_expect(eq(ptr, run, NULL));
+	cr_expect(eq(uint, said("/cookie'"), 1));
+	cr_expect(eq(uint, said(why), 1));
+	cr_expect(eq(uint, said("remove it"), 1));
+	cr_expect(eq(uint, said(""), 1), "and not that it be mounted");
+}
+
+Test(nvl_run, a_cookie_that_is_a_fifo, .timeout = 10)
+{
+	cr_assert(eq(int, mkdir(sub, 0700), 0));
+	cr_assert(eq(int, mkfifo(in(sub, "cookie"), 0600), 0));
+	cookie_refused("not a regular file");
+}
+
+Test(nvl_run, a_cookie_behind_a_symbolic_link)
+{
+	cr_assert(eq(int, mkdir(sub, 0700), 0));
+	cr_assert(eq(int, symlink("/dev/zero", in(sub, "cookie")), 0));
+	cookie_refused("symbolic link");
+}
+
+static void leave_cookie(const char *bytes)
+{
+	int fd;
+
+	cr_assert(eq(int, mkdir(sub, 0700), 0));
+	fd = open(in(sub, "cookie"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	cr_assert(eq(long, write(fd, bytes, strlen(bytes)),
+		     (long)strlen(bytes)));
+	close(fd);
+}
+
+Test(nvl_run, a_cookie_of_another_user)
+{
+	if (geteuid())
+		cr_skip_test("only root can give a file away");
+	leave_cookie("0123456789abcdef");
+	cr_assert(eq(int, chown(in(sub, "cookie"), 12345, 12345), 0));
+	cookie_refused("another user");
+}
+
+Test(nvl_run, a_cookie_cut_short)
+{
+	leave_cookie("0123456789abcde");
+	cookie_refused("damaged");
+}
+
+Test(nvl_run, a_cookie_too_long)
+{
+	leave_cookie("0123456789abcdef0");
+	cookie_refused("damaged");
+}
+
+Test(nvl_run, a_lock_that_is_a_fifo, .timeout = 10)
+{
+	cr_assert(eq(int, mkdir(sub, 0700), 0));
+	cr_assert(eq(int, mkfifo(in(sub, "l-0123456789abcdef"), 0600), 0));
+	run = nvl_run_open();
+	cr_assert(run != NULL);
+	cr_expect(there("l-0123456789abcdef"), "not ours to remove");
+	cr_expect(lt(int, nvl_run_listen(run, 0x0123456789abcdef), 0));
+	cr_expect(eq(uint, said("cannot lock"), 1));
+	cr_expect(eq(int, nvl_run_open_file(run, "l-0123456789abcdef"),
+		     -EINVAL));
+}
+
 /* ---- who is dead in it ---------------------------------------------------- */
 
 #define LOCK	"l-0123456789abcdef"

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "util/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int not_regular(const char **why)
+{
+	*why = "it is not a regular file";
+	return -EINVAL;
+}
+
+static int check(const struct statx *st, const char **why)
+{
+	if (!S_ISREG(st->stx_mode))
+		return not_regular(why);
+	if (st->stx_uid != geteuid() && st->stx_uid) {
+		*why = "it belongs to another user";
+		return -EPERM;
+	}
+	return 0;
+}
+
+int weft_file_open(int dir, const char *name, int flags, unsigned int mode,
+		   struct statx *st, const char **why)
+{
+	struct statx mine;
+	int fd, err;
+
+	if (!st)
+		st = &mine;
+	fd = openat(dir, name, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+		    mode);
+	if (fd < 0) {
+		err = -errno;
+		/* a socket, or a FIFO without a reader */
+		if (err == -ENXIO)
+			return not_regular(why);
+		*why = err == -ELOOP && flags & O_NOFOLLOW ?
+		       "it is a symbolic link" : strerror(-err);
+		return err;
+	}
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, st)) {
+		err = -errno;
+		*why = strerror(-err);
+	} else {
+		err = check(st, why);
+	}
+	if (!err)
+		return fd;
+	close(fd);
+	return err;
+}
