@@ -44,6 +44,11 @@ class Case:
     def beside(self, run):
         """What happens meanwhile."""
 
+    def tidy(self):
+        """The next case finds everything as this one did."""
+        if self.env is CABLE:
+            pod_net.remove("wgpu0")
+
     def wrong(self, run):
         """What is wrong, or nothing."""
         if any(run.codes):
@@ -277,8 +282,11 @@ def run_case(name, a):
     env = dict(WEFT, NCCL_NET_PLUGIN=case.plugins(plugin), **case.env)
     opt = dict(case.opt, case=case.program, nccl=a.nccl)
     start = time.time()
-    run = arms.Arm(case.script, env, opt, case.ranks, case.timeout, 1,
-                   case)
+    try:
+        run = arms.Arm(case.script, env, opt, case.ranks, case.timeout, 1,
+                       case)
+    finally:
+        case.tidy()
     bad = case.wrong(run)
     rows = [r for r in run.rows if "case" in r]
     print("%-8s %-58s %5.1f s  %s" % ("FAILED" if bad else "ok", "%s: %s" % (

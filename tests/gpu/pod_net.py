@@ -4,12 +4,16 @@ Runs a command in a network namespace of its own, with a cable (a veth pair) to
 this one: where there is no `ip`, as in most images with a GPU driver.
 
   pod_net.py NAME COMMAND...     interfaces NAME0 here, 10.78.0.1, and NAME1
-                                 there, 10.78.0.2; they are gone with the command
+                                 there, 10.78.0.2
   pod_net.py wait NAME COMMAND...  runs it here, once the cable is there
+  pod_net.py remove NAME         takes the cable away, where there is one: sockets
+                                 that still have data for a peer keep a namespace,
+                                 and with it the cable, after the command's end
 
 Layouts: linux/rtnetlink.h, linux/if_link.h, linux/veth.h.  Needs root.
 """
 import ctypes
+import errno
 import fcntl
 import os
 import socket
@@ -17,7 +21,7 @@ import struct
 import sys
 import time
 
-NEWLINK, NEWADDR = 16, 20
+NEWLINK, DELLINK, NEWADDR = 16, 17, 20
 REQUEST, ACK, EXCL, CREATE = 1, 4, 0x200, 0x400
 IFLA_IFNAME, IFLA_LINKINFO, IFLA_NET_NS_FD = 3, 18, 28
 INFO_KIND, INFO_DATA, VETH_INFO_PEER = 1, 2, 1
@@ -66,6 +70,16 @@ def make_pair(mine, theirs, where):
         attribute(IFLA_LINKINFO, info))
 
 
+def remove(name):
+    """The other end goes with it."""
+    try:
+        ask(DELLINK, 0, ifinfo() +
+            attribute(IFLA_IFNAME, name.encode() + b"\0"))
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
+
+
 def set_address(name, address):
     raw = socket.inet_aton(address)
     ask(NEWADDR, CREATE | EXCL,
@@ -101,6 +115,8 @@ def wait(name):
 def main():
     if len(sys.argv) < 3 + (sys.argv[1:2] == ["wait"]):
         sys.exit(__doc__)
+    if sys.argv[1] == "remove":
+        return remove(sys.argv[2] + "0")
     if sys.argv[1] == "wait":
         wait(sys.argv[2] + "0")
         os.execvp(sys.argv[3], sys.argv[3:])
