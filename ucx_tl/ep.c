@@ -154,16 +154,19 @@ static enum weft_ucs_status put_zcopy(struct weft_uct_ep *ep,
 				      struct weft_uct_completion *comp)
 {
 	struct iovec iov[WEFT_UCT_MAX_IOV];
+	unsigned int used = to_iovec(from, n, iov);
 	struct weft_uct_op *op;
-	int ret = may_access(ep, comp, &op);
+	int ret;
 
+	if (!used)
+		return WEFT_UCS_OK; /* the key may be UCT_INVALID_RKEY */
+	ret = may_access(ep, comp, &op);
 	if (ret)
 		return weft_ucs_status(ret);
-	return accessing(
-		ep, op,
-		ep->iface->dev->put(ep->ep, iov, to_iovec(from, n, iov),
-				    remote_addr, (const struct weft_rkey *)rkey,
-				    NULL, &op->op));
+	return accessing(ep, op,
+			 ep->iface->dev->put(ep->ep, iov, used, remote_addr,
+					     (const struct weft_rkey *)rkey,
+					     NULL, &op->op));
 }
 
 static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
@@ -172,16 +175,19 @@ static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
 				      struct weft_uct_completion *comp)
 {
 	struct iovec iov[WEFT_UCT_MAX_IOV];
+	unsigned int used = to_iovec(from, n, iov);
 	struct weft_uct_op *op;
-	int ret = may_access(ep, comp, &op);
+	int ret;
 
+	if (!used)
+		return WEFT_UCS_OK; /* the key may be UCT_INVALID_RKEY */
+	ret = may_access(ep, comp, &op);
 	if (ret)
 		return weft_ucs_status(ret);
-	return accessing(
-		ep, op,
-		ep->iface->dev->get(ep->ep, iov, to_iovec(from, n, iov),
-				    remote_addr, (const struct weft_rkey *)rkey,
-				    &op->op));
+	return accessing(ep, op,
+			 ep->iface->dev->get(ep->ep, iov, used, remote_addr,
+					     (const struct weft_rkey *)rkey,
+					     &op->op));
 }
 
 /*

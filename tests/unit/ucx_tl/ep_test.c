@@ -79,17 +79,20 @@ static enum weft_ucs_status flush(unsigned int flags,
 			ops[WEFT_OP_EP_FLUSH])(ep, flags, comp);
 }
 
+typedef enum weft_ucs_status (*access_fn)(struct weft_uct_ep *ep,
+					  const struct weft_uct_iov *iov,
+					  size_t n, uint64_t remote_addr,
+					  uintptr_t rkey,
+					  struct weft_uct_completion *comp);
+
 static enum weft_ucs_status put(struct weft_uct_completion *comp)
 {
 	char byte = 1;
 	struct weft_uct_iov iov = { &byte, 1, NULL, 0, 1 };
 	struct weft_rkey rkey = { 1, 2, 3 };
 
-	return ((enum weft_ucs_status(*)(
-		struct weft_uct_ep *, const struct weft_uct_iov *, size_t,
-		uint64_t, uintptr_t,
-		struct weft_uct_completion *))ops[WEFT_OP_PUT_ZCOPY])(
-		ep, &iov, 1, 0x1000, (uintptr_t)&rkey, comp);
+	return ((access_fn)ops[WEFT_OP_PUT_ZCOPY])(ep, &iov, 1, 0x1000,
+						   (uintptr_t)&rkey, comp);
 }
 
 /* A request of UCP: sends its id when it runs, in @left pieces. */
@@ -242,6 +245,22 @@ Test(ep, a_put_completes_once_with_its_status)
 	fake.op->done(fake.op, 0);
 	cr_expect_eq(comp.count, -1);
 	cr_expect_eq(comp.status, WEFT_UCS_REJECTED, "the error was lost");
+}
+
+/* UCT allows it without a key: there is nothing to read behind it. */
+Test(ep, nothing_is_put_or_got_at_once)
+{
+	static const int slots[] = { WEFT_OP_PUT_ZCOPY, WEFT_OP_GET_ZCOPY };
+	struct weft_uct_completion comp = { count_done, 1, WEFT_UCS_OK };
+	struct weft_uct_iov iov = { NULL, 0, NULL, 0, 1 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(slots); i++)
+		for (size_t n = 0; n < 2; n++)
+			cr_expect_eq(((access_fn)ops[slots[i]])(
+					     ep, &iov, n, 0, UINTPTR_MAX, &comp),
+				     WEFT_UCS_OK);
+	cr_expect_null(fake.op, "the device was asked");
+	cr_expect_eq(comp.count, 1, "completed, and said to be complete");
 }
 
 Test(ep, flush_waits_behind_the_queue)
