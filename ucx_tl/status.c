@@ -32,7 +32,8 @@ static const struct {
 	/* several causes that UCX does not tell apart */
 	{ -ENETUNREACH,		WEFT_UCS_UNREACHABLE },
 	{ -EPROTONOSUPPORT,	WEFT_UCS_UNREACHABLE },
-	{ -ECONNREFUSED,	WEFT_UCS_REJECTED },
+	/* as UCX's own connection manager says it; rejected is by its user */
+	{ -ECONNREFUSED,	WEFT_UCS_UNREACHABLE },
 	{ -EPERM,		WEFT_UCS_REJECTED },
 	{ -EPIPE,		WEFT_UCS_CONNECTION_RESET },
 	{ -ESHUTDOWN,		WEFT_UCS_CONNECTION_RESET },

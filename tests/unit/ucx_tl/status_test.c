@@ -37,6 +37,7 @@ Test(status, many_errnos_one_status)
 	cr_expect_eq(weft_ucs_status(-EPIPE), WEFT_UCS_CONNECTION_RESET);
 	cr_expect_eq(weft_ucs_status(-ESHUTDOWN), WEFT_UCS_CONNECTION_RESET);
 	cr_expect_eq(weft_ucs_status(-ENETUNREACH), WEFT_UCS_UNREACHABLE);
+	cr_expect_eq(weft_ucs_status(-ECONNREFUSED), WEFT_UCS_UNREACHABLE);
 	cr_expect_eq(weft_ucs_errno(WEFT_UCS_CONNECTION_RESET), -ECONNRESET);
 }
 
