@@ -29,6 +29,7 @@
 #include "devices/nvlink/nvl_copy.h"
 #include "devices/nvlink/nvl_proto.h"
 #include "devices/region.h"
+#include "devices/stranger.h"
 #include "util/cuda.h"
 #include "util/list.h"
 #include "util/util.h"
@@ -236,6 +237,7 @@ struct nvl_conn {
 	struct weft_address *remote;	/* dialer's alone; with the key */
 	struct weft_hello *hello;
 	uint64_t deadline_ms;		/* until OPEN; BROKEN: watchdog */
+	struct weft_stranger stranger;	/* GREETING */
 	bool excused;			/* it was missed by us, not the peer */
 	uint64_t retry_ms;
 	struct nvl_ep *ep;
@@ -306,7 +308,7 @@ struct nvl_iface {
 	struct weft_list done, done_gets, landed;
 	struct weft_stats *stats;
 	unsigned int polls;
-	unsigned int inbound;		/* accepted and not yet proven */
+	struct weft_strangers strangers;
 	uint64_t accept_ms;		/* nobody is accepted until; 0: all are */
 	bool armed;
 	bool for_kernels;		/* which wait for what we move */

@@ -7,6 +7,7 @@
  * nothing can be reordered by it.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -20,7 +21,7 @@
 #include "util/secret.h"
 
 #define RETRY_MS	5u
-#define INBOUND_MAX	128u		/* accepted and not yet proven */
+#define ACCEPT_BATCH	64
 #define ACCEPT_PAUSE_MS	100u
 #define STANDSTILL_MS	500u		/* a deadline is seen within that */
 
@@ -204,7 +205,7 @@ void nvl_conn_resume_accept(struct nvl_iface *iface, uint64_t now)
 	if (!iface->accept_ms || now < iface->accept_ms)
 		return;
 	iface->accept_ms = 0;
-	if (iface->inbound == INBOUND_MAX || nvl_conn_listen(iface))
+	if (nvl_conn_listen(iface))
 		pause_accept(iface);
 }
 
@@ -231,13 +232,36 @@ static void accept_failed(struct nvl_iface *iface, int err)
 	pause_accept(iface);
 }
 
+/* May one more be accepted?  If need be in the place of one that is silent. */
+static bool make_room(struct nvl_iface *iface, int listen_fd)
+{
+	struct pollfd next = { .fd = listen_fd, .events = POLLIN };
+	struct weft_stranger *st;
+	struct nvl_conn *conn;
+	uint64_t since;
+
+	while (weft_strangers_full(&iface->strangers)) {
+		st = poll(&next, 1, 0) == 1 ?
+		     weft_strangers_next_out(&iface->strangers) : NULL;
+		if (!st)
+			return false;
+		conn = container_of(st, struct nvl_conn, stranger);
+		since = st->since_ms;
+		nvl_conn_step(conn);	/* it may be us who did not listen */
+		if (conn->state == NVL_CONN_GREETING && st->since_ms == since)
+			nvl_pair_break(conn, -ECONNABORTED);
+	}
+	return true;
+}
+
 void nvl_conn_accept(struct nvl_iface *iface, int listen_fd)
 {
 	struct nvl_conn *conn;
+	unsigned int i;
 	int fd;
 
-	for (;;) {
-		if (iface->inbound == INBOUND_MAX) {
+	for (i = 0; i < ACCEPT_BATCH; i++) {
+		if (!make_room(iface, listen_fd)) {
 			pause_accept(iface);
 			return;
 		}
@@ -255,7 +279,8 @@ void nvl_conn_accept(struct nvl_iface *iface, int listen_fd)
 		}
 		conn->state = NVL_CONN_GREETING;
 		conn->fd = fd;
-		iface->inbound++;
+		conn->deadline_ms = weft_stranger_add(&iface->strangers,
+						      &conn->stranger, fd);
 		weft_hello_listen(conn->hello, iface->addr->key);
 		watch(conn);
 	}
@@ -332,7 +357,7 @@ static void take_over(struct nvl_conn *conn)
 static void settled(struct nvl_conn *conn)
 {
 	if (!conn->dialer) {
-		conn->iface->inbound--;
+		weft_stranger_del(&conn->iface->strangers, &conn->stranger);
 		conn->state = NVL_CONN_JOINING;
 	}
 	switch (conn->hello->verdict) {
@@ -394,6 +419,9 @@ static int hello_io(struct nvl_conn *conn)
 		h->have += n;
 		if (h->have == h->want)
 			weft_hello_step(h);
+		if (!conn->dialer && h->state != WEFT_HELLO_READING)
+			conn->deadline_ms = weft_stranger_spoke(
+				&conn->iface->strangers, &conn->stranger);
 	}
 	return 1;
 }

@@ -105,7 +105,7 @@ void nvl_pair_break(struct nvl_conn *conn, int err)
 	if (conn->state == NVL_CONN_BROKEN || conn->state == NVL_CONN_DEAD)
 		return;
 	if (conn->state == NVL_CONN_GREETING)
-		conn->iface->inbound--;
+		weft_stranger_del(&conn->iface->strangers, &conn->stranger);
 	conn->state = NVL_CONN_BROKEN;
 	conn->err = err;
 	conn->deadline_ms = weft_now_ms() + NVL_WATCHDOG_MS;
@@ -276,6 +276,8 @@ static void unwatch(struct nvl_conn *conn, int fd)
 
 void nvl_pair_free(struct nvl_conn *conn)
 {
+	if (conn->state == NVL_CONN_GREETING)
+		weft_stranger_del(&conn->iface->strangers, &conn->stranger);
 	weft_list_del(&conn->link);
 	unwatch(conn, conn->fd);
 	nvl_sock_drop(conn);

@@ -16,6 +16,8 @@
 #include "util/log.h"
 #include "util/secret.h"
 
+#define MAX_STRANGERS	128	/* each costs a struct nvl_conn */
+
 /* ---- opening ------------------------------------------------------------- */
 
 static int watch(struct nvl_iface *iface, int fd, uint64_t what)
@@ -102,6 +104,7 @@ static int iface_open(const char *netdev, int family,
 	weft_list_init(&iface->done);
 	weft_list_init(&iface->done_gets);
 	weft_list_init(&iface->landed);
+	weft_strangers_init(&iface->strangers, MAX_STRANGERS);
 	iface->addr = weft_secret_alloc(sizeof(*iface->addr));
 	err = iface->addr ? weft_random(iface->addr->key, WEFT_KEY_LEN) :
 			    -ENOMEM;

@@ -22,6 +22,7 @@
 #include "devices/device.h"
 #include "devices/flush.h"
 #include "devices/region.h"
+#include "devices/stranger.h"
 #include "devices/tcp/tcp_proto.h"
 #include "util/list.h"
 
@@ -214,6 +215,7 @@ struct tcp_greet {
 	struct tcp_conn *conn;		/* dialer: whom it is for */
 	struct tcp_conn *target;	/* listener: whose it becomes */
 	bool dead;
+	struct weft_stranger stranger;	/* listener */
 	uint64_t deadline_ms;
 	union weft_sockaddr peer;
 	struct weft_hello hello;
@@ -242,6 +244,7 @@ struct tcp_conn {
 	uint64_t token;			/* bulk streams join by it */
 	struct weft_hello *hello;	/* kept until the owner proof is checked */
 	uint64_t deadline_ms;		/* DIALING, WAITING; OPEN: of lost_err */
+	unsigned int redials;		/* a listener hung up before it spoke */
 	union weft_sockaddr remote;	/* where bulk streams are dialled to */
 	uint8_t *remote_key;		/* the dialer's; else zeros */
 	struct tcp_ep *ep;
@@ -320,6 +323,7 @@ struct tcp_iface {
 	uint64_t tick_ms;		/* when it last fired */
 	bool accept_paused;
 	struct weft_list conns, dead, greets, dead_greets, held;
+	struct weft_strangers strangers;
 	struct weft_list sns;		/* weft_ep_sn.link */
 	struct weft_stats *stats;
 	struct tcp_conn *hot[TCP_HOT];

@@ -7,9 +7,9 @@
 
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,24 +17,11 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define MAX_STRANGERS	4096	/* at once; more wait in the backlog */
-#define STRANGERS_PART	4	/* of the descriptors that the process may have */
 #define ACCEPT_BATCH	64
 #define MAX_PROBES	127	/* Linux, include/net/tcp.h: MAX_TCP_KEEPCNT */
 #define YIELD_MS	2000	/* for the peer's dial to arrive; then ours again */
-
-/* Accepted and not proven yet, on all interfaces of this process. */
-static atomic_uint strangers;
-
-/* The program needs descriptors of its own. */
-static unsigned int max_strangers(void)
-{
-	struct rlimit lim;
-
-	if (getrlimit(RLIMIT_NOFILE, &lim))
-		return MAX_STRANGERS;
-	return weft_min(lim.rlim_cur / STRANGERS_PART, (rlim_t)MAX_STRANGERS);
-}
+#define REDIAL_MS	TCP_TICK_MS
+#define REDIALS		3
 
 /*
  * Keepalive, which the peer's kernel answers, however busy its program is.  A
@@ -94,7 +81,7 @@ void tcp_greet_free(struct tcp_greet *g)
 	if (g->fd >= 0)
 		close(g->fd);
 	if (!g->conn)
-		atomic_fetch_sub(&strangers, 1);
+		weft_stranger_del(&g->iface->strangers, &g->stranger);
 	if (g->target && g->fd >= 0 && g->target->state != TCP_CONN_OPEN)
 		tcp_conn_break(g->target, -ECONNRESET);
 	weft_list_del(&g->link);
@@ -154,6 +141,25 @@ static void dial_lost(struct tcp_conn *conn, enum tcp_purpose purpose, int err,
 				     where);
 }
 
+/*
+ * A listener whose places were all taken, or for whom this program was too busy
+ * to speak in time, hangs up before it has said a word.
+ */
+static bool dial_again(struct tcp_greet *g, int err)
+{
+	struct tcp_conn *conn = g->conn;
+
+	if (g->purpose != TCP_PURPOSE_MESSAGES || g->connecting ||
+	    g->hello.peer_max || (err != -ECONNRESET && err != -EPIPE) ||
+	    conn->redials == REDIALS)
+		return false;
+	conn->redials++;
+	tcp_greet_free(g);
+	tcp_conn_move(conn, TCP_CONN_WAITING);
+	conn->deadline_ms = weft_now_ms() + REDIAL_MS;
+	return true;
+}
+
 /* A dial ended without a connection. */
 static void dial_failed(struct tcp_greet *g, int err)
 {
@@ -161,6 +167,8 @@ static void dial_failed(struct tcp_greet *g, int err)
 	enum tcp_purpose purpose = g->purpose;
 	char where[WEFT_SOCKADDR_STR];
 
+	if (dial_again(g, err))
+		return;
 	weft_sockaddr_str(&g->peer, where, sizeof(where));
 	if (purpose == TCP_PURPOSE_MESSAGES) {
 		if (err == -EACCES)
@@ -426,6 +434,9 @@ static int hello_io(struct tcp_greet *g)
 		h->have += n;
 		if (h->have == h->want)
 			weft_hello_step(h);
+		if (!g->conn && h->state != WEFT_HELLO_READING)
+			g->deadline_ms = weft_stranger_spoke(
+				&g->iface->strangers, &g->stranger);
 	}
 	return 1;
 }
@@ -486,16 +497,38 @@ static void accept_failed(struct tcp_iface *iface, int err)
 	tcp_iface_pause_accept(iface);
 }
 
+/* May one more be accepted?  If need be in the place of one that is silent. */
+static bool make_room(struct tcp_iface *iface)
+{
+	struct pollfd next = { .fd = iface->listen_fd, .events = POLLIN };
+	struct weft_stranger *st;
+	struct tcp_greet *g;
+	uint64_t since;
+
+	while (weft_strangers_full(&iface->strangers)) {
+		st = poll(&next, 1, 0) == 1 ?
+		     weft_strangers_next_out(&iface->strangers) : NULL;
+		if (!st)
+			return false;
+		g = container_of(st, struct tcp_greet, stranger);
+		since = st->since_ms;
+		tcp_greet_io(g);	/* it may be us who did not listen */
+		if (!g->dead && st->since_ms == since)
+			tcp_greet_free(g);
+	}
+	return true;
+}
+
 void tcp_greet_accept(struct tcp_iface *iface)
 {
-	unsigned int max = max_strangers(), i;
 	struct tcp_greet *g;
+	unsigned int i;
 	union weft_sockaddr peer;
 	socklen_t len;
 	int fd;
 
 	for (i = 0; i < ACCEPT_BATCH; i++) {
-		if (atomic_load(&strangers) >= max) {
+		if (!make_room(iface)) {
 			tcp_iface_pause_accept(iface);
 			return;
 		}
@@ -512,7 +545,8 @@ void tcp_greet_accept(struct tcp_iface *iface)
 			close(fd);
 			return;
 		}
-		atomic_fetch_add(&strangers, 1);
+		g->deadline_ms = weft_stranger_add(&iface->strangers,
+						   &g->stranger, fd);
 		g->peer = peer;
 		weft_hello_listen(&g->hello, iface->addr->key);
 		if (watch(g, EPOLL_CTL_ADD, EPOLLIN))

@@ -16,6 +16,7 @@
 #include "util/secret.h"
 
 #define BACKLOG		4096
+#define MAX_STRANGERS	4096	/* at once; more wait in the backlog */
 #define EVENTS		32
 #define POLL_EVERY	16	/* progress calls between looks at epoll */
 #define HOT_IDLE	4096	/* fruitless polls before a stream is not hot */
@@ -148,6 +149,7 @@ int tcp_iface_open(const char *netdev, int family,
 	weft_list_init(&iface->dead_greets);
 	weft_list_init(&iface->held);
 	weft_list_init(&iface->sns);
+	weft_strangers_init(&iface->strangers, MAX_STRANGERS);
 	tcp_cq_init(iface);
 
 	err = weft_netif_get(netdev, family, &iface->netif);

@@ -212,6 +212,36 @@ static void strangers(void)
 	sides_close(&a, &b);
 }
 
+/* @n that connect and say nothing, until end_crowd(). */
+static pid_t begin_crowd(const struct side *s, unsigned int n, int *leave)
+{
+	int there[2], end[2];
+	char c;
+	pid_t pid;
+
+	check(!pipe(there) && !pipe(end), "no pipe");
+	pid = fork();
+	if (!pid) {
+		close(end[1]);
+		while (n--)
+			raw_connect(s);
+		check(write(there[1], "", 1) == 1, "pipe");
+		_exit(read(end[0], &c, 1));
+	}
+	close(end[0]);
+	close(there[1]);
+	check(read(there[0], &c, 1) == 1, "pipe");
+	close(there[0]);
+	*leave = end[1];
+	return pid;
+}
+
+static void end_crowd(pid_t pid, int leave)
+{
+	close(leave);
+	check(waitpid(pid, NULL, 0) == pid, "no child");
+}
+
 /* Silent ones in numbers leave most descriptors to the program, and sleep. */
 static void crowd(void)
 {
@@ -220,25 +250,15 @@ static void crowd(void)
 	struct side a, b;
 	struct pollfd pfd = { .events = POLLIN };
 	unsigned int i, before, slept = 0;
-	int there[2], leave[2];
-	char c;
+	int leave;
 	pid_t pid;
 
 	if (strncmp(row->name, "tcp", 3))
 		skip_test("no port to knock at");
-	check(!pipe(there) && !pipe(leave) && !setrlimit(RLIMIT_NOFILE, &lim),
-	      "no pipe");
+	check(!setrlimit(RLIMIT_NOFILE, &lim), "no limit");
 	side_open(&b);
-	pid = fork();
-	if (!pid) {
-		close(leave[1]);
-		for (i = 0; i < CROWD; i++)
-			raw_connect(&b);
-		check(write(there[1], "", 1) == 1, "pipe");
-		_exit(read(leave[0], &c, 1));
-	}
 	before = count_sockets();
-	check(read(there[0], &c, 1) == 1, "pipe");
+	pid = begin_crowd(&b, CROWD, &leave);
 	wait_for(&b, NULL, count_sockets() == before + MOST);
 	pfd.fd = b.ops->event_fd(b.iface);
 	for (i = 0; i < 30; i++) {
@@ -249,13 +269,109 @@ static void crowd(void)
 	}
 	/* the timer of deadlines rings now and then, and has another look */
 	check(slept > 15, "slept in %u of 30 rounds", slept);
-	close(leave[1]);
-	check(waitpid(pid, NULL, 0) == pid, "no child");
+	end_crowd(pid, leave);
 	side_open(&a);
 	a.ep = side_connect(&a, &b, NULL);
 	wait_for(&a, &b, a.ops->ready(a.ep));
 	wait_for(&a, &b, count_sockets() == before + 3);
 	sides_close(&a, &b);
+}
+
+/* Neither those that have all places nor those that wait for one keep us out. */
+static void past_the_crowd(void)
+{
+	enum { CROWD = 200, FDS = 256 };
+	struct rlimit lim = { FDS, FDS };
+	struct side a, b;
+	int leave;
+	pid_t pid;
+
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("no port to knock at");
+	setenv("WEFT_CONNECT_TIMEOUT", "3600s", 1);
+	check(!setrlimit(RLIMIT_NOFILE, &lim), "no limit");
+	side_open(&b);
+	pid = begin_crowd(&b, CROWD, &leave);
+	side_open(&a);
+	a.ep = side_connect(&a, &b, NULL);
+	wait_for(&a, &b, a.ops->ready(a.ep));
+	send_pattern(&a, &b, a.ep, 1, 100, 3);
+	wait_for(&a, &b, b.first);
+	check_message(&b, 1, 100, 3);
+	end_crowd(pid, leave);
+	sides_close(&a, &b);
+}
+
+/* Whoever says nothing at all is not waited for as long as a peer. */
+static void not_a_word(void)
+{
+	struct side b;
+	unsigned int before;
+	int fd;
+
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("no port to knock at");
+	setenv("WEFT_CONNECT_TIMEOUT", "3600s", 1);
+	log_keep();
+	side_open(&b);
+	before = count_sockets();
+	fd = raw_connect(&b);
+	wait_for(&b, NULL, count_sockets() == before + 2);
+	wait_for(&b, NULL, count_sockets() == before + 1);
+	check_int(log_lines(""), 0);
+	close(fd);
+	side_close(&b);
+}
+
+/* A listener whose places are taken hangs up; it is dialled again. */
+static void hung_up_on(void)
+{
+	struct sockaddr_storage sa;
+	socklen_t len = sizeof(sa);
+	struct weft_address where;
+	struct side a, b;
+	unsigned int times;
+	int listener, fd;
+
+	if (strncmp(row->name, "tcp", 3))
+		skip_test("no port to knock at");
+	side_open(&a);
+	side_open(&b);
+	where = b.attr.addr;
+	/* somebody before it who accepts, and closes */
+	listener = socket(row->family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	memcpy(&sa, &where.sa, sizeof(where.sa));
+	if (row->family == AF_INET6)
+		((struct sockaddr_in6 *)&sa)->sin6_port = 0;
+	else
+		((struct sockaddr_in *)&sa)->sin_port = 0;
+	check(!bind(listener, (struct sockaddr *)&sa,
+		    weft_sockaddr_len(&where.sa)) && !listen(listener, 8) &&
+	      !getsockname(listener, (struct sockaddr *)&sa, &len),
+	      "no listener");
+	memcpy(&where.sa, &sa, sizeof(where.sa));
+	check_int(a.ops->ep_create(a.iface, &where, NULL, &a.ep), 0);
+	for (times = 0; times < 2; times++) {
+		do {
+			both_progress(&a, NULL);
+			fd = accept(listener, NULL, NULL);
+		} while (fd < 0 && !a.errors);
+		check(fd >= 0, "given up after %u", times);
+		close(fd);
+	}
+	/* for ever it is not */
+	while (!a.errors) {
+		both_progress(&a, NULL);
+		fd = accept(listener, NULL, NULL);
+		if (fd >= 0) {
+			check(++times < 20, "dialled on and on");
+			close(fd);
+		}
+	}
+	check_int(a.error, -ECONNRESET);
+	close(listener);
+	side_close(&a);
+	side_close(&b);
 }
 
 /* A half-open connection goes at its deadline. */
@@ -417,6 +533,9 @@ const struct conformance_test meet_tests[] = {
 	{ "a standstill before both have met", after_a_standstill },
 	{ "garbage, scans and silence harm nobody", strangers },
 	{ "silent strangers in numbers", crowd },
+	{ "a peer behind silent strangers in numbers", past_the_crowd },
+	{ "a silent stranger goes after seconds", not_a_word },
+	{ "a listener that hangs up at once", hung_up_on },
 	{ "a half-open connection goes at its deadline", half_open },
 	{ "a connection at rest outlives a short outage", rests },
 	{ "a wrong key is refused", wrong_key },

@@ -11,6 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "bootstrap/settings.h"
+#include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 #define FDS	400
@@ -98,8 +100,8 @@ Test(nvl_accept, descriptors_run_out)
 	cr_expect(eq(uint, said(""), 1));
 }
 
-/* They say nothing, and their deadline is far. */
-Test(nvl_accept, strangers_take_all_places)
+/* One more that connects to a, if there is room, and says nothing. */
+static bool stranger(void)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	struct weft_iface_attr attr;
@@ -110,22 +112,58 @@ Test(nvl_accept, strangers_take_all_places)
 	      (socklen_t)snprintf(sa.sun_path + 1, sizeof(sa.sun_path) - 1,
 				  "weft-nvl-%016" PRIx64,
 				  weft_key_id(attr.addr.key));
-	while (nfds < 160) {
-		fds[nfds] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC |
-				   SOCK_NONBLOCK, 0);
-		cr_assert(ge(int, fds[nfds], 0));
-		if (connect(fds[nfds], (struct sockaddr *)&sa, len)) {
-			cr_assert(eq(int, errno, EAGAIN));
-			close(fds[nfds]);
-			sleeps();
-			continue;
-		}
-		nfds++;
+	fds[nfds] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			   0);
+	cr_assert(ge(int, fds[nfds], 0));
+	if (connect(fds[nfds], (struct sockaddr *)&sa, len)) {
+		cr_assert(eq(int, errno, EAGAIN));
+		close(fds[nfds]);
+		return false;
 	}
+	nfds++;
+	return true;
+}
+
+/* They say nothing, and their deadline is far. */
+static void among_strangers(bool leave)
+{
+	while (nfds < 160)
+		if (!stranger())
+			sleeps();
 	cr_assert(eq(int, connect_side(&b, &a), 0));
 	cr_expect(ever_sleeps(), "it is woken again and again");
 	cr_assert(eq(int, nvl->ready(b.ep), 0));
-	let_go();
+	if (leave)
+		let_go();
 	meet_asleep();
 	cr_expect(eq(uint, said(""), 0));
+	let_go();
+}
+
+Test(nvl_accept, strangers_take_all_places)
+{
+	among_strangers(true);
+}
+
+/* Nor must they go first. */
+Test(nvl_accept, strangers_keep_nobody_out)
+{
+	setenv("WEFT_CONNECT_TIMEOUT", "3600s", 1);
+	weft_settings_reset();
+	among_strangers(false);
+}
+
+/* As long as it is there at all, its words are waited for some seconds. */
+Test(nvl_accept, who_says_nothing_is_not_kept)
+{
+	unsigned int before = count_fds();
+
+	setenv("WEFT_CONNECT_TIMEOUT", "3600s", 1);
+	weft_settings_reset();
+	stranger();
+	while (count_fds() < before + 2)
+		nvl->progress(a.iface);
+	while (count_fds() > before + 1)
+		nvl->progress(a.iface);
+	let_go();
 }

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "devices/stranger.h"
+
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "bootstrap/hash.h"
+#include "bootstrap/settings.h"
+#include "util/clock.h"
+#include "util/util.h"
+
+#define MAX_ALL		4096u
+#define PART		4	/* of the descriptors that the process may have */
+#define RESERVED	16u	/* an interface's own, whatever others have */
+#define FIRST_MS	5000u	/* for the first message, which is under way */
+
+/* On all interfaces of this process. */
+static atomic_uint strangers;
+
+/* The program needs descriptors of its own. */
+static unsigned int max_all(void)
+{
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim))
+		return MAX_ALL;
+	return weft_min(lim.rlim_cur / PART, (rlim_t)MAX_ALL);
+}
+
+void weft_strangers_init(struct weft_strangers *s, unsigned int max)
+{
+	memset(s, 0, sizeof(*s));
+	weft_list_init(&s->silent);
+	s->max = max;
+	(void)weft_random(&s->salt, sizeof(s->salt));
+}
+
+bool weft_strangers_full(const struct weft_strangers *s)
+{
+	if (s->n >= s->max)
+		return true;
+	return s->n >= RESERVED && atomic_load(&strangers) >= max_all();
+}
+
+struct weft_stranger *weft_strangers_next_out(const struct weft_strangers *s)
+{
+	struct weft_stranger *st, *tmp;
+	unsigned int most = 0, i;
+
+	for (i = 1; i < WEFT_STRANGER_SOURCES; i++)
+		if (s->of[i] > s->of[most])
+			most = i;
+	weft_list_for_each(st, tmp, &s->silent, link)
+		if (st->source == most)
+			return weft_now_ms() - st->since_ms <
+			       WEFT_STRANGER_SPARED_MS ? NULL : st;
+	return NULL;
+}
+
+static unsigned int source_of(const struct weft_strangers *s, int fd)
+{
+	struct { uint64_t salt, id; } source = { s->salt, 0 };
+	union {
+		struct sockaddr sa;
+		struct sockaddr_in in;
+		struct sockaddr_in6 in6;
+	} peer = { 0 };
+	socklen_t len = sizeof(peer);
+	struct ucred user = { 0 };
+
+	if (!getpeername(fd, &peer.sa, &len) &&
+	    peer.sa.sa_family == AF_INET) {
+		source.id = peer.in.sin_addr.s_addr;
+	} else if (peer.sa.sa_family == AF_INET6) {
+		memcpy(&source.id, &peer.in6.sin6_addr, sizeof(source.id));
+	} else {
+		len = sizeof(user);
+		if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &len))
+			source.id = user.uid;
+	}
+	return weft_hash_u64("weft stranger", &source, sizeof(source)) %
+	       WEFT_STRANGER_SOURCES;
+}
+
+uint64_t weft_stranger_add(struct weft_strangers *s, struct weft_stranger *st,
+			   int fd)
+{
+	uint64_t now = weft_now_ms();
+
+	st->source = source_of(s, fd);
+	st->since_ms = now;
+	weft_list_add_tail(&s->silent, &st->link);
+	s->of[st->source]++;
+	s->n++;
+	atomic_fetch_add(&strangers, 1);
+	return now + weft_min(weft_settings()->connect_timeout_ms,
+			      (uint64_t)FIRST_MS);
+}
+
+uint64_t weft_stranger_spoke(struct weft_strangers *s, struct weft_stranger *st)
+{
+	uint64_t now = weft_now_ms();
+
+	st->since_ms = now;
+	weft_list_del(&st->link);
+	weft_list_add_tail(&s->silent, &st->link);
+	return now + weft_settings()->connect_timeout_ms;
+}
+
+void weft_stranger_del(struct weft_strangers *s, struct weft_stranger *st)
+{
+	weft_list_del(&st->link);
+	s->of[st->source]--;
+	s->n--;
+	atomic_fetch_sub(&strangers, 1);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Connections accepted and not proven yet.
+ *
+ * So that silent ones keep nobody out: an interface has so many places, and all
+ * interfaces of the process together a part of the descriptors that it may
+ * have.  Where the places are taken, the source with the most of them (a host,
+ * a /64 of IPv6, a user of this host) gives up the one that has been silent
+ * longest, once that had time to speak.
+ */
+#ifndef WEFT_DEVICES_STRANGER_H
+#define WEFT_DEVICES_STRANGER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "util/list.h"
+
+#define WEFT_STRANGER_SOURCES	64	/* told apart, by a hash */
+#define WEFT_STRANGER_SPARED_MS	250	/* has a place for so long at least */
+
+struct weft_stranger {
+	struct weft_list link;		/* weft_strangers.silent */
+	unsigned int source;
+	uint64_t since_ms;		/* it came, or spoke last */
+};
+
+/* Those of one interface. */
+struct weft_strangers {
+	struct weft_list silent;	/* the longest first */
+	unsigned int n, max;
+	unsigned int of[WEFT_STRANGER_SOURCES];
+	uint64_t salt;			/* nobody can choose whom he shares with */
+};
+
+/* @max: places of this interface. */
+void weft_strangers_init(struct weft_strangers *s, unsigned int max);
+bool weft_strangers_full(const struct weft_strangers *s);
+/* Who is to make room; NULL: nobody yet. */
+struct weft_stranger *weft_strangers_next_out(const struct weft_strangers *s);
+
+/* Accepted on the socket @fd.  Returns its deadline for the first message. */
+uint64_t weft_stranger_add(struct weft_strangers *s, struct weft_stranger *st,
+			   int fd);
+/* A message of its hello is whole.  Returns its deadline for the rest. */
+uint64_t weft_stranger_spoke(struct weft_strangers *s,
+			     struct weft_stranger *st);
+/* Proven, or gone. */
+void weft_stranger_del(struct weft_strangers *s, struct weft_stranger *st);
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Who has a place before he is proven, and who gives his up. */
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bootstrap/settings.h"
+#include "devices/stranger.h"
+#include "util/clock.h"
+#include "util/util.h"
+
+#define MANY	200u
+
+static struct weft_strangers all;
+static struct weft_stranger them[MANY];
+static uint64_t now_ns;
+static int listener;
+static struct sockaddr_in where;
+
+static uint64_t fake_clock(void)
+{
+	return now_ns;
+}
+
+static void pass(unsigned int ms)
+{
+	now_ns += ms * 1000000ull;
+}
+
+static void begin(void)
+{
+	socklen_t len = sizeof(where);
+
+	now_ns = 1000000000;
+	weft_clock_set(fake_clock);
+	weft_strangers_init(&all, 8);
+	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	where.sin_family = AF_INET;
+	where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	cr_assert(zero(int, bind(listener, (struct sockaddr *)&where, len)));
+	cr_assert(zero(int, listen(listener, 8)));
+	cr_assert(zero(int, getsockname(listener, (struct sockaddr *)&where,
+					&len)));
+}
+
+TestSuite(stranger, .init = begin, .timeout = 60);
+
+/* As accepted from the host @host of 127.0.0.0/8. */
+static uint64_t come(struct weft_stranger *st, unsigned int host)
+{
+	struct sockaddr_in from = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), there;
+	uint64_t deadline;
+
+	from.sin_addr.s_addr = htonl(0x7f000000 + host);
+	cr_assert(zero(int, bind(fd, (struct sockaddr *)&from, sizeof(from))));
+	cr_assert(zero(int, connect(fd, (struct sockaddr *)&where,
+				    sizeof(where))));
+	there = accept(listener, NULL, NULL);
+	cr_assert(ge(int, there, 0));
+	deadline = weft_stranger_add(&all, st, there);
+	close(fd);
+	close(there);
+	return deadline;
+}
+
+/* A host whose strangers are not counted with those of @other. */
+static unsigned int another_than(unsigned int other)
+{
+	unsigned int source, host = other;
+
+	come(&them[MANY - 1], other);
+	source = them[MANY - 1].source;
+	do {
+		weft_stranger_del(&all, &them[MANY - 1]);
+		come(&them[MANY - 1], ++host);
+	} while (them[MANY - 1].source == source);
+	weft_stranger_del(&all, &them[MANY - 1]);
+	return host;
+}
+
+Test(stranger, the_longest_silent_goes_and_nobody_at_once)
+{
+	unsigned int i;
+
+	for (i = 0; i < 8; i++) {
+		cr_expect(not(weft_strangers_full(&all)), "%u", i);
+		come(&them[i], 1);
+		pass(10);
+	}
+	cr_expect(weft_strangers_full(&all));
+	cr_expect(eq(ptr, weft_strangers_next_out(&all), NULL));
+	pass(WEFT_STRANGER_SPARED_MS - 80);
+	cr_expect(eq(ptr, weft_strangers_next_out(&all), &them[0]));
+	weft_stranger_spoke(&all, &them[0]);
+	cr_expect(eq(ptr, weft_strangers_next_out(&all), NULL));
+	pass(10);
+	cr_expect(eq(ptr, weft_strangers_next_out(&all), &them[1]));
+	weft_stranger_del(&all, &them[1]);
+	cr_expect(not(weft_strangers_full(&all)));
+}
+
+/* However old the one of another host is. */
+Test(stranger, the_source_with_most_gives_up_one)
+{
+	unsigned int other = another_than(1), i;
+
+	come(&them[0], other);
+	pass(60000);
+	for (i = 1; i < 8; i++)
+		come(&them[i], 1);
+	cr_expect(eq(ptr, weft_strangers_next_out(&all), NULL));
+	pass(WEFT_STRANGER_SPARED_MS);
+	for (i = 1; i < 7; i++) {
+		cr_expect(eq(ptr, weft_strangers_next_out(&all), &them[i]));
+		weft_stranger_del(&all, &them[i]);
+	}
+}
+
+/* Nobody on another interface can take an interface's last places. */
+Test(stranger, each_interface_has_places_of_its_own)
+{
+	static struct weft_stranger mine[MANY];
+	struct weft_strangers flooded;
+	struct rlimit lim = { 200, 200 };
+	unsigned int i, n;
+
+	cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &lim)));
+	weft_strangers_init(&flooded, 4096);
+	for (n = 0; !weft_strangers_full(&flooded); n++) {
+		cr_assert(lt(uint, n, MANY));
+		weft_stranger_add(&flooded, &them[n], -1);
+	}
+	cr_expect(eq(uint, n, 200 / 4), "a part of the descriptors");
+	weft_strangers_init(&all, 4096);
+	for (i = 0; !weft_strangers_full(&all); i++) {
+		cr_assert(lt(uint, i, MANY));
+		weft_stranger_add(&all, &mine[i], -1);
+	}
+	cr_expect(ge(uint, i, 8));
+	while (n--)
+		weft_stranger_del(&flooded, &them[n]);
+	cr_expect(not(weft_strangers_full(&all)));
+}
+
+Test(stranger, deadlines)
+{
+	uint64_t deadline;
+
+	setenv("WEFT_CONNECT_TIMEOUT", "60s", 1);
+	weft_settings_reset();
+	deadline = come(&them[0], 1);
+	cr_expect(le(u64, deadline, weft_now_ms() + 5000), "seconds");
+	deadline = weft_stranger_spoke(&all, &them[0]);
+	cr_expect(eq(u64, deadline, weft_now_ms() + 60000));
+	setenv("WEFT_CONNECT_TIMEOUT", "1s", 1);
+	weft_settings_reset();
+	deadline = come(&them[1], 1);
+	cr_expect(eq(u64, deadline, weft_now_ms() + 1000));
+}
