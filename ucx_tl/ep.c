@@ -5,6 +5,7 @@
 #include <string.h>
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
+#include "util/log.h"
 
 /* May an operation be tried?  0, or what the operation returns. */
 static inline int may_send(struct weft_uct_ep *ep)
@@ -251,6 +252,21 @@ static enum weft_ucs_status ep_check(struct weft_uct_ep *ep, unsigned int flags,
 	return ret == -EAGAIN ? WEFT_UCS_OK : weft_ucs_status(ret);
 }
 
+/* That weft carries, said once per process to who wants to know. */
+static void tell_first(const struct weft_uct_iface *iface,
+		       const struct weft_address *remote)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	char where[WEFT_SOCKADDR_STR];
+
+	if (weft_log_level < WEFT_LOG_INFO || atomic_flag_test_and_set(&told))
+		return;
+	weft_info("first used: %s over '%s', to %s", iface->tl->name,
+		  iface->device,
+		  iface->tl->same_host ? "a process of this host" :
+		  weft_sockaddr_str(&remote->sa, where, sizeof(where)));
+}
+
 static enum weft_ucs_status ep_create(const struct weft_uct_ep_params *params,
 				      struct weft_uct_ep **out)
 {
@@ -263,6 +279,7 @@ static enum weft_ucs_status ep_create(const struct weft_uct_ep_params *params,
 
 	if ((params->field_mask & needed) != needed)
 		return WEFT_UCS_UNSUPPORTED; /* connect-to-endpoint */
+	weft_uct_log_reach(true);
 	err = weft_address_unpack(params->iface_addr, WEFT_IFACE_ADDR_LEN,
 				  params->dev_addr, WEFT_DEV_ADDR_MAX, &remote);
 	if (err)
@@ -281,6 +298,7 @@ static enum weft_ucs_status ep_create(const struct weft_uct_ep_params *params,
 		return weft_ucs_status(err);
 	}
 	weft_list_add_tail(&iface->eps, &ep->link);
+	tell_first(iface, &remote);
 	*out = ep;
 	return WEFT_UCS_OK;
 }

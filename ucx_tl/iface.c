@@ -172,15 +172,22 @@ static bool reaches(struct weft_uct_iface *iface,
 	return iface->dev->reaches(iface->iface, remote, why);
 }
 
+static bool answer(bool reached)
+{
+	weft_uct_log_reach(reached);
+	return reached;
+}
+
 static int is_reachable(struct weft_uct_iface *iface, const void *dev_addr,
 			const void *iface_addr)
 {
 	struct weft_address remote;
 	const char *why;
 
-	return !weft_address_unpack(iface_addr, WEFT_IFACE_ADDR_LEN, dev_addr,
-				    WEFT_DEV_ADDR_MAX, &remote) &&
-	       reaches(iface, &remote, &why);
+	return answer(!weft_address_unpack(iface_addr, WEFT_IFACE_ADDR_LEN,
+					   dev_addr, WEFT_DEV_ADDR_MAX,
+					   &remote) &&
+		      reaches(iface, &remote, &why));
 }
 
 static int is_reachable_v2(struct weft_uct_iface *iface,
@@ -208,7 +215,7 @@ static int is_reachable_v2(struct weft_uct_iface *iface,
 	}
 	if (!ok && (p->field_mask & told) == told && p->info_string)
 		snprintf(p->info_string, p->info_string_length, "%s", why);
-	return ok;
+	return answer(ok);
 }
 
 static int ep_is_connected(struct weft_uct_ep *ep,
@@ -318,6 +325,7 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	iface->md = md;
 	iface->tl = md->tl;
 	iface->dev = md->tl->dev;
+	snprintf(iface->device, sizeof(iface->device), "%s", netdev);
 	weft_list_init(&iface->eps);
 	weft_list_init(&iface->waiting);
 	weft_list_init(&iface->ended);

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bootstrap/settings.h"
@@ -186,6 +187,7 @@ static const struct {
 	MAY(base_query_v2, "uct_iface_base_query_v2"),
 	MAY(log_dispatch, "ucs_log_dispatch"),
 	MAY(global_opts, "ucs_global_opts"),
+	MAY(log_push_handler, "ucs_log_push_handler"),
 };
 
 static int find_symbols(struct weft_uct *uct, void *handle, const char *path)
@@ -202,6 +204,21 @@ static int find_symbols(struct weft_uct *uct, void *handle, const char *path)
 		memcpy((char *)&uct->sym + wanted[i].at, &p, sizeof(p));
 	}
 	return 0;
+}
+
+static void tell_registered(const struct weft_uct *uct, const char *path)
+{
+	char names[64] = "";
+	size_t at = 0;
+
+	for (size_t i = 0; i < WEFT_UCT_TLS; i++)
+		if (uct->abi->minor >= weft_uct_tls[i].minor_min)
+			at += (size_t)snprintf(names + at, sizeof(names) - at,
+					       "%s%s", at ? ", " : "",
+					       weft_uct_tls[i].name);
+	weft_info("%s registered with UCX 1.%u in '%s'%s", names,
+		  uct->abi->minor, path,
+		  weft_uct_asked_for_any() ? "" : "; nobody has asked for them");
 }
 
 static int add_copy(void *handle)
@@ -235,8 +252,8 @@ static int add_copy(void *handle)
 	weft_uct_log_attach(uct);
 	weft_stats_runtime("ucx");
 	weft_uct_register(uct);
-	weft_debug("registered with UCX 1.%u in '%s'", abi->minor,
-		   info.dli_fname);
+	tell_registered(uct, info.dli_fname);
+	weft_uct_log_watch(uct);
 	return 0;
 }
 

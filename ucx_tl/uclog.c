@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* weft's messages among UCX's own: same file, same stamp, own component. */
+/*
+ * weft's messages among UCX's own (same file, same stamp, own component), and
+ * the one of UCX's that needs a word from weft.
+ */
+#include <stdarg.h>
 #include <stdint.h>
+#include <string.h>
 #include "ucx_tl/resolve.h"
 #include "ucx_tl/uct.h"
 #include "util/log.h"
+#include "util/util.h"
 
 /* ucs_log_level_t and ucs_log_component_config_t, unchanged 1.13 to 1.22 */
 enum {
@@ -59,4 +65,65 @@ void weft_uct_log_attach(const struct weft_uct *uct)
 	else if (level >= UCS_INFO && weft_log_level < WEFT_LOG_INFO)
 		weft_log_set_level(WEFT_LOG_INFO);
 	weft_log_set_sink(sink, (void *)uct);
+}
+
+/*
+ * UCP asks is_reachable() only of what the peer's address has.  Where no
+ * transport was found, and weft was not asked, the peer offers none of weft's.
+ * The last answer of this thread, until an endpoint comes of it; a "no" that
+ * another transport made good costs us the message, at worst.
+ */
+static __thread bool refused;
+
+void weft_uct_log_reach(bool reached)
+{
+	refused = !reached;
+}
+
+/* "weft_tcp/lo - not available, ...": does it fail for want of a peer? */
+static bool weft_lacks_peer(const char *tried)
+{
+	/* from 1.19 on, and before */
+	static const char *const why[] = {
+		"not available", "Destination is unreachable",
+	};
+	const char *at = strstr(tried, "weft_");
+	size_t i;
+
+	at = at ? strstr(at, " - ") : NULL;
+	for (i = 0; at && i < ARRAY_SIZE(why); i++)
+		if (!strncmp(at + 3, why[i], strlen(why[i])))
+			return true;
+	return false;
+}
+
+/* ucp_wireup_select_transport(), in these words from 1.13 to 1.22 */
+static int heard(const char *file, unsigned int line, const char *function,
+		 int level, const void *component, const char *format,
+		 va_list args)
+{
+	const char *title, *peer, *tried;
+
+	(void)file;
+	(void)line;
+	(void)function;
+	(void)component;
+	if (level != UCS_ERROR ||
+	    strcmp(format, "no %s transport to %s: %s"))
+		return 1;
+	title = va_arg(args, const char *);
+	peer = va_arg(args, const char *);
+	tried = va_arg(args, const char *);
+	if (!strcmp(title, "active messages") && !refused &&
+	    weft_lacks_peer(tried))
+		weft_warn_once("%s offers no transport of weft's, and nothing else here reaches it: start it under 'weft run', too, or let UCX's tcp in here (UCX_TLS=weft_tcp,tcp)",
+			       *peer == '<' ? "a peer" : peer);
+	refused = false;
+	return 1;
+}
+
+void weft_uct_log_watch(const struct weft_uct *uct)
+{
+	if (uct->sym.log_push_handler)
+		uct->sym.log_push_handler(heard);
 }

@@ -7,6 +7,7 @@
 #ifndef WEFT_UCX_TL_UCT_H
 #define WEFT_UCX_TL_UCT_H
 
+#include <stdarg.h>
 #include <stdatomic.h>
 #include "config.h"
 #include "devices/device.h"
@@ -48,6 +49,13 @@ struct weft_uct_symbols {
 			     const void *component, const char *format, ...)
 		__attribute__((format(printf, 6, 7)));
 	const void *global_opts;
+	/* ucs_log_func_t: 0 ends the message there, 1 passes it on */
+	void (*log_push_handler)(int (*handler)(const char *file,
+						unsigned int line,
+						const char *function, int level,
+						const void *component,
+						const char *format,
+						va_list args));
 };
 
 struct weft_uct;
@@ -135,6 +143,7 @@ struct weft_uct_iface {
 	struct weft_iface *iface;
 	struct weft_iface_attr attr;
 	bool loopback;
+	char device[sizeof(((struct weft_uct_tl_device *)0)->name)];
 	bool narrow; /* another iface serves the same peers better */
 	struct weft_list eps;
 	struct weft_list waiting; /* eps with pending requests */
@@ -199,6 +208,9 @@ enum weft_ucs_status weft_uct_estimate_perf(struct weft_uct_iface *iface,
 					    struct weft_uct_perf_attr *attr);
 void weft_uct_iface_scores(const struct weft_uct_iface *iface,
 			   struct weft_uct_iface_attr *attr);
+
+/* uclog.c: what this thread last answered to is_reachable(); an endpoint: true */
+void weft_uct_log_reach(bool reached);
 
 /* idle.c */
 void weft_uct_idle_iface(int change); /* nobody rests while there are none */

@@ -161,6 +161,40 @@ for side in wait come; do
 			"$tap_tmp/$side")" 1
 done
 
+# A peer without weft: who has it says so, once, and what to do; from where weft
+# has refused a peer, or reached one, there is nothing to be said.
+lonely="offers no transport of weft's, and nothing else here reaches it: start"
+for v in "${versions[@]}"; do
+	if UCX_TLS=weft_tcp PRELOAD_COME="A=1 UCX_TLS=tcp" \
+			exchange "$v" "$v" connect; then
+		tap_not_ok "$v: a peer without weft is not reached" "$(words)"
+		continue
+	fi
+	tap_equal "$v: a peer without weft is told of, once" \
+		"$(grep -c "weft: .*$lonely" "$tap_tmp/wait")" 1
+	UCX_TLS=weft_tcp PRELOAD_COME="A=1 UCX_TLS=tcp" \
+		exchange "$v" "$v" sock peer connect
+	tap_equal "$v: so by socket address, where somebody listens" \
+		"$(grep -c "weft: .*$lonely" "$tap_tmp/wait")" 1
+	# (by lo alone 1.20's own tcp reaches nobody)
+	if UCX_TLS=weft_tcp,tcp UCX_NET_DEVICES=all \
+			PRELOAD_COME="A=1 UCX_TLS=tcp" \
+			exchange "$v" "$v" connect; then
+		tap_nothing "$v: what is advised works, without a word" \
+			"$(grep "$lonely" "$tap_tmp"/{wait,come})"
+	else
+		tap_not_ok "$v: what is advised works" "$(words)"
+	fi
+	UCX_TLS=weft_tcp exchange "$v" "$v" later="$ns" connect
+	tap_nothing "$v: not of a peer that weft refuses" \
+		"$(grep "$lonely" "$tap_tmp"/{wait,come})"
+	UCX_TLS=weft_tcp PRELOAD_BOTH="LD_PRELOAD=$preload WEFT_LOG=info" \
+		exchange "$v" "$v" connect
+	tap_equal "$v: WEFT_LOG=info: where weft is, and that it is used" \
+		"$(grep -ch "weft: .*weft_tcp.* registered with UCX 1.$(minor_of "$v") in '/.*libuct\|weft: first used: weft_tcp over 'lo', to 127" \
+			"$tap_tmp"/{wait,come} | paste -sd' ')" "2 2"
+done
+
 # Two copies in one process. The dynamic linker tells libraries by their soname,
 # so the second copy gets names of its own.
 two_copies() # VERSION VERSION
