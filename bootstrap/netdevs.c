@@ -207,6 +207,24 @@ static bool is_verbs(const char *name)
 	return is_entry(name, len) && !access(path, F_OK);
 }
 
+bool weft_settings_netdev_entry(unsigned int i, char *name, size_t len)
+{
+	const char *list = weft_settings()->net_devices;
+	unsigned int at;
+	size_t n;
+
+	if (netdev_form() == WEFT_NETDEV_NCCL || *list == '^' ||
+	    takes_all(list, netdev_form()))
+		return false;
+	for (; *list; list += n + !!list[n]) {
+		n = strcspn(list, ",");
+		for (at = 0; weft_range_name(list, n, at, name, len); at++)
+			if (!is_verbs(name) && !i--)
+				return true;
+	}
+	return false;
+}
+
 /* Does a list of UCX's form name a verbs device of this host? */
 static bool names_verbs(const char *list)
 {

@@ -120,6 +120,12 @@ const char *weft_setting_variable(const struct weft_setting_info *info);
 bool weft_settings_netdev_allowed(const char *name);
 
 /*
+ * The @i-th name in that list of what would be an interface: no verbs device, and
+ * nothing that the list leaves out.  False: there are no more.
+ */
+bool weft_settings_netdev_entry(unsigned int i, char *name, size_t len);
+
+/*
  * One warning per process where the user names an interface for addresses
  * (UCXPY_IFNAME; else --interface on this process's own command line, as Dask
  * has it) and, among the devices to use, verbs devices, but the two do not meet:

@@ -149,24 +149,41 @@ static bool names_weft(const char *plugin, size_t len)
 	return false;
 }
 
-/*
- * Without a network plugin that is ours the traffic is not.  Of several NCCL
- * takes the first that works, or the one whose network NCCL_NET names.
- */
+bool weft_nccl_plugin(char *entry, size_t len, const char **why)
+{
+	const char *plugin = getenv("NCCL_NET_PLUGIN"), *net = getenv("NCCL_NET");
+	const bool named = net && *net;
+	bool any = false;
+	size_t n;
+
+	*entry = '\0';
+	*why = "NCCL_NET_PLUGIN is not set";
+	if (!plugin || !*plugin)
+		return false;
+	*why = "NCCL_NET_PLUGIN does not name it";
+	for (; *plugin; plugin += n + (plugin[n] == ',')) {
+		n = strcspn(plugin, ",");
+		if (!names_weft(plugin, n)) {
+			any = true;
+			continue;
+		}
+		snprintf(entry, len, "%.*s", (int)n, plugin);
+		*why = named ? "NCCL_NET names another network" :
+			       "NCCL_NET_PLUGIN names another plugin first, and "
+			       "NCCL takes the first that works unless NCCL_NET "
+			       "says weft";
+		return named ? !strcasecmp(net, "weft") : !any;
+	}
+	return false;
+}
+
+/* Without a network plugin that is ours the traffic is not. */
 static bool takes_weft(void)
 {
-	const char *plugin = getenv("NCCL_NET_PLUGIN");
-	const char *net = getenv("NCCL_NET");
-	bool named = net && *net, found = false;
+	char entry[PATH_MAX];
+	const char *why;
 
-	if (!plugin || (named && strcasecmp(net, "weft")))
-		return false;
-	do {
-		found = names_weft(plugin, strcspn(plugin, ","));
-		plugin += strcspn(plugin, ",");
-		plugin += *plugin == ',';
-	} while (named && !found && *plugin);
-	return found;
+	return weft_nccl_plugin(entry, sizeof(entry), &why);
 }
 
 static bool is_lost(const char *entry, size_t len)

@@ -46,6 +46,14 @@ size_t weft_nccl_env_count(void);
 void weft_nccl_env(size_t i, struct weft_nccl_setting *out);
 
 /*
+ * Does NCCL, as the environment has it, take weft's network plugin?  Copies the
+ * entry of NCCL_NET_PLUGIN that is weft's, "" where there is none; *@why, a
+ * constant text, says why not.  Of several plugins NCCL takes the first that
+ * works, or the one whose network NCCL_NET names.
+ */
+bool weft_nccl_plugin(char *entry, size_t len, const char **why);
+
+/*
  * NCCL_NET_PLUGIN names weft by a path where no file can be read, which has been
  * said: NCCL itself says it to nobody, and takes its own sockets.
  */

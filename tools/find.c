@@ -134,6 +134,53 @@ static void probe_child(struct tool_ucx *u, const char *name)
 		memcpy(u->why, got.why, sizeof(u->why));
 }
 
+/* The same of an NCCL network plugin; nothing is started in it. */
+static void probe_nccl(const char *name, int out)
+{
+	char symbol[32], why[TOOL_WHY_MAX] = "";
+	const char *const *plugin = NULL;
+	void *handle;
+
+	if (!freopen("/dev/null", "w", stderr) ||
+	    !freopen("/dev/null", "w", stdout))
+		_exit(1);
+	handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	if (!handle)
+		snprintf(why, sizeof(why), "%s", dlerror());
+	for (int v = 12; handle && !plugin && v >= 6; v--) {
+		snprintf(symbol, sizeof(symbol), "ncclNetPlugin_v%d", v);
+		plugin = dlsym(handle, symbol);
+	}
+	/* every version begins with the network's name */
+	if (handle && (!plugin || strcmp(*plugin, "weft")))
+		snprintf(why, sizeof(why), "it is no network plugin of weft's");
+	if (write(out, why, sizeof(why)) != sizeof(why))
+		_exit(1);
+	_exit(0);
+}
+
+bool tool_probe_nccl(const char *name, char why[TOOL_WHY_MAX])
+{
+	int fds[2];
+	pid_t pid;
+
+	snprintf(why, TOOL_WHY_MAX, "it crashes when loaded");
+	if (pipe(fds))
+		return false;
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		close(fds[0]);
+		probe_nccl(name, fds[1]);
+	}
+	close(fds[1]);
+	if (pid < 0) {
+		close(fds[0]);
+		return false;
+	}
+	return collect(pid, fds[0], why, TOOL_WHY_MAX) == TOOL_WHY_MAX && !*why;
+}
+
 /*
  * The folder of the libucx package that this environment's Python has, asked of
  * Python itself, which alone knows its search path.

@@ -14,7 +14,6 @@
 #include "bootstrap/verbs.h"
 #include "config.h"
 #include "tools/tool.h"
-#include "ucx_tl/abi.h"
 #include "util/util.h"
 
 static const char help[] =
@@ -42,14 +41,38 @@ static void print_speed(uint64_t bytes)
 		printf("%3g Gbit/s  ", (double)mbit / 1000);
 }
 
-/* Returns how many weft would use, other than loopback. */
-static int print_interfaces(void)
+/* Those that are named and of no use, and why. */
+static void print_lost(const struct weft_netif *list, int n,
+		       const struct weft_setting_info *set)
+{
+	char name[WEFT_VERBS_NAME];
+	int i;
+
+	for (unsigned int at = 0;
+	     weft_settings_netdev_entry(at, name, sizeof(name)); at++) {
+		for (i = 0; i < n; i++)
+			if (!strcmp(list[i].name, name))
+				break;
+		if (i == n)
+			printf("  %-15s %s names it: %s\n", name,
+			       weft_setting_variable(set),
+			       if_nametoindex(name) ?
+				       "it is down or has no address" :
+				       "there is none of that name here");
+	}
+}
+
+enum { IF_LOOPBACK = 1, IF_WIDE = 2 };
+
+/* Returns which kinds may be used. */
+static unsigned int print_interfaces(void)
 {
 	const int family = weft_settings()->family;
 	struct weft_setting_info set;
 	struct weft_netif *list, *nif;
 	char text[WEFT_SOCKADDR_STR];
-	int n, used = 0;
+	unsigned int used = 0;
+	int n;
 
 	puts("\nInterfaces");
 	weft_settings_named("WEFT_NET_DEVICES", &set);
@@ -67,78 +90,19 @@ static int print_interfaces(void)
 		if (!weft_settings_netdev_allowed(nif->name))
 			printf("no: %s=%s leaves it out\n",
 			       weft_setting_variable(&set), set.value);
-		else if (nif->loopback)
-			puts("yes, between processes of this host");
-		else if (nif->link_local_only &&
+		else if (!nif->loopback && nif->link_local_only &&
 			 !weft_settings_netdev_named(nif->name))
 			puts("no: its address is link-local; name it in "
 			     "WEFT_NET_DEVICES to use it");
-		else
-			used += puts("yes") != EOF;
+		else {
+			used |= nif->loopback ? IF_LOOPBACK : IF_WIDE;
+			puts(nif->loopback ?
+			     "yes, between processes of this host" : "yes");
+		}
 	}
+	print_lost(list, n, &set);
 	free(list);
 	return used;
-}
-
-static bool supported(const struct tool_ucx *u)
-{
-	return u->found && u->version[0] == 1 &&
-	       u->version[1] >= WEFT_UCX_MINOR_MIN &&
-	       u->version[1] <= WEFT_UCX_MINOR_MAX;
-}
-
-static bool print_ucx(void)
-{
-	struct tool_ucx found[TOOL_UCX_MAX];
-	const size_t n = tool_find_ucx(found);
-	bool any = false;
-	size_t i;
-
-	puts("\nUCX, as it is found in this environment");
-	for (i = 0; i < n; i++) {
-		if (!found[i].found) {
-			printf("  %-9s none: %s\n", found[i].who, found[i].why);
-			continue;
-		}
-		any |= supported(&found[i]);
-		printf("  %-9s %u.%u.%u %s\n            %s; %s", found[i].who,
-		       found[i].version[0], found[i].version[1],
-		       found[i].version[2], found[i].path, found[i].why,
-		       supported(&found[i]) ? "weft supports it"
-					    : "weft does not support it");
-		if (!supported(&found[i]))
-			printf(" (1.%d to 1.%d)", WEFT_UCX_MINOR_MIN,
-			       WEFT_UCX_MINOR_MAX);
-		putchar('\n');
-	}
-	if (!any)
-		puts("  A program may carry a UCX of its own; weft enters that "
-		     "one too.");
-	return any;
-}
-
-static bool print_libraries(void)
-{
-	const char *given = getenv("LD_PRELOAD");
-	char path[TOOL_PATH_MAX];
-	bool here;
-
-	puts("\nHow weft enters it");
-	here = tool_find("libweft_preload.so", path);
-	printf("  LD_PRELOAD       %s%s\n",
-	       here ? path
-		    : "libweft_preload.so was not found: install weft whole",
-	       here && given && strstr(given, path) ? ", set here"
-	       : here				    ? " ('weft run' sets it)"
-						    : "");
-	if (tool_find("ucx/libuct_weft.so", path)) {
-		*strrchr(path, '/') = '\0';
-		printf("  UCX_PLUGIN_PATH  %s, with UCX 1.22 instead\n", path);
-	} else {
-		here = false;
-		puts("  libuct_weft.so was not found: install weft whole");
-	}
-	return here;
 }
 
 /* Returns whether weft_ib is offered. */
@@ -170,7 +134,7 @@ static bool print_ib(void)
 }
 
 /* Which transport goes where, of those that are offered. */
-static void print_ways(int interfaces, bool tcp, bool ib, bool nvl)
+static void print_ways(bool interfaces, bool tcp, bool ib, bool nvl)
 {
 	static const char netdev[] =
 		"weft_tcp, by the interface whose route leads there";
@@ -188,15 +152,16 @@ static void print_ways(int interfaces, bool tcp, bool ib, bool nvl)
 		     "the folder of WEFT_RUN_DIR");
 }
 
-static void print_choice(int interfaces)
+/* Returns whether anything would be carried, as it is here. */
+static bool print_choice(unsigned int interfaces, enum info_entry entry)
 {
 	struct weft_ucxenv out[WEFT_UCXENV_MAX];
 	const char *tls = getenv("UCX_TLS");
 	const bool asked = weft_asked_for("weft_tcp");
 	const bool nvl = weft_asked_for("weft_nvl");
-	const bool nvl_here = nvl && weft_gpu_here() &&
-			      weft_cuda_copy_asked_for();
-	bool ib, run_tcp = false, run_nvl = false;
+	bool nvl_here = nvl && weft_gpu_here() && weft_cuda_copy_asked_for();
+	bool ib, tcp, run_tcp = false, run_nvl = false;
+	const char *why = NULL;
 	const uint8_t *secret;
 	size_t i, n, len;
 
@@ -230,20 +195,32 @@ static void print_choice(int interfaces)
 		run_nvl |= strstr(out[i].value, "weft_nvl") != NULL;
 	}
 	if (weft_settings()->ucx == WEFT_OFF)
-		return;
+		return false;
 	/* it has said which file it is, and what is wrong with it */
 	if (weft_settings_secret(&secret, &len) < 0) {
 		puts("  Nothing: without its WEFT_SECRET_FILE nothing may connect");
-		return;
+		return false;
 	}
-	if (asked || ib || nvl_here) {
-		print_ways(interfaces, asked, ib, nvl_here);
-	} else if (run_tcp || run_nvl) {
-		puts("  As it is here nothing goes by weft; under 'weft run'");
-		print_ways(interfaces, run_tcp, false, run_nvl);
-	} else {
-		puts("  Nothing goes by weft.");
+	tcp = asked && interfaces;
+	if (!tcp && !ib && !nvl_here) {
+		tcp = run_tcp && interfaces;
+		if (!tcp && !run_nvl) {
+			printf("  Nothing goes by weft%s.\n",
+			       (asked || run_tcp) && !interfaces ?
+				       ": no interface may be used" : "");
+			return false;
+		}
+		nvl_here = run_nvl;
+		why = "nobody asked for it";
+	} else if (entry != INFO_ENTERED) {
+		why = "it enters no UCX";
 	}
+	if (why)
+		printf("  As it is here nothing goes by weft: %s%s\n", why,
+		       entry != INFO_NO_WAY ? "; under 'weft run'" : "");
+	if (!why || entry != INFO_NO_WAY)
+		print_ways(interfaces & IF_WIDE, tcp, ib, nvl_here);
+	return !why;
 }
 
 int info_main(int argc, char **argv)
@@ -253,8 +230,10 @@ int info_main(int argc, char **argv)
 		{ "man", no_argument, NULL, 'm' },
 		{ 0 },
 	};
-	bool man = false, good;
-	int c, used;
+	enum info_entry entry;
+	unsigned int used;
+	bool man = false, carried;
+	int c;
 
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -286,10 +265,9 @@ int info_main(int argc, char **argv)
 	       (unsigned long long)weft_netns_id(), weft_host_cpus());
 	info_gpu_begin();
 	used = print_interfaces();
-	print_ucx();
-	good = print_libraries();
+	entry = info_ucx();
 	info_gpu();
-	print_choice(used);
+	carried = print_choice(used, entry);
 	puts("\nSettings that are not the default ('weft info settings' shows "
 	     "all)");
 	c = 0;
@@ -303,5 +281,5 @@ int info_main(int argc, char **argv)
 	}
 	if (!c)
 		puts("  none");
-	return good ? 0 : EXIT_FAILED;
+	return carried ? 0 : EXIT_FAILED;
 }

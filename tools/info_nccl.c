@@ -2,6 +2,7 @@
 /* weft info nccl: what the NCCL plugin takes, and what NCCL is told. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bootstrap/gpu.h"
 #include "bootstrap/netif.h"
@@ -24,6 +25,7 @@ static void print_library(const char *file, const char *how)
 		printf("  %s is not installed beside this program\n", file);
 }
 
+/* How many there are; -1: it has been said why that is not known. */
 static int print_interfaces(void)
 {
 	char text[WEFT_SOCKADDR_STR];
@@ -33,12 +35,45 @@ static int print_interfaces(void)
 	puts("\nInterfaces that NCCL's traffic takes, best first");
 	n = weft_net_netdevs(&list);
 	if (n < 0)
-		return EXIT_FAILED; /* the cause has been said */
+		return -1;
 	for (i = 0; i < n; i++)
 		printf("  %-15s %s\n", list[i].name,
 		       weft_sockaddr_str(&list[i].addr, text, sizeof(text)));
+	if (!n)
+		puts("  none");
 	free(list);
-	return 0;
+	return n;
+}
+
+/* Returns whether NCCL's bytes would go by weft, as it is here. */
+static bool print_verdict(int interfaces)
+{
+	char entry[TOOL_PATH_MAX], file[TOOL_PATH_MAX + 32];
+	char why[TOOL_WHY_MAX];
+	const char *cause;
+
+	puts("\nWhat would happen");
+	if (!weft_nccl_plugin(entry, sizeof(entry), &cause)) {
+		printf("  NCCL goes without weft: %s\n", cause);
+		return false;
+	}
+	snprintf(file, sizeof(file), strchr(entry, '/') || strchr(entry, '.') ?
+		 "%s" : "libnccl-net-%s.so", entry);
+	if (!tool_probe_nccl(file, why)) {
+		printf("  NCCL goes without weft: cannot load '%s', which "
+		       "NCCL_NET_PLUGIN names: %s%s\n", file, why,
+		       strchr(entry, '/') ? "" :
+		       "; give it the path above, or LD_LIBRARY_PATH the folder");
+		return false;
+	}
+	if (interfaces <= 0) {
+		puts("  NCCL goes without weft: there is no interface for it");
+		return false;
+	}
+	printf("  NCCL takes weft: NCCL_NET_PLUGIN=%s%s\n", entry,
+	       getenv("NCCL_NET") ? ", and NCCL_NET says so" :
+	       "; with NCCL_NET=weft it fails where it cannot, and says why");
+	return true;
 }
 
 static void print_hcas(void)
@@ -134,8 +169,8 @@ static void print_sockets(void)
 
 int info_nccl(void)
 {
+	int interfaces;
 	bool lost;
-	int rc;
 
 	weft_settings_world("NCCL_");
 	puts("Libraries");
@@ -145,10 +180,10 @@ int info_nccl(void)
 	print_library("libnccl-env-weft.so", "NCCL_ENV_PLUGIN, likewise");
 	fflush(stdout);
 	lost = weft_nccl_plugin_lost();
-	rc = print_interfaces();
+	interfaces = print_interfaces();
 	print_hcas();
 	print_sockets();
 	print_nvlink();
 	print_told();
-	return lost ? EXIT_FAILED : rc;
+	return !lost && print_verdict(interfaces) ? 0 : EXIT_FAILED;
 }

@@ -44,11 +44,18 @@ struct tool_ucx {
 	bool found;    /* else why says what is missing */
 	unsigned int version[3];
 };
+/* Is the file that the dynamic linker has for @name weft's NCCL plugin? */
+#define TOOL_WHY_MAX 512
+bool tool_probe_nccl(const char *name, char why[TOOL_WHY_MAX]);
+
 #define TOOL_UCX_MAX 3
 size_t tool_find_ucx(struct tool_ucx out[TOOL_UCX_MAX]);
 
 /* The sections of weft info that are programs of their own. */
 int info_settings(bool man);
+/* Is weft in a UCX that is found here, or would it be under weft run? */
+enum info_entry { INFO_NO_WAY, INFO_BY_RUN, INFO_ENTERED };
+enum info_entry info_ucx(void);
 int info_nccl(void);
 /* Which of these ports take GPU memory; nothing where it is not asked for. */
 void info_ib_gpu(const struct weft_verbs_port *list, int n);

@@ -31,17 +31,76 @@ lacks() # NAME WORDS [VARIABLE=VALUE...]
 	tap_nothing "$1" "$(env "${@:3}" "$weft" info 2>&1 | grep -- "$2")"
 }
 
+# 0: something would be carried
+ends() # NAME CODE [VARIABLE=VALUE...] [-- ARGUMENT...]
+{
+	local name=$1 code=$2 vars=() out rc
+	shift 2
+	while test $# -gt 0 && test "$1" != --; do
+		vars+=("$1")
+		shift
+	done
+	out=$(env "${vars[@]}" "$weft" info "${@:2}" 2>&1)
+	rc=$?
+	if test $rc = "$code"; then
+		tap_ok "$name: exit code $code"
+	else
+		tap_not_ok "$name: exit code $code" "exit code $rc: $out"
+	fi
+}
+
 shows "loopback" '^  lo  *127\.0\.0\.1 .*yes, between processes of this host'
 shows "an interface left out, and by whom" \
 	'^  lo .*no: UCX_NET_DEVICES=nosuch0 leaves it out' UCX_NET_DEVICES=nosuch0
+shows "one that is named and does not exist" \
+	'^  nosuch0  *UCX_NET_DEVICES names it: there is none of that name here' \
+	UCX_NET_DEVICES=nosuch0,lo
+shows "so of a range" \
+	'^  nosuch2  *UCX_NET_DEVICES names it: there is none' \
+	UCX_NET_DEVICES='nosuch[1-2],lo'
+lacks "which is nothing to who leaves it out" 'names it' UCX_NET_DEVICES=^nosuch0
+shows "no interface at all" '^  Nothing goes by weft: no interface may be used\.$' \
+	UCX_TLS=weft_tcp WEFT_NET_DEVICES=nosuch0
 shows "no interface" 'none: no interface may be used' WEFT_NET_DEVICES=lo
 shows "a secret that cannot be read" 'Nothing: without its WEFT_SECRET_FILE' \
 	UCX_TLS=weft_tcp WEFT_SECRET_FILE=/nosuch
 shows "which file that is" '/nosuch., named by WEFT_SECRET_FILE' \
 	UCX_TLS=weft_tcp WEFT_SECRET_FILE=/nosuch
 shows "nobody asked" 'UCX_TLS here is unset: weft_tcp is not offered'
-shows "then nothing goes by it" "nothing goes by weft; under 'weft run'"
-lacks "but where somebody asked" "nothing goes by weft" UCX_TLS=weft_tcp
+shows "then nothing goes by it" "nothing goes by weft: nobody asked for it; under 'weft run'"
+shows "asked, and not there" "nothing goes by weft: it enters no UCX; under 'weft run'" \
+	UCX_TLS=weft_tcp
+shows "a preload that is not there" "the dynamic linker could not load '/nosuch/libweft_preload.so'" \
+	LD_PRELOAD=/nosuch/libweft_preload.so
+shows "a plugin path without it" "no libuct_weft.so is in '/nosuch:/dev'" \
+	UCX_PLUGIN_PATH=/nosuch:/dev
+if test -n "$WEFT_SANITIZED"; then
+	tap_skip "preloaded" "a sanitized library cannot be preloaded"
+else
+	preload=LD_PRELOAD=$(product libweft_preload.so)
+	shows "preloaded" 'LD_PRELOAD  */.*libweft_preload\.so, set here' "$preload"
+	lacks "asked, and there" "nothing goes by weft" UCX_TLS=weft_tcp "$preload"
+	ends "asked, and there" 0 UCX_TLS=weft_tcp "$preload"
+	ends "for this host alone" 0 UCX_TLS=weft_tcp WEFT_NET_DEVICES=lo "$preload"
+	ends "no interface" 1 UCX_TLS=weft_tcp WEFT_NET_DEVICES=nosuch0 "$preload"
+	ends "not asked" 1 "$preload"
+	ends "off" 1 UCX_TLS=weft_tcp WEFT_UCX=off "$preload"
+	ends "no secret" 1 UCX_TLS=weft_tcp WEFT_SECRET_FILE=/nosuch "$preload"
+	mkdir "$tap_tmp/alone"
+	cp "${preload#*=}" "$tap_tmp/alone"
+	shows "a preload without its plugin" \
+		"no libuct_weft.so is in '$tap_tmp/alone/ucx': install weft whole" \
+		LD_PRELOAD="$tap_tmp/alone/libweft_preload.so"
+fi
+ends "not there" 1 UCX_TLS=weft_tcp
+if unshare -Urn true 2>/dev/null; then
+	tap_equal "an interface that is down" "$(UCX_NET_DEVICES=lo \
+		unshare -Urn "$weft" info |
+		sed -n 's/^  lo  *\(UCX_NET_DEVICES .*\)/\1/p')" \
+		"UCX_NET_DEVICES names it: it is down or has no address"
+else
+	tap_skip "an interface that is down" "no network namespace to be had here"
+fi
 shows "who goes where" '^  on this host  *weft_tcp$' UCX_TLS=weft_tcp
 shows "weft is off" 'weft stays out, also under' WEFT_UCX=off UCX_TLS=weft_tcp
 lacks "then it is not said where it goes" 'on this host' WEFT_UCX=off
@@ -67,6 +126,34 @@ shows "NCCL's plugin" 'libnccl-net-weft.so$' -- nccl
 shows "a plugin that is not there" \
 	"NCCL_NET_PLUGIN names '/nosuch/libnccl-net-weft.so' (No such file .*): NCCL goes on without weft; give" \
 	NCCL_NET_PLUGIN=other,/nosuch/libnccl-net-weft.so -- nccl
+nccl() # NAME WORDS CODE [VARIABLE=VALUE...]
+{
+	shows "$1" "$2" "${@:4}" -- nccl
+	ends "$1" "$3" "${@:4}" -- nccl
+}
+ours=$(product libnccl-net-weft.so)
+nccl "no plugin named" 'goes without weft: NCCL_NET_PLUGIN is not set' 1
+nccl "another plugin" 'goes without weft: NCCL_NET_PLUGIN does not name it' 1 \
+	NCCL_NET_PLUGIN=ofi
+nccl "weft's, by its path" "NCCL takes weft: NCCL_NET_PLUGIN=$ours" 0 \
+	NCCL_NET_PLUGIN="$ours"
+nccl "weft's, by its name" "NCCL takes weft: NCCL_NET_PLUGIN=weft" 0 \
+	NCCL_NET_PLUGIN=weft LD_LIBRARY_PATH="$(dirname "$ours")"
+nccl "a name that the linker does not find" \
+	"cannot load 'libnccl-net-weft.so', .*; give it the path above" 1 \
+	NCCL_NET_PLUGIN=weft
+nccl "forbidden" 'NCCL_NET names another network' 1 \
+	NCCL_NET_PLUGIN="$ours" NCCL_NET=Socket
+nccl "second in a list" 'names another plugin first' 1 \
+	NCCL_NET_PLUGIN="ofi,$ours"
+nccl "second in a list, and named" 'NCCL takes weft' 0 \
+	NCCL_NET_PLUGIN="ofi,$ours" NCCL_NET=weft
+: >"$tap_tmp/libnccl-net-weft.so"
+nccl "a file that is no library" "cannot load '$tap_tmp/libnccl-net-weft.so'" 1 \
+	NCCL_NET_PLUGIN="$tap_tmp/libnccl-net-weft.so"
+cp "$WEFT_BUILD/tests/nccl/.libs/libplain.so" "$tap_tmp/libnccl-net-weft.so"
+nccl "a plugin of another's" 'it is no network plugin of weft' 1 \
+	NCCL_NET_PLUGIN="$tap_tmp/libnccl-net-weft.so"
 tap_nothing "nothing of that where it is there, or is not wanted" "$(
 	NCCL_NET_PLUGIN=$(product libnccl-net-weft.so) "$weft" info nccl 2>&1 \
 		>/dev/null
@@ -165,6 +252,30 @@ if fake_ucx "$tap_tmp/old" 12 2>"$tap_tmp/err"; then
 		VIRTUAL_ENV="$tap_tmp/venv"
 	shows "Python's is missing" "Python  *none: no libucx package" \
 		VIRTUAL_ENV="$tap_tmp/nothing"
+	# The ways in that UCX 1.22 has, and earlier ones have not.
+	fake_ucx "$tap_tmp/plugins" 22
+	way() # NAME WORDS CODE [VARIABLE=VALUE...]
+	{
+		shows "$1" "$2" UCX_TLS=weft_tcp "${@:4}"
+		ends "$1" "$3" UCX_TLS=weft_tcp PATH=/nosuch "${@:4}"
+	}
+	plugin=UCX_PLUGIN_PATH=/nosuch:$(dirname "$(product libuct_weft.so)")
+	way "1.22 reads UCX_PLUGIN_PATH" "choice, LD.*weft enters it by UCX_PLUGIN" 0 \
+		LD_LIBRARY_PATH="$tap_tmp/plugins" "$plugin"
+	way "1.21 does not" "it: it reads no UCX_PLUGIN_PATH" 1 \
+		LD_LIBRARY_PATH="$tap_tmp/package/lib" "$plugin"
+	way "1.22 without it" "choice, LD.*weft does not enter it$" 1 \
+		LD_LIBRARY_PATH="$tap_tmp/plugins"
+	mkdir "$tap_tmp/plugins/ucx"
+	ln -s "$(product libuct_weft.so)" "$tap_tmp/plugins/ucx"
+	way "1.22 has a folder for it" "weft enters it by the ucx folder beside" 0 \
+		LD_LIBRARY_PATH="$tap_tmp/plugins"
+	test -n "$WEFT_SANITIZED" ||
+		way "by LD_PRELOAD into any" "weft enters it by LD_PRELOAD$" 0 \
+			LD_LIBRARY_PATH="$tap_tmp/package/lib" "$preload"
+	ends "only one that weft does not support" 1 UCX_TLS=weft_tcp PATH=/nosuch \
+		LD_LIBRARY_PATH="$tap_tmp/new" ${preload-}
+
 	# A library that ends the process that loads it.
 	echo '__attribute__((constructor)) static void f(void)
 	{ __builtin_trap(); }' |

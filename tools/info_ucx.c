@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* weft info: the UCX that programs load here, and whether weft is in it. */
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/tool.h"
+#include "ucx_tl/abi.h"
+
+#define PRELOAD		"libweft_preload.so"
+#define PLUGINS_FROM	22u	/* UCX 1.x reads UCX_PLUGIN_PATH from here on */
+
+/* A folder's end, or the start of a path's last part. */
+static const char *last_part(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static int is_preload(struct dl_phdr_info *info, size_t size, void *path)
+{
+	(void)size;
+	if (strcmp(last_part(info->dlpi_name), PRELOAD))
+		return 0;
+	snprintf(path, TOOL_PATH_MAX, "%s", info->dlpi_name);
+	return 1;
+}
+
+static bool plugin_in(const char *folder, int len)
+{
+	char path[TOOL_PATH_MAX + 32];
+
+	snprintf(path, sizeof(path), "%.*s/libuct_weft.so", len, folder);
+	return !access(path, R_OK);
+}
+
+/* What the dynamic linker has done here it does in the programs, too. */
+static bool preloaded(void)
+{
+	const char *given = getenv("LD_PRELOAD");
+	char path[TOOL_PATH_MAX], own[TOOL_PATH_MAX];
+	const bool here = tool_find(PRELOAD, own);
+	size_t dir;
+
+	printf("  LD_PRELOAD       ");
+	if (dl_iterate_phdr(is_preload, path)) {
+		dir = (size_t)(last_part(path) - path);
+		snprintf(path + dir, sizeof(path) - dir, "ucx");
+		if (plugin_in(path, (int)strlen(path)) ||
+		    plugin_in(path, (int)dir)) {
+			printf("%.*s" PRELOAD ", set here\n", (int)dir, path);
+			return true;
+		}
+		printf("no libuct_weft.so is in '%s': install weft whole\n",
+		       path);
+		return false;
+	}
+	if (given && strstr(given, PRELOAD))
+		printf("the dynamic linker could not load '%s'%s", given,
+		       here ? ";\n                   " : "\n");
+	else if (!here)
+		puts(PRELOAD " was not found: install weft whole");
+	if (here)
+		printf("%s ('weft run' sets it)\n", own);
+	return false;
+}
+
+/* Is the plugin in a folder of UCX_PLUGIN_PATH? */
+static bool on_plugin_path(void)
+{
+	const char *given = getenv("UCX_PLUGIN_PATH"), *at;
+	char own[TOOL_PATH_MAX];
+	size_t len;
+
+	printf("  UCX_PLUGIN_PATH  ");
+	for (at = given; at && *at; at += len + !!at[len]) {
+		len = strcspn(at, ":");
+		if (!plugin_in(at, (int)len))
+			continue;
+		printf("%.*s, set here; UCX 1.%u reads it, older ones do not\n",
+		       (int)len, at, PLUGINS_FROM);
+		return true;
+	}
+	if (given && *given)
+		printf("no libuct_weft.so is in '%s'\n%19s", given, "");
+	if (tool_find("ucx/libuct_weft.so", own))
+		printf("%.*s, with UCX 1.%u instead\n",
+		       (int)(last_part(own) - own - 1), own, PLUGINS_FROM);
+	else
+		puts("libuct_weft.so was not found: install weft whole");
+	return false;
+}
+
+static bool supported(const struct tool_ucx *u)
+{
+	return u->version[0] == 1 && u->version[1] >= WEFT_UCX_MINOR_MIN &&
+	       u->version[1] <= WEFT_UCX_MINOR_MAX;
+}
+
+/* How weft comes into this one, in a sentence; NULL: it does not. */
+static const char *way_into(const struct tool_ucx *u, bool preload, bool path)
+{
+	char folder[TOOL_PATH_MAX + 8];
+
+	if (preload)
+		return "LD_PRELOAD";
+	if (u->version[1] < PLUGINS_FROM)
+		return NULL;
+	if (path)
+		return "UCX_PLUGIN_PATH";
+	snprintf(folder, sizeof(folder), "%.*sucx",
+		 (int)(last_part(u->path) - u->path), u->path);
+	return plugin_in(folder, (int)strlen(folder)) ?
+		       "the ucx folder beside it" : NULL;
+}
+
+static bool print_one(const struct tool_ucx *u, bool preload, bool path)
+{
+	const char *way = way_into(u, preload, path);
+
+	if (!u->found) {
+		printf("  %-9s none: %s\n", u->who, u->why);
+		return false;
+	}
+	printf("  %-9s %u.%u.%u %s\n            %s; ", u->who, u->version[0],
+	       u->version[1], u->version[2], u->path, u->why);
+	if (!supported(u))
+		printf("weft does not support it (1.%d to 1.%d)\n",
+		       WEFT_UCX_MINOR_MIN, WEFT_UCX_MINOR_MAX);
+	else if (way)
+		printf("weft enters it by %s\n", way);
+	else
+		printf("weft does not enter it%s\n",
+		       path ? ": it reads no UCX_PLUGIN_PATH" : "");
+	return supported(u) && way;
+}
+
+enum info_entry info_ucx(void)
+{
+	struct tool_ucx found[TOOL_UCX_MAX];
+	char own[TOOL_PATH_MAX];
+	const size_t n = tool_find_ucx(found);
+	bool preload, path, any = false, fit = false, entered = false;
+	size_t i;
+
+	puts("\nHow weft enters UCX");
+	preload = preloaded();
+	path = on_plugin_path();
+	puts("\nUCX, as it is found in this environment");
+	for (i = 0; i < n; i++) {
+		entered |= print_one(&found[i], preload, path);
+		any |= found[i].found;
+		fit |= found[i].found && supported(&found[i]);
+	}
+	if (!fit)
+		puts("  A program may carry a UCX of its own; weft enters that "
+		     "one by LD_PRELOAD, too.");
+	if (entered || (!any && preload))
+		return INFO_ENTERED;
+	return (fit || !any) && tool_find(PRELOAD, own) ? INFO_BY_RUN :
+							  INFO_NO_WAY;
+}
