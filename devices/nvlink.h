@@ -92,11 +92,4 @@ enum weft_nvl_ring {
 };
 enum weft_nvl_ring weft_nvl_ring(struct weft_ep *ep, bool out);
 
-/*
- * The folder in which peers without a common network namespace would be met:
- * 0, or -errno when it cannot be used (-EPERM: it is not of this user alone).
- * @path is told in both cases.  Makes nothing.
- */
-int weft_nvl_folder(char *path, size_t len);
-
 #endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "bootstrap/rundir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bootstrap/hash.h"
+#include "bootstrap/host.h"
+#include "bootstrap/settings.h"
+#include "util/file.h"
+#include "util/log.h"
+#include "util/util.h"
+
+#define COOKIE_LEN	16
+
+static int check_dir(int fd, const char *path)
+{
+	struct statx st;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st))
+		return -errno;
+	if (!S_ISDIR(st.stx_mode) || st.stx_uid != geteuid() ||
+	    (st.stx_mode & 077)) {
+		weft_warn_once("'%s' is not a folder of this user alone (owner "
+			       "%u, mode %o); it is not used, so pods without a "
+			       "common network namespace use TCP", path,
+			       st.stx_uid, st.stx_mode & 07777);
+		return -EPERM;
+	}
+	return 0;
+}
+
+/* Opens or makes DIR/weft-<uid>. */
+static int open_folder(const char *dir, char *path, size_t len)
+{
+	char sub[32];
+	int parent, fd, err;
+
+	snprintf(sub, sizeof(sub), "weft-%u", geteuid());
+	snprintf(path, len, "%s/%s", dir, sub);
+	parent = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (parent < 0)
+		return -errno;
+	if (mkdirat(parent, sub, 0700) && errno != EEXIST) {
+		err = -errno;
+		close(parent);
+		return err;
+	}
+	fd = openat(parent, sub,
+		    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	err = fd < 0 ? -errno : check_dir(fd, path);
+	close(parent);
+	if (err && fd >= 0)
+		close(fd);
+	return err ? err : fd;
+}
+
+/* -EBADMSG: it is none, which has been said. */
+static int read_cookie(struct weft_rundir *dir, uint8_t cookie[COOKIE_LEN],
+		       struct statx *st)
+{
+	const char *why;
+	int fd, err = 0;
+
+	fd = weft_file_open(dir->fd, "cookie", O_RDONLY | O_NOFOLLOW, 0, st,
+			    &why);
+	if (fd == -EINVAL || fd == -EPERM || fd == -ELOOP) {
+		err = -EBADMSG;
+	} else if (fd < 0) {
+		return fd;
+	} else if (st->stx_size != COOKIE_LEN ||
+		   read(fd, cookie, COOKIE_LEN) != COOKIE_LEN) {
+		err = -EBADMSG;
+		why = "it is damaged";
+	}
+	if (err)
+		weft_warn_once("cannot use '%s/cookie': %s; remove it, and weft "
+			       "makes a new one; until then pods do not meet "
+			       "in this folder", dir->path, why);
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+/* Whole or not at all: written under a random name and then linked. */
+static int make_cookie(int dir)
+{
+	uint8_t cookie[COOKIE_LEN];
+	uint64_t name;
+	char tmp[32];
+	int fd, err;
+
+	err = weft_random(cookie, sizeof(cookie));
+	if (!err)
+		err = weft_random(&name, sizeof(name));
+	if (err)
+		return err;
+	snprintf(tmp, sizeof(tmp), "t-%016" PRIx64, name);
+	fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	if (write(fd, cookie, sizeof(cookie)) != sizeof(cookie))
+		err = -ENOSPC;		/* of 16 bytes: the disk is full */
+	close(fd);
+	if (!err && linkat(dir, tmp, dir, "cookie", 0) && errno != EEXIST)
+		err = -errno;
+	unlinkat(dir, tmp, 0);
+	return err;
+}
+
+/*
+ * The cookie alone would do for a folder that is really shared.  Device and
+ * inode go in too, because an image can be built with a cookie in it.
+ */
+static int identify(struct weft_rundir *dir)
+{
+	uint8_t cookie[COOKIE_LEN];
+	struct statx st;
+	uint64_t parts[4];
+	uint8_t data[COOKIE_LEN + sizeof(parts)];
+	int err;
+
+	err = read_cookie(dir, cookie, &st);
+	if (err == -ENOENT) {
+		err = make_cookie(dir->fd);
+		if (!err)
+			err = read_cookie(dir, cookie, &st);
+	}
+	if (err)
+		return err;
+	parts[0] = weft_host_id();
+	parts[1] = st.stx_dev_major;
+	parts[2] = st.stx_dev_minor;
+	parts[3] = st.stx_ino;
+	memcpy(data, cookie, COOKIE_LEN);
+	memcpy(data + COOKIE_LEN, parts, sizeof(parts));
+	dir->id = weft_hash_u64("weft run folder", data, sizeof(data));
+	if (!dir->id)
+		dir->id = 1;
+	return 0;
+}
+
+static int open_at(const char *in, struct weft_rundir *dir)
+{
+	int err;
+
+	dir->id = 0;
+	dir->fd = open_folder(in, dir->path, sizeof(dir->path));
+	err = dir->fd < 0 ? dir->fd : identify(dir);
+	if (!err)
+		return 0;
+	weft_info("no folder for pods in '%s' (%s)", in, strerror(-err));
+	if (dir->fd >= 0)
+		close(dir->fd);
+	dir->fd = -1;
+	return err;
+}
+
+int weft_rundir_open(struct weft_rundir *dir)
+{
+	const char *named = weft_settings()->run_dir;
+
+	if (named && *named)
+		return open_at(named, dir);
+	if (!open_at("/run/weft", dir))
+		return 0;
+	return open_at("/dev/shm", dir);
+}
+
+void weft_rundir_close(struct weft_rundir *dir)
+{
+	if (dir->fd >= 0)
+		close(dir->fd);
+	dir->fd = -1;
+}
+
+/* 0, or why open_at() would not; makes nothing. */
+static int look_at(const char *dir, char *path, size_t len)
+{
+	struct statx st;
+	int parent, err = 0;
+	char sub[32];
+
+	snprintf(sub, sizeof(sub), "weft-%u", geteuid());
+	snprintf(path, len, "%s/%s", dir, sub);
+	parent = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (parent < 0)
+		return -errno;
+	if (!statx(parent, sub, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &st)) {
+		if (!S_ISDIR(st.stx_mode))
+			err = -ENOTDIR;
+		else if (st.stx_uid != geteuid() || (st.stx_mode & 077))
+			err = -EPERM;
+		else if (faccessat(parent, sub, W_OK | X_OK, AT_EACCESS))
+			err = -errno;
+	} else if (faccessat(parent, ".", W_OK | X_OK, AT_EACCESS)) {
+		err = -errno;
+	}
+	close(parent);
+	return err;
+}
+
+int weft_rundir_look(char *path, size_t len)
+{
+	const char *named = weft_settings()->run_dir;
+
+	if (named && *named)
+		return look_at(named, path, len);
+	if (!look_at("/run/weft", path, len))
+		return 0;
+	return look_at("/dev/shm", path, len);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The folder that pods share: WEFT_RUN_DIR, else /run/weft, else /dev/shm.
+ *
+ * In it, a folder "weft-<uid>" of ours alone (0700, checked each time), and there
+ *   cookie      random bytes: who reads the same ones is in the same folder
+ *   s-, l-, b-  NVLink's (devices/nvlink/nvl_run.c)
+ *   n-, nccl-   NCCL's own, of introduced processes (nccl_net/files.c)
+ * Nothing here is believed of anybody who could not write it.
+ */
+#ifndef WEFT_BOOTSTRAP_RUNDIR_H
+#define WEFT_BOOTSTRAP_RUNDIR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct weft_rundir {
+	int fd;				/* the weft-<uid> folder; -1 */
+	uint64_t id;			/* of the folder and host, never 0 */
+	char path[200];			/* the one that was tried last */
+};
+
+/*
+ * Opens it, and makes what is missing.  0, or -errno of the folder that was
+ * tried last; -EBADMSG: its cookie is none, which has been said.
+ */
+int weft_rundir_open(struct weft_rundir *dir);
+void weft_rundir_close(struct weft_rundir *dir);
+
+/*
+ * The same without making anything: 0, or -errno when it cannot be used (-EPERM:
+ * it is not of this user alone).  @path is told in both cases.
+ */
+int weft_rundir_look(char *path, size_t len);
+
+#endif
