@@ -330,6 +330,20 @@ bool weft_gpu_mig(const char *busid)
 	return yes;
 }
 
+bool weft_gpus_divided(void)
+{
+	const struct weft_nvml *nvml;
+	struct weft_gpus g;
+	unsigned int i;
+
+	nvml = list_gpus(&g);
+	if (nvml)
+		weft_nvml_close(nvml);
+	for (i = 0; i < g.n && !g.gpu[i].mig; i++)
+		;
+	return i < g.n;
+}
+
 /* ---- MPS ----------------------------------------------------------------- */
 
 /*

@@ -58,6 +58,8 @@ void weft_gpu_busid(char busid[WEFT_BUSID_LEN], unsigned int domain,
 bool weft_gpu_own(struct weft_pci *pci, unsigned int *turn);
 /* Is that GPU divided into instances (MIG)?  Without the library: no. */
 bool weft_gpu_mig(const char *busid);
+/* The same of any GPU that this process may have. */
+bool weft_gpus_divided(void);
 
 /*
  * Does an MPS daemon answer where this process's CUDA driver looks for one?

@@ -197,6 +197,13 @@ static const struct weft_setting table[] = {
 		  "one host that share no namespace, and for TCP elsewhere: "
 		  "auto does so on hosts with two GPUs or more. To be the same "
 		  "on all ranks" },
+	{ "WEFT_NCCL_INTRODUCE", NULL, WEFT_SET_TRISTATE, AT(nccl_introduce),
+	  "auto",
+	  .help = "Tell NCCL which containers share this host, so that it uses "
+		  "its own NVLink and shared memory between them: auto does so "
+		  "where it works, on also warns where it does not, off never. "
+		  "Needs a folder that they share (WEFT_RUN_DIR) and the "
+		  "device nodes of each other's GPUs" },
 };
 
 /* Names of the project's own that are not settings of the libraries. */

@@ -66,6 +66,7 @@ struct weft_settings {
 	enum weft_tristate nvl_thread;	/* WEFT_NVL_THREAD */
 	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */
 	enum weft_tristate nccl_nvlink;	/* WEFT_NCCL_NVLINK */
+	enum weft_tristate nccl_introduce;	/* WEFT_NCCL_INTRODUCE */
 };
 
 const struct weft_settings *weft_settings(void);

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "bootstrap/samehost.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "bootstrap/gpu.h"
+#include "bootstrap/hash.h"
+#include "bootstrap/host.h"
+#include "bootstrap/rundir.h"
+#include "bootstrap/settings.h"
+#include "util/util.h"
+
+/* Raise it with whatever changes who can talk to whom. */
+#define SCHEME		1u
+#define FIRST_NCCL	21900		/* whose memory can be passed on: cuMem */
+#define FIRST_DRIVER	525u		/* CUDA 12, which that NCCL wants */
+/* What NCCL's shared files of some ranks take, with room to spare. */
+#define FREE_MIN	(32ull << 20)
+
+const char *weft_dev_root = "/dev";
+
+struct gpu_set {
+	unsigned int n;
+	uint64_t dev[WEFT_GPUS_MAX];
+};
+
+__attribute__((format(printf, 2, 3)))
+static bool decline(struct weft_samehost *host, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(host->reason, sizeof(host->reason), fmt, args);
+	va_end(args);
+	return false;
+}
+
+/* ---- what the user says ---------------------------------------------------- */
+
+/* As strtoll(text, NULL, 0) has it, which NCCL asks: is it 0? */
+static bool is_zero(const char *text)
+{
+	text += strspn(text, " \t\n");
+	text += *text == '-' || *text == '+';
+	if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) {
+		text += 2 + strspn(text + 2, "0");
+		return !isxdigit((unsigned char)*text);
+	}
+	text += strspn(text, "0");
+	return !isdigit((unsigned char)*text);
+}
+
+static bool allowed(int nccl, struct weft_samehost *host)
+{
+	const char *id = secure_getenv("NCCL_HOSTID");
+	const char *p2p = secure_getenv("NCCL_P2P_DISABLE");
+	const char *cumem = secure_getenv("NCCL_CUMEM_ENABLE");
+
+	if (weft_settings()->nccl_introduce == WEFT_OFF)
+		return decline(host, "WEFT_NCCL_INTRODUCE is off");
+	if (id)
+		return decline(host, "NCCL_HOSTID is set to '%.64s', which "
+			       "stays; unset it, and weft tells NCCL who "
+			       "shares this host", id);
+	if (p2p && *p2p && !is_zero(p2p))
+		return decline(host, "NCCL_P2P_DISABLE is set; unset it for "
+			       "NVLink between containers");
+	if (cumem && *cumem && is_zero(cumem))
+		return decline(host, "NCCL_CUMEM_ENABLE is 0, and without it "
+			       "NCCL's GPU memory cannot leave a container; "
+			       "unset it");
+	if (nccl && nccl < FIRST_NCCL && (!cumem || !*cumem))
+		return decline(host, "NCCL %d.%d's GPU memory cannot leave a "
+			       "container; use 2.19 or newer",
+			       nccl / 10000, nccl / 100 % 100);
+	return true;
+}
+
+/* ---- GPUs ------------------------------------------------------------------- */
+
+static bool is_gpu(const char *name)
+{
+	static const char prefix[] = "nvidia";
+	const size_t len = sizeof(prefix) - 1;
+
+	return !strncmp(name, prefix, len) && name[len] &&
+	       name[len + strspn(name + len, "0123456789")] == '\0';
+}
+
+/* A cgroup may refuse what stat() shows: only open() tells. */
+static bool opens(int dir, const char *name, uint64_t *dev)
+{
+	const int fd = openat(dir, name, O_RDWR | O_CLOEXEC);
+	struct statx st;
+	bool yes;
+
+	if (fd < 0)
+		return false;
+	yes = !statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st) &&
+	      S_ISCHR(st.stx_mode);
+	close(fd);
+	if (yes)
+		*dev = (uint64_t)st.stx_rdev_major << 32 | st.stx_rdev_minor;
+	return yes;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void find_gpus(struct gpu_set *set)
+{
+	DIR *d = opendir(weft_dev_root);
+	struct dirent *e;
+
+	memset(set, 0, sizeof(*set));
+	while (d && set->n < WEFT_GPUS_MAX && (e = readdir(d)))
+		if (is_gpu(e->d_name) &&
+		    opens(dirfd(d), e->d_name, &set->dev[set->n]))
+			set->n++;
+	if (d)
+		closedir(d);
+	qsort(set->dev, set->n, sizeof(set->dev[0]), by_number);
+}
+
+/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05 ..."; 0: masked */
+static unsigned int driver_version(void)
+{
+	FILE *f = fopen("/proc/driver/nvidia/version", "re");
+	char line[256] = "", *p;
+	unsigned int major = 0;
+
+	if (!f)
+		return 0;
+	if (!fgets(line, sizeof(line), f))
+		line[0] = '\0';
+	fclose(f);
+	p = strstr(line, "Module");
+	p = p ? p + strcspn(p, "0123456789") : line;
+	while (isdigit((unsigned char)*p) && major < 100000)
+		major = major * 10 + (unsigned int)(*p++ - '0');
+	return major;
+}
+
+static bool gpus_do(const struct gpu_set *set, struct weft_samehost *host)
+{
+	const unsigned int driver = driver_version();
+	const unsigned int all = weft_gpus_on_pci();
+	const char *folder;
+
+	host->gpus = set->n;
+	if (!set->n)
+		return decline(host, "no GPU's device node opens here "
+			       "(%s/nvidia0, ...)", weft_dev_root);
+	if (set->n == 1 && all > 1)
+		return decline(host, "of this host's %u GPUs only one has a "
+			       "device node that opens here; give each "
+			       "container those of all its peers "
+			       "(NVIDIA_VISIBLE_DEVICES, or one "
+			       "ResourceClaim), and each rank its own by "
+			       "CUDA_VISIBLE_DEVICES", all);
+	if (driver && driver < FIRST_DRIVER)
+		return decline(host, "NVIDIA's driver is version %u; "
+			       "%u or newer is needed", driver, FIRST_DRIVER);
+	if (weft_gpus_divided())
+		return decline(host, "a GPU here is divided into instances "
+			       "(MIG), whose memory does not leave a "
+			       "container");
+	if (weft_gpu_mps(&folder))
+		return decline(host, "an MPS daemon answers in '%.100s'; stop "
+			       "it, or set CUDA_MPS_PIPE_DIRECTORY to an "
+			       "empty folder", folder);
+	return true;
+}
+
+/* ---- the folder ------------------------------------------------------------- */
+
+/* SELinux, a full disk, seccomp: whatever forbids it forbids it now. */
+static int try_socket(const char *folder)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	uint64_t name;
+	int fd, err;
+
+	err = weft_random(&name, sizeof(name));
+	if (err)
+		return err;
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/n-%016" PRIx64, folder,
+		 name);
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
+		err = -errno;
+	else if (sendto(fd, "", 1, MSG_DONTWAIT, (struct sockaddr *)&sa,
+			sizeof(sa)) != 1)
+		err = -errno;
+	close(fd);
+	unlink(sa.sun_path);
+	return err;
+}
+
+static bool folder_works(const char *folder, struct weft_samehost *host)
+{
+	struct statvfs fs;
+	int err;
+
+	if (folder[0] != '/')
+		return decline(host, "WEFT_RUN_DIR ('%.100s') is no absolute "
+			       "path", weft_settings()->run_dir);
+	if (strlen(folder) >= sizeof(host->folder))
+		return decline(host, "'%.150s' is too long a name for sockets; "
+			       "set WEFT_RUN_DIR to one of at most %zu "
+			       "characters", folder, sizeof(host->folder) -
+			       sizeof("/weft-4294967295"));
+	if (statvfs(folder, &fs))
+		return decline(host, "'%s' cannot be examined: %s", folder,
+			       strerror(errno));
+	if (fs.f_blocks && (uint64_t)fs.f_bavail * fs.f_frsize < FREE_MIN)
+		return decline(host, "'%s' has %llu MiB free, and NCCL's "
+			       "shared memory would go there; make it larger",
+			       folder, (unsigned long long)
+			       ((uint64_t)fs.f_bavail * fs.f_frsize >> 20));
+	err = try_socket(folder);
+	if (err)
+		return decline(host, "no socket works in '%s' (%s); see "
+			       "whether it is mounted with write access, and "
+			       "whether SELinux, AppArmor or seccomp forbids "
+			       "sockets there", folder, strerror(-err));
+	return true;
+}
+
+static bool open_folder(struct weft_rundir *dir, struct weft_samehost *host)
+{
+	const int err = weft_rundir_open(dir);
+
+	if (err == -EBADMSG)
+		return decline(host, "'%s/cookie' is not one of weft's; remove "
+			       "it", dir->path);
+	if (err == -EPERM || err == -ENOTDIR || err == -ELOOP)
+		return decline(host, "'%s' is not a folder of uid %u alone "
+			       "(mode 0700); remove it, or set WEFT_RUN_DIR",
+			       dir->path, geteuid());
+	if (err)
+		return decline(host, "the folder '%s' cannot be used (%s); "
+			       "mount one into all containers of the job, "
+			       "with write access for uid %u, at /run/weft or "
+			       "where WEFT_RUN_DIR says", dir->path,
+			       strerror(-err), geteuid());
+	if (folder_works(dir->path, host))
+		return true;
+	weft_rundir_close(dir);
+	return false;
+}
+
+/* ---- the id ----------------------------------------------------------------- */
+
+/* "0 100000 65536": the same user may be another one outside. */
+static size_t user_mapping(char *text, size_t len)
+{
+	const int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+	ssize_t n = 0;
+
+	if (fd >= 0) {
+		n = read(fd, text, len);
+		close(fd);
+	}
+	return n > 0 ? (size_t)n : 0;
+}
+
+static bool identify(const struct weft_rundir *dir, const struct gpu_set *set,
+		     struct weft_samehost *host)
+{
+	static const char label[] = "weft samehost";
+	char mapping[512];
+	const size_t mapped = user_mapping(mapping, sizeof(mapping));
+	/* the one part of changing length comes last; the secret is the key */
+	const uint64_t fixed[] = {
+		SCHEME, weft_host_id(), dir->id, geteuid(), set->n,
+	};
+	const struct weft_bytes parts[] = {
+		{ label, sizeof(label) },
+		{ fixed, sizeof(fixed) },
+		{ set->dev, sizeof(set->dev) },
+		{ mapping, mapped },
+	};
+	const uint8_t *secret;
+	uint8_t key[32], id[16];
+	struct weft_bytes whole = { NULL, 0 };
+	unsigned int i;
+	size_t at;
+
+	if (weft_settings_secret(&secret, &whole.len))
+		return decline(host, "the file that WEFT_SECRET_FILE names "
+			       "cannot be used");
+	whole.data = secret;
+	weft_hash(key, sizeof(key), NULL, 0, &whole, 1);
+	weft_hash(id, sizeof(id), key, sizeof(key), parts, ARRAY_SIZE(parts));
+	weft_wipe(key, sizeof(key));
+	at = (size_t)snprintf(host->id, sizeof(host->id), "weft-");
+	for (i = 0; i < sizeof(id); i++)
+		at += (size_t)snprintf(host->id + at, sizeof(host->id) - at,
+				       "%02x", id[i]);
+	return true;
+}
+
+void weft_samehost_find(int nccl, struct weft_samehost *host)
+{
+	struct weft_rundir dir;
+	struct gpu_set set;
+
+	memset(host, 0, sizeof(*host));
+	if (!allowed(nccl, host))
+		return;
+	find_gpus(&set);
+	if (!gpus_do(&set, host) || !open_folder(&dir, host))
+		return;
+	host->introduced = identify(&dir, &set, host);
+	snprintf(host->folder, sizeof(host->folder), "%s", dir.path);
+	weft_rundir_close(&dir);
+}
