@@ -1,9 +1,69 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* libnccl-env-weft.so: NCCL asks it for every NCCL_* setting. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "nccl_net/abi/env.h"
 #include "nccl_net/env.h"
+#include "nccl_net/introduce.h"
 #include "nccl_net/log.h"
 #include "nccl_net/table.h"
+#include "util/log.h"
+
+/*
+ * The network plugin lies beside this one, and may be in this process for NCCL's
+ * sake, too: it does it for all.
+ */
+static void *find_introduce(void)
+{
+	static const char name[] = "libnccl-net-weft.so";
+	char path[PATH_MAX];
+	const char *slash;
+	Dl_info me;
+	void *lib;
+
+	if (!dladdr(name, &me) || !me.dli_fname)
+		return NULL;
+	slash = strrchr(me.dli_fname, '/');
+	if (snprintf(path, sizeof(path), "%.*s%s",
+		     slash ? (int)(slash + 1 - me.dli_fname) : 0, me.dli_fname,
+		     name) >= (int)sizeof(path))
+		return NULL;
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!lib) {
+		weft_info("not introduced to other containers of this host: "
+			  "%s", dlerror());
+		return NULL;
+	}
+	/* it stays: NCCL will have its answers */
+	return dlsym(lib, "weft_nccl_introduce");
+}
+
+static const char *host_id(const void *inside)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static weft_introduce_fn introduce;
+	static bool tried;
+
+	pthread_mutex_lock(&lock);
+	if (!tried)
+		introduce = (weft_introduce_fn)find_introduce();
+	tried = true;
+	pthread_mutex_unlock(&lock);
+	return introduce ? introduce(inside, WEFT_INTRODUCE_BY_ENV) : NULL;
+}
+
+static const char *get_env(const char *name)
+{
+	const void *inside = __builtin_return_address(0);
+	const char *v = weft_nccl_env_get(name);
+
+	return v || strcmp(name, "NCCL_HOSTID") ? v : host_id(inside);
+}
 
 static enum nccl_result init_v2(uint8_t major, uint8_t minor, uint8_t patch,
 				const char *suffix, nccl_logger log)
@@ -33,7 +93,7 @@ WEFT_EXPORT struct nccl_env_v1 ncclEnvPlugin_v1 = {
 	.name = WEFT_NCCL_NAME,
 	.init = init_v1,
 	.finalize = finalize,
-	.get_env = weft_nccl_env_get,
+	.get_env = get_env,
 };
 
 extern struct nccl_env_v2 ncclEnvPlugin_v2;
@@ -41,5 +101,5 @@ WEFT_EXPORT struct nccl_env_v2 ncclEnvPlugin_v2 = {
 	.name = WEFT_NCCL_NAME,
 	.init = init_v2,
 	.finalize = finalize,
-	.get_env = weft_nccl_env_get,
+	.get_env = get_env,
 };

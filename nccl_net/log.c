@@ -8,6 +8,7 @@
 
 static nccl_logger logger;
 static unsigned long subsystem;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void sink(void *arg, enum weft_level level, const char *file, int line,
 		 const char *text)
@@ -35,10 +36,20 @@ static enum weft_level wanted(void)
 	return WEFT_LOG_WARN;
 }
 
+void weft_nccl_log_alone(void)
+{
+	weft_nccl_log_to(NULL, 0);
+	pthread_mutex_lock(&lock);
+	if (!logger) {
+		weft_settings();
+		if (wanted() > weft_log_level)
+			weft_log_set_level(wanted());
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 void weft_nccl_log_to(nccl_logger log, unsigned long subsys)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
 	/* Before anything is read: here NCCL's words win over UCX's. */
 	weft_settings_world("NCCL_");
 	if (!log)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* NCCL 2.20 to 2.23 */
-#include <dlfcn.h>
+#include "nccl_net/introduce.h"
 #include "nccl_net/net.h"
 #include "nccl_net/result.h"
 #include "nccl_net/table.h"
@@ -30,29 +30,9 @@ static enum nccl_result get_properties(int dev, struct nccl_props_v8 *p)
 /* Of the releases with this interface 2.20 has no tuner that we could be. */
 #define FIRST_WITH_TUNER	22100
 
-/* The library that @log lies in; 0 where it does not say. */
-static int nccl_version(nccl_logger log)
-{
-	enum nccl_result (*get)(int *version);
-	int version = 0;
-	Dl_info info;
-	void *lib;
-
-	if (!dladdr((void *)log, &info))
-		return 0;
-	lib = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-	if (!lib)
-		return 0;
-	get = (enum nccl_result (*)(int *))dlsym(lib, "ncclGetVersion");
-	if (get && get(&version))
-		version = 0;
-	dlclose(lib);
-	return version;
-}
-
 static enum nccl_result init_v8(nccl_logger log)
 {
-	return nccl_version(log) < FIRST_WITH_TUNER ?
+	return weft_nccl_version((const void *)log) < FIRST_WITH_TUNER ?
 		weft_nccl_init_old(log) :
 		weft_nccl_init_old_tuned(log);
 }

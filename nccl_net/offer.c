@@ -6,13 +6,14 @@
 #include <stdlib.h>
 
 #include "bootstrap/gpu.h"
+#include "bootstrap/samehost.h"
 #include "bootstrap/settings.h"
 #include "util/cuda.h"
 #include "util/log.h"
 #include "util/util.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool looked, offered, untried;
+static bool looked, offered, untried, unneeded;
 static bool looked_direct, direct;
 
 static bool driver_is_loaded(void)
@@ -33,13 +34,29 @@ static int gpus_of_driver(void)
 	return n;
 }
 
+static struct weft_samehost host;
+
+static void find_host(void)
+{
+	weft_samehost_find(0, &host);
+}
+
+/* Then NCCL will use it itself. */
+static bool introduction_likely(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, find_host);
+	return host.introduced;
+}
+
 bool weft_nccl_nvlink_likely(bool loaded)
 {
 	const enum weft_tristate wanted = weft_settings()->nccl_nvlink;
 	int n = wanted != WEFT_OFF ? weft_cuda_program_gpus() : 0;
 	const bool known = n >= 0;
 
-	if (!n || (n == -ENOENT && loaded))
+	if (!n || (n == -ENOENT && loaded) || introduction_likely())
 		return false;
 	if (n < 2)
 		n = weft_gpus_on_pci();
@@ -53,6 +70,10 @@ static bool look(const char **why)
 
 	if (wanted == WEFT_OFF) {
 		*why = "WEFT_NCCL_NVLINK is off";
+		return false;
+	}
+	if (unneeded) {
+		*why = "NCCL has been introduced and uses it itself";
 		return false;
 	}
 	if (!driver_is_loaded()) {
@@ -85,6 +106,13 @@ void weft_nccl_nvlink_untried(void)
 {
 	pthread_mutex_lock(&lock);
 	untried = true;
+	pthread_mutex_unlock(&lock);
+}
+
+void weft_nccl_nvlink_unneeded(void)
+{
+	pthread_mutex_lock(&lock);
+	unneeded = true;
 	pthread_mutex_unlock(&lock);
 }
 

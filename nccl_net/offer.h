@@ -39,5 +39,10 @@ bool weft_nccl_nvlink_likely(bool loaded);
  * 2.18 hung, for a reason that was not found.
  */
 void weft_nccl_nvlink_untried(void);
+/*
+ * NCCL has been introduced (introduce.h) and uses NVLink itself: nothing is
+ * offered.
+ */
+void weft_nccl_nvlink_unneeded(void);
 
 #endif

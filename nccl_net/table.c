@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include "nccl_net/channels.h"
 #include "nccl_net/env.h"
+#include "nccl_net/introduce.h"
 #include "nccl_net/log.h"
 #include "nccl_net/net.h"
 #include "nccl_net/offer.h"
@@ -17,6 +18,9 @@ static bool has_tuner;			/* this NCCL looks for one in us */
 static void begin(nccl_logger log)
 {
 	weft_nccl_log_to(log, NCCL_SUBSYS_INIT | NCCL_SUBSYS_NET);
+	/* NCCL's logger is a part of NCCL */
+	if (log && weft_nccl_introduce((const void *)log, WEFT_INTRODUCE_BY_NET))
+		weft_nccl_nvlink_unneeded();
 	if (!weft_nccl_network_ours())
 		weft_nccl_env_hand_over();
 }

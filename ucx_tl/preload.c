@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * libweft_preload.so: brings weft into a UCX that loads no plugins of its own.
+ * libweft_preload.so: brings weft into a UCX that loads no plugins of its own,
+ * and into an NCCL that was told of none.
  *
  * It is named in LD_PRELOAD and so lies in every child, be it bash or true.
  * There it needs libc alone, in versions that every system of the last ten
  * years has, runs no constructor and maps nothing else of weft.  Its few
  * functions stand in front of UCX's own; when a UCX or its program calls one of
- * them, the plugin is opened and told which copy of UCX that is.
+ * them, the plugin is opened and told which copy of UCX that is.  Of libc's it has
+ * getenv() alone, and there one name: when an NCCL asks for NCCL_HOSTID, the NCCL
+ * plugin is opened and told who asks.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,6 +23,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "bootstrap/samehost.h"
 #include "ucx_tl/load.h"
 
 /* ucs_status_t is one byte (a packed enum in ucs/type/status.h, 1.13 to 1.22) */
@@ -36,6 +40,7 @@ WEFT_EXPORT status ucp_worker_get_efd(void *worker, int *fd);
 WEFT_EXPORT unsigned int ucp_worker_progress(void *worker);
 WEFT_EXPORT status ucp_worker_arm(void *worker);
 WEFT_EXPORT void ucp_worker_destroy(void *worker);
+WEFT_EXPORT char *getenv(const char *name);
 
 struct plugin {
 	weft_uct_load_fn load;
@@ -485,4 +490,58 @@ void ucp_worker_destroy(void *worker)
 	if (atomic_load_explicit(&event_driven, memory_order_acquire))
 		plugin.gone(worker);
 	real(worker);
+}
+
+static weft_introduce_fn find_introduce(void)
+{
+	static const char name[] = "libnccl-net-weft.so";
+	char path[4096 + sizeof(name)];
+	void *handle;
+
+	if (!own_folder(path, 4096))
+		return NULL;
+	memcpy(path + strlen(path), name, sizeof(name));
+	handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	/* It is never closed: NCCL keeps the id, and calls what it was given. */
+	return handle ? (weft_introduce_fn)
+			dlsym(handle, "weft_nccl_introduce") : NULL;
+}
+
+static const char *host_id(const void *inside)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static weft_introduce_fn introduce;
+	static bool tried;
+
+	pthread_mutex_lock(&lock);
+	if (!tried)
+		introduce = find_introduce();
+	tried = true;
+	pthread_mutex_unlock(&lock);
+	return introduce ? introduce(inside, WEFT_INTRODUCE_BY_PRELOAD) : NULL;
+}
+
+/* libc's own, which is not called by its name there. */
+static char *from_libc(const char *name)
+{
+	const size_t len = strlen(name);
+	char **v;
+
+	if (!getauxval(AT_SECURE))
+		return secure_getenv(name);
+	for (v = environ; v && *v; v++)
+		if (!strncmp(*v, name, len) && (*v)[len] == '=')
+			return *v + len + 1;
+	return NULL;
+}
+
+char *getenv(const char *name)
+{
+	const void *caller = __builtin_return_address(0);
+	char *value = from_libc(name);
+
+	if (value || name[0] != 'N' || strcmp(name, "NCCL_HOSTID") ||
+	    getauxval(AT_SECURE))
+		return value;
+	return (char *)host_id(caller);
 }

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "nccl_net/introduce.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+
+#include "bootstrap/samehost.h"
+#include "bootstrap/settings.h"
+#include "nccl_net/files.h"
+#include "nccl_net/log.h"
+#include "nccl_net/slots.h"
+#include "nccl_net/table.h"
+#include "util/log.h"
+#include "util/util.h"
+
+WEFT_EXPORT const char *weft_nccl_introduce(const void *inside,
+					    enum weft_introduce_way way);
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weft_samehost host;
+static bool decided;
+static _Atomic(const void *) introduced;	/* an address of NCCL's code */
+
+/* ---- what NCCL calls instead ------------------------------------------------- */
+
+static char *get_env(const char *name);
+
+static int get_stat(const char *path, void *st)
+{
+	static _Atomic(void *) real;
+	int (*f)(const char *, void *) = atomic_load(&real);
+
+	if (!f) {
+		f = dlsym(RTLD_DEFAULT, "stat");
+		atomic_store(&real, f);
+	}
+	return f(weft_nccl_stat_path(path), st);
+}
+
+static int get_xstat(int version, const char *path, void *st)
+{
+	static _Atomic(void *) real;
+	int (*f)(int, const char *, void *) = atomic_load(&real);
+
+	if (!f) {
+		f = dlsym(RTLD_DEFAULT, "__xstat");
+		atomic_store(&real, f);
+	}
+	return f(version, weft_nccl_stat_path(path), st);
+}
+
+static int open_file(const char *path, int flags, ...)
+{
+	mode_t mode = 0;
+	va_list args;
+
+	if (flags & (O_CREAT | __O_TMPFILE)) {
+		va_start(args, flags);
+		mode = va_arg(args, mode_t);
+		va_end(args);
+	}
+	return weft_nccl_open(path, flags, mode);
+}
+
+#define GETENV	1u
+#define STAT	2u
+#define OPEN	4u
+#define MKSTEMP	8u
+#define UNLINK	16u
+#define BIND	32u
+#define SENDMSG	64u
+#define ALL	127u
+
+/* struct stat and off_t are the same with and without 64 on these processors. */
+static const struct weft_slot slots[] = {
+	{ "getenv", get_env, GETENV },
+	{ "stat", get_stat, STAT },
+	{ "stat64", get_stat, STAT },
+	{ "__xstat", get_xstat, STAT },
+	{ "__xstat64", get_xstat, STAT },
+	{ "open", open_file, OPEN },
+	{ "open64", open_file, OPEN },
+	{ "mkstemp", weft_nccl_mkstemp, MKSTEMP },
+	{ "mkstemp64", weft_nccl_mkstemp, MKSTEMP },
+	{ "unlink", weft_nccl_unlink, UNLINK },
+	{ "bind", weft_nccl_bind, BIND },
+	{ "sendmsg", weft_nccl_sendmsg, SENDMSG },
+};
+
+static int write_slots(const void *inside)
+{
+	return weft_slots_write(inside, slots, ARRAY_SIZE(slots), ALL);
+}
+
+/*
+ * The one question that decides it.  A thread of NCCL's may have bound one of
+ * its slots for the first time while they were written: they are looked at again.
+ */
+static char *get_env(const char *name)
+{
+	const void *inside = atomic_load(&introduced);
+
+	if (inside && !strcmp(name, "NCCL_HOSTID") && !secure_getenv(name) &&
+	    !write_slots(inside)) {
+		weft_nccl_files_begin(&host);
+		return host.id;
+	}
+	return getenv(name);
+}
+
+/* ---- which NCCL it is ---------------------------------------------------------- */
+
+int weft_nccl_version(const void *inside)
+{
+	int (*ask)(int *) = NULL;
+	Dl_info object, there;
+	void *handle;
+	int v = 0;
+
+	if (!dladdr(inside, &object) || !object.dli_fname)
+		return 0;
+	handle = dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+	if (handle) {
+		ask = dlsym(handle, "ncclGetVersion");
+		dlclose(handle);
+	}
+	if (!ask)
+		ask = dlsym(RTLD_DEFAULT, "ncclGetVersion");
+	if (!ask || !dladdr((const void *)ask, &there) ||
+	    there.dli_fbase != object.dli_fbase || ask(&v))
+		return 0;
+	return v;
+}
+
+static const char *object_name(const void *inside)
+{
+	Dl_info info;
+
+	return dladdr(inside, &info) && info.dli_fname ? info.dli_fname : "?";
+}
+
+/* ---- the decision ------------------------------------------------------------- */
+
+/* NCCL's slots lead to us: the last communicator must not take us along. */
+static bool stay(void)
+{
+	Dl_info me;
+	void *handle;
+
+	if (!dladdr(&host, &me) || !me.dli_fname)
+		return false;
+	handle = dlopen(me.dli_fname,
+			RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+	if (handle)
+		dlclose(handle);
+	return handle;
+}
+
+static void say_no(const char *why)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	static const char text[] = "not introduced to other containers of "
+				   "this host: %s";
+
+	if (atomic_flag_test_and_set(&said))
+		return;
+	if (weft_settings()->nccl_introduce == WEFT_ON)
+		weft_warn(text, why);
+	else
+		weft_info(text, why);
+}
+
+/* Another's answers would be taken, or not even asked for. */
+static bool settings_elsewhere(void)
+{
+	const char *plugin = secure_getenv("NCCL_ENV_PLUGIN");
+
+	if (!plugin || !*plugin || !strcmp(plugin, "none") ||
+	    strstr(plugin, "weft"))
+		return false;
+	snprintf(host.reason, sizeof(host.reason),
+		 "NCCL_ENV_PLUGIN ('%.100s') answers for NCCL's settings; set "
+		 "it to weft, or unset it", plugin);
+	return true;
+}
+
+static void decide(int nccl)
+{
+	decided = true;
+	weft_samehost_find(nccl, &host);
+	if (host.introduced && (settings_elsewhere() || !nccl)) {
+		host.introduced = false;
+		if (!*host.reason)
+			snprintf(host.reason, sizeof(host.reason),
+				 "this NCCL does not say its version");
+	}
+	if (!host.introduced)
+		say_no(host.reason);
+}
+
+static bool redirect(const void *inside)
+{
+	char why[512];
+	const int err = stay() ? write_slots(inside) : -EBUSY;
+
+	if (!err)
+		return true;
+	snprintf(why, sizeof(why), "the calls of '%.200s' cannot be redirected "
+		 "(%s)", object_name(inside), err == -ENOSYS ?
+		 "it imports other functions than the NCCL that is known" :
+		 strerror(-err));
+	say_no(why);
+	return false;
+}
+
+const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way)
+{
+	bool yes;
+
+	/* anybody may ask for NCCL_HOSTID */
+	if (way == WEFT_INTRODUCE_BY_PRELOAD &&
+	    (getauxval(AT_SECURE) ||
+	     weft_slots_look(inside, slots, ARRAY_SIZE(slots), ALL)))
+		return NULL;
+	if (way != WEFT_INTRODUCE_BY_NET)
+		weft_nccl_log_alone();
+	pthread_mutex_lock(&lock);
+	if (!decided)
+		decide(weft_nccl_version(inside));
+	yes = host.introduced && redirect(inside);
+	if (yes && !atomic_exchange(&introduced, inside))
+		weft_info("introduced as %s to all that share '%s' and the "
+			  "same %u GPUs: NCCL uses its own NVLink and shared "
+			  "memory there", host.id, host.folder, host.gpus);
+	if (yes && way != WEFT_INTRODUCE_BY_NET)
+		weft_nccl_files_begin(&host);
+	pthread_mutex_unlock(&lock);
+	return yes ? host.id : NULL;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Introduces this process's NCCL to other containers of the host, so that it uses
+ * its own transports between them (bootstrap/samehost.h says who takes part).
+ *
+ * Three things decide inside NCCL, and all are answered in the one place where
+ * NCCL calls out of its own code, the import slots of the object that it is in
+ * (slots.h): getenv("NCCL_HOSTID"), stat("/dev/shm"), and the names of its
+ * sockets and files (files.h).  The environment stays as it is, so children and
+ * other threads notice nothing.  Names are redirected only from the moment on
+ * when NCCL takes the host id: what would be half an introduction is none.
+ *
+ * Whoever sees NCCL first calls this, with an address of NCCL's code:
+ * libnccl-net-weft.so from its init, libweft_preload.so and libnccl-env-weft.so
+ * when NCCL asks for its host id.  The latter two open libnccl-net-weft.so for
+ * it, so there is one state for all.
+ */
+#ifndef WEFT_NCCL_NET_INTRODUCE_H
+#define WEFT_NCCL_NET_INTRODUCE_H
+
+#include "bootstrap/samehost.h"
+
+/*
+ * @inside: an address of NCCL's code.  The host id, valid for good, or NULL: not
+ * introduced, which has been said, or (by the preload library alone) not NCCL.
+ */
+const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way);
+
+/* As ncclGetVersion() has it, of the NCCL that @inside lies in; 0: not told. */
+int weft_nccl_version(const void *inside);
+
+#endif
