@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "bootstrap/settings.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/offer.h"
 #include "util/log.h"
@@ -12,6 +13,9 @@
 #define SETTING	"NCCL_MIN_NCHANNELS"
 #define NCCL_BUFFSIZE_DEFAULT	(1u << 22)	/* init.cc, DEFAULT_BUFFSIZE */
 
+/* The only one that NVLink needs in any case, and ranks may differ in. */
+#define GPU_MEMORY	3
+
 /* The first one is free by more than its own name. */
 static const struct {
 	const char *name, *value, *why;
@@ -20,6 +24,7 @@ static const struct {
 	  "copies of many channels fill NVLink" },
 	{ "NCCL_BUFFSIZE", "8388608", "so do copies of 2 MiB" },
 	{ "NCCL_LL128_BUFFSIZE", "1048576", "LL128 is never used with weft" },
+	[GPU_MEMORY] =
 	{ "NCCL_NET_GDR_LEVEL", "SYS", "NCCL hands over GPU memory" },
 	{ "NCCL_P2P_NET_CHUNKSIZE", "262144", "so do sends and receives" },
 	{ "NCCL_NCHANNELS_PER_NET_PEER", "16",
@@ -46,8 +51,8 @@ static const char *set_to(const char *name)
 
 static const char *our_channels(void)
 {
-	return weft_nccl_nvlink_offered() ? WEFT_NCCL_NVLINK_CHANNELS :
-					    WEFT_NCCL_CHANNELS;
+	return weft_nccl_nvlink_raised() ? WEFT_NCCL_NVLINK_CHANNELS :
+					   WEFT_NCCL_CHANNELS;
 }
 
 /* Somebody has bounded the channels in another way. */
@@ -101,13 +106,17 @@ void weft_nccl_channels_raise(bool tuner)
 
 	if (!weft_nccl_network_ours())
 		return;
-	if (weft_nccl_nvlink_offered()) {
+	if (weft_nccl_nvlink_raised()) {
 		for (i = channels_chosen(); i < ARRAY_SIZE(nvlink_settings);
 		     i++)
 			set(nvlink_settings[i].name, nvlink_settings[i].value,
 			    nvlink_settings[i].why);
 		return;
 	}
+	if (weft_nccl_nvlink_offered())
+		set(nvlink_settings[GPU_MEMORY].name,
+		    nvlink_settings[GPU_MEMORY].value,
+		    nvlink_settings[GPU_MEMORY].why);
 	for (i = 0; i < ARRAY_SIZE(network_settings); i++)
 		if (!i || (tuner && weft_nccl_channels_free()))
 			set(network_settings[i].name, network_settings[i].value,
@@ -143,7 +152,11 @@ bool weft_nccl_nvlink_setting(size_t i, const char **name, const char **value,
 	if (i >= ARRAY_SIZE(nvlink_settings))
 		return false;
 	*name = nvlink_settings[i].name;
-	*value = !i && channels_chosen() ? NULL : nvlink_settings[i].value;
+	*value = nvlink_settings[i].value;
+	if (i != GPU_MEMORY && weft_settings()->nccl_introduce != WEFT_OFF)
+		*value = NULL;
+	if (!i && channels_chosen())
+		*value = NULL;
 	*why = nvlink_settings[i].why;
 	return true;
 }

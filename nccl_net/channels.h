@@ -13,7 +13,8 @@
  * instead of 4 (2.28, transport/net.cc, sharedNetBuffersInit).
  *
  * Where NVLink is offered (offer.h) NCCL is to hand over GPU memory although no
- * network is near its GPU, and in pieces large enough for copy engines: 20
+ * network is near its GPU.  Where introductions are off, too (introduce.h), so that
+ * all ranks do the same, in pieces large enough for copy engines: 20
  * channels with buffers of 8 MiB, of which a slot is 1 MiB and a copy two slots.
  * (All_reduce of 256 MiB between two H200: 253 GB/s with 20 channels, 236 with
  * 16, 147 with 8, 82 with four.)  What that takes of GPU memory, per rank and

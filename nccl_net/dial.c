@@ -362,8 +362,8 @@ static const char *what_to_do(const struct weft_handle *h,
 {
 	if (weft_nccl_nvlink_offered() != !!h->nvlink)
 		return "one of the ranks' hosts offers NVLink (several GPUs) "
-		       "and the other does not: WEFT_NCCL_NVLINK must be "
-		       "equal on all ranks, off or on";
+		       "and the other does not: WEFT_NCCL_INTRODUCE and "
+		       "WEFT_NCCL_NVLINK must be equal on all ranks, off or on";
 	/* weft sets it where it can take some back (channels.h) */
 	if (h->buffer == buffer && !h->channels != !channels)
 		return "one rank's NCCL asks weft's tuner and the other's does "

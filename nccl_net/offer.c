@@ -137,6 +137,12 @@ bool weft_nccl_nvlink_offered(void)
 	return yes;
 }
 
+bool weft_nccl_nvlink_raised(void)
+{
+	return weft_settings()->nccl_introduce == WEFT_OFF &&
+	       weft_nccl_nvlink_offered();
+}
+
 static bool look_direct(bool nvlink, const char **why)
 {
 	const enum weft_tristate wanted = weft_settings()->ib_gpu_direct;

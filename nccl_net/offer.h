@@ -8,8 +8,8 @@
  * driver that the program has loaded, and two GPUs or more in the host (its PCI
  * devices count, which no container hides; with one alone there is nobody to
  * talk to, and NCCL's own host buffers are the better way to TCP).  Where hosts
- * differ in that, ranks refuse to connect (dial.c) until WEFT_NCCL_NVLINK says
- * the same to all.
+ * differ in that and introductions are off, ranks refuse to connect (dial.c) until
+ * WEFT_NCCL_NVLINK says the same to all.
  */
 #ifndef WEFT_NCCL_NET_OFFER_H
 #define WEFT_NCCL_NET_OFFER_H
@@ -21,6 +21,12 @@
  * initialises it: for the network plugin, which NCCL asks when it has done so.
  */
 bool weft_nccl_nvlink_offered(void);
+/*
+ * ... and with NCCL's buffers and channels made for it (channels.h): only where
+ * introductions are off.  Else some ranks of a job may be introduced, whose NCCL
+ * is left as it is, and ranks that differ in those cannot connect.
+ */
+bool weft_nccl_nvlink_raised(void);
 /*
  * May adapters be given GPU memory themselves, as far as it is not for them to
  * say?  WEFT_IB_GPU_DIRECT, and a CUDA driver that the program has loaded; where

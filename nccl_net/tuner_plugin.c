@@ -30,13 +30,13 @@ static enum nccl_result init_v2(size_t ranks, size_t nodes, nccl_logger log,
 	*ctx = NULL;
 	if (nodes < 2 || !ranks || !weft_net_active() ||
 	    (!weft_nccl_channels_raised() &&
-	     !(weft_nccl_network_ours() && weft_nccl_nvlink_offered())))
+	     !(weft_nccl_network_ours() && weft_nccl_nvlink_raised())))
 		return NCCL_SUCCESS;
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return weft_nccl_result(weft_fail(ENOMEM, "cannot make a tuner"));
 	t->ranks = ranks;
-	t->nvlink = weft_nccl_nvlink_offered();
+	t->nvlink = weft_nccl_nvlink_raised();
 	t->channels = weft_nccl_channels_raised();
 	*ctx = t;
 	return NCCL_SUCCESS;

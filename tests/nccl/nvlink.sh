@@ -121,7 +121,8 @@ for batch in old no; do
 done
 
 # What ranks must have in common, and who says so.
-seen=$(perf --case sizes --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)
+seen=$(WEFT_NCCL_INTRODUCE=off perf --case sizes --memory gpu,host \
+	--env 1:WEFT_NCCL_NVLINK=off)
 if grep -q "NCCL_MIN_NCHANNELS here 20, there 4 .*NCCL_BUFFSIZE here 8 MiB, there 4 MiB" <<<"$seen"; then
 	tap_ok "ranks that told NCCL different things are told both"
 else
@@ -133,6 +134,8 @@ else
 	tap_not_ok "and what to set, where one offers NVLink and one does not" \
 		"$seen"
 fi
+tap_nothing "where ranks may be introduced, they need not agree" "$(
+	perf --case sizes --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)"
 tap_nothing "a buffer size that is NCCL's own default is no difference" "$(
 	WEFT_NCCL_NVLINK=off perf --case sizes --env 1:NCCL_BUFFSIZE=4194304)"
 tap_nothing "the user's own settings stay, NVLink or not" "$(

@@ -164,6 +164,7 @@ Test(env, nvlink_is_told_once_a_driver_is_there)
 	setenv("WEFT_LIBCUDA", path, 1);
 	setenv("NCCL_NET_PLUGIN", "weft", 1);
 	setenv("WEFT_NCCL_NVLINK", "on", 1);
+	setenv("WEFT_NCCL_INTRODUCE", "off", 1);
 	cr_expect(eq(str, (char *)ask("NCCL_NCHANNELS_PER_NET_PEER"), "(none)"));
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	cr_assert(lib != NULL, "%s", dlerror());

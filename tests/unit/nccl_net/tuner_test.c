@@ -244,6 +244,7 @@ Test(tuner, by_nvlink_protocols)
 	int v, i;
 	size_t r;
 
+	setenv("WEFT_NCCL_INTRODUCE", "off", 1);
 	cuda_load();
 	over_weft();
 	cr_assert(weft_nccl_nvlink_offered());
