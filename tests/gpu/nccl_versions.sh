@@ -18,21 +18,16 @@ trap 'rm -rf "$tmp"' EXIT
 
 pack() # FOLDER VERSION...
 {
-	local folder=$1 version tag platforms=()
+	local folder=$1 version wheel
 	shift
 	mkdir -p "$folder" || exit 1
 	test $# -gt 0 || set -- 2.18.3 2.22.3 2.27.7 2.32.3
-	for tag in manylinux1 manylinux2014 manylinux_2_17 manylinux_2_27 \
-		manylinux_2_28; do
-		platforms+=(--platform "${tag}_x86_64")
-	done
 	for version in "$@"; do
-		python3 -m pip download --quiet --disable-pip-version-check \
-			--no-deps --only-binary :all: "${platforms[@]}" \
-			--dest "$tmp" "nvidia-nccl-cu12==$version" || exit 1
-		python3 "$here/nccl_pack.py" "${NCCL_ARCH:-90}" "$tmp"/*.whl \
+		wheel=$(bash "$root/tests/tools/fetch-nccl.sh" --wheel \
+			"$version" "$tmp") || exit 1
+		python3 "$here/nccl_pack.py" "${NCCL_ARCH:-90}" "$wheel" \
 			"$folder/nccl-$version.xz" || exit 1
-		rm "$tmp"/*.whl
+		rm "$wheel"
 	done
 	ls -l "$folder"
 }

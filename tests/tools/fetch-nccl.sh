@@ -6,9 +6,11 @@
 # in the cache is not fetched again.
 #
 #   tests/tools/fetch-nccl.sh [--list]
+#   tests/tools/fetch-nccl.sh --wheel VERSION FOLDER [PACKAGE]
 #
-# --list prints what is here and fetches nothing. Python's packages of NCCL have
-# 200 MB, and leave these headers out from 2.24 on.
+# --list prints what is here and fetches nothing. Python's packages of NCCL leave
+# these headers out from 2.24 on; --wheel fetches one of those, of 50 to 350 MB,
+# into FOLDER, and prints its path. PACKAGE: nvidia-nccl-cu12, or as given.
 set -eu
 headers=${WEFT_CACHE:-$HOME/.cache/weft}/nccl-headers
 suite=sid
@@ -19,6 +21,20 @@ list()
 	for folder in "$headers/$suite"-*; do
 		test ! -d "$folder" || echo "$folder"
 	done
+}
+
+wheel() # VERSION FOLDER [PACKAGE]
+{
+	local tag platforms=()
+	for tag in manylinux1 manylinux2014 manylinux_2_17 manylinux_2_18 \
+		manylinux_2_27 manylinux_2_28; do
+		platforms+=(--platform "${tag}_x86_64")
+	done
+	mkdir -p "$2"
+	python3 -m pip download --quiet --disable-pip-version-check \
+		--no-cache-dir --no-deps --only-binary :all: \
+		"${platforms[@]}" --dest "$2" "${3-nvidia-nccl-cu12}==$1" >&2
+	ls "$2"/nvidia_nccl*-"$1"-*.whl
 }
 
 # What an author of plugins gets, in one folder: the examples' headers, and the
@@ -43,6 +59,10 @@ fetch()
 	rm -rf "$part"
 }
 
+if test "${1-}" = --wheel; then
+	wheel "${@:2}"
+	exit
+fi
 if test -z "$(list)" && test "${1-}" != --list; then
 	. "$(dirname "$0")/../lib/apt.sh"
 	if test "$ID" != debian; then
