@@ -69,6 +69,7 @@ static bool allowed(int nccl, struct weft_samehost *host)
 	const char *id = secure_getenv("NCCL_HOSTID");
 	const char *p2p = secure_getenv("NCCL_P2P_DISABLE");
 	const char *cumem = secure_getenv("NCCL_CUMEM_ENABLE");
+	char namespace[64];
 
 	if (weft_settings()->nccl_introduce == WEFT_OFF)
 		return decline(host, "WEFT_NCCL_INTRODUCE is off");
@@ -87,6 +88,11 @@ static bool allowed(int nccl, struct weft_samehost *host)
 		return decline(host, "NCCL %d.%d's GPU memory cannot leave a "
 			       "container; use 2.19 or newer",
 			       nccl / 10000, nccl / 100 % 100);
+	if (readlink("/proc/self/ns/pid", namespace, sizeof(namespace)) < 0)
+		return decline(host, "'/proc/self/ns/pid' cannot be read (%s), "
+			       "and without it NCCL takes ranks of equal "
+			       "process ids for one process; mount /proc",
+			       strerror(errno));
 	return true;
 }
 

@@ -281,7 +281,7 @@ static void sweep_socket(int dir, const char *folder, const char *name)
 
 	if (statx(dir, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &st) ||
 	    !S_ISSOCK(st.stx_mode) ||
-	    st.stx_ctime.tv_sec + SWEEP_AGE_S > time(NULL))
+	    st.stx_mtime.tv_sec + SWEEP_AGE_S > time(NULL))
 		return;
 	if (snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s", folder,
 		     name) < (int)sizeof(sa.sun_path) && is_dead(&sa))

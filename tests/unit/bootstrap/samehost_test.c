@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Who is one host to NCCL, and what those are told who are not. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "bootstrap/pci.h"
+#include "bootstrap/samehost.h"
+#include "bootstrap/settings.h"
+#include "util/log.h"
+
+static char root[] = "/tmp/weft-samehost-XXXXXX";
+static struct weft_samehost host;
+
+static void silent(void *arg, enum weft_level level, const char *file, int line,
+		   const char *text)
+{
+}
+
+static const char *in(const char *name)
+{
+	static char path[4][160];
+	static unsigned int which;
+	char *p = path[which++ % 4];
+
+	snprintf(p, sizeof(path[0]), "%s/%s", root, name);
+	return p;
+}
+
+/* What is only opened needs not be a GPU. */
+static void gpu(const char *name, const char *device)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "dev/%s", name);
+	unlink(in(path));
+	if (device)
+		cr_assert(zero(int, symlink(device, in(path))));
+}
+
+static void write_file(const char *name, const char *text)
+{
+	FILE *f = fopen(in(name), "w");
+
+	cr_assert(f != NULL);
+	cr_assert(ge(int, fputs(text, f), 0));
+	fclose(f);
+}
+
+static void on_pci(const char *name)
+{
+	char path[96];
+
+	snprintf(path, sizeof(path), "sys/bus/pci/devices/%s", name);
+	cr_assert(zero(int, mkdir(in(path), 0755)));
+	snprintf(path, sizeof(path), "sys/bus/pci/devices/%s/vendor", name);
+	write_file(path, "0x10de\n");
+	snprintf(path, sizeof(path), "sys/bus/pci/devices/%s/class", name);
+	write_file(path, "0x030200\n");
+}
+
+static void begin(void)
+{
+	static char dev[160], sys[160];
+
+	weft_log_set_sink(silent, NULL);
+	clearenv();
+	cr_assert(mkdtemp(root) != NULL);
+	mkdir(in("dev"), 0755);
+	mkdir(in("run"), 0755);
+	mkdir(in("sys"), 0755);
+	mkdir(in("sys/bus"), 0755);
+	mkdir(in("sys/bus/pci"), 0755);
+	mkdir(in("sys/bus/pci/devices"), 0755);
+	on_pci("0000:1a:00.0");
+	on_pci("0000:1b:00.0");
+	gpu("nvidia0", "/dev/null");
+	gpu("nvidia1", "/dev/zero");
+	snprintf(dev, sizeof(dev), "%s", in("dev"));
+	snprintf(sys, sizeof(sys), "%s", in("sys"));
+	weft_dev_root = dev;
+	weft_sysfs_root = sys;
+	setenv("WEFT_RUN_DIR", in("run"), 1);
+	setenv("WEFT_LIBNVML", "/nonexistent", 1);
+	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
+}
+
+static void end(void)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "rm -rf %s", root);
+	cr_expect(zero(int, system(command)));
+}
+
+TestSuite(samehost, .init = begin, .fini = end, .timeout = 30);
+
+static const char *find(int nccl)
+{
+	weft_settings_reset();
+	weft_samehost_find(nccl, &host);
+	return host.id;
+}
+
+static void introduced(void)
+{
+	find(0);
+	cr_assert(host.introduced, "%s", host.reason);
+}
+
+static void declined(const char *why)
+{
+	find(0);
+	cr_expect(not(host.introduced));
+	cr_expect(strstr(host.reason, why) != NULL, "'%s'", host.reason);
+	cr_expect(zero(str, host.id));
+	cr_expect(eq(ptr, strchr(host.reason, '\n'), NULL));
+}
+
+/* Is it another host now? */
+static bool another(void)
+{
+	char before[WEFT_SAMEHOST_ID];
+
+	memcpy(before, host.id, sizeof(before));
+	introduced();
+	return strcmp(before, host.id);
+}
+
+Test(samehost, whoever_shares_all_has_one_id)
+{
+	char folder[192];
+
+	introduced();
+	cr_expect(eq(int, strncmp(host.id, "weft-", 5), 0));
+	cr_expect(eq(sz, strlen(host.id), 37));
+	snprintf(folder, sizeof(folder), "%s/weft-%u", in("run"), geteuid());
+	cr_expect(eq(str, host.folder, folder));
+	cr_expect(eq(uint, host.gpus, 2));
+	cr_expect(not(another()));
+}
+
+Test(samehost, the_names_of_the_nodes_say_nothing)
+{
+	introduced();
+	gpu("nvidia0", "/dev/zero");
+	gpu("nvidia1", "/dev/null");
+	cr_expect(not(another()));
+	gpu("nvidia1", NULL);
+	gpu("nvidia7", "/dev/null");
+	cr_expect(not(another()));
+}
+
+Test(samehost, what_is_no_gpu_does_not_count)
+{
+	introduced();
+	gpu("nvidiactl", "/dev/full");
+	gpu("nvidia-uvm", "/dev/full");
+	gpu("nvidia2", "/nonexistent");
+	gpu("nvidia3", root);
+	write_file("dev/nvidia4", "");
+	cr_expect(not(another()));
+	cr_expect(eq(uint, host.gpus, 2));
+}
+
+Test(samehost, another_set_of_gpus_is_another_host)
+{
+	introduced();
+	gpu("nvidia1", "/dev/full");
+	cr_expect(another());
+	gpu("nvidia2", "/dev/zero");
+	cr_expect(another());
+}
+
+Test(samehost, another_secret_is_another_host)
+{
+	introduced();
+	write_file("secret", "0123456789abcdef0");
+	chmod(in("secret"), 0600);
+	setenv("WEFT_SECRET_FILE", in("secret"), 1);
+	cr_expect(another());
+	write_file("secret", "0123456789abcdef1");
+	cr_expect(another());
+	cr_expect(not(another()));
+	chmod(in("secret"), 0644);
+	declined("WEFT_SECRET_FILE");
+}
+
+Test(samehost, another_folder_is_another_host)
+{
+	char cookie[192];
+
+	introduced();
+	mkdir(in("other"), 0755);
+	setenv("WEFT_RUN_DIR", in("other"), 1);
+	cr_expect(another());
+	snprintf(cookie, sizeof(cookie), "%s/cookie", host.folder);
+	unlink(cookie);
+	cr_expect(another());
+}
+
+Test(samehost, one_gpu_of_several)
+{
+	gpu("nvidia1", NULL);
+	declined("of this host's 2 GPUs only one");
+	gpu("nvidia0", NULL);
+	declined("no GPU's device node opens here");
+}
+
+Test(samehost, the_only_gpu_of_a_host)
+{
+	gpu("nvidia1", NULL);
+	cr_assert(zero(int, unlink(in("sys/bus/pci/devices/0000:1b:00.0/vendor"))));
+	introduced();
+}
+
+Test(samehost, what_the_user_says_goes_first)
+{
+	static const struct {
+		const char *name, *value, *why;
+	} rows[] = {
+		{ "WEFT_NCCL_INTRODUCE", "off", "WEFT_NCCL_INTRODUCE" },
+		{ "NCCL_HOSTID", "mine", "'mine', which stays" },
+		{ "NCCL_HOSTID", "", "NCCL_HOSTID" },
+		{ "NCCL_P2P_DISABLE", "1", "NCCL_P2P_DISABLE" },
+		{ "NCCL_P2P_DISABLE", "0x10", "NCCL_P2P_DISABLE" },
+		{ "NCCL_P2P_DISABLE", "0", NULL },
+		{ "NCCL_P2P_DISABLE", "", NULL },
+		{ "NCCL_P2P_DISABLE", "no", NULL },
+		{ "NCCL_CUMEM_ENABLE", "0", "NCCL_CUMEM_ENABLE" },
+		{ "NCCL_CUMEM_ENABLE", "0x0", "NCCL_CUMEM_ENABLE" },
+		{ "NCCL_CUMEM_ENABLE", "no", "NCCL_CUMEM_ENABLE" },
+		{ "NCCL_CUMEM_ENABLE", "1", NULL },
+		{ "NCCL_CUMEM_ENABLE", "-2", NULL },
+		{ "NCCL_CUMEM_ENABLE", "", NULL },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		setenv(rows[i].name, rows[i].value, 1);
+		if (rows[i].why)
+			declined(rows[i].why);
+		else
+			introduced();
+		unsetenv(rows[i].name);
+	}
+}
+
+Test(samehost, an_nccl_without_memory_that_can_be_passed_on)
+{
+	find(21806);
+	cr_expect(not(host.introduced));
+	cr_expect(strstr(host.reason, "NCCL 2.18") != NULL, "%s", host.reason);
+	find(21903);
+	cr_expect(host.introduced);
+	setenv("NCCL_CUMEM_ENABLE", "1", 1);
+	find(21806);
+	cr_expect(host.introduced);
+}
+
+Test(samehost, a_daemon_of_mps)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", in("control"));
+	cr_assert(zero(int, bind(fd, (struct sockaddr *)&sa, sizeof(sa))));
+	cr_assert(zero(int, listen(fd, 1)));
+	setenv("CUDA_MPS_PIPE_DIRECTORY", root, 1);
+	declined("MPS");
+	close(fd);
+	introduced();
+}
+
+/* ---- the folder ------------------------------------------------------------- */
+
+static const char *own(const char *name)
+{
+	char path[96];
+
+	snprintf(path, sizeof(path), "run/weft-%u%s%s", geteuid(),
+		 *name ? "/" : "", name);
+	return in(path);
+}
+
+Test(samehost, no_folder)
+{
+	setenv("WEFT_RUN_DIR", in("nowhere"), 1);
+	declined("nowhere/weft-");
+}
+
+Test(samehost, a_folder_that_is_open_to_others)
+{
+	cr_assert(zero(int, mkdir(own(""), 0700)));
+	cr_assert(zero(int, chmod(own(""), 0755)));
+	declined("is not a folder of uid");
+}
+
+Test(samehost, a_symbolic_link)
+{
+	cr_assert(zero(int, symlink(in("dev"), own(""))));
+	declined("is not a folder of uid");
+}
+
+Test(samehost, a_folder_of_another_user)
+{
+	if (geteuid())
+		cr_skip_test("only root can give a folder away");
+	cr_assert(zero(int, mkdir(own(""), 0700)));
+	cr_assert(zero(int, chown(own(""), 12345, 12345)));
+	declined("is not a folder of uid");
+}
+
+Test(samehost, a_damaged_cookie)
+{
+	char name[32];
+
+	cr_assert(zero(int, mkdir(own(""), 0700)));
+	snprintf(name, sizeof(name), "run/weft-%u/cookie", geteuid());
+	write_file(name, "too short");
+	declined("/cookie' is not one of weft's; remove it");
+	write_file(name, "this is too long a cookie");
+	declined("/cookie' is not one of weft's; remove it");
+}
+
+Test(samehost, a_name_too_long_for_a_socket)
+{
+	char path[192];
+	size_t len;
+
+	len = (size_t)snprintf(path, sizeof(path), "%s/", in("run"));
+	memset(path + len, 'x', 100 - len);
+	path[100] = '\0';
+	cr_assert(zero(int, mkdir(path, 0755)));
+	setenv("WEFT_RUN_DIR", path, 1);
+	declined("too long a name for sockets");
+}
+
+Test(samehost, a_path_that_a_change_of_folder_would_change)
+{
+	cr_assert(zero(int, chdir(root)));
+	setenv("WEFT_RUN_DIR", "run", 1);
+	declined("no absolute path");
+}
+
+Test(samehost, nothing_is_left_behind_but_the_cookie)
+{
+	introduced();
+	unlink(own("cookie"));
+	cr_expect(zero(int, rmdir(own(""))));
+}
