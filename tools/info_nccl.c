@@ -6,6 +6,7 @@
 
 #include "bootstrap/gpu.h"
 #include "bootstrap/netif.h"
+#include "bootstrap/samehost.h"
 #include "bootstrap/settings.h"
 #include "bootstrap/verbs.h"
 #include "nccl_net/channels.h"
@@ -98,10 +99,30 @@ static void print_hcas(void)
 	info_ib_gpu(list, (int)n);
 }
 
+static struct weft_samehost host;
+
+/* As far as it can be told without an NCCL, whose version counts, too. */
+static void print_introduction(void)
+{
+	puts("\nNCCL's own NVLink between containers (WEFT_NCCL_INTRODUCE)");
+	weft_samehost_find(0, &host);
+	if (host.introduced)
+		printf("  introduced as %.13s..., by LD_PRELOAD=libweft_preload.so, "
+		       "NCCL_NET_PLUGIN or\n  NCCL_ENV_PLUGIN: NCCL uses its own "
+		       "NVLink and shared memory with whoever shows\n  the same "
+		       "name here; they share the folder %s\n  and the device "
+		       "nodes of %u GPUs\n", host.id, host.folder, host.gpus);
+	else
+		printf("  not introduced: %s\n", host.reason);
+}
+
 static void print_nvlink(void)
 {
-	puts("\nNVLink between processes of one host (WEFT_NCCL_NVLINK)");
-	if (weft_settings()->nccl_nvlink == WEFT_OFF)
+	puts("\nNVLink between processes of one host "
+	     "(WEFT_NCCL_NVLINK)");
+	if (host.introduced)
+		puts("  not needed: NCCL uses it itself");
+	else if (weft_settings()->nccl_nvlink == WEFT_OFF)
 		puts("  off: all goes by the network");
 	else if (weft_gpus_on_pci() >= 2)
 		printf("  %u GPUs in this host: GPU memory is taken from NCCL, and "
@@ -153,9 +174,10 @@ static void print_sockets(void)
 		       s->tcp_streams);
 	else
 		puts("  streams per peer: as many as measuring shows to help");
-	/* where NVLink is offered NCCL is told others: print_told() */
-	if (s->nccl_nvlink == WEFT_ON ||
-	    (s->nccl_nvlink != WEFT_OFF && weft_gpus_on_pci() >= 2))
+	/* where NVLink is all there is NCCL is told others: print_told() */
+	if (s->nccl_introduce == WEFT_OFF &&
+	    (s->nccl_nvlink == WEFT_ON ||
+	     (s->nccl_nvlink != WEFT_OFF && weft_gpus_on_pci() >= 2)))
 		return;
 	for (i = 0; weft_nccl_network_setting(i, &name, &value, &why); i++) {
 		set = getenv(name);
@@ -183,6 +205,7 @@ int info_nccl(void)
 	interfaces = print_interfaces();
 	print_hcas();
 	print_sockets();
+	print_introduction();
 	print_nvlink();
 	print_told();
 	return !lost && print_verdict(interfaces) ? 0 : EXIT_FAILED;
