@@ -238,6 +238,10 @@ struct tcp_conn {
 	int fd;
 	bool dialer;
 	bool had_ep, bye_sent, bye_seen, close_seen;
+	bool ended;			/* its message stream; bulk may come yet */
+	uint64_t end_ms;		/* and is waited for till then */
+	int doubt;			/* why a bulk stream died amid puts, or 0 */
+	uint64_t doubt_seq, doubt_ms;	/* the puts below; till when they wait */
 	int broken;			/* found dead outside progress: -errno */
 	uint64_t peer_id;
 	uint32_t sn;
@@ -520,6 +524,18 @@ int tcp_conn_dial(struct tcp_conn *conn);
 void tcp_conn_open(struct tcp_conn *conn, int fd, bool dialer);
 /* Never calls back: marks it; progress() will close it. */
 void tcp_conn_break(struct tcp_conn *conn, int err);
+/*
+ * A bulk stream died with @err, and puts with it, perhaps.  The message stream
+ * has the last word, which may take longer than that end did.
+ */
+void tcp_conn_doubt(struct tcp_conn *conn, int err);
+/*
+ * The peer has closed in order.  What it had answered before may be on its way
+ * on slower sockets: they are read to their ends.
+ */
+void tcp_conn_end(struct tcp_conn *conn);
+/* Breaks one that has waited enough, for either. */
+void tcp_conn_check_end(struct tcp_conn *conn, uint64_t now);
 /* Ends it and tells its endpoint. */
 void tcp_conn_close(struct tcp_conn *conn, int err);
 void tcp_conn_reap(struct tcp_iface *iface);

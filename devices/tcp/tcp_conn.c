@@ -146,6 +146,40 @@ void tcp_conn_break(struct tcp_conn *conn, int err)
 	tcp_cq_ring(conn->iface);
 }
 
+void tcp_conn_doubt(struct tcp_conn *conn, int err)
+{
+	if (conn->doubt)
+		return;
+	conn->doubt = err;
+	conn->doubt_seq = atomic_load(&conn->bulk->next_seq);
+	conn->doubt_ms = weft_now_ms() + weft_settings()->peer_timeout_ms;
+	tcp_watch_start(conn->iface);
+}
+
+static bool awaits_bulk(const struct tcp_conn *conn)
+{
+	struct tcp_stream *s, *ts;
+
+	if (!conn->bulk || (!conn->nputs && !conn->ngets &&
+			    weft_list_empty(&conn->held_messages)))
+		return false;
+	weft_list_for_each(s, ts, &conn->bulk->streams, link)
+		if (!s->given_up)
+			return true;
+	return false;
+}
+
+void tcp_conn_check_end(struct tcp_conn *conn, uint64_t now)
+{
+	if (conn->doubt &&
+	    atomic_load(&conn->bulk->acked) >= conn->doubt_seq)
+		conn->doubt = 0;
+	if (conn->ended && (now >= conn->end_ms || !awaits_bulk(conn)))
+		tcp_conn_break(conn, -ESHUTDOWN);
+	else if (conn->doubt && now >= conn->doubt_ms)
+		tcp_conn_break(conn, conn->doubt);
+}
+
 static void end_streams(struct tcp_conn *conn)
 {
 	struct tcp_bulk *b = conn->bulk;
@@ -171,6 +205,19 @@ static void fail_pending(struct tcp_conn *conn, int err)
 	weft_list_for_each(put, tput, &conn->replies, link)
 		free(put);
 	weft_list_init(&conn->replies);
+}
+
+void tcp_conn_end(struct tcp_conn *conn)
+{
+	const uint64_t now = weft_now_ms();
+
+	if (!conn->ended) {
+		conn->ended = true;
+		conn->end_ms = now + weft_settings()->peer_timeout_ms;
+		cool(conn);
+		epoll_ctl(conn->iface->epfd, EPOLL_CTL_DEL, conn->fd, NULL);
+	}
+	tcp_conn_check_end(conn, now);
 }
 
 /* Did this side lose anything by an orderly end? */
@@ -250,7 +297,7 @@ void tcp_conn_want_streams(struct tcp_conn *conn)
 	bool work;
 
 	if (!b || conn->state != TCP_CONN_OPEN || conn->broken ||
-	    b->no_streams)
+	    conn->ended || b->no_streams)
 		return;
 	pthread_mutex_lock(&b->lock);
 	have = b->out_streams + b->out_dialing;

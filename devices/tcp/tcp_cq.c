@@ -117,7 +117,7 @@ void tcp_cq_forget(struct tcp_conn *conn)
 	pthread_mutex_unlock(&iface->cq.lock);
 }
 
-/* A stream ended: its own end only, or the end of the pair? */
+/* A stream ended, and with it puts, perhaps: the message stream tells why. */
 static void stream_broke(struct tcp_stream *s)
 {
 	struct tcp_conn *conn = s->conn;
@@ -137,10 +137,14 @@ static void stream_broke(struct tcp_stream *s)
 	if (err == -EPROTO)
 		weft_error("peer %016llx sent a bulk chunk that breaks the protocol; the connection is closed",
 			   (unsigned long long)conn->peer_id);
-	if (err != -ECONNRESET || busy)
+	if (err != -ECONNRESET && err != -EPIPE)
 		tcp_conn_break(conn, err);
+	else if (busy)
+		tcp_conn_doubt(conn, -ECONNRESET);
 	else
 		tcp_engines_kick(conn);
+	if (conn->ended)
+		tcp_conn_end(conn);
 }
 
 static void put_done(struct tcp_put *put)
@@ -161,6 +165,8 @@ static void put_done(struct tcp_put *put)
 	tcp_ep_notify_ready(conn);
 	if (conn->ep)
 		tcp_ep_check_flush(conn->ep);
+	if (conn->ended)
+		tcp_conn_end(conn);
 }
 
 unsigned int tcp_cq_deliver(struct tcp_iface *iface)

@@ -176,6 +176,8 @@ void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status)
 	tcp_ep_notify_ready(conn);
 	if (conn->ep)
 		tcp_ep_check_flush(conn->ep);
+	if (conn->ended)
+		tcp_conn_end(conn);
 }
 
 void tcp_gets_cancel(struct tcp_conn *conn, int status)

@@ -3,15 +3,19 @@
 #include "devices/tcp/tcp.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "bootstrap/host.h"
 #include "devices/ep_sn.h"
+#include "util/clock.h"
 #include "util/log.h"
 #include "util/secret.h"
 
@@ -21,6 +25,7 @@
 #define POLL_EVERY	16	/* progress calls between looks at epoll */
 #define HOT_IDLE	4096	/* fruitless polls before a stream is not hot */
 #define SPINNING	1000	/* progress calls without arm(): it spins */
+#define LINGER_MS	1000	/* for what peers' kernels have not taken yet */
 
 static int add(struct tcp_iface *iface, int fd, struct tcp_source *src,
 	       enum tcp_source_kind kind)
@@ -200,20 +205,48 @@ free_iface:
 	return err;
 }
 
-/*
- * What is in the sockets still reaches the peers, if nothing unread makes the
- * kernel reset the connection instead.
- */
 static void say_goodbye(struct tcp_conn *conn)
 {
-	unsigned int rounds = 64;
-
 	tcp_send_control(conn, TCP_FRAME_CLOSE, NULL, 0);
 	tcp_conn_flush_out(conn);
 	shutdown(conn->fd, SHUT_WR);
-	while (rounds-- && recv(conn->fd, conn->iface->rxbuf, TCP_RX_BUF,
-				MSG_DONTWAIT) > 0)
-		;
+}
+
+/*
+ * Is something that a flush called sent still with our kernel?  Then a byte of
+ * the peer's that nobody reads here would make it reset the connection and throw
+ * that away.
+ */
+static bool last_words_wait(struct tcp_conn *conn)
+{
+	unsigned int rounds = 64;
+	int unacked = 0;
+	ssize_t n;
+
+	do
+		n = recv(conn->fd, conn->iface->rxbuf, TCP_RX_BUF,
+			 MSG_DONTWAIT);
+	while (n > 0 && rounds--);
+	if (!n || (n < 0 && errno != EAGAIN && errno != EINTR))
+		return false;		/* it is gone, too */
+	/* CLOSE and the end itself may get lost: those are no data */
+	return !ioctl(conn->fd, SIOCOUTQ, &unacked) &&
+	       unacked > TCP_FRAME_LEN + 1;
+}
+
+/* A peer whose kernel answers takes them, even if it is too busy to read. */
+static void linger(struct tcp_iface *iface)
+{
+	const uint64_t end = weft_now_ms() + LINGER_MS;
+	struct tcp_conn *c, *tc;
+	bool waiting;
+
+	do {
+		waiting = false;
+		weft_list_for_each(c, tc, &iface->conns, link)
+			waiting |= c->state == TCP_CONN_OPEN &&
+				   last_words_wait(c);
+	} while (waiting && weft_now_ms() < end && !poll(NULL, 0, 1));
 }
 
 void tcp_iface_close(struct weft_iface *base)
@@ -222,11 +255,12 @@ void tcp_iface_close(struct weft_iface *base)
 	struct tcp_conn *c, *tc;
 
 	iface->closing = true;
-	weft_list_for_each(c, tc, &iface->conns, link) {
+	weft_list_for_each(c, tc, &iface->conns, link)
 		if (c->state == TCP_CONN_OPEN && !c->broken)
 			say_goodbye(c);
+	linger(iface);
+	weft_list_for_each(c, tc, &iface->conns, link)
 		tcp_conn_close(c, -ESHUTDOWN);
-	}
 	while (!weft_list_empty(&iface->greets))
 		tcp_greet_free(weft_list_first(&iface->greets,
 					       struct tcp_greet, link));
@@ -356,7 +390,7 @@ static void read_last_words(struct tcp_conn *conn)
 	while (tcp_conn_rx(conn) && conn->state == TCP_CONN_OPEN &&
 	       !conn->broken)
 		;
-	if (!conn->broken)
+	if (!conn->broken && !conn->ended)
 		conn->broken = err;
 }
 
@@ -371,7 +405,8 @@ again:
 			continue;
 		read_last_words(c);
 		/* the callbacks may end other connections: start over */
-		tcp_conn_close(c, c->broken);
+		if (c->broken)
+			tcp_conn_close(c, c->broken);
 		goto again;
 	}
 }

@@ -61,7 +61,7 @@ void tcp_conn_sent_message(struct tcp_conn *conn, size_t len)
 /* The one predicate behind ready(), -EAGAIN and on_ready(). */
 bool tcp_conn_ready(struct tcp_conn *conn)
 {
-	if (conn->state == TCP_CONN_OPEN && !conn->broken &&
+	if (conn->state == TCP_CONN_OPEN && !conn->broken && !conn->ended &&
 	    tcp_conn_drained(conn) && !tcp_bulk_full(conn) && !unplaced_full(conn) &&
 	    conn->ngets < TCP_WINDOW &&
 	    !(conn->bulk && conn->bulk->no_streams &&
@@ -226,7 +226,7 @@ void tcp_send_control(struct tcp_conn *conn, uint8_t type, const void *body,
 	struct iovec iov = { .iov_base = frame };
 	int err;
 
-	if (conn->state != TCP_CONN_OPEN || conn->broken)
+	if (conn->state != TCP_CONN_OPEN || conn->broken || conn->ended)
 		return;
 	frame_head(frame, type, 0, len, 0);
 	if (len)
@@ -294,7 +294,7 @@ void tcp_conn_flush_out(struct tcp_conn *conn)
 {
 	int err;
 
-	if (conn->state != TCP_CONN_OPEN || conn->broken)
+	if (conn->state != TCP_CONN_OPEN || conn->broken || conn->ended)
 		return;
 	err = flush_zc(conn);
 	if (!err)
@@ -364,7 +364,7 @@ void tcp_conn_pump_frames(struct tcp_conn *conn)
 	size_t off, len;
 	int err = 0;
 
-	if (!b || !b->no_streams)
+	if (!b || !b->no_streams || conn->ended)
 		return;
 	while (tcp_conn_drained(conn) && !err) {
 		put = tcp_bulk_cut(b, NULL, TCP_MAX_MESSAGE / 4, &off, &len,

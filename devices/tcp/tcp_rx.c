@@ -340,7 +340,7 @@ static int rx_once(struct tcp_conn *conn, unsigned int *frames)
 	if (n < 0)
 		return errno == EAGAIN ? 0 : -errno;
 	if (!n)
-		return conn->close_seen ? -ESHUTDOWN : -ECONNRESET;
+		return -ECONNRESET;
 	weft_count(conn->stats, wire_rx_bytes, n);
 	if (conn->rx_len) {
 		conn->rx_len += n;
@@ -353,6 +353,8 @@ static int rx_once(struct tcp_conn *conn, unsigned int *frames)
 	}
 	if (err)
 		return err;
+	if (conn->close_seen)		/* nothing follows, but perhaps a reset */
+		return -ESHUTDOWN;
 	return (size_t)n == room;	/* a short read drained the socket */
 }
 
@@ -367,13 +369,17 @@ unsigned int tcp_conn_rx(struct tcp_conn *conn)
 	if (atomic_load(&conn->held))
 		frames += release_held(conn);
 	while (ret > 0 && rounds-- && conn->state == TCP_CONN_OPEN &&
-	       !conn->broken)
+	       !conn->broken && !conn->ended)
 		ret = rx_once(conn, &frames);
 	conn->in_rx = false;
 	if (conn->state != TCP_CONN_OPEN)
 		return frames + 1;
 	settle_held(conn);
 	tcp_conn_maybe_end(conn);
+	if (ret == -ESHUTDOWN || conn->ended) {
+		tcp_conn_end(conn);
+		return frames + (ret < 0);
+	}
 	if (ret < 0) {
 		if (ret == -EPROTO)
 			weft_error("peer %016llx sent a frame that breaks the protocol; the connection is closed",

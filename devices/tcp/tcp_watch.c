@@ -123,6 +123,9 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 		}
 		return true;
 	}
+	tcp_conn_check_end(conn, now);
+	if (conn->ended || conn->broken)
+		return true;
 	/* unacknowledged bytes may be the kernel's alone */
 	if (tcp_stream_info(conn->fd, &ti) && kernel_silent(&ti)) {
 		tcp_conn_break(conn, -ETIMEDOUT);
@@ -168,6 +171,8 @@ unsigned int tcp_watch_tick(struct tcp_iface *iface)
 	}
 	weft_list_for_each(c, tc, &iface->conns, link) {
 		c->deadline_ms = weft_min(c->deadline_ms + stood, latest);
+		c->end_ms += stood;
+		c->doubt_ms += stood;
 		needed |= check_conn(c, now);
 	}
 	timer_set(iface, needed);

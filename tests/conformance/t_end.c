@@ -276,72 +276,6 @@ static void destroyed_when_settled(void)
 	sides_close(&a, &b);
 }
 
-/* @s ends in order, after @n messages to @other. */
-static void say_and_close(struct side *s, struct side *other, unsigned int n)
-{
-	unsigned int i;
-
-	for (i = 0; i < n; i++)
-		send_pattern(s, other, s->ep, 1, 1000, i);
-	wait_for(s, other, !s->ops->flush(s->ep, NULL));
-	s->ops->ep_destroy(s->ep);
-	s->ep = NULL;
-	side_close(s);
-}
-
-/* What @other's peer said, then that it has ended, with nothing lost. */
-static void hear_the_end(struct side *other, unsigned int n)
-{
-	unsigned int i;
-
-	for (i = 0; i < n; i++) {
-		wait_for(other, NULL, other->first);
-		check_message(other, 1, 1000, i);
-	}
-	wait_for(other, NULL, other->errors);
-	check_int(other->error, -ESHUTDOWN);
-	check_int(other->ops->flush(other->ep, NULL), 0);
-}
-
-/* The other side closes in order: told apart from a death, and nothing lost. */
-static void orderly(void)
-{
-	struct side a, b;
-
-	sides_open(&a, &b);
-	say_and_close(&b, &a, 100);
-	hear_the_end(&a, 100);
-	check_int(a.ops->message(a.ep, 1, NULL, 0, NULL), -ESHUTDOWN);
-	/* which is not -EAGAIN */
-	check_int(a.ops->ready(a.ep), true);
-	run_for(&a, NULL, 50);
-	check_int(a.errors, 1);
-	side_close(&a);
-}
-
-/*
- * The same to one who writes before it reads: what fails then is the write, and
- * the reason is still to be read, as is what the kernel here already had.
- */
-static void orderly_unread(void)
-{
-	struct side a, b;
-	unsigned int i;
-
-	sides_open(&a, &b);
-	if (strcmp(a.ops->name, "tcp")) {
-		sides_close(&a, &b);
-		skip_test("only a socket fails in a write");
-	}
-	say_and_close(&b, &a, 10);
-	for (i = 0; i < 20; i++) {
-		a.ops->message(a.ep, 1, NULL, 0, NULL);
-		usleep(1000);
-	}
-	hear_the_end(&a, 10);
-	side_close(&a);
-}
-
 /* A child that goes on until it is killed, by this test's end at the latest. */
 static pid_t fork_victim(void)
 {
@@ -549,8 +483,6 @@ const struct conformance_test end_tests[] = {
 	{ "what is cancelled may ask again", cancelled_asks_again },
 	{ "destroy ends what is pending, the peer's messages live", destroyed },
 	{ "destroy ends what a thread has settled", destroyed_when_settled },
-	{ "an orderly end loses nothing and is told apart", orderly },
-	{ "and so to one who writes before it reads", orderly_unread },
 	{ "a peer killed in mid-transfer", killed },
 	{ "a peer killed between a put and its message", killed_before_message },
 	{ "a peer that stands still is not dead", busy_is_not_dead },

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Orderly ends: one side closes its interface.  What it said is heard, and the
+ * other side learns of it at once, whatever it has under way.
+ */
+#include "tests/conformance/pair.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#define BIG (64u << 20)
+
+/* @s ends in order, after @n messages to @other. */
+static void say_and_close(struct side *s, struct side *other, unsigned int n)
+{
+	unsigned int i;
+
+	for (i = 0; i < n; i++)
+		send_pattern(s, other, s->ep, 1, 1000, i);
+	wait_for(s, other, !s->ops->flush(s->ep, NULL));
+	s->ops->ep_destroy(s->ep);
+	s->ep = NULL;
+	side_close(s);
+}
+
+/* What @other's peer said, then that it has ended, with nothing lost. */
+static void hear_the_end(struct side *other, unsigned int n)
+{
+	unsigned int i;
+
+	for (i = 0; i < n; i++) {
+		wait_for(other, NULL, other->first);
+		check_message(other, 1, 1000, i);
+	}
+	wait_for(other, NULL, other->errors);
+	check_int(other->error, -ESHUTDOWN);
+	check_int(other->ops->flush(other->ep, NULL), 0);
+}
+
+/* The other side closes in order: told apart from a death, and nothing lost. */
+static void orderly(void)
+{
+	struct side a, b;
+
+	sides_open(&a, &b);
+	say_and_close(&b, &a, 100);
+	hear_the_end(&a, 100);
+	check_int(a.ops->message(a.ep, 1, NULL, 0, NULL), -ESHUTDOWN);
+	/* which is not -EAGAIN */
+	check_int(a.ops->ready(a.ep), true);
+	run_for(&a, NULL, 50);
+	check_int(a.errors, 1);
+	side_close(&a);
+}
+
+/*
+ * The same to one who writes before it reads: what fails then is the write, and
+ * the reason is still to be read, as is what the kernel here already had.
+ */
+static void orderly_unread(void)
+{
+	struct side a, b;
+	unsigned int i;
+
+	sides_open(&a, &b);
+	if (strcmp(a.ops->name, "tcp")) {
+		sides_close(&a, &b);
+		skip_test("only a socket fails in a write");
+	}
+	say_and_close(&b, &a, 10);
+	for (i = 0; i < 20; i++) {
+		a.ops->message(a.ep, 1, NULL, 0, NULL);
+		usleep(1000);
+	}
+	hear_the_end(&a, 10);
+	side_close(&a);
+}
+
+/* Talks first, when the other side has begun to close, and listens then. */
+static void *talk(void *arg)
+{
+	struct side *s = arg;
+	struct iovec iov = { s, 8 };
+	uint64_t end = now_ms() + WAIT_MS;
+
+	usleep(50000);
+	while (!s->errors && now_ms() < end) {
+		s->ops->message(s->ep, 1, &iov, 1, NULL);
+		side_progress(s);
+	}
+	return NULL;
+}
+
+/*
+ * What a side says before it closes is more than the other side's system has
+ * room for, and that one sends it something that it does not read any more.
+ */
+static void orderly_at_length(void)
+{
+	struct side a, b;
+	struct iovec iov;
+	unsigned int i, n = 0;
+	pthread_t th;
+
+	sides_open(&a, &b);
+	iov = (struct iovec){ malloc(20000), fit(&b, 20000) };
+	/* most of it stays with the system of the one that closes */
+	while (n < 50 && b.ops->ready(b.ep)) {
+		pattern_fill(iov.iov_base, iov.iov_len, n++);
+		check_int(b.ops->message(b.ep, 1, &iov, 1, NULL), 0);
+	}
+	wait_for(&a, &b, !b.ops->flush(b.ep, NULL));
+	pthread_create(&th, NULL, talk, &a);
+	b.ops->ep_destroy(b.ep);
+	b.ep = NULL;
+	side_close(&b);
+	pthread_join(th, NULL);
+	for (i = 0; i < n; i++)
+		check_message(&a, 1, iov.iov_len, i);
+	free(iov.iov_base);
+	side_close(&a);
+}
+
+/* Nobody may learn of an end from a deadline. */
+static void no_deadlines(void)
+{
+	setenv("WEFT_PEER_TIMEOUT", "300s", 1);
+	setenv("WEFT_CONNECT_TIMEOUT", "300s", 1);
+}
+
+/* What is under way to a side that closes ends with it. */
+static void under_way(void)
+{
+	struct side a, b;
+	struct target t;
+	struct wait_op put, get, flush, late;
+	struct weft_ep_attr attr;
+	uint8_t *mem = calloc(1, BIG);
+	struct iovec iov = { mem, BIG }, small;
+	unsigned int round;
+	int ret;
+
+	no_deadlines();
+	for (round = 0; round < 4; round++) {
+		sides_open(&a, &b);
+		small = (struct iovec){ mem, fit(&a, 50000) };
+		target_open(&t, BIG);
+		wait_op_init(&put);
+		wait_op_init(&get);
+		wait_op_init(&flush);
+		wait_op_init(&late);
+		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key,
+				     NULL, &put.op), -EINPROGRESS);
+		if (round & 1)
+			check_int(a.ops->get(a.ep, &iov, 1, (uintptr_t)t.buf,
+					     &t.key, &get.op), -EINPROGRESS);
+		else
+			get.done = 1;
+		check_int(a.ops->flush(a.ep, &flush.op), -EINPROGRESS);
+		if (round & 2)
+			while (a.ops->ready(a.ep))
+				a.ops->message(a.ep, 1, &small, 1, NULL);
+		run_for(&a, &b, 2);
+		side_close(&b);
+		wait_for(&a, NULL, a.errors && put.done && get.done &&
+				   flush.done);
+		check_int(a.error, -ECONNRESET);
+		check(put.status < 0, "a put to nobody went well");
+		check_int(flush.status, a.error);
+		ret = a.ops->message(a.ep, 1, NULL, 0, &late.op);
+		check_int(ret, a.error);
+		check_int(a.ops->flush(a.ep, NULL), a.error);
+		a.ops->ep_query(a.ep, &attr);
+		check(!attr.connected, "connected to nobody");
+		run_for(&a, NULL, 20);
+		check_int(a.errors, 1);
+		check_int(put.done, 1);
+		target_close(&t);
+		side_close(&a);
+	}
+	free(mem);
+}
+
+/* It closes before, while, or after the two have met. */
+static void at_any_time(void)
+{
+	const unsigned int N = rounds(240);
+	unsigned int round, steps;
+	struct iovec iov;
+	struct side a, b;
+
+	log_keep();	/* an adapter's peer that was never met is lost, perhaps */
+	no_deadlines();
+	iov = (struct iovec){ &a, 8 };
+	for (round = 0; round < N; round++) {
+		side_open(&a);
+		side_open(&b);
+		a.ep = side_connect(&a, &b, NULL);
+		if (round & 1)
+			b.ep = side_connect(&b, &a, NULL);
+		for (steps = round / 2; steps; steps--) {
+			if (steps % 3)
+				side_progress(&a);
+			if (steps % 4)
+				side_progress(&b);
+			if (a.ops->ready(a.ep) && !a.errors)
+				a.ops->message(a.ep, 1, &iov, 1, NULL);
+		}
+		side_close(&b);
+		wait_for(&a, NULL, a.errors);
+		check(a.ops->message(a.ep, 1, &iov, 1, NULL) == a.error,
+		      "a dead endpoint took a message");
+		check_int(a.errors, 1);
+		side_close(&a);
+	}
+}
+
+const struct conformance_test leave_tests[] = {
+	{ "an orderly end loses nothing and is told apart", orderly },
+	{ "and so to one who writes before it reads", orderly_unread },
+	{ "and so to one who is behind and talks", orderly_at_length },
+	{ "an orderly end amid operations", under_way },
+	{ "an orderly end at any time", at_any_time },
+	{ NULL, NULL },
+};
