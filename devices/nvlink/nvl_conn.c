@@ -21,6 +21,7 @@
 #include "util/secret.h"
 
 #define RETRY_MS	5u
+#define YIELD_MS	2000u		/* for the peer's dial; then ours again */
 #define ACCEPT_BATCH	64
 #define ACCEPT_PAUSE_MS	100u
 #define STANDSTILL_MS	500u		/* a deadline is seen within that */
@@ -370,6 +371,7 @@ static void settled(struct nvl_conn *conn)
 		if (conn->dialer) {
 			hang_up(conn);
 			conn->state = NVL_CONN_WAITING;
+			conn->retry_ms = weft_now_ms() + YIELD_MS;
 		} else {
 			nvl_pair_break(conn, -ECANCELED);
 		}

@@ -419,6 +419,7 @@ static uint64_t conn_deadline(const struct nvl_conn *conn, uint64_t now)
 			return now + 2;
 		return now + nvl_tune.idle_ms;
 	case NVL_CONN_DIALING:
+	case NVL_CONN_WAITING:
 	case NVL_CONN_GREETING:
 		if (conn->retry_ms)
 			return conn->retry_ms;
