@@ -10,11 +10,8 @@
 /* May an operation be tried?  0, or what the operation returns. */
 static inline int may_send(struct weft_uct_ep *ep)
 {
-	if (__builtin_expect(ep->err, 0)) {
-		if (!ep->told && weft_list_empty(&ep->ended))
-			weft_list_add_tail(&ep->iface->ended, &ep->ended);
+	if (__builtin_expect(ep->err, 0))
 		return ep->err;
-	}
 	return weft_uct_must_queue(ep) ? -EAGAIN : 0;
 }
 
@@ -205,7 +202,6 @@ static enum weft_ucs_status ep_flush(struct weft_uct_ep *ep, unsigned int flags,
 		if (!ep->err) {
 			/* what completes in cancel() must find it dead */
 			ep->err = -ECANCELED;
-			ep->told = true;
 			ep->iface->dev->cancel(ep->ep);
 		}
 		return WEFT_UCS_OK;
@@ -241,15 +237,16 @@ static enum weft_ucs_status ep_fence(struct weft_uct_ep *ep, unsigned int flags)
 	return WEFT_UCS_OK;
 }
 
-/* The device watches its peers by itself and tells through on_error(). */
+/*
+ * The device watches its peers by itself and has told of a dead one by now; one
+ * that takes nothing is busy.
+ */
 static enum weft_ucs_status ep_check(struct weft_uct_ep *ep, unsigned int flags,
 				     struct weft_uct_completion *comp)
 {
-	int ret = may_send(ep);
-
 	(void)flags;
 	(void)comp;
-	return ret == -EAGAIN ? WEFT_UCS_OK : weft_ucs_status(ret);
+	return weft_ucs_status(ep->err);
 }
 
 /* That weft carries, said once per process to who wants to know. */
@@ -291,7 +288,6 @@ static enum weft_ucs_status ep_create(const struct weft_uct_ep_params *params,
 	memcpy(ep->key, remote.key, sizeof(ep->key));
 	weft_list_init(&ep->pending);
 	weft_list_init(&ep->waiting);
-	weft_list_init(&ep->ended);
 	err = iface->dev->ep_create(iface->iface, &remote, ep, &ep->ep);
 	if (err) {
 		free(ep);
@@ -306,51 +302,28 @@ static enum weft_ucs_status ep_create(const struct weft_uct_ep_params *params,
 static void ep_destroy(struct weft_uct_ep *ep)
 {
 	ep->err = -ECANCELED; /* for what completes on the way */
-	ep->told = true;
 	ep->iface->dev->ep_destroy(ep->ep);
 	weft_uct_pending_purge(ep, NULL, NULL);
-	weft_list_del(&ep->ended);
 	weft_list_del(&ep->link);
 	free(ep);
 }
 
-static void tell(struct weft_uct_ep *ep)
-{
-	struct weft_uct_iface *iface = ep->iface;
-
-	ep->told = true;
-	weft_list_del(&ep->ended);
-	/* UCX cancels and destroys the endpoint, now or later */
-	iface->uct->sym.handle_ep_err(iface, ep, weft_ucs_status(ep->err));
-}
-
 /*
- * A peer that ended in order and owes us nothing is no failure yet: programs
- * close one after the other, and the last flush of the slower one must not
- * fail.  UCX hears of it when it next sends something.
+ * Also of a peer that ended in order: what UCP has under way with it, such as a
+ * rendezvous that waits for an answer, no transport knows, and it hangs for ever
+ * unless UCP is told.
  */
 void weft_uct_ep_error(void *arg, struct weft_ep *dev_ep, void *user, int err)
 {
+	struct weft_uct_iface *iface = arg;
 	struct weft_uct_ep *ep = user;
 
-	(void)arg;
 	(void)dev_ep;
 	if (ep->err)
 		return;
 	ep->err = err;
-	if (err != -ESHUTDOWN || !weft_list_empty(&ep->pending))
-		tell(ep);
-}
-
-unsigned int weft_uct_ep_tell(struct weft_uct_iface *iface)
-{
-	unsigned int told = 0;
-
-	while (!weft_list_empty(&iface->ended)) {
-		tell(weft_list_first(&iface->ended, struct weft_uct_ep, ended));
-		told++;
-	}
-	return told;
+	/* UCX cancels and destroys the endpoint, now or later */
+	iface->uct->sym.handle_ep_err(iface, ep, weft_ucs_status(err));
 }
 
 void weft_uct_ep_ops(weft_uct_fn *ops)

@@ -36,8 +36,6 @@ static unsigned int progress(struct weft_uct_iface *iface)
 
 	if (__builtin_expect(!weft_list_empty(&iface->waiting), 0))
 		events += weft_uct_pending_run_all(iface);
-	if (__builtin_expect(!weft_list_empty(&iface->ended), 0))
-		events += weft_uct_ep_tell(iface);
 	return events;
 }
 
@@ -49,8 +47,7 @@ static enum weft_ucs_status event_fd(struct weft_uct_iface *iface, int *fd)
 
 bool weft_uct_iface_arm(struct weft_uct_iface *iface)
 {
-	return weft_list_empty(&iface->ended) &&
-	       !weft_uct_pending_runnable(iface) &&
+	return !weft_uct_pending_runnable(iface) &&
 	       iface->dev->arm(iface->iface) != -EBUSY;
 }
 
@@ -328,7 +325,6 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	snprintf(iface->device, sizeof(iface->device), "%s", netdev);
 	weft_list_init(&iface->eps);
 	weft_list_init(&iface->waiting);
-	weft_list_init(&iface->ended);
 
 	fill_ops(md->uct, ops);
 	status = sym->base_iface_init(

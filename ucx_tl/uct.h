@@ -147,7 +147,6 @@ struct weft_uct_iface {
 	bool narrow; /* another iface serves the same peers better */
 	struct weft_list eps;
 	struct weft_list waiting; /* eps with pending requests */
-	struct weft_list ended;	  /* eps whose end is still to be told */
 	struct weft_uct_op *free_ops;
 };
 
@@ -157,14 +156,12 @@ struct weft_uct_ep {
 	struct weft_list link;	   /* in iface->eps */
 	struct weft_list pending;  /* requests, oldest first */
 	struct weft_list waiting;  /* in iface->waiting */
-	struct weft_list ended;	   /* in iface->ended */
 	bool dispatching;	   /* inside weft_uct_pending_run() */
 	bool turn;		   /* the request that runs may send once */
 	unsigned int rma_out;	   /* puts and gets that are not complete */
 	bool fenced;		   /* ep_fence() was the last operation */
 	bool rma_waits;		   /* further ones wait until rma_out is 0 */
 	int err;		   /* 0, or why it is dead */
-	bool told;		   /* UCX has heard of it */
 	uint8_t key[WEFT_KEY_LEN]; /* of the peer */
 };
 
@@ -224,8 +221,6 @@ void weft_uct_op_free_all(struct weft_uct_iface *iface);
 /* ep.c */
 void weft_uct_ep_ops(weft_uct_fn *ops);
 void weft_uct_ep_error(void *arg, struct weft_ep *ep, void *user, int err);
-/* Tells UCX of ends that were held back; the number told. */
-unsigned int weft_uct_ep_tell(struct weft_uct_iface *iface);
 
 /* pending.c */
 enum weft_ucs_status weft_uct_pending_add(struct weft_uct_ep *ep,

@@ -16,7 +16,7 @@ try() # NAME VERSION VERSION ARGUMENT...
 	if ! exchange "$@"; then
 		tap_not_ok "$name" "$(words)"
 	else
-		says_nothing "$name" "nothing to ignore"
+		says_nothing "$name" "${IGNORE:-nothing to ignore}"
 	fi
 }
 
@@ -52,8 +52,9 @@ for v in "${versions[@]}"; do
 	UCX_FENCE_MODE=weak try "$v: a weak fence between puts" "$v" "$v" fence
 	UCX_FENCE_MODE=strong try "$v: a strong fence between puts" \
 		"$v" "$v" fence
-	try "$v: a late flush" "$v" "$v" late
-	try "$v: a late flush with error handling" "$v" "$v" peer late
+	# who asked for no errors is told of them by UCX's log
+	IGNORE='error during flush' try "$v: one leaves" "$v" "$v" late
+	try "$v: one leaves, with error handling" "$v" "$v" peer late
 	try "$v: a killed peer" "$v" "$v" peer killed
 	carried "$v"
 done

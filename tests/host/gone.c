@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A worker is destroyed, and its peer's endpoint was never closed:
+ *	gone KIND LENGTH [cold] [back]
+ * KIND is idle, am, tag, put or get.  Sends of LENGTH are under way, and one
+ * more comes after; cold: nothing was sent before those.  back: the worker that
+ * goes has an endpoint, too, and has sent over it.  All of this has to fail at
+ * once; UCX's own keepalive is to be off.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "tests/host/host.h"
+
+#define N	8
+#define PATIENCE_S 10
+
+struct side {
+	ucp_context_h context;
+	ucp_worker_h worker;
+	ucp_ep_h ep;
+	unsigned int received, errors;
+	ucs_status_t error;
+};
+
+static struct side stays, goes;
+static const char *kind;
+static size_t len;
+static void *buf, *target;
+static ucp_mem_h mem;
+static ucp_rkey_h rkey;
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+	struct side *s = arg;
+
+	(void)ep;
+	s->errors++;
+	s->error = status;
+}
+
+static ucs_status_t on_am(void *arg, const void *header, size_t header_len,
+			  void *data, size_t length,
+			  const ucp_am_recv_param_t *param)
+{
+	struct side *s = arg;
+
+	(void)header;
+	(void)header_len;
+	(void)data;
+	(void)length;
+	s->received++;
+	/* a rendezvous that nobody fetches */
+	return param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV ?
+	       UCS_INPROGRESS : UCS_OK;
+}
+
+static void side_open(struct side *s)
+{
+	ucp_params_t params = {
+		.field_mask = UCP_PARAM_FIELD_FEATURES,
+		.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_RMA,
+	};
+	ucp_worker_params_t worker = {
+		.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+		.thread_mode = UCS_THREAD_MODE_SINGLE,
+	};
+	ucp_am_handler_param_t am = {
+		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+			      UCP_AM_HANDLER_PARAM_FIELD_CB |
+			      UCP_AM_HANDLER_PARAM_FIELD_ARG,
+		.id = 0, .cb = on_am, .arg = s,
+	};
+
+	check(ucp_init(&params, NULL, &s->context), "ucp_init");
+	check(ucp_worker_create(s->context, &worker, &s->worker), "worker");
+	check(ucp_worker_set_am_recv_handler(s->worker, &am), "handler");
+}
+
+static void connect_to(struct side *s, struct side *to)
+{
+	ucp_ep_params_t params = {
+		.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+			      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+			      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+		.err_mode = UCP_ERR_HANDLING_MODE_PEER,
+		.err_handler = { on_error, s },
+	};
+	ucp_address_t *address;
+	size_t address_len;
+
+	check(ucp_worker_get_address(to->worker, &address, &address_len),
+	      "address");
+	params.address = address;
+	check(ucp_ep_create(s->worker, &params, &s->ep), "endpoint");
+	ucp_worker_release_address(to->worker, address);
+}
+
+static void progress(void)
+{
+	ucp_worker_progress(stays.worker);
+	if (goes.worker)
+		ucp_worker_progress(goes.worker);
+}
+
+#define wait_until(cond)						\
+	do {								\
+		const time_t end_ = time(NULL) + PATIENCE_S;		\
+		while (!(cond)) {					\
+			progress();					\
+			if (time(NULL) > end_)				\
+				die("%s %zu: no '%s' within %d s",	\
+				    kind, len, #cond, PATIENCE_S);	\
+		}							\
+	} while (0)
+
+static void nothing(void *request, ucs_status_t status, void *arg)
+{
+	(void)request;
+	(void)status;
+	(void)arg;
+}
+
+static ucs_status_ptr_t start(struct side *s, const char *what, size_t n)
+{
+	ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
+		.cb.send = nothing,
+	};
+
+	if (!strcmp(what, "put"))
+		return ucp_put_nbx(s->ep, buf, n, (uintptr_t)target, rkey,
+				   &param);
+	if (!strcmp(what, "get"))
+		return ucp_get_nbx(s->ep, buf, n, (uintptr_t)target, rkey,
+				   &param);
+	if (!strcmp(what, "tag"))
+		return ucp_tag_send_nbx(s->ep, buf, n, 1, &param);
+	return ucp_am_send_nbx(s->ep, 0, NULL, 0, buf, n, &param);
+}
+
+static ucs_status_t end(ucs_status_ptr_t request)
+{
+	ucs_status_t status;
+
+	if (!UCS_PTR_IS_PTR(request))
+		return UCS_PTR_STATUS(request);
+	wait_until((status = ucp_request_check_status(request)) !=
+		   UCS_INPROGRESS);
+	ucp_request_free(request);
+	return status;
+}
+
+static ucs_status_t flush(struct side *s)
+{
+	ucp_request_param_t param = { 0 };
+
+	return end(ucp_ep_flush_nbx(s->ep, &param));
+}
+
+static void expose(void)
+{
+	ucp_mem_map_params_t params = {
+		.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+			      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+		.address = target, .length = len,
+	};
+	void *packed;
+	size_t size;
+
+	check(ucp_mem_map(goes.context, &params, &mem), "map");
+	check(ucp_rkey_pack(goes.context, mem, &packed, &size), "pack");
+	check(ucp_ep_rkey_unpack(stays.ep, packed, &rkey), "unpack");
+	ucp_rkey_buffer_release(packed);
+}
+
+static void close_by_force(struct side *s)
+{
+	ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+		.flags = UCP_EP_CLOSE_FLAG_FORCE,
+	};
+
+	end(ucp_ep_close_nbx(s->ep, &param));
+}
+
+int main(int argc, char **argv)
+{
+	ucs_status_ptr_t under_way[N + 1];
+	unsigned int n = 0, i, before;
+	bool cold = false, back = false;
+	ucs_status_t status;
+
+	if (argc < 3)
+		die("gone KIND LENGTH [cold] [back]");
+	kind = argv[1];
+	len = strtoul(argv[2], NULL, 0);
+	for (i = 3; i < (unsigned int)argc; i++) {
+		cold |= !strcmp(argv[i], "cold");
+		back |= !strcmp(argv[i], "back");
+	}
+	alarm(6 * PATIENCE_S);
+	buf = calloc(1, len);
+	target = calloc(1, len);
+	side_open(&stays);
+	side_open(&goes);
+	connect_to(&stays, &goes);
+	if (back)
+		connect_to(&goes, &stays);
+	expose();
+	if (!cold) {
+		check(end(start(&stays, "am", 1)), "first message");
+		wait_until(goes.received);
+		check(flush(&stays), "first flush");
+	}
+	if (strcmp(kind, "idle")) {
+		for (; n < N; n++) {
+			under_way[n] = start(&stays, kind, len);
+			if (back && n == N / 2)
+				start(&goes, "am", 1);
+			ucp_worker_progress(stays.worker);
+		}
+	}
+	before = stays.errors;
+	ucp_mem_unmap(goes.context, mem);
+	ucp_worker_destroy(goes.worker);
+	goes.worker = NULL;
+	if (before)
+		die("told of an error before there was one");
+	if (n)
+		under_way[n++] = start(&stays, kind, len);
+	if (n)
+		flush(&stays);
+	wait_until(stays.errors);
+	if (stays.error != UCS_ERR_CONNECTION_RESET &&
+	    stays.error != UCS_ERR_ENDPOINT_TIMEOUT)
+		die("the error is '%s'", ucs_status_string(stays.error));
+	for (i = 0; i < n; i++)
+		end(under_way[i]);
+	status = end(start(&stays, "am", 1));
+	if (status == UCS_OK)
+		die("an endpoint whose peer has gone still sends");
+	if (flush(&stays) == UCS_OK)
+		die("and its flush says that all is there");
+	for (i = 0; i < 1000; i++)
+		progress();
+	if (stays.errors != 1)
+		die("told of the error %u times", stays.errors);
+	ucp_rkey_destroy(rkey);
+	close_by_force(&stays);
+	ucp_worker_destroy(stays.worker);
+	ucp_cleanup(stays.context);
+	ucp_cleanup(goes.context);
+	printf("gone: %s\n", ucs_status_string(stays.error));
+	return 0;
+}

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# A worker goes without closing anything: what its peers have under way ends with
+# an error, and they are told, without UCX's keepalive, in the oldest UCX and the
+# newest (all with ./quickstart test --long).
+. "$(dirname "$0")/common.sh"
+
+tap_folder
+find_builds
+test -n "${WEFT_TEST_LONG-}" || test ${#versions[@]} -lt 3 ||
+	versions=("${versions[0]}" "${versions[-1]}")
+build_program gone gone.c host.c || tap_skip_all "cannot build"
+export UCX_TLS=weft_tcp UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n
+export UCX_KEEPALIVE_INTERVAL=inf
+
+try() # VERSION ARGUMENT...
+{
+	local v=$1
+	shift
+	if under "$v" "$tap_tmp/gone" "$@" >"$tap_tmp/out" 2>&1; then
+		tap_ok "$v: $*"
+	else
+		tap_not_ok "$v: $*" "$(cat "$tap_tmp/out")"
+	fi
+}
+
+for v in "${versions[@]}"; do
+	try "$v" idle 8
+	try "$v" idle 8 back
+	for kind in am tag; do	# whole, in pieces, by rendezvous
+		for len in 8 30000 300000 10000000; do
+			try "$v" $kind $len
+			try "$v" $kind $len cold
+		done
+		try "$v" $kind 10000000 back
+	done
+	for kind in put get; do
+		for len in 8 100000 100000000; do
+			try "$v" $kind $len
+		done
+		try "$v" $kind 1000000 cold
+	done
+done
+tap_done
