@@ -41,6 +41,17 @@ for v in "${versions[@]}"; do
 	done
 done
 
+# Linked so that the list of components is the program's.
+if build_program copied copied.c -no-pie -luct; then
+	for v in "${versions[@]}"; do
+		tap_equal "$v: the program has a copy of UCX's list" \
+			"$(under "$v" env UCX_TLS=weft_tcp timeout 20 \
+				"$tap_tmp/copied" | grep weft_tcp)" weft_tcp
+	done
+else
+	tap_skip "the program has a copy of UCX's list" "cannot build it"
+fi
+
 # Files of its own, for UCX >= 1.22.
 plugin_path() # VERSION
 {
