@@ -31,6 +31,8 @@
 #define TCP_RX_BUF	(512u << 10)	/* per iface, shared by its streams */
 #define TCP_HOT		4		/* streams polled without epoll */
 #define TCP_MAX_STREAMS	64
+/* One that its end has closed may not have ended here when it is replaced. */
+#define TCP_MAX_STREAMS_IN (2 * TCP_MAX_STREAMS)
 #define TCP_FEW_STREAMS	4	/* where the caller moves them all */
 #define TCP_MAX_ENGINES	16
 #define TCP_TICK_MS	250		/* deadlines are looked at this often */
@@ -327,6 +329,7 @@ struct tcp_iface {
 	uint64_t tick_ms;		/* when it last fired */
 	bool accept_paused;
 	struct weft_list conns, dead, greets, dead_greets, held;
+	unsigned int nconns;
 	struct weft_strangers strangers;
 	struct weft_list sns;		/* weft_ep_sn.link */
 	struct weft_stats *stats;
@@ -558,6 +561,8 @@ void tcp_greet_reap(struct tcp_iface *iface);
 void tcp_greet_drop_for(struct tcp_conn *conn);
 /* Ends the dial for a bulk stream; false: there is none. */
 bool tcp_greet_drop_stream(struct tcp_conn *conn, uint32_t id);
+/* What the peer sends bulk on, or will when its hello is done. */
+unsigned int tcp_greet_streams_in(const struct tcp_conn *conn);
 
 /* tcp_watch.c */
 /* What the kernel knows of a socket; false: nothing. */

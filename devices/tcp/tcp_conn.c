@@ -67,6 +67,7 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
 	weft_list_init(&conn->gets);
 	weft_list_init(&conn->replies);
 	weft_list_add_tail(&iface->conns, &conn->link);
+	iface->nconns++;
 	tcp_watch_start(iface);
 	return conn;
 }
@@ -246,6 +247,7 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 		close(conn->fd);
 	conn->fd = -1;
 	weft_list_del(&conn->link);
+	iface->nconns--;
 	weft_list_del(&conn->held_link);
 	weft_list_add_tail(&iface->dead, &conn->link);
 	fail_pending(conn, err);

@@ -81,7 +81,9 @@ static int rx_streams(struct tcp_conn *conn, const uint8_t *p)
 					     "the peer");
 		return 0;
 	}
-	n = weft_min(n, TCP_MAX_STREAMS);
+	if (n > TCP_MAX_STREAMS ||
+	    n + tcp_greet_streams_in(conn) > TCP_MAX_STREAMS_IN)
+		return -EPROTO;
 	while (n--)		/* the peer waits for each, so each is tried */
 		tcp_greet_dial(conn, TCP_PURPOSE_BULK_IN);
 	return 0;
