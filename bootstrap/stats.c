@@ -13,11 +13,16 @@
 #include "util/file.h"
 #include "util/list.h"
 #include "util/log.h"
+#include "util/table.h"
 
-/* One peer of one interface; lives as long as the interface. */
+#define ENDED_ROWS 256 /* with a row of their own; the rest share one */
+
+/* One peer of one interface. */
 struct row {
 	struct weft_list link;
-	uint64_t peer_id;
+	struct weft_list ended_link;
+	struct weft_entry entry; /* by the peer's id */
+	unsigned int users;
 	char where[80];
 	struct weft_counters c;
 };
@@ -25,6 +30,11 @@ struct row {
 struct weft_stats {
 	struct weft_list link;
 	struct weft_list rows;
+	struct weft_table by_id;
+	struct weft_list ended; /* rows without users, the longest so first */
+	unsigned int nended;
+	struct row rest; /* of those that have no row any more */
+	unsigned int nrest;
 	char device[16];
 	char netdev[64];
 	pid_t pid; /* a fork's rows are its parent's to print */
@@ -60,6 +70,7 @@ struct weft_stats *weft_stats_open(const char *device, const char *netdev)
 	if (!s)
 		return NULL;
 	weft_list_init(&s->rows);
+	weft_list_init(&s->ended);
 	copy_name(s->device, sizeof(s->device), device);
 	copy_name(s->netdev, sizeof(s->netdev), netdev);
 	s->pid = getpid();
@@ -69,26 +80,81 @@ struct weft_stats *weft_stats_open(const char *device, const char *netdev)
 	return s;
 }
 
+static struct row *row_of(struct weft_stats *s, uint64_t peer_id,
+			  const char *where)
+{
+	struct weft_entry *e = weft_table_find(&s->by_id, peer_id);
+	struct row *r;
+
+	if (e)
+		return container_of(e, struct row, entry);
+	r = calloc(1, sizeof(*r));
+	if (!r || weft_table_add(&s->by_id, &r->entry, peer_id)) {
+		free(r);
+		return NULL;
+	}
+	weft_list_init(&r->ended_link);
+	copy_name(r->where, sizeof(r->where), where);
+	weft_list_add_tail(&s->rows, &r->link);
+	return r;
+}
+
 struct weft_counters *weft_stats_peer(struct weft_stats *s, uint64_t peer_id,
 				      const char *where)
 {
-	struct row *r, *tmp;
+	struct row *r;
 
 	if (!s)
 		return &nobody;
 	pthread_mutex_lock(&lock);
-	weft_list_for_each (r, tmp, &s->rows, link)
-		if (r->peer_id == peer_id)
-			goto unlock;
-	r = calloc(1, sizeof(*r));
-	if (r) {
-		r->peer_id = peer_id;
-		copy_name(r->where, sizeof(r->where), where);
-		weft_list_add_tail(&s->rows, &r->link);
+	r = row_of(s, peer_id, where);
+	if (r && !r->users++) {
+		s->nended -= !weft_list_empty(&r->ended_link);
+		weft_list_del(&r->ended_link);
 	}
-unlock:
 	pthread_mutex_unlock(&lock);
 	return r ? &r->c : &nobody;
+}
+
+static void add_up(struct weft_counters *to, struct weft_counters *from)
+{
+	const uint64_t most = weft_max(atomic_load(&to->streams_max),
+				       atomic_load(&from->streams_max));
+
+#define X(name, help) weft_count(to, name, atomic_load(&from->name));
+	WEFT_COUNTERS(X)
+#undef X
+	atomic_store(&to->streams_max, most);
+}
+
+/* The row that was left first goes into the common one. */
+static void fold(struct weft_stats *s)
+{
+	struct row *r = weft_list_first(&s->ended, struct row, ended_link);
+
+	add_up(&s->rest.c, &r->c);
+	s->nrest++;
+	s->nended--;
+	weft_table_del(&s->by_id, &r->entry);
+	weft_list_del(&r->ended_link);
+	weft_list_del(&r->link);
+	free(r);
+}
+
+void weft_stats_peer_ended(struct weft_stats *s, struct weft_counters *c)
+{
+	struct row *r;
+
+	if (!s || !c || c == &nobody)
+		return;
+	pthread_mutex_lock(&lock);
+	r = container_of(c, struct row, c);
+	if (!--r->users) {
+		weft_list_add_tail(&s->ended, &r->ended_link);
+		if (++s->nended > ENDED_ROWS)
+			fold(s);
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 /* -1: nothing is to be written, or it cannot be. */
@@ -133,7 +199,7 @@ static void write_row(int fd, const struct weft_stats *s, struct row *r)
 	n = snprintf(line, sizeof(line),
 		     "{\"weft\":\"%s\",\"runtime\":\"%s\",\"netdev\":\"%s\","
 		     "\"pid\":%d,\"peer\":\"%016" PRIx64 "\",\"where\":\"%s\"",
-		     s->device, runtime, s->netdev, (int)s->pid, r->peer_id,
+		     s->device, runtime, s->netdev, (int)s->pid, r->entry.key,
 		     r->where);
 #define X(name, help)                                     \
 	n += snprintf(line + n, sizeof(line) - (size_t)n, \
@@ -164,6 +230,11 @@ static void write_all(int fd, struct weft_stats *s)
 
 	weft_list_for_each (r, tmp, &s->rows, link)
 		write_row(fd, s, r);
+	if (!s->nrest)
+		return;
+	snprintf(s->rest.where, sizeof(s->rest.where),
+		 "%u peers that have ended", s->nrest);
+	write_row(fd, s, &s->rest);
 }
 
 void weft_stats_close(struct weft_stats *s)
@@ -184,6 +255,7 @@ void weft_stats_close(struct weft_stats *s)
 	}
 	weft_list_for_each (r, tmp, &s->rows, link)
 		free(r);
+	weft_table_free(&s->by_id);
 	free(s);
 }
 

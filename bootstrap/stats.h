@@ -52,12 +52,15 @@ void weft_stats_runtime(const char *name);
 /* NULL when out of memory; every call below takes NULL. */
 struct weft_stats *weft_stats_open(const char *device, const char *netdev);
 /*
- * The counters of one peer, made at first use and kept until
- * weft_stats_close(); a peer that comes back finds its own row.  Never NULL:
+ * The counters of one peer, made at first use; a peer that comes back finds its
+ * own row.  To be given back with weft_stats_peer_ended(): of many peers that
+ * have ended, the longest gone are counted together in one row.  Never NULL:
  * without memory it is a shared row that nobody prints.
  */
 struct weft_counters *weft_stats_peer(struct weft_stats *s, uint64_t peer_id,
 				      const char *where);
+/* @c as weft_stats_peer() returned it, or NULL; not used from here on. */
+void weft_stats_peer_ended(struct weft_stats *s, struct weft_counters *c);
 void weft_stats_close(struct weft_stats *s);
 
 #endif

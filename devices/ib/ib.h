@@ -36,6 +36,7 @@
 #include "bootstrap/stats.h"
 #include "bootstrap/verbs.h"
 #include "devices/device.h"
+#include "devices/ep_sn.h"
 #include "devices/flush.h"
 #include "devices/ib.h"
 #include "devices/ib/ib_proto.h"
@@ -317,6 +318,7 @@ struct ib_peer {
 struct ib_ep {
 	struct weft_ep base;
 	struct ib_conn *conn;		/* NULL once dead */
+	struct weft_ep_sn *numbers;
 	int err;
 	bool cancelled;
 	struct weft_flushes flushes;
@@ -339,7 +341,7 @@ struct ib_iface {
 	struct weft_list cqs;
 	struct weft_list device_link;	/* dev->ifaces */
 	struct weft_list peers, dead;
-	struct weft_list sns;		/* weft_ep_sn.link */
+	struct weft_ep_sns sns;
 	struct weft_list by_id[IB_CONN_BUCKETS];
 	uint32_t next_id;
 	struct weft_list work;		/* ib_conn.work_link */

@@ -145,6 +145,7 @@ static void conn_free(struct ib_conn *conn)
 	weft_list_del(&conn->link);
 	weft_list_del(&conn->id_link);
 	weft_list_del(&conn->work_link);
+	weft_stats_peer_ended(iface->stats, conn->stats);
 	free(conn);
 }
 

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "devices/ep_sn.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -49,6 +48,8 @@ int ib_ep_create(struct weft_iface *base, const struct weft_address *remote,
 		goto free_ep;
 	}
 	sn->next++;
+	weft_ep_sn_hold(&iface->sns, sn);
+	ep->numbers = sn;
 	conn->ep = ep;
 	conn->had_ep = true;
 	ep->conn = conn;
@@ -126,6 +127,7 @@ void ib_ep_destroy(struct weft_ep *base)
 		conn->ep = NULL;
 		ib_conn_work(conn);
 	}
+	weft_ep_sn_release(&ib_iface(base->iface)->sns, ep->numbers);
 	free(ep);
 }
 

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "bootstrap/netif.h"
-#include "devices/ep_sn.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/util.h"
@@ -184,7 +183,7 @@ int ib_iface_open(const char *name, int family, const struct weft_iface_cb *cb,
 	weft_list_init(&iface->cqs);
 	weft_list_init(&iface->peers);
 	weft_list_init(&iface->dead);
-	weft_list_init(&iface->sns);
+	weft_ep_sns_init(&iface->sns);
 	weft_list_init(&iface->work);
 	weft_list_init(&iface->received);
 	weft_list_init(&iface->finished);

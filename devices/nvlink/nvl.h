@@ -25,6 +25,7 @@
 #include "bootstrap/hello.h"
 #include "bootstrap/stats.h"
 #include "devices/device.h"
+#include "devices/ep_sn.h"
 #include "devices/flush.h"
 #include "devices/nvlink/nvl_copy.h"
 #include "devices/nvlink/nvl_proto.h"
@@ -282,19 +283,12 @@ struct nvl_ep {
 	struct weft_ep base;
 	struct weft_list link;		/* iface->eps */
 	struct nvl_conn *conn;		/* NULL once dead */
+	struct weft_ep_sn *numbers;
 	uint64_t peer_id;
 	uint32_t sn;
 	int err;
 	bool lost;			/* something was pending when it died */
 	struct weft_flushes flushes;
-};
-
-/* What this iface knows of a peer. */
-struct nvl_known {
-	struct weft_list link;		/* iface->known */
-	uint64_t peer_id;
-	uint32_t next_sn;		/* endpoints made towards it */
-	bool asked, refused;		/* whether it may be dialled */
 };
 
 struct nvl_iface {
@@ -304,7 +298,8 @@ struct nvl_iface {
 	int epfd, wake_fd, timer_fd;
 	int listen_fd, listen_path_fd;	/* -1: not there */
 	struct nvl_run *run;		/* the shared folder; NULL: none */
-	struct weft_list conns, dead, eps, gpus, known;
+	struct weft_list conns, dead, eps, gpus;
+	struct weft_ep_sns sns;
 	struct weft_list done, done_gets, landed;
 	struct weft_stats *stats;
 	unsigned int polls;
@@ -525,7 +520,6 @@ void nvl_direct_close(struct nvl_conn *conn);
 
 /* nvl_ep.c */
 /* NULL: no memory. */
-struct nvl_known *nvl_peer_known(struct nvl_iface *iface, uint64_t peer_id);
 int nvl_ep_create(struct weft_iface *iface, const struct weft_address *remote,
 		  void *user, struct weft_ep **ep);
 void nvl_ep_destroy(struct weft_ep *ep);

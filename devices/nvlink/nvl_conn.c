@@ -120,7 +120,7 @@ bool nvl_conn_may_dial(struct nvl_iface *iface,
 		       const struct weft_address *remote)
 {
 	const uint64_t id = weft_key_id(remote->key);
-	struct nvl_known *known = nvl_peer_known(iface, id);
+	struct weft_ep_sn *known = weft_ep_sn_get(&iface->sns, id);
 	int fd, err;
 
 	if (!known || known->asked || id == iface->my_id)

@@ -10,21 +10,6 @@
 
 /* ---- life ---------------------------------------------------------------- */
 
-struct nvl_known *nvl_peer_known(struct nvl_iface *iface, uint64_t peer_id)
-{
-	struct nvl_known *known, *tmp;
-
-	weft_list_for_each(known, tmp, &iface->known, link)
-		if (known->peer_id == peer_id)
-			return known;
-	known = calloc(1, sizeof(*known));
-	if (!known)
-		return NULL;
-	known->peer_id = peer_id;
-	weft_list_add_tail(&iface->known, &known->link);
-	return known;
-}
-
 static void attach(struct nvl_ep *ep, struct nvl_conn *conn)
 {
 	ep->conn = conn;
@@ -40,7 +25,7 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 {
 	struct nvl_iface *iface = nvl_iface(base);
 	uint64_t peer_id = weft_key_id(remote->key);
-	struct nvl_known *known;
+	struct weft_ep_sn *sn;
 	struct nvl_conn *conn;
 	struct nvl_ep *ep;
 
@@ -49,12 +34,12 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	ep = calloc(1, sizeof(*ep));
 	if (!ep)
 		return -ENOMEM;
-	known = nvl_peer_known(iface, peer_id);
-	if (!known) {
+	sn = weft_ep_sn_get(&iface->sns, peer_id);
+	if (!sn) {
 		free(ep);
 		return -ENOMEM;
 	}
-	ep->sn = known->next_sn++;
+	ep->sn = sn->next++;
 	ep->base.iface = base;
 	ep->base.user = user;
 	ep->peer_id = peer_id;
@@ -70,6 +55,8 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 		nvl_conn_dial(conn);
 	}
 	attach(ep, conn);
+	weft_ep_sn_hold(&iface->sns, sn);
+	ep->numbers = sn;
 	weft_list_add_tail(&iface->eps, &ep->link);
 	*out = &ep->base;
 	return 0;
@@ -113,6 +100,7 @@ void nvl_ep_destroy(struct weft_ep *base)
 
 	detach(ep, -ECANCELED);
 	weft_list_del(&ep->link);
+	weft_ep_sn_release(&nvl_iface(base->iface)->sns, ep->numbers);
 	free(ep);
 }
 

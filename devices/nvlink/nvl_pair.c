@@ -289,6 +289,7 @@ void nvl_pair_free(struct nvl_conn *conn)
 	nvl_ring_close_all(conn);
 	nvl_inbox_close(&conn->rx);
 	nvl_inbox_close(&conn->tx);
+	weft_stats_peer_ended(conn->iface->stats, conn->stats);
 	free(conn->hello);
 	free(conn->later);
 	free(conn);

@@ -79,6 +79,7 @@ static void iface_free(struct nvl_iface *iface)
 	close_fd(iface->wake_fd);
 	close_fd(iface->epfd);
 	weft_stats_close(iface->stats);
+	weft_ep_sns_free(&iface->sns);
 	weft_secret_free(iface->addr, sizeof(*iface->addr));
 	free(iface);
 }
@@ -100,7 +101,7 @@ static int iface_open(const char *netdev, int family,
 	weft_list_init(&iface->dead);
 	weft_list_init(&iface->eps);
 	weft_list_init(&iface->gpus);
-	weft_list_init(&iface->known);
+	weft_ep_sns_init(&iface->sns);
 	weft_list_init(&iface->done);
 	weft_list_init(&iface->done_gets);
 	weft_list_init(&iface->landed);
@@ -129,7 +130,6 @@ static void iface_close(struct weft_iface *base)
 	struct nvl_iface *iface = nvl_iface(base);
 	struct nvl_conn *conn, *tmp;
 	struct nvl_gpu *gpu, *next;
-	struct nvl_known *known, *after;
 
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
 		nvl_pair_say_close(conn);
@@ -143,8 +143,6 @@ static void iface_close(struct weft_iface *base)
 	nvl_unmap_end(iface);		/* while there is every context */
 	weft_list_for_each(gpu, next, &iface->gpus, link)
 		nvl_gpu_free(gpu);
-	weft_list_for_each(known, after, &iface->known, link)
-		free(known);
 	iface_free(iface);
 }
 

@@ -20,6 +20,7 @@
 #include "bootstrap/settings.h"
 #include "bootstrap/stats.h"
 #include "devices/device.h"
+#include "devices/ep_sn.h"
 #include "devices/flush.h"
 #include "devices/region.h"
 #include "devices/stranger.h"
@@ -235,6 +236,8 @@ struct tcp_conn {
 	struct tcp_source src;
 	struct weft_list link;		/* iface->conns */
 	struct weft_list held_link;	/* iface->held */
+	struct weft_entry by_id;	/* peer and number */
+	struct weft_entry by_token;	/* once the listener has given one */
 	struct tcp_iface *iface;
 	enum tcp_conn_state state;
 	int fd;
@@ -286,6 +289,7 @@ struct tcp_conn {
 struct tcp_ep {
 	struct weft_ep base;
 	struct tcp_conn *conn;		/* NULL once dead */
+	struct weft_ep_sn *numbers;
 	uint64_t peer_id;
 	uint32_t sn;
 	int err;
@@ -329,9 +333,9 @@ struct tcp_iface {
 	uint64_t tick_ms;		/* when it last fired */
 	bool accept_paused;
 	struct weft_list conns, dead, greets, dead_greets, held;
-	unsigned int nconns;
 	struct weft_strangers strangers;
-	struct weft_list sns;		/* weft_ep_sn.link */
+	struct weft_table by_id, by_token;	/* of conns */
+	struct weft_ep_sns sns;
 	struct weft_stats *stats;
 	struct tcp_conn *hot[TCP_HOT];
 	unsigned int polls;		/* progress calls since epoll was asked */
@@ -544,6 +548,13 @@ void tcp_conn_close(struct tcp_conn *conn, int err);
 void tcp_conn_reap(struct tcp_iface *iface);
 struct tcp_conn *tcp_conn_find(struct tcp_iface *iface, uint64_t peer_id,
 			       uint32_t sn);
+/* Bulk streams join by a token; -ENOMEM. */
+int tcp_conn_make_token(struct tcp_conn *conn);
+struct tcp_conn *tcp_conn_by_token(struct tcp_iface *iface, uint64_t token);
+/* What the peer sends bulk on, or will when its hello is done. */
+unsigned int tcp_conn_streams_in(const struct tcp_conn *conn);
+/* Is there a place for the bulk stream that the peer brings? */
+bool tcp_conn_has_room(const struct tcp_conn *conn, enum tcp_purpose purpose);
 void tcp_conn_interest(struct tcp_conn *conn);
 void tcp_conn_heat(struct tcp_conn *conn);
 /* Dials the bulk streams that the tuner asks for, or asks the peer to. */
@@ -561,8 +572,6 @@ void tcp_greet_reap(struct tcp_iface *iface);
 void tcp_greet_drop_for(struct tcp_conn *conn);
 /* Ends the dial for a bulk stream; false: there is none. */
 bool tcp_greet_drop_stream(struct tcp_conn *conn, uint32_t id);
-/* What the peer sends bulk on, or will when its hello is done. */
-unsigned int tcp_greet_streams_in(const struct tcp_conn *conn);
 
 /* tcp_watch.c */
 /* What the kernel knows of a socket; false: nothing. */

@@ -42,6 +42,11 @@ void tcp_conn_move(struct tcp_conn *conn, enum tcp_conn_state to)
 	conn->state = to;
 }
 
+static uint64_t id_key(uint64_t peer_id, uint32_t sn)
+{
+	return peer_id + sn * 0x9e3779b97f4a7c15;
+}
+
 struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
 			      uint32_t sn, const char *where)
 {
@@ -50,7 +55,10 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
 	if (!conn)
 		return NULL;
 	conn->remote_key = weft_secret_alloc(WEFT_KEY_LEN);
-	if (!conn->remote_key) {
+	if (!conn->remote_key ||
+	    weft_table_add(&iface->by_id, &conn->by_id,
+			   id_key(peer_id, sn))) {
+		weft_secret_free(conn->remote_key, WEFT_KEY_LEN);
 		free(conn);
 		return NULL;
 	}
@@ -67,7 +75,6 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
 	weft_list_init(&conn->gets);
 	weft_list_init(&conn->replies);
 	weft_list_add_tail(&iface->conns, &conn->link);
-	iface->nconns++;
 	tcp_watch_start(iface);
 	return conn;
 }
@@ -75,12 +82,36 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
 struct tcp_conn *tcp_conn_find(struct tcp_iface *iface, uint64_t peer_id,
 			       uint32_t sn)
 {
-	struct tcp_conn *c, *tc;
+	struct weft_entry *e = weft_table_find(&iface->by_id,
+					       id_key(peer_id, sn));
+	struct tcp_conn *c;
 
-	weft_list_for_each(c, tc, &iface->conns, link)
+	for (; e; e = weft_table_next(e)) {
+		c = container_of(e, struct tcp_conn, by_id);
 		if (c->peer_id == peer_id && c->sn == sn)
 			return c;
+	}
 	return NULL;
+}
+
+int tcp_conn_make_token(struct tcp_conn *conn)
+{
+	if (conn->token)
+		return 0;
+	while (!conn->token && !weft_random(&conn->token, sizeof(conn->token)))
+		;
+	return weft_table_add(&conn->iface->by_token, &conn->by_token,
+			      conn->token);
+}
+
+struct tcp_conn *tcp_conn_by_token(struct tcp_iface *iface, uint64_t token)
+{
+	struct weft_entry *e = weft_table_find(&iface->by_token, token);
+	struct tcp_conn *c = e ? container_of(e, struct tcp_conn, by_token) :
+			     NULL;
+
+	return c && c->state == TCP_CONN_OPEN && !c->dialer && !c->broken ?
+	       c : NULL;
 }
 
 void tcp_conn_interest(struct tcp_conn *conn)
@@ -247,7 +278,8 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 		close(conn->fd);
 	conn->fd = -1;
 	weft_list_del(&conn->link);
-	iface->nconns--;
+	weft_table_del(&iface->by_id, &conn->by_id);
+	weft_table_del(&iface->by_token, &conn->by_token);
 	weft_list_del(&conn->held_link);
 	weft_list_add_tail(&iface->dead, &conn->link);
 	fail_pending(conn, err);
@@ -268,6 +300,7 @@ void tcp_conn_reap(struct tcp_iface *iface)
 		tcp_bulk_drop(conn);
 		tcp_rx_drop(conn);
 		weft_secret_free(conn->remote_key, WEFT_KEY_LEN);
+		weft_stats_peer_ended(iface->stats, conn->stats);
 		free(conn->hello);
 		free(conn->tx);
 		free(conn);
@@ -325,4 +358,39 @@ void tcp_conn_want_streams(struct tcp_conn *conn)
 	while (have++ < limit)
 		if (tcp_greet_dial(conn, TCP_PURPOSE_BULK_OUT))
 			break;
+}
+
+/* Bulk streams of @conn one way, whose hello is not done. */
+static unsigned int under_way(const struct tcp_conn *conn,
+			      enum tcp_purpose dialed,
+			      enum tcp_purpose accepted)
+{
+	struct tcp_greet *g, *tg;
+	unsigned int n = 0;
+
+	weft_list_for_each(g, tg, &conn->iface->greets, link)
+		n += (g->conn == conn && g->purpose == dialed) ||
+		     (g->target == conn && g->hello.purpose[0] == accepted);
+	return n;
+}
+
+unsigned int tcp_conn_streams_in(const struct tcp_conn *conn)
+{
+	unsigned int n = under_way(conn, TCP_PURPOSE_BULK_IN,
+				   TCP_PURPOSE_BULK_OUT);
+	struct tcp_stream *s, *ts;
+
+	if (conn->bulk)
+		weft_list_for_each(s, ts, &conn->bulk->streams, link)
+			n += !s->out;
+	return n;
+}
+
+bool tcp_conn_has_room(const struct tcp_conn *conn, enum tcp_purpose purpose)
+{
+	if (purpose == TCP_PURPOSE_BULK_OUT)
+		return tcp_conn_streams_in(conn) < TCP_MAX_STREAMS_IN;
+	return conn->bulk &&
+	       under_way(conn, TCP_PURPOSE_BULK_OUT, TCP_PURPOSE_BULK_IN) <
+	       conn->bulk->out_dialing;
 }

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "devices/ep_sn.h"
 #include "util/log.h"
 
 static struct tcp_conn *live_conn(struct tcp_ep *ep)
@@ -71,6 +70,8 @@ int tcp_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	conn->ep = ep;
 	conn->had_ep = true;
 	sn->next++;
+	weft_ep_sn_hold(&iface->sns, sn);
+	ep->numbers = sn;
 	ep->conn = conn;
 	*out = &ep->base;
 	return 0;
@@ -143,6 +144,7 @@ void tcp_ep_destroy(struct weft_ep *base)
 			tcp_conn_maybe_end(conn);
 		}
 	}
+	weft_ep_sn_release(&tcp_iface(base->iface)->sns, ep->numbers);
 	free(ep);
 }
 

@@ -257,42 +257,6 @@ int tcp_greet_dial(struct tcp_conn *conn, enum tcp_purpose purpose)
 	return err;
 }
 
-/* Bulk streams of @conn one way, whose hello is not done. */
-static unsigned int under_way(const struct tcp_conn *conn,
-			      enum tcp_purpose dialed,
-			      enum tcp_purpose accepted)
-{
-	struct tcp_greet *g, *tg;
-	unsigned int n = 0;
-
-	weft_list_for_each(g, tg, &conn->iface->greets, link)
-		n += (g->conn == conn && g->purpose == dialed) ||
-		     (g->target == conn && g->hello.purpose[0] == accepted);
-	return n;
-}
-
-unsigned int tcp_greet_streams_in(const struct tcp_conn *conn)
-{
-	unsigned int n = under_way(conn, TCP_PURPOSE_BULK_IN,
-				   TCP_PURPOSE_BULK_OUT);
-	struct tcp_stream *s, *ts;
-
-	if (conn->bulk)
-		weft_list_for_each(s, ts, &conn->bulk->streams, link)
-			n += !s->out;
-	return n;
-}
-
-/* Is there a place for the bulk stream that the peer brings? */
-static bool wanted(const struct tcp_conn *conn, enum tcp_purpose purpose)
-{
-	if (purpose == TCP_PURPOSE_BULK_OUT)
-		return tcp_greet_streams_in(conn) < TCP_MAX_STREAMS_IN;
-	return conn->bulk &&
-	       under_way(conn, TCP_PURPOSE_BULK_OUT, TCP_PURPOSE_BULK_IN) <
-	       conn->bulk->out_dialing;
-}
-
 /*
  * Most descriptors may be peers', and whoever accepts has no say in who comes;
  * some are the program's.
@@ -302,22 +266,11 @@ static bool may_take_one(struct tcp_iface *iface)
 	struct rlimit lim;
 
 	if (getrlimit(RLIMIT_NOFILE, &lim) ||
-	    iface->nconns < lim.rlim_cur / 4 * 3)
+	    iface->by_id.n < lim.rlim_cur / 4 * 3)
 		return true;
-	weft_warn_once("peers were turned away on '%s': %u connections take most descriptors of this process; raise the limit with 'ulimit -n'",
-		       iface->netif.name, iface->nconns);
+	weft_warn_once("peers were turned away on '%s': %zu connections take most descriptors of this process; raise the limit with 'ulimit -n'",
+		       iface->netif.name, iface->by_id.n);
 	return false;
-}
-
-static struct tcp_conn *conn_by_token(struct tcp_iface *iface, uint64_t token)
-{
-	struct tcp_conn *c, *tc;
-
-	weft_list_for_each(c, tc, &iface->conns, link)
-		if (c->state == TCP_CONN_OPEN && !c->dialer && !c->broken &&
-		    c->token == token)
-			return c;
-	return NULL;
 }
 
 /*
@@ -354,8 +307,11 @@ static struct tcp_conn *judge_messages(struct tcp_greet *g,
 		*verdict = WEFT_HELLO_BUSY;
 		return NULL;
 	}
-	while (!conn->token && !weft_random(&conn->token, sizeof(conn->token)))
-		;
+	if (tcp_conn_make_token(conn)) {
+		tcp_conn_break(conn, -ENOMEM);
+		*verdict = WEFT_HELLO_BUSY;
+		return NULL;
+	}
 	return conn;
 }
 
@@ -370,11 +326,11 @@ static void judge(struct tcp_greet *g)
 		break;
 	case TCP_PURPOSE_BULK_OUT:
 	case TCP_PURPOSE_BULK_IN:
-		conn = conn_by_token(g->iface,
-				     weft_get_le64(g->hello.purpose + 8));
+		conn = tcp_conn_by_token(g->iface,
+					 weft_get_le64(g->hello.purpose + 8));
 		/* what may be lacking is seen before the dialer counts on it */
 		if (conn &&
-		    (!wanted(conn, g->hello.purpose[0]) ||
+		    (!tcp_conn_has_room(conn, g->hello.purpose[0]) ||
 		     !tcp_bulk_get(conn) || tcp_engines_need(g->iface)))
 			conn = NULL;
 		if (!conn)

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "bootstrap/host.h"
-#include "devices/ep_sn.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/secret.h"
@@ -125,6 +124,8 @@ static void iface_free(struct tcp_iface *iface)
 			close(*fds[i]);
 	weft_stats_close(iface->stats);
 	weft_ep_sns_free(&iface->sns);
+	weft_table_free(&iface->by_id);
+	weft_table_free(&iface->by_token);
 	pthread_mutex_destroy(&iface->cq.lock);
 	weft_secret_free(iface->addr, sizeof(*iface->addr));
 	free(iface->rxbuf);
@@ -153,7 +154,7 @@ int tcp_iface_open(const char *netdev, int family,
 	weft_list_init(&iface->greets);
 	weft_list_init(&iface->dead_greets);
 	weft_list_init(&iface->held);
-	weft_list_init(&iface->sns);
+	weft_ep_sns_init(&iface->sns);
 	weft_strangers_init(&iface->strangers, MAX_STRANGERS);
 	tcp_cq_init(iface);
 

@@ -82,7 +82,7 @@ static int rx_streams(struct tcp_conn *conn, const uint8_t *p)
 		return 0;
 	}
 	if (n > TCP_MAX_STREAMS ||
-	    n + tcp_greet_streams_in(conn) > TCP_MAX_STREAMS_IN)
+	    n + tcp_conn_streams_in(conn) > TCP_MAX_STREAMS_IN)
 		return -EPROTO;
 	while (n--)		/* the peer waits for each, so each is tried */
 		tcp_greet_dial(conn, TCP_PURPOSE_BULK_IN);

@@ -19,7 +19,7 @@ static bool has(const char *hay, const char *needle)
 }
 
 static char folder[] = "/tmp/weft-stats-XXXXXX";
-static char file[64], text[1 << 16];
+static char file[64], text[1 << 18];
 
 static void to_file(void)
 {
@@ -238,6 +238,50 @@ Test(stats, takes_nothing)
 	cr_assert(ne(ptr, c, NULL));
 	weft_count(c, gets, 1);
 	weft_stats_close(NULL);
+}
+
+/* The number after @name in all lines, added up. */
+static uint64_t sum_of(const char *name)
+{
+	const char *p = slurp(file);
+	uint64_t sum = 0;
+
+	while ((p = strstr(p, name))) {
+		p += strlen(name);
+		sum += strtoull(p, NULL, 10);
+	}
+	return sum;
+}
+
+/* Nothing is kept for each peer ever seen, and yet nothing is lost. */
+Test(stats, peers_that_end, .init = to_file, .fini = clean_up)
+{
+	enum { MANY = 5000 };
+	struct weft_stats *s = weft_stats_open("tcp", "lo");
+	struct weft_counters *c, *stays = weft_stats_peer(s, 1, "stays");
+	unsigned int i;
+
+	for (i = 0; i < MANY; i++) {
+		c = weft_stats_peer(s, 1000 + i, "x");
+		cr_assert(eq(ptr, weft_stats_peer(s, 1000 + i, "x"), c));
+		weft_count(c, tx_messages, i);
+		atomic_store(&c->streams_max, 1 + i % 4);
+		weft_stats_peer_ended(s, c);
+		weft_count(c, tx_messages, 1);
+		weft_stats_peer_ended(s, c);
+	}
+	weft_count(stays, tx_messages, 3);
+	/* one that comes back soon finds its row; it ends once more */
+	c = weft_stats_peer(s, 1000 + MANY - 1, "x");
+	cr_expect(eq(u64, c->tx_messages, MANY));
+	weft_stats_peer_ended(s, c);
+	weft_stats_close(s);
+	cr_expect(eq(int, lines(), 1 + 256 + 1));
+	cr_expect(has(text, "\"peer\":\"0000000000000000\","
+			    "\"where\":\"4744 peers that have ended\""));
+	cr_expect(eq(u64, sum_of("\"tx_messages\":"),
+		     3 + (uint64_t)MANY * (MANY - 1) / 2 + MANY));
+	cr_expect(eq(u64, sum_of("\"streams_max\":"), 256 / 4 * 10 + 4));
 }
 
 static struct weft_stats *shared;
