@@ -37,6 +37,7 @@ struct weft_stats {
 	unsigned int nrest;
 	char device[16];
 	char netdev[64];
+	uint64_t id;
 	pid_t pid; /* a fork's rows are its parent's to print */
 };
 
@@ -78,6 +79,12 @@ struct weft_stats *weft_stats_open(const char *device, const char *netdev)
 	weft_list_add_tail(&open_stats, &s->link);
 	pthread_mutex_unlock(&lock);
 	return s;
+}
+
+void weft_stats_own_id(struct weft_stats *s, uint64_t id)
+{
+	if (s)
+		s->id = id;
 }
 
 static struct row *row_of(struct weft_stats *s, uint64_t peer_id,
@@ -198,9 +205,10 @@ static void write_row(int fd, const struct weft_stats *s, struct row *r)
 
 	n = snprintf(line, sizeof(line),
 		     "{\"weft\":\"%s\",\"runtime\":\"%s\",\"netdev\":\"%s\","
-		     "\"pid\":%d,\"peer\":\"%016" PRIx64 "\",\"where\":\"%s\"",
-		     s->device, runtime, s->netdev, (int)s->pid, r->entry.key,
-		     r->where);
+		     "\"pid\":%d,\"id\":\"%016" PRIx64 "\",\"peer\":\"%016" PRIx64
+		     "\",\"where\":\"%s\"",
+		     s->device, runtime, s->netdev, (int)s->pid, s->id,
+		     r->entry.key, r->where);
 #define X(name, help)                                     \
 	n += snprintf(line + n, sizeof(line) - (size_t)n, \
 		      ",\"" #name "\":%" PRIu64,          \

@@ -13,7 +13,12 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* X(name, help): payload bytes are the caller's bytes, wire bytes all bytes */
+/*
+ * X(name, help): payload bytes are the caller's bytes, wire bytes all bytes.  What
+ * one side has sent, tx_message_bytes + tx_put_bytes + tx_get_bytes, the other has
+ * received: rx_message_bytes + rx_put_bytes + get_bytes.  (Not of weft_ib's gets:
+ * the adapter answers them, and nobody here hears of it.)
+ */
 #define WEFT_COUNTERS(X)                                              \
 	X(tx_messages, "messages sent")                               \
 	X(tx_message_bytes, "payload bytes of them")                  \
@@ -25,6 +30,8 @@
 	X(rx_put_bytes, "payload bytes of them")                      \
 	X(gets, "gets completed")                                     \
 	X(get_bytes, "payload bytes of them")                         \
+	X(tx_gets, "gets of the peer answered")                       \
+	X(tx_get_bytes, "payload bytes of them")                      \
 	X(wire_tx_bytes, "bytes given to the wire, headers included") \
 	X(wire_rx_bytes, "bytes taken from the wire")                 \
 	X(key_errors, "pieces refused because of their key")          \
@@ -51,6 +58,8 @@ void weft_stats_runtime(const char *name);
 
 /* NULL when out of memory; every call below takes NULL. */
 struct weft_stats *weft_stats_open(const char *device, const char *netdev);
+/* What peers know the interface by: @id here is "peer" in their rows. */
+void weft_stats_own_id(struct weft_stats *s, uint64_t id);
 /*
  * The counters of one peer, made at first use; a peer that comes back finds its
  * own row.  To be given back with weft_stats_peer_ended(): of many peers that

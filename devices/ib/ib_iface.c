@@ -199,6 +199,7 @@ int ib_iface_open(const char *name, int family, const struct weft_iface_cb *cb,
 		err = open_ctl(iface, family);
 	if (!err) {
 		iface->stats = weft_stats_open("ib", iface->port.name);
+		weft_stats_own_id(iface->stats, iface->my_id);
 		err = iface->stats ? 0 : -ENOMEM;
 	}
 	if (err) {

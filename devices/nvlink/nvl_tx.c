@@ -54,6 +54,10 @@ void nvl_tx_finish(struct nvl_job *job, int status)
 	unqueue(job);
 	if (job->kind == NVL_JOB_SERVE) {
 		conn->serving[job->seq] = NULL;
+		if (!status) {
+			weft_count(conn->stats, tx_gets, 1);
+			weft_count(conn->stats, tx_get_bytes, job->total);
+		}
 		free(job);
 		return;
 	}

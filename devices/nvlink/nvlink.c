@@ -121,6 +121,7 @@ static int iface_open(const char *netdev, int family,
 	}
 	nvl_addr_make(iface);
 	iface->stats = weft_stats_open("nvlink", netdev ? netdev : "nvl");
+	weft_stats_own_id(iface->stats, iface->my_id);
 	*out = &iface->base;
 	return 0;
 }

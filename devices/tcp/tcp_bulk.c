@@ -383,7 +383,8 @@ int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk *c,
 	pthread_mutex_unlock(&b->lock);
 	if (err || !placed)
 		return err;
-	if (!*result) {
+	/* a get counts where it ends */
+	if (!*result && !(c->flags & TCP_CHUNK_GET)) {
 		weft_count(conn->stats, rx_puts, 1);
 		weft_count(conn->stats, rx_put_bytes, c->total);
 	}

@@ -157,6 +157,10 @@ static void put_done(struct tcp_put *put)
 		weft_count(conn->stats, tx_puts, 1);
 		weft_count(conn->stats, tx_put_bytes, put->total);
 	}
+	if ((put->flags & TCP_CHUNK_GET) && !status && !put->aborted) {
+		weft_count(conn->stats, tx_gets, 1);
+		weft_count(conn->stats, tx_get_bytes, put->total);
+	}
 	free(put);
 	if (op) {
 		conn->nputs--;

@@ -179,6 +179,7 @@ int tcp_iface_open(const char *netdev, int family,
 	iface->addr->wire_max = WEFT_WIRE_MAX;
 	iface->addr->ns_id = weft_netns_id();
 	iface->my_id = weft_key_id(iface->addr->key);
+	weft_stats_own_id(iface->stats, iface->my_id);
 	iface->epfd = epoll_create1(EPOLL_CLOEXEC);
 	iface->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	iface->timer_fd = timerfd_create(CLOCK_MONOTONIC,

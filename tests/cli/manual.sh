@@ -16,6 +16,17 @@ for command in run info check perf; do
 		"$(echo $page)" "$(echo $told)"
 done
 
+# Every key of a row of counters.
+tap_nothing "weft(7) has all that WEFT_STATS writes" "$(
+	cd "$WEFT_SRC" || exit
+	{
+		sed -n 's/^\tX(\([a-z_]*\), .*/\1/p' bootstrap/stats.h
+		grep -o '\\"[a-z]*\\":' bootstrap/stats.c | tr -dc 'a-z\n'
+	} | while read -r key; do
+		grep -q "^\*\*.*\b$key\*\*" man/weft.7.md || echo "$key"
+	done
+)"
+
 tap_nothing "pages name each other" "$(
 	cd "$WEFT_SRC/man" || exit
 	grep -oh '\*\*[a-z_-]*\*\*([17])' ./*.md | tr -d '*()' |

@@ -76,6 +76,8 @@ carried() # VERSION
 		try "$v: large messages, scheme get" gpu "$v" max=4 large
 	between "$v: as gets" $((2 * large)) "$(of nvlink get_bytes)" \
 		$((2 * large))
+	tap_equal "$v: which the side that is asked counts, too" \
+		"$(of nvlink tx_get_bytes)" "$(of nvlink get_bytes)"
 	UCX_TLS=$chosen UCX_RNDV_SCHEME=put_zcopy \
 		try "$v: large messages, scheme put" gpu "$v" max=4 large
 	between "$v: as puts of that scheme" $((2 * large)) \

@@ -23,11 +23,8 @@ def total(rows, *names):
 
 
 def payload_received(rows):
-    """
-    Bytes of the callers that weft brought into these processes.  A get is
-    answered by a put of the peer, which rx_put_bytes has.
-    """
-    return total(rows, "rx_message_bytes", "rx_put_bytes")
+    """Bytes of the callers that weft brought into these processes."""
+    return total(rows, "rx_message_bytes", "rx_put_bytes", "get_bytes")
 
 
 def wire_sent(rows):

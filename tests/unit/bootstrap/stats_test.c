@@ -66,6 +66,7 @@ Test(stats, row_per_peer, .init = to_file, .fini = clean_up)
 	struct weft_counters *a, *b;
 
 	weft_stats_runtime("nccl");
+	weft_stats_own_id(s, 0x1234);
 	a = weft_stats_peer(s, 0xabc, "10.0.0.5:77");
 	b = weft_stats_peer(s, 0xdef, "evil\"\n\\name");
 	cr_assert(ne(ptr, a, b));
@@ -79,6 +80,8 @@ Test(stats, row_per_peer, .init = to_file, .fini = clean_up)
 	cr_expect(eq(int, lines(), 2));
 	cr_expect(has(text, "{\"weft\":\"tcp\",\"runtime\":\"nccl\","
 			    "\"netdev\":\"eth0\",\"pid\":"));
+	cr_expect(has(text, ",\"id\":\"0000000000001234\","
+			    "\"peer\":\"0000000000000abc\","));
 	cr_expect(has(text, "\"peer\":\"0000000000000abc\","
 			    "\"where\":\"10.0.0.5:77\",\"tx_messages\":0,"));
 	cr_expect(has(text, ",\"tx_puts\":3,\"tx_put_bytes\":1099511627776,"));
