@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bootstrap/settings_table.h"
 #include "bootstrap/ucxenv.h"
 #include "nccl_net/env.h"
 #include "tools/tool.h"
@@ -69,6 +70,21 @@ struct change {
 	const char *reason;
 };
 
+/*
+ * Open MPI (opal/mca/common/ucx) takes UCX only if that has one of the
+ * transports and one of the devices that are listed here, and Debian's file of
+ * parameters excludes its ucx components.  An empty list excludes none: where
+ * UCX has no weft, Open MPI goes on to what it would have taken.  What mpirun's
+ * --mca says wins, under each of the lists' names.
+ */
+static const struct change open_mpi[] = {
+	{ "OMPI_MCA_pml", "", "Open MPI may send by UCX" },
+	{ "OMPI_MCA_osc", "", "the same for its one-sided operations" },
+	{ "OMPI_MCA_pml_ucx_tls", "weft_tcp,weft_nvl,weft_ib",
+	  "the transports for which Open MPI takes UCX" },
+	{ "OMPI_MCA_pml_ucx_devices", "any", "the same of devices" },
+};
+
 /* Where the dynamic linker's list already has the library, an empty text. */
 static void preload_value(const char *library, char *value, size_t len)
 {
@@ -114,6 +130,10 @@ static int collect(struct change *changes, struct weft_ucxenv *ucx, size_t *n)
 		changes[*n].value = ucx[i].value;
 		changes[*n].reason = ucx[i].reason;
 	}
+	for (i = 0; i < ARRAY_SIZE(open_mpi); i++)
+		if (weft_settings()->ucx != WEFT_OFF &&
+		    !getenv(open_mpi[i].name))
+			changes[(*n)++] = open_mpi[i];
 	weft_nccl_plugin_lost();
 	for (i = 0; i < weft_nccl_env_count(); i++) {
 		weft_nccl_env(i, &nccl);
@@ -146,7 +166,8 @@ int run_main(int argc, char **argv)
 		{ 0 },
 	};
 	struct weft_ucxenv ucx[WEFT_UCXENV_MAX];
-	struct change changes[WEFT_UCXENV_MAX + 1 + WEFT_NCCL_ENV_MAX];
+	struct change changes[WEFT_UCXENV_MAX + 1 + ARRAY_SIZE(open_mpi) +
+			      WEFT_NCCL_ENV_MAX];
 	bool print = false;
 	size_t n = 0, i;
 	int c, err;

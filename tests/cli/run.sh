@@ -6,6 +6,7 @@ weft=$WEFT_BUILD/tools/weft
 preload=$(product libweft_preload.so)
 unset LD_PRELOAD UCX_TLS UCX_SOCKADDR_TLS_PRIORITY UCX_NET_DEVICES WEFT_UCX \
 	NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY NCCL_NET NCCL_NET_PLUGIN
+for name in "${!OMPI_MCA_@}"; do unset "$name"; done
 for name in "${!DASK_@}"; do unset "$name"; done
 tap_folder
 
@@ -78,6 +79,14 @@ tap_equal "an old recipe works" \
 tap_equal "off is off" "$(WEFT_UCX=off seen UCX_TLS)" ""
 tap_equal "for UCX alone" \
 	"$(WEFT_UCX=off UCX_NET_DEVICES=lo seen NCCL_SOCKET_IFNAME)" =lo
+open_mpi='echo "${OMPI_MCA_pml-no}|${OMPI_MCA_osc-no}|${OMPI_MCA_pml_ucx_tls-no}|${OMPI_MCA_pml_ucx_devices-no}"'
+tap_equal "Open MPI takes UCX" "$("$weft" run sh -c "$open_mpi")" \
+	"||weft_tcp,weft_nvl,weft_ib|any"
+tap_equal "unless you say what it takes" \
+	"$(OMPI_MCA_pml=ob1 "$weft" run sh -c "$open_mpi")" \
+	"ob1||weft_tcp,weft_nvl,weft_ib|any"
+tap_equal "or WEFT_UCX is off" \
+	"$(WEFT_UCX=off "$weft" run sh -c "$open_mpi")" "no|no|no|no"
 tap_equal "arguments are the program's" \
 	"$("$weft" run printf '%s|' --print -p 'a b' '')" '--print|-p|a b||'
 tap_equal "what is printed can be used" \

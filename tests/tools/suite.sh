@@ -169,13 +169,14 @@ suite() # [--long]
 	esac
 	# shellcheck disable=SC2086 # lists
 	need $packages_build $packages_python $packages_ucx $packages_manual \
-		$packages_test $packages_vm
+		$packages_test $packages_vm ${long:+$packages_mpi}
 	bash tests/tools/fetch-cuda.sh >"$(log_of "NVIDIA's headers")" 2>&1 ||
 		skip "NVIDIA's headers" "they cannot be fetched (PyPI)"
 	build plain
 	export WEFT_BUILD=$build_root/plain WEFT_SANITIZED="" CC=${CC:-gcc}
 	step "UCX releases" bash tests/tools/fetch-ucx.sh
 	python_ready
+	step "MPI" bash tests/tools/fetch-mpi.sh
 	build_ahead &
 	ahead=$!
 
@@ -191,6 +192,7 @@ suite() # [--long]
 		run_tests "ways into UCX from source" 900 \
 			bash tests/host/load.sh
 		unset WEFT_UCX_BUILDS
+		run_tests "mpi4py's own tests" 3600 bash tests/host/mpi4py.sh
 		run_tests "build in the tree" 900 bash tests/tools/in-tree.sh
 	fi
 	run_tests "older roots" 300 bash tests/tools/old-root.sh
