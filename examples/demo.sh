@@ -31,6 +31,7 @@ stop() # ends the workers, then the scheduler; each writes its counters
 		kill "${pids[i]}" 2>/dev/null || continue
 		for ((tries = 0; tries < 150; tries++)); do
 			kill -0 "${pids[i]}" 2>/dev/null || break
+			progress
 			sleep 0.1
 		done
 		kill -9 "${pids[i]}" 2>/dev/null || true
@@ -46,6 +47,17 @@ for name in $(env | sed -n 's/^\(\(UCX\|UCXPY\|WEFT\|DASK\)_[A-Za-z0-9_]*\)=.*/\
 	unset "$name"
 done
 export UCX_WARN_UNUSED_ENV_VARS=n
+
+say() # TEXT
+{
+	echo "$1"
+	said=$SECONDS
+}
+
+progress() # so that nobody waits for more than five seconds
+{
+	test $((SECONDS - said)) -lt 4 || say "    $SECONDS s"
+}
 
 cluster() # ARM PROTOCOL COMMAND-PREFIX...: runs the program on a cluster
 {
@@ -63,7 +75,13 @@ cluster() # ARM PROTOCOL COMMAND-PREFIX...: runs the program on a cluster
 			--local-directory "$dir" --death-timeout 60
 	done
 	timeout 300 "$@" "${bin}python3" "$here/demo.py" "$dir/scheduler.json" "$size" \
-		$((size / 4)) "$runs" >>"$dir/result" 2>"$dir/client.log" || {
+		$((size / 4)) "$runs" >>"$dir/result" 2>"$dir/client.log" &
+	pids+=($!)
+	while kill -0 $! 2>/dev/null; do
+		progress
+		sleep 0.2
+	done
+	wait $! || {
 		cat "$dir"/*.log >&2
 		echo "demo: the program failed over $arm" >&2
 		exit 1
@@ -79,15 +97,14 @@ start() # NAME COMMAND...
 	pids+=($!)
 }
 
-echo "x + x.T, summed and checked: ${size} x ${size} doubles in 16 chunks," \
-	"two workers, $(nproc) cores"
+say "x + x.T, summed and checked: ${size} x ${size} doubles in 16 chunks, two workers, $(nproc) cores"
 # In turn: what disturbs the machine disturbs all alike.
 for ((round = 1; round <= rounds; round++)); do
-	echo "  round $round: Dask's tcp://"
+	say "  round $round: Dask's tcp://"
 	cluster dask-tcp tcp
-	echo "  round $round: ucxx:// with UCX's tcp"
+	say "  round $round: ucxx:// with UCX's tcp"
 	UCX_TLS=tcp cluster ucx-tcp ucxx
-	echo "  round $round: ucxx:// under weft run"
+	say "  round $round: ucxx:// under weft run"
 	WEFT_STATS="$folder/weft/counters.%p" cluster weft ucxx "$weft" run
 done
 "${bin}python3" "$here/report.py" "$folder"
