@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,7 +79,7 @@ static const struct conformance_test *const lists[] = {
 
 static const char *run_one(const struct conformance_test *t, bool *ok)
 {
-	static char why[64];
+	static char why[SKIP_REASON_MAX + 8];
 	int status;
 	pid_t pid;
 
@@ -98,7 +99,10 @@ static const char *run_one(const struct conformance_test *t, bool *ok)
 			 WTERMSIG(status));
 		return why;
 	}
-	return WEXITSTATUS(status) == 77 ? "# SKIP" : NULL;
+	if (WEXITSTATUS(status) != 77)
+		return NULL;
+	snprintf(why, sizeof(why), "# SKIP %s", skip_reason);
+	return why;
 }
 
 int main(int argc, char **argv)
@@ -116,6 +120,10 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
+	skip_reason = mmap(NULL, SKIP_REASON_MAX, PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (skip_reason == MAP_FAILED)
+		return 2;
 	for (i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		row = &rows[i];
 		if (dev && strcmp(dev, row->name))

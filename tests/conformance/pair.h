@@ -66,6 +66,9 @@ struct wait_op {
 
 void fail_at(const char *file, int line, const char *fmt, ...)
 	__attribute__((noreturn, format(printf, 3, 4)));
+/* Shared by all processes of a test: why it is skipped. */
+#define SKIP_REASON_MAX 128
+extern char *skip_reason;
 void skip_test(const char *fmt, ...)
 	__attribute__((noreturn, format(printf, 1, 2)));
 
