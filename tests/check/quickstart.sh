@@ -18,6 +18,68 @@ for package in gcc make libtool libsodium-dev pandoc; do
 	esac
 done
 
+for command in demo test bench install; do
+	for help in -h --help; do
+		seen=$(HOME=$tap_tmp bash "$WEFT_SRC/quickstart" $command $help 2>&1)
+		case $?,$seen in
+		"0,usage: ./quickstart $command"*"GB"*)
+			tap_ok "$command $help is help" ;;
+		*)	tap_not_ok "$command $help is help" "$seen" ;;
+		esac
+	done
+done
+
+# A clone is left as it was: what is made is made of a copy.  This one has stubs
+# for what takes time.
+clone=$tap_tmp/clone
+mkdir -p "$clone/tests/tools" "$clone/m4" "$tap_tmp/stubs"
+cp "$WEFT_SRC/quickstart" "$clone"
+cp "$WEFT_SRC/tests/tools/suite.sh" "$clone/tests/tools"
+touch "$clone/configure.ac" "$clone/m4/weft_x.m4" "$clone/old.c"
+cat >"$clone/autogen.sh" <<'EOF'
+#!/bin/sh
+cat >configure <<'END'
+#!/bin/sh
+printf 'all:\ninstall:\n\tls %s >%s\n' "$(dirname "$0")" "${2#--prefix=}" >Makefile
+END
+chmod +x configure
+EOF
+chmod +x "$clone/autogen.sh"
+printf '#!/bin/sh\necho install ok installed\n' >"$tap_tmp/stubs/dpkg-query"
+chmod +x "$tap_tmp/stubs/dpkg-query"
+installed() # what a run made of the clone; what it said
+{
+	(cd "$tap_tmp" && HOME=$tap_tmp WEFT_CACHE=$tap_tmp/cache \
+		PATH=$tap_tmp/stubs:$PATH bash "$clone/quickstart" install made \
+		>"$tap_tmp/log" 2>&1)
+	cat "$tap_tmp/made" 2>/dev/null | tr '\n' ' '
+}
+before=$(find "$clone" | sort)
+tap_equal "what is built is a copy" "$(installed)" \
+	"autogen.sh configure configure.ac m4 old.c quickstart tests "
+rm "$clone/old.c"
+before=$(grep -v old.c <<<"$before")
+tap_equal "which follows the clone" "$(installed)" \
+	"autogen.sh configure configure.ac m4 quickstart tests "
+tap_equal "the clone is left as it was" "$(find "$clone" | sort)" "$before"
+
+# The end of a test run, from logs of both forms.
+report=$(
+	build_root=$tap_tmp
+	. "$WEFT_SRC/tests/tools/suite.sh"
+	printf '%s\n' "PASS: a.sh 1 - one" "SKIP: a.sh 2 - two # SKIP no wire" \
+		"SKIP: b.sh - no wire" "SKIP: c 3 - three # SKIP" |
+		skips "make check" >"$tap_tmp/skips"
+	printf '%s\n' "ok 1 - four" "ok 2 - five # SKIP no \"GPU\"" \
+		"1..0 # SKIP no wire" | skips Dask >>"$tap_tmp/skips"
+	skip_list=$(<"$tap_tmp/skips")
+	skips_grouped
+)
+tap_equal "skips are grouped by their reason" "$report" \
+"    3  no wire (make check: a.sh 2 - two, ...)
+    1  no \"GPU\" (Dask: five)
+    1  no reason given (make check: c 3 - three)"
+
 # Two clones were installed: both go.
 for clone in one two; do
 	mkdir -p "$tap_tmp/.cache/weft/build-$clone/install"

@@ -25,14 +25,35 @@ count() # NAME LOG EXIT-STATUS
 	fi
 	fail_list+=$(grep -E '^(FAIL|ERROR|XPASS):|^not ok |^Bail out!' "$2" |
 		sed "s|^|  $1: |")${f:+$'\n'}
-	skip_list+=$(grep -E '^SKIP:|^(ok|1\.\.0) .*# SKIP' "$2" |
-		sed -E "s/^(SKIP: |ok [0-9]+ - |1\.\.0 )/  $1: /; s/ # SKIP/:/")$'\n'
+	skip_list+=$(skips "$1" <"$2")$'\n'
 	passed=$((passed + p))
 	failed=$((failed + f))
 	skipped=$((skipped + s))
 	say "$p passed$(test "$f" = 0 || printf ', %d FAILED' "$f")$(
 		test "$s" = 0 || printf ', %d skipped' "$s") ($took)"
 	test "$f" = 0 || failures "$2" | head -60
+}
+
+# Of a log: REASON, a tab, and what was skipped for it.
+skips() # NAME
+{
+	sed -nE "/^SKIP:|^(ok|1\.\.0) .*# SKIP/{
+		s/^(SKIP: |ok [0-9]+ - |1\.\.0 # SKIP )//; t shape
+		: shape
+		s/^(.*) # SKIP *(.*)/\2\t$1: \1/; t end
+		s/^([^ ]*) - (.*)/\2\t$1: \1/; t end
+		s/^(.*)/\1\t$1/
+		: end
+		s/^\t/no reason given\t/; p }"
+}
+
+# Each reason once, the commonest first, with how many and the first of them.
+skips_grouped()
+{
+	awk -F '\t' 'NF == 2 { if (!n[$1]++) first[$1] = $2 }
+		END { for (r in n) printf("%5d  %s\t(%s%s)\n", n[r], r, first[r],
+			n[r] > 1 ? ", ..." : "") }' <<<"$skip_list" |
+		sort -k1,1nr -k2 | tr '\t' ' '
 }
 
 # What was said about each failure: behind "not ok" in plain TAP, else in the
@@ -87,7 +108,7 @@ end_tests() # NAME
 skip() # NAME REASON
 {
 	say "  $1 ... skipped: $2"
-	skip_list+="  $1: $2"$'\n'
+	skip_list+="$2"$'\t'"$1"$'\n'
 	skipped=$((skipped + 1))
 }
 
@@ -108,13 +129,12 @@ configured() # FOLDER: fails where that cannot be built here
 {
 	local options=${variant[$1]} log
 	log=$(log_of "configure $1")
-	mkdir -p "$build_root/$1"
-	test -e "$build_root/$1/Makefile" &&
-		test "$(cat "$build_root/$1/options")" = "$options" && return
+	# shellcheck disable=SC2086 # a list
+	configured_as "$1" $options && return
 	# shellcheck disable=SC2086 # a list
 	(cd "$build_root/$1" &&
 		"$WEFT_SRC/configure" -q $options >"$log" 2>&1 </dev/null) &&
-		printf '%s\n' "$options" >"$build_root/$1/options"
+		printf '%s\n' "$WEFT_SRC $options" >"$build_root/$1/options"
 }
 
 # In the background, in the time that the tests before them leave: those wait,
@@ -143,7 +163,7 @@ try_build() # NAME FOLDER
 }
 
 # UCX as conda and developers build it, tested with the releases.
-sources() # prints VERSION-KIND=PREFIX for each that could be built
+ucx_sources() # prints VERSION-KIND=PREFIX for each that could be built
 {
 	local kind log
 	for kind in debug conda stats; do
@@ -165,11 +185,12 @@ suite() # [--long]
 	case ${1-} in
 	--long)	long=yes fuzz_seconds=300 WEFT_TEST_LONG=yes ;;
 	'')	;;
-	*)	usage >&2; exit 2 ;;
+	*)	usage_test >&2; exit 2 ;;
 	esac
 	# shellcheck disable=SC2086 # lists
 	need $packages_build $packages_python $packages_ucx $packages_manual \
 		$packages_test $packages_vm ${long:+$packages_mpi}
+	sources
 	bash tests/tools/fetch-cuda.sh >"$(log_of "NVIDIA's headers")" 2>&1 ||
 		skip "NVIDIA's headers" "they cannot be fetched (PyPI)"
 	build plain
@@ -182,7 +203,7 @@ suite() # [--long]
 
 	run_tests "make check" 1800 make -j"$jobs" -C "$WEFT_BUILD" -k check
 	if test -n "$long"; then
-		WEFT_UCX_BUILDS=$(sources | tr '\n' ' ')
+		WEFT_UCX_BUILDS=$(ucx_sources | tr '\n' ' ')
 		export WEFT_UCX_BUILDS
 		if test "$(wc -w <<<"$WEFT_UCX_BUILDS")" != 3; then
 			failed=$((failed + 1))
@@ -236,13 +257,13 @@ suite() # [--long]
 	fi
 
 	say
-	if test $skipped != 0; then
-		say "skipped:"
-		grep -v '^ *$' <<<"$skip_list"
-	fi
 	if test $failed != 0; then
 		say "failed (logs in $logs):"
 		grep -v '^ *$' <<<"$fail_list"
+	fi
+	if test $skipped != 0; then
+		say "skipped, by reason (which, in full: grep SKIP $logs/*):"
+		skips_grouped
 	fi
 	say "took $(((SECONDS - start) / 60)) min $(((SECONDS - start) % 60)) s"
 	say "$passed passed, $failed failed, $skipped skipped"
