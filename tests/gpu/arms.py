@@ -38,32 +38,6 @@ ARMS = {
     "weft-4ch": {"NCCL_NET": "weft", "NCCL_TUNER_PLUGIN": "none",
                  "WEFT_NCCL_NVLINK": "off", "NCCL_MIN_NCHANNELS": "4"},
 }
-# A pod per rank, as between containers that share no namespace; "native" is
-# what NCCL does where they share all: the yardstick.
-POD_ARMS = {
-    "native": {"NCCL_NET_PLUGIN": "none"},
-    "socket": ARMS["socket"],
-    "weft": {"NCCL_NET": "weft"},
-}
-POD_SIZES = [8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20]
-# What a tuner's table is made from: all_reduce with so many channels built.
-SWEEP_SIZES = [8 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20,
-               8 << 20, 16 << 20, 64 << 20, 256 << 20]
-SWEEP = {
-    "16ch": {"NCCL_MIN_NCHANNELS": "16", "NCCL_MAX_NCHANNELS": "16"},
-    "8ch": {"NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_NCHANNELS": "8"},
-    "4ch": {"NCCL_MIN_NCHANNELS": "4", "NCCL_MAX_NCHANNELS": "4"},
-    "2ch": {"NCCL_MIN_NCHANNELS": "2", "NCCL_MAX_NCHANNELS": "2"},
-    "1ch": {"NCCL_MIN_NCHANNELS": "1", "NCCL_MAX_NCHANNELS": "1"},
-    "16ch-16m": {"NCCL_MIN_NCHANNELS": "16", "NCCL_MAX_NCHANNELS": "16",
-                 "NCCL_BUFFSIZE": str(16 << 20)},
-    "16ch-4m": {"NCCL_MIN_NCHANNELS": "16", "NCCL_MAX_NCHANNELS": "16",
-                "NCCL_BUFFSIZE": str(4 << 20)},
-    "32ch-4m": {"NCCL_MIN_NCHANNELS": "32", "NCCL_MAX_NCHANNELS": "32",
-                "NCCL_BUFFSIZE": str(4 << 20)},
-    "ring": {"WEFT_NVL_DIRECT": "off"},
-    "nothread": {"WEFT_NVL_THREAD": "off"},
-}
 
 
 def arguments():
@@ -82,22 +56,14 @@ def arguments():
     p.add_argument("--ops", default=",".join(measure.OPS))
     p.add_argument("--sizes", help="bytes, comma list")
     p.add_argument("--arms")
-    p.add_argument("--pods", type=int, nargs="?", const=1, default=0,
-                   metavar="N", help="a pod for each N ranks (default 1): "
-                   "NVLink where nothing is shared")
-    p.add_argument("--sweep", nargs="?", const=",".join(SWEEP), default="",
-                   metavar="NAMES", help="with --pods: all_reduce by channels "
-                   "and buffers, too (%s)" % ", ".join(SWEEP))
     p.add_argument("--profile", action="store_true",
                    help="where the weft arm spends its CPU time in the first "
                    "of --ops (needs cc)")
     p.add_argument("--limit", type=int, default=0, metavar="S",
                    help="begin nothing new after so many seconds")
     p.add_argument("--set", action="append", default=[], metavar="ARM:N=V",
-                   help="a setting more for one arm, or a new one like weft "
-                   "(with --sweep: all_reduce alone); {rank} is the rank, as "
-                   "in hidden:POD_GPU={rank}: a pod has its own GPU's node "
-                   "alone")
+                   help="a setting more for one arm, or a new one like weft; "
+                   "{rank} is the rank")
     p.add_argument("--programs", default="torch,cupy",
                    help="torch, cupy, or both")
     p.add_argument("--nccl", action="append", default=[], metavar="FILE",
@@ -109,92 +75,87 @@ def arguments():
     a = p.parse_args()
     if a.quick:
         a.rounds, a.ops, a.programs = 1, "all_reduce", "torch"
-    known = POD_ARMS if a.pods else ARMS
     arms = {}
-    for name in (a.arms or ",".join(known)).split(","):
-        if name not in known:
+    for name in (a.arms or ",".join(ARMS)).split(","):
+        if name not in ARMS:
             p.error("no arm is named '%s'; there are %s" %
-                    (name, ", ".join(known)))
-        arms[name] = dict(known[name])
-    a.swept = {}
-    for name in filter(None, a.sweep.split(",")):
-        if name not in SWEEP:
-            p.error("no sweep is named '%s'; there are %s" %
-                    (name, ", ".join(SWEEP)))
-        a.swept[name] = dict(POD_ARMS["weft"], **SWEEP[name])
+                    (name, ", ".join(ARMS)))
+        arms[name] = dict(ARMS[name])
     for extra in a.set:
         name, _, setting = extra.partition(":")
         key, _, value = setting.partition("=")
         if not key:
             p.error("--set wants ARM:NAME=VALUE, not '%s'" % extra)
-        more = arms if name in arms or not a.sweep else a.swept
-        more.setdefault(name, dict(known["weft"]))[key] = value
-    for env in list(arms.values()) + list(a.swept.values()):
+        arms.setdefault(name, dict(ARMS["weft"]))[key] = value
+    for env in arms.values():
         env.setdefault("NCCL_NET_PLUGIN", a.plugin)
     a.arms = arms
     a.ops = a.ops.split(",")
-    if a.sizes:
-        a.sizes = [int(s) for s in a.sizes.split(",")]
-    else:
-        a.sizes = POD_SIZES if a.pods else measure.SIZES
+    a.sizes = [int(s) for s in a.sizes.split(",")] if a.sizes \
+        else measure.SIZES
     a.end = time.time() + a.limit if a.limit else float("inf")
     a.longest = 0
     return a
 
 
-class Arm:
-    """The ranks of one arm in one round; a hang costs its timeout, no more."""
+class Place:
+    """Where ranks run: here, without the ways between processes of one host."""
+    opt = {}
 
-    def __init__(self, program, env, opt, ranks, timeout, pods=0, case=None):
-        """@pods: of so many ranks each, or 0; or as @case places them."""
+    def place(self, rank, folder):
+        """What to run the rank under, and its environment."""
+        return [], APART
+
+    def beside(self, run):
+        """What happens meanwhile."""
+
+
+class Arm:
+    """The ranks of one arm; a hang costs its timeout, no more."""
+
+    def __init__(self, program, env, opt, ranks, timeout, place=None, each=1):
+        """@place: a Place; @each: so many ranks beside each other in one."""
         self.dir = tempfile.mkdtemp(prefix="weft-gpu-")
+        self.place = place or Place()
         opt = dict(opt, rendezvous=os.path.join(self.dir, "meet"),
                    timeout=timeout)
         self.rows, self.errors, self.procs = [], [], []
         self.deadline = time.time() + timeout
-        for rank in range(0, ranks, pods or 1):
+        for rank in range(0, ranks, each):
             e = dict(os.environ, **COMMON)
-            # for python alone: a timer that outlives exec would kill
-            preload = ["env", "LD_PRELOAD=" + env["LD_PRELOAD"]] \
-                if "LD_PRELOAD" in env else []
-            command = preload + [sys.executable,
-                                 os.path.join(HERE, program)]
-            if not pods:
-                e.update(APART)
-            elif not case:
-                if pods > 1:
-                    command = [sys.executable,
-                               os.path.join(HERE, "several.py"),
-                               str(pods)] + command
-                if "NCCL_NET" in env:
-                    command = [os.path.join(HERE, "pod.sh"),
-                               "pod%d" % rank] + command
-                    e.setdefault("WEFT_RUN_DIR", self.dir)
+            e.pop("LD_PRELOAD", None)
             e.update({k: v.replace("{rank}", str(rank))
                       for k, v in env.items()})
-            if case:
-                prefix, more = case.place(rank, self.dir)
-                command = prefix + command
-                e.update(more)
-                opt.update(case.opt)
-            e.pop("LD_PRELOAD", None)
+            prefix, more = self.place.place(rank, self.dir)
+            e.update(more)
+            # for python alone: a timer that outlives exec would kill
+            preload = ["env", "LD_PRELOAD=" + e.pop("LD_PRELOAD")] \
+                if "LD_PRELOAD" in e else []
+            command = preload + [sys.executable,
+                                 os.path.join(HERE, program)]
+            if each > 1:
+                command = [sys.executable, os.path.join(HERE, "several.py"),
+                           str(each)] + command
             e.update(RANK=str(rank), WORLD_SIZE=str(ranks),
-                     WEFT_TEST_GPU=json.dumps(opt),
+                     WEFT_TEST_GPU=json.dumps(dict(opt, **self.place.opt)),
                      WEFT_STATS=os.path.join(self.dir, "stats.%d" % rank),
                      NCCL_DEBUG_FILE=os.path.join(self.dir,
                                                   "nccl.%d" % rank))
             self.procs.append(subprocess.Popen(
-                command, env=e, stdout=subprocess.PIPE,
+                prefix + command, env=e, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, text=True))
-        readers = [threading.Thread(target=self.read, args=(p,))
-                   for p in self.procs]
-        for t in readers:
+        self.readers = [threading.Thread(target=self.read, args=(p,))
+                        for p in self.procs]
+        for t in self.readers:
             t.start()
-        if case:
-            case.beside(self)
+
+    def end(self):
+        """Waits for all; their exit codes are in .codes."""
+        self.place.beside(self)
         self.codes = [self.wait(p) for p in self.procs]
-        for t in readers:
+        for t in self.readers:
             t.join()
+        return self
 
     def read(self, proc):
         for line in proc.stdout:
@@ -262,8 +223,7 @@ def table(rows, arms, key, title, fmt):
     """Median over the rounds, one column per arm, and weft against socket."""
     print("\n%s" % title)
     print("%-8s %-15s %8s" % ("program", "operation", "size") +
-          "".join("%10s" % a[:10] for a in arms) + "%12s" % "weft/socket" +
-          ("%12s" % "weft/native" if "native" in arms else ""))
+          "".join("%10s" % a[:10] for a in arms) + "%12s" % "weft/socket")
     cells = {}
     for r in rows:
         cells.setdefault((r["program"], r["op"], r["bytes"]), {}).setdefault(
@@ -275,8 +235,6 @@ def table(rows, arms, key, title, fmt):
                         for a in arms)
         if "weft" in med and "socket" in med and med["socket"]:
             line += "%12.2f" % (med["weft"] / med["socket"])
-        if "weft" in med and med.get("native"):
-            line += "%12.2f" % (med["weft"] / med["native"])
         print(line)
 
 
@@ -288,7 +246,7 @@ def run_one(a, rows, failures, program, arm, env, opt, rounds_no):
         return
     timeout = min(a.timeout, a.end - begun)
     run = Arm("rank_torch.py" if program == "torch" else "rank_raw.py", env,
-              opt, a.ranks, timeout, a.pods)
+              opt, a.ranks, timeout).end()
     a.longest = max(a.longest, time.time() - begun)
     where = "%s, %s, round %d" % (program, arm, rounds_no)
     with open(os.path.join(a.out, "nccl.%s.%d.log" % (arm, rounds_no)),
@@ -314,13 +272,10 @@ def run_one(a, rows, failures, program, arm, env, opt, rounds_no):
     if bad:
         failures.append("%s: %d wrong values" % (where, bad))
     carried = run.carried()
-    wire = "nvlink" if a.pods else "tcp"
-    if want == "weft" and not carried.get(wire):
-        failures.append("%s: weft's %s counters saw nothing" % (where, wire))
-    if a.pods and carried.get("tcp"):
-        failures.append("%s: TCP carried %d bytes" % (where, carried["tcp"]))
+    if want == "weft" and not carried.get("tcp"):
+        failures.append("%s: weft's TCP counters saw nothing" % where)
     raised, tuner = run.tuned()
-    if raised and not tuner and not a.pods:
+    if raised and not tuner:
         failures.append("%s: channels raised without weft's tuner" % where)
     print("done %-8s %-12s round %d: NCCL %s, network %s, weft carried "
           "%s GB, wrong values %d%s" %
@@ -333,7 +288,7 @@ def run_one(a, rows, failures, program, arm, env, opt, rounds_no):
 def death(a, lib, failures, extra):
     run = Arm("rank_raw.py", a.arms["weft"],
               {"ops": [], "sizes": [], "kill": True, "nccl": lib}, a.ranks,
-              min(a.timeout, 60), a.pods)
+              min(a.timeout, 60)).end()
     seen = next((r for r in run.rows if "kill_error" in r), None)
     extra["kill"] = seen
     if not seen or not seen["kill_error"]:
@@ -377,7 +332,7 @@ def profile(a, opt):
                        NCCL_SET_THREAD_NAME="1", WEFT_TEST_SAMPLES=samples),
                   dict(opt, ops=a.ops[:1], sizes=[size], repeat=repeat,
                        nccl=torch_nccl()),
-                  a.ranks, min(a.timeout, 40), a.pods)
+                  a.ranks, min(a.timeout, 40)).end()
         print("\nCPU time of %s, %s: %s" % (
             a.ops[0], size_text(size), "".join("%.1f us" % r["us"] for r in run.rows
                                      if "us" in r)
@@ -457,8 +412,6 @@ def main():
     if not programs:
         sys.exit("neither torch nor cupy can be imported by python3")
     opt = {"ops": a.ops, "sizes": a.sizes, "repeat": a.repeat}
-    if a.pods and programs[0] != "torch":
-        opt["nccl"] = torch_nccl()
     for number in range(1, a.rounds + 1):
         for program in programs:
             for arm, env in a.arms.items():
@@ -472,20 +425,11 @@ def main():
         death(a, a.nccl[0] if a.nccl else torch_nccl(), failures, extra)
     table(rows, a.arms, "busbw", "Bus bandwidth, GB/s", "%.2f")
     table(rows, a.arms, "us", "Time per operation, us", "%.1f")
-    if not a.pods:
-        table([r for r in rows if r["bytes"] >= 1 << 20], a.arms,
-              "cpu_s_per_gb", "CPU seconds per GB and rank", "%.3f")
+    table([r for r in rows if r["bytes"] >= 1 << 20], a.arms,
+          "cpu_s_per_gb", "CPU seconds per GB and rank", "%.3f")
     path = save(a, rows, failures, extra)
     if a.profile and "weft" in a.arms and have("cupy"):
         profile(a, opt)
-    swept = []
-    for arm, env in a.swept.items():
-        run_one(a, swept, failures, programs[0], arm, env,
-                dict(opt, ops=["all_reduce"], sizes=SWEEP_SIZES), 1)
-    if swept:
-        table(swept, a.swept, "us", "all_reduce by channels, us", "%.1f")
-        table(swept, a.swept, "busbw", "all_reduce by channels, GB/s", "%.1f")
-        save(a, rows + swept, failures, extra)
     print("\n%s" % path)
     for f in failures:
         print("FAILED %s" % f)

@@ -27,6 +27,7 @@ def bus_factor(op, world):
     return {"all_reduce": 2 * (world - 1) / world,
             "all_gather": (world - 1) / world,
             "reduce_scatter": (world - 1) / world,
+            "all_to_all": (world - 1) / world,
             "broadcast": 1.0, "send_recv": 1.0}[op]
 
 

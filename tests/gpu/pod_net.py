@@ -3,8 +3,9 @@
 Runs a command in a network namespace of its own, with a cable (a veth pair) to
 this one: where there is no `ip`, as in most images with a GPU driver.
 
-  pod_net.py NAME COMMAND...     interfaces NAME0 here, 10.78.0.1, and NAME1
-                                 there, 10.78.0.2
+  pod_net.py NAME COMMAND...     interfaces NAME0 here, 10.78.N.1, and NAME1
+                                 there, 10.78.N.2, where NAME ends with the number
+                                 N, or 0
   pod_net.py wait NAME COMMAND...  runs it here, once the cable is there
   pod_net.py remove NAME         takes the cable away, where there is one: sockets
                                  that still have data for a peer keep a namespace,
@@ -27,7 +28,7 @@ IFLA_IFNAME, IFLA_LINKINFO, IFLA_NET_NS_FD = 3, 18, 28
 INFO_KIND, INFO_DATA, VETH_INFO_PEER = 1, 2, 1
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
-HERE, THERE = "10.78.0.1", "10.78.0.2"
+HERE, THERE = "10.78.%s.1", "10.78.%s.2"
 
 
 CLONE_NEWNET = 0x40000000
@@ -121,15 +122,16 @@ def main():
         wait(sys.argv[2] + "0")
         os.execvp(sys.argv[3], sys.argv[3:])
     name, command = sys.argv[1], sys.argv[2:]
+    number = name[len(name.rstrip("0123456789")):] or "0"
     host = os.open("/proc/self/ns/net", os.O_RDONLY)
     namespace("unshare", CLONE_NEWNET)
     mine = os.open("/proc/self/ns/net", os.O_RDONLY)
     make_pair(name + "1", name + "0", host)
-    set_address(name + "1", THERE)
+    set_address(name + "1", THERE % number)
     set_up(name + "1")
     set_up("lo")
     namespace("setns", host, CLONE_NEWNET)
-    set_address(name + "0", HERE)
+    set_address(name + "0", HERE % number)
     set_up(name + "0")
     namespace("setns", mine, CLONE_NEWNET)
     os.execvp(command[0], command)

@@ -8,80 +8,8 @@ import time
 import cupy
 
 import measure
+from kernels import check, fill, shape
 from raw_nccl import INT32, SUM, Raw, opt, rank, stream, world
-
-SOURCE = r"""
-__device__ int value(long long i, int who, int round)
-{
-	return (int)((i * 7 + who * 1013 + round * 31) % 997);
-}
-
-extern "C" __global__ void fill(int *p, long long n, int who, int round)
-{
-	long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-
-	for (; i < n; i += gridDim.x * (long long)blockDim.x)
-		p[i] = who < 0 ? -1 : value(i, who, round);
-}
-
-/*
- * What @op leaves: sums of all ranks' values from @start on, or, with @who set,
- * that rank's alone; of pieces of @part each from rank 0's on, if that is set.
- */
-extern "C" __global__ void check(const int *p, long long n, int world, int who,
-				 long long start, long long part, int round,
-				 unsigned long long *bad)
-{
-	long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-	int want, r;
-
-	for (; i < n; i += gridDim.x * (long long)blockDim.x) {
-		want = 0;
-		if (part)
-			want = value(i % part, (int)(i / part), round);
-		else if (who >= 0)
-			want = value(start + i, who, round);
-		else
-			for (r = 0; r < world; r++)
-				want += value(start + i, r, round);
-		if (p[i] != want)
-			atomicAdd(bad, 1ULL);
-	}
-}
-"""
-kernels = cupy.RawModule(code=SOURCE)
-fill_kernel = kernels.get_function("fill")
-check_kernel = kernels.get_function("check")
-LONG, INT = cupy.int64, cupy.int32
-
-
-def grid(n):
-    return (min(-(-n // 256), 1056),), (256,)
-
-
-def fill(buf, who, turn, on=stream):
-    with on:
-        fill_kernel(*grid(buf.size),
-                    (buf, LONG(buf.size), INT(who), INT(turn)))
-
-
-def check(buf, bad, turn, who=-1, start=0, part=0, on=stream, ranks=world):
-    with on:
-        check_kernel(*grid(buf.size),
-                     (buf, LONG(buf.size), INT(ranks), INT(who), LONG(start),
-                      LONG(part), INT(turn), bad))
-
-
-def shape(op, count):
-    """Elements in, elements out, and what to compare with."""
-    part = max(count // world, 1)
-    return {"all_reduce": (count, count, {}),
-            "all_gather": (part, part * world, {"part": part}),
-            "reduce_scatter": (part * world, part, {"start": rank * part}),
-            "broadcast": (count, count, {"who": 0}),
-            "send_recv": (count, count, {"who": (rank - 1) % world}),
-            }[op]
-
 
 def visible():
     """
@@ -107,6 +35,9 @@ def visible():
     measure.report(case="visible", rounds=total, bad=int(bad[0]))
 
 
+LARGE = 200
+
+
 def graph():
     """A graph is captured while another communicator's traffic flows."""
     other = Raw(opt["nccl"], ".graph")
@@ -119,7 +50,7 @@ def graph():
     cupy.cuda.Device().synchronize()
     other.all_reduce(small, result)     # connects
     other.stream.synchronize()
-    for turn in range(60):
+    for turn in range(LARGE):
         fill(large, rank, turn)
         net.all_reduce(large, sums)
         check(sums, bad, turn)
@@ -137,7 +68,7 @@ def graph():
     other.stream.synchronize()
     del captured
     other.close()
-    measure.report(case="graph", rounds=260, bad=int(bad[0]),
+    measure.report(case="graph", rounds=LARGE + 200, bad=int(bad[0]),
                    flowing=bool(flowing))
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """NCCL over cupy: its own module, or any libnccl.so.2 by ctypes."""
+import copy
 import ctypes
 import os
 import pickle
@@ -88,9 +89,9 @@ class UniqueId(ctypes.Structure):
 class Raw:
     """A libnccl.so.2 of any release, through its C interface."""
 
-    def __init__(self, path, name=""):
+    def __init__(self, path, name="", ranks=world):
         """@name: of its meeting, where there are several communicators."""
-        self.stream = stream
+        self.stream, self.rank, self.world = stream, rank, ranks
         self.lib = ctypes.CDLL(path)
         self.lib.ncclGetErrorString.restype = ctypes.c_char_p
         version = ctypes.c_int()
@@ -105,8 +106,22 @@ class Raw:
         self.comm = ctypes.c_void_p()
         self.lib.ncclCommInitRank.argtypes = [
             ctypes.c_void_p, ctypes.c_int, UniqueId, ctypes.c_int]
-        self.call("ncclCommInitRank", ctypes.byref(self.comm), world, uid,
+        self.call("ncclCommInitRank", ctypes.byref(self.comm), ranks, uid,
                   rank)
+
+    def made(self, name, *before, after=(None,)):
+        """One more communicator, which @name makes, or None."""
+        new = copy.copy(self)
+        new.comm = ctypes.c_void_p()
+        self.call(name, *before, ctypes.byref(new.comm), *after)
+        if not new.comm:
+            return None
+        for what, call in (("rank", "ncclCommUserRank"),
+                           ("world", "ncclCommCount")):
+            n = ctypes.c_int()
+            self.call(call, new.comm, ctypes.byref(n))
+            setattr(new, what, n.value)
+        return new
 
     def call(self, name, *args):
         rc = getattr(self.lib, name)(*args)
@@ -131,13 +146,25 @@ class Raw:
     def broadcast(self, src, dst):
         self.op("ncclBroadcast", src, dst, src.size, 0)
 
+    def p2p(self, name, buf, peer):
+        self.call(name, ctypes.c_void_p(buf.data.ptr),
+                  ctypes.c_size_t(buf.size), INT32, peer % self.world,
+                  self.comm, ctypes.c_void_p(self.stream.ptr))
+
     def send_recv(self, src, dst):
         self.call("ncclGroupStart")
-        for name, buf, peer in (("ncclSend", src, rank + 1),
-                                ("ncclRecv", dst, rank - 1)):
-            self.call(name, ctypes.c_void_p(buf.data.ptr),
-                      ctypes.c_size_t(buf.size), INT32, peer % world,
-                      self.comm, ctypes.c_void_p(self.stream.ptr))
+        self.p2p("ncclSend", src, self.rank + 1)
+        self.p2p("ncclRecv", dst, self.rank - 1)
+        self.call("ncclGroupEnd")
+
+    def all_to_all(self, src, dst):
+        """As torch does it: ncclAlltoAll is of 2.28."""
+        part = src.size // self.world
+        self.call("ncclGroupStart")
+        for peer in range(self.world):
+            piece = slice(peer * part, (peer + 1) * part)
+            self.p2p("ncclSend", src[piece], peer)
+            self.p2p("ncclRecv", dst[piece], peer)
         self.call("ncclGroupEnd")
 
     def error(self):

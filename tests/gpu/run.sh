@@ -10,12 +10,15 @@
 #
 #   tests/gpu/run.sh                  everything
 #   tests/gpu/run.sh --quick          all_reduce alone, one round
-#   tests/gpu/run.sh --pods           by NVLink, each rank in a pod of its own
-#                                     (root), beside Socket and native NCCL
+#   tests/gpu/run.sh --pods [N]       a pod for each rank, or for N ranks (root):
+#                                     introduced by each way there is, by weft's
+#                                     rings, by sockets, and native; --pods
+#                                     --help lists the options
 #   tests/gpu/run.sh --cases          what must hold whatever the speed: a kernel
-#                                     sees every byte, CUDA graphs, ranks that
-#                                     vanish, compute or have no GPU in common
-#                                     (root); --cases --help lists them
+#                                     sees every byte, CUDA graphs, splits,
+#                                     windows, training, ranks that vanish,
+#                                     compute or have no GPU in common (root);
+#                                     --cases --help lists them
 #   tests/gpu/run.sh --help           the other options
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 root=$(cd "$here/../.." && pwd)
@@ -44,5 +47,8 @@ export PYTHONUNBUFFERED=1
 out=${OUT:-$PWD/out}
 mkdir -p "$out" || exit 2
 program=arms.py
-test "${1-}" != --cases || { program=cases.py; shift; }
+case ${1-} in
+--cases)	program=cases.py; shift ;;
+--pods)	program=pods.py; shift ;;
+esac
 exec python3 "$here/$program" --plugin "$plugin" --out "$out" "$@"

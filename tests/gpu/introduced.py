@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""
+Cases of tests/gpu/cases.py in which weft introduces pods to each other, or must
+not, and NCCL carries by itself.
+"""
+import os
+import shutil
+import subprocess
+import tempfile
+
+import pods
+from rings import CABLE, POD, POD_NET, SOME, Case, Mps, Visible
+
+NATIVE = {"NCCL_NET_PLUGIN": "none"}
+
+
+class ByPreload(Visible):
+    """introduced by the preload: a kernel sees every byte"""
+    way, want, timeout = "preload", {"P2P"}, 60
+
+    def settings(self, plugin):
+        env = dict(pods.known_arms(self.file)[self.way], **self.env)
+        if self.way == "plugin":
+            env["NCCL_NET_PLUGIN"] = plugin
+        return env
+
+    def place(self, rank, folder):
+        run = os.path.join(folder, "run")
+        os.makedirs(run, exist_ok=True)
+        return [POD, "pod%d" % rank], {"WEFT_RUN_DIR": run}
+
+    def traffic(self, carried):
+        return sum(carried.values()) and "weft carried %s" % carried or ""
+
+    def ways(self, run):
+        took = {w.split("/")[0] for _, _, w in pods.channels(run.log())}
+        if took != self.want:
+            return "NCCL's log says %s, not %s" % (
+                sorted(took) or "nothing", sorted(self.want))
+        left = pods.left(run.dir)
+        return left and "left in the common folder: %s" % left[:5] or ""
+
+
+class ByPlugin(ByPreload):
+    """the same by the net plugin alone"""
+    way = "plugin"
+
+
+class ByEnv(ByPreload):
+    """the same by the env plugin, /dev/shm in common"""
+    way = "env"
+
+
+class ByCable(ByPreload):
+    """introduced; one pod has a network namespace of its own"""
+    env = CABLE
+
+    def place(self, rank, folder):
+        pod, env = super().place(rank, folder)
+        return POD_NET + (["wgpu"] if rank else ["wait", "wgpu"]) + pod, env
+
+
+class Together(ByPreload):
+    """nothing to introduce: all namespaces shared, preloaded all the same"""
+
+    def place(self, rank, folder):
+        return [], super().place(rank, folder)[1]
+
+
+class Graphs(ByPreload):
+    """introduced: a graph is captured beside traffic"""
+    program, opt, way = "graph", {}, "plugin"
+
+
+class Life(ByPreload):
+    script = "rank_life.py"
+
+    @property
+    def program(self):
+        return type(self).__name__.lower()
+
+
+class Split(Life):
+    """introduced: ncclCommSplit, all in another order, one, some"""
+
+
+class Shrink(Life):
+    """introduced: ncclCommShrink"""
+    way = "plugin"
+
+
+class Grow(Life):
+    """introduced: ncclCommGrow from one rank to all"""
+
+
+class Revoke(Life):
+    """introduced: ncclCommRevoke, then a split"""
+
+
+class Suspend(Life):
+    """introduced: ncclCommSuspend and ncclCommResume, three times"""
+
+
+class Register(Life):
+    """introduced: ncclMemAlloc and ncclCommRegister"""
+
+
+class Window(Life):
+    """introduced: symmetric windows"""
+    way = "plugin"
+
+
+class Ddp(ByPreload):
+    """introduced: PyTorch trains, DistributedDataParallel"""
+    script, program, timeout = "rank_train.py", "train", 100
+
+
+class Fsdp(ByPreload):
+    """introduced: PyTorch trains, fully_shard"""
+    script, program, timeout = "rank_train.py", "fsdp", 100
+    way = "plugin"
+
+
+class Third(ByPreload):
+    """two introduced pods; a third rank shares nothing: sockets to it"""
+    ranks, timeout, env, want = 3, 90, CABLE, {"P2P", "NET"}
+    opt = {"visible": SOME}
+
+    def place(self, rank, folder):
+        if rank < 2:
+            pod, env = super().place(rank, folder)
+            return POD_NET + ["wait", "wgpu"] + pod, env
+        pod, env = super().place(rank, os.path.join(folder, "apart"))
+        return POD_NET + ["wgpu"] + pod, env
+
+    def ways(self, run):
+        for a, b, way in pods.channels(run.log()):
+            if way.split("/")[0] != ("NET" if 2 in (a, b) else "P2P"):
+                return "%d to %d by %s" % (a, b, way)
+        return super().ways(run)
+
+
+class Lone(ByPreload):
+    """one rank without weft: sockets, as without weft anywhere"""
+    opt, want = {"visible": SOME}, {"NET"}
+
+    def place(self, rank, folder):
+        pod, env = super().place(rank, folder)
+        return pod, dict(env, **({"LD_PRELOAD": ""} if rank else {}))
+
+
+class OneHidden(ByPreload):
+    """one pod lacks the other's device node: not introduced, sockets"""
+    opt, want = {"visible": SOME}, {"NET"}
+
+    def place(self, rank, folder):
+        pod, env = super().place(rank, folder)
+        return (["env", "POD_GPU=%d" % rank] if rank else []) + pod, env
+
+
+class AllHidden(ByPreload):
+    """no pod has the other's device node, the plugin: host memory carries"""
+    opt, want, way = {"visible": SOME}, {"NET"}, "plugin"
+
+    def place(self, rank, folder):
+        pod, env = super().place(rank, folder)
+        return ["env", "POD_GPU=%d" % rank] + pod, env
+
+    def traffic(self, carried):
+        return Case.traffic(self, carried)
+
+
+class InMps(ByPreload):
+    """clients of MPS, preloaded: what they do without weft"""
+    opt = {"visible": SOME}
+    skip = Mps.skip
+    control = Mps.control
+
+    def place(self, rank, folder):
+        prefix, env = super().place(rank, folder)
+        return [], dict(env, **self.daemon)
+
+    def carry_out(self, a, plugin):
+        folder = tempfile.mkdtemp(prefix="weft-mps-")
+        self.daemon = {"CUDA_MPS_PIPE_DIRECTORY": folder,
+                       "CUDA_MPS_LOG_DIRECTORY": folder}
+        env = dict(os.environ, **self.daemon)
+        subprocess.run([self.control, "-d"], env=env, check=True)
+        try:
+            native = self.start(a, NATIVE)
+            run = self.start(a, self.settings(plugin))
+        finally:
+            subprocess.run([self.control], env=env, input="quit\n",
+                           text=True, timeout=30)
+        self.want = {w.split("/")[0]
+                     for _, _, w in pods.channels(native.log())}
+        if any(native.codes):
+            return run, "" if any(run.codes) else "without weft: exit %s" % \
+                native.codes
+        return run, self.wrong(run)
+
+
+class Killed(ByPreload):
+    """A rank dies; then the next two in the same folder find it clean."""
+    script, program, timeout = "rank_life.py", "killed", 45
+    folder = None
+
+    def place(self, rank, folder):
+        return super().place(rank, self.folder or folder)
+
+    def survivor(self, run):
+        """What the survivor tells, without figures."""
+        rows = [r for r in run.rows if "case" in r]
+        return [{k: r.get(k) for k in ("bad", "told", "ended")} for r in rows]
+
+    def carry_out(self, a, plugin):
+        env = self.settings(plugin)
+        bare = self.start(a, NATIVE, pods.Here()) if self.compared else None
+        self.folder = tempfile.mkdtemp(prefix="weft-gpu-")
+        run = self.start(a, env)
+        told = self.survivor(run)
+        if len(told) != self.ranks - 1:
+            return run, "no survivor: exit %s\n%s" % (run.codes,
+                                                      run.complaint())
+        if bare and told != self.survivor(bare):
+            return run, "%s; without weft %s" % (told, self.survivor(bare))
+        self.script, self.program = ByPreload.script, ByPreload.program
+        self.opt = {"visible": SOME}
+        after = self.start(a, env)
+        bad = self.wrong(after)
+        left = pods.left(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        after.rows += run.rows
+        return after, bad or left and "left in the folder: %s" % left[:5]
+
+
+class KillStart(Killed):
+    """introduced: a rank dies while the communicator is made"""
+    opt, compared = {"when": "start", "after": 0.25}, False
+
+
+class KillTraffic(Killed):
+    """introduced: a rank dies in traffic: as without weft, nothing is left"""
+    opt, compared = {"when": "traffic"}, True
+
+
+class KillEnd(Killed):
+    """introduced: a rank dies at the end: as without weft, nothing is left"""
+    opt, compared = {"when": "end"}, True
+
+
+INTRODUCED = {c.__name__.lower(): c for c in
+              (ByPreload, ByPlugin, ByEnv, ByCable, Together, Graphs, Split,
+               Shrink, Grow, Revoke, Suspend, Register, Window, Ddp, Fsdp,
+               Third, Lone, OneHidden, AllHidden, InMps, KillStart,
+               KillTraffic, KillEnd)}
