@@ -31,7 +31,7 @@ def run_case(name, a):
         return {"case": name, "what": case.__doc__, "skipped": why}
     # old releases take a name alone
     plugin = os.environ.get("NCCL_NET_PLUGIN", a.plugin)
-    case.file = a.plugin
+    case.file = a.together
     with cable if "NCCL_SOCKET_IFNAME" in case.env else threading.Lock():
         start = time.time()
         try:
@@ -75,6 +75,7 @@ def main():
                        ", ".join(RINGS), ", ".join(INTRODUCED)))
     a = p.parse_args()
     a.nccl = os.path.abspath(a.nccl) if a.nccl else arms.torch_nccl()
+    a.together = pods.together(a.plugin)
     groups = {"rings": RINGS, "introduced": INTRODUCED}
     names = [n for name in a.names or groups
              for n in groups.get(name, [name])]

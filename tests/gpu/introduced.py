@@ -47,7 +47,7 @@ class ByPlugin(ByPreload):
 
 
 class ByEnv(ByPreload):
-    """the same by the env plugin, /dev/shm in common"""
+    """the same by the env plugin"""
     way = "env"
 
 

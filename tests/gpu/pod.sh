@@ -3,8 +3,7 @@
 # Runs a program as a pod would: host name, IPC, PIDs, mounts and shared memory
 # of its own; only the network and WEFT_RUN_DIR are common.
 #   pod.sh NAME PROGRAM...
-# With POD_GPU=N it has the device node of GPU N alone, with POD_SHM=common the
-# shared memory that is here.
+# With POD_GPU=N it has the device node of GPU N alone.
 name=$1
 shift
 exec unshare --uts --ipc --mount --pid --fork --mount-proc --kill-child \
@@ -20,6 +19,5 @@ exec unshare --uts --ipc --mount --pid --fork --mount-proc --kill-child \
 			# NVML makes the nodes that it misses
 			mount -o remount,ro /dev || exit 1
 		fi
-		test "${POD_SHM-}" = common ||
-			mount -t tmpfs tmpfs /dev/shm || exit 1
+		mount -t tmpfs tmpfs /dev/shm || exit 1
 		exec "$@"' "$name" "$@"
