@@ -471,6 +471,11 @@ def judge(a, t, arm, native):
     if arm.name in INTRODUCED and more is not None and more > 0:
         t.fail("%s: %.0f MiB of GPU memory more than native" %
                (arm.name, more))
+    if native and native.nvlink and (
+            arm.nvlink < native.nvlink / 2 if arm.name in INTRODUCED else
+            arm.name == "socket" and arm.nvlink > native.nvlink / 10):
+        t.fail("%s: %.1f GB went by NVLink, native's %.1f" %
+               (arm.name, arm.nvlink / 1e9, native.nvlink / 1e9))
     files = left(arm.run.dir)
     if files and arm.name in INTRODUCED:
         t.fail("%s: left in the common folder: %s" % (arm.name, files[:5]))
@@ -481,6 +486,11 @@ def judge(a, t, arm, native):
         ways=ways, carried=carried, gpu_mib=mib, gpu_mib_more=more,
         nvlink_bytes=arm.nvlink, operations_checked=arm.checked,
         nccl=arm.nccl)
+    for line in arm.run.log().splitlines() + arm.run.errors:
+        if "introduced" in line:
+            print("%-8s %s" % (arm.name, re.sub(
+                r"^\S+ \[\d+\] NCCL ", "", line)))
+            break
     print("%-8s NCCL %s, %s; GPU memory %.0f MiB%s; NVLink %.1f GB; %d "
           "operations compared by kernels on each GPU" % (
               arm.name, arm.nccl, "+".join(ways) or "?", mib,
