@@ -13,7 +13,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import arms
-import pod_net
 import pods
 from introduced import INTRODUCED
 from rings import RINGS
@@ -37,9 +36,7 @@ def run_case(name, a):
         try:
             run, bad = case.carry_out(a, plugin)
         finally:
-            # a cable that was cut may outlive its namespace
-            if "NCCL_SOCKET_IFNAME" in case.env:
-                pod_net.remove("wgpu0")
+            case.tidy()
     rows = [r for r in run.rows if "case" in r]
     why = next((r["skipped"] for r in rows if "skipped" in r), "")
     if why and not bad:

@@ -22,6 +22,7 @@ import time
 
 import arms
 import measure
+import pod_net
 
 HERE = arms.HERE
 POD = os.path.join(HERE, "pod.sh")
@@ -109,6 +110,7 @@ class Pods(arms.Place):
 
 class Here(arms.Place):
     """All namespaces shared."""
+    cable = ""
 
     def place(self, rank, folder):
         return [], {}
@@ -169,7 +171,9 @@ class Taking:
                 if not said:
                     raise Lost("rank %d is gone" % rank)
                 answers.append(json.loads(said))
-                self.grown[rank] += answers[-1]["grown"]
+                # what a peer still has mapped is not free at its owner's end
+                if what != "end":
+                    self.grown[rank] += answers[-1]["grown"]
         except (OSError, ValueError) as e:
             raise Lost("%s: %s" % (what, e)) from e
         return answers
@@ -208,6 +212,8 @@ class Taking:
             link.close()
         self.run.deadline = min(self.run.deadline, time.time() + 20)
         self.run.end()
+        if self.place.cable:
+            pod_net.remove(self.place.cable + "0")
 
 
 class Counters:

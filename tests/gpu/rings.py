@@ -40,6 +40,11 @@ class Case(arms.Place):
     def place(self, rank, folder):
         return [POD, "pod%d" % rank], {"WEFT_RUN_DIR": folder}
 
+    def tidy(self):
+        """The next case finds everything as this one did."""
+        if self.env is CABLE:
+            pod_net.remove("wgpu0")
+
     def start(self, a, env, place=None):
         opt = dict(self.opt, case=self.program, nccl=a.nccl)
         return arms.Arm(self.script, env, opt, self.ranks, self.timeout,

@@ -4,9 +4,9 @@
 # host, with P2P and shared memory off: as between hosts. Every value is
 # checked. Prints a table and writes results.json to $OUT, or to ./out.
 #
-# Needs two GPUs and python3 with torch; with cupy it runs that, too. The plugin
-# is the one of the build tree, of $WEFT_PLUGIN, or the installed one; nothing
-# is built and nothing is fetched.
+# Needs two GPUs and python3 with torch, with cupy, or with both; --pods and --cases
+# want cupy, their training torch, too. The plugin is the one of the build tree, of
+# $WEFT_PLUGIN, or the installed one; nothing is built and nothing is fetched.
 #
 #   tests/gpu/run.sh                  everything
 #   tests/gpu/run.sh --quick          all_reduce alone, one round
