@@ -32,6 +32,7 @@
 #define FREE_MIN	(32ull << 20)
 
 const char *weft_dev_root = "/dev";
+const char *weft_driver_file = "/proc/driver/nvidia/version";
 
 struct gpu_set {
 	unsigned int n;
@@ -146,11 +147,15 @@ static void find_gpus(struct gpu_set *set)
 	qsort(set->dev, set->n, sizeof(set->dev[0]), by_number);
 }
 
-/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05 ..."; 0: masked */
+/*
+ * "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  ...", or of the
+ * open modules "... Open Kernel Module for x86_64  580.159.04 ...": the first
+ * word that begins with a digit.  0: it is masked, or not to be had.
+ */
 static unsigned int driver_version(void)
 {
-	FILE *f = fopen("/proc/driver/nvidia/version", "re");
-	char line[256] = "", *p;
+	FILE *f = fopen(weft_driver_file, "re");
+	char line[256] = "", *word, *save;
 	unsigned int major = 0;
 
 	if (!f)
@@ -158,10 +163,11 @@ static unsigned int driver_version(void)
 	if (!fgets(line, sizeof(line), f))
 		line[0] = '\0';
 	fclose(f);
-	p = strstr(line, "Module");
-	p = p ? p + strcspn(p, "0123456789") : line;
-	while (isdigit((unsigned char)*p) && major < 100000)
-		major = major * 10 + (unsigned int)(*p++ - '0');
+	word = strtok_r(line, " \t", &save);
+	while (word && !isdigit((unsigned char)*word))
+		word = strtok_r(NULL, " \t", &save);
+	while (word && isdigit((unsigned char)*word) && major < 100000)
+		major = major * 10 + (unsigned int)(*word++ - '0');
 	return major;
 }
 

@@ -55,7 +55,7 @@ enum weft_introduce_way {
 typedef const char *(*weft_introduce_fn)(const void *inside,
 					 enum weft_introduce_way way);
 
-/* Tests: another folder than "/dev". */
-extern const char *weft_dev_root;
+/* Tests: another folder than "/dev", another file than the driver's own. */
+extern const char *weft_dev_root, *weft_driver_file;
 
 #endif

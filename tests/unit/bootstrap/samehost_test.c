@@ -69,7 +69,7 @@ static void on_pci(const char *name)
 
 static void begin(void)
 {
-	static char dev[160], sys[160];
+	static char dev[160], sys[160], driver[160];
 
 	weft_log_set_sink(silent, NULL);
 	clearenv();
@@ -86,7 +86,9 @@ static void begin(void)
 	gpu("nvidia1", "/dev/zero");
 	snprintf(dev, sizeof(dev), "%s", in("dev"));
 	snprintf(sys, sizeof(sys), "%s", in("sys"));
+	snprintf(driver, sizeof(driver), "%s", in("version"));
 	weft_dev_root = dev;
+	weft_driver_file = driver;
 	weft_sysfs_root = sys;
 	setenv("WEFT_RUN_DIR", in("run"), 1);
 	setenv("WEFT_LIBNVML", "/nonexistent", 1);
@@ -146,6 +148,29 @@ Test(samehost, whoever_shares_all_has_one_id)
 	cr_expect(eq(str, host.folder, folder));
 	cr_expect(eq(uint, host.gpus, 2));
 	cr_expect(not(another()));
+}
+
+Test(samehost, a_driver_before_525_is_too_old)
+{
+	static const char *const modules[] = { "x86_64 Kernel Module ",
+					       "Open Kernel Module for x86_64 " };
+	char line[160];
+	size_t i;
+
+	for (i = 0; i < 2; i++) {
+		snprintf(line, sizeof(line), "NVRM version: NVIDIA UNIX %s "
+			 "580.159.04  Release Build  (root@host)\n", modules[i]);
+		write_file("version", line);
+		introduced();
+		snprintf(line, sizeof(line), "NVRM version: NVIDIA UNIX %s "
+			 "470.256.02  Thu May  2 14:37:44 UTC 2024\n",
+			 modules[i]);
+		write_file("version", line);
+		declined("version 470");
+	}
+	/* masked: NCCL will see */
+	write_file("version", "");
+	introduced();
 }
 
 Test(samehost, the_names_of_the_nodes_say_nothing)
