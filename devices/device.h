@@ -69,6 +69,8 @@ struct weft_notify {
 };
 
 #define WEFT_MSG_IDS 32			/* message ids are below this (UCT's) */
+/* Messages that one progress() hands over at most, and as many notifications. */
+#define WEFT_PROGRESS_MAX 64
 
 struct weft_iface_cb {
 	void *arg;
@@ -149,7 +151,11 @@ struct weft_dev_ops {
 	bool (*reaches)(struct weft_iface *iface,
 			const struct weft_address *remote, const char **why);
 
-	/* Moves what can be moved; the number of events seen, 0 when idle. */
+	/*
+	 * Moves what can be moved; the number of events seen, 0 when idle.
+	 * What is over WEFT_PROGRESS_MAX waits for the next call, and no
+	 * endpoint for long.
+	 */
 	unsigned int (*progress)(struct weft_iface *iface);
 	/*
 	 * A descriptor that polls readable when progress() has work.  Deadlines

@@ -350,6 +350,7 @@ struct ib_iface {
 	struct ib_loop *loop;		/* NULL: not needed so far */
 	struct weft_stats *stats;
 	unsigned int polls;
+	unsigned int budget;		/* messages left to this progress() */
 	bool closing;
 	bool failing;			/* some connection is broken */
 	bool timer_on;
@@ -490,6 +491,8 @@ unsigned int ib_cq_deliver(struct ib_iface *iface);
 int ib_cq_arm(struct ib_iface *iface);
 uint64_t ib_wr_id_send(const struct ib_qp *q, unsigned int index);
 void ib_rx_post(struct ib_rx *rx);
+/* Has anything arrived that was not handed over yet? */
+bool ib_rx_waits(const struct ib_conn *conn);
 void ib_rx_drop(struct ib_conn *conn);
 
 /* ib_watch.c */

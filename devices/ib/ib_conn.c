@@ -476,6 +476,10 @@ static void say_bye(struct ib_conn *conn)
 
 unsigned int ib_conn_step(struct ib_conn *conn)
 {
+	if (conn->broken && ib_rx_waits(conn)) {
+		ib_conn_work(conn);	/* what came before its end is told first */
+		return 1;
+	}
 	if (conn->broken) {
 		ib_conn_fail(conn, conn->broken);
 		return 1;

@@ -320,7 +320,8 @@ static unsigned int deliver_received(struct ib_iface *iface)
 	struct ib_rx *rx;
 	int err;
 
-	while (!weft_list_empty(&iface->received)) {
+	while (iface->budget && !weft_list_empty(&iface->received)) {
+		iface->budget--;
 		rx = weft_list_first(&iface->received, struct ib_rx, link);
 		weft_list_del(&rx->link);
 		conn = rx->q->conn;
@@ -358,6 +359,17 @@ unsigned int ib_cq_deliver(struct ib_iface *iface)
 			done->done(done, status);
 	}
 	return n;
+}
+
+bool ib_rx_waits(const struct ib_conn *conn)
+{
+	unsigned int i, k;
+
+	for (k = 0; k < conn->nqps; k++)
+		for (i = 0; i < conn->q[k].nrx; i++)
+			if (conn->q[k].rx[i].state == IB_RX_PENDING)
+				return true;
+	return false;
 }
 
 /* What arrived on a connection that is closed for good. */

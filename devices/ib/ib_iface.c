@@ -323,17 +323,19 @@ static void poll_events(struct ib_iface *iface)
 /* Connections with something to do; those that come meanwhile wait. */
 static unsigned int step(struct ib_iface *iface)
 {
-	struct ib_conn *conn, *last;
+	struct weft_list todo = iface->work;
+	struct ib_conn *conn;
 	unsigned int n = 0;
 
 	if (weft_list_empty(&iface->work))
 		return 0;
-	last = container_of(iface->work.prev, struct ib_conn, work_link);
-	do {
-		conn = weft_list_first(&iface->work, struct ib_conn, work_link);
+	todo.next->prev = todo.prev->next = &todo;
+	weft_list_init(&iface->work);
+	while (!weft_list_empty(&todo)) {
+		conn = weft_list_first(&todo, struct ib_conn, work_link);
 		weft_list_del(&conn->work_link);
 		n += ib_conn_step(conn);
-	} while (conn != last && !weft_list_empty(&iface->work));
+	}
 	return n;
 }
 
@@ -347,6 +349,7 @@ unsigned int ib_iface_progress(struct weft_iface *base)
 		poll_events(iface);
 		n += weft_tcp_ops.progress(iface->ctl);
 	}
+	iface->budget = WEFT_PROGRESS_MAX;
 	n += ib_cq_gather(iface);
 	/* what arrived before a peer's end is delivered before it */
 	if (iface->failing) {

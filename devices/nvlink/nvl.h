@@ -304,6 +304,7 @@ struct nvl_iface {
 	struct weft_stats *stats;
 	unsigned int polls;
 	struct weft_strangers strangers;
+	unsigned int messages, notices;	/* left to this progress() */
 	uint64_t accept_ms;		/* nobody is accepted until; 0: all are */
 	bool armed;
 	bool for_kernels;		/* which wait for what we move */

@@ -20,7 +20,7 @@
 
 #define SEALS		(F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define RECORD(len)	(sizeof(struct nvl_msg) + (((len) + 15) & ~(size_t)15))
-#define MESSAGES_AT_ONCE 64u
+#define SHARE		(WEFT_PROGRESS_MAX / 2)	/* of one peer */
 #define LATER_MAX	(2 * (NVL_PUTS + NVL_GETS) + \
 			 NVL_RINGS * NVL_RING_CHUNKS)
 
@@ -215,13 +215,14 @@ static void deliver(struct nvl_conn *conn, const struct nvl_msg *m, void *data)
 
 unsigned int nvl_msg_progress(struct nvl_conn *conn)
 {
+	const unsigned int max = weft_min(SHARE, conn->iface->messages);
 	unsigned int n = 0;
 	struct nvl_msg m;
 	uint8_t *data;
 	int r = 0;
 
-	while (n < MESSAGES_AT_ONCE &&
-	       (r = msg_peek(conn, &m, &data)) > 0) {
+	while (n < max && (r = msg_peek(conn, &m, &data)) > 0) {
+		conn->iface->messages--;
 		/* the callback may destroy the endpoint, never the pair */
 		deliver(conn, &m, data);
 		conn->msg_head += RECORD(m.len);

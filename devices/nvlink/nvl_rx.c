@@ -411,15 +411,17 @@ unsigned int nvl_rx_deliver(struct nvl_iface *iface)
 	struct nvl_get_parent *p;
 	unsigned int n = 0;
 
-	while (!weft_list_empty(&iface->landed)) {
+	while (iface->notices && !weft_list_empty(&iface->landed)) {
 		l = weft_list_first(&iface->landed, struct nvl_landing, link);
 		weft_list_del(&l->link);
 		n++;
 		if (!l->status) {
 			weft_count(l->conn->stats, rx_puts, 1);
 			weft_count(l->conn->stats, rx_put_bytes, l->total);
-			if (l->notify)
+			if (l->notify) {
+				iface->notices--;
 				cb->on_notify(cb->arg, l->tag, l->total);
+			}
 		}
 		landing_over(l);
 	}

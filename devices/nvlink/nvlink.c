@@ -283,6 +283,7 @@ static unsigned int read_inboxes(struct nvl_iface *iface)
 	struct nvl_conn *conn, *tmp;
 	unsigned int n = 0;
 
+	iface->messages = iface->notices = WEFT_PROGRESS_MAX;
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
 		if (conn->state != NVL_CONN_OPEN)
 			continue;
@@ -291,9 +292,16 @@ static unsigned int read_inboxes(struct nvl_iface *iface)
 		n += nvl_rx_ops(conn);
 	}
 	n += nvl_rx_deliver(iface);
-	weft_list_for_each(conn, tmp, &iface->conns, link)
+	weft_list_for_each(conn, tmp, &iface->conns, link) {
+		if (!iface->messages) {
+			/* whoever got nothing is the first the next time */
+			weft_list_del(&iface->conns);
+			weft_list_add_tail(&conn->link, &iface->conns);
+			break;
+		}
 		if (conn->state == NVL_CONN_OPEN)
 			n += nvl_msg_progress(conn);
+	}
 	return n;
 }
 
@@ -305,7 +313,8 @@ static unsigned int end_pairs(struct nvl_iface *iface)
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
 		n += nvl_pair_maybe_end(conn);
 		if (conn->state == NVL_CONN_OPEN && conn->hung_up &&
-		    !conn->copies && !nvl_inbox_pending(conn))
+		    !conn->copies && !nvl_inbox_pending(conn) &&
+		    weft_list_empty(&iface->landed))
 			nvl_pair_ended(conn);
 	}
 	/* callbacks run here: none of these is held on to */

@@ -28,8 +28,11 @@
 #include "util/list.h"
 
 #define TCP_MAX_MESSAGE	(256u << 10)
+#define TCP_MAX_FRAME	(TCP_MAX_MESSAGE + TCP_CHUNK_LEN)	/* without head */
 #define TCP_MAX_IOV	16
 #define TCP_RX_BUF	(512u << 10)	/* per iface, shared by its streams */
+#define TCP_RX_PART	(64u << 10)	/* read of those that send small ones */
+#define TCP_SHARE	(WEFT_PROGRESS_MAX / 2)	/* of one stream */
 #define TCP_HOT		4		/* streams polled without epoll */
 #define TCP_MAX_STREAMS	64
 /* One that its end has closed may not have ended here when it is replaced. */
@@ -238,6 +241,7 @@ struct tcp_conn {
 	struct weft_list held_link;	/* iface->held */
 	struct weft_entry by_id;	/* peer and number */
 	struct weft_entry by_token;	/* once the listener has given one */
+	struct weft_list more_link;	/* iface->more */
 	struct tcp_iface *iface;
 	enum tcp_conn_state state;
 	int fd;
@@ -274,7 +278,8 @@ struct tcp_conn {
 	bool was_full;			/* ready() said no: on_ready() is owed */
 	/* receiving: bytes not yet delivered */
 	uint8_t *rx;
-	size_t rx_len, rx_cap;
+	size_t rx_off, rx_len, rx_cap;
+	bool crowded;			/* more messages came than may be told */
 	struct weft_list held_messages;	/* wait for their puts (tcp_rx.c) */
 	size_t held_bytes;
 	_Atomic bool held;		/* there is one: engines ring */
@@ -336,6 +341,9 @@ struct tcp_iface {
 	struct weft_strangers strangers;
 	struct weft_table by_id, by_token;	/* of conns */
 	struct weft_ep_sns sns;
+	struct weft_list more;		/* streams with more to hand over */
+	unsigned int budget;		/* messages left to this progress() */
+	unsigned int floor;		/* what it may come down to now */
 	struct weft_stats *stats;
 	struct tcp_conn *hot[TCP_HOT];
 	unsigned int polls;		/* progress calls since epoll was asked */
@@ -472,7 +480,8 @@ int tcp_cq_event(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 void tcp_cq_notify(struct tcp_conn *conn);
 void tcp_cq_broken(struct tcp_stream *s);
 void tcp_cq_ring(struct tcp_iface *iface);
-unsigned int tcp_cq_deliver(struct tcp_iface *iface);
+/* @all: more than one progress() may, for one that ends. */
+unsigned int tcp_cq_deliver(struct tcp_iface *iface, bool all);
 /* Drops what still names @conn. */
 void tcp_cq_forget(struct tcp_conn *conn);
 
@@ -494,6 +503,7 @@ void tcp_conn_pump_frames(struct tcp_conn *conn);
 
 /* tcp_rx.c: frames in; the number of frames */
 unsigned int tcp_conn_rx(struct tcp_conn *conn);
+bool tcp_rx_waits(const struct tcp_conn *conn);	/* for its turn alone */
 void tcp_rx_drop(struct tcp_conn *conn);
 
 /* tcp_copy.c: -EACCES where either side is not mapped */
@@ -531,17 +541,10 @@ int tcp_conn_dial(struct tcp_conn *conn);
 void tcp_conn_open(struct tcp_conn *conn, int fd, bool dialer);
 /* Never calls back: marks it; progress() will close it. */
 void tcp_conn_break(struct tcp_conn *conn, int err);
-/*
- * A bulk stream died with @err, and puts with it, perhaps.  The message stream
- * has the last word, which may take longer than that end did.
- */
+/* A bulk stream died amid puts: the message stream has the last word. */
 void tcp_conn_doubt(struct tcp_conn *conn, int err);
-/*
- * The peer has closed in order.  What it had answered before may be on its way
- * on slower sockets: they are read to their ends.
- */
+/* The peer has closed in order: its bulk streams are read to their ends. */
 void tcp_conn_end(struct tcp_conn *conn);
-/* Breaks one that has waited enough, for either. */
 void tcp_conn_check_end(struct tcp_conn *conn, uint64_t now);
 /* Ends it and tells its endpoint. */
 void tcp_conn_close(struct tcp_conn *conn, int err);

@@ -71,6 +71,7 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
 	conn->stats = weft_stats_peer(iface->stats, peer_id, where);
 	conn->deadline_ms = weft_now_ms() + weft_settings()->connect_timeout_ms;
 	weft_list_init(&conn->held_link);
+	weft_list_init(&conn->more_link);
 	weft_list_init(&conn->held_messages);
 	weft_list_init(&conn->gets);
 	weft_list_init(&conn->replies);
@@ -178,6 +179,7 @@ void tcp_conn_break(struct tcp_conn *conn, int err)
 	tcp_cq_ring(conn->iface);
 }
 
+/* What it has to say may take longer than the end of that stream did. */
 void tcp_conn_doubt(struct tcp_conn *conn, int err)
 {
 	if (conn->doubt)
@@ -192,6 +194,8 @@ static bool awaits_bulk(const struct tcp_conn *conn)
 {
 	struct tcp_stream *s, *ts;
 
+	if (tcp_rx_waits(conn))
+		return true;
 	if (!conn->bulk || (!conn->nputs && !conn->ngets &&
 			    weft_list_empty(&conn->held_messages)))
 		return false;
@@ -270,7 +274,7 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 	cool(conn);
 	end_streams(conn);
 	/* deliver what engines had finished before the end */
-	tcp_cq_deliver(iface);
+	tcp_cq_deliver(iface, true);
 	if (conn->state == TCP_CONN_CLOSED)
 		return;
 	tcp_conn_move(conn, TCP_CONN_CLOSED);
@@ -281,6 +285,7 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 	weft_table_del(&iface->by_id, &conn->by_id);
 	weft_table_del(&iface->by_token, &conn->by_token);
 	weft_list_del(&conn->held_link);
+	weft_list_del(&conn->more_link);
 	weft_list_add_tail(&iface->dead, &conn->link);
 	fail_pending(conn, err);
 	ep = conn->ep;		/* not before: the callbacks may destroy it */

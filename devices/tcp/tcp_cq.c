@@ -173,14 +173,14 @@ static void put_done(struct tcp_put *put)
 		tcp_conn_end(conn);
 }
 
-unsigned int tcp_cq_deliver(struct tcp_iface *iface)
+unsigned int tcp_cq_deliver(struct tcp_iface *iface, bool all)
 {
 	struct weft_iface_cb *cb = &iface->base.cb;
 	struct tcp_stream *s;
 	struct tcp_event *e;
 	struct tcp_conn *c, *tc;
 	struct tcp_put *put;
-	unsigned int n = 0;
+	unsigned int n = 0, events = 0;
 
 	if (!atomic_load(&iface->cq.any))
 		return 0;
@@ -190,7 +190,8 @@ unsigned int tcp_cq_deliver(struct tcp_iface *iface)
 		e = NULL;
 		s = NULL;
 		pthread_mutex_lock(&iface->cq.lock);
-		if (!weft_list_empty(&iface->cq.events)) {
+		if (!weft_list_empty(&iface->cq.events) &&
+		    (all || events++ < WEFT_PROGRESS_MAX)) {
 			e = weft_list_first(&iface->cq.events,
 					    struct tcp_event, link);
 			weft_list_del(&e->link);
@@ -202,6 +203,8 @@ unsigned int tcp_cq_deliver(struct tcp_iface *iface)
 			s = weft_list_first(&iface->cq.broken,
 					    struct tcp_stream, report_link);
 			weft_list_del(&s->report_link);
+		} else if (!weft_list_empty(&iface->cq.events)) {
+			atomic_store(&iface->cq.any, true);
 		}
 		pthread_mutex_unlock(&iface->cq.lock);
 		if (e) {
@@ -220,6 +223,7 @@ unsigned int tcp_cq_deliver(struct tcp_iface *iface)
 		n++;
 	}
 	weft_list_for_each(c, tc, &iface->held, held_link)
-		n += tcp_conn_rx(c);
+		if (weft_list_empty(&c->more_link))
+			n += tcp_conn_rx(c);
 	return n;
 }

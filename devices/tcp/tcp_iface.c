@@ -156,6 +156,7 @@ int tcp_iface_open(const char *netdev, int family,
 	weft_list_init(&iface->held);
 	weft_ep_sns_init(&iface->sns);
 	weft_strangers_init(&iface->strangers, MAX_STRANGERS);
+	weft_list_init(&iface->more);
 	tcp_cq_init(iface);
 
 	err = weft_netif_get(netdev, family, &iface->netif);
@@ -268,7 +269,7 @@ void tcp_iface_close(struct weft_iface *base)
 					       struct tcp_greet, link));
 	tcp_greet_reap(iface);
 	tcp_engines_close(iface);
-	tcp_cq_deliver(iface);
+	tcp_cq_deliver(iface, true);
 	tcp_conn_reap(iface);
 	iface_free(iface);
 }
@@ -332,7 +333,8 @@ static unsigned int conn_event(struct tcp_conn *conn, uint32_t events)
 		tcp_conn_flush_out(conn);
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
 		tcp_conn_heat(conn);
-		n += tcp_conn_rx(conn);
+		if (weft_list_empty(&conn->more_link))
+			n += tcp_conn_rx(conn);
 	}
 	return n;
 }
@@ -384,12 +386,13 @@ static unsigned int poll_events(struct tcp_iface *iface)
 static void read_last_words(struct tcp_conn *conn)
 {
 	const int err = conn->broken;
+	unsigned int rounds = 64;
 
 	if (conn->state != TCP_CONN_OPEN ||
-	    (err != -EPIPE && err != -ECONNRESET))
+	    (err != -EPIPE && err != -ECONNRESET && err != -ETIMEDOUT))
 		return;
 	conn->broken = 0;
-	while (tcp_conn_rx(conn) && conn->state == TCP_CONN_OPEN &&
+	while (rounds-- && tcp_conn_rx(conn) && conn->state == TCP_CONN_OPEN &&
 	       !conn->broken)
 		;
 	if (!conn->broken && !conn->ended)
@@ -399,13 +402,19 @@ static void read_last_words(struct tcp_conn *conn)
 static void close_broken(struct tcp_iface *iface)
 {
 	struct tcp_conn *c, *tc;
+	bool later = false;
 
 again:
-	iface->failing = false;
+	iface->failing = later;
 	weft_list_for_each(c, tc, &iface->conns, link) {
-		if (!c->broken)
+		if (!c->broken || (later && !iface->budget))
 			continue;
 		read_last_words(c);
+		if (c->broken && !weft_list_empty(&c->more_link)) {
+			later = true;	/* it has more than may be told now */
+			iface->failing = true;
+			continue;
+		}
 		/* the callbacks may end other connections: start over */
 		if (c->broken)
 			tcp_conn_close(c, c->broken);
@@ -413,15 +422,34 @@ again:
 	}
 }
 
+/* A turn for each that had more than its share, as far as it goes. */
+static unsigned int serve_more(struct tcp_iface *iface)
+{
+	struct tcp_conn *c, *last;
+	unsigned int n = 0;
+
+	if (weft_list_empty(&iface->more))
+		return 0;
+	last = container_of(iface->more.prev, struct tcp_conn, more_link);
+	do {
+		c = weft_list_first(&iface->more, struct tcp_conn, more_link);
+		weft_list_del(&c->more_link);
+		n += tcp_conn_rx(c);
+	} while (c != last && iface->budget && !weft_list_empty(&iface->more));
+	return n;
+}
+
 unsigned int tcp_iface_progress(struct weft_iface *base)
 {
 	struct tcp_iface *iface = tcp_iface(base);
 	struct tcp_conn *conn;
-	unsigned int n = 0, i, got;
+	unsigned int n, i, got;
 
-	for (i = 0; i < TCP_HOT; i++) {
+	iface->budget = WEFT_PROGRESS_MAX;
+	n = serve_more(iface);
+	for (i = 0; i < TCP_HOT && iface->budget; i++) {
 		conn = iface->hot[i];
-		if (!conn)
+		if (!conn || !weft_list_empty(&conn->more_link))
 			continue;
 		got = tcp_conn_rx(conn);
 		n += got;
@@ -438,7 +466,7 @@ unsigned int tcp_iface_progress(struct weft_iface *base)
 		if (iface->engines[i].nstreams &&
 		    !atomic_load(&iface->engines[i].run))
 			n += tcp_engine_run(&iface->engines[i]);
-	n += tcp_cq_deliver(iface);
+	n += tcp_cq_deliver(iface, false);
 	if (iface->failing) {
 		close_broken(iface);
 		n++;
@@ -464,7 +492,7 @@ int tcp_iface_arm(struct weft_iface *base)
 
 	iface->polls = POLL_EVERY;	/* the next progress() looks at epoll */
 	iface->calls_awake = 0;
-	if (iface->failing)
+	if (iface->failing || !weft_list_empty(&iface->more))
 		return -EBUSY;
 	atomic_store(&iface->cq.armed, true);
 	if (atomic_load(&iface->cq.any))

@@ -102,12 +102,20 @@ struct held_message {
 	uint8_t data[];
 };
 
+/* May another message be handed over, by this stream and by this progress()? */
+static bool may_deliver(const struct tcp_conn *conn)
+{
+	return conn->iface->budget > conn->iface->floor;
+}
+
 static void hand_over(struct tcp_conn *conn, uint8_t id, void *data, size_t len)
 {
 	struct weft_iface_cb *cb = &conn->iface->base.cb;
 
 	if (conn->iface->closing)
 		return;
+	if (conn->iface->budget)
+		conn->iface->budget--;
 	weft_count(conn->stats, rx_messages, 1);
 	weft_count(conn->stats, rx_message_bytes, len);
 	cb->on_message(cb->arg, id, data, len);
@@ -127,7 +135,7 @@ static unsigned int release_held(struct tcp_conn *conn)
 	while (!weft_list_empty(&conn->held_messages)) {
 		m = weft_list_first(&conn->held_messages, struct held_message,
 				    link);
-		if (!placed(conn, m->fence))
+		if (!placed(conn, m->fence) || !may_deliver(conn))
 			return n;
 		weft_list_del(&m->link);
 		conn->held_bytes -= sizeof(*m) + m->len;
@@ -170,6 +178,14 @@ static int rx_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 	return 0;
 }
 
+bool tcp_rx_waits(const struct tcp_conn *conn)
+{
+	return !weft_list_empty(&conn->more_link) ||
+	       (!weft_list_empty(&conn->held_messages) &&
+		placed(conn, weft_list_first(&conn->held_messages,
+					     struct held_message, link)->fence));
+}
+
 void tcp_rx_drop(struct tcp_conn *conn)
 {
 	struct held_message *m, *tm;
@@ -180,7 +196,7 @@ void tcp_rx_drop(struct tcp_conn *conn)
 	}
 	free(conn->rx);
 	conn->rx = NULL;
-	conn->rx_len = conn->rx_cap = 0;
+	conn->rx_off = conn->rx_len = conn->rx_cap = 0;
 }
 
 static int dispatch(struct tcp_conn *conn, uint8_t *f, size_t len)
@@ -238,7 +254,12 @@ static int dispatch(struct tcp_conn *conn, uint8_t *f, size_t len)
 	}
 }
 
-/* Delivers whole frames of @p; returns the bytes used, or -errno. */
+static bool whole_frame(const uint8_t *p, size_t n)
+{
+	return n >= TCP_FRAME_LEN && n - TCP_FRAME_LEN >= weft_get_le32(p + 4);
+}
+
+/* Delivers whole frames of @p, while it may; the bytes used, or -errno. */
 static ssize_t deliver(struct tcp_conn *conn, uint8_t *p, size_t n,
 		       unsigned int *frames)
 {
@@ -246,9 +267,9 @@ static ssize_t deliver(struct tcp_conn *conn, uint8_t *p, size_t n,
 	int ret;
 
 	while (n - used >= TCP_FRAME_LEN && conn->state == TCP_CONN_OPEN &&
-	       !conn->broken) {
+	       !conn->broken && may_deliver(conn)) {
 		len = weft_get_le32(p + used + 4);
-		if (len > TCP_MAX_MESSAGE + TCP_CHUNK_LEN)
+		if (len > TCP_MAX_FRAME)
 			return -EPROTO;
 		if (n - used < TCP_FRAME_LEN + len)
 			break;
@@ -261,14 +282,20 @@ static ssize_t deliver(struct tcp_conn *conn, uint8_t *p, size_t n,
 	return used;
 }
 
-/* Room for the frame that begins at rx, whose head may be incomplete. */
+/* Room for the frame that begins at rx_off, whose head may be incomplete. */
 static int make_room(struct tcp_conn *conn)
 {
 	size_t need = TCP_FRAME_LEN;
 	uint8_t *p;
 
+	if (whole_frame(conn->rx + conn->rx_off, conn->rx_len))
+		return 0;
+	memmove(conn->rx, conn->rx + conn->rx_off, conn->rx_len);
+	conn->rx_off = 0;
 	if (conn->rx_len >= TCP_FRAME_LEN)
 		need += weft_get_le32(conn->rx + 4);
+	if (need > TCP_FRAME_LEN + TCP_MAX_FRAME)
+		return -EPROTO;
 	if (need <= conn->rx_cap)
 		return 0;
 	p = realloc(conn->rx, need);
@@ -287,6 +314,7 @@ static int stash(struct tcp_conn *conn, const uint8_t *p, size_t n)
 	if (!conn->rx)
 		return -ENOMEM;
 	memcpy(conn->rx, p, n);
+	conn->rx_off = 0;
 	conn->rx_len = n;
 	conn->rx_cap = cap;
 	return make_room(conn);
@@ -294,16 +322,17 @@ static int stash(struct tcp_conn *conn, const uint8_t *p, size_t n)
 
 static int deliver_stash(struct tcp_conn *conn, unsigned int *frames)
 {
-	ssize_t used = deliver(conn, conn->rx, conn->rx_len, frames);
+	ssize_t used = deliver(conn, conn->rx + conn->rx_off, conn->rx_len,
+			       frames);
 
 	if (used < 0)
 		return used;
+	conn->rx_off += used;
 	conn->rx_len -= used;
-	memmove(conn->rx, conn->rx + used, conn->rx_len);
 	if (!conn->rx_len) {
 		free(conn->rx);
 		conn->rx = NULL;
-		conn->rx_cap = 0;
+		conn->rx_off = conn->rx_cap = 0;
 		return 0;
 	}
 	return make_room(conn);
@@ -323,15 +352,21 @@ static void settle_held(struct tcp_conn *conn)
 	}
 }
 
-/* 1: read something; 0: nothing there; -errno */
+/* 1: there may be more; 0: nothing more is there; -errno */
 static int rx_once(struct tcp_conn *conn, unsigned int *frames)
 {
 	struct tcp_iface *iface = conn->iface;
 	uint8_t *buf = iface->rxbuf;
-	size_t room = TCP_RX_BUF;
+	size_t room = conn->crowded ? TCP_RX_PART : TCP_RX_BUF;
 	ssize_t n, used;
 	int err;
 
+	if (whole_frame(conn->rx + conn->rx_off, conn->rx_len)) {
+		err = deliver_stash(conn, frames);
+		if (err)
+			return err;
+		return conn->close_seen ? -ESHUTDOWN : 1;
+	}
 	if (conn->rx_len) {
 		buf = conn->rx + conn->rx_len;
 		room = conn->rx_cap - conn->rx_len;
@@ -352,31 +387,41 @@ static int rx_once(struct tcp_conn *conn, unsigned int *frames)
 		if (used < 0)
 			return used;
 		err = used < n ? stash(conn, buf + used, n - used) : 0;
+		conn->crowded = whole_frame(conn->rx + conn->rx_off,
+					    conn->rx_len);
 	}
 	if (err)
 		return err;
 	if (conn->close_seen)		/* nothing follows, but perhaps a reset */
 		return -ESHUTDOWN;
-	return (size_t)n == room;	/* a short read drained the socket */
+	/* a short read drained the socket */
+	return (size_t)n == room || whole_frame(conn->rx + conn->rx_off,
+						conn->rx_len);
 }
 
 unsigned int tcp_conn_rx(struct tcp_conn *conn)
 {
+	struct tcp_iface *iface = conn->iface;
 	unsigned int frames = 0, rounds = 8;
 	int ret = 1;
 
 	if (conn->in_rx || conn->state != TCP_CONN_OPEN || conn->broken)
 		return 0;
 	conn->in_rx = true;
+	iface->floor = iface->budget - weft_min(iface->budget, TCP_SHARE);
 	if (atomic_load(&conn->held))
 		frames += release_held(conn);
 	while (ret > 0 && rounds-- && conn->state == TCP_CONN_OPEN &&
-	       !conn->broken && !conn->ended)
+	       !conn->broken && !conn->ended && may_deliver(conn))
 		ret = rx_once(conn, &frames);
 	conn->in_rx = false;
 	if (conn->state != TCP_CONN_OPEN)
 		return frames + 1;
 	settle_held(conn);
+	weft_list_del(&conn->more_link);
+	/* who had its share is behind those who wait for theirs */
+	if (conn->ended ? tcp_rx_waits(conn) : ret > 0)
+		weft_list_add_tail(&iface->more, &conn->more_link);
 	tcp_conn_maybe_end(conn);
 	if (ret == -ESHUTDOWN || conn->ended) {
 		tcp_conn_end(conn);

@@ -122,6 +122,33 @@ static void orderly_at_length(void)
 	side_close(&a);
 }
 
+static void answer(struct side *s, uint8_t id, void *data, size_t len)
+{
+	struct iovec iov = { data, len };
+
+	(void)id;
+	s->ops->message(s->ep, 2, &iov, 1, NULL);
+}
+
+/* Who answers each of its last words writes to nobody, and misses none. */
+static void orderly_answered(void)
+{
+	enum { N = 10 };
+	struct side a, b;
+	unsigned int round;
+
+	for (round = 0; round < 20; round++) {
+		sides_open(&a, &b);
+		a.hook = answer;
+		say_and_close(&b, &a, N);
+		if (round % 2)	/* its system has refused something by now */
+			answer(&a, 2, "", 1);
+		wait_for(&a, NULL, a.errors);
+		check_int(a.messages, N);
+		side_close(&a);
+	}
+}
+
 /* Nobody may learn of an end from a deadline. */
 static void no_deadlines(void)
 {
@@ -220,6 +247,7 @@ const struct conformance_test leave_tests[] = {
 	{ "an orderly end loses nothing and is told apart", orderly },
 	{ "and so to one who writes before it reads", orderly_unread },
 	{ "and so to one who is behind and talks", orderly_at_length },
+	{ "and so to one who answers", orderly_answered },
 	{ "an orderly end amid operations", under_way },
 	{ "an orderly end at any time", at_any_time },
 	{ NULL, NULL },

@@ -180,10 +180,184 @@ static void idle(void)
 	sides_close(&a, &b);
 }
 
+/* So many messages as fit are on their way, unseen by the receiver. */
+static unsigned int fill(struct side *s, struct weft_ep *ep, uint8_t id,
+			 unsigned int n)
+{
+	struct iovec iov = { s, 8 };
+	unsigned int i;
+
+	for (i = 0; i < n && s->ops->ready(ep); i++)
+		check_int(s->ops->message(ep, id, &iov, 1, NULL), 0);
+	return i;
+}
+
+#define ENDS 20	/* endpoints: a connection of an adapter takes few messages */
+
+static void ends_open(struct side *a, struct side *b, struct weft_ep *ep[ENDS])
+{
+	unsigned int i;
+
+	sides_open(a, b);
+	for (i = 0; i < ENDS; i++)
+		ep[i] = side_connect(a, b, NULL);
+	for (i = 0; i < ENDS; i++)
+		wait_for(a, b, a->ops->ready(ep[i]));
+	run_for(a, b, 20);
+}
+
+static void ends_close(struct side *a, struct side *b, struct weft_ep *ep[ENDS])
+{
+	unsigned int i;
+
+	for (i = 0; i < ENDS; i++) {
+		wait_for(a, b, !a->ops->flush(ep[i], NULL));
+		a->ops->ep_destroy(ep[i]);
+	}
+	sides_close(a, b);
+}
+
+/*
+ * One progress() hands over a bounded number; the rest is not forgotten by a
+ * sleeper, and does not wait for more to come.
+ */
+static void bounded(void)
+{
+	struct side a, b;
+	struct weft_ep *ep[ENDS];
+	unsigned int sent = 0, before, calls = 0, most = 0, i;
+	struct pollfd pfd;
+
+	ends_open(&a, &b, ep);
+	for (i = 0; i < ENDS; i++)
+		sent += fill(&a, ep[i], 1, 250);
+	check(sent > 2 * WEFT_PROGRESS_MAX, "only %u messages are taken", sent);
+	run_for(&a, NULL, 20);
+	pfd = (struct pollfd){ b.ops->event_fd(b.iface), POLLIN, 0 };
+	while (b.messages < sent) {
+		before = b.messages;
+		side_progress(&b);
+		before = b.messages - before;
+		if (before > most)
+			most = before;
+		/* a ring or an adapter brings the others when there is room */
+		if (!before || ++calls % 8 == 0)
+			side_progress(&a);
+		if (b.messages < sent && !b.ops->arm(b.iface))
+			check(poll(&pfd, 1, WAIT_MS) == 1,
+			      "asleep with %u of %u messages", b.messages, sent);
+	}
+	check_int(b.messages, sent);
+	check(most <= WEFT_PROGRESS_MAX, "one progress() handed over %u", most);
+	check(most > WEFT_PROGRESS_MAX / 4, "and never more than %u", most);
+	ends_close(&a, &b, ep);
+}
+
+/* The same for notifications of puts. */
+static void bounded_notices(void)
+{
+	enum { N = 20 };
+	struct weft_notify notify = { 1 };
+	static struct wait_op w[ENDS * N];
+	struct weft_ep *ep[ENDS];
+	struct side a, b;
+	struct target t;
+	struct iovec iov = { &t, 1 };
+	unsigned int i, k, n = 0, before, most = 0;
+
+	if (!strcmp(row->name, "ib"))
+		skip_test("its notifications come as its messages do");
+	ends_open(&a, &b, ep);
+	target_open(&t, 1);
+	for (i = 0; i < ENDS; i++)
+		for (k = 0; k < N && a.ops->ready(ep[i]); k++, n++) {
+			wait_op_init(&w[n]);
+			check_int(a.ops->put(ep[i], &iov, 1, (uintptr_t)t.buf,
+					     &t.key, &notify, &w[n].op),
+				  -EINPROGRESS);
+		}
+	check(n > 2 * WEFT_PROGRESS_MAX, "only %u puts are taken", n);
+	run_for(&a, NULL, 20);
+	while (b.notifies < n) {
+		before = b.notifies;
+		side_progress(&b);
+		if (b.notifies - before > most)
+			most = b.notifies - before;
+		side_progress(&a);
+	}
+	check(most <= WEFT_PROGRESS_MAX, "one progress() told of %u puts", most);
+	for (i = 0; i < n; i++)
+		wait_for(&a, &b, w[i].done);
+	target_close(&t);
+	ends_close(&a, &b, ep);
+}
+
+struct shares {
+	unsigned int got[6];
+};
+
+static void count_share(struct side *s, uint8_t id, void *data, size_t len)
+{
+	struct shares *sh = s->hook_arg;
+
+	(void)data;
+	(void)len;
+	sh->got[id]++;
+}
+
+/* Those that send without end do not keep out those that send now and then. */
+static void fair(void)
+{
+	enum { N = 6, LOUD = 4 };	/* the last two are quiet */
+	const unsigned int TOTAL = rounds(row->one_socket ? 4000 : 100000);
+	const uint64_t end = now_ms() + 2 * WAIT_MS;
+	unsigned int asked[N] = { 0 }, since[N] = { 0 }, worst = 0, i;
+	struct shares sh = { { 0 } };
+	struct side a[N], b;
+
+	side_open(&b);
+	for (i = 0; i < N; i++) {
+		side_open(&a[i]);
+		a[i].ep = side_connect(&a[i], &b, NULL);
+		wait_for(&a[i], &b, a[i].ops->ready(a[i].ep));
+	}
+	b.hook = count_share;
+	b.hook_arg = &sh;
+	while (b.messages < TOTAL && now_ms() < end) {
+		for (i = 0; i < N; i++) {
+			if (i < LOUD) {
+				fill(&a[i], a[i].ep, (uint8_t)i, 200);
+			} else if (sh.got[i] == asked[i]) {
+				asked[i] += fill(&a[i], a[i].ep, (uint8_t)i, 1);
+				since[i] = b.messages;
+			} else if (b.messages - since[i] > worst) {
+				worst = b.messages - since[i];
+			}
+			side_progress(&a[i]);
+		}
+		side_progress(&b);
+	}
+	check(b.messages >= TOTAL, "only %u messages came", b.messages);
+	for (i = 0; i < LOUD; i++)
+		check(sh.got[i] > TOTAL / LOUD / 4, "sender %u had %u of %u", i,
+		      sh.got[i], TOTAL);
+	check(worst < TOTAL / 8, "a quiet one waited for %u others", worst);
+	b.hook = NULL;
+	for (i = 0; i < N; i++) {
+		wait_for(&a[i], &b, !a[i].ops->flush(a[i].ep, NULL));
+		check_int(a[i].errors, 0);
+		side_close(&a[i]);
+	}
+	side_close(&b);
+}
+
 const struct conformance_test wait_tests[] = {
 	{ "no wakeup is lost (level)", level },
 	{ "no wakeup is lost (edge)", edge },
 	{ "bulk wakes sleepers on both sides", bulk },
 	{ "an idle interface can sleep", idle },
+	{ "one call hands over no more than it may", bounded },
+	{ "nor tells of more puts", bounded_notices },
+	{ "loud senders do not keep out quiet ones", fair },
 	{ NULL, NULL },
 };
