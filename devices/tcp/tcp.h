@@ -440,30 +440,6 @@ void tcp_bulk_give_up(struct tcp_conn *conn, struct tcp_put *put, int status);
 void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
 		   size_t len, struct iovec *out, unsigned int *out_n);
 
-/* tcp_stall.c: streams that are given up */
-/* @s takes this chunk; bulk lock held. */
-void tcp_trail_add(struct tcp_bulk *b, struct tcp_stream *s,
-		   struct tcp_put *put, size_t off, size_t len);
-/* What must be sent again, at most @max bytes, or NULL; bulk lock held. */
-struct tcp_put *tcp_again_next(struct tcp_bulk *b, size_t max, size_t *off,
-			       size_t *len);
-/* @put's (NULL: all) are sent no more; bulk lock held. */
-void tcp_again_forget(struct tcp_bulk *b, const struct tcp_put *put);
-/* What a tick has seen of a connection's streams; zero before the first. */
-struct tcp_stall {
-	struct tcp_stream *worst;	/* slow for long, NULL: none */
-	bool free_path, busy;		/* one that is not; one being given up */
-};
-struct tcp_info;
-/* @ti: what the kernel says of @s now, in this tick. */
-void tcp_stall_look(struct tcp_bulk *b, struct tcp_stream *s,
-		    const struct tcp_info *ti, struct tcp_stall *seen);
-/* After the last: is one of them so slow that it is given up? */
-void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen);
-/* TCP_FRAME_DROP and TCP_FRAME_DROPPED; -errno: the connection is no good. */
-int tcp_rx_drop_stream(struct tcp_conn *conn, const uint8_t *p);
-int tcp_rx_stream_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len);
-
 /* tcp_tune.c: bulk lock held */
 void tcp_tune_busy(struct tcp_bulk *b);
 void tcp_tune_idle(struct tcp_bulk *b);
@@ -577,6 +553,7 @@ void tcp_greet_drop_for(struct tcp_conn *conn);
 bool tcp_greet_drop_stream(struct tcp_conn *conn, uint32_t id);
 
 /* tcp_watch.c */
+struct tcp_info;
 /* What the kernel knows of a socket; false: nothing. */
 bool tcp_stream_info(int fd, struct tcp_info *ti);
 void tcp_watch_start(struct tcp_iface *iface);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "devices/tcp/tcp_stall.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"

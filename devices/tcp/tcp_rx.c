@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "devices/tcp/tcp_stall.h"
 #include "util/bytes.h"
 #include "util/log.h"
 

@@ -15,7 +15,7 @@
  * the target has counted.  A chunk is known by its order on its stream: the
  * source keeps a trail of those whose put is not settled.
  */
-#include "devices/tcp/tcp.h"
+#include "devices/tcp/tcp_stall.h"
 
 #include <errno.h>
 #include <linux/tcp.h>

@@ -21,6 +21,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "devices/tcp/tcp_stall.h"
 #include "util/clock.h"
 #include "util/log.h"
 

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams that are given up, and what they carried. */
+#ifndef WEFT_DEVICES_TCP_STALL_H
+#define WEFT_DEVICES_TCP_STALL_H
+
+#include "devices/tcp/tcp.h"
+
+/* @s takes this chunk; bulk lock held. */
+void tcp_trail_add(struct tcp_bulk *b, struct tcp_stream *s,
+		   struct tcp_put *put, size_t off, size_t len);
+/* What must be sent again, at most @max bytes, or NULL; bulk lock held. */
+struct tcp_put *tcp_again_next(struct tcp_bulk *b, size_t max, size_t *off,
+			       size_t *len);
+/* @put's (NULL: all) are sent no more; bulk lock held. */
+void tcp_again_forget(struct tcp_bulk *b, const struct tcp_put *put);
+/* What a tick has seen of a connection's streams; zero before the first. */
+struct tcp_stall {
+	struct tcp_stream *worst;	/* slow for long, NULL: none */
+	bool free_path, busy;		/* one that is not; one being given up */
+};
+/* @ti: what the kernel says of @s now, in this tick. */
+void tcp_stall_look(struct tcp_bulk *b, struct tcp_stream *s,
+		    const struct tcp_info *ti, struct tcp_stall *seen);
+/* After the last: is one of them so slow that it is given up? */
+void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen);
+/* TCP_FRAME_DROP and TCP_FRAME_DROPPED; -errno: the connection is no good. */
+int tcp_rx_drop_stream(struct tcp_conn *conn, const uint8_t *p);
+int tcp_rx_stream_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len);
+
+#endif
