@@ -361,7 +361,7 @@ bool weft_gpu_mps(const char **folder)
 	bool yes;
 	int fd, n;
 
-	*folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+	*folder = secure_getenv("CUDA_MPS_PIPE_DIRECTORY");
 	if (!*folder || !**folder)
 		*folder = "/tmp/nvidia-mps";
 	n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/control", *folder);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <netdb.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +13,12 @@
 #include "bootstrap/settings.h"
 #include "tools/check.h"
 #include "tools/tool.h"
+#include "util/clock.h"
 #include "util/parse.h"
 #include "util/util.h"
 
 #define DEFAULT_PORT "19515"
+#define GUESTS 64 /* that have not said who they are, at once */
 
 static const char help[] =
 	"usage: weft check HOST[:PORT]\n"
@@ -344,7 +347,7 @@ static int open_listener(const char *host, const char *port)
 		}
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-		if (bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, 8)) {
+		if (bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, GUESTS)) {
 			err = errno;
 			close(fd);
 			fd = -1;
@@ -359,6 +362,79 @@ static int open_listener(const char *host, const char *port)
 	return fd;
 }
 
+/* Those who were accepted and have not sent a card, the oldest first. */
+struct guests {
+	struct pollfd fds[1 + GUESTS]; /* behind the listener */
+	union weft_sockaddr from[1 + GUESTS];
+	uint64_t since_ms[1 + GUESTS];
+	nfds_t n;
+};
+
+static int guest_leaves(struct guests *g, nfds_t i)
+{
+	const int fd = g->fds[i].fd;
+	const size_t rest = --g->n - i;
+
+	memmove(g->fds + i, g->fds + i + 1, rest * sizeof(*g->fds));
+	memmove(g->from + i, g->from + i + 1, rest * sizeof(*g->from));
+	memmove(g->since_ms + i, g->since_ms + i + 1,
+		rest * sizeof(*g->since_ms));
+	return fd;
+}
+
+/* 0, or -1 and it has been told why. */
+static int guest_comes(struct guests *g)
+{
+	const int whole = sizeof(struct card);
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	const int fd = accept4(g->fds[0].fd, (struct sockaddr *)&ss, &len,
+			       SOCK_CLOEXEC);
+
+	if (fd < 0) {
+		if (errno == EINTR || errno == ECONNABORTED || errno == EAGAIN)
+			return 0;
+		tool_error("check", "cannot accept: %m");
+		return -1;
+	}
+	if (g->n == ARRAY_SIZE(g->fds))
+		close(guest_leaves(g, 1));
+	/* readable with the whole card, or when it has left */
+	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &whole, sizeof(whole));
+	g->fds[g->n] = (struct pollfd){ .fd = fd, .events = POLLIN };
+	from_sockaddr(&ss, &g->from[g->n]);
+	g->since_ms[g->n++] = weft_now_ms();
+	return 0;
+}
+
+/* Whoever says nothing keeps nobody waiting. */
+static int serve(int listener)
+{
+	struct guests g = {
+		.fds = { { .fd = listener, .events = POLLIN } },
+		.n = 1,
+	};
+	union weft_sockaddr from;
+	nfds_t i;
+
+	for (;;) {
+		poll(g.fds, g.n, g.n > 1 ? 1000 : -1);
+		for (i = 1; i < g.n; i++)
+			if (g.fds[i].revents)
+				break;
+		if (i < g.n) {
+			from = g.from[i];
+			serve_one(guest_leaves(&g, i), &from);
+			continue;
+		}
+		while (g.n > 1 &&
+		       weft_now_ms() - g.since_ms[1] > CHECK_PATIENCE_MS)
+			close(guest_leaves(&g, 1));
+		if (g.fds[0].revents && guest_comes(&g))
+			return EXIT_FAILED;
+	}
+}
+
 static int listen_for(char *where)
 {
 	struct sockaddr_storage ss;
@@ -366,7 +442,7 @@ static int listen_for(char *where)
 	socklen_t len = sizeof(ss);
 	const char *port;
 	char *host;
-	int fd, conn;
+	int fd, err;
 
 	if (split(where, &host, &port))
 		return usage_error("check", "'%s' is not [ADDRESS]:PORT",
@@ -380,19 +456,9 @@ static int listen_for(char *where)
 	       "THISHOST:%u\n",
 	       ntohs(sa.in.sin_port), ntohs(sa.in.sin_port));
 	fflush(stdout);
-	for (;;) {
-		len = sizeof(ss);
-		conn = accept4(fd, (struct sockaddr *)&ss, &len, SOCK_CLOEXEC);
-		if (conn < 0) {
-			if (errno == EINTR || errno == ECONNABORTED)
-				continue;
-			tool_error("check", "cannot accept: %m");
-			close(fd);
-			return EXIT_FAILED;
-		}
-		from_sockaddr(&ss, &sa);
-		serve_one(conn, &sa);
-	}
+	err = serve(fd);
+	close(fd);
+	return err;
 }
 
 int check_main(int argc, char **argv)

@@ -30,7 +30,7 @@ static void *resolve(void *lib, const char *symbol, bool needed, int *err)
 
 static const char *library(void)
 {
-	const char *name = getenv("WEFT_LIBCUDA");
+	const char *name = secure_getenv("WEFT_LIBCUDA");
 
 	return name && *name ? name : "libcuda.so.1";
 }

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "util/clock.h"
 #include "util/log.h"
 #include "util/util.h"
+
+#define PLACES		64
+#define BURST		20	/* of one place, and then nothing for: */
+#define PERIOD_MS	60000
 
 enum weft_level weft_log_level = WEFT_LOG_WARN;
 
@@ -51,6 +57,48 @@ void weft_log_set_sink(weft_log_sink sink, void *arg)
 	log_arg = sink ? arg : NULL;
 }
 
+/*
+ * How many more this place may say now, this one included: a peer that makes us
+ * complain again and again cannot fill a disk.
+ */
+static unsigned int left(enum weft_level level, const char *file, int line)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct place {
+		const char *file;
+		int line;
+		unsigned int said;
+		uint64_t since_ms;
+	} places[PLACES];
+	struct place *p = &places[((uintptr_t)file / 16 + (unsigned int)line) %
+				  PLACES];
+	uint64_t now = weft_now_ms();
+	unsigned int n;
+
+	if (level > WEFT_LOG_WARN || pthread_mutex_trylock(&lock))
+		return BURST;
+	if (p->file != file || p->line != line ||
+	    now - p->since_ms >= PERIOD_MS)
+		*p = (struct place){ file, line, 0, now };
+	n = BURST - p->said;
+	if (n)
+		p->said++;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+static void say(enum weft_level level, const char *file, int line,
+		unsigned int more, char *text, size_t size)
+{
+	static const char last[] = " (more like this will be left out for a minute)";
+	size_t n = strlen(text);
+
+	if (more == 1)
+		snprintf(text + weft_min(n, size - sizeof(last)), sizeof(last),
+			 "%s", last);
+	log_sink(log_arg, level, file, line, text);
+}
+
 void weft_log_set_level(enum weft_level level)
 {
 	weft_log_level = level;
@@ -60,13 +108,16 @@ void weft_log(enum weft_level level, const char *file, int line,
 	      const char *fmt, ...)
 {
 	int saved = errno;
+	unsigned int more = left(level, file, line);
 	char text[1024];
 	va_list ap;
 
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	log_sink(log_arg, level, file, line, text);
+	if (more) {
+		va_start(ap, fmt);
+		vsnprintf(text, sizeof(text), fmt, ap);
+		va_end(ap);
+		say(level, file, line, more, text, sizeof(text));
+	}
 	errno = saved;
 }
 
@@ -75,12 +126,14 @@ int weft_log_fail(enum weft_level level, const char *file, int line, int err,
 {
 	int saved = errno;
 	char text[1024], reason[128];
+	unsigned int more;
 	size_t n;
 	va_list ap;
 
 	if (err < 0)
 		err = -err;
-	if (level <= weft_log_level) {
+	more = level <= weft_log_level ? left(level, file, line) : 0;
+	if (more) {
 		va_start(ap, fmt);
 		vsnprintf(text, sizeof(text), fmt, ap);
 		va_end(ap);
@@ -88,7 +141,7 @@ int weft_log_fail(enum weft_level level, const char *file, int line, int err,
 		/* _GNU_SOURCE's strerror_r: the text may lie elsewhere. */
 		snprintf(text + n, sizeof(text) - n, ": %s",
 			 strerror_r(err, reason, sizeof(reason)));
-		log_sink(log_arg, level, file, line, text);
+		say(level, file, line, more, text, sizeof(text));
 	}
 	errno = saved;
 	return -err;

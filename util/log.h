@@ -7,7 +7,8 @@
  * the value came from and what to do.  Nothing is printed on success.
  *
  * The adaptors set a sink (ucs_log, ncclDebugLogger); without one, messages go
- * to stderr as "weft: warning: ...".  All calls here keep errno unchanged, may
+ * to stderr as "weft: warning: ...".  What one place warns of again and again is
+ * left out for a while.  All calls here keep errno unchanged, may
  * be made from any thread, and never block on anything but the sink.
  */
 #ifndef WEFT_UTIL_LOG_H

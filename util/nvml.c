@@ -11,7 +11,7 @@ static const char *missing = "";	/* NULL: loaded; "": not tried yet */
 
 static const char *load(void)
 {
-	const char *name = getenv("WEFT_LIBNVML"), *lacks = NULL;
+	const char *name = secure_getenv("WEFT_LIBNVML"), *lacks = NULL;
 	void *lib;
 
 	if (!name || !*name)

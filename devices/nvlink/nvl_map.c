@@ -33,7 +33,11 @@ int nvl_map_host_make(struct nvl_mapping *m, size_t size)
 
 	if (fd < 0)
 		return weft_fail(errno, "cannot make shared memory for a ring");
-	if (ftruncate(fd, size) || fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL))
+	/* memory that lacks later is a SIGBUS; not every sandbox can tell */
+	if (ftruncate(fd, size) ||
+	    (fallocate(fd, 0, 0, size) && errno != EOPNOTSUPP &&
+	     errno != ENOSYS) ||
+	    fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL))
 		err = -errno;
 	else
 		err = map_host(m, fd, size);

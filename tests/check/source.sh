@@ -43,6 +43,9 @@ tap_nothing "no call that sleeps, forks a shell or ends the host's process" \
 tap_nothing "no call with hidden state, none that waits for a name server" \
 	"$(calls 'rand|random|srand|inet_ntoa|gethostbyname|localtime|gmtime' \
 		"${products[@]}")"
+tap_nothing "a setuid program's libraries and files are not its user's to name" \
+	"$(calls 'getenv' "${products[@]}" |
+		grep -E '^(util|bootstrap|devices)/')"
 tap_nothing "messages go through util/log.h" \
 	"$(calls 'printf|puts|perror|fputs|fprintf' "${products[@]}" |
 		grep -v -e '^tools/' -e '^bootstrap/stats\.c:')"

@@ -71,6 +71,10 @@ says "a secret that the other lacks" 1 "$betrayed" \
 head -c 100 /dev/urandom >"/dev/tcp/127.0.0.1/$port" 2>/dev/null
 printf 'GET / HTTP/1.0\r\n\r\n' >"/dev/tcp/127.0.0.1/$port"
 says "after these it still serves" 0 "it works" "$weft" check "localhost:$port"
+exec 5<>"/dev/tcp/127.0.0.1/$port" 6<>"/dev/tcp/127.0.0.1/$port" \
+	7<>"/dev/tcp/127.0.0.1/$port" && printf x >&6
+says "while others say nothing" 0 "it works" "$weft" check "localhost:$port"
+exec 5>&- 6>&- 7>&-
 serve env WEFT_SECRET_FILE="$tap_tmp/secret"
 says "the same secret" 0 "it works" \
 	env WEFT_SECRET_FILE="$tap_tmp/secret" "$weft" check "127.0.0.1:$port"

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is made when, by whom, and what is left when a peer is killed. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -285,4 +288,39 @@ Test(nvl_setup, a_killed_peer_leaves_nothing)
 	cr_expect(eq(int, memcmp(&before, &after, sizeof(before)), 0),
 		  "something lives on");
 	nvl_run_close(run);
+}
+
+/* ---- memory that is not there ----------------------------------------------- */
+
+static int lacking;
+
+/* fallocate() of this program: the memory there is, or is not. */
+int fallocate(int fd, int mode, off_t at, off_t len)
+{
+	if (!lacking)
+		return syscall(SYS_fallocate, fd, mode, at, len);
+	errno = lacking;
+	return -1;
+}
+
+/* Memory that is promised only would end the process, once it is written. */
+Test(nvl_setup, a_ring_of_host_memory_is_there_or_not_made)
+{
+	struct nvl_mapping m;
+	struct stat st;
+
+	load_fake();
+	cr_assert(zero(int, nvl_map_host_make(&m, 4 << 20)));
+	cr_assert(zero(int, fstat(m.fd, &st)));
+	cr_expect(ge(long, st.st_blocks * 512, 4 << 20));
+	munmap(m.host, 4 << 20);
+	close(m.fd);
+	lacking = ENOSPC;
+	cr_expect(eq(int, nvl_map_host_make(&m, 4 << 20), -ENOSPC));
+	cr_expect(eq(uint, said("cannot set up a ring"), 1));
+	/* a sandbox that cannot say is not worse off than before */
+	lacking = EOPNOTSUPP;
+	cr_assert(zero(int, nvl_map_host_make(&m, 4 << 20)));
+	munmap(m.host, 4 << 20);
+	close(m.fd);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "util/clock.h"
 #include "util/log.h"
 
 struct caught {
@@ -77,6 +78,45 @@ Test(log, keeps_errno, .init = to_catch)
 	cr_expect(eq(int, errno, ENOENT));
 	weft_fail(EIO, "text");
 	cr_expect(eq(int, errno, ENOENT));
+}
+
+static uint64_t now_ns = 1000000000;
+
+static uint64_t fake_clock(void)
+{
+	return now_ns;
+}
+
+/* A peer that has us complain without end cannot fill a disk. */
+Test(log, is_bounded_per_place, .init = to_catch)
+{
+	int i;
+
+	weft_clock_set(fake_clock);
+	for (i = 0; i < 1000; i++)
+		weft_error("bad frame %d", i);
+	cr_expect(eq(int, caught.calls, 20));
+	cr_expect(ne(ptr, strstr(caught.text, "bad frame 19 (more like this"),
+		     NULL), "%s", caught.text);
+	for (i = 0; i < 1000; i++)
+		weft_fail(EIO, "frame %d", i);
+	cr_expect(eq(int, caught.calls, 40));
+	cr_expect(eq(int, weft_fail(EIO, "another place"), -EIO));
+	cr_expect(eq(int, caught.calls, 41));
+	for (i = 0; i < 3; i++) {
+		weft_error("round %d", i);
+		now_ns += 61000000000;
+	}
+	cr_expect(eq(int, caught.calls, 44));
+	for (i = 0; i < 25; i++) {
+		weft_error("again");
+		now_ns += 61000000000;
+	}
+	cr_expect(eq(int, caught.calls, 69), "they do not come often");
+	weft_log_set_level(WEFT_LOG_INFO);
+	for (i = 0; i < 100; i++)
+		weft_info("asked for");
+	cr_expect(eq(int, caught.calls, 169));
 }
 
 Test(log, warns_once_per_place, .init = to_catch)
