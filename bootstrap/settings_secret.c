@@ -80,7 +80,7 @@ static int no_secret(void)
 {
 	if (!secure_getenv("WEFT_SECRET_FILE"))
 		return 0;
-	weft_error("WEFT_SECRET_FILE is set to nothing; nothing may connect "
+	weft_error("WEFT_SECRET_FILE is set but empty; nothing may connect "
 		   "until it names a file or is unset");
 	return -EINVAL;
 }

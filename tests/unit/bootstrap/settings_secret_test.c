@@ -165,7 +165,7 @@ Test(settings_secret, empty)
 	cr_expect(eq(int, weft_settings_secret(&bytes, &len), -EINVAL));
 	cr_expect(eq(int, weft_settings_secret(&bytes, &len), -EINVAL));
 	cr_expect(eq(int, caught.count, 1), "once");
-	cr_expect(has(caught.text, "WEFT_SECRET_FILE is set to nothing"), "%s",
+	cr_expect(has(caught.text, "WEFT_SECRET_FILE is set but empty"), "%s",
 		  caught.text);
 	clearenv();
 	weft_settings_reset();
