@@ -338,10 +338,14 @@ static void fair(void)
 		side_progress(&b);
 	}
 	check(b.messages >= TOTAL, "only %u messages came", b.messages);
-	for (i = 0; i < LOUD; i++)
+	for (i = 0; i < N; i++)
+		check(sh.got[i], "sender %u was never heard", i);
+	/* an adapter brings them when and as it likes */
+	for (i = 0; i < LOUD && !row->one_socket; i++)
 		check(sh.got[i] > TOTAL / LOUD / 4, "sender %u had %u of %u", i,
 		      sh.got[i], TOTAL);
-	check(worst < TOTAL / 8, "a quiet one waited for %u others", worst);
+	check(worst < TOTAL / 8 || row->one_socket,
+	      "a quiet one waited for %u others", worst);
 	b.hook = NULL;
 	for (i = 0; i < N; i++) {
 		wait_for(&a[i], &b, !a[i].ops->flush(a[i].ep, NULL));
