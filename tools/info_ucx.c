@@ -131,7 +131,10 @@ static bool print_one(const struct tool_ucx *u, bool preload, bool path)
 		printf("weft does not support it (1.%d to 1.%d)\n",
 		       WEFT_UCX_MINOR_MIN, WEFT_UCX_MINOR_MAX);
 	else if (way)
-		printf("weft enters it by %s\n", way);
+		printf("weft enters it by %s%s\n", way,
+		       preload || strcmp(u->who, "Python") ? "" :
+		       ";\n            Dask turns without end in it and is slow: "
+		       "LD_PRELOAD cures that");
 	else
 		printf("weft does not enter it%s\n",
 		       path ? ": it reads no UCX_PLUGIN_PATH" : "");

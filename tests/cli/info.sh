@@ -276,6 +276,19 @@ if fake_ucx "$tap_tmp/old" 12 2>"$tap_tmp/err"; then
 	ends "only one that weft does not support" 1 UCX_TLS=weft_tcp PATH=/nosuch \
 		LD_LIBRARY_PATH="$tap_tmp/new" ${preload-}
 
+	mkdir -p "$tap_tmp/newer/lib"
+	cp "$tap_tmp/plugins/libucp.so.0" "$tap_tmp/newer/lib"
+	sed "s|$tap_tmp/package|$tap_tmp/newer|" "$tap_tmp/venv/bin/python" \
+		>"$tap_tmp/python"
+	chmod +x "$tap_tmp/python"
+	mkdir -p "$tap_tmp/venv22/bin"
+	mv "$tap_tmp/python" "$tap_tmp/venv22/bin"
+	shows "Python's, without LD_PRELOAD" "Dask turns without end in it and is slow" \
+		VIRTUAL_ENV="$tap_tmp/venv22" "$plugin"
+	test -n "$WEFT_SANITIZED" ||
+		lacks "and with it" "turns without end" \
+			VIRTUAL_ENV="$tap_tmp/venv22" "$preload"
+
 	# A library that ends the process that loads it.
 	echo '__attribute__((constructor)) static void f(void)
 	{ __builtin_trap(); }' |
