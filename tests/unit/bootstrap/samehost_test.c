@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -192,6 +193,18 @@ Test(samehost, what_is_no_gpu_does_not_count)
 	gpu("nvidia2", "/nonexistent");
 	gpu("nvidia3", root);
 	write_file("dev/nvidia4", "");
+	cr_expect(not(another()));
+	cr_expect(eq(uint, host.gpus, 2));
+}
+
+/* As where a cgroup refuses what the folder shows. */
+Test(samehost, a_node_that_does_not_open)
+{
+	introduced();
+	/* NVIDIA's number, of more GPUs than a host has */
+	if (mknod(in("dev/nvidia2"), S_IFCHR | 0666, makedev(195, 77)))
+		cr_skip_test("no device node can be made here: %s",
+			     strerror(errno));
 	cr_expect(not(another()));
 	cr_expect(eq(uint, host.gpus, 2));
 }
