@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/auxv.h>
 
 #include "bootstrap/samehost.h"
@@ -18,6 +19,7 @@
 #include "nccl_net/log.h"
 #include "nccl_net/slots.h"
 #include "nccl_net/table.h"
+#include "util/cuda.h"
 #include "util/log.h"
 #include "util/util.h"
 
@@ -178,32 +180,53 @@ static void say_no(const char *why)
 		weft_info(text, why);
 }
 
-/* Another's answers would be taken, or not even asked for. */
+/* Another's answers would be taken. */
 static bool settings_elsewhere(void)
 {
 	const char *plugin = secure_getenv("NCCL_ENV_PLUGIN");
 
-	if (!plugin || !*plugin || !strcmp(plugin, "none") ||
-	    strstr(plugin, "weft"))
-		return false;
-	snprintf(host.reason, sizeof(host.reason),
-		 "NCCL_ENV_PLUGIN ('%.100s') answers for NCCL's settings; set "
-		 "it to weft, or unset it", plugin);
-	return true;
+	return plugin && *plugin && strcasecmp(plugin, "none") &&
+	       !strstr(plugin, "weft");
+}
+
+/*
+ * Where NCCL does without cuMem, its GPU memory cannot leave a container
+ * (ncclIsCuMemSupported(), which up to 2.23 wants it to be in adapters' reach).
+ */
+static bool without_cumem(int nccl)
+{
+	return weft_cuda_program_lacks(WEFT_CU_DEVICE_VMM) ||
+	       weft_cuda_program_lacks(WEFT_CU_DEVICE_POSIX_FD) ||
+	       (nccl < 22400 &&
+		weft_cuda_program_lacks(WEFT_CU_DEVICE_VMM_RDMA));
+}
+
+/* NULL: nothing in this process speaks against it. */
+static const char *objection(int nccl)
+{
+	if (!nccl)
+		return "this NCCL does not say its version";
+	if (settings_elsewhere())
+		return "NCCL_ENV_PLUGIN names a plugin that answers for NCCL's "
+		       "settings; set it to weft, or unset it";
+	if (without_cumem(nccl))
+		return "NCCL cannot pass on this GPU's memory: the driver does "
+		       "not support it here";
+	return NULL;
 }
 
 static void decide(int nccl)
 {
+	const char *why = NULL;
+
 	decided = true;
 	weft_samehost_find(nccl, &host);
-	if (host.introduced && (settings_elsewhere() || !nccl)) {
+	if (host.introduced)
+		why = objection(nccl);
+	if (why)
 		host.introduced = false;
-		if (!*host.reason)
-			snprintf(host.reason, sizeof(host.reason),
-				 "this NCCL does not say its version");
-	}
 	if (!host.introduced)
-		say_no(host.reason);
+		say_no(why ? why : host.reason);
 }
 
 static bool redirect(const void *inside)

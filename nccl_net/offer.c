@@ -125,7 +125,8 @@ bool weft_nccl_nvlink_offered(void)
 	if (!looked) {
 		offered = look(&reason);
 		looked = true;
-		if (weft_settings()->nccl_nvlink == WEFT_ON && !offered)
+		if (weft_settings()->nccl_nvlink == WEFT_ON && !offered &&
+		    !unneeded)
 			weft_warn("WEFT_NCCL_NVLINK is on, but %s: NCCL's "
 				  "traffic goes by the network", reason);
 		else

@@ -50,6 +50,23 @@ int weft_cuda_program_gpus(void)
 	return r ? -ENODEV : n;
 }
 
+bool weft_cuda_program_lacks(int attr)
+{
+	void *lib = dlopen(library(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+	const int n = weft_cuda_program_gpus();
+	int (*get)(int *value, int attr, int dev);
+	bool lacks = false;
+	int v = 0, i;
+
+	if (!lib)
+		return false;
+	*(void **)&get = dlsym(lib, "cuDeviceGetAttribute");
+	for (i = 0; get && i < n && !lacks; i++)
+		lacks = !get(&v, attr, i) && !v;
+	dlclose(lib);
+	return lacks;
+}
+
 static int load(void)
 {
 	const char *name = library();

@@ -58,6 +58,7 @@
 #define WEFT_CU_DEVICE_PCI_DOMAIN	50
 #define WEFT_CU_DEVICE_VMM		102	/* cuMemCreate and so on */
 #define WEFT_CU_DEVICE_POSIX_FD		103	/* exports as a descriptor */
+#define WEFT_CU_DEVICE_VMM_RDMA		110	/* adapters reach such memory */
 #define WEFT_CU_DEVICE_DMA_BUF		124	/* from 11.7 on */
 #define WEFT_CU_DEVICE_MPS		133	/* from 12.x on, else unknown */
 
@@ -235,6 +236,8 @@ int weft_cuda_init(void);
  * -ENOENT: none is loaded; -ENODEV: nobody has initialised it.
  */
 int weft_cuda_program_gpus(void);
+/* Does the driver say that one of those lacks it?  No word from it: no. */
+bool weft_cuda_program_lacks(int attr);
 
 /* The driver, or NULL as long as weft_cuda_init() has not succeeded. */
 const struct weft_cuda *weft_cuda(void);
