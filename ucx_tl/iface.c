@@ -113,6 +113,14 @@ static enum weft_ucs_status iface_query(struct weft_uct_iface *iface,
 	attr->am.max_iov = 1;
 	if (iface->tl->am_zcopy) {
 		attr->flags |= WEFT_UCT_IFACE_AM_ZCOPY;
+		/*
+		 * UCP allows headers of active messages up to this length. To
+		 * send one by zcopy it copies the header into a segment, and
+		 * does not look whether it fits (protocols v2, default since
+		 * 1.16): what fits is the most that may be offered.
+		 */
+		attr->am.max_bcopy =
+			weft_min(attr->am.max_bcopy, WEFT_UCT_SEG_SIZE);
 		attr->am.max_zcopy = message;
 		attr->am.max_hdr = WEFT_UCT_MAX_HEADER;
 		attr->am.max_iov =

@@ -42,6 +42,12 @@ void weft_uct_iface_scores(const struct weft_uct_iface *iface,
  */
 #define ZCOPY_OVERHEAD 0.4e-6 /* s */
 #define BCOPY_OVERHEAD 0.2e-6
+/*
+ * A long message goes by bcopy in pieces of a segment where it can go by zcopy,
+ * too (iface.c).  UCP believes that they overlap and gain; here each costs both
+ * ends this much more, on the same cores often.
+ */
+#define PIECE_OVERHEAD 2.5e-6
 
 struct cost {
 	double copy;	 /* s per byte */
@@ -58,7 +64,10 @@ static struct cost cost_of(const struct weft_uct_tl *tl, uint32_t operation)
 	case WEFT_EP_OP_AM_ZCOPY:
 		return (struct cost){ 1 / tl->message_copy, ZCOPY_OVERHEAD };
 	case WEFT_EP_OP_AM_BCOPY:
-		return (struct cost){ 1 / tl->message_copy, BCOPY_OVERHEAD };
+		return (struct cost){ 1 / tl->message_copy +
+					      tl->am_zcopy * PIECE_OVERHEAD /
+						      WEFT_UCT_SEG_SIZE,
+				      BCOPY_OVERHEAD };
 	default:
 		return (struct cost){ 1 / tl->message_copy, 0 };
 	}

@@ -18,6 +18,7 @@
 #define WEFT_UCT_MAX_IOV    16
 #define WEFT_UCT_MAX_SHORT  ((size_t)8192)
 #define WEFT_UCT_MAX_BCOPY  ((size_t)65536)
+#define WEFT_UCT_SEG_SIZE   ((size_t)8192) /* UCX_SEG_SIZE, by default */
 
 /* Found in one copy of libuct and libucs; all of them exist since 1.13. */
 struct weft_uct_symbols {

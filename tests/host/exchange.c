@@ -5,6 +5,7 @@
  *   all      every kind of transfer, every size (the default)
  *   connect  nothing but the connection; prints the lanes of the endpoint
  *   large    tagged messages of 1 MiB and more only
+ *   headers  active messages with the longest header that UCP allows
  *   fence    puts, a fence, a put: the last one lands last
  *   late     after a full exchange one side leaves; the other is told, if it
  *	      asked for errors, and its flush then ends, for better or worse
@@ -176,6 +177,82 @@ static void exchange_large(struct host *h)
 				  round);
 }
 
+static struct {
+	char *data;	       /* of every message; the header is of @allowed */
+	size_t allowed, came;  /* bytes; messages */
+	uint64_t header, body; /* seeds */
+} headers;
+
+static ucs_status_t take_header(void *arg, const void *header,
+				size_t header_len, void *data, size_t len,
+				const ucp_am_recv_param_t *param)
+{
+	(void)arg;
+	if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
+		die("a message that was sent eagerly came by rendezvous");
+	if (header_len != headers.allowed ||
+	    wrong(header, header_len, headers.header))
+		die("a header of %zu bytes before %zu came wrong",
+		    headers.allowed, len);
+	if (wrong(data, len, headers.body))
+		die("%zu bytes behind a header of %zu came wrong", len,
+		    headers.allowed);
+	headers.came++;
+	transfers++;
+	return UCS_OK;
+}
+
+/* Several at once: UCP keeps a copy of each header until it is sent. */
+static void headers_round(struct host *h, size_t len, unsigned int flags)
+{
+	enum { AT_ONCE = 32 };
+	char *header = place(recv_buf, 0), *out = place(send_buf, 0);
+	ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+		.flags = flags | UCP_AM_SEND_FLAG_EAGER,
+	};
+	ucs_status_ptr_t sends[AT_ONCE];
+
+	fill(header, headers.allowed, seed_of(h->side, 7, len));
+	fill(out, len, seed_of(h->side, 8, len));
+	headers.header = seed_of(!h->side, 7, len);
+	headers.body = seed_of(!h->side, 8, len);
+	headers.came = 0;
+	barrier(h);
+	for (int i = 0; i < AT_ONCE; i++)
+		sends[i] = ucp_am_send_nbx(h->eps[0], 1, header,
+					   headers.allowed, out, len, &param);
+	for (int i = 0; i < AT_ONCE; i++)
+		check(host_wait(h, sends[i]), "active message with a header");
+	while (headers.came < AT_ONCE)
+		host_progress(h);
+	barrier(h);
+}
+
+static void exchange_headers(struct host *h)
+{
+	static const size_t sizes[] = { 0, 1, 5000, 20000, 60000, 300000 };
+	ucp_am_handler_param_t param = {
+		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+			      UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+			      UCP_AM_HANDLER_PARAM_FIELD_CB,
+		.id = 1,
+		.flags = UCP_AM_FLAG_WHOLE_MSG,
+		.cb = take_header,
+	};
+	ucp_worker_attr_t attr = {
+		.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER,
+	};
+
+	check(ucp_worker_set_am_recv_handler(h->worker, &param), "am handler");
+	check(ucp_worker_query(h->worker, &attr), "ucp_worker_query");
+	headers.allowed = attr.max_am_header;
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		headers_round(h, sizes[i], 0);
+		headers_round(h, sizes[i], UCP_AM_SEND_FLAG_REPLY);
+	}
+}
+
 /* Many puts of one buffer, then a fence, then a flag at its end. */
 static void exchange_fence(struct host *h)
 {
@@ -328,6 +405,8 @@ int main(int argc, char **argv)
 		ucp_ep_print_info(h.eps[0], stdout);
 	} else if (!strcmp(mode, "large"))
 		exchange_large(&h);
+	else if (!strcmp(mode, "headers"))
+		exchange_headers(&h);
 	else if (!strcmp(mode, "fence"))
 		exchange_fence(&h);
 	else if (!strcmp(mode, "late"))

@@ -38,6 +38,16 @@ carried()
 		tap_equal "$v: all of them are puts" "$gets" 0
 }
 
+# With glibc's own check of the heap, where it is at hand.
+headers()
+{
+	local v=$1 checks=/usr/lib/$(uname -m)-linux-gnu/libc_malloc_debug.so.0
+	test -e "$checks" || checks=
+	MALLOC_CHECK_=3 PRELOAD_BOTH="LD_PRELOAD=$checks${checks:+:}$preload" \
+		try "$v: active messages with the longest header" \
+		"$v" "$v" headers
+}
+
 for v in "${versions[@]}"; do
 	found=$(under "$v" "${prefix_of[$v]}/bin/ucx_info" -d 2>&1 |
 		grep -c 'Transport: weft_tcp')
@@ -48,6 +58,7 @@ for v in "${versions[@]}"; do
 	try "$v: by socket address, error handling, blocking" \
 		"$v" "$v" sock peer block
 	try "$v: data end the rest of one that spins" "$v" "$v" spin
+	headers "$v"
 	try "$v: a fence between puts" "$v" "$v" fence
 	UCX_FENCE_MODE=weak try "$v: a weak fence between puts" "$v" "$v" fence
 	UCX_FENCE_MODE=strong try "$v: a strong fence between puts" \
