@@ -175,10 +175,16 @@ struct weft_uct_iface_params {		/* uct_iface_params_t, its start */
 		char room[40];
 	} mode;
 	void *stats_root;
+	void *not_used[11];
+	size_t am_alignment, am_align_offset;
 };
 #define WEFT_UCT_OPEN_MODE_DEVICE	1ull
 #define WEFT_UCT_PARAM_STATS_ROOT	(1ull << 4)
-_Static_assert(offsetof(struct weft_uct_iface_params, stats_root) == 184,
+#define WEFT_UCT_PARAM_AM_ALIGNMENT	(1ull << 16)
+#define WEFT_UCT_PARAM_AM_ALIGN_OFFSET	(1ull << 17)
+_Static_assert(offsetof(struct weft_uct_iface_params, stats_root) == 184 &&
+		       offsetof(struct weft_uct_iface_params, am_alignment) ==
+			       280,
 	       "uct_iface_params_t");
 
 struct weft_uct_ep_params {		/* uct_ep_params_t, its start */

@@ -299,6 +299,21 @@ void weft_uct_internal_ops(struct weft_uct *uct)
 		ops[n++] = no; /* get_device_ep, put_sgl_zcopy */
 }
 
+/*
+ * Messages are to be aligned where the handler may keep the buffer they are in.
+ * It never may here, so that a wish for it has only to make sense.
+ */
+static bool alignment_is_sane(const struct weft_uct_iface_params *p)
+{
+	const bool given = p->field_mask & WEFT_UCT_PARAM_AM_ALIGNMENT;
+	const size_t alignment = given ? p->am_alignment : 0;
+
+	if (given && (!alignment || (alignment & (alignment - 1))))
+		return false;
+	return !(p->field_mask & WEFT_UCT_PARAM_AM_ALIGN_OFFSET) ||
+	       p->am_align_offset < alignment;
+}
+
 enum weft_ucs_status
 weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 		    const struct weft_uct_iface_params *params,
@@ -322,6 +337,8 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 
 	if (!(params->open_mode & WEFT_UCT_OPEN_MODE_DEVICE))
 		return WEFT_UCS_UNSUPPORTED;
+	if (!alignment_is_sane(params))
+		return WEFT_UCS_INVALID_PARAM;
 	iface = calloc(1, sizeof(*iface));
 	if (!iface)
 		return WEFT_UCS_NO_MEMORY;

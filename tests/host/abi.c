@@ -70,7 +70,14 @@ static void interface_structs(void)
 	   struct weft_uct_iface_params, mode.device.dev_name);
 	AT(uct_iface_params_t, stats_root, struct weft_uct_iface_params,
 	   stats_root);
+	AT(uct_iface_params_t, am_alignment, struct weft_uct_iface_params,
+	   am_alignment);
+	AT(uct_iface_params_t, am_align_offset, struct weft_uct_iface_params,
+	   am_align_offset);
 	SAME(UCT_IFACE_PARAM_FIELD_STATS_ROOT, WEFT_UCT_PARAM_STATS_ROOT);
+	SAME(UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT, WEFT_UCT_PARAM_AM_ALIGNMENT);
+	SAME(UCT_IFACE_PARAM_FIELD_AM_ALIGN_OFFSET,
+	     WEFT_UCT_PARAM_AM_ALIGN_OFFSET);
 	AT(uct_ep_params_t, dev_addr, struct weft_uct_ep_params, dev_addr);
 	AT(uct_ep_params_t, iface_addr, struct weft_uct_ep_params, iface_addr);
 	SAME(UCT_EP_PARAM_FIELD_DEV_ADDR, WEFT_UCT_EP_HAS_DEV_ADDR);

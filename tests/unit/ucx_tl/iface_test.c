@@ -79,6 +79,42 @@ static void setup(void)
 
 TestSuite(iface, .init = setup, .timeout = 30);
 
+Test(iface, an_alignment_of_messages_makes_sense)
+{
+	enum { NONE = 0, ALIGN = 1, OFFSET = 2 };
+	static const struct {
+		unsigned int given;
+		size_t alignment, offset;
+		enum weft_ucs_status status;
+	} wishes[] = {
+		{ NONE, 3, 9, WEFT_UCS_OK },
+		{ ALIGN, 1, 9, WEFT_UCS_OK },
+		{ ALIGN, 4096, 0, WEFT_UCS_OK },
+		{ ALIGN | OFFSET, 8, 7, WEFT_UCS_OK },
+		{ ALIGN, 0, 0, WEFT_UCS_INVALID_PARAM },
+		{ ALIGN, 3, 0, WEFT_UCS_INVALID_PARAM },
+		{ OFFSET, 8, 1, WEFT_UCS_INVALID_PARAM },
+		{ ALIGN | OFFSET, 8, 8, WEFT_UCS_INVALID_PARAM },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(wishes); i++) {
+		struct weft_uct_iface_params params = {
+			.field_mask =
+				wishes[i].given * WEFT_UCT_PARAM_AM_ALIGNMENT,
+			.open_mode = WEFT_UCT_OPEN_MODE_DEVICE,
+			.mode.device.dev_name = "lo",
+			.am_alignment = wishes[i].alignment,
+			.am_align_offset = wishes[i].offset,
+		};
+		void *one = NULL;
+
+		cr_expect_eq(weft_uct_iface_open(&md, NULL, &params, NULL, &one),
+			     wishes[i].status, "wish %zu", i);
+		if (one)
+			close_it(one);
+	}
+}
+
 /* uct_iface_internal_ops_t of 1.22, uct/base/uct_iface.h */
 #define IS_REACHABLE_V2 6
 
