@@ -30,25 +30,9 @@ esac
 mkdir -p "$cache"
 exec 9>"$cache/build-ucx.lock"
 flock 9
-sources=$cache/ucx-source
-if test -n "${WEFT_UCX_SOURCE-}"; then
-	source=$(cd "$WEFT_UCX_SOURCE" && pwd)
-else
-	source=$(ls -d "$sources"/ucx-*/ 2>/dev/null | head -1)
-	if test -z "$source"; then
-		. "$(dirname "$0")/../lib/apt.sh"
-		apt_in "$VERSION_CODENAME" update
-		rm -rf "$sources"
-		mkdir -p "$sources"
-		(cd "$sources" && apt_in "$VERSION_CODENAME" source ucx)
-		rm -rf "$cache/apt-$VERSION_CODENAME"
-		source=$(ls -d "$sources"/ucx-*/ | head -1)
-	fi
-fi
-source=${source%/}
-version=$(sed -n 's/^define(\[ucx_ver_\(major\|minor\|patch\)\], *\([0-9]*\).*/\2/p' \
-	"$source/configure.ac" | paste -sd.)
-test -n "$version" || { echo "$source is no UCX source tree" >&2; exit 1; }
+# shellcheck source=tests/lib/ucx_source.sh
+. "$(dirname "$0")/../lib/ucx_source.sh"
+ucx_source own
 
 sum=$(sha256sum <<<"$source $flags" | cut -c1-8)
 prefix=$cache/ucx-built/$version-$kind-$sum
