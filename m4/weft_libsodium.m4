@@ -4,7 +4,7 @@ dnl a libsodium of its own, and a plugin may need nothing but libc.
 AC_DEFUN([WEFT_LIBSODIUM], [
 	AC_ARG_WITH([libsodium],
 		[AS_HELP_STRING([--with-libsodium=PREFIX],
-			[where libsodium.a and its headers are])],
+			[where lib/libsodium.a, built with -fPIC, and its headers are])],
 		[], [with_libsodium=])
 	SODIUM_CPPFLAGS=
 	SODIUM_LIBS="-l:libsodium.a"
@@ -20,7 +20,7 @@ AC_DEFUN([WEFT_LIBSODIUM], [
 	CPPFLAGS="$CPPFLAGS $SODIUM_CPPFLAGS"
 	AC_CHECK_HEADER([sodium/crypto_generichash.h], [],
 		[AC_MSG_ERROR([libsodium's headers were not found; install libsodium-dev or name its prefix by --with-libsodium=PREFIX])])
-	AC_MSG_CHECKING([whether libsodium.a goes into a plugin])
+	AC_MSG_CHECKING([for a libsodium.a built with -fPIC])
 	echo '{ global: weft_probe; local: *; };' >conftest.map
 	CFLAGS="$CFLAGS -fPIC -fvisibility=hidden"
 	LDFLAGS="$LDFLAGS -shared -Wl,--version-script=conftest.map"
@@ -32,7 +32,7 @@ int weft_probe(unsigned char *out)
 { return crypto_generichash(out, 32, out, 32, out, 32); }])],
 		[AC_MSG_RESULT([yes])],
 		[AC_MSG_RESULT([no])
-		AC_MSG_ERROR([no libsodium.a that can be linked into a shared object was found; install libsodium-dev or build libsodium with --enable-static --with-pic and name its prefix by --with-libsodium=PREFIX])])
+		AC_MSG_ERROR([no libsodium.a built with -fPIC was found, which a shared object needs; install libsodium-dev or build libsodium with --enable-static --with-pic and name its prefix by --with-libsodium=PREFIX])])
 	rm -f conftest.map
 	CPPFLAGS=$weft_saved_CPPFLAGS
 	CFLAGS=$weft_saved_CFLAGS

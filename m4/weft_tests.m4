@@ -33,6 +33,9 @@ AC_DEFUN([WEFT_MAN], [
 
 AC_DEFUN([WEFT_SUMMARY], [
 	weft_out=
+	weft_transports="weft_tcp, weft_nvl"
+	AS_IF([test $weft_have_VERBS != no],
+		[weft_transports="$weft_transports, weft_ib"])
 	AS_IF([test $weft_have_criterion = no],
 		[weft_out="$weft_out
     unit tests             want Criterion (libcriterion-dev), not under TSan"])
@@ -42,6 +45,9 @@ AC_DEFUN([WEFT_SUMMARY], [
 	AS_IF([test $weft_have_CUDA = no],
 		[weft_out="$weft_out
     util/cuda.h, compared  want cuda.h (--with-cuda=PREFIX)"])
+	AS_IF([test $weft_have_VERBS = no],
+		[weft_out="$weft_out
+    weft_ib                wants infiniband/verbs.h (libibverbs-dev, --with-verbs=PREFIX)"])
 	AS_IF([test "x$enable_fuzzers" = xno],
 		[weft_out="$weft_out
     libFuzzer targets      want CC=clang --enable-fuzzers"])
@@ -49,7 +55,7 @@ AC_DEFUN([WEFT_SUMMARY], [
   weft $PACKAGE_VERSION, to be installed in $prefix
 
   built
-    libuct_weft.so         UCX transport: weft_tcp
+    libuct_weft.so         UCX transports: $weft_transports
     libweft_preload.so     loads it into UCX 1.13 to 1.22
     libnccl-net-weft.so    NCCL network plugin, interfaces v6 to v12
     libnccl-env-weft.so    NCCL environment plugin

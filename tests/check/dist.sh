@@ -1,8 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# A release tarball has every file that git has.
+# A release tarball has every file that git has; what is installed of the
+# documents is whole.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 cd "$WEFT_SRC" || exit 99
+tap_folder
+MAKEFLAGS="" make -s -C "$WEFT_BUILD" DESTDIR="$tap_tmp" docdir=/doc \
+	install-dist_docDATA install-dist_docsDATA \
+	install-dist_performanceDATA >"$tap_tmp/log" 2>&1
+tap_nothing "README's links hold where it is installed" "$(
+	cd "$tap_tmp/doc" || exit
+	grep -oh '](docs/[^)]*)' README.md docs/*.md | tr -d ']()' | sort -u |
+		while read -r file; do test -f "$file" || echo "$file"; done)"
+seen=$(MAKEFLAGS="" PATH=$tap_tmp "$(type -P make)" -s -C "$WEFT_BUILD" \
+	dist-hook 2>&1)
+tap_equal "make dist says that xz is missing" "${seen%%(*}" \
+	"make dist: there is no xz to compress with "
+
 test "$(git rev-parse --show-toplevel 2>/dev/null)" = "$PWD" ||
 	tap_skip_all "this is no git tree"
 files=$(MAKEFLAGS='' make -s -C "$WEFT_BUILD" print-distfiles) || {
