@@ -53,8 +53,11 @@ tap_nothing "nothing is left to be done later" \
 	"$(grep -nHwE 'TODO|FIXME|XXX|HACK|[Ss]tubs?|[Pp]laceholder|[Nn]ot implemented' \
 		"${code[@]}" "${scripts[@]}" | grep -v '^tests/check/source\.sh:')"
 tap_nothing "nothing names the machine it was written on" \
-	"$(grep -nHE '/work/|/farm/|/var/tmp/|\.\./shared|deb\.debian\.org|pypi\.org' \
-		"${all[@]}")"
+	"$(grep -nHE '/work/|/farm/|/var/tmp/|\.\./shared' "${all[@]}")"
+# what is fetched comes from where this machine's apt and pip are told to look
+tap_nothing "no address of a server that files are fetched from" \
+	"$(grep -nHiE '\b(https?|ftp|git|ssh|rsync)://[a-z0-9]|\b[a-z0-9-]+\.(org|com)\b' \
+		"${all[@]}" tests/check/source.sh | grep -vw 'docs\.nvidia\.com')"
 tap_nothing "every file says its licence" \
 	"$(grep -L 'SPDX-License-Identifier: BSD-3-Clause' "${code[@]}" \
 		"${scripts[@]}")"

@@ -62,7 +62,8 @@ tap_folder()
 	trap 'rm -rf "$tap_tmp"' EXIT
 }
 
-# What the project consists of: git's list, or in a release tarball all files.
+# What the project consists of: git's list, or else what a release tarball has.
+# What lies beside that is not the project's.
 project_files() # PATTERN...
 {
 	cd "$WEFT_SRC" || exit 99
@@ -71,14 +72,18 @@ project_files() # PATTERN...
 			test -e "$file" && echo "$file"
 		done
 	else
-		local args=() pattern
-		for pattern in "$@"; do
-			args+=(-o -path "./$pattern")
-		done
-		find . -type f \( "${args[@]:1}" \) | sed 's|^\./||' |
-			grep -v -e '^build' -e '^_' -e '^aclocal\.m4$' \
-				-e '^m4/l' -e '^config\.h$'
-	fi | sort
+		local pattern
+		MAKEFLAGS="" make -s -C "$WEFT_BUILD" print-distfiles |
+			grep -vE '^(build-aux/|aclocal\.m4$|m4/l|config\.h)' |
+			while read -r file; do
+				for pattern in "$@"; do
+					# shellcheck disable=SC2254 # a pattern
+					case $file in
+					$pattern) echo "$file" ;;
+					esac
+				done
+			done
+	fi | sort -u
 }
 
 # The folder of a product in the build tree, or nothing.
