@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The notebook is the script, cell by cell. `make update-notebook` renews it.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+command -v python3 >/dev/null || tap_skip_all "needs python3"
 cd "$WEFT_SRC/examples" || exit 99
 
 tap_nothing "nccl_clique.ipynb is made of nccl_clique.py" \

@@ -38,7 +38,7 @@ with() # MPI MPIRUN KIND
 	command_is "$bin/weft" "$weft"
 	command_is "$bin/mpirun" "$2"
 	command_is "$bin/program" \
-		"env MPI4PY_MPIABI=$3 $mpi/$3/bin/python $WEFT_SRC/tests/host/mpi.py"
+		"env MPI4PY_MPIABI=$3 $mpi/$3/bin/python $WEFT_SRC/tests/host/mpi_ring.py"
 	libraries=""
 	if test "$2" = mpirun.mpich; then
 		# what MPICH's library is called everywhere else
