@@ -204,9 +204,8 @@ static const struct weft_setting table[] = {
 		  "its own NVLink and shared memory between them: auto does so "
 		  "where it works, on also warns where it does not, off never. "
 		  "Needs a folder that they share (WEFT_RUN_DIR) and the "
-		  "device nodes of each other's GPUs. Where it is off, for all "
-		  "ranks alike, NCCL's buffers and channels are made for weft's "
-		  "own NVLink" },
+		  "device nodes of each other's GPUs. off, on all ranks, makes "
+		  "NCCL's buffers and channels for weft's own NVLink" },
 };
 
 /* Names of the project's own that are not settings of the libraries. */
