@@ -1,0 +1,208 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Ranks of one host that must not find each other by NCCL's own calls, since
+# these would then fail or tell strangers: each gets a host id of its own, one
+# line says why where it can be helped, and the program goes on.
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+. "$WEFT_SRC/tests/lib/pods.sh"
+pods_needed
+tap_folder
+cd "$tap_tmp" || exit 99
+pods_build
+
+together="rank 0: with 1 of 1
+rank 1: with 1 of 1"
+apart="rank 0: with 0 of 1
+rank 1: with 0 of 1"
+
+ways="preload net"
+
+# What a rank was told: the one line that says so.
+reason() # RANK
+{
+	grep -e 'not introduced' "$tap_tmp/told.$1"
+}
+
+# Both go on; neither has to be told anything, since it is in order.
+apart() # NAME [VARIABLE=VALUE...]
+{
+	local way
+	for way in $ways; do
+		local -n vars=by_$way
+		pods 2 "${vars[@]}" "${@:2}"
+		tap_equal "$1 ($way)" "$pods_said" "$apart"
+	done
+}
+
+# The same, and rank 1 is told why, once, in these words.
+declined() # NAME WORDS [VARIABLE=VALUE...]
+{
+	local way name
+	for way in $ways; do
+		local -n vars=by_$way
+		name="$1 ($way)"
+		pods 2 "${vars[@]}" "${@:3}"
+		tap_equal "$name" "$pods_said" "$apart"
+		if test "$(reason 1 | wc -l)" = 1 &&
+			reason 1 | grep -qe "$2"; then
+			tap_ok "$name: in one line"
+		else
+			tap_not_ok "$name: in one line" \
+				"$(cat "$tap_tmp/told.1")" \
+				$'\n'"wanted once: $2"
+		fi
+	done
+}
+
+pods 2 "${by_preload[@]}"
+tap_equal "two that may" "$pods_said" "$together"
+
+# --- other jobs, other users, other systems ------------------------------------
+echo "one secret of 32 bytes or even more" >"$tap_tmp/secret.0"
+echo "another secret of 32 bytes or more" >"$tap_tmp/secret.1"
+chmod 600 "$tap_tmp"/secret.?
+pods 2 "${by_preload[@]}" WEFT_SECRET_FILE="$tap_tmp/secret.0"
+tap_equal "one job" "$pods_said" "$together"
+for rank in 0 1; do
+	pods_setup[rank]="with=(env WEFT_SECRET_FILE=$tap_tmp/secret.$rank)"
+done
+apart "two jobs"
+pods_setup=('' "with=(env WEFT_SECRET_FILE=$tap_tmp/secret.0)")
+apart "one has a secret"
+
+echo 01234567-89ab-cdef-0123-456789abcdef >"$tap_tmp/boot"
+boot=/proc/sys/kernel/random/boot_id
+pods_setup=('' "mount --bind '$tap_tmp/boot' $boot")
+apart "two boots"
+
+# Another user: of this system, or by another mapping of a user namespace.
+pods_setup=('' 'with=(setpriv --reuid 4321 --regid 4321 --clear-groups)')
+chmod 1777 "$WEFT_RUN_DIR"
+if setpriv --reuid 4321 --regid 4321 --clear-groups true 2>/dev/null; then
+	apart "two users"
+else
+	tap_skip "two users" "there is only one"
+fi
+# mapped COMMAND...: where user 0 is 100000 outside
+cat >"$tap_tmp/mapped" <<'EOF'
+#!/usr/bin/env bash
+exec 3<> <(:)
+own=$(readlink /proc/self/ns/user)
+unshare -U bash -c 'read -r <&3
+	exec setpriv --reuid 0 --regid 0 --clear-groups "$@"' bash "$@" &
+pid=$!
+for _ in $(seq 500); do
+	test "$(readlink /proc/$pid/ns/user)" = "$own" || break
+	read -rt 0.01 <> <(:)
+done
+echo 0 100000 65536 >/proc/$pid/uid_map &&
+	echo 0 100000 65536 >/proc/$pid/gid_map || kill $pid
+echo mapped >&3
+wait $pid
+EOF
+chmod 755 "$tap_tmp" "$tap_tmp/mapped"
+if "$tap_tmp/mapped" true 2>/dev/null; then
+	# what root made is nobody's there
+	pods_setup=('' "with=('$tap_tmp/mapped')")
+	declined "a user namespace that maps others" "mode 0700"
+else
+	tap_skip "a user namespace that maps others" "may not be made"
+fi
+pods_setup=('' 'with=(unshare -Ur)')
+apart "a user namespace that maps root alone"
+
+# --- GPUs -------------------------------------------------------------------
+pods_setup=()
+pods_gpus="0 1 2"
+pods 2 "${by_preload[@]}"
+tap_equal "three GPUs' nodes" "$pods_said" "$together"
+pods_gpus_of[1]="0 1"
+apart "a hidden node"
+pods_gpus_of=("0" "1")
+apart "each sees its own"
+pods_gpus_of=()
+pods_setup=('' 'refused nvidia2')
+apart "a node that does not open"
+pods_gpus=""
+pods_setup=()
+declined "no node" "no GPU's device node opens"
+pods_gpus="0 1"
+
+# --- what the user says -------------------------------------------------------
+# The preload library is not even asked; NCCL says whose id it is.
+ways=preload apart "the user's host id" NCCL_HOSTID=mine
+ways=net declined "the user's host id" "NCCL_HOSTID is set" NCCL_HOSTID=mine
+declined "no P2P" "NCCL_P2P_DISABLE" NCCL_P2P_DISABLE=1
+declined "no cuMem" "NCCL_CUMEM_ENABLE" NCCL_CUMEM_ENABLE=0
+
+# --- the folder ---------------------------------------------------------------
+run=$WEFT_RUN_DIR
+own=$run/weft-$(id -u)
+anew() # a folder with everything in its place
+{
+	rm -rf "${run:?}"/*
+	pods_setup=() pods_all=""
+	pods 2 "${by_preload[@]}"
+	test "$pods_said" = "$together" ||
+		tap_not_ok "the folder anew" "$pods_said"
+}
+
+pods_all="mount -t tmpfs tmpfs '$run'"
+apart "no folder in common"
+pods_all="mount --bind '$run' '$run'; mount -o remount,bind,ro '$run'"
+declined "a read-only folder" "write access"
+pods_all="mount -t tmpfs -o size=64k tmpfs '$run'"
+declined "a full folder" "MiB free"
+pods_all="mount -t tmpfs -o nr_inodes=2 tmpfs '$run'"
+declined "a folder that takes no more files" "No space left"
+pods_all=""
+declined "a folder that is not there" "No such file" \
+	WEFT_RUN_DIR="$tap_tmp/none"
+declined "a folder that is no absolute path" "no absolute path" \
+	WEFT_RUN_DIR=.
+long=$tap_tmp/$(printf 'x%.0s' {1..80})
+mkdir "$long"
+declined "a name too long for a socket's" "too long" WEFT_RUN_DIR="$long"
+
+anew
+rm -rf "$own"
+mkdir "$tap_tmp/elsewhere"
+ln -s "$tap_tmp/elsewhere" "$own"
+declined "a symbolic link in the folder's place" "mode 0700"
+tap_nothing "... nothing is written behind it" "$(ls -A "$tap_tmp/elsewhere")"
+rm "$own"
+mkdir -m 0755 "$own"
+declined "a folder that others may read" "mode 0700"
+chmod 0700 "$own"
+if chown 4321 "$own" 2>/dev/null; then
+	declined "another's folder" "mode 0700"
+else
+	tap_skip "another's folder" "there is only one user"
+fi
+for length in 0 15 17 4096; do
+	anew
+	cp "$own/cookie" "$tap_tmp/cookie"
+	head -c $length < <(cat "$tap_tmp/cookie" /dev/zero) >"$own/cookie"
+	declined "a cookie of $length bytes" "cookie"
+done
+anew
+rm "$own/cookie"
+mkfifo -m 0600 "$own/cookie"
+declined "a pipe as the cookie" "cookie"
+anew
+
+# --- a security profile ---------------------------------------------------------
+refused_for_1="with=(env TEST_NO_SOCKET=1 '$tap_tmp/refuse'"
+pods_setup=('with=(env TEST_NO_SOCKET=1)' "$refused_for_1 bind)")
+declined "bind() is refused" "no socket works"
+# what the dynamic linker made read-only stays so
+for build in release now no-plt; do
+	pods_of $build
+	pods_setup[1]="$refused_for_1 mprotect)"
+	declined "mprotect() is refused, $build" "cannot be redirected"
+done
+pods_of lazy
+pods 2 "${by_preload[@]}"
+tap_equal "mprotect() is refused, and not needed" "$pods_said" "$together"
+pods_setup=()
+tap_done
