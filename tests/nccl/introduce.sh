@@ -31,6 +31,8 @@ for build in release lazy now no-plt torch torch-now; do
 	tap_equal "preload, $build" "$pods_said" "$together"
 	pods 2 "${by_net[@]}"
 	tap_equal "net plugin, $build" "$pods_said" "$together"
+	pods 2 "${by_env[@]}"
+	tap_equal "env plugin, $build" "$pods_said" "$together"
 done
 pods_program=("$tap_tmp/linked" -)
 pods 2 "${by_preload[@]}"
