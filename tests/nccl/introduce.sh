@@ -157,4 +157,19 @@ for way in preload net; do
 	tap_nothing "$way: a child's environment is as it was" \
 		"$(diff <(echo "$plain") <(echo "${pods_said//with 1/with 0}"))"
 done
+# What a shell and its children ask the kernel for by name.
+traced() # [OPTION...]
+{
+	strace -f -qq "$@" -e trace=%file,%network -o "$tap_tmp/trace" sh -c \
+		'/bin/true; ls /dev/shm >/dev/null; rm -f /dev/shm/nccl-none'
+	grep -oE '[a-z0-9]+\([^"]*"[^"]+"' "$tap_tmp/trace" |
+		grep -v -e libweft_preload -e libdl
+}
+if command -v strace >/dev/null && traced >/dev/null 2>&1; then
+	tap_nothing "preload: a shell and its children do what they did" \
+		"$(diff <(traced) <(traced -E "${by_preload[0]}"))"
+else
+	tap_skip "preload: a shell and its children do what they did" \
+		"strace is not installed, or may not trace"
+fi
 tap_done

@@ -250,6 +250,15 @@ static void share_memory(struct word *all, int round)
 	barrier();
 }
 
+/* It is NCCL's alone: nobody else in the process has it, nor a child. */
+static void expect_no_id(void)
+{
+	const char *id = getenv("NCCL_HOSTID");
+
+	if (id && !strncmp(id, "weft-", 5))
+		fail("the program has NCCL's host id");
+}
+
 static void communicator(int round)
 {
 	struct word mine = { { 0, 0 }, 0, "" }, all[RANKS];
@@ -269,6 +278,7 @@ static void communicator(int round)
 	if (!round) {
 		printf("rank %d: with %d of %d\n", rank, n, ranks - 1);
 		fflush(stdout);
+		expect_no_id();
 		reached("end");
 	}
 	nccl->unload();
