@@ -29,10 +29,10 @@ for command in demo test bench install; do
 	done
 done
 
-# A clone is left as it was: what is made is made of a copy.  This one has stubs
-# for what takes time.
+# A clone is left as it was: what is made is made of a copy.  This one has little
+# in it that takes time.
 clone=$tap_tmp/clone
-mkdir -p "$clone/tests/tools" "$clone/m4" "$tap_tmp/stubs"
+mkdir -p "$clone/tests/tools" "$clone/m4" "$tap_tmp/packages"
 cp "$WEFT_SRC/quickstart" "$clone"
 cp "$WEFT_SRC/tests/tools/suite.sh" "$clone/tests/tools"
 touch "$clone/configure.ac" "$clone/m4/weft_x.m4" "$clone/old.c"
@@ -45,12 +45,12 @@ END
 chmod +x configure
 EOF
 chmod +x "$clone/autogen.sh"
-printf '#!/bin/sh\necho install ok installed\n' >"$tap_tmp/stubs/dpkg-query"
-chmod +x "$tap_tmp/stubs/dpkg-query"
+printf '#!/bin/sh\necho install ok installed\n' >"$tap_tmp/packages/dpkg-query"
+chmod +x "$tap_tmp/packages/dpkg-query"
 installed() # what a run made of the clone; what it said
 {
 	(cd "$tap_tmp" && HOME=$tap_tmp WEFT_CACHE=$tap_tmp/cache \
-		PATH=$tap_tmp/stubs:$PATH bash "$clone/quickstart" install made \
+		PATH=$tap_tmp/packages:$PATH bash "$clone/quickstart" install made \
 		>"$tap_tmp/log" 2>&1)
 	cat "$tap_tmp/made" 2>/dev/null | tr '\n' ' '
 }
@@ -79,6 +79,28 @@ tap_equal "skips are grouped by their reason" "$report" \
 "    3  no wire (make check: a.sh 2 - two, ...)
     1  no \"GPU\" (Dask: five)
     1  no reason given (make check: c 3 - three)"
+
+# What the demo prints: a time and a rate are of one run.
+mkdir "$tap_tmp"/{dask-tcp,ucx-tcp,weft}
+for arm in dask-tcp ucx-tcp; do
+	echo '{"times": [2, 1, 4], "moved": [8e8, 1e8, 4e8], "total": 1}' \
+		>"$tap_tmp/$arm/result"
+done
+echo '{"times": [2, 2, 2], "moved": [6e8, 6e8, 6e8], "total": 5}' \
+	>"$tap_tmp/weft/result"
+echo '{"weft": "tcp", "netdev": "eth0", "rx_message_bytes": 2, "rx_put_bytes": 4,
+	"rx_puts": 1, "rx_messages": 1}' | tr -d '\n' >"$tap_tmp/weft/counters.1"
+if command -v python3 >/dev/null; then
+	seen=$(python3 "$WEFT_SRC/examples/report.py" "$tap_tmp" 2>&1)
+	tap_equal "a row of the demo's table" "$(grep '^ucxx://, UCX' <<<"$seen")" \
+"ucxx://, UCX's tcp      1.000 s   100 MB/s    2.000 s   400 MB/s   3 runs, results right"
+	tap_equal "before it, that Dask's tcp:// is as fast" \
+		"$(sed '/best run/q' <<<"$seen" | grep -c "tcp:// is as fast here")" 1
+	tap_equal "lo is named" "$(grep -o 'weft_tcp over lo.*' <<<"$seen")" \
+		"weft_tcp over lo (to an address of eth0)"
+else
+	tap_skip "the demo's table" "needs python3"
+fi
 
 # Two clones were installed: both go.
 for clone in one two; do
