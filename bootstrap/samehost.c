@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -228,6 +229,20 @@ static int try_socket(const char *folder)
 	return err;
 }
 
+/* NCCL's files are locked, for the next process to see that they are in use. */
+static int try_lock(const char *folder)
+{
+	const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int err = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (flock(fd, LOCK_SH | LOCK_NB) && errno != EWOULDBLOCK)
+		err = -errno;
+	close(fd);
+	return err;
+}
+
 static bool folder_works(const char *folder, struct weft_samehost *host)
 {
 	struct statvfs fs;
@@ -255,6 +270,11 @@ static bool folder_works(const char *folder, struct weft_samehost *host)
 			       "whether it is mounted with write access, and "
 			       "whether SELinux, AppArmor or seccomp forbids "
 			       "sockets there", folder, strerror(-err));
+	err = try_lock(folder);
+	if (err)
+		return decline(host, "flock() does not work in '%s' (%s); see "
+			       "what file system it is, and whether seccomp "
+			       "forbids it", folder, strerror(-err));
 	return true;
 }
 

@@ -195,6 +195,8 @@ anew
 refused_for_1="with=(env TEST_NO_SOCKET=1 '$tap_tmp/refuse'"
 pods_setup=('with=(env TEST_NO_SOCKET=1)' "$refused_for_1 bind)")
 declined "bind() is refused" "no socket works"
+pods_setup[1]="$refused_for_1 flock)"
+declined "flock() is refused" "flock"
 # what the dynamic linker made read-only stays so
 for build in release now no-plt; do
 	pods_of $build
