@@ -16,8 +16,10 @@ ucx_newest_suite()
 	local suite version best='' found=$VERSION_CODENAME
 	for suite in "$VERSION_CODENAME" stable testing unstable; do
 		apt_in "$suite" update 2>/dev/null || continue
-		version=$(sed -n '/^Package: ucx$/,/^$/s/^Version: //p' \
-			"$cache/apt-$suite"/lists/*_source_Sources | tail -1)
+		# apt keeps its lists compressed, or not
+		version=$(/usr/lib/apt/apt-helper cat-file \
+				"$cache/apt-$suite"/lists/*_source_Sources* |
+			sed -n '/^Package: ucx$/,/^$/s/^Version: //p' | tail -1)
 		case $version in
 		1.*) test "$(cut -d. -f2 <<<"$version")" -le "$(ucx_minor_max)" &&
 			dpkg --compare-versions "$version" gt "$best" &&

@@ -44,7 +44,7 @@ if test "$(cat "$work/weft.sum" 2>/dev/null)" != "$sum"; then
 		for dir in src/{ucm,ucs,uct,ucp} src/tools/{vfs,perf} \
 				test/gtest/{ucs/test_module,ucm/test_dlopen} \
 				test/gtest/common/googletest; do
-			test ! -e $dir/Makefile || make -s -j"$(nproc)" -C $dir
+			test ! -e "$dir/Makefile" || make -s -j"$(nproc)" -C "$dir"
 		done
 		cd test/gtest
 		objects=$(sed -n '/^am_gtest_OBJECTS = /,/[^\\]$/p' Makefile |
