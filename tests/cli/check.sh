@@ -133,7 +133,9 @@ says "no GPU on the other side" 0 "the other side has no GPU" \
 	env "${gpu[@]}" "$weft" check "127.0.0.1:$port"
 
 # Two hosts, as near as one machine comes to it.
-if ip netns add "weft-cli-$$" 2>/dev/null; then
+if ip netns add "weft-cli-$$" 2>/dev/null &&
+	{ ip netns exec "weft-cli-$$" true 2>/dev/null ||
+		{ ip netns del "weft-cli-$$"; false; }; }; then
 	ns=weft-cli-$$
 	trap 'stop; ip netns del $ns; rm -rf "$tap_tmp"' EXIT
 	ip link add "wc$$a" type veth peer name wcb netns "$ns" &&
@@ -155,6 +157,6 @@ if ip netns add "weft-cli-$$" 2>/dev/null; then
 		"$weft" check "10.213.7.2:$port"
 	stop
 else
-	tap_skip "between two hosts" "no right to make a network namespace"
+	tap_skip "between two hosts" "no right to make a network namespace, or no mount point at /"
 fi
 tap_done

@@ -88,6 +88,10 @@ says "figures alone, in columns" 0 "latency us" --speed --max-size 32 \
 	--comms 1 "$plugin"
 "$weft" perf --speed --json --max-size 1m --comms 2 "$plugin" \
 	>"$tap_tmp/json" 2>&1
+command -v python3 >/dev/null || {
+	tap_skip "figures as JSON" "needs python3"
+	tap_done
+}
 tap_nothing "figures as JSON" "$(python3 - "$tap_tmp/json" 2>&1 <<'PY'
 import json
 import sys

@@ -149,6 +149,11 @@ cable()
 	local n
 	netns=weft$$
 	ip netns add ${netns}a 2>/dev/null || return 1
+	# which needs a mount point at /
+	ip netns exec ${netns}a true 2>/dev/null || {
+		ip netns del ${netns}a
+		return 1
+	}
 	trap 'ip netns del ${netns}a; ip netns del ${netns}b
 		rm -rf "$tap_tmp"' EXIT
 	ip netns add ${netns}b &&
@@ -239,6 +244,6 @@ if test "$(id -u)" = 0 && cable; then
 		apart "$v"
 	done
 else
-	tap_skip "pods" "network namespaces need root and iproute2"
+	tap_skip "pods" "network namespaces need root, iproute2 and a mount point at /"
 fi
 tap_done

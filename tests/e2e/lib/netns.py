@@ -37,6 +37,12 @@ class Network:
         except (RuntimeError, FileNotFoundError) as error:
             raise Skip(f"no network namespaces here: {error}")
         try:
+            ip("netns", "exec", self.switch, "true")
+        except RuntimeError:
+            self.__exit__(None, None, None)
+            raise Skip("no command can be run in a network namespace here, "
+                       "as in a chroot without a mount point") from None
+        try:
             ip("-n", self.switch, "link", "add", "br0", "type", "bridge")
             ip("-n", self.switch, "link", "set", "br0", "up")
             for number in range(1, self.count + 1):
