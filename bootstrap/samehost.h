@@ -47,8 +47,8 @@ void weft_samehost_find(int nccl, struct weft_samehost *host);
 
 /* Who has found NCCL: see nccl_net/introduce.h. */
 enum weft_introduce_way {
-	WEFT_INTRODUCE_BY_NET,		/* NCCL will ask for its id later */
-	WEFT_INTRODUCE_BY_ENV,		/* it asks now, as with the next */
+	WEFT_INTRODUCE_BY_NET,
+	WEFT_INTRODUCE_BY_ENV,
 	WEFT_INTRODUCE_BY_PRELOAD,	/* if it is NCCL */
 };
 /* weft_nccl_introduce() of libnccl-net-weft.so, for those beside it. */

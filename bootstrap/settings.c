@@ -202,10 +202,9 @@ static const struct weft_setting table[] = {
 	  "auto",
 	  .help = "Tell NCCL which containers share this host, so that it uses "
 		  "its own NVLink and shared memory between them: auto does so "
-		  "where it works, on also warns where it does not, off never. "
-		  "Needs a folder that they share (WEFT_RUN_DIR) and the "
-		  "device nodes of each other's GPUs. off, on all ranks, makes "
-		  "NCCL's buffers and channels for weft's own NVLink" },
+		  "where it works, on also warns where it does not, off never "
+		  "(to be the same on all ranks). Needs a folder that they share "
+		  "(WEFT_RUN_DIR) and the device nodes of each other's GPUs" },
 };
 
 /* Names of the project's own that are not settings of the libraries. */

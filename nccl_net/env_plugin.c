@@ -62,7 +62,11 @@ static const char *get_env(const char *name)
 	const void *inside = __builtin_return_address(0);
 	const char *v = weft_nccl_env_get(name);
 
-	return v || strcmp(name, "NCCL_HOSTID") ? v : host_id(inside);
+	if (!strcmp(name, "NCCL_COMM_ID"))
+		host_id(inside);
+	else if (!v && !strcmp(name, "NCCL_HOSTID"))
+		v = host_id(inside);
+	return v;
 }
 
 static enum nccl_result init_v2(uint8_t major, uint8_t minor, uint8_t patch,

@@ -34,6 +34,7 @@ static _Atomic(const void *) introduced;	/* an address of NCCL's code */
 /* ---- what NCCL calls instead ------------------------------------------------- */
 
 static char *get_env(const char *name);
+static bool stays(const void *inside);
 
 static int get_stat(const char *path, void *st)
 {
@@ -111,10 +112,8 @@ static char *get_env(const char *name)
 	const void *inside = atomic_load(&introduced);
 
 	if (inside && !strcmp(name, "NCCL_HOSTID") && !secure_getenv(name) &&
-	    !write_slots(inside)) {
-		weft_nccl_files_begin(&host);
+	    stays(inside) && !write_slots(inside))
 		return host.id;
-	}
 	return getenv(name);
 }
 
@@ -229,6 +228,21 @@ static void decide(int nccl)
 		say_no(why ? why : host.reason);
 }
 
+/* What could not be known before the program had its CUDA driver. */
+static bool stays(const void *inside)
+{
+	const char *why;
+
+	pthread_mutex_lock(&lock);
+	why = host.introduced ? objection(weft_nccl_version(inside)) : NULL;
+	if (why) {
+		host.introduced = false;
+		say_no(why);
+	}
+	pthread_mutex_unlock(&lock);
+	return host.introduced;
+}
+
 static bool redirect(const void *inside)
 {
 	char why[512];
@@ -248,7 +262,7 @@ const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way)
 {
 	bool yes;
 
-	/* anybody may ask for NCCL_HOSTID */
+	/* anybody may ask for NCCL's settings */
 	if (way == WEFT_INTRODUCE_BY_PRELOAD &&
 	    (getauxval(AT_SECURE) ||
 	     weft_slots_look(inside, slots, ARRAY_SIZE(slots), ALL)))
@@ -259,12 +273,13 @@ const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way)
 	if (!decided)
 		decide(weft_nccl_version(inside));
 	yes = host.introduced && redirect(inside);
+	/* up to 2.25 NCCL names its sockets before it asks for the id */
+	if (yes)
+		weft_nccl_files_begin(&host);
 	if (yes && !atomic_exchange(&introduced, inside))
 		weft_info("introduced as %s to all that share '%s' and the "
 			  "same %u GPUs: NCCL uses its own NVLink and shared "
 			  "memory there", host.id, host.folder, host.gpus);
-	if (yes && way != WEFT_INTRODUCE_BY_NET)
-		weft_nccl_files_begin(&host);
 	pthread_mutex_unlock(&lock);
 	return yes ? host.id : NULL;
 }

@@ -7,13 +7,14 @@
  * NCCL calls out of its own code, the import slots of the object that it is in
  * (slots.h): getenv("NCCL_HOSTID"), stat("/dev/shm"), and the names of its
  * sockets and files (files.h).  The environment stays as it is, so children and
- * other threads notice nothing.  Names are redirected only from the moment on
- * when NCCL takes the host id: what would be half an introduction is none.
+ * other threads notice nothing.
  *
  * Whoever sees NCCL first calls this, with an address of NCCL's code:
  * libnccl-net-weft.so from its init, libweft_preload.so and libnccl-env-weft.so
- * when NCCL asks for its host id.  The latter two open libnccl-net-weft.so for
- * it, so there is one state for all.
+ * when NCCL asks for NCCL_COMM_ID, its first question for a communicator, or for
+ * its host id.  The latter two open libnccl-net-weft.so for it, so there is one
+ * state for all.  The id comes last: up to 2.25, and later with
+ * NCCL_RAS_ENABLE=0, NCCL names its sockets before it asks for the id.
  */
 #ifndef WEFT_NCCL_NET_INTRODUCE_H
 #define WEFT_NCCL_NET_INTRODUCE_H

@@ -8,8 +8,8 @@
  * years has, runs no constructor and maps nothing else of weft.  Its few
  * functions stand in front of UCX's own; when a UCX or its program calls one of
  * them, the plugin is opened and told which copy of UCX that is.  Of libc's it has
- * getenv() alone, and there one name: when an NCCL asks for NCCL_HOSTID, the NCCL
- * plugin is opened and told who asks.
+ * getenv() alone, and there two names: when an NCCL asks for NCCL_COMM_ID or
+ * NCCL_HOSTID, the NCCL plugin is opened and told who asks.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -540,8 +540,16 @@ char *getenv(const char *name)
 	const void *caller = __builtin_return_address(0);
 	char *value = from_libc(name);
 
-	if (value || name[0] != 'N' || strcmp(name, "NCCL_HOSTID") ||
-	    getauxval(AT_SECURE))
+	if (name[0] != 'N' || getauxval(AT_SECURE))
 		return value;
-	return (char *)host_id(caller);
+	/*
+	 * NCCL's first question for a communicator, in all releases.  The id is
+	 * asked for when the first sockets may have their names (up to 2.25, or
+	 * with NCCL_RAS_ENABLE=0).
+	 */
+	if (!strcmp(name, "NCCL_COMM_ID"))
+		host_id(caller);
+	else if (!value && !strcmp(name, "NCCL_HOSTID"))
+		value = (char *)host_id(caller);
+	return value;
 }

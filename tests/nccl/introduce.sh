@@ -45,6 +45,11 @@ for api in 6 8 10 12; do
 	pods 2 "${by_net[@]}" TEST_API=$api
 	tap_equal "net plugin, v$api" "$pods_said" "$together"
 done
+for way in preload net env; do
+	declare -n vars=by_$way
+	pods 2 "${vars[@]}" TEST_SOCKET_FIRST=1
+	tap_equal "$way, sockets before the id" "$pods_said" "$together"
+done
 pods 2 "${by_preload[@]}" "${by_net[@]}" "${by_env[@]}"
 tap_equal "all ways at once" "$pods_said" "$together"
 for way in preload net; do

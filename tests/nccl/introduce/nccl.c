@@ -147,9 +147,13 @@ static int load_net(void)
 	return 0;
 }
 
+/* Its first question for a communicator, in all releases. */
 static int load(void)
 {
-	return load_env() || load_net() ? -1 : 0;
+	if (load_env())
+		return -1;
+	setting("NCCL_COMM_ID");
+	return load_net();
 }
 
 static void unload(void)
@@ -352,11 +356,9 @@ static void ipc_close(int sock, int rank, uint64_t hash)
 /* Each of these files is looked for where it was put, by calls around weft. */
 static int others(void)
 {
-	struct sockaddr_un sun = { .sun_family = AF_UNIX,
-				   .sun_path = "\0/tmp/other-socket-0-1" };
-	struct sockaddr_un back;
+	struct sockaddr_un back, sun = { .sun_family = AF_UNIX };
 	socklen_t len = sizeof(back);
-	char path[] = "/dev/shm/other-XXXXXX";
+	char path[] = "/dev/shm/other-XXXXXX", more[64];
 	struct stat st, again;
 	int fd, dir;
 
@@ -364,6 +366,10 @@ static int others(void)
 	fd = mkstemp(path);
 	if (dir < 0 || fd < 0)
 		return __LINE__;
+	/* of this process alone: ranks may share /dev/shm and the network */
+	snprintf(more, sizeof(more), "%s.more", path);
+	snprintf(sun.sun_path + 1, sizeof(sun.sun_path) - 1,
+		 "/tmp/other-socket-0-%s", path + sizeof("/dev/shm/") - 1);
 	if (faccessat(dir, path + sizeof("/dev/shm/") - 1, F_OK, 0))
 		return __LINE__;
 	close(fd);
@@ -383,10 +389,10 @@ static int others(void)
 	    unlink("/dev/shm/nccl") != -1 || errno != ENOENT)
 		return __LINE__;
 	/* mode and errno as they were */
-	fd = open("/dev/shm/others", O_CREAT | O_EXCL | O_RDWR, 0640);
+	fd = open(more, O_CREAT | O_EXCL | O_RDWR, 0640);
 	if (fd < 0 || fstat(fd, &st) || (st.st_mode & 0777) != 0640 ||
-	    open("/dev/shm/others", O_CREAT | O_EXCL, 0640) >= 0 ||
-	    errno != EEXIST || unlink("/dev/shm/others"))
+	    open(more, O_CREAT | O_EXCL, 0640) >= 0 ||
+	    errno != EEXIST || unlink(more))
 		return __LINE__;
 	close(fd);
 	fd = socket(AF_UNIX, SOCK_DGRAM, 0);

@@ -163,22 +163,34 @@ static int first_of_host(const struct word *all)
 	return i;
 }
 
-static void pass_descriptors(const struct word *all, int round)
+static bool without_socket(void)
 {
-	int i, fd, from, sock;
-	unsigned char *p;
-	uint32_t k;
+	return getenv("TEST_NO_SOCKET");
+}
 
-	if (getenv("TEST_NO_SOCKET")) {
-		barrier();
-		barrier();
-		return;
-	}
-	sock = nccl->ipc_open(rank, all[rank].hash);
+static int open_socket(uint64_t hash)
+{
+	const int sock = nccl->ipc_open(rank, hash);
+
 	if (sock < 0)
 		fail("bind");
 	reached("bind");
+	return sock;
+}
+
+static void pass_descriptors(const struct word *all, int round, int sock)
+{
+	int i, fd, from;
+	unsigned char *p;
+	uint32_t k;
+
+	if (sock < 0 && !without_socket())
+		sock = open_socket(all[rank].hash);
 	barrier();
+	if (sock < 0) {
+		barrier();
+		return;
+	}
 	for (i = 0; i < ranks; i++) {
 		if (!is_peer(all, i))
 			continue;
@@ -262,18 +274,21 @@ static void expect_no_id(void)
 static void communicator(int round)
 {
 	struct word mine = { { 0, 0 }, 0, "" }, all[RANKS];
-	int i, n = 0;
+	int i, n = 0, sock = -1;
 
+	mine.hash = own_hash + (uint64_t)round;
 	if (nccl->load())
 		fail("plugin");
+	/* as releases before 2.26: the socket is there before the id is asked for */
+	if (getenv("TEST_SOCKET_FIRST"))
+		sock = open_socket(mine.hash);
 	if (nccl->place(&mine.place))
 		fail("stat of /dev/shm");
-	mine.hash = own_hash + (uint64_t)round;
 	gather(&mine, all);
 	for (i = 0; i < ranks; i++)
 		n += i != rank && same(all, i, rank);
 	/* who has nobody takes part in the barriers */
-	pass_descriptors(all, round);
+	pass_descriptors(all, round, sock);
 	share_memory(all, round);
 	if (!round) {
 		printf("rank %d: with %d of %d\n", rank, n, ranks - 1);
