@@ -27,7 +27,7 @@ static const char socket_name[] = "tmp/nccl-socket-";
 #define SUFFIX		6		/* "XXXXXX" of mkstemp() */
 #define TRIES		8
 /* bind() makes the file before anybody can be told that it is alive. */
-#define SWEEP_AGE_S	60
+#define SWEEP_AGE_S	2
 
 struct mine {				/* a socket of this process */
 	struct weft_list link;

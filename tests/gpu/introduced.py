@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 
 import pods
 from rings import CABLE, POD, POD_NET, SOME, Case, Mps, Visible
@@ -224,6 +225,8 @@ class Killed(ByPreload):
                                                       run.complaint())
         if bare and told != self.survivor(bare):
             return run, "%s; without weft %s" % (told, self.survivor(bare))
+        # a socket is not taken for a dead one's while it may be being made
+        time.sleep(3)
         self.script, self.program = ByPreload.script, ByPreload.program
         self.opt = {"visible": SOME}
         after = self.start(a, env)
