@@ -5,13 +5,23 @@
 #include <string.h>
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
+#include "util/clock.h"
 #include "util/log.h"
+
+/*
+ * Peers that have done their work leave one after the other.  For so long an
+ * orderly end is kept from UCX, so that the last flush of the slower one does not
+ * fail; unless something is sent meanwhile.
+ */
+#define LEAVE_MS 250
 
 /* May an operation be tried?  0, or what the operation returns. */
 static inline int may_send(struct weft_uct_ep *ep)
 {
-	if (__builtin_expect(ep->err, 0))
+	if (__builtin_expect(ep->err, 0)) {
+		ep->tell_ms = 0;
 		return ep->err;
+	}
 	return weft_uct_must_queue(ep) ? -EAGAIN : 0;
 }
 
@@ -204,6 +214,7 @@ static enum weft_ucs_status ep_flush(struct weft_uct_ep *ep, unsigned int flags,
 			ep->err = -ECANCELED;
 			ep->iface->dev->cancel(ep->ep);
 		}
+		weft_list_del(&ep->ended);
 		return WEFT_UCS_OK;
 	}
 	if (!ep->err && weft_uct_must_queue(ep))
@@ -288,6 +299,7 @@ static enum weft_ucs_status ep_create(const struct weft_uct_ep_params *params,
 	memcpy(ep->key, remote.key, sizeof(ep->key));
 	weft_list_init(&ep->pending);
 	weft_list_init(&ep->waiting);
+	weft_list_init(&ep->ended);
 	err = iface->dev->ep_create(iface->iface, &remote, ep, &ep->ep);
 	if (err) {
 		free(ep);
@@ -304,8 +316,18 @@ static void ep_destroy(struct weft_uct_ep *ep)
 	ep->err = -ECANCELED; /* for what completes on the way */
 	ep->iface->dev->ep_destroy(ep->ep);
 	weft_uct_pending_purge(ep, NULL, NULL);
+	weft_list_del(&ep->ended);
 	weft_list_del(&ep->link);
 	free(ep);
+}
+
+static void tell(struct weft_uct_ep *ep)
+{
+	struct weft_uct_iface *iface = ep->iface;
+
+	weft_list_del(&ep->ended);
+	/* UCX cancels and destroys the endpoint, now or later */
+	iface->uct->sym.handle_ep_err(iface, ep, weft_ucs_status(ep->err));
 }
 
 /*
@@ -322,8 +344,36 @@ void weft_uct_ep_error(void *arg, struct weft_ep *dev_ep, void *user, int err)
 	if (ep->err)
 		return;
 	ep->err = err;
-	/* UCX cancels and destroys the endpoint, now or later */
-	iface->uct->sym.handle_ep_err(iface, ep, weft_ucs_status(err));
+	if (err != -ESHUTDOWN || ep->rma_out || !weft_list_empty(&ep->pending)) {
+		tell(ep);
+		return;
+	}
+	ep->tell_ms = weft_now_ms() + LEAVE_MS;
+	weft_list_add_tail(&iface->ended, &ep->ended);
+}
+
+static struct weft_uct_ep *first_due(struct weft_uct_iface *iface, uint64_t now)
+{
+	struct weft_uct_ep *ep, *tmp;
+
+	weft_list_for_each (ep, tmp, &iface->ended, ended)
+		if (ep->tell_ms <= now)
+			return ep;
+	return NULL;
+}
+
+unsigned int weft_uct_ep_tell(struct weft_uct_iface *iface)
+{
+	const uint64_t now = weft_now_ms();
+	struct weft_uct_ep *ep;
+	unsigned int told = 0;
+
+	/* UCX may destroy any of them on the way */
+	while ((ep = first_due(iface, now))) {
+		tell(ep);
+		told++;
+	}
+	return told;
 }
 
 void weft_uct_ep_ops(weft_uct_fn *ops)

@@ -36,6 +36,8 @@ static unsigned int progress(struct weft_uct_iface *iface)
 
 	if (__builtin_expect(!weft_list_empty(&iface->waiting), 0))
 		events += weft_uct_pending_run_all(iface);
+	if (__builtin_expect(!weft_list_empty(&iface->ended), 0))
+		events += weft_uct_ep_tell(iface);
 	return events;
 }
 
@@ -47,7 +49,9 @@ static enum weft_ucs_status event_fd(struct weft_uct_iface *iface, int *fd)
 
 bool weft_uct_iface_arm(struct weft_uct_iface *iface)
 {
-	return !weft_uct_pending_runnable(iface) &&
+	/* an end that is yet to be told has no timer: that is too rare */
+	return weft_list_empty(&iface->ended) &&
+	       !weft_uct_pending_runnable(iface) &&
 	       iface->dev->arm(iface->iface) != -EBUSY;
 }
 
@@ -350,6 +354,7 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	snprintf(iface->device, sizeof(iface->device), "%s", netdev);
 	weft_list_init(&iface->eps);
 	weft_list_init(&iface->waiting);
+	weft_list_init(&iface->ended);
 
 	fill_ops(md->uct, ops);
 	status = sym->base_iface_init(

@@ -148,6 +148,7 @@ struct weft_uct_iface {
 	bool narrow; /* another iface serves the same peers better */
 	struct weft_list eps;
 	struct weft_list waiting; /* eps with pending requests */
+	struct weft_list ended;	  /* eps whose orderly end UCX is yet to hear of */
 	struct weft_uct_op *free_ops;
 };
 
@@ -157,6 +158,8 @@ struct weft_uct_ep {
 	struct weft_list link;	   /* in iface->eps */
 	struct weft_list pending;  /* requests, oldest first */
 	struct weft_list waiting;  /* in iface->waiting */
+	struct weft_list ended;	   /* in iface->ended */
+	uint64_t tell_ms;	   /* ... until then */
 	bool dispatching;	   /* inside weft_uct_pending_run() */
 	bool turn;		   /* the request that runs may send once */
 	unsigned int rma_out;	   /* puts and gets that are not complete */
@@ -222,6 +225,8 @@ void weft_uct_op_free_all(struct weft_uct_iface *iface);
 /* ep.c */
 void weft_uct_ep_ops(weft_uct_fn *ops);
 void weft_uct_ep_error(void *arg, struct weft_ep *ep, void *user, int err);
+/* Tells UCX of the orderly ends that are due; the number told. */
+unsigned int weft_uct_ep_tell(struct weft_uct_iface *iface);
 
 /* pending.c */
 enum weft_ucs_status weft_uct_pending_add(struct weft_uct_ep *ep,

@@ -295,7 +295,7 @@ static void exchange_fence(struct host *h)
 	check(ucp_mem_unmap(h->context, mem), "ucp_mem_unmap");
 }
 
-/* One leaves, the other stays: as with UCX's own tcp it is told at once. */
+/* One leaves, the other stays: as with UCX's own tcp it is told. */
 static void exchange_late(struct host *h)
 {
 	ucs_status_t status;
@@ -308,7 +308,12 @@ static void exchange_late(struct host *h)
 		ucp_worker_progress(h->worker);
 		usleep(1000);
 	}
-	for (int i = 0; i < 50; i++) {
+	/* soon, and once */
+	for (int i = 0; i < 5000 && h->errors != h->peer_errors; i++) {
+		ucp_worker_progress(h->worker);
+		usleep(1000);
+	}
+	for (int i = 0; i < 500; i++) {
 		ucp_worker_progress(h->worker);
 		usleep(1000);
 	}

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "tests/unit/ucx_tl/fake.h"
 #include "ucx_tl/uct.h"
+#include "util/clock.h"
 
 static struct weft_uct uct;
 static struct weft_uct_iface iface;
@@ -51,6 +52,7 @@ static void setup(void)
 	iface.iface = &fake.iface;
 	weft_list_init(&iface.eps);
 	weft_list_init(&iface.waiting);
+	weft_list_init(&iface.ended);
 	weft_uct_ep_ops(ops);
 	cr_assert_eq(create(), WEFT_UCS_OK);
 }
@@ -358,15 +360,61 @@ Test(ep, an_error_is_told_once)
 	cr_expect_eq(told, 1);
 }
 
-/* What UCP waits for is not known here: a rendezvous may be under way. */
-Test(ep, an_orderly_end_is_told_at_once)
+static uint64_t now_ns;
+
+static uint64_t clock_now(void)
 {
+	return now_ns;
+}
+
+static void later(unsigned int ms)
+{
+	now_ns += ms * 1000000ull;
+	weft_uct_ep_tell(&iface);
+}
+
+/* What UCP waits for is not known here: a rendezvous may be under way. */
+Test(ep, an_orderly_end_is_told_soon)
+{
+	weft_clock_set(clock_now);
 	weft_uct_ep_error(&iface, ep->ep, ep, -ESHUTDOWN);
+	later(249);
+	cr_expect_eq(told, 0);
+	cr_expect_eq(flush(0, NULL), WEFT_UCS_OK, "a late flush failed");
+	later(1);
 	cr_expect_eq(told, 1);
 	cr_expect_eq(told_status, WEFT_UCS_CONNECTION_RESET);
 	cr_expect_eq(flush(0, NULL), WEFT_UCS_OK, "a late flush failed");
-	cr_expect_eq(am_short(1), WEFT_UCS_CONNECTION_RESET);
+	later(1000);
 	cr_expect_eq(told, 1);
+}
+
+Test(ep, who_sends_after_an_orderly_end_is_told_at_once)
+{
+	weft_clock_set(clock_now);
+	weft_uct_ep_error(&iface, ep->ep, ep, -ESHUTDOWN);
+	cr_expect_eq(am_short(1), WEFT_UCS_CONNECTION_RESET);
+	later(0);
+	cr_expect_eq(told, 1);
+}
+
+Test(ep, an_orderly_end_amid_puts_is_told_at_once)
+{
+	struct weft_uct_completion comp = { count_done, 1, WEFT_UCS_OK };
+
+	fake.put = -EINPROGRESS;
+	put(&comp);
+	weft_uct_ep_error(&iface, ep->ep, ep, -ESHUTDOWN);
+	cr_expect_eq(told, 1);
+}
+
+Test(ep, who_has_cancelled_is_told_nothing)
+{
+	weft_clock_set(clock_now);
+	weft_uct_ep_error(&iface, ep->ep, ep, -ESHUTDOWN);
+	cr_expect_eq(flush(WEFT_UCT_FLUSH_CANCEL, NULL), WEFT_UCS_OK);
+	later(1000);
+	cr_expect_eq(told, 0);
 }
 
 Test(ep, an_orderly_end_with_requests_queued_is_an_error)
@@ -419,5 +467,4 @@ Test(ep, a_check_knows_of_an_orderly_end)
 {
 	weft_uct_ep_error(&iface, ep->ep, ep, -ESHUTDOWN);
 	cr_expect_eq(ep_check(), WEFT_UCS_CONNECTION_RESET);
-	cr_expect_eq(told, 1);
 }
