@@ -20,7 +20,7 @@ while read -r change what; do
 	tap_equal "noticed: $what" "$(tail -1 "$list" | sed "$change" |
 		python3 "$facts" --check | sed -n '1s/.*): //p')" "$what"
 done <<'EOF'
-s/mkstemp:j// no import of mkstemp
+s/mkstemp:j// no import of mkstemp or mkstemp64
 s/sendmsg:\S*/sendmsg:1/ sendmsg by a relocation of kind 1
 s/unlink:j/&\tunlinkat:j/ unlinkat is imported, which is not redirected
 s|/tmp/nccl-socket-%d-%lx|/run/nccl-socket-%d| no string /tmp/nccl-socket-%d-%lx

@@ -323,6 +323,8 @@ void case_close_in_flight(struct perf *p)
 		perf_join(p, !p->rank, &l);
 		perf_buf_new(p, &out, l.send, 8 << 20, 0);
 		perf_buf_new(p, &in, l.recv, 8 << 20, 0);
+		/* who left before the other is connected would be gone for it */
+		perf_meet(p);
 		for (i = 0; i < 16; i++)
 			op[i] = (struct perf_op){
 				.send = i % 2,
