@@ -362,7 +362,8 @@ static int rx_once(struct tcp_conn *conn, unsigned int *frames)
 	ssize_t n, used;
 	int err;
 
-	if (whole_frame(conn->rx + conn->rx_off, conn->rx_len)) {
+	if (conn->rx_len &&
+	    whole_frame(conn->rx + conn->rx_off, conn->rx_len)) {
 		err = deliver_stash(conn, frames);
 		if (err)
 			return err;
