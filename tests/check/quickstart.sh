@@ -89,7 +89,7 @@ done
 echo '{"times": [2, 2, 2], "moved": [6e8, 6e8, 6e8], "total": 5}' \
 	>"$tap_tmp/weft/result"
 echo '{"weft": "tcp", "netdev": "eth0", "rx_message_bytes": 2, "rx_put_bytes": 4,
-	"rx_puts": 1, "rx_messages": 1}' | tr -d '\n' >"$tap_tmp/weft/counters.1"
+	"rx_puts": 1, "rx_messages": 1, "gets": 0, "get_bytes": 0}' | tr -d '\n' >"$tap_tmp/weft/counters.1"
 if command -v python3 >/dev/null; then
 	seen=$(python3 "$WEFT_SRC/examples/report.py" "$tap_tmp" 2>&1)
 	tap_equal "a row of the demo's table" "$(grep '^ucxx://, UCX' <<<"$seen")" \

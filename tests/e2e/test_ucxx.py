@@ -40,19 +40,20 @@ def benchmark_in_thread_progress():
 
 
 def exchange(env=None):
-    """Every large message lands by put, at each end; small ones do not."""
+    """Every large message lands in its place, at each end; small ones do not."""
     env = dict(env or {}, UCXPY_PROGRESS_MODE="blocking")
     output, rows = run([sys.executable, EXCHANGE,
                         *map(str, SMALL + LARGE)], env)
     pids = re.search(r"pid (\d+) server (\d+)", output).groups()
     for pid in map(int, pids):
         mine = [row for row in rows if row["pid"] == pid]
-        puts = total(mine, "rx_puts")
-        placed = total(mine, "rx_put_bytes")
+        blocks = total(mine, "rx_puts", "gets")
+        placed = total(mine, "rx_put_bytes", "get_bytes")
         eager = total(mine, "rx_message_bytes")
-        check(puts >= len(LARGE), f"{puts} puts for {len(LARGE)} messages")
+        check(blocks >= len(LARGE),
+              f"{blocks} puts and gets for {len(LARGE)} messages")
         check(sum(LARGE) <= placed <= sum(LARGE) + sum(SMALL),
-              f"{placed} bytes by put, not {sum(LARGE)}")
+              f"{placed} bytes by put and get, not {sum(LARGE)}")
         check(eager < 65536, f"{eager} bytes in messages")
     return rows
 

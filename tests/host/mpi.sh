@@ -59,7 +59,8 @@ right() # NAME LEAST MOST COMMAND: in the manual's words
 		2>&1 </dev/null)
 	cat "$tap_tmp"/stats.* >"$tap_tmp/stats" 2>/dev/null
 	bytes=$(($(counter "$tap_tmp/stats" rx_message_bytes) +
-		$(counter "$tap_tmp/stats" rx_put_bytes)))
+		$(counter "$tap_tmp/stats" rx_put_bytes) +
+		$(counter "$tap_tmp/stats" get_bytes)))
 	# Open MPI 5 may say something of its own before
 	if test "$(tail -1 <<<"$seen")" = right && test "$bytes" -ge "$2" &&
 		test "$bytes" -le "$3"; then
