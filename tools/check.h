@@ -9,6 +9,7 @@
 #define WEFT_TOOLS_CHECK_H
 
 #include "bootstrap/netif.h"
+#include "bootstrap/samehost.h"
 #include "devices/device.h"
 
 #define CHECK_BUFFER	  (64u << 20)
@@ -24,6 +25,7 @@ struct check_card {
 	uint8_t dev[WEFT_DEV_ADDR_MAX];
 	uint8_t uuid[16];
 	char busid[16];
+	char nccl[WEFT_SAMEHOST_ID]; /* NCCL's host id; zeros: not introduced */
 };
 
 struct check_gpu;

@@ -21,7 +21,7 @@
 #include "util/bytes.h"
 #include "util/util.h"
 
-_Static_assert(sizeof(struct check_card) == 88, "a card is bytes");
+_Static_assert(sizeof(struct check_card) == 128, "a card is bytes");
 
 enum check_gpu_state {
 	GPU_HERE = 1,
@@ -90,6 +90,31 @@ static void uuid_of(int ordinal, uint8_t uuid[16])
 	if (!weft_cuda()->device_get(&dev, ordinal))
 		weft_cuda()->device_uuid(&id, dev);
 	memcpy(uuid, id.bytes, sizeof(id.bytes));
+}
+
+/* Whose NCCL is one host to NCCL elsewhere; @host says why where it is none's. */
+static void fill_in(struct check_card *card, struct weft_samehost *host)
+{
+	weft_put_le64(card->host, weft_host_id());
+	weft_samehost_find(0, host);
+	if (host->introduced)
+		memcpy(card->nccl, host->id, sizeof(card->nccl));
+}
+
+static void print_nccl(const struct check_card *own,
+		       const struct check_card *other,
+		       const struct weft_samehost *host)
+{
+	printf("  NCCL between the two ");
+	if (!own->nccl[0])
+		printf("is not introduced: %s\n", host->reason);
+	else if (!other->nccl[0])
+		puts("is not introduced: 'weft info nccl' there says why");
+	else if (memcmp(own->nccl, other->nccl, sizeof(own->nccl)))
+		puts("is not introduced: they differ in folder, GPUs, user or "
+		     "secret\n  ('weft info nccl' shows them)");
+	else
+		puts("uses its own NVLink and shared memory: weft introduces it");
 }
 
 /* The first one that is not the other side's; else the first. */
@@ -233,14 +258,18 @@ int check_gpus(struct check *c)
 	struct check_card own = { .state = GPU_NONE };
 	struct check_gpu g = { .len = 0 };
 	struct check n = { .control = -1 };
+	struct weft_samehost host;
 	int err;
 
 	if (!weft_gpu_here() || weft_cuda_init())
 		return 0;
-	weft_put_le64(own.host, weft_host_id());
+	fill_in(&own, &host);
 	err = side_open(&n, &g, c, NULL, &own);
 	if (!err)
 		err = ask_side(c, &n, &own);
+	if (!err && c->card.state == GPU_HERE &&
+	    weft_get_le64(c->card.host) == weft_host_id())
+		print_nccl(&own, &c->card, &host);
 	check_close(&n);
 	gpu_close(&g);
 	return err;
@@ -251,12 +280,13 @@ void check_serve_gpu(struct check *c)
 	struct check_card own = { .state = GPU_NONE };
 	struct check_gpu g = { .len = 0 };
 	struct check n = { .control = -1 };
+	struct weft_samehost host;
 	struct weft_address peer;
 	bool meet = false;
 	const char *why;
 	int err;
 
-	weft_put_le64(own.host, weft_host_id());
+	fill_in(&own, &host);
 	if (weft_gpu_here() && !weft_cuda_init()) {
 		own.state = GPU_FAILED;
 		err = side_open(&n, &g, c, &c->card, &own);

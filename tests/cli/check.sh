@@ -155,6 +155,25 @@ if ip netns add "weft-cli-$$" 2>/dev/null &&
 		"shares neither the network namespace nor the run folder" \
 		env "${gpu[@]}" WEFT_RUN_DIR="$tap_tmp/other-run" \
 		"$weft" check "10.213.7.2:$port"
+	says "NCCL without device nodes" 0 \
+		"NCCL between the two is not introduced: no GPU's device node" \
+		env "${gpu[@]}" "$weft" check "10.213.7.2:$port"
+	# shellcheck disable=SC2016 # the inner shell's
+	nodes=(unshare --mount bash -c 'dev=$(mktemp -d) &&
+		mount -t tmpfs dev "$dev" && mkdir "$dev/shm" &&
+		cp -a /dev/{null,zero,random,urandom} "$dev" &&
+		mknod "$dev/nvidia0" c 1 3 && mknod "$dev/nvidia1" c 1 5 &&
+		mount --move "$dev" /dev && exec "$@"' -)
+	says "NCCL without device nodes there" 0 \
+		"NCCL between the two is not introduced: 'weft info nccl' there" \
+		"${nodes[@]}" env "${gpu[@]}" "$weft" check "10.213.7.2:$port"
+	serve ip netns exec "$ns" "${nodes[@]}" env "${gpu[@]}"
+	says "NCCL of two pods" 0 "NCCL between the two uses its own NVLink" \
+		"${nodes[@]}" env "${gpu[@]}" "$weft" check "10.213.7.2:$port"
+	says "NCCL of two pods without a folder" 0 \
+		"NCCL between the two is not introduced: they differ" \
+		"${nodes[@]}" env "${gpu[@]}" WEFT_RUN_DIR="$tap_tmp/other-run" \
+		"$weft" check "10.213.7.2:$port"
 	stop
 else
 	tap_skip "between two hosts" "no right to make a network namespace, or no mount point at /"
