@@ -112,8 +112,12 @@ static bool print_ib(void)
 	struct weft_verbs_port *ports;
 	const int n = weft_verbs_list_near(&ports);
 
-	if (n < 0 || (!n && !asked))
+	if (n < 0)
 		return false;
+	if (!n && !asked) {
+		free(ports);
+		return false;
+	}
 	printf("  InfiniBand, RoCE:");
 	for (int i = 0; i < n; i++)
 		printf(" %s", ports[i].name);

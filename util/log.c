@@ -51,10 +51,24 @@ static void to_stderr(void *arg, enum weft_level level, const char *file,
 		return;
 }
 
+/* What each place has said lately; a collision forgets. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct place {
+	const char *file;
+	int line;
+	unsigned int said;
+	uint64_t since_ms;
+} places[PLACES];
+
 void weft_log_set_sink(weft_log_sink sink, void *arg)
 {
 	log_sink = sink ? sink : to_stderr;
 	log_arg = sink ? arg : NULL;
+	/* a new reader has heard nothing yet */
+	if (pthread_mutex_trylock(&lock))
+		return;
+	memset(places, 0, sizeof(places));
+	pthread_mutex_unlock(&lock);
 }
 
 /*
@@ -63,13 +77,6 @@ void weft_log_set_sink(weft_log_sink sink, void *arg)
  */
 static unsigned int left(enum weft_level level, const char *file, int line)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static struct place {
-		const char *file;
-		int line;
-		unsigned int said;
-		uint64_t since_ms;
-	} places[PLACES];
 	struct place *p = &places[((uintptr_t)file / 16 + (unsigned int)line) %
 				  PLACES];
 	uint64_t now = weft_now_ms();

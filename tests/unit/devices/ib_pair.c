@@ -115,12 +115,18 @@ void turn(void)
 		ib->progress(b.iface);
 }
 
+void hear_anew(void)
+{
+	logged[0] = '\0';
+	weft_log_set_sink(catch, NULL);
+}
+
 void begin(void)
 {
 	clearenv();
 	setenv("PATH", "/bin:/usr/bin", 1);
 	weft_settings_reset();
-	weft_log_set_sink(catch, NULL);
+	hear_anew();
 	fake_verbs_begin();
 }
 

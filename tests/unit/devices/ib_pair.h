@@ -39,6 +39,8 @@ struct wait_op {
 extern const struct weft_dev_ops *const ib;
 extern struct side a, b;
 extern char logged[4096];	/* everything that was */
+/* Empties it; what is said again and again is logged again. */
+void hear_anew(void);
 
 void begin(void);
 void end(void);

@@ -60,7 +60,7 @@ static void fail_every_call(const char *qps)
 	calls = fake_verbs_calls();
 	cr_assert(gt(uint, calls, 40));
 	for (n = 1; n <= calls; n++) {
-		logged[0] = '\0';
+		hear_anew();
 		fake_verbs_fail(n);
 		errors = life();
 		if (!fake_verbs_failed())
@@ -278,7 +278,7 @@ Test(ib, errors_of_the_adapter, .init = begin, .fini = end, .timeout = 120)
 	size_t i;
 
 	for (i = 0; i < sizeof(statuses) / sizeof(*statuses); i++) {
-		logged[0] = '\0';
+		hear_anew();
 		pair_up();
 		cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST,
 						     &mem)));
