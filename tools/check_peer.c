@@ -218,6 +218,9 @@ static int tell(struct check *c, const char *what, int err)
 		advice = "; is WEFT_SECRET_FILE the same on both hosts?";
 	else if (err == -ECONNRESET)
 		advice = "; the other side's own message says why";
+	else if (err == -ECONNREFUSED) /* it has listened just before */
+		advice = "; the other side's own message says why, or a "
+			 "firewall refuses the ports of WEFT_PORT_RANGE";
 	else if (err == -ETIMEDOUT)
 		advice = "; does a firewall drop the ports of "
 			 "WEFT_PORT_RANGE?";
