@@ -180,31 +180,23 @@ static const struct weft_setting table[] = {
 	  AT(ib_dmabuf), "auto",
 	  .help = "By dma-buf, before the module nvidia_peermem is tried; off "
 		  "leaves it to the module" },
-	{ "WEFT_NVL_DIRECT", NULL, WEFT_SET_TRISTATE, AT(nvl_direct), "auto",
-	  .help = "May a proven peer on this host map NCCL's GPU buffers and "
-		  "write to them without asking? off sends everything through "
-		  "host memory" },
-	{ "WEFT_NVL_THREAD", NULL, WEFT_SET_TRISTATE, AT(nvl_thread), "auto",
-	  .help = "A thread of weft's own per GPU makes the driver's calls for "
-		  "NCCL's copies, while there are any: auto does so with 8 "
-		  "processors or more" },
 	{ "WEFT_NVL_BUDGET", NULL, WEFT_SET_SIZE, AT(nvl_budget), "256m",
 	  .min = 4 * MIB, .max = 4 * GIB,
 	  .help = "GPU memory that the staging rings of all processes on a GPU "
 		  "may take together, if they have the run folder and the user "
 		  "id in common; beyond it data goes through host memory" },
 	{ "WEFT_NCCL_NVLINK", NULL, WEFT_SET_TRISTATE, AT(nccl_nvlink), "auto",
-	  .help = "Take GPU memory from NCCL, for NVLink between processes of "
-		  "one host that share no namespace, and for TCP elsewhere: "
-		  "auto does so on hosts with two GPUs or more. To be the same "
-		  "on all ranks" },
+	  .help = "Take GPU memory from NCCL that is not introduced, to go "
+		  "through host memory between processes of one host that "
+		  "share no namespace, and by TCP elsewhere: auto does so on "
+		  "hosts with two GPUs or more" },
 	{ "WEFT_NCCL_INTRODUCE", NULL, WEFT_SET_TRISTATE, AT(nccl_introduce),
 	  "auto",
 	  .help = "Tell NCCL which containers share this host, so that it uses "
 		  "its own NVLink and shared memory between them: auto does so "
-		  "where it works, on also warns where it does not, off never "
-		  "(to be the same on all ranks). Needs a folder that they share "
-		  "(WEFT_RUN_DIR) and the device nodes of each other's GPUs" },
+		  "where it works, on also warns where it does not, off never. "
+		  "Needs a folder that they share (WEFT_RUN_DIR) and the device "
+		  "nodes of each other's GPUs" },
 };
 
 /* Names of the project's own that are not settings of the libraries. */

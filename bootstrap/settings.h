@@ -62,8 +62,6 @@ struct weft_settings {
 	size_t ib_mtu;			/* bytes; 0: what both ports take */
 	enum weft_tristate ib_gpu_direct;	/* WEFT_IB_GPU_DIRECT */
 	enum weft_tristate ib_dmabuf;	/* WEFT_IB_DMABUF */
-	enum weft_tristate nvl_direct;	/* WEFT_NVL_DIRECT */
-	enum weft_tristate nvl_thread;	/* WEFT_NVL_THREAD */
 	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */
 	enum weft_tristate nccl_nvlink;	/* WEFT_NCCL_NVLINK */
 	enum weft_tristate nccl_introduce;	/* WEFT_NCCL_INTRODUCE */

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include "bootstrap/settings.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/offer.h"
 #include "util/log.h"
@@ -13,28 +12,17 @@
 #define SETTING	"NCCL_MIN_NCHANNELS"
 #define NCCL_BUFFSIZE_DEFAULT	(1u << 22)	/* init.cc, DEFAULT_BUFFSIZE */
 
-/* The only one that NVLink needs in any case, and ranks may differ in. */
-#define GPU_MEMORY	3
-
-/* The first one is free by more than its own name. */
-static const struct {
+struct setting {
 	const char *name, *value, *why;
-} nvlink_settings[] = {
-	{ SETTING, WEFT_NCCL_NVLINK_CHANNELS,
-	  "copies of many channels fill NVLink" },
-	{ "NCCL_BUFFSIZE", "8388608", "so do copies of 2 MiB" },
-	{ "NCCL_LL128_BUFFSIZE", "1048576", "LL128 is never used with weft" },
-	[GPU_MEMORY] =
-	{ "NCCL_NET_GDR_LEVEL", "SYS", "NCCL hands over GPU memory" },
-	{ "NCCL_P2P_NET_CHUNKSIZE", "262144", "so do sends and receives" },
-	{ "NCCL_NCHANNELS_PER_NET_PEER", "16",
-	  "and sends and receives on many channels" },
 };
 
-/* Without NVLink.  The second one only where NCCL asks our tuner. */
-static const struct {
-	const char *name, *value, *why;
-} network_settings[] = {
+/* Only where NVLink is offered; ranks may differ in it. */
+static const struct setting gpu_memory = {
+	"NCCL_NET_GDR_LEVEL", "SYS", "NCCL hands over GPU memory",
+};
+
+/* The second one only where NCCL asks our tuner. */
+static const struct setting network_settings[] = {
 	{ "NCCL_P2P_NET_CHUNKSIZE", WEFT_NCCL_CHUNK,
 	  "sends and receives go in fewer pieces" },
 	{ SETTING, WEFT_NCCL_CHANNELS,
@@ -47,12 +35,6 @@ static const char *set_to(const char *name)
 	const char *v = getenv(name);
 
 	return v && *v ? v : NULL;
-}
-
-static const char *our_channels(void)
-{
-	return weft_nccl_nvlink_raised() ? WEFT_NCCL_NVLINK_CHANNELS :
-					   WEFT_NCCL_CHANNELS;
 }
 
 /* Somebody has bounded the channels in another way. */
@@ -84,20 +66,20 @@ bool weft_nccl_channels_free(void)
 
 	/* "none" goes on to the network plugin before NCCL 2.28: heeded here. */
 	return !channels_chosen() &&
-	       (!min || !strcmp(min, our_channels())) &&
+	       (!min || !strcmp(min, WEFT_NCCL_CHANNELS)) &&
 	       weft_nccl_network_ours() &&
 	       (!tuner || strstr(tuner, "weft"));
 }
 
-static void set(const char *name, const char *value, const char *why)
+static void set(const struct setting *s)
 {
-	if (set_to(name))
+	if (set_to(s->name))
 		return;
-	if (setenv(name, value, 1))
+	if (setenv(s->name, s->value, 1))
 		weft_fail(errno, "cannot set %s; large collectives stay slow",
-			  name);
+			  s->name);
 	else
-		weft_info("%s is now %s: %s", name, value, why);
+		weft_info("%s is now %s: %s", s->name, s->value, s->why);
 }
 
 void weft_nccl_channels_raise(bool tuner)
@@ -106,21 +88,11 @@ void weft_nccl_channels_raise(bool tuner)
 
 	if (!weft_nccl_network_ours())
 		return;
-	if (weft_nccl_nvlink_raised()) {
-		for (i = channels_chosen(); i < ARRAY_SIZE(nvlink_settings);
-		     i++)
-			set(nvlink_settings[i].name, nvlink_settings[i].value,
-			    nvlink_settings[i].why);
-		return;
-	}
 	if (weft_nccl_nvlink_offered())
-		set(nvlink_settings[GPU_MEMORY].name,
-		    nvlink_settings[GPU_MEMORY].value,
-		    nvlink_settings[GPU_MEMORY].why);
+		set(&gpu_memory);
 	for (i = 0; i < ARRAY_SIZE(network_settings); i++)
 		if (!i || (tuner && weft_nccl_channels_free()))
-			set(network_settings[i].name, network_settings[i].value,
-			    network_settings[i].why);
+			set(&network_settings[i]);
 }
 
 bool weft_nccl_channels_raised(void)
@@ -144,21 +116,6 @@ unsigned int weft_nccl_buffer_set(void)
 	if (!v || weft_parse_u64(v, 1, 255ull << 20, &n))
 		n = NCCL_BUFFSIZE_DEFAULT;
 	return (n + (1 << 20) - 1) >> 20;
-}
-
-bool weft_nccl_nvlink_setting(size_t i, const char **name, const char **value,
-			      const char **why)
-{
-	if (i >= ARRAY_SIZE(nvlink_settings))
-		return false;
-	*name = nvlink_settings[i].name;
-	*value = nvlink_settings[i].value;
-	if (i != GPU_MEMORY && weft_settings()->nccl_introduce != WEFT_OFF)
-		*value = NULL;
-	if (!i && channels_chosen())
-		*value = NULL;
-	*why = nvlink_settings[i].why;
-	return true;
 }
 
 bool weft_nccl_network_setting(size_t i, const char **name, const char **value,

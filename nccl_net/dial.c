@@ -8,7 +8,6 @@
 #include "bootstrap/settings.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/internal.h"
-#include "nccl_net/offer.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -360,10 +359,6 @@ static int handle_read(const void *buf, struct weft_handle *h)
 static const char *what_to_do(const struct weft_handle *h,
 			      unsigned int channels, unsigned int buffer)
 {
-	if (weft_nccl_nvlink_offered() != !!h->nvlink)
-		return "one of the ranks' hosts offers NVLink (several GPUs) "
-		       "and the other does not: WEFT_NCCL_INTRODUCE and "
-		       "WEFT_NCCL_NVLINK must be equal on all ranks, off or on";
 	/* weft sets it where it can take some back (channels.h) */
 	if (h->buffer == buffer && !h->channels != !channels)
 		return "one rank's NCCL asks weft's tuner and the other's does "

@@ -14,7 +14,6 @@
 #include "bootstrap/verbs.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/env.h"
-#include "nccl_net/offer.h"
 #include "util/log.h"
 #include "util/util.h"
 
@@ -232,45 +231,18 @@ static void fill(void)
 	table[4].value = takes_weft() ? "1" : NULL;
 }
 
-/* All but the value, which may be dear to find. */
-static bool row(size_t i, struct weft_nccl_setting *out)
-{
-	if (i < ARRAY_SIZE(table)) {
-		*out = table[i];
-		return true;
-	}
-	out->origin = "NVLink";
-	return weft_nccl_nvlink_setting(i - ARRAY_SIZE(table), &out->name,
-					&out->value, &out->why);
-}
-
 size_t weft_nccl_env_count(void)
 {
-	struct weft_nccl_setting s;
-	size_t n = 0;
-
-	while (row(n, &s))
-		n++;
-	return n;
-}
-
-static void find_value(size_t i, bool loaded, struct weft_nccl_setting *s)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	if (i < ARRAY_SIZE(table)) {
-		pthread_once(&once, fill);
-		*s = table[i];
-	} else if (!takes_weft() || !weft_nccl_nvlink_likely(loaded)) {
-		s->value = NULL;
-	}
+	return ARRAY_SIZE(table);
 }
 
 void weft_nccl_env(size_t i, struct weft_nccl_setting *out)
 {
-	*out = (struct weft_nccl_setting){ .name = "" };
-	if (row(i, out))
-		find_value(i, false, out);
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, fill);
+	*out = i < ARRAY_SIZE(table) ? table[i] :
+	       (struct weft_nccl_setting){ .name = "" };
 }
 
 const char *weft_nccl_env_get(const char *name)
@@ -281,10 +253,10 @@ const char *weft_nccl_env_get(const char *name)
 
 	if (v)
 		return v;
-	for (i = 0; row(i, &s); i++) {
-		if (strcmp(s.name, name))
+	for (i = 0; i < ARRAY_SIZE(table); i++) {
+		if (strcmp(table[i].name, name))
 			continue;
-		find_value(i, true, &s);
+		weft_nccl_env(i, &s);
 		return s.value;
 	}
 	return NULL;

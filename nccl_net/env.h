@@ -14,9 +14,8 @@
  * RAS and the proxies take the bootstrap's address.  It is in time for NCCL's own
  * networks, which look for theirs in an init that follows ours, where weft
  * declines or (up to 2.28.3, which calls ours first all the same) NCCL_NET names
- * one of them: weft_nccl_env_hand_over().  Channels and buffers are set in init,
- * too (channels.h), and said here where NVLink will be offered, as far as can be
- * seen without a word to the driver: it may not even be loaded yet.
+ * one of them: weft_nccl_env_hand_over().  Channels are set in init, too
+ * (channels.h).
  *
  * From 2.28 on NCCL unloads a plugin with its last communicator, and 2.28 and
  * 2.29 forget its name over that: the next communicator looks for libnccl-net.so
@@ -65,7 +64,7 @@ bool weft_nccl_plugin_lost(void);
  */
 void weft_nccl_env_hand_over(void);
 
-/* The user's own value, else weft's for this process as it is now, else NULL. */
+/* The user's own value, else weft's, else NULL. */
 const char *weft_nccl_env_get(const char *name);
 
 #endif

@@ -119,7 +119,6 @@ struct weft_net_mr {
 	struct weft_cuda_ptr where;
 	bool gpu;
 	bool direct;				/* ... which the adapter has */
-	struct weft_net_peer *exposed;		/* who may map it; a reference */
 	struct weft_net_lane *lane;		/* GPU memory that TCP moves */
 	struct weft_net_double *twin;		/* in host memory, shared */
 	char *shadow;				/* its memory; NULL: none */

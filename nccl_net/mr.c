@@ -1,24 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Registered memory.  NCCL registers beside isend: without the lock, but for
- * telling of GPU memory by NVLink, which is exposed to the other side of the
- * connection and mapped there before this returns.  An adapter that can is given
- * it (direct.c).  Over other wires it gets a double in host memory.
+ * making NVLink's device ready for GPU memory.  An adapter that can is given it
+ * (direct.c).  Over TCP it gets a double in host memory.
  */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include "devices/nvlink.h"
 #include "nccl_net/abi/net.h"
 #include "nccl_net/internal.h"
 #include "nccl_net/offer.h"
-#include "util/clock.h"
 #include "util/log.h"
 
 #define NCCL_NUM_PROTOCOLS	3	/* include/plugin/nccl_tuner.h */
-
-/* How long the other side may take to map a buffer before we go on. */
-#define MAPPED_MS	5000
 
 static int register_host(struct weft_net_mr *mr, void *data)
 {
@@ -32,67 +26,10 @@ static int register_host(struct weft_net_mr *mr, void *data)
 	return ret;
 }
 
-/*
- * Waits until the other side has mapped what is exposed: where it does not,
- * sends will wait for that, which is worth a line.  That it died meanwhile is
- * for requests to tell.
- */
-static int wait_until_mapped(struct weft_net_peer *peer, const void *data)
+/* By NVLink, all that its copies need is made before NCCL's kernels run. */
+static int prepare(struct weft_net_comm *comm, struct weft_net_mr *mr,
+		   void *data)
 {
-	struct weft_net *net = peer->port->net;
-	const uint64_t end = weft_now_ms() + MAPPED_MS;
-	int ret;
-
-	for (;;) {
-		if (peer->err)
-			return 0;
-		ret = weft_nvl_prepare(peer->ep, data);
-		if (ret != -EINPROGRESS)
-			return ret;
-		if (weft_now_ms() > end) {
-			weft_info("a rank on this host has not mapped a buffer "
-				  "within %u s; going on", MAPPED_MS / 1000);
-			return 0;
-		}
-		weft_net_progress(net);
-		pthread_mutex_unlock(&net->lock);
-		sched_yield();
-		pthread_mutex_lock(&net->lock);
-		if (net->closed)
-			return -ECANCELED;
-	}
-}
-
-/* With the lock; -ENODATA: @x is to be exported first. */
-static int show(struct weft_net_comm *comm, struct weft_net_mr *mr,
-		const struct weft_nvl_export *x)
-{
-	struct weft_net_peer *peer = comm->peer;
-	int ret;
-
-	if (comm->net->closed)
-		return -ECANCELED;
-	if (peer->err)
-		return 0;
-	ret = weft_nvl_expose(peer->ep, mr->mem, x, &mr->rkey);
-	/* both stay until it is taken back */
-	if (!ret)
-		ret = weft_net_use(comm->net);
-	if (!ret) {
-		mr->exposed = peer;
-		peer->refs++;
-	}
-	return ret;
-}
-
-/*
- * Without the lock while the driver is asked: it may take its time, and
- * requests go on.
- */
-static int expose(struct weft_net_comm *comm, struct weft_net_mr *mr,
-		  void *data)
-{
-	struct weft_nvl_export x = { .fd = -1 };
 	struct weft_net *net = comm->net;
 	int ret;
 
@@ -100,24 +37,17 @@ static int expose(struct weft_net_comm *comm, struct weft_net_mr *mr,
 	if (ret < 0)
 		return ret;
 	mr->ops->mem_pack(mr->mem, &mr->rkey);
-	if (!comm->sender)
-		weft_nvl_export_find(mr->mem, &x);
 	pthread_mutex_lock(&net->lock);
-	if (!comm->sender)
-		ret = show(comm, mr, &x);
-	if (ret == -ENODATA) {
-		pthread_mutex_unlock(&net->lock);
-		weft_nvl_export_open(mr->mem, &x);
-		pthread_mutex_lock(&net->lock);
-		ret = show(comm, mr, &x);
-	}
-	if (!ret)
-		ret = net->closed ? -ECANCELED :
-				    wait_until_mapped(comm->peer, data);
+	if (net->closed)
+		ret = -ECANCELED;
+	else if (!comm->peer->err)
+		ret = weft_nvl_prepare(comm->peer->ep, data);
+	/* weft_net_peer_ready() was: the peer ends, which requests will tell */
+	if (ret == -EINPROGRESS)
+		ret = 0;
 	if (ret < 0)
 		weft_net_mr_revoke(mr);
 	pthread_mutex_unlock(&net->lock);
-	weft_nvl_export_close(&x);
 	return ret;
 }
 
@@ -176,8 +106,7 @@ static int refuse_old_memory(const void *data, bool own)
 	weft_warn_once("NCCL's own GPU memory is not of cuMemCreate() "
 		       "(NCCL_CUMEM_ENABLE=0, or an old NCCL, whose default "
 		       "that is): collectives may hang, at the latest when the "
-		       "program loads code or frees GPU memory meanwhile, and "
-		       "what goes by NVLink goes through host memory; set "
+		       "program loads code or frees GPU memory meanwhile; set "
 		       "NCCL_CUMEM_ENABLE=1 for all ranks, or "
 		       "WEFT_NCCL_NVLINK=off and WEFT_IB_GPU_DIRECT=off");
 	return 0;
@@ -210,7 +139,7 @@ static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 	ret = refuse_old_memory(data, own);
 	if (ret < 0)
 		return ret;
-	return comm->peer->port->nvlink ? expose(comm, mr, data) :
+	return comm->peer->port->nvlink ? prepare(comm, mr, data) :
 					  stage(comm, mr, own);
 }
 
@@ -258,20 +187,11 @@ int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 
 void weft_net_mr_revoke(struct weft_net_mr *mr)
 {
-	struct weft_net_peer *peer = mr->exposed;
-
-	if (peer && peer->ep)
-		weft_nvl_unexpose(peer->ep, mr->mem);
-	mr->exposed = NULL;
 	if (mr->mem)
 		mr->ops->mem_release(mr->mem);
 	mr->mem = NULL;
 	if (mr->shadow)
 		weft_net_stage_drain(mr->net, mr);
-	if (peer) {
-		weft_net_peer_put(peer);
-		weft_net_unuse(mr->net);
-	}
 }
 
 static void mr_free(struct weft_net_mr *mr)

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "bootstrap/gpu.h"
-#include "bootstrap/samehost.h"
 #include "bootstrap/settings.h"
 #include "util/cuda.h"
 #include "util/log.h"
@@ -32,35 +31,6 @@ static int gpus_of_driver(void)
 		n = 0;
 	weft_cuda_leave(&s);
 	return n;
-}
-
-static struct weft_samehost host;
-
-static void find_host(void)
-{
-	weft_samehost_find(0, &host);
-}
-
-/* Then NCCL will use it itself. */
-static bool introduction_likely(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, find_host);
-	return host.introduced;
-}
-
-bool weft_nccl_nvlink_likely(bool loaded)
-{
-	const enum weft_tristate wanted = weft_settings()->nccl_nvlink;
-	int n = wanted != WEFT_OFF ? weft_cuda_program_gpus() : 0;
-	const bool known = n >= 0;
-
-	if (!n || (n == -ENOENT && loaded) || introduction_likely())
-		return false;
-	if (n < 2)
-		n = weft_gpus_on_pci();
-	return n >= 2 || (wanted == WEFT_ON && (known || n));
 }
 
 static bool look(const char **why)
@@ -136,12 +106,6 @@ bool weft_nccl_nvlink_offered(void)
 	yes = offered;
 	pthread_mutex_unlock(&lock);
 	return yes;
-}
-
-bool weft_nccl_nvlink_raised(void)
-{
-	return weft_settings()->nccl_introduce == WEFT_OFF &&
-	       weft_nccl_nvlink_offered();
 }
 
 static bool look_direct(bool nvlink, const char **why)

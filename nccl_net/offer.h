@@ -2,14 +2,11 @@
 /*
  * Is GPU memory taken from NCCL, to go by NVLink where it can?
  *
- * NCCL lets every rank choose for itself, but wants the same number of channels
- * and the same buffers everywhere.  So this looks at what all hosts of a job
- * have in common, not at which peers there will be: WEFT_NCCL_NVLINK, a CUDA
- * driver that the program has loaded, and two GPUs or more in the host (its PCI
- * devices count, which no container hides; with one alone there is nobody to
- * talk to, and NCCL's own host buffers are the better way to TCP).  Where hosts
- * differ in that and introductions are off, ranks refuse to connect (dial.c) until
- * WEFT_NCCL_NVLINK says the same to all.
+ * Every rank chooses for itself, before it knows its peers: WEFT_NCCL_NVLINK, a
+ * CUDA driver that the program has loaded, and two GPUs or more in the host (its
+ * PCI devices count, which no container hides; with one alone there is nobody to
+ * talk to, and NCCL's own host buffers are the better way to TCP).  Nothing that
+ * ranks must have in common, as channels and buffers, may depend on it.
  */
 #ifndef WEFT_NCCL_NET_OFFER_H
 #define WEFT_NCCL_NET_OFFER_H
@@ -22,23 +19,12 @@
  */
 bool weft_nccl_nvlink_offered(void);
 /*
- * ... and with NCCL's buffers and channels made for it (channels.h): only where
- * introductions are off.  Else some ranks of a job may be introduced, whose NCCL
- * is left as it is, and ranks that differ in those cannot connect.
- */
-bool weft_nccl_nvlink_raised(void);
-/*
  * May adapters be given GPU memory themselves, as far as it is not for them to
  * say?  WEFT_IB_GPU_DIRECT, and a CUDA driver that the program has loaded; where
  * NVLink is offered, too, only if it is on: NCCL asks for no place near the GPU
  * then (channels.h).  Ranks need not agree.
  */
 bool weft_nccl_direct_offered(void);
-/*
- * What the first will be, as far as it can be said without touching the driver, and
- * without a word.  @loaded: no, as long as the program has no driver.
- */
-bool weft_nccl_nvlink_likely(bool loaded);
 /*
  * NCCL speaks a version of the interface older than 10 (2.26): nothing is
  * offered unless the user says so.  On GPUs 2.27, 2.28 and 2.32 were right and

@@ -5,7 +5,6 @@
 #include "nccl_net/abi/tuner.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/net.h"
-#include "nccl_net/offer.h"
 #include "nccl_net/result.h"
 #include "nccl_net/table.h"
 #include "nccl_net/tuner.h"
@@ -13,8 +12,6 @@
 
 struct tuner {				/* one per communicator */
 	size_t ranks;
-	bool nvlink;
-	bool channels;			/* they are ours to choose */
 };
 
 /*
@@ -29,15 +26,12 @@ static enum nccl_result init_v2(size_t ranks, size_t nodes, nccl_logger log,
 	(void)log;			/* the network plugin has it already */
 	*ctx = NULL;
 	if (nodes < 2 || !ranks || !weft_net_active() ||
-	    (!weft_nccl_channels_raised() &&
-	     !(weft_nccl_network_ours() && weft_nccl_nvlink_raised())))
+	    !weft_nccl_channels_raised())
 		return NCCL_SUCCESS;
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return weft_nccl_result(weft_fail(ENOMEM, "cannot make a tuner"));
 	t->ranks = ranks;
-	t->nvlink = weft_nccl_nvlink_raised();
-	t->channels = weft_nccl_channels_raised();
 	*ctx = t;
 	return NCCL_SUCCESS;
 }
@@ -53,52 +47,18 @@ static enum nccl_result init_v5(void **ctx, uint64_t comm_id, size_t ranks,
 	return init_v2(ranks, nodes, log, ctx);
 }
 
-/*
- * NCCL's table of costs in us; what cannot be is below zero.  What should not be
- * gets this cost, not one below zero: NCCL 2.22 to 2.30 leave those out, NCCL
- * 2.32 (ncclTuningCompute) takes whatever costs least, below zero or not.
- */
-#define COSTS_TOO_MUCH	1e30f
-
-static void avoid(float *costs, int algos, int protos, int proto)
-{
-	int i;
-
-	for (i = proto; i < algos * protos; i += protos)
-		if (costs[i] >= 0)
-			costs[i] = COSTS_TOO_MUCH;
-}
-
-static void choose(const struct tuner *t, int func, size_t bytes, float *costs,
-		   int algos, int protos)
-{
-	float *ring = costs + NCCL_ALGO_RING * protos + NCCL_PROTO_SIMPLE;
-
-	/* only where Simple is left: the user's NCCL_PROTO comes first */
-	if (protos != NCCL_PROTOS || algos <= NCCL_ALGO_RING || *ring < 0)
-		return;
-	avoid(costs, algos, protos, NCCL_PROTO_LL128);
-	if (!weft_tuner_simple(t->ranks, func, bytes))
-		return;
-	avoid(costs, algos, protos, NCCL_PROTO_LL);
-	if (weft_tuner_ring(t->ranks))
-		*ring = 0;
-}
-
 static enum nccl_result get_coll_v4(void *ctx, int func, size_t bytes,
 				    int pipelined, float **costs, int algos,
 				    int protos, int registered, int *channels)
 {
 	const struct tuner *t = ctx;
-	int n = 0;
+	int n = t ? weft_tuner_channels(t->ranks, func, bytes) : 0;
 
 	(void)pipelined;
+	(void)costs;
+	(void)algos;
+	(void)protos;
 	(void)registered;
-	if (t && t->channels)
-		n = weft_tuner_channels(t->nvlink, t->ranks, func, bytes);
-	/* the table's rows lie one behind the other, whatever its type says */
-	if (t && t->nvlink && costs)
-		choose(t, func, bytes, (float *)costs, algos, protos);
 	if (n)
 		*channels = n;
 	return NCCL_SUCCESS;
@@ -116,15 +76,10 @@ static enum nccl_result get_coll_v2(void *ctx, int func, size_t bytes,
 				    int collnet, int nvls, int pipelined,
 				    int *algo, int *proto, int *channels)
 {
-	const struct tuner *t = ctx;
-
 	(void)collnet;
 	(void)nvls;
-	if (t && t->nvlink && weft_tuner_simple(t->ranks, func, bytes) &&
-	    weft_tuner_ring(t->ranks)) {
-		*algo = NCCL_ALGO_RING;
-		*proto = NCCL_PROTO_SIMPLE;
-	}
+	(void)algo;
+	(void)proto;
 	return get_coll_v4(ctx, func, bytes, pipelined, NULL, 0, 0, 0,
 			   channels);
 }

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A thread for what comes by NVLink while NCCL does not call: a peer that
- * connects, asks for a ring, or exposes a buffer and waits until we have mapped
- * it, best before NCCL's kernels run (another communicator's may).  It sleeps on
- * the device's event descriptor; while NCCL calls it only looks every few ms
- * whether that goes on.
+ * connects or asks for a ring.  It sleeps on the device's event descriptor; while
+ * NCCL calls it only looks every few ms whether that goes on.
  */
 #include <errno.h>
 #include <poll.h>

@@ -118,17 +118,18 @@ static void print_introduction(void)
 
 static void print_nvlink(void)
 {
-	puts("\nNVLink between processes of one host "
+	puts("\nGPU memory between processes of one host "
 	     "(WEFT_NCCL_NVLINK)");
 	if (host.introduced)
-		puts("  not needed: NCCL uses it itself");
+		puts("  not needed: NCCL uses NVLink itself");
 	else if (weft_settings()->nccl_nvlink == WEFT_OFF)
 		puts("  off: all goes by the network");
 	else if (weft_gpus_on_pci() >= 2)
-		printf("  %u GPUs in this host: GPU memory is taken from NCCL, and "
-		       "goes by NVLink between\n  ranks that share a network "
-		       "namespace or the folder %s,\n  by the network between "
-		       "others; NCCL sees one device then, whatever the adapters\n",
+		printf("  %u GPUs in this host: GPU memory is taken from NCCL "
+		       "(NCCL_NET_GDR_LEVEL=SYS), and goes\n  through host "
+		       "memory between ranks that share a network namespace "
+		       "or the folder\n  %s, by the network between others; "
+		       "NCCL sees one\n  device then, whatever the adapters\n",
 		       weft_gpus_on_pci(), *weft_settings()->run_dir ?
 		       weft_settings()->run_dir : "/run/weft or /dev/shm");
 	else if (weft_settings()->nccl_nvlink == WEFT_ON)
@@ -174,11 +175,6 @@ static void print_sockets(void)
 		       s->tcp_streams);
 	else
 		puts("  streams per peer: as many as measuring shows to help");
-	/* where NVLink is all there is NCCL is told others: print_told() */
-	if (s->nccl_introduce == WEFT_OFF &&
-	    (s->nccl_nvlink == WEFT_ON ||
-	     (s->nccl_nvlink != WEFT_OFF && weft_gpus_on_pci() >= 2)))
-		return;
 	for (i = 0; weft_nccl_network_setting(i, &name, &value, &why); i++) {
 		set = getenv(name);
 		if (set && *set)

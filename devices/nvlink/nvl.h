@@ -9,11 +9,9 @@
  *         -> gpu (one per CUDA context seen) -> streams -> copies
  *
  * Everything runs in the caller's thread, inside progress(); a driver thread
- * only writes to an eventfd.  Three exceptions: mem_release() may run anywhere;
+ * only writes to an eventfd.  Two exceptions: mem_release() may run anywhere;
  * it meets us in the region table and in the streams' `issued` and `finished`;
- * after weft_nvl_serve_kernels() a thread per context hands what waits to the
- * driver; and after weft_nvl_unmap_apart() a thread unmaps what has left all our
- * lists.
+ * and after weft_nvl_unmap_apart() a thread unmaps what has left all our lists.
  *
  * A callback of the caller runs only from nvl_iface_progress() and from the
  * calls that say so; copies never call back: they mark, progress delivers.
@@ -48,7 +46,6 @@ struct nvl_tune {
 	size_t chunk_min, chunk_max;
 	unsigned int idle_ms;		/* an idle ring is given back after */
 	unsigned int retry_ms;		/* before a budget is looked at again */
-	size_t batch_bytes;		/* with a thread: end seen at once */
 	bool batch;			/* cuMemcpyBatchAsync where there is one */
 };
 extern struct nvl_tune nvl_tune;
@@ -148,7 +145,6 @@ struct nvl_job {
 	uint64_t tag;
 	uint8_t flags;			/* NVL_CHUNK_* */
 	uint8_t loc;			/* where to, at the peer */
-	bool direct;			/* the peer's buffer is mapped here */
 	bool aborted;			/* PUT: told so; its ack ends it */
 	int status;
 	size_t total, sent;
@@ -184,7 +180,6 @@ struct nvl_landing {
 	struct nvl_conn *conn;
 	bool live, done, over;		/* over: but an earlier put is not */
 	bool ended;			/* no more chunks come */
-	bool silent;			/* no ack: the sender knows */
 	bool notify;
 	uint32_t seq;
 	int status;
@@ -215,13 +210,6 @@ struct nvl_inbox {
 	struct nvl_inbox_head *head;	/* NULL: not there yet */
 	uint8_t *msgs;
 	struct nvl_op *ops;
-};
-
-#define NVL_REGION_CHAINS 64u
-
-struct nvl_regions {
-	struct nvl_exposed *chain[NVL_REGION_CHAINS];
-	unsigned int n;
 };
 
 struct nvl_conn {
@@ -272,11 +260,6 @@ struct nvl_conn {
 	struct nvl_path paths[NVL_LOCS];
 	struct nvl_txring *txrings[NVL_RINGS];
 	struct nvl_rxring *rxrings[NVL_RINGS];
-	/* nvl_direct.c: regions and allocations, ours and the peer's */
-	struct nvl_regions exposed, mapped;
-	struct nvl_alloc *own_allocs, *peer_allocs;
-	uint64_t next_alloc;
-	unsigned int nlate;		/* peer_allocs that wait for a GPU */
 };
 
 struct nvl_ep {
@@ -308,7 +291,6 @@ struct nvl_iface {
 	uint64_t accept_ms;		/* nobody is accepted until; 0: all are */
 	bool armed;
 	bool for_kernels;		/* which wait for what we move */
-	bool issuers;			/* contexts get a thread each */
 	struct nvl_unmapper *unmapper;	/* NULL: unmapped here and now */
 };
 
@@ -498,26 +480,6 @@ unsigned int nvl_rx_ops(struct nvl_conn *conn);
 unsigned int nvl_rx_deliver(struct nvl_iface *iface);
 int nvl_rx_get(struct nvl_conn *conn, const struct iovec *iov, unsigned int n,
 	       uint64_t addr, const struct weft_rkey *key, struct weft_op *op);
-
-/* nvl_direct.c */
-int nvl_direct_frame(struct nvl_conn *conn, struct nvl_frame *f, int *fds);
-enum nvl_direct { NVL_DIRECT_NO, NVL_DIRECT_WAIT, NVL_DIRECT_YES };
-enum nvl_direct nvl_direct_find(struct nvl_conn *conn,
-				const struct weft_rkey *key, uint64_t addr,
-				size_t len, uint64_t *dev,
-				struct nvl_gpu **gpu);
-/* Of what nvl_direct_find() has found: may @gpu write there? */
-bool nvl_direct_allows(struct nvl_conn *conn, const struct weft_rkey *key,
-		       const struct nvl_gpu *gpu);
-/* A GPU that was not there before is let into all that is mapped. */
-void nvl_direct_admit(struct nvl_gpu *gpu);
-/*
- * Maps what the peer exposed while this process had no GPU; until then puts
- * there go through host memory.  Only where things may be mapped: not by a put.
- */
-void nvl_direct_catch_up(struct nvl_conn *conn, struct nvl_gpu *gpu);
-bool nvl_direct_settled(struct nvl_conn *conn);
-void nvl_direct_close(struct nvl_conn *conn);
 
 /* nvl_ep.c */
 /* NULL: no memory. */

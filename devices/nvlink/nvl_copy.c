@@ -12,12 +12,10 @@
  * counted in `issued` before the reference is given back: weft_region_remove()
  * and then nvl_copy_drain_all() leave nothing that could still land.
  *
- * Handing over is the work of whoever holds gpu->issue: the caller's thread, or
- * one of ours (nvl_issue.c).  It never calls back; what fails there waits in
- * `failed` for the next poll.
+ * Handing over never calls back; what fails there waits in `failed` for the next
+ * poll.
  */
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -25,35 +23,13 @@
 #include "util/log.h"
 
 #define BATCH		64u
-#define BATCHES_OUT	2u		/* per stream, from a thread of ours */
 
 /* ---- copies ------------------------------------------------------------- */
 
-/* Held for some list operations, never over a call. */
-static void queue_lock(struct nvl_gpu *gpu)
-{
-	unsigned int spins = 0;
-
-	while (atomic_exchange_explicit(&gpu->queue, true,
-					memory_order_acquire))
-		if (++spins % 256 == 0)
-			sched_yield();
-}
-
-static void queue_unlock(struct nvl_gpu *gpu)
-{
-	atomic_store_explicit(&gpu->queue, false, memory_order_release);
-}
-
-void nvl_copy_queue(struct nvl_gpu *gpu, struct weft_list *queue,
-		    struct nvl_copy *copy)
+void nvl_copy_queue(struct weft_list *queue, struct nvl_copy *copy)
 {
 	copy->status = 0;
-	queue_lock(gpu);
 	weft_list_add_tail(queue, &copy->link);
-	queue_unlock(gpu);
-	/* after the list and before a look whether the thread is awake */
-	atomic_fetch_add(&gpu->waiting, 1);
 }
 
 static int copy_one(const struct weft_cuda *cu, const struct nvl_copy *c,
@@ -144,54 +120,29 @@ static uint32_t batches_out(struct nvl_stream *st)
 	return atomic_load(&st->issued) - done;
 }
 
-/*
- * Where a thread of ours hands over, the engine gets no more than keeps it busy:
- * what comes meanwhile goes as one batch.  It makes one copy after the other
- * with a pause of some 2.5 us, but the copies of a batch without (two H200,
- * copies of 2 MiB: 218 GB/s one by one, 349 by four, 379 by sixteen).
- */
 static bool can_submit(struct nvl_stream *st)
 {
-	uint32_t out = batches_out(st);
-
-	if (st->gpu->issuer && st != &st->gpu->rx)
-		return out < BATCHES_OUT;
-	return atomic_load(&st->nflying) < NVL_STREAM_DEPTH &&
-	       (st->flag || out < ARRAY_SIZE(st->events) - 1);
+	return st->nflying < NVL_STREAM_DEPTH &&
+	       (st->flag || batches_out(st) < ARRAY_SIZE(st->events) - 1);
 }
 
 /*
- * The reader of a ring sees nothing of a batch before its end: a quarter of the
- * ring, so that both sides copy at once (64 MiB: 306 GB/s with half, 334 with a
- * quarter or less; 8 MiB: 212, and 178 with a sixteenth).  The thread is NCCL's,
- * whose copies mostly go straight to where they belong.
+ * Takes up to a batch of what waits, as far as it may fly.  The reader of a ring
+ * sees nothing of a batch before its end: a quarter of the ring, so that both
+ * sides copy at once (64 MiB: 306 GB/s with half, 334 with a quarter or less;
+ * 8 MiB: 212, and 178 with a sixteenth).
  */
-static size_t batch_limit(const struct nvl_stream *st)
-{
-	return st->gpu->issuer && st != &st->gpu->rx ? nvl_tune.batch_bytes :
-						       nvl_tune.ring / 4;
-}
-
-/* Takes up to a batch of what waits, as far as it may fly. */
 static unsigned int take_waiting(struct nvl_stream *st, struct nvl_copy **c)
 {
-	const size_t limit = batch_limit(st);
-	unsigned int n = 0, flying;
+	unsigned int n = 0;
 	size_t bytes = 0;
 
-	queue_lock(st->gpu);
-	flying = atomic_load(&st->nflying);
-	while (n < BATCH && flying + n < NVL_STREAM_DEPTH &&
-	       bytes < limit &&
-	       !weft_list_empty(st->waiting)) {
+	while (n < BATCH && st->nflying + n < NVL_STREAM_DEPTH &&
+	       bytes < nvl_tune.ring / 4 && !weft_list_empty(st->waiting)) {
 		c[n] = weft_list_first(st->waiting, struct nvl_copy, link);
 		bytes += c[n]->len;
 		weft_list_del(&c[n++]->link);
 	}
-	atomic_fetch_add(&st->nflying, n);
-	queue_unlock(st->gpu);
-	if (n)
-		atomic_fetch_sub(&st->gpu->waiting, n);
 	return n;
 }
 
@@ -199,19 +150,15 @@ static unsigned int take_waiting(struct nvl_stream *st, struct nvl_copy **c)
 static void sort_out(struct nvl_stream *st, struct nvl_copy **c, unsigned int n,
 		     bool all)
 {
-	unsigned int i, failed = 0;
+	unsigned int i;
 	bool fails;
 
-	queue_lock(st->gpu);
 	for (i = 0; i < n; i++) {
 		fails = c[i]->status && !all;
-		failed += fails;
+		st->nflying += !fails;
 		weft_list_add_tail(fails ? &st->failed : &st->flying,
 				   &c[i]->link);
 	}
-	atomic_fetch_add(&st->nfailed, failed);
-	atomic_fetch_sub(&st->nflying, failed);
-	queue_unlock(st->gpu);
 }
 
 static unsigned int fail_waiting(struct nvl_stream *st, int status)
@@ -272,24 +219,14 @@ static unsigned int submit_batch(struct nvl_stream *st,
 	return n;
 }
 
-static bool none_waits(struct nvl_stream *st)
-{
-	bool none;
-
-	queue_lock(st->gpu);
-	none = weft_list_empty(st->waiting);
-	queue_unlock(st->gpu);
-	return none;
-}
-
-/* One batch; gpu->issue is held. */
+/* One batch. */
 static unsigned int stream_submit(struct nvl_stream *st)
 {
 	struct weft_cuda_scope s;
 	unsigned int n;
 	int err;
 
-	if (none_waits(st))
+	if (weft_list_empty(st->waiting))
 		return 0;
 	if (atomic_load(&st->broken))
 		return fail_waiting(st, -EIO);
@@ -323,12 +260,11 @@ static struct nvl_stream *next_tx(struct nvl_gpu *gpu)
 	return best;
 }
 
-unsigned int nvl_gpu_submit(struct nvl_gpu *gpu)
+static unsigned int gpu_submit(struct nvl_gpu *gpu)
 {
 	unsigned int n = 0, all = 0;
 	struct nvl_stream *st;
 
-	pthread_mutex_lock(&gpu->issue);
 	do {
 		all += n;
 		st = next_tx(gpu);
@@ -338,7 +274,6 @@ unsigned int nvl_gpu_submit(struct nvl_gpu *gpu)
 	} while (n);
 	while ((n = stream_submit(&gpu->rx)))
 		all += n;
-	pthread_mutex_unlock(&gpu->issue);
 	return all;
 }
 
@@ -348,33 +283,30 @@ unsigned int nvl_copy_submit(struct nvl_iface *iface)
 	unsigned int n = 0;
 
 	weft_list_for_each(gpu, tmp, &iface->gpus, link)
-		if (atomic_load(&gpu->waiting) && !nvl_issue_awake(gpu))
-			n += nvl_gpu_submit(gpu);
+		if (!weft_list_empty(&gpu->tx_waiting) ||
+		    !weft_list_empty(&gpu->rx_waiting))
+			n += gpu_submit(gpu);
 	return n;
 }
 
 /* The next copy that has ended; NULL: none. */
 static struct nvl_copy *next_ended(struct nvl_stream *st, uint32_t done)
 {
-	struct nvl_copy *copy = NULL;
+	struct nvl_copy *copy;
 
-	queue_lock(st->gpu);
 	if (!weft_list_empty(&st->failed)) {
 		copy = weft_list_first(&st->failed, struct nvl_copy, link);
-		atomic_fetch_sub(&st->nfailed, 1);
-	} else if (!weft_list_empty(&st->flying)) {
+	} else if (st->nflying) {
 		copy = weft_list_first(&st->flying, struct nvl_copy, link);
-		if (nvl_reached(done, copy->seq)) {
-			if (!copy->status)
-				copy->status = atomic_load(&st->broken);
-			atomic_fetch_sub(&st->nflying, 1);
-		} else {
-			copy = NULL;
-		}
+		if (!nvl_reached(done, copy->seq))
+			return NULL;
+		if (!copy->status)
+			copy->status = atomic_load(&st->broken);
+		st->nflying--;
+	} else {
+		return NULL;
 	}
-	if (copy)
-		weft_list_del(&copy->link);
-	queue_unlock(st->gpu);
+	weft_list_del(&copy->link);
 	return copy;
 }
 
@@ -384,7 +316,7 @@ static unsigned int stream_poll(struct nvl_stream *st)
 	unsigned int n = 0;
 	uint32_t done;
 
-	if (!atomic_load(&st->nflying) && !atomic_load(&st->nfailed))
+	if (!st->nflying && weft_list_empty(&st->failed))
 		return 0;
 	done = nvl_stream_finished(st);
 	while ((copy = next_ended(st, done))) {
@@ -407,35 +339,26 @@ unsigned int nvl_copy_poll(struct nvl_iface *iface)
 	return n;
 }
 
-/* Takes one copy of @conn's that no engine has; NULL: none is left. */
-static struct nvl_copy *take_back(struct nvl_gpu *gpu, struct weft_list *queue,
-				  struct nvl_conn *conn)
+static void take_back(struct weft_list *queue, struct nvl_conn *conn)
 {
-	struct nvl_copy *copy, *next, *found = NULL;
+	struct nvl_copy *copy, *next;
 
-	queue_lock(gpu);
 	weft_list_for_each(copy, next, queue, link) {
-		if (copy->conn == conn) {
-			weft_list_del(&copy->link);
-			found = copy;
-			break;
-		}
+		if (copy->conn != conn)
+			continue;
+		weft_list_del(&copy->link);
+		copy->done(copy, -ECANCELED);
 	}
-	queue_unlock(gpu);
-	if (found)
-		atomic_fetch_sub(&gpu->waiting, 1);
-	return found;
 }
 
 void nvl_copy_recall(struct nvl_conn *conn)
 {
 	struct nvl_gpu *gpu, *tmp;
-	struct nvl_copy *copy;
 
-	weft_list_for_each(gpu, tmp, &conn->iface->gpus, link)
-		while ((copy = take_back(gpu, &gpu->tx_waiting, conn)) ||
-		       (copy = take_back(gpu, &gpu->rx_waiting, conn)))
-			copy->done(copy, -ECANCELED);
+	weft_list_for_each(gpu, tmp, &conn->iface->gpus, link) {
+		take_back(&gpu->tx_waiting, conn);
+		take_back(&gpu->rx_waiting, conn);
+	}
 }
 
 /* ---- sleeping ----------------------------------------------------------- */
@@ -460,20 +383,17 @@ static bool stream_arm(struct nvl_stream *st, bool *flying)
 	struct weft_cuda_scope s;
 	int r;
 
-	if (!atomic_load(&st->nflying))
+	if (!st->nflying)
 		return true;
 	*flying = true;
 	if (atomic_exchange(&st->bell_set, true))
 		return true;
 	r = -1;
 	atomic_fetch_add(&st->bells, 1);
-	/* behind what is just being handed over */
-	pthread_mutex_lock(&st->gpu->issue);
 	if (!weft_cuda_enter(&s, st->gpu->ctx)) {
 		r = s.cu->host_func(st->cu, ring_iface, st);
 		weft_cuda_leave(&s);
 	}
-	pthread_mutex_unlock(&st->gpu->issue);
 	if (r) {
 		atomic_fetch_sub(&st->bells, 1);
 		atomic_store(&st->bell_set, false);
@@ -501,7 +421,7 @@ static bool would_take(struct nvl_stream *st)
 {
 	unsigned int i;
 
-	if (none_waits(st))
+	if (weft_list_empty(st->waiting))
 		return false;
 	if (!atomic_load(&st->broken))
 		return can_submit(st);
@@ -514,21 +434,12 @@ static bool would_take(struct nvl_stream *st)
 
 static bool stream_pending(struct nvl_stream *st)
 {
-	uint32_t done, seq = 0;
-	bool flies;
-
-	if (atomic_load(&st->nfailed) || would_take(st))
+	if (!weft_list_empty(&st->failed) || would_take(st))
 		return true;
-	if (!atomic_load(&st->nflying))
-		return false;
-	done = nvl_stream_finished(st);
-	queue_lock(st->gpu);
-	flies = !weft_list_empty(&st->flying);
-	if (flies)
-		seq = weft_list_first(&st->flying, struct nvl_copy, link)->seq;
-	queue_unlock(st->gpu);
-	/* one that is just being handed over will soon fly, or has failed */
-	return !flies || nvl_reached(done, seq);
+	return st->nflying &&
+	       nvl_reached(nvl_stream_finished(st),
+			   weft_list_first(&st->flying, struct nvl_copy,
+					   link)->seq);
 }
 
 bool nvl_copy_pending(struct nvl_iface *iface)
@@ -548,9 +459,9 @@ bool nvl_copy_pending(struct nvl_iface *iface)
 
 static bool stream_quiet(struct nvl_stream *st)
 {
-	if (atomic_load_explicit(&st->nfailed, memory_order_relaxed))
+	if (!weft_list_empty(&st->failed) || !weft_list_empty(st->waiting))
 		return false;
-	if (!atomic_load_explicit(&st->nflying, memory_order_relaxed))
+	if (!st->nflying)
 		return true;
 	return st->flag && __atomic_load_n(st->flag, __ATOMIC_RELAXED) ==
 	       atomic_load_explicit(&st->finished, memory_order_relaxed);
@@ -562,8 +473,6 @@ bool nvl_copy_quiet(struct nvl_iface *iface)
 	unsigned int i;
 
 	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
-		if (atomic_load(&gpu->waiting) && !gpu->issuer)
-			return false;
 		for (i = 0; i < NVL_TX_STREAMS; i++)
 			if (!stream_quiet(&gpu->tx[i]))
 				return false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Copies by the engines of a GPU: queued, handed to the driver in batches on a
- * few streams (nvl_copy.c, nvl_issue.c), and found finished by a word that the
- * stream writes (nvl_stream.c).
+ * few streams (nvl_copy.c), and found finished by a word that the stream writes
+ * (nvl_stream.c).
  */
 #ifndef WEFT_DEVICES_NVL_COPY_H
 #define WEFT_DEVICES_NVL_COPY_H
@@ -40,11 +40,9 @@ struct nvl_stream {
 	struct weft_list link;		/* all streams of the process */
 	struct nvl_gpu *gpu;
 	void *cu;
-	/* by gpu->queue, for any thread */
 	struct weft_list *waiting;	/* gpu->tx_waiting or gpu->rx_waiting */
 	struct weft_list flying, failed;
-	_Atomic unsigned int nflying;	/* and those just being handed over */
-	_Atomic unsigned int nfailed;
+	unsigned int nflying;
 	pthread_mutex_t lock;		/* looking for the end */
 	_Atomic uint32_t issued;	/* batches given to the engine */
 	_Atomic uint32_t finished;
@@ -69,13 +67,9 @@ struct nvl_gpu {
 	bool page_pinned;
 	struct nvl_stream tx[NVL_TX_STREAMS];
 	struct nvl_stream rx;
-	_Atomic bool queue;		/* a spin lock: all lists of copies */
 	struct weft_list tx_waiting;	/* for whichever stream is free first */
 	struct weft_list rx_waiting;
-	_Atomic unsigned int waiting;	/* in both */
-	pthread_mutex_t issue;		/* handing over; then `queue` */
-	unsigned int last_tx;		/* by issue */
-	struct nvl_issuer *issuer;	/* NULL: the caller's thread does it */
+	unsigned int last_tx;
 };
 
 /* nvl_stream.c */
@@ -90,13 +84,10 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 			    const struct weft_cuda_ptr *where, int *err);
 void nvl_gpu_free(struct nvl_gpu *gpu);
 
-/* nvl_copy.c; @queue is &gpu->tx_waiting or &gpu->rx_waiting */
-void nvl_copy_queue(struct nvl_gpu *gpu, struct weft_list *queue,
-		    struct nvl_copy *copy);
-/* Hands queued copies to the engines, or to the thread that does; the number. */
+/* nvl_copy.c; @queue is a GPU's tx_waiting or rx_waiting */
+void nvl_copy_queue(struct weft_list *queue, struct nvl_copy *copy);
+/* Hands queued copies to the engines; the number. */
 unsigned int nvl_copy_submit(struct nvl_iface *iface);
-/* The same for one context, here and now; any thread. */
-unsigned int nvl_gpu_submit(struct nvl_gpu *gpu);
 /* Runs done() of finished copies; the number. */
 unsigned int nvl_copy_poll(struct nvl_iface *iface);
 /* Is a copy finished and not yet polled? */
@@ -107,11 +98,5 @@ bool nvl_copy_quiet(struct nvl_iface *iface);
 bool nvl_copy_arm(struct nvl_iface *iface, bool *flying);
 /* Takes back what @conn has queued and no engine has. */
 void nvl_copy_recall(struct nvl_conn *conn);
-
-/* nvl_issue.c */
-void nvl_issue_start(struct nvl_gpu *gpu);
-void nvl_issue_stop(struct nvl_gpu *gpu);
-/* True: the thread sees what was queued before.  It is woken in any case. */
-bool nvl_issue_awake(struct nvl_gpu *gpu);
 
 #endif

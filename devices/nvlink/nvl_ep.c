@@ -284,6 +284,11 @@ enum weft_nvl_ring weft_nvl_ring(struct weft_ep *base, bool out)
 
 /* ---- ahead of NCCL's traffic --------------------------------------------- */
 
+void weft_nvl_serve_kernels(struct weft_iface *base)
+{
+	nvl_iface(base)->for_kernels = true;
+}
+
 int weft_nvl_use_current(struct weft_iface *base)
 {
 	struct weft_cuda_ptr where;
@@ -317,7 +322,6 @@ int weft_nvl_prepare(struct weft_ep *base, const void *gpu_memory)
 			gpu = nvl_gpu_get(conn->iface, &where, &err);
 			if (!gpu)
 				return err;
-			nvl_direct_catch_up(conn, gpu);
 		}
 	}
 	if (conn->state != NVL_CONN_OPEN)
@@ -336,8 +340,5 @@ int weft_nvl_prepare(struct weft_ep *base, const void *gpu_memory)
 		    conn->rxrings[i]->state == NVL_RXRING_OFFERED)
 			return -EINPROGRESS;
 	}
-	if (conn->paths[NVL_LOC_HOST].ring == NVL_NO_RING ||
-	    !nvl_direct_settled(conn))
-		return -EINPROGRESS;
-	return 0;
+	return conn->paths[NVL_LOC_HOST].ring == NVL_NO_RING ? -EINPROGRESS : 0;
 }

@@ -285,7 +285,6 @@ void nvl_pair_free(struct nvl_conn *conn)
 	if (conn->copies)
 		return;			/* an engine never came back: its
 					   memory stays */
-	nvl_direct_close(conn);
 	nvl_ring_close_all(conn);
 	nvl_inbox_close(&conn->rx);
 	nvl_inbox_close(&conn->tx);

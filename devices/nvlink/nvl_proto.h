@@ -51,9 +51,6 @@ enum nvl_frame_type {
 				   `err` -EOPNOTSUPP: for good */
 	NVL_FRAME_RING_RECALL,	/* reader wants ring `id` back */
 	NVL_FRAME_RING_CLOSED,	/* sender has unmapped ring `id` */
-	NVL_FRAME_EXPOSE,	/* reader: region `slot` may be mapped; fd */
-	NVL_FRAME_MAPPED,	/* sender: `err` 0 mapped, else why not */
-	NVL_FRAME_UNEXPOSE,	/* reader: region `slot` is gone: unmap */
 	NVL_FRAME_BELL,		/* wakes who sleeps; `frames` does not count it.
 				   No eventfd: its O_NONBLOCK is of what both
 				   hold, so that the peer could clear it and
@@ -66,7 +63,7 @@ enum nvl_ring_kind {
 	NVL_RING_CUDA,		/* GPU memory, VMM */
 };
 
-#define NVL_FRAME_MAGIC	0x3176776eu
+#define NVL_FRAME_MAGIC	0x3276776eu
 
 struct nvl_frame {
 	uint32_t magic;
@@ -77,14 +74,8 @@ struct nvl_frame {
 	int32_t err;
 	uint32_t kind;
 	uint64_t size;
-	uint32_t slot, generation;	/* EXPOSE..UNEXPOSE */
-	uint64_t offset;	/* EXPOSE: of the region in the allocation */
-	uint64_t alloc;		/* EXPOSE: names the allocation; a descriptor
-				   comes with its first use only */
-	uint64_t region_len;
-	uint64_t region_addr;
 };
-_Static_assert(sizeof(struct nvl_frame) == 64, "no holes");
+_Static_assert(sizeof(struct nvl_frame) == 24, "no holes");
 #define NVL_FRAME_FDS	1
 
 /*
@@ -98,7 +89,6 @@ _Static_assert(sizeof(struct nvl_frame) == 64, "no holes");
 #define NVL_SLOT_BITS		20u
 #define NVL_SLOT_MASK		((1u << NVL_SLOT_BITS) - 1)
 #define NVL_SLOT_LOC(slot)	(((slot) >> NVL_SLOT_BITS) & 0xff)
-#define NVL_SLOT_EXPOSED	(1u << 31)
 
 /* ---- the inbox ---------------------------------------------------------- */
 
@@ -126,7 +116,6 @@ _Static_assert(sizeof(struct nvl_inbox_head) == 256, "whole cache lines");
 
 enum nvl_op_type {
 	NVL_OP_CHUNK = 1,	/* bytes in a ring, for a put or a get */
-	NVL_OP_PLACED,		/* a put was copied straight to its place */
 	NVL_OP_ABORT,		/* a put ends here, incomplete */
 	NVL_OP_ACK,		/* a put is placed, was refused (status), or was
 				   aborted and nothing of it is under way */

@@ -30,7 +30,6 @@ struct nvl_tune nvl_tune = {
 	.chunk_max = 8ul << 20,
 	.idle_ms = 30000,
 	.retry_ms = 1000,
-	.batch_bytes = 16ul << 20,
 	.batch = true,
 };
 
@@ -86,7 +85,8 @@ static unsigned int path_of(struct nvl_conn *conn, const struct nvl_job *job)
 {
 	struct nvl_path *p;
 
-	if (job->where.where != WEFT_CUDA_DEVICE ||
+	/* for kernels the peer has no other (make_cuda) */
+	if (job->where.where != WEFT_CUDA_DEVICE || conn->iface->for_kernels ||
 	    job->loc == NVL_LOC_HOST || job->loc >= NVL_LOCS)
 		return NVL_LOC_HOST;
 	p = &conn->paths[job->loc];

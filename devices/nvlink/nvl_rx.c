@@ -208,7 +208,7 @@ static int place(struct nvl_conn *conn, struct nvl_rxring *r,
 		c->copy.at = (uintptr_t)dst;
 	}
 	conn->copies++;
-	nvl_copy_queue(gpu, &gpu->rx_waiting, &c->copy);
+	nvl_copy_queue(&gpu->rx_waiting, &c->copy);
 	return -EINPROGRESS;
 }
 
@@ -308,25 +308,15 @@ static int on_chunk(struct nvl_conn *conn, const struct nvl_op *op)
 	return 0;
 }
 
-/* The put has been copied straight to its place, or ends incomplete. */
-static int on_put_end(struct nvl_conn *conn, const struct nvl_op *op)
+/* The put ends incomplete. */
+static int on_abort(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	struct nvl_landing *l = landing_of(conn, op);
 
 	if (!l || l->ended)
 		return -EPROTO;
 	l->ended = true;
-	if (op->type == NVL_OP_PLACED) {
-		l->silent = true;
-		/* only what we have exposed can be placed without us */
-		if (!conn->exposed.n || l->seen)
-			return -EPROTO;
-		l->notify = op->flags & NVL_CHUNK_NOTIFY;
-		l->tag = op->tag;
-		l->total = op->total;
-	} else {
-		l->status = -ECANCELED;
-	}
+	l->status = -ECANCELED;
 	landing_check(l);
 	return 0;
 }
@@ -356,9 +346,8 @@ unsigned int nvl_rx_ops(struct nvl_conn *conn)
 		case NVL_OP_CHUNK:
 			r = on_chunk(conn, &op);
 			break;
-		case NVL_OP_PLACED:
 		case NVL_OP_ABORT:
-			r = on_put_end(conn, &op);
+			r = on_abort(conn, &op);
 			break;
 		case NVL_OP_ACK:
 			r = nvl_tx_ack(conn, &op);
@@ -395,8 +384,7 @@ static void landing_over(struct nvl_landing *l)
 	struct nvl_op ack = { .type = NVL_OP_ACK, .seq = l->seq,
 			      .status = l->status };
 
-	if (!l->silent)
-		nvl_op_send(conn, &ack);
+	nvl_op_send(conn, &ack);
 	l->live = l->done = false;
 	l->over = true;
 	while (conn->landing[conn->placed % NVL_PUTS].over)

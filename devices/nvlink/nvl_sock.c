@@ -15,8 +15,8 @@
 #include "util/log.h"
 
 #define FRAMES_AT_ONCE	64u
-/* A peer that asks and never reads the answers: regions of a pair, and some. */
-#define FRAMES_KEPT	(1u << 17)
+/* A peer that asks and never reads the answers: some for each place. */
+#define FRAMES_KEPT	(1u << 10)
 
 struct kept_frame {
 	struct weft_list link;
@@ -28,7 +28,6 @@ struct kept_frame {
 static const uint8_t fds_of_type[NVL_FRAME_TYPES] = {
 	[NVL_FRAME_INBOX] = 1,
 	[NVL_FRAME_RING_OFFER] = 1,
-	[NVL_FRAME_EXPOSE] = 1,		/* or 0: an allocation sent before */
 };
 
 /* 0, -EAGAIN, -errno */
@@ -231,8 +230,7 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f,
 	}
 	if (n != sizeof(*f) || f->magic != NVL_FRAME_MAGIC || !f->type ||
 	    f->type >= NVL_FRAME_TYPES || nfds != f->nfds ||
-	    (nfds != fds_of_type[f->type] &&
-	     !(f->type == NVL_FRAME_EXPOSE && !nfds))) {
+	    nfds != fds_of_type[f->type]) {
 		close_fds(fds, nfds);
 		return weft_fail(EPROTO, "a peer on this host sent a frame that "
 				 "is none (%zd bytes, %d descriptors)", n, nfds);
@@ -283,10 +281,7 @@ unsigned int nvl_sock_progress(struct nvl_conn *conn)
 		}
 		n++;
 		conn->frames_seen++;
-		if (f.type >= NVL_FRAME_EXPOSE)
-			err = nvl_direct_frame(conn, &f, fds);
-		else
-			err = nvl_ring_frame(conn, &f, fds);
+		err = nvl_ring_frame(conn, &f, fds);
 		close_fds(fds, NVL_FRAME_FDS);
 		if (err)
 			nvl_pair_break(conn, err);

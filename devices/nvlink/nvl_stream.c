@@ -153,12 +153,8 @@ uint32_t nvl_stream_finished(struct nvl_stream *st)
 static bool stream_drain(struct nvl_stream *st)
 {
 	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
-	uint32_t seq;
+	uint32_t seq = atomic_load_explicit(&st->issued, memory_order_acquire);
 
-	/* what is just being handed over counts */
-	pthread_mutex_lock(&st->gpu->issue);
-	seq = atomic_load_explicit(&st->issued, memory_order_acquire);
-	pthread_mutex_unlock(&st->gpu->issue);
 	while (!nvl_reached(nvl_stream_finished(st), seq)) {
 		if (weft_now_ms() > end) {
 			weft_error("copies on GPU %d did not end within %u s",
@@ -250,7 +246,6 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 	gpu->iface = iface;
 	gpu->of = gpu->ctx = where->ctx;
 	gpu->ordinal = where->ordinal;
-	pthread_mutex_init(&gpu->issue, NULL);
 	gpu->page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (gpu->page == MAP_FAILED) {
@@ -263,20 +258,15 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 		return NULL;
 	}
 	weft_list_add_tail(&iface->gpus, &gpu->link);
-	nvl_direct_admit(gpu);
-	if (iface->issuers)
-		nvl_issue_start(gpu);
 	return gpu;
 }
 
 void nvl_gpu_free(struct nvl_gpu *gpu)
 {
 	struct weft_cuda_scope s;
-	bool in, drained = true;
+	bool in = !weft_cuda_enter(&s, gpu->ctx), drained = true;
 	unsigned int i;
 
-	nvl_issue_stop(gpu);
-	in = !weft_cuda_enter(&s, gpu->ctx);
 	for (i = 0; i < NVL_TX_STREAMS; i++)
 		drained &= stream_free(&gpu->tx[i], in ? s.cu : NULL);
 	drained &= stream_free(&gpu->rx, in ? s.cu : NULL);
@@ -289,6 +279,5 @@ void nvl_gpu_free(struct nvl_gpu *gpu)
 		weft_cuda_own_put(gpu->ordinal);
 	munmap(gpu->page, PAGE);
 	weft_list_del(&gpu->link);
-	pthread_mutex_destroy(&gpu->issue);
 	free(gpu);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Sending bulk: puts of ours, and what the peer gets from us.  A job is cut
- * into chunks; each is copied into a ring (or straight to its place where the
- * peer's buffer is mapped here) and told to the peer when the copy has ended.
+ * into chunks; each is copied into a ring and told to the peer when the copy has
+ * ended.
  *
  * A job that fails half way sends no more; what is under way is told as it
  * is, failed chunks as void, and NVL_OP_ABORT comes last.  A put then ends when
@@ -76,15 +76,6 @@ static void send_abort(struct nvl_job *job)
 	nvl_op_send(job->conn, &op);
 }
 
-static void send_placed(struct nvl_job *job)
-{
-	struct nvl_op op = { .type = NVL_OP_PLACED, .flags = job->flags,
-			     .seq = job->seq, .total = job->total,
-			     .tag = job->tag };
-
-	nvl_op_send(job->conn, &op);
-}
-
 /* Called when `sent`, `flying` or `status` has changed. */
 static void check_end(struct nvl_job *job)
 {
@@ -101,9 +92,6 @@ static void check_end(struct nvl_job *job)
 		else
 			nvl_tx_finish(job, job->status);
 	} else if (job->kind == NVL_JOB_SERVE) {
-		nvl_tx_finish(job, 0);
-	} else if (job->direct) {
-		send_placed(job);
 		nvl_tx_finish(job, 0);
 	} else {
 		unqueue(job);		/* the ack completes it */
@@ -218,7 +206,7 @@ static void make_chunk(struct nvl_job *job, struct nvl_txring *r, uint64_t pos,
 						(uintptr_t)r->map.host + at,
 	};
 	conn->copies++;
-	nvl_copy_queue(gpu, &gpu->tx_waiting, &c->copy);
+	nvl_copy_queue(&gpu->tx_waiting, &c->copy);
 }
 
 /* The next piece of the source, not longer than @max. */
@@ -243,52 +231,6 @@ static size_t chunk_size(const struct nvl_job *job, const struct nvl_txring *r)
 	return (n + NVL_ALIGN - 1) & ~(size_t)(NVL_ALIGN - 1);
 }
 
-/* ---- straight to the peer's buffer --------------------------------------- */
-
-static void direct_copied(struct nvl_copy *copy, int status)
-{
-	struct nvl_job *job = copy->owner;
-
-	copy->conn->copies--;
-	job->flying--;
-	if (status && !job->status)
-		job->status = -EFAULT;
-	free(copy);
-	check_end(job);
-}
-
-static unsigned int send_direct(struct nvl_job *job, uint64_t dev,
-				struct nvl_gpu *gpu)
-{
-	struct nvl_copy *copy;
-	unsigned int n = 0;
-	void *src;
-
-	unqueue(job);
-	while (job->sent < job->total) {
-		copy = malloc(sizeof(*copy));
-		if (!copy) {
-			job->status = -ENOMEM;
-			break;
-		}
-		*copy = (struct nvl_copy){ .conn = job->conn, .owner = job,
-					   .done = direct_copied };
-		copy->len = next_piece(job, job->total, &src);
-		copy->src = (uintptr_t)src;
-		copy->dst = dev + job->sent;
-		copy->from_host = gpu->iface->for_kernels &&
-				  job->where.where != WEFT_CUDA_DEVICE;
-		job->sent += copy->len;
-		job->iov_off += copy->len;
-		job->flying++;
-		job->conn->copies++;
-		nvl_copy_queue(gpu, &gpu->tx_waiting, copy);
-		n++;
-	}
-	check_end(job);
-	return n;
-}
-
 /* ---- scheduling ---------------------------------------------------------- */
 
 /* The GPU that copies for @job; NULL and 0: the processor does. */
@@ -308,43 +250,6 @@ static void reach_by_host(struct nvl_job *job)
 	weft_warn_once("GPU %d cannot reach the memory of a peer's GPU: data "
 		       "goes through host memory", job->where.ordinal);
 	nvl_ring_by_host(job->conn, job->loc);
-}
-
-/* 1: goes direct (or will); 0: through a ring */
-static int try_direct(struct nvl_job *job, unsigned int *n)
-{
-	struct nvl_conn *conn = job->conn;
-	struct nvl_gpu *gpu;
-	uint64_t dev;
-	int err;
-
-	if (!(job->key.slot & NVL_SLOT_EXPOSED) || job->sent ||
-	    job->kind != NVL_JOB_PUT ||
-	    job->where.where == WEFT_CUDA_PAGEABLE)
-		return 0;
-	switch (nvl_direct_find(conn, &job->key, job->addr, job->total, &dev,
-				&gpu)) {
-	case NVL_DIRECT_NO:
-		return 0;
-	case NVL_DIRECT_WAIT:
-		return 1;
-	case NVL_DIRECT_YES:
-		break;
-	}
-	if (job->where.where == WEFT_CUDA_DEVICE) {
-		err = gpu_of(job, &gpu);
-		if (err) {
-			fail_job(job, err);
-			return 1;
-		}
-		if (!nvl_direct_allows(conn, &job->key, gpu)) {
-			reach_by_host(job);
-			return 0;
-		}
-	}
-	job->direct = true;
-	*n += send_direct(job, dev, gpu);
-	return 1;
 }
 
 static void send_empty(struct nvl_job *job)
@@ -389,15 +294,12 @@ static unsigned int send_job(struct nvl_job *job, unsigned int max)
 	struct nvl_conn *conn = job->conn;
 	struct nvl_txring *r;
 	struct nvl_gpu *gpu;
-	unsigned int n = 0;
 	int err;
 
 	if (!job->total) {
 		send_empty(job);
 		return 1;
 	}
-	if (try_direct(job, &n))
-		return n;
 	r = nvl_ring_for(conn, job);
 	if (!r)
 		return 0;
@@ -567,7 +469,7 @@ int nvl_tx_ack(struct nvl_conn *conn, const struct nvl_op *op)
 	struct nvl_job *job = conn->puts[op->seq % NVL_PUTS];
 
 	if (!job || job->seq != op->seq || job->flying ||
-	    (!job->aborted && (job->direct || job->sent < job->total)) ||
+	    (!job->aborted && job->sent < job->total) ||
 	    !weft_list_empty(&job->link))
 		return -EPROTO;
 	nvl_tx_finish(job, job->aborted ? job->status :

@@ -365,8 +365,8 @@ static void fresh(size_t len)
 
 	for (kind = 0; kind < 3; kind++) {
 		pods_step("fresh buffers of %s", names[kind]);
-		buf_open(&src, kind, len, false);
-		buf_open(&dst, kind, len, false);
+		buf_open(&src, kind, len);
+		buf_open(&dst, kind, len);
 		gpumem_fill(src.p, 0, len, 99);
 		pods_barrier(progress);
 		if (!me) {
@@ -501,8 +501,8 @@ static int gpu_run(int rank)
 	if (!me)
 		pods_result(0, "us", v, "latency of a message of 8 KiB");
 
-	buf_open(&src, GPUMEM_MALLOC, largest, false);
-	buf_open(&dst, GPUMEM_MALLOC, largest, false);
+	buf_open(&src, GPUMEM_MALLOC, largest);
+	buf_open(&dst, GPUMEM_MALLOC, largest);
 	first_ring(&src, &dst);
 	every_size(&src, &dst, "ring");
 	many_rounds(&src, &dst, quick ? 20 : 300, "ring");
@@ -514,18 +514,6 @@ static int gpu_run(int rank)
 	buf_close(&dst);
 	buf_close(&src);
 	fresh(largest);
-
-	pods_step("expose");
-	buf_open(&src, GPUMEM_VMM, largest, true);
-	buf_open(&dst, GPUMEM_VMM, largest, true);
-	wait_until(weft_nvl_prepare(ep, src.p) != -EINPROGRESS);
-	pods_barrier(progress);
-	every_size(&src, &dst, "direct");
-	many_rounds(&src, &dst, quick ? 20 : 300, "direct");
-	speeds(&src, &dst, "direct", 300, false);
-	latencies(&src, &dst, "direct");
-	buf_close(&dst);
-	buf_close(&src);
 	device_close();
 	return 0;
 }
@@ -539,8 +527,8 @@ static int hidden_run(int rank)
 	setenv("WEFT_TEST_CUDA_NODES", rank ? "1" : "0", 1);
 	open_gpu(true);
 	device_open();
-	buf_open(&src, GPUMEM_MALLOC, weft_min(largest, 256 * MIB), false);
-	buf_open(&dst, GPUMEM_MALLOC, weft_min(largest, 256 * MIB), false);
+	buf_open(&src, GPUMEM_MALLOC, weft_min(largest, 256 * MIB));
+	buf_open(&dst, GPUMEM_MALLOC, weft_min(largest, 256 * MIB));
 	every_size(&src, &dst, "no device node");
 	many_rounds(&src, &dst, quick ? 20 : 100, "no device node");
 	speeds(&src, &dst, "no device node", 20, false);

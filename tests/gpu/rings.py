@@ -85,11 +85,6 @@ class Visible(Case):
     opt = {"visible": MANY}
 
 
-class Ring(Visible):
-    """the same, nothing mapped: through host memory"""
-    env = {"WEFT_NVL_DIRECT": "off"}
-
-
 class Queue(Visible):
     """the same, all of the program's streams in one queue"""
     env = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
@@ -130,9 +125,9 @@ class Hidden(Case):
     def wrong(self, run):
         bad = super().wrong(run)
         said = [x for x in run.log().splitlines() if " WARN " in x]
-        if not bad and not 1 <= len(said) <= self.ranks:
-            return "%d warnings, not one from each:\n%s" % (
-                len(said), "\n".join(said[:6]))
+        if not bad and said:
+            return "warned of what is as it should be:\n" + \
+                "\n".join(said[:6])
         return bad
 
 
@@ -279,5 +274,5 @@ class Mps(Case):
 
 
 RINGS = {c.__name__.lower(): c for c in
-         (Visible, Ring, Queue, Train, TrainApart, Graph, Hidden, Stranger,
+         (Visible, Queue, Train, TrainApart, Graph, Hidden, Stranger,
           Whole, Mps, Vanish, Alien, Nap)}

@@ -103,10 +103,8 @@ void message(uint8_t id)
 		pods_fail("message: %s", strerror(-r));
 }
 
-void buf_open(struct buf *b, enum gpumem_kind kind, size_t size,
-		     bool expose)
+void buf_open(struct buf *b, enum gpumem_kind kind, size_t size)
 {
-	struct weft_nvl_export x;
 	int err;
 
 	memset(b, 0, sizeof(*b));
@@ -118,23 +116,12 @@ void buf_open(struct buf *b, enum gpumem_kind kind, size_t size,
 		pods_fail("mem_register: %s", strerror(-err));
 	b->mine.addr = (uintptr_t)b->p;
 	ops->mem_pack(b->mem, &b->mine.key);
-	if (expose) {
-		weft_nvl_export_find(b->mem, &x);
-		weft_nvl_export_open(b->mem, &x);
-		err = weft_nvl_expose(ep, b->mem, &x, &b->mine.key);
-		weft_nvl_export_close(&x);
-		if (err)
-			pods_fail("expose: %s", strerror(-err));
-		if (!(b->mine.key.slot & NVL_SLOT_EXPOSED))
-			pods_fail("memory of kind %d is not exposed", kind);
-	}
 	pods_exchange(&b->mine, &b->theirs, sizeof(b->mine), progress);
 }
 
 void buf_close(struct buf *b)
 {
 	pods_barrier(progress);
-	weft_nvl_unexpose(ep, b->mem);
 	ops->mem_release(b->mem);
 	gpumem_free(b->kind, b->p, b->size);
 }

@@ -42,7 +42,7 @@ void progress(void);
 #define wait_until(cond) do { while (!(cond)) progress(); } while (0)
 
 /* Registers memory of @size bytes and learns of the other pod's. */
-void buf_open(struct buf *b, enum gpumem_kind kind, size_t size, bool expose);
+void buf_open(struct buf *b, enum gpumem_kind kind, size_t size);
 void buf_close(struct buf *b);
 
 /* Begins a put or get of @p; waits for room, not for its end. */

@@ -29,7 +29,6 @@ for api in 6 7 8 9 10 11 12; do
 	# the sanitizer wants to be first
 	test -n "$WEFT_SANITIZED" ||
 		leaves_nothing nvlink $api WEFT_NCCL_NVLINK=on \
-			WEFT_NVL_THREAD=on WEFT_LIBCUDA="$fake" \
-			LD_PRELOAD="$fake"
+			WEFT_LIBCUDA="$fake" LD_PRELOAD="$fake"
 done
 tap_done

@@ -11,11 +11,6 @@ plugin=$WEFT_BUILD/nccl_net/.libs/libnccl-net-weft.so
 preload=$WEFT_LIBCUDA
 test -z "$WEFT_SANITIZED" || preload=	# the sanitizer wants to be first
 export WEFT_TEST_CUDA_DELAY=50
-# A rank without NVLink must be told what the others tell themselves.
-together()
-{
-	NCCL_MIN_NCHANNELS=20 NCCL_BUFFSIZE=8388608 "$@"
-}
 
 perf() # OPTION...: prints what went wrong
 {
@@ -60,14 +55,12 @@ most()
 }
 
 carries "GPU to GPU" nvlink tcp --memory gpu
-carries "GPU to GPU, nothing mapped" nvlink tcp --memory gpu \
-	--env 0:WEFT_NVL_DIRECT=off --env 1:WEFT_NVL_DIRECT=off
 carries "no common device node" nvlink tcp --memory gpu \
 	--env 0:WEFT_TEST_CUDA_NODES=0 --env 1:WEFT_TEST_CUDA_NODES=1 \
 	--env 0:WEFT_NCCL_NVLINK=on --env 1:WEFT_NCCL_NVLINK=on
-together carries "GPU to a rank with WEFT_NCCL_NVLINK=off" tcp nvlink \
+carries "GPU to a rank with WEFT_NCCL_NVLINK=off" tcp nvlink \
 	--memory gpu,host --env 1:WEFT_NCCL_NVLINK=off
-together carries "a rank with WEFT_NCCL_NVLINK=off to a GPU" tcp nvlink \
+carries "a rank with WEFT_NCCL_NVLINK=off to a GPU" tcp nvlink \
 	--memory host,gpu --env 0:WEFT_NCCL_NVLINK=off
 if test -n "$preload"; then
 	export LD_PRELOAD=$preload
@@ -94,48 +87,32 @@ tap_nothing "a rank that is busy or stopped, GPU memory" \
 	"$(WEFT_PEER_TIMEOUT=500ms perf --case peer-busy --case peer-stopped \
 		--memory gpu)"
 tap_nothing "most checks, GPU memory by TCP" \
-	"$(together most --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off \
+	"$(most --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off \
 		--env 3:WEFT_NCCL_NVLINK=off)"
 tap_nothing "most checks, host memory and GPU memory by TCP" \
-	"$(together most --memory host,gpu --env 0:WEFT_NCCL_NVLINK=off \
+	"$(most --memory host,gpu --env 0:WEFT_NCCL_NVLINK=off \
 		--env 2:WEFT_NCCL_NVLINK=off)"
-tap_nothing "most checks, through rings" \
-	"$(WEFT_NVL_DIRECT=off most --memory gpu)"
 tap_nothing "most checks, a driver without stream writes" \
 	"$(WEFT_TEST_CUDA_NO_WRITE=1 most --case sizes --memory gpu)"
-# As with more processors, where copies wait for each other and go in batches.
-by_thread()
-{
-	WEFT_NVL_THREAD=on perf --case sizes --case in-flight --case both-ways \
-		--case threads --case close-in-flight --case peer-killed \
-		--memory gpu
-}
-tap_nothing "copies handed over by a thread of weft's" "$(by_thread)"
-tap_nothing "the same, a driver without stream writes" \
-	"$(WEFT_TEST_CUDA_NO_WRITE=1 by_thread)"
 # tests/unit/devices/nvl_copy_test.c counts the calls
 for batch in old no; do
 	tap_nothing "copies handed over in batches: $batch" "$(
-		WEFT_TEST_CUDA_BATCH=$batch WEFT_NVL_THREAD=on perf \
-			--case sizes --memory gpu)"
+		WEFT_TEST_CUDA_BATCH=$batch perf --case sizes \
+			--memory gpu)"
 done
 
 # What ranks must have in common, and who says so.
-seen=$(WEFT_NCCL_INTRODUCE=off perf --case sizes --memory gpu,host \
-	--env 1:WEFT_NCCL_NVLINK=off)
-if grep -q "NCCL_MIN_NCHANNELS here 20, there 4 .*NCCL_BUFFSIZE here 8 MiB, there 4 MiB" <<<"$seen"; then
+seen=$(perf --case sizes --memory gpu --env 1:NCCL_BUFFSIZE=8388608)
+if grep -q "NCCL_BUFFSIZE here 4 MiB, there 8 MiB" <<<"$seen"; then
 	tap_ok "ranks that told NCCL different things are told both"
 else
 	tap_not_ok "ranks that told NCCL different things are told both" "$seen"
 fi
-if grep -q "WEFT_NCCL_NVLINK must be equal on all ranks" <<<"$seen"; then
-	tap_ok "and what to set, where one offers NVLink and one does not"
-else
-	tap_not_ok "and what to set, where one offers NVLink and one does not" \
-		"$seen"
-fi
-tap_nothing "where ranks may be introduced, they need not agree" "$(
-	perf --case sizes --memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)"
+tap_nothing "in NVLink they need not agree, introductions or not" "$(
+	for introduce in auto off; do
+		WEFT_NCCL_INTRODUCE=$introduce perf --case sizes \
+			--memory gpu,host --env 1:WEFT_NCCL_NVLINK=off
+	done)"
 tap_nothing "a buffer size that is NCCL's own default is no difference" "$(
 	WEFT_NCCL_NVLINK=off perf --case sizes --env 1:NCCL_BUFFSIZE=4194304)"
 tap_nothing "the user's own settings stay, NVLink or not" "$(

@@ -161,7 +161,6 @@ falls "a rank without an adapter" 0:NCCL_IB_HCA=mlx5
 
 # GPU memory, of the fake driver, where the other rank takes none
 export WEFT_LIBCUDA=$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so
-export NCCL_MIN_NCHANNELS=20 NCCL_BUFFSIZE=8388608
 tap_nothing "GPU memory to host memory" "$(perf --memory gpu,host \
 	--env 1:WEFT_NCCL_NVLINK=off -- both-ways)"
 tap_equal "GPU memory: the adapters carry it, once" "$(sum ib tx_put_bytes)" \

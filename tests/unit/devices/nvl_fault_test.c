@@ -81,7 +81,7 @@ static bool prepared(struct side *s, const void *memory)
 	return s->errors || weft_nvl_prepare(s->ep, memory) != -EINPROGRESS;
 }
 
-static unsigned int move(struct weft_mem *mem, struct weft_mem *direct,
+static unsigned int move(struct weft_mem *mem, struct weft_mem *virt,
 			 struct weft_mem *plain)
 {
 	unsigned int errors = 0;
@@ -94,15 +94,15 @@ static unsigned int move(struct weft_mem *mem, struct weft_mem *direct,
 	errors += !!put_asleep(gpu0, gpu1, &key);
 	nvl->mem_pack(plain, &key);
 	errors += !!put_checked(&a, gpu0, host, LEN, &key);
-	if (a.errors || b.errors || expose_to_peer(&b, direct, &key))
+	if (a.errors || b.errors)
 		return errors + 1;
+	nvl->mem_pack(virt, &key);
 	/* both say in the end that they are ready, or why not */
 	wait_for(prepared(&a, gpu0));
 	wait_for(prepared(&b, vmm));
 	errors += !!put_checked(&a, gpu0, vmm, LEN, &key);
 	errors += !!put_checked(&a, gpu1, vmm, LEN, &key);
 	errors += !!put_asleep(gpu0, vmm, &key);
-	weft_nvl_unexpose(b.ep, direct);
 	return errors;
 }
 
@@ -112,7 +112,7 @@ static const char *failed;		/* which of them did; NULL: none */
 /* What a program does in its life; the number of errors that it was told. */
 static unsigned int life(int fail)
 {
-	struct weft_mem *mem = NULL, *direct = NULL, *plain = NULL;
+	struct weft_mem *mem = NULL, *virt = NULL, *plain = NULL;
 	unsigned int errors = 0;
 
 	fake.fake_cuda_fail_at(fail, WEFT_CU_OPERATING_SYSTEM);
@@ -123,18 +123,18 @@ static unsigned int life(int fail)
 		wait_for((nvl->ready(a.ep) && nvl->ready(b.ep)) || a.errors ||
 			 b.errors);
 	errors += !!nvl->mem_register(gpu1, LEN, WEFT_MEM_CUDA, &mem);
-	errors += !!nvl->mem_register(vmm, LEN, WEFT_MEM_CUDA, &direct);
+	errors += !!nvl->mem_register(vmm, LEN, WEFT_MEM_CUDA, &virt);
 	errors += !!nvl->mem_register(host, LEN, WEFT_MEM_HOST, &plain);
-	if (mem && direct && plain)
-		errors += move(mem, direct, plain);
+	if (mem && virt && plain)
+		errors += move(mem, virt, plain);
 	/* a context that is gone takes all that was in it along */
 	calls = fake.fake_cuda_calls();
 	failed = fake.fake_cuda_failed();
 	fake.fake_cuda_fail_at(0, 0);
 	if (mem)
 		nvl->mem_release(mem);
-	if (direct)
-		nvl->mem_release(direct);
+	if (virt)
+		nvl->mem_release(virt);
 	if (plain)
 		nvl->mem_release(plain);
 	errors += a.errors + b.errors;

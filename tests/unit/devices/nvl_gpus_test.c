@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Several GPUs in one process, and memory for rings that is used up. */
 #include <pthread.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl.h"
@@ -27,7 +26,7 @@ static void finish(void)
 
 TestSuite(nvl_gpus, .init = begin, .fini = finish, .timeout = 120);
 
-/* ---- what is mapped directly ---------------------------------------------- */
+/* ---- what kernels wait for ------------------------------------------------ */
 
 static uint8_t *dst, *from0, *from1;
 static struct weft_mem *mem;
@@ -44,6 +43,7 @@ static void pair_up(void)
 	from1 = fake.fake_cuda_malloc(1, LEN);
 	dst = fake.fake_cuda_vmm(1, LEN);
 	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, &mem), 0));
+	nvl->mem_pack(mem, &key);
 }
 
 /* As NCCL's adaptor has them. */
@@ -54,85 +54,16 @@ static void pair_for_kernels(void)
 	weft_nvl_serve_kernels(b.iface);
 }
 
-static void expose(void)
+static void make_ready(const void *from)
 {
-	cr_assert(eq(int, expose_to_peer(&b, mem, &key), 0));
-	wait_for(weft_nvl_prepare(a.ep, NULL) == 0 &&
-		 weft_nvl_prepare(b.ep, NULL) == 0);
+	wait_for(weft_nvl_prepare(a.ep, from) == 0 &&
+		 weft_nvl_prepare(b.ep, dst) == 0);
 }
 
-/* Both are used at once, so that no answer is lost: 0 when it went directly. */
 static int put_from(uint8_t *src)
 {
 	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &key), 0));
 	return weft_nvl_ring(a.ep, true);
-}
-
-/* NCCL: its kernels run by then, and the driver would wait for them. */
-Test(nvl_gpus, a_second_one_is_let_in_before_it_puts)
-{
-	pair_up();
-	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
-	expose();
-	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_NONE));
-	cr_assert(eq(int, weft_nvl_prepare(a.ep, from1), 0));
-	fake.fake_cuda_refuse("cuMemSetAccess", WEFT_CU_NOT_PERMITTED);
-	cr_expect(eq(int, put_from(from1), WEFT_NVL_RING_NONE));
-	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_NONE));
-	fake.fake_cuda_refuse("cuMemSetAccess", 0);
-	cr_expect(eq(uint, said(""), 0));
-	nvl->mem_release(mem);
-}
-
-/* The first cannot reach the peer's GPU; the second can, and does not suffer. */
-Test(nvl_gpus, one_that_cannot_is_no_hindrance)
-{
-	unsigned int grants;
-
-	pair_up();
-	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
-	wait_for(weft_nvl_prepare(a.ep, from1) == 0);
-	fake.fake_cuda_fail("cuMemSetAccess", 1, WEFT_CU_NOT_SUPPORTED);
-	expose();
-	cr_expect(eq(int, put_from(from1), WEFT_NVL_RING_NONE));
-	cr_expect(eq(uint, said(""), 0));
-	grants = fake.fake_cuda_called("cuMemSetAccess");
-	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_HOST));
-	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_HOST));
-	cr_expect(eq(uint, fake.fake_cuda_called("cuMemSetAccess"), grants));
-	cr_expect(eq(uint, said("GPU 0 cannot reach"), 1));
-	cr_expect(eq(uint, said(""), 1));
-	nvl->mem_release(mem);
-}
-
-/* The first is known only after the peer has exposed: a put maps nothing. */
-Test(nvl_gpus, the_first_one_may_come_with_a_put)
-{
-	unsigned int maps;
-
-	pair_up();
-	expose();
-	maps = fake.fake_cuda_called("cuMemMap");
-	cr_expect(ne(int, put_from(from1), WEFT_NVL_RING_NONE));
-	cr_expect(ne(int, put_from(from0), WEFT_NVL_RING_NONE));
-	cr_expect(eq(uint, fake.fake_cuda_called("cuMemMap"), maps));
-	/* the peer's ring was of no use without one */
-	cr_assert(eq(int, weft_nvl_prepare(a.ep, from1), 0));
-	cr_expect(eq(uint, fake.fake_cuda_called("cuMemMap"), maps + 1));
-	nvl->mem_release(mem);
-}
-
-/* What waited for it is mapped once it is made ready, for all there are. */
-Test(nvl_gpus, the_first_one_may_come_late)
-{
-	pair_up();
-	expose();
-	wait_for(weft_nvl_prepare(a.ep, from1) == 0);
-	cr_expect(eq(int, put_from(from1), WEFT_NVL_RING_NONE));
-	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
-	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_NONE));
-	cr_expect(eq(uint, said(""), 0));
-	nvl->mem_release(mem);
 }
 
 /* Handed over together. */
@@ -167,8 +98,7 @@ Test(nvl_gpus, small_copies_from_the_host_pass_kernels)
 
 	pair_for_kernels();
 	from = fake.fake_cuda_vmm(0, LEN);
-	wait_for(weft_nvl_prepare(a.ep, from) == 0);
-	expose();
+	make_ready(from);
 	cr_assert(eq(int, weft_cuda_enter(&s, fake.fake_cuda_context(0)), 0));
 	cr_assert(eq(int, s.cu->host_register(host, LEN,
 					      WEFT_CU_HOSTREGISTER_PORTABLE),
@@ -178,10 +108,6 @@ Test(nvl_gpus, small_copies_from_the_host_pass_kernels)
 		cr_expect(eq(int, put_checked(&a, host, dst, sizes[i], &key),
 			     0));
 	put_two(host, host + 64, 48);
-	cr_expect(eq(int, weft_nvl_ring(a.ep, true), WEFT_NVL_RING_NONE));
-	/* and through host memory */
-	key.slot &= NVL_SLOT_MASK;
-	fake.fake_cuda_refuse("cuMemSetAccess", WEFT_CU_NOT_SUPPORTED);
 	for (i = 0; i < ARRAY_SIZE(sizes); i++)
 		cr_expect(eq(int, put_checked(&a, from, dst, sizes[i], &key),
 			     0));
@@ -213,7 +139,7 @@ static int put_known(const struct weft_cuda_ptr *where, uint8_t *src, size_t len
 	return w.status ? w.status : memcmp(src, dst, len);
 }
 
-/* NCCL's, of memory that cannot be exported: no ring on a GPU. */
+/* No ring on a GPU, and nothing left to be made or found out. */
 Test(nvl_gpus, what_kernels_wait_for_passes_kernels)
 {
 	struct weft_cuda_ptr where;
@@ -222,13 +148,8 @@ Test(nvl_gpus, what_kernels_wait_for_passes_kernels)
 
 	pair_for_kernels();
 	from = fake.fake_cuda_vmm(0, LEN);
-	wait_for(weft_nvl_prepare(a.ep, from) == 0);
-	fake.fake_cuda_refuse("cuMemExportToShareableHandle",
-			      WEFT_CU_NOT_SUPPORTED);
-	expose();
+	make_ready(from);
 	cr_assert(eq(int, weft_cuda_query(from, &where), 0));
-	/* the first one makes streams and pins the ring */
-	cr_expect(eq(int, put_known(&where, from, LEN), 0));
 	fake.fake_cuda_kernels(true);
 	asked = questions();
 	cr_expect(eq(int, put_known(&where, from, LEN), 0));
@@ -277,10 +198,7 @@ static void *let_unmap(void *arg)
 /* What a thread still unmaps is unmapped before the interface is gone. */
 Test(nvl_gpus, closing_waits_for_the_thread_that_unmaps)
 {
-	uint8_t *other = fake.fake_cuda_vmm(1, LEN);
 	struct fake_cuda_live before, after;
-	struct weft_mem *second;
-	struct weft_rkey key2;
 	pthread_t thread;
 
 	pair_up();
@@ -288,60 +206,17 @@ Test(nvl_gpus, closing_waits_for_the_thread_that_unmaps)
 	weft_nvl_serve_kernels(a.iface);
 	cr_assert(eq(int, weft_nvl_unmap_apart(a.iface), 0));
 	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
-	expose();
-	cr_assert(eq(int, nvl->mem_register(other, LEN, WEFT_MEM_CUDA, &second),
-		     0));
-	cr_assert(eq(int, expose_to_peer(&b, second, &key2), 0));
-	wait_for(weft_nvl_prepare(a.ep, NULL) == 0 &&
-		 weft_nvl_prepare(b.ep, NULL) == 0);
-	fake.fake_cuda_stall("cuMemUnmap");
+	fake.fake_cuda_stall("cuMemHostUnregister");
 	cr_assert(eq(int, pthread_create(&thread, NULL, let_unmap, NULL), 0));
 	close_side(&a);
 	fake.fake_cuda_live(&after);
 	pthread_join(thread, NULL);
-	cr_expect(eq(uint, after.maps, before.maps));
+	cr_expect(eq(uint, after.pinned, before.pinned));
 	cr_expect(eq(uint, after.contexts, 0));
-	nvl->mem_release(second);
 	nvl->mem_release(mem);
 }
 
-static unsigned int open_fds(void)
-{
-	unsigned int n = 0;
-	struct stat st;
-	int fd;
-
-	for (fd = 0; fd < 1024; fd++)
-		n += !fstat(fd, &st);
-	return n;
-}
-
-/* Neither its memory nor its descriptor outlives the peer's. */
-Test(nvl_gpus, no_first_one_ever_comes)
-{
-	unsigned int before;
-
-	pair_up();
-	wait_for(weft_nvl_prepare(a.ep, NULL) == 0 &&
-		 weft_nvl_prepare(b.ep, NULL) == 0);
-	before = open_fds();
-	expose();
-	cr_expect(eq(uint, open_fds(), before + 1));
-	weft_nvl_unexpose(b.ep, mem);
-	wait_for(open_fds() == before);
-	expose();
-	cr_expect(eq(uint, open_fds(), before + 1));
-	nvl->ep_destroy(b.ep);
-	b.ep = NULL;
-	nvl->iface_close(b.iface);
-	b.iface = NULL;
-	wait_for(a.errors == 1);
-	close_side(&a);
-	cr_expect(lt(uint, open_fds(), before));
-	nvl->mem_release(mem);
-}
-
-/* What it had mapped is unmapped when the kernels that run have ended. */
+/* Its ring is unpinned when the kernels that run have ended. */
 Test(nvl_gpus, the_end_of_a_peer_waits_for_no_kernel)
 {
 	struct fake_cuda_live before, now;
@@ -349,23 +224,23 @@ Test(nvl_gpus, the_end_of_a_peer_waits_for_no_kernel)
 	cr_assert(eq(int, open_side(&a), 0));
 	fake.fake_cuda_live(&before);
 	close_side(&a);
-	pair_up();
+	pair_for_kernels();
 	cr_assert(eq(int, weft_nvl_unmap_apart(a.iface), 0));
-	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
-	expose();
-	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_NONE));
-	fake.fake_cuda_stall("cuMemUnmap");
+	make_ready(from0);
+	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_HOST));
 	nvl->ep_destroy(b.ep);
 	b.ep = NULL;
 	nvl->mem_release(mem);
 	nvl->iface_close(b.iface);
 	b.iface = NULL;
+	fake.fake_cuda_stall("cuMemHostUnregister");
 	wait_for(a.errors == 1);
 	wait_for(fake.fake_cuda_stalled() == 1);
 	fake.fake_cuda_stall(NULL);
 	close_side(&a);
 	fake.fake_cuda_free(dst);
 	fake.fake_cuda_live(&now);
+	cr_expect(eq(uint, now.pinned, before.pinned));
 	cr_expect(eq(uint, now.maps, before.maps));
 	cr_expect(eq(uint, now.reservations, before.reservations));
 }
@@ -382,7 +257,6 @@ Test(nvl_gpus, a_budget_that_is_used_up)
 	pair_up();
 	cr_assert(eq(int, open_side(&c), 0));
 	meet(&c, &b);
-	nvl->mem_pack(mem, &key);
 	cr_assert(eq(int, put_from(from0), WEFT_NVL_RING_GPU));
 
 	before = fake.fake_cuda_called("cuDeviceGetUuid_v2");

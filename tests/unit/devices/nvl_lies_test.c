@@ -111,7 +111,6 @@ LIE(number_of_the_past, op->seq = UINT32_MAX)
 LIE(answer_to_no_get, op->flags = NVL_CHUNK_GET)
 LIE(answer_beyond_gets, op->flags = NVL_CHUNK_GET; op->seq = NVL_GETS)
 LIE(ack_of_no_put, op->type = NVL_OP_ACK)
-LIE(placed_unexposed, op->type = NVL_OP_PLACED)
 LIE(refusal_of_no_get, op->type = NVL_OP_GET_FAIL)
 LIE(get_beyond_gets, op->type = NVL_OP_GET; op->seq = NVL_GETS)
 LIE(get_of_nothing, op->type = NVL_OP_GET; op->total = 0)
@@ -124,9 +123,9 @@ static struct lie lies[] = {
 	ROW(place_far_behind), ROW(place_near_the_end), ROW(place_not_aligned),
 	ROW(longer_than_the_ring), ROW(no_length), ROW(longer_than_its_put),
 	ROW(number_far_ahead), ROW(number_of_the_past), ROW(answer_to_no_get),
-	ROW(answer_beyond_gets), ROW(ack_of_no_put), ROW(placed_unexposed),
-	ROW(refusal_of_no_get), ROW(get_beyond_gets), ROW(get_of_nothing),
-	ROW(no_such_operation), ROW(empty_with_a_length),
+	ROW(answer_beyond_gets), ROW(ack_of_no_put), ROW(refusal_of_no_get),
+	ROW(get_beyond_gets), ROW(get_of_nothing), ROW(no_such_operation),
+	ROW(empty_with_a_length),
 };
 
 Test(nvl_lies, operations)
@@ -339,10 +338,6 @@ FRAME(closed_and_not_recalled, -1, .type = NVL_FRAME_RING_CLOSED)
 FRAME(state_of_no_ring, -1, .type = NVL_FRAME_RING_STATE, .ring = 9)
 FRAME(want_of_a_wild_place, -1, .type = NVL_FRAME_RING_WANT, .loc = NVL_LOCS)
 FRAME(second_inbox, liar_memfd(NVL_INBOX_SIZE, true), .type = NVL_FRAME_INBOX)
-FRAME(unexposed_and_never_exposed, -1, .type = NVL_FRAME_UNEXPOSE)
-FRAME(exposed_behind_its_end, liar_memfd(4096, true),
-      .type = NVL_FRAME_EXPOSE, .size = 4096, .offset = 4000,
-      .region_len = 97)
 /* One that is lost on its way, as where a security module keeps it back. */
 static char logged[1024];
 

@@ -166,18 +166,6 @@ void turn(void)
 		nvl->progress(c.iface);
 }
 
-int expose_to_peer(struct side *s, struct weft_mem *mem, struct weft_rkey *key)
-{
-	struct weft_nvl_export x;
-	int err;
-
-	weft_nvl_export_find(mem, &x);
-	weft_nvl_export_open(mem, &x);
-	err = weft_nvl_expose(s->ep, mem, &x, key);
-	weft_nvl_export_close(&x);
-	return err;
-}
-
 static int finish(struct side *s, struct wait_op *w, int ret)
 {
 	if (ret != -EINPROGRESS)

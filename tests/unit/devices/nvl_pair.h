@@ -57,9 +57,6 @@ void close_side(struct side *s);
 /* Progresses what is open. */
 void turn(void);
 
-/* Takes and gives the interface's own memory of @mem; as NCCL's adaptor does. */
-int expose_to_peer(struct side *s, struct weft_mem *mem,
-		   struct weft_rkey *key);
 /* Fills @src anew, poisons the target, and looks; the operation's status. */
 int put_checked(struct side *s, uint8_t *src, uint8_t *dst, size_t len,
 		const struct weft_rkey *key);

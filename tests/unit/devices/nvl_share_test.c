@@ -14,7 +14,7 @@ static void transfer(struct fake_cuda_live *during)
 {
 	struct weft_mem *mem, *own, *buf;
 	uint8_t *src, *dst, *back;
-	struct weft_rkey key, direct;
+	struct weft_rkey key, virt;
 
 	load_fake();
 	cr_assert(eq(int, open_side(&a), 0));
@@ -31,14 +31,14 @@ static void transfer(struct fake_cuda_live *during)
 	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &key), 0));
 	cr_assert(eq(int, get_checked(&a, back, dst, LEN, &key), 0));
 
-	/* what could be mapped otherwise, as NCCL's buffers are */
+	/* what could be shared otherwise, as NCCL's buffers */
 	dst = fake.fake_cuda_vmm(1, LEN + (1u << 20));
 	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, &buf), 0));
-	cr_assert(eq(int, expose_to_peer(&b, buf, &direct), 0));
+	nvl->mem_pack(buf, &virt);
 	wait_for(weft_nvl_prepare(a.ep, src) == 0 &&
 		 weft_nvl_prepare(b.ep, dst) == 0);
-	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &direct), 0));
-	cr_assert(eq(int, get_checked(&a, back, dst, LEN, &direct), 0));
+	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &virt), 0));
+	cr_assert(eq(int, get_checked(&a, back, dst, LEN, &virt), 0));
 	fake.fake_cuda_live(during);
 
 	nvl->mem_release(mem);

@@ -32,7 +32,6 @@ static void clean(void)
 	unsetenv("NCCL_NET");
 	unsetenv("NCCL_NET_PLUGIN");
 	unsetenv("NCCL_TUNER_PLUGIN");
-	unsetenv("NCCL_NCHANNELS_PER_NET_PEER");
 	unsetenv("NCCL_NET_PLUGIN_REF_COUNT");
 	unsetenv("WEFT_NCCL_NVLINK");
 	unsetenv("NCCL_IB_HCA");
@@ -151,34 +150,6 @@ Test(env, no_channels_without_the_network_plugin)
 	cr_expect(eq(str, (char *)ask("NCCL_MIN_NCHANNELS"), "4"));
 }
 
-/* "No driver yet" is no answer for ever, and nobody initialises the driver. */
-Test(env, nvlink_is_told_once_a_driver_is_there)
-{
-	int (*inits)(void);
-	char path[4096];
-	void *lib;
-
-	cr_assert(getenv("WEFT_BUILD") != NULL, "run it by make check");
-	snprintf(path, sizeof(path), "%s/tests/lib/.libs/libfake_cuda.so",
-		 getenv("WEFT_BUILD"));
-	setenv("WEFT_LIBCUDA", path, 1);
-	setenv("NCCL_NET_PLUGIN", "weft", 1);
-	setenv("WEFT_NCCL_NVLINK", "on", 1);
-	setenv("WEFT_NCCL_INTRODUCE", "off", 1);
-	cr_expect(eq(str, (char *)ask("NCCL_NCHANNELS_PER_NET_PEER"), "(none)"));
-	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	cr_assert(lib != NULL, "%s", dlerror());
-	*(void **)&inits = dlsym(lib, "fake_cuda_inits");
-	ask("NCCL_NCHANNELS_PER_NET_PEER");
-	ask("NCCL_ALGO");
-	cr_expect(eq(int, inits(), 0));
-	((int (*)(unsigned int))dlsym(lib, "cuInit"))(0);
-	cr_expect(eq(str, (char *)ask("NCCL_NCHANNELS_PER_NET_PEER"), "16"));
-	cr_expect(eq(str, (char *)ask("NCCL_ALGO"), "(none)"));
-	setenv("NCCL_NET", "Socket", 1);
-	cr_expect(eq(str, (char *)ask("NCCL_NCHANNELS_PER_NET_PEER"), "(none)"));
-}
-
 /* NCCL 2.28 forgets the plugin's name when it unloads it. */
 Test(env, keeps_the_plugin_loaded)
 {
@@ -217,7 +188,7 @@ Test(env, the_list_leaves_nothing_out)
 	cr_assert(le(sz, n, WEFT_NCCL_ENV_MAX));
 	for (i = 0; i < n; i++) {
 		weft_nccl_env(i, &s);
-		found |= !strcmp(s.name, "NCCL_NCHANNELS_PER_NET_PEER");
+		found |= !strcmp(s.name, "NCCL_NET_PLUGIN_REF_COUNT");
 		cr_expect(ne(str, (char *)s.name, ""));
 	}
 	cr_expect(found);

@@ -82,36 +82,3 @@ int weft_nvl_prepare(struct weft_ep *ep, const void *gpu_memory)
 	(void)gpu_memory;
 	return 0;
 }
-
-void weft_nvl_export_find(const struct weft_mem *mem, struct weft_nvl_export *x)
-{
-	(void)mem;
-	*x = (struct weft_nvl_export){ .fd = -1 };
-}
-
-void weft_nvl_export_open(const struct weft_mem *mem, struct weft_nvl_export *x)
-{
-	(void)mem;
-	(void)x;
-}
-
-void weft_nvl_export_close(struct weft_nvl_export *x)
-{
-	(void)x;
-}
-
-int weft_nvl_expose(struct weft_ep *ep, struct weft_mem *mem,
-		    const struct weft_nvl_export *x, struct weft_rkey *rkey)
-{
-	(void)ep;
-	(void)mem;
-	(void)x;
-	(void)rkey;
-	return -EOPNOTSUPP;
-}
-
-void weft_nvl_unexpose(struct weft_ep *ep, struct weft_mem *mem)
-{
-	(void)ep;
-	(void)mem;
-}

@@ -94,64 +94,6 @@ static void gpu_transfer(char *from, char *to, char fill)
 
 TestSuite(nvlink, .init = load, .fini = done, .timeout = 120);
 
-static void *register_one(void *arg)
-{
-	struct weft_net_mr **mr = arg;
-
-	cr_expect(eq(int, weft_net_register(rx, memory(), BIG,
-					    NCCL_PTR_CUDA, mr), 0));
-	return NULL;
-}
-
-/* The driver takes its time to export a buffer: requests go on meanwhile. */
-Test(nvlink, an_export_holds_nobody_up)
-{
-	const uint64_t end = weft_now_ms() + DEADLINE_MS;
-	struct weft_net_mr *slow = NULL, *smr, *mr;
-	struct weft_net_request *s = NULL, *r;
-	char *from, *to;
-	pthread_t thread;
-
-	meet(&tx, &rx);
-	from = memory();
-	to = memory();
-	cr_assert(eq(int, weft_net_register(tx, from, BIG, NCCL_PTR_CUDA, &smr),
-		     0));
-	cr_assert(eq(int, weft_net_register(rx, to, BIG, NCCL_PTR_CUDA, &mr),
-		     0));
-	cuda.fake_cuda_stall("cuMemExportToShareableHandle");
-	cr_assert(eq(int, pthread_create(&thread, NULL, register_one, &slow),
-		     0));
-	while (!cuda.fake_cuda_stalled() && weft_now_ms() < end)
-		usleep(1000);
-	cr_assert(cuda.fake_cuda_stalled() == 1);
-	memset(from, 0x33, BIG);
-	memset(to, 0x5a, BIG);
-	cr_assert(eq(int, weft_net_recv(rx, to, BIG, mr, &r), 0));
-	while (!s && weft_now_ms() < end) {
-		cr_assert(eq(int, weft_net_send(tx, from, BIG, smr, &s), 0));
-		step();
-	}
-	cr_assert(s != NULL, "the send was never taken");
-	wait_for(r, BIG);
-	wait_for(s, BIG);
-	cr_expect(memcmp(from, to, BIG) == 0, "the data differs");
-	cr_expect(cuda.fake_cuda_stalled() == 1);
-	cuda.fake_cuda_stall(NULL);
-	pthread_join(thread, NULL);
-	cr_assert(slow && slow->exposed);
-	weft_net_deregister(slow);
-	weft_net_deregister(smr);
-	weft_net_deregister(mr);
-	weft_net_close_comm(tx);
-	weft_net_close_comm(rx);
-	weft_net_close_listener(listener);
-	weft_net_close(a);
-	weft_net_close(b);
-	free(src);
-	free(dst);
-}
-
 /* The other side still has a comm, and so its peer. */
 Test(nvlink, a_peer_that_was_let_go_is_met_again)
 {
@@ -262,13 +204,6 @@ Test(nvlink_made, nothing_once_connected)
 Test(nvlink_made, nothing_by_a_driver_without_stream_writes)
 {
 	setenv(FAKE_CUDA_NO_WRITE, "1", 1);
-	load();
-	nothing_is_made();
-}
-
-Test(nvlink_made, nothing_through_host_memory)
-{
-	setenv("WEFT_NVL_DIRECT", "off", 1);
 	load();
 	nothing_is_made();
 }

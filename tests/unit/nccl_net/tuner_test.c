@@ -2,7 +2,6 @@
 /* The tuner through each version's table, and when channels are ours. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
-#include <float.h>
 #include <stdlib.h>
 #include "nccl_net/abi/tuner.h"
 #include "nccl_net/channels.h"
@@ -32,6 +31,8 @@ static const char *const settings[] = {
 	"NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS",
 	"NCCL_MAX_NRINGS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_NET",
 	"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_P2P_NET_CHUNKSIZE",
+	"NCCL_NET_GDR_LEVEL", "NCCL_BUFFSIZE", "NCCL_LL128_BUFFSIZE",
+	"NCCL_NCHANNELS_PER_NET_PEER",
 };
 
 static void clean(void)
@@ -154,123 +155,12 @@ Test(tuner, sizes_to_channels_in_every_version)
 
 Test(tuner, the_share_of_a_rank_counts)
 {
-	cr_expect(eq(int, weft_tuner_channels(false, 16, NCCL_ALL_REDUCE, 4 * MIB),
+	cr_expect(eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 4 * MIB),
 		     1));
-	cr_expect(eq(int, weft_tuner_channels(false, 16, NCCL_ALL_REDUCE, 16 * MIB),
+	cr_expect(eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 16 * MIB),
 		     2));
-	cr_expect(eq(int, weft_tuner_channels(false, 16, NCCL_ALL_REDUCE, 64 * MIB),
+	cr_expect(eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 64 * MIB),
 		     0));
-}
-
-Test(tuner, by_nvlink_few_channels_for_little)
-{
-	int n, last = 0;
-	size_t share;
-
-	for (share = 1 * KIB; share <= 128 * MIB; share *= 2) {
-		n = weft_tuner_channels(true, 2, NCCL_ALL_REDUCE, 2 * share);
-		cr_expect(eq(int, n, weft_tuner_channels(true, 8,
-				NCCL_ALL_GATHER, 8 * share)));
-		cr_expect(eq(int, n, weft_tuner_channels(true, 8,
-				NCCL_BROADCAST, share)));
-		n = n ? n : 16;
-		cr_expect(n >= last, "%zu bytes: %d channels", share, n);
-		last = n;
-	}
-	cr_expect(eq(int, last, 16));
-	cr_expect(eq(int, weft_tuner_channels(true, 2, NCCL_ALL_REDUCE, 8), 1));
-}
-
-Test(tuner, by_nvlink_no_ll_for_much)
-{
-	cr_expect(not(weft_tuner_simple(2, NCCL_ALL_REDUCE, 64 * KIB)));
-	cr_expect(weft_tuner_simple(2, NCCL_ALL_REDUCE, 128 * KIB));
-	cr_expect(weft_tuner_simple(2, NCCL_BROADCAST, 64 * KIB));
-	cr_expect(not(weft_tuner_simple(8, NCCL_ALL_REDUCE, 128 * KIB)));
-	cr_expect(weft_tuner_ring(2));
-	cr_expect(not(weft_tuner_ring(64)));
-}
-
-static void costs_of(int v, void *ctx, size_t bytes, float *costs)
-{
-	enum nccl_result rc;
-	int n = 0;
-
-	if (v == 3)
-		rc = ncclTunerPlugin_v3.get_coll(ctx, NCCL_ALL_REDUCE, bytes, 1,
-						 (float **)costs, 7, 3, &n);
-	else
-		rc = ncclTunerPlugin_v5.get_coll(ctx, NCCL_ALL_REDUCE, bytes, 1,
-						 (float **)costs, 7, 3, 0, &n);
-	cr_assert(eq(int, rc, NCCL_SUCCESS));
-}
-
-/*
- * The protocol that NCCL takes: 2.22 to 2.30 (topoGetAlgoInfo) the cheapest of
- * those not below zero, 2.32 (ncclTuningCompute) the cheapest of those that are
- * @possible, whatever their sign.
- */
-static int taken(const float *costs, const bool *possible, bool signs)
-{
-	float least = FLT_MAX;
-	int i, proto = -1;
-
-	for (i = 0; i < 21; i++) {
-		if (!possible[i] || (!signs && costs[i] < 0) ||
-		    costs[i] >= least)
-			continue;
-		least = costs[i];
-		proto = i % 3;
-	}
-	return proto;
-}
-
-Test(tuner, by_nvlink_protocols)
-{
-	static const struct {
-		size_t bytes;
-		bool ll, ll128, simple;	/* what NCCL and the user allow */
-		int taken;
-	} rows[] = {
-		{ 8 * KIB, true, true, true, NCCL_PROTO_LL },
-		{ 8 * KIB, false, true, true, NCCL_PROTO_SIMPLE },
-		{ 1 * MIB, true, true, true, NCCL_PROTO_SIMPLE },
-		{ 64 * MIB, true, false, true, NCCL_PROTO_SIMPLE },
-		{ 64 * MIB, true, true, false, NCCL_PROTO_LL },
-		{ 64 * MIB, false, true, false, NCCL_PROTO_LL128 },
-	};
-	float costs[21];
-	bool can[21];
-	int v, i;
-	size_t r;
-
-	setenv("WEFT_NCCL_INTRODUCE", "off", 1);
-	cuda_load();
-	over_weft();
-	cr_assert(weft_nccl_nvlink_offered());
-	for (v = 3; v <= 5; v += 2)
-	for (r = 0; r < ARRAY_SIZE(rows); r++) {
-		const bool allowed[] = { rows[r].ll, rows[r].ll128,
-					 rows[r].simple };
-		void *ctx = start(v, 2, 2);
-
-		for (i = 0; i < 21; i++) {
-			can[i] = allowed[i % 3];
-			costs[i] = can[i] ? 10.f + i : -1.f;
-		}
-		costs_of(v, ctx, rows[r].bytes, costs);
-		for (i = 0; i < 21; i++)
-			cr_expect(can[i] == (costs[i] >= 0),
-				  "v%d, row %zu: what can be changed", v, r);
-		cr_expect(eq(int, taken(costs, can, false), rows[r].taken),
-			  "v%d, row %zu", v, r);
-		cr_expect(eq(int, taken(costs, can, true), rows[r].taken),
-			  "v%d, row %zu, NCCL 2.32", v, r);
-		if (rows[r].simple && rows[r].bytes > MIB / 2)
-			cr_expect(costs[NCCL_ALGO_RING * 3 +
-					NCCL_PROTO_SIMPLE] == 0.f);
-		end(v, ctx);
-	}
 }
 
 Test(tuner, what_it_does_not_know_stays)
@@ -326,7 +216,7 @@ Test(tuner, never_raises)
 	for (func = 0; func <= NCCL_ALL_REDUCE; func++)
 	for (bytes = 1; bytes < 1ull << 32; bytes += bytes / 7 + 1) {
 		per = threads[p] ? threads[p] : 512 * 8 * all_ranks[r];
-		n = weft_tuner_channels(false, all_ranks[r], func, bytes);
+		n = weft_tuner_channels(all_ranks[r], func, bytes);
 		cr_assert(n <= own(bytes, per), "%d of %zu bytes, %zu ranks",
 			  n, bytes, all_ranks[r]);
 	}
@@ -429,6 +319,31 @@ static const char *chunk(void)
 	const char *v = getenv("NCCL_P2P_NET_CHUNKSIZE");
 
 	return v ? v : "(none)";
+}
+
+static const char *value(const char *name)
+{
+	const char *v = getenv(name);
+
+	return v ? v : "(none)";
+}
+
+/* Ranks may differ in NVLink, but in nothing that they must have in common. */
+Test(channels, and_by_nvlink_the_same_and_gpu_memory)
+{
+	setenv("WEFT_NCCL_INTRODUCE", "off", 1);
+	cuda_load();
+	DEVICES(9, NULL);
+	cr_assert(weft_nccl_nvlink_offered());
+	cr_expect(eq(str, (char *)value("NCCL_NET_GDR_LEVEL"), "SYS"));
+	cr_expect(eq(str, (char *)value("NCCL_MIN_NCHANNELS"),
+		     WEFT_NCCL_CHANNELS));
+	cr_expect(eq(str, (char *)value("NCCL_P2P_NET_CHUNKSIZE"),
+		     WEFT_NCCL_CHUNK));
+	cr_expect(eq(str, (char *)value("NCCL_BUFFSIZE"), "(none)"));
+	cr_expect(eq(str, (char *)value("NCCL_LL128_BUFFSIZE"), "(none)"));
+	cr_expect(eq(str, (char *)value("NCCL_NCHANNELS_PER_NET_PEER"),
+		     "(none)"));
 }
 
 /* A tuner has no say in those. */
