@@ -260,6 +260,13 @@ static bool whole_frame(const uint8_t *p, size_t n)
 	return n >= TCP_FRAME_LEN && n - TCP_FRAME_LEN >= weft_get_le32(p + 4);
 }
 
+/* Does the stash, which need not be there, begin with a whole frame? */
+static bool holds_frame(const struct tcp_conn *conn)
+{
+	return conn->rx_len &&
+	       whole_frame(conn->rx + conn->rx_off, conn->rx_len);
+}
+
 /* Delivers whole frames of @p, while it may; the bytes used, or -errno. */
 static ssize_t deliver(struct tcp_conn *conn, uint8_t *p, size_t n,
 		       unsigned int *frames)
@@ -289,7 +296,7 @@ static int make_room(struct tcp_conn *conn)
 	size_t need = TCP_FRAME_LEN;
 	uint8_t *p;
 
-	if (whole_frame(conn->rx + conn->rx_off, conn->rx_len))
+	if (holds_frame(conn))
 		return 0;
 	memmove(conn->rx, conn->rx + conn->rx_off, conn->rx_len);
 	conn->rx_off = 0;
@@ -362,8 +369,7 @@ static int rx_once(struct tcp_conn *conn, unsigned int *frames)
 	ssize_t n, used;
 	int err;
 
-	if (conn->rx_len &&
-	    whole_frame(conn->rx + conn->rx_off, conn->rx_len)) {
+	if (holds_frame(conn)) {
 		err = deliver_stash(conn, frames);
 		if (err)
 			return err;
@@ -389,16 +395,14 @@ static int rx_once(struct tcp_conn *conn, unsigned int *frames)
 		if (used < 0)
 			return used;
 		err = used < n ? stash(conn, buf + used, n - used) : 0;
-		conn->crowded = whole_frame(conn->rx + conn->rx_off,
-					    conn->rx_len);
+		conn->crowded = holds_frame(conn);
 	}
 	if (err)
 		return err;
 	if (conn->close_seen)		/* nothing follows, but perhaps a reset */
 		return -ESHUTDOWN;
 	/* a short read drained the socket */
-	return (size_t)n == room || whole_frame(conn->rx + conn->rx_off,
-						conn->rx_len);
+	return (size_t)n == room || holds_frame(conn);
 }
 
 unsigned int tcp_conn_rx(struct tcp_conn *conn)
