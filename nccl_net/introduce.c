@@ -34,7 +34,7 @@ static _Atomic(const void *) introduced;	/* an address of NCCL's code */
 /* ---- what NCCL calls instead ------------------------------------------------- */
 
 static char *get_env(const char *name);
-static bool stays(const void *inside);
+static bool still_introduced(const void *inside);
 
 static int get_stat(const char *path, void *st)
 {
@@ -112,7 +112,7 @@ static char *get_env(const char *name)
 	const void *inside = atomic_load(&introduced);
 
 	if (inside && !strcmp(name, "NCCL_HOSTID") && !secure_getenv(name) &&
-	    stays(inside) && !write_slots(inside))
+	    still_introduced(inside) && !write_slots(inside))
 		return host.id;
 	return getenv(name);
 }
@@ -214,33 +214,37 @@ static const char *objection(int nccl)
 	return NULL;
 }
 
-static void decide(int nccl)
+/*
+ * With the lock.  Asked again when NCCL takes the id: what its GPU memory can do
+ * is not known before the program has its CUDA driver.
+ */
+static bool may_introduce(const void *inside)
 {
+	const int nccl = weft_nccl_version(inside);
 	const char *why = NULL;
 
-	decided = true;
-	weft_samehost_find(nccl, &host);
+	if (!decided) {
+		decided = true;
+		weft_samehost_find(nccl, &host);
+		why = host.introduced ? NULL : host.reason;
+	}
 	if (host.introduced)
 		why = objection(nccl);
-	if (why)
-		host.introduced = false;
-	if (!host.introduced)
-		say_no(why ? why : host.reason);
-}
-
-/* What could not be known before the program had its CUDA driver. */
-static bool stays(const void *inside)
-{
-	const char *why;
-
-	pthread_mutex_lock(&lock);
-	why = host.introduced ? objection(weft_nccl_version(inside)) : NULL;
 	if (why) {
 		host.introduced = false;
 		say_no(why);
 	}
-	pthread_mutex_unlock(&lock);
 	return host.introduced;
+}
+
+static bool still_introduced(const void *inside)
+{
+	bool yes;
+
+	pthread_mutex_lock(&lock);
+	yes = may_introduce(inside);
+	pthread_mutex_unlock(&lock);
+	return yes;
 }
 
 static bool redirect(const void *inside)
@@ -270,9 +274,7 @@ const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way)
 	if (way != WEFT_INTRODUCE_BY_NET)
 		weft_nccl_log_alone();
 	pthread_mutex_lock(&lock);
-	if (!decided)
-		decide(weft_nccl_version(inside));
-	yes = host.introduced && redirect(inside);
+	yes = may_introduce(inside) && redirect(inside);
 	/* up to 2.25 NCCL names its sockets before it asks for the id */
 	if (yes)
 		weft_nccl_files_begin(&host);
