@@ -19,7 +19,6 @@ enum {
 int info_main(int argc, char **argv);
 int run_main(int argc, char **argv);
 int check_main(int argc, char **argv);
-int perf_main(int argc, char **argv);
 
 /* "weft info: ..." to stderr, with a pointer to --help; returns EXIT_USAGE. */
 int usage_error(const char *command, const char *fmt, ...)

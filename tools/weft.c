@@ -17,7 +17,6 @@ static const struct {
 	{ "info", "What is here, what would be chosen, and why", info_main },
 	{ "run", "Start a program whose UCX uses weft", run_main },
 	{ "check", "Does it work between two hosts, and how fast", check_main },
-	{ "perf", "Check and measure any NCCL network plugin", perf_main },
 };
 
 static void print_help(FILE *to)

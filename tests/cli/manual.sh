@@ -8,7 +8,7 @@ tap_equal "docs/settings.md is the table (make update-settings makes it so)" \
 	"$(diff "$WEFT_SRC/docs/settings.md" <("$weft" info settings --man) 2>&1)" ""
 
 # Every option that a page has, the command has, and the other way round.
-for command in run info check perf; do
+for command in run info check; do
 	page=$(grep -o '^\*\*-[^:]*\|\\--[a-z-]*' "$WEFT_SRC/man/weft-$command.1.md" |
 		grep -o -- '--[a-z-]*' | sort -u)
 	told=$("$weft" $command --help | grep -o -- '--[a-z-]*' | sort -u)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "tools/perf/plugin.h"
+#include "tests/nccl/perf/plugin.h"
 
 #define LEN	(4u << 20)
 #define CYCLES	3

@@ -4,5 +4,5 @@
 # They differ in tables alone: sanitizers, which take their time, see the newest.
 test -n "$WEFT_SANITIZED" || all=--all-api
 # shellcheck disable=SC2086 # none is no word
-exec "${WEFT_BUILD:?}"/tools/weft perf --check ${all-} --tap \
+exec "${WEFT_BUILD:?}"/tests/nccl/perf/nccl_perf --check ${all-} --tap \
 	"$WEFT_BUILD"/nccl_net/.libs/libnccl-net-weft.so

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Each check of weft perf notices the fault that it is there for.
+# Each check of nccl_perf notices the fault that it is there for.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 test -z "$WEFT_SANITIZED" || tap_skip_all "the sanitizer ends the planted crashes first"
 export WEFT_TEST_PLUGIN=${WEFT_BUILD:?}/nccl_net/.libs/libnccl-net-weft.so
@@ -9,7 +9,7 @@ faulty=$WEFT_BUILD/tests/nccl/.libs/libfaulty.so
 notices() # CHECK FAULT TEXT [OPTION...]
 {
 	local seen
-	seen=$(WEFT_TEST_FAULT=$2 "$WEFT_BUILD"/tools/weft perf "${@:4}" \
+	seen=$(WEFT_TEST_FAULT=$2 "$WEFT_BUILD"/tests/nccl/perf/nccl_perf "${@:4}" \
 		--case "$1" "$faulty" 2>&1)
 	case $? in
 	1) ;;
@@ -23,7 +23,7 @@ notices() # CHECK FAULT TEXT [OPTION...]
 }
 
 # Without a fault it passes: what follows is the faults' doing.
-if seen=$("$WEFT_BUILD"/tools/weft perf --case sizes --case both-ways \
+if seen=$("$WEFT_BUILD"/tests/nccl/perf/nccl_perf --case sizes --case both-ways \
 	"$faulty" 2>&1); then
 	tap_ok "the wrapper by itself passes"
 else

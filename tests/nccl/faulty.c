@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A plugin with one planted fault: the real one of $WEFT_TEST_PLUGIN behind a
- * v9 table, and $WEFT_TEST_FAULT says what goes wrong.  Each check of weft perf
+ * v9 table, and $WEFT_TEST_FAULT says what goes wrong.  Each check of nccl_perf
  * must notice the fault that it is there for.
  */
 #include <dlfcn.h>

@@ -3,7 +3,7 @@
 # Ranks in two network namespaces, with the interfaces that containers bring:
 # the right one is found without a word, and a dead link is noticed.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
-weft=${WEFT_BUILD:?}/tools/weft
+perf=${WEFT_BUILD:?}/tests/nccl/perf/nccl_perf
 plugin=$WEFT_BUILD/nccl_net/.libs/libnccl-net-weft.so
 
 type ip nsenter unshare >/dev/null 2>&1 || tap_skip_all "needs ip and unshare"
@@ -53,7 +53,7 @@ done
 
 run() # ARGUMENT...
 {
-	"$weft" perf --netns /proc/$a/ns/net,/proc/$b/ns/net "$@" "$plugin" 2>&1
+	"$perf" --netns /proc/$a/ns/net,/proc/$b/ns/net "$@" "$plugin" 2>&1
 }
 
 if seen=$(WEFT_STATS=$tap_tmp/stats run --check); then
@@ -68,7 +68,7 @@ tap_nothing "nothing went by docker0 or lo" \
 # One rank has two interfaces more, which lead nowhere.
 devices() # PID: as a rank there sees them
 {
-	"$weft" perf --case properties \
+	"$perf" --case properties \
 		--netns "/proc/$1/ns/net,/proc/$1/ns/net" "$plugin" 2>&1 |
 		grep -o '[0-9]* device'
 }

@@ -15,7 +15,7 @@ export WEFT_TEST_CUDA_DELAY=50
 perf() # OPTION...: prints what went wrong
 {
 	rm -f "$tap_tmp/stats"
-	WEFT_STATS=$tap_tmp/stats "$WEFT_BUILD"/tools/weft perf --check "$@" \
+	WEFT_STATS=$tap_tmp/stats "$WEFT_BUILD"/tests/nccl/perf/nccl_perf --check "$@" \
 		"$plugin" 2>&1 | grep -v -e '^v[0-9]* *[a-z-]* *ok ' \
 		-e '^v[0-9]* *grouped *skipped'
 }
@@ -120,7 +120,7 @@ tap_nothing "the user's own settings stay, NVLink or not" "$(
 		--memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)"
 properties() # OPTION...
 {
-	"$WEFT_BUILD"/tools/weft perf --check --case properties "$@" "$plugin" |
+	"$WEFT_BUILD"/tests/nccl/perf/nccl_perf --check --case properties "$@" "$plugin" |
 		grep -o '[0-9]* device.*Mbit/s'
 }
 tap_equal "one GPU in the host and none elsewhere: not offered" \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A network plugin that has nothing of weft's: one socket per connection over
- * loopback, as plain as NCCL's interface allows, in versions 8 and 11.  weft perf
+ * loopback, as plain as NCCL's interface allows, in versions 8 and 11.  nccl_perf
  * has to find it good, and to measure it.
  */
 #include <arpa/inet.h>

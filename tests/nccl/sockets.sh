@@ -3,7 +3,7 @@
 # What NCCL was told of its own sockets holds for weft's: so many, and no more.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 tap_folder
-weft=${WEFT_BUILD:?}/tools/weft
+perf=${WEFT_BUILD:?}/tests/nccl/perf/nccl_perf
 plugin=$WEFT_BUILD/nccl_net/.libs/libnccl-net-weft.so
 export NCCL_SOCKET_IFNAME=lo
 
@@ -11,7 +11,7 @@ export NCCL_SOCKET_IFNAME=lo
 most() # [VARIABLE=VALUE...]
 {
 	rm -f "$tap_tmp/stats"
-	env "$@" WEFT_STATS="$tap_tmp/stats" "$weft" perf --case sizes \
+	env "$@" WEFT_STATS="$tap_tmp/stats" "$perf" --case sizes \
 		--case both-ways "$plugin" | grep -v ' ok '
 	sed 's/.*"streams_max":\([0-9]*\).*/\1/' "$tap_tmp/stats" | sort -n |
 		tail -1

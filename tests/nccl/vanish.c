@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "tools/perf/perf.h"
+#include "tests/nccl/perf/perf.h"
 
 #define LEN	((size_t)8 << 20)
 #define OPS	4

@@ -121,7 +121,8 @@ declare -A variant=(
 )
 declare -A wanted=(
 	[asan]="check TESTS="
-	[tsan]="tests/conformance/conformance nccl_net/libnccl-net-weft.la tools/weft"
+	[tsan]="tests/conformance/conformance
+		nccl_net/libnccl-net-weft.la tests/nccl/perf/nccl_perf"
 	[fuzz]="fuzzers"
 )
 
@@ -250,7 +251,7 @@ suite() # [--long]
 			bash tests/conformance/rows.sh "$build_root/tsan"
 		run_tests "NCCL plugin, TSan" 300 env \
 			TSAN_OPTIONS="suppressions=$WEFT_SRC/tests/lib/tsan.supp" \
-			"$build_root/tsan/tools/weft" perf --tap \
+			"$build_root/tsan/tests/nccl/perf/nccl_perf" --tap \
 			--case register-beside --case threads \
 			--case connect-beside --case close-in-flight \
 			"$build_root/tsan/nccl_net/.libs/libnccl-net-weft.so"

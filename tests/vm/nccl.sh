@@ -26,7 +26,7 @@ perf() # OPTION... -- CASE...: prints what went wrong
 	shift
 	: >"$tap_tmp/stats"
 	# shellcheck disable=SC2046 # words
-	WEFT_STATS=$tap_tmp/stats "$WEFT_BUILD"/tools/weft perf --check \
+	WEFT_STATS=$tap_tmp/stats "$WEFT_BUILD"/tests/nccl/perf/nccl_perf --check \
 		--timeout 120 "${options[@]}" \
 		$(printf -- '--case %s ' "$@") "$plugin" 2>&1 |
 		grep -vE '^v[0-9]* +([a-z-]+ +ok|grouped +skipped) '
@@ -115,7 +115,7 @@ end_midway() # VERSION
 
 known=$(printf '%s\n' "${!puts[@]}" $rounds "${ends[@]}" | sort)
 tap_equal "every check is here" \
-	"$("$WEFT_BUILD"/tools/weft perf --list | awk '{ print $1 }' | sort)" \
+	"$("$WEFT_BUILD"/tests/nccl/perf/nccl_perf --list | awk '{ print $1 }' | sort)" \
 	"$known"
 
 if test "${1-}" = all; then
@@ -127,7 +127,7 @@ if test "${1-}" = all; then
 	tap_done
 fi
 
-seen=$("$WEFT_BUILD"/tools/weft perf --check --case properties "$plugin" 2>&1)
+seen=$("$WEFT_BUILD"/tests/nccl/perf/nccl_perf --check --case properties "$plugin" 2>&1)
 if grep -q " 2 devices, 'rxe0:1', [1-9]" <<<"$seen"; then
 	tap_ok "both ports are devices"
 else

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# NCCL's plugin on Soft-RoCE: every check of weft perf in every version of NCCL's
+# NCCL's plugin on Soft-RoCE: every check of nccl_perf in every version of NCCL's
 # interface, nccl.sh in the emulated machine.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 here=$WEFT_SRC/tests/vm

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "tools/gpu.h"
-#include "tools/perf/perf.h"
+#include "tests/nccl/perf/perf.h"
 
 static struct tool_gpu gpu;		/* not open: host memory */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "tools/perf/perf.h"
+#include "tests/nccl/perf/perf.h"
 
 #define TEXT	1024
 #define GRACE	3	/* seconds from the first failure to the end */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "tools/perf/cases.h"
+#include "tests/nccl/perf/cases.h"
 
 #define MIB	((size_t)1 << 20)
 

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The command line of weft perf, and the list of cases. */
+/*
+ * nccl_perf: checks and measures an NCCL network plugin between two processes.
+ * The command line, and the list of cases.
+ */
 #include <errno.h>
 #include <getopt.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tools/perf/cases.h"
-#include "tools/tool.h"
+#include "tests/nccl/perf/cases.h"
 #include "util/parse.h"
 
 #define CASE(n, w, r, f, ...) \
@@ -56,8 +59,42 @@ const struct perf_case perf_cases[] = {
 	{ .name = NULL },
 };
 
+enum {
+	EXIT_FAILED = 1,	/* a check failed */
+	EXIT_USAGE = 2,		/* the command line makes no sense */
+};
+
+static void complain(const char *fmt, va_list ap)
+{
+	fputs("nccl_perf: ", stderr);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+}
+
+static int __attribute__((format(printf, 1, 2))) fail(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	complain(fmt, ap);
+	va_end(ap);
+	return EXIT_FAILED;
+}
+
+static int __attribute__((format(printf, 1, 2)))
+usage_error(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	complain(fmt, ap);
+	va_end(ap);
+	fputs("'nccl_perf --help' shows how it is used\n", stderr);
+	return EXIT_USAGE;
+}
+
 static const char help[] =
-"usage: weft perf [OPTION...] PLUGIN\n"
+"usage: nccl_perf [OPTION...] PLUGIN\n"
 "\n"
 "Checks an NCCL network plugin, ours or anyone's, and measures it between two\n"
 "processes of this host. Neither NCCL nor a GPU is needed; the checks compare\n"
@@ -127,7 +164,7 @@ static int number(const char *opt, const char *text, uint64_t min,
 		  uint64_t max, uint64_t *out)
 {
 	if (weft_parse_size(text, min, max, out) < 0)
-		return usage_error("perf", "--%s '%s' is not a number from "
+		return usage_error("--%s '%s' is not a number from "
 				   "%llu to %llu", opt, text,
 				   (unsigned long long)min,
 				   (unsigned long long)max);
@@ -167,7 +204,7 @@ static int memory(struct wanted *w, const char *arg)
 		w->opt.gpu[1] = i % 2;
 		return 0;
 	}
-	return usage_error("perf", "--memory wants host, gpu, or two of these "
+	return usage_error("--memory wants host, gpu, or two of these "
 			   "with a comma between, not '%s'", arg);
 }
 
@@ -194,7 +231,7 @@ static int parse_option(struct wanted *w, int o, char *arg)
 		return rc;
 	case O_CASE:
 		if (!known_case(arg))
-			return usage_error("perf", "no check is named '%s'; "
+			return usage_error("no check is named '%s'; "
 					   "--list shows them", arg);
 		if (w->ncases < sizeof(w->cases) / sizeof(*w->cases))
 			w->cases[w->ncases++] = arg;
@@ -202,7 +239,7 @@ static int parse_option(struct wanted *w, int o, char *arg)
 	case O_NETNS:
 		comma = strchr(arg, ',');
 		if (!comma)
-			return usage_error("perf", "--netns wants two, as in "
+			return usage_error("--netns wants two, as in "
 					   "--netns a,b");
 		*comma = '\0';
 		w->opt.netns[0] = arg;
@@ -214,7 +251,7 @@ static int parse_option(struct wanted *w, int o, char *arg)
 		if (*arg < '0' || *arg - '0' >= PERF_RANKS_MAX ||
 		    arg[1] != ':' || arg[2] == '=' || !strchr(arg + 2, '=') ||
 		    w->opt.nenv == PERF_ENV_MAX)
-			return usage_error("perf", "--env wants RANK:NAME="
+			return usage_error("--env wants RANK:NAME="
 					   "VALUE, not '%s'", arg);
 		w->opt.env[w->opt.nenv++] = arg;
 		return 0;
@@ -227,7 +264,7 @@ static int parse_option(struct wanted *w, int o, char *arg)
 	case O_VERBOSE: w->opt.verbose = true; return 0;
 	case O_HELP: w->help = true; return 0;
 	default:
-		return usage_error("perf", NULL);
+		return EXIT_USAGE;
 	}
 }
 
@@ -325,12 +362,12 @@ static int run(struct wanted *w)
 
 	versions = perf_plugin_versions(w->opt.plugin, text, sizeof(text));
 	if (!versions)
-		return tool_error("perf", "%s", text);
+		return fail("%s", text);
 	for (i = 0; i < 2; i++) {
 		if (!w->opt.api[i])
 			w->opt.api[i] = newest(versions);
 		if (!(versions & 1u << w->opt.api[i]))
-			return tool_error("perf", "'%s' has no "
+			return fail("'%s' has no "
 					  "ncclNetPlugin_v%d", w->opt.plugin,
 					  w->opt.api[i]);
 	}
@@ -351,7 +388,7 @@ static int run(struct wanted *w)
 	return failed ? EXIT_FAILED : 0;
 }
 
-int perf_main(int argc, char **argv)
+int main(int argc, char **argv)
 {
 	struct wanted w = {
 		.opt = { .time_limit = 60, .comms = 4,
@@ -364,7 +401,7 @@ int perf_main(int argc, char **argv)
 	optind = 1;
 	while ((o = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
 		if (o == '?')
-			return usage_error("perf", "'%s' is no option, or "
+			return usage_error("'%s' is no option, or "
 					   "wants a value",
 					   argv[optind - 1]);
 		rc = parse_option(&w, o, optarg);
@@ -381,10 +418,10 @@ int perf_main(int argc, char **argv)
 		return 0;
 	}
 	if (argc - optind != 1)
-		return usage_error("perf", argc == optind ?
+		return usage_error(argc == optind ?
 				   "which plugin?" : "one plugin at a time");
 	if (w.speed && (w.check || w.ncases))
-		return usage_error("perf", "--speed leaves no checks to make");
+		return usage_error("--speed leaves no checks to make");
 	w.opt.plugin = argv[optind];
 	return run(&w);
 }

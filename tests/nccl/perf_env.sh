@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# weft perf --env: names and values of any length, and what is none.
+# nccl_perf --env: names and values of any length, and what is none.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 tap_folder
-weft=${WEFT_BUILD:?}/tools/weft
+perf=${WEFT_BUILD:?}/tests/nccl/perf/nccl_perf
 plugin=$WEFT_BUILD/nccl_net/.libs/libnccl-net-weft.so
 export NCCL_SOCKET_IFNAME=lo
 
@@ -11,7 +11,7 @@ says() # NAME STATUS TEXT ARGUMENT...
 {
 	local name=$1 want=$2 text=$3 out rc=0
 	shift 3
-	out=$("$weft" perf --case sizes "$@" "$plugin" 2>&1) || rc=$?
+	out=$("$perf" --case sizes "$@" "$plugin" 2>&1) || rc=$?
 	if test $rc = "$want" && grep -qF -- "$text" <<<"$out"; then
 		tap_ok "$name"
 	else

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include "tools/perf/perf.h"
+#include "tests/nccl/perf/perf.h"
 
 #define WINDOW	8		/* out at a time and comm: NCCL's steps */
 #define SHOTS	9		/* of which the median counts */

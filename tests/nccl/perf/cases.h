@@ -2,7 +2,7 @@
 #ifndef WEFT_TOOLS_PERF_CASES_H
 #define WEFT_TOOLS_PERF_CASES_H
 
-#include "tools/perf/perf.h"
+#include "tests/nccl/perf/perf.h"
 
 /* cases_data.c: bytes and sizes */
 void case_properties(struct perf *p);

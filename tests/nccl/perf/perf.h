@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * weft perf: conformance and speed of an NCCL network plugin, without NCCL and
+ * nccl_perf: conformance and speed of an NCCL network plugin, without NCCL and
  * without a GPU.  Each case runs in fresh processes ("ranks"), so that a crash,
  * a hang or a leak in one says nothing about the next.
  */
@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "tools/perf/plugin.h"
+#include "tests/nccl/perf/plugin.h"
 #include "util/list.h"
 
 #define PERF_RANKS_MAX	4

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tools/perf/perf.h"
+#include "tests/nccl/perf/perf.h"
 
 #define GUARD	64
 #define POISON	0xa5

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# weft perf: its figures in both forms, versions that differ between ranks, and
+# nccl_perf: its figures in both forms, versions that differ between ranks, and
 # what it says about a command line or a plugin that makes no sense.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 tap_folder
-weft=${WEFT_BUILD:?}/tools/weft
+perf=${WEFT_BUILD:?}/tests/nccl/perf/nccl_perf
 plugin=$WEFT_BUILD/nccl_net/.libs/libnccl-net-weft.so
 export WEFT_TEST_PLUGIN=$plugin NCCL_SOCKET_IFNAME=lo
 old=$WEFT_BUILD/tests/nccl/.libs/libfaulty.so # has version 9 alone
@@ -14,7 +14,7 @@ says() # NAME STATUS TEXT ARGUMENT...
 {
 	local name=$1 want=$2 text=$3 out rc=0
 	shift 3
-	out=$("$weft" perf "$@" 2>&1) || rc=$?
+	out=$("$perf" "$@" 2>&1) || rc=$?
 	if test $rc = "$want" && grep -qF -- "$text" <<<"$out"; then
 		tap_ok "$name"
 	else
@@ -54,7 +54,7 @@ says "a version that it lacks, on one rank" 1 "has no ncclNetPlugin_v8" \
 says "its newest version by default" 0 "v9   properties        ok" \
 	--case properties "$old"
 
-seen=$("$weft" perf --list)
+seen=$("$perf" --list)
 tap_equal "--list: each check once, with what it is" \
 	"$(awk 'NF > 1 { print $1 }' <<<"$seen" | sort -u | wc -l)" \
 	"$(wc -l <<<"$seen")"
@@ -62,7 +62,7 @@ tap_equal "--list: each check once, with what it is" \
 # Ranks of different versions: what they say to each other is the same.
 export NCCL_MIN_NCHANNELS=4 # up to version 8 no tuner is asked
 for pair in 6,12 12,6 8,10 9,11; do
-	seen=$("$weft" perf --api $pair --case sizes --case both-ways \
+	seen=$("$perf" --api $pair --case sizes --case both-ways \
 		--case ring "$plugin" 2>&1 | grep -v "^v$pair *[a-z-]* *ok ")
 	tap_nothing "versions $pair" "$seen"
 done
@@ -73,20 +73,20 @@ says "and one of them without a tuner" 1 \
 
 # Somebody else's plugin, which passes in all, but maybe in one: the kernel may
 # have taken what its receiver has no room for, and the sender is done.
-seen=$("$weft" perf --check --all-api "$other" 2>&1)
+seen=$("$perf" --check --all-api "$other" 2>&1)
 tap_nothing "another's plugin, both of its versions" "$(
 	grep -v -e ' ok ' -e ' grouped  *skipped  *maxRecvs is 1' \
 		-e ' too-large ' <<<"$seen")"
 tap_equal "all checks of both, but those that are made once" \
 	"$(grep -c -e '^v11 ' <<<"$seen") $(grep -c -e '^v8 ' <<<"$seen")" \
-	"$(count=$("$weft" perf --list | wc -l); echo $count $((count - 2)))"
+	"$(count=$("$perf" --list | wc -l); echo $count $((count - 2)))"
 says "figures of another's" 0 "CPU s/GB" --speed --max-size 2k "$other"
 says "it has nothing between 8 and 11" 1 "has no ncclNetPlugin_v9" --api 9 \
 	"$other"
 
 says "figures alone, in columns" 0 "latency us" --speed --max-size 32 \
 	--comms 1 "$plugin"
-"$weft" perf --speed --json --max-size 1m --comms 2 "$plugin" \
+"$perf" --speed --json --max-size 1m --comms 2 "$plugin" \
 	>"$tap_tmp/json" 2>&1
 command -v python3 >/dev/null || {
 	tap_skip "figures as JSON" "needs python3"

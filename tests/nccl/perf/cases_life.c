@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "tools/perf/cases.h"
+#include "tests/nccl/perf/cases.h"
 
 /* Both directions of a link carry one checked message. */
 static void exchange(struct perf *p, struct perf_link *l, size_t size,
