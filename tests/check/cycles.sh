@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Files of a room call each other in one direction: no more than three of them
+# form a cycle. Calls are read from the object files, where a name that one
+# file leaves undefined is a function of another.
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+
+limit=3
+# Rooms that are above it: their largest cycle may only shrink. Lower the figure
+# here when it does, and take the room out once it is at the limit.
+larger="devices/ib=15 devices/nvlink=5 devices/tcp=13 nccl_net=16 ucx_tl=4"
+
+objects() # ROOM: its object files, one build of each
+{
+	local folder
+	for folder in "$WEFT_BUILD/$1/.libs" "$WEFT_BUILD/$1"; do
+		find "$folder" -maxdepth 1 -name '*.o' 2>/dev/null | sort |
+			grep . && return
+	done
+}
+
+largest() # OBJECT...: the size of the largest cycle, and the files in it
+{
+	nm -A -P -g "$@" | awk '
+		{
+			file = $1
+			sub(/(\[.*\])?:$/, "", file)
+			sub(/.*\//, "", file)
+			sub(/\.o$/, "", file)
+			if (!(file in number)) {
+				number[file] = n++
+				name[n - 1] = file
+			}
+			if ($3 == "T" || $3 == "W")
+				home[$2] = number[file]
+			else if ($3 == "U")
+				wants[number[file], $2]
+		}
+		END {
+			for (w in wants) {
+				split(w, part, SUBSEP)
+				if (part[2] in home)
+					calls[part[1], home[part[2]]]
+			}
+			# who reaches whom over any number of files
+			for (k = 0; k < n; k++)
+				for (i = 0; i < n; i++)
+					if ((i, k) in calls)
+						for (j = 0; j < n; j++)
+							if ((k, j) in calls)
+								calls[i, j]
+			for (i = 0; i < n; i++) {
+				size = 1
+				files = name[i]
+				for (j = 0; j < n; j++)
+					if (j != i && (i, j) in calls && (j, i) in calls) {
+						size++
+						files = files " " name[j]
+					}
+				if (size > most) {
+					most = size
+					which = files
+				}
+			}
+			print most + 0, which
+		}'
+}
+
+for room in util bootstrap devices devices/tcp devices/nvlink devices/ib \
+	ucx_tl nccl_net tools; do
+	mapfile -t files < <(objects "$room")
+	if test ${#files[@]} = 0; then
+		tap_skip "$room" "not built"
+		continue
+	fi
+	read -r size cycle < <(largest "${files[@]}")
+	allowed=$limit
+	case " $larger " in
+	*" $room="*)
+		allowed=${larger#*"$room="}
+		allowed=${allowed%% *} ;;
+	esac
+	name="$room: no more than $allowed files call each other in a cycle"
+	if test "$size" -gt "$allowed"; then
+		tap_not_ok "$name" "these $size do: $cycle"
+	elif test "$allowed" -gt "$limit" && test "$size" -lt "$allowed"; then
+		tap_not_ok "$name" "they are down to $size: say so in $0"
+	else
+		tap_ok "$name"
+	fi
+done
+tap_done
