@@ -59,16 +59,21 @@ bool weft_nccl_network_ours(void)
 	return !net || !strcasecmp(net, "weft");
 }
 
-bool weft_nccl_channels_free(void)
+bool weft_nccl_tuner_ours(void)
 {
-	const char *min = set_to(SETTING);
 	const char *tuner = set_to("NCCL_TUNER_PLUGIN");
 
 	/* "none" goes on to the network plugin before NCCL 2.28: heeded here. */
+	return weft_nccl_network_ours() && (!tuner || strstr(tuner, "weft"));
+}
+
+bool weft_nccl_channels_free(void)
+{
+	const char *min = set_to(SETTING);
+
 	return !channels_chosen() &&
 	       (!min || !strcmp(min, WEFT_NCCL_CHANNELS)) &&
-	       weft_nccl_network_ours() &&
-	       (!tuner || strstr(tuner, "weft"));
+	       weft_nccl_tuner_ours();
 }
 
 static void set(const struct setting *s)

@@ -34,10 +34,9 @@
 
 /* NCCL_NET names no other network. */
 bool weft_nccl_network_ours(void);
-/*
- * Nobody has set a channel count, another tuner or another network; ours does
- * not count as set.
- */
+/* The same, and NCCL_TUNER_PLUGIN no other tuner. */
+bool weft_nccl_tuner_ours(void);
+/* The same, and nobody has set a channel count; ours does not count as set. */
 bool weft_nccl_channels_free(void);
 /* Sets all that is free; @tuner: NCCL asks ours. */
 void weft_nccl_channels_raise(bool tuner);

@@ -12,6 +12,7 @@
 
 struct tuner {				/* one per communicator */
 	size_t ranks;
+	bool channels;			/* they are ours to choose */
 };
 
 /*
@@ -26,12 +27,13 @@ static enum nccl_result init_v2(size_t ranks, size_t nodes, nccl_logger log,
 	(void)log;			/* the network plugin has it already */
 	*ctx = NULL;
 	if (nodes < 2 || !ranks || !weft_net_active() ||
-	    !weft_nccl_channels_raised())
+	    !weft_nccl_tuner_ours())
 		return NCCL_SUCCESS;
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return weft_nccl_result(weft_fail(ENOMEM, "cannot make a tuner"));
 	t->ranks = ranks;
+	t->channels = weft_nccl_channels_raised();
 	*ctx = t;
 	return NCCL_SUCCESS;
 }
@@ -47,18 +49,41 @@ static enum nccl_result init_v5(void **ctx, uint64_t comm_id, size_t ranks,
 	return init_v2(ranks, nodes, log, ctx);
 }
 
+/*
+ * NCCL's table of costs in us; what cannot be is below zero.  What should not be
+ * gets this cost, not one below zero: NCCL 2.22 to 2.30 leave those out, NCCL
+ * 2.32 (ncclTuningCompute) takes whatever costs least, below zero or not.
+ */
+#define COSTS_TOO_MUCH	1e30f
+
+/* Only where Simple is left: the user's NCCL_PROTO comes first. */
+static void prefer_simple(float *costs, int algos, int protos)
+{
+	bool left = false;
+	int i;
+
+	for (i = NCCL_PROTO_SIMPLE; i < algos * protos; i += protos)
+		left |= costs[i] >= 0;
+	for (i = 0; left && i < algos * protos; i++)
+		if (i % protos != NCCL_PROTO_SIMPLE && costs[i] >= 0)
+			costs[i] = COSTS_TOO_MUCH;
+}
+
 static enum nccl_result get_coll_v4(void *ctx, int func, size_t bytes,
 				    int pipelined, float **costs, int algos,
 				    int protos, int registered, int *channels)
 {
 	const struct tuner *t = ctx;
-	int n = t ? weft_tuner_channels(t->ranks, func, bytes) : 0;
+	int n = 0;
 
 	(void)pipelined;
-	(void)costs;
-	(void)algos;
-	(void)protos;
 	(void)registered;
+	if (t && t->channels)
+		n = weft_tuner_channels(t->ranks, func, bytes);
+	/* the table's rows lie one behind the other, whatever its type says */
+	if (t && costs && protos == NCCL_PROTOS &&
+	    weft_tuner_simple(t->ranks, func, bytes))
+		prefer_simple((float *)costs, algos, protos);
 	if (n)
 		*channels = n;
 	return NCCL_SUCCESS;

@@ -27,6 +27,12 @@
 
 #include <stddef.h>
 
+/*
+ * From this share on LL and LL128 are left to others.  Both move flags along with
+ * the data and go in pieces of at most 64 KiB, each a message of its own.
+ */
+#define SIMPLE_SHARE	(128u << 10)
+
 struct tuner_row {
 	size_t share;			/* up to so many bytes */
 	int channels;

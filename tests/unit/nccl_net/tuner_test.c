@@ -2,6 +2,7 @@
 /* The tuner through each version's table, and when channels are ours. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <float.h>
 #include <stdlib.h>
 #include "nccl_net/abi/tuner.h"
 #include "nccl_net/channels.h"
@@ -74,15 +75,14 @@ static void *start(int v, size_t ranks, size_t nodes)
 	return ctx;
 }
 
-static int ask(int v, void *ctx, int func, size_t bytes)
+#define ALGOS	7
+#define COSTS	(ALGOS * NCCL_PROTOS)
+
+static int ask_costs(int v, void *ctx, int func, size_t bytes, float *costs)
 {
-	float costs[7 * 3], before[7 * 3];
 	int algo = -1, proto = -1, n = 0;
 	enum nccl_result rc;
-	size_t i;
 
-	for (i = 0; i < ARRAY_SIZE(costs); i++)
-		costs[i] = before[i] = (float)i;
 	switch (v) {
 	case 2:
 		rc = ncclTunerPlugin_v2.get_coll(ctx, func, bytes, 0, 0, 1,
@@ -90,25 +90,80 @@ static int ask(int v, void *ctx, int func, size_t bytes)
 		break;
 	case 3:
 		rc = ncclTunerPlugin_v3.get_coll(ctx, func, bytes, 1,
-						 (float **)costs, 7, 3, &n);
+						 (float **)costs, ALGOS,
+						 NCCL_PROTOS, &n);
 		break;
 	case 4:
 		rc = ncclTunerPlugin_v4.get_coll(ctx, func, bytes, 1,
-						 (float **)costs, 7, 3, 0, &n);
+						 (float **)costs, ALGOS,
+						 NCCL_PROTOS, 0, &n);
 		break;
 	case 5:
 		rc = ncclTunerPlugin_v5.get_coll(ctx, func, bytes, 1,
-						 (float **)costs, 7, 3, 0, &n);
+						 (float **)costs, ALGOS,
+						 NCCL_PROTOS, 0, &n);
 		break;
 	default:
 		rc = ncclTunerPlugin_v6.get_coll(ctx, func, bytes, 1,
-						 (float **)costs, 7, 3, 0, &n);
+						 (float **)costs, ALGOS,
+						 NCCL_PROTOS, 0, &n);
 	}
 	cr_expect(eq(int, rc, NCCL_SUCCESS));
 	cr_expect(algo == -1 && proto == -1, "v%d chose an algorithm", v);
-	for (i = 0; i < ARRAY_SIZE(costs); i++)
-		cr_expect(costs[i] == before[i], "v%d changed a cost", v);
 	return n;
+}
+
+static int ask(int v, void *ctx, int func, size_t bytes)
+{
+	float costs[COSTS];
+	size_t i;
+
+	for (i = 0; i < COSTS; i++)
+		costs[i] = (float)i;
+	return ask_costs(v, ctx, func, bytes, costs);
+}
+
+/*
+ * The protocol that NCCL takes: 2.22 to 2.30 (topoGetAlgoInfo) the cheapest of
+ * those not below zero, 2.32 (ncclTuningCompute) the cheapest of those that are
+ * @possible, whatever their sign.
+ */
+static int taken(const float *costs, const bool *possible, bool signs)
+{
+	float least = FLT_MAX;
+	int i, proto = -1;
+
+	for (i = 0; i < COSTS; i++) {
+		if (!possible[i % NCCL_PROTOS] || (!signs && costs[i] < 0) ||
+		    costs[i] >= least)
+			continue;
+		least = costs[i];
+		proto = i % NCCL_PROTOS;
+	}
+	return proto;
+}
+
+static const bool all[] = { true, true, true };
+
+/* What NCCL takes of what is @possible when LL costs it least, Simple most. */
+static int protocol(int v, void *ctx, int func, size_t bytes,
+		    const bool *possible)
+{
+	float costs[COSTS];
+	int i;
+
+	for (i = 0; i < COSTS; i++)
+		costs[i] = possible[i % NCCL_PROTOS] ? 10.f + i : -1.f;
+	ask_costs(v, ctx, func, bytes, costs);
+	for (i = 0; i < COSTS; i++) {
+		cr_expect(possible[i % NCCL_PROTOS] == (costs[i] >= 0),
+			  "v%d: what can be changed", v);
+		if (i % NCCL_PROTOS == NCCL_PROTO_SIMPLE && costs[i] >= 0)
+			cr_expect(costs[i] == 10.f + i, "v%d: Simple's", v);
+	}
+	cr_expect(eq(int, taken(costs, possible, true),
+		     taken(costs, possible, false)), "v%d, NCCL 2.32", v);
+	return taken(costs, possible, true);
 }
 
 static void end(int v, void *ctx)
@@ -187,8 +242,87 @@ Test(tuner, without_a_context_all_stays)
 
 	for (v = 2; v <= 6; v++) {
 		cr_expect(eq(int, ask(v, NULL, NCCL_ALL_REDUCE, 1 * MIB), 0));
+		cr_expect(eq(int, protocol(v, NULL, NCCL_ALL_REDUCE, 1 * MIB,
+					   all), NCCL_PROTO_LL));
 		end(v, NULL);
 	}
+}
+
+/* 2.21 has no table of costs. */
+Test(tuner, what_is_large_goes_by_simple)
+{
+	static const struct {
+		int func;
+		size_t ranks, bytes;
+		int proto;
+	} rows[] = {
+		{ NCCL_ALL_REDUCE, 2, 8, NCCL_PROTO_LL },
+		{ NCCL_ALL_REDUCE, 2, 256 * KIB - 8, NCCL_PROTO_LL },
+		{ NCCL_ALL_REDUCE, 2, 256 * KIB, NCCL_PROTO_SIMPLE },
+		{ NCCL_ALL_REDUCE, 2, 1024 * MIB, NCCL_PROTO_SIMPLE },
+		{ NCCL_ALL_GATHER, 2, 256 * KIB, NCCL_PROTO_SIMPLE },
+		{ NCCL_REDUCE_SCATTER, 2, 256 * KIB, NCCL_PROTO_SIMPLE },
+		{ NCCL_ALL_REDUCE, 16, 1 * MIB, NCCL_PROTO_LL },
+		{ NCCL_ALL_REDUCE, 16, 2 * MIB, NCCL_PROTO_SIMPLE },
+		/* every rank moves all of these */
+		{ NCCL_BROADCAST, 16, 64 * KIB, NCCL_PROTO_LL },
+		{ NCCL_BROADCAST, 16, 128 * KIB, NCCL_PROTO_SIMPLE },
+		{ NCCL_REDUCE, 16, 128 * KIB, NCCL_PROTO_SIMPLE },
+	};
+	size_t r;
+	int v;
+
+	over_weft();
+	for (v = 2; v <= 6; v++)
+	for (r = 0; r < ARRAY_SIZE(rows); r++) {
+		void *ctx = start(v, rows[r].ranks, 2);
+
+		cr_expect(eq(int, protocol(v, ctx, rows[r].func, rows[r].bytes,
+					   all),
+			     v == 2 ? NCCL_PROTO_LL : rows[r].proto),
+			  "v%d, row %zu", v, r);
+		end(v, ctx);
+	}
+}
+
+Test(tuner, the_protocol_of_the_user_comes_first)
+{
+	const bool ll[] = { true, false, false };
+	const bool ll128[] = { false, true, false };
+	const bool no_simple[] = { true, true, false };
+	const bool no_ll[] = { false, true, true };
+	int v;
+
+	over_weft();
+	for (v = 3; v <= 6; v++) {
+		void *ctx = start(v, 2, 2);
+
+		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB, ll),
+			     NCCL_PROTO_LL));
+		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB,
+					   ll128), NCCL_PROTO_LL128));
+		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB,
+					   no_simple), NCCL_PROTO_LL));
+		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB,
+					   no_ll), NCCL_PROTO_SIMPLE));
+		end(v, ctx);
+	}
+}
+
+/* Who has bounded the channels has not chosen a protocol. */
+Test(tuner, channels_of_the_user_and_our_protocol)
+{
+	void *ctx;
+
+	setenv("NCCL_MIN_NCHANNELS", "8", 1);
+	over_weft();
+	ctx = start(5, 2, 2);
+	cr_expect(eq(int, ask(5, ctx, NCCL_ALL_REDUCE, 512 * KIB), 0));
+	cr_expect(eq(int, protocol(5, ctx, NCCL_ALL_REDUCE, 512 * KIB, all),
+		     NCCL_PROTO_SIMPLE));
+	end(5, ctx);
+	setenv("NCCL_TUNER_PLUGIN", "none", 1);
+	cr_expect(start(5, 2, 2) == NULL);
 }
 
 /*
