@@ -10,6 +10,7 @@
 #include "bootstrap/hash.h"
 #include "bootstrap/settings.h"
 #include "util/clock.h"
+#include "util/log.h"
 #include "util/util.h"
 
 #define MAX_ALL		4096u
@@ -116,4 +117,16 @@ void weft_stranger_del(struct weft_strangers *s, struct weft_stranger *st)
 	s->of[st->source]--;
 	s->n--;
 	atomic_fetch_sub(&strangers, 1);
+}
+
+bool weft_peer_has_room(size_t n, const char *name)
+{
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) || n < lim.rlim_cur / PART * 3)
+		return true;
+	weft_warn_once("peers were turned away on '%s': %zu connections take "
+		       "most descriptors of this process; raise the limit with "
+		       "'ulimit -n'", name, n);
+	return false;
 }

@@ -12,6 +12,7 @@
 #define WEFT_DEVICES_STRANGER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "util/list.h"
 
@@ -46,5 +47,12 @@ uint64_t weft_stranger_spoke(struct weft_strangers *s,
 			     struct weft_stranger *st);
 /* Proven, or gone. */
 void weft_stranger_del(struct weft_strangers *s, struct weft_stranger *st);
+
+/*
+ * May a peer that has proven itself be connected to the interface @name, which
+ * has @n connections?  Whoever accepts has no say in who comes, and the last
+ * quarter of the descriptors is the program's: false, and one warning.
+ */
+bool weft_peer_has_room(size_t n, const char *name);
 
 #endif

@@ -282,6 +282,7 @@ struct nvl_iface {
 	int listen_fd, listen_path_fd;	/* -1: not there */
 	struct nvl_run *run;		/* the shared folder; NULL: none */
 	struct weft_list conns, dead, eps, gpus;
+	unsigned int nconns;		/* in conns and dead */
 	struct weft_ep_sns sns;
 	struct weft_list done, done_gets, landed;
 	struct weft_stats *stats;
@@ -411,6 +412,11 @@ bool nvl_inbox_pending(struct nvl_conn *conn);
 void nvl_inbox_sleep(struct nvl_conn *conn, bool on);
 
 /* nvl_map.c */
+/*
+ * Shared memory whose size is sealed and whose pages are there: using it raises
+ * no SIGBUS later.  Its descriptor, the caller's, or -errno.
+ */
+int nvl_map_memfd(const char *name, size_t size);
 int nvl_map_host_make(struct nvl_mapping *m, size_t size);
 int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size);
 int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,

@@ -56,6 +56,7 @@ struct nvl_conn *nvl_conn_new(struct nvl_iface *iface,
 		conn->paths[i].ring = NVL_NO_RING;
 	conn->deadline_ms = weft_now_ms() + weft_settings()->connect_timeout_ms;
 	weft_list_add_tail(&iface->conns, &conn->link);
+	iface->nconns++;
 	return conn;
 }
 
@@ -319,6 +320,7 @@ static struct nvl_conn *rival_of(struct nvl_conn *conn)
 
 static void judge(struct nvl_conn *conn)
 {
+	struct nvl_iface *iface = conn->iface;
 	enum weft_hello_verdict v = WEFT_HELLO_ACCEPTED;
 	struct nvl_purpose purpose;
 	struct nvl_conn *rival;
@@ -332,8 +334,11 @@ static void judge(struct nvl_conn *conn)
 	}
 	rival = rival_of(conn);
 	if (rival && rival->state == NVL_CONN_DIALING &&
-	    conn->iface->my_id < conn->peer_id)
+	    iface->my_id < conn->peer_id)
 		v = WEFT_HELLO_YIELD;
+	if (!rival && !weft_peer_has_room(iface->nconns - iface->strangers.n,
+					  "nvlink"))
+		v = WEFT_HELLO_BUSY;
 	weft_hello_verdict(conn->hello, v);
 }
 
@@ -377,7 +382,10 @@ static void settled(struct nvl_conn *conn)
 		}
 		break;
 	default:
-		dial_later(conn);
+		if (conn->dialer)
+			weft_info("a peer on this host has no room for another "
+				  "connection");
+		nvl_pair_break(conn, -ECONNREFUSED);
 	}
 }
 

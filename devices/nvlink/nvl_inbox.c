@@ -18,7 +18,6 @@
 #include "devices/nvlink/nvl.h"
 #include "util/log.h"
 
-#define SEALS		(F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define RECORD(len)	(sizeof(struct nvl_msg) + (((len) + 15) & ~(size_t)15))
 #define SHARE		(WEFT_PROGRESS_MAX / 2)	/* of one peer */
 #define LATER_MAX	(2 * (NVL_PUTS + NVL_GETS) + \
@@ -40,21 +39,17 @@ static int map(struct nvl_inbox *box, int fd)
 
 int nvl_inbox_make(struct nvl_inbox *box, int *out)
 {
-	int fd = memfd_create("weft-inbox", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	int err;
+	int fd = nvl_map_memfd("weft-inbox", NVL_INBOX_SIZE), err;
 
-	if (fd < 0)
-		return weft_fail(errno, "cannot make shared memory for a peer");
-	if (ftruncate(fd, NVL_INBOX_SIZE) || fcntl(fd, F_ADD_SEALS, SEALS))
-		err = -errno;
-	else
-		err = map(box, fd);
-	if (err) {
-		close(fd);
-		return weft_fail(err, "cannot set up shared memory for a peer");
+	err = fd < 0 ? fd : map(box, fd);
+	if (!err) {
+		*out = fd;
+		return 0;
 	}
-	*out = fd;
-	return 0;
+	if (fd >= 0)
+		close(fd);
+	return weft_fail(err, "cannot set up %zu KiB of shared memory for a "
+			 "peer on this host", NVL_INBOX_SIZE >> 10);
 }
 
 int nvl_inbox_map(struct nvl_inbox *box, int fd)

@@ -26,26 +26,35 @@ static int map_host(struct nvl_mapping *m, int fd, size_t size)
 	return 0;
 }
 
-int nvl_map_host_make(struct nvl_mapping *m, size_t size)
+int nvl_map_memfd(const char *name, size_t size)
 {
-	int fd = memfd_create("weft-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int err;
 
 	if (fd < 0)
-		return weft_fail(errno, "cannot make shared memory for a ring");
+		return -errno;
 	/* memory that lacks later is a SIGBUS; not every sandbox can tell */
 	if (ftruncate(fd, size) ||
 	    (fallocate(fd, 0, 0, size) && errno != EOPNOTSUPP &&
 	     errno != ENOSYS) ||
-	    fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL))
+	    fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL)) {
 		err = -errno;
-	else
-		err = map_host(m, fd, size);
-	if (err) {
 		close(fd);
-		return weft_fail(err, "cannot set up a ring of %zu bytes", size);
+		return err;
 	}
-	return 0;
+	return fd;
+}
+
+int nvl_map_host_make(struct nvl_mapping *m, size_t size)
+{
+	int fd = nvl_map_memfd("weft-ring", size), err;
+
+	err = fd < 0 ? fd : map_host(m, fd, size);
+	if (!err)
+		return 0;
+	if (fd >= 0)
+		close(fd);
+	return weft_fail(err, "cannot set up a ring of %zu bytes", size);
 }
 
 int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size)

@@ -279,6 +279,7 @@ void nvl_pair_free(struct nvl_conn *conn)
 	if (conn->state == NVL_CONN_GREETING)
 		weft_stranger_del(&conn->iface->strangers, &conn->stranger);
 	weft_list_del(&conn->link);
+	conn->iface->nconns--;
 	unwatch(conn, conn->fd);
 	nvl_sock_drop(conn);
 	weft_secret_free(conn->remote, sizeof(*conn->remote));

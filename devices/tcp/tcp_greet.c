@@ -10,7 +10,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -258,22 +257,6 @@ int tcp_greet_dial(struct tcp_conn *conn, enum tcp_purpose purpose)
 }
 
 /*
- * Most descriptors may be peers', and whoever accepts has no say in who comes;
- * some are the program's.
- */
-static bool may_take_one(struct tcp_iface *iface)
-{
-	struct rlimit lim;
-
-	if (getrlimit(RLIMIT_NOFILE, &lim) ||
-	    iface->by_id.n < lim.rlim_cur / 4 * 3)
-		return true;
-	weft_warn_once("peers were turned away on '%s': %zu connections take most descriptors of this process; raise the limit with 'ulimit -n'",
-		       iface->netif.name, iface->by_id.n);
-	return false;
-}
-
-/*
  * A pair may dial from both sides at once: the dial of the smaller id is kept.
  * A peer that is this very interface (a program talking to itself) is no pair.
  */
@@ -299,7 +282,7 @@ static struct tcp_conn *judge_messages(struct tcp_greet *g,
 			return NULL;
 		}
 		tcp_greet_drop_for(conn);
-	} else if (may_take_one(iface)) {
+	} else if (weft_peer_has_room(iface->by_id.n, iface->netif.name)) {
 		weft_sockaddr_str(&g->peer, where, sizeof(where));
 		conn = tcp_conn_new(iface, g->hello.peer_id, sn, where);
 	}

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stddef.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -20,6 +21,17 @@
 
 static int fds[FDS];
 static unsigned int nfds;
+static rlim_t promised;
+
+/* getrlimit() of this program: what is promised may be less than there is. */
+int getrlimit(__rlimit_resource_t what, struct rlimit *lim)
+{
+	int ret = (int)syscall(SYS_prlimit64, 0, what, NULL, lim);
+
+	if (promised && !ret && what == RLIMIT_NOFILE)
+		lim->rlim_cur = promised;
+	return ret;
+}
 
 static void begin(void)
 {
@@ -166,4 +178,36 @@ Test(nvl_accept, who_says_nothing_is_not_kept)
 	while (count_fds() > before + 1)
 		nvl->progress(a.iface);
 	let_go();
+}
+
+/* Proven peers, too, leave the program a quarter of its descriptors. */
+Test(nvl_accept, proven_peers_are_bounded)
+{
+	struct weft_ep *first[6];
+	unsigned int i;
+
+	promised = 8;
+	for (i = 0; i < 6; i++) {
+		meet(&b, &a);
+		first[i] = b.ep;
+	}
+	cr_expect(eq(uint, said(""), 0));
+	cr_assert(eq(int, connect_side(&b, &a), 0));
+	wait_for(b.errors);
+	cr_expect(eq(int, b.error, -ECONNREFUSED));
+	nvl->ep_destroy(b.ep);
+	cr_expect(eq(uint, said("turned away on 'nvlink'"), 1));
+	cr_expect(eq(uint, said(""), 1));
+	cr_expect(eq(uint, b.errors, 1), "of the last one alone");
+	/* whoever leaves makes room for another */
+	nvl->ep_destroy(first[0]);
+	do {
+		b.errors = 0;
+		cr_assert(eq(int, connect_side(&b, &a), 0));
+		wait_for(b.errors || nvl->ready(b.ep));
+		if (b.errors)
+			nvl->ep_destroy(b.ep);
+	} while (b.errors);
+	for (i = 1; i < 6; i++)
+		nvl->ep_destroy(first[i]);
 }

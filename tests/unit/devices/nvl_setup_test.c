@@ -324,3 +324,26 @@ Test(nvl_setup, a_ring_of_host_memory_is_there_or_not_made)
 	munmap(m.host, 4 << 20);
 	close(m.fd);
 }
+
+Test(nvl_setup, an_inbox_is_there_or_not_made)
+{
+	struct nvl_inbox box = { 0 };
+	struct stat st;
+	int fd = -1;
+
+	load_fake();
+	cr_assert(zero(int, nvl_inbox_make(&box, &fd)));
+	cr_assert(zero(int, fstat(fd, &st)));
+	cr_expect(ge(long, st.st_blocks * 512, (long)NVL_INBOX_SIZE));
+	nvl_inbox_close(&box);
+	close(fd);
+	lacking = ENOSPC;
+	cr_expect(eq(int, nvl_inbox_make(&box, &fd), -ENOSPC));
+	cr_expect(eq(uint, said("324 KiB of shared memory"), 1));
+	/* and the endpoint hears of it */
+	cr_assert(zero(int, open_side(&a)));
+	cr_assert(zero(int, open_side(&b)));
+	cr_assert(zero(int, connect_side(&b, &a)));
+	wait_for(b.errors);
+	cr_expect(eq(int, b.error, -ENOSPC));
+}

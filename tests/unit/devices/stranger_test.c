@@ -148,6 +148,16 @@ Test(stranger, each_interface_has_places_of_its_own)
 	cr_expect(not(weft_strangers_full(&all)));
 }
 
+/* Also who has proven himself: the program needs descriptors of its own. */
+Test(stranger, peers_leave_a_quarter)
+{
+	struct rlimit lim = { 200, 200 };
+
+	cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &lim)));
+	cr_expect(weft_peer_has_room(149, "eth0"));
+	cr_expect(not(weft_peer_has_room(150, "eth0")));
+}
+
 Test(stranger, deadlines)
 {
 	uint64_t deadline;
