@@ -39,7 +39,32 @@
 #define TCP_MAX_STREAMS_IN (2 * TCP_MAX_STREAMS)
 #define TCP_FEW_STREAMS	4	/* where the caller moves them all */
 #define TCP_MAX_ENGINES	16
-#define TCP_TICK_MS	250		/* deadlines are looked at this often */
+
+/*
+ * Times that no setting changes.  Those that depend on the network are
+ * settings: WEFT_CONNECT_TIMEOUT and WEFT_PEER_TIMEOUT.
+ */
+enum tcp_times {
+	/* deadlines are checked this often: the least WEFT_PEER_TIMEOUT is
+	   100 ms, its default 5 s, and a tick costs a wakeup */
+	TCP_TICK_MS		= 250,
+	/* after a listener hung up before its hello: a place may be free */
+	TCP_REDIAL_MS		= TCP_TICK_MS,
+	/* for the peer's own dial, which was preferred; then ours again */
+	TCP_YIELD_MS		= 2000,
+	/* before "no bulk stream" is news: a peer that is leaving refuses
+	   them, too, and its message stream ends meanwhile */
+	TCP_LOST_STREAM_MS	= 1000,
+	/* a bulk stream without work is closed: longer than the pauses of a
+	   program between two transfers, short enough to free descriptors */
+	TCP_STREAM_IDLE_MS	= 5000,
+	/* iface_close() waits for peers' kernels to take the last bytes: time
+	   for some retransmissions (TCP_RTO_MIN is 200 ms) */
+	TCP_LINGER_MS		= 1000,
+	/* an engine's thread looks for more before it sleeps and must be
+	   woken by a system call */
+	TCP_SPIN_NS		= 20000,
+};
 
 /* What an epoll entry of the iface stands for; first member of its object. */
 enum tcp_source_kind {
@@ -510,7 +535,8 @@ void tcp_iface_pause_accept(struct tcp_iface *iface);
 void tcp_iface_resume_accept(struct tcp_iface *iface);
 
 /* tcp_conn.c */
-void tcp_conn_move(struct tcp_conn *conn, enum tcp_conn_state to);
+/* A move that is not legal is logged and not made. */
+void tcp_conn_set_state(struct tcp_conn *conn, enum tcp_conn_state to);
 struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
 			      uint32_t sn, const char *where);
 int tcp_conn_dial(struct tcp_conn *conn);

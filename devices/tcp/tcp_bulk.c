@@ -130,7 +130,7 @@ void tcp_bulk_stream_lost(struct tcp_conn *conn, bool out, int err,
 	weft_info("no further connection to %s can be opened: %s", where,
 		  strerror(-err));
 	b->no_streams = true;
-	conn->deadline_ms = weft_now_ms() + 1000;
+	conn->deadline_ms = weft_now_ms() + TCP_LOST_STREAM_MS;
 	b->lost_err = err;	/* news only if the peer lives on: tcp_watch.c */
 	tcp_watch_start(conn->iface);
 	tcp_conn_pump_frames(conn);

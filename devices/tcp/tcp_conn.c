@@ -17,6 +17,7 @@
 #include "util/log.h"
 #include "util/secret.h"
 
+/* The moves that are legal; CLOSED is the last one. */
 static const struct {
 	const char *name;
 	unsigned int next;
@@ -29,12 +30,13 @@ static const struct {
 	[TCP_CONN_CLOSED] = { "closed", 0 },
 };
 
-void tcp_conn_move(struct tcp_conn *conn, enum tcp_conn_state to)
+void tcp_conn_set_state(struct tcp_conn *conn, enum tcp_conn_state to)
 {
 	if (!(states[conn->state].next & BIT(to))) {
-		weft_error("internal: connection may not go from %s to %s",
+		weft_error("internal: the connection to peer %016llx is %s and cannot become %s; please report this",
+			   (unsigned long long)conn->peer_id,
 			   states[conn->state].name, states[to].name);
-		abort();
+		return;
 	}
 	weft_debug("peer %016llx/%u: %s -> %s",
 		   (unsigned long long)conn->peer_id, conn->sn,
@@ -157,7 +159,7 @@ void tcp_conn_open(struct tcp_conn *conn, int fd, bool dialer)
 
 	conn->fd = fd;
 	conn->dialer = dialer;
-	tcp_conn_move(conn, TCP_CONN_OPEN);
+	tcp_conn_set_state(conn, TCP_CONN_OPEN);
 	if (epoll_ctl(conn->iface->epfd, EPOLL_CTL_ADD, fd, &ev)) {
 		tcp_conn_break(conn, -errno);
 		return;
@@ -277,7 +279,7 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 	tcp_cq_deliver(iface, true);
 	if (conn->state == TCP_CONN_CLOSED)
 		return;
-	tcp_conn_move(conn, TCP_CONN_CLOSED);
+	tcp_conn_set_state(conn, TCP_CONN_CLOSED);
 	if (conn->fd >= 0)
 		close(conn->fd);
 	conn->fd = -1;

@@ -24,7 +24,6 @@
 #include "util/log.h"
 
 #define MANY_CPUS	8u	/* from here on engines have their own threads */
-#define SPIN_NS		20000ull	/* a thread looks on for so long */
 
 static void stream_died(struct tcp_stream *s, int err)
 {
@@ -160,7 +159,7 @@ static void *engine_thread(void *arg)
 		if (eng->iface->spare_cores) {
 			if (!idle_since)
 				idle_since = weft_now_ns();
-			if (weft_now_ns() - idle_since < SPIN_NS)
+			if (weft_now_ns() - idle_since < TCP_SPIN_NS)
 				continue;
 		}
 		/* mode is set before the last look, kicked before mode is

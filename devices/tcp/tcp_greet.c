@@ -19,8 +19,6 @@
 
 #define ACCEPT_BATCH	64
 #define MAX_PROBES	127	/* Linux, include/net/tcp.h: MAX_TCP_KEEPCNT */
-#define YIELD_MS	2000	/* for the peer's dial to arrive; then ours again */
-#define REDIAL_MS	TCP_TICK_MS
 #define REDIALS		3
 
 /*
@@ -155,8 +153,8 @@ static bool dial_again(struct tcp_greet *g, int err)
 		return false;
 	conn->redials++;
 	tcp_greet_free(g);
-	tcp_conn_move(conn, TCP_CONN_WAITING);
-	conn->deadline_ms = weft_now_ms() + REDIAL_MS;
+	tcp_conn_set_state(conn, TCP_CONN_WAITING);
+	conn->deadline_ms = weft_now_ms() + TCP_REDIAL_MS;
 	return true;
 }
 
@@ -340,8 +338,8 @@ static void finish(struct tcp_greet *g)
 	if (g->hello.verdict == WEFT_HELLO_YIELD && dialer &&
 	    kind == TCP_PURPOSE_MESSAGES) {
 		tcp_greet_free(g);
-		tcp_conn_move(conn, TCP_CONN_WAITING);
-		conn->deadline_ms = weft_now_ms() + YIELD_MS;
+		tcp_conn_set_state(conn, TCP_CONN_WAITING);
+		conn->deadline_ms = weft_now_ms() + TCP_YIELD_MS;
 		return;
 	}
 	if (g->hello.verdict != WEFT_HELLO_ACCEPTED || !conn) {

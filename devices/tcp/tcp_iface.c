@@ -24,7 +24,6 @@
 #define POLL_EVERY	16	/* progress calls between looks at epoll */
 #define HOT_IDLE	4096	/* fruitless polls before a stream is not hot */
 #define SPINNING	1000	/* progress calls without arm(): it spins */
-#define LINGER_MS	1000	/* for what peers' kernels have not taken yet */
 
 static int add(struct tcp_iface *iface, int fd, struct tcp_source *src,
 	       enum tcp_source_kind kind)
@@ -240,7 +239,7 @@ static bool last_words_wait(struct tcp_conn *conn)
 /* A peer whose kernel answers takes them, even if it is too busy to read. */
 static void linger(struct tcp_iface *iface)
 {
-	const uint64_t end = weft_now_ms() + LINGER_MS;
+	const uint64_t end = weft_now_ms() + TCP_LINGER_MS;
 	struct tcp_conn *c, *tc;
 	bool waiting;
 

@@ -10,8 +10,8 @@
 #include "util/clock.h"
 
 #define SAMPLE_BYTES	(64ull << 20)
-#define SAMPLE_NS	4000000ull
-#define REST_NS		5000000000ull
+#define SAMPLE_NS	4000000ull	/* at least, and so many bytes: less is noise */
+#define REST_NS		5000000000ull	/* between two trials: networks change slowly */
 #define MOST_MORE	8u		/* dialled at once: some 0.2 ms each */
 #define WORTH		1.06	/* to be kept: so much faster */
 #define WORTH_TWICE	1.10	/* with twice as many */

@@ -25,7 +25,6 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define STREAM_IDLE_MS	5000	/* a bulk stream without work is closed */
 #define RETRANSMITS	3u	/* so many unanswered, besides the time */
 
 static void timer_set(struct tcp_iface *iface, bool on)
@@ -100,7 +99,7 @@ static void check_streams(struct tcp_conn *conn, uint64_t now)
 			tcp_conn_break(conn, -ETIMEDOUT);
 			return;
 		}
-		if (s->out && idle && now - s->used_ms > STREAM_IDLE_MS)
+		if (s->out && idle && now - s->used_ms > TCP_STREAM_IDLE_MS)
 			tcp_stream_detach(s);
 		else if (known)
 			tcp_stall_look(b, s, &ti, &seen);
@@ -117,7 +116,7 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 			return true;
 		if (conn->state == TCP_CONN_WAITING && conn->ep) {
 			/* the peer gave its endpoint up before it met ours */
-			tcp_conn_move(conn, TCP_CONN_DIALING);
+			tcp_conn_set_state(conn, TCP_CONN_DIALING);
 			tcp_conn_dial(conn);
 		} else {
 			tcp_conn_break(conn, -ETIMEDOUT);
