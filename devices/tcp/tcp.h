@@ -95,12 +95,23 @@ struct tcp_put {
 	bool guarded;			/* the source is a region: check source_key */
 	struct weft_rkey source_key;
 	size_t total, cut;		/* bytes; bytes handed to streams */
+	struct weft_list chunks;	/* struct tcp_chunk.put_link, till settled */
 	unsigned int carriers;		/* streams that are sending from it */
 	unsigned int again;		/* its chunks in bulk->again */
 	bool acked;			/* the peer has answered */
 	bool aborted;			/* not all of it was sent, nor will be */
 	unsigned int iovcnt;
 	struct iovec iov[TCP_MAX_IOV];
+};
+
+/* A part of a put: on a stream, or waiting to be sent again. */
+struct tcp_chunk {
+	struct weft_list link;		/* stream->sent or bulk->again */
+	struct weft_list put_link;	/* put->chunks */
+	struct tcp_put *put;
+	size_t off, len;
+	uint64_t number;		/* of the stream's chunks, from 0 */
+	bool again;			/* it waits in bulk->again */
 };
 
 /* One put at its target; live from its first chunk till it is placed. */
@@ -129,7 +140,7 @@ struct tcp_tune {
 struct tcp_bulk {
 	pthread_mutex_t lock;
 	struct weft_list queue;		/* puts with uncut bytes, oldest first */
-	struct weft_list again;		/* struct tcp_again: before those */
+	struct weft_list again;		/* struct tcp_chunk: before those */
 	_Atomic uint64_t next_seq;	/* written by the owner */
 	_Atomic uint64_t acked;		/* every put below is acknowledged */
 	bool settled[TCP_WINDOW];	/* acknowledged, but not yet below acked */
@@ -150,25 +161,10 @@ struct tcp_bulk {
 };
 
 /* A decoded chunk header. */
-struct tcp_chunk {
+struct tcp_chunk_head {
 	uint64_t seq, total, offset, addr, tag;
 	struct weft_rkey rkey;
 	uint32_t len, flags;
-};
-
-/* A chunk on its stream. */
-struct tcp_sent {
-	struct tcp_put *put;		/* may be freed: see seq */
-	uint64_t seq;
-	size_t off, len;
-};
-
-/* The chunks of a stream in order, without those settled at its beginning. */
-struct tcp_trail {
-	struct tcp_sent *ring;
-	size_t cap, n;
-	uint64_t first;			/* how many were there before */
-	bool lost;			/* no memory: it is incomplete */
 };
 
 /* One bulk socket. */
@@ -188,19 +184,20 @@ struct tcp_stream {
 	struct weft_list report_link;	/* iface->cq.broken */
 	uint64_t used_ms;		/* when it last carried a chunk */
 	bool given_up;			/* out: not moved any more */
-	struct tcp_trail trail;		/* out; bulk lock */
+	struct weft_list sent;		/* out: chunks not settled; bulk lock */
+	uint64_t nsent;			/* out: chunks that it took */
 	uint64_t taken;			/* in: whole chunks */
 	uint64_t seen_acked, seen_window;	/* at the last tick */
 	unsigned int slow_ticks;
 	/* sending a chunk (out), or acks (in) */
-	struct tcp_put *put;
-	size_t put_off, put_left, put_len;
+	struct tcp_chunk *out_chunk;
+	size_t out_left;
 	uint8_t head[TCP_CHUNK_LEN];
 	unsigned int head_len, head_done;
 	/* receiving a chunk (in), or acks (out) */
 	uint8_t rx_head[TCP_CHUNK_LEN];
 	unsigned int rx_have;		/* bytes of the next header */
-	struct tcp_chunk chunk;
+	struct tcp_chunk_head chunk;
 	bool rx_busy;			/* inside a chunk */
 	bool rx_drain;			/* its bytes are thrown away */
 	int rx_status;			/* why */
@@ -429,13 +426,17 @@ void tcp_bulk_submit_framed(struct tcp_conn *conn, struct tcp_put *put,
 /* One stream that was dialled or asked for cannot be had. */
 void tcp_bulk_stream_lost(struct tcp_conn *conn, bool out, int err,
 			  const char *where);
-/*
- * Cuts the next chunk of at most @max bytes for @s, NULL: to go by frame.
- * NULL: there is none.
- */
-struct tcp_put *tcp_bulk_cut(struct tcp_bulk *b, struct tcp_stream *s,
-			     size_t max, size_t *off, size_t *len,
-			     uint8_t head[TCP_CHUNK_LEN]);
+/* Cuts the next chunk for @s; NULL: there is none, or *@err is -ENOMEM. */
+struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_bulk *b, struct tcp_stream *s,
+				      uint8_t head[TCP_CHUNK_LEN], int *err);
+/* The same for the message stream, at most @max bytes; NULL: there is none. */
+struct tcp_put *tcp_bulk_next_frame(struct tcp_bulk *b, size_t max, size_t *off,
+				    size_t *len, uint8_t head[TCP_CHUNK_LEN]);
+/* Queues the chunks of @s again of which the peer took @taken; -EPROTO. */
+int tcp_bulk_send_again(struct tcp_conn *conn, struct tcp_stream *s,
+			uint64_t taken);
+/* @s ends: it has no chunks any more. */
+void tcp_bulk_forget_stream(struct tcp_bulk *b, struct tcp_stream *s);
 /* A stream sent @len bytes of @put, a whole chunk; or was given up amid one. */
 void tcp_bulk_carried(struct tcp_conn *conn, struct tcp_put *put, size_t len);
 void tcp_bulk_dropped(struct tcp_conn *conn, struct tcp_put *put);
@@ -447,15 +448,15 @@ int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status);
 int tcp_bulk_acked_late(struct tcp_conn *conn, uint64_t seq, int status);
 /* Tells the peer that no more of @put will come. */
 void tcp_bulk_say_abort(struct tcp_conn *conn, const struct tcp_put *put);
-void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk *c);
+void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk_head *c);
 /* 1: land it; 0: drain it; -EPROTO */
-int tcp_bulk_arrives(struct tcp_conn *conn, const struct tcp_chunk *c);
+int tcp_bulk_arrives(struct tcp_conn *conn, const struct tcp_chunk_head *c);
 /*
  * The chunk's bytes are dealt with; @status: 0, or why they were drained.
  * 1: the put is placed and *@result is to be acknowledged, on the stream @by (0:
  * by frame); -errno.
  */
-int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk *c,
+int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 		    int status, uint32_t by, int *result);
 /* The peer gave @seq up; true: an acknowledgement is owed. */
 bool tcp_bulk_abort(struct tcp_conn *conn, uint64_t seq);

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "devices/tcp/tcp_stall.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -44,6 +43,7 @@ bool tcp_bulk_full(const struct tcp_conn *conn)
 static void number(struct tcp_bulk *b, struct tcp_put *put)
 {
 	put->seq = atomic_load(&b->next_seq);
+	weft_list_init(&put->chunks);
 	b->sent[put->seq % TCP_WINDOW] = put;
 	b->settled[put->seq % TCP_WINDOW] = false;
 	atomic_store(&b->next_seq, put->seq + 1);
@@ -136,7 +136,7 @@ void tcp_bulk_stream_lost(struct tcp_conn *conn, bool out, int err,
 	tcp_conn_pump_frames(conn);
 }
 
-void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk *c)
+void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk_head *c)
 {
 	c->seq = weft_get_le64(p);
 	c->total = weft_get_le64(p + 8);
@@ -148,30 +148,151 @@ void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk *c)
 	c->flags = weft_get_le32(p + 60);
 }
 
-struct tcp_put *tcp_bulk_cut(struct tcp_bulk *b, struct tcp_stream *s,
-			     size_t max, size_t *off, size_t *len,
-			     uint8_t head[TCP_CHUNK_LEN])
+/* Bulk lock held: the next @max bytes at most of the oldest put, NULL: none. */
+static struct tcp_put *cut_put(struct tcp_bulk *b, size_t max, size_t *off,
+			       size_t *len)
+{
+	struct tcp_put *put;
+
+	if (weft_list_empty(&b->queue))
+		return NULL;
+	put = weft_list_first(&b->queue, struct tcp_put, link);
+	*off = put->cut;
+	*len = weft_min(max, put->total - put->cut);
+	put->cut += *len;
+	if (put->cut == put->total)
+		weft_list_del(&put->link);
+	put->carriers++;
+	return put;
+}
+
+/* Bulk lock held. */
+static struct tcp_chunk *take_again(struct tcp_bulk *b)
+{
+	struct tcp_chunk *c;
+
+	c = weft_list_first(&b->again, struct tcp_chunk, link);
+	weft_list_del(&c->link);
+	c->again = false;
+	c->put->again--;
+	c->put->carriers++;
+	return c;
+}
+
+/* Bulk lock held. */
+static struct tcp_chunk *cut_chunk(struct tcp_bulk *b)
+{
+	struct tcp_chunk *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->put = cut_put(b, weft_settings()->tcp_chunk, &c->off, &c->len);
+	weft_list_add_tail(&c->put->chunks, &c->put_link);
+	return c;
+}
+
+struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_bulk *b, struct tcp_stream *s,
+				      uint8_t head[TCP_CHUNK_LEN], int *err)
+{
+	struct tcp_chunk *c = NULL;
+
+	*err = 0;
+	pthread_mutex_lock(&b->lock);
+	if (!weft_list_empty(&b->again)) {
+		c = take_again(b);
+	} else if (!weft_list_empty(&b->queue)) {
+		c = cut_chunk(b);
+		if (!c)
+			*err = -ENOMEM;
+	}
+	if (c) {
+		c->number = s->nsent++;
+		weft_list_add_tail(&s->sent, &c->link);
+		chunk_encode(head, c->put, c->off, c->len);
+	}
+	pthread_mutex_unlock(&b->lock);
+	return c;
+}
+
+struct tcp_put *tcp_bulk_next_frame(struct tcp_bulk *b, size_t max, size_t *off,
+				    size_t *len, uint8_t head[TCP_CHUNK_LEN])
 {
 	struct tcp_put *put;
 
 	pthread_mutex_lock(&b->lock);
-	put = tcp_again_next(b, max, off, len);
-	if (!put && !weft_list_empty(&b->queue)) {
-		put = weft_list_first(&b->queue, struct tcp_put, link);
-		*off = put->cut;
-		*len = weft_min(max, put->total - put->cut);
-		put->cut += *len;
-		if (put->cut == put->total)
-			weft_list_del(&put->link);
-	}
-	if (put) {
-		put->carriers++;
+	put = cut_put(b, max, off, len);
+	if (put)
 		chunk_encode(head, put, *off, *len);
-		if (s)
-			tcp_trail_add(b, s, put, *off, *len);
-	}
 	pthread_mutex_unlock(&b->lock);
 	return put;
+}
+
+/* Bulk lock held; no stream sends from @put. */
+static void free_chunks(struct tcp_put *put)
+{
+	struct tcp_chunk *c, *tc;
+
+	weft_list_for_each(c, tc, &put->chunks, put_link) {
+		weft_list_del(&c->link);
+		free(c);
+	}
+	weft_list_init(&put->chunks);
+}
+
+/* Bulk lock held: what waits to be sent again is not sent. */
+static void drop_again(struct tcp_put *put)
+{
+	struct tcp_chunk *c, *tc;
+
+	weft_list_for_each(c, tc, &put->chunks, put_link) {
+		if (!c->again)
+			continue;
+		c->again = false;
+		put->again--;
+		weft_list_del(&c->link);
+	}
+}
+
+int tcp_bulk_send_again(struct tcp_conn *conn, struct tcp_stream *s,
+			uint64_t taken)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_chunk *c, *tc;
+	struct tcp_put *put;
+
+	pthread_mutex_lock(&b->lock);
+	weft_list_for_each(c, tc, &s->sent, link) {
+		put = c->put;
+		if (c->number < taken || put->acked || put->aborted)
+			continue;
+		if (!put->op && !(put->flags & TCP_CHUNK_GET)) {
+			/* cancelled: its memory is the caller's again */
+			put->aborted = true;
+			weft_list_del(&put->link);
+			drop_again(put);
+			tcp_bulk_say_abort(conn, put);
+			continue;
+		}
+		weft_list_del(&c->link);
+		weft_list_add_tail(&b->again, &c->link);
+		c->again = true;
+		put->again++;
+	}
+	pthread_mutex_unlock(&b->lock);
+	return taken > s->nsent ? -EPROTO : 0;
+}
+
+void tcp_bulk_forget_stream(struct tcp_bulk *b, struct tcp_stream *s)
+{
+	struct tcp_chunk *c, *tc;
+
+	pthread_mutex_lock(&b->lock);
+	weft_list_for_each(c, tc, &s->sent, link)
+		weft_list_del(&c->link);
+	weft_list_del(&s->link);
+	if (s->out && !s->given_up)
+		b->out_streams--;
+	pthread_mutex_unlock(&b->lock);
 }
 
 /* Bulk lock held: @put is acknowledged and no stream sends from it. */
@@ -179,6 +300,7 @@ static void settle(struct tcp_bulk *b, struct tcp_put *put)
 {
 	uint64_t acked = atomic_load(&b->acked);
 
+	free_chunks(put);
 	b->sent[put->seq % TCP_WINDOW] = NULL;
 	b->settled[put->seq % TCP_WINDOW] = true;
 	while (acked < atomic_load(&b->next_seq) &&
@@ -299,7 +421,7 @@ static struct tcp_landing *landing_of(struct tcp_bulk *b, uint64_t seq)
 	return &b->landing[seq % TCP_WINDOW];
 }
 
-int tcp_bulk_arrives(struct tcp_conn *conn, const struct tcp_chunk *c)
+int tcp_bulk_arrives(struct tcp_conn *conn, const struct tcp_chunk_head *c)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct tcp_landing *l;
@@ -348,13 +470,13 @@ static void advance(struct tcp_conn *conn, struct tcp_bulk *b)
 		tcp_cq_ring(conn->iface);
 }
 
-static bool tells(const struct tcp_chunk *c, int status)
+static bool tells(const struct tcp_chunk_head *c, int status)
 {
 	return (c->flags & TCP_CHUNK_GET) ||
 	       ((c->flags & TCP_CHUNK_NOTIFY) && !status);
 }
 
-int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk *c,
+int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 		    int status, uint32_t by, int *result)
 {
 	struct tcp_bulk *b = conn->bulk;
@@ -431,7 +553,7 @@ void tcp_bulk_give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
 	abort = put->cut != put->total || put->again || put->aborted;
 	if (abort) {
 		weft_list_del(&put->link);
-		tcp_again_forget(b, put);
+		drop_again(put);
 		put->aborted = true;
 	}
 	pthread_mutex_unlock(&b->lock);
@@ -494,7 +616,7 @@ void tcp_bulk_cancel(struct tcp_conn *conn, int status)
 		return;
 	weft_list_for_each(s, ts, &b->streams, link) {
 		pthread_mutex_lock(&s->engine->lock);
-		ours = s->put && s->put->op;
+		ours = s->out_chunk && s->out_chunk->put->op;
 		pthread_mutex_unlock(&s->engine->lock);
 		if (ours)
 			tcp_stream_detach(s);
@@ -520,9 +642,12 @@ void tcp_bulk_drop(struct tcp_conn *conn)
 
 	if (!b)
 		return;
-	tcp_again_forget(b, NULL);
-	for (i = 0; i < TCP_WINDOW; i++)
+	for (i = 0; i < TCP_WINDOW; i++) {
+		if (!b->sent[i])
+			continue;
+		free_chunks(b->sent[i]);
 		free(b->sent[i]);
+	}
 	pthread_mutex_destroy(&b->lock);
 	free(b);
 	conn->bulk = NULL;

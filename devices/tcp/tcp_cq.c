@@ -122,7 +122,7 @@ static void stream_broke(struct tcp_stream *s)
 {
 	struct tcp_conn *conn = s->conn;
 	struct tcp_bulk *b = conn->bulk;
-	struct tcp_put *put = s->put;
+	struct tcp_put *put = s->out_chunk ? s->out_chunk->put : NULL;
 	bool out = s->out, busy = put != NULL;
 	int err = s->err;
 

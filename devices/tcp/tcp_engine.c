@@ -428,6 +428,7 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id)
 	s->used_ms = weft_now_ms();
 	weft_list_init(&s->ready_link);
 	weft_list_init(&s->report_link);
+	weft_list_init(&s->sent);
 	ev.data.ptr = s;
 
 	pthread_mutex_lock(&eng->lock);
@@ -466,8 +467,8 @@ struct tcp_put *tcp_stream_stop(struct tcp_stream *s)
 	s->readable = false;
 	atomic_store(&s->writable, false);
 	weft_list_del(&s->ready_link);
-	put = s->put;
-	s->put = NULL;
+	put = s->out_chunk ? s->out_chunk->put : NULL;
+	s->out_chunk = NULL;
 	pthread_mutex_unlock(&eng->lock);
 	return put;
 }
@@ -476,7 +477,6 @@ void tcp_stream_detach(struct tcp_stream *s)
 {
 	struct tcp_engine *eng = s->engine;
 	struct tcp_iface *iface = s->conn->iface;
-	struct tcp_bulk *b = s->conn->bulk;
 
 	pthread_mutex_lock(&eng->lock);
 	epoll_ctl(eng->epfd, EPOLL_CTL_DEL, s->fd, NULL);
@@ -490,14 +490,9 @@ void tcp_stream_detach(struct tcp_stream *s)
 	weft_list_del(&s->report_link);
 	pthread_mutex_unlock(&iface->cq.lock);
 
-	pthread_mutex_lock(&b->lock);
-	weft_list_del(&s->link);
-	if (s->out && !s->given_up)
-		b->out_streams--;
-	pthread_mutex_unlock(&b->lock);
-	if (s->put)
-		tcp_bulk_dropped(s->conn, s->put);
+	tcp_bulk_forget_stream(s->conn->bulk, s);
+	if (s->out_chunk)
+		tcp_bulk_dropped(s->conn, s->out_chunk->put);
 	free(s->ack_buf);
-	free(s->trail.ring);
 	free(s);
 }

@@ -367,8 +367,8 @@ void tcp_conn_pump_frames(struct tcp_conn *conn)
 	if (!b || !b->no_streams || conn->ended)
 		return;
 	while (tcp_conn_drained(conn) && !err) {
-		put = tcp_bulk_cut(b, NULL, TCP_MAX_MESSAGE / 4, &off, &len,
-				   head);
+		put = tcp_bulk_next_frame(b, TCP_MAX_MESSAGE / 4, &off, &len,
+					  head);
 		if (!put)
 			return;
 		iov[0].iov_base = head;

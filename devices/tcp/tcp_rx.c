@@ -18,7 +18,7 @@
 static int rx_put(struct tcp_conn *conn, const uint8_t *p, size_t len)
 {
 	uint8_t ack[TCP_ACK_LEN] = { 0 };
-	struct tcp_chunk c;
+	struct tcp_chunk_head c;
 	int land, status = 0, result;
 	uint8_t *dest;
 

@@ -12,14 +12,13 @@
  *  source: queues the chunks beyond that number again, closes its end
  *
  * So no chunk is ever placed twice, and nothing of the old stream is read after
- * the target has counted.  A chunk is known by its order on its stream: the
- * source keeps a trail of those whose put is not settled.
+ * the target has counted.  A chunk is known by its number on its stream, which
+ * lists those whose put is not settled.
  */
 #include "devices/tcp/tcp_stall.h"
 
 #include <errno.h>
 #include <linux/tcp.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 
 #include "util/bytes.h"
@@ -28,90 +27,6 @@
 
 #define SLOWER		16u	/* times slower than its siblings have been */
 #define SLOW_TICKS	4u	/* for so many ticks on end: a second */
-
-/* A chunk that must be sent again. */
-struct tcp_again {
-	struct weft_list link;		/* bulk->again */
-	struct tcp_put *put;
-	size_t off, len;
-};
-
-/* Bulk lock held: @put, as it was number @seq, still waits for its answer. */
-static bool unsettled(const struct tcp_bulk *b, const struct tcp_put *put,
-		      uint64_t seq)
-{
-	const struct tcp_put *p = b->sent[seq % TCP_WINDOW];
-
-	/* the slot first: @put itself may have been freed */
-	return p && p == put && p->seq == seq;
-}
-
-void tcp_trail_add(struct tcp_bulk *b, struct tcp_stream *s,
-		   struct tcp_put *put, size_t off, size_t len)
-{
-	struct tcp_trail *t = &s->trail;
-	struct tcp_sent *ring;
-	size_t cap, i;
-
-	while (t->n && !unsettled(b, t->ring[t->first % t->cap].put,
-				  t->ring[t->first % t->cap].seq)) {
-		t->first++;
-		t->n--;
-	}
-	if (t->n == t->cap) {
-		cap = t->cap ? 2 * t->cap : 16;
-		ring = t->lost ? NULL : malloc(cap * sizeof(*ring));
-		if (!ring) {	/* such a stream is never given up */
-			t->lost = true;
-			return;
-		}
-		for (i = 0; i < t->n; i++)
-			ring[(t->first + i) % cap] =
-				t->ring[(t->first + i) % t->cap];
-		free(t->ring);
-		t->ring = ring;
-		t->cap = cap;
-	}
-	t->ring[(t->first + t->n) % t->cap] = (struct tcp_sent){
-		.put = put, .seq = put->seq, .off = off, .len = len,
-	};
-	t->n++;
-}
-
-struct tcp_put *tcp_again_next(struct tcp_bulk *b, size_t max, size_t *off,
-			       size_t *len)
-{
-	struct tcp_again *a;
-	struct tcp_put *put;
-
-	if (weft_list_empty(&b->again))
-		return NULL;
-	a = weft_list_first(&b->again, struct tcp_again, link);
-	put = a->put;
-	*off = a->off;
-	*len = weft_min(max, a->len);
-	a->off += *len;
-	a->len -= *len;
-	if (!a->len) {
-		put->again--;
-		weft_list_del(&a->link);
-		free(a);
-	}
-	return put;
-}
-
-void tcp_again_forget(struct tcp_bulk *b, const struct tcp_put *put)
-{
-	struct tcp_again *a, *ta;
-
-	weft_list_for_each(a, ta, &b->again, link) {
-		if (put && a->put != put)
-			continue;
-		a->put->again--;
-		weft_list_del(&a->link);
-		free(a);
-	}
-}
 
 static void give_up(struct tcp_conn *conn, struct tcp_stream *s)
 {
@@ -165,17 +80,11 @@ void tcp_stall_look(struct tcp_bulk *b, struct tcp_stream *s,
 void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen)
 {
 	struct tcp_bulk *b = conn->bulk;
-	bool lost;
 
 	b->best_rate -= b->best_rate / 64;	/* networks change */
 	/* one at a time, and never the only one */
-	if (!seen->worst || !seen->free_path || seen->busy ||
-	    b->out_streams < 2)
-		return;
-	pthread_mutex_lock(&b->lock);
-	lost = seen->worst->trail.lost;
-	pthread_mutex_unlock(&b->lock);
-	if (!lost)
+	if (seen->worst && seen->free_path && !seen->busy &&
+	    b->out_streams >= 2)
 		give_up(conn, seen->worst);
 }
 
@@ -229,58 +138,21 @@ int tcp_rx_drop_stream(struct tcp_conn *conn, const uint8_t *p)
 	return 0;
 }
 
-/* Queues again what the peer did not take; bulk lock held. */
-static int send_again(struct tcp_conn *conn, struct tcp_stream *s,
-		      uint64_t taken)
-{
-	struct tcp_bulk *b = conn->bulk;
-	struct tcp_trail *t = &s->trail;
-	struct tcp_again *a;
-	struct tcp_sent *c;
-	size_t i;
-
-	for (i = 0; i < t->n; i++) {
-		c = &t->ring[(t->first + i) % t->cap];
-		if (t->first + i < taken || !unsettled(b, c->put, c->seq) ||
-		    c->put->acked || c->put->aborted)
-			continue;
-		if (!c->put->op && !(c->put->flags & TCP_CHUNK_GET)) {
-			/* cancelled: its memory is the caller's again */
-			c->put->aborted = true;
-			weft_list_del(&c->put->link);
-			tcp_again_forget(b, c->put);
-			tcp_bulk_say_abort(conn, c->put);
-			continue;
-		}
-		a = malloc(sizeof(*a));
-		if (!a)
-			return -ENOMEM;
-		a->put = c->put;
-		a->off = c->off;
-		a->len = c->len;
-		c->put->again++;
-		weft_list_add_tail(&b->again, &a->link);
-	}
-	return 0;
-}
-
 int tcp_rx_stream_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 {
 	struct tcp_bulk *b = conn->bulk;
 	const uint8_t *ack;
 	struct tcp_stream *s;
-	uint64_t taken;
 	uint32_t n, i;
 	int err;
 
 	if (!b || len < TCP_DROPPED_LEN)
 		return -EPROTO;
 	n = weft_get_le32(p + 4);
-	taken = weft_get_le64(p + 8);
 	if (n > TCP_WINDOW || len != TCP_DROPPED_LEN + n * TCP_ACK_LEN)
 		return -EPROTO;
 	s = find(b, weft_get_le32(p), true);
-	if (!s || !s->given_up || taken > s->trail.first + s->trail.n)
+	if (!s || !s->given_up)
 		return -EPROTO;
 	for (i = 0; i < n; i++) {
 		ack = p + TCP_DROPPED_LEN + i * TCP_ACK_LEN;
@@ -289,9 +161,7 @@ int tcp_rx_stream_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		if (err)
 			return err;
 	}
-	pthread_mutex_lock(&b->lock);
-	err = send_again(conn, s, taken);
-	pthread_mutex_unlock(&b->lock);
+	err = tcp_bulk_send_again(conn, s, weft_get_le64(p + 8));
 	tcp_stream_detach(s);
 	if (err)
 		return err;

@@ -5,14 +5,6 @@
 
 #include "devices/tcp/tcp.h"
 
-/* @s takes this chunk; bulk lock held. */
-void tcp_trail_add(struct tcp_bulk *b, struct tcp_stream *s,
-		   struct tcp_put *put, size_t off, size_t len);
-/* What must be sent again, at most @max bytes, or NULL; bulk lock held. */
-struct tcp_put *tcp_again_next(struct tcp_bulk *b, size_t max, size_t *off,
-			       size_t *len);
-/* @put's (NULL: all) are sent no more; bulk lock held. */
-void tcp_again_forget(struct tcp_bulk *b, const struct tcp_put *put);
 /* What a tick has seen of a connection's streams; zero before the first. */
 struct tcp_stall {
 	struct tcp_stream *worst;	/* slow for long, NULL: none */

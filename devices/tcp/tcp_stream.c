@@ -44,9 +44,9 @@ static ssize_t send_piece(struct tcp_stream *s)
 {
 	struct iovec iov[TCP_MAX_IOV + 1];
 	struct msghdr msg = { .msg_iov = iov };
-	struct tcp_put *put = s->put;
+	struct tcp_put *put = s->out_chunk->put;
+	size_t off = s->out_chunk->off + s->out_chunk->len - s->out_left;
 	unsigned int n = 0, parts;
-	bool guarded = false;
 	ssize_t sent;
 
 	if (s->head_done < s->head_len) {
@@ -54,20 +54,17 @@ static ssize_t send_piece(struct tcp_stream *s)
 		iov[0].iov_len = s->head_len - s->head_done;
 		n = 1;
 	}
-	if (put->guarded) {
-		if (!weft_region_get(&put->source_key,
-				     (uintptr_t)put->iov[0].iov_base +
-				     s->put_off, s->put_left))
-			return -ECANCELED;
-		guarded = true;
-	}
-	tcp_iov_slice(put->iov, put->iovcnt, s->put_off, s->put_left, iov + n,
-		      &parts);
+	if (put->guarded &&
+	    !weft_region_get(&put->source_key,
+			     (uintptr_t)put->iov[0].iov_base + off,
+			     s->out_left))
+		return -ECANCELED;
+	tcp_iov_slice(put->iov, put->iovcnt, off, s->out_left, iov + n, &parts);
 	msg.msg_iovlen = n + parts;
 	sent = sendmsg(s->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent < 0)
 		sent = -errno;
-	if (guarded)
+	if (put->guarded)
 		weft_region_put(&put->source_key);
 	return sent;
 }
@@ -78,21 +75,21 @@ static int stream_out(struct tcp_stream *s)
 	struct tcp_conn *conn = s->conn;
 	size_t head;
 	ssize_t n;
+	int err;
 
-	if (!s->put) {
+	if (!s->out_chunk) {
 		if (s->parked)
 			return 0;
-		s->put = tcp_bulk_cut(conn->bulk, s,
-				      weft_settings()->tcp_chunk, &s->put_off,
-				      &s->put_left, s->head);
-		if (!s->put)
-			return 0;
+		s->out_chunk = tcp_bulk_next_chunk(conn->bulk, s, s->head,
+						   &err);
+		if (!s->out_chunk)
+			return err;
 		s->head_len = TCP_CHUNK_LEN;
 		s->head_done = 0;
-		s->put_len = s->put_left;
+		s->out_left = s->out_chunk->len;
 		s->used_ms = weft_now_ms();
 	}
-	while (s->head_done < s->head_len || s->put_left) {
+	while (s->head_done < s->head_len || s->out_left) {
 		n = send_piece(s);
 		if (n == -EINTR)
 			continue;
@@ -105,11 +102,10 @@ static int stream_out(struct tcp_stream *s)
 		weft_count(conn->stats, wire_tx_bytes, n);
 		head = weft_min(n, s->head_len - s->head_done);
 		s->head_done += head;
-		s->put_off += n - head;
-		s->put_left -= n - head;
+		s->out_left -= n - head;
 	}
-	tcp_bulk_carried(conn, s->put, s->put_len);
-	s->put = NULL;
+	tcp_bulk_carried(conn, s->out_chunk->put, s->out_chunk->len);
+	s->out_chunk = NULL;
 	return 1;
 }
 
