@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The memory domain.  A registration is a row in the device's table, checked
- * whenever something lands.  A cache of UCX hooks malloc in the program, so it
- * is asked for only where giving a registration back is dear (tls.c).
+ * whenever something lands.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +59,13 @@ static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
 	set64(attr, abi->md_attr.flags, flags);
 	set64(attr, abi->md_attr.reg_mem_types, types);
 	set64(attr, abi->md_attr.access_mem_types, access);
-	if (md->tl->cached && abi->md_attr.cache_mem_types)
+	/*
+	 * Every release since 1.13 makes a cache of registrations, with its
+	 * hooks for memory that is freed, unless it is told not to
+	 * (UCX_RCACHE_ENABLE), keeps there what it registers for a rendezvous,
+	 * and asserts that the domain says so (ucp/dt/datatype_iter.inl).
+	 */
+	if (abi->md_attr.cache_mem_types)
 		set64(attr, abi->md_attr.cache_mem_types, types);
 	set64(attr, abi->md_attr.rkey_size, WEFT_RKEY_LEN);
 	memset(attr + abi->md_attr.local_cpus, 0xff, WEFT_UCS_CPU_SET_SIZE);

@@ -194,8 +194,6 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.minor_min = WEFT_UCX_MINOR_MIN,
 		.mem_kind = WEFT_MEM_HOST,
 		.takes_gpu = weft_uct_no_gpu,
-		/* a registration is a row in a table: no cache, no hooks */
-		.cached = false,
 		.am_zcopy = true,
 		.same_host = false,
 		.devices = netdevs,
@@ -221,8 +219,6 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.minor_min = 17,
 		.mem_kind = WEFT_MEM_CUDA,
 		.takes_gpu = weft_uct_no_gpu,
-		/* releasing memory waits for the engines: seldom, please */
-		.cached = true,
 		.am_zcopy = false,
 		.same_host = true,
 		.devices = nvlink,
@@ -248,13 +244,6 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.minor_min = WEFT_UCX_MINOR_MIN,
 		.mem_kind = WEFT_MEM_HOST,
 		.takes_gpu = weft_uct_ib_takes_gpu,
-		/*
-		 * Pinning pages costs more than most transfers of them.  Of
-		 * GPU memory UCP keeps registrations, too, and drops them when
-		 * the memory is freed: its cache exists only with its hooks
-		 * for that.  We have none, and so no cache.
-		 */
-		.cached = true,
 		.am_zcopy = false,
 		.same_host = false,
 		.devices = ports,

@@ -70,7 +70,6 @@ struct weft_uct_tl {
 	enum weft_mem_kind mem_kind; /* that puts and gets are offered for */
 	/* Is the GPUs' offered, too?  Asked once per memory domain. */
 	bool (*takes_gpu)(const struct weft_uct *uct);
-	bool cached;	/* UCP may keep registrations in its cache */
 	bool am_zcopy;	/* large messages go without a copy */
 	bool same_host; /* reaches peers of this host alone */
 	/* Sets both on success only; no device is no error. */

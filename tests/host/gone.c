@@ -6,10 +6,15 @@
  * more comes after; cold: nothing was sent before those.  back: the worker that
  * goes has an endpoint, too, and has sent over it.  All of this has to fail at
  * once; UCX's own keepalive is to be off.
+ *
+ * KIND freed: nobody goes, but the memory that puts are meant for.  UCX keeps
+ * its registration then, until it has heard of that.  (Where puts or gets are
+ * messages UCX accesses the memory itself, unchecked: before 1.16 and 1.20.)
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 #include "tests/host/host.h"
@@ -160,17 +165,25 @@ static ucs_status_t flush(struct side *s)
 	return end(ucp_ep_flush_nbx(s->ep, &param));
 }
 
-static void expose(void)
+static ucp_mem_h map(void *address)
 {
 	ucp_mem_map_params_t params = {
 		.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
 			      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-		.address = target, .length = len,
+		.address = address, .length = len,
 	};
+	ucp_mem_h memh;
+
+	check(ucp_mem_map(goes.context, &params, &memh), "map");
+	return memh;
+}
+
+static void expose(void)
+{
 	void *packed;
 	size_t size;
 
-	check(ucp_mem_map(goes.context, &params, &mem), "map");
+	mem = map(target);
 	check(ucp_rkey_pack(goes.context, mem, &packed, &size), "pack");
 	check(ucp_ep_rkey_unpack(stays.ep, packed, &rkey), "unpack");
 	ucp_rkey_buffer_release(packed);
@@ -184,6 +197,56 @@ static void close_by_force(struct side *s)
 	};
 
 	end(ucp_ep_close_nbx(s->ep, &param));
+}
+
+static void *pages(int protection, int flags)
+{
+	void *at = mmap(target, len, protection,
+			flags | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED || (target && at != target))
+		die("mmap");
+	return at;
+}
+
+static void must_fail(const char *when)
+{
+	if (end(start(&stays, "put", len)) == UCS_OK)
+		die("a put succeeds %s", when);
+}
+
+static void freed(void)
+{
+	ucp_request_param_t param = { 0 };
+	ucs_status_ptr_t received;
+	void *source = buf;
+	const char *p;
+
+	check(end(start(&stays, "put", len)), "put");
+	/* UCX registers it once more, for a rendezvous */
+	connect_to(&goes, &stays);
+	received = ucp_tag_recv_nbx(stays.worker, source, len, 1, 0, &param);
+	buf = target;
+	check(end(start(&goes, "tag", len)), "send");
+	check(end(received), "receive");
+	buf = source;
+	ucp_mem_unmap(goes.context, mem);
+	munmap(target, len);
+	pages(PROT_NONE, MAP_FIXED);
+	must_fail("where nothing is");
+
+	/* UCX looks at what has been freed whenever it registers */
+	ucp_mem_unmap(goes.context, map(buf));
+	pages(PROT_READ | PROT_WRITE, MAP_FIXED);
+	memset(buf, 1, len);
+	must_fail("where something else is");
+	for (p = target; p < (char *)target + len; p++)
+		if (*p)
+			die("and writes there");
+	check(end(start(&stays, "am", 1)), "message");
+	check(flush(&stays), "flush");
+	if (stays.errors || goes.errors)
+		die("the endpoint did not outlive it");
 }
 
 int main(int argc, char **argv)
@@ -203,7 +266,7 @@ int main(int argc, char **argv)
 	}
 	alarm(6 * PATIENCE_S);
 	buf = calloc(1, len);
-	target = calloc(1, len);
+	target = pages(PROT_READ | PROT_WRITE, 0);
 	side_open(&stays);
 	side_open(&goes);
 	connect_to(&stays, &goes);
@@ -214,6 +277,11 @@ int main(int argc, char **argv)
 		check(end(start(&stays, "am", 1)), "first message");
 		wait_until(goes.received);
 		check(flush(&stays), "first flush");
+	}
+	if (!strcmp(kind, "freed")) {
+		freed();
+		printf("freed\n");
+		return 0;
 	}
 	if (strcmp(kind, "idle")) {
 		for (; n < N; n++) {

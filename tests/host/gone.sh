@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A worker goes without closing anything: what its peers have under way ends with
 # an error, and they are told, without UCX's keepalive, in the oldest UCX and the
-# newest (all with ./quickstart test --long).
+# newest (all with ./quickstart test --long). So does a put to memory that was
+# freed.
 . "$(dirname "$0")/common.sh"
 
 tap_folder
@@ -40,5 +41,7 @@ for v in "${versions[@]}"; do
 		done
 		try "$v" $kind 1000000 cold
 	done
+	# before, puts are messages
+	test "$(minor_of "$v")" -lt 16 || try "$v" freed 1048576
 done
 tap_done

@@ -59,8 +59,8 @@ static void check_one(const struct weft_uct_abi *abi,
 	cr_expect_eq(at(attr, abi->md_attr.access_mem_types), types);
 	cr_expect_eq(at(attr, abi->md_attr.rkey_size), WEFT_RKEY_LEN);
 	if (cache)
-		cr_expect_eq(at(attr, cache), tl->cached ? types : 0, "%s, 1.%u",
-			     tl->name, abi->minor);
+		cr_expect_eq(at(attr, cache), types, "%s, 1.%u", tl->name,
+			     abi->minor);
 	/* max_alloc comes before max_reg: nothing can be allocated here */
 	cr_expect_eq(at(attr, abi->md_attr.max_reg - 8), 0, "%s, 1.%u", tl->name,
 		     abi->minor);
