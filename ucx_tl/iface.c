@@ -114,7 +114,11 @@ static enum weft_ucs_status iface_query(struct weft_uct_iface *iface,
 	attr->am.max_short = weft_min(message, WEFT_UCT_MAX_SHORT);
 	attr->am.max_bcopy = weft_min(message, WEFT_UCT_MAX_BCOPY);
 	attr->am.opt_zcopy_align = attr->am.align_mtu = 1;
-	attr->am.max_iov = 1;
+	/*
+	 * From 1.19 on UCP sends an active message by am_short_iov() only where
+	 * 4 are taken (UCP_AM_SEND_SHORT_MIN_IOV; 3 in protocols v2).
+	 */
+	attr->am.max_iov = weft_min(dev->max_iov, WEFT_UCT_MAX_IOV + 1) - 1;
 	if (iface->tl->am_zcopy) {
 		attr->flags |= WEFT_UCT_IFACE_AM_ZCOPY;
 		/*
@@ -127,8 +131,6 @@ static enum weft_ucs_status iface_query(struct weft_uct_iface *iface,
 			weft_min(attr->am.max_bcopy, WEFT_UCT_SEG_SIZE);
 		attr->am.max_zcopy = message;
 		attr->am.max_hdr = WEFT_UCT_MAX_HEADER;
-		attr->am.max_iov =
-			weft_min(dev->max_iov, WEFT_UCT_MAX_IOV + 1) - 1;
 	}
 	attr->put.max_zcopy = dev->max_put;
 	attr->put.opt_zcopy_align = attr->put.align_mtu = 1;

@@ -33,6 +33,11 @@ static enum weft_ucs_status base_init(void *self, void *cls, int *count,
 	return WEFT_UCS_OK;
 }
 
+static void base_query(void *self, struct weft_uct_iface_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+}
+
 static void disable(void *base, unsigned int flags)
 {
 }
@@ -70,6 +75,7 @@ static void setup(void)
 	weft_log_set_sink(caught, NULL);
 	uct.abi = weft_uct_abi_find(WEFT_UCX_MINOR_MAX);
 	uct.sym.base_iface_init = base_init;
+	uct.sym.base_iface_query = base_query;
 	uct.sym.progress_disable = disable;
 	uct.sym.class_cleanup = cleanup;
 	weft_uct_internal_ops(&uct);
@@ -117,6 +123,28 @@ Test(iface, an_alignment_of_messages_makes_sense)
 
 /* uct_iface_internal_ops_t of 1.22, uct/base/uct_iface.h */
 #define IS_REACHABLE_V2 6
+
+/* With fewer pieces UCP has no short active messages. */
+Test(iface, takes_short_messages_in_pieces)
+{
+	/* weft_ib's device is a real one here */
+	for (size_t i = 0; i < 2; i++) {
+		struct weft_uct_iface_attr attr;
+
+		md.tl = &weft_uct_tls[i];
+		iface = open_on("lo", "worker");
+		cr_assert_eq(((enum weft_ucs_status(*)(
+				     struct weft_uct_iface *,
+				     struct weft_uct_iface_attr *))
+				      taken_ops[WEFT_OP_QUERY])(iface, &attr),
+			     WEFT_UCS_OK);
+		cr_expect(attr.flags & WEFT_UCT_IFACE_AM_SHORT);
+		/* the device's, but one for a header */
+		cr_expect_eq(attr.am.max_iov, 7, "%s: %zu", md.tl->name,
+			     attr.am.max_iov);
+		close_it(iface);
+	}
+}
 
 static int reachable(const struct weft_address *remote, char why[128])
 {
