@@ -69,8 +69,10 @@ static const struct weft_setting table[] = {
 		  "other ports" },
 	{ "WEFT_SECRET_FILE", NULL, WEFT_SET_TEXT, AT(secret_file), "",
 	  .help = "File with the job's secret, the same on all its hosts and "
-		  "open to its owner alone, who is this user or root; only "
-		  "who has it may connect" },
+		  "open to its owner alone, who is this user or root; a file "
+		  "of root's may be read by its group, as a Kubernetes Secret "
+		  "with defaultMode 0440 and the pod's fsGroup is. Only who "
+		  "has it may connect" },
 	{ "WEFT_RUN_DIR", NULL, WEFT_SET_TEXT, AT(run_dir), "",
 	  .help = "Folder that containers of one host share for their "
 		  "sockets; empty takes /run/weft, then /dev/shm" },

@@ -32,7 +32,8 @@ static int read_secret(const char *path)
 	int fd, err = 0;
 	ssize_t n;
 
-	/* Kubernetes mounts secrets behind symbolic links */
+	/* Kubernetes mounts secrets behind symbolic links, of root and, where
+	   the pod has an fsGroup, readable by that group */
 	fd = weft_file_open(AT_FDCWD, path, O_RDONLY, 0, &st, &why);
 	if (fd < 0) {
 		weft_error("cannot use '%s', named by WEFT_SECRET_FILE: %s; "
@@ -40,10 +41,13 @@ static int read_secret(const char *path)
 			   path, why);
 		return fd;
 	}
-	if (st.stx_mode & 077) {
+	/* as PostgreSQL's keys: whom root lets read it is root's to say */
+	if (st.stx_mode & (st.stx_uid ? 077 : 037)) {
 		weft_error("'%s', named by WEFT_SECRET_FILE, is open to others "
-			   "(mode %03o); nothing may connect until chmod 600",
-			   path, st.stx_mode & 0777);
+			   "(mode %03o); nothing may connect until chmod %s",
+			   path, st.stx_mode & 0777,
+			   st.stx_uid ? "600" : "640, or defaultMode: 0440 of a "
+						"Kubernetes Secret");
 		err = -EPERM;
 		goto close_fd;
 	}

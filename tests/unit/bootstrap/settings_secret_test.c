@@ -4,6 +4,7 @@
 #include <criterion/new/assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,14 +99,48 @@ Test(settings_secret, files)
 	memset(big, 'x', sizeof(big));
 	big[sizeof(big) - 1] = '\0';
 	cr_expect(eq(int, secret_of(big, 0600, &bytes, &len), -EINVAL));
-	cr_expect(eq(int, secret_of("0123456789abcdef", 0640, &bytes, &len),
-		     -EPERM));
-	cr_expect(has(caught.text, "chmod 600"), "%s", caught.text);
 	with("WEFT_SECRET_FILE", "/nonexistent/secret");
 	cr_expect(eq(int, weft_settings_secret(&bytes, &len), -ENOENT));
 	cr_expect(has(caught.text, "/nonexistent/secret"), "%s", caught.text);
 	with("WEFT_SECRET_FILE", "/tmp");
 	cr_expect(lt(int, weft_settings_secret(&bytes, &len), 0), "a folder");
+}
+
+/* Modes of which the group is the question: root may let it read. */
+Test(settings_secret, open_to_its_group)
+{
+	static const mode_t refused[] = { 0444, 0604, 0644, 0660, 0420, 0450 };
+	const uint8_t *bytes = NULL;
+	const bool root = !geteuid();
+	unsigned int i;
+	size_t len;
+
+	for (i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+		cr_expect(eq(int, secret_of("0123456789abcdef", refused[i],
+					    &bytes, &len), -EPERM),
+			  "%03o", refused[i]);
+		cr_expect(has(caught.text, root ? "defaultMode: 0440" :
+						  "chmod 600"),
+			  "%s", caught.text);
+	}
+	if (root) {
+		cr_expect(zero(int, secret_of("0123456789abcdef", 0440, &bytes,
+					      &len)), "%s", caught.text);
+		cr_expect(eq(sz, len, 16));
+		cr_expect(zero(int, secret_of("0123456789abcdef", 0640, &bytes,
+					      &len)), "%s", caught.text);
+		cr_assert(zero(int, chown(".", 12345, 12345)));
+		cr_assert(zero(int, setegid(12345)));
+		cr_assert(zero(int, seteuid(12345)));
+	}
+	cr_expect(eq(int, secret_of("0123456789abcdef", 0640, &bytes, &len),
+		     -EPERM));
+	cr_expect(eq(int, secret_of("0123456789abcdef", 0440, &bytes, &len),
+		     -EPERM));
+	cr_expect(has(caught.text, "chmod 600"), "%s", caught.text);
+	cr_expect(zero(int, secret_of("0123456789abcdef", 0400, &bytes, &len)));
+	if (root)
+		cr_assert(zero(int, seteuid(0)));
 }
 
 static void write_secret(const char *path)
