@@ -8,10 +8,15 @@ tap_folder
 MAKEFLAGS="" make -s -C "$WEFT_BUILD" DESTDIR="$tap_tmp" docdir=/doc \
 	install-dist_docDATA install-dist_docsDATA \
 	install-dist_performanceDATA >"$tap_tmp/log" 2>&1
-tap_nothing "README's links hold where it is installed" "$(
+tap_nothing "links hold where the pages are installed" "$(
 	cd "$tap_tmp/doc" || exit
-	grep -oh '](docs/[^)]*)' README.md docs/*.md | tr -d ']()' | sort -u |
-		while read -r file; do test -f "$file" || echo "$file"; done)"
+	find . -name '*.md' | while read -r page; do
+		grep -o '](\([^)#]*\)' "$page" | tr -d '](' | sort -u |
+			while read -r file; do
+				test -e "$(dirname "$page")/$file" ||
+					echo "$page: $file"
+			done
+	done)"
 seen=$(MAKEFLAGS="" PATH=$tap_tmp "$(type -P make)" -s -C "$WEFT_BUILD" \
 	dist-hook 2>&1)
 tap_equal "make dist says that xz is missing" "${seen%%(*}" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Installing by quickstart, and README's way back.
+# Installing by quickstart, and the way back of docs/install.md.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 tap_folder
 
@@ -108,8 +108,8 @@ for clone in one two; do
 	printf 'uninstall:\n\t@touch %s\n' "$tap_tmp/gone-$clone" \
 		>"$tap_tmp/.cache/weft/build-$clone/install/Makefile"
 done
-sed -n '/^## Uninstall/,/^and unset/p' "$WEFT_SRC/README.md" |
+sed -n '/^## Uninstall/,/^and unset/p' "$WEFT_SRC/docs/install.md" |
 	grep '^    .*\.cache' | HOME=$tap_tmp MAKEFLAGS='' bash >"$tap_tmp/log" 2>&1
-tap_equal "README's line uninstalls each clone" \
+tap_equal "the line of docs/install.md uninstalls each clone" \
 	"$(cd "$tap_tmp" && echo gone-*)" "gone-one gone-two"
 tap_done

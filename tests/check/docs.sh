@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The documentation agrees with itself, with the sources and with what was
+# measured.
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+cd "$WEFT_SRC" || exit 99
+mapfile -t pages < <(project_files '*.md' | grep -v '^man/')
+mapfile -t pictures < <(project_files 'docs/*.pic')
+mapfile -t sources < <(project_files 'util/*.[ch]' 'bootstrap/*.[ch]' \
+	'devices/*.[ch]' 'ucx_tl/*.[ch]' 'nccl_net/*.[ch]')
+
+# A heading's anchor, as forges make it.
+anchors() # FILE
+{
+	sed -n 's/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' |
+		sed 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
+
+tap_nothing "every link leads to a file, and to a heading in it" "$(
+	for page in "${pages[@]}"; do
+		grep -o '](\([^)]*\))' "$page" | tr -d ']()' | sort -u |
+			while read -r link; do
+				file=${link%%#*}
+				file=${file:+$(dirname "$page")/$file}
+				file=${file:-$page}
+				test -e "$file" || echo "$page: $link"
+				case $link in
+				*"#"*)	anchors "$file" | grep -qx -- "${link#*#}" ||
+						echo "$page: $link has no such heading" ;;
+				esac
+			done
+	done)"
+
+tap_nothing "docs/README.md has every page" "$(
+	for page in "${pages[@]}"; do
+		case $page in
+		docs/README.md | docs/dev/* | docs/upstream/*) ;;
+		docs/performance/README.md)
+			grep -qF "(performance/README.md)" docs/README.md ||
+				echo "$page" ;;
+		docs/performance/*)
+			grep -qF "(${page#docs/performance/})" \
+				docs/performance/README.md || echo "$page" ;;
+		docs/*)	grep -qF "(${page#docs/})" docs/README.md || echo "$page" ;;
+		esac
+	done)"
+
+# A row of a table that ends in a link has its figures from there.
+tap_nothing "the figures that a table takes from a page stand in that page" "$(
+	for page in README.md docs/performance/README.md; do
+		grep '^|.*\*\*[0-9]' "$page" | while read -r row; do
+			from=$(grep -o '([^()]*\.md)' <<<"$row" | tr -d '()' | tail -1)
+			from=$(dirname "$page")/$from
+			grep -o '\*\*[0-9][0-9.]*' <<<"$row" | tr -d '*' |
+				while read -r figure; do
+					grep -qwF -- "$figure" "$from" ||
+						echo "$page: $figure is not in $from"
+				done
+		done
+	done)"
+
+# What troubleshooting.md quotes of weft's: the pieces between the dots stand in
+# one string of the sources, in their order.
+strings=$(cat "${sources[@]}" | tr '\n' ' ' | sed 's/"[ \t]*"//g')
+tap_nothing "messages that troubleshooting.md explains are weft's" "$(
+	{
+		grep '^###' docs/troubleshooting.md |
+			grep -o '`\(NET/\)\?weft: [^`]*`' | tr -d '`' |
+			sed 's/^[^ ]* //'
+		sed -n '/^| reason /,/^$/s/^| `\([^`]*\)`.*/\1/p' \
+			docs/troubleshooting.md
+	} | while read -r words; do
+		pattern=$(sed 's/[][\.*^$]/\\&/g; s/\(\\\.\)\{3\}/[^"]*/g' <<<"$words")
+		# a cause may be appended by strerror()
+		pattern=${pattern%: Address already in use}
+		grep -q -- "$pattern" <<<"$strings" || echo "$words"
+	done)"
+
+if command -v python3 >/dev/null; then
+	for picture in "${pictures[@]}"; do
+		tap_equal "${picture%.pic}.svg is drawn from it (make update-pictures)" \
+			"$(python3 docs/picture.py "$picture" |
+				diff - "${picture%.pic}.svg" 2>&1)" ""
+	done
+else
+	tap_skip "pictures are drawn from their descriptions" "needs python3"
+fi
+tap_done
