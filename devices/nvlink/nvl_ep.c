@@ -39,7 +39,7 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 		free(ep);
 		return -ENOMEM;
 	}
-	ep->sn = sn->next++;
+	ep->sn = sn->next;
 	ep->base.iface = base;
 	ep->base.user = user;
 	ep->peer_id = peer_id;
@@ -55,6 +55,7 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 		nvl_conn_dial(conn);
 	}
 	attach(ep, conn);
+	sn->next++;
 	weft_ep_sn_hold(&iface->sns, sn);
 	ep->numbers = sn;
 	weft_list_add_tail(&iface->eps, &ep->link);

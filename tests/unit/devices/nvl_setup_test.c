@@ -290,6 +290,38 @@ Test(nvl_setup, a_killed_peer_leaves_nothing)
 	nvl_run_close(run);
 }
 
+/* ---- endpoints -------------------------------------------------------------- */
+
+static bool no_mmap;
+
+/* mmap() of this program, which a connection's key is kept in. */
+void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
+{
+	if (!no_mmap)
+		return (void *)syscall(SYS_mmap, at, len, prot, flags, fd,
+				       offset);
+	errno = ENOMEM;
+	return MAP_FAILED;
+}
+
+/* The n-th of both sides share a connection: what failed has no number. */
+Test(nvl_setup, an_endpoint_that_was_not_made_is_not_counted)
+{
+	struct weft_list *conns;
+
+	load_fake();
+	cr_assert(zero(int, open_side(&a)));
+	cr_assert(zero(int, open_side(&b)));
+	no_mmap = true;
+	cr_expect(eq(int, connect_side(&a, &b), -ENOMEM));
+	no_mmap = false;
+	cr_assert(zero(int, connect_side(&a, &b)));
+	cr_assert(zero(int, connect_side(&b, &a)));
+	wait_for(nvl->ready(a.ep) && nvl->ready(b.ep));
+	conns = &((struct nvl_iface *)a.iface)->conns;
+	cr_expect(conns->next->next == conns, "more than one connection");
+}
+
 /* ---- memory that is not there ----------------------------------------------- */
 
 static int lacking;
