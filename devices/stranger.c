@@ -2,6 +2,7 @@
 #include "devices/stranger.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -59,6 +60,26 @@ struct weft_stranger *weft_strangers_next_out(const struct weft_strangers *s)
 			return weft_now_ms() - st->since_ms <
 			       WEFT_STRANGER_SPARED_MS ? NULL : st;
 	return NULL;
+}
+
+bool weft_strangers_make_room(struct weft_strangers *s, int listen_fd,
+			      void (*read)(struct weft_stranger *st),
+			      void (*end)(struct weft_stranger *st))
+{
+	struct pollfd next = { .fd = listen_fd, .events = POLLIN };
+	struct weft_stranger *st;
+	uint64_t since;
+
+	while (weft_strangers_full(s)) {
+		st = poll(&next, 1, 0) == 1 ? weft_strangers_next_out(s) : NULL;
+		if (!st)
+			return false;
+		since = st->since_ms;
+		read(st);
+		if (!weft_list_empty(&st->link) && st->since_ms == since)
+			end(st);
+	}
+	return true;
 }
 
 static unsigned int source_of(const struct weft_strangers *s, int fd)

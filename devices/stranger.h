@@ -38,6 +38,15 @@ void weft_strangers_init(struct weft_strangers *s, unsigned int max);
 bool weft_strangers_full(const struct weft_strangers *s);
 /* Who is to make room; NULL: nobody yet. */
 struct weft_stranger *weft_strangers_next_out(const struct weft_strangers *s);
+/*
+ * Is there a place for the next one, by making one if need be?  A place is made
+ * only where somebody waits at @listen_fd.  @read reads what the stranger has
+ * sent by now, since it may be us who did not look; if that is no message, @end
+ * closes it.  Both may call weft_stranger_del(), neither may free it.
+ */
+bool weft_strangers_make_room(struct weft_strangers *s, int listen_fd,
+			      void (*read)(struct weft_stranger *st),
+			      void (*end)(struct weft_stranger *st));
 
 /* Accepted on the socket @fd.  Returns its deadline for the first message. */
 uint64_t weft_stranger_add(struct weft_strangers *s, struct weft_stranger *st,

@@ -7,7 +7,6 @@
  * nothing can be reordered by it.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -234,26 +233,15 @@ static void accept_failed(struct nvl_iface *iface, int err)
 	pause_accept(iface);
 }
 
-/* May one more be accepted?  If need be in the place of one that is silent. */
-static bool make_room(struct nvl_iface *iface, int listen_fd)
+static void read_stranger(struct weft_stranger *st)
 {
-	struct pollfd next = { .fd = listen_fd, .events = POLLIN };
-	struct weft_stranger *st;
-	struct nvl_conn *conn;
-	uint64_t since;
+	nvl_conn_step(container_of(st, struct nvl_conn, stranger));
+}
 
-	while (weft_strangers_full(&iface->strangers)) {
-		st = poll(&next, 1, 0) == 1 ?
-		     weft_strangers_next_out(&iface->strangers) : NULL;
-		if (!st)
-			return false;
-		conn = container_of(st, struct nvl_conn, stranger);
-		since = st->since_ms;
-		nvl_conn_step(conn);	/* it may be us who did not listen */
-		if (conn->state == NVL_CONN_GREETING && st->since_ms == since)
-			nvl_pair_break(conn, -ECONNABORTED);
-	}
-	return true;
+static void end_stranger(struct weft_stranger *st)
+{
+	nvl_pair_break(container_of(st, struct nvl_conn, stranger),
+		       -ECONNABORTED);
 }
 
 void nvl_conn_accept(struct nvl_iface *iface, int listen_fd)
@@ -263,7 +251,8 @@ void nvl_conn_accept(struct nvl_iface *iface, int listen_fd)
 	int fd;
 
 	for (i = 0; i < ACCEPT_BATCH; i++) {
-		if (!make_room(iface, listen_fd)) {
+		if (!weft_strangers_make_room(&iface->strangers, listen_fd,
+					      read_stranger, end_stranger)) {
 			pause_accept(iface);
 			return;
 		}

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -488,26 +487,14 @@ static void accept_failed(struct tcp_iface *iface, int err)
 	tcp_iface_pause_accept(iface);
 }
 
-/* May one more be accepted?  If need be in the place of one that is silent. */
-static bool make_room(struct tcp_iface *iface)
+static void read_stranger(struct weft_stranger *st)
 {
-	struct pollfd next = { .fd = iface->listen_fd, .events = POLLIN };
-	struct weft_stranger *st;
-	struct tcp_greet *g;
-	uint64_t since;
+	tcp_greet_io(container_of(st, struct tcp_greet, stranger));
+}
 
-	while (weft_strangers_full(&iface->strangers)) {
-		st = poll(&next, 1, 0) == 1 ?
-		     weft_strangers_next_out(&iface->strangers) : NULL;
-		if (!st)
-			return false;
-		g = container_of(st, struct tcp_greet, stranger);
-		since = st->since_ms;
-		tcp_greet_io(g);	/* it may be us who did not listen */
-		if (!g->dead && st->since_ms == since)
-			tcp_greet_free(g);
-	}
-	return true;
+static void end_stranger(struct weft_stranger *st)
+{
+	tcp_greet_free(container_of(st, struct tcp_greet, stranger));
 }
 
 void tcp_greet_accept(struct tcp_iface *iface)
@@ -519,7 +506,9 @@ void tcp_greet_accept(struct tcp_iface *iface)
 	int fd;
 
 	for (i = 0; i < ACCEPT_BATCH; i++) {
-		if (!make_room(iface)) {
+		if (!weft_strangers_make_room(&iface->strangers,
+					      iface->listen_fd, read_stranger,
+					      end_stranger)) {
 			tcp_iface_pause_accept(iface);
 			return;
 		}
