@@ -46,7 +46,6 @@ struct nvl_tune {
 	size_t chunk_min, chunk_max;
 	unsigned int idle_ms;		/* an idle ring is given back after */
 	unsigned int retry_ms;		/* before a budget is looked at again */
-	bool batch;			/* cuMemcpyBatchAsync where there is one */
 };
 extern struct nvl_tune nvl_tune;
 

@@ -5,8 +5,8 @@
  * Copies are queued during a round of progress and handed over together, each
  * batch followed by a stream write of its number: the write is ordered behind
  * the copies and carries a system-wide barrier, so that whoever reads the
- * number sees the bytes.  Where the driver has no stream writes an event
- * stands behind the batch instead.
+ * number sees the bytes.  A driver that has no stream writes is asked whether
+ * the stream is empty.
  *
  * A guarded copy is looked up in the region table while it is handed over, and
  * counted in `issued` before the reference is given back: weft_region_remove()
@@ -48,7 +48,7 @@ static bool goes_alone(const struct nvl_copy *c)
 
 static bool has_batches(const struct weft_cuda *cu)
 {
-	return nvl_tune.batch && (cu->memcpy_batch || cu->memcpy_batch_12);
+	return cu->memcpy_batch || cu->memcpy_batch_12;
 }
 
 /* CUDA's error; which of them it is about is not asked. */
@@ -105,10 +105,7 @@ static int mark_end(struct nvl_stream *st, const struct weft_cuda *cu,
 		    uint32_t seq)
 {
 	/* the default flags: with the barrier that makes the copies visible */
-	if (st->flag)
-		return cu->write_value32(st->cu, st->flag_dev, seq, 0);
-	return cu->event_record(st->events[seq % ARRAY_SIZE(st->events)],
-				st->cu);
+	return st->flag ? cu->write_value32(st->cu, st->flag_dev, seq, 0) : 0;
 }
 
 /* Batches that the engine has. */
@@ -118,12 +115,6 @@ static uint32_t batches_out(struct nvl_stream *st)
 				   nvl_stream_finished(st);
 
 	return atomic_load(&st->issued) - done;
-}
-
-static bool can_submit(struct nvl_stream *st)
-{
-	return st->nflying < NVL_STREAM_DEPTH &&
-	       (st->flag || batches_out(st) < ARRAY_SIZE(st->events) - 1);
 }
 
 /*
@@ -230,7 +221,7 @@ static unsigned int stream_submit(struct nvl_stream *st)
 		return 0;
 	if (atomic_load(&st->broken))
 		return fail_waiting(st, -EIO);
-	if (!can_submit(st))
+	if (st->nflying >= NVL_STREAM_DEPTH)
 		return 0;
 	err = weft_cuda_enter(&s, st->gpu->ctx);
 	if (err) {
@@ -424,7 +415,7 @@ static bool would_take(struct nvl_stream *st)
 	if (weft_list_empty(st->waiting))
 		return false;
 	if (!atomic_load(&st->broken))
-		return can_submit(st);
+		return st->nflying < NVL_STREAM_DEPTH;
 	/* it fails what waits where no other stream takes it */
 	for (i = 0; st != &st->gpu->rx && i < NVL_TX_STREAMS; i++)
 		if (!atomic_load(&st->gpu->tx[i].broken))

@@ -47,9 +47,9 @@ struct nvl_stream {
 	_Atomic uint32_t issued;	/* batches given to the engine */
 	_Atomic uint32_t finished;
 	_Atomic int broken;		/* -errno: the engine takes no more */
-	uint32_t *flag;			/* pinned; the engine writes `finished` */
+	/* pinned, the engine writes `finished`; NULL: the driver cannot */
+	uint32_t *flag;
 	uint64_t flag_dev;
-	void *events[32];		/* where there is no stream write: a ring */
 	uint32_t looks;			/* at the flag, in vain */
 	uint64_t issued_ms;		/* of the oldest unfinished batch */
 	_Atomic bool bell_set;		/* a host function will ring wake_fd */

@@ -30,7 +30,6 @@ struct nvl_tune nvl_tune = {
 	.chunk_max = 8ul << 20,
 	.idle_ms = 30000,
 	.retry_ms = 1000,
-	.batch = true,
 };
 
 /* ---- where this process has GPU memory ---------------------------------- */

@@ -23,23 +23,6 @@ static struct weft_list streams = { &streams, &streams };
 
 /* ---- streams ------------------------------------------------------------ */
 
-/* Here and now: once copies go, NCCL's kernels wait for them. */
-static int make_events(struct nvl_stream *st, const struct weft_cuda *cu)
-{
-	unsigned int i;
-	int r = 0;
-
-	for (i = 0; i < ARRAY_SIZE(st->events) && !r; i++) {
-		r = cu->event_create(&st->events[i],
-				     WEFT_CU_EVENT_DISABLE_TIMING);
-		if (r)
-			st->events[i] = NULL;
-	}
-	return r ? weft_fail(-weft_cuda_errno(r),
-			     "cannot make CUDA events (%s)",
-			     weft_cuda_error_name(r)) : 0;
-}
-
 static int stream_init(struct nvl_stream *st, struct nvl_gpu *gpu,
 		       struct weft_list *waiting, const struct weft_cuda *cu,
 		       unsigned int index)
@@ -70,11 +53,12 @@ static int stream_init(struct nvl_stream *st, struct nvl_gpu *gpu,
 	pthread_mutex_lock(&streams_lock);
 	weft_list_add_tail(&streams, &st->link);
 	pthread_mutex_unlock(&streams_lock);
-	return st->flag ? 0 : make_events(st, cu);
+	return 0;
 }
 
-/* Asks the driver about a stream that seems stuck, or has failed. */
-static void stream_ask(struct nvl_stream *st, const struct weft_cuda *cu)
+/* Asks the driver whether all of the stream has ended: batches to @issued. */
+static void stream_ask(struct nvl_stream *st, const struct weft_cuda *cu,
+		       uint32_t issued)
 {
 	int r = cu->stream_query(st->cu);
 
@@ -86,8 +70,7 @@ static void stream_ask(struct nvl_stream *st, const struct weft_cuda *cu)
 				   "or its CUDA context is gone",
 				   st->gpu->ordinal, weft_cuda_error_name(r));
 	}
-	atomic_store_explicit(&st->finished, atomic_load(&st->issued),
-			      memory_order_release);
+	atomic_store_explicit(&st->finished, issued, memory_order_release);
 }
 
 /* Moves `finished` on; st->lock held, any thread. */
@@ -97,7 +80,7 @@ static void stream_look(struct nvl_stream *st)
 					       memory_order_acquire);
 	uint32_t done = atomic_load(&st->finished);
 	struct weft_cuda_scope s;
-	int r = 0;
+	int r;
 
 	if (nvl_reached(done, issued))
 		return;
@@ -123,22 +106,10 @@ static void stream_look(struct nvl_stream *st)
 	}
 	if (r)
 		return;
-	if (atomic_load(&st->broken)) {
-		/* its last mark was not made */
-		stream_ask(st, s.cu);
-	} else if (!st->flag) {
-		while (done != issued && !r) {
-			r = s.cu->event_query(st->events[(done + 1) %
-							 ARRAY_SIZE(st->events)]);
-			if (!r)
-				atomic_store_explicit(&st->finished, ++done,
-						      memory_order_release);
-		}
-		if (r && r != WEFT_CU_NOT_READY)
-			stream_ask(st, s.cu);
-	} else if (weft_now_ms() - st->issued_ms > SUSPECT_MS) {
-		stream_ask(st, s.cu);
-	}
+	/* of a broken one the last mark was not made */
+	if (!st->flag || atomic_load(&st->broken) ||
+	    weft_now_ms() - st->issued_ms > SUSPECT_MS)
+		stream_ask(st, s.cu, issued);
 	weft_cuda_leave(&s);
 }
 
@@ -180,7 +151,6 @@ void nvl_copy_drain_all(void)
 static bool stream_free(struct nvl_stream *st, const struct weft_cuda *cu)
 {
 	uint64_t end = weft_now_ms() + 1000;
-	unsigned int i;
 	bool drained;
 
 	if (!st->cu)
@@ -191,9 +161,6 @@ static bool stream_free(struct nvl_stream *st, const struct weft_cuda *cu)
 	drained = stream_drain(st);
 	while (atomic_load(&st->bells) && weft_now_ms() < end)
 		sched_yield();
-	for (i = 0; cu && i < ARRAY_SIZE(st->events); i++)
-		if (st->events[i])
-			cu->event_destroy(st->events[i]);
 	if (cu)
 		cu->stream_destroy(st->cu);
 	pthread_mutex_destroy(&st->lock);

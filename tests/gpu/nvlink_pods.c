@@ -451,16 +451,6 @@ static void sweep(struct buf *src, struct buf *dst)
 				    "of 1 MiB", min[i] >> 10);
 	}
 	nvl_tune = saved;
-	nvl_tune.batch = !saved.batch;
-	v = speed(false, src, dst, MIB, total / 2);
-	if (!me)
-		pods_result(0, "GB/s", v, "batched copies %s, put of 1 MiB",
-			    nvl_tune.batch ? "on" : "off");
-	v = latency(src, dst, 8, 2000);
-	if (!me)
-		pods_result(0, "us", v, "batched copies %s, latency of 8 B",
-			    nvl_tune.batch ? "on" : "off");
-	nvl_tune = saved;
 }
 
 static int gpus(void)
