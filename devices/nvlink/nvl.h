@@ -74,15 +74,8 @@ struct nvl_txchunk {
 	bool done;
 };
 
-enum nvl_txring_state {
-	NVL_TXRING_NONE,
-	NVL_TXRING_WANTED,
-	NVL_TXRING_READY,
-	NVL_TXRING_RECALLED,		/* to be closed when empty */
-};
-
 struct nvl_txring {
-	enum nvl_txring_state state;
+	bool recalled;			/* to be closed when empty */
 	struct nvl_mapping map;
 	uint64_t pos, freed;		/* next free byte; all below is free */
 	/* chunks [told, made): copying; [out, told): the reader has them */
@@ -99,7 +92,6 @@ struct nvl_rxchunk {
 };
 
 enum nvl_rxring_state {
-	NVL_RXRING_NONE,
 	NVL_RXRING_OFFERED,
 	NVL_RXRING_OPEN,
 	NVL_RXRING_RECALLED,
@@ -420,15 +412,10 @@ int nvl_map_host_make(struct nvl_mapping *m, size_t size);
 int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size);
 int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
 		      int *fd);
-/*
- * For all GPUs of the interface that can reach it, @gpu first; an error if none
- * can.  @fd stays the caller's.
- */
+/* For @gpu; nvl_map_reach() lets in others.  @fd stays the caller's. */
 int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 			size_t size);
-/* May engines of @gpu copy to and from it? */
-bool nvl_map_allows(const struct nvl_mapping *m, const struct nvl_gpu *gpu);
-/* The same, made so: pins host memory, grants access. */
+/* Lets engines of @gpu copy to and from it: pins host memory, grants access. */
 int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu);
 /* Unmaps it, waiting for the kernels that run. */
 void nvl_map_undo(struct nvl_mapping *m);

@@ -174,19 +174,6 @@ out:
 	return weft_cuda_errno(r);
 }
 
-/* Lets in @gpu and the others that there are; why not @gpu, if none of them. */
-static int grant_all(const struct weft_cuda *cu, struct nvl_mapping *m,
-		     struct nvl_gpu *gpu)
-{
-	int r = grant(cu, m, gpu->ordinal);
-	struct nvl_gpu *other, *tmp;
-
-	weft_list_for_each(other, tmp, &gpu->iface->gpus, link)
-		if (other != gpu && !nvl_map_allows(m, other))
-			grant(cu, m, other->ordinal);
-	return m->access ? 0 : r;
-}
-
 int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 			size_t size)
 {
@@ -205,7 +192,7 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 		r = place(s.cu, m, handle, size, gpu->ordinal);
 		s.cu->mem_release(handle);
 		if (!r) {
-			r = grant_all(s.cu, m, gpu);
+			r = grant(s.cu, m, gpu->ordinal);
 			if (r)
 				unplace(s.cu, m);
 		}
@@ -228,7 +215,7 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 	return weft_cuda_errno(r);
 }
 
-bool nvl_map_allows(const struct nvl_mapping *m, const struct nvl_gpu *gpu)
+static bool allows(const struct nvl_mapping *m, const struct nvl_gpu *gpu)
 {
 	return m->kind == NVL_RING_HOST ? m->pinned :
 	       gpu->ordinal < NVL_ORDINALS && (m->access & BIT(gpu->ordinal));
@@ -239,7 +226,7 @@ int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu)
 	struct weft_cuda_scope s;
 	int r, err;
 
-	if (nvl_map_allows(m, gpu))
+	if (allows(m, gpu))
 		return 0;
 	err = weft_cuda_enter(&s, gpu->of);
 	if (err)
@@ -262,11 +249,6 @@ int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu)
 }
 
 /* A context that its owner has destroyed took the memory with it. */
-static bool enter_of(struct weft_cuda_scope *s, const struct nvl_mapping *m)
-{
-	return !weft_cuda_enter(s, m->ctx);
-}
-
 void nvl_map_undo(struct nvl_mapping *m)
 {
 	struct weft_cuda_scope s;
@@ -274,15 +256,14 @@ void nvl_map_undo(struct nvl_mapping *m)
 	if (m->kind == NVL_RING_HOST) {
 		if (!m->host)
 			return;
-		if (m->pinned && enter_of(&s, m)) {
+		if (m->pinned && !weft_cuda_enter(&s, m->ctx)) {
 			s.cu->host_unregister(m->host);
 			weft_cuda_leave(&s);
 		}
 		munmap(m->host, m->size);
 		close(m->fd);
-	} else if (m->dev && enter_of(&s, m)) {
-		s.cu->mem_unmap(m->dev, m->size);
-		s.cu->address_free(m->dev, m->size);
+	} else if (m->dev && !weft_cuda_enter(&s, m->ctx)) {
+		unplace(s.cu, m);
 		weft_cuda_leave(&s);
 	}
 	memset(m, 0, sizeof(*m));

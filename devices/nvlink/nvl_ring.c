@@ -137,7 +137,7 @@ bool nvl_ring_take(struct nvl_txring *r, size_t len, uint64_t *pos)
 	uint64_t at = r->pos;
 	size_t to_end = r->map.size - at % r->map.size;
 
-	if (r->state != NVL_TXRING_READY || r->made - r->out == NVL_RING_CHUNKS)
+	if (r->recalled || r->made - r->out == NVL_RING_CHUNKS)
 		return false;
 	if (to_end < len)
 		at += to_end;
@@ -161,7 +161,7 @@ static void close_if_recalled(struct nvl_conn *conn, uint8_t id)
 	struct nvl_txring *r = conn->txrings[id];
 	int err;
 
-	if (r->state != NVL_TXRING_RECALLED || r->made != r->out)
+	if (!r->recalled || r->made != r->out)
 		return;
 	txring_free(conn, id);
 	err = nvl_sock_send(conn, &f, NULL, 0);
@@ -265,7 +265,6 @@ static int on_offer(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 			return answer.err;
 		nvl_ring_by_host(conn, f->loc);
 	} else {
-		r->state = NVL_TXRING_READY;
 		conn->txrings[f->ring] = r;
 		conn->paths[f->loc].ring = f->ring;
 		conn->paths[f->loc].via_host = false;
@@ -304,9 +303,9 @@ static int on_recall(struct nvl_conn *conn, const struct nvl_frame *f)
 	unsigned int loc;
 
 	r = f->ring < NVL_RINGS ? conn->txrings[f->ring] : NULL;
-	if (!r || r->state != NVL_TXRING_READY)
+	if (!r || r->recalled)
 		return -EPROTO;
-	r->state = NVL_TXRING_RECALLED;
+	r->recalled = true;
 	for (loc = 0; loc < NVL_LOCS; loc++)
 		if (conn->paths[loc].ring == f->ring)
 			conn->paths[loc].ring = NVL_NO_RING;
