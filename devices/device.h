@@ -50,18 +50,8 @@ enum weft_mem_kind {
 	WEFT_MEM_CUDA,
 };
 
-/*
- * A packed key: describes registered memory to a peer.  Free to make and to
- * unpack; it is bytes, and it is checked by the owner of the memory each time
- * something lands.  `token` is random, so a key cannot be guessed or outlive
- * its registration.
- */
-#define WEFT_RKEY_LEN 16
-struct weft_rkey {
-	uint32_t slot;
-	uint32_t generation;
-	uint64_t token;
-};
+/* A packed key is at most so many bytes; see mem_pack(). */
+#define WEFT_RKEY_MAX 64
 
 /* A put may tell the target when all of it is placed. */
 struct weft_notify {
@@ -125,6 +115,7 @@ struct weft_ep_attr {
 
 struct weft_dev_ops {
 	const char *name;		/* "tcp", "nvlink", "ib" */
+	size_t rkey_len;		/* bytes of a packed key */
 
 	/*
 	 * Opens @netdev ("eth0"; for nvlink and ib the device's own name) and
@@ -214,13 +205,12 @@ struct weft_dev_ops {
 	 * (revoked, out of bounds); the endpoint lives on.
 	 */
 	int (*put)(struct weft_ep *ep, const struct iovec *iov,
-		   unsigned int iovcnt, uint64_t remote_addr,
-		   const struct weft_rkey *rkey,
+		   unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		   const struct weft_notify *notify, struct weft_op *op);
 	/* Reads from the peer's memory; completes when all is here. */
 	int (*get)(struct weft_ep *ep, const struct iovec *iov,
-		   unsigned int iovcnt, uint64_t remote_addr,
-		   const struct weft_rkey *rkey, struct weft_op *op);
+		   unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
+		   struct weft_op *op);
 	/* See "Order" above.  Never fails, never waits. */
 	void (*fence)(struct weft_ep *ep);
 	/*
@@ -244,23 +234,17 @@ struct weft_dev_ops {
 	 */
 	int (*mem_register)(void *addr, size_t len, enum weft_mem_kind kind,
 			    struct weft_mem **mem);
-	void (*mem_pack)(struct weft_mem *mem, struct weft_rkey *rkey);
+	/*
+	 * Writes the key that peers' puts and gets name @mem by: rkey_len bytes,
+	 * of any alignment.  Whoever owns the memory checks them each time
+	 * something lands; they cannot be guessed, nor outlive @mem.
+	 */
+	void (*mem_pack)(struct weft_mem *mem, void *rkey);
 	/* Revokes and frees; when it returns, nothing lands there any more. */
 	void (*mem_release)(struct weft_mem *mem);
 };
 
 extern const struct weft_dev_ops weft_tcp_ops, weft_nvlink_ops;
 extern const struct weft_dev_ops weft_ib_ops;	/* where HAVE_VERBS_H */
-
-/* Keys travel as WEFT_RKEY_LEN little-endian bytes. */
-void weft_rkey_pack(const struct weft_rkey *rkey, void *buf);
-void weft_rkey_unpack(const void *buf, struct weft_rkey *rkey);
-
-static inline bool weft_rkey_same(const struct weft_rkey *a,
-				  const struct weft_rkey *b)
-{
-	return a->slot == b->slot && a->generation == b->generation &&
-	       a->token == b->token;
-}
 
 #endif

@@ -33,7 +33,7 @@ int weft_nvl_unmap_apart(struct weft_iface *iface);
  */
 int weft_nvl_put(struct weft_ep *ep, const struct weft_cuda_ptr *where,
 		 const struct iovec *iov, unsigned int iovcnt,
-		 uint64_t remote_addr, const struct weft_rkey *rkey,
+		 uint64_t remote_addr, const void *rkey,
 		 const struct weft_notify *notify, struct weft_op *op);
 
 /*

@@ -12,6 +12,25 @@
 
 #include "devices/device.h"
 
+/* Its key; `token` is random. */
+struct weft_rkey {
+	uint32_t slot;
+	uint32_t generation;
+	uint64_t token;
+};
+
+/* Packed: WEFT_RKEY_LEN little-endian bytes. */
+#define WEFT_RKEY_LEN 16
+void weft_rkey_pack(const struct weft_rkey *rkey, void *buf);
+void weft_rkey_unpack(const void *buf, struct weft_rkey *rkey);
+
+static inline bool weft_rkey_same(const struct weft_rkey *a,
+				  const struct weft_rkey *b)
+{
+	return a->slot == b->slot && a->generation == b->generation &&
+	       a->token == b->token;
+}
+
 struct weft_mem {
 	void *addr;
 	size_t len;

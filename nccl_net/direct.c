@@ -113,7 +113,6 @@ int weft_net_direct_register(struct weft_net_comm *comm, struct weft_net_mr *mr,
 				       comm->peer->port->netdev);
 		return ret;
 	}
-	mr->ops->mem_pack(mr->mem, &mr->rkey);
 	mr->direct = true;
 	return 0;
 }

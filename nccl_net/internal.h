@@ -29,8 +29,8 @@
 #define WEFT_NET_AHEAD		16u
 /* After so many small receives in a row, their posting is no longer told. */
 #define WEFT_NET_QUIET_AFTER	16u
-/* So many POSTs go as one message: no more than 512 bytes, which are gathered. */
-#define WEFT_NET_POSTS		11u
+/* POSTs go as one message of so many bytes at most: that many are gathered. */
+#define WEFT_NET_POSTS		512u
 /* How long a copy may be with an engine before it counts as lost. */
 #define WEFT_NET_COPIES_MS	20000u
 
@@ -64,8 +64,8 @@ struct weft_net_peer {
 	struct weft_op flushed;
 	struct weft_list comms;
 	struct weft_list posting;		/* in net->posting */
-	unsigned int nposts;			/* that progress() sends */
-	uint8_t posts[WEFT_NET_POSTS * WEFT_MSG_POST_LEN];
+	size_t posts_len;			/* that progress() sends */
+	uint8_t posts[WEFT_NET_POSTS];
 };
 
 struct weft_net_thread {
@@ -113,7 +113,7 @@ struct weft_net_mr {
 	struct weft_net *net;
 	const struct weft_dev_ops *ops;
 	struct weft_mem *mem;			/* NULL: revoked */
-	struct weft_rkey rkey;
+	uint8_t rkey[WEFT_RKEY_MAX];
 	uintptr_t addr;
 	size_t size;
 	struct weft_cuda_ptr where;
@@ -170,7 +170,7 @@ struct weft_net_dial {
 
 struct weft_net_post {				/* a receive of the peer's */
 	uint64_t addr, size;
-	struct weft_rkey rkey;
+	uint8_t rkey[WEFT_RKEY_MAX];
 	uint32_t seq;
 	bool gpu;
 	bool there;

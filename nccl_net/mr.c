@@ -16,14 +16,9 @@
 
 static int register_host(struct weft_net_mr *mr, void *data)
 {
-	int ret;
-
 	if (mr->ops == &weft_nvlink_ops)
 		weft_cuda_query(data, &mr->where);
-	ret = mr->ops->mem_register(data, mr->size, WEFT_MEM_HOST, &mr->mem);
-	if (!ret)
-		mr->ops->mem_pack(mr->mem, &mr->rkey);
-	return ret;
+	return mr->ops->mem_register(data, mr->size, WEFT_MEM_HOST, &mr->mem);
 }
 
 /* By NVLink, all that its copies need is made before NCCL's kernels run. */
@@ -36,7 +31,6 @@ static int prepare(struct weft_net_comm *comm, struct weft_net_mr *mr,
 	ret = mr->ops->mem_register(data, mr->size, WEFT_MEM_CUDA, &mr->mem);
 	if (ret < 0)
 		return ret;
-	mr->ops->mem_pack(mr->mem, &mr->rkey);
 	pthread_mutex_lock(&net->lock);
 	if (net->closed)
 		ret = -ECANCELED;
@@ -63,8 +57,6 @@ static int stage(struct weft_net_comm *comm, struct weft_net_mr *mr, bool own)
 				    &mr->mem);
 	if (ret < 0)
 		weft_net_stage_release(mr);
-	else
-		mr->ops->mem_pack(mr->mem, &mr->rkey);
 	return ret;
 }
 
@@ -175,6 +167,7 @@ int weft_net_register_dmabuf(struct weft_net_comm *comm, void *data,
 		free(mr);
 		return ret;
 	}
+	mr->ops->mem_pack(mr->mem, mr->rkey);
 	*out = mr;
 	return 0;
 }

@@ -61,7 +61,7 @@ int weft_net_peer_get(struct weft_net_port *port,
 
 static void forget_posts(struct weft_net_peer *peer)
 {
-	peer->nposts = 0;
+	peer->posts_len = 0;
 	weft_list_del(&peer->posting);
 }
 
@@ -158,10 +158,10 @@ bool weft_net_peer_unsent(struct weft_net_peer *peer)
 
 static int send_posts(struct weft_net_peer *peer)
 {
-	struct iovec iov = { peer->posts, peer->nposts * WEFT_MSG_POST_LEN };
+	struct iovec iov = { peer->posts, peer->posts_len };
 	int ret;
 
-	if (!peer->nposts)
+	if (!peer->posts_len)
 		return 0;
 	ret = peer->port->ops->message(peer->ep, WEFT_MSG_POST, &iov, 1, NULL);
 	if (!ret)
@@ -182,12 +182,13 @@ int weft_net_peer_post(struct weft_net_peer *peer,
 {
 	int ret = peer->err;
 
-	if (!ret && peer->nposts == WEFT_NET_POSTS)
+	if (!ret && peer->posts_len + WEFT_MSG_POST_LEN(post->rkey_len) >
+		    WEFT_NET_POSTS)
 		ret = send_posts(peer);
 	if (ret)
 		return ret;
-	weft_msg_post_pack(post, peer->posts +
-			   peer->nposts++ * WEFT_MSG_POST_LEN);
+	peer->posts_len += weft_msg_post_pack(post,
+					      peer->posts + peer->posts_len);
 	if (weft_list_empty(&peer->posting))
 		weft_list_add_tail(&peer->port->net->posting, &peer->posting);
 	return 0;

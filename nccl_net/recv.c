@@ -22,8 +22,9 @@ static int send_post(struct weft_net_comm *comm, struct weft_net_request *req)
 		.addr = (uintptr_t)(mr->shadow ?
 				    weft_net_shadow(mr, req->data) : req->data),
 		.size = req->size,
-		.rkey = mr->rkey,
 		.gpu = mr->gpu && !mr->shadow,
+		.rkey_len = mr->ops->rkey_len,
+		.rkey = mr->rkey,
 	};
 
 	return weft_net_peer_post(comm->peer, &m);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sends; see request.c for how they meet receives. */
 #include <errno.h>
+#include <string.h>
 #include "devices/nvlink.h"
 #include "nccl_net/internal.h"
 #include "util/log.h"
@@ -32,10 +33,10 @@ static int send_put(struct weft_net_comm *comm, uint32_t seq, const void *data,
 
 	if (peer->port->nvlink)
 		return weft_nvl_put(peer->ep, where, &iov, size ? 1 : 0,
-				    post->addr, &post->rkey, &notify,
+				    post->addr, post->rkey, &notify,
 				    &req->op);
 	return peer->port->ops->put(peer->ep, &iov, size ? 1 : 0, post->addr,
-				    &post->rkey, &notify, &req->op);
+				    post->rkey, &notify, &req->op);
 }
 
 /* May the next send run ahead of its receive? */
@@ -170,7 +171,8 @@ static void on_post(struct weft_net *net, const struct weft_msg_post *m)
 	struct weft_net_comm *comm = weft_net_comm_find(net, m->to);
 	struct weft_net_post *post;
 
-	if (!comm || !comm->sender || !comm->answered)
+	if (!comm || !comm->sender || !comm->answered ||
+	    m->rkey_len != comm->peer->port->ops->rkey_len)
 		return;
 	if ((int32_t)(m->seq + 1 - comm->known) > 0)
 		comm->known = m->seq + 1;
@@ -180,7 +182,7 @@ static void on_post(struct weft_net *net, const struct weft_msg_post *m)
 	post = &comm->post[WEFT_NET_SLOT(m->seq)];
 	post->addr = m->addr;
 	post->size = m->size;
-	post->rkey = m->rkey;
+	memcpy(post->rkey, m->rkey, m->rkey_len);
 	post->gpu = m->gpu;
 	post->seq = m->seq;
 	post->there = true;
@@ -188,12 +190,10 @@ static void on_post(struct weft_net *net, const struct weft_msg_post *m)
 
 void weft_net_on_post(struct weft_net *net, const void *buf, size_t len)
 {
-	const uint8_t *p = buf;
+	const uint8_t *p = buf, *end = p + len;
 	struct weft_msg_post m;
+	ssize_t n;
 
-	for (; len >= WEFT_MSG_POST_LEN; len -= WEFT_MSG_POST_LEN) {
-		if (!weft_msg_post_unpack(p, WEFT_MSG_POST_LEN, &m))
-			on_post(net, &m);
-		p += WEFT_MSG_POST_LEN;
-	}
+	for (; (n = weft_msg_post_unpack(p, end - p, &m)) > 0; p += n)
+		on_post(net, &m);
 }

@@ -155,7 +155,7 @@ int weft_msg_accept_unpack(const void *buf, size_t len,
 	return 0;
 }
 
-void weft_msg_post_pack(const struct weft_msg_post *m, void *buf)
+size_t weft_msg_post_pack(const struct weft_msg_post *m, void *buf)
 {
 	uint8_t *p = buf;
 
@@ -163,23 +163,28 @@ void weft_msg_post_pack(const struct weft_msg_post *m, void *buf)
 	weft_put_le32(p + 4, m->seq);
 	weft_put_le64(p + 8, m->addr);
 	weft_put_le64(p + 16, m->size);
-	weft_rkey_pack(&m->rkey, p + 24);
-	weft_put_le32(p + 40, m->gpu);
+	p[24] = m->gpu;
+	p[25] = m->rkey_len;
+	memcpy(p + 26, m->rkey, m->rkey_len);
+	return WEFT_MSG_POST_LEN(m->rkey_len);
 }
 
-int weft_msg_post_unpack(const void *buf, size_t len, struct weft_msg_post *m)
+ssize_t weft_msg_post_unpack(const void *buf, size_t len,
+			     struct weft_msg_post *m)
 {
 	const uint8_t *p = buf;
 
-	if (len != WEFT_MSG_POST_LEN || weft_get_le32(p + 40) > 1)
+	if (len < WEFT_MSG_POST_LEN(0) || len < WEFT_MSG_POST_LEN(p[25]) ||
+	    p[24] > 1)
 		return -EINVAL;
 	m->to = weft_get_le32(p);
 	m->seq = weft_get_le32(p + 4);
 	m->addr = weft_get_le64(p + 8);
 	m->size = weft_get_le64(p + 16);
-	weft_rkey_unpack(p + 24, &m->rkey);
-	m->gpu = weft_get_le32(p + 40);
-	return 0;
+	m->gpu = p[24];
+	m->rkey_len = p[25];
+	m->rkey = p + 26;
+	return WEFT_MSG_POST_LEN(m->rkey_len);
 }
 
 void weft_msg_seq_pack(const struct weft_msg_seq *m, void *buf)

@@ -16,7 +16,7 @@
 #include "nccl_net/net.h"
 
 #define WEFT_HANDLE_MAGIC	0x4c434e57u	/* "WNCL" */
-#define WEFT_HANDLE_VERSION	3
+#define WEFT_HANDLE_VERSION	4
 
 /*
  * The handle: magic 4, version 1, ways 1 (bits 0 and 1: how many; 2 to 4: which
@@ -102,12 +102,15 @@ struct weft_msg_post {
 	uint32_t seq;
 	uint64_t addr;
 	uint64_t size;
-	struct weft_rkey rkey;
 	bool gpu;			/* it is in GPU memory */
+	uint8_t rkey_len;		/* of the device */
+	const void *rkey;		/* unpacked: in the message */
 };
-#define WEFT_MSG_POST_LEN	44
-void weft_msg_post_pack(const struct weft_msg_post *m, void *buf);
-int weft_msg_post_unpack(const void *buf, size_t len, struct weft_msg_post *m);
+#define WEFT_MSG_POST_LEN(rkey_len)	(26u + (rkey_len))
+size_t weft_msg_post_pack(const struct weft_msg_post *m, void *buf);
+/* Of many one behind the other, the first: how long it is, or -EINVAL. */
+ssize_t weft_msg_post_unpack(const void *buf, size_t len,
+			     struct weft_msg_post *m);
 
 /* SEEN, QUIET, NEED, BYE, and what stands before the data of EAGER. */
 struct weft_msg_seq {

@@ -44,7 +44,7 @@ struct check {
 
 	bool have_peer; /* its memory, told by itself */
 	uint64_t peer_addr;
-	struct weft_rkey peer_rkey;
+	uint8_t peer_rkey[WEFT_RKEY_MAX];
 
 	bool answered; /* PONG or VERDICT */
 	uint64_t answer;

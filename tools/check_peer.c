@@ -24,7 +24,7 @@ enum message {
 	MSG_CARD, /* struct check_card: a GPU, answered by the other's */
 };
 
-#define HERE_LEN  (8 + WEFT_RKEY_LEN)
+#define HERE_MAX  (8 + WEFT_RKEY_MAX)
 #define ORDER_LEN 16
 #define WINDOW	  8 /* puts or gets under way at once */
 
@@ -135,9 +135,9 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 {
 	struct check *c = arg;
 
-	if (id == MSG_HERE && len == HERE_LEN) {
+	if (id == MSG_HERE && len == 8 + c->ops->rkey_len) {
 		c->peer_addr = weft_get_le64(data);
-		weft_rkey_unpack((const uint8_t *)data + 8, &c->peer_rkey);
+		memcpy(c->peer_rkey, (const uint8_t *)data + 8, len - 8);
 		c->have_peer = true;
 	} else if (id == MSG_PING) {
 		note(c, send_message(c, MSG_PONG, data, len));
@@ -274,17 +274,15 @@ int check_open(struct check *c, const struct weft_dev_ops *ops,
 
 int check_connect(struct check *c, const struct weft_address *peer)
 {
-	struct weft_rkey rkey;
-	uint8_t here[HERE_LEN];
+	uint8_t here[HERE_MAX];
 	int err;
 
 	err = c->ops->ep_create(c->iface, peer, NULL, &c->ep);
 	if (err)
 		return tell(c, "cannot connect", err);
-	c->ops->mem_pack(c->mem, &rkey);
 	weft_put_le64(here, (uint64_t)(uintptr_t)c->buffer);
-	weft_rkey_pack(&rkey, here + 8);
-	err = send_message(c, MSG_HERE, here, sizeof(here));
+	c->ops->mem_pack(c->mem, here + 8);
+	err = send_message(c, MSG_HERE, here, 8 + c->ops->rkey_len);
 	if (!err)
 		err = await(c, &c->have_peer);
 	return err ? tell(c, "the other side cannot be met", err) : 0;
@@ -382,9 +380,9 @@ static int start(struct check *c, enum check_way way, size_t size,
 	do {
 		err = way == CHECK_PUT
 			      ? c->ops->put(c->ep, &iov, 1, c->peer_addr,
-					    &c->peer_rkey, NULL, &m->op)
+					    c->peer_rkey, NULL, &m->op)
 			      : c->ops->get(c->ep, &iov, 1, c->peer_addr,
-					    &c->peer_rkey, &m->op);
+					    c->peer_rkey, &m->op);
 		if (err == -EAGAIN)
 			c->ops->progress(c->iface);
 	} while (err == -EAGAIN && !c->err && weft_now_ms() < end);

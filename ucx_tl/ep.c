@@ -173,7 +173,7 @@ static enum weft_ucs_status put_zcopy(struct weft_uct_ep *ep,
 		return weft_ucs_status(ret);
 	return accessing(ep, op,
 			 ep->iface->dev->put(ep->ep, iov, used, remote_addr,
-					     (const struct weft_rkey *)rkey,
+					     (const void *)rkey,
 					     NULL, &op->op));
 }
 
@@ -194,7 +194,7 @@ static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
 		return weft_ucs_status(ret);
 	return accessing(ep, op,
 			 ep->iface->dev->get(ep->ep, iov, used, remote_addr,
-					     (const struct weft_rkey *)rkey,
+					     (const void *)rkey,
 					     &op->op));
 }
 

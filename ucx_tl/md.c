@@ -67,7 +67,7 @@ static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
 	 */
 	if (abi->md_attr.cache_mem_types)
 		set64(attr, abi->md_attr.cache_mem_types, types);
-	set64(attr, abi->md_attr.rkey_size, WEFT_RKEY_LEN);
+	set64(attr, abi->md_attr.rkey_size, md->tl->dev->rkey_len);
 	memset(attr + abi->md_attr.local_cpus, 0xff, WEFT_UCS_CPU_SET_SIZE);
 	if (abi->md_attr.reg_alignment)
 		set64(attr, abi->md_attr.reg_alignment, 1);
@@ -121,10 +121,7 @@ static enum weft_ucs_status mem_dereg(struct weft_uct_memory_domain *md,
 static enum weft_ucs_status pack(struct weft_uct_memory_domain *md,
 				 struct weft_mem *mem, void *buffer)
 {
-	struct weft_rkey rkey;
-
-	md->tl->dev->mem_pack(mem, &rkey);
-	weft_rkey_pack(&rkey, buffer);
+	md->tl->dev->mem_pack(mem, buffer);
 	return WEFT_UCS_OK;
 }
 
@@ -146,15 +143,20 @@ static enum weft_ucs_status mkey_pack_16(struct weft_uct_memory_domain *md,
 	return pack(md, memh, buffer);
 }
 
-/* An unpacked key is a pointer to one of our own. */
-static enum weft_ucs_status unpack(const void *buffer, uintptr_t *rkey,
-				   void **handle)
+static size_t rkey_len(void *component)
 {
-	struct weft_rkey *key = malloc(sizeof(*key));
+	return weft_uct_part_of(component)->tl->dev->rkey_len;
+}
+
+/* An unpacked key is a copy of our own; UCX does not say how long @buffer is. */
+static enum weft_ucs_status unpack(void *component, const void *buffer,
+				   uintptr_t *rkey, void **handle)
+{
+	void *key = malloc(rkey_len(component));
 
 	if (!key)
 		return WEFT_UCS_NO_MEMORY;
-	weft_rkey_unpack(buffer, key);
+	memcpy(key, buffer, rkey_len(component));
 	*rkey = (uintptr_t)key;
 	*handle = NULL;
 	return WEFT_UCS_OK;
@@ -163,17 +165,15 @@ static enum weft_ucs_status unpack(const void *buffer, uintptr_t *rkey,
 static enum weft_ucs_status rkey_unpack_13(void *component, const void *buffer,
 					   uintptr_t *rkey, void **handle)
 {
-	(void)component;
-	return unpack(buffer, rkey, handle);
+	return unpack(component, buffer, rkey, handle);
 }
 
 static enum weft_ucs_status rkey_unpack_19(void *component, const void *buffer,
 					   const void *params, uintptr_t *rkey,
 					   void **handle)
 {
-	(void)component;
 	(void)params;
-	return unpack(buffer, rkey, handle);
+	return unpack(component, buffer, rkey, handle);
 }
 
 weft_uct_fn weft_uct_rkey_unpack(const struct weft_uct *uct)
@@ -195,10 +195,9 @@ enum weft_ucs_status weft_uct_rkey_compare(void *component, uintptr_t a,
 					   uintptr_t b, const void *params,
 					   int *result)
 {
-	(void)component;
 	(void)params;
 	*result = memcmp((const void *)a, (const void *)b,
-			 sizeof(struct weft_rkey));
+			 rkey_len(component));
 	return WEFT_UCS_OK;
 }
 

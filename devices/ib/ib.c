@@ -3,6 +3,7 @@
 
 const struct weft_dev_ops weft_ib_ops = {
 	.name		= "ib",
+	.rkey_len	= WEFT_RKEY_LEN,
 	.iface_open	= ib_iface_open,
 	.iface_close	= ib_iface_close,
 	.iface_query	= ib_iface_query,

@@ -40,6 +40,7 @@
 #include "devices/flush.h"
 #include "devices/ib.h"
 #include "devices/ib/ib_proto.h"
+#include "devices/region.h"
 #include "util/list.h"
 #include "util/verbs.h"
 
@@ -93,7 +94,7 @@ void ib_device_watch(struct ib_device *dev, struct ib_iface *iface, bool on);
 /* ib_mem.c: any thread */
 int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 		    struct weft_mem **mem);
-void ib_mem_pack(struct weft_mem *mem, struct weft_rkey *rkey);
+void ib_mem_pack(struct weft_mem *mem, void *rkey);
 void ib_mem_release(struct weft_mem *mem);
 /* Is it registered GPU memory? */
 bool ib_mem_is_gpu(uint64_t addr);
@@ -519,10 +520,10 @@ int ib_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 ssize_t ib_ep_message_pack(struct weft_ep *ep, uint8_t id,
 			   size_t (*pack)(void *dest, void *arg), void *arg);
 int ib_ep_put(struct weft_ep *ep, const struct iovec *iov, unsigned int iovcnt,
-	      uint64_t remote_addr, const struct weft_rkey *rkey,
+	      uint64_t remote_addr, const void *rkey,
 	      const struct weft_notify *notify, struct weft_op *op);
 int ib_ep_get(struct weft_ep *ep, const struct iovec *iov, unsigned int iovcnt,
-	      uint64_t remote_addr, const struct weft_rkey *rkey,
+	      uint64_t remote_addr, const void *rkey,
 	      struct weft_op *op);
 void ib_ep_fence(struct weft_ep *ep);
 int ib_ep_flush(struct weft_ep *ep, struct weft_op *op);

@@ -273,7 +273,7 @@ static uint32_t gpu_of(const struct iovec *iov, unsigned int n)
 
 static int start(struct ib_ep *ep, enum ib_op_kind kind,
 		 const struct iovec *iov, unsigned int iovcnt,
-		 uint64_t remote_addr, const struct weft_rkey *rkey,
+		 uint64_t remote_addr, const void *rkey,
 		 const struct weft_notify *notify, struct weft_op *done)
 {
 	struct ib_conn *conn = ep->conn;
@@ -296,7 +296,7 @@ static int start(struct ib_ep *ep, enum ib_op_kind kind,
 	op->conn = conn;
 	op->op = done;
 	op->remote_addr = remote_addr;
-	op->rkey = *rkey;
+	weft_rkey_unpack(rkey, &op->rkey);
 	op->notify = notify != NULL;
 	op->tag = notify ? notify->tag : 0;
 	op->total = iov_total(iov, iovcnt);
@@ -310,7 +310,7 @@ static int start(struct ib_ep *ep, enum ib_op_kind kind,
 
 int ib_ep_put(struct weft_ep *base, const struct iovec *iov,
 	      unsigned int iovcnt, uint64_t remote_addr,
-	      const struct weft_rkey *rkey, const struct weft_notify *notify,
+	      const void *rkey, const struct weft_notify *notify,
 	      struct weft_op *op)
 {
 	return start(ib_ep(base), IB_OP_PUT, iov, iovcnt, remote_addr, rkey,
@@ -319,7 +319,7 @@ int ib_ep_put(struct weft_ep *base, const struct iovec *iov,
 
 int ib_ep_get(struct weft_ep *base, const struct iovec *iov,
 	      unsigned int iovcnt, uint64_t remote_addr,
-	      const struct weft_rkey *rkey, struct weft_op *op)
+	      const void *rkey, struct weft_op *op)
 {
 	return start(ib_ep(base), IB_OP_GET, iov, iovcnt, remote_addr, rkey,
 		     NULL, op);

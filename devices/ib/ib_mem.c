@@ -267,9 +267,9 @@ int weft_ib_register_dmabuf(void *addr, size_t len, int fd, uint64_t offset,
 	return mem_register(addr, len, WEFT_MEM_CUDA, &buf, mem);
 }
 
-void ib_mem_pack(struct weft_mem *mem, struct weft_rkey *rkey)
+void ib_mem_pack(struct weft_mem *mem, void *rkey)
 {
-	*rkey = mem->rkey;
+	weft_rkey_pack(&mem->rkey, rkey);
 }
 
 void ib_mem_release(struct weft_mem *mem)

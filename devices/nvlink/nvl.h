@@ -457,7 +457,7 @@ bool nvl_conn_ready(struct nvl_conn *conn);
 /* @where: of the source; NULL: to be found out. */
 int nvl_tx_put(struct nvl_conn *conn, const struct weft_cuda_ptr *where,
 	       const struct iovec *iov, unsigned int n, uint64_t addr,
-	       const struct weft_rkey *key, const struct weft_notify *notify,
+	       const void *rkey, const struct weft_notify *notify,
 	       struct weft_op *op);
 int nvl_tx_serve(struct nvl_conn *conn, const struct nvl_op *op);
 unsigned int nvl_tx_schedule(struct nvl_conn *conn);
@@ -471,7 +471,7 @@ void nvl_tx_give_up(struct nvl_job *job, int status);
 unsigned int nvl_rx_ops(struct nvl_conn *conn);
 unsigned int nvl_rx_deliver(struct nvl_iface *iface);
 int nvl_rx_get(struct nvl_conn *conn, const struct iovec *iov, unsigned int n,
-	       uint64_t addr, const struct weft_rkey *key, struct weft_op *op);
+	       uint64_t addr, const void *rkey, struct weft_op *op);
 
 /* nvl_ep.c */
 /* NULL: no memory. */
@@ -485,11 +485,10 @@ int nvl_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 ssize_t nvl_ep_message_pack(struct weft_ep *ep, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg);
 int nvl_ep_put(struct weft_ep *ep, const struct iovec *iov, unsigned int n,
-	       uint64_t addr, const struct weft_rkey *rkey,
+	       uint64_t addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op);
 int nvl_ep_get(struct weft_ep *ep, const struct iovec *iov, unsigned int n,
-	       uint64_t addr, const struct weft_rkey *rkey,
-	       struct weft_op *op);
+	       uint64_t addr, const void *rkey, struct weft_op *op);
 void nvl_ep_fence(struct weft_ep *ep);
 int nvl_ep_flush(struct weft_ep *ep, struct weft_op *op);
 void nvl_ep_cancel(struct weft_ep *ep);

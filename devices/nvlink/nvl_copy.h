@@ -8,7 +8,7 @@
 #define WEFT_DEVICES_NVL_COPY_H
 
 #include <pthread.h>
-#include "devices/device.h"
+#include "devices/region.h"
 #include "util/cuda.h"
 #include "util/list.h"
 

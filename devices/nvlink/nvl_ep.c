@@ -197,7 +197,7 @@ ssize_t nvl_ep_message_pack(struct weft_ep *base, uint8_t id,
 }
 
 int nvl_ep_put(struct weft_ep *base, const struct iovec *iov, unsigned int n,
-	       uint64_t addr, const struct weft_rkey *rkey,
+	       uint64_t addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op)
 {
 	struct nvl_ep *ep = nvl_ep(base);
@@ -209,7 +209,7 @@ int nvl_ep_put(struct weft_ep *base, const struct iovec *iov, unsigned int n,
 
 int weft_nvl_put(struct weft_ep *base, const struct weft_cuda_ptr *where,
 		 const struct iovec *iov, unsigned int n, uint64_t addr,
-		 const struct weft_rkey *rkey, const struct weft_notify *notify,
+		 const void *rkey, const struct weft_notify *notify,
 		 struct weft_op *op)
 {
 	struct nvl_ep *ep = nvl_ep(base);
@@ -220,7 +220,7 @@ int weft_nvl_put(struct weft_ep *base, const struct weft_cuda_ptr *where,
 }
 
 int nvl_ep_get(struct weft_ep *base, const struct iovec *iov, unsigned int n,
-	       uint64_t addr, const struct weft_rkey *rkey, struct weft_op *op)
+	       uint64_t addr, const void *rkey, struct weft_op *op)
 {
 	struct nvl_ep *ep = nvl_ep(base);
 

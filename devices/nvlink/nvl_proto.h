@@ -63,7 +63,7 @@ enum nvl_ring_kind {
 	NVL_RING_CUDA,		/* GPU memory, VMM */
 };
 
-#define NVL_FRAME_MAGIC	0x3276776eu
+#define NVL_FRAME_MAGIC	0x3376776eu
 
 struct nvl_frame {
 	uint32_t magic;
@@ -79,16 +79,13 @@ _Static_assert(sizeof(struct nvl_frame) == 24, "no holes");
 #define NVL_FRAME_FDS	1
 
 /*
- * Where memory is, as its owner counts: rides in the upper bits of the key's
- * slot so that the peer can choose a ring.  A hint: a wrong one costs speed or
+ * Where memory is, as its owner counts: the last byte of a packed key, so that
+ * the peer can choose a ring.  A hint: a wrong one costs speed or
  * an error, the owner looks for itself before anything lands.
  */
 #define NVL_LOC_HOST		0u
 #define NVL_LOC_GPU(ordinal)	((ordinal) + 1u)
 #define NVL_LOCS		64u
-#define NVL_SLOT_BITS		20u
-#define NVL_SLOT_MASK		((1u << NVL_SLOT_BITS) - 1)
-#define NVL_SLOT_LOC(slot)	(((slot) >> NVL_SLOT_BITS) & 0xff)
 
 /* ---- the inbox ---------------------------------------------------------- */
 
@@ -132,7 +129,8 @@ struct nvl_op {
 	uint8_t type;
 	uint8_t flags;
 	uint8_t ring;
-	uint8_t loc;		/* GET: where the requester wants it */
+	uint8_t loc;		/* CHUNK: the key's; GET: where the requester
+				   wants it */
 	int32_t status;
 	uint32_t seq;		/* of the put, or the get's id */
 	uint32_t len;		/* of this chunk */

@@ -167,7 +167,7 @@ static int locate(const struct nvl_conn *conn, const struct nvl_op *op,
 {
 	if (!put || !conn->iface->for_kernels)
 		return weft_cuda_query(dst, where);
-	if (!nvl_loc_where(NVL_SLOT_LOC(op->slot), where))
+	if (!nvl_loc_where(op->loc, where))
 		where->where = WEFT_CUDA_PAGEABLE;
 	return 0;
 }
@@ -215,8 +215,7 @@ static int place(struct nvl_conn *conn, struct nvl_rxring *r,
 static void chunk_put(struct nvl_conn *conn, struct nvl_rxring *r,
 		      struct nvl_rxchunk *c, struct nvl_landing *l)
 {
-	struct weft_rkey key = { c->op.slot & NVL_SLOT_MASK, c->op.generation,
-				 c->op.token };
+	struct weft_rkey key = { c->op.slot, c->op.generation, c->op.token };
 	void *dst = NULL;
 	int err = 0;
 
@@ -260,8 +259,7 @@ static void chunk_get(struct nvl_conn *conn, struct nvl_rxring *r,
 
 static int on_empty(struct nvl_conn *conn, const struct nvl_op *op)
 {
-	struct weft_rkey key = { op->slot & NVL_SLOT_MASK, op->generation,
-				 op->token };
+	struct weft_rkey key = { op->slot, op->generation, op->token };
 	struct nvl_landing *l = landing_of(conn, op);
 
 	if (!l || op->total || op->len || (op->flags & NVL_CHUNK_GET))
@@ -478,11 +476,12 @@ static void get_send(struct nvl_conn *conn, struct nvl_get_parent *p,
 
 /* One get of the peer's memory per entry; the last one completes @op. */
 int nvl_rx_get(struct nvl_conn *conn, const struct iovec *iov, unsigned int n,
-	       uint64_t addr, const struct weft_rkey *key, struct weft_op *op)
+	       uint64_t addr, const void *rkey, struct weft_op *op)
 {
 	struct weft_cuda_ptr where[NVL_MAX_IOV];
 	struct nvl_get_parent *p;
 	struct iovec none = { NULL, 0 };
+	struct weft_rkey key;
 	unsigned int i;
 
 	if (n > NVL_MAX_IOV)
@@ -502,13 +501,14 @@ int nvl_rx_get(struct nvl_conn *conn, const struct iovec *iov, unsigned int n,
 	if (!p)
 		return -ENOMEM;
 	p->op = op;
+	weft_rkey_unpack(rkey, &key);
 	for (i = 0; i < n; i++) {
-		get_send(conn, p, &iov[i], addr, key,
+		get_send(conn, p, &iov[i], addr, &key,
 			 where[i].where == WEFT_CUDA_DEVICE ?
 			 NVL_LOC_GPU(where[i].ordinal) : NVL_LOC_HOST);
 		addr += iov[i].iov_len;
 	}
 	if (!n)
-		get_send(conn, p, &none, addr, key, NVL_LOC_HOST);
+		get_send(conn, p, &none, addr, &key, NVL_LOC_HOST);
 	return -EINPROGRESS;
 }

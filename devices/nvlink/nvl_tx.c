@@ -392,7 +392,7 @@ static int find_source(struct nvl_job *job)
 
 int nvl_tx_put(struct nvl_conn *conn, const struct weft_cuda_ptr *where,
 	       const struct iovec *iov, unsigned int n, uint64_t addr,
-	       const struct weft_rkey *key, const struct weft_notify *notify,
+	       const void *rkey, const struct weft_notify *notify,
 	       struct weft_op *op)
 {
 	struct nvl_job *job;
@@ -417,8 +417,8 @@ int nvl_tx_put(struct nvl_conn *conn, const struct weft_cuda_ptr *where,
 	}
 	job->op = op;
 	job->seq = conn->put_next++;
-	job->key = *key;
-	job->loc = NVL_SLOT_LOC(key->slot);
+	weft_rkey_unpack(rkey, &job->key);
+	job->loc = ((const uint8_t *)rkey)[WEFT_RKEY_LEN];
 	job->addr = addr;
 	if (notify) {
 		job->flags |= NVL_CHUNK_NOTIFY;
@@ -445,8 +445,7 @@ int nvl_tx_serve(struct nvl_conn *conn, const struct nvl_op *op)
 	job->flags = NVL_CHUNK_GET;
 	job->addr = op->addr;
 	job->loc = op->loc;
-	job->key = (struct weft_rkey){ op->slot & NVL_SLOT_MASK,
-				       op->generation, op->token };
+	job->key = (struct weft_rkey){ op->slot, op->generation, op->token };
 	conn->serving[job->seq] = job;
 	weft_list_add_tail(&conn->jobs, &job->link);
 	conn->njobs++;

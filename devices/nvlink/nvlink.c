@@ -511,15 +511,15 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 	return weft_region_add(addr, len, kind, mem);
 }
 
-static void mem_pack(struct weft_mem *mem, struct weft_rkey *rkey)
+static void mem_pack(struct weft_mem *mem, void *rkey)
 {
 	struct weft_cuda_ptr where;
 	unsigned int loc = NVL_LOC_HOST;
 
-	*rkey = mem->rkey;
+	weft_rkey_pack(&mem->rkey, rkey);
 	if (mem->kind == WEFT_MEM_CUDA && !weft_cuda_query(mem->addr, &where))
 		loc = NVL_LOC_GPU(where.ordinal);
-	rkey->slot |= (loc < NVL_LOCS ? loc : NVL_LOC_HOST) << NVL_SLOT_BITS;
+	((uint8_t *)rkey)[WEFT_RKEY_LEN] = loc < NVL_LOCS ? loc : NVL_LOC_HOST;
 }
 
 static void mem_release(struct weft_mem *mem)
@@ -534,6 +534,7 @@ static void mem_release(struct weft_mem *mem)
 
 const struct weft_dev_ops weft_nvlink_ops = {
 	.name = "nvlink",
+	.rkey_len = WEFT_RKEY_LEN + 1,
 	.iface_open = iface_open,
 	.iface_close = iface_close,
 	.iface_query = iface_query,

@@ -11,13 +11,14 @@ static int tcp_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 	return weft_region_add(addr, len, kind, mem);
 }
 
-static void tcp_mem_pack(struct weft_mem *mem, struct weft_rkey *rkey)
+static void tcp_mem_pack(struct weft_mem *mem, void *rkey)
 {
-	*rkey = mem->rkey;
+	weft_rkey_pack(&mem->rkey, rkey);
 }
 
 const struct weft_dev_ops weft_tcp_ops = {
 	.name		= "tcp",
+	.rkey_len	= WEFT_RKEY_LEN,
 	.iface_open	= tcp_iface_open,
 	.iface_close	= tcp_iface_close,
 	.iface_query	= tcp_iface_query,

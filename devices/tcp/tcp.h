@@ -513,7 +513,7 @@ int tcp_copy(struct tcp_iface *iface, void *dest, const void *src, size_t n);
 
 /* tcp_get.c */
 int tcp_get_start(struct tcp_conn *conn, const struct iovec *iov,
-		  unsigned int n, uint64_t addr, const struct weft_rkey *rkey,
+		  unsigned int n, uint64_t addr, const void *rkey,
 		  struct weft_op *op);
 int tcp_get_serve(struct tcp_conn *conn, const uint8_t *body);
 void tcp_get_reply(struct tcp_conn *conn);
@@ -601,11 +601,11 @@ ssize_t tcp_ep_message_pack(struct weft_ep *ep, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg);
 int tcp_ep_put(struct weft_ep *ep, const struct iovec *iov,
 	       unsigned int iovcnt, uint64_t remote_addr,
-	       const struct weft_rkey *rkey, const struct weft_notify *notify,
+	       const void *rkey, const struct weft_notify *notify,
 	       struct weft_op *op);
 int tcp_ep_get(struct weft_ep *ep, const struct iovec *iov,
 	       unsigned int iovcnt, uint64_t remote_addr,
-	       const struct weft_rkey *rkey, struct weft_op *op);
+	       const void *rkey, struct weft_op *op);
 void tcp_ep_fence(struct weft_ep *ep);
 int tcp_ep_flush(struct weft_ep *ep, struct weft_op *op);
 void tcp_ep_cancel(struct weft_ep *ep);

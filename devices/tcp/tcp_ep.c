@@ -251,7 +251,7 @@ static int put_framed(struct tcp_conn *conn, struct tcp_put *put)
 
 int tcp_ep_put(struct weft_ep *base, const struct iovec *iov,
 	       unsigned int iovcnt, uint64_t remote_addr,
-	       const struct weft_rkey *rkey, const struct weft_notify *notify,
+	       const void *rkey, const struct weft_notify *notify,
 	       struct weft_op *op)
 {
 	struct tcp_ep *ep = tcp_ep(base);
@@ -275,7 +275,7 @@ int tcp_ep_put(struct weft_ep *base, const struct iovec *iov,
 	put->conn = conn;
 	put->op = op;
 	put->remote_addr = remote_addr;
-	put->rkey = *rkey;
+	weft_rkey_unpack(rkey, &put->rkey);
 	if (notify) {
 		put->flags = TCP_CHUNK_NOTIFY;
 		put->tag = notify->tag;
@@ -298,7 +298,7 @@ int tcp_ep_put(struct weft_ep *base, const struct iovec *iov,
 
 int tcp_ep_get(struct weft_ep *base, const struct iovec *iov,
 	       unsigned int iovcnt, uint64_t remote_addr,
-	       const struct weft_rkey *rkey, struct weft_op *op)
+	       const void *rkey, struct weft_op *op)
 {
 	struct tcp_ep *ep = tcp_ep(base);
 

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "util/bytes.h"
 #include "util/log.h"
@@ -35,12 +36,12 @@ static void part_end(struct tcp_conn *conn, struct tcp_get *g, int status)
 }
 
 static void ask(struct tcp_conn *conn, const struct tcp_get *g, uint64_t addr,
-		const struct weft_rkey *rkey)
+		const void *rkey)
 {
 	uint8_t body[TCP_GET_LEN];
 
 	weft_put_le64(body, addr);
-	weft_rkey_pack(rkey, body + 8);
+	memcpy(body + 8, rkey, WEFT_RKEY_LEN);
 	weft_put_le64(body + 24, g->len);
 	weft_put_le64(body + 32, g->id);
 	weft_put_le64(body + 40, (uintptr_t)g->landing->addr);
@@ -49,7 +50,7 @@ static void ask(struct tcp_conn *conn, const struct tcp_get *g, uint64_t addr,
 }
 
 int tcp_get_start(struct tcp_conn *conn, const struct iovec *iov,
-		  unsigned int n, uint64_t addr, const struct weft_rkey *rkey,
+		  unsigned int n, uint64_t addr, const void *rkey,
 		  struct weft_op *op)
 {
 	static const struct iovec nothing;

@@ -277,7 +277,7 @@ void check_message(struct side *s, uint8_t id, size_t len, unsigned int seed)
 }
 
 int put_wait(struct side *s, struct side *other, const void *src, size_t len,
-	     uint64_t addr, const struct weft_rkey *key,
+	     uint64_t addr, const void *key,
 	     const struct weft_notify *notify)
 {
 	struct iovec iov = { (void *)src, len };
@@ -294,7 +294,7 @@ int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 }
 
 int get_wait(struct side *s, struct side *other, void *dst, size_t len,
-	     uint64_t addr, const struct weft_rkey *key)
+	     uint64_t addr, const void *key)
 {
 	struct iovec iov = { dst, len };
 	struct wait_op w;

@@ -130,10 +130,10 @@ void send_pattern(struct side *s, struct side *other, struct weft_ep *ep,
 void check_message(struct side *s, uint8_t id, size_t len, unsigned int seed);
 /* Puts or gets and waits for the completion; returns its status. */
 int put_wait(struct side *s, struct side *other, const void *src, size_t len,
-	     uint64_t addr, const struct weft_rkey *key,
+	     uint64_t addr, const void *key,
 	     const struct weft_notify *notify);
 int get_wait(struct side *s, struct side *other, void *dst, size_t len,
-	     uint64_t addr, const struct weft_rkey *key);
+	     uint64_t addr, const void *key);
 
 /* From now on warnings and errors are kept instead of written. */
 void log_keep(void);
@@ -153,7 +153,7 @@ struct target {
 	uint8_t *buf;
 	size_t len;
 	struct weft_mem *mem;
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 };
 #define GUARD 4096
 #define POISON 0xa5

@@ -290,7 +290,7 @@ static pid_t fork_victim(void)
 /* What two processes tell each other of a side and its memory. */
 struct terms {
 	struct weft_address addr;
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 	uint64_t at;
 };
 
@@ -301,7 +301,7 @@ static struct terms exchange(int to, int from, const struct side *s,
 
 	memset(&mine, 0, sizeof(mine));
 	mine.addr = s->attr.addr;
-	mine.key = t->key;
+	memcpy(mine.key, t->key, sizeof(mine.key));
 	mine.at = (uintptr_t)t->buf;
 	check(write(to, &mine, sizeof(mine)) == sizeof(mine) &&
 	      read(from, &theirs, sizeof(theirs)) == sizeof(theirs), "pipe");

@@ -201,7 +201,7 @@ static void bad_keys(void)
 {
 	struct side a, b;
 	struct target t;
-	struct weft_rkey bad;
+	uint8_t bad[WEFT_RKEY_MAX];
 	uint8_t *src = malloc(300000);
 	uint64_t at;
 	size_t len;
@@ -214,17 +214,17 @@ static void bad_keys(void)
 		len = round ? 150000 : 1000;
 		for (i = 0; i < 7; i++) {
 			at = (uintptr_t)t.buf;
-			bad = t.key;
+			memcpy(bad, t.key, sizeof(bad));
 			if (i == 0)
 				at--;
 			else if (i == 1)
 				at += t.len - len + 1;
 			else if (i == 2)
-				bad.token ^= 1;
+				bad[8] ^= 1; /* weft_rkey_pack(): token */
 			else if (i == 3)
-				bad.generation++;
+				bad[4]++; /* generation */
 			else if (i == 4)
-				bad.slot = 0xffffffff;
+				memset(bad, 0xff, 4); /* slot */
 			else if (i == 5)
 				at = UINT64_MAX - len;
 			else

@@ -35,7 +35,7 @@ static struct weft_iface *iface;
 static struct weft_iface_attr attr;
 static uint8_t memory[GUARD + TARGET + GUARD];
 static struct weft_mem *mem;
-static struct weft_rkey rkey;
+static uint8_t rkey[WEFT_RKEY_MAX];
 static struct tcp_peer peer;
 
 /* What ends a run without a finding of the sanitizers says why. */
@@ -82,7 +82,7 @@ static void start(void)
 	dev->iface_query(iface, &attr);
 	peer.iface = iface;
 	peer.addr = attr.addr;
-	dev->mem_pack(mem, &rkey);
+	dev->mem_pack(mem, rkey);
 }
 
 static void mend(uint8_t *rec, size_t len, uint8_t control, bool bulk)
@@ -100,9 +100,7 @@ static void mend(uint8_t *rec, size_t len, uint8_t control, bool bulk)
 		weft_put_le32(chunk + 56, len - head - TCP_CHUNK_LEN);
 	if (control & 1) {
 		weft_put_le64(chunk + 24, (uintptr_t)memory + GUARD);
-		weft_put_le32(chunk + 32, rkey.slot);
-		weft_put_le32(chunk + 36, rkey.generation);
-		weft_put_le64(chunk + 40, rkey.token);
+		memcpy(chunk + 32, rkey, 16);
 	}
 }
 

@@ -197,20 +197,21 @@ static void act(struct weft_ep *ep, uint8_t control, const uint8_t *p,
 		size_t n)
 {
 	struct iovec iov = { target.bytes, TARGET };
-	struct weft_rkey key = victim.key;
+	uint8_t key[WEFT_RKEY_MAX];
 	struct fop *f = &fops[nfops];
 	int r;
 
-	memcpy(&key, p, weft_min(n, sizeof(key)));
+	dev->mem_pack(victim.mem, key);
+	memcpy(key, p, weft_min(n, dev->rkey_len));
 	if (ended || nfops == OPS || !dev->ready(ep))
 		return;
 	f->op.done = op_done;
 	f->done = 0;
 	if (control % 3 == 0) {
-		r = dev->put(ep, &iov, 1, 4096, &key, NULL, &f->op);
+		r = dev->put(ep, &iov, 1, 4096, key, NULL, &f->op);
 	} else if (control % 3 == 1) {
 		iov.iov_base = landing.bytes;
-		r = dev->get(ep, &iov, 1, 4096, &key, &f->op);
+		r = dev->get(ep, &iov, 1, 4096, key, &f->op);
 	} else {
 		iov.iov_len = 64;
 		dev->message(ep, 1, &iov, 1, NULL);

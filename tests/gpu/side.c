@@ -65,7 +65,7 @@ static void op_done(struct weft_op *op, int status)
 }
 
 void start(struct wop *w, bool get, void *p, size_t len, uint64_t addr,
-		  const struct weft_rkey *key, const struct weft_notify *n)
+		  const void *key, const struct weft_notify *n)
 {
 	struct iovec iov = { p, len };
 	int r;

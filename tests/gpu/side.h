@@ -18,7 +18,7 @@ struct wop {
 
 struct remote {
 	uint64_t addr;
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 };
 
 struct buf {
@@ -47,7 +47,7 @@ void buf_close(struct buf *b);
 
 /* Begins a put or get of @p; waits for room, not for its end. */
 void start(struct wop *w, bool get, void *p, size_t len, uint64_t addr,
-	   const struct weft_rkey *key, const struct weft_notify *n);
+	   const void *key, const struct weft_notify *n);
 /* The same place in both, from its beginning to its end. */
 void move(bool get, struct buf *local, struct buf *remote, size_t off,
 	  size_t len, const struct weft_notify *n);

@@ -91,6 +91,7 @@ void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 {
 	const struct weft_dev_ops *nvl = &weft_nvlink_ops;
 	struct weft_iface_cb all = *cb;
+	uint8_t packed[WEFT_RKEY_MAX];
 
 	if (!all.on_message)
 		all.on_message = on_message;
@@ -104,7 +105,8 @@ void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 	    nvl->mem_register(buf, len, WEFT_MEM_HOST, &v->mem))
 		broken("the interface does not open");
 	nvl->iface_query(v->iface, &v->attr);
-	nvl->mem_pack(v->mem, &v->key);
+	nvl->mem_pack(v->mem, packed);
+	weft_rkey_unpack(packed, &v->key);
 	v->liar = v->attr.addr;
 	memcpy(v->liar.key, liar_key, WEFT_KEY_LEN);
 }

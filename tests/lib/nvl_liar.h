@@ -8,6 +8,7 @@
 
 #include "devices/device.h"
 #include "devices/nvlink/nvl_proto.h"
+#include "devices/region.h"
 #include "util/clock.h"
 
 #define LIAR_WAIT_MS	30000

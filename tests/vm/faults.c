@@ -37,7 +37,7 @@ struct side {
 	struct weft_ep *ep;
 	uint8_t *mem;
 	struct weft_mem *reg;
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 	unsigned int messages, errors;
 	int error;
 };

@@ -35,7 +35,7 @@ Test(dump, keys_inboxes_and_rings)
 {
 	static uint8_t src[LEN], dst[LEN];
 	struct weft_mem *mem;
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 	struct nvl_conn *conn;
 	unsigned int i, rings = 0;
 

@@ -73,7 +73,7 @@ Test(ib_end, what_an_orderly_end_cuts_off_is_lost, .init = begin, .fini = end,
 	uint8_t *src = buffer(7), *dst = buffer(0);
 	struct iovec iov = { src, LEN };
 	struct weft_mem *mem;
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 
 	setenv("WEFT_PEER_TIMEOUT", "60s", 1);
 	weft_settings_reset();
@@ -104,7 +104,7 @@ static void refused_put(uint8_t *src, uint8_t *dst, struct weft_mem *mem,
 			struct wait_op *w)
 {
 	struct iovec iov = { src, LEN };
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 
 	cr_assert(zero(int, put_all(src, dst, mem)));	/* the key is known */
 	ib->mem_pack(mem, &key);

@@ -45,7 +45,7 @@ static int move(bool get, uint8_t *local, uint8_t *remote, size_t len,
 {
 	struct wait_op w = { .op.done = op_done };
 	struct iovec iov = { local, len };
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 	int ret;
 
 	ib->mem_pack(mem, &key);

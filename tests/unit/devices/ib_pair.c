@@ -180,7 +180,7 @@ int put_all(uint8_t *src, uint8_t *dst, struct weft_mem *mem)
 {
 	struct iovec iov = { src, LEN };
 	struct wait_op w = { .op.done = op_done };
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 	int ret;
 
 	ib->mem_pack(mem, &key);

@@ -10,7 +10,7 @@
 
 static uint8_t *src, *dst;
 static struct weft_mem *mem;
-static struct weft_rkey key;
+static uint8_t key[WEFT_RKEY_MAX];
 static struct wait_op ops[PUTS];
 static unsigned int notified, wrong;
 

@@ -229,7 +229,7 @@ Test(ib, a_queue_pair_that_cannot_be_ended, .init = begin, .fini = end,
 	struct wait_op w = { .op.done = op_done };
 	uint8_t *src = buffer(7), *dst = buffer(0);
 	struct iovec iov = { src, LEN };
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 	struct weft_mem *mem;
 
 	pair_up();
@@ -319,7 +319,7 @@ Test(ib, messages_survive_broken_queue_pairs, .init = begin, .fini = end,
 	enum { ROUNDS = 60 };
 	uint8_t *src = buffer(7), *dst = buffer(0);
 	uint32_t to_b = 0, to_a = 0, round, tries = 0;
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 	struct weft_mem *mem;
 	struct iovec iov = { src, LEN };
 	struct wait_op w;

@@ -86,7 +86,7 @@ static void a_ring(unsigned int i)
 {
 	const int first = i % 2;
 	struct weft_mem *mem;
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 	uint8_t *src, *dst;
 
 	setenv(FAKE_CUDA_NODES, first ? "10" : "01", 1);

@@ -7,7 +7,7 @@
 
 static uint8_t *from, *to;
 static struct weft_mem *mem;
-static struct weft_rkey key;
+static uint8_t key[WEFT_RKEY_MAX];
 
 static void begin(void)
 {

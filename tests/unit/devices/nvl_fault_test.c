@@ -54,7 +54,7 @@ static void sleep_until(const bool *done)
 	}
 }
 
-static int put_asleep(uint8_t *src, uint8_t *dst, const struct weft_rkey *key)
+static int put_asleep(uint8_t *src, uint8_t *dst, const void *key)
 {
 	struct wait_op w = { .op.done = op_done };
 	struct iovec iov = { src, LEN };
@@ -85,7 +85,7 @@ static unsigned int move(struct weft_mem *mem, struct weft_mem *virt,
 			 struct weft_mem *plain)
 {
 	unsigned int errors = 0;
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 
 	nvl->mem_pack(mem, &key);
 	errors += !!put_checked(&a, gpu0, gpu1, LEN, &key);
@@ -230,7 +230,7 @@ ssize_t write(int fd, const void *buf, size_t n)
 }
 
 static void start(struct wait_op *w, uint8_t *src, uint8_t *dst,
-		  const struct weft_rkey *key)
+		  const void *key)
 {
 	struct iovec iov = { src, 4096 };
 	int i;
@@ -256,7 +256,7 @@ Test(nvl_fault, who_has_rung_rings_no_more)
 {
 	struct wait_op w[3];
 	struct weft_mem *mem;
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 	unsigned int bells;
 
 	load_fake();

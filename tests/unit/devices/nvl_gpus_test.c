@@ -30,7 +30,7 @@ TestSuite(nvl_gpus, .init = begin, .fini = finish, .timeout = 120);
 
 static uint8_t *dst, *from0, *from1;
 static struct weft_mem *mem;
-static struct weft_rkey key;
+static uint8_t key[WEFT_RKEY_MAX];
 
 static void pair_up(void)
 {

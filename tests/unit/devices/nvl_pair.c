@@ -185,7 +185,7 @@ static void pattern(uint8_t *p, size_t len)
 }
 
 int put_checked(struct side *s, uint8_t *src, uint8_t *dst, size_t len,
-		const struct weft_rkey *key)
+		const void *key)
 {
 	struct wait_op w = { .op.done = op_done };
 	struct iovec iov = { src, len };
@@ -203,7 +203,7 @@ int put_checked(struct side *s, uint8_t *src, uint8_t *dst, size_t len,
 }
 
 int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,
-		const struct weft_rkey *key)
+		const void *key)
 {
 	struct wait_op w = { .op.done = op_done };
 	struct iovec iov = { dst, len };

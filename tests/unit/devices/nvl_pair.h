@@ -59,9 +59,9 @@ void turn(void);
 
 /* Fills @src anew, poisons the target, and looks; the operation's status. */
 int put_checked(struct side *s, uint8_t *src, uint8_t *dst, size_t len,
-		const struct weft_rkey *key);
+		const void *key);
 int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,
-		const struct weft_rkey *key);
+		const void *key);
 void op_done(struct weft_op *op, int status);
 
 /* For Criterion, whose arguments may not begin with an operator. */

@@ -76,7 +76,7 @@ Test(nvl_setup, nothing_is_made_before_bulk_and_one_ring_then)
 	unsigned int ring[ARRAY_SIZE(makers)], i;
 	struct weft_mem *mem[21], *own[21];
 	uint8_t *src[21], *dst[21];
-	struct weft_rkey key[21];
+	uint8_t key[21][WEFT_RKEY_MAX];
 
 	load_fake();
 	cr_assert(eq(int, open_side(&a), 0));
@@ -119,7 +119,7 @@ static void takes_no_context(uint8_t *p)
 	struct iovec iov = { p, sizeof(host) };
 	struct weft_mem *mem = NULL, *plain;
 	struct wait_op w = { .op.done = op_done };
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 	void *current = &mem;
 	int r;
 
@@ -179,7 +179,7 @@ Test(nvl_setup, no_context_for_virtual_memory)
 
 static struct {
 	struct weft_address addr;
-	struct weft_rkey key;
+	uint8_t key[WEFT_RKEY_MAX];
 	uint64_t at;
 	_Atomic int step;		/* 1: the above is there; 2: it has put */
 } *told;				/* by both processes */

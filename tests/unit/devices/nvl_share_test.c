@@ -14,7 +14,7 @@ static void transfer(struct fake_cuda_live *during)
 {
 	struct weft_mem *mem, *own, *buf;
 	uint8_t *src, *dst, *back;
-	struct weft_rkey key, virt;
+	uint8_t key[WEFT_RKEY_MAX], virt[WEFT_RKEY_MAX];
 
 	load_fake();
 	cr_assert(eq(int, open_side(&a), 0));

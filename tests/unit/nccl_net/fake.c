@@ -19,7 +19,7 @@ struct event {
 	uint8_t id;
 	struct weft_op *op;
 	uint64_t addr;
-	struct weft_rkey rkey;
+	uint64_t token;
 	bool notify;
 	uint64_t tag;
 	struct fake_iface *from;
@@ -176,7 +176,7 @@ static void land(struct fake_iface *i, struct event *e)
 	struct weft_mem *m, *tmp, *hit = NULL;
 
 	weft_list_for_each(m, tmp, &mems, link)
-		if (m->token == e->rkey.token)
+		if (m->token == e->token)
 			hit = m;
 	done->ep_id = e->ep_id;
 	done->op = e->op;
@@ -350,7 +350,7 @@ static ssize_t message_pack(struct weft_ep *ep, uint8_t id,
 }
 
 static int put(struct weft_ep *base, const struct iovec *iov, unsigned int n,
-	       uint64_t addr, const struct weft_rkey *rkey,
+	       uint64_t addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op)
 {
 	struct fake_ep *ep = (struct fake_ep *)base;
@@ -373,7 +373,7 @@ static int put(struct weft_ep *base, const struct iovec *iov, unsigned int n,
 	e->from = ep->iface;
 	e->op = op;
 	e->addr = addr;
-	e->rkey = *rkey;
+	memcpy(&e->token, rkey, sizeof(e->token));
 	e->notify = notify;
 	e->tag = notify ? notify->tag : 0;
 	fake.puts++;
@@ -416,9 +416,9 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 	return 0;
 }
 
-static void mem_pack(struct weft_mem *m, struct weft_rkey *rkey)
+static void mem_pack(struct weft_mem *m, void *rkey)
 {
-	*rkey = (struct weft_rkey){ .token = m->token };
+	memcpy(rkey, &m->token, sizeof(m->token));
 }
 
 static void mem_release(struct weft_mem *m)
@@ -443,6 +443,7 @@ static int arm(struct weft_iface *base)
 
 const struct weft_dev_ops weft_tcp_ops = {
 	.name = "fake",
+	.rkey_len = sizeof(((struct weft_mem *)0)->token),
 	.iface_open = iface_open,
 	.iface_close = iface_close,
 	.iface_query = iface_query,
@@ -485,16 +486,6 @@ const struct weft_dev_ops weft_ib_ops = {
 	.name = "none",
 	.iface_open = no_iface,
 };
-
-void weft_rkey_pack(const struct weft_rkey *rkey, void *buf)
-{
-	memcpy(buf, rkey, WEFT_RKEY_LEN);
-}
-
-void weft_rkey_unpack(const void *buf, struct weft_rkey *rkey)
-{
-	memcpy(rkey, buf, WEFT_RKEY_LEN);
-}
 
 void fake_break_all(int err)
 {

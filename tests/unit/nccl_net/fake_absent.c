@@ -58,7 +58,7 @@ int weft_nvl_use_current(struct weft_iface *i)
 
 int weft_nvl_put(struct weft_ep *ep, const struct weft_cuda_ptr *where,
 		 const struct iovec *iov, unsigned int n, uint64_t addr,
-		 const struct weft_rkey *rkey, const struct weft_notify *notify,
+		 const void *rkey, const struct weft_notify *notify,
 		 struct weft_op *op)
 {
 	(void)where;

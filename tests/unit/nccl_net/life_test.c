@@ -494,9 +494,12 @@ Test(life, settings_that_differ_are_explained, .init = init)
 Test(life, lies_are_harmless, .init = connected)
 {
 	uint8_t junk[64];
-	struct weft_msg_post post = { .to = tx->id, .seq = 5000, .size = 1 };
+	struct weft_msg_post post = {
+		.to = tx->id, .seq = 5000, .size = 1, .rkey_len = 8,
+		.rkey = junk,
+	};
 	struct weft_msg_seq seq = { .to = rx->id, .seq = 77777 };
-	uint8_t buf[WEFT_MSG_POST_LEN];
+	uint8_t buf[WEFT_MSG_POST_LEN(9)];
 	unsigned int id, len;
 
 	memset(junk, 0xee, sizeof(junk));
@@ -504,7 +507,13 @@ Test(life, lies_are_harmless, .init = connected)
 		for (len = 0; len <= sizeof(junk); len++)
 			fake_inject(id, junk, len);
 	weft_msg_post_pack(&post, buf);
-	fake_inject(WEFT_MSG_POST, buf, sizeof(buf));
+	fake_inject(WEFT_MSG_POST, buf, WEFT_MSG_POST_LEN(8));
+	/* of another device's keys */
+	post.rkey_len = 9;
+	post.seq = 0;
+	weft_msg_post_pack(&post, buf);
+	fake_inject(WEFT_MSG_POST, buf, WEFT_MSG_POST_LEN(9));
+	cr_expect(not(tx->post[0].there));
 	weft_msg_seq_pack(&seq, buf);
 	fake_inject(WEFT_MSG_NEED, buf, WEFT_MSG_SEQ_LEN);
 	fake_inject(WEFT_MSG_EAGER, buf, 20);

@@ -96,7 +96,8 @@ Test(net, posts_fall_silent_while_all_is_small, .init = connected)
 /* More than one message holds, so that two go: a full one and the rest. */
 Test(net, receives_are_told_together, .init = connected)
 {
-	struct weft_net_request *r[WEFT_NET_POSTS - 1], *other[2];
+	enum { FULL = WEFT_NET_POSTS / WEFT_MSG_POST_LEN(8 /* the fake's */) };
+	struct weft_net_request *r[FULL - 1], *other[2];
 	const unsigned int before = fake.by_id[WEFT_MSG_POST];
 	struct weft_net_comm *tx2, *rx2;
 	struct weft_net_mr *mr;

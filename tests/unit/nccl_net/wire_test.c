@@ -141,10 +141,12 @@ Test(wire, connect_comes_back)
 Test(wire, other_messages_come_back)
 {
 	struct weft_msg_accept a = { 1, 2, 3, 4, 5 }, a2;
-	struct weft_msg_post p = { 1, 2, 3, 4, { 5, 6, 7 } }, p2;
+	struct weft_msg_post p = { 1, 2, 3, 4, true, 5, "a key" }, p2;
 	struct weft_msg_seq s = { 1, 2 }, s2;
 	struct weft_msg_too_large t = { 1, 2, 3, 4 }, t2;
+	enum { POST_LEN = WEFT_MSG_POST_LEN(5) };
 	uint8_t buf[64];
+	size_t i;
 
 	weft_msg_accept_pack(&a, buf);
 	cr_assert(eq(int, weft_msg_accept_unpack(buf, WEFT_MSG_ACCEPT_LEN, &a2),
@@ -153,12 +155,13 @@ Test(wire, other_messages_come_back)
 	cr_expect(eq(uint, a2.way, 5));
 	cr_expect(lt(int, weft_msg_accept_unpack(buf, WEFT_MSG_ACCEPT_LEN - 1,
 						 &a2), 0));
-	weft_msg_post_pack(&p, buf);
-	cr_assert(eq(int, weft_msg_post_unpack(buf, WEFT_MSG_POST_LEN, &p2),
-		     0));
+	cr_assert(eq(sz, weft_msg_post_pack(&p, buf), POST_LEN));
+	cr_assert(eq(long, weft_msg_post_unpack(buf, sizeof(buf), &p2),
+		     POST_LEN));
 	cr_expect(p2.to == 1 && p2.seq == 2 && p2.addr == 3 && p2.size == 4);
-	cr_expect(eq(int, memcmp(&p.rkey, &p2.rkey, sizeof(p.rkey)), 0));
-	cr_expect(lt(int, weft_msg_post_unpack(buf, 39, &p2), 0));
+	cr_expect(p2.gpu && p2.rkey_len == 5 && !memcmp(p2.rkey, "a key", 5));
+	for (i = 0; i < POST_LEN; i++)
+		cr_expect(lt(long, weft_msg_post_unpack(buf, i, &p2), 0));
 	weft_msg_seq_pack(&s, buf);
 	cr_assert(eq(int, weft_msg_seq_unpack(buf, WEFT_MSG_SEQ_LEN, &s2), 0));
 	cr_expect(s2.to == 1 && s2.seq == 2);

@@ -90,7 +90,7 @@ static enum weft_ucs_status put(struct weft_uct_completion *comp)
 {
 	char byte = 1;
 	struct weft_uct_iov iov = { &byte, 1, NULL, 0, 1 };
-	struct weft_rkey rkey = { 1, 2, 3 };
+	char rkey[FAKE_RKEY_LEN] = "key";
 
 	return ((access_fn)ops[WEFT_OP_PUT_ZCOPY])(ep, &iov, 1, 0x1000,
 						   (uintptr_t)&rkey, comp);

@@ -138,7 +138,7 @@ static ssize_t message_pack(struct weft_ep *ep, uint8_t id,
 }
 
 static int put(struct weft_ep *ep, const struct iovec *iov, unsigned int iovcnt,
-	       uint64_t remote_addr, const struct weft_rkey *rkey,
+	       uint64_t remote_addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op)
 {
 	(void)ep;
@@ -154,7 +154,7 @@ static int put(struct weft_ep *ep, const struct iovec *iov, unsigned int iovcnt,
 }
 
 static int get(struct weft_ep *ep, const struct iovec *iov, unsigned int iovcnt,
-	       uint64_t remote_addr, const struct weft_rkey *rkey,
+	       uint64_t remote_addr, const void *rkey,
 	       struct weft_op *op)
 {
 	return put(ep, iov, iovcnt, remote_addr, rkey, NULL, op);
@@ -197,10 +197,10 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 	return 0;
 }
 
-static void mem_pack(struct weft_mem *mem, struct weft_rkey *rkey)
+static void mem_pack(struct weft_mem *mem, void *rkey)
 {
 	(void)mem;
-	*rkey = (struct weft_rkey){ 1, 2, 3 };
+	memset(rkey, 1, FAKE_RKEY_LEN);
 }
 
 static void mem_release(struct weft_mem *mem)
@@ -212,6 +212,7 @@ static void mem_release(struct weft_mem *mem)
 #define FAKE_OPS                             \
 	{                                    \
 		.name = "fake", \
+		.rkey_len = FAKE_RKEY_LEN, \
 		.iface_open = iface_open, \
 		.iface_close = iface_close, \
 		.iface_query = iface_query, \

@@ -9,6 +9,7 @@
 #include "devices/device.h"
 
 #define FAKE_LOG	64
+#define FAKE_RKEY_LEN	12
 
 struct fake_ep {
 	struct weft_ep base;

@@ -57,7 +57,7 @@ static void check_one(const struct weft_uct_abi *abi,
 	cr_expect_eq(at(attr, abi->md_attr.max_reg), UINT64_MAX);
 	cr_expect_eq(at(attr, abi->md_attr.reg_mem_types), types);
 	cr_expect_eq(at(attr, abi->md_attr.access_mem_types), types);
-	cr_expect_eq(at(attr, abi->md_attr.rkey_size), WEFT_RKEY_LEN);
+	cr_expect_eq(at(attr, abi->md_attr.rkey_size), tl->dev->rkey_len);
 	if (cache)
 		cr_expect_eq(at(attr, cache), types, "%s, 1.%u", tl->name,
 			     abi->minor);
