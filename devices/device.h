@@ -53,6 +53,18 @@ enum weft_mem_kind {
 /* A packed key is at most so many bytes; see mem_pack(). */
 #define WEFT_RKEY_MAX 64
 
+/* A piece of this process's memory, which a put reads and a get writes. */
+struct weft_iov {
+	void *addr;
+	size_t len;
+	/*
+	 * The registration that [addr, addr+len) lies in; NULL: not known, and
+	 * the device finds out itself what it needs.  Looked at in the call
+	 * alone: released while the operation is pending, that may fail.
+	 */
+	struct weft_mem *mem;
+};
+
 /* A put may tell the target when all of it is placed. */
 struct weft_notify {
 	uint64_t tag;			/* handed to on_notify() as it is */
@@ -96,7 +108,7 @@ struct weft_ep {
 
 struct weft_iface_attr {
 	size_t max_message;		/* bytes of one message, id excluded */
-	size_t max_iov;			/* entries of message() and put() */
+	size_t max_iov;			/* entries of message(), put(), get() */
 	size_t max_put;			/* bytes of one put or get */
 	unsigned int mem_kinds;		/* BIT(enum weft_mem_kind) of put, get */
 	double bandwidth;		/* bytes/s one way, an estimate */
@@ -204,11 +216,11 @@ struct weft_dev_ops {
 	 * the endpoint's error.  Completion -EACCES: the key does not allow it
 	 * (revoked, out of bounds); the endpoint lives on.
 	 */
-	int (*put)(struct weft_ep *ep, const struct iovec *iov,
+	int (*put)(struct weft_ep *ep, const struct weft_iov *iov,
 		   unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		   const struct weft_notify *notify, struct weft_op *op);
 	/* Reads from the peer's memory; completes when all is here. */
-	int (*get)(struct weft_ep *ep, const struct iovec *iov,
+	int (*get)(struct weft_ep *ep, const struct weft_iov *iov,
 		   unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		   struct weft_op *op);
 	/* See "Order" above.  Never fails, never waits. */

@@ -28,15 +28,6 @@ void weft_nvl_serve_kernels(struct weft_iface *iface);
 int weft_nvl_unmap_apart(struct weft_iface *iface);
 
 /*
- * As put(), of memory that weft_cuda_query() has been asked about before: the
- * driver is asked nothing.
- */
-int weft_nvl_put(struct weft_ep *ep, const struct weft_cuda_ptr *where,
-		 const struct iovec *iov, unsigned int iovcnt,
-		 uint64_t remote_addr, const void *rkey,
-		 const struct weft_notify *notify, struct weft_op *op);
-
-/*
  * Makes ready what puts on @ep will need in both directions: streams for the
  * GPU that @gpu_memory is on (NULL: host memory only) and the host rings.  0:
  * nothing will be allocated or mapped any more for the memory known so far;

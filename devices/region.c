@@ -81,7 +81,7 @@ int weft_region_add(void *addr, size_t len, enum weft_mem_kind kind,
 	err = weft_random(&token, sizeof(token));
 	if (err)
 		return err;
-	m = malloc(sizeof(*m));
+	m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
 

@@ -11,6 +11,7 @@
 #define WEFT_DEVICES_REGION_H
 
 #include "devices/device.h"
+#include "util/cuda.h"
 
 /* Its key; `token` is random. */
 struct weft_rkey {
@@ -35,6 +36,7 @@ struct weft_mem {
 	void *addr;
 	size_t len;
 	enum weft_mem_kind kind;
+	struct weft_cuda_ptr where;	/* nvlink's, else zero: not asked */
 	struct weft_rkey rkey;
 };
 

@@ -379,6 +379,12 @@ void weft_net_comm_attach(struct weft_net_comm *comm,
 void weft_net_comm_fail(struct weft_net_comm *comm, int err);
 
 /* mr.c */
+static inline bool weft_net_mr_covers(const struct weft_net_mr *mr,
+				      const void *data, size_t size)
+{
+	return mr->mem && (uintptr_t)data >= mr->addr && size <= mr->size &&
+	       (uintptr_t)data - mr->addr <= mr->size - size;
+}
 void weft_net_mr_revoke(struct weft_net_mr *mr);
 void weft_net_mr_put(struct weft_net_mr *mr);
 

@@ -14,13 +14,6 @@
 
 #define NCCL_NUM_PROTOCOLS	3	/* include/plugin/nccl_tuner.h */
 
-static int register_host(struct weft_net_mr *mr, void *data)
-{
-	if (mr->ops == &weft_nvlink_ops)
-		weft_cuda_query(data, &mr->where);
-	return mr->ops->mem_register(data, mr->size, WEFT_MEM_HOST, &mr->mem);
-}
-
 /* By NVLink, all that its copies need is made before NCCL's kernels run. */
 static int prepare(struct weft_net_comm *comm, struct weft_net_mr *mr,
 		   void *data)
@@ -161,7 +154,8 @@ int weft_net_register_dmabuf(struct weft_net_comm *comm, void *data,
 	mr->size = size;
 	/* A comm keeps its peer for life, and a peer its port. */
 	mr->ops = comm->peer->port->ops;
-	ret = ptr_type == NCCL_PTR_HOST ? register_host(mr, data) :
+	ret = ptr_type == NCCL_PTR_HOST ?
+	      mr->ops->mem_register(data, size, WEFT_MEM_HOST, &mr->mem) :
 	      register_gpu(comm, mr, data, fd, offset);
 	if (ret < 0) {
 		free(mr);

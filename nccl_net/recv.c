@@ -127,8 +127,7 @@ int weft_net_recv(struct weft_net_comm *comm, void *data, size_t size,
 	ret = 0;
 	if (!weft_net_slot_free(comm))
 		goto unlock;
-	if (!mr || !mr->mem || (uintptr_t)data < mr->addr ||
-	    size > mr->size || (uintptr_t)data - mr->addr > mr->size - size) {
+	if (!mr || !weft_net_mr_covers(mr, data, size)) {
 		ret = weft_fail(EINVAL, "a receive of %zu bytes lies outside "
 				"its registered memory", size);
 		goto unlock;

@@ -2,7 +2,6 @@
 /* Sends; see request.c for how they meet receives. */
 #include <errno.h>
 #include <string.h>
-#include "devices/nvlink.h"
 #include "nccl_net/internal.h"
 #include "util/log.h"
 
@@ -21,7 +20,7 @@ static int send_eager(struct weft_net_comm *comm, uint32_t seq,
 }
 
 static int send_put(struct weft_net_comm *comm, uint32_t seq, const void *data,
-		    size_t size, const struct weft_cuda_ptr *where)
+		    size_t size, struct weft_mem *mem)
 {
 	struct weft_net_request *req = &comm->req[WEFT_NET_SLOT(seq)];
 	struct weft_net_post *post = &comm->post[WEFT_NET_SLOT(seq)];
@@ -29,12 +28,8 @@ static int send_put(struct weft_net_comm *comm, uint32_t seq, const void *data,
 	struct weft_notify notify = {
 		.tag = weft_tag_pack(comm->remote_id, seq),
 	};
-	struct iovec iov = { (void *)data, size };
+	struct weft_iov iov = { (void *)data, size, mem };
 
-	if (peer->port->nvlink)
-		return weft_nvl_put(peer->ep, where, &iov, size ? 1 : 0,
-				    post->addr, post->rkey, &notify,
-				    &req->op);
 	return peer->port->ops->put(peer->ep, &iov, size ? 1 : 0, post->addr,
 				    post->rkey, &notify, &req->op);
 }
@@ -88,16 +83,10 @@ int weft_net_send_staged(struct weft_net_request *req)
 	if (fits_message(comm, req->size, false, post))
 		ret = send_eager(comm, req->seq, data, req->size);
 	else
-		ret = send_put(comm, req->seq, data, req->size, NULL);
+		ret = send_put(comm, req->seq, data, req->size, req->mr->mem);
 	if (ret != -EAGAIN)
 		post->there = false;
 	return ret;
-}
-
-static bool outside(const struct weft_net_mr *mr, const void *data, size_t size)
-{
-	return (uintptr_t)data < mr->addr || size > mr->size ||
-	       (uintptr_t)data - mr->addr > mr->size - size;
 }
 
 /* -EAGAIN: not now; 0 with *@out set, else an error. */
@@ -119,7 +108,7 @@ static int try_send(struct weft_net_comm *comm, const void *data, size_t size,
 		weft_net_too_large(comm, comm->seq, size, post->size);
 		return -EMSGSIZE;
 	}
-	if (gpu && outside(mr, data, size))
+	if (gpu && !weft_net_mr_covers(mr, data, size))
 		return weft_fail(EINVAL, "a send of %zu bytes lies outside its "
 				 "registered memory", size);
 	if (posted && mr && mr->shadow)
@@ -143,7 +132,7 @@ static int try_send(struct weft_net_comm *comm, const void *data, size_t size,
 		}
 		return -EAGAIN;
 	}
-	ret = send_put(comm, comm->seq, data, size, mr ? &mr->where : NULL);
+	ret = send_put(comm, comm->seq, data, size, mr ? mr->mem : NULL);
 	if (ret != -EINPROGRESS)
 		return ret;
 	post->there = false;

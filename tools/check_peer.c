@@ -371,7 +371,7 @@ static int start(struct check *c, enum check_way way, size_t size,
 		 struct move *m)
 {
 	const uint64_t end = weft_now_ms() + c->patience_ms;
-	const struct iovec iov = { c->source, size };
+	const struct weft_iov iov = { c->source, size, NULL };
 	int err;
 
 	m->op.done = moved;

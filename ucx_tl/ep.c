@@ -156,13 +156,27 @@ static enum weft_ucs_status accessing(struct weft_uct_ep *ep,
 	return started(ep, op, ret);
 }
 
+static unsigned int to_weft_iov(const struct weft_uct_iov *from, size_t n,
+				struct weft_iov *to)
+{
+	unsigned int used = 0;
+
+	for (size_t i = 0; i < n && used < WEFT_UCT_MAX_IOV; i++)
+		if (from[i].length)
+			to[used++] = (struct weft_iov){
+				from[i].buffer, from[i].length * from[i].count,
+				from[i].memh,
+			};
+	return used;
+}
+
 static enum weft_ucs_status put_zcopy(struct weft_uct_ep *ep,
 				      const struct weft_uct_iov *from, size_t n,
 				      uint64_t remote_addr, uintptr_t rkey,
 				      struct weft_uct_completion *comp)
 {
-	struct iovec iov[WEFT_UCT_MAX_IOV];
-	unsigned int used = to_iovec(from, n, iov);
+	struct weft_iov iov[WEFT_UCT_MAX_IOV];
+	unsigned int used = to_weft_iov(from, n, iov);
 	struct weft_uct_op *op;
 	int ret;
 
@@ -182,8 +196,8 @@ static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
 				      uint64_t remote_addr, uintptr_t rkey,
 				      struct weft_uct_completion *comp)
 {
-	struct iovec iov[WEFT_UCT_MAX_IOV];
-	unsigned int used = to_iovec(from, n, iov);
+	struct weft_iov iov[WEFT_UCT_MAX_IOV];
+	unsigned int used = to_weft_iov(from, n, iov);
 	struct weft_uct_op *op;
 	int ret;
 

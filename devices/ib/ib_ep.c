@@ -272,12 +272,13 @@ static uint32_t gpu_of(const struct iovec *iov, unsigned int n)
 }
 
 static int start(struct ib_ep *ep, enum ib_op_kind kind,
-		 const struct iovec *iov, unsigned int iovcnt,
+		 const struct weft_iov *iov, unsigned int iovcnt,
 		 uint64_t remote_addr, const void *rkey,
 		 const struct weft_notify *notify, struct weft_op *done)
 {
 	struct ib_conn *conn = ep->conn;
 	struct ib_op *op;
+	unsigned int i;
 
 	if (ep->err)
 		return ep->err;
@@ -299,16 +300,18 @@ static int start(struct ib_ep *ep, enum ib_op_kind kind,
 	weft_rkey_unpack(rkey, &op->rkey);
 	op->notify = notify != NULL;
 	op->tag = notify ? notify->tag : 0;
-	op->total = iov_total(iov, iovcnt);
 	op->iovcnt = iovcnt;
-	memcpy(op->iov, iov, iovcnt * sizeof(*iov));
-	op->gpu = gpu_of(iov, iovcnt);
+	for (i = 0; i < iovcnt; i++) {
+		op->iov[i] = (struct iovec){ iov[i].addr, iov[i].len };
+		op->total += iov[i].len;
+	}
+	op->gpu = gpu_of(op->iov, iovcnt);
 	conn->nops++;
 	ib_op_queue(conn, op);
 	return -EINPROGRESS;
 }
 
-int ib_ep_put(struct weft_ep *base, const struct iovec *iov,
+int ib_ep_put(struct weft_ep *base, const struct weft_iov *iov,
 	      unsigned int iovcnt, uint64_t remote_addr,
 	      const void *rkey, const struct weft_notify *notify,
 	      struct weft_op *op)
@@ -317,7 +320,7 @@ int ib_ep_put(struct weft_ep *base, const struct iovec *iov,
 		     notify, op);
 }
 
-int ib_ep_get(struct weft_ep *base, const struct iovec *iov,
+int ib_ep_get(struct weft_ep *base, const struct weft_iov *iov,
 	      unsigned int iovcnt, uint64_t remote_addr,
 	      const void *rkey, struct weft_op *op)
 {

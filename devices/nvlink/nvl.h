@@ -143,7 +143,7 @@ struct nvl_job {
 	struct weft_cuda_ptr where;	/* of the source */
 	unsigned int iov_i, iovcnt;
 	size_t iov_off;
-	struct iovec iov[NVL_MAX_IOV];
+	struct weft_iov iov[NVL_MAX_IOV];
 };
 
 /* A get as its caller sees it: complete with its last part. */
@@ -454,11 +454,11 @@ bool nvl_share_allowed(int ordinal);
 
 /* nvl_tx.c */
 bool nvl_conn_ready(struct nvl_conn *conn);
-/* @where: of the source; NULL: to be found out. */
-int nvl_tx_put(struct nvl_conn *conn, const struct weft_cuda_ptr *where,
-	       const struct iovec *iov, unsigned int n, uint64_t addr,
-	       const void *rkey, const struct weft_notify *notify,
-	       struct weft_op *op);
+/* Where it lies, by its registration or the driver; logs why not. */
+int nvl_locate(const struct weft_iov *v, struct weft_cuda_ptr *where);
+int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,
+	       unsigned int n, uint64_t addr, const void *rkey,
+	       const struct weft_notify *notify, struct weft_op *op);
 int nvl_tx_serve(struct nvl_conn *conn, const struct nvl_op *op);
 unsigned int nvl_tx_schedule(struct nvl_conn *conn);
 int nvl_tx_ack(struct nvl_conn *conn, const struct nvl_op *op);
@@ -470,8 +470,9 @@ void nvl_tx_give_up(struct nvl_job *job, int status);
 /* nvl_rx.c */
 unsigned int nvl_rx_ops(struct nvl_conn *conn);
 unsigned int nvl_rx_deliver(struct nvl_iface *iface);
-int nvl_rx_get(struct nvl_conn *conn, const struct iovec *iov, unsigned int n,
-	       uint64_t addr, const void *rkey, struct weft_op *op);
+int nvl_rx_get(struct nvl_conn *conn, const struct weft_iov *iov,
+	       unsigned int n, uint64_t addr, const void *rkey,
+	       struct weft_op *op);
 
 /* nvl_ep.c */
 /* NULL: no memory. */
@@ -484,10 +485,10 @@ int nvl_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		   unsigned int n, struct weft_op *op);
 ssize_t nvl_ep_message_pack(struct weft_ep *ep, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg);
-int nvl_ep_put(struct weft_ep *ep, const struct iovec *iov, unsigned int n,
+int nvl_ep_put(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,
 	       uint64_t addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op);
-int nvl_ep_get(struct weft_ep *ep, const struct iovec *iov, unsigned int n,
+int nvl_ep_get(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,
 	       uint64_t addr, const void *rkey, struct weft_op *op);
 void nvl_ep_fence(struct weft_ep *ep);
 int nvl_ep_flush(struct weft_ep *ep, struct weft_op *op);

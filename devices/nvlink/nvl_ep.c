@@ -196,7 +196,7 @@ ssize_t nvl_ep_message_pack(struct weft_ep *base, uint8_t id,
 	return len;
 }
 
-int nvl_ep_put(struct weft_ep *base, const struct iovec *iov, unsigned int n,
+int nvl_ep_put(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 	       uint64_t addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op)
 {
@@ -204,22 +204,10 @@ int nvl_ep_put(struct weft_ep *base, const struct iovec *iov, unsigned int n,
 
 	if (!ep->conn)
 		return ep->err;
-	return nvl_tx_put(ep->conn, NULL, iov, n, addr, rkey, notify, op);
+	return nvl_tx_put(ep->conn, iov, n, addr, rkey, notify, op);
 }
 
-int weft_nvl_put(struct weft_ep *base, const struct weft_cuda_ptr *where,
-		 const struct iovec *iov, unsigned int n, uint64_t addr,
-		 const void *rkey, const struct weft_notify *notify,
-		 struct weft_op *op)
-{
-	struct nvl_ep *ep = nvl_ep(base);
-
-	if (!ep->conn)
-		return ep->err;
-	return nvl_tx_put(ep->conn, where, iov, n, addr, rkey, notify, op);
-}
-
-int nvl_ep_get(struct weft_ep *base, const struct iovec *iov, unsigned int n,
+int nvl_ep_get(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 	       uint64_t addr, const void *rkey, struct weft_op *op)
 {
 	struct nvl_ep *ep = nvl_ep(base);

@@ -454,35 +454,37 @@ static struct nvl_get *get_slot(struct nvl_conn *conn)
 }
 
 static void get_send(struct nvl_conn *conn, struct nvl_get_parent *p,
-		     const struct iovec *v, uint64_t addr,
+		     const struct weft_iov *v, uint64_t addr,
 		     const struct weft_rkey *key, uint8_t loc)
 {
 	struct nvl_get *g = get_slot(conn);
 	struct nvl_op op = {
 		.type = NVL_OP_GET, .loc = loc, .seq = g - conn->gets,
-		.addr = addr, .total = v->iov_len, .slot = key->slot,
+		.addr = addr, .total = v->len, .slot = key->slot,
 		.generation = key->generation, .token = key->token,
 	};
 
 	g->parent = p;
-	g->addr = v->iov_base;
-	g->total = v->iov_len;
+	g->addr = v->addr;
+	g->total = v->len;
 	p->left++;
-	if (v->iov_len)
+	if (v->len)
 		nvl_op_send(conn, &op);
 	else
 		get_check(conn, g);
 }
 
 /* One get of the peer's memory per entry; the last one completes @op. */
-int nvl_rx_get(struct nvl_conn *conn, const struct iovec *iov, unsigned int n,
-	       uint64_t addr, const void *rkey, struct weft_op *op)
+int nvl_rx_get(struct nvl_conn *conn, const struct weft_iov *iov,
+	       unsigned int n, uint64_t addr, const void *rkey,
+	       struct weft_op *op)
 {
 	struct weft_cuda_ptr where[NVL_MAX_IOV];
 	struct nvl_get_parent *p;
-	struct iovec none = { NULL, 0 };
+	struct weft_iov none = { NULL, 0, NULL };
 	struct weft_rkey key;
 	unsigned int i;
+	int err;
 
 	if (n > NVL_MAX_IOV)
 		return -EINVAL;
@@ -491,11 +493,9 @@ int nvl_rx_get(struct nvl_conn *conn, const struct iovec *iov, unsigned int n,
 		return -EAGAIN;
 	}
 	for (i = 0; i < n; i++) {
-		if (weft_cuda_query(iov[i].iov_base, &where[i]))
-			return weft_fail(ENODEV, "GPU memory at %p belongs to "
-					 "no CUDA context that is active",
-					 iov[i].iov_base);
-		nvl_loc_learn(&where[i]);
+		err = nvl_locate(&iov[i], &where[i]);
+		if (err)
+			return err;
 	}
 	p = calloc(1, sizeof(*p));
 	if (!p)
@@ -506,7 +506,7 @@ int nvl_rx_get(struct nvl_conn *conn, const struct iovec *iov, unsigned int n,
 		get_send(conn, p, &iov[i], addr, &key,
 			 where[i].where == WEFT_CUDA_DEVICE ?
 			 NVL_LOC_GPU(where[i].ordinal) : NVL_LOC_HOST);
-		addr += iov[i].iov_len;
+		addr += iov[i].len;
 	}
 	if (!n)
 		get_send(conn, p, &none, addr, &key, NVL_LOC_HOST);

@@ -212,14 +212,14 @@ static void make_chunk(struct nvl_job *job, struct nvl_txring *r, uint64_t pos,
 /* The next piece of the source, not longer than @max. */
 static size_t next_piece(struct nvl_job *job, size_t max, void **p)
 {
-	struct iovec *v = &job->iov[job->iov_i];
+	struct weft_iov *v = &job->iov[job->iov_i];
 
-	while (job->iov_off == v->iov_len) {
+	while (job->iov_off == v->len) {
 		v = &job->iov[++job->iov_i];
 		job->iov_off = 0;
 	}
-	*p = (char *)v->iov_base + job->iov_off;
-	return weft_min(max, v->iov_len - job->iov_off);
+	*p = (char *)v->addr + job->iov_off;
+	return weft_min(max, v->len - job->iov_off);
 }
 
 /* Small enough to overlap both copies, large enough to be worth a launch. */
@@ -346,7 +346,7 @@ unsigned int nvl_tx_schedule(struct nvl_conn *conn)
 /* ---- jobs begin ---------------------------------------------------------- */
 
 static struct nvl_job *job_new(struct nvl_conn *conn, enum nvl_job_kind kind,
-			       const struct iovec *iov, unsigned int n)
+			       const struct weft_iov *iov, unsigned int n)
 {
 	struct nvl_job *job = calloc(1, sizeof(*job));
 	unsigned int i;
@@ -358,12 +358,28 @@ static struct nvl_job *job_new(struct nvl_conn *conn, enum nvl_job_kind kind,
 	job->kind = kind;
 	job->conn = conn;
 	for (i = 0; i < n; i++) {
-		if (!iov[i].iov_len)
+		if (!iov[i].len)
 			continue;
 		job->iov[job->iovcnt++] = iov[i];
-		job->total += iov[i].iov_len;
+		job->total += iov[i].len;
 	}
 	return job;
+}
+
+int nvl_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
+{
+	int err;
+
+	if (v->mem) {
+		*where = v->mem->where;
+		return 0;
+	}
+	err = weft_cuda_query(v->addr, where);
+	if (err)
+		return weft_fail(err, "GPU memory at %p belongs to no CUDA "
+				 "context that is active", v->addr);
+	nvl_loc_learn(where);
+	return 0;
 }
 
 /* All entries must be of one kind; the first one stands for them. */
@@ -374,11 +390,9 @@ static int find_source(struct nvl_job *job)
 	int err;
 
 	for (i = 0; i < job->iovcnt; i++) {
-		err = weft_cuda_query(job->iov[i].iov_base, &w);
+		err = nvl_locate(&job->iov[i], &w);
 		if (err)
-			return weft_fail(err, "GPU memory at %p belongs to no "
-					 "CUDA context that is active",
-					 job->iov[i].iov_base);
+			return err;
 		if (i && ((w.where == WEFT_CUDA_DEVICE) !=
 			  (job->where.where == WEFT_CUDA_DEVICE) ||
 			  w.ctx != job->where.ctx))
@@ -386,17 +400,15 @@ static int find_source(struct nvl_job *job)
 		if (!i)
 			job->where = w;
 	}
-	nvl_loc_learn(&job->where);
 	return 0;
 }
 
-int nvl_tx_put(struct nvl_conn *conn, const struct weft_cuda_ptr *where,
-	       const struct iovec *iov, unsigned int n, uint64_t addr,
-	       const void *rkey, const struct weft_notify *notify,
-	       struct weft_op *op)
+int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,
+	       unsigned int n, uint64_t addr, const void *rkey,
+	       const struct weft_notify *notify, struct weft_op *op)
 {
 	struct nvl_job *job;
-	int err = 0;
+	int err;
 
 	if (n > NVL_MAX_IOV)
 		return -EINVAL;
@@ -407,10 +419,7 @@ int nvl_tx_put(struct nvl_conn *conn, const struct weft_cuda_ptr *where,
 	job = job_new(conn, NVL_JOB_PUT, iov, n);
 	if (!job)
 		return -ENOMEM;
-	if (where)
-		job->where = *where;
-	else
-		err = find_source(job);
+	err = find_source(job);
 	if (err) {
 		free(job);
 		return err;
@@ -433,7 +442,7 @@ int nvl_tx_put(struct nvl_conn *conn, const struct weft_cuda_ptr *where,
 /* The peer wants memory of ours.  -EPROTO: it breaks the rules. */
 int nvl_tx_serve(struct nvl_conn *conn, const struct nvl_op *op)
 {
-	struct iovec iov = { (void *)(uintptr_t)op->addr, op->total };
+	struct weft_iov iov = { (void *)(uintptr_t)op->addr, op->total, NULL };
 	struct nvl_job *job;
 
 	if (op->seq >= NVL_GETS || conn->serving[op->seq] || !op->total)

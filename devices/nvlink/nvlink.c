@@ -489,36 +489,37 @@ static int arm(struct weft_iface *base)
 static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 			struct weft_mem **mem)
 {
+	const struct weft_iov all = { addr, len, NULL };
 	struct weft_cuda_ptr where;
-	int err;
+	int err = 0;
 
-	if (kind == WEFT_MEM_CUDA) {
+	if (kind == WEFT_MEM_CUDA)
 		err = weft_cuda_init();
-		if (err)
-			return err;
-		err = weft_cuda_query(addr, &where);
-		if (err)
-			return weft_fail(err, "GPU memory at %p belongs to no "
-					 "CUDA context that is active", addr);
+	if (!err)
+		err = nvl_locate(&all, &where);
+	if (err)
+		return err;
+	if (kind == WEFT_MEM_CUDA) {
 		if (where.where != WEFT_CUDA_DEVICE || where.managed)
 			return weft_fail(EINVAL, "%p is no GPU memory%s", addr,
 					 where.managed ? " (managed memory is "
 					 "not supported)" : "");
-		nvl_loc_learn(&where);
 		/* now, and not when the first ring is waited for */
 		nvl_share_allowed(where.ordinal);
 	}
-	return weft_region_add(addr, len, kind, mem);
+	err = weft_region_add(addr, len, kind, mem);
+	if (!err)
+		(*mem)->where = where;
+	return err;
 }
 
 static void mem_pack(struct weft_mem *mem, void *rkey)
 {
-	struct weft_cuda_ptr where;
 	unsigned int loc = NVL_LOC_HOST;
 
 	weft_rkey_pack(&mem->rkey, rkey);
-	if (mem->kind == WEFT_MEM_CUDA && !weft_cuda_query(mem->addr, &where))
-		loc = NVL_LOC_GPU(where.ordinal);
+	if (mem->kind == WEFT_MEM_CUDA)
+		loc = NVL_LOC_GPU(mem->where.ordinal);
 	((uint8_t *)rkey)[WEFT_RKEY_LEN] = loc < NVL_LOCS ? loc : NVL_LOC_HOST;
 }
 

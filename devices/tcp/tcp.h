@@ -512,7 +512,7 @@ void tcp_rx_drop(struct tcp_conn *conn);
 int tcp_copy(struct tcp_iface *iface, void *dest, const void *src, size_t n);
 
 /* tcp_get.c */
-int tcp_get_start(struct tcp_conn *conn, const struct iovec *iov,
+int tcp_get_start(struct tcp_conn *conn, const struct weft_iov *iov,
 		  unsigned int n, uint64_t addr, const void *rkey,
 		  struct weft_op *op);
 int tcp_get_serve(struct tcp_conn *conn, const uint8_t *body);
@@ -599,11 +599,11 @@ int tcp_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		   unsigned int iovcnt, struct weft_op *op);
 ssize_t tcp_ep_message_pack(struct weft_ep *ep, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg);
-int tcp_ep_put(struct weft_ep *ep, const struct iovec *iov,
+int tcp_ep_put(struct weft_ep *ep, const struct weft_iov *iov,
 	       unsigned int iovcnt, uint64_t remote_addr,
 	       const void *rkey, const struct weft_notify *notify,
 	       struct weft_op *op);
-int tcp_ep_get(struct weft_ep *ep, const struct iovec *iov,
+int tcp_ep_get(struct weft_ep *ep, const struct weft_iov *iov,
 	       unsigned int iovcnt, uint64_t remote_addr,
 	       const void *rkey, struct weft_op *op);
 void tcp_ep_fence(struct weft_ep *ep);

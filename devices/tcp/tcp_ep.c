@@ -249,7 +249,7 @@ static int put_framed(struct tcp_conn *conn, struct tcp_put *put)
 	return -EINPROGRESS;
 }
 
-int tcp_ep_put(struct weft_ep *base, const struct iovec *iov,
+int tcp_ep_put(struct weft_ep *base, const struct weft_iov *iov,
 	       unsigned int iovcnt, uint64_t remote_addr,
 	       const void *rkey, const struct weft_notify *notify,
 	       struct weft_op *op)
@@ -258,6 +258,7 @@ int tcp_ep_put(struct weft_ep *base, const struct iovec *iov,
 	struct tcp_conn *conn = ep->conn;
 	struct tcp_put *put;
 	size_t max_framed;
+	unsigned int i;
 
 	if (ep->err)
 		return ep->err;
@@ -280,9 +281,11 @@ int tcp_ep_put(struct weft_ep *base, const struct iovec *iov,
 		put->flags = TCP_CHUNK_NOTIFY;
 		put->tag = notify->tag;
 	}
-	put->total = iov_total(iov, iovcnt);
 	put->iovcnt = iovcnt;
-	memcpy(put->iov, iov, iovcnt * sizeof(*iov));
+	for (i = 0; i < iovcnt; i++) {
+		put->iov[i] = (struct iovec){ iov[i].addr, iov[i].len };
+		put->total += iov[i].len;
+	}
 
 	conn->nputs++;
 	max_framed = weft_min(weft_settings()->tcp_bulk_min,
@@ -296,7 +299,7 @@ int tcp_ep_put(struct weft_ep *base, const struct iovec *iov,
 	return -EINPROGRESS;
 }
 
-int tcp_ep_get(struct weft_ep *base, const struct iovec *iov,
+int tcp_ep_get(struct weft_ep *base, const struct weft_iov *iov,
 	       unsigned int iovcnt, uint64_t remote_addr,
 	       const void *rkey, struct weft_op *op)
 {

@@ -49,11 +49,11 @@ static void ask(struct tcp_conn *conn, const struct tcp_get *g, uint64_t addr,
 	tcp_send_control(conn, TCP_FRAME_GET, body, sizeof(body));
 }
 
-int tcp_get_start(struct tcp_conn *conn, const struct iovec *iov,
+int tcp_get_start(struct tcp_conn *conn, const struct weft_iov *iov,
 		  unsigned int n, uint64_t addr, const void *rkey,
 		  struct weft_op *op)
 {
-	static const struct iovec nothing;
+	static const struct weft_iov nothing;
 	struct tcp_get *part[TCP_MAX_IOV] = { NULL };
 	struct tcp_get_op *parent;
 	unsigned int i;
@@ -73,12 +73,12 @@ int tcp_get_start(struct tcp_conn *conn, const struct iovec *iov,
 		if (!part[i])
 			goto free_parts;
 		part[i]->parent = parent;
-		part[i]->len = iov[i].iov_len;
-		err = weft_region_add(iov[i].iov_base, iov[i].iov_len,
-				      WEFT_MEM_HOST, &part[i]->landing);
+		part[i]->len = iov[i].len;
+		err = weft_region_add(iov[i].addr, iov[i].len, WEFT_MEM_HOST,
+				      &part[i]->landing);
 		if (err)
 			goto free_parts;
-		parent->len += iov[i].iov_len;
+		parent->len += iov[i].len;
 	}
 	for (i = 0; i < n; i++) {
 		part[i]->id = ++conn->iface->next_get;

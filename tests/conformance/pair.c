@@ -280,7 +280,7 @@ int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 	     uint64_t addr, const void *key,
 	     const struct weft_notify *notify)
 {
-	struct iovec iov = { (void *)src, len };
+	struct weft_iov iov = { (void *)src, len, NULL };
 	struct wait_op w;
 	int ret;
 
@@ -296,7 +296,7 @@ int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 int get_wait(struct side *s, struct side *other, void *dst, size_t len,
 	     uint64_t addr, const void *key)
 {
-	struct iovec iov = { dst, len };
+	struct weft_iov iov = { dst, len, NULL };
 	struct wait_op w;
 
 	wait_op_init(&w);

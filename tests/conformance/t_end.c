@@ -24,7 +24,7 @@ static void revoked_midway(void)
 	struct target t;
 	struct wait_op w;
 	uint8_t *src = malloc(BIG);
-	struct iovec iov = { src, BIG };
+	struct weft_iov iov = { src, BIG, NULL };
 
 	sides_open(&a, &b);
 	pattern_fill(src, BIG, 1);
@@ -55,7 +55,7 @@ static void get_revoked_midway(void)
 	struct target t;
 	struct wait_op w;
 	uint8_t *dst = calloc(1, BIG);
-	struct iovec iov = { dst, BIG };
+	struct weft_iov iov = { dst, BIG, NULL };
 
 	sides_open(&a, &b);
 	target_open(&t, BIG);
@@ -87,7 +87,7 @@ static void cancelled(void)
 	struct wait_op w[3];
 	struct weft_ep *again;
 	uint8_t *src = malloc(BIG), *dst = malloc(BIG);
-	struct iovec put = { src, BIG }, get = { dst, BIG };
+	struct weft_iov put = { src, BIG, NULL }, get = { dst, BIG, NULL };
 	struct iovec small = { src, 50000 };
 	size_t i;
 
@@ -142,7 +142,7 @@ static void cancelled(void)
 struct late {
 	struct side *a;
 	struct target *t;
-	struct iovec *iov;
+	struct weft_iov *iov;
 	struct wait_op put, flush, get;
 	int puts, flushes, gets;	/* what was said to them */
 };
@@ -163,7 +163,7 @@ static void ask_late(struct wait_op *w)
 static void cancelled_asks_again(void)
 {
 	uint8_t *src = malloc(BIG);
-	struct iovec iov = { src, BIG };
+	struct weft_iov iov = { src, BIG, NULL };
 	struct side a, b;
 	struct target t;
 	struct late l = { &a, &t, &iov };
@@ -203,7 +203,7 @@ static void destroyed(void)
 	struct target t;
 	struct wait_op w;
 	uint8_t *src = malloc(BIG);
-	struct iovec iov = { src, BIG };
+	struct weft_iov iov = { src, BIG, NULL };
 
 	sides_open(&a, &b);
 	target_open(&t, BIG);
@@ -233,7 +233,7 @@ static void destroyed_when_settled(void)
 	struct side a, b;
 	struct target t;
 	uint8_t *src = malloc(LEN);
-	struct iovec iov = { src, LEN };
+	struct weft_iov iov = { src, LEN, NULL };
 	uint64_t end;
 	unsigned int round, n, i;
 
@@ -342,7 +342,7 @@ static void killed(void)
 	struct terms to;
 	int up[2], down[2];
 	uint8_t *src = malloc(BIG);
-	struct iovec iov = { src, BIG };
+	struct weft_iov iov = { src, BIG, NULL };
 	pid_t pid;
 
 	check(!pipe(up) && !pipe(down), "no pipe");
@@ -396,7 +396,8 @@ static void killed_before_message(void)
 	struct terms to;
 	int up[2], down[2];
 	uint8_t *src = malloc(BIG);
-	struct iovec iov = { src, BIG };
+	struct weft_iov iov = { src, BIG, NULL };
+	struct iovec small = { src, 100 };
 	pid_t pid;
 	char c;
 
@@ -418,8 +419,7 @@ static void killed_before_message(void)
 				     &w.op), -EINPROGRESS);
 		b.ops->fence(b.ep);
 		wait_for(&b, NULL, b.ops->ready(b.ep));
-		iov.iov_len = 100;
-		check_int(b.ops->message(b.ep, 1, &iov, 1, NULL), 0);
+		check_int(b.ops->message(b.ep, 1, &small, 1, NULL), 0);
 		check(write(up[1], "", 1) == 1, "pipe");
 		for (;;)
 			side_progress(&b);
@@ -450,21 +450,21 @@ static void busy_is_not_dead(void)
 	struct target t;
 	struct wait_op w;
 	uint8_t *src;
-	struct iovec iov;
+	struct weft_iov iov;
+	struct iovec small;
 
 	setenv("WEFT_PEER_TIMEOUT", "1s", 1);
 	sides_open(&a, &b);
 	src = malloc(BIG);
 	pattern_fill(src, BIG, 2);
-	iov.iov_base = src;
-	iov.iov_len = BIG;
+	iov = (struct weft_iov){ src, BIG, NULL };
 	target_open(&t, BIG);
 	wait_op_init(&w);
 	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
 			     &w.op), -EINPROGRESS);
-	iov.iov_len = fit(&a, 100000);
+	small = (struct iovec){ src, fit(&a, 100000) };
 	while (a.ops->ready(a.ep))
-		check_int(a.ops->message(a.ep, 1, &iov, 1, NULL), 0);
+		check_int(a.ops->message(a.ep, 1, &small, 1, NULL), 0);
 	/* its windows are full for four times the timeout */
 	run_for(&a, NULL, 4000);
 	check_int(a.errors, 0);

@@ -164,7 +164,8 @@ static void under_way(void)
 	struct wait_op put, get, flush, late;
 	struct weft_ep_attr attr;
 	uint8_t *mem = calloc(1, BIG);
-	struct iovec iov = { mem, BIG }, small;
+	struct weft_iov iov = { mem, BIG, NULL };
+	struct iovec small;
 	unsigned int round;
 	int ret;
 

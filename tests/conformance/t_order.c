@@ -80,8 +80,9 @@ static void fenced_rounds(unsigned int n, size_t unit)
 	struct weft_notify notify;
 	struct wait_op w[4];
 	uint8_t *src[4];
-	struct iovec iov;
+	struct weft_iov iov;
 	unsigned int i, k;
+	struct iovec number = { &i, sizeof(i) };
 
 	sides_open(&a, &b);
 	b.hook = on_done_message;
@@ -99,18 +100,15 @@ static void fenced_rounds(unsigned int n, size_t unit)
 		wait_op_init(&w[k]);
 		pattern_fill(src[k], len[k], i);
 		target_poison(&t[k]);
-		iov.iov_base = src[k];
-		iov.iov_len = len[k];
+		iov = (struct weft_iov){ src[k], len[k], NULL };
 		wait_for(&a, &b, a.ops->ready(a.ep));
 		notify.tag = i;
 		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t[k].buf,
 				     &t[k].key, i % 2 ? &notify : NULL,
 				     &w[k].op), -EINPROGRESS);
 		a.ops->fence(a.ep);
-		iov.iov_base = &i;
-		iov.iov_len = sizeof(i);
 		wait_for(&a, &b, a.ops->ready(a.ep));
-		check_int(a.ops->message(a.ep, 1, &iov, 1, NULL), 0);
+		check_int(a.ops->message(a.ep, 1, &number, 1, NULL), 0);
 	}
 	wait_for(&a, &b, e.got == n);
 	for (i = 0; i < 4; i++) {
@@ -153,7 +151,7 @@ static void flushed(void)
 	struct target t;
 	struct wait_op w[3], f;
 	uint8_t *src = malloc(2000000);
-	struct iovec iov = { src, 2000000 };
+	struct weft_iov iov = { src, 2000000, NULL };
 	unsigned int i, round;
 
 	sides_open(&a, &b);
@@ -190,7 +188,7 @@ static void flushed(void)
 struct chain {
 	struct side *a;
 	struct target *t;
-	struct iovec iov;
+	struct weft_iov iov;
 	struct wait_op put, flush, second;
 	int flushed;			/* what the second flush() returned */
 };
@@ -219,10 +217,10 @@ static void second_placed(struct wait_op *w)
 static void flushed_again(void)
 {
 	uint8_t *src = malloc(2000000);
-	struct iovec iov = { src, 1000000 };
+	struct weft_iov iov = { src, 1000000, NULL };
 	struct side a, b;
 	struct target t;
-	struct chain c = { &a, &t, { src + 1000000, 1000000 } };
+	struct chain c = { &a, &t, { src + 1000000, 1000000, NULL } };
 	struct wait_op first;
 
 	sides_open(&a, &b);

@@ -63,7 +63,7 @@ static void scattered(void)
 {
 	struct side a, b;
 	struct target t;
-	struct iovec iov[4];
+	struct weft_iov iov[4];
 	struct wait_op w;
 	uint8_t *src;
 	size_t len = 3000001, cut[4] = { 100, 1000001, 0, 1999900 };
@@ -74,10 +74,8 @@ static void scattered(void)
 	src = malloc(len);
 	pattern_fill(src, len, 3);
 	target_open(&t, len);
-	for (i = 0; i < 4; off += cut[i++]) {
-		iov[i].iov_base = src + off;
-		iov[i].iov_len = cut[i];
-	}
+	for (i = 0; i < 4; off += cut[i++])
+		iov[i] = (struct weft_iov){ src + off, cut[i], NULL };
 	wait_op_init(&w);
 	check_int(a.ops->put(a.ep, iov, 4, (uintptr_t)t.buf, &t.key, NULL,
 			     &w.op), -EINPROGRESS);
@@ -102,7 +100,7 @@ static void no_pieces(void)
 	struct side a, b;
 	struct target t;
 	struct wait_op w;
-	struct iovec iov = { NULL, 0 };
+	struct weft_iov iov = { NULL, 0, NULL };
 	unsigned int get;
 
 	sides_open(&a, &b);
@@ -162,7 +160,7 @@ static void many(void)
 	struct target ta, tb;
 	static struct wait_op w[2][600];
 	uint8_t *src = malloc((size_t)N * LEN);
-	struct iovec iov;
+	struct weft_iov iov;
 	unsigned int i;
 
 	sides_open(&a, &b);
@@ -170,8 +168,7 @@ static void many(void)
 	target_open(&tb, (size_t)N * LEN);
 	pattern_fill(src, (size_t)N * LEN, 11);
 	for (i = 0; i < N; i++) {
-		iov.iov_base = src + (size_t)i * LEN;
-		iov.iov_len = LEN;
+		iov = (struct weft_iov){ src + (size_t)i * LEN, LEN, NULL };
 		wait_op_init(&w[0][i]);
 		wait_op_init(&w[1][i]);
 		wait_for(&a, &b, a.ops->ready(a.ep));

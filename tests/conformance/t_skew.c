@@ -93,7 +93,7 @@ static void last_words(void)
 {
 	struct skew s;
 	struct weft_notify n = { 7 };
-	struct iovec iov;
+	struct weft_iov iov;
 	struct wait_op w;
 	unsigned int mask, k;
 
@@ -101,7 +101,7 @@ static void last_words(void)
 		mask = k % 8;
 		skew_open(&s);
 		slow(&s, mask);
-		iov = (struct iovec){ s.src, LEN };
+		iov = (struct weft_iov){ s.src, LEN, NULL };
 		wait_op_init(&w);
 		check_int(s.stays.ops->put(s.stays.ep, &iov, 1,
 					   (uintptr_t)s.t.buf, &s.t.key, &n,
@@ -144,7 +144,7 @@ static void last_words_to_a_talker(void)
 static void last_words_amid_a_put(void)
 {
 	struct skew s;
-	struct iovec iov;
+	struct weft_iov iov;
 	struct wait_op w;
 	unsigned int mask, big = 64u << 20;
 	uint8_t *src = calloc(1, big);
@@ -154,7 +154,7 @@ static void last_words_amid_a_put(void)
 		skew_open(&s);
 		slow(&s, mask);
 		target_open(&t, big);
-		iov = (struct iovec){ src, big };
+		iov = (struct weft_iov){ src, big, NULL };
 		wait_op_init(&w);
 		check_int(s.stays.ops->put(s.stays.ep, &iov, 1,
 					   (uintptr_t)t.buf, &t.key, NULL,
@@ -174,13 +174,13 @@ static void last_words_amid_a_put(void)
 static void one_is_cut(void)
 {
 	struct skew s;
-	struct iovec iov;
+	struct weft_iov iov;
 	struct wait_op w;
 
 	setenv("WEFT_PEER_TIMEOUT", "1s", 1);
 	skew_open(&s);
 	slow(&s, 1u << 1);
-	iov = (struct iovec){ s.src, LEN };
+	iov = (struct weft_iov){ s.src, LEN, NULL };
 	wait_op_init(&w);
 	check_int(s.stays.ops->put(s.stays.ep, &iov, 1, (uintptr_t)s.t.buf,
 				   &s.t.key, NULL, &w.op), -EINPROGRESS);

@@ -124,21 +124,20 @@ static bool flow_step(struct flow *f)
 {
 	unsigned int i = f->sent, k = i % BLOCKS;
 	struct side *s = f->from;
-	struct iovec iov = { f->src + k * BLOCK, BLOCK };
+	struct weft_iov iov = { f->src + k * BLOCK, BLOCK, NULL };
+	struct iovec number = { &i, sizeof(i) };
 
 	if (!f->w[k].done || f->got + BLOCKS <= i || !s->ops->ready(s->ep))
 		return false;
 	check_int(f->w[k].status, 0);
 	wait_op_init(&f->w[k]);
-	pattern_fill(iov.iov_base, BLOCK, i);
+	pattern_fill(iov.addr, BLOCK, i);
 	target_poison(&f->t[k]);
 	check_int(s->ops->put(s->ep, &iov, 1, (uintptr_t)f->t[k].buf,
 			      &f->t[k].key, NULL, &f->w[k].op), -EINPROGRESS);
 	s->ops->fence(s->ep);
-	iov.iov_base = &i;
-	iov.iov_len = sizeof(i);
 	wait_for(f->from, f->to, s->ops->ready(s->ep));
-	check_int(s->ops->message(s->ep, 1, &iov, 1, NULL), 0);
+	check_int(s->ops->message(s->ep, 1, &number, 1, NULL), 0);
 	f->sent++;
 	return true;
 }

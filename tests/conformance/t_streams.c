@@ -137,7 +137,7 @@ static void none_for_gets(void)
 	struct target t;
 	struct wait_op w[N];
 	uint8_t *dst = malloc(N * LEN);
-	struct iovec iov;
+	struct weft_iov iov;
 	unsigned int round, i;
 
 	meet(&a, &b);
@@ -150,8 +150,7 @@ static void none_for_gets(void)
 		for (i = 0; i < N; i++) {
 			wait_for(&a, &b, from->ops->ready(from->ep));
 			wait_op_init(&w[i]);
-			iov.iov_base = dst + i * LEN;
-			iov.iov_len = LEN;
+			iov = (struct weft_iov){ dst + i * LEN, LEN, NULL };
 			check_int(from->ops->get(from->ep, &iov, 1,
 						 (uintptr_t)t.buf + i * LEN,
 						 &t.key, &w[i].op),
@@ -253,7 +252,7 @@ static void none_for_order(void)
 	struct target t;
 	struct wait_op w[N];
 	uint8_t *src = malloc(N * LEN);
-	struct iovec iov;
+	struct weft_iov iov;
 	unsigned int i;
 
 	meet(&a, &b);
@@ -261,8 +260,8 @@ static void none_for_order(void)
 	pattern_fill(src, N * LEN, 5);
 	atomic_store(&sockets_left, 0);
 	for (i = 0; i < N; i++) {
-		iov.iov_base = src + i * LEN;
-		iov.iov_len = i % 3 ? LEN : 1000;
+		iov = (struct weft_iov){ src + i * LEN, i % 3 ? LEN : 1000,
+					 NULL };
 		wait_op_init(&w[i]);
 		wait_for(&a, &b, a.ops->ready(a.ep));
 		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf + i * LEN,
@@ -271,7 +270,7 @@ static void none_for_order(void)
 		send_pattern(&a, &b, a.ep, 1, 100, i);
 		wait_for(&a, &b, b.first);
 		check_message(&b, 1, 100, i);
-		check(!memcmp(t.buf + i * LEN, iov.iov_base, iov.iov_len),
+		check(!memcmp(t.buf + i * LEN, iov.addr, iov.len),
 		      "message %u came before its put", i);
 	}
 	wait_for(&a, &b, !a.ops->flush(a.ep, NULL));
@@ -337,7 +336,7 @@ static void none_later(void)
 	struct target t;
 	struct wait_op w;
 	uint8_t src[LEN];
-	struct iovec iov = { src, LEN };
+	struct weft_iov iov = { src, LEN, NULL };
 	unsigned int i;
 
 	meet(&a, &b);

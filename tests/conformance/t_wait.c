@@ -130,7 +130,7 @@ static void bulk(void)
 	struct wait_op w;
 	struct target t;
 	uint8_t *src = malloc(LEN);
-	struct iovec iov = { src, LEN };
+	struct weft_iov iov = { src, LEN, NULL };
 	pthread_t th;
 	unsigned int i;
 
@@ -140,7 +140,7 @@ static void bulk(void)
 	pthread_create(&th, NULL, sleep_thread, &sl);
 	for (i = 0; i < N; i++) {
 		wait_op_init(&w);
-		iov.iov_len = i % 3 ? LEN : 20000;
+		iov.len = i % 3 ? LEN : 20000;
 		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key,
 				     &n, &w.op), -EINPROGRESS);
 		while (!w.done)
@@ -262,7 +262,7 @@ static void bounded_notices(void)
 	struct weft_ep *ep[ENDS];
 	struct side a, b;
 	struct target t;
-	struct iovec iov = { &t, 1 };
+	struct weft_iov iov = { &t, 1, NULL };
 	unsigned int i, k, n = 0, before, most = 0;
 
 	if (!strcmp(row->name, "ib"))

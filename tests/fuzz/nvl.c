@@ -196,7 +196,8 @@ static void say_frame(struct liar *l, uint8_t control, const uint8_t *p,
 static void act(struct weft_ep *ep, uint8_t control, const uint8_t *p,
 		size_t n)
 {
-	struct iovec iov = { target.bytes, TARGET };
+	struct weft_iov iov = { target.bytes, TARGET, NULL };
+	struct iovec message = { target.bytes, 64 };
 	uint8_t key[WEFT_RKEY_MAX];
 	struct fop *f = &fops[nfops];
 	int r;
@@ -210,11 +211,10 @@ static void act(struct weft_ep *ep, uint8_t control, const uint8_t *p,
 	if (control % 3 == 0) {
 		r = dev->put(ep, &iov, 1, 4096, key, NULL, &f->op);
 	} else if (control % 3 == 1) {
-		iov.iov_base = landing.bytes;
+		iov.addr = landing.bytes;
 		r = dev->get(ep, &iov, 1, 4096, key, &f->op);
 	} else {
-		iov.iov_len = 64;
-		dev->message(ep, 1, &iov, 1, NULL);
+		dev->message(ep, 1, &message, 1, NULL);
 		return;
 	}
 	if (r == -EINPROGRESS)

@@ -67,7 +67,7 @@ static void op_done(struct weft_op *op, int status)
 void start(struct wop *w, bool get, void *p, size_t len, uint64_t addr,
 		  const void *key, const struct weft_notify *n)
 {
-	struct iovec iov = { p, len };
+	struct weft_iov iov = { p, len, NULL };
 	int r;
 
 	*w = (struct wop){ .op.done = op_done };

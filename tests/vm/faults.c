@@ -258,7 +258,8 @@ static void side_open(struct side *s, const char *name)
 /* Keeps one put and one message under way. */
 static void keep_busy(struct side *s, struct side *to, struct put_op *p)
 {
-	struct iovec iov = { s->mem, LEN }, small = { s->mem, 100 };
+	struct weft_iov iov = { s->mem, LEN, NULL };
+	struct iovec small = { s->mem, 100 };
 
 	if (s->errors)
 		return;

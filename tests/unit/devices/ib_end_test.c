@@ -71,7 +71,7 @@ Test(ib_end, what_an_orderly_end_cuts_off_is_lost, .init = begin, .fini = end,
 	struct wait_op put = { .op.done = op_done };
 	struct wait_op flush = { .op.done = op_done };
 	uint8_t *src = buffer(7), *dst = buffer(0);
-	struct iovec iov = { src, LEN };
+	struct weft_iov iov = { src, LEN, NULL };
 	struct weft_mem *mem;
 	uint8_t key[WEFT_RKEY_MAX];
 
@@ -103,7 +103,7 @@ Test(ib_end, what_an_orderly_end_cuts_off_is_lost, .init = begin, .fini = end,
 static void refused_put(uint8_t *src, uint8_t *dst, struct weft_mem *mem,
 			struct wait_op *w)
 {
-	struct iovec iov = { src, LEN };
+	struct weft_iov iov = { src, LEN, NULL };
 	uint8_t key[WEFT_RKEY_MAX];
 
 	cr_assert(zero(int, put_all(src, dst, mem)));	/* the key is known */

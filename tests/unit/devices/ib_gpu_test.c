@@ -44,7 +44,7 @@ static int move(bool get, uint8_t *local, uint8_t *remote, size_t len,
 		struct weft_mem *mem)
 {
 	struct wait_op w = { .op.done = op_done };
-	struct iovec iov = { local, len };
+	struct weft_iov iov = { local, len, NULL };
 	uint8_t key[WEFT_RKEY_MAX];
 	int ret;
 

@@ -178,7 +178,7 @@ uint8_t *buffer(uint8_t value)
 
 int put_all(uint8_t *src, uint8_t *dst, struct weft_mem *mem)
 {
-	struct iovec iov = { src, LEN };
+	struct weft_iov iov = { src, LEN, NULL };
 	struct wait_op w = { .op.done = op_done };
 	uint8_t key[WEFT_RKEY_MAX];
 	int ret;

@@ -61,7 +61,7 @@ static void put_one(unsigned int i, size_t len,
 		    const struct weft_notify *notify)
 {
 	const uint64_t limit = weft_now_ms() + WAIT_MS;
-	struct iovec iov = { src + i * UNIT, len };
+	struct weft_iov iov = { src + i * UNIT, len, NULL };
 	int ret;
 
 	ops[i] = (struct wait_op){ .op.done = op_done };

@@ -228,7 +228,7 @@ Test(ib, a_queue_pair_that_cannot_be_ended, .init = begin, .fini = end,
 {
 	struct wait_op w = { .op.done = op_done };
 	uint8_t *src = buffer(7), *dst = buffer(0);
-	struct iovec iov = { src, LEN };
+	struct weft_iov iov = { src, LEN, NULL };
 	uint8_t key[WEFT_RKEY_MAX];
 	struct weft_mem *mem;
 
@@ -321,7 +321,7 @@ Test(ib, messages_survive_broken_queue_pairs, .init = begin, .fini = end,
 	uint32_t to_b = 0, to_a = 0, round, tries = 0;
 	uint8_t key[WEFT_RKEY_MAX];
 	struct weft_mem *mem;
-	struct iovec iov = { src, LEN };
+	struct weft_iov iov = { src, LEN, NULL };
 	struct wait_op w;
 
 	pair_up();

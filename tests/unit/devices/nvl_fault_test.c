@@ -57,7 +57,7 @@ static void sleep_until(const bool *done)
 static int put_asleep(uint8_t *src, uint8_t *dst, const void *key)
 {
 	struct wait_op w = { .op.done = op_done };
-	struct iovec iov = { src, LEN };
+	struct weft_iov iov = { src, LEN, NULL };
 	int ret;
 
 	memset(src, 0x77, LEN);
@@ -232,7 +232,7 @@ ssize_t write(int fd, const void *buf, size_t n)
 static void start(struct wait_op *w, uint8_t *src, uint8_t *dst,
 		  const void *key)
 {
-	struct iovec iov = { src, 4096 };
+	struct weft_iov iov = { src, 4096, NULL };
 	int i;
 
 	*w = (struct wait_op){ .op.done = op_done };

@@ -70,7 +70,7 @@ static int put_from(uint8_t *src)
 static void put_two(uint8_t *one, uint8_t *two, size_t len)
 {
 	struct wait_op w[2] = { { .op.done = op_done }, { .op.done = op_done } };
-	struct iovec iov[2] = { { one, len }, { two, len } };
+	struct weft_iov iov[2] = { { one, len, NULL }, { two, len, NULL } };
 
 	memset(one, 0x11, len);
 	memset(two, 0x22, len);
@@ -126,15 +126,15 @@ static unsigned int questions(void)
 	       fake.fake_cuda_called("cuDevicePrimaryCtxRetain");
 }
 
-static int put_known(const struct weft_cuda_ptr *where, uint8_t *src, size_t len)
+static int put_known(struct weft_mem *source, uint8_t *src, size_t len)
 {
 	struct wait_op w = { .op.done = op_done };
-	struct iovec iov = { src, len };
+	struct weft_iov iov = { src, len, source };
 
 	memset(src, 0x3c, len);
 	memset(dst, 0xa5, len);
-	cr_assert(eq(int, weft_nvl_put(a.ep, where, &iov, 1, (uintptr_t)dst,
-				       &key, NULL, &w.op), -EINPROGRESS));
+	cr_assert(eq(int, nvl->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL,
+				   &w.op), -EINPROGRESS));
 	wait_for(w.done);
 	return w.status ? w.status : memcmp(src, dst, len);
 }
@@ -142,22 +142,24 @@ static int put_known(const struct weft_cuda_ptr *where, uint8_t *src, size_t len
 /* No ring on a GPU, and nothing left to be made or found out. */
 Test(nvl_gpus, what_kernels_wait_for_passes_kernels)
 {
-	struct weft_cuda_ptr where;
+	struct weft_mem *source;
 	unsigned int asked;
 	uint8_t *from;
 
 	pair_for_kernels();
 	from = fake.fake_cuda_vmm(0, LEN);
 	make_ready(from);
-	cr_assert(eq(int, weft_cuda_query(from, &where), 0));
+	cr_assert(eq(int, nvl->mem_register(from, LEN, WEFT_MEM_CUDA, &source),
+		     0));
 	fake.fake_cuda_kernels(true);
 	asked = questions();
-	cr_expect(eq(int, put_known(&where, from, LEN), 0));
-	cr_expect(eq(int, put_known(&where, from, 17), 0));
+	cr_expect(eq(int, put_known(source, from, LEN), 0));
+	cr_expect(eq(int, put_known(source, from, 17), 0));
 	cr_expect(eq(uint, questions(), asked));
 	cr_expect(eq(int, weft_nvl_ring(a.ep, true), WEFT_NVL_RING_HOST));
 	fake.fake_cuda_kernels(false);
 	cr_expect(eq(uint, said(""), 0));
+	nvl->mem_release(source);
 	nvl->mem_release(mem);
 }
 

@@ -220,7 +220,7 @@ Test(nvl_lies, credit, .init = begin, .fini = finish)
 {
 	struct nvl_frame offer = { .type = NVL_FRAME_RING_OFFER, .ring = 3,
 				   .size = 64 << 10 };
-	struct iovec iov = { target + LEN, LEN };
+	struct weft_iov iov = { target + LEN, LEN, NULL };
 	struct weft_op op = { .done = op_done }, second = op;
 	int fd = liar_memfd(offer.size, true);
 

@@ -188,7 +188,7 @@ int put_checked(struct side *s, uint8_t *src, uint8_t *dst, size_t len,
 		const void *key)
 {
 	struct wait_op w = { .op.done = op_done };
-	struct iovec iov = { src, len };
+	struct weft_iov iov = { src, len, NULL };
 	int err;
 
 	pattern(src, len);
@@ -206,7 +206,7 @@ int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,
 		const void *key)
 {
 	struct wait_op w = { .op.done = op_done };
-	struct iovec iov = { dst, len };
+	struct weft_iov iov = { dst, len, NULL };
 	int err;
 
 	pattern(src, len);

@@ -116,7 +116,7 @@ static void takes_no_context(uint8_t *p)
 	const unsigned int made =
 		fake.fake_cuda_called("cuDevicePrimaryCtxRetain");
 	uint8_t host[64] = { 0 };
-	struct iovec iov = { p, sizeof(host) };
+	struct weft_iov iov = { p, sizeof(host), NULL };
 	struct weft_mem *mem = NULL, *plain;
 	struct wait_op w = { .op.done = op_done };
 	uint8_t key[WEFT_RKEY_MAX];
@@ -189,11 +189,11 @@ static void exchange(int me, struct weft_mem **mem)
 {
 	struct wait_op w = { .op.done = op_done };
 	struct weft_iface_attr attr;
-	struct iovec iov = { NULL, LEN };
+	struct weft_iov iov = { NULL, LEN, NULL };
 	uint8_t *dst;
 
 	dst = fake.fake_cuda_malloc(me, LEN);
-	iov.iov_base = memset(fake.fake_cuda_malloc(me, LEN), 0x60 + me, LEN);
+	iov.addr = memset(fake.fake_cuda_malloc(me, LEN), 0x60 + me, LEN);
 	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, mem), 0));
 	nvl->iface_query(a.iface, &attr);
 	told[me].addr = attr.addr;

@@ -349,7 +349,7 @@ static ssize_t message_pack(struct weft_ep *ep, uint8_t id,
 	return ret < 0 ? ret : (ssize_t)iov.iov_len;
 }
 
-static int put(struct weft_ep *base, const struct iovec *iov, unsigned int n,
+static int put(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 	       uint64_t addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op)
 {
@@ -357,7 +357,7 @@ static int put(struct weft_ep *base, const struct iovec *iov, unsigned int n,
 	struct fake_iface *to = find(ep->peer);
 	struct pending *p;
 	struct event *e;
-	size_t len = n ? iov->iov_len : 0;
+	size_t len = n ? iov->len : 0;
 
 	if (ep->err)
 		return ep->err;
@@ -368,7 +368,7 @@ static int put(struct weft_ep *base, const struct iovec *iov, unsigned int n,
 	weft_list_add_tail(&ep->pending, &p->link);
 	e = post(to, PUT, len);
 	if (len)
-		memcpy(e->data, iov->iov_base, len);
+		memcpy(e->data, iov->addr, len);
 	e->ep_id = ep->id;
 	e->from = ep->iface;
 	e->op = op;

@@ -56,15 +56,6 @@ int weft_nvl_use_current(struct weft_iface *i)
 	return 0;
 }
 
-int weft_nvl_put(struct weft_ep *ep, const struct weft_cuda_ptr *where,
-		 const struct iovec *iov, unsigned int n, uint64_t addr,
-		 const void *rkey, const struct weft_notify *notify,
-		 struct weft_op *op)
-{
-	(void)where;
-	return weft_tcp_ops.put(ep, iov, n, addr, rkey, notify, op);
-}
-
 void weft_nvl_serve_kernels(struct weft_iface *iface)
 {
 	(void)iface;

@@ -137,7 +137,7 @@ static ssize_t message_pack(struct weft_ep *ep, uint8_t id,
 	return (ssize_t)len;
 }
 
-static int put(struct weft_ep *ep, const struct iovec *iov, unsigned int iovcnt,
+static int put(struct weft_ep *ep, const struct weft_iov *iov, unsigned int iovcnt,
 	       uint64_t remote_addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op)
 {
@@ -153,7 +153,7 @@ static int put(struct weft_ep *ep, const struct iovec *iov, unsigned int iovcnt,
 	return fake.put;
 }
 
-static int get(struct weft_ep *ep, const struct iovec *iov, unsigned int iovcnt,
+static int get(struct weft_ep *ep, const struct weft_iov *iov, unsigned int iovcnt,
 	       uint64_t remote_addr, const void *rkey,
 	       struct weft_op *op)
 {
