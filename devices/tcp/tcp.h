@@ -225,9 +225,9 @@ struct tcp_engine {
 	unsigned int nstreams;
 	_Atomic bool kicked;		/* somebody queued chunks */
 	/* its thread */
-	bool has_thread;
+	bool has_thread;		/* else the owner moves it; owner only */
 	pthread_t thread;
-	_Atomic bool run, stop;		/* run: the thread moves it, not the owner */
+	_Atomic bool stop;
 	_Atomic int mode;		/* enum tcp_engine_mode */
 };
 
@@ -369,7 +369,6 @@ struct tcp_iface {
 	struct weft_stats *stats;
 	struct tcp_conn *hot[TCP_HOT];
 	unsigned int polls;		/* progress calls since epoll was asked */
-	unsigned int calls_awake;	/* progress calls since the last arm() */
 	bool failing;			/* some conn is broken */
 	bool closing;			/* nothing is delivered any more */
 	uint8_t *rxbuf, *txbuf;
@@ -377,7 +376,7 @@ struct tcp_iface {
 	uint64_t next_get;
 	struct tcp_engine *engines;
 	unsigned int nengines;
-	bool spare_cores;		/* engines keep their threads running */
+	bool spare_cores;		/* engines have threads */
 	/* what engines tell the owner */
 	struct {
 		pthread_mutex_t lock;
@@ -395,8 +394,6 @@ int tcp_engines_need(struct tcp_iface *iface);
 void tcp_engines_close(struct tcp_iface *iface);
 /* Moves what can be moved without waiting; events seen. */
 unsigned int tcp_engine_run(struct tcp_engine *eng);
-/* The owner goes to sleep, or is back and spinning. */
-void tcp_engines_assist(struct tcp_iface *iface, bool on);
 /* Chunks were queued for @conn. */
 void tcp_engines_kick(struct tcp_conn *conn);
 /* Takes @fd over.  Owner only. */

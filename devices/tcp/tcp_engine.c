@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Engines move the bulk streams.  Who runs one:
- *  - few cores, and a caller that spins in progress(): the caller, so that no
- *    thread fights it for the processor;
- *  - few cores, and a caller that sleeps on the event fd: the engine's thread,
- *    from arm() on, so that a Python program is not woken for every read;
- *  - cores to spare: the engines' threads, always.
- * Sleeping threads are woken through kick_fd.
+ * Engines move the bulk streams.  Where there are cores to spare each has a
+ * thread of its own, woken through kick_fd when it sleeps.  On few cores the
+ * caller runs the one engine inside progress(): a thread would fight a caller
+ * that spins for the processor.
  */
 #include "devices/tcp/tcp.h"
 
@@ -130,58 +127,35 @@ static void make_room(const struct tcp_engine *eng)
 static void *engine_thread(void *arg)
 {
 	struct tcp_engine *eng = arg;
-	struct pollfd pfd[2] = {
-		{ .fd = eng->kick_fd, .events = POLLIN },
-		{ .fd = eng->epfd, .events = POLLIN },
-	};
+	struct pollfd pfd = { .fd = eng->epfd, .events = POLLIN };
 	uint64_t idle_since = 0;
 	unsigned int n;
 	bool more;
 
 	pthread_setname_np(pthread_self(), "weft-tcp");
-	if (eng == eng->iface->engines && eng->iface->spare_cores)
+	if (eng == eng->iface->engines)
 		make_room(eng);
 	while (!atomic_load(&eng->stop)) {
-		n = 0;
-		more = false;
-		if (atomic_load(&eng->run)) {
-			pthread_mutex_lock(&eng->lock);
-			n = run_locked(eng);
-			more = !weft_list_empty(&eng->ready);
-			pthread_mutex_unlock(&eng->lock);
-		}
+		pthread_mutex_lock(&eng->lock);
+		n = run_locked(eng);
+		more = !weft_list_empty(&eng->ready);
+		pthread_mutex_unlock(&eng->lock);
 		atomic_store(&eng->mode, n || more ? TCP_ENGINE_BUSY :
 						     TCP_ENGINE_LOOKING);
 		if (n || more) {
 			idle_since = 0;
 			continue;
 		}
-		if (eng->iface->spare_cores) {
-			if (!idle_since)
-				idle_since = weft_now_ns();
-			if (weft_now_ns() - idle_since < TCP_SPIN_NS)
-				continue;
-		}
+		if (!idle_since)
+			idle_since = weft_now_ns();
+		if (weft_now_ns() - idle_since < TCP_SPIN_NS)
+			continue;
 		/* mode is set before the last look, kicked before mode is
 		 * read: one of the two sides sees the other */
 		atomic_store(&eng->mode, TCP_ENGINE_ASLEEP);
-		if (!atomic_load(&eng->kicked) && !atomic_load(&eng->stop)) {
-			/* epfd holds kick_fd as well; a parked thread must
-			 * not be kept awake by its streams */
-			if (atomic_load(&eng->run))
-				poll(&pfd[1], 1, -1);
-			else
-				poll(&pfd[0], 1, -1);
-		}
+		if (!atomic_load(&eng->kicked) && !atomic_load(&eng->stop))
+			poll(&pfd, 1, -1);	/* kick_fd is in epfd */
 		atomic_store(&eng->mode, TCP_ENGINE_BUSY);
-		if (!atomic_load(&eng->run)) {
-			uint64_t kicks;
-			ssize_t r = read(eng->kick_fd, &kicks, sizeof(kicks));
-
-			(void)r;	/* empty is fine */
-			if (!atomic_load(&eng->run))
-				continue;
-		}
 		idle_since = 0;
 	}
 	return NULL;
@@ -226,7 +200,7 @@ static unsigned int give(struct tcp_conn *conn, enum tcp_engine_mode mode,
 			break;
 		eng = s->engine;
 		if (!takes(s) || given & BIT(eng - first) ||
-		    !atomic_load(&eng->run) || atomic_load(&eng->mode) != (int)mode)
+		    !eng->has_thread || atomic_load(&eng->mode) != (int)mode)
 			continue;
 		if (mode == TCP_ENGINE_ASLEEP && !wake_once(eng))
 			continue;
@@ -259,7 +233,7 @@ void tcp_engines_kick(struct tcp_conn *conn)
 		if (!eng->nstreams)
 			continue;
 		atomic_store(&eng->kicked, true);
-		if (!atomic_load(&eng->run))
+		if (!eng->has_thread)
 			tcp_engine_run(eng);
 	}
 	chunks = give(conn, TCP_ENGINE_LOOKING, chunks);
@@ -267,54 +241,10 @@ void tcp_engines_kick(struct tcp_conn *conn)
 	give(conn, TCP_ENGINE_ASLEEP, chunks);
 }
 
-/* While the caller moves them, its event fd rings for the streams as well. */
-static void ring_for(struct tcp_engine *eng, bool on)
-{
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &eng->src };
-
-	epoll_ctl(eng->iface->epfd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL,
-		  eng->epfd, &ev);
-}
-
-void tcp_engines_assist(struct tcp_iface *iface, bool on)
-{
-	struct tcp_engine *eng;
-	unsigned int i;
-
-	if (iface->spare_cores)
-		return;
-	for (i = 0; i < iface->nengines; i++) {
-		eng = &iface->engines[i];
-		if (!eng->has_thread || atomic_load(&eng->run) == on)
-			continue;
-		if (on && !eng->nstreams)
-			continue;
-		ring_for(eng, !on);
-		atomic_store(&eng->run, on);
-		wake(eng);
-	}
-}
-
-/* All signals stay with the program's own threads. */
-static int start_thread(struct tcp_engine *eng)
-{
-	sigset_t all, old;
-	int err;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&eng->thread, NULL, engine_thread, eng);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (err)	/* the caller moves the streams then */
-		weft_warn_once("cannot start a thread for bulk transfers: %s; they move only inside progress()",
-			       strerror(err));
-	eng->has_thread = !err;
-	return err;
-}
-
 static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
 {
-	struct epoll_event ev = { .events = EPOLLIN };
+	struct epoll_event kick = { .events = EPOLLIN };
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &eng->src };
 	int err = 0;
 
 	eng->src.kind = TCP_SOURCE_ENGINE;
@@ -325,7 +255,9 @@ static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
 	eng->epfd = epoll_create1(EPOLL_CLOEXEC);
 	eng->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (eng->epfd < 0 || eng->kick_fd < 0 ||
-	    epoll_ctl(eng->epfd, EPOLL_CTL_ADD, eng->kick_fd, &ev)) {
+	    epoll_ctl(eng->epfd, EPOLL_CTL_ADD, eng->kick_fd, &kick) ||
+	    /* the caller's event fd rings for the streams that it moves */
+	    epoll_ctl(iface->epfd, EPOLL_CTL_ADD, eng->epfd, &ev)) {
 		err = -errno;
 		weft_warn_once("cannot make an event queue for bulk transfers: %m; raise the limit with 'ulimit -n'");
 	}
@@ -358,6 +290,26 @@ void tcp_engines_close(struct tcp_iface *iface)
 	iface->nengines = 0;
 }
 
+/* All signals stay with the program's own threads. */
+static void start_thread(struct tcp_engine *eng)
+{
+	sigset_t all, old;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&eng->thread, NULL, engine_thread, eng);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err) {
+		weft_warn_once("cannot start a thread for bulk transfers: %s; they move only inside progress()",
+			       strerror(err));
+		return;
+	}
+	eng->has_thread = true;
+	/* the event fd rings for what it delivers, not for its streams */
+	epoll_ctl(eng->iface->epfd, EPOLL_CTL_DEL, eng->epfd, NULL);
+}
+
 /*
  * Made for the first bulk stream, so that an interface over which only
  * messages go has neither threads nor descriptors for them.
@@ -386,16 +338,8 @@ int tcp_engines_need(struct tcp_iface *iface)
 			return err;
 		}
 	}
-	for (i = 0; i < want && setting != 0; i++) {
-		struct tcp_engine *eng = &iface->engines[i];
-
-		atomic_store(&eng->run, iface->spare_cores);
-		if (start_thread(eng))
-			atomic_store(&eng->run, false);
-	}
-	for (i = 0; i < want; i++)
-		if (!atomic_load(&iface->engines[i].run))
-			ring_for(&iface->engines[i], true);
+	for (i = 0; i < want && iface->spare_cores; i++)
+		start_thread(&iface->engines[i]);
 	return 0;
 }
 
@@ -452,7 +396,7 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id)
 	if (n > atomic_load(&conn->stats->streams_max))
 		atomic_store(&conn->stats->streams_max, n);
 	atomic_store(&eng->kicked, true);
-	if (atomic_load(&eng->run))
+	if (eng->has_thread)
 		wake_once(eng);
 	return 0;
 }

@@ -23,7 +23,6 @@
 #define EVENTS		32
 #define POLL_EVERY	16	/* progress calls between looks at epoll */
 #define HOT_IDLE	4096	/* fruitless polls before a stream is not hot */
-#define SPINNING	1000	/* progress calls without arm(): it spins */
 
 static int add(struct tcp_iface *iface, int fd, struct tcp_source *src,
 	       enum tcp_source_kind kind)
@@ -463,7 +462,7 @@ unsigned int tcp_iface_progress(struct weft_iface *base)
 	}
 	for (i = 0; i < iface->nengines; i++)
 		if (iface->engines[i].nstreams &&
-		    !atomic_load(&iface->engines[i].run))
+		    !iface->engines[i].has_thread)
 			n += tcp_engine_run(&iface->engines[i]);
 	n += tcp_cq_deliver(iface, false);
 	if (iface->failing) {
@@ -472,8 +471,6 @@ unsigned int tcp_iface_progress(struct weft_iface *base)
 	}
 	tcp_conn_reap(iface);
 	tcp_greet_reap(iface);
-	if (iface->nengines && ++iface->calls_awake == SPINNING)
-		tcp_engines_assist(iface, false);
 	return n;
 }
 
@@ -490,17 +487,15 @@ int tcp_iface_arm(struct weft_iface *base)
 	bool more;
 
 	iface->polls = POLL_EVERY;	/* the next progress() looks at epoll */
-	iface->calls_awake = 0;
 	if (iface->failing || !weft_list_empty(&iface->more))
 		return -EBUSY;
 	atomic_store(&iface->cq.armed, true);
 	if (atomic_load(&iface->cq.any))
 		goto busy;
-	tcp_engines_assist(iface, true);
 	for (i = 0; i < iface->nengines; i++) {
 		struct tcp_engine *eng = &iface->engines[i];
 
-		if (eng->has_thread && atomic_load(&eng->run))
+		if (eng->has_thread)
 			continue;
 		pthread_mutex_lock(&eng->lock);
 		more = !weft_list_empty(&eng->ready) ||
