@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Puts: numbered at their source, cut into chunks that any stream may take,
- * counted at their target until every byte is placed, acknowledged once.
- */
-#include "devices/tcp/tcp.h"
+#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/tcp_event.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -32,6 +30,36 @@ struct tcp_bulk *tcp_bulk_get(struct tcp_conn *conn)
 	return b;
 }
 
+/* Bulk lock held; no stream sends from @put. */
+static void free_chunks(struct tcp_put *put)
+{
+	struct tcp_chunk *c, *tc;
+
+	weft_list_for_each(c, tc, &put->chunks, put_link) {
+		weft_list_del(&c->link);
+		free(c);
+	}
+	weft_list_init(&put->chunks);
+}
+
+void tcp_bulk_free(struct tcp_conn *conn)
+{
+	struct tcp_bulk *b = conn->bulk;
+	unsigned int i;
+
+	if (!b)
+		return;
+	for (i = 0; i < TCP_WINDOW; i++) {
+		if (!b->sent[i])
+			continue;
+		free_chunks(b->sent[i]);
+		free(b->sent[i]);
+	}
+	pthread_mutex_destroy(&b->lock);
+	free(b);
+	conn->bulk = NULL;
+}
+
 bool tcp_bulk_full(const struct tcp_conn *conn)
 {
 	const struct tcp_bulk *b = conn->bulk;
@@ -40,7 +68,7 @@ bool tcp_bulk_full(const struct tcp_conn *conn)
 		    TCP_WINDOW;
 }
 
-static void number(struct tcp_bulk *b, struct tcp_put *put)
+static void number_put(struct tcp_bulk *b, struct tcp_put *put)
 {
 	put->seq = atomic_load(&b->next_seq);
 	weft_list_init(&put->chunks);
@@ -54,30 +82,11 @@ void tcp_bulk_submit(struct tcp_conn *conn, struct tcp_put *put)
 	struct tcp_bulk *b = conn->bulk;
 
 	pthread_mutex_lock(&b->lock);
-	number(b, put);
+	number_put(b, put);
 	if (weft_list_empty(&b->queue))
 		tcp_tune_busy(b);
 	weft_list_add_tail(&b->queue, &put->link);
 	pthread_mutex_unlock(&b->lock);
-}
-
-unsigned int tcp_bulk_waiting(struct tcp_bulk *b)
-{
-	const size_t chunk = weft_settings()->tcp_chunk;
-	struct tcp_put *put, *next;
-	size_t n = 0;
-
-	pthread_mutex_lock(&b->lock);
-	if (!weft_list_empty(&b->again))
-		n = TCP_MAX_ENGINES;
-	weft_list_for_each(put, next, &b->queue, link) {
-		if (n >= TCP_MAX_ENGINES)
-			break;
-		/* one of no bytes is a chunk, too */
-		n += weft_max((put->total - put->cut + chunk - 1) / chunk, 1);
-	}
-	pthread_mutex_unlock(&b->lock);
-	return weft_min(n, TCP_MAX_ENGINES);
 }
 
 static void chunk_encode(uint8_t *p, const struct tcp_put *put, size_t off,
@@ -99,53 +108,29 @@ void tcp_bulk_submit_framed(struct tcp_conn *conn, struct tcp_put *put,
 	struct tcp_bulk *b = conn->bulk;
 
 	pthread_mutex_lock(&b->lock);
-	number(b, put);
+	number_put(b, put);
 	put->cut = put->total;
 	chunk_encode(head, put, 0, put->total);
 	pthread_mutex_unlock(&b->lock);
 }
 
-void tcp_bulk_stream_lost(struct tcp_conn *conn, bool out, int err,
-			  const char *where)
+unsigned int tcp_bulk_waiting(struct tcp_bulk *b)
 {
-	struct tcp_bulk *b = conn->bulk;
-	uint8_t none[4] = { 0 };
-	unsigned int left;
+	const size_t chunk = weft_settings()->tcp_chunk;
+	struct tcp_put *put, *next;
+	size_t n = 0;
 
-	if (!out) {		/* the peer waits for it */
-		tcp_send_control(conn, TCP_FRAME_STREAMS, none, sizeof(none));
-		return;
-	}
 	pthread_mutex_lock(&b->lock);
-	if (b->out_dialing)
-		b->out_dialing--;
-	if (!b->out_dialing)
-		b->asked_streams = false;
-	left = b->out_streams + b->out_dialing;
-	b->out_limit = weft_max(1, left);
-	tcp_tune_lost(b);
+	if (!weft_list_empty(&b->again))
+		n = TCP_MAX_ENGINES;
+	weft_list_for_each(put, next, &b->queue, link) {
+		if (n >= TCP_MAX_ENGINES)
+			break;
+		/* one of no bytes is a chunk, too */
+		n += weft_max((put->total - put->cut + chunk - 1) / chunk, 1);
+	}
 	pthread_mutex_unlock(&b->lock);
-	if (left)
-		return;
-	weft_info("no further connection to %s can be opened: %s", where,
-		  strerror(-err));
-	b->no_streams = true;
-	conn->deadline_ms = weft_now_ms() + TCP_LOST_STREAM_MS;
-	b->lost_err = err;	/* news only if the peer lives on: tcp_watch.c */
-	tcp_watch_start(conn->iface);
-	tcp_conn_pump_frames(conn);
-}
-
-void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk_head *c)
-{
-	c->seq = weft_get_le64(p);
-	c->total = weft_get_le64(p + 8);
-	c->offset = weft_get_le64(p + 16);
-	c->addr = weft_get_le64(p + 24);
-	weft_rkey_unpack(p + 32, &c->rkey);
-	c->tag = weft_get_le64(p + 48);
-	c->len = weft_get_le32(p + 56);
-	c->flags = weft_get_le32(p + 60);
+	return weft_min(n, TCP_MAX_ENGINES);
 }
 
 /* Bulk lock held: the next @max bytes at most of the oldest put, NULL: none. */
@@ -227,18 +212,6 @@ struct tcp_put *tcp_bulk_next_frame(struct tcp_bulk *b, size_t max, size_t *off,
 	return put;
 }
 
-/* Bulk lock held; no stream sends from @put. */
-static void free_chunks(struct tcp_put *put)
-{
-	struct tcp_chunk *c, *tc;
-
-	weft_list_for_each(c, tc, &put->chunks, put_link) {
-		weft_list_del(&c->link);
-		free(c);
-	}
-	weft_list_init(&put->chunks);
-}
-
 /* Bulk lock held: what waits to be sent again is not sent. */
 static void drop_again(struct tcp_put *put)
 {
@@ -253,10 +226,9 @@ static void drop_again(struct tcp_put *put)
 	}
 }
 
-int tcp_bulk_send_again(struct tcp_conn *conn, struct tcp_stream *s,
-			uint64_t taken)
+int tcp_bulk_send_again(struct tcp_bulk *b, struct tcp_stream *s,
+			uint64_t taken, struct weft_list *aborted)
 {
-	struct tcp_bulk *b = conn->bulk;
 	struct tcp_chunk *c, *tc;
 	struct tcp_put *put;
 
@@ -268,9 +240,9 @@ int tcp_bulk_send_again(struct tcp_conn *conn, struct tcp_stream *s,
 		if (!put->op && !(put->flags & TCP_CHUNK_GET)) {
 			/* cancelled: its memory is the caller's again */
 			put->aborted = true;
-			weft_list_del(&put->link);
 			drop_again(put);
-			tcp_bulk_say_abort(conn, put);
+			weft_list_del(&put->link);
+			weft_list_add_tail(aborted, &put->link);
 			continue;
 		}
 		weft_list_del(&c->link);
@@ -296,7 +268,7 @@ void tcp_bulk_forget_stream(struct tcp_bulk *b, struct tcp_stream *s)
 }
 
 /* Bulk lock held: @put is acknowledged and no stream sends from it. */
-static void settle(struct tcp_bulk *b, struct tcp_put *put)
+static void settle_put(struct tcp_bulk *b, struct tcp_put *put)
 {
 	uint64_t acked = atomic_load(&b->acked);
 
@@ -312,12 +284,12 @@ static void settle(struct tcp_bulk *b, struct tcp_put *put)
 }
 
 /* Bulk lock held: one stream less sends from @put; true: it is settled. */
-static bool let_go(struct tcp_bulk *b, struct tcp_put *put)
+static bool release_put(struct tcp_bulk *b, struct tcp_put *put)
 {
 	put->carriers--;
 	if (!put->acked || put->carriers)
 		return false;
-	settle(b, put);
+	settle_put(b, put);
 	return true;
 }
 
@@ -329,14 +301,14 @@ void tcp_bulk_carried(struct tcp_conn *conn, struct tcp_put *put, size_t len)
 
 	max = conn->iface->spare_cores ? TCP_MAX_STREAMS : TCP_FEW_STREAMS;
 	pthread_mutex_lock(&b->lock);
-	done = let_go(b, put);
+	done = release_put(b, put);
 	if (!weft_settings()->tcp_streams)
 		tcp_tune_bytes(b, len, max);
 	if (weft_list_empty(&b->queue))
 		tcp_tune_idle(b);
 	pthread_mutex_unlock(&b->lock);
 	if (done)
-		tcp_cq_put_done(conn->iface, put);
+		tcp_events_add_put(conn->iface, put);
 }
 
 void tcp_bulk_dropped(struct tcp_conn *conn, struct tcp_put *put)
@@ -345,12 +317,12 @@ void tcp_bulk_dropped(struct tcp_conn *conn, struct tcp_put *put)
 	bool done;
 
 	pthread_mutex_lock(&b->lock);
-	done = let_go(b, put);
+	done = release_put(b, put);
 	if (!done)
 		put->aborted = true;
 	pthread_mutex_unlock(&b->lock);
 	if (done)
-		tcp_cq_put_done(conn->iface, put);
+		tcp_events_add_put(conn->iface, put);
 }
 
 void tcp_bulk_stopped(struct tcp_conn *conn, struct tcp_put *put)
@@ -359,14 +331,14 @@ void tcp_bulk_stopped(struct tcp_conn *conn, struct tcp_put *put)
 	bool done;
 
 	pthread_mutex_lock(&b->lock);
-	done = let_go(b, put);
+	done = release_put(b, put);
 	pthread_mutex_unlock(&b->lock);
 	if (done)
-		tcp_cq_put_done(conn->iface, put);
+		tcp_events_add_put(conn->iface, put);
 }
 
 /* 0: no such put waits for it */
-static int acked(struct tcp_conn *conn, uint64_t seq, int status)
+static int acknowledge_put(struct tcp_conn *conn, uint64_t seq, int status)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct tcp_put *put = NULL;
@@ -392,27 +364,69 @@ static int acked(struct tcp_conn *conn, uint64_t seq, int status)
 	/* the stream that sent the last bytes may not have noticed yet */
 	done = !put->carriers;
 	if (done)
-		settle(b, put);
+		settle_put(b, put);
 	pthread_mutex_unlock(&b->lock);
 	if (done)
-		tcp_cq_put_done(conn->iface, put);
+		tcp_events_add_put(conn->iface, put);
 	return 1;
 }
 
 int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status)
 {
-	int ret = acked(conn, seq, status);
+	int ret = acknowledge_put(conn, seq, status);
 
 	return ret > 0 ? 0 : -EPROTO;
 }
 
 int tcp_bulk_acked_late(struct tcp_conn *conn, uint64_t seq, int status)
 {
-	return weft_min(acked(conn, seq, status), 0);
+	return weft_min(acknowledge_put(conn, seq, status), 0);
+}
+
+struct tcp_put *tcp_bulk_pending(struct tcp_bulk *b, uint64_t seq)
+{
+	struct tcp_put *put;
+
+	pthread_mutex_lock(&b->lock);
+	put = b->sent[seq % TCP_WINDOW];
+	if (put && (put->seq != seq || !put->op))
+		put = NULL;
+	pthread_mutex_unlock(&b->lock);
+	return put;
+}
+
+struct weft_op *tcp_bulk_give_up(struct tcp_bulk *b, struct tcp_put *put,
+				 bool *abort)
+{
+	struct weft_op *op;
+
+	pthread_mutex_lock(&b->lock);
+	op = put->op;
+	put->op = NULL;
+	*abort = put->cut != put->total || put->again || put->aborted;
+	if (*abort) {
+		weft_list_del(&put->link);
+		drop_again(put);
+		put->aborted = true;
+	}
+	pthread_mutex_unlock(&b->lock);
+	return op;
+}
+
+void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk_head *c)
+{
+	c->seq = weft_get_le64(p);
+	c->total = weft_get_le64(p + 8);
+	c->offset = weft_get_le64(p + 16);
+	c->addr = weft_get_le64(p + 24);
+	weft_rkey_unpack(p + 32, &c->rkey);
+	c->tag = weft_get_le64(p + 48);
+	c->len = weft_get_le32(p + 56);
+	c->flags = weft_get_le32(p + 60);
 }
 
 /* Bulk lock held; NULL: outside the window. */
-static struct tcp_landing *landing_of(struct tcp_bulk *b, uint64_t seq)
+static struct tcp_landing *find_landing(struct tcp_bulk *b, uint64_t seq)
 {
 	uint64_t placed = atomic_load(&b->placed);
 
@@ -432,7 +446,7 @@ int tcp_bulk_arrives(struct tcp_conn *conn, const struct tcp_chunk_head *c)
 	    c->addr > UINT64_MAX - c->total)
 		return -EPROTO;
 	pthread_mutex_lock(&b->lock);
-	l = landing_of(b, c->seq);
+	l = find_landing(b, c->seq);
 	if (!l) {
 		/* what an abort overtook is still drained */
 		land = c->seq < atomic_load(&b->placed) ? 0 : -EPROTO;
@@ -452,7 +466,7 @@ int tcp_bulk_arrives(struct tcp_conn *conn, const struct tcp_chunk_head *c)
 }
 
 /* Bulk lock held. */
-static void advance(struct tcp_conn *conn, struct tcp_bulk *b)
+static void advance_placed(struct tcp_conn *conn, struct tcp_bulk *b)
 {
 	uint64_t placed = atomic_load(&b->placed);
 	struct tcp_landing *l;
@@ -467,10 +481,10 @@ static void advance(struct tcp_conn *conn, struct tcp_bulk *b)
 	/* pairs with the owner, which sets held and then looks at placed */
 	atomic_store(&b->placed, placed);
 	if (atomic_load(&conn->held))
-		tcp_cq_ring(conn->iface);
+		tcp_events_ring(conn->iface);
 }
 
-static bool tells(const struct tcp_chunk_head *c, int status)
+static bool tells_target(const struct tcp_chunk_head *c, int status)
 {
 	return (c->flags & TCP_CHUNK_GET) ||
 	       ((c->flags & TCP_CHUNK_NOTIFY) && !status);
@@ -484,7 +498,7 @@ int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 	int placed = 0, err = 0;
 
 	pthread_mutex_lock(&b->lock);
-	l = landing_of(b, c->seq);
+	l = find_landing(b, c->seq);
 	if (l && l->live && !l->done) {
 		if (status && !l->status)
 			l->status = status;
@@ -497,10 +511,10 @@ int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 			l->answer = l->status;
 			l->done = true;
 			/* told of before a message behind it may be read */
-			if (tells(c, l->status))
-				err = tcp_cq_event(conn, c->flags, c->tag,
+			if (tells_target(c, l->status))
+				err = tcp_events_add_landing(conn, c->flags, c->tag,
 						   c->total, l->status);
-			advance(conn, b);
+			advance_placed(conn, b);
 		}
 	}
 	pthread_mutex_unlock(&b->lock);
@@ -521,134 +535,34 @@ bool tcp_bulk_abort(struct tcp_conn *conn, uint64_t seq)
 	bool ended = false;
 
 	pthread_mutex_lock(&b->lock);
-	l = landing_of(b, seq);
+	l = find_landing(b, seq);
 	if (l && !l->done) {
 		l->live = l->done = true;
 		l->status = -ECANCELED;
-		advance(conn, b);
+		advance_placed(conn, b);
 		ended = true;
 	}
 	pthread_mutex_unlock(&b->lock);
 	return ended;
 }
 
-void tcp_bulk_say_abort(struct tcp_conn *conn, const struct tcp_put *put)
+void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
+		   size_t len, struct iovec *out, unsigned int *out_n)
 {
-	uint8_t body[8];
-
-	weft_put_le64(body, put->seq);
-	tcp_send_control(conn, TCP_FRAME_PUT_ABORT, body, sizeof(body));
-}
-
-/* No chunk of it is being sent any more; the peer shall wait no longer. */
-void tcp_bulk_give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
-{
-	struct tcp_bulk *b = conn->bulk;
-	struct weft_op *op;
-	bool abort;
-
-	pthread_mutex_lock(&b->lock);
-	op = put->op;
-	put->op = NULL;
-	abort = put->cut != put->total || put->again || put->aborted;
-	if (abort) {
-		weft_list_del(&put->link);
-		drop_again(put);
-		put->aborted = true;
-	}
-	pthread_mutex_unlock(&b->lock);
-	if (abort && conn->state == TCP_CONN_OPEN) {
-		tcp_bulk_say_abort(conn, put);
-		if (put->flags & TCP_CHUNK_GET)
-			tcp_get_refuse(conn, put->tag, status);
-	}
-	if (op) {
-		conn->nputs--;
-		op->done(op, status);
-	}
-}
-
-/* Puts that are acknowledged and wait to be told: their ops end here instead. */
-static void cancel_settled(struct tcp_conn *conn, int status)
-{
-	struct tcp_iface *iface = conn->iface;
-	struct tcp_put *put, *tput;
-	struct weft_op *op;
 	unsigned int i;
+	size_t part;
 
-	/* an engine may be between settling a put and queueing it */
-	for (i = 0; i < iface->nengines; i++) {
-		pthread_mutex_lock(&iface->engines[i].lock);
-		pthread_mutex_unlock(&iface->engines[i].lock);
-	}
-	do {
-		op = NULL;
-		pthread_mutex_lock(&iface->cq.lock);
-		weft_list_for_each(put, tput, &iface->cq.puts, done_link) {
-			if (put->conn != conn || !put->op)
-				continue;
-			op = put->op;
-			put->op = NULL;
-			break;
-		}
-		pthread_mutex_unlock(&iface->cq.lock);
-		if (op) {
-			conn->nputs--;
-			op->done(op, status);
-		}
-	} while (op);
-}
-
-/*
- * The source's memory must not be read any more when this returns, so a stream
- * that is in the middle of one of its chunks is given up.  A put that was sent
- * whole only loses its op.  Replies to the peer's gets are not ours to cancel.
- */
-void tcp_bulk_cancel(struct tcp_conn *conn, int status)
-{
-	struct tcp_bulk *b = conn->bulk;
-	struct tcp_stream *s, *ts;
-	struct tcp_put *put;
-	uint64_t seq;
-	bool ours;
-
-	if (!b)
-		return;
-	weft_list_for_each(s, ts, &b->streams, link) {
-		pthread_mutex_lock(&s->engine->lock);
-		ours = s->out_chunk && s->out_chunk->put->op;
-		pthread_mutex_unlock(&s->engine->lock);
-		if (ours)
-			tcp_stream_detach(s);
-	}
-	for (seq = atomic_load(&b->acked); seq != atomic_load(&b->next_seq);
-	     seq++) {
-		pthread_mutex_lock(&b->lock);
-		put = b->sent[seq % TCP_WINDOW];
-		if (put && (put->seq != seq || !put->op))
-			put = NULL;
-		pthread_mutex_unlock(&b->lock);
-		if (put)
-			tcp_bulk_give_up(conn, put, status);
-	}
-	cancel_settled(conn, status);
-}
-
-/* After tcp_bulk_cancel() and the end of all streams. */
-void tcp_bulk_drop(struct tcp_conn *conn)
-{
-	struct tcp_bulk *b = conn->bulk;
-	unsigned int i;
-
-	if (!b)
-		return;
-	for (i = 0; i < TCP_WINDOW; i++) {
-		if (!b->sent[i])
+	*out_n = 0;
+	for (i = 0; i < n && len; i++) {
+		if (off >= iov[i].iov_len) {
+			off -= iov[i].iov_len;
 			continue;
-		free_chunks(b->sent[i]);
-		free(b->sent[i]);
+		}
+		part = weft_min(len, iov[i].iov_len - off);
+		out[*out_n].iov_base = (uint8_t *)iov[i].iov_base + off;
+		out[*out_n].iov_len = part;
+		++*out_n;
+		len -= part;
+		off = 0;
 	}
-	pthread_mutex_destroy(&b->lock);
-	free(b);
-	conn->bulk = NULL;
 }

@@ -5,7 +5,8 @@
  * caller runs the one engine inside progress(): a thread would fight a caller
  * that spins for the processor.
  */
-#include "devices/tcp/tcp.h"
+#include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/tcp_event.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,16 +23,16 @@
 
 #define MANY_CPUS	8u	/* from here on engines have their own threads */
 
-static void stream_died(struct tcp_stream *s, int err)
+static void end_stream(struct tcp_stream *s, int err)
 {
 	s->err = err;
 	s->readable = false;
 	atomic_store(&s->writable, false);
 	weft_list_del(&s->ready_link);
-	tcp_cq_broken(s);
+	tcp_events_add_stream(s);
 }
 
-static void make_ready(struct tcp_engine *eng, struct tcp_stream *s)
+static void mark_ready(struct tcp_engine *eng, struct tcp_stream *s)
 {
 	if (!s->err && weft_list_empty(&s->ready_link))
 		weft_list_add_tail(&eng->ready, &s->ready_link);
@@ -59,7 +60,7 @@ static unsigned int run_ready(struct tcp_engine *eng)
 		again = false;
 		err = tcp_stream_io(s, &again);
 		if (err)
-			stream_died(s, err);
+			end_stream(s, err);
 		else if (again)
 			weft_list_add_tail(&eng->ready, &s->ready_link);
 		n++;
@@ -88,12 +89,12 @@ static unsigned int run_locked(struct tcp_engine *eng)
 			s->readable = true;
 		if (ev[i].events & EPOLLOUT)
 			atomic_store(&s->writable, true);
-		make_ready(eng, s);
+		mark_ready(eng, s);
 	}
 	if (atomic_exchange(&eng->kicked, false))
 		weft_list_for_each(s, ts, &eng->streams, eng_link)
 			if (s->out && atomic_load(&s->writable))
-				make_ready(eng, s);
+				mark_ready(eng, s);
 	return run_ready(eng);
 }
 
@@ -115,7 +116,7 @@ unsigned int tcp_engine_run(struct tcp_engine *eng)
  * behind synchronize_rcu()).  Streams are dialled amid traffic: a thread that
  * nobody waits for asks for the room of one pair's.
  */
-static void make_room(const struct tcp_engine *eng)
+static void grow_fd_table(const struct tcp_engine *eng)
 {
 	int fd = fcntl(eng->kick_fd, F_DUPFD_CLOEXEC,
 		       eng->kick_fd + 2 * (int)TCP_MAX_STREAMS);
@@ -134,7 +135,7 @@ static void *engine_thread(void *arg)
 
 	pthread_setname_np(pthread_self(), "weft-tcp");
 	if (eng == eng->iface->engines)
-		make_room(eng);
+		grow_fd_table(eng);
 	while (!atomic_load(&eng->stop)) {
 		pthread_mutex_lock(&eng->lock);
 		n = run_locked(eng);
@@ -161,7 +162,7 @@ static void *engine_thread(void *arg)
 	return NULL;
 }
 
-static void wake(struct tcp_engine *eng)
+static void wake_thread(struct tcp_engine *eng)
 {
 	uint64_t one = 1;
 
@@ -169,26 +170,26 @@ static void wake(struct tcp_engine *eng)
 		;
 }
 
-static bool wake_once(struct tcp_engine *eng)
+static bool wake_sleeper(struct tcp_engine *eng)
 {
 	int mode = TCP_ENGINE_ASLEEP;
 
 	if (!atomic_compare_exchange_strong(&eng->mode, &mode,
 					    TCP_ENGINE_WOKEN))
 		return false;
-	wake(eng);
+	wake_thread(eng);
 	return true;
 }
 
 /* May a chunk go by @s at once, if its engine has nothing else to do? */
-static bool takes(const struct tcp_stream *s)
+static bool takes_chunk(const struct tcp_stream *s)
 {
 	return s->out && !s->given_up && !atomic_load(&s->parked) &&
 	       atomic_load(&s->writable);
 }
 
 /* A chunk to each thread that is @mode: how many chunks are left. */
-static unsigned int give(struct tcp_conn *conn, enum tcp_engine_mode mode,
+static unsigned int offer_chunks(struct tcp_conn *conn, enum tcp_engine_mode mode,
 			 unsigned int chunks)
 {
 	struct tcp_engine *eng, *first = conn->iface->engines;
@@ -199,10 +200,10 @@ static unsigned int give(struct tcp_conn *conn, enum tcp_engine_mode mode,
 		if (!chunks)
 			break;
 		eng = s->engine;
-		if (!takes(s) || given & BIT(eng - first) ||
+		if (!takes_chunk(s) || given & BIT(eng - first) ||
 		    !eng->has_thread || atomic_load(&eng->mode) != (int)mode)
 			continue;
-		if (mode == TCP_ENGINE_ASLEEP && !wake_once(eng))
+		if (mode == TCP_ENGINE_ASLEEP && !wake_sleeper(eng))
 			continue;
 		given |= BIT(eng - first);
 		chunks--;
@@ -236,9 +237,9 @@ void tcp_engines_kick(struct tcp_conn *conn)
 		if (!eng->has_thread)
 			tcp_engine_run(eng);
 	}
-	chunks = give(conn, TCP_ENGINE_LOOKING, chunks);
-	chunks = give(conn, TCP_ENGINE_WOKEN, chunks);
-	give(conn, TCP_ENGINE_ASLEEP, chunks);
+	chunks = offer_chunks(conn, TCP_ENGINE_LOOKING, chunks);
+	chunks = offer_chunks(conn, TCP_ENGINE_WOKEN, chunks);
+	offer_chunks(conn, TCP_ENGINE_ASLEEP, chunks);
 }
 
 static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
@@ -268,7 +269,7 @@ static void engine_close(struct tcp_engine *eng)
 {
 	if (eng->has_thread) {
 		atomic_store(&eng->stop, true);
-		wake(eng);
+		wake_thread(eng);
 		pthread_join(eng->thread, NULL);
 		eng->has_thread = false;
 	}
@@ -343,6 +344,16 @@ int tcp_engines_need(struct tcp_iface *iface)
 	return 0;
 }
 
+void tcp_engines_sync(struct tcp_iface *iface)
+{
+	unsigned int i;
+
+	for (i = 0; i < iface->nengines; i++) {
+		pthread_mutex_lock(&iface->engines[i].lock);
+		pthread_mutex_unlock(&iface->engines[i].lock);
+	}
+}
+
 int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id)
 {
 	struct epoll_event ev = {
@@ -397,7 +408,7 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id)
 		atomic_store(&conn->stats->streams_max, n);
 	atomic_store(&eng->kicked, true);
 	if (eng->has_thread)
-		wake_once(eng);
+		wake_sleeper(eng);
 	return 0;
 }
 
@@ -430,9 +441,9 @@ void tcp_stream_detach(struct tcp_stream *s)
 	close(s->fd);
 	pthread_mutex_unlock(&eng->lock);
 
-	pthread_mutex_lock(&iface->cq.lock);
+	pthread_mutex_lock(&iface->events.lock);
 	weft_list_del(&s->report_link);
-	pthread_mutex_unlock(&iface->cq.lock);
+	pthread_mutex_unlock(&iface->events.lock);
 
 	tcp_bulk_forget_stream(s->conn->bulk, s);
 	if (s->out_chunk)

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoints: the caller's side of a connection. */
-#include "devices/tcp/tcp.h"
+#include "devices/tcp/tcp_iface.h"
+#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_rma.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +18,7 @@ static struct tcp_conn *live_conn(struct tcp_ep *ep)
 }
 
 /* The peer was here first: its connection becomes ours, if it is the peer's. */
-static struct tcp_conn *adopt(struct tcp_iface *iface, struct tcp_ep *ep,
+static struct tcp_conn *adopt_conn(struct tcp_iface *iface, struct tcp_ep *ep,
 			      const uint8_t *key)
 {
 	struct tcp_conn *conn;
@@ -54,7 +59,7 @@ int tcp_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	if (!sn)
 		goto free_ep;
 	ep->sn = sn->next;
-	conn = adopt(iface, ep, remote->key);
+	conn = adopt_conn(iface, ep, remote->key);
 	if (!conn) {
 		conn = tcp_conn_new(iface, ep->peer_id, ep->sn,
 				    weft_sockaddr_str(&to, where,
@@ -81,7 +86,7 @@ free_ep:
 	return -ENOMEM;
 }
 
-static bool flushed(const struct tcp_ep *ep)
+static bool is_flushed(const struct tcp_ep *ep)
 {
 	const struct tcp_conn *conn = ep->conn;
 
@@ -89,13 +94,19 @@ static bool flushed(const struct tcp_ep *ep)
 	       !conn->nputs;
 }
 
-void tcp_ep_check_flush(struct tcp_ep *ep)
+void tcp_ep_notify(struct tcp_conn *conn)
 {
-	if (ep->flushes.n && live_conn(ep) && flushed(ep))
-		weft_flushes_end(&ep->flushes, 0);
+	struct weft_iface_cb *cb = &conn->iface->base.cb;
+
+	if (conn->was_full && conn->ep && tcp_conn_ready(conn)) {
+		conn->was_full = false;
+		cb->on_ready(cb->arg, &conn->ep->base, conn->ep->base.user);
+	}
+	if (conn->ep && conn->ep->flushes.n && live_conn(conn->ep) &&
+	    is_flushed(conn->ep))
+		weft_flushes_end(&conn->ep->flushes, 0);
 }
 
-/* Its connection ended; everything else has been completed. */
 void tcp_ep_failed(struct tcp_ep *ep, int err)
 {
 	struct weft_iface_cb *cb = &ep->base.iface->cb;
@@ -122,7 +133,7 @@ void tcp_ep_cancel(struct weft_ep *base)
 	conn->zc_op = NULL;
 	if (op)
 		op->done(op, -ECANCELED);
-	tcp_bulk_cancel(conn, -ECANCELED);
+	tcp_puts_cancel(conn, -ECANCELED);
 	tcp_gets_cancel(conn, -ECANCELED);
 	weft_flushes_end(&ep->flushes, -ECANCELED);
 }
@@ -139,7 +150,7 @@ void tcp_ep_destroy(struct weft_ep *base)
 		if (conn->state != TCP_CONN_OPEN) {
 			tcp_conn_break(conn, -ECANCELED);
 		} else {
-			tcp_send_control(conn, TCP_FRAME_BYE, NULL, 0);
+			tcp_conn_send_control(conn, TCP_FRAME_BYE, NULL, 0);
 			conn->bye_sent = true;
 			tcp_conn_maybe_end(conn);
 		}
@@ -167,44 +178,27 @@ bool tcp_ep_ready(struct weft_ep *base)
 	return !conn || tcp_conn_ready(conn);
 }
 
-void tcp_ep_notify_ready(struct tcp_conn *conn)
-{
-	struct weft_iface_cb *cb = &conn->iface->base.cb;
-
-	tcp_get_reply(conn);
-	if (!conn->was_full || !conn->ep || !tcp_conn_ready(conn))
-		return;
-	conn->was_full = false;
-	cb->on_ready(cb->arg, &conn->ep->base, conn->ep->base.user);
-}
-
-static size_t iov_total(const struct iovec *iov, unsigned int n)
-{
-	size_t len = 0;
-
-	while (n--)
-		len += iov[n].iov_len;
-	return len;
-}
-
 int tcp_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 		   unsigned int iovcnt, struct weft_op *op)
 {
 	struct tcp_ep *ep = tcp_ep(base);
 	struct tcp_conn *conn = ep->conn;
-	size_t len = iov_total(iov, iovcnt);
+	size_t len = 0;
+	unsigned int i;
 	int err;
 
+	for (i = 0; i < iovcnt; i++)
+		len += iov[i].iov_len;
 	if (ep->err)
 		return ep->err;
 	if (len > TCP_MAX_MESSAGE || iovcnt > TCP_MAX_IOV)
 		return -EMSGSIZE;
 	if (!tcp_conn_ready(conn))
 		return -EAGAIN;
-	err = tcp_send_frame(conn, TCP_FRAME_MESSAGE, id, conn->fence, iov,
+	err = tcp_conn_send(conn, TCP_FRAME_MESSAGE, id, conn->fence, iov,
 			     iovcnt, len, op);
 	if (!err || err == -EINPROGRESS)
-		tcp_conn_sent_message(conn, len);
+		tcp_conn_count_message(conn, len);
 	return err;
 }
 
@@ -222,7 +216,7 @@ ssize_t tcp_ep_message_pack(struct weft_ep *base, uint8_t id,
 		return -EAGAIN;
 	iov.iov_base = conn->iface->txbuf;
 	iov.iov_len = pack(iov.iov_base, arg);
-	err = tcp_send_frame(conn, TCP_FRAME_MESSAGE, id, conn->fence, &iov, 1,
+	err = tcp_conn_send(conn, TCP_FRAME_MESSAGE, id, conn->fence, &iov, 1,
 			     iov.iov_len, NULL);
 	/*
 	 * pack() may not be called twice for one message: a connection that
@@ -230,88 +224,8 @@ ssize_t tcp_ep_message_pack(struct weft_ep *base, uint8_t id,
 	 */
 	if (err && err != -EAGAIN)
 		return err;
-	tcp_conn_sent_message(conn, iov.iov_len);
+	tcp_conn_count_message(conn, iov.iov_len);
 	return iov.iov_len;
-}
-
-static int put_framed(struct tcp_conn *conn, struct tcp_put *put)
-{
-	uint8_t head[TCP_CHUNK_LEN];
-	struct iovec iov[TCP_MAX_IOV + 1];
-
-	tcp_bulk_submit_framed(conn, put, head);
-	iov[0].iov_base = head;
-	iov[0].iov_len = TCP_CHUNK_LEN;
-	memcpy(iov + 1, put->iov, put->iovcnt * sizeof(*iov));
-	/* a connection that breaks here completes it with an error */
-	tcp_send_frame(conn, TCP_FRAME_PUT, 0, 0, iov, put->iovcnt + 1,
-		       TCP_CHUNK_LEN + put->total, NULL);
-	return -EINPROGRESS;
-}
-
-int tcp_ep_put(struct weft_ep *base, const struct weft_iov *iov,
-	       unsigned int iovcnt, uint64_t remote_addr,
-	       const void *rkey, const struct weft_notify *notify,
-	       struct weft_op *op)
-{
-	struct tcp_ep *ep = tcp_ep(base);
-	struct tcp_conn *conn = ep->conn;
-	struct tcp_put *put;
-	size_t max_framed;
-	unsigned int i;
-
-	if (ep->err)
-		return ep->err;
-	if (iovcnt > TCP_MAX_IOV)
-		return -EMSGSIZE;
-	if (!tcp_conn_ready(conn))
-		return -EAGAIN;
-	if (!tcp_bulk_get(conn))
-		return -ENOMEM;
-	put = calloc(1, sizeof(*put));
-	if (!put)
-		return -ENOMEM;
-	weft_list_init(&put->link);
-	weft_list_init(&put->done_link);
-	put->conn = conn;
-	put->op = op;
-	put->remote_addr = remote_addr;
-	weft_rkey_unpack(rkey, &put->rkey);
-	if (notify) {
-		put->flags = TCP_CHUNK_NOTIFY;
-		put->tag = notify->tag;
-	}
-	put->iovcnt = iovcnt;
-	for (i = 0; i < iovcnt; i++) {
-		put->iov[i] = (struct iovec){ iov[i].addr, iov[i].len };
-		put->total += iov[i].len;
-	}
-
-	conn->nputs++;
-	max_framed = weft_min(weft_settings()->tcp_bulk_min,
-			      TCP_MAX_MESSAGE / 2);
-	if (put->total <= max_framed)
-		return put_framed(conn, put);
-	tcp_bulk_submit(conn, put);
-	tcp_conn_want_streams(conn);
-	tcp_engines_kick(conn);
-	tcp_conn_pump_frames(conn);
-	return -EINPROGRESS;
-}
-
-int tcp_ep_get(struct weft_ep *base, const struct weft_iov *iov,
-	       unsigned int iovcnt, uint64_t remote_addr,
-	       const void *rkey, struct weft_op *op)
-{
-	struct tcp_ep *ep = tcp_ep(base);
-
-	if (ep->err)
-		return ep->err;
-	if (iovcnt > TCP_MAX_IOV)
-		return -EMSGSIZE;
-	if (!tcp_conn_ready(ep->conn))
-		return -EAGAIN;
-	return tcp_get_start(ep->conn, iov, iovcnt, remote_addr, rkey, op);
 }
 
 void tcp_ep_fence(struct weft_ep *base)
@@ -328,7 +242,7 @@ int tcp_ep_flush(struct weft_ep *base, struct weft_op *op)
 
 	if (ep->err)
 		return ep->err == -ESHUTDOWN || ep->cancelled ? 0 : ep->err;
-	if (flushed(ep))
+	if (is_flushed(ep))
 		return 0;
 	return weft_flushes_add(&ep->flushes, op);
 }

@@ -3,7 +3,10 @@
  * Gets: a get asks the owner of the memory to put it here.  Where it lands is
  * registered for just this get, so that ending the get revokes it.
  */
-#include "devices/tcp/tcp.h"
+#include "devices/tcp/tcp_rma.h"
+#include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_msg.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +15,23 @@
 #include "util/bytes.h"
 #include "util/log.h"
 
-static void part_end(struct tcp_conn *conn, struct tcp_get *g, int status)
+/* A get at its requester: one per iov entry, the last one completes the op. */
+struct tcp_get {
+	struct weft_list link;		/* conn->gets */
+	struct tcp_get_op *parent;
+	struct weft_mem *landing;
+	uint64_t id;
+	size_t len;
+};
+
+struct tcp_get_op {
+	struct weft_op *op;
+	unsigned int parts;
+	int status;
+	size_t len;
+};
+
+static void end_part(struct tcp_conn *conn, struct tcp_get *g, int status)
 {
 	struct tcp_get_op *parent = g->parent;
 	struct weft_op *op;
@@ -35,7 +54,7 @@ static void part_end(struct tcp_conn *conn, struct tcp_get *g, int status)
 	op->done(op, status);
 }
 
-static void ask(struct tcp_conn *conn, const struct tcp_get *g, uint64_t addr,
+static void ask_part(struct tcp_conn *conn, const struct tcp_get *g, uint64_t addr,
 		const void *rkey)
 {
 	uint8_t body[TCP_GET_LEN];
@@ -46,19 +65,27 @@ static void ask(struct tcp_conn *conn, const struct tcp_get *g, uint64_t addr,
 	weft_put_le64(body + 32, g->id);
 	weft_put_le64(body + 40, (uintptr_t)g->landing->addr);
 	weft_rkey_pack(&g->landing->rkey, body + 48);
-	tcp_send_control(conn, TCP_FRAME_GET, body, sizeof(body));
+	tcp_conn_send_control(conn, TCP_FRAME_GET, body, sizeof(body));
 }
 
-int tcp_get_start(struct tcp_conn *conn, const struct weft_iov *iov,
+int tcp_get_start(struct weft_ep *base, const struct weft_iov *iov,
 		  unsigned int n, uint64_t addr, const void *rkey,
 		  struct weft_op *op)
 {
+	struct tcp_ep *ep = tcp_ep(base);
+	struct tcp_conn *conn = ep->conn;
 	static const struct weft_iov nothing;
 	struct tcp_get *part[TCP_MAX_IOV] = { NULL };
 	struct tcp_get_op *parent;
 	unsigned int i;
 	int err = -ENOMEM;
 
+	if (ep->err)
+		return ep->err;
+	if (n > TCP_MAX_IOV)
+		return -EMSGSIZE;
+	if (!tcp_conn_ready(conn))
+		return -EAGAIN;
 	if (!n) {	/* still ends when the peer has looked at the key */
 		iov = &nothing;
 		n = 1;
@@ -84,7 +111,7 @@ int tcp_get_start(struct tcp_conn *conn, const struct weft_iov *iov,
 		part[i]->id = ++conn->iface->next_get;
 		weft_list_add_tail(&conn->gets, &part[i]->link);
 		conn->ngets++;
-		ask(conn, part[i], addr, rkey);
+		ask_part(conn, part[i], addr, rkey);
 		addr += part[i]->len;
 	}
 	return -EINPROGRESS;
@@ -97,15 +124,6 @@ free_parts:
 	}
 	free(parent);
 	return err;
-}
-
-void tcp_get_refuse(struct tcp_conn *conn, uint64_t id, int status)
-{
-	uint8_t body[12];
-
-	weft_put_le64(body, id);
-	weft_put_le32(body + 8, (uint32_t)status);
-	tcp_send_control(conn, TCP_FRAME_GET_FAIL, body, sizeof(body));
 }
 
 int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p)
@@ -144,12 +162,20 @@ int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p)
 	put->iov[0].iov_len = len;
 	weft_list_add_tail(&conn->replies, &put->link);
 	conn->nreplies++;
-	tcp_get_reply(conn);
+	tcp_gets_answer(conn);
 	return 0;
 }
 
-/* Replies wait here while the window of puts is full. */
-void tcp_get_reply(struct tcp_conn *conn)
+void tcp_get_refuse(struct tcp_conn *conn, uint64_t id, int status)
+{
+	uint8_t body[12];
+
+	weft_put_le64(body, id);
+	weft_put_le32(body + 8, (uint32_t)status);
+	tcp_conn_send_control(conn, TCP_FRAME_GET_FAIL, body, sizeof(body));
+}
+
+void tcp_gets_answer(struct tcp_conn *conn)
 {
 	struct tcp_put *put;
 
@@ -157,11 +183,9 @@ void tcp_get_reply(struct tcp_conn *conn)
 		put = weft_list_first(&conn->replies, struct tcp_put, link);
 		weft_list_del(&put->link);
 		conn->nreplies--;
-		tcp_bulk_submit(conn, put);
-		tcp_conn_want_streams(conn);
-		tcp_engines_kick(conn);
+		tcp_put_carry(conn, put);
 	}
-	tcp_conn_pump_frames(conn);
+	tcp_puts_pump(conn);
 }
 
 void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status)
@@ -170,20 +194,16 @@ void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status)
 
 	weft_list_for_each(g, tg, &conn->gets, link) {
 		if (g->id == id) {
-			part_end(conn, g, status);
+			end_part(conn, g, status);
 			break;
 		}
 	}
-	tcp_ep_notify_ready(conn);
-	if (conn->ep)
-		tcp_ep_check_flush(conn->ep);
-	if (conn->ended)
-		tcp_conn_end(conn);
+	tcp_conn_attend(conn);
 }
 
 void tcp_gets_cancel(struct tcp_conn *conn, int status)
 {
 	while (!weft_list_empty(&conn->gets))
-		part_end(conn, weft_list_first(&conn->gets, struct tcp_get,
+		end_part(conn, weft_list_first(&conn->gets, struct tcp_get,
 					       link), status);
 }

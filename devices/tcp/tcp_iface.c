@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An interface: it listens, owns all connections of its netdev, moves them. */
-#include "devices/tcp/tcp.h"
+/* An interface: it listens, and owns all connections of its netdev. */
+#include "devices/tcp/tcp_iface.h"
+#include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_rma.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -20,11 +25,8 @@
 
 #define BACKLOG		4096
 #define MAX_STRANGERS	4096	/* at once; more wait in the backlog */
-#define EVENTS		32
-#define POLL_EVERY	16	/* progress calls between looks at epoll */
-#define HOT_IDLE	4096	/* fruitless polls before a stream is not hot */
 
-static int add(struct tcp_iface *iface, int fd, struct tcp_source *src,
+static int add_source(struct tcp_iface *iface, int fd, struct tcp_source *src,
 	       enum tcp_source_kind kind)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = src };
@@ -107,11 +109,11 @@ static int listen_on(struct tcp_iface *iface)
 		return weft_fail(errno, "cannot listen on '%s'",
 				 iface->netif.name);
 	iface->addr->sa = sa;
-	return add(iface, iface->listen_fd, &iface->listen_src,
+	return add_source(iface, iface->listen_fd, &iface->listen_src,
 		   TCP_SOURCE_LISTEN);
 }
 
-static void iface_free(struct tcp_iface *iface)
+static void free_iface(struct tcp_iface *iface)
 {
 	int *fds[] = { &iface->listen_fd, &iface->wake_fd, &iface->timer_fd,
 		       &iface->epfd, &iface->pipe[0], &iface->pipe[1] };
@@ -124,14 +126,14 @@ static void iface_free(struct tcp_iface *iface)
 	weft_ep_sns_free(&iface->sns);
 	weft_table_free(&iface->by_id);
 	weft_table_free(&iface->by_token);
-	pthread_mutex_destroy(&iface->cq.lock);
+	pthread_mutex_destroy(&iface->events.lock);
 	weft_secret_free(iface->addr, sizeof(*iface->addr));
 	free(iface->rxbuf);
 	free(iface->txbuf);
 	free(iface);
 }
 
-int tcp_iface_open(const char *netdev, int family,
+static int open_iface(const char *netdev, int family,
 		   const struct weft_iface_cb *cb, struct weft_iface **out)
 {
 	const uint8_t *secret;
@@ -149,20 +151,21 @@ int tcp_iface_open(const char *netdev, int family,
 	iface->epfd = iface->pipe[0] = iface->pipe[1] = -1;
 	weft_list_init(&iface->conns);
 	weft_list_init(&iface->dead);
-	weft_list_init(&iface->greets);
-	weft_list_init(&iface->dead_greets);
+	weft_list_init(&iface->handshakes);
+	weft_list_init(&iface->dead_handshakes);
 	weft_list_init(&iface->held);
 	weft_ep_sns_init(&iface->sns);
 	weft_strangers_init(&iface->strangers, MAX_STRANGERS);
 	weft_list_init(&iface->more);
-	tcp_cq_init(iface);
+	weft_list_init(&iface->attend);
+	tcp_events_init(iface);
 
 	err = weft_netif_get(netdev, family, &iface->netif);
 	if (err) {
 		weft_log_fail(WEFT_LOG_ERROR, __FILE__, __LINE__, err,
 			      "network interface '%s' is gone, down, or without an address",
 			      netdev);
-		goto free_iface;
+		goto free_all;
 	}
 	err = -ENOMEM;
 	iface->rxbuf = malloc(TCP_RX_BUF);
@@ -170,10 +173,10 @@ int tcp_iface_open(const char *netdev, int family,
 	iface->stats = weft_stats_open("tcp", netdev);
 	iface->addr = weft_secret_alloc(sizeof(*iface->addr));
 	if (!iface->rxbuf || !iface->txbuf || !iface->stats || !iface->addr)
-		goto free_iface;
+		goto free_all;
 	err = weft_random(iface->addr->key, WEFT_KEY_LEN);
 	if (err)
-		goto free_iface;
+		goto free_all;
 	iface->addr->wire_min = WEFT_WIRE_MIN;
 	iface->addr->wire_max = WEFT_WIRE_MAX;
 	iface->addr->ns_id = weft_netns_id();
@@ -185,31 +188,30 @@ int tcp_iface_open(const char *netdev, int family,
 					 TFD_CLOEXEC | TFD_NONBLOCK);
 	if (iface->epfd < 0 || iface->wake_fd < 0 || iface->timer_fd < 0) {
 		err = weft_fail(errno, "cannot make an event queue; raise the limit with 'ulimit -n'");
-		goto free_iface;
+		goto free_all;
 	}
-	err = add(iface, iface->wake_fd, &iface->wake_src, TCP_SOURCE_WAKE);
+	err = add_source(iface, iface->wake_fd, &iface->wake_src, TCP_SOURCE_WAKE);
 	if (!err)
-		err = add(iface, iface->timer_fd, &iface->timer_src,
+		err = add_source(iface, iface->timer_fd, &iface->timer_src,
 			  TCP_SOURCE_TIMER);
 	if (!err)
 		err = listen_on(iface);
 	if (err)
-		goto free_iface;
+		goto free_all;
 	iface->base.ops = &weft_tcp_ops;
 	iface->base.cb = *cb;
-	iface->polls = POLL_EVERY;
 	*out = &iface->base;
 	return 0;
 
-free_iface:
-	iface_free(iface);
+free_all:
+	free_iface(iface);
 	return err;
 }
 
 static void say_goodbye(struct tcp_conn *conn)
 {
-	tcp_send_control(conn, TCP_FRAME_CLOSE, NULL, 0);
-	tcp_conn_flush_out(conn);
+	tcp_conn_send_control(conn, TCP_FRAME_CLOSE, NULL, 0);
+	tcp_conn_flush(conn);
 	shutdown(conn->fd, SHUT_WR);
 }
 
@@ -236,7 +238,7 @@ static bool last_words_wait(struct tcp_conn *conn)
 }
 
 /* A peer whose kernel answers takes them, even if it is too busy to read. */
-static void linger(struct tcp_iface *iface)
+static void wait_for_kernels(struct tcp_iface *iface)
 {
 	const uint64_t end = weft_now_ms() + TCP_LINGER_MS;
 	struct tcp_conn *c, *tc;
@@ -250,7 +252,7 @@ static void linger(struct tcp_iface *iface)
 	} while (waiting && weft_now_ms() < end && !poll(NULL, 0, 1));
 }
 
-void tcp_iface_close(struct weft_iface *base)
+static void close_iface(struct weft_iface *base)
 {
 	struct tcp_iface *iface = tcp_iface(base);
 	struct tcp_conn *c, *tc;
@@ -259,20 +261,20 @@ void tcp_iface_close(struct weft_iface *base)
 	weft_list_for_each(c, tc, &iface->conns, link)
 		if (c->state == TCP_CONN_OPEN && !c->broken)
 			say_goodbye(c);
-	linger(iface);
+	wait_for_kernels(iface);
 	weft_list_for_each(c, tc, &iface->conns, link)
 		tcp_conn_close(c, -ESHUTDOWN);
-	while (!weft_list_empty(&iface->greets))
-		tcp_greet_free(weft_list_first(&iface->greets,
-					       struct tcp_greet, link));
-	tcp_greet_reap(iface);
+	while (!weft_list_empty(&iface->handshakes))
+		tcp_handshake_free(weft_list_first(&iface->handshakes,
+					       struct tcp_handshake, link));
+	tcp_handshakes_reap(iface);
 	tcp_engines_close(iface);
-	tcp_cq_deliver(iface, true);
-	tcp_conn_reap(iface);
-	iface_free(iface);
+	tcp_iface_deliver(iface, true);
+	tcp_conns_reap(iface);
+	free_iface(iface);
 }
 
-void tcp_iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
+static void query_iface(struct weft_iface *base, struct weft_iface_attr *attr)
 {
 	struct tcp_iface *iface = tcp_iface(base);
 
@@ -288,7 +290,7 @@ void tcp_iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 	attr->addr = *iface->addr;
 }
 
-bool tcp_iface_reaches(struct weft_iface *base,
+static bool iface_reaches(struct weft_iface *base,
 		       const struct weft_address *remote, const char **why)
 {
 	struct tcp_iface *iface = tcp_iface(base);
@@ -306,208 +308,46 @@ bool tcp_iface_reaches(struct weft_iface *base,
 	return yes;
 }
 
-void tcp_iface_pause_accept(struct tcp_iface *iface)
-{
-	iface->accept_paused = true;
-	epoll_ctl(iface->epfd, EPOLL_CTL_DEL, iface->listen_fd, NULL);
-	tcp_watch_start(iface);
-}
-
-void tcp_iface_resume_accept(struct tcp_iface *iface)
-{
-	if (!iface->accept_paused)
-		return;
-	iface->accept_paused = false;
-	add(iface, iface->listen_fd, &iface->listen_src, TCP_SOURCE_LISTEN);
-}
-
-static unsigned int conn_event(struct tcp_conn *conn, uint32_t events)
-{
-	unsigned int n = 1;
-
-	if (conn->state != TCP_CONN_OPEN)
-		return 0;
-	if (events & EPOLLOUT)
-		tcp_conn_flush_out(conn);
-	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-		tcp_conn_heat(conn);
-		if (weft_list_empty(&conn->more_link))
-			n += tcp_conn_rx(conn);
-	}
-	return n;
-}
-
-static unsigned int poll_events(struct tcp_iface *iface)
-{
-	struct epoll_event ev[EVENTS];
-	struct tcp_source *src;
-	unsigned int count = 0;
-	uint64_t drop;
-	int i, n;
-
-	n = epoll_wait(iface->epfd, ev, EVENTS, 0);
-	for (i = 0; i < n; i++) {
-		src = ev[i].data.ptr;
-		switch (src->kind) {
-		case TCP_SOURCE_LISTEN:
-			tcp_greet_accept(iface);
-			count++;
-			break;
-		case TCP_SOURCE_CONN:
-			count += conn_event(container_of(src, struct tcp_conn,
-							 src), ev[i].events);
-			break;
-		case TCP_SOURCE_GREET:
-			count += tcp_greet_io(container_of(src,
-							   struct tcp_greet,
-							   src));
-			break;
-		case TCP_SOURCE_WAKE:
-			while (read(iface->wake_fd, &drop, sizeof(drop)) < 0 &&
-			       errno == EINTR)
-				;
-			break;
-		case TCP_SOURCE_TIMER:
-			count += tcp_watch_tick(iface);
-			break;
-		case TCP_SOURCE_ENGINE:
-			break;		/* run below */
-		}
-	}
-	return count;
-}
-
-/*
- * A write that fails says less than what the peer wrote before it went: data,
- * and whether it went in order.
- */
-static void read_last_words(struct tcp_conn *conn)
-{
-	const int err = conn->broken;
-	unsigned int rounds = 64;
-
-	if (conn->state != TCP_CONN_OPEN ||
-	    (err != -EPIPE && err != -ECONNRESET && err != -ETIMEDOUT))
-		return;
-	conn->broken = 0;
-	while (rounds-- && tcp_conn_rx(conn) && conn->state == TCP_CONN_OPEN &&
-	       !conn->broken)
-		;
-	if (!conn->broken && !conn->ended)
-		conn->broken = err;
-}
-
-static void close_broken(struct tcp_iface *iface)
-{
-	struct tcp_conn *c, *tc;
-	bool later = false;
-
-again:
-	iface->failing = later;
-	weft_list_for_each(c, tc, &iface->conns, link) {
-		if (!c->broken || (later && !iface->budget))
-			continue;
-		read_last_words(c);
-		if (c->broken && !weft_list_empty(&c->more_link)) {
-			later = true;	/* it has more than may be told now */
-			iface->failing = true;
-			continue;
-		}
-		/* the callbacks may end other connections: start over */
-		if (c->broken)
-			tcp_conn_close(c, c->broken);
-		goto again;
-	}
-}
-
-/* A turn for each that had more than its share, as far as it goes. */
-static unsigned int serve_more(struct tcp_iface *iface)
-{
-	struct tcp_conn *c, *last;
-	unsigned int n = 0;
-
-	if (weft_list_empty(&iface->more))
-		return 0;
-	last = container_of(iface->more.prev, struct tcp_conn, more_link);
-	do {
-		c = weft_list_first(&iface->more, struct tcp_conn, more_link);
-		weft_list_del(&c->more_link);
-		n += tcp_conn_rx(c);
-	} while (c != last && iface->budget && !weft_list_empty(&iface->more));
-	return n;
-}
-
-unsigned int tcp_iface_progress(struct weft_iface *base)
-{
-	struct tcp_iface *iface = tcp_iface(base);
-	struct tcp_conn *conn;
-	unsigned int n, i, got;
-
-	iface->budget = WEFT_PROGRESS_MAX;
-	n = serve_more(iface);
-	for (i = 0; i < TCP_HOT && iface->budget; i++) {
-		conn = iface->hot[i];
-		if (!conn || !weft_list_empty(&conn->more_link))
-			continue;
-		got = tcp_conn_rx(conn);
-		n += got;
-		if (got)
-			conn->idle_polls = 0;
-		else if (++conn->idle_polls > HOT_IDLE)
-			iface->hot[i] = NULL;
-	}
-	if (++iface->polls >= POLL_EVERY || !iface->hot[0]) {
-		iface->polls = 0;
-		n += poll_events(iface);
-	}
-	for (i = 0; i < iface->nengines; i++)
-		if (iface->engines[i].nstreams &&
-		    !iface->engines[i].has_thread)
-			n += tcp_engine_run(&iface->engines[i]);
-	n += tcp_cq_deliver(iface, false);
-	if (iface->failing) {
-		close_broken(iface);
-		n++;
-	}
-	tcp_conn_reap(iface);
-	tcp_greet_reap(iface);
-	return n;
-}
-
-int tcp_iface_event_fd(struct weft_iface *base)
+static int iface_event_fd(struct weft_iface *base)
 {
 	return tcp_iface(base)->epfd;
 }
 
-int tcp_iface_arm(struct weft_iface *base)
+static int register_mem(void *addr, size_t len, enum weft_mem_kind kind,
+			    struct weft_mem **mem)
 {
-	struct tcp_iface *iface = tcp_iface(base);
-	struct epoll_event ev;
-	unsigned int i;
-	bool more;
-
-	iface->polls = POLL_EVERY;	/* the next progress() looks at epoll */
-	if (iface->failing || !weft_list_empty(&iface->more))
-		return -EBUSY;
-	atomic_store(&iface->cq.armed, true);
-	if (atomic_load(&iface->cq.any))
-		goto busy;
-	for (i = 0; i < iface->nengines; i++) {
-		struct tcp_engine *eng = &iface->engines[i];
-
-		if (eng->has_thread)
-			continue;
-		pthread_mutex_lock(&eng->lock);
-		more = !weft_list_empty(&eng->ready) ||
-		       atomic_load(&eng->kicked);
-		pthread_mutex_unlock(&eng->lock);
-		if (more)
-			goto busy;
-	}
-	/* UCP may watch edge-triggered: what is readable now is not an edge */
-	if (epoll_wait(iface->epfd, &ev, 1, 0) <= 0)
-		return 0;
-busy:
-	atomic_store(&iface->cq.armed, false);
-	return -EBUSY;
+	if (kind != WEFT_MEM_HOST)
+		return -EOPNOTSUPP;
+	return weft_region_add(addr, len, kind, mem);
 }
+
+static void pack_mem(struct weft_mem *mem, void *rkey)
+{
+	weft_rkey_pack(&mem->rkey, rkey);
+}
+
+const struct weft_dev_ops weft_tcp_ops = {
+	.name		= "tcp",
+	.rkey_len	= WEFT_RKEY_LEN,
+	.iface_open	= open_iface,
+	.iface_close	= close_iface,
+	.iface_query	= query_iface,
+	.reaches	= iface_reaches,
+	.progress	= tcp_iface_progress,
+	.event_fd	= iface_event_fd,
+	.arm		= tcp_iface_arm,
+	.ep_create	= tcp_ep_create,
+	.ep_destroy	= tcp_ep_destroy,
+	.ep_query	= tcp_ep_query,
+	.ready		= tcp_ep_ready,
+	.message	= tcp_ep_message,
+	.message_pack	= tcp_ep_message_pack,
+	.put		= tcp_put_start,
+	.get		= tcp_get_start,
+	.fence		= tcp_ep_fence,
+	.flush		= tcp_ep_flush,
+	.cancel		= tcp_ep_cancel,
+	.mem_register	= register_mem,
+	.mem_pack	= pack_mem,
+	.mem_release	= weft_region_remove,
+};

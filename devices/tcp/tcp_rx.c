@@ -5,90 +5,19 @@
  * whole, or frames behind a message that waits for its puts, are kept per
  * connection.  Nothing is believed before its bounds are checked.
  */
-#include "devices/tcp/tcp.h"
+#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_rma.h"
+#include "devices/tcp/tcp_stall.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "devices/tcp/tcp_stall.h"
 #include "util/bytes.h"
 #include "util/log.h"
-
-static int rx_put(struct tcp_conn *conn, const uint8_t *p, size_t len)
-{
-	uint8_t ack[TCP_ACK_LEN] = { 0 };
-	struct tcp_chunk_head c;
-	int land, status = 0, result;
-	uint8_t *dest;
-
-	if (len < TCP_CHUNK_LEN)
-		return -EPROTO;
-	tcp_chunk_decode(p, &c);
-	if (c.len != len - TCP_CHUNK_LEN)
-		return -EPROTO;
-	if (!tcp_bulk_get(conn))
-		return -ENOMEM;
-	land = tcp_bulk_arrives(conn, &c);
-	if (land < 0)
-		return land;
-	if (land && c.total) {
-		/* of the whole put, which lands or does not */
-		dest = weft_region_get(&c.rkey, c.addr, c.total);
-		if (dest) {
-			status = tcp_copy(conn->iface, dest + c.offset,
-					  p + TCP_CHUNK_LEN, c.len);
-			weft_region_put(&c.rkey);
-		} else {
-			status = -EACCES;
-		}
-		if (status)
-			weft_count(conn->stats, key_errors, 1);
-	}
-	land = tcp_bulk_landed(conn, &c, status, 0, &result);
-	if (land <= 0)
-		return land;
-	weft_put_le64(ack, c.seq);
-	weft_put_le32(ack + 8, (uint32_t)result);
-	tcp_send_control(conn, TCP_FRAME_PUT_ACK, ack, sizeof(ack));
-	return 0;
-}
-
-static int rx_abort(struct tcp_conn *conn, const uint8_t *p)
-{
-	uint8_t ack[TCP_ACK_LEN] = { 0 };
-
-	if (!tcp_bulk_get(conn))
-		return -ENOMEM;
-	if (!tcp_bulk_abort(conn, weft_get_le64(p)))
-		return 0;
-	memcpy(ack, p, 8);
-	weft_put_le32(ack + 8, (uint32_t)-ECANCELED);
-	tcp_send_control(conn, TCP_FRAME_PUT_ACK, ack, sizeof(ack));
-	return 0;
-}
-
-static int rx_streams(struct tcp_conn *conn, const uint8_t *p)
-{
-	uint32_t n = weft_get_le32(p);
-
-	if (!tcp_bulk_get(conn))
-		return -ENOMEM;
-	if (!conn->dialer) {	/* one of those we asked for cannot be had */
-		if (n)
-			return -EPROTO;
-		if (conn->bulk->asked_streams)
-			tcp_bulk_stream_lost(conn, true, -ECONNREFUSED,
-					     "the peer");
-		return 0;
-	}
-	if (n > TCP_MAX_STREAMS ||
-	    n + tcp_conn_streams_in(conn) > TCP_MAX_STREAMS_IN)
-		return -EPROTO;
-	while (n--)		/* the peer waits for each, so each is tried */
-		tcp_greet_dial(conn, TCP_PURPOSE_BULK_IN);
-	return 0;
-}
 
 /*
  * A message that came before its puts waits here, and with it all messages
@@ -109,7 +38,7 @@ static bool may_deliver(const struct tcp_conn *conn)
 	return conn->iface->budget > conn->iface->floor;
 }
 
-static void hand_over(struct tcp_conn *conn, uint8_t id, void *data, size_t len)
+static void deliver_message(struct tcp_conn *conn, uint8_t id, void *data, size_t len)
 {
 	struct weft_iface_cb *cb = &conn->iface->base.cb;
 
@@ -122,13 +51,13 @@ static void hand_over(struct tcp_conn *conn, uint8_t id, void *data, size_t len)
 	cb->on_message(cb->arg, id, data, len);
 }
 
-static bool placed(const struct tcp_conn *conn, uint64_t fence)
+static bool puts_placed(const struct tcp_conn *conn, uint64_t fence)
 {
 	return !fence ||
 	       (conn->bulk && fence <= atomic_load(&conn->bulk->placed));
 }
 
-static unsigned int release_held(struct tcp_conn *conn)
+static unsigned int deliver_held(struct tcp_conn *conn)
 {
 	struct held_message *m;
 	unsigned int n = 0;
@@ -136,12 +65,12 @@ static unsigned int release_held(struct tcp_conn *conn)
 	while (!weft_list_empty(&conn->held_messages)) {
 		m = weft_list_first(&conn->held_messages, struct held_message,
 				    link);
-		if (!placed(conn, m->fence) || !may_deliver(conn))
+		if (!puts_placed(conn, m->fence) || !may_deliver(conn))
 			return n;
 		weft_list_del(&m->link);
 		conn->held_bytes -= sizeof(*m) + m->len;
-		tcp_cq_notify(conn);
-		hand_over(conn, m->id, m->data, m->len);
+		tcp_events_notify(conn);
+		deliver_message(conn, m->id, m->data, m->len);
 		free(m);
 		n++;
 	}
@@ -149,17 +78,17 @@ static unsigned int release_held(struct tcp_conn *conn)
 	return n;
 }
 
-static int rx_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
+static int take_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 		      void *data, size_t len)
 {
 	struct held_message *m;
 
 	if (id >= WEFT_MSG_IDS)
 		return -EPROTO;
-	if (weft_list_empty(&conn->held_messages) && placed(conn, fence)) {
+	if (weft_list_empty(&conn->held_messages) && puts_placed(conn, fence)) {
 		if (fence)
-			tcp_cq_notify(conn);
-		hand_over(conn, id, data, len);
+			tcp_events_notify(conn);
+		deliver_message(conn, id, data, len);
 		return 0;
 	}
 	if (conn->held_bytes > 2 * TCP_MAX_UNPLACED)
@@ -175,19 +104,19 @@ static int rx_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 	conn->held_bytes += sizeof(*m) + len;
 	/* the engine looks at held after it has placed: look once more */
 	atomic_store(&conn->held, true);
-	release_held(conn);
+	deliver_held(conn);
 	return 0;
 }
 
-bool tcp_rx_waits(const struct tcp_conn *conn)
+bool tcp_conn_has_more(const struct tcp_conn *conn)
 {
 	return !weft_list_empty(&conn->more_link) ||
 	       (!weft_list_empty(&conn->held_messages) &&
-		placed(conn, weft_list_first(&conn->held_messages,
+		puts_placed(conn, weft_list_first(&conn->held_messages,
 					     struct held_message, link)->fence));
 }
 
-void tcp_rx_drop(struct tcp_conn *conn)
+void tcp_conn_drop_received(struct tcp_conn *conn)
 {
 	struct held_message *m, *tm;
 
@@ -200,34 +129,31 @@ void tcp_rx_drop(struct tcp_conn *conn)
 	conn->rx_off = conn->rx_len = conn->rx_cap = 0;
 }
 
-static int dispatch(struct tcp_conn *conn, uint8_t *f, size_t len)
+static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 {
 	uint8_t *p = f + TCP_FRAME_LEN;
-	static const struct {
-		size_t len;
-	} fixed[TCP_FRAME_TYPES] = {
-		[TCP_FRAME_PUT_ACK] = { TCP_ACK_LEN },
-		[TCP_FRAME_PUT_ABORT] = { 8 },
-		[TCP_FRAME_GET] = { TCP_GET_LEN },
-		[TCP_FRAME_GET_FAIL] = { 12 },
-		[TCP_FRAME_WELCOME] = { 8 },
-		[TCP_FRAME_STREAMS] = { 4 },
-		[TCP_FRAME_DROP] = { 4 },
+	static const size_t fixed[TCP_FRAME_TYPES] = {
+		[TCP_FRAME_PUT_ACK] = TCP_ACK_LEN,
+		[TCP_FRAME_PUT_ABORT] = 8,
+		[TCP_FRAME_GET] = TCP_GET_LEN,
+		[TCP_FRAME_GET_FAIL] = 12,
+		[TCP_FRAME_WELCOME] = 8,
+		[TCP_FRAME_STREAMS] = 4,
+		[TCP_FRAME_DROP] = 4,
 	};
 
-	if (f[0] < TCP_FRAME_TYPES && fixed[f[0]].len &&
-	    fixed[f[0]].len != len)
+	if (f[0] < TCP_FRAME_TYPES && fixed[f[0]] && fixed[f[0]] != len)
 		return -EPROTO;
 	switch (f[0]) {
 	case TCP_FRAME_MESSAGE:
-		return rx_message(conn, f[1], weft_get_le64(f + 8), p, len);
+		return take_message(conn, f[1], weft_get_le64(f + 8), p, len);
 	case TCP_FRAME_PUT:
-		return rx_put(conn, p, len);
+		return tcp_put_arrives(conn, p, len);
 	case TCP_FRAME_PUT_ACK:
 		return tcp_bulk_acked(conn, weft_get_le64(p),
 				      (int32_t)weft_get_le32(p + 8));
 	case TCP_FRAME_PUT_ABORT:
-		return rx_abort(conn, p);
+		return tcp_put_aborted(conn, p);
 	case TCP_FRAME_GET:
 		return tcp_get_serve(conn, p);
 	case TCP_FRAME_GET_FAIL:
@@ -236,10 +162,10 @@ static int dispatch(struct tcp_conn *conn, uint8_t *f, size_t len)
 		return 0;
 	case TCP_FRAME_WELCOME:
 		conn->token = weft_get_le64(p);
-		tcp_conn_want_streams(conn);
+		tcp_streams_open(conn);
 		return 0;
 	case TCP_FRAME_STREAMS:
-		return rx_streams(conn, p);
+		return tcp_streams_asked(conn, weft_get_le32(p));
 	case TCP_FRAME_BYE:
 		conn->bye_seen = true;
 		return 0;
@@ -247,9 +173,9 @@ static int dispatch(struct tcp_conn *conn, uint8_t *f, size_t len)
 		conn->close_seen = true;
 		return 0;
 	case TCP_FRAME_DROP:
-		return tcp_rx_drop_stream(conn, p);
+		return tcp_stall_drop(conn, p);
 	case TCP_FRAME_DROPPED:
-		return tcp_rx_stream_dropped(conn, p, len);
+		return tcp_stall_dropped(conn, p, len);
 	default:
 		return -EPROTO;
 	}
@@ -268,7 +194,7 @@ static bool holds_frame(const struct tcp_conn *conn)
 }
 
 /* Delivers whole frames of @p, while it may; the bytes used, or -errno. */
-static ssize_t deliver(struct tcp_conn *conn, uint8_t *p, size_t n,
+static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
 		       unsigned int *frames)
 {
 	size_t used = 0, len;
@@ -281,7 +207,7 @@ static ssize_t deliver(struct tcp_conn *conn, uint8_t *p, size_t n,
 			return -EPROTO;
 		if (n - used < TCP_FRAME_LEN + len)
 			break;
-		ret = dispatch(conn, p + used, len);
+		ret = dispatch_frame(conn, p + used, len);
 		if (ret)
 			return ret;
 		++*frames;
@@ -314,7 +240,7 @@ static int make_room(struct tcp_conn *conn)
 	return 0;
 }
 
-static int stash(struct tcp_conn *conn, const uint8_t *p, size_t n)
+static int stash_bytes(struct tcp_conn *conn, const uint8_t *p, size_t n)
 {
 	size_t cap = weft_max(n, TCP_FRAME_LEN);
 
@@ -330,7 +256,7 @@ static int stash(struct tcp_conn *conn, const uint8_t *p, size_t n)
 
 static int deliver_stash(struct tcp_conn *conn, unsigned int *frames)
 {
-	ssize_t used = deliver(conn, conn->rx + conn->rx_off, conn->rx_len,
+	ssize_t used = deliver_frames(conn, conn->rx + conn->rx_off, conn->rx_len,
 			       frames);
 
 	if (used < 0)
@@ -347,7 +273,7 @@ static int deliver_stash(struct tcp_conn *conn, unsigned int *frames)
 }
 
 /* Keeps iface->held in step with what is held. */
-static void settle_held(struct tcp_conn *conn)
+static void update_held(struct tcp_conn *conn)
 {
 	bool on = atomic_load(&conn->held);
 
@@ -361,7 +287,7 @@ static void settle_held(struct tcp_conn *conn)
 }
 
 /* 1: there may be more; 0: nothing more is there; -errno */
-static int rx_once(struct tcp_conn *conn, unsigned int *frames)
+static int receive_once(struct tcp_conn *conn, unsigned int *frames)
 {
 	struct tcp_iface *iface = conn->iface;
 	uint8_t *buf = iface->rxbuf;
@@ -391,10 +317,10 @@ static int rx_once(struct tcp_conn *conn, unsigned int *frames)
 		conn->rx_len += n;
 		err = deliver_stash(conn, frames);
 	} else {
-		used = deliver(conn, buf, n, frames);
+		used = deliver_frames(conn, buf, n, frames);
 		if (used < 0)
 			return used;
-		err = used < n ? stash(conn, buf + used, n - used) : 0;
+		err = used < n ? stash_bytes(conn, buf + used, n - used) : 0;
 		conn->crowded = holds_frame(conn);
 	}
 	if (err)
@@ -405,7 +331,7 @@ static int rx_once(struct tcp_conn *conn, unsigned int *frames)
 	return (size_t)n == room || holds_frame(conn);
 }
 
-unsigned int tcp_conn_rx(struct tcp_conn *conn)
+unsigned int tcp_conn_receive(struct tcp_conn *conn)
 {
 	struct tcp_iface *iface = conn->iface;
 	unsigned int frames = 0, rounds = 8;
@@ -416,17 +342,17 @@ unsigned int tcp_conn_rx(struct tcp_conn *conn)
 	conn->in_rx = true;
 	iface->floor = iface->budget - weft_min(iface->budget, TCP_SHARE);
 	if (atomic_load(&conn->held))
-		frames += release_held(conn);
+		frames += deliver_held(conn);
 	while (ret > 0 && rounds-- && conn->state == TCP_CONN_OPEN &&
 	       !conn->broken && !conn->ended && may_deliver(conn))
-		ret = rx_once(conn, &frames);
+		ret = receive_once(conn, &frames);
 	conn->in_rx = false;
 	if (conn->state != TCP_CONN_OPEN)
 		return frames + 1;
-	settle_held(conn);
+	update_held(conn);
 	weft_list_del(&conn->more_link);
 	/* who had its share is behind those who wait for theirs */
-	if (conn->ended ? tcp_rx_waits(conn) : ret > 0)
+	if (conn->ended ? tcp_conn_has_more(conn) : ret > 0)
 		weft_list_add_tail(&iface->more, &conn->more_link);
 	tcp_conn_maybe_end(conn);
 	if (ret == -ESHUTDOWN || conn->ended) {

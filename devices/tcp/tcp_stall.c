@@ -16,6 +16,9 @@
  * lists those whose put is not settled.
  */
 #include "devices/tcp/tcp_stall.h"
+#include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_rma.h"
 
 #include <errno.h>
 #include <linux/tcp.h>
@@ -28,7 +31,7 @@
 #define SLOWER		16u	/* times slower than its siblings have been */
 #define SLOW_TICKS	4u	/* for so many ticks on end: a second */
 
-static void give_up(struct tcp_conn *conn, struct tcp_stream *s)
+static void give_up_stream(struct tcp_conn *conn, struct tcp_stream *s)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct tcp_put *put;
@@ -45,11 +48,11 @@ static void give_up(struct tcp_conn *conn, struct tcp_stream *s)
 	weft_info("a connection to peer %016llx has become more than %u times slower than its siblings; its bytes go by those",
 		  (unsigned long long)conn->peer_id, SLOWER);
 	weft_put_le32(body, s->id);
-	tcp_send_control(conn, TCP_FRAME_DROP, body, sizeof(body));
+	tcp_conn_send_control(conn, TCP_FRAME_DROP, body, sizeof(body));
 }
 
 /* Looks at one stream; true: it is slow while it has something to deliver. */
-static bool slow(struct tcp_bulk *b, struct tcp_stream *s,
+static bool is_slow(struct tcp_bulk *b, struct tcp_stream *s,
 		 const struct tcp_info *ti, bool *free_path)
 {
 	uint64_t delta = ti->tcpi_bytes_acked - s->seen_acked;
@@ -73,7 +76,7 @@ static bool slow(struct tcp_bulk *b, struct tcp_stream *s,
 void tcp_stall_look(struct tcp_bulk *b, struct tcp_stream *s,
 		    const struct tcp_info *ti, struct tcp_stall *seen)
 {
-	if (s->out && slow(b, s, ti, &seen->free_path))
+	if (s->out && is_slow(b, s, ti, &seen->free_path))
 		seen->worst = s;
 }
 
@@ -85,10 +88,10 @@ void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen)
 	/* one at a time, and never the only one */
 	if (seen->worst && seen->free_path && !seen->busy &&
 	    b->out_streams >= 2)
-		give_up(conn, seen->worst);
+		give_up_stream(conn, seen->worst);
 }
 
-static struct tcp_stream *find(struct tcp_bulk *b, uint32_t id, bool out)
+static struct tcp_stream *find_stream(struct tcp_bulk *b, uint32_t id, bool out)
 {
 	struct tcp_stream *s, *ts;
 
@@ -98,7 +101,7 @@ static struct tcp_stream *find(struct tcp_bulk *b, uint32_t id, bool out)
 	return NULL;
 }
 
-int tcp_rx_drop_stream(struct tcp_conn *conn, const uint8_t *p)
+int tcp_stall_drop(struct tcp_conn *conn, const uint8_t *p)
 {
 	uint8_t body[TCP_MAX_CONTROL] = { 0 };
 	uint32_t id = weft_get_le32(p), n = 0;
@@ -111,11 +114,11 @@ int tcp_rx_drop_stream(struct tcp_conn *conn, const uint8_t *p)
 
 	if (!b)
 		return -EPROTO;
-	s = find(b, id, false);
+	s = find_stream(b, id, false);
 	if (s) {
 		tcp_stream_stop(s);
 		taken = s->taken;
-	} else if (!tcp_greet_drop_stream(conn, id)) {
+	} else if (!tcp_handshake_drop_stream(conn, id)) {
 		return -EPROTO;
 	}
 	pthread_mutex_lock(&b->lock);
@@ -133,15 +136,17 @@ int tcp_rx_drop_stream(struct tcp_conn *conn, const uint8_t *p)
 	weft_put_le32(body, id);
 	weft_put_le32(body + 4, n);
 	weft_put_le64(body + 8, taken);
-	tcp_send_control(conn, TCP_FRAME_DROPPED, body,
+	tcp_conn_send_control(conn, TCP_FRAME_DROPPED, body,
 			 TCP_DROPPED_LEN + n * TCP_ACK_LEN);
 	return 0;
 }
 
-int tcp_rx_stream_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
+int tcp_stall_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 {
 	struct tcp_bulk *b = conn->bulk;
 	const uint8_t *ack;
+	struct tcp_put *put, *tput;
+	struct weft_list aborted;
 	struct tcp_stream *s;
 	uint32_t n, i;
 	int err;
@@ -151,7 +156,7 @@ int tcp_rx_stream_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 	n = weft_get_le32(p + 4);
 	if (n > TCP_WINDOW || len != TCP_DROPPED_LEN + n * TCP_ACK_LEN)
 		return -EPROTO;
-	s = find(b, weft_get_le32(p), true);
+	s = find_stream(b, weft_get_le32(p), true);
 	if (!s || !s->given_up)
 		return -EPROTO;
 	for (i = 0; i < n; i++) {
@@ -161,11 +166,16 @@ int tcp_rx_stream_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		if (err)
 			return err;
 	}
-	err = tcp_bulk_send_again(conn, s, weft_get_le64(p + 8));
+	weft_list_init(&aborted);
+	err = tcp_bulk_send_again(b, s, weft_get_le64(p + 8), &aborted);
+	weft_list_for_each(put, tput, &aborted, link) {
+		weft_list_del(&put->link);
+		tcp_put_say_abort(conn, put);
+	}
 	tcp_stream_detach(s);
 	if (err)
 		return err;
-	tcp_conn_want_streams(conn);
+	tcp_streams_open(conn);
 	tcp_engines_kick(conn);
 	return 0;
 }

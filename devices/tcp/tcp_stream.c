@@ -3,7 +3,7 @@
  * One bulk socket: chunks one way, acknowledgements the other.  Runs under its
  * engine's lock, in whatever thread moves the engine.
  */
-#include "devices/tcp/tcp.h"
+#include "devices/tcp/tcp_engine.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,27 +17,6 @@
 #define RX_BUDGET	(2u << 20)
 
 static uint8_t drain[64 << 10];		/* what is thrown away goes here */
-
-void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
-		   size_t len, struct iovec *out, unsigned int *out_n)
-{
-	unsigned int i;
-	size_t part;
-
-	*out_n = 0;
-	for (i = 0; i < n && len; i++) {
-		if (off >= iov[i].iov_len) {
-			off -= iov[i].iov_len;
-			continue;
-		}
-		part = weft_min(len, iov[i].iov_len - off);
-		out[*out_n].iov_base = (uint8_t *)iov[i].iov_base + off;
-		out[*out_n].iov_len = part;
-		++*out_n;
-		len -= part;
-		off = 0;
-	}
-}
 
 /* -ECANCELED: what a peer's get reads here was revoked meanwhile. */
 static ssize_t send_piece(struct tcp_stream *s)

@@ -5,7 +5,7 @@
  * brought no more than a few per cent is parked again.  Then the number rests
  * for a while, and a quarter more is tried, since networks change.
  */
-#include "devices/tcp/tcp.h"
+#include "devices/tcp/tcp_bulk.h"
 
 #include "util/clock.h"
 
@@ -36,7 +36,7 @@ static unsigned int quarter(const struct tcp_bulk *b)
 }
 
 /* They go again; fewer may still pay. */
-static void did_not_pay(struct tcp_bulk *b, uint64_t now)
+static void undo_trial(struct tcp_bulk *b, uint64_t now)
 {
 	struct tcp_tune *t = &b->tune;
 
@@ -49,7 +49,7 @@ static void did_not_pay(struct tcp_bulk *b, uint64_t now)
 	t->settled_until_ns = now + REST_NS;
 }
 
-static void judge(struct tcp_bulk *b, double rate, uint64_t now,
+static void judge_sample(struct tcp_bulk *b, double rate, uint64_t now,
 		  unsigned int max)
 {
 	struct tcp_tune *t = &b->tune;
@@ -59,7 +59,7 @@ static void judge(struct tcp_bulk *b, double rate, uint64_t now,
 		t->trying = false;
 		worth = 2 * t->more == b->out_limit ? WORTH_TWICE : WORTH;
 		if (rate < t->base * worth) {
-			did_not_pay(b, now);
+			undo_trial(b, now);
 			return;
 		}
 	}
@@ -95,7 +95,7 @@ void tcp_tune_bytes(struct tcp_bulk *b, size_t n, unsigned int max)
 		return;
 	/* a stream on trial counts from when it is there */
 	if (b->out_streams >= b->out_limit || !t->trying)
-		judge(b, (double)t->bytes / busy * 1e9, now, max);
+		judge_sample(b, (double)t->bytes / busy * 1e9, now, max);
 	t->bytes = 0;
 	t->busy_ns = 0;
 	if (t->busy_since_ns)

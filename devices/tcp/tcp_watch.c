@@ -4,13 +4,17 @@
  *
  * Busy is not dead: a peer that reads nothing for minutes is alive as long as
  * its kernel answers.  A stream with nothing to send is watched by the kernel's
- * own keepalive (tcp_greet.c), so that its last answer is never old.  Where data
+ * own keepalive (tcp_handshake.c), so that its last answer is never old.  Where data
  * is under way, keepalive is silent, so this looks at what the kernel knows
  * (TCP_INFO, linux/tcp.h): segments that were sent again and never acknowledged
  * for the whole of WEFT_PEER_TIMEOUT mean that no kernel is there; a window that
  * is closed but acknowledged means a busy one.
  */
-#include "devices/tcp/tcp.h"
+#include "devices/tcp/tcp_iface.h"
+#include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_stall.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -18,36 +22,15 @@
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "devices/tcp/tcp_stall.h"
 #include "util/clock.h"
 #include "util/log.h"
 
 #define RETRANSMITS	3u	/* so many unanswered, besides the time */
 
-static void timer_set(struct tcp_iface *iface, bool on)
-{
-	struct itimerspec its = { 0 };
-
-	if (iface->timer_on == on)
-		return;
-	iface->timer_on = on;
-	iface->tick_ms = weft_now_ms();
-	if (on) {
-		its.it_value.tv_nsec = TCP_TICK_MS * 1000000;
-		its.it_interval = its.it_value;
-	}
-	timerfd_settime(iface->timer_fd, 0, &its, NULL);
-}
-
-void tcp_watch_start(struct tcp_iface *iface)
-{
-	timer_set(iface, true);
-}
-
-bool tcp_stream_info(int fd, struct tcp_info *ti)
+/* What the kernel knows of a socket; false: nothing. */
+static bool socket_info(int fd, struct tcp_info *ti)
 {
 	socklen_t len = sizeof(*ti);
 
@@ -67,7 +50,7 @@ static bool kernel_silent(const struct tcp_info *ti)
 }
 
 /* Has it anything to wait for?  Keepalive is silent while bytes are unacked. */
-static bool outstanding(const struct tcp_conn *conn)
+static bool has_outstanding(const struct tcp_conn *conn)
 {
 	const struct tcp_bulk *b = conn->bulk;
 	int unacked = 0;
@@ -94,7 +77,7 @@ static void check_streams(struct tcp_conn *conn, uint64_t now)
 			seen.busy = true;
 			continue;
 		}
-		known = tcp_stream_info(s->fd, &ti);
+		known = socket_info(s->fd, &ti);
 		if (known && kernel_silent(&ti)) {
 			tcp_conn_break(conn, -ETIMEDOUT);
 			return;
@@ -123,15 +106,16 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 		}
 		return true;
 	}
-	tcp_conn_check_end(conn, now);
+	if (conn->ended || conn->doubt)
+		tcp_conn_attend(conn);
 	if (conn->ended || conn->broken)
 		return true;
 	/* unacknowledged bytes may be the kernel's alone */
-	if (tcp_stream_info(conn->fd, &ti) && kernel_silent(&ti)) {
+	if (socket_info(conn->fd, &ti) && kernel_silent(&ti)) {
 		tcp_conn_break(conn, -ETIMEDOUT);
 		return true;
 	}
-	if (!outstanding(conn))
+	if (!has_outstanding(conn))
 		return false;
 	if (conn->bulk && conn->bulk->lost_err && now >= conn->deadline_ms) {
 		weft_warn("no further connection with peer %016llx can be had (%s); bulk goes over its message stream, which is slower",
@@ -141,16 +125,16 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 	}
 	if (conn->bulk) {
 		check_streams(conn, now);
-		tcp_conn_want_streams(conn);
+		tcp_streams_open(conn);
 		/* what went to one that is closed or parked now */
 		tcp_engines_kick(conn);
 	}
 	return true;
 }
 
-unsigned int tcp_watch_tick(struct tcp_iface *iface)
+unsigned int tcp_iface_tick(struct tcp_iface *iface)
 {
-	struct tcp_greet *g, *tg;
+	struct tcp_handshake *hs, *th;
 	struct tcp_conn *c, *tc;
 	uint64_t now = weft_now_ms(), since = now - iface->tick_ms, stood, fires;
 	uint64_t latest;
@@ -162,11 +146,11 @@ unsigned int tcp_watch_tick(struct tcp_iface *iface)
 	stood = since - weft_min(since, 2 * TCP_TICK_MS);
 	latest = now + weft_settings()->connect_timeout_ms;
 	iface->tick_ms = now;
-	tcp_iface_resume_accept(iface);
-	weft_list_for_each(g, tg, &iface->greets, link) {
-		g->deadline_ms = weft_min(g->deadline_ms + stood, latest);
-		if (now >= g->deadline_ms)
-			tcp_greet_expire(g);
+	tcp_handshake_resume_accept(iface);
+	weft_list_for_each(hs, th, &iface->handshakes, link) {
+		hs->deadline_ms = weft_min(hs->deadline_ms + stood, latest);
+		if (now >= hs->deadline_ms)
+			tcp_handshake_expire(hs);
 		needed = true;
 	}
 	weft_list_for_each(c, tc, &iface->conns, link) {
@@ -175,6 +159,6 @@ unsigned int tcp_watch_tick(struct tcp_iface *iface)
 		c->doubt_ms += stood;
 		needed |= check_conn(c, now);
 	}
-	timer_set(iface, needed);
+	tcp_iface_set_tick(iface, needed);
 	return 0;
 }

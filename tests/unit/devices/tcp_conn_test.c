@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
-#include "devices/tcp/tcp.h"
+#include "devices/tcp/tcp_conn.h"
 #include "util/log.h"
 
 static unsigned int errors;

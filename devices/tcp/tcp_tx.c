@@ -6,10 +6,13 @@
  * always goes before tx; only control frames queue up behind, and the window of
  * puts bounds those.
  */
-#include "devices/tcp/tcp.h"
+#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/tcp_event.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "util/bytes.h"
@@ -44,7 +47,7 @@ static bool unplaced_full(struct tcp_conn *conn)
 	return u[0].bytes + u[1].bytes >= TCP_MAX_UNPLACED;
 }
 
-void tcp_conn_sent_message(struct tcp_conn *conn, size_t len)
+void tcp_conn_count_message(struct tcp_conn *conn, size_t len)
 {
 	struct tcp_unplaced *u = conn->unplaced;
 
@@ -58,7 +61,6 @@ void tcp_conn_sent_message(struct tcp_conn *conn, size_t len)
 	u->bytes += TCP_FRAME_LEN + len + TCP_KEPT;
 }
 
-/* The one predicate behind ready(), -EAGAIN and on_ready(). */
 bool tcp_conn_ready(struct tcp_conn *conn)
 {
 	if (conn->state == TCP_CONN_OPEN && !conn->broken && !conn->ended &&
@@ -71,7 +73,7 @@ bool tcp_conn_ready(struct tcp_conn *conn)
 	return false;
 }
 
-static int keep(struct tcp_conn *conn, const void *p, size_t n)
+static int keep_bytes(struct tcp_conn *conn, const void *p, size_t n)
 {
 	size_t cap;
 	uint8_t *t;
@@ -104,7 +106,7 @@ static int keep_iov(struct tcp_conn *conn, const struct iovec *iov,
 			skip -= iov[i].iov_len;
 			continue;
 		}
-		err = keep(conn, (uint8_t *)iov[i].iov_base + skip,
+		err = keep_bytes(conn, (uint8_t *)iov[i].iov_base + skip,
 			   iov[i].iov_len - skip);
 		if (err)
 			return err;
@@ -113,12 +115,16 @@ static int keep_iov(struct tcp_conn *conn, const struct iovec *iov,
 	return 0;
 }
 
-static void want_out(struct tcp_conn *conn, bool on)
+static void set_want_out(struct tcp_conn *conn, bool on)
 {
-	if (conn->want_out == on)
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &conn->src };
+
+	if (conn->want_out == on || conn->state != TCP_CONN_OPEN)
 		return;
 	conn->want_out = on;
-	tcp_conn_interest(conn);
+	if (on)
+		ev.events |= EPOLLOUT;
+	epoll_ctl(conn->iface->epfd, EPOLL_CTL_MOD, conn->fd, &ev);
 }
 
 /* Bytes written, 0 when full, -errno. */
@@ -137,11 +143,11 @@ static ssize_t write_iov(struct tcp_conn *conn, const struct iovec *iov,
 		return errno == EAGAIN ? 0 : -errno;
 	weft_count(conn->stats, wire_tx_bytes, sent);
 	/* until it is acknowledged, keepalive does not watch this socket */
-	tcp_watch_start(conn->iface);
+	tcp_iface_need_tick(conn->iface);
 	return sent;
 }
 
-static void frame_head(uint8_t *p, uint8_t type, uint8_t id, size_t len,
+static void encode_head(uint8_t *p, uint8_t type, uint8_t id, size_t len,
 		       uint64_t fence)
 {
 	p[0] = type;
@@ -168,7 +174,7 @@ static int write_frame(struct tcp_conn *conn, struct iovec *all,
 		err = keep_iov(conn, all, n, sent);
 		if (err)
 			return err;
-		want_out(conn, true);
+		set_want_out(conn, true);
 		return 0;
 	}
 	/* the head is ours, the rest stays where the caller has it */
@@ -179,11 +185,11 @@ static int write_frame(struct tcp_conn *conn, struct iovec *all,
 		;
 	conn->zc_i = i;
 	conn->zc_op = op;
-	want_out(conn, true);
+	set_want_out(conn, true);
 	return -EINPROGRESS;
 }
 
-int tcp_send_frame(struct tcp_conn *conn, uint8_t type, uint8_t id,
+int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 		   uint64_t fence, const struct iovec *iov, unsigned int n,
 		   size_t len, struct weft_op *op)
 {
@@ -192,7 +198,7 @@ int tcp_send_frame(struct tcp_conn *conn, uint8_t type, uint8_t id,
 	unsigned int i;
 	int err;
 
-	frame_head(small, type, id, len, fence);
+	encode_head(small, type, id, len, fence);
 	if (len <= SMALL_FRAME) {
 		p += TCP_FRAME_LEN;
 		for (i = 0; i < n; i++) {
@@ -219,7 +225,7 @@ int tcp_send_frame(struct tcp_conn *conn, uint8_t type, uint8_t id,
 	return -EAGAIN;
 }
 
-void tcp_send_control(struct tcp_conn *conn, uint8_t type, const void *body,
+void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type, const void *body,
 		      size_t len)
 {
 	uint8_t frame[TCP_FRAME_LEN + TCP_MAX_CONTROL];
@@ -228,7 +234,7 @@ void tcp_send_control(struct tcp_conn *conn, uint8_t type, const void *body,
 
 	if (conn->state != TCP_CONN_OPEN || conn->broken || conn->ended)
 		return;
-	frame_head(frame, type, 0, len, 0);
+	encode_head(frame, type, 0, len, 0);
 	if (len)
 		memcpy(frame + TCP_FRAME_LEN, body, len);
 	iov.iov_len = TCP_FRAME_LEN + len;
@@ -237,7 +243,7 @@ void tcp_send_control(struct tcp_conn *conn, uint8_t type, const void *body,
 	else if (conn->tx_len > MAX_CONTROL)
 		err = -ENOBUFS;
 	else
-		err = keep(conn, frame, iov.iov_len);
+		err = keep_bytes(conn, frame, iov.iov_len);
 	if (err)
 		tcp_conn_break(conn, err);
 }
@@ -290,7 +296,7 @@ static int flush_tx(struct tcp_conn *conn)
 	return 0;
 }
 
-void tcp_conn_flush_out(struct tcp_conn *conn)
+void tcp_conn_flush(struct tcp_conn *conn)
 {
 	int err;
 
@@ -306,12 +312,8 @@ void tcp_conn_flush_out(struct tcp_conn *conn)
 	if (conn->state != TCP_CONN_OPEN)	/* op->done() ended it */
 		return;
 	if (tcp_conn_drained(conn)) {
-		want_out(conn, false);
-		tcp_conn_pump_frames(conn);
-		tcp_ep_notify_ready(conn);
-		if (conn->ep)
-			tcp_ep_check_flush(conn->ep);
-		tcp_conn_maybe_end(conn);
+		set_want_out(conn, false);
+		tcp_conn_attend(conn);
 	}
 }
 
@@ -327,67 +329,9 @@ void tcp_conn_copy_zc(struct tcp_conn *conn)
 	conn->tx_off = conn->tx_len = conn->tx_cap = 0;
 	err = keep_iov(conn, conn->zc + conn->zc_i, conn->zc_n - conn->zc_i, 0);
 	if (!err && len)
-		err = keep(conn, rest + off, len);
+		err = keep_bytes(conn, rest + off, len);
 	free(rest);
 	conn->zc_i = conn->zc_n = 0;
 	if (err)
 		tcp_conn_break(conn, err);
-}
-
-/*
- * What a peer's get names is copied out first, its key and its mapping checked:
- * a frame that is half sent must not meet memory that is gone.
- */
-static int copy_guarded(struct tcp_conn *conn, const struct tcp_put *put,
-			size_t off, size_t len, struct iovec *out)
-{
-	uint8_t *src = (uint8_t *)put->iov[0].iov_base + off;
-	int err;
-
-	if (!weft_region_get(&put->source_key, (uintptr_t)src, len))
-		return -EACCES;
-	err = tcp_copy(conn->iface, conn->iface->txbuf, src, len);
-	weft_region_put(&put->source_key);
-	out->iov_base = conn->iface->txbuf;
-	out->iov_len = len;
-	return err;
-}
-
-/* Where no bulk stream can be had, puts go in pieces between the messages. */
-void tcp_conn_pump_frames(struct tcp_conn *conn)
-{
-	struct tcp_bulk *b = conn->bulk;
-	uint8_t head[TCP_CHUNK_LEN];
-	struct iovec iov[TCP_MAX_IOV + 1];
-	unsigned int parts;
-	struct tcp_put *put;
-	size_t off, len;
-	int err = 0;
-
-	if (!b || !b->no_streams || conn->ended)
-		return;
-	while (tcp_conn_drained(conn) && !err) {
-		put = tcp_bulk_next_frame(b, TCP_MAX_MESSAGE / 4, &off, &len,
-					  head);
-		if (!put)
-			return;
-		iov[0].iov_base = head;
-		iov[0].iov_len = TCP_CHUNK_LEN;
-		if (put->guarded) {
-			parts = 1;
-			err = copy_guarded(conn, put, off, len, iov + 1);
-			if (err) {
-				tcp_bulk_dropped(conn, put);
-				tcp_bulk_give_up(conn, put, err);
-				err = 0;
-				continue;
-			}
-		} else {
-			tcp_iov_slice(put->iov, put->iovcnt, off, len, iov + 1,
-				      &parts);
-		}
-		err = tcp_send_frame(conn, TCP_FRAME_PUT, 0, 0, iov, parts + 1,
-				     TCP_CHUNK_LEN + len, NULL);
-		tcp_bulk_carried(conn, put, len);
-	}
 }

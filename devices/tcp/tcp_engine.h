@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Engines and the bulk streams that they move. */
+#ifndef WEFT_DEVICES_TCP_ENGINE_H
+#define WEFT_DEVICES_TCP_ENGINE_H
+
+#include "devices/tcp/tcp_bulk.h"
+
+/* One bulk socket. */
+struct tcp_stream {
+	uint32_t id;			/* from its dialer; unique in a pair */
+	struct weft_list link;		/* bulk->streams; owner and bulk lock */
+	struct weft_list eng_link;	/* engine->streams */
+	struct weft_list ready_link;	/* engine->ready */
+	struct tcp_conn *conn;
+	struct tcp_engine *engine;
+	int fd;
+	bool out;			/* chunks go from here */
+	_Atomic bool writable;		/* as far as the last edge told */
+	bool readable;			/* likewise */
+	_Atomic bool parked;		/* over the limit: takes no chunk */
+	int err;			/* why it died; 0 while it lives */
+	struct weft_list report_link;	/* iface->events.streams */
+	uint64_t used_ms;		/* when it last carried a chunk */
+	bool given_up;			/* out: not moved any more */
+	struct weft_list sent;		/* out: chunks not settled; bulk lock */
+	uint64_t nsent;			/* out: chunks that it took */
+	uint64_t taken;			/* in: whole chunks */
+	uint64_t seen_acked, seen_window;	/* at the last tick */
+	unsigned int slow_ticks;
+	/* sending a chunk (out), or acks (in) */
+	struct tcp_chunk *out_chunk;
+	size_t out_left;
+	uint8_t head[TCP_CHUNK_LEN];
+	unsigned int head_len, head_done;
+	/* receiving a chunk (in), or acks (out) */
+	uint8_t rx_head[TCP_CHUNK_LEN];
+	unsigned int rx_have;		/* bytes of the next header */
+	struct tcp_chunk_head chunk;
+	bool rx_busy;			/* inside a chunk */
+	bool rx_drain;			/* its bytes are thrown away */
+	int rx_status;			/* why */
+	uint64_t rx_addr, rx_left;
+	uint8_t *ack_buf;		/* acks that did not fit the socket */
+	size_t ack_len, ack_cap;
+};
+
+/* What an engine's thread is at. */
+enum tcp_engine_mode {
+	TCP_ENGINE_BUSY,
+	TCP_ENGINE_LOOKING,		/* awake, and found nothing to do */
+	TCP_ENGINE_ASLEEP,		/* until kick_fd is written */
+	TCP_ENGINE_WOKEN,		/* it is; the thread does not run yet */
+};
+
+/* Moves bulk streams. */
+struct tcp_engine {
+	struct tcp_source src;
+	struct tcp_iface *iface;
+	pthread_mutex_t lock;		/* streams, ready, and all I/O on them */
+	int epfd;
+	int kick_fd;
+	struct weft_list streams, ready;
+	unsigned int nstreams;
+	_Atomic bool kicked;		/* somebody queued chunks */
+	/* its thread */
+	bool has_thread;		/* else the owner moves it; owner only */
+	pthread_t thread;
+	_Atomic bool stop;
+	_Atomic int mode;		/* enum tcp_engine_mode */
+};
+
+/* Makes them where there are none yet: a stream cannot be attached before. */
+int tcp_engines_need(struct tcp_iface *iface);
+void tcp_engines_close(struct tcp_iface *iface);
+/* Moves what can be moved without waiting; events seen. */
+unsigned int tcp_engine_run(struct tcp_engine *eng);
+/* Chunks were queued for @conn. */
+void tcp_engines_kick(struct tcp_conn *conn);
+/* Waits until no engine is between settling a put and reporting it. */
+void tcp_engines_sync(struct tcp_iface *iface);
+
+/* Takes @fd over.  Owner only. */
+int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id);
+/*
+ * No engine moves it from here on; it stays open.  The put whose chunk it was
+ * sending, or NULL, is the caller's to settle: tcp_bulk_stopped().
+ */
+struct tcp_put *tcp_stream_stop(struct tcp_stream *s);
+/* Closes and frees; nothing of it lands or is read afterwards. */
+void tcp_stream_detach(struct tcp_stream *s);
+
+/* tcp_stream.c: called by engines, engine lock held; -errno: it is dead */
+int tcp_stream_io(struct tcp_stream *s, bool *again);
+
+#endif

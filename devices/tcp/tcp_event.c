@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What engines, and the owner's own code further down, leave for progress().
+ * The event fd is rung only when the owner may be asleep, and once: a program
+ * that is woken pays dearly for it (a Python callback each time), so it is woken
+ * per completed put, never per read.
+ */
+#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "util/clock.h"
+
+void tcp_events_init(struct tcp_iface *iface)
+{
+	pthread_mutex_init(&iface->events.lock, NULL);
+	weft_list_init(&iface->events.puts);
+	weft_list_init(&iface->events.landings);
+	weft_list_init(&iface->events.streams);
+}
+
+/* any before armed here, armed before any in arm(): one of them sees it. */
+void tcp_events_ring(struct tcp_iface *iface)
+{
+	uint64_t one = 1;
+	ssize_t n;
+
+	atomic_store(&iface->events.any, true);
+	if (atomic_exchange(&iface->events.armed, false)) {
+		do
+			n = write(iface->wake_fd, &one, sizeof(one));
+		while (n < 0 && errno == EINTR);
+	}
+}
+
+void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put)
+{
+	pthread_mutex_lock(&iface->events.lock);
+	weft_list_add_tail(&iface->events.puts, &put->done_link);
+	pthread_mutex_unlock(&iface->events.lock);
+	tcp_events_ring(iface);
+}
+
+int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
+		 uint64_t size, int status)
+{
+	struct tcp_iface *iface = conn->iface;
+	struct tcp_event *e = malloc(sizeof(*e));
+
+	if (!e)
+		return -ENOMEM;
+	e->conn = conn;
+	e->flags = flags;
+	e->tag = tag;
+	e->size = size;
+	e->status = status;
+	pthread_mutex_lock(&iface->events.lock);
+	weft_list_add_tail(&iface->events.landings, &e->link);
+	pthread_mutex_unlock(&iface->events.lock);
+	tcp_events_ring(iface);
+	return 0;
+}
+
+void tcp_events_add_stream(struct tcp_stream *s)
+{
+	struct tcp_iface *iface = s->conn->iface;
+
+	pthread_mutex_lock(&iface->events.lock);
+	weft_list_add_tail(&iface->events.streams, &s->report_link);
+	pthread_mutex_unlock(&iface->events.lock);
+	tcp_events_ring(iface);
+}
+
+/* Taken from the queue; NULL: none. */
+static struct tcp_event *first_notify(struct tcp_conn *conn)
+{
+	struct tcp_iface *iface = conn->iface;
+	struct tcp_event *e, *te, *found = NULL;
+
+	pthread_mutex_lock(&iface->events.lock);
+	weft_list_for_each(e, te, &iface->events.landings, link)
+		if (e->conn == conn && !(e->flags & TCP_CHUNK_GET)) {
+			weft_list_del(&e->link);
+			found = e;
+			break;
+		}
+	pthread_mutex_unlock(&iface->events.lock);
+	return found;
+}
+
+void tcp_events_notify(struct tcp_conn *conn)
+{
+	struct tcp_iface *iface = conn->iface;
+	struct weft_iface_cb *cb = &iface->base.cb;
+	struct tcp_event *e;
+
+	while (!iface->closing && (e = first_notify(conn))) {
+		cb->on_notify(cb->arg, e->tag, e->size);
+		free(e);
+	}
+}
+
+void tcp_events_forget(struct tcp_conn *conn)
+{
+	struct tcp_iface *iface = conn->iface;
+	struct tcp_event *e, *te;
+
+	pthread_mutex_lock(&iface->events.lock);
+	weft_list_for_each(e, te, &iface->events.landings, link) {
+		if (e->conn != conn)
+			continue;
+		weft_list_del(&e->link);
+		free(e);
+	}
+	pthread_mutex_unlock(&iface->events.lock);
+}
+
+void tcp_conn_attend(struct tcp_conn *conn)
+{
+	if (conn->state != TCP_CONN_CLOSED &&
+	    weft_list_empty(&conn->attend_link))
+		weft_list_add_tail(&conn->iface->attend, &conn->attend_link);
+}
+
+void tcp_conn_break(struct tcp_conn *conn, int err)
+{
+	if (conn->broken || conn->state == TCP_CONN_CLOSED)
+		return;
+	conn->broken = err;
+	tcp_conn_attend(conn);
+	tcp_events_ring(conn->iface);
+}
+
+void tcp_iface_set_tick(struct tcp_iface *iface, bool on)
+{
+	struct itimerspec its = { 0 };
+
+	if (iface->timer_on == on)
+		return;
+	iface->timer_on = on;
+	iface->tick_ms = weft_now_ms();
+	if (on) {
+		its.it_value.tv_nsec = TCP_TICK_MS * 1000000;
+		its.it_interval = its.it_value;
+	}
+	timerfd_settime(iface->timer_fd, 0, &its, NULL);
+}
+
+void tcp_iface_need_tick(struct tcp_iface *iface)
+{
+	tcp_iface_set_tick(iface, true);
+}

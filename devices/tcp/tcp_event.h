@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What engines, and the owner's own code further down, leave for progress().
+ * Only this file's functions and tcp_progress.c touch iface->events.
+ */
+#ifndef WEFT_DEVICES_TCP_EVENT_H
+#define WEFT_DEVICES_TCP_EVENT_H
+
+#include "devices/tcp/tcp.h"
+
+struct tcp_put;
+struct tcp_stream;
+
+/* A notification or get completion found by an engine. */
+struct tcp_event {
+	struct weft_list link;
+	struct tcp_conn *conn;
+	uint32_t flags;
+	int status;
+	uint64_t tag, size;
+};
+
+void tcp_events_init(struct tcp_iface *iface);
+/* Wakes the owner if it may be asleep. */
+void tcp_events_ring(struct tcp_iface *iface);
+/* @put is settled. */
+void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put);
+/* A put that tells (TCP_CHUNK_*) is placed; -ENOMEM. */
+int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
+			   uint64_t size, int status);
+/* @s has died; s->err says why. */
+void tcp_events_add_stream(struct tcp_stream *s);
+/* Delivers what @conn's puts tell, before a message that a fence put behind. */
+void tcp_events_notify(struct tcp_conn *conn);
+/* Drops what still names @conn. */
+void tcp_events_forget(struct tcp_conn *conn);
+
+/*
+ * Owner only.  progress() looks at @conn before it returns: whether it is ready
+ * again, flushed, at its end, or broken.
+ */
+void tcp_conn_attend(struct tcp_conn *conn);
+/* Never calls back: progress() will close it and tell @err. */
+void tcp_conn_break(struct tcp_conn *conn, int err);
+/* There is a deadline now: the tick is needed. */
+void tcp_iface_need_tick(struct tcp_iface *iface);
+/* The tick goes on, or stops. */
+void tcp_iface_set_tick(struct tcp_iface *iface, bool on);
+
+#endif

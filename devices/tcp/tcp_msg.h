@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The message stream: frames out (tcp_tx.c) and in (tcp_rx.c). */
+#ifndef WEFT_DEVICES_TCP_MSG_H
+#define WEFT_DEVICES_TCP_MSG_H
+
+#include "devices/tcp/tcp.h"
+
+/* Is all that was taken with the socket? */
+bool tcp_conn_drained(const struct tcp_conn *conn);
+/* The one predicate behind ready(), -EAGAIN and on_ready(). */
+bool tcp_conn_ready(struct tcp_conn *conn);
+/* A message of @len bytes was taken: counted. */
+void tcp_conn_count_message(struct tcp_conn *conn, size_t len);
+/*
+ * 0: taken; -EINPROGRESS: @op tells when the source may be reused; -EAGAIN: the
+ * connection has just broken.  The connection is drained.
+ */
+int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
+		  uint64_t fence, const struct iovec *iov, unsigned int n,
+		  size_t len, struct weft_op *op);
+/* Queued behind whatever is not sent yet. */
+void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type,
+			   const void *body, size_t len);
+/* The socket can be written again. */
+void tcp_conn_flush(struct tcp_conn *conn);
+/* Lets go of the caller's memory in a message half sent. */
+void tcp_conn_copy_zc(struct tcp_conn *conn);
+
+/* Reads and delivers; the number of frames. */
+unsigned int tcp_conn_receive(struct tcp_conn *conn);
+/* Does it wait for its turn alone, not for the peer? */
+bool tcp_conn_has_more(const struct tcp_conn *conn);
+/* Frees what was received and not delivered. */
+void tcp_conn_drop_received(struct tcp_conn *conn);
+
+#endif

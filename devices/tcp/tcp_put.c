@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Puts, from the call to the completion.  Small ones go whole by frame, larger
+ * ones in chunks by bulk streams; those, too, go by frame where the process or
+ * its peer has no descriptor left for a stream.
+ */
+#include "devices/tcp/tcp_rma.h"
+#include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_msg.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "util/bytes.h"
+#include "util/log.h"
+
+static int send_framed(struct tcp_conn *conn, struct tcp_put *put)
+{
+	uint8_t head[TCP_CHUNK_LEN];
+	struct iovec iov[TCP_MAX_IOV + 1];
+
+	tcp_bulk_submit_framed(conn, put, head);
+	iov[0].iov_base = head;
+	iov[0].iov_len = TCP_CHUNK_LEN;
+	memcpy(iov + 1, put->iov, put->iovcnt * sizeof(*iov));
+	/* a connection that breaks here completes it with an error */
+	tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, put->iovcnt + 1,
+		       TCP_CHUNK_LEN + put->total, NULL);
+	return -EINPROGRESS;
+}
+
+int tcp_put_start(struct weft_ep *base, const struct weft_iov *iov,
+		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
+		  const struct weft_notify *notify, struct weft_op *op)
+{
+	struct tcp_ep *ep = tcp_ep(base);
+	struct tcp_conn *conn = ep->conn;
+	struct tcp_put *put;
+	size_t max_framed;
+	unsigned int i;
+
+	if (ep->err)
+		return ep->err;
+	if (iovcnt > TCP_MAX_IOV)
+		return -EMSGSIZE;
+	if (!tcp_conn_ready(conn))
+		return -EAGAIN;
+	if (!tcp_bulk_get(conn))
+		return -ENOMEM;
+	put = calloc(1, sizeof(*put));
+	if (!put)
+		return -ENOMEM;
+	weft_list_init(&put->link);
+	weft_list_init(&put->done_link);
+	put->conn = conn;
+	put->op = op;
+	put->remote_addr = remote_addr;
+	weft_rkey_unpack(rkey, &put->rkey);
+	if (notify) {
+		put->flags = TCP_CHUNK_NOTIFY;
+		put->tag = notify->tag;
+	}
+	put->iovcnt = iovcnt;
+	for (i = 0; i < iovcnt; i++) {
+		put->iov[i] = (struct iovec){ iov[i].addr, iov[i].len };
+		put->total += iov[i].len;
+	}
+
+	conn->nputs++;
+	max_framed = weft_min(weft_settings()->tcp_bulk_min,
+			      TCP_MAX_MESSAGE / 2);
+	if (put->total <= max_framed)
+		return send_framed(conn, put);
+	tcp_put_carry(conn, put);
+	tcp_puts_pump(conn);
+	return -EINPROGRESS;
+}
+
+void tcp_put_carry(struct tcp_conn *conn, struct tcp_put *put)
+{
+	tcp_bulk_submit(conn, put);
+	tcp_streams_open(conn);
+	tcp_engines_kick(conn);
+}
+
+/*
+ * The CPU copies no byte straight into or out of memory that a peer named:
+ * where it was unmapped behind our back, a system call says EFAULT where memcpy
+ * would end the process.  This one is for where a seccomp filter refuses
+ * process_vm_writev().
+ */
+static int copy_by_pipe(struct tcp_iface *iface, uint8_t *dest,
+			const uint8_t *src, size_t n)
+{
+	ssize_t got, put;
+
+	if (iface->pipe[0] < 0 && pipe2(iface->pipe, O_CLOEXEC | O_NONBLOCK))
+		return -errno;
+	while (n) {
+		put = write(iface->pipe[1], src, weft_min(n, 64 << 10));
+		if (put < 0)
+			return errno == EFAULT ? -EACCES : -errno;
+		src += put;
+		n -= put;
+		while (put) {
+			got = read(iface->pipe[0], dest, put);
+			if (got <= 0)	/* the rest stays: not used again */
+				goto broken_pipe;
+			dest += got;
+			put -= got;
+		}
+	}
+	return 0;
+
+broken_pipe:
+	close(iface->pipe[0]);
+	close(iface->pipe[1]);
+	iface->pipe[0] = iface->pipe[1] = -1;
+	return -EACCES;
+}
+
+/* -EACCES where either side is not mapped */
+static int copy_checked(struct tcp_iface *iface, void *dest, const void *src,
+			size_t n)
+{
+	struct iovec l = { (void *)src, n }, r = { dest, n };
+	ssize_t got;
+
+	got = process_vm_writev(getpid(), &l, 1, &r, 1, 0);
+	if (got == (ssize_t)n)
+		return 0;
+	if (got >= 0 || errno == EFAULT)
+		return -EACCES;
+	return copy_by_pipe(iface, dest, src, n);
+}
+
+/*
+ * What a peer's get names is copied out first, its key and its mapping checked:
+ * a frame that is half sent must not meet memory that is gone.
+ */
+static int copy_guarded(struct tcp_conn *conn, const struct tcp_put *put,
+			size_t off, size_t len, struct iovec *out)
+{
+	uint8_t *src = (uint8_t *)put->iov[0].iov_base + off;
+	int err;
+
+	if (!weft_region_get(&put->source_key, (uintptr_t)src, len))
+		return -EACCES;
+	err = copy_checked(conn->iface, conn->iface->txbuf, src, len);
+	weft_region_put(&put->source_key);
+	out->iov_base = conn->iface->txbuf;
+	out->iov_len = len;
+	return err;
+}
+
+/* Where no bulk stream can be had, puts go in pieces between the messages. */
+void tcp_puts_pump(struct tcp_conn *conn)
+{
+	struct tcp_bulk *b = conn->bulk;
+	uint8_t head[TCP_CHUNK_LEN];
+	struct iovec iov[TCP_MAX_IOV + 1];
+	unsigned int parts;
+	struct tcp_put *put;
+	size_t off, len;
+	int err = 0;
+
+	if (!b || !b->no_streams || conn->ended)
+		return;
+	while (tcp_conn_drained(conn) && !err) {
+		put = tcp_bulk_next_frame(b, TCP_MAX_MESSAGE / 4, &off, &len,
+					  head);
+		if (!put)
+			return;
+		iov[0].iov_base = head;
+		iov[0].iov_len = TCP_CHUNK_LEN;
+		if (put->guarded) {
+			parts = 1;
+			err = copy_guarded(conn, put, off, len, iov + 1);
+			if (err) {
+				tcp_bulk_dropped(conn, put);
+				tcp_put_give_up(conn, put, err);
+				err = 0;
+				continue;
+			}
+		} else {
+			tcp_iov_slice(put->iov, put->iovcnt, off, len, iov + 1,
+				      &parts);
+		}
+		err = tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, parts + 1,
+				     TCP_CHUNK_LEN + len, NULL);
+		tcp_bulk_carried(conn, put, len);
+	}
+}
+
+void tcp_put_say_abort(struct tcp_conn *conn, const struct tcp_put *put)
+{
+	uint8_t body[8];
+
+	weft_put_le64(body, put->seq);
+	tcp_conn_send_control(conn, TCP_FRAME_PUT_ABORT, body, sizeof(body));
+}
+
+void tcp_put_give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
+{
+	struct weft_op *op;
+	bool abort;
+
+	op = tcp_bulk_give_up(conn->bulk, put, &abort);
+	if (abort && conn->state == TCP_CONN_OPEN) {
+		tcp_put_say_abort(conn, put);
+		if (put->flags & TCP_CHUNK_GET)
+			tcp_get_refuse(conn, put->tag, status);
+	}
+	if (op) {
+		conn->nputs--;
+		op->done(op, status);
+	}
+}
+
+void tcp_put_done(struct tcp_put *put)
+{
+	struct tcp_conn *conn = put->conn;
+	struct weft_op *op = put->op;
+	int status = put->status;
+
+	if (op && !status) {
+		weft_count(conn->stats, tx_puts, 1);
+		weft_count(conn->stats, tx_put_bytes, put->total);
+	}
+	if ((put->flags & TCP_CHUNK_GET) && !status && !put->aborted) {
+		weft_count(conn->stats, tx_gets, 1);
+		weft_count(conn->stats, tx_get_bytes, put->total);
+	}
+	free(put);
+	if (op) {
+		conn->nputs--;
+		op->done(op, status);
+	}
+	tcp_conn_attend(conn);
+}
+
+/* Puts that are acknowledged and wait to be told: their ops end here instead. */
+static void cancel_settled(struct tcp_conn *conn, int status)
+{
+	struct tcp_iface *iface = conn->iface;
+	struct tcp_put *put, *tput;
+	struct weft_op *op;
+
+	tcp_engines_sync(iface);
+	do {
+		op = NULL;
+		pthread_mutex_lock(&iface->events.lock);
+		weft_list_for_each(put, tput, &iface->events.puts, done_link) {
+			if (put->conn != conn || !put->op)
+				continue;
+			op = put->op;
+			put->op = NULL;
+			break;
+		}
+		pthread_mutex_unlock(&iface->events.lock);
+		if (op) {
+			conn->nputs--;
+			op->done(op, status);
+		}
+	} while (op);
+}
+
+/* A stream that is in the middle of one of their chunks is given up. */
+void tcp_puts_cancel(struct tcp_conn *conn, int status)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_stream *s, *ts;
+	struct tcp_put *put;
+	uint64_t seq;
+	bool ours;
+
+	if (!b)
+		return;
+	weft_list_for_each(s, ts, &b->streams, link) {
+		pthread_mutex_lock(&s->engine->lock);
+		ours = s->out_chunk && s->out_chunk->put->op;
+		pthread_mutex_unlock(&s->engine->lock);
+		if (ours)
+			tcp_stream_detach(s);
+	}
+	for (seq = atomic_load(&b->acked); seq != atomic_load(&b->next_seq);
+	     seq++) {
+		put = tcp_bulk_pending(b, seq);
+		if (put)
+			tcp_put_give_up(conn, put, status);
+	}
+	cancel_settled(conn, status);
+}
+
+int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len)
+{
+	uint8_t ack[TCP_ACK_LEN] = { 0 };
+	struct tcp_chunk_head c;
+	int land, status = 0, result;
+	uint8_t *dest;
+
+	if (len < TCP_CHUNK_LEN)
+		return -EPROTO;
+	tcp_chunk_decode(p, &c);
+	if (c.len != len - TCP_CHUNK_LEN)
+		return -EPROTO;
+	if (!tcp_bulk_get(conn))
+		return -ENOMEM;
+	land = tcp_bulk_arrives(conn, &c);
+	if (land < 0)
+		return land;
+	if (land && c.total) {
+		/* of the whole put, which lands or does not */
+		dest = weft_region_get(&c.rkey, c.addr, c.total);
+		if (dest) {
+			status = copy_checked(conn->iface, dest + c.offset,
+					      p + TCP_CHUNK_LEN, c.len);
+			weft_region_put(&c.rkey);
+		} else {
+			status = -EACCES;
+		}
+		if (status)
+			weft_count(conn->stats, key_errors, 1);
+	}
+	land = tcp_bulk_landed(conn, &c, status, 0, &result);
+	if (land <= 0)
+		return land;
+	weft_put_le64(ack, c.seq);
+	weft_put_le32(ack + 8, (uint32_t)result);
+	tcp_conn_send_control(conn, TCP_FRAME_PUT_ACK, ack, sizeof(ack));
+	return 0;
+}
+
+int tcp_put_aborted(struct tcp_conn *conn, const uint8_t *p)
+{
+	uint8_t ack[TCP_ACK_LEN] = { 0 };
+
+	if (!tcp_bulk_get(conn))
+		return -ENOMEM;
+	if (!tcp_bulk_abort(conn, weft_get_le64(p)))
+		return 0;
+	memcpy(ack, p, 8);
+	weft_put_le32(ack + 8, (uint32_t)-ECANCELED);
+	tcp_conn_send_control(conn, TCP_FRAME_PUT_ACK, ack, sizeof(ack));
+	return 0;
+}

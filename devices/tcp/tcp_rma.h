@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Puts (tcp_put.c) and gets (tcp_get.c), from the call to their end. */
+#ifndef WEFT_DEVICES_TCP_RMA_H
+#define WEFT_DEVICES_TCP_RMA_H
+
+#include "devices/tcp/tcp_bulk.h"
+
+int tcp_put_start(struct weft_ep *ep, const struct weft_iov *iov,
+		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
+		  const struct weft_notify *notify, struct weft_op *op);
+/* @put, numbered or not: the streams shall carry it. */
+void tcp_put_carry(struct tcp_conn *conn, struct tcp_put *put);
+/* Sends by frame what no bulk stream can be had for. */
+void tcp_puts_pump(struct tcp_conn *conn);
+/* No chunk of it is being sent any more; the peer shall wait no longer. */
+void tcp_put_give_up(struct tcp_conn *conn, struct tcp_put *put, int status);
+/* Tells the peer that no more of @put will come. */
+void tcp_put_say_abort(struct tcp_conn *conn, const struct tcp_put *put);
+/* Settled: its op is completed. */
+void tcp_put_done(struct tcp_put *put);
+/*
+ * Completes all puts of this side with @status.  Their memory is not read any
+ * more when this returns.  Replies to the peer's gets are not ours to cancel.
+ */
+void tcp_puts_cancel(struct tcp_conn *conn, int status);
+/* TCP_FRAME_PUT and TCP_FRAME_PUT_ABORT of the peer's; -errno */
+int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len);
+int tcp_put_aborted(struct tcp_conn *conn, const uint8_t *p);
+
+int tcp_get_start(struct weft_ep *ep, const struct weft_iov *iov,
+		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
+		  struct weft_op *op);
+/* TCP_FRAME_GET: the peer asks; -errno */
+int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p);
+/* Answers those that waited while the window of puts was full. */
+void tcp_gets_answer(struct tcp_conn *conn);
+void tcp_get_refuse(struct tcp_conn *conn, uint64_t id, int status);
+void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status);
+void tcp_gets_cancel(struct tcp_conn *conn, int status);
+
+#endif
