@@ -145,6 +145,7 @@ EXPORT int cuDeviceGetUuid_v2(struct weft_cu_uuid *uuid, int dev)
 EXPORT int cuDeviceGetAttribute(int *v, int attr, int dev)
 {
 	const char *mps = getenv(FAKE_CUDA_MPS);
+	const char *old = getenv(FAKE_CUDA_NO_VMM);
 
 	GATE(0);
 	switch (attr) {
@@ -157,6 +158,9 @@ EXPORT int cuDeviceGetAttribute(int *v, int attr, int dev)
 		break;
 	case WEFT_CU_DEVICE_DMA_BUF:
 		*v = fake_dmabuf;
+		break;
+	case WEFT_CU_DEVICE_VMM:
+		*v = !old || !strchr(old, '0' + fake_phys_of[dev]);
 		break;
 	case WEFT_CU_DEVICE_MPS:
 		if (mps && *mps == '0')

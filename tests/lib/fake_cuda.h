@@ -35,6 +35,8 @@
 #define FAKE_CUDA_FULL		"WEFT_TEST_CUDA_FULL"
 /* GPUs have dma-bufs */
 #define FAKE_CUDA_DMABUF	"WEFT_TEST_CUDA_DMABUF"
+/* "1": GPU 1 has no virtual memory management; asked at any time */
+#define FAKE_CUDA_NO_VMM	"WEFT_TEST_CUDA_NO_VMM"
 /* what cuMemAlloc() gives the processor cannot touch, as a real GPU's */
 #define FAKE_CUDA_GUARDED	"WEFT_TEST_CUDA_GUARDED"
 /* cuInit() never returns */

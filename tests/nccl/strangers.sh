@@ -128,6 +128,28 @@ pods_setup=()
 declined "no node" "no GPU's device node opens"
 pods_gpus="0 1"
 
+# --- the driver -----------------------------------------------------------------
+# Rank 1 has one, as it has as soon as it uses a GPU.
+driver=$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so
+cat >"$tap_tmp/driver.c" <<'EOF'
+int cuInit(unsigned int flags);
+__attribute__((constructor)) static void start(void)
+{
+	cuInit(0);
+}
+EOF
+pods_cc "$tap_tmp/driver.so" "$tap_tmp/driver.c" -shared -fPIC "$driver" \
+	-Wl,-rpath,"${driver%/*}"
+pods_setup=('' "with=(sh -c 'LD_PRELOAD=\$LD_PRELOAD:$tap_tmp/driver.so \"\$@\"' sh)")
+for way in $ways; do
+	declare -n vars=by_$way
+	pods 2 "${vars[@]}" WEFT_LIBCUDA="$driver"
+	tap_equal "a driver that exports memory ($way)" "$pods_said" "$together"
+done
+declined "a driver that exports none of one GPU's" "the driver does not" \
+	WEFT_LIBCUDA="$driver" WEFT_TEST_CUDA_NO_VMM=1
+pods_setup=()
+
 # --- what the user says -------------------------------------------------------
 # The preload library is not even asked; NCCL says whose id it is.
 ways=preload apart "the user's host id" NCCL_HOSTID=mine

@@ -123,6 +123,26 @@ Test(cuda, what_the_program_has)
 	cr_expect_eq(told, 0, "%s", text);
 }
 
+/* One GPU is enough; who cannot be asked lacks nothing. */
+Test(cuda, what_the_programs_gpus_lack)
+{
+	setenv("WEFT_LIBCUDA", fake_path(), 1);
+	setenv(FAKE_CUDA_NO_VMM, "1", 1);
+	cr_expect(!weft_cuda_program_lacks(WEFT_CU_DEVICE_VMM), "none loaded");
+	cr_assert_not_null(dlopen(fake_path(), RTLD_NOW | RTLD_LOCAL));
+	cr_expect(!weft_cuda_program_lacks(WEFT_CU_DEVICE_VMM),
+		  "none initialised");
+	load();
+	cr_expect(weft_cuda_program_lacks(WEFT_CU_DEVICE_VMM));
+	cr_expect(!weft_cuda_program_lacks(WEFT_CU_DEVICE_POSIX_FD));
+	fake.fake_cuda_refuse("cuDeviceGetAttribute", WEFT_CU_INVALID_VALUE);
+	cr_expect(!weft_cuda_program_lacks(WEFT_CU_DEVICE_VMM), "no word");
+	fake.fake_cuda_refuse("cuDeviceGetAttribute", 0);
+	setenv(FAKE_CUDA_NO_VMM, "", 1);
+	cr_expect(!weft_cuda_program_lacks(WEFT_CU_DEVICE_VMM));
+	cr_expect_eq(told, 0, "%s", text);
+}
+
 Test(cuda, a_scope_leaves_the_thread_as_it_was)
 {
 	struct weft_cuda_scope outer, inner;
