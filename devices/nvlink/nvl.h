@@ -37,7 +37,36 @@
 #define NVL_CONN_CHUNKS	32u		/* of one pair, so that others get on */
 #define NVL_POLLS	256u		/* progress calls between system calls */
 #define NVL_BUDGET_UNIT	(4ul << 20)	/* a ring is a multiple of this */
-#define NVL_WATCHDOG_MS	20000u		/* for a copy that is with an engine */
+
+/*
+ * Times that no setting changes; nvl_tune has two more.  How long a peer may
+ * take to connect is WEFT_CONNECT_TIMEOUT.
+ */
+enum nvl_times {
+	/* a listener's backlog is full: it is of this host, and reads soon */
+	NVL_REDIAL_MS		= 5,
+	/* for the peer's own dial, which was preferred; then ours again */
+	NVL_YIELD_MS		= 2000,
+	/* before accepting again where descriptors had run out or all places
+	   were taken: who waits to be accepted would wake a sleeper each time */
+	NVL_ACCEPT_PAUSE_MS	= 100,
+	/* for frames or a hello that did not fit the socket's buffer: what
+	   makes room there is not an event that the interface waits for */
+	NVL_SEND_AGAIN_MS	= 2,
+	/* progress() that comes this much later than it was due was kept by the
+	   program: deadlines are for peers, and extended by the rest */
+	NVL_STANDSTILL_MS	= 500,
+	/* a copy that an engine has had for so long: the GPU is lost */
+	NVL_WATCHDOG_MS		= 20000,
+	/* unfinished for so long: the driver is asked why */
+	NVL_SUSPECT_MS		= 1000,
+	/* before looking at copies that ring no bell, as the driver refused */
+	NVL_POLL_MS		= 1,
+	/* the same where they ring: an engine that fails rings none */
+	NVL_FAILURE_MS		= 1000,
+	/* closing waits for a bell that the driver rings just now */
+	NVL_LAST_BELL_MS	= 1000,
+};
 
 /* Measured on two H200 (tests/gpu); tests make them small. */
 struct nvl_tune {
@@ -218,7 +247,6 @@ struct nvl_conn {
 	struct weft_hello *hello;
 	uint64_t deadline_ms;		/* until OPEN; BROKEN: watchdog */
 	struct weft_stranger stranger;	/* GREETING */
-	bool excused;			/* it was missed by us, not the peer */
 	uint64_t retry_ms;
 	struct nvl_ep *ep;
 	struct weft_counters *stats;
@@ -281,6 +309,7 @@ struct nvl_iface {
 	struct weft_strangers strangers;
 	unsigned int messages, notices;	/* left to this progress() */
 	uint64_t accept_ms;		/* nobody is accepted until; 0: all are */
+	uint64_t due_ms;		/* progress() looks around by then */
 	bool armed;
 	bool for_kernels;		/* which wait for what we move */
 	struct nvl_unmapper *unmapper;	/* NULL: unmapped here and now */
@@ -322,11 +351,17 @@ bool nvl_addr_same_run(const struct nvl_iface *iface,
 int nvl_addr_listen(uint64_t id);
 int nvl_addr_connect(int fd, uint64_t id);
 
-/* nvl_conn.c: meeting */
-/* To dial @remote, or NULL: it has dialled. */
+/* nvl_conn.c */
+/* To dial @remote, or NULL: it has dialled.  NULL: no memory. */
 struct nvl_conn *nvl_conn_new(struct nvl_iface *iface,
 			      const struct weft_address *remote,
 			      uint64_t peer_id, uint32_t sn);
+/* A move that is not legal is logged and not made. */
+void nvl_conn_set_state(struct nvl_conn *conn, enum nvl_conn_state to);
+/* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
+void nvl_conn_break(struct nvl_conn *conn, int err);
+
+/* nvl_dial.c: meeting */
 void nvl_conn_dial(struct nvl_conn *conn);
 /* Does the kernel let us dial it?  False: one warning has said why not. */
 bool nvl_conn_may_dial(struct nvl_iface *iface,
@@ -339,13 +374,14 @@ void nvl_conn_resume_accept(struct nvl_iface *iface, uint64_t now);
 unsigned int nvl_conn_step(struct nvl_conn *conn);
 struct nvl_conn *nvl_conn_find(struct nvl_iface *iface, uint64_t peer_id,
 			       uint32_t sn, const uint8_t *key);
+/* This program kept us from looking for @stood ms. */
+void nvl_conn_extend(struct nvl_conn *conn, uint64_t now, uint64_t stood);
+/* Deadlines. */
 unsigned int nvl_conn_tick(struct nvl_conn *conn, uint64_t now);
 
 /* nvl_pair.c: life and death of a pair that has met */
 void nvl_pair_join(struct nvl_conn *conn);
 unsigned int nvl_pair_joining(struct nvl_conn *conn);
-/* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
-void nvl_pair_break(struct nvl_conn *conn, int err);
 /* The peer's end of the socket is closed and all it sent is delivered. */
 void nvl_pair_ended(struct nvl_conn *conn);
 /* BROKEN and no copy left: ops end, the endpoint is told.  True: it is dead. */

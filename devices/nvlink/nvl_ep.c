@@ -92,7 +92,7 @@ static void detach(struct nvl_ep *ep, int err)
 	if (conn->state == NVL_CONN_OPEN)
 		nvl_pair_maybe_end(conn);
 	else
-		nvl_pair_break(conn, 0);
+		nvl_conn_break(conn, 0);
 }
 
 void nvl_ep_destroy(struct weft_ep *base)

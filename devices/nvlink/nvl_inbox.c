@@ -111,7 +111,7 @@ static bool room_after_look(struct nvl_conn *conn, size_t need)
 			   "never sent (%llu of %llu)",
 			   (unsigned long long)head,
 			   (unsigned long long)conn->msg_tail);
-		nvl_pair_break(conn, -EPROTO);
+		nvl_conn_break(conn, -EPROTO);
 		return false;
 	}
 	conn->msg_room = head;
@@ -204,7 +204,7 @@ static void deliver(struct nvl_conn *conn, const struct nvl_msg *m, void *data)
 		conn->bye_seen = conn->close_seen = true;
 		break;
 	default:
-		nvl_pair_break(conn, -EPROTO);
+		nvl_conn_break(conn, -EPROTO);
 	}
 }
 
@@ -230,7 +230,7 @@ unsigned int nvl_msg_progress(struct nvl_conn *conn)
 	if (r < 0) {
 		weft_error("a peer on this host has damaged the messages it "
 			   "shares with us");
-		nvl_pair_break(conn, r);
+		nvl_conn_break(conn, r);
 	}
 	if (n)
 		bell_if_wanted(conn, NVL_WANTS_ROOM);
@@ -250,7 +250,7 @@ static int op_write(struct nvl_conn *conn, const struct nvl_op *op)
 		if (head < conn->op_room || head > conn->op_tail) {
 			weft_error("a peer on this host has read operations "
 				   "that were never sent");
-			nvl_pair_break(conn, -EPROTO);
+			nvl_conn_break(conn, -EPROTO);
 			return 1;
 		}
 		conn->op_room = head;
@@ -301,7 +301,7 @@ void nvl_op_send(struct nvl_conn *conn, const struct nvl_op *op)
 	else
 		nvl_bell(conn);
 	if (err)
-		nvl_pair_break(conn, weft_fail(err, "no room for what a peer "
+		nvl_conn_break(conn, weft_fail(err, "no room for what a peer "
 					       "on this host must be told"));
 }
 

@@ -21,7 +21,6 @@ void nvl_pair_join(struct nvl_conn *conn)
 			       .size = NVL_INBOX_SIZE };
 	int fd = -1, err;
 
-	conn->state = NVL_CONN_JOINING;
 	conn->stats = weft_stats_peer(conn->iface->stats, conn->peer_id,
 				      "this host");
 	err = nvl_inbox_make(&conn->rx, &fd);
@@ -30,7 +29,7 @@ void nvl_pair_join(struct nvl_conn *conn)
 	if (fd >= 0)
 		close(fd);
 	if (err)
-		nvl_pair_break(conn, err);
+		nvl_conn_break(conn, err);
 }
 
 static int take_inbox(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
@@ -53,10 +52,10 @@ unsigned int nvl_pair_joining(struct nvl_conn *conn)
 	if (fds[0] >= 0)
 		close(fds[0]);
 	if (err) {
-		nvl_pair_break(conn, err);
+		nvl_conn_break(conn, err);
 		return 1;
 	}
-	conn->state = NVL_CONN_OPEN;
+	nvl_conn_set_state(conn, NVL_CONN_OPEN);
 	if (conn->ep)
 		conn->was_full = true;	/* on_ready() tells that it is open */
 	return 1;
@@ -88,7 +87,7 @@ unsigned int nvl_pair_maybe_end(struct nvl_conn *conn)
 	}
 	if (!conn->bye_seen || !conn->bye_sent || !idle(conn))
 		return 0;
-	nvl_pair_break(conn, 0);
+	nvl_conn_break(conn, 0);
 	return 1;
 }
 
@@ -99,17 +98,6 @@ void nvl_pair_say_close(struct nvl_conn *conn)
 }
 
 /* ---- death --------------------------------------------------------------- */
-
-void nvl_pair_break(struct nvl_conn *conn, int err)
-{
-	if (conn->state == NVL_CONN_BROKEN || conn->state == NVL_CONN_DEAD)
-		return;
-	if (conn->state == NVL_CONN_GREETING)
-		weft_stranger_del(&conn->iface->strangers, &conn->stranger);
-	conn->state = NVL_CONN_BROKEN;
-	conn->err = err;
-	conn->deadline_ms = weft_now_ms() + NVL_WATCHDOG_MS;
-}
 
 /* Was something taken that the peer may not have got? */
 static bool something_lost(struct nvl_conn *conn)
@@ -127,11 +115,11 @@ void nvl_pair_ended(struct nvl_conn *conn)
 	if (conn->ep)
 		conn->ep->lost = lost;
 	if (!conn->ep)
-		nvl_pair_break(conn, 0);
+		nvl_conn_break(conn, 0);
 	else if (conn->close_seen && !lost)
-		nvl_pair_break(conn, -ESHUTDOWN);
+		nvl_conn_break(conn, -ESHUTDOWN);
 	else
-		nvl_pair_break(conn, -ECONNRESET);
+		nvl_conn_break(conn, -ECONNRESET);
 }
 
 void nvl_pair_quiesce(struct nvl_conn *conn)
@@ -248,7 +236,7 @@ bool nvl_pair_bury(struct nvl_conn *conn)
 	nvl_copy_recall(conn);
 	if (conn->copies && weft_now_ms() < conn->deadline_ms)
 		return false;
-	conn->state = NVL_CONN_DEAD;
+	nvl_conn_set_state(conn, NVL_CONN_DEAD);
 	weft_list_del(&conn->link);
 	weft_list_add_tail(&iface->dead, &conn->link);
 	if (ep) {
@@ -276,8 +264,6 @@ static void unwatch(struct nvl_conn *conn, int fd)
 
 void nvl_pair_free(struct nvl_conn *conn)
 {
-	if (conn->state == NVL_CONN_GREETING)
-		weft_stranger_del(&conn->iface->strangers, &conn->stranger);
 	weft_list_del(&conn->link);
 	conn->iface->nconns--;
 	unwatch(conn, conn->fd);

@@ -116,7 +116,7 @@ void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc)
 	p->wanted = true;
 	err = nvl_sock_send(conn, &f, NULL, 0);
 	if (err)
-		nvl_pair_break(conn, err);
+		nvl_conn_break(conn, err);
 }
 
 /* NULL: not yet; progress() goes on when the peer has answered. */
@@ -166,7 +166,7 @@ static void close_if_recalled(struct nvl_conn *conn, uint8_t id)
 	txring_free(conn, id);
 	err = nvl_sock_send(conn, &f, NULL, 0);
 	if (err)
-		nvl_pair_break(conn, err);
+		nvl_conn_break(conn, err);
 }
 
 static uint64_t credit_of(struct nvl_conn *conn, unsigned int id)
@@ -189,7 +189,7 @@ void nvl_ring_credits(struct nvl_conn *conn)
 		if (credit > r->ends[(r->told - 1) % NVL_RING_CHUNKS]) {
 			weft_error("a peer on this host gives credit for bytes "
 				   "that it was never sent");
-			nvl_pair_break(conn, -EPROTO);
+			nvl_conn_break(conn, -EPROTO);
 			return;
 		}
 		while (r->out != r->told &&
@@ -451,7 +451,7 @@ void nvl_ring_tick(struct nvl_conn *conn, uint64_t now)
 		f.ring = id;
 		err = nvl_sock_send(conn, &f, NULL, 0);
 		if (err)
-			nvl_pair_break(conn, err);
+			nvl_conn_break(conn, err);
 	}
 }
 

@@ -369,7 +369,7 @@ unsigned int nvl_rx_ops(struct nvl_conn *conn)
 			weft_error("a peer on this host sent an operation that "
 				   "cannot be (type %u, number %u)", op.type,
 				   op.seq);
-		nvl_pair_break(conn, r);
+		nvl_conn_break(conn, r);
 	}
 	return n;
 }

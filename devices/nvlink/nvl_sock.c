@@ -264,7 +264,7 @@ unsigned int nvl_sock_progress(struct nvl_conn *conn)
 			/* or else we would wait for them for ever, awake */
 			weft_error("a peer on this host tells of frames that "
 				   "it has not sent");
-			nvl_pair_break(conn, -EPROTO);
+			nvl_conn_break(conn, -EPROTO);
 		}
 		if (!err)
 			break;
@@ -272,7 +272,7 @@ unsigned int nvl_sock_progress(struct nvl_conn *conn)
 			/* what is in the inbox is delivered before the end */
 			conn->hung_up = true;
 			if (err != -ECONNRESET)
-				nvl_pair_break(conn, err);
+				nvl_conn_break(conn, err);
 			break;
 		}
 		if (f.type == NVL_FRAME_BELL) {
@@ -284,14 +284,14 @@ unsigned int nvl_sock_progress(struct nvl_conn *conn)
 		err = nvl_ring_frame(conn, &f, fds);
 		close_fds(fds, NVL_FRAME_FDS);
 		if (err)
-			nvl_pair_break(conn, err);
+			nvl_conn_break(conn, err);
 	}
 	if (conn->state == NVL_CONN_OPEN) {
 		err = nvl_sock_flush(conn);
 		if (err == -EPIPE || err == -ECONNRESET)
 			conn->hung_up = true;
 		else if (err)
-			nvl_pair_break(conn, err);
+			nvl_conn_break(conn, err);
 	}
 	return n;
 }

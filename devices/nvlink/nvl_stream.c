@@ -16,7 +16,6 @@
 
 #define PAGE		4096u
 #define LINE		64u
-#define SUSPECT_MS	1000u		/* unfinished for so long: ask why */
 
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list streams = { &streams, &streams };
@@ -108,7 +107,7 @@ static void stream_look(struct nvl_stream *st)
 		return;
 	/* of a broken one the last mark was not made */
 	if (!st->flag || atomic_load(&st->broken) ||
-	    weft_now_ms() - st->issued_ms > SUSPECT_MS)
+	    weft_now_ms() - st->issued_ms > NVL_SUSPECT_MS)
 		stream_ask(st, s.cu, issued);
 	weft_cuda_leave(&s);
 }
@@ -150,7 +149,7 @@ void nvl_copy_drain_all(void)
 /* False: the engine still has work of it. */
 static bool stream_free(struct nvl_stream *st, const struct weft_cuda *cu)
 {
-	uint64_t end = weft_now_ms() + 1000;
+	uint64_t end = weft_now_ms() + NVL_LAST_BELL_MS;
 	bool drained;
 
 	if (!st->cu)

@@ -97,6 +97,7 @@ static int iface_open(const char *netdev, int family,
 	iface->base.cb = *cb;
 	iface->epfd = iface->wake_fd = iface->timer_fd = -1;
 	iface->listen_fd = iface->listen_path_fd = -1;
+	iface->due_ms = UINT64_MAX;
 	weft_list_init(&iface->conns);
 	weft_list_init(&iface->dead);
 	weft_list_init(&iface->eps);
@@ -135,6 +136,7 @@ static void iface_close(struct weft_iface *base)
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
 		nvl_pair_say_close(conn);
 		nvl_pair_quiesce(conn);
+		nvl_conn_break(conn, 0);
 		nvl_pair_drop_ops(conn, NULL, -ECANCELED);
 		nvl_pair_forget(conn);
 		nvl_pair_free(conn);
@@ -215,6 +217,10 @@ static unsigned int look_around(struct nvl_iface *iface)
 	int i, n;
 
 	iface->polls = 0;
+	if (now > iface->due_ms)
+		weft_list_for_each(conn, tmp, &iface->conns, link)
+			nvl_conn_extend(conn, now, now - iface->due_ms);
+	iface->due_ms = now + NVL_STANDSTILL_MS;
 	nvl_conn_resume_accept(iface, now);
 	n = epoll_wait(iface->epfd, ev, ARRAY_SIZE(ev), 0);
 	for (i = 0; i < n; i++)
@@ -424,7 +430,7 @@ static uint64_t conn_deadline(const struct nvl_conn *conn, uint64_t now)
 	switch (conn->state) {
 	case NVL_CONN_OPEN:
 		if (!weft_list_empty(&conn->frames_out))
-			return now + 2;
+			return now + NVL_SEND_AGAIN_MS;
 		return now + nvl_tune.idle_ms;
 	case NVL_CONN_DIALING:
 	case NVL_CONN_WAITING:
@@ -432,7 +438,7 @@ static uint64_t conn_deadline(const struct nvl_conn *conn, uint64_t now)
 		if (conn->retry_ms)
 			return conn->retry_ms;
 		return conn->hello->state == WEFT_HELLO_SENDING ?
-		       now + 2 : conn->deadline_ms;
+		       now + NVL_SEND_AGAIN_MS : conn->deadline_ms;
 	default:
 		return conn->deadline_ms;
 	}
@@ -451,13 +457,15 @@ static void set_timer(struct nvl_iface *iface, bool poll_copies, bool flying)
 	if (iface->accept_ms)
 		at = weft_min(at, iface->accept_ms);
 	if (poll_copies)
-		at = weft_min(at, now + 1);
-	else if (flying)		/* an engine that fails rings no bell */
-		at = weft_min(at, now + 1000);
+		at = weft_min(at, now + NVL_POLL_MS);
+	else if (flying)
+		at = weft_min(at, now + NVL_FAILURE_MS);
+	iface->due_ms = UINT64_MAX;
 	if (at != UINT64_MAX) {
 		t = at > now ? at - now : 1;
 		its.it_value.tv_sec = t / 1000;
 		its.it_value.tv_nsec = t % 1000 * 1000000;
+		iface->due_ms = now + t + NVL_STANDSTILL_MS;
 	}
 	timerfd_settime(iface->timer_fd, 0, &its, NULL);
 }

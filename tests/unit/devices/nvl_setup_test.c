@@ -322,6 +322,21 @@ Test(nvl_setup, an_endpoint_that_was_not_made_is_not_counted)
 	cr_expect(conns->next->next == conns, "more than one connection");
 }
 
+/* A bug of ours ends neither the program nor the connection. */
+Test(nvl_setup, an_illegal_change_of_state_is_logged_and_not_made)
+{
+	struct nvl_conn *conn;
+
+	load_fake();
+	cr_assert(zero(int, open_side(&a)));
+	cr_assert(zero(int, open_side(&b)));
+	meet(&a, &b);
+	conn = ((struct nvl_ep *)a.ep)->conn;
+	nvl_conn_set_state(conn, NVL_CONN_WAITING);
+	cr_expect(eq(int, conn->state, NVL_CONN_OPEN));
+	cr_expect(eq(uint, said("is open and cannot become waiting"), 1));
+}
+
 /* ---- memory that is not there ----------------------------------------------- */
 
 static int lacking;
