@@ -371,6 +371,7 @@ int nvl_conn_listen(struct nvl_iface *iface);
 void nvl_conn_accept(struct nvl_iface *iface, int listen_fd);
 /* After a pause: descriptors had run out, or too many strangers were there. */
 void nvl_conn_resume_accept(struct nvl_iface *iface, uint64_t now);
+/* Goes on with the hello and the inboxes; the number of steps. */
 unsigned int nvl_conn_step(struct nvl_conn *conn);
 struct nvl_conn *nvl_conn_find(struct nvl_iface *iface, uint64_t peer_id,
 			       uint32_t sn, const uint8_t *key);
@@ -379,23 +380,22 @@ void nvl_conn_extend(struct nvl_conn *conn, uint64_t now, uint64_t stood);
 /* Deadlines. */
 unsigned int nvl_conn_tick(struct nvl_conn *conn, uint64_t now);
 
-/* nvl_pair.c: life and death of a pair that has met */
-void nvl_pair_join(struct nvl_conn *conn);
-unsigned int nvl_pair_joining(struct nvl_conn *conn);
+/* nvl_close.c */
 /* The peer's end of the socket is closed and all it sent is delivered. */
-void nvl_pair_ended(struct nvl_conn *conn);
+void nvl_conn_on_hangup(struct nvl_conn *conn);
 /* BROKEN and no copy left: ops end, the endpoint is told.  True: it is dead. */
-bool nvl_pair_bury(struct nvl_conn *conn);
-void nvl_pair_free(struct nvl_conn *conn);
-void nvl_pair_reap(struct nvl_iface *iface);
-unsigned int nvl_pair_maybe_end(struct nvl_conn *conn);
-void nvl_pair_say_close(struct nvl_conn *conn);
+bool nvl_conn_finish_close(struct nvl_conn *conn);
+void nvl_conn_free(struct nvl_conn *conn);
+void nvl_conn_reap(struct nvl_iface *iface);
+/* Our endpoint is gone; the connection ends when the peer's is, too. */
+unsigned int nvl_conn_maybe_end(struct nvl_conn *conn);
+void nvl_conn_say_close(struct nvl_conn *conn);
 /* Waits until no engine works for @conn any more, bounded by the watchdog. */
-void nvl_pair_quiesce(struct nvl_conn *conn);
-/* Completes the pair's operations with @status, here and now. */
-void nvl_pair_drop_ops(struct nvl_conn *conn, struct nvl_ep *ep, int status);
+void nvl_conn_quiesce(struct nvl_conn *conn);
+/* Completes its operations with @status, here and now. */
+void nvl_conn_drop_ops(struct nvl_conn *conn, struct nvl_ep *ep, int status);
 /* Nothing of the iface names @conn any more. */
-void nvl_pair_forget(struct nvl_conn *conn);
+void nvl_conn_forget(struct nvl_conn *conn);
 
 /* nvl_sock.c: frames and descriptors */
 int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, const int *fds,
@@ -405,12 +405,11 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f,
 		  int fds[NVL_FRAME_FDS]);
 int nvl_sock_flush(struct nvl_conn *conn);
 void nvl_sock_drop(struct nvl_conn *conn);
-/* Wakes a peer that sleeps; whatever it is, it never waits. */
-void nvl_sock_bell(struct nvl_conn *conn);
-/* Has the peer sent frames that have not been read?  So its inbox says. */
+void nvl_sock_close_fds(const int *fds, unsigned int n);
+/* Frames sent by the peer that have not been read, as its inbox says. */
+int32_t nvl_sock_unseen(const struct nvl_conn *conn);
+/* Are there any, on a socket that has not ended? */
 bool nvl_sock_waiting(const struct nvl_conn *conn);
-/* All that has come; the number of frames. */
-unsigned int nvl_sock_progress(struct nvl_conn *conn);
 
 /* nvl_inbox.c */
 /* The memory stays mapped when *@fd is closed. */
@@ -422,6 +421,8 @@ void nvl_inbox_close(struct nvl_inbox *box);
 void nvl_bell(struct nvl_conn *conn);
 /* The same for a peer that sleeps until its chunks are taken. */
 void nvl_bell_credit(struct nvl_conn *conn);
+/* Would a message, a put or a get be taken now? */
+bool nvl_conn_ready(struct nvl_conn *conn);
 /* Is there room for a message of @len?  A lying peer breaks the pair. */
 bool nvl_msg_room(struct nvl_conn *conn, size_t len);
 void *nvl_msg_begin(struct nvl_conn *conn, size_t len);
@@ -471,7 +472,8 @@ struct nvl_txring *nvl_ring_for(struct nvl_conn *conn, struct nvl_job *job);
 bool nvl_ring_take(struct nvl_txring *r, size_t len, uint64_t *pos);
 void nvl_ring_credits(struct nvl_conn *conn);
 bool nvl_ring_credit_pending(struct nvl_conn *conn);
-int nvl_ring_frame(struct nvl_conn *conn, struct nvl_frame *f, int *fds);
+/* All frames that have come; the number. */
+unsigned int nvl_ring_read_frames(struct nvl_conn *conn);
 int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep);
 void nvl_ring_release(struct nvl_conn *conn, struct nvl_rxring *r,
 		      uint8_t id);
@@ -489,7 +491,6 @@ bool nvl_loc_where(unsigned int loc, struct weft_cuda_ptr *where);
 bool nvl_share_allowed(int ordinal);
 
 /* nvl_tx.c */
-bool nvl_conn_ready(struct nvl_conn *conn);
 /* Where it lies, by its registration or the driver; logs why not. */
 int nvl_locate(const struct weft_iov *v, struct weft_cuda_ptr *where);
 int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,

@@ -309,6 +309,55 @@ static void take_over(struct nvl_conn *conn)
 	nvl_conn_break(rival, -ECANCELED);
 }
 
+/* ---- joining ------------------------------------------------------------- */
+
+/* Both sides are proven: descriptors may leave. */
+static void join(struct nvl_conn *conn)
+{
+	struct nvl_frame f = { .type = NVL_FRAME_INBOX,
+			       .size = NVL_INBOX_SIZE };
+	int fd = -1, err;
+
+	conn->stats = weft_stats_peer(conn->iface->stats, conn->peer_id,
+				      "this host");
+	err = nvl_inbox_make(&conn->rx, &fd);
+	if (!err)
+		err = nvl_sock_send(conn, &f, &fd, 1);
+	if (fd >= 0)
+		close(fd);
+	if (err)
+		nvl_conn_break(conn, err);
+}
+
+static int take_inbox(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
+{
+	if (f->type != NVL_FRAME_INBOX || f->size != NVL_INBOX_SIZE)
+		return -EPROTO;
+	return nvl_inbox_map(&conn->tx, fd);
+}
+
+static unsigned int joining(struct nvl_conn *conn)
+{
+	int fds[NVL_FRAME_FDS], err;
+	struct nvl_frame f;
+
+	err = nvl_sock_recv(conn, &f, fds);
+	if (!err)
+		return 0;
+	if (err > 0)
+		err = take_inbox(conn, &f, fds[0]);
+	if (fds[0] >= 0)
+		close(fds[0]);
+	if (err) {
+		nvl_conn_break(conn, err);
+		return 1;
+	}
+	nvl_conn_set_state(conn, NVL_CONN_OPEN);
+	if (conn->ep)
+		conn->was_full = true;	/* on_ready() tells that it is open */
+	return 1;
+}
+
 /* ---- the hello ----------------------------------------------------------- */
 
 static void settled(struct nvl_conn *conn)
@@ -318,7 +367,7 @@ static void settled(struct nvl_conn *conn)
 		nvl_conn_set_state(conn, NVL_CONN_JOINING);
 		if (!conn->dialer)
 			take_over(conn);
-		nvl_pair_join(conn);
+		join(conn);
 		break;
 	case WEFT_HELLO_YIELD:
 		if (conn->dialer) {
@@ -411,7 +460,6 @@ static unsigned int hello_progress(struct nvl_conn *conn)
 	return n;
 }
 
-/* Socket events, or just a look. */
 unsigned int nvl_conn_step(struct nvl_conn *conn)
 {
 	unsigned int n = 0;
@@ -419,9 +467,7 @@ unsigned int nvl_conn_step(struct nvl_conn *conn)
 	if (conn->state == NVL_CONN_DIALING || conn->state == NVL_CONN_GREETING)
 		n += hello_progress(conn);
 	if (conn->state == NVL_CONN_JOINING)
-		n += nvl_pair_joining(conn);
-	if (conn->state == NVL_CONN_OPEN)
-		n += nvl_sock_progress(conn);
+		n += joining(conn);
 	return n;
 }
 
@@ -451,9 +497,6 @@ unsigned int nvl_conn_tick(struct nvl_conn *conn, uint64_t now)
 			nvl_conn_dial(conn);
 			return 1;
 		}
-		return 0;
-	case NVL_CONN_OPEN:
-		nvl_ring_tick(conn, now);
 		return 0;
 	default:
 		return 0;

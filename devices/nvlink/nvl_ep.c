@@ -85,12 +85,12 @@ static void detach(struct nvl_ep *ep, int err)
 	ep->err = err;
 	ep->conn = NULL;
 	if (pending) {
-		nvl_pair_quiesce(conn);
-		nvl_pair_drop_ops(conn, ep, -ECANCELED);
+		nvl_conn_quiesce(conn);
+		nvl_conn_drop_ops(conn, ep, -ECANCELED);
 	}
 	conn->ep = NULL;
 	if (conn->state == NVL_CONN_OPEN)
-		nvl_pair_maybe_end(conn);
+		nvl_conn_maybe_end(conn);
 	else
 		nvl_conn_break(conn, 0);
 }

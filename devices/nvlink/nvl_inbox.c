@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl.h"
@@ -72,6 +73,15 @@ void nvl_inbox_close(struct nvl_inbox *box)
 	box->head = NULL;
 }
 
+static void send_bell(struct nvl_conn *conn)
+{
+	const struct nvl_frame f = { .magic = NVL_FRAME_MAGIC,
+				     .type = NVL_FRAME_BELL };
+
+	/* full is rung all the same; an end is met by who reads the socket */
+	send(conn->fd, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 void nvl_bell(struct nvl_conn *conn)
 {
 	struct nvl_inbox_head *h = conn->tx.head;
@@ -79,7 +89,7 @@ void nvl_bell(struct nvl_conn *conn)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&h->sleeping, memory_order_relaxed) &&
 	    atomic_exchange(&h->sleeping, 0))
-		nvl_sock_bell(conn);
+		send_bell(conn);
 }
 
 /* Wakes a writer that said what it sleeps for. */
@@ -124,6 +134,14 @@ bool nvl_msg_room(struct nvl_conn *conn, size_t len)
 	size_t need = RECORD(len);
 
 	return room_after_look(conn, need > to_end ? need + to_end : need);
+}
+
+bool nvl_conn_ready(struct nvl_conn *conn)
+{
+	return conn->state == NVL_CONN_OPEN && !conn->hung_up &&
+	       !conn->later_n && conn->ngets < NVL_GETS - NVL_MAX_IOV &&
+	       conn->put_next - conn->put_acked < NVL_PUTS &&
+	       nvl_msg_room(conn, NVL_MAX_MESSAGE);
 }
 
 static void write_header(struct nvl_conn *conn, uint8_t kind, uint8_t id,

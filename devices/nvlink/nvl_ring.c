@@ -20,6 +20,7 @@
 #include "util/clock.h"
 #include "util/log.h"
 
+#define FRAMES_AT_ONCE	64u
 #define RING_SIZE_MAX	(1ul << 30)	/* a peer that says more, lies */
 #define RETRY_DOUBLINGS	6u		/* of nvl_tune.retry_ms, at most */
 
@@ -455,7 +456,7 @@ void nvl_ring_tick(struct nvl_conn *conn, uint64_t now)
 	}
 }
 
-int nvl_ring_frame(struct nvl_conn *conn, struct nvl_frame *f, int *fds)
+static int take_frame(struct nvl_conn *conn, struct nvl_frame *f, int *fds)
 {
 	switch (f->type) {
 	case NVL_FRAME_RING_WANT:
@@ -475,6 +476,51 @@ int nvl_ring_frame(struct nvl_conn *conn, struct nvl_frame *f, int *fds)
 		return weft_fail(EPROTO, "a peer on this host sent a frame of "
 				 "type %u out of place", f->type);
 	}
+}
+
+unsigned int nvl_ring_read_frames(struct nvl_conn *conn)
+{
+	int fds[NVL_FRAME_FDS], err;
+	int32_t told = nvl_sock_unseen(conn);
+	unsigned int n = 0, bells = 0;
+	struct nvl_frame f;
+
+	while (conn->state == NVL_CONN_OPEN && n + bells < FRAMES_AT_ONCE) {
+		err = nvl_sock_recv(conn, &f, fds);
+		if (!err && told > (int32_t)n) {
+			/* or else we would wait for them for ever, awake */
+			weft_error("a peer on this host tells of frames that "
+				   "it has not sent");
+			nvl_conn_break(conn, -EPROTO);
+		}
+		if (!err)
+			break;
+		if (err < 0) {
+			/* what is in the inbox is delivered before the end */
+			conn->hung_up = true;
+			if (err != -ECONNRESET)
+				nvl_conn_break(conn, err);
+			break;
+		}
+		if (f.type == NVL_FRAME_BELL) {
+			bells++;
+			continue;
+		}
+		n++;
+		conn->frames_seen++;
+		err = take_frame(conn, &f, fds);
+		nvl_sock_close_fds(fds, NVL_FRAME_FDS);
+		if (err)
+			nvl_conn_break(conn, err);
+	}
+	if (conn->state == NVL_CONN_OPEN) {
+		err = nvl_sock_flush(conn);
+		if (err == -EPIPE || err == -ECONNRESET)
+			conn->hung_up = true;
+		else if (err)
+			nvl_conn_break(conn, err);
+	}
+	return n;
 }
 
 void nvl_ring_close_all(struct nvl_conn *conn)

@@ -14,7 +14,6 @@
 #include "devices/nvlink/nvl.h"
 #include "util/log.h"
 
-#define FRAMES_AT_ONCE	64u
 /* A peer that asks and never reads the answers: some for each place. */
 #define FRAMES_KEPT	(1u << 10)
 
@@ -107,15 +106,6 @@ static void count_sent(struct nvl_conn *conn)
 			      memory_order_release);
 }
 
-void nvl_sock_bell(struct nvl_conn *conn)
-{
-	const struct nvl_frame f = { .magic = NVL_FRAME_MAGIC,
-				     .type = NVL_FRAME_BELL };
-
-	/* full is rung all the same; an end is met by who reads the socket */
-	send_now(conn->fd, &f, NULL, 0);
-}
-
 /* The peer has gone: what it sent before is delivered first, then it ends. */
 static bool ended(struct nvl_conn *conn, int err)
 {
@@ -187,7 +177,7 @@ static int take_fds(struct msghdr *m, int fds[NVL_FRAME_FDS])
 	return n;
 }
 
-static void close_fds(const int *fds, unsigned int n)
+void nvl_sock_close_fds(const int *fds, unsigned int n)
 {
 	while (n--)
 		if (fds[n] >= 0)
@@ -221,7 +211,7 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f,
 	if (!n)
 		return -ECONNRESET;
 	if (m.msg_flags & MSG_CTRUNC) {
-		close_fds(fds, nfds);
+		nvl_sock_close_fds(fds, nfds);
 		return weft_fail(EMFILE, "descriptors sent by a peer on this "
 				 "host were lost: raise the limit on open files "
 				 "('ulimit -n'), or see whether SELinux or "
@@ -231,15 +221,15 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f,
 	if (n != sizeof(*f) || f->magic != NVL_FRAME_MAGIC || !f->type ||
 	    f->type >= NVL_FRAME_TYPES || nfds != f->nfds ||
 	    nfds != fds_of_type[f->type]) {
-		close_fds(fds, nfds);
+		nvl_sock_close_fds(fds, nfds);
 		return weft_fail(EPROTO, "a peer on this host sent a frame that "
 				 "is none (%zd bytes, %d descriptors)", n, nfds);
 	}
 	return 1;
 }
 
-/* Frames told of and not seen: counted after they are sent, never before. */
-static int32_t unseen(const struct nvl_conn *conn)
+/* Counted after they are sent, never before. */
+int32_t nvl_sock_unseen(const struct nvl_conn *conn)
 {
 	return (int32_t)(atomic_load(&conn->rx.head->frames) -
 			 conn->frames_seen);
@@ -248,50 +238,5 @@ static int32_t unseen(const struct nvl_conn *conn)
 bool nvl_sock_waiting(const struct nvl_conn *conn)
 {
 	/* nothing comes any more from a socket that has ended */
-	return !conn->hung_up && unseen(conn) > 0;
-}
-
-unsigned int nvl_sock_progress(struct nvl_conn *conn)
-{
-	int fds[NVL_FRAME_FDS], err;
-	int32_t told = unseen(conn);
-	unsigned int n = 0, bells = 0;
-	struct nvl_frame f;
-
-	while (conn->state == NVL_CONN_OPEN && n + bells < FRAMES_AT_ONCE) {
-		err = nvl_sock_recv(conn, &f, fds);
-		if (!err && told > (int32_t)n) {
-			/* or else we would wait for them for ever, awake */
-			weft_error("a peer on this host tells of frames that "
-				   "it has not sent");
-			nvl_conn_break(conn, -EPROTO);
-		}
-		if (!err)
-			break;
-		if (err < 0) {
-			/* what is in the inbox is delivered before the end */
-			conn->hung_up = true;
-			if (err != -ECONNRESET)
-				nvl_conn_break(conn, err);
-			break;
-		}
-		if (f.type == NVL_FRAME_BELL) {
-			bells++;
-			continue;
-		}
-		n++;
-		conn->frames_seen++;
-		err = nvl_ring_frame(conn, &f, fds);
-		close_fds(fds, NVL_FRAME_FDS);
-		if (err)
-			nvl_conn_break(conn, err);
-	}
-	if (conn->state == NVL_CONN_OPEN) {
-		err = nvl_sock_flush(conn);
-		if (err == -EPIPE || err == -ECONNRESET)
-			conn->hung_up = true;
-		else if (err)
-			nvl_conn_break(conn, err);
-	}
-	return n;
+	return !conn->hung_up && nvl_sock_unseen(conn) > 0;
 }

@@ -18,14 +18,6 @@
 
 #define CHUNKS_AT_ONCE	8u		/* per pair and round of progress */
 
-bool nvl_conn_ready(struct nvl_conn *conn)
-{
-	return conn->state == NVL_CONN_OPEN && !conn->hung_up &&
-	       !conn->later_n && conn->ngets < NVL_GETS - NVL_MAX_IOV &&
-	       conn->put_next - conn->put_acked < NVL_PUTS &&
-	       nvl_msg_room(conn, NVL_MAX_MESSAGE);
-}
-
 /* ---- the end of a job ---------------------------------------------------- */
 
 /* The put's number is no longer under way. */

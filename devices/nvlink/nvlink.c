@@ -134,14 +134,14 @@ static void iface_close(struct weft_iface *base)
 	struct nvl_gpu *gpu, *next;
 
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
-		nvl_pair_say_close(conn);
-		nvl_pair_quiesce(conn);
+		nvl_conn_say_close(conn);
+		nvl_conn_quiesce(conn);
 		nvl_conn_break(conn, 0);
-		nvl_pair_drop_ops(conn, NULL, -ECANCELED);
-		nvl_pair_forget(conn);
-		nvl_pair_free(conn);
+		nvl_conn_drop_ops(conn, NULL, -ECANCELED);
+		nvl_conn_forget(conn);
+		nvl_conn_free(conn);
 	}
-	nvl_pair_reap(iface);
+	nvl_conn_reap(iface);
 	nvl_tx_deliver(iface);
 	nvl_unmap_end(iface);		/* while there is every context */
 	weft_list_for_each(gpu, next, &iface->gpus, link)
@@ -188,6 +188,15 @@ static void drain(int fd)
 		return;
 }
 
+static unsigned int step(struct nvl_conn *conn)
+{
+	unsigned int n = nvl_conn_step(conn);
+
+	if (conn->state == NVL_CONN_OPEN)
+		n += nvl_ring_read_frames(conn);
+	return n;
+}
+
 static unsigned int on_event(struct nvl_iface *iface, uint64_t what)
 {
 	switch (what) {
@@ -204,7 +213,7 @@ static unsigned int on_event(struct nvl_iface *iface, uint64_t what)
 		drain(iface->timer_fd);
 		return 0;
 	}
-	return nvl_conn_step((struct nvl_conn *)(uintptr_t)what);
+	return step((struct nvl_conn *)(uintptr_t)what);
 }
 
 /* The system calls of a round; conns live until its end. */
@@ -226,8 +235,10 @@ static unsigned int look_around(struct nvl_iface *iface)
 	for (i = 0; i < n; i++)
 		events += on_event(iface, ev[i].data.u64);
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
-		events += nvl_conn_step(conn);
+		events += step(conn);
 		events += nvl_conn_tick(conn, now);
+		if (conn->state == NVL_CONN_OPEN)
+			nvl_ring_tick(conn, now);
 	}
 	return events;
 }
@@ -317,21 +328,21 @@ static unsigned int end_pairs(struct nvl_iface *iface)
 	unsigned int n = 0;
 
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
-		n += nvl_pair_maybe_end(conn);
+		n += nvl_conn_maybe_end(conn);
 		if (conn->state == NVL_CONN_OPEN && conn->hung_up &&
 		    !conn->copies && !nvl_inbox_pending(conn) &&
 		    weft_list_empty(&iface->landed))
-			nvl_pair_ended(conn);
+			nvl_conn_on_hangup(conn);
 	}
 	/* callbacks run here: none of these is held on to */
 again:
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
-		if (conn->state == NVL_CONN_BROKEN && nvl_pair_bury(conn)) {
+		if (conn->state == NVL_CONN_BROKEN && nvl_conn_finish_close(conn)) {
 			n++;
 			goto again;
 		}
 	}
-	nvl_pair_reap(iface);
+	nvl_conn_reap(iface);
 	return n;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A pair that has met: exchanging inboxes, ending, dying. */
+/* The end of a connection: in order, by the peer's death, by an error. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -11,55 +11,6 @@
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/secret.h"
-
-/* ---- joining ------------------------------------------------------------- */
-
-/* Both sides are proven: descriptors may leave. */
-void nvl_pair_join(struct nvl_conn *conn)
-{
-	struct nvl_frame f = { .type = NVL_FRAME_INBOX,
-			       .size = NVL_INBOX_SIZE };
-	int fd = -1, err;
-
-	conn->stats = weft_stats_peer(conn->iface->stats, conn->peer_id,
-				      "this host");
-	err = nvl_inbox_make(&conn->rx, &fd);
-	if (!err)
-		err = nvl_sock_send(conn, &f, &fd, 1);
-	if (fd >= 0)
-		close(fd);
-	if (err)
-		nvl_conn_break(conn, err);
-}
-
-static int take_inbox(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
-{
-	if (f->type != NVL_FRAME_INBOX || f->size != NVL_INBOX_SIZE)
-		return -EPROTO;
-	return nvl_inbox_map(&conn->tx, fd);
-}
-
-unsigned int nvl_pair_joining(struct nvl_conn *conn)
-{
-	int fds[NVL_FRAME_FDS], err;
-	struct nvl_frame f;
-
-	err = nvl_sock_recv(conn, &f, fds);
-	if (!err)
-		return 0;
-	if (err > 0)
-		err = take_inbox(conn, &f, fds[0]);
-	if (fds[0] >= 0)
-		close(fds[0]);
-	if (err) {
-		nvl_conn_break(conn, err);
-		return 1;
-	}
-	nvl_conn_set_state(conn, NVL_CONN_OPEN);
-	if (conn->ep)
-		conn->was_full = true;	/* on_ready() tells that it is open */
-	return 1;
-}
 
 /* ---- the orderly end ----------------------------------------------------- */
 
@@ -76,7 +27,7 @@ static bool idle(struct nvl_conn *conn)
 }
 
 /* Our endpoint is gone; the pair ends when the peer's is, too. */
-unsigned int nvl_pair_maybe_end(struct nvl_conn *conn)
+unsigned int nvl_conn_maybe_end(struct nvl_conn *conn)
 {
 	if (conn->state != NVL_CONN_OPEN || conn->ep)
 		return 0;
@@ -91,7 +42,7 @@ unsigned int nvl_pair_maybe_end(struct nvl_conn *conn)
 	return 1;
 }
 
-void nvl_pair_say_close(struct nvl_conn *conn)
+void nvl_conn_say_close(struct nvl_conn *conn)
 {
 	if (conn->state == NVL_CONN_OPEN && nvl_msg_room(conn, 0))
 		say(conn, NVL_MSG_CLOSE);
@@ -108,7 +59,7 @@ static bool something_lost(struct nvl_conn *conn)
 }
 
 /* The socket has ended and the inbox is empty: why, and is anything lost? */
-void nvl_pair_ended(struct nvl_conn *conn)
+void nvl_conn_on_hangup(struct nvl_conn *conn)
 {
 	bool lost = something_lost(conn);
 
@@ -122,7 +73,7 @@ void nvl_pair_ended(struct nvl_conn *conn)
 		nvl_conn_break(conn, -ECONNRESET);
 }
 
-void nvl_pair_quiesce(struct nvl_conn *conn)
+void nvl_conn_quiesce(struct nvl_conn *conn)
 {
 	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
 
@@ -193,7 +144,7 @@ static void drop_gets(struct nvl_conn *conn, int status)
 	}
 }
 
-void nvl_pair_drop_ops(struct nvl_conn *conn, struct nvl_ep *ep, int status)
+void nvl_conn_drop_ops(struct nvl_conn *conn, struct nvl_ep *ep, int status)
 {
 	unsigned int i;
 
@@ -206,7 +157,7 @@ void nvl_pair_drop_ops(struct nvl_conn *conn, struct nvl_ep *ep, int status)
 		weft_flushes_end(&ep->flushes, status);
 }
 
-void nvl_pair_forget(struct nvl_conn *conn)
+void nvl_conn_forget(struct nvl_conn *conn)
 {
 	struct nvl_iface *iface = conn->iface;
 	struct nvl_landing *l, *tmp;
@@ -228,7 +179,7 @@ void nvl_pair_forget(struct nvl_conn *conn)
 			nvl_tx_finish(conn->puts[i], -ECANCELED);
 }
 
-bool nvl_pair_bury(struct nvl_conn *conn)
+bool nvl_conn_finish_close(struct nvl_conn *conn)
 {
 	struct nvl_iface *iface = conn->iface;
 	struct nvl_ep *ep = conn->ep;
@@ -245,8 +196,8 @@ bool nvl_pair_bury(struct nvl_conn *conn)
 		ep->conn = NULL;
 	}
 	conn->ep = NULL;
-	nvl_pair_drop_ops(conn, ep, ep ? ep->err : -ECANCELED);
-	nvl_pair_forget(conn);
+	nvl_conn_drop_ops(conn, ep, ep ? ep->err : -ECANCELED);
+	nvl_conn_forget(conn);
 	if (ep)
 		iface->base.cb.on_error(iface->base.cb.arg, &ep->base,
 					ep->base.user, ep->err);
@@ -262,7 +213,7 @@ static void unwatch(struct nvl_conn *conn, int fd)
 	close(fd);
 }
 
-void nvl_pair_free(struct nvl_conn *conn)
+void nvl_conn_free(struct nvl_conn *conn)
 {
 	weft_list_del(&conn->link);
 	conn->iface->nconns--;
@@ -281,10 +232,10 @@ void nvl_pair_free(struct nvl_conn *conn)
 	free(conn);
 }
 
-void nvl_pair_reap(struct nvl_iface *iface)
+void nvl_conn_reap(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
 
 	weft_list_for_each(conn, tmp, &iface->dead, link)
-		nvl_pair_free(conn);
+		nvl_conn_free(conn);
 }
