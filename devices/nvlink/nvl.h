@@ -91,7 +91,6 @@ struct nvl_mapping {
 	uint64_t access;		/* CUDA: ordinals that may reach it */
 #define NVL_ORDINALS	64
 	void *ctx;			/* in which it was mapped or pinned */
-	int ordinal;			/* CUDA: owner's */
 };
 
 /* A chunk under way from here. */
@@ -418,9 +417,9 @@ int nvl_inbox_make(struct nvl_inbox *box, int *fd);
 int nvl_inbox_map(struct nvl_inbox *box, int fd);
 void nvl_inbox_close(struct nvl_inbox *box);
 /* Wakes the peer if it sleeps; after anything it waits for was written. */
-void nvl_bell(struct nvl_conn *conn);
+void nvl_inbox_bell(struct nvl_conn *conn);
 /* The same for a peer that sleeps until its chunks are taken. */
-void nvl_bell_credit(struct nvl_conn *conn);
+void nvl_inbox_bell_credit(struct nvl_conn *conn);
 /* Would a message, a put or a get be taken now? */
 bool nvl_conn_ready(struct nvl_conn *conn);
 /* Is there room for a message of @len?  A lying peer breaks the pair. */
@@ -467,7 +466,7 @@ void nvl_unmap_end(struct nvl_iface *iface);
 /* Asks the peer for a ring towards @loc, unless there is one or it was asked. */
 void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc);
 /* What goes to @loc goes through host memory, and that is that. */
-void nvl_ring_by_host(struct nvl_conn *conn, uint8_t loc);
+void nvl_ring_use_host(struct nvl_conn *conn, uint8_t loc);
 struct nvl_txring *nvl_ring_for(struct nvl_conn *conn, struct nvl_job *job);
 bool nvl_ring_take(struct nvl_txring *r, size_t len, uint64_t *pos);
 void nvl_ring_credits(struct nvl_conn *conn);

@@ -27,7 +27,7 @@ static struct gpu {
 	uint64_t mine[MAX_UNITS / 64];
 } gpus[MAX_GPUS];
 
-static struct gpu *gpu_find(const char *name)
+static struct gpu *find_gpu(const char *name)
 {
 	unsigned int i;
 
@@ -37,7 +37,7 @@ static struct gpu *gpu_find(const char *name)
 	return NULL;
 }
 
-static struct gpu *gpu_add(const struct nvl_run *run, const char *name)
+static struct gpu *add_gpu(const struct nvl_run *run, const char *name)
 {
 	char file[80];
 	unsigned int i;
@@ -53,7 +53,7 @@ static struct gpu *gpu_add(const struct nvl_run *run, const char *name)
 	return &gpus[i];
 }
 
-static bool unit_is_mine(const struct gpu *g, unsigned int u)
+static bool is_mine(const struct gpu *g, unsigned int u)
 {
 	return g->mine[u / 64] & BIT(u % 64);
 }
@@ -66,21 +66,21 @@ static bool set_lock(const struct gpu *g, int cmd, short type,
 	return !fcntl(g->fd, cmd, l);
 }
 
-static bool unit_is_free(const struct gpu *g, unsigned int u)
+static bool is_free(const struct gpu *g, unsigned int u)
 {
 	struct flock l;
 
-	if (unit_is_mine(g, u))
+	if (is_mine(g, u))
 		return false;
 	return g->fd < 0 || (set_lock(g, F_OFD_GETLK, F_WRLCK, u, 1, &l) &&
 			     l.l_type == F_UNLCK);
 }
 
-static bool unit_take(struct gpu *g, unsigned int u)
+static bool take_unit(struct gpu *g, unsigned int u)
 {
 	struct flock l;
 
-	if (unit_is_mine(g, u) ||
+	if (is_mine(g, u) ||
 	    (g->fd >= 0 && !set_lock(g, F_OFD_SETLK, F_WRLCK, u, 1, &l)))
 		return false;
 	g->mine[u / 64] |= BIT(u % 64);
@@ -97,17 +97,17 @@ unsigned int nvl_budget_take(const struct nvl_run *run, const char *name,
 
 	limit = weft_min(limit, MAX_UNITS);
 	pthread_mutex_lock(&lock);
-	g = gpu_find(name);
+	g = find_gpu(name);
 	if (!g)
-		g = gpu_add(run, name);
+		g = add_gpu(run, name);
 	if (!g)
 		goto out;
 	for (u = 0; u < limit; u++)
-		left += unit_is_free(g, u);
+		left += is_free(g, u);
 	/* an eighth at most, so that many pairs find room */
 	want = weft_min(want, weft_max(left / 8, 1));
 	for (u = 0; u < limit && got < want; u++) {
-		if (unit_take(g, u)) {
+		if (take_unit(g, u)) {
 			if (!got++)
 				*first = u;
 		} else if (got) {
@@ -128,7 +128,7 @@ void nvl_budget_give(const char *name, unsigned int first, unsigned int units)
 	unsigned int u;
 
 	pthread_mutex_lock(&lock);
-	g = gpu_find(name);
+	g = find_gpu(name);
 	if (g && units) {
 		for (u = first; u < first + units; u++)
 			g->mine[u / 64] &= ~BIT(u % 64);

@@ -14,13 +14,13 @@
 
 /* ---- the orderly end ----------------------------------------------------- */
 
-static void say(struct nvl_conn *conn, uint8_t kind)
+static void send_control(struct nvl_conn *conn, uint8_t kind)
 {
 	nvl_msg_begin(conn, 0);
 	nvl_msg_end(conn, kind, 0, conn->fence, 0);
 }
 
-static bool idle(struct nvl_conn *conn)
+static bool is_idle(struct nvl_conn *conn)
 {
 	return !conn->njobs && !conn->later_n && !conn->copies &&
 	       !conn->ngets && conn->put_acked == conn->put_next;
@@ -32,11 +32,11 @@ unsigned int nvl_conn_maybe_end(struct nvl_conn *conn)
 	if (conn->state != NVL_CONN_OPEN || conn->ep)
 		return 0;
 	if (!conn->bye_sent && (conn->had_ep || conn->bye_seen) &&
-	    idle(conn) && nvl_msg_room(conn, 0)) {
-		say(conn, NVL_MSG_BYE);
+	    is_idle(conn) && nvl_msg_room(conn, 0)) {
+		send_control(conn, NVL_MSG_BYE);
 		conn->bye_sent = true;
 	}
-	if (!conn->bye_seen || !conn->bye_sent || !idle(conn))
+	if (!conn->bye_seen || !conn->bye_sent || !is_idle(conn))
 		return 0;
 	nvl_conn_break(conn, 0);
 	return 1;
@@ -45,23 +45,23 @@ unsigned int nvl_conn_maybe_end(struct nvl_conn *conn)
 void nvl_conn_say_close(struct nvl_conn *conn)
 {
 	if (conn->state == NVL_CONN_OPEN && nvl_msg_room(conn, 0))
-		say(conn, NVL_MSG_CLOSE);
+		send_control(conn, NVL_MSG_CLOSE);
 }
 
 /* ---- death --------------------------------------------------------------- */
 
 /* Was something taken that the peer may not have got? */
-static bool something_lost(struct nvl_conn *conn)
+static bool has_lost(struct nvl_conn *conn)
 {
-	return !idle(conn) ||
-	       (conn->tx.head && conn->msg_tail !=
-		atomic_load(&conn->tx.head->msg_head));
+	return !is_idle(conn) ||
+	       (conn->tx.head &&
+		conn->msg_tail != atomic_load(&conn->tx.head->msg_head));
 }
 
 /* The socket has ended and the inbox is empty: why, and is anything lost? */
 void nvl_conn_on_hangup(struct nvl_conn *conn)
 {
-	bool lost = something_lost(conn);
+	bool lost = has_lost(conn);
 
 	if (conn->ep)
 		conn->ep->lost = lost;
@@ -87,7 +87,7 @@ void nvl_conn_quiesce(struct nvl_conn *conn)
 }
 
 /* Puts that have ended, but of which nobody has been told yet. */
-static void deliver_ended(struct nvl_conn *conn, int status)
+static void complete_ended(struct nvl_conn *conn, int status)
 {
 	struct nvl_job *job, *tmp;
 	struct weft_op *op;
@@ -148,7 +148,7 @@ void nvl_conn_drop_ops(struct nvl_conn *conn, struct nvl_ep *ep, int status)
 {
 	unsigned int i;
 
-	deliver_ended(conn, status);
+	complete_ended(conn, status);
 	for (i = 0; i < NVL_PUTS; i++)
 		if (conn->puts[i])
 			drop_put(conn, conn->puts[i], status);
@@ -191,7 +191,7 @@ bool nvl_conn_finish_close(struct nvl_conn *conn)
 	weft_list_del(&conn->link);
 	weft_list_add_tail(&iface->dead, &conn->link);
 	if (ep) {
-		ep->lost |= something_lost(conn);
+		ep->lost |= has_lost(conn);
 		ep->err = conn->err ? conn->err : -ECONNRESET;
 		ep->conn = NULL;
 	}
@@ -204,7 +204,7 @@ bool nvl_conn_finish_close(struct nvl_conn *conn)
 	return true;
 }
 
-static void unwatch(struct nvl_conn *conn, int fd)
+static void close_socket(struct nvl_conn *conn, int fd)
 {
 	if (fd < 0)
 		return;
@@ -217,7 +217,7 @@ void nvl_conn_free(struct nvl_conn *conn)
 {
 	weft_list_del(&conn->link);
 	conn->iface->nconns--;
-	unwatch(conn, conn->fd);
+	close_socket(conn, conn->fd);
 	nvl_sock_drop(conn);
 	weft_secret_free(conn->remote, sizeof(*conn->remote));
 	if (conn->copies)

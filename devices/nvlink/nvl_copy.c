@@ -32,8 +32,8 @@ void nvl_copy_queue(struct weft_list *queue, struct nvl_copy *copy)
 	weft_list_add_tail(queue, &copy->link);
 }
 
-static int copy_one(const struct weft_cuda *cu, const struct nvl_copy *c,
-		    void *st)
+static int issue_copy(const struct weft_cuda *cu, const struct nvl_copy *c,
+		      void *st)
 {
 	if (c->from_host)
 		return weft_cuda_from_host(cu, c->dst, c->src, c->len, st);
@@ -41,7 +41,7 @@ static int copy_one(const struct weft_cuda *cu, const struct nvl_copy *c,
 }
 
 /* A batch would not take it to a copy engine. */
-static bool goes_alone(const struct nvl_copy *c)
+static bool must_go_alone(const struct nvl_copy *c)
 {
 	return c->from_host && c->len < WEFT_CUDA_SMALL;
 }
@@ -52,8 +52,8 @@ static bool has_batches(const struct weft_cuda *cu)
 }
 
 /* CUDA's error; which of them it is about is not asked. */
-static int copy_batch(const struct weft_cuda *cu, uint64_t *dst, uint64_t *src,
-		      size_t *len, size_t n, void *st)
+static int issue_batch(const struct weft_cuda *cu, uint64_t *dst, uint64_t *src,
+		       size_t *len, size_t n, void *st)
 {
 	struct weft_cu_copy_attr attr = { .src_order = WEFT_CU_SRC_ORDER_STREAM };
 	size_t at = 0, failed;
@@ -68,8 +68,8 @@ static int copy_batch(const struct weft_cuda *cu, uint64_t *dst, uint64_t *src,
  * Copies one by one, or all that can where the driver takes a batch.  True: a
  * batch was refused, of which some may be with the engine all the same.
  */
-static bool issue(struct nvl_stream *st, const struct weft_cuda *cu,
-		  struct nvl_copy **c, int *result, unsigned int n)
+static bool issue_copies(struct nvl_stream *st, const struct weft_cuda *cu,
+			 struct nvl_copy **c, int *result, unsigned int n)
 {
 	uint64_t dst[BATCH], src[BATCH];
 	unsigned int i, together = 0;
@@ -77,7 +77,7 @@ static bool issue(struct nvl_stream *st, const struct weft_cuda *cu,
 	bool refused = false;
 
 	for (i = 0; i < n; i++) {
-		if (goes_alone(c[i]))
+		if (must_go_alone(c[i]))
 			continue;
 		dst[together] = c[i]->dst;
 		src[together] = c[i]->src;
@@ -86,17 +86,17 @@ static bool issue(struct nvl_stream *st, const struct weft_cuda *cu,
 	}
 	if (together < 2 || !has_batches(cu)) {
 		together = 0;
-	} else if (copy_batch(cu, dst, src, len, together, st->cu)) {
+	} else if (issue_batch(cu, dst, src, len, together, st->cu)) {
 		/* one by one tells which of them it is */
 		refused = true;
 		together = 0;
 	}
 	for (i = 0; i < n; i++) {
-		if (together && !goes_alone(c[i]))
+		if (together && !must_go_alone(c[i]))
 			continue;
-		result[i] = copy_one(cu, c[i], st->cu);
+		result[i] = issue_copy(cu, c[i], st->cu);
 		/* all but the last byte of it may be with the engine */
-		refused |= result[i] && goes_alone(c[i]) && c[i]->len % 2;
+		refused |= result[i] && must_go_alone(c[i]) && c[i]->len % 2;
 	}
 	return refused;
 }
@@ -109,7 +109,7 @@ static int mark_end(struct nvl_stream *st, const struct weft_cuda *cu,
 }
 
 /* Batches that the engine has. */
-static uint32_t batches_out(struct nvl_stream *st)
+static uint32_t count_batches(struct nvl_stream *st)
 {
 	uint32_t done = st->flag ? __atomic_load_n(st->flag, __ATOMIC_RELAXED) :
 				   nvl_stream_finished(st);
@@ -123,7 +123,7 @@ static uint32_t batches_out(struct nvl_stream *st)
  * sides copy at once (64 MiB: 306 GB/s with half, 334 with a quarter or less;
  * 8 MiB: 212, and 178 with a sixteenth).
  */
-static unsigned int take_waiting(struct nvl_stream *st, struct nvl_copy **c)
+static unsigned int take_batch(struct nvl_stream *st, struct nvl_copy **c)
 {
 	unsigned int n = 0;
 	size_t bytes = 0;
@@ -138,8 +138,8 @@ static unsigned int take_waiting(struct nvl_stream *st, struct nvl_copy **c)
 }
 
 /* What has an error goes to `failed`, unless @all fly; the rest flies. */
-static void sort_out(struct nvl_stream *st, struct nvl_copy **c, unsigned int n,
-		     bool all)
+static void file_copies(struct nvl_stream *st, struct nvl_copy **c,
+			unsigned int n, bool all)
 {
 	unsigned int i;
 	bool fails;
@@ -157,10 +157,10 @@ static unsigned int fail_waiting(struct nvl_stream *st, int status)
 	struct nvl_copy *c[BATCH];
 	unsigned int i, n, all = 0;
 
-	while ((n = take_waiting(st, c))) {
+	while ((n = take_batch(st, c))) {
 		for (i = 0; i < n; i++)
 			c[i]->status = status;
-		sort_out(st, c, n, false);
+		file_copies(st, c, n, false);
 		all += n;
 	}
 	return all;
@@ -176,7 +176,7 @@ static unsigned int submit_batch(struct nvl_stream *st,
 	bool all = false;
 	uint32_t seq = atomic_load(&st->issued) + 1;
 
-	n = take_waiting(st, c);
+	n = take_batch(st, c);
 	for (i = 0; i < n; i++) {
 		c[i]->seq = seq;
 		if (c[i]->guarded &&
@@ -186,7 +186,7 @@ static unsigned int submit_batch(struct nvl_stream *st,
 			go[ngo++] = c[i];
 	}
 	if (ngo)
-		all = issue(st, cu, go, result, ngo);
+		all = issue_copies(st, cu, go, result, ngo);
 	for (i = 0; i < ngo; i++)
 		good += !result[i];
 	if (good || all)
@@ -206,12 +206,12 @@ static unsigned int submit_batch(struct nvl_stream *st,
 			   weft_cuda_error_name(result[i]));
 		go[i]->status = weft_cuda_errno(result[i]);
 	}
-	sort_out(st, c, n, all);
+	file_copies(st, c, n, all);
 	return n;
 }
 
 /* One batch. */
-static unsigned int stream_submit(struct nvl_stream *st)
+static unsigned int submit_stream(struct nvl_stream *st)
 {
 	struct weft_cuda_scope s;
 	unsigned int n;
@@ -236,7 +236,7 @@ static unsigned int stream_submit(struct nvl_stream *st)
 }
 
 /* The one with the least to do, by turns; a broken one if there is no other. */
-static struct nvl_stream *next_tx(struct nvl_gpu *gpu)
+static struct nvl_stream *choose_tx(struct nvl_gpu *gpu)
 {
 	struct nvl_stream *st, *best = NULL;
 	unsigned int i;
@@ -245,25 +245,25 @@ static struct nvl_stream *next_tx(struct nvl_gpu *gpu)
 		st = &gpu->tx[(gpu->last_tx + 1 + i) % NVL_TX_STREAMS];
 		if (!best || atomic_load(&best->broken) ||
 		    (!atomic_load(&st->broken) &&
-		     batches_out(st) < batches_out(best)))
+		     count_batches(st) < count_batches(best)))
 			best = st;
 	}
 	return best;
 }
 
-static unsigned int gpu_submit(struct nvl_gpu *gpu)
+static unsigned int submit_gpu(struct nvl_gpu *gpu)
 {
 	unsigned int n = 0, all = 0;
 	struct nvl_stream *st;
 
 	do {
 		all += n;
-		st = next_tx(gpu);
-		n = stream_submit(st);
+		st = choose_tx(gpu);
+		n = submit_stream(st);
 		if (n)
 			gpu->last_tx = st - gpu->tx;
 	} while (n);
-	while ((n = stream_submit(&gpu->rx)))
+	while ((n = submit_stream(&gpu->rx)))
 		all += n;
 	return all;
 }
@@ -276,12 +276,12 @@ unsigned int nvl_copy_submit(struct nvl_iface *iface)
 	weft_list_for_each(gpu, tmp, &iface->gpus, link)
 		if (!weft_list_empty(&gpu->tx_waiting) ||
 		    !weft_list_empty(&gpu->rx_waiting))
-			n += gpu_submit(gpu);
+			n += submit_gpu(gpu);
 	return n;
 }
 
 /* The next copy that has ended; NULL: none. */
-static struct nvl_copy *next_ended(struct nvl_stream *st, uint32_t done)
+static struct nvl_copy *take_ended(struct nvl_stream *st, uint32_t done)
 {
 	struct nvl_copy *copy;
 
@@ -301,7 +301,7 @@ static struct nvl_copy *next_ended(struct nvl_stream *st, uint32_t done)
 	return copy;
 }
 
-static unsigned int stream_poll(struct nvl_stream *st)
+static unsigned int poll_stream(struct nvl_stream *st)
 {
 	struct nvl_copy *copy;
 	unsigned int n = 0;
@@ -310,7 +310,7 @@ static unsigned int stream_poll(struct nvl_stream *st)
 	if (!st->nflying && weft_list_empty(&st->failed))
 		return 0;
 	done = nvl_stream_finished(st);
-	while ((copy = next_ended(st, done))) {
+	while ((copy = take_ended(st, done))) {
 		copy->done(copy, copy->status);
 		n++;
 	}
@@ -324,13 +324,13 @@ unsigned int nvl_copy_poll(struct nvl_iface *iface)
 
 	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
 		for (i = 0; i < NVL_TX_STREAMS; i++)
-			n += stream_poll(&gpu->tx[i]);
-		n += stream_poll(&gpu->rx);
+			n += poll_stream(&gpu->tx[i]);
+		n += poll_stream(&gpu->rx);
 	}
 	return n;
 }
 
-static void take_back(struct weft_list *queue, struct nvl_conn *conn)
+static void recall_queue(struct weft_list *queue, struct nvl_conn *conn)
 {
 	struct nvl_copy *copy, *next;
 
@@ -347,15 +347,15 @@ void nvl_copy_recall(struct nvl_conn *conn)
 	struct nvl_gpu *gpu, *tmp;
 
 	weft_list_for_each(gpu, tmp, &conn->iface->gpus, link) {
-		take_back(&gpu->tx_waiting, conn);
-		take_back(&gpu->rx_waiting, conn);
+		recall_queue(&gpu->tx_waiting, conn);
+		recall_queue(&gpu->rx_waiting, conn);
 	}
 }
 
 /* ---- sleeping ----------------------------------------------------------- */
 
 /* Runs on a thread of the driver, behind the copies. */
-static void ring_iface(void *arg)
+static void ring_bell(void *arg)
 {
 	struct nvl_stream *st = arg;
 	int fd = st->gpu->iface->wake_fd;
@@ -369,7 +369,7 @@ static void ring_iface(void *arg)
 	atomic_fetch_sub(&st->bells, 1);
 }
 
-static bool stream_arm(struct nvl_stream *st, bool *flying)
+static bool arm_stream(struct nvl_stream *st, bool *flying)
 {
 	struct weft_cuda_scope s;
 	int r;
@@ -382,7 +382,7 @@ static bool stream_arm(struct nvl_stream *st, bool *flying)
 	r = -1;
 	atomic_fetch_add(&st->bells, 1);
 	if (!weft_cuda_enter(&s, st->gpu->ctx)) {
-		r = s.cu->host_func(st->cu, ring_iface, st);
+		r = s.cu->host_func(st->cu, ring_bell, st);
 		weft_cuda_leave(&s);
 	}
 	if (r) {
@@ -401,14 +401,14 @@ bool nvl_copy_arm(struct nvl_iface *iface, bool *flying)
 	*flying = false;
 	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
 		for (i = 0; i < NVL_TX_STREAMS; i++)
-			ok &= stream_arm(&gpu->tx[i], flying);
-		ok &= stream_arm(&gpu->rx, flying);
+			ok &= arm_stream(&gpu->tx[i], flying);
+		ok &= arm_stream(&gpu->rx, flying);
 	}
 	return ok;
 }
 
 /* Has submit something to do there? */
-static bool would_take(struct nvl_stream *st)
+static bool can_submit(struct nvl_stream *st)
 {
 	unsigned int i;
 
@@ -423,9 +423,9 @@ static bool would_take(struct nvl_stream *st)
 	return true;
 }
 
-static bool stream_pending(struct nvl_stream *st)
+static bool is_pending(struct nvl_stream *st)
 {
-	if (!weft_list_empty(&st->failed) || would_take(st))
+	if (!weft_list_empty(&st->failed) || can_submit(st))
 		return true;
 	return st->nflying &&
 	       nvl_reached(nvl_stream_finished(st),
@@ -440,15 +440,15 @@ bool nvl_copy_pending(struct nvl_iface *iface)
 
 	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
 		for (i = 0; i < NVL_TX_STREAMS; i++)
-			if (stream_pending(&gpu->tx[i]))
+			if (is_pending(&gpu->tx[i]))
 				return true;
-		if (stream_pending(&gpu->rx))
+		if (is_pending(&gpu->rx))
 			return true;
 	}
 	return false;
 }
 
-static bool stream_quiet(struct nvl_stream *st)
+static bool is_quiet(struct nvl_stream *st)
 {
 	if (!weft_list_empty(&st->failed) || !weft_list_empty(st->waiting))
 		return false;
@@ -465,9 +465,9 @@ bool nvl_copy_quiet(struct nvl_iface *iface)
 
 	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
 		for (i = 0; i < NVL_TX_STREAMS; i++)
-			if (!stream_quiet(&gpu->tx[i]))
+			if (!is_quiet(&gpu->tx[i]))
 				return false;
-		if (!stream_quiet(&gpu->rx))
+		if (!is_quiet(&gpu->rx))
 			return false;
 	}
 	return true;

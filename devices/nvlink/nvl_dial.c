@@ -21,7 +21,7 @@
 
 #define ACCEPT_BATCH	64
 
-static void watch(struct nvl_conn *conn)
+static void watch_socket(struct nvl_conn *conn)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP,
 				  .data.u64 = (uintptr_t)conn };
@@ -32,7 +32,7 @@ static void watch(struct nvl_conn *conn)
 
 /* ---- dialing ------------------------------------------------------------- */
 
-static void hang_up(struct nvl_conn *conn)
+static void close_socket(struct nvl_conn *conn)
 {
 	if (conn->fd >= 0)
 		close(conn->fd);
@@ -41,7 +41,7 @@ static void hang_up(struct nvl_conn *conn)
 
 static void dial_later(struct nvl_conn *conn)
 {
-	hang_up(conn);
+	close_socket(conn);
 	conn->retry_ms = weft_now_ms() + NVL_REDIAL_MS;
 }
 
@@ -108,7 +108,7 @@ void nvl_conn_dial(struct nvl_conn *conn)
 		nvl_conn_set_state(conn, NVL_CONN_DIALING);
 	conn->dialer = true;
 	conn->retry_ms = 0;
-	hang_up(conn);
+	close_socket(conn);
 	conn->fd = make_socket();
 	if (conn->fd < 0) {
 		nvl_conn_break(conn, weft_fail(errno,
@@ -129,7 +129,7 @@ void nvl_conn_dial(struct nvl_conn *conn)
 	}
 	weft_hello_dial(conn->hello, conn->remote->key, conn->iface->addr->key,
 			(uint8_t *)&purpose);
-	watch(conn);
+	watch_socket(conn);
 }
 
 /* ---- accepting ----------------------------------------------------------- */
@@ -173,7 +173,7 @@ void nvl_conn_resume_accept(struct nvl_iface *iface, uint64_t now)
 		pause_accept(iface);
 }
 
-static void accept_failed(struct nvl_iface *iface, int err)
+static void handle_accept_error(struct nvl_iface *iface, int err)
 {
 	switch (err) {
 	case EMFILE:
@@ -222,20 +222,20 @@ void nvl_conn_accept(struct nvl_iface *iface, int listen_fd)
 		fd = accept4(listen_fd, NULL, NULL,
 			     SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0) {
-			accept_failed(iface, errno);
+			handle_accept_error(iface, errno);
 			return;
 		}
 		conn = nvl_conn_new(iface, NULL, 0, 0);
 		if (!conn) {
 			close(fd);
-			accept_failed(iface, ENOMEM);
+			handle_accept_error(iface, ENOMEM);
 			return;
 		}
 		conn->fd = fd;
 		conn->deadline_ms = weft_stranger_add(&iface->strangers,
 						      &conn->stranger, fd);
 		weft_hello_listen(conn->hello, iface->addr->key);
-		watch(conn);
+		watch_socket(conn);
 	}
 }
 
@@ -255,7 +255,7 @@ struct nvl_conn *nvl_conn_find(struct nvl_iface *iface, uint64_t peer_id,
 }
 
 /* Our own try for the same pair, not yet settled. */
-static struct nvl_conn *rival_of(struct nvl_conn *conn)
+static struct nvl_conn *find_rival(struct nvl_conn *conn)
 {
 	struct nvl_conn *c, *tmp;
 
@@ -269,7 +269,7 @@ static struct nvl_conn *rival_of(struct nvl_conn *conn)
 	return NULL;
 }
 
-static void judge(struct nvl_conn *conn)
+static void judge_hello(struct nvl_conn *conn)
 {
 	struct nvl_iface *iface = conn->iface;
 	enum weft_hello_verdict v = WEFT_HELLO_ACCEPTED;
@@ -283,7 +283,7 @@ static void judge(struct nvl_conn *conn)
 		nvl_conn_break(conn, -EPROTO);
 		return;
 	}
-	rival = rival_of(conn);
+	rival = find_rival(conn);
 	if (rival && rival->state == NVL_CONN_DIALING &&
 	    iface->my_id < conn->peer_id)
 		v = WEFT_HELLO_YIELD;
@@ -294,9 +294,9 @@ static void judge(struct nvl_conn *conn)
 }
 
 /* The peer's dial has won: what waited for ours goes over to it. */
-static void take_over(struct nvl_conn *conn)
+static void take_endpoint(struct nvl_conn *conn)
 {
-	struct nvl_conn *rival = rival_of(conn);
+	struct nvl_conn *rival = find_rival(conn);
 
 	if (!rival || !weft_hello_owns(conn->hello, rival->remote->key))
 		return;
@@ -312,7 +312,7 @@ static void take_over(struct nvl_conn *conn)
 /* ---- joining ------------------------------------------------------------- */
 
 /* Both sides are proven: descriptors may leave. */
-static void join(struct nvl_conn *conn)
+static void send_inbox(struct nvl_conn *conn)
 {
 	struct nvl_frame f = { .type = NVL_FRAME_INBOX,
 			       .size = NVL_INBOX_SIZE };
@@ -329,14 +329,15 @@ static void join(struct nvl_conn *conn)
 		nvl_conn_break(conn, err);
 }
 
-static int take_inbox(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
+static int map_peer_inbox(struct nvl_conn *conn, const struct nvl_frame *f,
+			  int fd)
 {
 	if (f->type != NVL_FRAME_INBOX || f->size != NVL_INBOX_SIZE)
 		return -EPROTO;
 	return nvl_inbox_map(&conn->tx, fd);
 }
 
-static unsigned int joining(struct nvl_conn *conn)
+static unsigned int receive_inbox(struct nvl_conn *conn)
 {
 	int fds[NVL_FRAME_FDS], err;
 	struct nvl_frame f;
@@ -345,7 +346,7 @@ static unsigned int joining(struct nvl_conn *conn)
 	if (!err)
 		return 0;
 	if (err > 0)
-		err = take_inbox(conn, &f, fds[0]);
+		err = map_peer_inbox(conn, &f, fds[0]);
 	if (fds[0] >= 0)
 		close(fds[0]);
 	if (err) {
@@ -360,18 +361,18 @@ static unsigned int joining(struct nvl_conn *conn)
 
 /* ---- the hello ----------------------------------------------------------- */
 
-static void settled(struct nvl_conn *conn)
+static void finish_hello(struct nvl_conn *conn)
 {
 	switch (conn->hello->verdict) {
 	case WEFT_HELLO_ACCEPTED:
 		nvl_conn_set_state(conn, NVL_CONN_JOINING);
 		if (!conn->dialer)
-			take_over(conn);
-		join(conn);
+			take_endpoint(conn);
+		send_inbox(conn);
 		break;
 	case WEFT_HELLO_YIELD:
 		if (conn->dialer) {
-			hang_up(conn);
+			close_socket(conn);
 			nvl_conn_set_state(conn, NVL_CONN_WAITING);
 			conn->retry_ms = weft_now_ms() + NVL_YIELD_MS;
 		} else {
@@ -386,7 +387,7 @@ static void settled(struct nvl_conn *conn)
 	}
 }
 
-static void hello_failed(struct nvl_conn *conn)
+static void fail_hello(struct nvl_conn *conn)
 {
 	int err = conn->hello->err;
 
@@ -399,7 +400,7 @@ static void hello_failed(struct nvl_conn *conn)
 }
 
 /* 1: moved; 0: must wait; the end of a dial is tried again until its deadline */
-static int hello_io(struct nvl_conn *conn)
+static int move_hello(struct nvl_conn *conn)
 {
 	struct weft_hello *h = conn->hello;
 	ssize_t n;
@@ -433,7 +434,7 @@ static int hello_io(struct nvl_conn *conn)
 	return 1;
 }
 
-static unsigned int hello_progress(struct nvl_conn *conn)
+static unsigned int progress_hello(struct nvl_conn *conn)
 {
 	unsigned int n = 0;
 
@@ -442,17 +443,17 @@ static unsigned int hello_progress(struct nvl_conn *conn)
 		switch (conn->hello->state) {
 		case WEFT_HELLO_SENDING:
 		case WEFT_HELLO_READING:
-			if (!hello_io(conn))
+			if (!move_hello(conn))
 				return n;
 			break;
 		case WEFT_HELLO_JUDGE:
-			judge(conn);
+			judge_hello(conn);
 			break;
 		case WEFT_HELLO_DONE:
-			settled(conn);
+			finish_hello(conn);
 			break;
 		case WEFT_HELLO_FAILED:
-			hello_failed(conn);
+			fail_hello(conn);
 			break;
 		}
 		n++;
@@ -465,9 +466,9 @@ unsigned int nvl_conn_step(struct nvl_conn *conn)
 	unsigned int n = 0;
 
 	if (conn->state == NVL_CONN_DIALING || conn->state == NVL_CONN_GREETING)
-		n += hello_progress(conn);
+		n += progress_hello(conn);
 	if (conn->state == NVL_CONN_JOINING)
-		n += joining(conn);
+		n += receive_inbox(conn);
 	return n;
 }
 

@@ -24,7 +24,7 @@
 #define LATER_MAX	(2 * (NVL_PUTS + NVL_GETS) + \
 			 NVL_RINGS * NVL_RING_CHUNKS)
 
-static int map(struct nvl_inbox *box, int fd)
+static int map_inbox(struct nvl_inbox *box, int fd)
 {
 	char *p = mmap(NULL, NVL_INBOX_SIZE, PROT_READ | PROT_WRITE,
 		       MAP_SHARED, fd, 0);
@@ -42,7 +42,7 @@ int nvl_inbox_make(struct nvl_inbox *box, int *out)
 {
 	int fd = nvl_map_memfd("weft-inbox", NVL_INBOX_SIZE), err;
 
-	err = fd < 0 ? fd : map(box, fd);
+	err = fd < 0 ? fd : map_inbox(box, fd);
 	if (!err) {
 		*out = fd;
 		return 0;
@@ -62,7 +62,7 @@ int nvl_inbox_map(struct nvl_inbox *box, int fd)
 	    lseek(fd, 0, SEEK_END) != (off_t)NVL_INBOX_SIZE)
 		return weft_fail(EINVAL, "a peer on this host sent an inbox "
 				 "that is not sealed or has another size");
-	return map(box, fd);
+	return map_inbox(box, fd);
 }
 
 void nvl_inbox_close(struct nvl_inbox *box)
@@ -82,7 +82,7 @@ static void send_bell(struct nvl_conn *conn)
 	send(conn->fd, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void nvl_bell(struct nvl_conn *conn)
+void nvl_inbox_bell(struct nvl_conn *conn)
 {
 	struct nvl_inbox_head *h = conn->tx.head;
 
@@ -98,17 +98,17 @@ static void bell_if_wanted(struct nvl_conn *conn, uint32_t what)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&conn->rx.head->wants,
 				 memory_order_relaxed) & what)
-		nvl_bell(conn);
+		nvl_inbox_bell(conn);
 }
 
-void nvl_bell_credit(struct nvl_conn *conn)
+void nvl_inbox_bell_credit(struct nvl_conn *conn)
 {
 	bell_if_wanted(conn, NVL_WANTS_CREDIT);
 }
 
 /* ---- messages ----------------------------------------------------------- */
 
-static bool room_after_look(struct nvl_conn *conn, size_t need)
+static bool find_room(struct nvl_conn *conn, size_t need)
 {
 	uint64_t head;
 
@@ -133,7 +133,7 @@ bool nvl_msg_room(struct nvl_conn *conn, size_t len)
 	size_t to_end = NVL_MSG_RING - (conn->msg_tail & (NVL_MSG_RING - 1));
 	size_t need = RECORD(len);
 
-	return room_after_look(conn, need > to_end ? need + to_end : need);
+	return find_room(conn, need > to_end ? need + to_end : need);
 }
 
 bool nvl_conn_ready(struct nvl_conn *conn)
@@ -175,11 +175,12 @@ void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id,
 	conn->msg_tail += RECORD(len);
 	atomic_store_explicit(&conn->tx.head->msg_tail, conn->msg_tail,
 			      memory_order_release);
-	nvl_bell(conn);
+	nvl_inbox_bell(conn);
 }
 
 /* 1: *@m is the next message, @data its bytes; 0: none now; -EPROTO */
-static int msg_peek(struct nvl_conn *conn, struct nvl_msg *m, uint8_t **data)
+static int peek_message(struct nvl_conn *conn, struct nvl_msg *m,
+			uint8_t **data)
 {
 	uint64_t tail = atomic_load_explicit(&conn->rx.head->msg_tail,
 					     memory_order_acquire);
@@ -201,7 +202,8 @@ static int msg_peek(struct nvl_conn *conn, struct nvl_msg *m, uint8_t **data)
 	return m->kind == NVL_MSG_PAD || m->fence <= conn->placed;
 }
 
-static void deliver(struct nvl_conn *conn, const struct nvl_msg *m, void *data)
+static void deliver_message(struct nvl_conn *conn, const struct nvl_msg *m,
+			    void *data)
 {
 	struct nvl_iface *iface = conn->iface;
 
@@ -234,10 +236,10 @@ unsigned int nvl_msg_progress(struct nvl_conn *conn)
 	uint8_t *data;
 	int r = 0;
 
-	while (n < max && (r = msg_peek(conn, &m, &data)) > 0) {
+	while (n < max && (r = peek_message(conn, &m, &data)) > 0) {
 		conn->iface->messages--;
 		/* the callback may destroy the endpoint, never the pair */
-		deliver(conn, &m, data);
+		deliver_message(conn, &m, data);
 		conn->msg_head += RECORD(m.len);
 		n++;
 		if (conn->state != NVL_CONN_OPEN)
@@ -258,7 +260,7 @@ unsigned int nvl_msg_progress(struct nvl_conn *conn)
 /* ---- operation records -------------------------------------------------- */
 
 /* 1: written; 0: no room; a lying peer breaks the pair */
-static int op_write(struct nvl_conn *conn, const struct nvl_op *op)
+static int write_op(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	uint64_t head;
 
@@ -284,7 +286,7 @@ static int op_write(struct nvl_conn *conn, const struct nvl_op *op)
 }
 
 /* What waits is bounded by puts, gets and chunks under way. */
-static int op_keep(struct nvl_conn *conn, const struct nvl_op *op)
+static int queue_op(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	unsigned int cap = conn->later_cap ? 2 * conn->later_cap : 64, i;
 	struct nvl_op *q;
@@ -314,10 +316,10 @@ void nvl_op_send(struct nvl_conn *conn, const struct nvl_op *op)
 
 	if (conn->state != NVL_CONN_OPEN)
 		return;
-	if (conn->later_n || !op_write(conn, op))
-		err = op_keep(conn, op);
+	if (conn->later_n || !write_op(conn, op))
+		err = queue_op(conn, op);
 	else
-		nvl_bell(conn);
+		nvl_inbox_bell(conn);
 	if (err)
 		nvl_conn_break(conn, weft_fail(err, "no room for what a peer "
 					       "on this host must be told"));
@@ -328,13 +330,13 @@ void nvl_op_retry(struct nvl_conn *conn)
 	unsigned int n = 0;
 
 	while (conn->later_n && conn->state == NVL_CONN_OPEN &&
-	       op_write(conn, &conn->later[conn->later_at])) {
+	       write_op(conn, &conn->later[conn->later_at])) {
 		conn->later_at = (conn->later_at + 1) % conn->later_cap;
 		conn->later_n--;
 		n++;
 	}
 	if (n && conn->state == NVL_CONN_OPEN)
-		nvl_bell(conn);
+		nvl_inbox_bell(conn);
 }
 
 int nvl_op_next(struct nvl_conn *conn, struct nvl_op *op)
@@ -375,8 +377,7 @@ bool nvl_inbox_pending(struct nvl_conn *conn)
 	uint8_t *data;
 
 	if (atomic_load(&conn->rx.head->op_tail) != conn->op_head ||
-	    nvl_sock_waiting(conn) ||
-	    msg_peek(conn, &m, &data))
+	    nvl_sock_waiting(conn) || peek_message(conn, &m, &data))
 		return true;
 	if (conn->later_n && ops_have_room(conn))
 		return true;

@@ -74,7 +74,7 @@ int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size)
 	return err;
 }
 
-static struct weft_cu_alloc_prop prop_of(int dev)
+static struct weft_cu_alloc_prop make_prop(int dev)
 {
 	return (struct weft_cu_alloc_prop){
 		.type = WEFT_CU_ALLOCATION_PINNED,
@@ -83,7 +83,8 @@ static struct weft_cu_alloc_prop prop_of(int dev)
 	};
 }
 
-static int grant(const struct weft_cuda *cu, struct nvl_mapping *m, int ordinal)
+static int grant_access(const struct weft_cuda *cu, struct nvl_mapping *m,
+			int ordinal)
 {
 	struct weft_cu_access access = {
 		.location = { WEFT_CU_LOCATION_DEVICE, 0 },
@@ -99,7 +100,7 @@ static int grant(const struct weft_cuda *cu, struct nvl_mapping *m, int ordinal)
 	return r;
 }
 
-static void unplace(const struct weft_cuda *cu, struct nvl_mapping *m)
+static void unmap_handle(const struct weft_cuda *cu, struct nvl_mapping *m)
 {
 	cu->mem_unmap(m->dev, m->size);
 	cu->address_free(m->dev, m->size);
@@ -107,13 +108,14 @@ static void unplace(const struct weft_cuda *cu, struct nvl_mapping *m)
 }
 
 /* Gives @handle an address, which no GPU may use yet; CUresult. */
-static int place(const struct weft_cuda *cu, struct nvl_mapping *m,
-		 unsigned long long handle, size_t size, int ordinal)
+static int map_handle(const struct weft_cuda *cu, struct nvl_mapping *m,
+		      unsigned long long handle, size_t size)
 {
 	int r;
 
-	*m = (struct nvl_mapping){ .kind = NVL_RING_CUDA, .size = size,
-				   .fd = -1, .ordinal = ordinal };
+	*m = (struct nvl_mapping){ .kind = NVL_RING_CUDA,
+				   .size = size,
+				   .fd = -1 };
 	r = cu->address_reserve(&m->dev, size, 0, 0, 0);
 	if (r)
 		return r;
@@ -142,19 +144,19 @@ int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
 	r = s.cu->device_get(&dev, gpu->ordinal);
 	if (r)
 		goto out;
-	prop = prop_of(dev);
+	prop = make_prop(dev);
 	r = s.cu->mem_create(&handle, size, &prop, 0);
 	if (r)
 		goto out;
 	r = s.cu->mem_export(fd, handle, WEFT_CU_HANDLE_POSIX_FD, 0);
 	if (!r)
-		r = place(s.cu, m, handle, size, gpu->ordinal);
+		r = map_handle(s.cu, m, handle, size);
 	else
 		*fd = -1;
 	if (!r) {
-		r = grant(s.cu, m, gpu->ordinal);
+		r = grant_access(s.cu, m, gpu->ordinal);
 		if (r)
-			unplace(s.cu, m);
+			unmap_handle(s.cu, m);
 	}
 	/* the mapping keeps the memory */
 	s.cu->mem_release(handle);
@@ -189,12 +191,12 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 	r = s.cu->mem_import(&handle, (void *)(intptr_t)fd,
 			     WEFT_CU_HANDLE_POSIX_FD);
 	if (!r) {
-		r = place(s.cu, m, handle, size, gpu->ordinal);
+		r = map_handle(s.cu, m, handle, size);
 		s.cu->mem_release(handle);
 		if (!r) {
-			r = grant(s.cu, m, gpu->ordinal);
+			r = grant_access(s.cu, m, gpu->ordinal);
 			if (r)
-				unplace(s.cu, m);
+				unmap_handle(s.cu, m);
 		}
 	}
 	weft_cuda_leave(&s);
@@ -215,7 +217,7 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 	return weft_cuda_errno(r);
 }
 
-static bool allows(const struct nvl_mapping *m, const struct nvl_gpu *gpu)
+static bool has_access(const struct nvl_mapping *m, const struct nvl_gpu *gpu)
 {
 	return m->kind == NVL_RING_HOST ? m->pinned :
 	       gpu->ordinal < NVL_ORDINALS && (m->access & BIT(gpu->ordinal));
@@ -226,13 +228,13 @@ int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu)
 	struct weft_cuda_scope s;
 	int r, err;
 
-	if (allows(m, gpu))
+	if (has_access(m, gpu))
 		return 0;
 	err = weft_cuda_enter(&s, gpu->of);
 	if (err)
 		return err;
 	if (m->kind == NVL_RING_CUDA) {
-		r = grant(s.cu, m, gpu->ordinal);
+		r = grant_access(s.cu, m, gpu->ordinal);
 	} else {
 		r = s.cu->host_register(m->host, m->size,
 					WEFT_CU_HOSTREGISTER_PORTABLE);
@@ -263,7 +265,7 @@ void nvl_map_undo(struct nvl_mapping *m)
 		munmap(m->host, m->size);
 		close(m->fd);
 	} else if (m->dev && !weft_cuda_enter(&s, m->ctx)) {
-		unplace(s.cu, m);
+		unmap_handle(s.cu, m);
 		weft_cuda_leave(&s);
 	}
 	memset(m, 0, sizeof(*m));

@@ -60,7 +60,7 @@ bool nvl_loc_where(unsigned int loc, struct weft_cuda_ptr *where)
 }
 
 /* "GPU-5f0c...": the same in every container; the budget's name. */
-static void gpu_name(int ordinal, char *buf, size_t len)
+static void name_gpu(int ordinal, char *buf, size_t len)
 {
 	struct weft_cu_uuid id;
 	struct weft_cuda_scope s;
@@ -81,7 +81,8 @@ static void gpu_name(int ordinal, char *buf, size_t len)
 
 /* ---- the writer's side --------------------------------------------------- */
 
-static unsigned int path_of(struct nvl_conn *conn, const struct nvl_job *job)
+static unsigned int choose_path(struct nvl_conn *conn,
+				const struct nvl_job *job)
 {
 	struct nvl_path *p;
 
@@ -98,7 +99,7 @@ static unsigned int path_of(struct nvl_conn *conn, const struct nvl_job *job)
 	return p->via_host ? NVL_LOC_HOST : job->loc;
 }
 
-void nvl_ring_by_host(struct nvl_conn *conn, uint8_t loc)
+void nvl_ring_use_host(struct nvl_conn *conn, uint8_t loc)
 {
 	if (loc == NVL_LOC_HOST || loc >= NVL_LOCS)
 		return;
@@ -123,7 +124,7 @@ void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc)
 /* NULL: not yet; progress() goes on when the peer has answered. */
 struct nvl_txring *nvl_ring_for(struct nvl_conn *conn, struct nvl_job *job)
 {
-	unsigned int loc = path_of(conn, job);
+	unsigned int loc = choose_path(conn, job);
 	struct nvl_path *p = &conn->paths[loc];
 
 	if (p->ring != NVL_NO_RING)
@@ -149,7 +150,7 @@ bool nvl_ring_take(struct nvl_txring *r, size_t len, uint64_t *pos)
 	return true;
 }
 
-static void txring_free(struct nvl_conn *conn, uint8_t id)
+static void free_txring(struct nvl_conn *conn, uint8_t id)
 {
 	nvl_map_close(conn->iface, &conn->txrings[id]->map);
 	free(conn->txrings[id]);
@@ -164,13 +165,13 @@ static void close_if_recalled(struct nvl_conn *conn, uint8_t id)
 
 	if (!r->recalled || r->made != r->out)
 		return;
-	txring_free(conn, id);
+	free_txring(conn, id);
 	err = nvl_sock_send(conn, &f, NULL, 0);
 	if (err)
 		nvl_conn_break(conn, err);
 }
 
-static uint64_t credit_of(struct nvl_conn *conn, unsigned int id)
+static uint64_t read_credit(struct nvl_conn *conn, unsigned int id)
 {
 	return atomic_load_explicit(&conn->tx.head->credit[id],
 				    memory_order_acquire);
@@ -186,7 +187,7 @@ void nvl_ring_credits(struct nvl_conn *conn)
 		r = conn->txrings[id];
 		if (!r || r->out == r->told)
 			continue;
-		credit = credit_of(conn, id);
+		credit = read_credit(conn, id);
 		if (credit > r->ends[(r->told - 1) % NVL_RING_CHUNKS]) {
 			weft_error("a peer on this host gives credit for bytes "
 				   "that it was never sent");
@@ -210,14 +211,14 @@ bool nvl_ring_credit_pending(struct nvl_conn *conn)
 	for (id = 0; id < NVL_RINGS; id++) {
 		r = conn->txrings[id];
 		if (r && r->out != r->told &&
-		    credit_of(conn, id) >= r->ends[r->out % NVL_RING_CHUNKS])
+		    read_credit(conn, id) >= r->ends[r->out % NVL_RING_CHUNKS])
 			return true;
 	}
 	return false;
 }
 
 /* The GPU that a ring is mapped for first: that of a job that waits for it. */
-static struct nvl_gpu *gpu_for(struct nvl_conn *conn, uint8_t loc)
+static struct nvl_gpu *choose_gpu(struct nvl_conn *conn, uint8_t loc)
 {
 	struct nvl_job *job, *tmp;
 	int err;
@@ -237,11 +238,12 @@ static int map_offer(struct nvl_conn *conn, const struct nvl_frame *f, int fd,
 
 	if (f->kind == NVL_RING_HOST)
 		return nvl_map_host_import(map, fd, f->size);
-	gpu = gpu_for(conn, f->loc);
+	gpu = choose_gpu(conn, f->loc);
 	return gpu ? nvl_map_cuda_import(map, gpu, fd, f->size) : -ENODEV;
 }
 
-static int on_offer(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
+static int handle_offer(struct nvl_conn *conn, const struct nvl_frame *f,
+			int fd)
 {
 	struct nvl_frame answer = { .type = NVL_FRAME_RING_STATE,
 				    .ring = f->ring };
@@ -264,7 +266,7 @@ static int on_offer(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 		free(r);
 		if (f->loc == NVL_LOC_HOST)
 			return answer.err;
-		nvl_ring_by_host(conn, f->loc);
+		nvl_ring_use_host(conn, f->loc);
 	} else {
 		conn->txrings[f->ring] = r;
 		conn->paths[f->loc].ring = f->ring;
@@ -274,7 +276,7 @@ static int on_offer(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 	return nvl_sock_send(conn, &answer, NULL, 0);
 }
 
-static int on_none(struct nvl_conn *conn, const struct nvl_frame *f)
+static int handle_none(struct nvl_conn *conn, const struct nvl_frame *f)
 {
 	struct nvl_path *p;
 
@@ -285,7 +287,7 @@ static int on_none(struct nvl_conn *conn, const struct nvl_frame *f)
 	if (f->loc == NVL_LOC_HOST)
 		return weft_fail(ENOMEM, "a peer on this host has no memory "
 				 "for a ring");
-	nvl_ring_by_host(conn, f->loc);
+	nvl_ring_use_host(conn, f->loc);
 	/* what cannot be shared will not be later on either */
 	if (f->err == -EOPNOTSUPP)
 		return 0;
@@ -298,7 +300,7 @@ static int on_none(struct nvl_conn *conn, const struct nvl_frame *f)
 	return 0;
 }
 
-static int on_recall(struct nvl_conn *conn, const struct nvl_frame *f)
+static int handle_recall(struct nvl_conn *conn, const struct nvl_frame *f)
 {
 	struct nvl_txring *r;
 	unsigned int loc;
@@ -324,7 +326,7 @@ void nvl_ring_release(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id)
 	conn->rxrings[id] = NULL;
 }
 
-static int make_cuda(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
+static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 {
 	size_t budget = weft_settings()->nvl_budget / NVL_BUDGET_UNIT;
 	struct weft_cuda_ptr where;
@@ -338,7 +340,7 @@ static int make_cuda(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 	gpu = nvl_gpu_get(conn->iface, &where, &err);
 	if (!gpu)
 		return err;
-	gpu_name(gpu->ordinal, r->budget, sizeof(r->budget));
+	name_gpu(gpu->ordinal, r->budget, sizeof(r->budget));
 	r->units = nvl_budget_take(conn->iface->run, r->budget,
 				   nvl_tune.ring / NVL_BUDGET_UNIT, budget,
 				   &r->unit);
@@ -394,7 +396,7 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
 	if (loc == NVL_LOC_HOST)
 		err = nvl_map_host_make(&r->map, nvl_tune.host_ring);
 	else
-		err = make_cuda(conn, r, &fd);
+		err = make_cuda_ring(conn, r, &fd);
 	if (err) {
 		free(r);
 		none.err = err;
@@ -409,7 +411,7 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
 	return err;
 }
 
-static int on_state(struct nvl_conn *conn, const struct nvl_frame *f)
+static int handle_state(struct nvl_conn *conn, const struct nvl_frame *f)
 {
 	struct nvl_rxring *r;
 
@@ -423,7 +425,7 @@ static int on_state(struct nvl_conn *conn, const struct nvl_frame *f)
 	return 0;
 }
 
-static int on_closed(struct nvl_conn *conn, const struct nvl_frame *f)
+static int handle_closed(struct nvl_conn *conn, const struct nvl_frame *f)
 {
 	struct nvl_rxring *r;
 
@@ -456,22 +458,22 @@ void nvl_ring_tick(struct nvl_conn *conn, uint64_t now)
 	}
 }
 
-static int take_frame(struct nvl_conn *conn, struct nvl_frame *f, int *fds)
+static int handle_frame(struct nvl_conn *conn, struct nvl_frame *f, int *fds)
 {
 	switch (f->type) {
 	case NVL_FRAME_RING_WANT:
 		return f->loc < NVL_LOCS ?
 		       nvl_ring_offer(conn, f->loc, false) : -EPROTO;
 	case NVL_FRAME_RING_OFFER:
-		return on_offer(conn, f, fds[0]);
+		return handle_offer(conn, f, fds[0]);
 	case NVL_FRAME_RING_STATE:
-		return on_state(conn, f);
+		return handle_state(conn, f);
 	case NVL_FRAME_RING_NONE:
-		return on_none(conn, f);
+		return handle_none(conn, f);
 	case NVL_FRAME_RING_RECALL:
-		return on_recall(conn, f);
+		return handle_recall(conn, f);
 	case NVL_FRAME_RING_CLOSED:
-		return on_closed(conn, f);
+		return handle_closed(conn, f);
 	default:
 		return weft_fail(EPROTO, "a peer on this host sent a frame of "
 				 "type %u out of place", f->type);
@@ -508,7 +510,7 @@ unsigned int nvl_ring_read_frames(struct nvl_conn *conn)
 		}
 		n++;
 		conn->frames_seen++;
-		err = take_frame(conn, &f, fds);
+		err = handle_frame(conn, &f, fds);
 		nvl_sock_close_fds(fds, NVL_FRAME_FDS);
 		if (err)
 			nvl_conn_break(conn, err);
@@ -529,7 +531,7 @@ void nvl_ring_close_all(struct nvl_conn *conn)
 
 	for (id = 0; id < NVL_RINGS; id++) {
 		if (conn->txrings[id])
-			txring_free(conn, id);
+			free_txring(conn, id);
 		if (conn->rxrings[id])
 			nvl_ring_release(conn, conn->rxrings[id], id);
 	}

@@ -61,7 +61,7 @@ out:
 	close(fd);
 }
 
-static void sweep(struct nvl_run *run)
+static void sweep_folder(struct nvl_run *run)
 {
 	struct dirent *e;
 	DIR *d;
@@ -92,7 +92,7 @@ struct nvl_run *nvl_run_open(void)
 	run->lock = -1;
 	err = weft_rundir_open(&run->dir);
 	if (!err) {
-		sweep(run);
+		sweep_folder(run);
 		return run;
 	}
 	if (*weft_settings()->run_dir && err != -EBADMSG)

@@ -94,7 +94,7 @@ static void give_credit(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id)
 		return;
 	atomic_store_explicit(&conn->rx.head->credit[id], r->freed,
 			      memory_order_release);
-	nvl_bell_credit(conn);
+	nvl_inbox_bell_credit(conn);
 }
 
 static void chunk_placed(struct nvl_copy *copy, int status)

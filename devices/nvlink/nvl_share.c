@@ -26,7 +26,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum share known[NVL_LOCS];
 
 /* Drivers that do not know the attribute are asked by the daemon's socket. */
-static bool under_mps(const struct weft_cuda *cu, int dev)
+static bool is_under_mps(const struct weft_cuda *cu, int dev)
 {
 	const char *folder;
 	int on = 0;
@@ -36,7 +36,7 @@ static bool under_mps(const struct weft_cuda *cu, int dev)
 	return weft_gpu_mps(&folder);
 }
 
-static bool under_mig(const struct weft_cuda *cu, int dev)
+static bool is_under_mig(const struct weft_cuda *cu, int dev)
 {
 	int domain, bus, device;
 	char busid[WEFT_BUSID_LEN];
@@ -49,7 +49,7 @@ static bool under_mig(const struct weft_cuda *cu, int dev)
 	return weft_gpu_mig(busid);
 }
 
-static enum share look(int ordinal)
+static enum share ask_driver(int ordinal)
 {
 	bool mps = false, mig = false;
 	struct weft_cuda_scope s;
@@ -58,8 +58,8 @@ static enum share look(int ordinal)
 	if (weft_cuda_enter(&s, NULL))
 		return UNKNOWN;
 	if (!s.cu->device_get(&dev, ordinal)) {
-		mps = under_mps(s.cu, dev);
-		mig = !mps && under_mig(s.cu, dev);
+		mps = is_under_mps(s.cu, dev);
+		mig = !mps && is_under_mig(s.cu, dev);
 	}
 	weft_cuda_leave(&s);
 	if (mps || mig)
@@ -78,7 +78,7 @@ bool nvl_share_allowed(int ordinal)
 		return true;
 	pthread_mutex_lock(&lock);
 	if (known[ordinal] == UNKNOWN)
-		known[ordinal] = look(ordinal);
+		known[ordinal] = ask_driver(ordinal);
 	share = known[ordinal];
 	pthread_mutex_unlock(&lock);
 	return share != NO;

@@ -17,7 +17,7 @@
 /* A peer that asks and never reads the answers: some for each place. */
 #define FRAMES_KEPT	(1u << 10)
 
-struct kept_frame {
+struct queued_frame {
 	struct weft_list link;
 	struct nvl_frame frame;
 	int fds[NVL_FRAME_FDS];		/* duplicates, ours */
@@ -30,8 +30,8 @@ static const uint8_t fds_of_type[NVL_FRAME_TYPES] = {
 };
 
 /* 0, -EAGAIN, -errno */
-static int send_now(int sock, const struct nvl_frame *f, const int *fds,
-		    unsigned int nfds)
+static int send_frame(int sock, const struct nvl_frame *f, const int *fds,
+		      unsigned int nfds)
 {
 	union {
 		char buf[CMSG_SPACE(NVL_FRAME_FDS * sizeof(int))];
@@ -61,10 +61,10 @@ static int send_now(int sock, const struct nvl_frame *f, const int *fds,
 	return n == sizeof(*f) ? 0 : -EPROTO;
 }
 
-static int keep(struct nvl_conn *conn, const struct nvl_frame *f,
-		const int *fds, unsigned int nfds)
+static int queue_frame(struct nvl_conn *conn, const struct nvl_frame *f,
+		       const int *fds, unsigned int nfds)
 {
-	struct kept_frame *k;
+	struct queued_frame *k;
 
 	if (conn->nframes_out == FRAMES_KEPT)
 		return weft_fail(ENOBUFS, "a peer on this host does not read "
@@ -87,7 +87,7 @@ static int keep(struct nvl_conn *conn, const struct nvl_frame *f,
 	return 0;
 }
 
-static void drop_kept(struct nvl_conn *conn, struct kept_frame *k)
+static void drop_frame(struct nvl_conn *conn, struct queued_frame *k)
 {
 	conn->nframes_out--;
 	while (k->nfds--)
@@ -98,7 +98,7 @@ static void drop_kept(struct nvl_conn *conn, struct kept_frame *k)
 
 /* A peer that polls its inbox sees there that a frame waits; one that sleeps
    watches the socket. */
-static void count_sent(struct nvl_conn *conn)
+static void count_frame(struct nvl_conn *conn)
 {
 	if (!conn->tx.head)
 		return;
@@ -107,7 +107,7 @@ static void count_sent(struct nvl_conn *conn)
 }
 
 /* The peer has gone: what it sent before is delivered first, then it ends. */
-static bool ended(struct nvl_conn *conn, int err)
+static bool note_hangup(struct nvl_conn *conn, int err)
 {
 	if (err != -EPIPE && err != -ECONNRESET)
 		return false;
@@ -123,35 +123,36 @@ int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, const int *fds,
 	f->magic = NVL_FRAME_MAGIC;
 	f->nfds = nfds;
 	if (weft_list_empty(&conn->frames_out))
-		err = send_now(conn->fd, f, fds, nfds);
+		err = send_frame(conn->fd, f, fds, nfds);
 	if (err == -EAGAIN)
-		return keep(conn, f, fds, nfds);
+		return queue_frame(conn, f, fds, nfds);
 	if (!err)
-		count_sent(conn);
-	return ended(conn, err) ? 0 : err;
+		count_frame(conn);
+	return note_hangup(conn, err) ? 0 : err;
 }
 
 int nvl_sock_flush(struct nvl_conn *conn)
 {
-	struct kept_frame *k, *tmp;
+	struct queued_frame *k, *tmp;
 	int err;
 
 	weft_list_for_each(k, tmp, &conn->frames_out, link) {
-		err = send_now(conn->fd, &k->frame, k->fds, k->nfds);
+		err = send_frame(conn->fd, &k->frame, k->fds, k->nfds);
 		if (err)
-			return err == -EAGAIN || ended(conn, err) ? 0 : err;
-		drop_kept(conn, k);
-		count_sent(conn);
+			return err == -EAGAIN || note_hangup(conn, err) ? 0
+									: err;
+		drop_frame(conn, k);
+		count_frame(conn);
 	}
 	return 0;
 }
 
 void nvl_sock_drop(struct nvl_conn *conn)
 {
-	struct kept_frame *k, *tmp;
+	struct queued_frame *k, *tmp;
 
 	weft_list_for_each(k, tmp, &conn->frames_out, link)
-		drop_kept(conn, k);
+		drop_frame(conn, k);
 }
 
 static int take_fds(struct msghdr *m, int fds[NVL_FRAME_FDS])

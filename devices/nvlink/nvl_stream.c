@@ -22,7 +22,7 @@ static struct weft_list streams = { &streams, &streams };
 
 /* ---- streams ------------------------------------------------------------ */
 
-static int stream_init(struct nvl_stream *st, struct nvl_gpu *gpu,
+static int init_stream(struct nvl_stream *st, struct nvl_gpu *gpu,
 		       struct weft_list *waiting, const struct weft_cuda *cu,
 		       unsigned int index)
 {
@@ -56,7 +56,7 @@ static int stream_init(struct nvl_stream *st, struct nvl_gpu *gpu,
 }
 
 /* Asks the driver whether all of the stream has ended: batches to @issued. */
-static void stream_ask(struct nvl_stream *st, const struct weft_cuda *cu,
+static void ask_driver(struct nvl_stream *st, const struct weft_cuda *cu,
 		       uint32_t issued)
 {
 	int r = cu->stream_query(st->cu);
@@ -73,7 +73,7 @@ static void stream_ask(struct nvl_stream *st, const struct weft_cuda *cu,
 }
 
 /* Moves `finished` on; st->lock held, any thread. */
-static void stream_look(struct nvl_stream *st)
+static void update_finished(struct nvl_stream *st)
 {
 	uint32_t issued = atomic_load_explicit(&st->issued,
 					       memory_order_acquire);
@@ -108,19 +108,19 @@ static void stream_look(struct nvl_stream *st)
 	/* of a broken one the last mark was not made */
 	if (!st->flag || atomic_load(&st->broken) ||
 	    weft_now_ms() - st->issued_ms > NVL_SUSPECT_MS)
-		stream_ask(st, s.cu, issued);
+		ask_driver(st, s.cu, issued);
 	weft_cuda_leave(&s);
 }
 
 uint32_t nvl_stream_finished(struct nvl_stream *st)
 {
 	pthread_mutex_lock(&st->lock);
-	stream_look(st);
+	update_finished(st);
 	pthread_mutex_unlock(&st->lock);
 	return atomic_load_explicit(&st->finished, memory_order_acquire);
 }
 
-static bool stream_drain(struct nvl_stream *st)
+static bool drain_stream(struct nvl_stream *st)
 {
 	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
 	uint32_t seq = atomic_load_explicit(&st->issued, memory_order_acquire);
@@ -142,12 +142,12 @@ void nvl_copy_drain_all(void)
 
 	pthread_mutex_lock(&streams_lock);
 	weft_list_for_each(st, tmp, &streams, link)
-		stream_drain(st);
+		drain_stream(st);
 	pthread_mutex_unlock(&streams_lock);
 }
 
 /* False: the engine still has work of it. */
-static bool stream_free(struct nvl_stream *st, const struct weft_cuda *cu)
+static bool free_stream(struct nvl_stream *st, const struct weft_cuda *cu)
 {
 	uint64_t end = weft_now_ms() + NVL_LAST_BELL_MS;
 	bool drained;
@@ -157,7 +157,7 @@ static bool stream_free(struct nvl_stream *st, const struct weft_cuda *cu)
 	pthread_mutex_lock(&streams_lock);
 	weft_list_del(&st->link);
 	pthread_mutex_unlock(&streams_lock);
-	drained = stream_drain(st);
+	drained = drain_stream(st);
 	while (atomic_load(&st->bells) && weft_now_ms() < end)
 		sched_yield();
 	if (cu)
@@ -168,7 +168,7 @@ static bool stream_free(struct nvl_stream *st, const struct weft_cuda *cu)
 
 /* ---- contexts ----------------------------------------------------------- */
 
-static int gpu_open(struct nvl_gpu *gpu)
+static int open_gpu(struct nvl_gpu *gpu)
 {
 	struct weft_cuda_scope s;
 	unsigned int i, n = 0;
@@ -186,10 +186,10 @@ static int gpu_open(struct nvl_gpu *gpu)
 						WEFT_CU_HOSTREGISTER_PORTABLE |
 						WEFT_CU_HOSTREGISTER_DEVICEMAP);
 	for (i = 0; i < NVL_TX_STREAMS && !err; i++)
-		err = stream_init(&gpu->tx[i], gpu, &gpu->tx_waiting, s.cu,
+		err = init_stream(&gpu->tx[i], gpu, &gpu->tx_waiting, s.cu,
 				  n++);
 	if (!err)
-		err = stream_init(&gpu->rx, gpu, &gpu->rx_waiting, s.cu, n++);
+		err = init_stream(&gpu->rx, gpu, &gpu->rx_waiting, s.cu, n++);
 	weft_cuda_leave(&s);
 	return err;
 }
@@ -218,7 +218,7 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 		free(gpu);
 		return NULL;
 	}
-	*err = gpu_open(gpu);
+	*err = open_gpu(gpu);
 	if (*err) {
 		nvl_gpu_free(gpu);
 		return NULL;
@@ -234,8 +234,8 @@ void nvl_gpu_free(struct nvl_gpu *gpu)
 	unsigned int i;
 
 	for (i = 0; i < NVL_TX_STREAMS; i++)
-		drained &= stream_free(&gpu->tx[i], in ? s.cu : NULL);
-	drained &= stream_free(&gpu->rx, in ? s.cu : NULL);
+		drained &= free_stream(&gpu->tx[i], in ? s.cu : NULL);
+	drained &= free_stream(&gpu->rx, in ? s.cu : NULL);
 	if (in && gpu->page_pinned)
 		s.cu->host_unregister(gpu->page);
 	if (in)

@@ -241,7 +241,7 @@ static void reach_by_host(struct nvl_job *job)
 {
 	weft_warn_once("GPU %d cannot reach the memory of a peer's GPU: data "
 		       "goes through host memory", job->where.ordinal);
-	nvl_ring_by_host(job->conn, job->loc);
+	nvl_ring_use_host(job->conn, job->loc);
 }
 
 static void send_empty(struct nvl_job *job)

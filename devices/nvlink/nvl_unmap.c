@@ -32,7 +32,7 @@ struct nvl_unmapper {
 };
 
 /* With the lock; the driver is called without it. */
-static void undo_all(struct nvl_unmapper *un)
+static void unmap_all(struct nvl_unmapper *un)
 {
 	struct unmap *u;
 
@@ -46,14 +46,14 @@ static void undo_all(struct nvl_unmapper *un)
 	}
 }
 
-static void *unmap(void *arg)
+static void *run_unmapper(void *arg)
 {
 	struct nvl_unmapper *un = arg;
 
 	prctl(PR_SET_NAME, "weft unmap");
 	pthread_mutex_lock(&un->lock);
 	while (!un->stop) {
-		undo_all(un);
+		unmap_all(un);
 		if (!un->stop)
 			pthread_cond_wait(&un->wake, &un->lock);
 	}
@@ -61,7 +61,7 @@ static void *unmap(void *arg)
 	return NULL;
 }
 
-static void start(struct nvl_unmapper *un)
+static void start_unmapper(struct nvl_unmapper *un)
 {
 	sigset_t all, old;
 	int err;
@@ -69,7 +69,7 @@ static void start(struct nvl_unmapper *un)
 	/* the program's signals are not ours to take */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&un->thread, NULL, unmap, un);
+	err = pthread_create(&un->thread, NULL, run_unmapper, un);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	un->on = !err;
 	if (err)
@@ -95,7 +95,7 @@ void nvl_map_close(struct nvl_iface *iface, struct nvl_mapping *m)
 	pthread_mutex_lock(&un->lock);
 	weft_list_add_tail(&un->todo, &u->link);
 	if (!un->on)
-		start(un);
+		start_unmapper(un);
 	pthread_cond_signal(&un->wake);
 	pthread_mutex_unlock(&un->lock);
 }
@@ -126,7 +126,7 @@ void nvl_unmap_end(struct nvl_iface *iface)
 	if (un->on)
 		pthread_join(un->thread, NULL);
 	pthread_mutex_lock(&un->lock);
-	undo_all(un);
+	unmap_all(un);
 	pthread_mutex_unlock(&un->lock);
 	pthread_cond_destroy(&un->wake);
 	pthread_mutex_destroy(&un->lock);
