@@ -8,6 +8,15 @@
 #include "util/log.h"
 #include "util/secret.h"
 
+struct nvl_tune nvl_tune = {
+	.ring = 32ul << 20,
+	.host_ring = 8ul << 20,
+	.chunk_min = 1ul << 20,
+	.chunk_max = 8ul << 20,
+	.idle_ms = 30000,
+	.retry_ms = 1000,
+};
+
 /* The moves that are legal. */
 static const struct {
 	const char *name;

@@ -16,13 +16,138 @@
  * poll.
  */
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl.h"
+#include "util/clock.h"
 #include "util/log.h"
 
 #define BATCH		64u
+
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weft_list streams = { &streams, &streams };
+
+/* ---- the end of batches -------------------------------------------------- */
+
+static bool is_reached(uint32_t finished, uint32_t seq)
+{
+	return (int32_t)(finished - seq) >= 0;
+}
+
+/* Asks the driver whether all of the stream has ended: batches to @issued. */
+static void ask_driver(struct nvl_stream *st, const struct weft_cuda *cu,
+		       uint32_t issued)
+{
+	int r = cu->stream_query(st->cu);
+
+	if (r == WEFT_CU_NOT_READY)
+		return;
+	if (r) {
+		if (!atomic_exchange(&st->broken, weft_cuda_errno(r)))
+			weft_error("copies on GPU %d have failed (%s): the GPU "
+				   "or its CUDA context is gone",
+				   st->gpu->ordinal, weft_cuda_error_name(r));
+	}
+	atomic_store_explicit(&st->finished, issued, memory_order_release);
+}
+
+/* Moves `finished` on; st->lock held, any thread. */
+static void update_finished(struct nvl_stream *st)
+{
+	uint32_t issued =
+		atomic_load_explicit(&st->issued, memory_order_acquire);
+	uint32_t done = atomic_load(&st->finished);
+	struct weft_cuda_scope s;
+	int r;
+
+	if (is_reached(done, issued))
+		return;
+	if (st->flag && !atomic_load(&st->broken)) {
+		done = __atomic_load_n(st->flag, __ATOMIC_ACQUIRE);
+		if (done != atomic_load(&st->finished)) {
+			atomic_store_explicit(&st->finished, done,
+					      memory_order_release);
+			st->issued_ms = 0;
+		}
+		if (is_reached(done, issued))
+			return;
+		/* looked at by the clock, but not on every call */
+		if (st->looks++ % 64)
+			return;
+	}
+	if (!st->issued_ms)
+		st->issued_ms = weft_now_ms();
+	r = weft_cuda_enter(&s, st->gpu->ctx);
+	if (r == -ENODEV) { /* and all that was in it */
+		atomic_store(&st->broken, -ENODEV);
+		atomic_store(&st->finished, issued);
+	}
+	if (r)
+		return;
+	/* of a broken one the last mark was not made */
+	if (!st->flag || atomic_load(&st->broken) ||
+	    weft_now_ms() - st->issued_ms > NVL_SUSPECT_MS)
+		ask_driver(st, s.cu, issued);
+	weft_cuda_leave(&s);
+}
+
+/* Any thread: the last batch that is visible everywhere. */
+static uint32_t last_finished(struct nvl_stream *st)
+{
+	pthread_mutex_lock(&st->lock);
+	update_finished(st);
+	pthread_mutex_unlock(&st->lock);
+	return atomic_load_explicit(&st->finished, memory_order_acquire);
+}
+
+static bool drain_stream(struct nvl_stream *st)
+{
+	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
+	uint32_t seq = atomic_load_explicit(&st->issued, memory_order_acquire);
+
+	while (!is_reached(last_finished(st), seq)) {
+		if (weft_now_ms() > end) {
+			weft_error("copies on GPU %d did not end within %u s",
+				   st->gpu->ordinal, NVL_WATCHDOG_MS / 1000);
+			return false;
+		}
+		sched_yield();
+	}
+	return true;
+}
+
+void nvl_stream_enlist(struct nvl_stream *st)
+{
+	pthread_mutex_lock(&streams_lock);
+	weft_list_add_tail(&streams, &st->link);
+	pthread_mutex_unlock(&streams_lock);
+}
+
+bool nvl_stream_retire(struct nvl_stream *st)
+{
+	uint64_t end = weft_now_ms() + NVL_LAST_BELL_MS;
+	bool drained;
+
+	pthread_mutex_lock(&streams_lock);
+	weft_list_del(&st->link);
+	pthread_mutex_unlock(&streams_lock);
+	drained = drain_stream(st);
+	while (atomic_load(&st->bells) && weft_now_ms() < end)
+		sched_yield();
+	return drained;
+}
+
+void nvl_copy_drain_all(void)
+{
+	struct nvl_stream *st, *tmp;
+
+	pthread_mutex_lock(&streams_lock);
+	weft_list_for_each(st, tmp, &streams, link)
+		drain_stream(st);
+	pthread_mutex_unlock(&streams_lock);
+}
 
 /* ---- copies ------------------------------------------------------------- */
 
@@ -111,8 +236,8 @@ static int mark_end(struct nvl_stream *st, const struct weft_cuda *cu,
 /* Batches that the engine has. */
 static uint32_t count_batches(struct nvl_stream *st)
 {
-	uint32_t done = st->flag ? __atomic_load_n(st->flag, __ATOMIC_RELAXED) :
-				   nvl_stream_finished(st);
+	uint32_t done = st->flag ? __atomic_load_n(st->flag, __ATOMIC_RELAXED)
+				 : last_finished(st);
 
 	return atomic_load(&st->issued) - done;
 }
@@ -242,7 +367,7 @@ static struct nvl_stream *choose_tx(struct nvl_gpu *gpu)
 	unsigned int i;
 
 	for (i = 0; i < NVL_TX_STREAMS; i++) {
-		st = &gpu->tx[(gpu->last_tx + 1 + i) % NVL_TX_STREAMS];
+		st = &gpu->streams[(gpu->last_tx + 1 + i) % NVL_TX_STREAMS];
 		if (!best || atomic_load(&best->broken) ||
 		    (!atomic_load(&st->broken) &&
 		     count_batches(st) < count_batches(best)))
@@ -261,9 +386,9 @@ static unsigned int submit_gpu(struct nvl_gpu *gpu)
 		st = choose_tx(gpu);
 		n = submit_stream(st);
 		if (n)
-			gpu->last_tx = st - gpu->tx;
+			gpu->last_tx = st - gpu->streams;
 	} while (n);
-	while ((n = submit_stream(&gpu->rx)))
+	while ((n = submit_stream(&gpu->streams[NVL_RX_STREAM])))
 		all += n;
 	return all;
 }
@@ -289,7 +414,7 @@ static struct nvl_copy *take_ended(struct nvl_stream *st, uint32_t done)
 		copy = weft_list_first(&st->failed, struct nvl_copy, link);
 	} else if (st->nflying) {
 		copy = weft_list_first(&st->flying, struct nvl_copy, link);
-		if (!nvl_reached(done, copy->seq))
+		if (!is_reached(done, copy->seq))
 			return NULL;
 		if (!copy->status)
 			copy->status = atomic_load(&st->broken);
@@ -309,7 +434,7 @@ static unsigned int poll_stream(struct nvl_stream *st)
 
 	if (!st->nflying && weft_list_empty(&st->failed))
 		return 0;
-	done = nvl_stream_finished(st);
+	done = last_finished(st);
 	while ((copy = take_ended(st, done))) {
 		copy->done(copy, copy->status);
 		n++;
@@ -323,9 +448,8 @@ unsigned int nvl_copy_poll(struct nvl_iface *iface)
 	unsigned int i, n = 0;
 
 	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
-		for (i = 0; i < NVL_TX_STREAMS; i++)
-			n += poll_stream(&gpu->tx[i]);
-		n += poll_stream(&gpu->rx);
+		for (i = 0; i < NVL_STREAMS; i++)
+			n += poll_stream(&gpu->streams[i]);
 	}
 	return n;
 }
@@ -400,9 +524,8 @@ bool nvl_copy_arm(struct nvl_iface *iface, bool *flying)
 
 	*flying = false;
 	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
-		for (i = 0; i < NVL_TX_STREAMS; i++)
-			ok &= arm_stream(&gpu->tx[i], flying);
-		ok &= arm_stream(&gpu->rx, flying);
+		for (i = 0; i < NVL_STREAMS; i++)
+			ok &= arm_stream(&gpu->streams[i], flying);
 	}
 	return ok;
 }
@@ -417,8 +540,9 @@ static bool can_submit(struct nvl_stream *st)
 	if (!atomic_load(&st->broken))
 		return st->nflying < NVL_STREAM_DEPTH;
 	/* it fails what waits where no other stream takes it */
-	for (i = 0; st != &st->gpu->rx && i < NVL_TX_STREAMS; i++)
-		if (!atomic_load(&st->gpu->tx[i].broken))
+	for (i = 0; st->waiting == &st->gpu->tx_waiting && i < NVL_TX_STREAMS;
+	     i++)
+		if (!atomic_load(&st->gpu->streams[i].broken))
 			return false;
 	return true;
 }
@@ -428,9 +552,9 @@ static bool is_pending(struct nvl_stream *st)
 	if (!weft_list_empty(&st->failed) || can_submit(st))
 		return true;
 	return st->nflying &&
-	       nvl_reached(nvl_stream_finished(st),
-			   weft_list_first(&st->flying, struct nvl_copy,
-					   link)->seq);
+	       is_reached(last_finished(st),
+			  weft_list_first(&st->flying, struct nvl_copy, link)
+				  ->seq);
 }
 
 bool nvl_copy_pending(struct nvl_iface *iface)
@@ -439,11 +563,9 @@ bool nvl_copy_pending(struct nvl_iface *iface)
 	unsigned int i;
 
 	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
-		for (i = 0; i < NVL_TX_STREAMS; i++)
-			if (is_pending(&gpu->tx[i]))
+		for (i = 0; i < NVL_STREAMS; i++)
+			if (is_pending(&gpu->streams[i]))
 				return true;
-		if (is_pending(&gpu->rx))
-			return true;
 	}
 	return false;
 }
@@ -464,11 +586,9 @@ bool nvl_copy_quiet(struct nvl_iface *iface)
 	unsigned int i;
 
 	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
-		for (i = 0; i < NVL_TX_STREAMS; i++)
-			if (!is_quiet(&gpu->tx[i]))
+		for (i = 0; i < NVL_STREAMS; i++)
+			if (!is_quiet(&gpu->streams[i]))
 				return false;
-		if (!is_quiet(&gpu->rx))
-			return false;
 	}
 	return true;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Copies by the engines of a GPU: queued, handed to the driver in batches on a
- * few streams (nvl_copy.c), and found finished by a word that the stream writes
- * (nvl_stream.c).
+ * few streams, and found finished by a word that the stream writes (nvl_copy.c).
+ * The streams are made and freed with their context (nvl_gpu.c).
  */
 #ifndef WEFT_DEVICES_NVL_COPY_H
 #define WEFT_DEVICES_NVL_COPY_H
@@ -13,6 +13,8 @@
 #include "util/list.h"
 
 #define NVL_TX_STREAMS	2u
+#define NVL_RX_STREAM	NVL_TX_STREAMS	/* behind those */
+#define NVL_STREAMS	(NVL_TX_STREAMS + 1)
 #define NVL_STREAM_DEPTH 256u		/* copies with the engine, per stream */
 
 struct nvl_conn;
@@ -65,26 +67,26 @@ struct nvl_gpu {
 	int ordinal;
 	uint32_t *page;			/* flags, one line per stream */
 	bool page_pinned;
-	struct nvl_stream tx[NVL_TX_STREAMS];
-	struct nvl_stream rx;
+	struct nvl_stream streams[NVL_STREAMS];
 	struct weft_list tx_waiting;	/* for whichever stream is free first */
 	struct weft_list rx_waiting;
 	unsigned int last_tx;
 };
 
-/* nvl_stream.c */
-static inline bool nvl_reached(uint32_t finished, uint32_t seq)
-{
-	return (int32_t)(finished - seq) >= 0;
-}
-/* Any thread: the last batch that is visible everywhere; and all are waited for. */
-uint32_t nvl_stream_finished(struct nvl_stream *st);
-void nvl_copy_drain_all(void);
+/* nvl_gpu.c */
+/* That of @where, made if need be; NULL: *@err is why not. */
 struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 			    const struct weft_cuda_ptr *where, int *err);
 void nvl_gpu_free(struct nvl_gpu *gpu);
 
-/* nvl_copy.c; @queue is a GPU's tx_waiting or rx_waiting */
+/* nvl_copy.c */
+/* From now on nvl_copy_drain_all() waits for what @st carries. */
+void nvl_stream_enlist(struct nvl_stream *st);
+/* Waits itself, once more.  False: the engine still has work of it. */
+bool nvl_stream_retire(struct nvl_stream *st);
+/* Any thread: waits for what engines have now, bounded by the watchdog. */
+void nvl_copy_drain_all(void);
+/* @queue is a GPU's tx_waiting or rx_waiting. */
 void nvl_copy_queue(struct weft_list *queue, struct nvl_copy *copy);
 /* Hands queued copies to the engines; the number. */
 unsigned int nvl_copy_submit(struct nvl_iface *iface);

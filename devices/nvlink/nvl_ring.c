@@ -24,15 +24,6 @@
 #define RING_SIZE_MAX	(1ul << 30)	/* a peer that says more, lies */
 #define RETRY_DOUBLINGS	6u		/* of nvl_tune.retry_ms, at most */
 
-struct nvl_tune nvl_tune = {
-	.ring = 32ul << 20,
-	.host_ring = 8ul << 20,
-	.chunk_min = 1ul << 20,
-	.chunk_max = 8ul << 20,
-	.idle_ms = 30000,
-	.retry_ms = 1000,
-};
-
 /* ---- where this process has GPU memory ---------------------------------- */
 
 static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;

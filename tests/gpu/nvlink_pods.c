@@ -422,7 +422,7 @@ static void asleep(struct buf *src, struct buf *dst, unsigned int rounds)
 	}
 }
 
-/* What chunk and ring sizes are worth; for the table in nvl_ring.c. */
+/* What chunk and ring sizes are worth; for nvl_tune. */
 static void sweep(struct buf *src, struct buf *dst)
 {
 	static const size_t max[] = { MIB, 2 * MIB, 4 * MIB, 8 * MIB };
