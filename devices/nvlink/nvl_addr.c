@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "bootstrap/host.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_addr.h"
 #include "util/log.h"
 
 #define MASK40	(BIT(40) - 1)

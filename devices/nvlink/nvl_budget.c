@@ -10,11 +10,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_budget.h"
 
 #define MAX_UNITS	1024u
 #define MAX_GPUS	32u

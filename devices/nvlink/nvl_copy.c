@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_copy.h"
 #include "util/clock.h"
 #include "util/log.h"
 

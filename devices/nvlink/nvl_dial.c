@@ -14,7 +14,10 @@
 #include <unistd.h>
 
 #include "bootstrap/settings.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_addr.h"
+#include "devices/nvlink/nvl_dial.h"
+#include "devices/nvlink/nvl_inbox.h"
+#include "devices/nvlink/nvl_sock.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/secret.h"

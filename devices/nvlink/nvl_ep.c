@@ -4,7 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_addr.h"
+#include "devices/nvlink/nvl_close.h"
+#include "devices/nvlink/nvl_copy.h"
+#include "devices/nvlink/nvl_dial.h"
+#include "devices/nvlink/nvl_ep.h"
+#include "devices/nvlink/nvl_inbox.h"
+#include "devices/nvlink/nvl_ring.h"
+#include "devices/nvlink/nvl_rx.h"
+#include "devices/nvlink/nvl_tx.h"
 #include "devices/nvlink.h"
 #include "util/log.h"
 

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_copy.h"
 #include "util/log.h"
 
 #define PAGE 4096u

@@ -16,7 +16,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_inbox.h"
+#include "devices/nvlink/nvl_map.h"
+#include "devices/nvlink/nvl_sock.h"
 #include "util/log.h"
 
 #define RECORD(len)	(sizeof(struct nvl_msg) + (((len) + 15) & ~(size_t)15))
@@ -82,7 +84,8 @@ static void send_bell(struct nvl_conn *conn)
 	send(conn->fd, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void nvl_inbox_bell(struct nvl_conn *conn)
+/* After anything it waits for was written. */
+static void wake_peer(struct nvl_conn *conn)
 {
 	struct nvl_inbox_head *h = conn->tx.head;
 
@@ -98,7 +101,7 @@ static void bell_if_wanted(struct nvl_conn *conn, uint32_t what)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&conn->rx.head->wants,
 				 memory_order_relaxed) & what)
-		nvl_inbox_bell(conn);
+		wake_peer(conn);
 }
 
 void nvl_inbox_bell_credit(struct nvl_conn *conn)
@@ -175,7 +178,7 @@ void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id,
 	conn->msg_tail += RECORD(len);
 	atomic_store_explicit(&conn->tx.head->msg_tail, conn->msg_tail,
 			      memory_order_release);
-	nvl_inbox_bell(conn);
+	wake_peer(conn);
 }
 
 /* 1: *@m is the next message, @data its bytes; 0: none now; -EPROTO */
@@ -319,7 +322,7 @@ void nvl_op_send(struct nvl_conn *conn, const struct nvl_op *op)
 	if (conn->later_n || !write_op(conn, op))
 		err = queue_op(conn, op);
 	else
-		nvl_inbox_bell(conn);
+		wake_peer(conn);
 	if (err)
 		nvl_conn_break(conn, weft_fail(err, "no room for what a peer "
 					       "on this host must be told"));
@@ -336,7 +339,7 @@ void nvl_op_retry(struct nvl_conn *conn)
 		n++;
 	}
 	if (n && conn->state == NVL_CONN_OPEN)
-		nvl_inbox_bell(conn);
+		wake_peer(conn);
 }
 
 int nvl_op_next(struct nvl_conn *conn, struct nvl_op *op)

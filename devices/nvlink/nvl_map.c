@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_map.h"
 #include "util/log.h"
 
 #define SEALS	(F_SEAL_SHRINK | F_SEAL_GROW)

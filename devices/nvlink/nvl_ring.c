@@ -10,13 +10,17 @@
  * for all below a position, in order, when its own copy out has ended.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "bootstrap/settings.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_budget.h"
+#include "devices/nvlink/nvl_ring.h"
+#include "devices/nvlink/nvl_sock.h"
+#include "devices/nvlink/nvl_tx.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -309,7 +313,8 @@ static int handle_recall(struct nvl_conn *conn, const struct nvl_frame *f)
 
 /* ---- the reader's side --------------------------------------------------- */
 
-void nvl_ring_release(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id)
+static void release_rxring(struct nvl_conn *conn, struct nvl_rxring *r,
+			   uint8_t id)
 {
 	nvl_budget_give(r->budget, r->unit, r->units);
 	nvl_map_close(conn->iface, &r->map);
@@ -410,7 +415,7 @@ static int handle_state(struct nvl_conn *conn, const struct nvl_frame *f)
 	if (!r || r->state != NVL_RXRING_OFFERED || (f->err && r->in != r->out))
 		return -EPROTO;
 	if (f->err)
-		nvl_ring_release(conn, r, f->ring);
+		release_rxring(conn, r, f->ring);
 	else
 		r->state = NVL_RXRING_OPEN;
 	return 0;
@@ -424,7 +429,7 @@ static int handle_closed(struct nvl_conn *conn, const struct nvl_frame *f)
 	/* it closes what is empty: all credit has been given */
 	if (!r || r->state != NVL_RXRING_RECALLED || r->in != r->out)
 		return -EPROTO;
-	nvl_ring_release(conn, r, f->ring);
+	release_rxring(conn, r, f->ring);
 	return 0;
 }
 
@@ -524,6 +529,6 @@ void nvl_ring_close_all(struct nvl_conn *conn)
 		if (conn->txrings[id])
 			free_txring(conn, id);
 		if (conn->rxrings[id])
-			nvl_ring_release(conn, conn->rxrings[id], id);
+			release_rxring(conn, conn->rxrings[id], id);
 	}
 }

@@ -22,7 +22,7 @@
 
 #include "bootstrap/rundir.h"
 #include "bootstrap/settings.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_addr.h"
 #include "util/file.h"
 #include "util/log.h"
 

@@ -9,7 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_copy.h"
+#include "devices/nvlink/nvl_inbox.h"
+#include "devices/nvlink/nvl_ring.h"
+#include "devices/nvlink/nvl_rx.h"
+#include "devices/nvlink/nvl_tx.h"
 #include "util/clock.h"
 #include "util/log.h"
 

@@ -16,8 +16,10 @@
  * client and a process without MPS; a fault of one client ends its neighbours.
  * Assumed, not tried: that handles are better left alone.
  */
+#include <pthread.h>
+
 #include "bootstrap/gpu.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_map.h"
 #include "util/log.h"
 
 enum share { UNKNOWN, YES, NO };

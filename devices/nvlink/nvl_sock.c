@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_sock.h"
 #include "util/log.h"
 
 /* A peer that asks and never reads the answers: some for each place. */

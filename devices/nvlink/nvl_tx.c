@@ -13,7 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_copy.h"
+#include "devices/nvlink/nvl_inbox.h"
+#include "devices/nvlink/nvl_ring.h"
+#include "devices/nvlink/nvl_tx.h"
 #include "util/log.h"
 
 #define CHUNKS_AT_ONCE	8u		/* per pair and round of progress */

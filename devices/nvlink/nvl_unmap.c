@@ -8,13 +8,14 @@
  * the interface closes is unmapped there.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 
 #include "devices/nvlink.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_map.h"
 #include "util/log.h"
 
 struct unmap {

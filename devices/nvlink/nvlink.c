@@ -11,7 +11,17 @@
 #include <unistd.h>
 
 #include "bootstrap/settings.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_addr.h"
+#include "devices/nvlink/nvl_close.h"
+#include "devices/nvlink/nvl_copy.h"
+#include "devices/nvlink/nvl_dial.h"
+#include "devices/nvlink/nvl_ep.h"
+#include "devices/nvlink/nvl_inbox.h"
+#include "devices/nvlink/nvl_map.h"
+#include "devices/nvlink/nvl_ring.h"
+#include "devices/nvlink/nvl_rx.h"
+#include "devices/nvlink/nvl_sock.h"
+#include "devices/nvlink/nvl_tx.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/secret.h"

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "bootstrap/settings.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_ring.h"
 #include "devices/tcp/tcp.h"
 #include "tests/lib/smaps.h"
 #include "tests/unit/devices/nvl_pair.h"

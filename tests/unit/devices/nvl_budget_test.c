@@ -7,7 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_budget.h"
+#include "devices/nvlink/nvl_ring.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 #define PROCESSES	8

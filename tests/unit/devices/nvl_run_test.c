@@ -7,7 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_addr.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 static char sub[64];			/* in it: of this user */

@@ -9,7 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_budget.h"
+#include "devices/nvlink/nvl_inbox.h"
+#include "devices/nvlink/nvl_map.h"
 #include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
 

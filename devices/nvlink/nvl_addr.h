@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where an interface is found: its address, its sockets, the run folder. */
+#ifndef WEFT_DEVICES_NVL_ADDR_H
+#define WEFT_DEVICES_NVL_ADDR_H
+
+#include "devices/nvlink/nvl.h"
+
+/* nvl_addr.c */
+/* Fills iface->addr, its sockets being open; see the file for the form. */
+void nvl_addr_make(struct nvl_iface *iface);
+/* As the contract's reaches(), by address bytes alone. */
+bool nvl_addr_reaches(const struct nvl_iface *iface,
+		      const struct weft_address *remote, const char **why);
+bool nvl_addr_same_netns(const struct nvl_iface *iface,
+			 const struct weft_address *remote);
+bool nvl_addr_same_run(const struct nvl_iface *iface,
+		       const struct weft_address *remote);
+/* On the abstract name of @id; a descriptor, or -errno. */
+int nvl_addr_listen(uint64_t id);
+/* 0, -EAGAIN (backlog full), or why not. */
+int nvl_addr_connect(int fd, uint64_t id);
+
+/* nvl_run.c: the folder that pods share */
+struct nvl_run;
+/* NULL: there is none that can be used; logs at INFO why. */
+struct nvl_run *nvl_run_open(void);
+void nvl_run_close(struct nvl_run *run);
+/* Equal for two processes exactly when they see the same folder; never 0. */
+uint64_t nvl_run_id(const struct nvl_run *run);
+/* A listening socket for @id; its file goes away with nvl_run_unlisten(). */
+int nvl_run_listen(struct nvl_run *run, uint64_t id);
+void nvl_run_unlisten(struct nvl_run *run, uint64_t id);
+/* 0, -EAGAIN (backlog full), or why not. */
+int nvl_run_connect(struct nvl_run *run, int fd, uint64_t id);
+/* A file in the folder, made if need be; -errno. */
+int nvl_run_open_file(const struct nvl_run *run, const char *name);
+
+#endif

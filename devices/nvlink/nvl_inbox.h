@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The shared memory of a connection: messages, operation records, bells. */
+#ifndef WEFT_DEVICES_NVL_INBOX_H
+#define WEFT_DEVICES_NVL_INBOX_H
+
+#include "devices/nvlink/nvl.h"
+
+/* To read; the memory stays mapped when *@fd is closed.  Logs why not. */
+int nvl_inbox_make(struct nvl_inbox *box, int *fd);
+/* The peer's, to write.  -EINVAL: not sealed, or of another size. */
+int nvl_inbox_map(struct nvl_inbox *box, int fd);
+void nvl_inbox_close(struct nvl_inbox *box);
+/* Wakes the peer if it sleeps until its chunks are taken; after that. */
+void nvl_inbox_bell_credit(struct nvl_conn *conn);
+/* Would a message, a put or a get be taken now? */
+bool nvl_conn_ready(struct nvl_conn *conn);
+/* Is there room for a message of @len?  A peer that lies breaks it. */
+bool nvl_msg_room(struct nvl_conn *conn, size_t len);
+/* Where @len bytes may be written, nvl_msg_room() having said yes, ... */
+void *nvl_msg_begin(struct nvl_conn *conn, size_t len);
+/* ... and sent: at most as many.  @fence: number of the put to come first. */
+void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id,
+		 uint64_t fence, size_t len);
+/* Sends, or keeps for later: the number kept is bounded by what is under way. */
+void nvl_op_send(struct nvl_conn *conn, const struct nvl_op *op);
+void nvl_op_retry(struct nvl_conn *conn);
+/* 1: *@op is there; 0; -EPROTO */
+int nvl_op_next(struct nvl_conn *conn, struct nvl_op *op);
+/* The peer may write over that one. */
+void nvl_op_release(struct nvl_conn *conn);
+/* Delivers messages, as many as progress() has left; the number. */
+unsigned int nvl_msg_progress(struct nvl_conn *conn);
+/* Is there something that progress() would deliver? */
+bool nvl_inbox_pending(struct nvl_conn *conn);
+/* Tells the peer that we are about to sleep, and for what; or no more. */
+void nvl_inbox_sleep(struct nvl_conn *conn, bool on);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory that two processes see, and whose GPU's may be shared. */
+#ifndef WEFT_DEVICES_NVL_MAP_H
+#define WEFT_DEVICES_NVL_MAP_H
+
+#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_copy.h"
+
+/* Memory that both sides see; made by the reader, mapped by the writer. */
+struct nvl_mapping {
+	enum nvl_ring_kind kind;
+	size_t size;
+	int fd;				/* HOST: the memfd */
+	void *host;			/* HOST: its mapping */
+	bool pinned;			/* HOST: the driver knows it */
+	uint64_t dev;			/* CUDA: its address */
+	uint64_t access;		/* CUDA: ordinals that may reach it */
+#define NVL_ORDINALS	64
+	void *ctx;			/* in which it was mapped or pinned */
+};
+
+/*
+ * Shared memory whose size is sealed and whose pages are there: using it raises
+ * no SIGBUS later.  Its descriptor, the caller's, or -errno.
+ */
+int nvl_map_memfd(const char *name, size_t size);
+/* A memfd of @size bytes and its mapping; m->fd is the mapping's. */
+int nvl_map_host_make(struct nvl_mapping *m, size_t size);
+/* The peer's.  -EINVAL: not sealed, or of another size.  @fd stays the caller's. */
+int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size);
+/* On @gpu; *@fd is the caller's.  -EOPNOTSUPP: it is not shared, for good. */
+int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
+		      int *fd);
+/* For @gpu; nvl_map_reach() lets in others.  @fd stays the caller's. */
+int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
+			size_t size);
+/* Lets engines of @gpu copy to and from it: pins host memory, grants access. */
+int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu);
+/* Unmaps it, waiting for the kernels that run. */
+void nvl_map_undo(struct nvl_mapping *m);
+
+/* nvl_unmap.c */
+/* The same, by a thread after weft_nvl_unmap_apart(). */
+void nvl_map_close(struct nvl_iface *iface, struct nvl_mapping *m);
+/* Waits for the thread, and unmaps what it has left. */
+void nvl_unmap_end(struct nvl_iface *iface);
+
+/* nvl_share.c */
+/*
+ * May memory of this GPU be exported, and other GPUs' be mapped for it?  Found
+ * when first asked, which may take as long as NVML takes to begin; any thread.
+ */
+bool nvl_share_allowed(int ordinal);
+
+#endif
