@@ -3,17 +3,28 @@
  * The NVLink device's own objects: peers of one host that need not share a
  * namespace.  What is done with them is in the header of each file.
  *
- *   iface -> conn (one per pair) -> inbox (shared memory, one per direction)
- *                                -> rings (where bulk waits, reader's side)
- *                                -> jobs (puts and gets that still send)
+ *   iface -> conn (one per n-th endpoints of two interfaces)
+ *                 -> inbox (shared memory, one per direction)
+ *                 -> rings (where bulk waits, on the reader's side)
+ *                 -> jobs (puts and gets that still send)
  *         -> gpu (one per CUDA context seen) -> streams -> copies
+ *
+ * A put, in the order in which to read: nvl_ep.c takes it; nvl_tx.c makes a job
+ * of it and cuts that into chunks; nvl_ring.c finds room in a ring; nvl_copy.c
+ * has an engine copy there; nvl_inbox.c tells the peer; there nvl_rx.c checks
+ * the key, has it copied to its place, gives the room back and acknowledges.
+ * nvl_iface.c calls them in turn.  nvl_map.c and nvl_gpu.c make what is missing
+ * the first time.
+ *
+ * A connection: nvl_dial.c makes it, nvl_close.c ends it; both, and whoever
+ * finds it broken, move its state by nvl_conn.c.
  *
  * Everything runs in the caller's thread, inside progress(); a driver thread
  * only writes to an eventfd.  Two exceptions: mem_release() may run anywhere;
  * it meets us in the region table and in the streams' `issued` and `finished`;
  * and after weft_nvl_unmap_apart() a thread unmaps what has left all our lists.
  *
- * A callback of the caller runs only from nvl_iface_progress() and from the
+ * A callback of the caller runs only from progress() and from the
  * calls that say so; copies never call back: they mark, progress delivers.
  */
 #ifndef WEFT_DEVICES_NVL_H
@@ -34,7 +45,7 @@ struct nvl_rxring;
 struct nvl_txring;
 
 #define NVL_MAX_IOV	8
-#define NVL_CONN_CHUNKS	32u		/* of one pair, so that others get on */
+#define NVL_CONN_CHUNKS	32u		/* of one connection: others get on */
 #define NVL_POLLS	256u		/* progress calls between system calls */
 
 /*
@@ -181,7 +192,7 @@ struct nvl_conn {
 	struct nvl_job *serving[NVL_GETS];
 	struct weft_list jobs;
 	unsigned int njobs;
-	unsigned int copies;		/* with engines, for this pair */
+	unsigned int copies;		/* with engines, for it */
 	struct nvl_path paths[NVL_LOCS];
 	struct nvl_txring *txrings[NVL_RINGS];
 	struct nvl_rxring *rxrings[NVL_RINGS];

@@ -105,7 +105,7 @@ unsigned int nvl_budget_take(const struct nvl_run *run, const char *name,
 		goto out;
 	for (u = 0; u < limit; u++)
 		left += is_free(g, u);
-	/* an eighth at most, so that many pairs find room */
+	/* an eighth at most, so that many connections find room */
 	want = weft_min(want, weft_max(left / 8, 1));
 	for (u = 0; u < limit && got < want; u++) {
 		if (take_unit(g, u)) {

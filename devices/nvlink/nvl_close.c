@@ -32,7 +32,7 @@ static bool is_idle(struct nvl_conn *conn)
 	       !conn->ngets && conn->put_acked == conn->put_next;
 }
 
-/* Our endpoint is gone; the pair ends when the peer's is, too. */
+/* Our endpoint is gone; the connection ends when the peer's is, too. */
 unsigned int nvl_conn_maybe_end(struct nvl_conn *conn)
 {
 	if (conn->state != NVL_CONN_OPEN || conn->ep)

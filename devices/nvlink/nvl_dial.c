@@ -3,8 +3,8 @@
  * Meeting: a Unix socket to the peer, the hello on it, and which of two
  * simultaneous dials is kept.  An endpoint's n-th connection to a peer is
  * known by (key id, n); of two dials for the same one, that of the side with
- * the lower key id is kept.  Nothing is sent before the pair has settled, so
- * nothing can be reordered by it.
+ * the lower key id is kept.  Nothing is sent before that is settled, so nothing
+ * can be reordered by it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -257,7 +257,7 @@ struct nvl_conn *nvl_conn_find(struct nvl_iface *iface, uint64_t peer_id,
 	return NULL;
 }
 
-/* Our own try for the same pair, not yet settled. */
+/* Our own dial for the same endpoints, not yet settled. */
 static struct nvl_conn *find_rival(struct nvl_conn *conn)
 {
 	struct nvl_conn *c, *tmp;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Endpoints: the caller's end of a pair. */
+/* Endpoints: the caller's end of a connection. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 
 /* ---- life ---------------------------------------------------------------- */
 
-static void attach(struct nvl_ep *ep, struct nvl_conn *conn)
+static void attach_conn(struct nvl_ep *ep, struct nvl_conn *conn)
 {
 	ep->conn = conn;
 	conn->ep = ep;
@@ -62,7 +62,7 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 		}
 		nvl_conn_dial(conn);
 	}
-	attach(ep, conn);
+	attach_conn(ep, conn);
 	sn->next++;
 	weft_ep_sn_hold(&iface->sns, sn);
 	ep->numbers = sn;
@@ -71,7 +71,7 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	return 0;
 }
 
-static bool anything_pending(struct nvl_ep *ep)
+static bool has_pending(struct nvl_ep *ep)
 {
 	struct nvl_conn *conn = ep->conn;
 
@@ -80,15 +80,15 @@ static bool anything_pending(struct nvl_ep *ep)
 	       !weft_list_empty(&conn->iface->done);
 }
 
-/* The endpoint leaves its pair; the pair may go on for the peer. */
-static void detach(struct nvl_ep *ep, int err)
+/* The endpoint leaves its connection, which may go on for the peer. */
+static void detach_conn(struct nvl_ep *ep, int err)
 {
 	struct nvl_conn *conn = ep->conn;
 	bool pending;
 
 	if (!conn)
 		return;
-	pending = anything_pending(ep);
+	pending = has_pending(ep);
 	/* what a done() asks for is refused */
 	ep->err = err;
 	ep->conn = NULL;
@@ -107,7 +107,7 @@ void nvl_ep_destroy(struct weft_ep *base)
 {
 	struct nvl_ep *ep = nvl_ep(base);
 
-	detach(ep, -ECANCELED);
+	detach_conn(ep, -ECANCELED);
 	weft_list_del(&ep->link);
 	weft_ep_sn_release(&nvl_iface(base->iface)->sns, ep->numbers);
 	free(ep);
@@ -115,7 +115,7 @@ void nvl_ep_destroy(struct weft_ep *base)
 
 void nvl_ep_cancel(struct weft_ep *base)
 {
-	detach(nvl_ep(base), -ECANCELED);
+	detach_conn(nvl_ep(base), -ECANCELED);
 }
 
 void nvl_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
@@ -144,7 +144,7 @@ bool nvl_ep_ready(struct weft_ep *base)
 	return false;
 }
 
-static int usable(struct nvl_ep *ep)
+static int check_usable(struct nvl_ep *ep)
 {
 	if (!ep->conn)
 		return ep->err;
@@ -175,7 +175,7 @@ int nvl_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 		len += iov[i].iov_len;
 	if (len > NVL_MAX_MESSAGE)
 		return -EMSGSIZE;
-	err = usable(nvl_ep(base));
+	err = check_usable(nvl_ep(base));
 	if (err)
 		return err;
 	p = nvl_msg_begin(conn, len);
@@ -195,7 +195,7 @@ ssize_t nvl_ep_message_pack(struct weft_ep *base, uint8_t id,
 	size_t len;
 	int err;
 
-	err = usable(nvl_ep(base));
+	err = check_usable(nvl_ep(base));
 	if (err)
 		return err;
 	len = pack(nvl_msg_begin(conn, NVL_MAX_MESSAGE), arg);
@@ -233,7 +233,7 @@ void nvl_ep_fence(struct weft_ep *base)
 		conn->fence = conn->put_next;
 }
 
-static bool flushed(const struct nvl_conn *conn)
+static bool is_flushed(const struct nvl_conn *conn)
 {
 	return conn->put_acked == conn->put_next && !conn->ngets;
 }
@@ -244,14 +244,14 @@ int nvl_ep_flush(struct weft_ep *base, struct weft_op *op)
 
 	if (!ep->conn)
 		return ep->lost ? ep->err : 0;
-	if (flushed(ep->conn))
+	if (is_flushed(ep->conn))
 		return 0;
 	return weft_flushes_add(&ep->flushes, op);
 }
 
 unsigned int nvl_ep_check_flush(struct nvl_ep *ep)
 {
-	if (!ep->conn || !ep->flushes.n || !flushed(ep->conn))
+	if (!ep->conn || !ep->flushes.n || !is_flushed(ep->conn))
 		return 0;
 	return weft_flushes_end(&ep->flushes, 0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The shared memory of a pair: one inbox per direction, made and sealed by its
- * reader, so that no size of it can change under anybody's feet.
+ * The shared memory of a connection: one inbox per direction, made and sealed by
+ * its reader, so that no size of it can change under anybody's feet.
  *
  * Sleeping and waking is a Dekker pair: whoever goes to sleep sets `sleeping`,
  * then looks once more; whoever has written something looks at `sleeping`
@@ -241,7 +241,7 @@ unsigned int nvl_msg_progress(struct nvl_conn *conn)
 
 	while (n < max && (r = peek_message(conn, &m, &data)) > 0) {
 		conn->iface->messages--;
-		/* the callback may destroy the endpoint, never the pair */
+		/* the callback may destroy the endpoint, never @conn */
 		deliver_message(conn, &m, data);
 		conn->msg_head += RECORD(m.len);
 		n++;
@@ -262,7 +262,7 @@ unsigned int nvl_msg_progress(struct nvl_conn *conn)
 
 /* ---- operation records -------------------------------------------------- */
 
-/* 1: written; 0: no room; a lying peer breaks the pair */
+/* 1: written; 0: no room; a peer that lies breaks it */
 static int write_op(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	uint64_t head;

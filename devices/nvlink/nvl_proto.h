@@ -25,7 +25,7 @@
 #define NVL_MAX_MESSAGE	(16u << 10)
 #define NVL_MSG_RING	(256u << 10)	/* bytes, a power of two */
 #define NVL_OP_SLOTS	1024u		/* records, a power of two */
-#define NVL_RINGS	16u		/* rings per direction of a pair */
+#define NVL_RINGS	16u		/* rings per direction of a connection */
 #define NVL_RING_CHUNKS	64u		/* chunks under way in one ring */
 #define NVL_PUTS	512u		/* puts under way: a power of two */
 #define NVL_GETS	128u
@@ -34,7 +34,7 @@
 /* Purpose of a connection, in the hello. */
 struct nvl_purpose {
 	uint32_t magic;
-	uint32_t sn;			/* the n-th endpoint of this pair */
+	uint32_t sn;			/* the n-th endpoint of the two */
 	uint8_t zero[8];
 };
 _Static_assert(sizeof(struct nvl_purpose) == 16, "fills the hello's purpose");

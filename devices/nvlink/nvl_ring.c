@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Staging rings: memory on the reader's side in which bulk waits for its last
- * copy.  One-way, per pair and place: the writer asks for a ring towards a GPU
+ * copy.  One-way, per connection and place: the writer asks for a ring towards a GPU
  * (or the host), the reader makes one within its budget and passes it once as
  * a descriptor, the writer maps it.  What the writer cannot map, because the
  * GPU's device node is not in its container, goes through host memory.

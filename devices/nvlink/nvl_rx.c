@@ -22,8 +22,8 @@
 /* ---- puts and gets, piece by piece --------------------------------------- */
 
 /* The put that @op belongs to; NULL: its number cannot be. */
-static struct nvl_landing *landing_of(struct nvl_conn *conn,
-				      const struct nvl_op *op)
+static struct nvl_landing *find_landing(struct nvl_conn *conn,
+					const struct nvl_op *op)
 {
 	uint32_t ahead = op->seq - (uint32_t)conn->placed;
 	struct nvl_landing *l = &conn->landing[op->seq % NVL_PUTS];
@@ -43,7 +43,7 @@ static struct nvl_landing *landing_of(struct nvl_conn *conn,
 	return l->seq == op->seq && !l->done ? l : NULL;
 }
 
-static void landing_check(struct nvl_landing *l)
+static void check_landing(struct nvl_landing *l)
 {
 	if (l->done || l->flying || (!l->ended && l->seen < l->total))
 		return;
@@ -51,7 +51,7 @@ static void landing_check(struct nvl_landing *l)
 	weft_list_add_tail(&l->conn->iface->landed, &l->link);
 }
 
-static void get_check(struct nvl_conn *conn, struct nvl_get *g)
+static void check_get(struct nvl_conn *conn, struct nvl_get *g)
 {
 	if (g->ended || g->flying || (!g->failed && g->seen < g->total))
 		return;
@@ -59,7 +59,8 @@ static void get_check(struct nvl_conn *conn, struct nvl_get *g)
 	weft_list_add_tail(&conn->iface->done_gets, &g->done_link);
 }
 
-static void account(struct nvl_conn *conn, const struct nvl_op *op, int status)
+static void account_chunk(struct nvl_conn *conn, const struct nvl_op *op,
+			  int status)
 {
 	struct nvl_landing *l;
 	struct nvl_get *g;
@@ -69,7 +70,7 @@ static void account(struct nvl_conn *conn, const struct nvl_op *op, int status)
 		g->flying--;
 		if (status && !g->status)
 			g->status = status;
-		get_check(conn, g);
+		check_get(conn, g);
 		return;
 	}
 	l = &conn->landing[op->seq % NVL_PUTS];
@@ -78,7 +79,7 @@ static void account(struct nvl_conn *conn, const struct nvl_op *op, int status)
 		l->status = status;
 		weft_count(conn->stats, key_errors, 1);
 	}
-	landing_check(l);
+	check_landing(l);
 }
 
 /* ---- the ring ------------------------------------------------------------ */
@@ -101,7 +102,7 @@ static void give_credit(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id)
 	nvl_inbox_bell_credit(conn);
 }
 
-static void chunk_placed(struct nvl_copy *copy, int status)
+static void finish_copy(struct nvl_copy *copy, int status)
 {
 	struct nvl_rxchunk *c = container_of(copy, struct nvl_rxchunk, copy);
 
@@ -110,14 +111,14 @@ static void chunk_placed(struct nvl_copy *copy, int status)
 	/* the driver refuses memory that is gone: no better than a bad key */
 	if (status && status != -ECANCELED && status != -EIO)
 		status = -EACCES;
-	account(copy->conn, &c->op, status);
+	account_chunk(copy->conn, &c->op, status);
 	give_credit(copy->conn, copy->owner, c->op.ring);
 }
 
 /* Takes the chunk's room in; NULL: it lies. */
-static struct nvl_rxchunk *ring_claim(struct nvl_conn *conn,
-				      const struct nvl_op *op,
-				      struct nvl_rxring **ring)
+static struct nvl_rxchunk *claim_chunk(struct nvl_conn *conn,
+				       const struct nvl_op *op,
+				       struct nvl_rxring **ring)
 {
 	struct nvl_rxchunk *c;
 	struct nvl_rxring *r;
@@ -144,8 +145,8 @@ static struct nvl_rxchunk *ring_claim(struct nvl_conn *conn,
 
 /* ---- the last copy ------------------------------------------------------- */
 
-static int place_by_cpu(struct nvl_rxring *r, const struct nvl_op *op,
-			const struct weft_rkey *key, void *dst)
+static int copy_from_ring(struct nvl_rxring *r, const struct nvl_op *op,
+			  const struct weft_rkey *key, void *dst)
 {
 	size_t at = op->pos % r->map.size;
 	ssize_t n;
@@ -166,8 +167,8 @@ static int place_by_cpu(struct nvl_rxring *r, const struct nvl_op *op,
  * may be in a call that keeps others out.  A put's key says it, too; what comes
  * of a lie stays within the key's region.
  */
-static int locate(const struct nvl_conn *conn, const struct nvl_op *op,
-		  bool put, const void *dst, struct weft_cuda_ptr *where)
+static int locate_target(const struct nvl_conn *conn, const struct nvl_op *op,
+			 bool put, const void *dst, struct weft_cuda_ptr *where)
 {
 	if (!put || !conn->iface->for_kernels)
 		return weft_cuda_query(dst, where);
@@ -180,18 +181,19 @@ static int locate(const struct nvl_conn *conn, const struct nvl_op *op,
  * @key is the region's for a put; NULL for a get of ours.  -EINPROGRESS: an
  * engine does it.
  */
-static int place(struct nvl_conn *conn, struct nvl_rxring *r,
-		 struct nvl_rxchunk *c, const struct weft_rkey *key, void *dst)
+static int place_chunk(struct nvl_conn *conn, struct nvl_rxring *r,
+		       struct nvl_rxchunk *c, const struct weft_rkey *key,
+		       void *dst)
 {
 	size_t at = c->op.pos % r->map.size;
 	struct weft_cuda_ptr where;
 	struct nvl_gpu *gpu;
 	int err;
 
-	if (locate(conn, &c->op, key, dst, &where))
+	if (locate_target(conn, &c->op, key, dst, &where))
 		return -EACCES;
 	if (where.where != WEFT_CUDA_DEVICE)
-		return place_by_cpu(r, &c->op, key, dst);
+		return copy_from_ring(r, &c->op, key, dst);
 	gpu = nvl_gpu_get(conn->iface, &where, &err);
 	if (!gpu)
 		return err;
@@ -199,12 +201,16 @@ static int place(struct nvl_conn *conn, struct nvl_rxring *r,
 	if (err && r->map.kind == NVL_RING_CUDA)
 		return err;
 	c->copy = (struct nvl_copy){
-		.conn = conn, .done = chunk_placed, .owner = r,
-		.dst = (uintptr_t)dst, .len = c->op.len,
+		.conn = conn,
+		.done = finish_copy,
+		.owner = r,
+		.dst = (uintptr_t)dst,
+		.len = c->op.len,
 		.from_host = conn->iface->for_kernels &&
 			     r->map.kind != NVL_RING_CUDA,
-		.src = r->map.kind == NVL_RING_CUDA ? r->map.dev + at :
-						(uintptr_t)r->map.host + at,
+		.src = r->map.kind == NVL_RING_CUDA
+			       ? r->map.dev + at
+			       : (uintptr_t)r->map.host + at,
 	};
 	if (key) {
 		c->copy.guarded = true;
@@ -216,8 +222,8 @@ static int place(struct nvl_conn *conn, struct nvl_rxring *r,
 	return -EINPROGRESS;
 }
 
-static void chunk_put(struct nvl_conn *conn, struct nvl_rxring *r,
-		      struct nvl_rxchunk *c, struct nvl_landing *l)
+static void land_put(struct nvl_conn *conn, struct nvl_rxring *r,
+		     struct nvl_rxchunk *c, struct nvl_landing *l)
 {
 	struct weft_rkey key = { c->op.slot, c->op.generation, c->op.token };
 	void *dst = NULL;
@@ -235,17 +241,17 @@ static void chunk_put(struct nvl_conn *conn, struct nvl_rxring *r,
 		dst = weft_region_get(&key, c->op.addr, c->op.len);
 		if (dst)
 			weft_region_put(&key);
-		err = dst ? place(conn, r, c, &key, dst) : -EACCES;
+		err = dst ? place_chunk(conn, r, c, &key, dst) : -EACCES;
 	}
 	if (err == -EINPROGRESS)
 		return;
 	c->done = true;
-	account(conn, &c->op, err);
+	account_chunk(conn, &c->op, err);
 	give_credit(conn, r, c->op.ring);
 }
 
-static void chunk_get(struct nvl_conn *conn, struct nvl_rxring *r,
-		      struct nvl_rxchunk *c, struct nvl_get *g)
+static void land_get(struct nvl_conn *conn, struct nvl_rxring *r,
+		     struct nvl_rxchunk *c, struct nvl_get *g)
 {
 	int err = 0;
 
@@ -253,18 +259,19 @@ static void chunk_get(struct nvl_conn *conn, struct nvl_rxring *r,
 	if (!(c->op.flags & NVL_CHUNK_VOID))
 		g->seen += c->op.len;
 	if (!(c->op.flags & NVL_CHUNK_VOID) && g->parent)
-		err = place(conn, r, c, NULL, (char *)g->addr + c->op.addr);
+		err = place_chunk(conn, r, c, NULL,
+				  (char *)g->addr + c->op.addr);
 	if (err == -EINPROGRESS)
 		return;
 	c->done = true;
-	account(conn, &c->op, err);
+	account_chunk(conn, &c->op, err);
 	give_credit(conn, r, c->op.ring);
 }
 
-static int on_empty(struct nvl_conn *conn, const struct nvl_op *op)
+static int handle_empty(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	struct weft_rkey key = { op->slot, op->generation, op->token };
-	struct nvl_landing *l = landing_of(conn, op);
+	struct nvl_landing *l = find_landing(conn, op);
 
 	if (!l || op->total || op->len || (op->flags & NVL_CHUNK_GET))
 		return -EPROTO;
@@ -274,11 +281,11 @@ static int on_empty(struct nvl_conn *conn, const struct nvl_op *op)
 		l->status = -EACCES;
 	l->notify = op->flags & NVL_CHUNK_NOTIFY;
 	l->tag = op->tag;
-	landing_check(l);
+	check_landing(l);
 	return 0;
 }
 
-static int on_chunk(struct nvl_conn *conn, const struct nvl_op *op)
+static int handle_chunk(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	struct nvl_landing *l = NULL;
 	struct nvl_get *g = NULL;
@@ -286,7 +293,7 @@ static int on_chunk(struct nvl_conn *conn, const struct nvl_op *op)
 	struct nvl_rxchunk *c;
 
 	if (op->ring == NVL_NO_RING)
-		return on_empty(conn, op);
+		return handle_empty(conn, op);
 	if (op->flags & NVL_CHUNK_GET) {
 		g = op->seq < NVL_GETS ? &conn->gets[op->seq] : NULL;
 		if (!g || !g->live || g->ended || g->failed ||
@@ -294,36 +301,36 @@ static int on_chunk(struct nvl_conn *conn, const struct nvl_op *op)
 		    op->addr > g->total || op->len > g->total - op->addr)
 			return -EPROTO;
 	} else {
-		l = landing_of(conn, op);
+		l = find_landing(conn, op);
 		if (!l || l->ended || op->total != l->total ||
 		    op->len > l->total - l->seen)
 			return -EPROTO;
 	}
-	c = ring_claim(conn, op, &r);
+	c = claim_chunk(conn, op, &r);
 	if (!c)
 		return -EPROTO;
 	weft_count(conn->stats, wire_rx_bytes, op->len);
 	if (g)
-		chunk_get(conn, r, c, g);
+		land_get(conn, r, c, g);
 	else
-		chunk_put(conn, r, c, l);
+		land_put(conn, r, c, l);
 	return 0;
 }
 
 /* The put ends incomplete. */
-static int on_abort(struct nvl_conn *conn, const struct nvl_op *op)
+static int handle_abort(struct nvl_conn *conn, const struct nvl_op *op)
 {
-	struct nvl_landing *l = landing_of(conn, op);
+	struct nvl_landing *l = find_landing(conn, op);
 
 	if (!l || l->ended)
 		return -EPROTO;
 	l->ended = true;
 	l->status = -ECANCELED;
-	landing_check(l);
+	check_landing(l);
 	return 0;
 }
 
-static int on_get_fail(struct nvl_conn *conn, const struct nvl_op *op)
+static int handle_get_fail(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	struct nvl_get *g = op->seq < NVL_GETS ? &conn->gets[op->seq] : NULL;
 
@@ -332,7 +339,7 @@ static int on_get_fail(struct nvl_conn *conn, const struct nvl_op *op)
 	g->failed = true;
 	if (!g->status)
 		g->status = op->status < 0 ? op->status : -EIO;
-	get_check(conn, g);
+	check_get(conn, g);
 	return 0;
 }
 
@@ -346,10 +353,10 @@ unsigned int nvl_rx_ops(struct nvl_conn *conn)
 	       (r = nvl_op_next(conn, &op)) > 0) {
 		switch (op.type) {
 		case NVL_OP_CHUNK:
-			r = on_chunk(conn, &op);
+			r = handle_chunk(conn, &op);
 			break;
 		case NVL_OP_ABORT:
-			r = on_abort(conn, &op);
+			r = handle_abort(conn, &op);
 			break;
 		case NVL_OP_ACK:
 			r = nvl_tx_ack(conn, &op);
@@ -358,7 +365,7 @@ unsigned int nvl_rx_ops(struct nvl_conn *conn)
 			r = nvl_tx_serve(conn, &op);
 			break;
 		case NVL_OP_GET_FAIL:
-			r = on_get_fail(conn, &op);
+			r = handle_get_fail(conn, &op);
 			break;
 		default:
 			r = -EPROTO;
@@ -380,7 +387,7 @@ unsigned int nvl_rx_ops(struct nvl_conn *conn)
 
 /* ---- what the caller and the peer are told ------------------------------- */
 
-static void landing_over(struct nvl_landing *l)
+static void finish_landing(struct nvl_landing *l)
 {
 	struct nvl_conn *conn = l->conn;
 	struct nvl_op ack = { .type = NVL_OP_ACK, .seq = l->seq,
@@ -413,7 +420,7 @@ unsigned int nvl_rx_deliver(struct nvl_iface *iface)
 				cb->on_notify(cb->arg, l->tag, l->total);
 			}
 		}
-		landing_over(l);
+		finish_landing(l);
 	}
 	while (!weft_list_empty(&iface->done_gets)) {
 		g = weft_list_first(&iface->done_gets, struct nvl_get,
@@ -442,7 +449,7 @@ unsigned int nvl_rx_deliver(struct nvl_iface *iface)
 	return n;
 }
 
-static struct nvl_get *get_slot(struct nvl_conn *conn)
+static struct nvl_get *take_slot(struct nvl_conn *conn)
 {
 	struct nvl_get *g;
 
@@ -457,11 +464,11 @@ static struct nvl_get *get_slot(struct nvl_conn *conn)
 	return g;
 }
 
-static void get_send(struct nvl_conn *conn, struct nvl_get_parent *p,
+static void send_get(struct nvl_conn *conn, struct nvl_get_parent *p,
 		     const struct weft_iov *v, uint64_t addr,
 		     const struct weft_rkey *key, uint8_t loc)
 {
-	struct nvl_get *g = get_slot(conn);
+	struct nvl_get *g = take_slot(conn);
 	struct nvl_op op = {
 		.type = NVL_OP_GET, .loc = loc, .seq = g - conn->gets,
 		.addr = addr, .total = v->len, .slot = key->slot,
@@ -475,7 +482,7 @@ static void get_send(struct nvl_conn *conn, struct nvl_get_parent *p,
 	if (v->len)
 		nvl_op_send(conn, &op);
 	else
-		get_check(conn, g);
+		check_get(conn, g);
 }
 
 /* One get of the peer's memory per entry; the last one completes @op. */
@@ -497,7 +504,7 @@ int nvl_rx_get(struct nvl_conn *conn, const struct weft_iov *iov,
 		return -EAGAIN;
 	}
 	for (i = 0; i < n; i++) {
-		err = nvl_locate(&iov[i], &where[i]);
+		err = nvl_mem_locate(&iov[i], &where[i]);
 		if (err)
 			return err;
 	}
@@ -507,12 +514,13 @@ int nvl_rx_get(struct nvl_conn *conn, const struct weft_iov *iov,
 	p->op = op;
 	weft_rkey_unpack(rkey, &key);
 	for (i = 0; i < n; i++) {
-		get_send(conn, p, &iov[i], addr, &key,
-			 where[i].where == WEFT_CUDA_DEVICE ?
-			 NVL_LOC_GPU(where[i].ordinal) : NVL_LOC_HOST);
+		send_get(conn, p, &iov[i], addr, &key,
+			 where[i].where == WEFT_CUDA_DEVICE
+				 ? NVL_LOC_GPU(where[i].ordinal)
+				 : NVL_LOC_HOST);
 		addr += iov[i].len;
 	}
 	if (!n)
-		get_send(conn, p, &none, addr, &key, NVL_LOC_HOST);
+		send_get(conn, p, &none, addr, &key, NVL_LOC_HOST);
 	return -EINPROGRESS;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames on the Unix socket of a pair, after the hello.  A frame's descriptors
- * lie on its first byte; the kernel never joins the bytes of two messages that
- * carry descriptors, so one recvmsg() of one frame's length sees its own.
+ * Frames on the Unix socket of a connection, after the hello.  A frame's
+ * descriptors lie on its first byte; the kernel never joins the bytes of two
+ * messages that carry descriptors, so one recvmsg() of one frame's length sees
+ * its own.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -19,12 +19,12 @@
 #include "devices/nvlink/nvl_tx.h"
 #include "util/log.h"
 
-#define CHUNKS_AT_ONCE	8u		/* per pair and round of progress */
+#define CHUNKS_AT_ONCE	8u		/* per connection and progress() */
 
 /* ---- the end of a job ---------------------------------------------------- */
 
 /* The put's number is no longer under way. */
-static void settle(struct nvl_conn *conn, uint32_t seq)
+static void settle_put(struct nvl_conn *conn, uint32_t seq)
 {
 	conn->puts[seq % NVL_PUTS] = NULL;
 	conn->settled[seq % NVL_PUTS] = true;
@@ -33,7 +33,7 @@ static void settle(struct nvl_conn *conn, uint32_t seq)
 		conn->settled[conn->put_acked++ % NVL_PUTS] = false;
 }
 
-static void unqueue(struct nvl_job *job)
+static void unqueue_job(struct nvl_job *job)
 {
 	if (weft_list_empty(&job->link))
 		return;
@@ -46,7 +46,7 @@ void nvl_tx_finish(struct nvl_job *job, int status)
 {
 	struct nvl_conn *conn = job->conn;
 
-	unqueue(job);
+	unqueue_job(job);
 	if (job->kind == NVL_JOB_SERVE) {
 		conn->serving[job->seq] = NULL;
 		if (!status) {
@@ -56,7 +56,7 @@ void nvl_tx_finish(struct nvl_job *job, int status)
 		free(job);
 		return;
 	}
-	settle(conn, job->seq);
+	settle_put(conn, job->seq);
 	job->status = status;
 	weft_list_add_tail(&conn->iface->done, &job->done_link);
 }
@@ -72,10 +72,10 @@ static void send_abort(struct nvl_job *job)
 }
 
 /* Called when `sent`, `flying` or `status` has changed. */
-static void check_end(struct nvl_job *job)
+static void check_job(struct nvl_job *job)
 {
 	if (job->status)
-		unqueue(job);
+		unqueue_job(job);
 	if (job->flying || job->aborted ||
 	    (!job->status && job->sent < job->total))
 		return;
@@ -89,7 +89,7 @@ static void check_end(struct nvl_job *job)
 	} else if (job->kind == NVL_JOB_SERVE) {
 		nvl_tx_finish(job, 0);
 	} else {
-		unqueue(job);		/* the ack completes it */
+		unqueue_job(job); /* the ack completes it */
 	}
 }
 
@@ -97,7 +97,7 @@ static void fail_job(struct nvl_job *job, int status)
 {
 	if (!job->status)
 		job->status = status;
-	check_end(job);
+	check_job(job);
 }
 
 void nvl_tx_give_up(struct nvl_job *job, int status)
@@ -109,7 +109,7 @@ void nvl_tx_give_up(struct nvl_job *job, int status)
 /* ---- chunks -------------------------------------------------------------- */
 
 /* Tells the peer of finished chunks, in the order in which they lie. */
-static void tell(struct nvl_conn *conn, struct nvl_txring *r)
+static void announce_chunks(struct nvl_conn *conn, struct nvl_txring *r)
 {
 	struct nvl_txchunk *c;
 	struct nvl_job *job;
@@ -121,11 +121,11 @@ static void tell(struct nvl_conn *conn, struct nvl_txring *r)
 		weft_count(conn->stats, wire_tx_bytes, c->op.len);
 		job = c->job;
 		job->flying--;
-		check_end(job);
+		check_job(job);
 	}
 }
 
-static void chunk_end(struct nvl_txchunk *c, int status)
+static void finish_chunk(struct nvl_txchunk *c, int status)
 {
 	if (status) {
 		c->op.flags |= NVL_CHUNK_VOID;
@@ -137,18 +137,18 @@ static void chunk_end(struct nvl_txchunk *c, int status)
 	c->done = true;
 }
 
-static void chunk_copied(struct nvl_copy *copy, int status)
+static void finish_copy(struct nvl_copy *copy, int status)
 {
 	struct nvl_txchunk *c = container_of(copy, struct nvl_txchunk, copy);
 
 	copy->conn->copies--;
-	chunk_end(c, status);
-	tell(copy->conn, copy->owner);
+	finish_chunk(c, status);
+	announce_chunks(copy->conn, copy->owner);
 }
 
 /* Host to host ring, by the processor. */
-static int copy_in(struct nvl_job *job, struct nvl_txring *r, size_t at,
-		   const void *src, uint64_t addr, size_t len)
+static int copy_to_ring(struct nvl_job *job, struct nvl_txring *r, size_t at,
+			const void *src, uint64_t addr, size_t len)
 {
 	ssize_t n;
 
@@ -189,23 +189,29 @@ static void make_chunk(struct nvl_job *job, struct nvl_txring *r, uint64_t pos,
 	job->sent += len;
 	job->flying++;
 	if (!gpu) {
-		chunk_end(c, copy_in(job, r, at, src, addr, len));
-		tell(conn, r);
+		finish_chunk(c, copy_to_ring(job, r, at, src, addr, len));
+		announce_chunks(conn, r);
 		return;
 	}
 	c->copy = (struct nvl_copy){
-		.conn = conn, .done = chunk_copied, .owner = r, .len = len,
-		.src = (uintptr_t)src, .guarded = job->kind == NVL_JOB_SERVE,
-		.key = job->key, .at = addr,
-		.dst = r->map.kind == NVL_RING_CUDA ? r->map.dev + at :
-						(uintptr_t)r->map.host + at,
+		.conn = conn,
+		.done = finish_copy,
+		.owner = r,
+		.len = len,
+		.src = (uintptr_t)src,
+		.guarded = job->kind == NVL_JOB_SERVE,
+		.key = job->key,
+		.at = addr,
+		.dst = r->map.kind == NVL_RING_CUDA
+			       ? r->map.dev + at
+			       : (uintptr_t)r->map.host + at,
 	};
 	conn->copies++;
 	nvl_copy_queue(&gpu->tx_waiting, &c->copy);
 }
 
 /* The next piece of the source, not longer than @max. */
-static size_t next_piece(struct nvl_job *job, size_t max, void **p)
+static size_t take_piece(struct nvl_job *job, size_t max, void **p)
 {
 	struct weft_iov *v = &job->iov[job->iov_i];
 
@@ -229,7 +235,7 @@ static size_t chunk_size(const struct nvl_job *job, const struct nvl_txring *r)
 /* ---- scheduling ---------------------------------------------------------- */
 
 /* The GPU that copies for @job; NULL and 0: the processor does. */
-static int gpu_of(struct nvl_job *job, struct nvl_gpu **gpu)
+static int find_gpu(struct nvl_job *job, struct nvl_gpu **gpu)
 {
 	int err = 0;
 
@@ -240,7 +246,7 @@ static int gpu_of(struct nvl_job *job, struct nvl_gpu **gpu)
 	return *gpu ? 0 : err;
 }
 
-static void reach_by_host(struct nvl_job *job)
+static void fall_back_to_host(struct nvl_job *job)
 {
 	weft_warn_once("GPU %d cannot reach the memory of a peer's GPU: data "
 		       "goes through host memory", job->where.ordinal);
@@ -256,7 +262,7 @@ static void send_empty(struct nvl_job *job)
 		.token = job->key.token, .tag = job->tag,
 	};
 
-	unqueue(job);
+	unqueue_job(job);
 	nvl_op_send(job->conn, &op);
 }
 
@@ -270,7 +276,7 @@ static unsigned int send_chunks(struct nvl_job *job, struct nvl_txring *r,
 
 	job->flying++;			/* keeps it while we look at it */
 	while (n < max && !job->status && job->sent < job->total) {
-		len = next_piece(job, chunk_size(job, r), &src);
+		len = take_piece(job, chunk_size(job, r), &src);
 		if (!nvl_ring_take(r, len, &pos))
 			break;
 		job->iov_off += len;
@@ -278,9 +284,9 @@ static unsigned int send_chunks(struct nvl_job *job, struct nvl_txring *r,
 		n++;
 	}
 	if (job->sent == job->total)
-		unqueue(job);
+		unqueue_job(job);
 	job->flying--;
-	check_end(job);
+	check_job(job);
 	return n;
 }
 
@@ -298,11 +304,11 @@ static unsigned int send_job(struct nvl_job *job, unsigned int max)
 	r = nvl_ring_for(conn, job);
 	if (!r)
 		return 0;
-	err = gpu_of(job, &gpu);
+	err = find_gpu(job, &gpu);
 	if (!err && gpu)
 		err = nvl_map_reach(&r->map, gpu);
 	if (err && r->map.kind == NVL_RING_CUDA) {
-		reach_by_host(job);
+		fall_back_to_host(job);
 		return 0;
 	}
 	if (err && !gpu) {
@@ -312,7 +318,7 @@ static unsigned int send_job(struct nvl_job *job, unsigned int max)
 	return send_chunks(job, r, gpu, max);
 }
 
-static struct nvl_job *job_at(struct nvl_conn *conn, unsigned int i)
+static struct nvl_job *get_job(struct nvl_conn *conn, unsigned int i)
 {
 	struct weft_list *l = conn->jobs.next;
 
@@ -330,9 +336,9 @@ unsigned int nvl_tx_schedule(struct nvl_conn *conn)
 	/* any job may end while another one sends: none is held on to */
 	while (conn->state == NVL_CONN_OPEN && n < CHUNKS_AT_ONCE &&
 	       conn->copies < NVL_CONN_CHUNKS && stuck < 16 &&
-	       (job = job_at(conn, stuck))) {
+	       (job = get_job(conn, stuck))) {
 		n += send_job(job, CHUNKS_AT_ONCE - n);
-		if (job_at(conn, stuck) == job)
+		if (get_job(conn, stuck) == job)
 			stuck++;
 	}
 	return n;
@@ -340,8 +346,8 @@ unsigned int nvl_tx_schedule(struct nvl_conn *conn)
 
 /* ---- jobs begin ---------------------------------------------------------- */
 
-static struct nvl_job *job_new(struct nvl_conn *conn, enum nvl_job_kind kind,
-			       const struct weft_iov *iov, unsigned int n)
+static struct nvl_job *create_job(struct nvl_conn *conn, enum nvl_job_kind kind,
+				  const struct weft_iov *iov, unsigned int n)
 {
 	struct nvl_job *job = calloc(1, sizeof(*job));
 	unsigned int i;
@@ -361,7 +367,7 @@ static struct nvl_job *job_new(struct nvl_conn *conn, enum nvl_job_kind kind,
 	return job;
 }
 
-int nvl_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
+int nvl_mem_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
 {
 	int err;
 
@@ -385,7 +391,7 @@ static int find_source(struct nvl_job *job)
 	int err;
 
 	for (i = 0; i < job->iovcnt; i++) {
-		err = nvl_locate(&job->iov[i], &w);
+		err = nvl_mem_locate(&job->iov[i], &w);
 		if (err)
 			return err;
 		if (i && ((w.where == WEFT_CUDA_DEVICE) !=
@@ -411,7 +417,7 @@ int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,
 		conn->was_full = true;
 		return -EAGAIN;
 	}
-	job = job_new(conn, NVL_JOB_PUT, iov, n);
+	job = create_job(conn, NVL_JOB_PUT, iov, n);
 	if (!job)
 		return -ENOMEM;
 	err = find_source(job);
@@ -442,7 +448,7 @@ int nvl_tx_serve(struct nvl_conn *conn, const struct nvl_op *op)
 
 	if (op->seq >= NVL_GETS || conn->serving[op->seq] || !op->total)
 		return -EPROTO;
-	job = job_new(conn, NVL_JOB_SERVE, &iov, 1);
+	job = create_job(conn, NVL_JOB_SERVE, &iov, 1);
 	if (!job)
 		return -ENOMEM;
 	job->seq = op->seq;

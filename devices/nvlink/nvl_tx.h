@@ -32,7 +32,7 @@ struct nvl_job {
 };
 
 /* Where it lies, by its registration or the driver; logs why not. */
-int nvl_locate(const struct weft_iov *v, struct weft_cuda_ptr *where);
+int nvl_mem_locate(const struct weft_iov *v, struct weft_cuda_ptr *where);
 /* As the contract's put() on a connection that is ready for it. */
 int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,
 	       unsigned int n, uint64_t addr, const void *rkey,

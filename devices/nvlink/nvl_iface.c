@@ -30,7 +30,7 @@
 
 /* ---- opening ------------------------------------------------------------- */
 
-static int watch(struct nvl_iface *iface, int fd, uint64_t what)
+static int watch_fd(struct nvl_iface *iface, int fd, uint64_t what)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = what };
 
@@ -44,8 +44,8 @@ static int open_fds(struct nvl_iface *iface)
 	iface->timer_fd = timerfd_create(CLOCK_MONOTONIC,
 					 TFD_NONBLOCK | TFD_CLOEXEC);
 	if (iface->epfd < 0 || iface->wake_fd < 0 || iface->timer_fd < 0 ||
-	    watch(iface, iface->wake_fd, NVL_EV_WAKE) ||
-	    watch(iface, iface->timer_fd, NVL_EV_TIMER))
+	    watch_fd(iface, iface->wake_fd, NVL_EV_WAKE) ||
+	    watch_fd(iface, iface->timer_fd, NVL_EV_TIMER))
 		return weft_fail(errno, "cannot make an interface's "
 				 "descriptors");
 	return 0;
@@ -190,7 +190,7 @@ static bool reaches(struct weft_iface *base, const struct weft_address *remote,
 
 /* ---- progress ------------------------------------------------------------ */
 
-static void drain(int fd)
+static void drain_fd(int fd)
 {
 	uint64_t n;
 
@@ -198,7 +198,7 @@ static void drain(int fd)
 		return;
 }
 
-static unsigned int step(struct nvl_conn *conn)
+static unsigned int step_conn(struct nvl_conn *conn)
 {
 	unsigned int n = nvl_conn_step(conn);
 
@@ -207,7 +207,7 @@ static unsigned int step(struct nvl_conn *conn)
 	return n;
 }
 
-static unsigned int on_event(struct nvl_iface *iface, uint64_t what)
+static unsigned int handle_event(struct nvl_iface *iface, uint64_t what)
 {
 	switch (what) {
 	case NVL_EV_LISTEN:
@@ -217,17 +217,17 @@ static unsigned int on_event(struct nvl_iface *iface, uint64_t what)
 		nvl_conn_accept(iface, iface->listen_path_fd);
 		return 1;
 	case NVL_EV_WAKE:
-		drain(iface->wake_fd);
+		drain_fd(iface->wake_fd);
 		return 0;
 	case NVL_EV_TIMER:
-		drain(iface->timer_fd);
+		drain_fd(iface->timer_fd);
 		return 0;
 	}
-	return step((struct nvl_conn *)(uintptr_t)what);
+	return step_conn((struct nvl_conn *)(uintptr_t)what);
 }
 
 /* The system calls of a round; conns live until its end. */
-static unsigned int look_around(struct nvl_iface *iface)
+static unsigned int poll_sockets(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
 	struct epoll_event ev[32];
@@ -243,9 +243,9 @@ static unsigned int look_around(struct nvl_iface *iface)
 	nvl_conn_resume_accept(iface, now);
 	n = epoll_wait(iface->epfd, ev, ARRAY_SIZE(ev), 0);
 	for (i = 0; i < n; i++)
-		events += on_event(iface, ev[i].data.u64);
+		events += handle_event(iface, ev[i].data.u64);
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
-		events += step(conn);
+		events += step_conn(conn);
 		events += nvl_conn_tick(conn, now);
 		if (conn->state == NVL_CONN_OPEN)
 			nvl_ring_tick(conn, now);
@@ -253,7 +253,7 @@ static unsigned int look_around(struct nvl_iface *iface)
 	return events;
 }
 
-static bool must_look(struct nvl_iface *iface)
+static bool must_poll(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
 
@@ -270,7 +270,7 @@ static bool must_look(struct nvl_iface *iface)
 	return false;
 }
 
-static void wake_up(struct nvl_iface *iface)
+static void leave_sleep(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
 
@@ -282,7 +282,7 @@ static void wake_up(struct nvl_iface *iface)
 			nvl_inbox_sleep(conn, false);
 }
 
-static unsigned int tell_ready(struct nvl_iface *iface)
+static unsigned int report_ready(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
 	struct nvl_ep *ep;
@@ -332,7 +332,7 @@ static unsigned int read_inboxes(struct nvl_iface *iface)
 	return n;
 }
 
-static unsigned int end_pairs(struct nvl_iface *iface)
+static unsigned int end_conns(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
 	unsigned int n = 0;
@@ -356,7 +356,7 @@ again:
 	return n;
 }
 
-static bool conn_quiet(struct nvl_conn *conn)
+static bool is_conn_quiet(struct nvl_conn *conn)
 {
 	struct nvl_inbox_head *h = conn->rx.head;
 
@@ -379,7 +379,7 @@ static bool conn_quiet(struct nvl_conn *conn)
  * NCCL asks for each of its requests, some twenty times before one is done: the
  * answer "nothing new" has to be cheap.
  */
-static bool quiet(struct nvl_iface *iface)
+static bool is_quiet(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
 
@@ -389,7 +389,7 @@ static bool quiet(struct nvl_iface *iface)
 	    !weft_list_empty(&iface->landed) || !weft_list_empty(&iface->dead))
 		return false;
 	weft_list_for_each(conn, tmp, &iface->conns, link)
-		if (!conn_quiet(conn))
+		if (!is_conn_quiet(conn))
 			return false;
 	return nvl_copy_quiet(iface);
 }
@@ -400,13 +400,13 @@ static unsigned int iface_progress(struct weft_iface *base)
 	struct nvl_conn *conn, *tmp;
 	unsigned int n = 0;
 
-	if (quiet(iface)) {
+	if (is_quiet(iface)) {
 		iface->polls++;
 		return 0;
 	}
-	if (must_look(iface)) {
-		wake_up(iface);
-		n += look_around(iface);
+	if (must_poll(iface)) {
+		leave_sleep(iface);
+		n += poll_sockets(iface);
 	}
 	n += nvl_copy_poll(iface);
 	n += read_inboxes(iface);
@@ -416,8 +416,8 @@ static unsigned int iface_progress(struct weft_iface *base)
 	n += nvl_copy_submit(iface);
 	n += nvl_rx_deliver(iface);
 	n += nvl_tx_deliver(iface);
-	n += tell_ready(iface);
-	n += end_pairs(iface);
+	n += report_ready(iface);
+	n += end_conns(iface);
 	return n;
 }
 
@@ -428,7 +428,7 @@ static int event_fd(struct weft_iface *base)
 	return nvl_iface(base)->epfd;
 }
 
-static bool pending(struct nvl_iface *iface)
+static bool is_pending(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
 
@@ -446,7 +446,7 @@ static bool pending(struct nvl_iface *iface)
 	return false;
 }
 
-static uint64_t conn_deadline(const struct nvl_conn *conn, uint64_t now)
+static uint64_t find_deadline(const struct nvl_conn *conn, uint64_t now)
 {
 	switch (conn->state) {
 	case NVL_CONN_OPEN:
@@ -472,7 +472,7 @@ static void set_timer(struct nvl_iface *iface, bool poll_copies, bool flying)
 	struct nvl_conn *conn, *tmp;
 
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
-		t = conn_deadline(conn, now);
+		t = find_deadline(conn, now);
 		at = weft_min(at, t);
 	}
 	if (iface->accept_ms)
@@ -497,7 +497,7 @@ static int arm(struct weft_iface *base)
 	struct nvl_conn *conn, *tmp;
 	bool flying, belled;
 
-	if (pending(iface))
+	if (is_pending(iface))
 		return -EBUSY;
 	iface->armed = true;
 	weft_list_for_each(conn, tmp, &iface->conns, link)
@@ -505,8 +505,8 @@ static int arm(struct weft_iface *base)
 			nvl_inbox_sleep(conn, true);
 	belled = nvl_copy_arm(iface, &flying);
 	/* whoever wrote before it could see that we sleep is seen here */
-	if (pending(iface)) {
-		wake_up(iface);
+	if (is_pending(iface)) {
+		leave_sleep(iface);
 		return -EBUSY;
 	}
 	set_timer(iface, !belled, flying);
@@ -525,7 +525,7 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 	if (kind == WEFT_MEM_CUDA)
 		err = weft_cuda_init();
 	if (!err)
-		err = nvl_locate(&all, &where);
+		err = nvl_mem_locate(&all, &where);
 	if (err)
 		return err;
 	if (kind == WEFT_MEM_CUDA) {
