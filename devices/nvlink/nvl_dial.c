@@ -325,7 +325,7 @@ static void send_inbox(struct nvl_conn *conn)
 				      "this host");
 	err = nvl_inbox_make(&conn->rx, &fd);
 	if (!err)
-		err = nvl_sock_send(conn, &f, &fd, 1);
+		err = nvl_sock_send(conn, &f, fd);
 	if (fd >= 0)
 		close(fd);
 	if (err)
@@ -342,16 +342,16 @@ static int map_peer_inbox(struct nvl_conn *conn, const struct nvl_frame *f,
 
 static unsigned int receive_inbox(struct nvl_conn *conn)
 {
-	int fds[NVL_FRAME_FDS], err;
 	struct nvl_frame f;
+	int fd, err;
 
-	err = nvl_sock_recv(conn, &f, fds);
+	err = nvl_sock_recv(conn, &f, &fd);
 	if (!err)
 		return 0;
 	if (err > 0)
-		err = map_peer_inbox(conn, &f, fds[0]);
-	if (fds[0] >= 0)
-		close(fds[0]);
+		err = map_peer_inbox(conn, &f, fd);
+	if (fd >= 0)
+		close(fd);
 	if (err) {
 		nvl_conn_break(conn, err);
 		return 1;

@@ -76,7 +76,6 @@ struct nvl_frame {
 	uint64_t size;
 };
 _Static_assert(sizeof(struct nvl_frame) == 24, "no holes");
-#define NVL_FRAME_FDS	1
 
 /*
  * Where memory is, as its owner counts: the last byte of a packed key, so that

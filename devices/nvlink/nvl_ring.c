@@ -111,7 +111,7 @@ void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc)
 	if (p->wanted || p->ring != NVL_NO_RING)
 		return;
 	p->wanted = true;
-	err = nvl_sock_send(conn, &f, NULL, 0);
+	err = nvl_sock_send(conn, &f, -1);
 	if (err)
 		nvl_conn_break(conn, err);
 }
@@ -161,7 +161,7 @@ static void close_if_recalled(struct nvl_conn *conn, uint8_t id)
 	if (!r->recalled || r->made != r->out)
 		return;
 	free_txring(conn, id);
-	err = nvl_sock_send(conn, &f, NULL, 0);
+	err = nvl_sock_send(conn, &f, -1);
 	if (err)
 		nvl_conn_break(conn, err);
 }
@@ -183,15 +183,15 @@ void nvl_ring_credits(struct nvl_conn *conn)
 		if (!r || r->out == r->told)
 			continue;
 		credit = read_credit(conn, id);
-		if (credit > r->ends[(r->told - 1) % NVL_RING_CHUNKS]) {
+		if (credit > r->chunks[(r->told - 1) % NVL_RING_CHUNKS].end) {
 			weft_error("a peer on this host gives credit for bytes "
 				   "that it was never sent");
 			nvl_conn_break(conn, -EPROTO);
 			return;
 		}
 		while (r->out != r->told &&
-		       r->ends[r->out % NVL_RING_CHUNKS] <= credit)
-			r->freed = r->ends[r->out++ % NVL_RING_CHUNKS];
+		       r->chunks[r->out % NVL_RING_CHUNKS].end <= credit)
+			r->freed = r->chunks[r->out++ % NVL_RING_CHUNKS].end;
 		close_if_recalled(conn, id);
 	}
 }
@@ -206,7 +206,7 @@ bool nvl_ring_credit_pending(struct nvl_conn *conn)
 	for (id = 0; id < NVL_RINGS; id++) {
 		r = conn->txrings[id];
 		if (r && r->out != r->told &&
-		    read_credit(conn, id) >= r->ends[r->out % NVL_RING_CHUNKS])
+		    read_credit(conn, id) >= r->chunks[r->out % NVL_RING_CHUNKS].end)
 			return true;
 	}
 	return false;
@@ -268,7 +268,7 @@ static int handle_offer(struct nvl_conn *conn, const struct nvl_frame *f,
 		conn->paths[f->loc].via_host = false;
 		conn->paths[f->loc].pause_ms = 0;
 	}
-	return nvl_sock_send(conn, &answer, NULL, 0);
+	return nvl_sock_send(conn, &answer, -1);
 }
 
 static int handle_none(struct nvl_conn *conn, const struct nvl_frame *f)
@@ -364,7 +364,7 @@ static int send_offer(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id,
 			       .loc = r->loc, .kind = r->map.kind,
 			       .size = r->map.size };
 
-	return nvl_sock_send(conn, &f, &fd, 1);
+	return nvl_sock_send(conn, &f, fd);
 }
 
 int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
@@ -385,7 +385,7 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
 	}
 	r = id < NVL_RINGS ? calloc(1, sizeof(*r)) : NULL;
 	if (!r)
-		return nvl_sock_send(conn, &none, NULL, 0);
+		return nvl_sock_send(conn, &none, -1);
 	r->loc = loc;
 	r->keep = keep;
 	r->used_ms = weft_now_ms();
@@ -396,7 +396,7 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
 	if (err) {
 		free(r);
 		none.err = err;
-		return nvl_sock_send(conn, &none, NULL, 0);
+		return nvl_sock_send(conn, &none, -1);
 	}
 	r->state = NVL_RXRING_OFFERED;
 	conn->rxrings[id] = r;
@@ -448,20 +448,20 @@ void nvl_ring_tick(struct nvl_conn *conn, uint64_t now)
 			continue;
 		r->state = NVL_RXRING_RECALLED;
 		f.ring = id;
-		err = nvl_sock_send(conn, &f, NULL, 0);
+		err = nvl_sock_send(conn, &f, -1);
 		if (err)
 			nvl_conn_break(conn, err);
 	}
 }
 
-static int handle_frame(struct nvl_conn *conn, struct nvl_frame *f, int *fds)
+static int handle_frame(struct nvl_conn *conn, struct nvl_frame *f, int fd)
 {
 	switch (f->type) {
 	case NVL_FRAME_RING_WANT:
 		return f->loc < NVL_LOCS ?
 		       nvl_ring_offer(conn, f->loc, false) : -EPROTO;
 	case NVL_FRAME_RING_OFFER:
-		return handle_offer(conn, f, fds[0]);
+		return handle_offer(conn, f, fd);
 	case NVL_FRAME_RING_STATE:
 		return handle_state(conn, f);
 	case NVL_FRAME_RING_NONE:
@@ -478,13 +478,13 @@ static int handle_frame(struct nvl_conn *conn, struct nvl_frame *f, int *fds)
 
 unsigned int nvl_ring_read_frames(struct nvl_conn *conn)
 {
-	int fds[NVL_FRAME_FDS], err;
+	int fd, err;
 	int32_t told = nvl_sock_unseen(conn);
 	unsigned int n = 0, bells = 0;
 	struct nvl_frame f;
 
 	while (conn->state == NVL_CONN_OPEN && n + bells < FRAMES_AT_ONCE) {
-		err = nvl_sock_recv(conn, &f, fds);
+		err = nvl_sock_recv(conn, &f, &fd);
 		if (!err && told > (int32_t)n) {
 			/* or else we would wait for them for ever, awake */
 			weft_error("a peer on this host tells of frames that "
@@ -506,8 +506,9 @@ unsigned int nvl_ring_read_frames(struct nvl_conn *conn)
 		}
 		n++;
 		conn->frames_seen++;
-		err = handle_frame(conn, &f, fds);
-		nvl_sock_close_fds(fds, NVL_FRAME_FDS);
+		err = handle_frame(conn, &f, fd);
+		if (fd >= 0)
+			close(fd);
 		if (err)
 			nvl_conn_break(conn, err);
 	}

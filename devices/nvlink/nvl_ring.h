@@ -21,7 +21,6 @@ struct nvl_txring {
 	uint64_t pos, freed;		/* next free byte; all below is free */
 	/* chunks [told, made): copying; [out, told): the reader has them */
 	uint64_t made, told, out;
-	uint64_t ends[NVL_RING_CHUNKS];
 	struct nvl_txchunk chunks[NVL_RING_CHUNKS];
 };
 

@@ -21,37 +21,35 @@
 struct queued_frame {
 	struct weft_list link;
 	struct nvl_frame frame;
-	int fds[NVL_FRAME_FDS];		/* duplicates, ours */
-	unsigned int nfds;
+	int fd;				/* a duplicate, ours; -1: none */
 };
 
-static const uint8_t fds_of_type[NVL_FRAME_TYPES] = {
-	[NVL_FRAME_INBOX] = 1,
-	[NVL_FRAME_RING_OFFER] = 1,
+/* Does a frame of this type carry a descriptor? */
+static const bool has_fd[NVL_FRAME_TYPES] = {
+	[NVL_FRAME_INBOX] = true,
+	[NVL_FRAME_RING_OFFER] = true,
 };
 
-/* 0, -EAGAIN, -errno */
-static int send_frame(int sock, const struct nvl_frame *f, const int *fds,
-		      unsigned int nfds)
+/* @fd -1: none; 0, -EAGAIN, -errno */
+static int send_frame(int sock, const struct nvl_frame *f, int fd)
 {
 	union {
-		char buf[CMSG_SPACE(NVL_FRAME_FDS * sizeof(int))];
+		char buf[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
-	} control;
+	} control = { { 0 } };
 	struct iovec iov = { .iov_base = (void *)f, .iov_len = sizeof(*f) };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 	struct cmsghdr *c;
 	ssize_t n;
 
-	if (nfds) {
-		memset(&control, 0, sizeof(control));
+	if (fd >= 0) {
 		m.msg_control = control.buf;
-		m.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+		m.msg_controllen = sizeof(control.buf);
 		c = CMSG_FIRSTHDR(&m);
 		c->cmsg_level = SOL_SOCKET;
 		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(int));
 	}
 	do
 		n = sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -62,39 +60,36 @@ static int send_frame(int sock, const struct nvl_frame *f, const int *fds,
 	return n == sizeof(*f) ? 0 : -EPROTO;
 }
 
-static int queue_frame(struct nvl_conn *conn, const struct nvl_frame *f,
-		       const int *fds, unsigned int nfds)
+static int queue_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 {
-	struct queued_frame *k;
+	struct queued_frame *q;
 
 	if (conn->nframes_out == FRAMES_KEPT)
 		return weft_fail(ENOBUFS, "a peer on this host does not read "
 				 "what it is told");
-	k = calloc(1, sizeof(*k));
-	if (!k)
+	q = malloc(sizeof(*q));
+	if (!q)
 		return -ENOMEM;
-	k->frame = *f;
-	for (; k->nfds < nfds; k->nfds++) {
-		k->fds[k->nfds] = fcntl(fds[k->nfds], F_DUPFD_CLOEXEC, 0);
-		if (k->fds[k->nfds] < 0) {
-			while (k->nfds--)
-				close(k->fds[k->nfds]);
-			free(k);
+	*q = (struct queued_frame){ .frame = *f, .fd = -1 };
+	if (fd >= 0) {
+		q->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		if (q->fd < 0) {
+			free(q);
 			return -EMFILE;
 		}
 	}
-	weft_list_add_tail(&conn->frames_out, &k->link);
+	weft_list_add_tail(&conn->frames_out, &q->link);
 	conn->nframes_out++;
 	return 0;
 }
 
-static void drop_frame(struct nvl_conn *conn, struct queued_frame *k)
+static void drop_frame(struct nvl_conn *conn, struct queued_frame *q)
 {
 	conn->nframes_out--;
-	while (k->nfds--)
-		close(k->fds[k->nfds]);
-	weft_list_del(&k->link);
-	free(k);
+	if (q->fd >= 0)
+		close(q->fd);
+	weft_list_del(&q->link);
+	free(q);
 }
 
 /* A peer that polls its inbox sees there that a frame waits; one that sleeps
@@ -116,17 +111,16 @@ static bool note_hangup(struct nvl_conn *conn, int err)
 	return true;
 }
 
-int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, const int *fds,
-		  unsigned int nfds)
+int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, int fd)
 {
 	int err = -EAGAIN;
 
 	f->magic = NVL_FRAME_MAGIC;
-	f->nfds = nfds;
+	f->nfds = fd >= 0;
 	if (weft_list_empty(&conn->frames_out))
-		err = send_frame(conn->fd, f, fds, nfds);
+		err = send_frame(conn->fd, f, fd);
 	if (err == -EAGAIN)
-		return queue_frame(conn, f, fds, nfds);
+		return queue_frame(conn, f, fd);
 	if (!err)
 		count_frame(conn);
 	return note_hangup(conn, err) ? 0 : err;
@@ -134,15 +128,15 @@ int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, const int *fds,
 
 int nvl_sock_flush(struct nvl_conn *conn)
 {
-	struct queued_frame *k, *tmp;
+	struct queued_frame *q, *tmp;
 	int err;
 
-	weft_list_for_each(k, tmp, &conn->frames_out, link) {
-		err = send_frame(conn->fd, &k->frame, k->fds, k->nfds);
+	weft_list_for_each(q, tmp, &conn->frames_out, link) {
+		err = send_frame(conn->fd, &q->frame, q->fd);
 		if (err)
-			return err == -EAGAIN || note_hangup(conn, err) ? 0
-									: err;
-		drop_frame(conn, k);
+			return err == -EAGAIN || note_hangup(conn, err) ? 0 :
+									  err;
+		drop_frame(conn, q);
 		count_frame(conn);
 	}
 	return 0;
@@ -150,84 +144,78 @@ int nvl_sock_flush(struct nvl_conn *conn)
 
 void nvl_sock_drop(struct nvl_conn *conn)
 {
-	struct queued_frame *k, *tmp;
+	struct queued_frame *q, *tmp;
 
-	weft_list_for_each(k, tmp, &conn->frames_out, link)
-		drop_frame(conn, k);
+	weft_list_for_each(q, tmp, &conn->frames_out, link)
+		drop_frame(conn, q);
 }
 
-static int take_fds(struct msghdr *m, int fds[NVL_FRAME_FDS])
+/* The first descriptor to *@fd, else -1; how many there were. */
+static unsigned int take_fds(struct msghdr *m, int *fd)
 {
 	unsigned int n = 0, i, room;
 	struct cmsghdr *c;
+	int one;
 
+	*fd = -1;
 	for (c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
 		room = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		for (i = 0; i < room; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int),
-			       sizeof(fd));
-			if (n < NVL_FRAME_FDS)
-				fds[n++] = fd;
+			memcpy(&one, CMSG_DATA(c) + i * sizeof(int),
+			       sizeof(one));
+			if (!n++)
+				*fd = one;
 			else
-				close(fd);
+				close(one);
 		}
 	}
 	return n;
 }
 
-void nvl_sock_close_fds(const int *fds, unsigned int n)
-{
-	while (n--)
-		if (fds[n] >= 0)
-			close(fds[n]);
-}
-
-int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f,
-		  int fds[NVL_FRAME_FDS])
+int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd)
 {
 	union {
 		/* room for one more than allowed, so that a lie is seen */
-		char buf[CMSG_SPACE((NVL_FRAME_FDS + 1) * sizeof(int))];
+		char buf[CMSG_SPACE(2 * sizeof(int))];
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = { .iov_base = f, .iov_len = sizeof(*f) };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1,
 			    .msg_control = control.buf,
 			    .msg_controllen = sizeof(control.buf) };
-	unsigned int i;
+	unsigned int nfds;
 	ssize_t n;
-	int nfds;
+	int err;
 
-	for (i = 0; i < NVL_FRAME_FDS; i++)
-		fds[i] = -1;
+	*fd = -1;
 	do
 		n = recvmsg(conn->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
-	nfds = take_fds(&m, fds);
+	nfds = take_fds(&m, fd);
+	if (n == sizeof(*f) && !(m.msg_flags & MSG_CTRUNC) &&
+	    f->magic == NVL_FRAME_MAGIC && f->type &&
+	    f->type < NVL_FRAME_TYPES && nfds == f->nfds &&
+	    nfds == has_fd[f->type])
+		return 1;
 	if (!n)
-		return -ECONNRESET;
-	if (m.msg_flags & MSG_CTRUNC) {
-		nvl_sock_close_fds(fds, nfds);
-		return weft_fail(EMFILE, "descriptors sent by a peer on this "
-				 "host were lost: raise the limit on open files "
-				 "('ulimit -n'), or see whether SELinux or "
-				 "AppArmor forbids passing them (give both "
-				 "containers the same label or profile)");
-	}
-	if (n != sizeof(*f) || f->magic != NVL_FRAME_MAGIC || !f->type ||
-	    f->type >= NVL_FRAME_TYPES || nfds != f->nfds ||
-	    nfds != fds_of_type[f->type]) {
-		nvl_sock_close_fds(fds, nfds);
-		return weft_fail(EPROTO, "a peer on this host sent a frame that "
-				 "is none (%zd bytes, %d descriptors)", n, nfds);
-	}
-	return 1;
+		err = -ECONNRESET;
+	else if (m.msg_flags & MSG_CTRUNC)
+		err = weft_fail(EMFILE, "descriptors sent by a peer on this "
+				"host were lost: raise the limit on open files "
+				"('ulimit -n'), or see whether SELinux or "
+				"AppArmor forbids passing them (give both "
+				"containers the same label or profile)");
+	else
+		err = weft_fail(EPROTO, "a peer on this host sent a frame that "
+				"is none (%zd bytes, %u descriptors)", n, nfds);
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+	return err;
 }
 
 /* Counted after they are sent, never before. */

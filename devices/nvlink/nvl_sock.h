@@ -7,19 +7,15 @@
 
 /*
  * 0: sent, or kept until there is room, or the socket has ended (hung_up).
- * @fds stay the caller's.  -ENOBUFS: the peer reads nothing.
+ * @fd stays the caller's; -1: none.  -ENOBUFS: the peer reads nothing.
  */
-int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, const int *fds,
-		  unsigned int nfds);
-/* 1: *@f and @fds are there (-1: none), the caller's; 0: none; -errno: dead */
-int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f,
-		  int fds[NVL_FRAME_FDS]);
+int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, int fd);
+/* 1: *@f is there and *@fd (-1: none), the caller's; 0: none; -errno: dead */
+int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd);
 /* Sends what was kept, as far as it goes; 0 or -errno. */
 int nvl_sock_flush(struct nvl_conn *conn);
 /* Frees what was kept. */
 void nvl_sock_drop(struct nvl_conn *conn);
-/* Those of them that are not -1. */
-void nvl_sock_close_fds(const int *fds, unsigned int n);
 /* Frames sent by the peer that have not been read, as its inbox says. */
 int32_t nvl_sock_unseen(const struct nvl_conn *conn);
 /* Are there any, on a socket that has not ended? */

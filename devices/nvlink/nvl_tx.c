@@ -178,7 +178,7 @@ static void make_chunk(struct nvl_job *job, struct nvl_txring *r, uint64_t pos,
 	c->job = job;
 	c->done = false;
 	c->end = r->pos;
-	r->ends[r->made++ % NVL_RING_CHUNKS] = r->pos;
+	r->made++;
 	c->op = (struct nvl_op){
 		.type = NVL_OP_CHUNK, .flags = job->flags, .ring = id,
 		.seq = job->seq, .len = len, .total = job->total, .pos = pos,
