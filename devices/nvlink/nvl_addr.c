@@ -49,14 +49,14 @@ void nvl_addr_make(struct nvl_iface *iface)
 	a->sa.in.sin_port = htons(run & 0xffff);
 }
 
-bool nvl_addr_same_netns(const struct nvl_iface *iface,
-			 const struct weft_address *remote)
+static bool same_netns(const struct nvl_iface *iface,
+		       const struct weft_address *remote)
 {
 	return netns_of(remote) && netns_of(remote) == netns_of(iface->addr);
 }
 
-bool nvl_addr_same_run(const struct nvl_iface *iface,
-		       const struct weft_address *remote)
+static bool same_run(const struct nvl_iface *iface,
+		     const struct weft_address *remote)
 {
 	return run_of(remote) && run_of(remote) == run_of(iface->addr);
 }
@@ -68,8 +68,7 @@ bool nvl_addr_reaches(const struct nvl_iface *iface,
 
 	if (!weft_address_speaks(remote))
 		no = weft_other_wire;
-	else if (!nvl_addr_same_netns(iface, remote) &&
-		 !nvl_addr_same_run(iface, remote))
+	else if (!same_netns(iface, remote) && !same_run(iface, remote))
 		no = "it shares neither the network namespace nor the run folder";
 	if (no && why)
 		*why = no;
@@ -91,9 +90,9 @@ int nvl_addr_listen(uint64_t id)
 	socklen_t len = abstract_name(id, &sa);
 	int fd, err;
 
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	fd = nvl_run_socket();
 	if (fd < 0)
-		return weft_fail(errno, "cannot make a Unix socket");
+		return fd;
 	if (bind(fd, (struct sockaddr *)&sa, len) || listen(fd, SOMAXCONN)) {
 		err = -errno;
 		weft_info("no abstract Unix socket here: %s", strerror(-err));
@@ -103,10 +102,17 @@ int nvl_addr_listen(uint64_t id)
 	return fd;
 }
 
-int nvl_addr_connect(int fd, uint64_t id)
+int nvl_addr_connect(struct nvl_iface *iface, int fd,
+		     const struct weft_address *remote)
 {
+	const uint64_t id = weft_key_id(remote->key);
 	struct sockaddr_un sa;
 	socklen_t len = abstract_name(id, &sa);
+	int err = -ECONNREFUSED;
 
-	return connect(fd, (struct sockaddr *)&sa, len) ? -errno : 0;
+	if (same_netns(iface, remote))
+		err = connect(fd, (struct sockaddr *)&sa, len) ? -errno : 0;
+	if (err && err != -EAGAIN && same_run(iface, remote))
+		err = nvl_run_connect(iface->run, fd, id);
+	return err;
 }

@@ -11,14 +11,11 @@ void nvl_addr_make(struct nvl_iface *iface);
 /* As the contract's reaches(), by address bytes alone. */
 bool nvl_addr_reaches(const struct nvl_iface *iface,
 		      const struct weft_address *remote, const char **why);
-bool nvl_addr_same_netns(const struct nvl_iface *iface,
-			 const struct weft_address *remote);
-bool nvl_addr_same_run(const struct nvl_iface *iface,
-		       const struct weft_address *remote);
 /* On the abstract name of @id; a descriptor, or -errno. */
 int nvl_addr_listen(uint64_t id);
-/* 0, -EAGAIN (backlog full), or why not. */
-int nvl_addr_connect(int fd, uint64_t id);
+/* By whichever of its sockets we see; 0, -EAGAIN (backlog full), or why not. */
+int nvl_addr_connect(struct nvl_iface *iface, int fd,
+		     const struct weft_address *remote);
 
 /* nvl_run.c: the folder that pods share */
 struct nvl_run;
@@ -27,6 +24,8 @@ struct nvl_run *nvl_run_open(void);
 void nvl_run_close(struct nvl_run *run);
 /* Equal for two processes exactly when they see the same folder; never 0. */
 uint64_t nvl_run_id(const struct nvl_run *run);
+/* A Unix socket for any of this; -errno, which is logged. */
+int nvl_run_socket(void);
 /* A listening socket for @id; its file goes away with nvl_run_unlisten(). */
 int nvl_run_listen(struct nvl_run *run, uint64_t id);
 void nvl_run_unlisten(struct nvl_run *run, uint64_t id);

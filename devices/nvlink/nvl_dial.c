@@ -48,23 +48,6 @@ static void dial_later(struct nvl_conn *conn)
 	conn->retry_ms = weft_now_ms() + NVL_REDIAL_MS;
 }
 
-static int make_socket(void)
-{
-	return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
-
-static int try_connect(struct nvl_iface *iface, int fd,
-		       const struct weft_address *remote, uint64_t id)
-{
-	int err = -ECONNREFUSED;
-
-	if (nvl_addr_same_netns(iface, remote))
-		err = nvl_addr_connect(fd, id);
-	if (err && err != -EAGAIN && nvl_addr_same_run(iface, remote))
-		err = nvl_run_connect(iface->run, fd, id);
-	return err;
-}
-
 static bool is_forbidden(int err)
 {
 	if (err != -EACCES && err != -EPERM)
@@ -90,10 +73,10 @@ bool nvl_conn_may_dial(struct nvl_iface *iface,
 
 	if (!known || known->asked || id == iface->my_id)
 		return !known || !known->refused;
-	fd = make_socket();
+	fd = nvl_run_socket();
 	if (fd < 0)
-		return true;	/* dialling says why */
-	err = try_connect(iface, fd, remote, id);
+		return true;
+	err = nvl_addr_connect(iface, fd, remote);
 	close(fd);
 	known->refused = is_forbidden(err);
 	/* with a full backlog the security modules were not asked */
@@ -112,13 +95,12 @@ void nvl_conn_dial(struct nvl_conn *conn)
 	conn->dialer = true;
 	conn->retry_ms = 0;
 	close_socket(conn);
-	conn->fd = make_socket();
+	conn->fd = nvl_run_socket();
 	if (conn->fd < 0) {
-		nvl_conn_break(conn, weft_fail(errno,
-					       "cannot make a Unix socket"));
+		nvl_conn_break(conn, conn->fd);
 		return;
 	}
-	err = try_connect(conn->iface, conn->fd, conn->remote, conn->peer_id);
+	err = nvl_addr_connect(conn->iface, conn->fd, conn->remote);
 	if (err == -EAGAIN) {		/* the peer's backlog is full */
 		dial_later(conn);
 		return;

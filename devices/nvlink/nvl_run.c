@@ -31,33 +31,54 @@ struct nvl_run {
 	int lock;			/* our l-<id>; -1 */
 };
 
+int nvl_run_socket(void)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	return fd < 0 ? weft_fail(errno, "cannot make a Unix socket") : fd;
+}
+
+/* Through /proc, so that neither length nor a swapped folder matters. */
+static void socket_path(const struct nvl_run *run, uint64_t id,
+			struct sockaddr_un *sa)
+{
+	memset(sa, 0, sizeof(*sa));
+	sa->sun_family = AF_UNIX;
+	snprintf(sa->sun_path, sizeof(sa->sun_path),
+		 "/proc/self/fd/%d/s-%016" PRIx64, run->dir.fd, id);
+}
+
+static void remove_files(const struct nvl_run *run, uint64_t id)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "s-%016" PRIx64, id);
+	unlinkat(run->dir.fd, name, 0);
+	snprintf(name, sizeof(name), "l-%016" PRIx64, id);
+	unlinkat(run->dir.fd, name, 0);
+}
+
 /* A socket nobody listens on, whose lock nobody holds, is of the dead. */
 static void remove_stale(struct nvl_run *run, const char *lock_name)
 {
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	const uint64_t id = strtoull(lock_name + 2, NULL, 16);
+	struct sockaddr_un sa;
 	const char *why;
-	char name[32];
-	int fd, s;
+	int fd, s = -1;
 
 	fd = weft_file_open(run->dir.fd, lock_name, O_RDONLY | O_NOFOLLOW, 0,
 			    NULL, &why);
 	if (fd < 0)
 		return;
-	if (flock(fd, LOCK_EX | LOCK_NB))
-		goto out;
-	snprintf(name, sizeof(name), "s-%s", lock_name + 2);
-	s = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (s < 0)
-		goto out;
-	snprintf(sa.sun_path, sizeof(sa.sun_path), "/proc/self/fd/%d/%s",
-		 run->dir.fd, name);
-	if (connect(s, (struct sockaddr *)&sa, sizeof(sa)) &&
-	    (errno == ECONNREFUSED || errno == ENOENT)) {
-		unlinkat(run->dir.fd, name, 0);
-		unlinkat(run->dir.fd, lock_name, 0);
+	if (!flock(fd, LOCK_EX | LOCK_NB))
+		s = nvl_run_socket();
+	if (s >= 0) {
+		socket_path(run, id, &sa);
+		if (connect(s, (struct sockaddr *)&sa, sizeof(sa)) &&
+		    (errno == ECONNREFUSED || errno == ENOENT))
+			remove_files(run, id);
+		close(s);
 	}
-	close(s);
-out:
 	close(fd);
 }
 
@@ -119,16 +140,6 @@ uint64_t nvl_run_id(const struct nvl_run *run)
 	return run ? run->dir.id : 0;
 }
 
-/* Through /proc, so that neither length nor a swapped folder matters. */
-static void socket_path(struct nvl_run *run, uint64_t id,
-			struct sockaddr_un *sa)
-{
-	memset(sa, 0, sizeof(*sa));
-	sa->sun_family = AF_UNIX;
-	snprintf(sa->sun_path, sizeof(sa->sun_path),
-		 "/proc/self/fd/%d/s-%016" PRIx64, run->dir.fd, id);
-}
-
 /* The lock first: a socket without one would be swept away. */
 static int take_lock(struct nvl_run *run, uint64_t id)
 {
@@ -161,9 +172,9 @@ int nvl_run_listen(struct nvl_run *run, uint64_t id)
 	err = take_lock(run, id);
 	if (err)
 		return weft_fail(err, "cannot lock a file in '%s'", run->dir.path);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	fd = nvl_run_socket();
 	if (fd < 0)
-		return weft_fail(errno, "cannot make a Unix socket");
+		return fd;
 	socket_path(run, id, &sa);
 	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) || listen(fd, SOMAXCONN)) {
 		err = weft_fail(errno, "cannot listen in '%s'; on EACCES see "
@@ -177,12 +188,7 @@ int nvl_run_listen(struct nvl_run *run, uint64_t id)
 
 void nvl_run_unlisten(struct nvl_run *run, uint64_t id)
 {
-	char name[32];
-
-	snprintf(name, sizeof(name), "s-%016" PRIx64, id);
-	unlinkat(run->dir.fd, name, 0);
-	snprintf(name, sizeof(name), "l-%016" PRIx64, id);
-	unlinkat(run->dir.fd, name, 0);
+	remove_files(run, id);
 	if (run->lock >= 0)
 		close(run->lock);
 	run->lock = -1;
