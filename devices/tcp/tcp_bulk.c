@@ -311,34 +311,21 @@ void tcp_bulk_carried(struct tcp_conn *conn, struct tcp_put *put, size_t len)
 		tcp_events_add_put(conn->iface, put);
 }
 
-void tcp_bulk_dropped(struct tcp_conn *conn, struct tcp_put *put)
+void tcp_bulk_stopped(struct tcp_conn *conn, struct tcp_put *put, bool again)
 {
 	struct tcp_bulk *b = conn->bulk;
 	bool done;
 
 	pthread_mutex_lock(&b->lock);
 	done = release_put(b, put);
-	if (!done)
+	if (!done && !again)
 		put->aborted = true;
 	pthread_mutex_unlock(&b->lock);
 	if (done)
 		tcp_events_add_put(conn->iface, put);
 }
 
-void tcp_bulk_stopped(struct tcp_conn *conn, struct tcp_put *put)
-{
-	struct tcp_bulk *b = conn->bulk;
-	bool done;
-
-	pthread_mutex_lock(&b->lock);
-	done = release_put(b, put);
-	pthread_mutex_unlock(&b->lock);
-	if (done)
-		tcp_events_add_put(conn->iface, put);
-}
-
-/* 0: no such put waits for it */
-static int acknowledge_put(struct tcp_conn *conn, uint64_t seq, int status)
+int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status, bool late)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct tcp_put *put = NULL;
@@ -351,7 +338,7 @@ static int acknowledge_put(struct tcp_conn *conn, uint64_t seq, int status)
 		put = b->sent[seq % TCP_WINDOW];
 	if (!put || put->seq != seq || put->acked) {
 		pthread_mutex_unlock(&b->lock);
-		return 0;
+		return late ? 0 : -EPROTO;
 	}
 	/* an aborted put is acknowledged whatever part of it was sent */
 	if ((put->cut != put->total || put->again) && !put->aborted) {
@@ -368,19 +355,7 @@ static int acknowledge_put(struct tcp_conn *conn, uint64_t seq, int status)
 	pthread_mutex_unlock(&b->lock);
 	if (done)
 		tcp_events_add_put(conn->iface, put);
-	return 1;
-}
-
-int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status)
-{
-	int ret = acknowledge_put(conn, seq, status);
-
-	return ret > 0 ? 0 : -EPROTO;
-}
-
-int tcp_bulk_acked_late(struct tcp_conn *conn, uint64_t seq, int status)
-{
-	return weft_min(acknowledge_put(conn, seq, status), 0);
+	return 0;
 }
 
 struct tcp_put *tcp_bulk_pending(struct tcp_bulk *b, uint64_t seq)

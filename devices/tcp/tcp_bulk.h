@@ -118,12 +118,10 @@ struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_bulk *b, struct tcp_stream *s,
 /* The same for the message stream, at most @max bytes; NULL: there is none. */
 struct tcp_put *tcp_bulk_next_frame(struct tcp_bulk *b, size_t max, size_t *off,
 				    size_t *len, uint8_t head[TCP_CHUNK_LEN]);
-/* One sender less is at @put, which has sent @len bytes, a whole chunk; */
+/* One sender less is at @put: it has sent @len bytes, a whole chunk; */
 void tcp_bulk_carried(struct tcp_conn *conn, struct tcp_put *put, size_t len);
-/* or ended amid one; */
-void tcp_bulk_dropped(struct tcp_conn *conn, struct tcp_put *put);
-/* or ended amid one that will be sent again. */
-void tcp_bulk_stopped(struct tcp_conn *conn, struct tcp_put *put);
+/* or it ended amid one, which will be sent @again or not. */
+void tcp_bulk_stopped(struct tcp_conn *conn, struct tcp_put *put, bool again);
 /*
  * Nobody waits for @put any more; its op, or NULL.  *@abort: not all of it was
  * sent, nor will be, which the peer must be told.
@@ -132,10 +130,11 @@ struct weft_op *tcp_bulk_give_up(struct tcp_bulk *b, struct tcp_put *put,
 				 bool *abort);
 /* The put with this number, if somebody waits for it, or NULL. */
 struct tcp_put *tcp_bulk_pending(struct tcp_bulk *b, uint64_t seq);
-/* -EPROTO: the peer acknowledges what was never sent */
-int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status);
-/* The same, but it may have been acknowledged before. */
-int tcp_bulk_acked_late(struct tcp_conn *conn, uint64_t seq, int status);
+/*
+ * -EPROTO: the peer acknowledges what was never sent, or acknowledges it once
+ * more; @late: which it may.
+ */
+int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status, bool late);
 /*
  * Queues the chunks of @s again of which the peer took @taken; -EPROTO: it cannot
  * have.  Puts that were cancelled meanwhile are added to @aborted by their link:

@@ -75,7 +75,7 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
 	weft_list_init(&conn->gets);
 	weft_list_init(&conn->replies);
 	weft_list_add_tail(&iface->conns, &conn->link);
-	tcp_iface_need_tick(iface);
+	tcp_iface_set_tick(iface, true);
 	return conn;
 }
 
@@ -163,7 +163,7 @@ void tcp_conn_doubt(struct tcp_conn *conn, int err)
 	conn->doubt = err;
 	conn->doubt_seq = atomic_load(&conn->bulk->next_seq);
 	conn->doubt_ms = weft_now_ms() + weft_settings()->peer_timeout_ms;
-	tcp_iface_need_tick(conn->iface);
+	tcp_iface_set_tick(conn->iface, true);
 }
 
 void tcp_conn_end(struct tcp_conn *conn)

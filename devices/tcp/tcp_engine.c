@@ -447,7 +447,7 @@ void tcp_stream_detach(struct tcp_stream *s)
 
 	tcp_bulk_forget_stream(s->conn->bulk, s);
 	if (s->out_chunk)
-		tcp_bulk_dropped(s->conn, s->out_chunk->put);
+		tcp_bulk_stopped(s->conn, s->out_chunk->put, false);
 	free(s->ack_buf);
 	free(s);
 }

@@ -149,8 +149,3 @@ void tcp_iface_set_tick(struct tcp_iface *iface, bool on)
 	}
 	timerfd_settime(iface->timer_fd, 0, &its, NULL);
 }
-
-void tcp_iface_need_tick(struct tcp_iface *iface)
-{
-	tcp_iface_set_tick(iface, true);
-}

@@ -42,9 +42,7 @@ void tcp_events_forget(struct tcp_conn *conn);
 void tcp_conn_attend(struct tcp_conn *conn);
 /* Never calls back: progress() will close it and tell @err. */
 void tcp_conn_break(struct tcp_conn *conn, int err);
-/* There is a deadline now: the tick is needed. */
-void tcp_iface_need_tick(struct tcp_iface *iface);
-/* The tick goes on, or stops. */
+/* Deadlines need the tick, or none does any more. */
 void tcp_iface_set_tick(struct tcp_iface *iface, bool on);
 
 #endif

@@ -71,7 +71,7 @@ static struct tcp_handshake *new_handshake(struct tcp_iface *iface, int fd)
 	hs->fd = fd;
 	hs->deadline_ms = weft_now_ms() + weft_settings()->connect_timeout_ms;
 	weft_list_add_tail(&iface->handshakes, &hs->link);
-	tcp_iface_need_tick(iface);
+	tcp_iface_set_tick(iface, true);
 	return hs;
 }
 
@@ -158,7 +158,7 @@ static void lose_stream(struct tcp_conn *conn, bool out, int err,
 	b->no_streams = true;
 	conn->deadline_ms = weft_now_ms() + TCP_LOST_STREAM_MS;
 	b->lost_err = err;	/* news only if the peer lives on: tcp_watch.c */
-	tcp_iface_need_tick(conn->iface);
+	tcp_iface_set_tick(conn->iface, true);
 	tcp_conn_attend(conn);	/* puts go by frame from now on */
 }
 
@@ -612,7 +612,7 @@ static void pause_accept(struct tcp_iface *iface)
 {
 	iface->accept_paused = true;
 	epoll_ctl(iface->epfd, EPOLL_CTL_DEL, iface->listen_fd, NULL);
-	tcp_iface_need_tick(iface);
+	tcp_iface_set_tick(iface, true);
 }
 
 void tcp_handshake_resume_accept(struct tcp_iface *iface)

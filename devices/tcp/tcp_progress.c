@@ -261,25 +261,24 @@ static bool settle_conn(struct tcp_conn *conn)
 	return true;
 }
 
+/* Those that something happens to meanwhile have their turn with the next call. */
 static unsigned int settle_conns(struct tcp_iface *iface)
 {
-	struct weft_list later;
+	struct weft_list now;
 	struct tcp_conn *conn;
 	unsigned int n = 0;
 
-	weft_list_init(&later);
-	while (!weft_list_empty(&iface->attend)) {
-		conn = weft_list_first(&iface->attend, struct tcp_conn,
-				       attend_link);
+	if (weft_list_empty(&iface->attend))
+		return 0;
+	now = iface->attend;
+	now.next->prev = now.prev->next = &now;
+	weft_list_init(&iface->attend);
+	while (!weft_list_empty(&now)) {
+		conn = weft_list_first(&now, struct tcp_conn, attend_link);
 		weft_list_del(&conn->attend_link);
 		if (!settle_conn(conn))
-			weft_list_add_tail(&later, &conn->attend_link);
+			tcp_conn_attend(conn);
 		n++;
-	}
-	while (!weft_list_empty(&later)) {
-		conn = weft_list_first(&later, struct tcp_conn, attend_link);
-		weft_list_del(&conn->attend_link);
-		weft_list_add_tail(&iface->attend, &conn->attend_link);
 	}
 	return n;
 }

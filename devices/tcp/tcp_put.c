@@ -182,7 +182,7 @@ void tcp_puts_pump(struct tcp_conn *conn)
 			parts = 1;
 			err = copy_guarded(conn, put, off, len, iov + 1);
 			if (err) {
-				tcp_bulk_dropped(conn, put);
+				tcp_bulk_stopped(conn, put, false);
 				tcp_put_give_up(conn, put, err);
 				err = 0;
 				continue;

@@ -151,7 +151,7 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 		return tcp_put_arrives(conn, p, len);
 	case TCP_FRAME_PUT_ACK:
 		return tcp_bulk_acked(conn, weft_get_le64(p),
-				      (int32_t)weft_get_le32(p + 8));
+				      (int32_t)weft_get_le32(p + 8), false);
 	case TCP_FRAME_PUT_ABORT:
 		return tcp_put_aborted(conn, p);
 	case TCP_FRAME_GET:

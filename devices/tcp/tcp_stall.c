@@ -39,7 +39,7 @@ static void give_up_stream(struct tcp_conn *conn, struct tcp_stream *s)
 
 	put = tcp_stream_stop(s);
 	if (put)
-		tcp_bulk_stopped(conn, put);
+		tcp_bulk_stopped(conn, put, true);
 	pthread_mutex_lock(&b->lock);
 	s->given_up = true;
 	b->out_streams--;
@@ -161,8 +161,8 @@ int tcp_stall_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		return -EPROTO;
 	for (i = 0; i < n; i++) {
 		ack = p + TCP_DROPPED_LEN + i * TCP_ACK_LEN;
-		err = tcp_bulk_acked_late(conn, weft_get_le64(ack),
-					  (int32_t)weft_get_le32(ack + 8));
+		err = tcp_bulk_acked(conn, weft_get_le64(ack),
+				     (int32_t)weft_get_le32(ack + 8), true);
 		if (err)
 			return err;
 	}

@@ -112,7 +112,8 @@ static int read_acks(struct tcp_stream *s)
 		     off += TCP_ACK_LEN) {
 			err = tcp_bulk_acked(s->conn,
 				weft_get_le64(s->rx_head + off),
-				(int32_t)weft_get_le32(s->rx_head + off + 8));
+				(int32_t)weft_get_le32(s->rx_head + off + 8),
+				false);
 			if (err)
 				return err;
 		}

@@ -143,7 +143,7 @@ static ssize_t write_iov(struct tcp_conn *conn, const struct iovec *iov,
 		return errno == EAGAIN ? 0 : -errno;
 	weft_count(conn->stats, wire_tx_bytes, sent);
 	/* until it is acknowledged, keepalive does not watch this socket */
-	tcp_iface_need_tick(conn->iface);
+	tcp_iface_set_tick(conn->iface, true);
 	return sent;
 }
 
