@@ -11,7 +11,7 @@
  * each other):
  *   tcp_iface      the contract's table; listens, opens and closes
  *   tcp_progress   one progress(): what came, what ended, who is told
- *   tcp_watch      deadlines and dead peers
+ *   tcp_timer      deadlines and dead peers
  *   tcp_rx         frames of the message stream in, in order
  *   tcp_ep         endpoints: messages and flushes
  *   tcp_stall      gives up streams that have become slow
@@ -77,7 +77,7 @@ enum tcp_times {
 #define TCP_RX_BUF	(512u << 10)	/* per iface, shared by its streams */
 #define TCP_RX_PART	(64u << 10)	/* read of those that send small ones */
 #define TCP_SHARE	(WEFT_PROGRESS_MAX / 2)	/* of one stream */
-#define TCP_HOT		4		/* streams polled without epoll */
+#define TCP_POLLED		4		/* streams polled without epoll */
 #define TCP_MAX_STREAMS	64
 /* One that its end has closed may not have ended here when it is replaced. */
 #define TCP_MAX_STREAMS_IN (2 * TCP_MAX_STREAMS)
@@ -109,20 +109,20 @@ enum tcp_conn_state {
 struct tcp_conn {
 	struct tcp_source src;
 	struct weft_list link;		/* iface->conns */
-	struct weft_list held_link;	/* iface->held */
+	struct weft_list deferred_link;	/* iface->deferred */
 	struct weft_entry by_id;	/* peer and number */
 	struct weft_entry by_token;	/* once the listener has given one */
-	struct weft_list more_link;	/* iface->more */
+	struct weft_list rx_pending_link;	/* iface->rx_pending */
 	struct tcp_iface *iface;
 	enum tcp_conn_state state;
 	int fd;
 	bool dialer;
 	bool had_ep, bye_sent, bye_seen, close_seen;
-	bool ended;			/* its message stream; bulk may come yet */
+	bool rx_ended;			/* its message stream; bulk may come yet */
 	uint64_t end_ms;		/* and is waited for till then */
-	int doubt;			/* why a bulk stream died amid puts, or 0 */
-	uint64_t doubt_seq, doubt_ms;	/* the puts below; till when they wait */
-	int broken;			/* why progress() is to close it: -errno */
+	int suspect_err;		/* why a bulk stream died amid puts, or 0 */
+	uint64_t suspect_seq, suspect_until_ms;	/* the puts below; how long */
+	int err;			/* why progress() is to close it: -errno */
 	struct weft_list attend_link;	/* iface->attend */
 	uint64_t peer_id;
 	uint32_t sn;
@@ -141,20 +141,20 @@ struct tcp_conn {
 	uint8_t zc_head[TCP_FRAME_LEN];
 	uint8_t *tx;
 	size_t tx_off, tx_len, tx_cap;
-	bool want_out;
+	bool want_write;
 	uint64_t fence;			/* next message waits for puts below */
 	struct tcp_unplaced {		/* messages that may wait there */
 		uint64_t fence;		/* for puts below */
 		size_t bytes;
 	} unplaced[2];			/* older, newer */
-	bool was_full;			/* ready() said no: on_ready() is owed */
+	bool ready_owed;		/* ready() said no: on_ready() is owed */
 	/* receiving: bytes not yet delivered */
 	uint8_t *rx;
 	size_t rx_off, rx_len, rx_cap;
-	bool crowded;			/* more messages came than may be told */
-	struct weft_list held_messages;	/* wait for their puts (tcp_rx.c) */
-	size_t held_bytes;
-	_Atomic bool held;		/* there is one: engines ring */
+	bool rx_limited;		/* more messages came than may be told */
+	struct weft_list deferred_messages;	/* wait for their puts (tcp_rx.c) */
+	size_t deferred_bytes;
+	_Atomic bool deferred;		/* there is one: engines ring */
 	unsigned int nputs, ngets, nreplies;	/* ops not reported yet */
 	bool in_rx;			/* guards against re-entry */
 	unsigned int idle_polls;
@@ -184,15 +184,15 @@ struct tcp_iface {
 	bool timer_on;
 	uint64_t tick_ms;		/* when it last fired */
 	bool accept_paused;
-	struct weft_list conns, dead, handshakes, dead_handshakes, held;
+	struct weft_list conns, dead, handshakes, dead_handshakes, deferred;
 	struct weft_strangers strangers;
 	struct weft_table by_id, by_token;	/* of conns */
 	struct weft_ep_sns sns;
-	struct weft_list more;		/* streams with more to hand over */
+	struct weft_list rx_pending;	/* streams with more to hand over */
 	unsigned int budget;		/* messages left to this progress() */
 	unsigned int floor;		/* what it may come down to now */
 	struct weft_stats *stats;
-	struct tcp_conn *hot[TCP_HOT];
+	struct tcp_conn *polled[TCP_POLLED];
 	unsigned int polls;		/* progress calls since epoll was asked */
 	struct weft_list attend;	/* conns: see tcp_conn_attend() */
 	bool closing;			/* nothing is delivered any more */

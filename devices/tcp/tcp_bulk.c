@@ -21,7 +21,7 @@ struct tcp_bulk *tcp_bulk_get(struct tcp_conn *conn)
 		return NULL;
 	pthread_mutex_init(&b->lock, NULL);
 	weft_list_init(&b->queue);
-	weft_list_init(&b->again);
+	weft_list_init(&b->resend);
 	weft_list_init(&b->streams);
 	b->out_limit = weft_settings()->tcp_streams;
 	if (!b->out_limit)
@@ -68,12 +68,12 @@ bool tcp_bulk_full(const struct tcp_conn *conn)
 		    TCP_WINDOW;
 }
 
-static void number_put(struct tcp_bulk *b, struct tcp_put *put)
+static void assign_seq(struct tcp_bulk *b, struct tcp_put *put)
 {
 	put->seq = atomic_load(&b->next_seq);
 	weft_list_init(&put->chunks);
 	b->sent[put->seq % TCP_WINDOW] = put;
-	b->settled[put->seq % TCP_WINDOW] = false;
+	b->acked_early[put->seq % TCP_WINDOW] = false;
 	atomic_store(&b->next_seq, put->seq + 1);
 }
 
@@ -82,7 +82,7 @@ void tcp_bulk_submit(struct tcp_conn *conn, struct tcp_put *put)
 	struct tcp_bulk *b = conn->bulk;
 
 	pthread_mutex_lock(&b->lock);
-	number_put(b, put);
+	assign_seq(b, put);
 	if (weft_list_empty(&b->queue))
 		tcp_tune_busy(b);
 	weft_list_add_tail(&b->queue, &put->link);
@@ -108,7 +108,7 @@ void tcp_bulk_submit_framed(struct tcp_conn *conn, struct tcp_put *put,
 	struct tcp_bulk *b = conn->bulk;
 
 	pthread_mutex_lock(&b->lock);
-	number_put(b, put);
+	assign_seq(b, put);
 	put->cut = put->total;
 	chunk_encode(head, put, 0, put->total);
 	pthread_mutex_unlock(&b->lock);
@@ -121,7 +121,7 @@ unsigned int tcp_bulk_waiting(struct tcp_bulk *b)
 	size_t n = 0;
 
 	pthread_mutex_lock(&b->lock);
-	if (!weft_list_empty(&b->again))
+	if (!weft_list_empty(&b->resend))
 		n = TCP_MAX_ENGINES;
 	weft_list_for_each(put, next, &b->queue, link) {
 		if (n >= TCP_MAX_ENGINES)
@@ -147,20 +147,20 @@ static struct tcp_put *cut_put(struct tcp_bulk *b, size_t max, size_t *off,
 	put->cut += *len;
 	if (put->cut == put->total)
 		weft_list_del(&put->link);
-	put->carriers++;
+	put->senders++;
 	return put;
 }
 
 /* Bulk lock held. */
-static struct tcp_chunk *take_again(struct tcp_bulk *b)
+static struct tcp_chunk *take_resend(struct tcp_bulk *b)
 {
 	struct tcp_chunk *c;
 
-	c = weft_list_first(&b->again, struct tcp_chunk, link);
+	c = weft_list_first(&b->resend, struct tcp_chunk, link);
 	weft_list_del(&c->link);
-	c->again = false;
-	c->put->again--;
-	c->put->carriers++;
+	c->resend = false;
+	c->put->resend--;
+	c->put->senders++;
 	return c;
 }
 
@@ -183,8 +183,8 @@ struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_bulk *b, struct tcp_stream *s,
 
 	*err = 0;
 	pthread_mutex_lock(&b->lock);
-	if (!weft_list_empty(&b->again)) {
-		c = take_again(b);
+	if (!weft_list_empty(&b->resend)) {
+		c = take_resend(b);
 	} else if (!weft_list_empty(&b->queue)) {
 		c = cut_chunk(b);
 		if (!c)
@@ -213,20 +213,20 @@ struct tcp_put *tcp_bulk_next_frame(struct tcp_bulk *b, size_t max, size_t *off,
 }
 
 /* Bulk lock held: what waits to be sent again is not sent. */
-static void drop_again(struct tcp_put *put)
+static void drop_resend(struct tcp_put *put)
 {
 	struct tcp_chunk *c, *tc;
 
 	weft_list_for_each(c, tc, &put->chunks, put_link) {
-		if (!c->again)
+		if (!c->resend)
 			continue;
-		c->again = false;
-		put->again--;
+		c->resend = false;
+		put->resend--;
 		weft_list_del(&c->link);
 	}
 }
 
-int tcp_bulk_send_again(struct tcp_bulk *b, struct tcp_stream *s,
+int tcp_bulk_resend(struct tcp_bulk *b, struct tcp_stream *s,
 			uint64_t taken, struct weft_list *aborted)
 {
 	struct tcp_chunk *c, *tc;
@@ -240,15 +240,15 @@ int tcp_bulk_send_again(struct tcp_bulk *b, struct tcp_stream *s,
 		if (!put->op && !(put->flags & TCP_CHUNK_GET)) {
 			/* cancelled: its memory is the caller's again */
 			put->aborted = true;
-			drop_again(put);
+			drop_resend(put);
 			weft_list_del(&put->link);
 			weft_list_add_tail(aborted, &put->link);
 			continue;
 		}
 		weft_list_del(&c->link);
-		weft_list_add_tail(&b->again, &c->link);
-		c->again = true;
-		put->again++;
+		weft_list_add_tail(&b->resend, &c->link);
+		c->resend = true;
+		put->resend++;
 	}
 	pthread_mutex_unlock(&b->lock);
 	return taken > s->nsent ? -EPROTO : 0;
@@ -262,22 +262,22 @@ void tcp_bulk_forget_stream(struct tcp_bulk *b, struct tcp_stream *s)
 	weft_list_for_each(c, tc, &s->sent, link)
 		weft_list_del(&c->link);
 	weft_list_del(&s->link);
-	if (s->out && !s->given_up)
+	if (s->out && !s->abandoned)
 		b->out_streams--;
 	pthread_mutex_unlock(&b->lock);
 }
 
 /* Bulk lock held: @put is acknowledged and no stream sends from it. */
-static void settle_put(struct tcp_bulk *b, struct tcp_put *put)
+static void finish_put(struct tcp_bulk *b, struct tcp_put *put)
 {
 	uint64_t acked = atomic_load(&b->acked);
 
 	free_chunks(put);
 	b->sent[put->seq % TCP_WINDOW] = NULL;
-	b->settled[put->seq % TCP_WINDOW] = true;
+	b->acked_early[put->seq % TCP_WINDOW] = true;
 	while (acked < atomic_load(&b->next_seq) &&
-	       b->settled[acked % TCP_WINDOW]) {
-		b->settled[acked % TCP_WINDOW] = false;
+	       b->acked_early[acked % TCP_WINDOW]) {
+		b->acked_early[acked % TCP_WINDOW] = false;
 		acked++;
 	}
 	atomic_store(&b->acked, acked);
@@ -286,14 +286,14 @@ static void settle_put(struct tcp_bulk *b, struct tcp_put *put)
 /* Bulk lock held: one stream less sends from @put; true: it is settled. */
 static bool release_put(struct tcp_bulk *b, struct tcp_put *put)
 {
-	put->carriers--;
-	if (!put->acked || put->carriers)
+	put->senders--;
+	if (!put->acked || put->senders)
 		return false;
-	settle_put(b, put);
+	finish_put(b, put);
 	return true;
 }
 
-void tcp_bulk_carried(struct tcp_conn *conn, struct tcp_put *put, size_t len)
+void tcp_bulk_chunk_sent(struct tcp_conn *conn, struct tcp_put *put, size_t len)
 {
 	struct tcp_bulk *b = conn->bulk;
 	unsigned int max;
@@ -311,7 +311,7 @@ void tcp_bulk_carried(struct tcp_conn *conn, struct tcp_put *put, size_t len)
 		tcp_events_add_put(conn->iface, put);
 }
 
-void tcp_bulk_stopped(struct tcp_conn *conn, struct tcp_put *put, bool again)
+void tcp_bulk_stream_stopped(struct tcp_conn *conn, struct tcp_put *put, bool again)
 {
 	struct tcp_bulk *b = conn->bulk;
 	bool done;
@@ -341,7 +341,7 @@ int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status, bool late)
 		return late ? 0 : -EPROTO;
 	}
 	/* an aborted put is acknowledged whatever part of it was sent */
-	if ((put->cut != put->total || put->again) && !put->aborted) {
+	if ((put->cut != put->total || put->resend) && !put->aborted) {
 		pthread_mutex_unlock(&b->lock);
 		return -EPROTO;
 	}
@@ -349,9 +349,9 @@ int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status, bool late)
 		put->status = status;
 	put->acked = true;
 	/* the stream that sent the last bytes may not have noticed yet */
-	done = !put->carriers;
+	done = !put->senders;
 	if (done)
-		settle_put(b, put);
+		finish_put(b, put);
 	pthread_mutex_unlock(&b->lock);
 	if (done)
 		tcp_events_add_put(conn->iface, put);
@@ -378,10 +378,10 @@ struct weft_op *tcp_bulk_give_up(struct tcp_bulk *b, struct tcp_put *put,
 	pthread_mutex_lock(&b->lock);
 	op = put->op;
 	put->op = NULL;
-	*abort = put->cut != put->total || put->again || put->aborted;
+	*abort = put->cut != put->total || put->resend || put->aborted;
 	if (*abort) {
 		weft_list_del(&put->link);
-		drop_again(put);
+		drop_resend(put);
 		put->aborted = true;
 	}
 	pthread_mutex_unlock(&b->lock);
@@ -410,7 +410,7 @@ static struct tcp_landing *find_landing(struct tcp_bulk *b, uint64_t seq)
 	return &b->landing[seq % TCP_WINDOW];
 }
 
-int tcp_bulk_arrives(struct tcp_conn *conn, const struct tcp_chunk_head *c)
+int tcp_bulk_begin_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct tcp_landing *l;
@@ -455,17 +455,17 @@ static void advance_placed(struct tcp_conn *conn, struct tcp_bulk *b)
 	}
 	/* pairs with the owner, which sets held and then looks at placed */
 	atomic_store(&b->placed, placed);
-	if (atomic_load(&conn->held))
-		tcp_events_ring(conn->iface);
+	if (atomic_load(&conn->deferred))
+		tcp_events_wake(conn->iface);
 }
 
-static bool tells_target(const struct tcp_chunk_head *c, int status)
+static bool needs_notification(const struct tcp_chunk_head *c, int status)
 {
 	return (c->flags & TCP_CHUNK_GET) ||
 	       ((c->flags & TCP_CHUNK_NOTIFY) && !status);
 }
 
-int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk_head *c,
+int tcp_bulk_end_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 		    int status, uint32_t by, int *result)
 {
 	struct tcp_bulk *b = conn->bulk;
@@ -486,7 +486,7 @@ int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 			l->answer = l->status;
 			l->done = true;
 			/* told of before a message behind it may be read */
-			if (tells_target(c, l->status))
+			if (needs_notification(c, l->status))
 				err = tcp_events_add_landing(conn, c->flags, c->tag,
 						   c->total, l->status);
 			advance_placed(conn, b);

@@ -23,12 +23,12 @@ struct tcp_put {
 	uint64_t tag;
 	uint32_t flags;			/* TCP_CHUNK_* */
 	int status;
-	bool guarded;			/* the source is a region: check source_key */
+	bool source_checked;		/* the source is a region: check source_key */
 	struct weft_rkey source_key;
 	size_t total, cut;		/* bytes; bytes handed to streams */
 	struct weft_list chunks;	/* struct tcp_chunk.put_link, till settled */
-	unsigned int carriers;		/* streams that are sending from it */
-	unsigned int again;		/* its chunks in bulk->again */
+	unsigned int senders;		/* streams that are sending from it */
+	unsigned int resend;		/* its chunks in bulk->resend */
 	bool acked;			/* the peer has answered */
 	bool aborted;			/* not all of it was sent, nor will be */
 	unsigned int iovcnt;
@@ -37,12 +37,12 @@ struct tcp_put {
 
 /* A part of a put: on a stream, or waiting to be sent again. */
 struct tcp_chunk {
-	struct weft_list link;		/* stream->sent or bulk->again */
+	struct weft_list link;		/* stream->sent or bulk->resend */
 	struct weft_list put_link;	/* put->chunks */
 	struct tcp_put *put;
 	size_t off, len;
 	uint64_t number;		/* of the stream's chunks, from 0 */
-	bool again;			/* it waits in bulk->again */
+	bool resend;			/* it waits in bulk->resend */
 };
 
 /* One put at its target; live from its first chunk till it is placed. */
@@ -71,10 +71,10 @@ struct tcp_tune {
 struct tcp_bulk {
 	pthread_mutex_t lock;
 	struct weft_list queue;		/* puts with uncut bytes, oldest first */
-	struct weft_list again;		/* struct tcp_chunk: before those */
+	struct weft_list resend;	/* struct tcp_chunk: before those */
 	_Atomic uint64_t next_seq;	/* written by the owner */
 	_Atomic uint64_t acked;		/* every put below is acknowledged */
-	bool settled[TCP_WINDOW];	/* acknowledged, but not yet below acked */
+	bool acked_early[TCP_WINDOW];	/* acknowledged, but not yet below acked */
 	struct tcp_put *sent[TCP_WINDOW];
 	_Atomic uint64_t placed;	/* every put below is placed here */
 	struct tcp_landing landing[TCP_WINDOW];
@@ -119,9 +119,9 @@ struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_bulk *b, struct tcp_stream *s,
 struct tcp_put *tcp_bulk_next_frame(struct tcp_bulk *b, size_t max, size_t *off,
 				    size_t *len, uint8_t head[TCP_CHUNK_LEN]);
 /* One sender less is at @put: it has sent @len bytes, a whole chunk; */
-void tcp_bulk_carried(struct tcp_conn *conn, struct tcp_put *put, size_t len);
+void tcp_bulk_chunk_sent(struct tcp_conn *conn, struct tcp_put *put, size_t len);
 /* or it ended amid one, which will be sent @again or not. */
-void tcp_bulk_stopped(struct tcp_conn *conn, struct tcp_put *put, bool again);
+void tcp_bulk_stream_stopped(struct tcp_conn *conn, struct tcp_put *put, bool again);
 /*
  * Nobody waits for @put any more; its op, or NULL.  *@abort: not all of it was
  * sent, nor will be, which the peer must be told.
@@ -140,7 +140,7 @@ int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status, bool late);
  * have.  Puts that were cancelled meanwhile are added to @aborted by their link:
  * the peer must be told.
  */
-int tcp_bulk_send_again(struct tcp_bulk *b, struct tcp_stream *s,
+int tcp_bulk_resend(struct tcp_bulk *b, struct tcp_stream *s,
 			uint64_t taken, struct weft_list *aborted);
 /* @s ends: it has no chunks any more. */
 void tcp_bulk_forget_stream(struct tcp_bulk *b, struct tcp_stream *s);
@@ -148,13 +148,13 @@ void tcp_bulk_forget_stream(struct tcp_bulk *b, struct tcp_stream *s);
 /* The target. */
 void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk_head *c);
 /* 1: land it; 0: drain it; -EPROTO */
-int tcp_bulk_arrives(struct tcp_conn *conn, const struct tcp_chunk_head *c);
+int tcp_bulk_begin_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c);
 /*
  * The chunk's bytes are dealt with; @status: 0, or why they were drained.
  * 1: the put is placed and *@result is to be acknowledged, on the stream @by (0:
  * by frame); -errno.
  */
-int tcp_bulk_landed(struct tcp_conn *conn, const struct tcp_chunk_head *c,
+int tcp_bulk_end_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 		    int status, uint32_t by, int *result);
 /* The peer gave @seq up; true: an acknowledgement is owed. */
 bool tcp_bulk_abort(struct tcp_conn *conn, uint64_t seq);
@@ -168,6 +168,6 @@ void tcp_tune_busy(struct tcp_bulk *b);
 void tcp_tune_idle(struct tcp_bulk *b);
 void tcp_tune_bytes(struct tcp_bulk *b, size_t n, unsigned int max);
 /* The stream on trial could not be had. */
-void tcp_tune_lost(struct tcp_bulk *b);
+void tcp_tune_stream_lost(struct tcp_bulk *b);
 
 #endif

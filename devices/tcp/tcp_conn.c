@@ -68,10 +68,10 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
 	conn->sn = sn;
 	conn->stats = weft_stats_peer(iface->stats, peer_id, where);
 	conn->deadline_ms = weft_now_ms() + weft_settings()->connect_timeout_ms;
-	weft_list_init(&conn->held_link);
-	weft_list_init(&conn->more_link);
+	weft_list_init(&conn->deferred_link);
+	weft_list_init(&conn->rx_pending_link);
 	weft_list_init(&conn->attend_link);
-	weft_list_init(&conn->held_messages);
+	weft_list_init(&conn->deferred_messages);
 	weft_list_init(&conn->gets);
 	weft_list_init(&conn->replies);
 	weft_list_add_tail(&iface->conns, &conn->link);
@@ -110,31 +110,31 @@ struct tcp_conn *tcp_conn_by_token(struct tcp_iface *iface, uint64_t token)
 	struct tcp_conn *c = e ? container_of(e, struct tcp_conn, by_token) :
 			     NULL;
 
-	return c && c->state == TCP_CONN_OPEN && !c->dialer && !c->broken ?
+	return c && c->state == TCP_CONN_OPEN && !c->dialer && !c->err ?
 	       c : NULL;
 }
 
-void tcp_conn_heat(struct tcp_conn *conn)
+void tcp_conn_poll_add(struct tcp_conn *conn)
 {
-	struct tcp_conn **hot = conn->iface->hot;
+	struct tcp_conn **polled = conn->iface->polled;
 	unsigned int i;
 
 	conn->idle_polls = 0;
-	if (hot[0] == conn)
+	if (polled[0] == conn)
 		return;
-	for (i = 1; i < TCP_HOT - 1 && hot[i] != conn; i++)
+	for (i = 1; i < TCP_POLLED - 1 && polled[i] != conn; i++)
 		;
-	memmove(hot + 1, hot, i * sizeof(*hot));
-	hot[0] = conn;
+	memmove(polled + 1, polled, i * sizeof(*polled));
+	polled[0] = conn;
 }
 
-void tcp_conn_cool(struct tcp_conn *conn)
+void tcp_conn_poll_del(struct tcp_conn *conn)
 {
 	unsigned int i;
 
-	for (i = 0; i < TCP_HOT; i++)
-		if (conn->iface->hot[i] == conn)
-			conn->iface->hot[i] = NULL;
+	for (i = 0; i < TCP_POLLED; i++)
+		if (conn->iface->polled[i] == conn)
+			conn->iface->polled[i] = NULL;
 }
 
 void tcp_conn_open(struct tcp_conn *conn, int fd, bool dialer)
@@ -156,23 +156,23 @@ void tcp_conn_open(struct tcp_conn *conn, int fd, bool dialer)
 	tcp_conn_attend(conn);
 }
 
-void tcp_conn_doubt(struct tcp_conn *conn, int err)
+void tcp_conn_suspect(struct tcp_conn *conn, int err)
 {
-	if (conn->doubt)
+	if (conn->suspect_err)
 		return;
-	conn->doubt = err;
-	conn->doubt_seq = atomic_load(&conn->bulk->next_seq);
-	conn->doubt_ms = weft_now_ms() + weft_settings()->peer_timeout_ms;
+	conn->suspect_err = err;
+	conn->suspect_seq = atomic_load(&conn->bulk->next_seq);
+	conn->suspect_until_ms = weft_now_ms() + weft_settings()->peer_timeout_ms;
 	tcp_iface_set_tick(conn->iface, true);
 }
 
 void tcp_conn_end(struct tcp_conn *conn)
 {
-	if (!conn->ended) {
-		conn->ended = true;
+	if (!conn->rx_ended) {
+		conn->rx_ended = true;
 		conn->end_ms = weft_now_ms() +
 			       weft_settings()->peer_timeout_ms;
-		tcp_conn_cool(conn);
+		tcp_conn_poll_del(conn);
 		epoll_ctl(conn->iface->epfd, EPOLL_CTL_DEL, conn->fd, NULL);
 	}
 	tcp_conn_attend(conn);
@@ -181,7 +181,7 @@ void tcp_conn_end(struct tcp_conn *conn)
 void tcp_conn_maybe_end(struct tcp_conn *conn)
 {
 	if (conn->state == TCP_CONN_OPEN && !conn->ep && conn->bye_seen &&
-	    !conn->broken && weft_list_empty(&conn->held_messages) &&
+	    !conn->err && weft_list_empty(&conn->deferred_messages) &&
 	    tcp_conn_drained(conn) &&
 	    (conn->bye_sent || !conn->had_ep))
 		tcp_conn_break(conn, -ESHUTDOWN);

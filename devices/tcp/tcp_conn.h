@@ -21,14 +21,14 @@ struct tcp_conn *tcp_conn_by_token(struct tcp_iface *iface, uint64_t token);
 /* Both sides are proven: @fd is its message stream. */
 void tcp_conn_open(struct tcp_conn *conn, int fd, bool dialer);
 /* It just spoke: polled directly, which saves a system call; or no more. */
-void tcp_conn_heat(struct tcp_conn *conn);
-void tcp_conn_cool(struct tcp_conn *conn);
+void tcp_conn_poll_add(struct tcp_conn *conn);
+void tcp_conn_poll_del(struct tcp_conn *conn);
 /* The peer has closed in order: its bulk streams are read to their ends. */
 void tcp_conn_end(struct tcp_conn *conn);
 /* Breaks it once neither side has an endpoint on it and nothing is unsent. */
 void tcp_conn_maybe_end(struct tcp_conn *conn);
 /* A bulk stream died amid puts: the message stream has the last word. */
-void tcp_conn_doubt(struct tcp_conn *conn, int err);
+void tcp_conn_suspect(struct tcp_conn *conn, int err);
 
 /* A socket that has not said its hello yet. */
 struct tcp_handshake {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Engines move the bulk streams.  Where there are cores to spare each has a
- * thread of its own, woken through kick_fd when it sleeps.  On few cores the
+ * thread of its own, woken through wake_fd when it sleeps.  On few cores the
  * caller runs the one engine inside progress(): a thread would fight a caller
  * that spins for the processor.
  */
@@ -49,7 +49,7 @@ static unsigned int run_ready(struct tcp_engine *eng)
 
 	if (weft_list_empty(&eng->ready))
 		return 0;
-	if (atomic_load(&eng->mode) == TCP_ENGINE_LOOKING)
+	if (atomic_load(&eng->mode) == TCP_ENGINE_POLLING)
 		atomic_store(&eng->mode, TCP_ENGINE_BUSY);
 	/* one round over those that are ready now */
 	now = eng->ready;
@@ -80,7 +80,7 @@ static unsigned int run_locked(struct tcp_engine *eng)
 	for (i = 0; i < n; i++) {
 		s = ev[i].data.ptr;
 		if (!s) {
-			while (read(eng->kick_fd, &kicks, sizeof(kicks)) < 0 &&
+			while (read(eng->wake_fd, &kicks, sizeof(kicks)) < 0 &&
 			       errno == EINTR)
 				;
 			continue;
@@ -91,7 +91,7 @@ static unsigned int run_locked(struct tcp_engine *eng)
 			atomic_store(&s->writable, true);
 		mark_ready(eng, s);
 	}
-	if (atomic_exchange(&eng->kicked, false))
+	if (atomic_exchange(&eng->has_work, false))
 		weft_list_for_each(s, ts, &eng->streams, eng_link)
 			if (s->out && atomic_load(&s->writable))
 				mark_ready(eng, s);
@@ -118,8 +118,8 @@ unsigned int tcp_engine_run(struct tcp_engine *eng)
  */
 static void grow_fd_table(const struct tcp_engine *eng)
 {
-	int fd = fcntl(eng->kick_fd, F_DUPFD_CLOEXEC,
-		       eng->kick_fd + 2 * (int)TCP_MAX_STREAMS);
+	int fd = fcntl(eng->wake_fd, F_DUPFD_CLOEXEC,
+		       eng->wake_fd + 2 * (int)TCP_MAX_STREAMS);
 
 	if (fd >= 0)	/* else there is a limit, which the dials will meet */
 		close(fd);
@@ -142,7 +142,7 @@ static void *engine_thread(void *arg)
 		more = !weft_list_empty(&eng->ready);
 		pthread_mutex_unlock(&eng->lock);
 		atomic_store(&eng->mode, n || more ? TCP_ENGINE_BUSY :
-						     TCP_ENGINE_LOOKING);
+						     TCP_ENGINE_POLLING);
 		if (n || more) {
 			idle_since = 0;
 			continue;
@@ -151,11 +151,11 @@ static void *engine_thread(void *arg)
 			idle_since = weft_now_ns();
 		if (weft_now_ns() - idle_since < TCP_SPIN_NS)
 			continue;
-		/* mode is set before the last look, kicked before mode is
+		/* mode is set before the last look, has_work before mode is
 		 * read: one of the two sides sees the other */
 		atomic_store(&eng->mode, TCP_ENGINE_ASLEEP);
-		if (!atomic_load(&eng->kicked) && !atomic_load(&eng->stop))
-			poll(&pfd, 1, -1);	/* kick_fd is in epfd */
+		if (!atomic_load(&eng->has_work) && !atomic_load(&eng->stop))
+			poll(&pfd, 1, -1);	/* wake_fd is in epfd */
 		atomic_store(&eng->mode, TCP_ENGINE_BUSY);
 		idle_since = 0;
 	}
@@ -166,7 +166,7 @@ static void wake_thread(struct tcp_engine *eng)
 {
 	uint64_t one = 1;
 
-	while (write(eng->kick_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+	while (write(eng->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
 }
 
@@ -182,14 +182,14 @@ static bool wake_sleeper(struct tcp_engine *eng)
 }
 
 /* May a chunk go by @s at once, if its engine has nothing else to do? */
-static bool takes_chunk(const struct tcp_stream *s)
+static bool can_take_chunk(const struct tcp_stream *s)
 {
-	return s->out && !s->given_up && !atomic_load(&s->parked) &&
+	return s->out && !s->abandoned && !atomic_load(&s->suspended) &&
 	       atomic_load(&s->writable);
 }
 
 /* A chunk to each thread that is @mode: how many chunks are left. */
-static unsigned int offer_chunks(struct tcp_conn *conn, enum tcp_engine_mode mode,
+static unsigned int assign_chunks(struct tcp_conn *conn, enum tcp_engine_mode mode,
 			 unsigned int chunks)
 {
 	struct tcp_engine *eng, *first = conn->iface->engines;
@@ -200,7 +200,7 @@ static unsigned int offer_chunks(struct tcp_conn *conn, enum tcp_engine_mode mod
 		if (!chunks)
 			break;
 		eng = s->engine;
-		if (!takes_chunk(s) || given & BIT(eng - first) ||
+		if (!can_take_chunk(s) || given & BIT(eng - first) ||
 		    !eng->has_thread || atomic_load(&eng->mode) != (int)mode)
 			continue;
 		if (mode == TCP_ENGINE_ASLEEP && !wake_sleeper(eng))
@@ -217,7 +217,7 @@ static unsigned int offer_chunks(struct tcp_conn *conn, enum tcp_engine_mode mod
  * this passes over finds its chunk all the same, later: a thread that is busy
  * when it is done, a stream that is full when it is not.
  */
-void tcp_engines_kick(struct tcp_conn *conn)
+void tcp_engines_wake(struct tcp_conn *conn)
 {
 	struct tcp_iface *iface = conn->iface;
 	unsigned int chunks, i;
@@ -233,13 +233,13 @@ void tcp_engines_kick(struct tcp_conn *conn)
 		eng = &iface->engines[i];
 		if (!eng->nstreams)
 			continue;
-		atomic_store(&eng->kicked, true);
+		atomic_store(&eng->has_work, true);
 		if (!eng->has_thread)
 			tcp_engine_run(eng);
 	}
-	chunks = offer_chunks(conn, TCP_ENGINE_LOOKING, chunks);
-	chunks = offer_chunks(conn, TCP_ENGINE_WOKEN, chunks);
-	offer_chunks(conn, TCP_ENGINE_ASLEEP, chunks);
+	chunks = assign_chunks(conn, TCP_ENGINE_POLLING, chunks);
+	chunks = assign_chunks(conn, TCP_ENGINE_WOKEN, chunks);
+	assign_chunks(conn, TCP_ENGINE_ASLEEP, chunks);
 }
 
 static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
@@ -254,9 +254,9 @@ static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
 	weft_list_init(&eng->ready);
 	pthread_mutex_init(&eng->lock, NULL);
 	eng->epfd = epoll_create1(EPOLL_CLOEXEC);
-	eng->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (eng->epfd < 0 || eng->kick_fd < 0 ||
-	    epoll_ctl(eng->epfd, EPOLL_CTL_ADD, eng->kick_fd, &kick) ||
+	eng->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (eng->epfd < 0 || eng->wake_fd < 0 ||
+	    epoll_ctl(eng->epfd, EPOLL_CTL_ADD, eng->wake_fd, &kick) ||
 	    /* the caller's event fd rings for the streams that it moves */
 	    epoll_ctl(iface->epfd, EPOLL_CTL_ADD, eng->epfd, &ev)) {
 		err = -errno;
@@ -275,8 +275,8 @@ static void engine_close(struct tcp_engine *eng)
 	}
 	if (eng->epfd >= 0)
 		close(eng->epfd);
-	if (eng->kick_fd >= 0)
-		close(eng->kick_fd);
+	if (eng->wake_fd >= 0)
+		close(eng->wake_fd);
 	pthread_mutex_destroy(&eng->lock);
 }
 
@@ -406,7 +406,7 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id)
 	pthread_mutex_unlock(&b->lock);
 	if (n > atomic_load(&conn->stats->streams_max))
 		atomic_store(&conn->stats->streams_max, n);
-	atomic_store(&eng->kicked, true);
+	atomic_store(&eng->has_work, true);
 	if (eng->has_thread)
 		wake_sleeper(eng);
 	return 0;
@@ -447,7 +447,7 @@ void tcp_stream_detach(struct tcp_stream *s)
 
 	tcp_bulk_forget_stream(s->conn->bulk, s);
 	if (s->out_chunk)
-		tcp_bulk_stopped(s->conn, s->out_chunk->put, false);
+		tcp_bulk_stream_stopped(s->conn, s->out_chunk->put, false);
 	free(s->ack_buf);
 	free(s);
 }

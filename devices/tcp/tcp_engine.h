@@ -17,11 +17,11 @@ struct tcp_stream {
 	bool out;			/* chunks go from here */
 	_Atomic bool writable;		/* as far as the last edge told */
 	bool readable;			/* likewise */
-	_Atomic bool parked;		/* over the limit: takes no chunk */
+	_Atomic bool suspended;		/* over the limit: takes no chunk */
 	int err;			/* why it died; 0 while it lives */
 	struct weft_list report_link;	/* iface->events.streams */
 	uint64_t used_ms;		/* when it last carried a chunk */
-	bool given_up;			/* out: not moved any more */
+	bool abandoned;			/* out: not moved any more */
 	struct weft_list sent;		/* out: chunks not settled; bulk lock */
 	uint64_t nsent;			/* out: chunks that it took */
 	uint64_t taken;			/* in: whole chunks */
@@ -47,8 +47,8 @@ struct tcp_stream {
 /* What an engine's thread is at. */
 enum tcp_engine_mode {
 	TCP_ENGINE_BUSY,
-	TCP_ENGINE_LOOKING,		/* awake, and found nothing to do */
-	TCP_ENGINE_ASLEEP,		/* until kick_fd is written */
+	TCP_ENGINE_POLLING,		/* awake, and found nothing to do */
+	TCP_ENGINE_ASLEEP,		/* until wake_fd is written */
 	TCP_ENGINE_WOKEN,		/* it is; the thread does not run yet */
 };
 
@@ -58,10 +58,10 @@ struct tcp_engine {
 	struct tcp_iface *iface;
 	pthread_mutex_t lock;		/* streams, ready, and all I/O on them */
 	int epfd;
-	int kick_fd;
+	int wake_fd;
 	struct weft_list streams, ready;
 	unsigned int nstreams;
-	_Atomic bool kicked;		/* somebody queued chunks */
+	_Atomic bool has_work;		/* somebody queued chunks */
 	/* its thread */
 	bool has_thread;		/* else the owner moves it; owner only */
 	pthread_t thread;
@@ -75,7 +75,7 @@ void tcp_engines_close(struct tcp_iface *iface);
 /* Moves what can be moved without waiting; events seen. */
 unsigned int tcp_engine_run(struct tcp_engine *eng);
 /* Chunks were queued for @conn. */
-void tcp_engines_kick(struct tcp_conn *conn);
+void tcp_engines_wake(struct tcp_conn *conn);
 /* Waits until no engine is between settling a put and reporting it. */
 void tcp_engines_sync(struct tcp_iface *iface);
 
@@ -83,7 +83,7 @@ void tcp_engines_sync(struct tcp_iface *iface);
 int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id);
 /*
  * No engine moves it from here on; it stays open.  The put whose chunk it was
- * sending, or NULL, is the caller's to settle: tcp_bulk_stopped().
+ * sending, or NULL, is the caller's to settle: tcp_bulk_stream_stopped().
  */
 struct tcp_put *tcp_stream_stop(struct tcp_stream *s);
 /* Closes and frees; nothing of it lands or is read afterwards. */

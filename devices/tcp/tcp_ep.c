@@ -18,7 +18,7 @@ static struct tcp_conn *live_conn(struct tcp_ep *ep)
 }
 
 /* The peer was here first: its connection becomes ours, if it is the peer's. */
-static struct tcp_conn *adopt_conn(struct tcp_iface *iface, struct tcp_ep *ep,
+static struct tcp_conn *take_accepted_conn(struct tcp_iface *iface, struct tcp_ep *ep,
 			      const uint8_t *key)
 {
 	struct tcp_conn *conn;
@@ -26,7 +26,7 @@ static struct tcp_conn *adopt_conn(struct tcp_iface *iface, struct tcp_ep *ep,
 	if (ep->peer_id == iface->my_id)
 		return NULL;
 	conn = tcp_conn_find(iface, ep->peer_id, ep->sn);
-	if (!conn || conn->ep || conn->broken || !conn->hello ||
+	if (!conn || conn->ep || conn->err || !conn->hello ||
 	    !weft_hello_owns(conn->hello, key))
 		return NULL;
 	free(conn->hello);
@@ -59,7 +59,7 @@ int tcp_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	if (!sn)
 		goto free_ep;
 	ep->sn = sn->next;
-	conn = adopt_conn(iface, ep, remote->key);
+	conn = take_accepted_conn(iface, ep, remote->key);
 	if (!conn) {
 		conn = tcp_conn_new(iface, ep->peer_id, ep->sn,
 				    weft_sockaddr_str(&to, where,
@@ -98,8 +98,8 @@ void tcp_ep_notify(struct tcp_conn *conn)
 {
 	struct weft_iface_cb *cb = &conn->iface->base.cb;
 
-	if (conn->was_full && conn->ep && tcp_conn_ready(conn)) {
-		conn->was_full = false;
+	if (conn->ready_owed && conn->ep && tcp_conn_ready(conn)) {
+		conn->ready_owed = false;
 		cb->on_ready(cb->arg, &conn->ep->base, conn->ep->base.user);
 	}
 	if (conn->ep && conn->ep->flushes.n && live_conn(conn->ep) &&

@@ -24,7 +24,7 @@ void tcp_events_init(struct tcp_iface *iface)
 }
 
 /* any before armed here, armed before any in arm(): one of them sees it. */
-void tcp_events_ring(struct tcp_iface *iface)
+void tcp_events_wake(struct tcp_iface *iface)
 {
 	uint64_t one = 1;
 	ssize_t n;
@@ -42,7 +42,7 @@ void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put)
 	pthread_mutex_lock(&iface->events.lock);
 	weft_list_add_tail(&iface->events.puts, &put->done_link);
 	pthread_mutex_unlock(&iface->events.lock);
-	tcp_events_ring(iface);
+	tcp_events_wake(iface);
 }
 
 int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
@@ -61,7 +61,7 @@ int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 	pthread_mutex_lock(&iface->events.lock);
 	weft_list_add_tail(&iface->events.landings, &e->link);
 	pthread_mutex_unlock(&iface->events.lock);
-	tcp_events_ring(iface);
+	tcp_events_wake(iface);
 	return 0;
 }
 
@@ -72,7 +72,7 @@ void tcp_events_add_stream(struct tcp_stream *s)
 	pthread_mutex_lock(&iface->events.lock);
 	weft_list_add_tail(&iface->events.streams, &s->report_link);
 	pthread_mutex_unlock(&iface->events.lock);
-	tcp_events_ring(iface);
+	tcp_events_wake(iface);
 }
 
 /* Taken from the queue; NULL: none. */
@@ -128,11 +128,11 @@ void tcp_conn_attend(struct tcp_conn *conn)
 
 void tcp_conn_break(struct tcp_conn *conn, int err)
 {
-	if (conn->broken || conn->state == TCP_CONN_CLOSED)
+	if (conn->err || conn->state == TCP_CONN_CLOSED)
 		return;
-	conn->broken = err;
+	conn->err = err;
 	tcp_conn_attend(conn);
-	tcp_events_ring(conn->iface);
+	tcp_events_wake(conn->iface);
 }
 
 void tcp_iface_set_tick(struct tcp_iface *iface, bool on)

@@ -22,7 +22,7 @@ struct tcp_event {
 
 void tcp_events_init(struct tcp_iface *iface);
 /* Wakes the owner if it may be asleep. */
-void tcp_events_ring(struct tcp_iface *iface);
+void tcp_events_wake(struct tcp_iface *iface);
 /* @put is settled. */
 void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put);
 /* A put that tells (TCP_CHUNK_*) is placed; -ENOMEM. */

@@ -54,7 +54,7 @@ static void end_part(struct tcp_conn *conn, struct tcp_get *g, int status)
 	op->done(op, status);
 }
 
-static void ask_part(struct tcp_conn *conn, const struct tcp_get *g, uint64_t addr,
+static void request_part(struct tcp_conn *conn, const struct tcp_get *g, uint64_t addr,
 		const void *rkey)
 {
 	uint8_t body[TCP_GET_LEN];
@@ -111,7 +111,7 @@ int tcp_get_start(struct weft_ep *base, const struct weft_iov *iov,
 		part[i]->id = ++conn->iface->next_get;
 		weft_list_add_tail(&conn->gets, &part[i]->link);
 		conn->ngets++;
-		ask_part(conn, part[i], addr, rkey);
+		request_part(conn, part[i], addr, rkey);
 		addr += part[i]->len;
 	}
 	return -EINPROGRESS;
@@ -154,7 +154,7 @@ int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p)
 	put->tag = id;
 	put->remote_addr = weft_get_le64(p + 40);
 	weft_rkey_unpack(p + 48, &put->rkey);
-	put->guarded = true;
+	put->source_checked = true;
 	put->source_key = key;
 	put->total = len;
 	put->iovcnt = 1;
@@ -185,7 +185,7 @@ void tcp_gets_answer(struct tcp_conn *conn)
 		conn->nreplies--;
 		tcp_put_carry(conn, put);
 	}
-	tcp_puts_pump(conn);
+	tcp_puts_post_waiting(conn);
 }
 
 void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status)

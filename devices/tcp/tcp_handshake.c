@@ -123,7 +123,7 @@ bool tcp_handshake_drop_stream(struct tcp_conn *conn, uint32_t id)
 	return false;
 }
 
-static int watch_socket(struct tcp_handshake *hs, int op, uint32_t events)
+static int update_epoll(struct tcp_handshake *hs, int op, uint32_t events)
 {
 	struct epoll_event ev = { .events = events, .data.ptr = &hs->src };
 
@@ -149,7 +149,7 @@ static void lose_stream(struct tcp_conn *conn, bool out, int err,
 		b->asked_streams = false;
 	left = b->out_streams + b->out_dialing;
 	b->out_limit = weft_max(1, left);
-	tcp_tune_lost(b);
+	tcp_tune_stream_lost(b);
 	pthread_mutex_unlock(&b->lock);
 	if (left)
 		return;
@@ -157,7 +157,7 @@ static void lose_stream(struct tcp_conn *conn, bool out, int err,
 		  strerror(-err));
 	b->no_streams = true;
 	conn->deadline_ms = weft_now_ms() + TCP_LOST_STREAM_MS;
-	b->lost_err = err;	/* news only if the peer lives on: tcp_watch.c */
+	b->lost_err = err;	/* news only if the peer lives on: tcp_timer.c */
 	tcp_iface_set_tick(conn->iface, true);
 	tcp_conn_attend(conn);	/* puts go by frame from now on */
 }
@@ -281,7 +281,7 @@ static int dial_socket(struct tcp_conn *conn, enum tcp_purpose purpose)
 	    errno != EINPROGRESS)
 		err = -errno;
 	else
-		err = watch_socket(hs, EPOLL_CTL_ADD, EPOLLOUT);
+		err = update_epoll(hs, EPOLL_CTL_ADD, EPOLLOUT);
 	if (err)
 		fail_dial(hs, err);
 	return err;
@@ -301,16 +301,16 @@ void tcp_streams_open(struct tcp_conn *conn)
 	uint8_t body[4];
 	bool work;
 
-	if (!b || conn->state != TCP_CONN_OPEN || conn->broken ||
-	    conn->ended || b->no_streams)
+	if (!b || conn->state != TCP_CONN_OPEN || conn->err ||
+	    conn->rx_ended || b->no_streams)
 		return;
 	pthread_mutex_lock(&b->lock);
 	have = b->out_streams + b->out_dialing;
 	limit = b->out_limit;
 	work = !weft_list_empty(&b->queue) || b->out_streams;
 	weft_list_for_each(s, ts, &b->streams, link)
-		if (s->out && !s->given_up)
-			s->parked = ++i > limit;
+		if (s->out && !s->abandoned)
+			s->suspended = ++i > limit;
 	pthread_mutex_unlock(&b->lock);
 	if (!work || have >= limit)
 		return;
@@ -380,7 +380,7 @@ int tcp_streams_asked(struct tcp_conn *conn, uint32_t n)
  * A pair may dial from both sides at once: the dial of the smaller id is kept.
  * A peer that is this very interface (a program talking to itself) is no pair.
  */
-static struct tcp_conn *find_pair(struct tcp_handshake *hs,
+static struct tcp_conn *decide_message_stream(struct tcp_handshake *hs,
 				       enum weft_hello_verdict *verdict)
 {
 	struct tcp_iface *iface = hs->iface;
@@ -435,7 +435,7 @@ static void decide_verdict(struct tcp_handshake *hs)
 
 	switch (hs->hello.purpose[0]) {
 	case TCP_PURPOSE_MESSAGES:
-		conn = find_pair(hs, &verdict);
+		conn = decide_message_stream(hs, &verdict);
 		break;
 	case TCP_PURPOSE_BULK_OUT:
 	case TCP_PURPOSE_BULK_IN:
@@ -509,7 +509,7 @@ static void finish_handshake(struct tcp_handshake *hs)
 		tcp_conn_break(conn, err);
 		return;
 	}
-	tcp_engines_kick(conn);
+	tcp_engines_wake(conn);
 }
 
 static void fail_handshake(struct tcp_handshake *hs, int err)
@@ -599,7 +599,7 @@ unsigned int tcp_handshake_io(struct tcp_handshake *hs)
 				fail_handshake(hs, ret);
 				return 1;
 			}
-			watch_socket(hs, EPOLL_CTL_MOD,
+			update_epoll(hs, EPOLL_CTL_MOD,
 			      hs->hello.state == WEFT_HELLO_SENDING ? EPOLLOUT :
 								     EPOLLIN);
 			return 1;
@@ -682,7 +682,7 @@ void tcp_handshake_accept(struct tcp_iface *iface)
 						   &hs->stranger, fd);
 		hs->peer = peer;
 		weft_hello_listen(&hs->hello, iface->addr->key);
-		if (watch_socket(hs, EPOLL_CTL_ADD, EPOLLIN))
+		if (update_epoll(hs, EPOLL_CTL_ADD, EPOLLIN))
 			tcp_handshake_free(hs);
 		else
 			tcp_handshake_io(hs);

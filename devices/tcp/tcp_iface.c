@@ -153,10 +153,10 @@ static int open_iface(const char *netdev, int family,
 	weft_list_init(&iface->dead);
 	weft_list_init(&iface->handshakes);
 	weft_list_init(&iface->dead_handshakes);
-	weft_list_init(&iface->held);
+	weft_list_init(&iface->deferred);
 	weft_ep_sns_init(&iface->sns);
 	weft_strangers_init(&iface->strangers, MAX_STRANGERS);
-	weft_list_init(&iface->more);
+	weft_list_init(&iface->rx_pending);
 	weft_list_init(&iface->attend);
 	tcp_events_init(iface);
 
@@ -208,7 +208,7 @@ free_all:
 	return err;
 }
 
-static void say_goodbye(struct tcp_conn *conn)
+static void send_close(struct tcp_conn *conn)
 {
 	tcp_conn_send_control(conn, TCP_FRAME_CLOSE, NULL, 0);
 	tcp_conn_flush(conn);
@@ -220,7 +220,7 @@ static void say_goodbye(struct tcp_conn *conn)
  * the peer's that nobody reads here would make it reset the connection and throw
  * that away.
  */
-static bool last_words_wait(struct tcp_conn *conn)
+static bool has_unsent_data(struct tcp_conn *conn)
 {
 	unsigned int rounds = 64;
 	int unacked = 0;
@@ -238,7 +238,7 @@ static bool last_words_wait(struct tcp_conn *conn)
 }
 
 /* A peer whose kernel answers takes them, even if it is too busy to read. */
-static void wait_for_kernels(struct tcp_iface *iface)
+static void flush_at_close(struct tcp_iface *iface)
 {
 	const uint64_t end = weft_now_ms() + TCP_LINGER_MS;
 	struct tcp_conn *c, *tc;
@@ -248,7 +248,7 @@ static void wait_for_kernels(struct tcp_iface *iface)
 		waiting = false;
 		weft_list_for_each(c, tc, &iface->conns, link)
 			waiting |= c->state == TCP_CONN_OPEN &&
-				   last_words_wait(c);
+				   has_unsent_data(c);
 	} while (waiting && weft_now_ms() < end && !poll(NULL, 0, 1));
 }
 
@@ -259,9 +259,9 @@ static void close_iface(struct weft_iface *base)
 
 	iface->closing = true;
 	weft_list_for_each(c, tc, &iface->conns, link)
-		if (c->state == TCP_CONN_OPEN && !c->broken)
-			say_goodbye(c);
-	wait_for_kernels(iface);
+		if (c->state == TCP_CONN_OPEN && !c->err)
+			send_close(c);
+	flush_at_close(iface);
 	weft_list_for_each(c, tc, &iface->conns, link)
 		tcp_conn_close(c, -ESHUTDOWN);
 	while (!weft_list_empty(&iface->handshakes))

@@ -15,7 +15,7 @@ void tcp_conn_close(struct tcp_conn *conn, int err);
 /* Frees what ended; nobody is inside those connections any more. */
 void tcp_conns_reap(struct tcp_iface *iface);
 
-/* tcp_watch.c */
+/* tcp_timer.c */
 unsigned int tcp_iface_tick(struct tcp_iface *iface);
 
 /* tcp_ep.c */

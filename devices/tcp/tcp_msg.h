@@ -29,7 +29,7 @@ void tcp_conn_copy_zc(struct tcp_conn *conn);
 /* Reads and delivers; the number of frames. */
 unsigned int tcp_conn_receive(struct tcp_conn *conn);
 /* Does it wait for its turn alone, not for the peer? */
-bool tcp_conn_has_more(const struct tcp_conn *conn);
+bool tcp_conn_has_pending(const struct tcp_conn *conn);
 /* Frees what was received and not delivered. */
 void tcp_conn_drop_received(struct tcp_conn *conn);
 

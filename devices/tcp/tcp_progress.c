@@ -22,7 +22,7 @@
 
 #define EVENTS		32
 #define POLL_EVERY	16	/* progress calls between looks at epoll */
-#define HOT_IDLE	4096	/* fruitless polls before a stream is not hot */
+#define POLLED_IDLE	4096	/* fruitless polls before a stream is not hot */
 
 /* A stream ended, and with it puts, perhaps: the message stream tells why. */
 static void end_stream(struct tcp_stream *s)
@@ -36,7 +36,7 @@ static void end_stream(struct tcp_stream *s)
 	tcp_stream_detach(s);
 	if (err == -ECANCELED) {	/* its source was taken away */
 		tcp_put_give_up(conn, put, -EACCES);
-		tcp_engines_kick(conn);
+		tcp_engines_wake(conn);
 		return;
 	}
 	busy = busy || (out && atomic_load(&b->next_seq) !=
@@ -47,10 +47,10 @@ static void end_stream(struct tcp_stream *s)
 	if (err != -ECONNRESET && err != -EPIPE)
 		tcp_conn_break(conn, err);
 	else if (busy)
-		tcp_conn_doubt(conn, -ECONNRESET);
+		tcp_conn_suspect(conn, -ECONNRESET);
 	else
-		tcp_engines_kick(conn);
-	if (conn->ended)
+		tcp_engines_wake(conn);
+	if (conn->rx_ended)
 		tcp_conn_end(conn);
 }
 
@@ -103,8 +103,8 @@ unsigned int tcp_iface_deliver(struct tcp_iface *iface, bool all)
 		}
 		n++;
 	}
-	weft_list_for_each(c, tc, &iface->held, held_link)
-		if (weft_list_empty(&c->more_link))
+	weft_list_for_each(c, tc, &iface->deferred, deferred_link)
+		if (weft_list_empty(&c->rx_pending_link))
 			n += tcp_conn_receive(c);
 	return n;
 }
@@ -151,7 +151,7 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 		return;
 	if (err == -ESHUTDOWN && !nothing_lost(conn))
 		err = -ECONNRESET;
-	tcp_conn_cool(conn);
+	tcp_conn_poll_del(conn);
 	end_streams(conn);
 	/* deliver what engines had finished before the end */
 	tcp_iface_deliver(iface, true);
@@ -164,8 +164,8 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 	weft_list_del(&conn->link);
 	weft_table_del(&iface->by_id, &conn->by_id);
 	weft_table_del(&iface->by_token, &conn->by_token);
-	weft_list_del(&conn->held_link);
-	weft_list_del(&conn->more_link);
+	weft_list_del(&conn->deferred_link);
+	weft_list_del(&conn->rx_pending_link);
 	weft_list_del(&conn->attend_link);
 	weft_list_add_tail(&iface->dead, &conn->link);
 	fail_pending(conn, err);
@@ -192,17 +192,17 @@ void tcp_conns_reap(struct tcp_iface *iface)
 	}
 }
 
-static bool awaits_bulk(const struct tcp_conn *conn)
+static bool waits_for_bulk(const struct tcp_conn *conn)
 {
 	struct tcp_stream *s, *ts;
 
-	if (tcp_conn_has_more(conn))
+	if (tcp_conn_has_pending(conn))
 		return true;
 	if (!conn->bulk || (!conn->nputs && !conn->ngets &&
-			    weft_list_empty(&conn->held_messages)))
+			    weft_list_empty(&conn->deferred_messages)))
 		return false;
 	weft_list_for_each(s, ts, &conn->bulk->streams, link)
-		if (!s->given_up)
+		if (!s->abandoned)
 			return true;
 	return false;
 }
@@ -211,53 +211,53 @@ static void check_end(struct tcp_conn *conn)
 {
 	const uint64_t now = weft_now_ms();
 
-	if (conn->doubt &&
-	    atomic_load(&conn->bulk->acked) >= conn->doubt_seq)
-		conn->doubt = 0;
-	if (conn->ended && (now >= conn->end_ms || !awaits_bulk(conn)))
+	if (conn->suspect_err &&
+	    atomic_load(&conn->bulk->acked) >= conn->suspect_seq)
+		conn->suspect_err = 0;
+	if (conn->rx_ended && (now >= conn->end_ms || !waits_for_bulk(conn)))
 		tcp_conn_break(conn, -ESHUTDOWN);
-	else if (conn->doubt && now >= conn->doubt_ms)
-		tcp_conn_break(conn, conn->doubt);
+	else if (conn->suspect_err && now >= conn->suspect_until_ms)
+		tcp_conn_break(conn, conn->suspect_err);
 }
 
 /*
  * A write that fails says less than what the peer wrote before it went: data,
  * and whether it went in order.
  */
-static void read_last_words(struct tcp_conn *conn)
+static void drain_socket(struct tcp_conn *conn)
 {
-	const int err = conn->broken;
+	const int err = conn->err;
 	unsigned int rounds = 64;
 
 	if (conn->state != TCP_CONN_OPEN ||
 	    (err != -EPIPE && err != -ECONNRESET && err != -ETIMEDOUT))
 		return;
-	conn->broken = 0;
+	conn->err = 0;
 	while (rounds-- && tcp_conn_receive(conn) && conn->state == TCP_CONN_OPEN &&
-	       !conn->broken)
+	       !conn->err)
 		;
-	if (!conn->broken && !conn->ended)
-		conn->broken = err;
+	if (!conn->err && !conn->rx_ended)
+		conn->err = err;
 }
 
 /* Something happened to @conn; false: it is to be looked at again. */
 static bool settle_conn(struct tcp_conn *conn)
 {
-	if (conn->state == TCP_CONN_OPEN && !conn->broken) {
+	if (conn->state == TCP_CONN_OPEN && !conn->err) {
 		tcp_gets_answer(conn);
 		tcp_ep_notify(conn);
 		tcp_conn_maybe_end(conn);
 	}
-	if (conn->ended || conn->doubt)
+	if (conn->rx_ended || conn->suspect_err)
 		check_end(conn);
-	if (!conn->broken)
+	if (!conn->err)
 		return true;
-	read_last_words(conn);
-	if (!conn->broken)
+	drain_socket(conn);
+	if (!conn->err)
 		return true;
-	if (!weft_list_empty(&conn->more_link))
+	if (!weft_list_empty(&conn->rx_pending_link))
 		return false;	/* it has more than may be told now */
-	tcp_conn_close(conn, conn->broken);
+	tcp_conn_close(conn, conn->err);
 	return true;
 }
 
@@ -292,8 +292,8 @@ static unsigned int handle_conn(struct tcp_conn *conn, uint32_t events)
 	if (events & EPOLLOUT)
 		tcp_conn_flush(conn);
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-		tcp_conn_heat(conn);
-		if (weft_list_empty(&conn->more_link))
+		tcp_conn_poll_add(conn);
+		if (weft_list_empty(&conn->rx_pending_link))
 			n += tcp_conn_receive(conn);
 	}
 	return n;
@@ -340,19 +340,20 @@ static unsigned int poll_events(struct tcp_iface *iface)
 }
 
 /* A turn for each that had more than its share, as far as it goes. */
-static unsigned int serve_more(struct tcp_iface *iface)
+static unsigned int serve_pending(struct tcp_iface *iface)
 {
 	struct tcp_conn *c, *last;
 	unsigned int n = 0;
 
-	if (weft_list_empty(&iface->more))
+	if (weft_list_empty(&iface->rx_pending))
 		return 0;
-	last = container_of(iface->more.prev, struct tcp_conn, more_link);
+	last = container_of(iface->rx_pending.prev, struct tcp_conn, rx_pending_link);
 	do {
-		c = weft_list_first(&iface->more, struct tcp_conn, more_link);
-		weft_list_del(&c->more_link);
+		c = weft_list_first(&iface->rx_pending, struct tcp_conn,
+				    rx_pending_link);
+		weft_list_del(&c->rx_pending_link);
 		n += tcp_conn_receive(c);
-	} while (c != last && iface->budget && !weft_list_empty(&iface->more));
+	} while (c != last && iface->budget && !weft_list_empty(&iface->rx_pending));
 	return n;
 }
 
@@ -363,19 +364,19 @@ unsigned int tcp_iface_progress(struct weft_iface *base)
 	unsigned int n, i, got;
 
 	iface->budget = WEFT_PROGRESS_MAX;
-	n = serve_more(iface);
-	for (i = 0; i < TCP_HOT && iface->budget; i++) {
-		conn = iface->hot[i];
-		if (!conn || !weft_list_empty(&conn->more_link))
+	n = serve_pending(iface);
+	for (i = 0; i < TCP_POLLED && iface->budget; i++) {
+		conn = iface->polled[i];
+		if (!conn || !weft_list_empty(&conn->rx_pending_link))
 			continue;
 		got = tcp_conn_receive(conn);
 		n += got;
 		if (got)
 			conn->idle_polls = 0;
-		else if (++conn->idle_polls > HOT_IDLE)
-			iface->hot[i] = NULL;
+		else if (++conn->idle_polls > POLLED_IDLE)
+			iface->polled[i] = NULL;
 	}
-	if (++iface->polls >= POLL_EVERY || !iface->hot[0]) {
+	if (++iface->polls >= POLL_EVERY || !iface->polled[0]) {
 		iface->polls = 0;
 		n += poll_events(iface);
 	}
@@ -399,7 +400,7 @@ int tcp_iface_arm(struct weft_iface *base)
 
 	iface->polls = POLL_EVERY;	/* the next progress() looks at epoll */
 	if (!weft_list_empty(&iface->attend) ||
-	    !weft_list_empty(&iface->more))
+	    !weft_list_empty(&iface->rx_pending))
 		return -EBUSY;
 	atomic_store(&iface->events.armed, true);
 	if (atomic_load(&iface->events.any))
@@ -411,7 +412,7 @@ int tcp_iface_arm(struct weft_iface *base)
 			continue;
 		pthread_mutex_lock(&eng->lock);
 		more = !weft_list_empty(&eng->ready) ||
-		       atomic_load(&eng->kicked);
+		       atomic_load(&eng->has_work);
 		pthread_mutex_unlock(&eng->lock);
 		if (more)
 			goto busy;

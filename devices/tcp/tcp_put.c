@@ -77,7 +77,7 @@ int tcp_put_start(struct weft_ep *base, const struct weft_iov *iov,
 	if (put->total <= max_framed)
 		return send_framed(conn, put);
 	tcp_put_carry(conn, put);
-	tcp_puts_pump(conn);
+	tcp_puts_post_waiting(conn);
 	return -EINPROGRESS;
 }
 
@@ -85,7 +85,7 @@ void tcp_put_carry(struct tcp_conn *conn, struct tcp_put *put)
 {
 	tcp_bulk_submit(conn, put);
 	tcp_streams_open(conn);
-	tcp_engines_kick(conn);
+	tcp_engines_wake(conn);
 }
 
 /*
@@ -125,7 +125,7 @@ broken_pipe:
 }
 
 /* -EACCES where either side is not mapped */
-static int copy_checked(struct tcp_iface *iface, void *dest, const void *src,
+static int copy_by_kernel(struct tcp_iface *iface, void *dest, const void *src,
 			size_t n)
 {
 	struct iovec l = { (void *)src, n }, r = { dest, n };
@@ -143,7 +143,7 @@ static int copy_checked(struct tcp_iface *iface, void *dest, const void *src,
  * What a peer's get names is copied out first, its key and its mapping checked:
  * a frame that is half sent must not meet memory that is gone.
  */
-static int copy_guarded(struct tcp_conn *conn, const struct tcp_put *put,
+static int copy_source(struct tcp_conn *conn, const struct tcp_put *put,
 			size_t off, size_t len, struct iovec *out)
 {
 	uint8_t *src = (uint8_t *)put->iov[0].iov_base + off;
@@ -151,7 +151,7 @@ static int copy_guarded(struct tcp_conn *conn, const struct tcp_put *put,
 
 	if (!weft_region_get(&put->source_key, (uintptr_t)src, len))
 		return -EACCES;
-	err = copy_checked(conn->iface, conn->iface->txbuf, src, len);
+	err = copy_by_kernel(conn->iface, conn->iface->txbuf, src, len);
 	weft_region_put(&put->source_key);
 	out->iov_base = conn->iface->txbuf;
 	out->iov_len = len;
@@ -159,7 +159,7 @@ static int copy_guarded(struct tcp_conn *conn, const struct tcp_put *put,
 }
 
 /* Where no bulk stream can be had, puts go in pieces between the messages. */
-void tcp_puts_pump(struct tcp_conn *conn)
+void tcp_puts_post_waiting(struct tcp_conn *conn)
 {
 	struct tcp_bulk *b = conn->bulk;
 	uint8_t head[TCP_CHUNK_LEN];
@@ -169,7 +169,7 @@ void tcp_puts_pump(struct tcp_conn *conn)
 	size_t off, len;
 	int err = 0;
 
-	if (!b || !b->no_streams || conn->ended)
+	if (!b || !b->no_streams || conn->rx_ended)
 		return;
 	while (tcp_conn_drained(conn) && !err) {
 		put = tcp_bulk_next_frame(b, TCP_MAX_MESSAGE / 4, &off, &len,
@@ -178,11 +178,11 @@ void tcp_puts_pump(struct tcp_conn *conn)
 			return;
 		iov[0].iov_base = head;
 		iov[0].iov_len = TCP_CHUNK_LEN;
-		if (put->guarded) {
+		if (put->source_checked) {
 			parts = 1;
-			err = copy_guarded(conn, put, off, len, iov + 1);
+			err = copy_source(conn, put, off, len, iov + 1);
 			if (err) {
-				tcp_bulk_stopped(conn, put, false);
+				tcp_bulk_stream_stopped(conn, put, false);
 				tcp_put_give_up(conn, put, err);
 				err = 0;
 				continue;
@@ -193,11 +193,11 @@ void tcp_puts_pump(struct tcp_conn *conn)
 		}
 		err = tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, parts + 1,
 				     TCP_CHUNK_LEN + len, NULL);
-		tcp_bulk_carried(conn, put, len);
+		tcp_bulk_chunk_sent(conn, put, len);
 	}
 }
 
-void tcp_put_say_abort(struct tcp_conn *conn, const struct tcp_put *put)
+void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put)
 {
 	uint8_t body[8];
 
@@ -212,7 +212,7 @@ void tcp_put_give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
 
 	op = tcp_bulk_give_up(conn->bulk, put, &abort);
 	if (abort && conn->state == TCP_CONN_OPEN) {
-		tcp_put_say_abort(conn, put);
+		tcp_put_send_abort(conn, put);
 		if (put->flags & TCP_CHUNK_GET)
 			tcp_get_refuse(conn, put->tag, status);
 	}
@@ -311,14 +311,14 @@ int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		return -EPROTO;
 	if (!tcp_bulk_get(conn))
 		return -ENOMEM;
-	land = tcp_bulk_arrives(conn, &c);
+	land = tcp_bulk_begin_chunk(conn, &c);
 	if (land < 0)
 		return land;
 	if (land && c.total) {
 		/* of the whole put, which lands or does not */
 		dest = weft_region_get(&c.rkey, c.addr, c.total);
 		if (dest) {
-			status = copy_checked(conn->iface, dest + c.offset,
+			status = copy_by_kernel(conn->iface, dest + c.offset,
 					      p + TCP_CHUNK_LEN, c.len);
 			weft_region_put(&c.rkey);
 		} else {
@@ -327,7 +327,7 @@ int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		if (status)
 			weft_count(conn->stats, key_errors, 1);
 	}
-	land = tcp_bulk_landed(conn, &c, status, 0, &result);
+	land = tcp_bulk_end_chunk(conn, &c, status, 0, &result);
 	if (land <= 0)
 		return land;
 	weft_put_le64(ack, c.seq);

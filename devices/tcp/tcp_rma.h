@@ -11,11 +11,11 @@ int tcp_put_start(struct weft_ep *ep, const struct weft_iov *iov,
 /* @put, numbered or not: the streams shall carry it. */
 void tcp_put_carry(struct tcp_conn *conn, struct tcp_put *put);
 /* Sends by frame what no bulk stream can be had for. */
-void tcp_puts_pump(struct tcp_conn *conn);
+void tcp_puts_post_waiting(struct tcp_conn *conn);
 /* No chunk of it is being sent any more; the peer shall wait no longer. */
 void tcp_put_give_up(struct tcp_conn *conn, struct tcp_put *put, int status);
 /* Tells the peer that no more of @put will come. */
-void tcp_put_say_abort(struct tcp_conn *conn, const struct tcp_put *put);
+void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put);
 /* Settled: its op is completed. */
 void tcp_put_done(struct tcp_put *put);
 /*

@@ -24,7 +24,7 @@
  * behind it.  Other frames pass: what ends the wait may be among them, so this
  * stream is read whatever waits.  The peer bounds that (TCP_MAX_UNPLACED).
  */
-struct held_message {
+struct deferred_message {
 	struct weft_list link;
 	uint64_t fence;
 	uint32_t len;
@@ -51,47 +51,47 @@ static void deliver_message(struct tcp_conn *conn, uint8_t id, void *data, size_
 	cb->on_message(cb->arg, id, data, len);
 }
 
-static bool puts_placed(const struct tcp_conn *conn, uint64_t fence)
+static bool are_puts_placed(const struct tcp_conn *conn, uint64_t fence)
 {
 	return !fence ||
 	       (conn->bulk && fence <= atomic_load(&conn->bulk->placed));
 }
 
-static unsigned int deliver_held(struct tcp_conn *conn)
+static unsigned int deliver_deferred(struct tcp_conn *conn)
 {
-	struct held_message *m;
+	struct deferred_message *m;
 	unsigned int n = 0;
 
-	while (!weft_list_empty(&conn->held_messages)) {
-		m = weft_list_first(&conn->held_messages, struct held_message,
+	while (!weft_list_empty(&conn->deferred_messages)) {
+		m = weft_list_first(&conn->deferred_messages, struct deferred_message,
 				    link);
-		if (!puts_placed(conn, m->fence) || !may_deliver(conn))
+		if (!are_puts_placed(conn, m->fence) || !may_deliver(conn))
 			return n;
 		weft_list_del(&m->link);
-		conn->held_bytes -= sizeof(*m) + m->len;
+		conn->deferred_bytes -= sizeof(*m) + m->len;
 		tcp_events_notify(conn);
 		deliver_message(conn, m->id, m->data, m->len);
 		free(m);
 		n++;
 	}
-	atomic_store(&conn->held, false);
+	atomic_store(&conn->deferred, false);
 	return n;
 }
 
 static int take_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 		      void *data, size_t len)
 {
-	struct held_message *m;
+	struct deferred_message *m;
 
 	if (id >= WEFT_MSG_IDS)
 		return -EPROTO;
-	if (weft_list_empty(&conn->held_messages) && puts_placed(conn, fence)) {
+	if (weft_list_empty(&conn->deferred_messages) && are_puts_placed(conn, fence)) {
 		if (fence)
 			tcp_events_notify(conn);
 		deliver_message(conn, id, data, len);
 		return 0;
 	}
-	if (conn->held_bytes > 2 * TCP_MAX_UNPLACED)
+	if (conn->deferred_bytes > 2 * TCP_MAX_UNPLACED)
 		return -EPROTO;
 	m = malloc(sizeof(*m) + len);
 	if (!m)
@@ -100,27 +100,27 @@ static int take_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 	m->fence = fence;
 	m->len = len;
 	memcpy(m->data, data, len);
-	weft_list_add_tail(&conn->held_messages, &m->link);
-	conn->held_bytes += sizeof(*m) + len;
+	weft_list_add_tail(&conn->deferred_messages, &m->link);
+	conn->deferred_bytes += sizeof(*m) + len;
 	/* the engine looks at held after it has placed: look once more */
-	atomic_store(&conn->held, true);
-	deliver_held(conn);
+	atomic_store(&conn->deferred, true);
+	deliver_deferred(conn);
 	return 0;
 }
 
-bool tcp_conn_has_more(const struct tcp_conn *conn)
+bool tcp_conn_has_pending(const struct tcp_conn *conn)
 {
-	return !weft_list_empty(&conn->more_link) ||
-	       (!weft_list_empty(&conn->held_messages) &&
-		puts_placed(conn, weft_list_first(&conn->held_messages,
-					     struct held_message, link)->fence));
+	return !weft_list_empty(&conn->rx_pending_link) ||
+	       (!weft_list_empty(&conn->deferred_messages) &&
+		are_puts_placed(conn, weft_list_first(&conn->deferred_messages,
+					     struct deferred_message, link)->fence));
 }
 
 void tcp_conn_drop_received(struct tcp_conn *conn)
 {
-	struct held_message *m, *tm;
+	struct deferred_message *m, *tm;
 
-	weft_list_for_each(m, tm, &conn->held_messages, link) {
+	weft_list_for_each(m, tm, &conn->deferred_messages, link) {
 		weft_list_del(&m->link);
 		free(m);
 	}
@@ -201,7 +201,7 @@ static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
 	int ret;
 
 	while (n - used >= TCP_FRAME_LEN && conn->state == TCP_CONN_OPEN &&
-	       !conn->broken && may_deliver(conn)) {
+	       !conn->err && may_deliver(conn)) {
 		len = weft_get_le32(p + used + 4);
 		if (len > TCP_MAX_FRAME)
 			return -EPROTO;
@@ -240,7 +240,7 @@ static int make_room(struct tcp_conn *conn)
 	return 0;
 }
 
-static int stash_bytes(struct tcp_conn *conn, const uint8_t *p, size_t n)
+static int save_rx(struct tcp_conn *conn, const uint8_t *p, size_t n)
 {
 	size_t cap = weft_max(n, TCP_FRAME_LEN);
 
@@ -254,7 +254,7 @@ static int stash_bytes(struct tcp_conn *conn, const uint8_t *p, size_t n)
 	return make_room(conn);
 }
 
-static int deliver_stash(struct tcp_conn *conn, unsigned int *frames)
+static int deliver_saved(struct tcp_conn *conn, unsigned int *frames)
 {
 	ssize_t used = deliver_frames(conn, conn->rx + conn->rx_off, conn->rx_len,
 			       frames);
@@ -272,17 +272,17 @@ static int deliver_stash(struct tcp_conn *conn, unsigned int *frames)
 	return make_room(conn);
 }
 
-/* Keeps iface->held in step with what is held. */
-static void update_held(struct tcp_conn *conn)
+/* Keeps iface->deferred in step with what is held. */
+static void update_deferred(struct tcp_conn *conn)
 {
-	bool on = atomic_load(&conn->held);
+	bool on = atomic_load(&conn->deferred);
 
-	if (on == weft_list_empty(&conn->held_link)) {
+	if (on == weft_list_empty(&conn->deferred_link)) {
 		if (on)
-			weft_list_add_tail(&conn->iface->held,
-					   &conn->held_link);
+			weft_list_add_tail(&conn->iface->deferred,
+					   &conn->deferred_link);
 		else
-			weft_list_del(&conn->held_link);
+			weft_list_del(&conn->deferred_link);
 	}
 }
 
@@ -291,12 +291,12 @@ static int receive_once(struct tcp_conn *conn, unsigned int *frames)
 {
 	struct tcp_iface *iface = conn->iface;
 	uint8_t *buf = iface->rxbuf;
-	size_t room = conn->crowded ? TCP_RX_PART : TCP_RX_BUF;
+	size_t room = conn->rx_limited ? TCP_RX_PART : TCP_RX_BUF;
 	ssize_t n, used;
 	int err;
 
 	if (holds_frame(conn)) {
-		err = deliver_stash(conn, frames);
+		err = deliver_saved(conn, frames);
 		if (err)
 			return err;
 		return conn->close_seen ? -ESHUTDOWN : 1;
@@ -315,13 +315,13 @@ static int receive_once(struct tcp_conn *conn, unsigned int *frames)
 	weft_count(conn->stats, wire_rx_bytes, n);
 	if (conn->rx_len) {
 		conn->rx_len += n;
-		err = deliver_stash(conn, frames);
+		err = deliver_saved(conn, frames);
 	} else {
 		used = deliver_frames(conn, buf, n, frames);
 		if (used < 0)
 			return used;
-		err = used < n ? stash_bytes(conn, buf + used, n - used) : 0;
-		conn->crowded = holds_frame(conn);
+		err = used < n ? save_rx(conn, buf + used, n - used) : 0;
+		conn->rx_limited = holds_frame(conn);
 	}
 	if (err)
 		return err;
@@ -337,25 +337,25 @@ unsigned int tcp_conn_receive(struct tcp_conn *conn)
 	unsigned int frames = 0, rounds = 8;
 	int ret = 1;
 
-	if (conn->in_rx || conn->state != TCP_CONN_OPEN || conn->broken)
+	if (conn->in_rx || conn->state != TCP_CONN_OPEN || conn->err)
 		return 0;
 	conn->in_rx = true;
 	iface->floor = iface->budget - weft_min(iface->budget, TCP_SHARE);
-	if (atomic_load(&conn->held))
-		frames += deliver_held(conn);
+	if (atomic_load(&conn->deferred))
+		frames += deliver_deferred(conn);
 	while (ret > 0 && rounds-- && conn->state == TCP_CONN_OPEN &&
-	       !conn->broken && !conn->ended && may_deliver(conn))
+	       !conn->err && !conn->rx_ended && may_deliver(conn))
 		ret = receive_once(conn, &frames);
 	conn->in_rx = false;
 	if (conn->state != TCP_CONN_OPEN)
 		return frames + 1;
-	update_held(conn);
-	weft_list_del(&conn->more_link);
+	update_deferred(conn);
+	weft_list_del(&conn->rx_pending_link);
 	/* who had its share is behind those who wait for theirs */
-	if (conn->ended ? tcp_conn_has_more(conn) : ret > 0)
-		weft_list_add_tail(&iface->more, &conn->more_link);
+	if (conn->rx_ended ? tcp_conn_has_pending(conn) : ret > 0)
+		weft_list_add_tail(&iface->rx_pending, &conn->rx_pending_link);
 	tcp_conn_maybe_end(conn);
-	if (ret == -ESHUTDOWN || conn->ended) {
+	if (ret == -ESHUTDOWN || conn->rx_ended) {
 		tcp_conn_end(conn);
 		return frames + (ret < 0);
 	}

@@ -31,7 +31,7 @@
 #define SLOWER		16u	/* times slower than its siblings have been */
 #define SLOW_TICKS	4u	/* for so many ticks on end: a second */
 
-static void give_up_stream(struct tcp_conn *conn, struct tcp_stream *s)
+static void abandon_stream(struct tcp_conn *conn, struct tcp_stream *s)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct tcp_put *put;
@@ -39,9 +39,9 @@ static void give_up_stream(struct tcp_conn *conn, struct tcp_stream *s)
 
 	put = tcp_stream_stop(s);
 	if (put)
-		tcp_bulk_stopped(conn, put, true);
+		tcp_bulk_stream_stopped(conn, put, true);
 	pthread_mutex_lock(&b->lock);
-	s->given_up = true;
+	s->abandoned = true;
 	b->out_streams--;
 	pthread_mutex_unlock(&b->lock);
 	weft_count(conn->stats, streams_given_up, 1);
@@ -73,7 +73,7 @@ static bool is_slow(struct tcp_bulk *b, struct tcp_stream *s,
 	return s->slow_ticks >= SLOW_TICKS;
 }
 
-void tcp_stall_look(struct tcp_bulk *b, struct tcp_stream *s,
+void tcp_stall_check(struct tcp_bulk *b, struct tcp_stream *s,
 		    const struct tcp_info *ti, struct tcp_stall *seen)
 {
 	if (s->out && is_slow(b, s, ti, &seen->free_path))
@@ -88,7 +88,7 @@ void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen)
 	/* one at a time, and never the only one */
 	if (seen->worst && seen->free_path && !seen->busy &&
 	    b->out_streams >= 2)
-		give_up_stream(conn, seen->worst);
+		abandon_stream(conn, seen->worst);
 }
 
 static struct tcp_stream *find_stream(struct tcp_bulk *b, uint32_t id, bool out)
@@ -157,7 +157,7 @@ int tcp_stall_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 	if (n > TCP_WINDOW || len != TCP_DROPPED_LEN + n * TCP_ACK_LEN)
 		return -EPROTO;
 	s = find_stream(b, weft_get_le32(p), true);
-	if (!s || !s->given_up)
+	if (!s || !s->abandoned)
 		return -EPROTO;
 	for (i = 0; i < n; i++) {
 		ack = p + TCP_DROPPED_LEN + i * TCP_ACK_LEN;
@@ -167,15 +167,15 @@ int tcp_stall_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 			return err;
 	}
 	weft_list_init(&aborted);
-	err = tcp_bulk_send_again(b, s, weft_get_le64(p + 8), &aborted);
+	err = tcp_bulk_resend(b, s, weft_get_le64(p + 8), &aborted);
 	weft_list_for_each(put, tput, &aborted, link) {
 		weft_list_del(&put->link);
-		tcp_put_say_abort(conn, put);
+		tcp_put_send_abort(conn, put);
 	}
 	tcp_stream_detach(s);
 	if (err)
 		return err;
 	tcp_streams_open(conn);
-	tcp_engines_kick(conn);
+	tcp_engines_wake(conn);
 	return 0;
 }

@@ -14,7 +14,7 @@ struct tcp_stall {
 };
 
 /* @ti: what the kernel says of @s now, in this tick. */
-void tcp_stall_look(struct tcp_bulk *b, struct tcp_stream *s,
+void tcp_stall_check(struct tcp_bulk *b, struct tcp_stream *s,
 		    const struct tcp_info *ti, struct tcp_stall *seen);
 /* After the last: is one of them so slow that it is given up? */
 void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen);

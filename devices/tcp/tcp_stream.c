@@ -33,7 +33,7 @@ static ssize_t send_piece(struct tcp_stream *s)
 		iov[0].iov_len = s->head_len - s->head_done;
 		n = 1;
 	}
-	if (put->guarded &&
+	if (put->source_checked &&
 	    !weft_region_get(&put->source_key,
 			     (uintptr_t)put->iov[0].iov_base + off,
 			     s->out_left))
@@ -43,7 +43,7 @@ static ssize_t send_piece(struct tcp_stream *s)
 	sent = sendmsg(s->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent < 0)
 		sent = -errno;
-	if (put->guarded)
+	if (put->source_checked)
 		weft_region_put(&put->source_key);
 	return sent;
 }
@@ -57,7 +57,7 @@ static int stream_out(struct tcp_stream *s)
 	int err;
 
 	if (!s->out_chunk) {
-		if (s->parked)
+		if (s->suspended)
 			return 0;
 		s->out_chunk = tcp_bulk_next_chunk(conn->bulk, s, s->head,
 						   &err);
@@ -83,7 +83,7 @@ static int stream_out(struct tcp_stream *s)
 		s->head_done += head;
 		s->out_left -= n - head;
 	}
-	tcp_bulk_carried(conn, s->out_chunk->put, s->out_chunk->len);
+	tcp_bulk_chunk_sent(conn, s->out_chunk->put, s->out_chunk->len);
 	s->out_chunk = NULL;
 	return 1;
 }
@@ -171,7 +171,7 @@ static int chunk_begins(struct tcp_stream *s)
 	int land;
 
 	tcp_chunk_decode(s->rx_head, &s->chunk);
-	land = tcp_bulk_arrives(s->conn, &s->chunk);
+	land = tcp_bulk_begin_chunk(s->conn, &s->chunk);
 	if (land < 0)
 		return land;
 	s->rx_busy = true;
@@ -192,7 +192,7 @@ static int chunk_ends(struct tcp_stream *s)
 	if (s->rx_status)
 		weft_count(s->conn->stats, key_errors, 1);
 	s->taken++;
-	placed = tcp_bulk_landed(s->conn, &s->chunk, s->rx_status, s->id,
+	placed = tcp_bulk_end_chunk(s->conn, &s->chunk, s->rx_status, s->id,
 				 &result);
 	if (placed <= 0)
 		return placed;

@@ -36,7 +36,7 @@ static unsigned int quarter(const struct tcp_bulk *b)
 }
 
 /* They go again; fewer may still pay. */
-static void undo_trial(struct tcp_bulk *b, uint64_t now)
+static void end_trial(struct tcp_bulk *b, uint64_t now)
 {
 	struct tcp_tune *t = &b->tune;
 
@@ -49,7 +49,7 @@ static void undo_trial(struct tcp_bulk *b, uint64_t now)
 	t->settled_until_ns = now + REST_NS;
 }
 
-static void judge_sample(struct tcp_bulk *b, double rate, uint64_t now,
+static void evaluate_trial(struct tcp_bulk *b, double rate, uint64_t now,
 		  unsigned int max)
 {
 	struct tcp_tune *t = &b->tune;
@@ -59,7 +59,7 @@ static void judge_sample(struct tcp_bulk *b, double rate, uint64_t now,
 		t->trying = false;
 		worth = 2 * t->more == b->out_limit ? WORTH_TWICE : WORTH;
 		if (rate < t->base * worth) {
-			undo_trial(b, now);
+			end_trial(b, now);
 			return;
 		}
 	}
@@ -73,7 +73,7 @@ static void judge_sample(struct tcp_bulk *b, double rate, uint64_t now,
 	}
 }
 
-void tcp_tune_lost(struct tcp_bulk *b)
+void tcp_tune_stream_lost(struct tcp_bulk *b)
 {
 	b->tune.trying = false;
 	b->tune.base = 0;
@@ -95,7 +95,7 @@ void tcp_tune_bytes(struct tcp_bulk *b, size_t n, unsigned int max)
 		return;
 	/* a stream on trial counts from when it is there */
 	if (b->out_streams >= b->out_limit || !t->trying)
-		judge_sample(b, (double)t->bytes / busy * 1e9, now, max);
+		evaluate_trial(b, (double)t->bytes / busy * 1e9, now, max);
 	t->bytes = 0;
 	t->busy_ns = 0;
 	if (t->busy_since_ns)

@@ -63,17 +63,17 @@ void tcp_conn_count_message(struct tcp_conn *conn, size_t len)
 
 bool tcp_conn_ready(struct tcp_conn *conn)
 {
-	if (conn->state == TCP_CONN_OPEN && !conn->broken && !conn->ended &&
+	if (conn->state == TCP_CONN_OPEN && !conn->err && !conn->rx_ended &&
 	    tcp_conn_drained(conn) && !tcp_bulk_full(conn) && !unplaced_full(conn) &&
 	    conn->ngets < TCP_WINDOW &&
 	    !(conn->bulk && conn->bulk->no_streams &&
 	      !weft_list_empty(&conn->bulk->queue)))
 		return true;
-	conn->was_full = true;
+	conn->ready_owed = true;
 	return false;
 }
 
-static int keep_bytes(struct tcp_conn *conn, const void *p, size_t n)
+static int append_tx(struct tcp_conn *conn, const void *p, size_t n)
 {
 	size_t cap;
 	uint8_t *t;
@@ -95,7 +95,7 @@ static int keep_bytes(struct tcp_conn *conn, const void *p, size_t n)
 	return 0;
 }
 
-static int keep_iov(struct tcp_conn *conn, const struct iovec *iov,
+static int append_iov(struct tcp_conn *conn, const struct iovec *iov,
 		    unsigned int n, size_t skip)
 {
 	unsigned int i;
@@ -106,7 +106,7 @@ static int keep_iov(struct tcp_conn *conn, const struct iovec *iov,
 			skip -= iov[i].iov_len;
 			continue;
 		}
-		err = keep_bytes(conn, (uint8_t *)iov[i].iov_base + skip,
+		err = append_tx(conn, (uint8_t *)iov[i].iov_base + skip,
 			   iov[i].iov_len - skip);
 		if (err)
 			return err;
@@ -115,13 +115,13 @@ static int keep_iov(struct tcp_conn *conn, const struct iovec *iov,
 	return 0;
 }
 
-static void set_want_out(struct tcp_conn *conn, bool on)
+static void set_want_write(struct tcp_conn *conn, bool on)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &conn->src };
 
-	if (conn->want_out == on || conn->state != TCP_CONN_OPEN)
+	if (conn->want_write == on || conn->state != TCP_CONN_OPEN)
 		return;
-	conn->want_out = on;
+	conn->want_write = on;
 	if (on)
 		ev.events |= EPOLLOUT;
 	epoll_ctl(conn->iface->epfd, EPOLL_CTL_MOD, conn->fd, &ev);
@@ -171,10 +171,10 @@ static int write_frame(struct tcp_conn *conn, struct iovec *all,
 	if ((size_t)sent == total)
 		return 0;
 	if (!op) {
-		err = keep_iov(conn, all, n, sent);
+		err = append_iov(conn, all, n, sent);
 		if (err)
 			return err;
-		set_want_out(conn, true);
+		set_want_write(conn, true);
 		return 0;
 	}
 	/* the head is ours, the rest stays where the caller has it */
@@ -185,7 +185,7 @@ static int write_frame(struct tcp_conn *conn, struct iovec *all,
 		;
 	conn->zc_i = i;
 	conn->zc_op = op;
-	set_want_out(conn, true);
+	set_want_write(conn, true);
 	return -EINPROGRESS;
 }
 
@@ -221,7 +221,7 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 		return err;
 	/* the caller asks again, and on_error() follows from progress() */
 	tcp_conn_break(conn, err);
-	conn->was_full = true;
+	conn->ready_owed = true;
 	return -EAGAIN;
 }
 
@@ -232,7 +232,7 @@ void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type, const void *body
 	struct iovec iov = { .iov_base = frame };
 	int err;
 
-	if (conn->state != TCP_CONN_OPEN || conn->broken || conn->ended)
+	if (conn->state != TCP_CONN_OPEN || conn->err || conn->rx_ended)
 		return;
 	encode_head(frame, type, 0, len, 0);
 	if (len)
@@ -243,7 +243,7 @@ void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type, const void *body
 	else if (conn->tx_len > MAX_CONTROL)
 		err = -ENOBUFS;
 	else
-		err = keep_bytes(conn, frame, iov.iov_len);
+		err = append_tx(conn, frame, iov.iov_len);
 	if (err)
 		tcp_conn_break(conn, err);
 }
@@ -300,7 +300,7 @@ void tcp_conn_flush(struct tcp_conn *conn)
 {
 	int err;
 
-	if (conn->state != TCP_CONN_OPEN || conn->broken || conn->ended)
+	if (conn->state != TCP_CONN_OPEN || conn->err || conn->rx_ended)
 		return;
 	err = flush_zc(conn);
 	if (!err)
@@ -312,7 +312,7 @@ void tcp_conn_flush(struct tcp_conn *conn)
 	if (conn->state != TCP_CONN_OPEN)	/* op->done() ended it */
 		return;
 	if (tcp_conn_drained(conn)) {
-		set_want_out(conn, false);
+		set_want_write(conn, false);
 		tcp_conn_attend(conn);
 	}
 }
@@ -327,9 +327,9 @@ void tcp_conn_copy_zc(struct tcp_conn *conn)
 		return;
 	conn->tx = NULL;
 	conn->tx_off = conn->tx_len = conn->tx_cap = 0;
-	err = keep_iov(conn, conn->zc + conn->zc_i, conn->zc_n - conn->zc_i, 0);
+	err = append_iov(conn, conn->zc + conn->zc_i, conn->zc_n - conn->zc_i, 0);
 	if (!err && len)
-		err = keep_bytes(conn, rest + off, len);
+		err = append_tx(conn, rest + off, len);
 	free(rest);
 	conn->zc_i = conn->zc_n = 0;
 	if (err)

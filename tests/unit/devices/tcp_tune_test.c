@@ -141,7 +141,7 @@ Test(tcp_tune, waits_for_the_stream_on_trial)
 Test(tcp_tune, a_stream_that_is_lost_is_not_asked_for_at_once)
 {
 	flow(up_to_four, 64);
-	tcp_tune_lost(&b);
+	tcp_tune_stream_lost(&b);
 	b.out_limit = 2;
 	cr_expect(eq(uint, flow(up_to_four, 1000), 2));
 	now_ns += 6000000000ull;

@@ -50,7 +50,7 @@ static bool kernel_silent(const struct tcp_info *ti)
 }
 
 /* Has it anything to wait for?  Keepalive is silent while bytes are unacked. */
-static bool has_outstanding(const struct tcp_conn *conn)
+static bool expects_answer(const struct tcp_conn *conn)
 {
 	const struct tcp_bulk *b = conn->bulk;
 	int unacked = 0;
@@ -73,7 +73,7 @@ static void check_streams(struct tcp_conn *conn, uint64_t now)
 	bool known;
 
 	weft_list_for_each(s, ts, &b->streams, link) {
-		if (s->given_up) {
+		if (s->abandoned) {
 			seen.busy = true;
 			continue;
 		}
@@ -85,7 +85,7 @@ static void check_streams(struct tcp_conn *conn, uint64_t now)
 		if (s->out && idle && now - s->used_ms > TCP_STREAM_IDLE_MS)
 			tcp_stream_detach(s);
 		else if (known)
-			tcp_stall_look(b, s, &ti, &seen);
+			tcp_stall_check(b, s, &ti, &seen);
 	}
 	tcp_stall_end(conn, &seen);
 }
@@ -106,16 +106,16 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 		}
 		return true;
 	}
-	if (conn->ended || conn->doubt)
+	if (conn->rx_ended || conn->suspect_err)
 		tcp_conn_attend(conn);
-	if (conn->ended || conn->broken)
+	if (conn->rx_ended || conn->err)
 		return true;
 	/* unacknowledged bytes may be the kernel's alone */
 	if (socket_info(conn->fd, &ti) && kernel_silent(&ti)) {
 		tcp_conn_break(conn, -ETIMEDOUT);
 		return true;
 	}
-	if (!has_outstanding(conn))
+	if (!expects_answer(conn))
 		return false;
 	if (conn->bulk && conn->bulk->lost_err && now >= conn->deadline_ms) {
 		weft_warn("no further connection with peer %016llx can be had (%s); bulk goes over its message stream, which is slower",
@@ -127,7 +127,7 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 		check_streams(conn, now);
 		tcp_streams_open(conn);
 		/* what went to one that is closed or parked now */
-		tcp_engines_kick(conn);
+		tcp_engines_wake(conn);
 	}
 	return true;
 }
@@ -156,7 +156,7 @@ unsigned int tcp_iface_tick(struct tcp_iface *iface)
 	weft_list_for_each(c, tc, &iface->conns, link) {
 		c->deadline_ms = weft_min(c->deadline_ms + stood, latest);
 		c->end_ms += stood;
-		c->doubt_ms += stood;
+		c->suspect_until_ms += stood;
 		needed |= check_conn(c, now);
 	}
 	tcp_iface_set_tick(iface, needed);
