@@ -190,7 +190,7 @@ suite() # [--long]
 	esac
 	# shellcheck disable=SC2086 # lists
 	need $packages_build $packages_python $packages_ucx $packages_manual \
-		$packages_test $packages_vm ${long:+$packages_mpi}
+		$packages_test $packages_vm ${long:+$packages_long}
 	sources
 	bash tests/tools/fetch-cuda.sh >"$(log_of "NVIDIA's headers")" 2>&1 ||
 		skip "NVIDIA's headers" "they cannot be fetched (PyPI)"
@@ -215,6 +215,7 @@ suite() # [--long]
 			bash tests/host/load.sh
 		unset WEFT_UCX_BUILDS
 		run_tests "mpi4py's own tests" 3600 bash tests/host/mpi4py.sh
+		run_tests "UCX's own tests" 14400 bash tests/host/ucx_gtest.sh all
 		run_tests "build in the tree" 900 bash tests/tools/in-tree.sh
 	fi
 	run_tests "older roots" 300 bash tests/tools/old-root.sh

@@ -24,8 +24,10 @@ grep -lrE 'UCP_INSTANTIATE_TEST_CASE_TLS' "$tests/ucp" |
 			n = split(weft, names, " ")
 			for (i = 1; i <= n; i++)
 				print call "(" suite ", " names[i] ", \"" \
-					names[i] "\")" end
+					names[i] with[names[i]] "\")" end
 		}
+		# it offers nothing where nobody copies to and from GPUs
+		BEGIN { with["weft_nvl"] = ",cuda_copy" }
 		/UCP_INSTANTIATE_TEST_CASE_TLS[A-Z_]*\([a-z_]+, tcp, / {
 			call = $0
 			sub(/\(.*/, "", call)
