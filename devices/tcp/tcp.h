@@ -201,7 +201,8 @@ struct tcp_iface {
 	uint64_t next_get;
 	struct tcp_engine *engines;
 	unsigned int nengines;
-	bool spare_cores;		/* engines have threads */
+	bool spare_cores;		/* engines have threads from the start */
+	unsigned int sleeps;		/* of the owner, since there are engines */
 	/* what engines tell the owner */
 	struct {
 		pthread_mutex_t lock;

@@ -2,8 +2,9 @@
 /*
  * Engines move the bulk streams.  Where there are cores to spare each has a
  * thread of its own, woken through wake_fd when it sleeps.  On few cores the
- * caller runs the one engine inside progress(): a thread would fight a caller
- * that spins for the processor.
+ * caller runs the one engine inside progress(), since a thread would fight a
+ * caller that spins for the processor; one that turns out to sleep leaves a core
+ * free, and the engine gets its thread then.
  */
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
@@ -22,6 +23,7 @@
 #include "util/log.h"
 
 #define MANY_CPUS	8u	/* from here on engines have their own threads */
+#define SLEEPER		64u	/* calls of arm(): UCP makes a few even for who spins */
 
 static void end_stream(struct tcp_stream *s, int err)
 {
@@ -311,6 +313,22 @@ static void start_thread(struct tcp_engine *eng)
 	epoll_ctl(eng->iface->epfd, EPOLL_CTL_DEL, eng->epfd, NULL);
 }
 
+/* For good: the caller moves nothing from here on. */
+static void start_threads(struct tcp_iface *iface)
+{
+	unsigned int i;
+
+	for (i = 0; i < iface->nengines; i++)
+		start_thread(&iface->engines[i]);
+}
+
+void tcp_engines_sleep(struct tcp_iface *iface)
+{
+	if (iface->engines && !iface->spare_cores &&
+	    weft_settings()->tcp_threads && ++iface->sleeps == SLEEPER)
+		start_threads(iface);
+}
+
 /*
  * Made for the first bulk stream, so that an interface over which only
  * messages go has neither threads nor descriptors for them.
@@ -339,8 +357,8 @@ int tcp_engines_need(struct tcp_iface *iface)
 			return err;
 		}
 	}
-	for (i = 0; i < want && iface->spare_cores; i++)
-		start_thread(&iface->engines[i]);
+	if (iface->spare_cores)
+		start_threads(iface);
 	return 0;
 }
 

@@ -72,6 +72,8 @@ struct tcp_engine {
 /* Makes them where there are none yet: a stream cannot be attached before. */
 int tcp_engines_need(struct tcp_iface *iface);
 void tcp_engines_close(struct tcp_iface *iface);
+/* The owner is about to sleep. */
+void tcp_engines_sleep(struct tcp_iface *iface);
 /* Moves what can be moved without waiting; events seen. */
 unsigned int tcp_engine_run(struct tcp_engine *eng);
 /* Chunks were queued for @conn. */

@@ -405,6 +405,7 @@ int tcp_iface_arm(struct weft_iface *base)
 	atomic_store(&iface->events.armed, true);
 	if (atomic_load(&iface->events.any))
 		goto busy;
+	tcp_engines_sleep(iface);
 	for (i = 0; i < iface->nengines; i++) {
 		struct tcp_engine *eng = &iface->engines[i];
 
