@@ -5,6 +5,7 @@
  */
 #include "tests/conformance/pair.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -17,6 +18,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "bootstrap/host.h"
 #include "util/clock.h"
 
 #define LEN 300000u
@@ -432,6 +434,47 @@ static void no_message_stream(void)
 	part(&a, &b);
 }
 
+static unsigned int engine_threads(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	char path[300], name[32];
+	struct dirent *d;
+	unsigned int n = 0;
+	FILE *f;
+
+	while ((d = readdir(tasks))) {
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm",
+			 d->d_name);
+		f = fopen(path, "r");
+		if (!f)
+			continue;
+		n += fgets(name, sizeof(name), f) && !strcmp(name, "weft-tcp\n");
+		fclose(f);
+	}
+	closedir(tasks);
+	return n;
+}
+
+/* On few cores: none for a caller that spins, one for one that sleeps. */
+static void caller_sleeps(void)
+{
+	struct side a, b;
+	unsigned int i;
+
+	meet(&a, &b);
+	if (weft_host_cpus() >= 8)
+		skip_test("has threads from the start on 8 processors or more");
+	/* arm() may say busy before it counts */
+	for (i = 0; i < 1000 && !engine_threads(); i++) {
+		put_checked(&a, &b, LEN, i);
+		a.ops->arm(a.iface);
+	}
+	check(i >= 64, "a thread after %u calls of arm()", i);
+	check_int(engine_threads(), 1);
+	put_checked(&b, &a, LEN, 7);
+	part(&a, &b);
+}
+
 const struct conformance_test stream_tests[] = {
 	{ "no bulk socket to be had", none },
 	{ "no bulk socket to be had for gets", none_for_gets },
@@ -443,6 +486,7 @@ const struct conformance_test stream_tests[] = {
 	{ "no bulk socket gets through", none_later },
 	{ "one bulk socket of two", one_of_two },
 	{ "no further bulk socket", no_more },
+	{ "a caller that sleeps gets a thread for its streams", caller_sleeps },
 	{ "no socket for an endpoint is an error at once", no_message_stream },
 	{ NULL, NULL },
 };
