@@ -5,8 +5,9 @@
  * Copies are queued during a round of progress and handed over together, each
  * batch followed by a stream write of its number: the write is ordered behind
  * the copies and carries a system-wide barrier, so that whoever reads the
- * number sees the bytes.  A driver that has no stream writes is asked whether
- * the stream is empty.
+ * number sees the bytes.  Where the engine must not stand still meanwhile it is
+ * an event, and a driver that has no stream writes is asked whether the stream
+ * is empty.
  *
  * A guarded copy is looked up in the region table while it is handed over, and
  * counted in `issued` before the reference is given back: weft_region_remove()
@@ -37,6 +38,46 @@ static bool is_reached(uint32_t finished, uint32_t seq)
 	return (int32_t)(finished - seq) >= 0;
 }
 
+static bool ends_in_event(const struct nvl_stream *st, uint32_t seq)
+{
+	return atomic_load_explicit(&st->by_event[seq % NVL_MARKS],
+				    memory_order_relaxed);
+}
+
+static void set_finished(struct nvl_stream *st, uint32_t seq)
+{
+	if (seq == atomic_load(&st->finished))
+		return;
+	atomic_store_explicit(&st->finished, seq, memory_order_release);
+	st->issued_ms = 0;
+}
+
+/* The last batch, of those behind @done, that has ended by what the flag says. */
+static uint32_t read_flag(struct nvl_stream *st, uint32_t done, uint32_t issued)
+{
+	uint32_t flag = __atomic_load_n(st->flag, __ATOMIC_ACQUIRE);
+
+	while (done != issued && !ends_in_event(st, done + 1) &&
+	       is_reached(flag, done + 1))
+		done++;
+	set_finished(st, done);
+	return done;
+}
+
+/* False: the driver tells of an error. */
+static bool query_events(struct nvl_stream *st, const struct weft_cuda *cu,
+			 uint32_t done, uint32_t issued)
+{
+	int r = 0;
+
+	while (done != issued && ends_in_event(st, done + 1) && !r) {
+		r = cu->event_query(st->events[(done + 1) % NVL_MARKS]);
+		done += !r;
+	}
+	set_finished(st, done);
+	return !r || r == WEFT_CU_NOT_READY;
+}
+
 /* Asks the driver whether all of the stream has ended: batches to @issued. */
 static void ask_driver(struct nvl_stream *st, const struct weft_cuda *cu,
 		       uint32_t issued)
@@ -60,24 +101,19 @@ static void update_finished(struct nvl_stream *st)
 	uint32_t issued =
 		atomic_load_explicit(&st->issued, memory_order_acquire);
 	uint32_t done = atomic_load(&st->finished);
+	const bool broken = atomic_load(&st->broken);
 	struct weft_cuda_scope s;
+	bool by_event, ask;
 	int r;
 
+	if (st->flag && !broken)
+		done = read_flag(st, done, issued);
 	if (is_reached(done, issued))
 		return;
-	if (st->flag && !atomic_load(&st->broken)) {
-		done = __atomic_load_n(st->flag, __ATOMIC_ACQUIRE);
-		if (done != atomic_load(&st->finished)) {
-			atomic_store_explicit(&st->finished, done,
-					      memory_order_release);
-			st->issued_ms = 0;
-		}
-		if (is_reached(done, issued))
-			return;
-		/* looked at by the clock, but not on every call */
-		if (st->looks++ % 64)
-			return;
-	}
+	by_event = !broken && ends_in_event(st, done + 1);
+	/* looked at by the clock, but not on every call */
+	if (st->flag && !broken && !by_event && st->looks++ % 64)
+		return;
 	if (!st->issued_ms)
 		st->issued_ms = weft_now_ms();
 	r = weft_cuda_enter(&s, st->gpu->ctx);
@@ -87,9 +123,12 @@ static void update_finished(struct nvl_stream *st)
 	}
 	if (r)
 		return;
-	/* of a broken one the last mark was not made */
-	if (!st->flag || atomic_load(&st->broken) ||
-	    weft_now_ms() - st->issued_ms > NVL_SUSPECT_MS)
+	if (by_event)
+		ask = !query_events(st, s.cu, done, issued);
+	else	/* of a broken one the last mark was not made */
+		ask = !st->flag || broken ||
+		      weft_now_ms() - st->issued_ms > NVL_SUSPECT_MS;
+	if (ask)
 		ask_driver(st, s.cu, issued);
 	weft_cuda_leave(&s);
 }
@@ -228,8 +267,14 @@ static bool issue_copies(struct nvl_stream *st, const struct weft_cuda *cu,
 }
 
 static int mark_end(struct nvl_stream *st, const struct weft_cuda *cu,
-		    uint32_t seq)
+		    uint32_t seq, size_t bytes)
 {
+	bool by_event = bytes >= st->gpu->how->by_event;
+
+	atomic_store_explicit(&st->by_event[seq % NVL_MARKS], by_event,
+			      memory_order_relaxed);
+	if (by_event)
+		return cu->event_record(st->events[seq % NVL_MARKS], st->cu);
 	/* the default flags: with the barrier that makes the copies visible */
 	return st->flag ? cu->write_value32(st->cu, st->flag_dev, seq, 0) : 0;
 }
@@ -243,6 +288,13 @@ static uint32_t count_batches(struct nvl_stream *st)
 	return atomic_load(&st->issued) - done;
 }
 
+static bool has_room(const struct nvl_stream *st)
+{
+	return st->nflying < NVL_STREAM_DEPTH &&
+	       atomic_load(&st->issued) - atomic_load(&st->finished) <
+		       st->gpu->how->batches;
+}
+
 /*
  * Takes up to a batch of what waits, as far as it may fly.  The reader of a ring
  * sees nothing of a batch before its end: a quarter of the ring, so that both
@@ -251,11 +303,13 @@ static uint32_t count_batches(struct nvl_stream *st)
  */
 static unsigned int take_batch(struct nvl_stream *st, struct nvl_copy **c)
 {
+	size_t bytes = 0, max = st->gpu->how->batch;
 	unsigned int n = 0;
-	size_t bytes = 0;
 
-	while (n < BATCH && st->nflying + n < NVL_STREAM_DEPTH &&
-	       bytes < nvl_tune.ring / 4 && !weft_list_empty(st->waiting)) {
+	if (!max)
+		max = nvl_tune.ring / 4;
+	while (n < BATCH && st->nflying + n < NVL_STREAM_DEPTH && bytes < max &&
+	       !weft_list_empty(st->waiting)) {
 		c[n] = weft_list_first(st->waiting, struct nvl_copy, link);
 		bytes += c[n]->len;
 		weft_list_del(&c[n++]->link);
@@ -299,6 +353,7 @@ static unsigned int submit_batch(struct nvl_stream *st,
 	struct nvl_copy *c[BATCH], *go[BATCH];
 	int result[BATCH], r = 0;
 	unsigned int i, n, ngo = 0, good = 0;
+	size_t bytes = 0;
 	bool all = false;
 	uint32_t seq = atomic_load(&st->issued) + 1;
 
@@ -310,13 +365,14 @@ static unsigned int submit_batch(struct nvl_stream *st,
 			c[i]->status = -EACCES;
 		else
 			go[ngo++] = c[i];
+		bytes += c[i]->len;
 	}
 	if (ngo)
 		all = issue_copies(st, cu, go, result, ngo);
 	for (i = 0; i < ngo; i++)
 		good += !result[i];
 	if (good || all)
-		r = mark_end(st, cu, seq);
+		r = mark_end(st, cu, seq, bytes);
 	if (r && !atomic_exchange(&st->broken, weft_cuda_errno(r)))
 		weft_error("the end of copies on GPU %d cannot be marked (%s): "
 			   "no more are made there", st->gpu->ordinal,
@@ -347,7 +403,7 @@ static unsigned int submit_stream(struct nvl_stream *st)
 		return 0;
 	if (atomic_load(&st->broken))
 		return fail_waiting(st, -EIO);
-	if (st->nflying >= NVL_STREAM_DEPTH)
+	if (!has_room(st))
 		return 0;
 	err = weft_cuda_enter(&s, st->gpu->ctx);
 	if (err) {
@@ -364,11 +420,12 @@ static unsigned int submit_stream(struct nvl_stream *st)
 /* The one with the least to do, by turns; a broken one if there is no other. */
 static struct nvl_stream *choose_tx(struct nvl_gpu *gpu)
 {
+	const unsigned int n = gpu->how->tx_streams;
 	struct nvl_stream *st, *best = NULL;
 	unsigned int i;
 
-	for (i = 0; i < NVL_TX_STREAMS; i++) {
-		st = &gpu->streams[(gpu->last_tx + 1 + i) % NVL_TX_STREAMS];
+	for (i = 0; i < n; i++) {
+		st = &gpu->streams[(gpu->last_tx + 1 + i) % n];
 		if (!best || atomic_load(&best->broken) ||
 		    (!atomic_load(&st->broken) &&
 		     count_batches(st) < count_batches(best)))
@@ -534,15 +591,17 @@ bool nvl_copy_arm(struct nvl_iface *iface, bool *flying)
 /* Has submit something to do there? */
 static bool can_submit(struct nvl_stream *st)
 {
+	const unsigned int tx_streams = st->gpu->how->tx_streams;
+	const unsigned int index = st - st->gpu->streams;
 	unsigned int i;
 
-	if (weft_list_empty(st->waiting))
+	if (weft_list_empty(st->waiting) ||
+	    (index != NVL_RX_STREAM && index >= tx_streams))
 		return false;
 	if (!atomic_load(&st->broken))
-		return st->nflying < NVL_STREAM_DEPTH;
+		return has_room(st);
 	/* it fails what waits where no other stream takes it */
-	for (i = 0; st->waiting == &st->gpu->tx_waiting && i < NVL_TX_STREAMS;
-	     i++)
+	for (i = 0; index != NVL_RX_STREAM && i < tx_streams; i++)
 		if (!atomic_load(&st->gpu->streams[i].broken))
 			return false;
 	return true;
@@ -573,12 +632,15 @@ bool nvl_copy_pending(struct nvl_iface *iface)
 
 static bool is_quiet(struct nvl_stream *st)
 {
+	uint32_t seq;
+
 	if (!weft_list_empty(&st->failed) || !weft_list_empty(st->waiting))
 		return false;
 	if (!st->nflying)
 		return true;
-	return st->flag && __atomic_load_n(st->flag, __ATOMIC_RELAXED) ==
-	       atomic_load_explicit(&st->finished, memory_order_relaxed);
+	seq = weft_list_first(&st->flying, struct nvl_copy, link)->seq;
+	return st->flag && !ends_in_event(st, seq) &&
+	       !is_reached(__atomic_load_n(st->flag, __ATOMIC_RELAXED), seq);
 }
 
 bool nvl_copy_quiet(struct nvl_iface *iface)

@@ -16,6 +16,7 @@
 #define NVL_RX_STREAM	NVL_TX_STREAMS	/* behind those */
 #define NVL_STREAMS	(NVL_TX_STREAMS + 1)
 #define NVL_STREAM_DEPTH 256u		/* copies with the engine, per stream */
+#define NVL_MARKS	4u		/* batches of which some end in events */
 
 struct nvl_conn;
 struct nvl_iface;
@@ -52,10 +53,21 @@ struct nvl_stream {
 	/* pinned, the engine writes `finished`; NULL: the driver cannot */
 	uint32_t *flag;
 	uint64_t flag_dev;
+	/* by a batch's number: where it ends in an event and not the flag */
+	void *events[NVL_MARKS];
+	_Atomic bool by_event[NVL_MARKS];
 	uint32_t looks;			/* at the flag, in vain */
 	uint64_t issued_ms;		/* of the oldest unfinished batch */
 	_Atomic bool bell_set;		/* a host function will ring wake_fd */
 	_Atomic unsigned int bells;	/* of them, those not over */
+};
+
+/* How copies are handed over (nvl_gpu.c). */
+struct nvl_handing {
+	unsigned int tx_streams;	/* at most NVL_TX_STREAMS */
+	unsigned int batches;		/* with the engine, per stream */
+	size_t batch;			/* bytes; 0: a quarter of a GPU's ring */
+	size_t by_event;		/* from this size on they end in one */
 };
 
 /* A CUDA context, as far as one iface uses it. */
@@ -65,6 +77,7 @@ struct nvl_gpu {
 	void *of;			/* the context of the program's memory */
 	void *ctx;			/* ours to work in: that one or our own */
 	int ordinal;
+	const struct nvl_handing *how;
 	uint32_t *page;			/* flags, one line per stream */
 	bool page_pinned;
 	struct nvl_stream streams[NVL_STREAMS];
