@@ -181,6 +181,7 @@ static void make_chunk(struct nvl_job *job, struct nvl_txring *r, uint64_t pos,
 	r->made++;
 	c->op = (struct nvl_op){
 		.type = NVL_OP_CHUNK, .flags = job->flags, .ring = id,
+		.loc = job->loc,
 		.seq = job->seq, .len = len, .total = job->total, .pos = pos,
 		.addr = job->kind == NVL_JOB_SERVE ? job->sent : addr,
 		.slot = job->key.slot, .generation = job->key.generation,
