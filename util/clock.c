@@ -3,7 +3,7 @@
 
 #include "util/clock.h"
 
-static uint64_t real_now(void)
+static uint64_t read_clock(void)
 {
 	struct timespec ts;
 
@@ -11,7 +11,7 @@ static uint64_t real_now(void)
 	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
-static uint64_t (*now_fn)(void) = real_now;
+static uint64_t (*now_fn)(void) = read_clock;
 
 uint64_t weft_now_ns(void)
 {
@@ -20,5 +20,5 @@ uint64_t weft_now_ns(void)
 
 void weft_clock_set(uint64_t (*now)(void))
 {
-	now_fn = now ? now : real_now;
+	now_fn = now ? now : read_clock;
 }

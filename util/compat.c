@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * libsodium's archive calls fstat(), a symbol of glibc 2.33 when the archive
- * was built there.  Hidden in our products, this one stands in for it.
+ * libsodium's archive calls fstat(), a symbol of glibc 2.33 if it was built
+ * there.  This hidden definition replaces it.
  */
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -9,10 +9,10 @@
 
 int fstat(int fd, struct stat *st)
 {
-	/* Both have the kernel's own layout of struct stat. */
+	/* there struct stat has the kernel's layout */
 #if defined(__x86_64__) || defined(__aarch64__)
 	return syscall(SYS_fstat, fd, st);
 #else
-#error "say here how this architecture asks for struct stat"
+#error "add the system call that fills struct stat on this architecture"
 #endif
 }

@@ -3,10 +3,10 @@
  * Included before everything else by the build (-include).
  *
  * glibc 2.34 moved libdl and libpthread into libc and gave their functions a
- * new symbol version, so that a plain dlopen() built there does not load on an
- * older system.  The functions have not changed: ask for the version they had
- * when the architecture was added.  m4/weft_old_glibc.m4 names the libraries
- * that hold them on an old system.
+ * new symbol version, so a binary built there does not load on an older
+ * system.  The functions did not change: ask for the version of the
+ * architecture's first glibc.  m4/weft_old_glibc.m4 names the libraries that
+ * hold them on an old system.
  */
 #ifndef WEFT_UTIL_COMPAT_H
 #define WEFT_UTIL_COMPAT_H
@@ -25,7 +25,7 @@
 #define WEFT_GLIBC_SETNAME WEFT_GLIBC_BASE
 #endif
 
-/* A name that is not used in a file leaves no trace in its object. */
+/* Leaves no trace in objects that do not use the name. */
 #define WEFT_SYMVER(name, version) \
 	__asm__(".symver " #name "," #name "@" version)
 

@@ -17,7 +17,8 @@ static const struct weft_cuda *_Atomic ready;
 static bool tried;
 static int found;
 
-static void *resolve(void *lib, const char *symbol, bool needed, int *err)
+static void *resolve_symbol(void *lib, const char *symbol, bool needed,
+			    int *err)
 {
 	void *p = dlsym(lib, symbol);
 
@@ -28,7 +29,7 @@ static void *resolve(void *lib, const char *symbol, bool needed, int *err)
 	return p;
 }
 
-static const char *library(void)
+static const char *driver_name(void)
 {
 	const char *name = secure_getenv("WEFT_LIBCUDA");
 
@@ -37,13 +38,13 @@ static const char *library(void)
 
 int weft_cuda_program_gpus(void)
 {
-	void *lib = dlopen(library(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+	void *lib = dlopen(driver_name(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
 	int (*count)(int *n);
 	int n = 0, r;
 
 	if (!lib)
 		return -ENOENT;
-	/* one that nobody has initialised says so, and that is all */
+	/* fails, and does nothing else, before the program's cuInit() */
 	*(void **)&count = dlsym(lib, "cuDeviceGetCount");
 	r = count ? count(&n) : WEFT_CU_NOT_INITIALIZED;
 	dlclose(lib);
@@ -52,7 +53,7 @@ int weft_cuda_program_gpus(void)
 
 bool weft_cuda_program_lacks(int attr)
 {
-	void *lib = dlopen(library(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+	void *lib = dlopen(driver_name(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
 	const int n = weft_cuda_program_gpus();
 	int (*get)(int *value, int attr, int dev);
 	bool lacks = false;
@@ -67,9 +68,9 @@ bool weft_cuda_program_lacks(int attr)
 	return lacks;
 }
 
-static int load(void)
+static int load_driver(void)
 {
-	const char *name = library();
+	const char *name = driver_name();
 	void *lib;
 	int r, err = 0;
 
@@ -79,11 +80,11 @@ static int load(void)
 		return weft_fail(ENOENT, "cannot load the CUDA driver '%s' (%s)",
 				 name, dlerror());
 #define X(field, symbol, args) \
-	*(void **)&table.field = resolve(lib, #symbol, true, &err);
+	*(void **)&table.field = resolve_symbol(lib, #symbol, true, &err);
 	WEFT_CUDA_CALLS(X)
 #undef X
 #define X(field, symbol, args) \
-	*(void **)&table.field = resolve(lib, #symbol, false, &err);
+	*(void **)&table.field = resolve_symbol(lib, #symbol, false, &err);
 	WEFT_CUDA_OPTIONAL(X)
 #undef X
 	if (err)
@@ -104,7 +105,7 @@ int weft_cuda_init(void)
 		return 0;
 	pthread_mutex_lock(&lock);
 	if (!tried) {
-		found = load();
+		found = load_driver();
 		tried = true;
 	}
 	err = found;
@@ -126,8 +127,8 @@ void weft_cuda_reset(void)
 	pthread_mutex_unlock(&lock);
 }
 
-static int two_rows(const struct weft_cuda *cu, uint64_t dst, uint64_t src,
-		    size_t len, void *st)
+static int copy_two_rows(const struct weft_cuda *cu, uint64_t dst, uint64_t src,
+			 size_t len, void *st)
 {
 	const struct weft_cu_copy_2d rows = {
 		.src_type = WEFT_CU_MEMORY_UNIFIED, .src = src,
@@ -147,10 +148,10 @@ int weft_cuda_from_host(const struct weft_cuda *cu, uint64_t dst, uint64_t src,
 
 	if (len < 2 || len >= WEFT_CUDA_SMALL)
 		return cu->memcpy_async(dst, src, len, st);
-	r = two_rows(cu, dst, src, len, st);
-	/* the last byte of an odd number, with the one before it once more */
+	r = copy_two_rows(cu, dst, src, len, st);
+	/* odd length: copy the last byte together with the one before it */
 	if (!r && len % 2)
-		r = two_rows(cu, dst + len - 2, src + len - 2, 2, st);
+		r = copy_two_rows(cu, dst + len - 2, src + len - 2, 2, st);
 	return r;
 }
 
@@ -183,12 +184,12 @@ void weft_cuda_leave(struct weft_cuda_scope *s)
 
 	if (s->pushed)
 		s->cu->ctx_pop(&ctx);
-	/* what enter() got in exchange goes back */
+	/* restore the mode that weft_cuda_enter() replaced */
 	s->cu->capture_mode(&s->mode);
 }
 
-/* The context to use for memory of device @ordinal that has none of its own. */
-static int context_for(const struct weft_cuda *cu, int ordinal, void **ctx)
+/* The context to use for memory of GPU @ordinal that belongs to no context. */
+static int find_context(const struct weft_cuda *cu, int ordinal, void **ctx)
 {
 	unsigned int flags;
 	int dev, mine, active = 0;
@@ -197,7 +198,7 @@ static int context_for(const struct weft_cuda *cu, int ordinal, void **ctx)
 	if (cu->device_get(&dev, ordinal))
 		return -ENODEV;
 	if (!cu->primary_state(dev, &flags, &active) && active) {
-		/* active: somebody holds it, so that retaining creates none */
+		/* active: retaining it creates no context */
 		if (cu->primary_retain(ctx, dev))
 			return -ENODEV;
 		cu->primary_release(dev);
@@ -226,15 +227,15 @@ int weft_cuda_query(const void *p, struct weft_cuda_ptr *info)
 	memset(info, 0, sizeof(*info));
 	if (weft_cuda_enter(&s, NULL))
 		return 0;
-	/* unknown addresses are no error: all values are zero then */
+	/* an unknown address is no error: all values are zero */
 	r = s.cu->pointer_attrs(ARRAY_SIZE(attrs), attrs, values,
 				(uintptr_t)p);
-	/* a driver that has ended at exit knows of no memory any more */
+	/* during exit the driver is gone and knows no memory */
 	if (r) {
 		if (r != WEFT_CU_DEINITIALIZED) {
 			err = weft_cuda_errno(r);
-			weft_warn_once("the CUDA driver does not say what "
-				       "memory it is at %p (%s)", p,
+			weft_warn_once("the CUDA driver cannot tell what "
+				       "memory is at %p (%s)", p,
 				       weft_cuda_error_name(r));
 		}
 		goto out;
@@ -245,7 +246,7 @@ int weft_cuda_query(const void *p, struct weft_cuda_ptr *info)
 		info->where = WEFT_CUDA_PINNED;
 	} else if (type == WEFT_CU_MEMORY_DEVICE) {
 		if (!ctx)
-			err = context_for(s.cu, ordinal, &ctx);
+			err = find_context(s.cu, ordinal, &ctx);
 		info->where = WEFT_CUDA_DEVICE;
 		info->ordinal = ordinal;
 		info->ctx = ctx;

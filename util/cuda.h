@@ -2,20 +2,19 @@
 /*
  * The CUDA driver, and the only dlopen() of it.
  *
- * Nothing of CUDA's headers is needed to build: what is used of the driver is
- * some thirty calls whose symbol names carry their version, so that their
- * signatures never change.  Where there is a cuda.h, util/cuda_check.c compares
- * types and values with it and tests/check/cuda.sh the names.  Handles are void
- * pointers, enumerations ints, device pointers 64-bit numbers.
+ * Building needs none of CUDA's headers: the symbol names of the calls below
+ * carry their version, so their signatures never change.  If there is a cuda.h,
+ * util/cuda_check.c compares types and values with it, and tests/check/cuda.sh
+ * the names.  Handles are void pointers, enumerations ints, device pointers
+ * 64-bit numbers.
  *
- * A process that has no GPU memory must not notice us: the library is loaded
- * and cuInit() called by weft_cuda_init() alone; contexts are those of the
- * memory that the program hands over, and where one is, weft_cuda_own_get() may
- * make another.
+ * A process without GPU memory must not notice weft: only weft_cuda_init()
+ * loads the library and calls cuInit().  weft uses the contexts of the memory
+ * that the program passes, and weft_cuda_own_get() makes one only on a GPU
+ * where the program has one.
  *
- * Every call is made between weft_cuda_enter() and weft_cuda_leave(), which
- * make a context current and keep a stream capture of the program, on whatever
- * thread, from being invalidated.
+ * Make every call between weft_cuda_enter() and weft_cuda_leave(): they make a
+ * context current and keep a stream capture on any thread of the program valid.
  */
 #ifndef WEFT_UTIL_CUDA_H
 #define WEFT_UTIL_CUDA_H
@@ -198,7 +197,7 @@ struct weft_cu_copy_2d {
 	X(host_func, cuLaunchHostFunc,					\
 	  (void *st, void (*fn)(void *), void *arg))
 
-/* Calls that older drivers lack; NULL there. */
+/* NULL if the driver is too old. */
 #define WEFT_CUDA_OPTIONAL(X)						\
 	X(write_value32, cuStreamWriteValue32_v2, (void *st,		\
 	  uint64_t addr, uint32_t value, unsigned int flags))		\
@@ -206,7 +205,7 @@ struct weft_cu_copy_2d {
 	  uint64_t *srcs, size_t *sizes, size_t n,			\
 	  struct weft_cu_copy_attr *attrs, size_t *attr_at,		\
 	  size_t nattrs, void *st))					\
-	/* drivers of CUDA 12.8 and 12.9 have this one alone */		\
+	/* all that drivers of CUDA 12.8 and 12.9 have */		\
 	X(memcpy_batch_12, cuMemcpyBatchAsync, (uint64_t *dsts,		\
 	  uint64_t *srcs, size_t *sizes, size_t n,			\
 	  struct weft_cu_copy_attr *attrs, size_t *attr_at,		\
@@ -224,64 +223,65 @@ struct weft_cuda {
 };
 
 /*
- * Loads the driver ($WEFT_LIBCUDA or libcuda.so.1) and initialises it; later
- * calls return what the first one found.  To be called when the program has
- * handed over GPU memory, never before.  -ENOENT: no driver; -ENODEV: no GPU;
- * -ELIBBAD: a driver that lacks a call.  Logs the cause, once.
+ * Load the driver ($WEFT_LIBCUDA or libcuda.so.1) and initialise it; later
+ * calls return the first result.  Call it once the program has passed GPU
+ * memory, never before.  -ENOENT: no driver; -ENODEV: no GPU; -ELIBBAD: the
+ * driver lacks a call.  Logs the cause, once.
  */
 int weft_cuda_init(void);
 
 /*
- * GPUs of the driver as the program has it: neither loads nor initialises one.
- * -ENOENT: none is loaded; -ENODEV: nobody has initialised it.
+ * The number of GPUs of the driver that the program has loaded.  Neither loads
+ * nor initialises one.  -ENOENT: none is loaded; -ENODEV: not initialised.
  */
 int weft_cuda_program_gpus(void);
-/* Does the driver say that one of those lacks it?  No word from it: no. */
+/* Does one of those GPUs lack @attr?  False if the driver does not answer. */
 bool weft_cuda_program_lacks(int attr);
 
-/* The driver, or NULL as long as weft_cuda_init() has not succeeded. */
+/* The driver, or NULL until weft_cuda_init() has succeeded. */
 const struct weft_cuda *weft_cuda(void);
 
 /*
- * Copies below this many bytes from host memory are for weft_cuda_from_host().
- * The driver's own bound is between 24 and 32 KiB (580, H200).
+ * Use weft_cuda_from_host() for copies from host memory below this size.  The
+ * driver's own bound is between 24 and 32 KiB (580, H200).
  */
 #define WEFT_CUDA_SMALL	(64u << 10)
 
 /*
- * Queues a copy from pinned host memory to a GPU, for a copy engine.
+ * Queue a copy from pinned host memory to a GPU on a copy engine.
  *
- * What is small the driver's 1D copies and batches give to the compute engine
- * instead, which may be busy with kernels that wait for this very copy.  Two
- * rows of a 2D copy go to a copy engine at any size (seen on two H200, driver
- * 580, by copies next to kernels that spin).  One byte has no two rows; in a
- * context of our own it is not held up for long.
+ * The driver gives small 1D copies and batches to the compute engine, which
+ * may be busy with kernels that wait for this very copy.  A 2D copy of two
+ * rows uses a copy engine at any size (seen on two H200, driver 580, by copies
+ * next to kernels that spin).  A single byte cannot be split; in a context of
+ * weft's it is not delayed for long.
  *
- * The context of @st must be current.  CUDA's error.
+ * The context of @st must be current.  Returns CUDA's error.
  */
 int weft_cuda_from_host(const struct weft_cuda *cu, uint64_t dst, uint64_t src,
 			size_t len, void *st);
 
 /*
- * A CUDA context of ours on @ordinal, for copies that kernels wait for; one per
- * device for all callers, until as many weft_cuda_own_put().
+ * Take a reference to weft's CUDA context on GPU @ordinal, for copies that
+ * kernels wait for.  One per GPU, shared by all callers; drop it with
+ * weft_cuda_own_put().
  *
- * In the program's own context such a copy can wait for ever: when the program
- * loads code (a kernel that it calls for the first time, a module), frees GPU
- * memory or grows its kernels' stacks, the driver lets the kernels that run end
- * before anything else of that context begins, and where it waits for that in
- * the call, it keeps other threads' calls out, too.  Another context's copies
- * go on meanwhile (seen on two H200, driver 580, next to a kernel that spins;
- * PyTorch's first backward pass is enough).  That holds for memory of
- * cuMemCreate() and pinned host memory; what cuMemAlloc() gave belongs to a
- * context, whose queues its copies take.
+ * In the program's context such a copy can deadlock: when the program loads
+ * code (the first call of a kernel, a module), frees GPU memory or grows its
+ * kernels' stacks, the driver waits for the running kernels before it starts
+ * anything else in that context, and may block other threads' calls
+ * meanwhile.  Copies of another context proceed (seen on two H200, driver 580,
+ * next to a kernel that spins; PyTorch's first backward pass is enough).  This
+ * holds for memory of cuMemCreate() and pinned host memory.  Memory of
+ * cuMemAlloc() belongs to a context, and copies of it use that context's
+ * queues.
  *
- * It takes 260 MiB of GPU memory.  For processes that have a context there
- * already.  -errno; logs why.
+ * A context takes 260 MiB of GPU memory, and the process must already have one
+ * on that GPU.  0 or -errno; logs why.
  */
 int weft_cuda_own_get(int ordinal, void **ctx);
 void weft_cuda_own_put(int ordinal);
-/* Is it of cuMemCreate()? */
+/* Is @p memory of cuMemCreate()? */
 bool weft_cuda_is_vmm(const void *p);
 
 struct weft_cuda_scope {
@@ -291,50 +291,50 @@ struct weft_cuda_scope {
 };
 
 /*
- * Opens a scope for driver calls on this thread; @ctx NULL: no context is
- * needed.  -ENODEV when the context is gone; nothing is to be left then.
+ * Open a scope for driver calls on this thread; @ctx NULL: no context needed.
+ * -ENODEV: the context is gone; then do not call weft_cuda_leave().
  */
 int weft_cuda_enter(struct weft_cuda_scope *s, void *ctx);
 void weft_cuda_leave(struct weft_cuda_scope *s);
 
 /* What the driver knows about an address. */
 enum weft_cuda_where {
-	WEFT_CUDA_PAGEABLE,		/* nothing: ordinary host memory */
-	WEFT_CUDA_PINNED,		/* host memory that it has registered */
+	WEFT_CUDA_PAGEABLE,		/* ordinary host memory */
+	WEFT_CUDA_PINNED,		/* registered host memory */
 	WEFT_CUDA_DEVICE,
 };
 
 struct weft_cuda_ptr {
 	enum weft_cuda_where where;
 	bool managed;
-	int ordinal;			/* DEVICE: as this process counts */
-	void *ctx;			/* DEVICE: to be made current for it */
-	uint64_t buffer_id;		/* of the allocation, never used again */
+	int ordinal;			/* DEVICE: this process's numbering */
+	void *ctx;			/* DEVICE: the context to enter */
+	uint64_t buffer_id;		/* of the allocation, never reused */
 };
 
 /*
  * Without a driver everything is PAGEABLE.  For memory that belongs to no
- * context (VMM, stream-ordered pools) the context is the primary one of its
- * device if that is active, else this thread's current one if it is of the
- * same device.  -ENODEV: there is none, and none is created.  Any other error:
- * the driver does not say what it is, and it is not to be taken for the host's.
+ * context (VMM, stream-ordered pools), @info->ctx is the primary context of its
+ * GPU if that is active, else this thread's current one if it is of the same
+ * GPU.  -ENODEV: there is neither, and none is created.  On any other error the
+ * memory is unknown; do not treat it as host memory.
  */
 int weft_cuda_query(const void *p, struct weft_cuda_ptr *info);
 
 /*
- * The context that is current on this thread, as if for memory in it.
- * -ENODEV: there is none.
+ * The same for memory in this thread's current context.  -ENODEV: there is
+ * none.
  */
 int weft_cuda_current(struct weft_cuda_ptr *info);
 
 /*
- * A dma-buf of the pages around [p, p+len), GPU memory: a descriptor, the
- * caller's to close.  *@offset: where @p is in it.  -EOPNOTSUPP: driver or GPU
- * have no dma-bufs, or not of this memory; -ENODEV: see weft_cuda_query();
- * other errors are the driver's.  Says nothing.
+ * Export the pages around [p, p+len) of GPU memory as a dma-buf.  Returns a
+ * descriptor, which the caller closes; *@offset is that of @p in it.
+ * -EOPNOTSUPP: driver or GPU cannot do it, or not for this memory; -ENODEV: see
+ * weft_cuda_query(); other errors are the driver's.  Logs nothing.
  */
 int weft_cuda_dmabuf(const void *p, size_t len, uint64_t *offset);
-/* Has every GPU of this process dma-bufs?  Of an initialised driver. */
+/* Can every GPU of this process do it?  False before weft_cuda_init(). */
 bool weft_cuda_has_dmabuf(void);
 
 /* -errno for a driver's error: ENOMEM, ENODEV, EINVAL, ..., else EIO. */
@@ -342,7 +342,7 @@ int weft_cuda_errno(int err);
 /* "CUDA_ERROR_INVALID_DEVICE"; never NULL. */
 const char *weft_cuda_error_name(int err);
 
-/* Tests: forget the driver, so that another one can be loaded. */
+/* For tests: forget the driver, so that another one can be loaded. */
 void weft_cuda_reset(void);
 
 #endif

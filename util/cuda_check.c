@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What util/cuda.h says of the driver's types and values, against NVIDIA's own
- * header where configure has found one (12.0 or later).  Nothing of it runs.
+ * Compares util/cuda.h with NVIDIA's header at compile time, if configure has
+ * found one (12.0 or later).
  */
 #include <cuda.h>
 
@@ -58,7 +58,7 @@ SAME(WEFT_CU_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
 SAME(WEFT_CU_ACCESS_READWRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 SAME(WEFT_CU_GRANULARITY_MINIMUM, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 
-/* Handles that are pointers there, enumerations and numbers. */
+/* handles, enumerations, integers */
 SAME(sizeof(void *), sizeof(CUcontext));
 SAME(sizeof(void *), sizeof(CUstream));
 SAME(sizeof(void *), sizeof(CUevent));
@@ -120,7 +120,7 @@ AT(weft_cu_copy_attr, src_order, CUmemcpyAttributes, srcAccessOrder);
 AT(weft_cu_copy_attr, src_hint, CUmemcpyAttributes, srcLocHint);
 AT(weft_cu_copy_attr, dst_hint, CUmemcpyAttributes, dstLocHint);
 AT(weft_cu_copy_attr, flags, CUmemcpyAttributes, flags);
-/* what it is called with; its first form has one argument more */
+/* the arguments of the call; CUDA 12's form has one more */
 #if CUDA_VERSION >= 13000
 SAME(sizeof(int), sizeof(cuMemcpyBatchAsync((CUdeviceptr *)0, (CUdeviceptr *)0,
 					    (size_t *)0, 0, 0, (size_t *)0, 0,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GPU memory as a dma-buf, by which other devices reach it. */
+/* Export GPU memory as a dma-buf, for other devices to access. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -9,7 +9,7 @@ static bool has_dmabuf(const struct weft_cuda *cu, int ordinal)
 {
 	int dev, yes = 0;
 
-	/* drivers before 11.7 do not know the attribute */
+	/* drivers before 11.7 lack the attribute */
 	return cu->range_handle && !cu->device_get(&dev, ordinal) &&
 	       !cu->device_attr(&yes, WEFT_CU_DEVICE_DMA_BUF, dev) && yes;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* CUDA contexts of weft's own: one per device, as long as somebody needs it. */
+/* weft's CUDA contexts: one per GPU, reference counted. */
 #include <errno.h>
 #include <pthread.h>
 
@@ -14,16 +14,16 @@ static struct {
 	unsigned int users;
 } own[DEVICES];
 
-/* No kernel of ours ever runs there: without these it takes twice the memory. */
-static void shrink(const struct weft_cuda *cu)
+/* No kernel runs in it.  The default limits take twice the memory. */
+static void shrink_context(const struct weft_cuda *cu)
 {
 	cu->ctx_limit(WEFT_CU_LIMIT_STACK_SIZE, 0);
 	cu->ctx_limit(WEFT_CU_LIMIT_PRINTF_FIFO_SIZE, 0);
 	cu->ctx_limit(WEFT_CU_LIMIT_MALLOC_HEAP_SIZE, 0);
 }
 
-/* With the lock. */
-static int make(int ordinal)
+/* Called with the lock held. */
+static int create_context(int ordinal)
 {
 	struct weft_cuda_scope s;
 	void *popped;
@@ -36,8 +36,8 @@ static int make(int ordinal)
 	if (!r)
 		r = s.cu->ctx_create(&own[ordinal].ctx, 0, dev);
 	if (!r) {
-		shrink(s.cu);
-		s.cu->ctx_pop(&popped);	/* creating one makes it current */
+		shrink_context(s.cu);
+		s.cu->ctx_pop(&popped);	/* ctx_create made it current */
 	}
 	weft_cuda_leave(&s);
 	if (!r)
@@ -54,10 +54,10 @@ int weft_cuda_own_get(int ordinal, void **ctx)
 	int err = 0;
 
 	if (ordinal < 0 || ordinal >= DEVICES)
-		return weft_fail(ENODEV, "there cannot be a GPU %d", ordinal);
+		return weft_fail(ENODEV, "GPU %d cannot exist", ordinal);
 	pthread_mutex_lock(&lock);
 	if (!own[ordinal].ctx)
-		err = make(ordinal);
+		err = create_context(ordinal);
 	if (!err) {
 		own[ordinal].users++;
 		*ctx = own[ordinal].ctx;

@@ -7,16 +7,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int not_regular(const char **why)
+static int set_not_regular(const char **why)
 {
 	*why = "it is not a regular file";
 	return -EINVAL;
 }
 
-static int check(const struct statx *st, const char **why)
+static int check_owner(const struct statx *st, const char **why)
 {
 	if (!S_ISREG(st->stx_mode))
-		return not_regular(why);
+		return set_not_regular(why);
 	if (st->stx_uid != geteuid() && st->stx_uid) {
 		*why = "it belongs to another user";
 		return -EPERM;
@@ -36,9 +36,9 @@ int weft_file_open(int dir, const char *name, int flags, unsigned int mode,
 		    mode);
 	if (fd < 0) {
 		err = -errno;
-		/* a socket, or a FIFO without a reader */
+		/* a socket, or a FIFO without reader */
 		if (err == -ENXIO)
-			return not_regular(why);
+			return set_not_regular(why);
 		*why = err == -ELOOP && flags & O_NOFOLLOW ?
 		       "it is a symbolic link" : strerror(-err);
 		return err;
@@ -47,7 +47,7 @@ int weft_file_open(int dir, const char *name, int flags, unsigned int mode,
 		err = -errno;
 		*why = strerror(-err);
 	} else {
-		err = check(st, why);
+		err = check_owner(st, why);
 	}
 	if (!err)
 		return fd;

@@ -39,7 +39,7 @@ static inline void weft_list_del(struct weft_list *n)
 #define weft_list_first(head, type, member) \
 	container_of((head)->next, type, member)
 
-/* The loop body may unlink or free @pos. */
+/* The body may unlink or free @pos. */
 #define weft_list_for_each(pos, tmp, head, member)			\
 	for (pos = container_of((head)->next, __typeof__(*pos), member),\
 	     tmp = container_of(pos->member.next, __typeof__(*pos), member);\

@@ -10,16 +10,16 @@
 #include "util/log.h"
 #include "util/util.h"
 
-#define PLACES		64
-#define BURST		20	/* of one place, and then nothing for: */
+#define SITES		64
+#define BURST		20	/* messages per call site and period */
 #define PERIOD_MS	60000
 
 enum weft_level weft_log_level = WEFT_LOG_WARN;
 
-static void to_stderr(void *arg, enum weft_level level, const char *file,
-		      int line, const char *text);
+static void write_stderr(void *arg, enum weft_level level, const char *file,
+			 int line, const char *text);
 
-static weft_log_sink log_sink = to_stderr;
+static weft_log_sink log_sink = write_stderr;
 static void *log_arg;
 
 static const char *const level_names[] = {
@@ -29,9 +29,9 @@ static const char *const level_names[] = {
 	[WEFT_LOG_DEBUG] = "debug",
 };
 
-/* One write() per message, so that lines of several processes stay whole. */
-static void to_stderr(void *arg, enum weft_level level, const char *file,
-		      int line, const char *text)
+/* One write() per message, so that lines of several processes do not mix. */
+static void write_stderr(void *arg, enum weft_level level, const char *file,
+			 int line, const char *text)
 {
 	char buf[1280];
 	int n;
@@ -46,39 +46,40 @@ static void to_stderr(void *arg, enum weft_level level, const char *file,
 		n = sizeof(buf) - 1;
 		buf[n - 1] = '\n';
 	}
-	/* Nowhere is left to report that stderr cannot be written. */
+	/* there is nowhere to report that stderr fails */
 	if (write(STDERR_FILENO, buf, n) < 0)
 		return;
 }
 
-/* What each place has said lately; a collision forgets. */
+/* Rate limit per call site; a hash collision resets the entry. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct place {
+static struct site {
 	const char *file;
 	int line;
-	unsigned int said;
+	unsigned int written;
 	uint64_t since_ms;
-} places[PLACES];
+} sites[SITES];
 
 void weft_log_set_sink(weft_log_sink sink, void *arg)
 {
-	log_sink = sink ? sink : to_stderr;
+	log_sink = sink ? sink : write_stderr;
 	log_arg = sink ? arg : NULL;
-	/* a new reader has heard nothing yet */
+	/* a new sink has seen nothing yet */
 	if (pthread_mutex_trylock(&lock))
 		return;
-	memset(places, 0, sizeof(places));
+	memset(sites, 0, sizeof(sites));
 	pthread_mutex_unlock(&lock);
 }
 
 /*
- * How many more this place may say now, this one included: a peer that makes us
- * complain again and again cannot fill a disk.
+ * How many more messages this call site may write now, including this one, so
+ * that no peer can fill a disk by provoking warnings.
  */
-static unsigned int left(enum weft_level level, const char *file, int line)
+static unsigned int count_left(enum weft_level level, const char *file,
+			       int line)
 {
-	struct place *p = &places[((uintptr_t)file / 16 + (unsigned int)line) %
-				  PLACES];
+	struct site *p = &sites[((uintptr_t)file / 16 + (unsigned int)line) %
+				SITES];
 	uint64_t now = weft_now_ms();
 	unsigned int n;
 
@@ -86,16 +87,16 @@ static unsigned int left(enum weft_level level, const char *file, int line)
 		return BURST;
 	if (p->file != file || p->line != line ||
 	    now - p->since_ms >= PERIOD_MS)
-		*p = (struct place){ file, line, 0, now };
-	n = BURST - p->said;
+		*p = (struct site){ file, line, 0, now };
+	n = BURST - p->written;
 	if (n)
-		p->said++;
+		p->written++;
 	pthread_mutex_unlock(&lock);
 	return n;
 }
 
-static void say(enum weft_level level, const char *file, int line,
-		unsigned int more, char *text, size_t size)
+static void write_message(enum weft_level level, const char *file, int line,
+			  unsigned int more, char *text, size_t size)
 {
 	static const char last[] = " (more like this will be left out for a minute)";
 	size_t n = strlen(text);
@@ -115,7 +116,7 @@ void weft_log(enum weft_level level, const char *file, int line,
 	      const char *fmt, ...)
 {
 	int saved = errno;
-	unsigned int more = left(level, file, line);
+	unsigned int more = count_left(level, file, line);
 	char text[1024];
 	va_list ap;
 
@@ -123,7 +124,7 @@ void weft_log(enum weft_level level, const char *file, int line,
 		va_start(ap, fmt);
 		vsnprintf(text, sizeof(text), fmt, ap);
 		va_end(ap);
-		say(level, file, line, more, text, sizeof(text));
+		write_message(level, file, line, more, text, sizeof(text));
 	}
 	errno = saved;
 }
@@ -139,16 +140,16 @@ int weft_log_fail(enum weft_level level, const char *file, int line, int err,
 
 	if (err < 0)
 		err = -err;
-	more = level <= weft_log_level ? left(level, file, line) : 0;
+	more = level <= weft_log_level ? count_left(level, file, line) : 0;
 	if (more) {
 		va_start(ap, fmt);
 		vsnprintf(text, sizeof(text), fmt, ap);
 		va_end(ap);
 		n = strlen(text);
-		/* _GNU_SOURCE's strerror_r: the text may lie elsewhere. */
+		/* _GNU_SOURCE: strerror_r() may not use the buffer */
 		snprintf(text + n, sizeof(text) - n, ": %s",
 			 strerror_r(err, reason, sizeof(reason)));
-		say(level, file, line, more, text, sizeof(text));
+		write_message(level, file, line, more, text, sizeof(text));
 	}
 	errno = saved;
 	return -err;

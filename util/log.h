@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One front for every message weft writes.
+ * All messages of weft.
  *
- * The first place that knows an error logs it, once, and returns -errno; its
- * callers only pass the code on.  A message says what failed, the value, where
- * the value came from and what to do.  Nothing is printed on success.
+ * The first function that detects an error logs it, once, and returns -errno;
+ * its callers pass the code on.  A message says what failed, the value, where
+ * the value came from and what to do.  Success prints nothing.
  *
- * The adaptors set a sink (ucs_log, ncclDebugLogger); without one, messages go
- * to stderr as "weft: warning: ...".  What one place warns of again and again is
- * left out for a while.  All calls here keep errno unchanged, may
- * be made from any thread, and never block on anything but the sink.
+ * The UCX and NCCL adaptors set a sink (ucs_log, ncclDebugLogger); without one,
+ * messages go to stderr as "weft: warning: ...".  Repeated warnings of one call
+ * site are rate limited.  All functions preserve errno, may be called from any
+ * thread, and block only in the sink.
  */
 #ifndef WEFT_UTIL_LOG_H
 #define WEFT_UTIL_LOG_H
@@ -27,16 +27,16 @@ enum weft_level {
 typedef void (*weft_log_sink)(void *arg, enum weft_level level,
 			      const char *file, int line, const char *text);
 
-/* sink NULL: back to stderr.  Not to be called while other threads log. */
+/* NULL @sink: stderr.  Do not call it while other threads log. */
 void weft_log_set_sink(weft_log_sink sink, void *arg);
-/* Messages above @level are dropped; the default is WEFT_LOG_WARN. */
+/* Drop messages above @level; the default is WEFT_LOG_WARN. */
 void weft_log_set_level(enum weft_level level);
 extern enum weft_level weft_log_level;
 
 void weft_log(enum weft_level level, const char *file, int line,
 	      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* Logs at @level and returns -|err|; text of err is appended: "...: reason". */
+/* Log at @level, with ": reason" of @err appended; return -|err|. */
 int weft_log_fail(enum weft_level level, const char *file, int line, int err,
 		  const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
@@ -54,7 +54,7 @@ int weft_log_fail(enum weft_level level, const char *file, int line, int err,
 #define weft_fail(err, ...)						\
 	weft_log_fail(WEFT_LOG_ERROR, __FILE__, __LINE__, (err), __VA_ARGS__)
 
-/* One warning per process and call site. */
+/* Warn once per process and call site. */
 #define weft_warn_once(...)						\
 	do {								\
 		static atomic_flag weft_once_ = ATOMIC_FLAG_INIT;	\

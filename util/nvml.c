@@ -9,14 +9,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_nvml table;
 static const char *missing = "";	/* NULL: loaded; "": not tried yet */
 
-static const char *load(void)
+static const char *load_nvml(void)
 {
 	const char *name = secure_getenv("WEFT_LIBNVML"), *lacks = NULL;
 	void *lib;
 
 	if (!name || !*name)
 		name = "libnvidia-ml.so.1";
-	/* never closed: the program may use the same one */
+	/* never closed: the program may use it, too */
 	lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
 		return "the driver's libnvidia-ml.so.1 cannot be loaded";
@@ -35,7 +35,7 @@ const struct weft_nvml *weft_nvml_open(const char **why)
 
 	pthread_mutex_lock(&lock);
 	if (missing && !*missing)
-		missing = load();
+		missing = load_nvml();
 	*why = missing;
 	pthread_mutex_unlock(&lock);
 	if (*why)

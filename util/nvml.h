@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * NVIDIA's management library, and the only dlopen() of it: which GPUs there
- * are and what lies between them.  It makes no CUDA context.  Nothing of its
- * header is needed to build; names, values and layouts are those of nvml.h
- * 13.0 and have been the same since 11.0 (tests/check/cuda.sh compares the
- * names where that header is installed).
+ * NVIDIA's management library, and the only dlopen() of it: lists GPUs and the
+ * links between them.  Creates no CUDA context.  Building does not need its
+ * header: names, values and layouts are those of nvml.h 13.0, unchanged since
+ * 11.0 (tests/check/cuda.sh compares the names if that header is installed).
  */
 #ifndef WEFT_UTIL_NVML_H
 #define WEFT_UTIL_NVML_H
@@ -55,9 +54,9 @@ struct weft_nvml {
 };
 
 /*
- * Loads the library ($WEFT_LIBNVML or libnvidia-ml.so.1) and initialises it;
- * NULL: not here, and *@why (static, for messages) says what is missing.  Each
- * success is to be followed by one weft_nvml_close().  Any thread.
+ * Load the library ($WEFT_LIBNVML or libnvidia-ml.so.1) and initialise it.
+ * NULL: unavailable, and *@why (a static text) says what is missing.  Pair each
+ * success with one weft_nvml_close().  Any thread.
  */
 const struct weft_nvml *weft_nvml_open(const char **why);
 void weft_nvml_close(const struct weft_nvml *nvml);

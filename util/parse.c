@@ -151,7 +151,7 @@ static bool take_decimal(const char **text, uint64_t *value)
 	       !take_number(text, value);
 }
 
-/* "prefix[first-last]suffix": *@at is its '[', *@rest what follows its ']'. */
+/* "prefix[first-last]suffix": *@at points to '[', *@rest after ']'. */
 static bool take_range(const char *entry, size_t len, const char **at,
 		       const char **rest, uint64_t *first, uint64_t *last)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Text to values, without libc's strto* (whose symbols depend on the glibc
- * that the build saw).  The whole text must be the value: no blanks, no sign,
- * no rest.  Each returns 0, -EINVAL for text that is no such value, or -ERANGE
- * for one outside its bounds; outputs change only on success.  Nothing is
- * logged: the caller knows where the text came from.
+ * Parse values without libc's strto*(), whose symbol versions depend on the
+ * glibc of the build.  The whole text must be the value: no blanks, no sign,
+ * no trailing characters.  Return 0, -EINVAL for text that is no such value,
+ * or -ERANGE for a value out of bounds; outputs change only on success.
+ * Nothing is logged: the caller knows where the text came from.
  */
 #ifndef WEFT_UTIL_PARSE_H
 #define WEFT_UTIL_PARSE_H
@@ -25,10 +25,10 @@ int weft_parse_msec(const char *text, uint64_t min, uint64_t max,
 /* "1", "y", "yes", "on", "true" and their opposites, in any case */
 int weft_parse_bool(const char *text, bool *value);
 /*
- * The @i-th name (from 0) that an entry of a list of devices stands for in
- * UCX's form: "mlx5_[0-3]:1" for four, any other text for itself
- * (ucs/config/parser.c, ucs_config_array_expand_range(), of 1.22).  False: it
- * has fewer, or the name does not fit into @size bytes.
+ * Expand an entry of a device list in UCX's form: "mlx5_[0-3]:1" stands for
+ * four names, any other text for itself (ucs_config_array_expand_range() in
+ * ucs/config/parser.c of 1.22).  Writes the @i-th name, from 0.  False: there
+ * are fewer, or the name does not fit into @size bytes.
  */
 bool weft_range_name(const char *entry, size_t len, unsigned int i, char *name,
 		     size_t size);

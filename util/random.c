@@ -7,8 +7,8 @@
 #include "util/log.h"
 #include "util/util.h"
 
-/* For kernels and sandboxes that have no getrandom(). */
-static int from_urandom(unsigned char *buf, size_t n)
+/* For kernels and sandboxes without getrandom(). */
+static int read_urandom(unsigned char *buf, size_t n)
 {
 	int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
 	ssize_t got;
@@ -43,7 +43,7 @@ int weft_random(void *buf, size_t n)
 			p += got;
 			n -= got;
 		} else if (errno != EINTR) {
-			return from_urandom(p, n);
+			return read_urandom(p, n);
 		}
 	}
 	return 0;

@@ -8,9 +8,9 @@
 
 #define CHAINS	64
 
-static struct weft_entry **chain_of(const struct weft_table *t, uint64_t key)
+static struct weft_entry **find_chain(const struct weft_table *t, uint64_t key)
 {
-	/* the finaliser of splitmix64: each bit changes half of all */
+	/* the finaliser of splitmix64 */
 	key ^= t->salt;
 	key = (key ^ key >> 30) * 0xbf58476d1ce4e5b9;
 	key = (key ^ key >> 27) * 0x94d049bb133111eb;
@@ -19,13 +19,13 @@ static struct weft_entry **chain_of(const struct weft_table *t, uint64_t key)
 
 static void link_entry(struct weft_table *t, struct weft_entry *e)
 {
-	struct weft_entry **at = chain_of(t, e->key);
+	struct weft_entry **at = find_chain(t, e->key);
 
 	e->next = *at;
 	*at = e;
 }
 
-static int resize(struct weft_table *t, size_t nchains)
+static int resize_table(struct weft_table *t, size_t nchains)
 {
 	struct weft_table bigger = { .nchains = nchains, .salt = t->salt };
 	struct weft_entry *e, *next;
@@ -49,10 +49,10 @@ int weft_table_add(struct weft_table *t, struct weft_entry *e, uint64_t key)
 {
 	if (!t->nchains) {
 		(void)weft_random(&t->salt, sizeof(t->salt));
-		if (resize(t, CHAINS))
+		if (resize_table(t, CHAINS))
 			return -ENOMEM;
 	} else if (t->n >= t->nchains) {
-		(void)resize(t, 2 * t->nchains);	/* or it is slower */
+		(void)resize_table(t, 2 * t->nchains);	/* else only slower */
 	}
 	e->key = key;
 	link_entry(t, e);
@@ -66,7 +66,7 @@ void weft_table_del(struct weft_table *t, struct weft_entry *e)
 
 	if (!t->nchains)
 		return;
-	for (at = chain_of(t, e->key); *at && *at != e; at = &(*at)->next)
+	for (at = find_chain(t, e->key); *at && *at != e; at = &(*at)->next)
 		;
 	if (!*at)
 		return;
@@ -74,7 +74,7 @@ void weft_table_del(struct weft_table *t, struct weft_entry *e)
 	t->n--;
 }
 
-static struct weft_entry *with_key(struct weft_entry *e, uint64_t key)
+static struct weft_entry *find_key(struct weft_entry *e, uint64_t key)
 {
 	while (e && e->key != key)
 		e = e->next;
@@ -83,12 +83,12 @@ static struct weft_entry *with_key(struct weft_entry *e, uint64_t key)
 
 struct weft_entry *weft_table_find(const struct weft_table *t, uint64_t key)
 {
-	return t->nchains ? with_key(*chain_of(t, key), key) : NULL;
+	return t->nchains ? find_key(*find_chain(t, key), key) : NULL;
 }
 
 struct weft_entry *weft_table_next(const struct weft_entry *e)
 {
-	return with_key(e->next, e->key);
+	return find_key(e->next, e->key);
 }
 
 void weft_table_free(struct weft_table *t)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A hash table of what its owner allocates, by a number of 64 bits that may
- * come from a peer: salted, so that nobody can choose whom he collides with.
- * Several entries may have the same key.  It grows, and never shrinks.
+ * A hash table with intrusive entries and 64-bit keys.  Keys may come from a
+ * peer: the hash is salted, so that no peer can provoke collisions.  Several
+ * entries may have the same key.  The table grows but never shrinks.
  */
 #ifndef WEFT_UTIL_TABLE_H
 #define WEFT_UTIL_TABLE_H
@@ -25,13 +25,13 @@ struct weft_table {
 
 /* 0 or -ENOMEM. */
 int weft_table_add(struct weft_table *t, struct weft_entry *e, uint64_t key);
-/* Does nothing for one that is not in it. */
+/* An entry that is not in the table is ignored. */
 void weft_table_del(struct weft_table *t, struct weft_entry *e);
-/* The first with @key, or NULL. */
+/* The first entry with @key, or NULL. */
 struct weft_entry *weft_table_find(const struct weft_table *t, uint64_t key);
-/* The next with the same key, or NULL. */
+/* The next entry with the same key, or NULL. */
 struct weft_entry *weft_table_next(const struct weft_entry *e);
-/* The entries are not touched. */
+/* Does not touch the entries. */
 void weft_table_free(struct weft_table *t);
 
 #endif

@@ -20,7 +20,7 @@ static inline size_t weft_max(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-/* Overwrites @p for sure, also where the compiler sees no later reader. */
+/* Overwrite @p, even if the compiler sees no later reader. */
 static inline void weft_wipe(void *p, size_t n)
 {
 	volatile unsigned char *c = p;
@@ -29,7 +29,7 @@ static inline void weft_wipe(void *p, size_t n)
 		*c++ = 0;
 }
 
-/* @n random bytes from the kernel.  0, or -errno where there are none. */
+/* Get @n random bytes from the kernel.  0 or -errno. */
 int weft_random(void *buf, size_t n);
 
 #endif

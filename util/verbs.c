@@ -37,7 +37,7 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited)
 	return ibv_req_notify_cq(cq, solicited);
 }
 
-static const struct weft_verbs *load(void)
+static const struct weft_verbs *load_verbs(void)
 {
 	/* never closed: the program may use the same one */
 	void *lib = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -66,7 +66,7 @@ static const struct weft_verbs *load(void)
 			  "rdma-core 17 or newer", LIBRARY, missing);
 		return NULL;
 	}
-	/* pages of registered memory stay the parent's when it forks */
+	/* after a fork, pages of registered memory stay with the parent */
 	loaded.fork_init();
 	return &loaded;
 }
@@ -80,7 +80,7 @@ const struct weft_verbs *weft_verbs(void)
 	pthread_mutex_lock(&lock);
 	if (!tried) {
 		tried = true;
-		atomic_store(&in_use, load());
+		atomic_store(&in_use, load_verbs());
 	}
 	pthread_mutex_unlock(&lock);
 	return atomic_load(&in_use);
@@ -94,7 +94,7 @@ void weft_verbs_set(const struct weft_verbs *table)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The texts of ibv_wc_status_str(3), which is not in every old library. */
+/* The texts of ibv_wc_status_str(3), which old libraries lack. */
 const char *weft_wc_name(enum ibv_wc_status status)
 {
 	static const char *const names[] = {

@@ -2,12 +2,11 @@
 /*
  * libibverbs, and the only dlopen() of it.
  *
- * rdma-core's headers are needed to build this, never its library: most calls
- * of the data path are functions of the opened context (ibv_context.ops), and
- * the others are exported with a version each, of which dlsym() takes the
- * newest, which is what a program linked today would get (libibverbs.map.in of
- * rdma-core).  A process on a host without it, or without a device, does not
- * notice us.
+ * Building needs rdma-core's headers, never its library: most calls of the data
+ * path go through the opened context (ibv_context.ops).  The others have
+ * versioned symbols, of which dlsym() takes the newest, as linking would
+ * (libibverbs.map.in of rdma-core).  A process on a host without the library or
+ * without a device does not notice weft.
  */
 #ifndef WEFT_UTIL_VERBS_H
 #define WEFT_UTIL_VERBS_H
@@ -27,7 +26,7 @@
 	X(close_device, ibv_close_device, int, (struct ibv_context *))	\
 	X(query_device, ibv_query_device, int,				\
 	  (struct ibv_context *, struct ibv_device_attr *))		\
-	/* an old library leaves what it does not know as it is: clear it */ \
+	/* clear the struct first: old libraries skip newer fields */	\
 	X(query_port, ibv_query_port, int, (struct ibv_context *,	\
 	  uint8_t port, struct ibv_port_attr *))			\
 	X(get_async_event, ibv_get_async_event, int,			\
@@ -58,9 +57,9 @@
 	X(destroy_qp, ibv_destroy_qp, int, (struct ibv_qp *))		\
 	X(fork_init, ibv_fork_init, int, (void))
 
-/* Calls that older libraries lack; NULL there. */
+/* NULL if the library is too old. */
 #define WEFT_VERBS_OPTIONAL(X)						\
-	/* rdma-core 34; offset and iova: the same within a page */	\
+	/* rdma-core 34; offset and iova: equal modulo the page size */	\
 	X(reg_dmabuf_mr, ibv_reg_dmabuf_mr, struct ibv_mr *,		\
 	  (struct ibv_pd *, uint64_t offset, size_t len, uint64_t iova,	\
 	   int fd, int access))
@@ -85,14 +84,14 @@ struct weft_verbs {
 };
 
 /*
- * Loads the library at the first call; later calls return what that found.
- * NULL: there is none (said at level info), or it lacks a call (a warning).
+ * The first call loads the library; later calls return the same.  NULL: there
+ * is none (logged at level info), or it lacks a call (logged as a warning).
  */
 const struct weft_verbs *weft_verbs(void);
-/* Tests: another table from now on; NULL: the library again. */
+/* For tests: use @table from now on; NULL: the library again. */
 void weft_verbs_set(const struct weft_verbs *table);
 
-/* "remote access error"; constant texts of our own, for any status. */
+/* "remote access error"; a constant text for any status. */
 const char *weft_wc_name(enum ibv_wc_status status);
 
 #endif

@@ -74,18 +74,18 @@ static void is_refused(const char *library, int err, const char *why)
 	cr_expect_eq(weft_cuda_current(&info), -ENODEV);
 }
 
-Test(cuda, no_driver)
+Test(cuda, missing_driver_is_enoent)
 {
 	is_refused("/nonexistent/libcuda.so.1", -ENOENT,
 		   "cannot load the CUDA driver '/nonexistent/libcuda.so.1'");
 }
 
-Test(cuda, something_else_than_a_driver)
+Test(cuda, library_without_its_calls_is_elibbad)
 {
 	is_refused("libm.so.6", -ELIBBAD, "the CUDA driver has no 'cu");
 }
 
-Test(cuda, a_driver_without_a_gpu)
+Test(cuda, driver_without_gpu_is_enodev)
 {
 	setenv(FAKE_CUDA_NODES, "", 1);
 	is_refused(fake_path(), -ENODEV, "cuInit says");
@@ -106,7 +106,7 @@ Test(cuda, initialised_once_and_only_on_demand)
 }
 
 /* Who only asks neither loads a driver nor initialises one. */
-Test(cuda, what_the_program_has)
+Test(cuda, program_gpus_counts_without_loading)
 {
 	int (*init)(unsigned int);
 	void *lib;
@@ -124,7 +124,7 @@ Test(cuda, what_the_program_has)
 }
 
 /* One GPU is enough; who cannot be asked lacks nothing. */
-Test(cuda, what_the_programs_gpus_lack)
+Test(cuda, program_lacks_finds_missing_attribute)
 {
 	setenv("WEFT_LIBCUDA", fake_path(), 1);
 	setenv(FAKE_CUDA_NO_VMM, "1", 1);
@@ -143,7 +143,7 @@ Test(cuda, what_the_programs_gpus_lack)
 	cr_expect_eq(told, 0, "%s", text);
 }
 
-Test(cuda, a_scope_leaves_the_thread_as_it_was)
+Test(cuda, scope_restores_the_threads_context)
 {
 	struct weft_cuda_scope outer, inner;
 	void *zero, *one, *current;
@@ -170,7 +170,7 @@ Test(cuda, a_scope_leaves_the_thread_as_it_was)
 }
 
 /* While any thread captures, a query outside of a scope would break that. */
-Test(cuda, a_capture_survives)
+Test(cuda, scope_keeps_capture_valid)
 {
 	struct weft_cuda_scope scope;
 	struct weft_cuda_ptr info;
@@ -197,7 +197,7 @@ Test(cuda, a_capture_survives)
 }
 
 /* A context that is gone: nothing is left behind, least of all the mode. */
-Test(cuda, a_dead_context)
+Test(cuda, entering_dead_context_fails)
 {
 	struct weft_cuda_scope scope;
 	void *ctx, *current;
@@ -214,7 +214,7 @@ Test(cuda, a_dead_context)
 	cr_expect_eq(mode, WEFT_CU_CAPTURE_GLOBAL);
 }
 
-Test(cuda, what_an_address_is)
+Test(cuda, query_tells_kinds_of_memory_apart)
 {
 	struct weft_cuda_ptr info;
 	uint64_t id;

@@ -63,7 +63,7 @@ static void refused(int err, const char *text)
 	}
 }
 
-Test(file, makes_and_opens)
+Test(file, creates_and_opens_regular_file)
 {
 	struct statx st;
 	int fd;
@@ -80,14 +80,14 @@ Test(file, makes_and_opens)
 	close(fd);
 }
 
-Test(file, fifo)
+Test(file, fifo_is_refused)
 {
 	cr_assert(zero(int, mkfifoat(dir, "it", 0600)));
 	refused(EINVAL, "not a regular file");
 }
 
 /* As writer of it nobody is told ENXIO: it opens. */
-Test(file, fifo_with_a_reader)
+Test(file, fifo_with_reader_is_refused)
 {
 	int fd;
 
@@ -98,7 +98,7 @@ Test(file, fifo_with_a_reader)
 	close(fd);
 }
 
-Test(file, socket)
+Test(file, socket_is_refused)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -109,7 +109,7 @@ Test(file, socket)
 	close(fd);
 }
 
-Test(file, folder)
+Test(file, folder_is_refused)
 {
 	cr_assert(zero(int, mkdirat(dir, "it", 0700)));
 	cr_expect(eq(int, weft_file_open(dir, "it", O_RDONLY, 0, NULL, &why),
@@ -118,7 +118,7 @@ Test(file, folder)
 		     -EISDIR));
 }
 
-Test(file, symbolic_link)
+Test(file, symbolic_link_is_followed_unless_nofollow)
 {
 	int fd;
 
@@ -131,14 +131,14 @@ Test(file, symbolic_link)
 }
 
 /* Where links are followed, what they lead to is what counts. */
-Test(file, symbolic_link_to_a_device)
+Test(file, link_to_device_is_refused)
 {
 	cr_assert(zero(int, symlinkat("/dev/zero", dir, "it")));
 	cr_expect(eq(int, weft_file_open(dir, "it", O_RDONLY, 0, NULL, &why),
 		     -EINVAL));
 }
 
-Test(file, of_another_user)
+Test(file, file_of_another_user_is_refused)
 {
 	if (geteuid())
 		cr_skip_test("only root can give a file away");
@@ -147,7 +147,7 @@ Test(file, of_another_user)
 	refused(EPERM, "another user");
 }
 
-Test(file, of_root)
+Test(file, file_of_root_is_opened)
 {
 	int fd;
 

@@ -88,7 +88,7 @@ static uint64_t fake_clock(void)
 }
 
 /* A peer that has us complain without end cannot fill a disk. */
-Test(log, is_bounded_per_place, .init = to_catch)
+Test(log, rate_is_limited_per_call_site, .init = to_catch)
 {
 	int i;
 
@@ -119,7 +119,7 @@ Test(log, is_bounded_per_place, .init = to_catch)
 	cr_expect(eq(int, caught.calls, 169));
 }
 
-Test(log, warns_once_per_place, .init = to_catch)
+Test(log, warn_once_warns_once_per_call_site, .init = to_catch)
 {
 	int i;
 
@@ -185,7 +185,7 @@ static void debug_line(void)
 	weft_debug("d");
 }
 
-Test(log, debug_names_the_place)
+Test(log, debug_messages_name_file_and_line)
 {
 	char buf[256];
 

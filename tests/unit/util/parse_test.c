@@ -198,7 +198,7 @@ static const struct {
 	{ "eth[0-99999999999999999999]", "eth[0-99999999999999999999] " },
 };
 
-Test(parse, ranges_of_names)
+Test(parse, range_expands_to_names)
 {
 	char name[32], all[256];
 	unsigned int i, k;

@@ -26,7 +26,7 @@ int munmap(void *p, size_t n)
 	return syscall(SYS_munmap, p, n);
 }
 
-Test(secret, is_undumped_and_wiped)
+Test(secret, memory_is_not_dumped_and_is_wiped)
 {
 	unsigned char *p = weft_secret_alloc(SIZE);
 	unsigned int i;

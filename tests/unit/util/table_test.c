@@ -18,14 +18,14 @@ static void end(void)
 
 TestSuite(table, .fini = end);
 
-Test(table, empty)
+Test(table, empty_table_finds_nothing)
 {
 	cr_expect(eq(ptr, weft_table_find(&t, 7), NULL));
 	weft_table_del(&t, &e[0]);
 	cr_expect(zero(sz, t.n));
 }
 
-Test(table, finds_what_is_there)
+Test(table, finds_every_entry)
 {
 	unsigned int i;
 
@@ -44,7 +44,7 @@ Test(table, finds_what_is_there)
 			     i % 2 ? &e[i] : NULL));
 }
 
-Test(table, several_of_one_key)
+Test(table, next_walks_entries_of_equal_key)
 {
 	unsigned int seen = 0, i;
 	struct weft_entry *p;
@@ -59,7 +59,7 @@ Test(table, several_of_one_key)
 }
 
 /* Keys of like low or high bits do not end up in one chain. */
-Test(table, is_spread)
+Test(table, similar_keys_share_no_chain)
 {
 	unsigned int i, longest = 0, len;
 	struct weft_entry *p;
