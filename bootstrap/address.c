@@ -21,9 +21,9 @@ _Static_assert(IFACE_KEY + WEFT_KEY_LEN == WEFT_IFACE_ADDR_LEN,
 	       "the interface part is full");
 
 /*
- * Device part, as struct uct_tcp_device_addr has it in UCX 1.13 to 1.22
- * (src/uct/tcp/tcp.h): flags, sa_family, address.  It has one flag, the lowest;
- * with WEFT_FABRIC the byte is weft's own.
+ * Device part, as struct uct_tcp_device_addr of UCX 1.13 to 1.22
+ * (src/uct/tcp/tcp.h): flags, sa_family, address.  UCX uses the lowest flag
+ * only; with WEFT_FABRIC set the byte is weft's.
  */
 enum {
 	DEV_FLAGS = 0,
@@ -116,7 +116,7 @@ int weft_address_unpack(const void *iface, size_t iface_len, const void *dev,
 	return 0;
 }
 
-const char weft_other_wire[] = "its weft speaks no wire version of this one";
+const char weft_other_wire[] = "its weft has no wire version in common";
 
 bool weft_address_speaks(const struct weft_address *a)
 {

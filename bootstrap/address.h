@@ -45,8 +45,8 @@ struct weft_address {
 	uint8_t key[WEFT_KEY_LEN];
 	union weft_sockaddr sa; /* with port; scope id never travels */
 	/*
-	 * 0, or WEFT_FABRIC and what an adapter says of the fabric that it is
-	 * on (bootstrap/verbs.h).
+	 * 0, or WEFT_FABRIC and bits that identify the adapter's fabric: see
+	 * weft_verbs_fabric().
 	 */
 	uint8_t fabric;
 };
@@ -58,18 +58,18 @@ void weft_address_pack_iface(const struct weft_address *a, void *buf);
 size_t weft_address_pack_dev(const struct weft_address *a, void *buf);
 
 /*
- * Joins both parts; @dev_len may be larger than what the family needs.
- * -EINVAL: too short, an unknown family, flags of UCX's, or a version of 0.
- * *@a is set on success only.
+ * Unpack both parts; @dev_len may be larger than the family needs.  -EINVAL:
+ * too short, an unknown family, flags of UCX, or version 0.  Sets *@a on
+ * success only.
  */
 int weft_address_unpack(const void *iface, size_t iface_len, const void *dev,
 			size_t dev_len, struct weft_address *a);
 
-/* Do the version ranges meet?  Where not, weft_other_wire says so of "it". */
+/* Do the version ranges overlap?  If not, weft_other_wire says so of "it". */
 bool weft_address_speaks(const struct weft_address *a);
 extern const char weft_other_wire[];
 
-/* The public name of a key: 8 bytes of its hash; safe to log and to send. */
+/* The id of a key: 8 bytes of its hash; safe to log and to send. */
 uint64_t weft_key_id(const uint8_t key[WEFT_KEY_LEN]);
 
 socklen_t weft_sockaddr_len(const union weft_sockaddr *sa);

@@ -22,7 +22,7 @@
 
 /* ---- sysfs --------------------------------------------------------------- */
 
-/* "0x10de"; 0: not there */
+/* "0x10de"; 0: no such file */
 static uint64_t read_number(const char *busid, const char *what)
 {
 	char path[PATH_MAX], text[32] = "";
@@ -42,7 +42,7 @@ static uint64_t read_number(const char *busid, const char *what)
 	return n;
 }
 
-static struct weft_gpu *add(struct weft_gpus *g, const char *busid)
+static struct weft_gpu *add_gpu(struct weft_gpus *g, const char *busid)
 {
 	unsigned int i;
 
@@ -55,7 +55,7 @@ static struct weft_gpu *add(struct weft_gpus *g, const char *busid)
 	return &g->gpu[g->n++];
 }
 
-static int by_busid(const void *a, const void *b)
+static int compare_busids(const void *a, const void *b)
 {
 	const struct weft_gpu *x = a, *y = b;
 
@@ -63,7 +63,7 @@ static int by_busid(const void *a, const void *b)
 }
 
 /* NVIDIA's display controllers (PCI class 03): not its switches and NICs. */
-static void from_sysfs(struct weft_gpus *g)
+static void read_sysfs(struct weft_gpus *g)
 {
 	char path[PATH_MAX];
 	struct dirent *e;
@@ -76,7 +76,7 @@ static void from_sysfs(struct weft_gpus *g)
 		    strlen(e->d_name) < WEFT_BUSID_LEN &&
 		    read_number(e->d_name, "vendor") == NVIDIA &&
 		    read_number(e->d_name, "class") >> 16 == CLASS_DISPLAY)
-			add(g, e->d_name);
+			add_gpu(g, e->d_name);
 	if (d)
 		closedir(d);
 }
@@ -85,7 +85,7 @@ unsigned int weft_gpus_on_pci(void)
 {
 	struct weft_gpus g = { 0 };
 
-	from_sysfs(&g);
+	read_sysfs(&g);
 	return g.n;
 }
 
@@ -98,21 +98,21 @@ void weft_gpu_busid(char busid[WEFT_BUSID_LEN], unsigned int domain,
 		 bus & 0xff, device & 0xff);
 }
 
-static void busid_of(const struct weft_nvml_pci *pci,
-		     char busid[WEFT_BUSID_LEN])
+static void format_busid(const struct weft_nvml_pci *pci,
+			 char busid[WEFT_BUSID_LEN])
 {
 	weft_gpu_busid(busid, pci->domain, pci->bus, pci->device);
 }
 
-static bool divided(const struct weft_nvml *nvml, void *dev)
+static bool is_divided(const struct weft_nvml *nvml, void *dev)
 {
 	unsigned int now = 0, pending;
 
-	/* GPUs that cannot be divided do not know the question */
+	/* fails on GPUs without MIG */
 	return !nvml->mig_mode(dev, &now, &pending) && now;
 }
 
-static void from_driver(struct weft_gpus *g, const struct weft_nvml *nvml)
+static void query_driver(struct weft_gpus *g, const struct weft_nvml *nvml)
 {
 	char busid[WEFT_BUSID_LEN], name[WEFT_NVML_NAME_LEN];
 	char uuid[WEFT_NVML_UUID_LEN];
@@ -124,15 +124,15 @@ static void from_driver(struct weft_gpus *g, const struct weft_nvml *nvml)
 	if (nvml->count(&n))
 		n = 0;
 	for (i = 0; i < n; i++) {
-		/* a container without its device node: no permission */
+		/* no permission: the container lacks the device node */
 		if (nvml->by_index(i, &dev) || nvml->pci(dev, &pci))
 			continue;
-		busid_of(&pci, busid);
-		gpu = add(g, busid);
+		format_busid(&pci, busid);
+		gpu = add_gpu(g, busid);
 		if (!gpu)
 			return;
 		gpu->here = true;
-		gpu->mig = divided(nvml, dev);
+		gpu->mig = is_divided(nvml, dev);
 		if (!nvml->name(dev, name, sizeof(name)))
 			snprintf(gpu->name, sizeof(gpu->name), "%.63s", name);
 		if (!nvml->uuid(dev, uuid, sizeof(uuid)))
@@ -140,7 +140,7 @@ static void from_driver(struct weft_gpus *g, const struct weft_nvml *nvml)
 	}
 }
 
-/* Links of @dev that lead to @busid, or else to switches that lead there. */
+/* NVLinks from @dev to @busid; if none is direct, all that are active. */
 static unsigned int count_links(const struct weft_nvml *nvml, void *dev,
 				const char *busid)
 {
@@ -155,7 +155,7 @@ static unsigned int count_links(const struct weft_nvml *nvml, void *dev,
 		all++;
 		if (nvml->link_remote(dev, link, &pci))
 			continue;
-		busid_of(&pci, remote);
+		format_busid(&pci, remote);
 		straight += !strcasecmp(remote, busid);
 	}
 	return straight ? straight : all;
@@ -183,17 +183,17 @@ static void find_pair(const struct weft_nvml *nvml, struct weft_gpus *g,
 	g->pair[b][a] = *p;
 }
 
-/* Without what lies between them.  NULL: the driver cannot be asked. */
+/* Without the pairs.  NULL: the driver does not answer. */
 static const struct weft_nvml *list_gpus(struct weft_gpus *g)
 {
 	const struct weft_nvml *nvml;
 
 	memset(g, 0, sizeof(*g));
-	from_sysfs(g);
+	read_sysfs(g);
 	nvml = weft_nvml_open(&g->why);
 	if (nvml)
-		from_driver(g, nvml);
-	qsort(g->gpu, g->n, sizeof(*g->gpu), by_busid);
+		query_driver(g, nvml);
+	qsort(g->gpu, g->n, sizeof(*g->gpu), compare_busids);
 	return nvml;
 }
 
@@ -210,10 +210,10 @@ void weft_gpus_find(struct weft_gpus *g)
 	weft_nvml_close(nvml);
 }
 
-/* ---- this process's ------------------------------------------------------ */
+/* ---- this process's GPU -------------------------------------------------- */
 
-/* Of the calling thread's context; false: it has none. */
-static bool current(char busid[WEFT_BUSID_LEN], unsigned int *ordinal)
+/* The GPU of the calling thread's context; false: it has none. */
+static bool gpu_from_context(char busid[WEFT_BUSID_LEN], unsigned int *ordinal)
 {
 	int dev, domain, bus, device, r;
 	struct weft_cuda_scope s;
@@ -237,20 +237,21 @@ static bool current(char busid[WEFT_BUSID_LEN], unsigned int *ordinal)
 	return true;
 }
 
-/* May this process have it?  Where nobody can be asked, any. */
-static bool may_have(const struct weft_gpus *g, unsigned int i)
+/* If the driver does not answer, every GPU counts as visible. */
+static bool gpu_is_visible(const struct weft_gpus *g, unsigned int i)
 {
 	return g->why || g->gpu[i].here;
 }
 
-/* The @wanted-th that it may have, or the one whose UUID begins so. */
-static const struct weft_gpu *pick(const struct weft_gpus *g, uint64_t wanted,
-				   const char *uuid, size_t len)
+/* The @wanted-th visible GPU, or the one whose UUID starts with @uuid. */
+static const struct weft_gpu *pick_gpu(const struct weft_gpus *g,
+				       uint64_t wanted, const char *uuid,
+				       size_t len)
 {
 	unsigned int i;
 
 	for (i = 0; i < g->n; i++)
-		if (may_have(g, i) &&
+		if (gpu_is_visible(g, i) &&
 		    (uuid ? !strncasecmp(g->gpu[i].uuid, uuid, len)
 			  : !wanted--))
 			return &g->gpu[i];
@@ -259,26 +260,26 @@ static const struct weft_gpu *pick(const struct weft_gpus *g, uint64_t wanted,
 
 /*
  * "2,3,0", "GPU-5f3c", "MIG-GPU-5f3c.../1/0" (CUDA Programming Guide, "CUDA
- * Environment Variables"); of a "MIG-5f3c..." it is not told which GPU it is in.
+ * Environment Variables"); "MIG-5f3c..." does not name the GPU.
  */
-static const struct weft_gpu *first_visible(const struct weft_gpus *g,
-					    const char *visible)
+static const struct weft_gpu *find_first_visible(const struct weft_gpus *g,
+						 const char *visible)
 {
 	const size_t len = strcspn(visible, ",/");
 	char number[8];
 	uint64_t n;
 
 	if (!strncmp(visible, "GPU-", 4))
-		return pick(g, 0, visible, len);
+		return pick_gpu(g, 0, visible, len);
 	if (!strncmp(visible, "MIG-GPU-", 8))
-		return pick(g, 0, visible + 4, len - 4);
+		return pick_gpu(g, 0, visible + 4, len - 4);
 	snprintf(number, sizeof(number), "%.*s", (int)len, visible);
 	return weft_parse_u64(number, 0, WEFT_GPUS_MAX, &n)
-		       ? NULL : pick(g, n, NULL, 0);
+		       ? NULL : pick_gpu(g, n, NULL, 0);
 }
 
-/* What CUDA would take for its device 0, where there is no choice about it. */
-static bool told(char busid[WEFT_BUSID_LEN])
+/* CUDA's device 0, if the environment determines it. */
+static bool gpu_from_env(char busid[WEFT_BUSID_LEN])
 {
 	const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
 	const struct weft_gpu *gpu = NULL;
@@ -289,9 +290,9 @@ static bool told(char busid[WEFT_BUSID_LEN])
 	if (nvml)
 		weft_nvml_close(nvml);
 	if (visible)
-		gpu = first_visible(&g, visible);
-	else if (!pick(&g, 1, NULL, 0))
-		gpu = pick(&g, 0, NULL, 0);
+		gpu = find_first_visible(&g, visible);
+	else if (!pick_gpu(&g, 1, NULL, 0))
+		gpu = pick_gpu(&g, 0, NULL, 0);
 	if (gpu)
 		memcpy(busid, gpu->busid, WEFT_BUSID_LEN);
 	return gpu;
@@ -304,10 +305,10 @@ bool weft_gpu_own(struct weft_pci *pci, unsigned int *turn)
 	unsigned int i;
 
 	*turn = 0;
-	if (!current(busid, turn) && !told(busid))
+	if (!gpu_from_context(busid, turn) && !gpu_from_env(busid))
 		return false;
-	from_sysfs(&g);
-	qsort(g.gpu, g.n, sizeof(*g.gpu), by_busid);
+	read_sysfs(&g);
+	qsort(g.gpu, g.n, sizeof(*g.gpu), compare_busids);
 	for (i = 0; i < g.n; i++)
 		if (!strcasecmp(g.gpu[i].busid, busid))
 			*turn = i;
@@ -325,7 +326,7 @@ bool weft_gpu_mig(const char *busid)
 	nvml = weft_nvml_open(&why);
 	if (!nvml)
 		return false;
-	yes = !nvml->by_busid(busid, &dev) && divided(nvml, dev);
+	yes = !nvml->by_busid(busid, &dev) && is_divided(nvml, dev);
 	weft_nvml_close(nvml);
 	return yes;
 }
@@ -347,13 +348,13 @@ bool weft_gpus_divided(void)
 /* ---- MPS ----------------------------------------------------------------- */
 
 /*
- * The driver connects to the control daemon's socket when CUDA is initialised,
- * and goes without MPS where nobody answers (nvidia-cuda-mps-control(1)); it
- * looks in CUDA_MPS_PIPE_DIRECTORY, else in /tmp/nvidia-mps
- * (docs.nvidia.com/deploy/mps, environment variables).  The daemon must not
- * notice that we ask, it would start a server: a datagram socket cannot be
- * connected to its listening one, and the kernel says so (EPROTOTYPE) only
- * where the owner of the socket's file lives; else ECONNREFUSED (unix(7)).
+ * cuInit() connects to the control daemon's socket and does without MPS if
+ * there is no daemon (nvidia-cuda-mps-control(1)).  The socket is in
+ * CUDA_MPS_PIPE_DIRECTORY, else in /tmp/nvidia-mps
+ * (docs.nvidia.com/deploy/mps, environment variables).  A real connection
+ * would make the daemon start a server, so connect a datagram socket: if the
+ * listening socket is alive, the kernel answers EPROTOTYPE, else ECONNREFUSED
+ * (unix(7)).
  */
 bool weft_gpu_mps(const char **folder)
 {

@@ -18,52 +18,52 @@
 struct weft_gpu {
 	char busid[WEFT_BUSID_LEN];
 	char name[64];
-	char uuid[48];	/* "GPU-5f3c...", where the driver says it */
-	bool here;	/* the driver lets this process have it */
-	bool mig;	/* it is divided into instances */
+	char uuid[48];	/* "GPU-5f3c..."; "": not known */
+	bool here;	/* the driver lets this process use it */
+	bool mig;	/* divided into instances */
 };
 
 struct weft_gpu_pair {
-	bool known;		/* the driver was asked and has answered */
+	bool known;		/* the driver has answered */
 	bool reads;		/* one can read the other's memory */
 	bool nvlink;
-	unsigned int links;	/* NVLink: those that lead there */
+	unsigned int links;	/* number of NVLinks between them */
 };
 
 struct weft_gpus {
 	unsigned int n;
 	struct weft_gpu gpu[WEFT_GPUS_MAX];
-	/* [a][b] is [b][a]; nothing is known of [a][a] */
+	/* symmetric; [a][a] is not filled in */
 	struct weft_gpu_pair pair[WEFT_GPUS_MAX][WEFT_GPUS_MAX];
-	const char *why;	/* the driver cannot be asked: why; else NULL */
+	const char *why;	/* why the driver does not answer, or NULL */
 };
 
 /*
- * All of the host's, in the order of their PCI addresses: sysfs shows them in
- * every container, the driver only those whose device nodes are there.
+ * List the host's GPUs by PCI address.  In a container sysfs shows all of them,
+ * the driver only those whose device nodes it has.
  */
 void weft_gpus_find(struct weft_gpus *g);
-/* How many sysfs shows; the driver is not asked. */
+/* The number of GPUs in sysfs; does not ask the driver. */
 unsigned int weft_gpus_on_pci(void);
-/* "0000:1a:00.0" of what CUDA and NVML say in numbers. */
+/* Format "0000:1a:00.0" from the numbers of CUDA and NVML. */
 void weft_gpu_busid(char busid[WEFT_BUSID_LEN], unsigned int domain,
 		    unsigned int bus, unsigned int device);
 /*
- * The GPU that this process works on: of the calling thread's context where
- * weft has the driver, else the first of CUDA_VISIBLE_DEVICES (a number counts
- * by PCI address, as CUDA does with GPUs that are alike), else the only one
- * that is here.  No driver is loaded and no context made for the question.
- * *@turn is its place among the host's GPUs.  False: none, or any of several.
+ * The GPU that this process uses: that of the calling thread's context if weft
+ * has loaded the driver, else the first of CUDA_VISIBLE_DEVICES (numbers count
+ * by PCI address, as in CUDA if all GPUs are alike), else the only visible
+ * one.  Neither loads the driver nor creates a context.  *@turn is its index
+ * among the host's GPUs.  False: there is none, or several and no choice.
  */
 bool weft_gpu_own(struct weft_pci *pci, unsigned int *turn);
-/* Is that GPU divided into instances (MIG)?  Without the library: no. */
+/* Is that GPU divided into instances (MIG)?  False without NVML. */
 bool weft_gpu_mig(const char *busid);
-/* The same of any GPU that this process may have. */
+/* Is any GPU in use by MIG that this process can see? */
 bool weft_gpus_divided(void);
 
 /*
- * Does an MPS daemon answer where this process's CUDA driver looks for one?
- * *@folder (CUDA_MPS_PIPE_DIRECTORY or its default) is told in any case.
+ * Does an MPS daemon listen where this process's CUDA driver looks for one?
+ * Always sets *@folder: CUDA_MPS_PIPE_DIRECTORY or its default.
  */
 bool weft_gpu_mps(const char **folder);
 

@@ -11,24 +11,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The joined @parts are hashed, in order; a part may be empty. */
+/* One part of the input; may be empty. */
 struct weft_bytes {
 	const void *data;
 	size_t len;
 };
 
 /*
- * @out_len 16 to 64 bytes; @key_len 16 to 64, or 0 for no key.  The parts are
- * joined as they are: a caller that joins parts of changing length must itself
- * keep them apart.
+ * Hash the concatenated @parts.  @out_len: 16 to 64 bytes; @key_len: 16 to 64,
+ * or 0 for no key.  Boundaries between parts are not hashed: a caller with
+ * several parts of variable length must make them unambiguous.
  */
 void weft_hash(void *out, size_t out_len, const void *key, size_t key_len,
 	       const struct weft_bytes *parts, size_t n);
 
-/* The first 8 bytes of the unkeyed hash of @label (a constant) and @data. */
+/* 8 bytes of the unkeyed hash of @label (a constant) and @data. */
 uint64_t weft_hash_u64(const char *label, const void *data, size_t len);
 
-/* In constant time. */
+/* Compare in constant time. */
 bool weft_hash_equal(const void *a, const void *b, size_t len);
 
 #endif

@@ -10,8 +10,8 @@
 /*
  * Every message starts with a header of 8 bytes:
  *   0 magic "WEFT"   4 type   5 its whole length   6, 7 two bytes by type
- * A HELLO may be longer than this build knows: the rest is hashed and passed
- * over, so that a newer peer is refused by version and not as garbage.
+ * A HELLO may be longer than this build knows: the rest is hashed and ignored,
+ * so that a newer peer is refused by version and not as garbage.
  */
 enum {
 	HDR_TYPE = 4,
@@ -24,7 +24,7 @@ enum {
 enum type {
 	TYPE_HELLO = 1,	    /* A, B: version range; nonce, id, purpose */
 	TYPE_CHALLENGE = 2, /* A, B: version range; nonce, proof */
-	TYPE_PROOF = 3,	    /* A: version agreed; owner's proof, proof */
+	TYPE_PROOF = 3,	    /* A: chosen version; owner's proof, proof */
 	TYPE_VERDICT = 4,   /* A: verdict; proof */
 	TYPE_REFUSAL = 5,   /* A, B: version range; nothing more */
 };
@@ -52,7 +52,7 @@ enum {
 _Static_assert(HELLO_LEN <= WEFT_HELLO_MAX, "a hello fits");
 _Static_assert(CHALLENGE_LEN <= WEFT_HELLO_MAX, "a challenge fits");
 
-/* What is being sent, or waited for. */
+/* The message being sent or awaited. */
 enum step {
 	STEP_HELLO,
 	STEP_CHALLENGE,
@@ -63,32 +63,32 @@ enum step {
 
 static const char magic[4] = { 'W', 'E', 'F', 'T' };
 
-static void fail(struct weft_hello *h, int err)
+static void fail_hello(struct weft_hello *h, int err)
 {
 	h->state = WEFT_HELLO_FAILED;
 	h->err = err;
 	h->key = h->own_key = NULL;
 }
 
-static void extend(const uint8_t transcript[32], const uint8_t *msg, size_t len,
-		   uint8_t out[32])
+static void hash_transcript(const uint8_t transcript[32], const uint8_t *msg,
+			    size_t len, uint8_t out[32])
 {
 	const struct weft_bytes parts[] = { { transcript, 32 }, { msg, len } };
 
 	weft_hash(out, 32, NULL, 0, parts, ARRAY_SIZE(parts));
 }
 
-static void absorb(struct weft_hello *h, const uint8_t *msg, size_t len)
+static void hash_message(struct weft_hello *h, const uint8_t *msg, size_t len)
 {
-	extend(h->transcript, msg, len, h->transcript);
+	hash_transcript(h->transcript, msg, len, h->transcript);
 }
 
 /*
- * PROOF_LEN bytes that only one who has @key, and the job's secret where there
- * is one, can make, in this conversation, in this role.
+ * PROOF_LEN bytes that prove possession of @key, and of the job secret if there
+ * is one, in this handshake and this role.
  */
-static int prove(const uint8_t transcript[32], const uint8_t *key, char role,
-		 uint8_t out[PROOF_LEN])
+static int make_proof(const uint8_t transcript[32], const uint8_t *key,
+		      char role, uint8_t out[PROOF_LEN])
 {
 	struct weft_bytes parts[2] = { { "weft hello 1", 12 } };
 	const uint8_t *secret;
@@ -108,20 +108,20 @@ static int prove(const uint8_t transcript[32], const uint8_t *key, char role,
 	return 0;
 }
 
-/* 0, -EACCES, or why the secret cannot be used. */
-static int check(const uint8_t transcript[32], const uint8_t *key, char role,
-		 const uint8_t *proof)
+/* 0, -EACCES, or the error of the job secret. */
+static int check_proof(const uint8_t transcript[32], const uint8_t *key,
+		       char role, const uint8_t *proof)
 {
 	uint8_t expected[PROOF_LEN];
-	const int err = prove(transcript, key, role, expected);
+	const int err = make_proof(transcript, key, role, expected);
 
 	if (err)
 		return err;
 	return weft_hash_equal(expected, proof, PROOF_LEN) ? 0 : -EACCES;
 }
 
-static void put_header(struct weft_hello *h, enum type type, size_t len,
-		       uint8_t a, uint8_t b)
+static void write_header(struct weft_hello *h, enum type type, size_t len,
+			 uint8_t a, uint8_t b)
 {
 	memset(h->out, 0, sizeof(h->out));
 	memcpy(h->out, magic, sizeof(magic));
@@ -134,7 +134,7 @@ static void put_header(struct weft_hello *h, enum type type, size_t len,
 	h->state = WEFT_HELLO_SENDING;
 }
 
-static void await(struct weft_hello *h, enum step step)
+static void expect_message(struct weft_hello *h, enum step step)
 {
 	h->step = step;
 	h->have = 0;
@@ -142,16 +142,16 @@ static void await(struct weft_hello *h, enum step step)
 	h->state = WEFT_HELLO_READING;
 }
 
-/* 0 where the ranges do not meet. */
-static uint8_t agree(uint8_t min, uint8_t max)
+/* The highest common version; 0: none. */
+static uint8_t choose_version(uint8_t min, uint8_t max)
 {
 	if (!min || max < min || min > WEFT_WIRE_MAX || max < WEFT_WIRE_MIN)
 		return 0;
 	return max < WEFT_WIRE_MAX ? max : WEFT_WIRE_MAX;
 }
 
-static bool begin(struct weft_hello *h, const uint8_t *listener_key,
-		  bool dialer)
+static bool init_hello(struct weft_hello *h, const uint8_t *listener_key,
+		       bool dialer)
 {
 	const uint8_t *secret;
 	size_t len;
@@ -162,7 +162,7 @@ static bool begin(struct weft_hello *h, const uint8_t *listener_key,
 	h->key = listener_key;
 	err = weft_settings_secret(&secret, &len);
 	if (err)
-		fail(h, err);
+		fail_hello(h, err);
 	return !err;
 }
 
@@ -173,32 +173,32 @@ void weft_hello_dial(struct weft_hello *h, const uint8_t *listener_key,
 	const uint64_t id = weft_key_id(own_key);
 	int i, err;
 
-	if (!begin(h, listener_key, true))
+	if (!init_hello(h, listener_key, true))
 		return;
 	h->own_key = own_key;
 	h->peer_id = weft_key_id(listener_key);
 	memcpy(h->purpose, purpose, WEFT_HELLO_PURPOSE);
-	put_header(h, TYPE_HELLO, HELLO_LEN, WEFT_WIRE_MIN, WEFT_WIRE_MAX);
+	write_header(h, TYPE_HELLO, HELLO_LEN, WEFT_WIRE_MIN, WEFT_WIRE_MAX);
 	h->step = STEP_HELLO;
 	err = weft_random(h->out + HELLO_NONCE, NONCE_LEN);
 	if (err) {
-		fail(h, err);
+		fail_hello(h, err);
 		return;
 	}
 	for (i = 0; i < 8; i++)
 		h->out[HELLO_ID + i] = (uint8_t)(id >> (8 * i));
 	memcpy(h->out + HELLO_PURPOSE, purpose, WEFT_HELLO_PURPOSE);
-	absorb(h, h->out, h->out_len);
+	hash_message(h, h->out, h->out_len);
 }
 
 void weft_hello_listen(struct weft_hello *h, const uint8_t *listener_key)
 {
-	if (begin(h, listener_key, false))
-		await(h, STEP_HELLO);
+	if (init_hello(h, listener_key, false))
+		expect_message(h, STEP_HELLO);
 }
 
-/* Is the header in in[] one that may come now?  Sets want to all of it. */
-static int read_header(struct weft_hello *h)
+/* Check that the header in in[] is the expected one; set want to its length. */
+static int parse_header(struct weft_hello *h)
 {
 	static const struct {
 		uint8_t type, len;
@@ -228,17 +228,17 @@ static int read_header(struct weft_hello *h)
 	return 0;
 }
 
-static void got_hello(struct weft_hello *h)
+static void handle_hello(struct weft_hello *h)
 {
 	int i, err;
 
 	h->peer_min = h->in[HDR_A];
 	h->peer_max = h->in[HDR_B];
-	absorb(h, h->in, h->want);
-	h->version = agree(h->peer_min, h->peer_max);
+	hash_message(h, h->in, h->want);
+	h->version = choose_version(h->peer_min, h->peer_max);
 	if (!h->version) {
-		put_header(h, TYPE_REFUSAL, HDR_SIZE, WEFT_WIRE_MIN,
-			   WEFT_WIRE_MAX);
+		write_header(h, TYPE_REFUSAL, HDR_SIZE, WEFT_WIRE_MIN,
+			     WEFT_WIRE_MAX);
 		h->step = STEP_REFUSAL;
 		return;
 	}
@@ -246,64 +246,65 @@ static void got_hello(struct weft_hello *h)
 		h->peer_id = h->peer_id << 8 | h->in[HELLO_ID + i];
 	memcpy(h->purpose, h->in + HELLO_PURPOSE, WEFT_HELLO_PURPOSE);
 
-	put_header(h, TYPE_CHALLENGE, CHALLENGE_LEN, WEFT_WIRE_MIN,
-		   WEFT_WIRE_MAX);
+	write_header(h, TYPE_CHALLENGE, CHALLENGE_LEN, WEFT_WIRE_MIN,
+		     WEFT_WIRE_MAX);
 	h->step = STEP_CHALLENGE;
 	err = weft_random(h->out + CHALLENGE_NONCE, NONCE_LEN);
 	if (err) {
-		fail(h, err);
+		fail_hello(h, err);
 		return;
 	}
-	absorb(h, h->out, CHALLENGE_PROOF);
-	err = prove(h->transcript, h->key, 'L', h->out + CHALLENGE_PROOF);
+	hash_message(h, h->out, CHALLENGE_PROOF);
+	err = make_proof(h->transcript, h->key, 'L', h->out + CHALLENGE_PROOF);
 	if (err)
-		fail(h, err);
+		fail_hello(h, err);
 }
 
-static void got_challenge(struct weft_hello *h)
+static void handle_challenge(struct weft_hello *h)
 {
 	uint8_t t[32];
 	int err;
 
 	h->peer_min = h->in[HDR_A];
 	h->peer_max = h->in[HDR_B];
-	h->version = agree(h->peer_min, h->peer_max);
+	h->version = choose_version(h->peer_min, h->peer_max);
 	if (!h->version) {
-		fail(h, -EPROTONOSUPPORT);
+		fail_hello(h, -EPROTONOSUPPORT);
 		return;
 	}
-	absorb(h, h->in, CHALLENGE_PROOF);
-	err = check(h->transcript, h->key, 'L', h->in + CHALLENGE_PROOF);
+	hash_message(h, h->in, CHALLENGE_PROOF);
+	err = check_proof(h->transcript, h->key, 'L', h->in + CHALLENGE_PROOF);
 	if (err) {
-		fail(h, err);
+		fail_hello(h, err);
 		return;
 	}
-	put_header(h, TYPE_PROOF, PROOF_ALL, h->version, 0);
+	write_header(h, TYPE_PROOF, PROOF_ALL, h->version, 0);
 	h->step = STEP_PROOF;
-	absorb(h, h->out, PROOF_OWNER);
-	err = prove(h->transcript, h->own_key, 'O', h->out + PROOF_OWNER);
+	hash_message(h, h->out, PROOF_OWNER);
+	err = make_proof(h->transcript, h->own_key, 'O', h->out + PROOF_OWNER);
 	if (!err) {
-		extend(h->transcript, h->out + PROOF_OWNER, PROOF_LEN, t);
-		err = prove(t, h->key, 'D', h->out + PROOF_PROOF);
+		hash_transcript(h->transcript, h->out + PROOF_OWNER, PROOF_LEN,
+				t);
+		err = make_proof(t, h->key, 'D', h->out + PROOF_PROOF);
 	}
 	if (err)
-		fail(h, err);
+		fail_hello(h, err);
 }
 
-static void got_proof(struct weft_hello *h)
+static void handle_proof(struct weft_hello *h)
 {
 	uint8_t t[32];
 	int err;
 
 	if (h->in[HDR_A] != h->version || h->in[HDR_B]) {
-		fail(h, -EPROTO);
+		fail_hello(h, -EPROTO);
 		return;
 	}
-	absorb(h, h->in, PROOF_OWNER);
-	extend(h->transcript, h->in + PROOF_OWNER, PROOF_LEN, t);
-	err = check(t, h->key, 'D', h->in + PROOF_PROOF);
+	hash_message(h, h->in, PROOF_OWNER);
+	hash_transcript(h->transcript, h->in + PROOF_OWNER, PROOF_LEN, t);
+	err = check_proof(t, h->key, 'D', h->in + PROOF_PROOF);
 	if (err) {
-		fail(h, err);
+		fail_hello(h, err);
 		return;
 	}
 	memcpy(h->owner_proof, h->in + PROOF_OWNER, PROOF_LEN);
@@ -311,31 +312,31 @@ static void got_proof(struct weft_hello *h)
 }
 
 /*
- * The verdict is proven over a transcript of its own: weft_hello_owns() needs
+ * The verdict's proof covers a separate transcript: weft_hello_owns() needs
  * h->transcript as it was when the owner's proof was made.
  */
-static int prove_verdict(const struct weft_hello *h, const uint8_t *header,
-			 uint8_t out[PROOF_LEN])
+static int make_verdict_proof(const struct weft_hello *h, const uint8_t *header,
+			      uint8_t out[PROOF_LEN])
 {
 	uint8_t t[32];
 
-	extend(h->transcript, header, HDR_SIZE, t);
-	return prove(t, h->key, 'V', out);
+	hash_transcript(h->transcript, header, HDR_SIZE, t);
+	return make_proof(t, h->key, 'V', out);
 }
 
-static void got_verdict(struct weft_hello *h)
+static void handle_verdict(struct weft_hello *h)
 {
 	uint8_t expected[PROOF_LEN];
 	int err;
 
-	err = prove_verdict(h, h->in, expected);
+	err = make_verdict_proof(h, h->in, expected);
 	if (!err &&
 	    !weft_hash_equal(expected, h->in + VERDICT_PROOF, PROOF_LEN))
 		err = -EACCES;
 	if (!err && (h->in[HDR_A] > WEFT_HELLO_BUSY || h->in[HDR_B]))
 		err = -EPROTO;
 	if (err) {
-		fail(h, err);
+		fail_hello(h, err);
 		return;
 	}
 	h->verdict = h->in[HDR_A];
@@ -350,60 +351,60 @@ void weft_hello_verdict(struct weft_hello *h, enum weft_hello_verdict v)
 	if (h->state != WEFT_HELLO_JUDGE)
 		return;
 	h->verdict = v;
-	put_header(h, TYPE_VERDICT, VERDICT_LEN, (uint8_t)v, 0);
+	write_header(h, TYPE_VERDICT, VERDICT_LEN, (uint8_t)v, 0);
 	h->step = STEP_VERDICT;
-	err = prove_verdict(h, h->out, h->out + VERDICT_PROOF);
+	err = make_verdict_proof(h, h->out, h->out + VERDICT_PROOF);
 	if (err)
-		fail(h, err);
+		fail_hello(h, err);
 }
 
-static void sent(struct weft_hello *h)
+static void handle_sent(struct weft_hello *h)
 {
 	switch ((enum step)h->step) {
 	case STEP_HELLO:
-		await(h, STEP_CHALLENGE);
+		expect_message(h, STEP_CHALLENGE);
 		break;
 	case STEP_CHALLENGE:
-		await(h, STEP_PROOF);
+		expect_message(h, STEP_PROOF);
 		break;
 	case STEP_PROOF:
-		await(h, STEP_VERDICT);
+		expect_message(h, STEP_VERDICT);
 		break;
 	case STEP_VERDICT:
 		h->key = NULL;
 		h->state = WEFT_HELLO_DONE;
 		break;
 	case STEP_REFUSAL:
-		fail(h, -EPROTONOSUPPORT);
+		fail_hello(h, -EPROTONOSUPPORT);
 		break;
 	}
 }
 
-static void received(struct weft_hello *h)
+static void handle_received(struct weft_hello *h)
 {
 	int err;
 
 	if (h->want == HDR_SIZE) {
-		err = read_header(h);
+		err = parse_header(h);
 		if (err)
-			fail(h, err);
+			fail_hello(h, err);
 		return;
 	}
 	switch ((enum step)h->step) {
 	case STEP_HELLO:
-		got_hello(h);
+		handle_hello(h);
 		break;
 	case STEP_CHALLENGE:
-		got_challenge(h);
+		handle_challenge(h);
 		break;
 	case STEP_PROOF:
-		got_proof(h);
+		handle_proof(h);
 		break;
 	case STEP_VERDICT:
-		got_verdict(h);
+		handle_verdict(h);
 		break;
 	case STEP_REFUSAL:
-		fail(h, -EPROTO);
+		fail_hello(h, -EPROTO);
 		break;
 	}
 }
@@ -411,14 +412,14 @@ static void received(struct weft_hello *h)
 void weft_hello_step(struct weft_hello *h)
 {
 	if (h->state == WEFT_HELLO_SENDING && h->out_done >= h->out_len)
-		sent(h);
+		handle_sent(h);
 	else if (h->state == WEFT_HELLO_READING && h->have >= h->want)
-		received(h);
+		handle_received(h);
 }
 
 bool weft_hello_owns(const struct weft_hello *h, const uint8_t *key)
 {
 	return (h->state == WEFT_HELLO_JUDGE || h->state == WEFT_HELLO_DONE) &&
 	       !h->dialer && h->peer_id == weft_key_id(key) &&
-	       !check(h->transcript, key, 'O', h->owner_proof);
+	       !check_proof(h->transcript, key, 'O', h->owner_proof);
 }

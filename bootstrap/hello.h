@@ -27,35 +27,35 @@
 
 enum weft_hello_verdict {
 	WEFT_HELLO_ACCEPTED = 0,
-	WEFT_HELLO_YIELD = 1, /* simultaneous connect: mine is kept */
+	WEFT_HELLO_YIELD = 1, /* simultaneous dial: the listener's stays */
 	WEFT_HELLO_BUSY = 2,  /* no room; try again later */
 };
 
 enum weft_hello_state {
 	WEFT_HELLO_SENDING, /* out[] holds bytes to be written */
 	WEFT_HELLO_READING, /* needs `want` bytes in in[] */
-	WEFT_HELLO_JUDGE,   /* listener: proven; call _verdict() */
+	WEFT_HELLO_JUDGE,   /* listener: dialer proven, call _verdict() */
 	WEFT_HELLO_DONE,    /* both sides proven, verdict known */
 	WEFT_HELLO_FAILED,  /* close; err says why */
 };
 
 struct weft_hello {
 	enum weft_hello_state state;
-	int err; /* -EPROTO garbage, -EPROTONOSUPPORT no
-		    common version, -EACCES wrong key,
-		    else what keeps the job's secret or
-		    random numbers from us */
+	int err; /* -EPROTO: garbage, -EPROTONOSUPPORT: no
+		    common version, -EACCES: wrong key;
+		    else reading the job secret or random
+		    numbers failed */
 	uint8_t step;
 	bool dialer;
-	uint8_t version; /* agreed wire version */
+	uint8_t version; /* the common wire version */
 	enum weft_hello_verdict verdict;
 	uint64_t peer_id; /* weft_key_id() of the other side */
 	uint8_t purpose[WEFT_HELLO_PURPOSE]; /* listener: the dialer's */
-	const uint8_t *key;	/* the listener's; borrowed till done */
-	const uint8_t *own_key; /* dialer: its own; borrowed till done */
+	const uint8_t *key;	/* the listener's; borrowed until done */
+	const uint8_t *own_key; /* the dialer's; borrowed until done */
 	uint8_t transcript[32];
 	uint8_t owner_proof[16];
-	uint8_t peer_min, peer_max; /* what a refused peer spoke */
+	uint8_t peer_min, peer_max; /* the peer's version range */
 	size_t out_len, out_done;   /* bytes to write, written by caller */
 	size_t want, have;	    /* bytes to read, read by caller */
 	uint8_t out[WEFT_HELLO_MAX];
@@ -77,7 +77,7 @@ void weft_hello_listen(struct weft_hello *h, const uint8_t *listener_key);
 void weft_hello_step(struct weft_hello *h);
 void weft_hello_verdict(struct weft_hello *h, enum weft_hello_verdict v);
 
-/* Listener, in JUDGE or after DONE: did the dialer have the key @key? */
+/* Listener, in JUDGE or after DONE: has the dialer proven the key @key? */
 bool weft_hello_owns(const struct weft_hello *h, const uint8_t *key);
 
 #endif

@@ -17,7 +17,7 @@
 #define SO_NETNS_COOKIE 71 /* asm-generic/socket.h, Linux 5.14 */
 #endif
 
-/* Stand for what the kernel does not tell; equal to nobody else's. */
+/* Random ids, used if the kernel tells none. */
 static struct {
 	uint64_t host, netns;
 } unknown;
@@ -41,12 +41,12 @@ static ssize_t read_text(const char *path, char *buf, size_t len)
 	return n;
 }
 
-static void settle(void)
+static void read_host_id(void)
 {
 	char boot[64];
 	ssize_t n;
 
-	/* Without random numbers two strangers might look like one host. */
+	/* without random numbers two hosts might get the same id */
 	if (weft_random(&unknown, sizeof(unknown))) {
 		unknown.host = (uintptr_t)&boot ^ (uint64_t)getpid() << 32;
 		unknown.netns = ~unknown.host;
@@ -58,11 +58,11 @@ static void settle(void)
 
 uint64_t weft_host_id(void)
 {
-	pthread_once(&once, settle);
+	pthread_once(&once, read_host_id);
 	return host_id;
 }
 
-static uint64_t netns_cookie(void)
+static uint64_t get_netns_cookie(void)
 {
 	uint64_t cookie = 0;
 	socklen_t len = sizeof(cookie);
@@ -84,8 +84,8 @@ uint64_t weft_netns_id(void)
 	} id = { .host = weft_host_id() };
 	ssize_t n;
 
-	id.cookie = netns_cookie();
-	/* A thread may have left the process's namespace: ask for its own. */
+	id.cookie = get_netns_cookie();
+	/* a thread may have left the process's namespace */
 	n = readlink("/proc/thread-self/ns/net", id.link, sizeof(id.link));
 	if (n < 0)
 		n = readlink("/proc/self/ns/net", id.link, sizeof(id.link));
@@ -94,8 +94,8 @@ uint64_t weft_netns_id(void)
 	return weft_hash_u64("weft netns", &id, sizeof(id));
 }
 
-/* Whole processors in a quota, rounded up; 0 when there is none. */
-static unsigned int quota_cpus(const char *quota, const char *period)
+/* Processors of a quota, rounded up; 0: none. */
+static unsigned int parse_quota(const char *quota, const char *period)
 {
 	uint64_t q, p;
 
@@ -110,8 +110,8 @@ static unsigned int min_known(unsigned int a, unsigned int b)
 	return !a ? b : !b ? a : a < b ? a : b;
 }
 
-/* cgroup v2: "max 100000" or "150000 100000", at every level above us. */
-static unsigned int quota_v2(char *path)
+/* cgroup v2: "max 100000" or "150000 100000", at every level. */
+static unsigned int read_quota_v2(char *path)
 {
 	char file[512], text[64], *end, *period;
 	unsigned int cpus = 0;
@@ -123,7 +123,7 @@ static unsigned int quota_v2(char *path)
 			if (period) {
 				*period++ = '\0';
 				cpus = min_known(cpus,
-						 quota_cpus(text, period));
+						 parse_quota(text, period));
 			}
 		}
 		end = strrchr(path, '/');
@@ -133,7 +133,7 @@ static unsigned int quota_v2(char *path)
 	}
 }
 
-static unsigned int quota_v1(const char *path)
+static unsigned int read_quota_v1(const char *path)
 {
 	char file[512], quota[64], period[64];
 
@@ -145,11 +145,11 @@ static unsigned int quota_v1(const char *path)
 		 path);
 	if (read_text(file, period, sizeof(period)) <= 0)
 		return 0;
-	return quota_cpus(quota, period);
+	return parse_quota(quota, period);
 }
 
 /* Lines of /proc/self/cgroup: "0::/path", "4:cpu,cpuacct:/path". */
-static unsigned int cgroup_cpus(void)
+static unsigned int count_cgroup(void)
 {
 	unsigned int cpus = 0;
 	char text[4096], *line, *save, *names, *path;
@@ -164,16 +164,16 @@ static unsigned int cgroup_cpus(void)
 			continue;
 		*path++ = '\0';
 		if (!*names)
-			cpus = min_known(cpus, quota_v2(path));
+			cpus = min_known(cpus, read_quota_v2(path));
 		else if (!strcmp(names, "cpu") || !strncmp(names, "cpu,", 4))
-			/* A container sees its own group as the root. */
-			cpus = min_known(
-				cpus, min_known(quota_v1(path), quota_v1("")));
+			/* a container sees its group as the root */
+			cpus = min_known(cpus, min_known(read_quota_v1(path),
+							 read_quota_v1("")));
 	}
 	return cpus;
 }
 
-static unsigned int affinity_cpus(void)
+static unsigned int count_affinity(void)
 {
 	const size_t max = 1 << 16; /* above any kernel's NR_CPUS */
 	cpu_set_t *set = CPU_ALLOC(max);
@@ -190,5 +190,5 @@ static unsigned int affinity_cpus(void)
 
 unsigned int weft_host_cpus(void)
 {
-	return min_known(affinity_cpus(), cgroup_cpus());
+	return min_known(count_affinity(), count_cgroup());
 }

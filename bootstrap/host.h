@@ -6,21 +6,21 @@
 #include <stdint.h>
 
 /*
- * A hash of the kernel's boot id (/proc/sys/kernel/random/boot_id): equal for
- * all containers of one host.  Where it cannot be read, a random number: then
- * nobody is on "the same host", which is slow but never wrong.
+ * A hash of the kernel's boot id (/proc/sys/kernel/random/boot_id): equal in
+ * all containers of a host.  If that cannot be read, a random number: then no
+ * peer is on "the same host", which is slow but correct.
  */
 uint64_t weft_host_id(void);
 
 /*
- * A hash of the host id and of the network namespace (the inode of
- * /proc/self/ns/net, and SO_NETNS_COOKIE where the kernel has it).  Equal ids
- * mean: 127.0.0.1 here is 127.0.0.1 there.  Of the calling thread, asked each
- * time: a process may unshare or fork into another one.
+ * A hash of the host id and of the calling thread's network namespace (the
+ * inode of /proc/self/ns/net, and SO_NETNS_COOKIE if the kernel has it).
+ * Equal ids share one 127.0.0.1.  Not cached: a thread may unshare its
+ * namespace.
  */
 uint64_t weft_netns_id(void);
 
-/* Processors this process may use (sched_getaffinity and cgroup quota). */
+/* Processors that this process may use (affinity and cgroup quota). */
 unsigned int weft_host_cpus(void);
 
 #endif

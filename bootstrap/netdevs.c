@@ -23,15 +23,15 @@ enum weft_netdev_form weft_netdev_form(const char *origin)
 	return WEFT_NETDEV_LIST;
 }
 
-/* Both are names of one folder's entry, never a way out of it. */
-static bool is_entry(const char *name, size_t len)
+/* A name from a list that becomes part of a path: never leave the folder. */
+static bool is_file_name(const char *name, size_t len)
 {
 	return len && len < WEFT_VERBS_NAME && *name != '.' &&
 	       !memchr(name, '/', len);
 }
 
-bool weft_netdev_told(const char *dev, unsigned int which,
-		      char name[IF_NAMESIZE])
+bool weft_netdev_read_verbs(const char *dev, unsigned int which,
+			    char name[IF_NAMESIZE])
 {
 	const size_t len = strcspn(dev, ":");
 	uint64_t port = 1;
@@ -39,7 +39,7 @@ bool weft_netdev_told(const char *dev, unsigned int which,
 	FILE *f;
 
 	*name = '\0';
-	if (!is_entry(dev, len) ||
+	if (!is_file_name(dev, len) ||
 	    (dev[len] && weft_parse_u64(dev + len + 1, 1, 255, &port)))
 		return false;
 	if (!which)
@@ -61,23 +61,24 @@ bool weft_netdev_told(const char *dev, unsigned int which,
 bool weft_netdev_of_verbs(const char *dev, const char *name)
 {
 	const size_t len = strcspn(dev, ":");
-	char path[512], told[IF_NAMESIZE];
+	char path[512], found[IF_NAMESIZE];
 	unsigned int i;
 
-	if (!is_entry(dev, len) || !is_entry(name, strlen(name)))
+	if (!is_file_name(dev, len) || !is_file_name(name, strlen(name)))
 		return false;
 	snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/device/net/%s",
 		 weft_sysfs_root, (int)len, dev, name);
 	if (!access(path, F_OK))
 		return true;
-	for (i = 0; i < WEFT_NETDEV_TOLD; i++)
-		if (weft_netdev_told(dev, i, told) && !strcmp(told, name))
+	for (i = 0; i < WEFT_NETDEV_SOURCES; i++)
+		if (weft_netdev_read_verbs(dev, i, found) &&
+		    !strcmp(found, name))
 			return true;
 	return false;
 }
 
-/* One entry of UCX's form. */
-static bool entry_names(const char *entry, const char *name)
+/* Does an entry in UCX's form stand for interface @name? */
+static bool matches_entry(const char *entry, const char *name)
 {
 	char one[WEFT_VERBS_NAME + 8];
 	unsigned int i;
@@ -93,8 +94,8 @@ static bool entry_names(const char *entry, const char *name)
 	return false;
 }
 
-/* "auto" is Dask's word; what is nearest is asked of verbs devices alone. */
-static bool takes_all(const char *list, enum weft_netdev_form form)
+/* Dask's "auto" selects among verbs devices only. */
+static bool is_unrestricted(const char *list, enum weft_netdev_form form)
 {
 	return !*list || (form != WEFT_NETDEV_NCCL && !strcmp(list, "all")) ||
 	       weft_netdev_auto(list, form);
@@ -118,7 +119,7 @@ bool weft_netdev_match(const char *list, enum weft_netdev_form form,
 	list += negated;
 	whole = nccl && *list == '=';
 	list += whole;
-	if (takes_all(list, form))
+	if (is_unrestricted(list, form))
 		return !negated;
 	if (form != WEFT_NETDEV_LIST && !negated && !strcmp(name, "lo"))
 		return true;
@@ -132,14 +133,14 @@ bool weft_netdev_match(const char *list, enum weft_netdev_form form,
 		if (nccl && !whole)
 			entry[strcspn(entry, ":")] = '\0';
 		hit = nccl && !whole ? !strncmp(entry, name, strlen(entry))
-				     : entry_names(entry, name);
+				     : matches_entry(entry, name);
 	}
 	return hit != negated;
 }
 
 /* ---- the lists in force -------------------------------------------------- */
 
-static const char *origin_of(const char *name)
+static const char *get_origin(const char *name)
 {
 	struct weft_setting_info info;
 
@@ -147,16 +148,16 @@ static const char *origin_of(const char *name)
 	return info.origin;
 }
 
-static enum weft_netdev_form netdev_form(void)
+static enum weft_netdev_form get_form(void)
 {
-	return weft_netdev_form(origin_of("WEFT_NET_DEVICES"));
+	return weft_netdev_form(get_origin("WEFT_NET_DEVICES"));
 }
 
 bool weft_settings_netdev_allowed(const char *name)
 {
 	const char *list = weft_settings()->net_devices;
 
-	return weft_netdev_match(list, netdev_form(), name);
+	return weft_netdev_match(list, get_form(), name);
 }
 
 bool weft_settings_netdev_named(const char *name)
@@ -170,14 +171,14 @@ bool weft_settings_netdev_named(const char *name)
 
 bool weft_settings_netdev_auto(void)
 {
-	return weft_netdev_auto(weft_settings()->net_devices, netdev_form());
+	return weft_netdev_auto(weft_settings()->net_devices, get_form());
 }
 
 bool weft_settings_verbs_allowed(const char *dev, unsigned int port,
 				 const char *netdev)
 {
 	const struct weft_settings *s = weft_settings();
-	const bool nccl = !strcmp(origin_of("WEFT_IB_DEVICES"), "NCCL_IB_HCA");
+	const bool nccl = !strcmp(get_origin("WEFT_IB_DEVICES"), "NCCL_IB_HCA");
 	const char *list = s->net_devices;
 	bool named;
 
@@ -185,7 +186,7 @@ bool weft_settings_verbs_allowed(const char *dev, unsigned int port,
 			      nccl ? WEFT_VERBS_NCCL : WEFT_VERBS_LIST, dev,
 			      port))
 		return false;
-	if (netdev_form() != WEFT_NETDEV_LIST ||
+	if (get_form() != WEFT_NETDEV_LIST ||
 	    !*list || !strcmp(list, "all") || weft_settings_netdev_auto())
 		return true;
 	named = weft_verbs_match(list + (*list == '^'), WEFT_VERBS_LIST, dev,
@@ -195,16 +196,16 @@ bool weft_settings_verbs_allowed(const char *dev, unsigned int port,
 	return named != (*list == '^');
 }
 
-/* ---- two that do not meet ------------------------------------------------ */
+/* ---- lists that contradict each other ------------------------------------ */
 
-static bool is_verbs(const char *name)
+static bool is_verbs_device(const char *name)
 {
 	const size_t len = strcspn(name, ":");
 	char path[512];
 
 	snprintf(path, sizeof(path), "%s/class/infiniband/%.*s",
 		 weft_sysfs_root, (int)len, name);
-	return is_entry(name, len) && !access(path, F_OK);
+	return is_file_name(name, len) && !access(path, F_OK);
 }
 
 bool weft_settings_netdev_entry(unsigned int i, char *name, size_t len)
@@ -213,20 +214,20 @@ bool weft_settings_netdev_entry(unsigned int i, char *name, size_t len)
 	unsigned int at;
 	size_t n;
 
-	if (netdev_form() == WEFT_NETDEV_NCCL || *list == '^' ||
-	    takes_all(list, netdev_form()))
+	if (get_form() == WEFT_NETDEV_NCCL || *list == '^' ||
+	    is_unrestricted(list, get_form()))
 		return false;
 	for (; *list; list += n + !!list[n]) {
 		n = strcspn(list, ",");
 		for (at = 0; weft_range_name(list, n, at, name, len); at++)
-			if (!is_verbs(name) && !i--)
+			if (!is_verbs_device(name) && !i--)
 				return true;
 	}
 	return false;
 }
 
 /* Does a list of UCX's form name a verbs device of this host? */
-static bool names_verbs(const char *list)
+static bool has_verbs_device(const char *list)
 {
 	char one[WEFT_VERBS_NAME + 8];
 	unsigned int i;
@@ -236,15 +237,15 @@ static bool names_verbs(const char *list)
 		len = strcspn(list, ",");
 		for (i = 0; weft_range_name(list, len, i, one, sizeof(one));
 		     i++)
-			if (is_verbs(one))
+			if (is_verbs_device(one))
 				return true;
 		list += len;
 	}
 	return false;
 }
 
-/* The value of --interface among this process's arguments. */
-static bool argument(char name[IF_NAMESIZE])
+/* The value of --interface on this process's command line. */
+static bool find_interface_argument(char name[IF_NAMESIZE])
 {
 	static const char option[] = "--interface";
 	const size_t len = sizeof(option) - 1;
@@ -267,8 +268,8 @@ static bool argument(char name[IF_NAMESIZE])
 	return *name;
 }
 
-/* "ib1" for the first port that the settings allow; "" where none has one. */
-static void first_allowed(char name[IF_NAMESIZE])
+/* The interface of the first allowed port that has one, or "". */
+static void find_first_allowed(char name[IF_NAMESIZE])
 {
 	struct weft_verbs_port *ports;
 	int i, n = weft_verbs_list(&ports);
@@ -290,18 +291,19 @@ void weft_netdevs_check(void)
 	weft_settings_named("WEFT_NET_DEVICES", &list);
 	whence = "UCXPY_IFNAME=";
 	if (!asked || !*asked) {
-		if (!argument(arg))
+		if (!find_interface_argument(arg))
 			return;
 		asked = arg;
 		whence = "--interface ";
 	}
-	/* of a hint there is no second opinion */
+	/* a hint cannot contradict itself */
 	if (weft_netdev_form(list.origin) != WEFT_NETDEV_LIST ||
-	    !names_verbs(list.value) || weft_settings_netdev_allowed(asked))
+	    !has_verbs_device(list.value) ||
+	    weft_settings_netdev_allowed(asked))
 		return;
 	if (!weft_verbs_of_netdev(asked, &port))
 		snprintf(owner, sizeof(owner), ", of %s,", port.name);
-	first_allowed(other);
+	find_first_allowed(other);
 	weft_warn_once("%s%s%s is none of %s=%s: peers that are told that address find no device of weft there; add %s to the list%s%s",
 		       whence, asked, owner,
 		       weft_setting_variable(&list), list.value, asked,

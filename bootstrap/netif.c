@@ -15,7 +15,7 @@
 #include "util/log.h"
 #include "util/util.h"
 
-/* Worse is higher. */
+/* Lower is better. */
 enum rank {
 	RANK_IPV4,
 	RANK_IPV6,
@@ -24,7 +24,7 @@ enum rank {
 	RANK_NONE,
 };
 
-static enum rank rank_of(const struct sockaddr *sa, bool loopback)
+static enum rank rank_address(const struct sockaddr *sa, bool loopback)
 {
 	const struct sockaddr_in *in = (const void *)sa;
 	const struct sockaddr_in6 *in6 = (const void *)sa;
@@ -47,8 +47,8 @@ static enum rank rank_of(const struct sockaddr *sa, bool loopback)
 	return RANK_NONE;
 }
 
-/* IPv4 aliases come as "eth0:1"; no netdev has ':' in its name. */
-static void netdev_name(const char *label, char name[IF_NAMESIZE])
+/* An IPv4 alias is "eth0:1"; the name of a netdev has no ':'. */
+static void strip_alias(const char *label, char name[IF_NAMESIZE])
 {
 	size_t i;
 
@@ -57,16 +57,16 @@ static void netdev_name(const char *label, char name[IF_NAMESIZE])
 	name[i] = '\0';
 }
 
-static bool usable(const struct ifaddrs *ifa, int family)
+static bool is_usable(const struct ifaddrs *ifa, int family)
 {
 	return ifa->ifa_addr && (ifa->ifa_flags & IFF_UP) &&
 	       (ifa->ifa_flags & (IFF_RUNNING | IFF_LOOPBACK)) &&
 	       (family == AF_UNSPEC || ifa->ifa_addr->sa_family == family) &&
-	       rank_of(ifa->ifa_addr, false) != RANK_NONE;
+	       rank_address(ifa->ifa_addr, false) != RANK_NONE;
 }
 
-/* The driver's word in this namespace; sysfs may show another one's. */
-static uint64_t link_speed(int fd, const char *name)
+/* Ask the driver: sysfs may show another network namespace. */
+static uint64_t query_speed(int fd, const char *name)
 {
 	struct ethtool_cmd cmd = { .cmd = ETHTOOL_GSET };
 	struct ifreq req = { .ifr_data = (void *)&cmd };
@@ -85,14 +85,15 @@ static void fill_link(struct weft_netif *nif)
 	struct ifreq req = { 0 };
 
 	nif->index = if_nametoindex(nif->name);
-	nif->link_local_only = !nif->loopback &&
-			       rank_of(&nif->addr.sa, false) >= RANK_IPV4_LINK;
+	nif->link_local_only =
+		!nif->loopback &&
+		rank_address(&nif->addr.sa, false) >= RANK_IPV4_LINK;
 	if (fd < 0)
 		return;
 	strncpy(req.ifr_name, nif->name, IFNAMSIZ - 1);
 	if (!ioctl(fd, SIOCGIFMTU, &req))
 		nif->mtu = (unsigned int)req.ifr_mtu;
-	nif->speed = link_speed(fd, nif->name);
+	nif->speed = query_speed(fd, nif->name);
 	close(fd);
 }
 
@@ -108,7 +109,7 @@ static void copy_addr(union weft_sockaddr *to, const struct sockaddr *from)
 	}
 }
 
-/* Loopback last, else in the kernel's order. */
+/* Loopback last, otherwise keep the kernel's order. */
 static size_t move_loopback(struct weft_netif *list, size_t n)
 {
 	struct weft_netif lo;
@@ -124,8 +125,8 @@ static size_t move_loopback(struct weft_netif *list, size_t n)
 }
 
 /*
- * Where a sandbox forbids netlink, which getifaddrs() needs: the old ioctl,
- * which knows IPv4 alone.
+ * For sandboxes without netlink, which getifaddrs() needs: the old ioctl, IPv4
+ * only.
  */
 static int list_by_ioctl(struct weft_netif **list)
 {
@@ -150,7 +151,7 @@ static int list_by_ioctl(struct weft_netif **list)
 		    !(flags.ifr_flags & IFF_UP) ||
 		    !(flags.ifr_flags & (IFF_RUNNING | IFF_LOOPBACK)))
 			continue;
-		netdev_name(reqs[i].ifr_name, found[n].name);
+		strip_alias(reqs[i].ifr_name, found[n].name);
 		found[n].loopback = flags.ifr_flags & IFF_LOOPBACK;
 		copy_addr(&found[n++].addr, &reqs[i].ifr_addr);
 	}
@@ -186,22 +187,22 @@ int weft_netif_list(int family, struct weft_netif **list)
 		return weft_fail(err, "cannot list the network interfaces");
 	}
 	for (ifa = all; ifa; ifa = ifa->ifa_next)
-		max += usable(ifa, family);
+		max += is_usable(ifa, family);
 	found = calloc(max + 1, sizeof(*found));
 	if (!found) {
 		freeifaddrs(all);
 		return -ENOMEM;
 	}
 	for (ifa = all; ifa; ifa = ifa->ifa_next) {
-		if (!usable(ifa, family))
+		if (!is_usable(ifa, family))
 			continue;
-		netdev_name(ifa->ifa_name, name);
+		strip_alias(ifa->ifa_name, name);
 		for (nif = found; nif < found + n; nif++)
 			if (!strcmp(nif->name, name))
 				break;
 		if (nif < found + n &&
-		    rank_of(&nif->addr.sa, nif->loopback) <=
-			    rank_of(ifa->ifa_addr, nif->loopback))
+		    rank_address(&nif->addr.sa, nif->loopback) <=
+			    rank_address(ifa->ifa_addr, nif->loopback))
 			continue;
 		if (nif == found + n) {
 			n++;
@@ -245,7 +246,7 @@ bool weft_netif_has(const char *name, const union weft_sockaddr *ip)
 		if (!ifa->ifa_addr ||
 		    ifa->ifa_addr->sa_family != ip->sa.sa_family)
 			continue;
-		netdev_name(ifa->ifa_name, label);
+		strip_alias(ifa->ifa_name, label);
 		if (strcmp(label, name))
 			continue;
 		copy_addr(&sa, ifa->ifa_addr);

@@ -16,7 +16,7 @@ const char *weft_sysfs_root = "/sys";
 #define MAX_DEPTH 64
 
 /* The components of a path from the host bridge on. */
-struct way {
+struct pci_path {
 	const char *at[MAX_DEPTH];
 	size_t len[MAX_DEPTH];
 	unsigned int n;
@@ -39,7 +39,7 @@ static int read_numa(const char *folder)
 		return -1;
 	text[n] = '\0';
 	text[strcspn(text, "\n")] = '\0';
-	/* "-1", where the firmware does not say, is no number here */
+	/* fails for "-1", which means that the firmware does not say */
 	return weft_parse_u64(text, 0, 65535, &node) ? -1 : (int)node;
 }
 
@@ -70,8 +70,8 @@ void weft_pci_find_busid(const char *busid, struct weft_pci *pci)
 	weft_pci_find(link, pci);
 }
 
-/* False where no host bridge is in the path. */
-static bool split(const struct weft_pci *pci, struct way *w)
+/* False: the path has no host bridge. */
+static bool split_path(const struct weft_pci *pci, struct pci_path *w)
 {
 	const char *p = strstr(pci->path, "/pci"), *end;
 
@@ -85,8 +85,8 @@ static bool split(const struct weft_pci *pci, struct way *w)
 	return w->n > 0;
 }
 
-/* "0000:17:00.1" without its function. */
-static bool same_device(const struct way *a, const struct way *b)
+/* Functions of one device: "0000:17:00.0" and "0000:17:00.1". */
+static bool is_same_device(const struct pci_path *a, const struct pci_path *b)
 {
 	const char *x = a->at[a->n - 1], *y = b->at[b->n - 1];
 	size_t len = a->len[a->n - 1];
@@ -99,9 +99,9 @@ enum weft_distance weft_pci_distance(const struct weft_pci *a,
 				     const struct weft_pci *b)
 {
 	unsigned int common = 0, up_a, up_b;
-	struct way wa, wb;
+	struct pci_path wa, wb;
 
-	if (!split(a, &wa) || !split(b, &wb))
+	if (!split_path(a, &wa) || !split_path(b, &wb))
 		return WEFT_NEAR_SYS;
 	while (common < wa.n && common < wb.n &&
 	       wa.len[common] == wb.len[common] &&
@@ -110,11 +110,11 @@ enum weft_distance weft_pci_distance(const struct weft_pci *a,
 	if (!common)
 		return a->numa >= 0 && a->numa == b->numa ? WEFT_NEAR_NODE
 							  : WEFT_NEAR_SYS;
-	/* bridges between each and what both have in common */
+	/* bridges below the common ancestor */
 	up_a = wa.n > common ? wa.n - common - 1 : 0;
 	up_b = wb.n > common ? wb.n - common - 1 : 0;
 	if (common == wa.n || common == wb.n ||
-	    (!up_a && !up_b && same_device(&wa, &wb)))
+	    (!up_a && !up_b && is_same_device(&wa, &wb)))
 		return WEFT_NEAR_SAME;
 	if (common == 1)
 		return WEFT_NEAR_PHB;

@@ -9,13 +9,13 @@
 #include "bootstrap/route.h"
 #include "util/util.h"
 
-struct question {
+struct request {
 	struct nlmsghdr nh;
 	struct rtmsg rt;
 	char attrs[128];
 };
 
-static void add_attr(struct question *q, unsigned short type, const void *data,
+static void add_attr(struct request *q, unsigned short type, const void *data,
 		     size_t len)
 {
 	struct rtattr *a = (void *)((char *)q + NLMSG_ALIGN(q->nh.nlmsg_len));
@@ -27,7 +27,7 @@ static void add_attr(struct question *q, unsigned short type, const void *data,
 				     RTA_ALIGN(a->rta_len));
 }
 
-static const void *ip_of(const union weft_sockaddr *sa, size_t *len)
+static const void *get_ip(const union weft_sockaddr *sa, size_t *len)
 {
 	if (sa->sa.sa_family == AF_INET6) {
 		*len = sizeof(sa->in6.sin6_addr);
@@ -37,15 +37,16 @@ static const void *ip_of(const union weft_sockaddr *sa, size_t *len)
 	return &sa->in.sin_addr;
 }
 
-static bool same_ip(const union weft_sockaddr *a, const union weft_sockaddr *b)
+static bool is_same_ip(const union weft_sockaddr *a,
+		       const union weft_sockaddr *b)
 {
 	size_t alen, blen;
-	const void *aip = ip_of(a, &alen), *bip = ip_of(b, &blen);
+	const void *aip = get_ip(a, &alen), *bip = get_ip(b, &blen);
 
 	return a->sa.sa_family == b->sa.sa_family && !memcmp(aip, bip, alen);
 }
 
-static bool link_local(const union weft_sockaddr *sa)
+static bool is_link_local(const union weft_sockaddr *sa)
 {
 	return sa->sa.sa_family == AF_INET6
 		       ? IN6_IS_ADDR_LINKLOCAL(&sa->in6.sin6_addr)
@@ -59,14 +60,14 @@ static bool is_loopback(const union weft_sockaddr *sa)
 		       : ntohl(sa->in.sin_addr.s_addr) >> 24 == 127;
 }
 
-/* Does the interface itself have this address, its second ones included? */
+/* Is @ip any of the interface's addresses? */
 static bool has_address(const struct weft_netif *local,
 			const union weft_sockaddr *ip)
 {
-	return same_ip(&local->addr, ip) || weft_netif_has(local->name, ip);
+	return is_same_ip(&local->addr, ip) || weft_netif_has(local->name, ip);
 }
 
-static void read_answer(const struct nlmsghdr *nh,
+static void parse_reply(const struct nlmsghdr *nh,
 			const struct weft_netif *local,
 			const union weft_sockaddr *to, struct weft_route *route)
 {
@@ -87,11 +88,12 @@ static void read_answer(const struct nlmsghdr *nh,
 	}
 }
 
-/* 0: the kernel answered; -errno: it cannot be asked. */
-static int ask_netlink(const struct weft_netif *local,
-		       const union weft_sockaddr *to, struct weft_route *route)
+/* 0, also if there is no route; -errno: netlink does not work. */
+static int query_netlink(const struct weft_netif *local,
+			 const union weft_sockaddr *to,
+			 struct weft_route *route)
 {
-	struct question q = {
+	struct request q = {
 		.nh = {
 			.nlmsg_len = NLMSG_LENGTH(sizeof(q.rt)),
 			.nlmsg_type = RTM_GETROUTE,
@@ -100,45 +102,45 @@ static int ask_netlink(const struct weft_netif *local,
 		},
 		.rt = { .rtm_family = (uint8_t)to->sa.sa_family },
 	};
-	/* The kernel always answers; should it not, this must not hang. */
-	const struct timeval patience = { .tv_sec = 1 };
+	/* the kernel always replies, but never hang */
+	const struct timeval timeout = { .tv_sec = 1 };
 	union {
 		struct nlmsghdr nh;
 		char bytes[4096];
-	} answer;
+	} reply;
 	const void *ip;
 	size_t len;
 	ssize_t n;
 	int fd, err = 0;
 
-	ip = ip_of(to, &len);
+	ip = get_ip(to, &len);
 	q.rt.rtm_dst_len = (uint8_t)(8 * len);
 	add_attr(&q, RTA_DST, ip, len);
-	if (link_local(to)) {
+	if (is_link_local(to)) {
 		add_attr(&q, RTA_OIF, &local->index, sizeof(local->index));
 	} else {
-		ip = ip_of(&local->addr, &len);
+		ip = get_ip(&local->addr, &len);
 		q.rt.rtm_src_len = (uint8_t)(8 * len);
 		add_attr(&q, RTA_SRC, ip, len);
 	}
 	fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	if (fd < 0)
 		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 	if (send(fd, &q, q.nh.nlmsg_len, 0) < 0) {
 		err = -errno;
 		goto close_fd;
 	}
 	do
-		n = recv(fd, &answer, sizeof(answer), 0);
+		n = recv(fd, &reply, sizeof(reply), 0);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		err = -errno;
-	else if (!NLMSG_OK(&answer.nh, (size_t)n))
+	else if (!NLMSG_OK(&reply.nh, (size_t)n))
 		err = -EPROTO;
-	else if (answer.nh.nlmsg_type == RTM_NEWROUTE)
-		read_answer(&answer.nh, local, to, route);
-	/* else an NLMSG_ERROR: there is no route, and route says so already */
+	else if (reply.nh.nlmsg_type == RTM_NEWROUTE)
+		parse_reply(&reply.nh, local, to, route);
+	/* else NLMSG_ERROR: *route already says that there is no route */
 close_fd:
 	close(fd);
 	return err;
@@ -158,14 +160,14 @@ void weft_route_find_udp(const struct weft_netif *local,
 		return;
 	if (to->sa.sa_family == AF_INET6) {
 		dst.in6.sin6_port = htons(9);
-		if (link_local(to))
+		if (is_link_local(to))
 			dst.in6.sin6_scope_id = local->index;
 	} else {
 		dst.in.sin_port = htons(9);
 	}
 	if (!connect(fd, &dst.sa, weft_sockaddr_len(&dst)) &&
 	    !getsockname(fd, &src.sa, &len)) {
-		if (same_ip(&src, to)) {
+		if (is_same_ip(&src, to)) {
 			route->kind = WEFT_ROUTE_LOCAL;
 			route->mine_here = has_address(local, to);
 		} else {
@@ -181,11 +183,11 @@ void weft_route_find(const struct weft_netif *local,
 		     const union weft_sockaddr *to, struct weft_route *route)
 {
 	*route = (struct weft_route){ .kind = WEFT_ROUTE_NONE };
-	if (ask_netlink(local, to, route))
+	if (query_netlink(local, to, route))
 		weft_route_find_udp(local, to, route);
 }
 
-static bool no(const char **why, const char *text)
+static bool set_reason(const char **why, const char *text)
 {
 	if (why)
 		*why = text;
@@ -200,33 +202,32 @@ bool weft_route_reaches(const struct weft_netif *local,
 	const bool mine = route->kind == WEFT_ROUTE_LOCAL;
 
 	if (!weft_address_speaks(remote))
-		return no(why, weft_other_wire);
+		return set_reason(why, weft_other_wire);
 	if (remote->sa.sa.sa_family != local->addr.sa.sa_family)
-		return no(why, "it has another address family");
+		return set_reason(why, "it has another address family");
 	if ((mine || is_loopback(&remote->sa)) && remote->ns_id != ns_id)
-		return no(why, "its address means this very host here");
+		return set_reason(why, "its address means this host");
 	if (local->loopback != is_loopback(&remote->sa))
-		return no(
-			why,
-			local->loopback
-				? "a loopback interface reaches loopback addresses only"
-				: "a loopback address is reached by loopback only");
+		return set_reason(why, local->loopback ?
+			"a loopback interface reaches loopback addresses only" :
+			"a loopback address is reached by loopback only");
 	if (local->loopback)
 		return true;
 	/*
-	 * Every host may have neighbours on 169.254/16 or fe80::/10 (a
-	 * management controller's for one), so an address does not tell
-	 * whether both mean the same link.  The user's naming it does.
+	 * Every link has 169.254/16 and fe80::/10 (a management controller's,
+	 * too), so the address does not tell whether both sides mean the same
+	 * link, unless the user names the interface.
 	 */
-	if (link_local(&remote->sa) && !mine && !named)
-		return no(why, "a link-local address is used only where "
-			       "WEFT_NET_DEVICES names the interface");
+	if (is_link_local(&remote->sa) && !mine && !named)
+		return set_reason(why, "a link-local address is used only "
+				  "where WEFT_NET_DEVICES names the interface");
 	if (mine && !route->mine_here)
-		return no(why,
-			  "another interface of this host has its address");
+		return set_reason(why, "another interface of this host has its "
+				  "address");
 	if (route->kind == WEFT_ROUTE_NONE)
-		return no(why, "there is no route to it");
+		return set_reason(why, "there is no route to it");
 	if (route->kind == WEFT_ROUTE_OTHER)
-		return no(why, "the route to it leaves by another interface");
+		return set_reason(why, "the route to it leaves by another "
+				  "interface");
 	return true;
 }

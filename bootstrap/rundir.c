@@ -35,8 +35,8 @@ static int check_dir(int fd, const char *path)
 	return 0;
 }
 
-/* Opens or makes DIR/weft-<uid>. */
-static int open_folder(const char *dir, char *path, size_t len)
+/* Open or create DIR/weft-<uid>. */
+static int open_user_folder(const char *dir, char *path, size_t len)
 {
 	char sub[32];
 	int parent, fd, err;
@@ -60,7 +60,7 @@ static int open_folder(const char *dir, char *path, size_t len)
 	return err ? err : fd;
 }
 
-/* -EBADMSG: it is none, which has been said. */
+/* -EBADMSG: not a cookie; logged. */
 static int read_cookie(struct weft_rundir *dir, uint8_t cookie[COOKIE_LEN],
 		       struct statx *st)
 {
@@ -87,7 +87,7 @@ static int read_cookie(struct weft_rundir *dir, uint8_t cookie[COOKIE_LEN],
 	return err;
 }
 
-/* Whole or not at all: written under a random name and then linked. */
+/* Atomic: write it under a random name, then link it. */
 static int make_cookie(int dir)
 {
 	uint8_t cookie[COOKIE_LEN];
@@ -105,7 +105,7 @@ static int make_cookie(int dir)
 	if (fd < 0)
 		return -errno;
 	if (write(fd, cookie, sizeof(cookie)) != sizeof(cookie))
-		err = -ENOSPC;		/* of 16 bytes: the disk is full */
+		err = -ENOSPC;		/* a short write of 16 bytes */
 	close(fd);
 	if (!err && linkat(dir, tmp, dir, "cookie", 0) && errno != EEXIST)
 		err = -errno;
@@ -114,10 +114,10 @@ static int make_cookie(int dir)
 }
 
 /*
- * The cookie alone would do for a folder that is really shared.  Device and
- * inode go in too, because an image can be built with a cookie in it.
+ * The cookie identifies a folder that is really shared.  Include device and
+ * inode, because a container image may have been built with a cookie in it.
  */
-static int identify(struct weft_rundir *dir)
+static int compute_id(struct weft_rundir *dir)
 {
 	uint8_t cookie[COOKIE_LEN];
 	struct statx st;
@@ -145,13 +145,13 @@ static int identify(struct weft_rundir *dir)
 	return 0;
 }
 
-static int open_at(const char *in, struct weft_rundir *dir)
+static int open_in(const char *in, struct weft_rundir *dir)
 {
 	int err;
 
 	dir->id = 0;
-	dir->fd = open_folder(in, dir->path, sizeof(dir->path));
-	err = dir->fd < 0 ? dir->fd : identify(dir);
+	dir->fd = open_user_folder(in, dir->path, sizeof(dir->path));
+	err = dir->fd < 0 ? dir->fd : compute_id(dir);
 	if (!err)
 		return 0;
 	weft_info("no folder for pods in '%s' (%s)", in, strerror(-err));
@@ -166,10 +166,10 @@ int weft_rundir_open(struct weft_rundir *dir)
 	const char *named = weft_settings()->run_dir;
 
 	if (named && *named)
-		return open_at(named, dir);
-	if (!open_at("/run/weft", dir))
+		return open_in(named, dir);
+	if (!open_in("/run/weft", dir))
 		return 0;
-	return open_at("/dev/shm", dir);
+	return open_in("/dev/shm", dir);
 }
 
 void weft_rundir_close(struct weft_rundir *dir)
@@ -179,8 +179,8 @@ void weft_rundir_close(struct weft_rundir *dir)
 	dir->fd = -1;
 }
 
-/* 0, or why open_at() would not; makes nothing. */
-static int look_at(const char *dir, char *path, size_t len)
+/* What open_in() would return, without creating anything. */
+static int check_in(const char *dir, char *path, size_t len)
 {
 	struct statx st;
 	int parent, err = 0;
@@ -205,13 +205,13 @@ static int look_at(const char *dir, char *path, size_t len)
 	return err;
 }
 
-int weft_rundir_look(char *path, size_t len)
+int weft_rundir_check(char *path, size_t len)
 {
 	const char *named = weft_settings()->run_dir;
 
 	if (named && *named)
-		return look_at(named, path, len);
-	if (!look_at("/run/weft", path, len))
+		return check_in(named, path, len);
+	if (!check_in("/run/weft", path, len))
 		return 0;
-	return look_at("/dev/shm", path, len);
+	return check_in("/dev/shm", path, len);
 }

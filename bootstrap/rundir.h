@@ -17,20 +17,20 @@
 struct weft_rundir {
 	int fd;				/* the weft-<uid> folder; -1 */
 	uint64_t id;			/* of the folder and host, never 0 */
-	char path[200];			/* the one that was tried last */
+	char path[200];			/* the folder tried last */
 };
 
 /*
- * Opens it, and makes what is missing.  0, or -errno of the folder that was
- * tried last; -EBADMSG: its cookie is none, which has been said.
+ * Open the folder, creating what is missing.  0, or -errno of the folder tried
+ * last; -EBADMSG: its cookie is not one of weft's (logged).
  */
 int weft_rundir_open(struct weft_rundir *dir);
 void weft_rundir_close(struct weft_rundir *dir);
 
 /*
- * The same without making anything: 0, or -errno when it cannot be used (-EPERM:
- * it is not of this user alone).  @path is told in both cases.
+ * The same without creating anything: 0, or -errno if it cannot be used
+ * (-EPERM: others have access).  Always sets @path.
  */
-int weft_rundir_look(char *path, size_t len);
+int weft_rundir_check(char *path, size_t len);
 
 #endif

@@ -24,11 +24,11 @@
 #include "bootstrap/settings.h"
 #include "util/util.h"
 
-/* Raise it with whatever changes who can talk to whom. */
+/* Raise it with any change of which processes can be introduced. */
 #define SCHEME		1u
-#define FIRST_NCCL	21900		/* whose memory can be passed on: cuMem */
-#define FIRST_DRIVER	525u		/* CUDA 12, which that NCCL wants */
-/* What NCCL's shared files of some ranks take, with room to spare. */
+#define FIRST_NCCL	21900		/* allocates with cuMemCreate() */
+#define FIRST_DRIVER	525u		/* CUDA 12, which that NCCL needs */
+/* More than NCCL's shared files of some ranks take. */
 #define FREE_MIN	(32ull << 20)
 
 const char *weft_dev_root = "/dev";
@@ -40,7 +40,7 @@ struct gpu_set {
 };
 
 __attribute__((format(printf, 2, 3)))
-static bool decline(struct weft_samehost *host, const char *fmt, ...)
+static bool set_refusal(struct weft_samehost *host, const char *fmt, ...)
 {
 	va_list args;
 
@@ -50,9 +50,11 @@ static bool decline(struct weft_samehost *host, const char *fmt, ...)
 	return false;
 }
 
-/* ---- what the user says ---------------------------------------------------- */
+/*
+ * ---- settings ---------------------------------------------------------------
+ */
 
-/* As strtoll(text, NULL, 0) has it, which NCCL asks: is it 0? */
+/* Does strtoll(text, NULL, 0), which NCCL uses, return 0? */
 static bool is_zero(const char *text)
 {
 	text += strspn(text, " \t\n");
@@ -65,7 +67,7 @@ static bool is_zero(const char *text)
 	return !isdigit((unsigned char)*text);
 }
 
-static bool allowed(int nccl, struct weft_samehost *host)
+static bool check_settings(int nccl, struct weft_samehost *host)
 {
 	const char *id = secure_getenv("NCCL_HOSTID");
 	const char *p2p = secure_getenv("NCCL_P2P_DISABLE");
@@ -73,33 +75,33 @@ static bool allowed(int nccl, struct weft_samehost *host)
 	char namespace[64];
 
 	if (weft_settings()->nccl_introduce == WEFT_OFF)
-		return decline(host, "WEFT_NCCL_INTRODUCE is off");
+		return set_refusal(host, "WEFT_NCCL_INTRODUCE is off");
 	if (id)
-		return decline(host, "NCCL_HOSTID is set to '%.64s', which "
-			       "stays; unset it, and weft tells NCCL who "
-			       "shares this host", id);
+		return set_refusal(host, "NCCL_HOSTID is set to '%.64s', which "
+				   "stays; unset it, and weft tells NCCL who "
+				   "shares this host", id);
 	if (p2p && *p2p && !is_zero(p2p))
-		return decline(host, "NCCL_P2P_DISABLE is set; unset it for "
-			       "NVLink between containers");
+		return set_refusal(host, "NCCL_P2P_DISABLE is set; unset it "
+				   "for NVLink between containers");
 	if (cumem && *cumem && is_zero(cumem))
-		return decline(host, "NCCL_CUMEM_ENABLE is 0, and without it "
-			       "NCCL's GPU memory cannot leave a container; "
-			       "unset it");
+		return set_refusal(host, "NCCL_CUMEM_ENABLE is 0, and without "
+				   "it NCCL's GPU memory cannot leave a "
+				   "container; unset it");
 	if (nccl && nccl < FIRST_NCCL && (!cumem || !*cumem))
-		return decline(host, "NCCL %d.%d's GPU memory cannot leave a "
-			       "container; use 2.19 or newer",
-			       nccl / 10000, nccl / 100 % 100);
+		return set_refusal(host, "NCCL %d.%d's GPU memory cannot leave "
+				   "a container; use 2.19 or newer",
+				   nccl / 10000, nccl / 100 % 100);
 	if (readlink("/proc/self/ns/pid", namespace, sizeof(namespace)) < 0)
-		return decline(host, "'/proc/self/ns/pid' cannot be read (%s), "
-			       "and without it NCCL takes ranks of equal "
-			       "process ids for one process; mount /proc",
-			       strerror(errno));
+		return set_refusal(host, "'/proc/self/ns/pid' cannot be read "
+				   "(%s), and without it NCCL takes ranks of "
+				   "equal process ids for one process; mount "
+				   "/proc", strerror(errno));
 	return true;
 }
 
 /* ---- GPUs ------------------------------------------------------------------- */
 
-static bool is_gpu(const char *name)
+static bool is_gpu_node(const char *name)
 {
 	static const char prefix[] = "nvidia";
 	const size_t len = sizeof(prefix) - 1;
@@ -108,8 +110,8 @@ static bool is_gpu(const char *name)
 	       name[len + strspn(name + len, "0123456789")] == '\0';
 }
 
-/* A cgroup may refuse what stat() shows: only open() tells. */
-static bool opens(int dir, const char *name, uint64_t *dev)
+/* open() it: stat() does not see what a device cgroup forbids. */
+static bool can_open_node(int dir, const char *name, uint64_t *dev)
 {
 	const int fd = openat(dir, name, O_RDWR | O_CLOEXEC);
 	struct statx st;
@@ -125,7 +127,7 @@ static bool opens(int dir, const char *name, uint64_t *dev)
 	return yes;
 }
 
-static int by_number(const void *a, const void *b)
+static int compare_devs(const void *a, const void *b)
 {
 	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
@@ -139,20 +141,20 @@ static void find_gpus(struct gpu_set *set)
 
 	memset(set, 0, sizeof(*set));
 	while (d && set->n < WEFT_GPUS_MAX && (e = readdir(d)))
-		if (is_gpu(e->d_name) &&
-		    opens(dirfd(d), e->d_name, &set->dev[set->n]))
+		if (is_gpu_node(e->d_name) &&
+		    can_open_node(dirfd(d), e->d_name, &set->dev[set->n]))
 			set->n++;
 	if (d)
 		closedir(d);
-	qsort(set->dev, set->n, sizeof(set->dev[0]), by_number);
+	qsort(set->dev, set->n, sizeof(set->dev[0]), compare_devs);
 }
 
 /*
  * "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  ...", or of the
  * open modules "... Open Kernel Module for x86_64  580.159.04 ...": the first
- * word that begins with a digit.  0: it is masked, or not to be had.
+ * word that begins with a digit.  0: unknown.
  */
-static unsigned int driver_version(void)
+static unsigned int read_driver_version(void)
 {
 	FILE *f = fopen(weft_driver_file, "re");
 	char line[256] = "", *word, *save;
@@ -171,40 +173,40 @@ static unsigned int driver_version(void)
 	return major;
 }
 
-static bool gpus_do(const struct gpu_set *set, struct weft_samehost *host)
+static bool check_gpus(const struct gpu_set *set, struct weft_samehost *host)
 {
-	const unsigned int driver = driver_version();
+	const unsigned int driver = read_driver_version();
 	const unsigned int all = weft_gpus_on_pci();
 	const char *folder;
 
 	host->gpus = set->n;
 	if (!set->n)
-		return decline(host, "no GPU's device node opens here "
-			       "(%s/nvidia0, ...)", weft_dev_root);
+		return set_refusal(host, "no GPU's device node opens here "
+				   "(%s/nvidia0, ...)", weft_dev_root);
 	if (set->n == 1 && all > 1)
-		return decline(host, "of this host's %u GPUs only one has a "
-			       "device node that opens here; give each "
-			       "container those of all its peers "
-			       "(NVIDIA_VISIBLE_DEVICES, or one "
-			       "ResourceClaim), and each rank its own by "
-			       "CUDA_VISIBLE_DEVICES", all);
+		return set_refusal(host, "of this host's %u GPUs only one has "
+				   "a device node that opens here; give each "
+				   "container those of all its peers "
+				   "(NVIDIA_VISIBLE_DEVICES, or one "
+				   "ResourceClaim), and each rank its own by "
+				   "CUDA_VISIBLE_DEVICES", all);
 	if (driver && driver < FIRST_DRIVER)
-		return decline(host, "NVIDIA's driver is version %u; "
-			       "%u or newer is needed", driver, FIRST_DRIVER);
+		return set_refusal(host, "NVIDIA's driver is version %u; %u or "
+				   "newer is needed", driver, FIRST_DRIVER);
 	if (weft_gpus_divided())
-		return decline(host, "a GPU here is divided into instances "
-			       "(MIG), whose memory does not leave a "
-			       "container");
+		return set_refusal(host, "a GPU here is divided into instances "
+				   "(MIG), whose memory does not leave a "
+				   "container");
 	if (weft_gpu_mps(&folder))
-		return decline(host, "an MPS daemon answers in '%.100s'; stop "
-			       "it, or set CUDA_MPS_PIPE_DIRECTORY to an "
-			       "empty folder", folder);
+		return set_refusal(host, "an MPS daemon answers in '%.100s'; "
+				   "stop it, or set CUDA_MPS_PIPE_DIRECTORY to "
+				   "an empty folder", folder);
 	return true;
 }
 
 /* ---- the folder ------------------------------------------------------------- */
 
-/* SELinux, a full disk, seccomp: whatever forbids it forbids it now. */
+/* Try it: SELinux, a full disk or seccomp may forbid it. */
 static int try_socket(const char *folder)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
@@ -229,7 +231,7 @@ static int try_socket(const char *folder)
 	return err;
 }
 
-/* NCCL's files are locked, for the next process to see that they are in use. */
+/* NCCL's files are locked to show other processes that they are in use. */
 static int try_lock(const char *folder)
 {
 	const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -243,59 +245,64 @@ static int try_lock(const char *folder)
 	return err;
 }
 
-static bool folder_works(const char *folder, struct weft_samehost *host)
+static bool check_folder(const char *folder, struct weft_samehost *host)
 {
 	struct statvfs fs;
 	int err;
 
 	if (folder[0] != '/')
-		return decline(host, "WEFT_RUN_DIR ('%.100s') is no absolute "
-			       "path", weft_settings()->run_dir);
+		return set_refusal(host, "WEFT_RUN_DIR ('%.100s') is no "
+				   "absolute path", weft_settings()->run_dir);
 	if (strlen(folder) >= sizeof(host->folder))
-		return decline(host, "'%.150s' is too long a name for sockets; "
-			       "set WEFT_RUN_DIR to one of at most %zu "
-			       "characters", folder, sizeof(host->folder) -
-			       sizeof("/weft-4294967295"));
+		return set_refusal(host, "'%.150s' is too long a name for "
+				   "sockets; set WEFT_RUN_DIR to one of at "
+				   "most %zu characters", folder,
+				   sizeof(host->folder) -
+				   sizeof("/weft-4294967295"));
 	if (statvfs(folder, &fs))
-		return decline(host, "'%s' cannot be examined: %s", folder,
-			       strerror(errno));
+		return set_refusal(host, "'%s' cannot be examined: %s", folder,
+				   strerror(errno));
 	if (fs.f_blocks && (uint64_t)fs.f_bavail * fs.f_frsize < FREE_MIN)
-		return decline(host, "'%s' has %llu MiB free, and NCCL's "
-			       "shared memory would go there; make it larger",
-			       folder, (unsigned long long)
-			       ((uint64_t)fs.f_bavail * fs.f_frsize >> 20));
+		return set_refusal(host, "'%s' has %llu MiB free, and NCCL's "
+				   "shared memory would go there; make it "
+				   "larger", folder,
+				   (unsigned long long)((uint64_t)fs.f_bavail *
+							fs.f_frsize >> 20));
 	err = try_socket(folder);
 	if (err)
-		return decline(host, "no socket works in '%s' (%s); see "
-			       "whether it is mounted with write access, and "
-			       "whether SELinux, AppArmor or seccomp forbids "
-			       "sockets there", folder, strerror(-err));
+		return set_refusal(host, "no socket works in '%s' (%s); see "
+				   "whether it is mounted with write access, "
+				   "and whether SELinux, AppArmor or seccomp "
+				   "forbids sockets there", folder,
+				   strerror(-err));
 	err = try_lock(folder);
 	if (err)
-		return decline(host, "flock() does not work in '%s' (%s); see "
-			       "what file system it is, and whether seccomp "
-			       "forbids it", folder, strerror(-err));
+		return set_refusal(host, "flock() does not work in '%s' (%s); "
+				   "see what file system it is, and whether "
+				   "seccomp forbids it", folder,
+				   strerror(-err));
 	return true;
 }
 
-static bool open_folder(struct weft_rundir *dir, struct weft_samehost *host)
+static bool open_shared_folder(struct weft_rundir *dir,
+			       struct weft_samehost *host)
 {
 	const int err = weft_rundir_open(dir);
 
 	if (err == -EBADMSG)
-		return decline(host, "'%s/cookie' is not one of weft's; remove "
-			       "it", dir->path);
+		return set_refusal(host, "'%s/cookie' is not one of weft's; "
+				   "remove it", dir->path);
 	if (err == -EPERM || err == -ENOTDIR || err == -ELOOP)
-		return decline(host, "'%s' is not a folder of uid %u alone "
-			       "(mode 0700); remove it, or set WEFT_RUN_DIR",
-			       dir->path, geteuid());
+		return set_refusal(host, "'%s' is not a folder of uid %u alone "
+				   "(mode 0700); remove it, or set "
+				   "WEFT_RUN_DIR", dir->path, geteuid());
 	if (err)
-		return decline(host, "the folder '%s' cannot be used (%s); "
-			       "mount one into all containers of the job, "
-			       "with write access for uid %u, at /run/weft or "
-			       "where WEFT_RUN_DIR says", dir->path,
-			       strerror(-err), geteuid());
-	if (folder_works(dir->path, host))
+		return set_refusal(host, "the folder '%s' cannot be used (%s); "
+				   "mount one into all containers of the job, "
+				   "with write access for uid %u, at /run/weft "
+				   "or where WEFT_RUN_DIR says", dir->path,
+				   strerror(-err), geteuid());
+	if (check_folder(dir->path, host))
 		return true;
 	weft_rundir_close(dir);
 	return false;
@@ -303,8 +310,8 @@ static bool open_folder(struct weft_rundir *dir, struct weft_samehost *host)
 
 /* ---- the id ----------------------------------------------------------------- */
 
-/* "0 100000 65536": the same user may be another one outside. */
-static size_t user_mapping(char *text, size_t len)
+/* "0 100000 65536": equal uids may be different users outside. */
+static size_t read_uid_map(char *text, size_t len)
 {
 	const int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
 	ssize_t n = 0;
@@ -316,13 +323,13 @@ static size_t user_mapping(char *text, size_t len)
 	return n > 0 ? (size_t)n : 0;
 }
 
-static bool identify(const struct weft_rundir *dir, const struct gpu_set *set,
-		     struct weft_samehost *host)
+static bool make_id(const struct weft_rundir *dir, const struct gpu_set *set,
+		    struct weft_samehost *host)
 {
 	static const char label[] = "weft samehost";
 	char mapping[512];
-	const size_t mapped = user_mapping(mapping, sizeof(mapping));
-	/* the one part of changing length comes last; the secret is the key */
+	const size_t mapped = read_uid_map(mapping, sizeof(mapping));
+	/* the only part of variable length comes last; the secret is the key */
 	const uint64_t fixed[] = {
 		SCHEME, weft_host_id(), dir->id, geteuid(), set->n,
 	};
@@ -339,8 +346,8 @@ static bool identify(const struct weft_rundir *dir, const struct gpu_set *set,
 	size_t at;
 
 	if (weft_settings_secret(&secret, &whole.len))
-		return decline(host, "the file that WEFT_SECRET_FILE names "
-			       "cannot be used");
+		return set_refusal(host, "the file that WEFT_SECRET_FILE names "
+				   "cannot be used");
 	whole.data = secret;
 	weft_hash(key, sizeof(key), NULL, 0, &whole, 1);
 	weft_hash(id, sizeof(id), key, sizeof(key), parts, ARRAY_SIZE(parts));
@@ -358,12 +365,12 @@ void weft_samehost_find(int nccl, struct weft_samehost *host)
 	struct gpu_set set;
 
 	memset(host, 0, sizeof(*host));
-	if (!allowed(nccl, host))
+	if (!check_settings(nccl, host))
 		return;
 	find_gpus(&set);
-	if (!gpus_do(&set, host) || !open_folder(&dir, host))
+	if (!check_gpus(&set, host) || !open_shared_folder(&dir, host))
 		return;
-	host->introduced = identify(&dir, &set, host);
+	host->introduced = make_id(&dir, &set, host);
 	snprintf(host->folder, sizeof(host->folder), "%s", dir.path);
 	weft_rundir_close(&dir);
 }

@@ -27,35 +27,34 @@
 
 #define WEFT_SAMEHOST_ID	40	/* "weft-" and 32 hexadecimal digits */
 #define WEFT_SAMEHOST_FOLDER	80
-/* What may be added to the folder's name for the address of a socket. */
+/* What a socket's path may append to the folder's. */
 #define WEFT_SAMEHOST_NAME	27
 
 struct weft_samehost {
 	bool introduced;
-	char id[WEFT_SAMEHOST_ID];		/* what NCCL_HOSTID is to be */
+	char id[WEFT_SAMEHOST_ID];		/* the value for NCCL_HOSTID */
 	char folder[WEFT_SAMEHOST_FOLDER];	/* no final slash */
-	unsigned int gpus;			/* that open here */
-	char reason[320];			/* not introduced: why, what to do */
+	unsigned int gpus;			/* whose device nodes open */
+	char reason[320];			/* why not, and what to do */
 };
 
 /*
- * @nccl: as ncclGetVersion() has it; 0: it is not known, or none is asked for.
- * Looks anew each time and takes milliseconds; makes the shared folder where
- * there is none.
+ * @nccl: the version as of ncclGetVersion(), or 0 if unknown.  Not cached;
+ * takes milliseconds; creates the run folder if there is none.
  */
 void weft_samehost_find(int nccl, struct weft_samehost *host);
 
-/* Who has found NCCL: see nccl_net/introduce.h. */
+/* How NCCL was found: see nccl_net/introduce.h. */
 enum weft_introduce_way {
 	WEFT_INTRODUCE_BY_NET,
 	WEFT_INTRODUCE_BY_ENV,
 	WEFT_INTRODUCE_BY_PRELOAD,	/* if it is NCCL */
 };
-/* weft_nccl_introduce() of libnccl-net-weft.so, for those beside it. */
+/* weft_nccl_introduce() of libnccl-net-weft.so, for libweft_preload.so. */
 typedef const char *(*weft_introduce_fn)(const void *inside,
 					 enum weft_introduce_way way);
 
-/* Tests: another folder than "/dev", another file than the driver's own. */
+/* For tests: "/dev", and the driver's version file. */
 extern const char *weft_dev_root, *weft_driver_file;
 
 #endif

@@ -16,34 +16,32 @@
 #define KIB	  (1ull << 10)
 #define MIB	  (1ull << 20)
 #define GIB	  (1ull << 30)
-/* the names that UCX's rc_verbs looks at, in its order ("ucx_info -c") */
+/* the variables of UCX's rc_verbs, in its order ("ucx_info -c") */
 #define UCX_IB(n) "UCX_RC_VERBS_" n ",UCX_RC_" n ",UCX_IB_" n
 
 /* The only place that knows names, defaults, bounds and help. */
 static const struct weft_setting table[] = {
 	{ "WEFT_LOG", NULL, WEFT_SET_LEVEL, AT(log), "warn",
-	  .help = "How much is said: error, warn, info or debug" },
+	  .help = "Level of messages: error, warn, info or debug" },
 	{ "WEFT_STATS", NULL, WEFT_SET_TEXT, AT(stats), "0",
 	  .help = "Counters per device and peer, written when an interface "
-		  "closes and at exit: 0 not at all, 1 to stderr, else the "
-		  "file to append to (%p in its name becomes the process id)" },
+		  "closes and at exit: 0 is off, 1 is stderr, anything else "
+		  "the file to append to (%p becomes the process id)" },
 	{ "WEFT_UCX", NULL, WEFT_SET_TRISTATE, AT(ucx), "auto",
-	  .help = "Offer devices to UCX: auto does so where a weft_ name is "
-		  "asked for, in UCX_TLS or in Dask's words; on always (also "
-		  "where UCX's settings come from a file or from the "
-		  "program); off never" },
+	  .help = "Offer devices to UCX: auto does if UCX_TLS or Dask's flags "
+		  "request a weft_ transport; on always does (for settings "
+		  "from UCX's file or from the program); off never does" },
 	{ "WEFT_UCX_FORCE", NULL, WEFT_SET_MINOR, AT(ucx_force), "", .min = 13,
 	  .max = 22,
-	  .help = "Take an unknown UCX for this version (22 or 1.22), at your "
+	  .help = "Treat an unknown UCX as this version (22 or 1.22), at your "
 		  "own risk" },
 	{ "WEFT_UCX_IDLE_WAIT", NULL, WEFT_SET_UINT, AT(ucx_idle_wait_us),
 	  "5000", .min = 0, .max = 10000,
-	  .help = "Microseconds that a program rests at most which takes UCX's "
-		  "event fd yet calls progress in vain again and again, as "
-		  "ucxx does. Data and what else the program's event loop "
-		  "waits for end the rest at once; no rest is longer than 200 "
-		  "where no such loop is found; 0 never rests. Needs "
-		  "LD_PRELOAD" },
+	  .help = "Longest sleep, in microseconds, inserted when a program "
+		  "polls an idle worker although it uses UCX's event fd, as "
+		  "ucxx does. Data and other events of the program's event "
+		  "loop end it at once; if no such loop is found, a sleep "
+		  "lasts at most 200. 0 is off. Needs LD_PRELOAD" },
 	{ "WEFT_NET_DEVICES",
 	  "UCX_NET_DEVICES,"
 	  "DASK_DISTRIBUTED_UCXX__ENVIRONMENT__NET_DEVICES,"
@@ -53,55 +51,55 @@ static const struct weft_setting table[] = {
 	  WEFT_SET_TEXT, AT(net_devices), "all",
 	  .help = "Interfaces to use: all, a list (eth0,ib0), or all but a "
 		  "list (^docker0); eth[0-3] is a range. A verbs device "
-		  "(mlx5_0:1) stands for its interface. auto takes all, but "
-		  "of verbs devices, for UCX, only the port nearest to the "
-		  "process's GPU. UCXPY_IFNAME and NCCL_SOCKET_IFNAME do not "
-		  "restrict loopback; the latter keeps NCCL's own form "
-		  "(prefixes, = for whole names)" },
+		  "(mlx5_0:1) stands for its interface. auto uses all "
+		  "interfaces, but under UCX only the verbs port nearest to "
+		  "the process's GPU. UCXPY_IFNAME and NCCL_SOCKET_IFNAME do "
+		  "not restrict loopback; the latter keeps NCCL's form "
+		  "(prefixes, = for exact names)" },
 	{ "WEFT_FAMILY", "NCCL_SOCKET_FAMILY", WEFT_SET_FAMILY, AT(family), "any",
-	  .help = "Addresses to use: any (IPv4 where there is one), ipv4 or "
-		  "ipv6" },
+	  .help = "Addresses to use: any (IPv4 first), ipv4 or ipv6" },
 	{ "WEFT_PORT_RANGE", "UCX_TCP_PORT_RANGE", WEFT_SET_PORTS, AT(ports),
 	  "0",
-	  .help = "TCP ports to listen on, as 5000-5100; 0 takes any. One is "
-		  "needed per process and interface, under NCCL from 2.28 on "
-		  "per communicator and interface; NCCL's own bootstrap takes "
+	  .help = "TCP ports to listen on, as 5000-5100; 0 is any. Each "
+		  "process needs one per interface, under NCCL from 2.28 on "
+		  "one per communicator and interface; NCCL's bootstrap uses "
 		  "other ports" },
 	{ "WEFT_SECRET_FILE", NULL, WEFT_SET_TEXT, AT(secret_file), "",
-	  .help = "File with the job's secret, the same on all its hosts and "
-		  "open to its owner alone, who is this user or root; a file "
-		  "of root's may be read by its group, as a Kubernetes Secret "
-		  "with defaultMode 0440 and the pod's fsGroup is. Only who "
-		  "has it may connect" },
+	  .help = "File with the job secret, the same on all hosts of the job; "
+		  "only processes that have it can connect. It must belong to "
+		  "this user or to root, and be readable by its owner only; a "
+		  "file of root's may also be readable by its group, as a "
+		  "Kubernetes Secret with defaultMode 0440 and the pod's "
+		  "fsGroup is" },
 	{ "WEFT_RUN_DIR", NULL, WEFT_SET_TEXT, AT(run_dir), "",
 	  .help = "Folder that containers of one host share for their "
-		  "sockets; empty takes /run/weft, then /dev/shm" },
+		  "sockets; empty is /run/weft, else /dev/shm" },
 	{ "WEFT_CONNECT_TIMEOUT", NULL, WEFT_SET_MSEC, AT(connect_timeout_ms),
 	  "30s", .min = 1, .max = 3600000,
-	  .help = "How long connecting to a peer may take, its proof of "
-		  "identity included" },
+	  .help = "Time limit for connecting to a peer, including the proof "
+		  "of identity" },
 	{ "WEFT_PEER_TIMEOUT", NULL, WEFT_SET_MSEC, AT(peer_timeout_ms), "5s",
 	  .min = 100, .max = 3600000,
-	  .help = "How long a peer's kernel may be silent before the peer "
-		  "counts as dead. A busy program is never taken for dead" },
+	  .help = "Time without an answer of a peer's kernel before the peer "
+		  "is declared dead. A busy program is never declared dead" },
 	{ "WEFT_TCP_STREAMS", "NCCL_NSOCKS_PERTHREAD", WEFT_SET_AUTO_UINT,
 	  AT(tcp_streams), "auto",
 	  .max = 64, .automatic = 0,
-	  .help = "Sockets per peer for bulk data: auto finds the number by "
-		  "measuring. Where NCCL's own are set, their product: "
-		  "NCCL_SOCKET_NTHREADS times NCCL_NSOCKS_PERTHREAD, either of "
-		  "them 1 where it is not" },
+	  .help = "Sockets per peer for bulk data; auto measures which number "
+		  "is fastest. If NCCL's variables are set, their product: "
+		  "NCCL_SOCKET_NTHREADS times NCCL_NSOCKS_PERTHREAD, each 1 if "
+		  "unset" },
 	{ "WEFT_TCP_THREADS", "NCCL_SOCKET_NTHREADS", WEFT_SET_AUTO_UINT,
 	  AT(tcp_threads), "auto",
 	  .max = 64, .automatic = UINT32_MAX,
-	  .help = "Threads of weft's own that move bulk data: auto takes what "
-		  "the processors leave, 0 leaves all to the caller" },
+	  .help = "Threads of weft that move bulk data: auto depends on the "
+		  "number of processors, with 0 the caller moves all" },
 	{ "WEFT_TCP_CHUNK", NULL, WEFT_SET_SIZE, AT(tcp_chunk), "512k",
 	  .min = 4 * KIB, .max = 64 * MIB,
-	  .help = "Bytes of bulk data that a socket takes at a time" },
+	  .help = "Bytes of a block that one bulk socket carries at a time" },
 	{ "WEFT_TCP_BULK_MIN", NULL, WEFT_SET_SIZE, AT(tcp_bulk_min), "64k",
 	  .max = GIB,
-	  .help = "Larger blocks leave the message socket for the bulk ones" },
+	  .help = "Blocks larger than this use the bulk sockets" },
 	{ "WEFT_TCP_SNDBUF", "UCX_TCP_SNDBUF", WEFT_SET_SIZE, AT(tcp_sndbuf),
 	  "auto", .max = GIB,
 	  .help = "Send buffer of a socket; auto leaves it to the kernel" },
@@ -112,44 +110,45 @@ static const struct weft_setting table[] = {
 	  "all",
 	  .help = "InfiniBand and RoCE devices to use, with or without a port "
 		  "(mlx5_0,mlx5_1:1), or all but a list (^mlx5_2). "
-		  "NCCL_IB_HCA keeps NCCL's own form (prefixes, = for whole "
+		  "NCCL_IB_HCA keeps NCCL's form (prefixes, = for exact "
 		  "names)" },
 	{ "WEFT_IB_GID_INDEX", "NCCL_IB_GID_INDEX,UCX_IB_GID_INDEX",
 	  WEFT_SET_AUTO_UINT, AT(ib_gid_index), "auto", .max = 255,
 	  .automatic = UINT32_MAX,
-	  .help = "Entry of a RoCE port's GID table: auto takes RoCE v2 before "
-		  "v1 and IPv4 before IPv6, link-local last" },
+	  .help = "Entry of a RoCE port's GID table: auto prefers RoCE v2 to "
+		  "v1 and IPv4 to IPv6, link-local last" },
 	{ "WEFT_IB_FAMILY", "NCCL_IB_ADDR_FAMILY", WEFT_SET_FAMILY,
 	  AT(ib_family), "any",
-	  .help = "Kind of GID that RoCE takes where there is one: ipv4, ipv6, "
-		  "or any (that of the interface, else IPv4 first)" },
+	  .help = "Preferred kind of RoCE GID: ipv4, ipv6, or any (that of "
+		  "the interface, else IPv4 first)" },
 	{ "WEFT_IB_ADDRESS_RANGE", "NCCL_IB_ADDR_RANGE", WEFT_SET_GIDS,
 	  AT(ib_range), "any",
-	  .help = "Addresses (10.1.0.0/16) whose GIDs RoCE takes before all "
-		  "others, where no entry of the table is named" },
+	  .help = "Addresses (10.1.0.0/16) whose GIDs RoCE prefers to all "
+		  "others, unless WEFT_IB_GID_INDEX is set" },
 	{ "WEFT_IB_ROCE_VERSION", "NCCL_IB_ROCE_VERSION_NUM",
 	  WEFT_SET_AUTO_UINT, AT(ib_roce_version), "auto", .min = 1, .max = 2,
 	  .automatic = 2,
-	  .help = "Version of RoCE whose GIDs are taken first; auto is 2" },
+	  .help = "Preferred version of RoCE GIDs; auto is 2" },
 	{ "WEFT_IB_TIMEOUT",
 	  "NCCL_IB_TIMEOUT,UCX_RC_VERBS_TIMEOUT,UCX_RC_TIMEOUT",
 	  WEFT_SET_IB_TIMEOUT, AT(ib_timeout), "16", .min = 1, .max = 31,
-	  .help = "How long the adapter waits for an answer before it sends "
-		  "again: 4.096 us * 2^n, as in NCCL. UCX_RC_TIMEOUT keeps "
-		  "UCX's form, a time (500ms), of which the nearest is taken" },
+	  .help = "Time before the adapter retransmits: 4.096 us * 2^n, as in "
+		  "NCCL. UCX_RC_TIMEOUT keeps UCX's form, a time (500ms), "
+		  "which is rounded to the nearest" },
 	{ "WEFT_IB_RETRIES", "NCCL_IB_RETRY_CNT,UCX_RC_VERBS_RETRY_COUNT,"
 	  "UCX_RC_RETRY_COUNT",
 	  WEFT_SET_UINT, AT(ib_retries), "6", .max = 7,
-	  .help = "How often it does so before the peer counts as lost. Some "
-		  "adapters never give up at 7; WEFT_PEER_TIMEOUT rules then" },
+	  .help = "Retransmissions before the peer is declared lost. With 7 "
+		  "some adapters never give up; then WEFT_PEER_TIMEOUT "
+		  "applies" },
 	{ "WEFT_IB_SL", "NCCL_IB_SL," UCX_IB("SL"), WEFT_SET_AUTO_UINT,
 	  AT(ib_sl), "auto", .max = 15, .automatic = 0,
 	  .help = "Service level of the traffic; auto is 0" },
 	{ "WEFT_IB_TRAFFIC_CLASS", "NCCL_IB_TC," UCX_IB("TRAFFIC_CLASS"),
 	  WEFT_SET_AUTO_UINT, AT(ib_traffic_class), "auto", .max = 255,
 	  .automatic = UINT32_MAX,
-	  .help = "Traffic class of the traffic; auto is 0 under NCCL, and "
-		  "elsewhere, as in UCX, on RoCE v2 the port's own or 106" },
+	  .help = "Traffic class of the traffic; auto is 0 under NCCL, else, "
+		  "as in UCX, on RoCE v2 that of the port or 106" },
 	{ "WEFT_IB_PKEY_INDEX", "NCCL_IB_PKEY", WEFT_SET_UINT,
 	  AT(ib_pkey_index), "0", .max = 65535,
 	  .help = "Entry of the port's partition key table, unless "
@@ -157,51 +156,50 @@ static const struct weft_setting table[] = {
 	{ "WEFT_IB_PKEY", UCX_IB("PKEY"), WEFT_SET_AUTO_UINT, AT(ib_pkey),
 	  "auto", .max = 0x7fff, .automatic = UINT32_MAX,
 	  .help = "Partition key (0x1234, without its membership bit), looked "
-		  "up in the port's table; auto takes WEFT_IB_PKEY_INDEX. "
+		  "up in the port's table; auto uses WEFT_IB_PKEY_INDEX. "
 		  "RoCE has one partition" },
 	{ "WEFT_IB_QPS", "NCCL_IB_QPS_PER_CONNECTION," UCX_IB("NUM_PATHS"),
 	  WEFT_SET_AUTO_UINT, AT(ib_qps), "auto", .min = 1, .max = 8,
 	  .automatic = 1, .clamp = true,
-	  .help = "Queue pairs of a connection, between which bulk is shared "
-		  "so that a network with several paths uses them; auto is 1. "
-		  "The peer's number counts if it is smaller; more than 8 "
-		  "counts as 8" },
+	  .help = "Queue pairs per connection, over which bulk data is spread "
+		  "to use several paths of the network; auto is 1. If the "
+		  "peers differ, the smaller number counts; more than 8 is 8" },
 	{ "WEFT_IB_MTU", UCX_IB("PATH_MTU"), WEFT_SET_SIZE, AT(ib_mtu),
 	  "auto", .min = 256, .max = 4096,
 	  .help = "Largest packet: 256, 512, 1024, 2048 or 4096; auto is the "
 		  "smaller of both ports'" },
 	{ "WEFT_IB_GPU_DIRECT", NULL, WEFT_SET_TRISTATE,
 	  AT(ib_gpu_direct), "off",
-	  .help = "Let adapters read and write GPU memory themselves, which no "
-		  "real one has been seen to do yet: auto does so where "
-		  "kernel, driver and adapter all say that they can, for UCX "
-		  "from 1.17 on, for NCCL from 2.26 on and where NVLink is "
-		  "not offered; on for NCCL there, too, and warns UCX's users "
-		  "of what is missing; off never" },
+	  .help = "Let adapters access GPU memory directly, which has been "
+		  "tested with no real adapter yet: auto does if kernel, "
+		  "driver and adapter support it, under UCX from 1.17 on, "
+		  "under NCCL from 2.26 on unless NVLink is offered; on does "
+		  "under NCCL with NVLink, too, and warns users of UCX of what "
+		  "is missing; off never does" },
 	{ "WEFT_IB_DMABUF", "NCCL_DMABUF_ENABLE", WEFT_SET_TRISTATE,
 	  AT(ib_dmabuf), "auto",
-	  .help = "By dma-buf, before the module nvidia_peermem is tried; off "
-		  "leaves it to the module" },
+	  .help = "Register GPU memory by dma-buf, and try the module "
+		  "nvidia_peermem only if that fails; off uses the module" },
 	{ "WEFT_NVL_BUDGET", NULL, WEFT_SET_SIZE, AT(nvl_budget), "256m",
 	  .min = 4 * MIB, .max = 4 * GIB,
-	  .help = "GPU memory that the staging rings of all processes on a GPU "
-		  "may take together, if they have the run folder and the user "
-		  "id in common; beyond it data goes through host memory" },
+	  .help = "GPU memory for the staging rings of all processes on a GPU "
+		  "that share run folder and user id; beyond it data goes "
+		  "through host memory" },
 	{ "WEFT_NCCL_NVLINK", NULL, WEFT_SET_TRISTATE, AT(nccl_nvlink), "auto",
-	  .help = "Take GPU memory from NCCL that is not introduced, to go "
-		  "through host memory between processes of one host that "
-		  "share no namespace, and by TCP elsewhere: auto does so on "
-		  "hosts with two GPUs or more" },
+	  .help = "Accept GPU memory from an NCCL that is not introduced, and "
+		  "send it through host memory between processes of one host "
+		  "that share no namespace, and over TCP elsewhere: auto does "
+		  "on hosts with at least two GPUs" },
 	{ "WEFT_NCCL_INTRODUCE", NULL, WEFT_SET_TRISTATE, AT(nccl_introduce),
 	  "auto",
 	  .help = "Tell NCCL which containers share this host, so that it uses "
-		  "its own NVLink and shared memory between them: auto does so "
-		  "where it works, on also warns where it does not, off never. "
-		  "Needs a folder that they share (WEFT_RUN_DIR) and the device "
-		  "nodes of each other's GPUs" },
+		  "its NVLink and shared memory between them: auto does if "
+		  "possible, on also warns if not, off never does. They need a "
+		  "shared folder (WEFT_RUN_DIR) and the device nodes of each "
+		  "other's GPUs" },
 };
 
-/* Names of the project's own that are not settings of the libraries. */
+/* The project's other variables, which are not settings of the libraries. */
 static const char *const other_names[] = {
 	"WEFT_CACHE", /* where ./quickstart keeps what it fetched */
 	"WEFT_LIBCUDA", /* util/cuda.c: the CUDA driver to load */
@@ -214,34 +212,35 @@ static const char other_prefix[] = "WEFT_TEST_";
 
 static struct weft_settings in_force;
 static struct {
-	char *text; /* our copy of the environment's */
+	char *text; /* copy of the variable's value */
 	const char *origin;
-	char *doubt; /* a warning that nobody was told yet */
+	char *pending_warning;
 } source[ARRAY_SIZE(table)];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool have_read;
-static bool doubts_held;
+static bool warnings_deferred;
 
-static const char *get(const char *name)
+static const char *get_env(const char *name)
 {
 	const char *v = secure_getenv(name);
 
-	/* Dask writes an unset value so. */
+	/* Dask's notations for unset */
 	if (v && !strncmp(name, "DASK_", 5) &&
 	    (!strcmp(v, "None") || !strcmp(v, "null")))
 		return NULL;
 	return v && *v ? v : NULL;
 }
 
-/* In whose words this process was spoken to: see weft_settings_world(). */
-static const char *world = "";
+/* The runtime whose variables win: see weft_settings_world(). */
+static const char *runtime_prefix = "";
 
-static bool is_worlds_own(const char *name)
+static bool is_runtime_name(const char *name)
 {
-	return *world && !strncmp(name, world, strlen(world));
+	return *runtime_prefix &&
+	       !strncmp(name, runtime_prefix, strlen(runtime_prefix));
 }
 
-bool weft_setting_nccls_alone(const char *name)
+bool weft_setting_nccl_only(const char *name)
 {
 	return !strncmp(name, "NCCL_", 5) &&
 	       strncmp(name, "NCCL_IB_", 8) &&
@@ -258,20 +257,21 @@ static const char *find_alias(const char *a, bool own, char name[64])
 		len = weft_min((size_t)(end - a), 63);
 		memcpy(name, a, len);
 		name[len] = '\0';
-		if (is_worlds_own(name) == own &&
-		    (own || !weft_setting_nccls_alone(name)))
-			v = get(name);
+		if (is_runtime_name(name) == own &&
+		    (own || !weft_setting_nccl_only(name)))
+			v = get_env(name);
 		a = *end ? end + 1 : end;
 	}
 	return v;
 }
 
-/* The first of the row's names that is set; NULL when none is. */
-static const char *find(const struct weft_setting *row, const char **origin)
+/* The value of the first of the row's names that is set; NULL: none is. */
+static const char *find_value(const struct weft_setting *row,
+			      const char **origin)
 {
 	static char names[ARRAY_SIZE(table)][64];
 	char *name = names[row - table];
-	const char *v = get(row->name);
+	const char *v = get_env(row->name);
 
 	*origin = "environment";
 	if (v)
@@ -283,7 +283,7 @@ static const char *find(const struct weft_setting *row, const char **origin)
 	return v;
 }
 
-static const char *origin_of(size_t at)
+static const char *get_origin_at(size_t at)
 {
 	size_t i;
 
@@ -293,9 +293,11 @@ static const char *origin_of(size_t at)
 	return "default";
 }
 
-/* A value of weft's own is told at once: who writes it has weft in mind. */
-static void doubt(size_t i, const char *origin, const char *value,
-		  const char *instead)
+/*
+ * Never defer warnings about WEFT_ variables: their users have selected weft.
+ */
+static void warn_bad_value(size_t i, const char *origin, const char *value,
+			   const char *instead)
 {
 	const struct weft_setting *row = &table[i];
 	char bounds[128], *text;
@@ -304,17 +306,17 @@ static void doubt(size_t i, const char *origin, const char *value,
 		     value, weft_setting_bounds(row, bounds, sizeof(bounds)),
 		     origin, *instead ? instead : "none") < 0)
 		return;
-	if (doubts_held && strcmp(origin, "environment")) {
-		source[i].doubt = text;
+	if (warnings_deferred && strcmp(origin, "environment")) {
+		source[i].pending_warning = text;
 		return;
 	}
 	weft_warn("%s", text);
 	free(text);
 }
 
-/* What is too much is as much as there can be, for a row that says so. */
-static bool clamp(const struct weft_setting *row, const char *origin,
-		  const char *v)
+/* Replace a value that is too large by the maximum, if the row allows it. */
+static bool clamp_value(const struct weft_setting *row, const char *origin,
+			const char *v)
 {
 	const size_t i = (size_t)(row - table);
 	uint64_t value;
@@ -323,7 +325,7 @@ static bool clamp(const struct weft_setting *row, const char *origin,
 	if (!row->clamp || weft_parse_u64(v, row->max + 1, UINT32_MAX, &value) ||
 	    asprintf(&most, "%llu", (unsigned long long)row->max) < 0)
 		return false;
-	doubt(i, origin, v, most);
+	warn_bad_value(i, origin, v, most);
 	free(source[i].text);
 	source[i].text = most;
 	source[i].origin = origin;
@@ -337,7 +339,7 @@ static void read_row(const struct weft_setting *row)
 
 	weft_setting_parse(row, "default", row->def, &in_force);
 	source[i].origin = "default";
-	v = find(row, &origin);
+	v = find_value(row, &origin);
 	if (!v)
 		return;
 	source[i].text = strdup(v);
@@ -347,14 +349,14 @@ static void read_row(const struct weft_setting *row)
 		source[i].origin = origin;
 		return;
 	}
-	if (clamp(row, origin, v))
+	if (clamp_value(row, origin, v))
 		return;
-	doubt(i, origin, v, row->def);
+	warn_bad_value(i, origin, v, row->def);
 	free(source[i].text);
 	source[i].text = NULL;
 }
 
-static bool known(const char *name)
+static bool is_known_name(const char *name)
 {
 	size_t i;
 
@@ -368,13 +370,13 @@ static bool known(const char *name)
 }
 
 /*
- * NCCL counts sockets per thread, and has one thread where none is named.  What
- * the user said in weft's words is what he wants.
+ * NCCL counts sockets per thread, and its default is one thread.  A value from
+ * weft's variable stays as it is.
  */
 static void apply_nccl_sockets(void)
 {
 	unsigned int threads = 1;
-	bool nccls = false, weft = false;
+	bool nccl = false, weft = false;
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(table); i++) {
@@ -383,15 +385,15 @@ static void apply_nccl_sockets(void)
 		if (!source[i].origin ||
 		    (!streams && table[i].at != AT(tcp_threads)))
 			continue;
-		if (weft_setting_nccls_alone(source[i].origin)) {
-			nccls = true;
+		if (weft_setting_nccl_only(source[i].origin)) {
+			nccl = true;
 			if (!streams)
 				threads = weft_max(in_force.tcp_threads, 1u);
 		} else if (streams) {
 			weft = strcmp(source[i].origin, "default");
 		}
 	}
-	if (!nccls || weft)
+	if (!nccl || weft)
 		return;
 	if (!in_force.tcp_streams)
 		in_force.tcp_streams = 1;
@@ -399,30 +401,30 @@ static void apply_nccl_sockets(void)
 		weft_min((size_t)in_force.tcp_streams * threads, 64);
 }
 
-/* NCCL's traffic class is 0 where none is named, UCX's is the device's. */
+/* NCCL's default traffic class is 0, UCX's is the device's. */
 static void apply_traffic_class(void)
 {
 	const char *origin;
 
 	if (in_force.ib_traffic_class != UINT32_MAX)
 		return;
-	origin = origin_of(AT(ib_traffic_class));
+	origin = get_origin_at(AT(ib_traffic_class));
 	if (!strncmp(origin, "NCCL_", 5) ||
-	    (is_worlds_own("NCCL_") && strncmp(origin, "UCX_", 4)))
+	    (is_runtime_name("NCCL_") && strncmp(origin, "UCX_", 4)))
 		in_force.ib_traffic_class = 0;
 }
 
-/* UCX names a partition by key, NCCL by index: who comes first has the word. */
+/* UCX selects a partition by key, NCCL by index: weft or the runtime wins. */
 static void apply_pkey(void)
 {
-	const char *index = origin_of(AT(ib_pkey_index));
+	const char *index = get_origin_at(AT(ib_pkey_index));
 
-	if (!strncmp(origin_of(AT(ib_pkey)), "UCX_", 4) &&
-	    (!strcmp(index, "environment") || is_worlds_own(index)))
+	if (!strncmp(get_origin_at(AT(ib_pkey)), "UCX_", 4) &&
+	    (!strcmp(index, "environment") || is_runtime_name(index)))
 		in_force.ib_pkey = UINT32_MAX;
 }
 
-/* A misspelt name would otherwise do nothing, in silence. */
+/* Do not ignore misspelt names silently. */
 static void warn_unknown(void)
 {
 	char **e, name[64];
@@ -436,7 +438,7 @@ static void warn_unknown(void)
 		len = weft_min((size_t)(end - *e), sizeof(name) - 1);
 		memcpy(name, *e, len);
 		name[len] = '\0';
-		if (known(name))
+		if (is_known_name(name))
 			continue;
 		near = weft_setting_nearest(name);
 		if (near)
@@ -483,28 +485,28 @@ const struct weft_settings *weft_settings(void)
 
 void weft_settings_world(const char *prefix)
 {
-	world = prefix;
+	runtime_prefix = prefix;
 }
 
-void weft_settings_hold_doubts(void)
+void weft_settings_defer_warnings(void)
 {
 	pthread_mutex_lock(&lock);
 	if (!atomic_load_explicit(&have_read, memory_order_relaxed))
-		doubts_held = true;
+		warnings_deferred = true;
 	pthread_mutex_unlock(&lock);
 }
 
-void weft_settings_tell_doubts(void)
+void weft_settings_flush_warnings(void)
 {
 	size_t i;
 
 	weft_settings();
 	pthread_mutex_lock(&lock);
 	for (i = 0; i < ARRAY_SIZE(table); i++)
-		if (source[i].doubt) {
-			weft_warn("%s", source[i].doubt);
-			free(source[i].doubt);
-			source[i].doubt = NULL;
+		if (source[i].pending_warning) {
+			weft_warn("%s", source[i].pending_warning);
+			free(source[i].pending_warning);
+			source[i].pending_warning = NULL;
 		}
 	pthread_mutex_unlock(&lock);
 }
@@ -517,10 +519,10 @@ void weft_settings_reset(void)
 	for (i = 0; i < ARRAY_SIZE(table); i++) {
 		free(source[i].text);
 		source[i].text = NULL;
-		free(source[i].doubt);
-		source[i].doubt = NULL;
+		free(source[i].pending_warning);
+		source[i].pending_warning = NULL;
 	}
-	doubts_held = false;
+	warnings_deferred = false;
 	atomic_store_explicit(&have_read, false, memory_order_release);
 	pthread_mutex_unlock(&lock);
 	weft_settings_secret_reset();

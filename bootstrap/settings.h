@@ -21,7 +21,7 @@ struct weft_port_range {
 	uint16_t first, last; /* 0, 0: any port */
 };
 
-/* The GIDs that begin with the first @bits of @gid; of IPv4 ::ffff:a.b.c.d. */
+/* GIDs whose first @bits equal those of @gid; IPv4 is ::ffff:a.b.c.d. */
 struct weft_gid_range {
 	uint8_t gid[16];
 	unsigned int bits; /* 0: any GID */
@@ -33,7 +33,7 @@ struct weft_settings {
 	enum weft_tristate ucx;	 /* WEFT_UCX: offer devices to UCX? */
 	unsigned int ucx_force;	 /* WEFT_UCX_FORCE: minor to take an unknown
 				    UCX for; 0: none */
-	unsigned int ucx_idle_wait_us;	/* WEFT_UCX_IDLE_WAIT: rest of a spinner */
+	unsigned int ucx_idle_wait_us;	/* WEFT_UCX_IDLE_WAIT; 0: off */
 	const char *net_devices; /* WEFT_NET_DEVICES: "eth0,ib0", "^docker0",
 				    "all" */
 	int family;		 /* WEFT_FAMILY: AF_INET, AF_INET6, AF_UNSPEC */
@@ -41,13 +41,13 @@ struct weft_settings {
 	const char *secret_file;      /* WEFT_SECRET_FILE; "": none */
 	const char *run_dir;	      /* WEFT_RUN_DIR; "": the built-in ones */
 	uint64_t connect_timeout_ms;  /* WEFT_CONNECT_TIMEOUT: hello included */
-	uint64_t peer_timeout_ms; /* WEFT_PEER_TIMEOUT: silence of a kernel */
+	uint64_t peer_timeout_ms; /* WEFT_PEER_TIMEOUT */
 	unsigned int tcp_streams; /* WEFT_TCP_STREAMS: 0 = find by measuring */
 	unsigned int tcp_threads; /* WEFT_TCP_THREADS: UINT_MAX = auto */
 	size_t tcp_chunk;	  /* WEFT_TCP_CHUNK, bytes */
-	size_t tcp_bulk_min;	  /* WEFT_TCP_BULK_MIN: puts above leave the
-				     message stream, bytes */
-	size_t tcp_sndbuf, tcp_rcvbuf; /* 0: the kernel's own tuning */
+	size_t tcp_bulk_min;	  /* WEFT_TCP_BULK_MIN: larger blocks use the
+				     bulk streams, bytes */
+	size_t tcp_sndbuf, tcp_rcvbuf; /* 0: the kernel's auto-tuning */
 	const char *ib_devices;	/* WEFT_IB_DEVICES: "mlx5_0:1", "^mlx5_2" */
 	unsigned int ib_gid_index;	/* UINT_MAX: the best one */
 	int ib_family;			/* AF_INET, AF_INET6, AF_UNSPEC */
@@ -55,11 +55,11 @@ struct weft_settings {
 	unsigned int ib_roce_version;	/* 1 or 2 */
 	unsigned int ib_timeout;	/* exponent: 4.096 us * 2^n */
 	unsigned int ib_retries, ib_sl;
-	unsigned int ib_traffic_class;	/* UINT_MAX: as UCX would choose */
+	unsigned int ib_traffic_class;	/* UINT_MAX: as UCX chooses */
 	unsigned int ib_pkey_index;
 	unsigned int ib_pkey;		/* UINT_MAX: by its index */
-	unsigned int ib_qps;		/* of a connection */
-	size_t ib_mtu;			/* bytes; 0: what both ports take */
+	unsigned int ib_qps;		/* per connection */
+	size_t ib_mtu;			/* bytes; 0: the smaller port MTU */
 	enum weft_tristate ib_gpu_direct;	/* WEFT_IB_GPU_DIRECT */
 	enum weft_tristate ib_dmabuf;	/* WEFT_IB_DMABUF */
 	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */
@@ -70,23 +70,24 @@ struct weft_settings {
 const struct weft_settings *weft_settings(void);
 
 /*
- * Whose settings win where several foreign names are set: @prefix is a constant
- * ("NCCL_") or "".  To be called before the first weft_settings().  How NCCL's
- * own sockets work (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD, their product
- * being the number of streams; NCCL_SOCKET_FAMILY) counts in its world alone.
+ * Set the runtime whose variables win if several aliases of a setting are set:
+ * @prefix is a constant, "NCCL_" or "".  Call it before the first
+ * weft_settings().  Variables about NCCL's sockets (NCCL_SOCKET_NTHREADS and
+ * NCCL_NSOCKS_PERTHREAD, whose product is the number of streams, and
+ * NCCL_SOCKET_FAMILY) count under NCCL only.
  */
 void weft_settings_world(const char *prefix);
 
 /*
- * Foreign variables (UCX_..., NCCL_...) may hold what weft cannot take, and who
- * has not chosen weft is not to hear of it.  After hold_doubts(), called before
- * the first weft_settings(), the warnings about them wait for tell_doubts(),
- * which gives each once.  Both may be called often, from any thread.
+ * Variables of UCX and NCCL may hold values that weft cannot use.  Do not warn
+ * users who did not select weft: after defer_warnings(), called before the
+ * first weft_settings(), warnings about them wait for flush_warnings(), which
+ * logs each once.  Both may be called repeatedly, from any thread.
  */
-void weft_settings_hold_doubts(void);
-void weft_settings_tell_doubts(void);
+void weft_settings_defer_warnings(void);
+void weft_settings_flush_warnings(void);
 
-/* Tests: forget what was read. */
+/* For tests: forget what was read. */
 void weft_settings_reset(void);
 
 /* For weft info and the man pages. */
@@ -100,60 +101,59 @@ struct weft_setting_info {
 };
 size_t weft_settings_count(void);
 void weft_settings_info(size_t i, struct weft_setting_info *info);
-/* The same by its name, which must be one of the table's. */
+/* The same by name; the table must have it. */
 void weft_settings_named(const char *name, struct weft_setting_info *info);
 /*
- * Does @name, an alias, count under NCCL alone?  It says how NCCL's own sockets
- * work, and nothing about networks.
+ * Does the alias @name count under NCCL only?  Such variables configure NCCL's
+ * sockets, not the choice of networks.
  */
-bool weft_setting_nccls_alone(const char *name);
-/* The variable in which the user wrote it: an alias, or its own name. */
+bool weft_setting_nccl_only(const char *name);
+/* The variable that set it: an alias, or its own name. */
 const char *weft_setting_variable(const struct weft_setting_info *info);
 
 /*
- * Does @name pass the interface list in force ("a,b" takes only these, "^a,b"
- * all but these, empty, "all" or "auto": all)?  "mlx5_0:1" stands for the netdev of
+ * Does the interface list in force allow @name?  "a,b": only these, "^a,b": all
+ * but these, empty, "all" or "auto": all.  "mlx5_0:1" stands for the netdev of
  * that verbs device.  NCCL_SOCKET_IFNAME keeps NCCL's form.  Hints
- * (UCXPY_IFNAME, NCCL_SOCKET_IFNAME) never take "lo" away.
+ * (UCXPY_IFNAME, NCCL_SOCKET_IFNAME) never exclude "lo".
  */
 bool weft_settings_netdev_allowed(const char *name);
 
 /*
- * The @i-th name in that list of what would be an interface: no verbs device, and
- * nothing that the list leaves out.  False: there are no more.
+ * The @i-th interface that the list names: no verbs devices, no excluded names.
+ * False: there are no more.
  */
 bool weft_settings_netdev_entry(unsigned int i, char *name, size_t len);
 
 /*
- * One warning per process where the user names an interface for addresses
- * (UCXPY_IFNAME; else --interface on this process's own command line, as Dask
- * has it) and, among the devices to use, verbs devices, but the two do not meet:
- * UCXPY_IFNAME=ib0, which is mlx5_0's, beside UCX_NET_DEVICES=mlx5_1:1.
+ * Warn once per process if the interface that the user names for addresses
+ * (UCXPY_IFNAME, else --interface on the command line, as with Dask) does not
+ * belong to the verbs devices that he lists: UCXPY_IFNAME=ib0, which is of
+ * mlx5_0, with UCX_NET_DEVICES=mlx5_1:1.
  */
 void weft_netdevs_check(void);
 
 /*
- * Is the list Dask's "auto": all interfaces, and the verbs port that is nearest
- * to the process's GPU (weft_verbs_list_near())?
+ * Is the list Dask's "auto": all interfaces, and the verbs port nearest to the
+ * process's GPU (weft_verbs_list_near())?
  */
 bool weft_settings_netdev_auto(void);
 
-/* Was it taken in by its name, and not because all are? */
+/* Does the list name @name, instead of allowing all? */
 bool weft_settings_netdev_named(const char *name);
 
 /*
- * May the port @port of the verbs device @dev, whose interface is @netdev, be
- * used?  Asked of WEFT_IB_DEVICES (in NCCL's form where it is NCCL_IB_HCA),
- * and of the interface list where that names devices: then by the name of
- * either.  NCCL_SOCKET_IFNAME and UCXPY_IFNAME say nothing about them.
+ * Do the settings allow port @port of verbs device @dev, whose interface is
+ * @netdev?  WEFT_IB_DEVICES must (in NCCL's form if it is from NCCL_IB_HCA),
+ * and so must the interface list if it names devices, by @dev or @netdev.
+ * NCCL_SOCKET_IFNAME and UCXPY_IFNAME do not restrict verbs devices.
  */
 bool weft_settings_verbs_allowed(const char *dev, unsigned int port,
 				 const char *netdev);
 
 /*
- * The job secret, read once; @len 0 where none is set.  -errno when a file is
- * named but cannot be used (unreadable, empty, open to others): nothing may
- * connect then.
+ * The job secret, read once; @len 0: none is set.  -errno: the file cannot be
+ * used (unreadable, empty, open to others), and nothing may connect.
  */
 int weft_settings_secret(const uint8_t **secret, size_t *len);
 

@@ -43,7 +43,7 @@ static int parse_uint(const struct weft_setting *row, const char *text,
 	uint64_t v;
 	int err;
 
-	/* NCCL writes it as -1 */
+	/* -1 is NCCL's "auto" */
 	if (row->type == WEFT_SET_AUTO_UINT &&
 	    (!strcasecmp(text, "auto") || !strcmp(text, "-1"))) {
 		*value = row->automatic;
@@ -64,7 +64,7 @@ static int parse_uint(const struct weft_setting *row, const char *text,
 }
 
 /*
- * "1.0s", "500ms", "20us", "800ns", "2m", of a bare number seconds
+ * "1.0s", "500ms", "20us", "800ns", "2m", or a bare number of seconds
  * (ucs/config/parser.c, ucs_config_sscanf_time()), in ns.
  */
 static int parse_ucx_time(const char *text, double *ns)
@@ -95,7 +95,7 @@ static int parse_ucx_time(const char *text, double *ns)
 	return -EINVAL;
 }
 
-/* The exponent whose time is nearest (uct_ib_to_qp_fabric_time() of UCX). */
+/* The exponent of the nearest time (uct_ib_to_qp_fabric_time() of UCX). */
 static int parse_ib_timeout(const struct weft_setting *row, const char *origin,
 			    const char *text, unsigned int *value)
 {
@@ -121,7 +121,7 @@ static int parse_size(const struct weft_setting *row, const char *text,
 	uint64_t v;
 	int err;
 
-	/* "default": how UCX_RC_PATH_MTU says it (uct/ib/base/ib_iface.c) */
+	/* "default" is from UCX_RC_PATH_MTU (uct/ib/base/ib_iface.c) */
 	if (!strcmp(row->def, "auto") &&
 	    (!strcasecmp(text, "auto") || !strcasecmp(text, "default"))) {
 		*value = 0;
@@ -153,7 +153,7 @@ static int parse_ports(const char *text, struct weft_port_range *value)
 	struct weft_port_range r = { 0, 0 };
 	int err = 0;
 
-	/* UCX writes "any port" so. */
+	/* "any port" in UCX */
 	if (strcmp(text, "0") && strcmp(text, "0-0"))
 		err = weft_parse_ports(text, &r.first, &r.last);
 	if (!err)
@@ -161,7 +161,9 @@ static int parse_ports(const char *text, struct weft_port_range *value)
 	return err;
 }
 
-/* "10.1.0.0/16", "2001:db8::/32"; of that family, where one is named. */
+/*
+ * "10.1.0.0/16", "2001:db8::/32"; must be of @family unless that is AF_UNSPEC.
+ */
 static int parse_gids(const char *text, int family,
 		      struct weft_gid_range *value)
 {
@@ -222,9 +224,9 @@ int weft_setting_parse(const struct weft_setting *row, const char *origin,
 	return -EINVAL;
 }
 
-/* The largest unit that says @v exactly. */
-static void scaled(uint64_t v, const char *const *units, const uint32_t *steps,
-		   char *buf, size_t len)
+/* Format @v in the largest unit that is exact. */
+static void format_scaled(uint64_t v, const char *const *units,
+			  const uint32_t *steps, char *buf, size_t len)
 {
 	while (*steps && v && v % *steps == 0) {
 		v /= *steps++;
@@ -262,12 +264,12 @@ const char *weft_setting_bounds(const struct weft_setting *row, char *buf,
 			 (unsigned long long)row->max);
 		return buf;
 	case WEFT_SET_SIZE:
-		scaled(row->min, bytes, by_1024, min, sizeof(min));
-		scaled(row->max, bytes, by_1024, max, sizeof(max));
+		format_scaled(row->min, bytes, by_1024, min, sizeof(min));
+		format_scaled(row->max, bytes, by_1024, max, sizeof(max));
 		break;
 	case WEFT_SET_MSEC:
-		scaled(row->min, times, by_60, min, sizeof(min));
-		scaled(row->max, times, by_60, max, sizeof(max));
+		format_scaled(row->min, times, by_60, min, sizeof(min));
+		format_scaled(row->max, times, by_60, max, sizeof(max));
 		break;
 	case WEFT_SET_UINT:
 	case WEFT_SET_AUTO_UINT:

@@ -32,8 +32,10 @@ static int read_secret(const char *path)
 	int fd, err = 0;
 	ssize_t n;
 
-	/* Kubernetes mounts secrets behind symbolic links, of root and, where
-	   the pod has an fsGroup, readable by that group */
+	/*
+	 * Kubernetes mounts secrets behind symbolic links; they belong to root
+	 * and, if the pod has an fsGroup, that group may read them.
+	 */
 	fd = weft_file_open(AT_FDCWD, path, O_RDONLY, 0, &st, &why);
 	if (fd < 0) {
 		weft_error("cannot use '%s', named by WEFT_SECRET_FILE: %s; "
@@ -41,7 +43,7 @@ static int read_secret(const char *path)
 			   path, why);
 		return fd;
 	}
-	/* as PostgreSQL's keys: whom root lets read it is root's to say */
+	/* as with PostgreSQL's keys: root may let a group read it */
 	if (st.stx_mode & (st.stx_uid ? 077 : 037)) {
 		weft_error("'%s', named by WEFT_SECRET_FILE, is open to others "
 			   "(mode %03o); nothing may connect until chmod %s",
@@ -80,7 +82,7 @@ close_fd:
 	return err;
 }
 
-static int no_secret(void)
+static int check_unset(void)
 {
 	if (!secure_getenv("WEFT_SECRET_FILE"))
 		return 0;
@@ -97,7 +99,7 @@ int weft_settings_secret(const uint8_t **bytes, size_t *len)
 	pthread_mutex_lock(&lock);
 	if (!secret.done) {
 		secret.len = 0;
-		secret.err = *path ? read_secret(path) : no_secret();
+		secret.err = *path ? read_secret(path) : check_unset();
 		secret.done = true;
 	}
 	err = secret.err;

@@ -35,40 +35,40 @@ struct weft_setting {
 };
 
 /*
- * 0, -EINVAL or -ERANGE; writes to @s on success only.  @text is borrowed;
- * @origin, the variable that held it, tells in whose form it is.
+ * 0, -EINVAL or -ERANGE; writes to @s on success only.  @text is borrowed; the
+ * form depends on @origin, the variable that held it.
  */
 int weft_setting_parse(const struct weft_setting *row, const char *origin,
 		       const char *text, struct weft_settings *s);
-/* "4k to 64m", "on, off or auto": what may be written. */
+/* The permitted values: "from 4k to 64m", "auto, on or off". */
 const char *weft_setting_bounds(const struct weft_setting *row, char *buf,
 				size_t len);
 
-/* How an interface list is meant. */
+/* The form of an interface list. */
 enum weft_netdev_form {
 	WEFT_NETDEV_LIST, /* "eth0,mlx5_0:1", "^docker0", "all" */
-	WEFT_NETDEV_HINT, /* the same; loopback is not restricted */
-	WEFT_NETDEV_NCCL, /* prefixes; "=name" whole names; "^" negates */
+	WEFT_NETDEV_HINT, /* the same; does not restrict loopback */
+	WEFT_NETDEV_NCCL, /* prefixes; "=name": exact; "^" negates */
 };
 enum weft_netdev_form weft_netdev_form(const char *origin);
 bool weft_netdev_match(const char *list, enum weft_netdev_form form,
 		       const char *name);
-/* Dask's "auto": any interface, and of verbs devices the nearest port. */
+/* Dask's "auto": any interface, but only the nearest verbs port. */
 bool weft_netdev_auto(const char *list, enum weft_netdev_form form);
-/* Is the netdev @name the one of the verbs device and port @dev? */
+/* Is @name a netdev of the verbs device or port @dev? */
 bool weft_netdev_of_verbs(const char *dev, const char *name);
 /*
- * The netdev that the verbs device @dev ("mlx5_0:1") itself tells: the @which 0
- * as that of its first GID (RoCE; a bond, whose members are its PCI device's),
- * 1 as its parent (software devices, which have no PCI device).  False: none.
+ * The netdev of verbs device @dev ("mlx5_0:1") according to sysfs: for @which 0
+ * that of its first GID (RoCE; the bond if there is one), for 1 its parent
+ * (software devices, which have no PCI device).  False: none.
  */
-#define WEFT_NETDEV_TOLD 2
-bool weft_netdev_told(const char *dev, unsigned int which,
-		      char name[IF_NAMESIZE]);
-/* Tests: another file than the process's own. */
+#define WEFT_NETDEV_SOURCES 2
+bool weft_netdev_read_verbs(const char *dev, unsigned int which,
+			    char name[IF_NAMESIZE]);
+/* For tests: the file with this process's command line. */
 extern const char *weft_cmdline;
 
-/* The nearest of the table's names, or NULL where none is near. */
+/* The most similar name in the table, or NULL if none is similar. */
 const char *weft_setting_nearest(const char *name);
 
 void weft_settings_secret_reset(void);

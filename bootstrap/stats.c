@@ -15,7 +15,7 @@
 #include "util/log.h"
 #include "util/table.h"
 
-#define ENDED_ROWS 256 /* with a row of their own; the rest share one */
+#define ENDED_ROWS 256 /* of ended peers; the others share one */
 
 /* One peer of one interface. */
 struct row {
@@ -31,22 +31,22 @@ struct weft_stats {
 	struct weft_list link;
 	struct weft_list rows;
 	struct weft_table by_id;
-	struct weft_list ended; /* rows without users, the longest so first */
+	struct weft_list ended; /* rows without users, oldest first */
 	unsigned int nended;
-	struct row rest; /* of those that have no row any more */
+	struct row rest; /* merged rows of ended peers */
 	unsigned int nrest;
 	char device[16];
 	char netdev[64];
 	uint64_t id;
-	pid_t pid; /* a fork's rows are its parent's to print */
+	pid_t pid; /* a child does not print its parent's rows */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list open_stats = { &open_stats, &open_stats };
-static struct weft_counters nobody;
+static struct weft_counters discarded;
 static const char *runtime = "";
 
-/* For JSON, of what are names and addresses: anything odd becomes '?'. */
+/* Make @from safe for JSON: unusual characters become '?'. */
 static void copy_name(char *to, size_t len, const char *from)
 {
 	size_t i;
@@ -87,8 +87,8 @@ void weft_stats_own_id(struct weft_stats *s, uint64_t id)
 		s->id = id;
 }
 
-static struct row *row_of(struct weft_stats *s, uint64_t peer_id,
-			  const char *where)
+static struct row *get_row(struct weft_stats *s, uint64_t peer_id,
+			   const char *where)
 {
 	struct weft_entry *e = weft_table_find(&s->by_id, peer_id);
 	struct row *r;
@@ -112,18 +112,18 @@ struct weft_counters *weft_stats_peer(struct weft_stats *s, uint64_t peer_id,
 	struct row *r;
 
 	if (!s)
-		return &nobody;
+		return &discarded;
 	pthread_mutex_lock(&lock);
-	r = row_of(s, peer_id, where);
+	r = get_row(s, peer_id, where);
 	if (r && !r->users++) {
 		s->nended -= !weft_list_empty(&r->ended_link);
 		weft_list_del(&r->ended_link);
 	}
 	pthread_mutex_unlock(&lock);
-	return r ? &r->c : &nobody;
+	return r ? &r->c : &discarded;
 }
 
-static void add_up(struct weft_counters *to, struct weft_counters *from)
+static void add_counters(struct weft_counters *to, struct weft_counters *from)
 {
 	const uint64_t most = weft_max(atomic_load(&to->streams_max),
 				       atomic_load(&from->streams_max));
@@ -134,12 +134,12 @@ static void add_up(struct weft_counters *to, struct weft_counters *from)
 	atomic_store(&to->streams_max, most);
 }
 
-/* The row that was left first goes into the common one. */
-static void fold(struct weft_stats *s)
+/* Merge the oldest ended row into the common one. */
+static void merge_ended_row(struct weft_stats *s)
 {
 	struct row *r = weft_list_first(&s->ended, struct row, ended_link);
 
-	add_up(&s->rest.c, &r->c);
+	add_counters(&s->rest.c, &r->c);
 	s->nrest++;
 	s->nended--;
 	weft_table_del(&s->by_id, &r->entry);
@@ -152,19 +152,19 @@ void weft_stats_peer_ended(struct weft_stats *s, struct weft_counters *c)
 {
 	struct row *r;
 
-	if (!s || !c || c == &nobody)
+	if (!s || !c || c == &discarded)
 		return;
 	pthread_mutex_lock(&lock);
 	r = container_of(c, struct row, c);
 	if (!--r->users) {
 		weft_list_add_tail(&s->ended, &r->ended_link);
 		if (++s->nended > ENDED_ROWS)
-			fold(s);
+			merge_ended_row(s);
 	}
 	pthread_mutex_unlock(&lock);
 }
 
-/* -1: nothing is to be written, or it cannot be. */
+/* -1: off, or it fails. */
 static int open_output(const char *to)
 {
 	char path[4096];
@@ -185,7 +185,7 @@ static int open_output(const char *to)
 		}
 	}
 	path[n] = '\0';
-	/* no symbolic link: in /tmp anybody can leave one under this name */
+	/* no symbolic link: in /tmp anyone can plant one */
 	fd = weft_file_open(AT_FDCWD, path,
 			    O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0644,
 			    NULL, &why);
@@ -196,7 +196,7 @@ static int open_output(const char *to)
 	return fd;
 }
 
-/* One line, one write: lines of several processes do not mix. */
+/* One write() per line, so that lines of several processes do not mix. */
 static void write_row(int fd, const struct weft_stats *s, struct row *r)
 {
 	char line[2048];
@@ -226,13 +226,13 @@ static void write_row(int fd, const struct weft_stats *s, struct row *r)
 					: "the line was cut short");
 }
 
-/* Any that this process may write? */
+/* Does @s have rows that this process may print? */
 static bool has_rows(struct weft_stats *s)
 {
 	return !weft_list_empty(&s->rows) && s->pid == getpid();
 }
 
-static void write_all(int fd, struct weft_stats *s)
+static void write_rows(int fd, struct weft_stats *s)
 {
 	struct row *r, *tmp;
 
@@ -258,7 +258,7 @@ void weft_stats_close(struct weft_stats *s)
 	if (has_rows(s))
 		fd = open_output(weft_settings()->stats);
 	if (fd >= 0) {
-		write_all(fd, s);
+		write_rows(fd, s);
 		close(fd);
 	}
 	weft_list_for_each (r, tmp, &s->rows, link)
@@ -268,8 +268,8 @@ void weft_stats_close(struct weft_stats *s)
 }
 
 /*
- * Interfaces still open at exit, or when the plugin is unloaded: their rows are
- * written and kept, since threads of the program may still count.
+ * Print the rows of interfaces that are still open at exit or when the plugin
+ * is unloaded.  Do not free them: threads of the program may still count.
  */
 __attribute__((destructor)) static void write_at_exit(void)
 {
@@ -277,16 +277,16 @@ __attribute__((destructor)) static void write_at_exit(void)
 	int fd = -1;
 
 	if (pthread_mutex_trylock(&lock))
-		return; /* exit() inside a call of ours: no deadlock */
+		return; /* exit() inside a call of weft: no deadlock */
 	weft_list_for_each (s, tmp, &open_stats, link) {
 		if (!has_rows(s))
 			continue;
-		/* nobody with nothing to say leaves a file behind */
+		/* do not create a file without rows */
 		if (fd < 0)
 			fd = open_output(weft_settings()->stats);
 		if (fd < 0)
 			break;
-		write_all(fd, s);
+		write_rows(fd, s);
 	}
 	if (fd >= 0)
 		close(fd);

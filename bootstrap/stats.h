@@ -14,10 +14,10 @@
 #include <stdint.h>
 
 /*
- * X(name, help): payload bytes are the caller's bytes, wire bytes all bytes.  What
- * one side has sent, tx_message_bytes + tx_put_bytes + tx_get_bytes, the other has
- * received: rx_message_bytes + rx_put_bytes + get_bytes.  (Not of weft_ib's gets:
- * the adapter answers them, and nobody here hears of it.)
+ * X(name, help): payload bytes are the caller's, wire bytes include headers.
+ * tx_message_bytes + tx_put_bytes + tx_get_bytes of one side equal
+ * rx_message_bytes + rx_put_bytes + get_bytes of the other, except for gets of
+ * weft_ib: there the adapter answers, and tx_gets does not count.
  */
 #define WEFT_COUNTERS(X)                                              \
 	X(tx_messages, "messages sent")                               \
@@ -50,25 +50,25 @@ struct weft_counters {
 struct weft_stats; /* the rows of one interface */
 
 /*
- * What this copy of weft is a plugin of, "ucx" or "nccl", as every row says it:
- * both may be in one process.  @name is kept, not copied.  Never told: "", which
- * is what weft's own tools are.
+ * Set the runtime that has loaded this copy of weft, "ucx" or "nccl", for every
+ * row: both may be in one process.  @name is not copied.  Default: "", as in
+ * weft's tools.
  */
 void weft_stats_runtime(const char *name);
 
 /* NULL when out of memory; every call below takes NULL. */
 struct weft_stats *weft_stats_open(const char *device, const char *netdev);
-/* What peers know the interface by: @id here is "peer" in their rows. */
+/* The id of this interface: "peer" in the peers' rows. */
 void weft_stats_own_id(struct weft_stats *s, uint64_t id);
 /*
- * The counters of one peer, made at first use; a peer that comes back finds its
- * own row.  To be given back with weft_stats_peer_ended(): of many peers that
- * have ended, the longest gone are counted together in one row.  Never NULL:
- * without memory it is a shared row that nobody prints.
+ * The counters of one peer; a peer that comes back gets its row again.  Drop
+ * them with weft_stats_peer_ended(): if many peers have ended, the oldest are
+ * merged into one row.  Never NULL: without memory it is a shared row that is
+ * not printed.
  */
 struct weft_counters *weft_stats_peer(struct weft_stats *s, uint64_t peer_id,
 				      const char *where);
-/* @c as weft_stats_peer() returned it, or NULL; not used from here on. */
+/* @c of weft_stats_peer(), or NULL; do not use it afterwards. */
 void weft_stats_peer_ended(struct weft_stats *s, struct weft_counters *c);
 void weft_stats_close(struct weft_stats *s);
 

@@ -22,15 +22,14 @@
 
 enum weft_ucxenv_how {
 	/*
-	 * weft merely lies in the process.  Nothing is changed unless weft is
-	 * asked for by name or by Dask's flags: a UCX_TLS without a weft_ name
-	 * stays as it is, and so does everything else then.
+	 * weft is loaded.  Change nothing unless weft is requested by name or
+	 * by Dask's flags: with a UCX_TLS without a weft_ name, all variables
+	 * stay as they are.
 	 */
 	WEFT_UCXENV_LOADED,
 	/*
-	 * weft run: the user wants weft.  It takes the place of tcp in a
-	 * UCX_TLS without a weft_ name; beside "all" and "^..." lists, which
-	 * stay, WEFT_UCX=on lets it in.
+	 * weft run: the user wants weft.  It replaces tcp in a UCX_TLS without
+	 * a weft_ name; "all" and "^..." lists stay, and WEFT_UCX=on adds it.
 	 */
 	WEFT_UCXENV_RUN,
 };
@@ -42,37 +41,37 @@ struct weft_ucxenv {
 };
 #define WEFT_UCXENV_MAX 7
 
-/* What is to be set; returns how many. */
+/* The variables to set; returns how many. */
 size_t weft_ucxenv(enum weft_ucxenv_how how,
 		   struct weft_ucxenv out[WEFT_UCXENV_MAX]);
 
 /*
- * Is there a GPU, going by what is in /dev alone: no driver is loaded.  Who
- * names a driver in WEFT_LIBCUDA says that there is one; who hides them all in
- * CUDA_VISIBLE_DEVICES ("" or -1) says that there is none.
+ * Is there a GPU?  Looks in /dev only and loads no driver.  True if
+ * WEFT_LIBCUDA names a driver; false if CUDA_VISIBLE_DEVICES ("" or -1) hides
+ * all GPUs.
  */
 bool weft_gpu_here(void);
 
 /*
- * May transport @tl_name be offered to UCX: is it named in UCX_TLS (as
- * "weft_tcp", "\weft_tcp" or "weft_tcp:aux", not in a "^" list), or is UCX_TLS
- * unset and Dask's flags ask for it, or is WEFT_UCX=on?  Looks at the
- * environment as it is now; WEFT_UCX=off says no to all.
+ * May transport @tl_name be offered to UCX?  True if UCX_TLS names it (as
+ * "weft_tcp", "\weft_tcp" or "weft_tcp:aux", not in a "^" list), if UCX_TLS is
+ * unset and Dask's flags request it, or if WEFT_UCX is on; never if that is
+ * off.  Reads the environment at each call.
  */
-bool weft_asked_for(const char *tl_name);
+bool weft_is_requested(const char *tl_name);
 
 /*
- * Does UCX_TLS let cuda_copy in, without which UCX refuses a worker that has a
- * transport for GPU memory?
+ * Does UCX_TLS allow cuda_copy?  Without it UCX refuses to create a worker with
+ * a transport for GPU memory.
  */
-bool weft_cuda_copy_asked_for(void);
+bool weft_cuda_copy_requested(void);
 
 /*
- * ucxx hands Dask's flags to UCX by ucp_config_modify(@name, @value), which
- * wins over the environment that UCX read.  Returns what is to be said instead,
- * or NULL: @value is right.  TLS and SOCKADDR_TLS_PRIORITY only where
- * weft_asked_for() stems from Dask's flags, NET_DEVICES=auto where anything of
- * weft's is asked for.  The text is valid until the thread's next call.
+ * ucxx passes Dask's flags to UCX with ucp_config_modify(@name, @value), which
+ * overrides the environment.  Returns the value to use instead, or NULL if
+ * @value is right.  Replaces TLS and SOCKADDR_TLS_PRIORITY only if Dask's
+ * flags request weft, NET_DEVICES=auto if any weft transport is requested.
+ * The text is valid until the thread's next call.
  */
 const char *weft_ucxenv_option(const char *name, const char *value);
 

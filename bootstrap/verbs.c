@@ -22,12 +22,12 @@
 #define MAX_GIDS  256
 #define MAX_PKEYS 65536
 #define PKEY_FULL 0x8000	/* a full member of the partition */
-/* of UCX (uct/ib/base/ib_device.h, UCT_IB_DEFAULT_ROCEV2_DSCP) */
+/* UCT_IB_DEFAULT_ROCEV2_DSCP in UCX's uct/ib/base/ib_device.h */
 #define ROCE_TRAFFIC_CLASS 106
 #define CLASS	  "class/infiniband"
 #define NODES	  "class/infiniband_verbs"
 
-/* One line of a sysfs file, without its end; false: not to be read. */
+/* The first line of a sysfs file, without newline; false: cannot read it. */
 static bool read_line(char *text, size_t len, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
@@ -81,7 +81,7 @@ static uint64_t parse_guid(const char *text)
 	return v;
 }
 
-/* The interface beside the port: RoCE says it per GID, IPoIB by dev_port. */
+/* The port's interface: for RoCE that of the GID, for IPoIB by dev_port. */
 static void find_netdev(struct weft_verbs_port *p)
 {
 	char path[512], text[32];
@@ -97,7 +97,7 @@ static void find_netdev(struct weft_verbs_port *p)
 		 weft_sysfs_root, p->dev);
 	dir = opendir(path);
 	if (!dir) {
-		/* a software device has no PCI device, but a parent */
+		/* a software device has a parent instead of a PCI device */
 		if (!read_line(p->netdev, sizeof(p->netdev), CLASS "/%s/parent",
 			       p->dev))
 			p->netdev[0] = '\0';
@@ -120,8 +120,8 @@ static void find_netdev(struct weft_verbs_port *p)
 }
 
 /*
- * Has it the queue pairs of InfiniBand?  iWARP's are connected otherwise, and
- * EFA and usNIC have no reliable ones (enum rdma_node_type in the kernel's
+ * Only channel adapters will do: iWARP connects its queue pairs differently,
+ * and EFA and usNIC have no reliable ones (enum rdma_node_type in the kernel's
  * include/rdma/ib_verbs.h: 1 is a channel adapter, Soft-RoCE included).
  */
 static bool is_channel_adapter(const char *dev)
@@ -132,8 +132,8 @@ static bool is_channel_adapter(const char *dev)
 	       !strncmp(text, "1:", 2);
 }
 
-/* False: not there, down, or of another kind. */
-static bool port_read(const char *dev, unsigned int port,
+/* False: no such port, down, or not a channel adapter. */
+static bool read_port(const char *dev, unsigned int port,
 		      struct weft_verbs_port *p)
 {
 	char text[128];
@@ -159,7 +159,7 @@ static bool port_read(const char *dev, unsigned int port,
 	return true;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_ports(const void *a, const void *b)
 {
 	const struct weft_verbs_port *x = a, *y = b;
 	size_t lx = strlen(x->dev), ly = strlen(y->dev);
@@ -184,15 +184,15 @@ static int add_ports(const char *dev, struct weft_verbs_port *found, int n)
 	dir = opendir(path);
 	while (dir && n < MAX_PORTS && (e = readdir(dir)))
 		if (!weft_parse_u64(e->d_name, 1, 255, &port) &&
-		    port_read(dev, (unsigned int)port, &found[n]))
+		    read_port(dev, (unsigned int)port, &found[n]))
 			n++;
 	if (dir)
 		closedir(dir);
 	return n;
 }
 
-/* Every active port, whatever the settings say. */
-static int list_all(struct weft_verbs_port **list)
+/* All active ports, regardless of the settings. */
+static int list_ports(struct weft_verbs_port **list)
 {
 	struct weft_verbs_port *found;
 	char path[512];
@@ -210,14 +210,14 @@ static int list_all(struct weft_verbs_port **list)
 			n = add_ports(e->d_name, found, n);
 	if (dir)
 		closedir(dir);
-	qsort(found, (size_t)n, sizeof(*found), by_name);
+	qsort(found, (size_t)n, sizeof(*found), compare_ports);
 	*list = found;
 	return n;
 }
 
 int weft_verbs_list(struct weft_verbs_port **list)
 {
-	int i, kept = 0, n = list_all(list);
+	int i, kept = 0, n = list_ports(list);
 
 	for (i = 0; i < n; i++)
 		if (weft_settings_verbs_allowed((*list)[i].dev,
@@ -244,18 +244,18 @@ int weft_verbs_list_near(struct weft_verbs_port **list)
 bool weft_verbs_present(void)
 {
 	struct weft_verbs_port *list;
-	const int n = list_all(&list);
+	const int n = list_ports(&list);
 
 	if (n >= 0)
 		free(list);
 	return n > 0;
 }
 
-static int get_if(bool (*fits)(const struct weft_verbs_port *, const char *),
-		  const char *name, struct weft_verbs_port *out)
+static int find_port(bool (*fits)(const struct weft_verbs_port *, const char *),
+		     const char *name, struct weft_verbs_port *out)
 {
 	struct weft_verbs_port *list;
-	int i, n = list_all(&list), err = -ENODEV;
+	int i, n = list_ports(&list), err = -ENODEV;
 
 	if (n < 0)
 		return n;
@@ -280,12 +280,12 @@ static bool has_netdev(const struct weft_verbs_port *p, const char *name)
 
 int weft_verbs_get(const char *name, struct weft_verbs_port *out)
 {
-	return get_if(is_named, name, out);
+	return find_port(is_named, name, out);
 }
 
 int weft_verbs_of_netdev(const char *netdev, struct weft_verbs_port *out)
 {
-	return get_if(has_netdev, netdev, out);
+	return find_port(has_netdev, netdev, out);
 }
 
 bool weft_verbs_openable(const char *dev)
@@ -305,7 +305,7 @@ bool weft_verbs_openable(const char *dev)
 		    strcmp(text, dev))
 			continue;
 		known = true;
-		/* also what a device cgroup says, which access(2) does not */
+		/* access(2) does not see what a device cgroup forbids */
 		snprintf(path, sizeof(path), "/dev/infiniband/%s", e->d_name);
 		fd = open(path, O_RDWR | O_CLOEXEC);
 	}
@@ -349,9 +349,9 @@ static bool is_ipv4(const uint8_t gid[16])
 	return !memcmp(gid, mapped, sizeof(mapped));
 }
 
-/* The version of RoCE that an entry of the GID table is for. */
-static unsigned int gid_version(const struct weft_verbs_port *port,
-				unsigned int index)
+/* The RoCE version of an entry of the GID table. */
+static unsigned int read_gid_version(const struct weft_verbs_port *port,
+				     unsigned int index)
 {
 	char type[32];
 
@@ -360,7 +360,7 @@ static unsigned int gid_version(const struct weft_verbs_port *port,
 			 port->port, index) && !strcmp(type, "RoCE v2") ? 2 : 1;
 }
 
-static bool in_range(const uint8_t gid[16], const struct weft_gid_range *r)
+static bool is_in_range(const uint8_t gid[16], const struct weft_gid_range *r)
 {
 	const unsigned int bytes = r->bits / 8, rest = r->bits % 8;
 
@@ -368,8 +368,8 @@ static bool in_range(const uint8_t gid[16], const struct weft_gid_range *r)
 	       (!rest || !((gid[bytes] ^ r->gid[bytes]) >> (8 - rest)));
 }
 
-/* The smaller the better. */
-static unsigned int gid_rank(const uint8_t gid[16], unsigned int version,
+/* Lower is better. */
+static unsigned int rank_gid(const uint8_t gid[16], unsigned int version,
 			     int family)
 {
 	const struct weft_settings *s = weft_settings();
@@ -383,7 +383,7 @@ static unsigned int gid_rank(const uint8_t gid[16], unsigned int version,
 		rank += 4;
 	if (version != s->ib_roce_version)
 		rank += 8;
-	return in_range(gid, &s->ib_range) ? rank : rank + 16;
+	return is_in_range(gid, &s->ib_range) ? rank : rank + 16;
 }
 
 int weft_verbs_gid(const struct weft_verbs_port *port, int family,
@@ -404,8 +404,8 @@ int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 			break;
 		if (!parse_gid(text, this))
 			continue;
-		rank = port->roce ? gid_rank(this, gid_version(port, i), family)
-				  : 0;
+		rank = !port->roce ? 0 :
+		       rank_gid(this, read_gid_version(port, i), family);
 		if (rank >= best)
 			continue;
 		best = rank;
@@ -462,7 +462,7 @@ unsigned int weft_verbs_traffic_class(const struct weft_verbs_port *port,
 
 	if (asked != UINT_MAX)
 		return asked;
-	if (!port->roce || gid_version(port, gid_index) != 2)
+	if (!port->roce || read_gid_version(port, gid_index) != 2)
 		return 0;
 	if (read_line(text, sizeof(text), CLASS "/%s/tc/%u/traffic_class",
 		      port->dev, port->port) &&
@@ -532,8 +532,8 @@ int weft_verbs_nearest(const struct weft_verbs_port *list, size_t n,
 }
 
 /* "mlx5_0" and "mlx5_0:1" name port 1 of mlx5_0, by a prefix also "mlx5". */
-static bool names_port(const char *name, bool whole, const char *dev,
-		       unsigned int port)
+static bool matches_port(const char *name, bool whole, const char *dev,
+			 unsigned int port)
 {
 	const size_t len = strcspn(name, ":");
 	uint64_t wanted;
@@ -561,13 +561,13 @@ bool weft_verbs_match(const char *list, enum weft_verbs_form form,
 	}
 	if (!*list || !strcmp(list, "all"))
 		return !negated;
-	/* NCCL knows no ranges, and no name has a bracket */
+	/* NCCL has no ranges, but no name has a bracket either */
 	for (; *list && !hit; list = *end ? end + 1 : end) {
 		end = strchrnul(list, ',');
 		len = (size_t)(end - list);
 		for (i = 0; !hit && weft_range_name(list, len, i, name,
 						    sizeof(name)); i++)
-			hit = names_port(name, whole, dev, port);
+			hit = matches_port(name, whole, dev, port);
 	}
 	return hit != negated;
 }

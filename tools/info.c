@@ -108,7 +108,7 @@ static unsigned int print_interfaces(void)
 /* Returns whether weft_ib is offered. */
 static bool print_ib(void)
 {
-	const bool asked = weft_asked_for("weft_ib");
+	const bool asked = weft_is_requested("weft_ib");
 	struct weft_verbs_port *ports;
 	const int n = weft_verbs_list_near(&ports);
 
@@ -161,9 +161,9 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 {
 	struct weft_ucxenv out[WEFT_UCXENV_MAX];
 	const char *tls = getenv("UCX_TLS");
-	const bool asked = weft_asked_for("weft_tcp");
-	const bool nvl = weft_asked_for("weft_nvl");
-	bool nvl_here = nvl && weft_gpu_here() && weft_cuda_copy_asked_for();
+	const bool asked = weft_is_requested("weft_tcp");
+	const bool nvl = weft_is_requested("weft_nvl");
+	bool nvl_here = nvl && weft_gpu_here() && weft_cuda_copy_requested();
 	bool ib, tcp, run_tcp = false, run_nvl = false;
 	const char *why = NULL;
 	const uint8_t *secret;
@@ -178,7 +178,7 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 		       weft_gpu_here() ? "a" : "no",
 		       !nvl			     ? "not offered, nobody asked for it"
 		       : !weft_gpu_here()	     ? "not offered"
-		       : !weft_cuda_copy_asked_for() ? "not offered, it needs cuda_copy in UCX_TLS"
+		       : !weft_cuda_copy_requested() ? "not offered, it needs cuda_copy in UCX_TLS"
 						     : "offered");
 	ib = print_ib();
 	if (weft_settings()->ucx == WEFT_OFF)

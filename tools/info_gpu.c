@@ -259,7 +259,7 @@ static void print_pair(unsigned int a, unsigned int b)
 static void print_folder(void)
 {
 	char path[TOOL_PATH_MAX];
-	const int err = weft_rundir_look(path, sizeof(path));
+	const int err = weft_rundir_check(path, sizeof(path));
 
 	puts("  Rings join processes that share a network namespace or the run "
 	     "folder\n  (WEFT_RUN_DIR); between others it is TCP.");

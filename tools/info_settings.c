@@ -53,7 +53,7 @@ static void find_sources(const char *aliases, struct sources *s)
 	for (; aliases && *aliases; aliases += len + !!aliases[len]) {
 		len = strcspn(aliases, ",");
 		snprintf(name, sizeof(name), "%.*s", (int)len, aliases);
-		if (weft_setting_nccls_alone(name)) {
+		if (weft_setting_nccl_only(name)) {
 			append(s->nccl, sizeof(s->nccl), name);
 			continue;
 		}

@@ -39,9 +39,9 @@ query_md_resources(void *component, struct weft_uct_md_resource **out,
 
 	*out = NULL;
 	*count = 0;
-	if (!weft_asked_for(part->tl->name))
+	if (!weft_is_requested(part->tl->name))
 		return WEFT_UCS_OK;
-	weft_settings_tell_doubts();
+	weft_settings_flush_warnings();
 	md = part->uct->sym.calloc(1, sizeof(*md), "weft md");
 	if (!md)
 		return WEFT_UCS_NO_MEMORY;

@@ -57,7 +57,7 @@ static const char *lacking(const struct weft_uct *uct, char *text, size_t len)
 			 MINOR_MIN);
 		return text;
 	}
-	if (!weft_cuda_copy_asked_for())
+	if (!weft_cuda_copy_requested())
 		return "UCX_TLS leaves out cuda_copy, by which UCX tells GPU memory from other";
 	/* UCX has initialised the driver where it has GPUs to show */
 	if (weft_uct_component_mds(uct, "cuda_cpy") <= 0 ||

@@ -270,7 +270,7 @@ int weft_uct_load(const void *inside)
 	int err;
 
 	/* UCX may be about to use something else */
-	weft_settings_hold_doubts();
+	weft_settings_defer_warnings();
 	if (!handle) {
 		refuse("cannot find the libuct that address %p belongs to: weft stays out of it; is UCX linked statically?",
 		       inside);
@@ -289,7 +289,7 @@ void weft_uct_environment(void)
 	struct weft_ucxenv env[WEFT_UCXENV_MAX];
 	size_t n;
 
-	weft_settings_hold_doubts();
+	weft_settings_defer_warnings();
 	n = weft_ucxenv(WEFT_UCXENV_LOADED, env);
 	for (size_t i = 0; i < n; i++) {
 		weft_info("%s=%s: %s", env[i].name, env[i].value,
@@ -300,7 +300,7 @@ void weft_uct_environment(void)
 
 const char *weft_uct_option(const char *name, const char *value)
 {
-	weft_settings_hold_doubts();
+	weft_settings_defer_warnings();
 	return weft_ucxenv_option(name, value);
 }
 

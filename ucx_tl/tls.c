@@ -105,7 +105,7 @@ static enum weft_ucs_status nvlink(const struct weft_uct *uct,
 	 * transport has GPU memory, and fails the worker where nobody can.
 	 */
 	copiers = weft_uct_component_mds(uct, "cuda_cpy");
-	if (!weft_cuda_copy_asked_for())
+	if (!weft_cuda_copy_requested())
 		lacking = "UCX_TLS leaves it out";
 	else if (copiers < 0)
 		lacking = "this UCX has none, or it did not load";
@@ -140,7 +140,7 @@ static double by_port(const char *netdev)
 	double speed = 0;
 	int n;
 
-	if (!weft_asked_for("weft_ib"))
+	if (!weft_is_requested("weft_ib"))
 		return 0;
 	n = weft_verbs_list_near(&list);
 	for (int i = 0; i < n && speed == 0; i++)
@@ -266,7 +266,7 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 bool weft_uct_asked_for_any(void)
 {
 	for (size_t i = 0; i < WEFT_UCT_TLS; i++)
-		if (weft_asked_for(weft_uct_tls[i].name))
+		if (weft_is_requested(weft_uct_tls[i].name))
 			return true;
 	return false;
 }

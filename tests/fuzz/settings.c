@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		weft_settings_netdev_named(names[i]);
 	}
 	weft_settings_verbs_allowed("mlx5_0", 1, "ib0");
-	weft_asked_for("weft_tcp");
+	weft_is_requested("weft_tcp");
 	weft_ucxenv_option("TLS", "tcp");
 	weft_ucxenv(WEFT_UCXENV_LOADED, out);
 	n = weft_ucxenv(WEFT_UCXENV_RUN, out);

@@ -53,17 +53,17 @@ static void there_and_back(int family, size_t dev_len)
 	cr_expect(zero(int, memcmp(&b.sa, &a.sa, sizeof(a.sa))));
 }
 
-Test(address, ipv4_there_and_back)
+Test(address, ipv4_packs_and_unpacks)
 {
 	there_and_back(AF_INET, 6);
 }
 
-Test(address, ipv6_there_and_back)
+Test(address, ipv6_packs_and_unpacks)
 {
 	there_and_back(AF_INET6, 18);
 }
 
-Test(address, fabric_there_and_back)
+Test(address, fabric_packs_and_unpacks)
 {
 	struct weft_address a = sample(AF_INET), b;
 	uint8_t iface[WEFT_IFACE_ADDR_LEN], dev[WEFT_DEV_ADDR_MAX];
@@ -77,7 +77,7 @@ Test(address, fabric_there_and_back)
 }
 
 /* The bytes are a promise to other hosts and releases. */
-Test(address, wire_form)
+Test(address, packed_bytes_are_as_specified)
 {
 	static const uint8_t iface_bytes[WEFT_IFACE_ADDR_LEN] = {
 		1,    3,    0x12, 0x34, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33,
@@ -94,7 +94,7 @@ Test(address, wire_form)
 	cr_expect(zero(int, memcmp(dev, dev_bytes, sizeof(dev_bytes))));
 }
 
-Test(address, longer_parts_are_taken)
+Test(address, longer_parts_are_accepted)
 {
 	struct weft_address a = sample(AF_INET), b;
 	uint8_t iface[64] = { 0 }, dev[64] = { 0 };
@@ -124,7 +124,7 @@ static int unpack_changed(size_t iface_len, size_t dev_len, int part, size_t at,
 	return err;
 }
 
-Test(address, refuses)
+Test(address, malformed_parts_are_refused)
 {
 	size_t len;
 
@@ -141,7 +141,7 @@ Test(address, refuses)
 	cr_expect(eq(int, unpack_changed(28, 18, 1, 1, 1), -EINVAL), "family");
 }
 
-Test(address, versions_meet)
+Test(address, overlapping_versions_are_compatible)
 {
 	struct weft_address a = sample(AF_INET);
 
@@ -154,7 +154,7 @@ Test(address, versions_meet)
 	cr_expect(weft_address_speaks(&a));
 }
 
-Test(address, key_id_names_but_does_not_tell)
+Test(address, key_id_differs_per_key_and_hides_it)
 {
 	struct weft_address a = sample(AF_INET);
 	uint64_t id = weft_key_id(a.key), first;
@@ -170,7 +170,7 @@ Test(address, key_id_names_but_does_not_tell)
 	}
 }
 
-Test(address, is_shown)
+Test(address, sockaddr_is_formatted)
 {
 	char buf[WEFT_SOCKADDR_STR], small[8];
 	struct weft_address a = sample(AF_INET), b = sample(AF_INET6);

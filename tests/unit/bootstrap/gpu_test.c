@@ -70,7 +70,7 @@ static void remove_tree(void)
 
 TestSuite(gpu, .init = make_tree, .fini = remove_tree);
 
-Test(gpu, pci_alone)
+Test(gpu, without_driver_gpus_come_from_sysfs)
 {
 	struct weft_gpus g;
 
@@ -83,7 +83,7 @@ Test(gpu, pci_alone)
 	cr_assert(not(g.gpu[1].here));
 }
 
-Test(gpu, no_library)
+Test(gpu, missing_nvml_is_reported)
 {
 	struct weft_gpus g;
 
@@ -95,7 +95,7 @@ Test(gpu, no_library)
 }
 
 /* The container has the node of one GPU, and sees both on PCI. */
-Test(gpu, one_node_here)
+Test(gpu, gpu_without_node_is_not_usable)
 {
 	struct weft_gpus g;
 
@@ -112,7 +112,7 @@ Test(gpu, one_node_here)
 	cr_assert(not(g.pair[0][1].known));
 }
 
-Test(gpu, both_here)
+Test(gpu, driver_fills_in_gpus_and_pair)
 {
 	struct weft_gpus g;
 
@@ -167,7 +167,7 @@ static const struct {
 };
 
 /* CUDA itself is not asked: it would take memory, and hold after a fork. */
-Test(gpu, the_processes_own)
+Test(gpu, process_gpu_follows_environment)
 {
 	size_t i;
 
@@ -180,7 +180,7 @@ Test(gpu, the_processes_own)
 }
 
 /* Of those whose nodes this container has. */
-Test(gpu, the_processes_own_of_one_node)
+Test(gpu, process_gpu_is_the_only_visible_one)
 {
 	setenv(FAKE_NVML, "1", 1);
 	setenv(FAKE_CUDA_NODES, "2", 1);
@@ -188,7 +188,7 @@ Test(gpu, the_processes_own_of_one_node)
 	cr_expect(eq(str, (char *)own(NULL), (char *)"0000:e2:00.0"));
 }
 
-Test(gpu, the_processes_own_and_no_library)
+Test(gpu, process_gpu_without_nvml)
 {
 	setenv("WEFT_LIBNVML", "/nosuch", 1);
 	cr_expect(eq(str, (char *)own("1"), (char *)"0000:e2:00.0"));

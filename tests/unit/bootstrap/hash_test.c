@@ -42,7 +42,7 @@ Test(hash, is_blake2b_of_the_joined_parts)
 }
 
 /* BLAKE2's own test vectors (blake2-kat.json), first and last of blake2b. */
-Test(hash, keyed)
+Test(hash, key_changes_the_hash)
 {
 	uint8_t key[64], data[255], out[64];
 	struct weft_bytes part = { data, 0 };
@@ -64,7 +64,7 @@ Test(hash, keyed)
 }
 
 /* It is BLAKE2b of that length, not the beginning of a longer one. */
-Test(hash, short_ones)
+Test(hash, short_outputs_match_blake2b)
 {
 	const struct weft_bytes part = { "abc", 3 };
 	uint8_t out[16];
@@ -78,7 +78,7 @@ Test(hash, short_ones)
  * Addresses name a key by it, and both ends must agree whatever their byte
  * order: BLAKE2b-128 of "weft test\0data", its first 8 bytes little-endian.
  */
-Test(hash, to_a_number)
+Test(hash, u64_is_the_first_eight_bytes)
 {
 	cr_expect(eq(u64, weft_hash_u64("weft test", "data", 4),
 		     0xe67b1bd2b76d1f1aull));
@@ -87,7 +87,7 @@ Test(hash, to_a_number)
 		  "label and data run into each other");
 }
 
-Test(hash, equal)
+Test(hash, equal_compares_every_byte)
 {
 	const uint8_t a[] = { 1, 2, 3, 4 }, b[] = { 1, 2, 3, 5 };
 

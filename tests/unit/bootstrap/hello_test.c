@@ -109,7 +109,7 @@ Test(hello, both_sides_are_proven)
 		}
 }
 
-Test(hello, no_two_conversations_are_alike)
+Test(hello, handshakes_never_repeat_bytes)
 {
 	struct weft_hello d1, l1, d2, l2;
 
@@ -158,7 +158,7 @@ Test(hello, wrong_key_is_refused_by_the_listener)
 }
 
 /* The dialer has the listener's key but lies about its own. */
-Test(hello, owner_is_proven_apart)
+Test(hello, dialer_proves_its_own_key)
 {
 	struct weft_hello d, l;
 	uint8_t claimed[WEFT_KEY_LEN];
@@ -175,7 +175,7 @@ Test(hello, owner_is_proven_apart)
 }
 
 /* The dialer proves its own key, but said another one's name before. */
-Test(hello, name_and_proof_must_be_of_one_key)
+Test(hello, dialers_id_must_match_its_proof)
 {
 	const uint64_t other = weft_key_id(wrong_key);
 	struct weft_hello d, l;
@@ -213,7 +213,7 @@ static size_t flip(bool to_listener, int nth, uint8_t *bytes, size_t len)
 }
 
 /* Every bit of every message counts: whoever changes one is found out. */
-Test(hello, every_flipped_bit_is_seen, .timeout = 60)
+Test(hello, every_flipped_bit_fails_the_handshake, .timeout = 60)
 {
 	struct weft_hello d, l;
 	int message, bit, flips = 0;
@@ -251,7 +251,7 @@ static size_t cut(bool to_listener, int nth, uint8_t *bytes, size_t len)
 }
 
 /* It waits for the rest (the caller has a deadline), and believes nothing. */
-Test(hello, truncated_message_is_awaited)
+Test(hello, truncated_message_keeps_reading)
 {
 	struct weft_hello d, l, *reader;
 	int message;
@@ -267,7 +267,7 @@ Test(hello, truncated_message_is_awaited)
 		}
 }
 
-Test(hello, stranger_is_dropped_at_the_first_eight_bytes)
+Test(hello, wrong_magic_fails_after_the_header)
 {
 	static const char *const words[] = {
 		"GET / HTTP/1.1\r\n",
@@ -301,7 +301,7 @@ static size_t newer_dialer(bool to_listener, int nth, uint8_t *bytes,
 	return len;
 }
 
-Test(hello, version_mismatch_is_told_to_both)
+Test(hello, version_mismatch_fails_both_sides)
 {
 	struct weft_hello d, l;
 
@@ -317,7 +317,7 @@ Test(hello, version_mismatch_is_told_to_both)
 }
 
 /* A later release may say more in its hello. */
-Test(hello, longer_hello_of_a_newer_peer_is_answered)
+Test(hello, longer_hello_of_newer_peer_is_accepted)
 {
 	struct weft_hello d, l;
 
@@ -442,7 +442,7 @@ Test(hello, job_secret_must_be_the_same)
 	unlink(secret_path);
 }
 
-Test(hello, nothing_connects_without_the_secret_that_was_named)
+Test(hello, unusable_secret_file_fails_the_handshake)
 {
 	struct weft_hello d, l;
 

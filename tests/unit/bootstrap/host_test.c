@@ -8,7 +8,7 @@
 
 #include "bootstrap/host.h"
 
-Test(host, ids_are_the_same_each_time)
+Test(host, ids_are_stable)
 {
 	const uint64_t host = weft_host_id(), ns = weft_netns_id();
 
@@ -70,7 +70,7 @@ static void *leave_and_ask(void *arg)
 }
 
 /* A namespace is a thread's, and what was said before may no longer hold. */
-Test(host, a_thread_that_leaves_is_told)
+Test(host, netns_id_follows_the_thread)
 {
 	const uint64_t here = weft_netns_id();
 	pthread_t t;

@@ -64,7 +64,7 @@ static const struct {
 	{ "auto", WEFT_NETDEV_NCCL, "eth0", false },
 };
 
-Test(netdevs, lists_mean_what_their_users_mean)
+Test(netdevs, lists_match_as_ucx_and_nccl_match_them)
 {
 	size_t i;
 
@@ -165,7 +165,7 @@ static void check_with(const char *name, const char *value)
 }
 
 /* An interface for addresses, and devices that do not have it. */
-Test(netdevs, hca_and_interface_disagree, .init = begin, .fini = end)
+Test(netdevs, ifname_outside_listed_hcas_warns, .init = begin, .fini = end)
 {
 	char path[64];
 
@@ -207,7 +207,7 @@ Test(netdevs, hca_and_interface_disagree, .init = begin, .fini = end)
 }
 
 /* A range of devices names them, too. */
-Test(netdevs, interface_of_no_device_of_a_range, .init = begin, .fini = end)
+Test(netdevs, ifname_outside_listed_range_warns, .init = begin, .fini = end)
 {
 	weft_log_set_sink(catch, NULL);
 	clearenv();
@@ -219,7 +219,7 @@ Test(netdevs, interface_of_no_device_of_a_range, .init = begin, .fini = end)
 }
 
 /* As in Dask's recipe: --interface, and the device in Dask's own variable. */
-Test(netdevs, hca_and_dasks_interface_disagree, .init = begin, .fini = end)
+Test(netdevs, dask_interface_outside_listed_hcas_warns, .init = begin, .fini = end)
 {
 	char path[64];
 

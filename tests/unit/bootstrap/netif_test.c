@@ -81,7 +81,7 @@ static const struct {
 	  .wire = WEFT_WIRE_MAX + 1 },
 };
 
-Test(netif, who_reaches_whom)
+Test(netif, reachability_rules)
 {
 	struct weft_netif local;
 	struct weft_address remote;
@@ -115,7 +115,7 @@ Test(netif, who_reaches_whom)
 	}
 }
 
-Test(netif, loopback_is_there_and_last)
+Test(netif, loopback_is_listed_last)
 {
 	struct weft_netif *list, lo;
 	int n = weft_netif_list(AF_UNSPEC, &list), i;
@@ -164,7 +164,7 @@ static void new_namespace(void)
 		cr_skip_test("no iproute2");
 }
 
-Test(netif, best_address_of_each)
+Test(netif, each_interface_has_its_best_address)
 {
 	struct weft_netif nif;
 	char buf[WEFT_SOCKADDR_STR];
@@ -208,7 +208,7 @@ static bool reaches(const char *netdev, int family, const char *to,
 	return weft_netif_reaches(&nif, &remote, why);
 }
 
-Test(netif, kernel_is_asked)
+Test(netif, route_comes_from_the_kernel)
 {
 	static const struct {
 		const char *netdev, *to;
@@ -247,7 +247,7 @@ Test(netif, kernel_is_asked)
 }
 
 /* Where the sandbox forbids netlink, a connected UDP socket says the same. */
-Test(netif, udp_says_what_netlink_says)
+Test(netif, udp_and_netlink_routes_agree)
 {
 	static const char *const to[] = {
 		"10.7.0.2",  "10.8.1.1",  "10.7.0.1", "10.7.9.1", "10.6.1.1",
@@ -314,7 +314,7 @@ Test(netif, works_without_netlink)
 		  "%s", why);
 }
 
-Test(netif, link_local_needs_its_name)
+Test(netif, link_local_needs_a_named_interface)
 {
 	struct weft_netif nif;
 	struct weft_address remote = {

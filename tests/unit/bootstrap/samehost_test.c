@@ -138,7 +138,7 @@ static bool another(void)
 	return strcmp(before, host.id);
 }
 
-Test(samehost, whoever_shares_all_has_one_id)
+Test(samehost, equal_surroundings_give_equal_ids)
 {
 	char folder[192];
 
@@ -174,7 +174,7 @@ Test(samehost, a_driver_before_525_is_too_old)
 	introduced();
 }
 
-Test(samehost, the_names_of_the_nodes_say_nothing)
+Test(samehost, renamed_nodes_keep_the_id)
 {
 	introduced();
 	gpu("nvidia0", "/dev/zero");
@@ -185,7 +185,7 @@ Test(samehost, the_names_of_the_nodes_say_nothing)
 	cr_expect(not(another()));
 }
 
-Test(samehost, what_is_no_gpu_does_not_count)
+Test(samehost, other_device_nodes_do_not_count)
 {
 	introduced();
 	gpu("nvidiactl", "/dev/full");
@@ -198,7 +198,7 @@ Test(samehost, what_is_no_gpu_does_not_count)
 }
 
 /* As where a cgroup refuses what the folder shows. */
-Test(samehost, a_node_that_does_not_open)
+Test(samehost, unopenable_node_does_not_count)
 {
 	introduced();
 	/* NVIDIA's number, of more GPUs than a host has */
@@ -209,7 +209,7 @@ Test(samehost, a_node_that_does_not_open)
 	cr_expect(eq(uint, host.gpus, 2));
 }
 
-Test(samehost, another_set_of_gpus_is_another_host)
+Test(samehost, id_depends_on_the_gpus)
 {
 	introduced();
 	gpu("nvidia1", "/dev/full");
@@ -218,7 +218,7 @@ Test(samehost, another_set_of_gpus_is_another_host)
 	cr_expect(another());
 }
 
-Test(samehost, another_secret_is_another_host)
+Test(samehost, id_depends_on_the_secret)
 {
 	introduced();
 	write_file("secret", "0123456789abcdef0");
@@ -232,7 +232,7 @@ Test(samehost, another_secret_is_another_host)
 	declined("WEFT_SECRET_FILE");
 }
 
-Test(samehost, another_folder_is_another_host)
+Test(samehost, id_depends_on_the_folder)
 {
 	char cookie[192];
 
@@ -245,7 +245,7 @@ Test(samehost, another_folder_is_another_host)
 	cr_expect(another());
 }
 
-Test(samehost, one_gpu_of_several)
+Test(samehost, one_node_of_several_gpus_is_refused)
 {
 	gpu("nvidia1", NULL);
 	declined("of this host's 2 GPUs only one");
@@ -253,14 +253,14 @@ Test(samehost, one_gpu_of_several)
 	declined("no GPU's device node opens here");
 }
 
-Test(samehost, the_only_gpu_of_a_host)
+Test(samehost, only_gpu_of_a_host_is_accepted)
 {
 	gpu("nvidia1", NULL);
 	cr_assert(zero(int, unlink(in("sys/bus/pci/devices/0000:1b:00.0/vendor"))));
 	introduced();
 }
 
-Test(samehost, what_the_user_says_goes_first)
+Test(samehost, user_settings_refuse_first)
 {
 	static const struct {
 		const char *name, *value, *why;
@@ -292,7 +292,7 @@ Test(samehost, what_the_user_says_goes_first)
 	}
 }
 
-Test(samehost, an_nccl_without_memory_that_can_be_passed_on)
+Test(samehost, nccl_without_cumem_is_refused)
 {
 	find(21806);
 	cr_expect(not(host.introduced));
@@ -304,7 +304,7 @@ Test(samehost, an_nccl_without_memory_that_can_be_passed_on)
 	cr_expect(host.introduced);
 }
 
-Test(samehost, a_daemon_of_mps)
+Test(samehost, mps_daemon_is_refused)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
@@ -329,26 +329,26 @@ static const char *own(const char *name)
 	return in(path);
 }
 
-Test(samehost, no_folder)
+Test(samehost, missing_folder_is_refused)
 {
 	setenv("WEFT_RUN_DIR", in("nowhere"), 1);
 	declined("nowhere/weft-");
 }
 
-Test(samehost, a_folder_that_is_open_to_others)
+Test(samehost, folder_open_to_others_is_refused)
 {
 	cr_assert(zero(int, mkdir(own(""), 0700)));
 	cr_assert(zero(int, chmod(own(""), 0755)));
 	declined("is not a folder of uid");
 }
 
-Test(samehost, a_symbolic_link)
+Test(samehost, symbolic_link_is_refused)
 {
 	cr_assert(zero(int, symlink(in("dev"), own(""))));
 	declined("is not a folder of uid");
 }
 
-Test(samehost, a_folder_of_another_user)
+Test(samehost, folder_of_another_user_is_refused)
 {
 	if (geteuid())
 		cr_skip_test("only root can give a folder away");
@@ -357,7 +357,7 @@ Test(samehost, a_folder_of_another_user)
 	declined("is not a folder of uid");
 }
 
-Test(samehost, a_damaged_cookie)
+Test(samehost, damaged_cookie_is_refused)
 {
 	char name[32];
 
@@ -369,7 +369,7 @@ Test(samehost, a_damaged_cookie)
 	declined("/cookie' is not one of weft's; remove it");
 }
 
-Test(samehost, a_name_too_long_for_a_socket)
+Test(samehost, path_too_long_for_sockets_is_refused)
 {
 	char path[192];
 	size_t len;
@@ -382,14 +382,14 @@ Test(samehost, a_name_too_long_for_a_socket)
 	declined("too long a name for sockets");
 }
 
-Test(samehost, a_path_that_a_change_of_folder_would_change)
+Test(samehost, relative_path_is_refused)
 {
 	cr_assert(zero(int, chdir(root)));
 	setenv("WEFT_RUN_DIR", "run", 1);
 	declined("no absolute path");
 }
 
-Test(samehost, nothing_is_left_behind_but_the_cookie)
+Test(samehost, only_the_cookie_is_left_behind)
 {
 	introduced();
 	unlink(own("cookie"));

@@ -78,7 +78,7 @@ static int secret_of(const char *text, mode_t mode, const uint8_t **bytes,
 	return err;
 }
 
-Test(settings_secret, files)
+Test(settings_secret, secret_file_is_read_and_checked)
 {
 	const uint8_t *bytes = NULL;
 	size_t len = 7;
@@ -107,7 +107,7 @@ Test(settings_secret, files)
 }
 
 /* Modes of which the group is the question: root may let it read. */
-Test(settings_secret, open_to_its_group)
+Test(settings_secret, group_may_read_roots_file_only)
 {
 	static const mode_t refused[] = { 0444, 0604, 0644, 0660, 0420, 0450 };
 	const uint8_t *bytes = NULL;
@@ -152,7 +152,7 @@ static void write_secret(const char *path)
 	with("WEFT_SECRET_FILE", "secret");
 }
 
-Test(settings_secret, fifo)
+Test(settings_secret, fifo_is_refused)
 {
 	const uint8_t *bytes = NULL;
 	size_t len;
@@ -163,7 +163,7 @@ Test(settings_secret, fifo)
 	cr_expect(has(caught.text, "not a regular file"), "%s", caught.text);
 }
 
-Test(settings_secret, of_another_user)
+Test(settings_secret, file_of_another_user_is_refused)
 {
 	const uint8_t *bytes = NULL;
 	size_t len;
@@ -177,7 +177,7 @@ Test(settings_secret, of_another_user)
 }
 
 /* secret -> ..data/secret, which another link may stand for. */
-Test(settings_secret, as_kubernetes_mounts_it)
+Test(settings_secret, kubernetes_mount_is_accepted)
 {
 	const uint8_t *bytes = NULL;
 	size_t len = 0;
@@ -191,7 +191,7 @@ Test(settings_secret, as_kubernetes_mounts_it)
 }
 
 /* Who wrote that meant a secret: a run without one is not what was asked. */
-Test(settings_secret, empty)
+Test(settings_secret, empty_variable_is_refused)
 {
 	const uint8_t *bytes = NULL;
 	size_t len = 7;

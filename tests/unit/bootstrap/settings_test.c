@@ -164,7 +164,7 @@ static const struct {
 
 /* One warning that names setting, value, bounds and origin; then the default.
  */
-Test(settings, bad_value_is_told_once_and_replaced, .init = clean)
+Test(settings, bad_value_warns_once_and_is_replaced, .init = clean)
 {
 	struct weft_setting_info info;
 	size_t i;
@@ -185,7 +185,7 @@ Test(settings, bad_value_is_told_once_and_replaced, .init = clean)
 	}
 }
 
-Test(settings, bad_alias_names_itself, .init = clean)
+Test(settings, warning_names_the_alias, .init = clean)
 {
 	cr_expect(eq(uint, with("UCX_TCP_PORT_RANGE", "5010-50")->ports.first,
 		     0));
@@ -195,20 +195,20 @@ Test(settings, bad_alias_names_itself, .init = clean)
 }
 
 /* Who did not choose weft hears nothing about other runtimes' variables. */
-Test(settings, doubts_wait_until_weft_is_chosen, .init = clean)
+Test(settings, deferred_warnings_wait_for_flush, .init = clean)
 {
-	weft_settings_hold_doubts();
+	weft_settings_defer_warnings();
 	setenv("UCX_TCP_PORT_RANGE", "5010-50", 1);
 	setenv("NCCL_IB_TC", "none", 1);
 	setenv("WEFT_IB_SL", "99", 1);
 	weft_settings();
 	cr_expect(eq(int, caught.count, 1), "weft's own is told at once");
 	cr_expect(has(caught.text, "WEFT_IB_SL='99'"), "%s", caught.text);
-	weft_settings_hold_doubts(); /* too late to change anything */
-	weft_settings_tell_doubts();
+	weft_settings_defer_warnings(); /* too late to change anything */
+	weft_settings_flush_warnings();
 	cr_expect(eq(int, caught.count, 3), "the others once it is chosen");
 	cr_expect(has(caught.text, "from NCCL_IB_TC"), "%s", caught.text);
-	weft_settings_tell_doubts();
+	weft_settings_flush_warnings();
 	cr_expect(eq(int, caught.count, 3), "each once");
 }
 
@@ -279,7 +279,7 @@ Test(settings, every_alias_works, .init = clean)
 }
 
 /* The same name of a unit, another form: UCX's is a time. */
-Test(settings, timeouts_of_the_adapter, .init = clean)
+Test(settings, ucx_timeout_becomes_nearest_exponent, .init = clean)
 {
 	static const struct {
 		const char *name, *value;
@@ -315,7 +315,7 @@ Test(settings, timeouts_of_the_adapter, .init = clean)
 }
 
 /* NCCL takes up to 128; more than weft has is not none. */
-Test(settings, more_queue_pairs_than_there_are, .init = clean)
+Test(settings, too_many_queue_pairs_are_clamped, .init = clean)
 {
 	struct weft_setting_info info;
 
@@ -367,7 +367,7 @@ Test(settings, partition_by_key_or_index, .init = clean)
 }
 
 /* NCCL's default is 0, UCX's a class of the device's. */
-Test(settings, traffic_class_by_whose_default, .init = clean)
+Test(settings, default_traffic_class_follows_runtime, .init = clean)
 {
 	static const struct {
 		const char *world, *name, *value;
@@ -394,7 +394,7 @@ Test(settings, traffic_class_by_whose_default, .init = clean)
 	}
 }
 
-Test(settings, nothing_is_not_a_value, .init = clean)
+Test(settings, empty_variable_counts_as_unset, .init = clean)
 {
 	setenv("WEFT_NET_DEVICES", "", 1);
 	setenv("UCX_NET_DEVICES", "", 1);
@@ -419,7 +419,7 @@ static const struct {
 	  NULL },
 };
 
-Test(settings, misspelt_name_is_told, .init = clean)
+Test(settings, misspelt_name_warns, .init = clean)
 {
 	char mean[64];
 	size_t i;
@@ -477,7 +477,7 @@ Test(settings, interfaces, .init = clean)
 	cr_expect(not(weft_settings_netdev_allowed("docker0")));
 }
 
-Test(settings, nccls_words_win_in_its_world, .init = clean)
+Test(settings, nccl_variables_win_under_nccl, .init = clean)
 {
 	with("NCCL_SOCKET_IFNAME", "eth1");
 	setenv("UCX_NET_DEVICES", "eth0", 1);
@@ -492,7 +492,7 @@ Test(settings, nccls_words_win_in_its_world, .init = clean)
 	cr_expect(weft_settings_netdev_named("eth2"));
 }
 
-Test(settings, nccls_sockets_count_in_its_world_alone, .init = clean)
+Test(settings, nccl_socket_variables_count_under_nccl_only, .init = clean)
 {
 	with("NCCL_NSOCKS_PERTHREAD", "3");
 	setenv("NCCL_SOCKET_NTHREADS", "4", 1);
@@ -511,7 +511,7 @@ Test(settings, nccls_sockets_count_in_its_world_alone, .init = clean)
 	cr_expect(eq(uint, weft_settings()->tcp_streams, 3));
 }
 
-Test(settings, streams_in_wefts_words_stay_as_they_are, .init = clean)
+Test(settings, weft_streams_win_over_nccl_sockets, .init = clean)
 {
 	with("WEFT_TCP_STREAMS", "5");
 	setenv("NCCL_SOCKET_NTHREADS", "4", 1);

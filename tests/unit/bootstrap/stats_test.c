@@ -97,7 +97,7 @@ int __lsan_is_turned_off(void)
 	return forked;
 }
 
-Test(stats, at_exit_too_and_by_the_right_process, .init = to_file,
+Test(stats, exit_writes_rows_of_own_process_only, .init = to_file,
      .fini = clean_up)
 {
 	struct weft_stats *s;
@@ -117,7 +117,7 @@ Test(stats, at_exit_too_and_by_the_right_process, .init = to_file,
 	cr_expect(has(text, "\"tx_messages\":5,"));
 }
 
-Test(stats, name_with_process_id, .init = to_file, .fini = clean_up)
+Test(stats, percent_p_becomes_process_id, .init = to_file, .fini = clean_up)
 {
 	char name[128];
 	struct weft_stats *s;
@@ -143,7 +143,7 @@ static pid_t forked_and_gone(void)
 }
 
 /* A forked child, and an interface that met nobody, leave no file behind. */
-Test(stats, no_empty_file_per_process, .init = to_file, .fini = clean_up)
+Test(stats, process_without_rows_leaves_no_file, .init = to_file, .fini = clean_up)
 {
 	pid_t pid, children[2] = { 0 };
 	char name[128];
@@ -199,7 +199,7 @@ static void write_a_row(void)
 	weft_log_set_sink(NULL, NULL);
 }
 
-Test(stats, planted_symbolic_link, .init = to_file, .fini = clean_up)
+Test(stats, symbolic_link_is_not_followed, .init = to_file, .fini = clean_up)
 {
 	char victim[80];
 
@@ -212,7 +212,7 @@ Test(stats, planted_symbolic_link, .init = to_file, .fini = clean_up)
 		  caught.text);
 }
 
-Test(stats, planted_fifo, .init = to_file, .fini = clean_up, .timeout = 10)
+Test(stats, fifo_does_not_block, .init = to_file, .fini = clean_up, .timeout = 10)
 {
 	cr_assert(zero(int, mkfifo(file, 0600)));
 	write_a_row();
@@ -234,7 +234,7 @@ Test(stats, off_by_default, .init = to_file, .fini = clean_up)
 	cr_expect(zero(int, lines()));
 }
 
-Test(stats, takes_nothing)
+Test(stats, null_stats_is_accepted)
 {
 	struct weft_counters *c = weft_stats_peer(NULL, 1, "x");
 
@@ -257,7 +257,7 @@ static uint64_t sum_of(const char *name)
 }
 
 /* Nothing is kept for each peer ever seen, and yet nothing is lost. */
-Test(stats, peers_that_end, .init = to_file, .fini = clean_up)
+Test(stats, ended_peers_are_merged, .init = to_file, .fini = clean_up)
 {
 	enum { MANY = 5000 };
 	struct weft_stats *s = weft_stats_open("tcp", "lo");
@@ -299,7 +299,7 @@ static void *count(void *arg)
 	return NULL;
 }
 
-Test(stats, threads, .init = to_file, .fini = clean_up)
+Test(stats, threads_count_together, .init = to_file, .fini = clean_up)
 {
 	uint64_t sum = 0;
 	pthread_t t[4];

@@ -127,7 +127,7 @@ static const struct {
 	  SOCKADDR "tcp", true },
 };
 
-Test(ucxenv, what_is_said_to_ucx)
+Test(ucxenv, variables_set_for_ucx)
 {
 	size_t i;
 
@@ -141,7 +141,7 @@ Test(ucxenv, what_is_said_to_ucx)
 		cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
 			     (char *)cases[i].run),
 			  "[%s], weft run", cases[i].given);
-		cr_expect(weft_asked_for("weft_tcp") == cases[i].offered,
+		cr_expect(weft_is_requested("weft_tcp") == cases[i].offered,
 			  "[%s], offered", cases[i].given);
 	}
 }
@@ -212,13 +212,13 @@ Test(ucxenv, gpu_transports_follow_the_gpu)
 		cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
 			     (char *)gpu_cases[i].run),
 			  "[%s], weft run", gpu_cases[i].given);
-		cr_expect(weft_asked_for("weft_nvl") == gpu_cases[i].offered,
+		cr_expect(weft_is_requested("weft_nvl") == gpu_cases[i].offered,
 			  "[%s], offered", gpu_cases[i].given);
 	}
 }
 
 /* UCX fails a worker that has weft_nvl and no cuda_copy. */
-Test(ucxenv, what_lets_cuda_copy_in)
+Test(ucxenv, cuda_copy_is_recognised_in_tls)
 {
 	static const struct {
 		const char *given;
@@ -242,7 +242,7 @@ Test(ucxenv, what_lets_cuda_copy_in)
 
 	for (i = 0; i < ARRAY_SIZE(lists); i++) {
 		environment(lists[i].given);
-		cr_expect(weft_cuda_copy_asked_for() == lists[i].let_in,
+		cr_expect(weft_cuda_copy_requested() == lists[i].let_in,
 			  "[%s]", lists[i].given);
 	}
 }
@@ -261,7 +261,7 @@ Test(ucxenv, no_gpu_no_gpu_transports)
 }
 
 /* Done twice, the second time finds nothing left to do. */
-Test(ucxenv, settles)
+Test(ucxenv, second_run_changes_nothing)
 {
 	struct weft_ucxenv out[WEFT_UCXENV_MAX];
 	size_t i, j, n;
@@ -283,20 +283,20 @@ Test(ucxenv, settles)
 Test(ucxenv, only_what_is_named_is_offered)
 {
 	environment("UCX_TLS=weft_tcp,cuda_copy");
-	cr_expect(weft_asked_for("weft_tcp"));
-	cr_expect(not(weft_asked_for("weft_nvl")));
-	cr_expect(not(weft_asked_for("weft")));
+	cr_expect(weft_is_requested("weft_tcp"));
+	cr_expect(not(weft_is_requested("weft_nvl")));
+	cr_expect(not(weft_is_requested("weft")));
 }
 
-Test(ucxenv, looks_at_the_environment_as_it_is)
+Test(ucxenv, environment_is_read_at_each_call)
 {
 	environment("");
-	cr_expect(not(weft_asked_for("weft_tcp")));
+	cr_expect(not(weft_is_requested("weft_tcp")));
 	setenv("UCX_TLS", "weft_tcp", 1);
-	cr_expect(weft_asked_for("weft_tcp"));
+	cr_expect(weft_is_requested("weft_tcp"));
 }
 
-Test(ucxenv, verbs_device_brings_its_interface)
+Test(ucxenv, verbs_device_adds_its_interface)
 {
 	char root[] = "/tmp/weft-sysfs-XXXXXX", command[256];
 
@@ -351,7 +351,7 @@ Test(ucxenv, option_of_ucxx_is_replaced)
 }
 
 /* UCX would look for a device of that name. */
-Test(ucxenv, auto_is_no_device_of_ucx)
+Test(ucxenv, auto_becomes_all_for_ucx)
 {
 	static const char *const asking[] = {
 		"UCX_TLS=weft_ib,weft_tcp", OLD "TCP=True", "WEFT_UCX=on",

@@ -47,7 +47,7 @@ static const struct {
 	{ "^mlx5_[0-3]", WEFT_VERBS_LIST, "mlx5_4", 1, true },
 };
 
-Test(verbs_lists, lists_mean_what_their_users_mean)
+Test(verbs_lists, lists_match_as_ucx_and_nccl_match_them)
 {
 	size_t i;
 
@@ -84,7 +84,7 @@ static const struct {
 	{ "WEFT_IB_DEVICES", "mlx5_0", true },
 };
 
-Test(verbs_lists, settings_decide)
+Test(verbs_lists, settings_restrict_ports)
 {
 	size_t i;
 
@@ -122,7 +122,7 @@ static void expect_meeting(uint8_t ours, uint8_t theirs, const char *word)
 		  why ? why : "nothing was said");
 }
 
-Test(verbs_lists, fabrics_that_cannot_meet)
+Test(verbs_lists, fabrics_that_cannot_reach_each_other)
 {
 	const uint64_t usual = 0xfe80000000000000;
 	const uint8_t v4 = fabric(true, 0, true);

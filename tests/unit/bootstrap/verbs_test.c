@@ -158,7 +158,7 @@ static void expect_auto(const char *visible, const char *names)
 		  visible ? visible : "unset", got, names);
 }
 
-Test(verbs, none_is_no_error, .init = begin, .fini = end)
+Test(verbs, no_device_is_no_error, .init = begin, .fini = end)
 {
 	struct weft_verbs_port *list, port;
 
@@ -172,7 +172,7 @@ Test(verbs, none_is_no_error, .init = begin, .fini = end)
 	free(list);
 }
 
-Test(verbs, a_port_is_read, .init = begin, .fini = end)
+Test(verbs, port_attributes_are_read, .init = begin, .fini = end)
 {
 	struct weft_verbs_port p;
 
@@ -216,7 +216,7 @@ static void expect_gid(int family, int want)
 }
 
 /* iWARP and EFA are verbs devices, too, but none that we could use. */
-Test(verbs, other_adapters_are_left_out, .init = begin, .fini = end)
+Test(verbs, adapters_without_ib_queue_pairs_are_skipped, .init = begin, .fini = end)
 {
 	struct weft_verbs_port *list;
 
