@@ -231,7 +231,7 @@ static const char *get_env(const char *name)
 	return v && *v ? v : NULL;
 }
 
-/* The runtime whose variables win: see weft_settings_world(). */
+/* The runtime whose variables win: see weft_settings_set_runtime(). */
 static const char *runtime_prefix = "";
 
 static bool is_runtime_name(const char *name)
@@ -483,7 +483,7 @@ const struct weft_settings *weft_settings(void)
 	return &in_force;
 }
 
-void weft_settings_world(const char *prefix)
+void weft_settings_set_runtime(const char *prefix)
 {
 	runtime_prefix = prefix;
 }

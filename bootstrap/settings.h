@@ -76,7 +76,7 @@ const struct weft_settings *weft_settings(void);
  * NCCL_NSOCKS_PERTHREAD, whose product is the number of streams, and
  * NCCL_SOCKET_FAMILY) count under NCCL only.
  */
-void weft_settings_world(const char *prefix);
+void weft_settings_set_runtime(const char *prefix);
 
 /*
  * Variables of UCX and NCCL may hold values that weft cannot use.  Do not warn

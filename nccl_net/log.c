@@ -51,7 +51,7 @@ void weft_nccl_log_alone(void)
 void weft_nccl_log_to(nccl_logger log, unsigned long subsys)
 {
 	/* Before anything is read: here NCCL's words win over UCX's. */
-	weft_settings_world("NCCL_");
+	weft_settings_set_runtime("NCCL_");
 	if (!log)
 		return;
 	pthread_mutex_lock(&lock);

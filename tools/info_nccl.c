@@ -190,7 +190,7 @@ int info_nccl(void)
 	int interfaces;
 	bool lost;
 
-	weft_settings_world("NCCL_");
+	weft_settings_set_runtime("NCCL_");
 	puts("Libraries");
 	print_library("libnccl-net-weft.so",
 		      "NCCL_NET_PLUGIN=weft where it is on the loader's path, "

@@ -249,7 +249,7 @@ Test(settings, every_alias_works, .init = clean)
 				? "3"
 						      : "w0";
 		/* Some count only in the world whose names they are. */
-		weft_settings_world(*info.aliases == 'N' ? "NCCL_" : "");
+		weft_settings_set_runtime(*info.aliases == 'N' ? "NCCL_" : "");
 		snprintf(names, sizeof(names), "%s", info.aliases);
 		for (name = strtok_r(names, ",", &save); name;
 		     name = strtok_r(NULL, ",", &save)) {
@@ -357,7 +357,7 @@ Test(settings, partition_by_key_or_index, .init = clean)
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(rows); i++) {
-		weft_settings_world(rows[i].world);
+		weft_settings_set_runtime(rows[i].world);
 		with("UCX_IB_PKEY", "0x1234");
 		setenv(rows[i].index, "3", 1);
 		weft_settings_reset();
@@ -386,7 +386,7 @@ Test(settings, default_traffic_class_follows_runtime, .init = clean)
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(rows); i++) {
-		weft_settings_world(rows[i].world);
+		weft_settings_set_runtime(rows[i].world);
 		cr_expect(eq(uint, with(rows[i].name,
 					rows[i].value)->ib_traffic_class,
 			     rows[i].class), "'%s' %s=%s", rows[i].world,
@@ -483,7 +483,7 @@ Test(settings, nccl_variables_win_under_nccl, .init = clean)
 	setenv("UCX_NET_DEVICES", "eth0", 1);
 	weft_settings_reset();
 	cr_expect(weft_settings_netdev_named("eth0"));
-	weft_settings_world("NCCL_");
+	weft_settings_set_runtime("NCCL_");
 	weft_settings_reset();
 	cr_expect(weft_settings_netdev_named("eth1"));
 	cr_expect(not(weft_settings_netdev_named("eth0")));
@@ -501,7 +501,7 @@ Test(settings, nccl_socket_variables_count_under_nccl_only, .init = clean)
 	cr_expect(zero(uint, weft_settings()->tcp_streams));
 	cr_expect(eq(uint, weft_settings()->tcp_threads, UINT32_MAX));
 	cr_expect(eq(int, weft_settings()->family, AF_UNSPEC));
-	weft_settings_world("NCCL_");
+	weft_settings_set_runtime("NCCL_");
 	weft_settings_reset();
 	cr_expect(eq(uint, weft_settings()->tcp_streams, 12));
 	cr_expect(eq(uint, weft_settings()->tcp_threads, 4));
@@ -515,7 +515,7 @@ Test(settings, weft_streams_win_over_nccl_sockets, .init = clean)
 {
 	with("WEFT_TCP_STREAMS", "5");
 	setenv("NCCL_SOCKET_NTHREADS", "4", 1);
-	weft_settings_world("NCCL_");
+	weft_settings_set_runtime("NCCL_");
 	weft_settings_reset();
 	cr_expect(eq(uint, weft_settings()->tcp_streams, 5));
 	cr_expect(eq(uint, weft_settings()->tcp_threads, 4));

@@ -187,7 +187,7 @@ Test(ib_gpu, settings_are_heeded)
 	set("WEFT_IB_GPU_DIRECT", "off");
 	cr_expect(eq(uint, weft_ib_gpu_ways("fake0"), 0));
 	set("WEFT_IB_GPU_DIRECT", "on");
-	weft_settings_world("NCCL_");
+	weft_settings_set_runtime("NCCL_");
 	set("NCCL_DMABUF_ENABLE", "0");
 	cr_expect(eq(uint, weft_ib_gpu_ways("fake0"), WEFT_IB_PEERMEM));
 	set("NCCL_DMABUF_ENABLE", "1");

@@ -68,7 +68,7 @@ Test(direct, of_both_dmabufs_are_told)
 Test(direct, nccls_word_against_dmabufs_is_heeded)
 {
 	fake_verbs_peermem();
-	weft_settings_world("NCCL_");
+	weft_settings_set_runtime("NCCL_");
 	setenv("NCCL_DMABUF_ENABLE", "0", 1);
 	weft_settings_reset();
 	cr_expect(eq(int, support(), NCCL_PTR_HOST | NCCL_PTR_CUDA));
