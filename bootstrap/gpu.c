@@ -298,7 +298,7 @@ static bool gpu_from_env(char busid[WEFT_BUSID_LEN])
 	return gpu;
 }
 
-bool weft_gpu_own(struct weft_pci *pci, unsigned int *turn)
+bool weft_gpu_of_process(struct weft_pci *pci, unsigned int *turn)
 {
 	char busid[WEFT_BUSID_LEN];
 	struct weft_gpus g = { 0 };

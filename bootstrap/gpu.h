@@ -55,7 +55,7 @@ void weft_gpu_busid(char busid[WEFT_BUSID_LEN], unsigned int domain,
  * one.  Neither loads the driver nor creates a context.  *@turn is its index
  * among the host's GPUs.  False: there is none, or several and no choice.
  */
-bool weft_gpu_own(struct weft_pci *pci, unsigned int *turn);
+bool weft_gpu_of_process(struct weft_pci *pci, unsigned int *turn);
 /* Is that GPU divided into instances (MIG)?  False without NVML. */
 bool weft_gpu_mig(const char *busid);
 /* Is any GPU in use by MIG that this process can see? */

@@ -234,7 +234,7 @@ int weft_verbs_list_near(struct weft_verbs_port **list)
 	unsigned int turn;
 	int best;
 
-	if (n < 2 || !weft_settings_netdev_auto() || !weft_gpu_own(&pci, &turn))
+	if (n < 2 || !weft_settings_netdev_auto() || !weft_gpu_of_process(&pci, &turn))
 		return n;
 	best = weft_verbs_nearest(*list, (size_t)n, &pci, turn, NULL);
 	(*list)[0] = (*list)[best];

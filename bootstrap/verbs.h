@@ -35,7 +35,7 @@ struct weft_verbs_port {
 int weft_verbs_list(struct weft_verbs_port **list);
 /*
  * The same, but if the settings are "auto" and the process has a GPU
- * (weft_gpu_own()), only the port nearest to that.  For UCX; NCCL itself
+ * (weft_gpu_of_process()), only the port nearest to that.  For UCX; NCCL itself
  * chooses a port for each GPU.
  */
 int weft_verbs_list_near(struct weft_verbs_port **list);

@@ -98,7 +98,7 @@ int weft_net_hca_nearest(void)
 
 	if (!n)
 		return -1;
-	if (n == 1 || !weft_gpu_own(&pci, &turn))
+	if (n == 1 || !weft_gpu_of_process(&pci, &turn))
 		return 0;
 	return weft_verbs_nearest(list, n, &pci, turn, NULL);
 }

@@ -139,7 +139,7 @@ static const char *own(const char *visible)
 		setenv("CUDA_VISIBLE_DEVICES", visible, 1);
 	else
 		unsetenv("CUDA_VISIBLE_DEVICES");
-	if (!weft_gpu_own(&pci, &turn))
+	if (!weft_gpu_of_process(&pci, &turn))
 		return "none";
 	name = strrchr(pci.path, '/');
 	cr_assert(name != NULL);
