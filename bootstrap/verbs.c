@@ -490,7 +490,7 @@ uint8_t weft_verbs_fabric(const struct weft_verbs_port *port,
 	return WEFT_FABRIC | (uint8_t)(prefix % PREFIX_DIGESTS);
 }
 
-bool weft_verbs_meet(uint8_t ours, uint8_t theirs, const char **why)
+bool weft_verbs_reachable(uint8_t ours, uint8_t theirs, const char **why)
 {
 	const char *text = "it is on another InfiniBand subnet";
 

@@ -95,7 +95,7 @@ uint8_t weft_verbs_fabric(const struct weft_verbs_port *port,
  * a constant text that calls @theirs "it".  0: unknown, an address made by
  * UCX.
  */
-bool weft_verbs_meet(uint8_t ours, uint8_t theirs, const char **why);
+bool weft_verbs_reachable(uint8_t ours, uint8_t theirs, const char **why);
 
 /*
  * The index of the port nearest to @to.  @turn (a GPU's ordinal) chooses among

@@ -291,7 +291,7 @@ static bool cannot_meet(const struct ib_conn *conn,
 	const uint8_t theirs = weft_verbs_fabric(&iface->port, info->gid);
 	const char *why = "it is on another InfiniBand subnet";
 
-	if (weft_verbs_meet(iface->addr.fabric, theirs, &why) &&
+	if (weft_verbs_reachable(iface->addr.fabric, theirs, &why) &&
 	    (iface->port.roce || !memcmp(iface->gid, info->gid, 8)))
 		return false;
 	weft_warn("'%s' cannot reach peer %016llx: %s", iface->port.name,

@@ -268,7 +268,7 @@ bool ib_iface_reaches(struct weft_iface *base,
 {
 	struct ib_iface *iface = ib_iface(base);
 
-	return weft_verbs_meet(iface->addr.fabric, remote->fabric, why) &&
+	return weft_verbs_reachable(iface->addr.fabric, remote->fabric, why) &&
 	       weft_tcp_ops.reaches(iface->ctl, remote, why);
 }
 

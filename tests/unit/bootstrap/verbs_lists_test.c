@@ -116,8 +116,8 @@ static void expect_meeting(uint8_t ours, uint8_t theirs, const char *word)
 {
 	const char *why = NULL;
 
-	cr_expect(eq(int, weft_verbs_meet(ours, theirs, &why), !word));
-	cr_expect(eq(int, weft_verbs_meet(theirs, ours, NULL), !word));
+	cr_expect(eq(int, weft_verbs_reachable(ours, theirs, &why), !word));
+	cr_expect(eq(int, weft_verbs_reachable(theirs, ours, NULL), !word));
 	cr_expect(eq(int, word ? why && strstr(why, word) : !why, 1), "%s",
 		  why ? why : "nothing was said");
 }
@@ -142,7 +142,7 @@ Test(verbs_lists, fabrics_that_cannot_reach_each_other)
 	for (i = 1; i < 61; i++)
 		expect_meeting(ib, fabric(false, usual + i, false), "subnet");
 	/* what UCX made of a socket address tells nothing */
-	cr_expect(eq(int, weft_verbs_meet(v4, 0, NULL), 1));
+	cr_expect(eq(int, weft_verbs_reachable(v4, 0, NULL), 1));
 	/* and UCX's own flag is none of these */
 	cr_expect(ne(int, v4 & v6 & ib & WEFT_FABRIC, 0));
 }
