@@ -118,7 +118,7 @@ int weft_address_unpack(const void *iface, size_t iface_len, const void *dev,
 
 const char weft_other_wire[] = "its weft has no wire version in common";
 
-bool weft_address_speaks(const struct weft_address *a)
+bool weft_address_has_version(const struct weft_address *a)
 {
 	return a->wire_min <= WEFT_WIRE_MAX && a->wire_max >= WEFT_WIRE_MIN;
 }

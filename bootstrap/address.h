@@ -66,7 +66,7 @@ int weft_address_unpack(const void *iface, size_t iface_len, const void *dev,
 			size_t dev_len, struct weft_address *a);
 
 /* Do the version ranges overlap?  If not, weft_other_wire says so of "it". */
-bool weft_address_speaks(const struct weft_address *a);
+bool weft_address_has_version(const struct weft_address *a);
 extern const char weft_other_wire[];
 
 /* The id of a key: 8 bytes of its hash; safe to log and to send. */

@@ -201,7 +201,7 @@ bool weft_route_reaches(const struct weft_netif *local,
 {
 	const bool mine = route->kind == WEFT_ROUTE_LOCAL;
 
-	if (!weft_address_speaks(remote))
+	if (!weft_address_has_version(remote))
 		return set_reason(why, weft_other_wire);
 	if (remote->sa.sa.sa_family != local->addr.sa.sa_family)
 		return set_reason(why, "it has another address family");

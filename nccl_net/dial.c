@@ -320,7 +320,7 @@ static int no_way(const struct weft_handle *h)
 	const unsigned int tcp = first_tcp(h) % h->n;
 	char addr[WEFT_SOCKADDR_STR];
 
-	if (!weft_address_speaks(&h->way[0]))
+	if (!weft_address_has_version(&h->way[0]))
 		return weft_fail(EPROTONOSUPPORT, "the other rank's weft "
 				 "speaks wire versions %u to %u, this one %u "
 				 "to %u; install the same weft on all hosts",

@@ -169,7 +169,7 @@ static bool reaches(struct weft_uct_iface *iface,
 	char where[WEFT_SOCKADDR_STR];
 
 	/* UCX's own word on it names no cause, or is seen by nobody */
-	if (!weft_address_speaks(remote))
+	if (!weft_address_has_version(remote))
 		weft_warn_once("the peer at %s speaks wire versions %u to %u, this weft %u to %u: weft does not reach it; install the same release on both",
 			       weft_sockaddr_str(&remote->sa, where,
 						 sizeof(where)),

@@ -66,7 +66,7 @@ bool nvl_addr_reaches(const struct nvl_iface *iface,
 {
 	const char *no = NULL;
 
-	if (!weft_address_speaks(remote))
+	if (!weft_address_has_version(remote))
 		no = weft_other_wire;
 	else if (!same_netns(iface, remote) && !same_run(iface, remote))
 		no = "it shares neither the network namespace nor the run folder";

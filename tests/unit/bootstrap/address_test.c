@@ -147,11 +147,11 @@ Test(address, overlapping_versions_are_compatible)
 
 	a.wire_min = 1;
 	a.wire_max = 200;
-	cr_expect(weft_address_speaks(&a));
+	cr_expect(weft_address_has_version(&a));
 	a.wire_min = WEFT_WIRE_MAX + 1;
-	cr_expect(not(weft_address_speaks(&a)));
+	cr_expect(not(weft_address_has_version(&a)));
 	a.wire_min = a.wire_max = WEFT_WIRE_MIN;
-	cr_expect(weft_address_speaks(&a));
+	cr_expect(weft_address_has_version(&a));
 }
 
 Test(address, key_id_differs_per_key_and_hides_it)
