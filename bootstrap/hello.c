@@ -308,7 +308,7 @@ static void handle_proof(struct weft_hello *h)
 		return;
 	}
 	memcpy(h->owner_proof, h->in + PROOF_OWNER, PROOF_LEN);
-	h->state = WEFT_HELLO_JUDGE;
+	h->state = WEFT_HELLO_DECIDE;
 }
 
 /*
@@ -348,7 +348,7 @@ void weft_hello_verdict(struct weft_hello *h, enum weft_hello_verdict v)
 {
 	int err;
 
-	if (h->state != WEFT_HELLO_JUDGE)
+	if (h->state != WEFT_HELLO_DECIDE)
 		return;
 	h->verdict = v;
 	write_header(h, TYPE_VERDICT, VERDICT_LEN, (uint8_t)v, 0);
@@ -419,7 +419,7 @@ void weft_hello_step(struct weft_hello *h)
 
 bool weft_hello_owns(const struct weft_hello *h, const uint8_t *key)
 {
-	return (h->state == WEFT_HELLO_JUDGE || h->state == WEFT_HELLO_DONE) &&
+	return (h->state == WEFT_HELLO_DECIDE || h->state == WEFT_HELLO_DONE) &&
 	       !h->dialer && h->peer_id == weft_key_id(key) &&
 	       !check_proof(h->transcript, key, 'O', h->owner_proof);
 }

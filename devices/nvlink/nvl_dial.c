@@ -431,7 +431,7 @@ static unsigned int progress_hello(struct nvl_conn *conn)
 			if (!move_hello(conn))
 				return n;
 			break;
-		case WEFT_HELLO_JUDGE:
+		case WEFT_HELLO_DECIDE:
 			judge_hello(conn);
 			break;
 		case WEFT_HELLO_DONE:

@@ -582,7 +582,7 @@ unsigned int tcp_handshake_io(struct tcp_handshake *hs)
 	}
 	for (;;) {
 		switch (hs->hello.state) {
-		case WEFT_HELLO_JUDGE:
+		case WEFT_HELLO_DECIDE:
 			decide_verdict(hs);
 			continue;
 		case WEFT_HELLO_DONE:

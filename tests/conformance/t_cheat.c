@@ -216,7 +216,7 @@ static int meet_at(struct side *victim, const uint8_t *key)
 	weft_hello_listen(&h, key);
 	while (h.state != WEFT_HELLO_DONE && h.state != WEFT_HELLO_FAILED) {
 		both_progress(victim, NULL);
-		if (h.state == WEFT_HELLO_JUDGE) {
+		if (h.state == WEFT_HELLO_DECIDE) {
 			weft_hello_verdict(&h, WEFT_HELLO_ACCEPTED);
 			continue;
 		}

@@ -35,7 +35,7 @@ static void feed(struct weft_hello *h, const uint8_t *data, size_t size)
 			size -= n;
 			weft_hello_step(h);
 			break;
-		case WEFT_HELLO_JUDGE:
+		case WEFT_HELLO_DECIDE:
 		case WEFT_HELLO_DONE:
 			abort();
 		case WEFT_HELLO_FAILED:

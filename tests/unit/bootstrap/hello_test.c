@@ -61,7 +61,7 @@ static void talk(struct weft_hello *d, struct weft_hello *l, wire_fn wire,
 	for (i = 0; i < 8; i++) {
 		if (d->state == WEFT_HELLO_SENDING)
 			deliver(d, l, i, wire, grain);
-		if (l->state == WEFT_HELLO_JUDGE)
+		if (l->state == WEFT_HELLO_DECIDE)
 			weft_hello_verdict(l, verdict);
 		if (l->state == WEFT_HELLO_SENDING)
 			deliver(l, d, i, wire, grain);
@@ -129,7 +129,7 @@ Test(hello, wrong_key_is_refused_by_the_dialer)
 	cr_expect(eq(int, d.state, WEFT_HELLO_FAILED));
 	cr_expect(eq(int, d.err, -EACCES));
 	cr_expect(ne(int, l.state, WEFT_HELLO_DONE));
-	cr_expect(ne(int, l.state, WEFT_HELLO_JUDGE));
+	cr_expect(ne(int, l.state, WEFT_HELLO_DECIDE));
 }
 
 /* A dialer that only guesses: it ignores the listener's proof. */
