@@ -168,18 +168,6 @@ static const struct weft_setting table[] = {
 	  "auto", .min = 256, .max = 4096,
 	  .help = "Largest packet: 256, 512, 1024, 2048 or 4096; auto is the "
 		  "smaller of both ports'" },
-	{ "WEFT_IB_GPU_DIRECT", NULL, WEFT_SET_TRISTATE,
-	  AT(ib_gpu_direct), "off",
-	  .help = "Let adapters access GPU memory directly, which has been "
-		  "tested with no real adapter yet: auto does if kernel, "
-		  "driver and adapter support it, under UCX from 1.17 on, "
-		  "under NCCL from 2.26 on unless NVLink is offered; on does "
-		  "under NCCL with NVLink, too, and warns users of UCX of what "
-		  "is missing; off never does" },
-	{ "WEFT_IB_DMABUF", "NCCL_DMABUF_ENABLE", WEFT_SET_TRISTATE,
-	  AT(ib_dmabuf), "auto",
-	  .help = "Register GPU memory by dma-buf, and try the module "
-		  "nvidia_peermem only if that fails; off uses the module" },
 	{ "WEFT_NVL_BUDGET", NULL, WEFT_SET_SIZE, AT(nvl_budget), "256m",
 	  .min = 4 * MIB, .max = 4 * GIB,
 	  .help = "GPU memory for the staging rings of all processes on a GPU "

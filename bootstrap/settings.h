@@ -60,8 +60,6 @@ struct weft_settings {
 	unsigned int ib_pkey;		/* UINT_MAX: by its index */
 	unsigned int ib_qps;		/* per connection */
 	size_t ib_mtu;			/* bytes; 0: the smaller port MTU */
-	enum weft_tristate ib_gpu_direct;	/* WEFT_IB_GPU_DIRECT */
-	enum weft_tristate ib_dmabuf;	/* WEFT_IB_DMABUF */
 	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */
 	enum weft_tristate nccl_nvlink;	/* WEFT_NCCL_NVLINK */
 	enum weft_tristate nccl_introduce;	/* WEFT_NCCL_INTRODUCE */

@@ -301,16 +301,6 @@ static bool is_nvl_chosen(const struct weft_ucxenv *out, size_t n)
 	return !tls || is_open_list(tls) || has_entry(tls, "weft_nvl", false);
 }
 
-/* May adapters access GPU memory?  They cannot if it is of cudaMallocAsync. */
-static bool may_ib_take_gpu(const struct weft_ucxenv *out, size_t n)
-{
-	const char *tls = find_tls(out, n);
-
-	return weft_settings()->ib_gpu_direct != WEFT_OFF &&
-	       (weft_settings()->ucx == WEFT_ON ||
-		(tls && has_entry(tls, "weft_ib", false)));
-}
-
 /*
  * UCX >= 1.18 treats memory of cudaMallocAsync as managed memory, because CUDA
  * IPC does not support it; weft_nvl does.
@@ -322,7 +312,6 @@ static void fix_async_mem_types(struct weft_ucxenv *out, size_t *n)
 	char full[96];
 
 	if ((given && *given) || !is_nvl_chosen(out, *n) ||
-	    may_ib_take_gpu(out, *n) ||
 	    get_dask_value("ENVIRONMENT__CUDA_COPY_ASYNC_MEM_TYPE", full,
 			   sizeof(full)))
 		return;

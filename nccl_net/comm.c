@@ -95,7 +95,6 @@ int weft_net_comm_new(struct weft_net *net, bool sender,
 		comm->req[i].op.done = put_done;
 		weft_list_init(&comm->req[i].staged);
 	}
-	weft_net_flush_init(comm);
 	*out = comm;
 	return 0;
 
@@ -140,7 +139,6 @@ void weft_net_comm_fail(struct weft_net_comm *comm, int err)
 	if (comm->err)
 		return;
 	comm->err = err;
-	weft_net_flush_end(comm, err);
 	/* Sends are completed by their device; what is copied, by stage.c. */
 	for (i = 0; i < WEFT_NET_REQUESTS && !comm->sender; i++)
 		if (atomic_load(&comm->req[i].state) == REQ_ACTIVE &&
@@ -154,7 +152,6 @@ static void revoke_posted(struct weft_net_comm *comm)
 	struct weft_net_request *req;
 	unsigned int i;
 
-	weft_net_flush_end(comm, -ECANCELED);
 	for (i = 0; i < WEFT_NET_REQUESTS; i++) {
 		req = &comm->req[i];
 		if (atomic_load(&req->state) != REQ_ACTIVE)

@@ -193,9 +193,7 @@ void weft_net_on_connect(struct weft_net_port *port, const void *buf,
 	comm->remote_id = m.id;
 	comm->token = m.token;
 	comm->way = m.way;
-	/* a message is for the processor, which cannot reach a GPU's memory */
-	comm->eager = port->direct ? 0 :
-		      weft_min(WEFT_NET_EAGER,
+	comm->eager = weft_min(WEFT_NET_EAGER,
 			       port->attr.max_message - WEFT_MSG_SEQ_LEN);
 	weft_list_add_tail(&l->queue, &comm->link);
 	l->queued++;

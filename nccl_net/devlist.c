@@ -75,7 +75,6 @@ static void hca_properties(const struct weft_verbs_port *hca, int dev,
 	props->port = (int)hca->port;
 	if (hca->speed)
 		props->speed = (int)(hca->speed / 125000);
-	props->ptr_support |= weft_net_direct(hca);
 	/* memory is registered for the wire of one comm, each time anew */
 	props->reg_is_global = 0;
 }

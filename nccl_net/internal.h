@@ -42,7 +42,6 @@ struct weft_net_port {
 	struct weft_iface_attr attr;
 	char netdev[WEFT_VERBS_NAME + 8];	/* or a port's, "mlx5_0:1" */
 	bool nvlink, ib;			/* neither: TCP */
-	bool direct;				/* ib: takes GPU memory */
 	unsigned int hca;			/* ib: which of weft_net_hcas() */
 	unsigned int skipped;			/* calls of progress() */
 	uint64_t speed;				/* bytes/s, 0 unknown */
@@ -118,11 +117,9 @@ struct weft_net_mr {
 	size_t size;
 	struct weft_cuda_ptr where;
 	bool gpu;
-	bool direct;				/* ... which the adapter has */
-	struct weft_net_lane *lane;		/* GPU memory that TCP moves */
+	struct weft_net_lane *lane;		/* copies it; NULL: nobody does */
 	struct weft_net_double *twin;		/* in host memory, shared */
 	char *shadow;				/* its memory; NULL: none */
-	bool lines;				/* LL128's: see stage.c */
 	unsigned int posted;			/* receives that name it */
 	bool gone;				/* deregistered meanwhile */
 };
@@ -214,7 +211,6 @@ struct weft_net_comm {
 	struct weft_net_stash stash[WEFT_NET_REQUESTS];
 
 	struct weft_net_request req[WEFT_NET_REQUESTS];
-	struct weft_net_request flush[WEFT_NET_REQUESTS];
 };
 
 /* net.c */
@@ -327,19 +323,6 @@ void weft_net_stage_late(void);
 /* The events that @comm's requests have. */
 void weft_net_stage_forget(struct weft_net_comm *comm);
 void weft_net_stage_close(struct weft_net *net);
-
-/* direct.c: GPU memory in an adapter's own hands */
-/* NCCL_PTR_CUDA, NCCL_PTR_DMABUF: what NCCL may hand over by this port. */
-int weft_net_direct(const struct weft_verbs_port *hca);
-/*
- * Without the lock.  @fd: a dma-buf of it, at @offset; -1: none.  An error where
- * it has to go through host memory instead.
- */
-int weft_net_direct_register(struct weft_net_comm *comm, struct weft_net_mr *mr,
-			     void *data, int fd, uint64_t offset);
-/* Ends those of @comm's flushes that are under way. */
-void weft_net_flush_end(struct weft_net_comm *comm, int err);
-void weft_net_flush_init(struct weft_net_comm *comm);
 
 /* devlist.c: -EINVAL, with a word: there is no such device */
 int weft_net_check_device(int dev);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Registered memory.  NCCL registers beside isend: without the lock, but for
- * making NVLink's device ready for GPU memory.  An adapter that can is given it
- * (direct.c).  Over TCP it gets a double in host memory.
+ * making NVLink's device ready for GPU memory.  Over TCP and InfiniBand it gets a
+ * double in host memory.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -64,17 +64,6 @@ static bool is_nccls_own(struct weft_net_comm *comm)
 }
 
 /*
- * LL128's?  A receiver registers LL's, LL128's and Simple's in that order
- * (recvProxyConnect, 2.13 to 2.30).  With NVLink offered NCCL never uses it
- * (devlist.c), with an adapter near the GPU it does.
- */
-static bool may_be_ll128(const struct weft_net_comm *comm, bool own)
-{
-	return own && comm->gpu_buffers == 2 && !comm->sender &&
-	       !weft_nccl_nvlink_offered();
-}
-
-/*
  * What cuMemAlloc() gave is copied in its context's queues, whatever context we
  * work in: see weft_cuda_own_get().
  */
@@ -93,12 +82,12 @@ static int refuse_old_memory(const void *data, bool own)
 		       "that is): collectives may hang, at the latest when the "
 		       "program loads code or frees GPU memory meanwhile; set "
 		       "NCCL_CUMEM_ENABLE=1 for all ranks, or "
-		       "WEFT_NCCL_NVLINK=off and WEFT_IB_GPU_DIRECT=off");
+		       "WEFT_NCCL_NVLINK=off");
 	return 0;
 }
 
 static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
-			void *data, int fd, uint64_t offset)
+			void *data)
 {
 	struct weft_net *net = comm->net;
 	bool own = false;
@@ -117,34 +106,27 @@ static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 		ret = -ECANCELED;
 	else
 		own = is_nccls_own(comm);
-	mr->lines = may_be_ll128(comm, own);
 	pthread_mutex_unlock(&net->lock);
-	if (ret < 0 || !weft_net_direct_register(comm, mr, data, fd, offset))
-		return ret;
-	ret = refuse_old_memory(data, own);
+	if (!ret)
+		ret = refuse_old_memory(data, own);
 	if (ret < 0)
 		return ret;
 	return comm->peer->port->nvlink ? prepare(comm, mr, data) :
 					  stage(comm, mr, own);
 }
 
-static bool takes_gpu(void)
+int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
+		      int ptr_type, struct weft_net_mr **out)
 {
-	return weft_nccl_nvlink_offered() || weft_nccl_direct_offered();
-}
-
-int weft_net_register_dmabuf(struct weft_net_comm *comm, void *data,
-			     size_t size, int ptr_type, uint64_t offset, int fd,
-			     struct weft_net_mr **out)
-{
+	const bool gpu = weft_nccl_nvlink_offered();
 	struct weft_net_mr *mr;
 	int ret;
 
 	if (ptr_type != NCCL_PTR_HOST &&
-	    !(ptr_type == NCCL_PTR_CUDA && takes_gpu()))
+	    !(ptr_type == NCCL_PTR_CUDA && gpu))
 		return weft_fail(EINVAL, "cannot register memory of type %d; "
 				 "host memory (%d)%s was offered", ptr_type,
-				 NCCL_PTR_HOST, takes_gpu() ?
+				 NCCL_PTR_HOST, gpu ?
 				 " and the GPU's (2)" : " alone");
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
@@ -156,7 +138,7 @@ int weft_net_register_dmabuf(struct weft_net_comm *comm, void *data,
 	mr->ops = comm->peer->port->ops;
 	ret = ptr_type == NCCL_PTR_HOST ?
 	      mr->ops->mem_register(data, size, WEFT_MEM_HOST, &mr->mem) :
-	      register_gpu(comm, mr, data, fd, offset);
+	      register_gpu(comm, mr, data);
 	if (ret < 0) {
 		free(mr);
 		return ret;
@@ -164,12 +146,6 @@ int weft_net_register_dmabuf(struct weft_net_comm *comm, void *data,
 	mr->ops->mem_pack(mr->mem, mr->rkey);
 	*out = mr;
 	return 0;
-}
-
-int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
-		      int ptr_type, struct weft_net_mr **out)
-{
-	return weft_net_register_dmabuf(comm, data, size, ptr_type, 0, -1, out);
 }
 
 void weft_net_mr_revoke(struct weft_net_mr *mr)

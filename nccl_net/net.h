@@ -74,10 +74,6 @@ void weft_net_close_comm(struct weft_net_comm *comm);
 
 int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 		      int ptr_type, struct weft_net_mr **mr);
-/* The same of GPU memory, with a dma-buf of it, which stays the caller's. */
-int weft_net_register_dmabuf(struct weft_net_comm *comm, void *data,
-			     size_t size, int ptr_type, uint64_t offset, int fd,
-			     struct weft_net_mr **mr);
 void weft_net_deregister(struct weft_net_mr *mr);
 
 /*
@@ -89,12 +85,6 @@ int weft_net_send(struct weft_net_comm *comm, const void *data, size_t size,
 		  struct weft_net_mr *mr, struct weft_net_request **req);
 int weft_net_recv(struct weft_net_comm *comm, void *data, size_t size,
 		  struct weft_net_mr *mr, struct weft_net_request **req);
-/*
- * What a receive that is done has written to GPU memory is there for kernels,
- * once *@req is done; NULL: it is now.
- */
-int weft_net_flush(struct weft_net_comm *comm, void *data, size_t size,
-		   struct weft_net_mr *mr, struct weft_net_request **req);
 /*
  * @size: bytes sent or received, once done.  A request that is done, or has
  * failed, is free and must not be tested again.

@@ -52,7 +52,6 @@ WEFT_EXPORT struct nccl_net_v10 ncclNetPlugin_v10 = {
 	.connect = connect_v10,
 	.accept = weft_nccl_accept,
 	.reg = weft_nccl_reg,
-	.reg_dmabuf = weft_nccl_reg_dmabuf,
 	.dereg = weft_nccl_dereg,
 	.isend = weft_nccl_isend,
 	.irecv = weft_nccl_irecv,

@@ -40,7 +40,6 @@ WEFT_EXPORT struct nccl_net_v11 ncclNetPlugin_v11 = {
 	.connect = weft_nccl_connect_ctx,
 	.accept = weft_nccl_accept,
 	.reg = weft_nccl_reg,
-	.reg_dmabuf = weft_nccl_reg_dmabuf,
 	.dereg = weft_nccl_dereg,
 	.isend = weft_nccl_isend,
 	.irecv = weft_nccl_irecv,

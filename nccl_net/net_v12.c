@@ -42,7 +42,6 @@ WEFT_EXPORT struct nccl_net_v12 ncclNetPlugin_v12 = {
 	.connect = weft_nccl_connect_ctx,
 	.accept = weft_nccl_accept,
 	.reg = weft_nccl_reg,
-	.reg_dmabuf = weft_nccl_reg_dmabuf,
 	.dereg = weft_nccl_dereg,
 	.isend = weft_nccl_isend,
 	.irecv = weft_nccl_irecv,

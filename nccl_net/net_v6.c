@@ -44,7 +44,6 @@ WEFT_EXPORT struct nccl_net_v6 ncclNetPlugin_v6 = {
 	.connect = connect_v6,
 	.accept = accept_v6,
 	.reg = weft_nccl_reg_int,
-	.reg_dmabuf = weft_nccl_reg_dmabuf,
 	.dereg = weft_nccl_dereg,
 	.isend = weft_nccl_isend_int,
 	.irecv = weft_nccl_irecv_int,

@@ -35,7 +35,6 @@ WEFT_EXPORT struct nccl_net_v7 ncclNetPlugin_v7 = {
 	.connect = weft_nccl_connect,
 	.accept = weft_nccl_accept,
 	.reg = weft_nccl_reg_int,
-	.reg_dmabuf = weft_nccl_reg_dmabuf,
 	.dereg = weft_nccl_dereg,
 	.isend = weft_nccl_isend_int,
 	.irecv = weft_nccl_irecv_int,

@@ -39,7 +39,6 @@ WEFT_EXPORT struct nccl_net_v9 ncclNetPlugin_v9 = {
 	.connect = weft_nccl_connect,
 	.accept = weft_nccl_accept,
 	.reg = weft_nccl_reg,
-	.reg_dmabuf = weft_nccl_reg_dmabuf,
 	.dereg = weft_nccl_dereg,
 	.isend = weft_nccl_isend_size,
 	.irecv = weft_nccl_irecv_size,

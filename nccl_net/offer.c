@@ -13,7 +13,6 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool looked, offered, untried, unneeded;
-static bool looked_direct, direct;
 
 static bool driver_is_loaded(void)
 {
@@ -104,46 +103,6 @@ bool weft_nccl_nvlink_offered(void)
 				  offered ? "" : "not ", reason);
 	}
 	yes = offered;
-	pthread_mutex_unlock(&lock);
-	return yes;
-}
-
-static bool look_direct(bool nvlink, const char **why)
-{
-	const enum weft_tristate wanted = weft_settings()->ib_gpu_direct;
-
-	if (wanted == WEFT_OFF)
-		*why = "WEFT_IB_GPU_DIRECT is off";
-	else if (!driver_is_loaded())
-		*why = "no CUDA driver is loaded in this process";
-	else if (!gpus_of_driver())
-		*why = "the CUDA driver has no GPU";
-	else if (untried && wanted != WEFT_ON)
-		*why = "it was not seen to work with an NCCL as old as this "
-		       "(before 2.26); WEFT_IB_GPU_DIRECT=on tries it";
-	else if (nvlink && wanted != WEFT_ON)
-		*why = "with NVLink NCCL hands it over however far the GPU is; "
-		       "WEFT_IB_GPU_DIRECT=on takes it";
-	else
-		return true;
-	return false;
-}
-
-bool weft_nccl_direct_offered(void)
-{
-	const bool nvlink = weft_nccl_nvlink_offered();
-	const char *reason;
-	bool yes;
-
-	pthread_mutex_lock(&lock);
-	if (!looked_direct) {
-		direct = look_direct(nvlink, &reason);
-		looked_direct = true;
-		if (!direct)
-			weft_info("GPU memory is not handed to adapters: %s",
-				  reason);
-	}
-	yes = direct;
 	pthread_mutex_unlock(&lock);
 	return yes;
 }

@@ -19,13 +19,6 @@
  */
 bool weft_nccl_nvlink_offered(void);
 /*
- * May adapters be given GPU memory themselves, as far as it is not for them to
- * say?  WEFT_IB_GPU_DIRECT, and a CUDA driver that the program has loaded; where
- * NVLink is offered, too, only if it is on: NCCL asks for no place near the GPU
- * then (channels.h).  Ranks need not agree.
- */
-bool weft_nccl_direct_offered(void);
-/*
  * NCCL speaks a version of the interface older than 10 (2.26): nothing is
  * offered unless the user says so.  On GPUs 2.27, 2.28 and 2.32 were right and
  * 2.18 hung, for a reason that was not found.

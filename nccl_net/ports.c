@@ -101,7 +101,6 @@ static struct weft_net_port *ib_open(struct weft_net *net, unsigned int i)
 		return NULL;
 	}
 	port->ib = true;
-	port->direct = weft_net_direct(&list[i]);
 	port->hca = i;
 	net->hcas++;
 	return port;

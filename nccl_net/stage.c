@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * GPU memory over TCP, or by an adapter that does not take it: each registered
- * region has a double in pinned host memory, and only that is ever on the wire.
+ * GPU memory over TCP and InfiniBand: each registered region has a double in
+ * pinned host memory, and only that is ever on the wire.
  * A send is copied there first; a receive is copied from there before NCCL is
  * told.
  *
@@ -22,9 +22,6 @@
 
 #define PAGE		4096u
 #define USERS_MAX	(256ul << 20)
-/* of LL128 (include/device.h, NCCL_LL128_LINESIZE) */
-#define LINE		128u
-#define FLAG		8u
 
 /* A stream for the memory of a CUDA context, in one of ours. */
 struct weft_net_lane {
@@ -251,43 +248,6 @@ void weft_net_stage_release(struct weft_net_mr *mr)
 	pthread_mutex_unlock(&mr->net->stage_lock);
 }
 
-/* From pinned host memory: @rows of @width bytes, one each LINE. */
-static int copy_rows(const struct weft_cuda *cu, uint64_t gpu, uint64_t host,
-		     size_t width, size_t rows, void *st)
-{
-	const struct weft_cu_copy_2d c = {
-		.src_type = WEFT_CU_MEMORY_UNIFIED, .src = host,
-		.src_pitch = LINE,
-		.dst_type = WEFT_CU_MEMORY_UNIFIED, .dst = gpu,
-		.dst_pitch = LINE,
-		.width = width, .height = rows,
-	};
-
-	/* one row may be the compute engine's: see weft_cuda_from_host() */
-	return rows == 1 ? weft_cuda_from_host(cu, gpu, host, width, st) :
-	       rows ? cu->memcpy_2d(&c, st) : 0;
-}
-
-/*
- * A kernel that receives by LL128 takes a line of 128 bytes as soon as the flag
- * in its last 8 is there (device/prims_ll128.h), and a copy engine promises no
- * order within a copy: so the flags of all lines follow behind all data.
- */
-static int copy_lines(const struct weft_cuda *cu, uint64_t gpu, uint64_t host,
-		      size_t size, void *st)
-{
-	const size_t lines = size / LINE, whole = lines * LINE;
-	int r;
-
-	r = copy_rows(cu, gpu, host, LINE - FLAG, lines, st);
-	/* no line ends in the rest, and so no flag lies there */
-	if (!r && size > whole)
-		r = weft_cuda_from_host(cu, gpu + whole, host + whole,
-					size - whole, st);
-	return r ? r : copy_rows(cu, gpu + LINE - FLAG, host + LINE - FLAG,
-				 FLAG, lines, st);
-}
-
 int weft_net_stage(struct weft_net_request *req, const void *data, size_t size,
 		   bool in)
 {
@@ -300,9 +260,7 @@ int weft_net_stage(struct weft_net_request *req, const void *data, size_t size,
 	err = weft_cuda_enter(&s, mr->lane->ctx);
 	if (err)
 		return weft_fail(err, "weft's CUDA context is gone");
-	if (size && in && mr->lines)
-		r = copy_lines(s.cu, gpu, host, size, mr->lane->stream);
-	else if (size && in)
+	if (size && in)
 		r = weft_cuda_from_host(s.cu, gpu, host, size,
 					mr->lane->stream);
 	else if (size)

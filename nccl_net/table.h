@@ -30,9 +30,6 @@ enum nccl_result weft_nccl_reg_int(void *comm, void *data, int size, int type,
 				   void **mr);
 enum nccl_result weft_nccl_reg(void *comm, void *data, size_t size, int type,
 			       void **mr);
-enum nccl_result weft_nccl_reg_dmabuf(void *comm, void *data, size_t size,
-				      int type, uint64_t offset, int fd,
-				      void **mr);
 enum nccl_result weft_nccl_dereg(void *comm, void *mr);
 /* v6 to v8: int; v9: size_t; v10 and later: with profiler handles */
 enum nccl_result weft_nccl_isend_int(void *comm, void *data, int size, int tag,

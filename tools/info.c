@@ -125,8 +125,6 @@ static bool print_ib(void)
 	printf("%s: weft_ib is %s\n", n ? "" : " no active port",
 	       !n ? "not offered"
 	       : asked ? "offered" : "not offered, nobody asked for it");
-	if (asked)
-		info_ib_gpu(ports, n);
 	free(ports);
 	return n && asked;
 #else

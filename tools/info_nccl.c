@@ -96,7 +96,6 @@ static void print_hcas(void)
 		puts("  NCCL_IB_DISABLE is set: all goes by TCP");
 	else
 		puts("  no port that is active, allowed and may be opened");
-	info_ib_gpu(list, (int)n);
 }
 
 static struct weft_samehost host;

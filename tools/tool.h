@@ -56,8 +56,6 @@ int info_settings(bool man);
 enum info_entry { INFO_NO_WAY, INFO_BY_RUN, INFO_ENTERED };
 enum info_entry info_ucx(void);
 int info_nccl(void);
-/* Which of these ports take GPU memory; nothing where it is not asked for. */
-void info_ib_gpu(const struct weft_verbs_port *list, int n);
 /* Asks the driver in a child, and shows its answer, later. */
 void info_gpu_begin(void);
 void info_gpu(void);

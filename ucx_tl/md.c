@@ -26,10 +26,9 @@ static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
 				     char *attr)
 {
 	const struct weft_uct_abi *abi = md->uct->abi;
-	const uint64_t access = BIT(md->tl->mem_kind == WEFT_MEM_CUDA
-					    ? WEFT_UCS_MEMORY_CUDA
-					    : WEFT_UCS_MEMORY_HOST);
-	uint64_t types = access;
+	const uint64_t types = BIT(md->tl->mem_kind == WEFT_MEM_CUDA
+					   ? WEFT_UCS_MEMORY_CUDA
+					   : WEFT_UCS_MEMORY_HOST);
 	uint64_t flags = WEFT_UCT_MD_REG | WEFT_UCT_MD_NEED_RKEY |
 			 WEFT_UCT_MD_INVALIDATE;
 
@@ -39,26 +38,12 @@ static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
 	 */
 	if (abi->minor >= 15)
 		flags |= WEFT_UCT_MD_INVALIDATE_RMA;
-	/*
-	 * As UCX's own InfiniBand says it (uct_ib_md_query()): memory that can
-	 * be registered is that of GPUs, too; what can be accessed, where UCP
-	 * looks for who copies to and from a GPU, is not.
-	 *
-	 * A device knows GPU memory by its registration, and must not touch any
-	 * by the processor: so what is sent is registered first, always.  A
-	 * dma-buf is made from the address (REG_DMABUF is not offered), only
-	 * where an adapter wants one.
-	 */
-	if (md->gpu) {
-		types |= BIT(WEFT_UCS_MEMORY_CUDA);
-		flags |= WEFT_UCT_MD_NEED_MEMH;
-	}
 	if (abi->md_attr.clear)
 		memset(attr, 0, abi->md_attr.size);
 	set64(attr, abi->md_attr.max_reg, SIZE_MAX);
 	set64(attr, abi->md_attr.flags, flags);
 	set64(attr, abi->md_attr.reg_mem_types, types);
-	set64(attr, abi->md_attr.access_mem_types, access);
+	set64(attr, abi->md_attr.access_mem_types, types);
 	/*
 	 * Every release since 1.13 makes a cache of registrations, with its
 	 * hooks for memory that is freed, unless it is told not to
@@ -84,14 +69,11 @@ static enum weft_ucs_status mem_reg(struct weft_uct_memory_domain *md,
 				    void *addr, size_t len, uintptr_t params,
 				    void **memh)
 {
-	int kind = weft_uct_mem_kind(md, addr), err;
 	struct weft_mem *mem;
+	int err;
 
 	(void)params;
-	if (kind < 0)
-		return weft_ucs_status(kind);
-	err = md->tl->dev->mem_register(addr, len, (enum weft_mem_kind)kind,
-					&mem);
+	err = md->tl->dev->mem_register(addr, len, md->tl->mem_kind, &mem);
 	if (err)
 		return weft_ucs_status(err);
 	*memh = mem;
@@ -213,7 +195,6 @@ enum weft_ucs_status weft_uct_md_open(void *component, const char *name,
 		return WEFT_UCS_NO_MEMORY;
 	md->uct = part->uct;
 	md->tl = part->tl;
-	md->gpu = md->tl->takes_gpu(md->uct);
 	md->base.ops = md->uct->md_ops;
 	md->base.component = component;
 	*out = md;

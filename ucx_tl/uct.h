@@ -68,8 +68,6 @@ struct weft_uct_tl {
 	const char *config_prefix;
 	unsigned int minor_min; /* UCX 1.x from which it is offered */
 	enum weft_mem_kind mem_kind; /* that puts and gets are offered for */
-	/* Is the GPUs' offered, too?  Asked once per memory domain. */
-	bool (*takes_gpu)(const struct weft_uct *uct);
 	bool am_zcopy;	/* large messages go without a copy */
 	bool same_host; /* reaches peers of this host alone */
 	/* Sets both on success only; no device is no error. */
@@ -119,7 +117,6 @@ struct weft_uct_memory_domain {
 	struct weft_uct_md base;
 	struct weft_uct *uct;
 	const struct weft_uct_tl *tl;
-	bool gpu; /* takes_gpu() said so */
 	/* open ifaces that are not loopback, of all workers and threads */
 	atomic_uint wide_ifaces;
 };
@@ -187,13 +184,6 @@ enum weft_ucs_status weft_uct_rkey_release(void *component, uintptr_t rkey,
 enum weft_ucs_status weft_uct_rkey_compare(void *component, uintptr_t a,
 					   uintptr_t b, const void *params,
 					   int *result);
-
-/* direct.c */
-bool weft_uct_no_gpu(const struct weft_uct *uct);
-bool weft_uct_ib_takes_gpu(const struct weft_uct *uct); /* HAVE_VERBS_H */
-/* What @addr is, for a registration: enum weft_mem_kind, or -errno. */
-int weft_uct_mem_kind(const struct weft_uct_memory_domain *md,
-		      const void *addr);
 
 /* iface.c */
 void weft_uct_internal_ops(struct weft_uct *uct);

@@ -58,7 +58,6 @@
 #define WEFT_CU_DEVICE_VMM		102	/* cuMemCreate and so on */
 #define WEFT_CU_DEVICE_POSIX_FD		103	/* exports as a descriptor */
 #define WEFT_CU_DEVICE_VMM_RDMA		110	/* adapters reach such memory */
-#define WEFT_CU_DEVICE_DMA_BUF		124	/* from 11.7 on */
 #define WEFT_CU_DEVICE_MPS		133	/* from 12.x on, else unknown */
 
 #define WEFT_CU_LIMIT_STACK_SIZE	0
@@ -76,7 +75,6 @@
 #define WEFT_CU_GRANULARITY_MINIMUM	0
 #define WEFT_CU_SRC_ORDER_STREAM	1
 #define WEFT_CU_MEMORY_UNIFIED		4
-#define WEFT_CU_RANGE_DMA_BUF_FD	1
 
 struct weft_cu_uuid {
 	unsigned char bytes[16];
@@ -209,11 +207,7 @@ struct weft_cu_copy_2d {
 	X(memcpy_batch_12, cuMemcpyBatchAsync, (uint64_t *dsts,		\
 	  uint64_t *srcs, size_t *sizes, size_t n,			\
 	  struct weft_cu_copy_attr *attrs, size_t *attr_at,		\
-	  size_t nattrs, size_t *failed, void *st))			\
-	/* address and size: multiples of the host's page */		\
-	X(range_handle, cuMemGetHandleForAddressRange,			\
-	  (void *handle, uint64_t ptr, size_t size, int type,		\
-	  unsigned long long flags))
+	  size_t nattrs, size_t *failed, void *st))
 
 struct weft_cuda {
 #define X(field, symbol, args) int (*field) args;
@@ -326,16 +320,6 @@ int weft_cuda_query(const void *p, struct weft_cuda_ptr *info);
  * none.
  */
 int weft_cuda_current(struct weft_cuda_ptr *info);
-
-/*
- * Export the pages around [p, p+len) of GPU memory as a dma-buf.  Returns a
- * descriptor, which the caller closes; *@offset is that of @p in it.
- * -EOPNOTSUPP: driver or GPU cannot do it, or not for this memory; -ENODEV: see
- * weft_cuda_query(); other errors are the driver's.  Logs nothing.
- */
-int weft_cuda_dmabuf(const void *p, size_t len, uint64_t *offset);
-/* Can every GPU of this process do it?  False before weft_cuda_init(). */
-bool weft_cuda_has_dmabuf(void);
 
 /* -errno for a driver's error: ENOMEM, ENODEV, EINVAL, ..., else EIO. */
 int weft_cuda_errno(int err);

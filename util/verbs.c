@@ -54,10 +54,6 @@ static const struct weft_verbs *load_verbs(void)
 		missing = #symbol;
 	WEFT_VERBS_CALLS(X)
 #undef X
-#define X(field, symbol, type, args)					\
-	*(void **)&loaded.field = dlsym(lib, #symbol);
-	WEFT_VERBS_OPTIONAL(X)
-#undef X
 #define X(field, type, args) loaded.field = field;
 	WEFT_VERBS_INLINE(X)
 #undef X

@@ -57,13 +57,6 @@
 	X(destroy_qp, ibv_destroy_qp, int, (struct ibv_qp *))		\
 	X(fork_init, ibv_fork_init, int, (void))
 
-/* NULL if the library is too old. */
-#define WEFT_VERBS_OPTIONAL(X)						\
-	/* rdma-core 34; offset and iova: equal modulo the page size */	\
-	X(reg_dmabuf_mr, ibv_reg_dmabuf_mr, struct ibv_mr *,		\
-	  (struct ibv_pd *, uint64_t offset, size_t len, uint64_t iova,	\
-	   int fd, int access))
-
 /* X(field, type, arguments): inline functions of the header */
 #define WEFT_VERBS_INLINE(X)						\
 	X(post_send, int, (struct ibv_qp *, struct ibv_send_wr *,	\
@@ -76,7 +69,6 @@
 struct weft_verbs {
 #define X(field, symbol, type, args) type (*field) args;
 	WEFT_VERBS_CALLS(X)
-	WEFT_VERBS_OPTIONAL(X)
 #undef X
 #define X(field, type, args) type (*field) args;
 	WEFT_VERBS_INLINE(X)

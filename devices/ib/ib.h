@@ -38,7 +38,6 @@
 #include "devices/device.h"
 #include "devices/ep_sn.h"
 #include "devices/flush.h"
-#include "devices/ib.h"
 #include "devices/ib/ib_proto.h"
 #include "devices/region.h"
 #include "util/list.h"
@@ -77,7 +76,6 @@ struct ib_device {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 	struct ibv_device_attr attr;
-	unsigned int gpu_ways;		/* WEFT_IB_DMABUF, ..._PEERMEM */
 	struct weft_list ifaces;	/* ib_iface.device_link */
 	pthread_t thread;		/* reads async events */
 	int stop_fd;
@@ -96,11 +94,6 @@ int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 		    struct weft_mem **mem);
 void ib_mem_pack(struct weft_mem *mem, void *rkey);
 void ib_mem_release(struct weft_mem *mem);
-/* Is it registered GPU memory? */
-bool ib_mem_is_gpu(uint64_t addr);
-/* The adapter's key to it; false: it has none. */
-bool ib_mem_rkey(struct ib_device *dev, const struct weft_mem *mem,
-		 uint32_t *rkey);
 /* A registration that covers it; false: none does. */
 bool ib_mem_lkey(struct ib_device *dev, uint64_t addr, size_t len,
 		 uint32_t *lkey);
@@ -111,16 +104,6 @@ bool ib_mem_lkey(struct ib_device *dev, uint64_t addr, size_t len,
 int ib_mem_resolve(struct ib_device *dev, const struct weft_rkey *key,
 		   struct ib_key_answer *answer);
 void ib_mem_device_gone(struct ib_device *dev);
-
-/* ib_gpu.c: GPU memory */
-/* WEFT_IB_DMABUF, WEFT_IB_PEERMEM: what of it works here. */
-unsigned int ib_gpu_find_ways(const struct weft_verbs *v, struct ibv_pd *pd);
-/*
- * @fd: a dma-buf of it, and @offset its place there; -1: none is at hand.
- * -EOPNOTSUPP, without a word: not with this adapter, or not this memory.
- */
-int ib_gpu_register(struct ib_device *dev, void *addr, size_t len, int access,
-		    int fd, uint64_t offset, struct ibv_mr **mr);
 
 /* ---- operations ---------------------------------------------------------- */
 
@@ -146,7 +129,6 @@ struct ib_op {
 	unsigned int iovcnt, iov_i;
 	size_t iov_off;
 	struct iovec iov[IB_MAX_IOV];
-	uint32_t gpu;		/* bits: these of iov are GPU memory */
 	bool own_mrs;		/* registered for this operation alone */
 	struct ibv_mr *mr[IB_MAX_IOV];
 };
@@ -348,7 +330,6 @@ struct ib_iface {
 	struct weft_list work;		/* ib_conn.work_link */
 	struct weft_list received;	/* ib_rx.link */
 	struct weft_list finished;	/* ib_op.link */
-	struct ib_loop *loop;		/* NULL: not needed so far */
 	struct weft_stats *stats;
 	unsigned int polls;
 	unsigned int budget;		/* messages left to this progress() */
@@ -500,14 +481,6 @@ void ib_rx_drop(struct ib_conn *conn);
 void ib_watch_start(struct ib_iface *iface);
 void ib_watch_tick(struct ib_iface *iface);
 void ib_watch_port(struct ib_iface *iface);
-
-/* ib_loop.c */
-unsigned int ib_loop_progress(struct ib_iface *iface);
-/* Asks for an event; -EBUSY: something is to be told. */
-int ib_loop_arm(struct ib_iface *iface);
-/* Gives up if its completion queue has failed. */
-void ib_loop_check(struct ib_iface *iface);
-void ib_loop_close(struct ib_iface *iface);
 
 /* ib_ep.c */
 int ib_ep_create(struct weft_iface *iface, const struct weft_address *remote,

@@ -189,7 +189,6 @@ static int device_open(const char *name, struct ib_device **out)
 				name);
 		goto fail;
 	}
-	dev->gpu_ways = ib_gpu_find_ways(dev->v, dev->pd);
 	err = start_thread(dev);
 	if (err)
 		goto fail;

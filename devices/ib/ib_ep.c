@@ -260,17 +260,6 @@ ssize_t ib_ep_message_pack(struct weft_ep *base, uint8_t id,
 	return (ssize_t)len;
 }
 
-/* Asked ahead: the processor may not touch it, registered or not by then. */
-static uint32_t gpu_of(const struct iovec *iov, unsigned int n)
-{
-	uint32_t gpu = 0;
-
-	while (n--)
-		if (ib_mem_is_gpu((uintptr_t)iov[n].iov_base))
-			gpu |= BIT(n);
-	return gpu;
-}
-
 static int start(struct ib_ep *ep, enum ib_op_kind kind,
 		 const struct weft_iov *iov, unsigned int iovcnt,
 		 uint64_t remote_addr, const void *rkey,
@@ -305,7 +294,6 @@ static int start(struct ib_ep *ep, enum ib_op_kind kind,
 		op->iov[i] = (struct iovec){ iov[i].addr, iov[i].len };
 		op->total += iov[i].len;
 	}
-	op->gpu = gpu_of(op->iov, iovcnt);
 	conn->nops++;
 	ib_op_queue(conn, op);
 	return -EINPROGRESS;

@@ -151,7 +151,6 @@ static void iface_free(struct ib_iface *iface)
 		weft_tcp_ops.iface_close(iface->ctl);
 	if (iface->dev) {
 		ib_device_watch(iface->dev, iface, false);
-		ib_loop_close(iface);
 		ib_cqs_close(iface);
 		if (iface->channel)
 			err = iface->v->destroy_comp_channel(iface->channel);
@@ -254,8 +253,6 @@ void ib_iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 	attr->max_iov = IB_MAX_IOV;
 	attr->max_put = SIZE_MAX / 2;
 	attr->mem_kinds = BIT(WEFT_MEM_HOST);
-	if (iface->dev->gpu_ways)
-		attr->mem_kinds |= BIT(WEFT_MEM_CUDA);
 	attr->bandwidth = iface->port.speed ? iface->port.speed : 1.25e9;
 	/* estimates for adapters of the last ten years */
 	attr->latency = 1.5e-6;
@@ -358,8 +355,6 @@ unsigned int ib_iface_progress(struct weft_iface *base)
 			;
 	}
 	n += ib_cq_deliver(iface);
-	if (iface->loop)
-		n += ib_loop_progress(iface);
 	n += step(iface);
 	/* stepping may have finished some that were never posted */
 	if (!weft_list_empty(&iface->finished))
@@ -387,8 +382,6 @@ int ib_iface_arm(struct weft_iface *base)
 	err = weft_tcp_ops.arm(iface->ctl);
 	if (!err)
 		err = ib_cq_arm(iface);
-	if (!err && iface->loop)
-		err = ib_loop_arm(iface);
 	if (err)
 		return err;
 	/* UCP may watch edge-triggered: what is readable now is not an edge */

@@ -37,32 +37,8 @@ static size_t count, capacity;
 static struct ib_mem **by_slot;
 static size_t slots;
 static size_t longest;			/* region that ever was in by_addr */
-static _Atomic size_t gpu_count;	/* regions of GPU memory */
 
-/* A dma-buf that the caller of all this has. */
-struct dmabuf {
-	int fd;
-	uint64_t offset;
-};
-static const struct dmabuf no_dmabuf = { .fd = -1 };
-
-static int register_host(const struct weft_mem *region, struct ib_device *dev,
-			 int access, struct ibv_mr **mr)
-{
-	int err;
-
-	*mr = dev->v->reg_mr(dev->pd, region->addr, region->len, access);
-	if (*mr)
-		return 0;
-	err = errno;
-	return weft_fail(err, "cannot register %zu bytes at %p with '%s'%s",
-			 region->len, region->addr, dev->name,
-			 err == ENOMEM || err == EAGAIN ?
-			 "; raise the limit with 'ulimit -l'" : "");
-}
-
-static int register_on(struct ib_mem *m, struct ib_device *dev,
-		       const struct dmabuf *buf)
+static int register_on(struct ib_mem *m, struct ib_device *dev)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			   IBV_ACCESS_REMOTE_READ;
@@ -76,13 +52,14 @@ static int register_on(struct ib_mem *m, struct ib_device *dev,
 	if (!r)
 		return -ENOMEM;
 	r->dev = dev;
-	err = region->kind == WEFT_MEM_CUDA ?
-	      ib_gpu_register(dev, region->addr, region->len, access, buf->fd,
-			      buf->offset, &r->mr) :
-	      register_host(region, dev, access, &r->mr);
-	if (err) {
+	r->mr = dev->v->reg_mr(dev->pd, region->addr, region->len, access);
+	if (!r->mr) {
+		err = errno;
 		free(r);
-		return err;
+		return weft_fail(err, "cannot register %zu bytes at %p with '%s'%s",
+				 region->len, region->addr, dev->name,
+				 err == ENOMEM || err == EAGAIN ?
+				 "; raise the limit with 'ulimit -l'" : "");
 	}
 	r->next = m->mrs;
 	m->mrs = r;
@@ -149,7 +126,6 @@ static int insert(struct ib_mem *m)
 		(count - at) * sizeof(*by_addr));
 	by_addr[at] = m;
 	count++;
-	gpu_count += m->region->kind == WEFT_MEM_CUDA;
 	by_slot[slot] = m;
 	longest = weft_max(longest, m->region->len);
 	return 0;
@@ -164,7 +140,6 @@ static void remove_from_tables(struct ib_mem *m)
 	memmove(by_addr + at, by_addr + at + 1,
 		(count - at - 1) * sizeof(*by_addr));
 	by_slot[m->region->rkey.slot] = NULL;
-	gpu_count -= m->region->kind == WEFT_MEM_CUDA;
 	if (--count)
 		return;
 	/* a plugin that is unloaded leaves nothing behind */
@@ -174,56 +149,16 @@ static void remove_from_tables(struct ib_mem *m)
 	capacity = slots = longest = 0;
 }
 
-static int register_on_each(struct ib_mem *m, struct ib_device **devs,
-			    unsigned int n, const struct dmabuf *buf)
-{
-	unsigned int i;
-	int err = 0;
-
-	for (i = 0; i < n && !err; i++)
-		err = register_on(m, devs[i], buf);
-	return err;
-}
-
-/* The error is the first that says more than that there is no way. */
-static int register_on_some(struct ib_mem *m, struct ib_device **devs,
-			    unsigned int n, const struct dmabuf *buf)
-{
-	int err = n ? -EOPNOTSUPP : 0, ret;
-	unsigned int i, taken = 0;
-
-	for (i = 0; i < n; i++) {
-		ret = devs[i]->gpu_ways ? register_on(m, devs[i], buf) :
-					  -EOPNOTSUPP;
-		taken += !ret;
-		if (err == -EOPNOTSUPP)
-			err = ret;
-	}
-	return taken ? 0 : err;
-}
-
-/*
- * Host memory with all of @devs: what fails is a limit of this process, which
- * its user has to hear of.  GPU memory with those that take it, of which there
- * has to be one, unless none is open yet: whether an adapter reaches a GPU is a
- * matter of where the two are.
- */
-static int register_on_all(struct ib_mem *m, struct ib_device **devs,
-			   unsigned int n, const struct dmabuf *buf)
-{
-	return m->region->kind == WEFT_MEM_CUDA ?
-	       register_on_some(m, devs, n, buf) :
-	       register_on_each(m, devs, n, buf);
-}
-
-static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
-			const struct dmabuf *buf, struct weft_mem **mem)
+int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
+		    struct weft_mem **mem)
 {
 	struct ib_device *devs[MAX_DEVICES];
 	struct ib_mem *m;
 	unsigned int i, n;
 	int err;
 
+	if (kind != WEFT_MEM_HOST)
+		return -EOPNOTSUPP;
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
@@ -234,7 +169,8 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 	}
 	/* held until it is in the tables, where their end looks for it */
 	n = ib_device_hold(devs, MAX_DEVICES);
-	err = register_on_all(m, devs, n, buf);
+	for (i = 0; i < n && !err; i++)
+		err = register_on(m, devs[i]);
 	if (!err) {
 		pthread_mutex_lock(&lock);
 		err = insert(m);
@@ -251,20 +187,6 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 		free(m);
 	}
 	return err;
-}
-
-int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
-		    struct weft_mem **mem)
-{
-	return mem_register(addr, len, kind, &no_dmabuf, mem);
-}
-
-int weft_ib_register_dmabuf(void *addr, size_t len, int fd, uint64_t offset,
-			    struct weft_mem **mem)
-{
-	const struct dmabuf buf = { fd, offset };
-
-	return mem_register(addr, len, WEFT_MEM_CUDA, &buf, mem);
 }
 
 void ib_mem_pack(struct weft_mem *mem, void *rkey)
@@ -294,46 +216,6 @@ static struct ib_mr *mr_of(struct ib_mem *m, const struct ib_device *dev)
 		if (r->dev == dev)
 			return r;
 	return NULL;
-}
-
-bool ib_mem_is_gpu(uint64_t addr)
-{
-	const struct weft_mem *region;
-	bool gpu = false;
-	size_t i;
-
-	if (!gpu_count)
-		return false;
-	pthread_mutex_lock(&lock);
-	for (i = behind(addr); i-- && !gpu;) {
-		region = by_addr[i]->region;
-		if (addr - (uintptr_t)region->addr >= longest)
-			break;
-		gpu = region->kind == WEFT_MEM_CUDA &&
-		      addr - (uintptr_t)region->addr < region->len;
-	}
-	pthread_mutex_unlock(&lock);
-	return gpu;
-}
-
-bool ib_mem_rkey(struct ib_device *dev, const struct weft_mem *mem,
-		 uint32_t *rkey)
-{
-	struct ib_mr *r;
-
-	pthread_mutex_lock(&lock);
-	r = mr_of(by_slot[mem->rkey.slot], dev);
-	if (r)
-		*rkey = r->mr->rkey;
-	pthread_mutex_unlock(&lock);
-	return r != NULL;
-}
-
-bool weft_ib_takes(struct weft_iface *iface, const struct weft_mem *mem)
-{
-	uint32_t rkey;
-
-	return !mem->len || ib_mem_rkey(ib_iface(iface)->dev, mem, &rkey);
 }
 
 bool ib_mem_lkey(struct ib_device *dev, uint64_t addr, size_t len,
@@ -374,13 +256,10 @@ int ib_mem_resolve(struct ib_device *dev, const struct weft_rkey *key,
 	if (!have || have->generation != key->generation ||
 	    have->token != key->token)
 		goto out;
-	/* registered before this device was opened, or not taken by it */
+	/* registered before this device was opened */
 	r = mr_of(m, dev);
 	if (!r && m->region->len) {
-		err = register_on(m, dev, &no_dmabuf);
-		if (err == -EOPNOTSUPP)
-			weft_warn_once("a peer wants GPU memory by '%s', which does not take it: the transfer fails; leave that adapter out (UCX_NET_DEVICES), or WEFT_IB_GPU_DIRECT=off",
-				       dev->name);
+		err = register_on(m, dev);
 		if (err)
 			goto out;
 		r = mr_of(m, dev);

@@ -48,14 +48,8 @@ static int own_mr(struct ib_op *op, unsigned int i)
 
 	if (op->mr[i])
 		return 0;
-	if (op->gpu & BIT(i)) {
-		errno = -ib_gpu_register(iface->dev, iov->iov_base,
-					 iov->iov_len, access, -1, 0,
-					 &op->mr[i]);
-	} else {
-		op->mr[i] = iface->v->reg_mr(iface->dev->pd, iov->iov_base,
-					     iov->iov_len, access);
-	}
+	op->mr[i] = iface->v->reg_mr(iface->dev->pd, iov->iov_base,
+				     iov->iov_len, access);
 	if (op->mr[i])
 		return 0;
 	return weft_fail(errno, "cannot register %zu bytes at %p with '%s' for a transfer",
@@ -84,12 +78,10 @@ static const enum ibv_wr_opcode opcodes[] = {
 	[IB_REC_PROBE] = IBV_WR_RDMA_WRITE,
 };
 
-/* May the processor read it, and may the adapter forget where it came from? */
+/* May the adapter forget where it came from? */
 static bool fits_inline(const struct ib_qp *q, const struct ib_record *rec)
 {
-	return rec->kind != IB_REC_READ && rec->len <= q->max_inline &&
-	       (rec->kind == IB_REC_SEND || !rec->op ||
-		!(rec->op->gpu & BIT(rec->iov_i)));
+	return rec->kind != IB_REC_READ && rec->len <= q->max_inline;
 }
 
 static int fill_request(const struct ib_qp *q, const struct ib_record *rec,

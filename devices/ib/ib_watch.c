@@ -138,10 +138,8 @@ void ib_watch_port(struct ib_iface *iface)
 {
 	const int what = atomic_exchange(&iface->port_event, 0) - 1;
 
-	if (atomic_exchange(&iface->cq_failed, false)) {
+	if (atomic_exchange(&iface->cq_failed, false))
 		ib_cqs_check(iface);
-		ib_loop_check(iface);
-	}
 	if (atomic_exchange(&iface->fatal, false)) {
 		weft_warn("'%s' reports a fatal error", iface->port.name);
 		fail_all(iface, -EIO);

@@ -54,7 +54,7 @@ struct object *fake_add(enum kind kind, uint64_t base, uint64_t size,
 	if (i == OBJECTS)
 		abort();
 	objects[i] = (struct object){ .kind = kind, .base = base, .size = size,
-				      .backing = base, .ordinal = ordinal,
+				      .ordinal = ordinal,
 				      .id = next_id++ };
 	return &objects[i];
 }
@@ -105,7 +105,6 @@ EXPORT int cuInit(unsigned int flags)
 		fake_no_write = getenv(FAKE_CUDA_NO_WRITE);
 		fake_wrong = getenv(FAKE_CUDA_WRONG);
 		fake_full = getenv(FAKE_CUDA_FULL);
-		fake_dmabuf = getenv(FAKE_CUDA_DMABUF);
 	}
 	fake_inits++;
 	return fake_gpus ? 0 : WEFT_CU_NO_DEVICE;
@@ -155,9 +154,6 @@ EXPORT int cuDeviceGetAttribute(int *v, int attr, int dev)
 	case 34:			/* ..._PCI_DEVICE_ID */
 	case 50:			/* ..._PCI_DOMAIN_ID */
 		*v = 0;
-		break;
-	case WEFT_CU_DEVICE_DMA_BUF:
-		*v = fake_dmabuf;
 		break;
 	case WEFT_CU_DEVICE_VMM:
 		*v = !old || !strchr(old, '0' + fake_phys_of[dev]);
@@ -477,8 +473,6 @@ EXPORT void fake_cuda_free(void *p)
 	size = o->size;
 	if (o->kind != MAPPED) {
 		o->kind = FREE;
-		if (o->backing != o->base)
-			munmap((void *)(uintptr_t)o->backing, size);
 		munmap(p, size);
 		o = NULL;
 	}

@@ -33,12 +33,8 @@
 #define FAKE_CUDA_WRONG		"WEFT_TEST_CUDA_WRONG"
 /* there is no memory to be had */
 #define FAKE_CUDA_FULL		"WEFT_TEST_CUDA_FULL"
-/* GPUs have dma-bufs */
-#define FAKE_CUDA_DMABUF	"WEFT_TEST_CUDA_DMABUF"
 /* "1": GPU 1 has no virtual memory management; asked at any time */
 #define FAKE_CUDA_NO_VMM	"WEFT_TEST_CUDA_NO_VMM"
-/* what cuMemAlloc() gives the processor cannot touch, as a real GPU's */
-#define FAKE_CUDA_GUARDED	"WEFT_TEST_CUDA_GUARDED"
 /* cuInit() never returns */
 #define FAKE_CUDA_HANG		"WEFT_TEST_CUDA_HANG"
 /* NVML answers (WEFT_LIBNVML); else it says that no driver is loaded */
@@ -87,12 +83,6 @@ struct fake_cuda_live {
 	X(void *, fake_cuda_managed, (int ordinal, size_t size))	\
 	/* of no context, as from a stream-ordered pool */		\
 	X(void *, fake_cuda_pool, (int ordinal, size_t size))		\
-	/* The same, which the processor may not touch, as it is with a real \
-	 * GPU's; and where it may look at the bytes. */ \
-	X(void *, fake_cuda_guarded, (int ordinal, size_t size))	\
-	X(void *, fake_cuda_inside, (void *p))				\
-	/* GPUs have dma-bufs from now on, or no longer */		\
-	X(void, fake_cuda_dmabuf, (bool on))				\
 	X(void, fake_cuda_free, (void *p))				\
 	X(unsigned long, fake_cuda_copies, (void))
 

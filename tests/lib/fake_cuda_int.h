@@ -53,7 +53,6 @@ struct object {
 	uint64_t base, size, id;
 	int ordinal;
 	void *ctx;
-	uint64_t backing;		/* where its bytes are; mostly base */
 	uint64_t access;		/* MAPPED: ordinals */
 	struct handle *handle;
 };
@@ -90,12 +89,6 @@ struct object *fake_add(enum kind kind, uint64_t base, uint64_t size,
 struct object *fake_exact(enum kind kind, uint64_t base, size_t size);
 /* Under fake_lock: the object around [p, p+len), or NULL. */
 struct object *fake_find(uint64_t p, size_t len);
-/* Not under fake_lock: where the bytes at address @p are. */
-void *fake_bytes(uint64_t p);
-
-/* Have GPUs dma-bufs?  cuMemGetHandleForAddressRange() has no other way. */
-extern _Atomic bool fake_dmabuf;
-
 /* The driver's calls that its other half makes. */
 int cuMemCreate(unsigned long long *handle, size_t size,
 		const struct weft_cu_alloc_prop *prop,

@@ -56,9 +56,10 @@ static void run(const struct task *t)
 {
 	switch (t->what) {
 	case COPY:
-		memcpy(fake_bytes(t->dst), fake_bytes(t->src), t->len);
+		memcpy((void *)(uintptr_t)t->dst,
+		       (void *)(uintptr_t)t->src, t->len);
 		if (t->len > 4096 && atomic_exchange(&fake_wrong, false))
-			*(char *)fake_bytes(t->dst) ^= 1;
+			*(char *)(uintptr_t)t->dst ^= 1;
 		__atomic_fetch_add(&ncopies, 1, __ATOMIC_RELAXED);
 		break;
 	case WRITE:

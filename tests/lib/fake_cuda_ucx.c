@@ -97,9 +97,7 @@ int cuMemAlloc_v2(uint64_t *p, size_t size)
 	GATE(CONTEXT | UNSAFE);
 	if (!size)
 		return WEFT_CU_INVALID_VALUE;
-	*p = (uintptr_t)(getenv(FAKE_CUDA_GUARDED) ?
-			 fake_cuda_guarded(fake_current()->ordinal, size) :
-			 fake_cuda_malloc(fake_current()->ordinal, size));
+	*p = (uintptr_t)fake_cuda_malloc(fake_current()->ordinal, size);
 	return 0;
 }
 
@@ -229,7 +227,7 @@ EXPORT int cuMemcpyHtoD_v2(uint64_t dst, const void *src, size_t n)
 {
 	GATE(CONTEXT | UNSAFE);
 	fake_streams_drain();
-	memcpy(fake_bytes(dst), src, n);
+	memcpy((void *)(uintptr_t)dst, src, n);
 	return 0;
 }
 

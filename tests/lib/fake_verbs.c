@@ -559,18 +559,11 @@ static int fork_init(void)
 	return 0;
 }
 
-/* fake_verbs_mem.c has the three, by the names that the table wants here */
+/* fake_verbs_mem.c has both, by the names that the table wants here */
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len,
 			     int access)
 {
 	return fake_reg_mr(pd, addr, len, access);
-}
-
-static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
-				    size_t len, uint64_t iova, int fd,
-				    int access)
-{
-	return fake_reg_dmabuf_mr(pd, offset, len, iova, fd, access);
 }
 
 static int dereg_mr(struct ibv_mr *mr)
@@ -581,9 +574,6 @@ static int dereg_mr(struct ibv_mr *mr)
 #define X(field, symbol, type, args) .field = field,
 #define Y(field, type, args) .field = field,
 const struct weft_verbs fake_table = {
-	WEFT_VERBS_CALLS(X) WEFT_VERBS_OPTIONAL(X) WEFT_VERBS_INLINE(Y)
-};
-const struct weft_verbs fake_table_old = {
 	WEFT_VERBS_CALLS(X) WEFT_VERBS_INLINE(Y)
 };
 #undef X

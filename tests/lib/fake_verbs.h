@@ -61,16 +61,6 @@ void fake_verbs_add_gid(unsigned int device, unsigned int index,
 
 /* An entry of its table of partition keys. */
 void fake_verbs_pkey(unsigned int device, unsigned int index, unsigned int key);
-/*
- * Dma-bufs, of the fake CUDA driver, are registered (0), or refused with that
- * errno; -1: the library is older than they are.
- */
-void fake_verbs_dmabuf(int err);
-/* The same of one device, but for the last. */
-void fake_verbs_dmabuf_of(unsigned int device, int err);
-/* The module nvidia_peermem is loaded from now on; until end(). */
-void fake_verbs_peermem(void);
-
 /* How the last queue pair was connected. */
 struct fake_verbs_path {
 	unsigned int timeout, retries, service_level, traffic_class, mtu;

@@ -77,31 +77,6 @@ void fake_verbs_live(struct fake_verbs_live *l)
 	*l = fake_live;
 }
 
-void fake_verbs_dmabuf(int err)
-{
-	unsigned int i;
-
-	for (i = 0; i < FAKE_DEVICES; i++)
-		fake_dmabuf_errno[i] = err < 0 ? 0 : err;
-	weft_verbs_set(err < 0 ? &fake_table_old : &fake_table);
-}
-
-void fake_verbs_dmabuf_of(unsigned int device, int err)
-{
-	fake_dmabuf_errno[device] = err;
-}
-
-void fake_verbs_peermem(void)
-{
-	char command[256];
-
-	snprintf(command, sizeof(command),
-		 "mkdir -p %s/module/nvidia_peermem && "
-		 "echo 580.1 >%s/module/nvidia_peermem/version", sysfs, sysfs);
-	if (system(command))
-		abort();
-}
-
 static void make_sysfs(void)
 {
 	char command[1024];
@@ -148,7 +123,7 @@ void fake_verbs_begin(void)
 	map_shared(-1);
 	init_shared();
 	make_sysfs();
-	fake_verbs_dmabuf(0);
+	weft_verbs_set(&fake_table);
 }
 
 void fake_verbs_attach(const char *path)

@@ -57,7 +57,6 @@ struct fake_smr {
 	unsigned int pd;
 	uint32_t key;
 	uint64_t addr, len;
-	uint64_t pages;			/* where its bytes are in the process */
 	int access;
 };
 
@@ -124,16 +123,11 @@ struct fake_context {
 
 extern struct fake_verbs_live fake_live;
 extern struct fake_context *fake_contexts[FAKE_CONTEXTS];
-extern const struct weft_verbs fake_table, fake_table_old;
+extern const struct weft_verbs fake_table;
 /* fake_verbs_mem.c */
 struct ibv_mr *fake_reg_mr(struct ibv_pd *pd, void *addr, size_t len,
 			   int access);
-struct ibv_mr *fake_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
-				  size_t len, uint64_t iova, int fd,
-				  int access);
 int fake_dereg_mr(struct ibv_mr *mr);
-/* Of registering a dma-buf; 0: it works. */
-extern int fake_dmabuf_errno[FAKE_DEVICES];
 /* Is this the call that is to fail?  Sets errno. */
 bool fake_fails(const char *name);
 /* Of calls that nobody counts, there are too many: only by name. */

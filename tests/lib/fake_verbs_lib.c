@@ -2,16 +2,13 @@
 /*
  * The fake as a library in libibverbs' place, for programs that load it as they
  * do everywhere.  Those that share the file FAKE_VERBS_FILE are on one fabric;
- * the devices are to be shown to them in /sys.  FAKE_VERBS_NO_DMABUF is the
- * number of a device whose driver has no dma-bufs.
+ * the devices are to be shown to them in /sys.
  */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "tests/lib/fake_verbs_int.h"
 
 #define FAKE_VERBS_FILE		"WEFT_TEST_VERBS"
-#define FAKE_VERBS_NO_DMABUF	"WEFT_TEST_VERBS_NO_DMABUF"
 
 /* Under the names of libibverbs, of which its header has macros, too. */
 #define X(field, symbol, type, args)					\
@@ -23,17 +20,12 @@
 	__attribute__((visibility("default"), ifunc("find_" #field)))	\
 	extern type lib_##field args __asm__(#symbol);
 WEFT_VERBS_CALLS(X)
-WEFT_VERBS_OPTIONAL(X)
 #undef X
 
 __attribute__((constructor)) static void attach(void)
 {
 	const char *path = getenv(FAKE_VERBS_FILE);
 
-	const char *without = getenv(FAKE_VERBS_NO_DMABUF);
-
 	if (path)
 		fake_verbs_attach(path);
-	if (without)
-		fake_verbs_dmabuf_of(atoi(without) % FAKE_DEVICES, EOPNOTSUPP);
 }

@@ -128,14 +128,6 @@ static bool allowed(const struct fake_sqp *qp, uint32_t key, uint64_t addr,
 	       len <= mr->len && addr - mr->addr <= mr->len - len;
 }
 
-/* Where the bytes are that @key calls @addr: of a GPU's not there. */
-static uint64_t pages_of(uint32_t key, uint64_t addr)
-{
-	const struct fake_smr *mr = fake_mr_find(key);
-
-	return mr ? mr->pages + (addr - mr->addr) : addr;
-}
-
 /* By the kernel, so that neither sanitizers nor a wild pointer see it. */
 static bool copy(pid_t to, uint64_t dst, pid_t from, uint64_t src, size_t len)
 {
@@ -166,7 +158,7 @@ static int move_bytes(struct fake_sqp *qp, struct fake_sqp *to,
 		w->status = IBV_WC_LOC_PROT_ERR;
 		return -1;
 	} else {
-		local = pages_of(w->sge.lkey, w->sge.addr) + w->done;
+		local = w->sge.addr + w->done;
 	}
 	remote += w->done;
 	if (read ? !copy(qp->pid, local, to->pid, remote, n)
@@ -249,8 +241,7 @@ static int execute(struct fake_sqp *qp, struct fake_sqp *to, struct fake_wr *w)
 	}
 	if (told && !may_receive(to, w))
 		return -1;
-	r = move_bytes(qp, to, w, pages_of(w->wr.wr.rdma.rkey,
-					   w->wr.wr.rdma.remote_addr));
+	r = move_bytes(qp, to, w, w->wr.wr.rdma.remote_addr);
 	/* behind its last byte */
 	if (told && r > 0) {
 		take_receive(to, &wc);

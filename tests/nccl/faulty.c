@@ -108,12 +108,6 @@ static enum nccl_result reg(void *comm, void *data, size_t size, int type,
 	return real->reg(comm, data, size, type, mr);
 }
 
-static enum nccl_result reg_dmabuf(void *comm, void *data, size_t size,
-				   int type, uint64_t offset, int fd, void **mr)
-{
-	return real->reg_dmabuf(comm, data, size, type, offset, fd, mr);
-}
-
 static enum nccl_result dereg(void *comm, void *mr)
 {
 	return real->dereg(comm, mr);
@@ -237,7 +231,6 @@ struct nccl_net_v9 ncclNetPlugin_v9 = {
 	.connect = connect,
 	.accept = accept,
 	.reg = reg,
-	.reg_dmabuf = reg_dmabuf,
 	.dereg = dereg,
 	.isend = isend,
 	.irecv = irecv,

@@ -236,9 +236,7 @@ Test(settings, every_alias_works, .init = clean)
 		weft_settings_info(i, &info);
 		if (!info.aliases)
 			continue;
-		value = strstr(info.name, "_IB_GPU") ||
-				strstr(info.name, "DMABUF") ? "no"
-			: strstr(info.name, "PORT")   ? "6000-6001"
+		value = strstr(info.name, "PORT") ? "6000-6001"
 			: strstr(info.name, "BUF")    ? "128k"
 			: strstr(info.name, "FAMILY") ? "ipv6"
 			: strstr(info.name, "ADDRESS") ? "10.1.0.0/16"

@@ -172,10 +172,6 @@ static const struct {
 	  true },
 	{ GPU "UCX_TLS=weft_nvl,weft_tcp UCX_RNDV_FRAG_MEM_TYPES=cuda",
 	  ASYNC + 1, ASYNC + 1, true },
-	/* adapters may take GPU memory, and take none of cudaMallocAsync's */
-	{ GPU "UCX_TLS=weft_nvl,weft_ib WEFT_IB_GPU_DIRECT=auto",
-	  "UCX_RNDV_FRAG_MEM_TYPES=host", "UCX_RNDV_FRAG_MEM_TYPES=host",
-	  true },
 	{ GPU "UCX_TLS=weft_nvl,weft_ib", FRAGS + 1, FRAGS + 1, true },
 	{ GPU "UCX_TLS=weft_nvl UCX_CUDA_COPY_ASYNC_MEM_TYPE=cuda-managed "
 	      "UCX_RNDV_FRAG_MEM_TYPES=host",

@@ -194,7 +194,7 @@ int put_all(uint8_t *src, uint8_t *dst, struct weft_mem *mem)
 
 bool unneeded(const char *call)
 {
-	return !strcmp(call, "create_qp") || !strcmp(call, "reg_dmabuf_mr");
+	return !strcmp(call, "create_qp");
 }
 
 bool survived(const char *call)

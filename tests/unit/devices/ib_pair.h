@@ -57,7 +57,7 @@ int send_number(struct side *s, uint32_t n);
 uint8_t *buffer(uint8_t value);
 /* Puts all of @src from a to b; its status, or why it was not taken. */
 int put_all(uint8_t *src, uint8_t *dst, struct weft_mem *mem);
-/* Without inline data, or dma-bufs of a GPU, is as good. */
+/* Without inline data is as good. */
 bool unneeded(const char *call);
 /* That, and what gives something back at the end. */
 bool survived(const char *call);

@@ -69,7 +69,10 @@ Test(abi, tables)
 	cr_expect(eq(sz, offsetof(struct nccl_tuner_v6, get_chunk), 4 * 8));
 }
 
-/* NCCL calls all of these without looking whether they are there. */
+/*
+ * NCCL calls all of these without looking whether they are there, but for
+ * reg_dmabuf, which its own sockets lack, too.
+ */
 #define FILLED(v)							\
 	do {								\
 		struct nccl_net_v##v *t = &ncclNetPlugin_v##v;		\
@@ -77,7 +80,7 @@ Test(abi, tables)
 		cr_expect(eq(str, (char *)t->name, "weft"));		\
 		cr_expect(t->init && t->devices && t->get_properties);	\
 		cr_expect(t->listen && t->connect && t->accept);	\
-		cr_expect(t->reg && t->reg_dmabuf && t->dereg);		\
+		cr_expect(t->reg && !t->reg_dmabuf && t->dereg);		\
 		cr_expect(t->isend && t->irecv && t->iflush && t->test); \
 		cr_expect(t->close_send && t->close_recv);		\
 		cr_expect(t->close_listen != NULL);			\

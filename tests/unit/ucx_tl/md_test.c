@@ -18,23 +18,16 @@ static uint64_t at(const char *attr, size_t offset)
 	return v;
 }
 
-static void query_with(const struct weft_uct_abi *abi,
-		       const struct weft_uct_tl *tl, bool gpu, char *attr)
+static void query(const struct weft_uct_abi *abi, const struct weft_uct_tl *tl,
+		  char *attr)
 {
 	struct weft_uct uct = { .abi = abi };
-	struct weft_uct_memory_domain md = { .uct = &uct, .tl = tl,
-					     .gpu = gpu };
+	struct weft_uct_memory_domain md = { .uct = &uct, .tl = tl };
 
 	weft_uct_md_ops(&uct);
 	cr_assert_eq(((enum weft_ucs_status(*)(void *, char *))
 			      uct.md_ops[QUERY])(&md, attr),
 		     WEFT_UCS_OK);
-}
-
-static void query(const struct weft_uct_abi *abi, const struct weft_uct_tl *tl,
-		  char *attr)
-{
-	query_with(abi, tl, false, attr);
 }
 
 static void check_one(const struct weft_uct_abi *abi,
@@ -89,32 +82,4 @@ Test(md, keys_can_be_revoked)
 		     WEFT_UCT_MD_REG | WEFT_UCT_MD_NEED_RKEY |
 			     WEFT_UCT_MD_INVALIDATE |
 			     WEFT_UCT_MD_INVALIDATE_RMA);
-}
-
-/* What adapters take of GPUs is registered, and never accessed. */
-Test(md, memory_of_gpus_beside_the_hosts)
-{
-	const uint64_t both = BIT(WEFT_UCS_MEMORY_HOST) |
-			      BIT(WEFT_UCS_MEMORY_CUDA);
-	const struct weft_uct_tl *tl = &weft_uct_tls[WEFT_UCT_TLS - 1];
-	char off[1024], on[1024];
-
-	cr_assert(tl->mem_kind == WEFT_MEM_HOST || WEFT_UCT_TLS < 3);
-	for (unsigned int m = 17; m <= WEFT_UCX_MINOR_MAX; m++) {
-		const struct weft_uct_abi *abi = weft_uct_abi_find(m);
-		const size_t flags = abi->md_attr.flags;
-
-		memset(off, 0, sizeof(off));
-		memset(on, 0, sizeof(on));
-		query_with(abi, tl, false, off);
-		query_with(abi, tl, true, on);
-		cr_expect_eq(at(on, abi->md_attr.reg_mem_types), both);
-		cr_expect_eq(at(on, abi->md_attr.cache_mem_types), both);
-		cr_expect_eq(at(on, abi->md_attr.access_mem_types),
-			     at(off, abi->md_attr.access_mem_types));
-		/* UCX hands over nothing then that is not registered */
-		cr_expect_eq(at(on, flags),
-			     at(off, flags) | WEFT_UCT_MD_NEED_MEMH);
-		cr_expect_eq(at(off, flags) & WEFT_UCT_MD_NEED_MEMH, 0);
-	}
 }
