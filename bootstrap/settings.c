@@ -158,12 +158,6 @@ static const struct weft_setting table[] = {
 	  .help = "Partition key (0x1234, without its membership bit), looked "
 		  "up in the port's table; auto uses WEFT_IB_PKEY_INDEX. "
 		  "RoCE has one partition" },
-	{ "WEFT_IB_QPS", "NCCL_IB_QPS_PER_CONNECTION," UCX_IB("NUM_PATHS"),
-	  WEFT_SET_AUTO_UINT, AT(ib_qps), "auto", .min = 1, .max = 8,
-	  .automatic = 1, .clamp = true,
-	  .help = "Queue pairs per connection, over which bulk data is spread "
-		  "to use several paths of the network; auto is 1. If the "
-		  "peers differ, the smaller number counts; more than 8 is 8" },
 	{ "WEFT_IB_MTU", UCX_IB("PATH_MTU"), WEFT_SET_SIZE, AT(ib_mtu),
 	  "auto", .min = 256, .max = 4096,
 	  .help = "Largest packet: 256, 512, 1024, 2048 or 4096; auto is the "
@@ -302,24 +296,6 @@ static void warn_bad_value(size_t i, const char *origin, const char *value,
 	free(text);
 }
 
-/* Replace a value that is too large by the maximum, if the row allows it. */
-static bool clamp_value(const struct weft_setting *row, const char *origin,
-			const char *v)
-{
-	const size_t i = (size_t)(row - table);
-	uint64_t value;
-	char *most;
-
-	if (!row->clamp || weft_parse_u64(v, row->max + 1, UINT32_MAX, &value) ||
-	    asprintf(&most, "%llu", (unsigned long long)row->max) < 0)
-		return false;
-	warn_bad_value(i, origin, v, most);
-	free(source[i].text);
-	source[i].text = most;
-	source[i].origin = origin;
-	return !weft_setting_parse(row, origin, most, &in_force);
-}
-
 static void read_row(const struct weft_setting *row)
 {
 	const size_t i = (size_t)(row - table);
@@ -337,8 +313,6 @@ static void read_row(const struct weft_setting *row)
 		source[i].origin = origin;
 		return;
 	}
-	if (clamp_value(row, origin, v))
-		return;
 	warn_bad_value(i, origin, v, row->def);
 	free(source[i].text);
 	source[i].text = NULL;

@@ -58,7 +58,6 @@ struct weft_settings {
 	unsigned int ib_traffic_class;	/* UINT_MAX: as UCX chooses */
 	unsigned int ib_pkey_index;
 	unsigned int ib_pkey;		/* UINT_MAX: by its index */
-	unsigned int ib_qps;		/* per connection */
 	size_t ib_mtu;			/* bytes; 0: the smaller port MTU */
 	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */
 	enum weft_tristate nccl_nvlink;	/* WEFT_NCCL_NVLINK */

@@ -30,7 +30,6 @@ struct weft_setting {
 	const char *def;
 	uint64_t min, max;
 	unsigned int automatic;
-	bool clamp; /* more than .max is .max, with a warning */
 	const char *help;
 };
 

@@ -111,6 +111,11 @@ struct weft_iface_attr {
 	size_t max_iov;			/* entries of message(), put(), get() */
 	size_t max_put;			/* bytes of one put or get */
 	unsigned int mem_kinds;		/* BIT(enum weft_mem_kind) of put, get */
+	/*
+	 * A refused key, and giving up what is under way (cancel(),
+	 * ep_destroy()), end the connection: both endpoints of it fail.
+	 */
+	bool errors_end_ep;
 	double bandwidth;		/* bytes/s one way, an estimate */
 	double latency;			/* s, an estimate */
 	double overhead;		/* s of CPU time per message, estimate */
@@ -184,7 +189,8 @@ struct weft_dev_ops {
 	 * Any state, also inside on_error(), but not inside the done() of one
 	 * of its operations.  Operations still pending are
 	 * completed with -ECANCELED before it returns; what the peer still
-	 * sends to this iface is delivered as before.
+	 * sends to this iface is delivered as before, where the connection
+	 * lives on (errors_end_ep).
 	 */
 	void (*ep_destroy)(struct weft_ep *ep);
 	void (*ep_query)(struct weft_ep *ep, struct weft_ep_attr *attr);
@@ -214,7 +220,8 @@ struct weft_dev_ops {
 	 * Writes to the peer's memory.  -EINPROGRESS: taken; @op completes when
 	 * every byte is placed at the target and visible there.  -EAGAIN, or
 	 * the endpoint's error.  Completion -EACCES: the key does not allow it
-	 * (revoked, out of bounds); the endpoint lives on.
+	 * (revoked, out of bounds); the endpoint lives on, unless the device
+	 * says otherwise (errors_end_ep).
 	 */
 	int (*put)(struct weft_ep *ep, const struct weft_iov *iov,
 		   unsigned int iovcnt, uint64_t remote_addr, const void *rkey,

@@ -21,30 +21,33 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list devices = { &devices, &devices };
 
-static void tell(struct ib_iface *iface, const struct ibv_async_event *ev)
+static void tell(struct ib_alarm *alarm, const struct ibv_async_event *ev)
 {
+	const uint64_t one = 1;
+
 	switch (ev->event_type) {
 	case IBV_EVENT_DEVICE_FATAL:
-		atomic_store(&iface->fatal, true);
+		atomic_store(&alarm->fatal, true);
 		break;
 	case IBV_EVENT_CQ_ERR:
-		atomic_store(&iface->cq_failed, true);
+		atomic_store(&alarm->cq_failed, true);
 		break;
 	default:
-		if ((unsigned int)ev->element.port_num != iface->port.port)
+		if ((unsigned int)ev->element.port_num != alarm->port)
 			return;
-		atomic_store(&iface->port_event, (int)ev->event_type + 1);
+		atomic_store(&alarm->port_event, (int)ev->event_type + 1);
 	}
-	ib_iface_wake(iface);
+	while (write(alarm->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
 }
 
-static void tell_ifaces(struct ib_device *dev, const struct ibv_async_event *ev)
+static void tell_all(struct ib_device *dev, const struct ibv_async_event *ev)
 {
-	struct ib_iface *iface, *tmp;
+	struct ib_alarm *alarm, *tmp;
 
 	pthread_mutex_lock(&lock);
-	weft_list_for_each(iface, tmp, &dev->ifaces, device_link)
-		tell(iface, ev);
+	weft_list_for_each(alarm, tmp, &dev->alarms, link)
+		tell(alarm, ev);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -61,7 +64,7 @@ static void on_event(struct ib_device *dev, const struct ibv_async_event *ev)
 	case IBV_EVENT_PORT_ERR:
 	case IBV_EVENT_PORT_ACTIVE:
 	case IBV_EVENT_DEVICE_FATAL:
-		tell_ifaces(dev, ev);
+		tell_all(dev, ev);
 		break;
 	default:
 		/* QPs tell the rest by their completions */
@@ -165,7 +168,7 @@ static int device_open(const char *name, struct ib_device **out)
 		return -ENOMEM;
 	dev->stop_fd = -1;
 	dev->v = weft_verbs();
-	weft_list_init(&dev->ifaces);
+	weft_list_init(&dev->alarms);
 	snprintf(dev->name, sizeof(dev->name), "%s", name);
 	if (!dev->v) {
 		err = weft_fail(ENODEV, "cannot use '%s' without libibverbs; install rdma-core (package libibverbs1)",
@@ -255,12 +258,16 @@ unsigned int ib_device_hold(struct ib_device **list, unsigned int max)
 	return n;
 }
 
-void ib_device_watch(struct ib_device *dev, struct ib_iface *iface, bool on)
+void ib_device_watch(struct ib_device *dev, struct ib_alarm *alarm)
 {
 	pthread_mutex_lock(&lock);
-	if (on)
-		weft_list_add_tail(&dev->ifaces, &iface->device_link);
-	else
-		weft_list_del(&iface->device_link);
+	weft_list_add_tail(&dev->alarms, &alarm->link);
+	pthread_mutex_unlock(&lock);
+}
+
+void ib_device_unwatch(struct ib_alarm *alarm)
+{
+	pthread_mutex_lock(&lock);
+	weft_list_del(&alarm->link);
 	pthread_mutex_unlock(&lock);
 }

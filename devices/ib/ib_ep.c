@@ -66,54 +66,46 @@ static bool flushed(const struct ib_conn *conn)
 	return !conn->user_used && !conn->nops && !conn->nfinished;
 }
 
-/* Behind the completions of what it waited for. */
-void ib_ep_check_flush(struct ib_conn *conn)
-{
-	struct ib_ep *ep = conn->ep;
-
-	if (ep && !ep->err && ep->flushes.n && flushed(conn))
-		weft_flushes_end(&ep->flushes, 0);
-}
-
-/* Its connection ended; everything else has been completed. */
-void ib_ep_failed(struct ib_ep *ep, int err)
+void ib_ep_update(struct ib_ep *ep)
 {
 	struct weft_iface_cb *cb = &ep->base.iface->cb;
 
-	weft_flushes_end(&ep->flushes, err == -ESHUTDOWN ? 0 : err);
+	/* behind the completions of what it waited for */
+	if (!ep->err && ep->flushes.n && flushed(ep->conn))
+		weft_flushes_end(&ep->flushes, 0);
+	if (ep->err || !ep->conn->was_full || !ib_xfer_ready(ep->conn))
+		return;
+	ep->conn->was_full = false;
+	cb->on_ready(cb->arg, &ep->base, ep->base.user);
+}
+
+void ib_ep_failed(struct ib_ep *ep)
+{
+	struct weft_iface_cb *cb = &ep->base.iface->cb;
+
+	ep->conn = NULL;
+	weft_flushes_end(&ep->flushes, ep->err == -ESHUTDOWN ? 0 : ep->err);
 	if (!ep->cancelled)
-		cb->on_error(cb->arg, &ep->base, ep->base.user, err);
+		cb->on_error(cb->arg, &ep->base, ep->base.user, ep->err);
 }
 
 void ib_ep_cancel(struct weft_ep *base)
 {
 	struct ib_ep *ep = ib_ep(base);
 	struct ib_conn *conn = ep->err ? NULL : ep->conn;
-	uint64_t end;
-	bool stopped;
 
 	ep->cancelled = true;
 	if (!conn)
 		return;
 	ep->err = -ECANCELED;
-	if (ib_tx_busy(conn)) {
-		/* no request is taken back but by giving up its QP */
-		ib_conn_renew(conn);
-		stopped = ib_qps_flush(conn);
-		end = weft_now_ms() + IB_DRAIN_MS;
-		while (stopped && ib_tx_busy(conn) && !conn->cq->dead &&
-		       weft_now_ms() < end)
-			ib_cq_gather(conn->iface);
-		if (ib_tx_busy(conn)) {
-			weft_warn("'%s' does not flush a queue pair",
-				  conn->iface->port.name);
-			ib_qps_destroy(conn);
-			ib_conn_break(conn, -EIO);
-		}
+	if (ib_xfer_busy(conn)) {
+		/* no request is taken back but by giving up its queue pair */
+		ib_conn_break(conn, -ECANCELED);
+		ib_xfer_stop(conn);
 	}
-	ib_op_drop_all(conn, -ECANCELED);
+	ib_xfer_drop(conn, -ECANCELED);
 	weft_flushes_end(&ep->flushes, -ECANCELED);
-	ib_conn_work(conn);
+	ib_conn_wake(conn);
 }
 
 void ib_ep_destroy(struct weft_ep *base)
@@ -125,19 +117,10 @@ void ib_ep_destroy(struct weft_ep *base)
 	conn = ep->conn;
 	if (conn) {
 		conn->ep = NULL;
-		ib_conn_work(conn);
+		ib_conn_wake(conn);
 	}
 	weft_ep_sn_release(&ib_iface(base->iface)->sns, ep->numbers);
 	free(ep);
-}
-
-static unsigned int left_undone(const struct ib_conn *conn)
-{
-	unsigned int i, n = 0;
-
-	for (i = 0; i < conn->nqps; i++)
-		n += conn->q[i].ring_n;
-	return n;
 }
 
 void ib_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
@@ -147,11 +130,9 @@ void ib_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 
 	attr->connected = conn && conn->state == IB_CONN_OPEN &&
 			  conn->peer_ready;
-	/* and what waits for another queue pair, where the last was given up */
 	attr->unsent = conn && (!weft_list_empty(&conn->queue) ||
-				conn->nquestions ||
-				(!attr->connected && left_undone(conn)));
-	attr->streams = attr->connected ? conn->nqps : 0;
+				conn->nquestions);
+	attr->streams = attr->connected;
 }
 
 bool ib_ep_ready(struct weft_ep *base)
@@ -159,7 +140,7 @@ bool ib_ep_ready(struct weft_ep *base)
 	struct ib_ep *ep = ib_ep(base);
 
 	/* a dead endpoint takes anything: it answers with its error */
-	if (ep->err || ib_conn_ready(ep->conn))
+	if (ep->err || ib_xfer_ready(ep->conn))
 		return true;
 	ep->conn->was_full = true;
 	return false;
@@ -174,25 +155,14 @@ static int refusal(struct ib_ep *ep, unsigned int iovcnt)
 		return ep->err;
 	if (iovcnt > IB_MAX_IOV)
 		return -EMSGSIZE;
-	if (ib_conn_ready(conn))
+	if (ib_xfer_ready(conn))
 		return 0;
 	/* what gives room may be there already */
 	if (conn->state == IB_CONN_OPEN && weft_list_empty(&conn->queue) &&
-	    ib_cq_gather(conn->iface) && ib_conn_ready(conn))
+	    ib_xfer_gather(conn->iface) && ib_xfer_ready(conn))
 		return 0;
 	conn->was_full = true;
 	return -EAGAIN;
-}
-
-void ib_ep_tell_ready(struct ib_conn *conn)
-{
-	struct weft_iface_cb *cb = &conn->iface->base.cb;
-
-	if (!conn->was_full || !conn->ep || conn->ep->err ||
-	    !ib_conn_ready(conn))
-		return;
-	conn->was_full = false;
-	cb->on_ready(cb->arg, &conn->ep->base, conn->ep->base.user);
 }
 
 static size_t iov_total(const struct iovec *iov, unsigned int n)
@@ -210,7 +180,7 @@ static int send_message(struct ib_conn *conn, struct ib_tx *tx, uint8_t id,
 	int err;
 
 	tx->len = (uint32_t)(IB_HEAD + len);
-	err = ib_tx_send(conn, tx, IB_KIND_MESSAGE, id, NULL);
+	err = ib_xfer_send(conn, tx, IB_KIND_MESSAGE, id, NULL);
 	if (err) {
 		ib_tx_give(conn, tx);
 		return err;
@@ -275,7 +245,7 @@ static int start(struct ib_ep *ep, enum ib_op_kind kind,
 		return -EMSGSIZE;
 	/* these need no room but in the queue: more than ready() promises */
 	if (!conn->peer_ready || conn->state != IB_CONN_OPEN || conn->broken ||
-	    conn->want_break || conn->nqueued == IB_MAX_QUEUED) {
+	    conn->nqueued == IB_MAX_QUEUED) {
 		conn->was_full = true;
 		return -EAGAIN;
 	}
@@ -294,8 +264,7 @@ static int start(struct ib_ep *ep, enum ib_op_kind kind,
 		op->iov[i] = (struct iovec){ iov[i].addr, iov[i].len };
 		op->total += iov[i].len;
 	}
-	conn->nops++;
-	ib_op_queue(conn, op);
+	ib_xfer_queue(conn, op);
 	return -EINPROGRESS;
 }
 
@@ -316,12 +285,10 @@ int ib_ep_get(struct weft_ep *base, const struct weft_iov *iov,
 		     NULL, op);
 }
 
+/* One queue pair executes in order. */
 void ib_ep_fence(struct weft_ep *base)
 {
-	struct ib_ep *ep = ib_ep(base);
-
-	if (!ep->err)
-		ib_op_fence(ep->conn);
+	(void)base;
 }
 
 int ib_ep_flush(struct weft_ep *base, struct weft_op *op)
@@ -332,6 +299,6 @@ int ib_ep_flush(struct weft_ep *base, struct weft_op *op)
 		return ep->err == -ESHUTDOWN || ep->cancelled ? 0 : ep->err;
 	if (flushed(ep->conn))
 		return 0;
-	ib_conn_work(ep->conn);
+	ib_conn_wake(ep->conn);
 	return weft_flushes_add(&ep->flushes, op);
 }

@@ -113,7 +113,7 @@ static int open_port(struct ib_iface *iface, const char *name, int family)
 	if (err)
 		return weft_fail(err, "cannot query port '%s'",
 				 iface->port.name);
-	iface->told_most = weft_min(IB_TOLD_MOST,
+	iface->max_imm = weft_min(IB_MAX_IMM,
 				    (size_t)iface->port_attr.max_msg_sz);
 	iface->channel = iface->v->create_comp_channel(iface->dev->ctx);
 	if (!iface->channel)
@@ -132,26 +132,28 @@ static int open_fds(struct ib_iface *iface)
 	int err;
 
 	iface->epfd = epoll_create1(EPOLL_CLOEXEC);
-	iface->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	iface->alarm.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	iface->timer_fd = timerfd_create(CLOCK_MONOTONIC,
 					 TFD_CLOEXEC | TFD_NONBLOCK);
-	if (iface->epfd < 0 || iface->wake_fd < 0 || iface->timer_fd < 0)
+	if (iface->epfd < 0 || iface->alarm.wake_fd < 0 || iface->timer_fd < 0)
 		return weft_fail(errno, "cannot make an event queue; raise the limit with 'ulimit -n'");
-	err = watch(iface, iface->wake_fd, SRC_WAKE);
+	err = watch(iface, iface->alarm.wake_fd, SRC_WAKE);
 	return err ? err : watch(iface, iface->timer_fd, SRC_TIMER);
 }
 
 static void iface_free(struct ib_iface *iface)
 {
-	int *fds[] = { &iface->wake_fd, &iface->timer_fd, &iface->epfd };
+	int *fds[] = { &iface->alarm.wake_fd, &iface->timer_fd, &iface->epfd };
+	struct ib_cq *cq, *tmp;
 	unsigned int i;
 	int err = 0;
 
 	if (iface->ctl)
 		weft_tcp_ops.iface_close(iface->ctl);
 	if (iface->dev) {
-		ib_device_watch(iface->dev, iface, false);
-		ib_cqs_close(iface);
+		ib_device_unwatch(&iface->alarm);
+		weft_list_for_each(cq, tmp, &iface->cqs, link)
+			ib_cq_destroy(iface, cq);
 		if (iface->channel)
 			err = iface->v->destroy_comp_channel(iface->channel);
 		if (err)
@@ -168,7 +170,7 @@ static void iface_free(struct ib_iface *iface)
 	free(iface);
 }
 
-int ib_iface_open(const char *name, int family, const struct weft_iface_cb *cb,
+static int iface_open(const char *name, int family, const struct weft_iface_cb *cb,
 		  struct weft_iface **out)
 {
 	struct ib_iface *iface = calloc(1, sizeof(*iface));
@@ -177,8 +179,8 @@ int ib_iface_open(const char *name, int family, const struct weft_iface_cb *cb,
 
 	if (!iface)
 		return -ENOMEM;
-	iface->epfd = iface->wake_fd = iface->timer_fd = -1;
-	weft_list_init(&iface->device_link);
+	iface->epfd = iface->alarm.wake_fd = iface->timer_fd = -1;
+	weft_list_init(&iface->alarm.link);
 	weft_list_init(&iface->cqs);
 	weft_list_init(&iface->peers);
 	weft_list_init(&iface->dead);
@@ -205,9 +207,25 @@ int ib_iface_open(const char *name, int family, const struct weft_iface_cb *cb,
 		iface_free(iface);
 		return err;
 	}
-	ib_device_watch(iface->dev, iface, true);
+	iface->alarm.port = iface->port.port;
+	ib_device_watch(iface->dev, &iface->alarm);
 	*out = &iface->base;
 	return 0;
+}
+
+/* Frees what has ended, and tells its endpoints. */
+static void bury(struct ib_iface *iface)
+{
+	struct ib_conn *conn;
+	struct ib_ep *ep;
+
+	while (!weft_list_empty(&iface->dead)) {
+		conn = weft_list_first(&iface->dead, struct ib_conn, link);
+		ep = conn->ep;
+		ib_conn_free(conn);
+		if (ep)
+			ib_ep_failed(ep);
+	}
 }
 
 /* Messages that were posted arrive, if the peer's adapter lives and answers. */
@@ -220,15 +238,15 @@ static void drain(struct ib_iface *iface)
 
 	while (waiting && weft_now_ms() < end) {
 		waiting = false;
-		ib_cq_gather(iface);
+		ib_xfer_gather(iface);
 		weft_list_for_each(peer, tp, &iface->peers, link)
 			weft_list_for_each(conn, tc, &peer->conns, link)
 				waiting |= conn->user_used && !conn->broken &&
-					   ib_qps_out(conn);
+					   conn->tx_out;
 	}
 }
 
-void ib_iface_close(struct weft_iface *base)
+static void iface_close(struct weft_iface *base)
 {
 	struct ib_iface *iface = ib_iface(base);
 	struct ib_peer *peer, *tp;
@@ -239,12 +257,12 @@ void ib_iface_close(struct weft_iface *base)
 	weft_list_for_each(peer, tp, &iface->peers, link)
 		weft_list_for_each(conn, tc, &peer->conns, link)
 			ib_conn_fail(conn, -ESHUTDOWN);
-	ib_conn_reap(iface);
+	bury(iface);
 	ib_peers_close(iface);
 	iface_free(iface);
 }
 
-void ib_iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
+static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 {
 	struct ib_iface *iface = ib_iface(base);
 
@@ -253,6 +271,7 @@ void ib_iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 	attr->max_iov = IB_MAX_IOV;
 	attr->max_put = SIZE_MAX / 2;
 	attr->mem_kinds = BIT(WEFT_MEM_HOST);
+	attr->errors_end_ep = true;
 	attr->bandwidth = iface->port.speed ? iface->port.speed : 1.25e9;
 	/* estimates for adapters of the last ten years */
 	attr->latency = 1.5e-6;
@@ -260,21 +279,13 @@ void ib_iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 	attr->addr = iface->addr;
 }
 
-bool ib_iface_reaches(struct weft_iface *base,
+static bool iface_reaches(struct weft_iface *base,
 		      const struct weft_address *remote, const char **why)
 {
 	struct ib_iface *iface = ib_iface(base);
 
 	return weft_verbs_reachable(iface->addr.fabric, remote->fabric, why) &&
 	       weft_tcp_ops.reaches(iface->ctl, remote, why);
-}
-
-void ib_iface_wake(struct ib_iface *iface)
-{
-	const uint64_t one = 1;
-
-	while (write(iface->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-		;
 }
 
 static void eat_channel(struct ib_iface *iface)
@@ -305,10 +316,10 @@ static void poll_events(struct ib_iface *iface)
 					  iface->channel->fd, NULL);
 			break;
 		case SRC_WAKE:
-			while (read(iface->wake_fd, &drop, sizeof(drop)) < 0 &&
+			while (read(iface->alarm.wake_fd, &drop, sizeof(drop)) < 0 &&
 			       errno == EINTR)
 				;
-			ib_watch_port(iface);
+			ib_watch_alarm(iface);
 			break;
 		case SRC_TIMER:
 			ib_watch_tick(iface);
@@ -326,17 +337,21 @@ static unsigned int step(struct ib_iface *iface)
 
 	if (weft_list_empty(&iface->work))
 		return 0;
+	ib_watch_start(iface);
 	todo.next->prev = todo.prev->next = &todo;
 	weft_list_init(&iface->work);
 	while (!weft_list_empty(&todo)) {
 		conn = weft_list_first(&todo, struct ib_conn, work_link);
 		weft_list_del(&conn->work_link);
-		n += ib_conn_step(conn);
+		if (ib_conn_step(conn))
+			n++;
+		else if (conn->ep)
+			ib_ep_update(conn->ep);
 	}
 	return n;
 }
 
-unsigned int ib_iface_progress(struct weft_iface *base)
+static unsigned int iface_progress(struct weft_iface *base)
 {
 	struct ib_iface *iface = ib_iface(base);
 	unsigned int n = 0, rounds = 0;
@@ -347,32 +362,31 @@ unsigned int ib_iface_progress(struct weft_iface *base)
 		n += weft_tcp_ops.progress(iface->ctl);
 	}
 	iface->budget = WEFT_PROGRESS_MAX;
-	n += ib_cq_gather(iface);
+	n += ib_xfer_gather(iface);
 	/* what arrived before a peer's end is delivered before it */
 	if (iface->failing) {
 		iface->failing = false;
-		while (rounds++ < DRAIN_ROUNDS && ib_cq_gather(iface))
+		while (rounds++ < DRAIN_ROUNDS && ib_xfer_gather(iface))
 			;
 	}
-	n += ib_cq_deliver(iface);
+	n += ib_xfer_deliver(iface);
 	n += step(iface);
 	/* stepping may have finished some that were never posted */
 	if (!weft_list_empty(&iface->finished))
-		n += ib_cq_deliver(iface);
+		n += ib_xfer_deliver(iface);
 	if (!weft_list_empty(&iface->dead)) {
-		ib_conn_reap(iface);
+		bury(iface);
 		ib_peers_reap(iface);
-		n++;
 	}
 	return n;
 }
 
-int ib_iface_event_fd(struct weft_iface *base)
+static int iface_event_fd(struct weft_iface *base)
 {
 	return ib_iface(base)->epfd;
 }
 
-int ib_iface_arm(struct weft_iface *base)
+static int iface_arm(struct weft_iface *base)
 {
 	struct ib_iface *iface = ib_iface(base);
 	struct epoll_event ev;
@@ -381,9 +395,35 @@ int ib_iface_arm(struct weft_iface *base)
 	iface->polls = IB_POLL_EVERY;	/* the next progress() looks */
 	err = weft_tcp_ops.arm(iface->ctl);
 	if (!err)
-		err = ib_cq_arm(iface);
+		err = ib_xfer_arm(iface);
 	if (err)
 		return err;
 	/* UCP may watch edge-triggered: what is readable now is not an edge */
 	return epoll_wait(iface->epfd, &ev, 1, 0) > 0 ? -EBUSY : 0;
 }
+
+const struct weft_dev_ops weft_ib_ops = {
+	.name		= "ib",
+	.rkey_len	= WEFT_RKEY_LEN,
+	.iface_open	= iface_open,
+	.iface_close	= iface_close,
+	.iface_query	= iface_query,
+	.reaches	= iface_reaches,
+	.progress	= iface_progress,
+	.event_fd	= iface_event_fd,
+	.arm		= iface_arm,
+	.ep_create	= ib_ep_create,
+	.ep_destroy	= ib_ep_destroy,
+	.ep_query	= ib_ep_query,
+	.ready		= ib_ep_ready,
+	.message	= ib_ep_message,
+	.message_pack	= ib_ep_message_pack,
+	.put		= ib_ep_put,
+	.get		= ib_ep_get,
+	.fence		= ib_ep_fence,
+	.flush		= ib_ep_flush,
+	.cancel		= ib_ep_cancel,
+	.mem_register	= ib_mem_register,
+	.mem_pack	= ib_mem_pack,
+	.mem_release	= ib_mem_release,
+};

@@ -39,14 +39,6 @@ void ib_key_forget(struct ib_conn *conn, struct ib_key *k)
 	free(k);
 }
 
-void ib_key_drop(struct ib_conn *conn, const struct weft_rkey *key)
-{
-	struct ib_key *k = find(conn, key);
-
-	if (k)
-		ib_key_forget(conn, k);
-}
-
 static bool make_buckets(struct ib_conn *conn)
 {
 	unsigned int i;
@@ -104,7 +96,7 @@ bool ib_key_allows(const struct ib_key *k, uint64_t addr, size_t len)
 static struct ib_tx *control_tx(struct ib_conn *conn)
 {
 	/* one place stays free for giving credits back */
-	if (!conn->q[0].credits || !ib_tx_room(&conn->q[0], 1) ||
+	if (!conn->credits || !ib_xfer_room(conn, 1) ||
 	    conn->tx_used - conn->user_used + 1 >= IB_TX_SLOTS - IB_USER_SLOTS)
 		return NULL;
 	return ib_tx_take(conn, false);
@@ -118,7 +110,7 @@ static bool ask(struct ib_conn *conn, struct ib_key *k)
 		return false;
 	weft_rkey_pack(&k->key, tx->buf + IB_HEAD);
 	tx->len = IB_HEAD + WEFT_RKEY_LEN;
-	if (ib_tx_send(conn, tx, IB_KIND_ASK, 0, NULL)) {
+	if (ib_xfer_send(conn, tx, IB_KIND_ASK, 0, NULL)) {
 		ib_tx_give(conn, tx);
 		return false;
 	}
@@ -148,7 +140,7 @@ static bool answer(struct ib_conn *conn, const struct ib_question *q)
 	weft_put_le32(p + 32, a.rkey);
 	weft_put_le32(p + 36, (uint32_t)-err);
 	tx->len = IB_HEAD + IB_ANSWER_LEN;
-	if (ib_tx_send(conn, tx, IB_KIND_ANSWER, 0, NULL)) {
+	if (ib_xfer_send(conn, tx, IB_KIND_ANSWER, 0, NULL)) {
 		ib_tx_give(conn, tx);
 		return false;
 	}

@@ -57,27 +57,26 @@ static void head_pack(const struct ib_peer *peer, uint32_t sn, uint8_t *p)
 
 static bool say_info(struct ib_conn *conn)
 {
-	uint8_t buf[IB_CTL_HEAD + IB_INFO_MAX];
+	uint8_t buf[IB_CTL_HEAD + IB_INFO_LEN];
 	struct ib_conn_info info;
-	size_t len;
 
 	head_pack(conn->peer, conn->sn, buf);
 	ib_conn_fill_info(conn, &info);
-	len = ib_info_pack(&info, buf + IB_CTL_HEAD);
-	if (ctl_send(conn->peer, IB_CTL_INFO, buf, IB_CTL_HEAD + len))
+	ib_info_pack(&info, buf + IB_CTL_HEAD);
+	if (ctl_send(conn->peer, IB_CTL_INFO, buf, sizeof(buf)))
 		return false;
-	conn->say_info = false;
+	conn->info_due = false;
 	return true;
 }
 
-bool ib_peer_say_kind(struct ib_peer *peer, uint32_t sn, enum ib_ctl kind)
+bool ib_peer_say_bye(struct ib_peer *peer, uint32_t sn)
 {
 	uint8_t buf[IB_CTL_HEAD];
 
 	if (!peer->verified)
 		return false;
 	head_pack(peer, sn, buf);
-	return !ctl_send(peer, kind, buf, sizeof(buf));
+	return !ctl_send(peer, IB_CTL_BYE, buf, sizeof(buf));
 }
 
 void ib_peer_say_gone(struct ib_peer *peer, uint32_t sn, int err,
@@ -101,10 +100,10 @@ void ib_peer_say(struct ib_peer *peer)
 	    !peer->verified)
 		return;
 	weft_list_for_each(conn, tmp, &peer->conns, link) {
-		if (conn->say_info && conn->q[0].qp && !say_info(conn))
+		if (conn->info_due && conn->qp && !say_info(conn))
 			return;
 		if (!conn->ep && !conn->bye_sent && conn->had_ep)
-			ib_conn_work(conn);
+			ib_conn_wake(conn);
 	}
 }
 
@@ -229,9 +228,10 @@ static void on_info(struct ib_peer *peer, uint32_t sn, const uint8_t *p,
 	struct ib_conn *conn = ib_peer_conn(peer, sn);
 	struct ib_conn_info info;
 
-	if (!ib_info_unpack(p, len, &info))
+	if (len != IB_INFO_LEN)
 		return;
-	if (!conn && !info.epoch)
+	ib_info_unpack(p, &info);
+	if (!conn)
 		conn = ib_conn_new(peer, sn);
 	if (conn)
 		ib_conn_info(conn, &info);
@@ -285,7 +285,7 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 		return;
 	if (id == IB_CTL_BYE) {
 		conn->bye_seen = true;
-		ib_conn_work(conn);
+		ib_conn_wake(conn);
 	} else if (id == IB_CTL_GONE) {
 		on_gone(conn, p + IB_CTL_HEAD, len - IB_CTL_HEAD);
 	}

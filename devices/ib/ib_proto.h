@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the InfiniBand device puts on its two wires, version 1.  All fields are
+ * What the InfiniBand device puts on its two wires, version 2.  All fields are
  * little-endian but GIDs, which are in network order as everywhere.
  *
- * On the first QP, each SEND begins with a head of IB_HEAD bytes:
- *   u8 kind, u8 message id, u16 credits given back, u32 number of the message
- * The body follows: the caller's message; {u64 tag, u64 size} of a
- * notification; the 16 bytes of a key that is asked about; struct
- * ib_key_answer behind that key; of IB_KIND_CREDIT one byte for each other QP,
- * the credits given back there.
+ * On the queue pair, each SEND begins with a head of IB_HEAD bytes:
+ *   u8 kind, u8 message id, u16 credits given back, u32 0
+ * so that the body behind it is aligned to 8 bytes: the caller's message; {u64
+ * tag, u64 size} of a notification; the 16 bytes of a key that is asked about;
+ * struct ib_key_answer behind that key.
  *
- * On every QP, a WRITE with an immediate is a notification whose tag is that
- * immediate and whose size is the WRITE's.  It counts as a message there: it
- * takes a credit of its QP and a number.
+ * A WRITE with an immediate is a notification whose tag is that immediate and
+ * whose size is the WRITE's.  It takes a receive buffer, and so a credit.
  *
  * On the control connection, a message of the tcp device whose id is the kind:
  *   IB_CTL_HELLO   interface part and device part of the sender's address
@@ -35,14 +33,13 @@
 
 #define IB_SLOT		8192	/* bytes of a SEND, head included */
 #define IB_HEAD		8
-#define IB_CREDITS	8	/* messages that may be sent ahead on a QP */
-#define IB_MAX_QPS	8	/* of a connection */
+#define IB_CREDITS	8	/* messages that may be sent ahead */
 /*
  * Giving back credits costs none.  It is done for every IB_CREDITS / 2
- * messages of a QP, and a peer that has not read the last two can send no more
- * than those: two buffers for each QP, and one to spare.
+ * messages, and a peer that has not read the last two can send no more than
+ * those: two buffers more, and one to spare.
  */
-#define IB_RX_SLOTS(nqps) (IB_CREDITS + 2 * (nqps) + 1)
+#define IB_RX_SLOTS	(IB_CREDITS + 3)
 
 enum ib_kind {
 	IB_KIND_MESSAGE = 1,
@@ -61,72 +58,39 @@ enum ib_ctl {
 #define IB_CTL_HEAD	20	/* bytes before what is the kind's own */
 #define IB_GONE_LEN	8
 
-/* Half of a connection, in one epoch. */
+/* Half of a connection. */
 struct ib_conn_info {
-	uint32_t epoch;		/* counts its QPs from 0 */
+	uint32_t qpn, psn;
 	uint32_t mtu;		/* enum ibv_mtu of the port */
 	uint32_t reads;		/* READs that it answers at a time */
 	uint16_t lid;
-	uint8_t ready;		/* the sender's QPs receive */
-	uint8_t nqps;		/* 1 to IB_MAX_QPS; those of both are used */
+	uint8_t ready;		/* the sender's queue pair receives */
 	uint8_t gid[16];
-	struct ib_qp_info {
-		uint32_t qpn, psn;
-		uint32_t received;	/* messages before this epoch */
-	} qp[IB_MAX_QPS];
 };
-#define IB_INFO_FIXED	32
-#define IB_INFO_QP	12
-#define IB_INFO_MAX	(IB_INFO_FIXED + IB_MAX_QPS * IB_INFO_QP)
+#define IB_INFO_LEN	36
 
-/* How many bytes it was. */
-static inline size_t ib_info_pack(const struct ib_conn_info *i, uint8_t *p)
+static inline void ib_info_pack(const struct ib_conn_info *i, uint8_t *p)
 {
-	unsigned int n;
-	uint8_t *at;
-
-	weft_put_le32(p, i->epoch);
-	weft_put_le32(p + 4, i->mtu);
-	weft_put_le32(p + 8, i->reads);
-	p[12] = (uint8_t)i->lid;
-	p[13] = (uint8_t)(i->lid >> 8);
-	p[14] = i->ready;
-	p[15] = i->nqps;
-	memcpy(p + 16, i->gid, 16);
-	for (n = 0; n < i->nqps; n++) {
-		at = p + IB_INFO_FIXED + n * IB_INFO_QP;
-		weft_put_le32(at, i->qp[n].qpn);
-		weft_put_le32(at + 4, i->qp[n].psn);
-		weft_put_le32(at + 8, i->qp[n].received);
-	}
-	return IB_INFO_FIXED + i->nqps * (size_t)IB_INFO_QP;
+	weft_put_le32(p, i->qpn);
+	weft_put_le32(p + 4, i->psn);
+	weft_put_le32(p + 8, i->mtu);
+	weft_put_le32(p + 12, i->reads);
+	p[16] = (uint8_t)i->lid;
+	p[17] = (uint8_t)(i->lid >> 8);
+	p[18] = i->ready;
+	p[19] = 0;
+	memcpy(p + 20, i->gid, 16);
 }
 
-/* False: it is malformed. */
-static inline bool ib_info_unpack(const uint8_t *p, size_t len,
-				  struct ib_conn_info *i)
+static inline void ib_info_unpack(const uint8_t *p, struct ib_conn_info *i)
 {
-	const uint8_t *at;
-	unsigned int n;
-
-	memset(i, 0, sizeof(*i));
-	if (len < IB_INFO_FIXED || !p[15] || p[15] > IB_MAX_QPS ||
-	    len != IB_INFO_FIXED + p[15] * (size_t)IB_INFO_QP)
-		return false;
-	i->epoch = weft_get_le32(p);
-	i->mtu = weft_get_le32(p + 4);
-	i->reads = weft_get_le32(p + 8);
-	i->lid = (uint16_t)(p[12] | p[13] << 8);
-	i->ready = p[14];
-	i->nqps = p[15];
-	memcpy(i->gid, p + 16, 16);
-	for (n = 0; n < i->nqps; n++) {
-		at = p + IB_INFO_FIXED + n * IB_INFO_QP;
-		i->qp[n].qpn = weft_get_le32(at);
-		i->qp[n].psn = weft_get_le32(at + 4);
-		i->qp[n].received = weft_get_le32(at + 8);
-	}
-	return true;
+	i->qpn = weft_get_le32(p);
+	i->psn = weft_get_le32(p + 4);
+	i->mtu = weft_get_le32(p + 8);
+	i->reads = weft_get_le32(p + 12);
+	i->lid = (uint16_t)(p[16] | p[17] << 8);
+	i->ready = p[18];
+	memcpy(i->gid, p + 20, 16);
 }
 
 /* What a key stands for; all of it 0 where it cannot be used. */
@@ -137,14 +101,14 @@ struct ib_key_answer {
 /* with the key, and a u32 behind: 0, or why not, an errno of Linux */
 #define IB_ANSWER_LEN	(16 + 24)
 
-static inline void ib_head_pack(uint8_t *p, uint8_t kind, uint8_t id,
-				unsigned int credits, uint32_t number)
+static inline void ib_head_pack(uint8_t *p, enum ib_kind kind, uint8_t id,
+				unsigned int credits)
 {
-	p[0] = kind;
+	p[0] = (uint8_t)kind;
 	p[1] = id;
 	p[2] = (uint8_t)credits;
 	p[3] = (uint8_t)(credits >> 8);
-	weft_put_le32(p + 4, number);
+	weft_put_le32(p + 4, 0);
 }
 
 static inline unsigned int ib_head_credits(const uint8_t *p)

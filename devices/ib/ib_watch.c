@@ -3,10 +3,10 @@
  * Deadlines, keep-alive and watchdog.
  *
  * An adapter tells of a dead path only to who sends on it, and only when its
- * retries are used up, which for some adapters is never.  So an idle QP is
- * probed by an empty WRITE four times per WEFT_PEER_TIMEOUT, and one that has
- * something posted and completes nothing is given up before that is over, from
- * its last completion on.  Busy is not dead: the peer's adapter answers without
+ * retries are used up, which for some adapters is never.  So an idle queue
+ * pair is probed by an empty WRITE four times per WEFT_PEER_TIMEOUT, and one that
+ * has something posted and completes nothing is given up before that is over,
+ * from its last completion on.  Busy is not dead: the peer's adapter answers without
  * its program.
  */
 #include "devices/ib/ib.h"
@@ -18,8 +18,6 @@
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/util.h"
-
-#define PORT_GRACE_MS	1000	/* a link that comes back at once is no loss */
 
 static void timer_set(struct ib_iface *iface, bool on)
 {
@@ -42,9 +40,9 @@ void ib_watch_start(struct ib_iface *iface)
 }
 
 /*
- * How long a QP may complete nothing, in ms.  What is counted may be one tick
- * less than what has passed, and is looked at once per tick; whatever is posted
- * has two of them at least.
+ * How long a queue pair may complete nothing, in ms.  What is counted may be
+ * one tick less than what has passed, and is looked at once per tick; whatever is
+ * posted has two of them at least.
  */
 static unsigned int patience(unsigned int limit)
 {
@@ -54,73 +52,38 @@ static unsigned int patience(unsigned int limit)
 						 : limit / 4 + ticks;
 }
 
-static void check_qp(struct ib_qp *q, unsigned int elapsed)
+static void check_open(struct ib_conn *conn, unsigned int elapsed)
 {
 	const unsigned int limit =
 		(unsigned int)weft_settings()->peer_timeout_ms;
-	struct ib_conn *conn = q->conn;
 
-	if (q->moved || !conn->peer_ready)
-		q->silent_ms = 0;
+	if (conn->moved || !conn->peer_ready)
+		conn->silent_ms = 0;
 	else
-		q->silent_ms += elapsed;
-	q->moved = false;
-	if (q->tx_out && q->silent_ms >= patience(limit)) {
+		conn->silent_ms += elapsed;
+	conn->moved = false;
+	if (conn->tx_out && conn->silent_ms >= patience(limit)) {
 		weft_warn("'%s' lost its peer %016llx: no answer for %u ms (WEFT_PEER_TIMEOUT is %u ms)",
 			  conn->iface->port.name,
-			  (unsigned long long)conn->peer->id, q->silent_ms,
+			  (unsigned long long)conn->peer->id, conn->silent_ms,
 			  limit);
 		ib_conn_break(conn, -ETIMEDOUT);
-	} else if (!q->tx_out && q->silent_ms >= limit / 4 &&
+	} else if (!conn->tx_out && conn->silent_ms >= limit / 4 &&
 		   conn->peer_ready) {
-		ib_tx_probe(q);
+		ib_xfer_probe(conn);
 	}
-}
-
-static uint64_t latest(const struct ib_conn *conn, uint64_t now)
-{
-	return now + (conn->state == IB_CONN_DRAINING ? IB_DRAIN_MS :
-		      weft_settings()->connect_timeout_ms);
-}
-
-/*
- * Who has been met may take its time to make other queue pairs: its end is told
- * by its TCP connection, and busy is not dead.  One that has ended this pair of
- * endpoints alone says so again when it is asked again.
- */
-static bool overdue(struct ib_conn *conn, uint64_t now)
-{
-	if (now < conn->deadline_ms)
-		return false;
-	if (conn->state != IB_CONN_MEETING || !conn->epoch)
-		return true;
-	conn->say_info = true;
-	conn->deadline_ms = latest(conn, now);
-	return false;
 }
 
 /* @stood: ms for which the program stood still. */
-static void check_conn(struct ib_conn *conn, uint64_t now, unsigned int elapsed,
-		       uint64_t stood)
+static void check_meeting(struct ib_conn *conn, uint64_t now, uint64_t stood)
 {
-	unsigned int i;
-
-	if (conn->broken)
-		return;
 	conn->deadline_ms = weft_min(conn->deadline_ms + stood,
-				     latest(conn, now));
-	if (conn->state == IB_CONN_OPEN) {
-		for (i = 0; i < conn->nqps && !conn->broken; i++)
-			check_qp(&conn->q[i], elapsed);
-	} else if (overdue(conn, now)) {
-		weft_warn("'%s': %s with peer %016llx took too long",
-			  conn->iface->port.name,
-			  conn->state == IB_CONN_MEETING ?
-			  "connecting (WEFT_CONNECT_TIMEOUT)" :
-			  "ending a queue pair",
-			  (unsigned long long)conn->peer->id);
-		ib_conn_break(conn, -ETIMEDOUT);
-	}
+				     now + weft_settings()->connect_timeout_ms);
+	if (now < conn->deadline_ms)
+		return;
+	weft_warn("'%s': connecting with peer %016llx took too long (WEFT_CONNECT_TIMEOUT)",
+		  conn->iface->port.name, (unsigned long long)conn->peer->id);
+	ib_conn_break(conn, -ETIMEDOUT);
 }
 
 static void fail_all(struct ib_iface *iface, int err)
@@ -134,13 +97,13 @@ static void fail_all(struct ib_iface *iface, int err)
 }
 
 /* What the device's thread was told. */
-void ib_watch_port(struct ib_iface *iface)
+void ib_watch_alarm(struct ib_iface *iface)
 {
-	const int what = atomic_exchange(&iface->port_event, 0) - 1;
+	const int what = atomic_exchange(&iface->alarm.port_event, 0) - 1;
 
-	if (atomic_exchange(&iface->cq_failed, false))
-		ib_cqs_check(iface);
-	if (atomic_exchange(&iface->fatal, false)) {
+	if (atomic_exchange(&iface->alarm.cq_failed, false))
+		ib_xfer_check_cqs(iface);
+	if (atomic_exchange(&iface->alarm.fatal, false)) {
 		weft_warn("'%s' reports a fatal error", iface->port.name);
 		fail_all(iface, -EIO);
 	}
@@ -167,16 +130,23 @@ void ib_watch_tick(struct ib_iface *iface)
 	elapsed = (unsigned int)weft_min(now - iface->tick_ms, 2 * IB_TICK_MS);
 	stood = now - iface->tick_ms - elapsed;
 	iface->tick_ms = now;
-	if (iface->port_down_ms && now - iface->port_down_ms >= PORT_GRACE_MS) {
+	/* a link that comes back at once is no loss */
+	if (iface->port_down_ms && now - iface->port_down_ms >=
+	    weft_settings()->peer_timeout_ms / 4) {
 		weft_warn("port '%s' is down", iface->port.name);
 		iface->port_down_ms = 0;
 		fail_all(iface, -ENETDOWN);
 	}
 	weft_list_for_each(peer, tp, &iface->peers, link) {
 		ib_peer_say(peer);
+		any |= !weft_list_empty(&peer->conns);
 		weft_list_for_each(conn, tc, &peer->conns, link) {
-			check_conn(conn, now, elapsed, stood);
-			any = true;
+			if (conn->broken)
+				continue;
+			if (conn->state == IB_CONN_OPEN)
+				check_open(conn, elapsed);
+			else
+				check_meeting(conn, now, stood);
 		}
 	}
 	timer_set(iface, any || iface->port_down_ms);

@@ -161,6 +161,34 @@ void sides_close(struct side *a, struct side *b)
 	side_close(b);
 }
 
+static void check_reset(struct side *s)
+{
+	/* its own program has given it up, and is told nothing of it */
+	if (!s->ep)
+		return;
+	check_int(s->errors, 1);
+	check_int(s->error, -ECONNRESET);
+	s->errors = 0;
+	s->ops->ep_destroy(s->ep);
+	s->ep = NULL;
+}
+
+void sides_mend(struct side *a, struct side *b)
+{
+	if (a->attr.errors_end_ep) {
+		wait_for(a, b, (!a->ep || a->errors) && (!b->ep || b->errors));
+		check_reset(a);
+		check_reset(b);
+	}
+	check_int(a->errors, 0);
+	check_int(b->errors, 0);
+	if (!a->ep)
+		a->ep = side_connect(a, b, NULL);
+	if (!b->ep)
+		b->ep = side_connect(b, a, NULL);
+	wait_for(a, b, a->ops->ready(a->ep) && b->ops->ready(b->ep));
+}
+
 void side_progress(struct side *s)
 {
 	s->ops->progress(s->iface);

@@ -97,6 +97,12 @@ extern atomic_int bulk_reads;
 /* Called by sides_open() when both are connected, where set. */
 extern void (*sides_are_open)(void);
 void sides_close(struct side *a, struct side *b);
+/*
+ * After a refused key, or giving up what was under way: both endpoints have
+ * failed where the device says so, and live on where it does not.  Both sides
+ * are connected when this returns.
+ */
+void sides_mend(struct side *a, struct side *b);
 void side_progress(struct side *s);
 void both_progress(struct side *a, struct side *b);
 struct inbox_message *side_take(struct side *s);

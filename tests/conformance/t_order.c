@@ -127,7 +127,6 @@ static void fenced(void)
 
 static void fenced_with_threads(void)
 {
-	setenv("WEFT_IB_QPS", "4", 1);
 	setenv("WEFT_TCP_THREADS", "3", 1);
 	setenv("WEFT_TCP_STREAMS", "3", 1);
 	fenced_rounds(rounds(400), 700000);
@@ -248,7 +247,7 @@ static void flushed_again(void)
 
 const struct conformance_test order_tests[] = {
 	{ "a message never overtakes the puts before its fence", fenced },
-	{ "the same with threads or several queue pairs", fenced_with_threads },
+	{ "the same with threads", fenced_with_threads },
 	{ "the same with half of the streams throttled", fenced_throttled },
 	{ "flush waits for every put", flushed },
 	{ "so does one that a flush's end asks for", flushed_again },

@@ -272,7 +272,9 @@ static bool run_qp(struct fake_sqp *qp)
 		if (!r)
 			return w->done > before;
 		w->executed = true;
-		if (r < 0 && w->status != IBV_WC_LOC_PROT_ERR)
+		/* the responder's ends over what it refuses, alone */
+		if (r < 0 && (w->status == IBV_WC_REM_ACCESS_ERR ||
+			      w->status == IBV_WC_REM_INV_REQ_ERR))
 			end_pair(to);
 		return true;	/* the completion comes in a later round */
 	}

@@ -5,8 +5,8 @@
  * Two sides put and send to each other, or only wait ("-i"), while COMMAND is
  * run by the shell, or a fault is made here: "no-receive", the second side posts
  * no more receive requests; "no-qp", it has no queue pair any more, and does not
- * know; "bad-rkey", one WRITE of the first side has another key, so that this
- * put alone is refused, by the adapter.  Then each side must have come to its
+ * know; "bad-rkey", one WRITE of the first side has another key, which the
+ * other's adapter refuses.  Then each side must have come to its
  * END: ERROR:WORDS[;ERROR:WORDS], the name of an errno, and what the first
  * warning about its device says.  "none": both go on for as long as an error
  * would take.

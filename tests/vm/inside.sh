@@ -91,8 +91,9 @@ fault "ETIMEDOUT:transport retry counter exceeded" \
 	"$said 'transport retry counter exceeded'" no-qp :
 unset WEFT_PEER_TIMEOUT
 fault -i "$retry;$silence" "$retry;$silence" no-qp :
-# that put alone fails, and all goes on
-fault none none bad-rkey :
+# the adapter refuses a put, which ends the endpoint and the peer's
+fault "ECONNRESET:remote access error;$said" \
+	"ECONNRESET:the adapter refused;$said 'remote access error'" bad-rkey :
 # what passes; a device that is deleted goes once nobody has it open
 fault none none "tc qdisc add dev veth0 root netem loss 1%" "$mend"
 fault none none "$cut; sleep 0.3; $mend" :

@@ -144,11 +144,6 @@ beside_others 10
 by_adapters "version 11" --api 11 -- late-send ring grouped
 by_adapters "version 12" --api 12 -- listen-reuse reload
 
-# NCCL's own variable, and a rank that wants fewer
-by_adapters "several queue pairs" --env 0:NCCL_IB_QPS_PER_CONNECTION=4 \
-	--env 1:WEFT_IB_QPS=2 -- unaligned both-ways late-receive \
-	early-completion register-beside two-contexts self ring too-large
-
 falls() # NAME VARIABLE
 {
 	tap_nothing "$1" "$(perf --env "$2" -- both-ways)"

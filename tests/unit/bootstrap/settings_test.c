@@ -312,33 +312,6 @@ Test(settings, ucx_timeout_becomes_nearest_exponent, .init = clean)
 	}
 }
 
-/* NCCL takes up to 128; more than weft has is not none. */
-Test(settings, too_many_queue_pairs_are_clamped, .init = clean)
-{
-	struct weft_setting_info info;
-
-	cr_expect(eq(uint, with("NCCL_IB_QPS_PER_CONNECTION", "16")->ib_qps,
-		     8));
-	cr_expect(eq(int, caught.count, 1));
-	cr_expect(has(caught.text, "'16'") && has(caught.text, "using 8") &&
-		  has(caught.text, "from NCCL_IB_QPS_PER_CONNECTION"), "%s",
-		  caught.text);
-	info = info_of("WEFT_IB_QPS");
-	cr_expect(eq(str, (char *)info.value, (char *)"8"));
-	cr_expect(eq(str, (char *)info.origin,
-		     (char *)"NCCL_IB_QPS_PER_CONNECTION"));
-	cr_expect(eq(uint, with("UCX_IB_NUM_PATHS", "8")->ib_qps, 8));
-	cr_expect(zero(int, caught.count), "%s", caught.text);
-	cr_expect(eq(uint, with("WEFT_IB_QPS", "0")->ib_qps, 1));
-	cr_expect(eq(int, caught.count, 1));
-	cr_expect(eq(uint, with("WEFT_IB_QPS", "lots")->ib_qps, 1));
-	cr_expect(eq(int, caught.count, 1));
-	/* what is too much elsewhere is a mistake */
-	cr_expect(eq(uint, with("NCCL_IB_TC", "256")->ib_traffic_class,
-		     UINT32_MAX));
-	cr_expect(eq(int, caught.count, 1));
-}
-
 /* A key of UCX's and an index of another's: whose word counts. */
 Test(settings, partition_by_key_or_index, .init = clean)
 {

@@ -1,0 +1,842 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What moves over a connection's queue pair: requests, which complete in the
+ * order posted, credits, and what arrives.
+ *
+ * Puts and gets wait in conn->queue, in order, until their pieces have room in
+ * the ring.  Messages never wait there: one is taken only when it leaves at
+ * once, and so behind every put taken before.
+ *
+ * Gathering sorts completions into what arrived and what is finished, and calls
+ * nobody back; delivering does.
+ */
+#include "devices/ib/ib.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "util/clock.h"
+#include "util/log.h"
+
+#define BATCH	32
+#define ROUNDS	8	/* batches of one gathering: others want to run too */
+
+/* wr_id: connection | receive? | index */
+#define WR_RECV		BIT(31)
+#define WR_INDEX	0xffffu
+static_assert(IB_SQ_DEPTH <= WR_INDEX && IB_RX_SLOTS <= WR_INDEX, "wr_id");
+
+static uint64_t wr_id(const struct ib_conn *conn, unsigned int index)
+{
+	return (uint64_t)conn->id << 32 | index;
+}
+
+/* ---- buffers -------------------------------------------------------------- */
+
+struct ib_tx *ib_tx_take(struct ib_conn *conn, bool user)
+{
+	struct ib_tx *tx;
+
+	if (weft_list_empty(&conn->tx_free) ||
+	    (user && conn->user_used == IB_USER_SLOTS) ||
+	    (!user && conn->tx_used - conn->user_used ==
+			      IB_TX_SLOTS - IB_USER_SLOTS))
+		return NULL;
+	tx = weft_list_first(&conn->tx_free, struct ib_tx, link);
+	weft_list_del(&tx->link);
+	tx->user = user;
+	conn->user_used += user;
+	conn->tx_used++;
+	return tx;
+}
+
+void ib_tx_give(struct ib_conn *conn, struct ib_tx *tx)
+{
+	conn->user_used -= tx->user;
+	conn->tx_used--;
+	weft_list_add_tail(&conn->tx_free, &tx->link);
+}
+
+static void receive(struct ib_rx *rx)
+{
+	struct ib_conn *conn = rx->conn;
+	struct ibv_sge sge = { (uintptr_t)rx->buf, IB_SLOT, conn->mr->lkey };
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 };
+	struct ibv_recv_wr *bad;
+	int err;
+
+	rx->state = IB_RX_IDLE;
+	if (!conn->qp || conn->broken || conn->state == IB_CONN_DEAD)
+		return;
+	wr.wr_id = wr_id(conn, (unsigned int)(rx - conn->rx)) | WR_RECV;
+	err = conn->iface->v->post_recv(conn->qp, &wr, &bad);
+	if (err) {
+		weft_fail(err, "cannot post a receive buffer on '%s'",
+			  conn->iface->port.name);
+		ib_conn_break(conn, -EIO);
+		return;
+	}
+	rx->state = IB_RX_POSTED;
+}
+
+void ib_xfer_receive(struct ib_conn *conn)
+{
+	unsigned int i;
+
+	for (i = 0; i < IB_RX_SLOTS; i++)
+		receive(&conn->rx[i]);
+}
+
+/* ---- requests -------------------------------------------------------------- */
+
+bool ib_xfer_room(const struct ib_conn *conn, unsigned int spare)
+{
+	return conn->tx_out + spare < IB_SQ_DEPTH && !conn->broken;
+}
+
+bool ib_xfer_ready(const struct ib_conn *conn)
+{
+	return conn->state == IB_CONN_OPEN && conn->peer_ready &&
+	       weft_list_empty(&conn->queue) && conn->credits &&
+	       ib_xfer_room(conn, 1) && conn->user_used < IB_USER_SLOTS;
+}
+
+/* -errno: nobody has it, and the connection breaks. */
+static int post(struct ib_conn *conn, struct ibv_send_wr *wr,
+		struct ibv_sge *sge, const struct ib_request *req)
+{
+	const unsigned int at = (conn->ring_head + conn->tx_out) % IB_SQ_DEPTH;
+	struct ibv_send_wr *bad;
+	int err;
+
+	wr->wr_id = wr_id(conn, at);
+	wr->sg_list = sge;
+	wr->num_sge = sge->length ? 1 : 0;
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	err = conn->iface->v->post_send(conn->qp, wr, &bad);
+	if (err) {
+		weft_fail(err, "cannot post a request on '%s'",
+			  conn->iface->port.name);
+		ib_conn_break(conn, -EIO);
+		return -EIO;
+	}
+	conn->ring[at] = *req;
+	conn->tx_out++;
+	weft_count(conn->stats, wire_tx_bytes,
+		   wr->opcode == IBV_WR_RDMA_READ ? 0 : sge->length);
+	return 0;
+}
+
+int ib_xfer_send(struct ib_conn *conn, struct ib_tx *tx, enum ib_kind kind,
+		 uint8_t id, struct ib_op *op)
+{
+	const struct ib_request req = { .op = op, .tx = tx };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND };
+	struct ibv_sge sge = { (uintptr_t)tx->buf, tx->len, conn->mr->lkey };
+	int err;
+
+	ib_head_pack(tx->buf, kind, id, conn->to_return);
+	if (tx->len <= conn->max_inline)
+		wr.send_flags = IBV_SEND_INLINE;
+	err = post(conn, &wr, &sge, &req);
+	if (err)
+		return err;
+	conn->to_return = 0;
+	conn->credits -= kind != IB_KIND_CREDIT;
+	return 0;
+}
+
+int ib_xfer_probe(struct ib_conn *conn)
+{
+	const struct ib_request req = { .op = NULL };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE };
+	struct ibv_sge sge = { 0 };
+
+	return ib_xfer_room(conn, 1) ? post(conn, &wr, &sge, &req) : 0;
+}
+
+/* Gives credits back before the peer runs out of them. */
+static void return_credits(struct ib_conn *conn)
+{
+	struct ib_tx *tx;
+
+	if (conn->to_return < IB_CREDITS / 2 || !ib_xfer_room(conn, 0))
+		return;
+	tx = ib_tx_take(conn, false);
+	if (!tx)
+		return;
+	tx->len = IB_HEAD;
+	if (ib_xfer_send(conn, tx, IB_KIND_CREDIT, 0, NULL))
+		ib_tx_give(conn, tx);
+}
+
+/* ---- the end of a put or get ------------------------------------------------ */
+
+static void op_release(struct ib_op *op)
+{
+	const struct ib_iface *iface = op->conn->iface;
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < op->iovcnt; i++) {
+		err = op->mr[i] ? iface->v->dereg_mr(op->mr[i]) : 0;
+		if (err)
+			weft_fail(err, "cannot deregister %zu bytes at %p from '%s'",
+				  op->iov[i].iov_len, op->iov[i].iov_base,
+				  iface->port.name);
+	}
+	if (!op->all_posted)
+		op->conn->nqueued--;
+	op->conn->nops--;
+	weft_list_del(&op->link);
+}
+
+static void op_count(const struct ib_op *op)
+{
+	struct weft_counters *c = op->conn->stats;
+
+	if (op->status == -EACCES) {
+		weft_count(c, key_errors, 1);
+	} else if (!op->status && op->kind == IB_OP_PUT) {
+		weft_count(c, tx_puts, 1);
+		weft_count(c, tx_put_bytes, op->total);
+	} else if (!op->status) {
+		weft_count(c, gets, 1);
+		weft_count(c, get_bytes, op->total);
+		weft_count(c, wire_rx_bytes, op->total);
+	}
+}
+
+/* Nothing of it is posted any more. */
+static void op_finish(struct ib_op *op)
+{
+	struct ib_conn *conn = op->conn;
+
+	op_release(op);
+	op_count(op);
+	weft_list_add_tail(&conn->iface->finished, &op->link);
+	conn->nfinished++;
+	ib_conn_wake(conn);
+}
+
+/* Nothing of it will be posted any more. */
+static void op_all_posted(struct ib_op *op)
+{
+	if (!op->all_posted) {
+		op->all_posted = true;
+		op->conn->nqueued--;
+		weft_list_del(&op->link);
+		weft_list_add_tail(&op->conn->posted, &op->link);
+	}
+	if (!op->in_flight)
+		op_finish(op);
+}
+
+static void op_abort(struct ib_op *op, int status)
+{
+	if (!op->status)
+		op->status = status;
+	op_all_posted(op);
+}
+
+/* ---- posting puts and gets --------------------------------------------------- */
+
+/* Of the caller's registration if there is one, else of one for this alone. */
+static int local_key(struct ib_op *op, unsigned int i, uint32_t *lkey)
+{
+	const int access = op->kind == IB_OP_GET ? IBV_ACCESS_LOCAL_WRITE : 0;
+	struct ib_iface *iface = op->conn->iface;
+	const struct iovec *iov = &op->iov[i];
+
+	if (!op->mr[i] &&
+	    ib_mem_lkey(iface->dev, (uintptr_t)iov->iov_base, iov->iov_len,
+			lkey))
+		return 0;
+	if (!op->mr[i])
+		op->mr[i] = iface->v->reg_mr(iface->dev->pd, iov->iov_base,
+					     iov->iov_len, access);
+	if (!op->mr[i])
+		return weft_fail(errno, "cannot register %zu bytes at %p with '%s' for a transfer",
+				 iov->iov_len, iov->iov_base,
+				 iface->port.name);
+	*lkey = op->mr[i]->lkey;
+	return 0;
+}
+
+/* The next piece of at most @max bytes; false: all are posted. */
+static bool next_piece(struct ib_op *op, size_t max, struct ibv_sge *sge)
+{
+	const struct iovec *iov;
+
+	while (op->iov_i < op->iovcnt &&
+	       op->iov_off == op->iov[op->iov_i].iov_len) {
+		op->iov_i++;
+		op->iov_off = 0;
+	}
+	if (op->iov_i == op->iovcnt)
+		return false;
+	iov = &op->iov[op->iov_i];
+	sge->addr = (uintptr_t)iov->iov_base + op->iov_off;
+	sge->length = (uint32_t)weft_min(max, iov->iov_len - op->iov_off);
+	return true;
+}
+
+/* A piece, or nothing where @sge is empty. */
+static int post_piece(struct ib_op *op, struct ibv_send_wr *wr,
+		      struct ibv_sge *sge, uint32_t rkey)
+{
+	const struct ib_request req = { .op = op };
+	struct ib_conn *conn = op->conn;
+	int err = 0;
+
+	wr->wr.rdma.remote_addr = op->remote_addr + op->off;
+	wr->wr.rdma.rkey = rkey;
+	if (wr->opcode != IBV_WR_RDMA_READ && sge->length <= conn->max_inline)
+		wr->send_flags = sge->length ? IBV_SEND_INLINE : 0;
+	else
+		err = local_key(op, op->iov_i, &sge->lkey);
+	if (!err)
+		err = post(conn, wr, sge, &req);
+	if (err)
+		return err;
+	op->in_flight++;
+	op->off += sge->length;
+	op->iov_off += sge->length;
+	return 0;
+}
+
+/* True: go on with the next operation. */
+static bool post_pieces(struct ib_op *op, uint32_t rkey)
+{
+	struct ib_conn *conn = op->conn;
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	int err;
+
+	while (next_piece(op, IB_PIECE, &sge)) {
+		if (!ib_xfer_room(conn, IB_SQ_SPARE))
+			return false;
+		wr = (struct ibv_send_wr){ .opcode = op->kind == IB_OP_PUT ?
+					   IBV_WR_RDMA_WRITE :
+					   IBV_WR_RDMA_READ };
+		err = post_piece(op, &wr, &sge, rkey);
+		if (err) {
+			op_abort(op, err);
+			return !conn->broken;
+		}
+	}
+	return true;
+}
+
+static bool post_notify(struct ib_op *op)
+{
+	struct ib_conn *conn = op->conn;
+	struct ib_tx *tx;
+
+	if (!conn->credits || !ib_xfer_room(conn, 1))
+		return false;
+	tx = ib_tx_take(conn, false);
+	if (!tx)
+		return false;
+	tx->len = IB_HEAD + 16;
+	weft_put_le64(tx->buf + IB_HEAD, op->tag);
+	weft_put_le64(tx->buf + IB_HEAD + 8, op->total);
+	if (ib_xfer_send(conn, tx, IB_KIND_NOTIFY, 0, op)) {
+		ib_tx_give(conn, tx);
+		return false;
+	}
+	op->in_flight++;
+	return true;
+}
+
+/* Can an immediate tell of it? */
+static bool fits_immediate(const struct ib_op *op)
+{
+	return op->notify && op->tag <= UINT32_MAX && op->iovcnt <= 1 &&
+	       op->total <= op->conn->iface->max_imm;
+}
+
+/* All of it in one request; true: go on with the next operation. */
+static bool post_immediate(struct ib_op *op, uint32_t rkey)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+				  .imm_data = htobe32((uint32_t)op->tag) };
+	struct ib_conn *conn = op->conn;
+	struct ibv_sge sge = { 0 };
+	int err;
+
+	if (!conn->credits || !ib_xfer_room(conn, IB_SQ_SPARE))
+		return false;
+	next_piece(op, op->total, &sge);
+	err = post_piece(op, &wr, &sge, rkey);
+	if (err) {
+		op_abort(op, err);
+		return !conn->broken;
+	}
+	conn->credits--;
+	op_all_posted(op);
+	return true;
+}
+
+static bool post_op(struct ib_op *op)
+{
+	struct ib_conn *conn = op->conn;
+	struct ib_key *key = ib_key_get(conn, &op->rkey);
+
+	if (!key) {
+		op_abort(op, -ENOMEM);
+		return true;
+	}
+	if (key->state == IB_KEY_ASK || key->state == IB_KEY_ASKED)
+		return false;
+	if (key->state == IB_KEY_REFUSED) {
+		op_abort(op, key->err);
+		ib_key_forget(conn, key);
+		return true;
+	}
+	if (!ib_key_allows(key, op->remote_addr, op->total)) {
+		op_abort(op, -EACCES);
+		return true;
+	}
+	if (fits_immediate(op))
+		return post_immediate(op, key->rkey);
+	if (!post_pieces(op, key->rkey))
+		return false;
+	if (op->all_posted)	/* given up on the way */
+		return true;
+	if (op->notify && !post_notify(op))
+		return false;
+	op_all_posted(op);
+	return true;
+}
+
+void ib_xfer_pump(struct ib_conn *conn)
+{
+	bool more = true;
+
+	if (conn->state != IB_CONN_OPEN || !conn->peer_ready || conn->broken)
+		return;
+	ib_key_pump(conn);
+	while (more && !weft_list_empty(&conn->queue))
+		more = post_op(weft_list_first(&conn->queue, struct ib_op,
+					       link));
+	if (conn->nasks)	/* the queue's head may have a question */
+		ib_key_pump(conn);
+	return_credits(conn);
+}
+
+void ib_xfer_queue(struct ib_conn *conn, struct ib_op *op)
+{
+	weft_list_add_tail(&conn->queue, &op->link);
+	conn->nqueued++;
+	conn->nops++;
+	ib_xfer_pump(conn);
+}
+
+/* ---- giving up ------------------------------------------------------------------ */
+
+bool ib_xfer_busy(const struct ib_conn *conn)
+{
+	unsigned int i;
+
+	for (i = 0; i < conn->tx_out; i++)
+		if (conn->ring[(conn->ring_head + i) % IB_SQ_DEPTH].op)
+			return true;
+	return false;
+}
+
+void ib_xfer_stop(struct ib_conn *conn)
+{
+	const uint64_t end = weft_now_ms() + weft_settings()->peer_timeout_ms;
+	bool flushed;
+
+	if (!conn->qp)
+		return;
+	flushed = ib_qp_flush(conn);
+	ib_xfer_gather(conn->iface);
+	while (flushed && ib_xfer_busy(conn) && !conn->cq->dead &&
+	       weft_now_ms() < end)
+		ib_xfer_gather(conn->iface);
+	/* a flushed one does nothing more; destroying it may take seconds */
+	if (!flushed || conn->tx_out)
+		ib_qp_destroy(conn);
+}
+
+static struct ib_op *first_op(struct weft_list *list,
+			      const struct ib_conn *conn)
+{
+	struct ib_op *op, *tmp;
+
+	weft_list_for_each(op, tmp, list, link)
+		if (op->conn == conn)
+			return op;
+	return NULL;
+}
+
+static void end_op(struct ib_op *op, int status)
+{
+	struct weft_op *done = op->op;
+
+	free(op);
+	if (done)
+		done->done(done, status);
+}
+
+static void drop_list(struct ib_conn *conn, struct weft_list *list, int status)
+{
+	struct ib_op *op;
+
+	/* from the start each time: done() may drop others */
+	while ((op = first_op(list, conn))) {
+		op_release(op);
+		op_count(op);
+		end_op(op, op->status ? op->status : status);
+	}
+}
+
+static void drop_received(struct ib_conn *conn)
+{
+	unsigned int i;
+
+	for (i = 0; i < IB_RX_SLOTS; i++) {
+		if (conn->rx[i].state != IB_RX_PENDING)
+			continue;
+		weft_list_del(&conn->rx[i].link);
+		conn->rx[i].state = IB_RX_IDLE;
+	}
+}
+
+void ib_xfer_drop(struct ib_conn *conn, int status)
+{
+	struct ib_op *op;
+
+	if (conn->state == IB_CONN_DEAD)
+		drop_received(conn);
+	/* finished, but not told yet */
+	while ((op = first_op(&conn->iface->finished, conn))) {
+		weft_list_del(&op->link);
+		conn->nfinished--;
+		end_op(op, op->status);
+	}
+	drop_list(conn, &conn->posted, status);
+	drop_list(conn, &conn->queue, status);
+}
+
+bool ib_xfer_undelivered(const struct ib_conn *conn)
+{
+	unsigned int i;
+
+	for (i = 0; i < IB_RX_SLOTS; i++)
+		if (conn->rx[i].state == IB_RX_PENDING)
+			return true;
+	return false;
+}
+
+/* ---- gathering completions -------------------------------------------------------- */
+
+/* What an error of the adapter's means for the request that has it. */
+static int request_error(enum ibv_wc_status status, bool bulk)
+{
+	switch (status) {
+	case IBV_WC_REM_ACCESS_ERR:
+	case IBV_WC_REM_INV_REQ_ERR:
+	case IBV_WC_REM_OP_ERR:
+		return bulk ? -EACCES : -EIO;	/* revoked since it was asked */
+	case IBV_WC_LOC_PROT_ERR:
+		return bulk ? -EFAULT : -EIO;
+	case IBV_WC_RETRY_EXC_ERR:
+	case IBV_WC_RESP_TIMEOUT_ERR:
+		return -ETIMEDOUT;
+	default:
+		return -EIO;
+	}
+}
+
+/* Not of our doing: the adapter ended it over what the peer asked for. */
+static void flushed(struct ib_conn *conn)
+{
+	if (conn->broken || conn->state != IB_CONN_OPEN)
+		return;
+	weft_warn("'%s' lost its peer %016llx: the adapter refused what the peer asked for",
+		  conn->iface->port.name, (unsigned long long)conn->peer->id);
+	ib_conn_break(conn, -ECONNRESET);
+}
+
+/* The first tells the reason, the rest are flushed. */
+static void request_failed(struct ib_conn *conn, const struct ib_request *req,
+			   const struct ibv_wc *wc)
+{
+	int err;
+
+	if (wc->status == IBV_WC_WR_FLUSH_ERR) {
+		flushed(conn);
+		return;
+	}
+	err = request_error(wc->status, req->op && !req->tx);
+	/* what it is refused for is its own, others lose their connection */
+	if (err == -EACCES || err == -EFAULT) {
+		req->op->status = err;
+		err = -ECONNRESET;
+	}
+	if (conn->broken)
+		return;
+	weft_warn("'%s' lost its peer %016llx: %s (vendor code 0x%x)",
+		  conn->iface->port.name, (unsigned long long)conn->peer->id,
+		  weft_wc_name(wc->status), wc->vendor_err);
+	conn->status = wc->status;
+	ib_conn_break(conn, err);
+}
+
+static void sent(struct ib_conn *conn, unsigned int index,
+		 const struct ibv_wc *wc)
+{
+	const struct ib_request req = conn->ring[conn->ring_head];
+
+	if (!conn->tx_out || index != conn->ring_head) {
+		weft_warn("'%s' completed request %u before %u",
+			  conn->iface->port.name, index, conn->ring_head);
+		ib_conn_break(conn, -EIO);
+		return;
+	}
+	conn->ring_head = (conn->ring_head + 1) % IB_SQ_DEPTH;
+	conn->tx_out--;
+	conn->moved = true;
+	ib_conn_wake(conn);
+	if (req.tx)
+		ib_tx_give(conn, req.tx);
+	if (wc->status != IBV_WC_SUCCESS)
+		request_failed(conn, &req, wc);
+	else if (req.op && !--req.op->in_flight && req.op->all_posted)
+		op_finish(req.op);
+}
+
+/* A message, or an immediate; -EPROTO: nothing that a peer may send. */
+static int arrived(struct ib_conn *conn, struct ib_rx *rx,
+		   const struct ibv_wc *wc)
+{
+	rx->len = wc->byte_len;
+	rx->told = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+	rx->imm = rx->told ? be32toh(wc->imm_data) : 0;
+	if (!rx->told) {
+		if (rx->len < IB_HEAD || rx->len > IB_SLOT)
+			return -EPROTO;
+		/* read here already: a sender waits for them */
+		conn->credits += ib_head_credits(rx->buf);
+		if (conn->credits > IB_CREDITS)
+			return -EPROTO;
+	}
+	if (!rx->told && rx->buf[0] == IB_KIND_CREDIT) {
+		/* nothing else in it: its buffer is free at once */
+		weft_count(conn->stats, wire_rx_bytes, rx->len);
+		receive(rx);
+	} else {
+		rx->state = IB_RX_PENDING;
+		weft_list_add_tail(&conn->iface->received, &rx->link);
+	}
+	return 0;
+}
+
+static void received(struct ib_conn *conn, struct ib_rx *rx,
+		     const struct ibv_wc *wc)
+{
+	rx->state = IB_RX_IDLE;
+	ib_conn_wake(conn);
+	if (wc->status == IBV_WC_WR_FLUSH_ERR) {
+		flushed(conn);
+	} else if (wc->status != IBV_WC_SUCCESS) {
+		weft_warn("'%s': receiving failed: %s", conn->iface->port.name,
+			  weft_wc_name(wc->status));
+		if (!conn->broken)
+			conn->status = wc->status;
+		ib_conn_break(conn, -EIO);
+	} else if (arrived(conn, rx, wc)) {
+		weft_warn("a peer on '%s' sent a malformed message; the connection ends",
+			  conn->iface->port.name);
+		ib_conn_break(conn, -EPROTO);
+	}
+}
+
+static struct ib_conn *find_conn(struct ib_iface *iface, uint32_t id)
+{
+	struct ib_conn *conn, *tmp;
+
+	weft_list_for_each(conn, tmp, &iface->by_id[id % IB_CONN_BUCKETS],
+			   id_link)
+		if (conn->id == id)
+			return conn;
+	return NULL;
+}
+
+static void complete(struct ib_iface *iface, const struct ibv_wc *wc)
+{
+	struct ib_conn *conn = find_conn(iface, (uint32_t)(wc->wr_id >> 32));
+	const unsigned int index = wc->wr_id & WR_INDEX;
+
+	/* of a queue pair that is gone: verbs may leave those in the queue */
+	if (!conn || !conn->qp)
+		return;
+	if (!(wc->wr_id & WR_RECV))
+		sent(conn, index, wc);
+	else if (index < IB_RX_SLOTS && conn->rx[index].state == IB_RX_POSTED)
+		received(conn, &conn->rx[index], wc);
+}
+
+/* Nothing more is learnt from it: what uses it ends, others get another. */
+static void end_users(struct ib_iface *iface, struct ib_cq *cq)
+{
+	struct ib_peer *peer, *tp;
+	struct ib_conn *conn, *tc;
+
+	cq->dead = true;
+	weft_list_for_each(peer, tp, &iface->peers, link)
+		weft_list_for_each(conn, tc, &peer->conns, link)
+			if (conn->cq == cq)
+				ib_conn_break(conn, -EIO);
+}
+
+static void give_up(struct ib_iface *iface, struct ib_cq *cq, const char *what,
+		    int err)
+{
+	weft_warn("cannot %s a completion queue of '%s' (%d); its connections end",
+		  what, iface->port.name, err);
+	end_users(iface, cq);
+}
+
+void ib_xfer_check_cqs(struct ib_iface *iface)
+{
+	struct ib_cq *cq, *tmp;
+
+	weft_list_for_each(cq, tmp, &iface->cqs, link) {
+		if (cq->dead || !atomic_load(&cq->failed))
+			continue;
+		weft_warn("'%s' reports a fatal error of a completion queue; its connections end",
+			  iface->port.name);
+		end_users(iface, cq);
+		if (!cq->used)
+			ib_cq_destroy(iface, cq);
+	}
+}
+
+unsigned int ib_xfer_gather(struct ib_iface *iface)
+{
+	struct ibv_wc wc[BATCH];
+	struct ib_cq *cq, *tmp;
+	unsigned int count = 0, rounds;
+	int i, n;
+
+	weft_list_for_each(cq, tmp, &iface->cqs, link) {
+		for (rounds = 0; rounds < ROUNDS && !cq->dead; rounds++) {
+			n = iface->v->poll_cq(cq->cq, BATCH, wc);
+			if (n < 0)
+				give_up(iface, cq, "poll", n);
+			for (i = 0; i < n; i++)
+				complete(iface, &wc[i]);
+			count += n > 0 ? (unsigned int)n : 0;
+			if (n < BATCH)
+				break;
+		}
+	}
+	return count;
+}
+
+int ib_xfer_arm(struct ib_iface *iface)
+{
+	struct ib_cq *cq, *tmp;
+	int err;
+
+	weft_list_for_each(cq, tmp, &iface->cqs, link) {
+		err = cq->dead ? 0 : iface->v->req_notify_cq(cq->cq, 0);
+		if (err)
+			give_up(iface, cq, "ask for events of", err);
+	}
+	/* what completed before it was asked for rings nobody */
+	ib_xfer_gather(iface);
+	return weft_list_empty(&iface->received) &&
+	       weft_list_empty(&iface->finished) &&
+	       weft_list_empty(&iface->work) ? 0 : -EBUSY;
+}
+
+/* ---- delivering --------------------------------------------------------------------- */
+
+static void deliver_notify(struct ib_conn *conn, uint64_t tag, uint64_t size)
+{
+	struct weft_iface_cb *cb = &conn->iface->base.cb;
+
+	weft_count(conn->stats, rx_puts, 1);
+	weft_count(conn->stats, rx_put_bytes, size);
+	cb->on_notify(cb->arg, tag, size);
+}
+
+static int deliver_message(struct ib_conn *conn, struct ib_rx *rx)
+{
+	struct weft_iface_cb *cb = &conn->iface->base.cb;
+	uint8_t *body = rx->buf + IB_HEAD;
+	size_t len = rx->len - IB_HEAD;
+	const uint8_t id = rx->buf[1];
+
+	weft_count(conn->stats, wire_rx_bytes, rx->len);
+	switch (rx->buf[0]) {
+	case IB_KIND_MESSAGE:
+		if (id >= WEFT_MSG_IDS)
+			return -EPROTO;
+		weft_count(conn->stats, rx_messages, 1);
+		weft_count(conn->stats, rx_message_bytes, len);
+		cb->on_message(cb->arg, id, body, len);
+		return 0;
+	case IB_KIND_NOTIFY:
+		if (len != 16)
+			return -EPROTO;
+		deliver_notify(conn, weft_get_le64(body),
+			       weft_get_le64(body + 8));
+		return 0;
+	case IB_KIND_ASK:
+		return ib_key_question(conn, body, len);
+	case IB_KIND_ANSWER:
+		return ib_key_answer(conn, body, len);
+	}
+	return -EPROTO;
+}
+
+/* May call back, and be called back into. */
+static void deliver_one(struct ib_rx *rx)
+{
+	struct ib_conn *conn = rx->conn;
+	int err = 0;
+
+	if (rx->told)
+		deliver_notify(conn, rx->imm, rx->len);
+	else
+		err = deliver_message(conn, rx);
+	if (err) {
+		weft_warn("a peer on '%s' sent a malformed message (kind %u); the connection ends",
+			  conn->iface->port.name, rx->buf[0]);
+		ib_conn_break(conn, err);
+	}
+	conn->to_return++;
+	receive(rx);
+	ib_conn_wake(conn);
+}
+
+unsigned int ib_xfer_deliver(struct ib_iface *iface)
+{
+	unsigned int n = 0;
+	struct ib_rx *rx;
+	struct ib_op *op;
+
+	for (; iface->budget && !weft_list_empty(&iface->received); n++) {
+		iface->budget--;
+		rx = weft_list_first(&iface->received, struct ib_rx, link);
+		weft_list_del(&rx->link);
+		deliver_one(rx);
+	}
+	for (; !weft_list_empty(&iface->finished); n++) {
+		op = weft_list_first(&iface->finished, struct ib_op, link);
+		weft_list_del(&op->link);
+		op->conn->nfinished--;
+		ib_conn_wake(op->conn);	/* a flush may wait for it */
+		end_op(op, op->status);
+	}
+	return n;
+}
