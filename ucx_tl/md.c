@@ -38,6 +38,8 @@ static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
 	 */
 	if (abi->minor >= 15)
 		flags |= WEFT_UCT_MD_INVALIDATE_RMA;
+	if (md->tl->needs_memh)
+		flags |= WEFT_UCT_MD_NEED_MEMH;
 	if (abi->md_attr.clear)
 		memset(attr, 0, abi->md_attr.size);
 	set64(attr, abi->md_attr.max_reg, SIZE_MAX);

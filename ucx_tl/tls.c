@@ -241,6 +241,8 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.config_prefix = "WEFT_IB_",
 		.minor_min = WEFT_UCX_MINOR_MIN,
 		.mem_kind = WEFT_MEM_HOST,
+		/* else it would be registered for each of them */
+		.needs_memh = true,
 		.am_zcopy = false,
 		.same_host = false,
 		.devices = ports,

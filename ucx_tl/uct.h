@@ -68,6 +68,7 @@ struct weft_uct_tl {
 	const char *config_prefix;
 	unsigned int minor_min; /* UCX 1.x from which it is offered */
 	enum weft_mem_kind mem_kind; /* that puts and gets are offered for */
+	bool needs_memh; /* puts and gets want what they touch registered */
 	bool am_zcopy;	/* large messages go without a copy */
 	bool same_host; /* reaches peers of this host alone */
 	/* Sets both on success only; no device is no error. */

@@ -21,7 +21,7 @@
  * cancel() can wait for the adapter; progress() delivers them.
  *
  * The files call each other downwards in this order: iface, watch, ep, conn and
- * peer, key, xfer, qp, mem, device.
+ * peer, xfer, qp, mem, device.
  */
 #ifndef WEFT_DEVICES_IB_H
 #define WEFT_DEVICES_IB_H
@@ -37,7 +37,6 @@
 #include "devices/ep_sn.h"
 #include "devices/flush.h"
 #include "devices/ib/ib_proto.h"
-#include "devices/region.h"
 #include "util/list.h"
 #include "util/verbs.h"
 
@@ -50,9 +49,6 @@
 #define IB_USER_SLOTS	IB_CREDITS	/* send buffers that messages fill */
 #define IB_TX_SLOTS	(IB_USER_SLOTS + 4)
 #define IB_INLINE	64	/* bytes that go inside a request */
-#define IB_KEYS		1024	/* resolved keys that a connection keeps */
-#define IB_KEY_BUCKETS	64
-#define IB_ANSWERS	64	/* questions of a peer that may wait */
 #define IB_CONN_BUCKETS	256
 #define IB_TICK_MS	250
 #define IB_POLL_EVERY	16	/* progress calls between looks at epoll */
@@ -63,8 +59,8 @@ struct ib_iface;
 /* ---- ib_device.c: verbs devices, shared by the interfaces of a process ---- */
 
 struct ib_device {
-	struct weft_list link;
-	unsigned int refs;
+	unsigned int number;		/* below IB_MAX_DEVICES */
+	unsigned int refs;		/* interfaces, registrations */
 	char name[WEFT_VERBS_NAME];
 	const struct weft_verbs *v;
 	struct ibv_context *ctx;
@@ -85,31 +81,27 @@ struct ib_alarm {
 	_Atomic bool cq_failed;		/* some completion queue of it has */
 };
 
+/* -ENOSPC: IB_MAX_DEVICES are open; -ENODEV, ...; logged. */
 int ib_device_get(const char *name, struct ib_device **dev);
+void ib_device_ref(struct ib_device *dev);
 void ib_device_put(struct ib_device *dev);
 /* References to those that are open now, to be put back; how many. */
-unsigned int ib_device_hold(struct ib_device **list, unsigned int max);
+unsigned int ib_device_hold(struct ib_device *list[IB_MAX_DEVICES]);
+/* A bit for the number of each. */
+unsigned int ib_devices_open(void);
 void ib_device_watch(struct ib_device *dev, struct ib_alarm *alarm);
 void ib_device_unwatch(struct ib_alarm *alarm);
 
-/* ---- ib_mem.c: any thread ------------------------------------------------- */
+/* ---- ib_mem.c: any thread ------------------------------------------------ */
 
 int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 		    struct weft_mem **mem);
 void ib_mem_pack(struct weft_mem *mem, void *rkey);
 void ib_mem_release(struct weft_mem *mem);
-/* A registration that covers it; false: none does. */
-bool ib_mem_lkey(struct ib_device *dev, uint64_t addr, size_t len,
-		 uint32_t *lkey);
-/*
- * What a peer's question about @key is answered; -EACCES: no such key, others:
- * it stands for memory that cannot be registered with @dev, which was told.
- */
-int ib_mem_resolve(struct ib_device *dev, const struct weft_rkey *key,
-		   struct ib_key_answer *answer);
-void ib_mem_device_gone(struct ib_device *dev);
+/* Of @dev's registration, made where it was opened later; -errno, logged. */
+int ib_mem_lkey(struct weft_mem *mem, struct ib_device *dev, uint32_t *lkey);
 
-/* ---- ib_qp.c: queue pairs and their completion queues --------------------- */
+/* ---- ib_qp.c: queue pairs and their completion queues -------------------- */
 
 struct ib_cq {
 	struct weft_list link;		/* iface->cqs */
@@ -131,7 +123,7 @@ bool ib_qp_flush(struct ib_conn *conn);
 void ib_qp_destroy(struct ib_conn *conn);
 void ib_cq_destroy(struct ib_iface *iface, struct ib_cq *cq);
 
-/* ---- ib_xfer.c: requests, credits and completions ------------------------- */
+/* ---- ib_xfer.c: requests, credits and completions ------------------------ */
 
 enum ib_op_kind {
 	IB_OP_PUT,
@@ -148,14 +140,18 @@ struct ib_op {
 	bool all_posted;
 	unsigned int in_flight;	/* requests of it in the ring */
 	uint64_t remote_addr;
-	struct weft_rkey rkey;
+	uint32_t rkey;
 	bool notify;
 	uint64_t tag;
 	size_t total, off;	/* bytes; bytes posted */
 	unsigned int iovcnt, iov_i;
 	size_t iov_off;
-	struct iovec iov[IB_MAX_IOV];
-	struct ibv_mr *mr[IB_MAX_IOV];	/* for this operation alone */
+	struct {
+		uint64_t addr;
+		size_t len;
+		uint32_t lkey;
+		struct ibv_mr *mr;	/* for this operation alone, or NULL */
+	} iov[IB_MAX_IOV];
 };
 
 /* A send buffer. */
@@ -186,7 +182,6 @@ struct ib_rx {
 struct ib_request {
 	struct ib_op *op;	/* NULL: message or probe, or given up */
 	struct ib_tx *tx;	/* of a SEND */
-	bool bulk;		/* reads or writes memory of the caller's */
 };
 
 struct ib_tx *ib_tx_take(struct ib_conn *conn, bool user);
@@ -202,6 +197,7 @@ int ib_xfer_probe(struct ib_conn *conn);
 bool ib_xfer_ready(const struct ib_conn *conn);
 /* Fills conn->rx's queue. */
 void ib_xfer_receive(struct ib_conn *conn);
+/* Takes @op; it ends with op->status where that is set. */
 void ib_xfer_queue(struct ib_conn *conn, struct ib_op *op);
 /* Posts what is queued and gives credits back, as far as there is room. */
 void ib_xfer_pump(struct ib_conn *conn);
@@ -225,33 +221,7 @@ int ib_xfer_arm(struct ib_iface *iface);
 /* Ends what uses completion queues that the device's thread told of. */
 void ib_xfer_check_cqs(struct ib_iface *iface);
 
-/* ---- ib_key.c: what a peer's keys stand for -------------------------------- */
-
-struct ib_key {
-	struct weft_list link;	/* a bucket */
-	struct weft_list age;	/* conn->keys_age, oldest first */
-	struct weft_rkey key;
-	enum { IB_KEY_ASK, IB_KEY_ASKED, IB_KEY_KNOWN, IB_KEY_REFUSED } state;
-	int err;		/* REFUSED: why */
-	uint32_t rkey;
-	uint64_t base, len;
-};
-
-struct ib_question {
-	struct weft_list link;	/* conn->questions */
-	struct weft_rkey key;
-};
-
-struct ib_key *ib_key_get(struct ib_conn *conn, const struct weft_rkey *key);
-void ib_key_forget(struct ib_conn *conn, struct ib_key *key);
-bool ib_key_allows(const struct ib_key *k, uint64_t addr, size_t len);
-/* Sends the questions and answers that are due. */
-void ib_key_pump(struct ib_conn *conn);
-int ib_key_question(struct ib_conn *conn, const uint8_t *body, size_t len);
-int ib_key_answer(struct ib_conn *conn, const uint8_t *body, size_t len);
-void ib_keys_free(struct ib_conn *conn);
-
-/* ---- ib_conn.c: connections ------------------------------------------------ */
+/* ---- ib_conn.c: connections ---------------------------------------------- */
 
 enum ib_conn_state {
 	IB_CONN_MEETING,	/* our queue pair waits for the peer's */
@@ -295,11 +265,6 @@ struct ib_conn {
 	struct weft_list queue, posted;	/* struct ib_op */
 	unsigned int nqueued, nops, nfinished;	/* the last: not told yet */
 	bool was_full;			/* on_ready() is owed */
-	struct weft_list *keys;		/* IB_KEY_BUCKETS */
-	struct weft_list keys_age;
-	unsigned int nkeys, nasks;
-	struct weft_list questions;
-	unsigned int nquestions;
 	/* watchdog */
 	bool moved;			/* completed since the last tick */
 	unsigned int silent_ms;		/* since the last completion */
@@ -340,7 +305,7 @@ void ib_conn_fail(struct ib_conn *conn, int err);
 bool ib_conn_step(struct ib_conn *conn);
 void ib_conn_free(struct ib_conn *conn);
 
-/* ---- ib_peer.c: the control plane ------------------------------------------ */
+/* ---- ib_peer.c: the control plane ---------------------------------------- */
 
 extern const struct weft_iface_cb ib_ctl_callbacks;
 struct ib_peer *ib_peer_get(struct ib_iface *iface,
@@ -356,7 +321,7 @@ bool ib_peer_say_bye(struct ib_peer *peer, uint32_t sn);
 void ib_peers_reap(struct ib_iface *iface);
 void ib_peers_close(struct ib_iface *iface);
 
-/* ---- ib_ep.c ---------------------------------------------------------------- */
+/* ---- ib_ep.c ------------------------------------------------------------- */
 
 struct ib_ep {
 	struct weft_ep base;
@@ -395,7 +360,7 @@ static inline struct ib_ep *ib_ep(struct weft_ep *e)
 	return container_of(e, struct ib_ep, base);
 }
 
-/* ---- ib_iface.c and ib_watch.c ----------------------------------------------- */
+/* ---- ib_iface.c and ib_watch.c ------------------------------------------- */
 
 struct ib_iface {
 	struct weft_iface base;

@@ -69,7 +69,6 @@ void ib_conn_free(struct ib_conn *conn)
 	int err;
 
 	ib_qp_destroy(conn);
-	ib_keys_free(conn);
 	err = conn->mr ? iface->v->dereg_mr(conn->mr) : 0;
 	if (err)
 		weft_fail(err, "cannot deregister the buffers of a connection from '%s'",
@@ -101,8 +100,6 @@ static struct ib_conn *conn_alloc(struct ib_peer *peer, uint32_t sn)
 	weft_list_init(&conn->tx_free);
 	weft_list_init(&conn->queue);
 	weft_list_init(&conn->posted);
-	weft_list_init(&conn->keys_age);
-	weft_list_init(&conn->questions);
 	for (i = 0; i < IB_RX_SLOTS; i++) {
 		conn->rx[i].conn = conn;
 		weft_list_init(&conn->rx[i].link);
@@ -161,6 +158,7 @@ void ib_conn_fill_info(const struct ib_conn *conn, struct ib_conn_info *info)
 	info->mtu = iface->port_attr.active_mtu;
 	info->reads = (uint32_t)iface->dev->attr.max_qp_rd_atom;
 	info->lid = iface->port_attr.lid;
+	info->device = (uint8_t)iface->dev->number;
 	info->ready = conn->state == IB_CONN_OPEN;
 	memcpy(info->gid, iface->gid, sizeof(info->gid));
 }
@@ -194,7 +192,8 @@ void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info)
 				   conn->peer_info.ready;
 		return;
 	}
-	if (info->mtu < IBV_MTU_256 || info->mtu > IBV_MTU_4096) {
+	if (info->mtu < IBV_MTU_256 || info->mtu > IBV_MTU_4096 ||
+	    info->device >= IB_MAX_DEVICES) {
 		weft_warn("a peer on '%s' sent a malformed half of a connection",
 			  conn->iface->port.name);
 		ib_conn_break(conn, -EPROTO);

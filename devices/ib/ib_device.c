@@ -19,7 +19,8 @@
 #include "util/log.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weft_list devices = { &devices, &devices };
+static struct ib_device *devices[IB_MAX_DEVICES];
+static _Atomic unsigned int open_mask;	/* of them */
 
 static void tell(struct ib_alarm *alarm, const struct ibv_async_event *ev)
 {
@@ -202,26 +203,49 @@ fail:
 	return err;
 }
 
+/* Its number, or -ENOSPC, or that of a free one, which is NULL there. */
+static int find(const char *name)
+{
+	int i, unused = -ENOSPC;
+
+	for (i = 0; i < IB_MAX_DEVICES; i++) {
+		if (!devices[i])
+			unused = unused < 0 ? i : unused;
+		else if (!strcmp(devices[i]->name, name))
+			return i;
+	}
+	return unused;
+}
+
 int ib_device_get(const char *name, struct ib_device **out)
 {
-	struct ib_device *dev, *tmp;
-	int err = 0;
+	int at, err = 0;
 
 	pthread_mutex_lock(&lock);
-	weft_list_for_each(dev, tmp, &devices, link)
-		if (!strcmp(dev->name, name)) {
-			dev->refs++;
-			*out = dev;
-			goto out;
+	at = find(name);
+	if (at < 0) {
+		err = weft_fail(ENOSPC, "cannot open '%s' beside %d other adapters; name those to use (WEFT_IB_DEVICES)",
+				name, IB_MAX_DEVICES);
+	} else if (!devices[at]) {
+		err = device_open(name, &devices[at]);
+		if (!err) {
+			devices[at]->number = (unsigned int)at;
+			atomic_fetch_or(&open_mask, 1u << at);
 		}
-	err = device_open(name, out);
-	if (!err) {
-		(*out)->refs = 1;
-		weft_list_add_tail(&devices, &(*out)->link);
 	}
-out:
+	if (!err) {
+		devices[at]->refs++;
+		*out = devices[at];
+	}
 	pthread_mutex_unlock(&lock);
 	return err;
+}
+
+void ib_device_ref(struct ib_device *dev)
+{
+	pthread_mutex_lock(&lock);
+	dev->refs++;
+	pthread_mutex_unlock(&lock);
 }
 
 void ib_device_put(struct ib_device *dev)
@@ -231,31 +255,36 @@ void ib_device_put(struct ib_device *dev)
 
 	pthread_mutex_lock(&lock);
 	last = !--dev->refs;
-	if (last)
-		weft_list_del(&dev->link);
+	if (last) {
+		devices[dev->number] = NULL;
+		atomic_fetch_and(&open_mask, ~(1u << dev->number));
+	}
 	pthread_mutex_unlock(&lock);
 	if (!last)
 		return;
 	while (write(dev->stop_fd, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
 	pthread_join(dev->thread, NULL);
-	ib_mem_device_gone(dev);
 	device_free(dev);
 }
 
-unsigned int ib_device_hold(struct ib_device **list, unsigned int max)
+unsigned int ib_device_hold(struct ib_device *list[IB_MAX_DEVICES])
 {
-	struct ib_device *dev, *tmp;
-	unsigned int n = 0;
+	unsigned int i, n = 0;
 
 	pthread_mutex_lock(&lock);
-	weft_list_for_each(dev, tmp, &devices, link)
-		if (n < max) {
-			dev->refs++;
-			list[n++] = dev;
+	for (i = 0; i < IB_MAX_DEVICES; i++)
+		if (devices[i]) {
+			devices[i]->refs++;
+			list[n++] = devices[i];
 		}
 	pthread_mutex_unlock(&lock);
 	return n;
+}
+
+unsigned int ib_devices_open(void)
+{
+	return atomic_load(&open_mask);
 }
 
 void ib_device_watch(struct ib_device *dev, struct ib_alarm *alarm)

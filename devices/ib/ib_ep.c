@@ -130,8 +130,7 @@ void ib_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 
 	attr->connected = conn && conn->state == IB_CONN_OPEN &&
 			  conn->peer_ready;
-	attr->unsent = conn && (!weft_list_empty(&conn->queue) ||
-				conn->nquestions);
+	attr->unsent = conn && !weft_list_empty(&conn->queue);
 	attr->streams = attr->connected;
 }
 
@@ -230,6 +229,31 @@ ssize_t ib_ep_message_pack(struct weft_ep *base, uint8_t id,
 	return (ssize_t)len;
 }
 
+/* Memory that the caller has not registered is, for this operation alone. */
+static int local_memory(struct ib_op *op, const struct weft_iov *iov,
+			unsigned int i)
+{
+	const int access = op->kind == IB_OP_GET ? IBV_ACCESS_LOCAL_WRITE : 0;
+	struct ib_iface *iface = op->conn->iface;
+
+	op->iov[i].addr = (uintptr_t)iov->addr;
+	op->iov[i].len = iov->len;
+	op->total += iov->len;
+	/* the processor copies it into the request */
+	if (!iov->len ||
+	    (op->kind == IB_OP_PUT && iov->len <= op->conn->max_inline))
+		return 0;
+	if (iov->mem)
+		return ib_mem_lkey(iov->mem, iface->dev, &op->iov[i].lkey);
+	op->iov[i].mr = iface->v->reg_mr(iface->dev->pd, iov->addr, iov->len,
+					 access);
+	if (!op->iov[i].mr)
+		return weft_fail(errno, "cannot register %zu bytes at %p with '%s' for a transfer",
+				 iov->len, iov->addr, iface->port.name);
+	op->iov[i].lkey = op->iov[i].mr->lkey;
+	return 0;
+}
+
 static int start(struct ib_ep *ep, enum ib_op_kind kind,
 		 const struct weft_iov *iov, unsigned int iovcnt,
 		 uint64_t remote_addr, const void *rkey,
@@ -256,13 +280,18 @@ static int start(struct ib_ep *ep, enum ib_op_kind kind,
 	op->conn = conn;
 	op->op = done;
 	op->remote_addr = remote_addr;
-	weft_rkey_unpack(rkey, &op->rkey);
 	op->notify = notify != NULL;
 	op->tag = notify ? notify->tag : 0;
 	op->iovcnt = iovcnt;
-	for (i = 0; i < iovcnt; i++) {
-		op->iov[i] = (struct iovec){ iov[i].addr, iov[i].len };
-		op->total += iov[i].len;
+	for (i = 0; i < iovcnt && !op->status; i++)
+		op->status = local_memory(op, &iov[i], i);
+	/* no bytes ask for no key */
+	if (!ib_key_find(rkey, conn->peer_info.device, &op->rkey) &&
+	    op->total && !op->status) {
+		weft_warn_once("'%s': a key of peer %016llx has no part for its adapter; it has logged why",
+			       conn->iface->port.name,
+			       (unsigned long long)conn->peer->id);
+		op->status = -EACCES;
 	}
 	ib_xfer_queue(conn, op);
 	return -EINPROGRESS;

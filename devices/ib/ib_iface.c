@@ -404,7 +404,7 @@ static int iface_arm(struct weft_iface *base)
 
 const struct weft_dev_ops weft_ib_ops = {
 	.name		= "ib",
-	.rkey_len	= WEFT_RKEY_LEN,
+	.rkey_len	= IB_KEY_LEN,
 	.iface_open	= iface_open,
 	.iface_close	= iface_close,
 	.iface_query	= iface_query,

@@ -5,9 +5,8 @@
  *
  * On the queue pair, each SEND begins with a head of IB_HEAD bytes:
  *   u8 kind, u8 message id, u16 credits given back, u32 0
- * so that the body behind it is aligned to 8 bytes: the caller's message; {u64
- * tag, u64 size} of a notification; the 16 bytes of a key that is asked about;
- * struct ib_key_answer behind that key.
+ * so that the body behind it is aligned to 8 bytes: the caller's message, or
+ * {u64 tag, u64 size} of a notification.
  *
  * A WRITE with an immediate is a notification whose tag is that immediate and
  * whose size is the WRITE's.  It takes a receive buffer, and so a credit.
@@ -31,6 +30,7 @@
 
 #include "util/bytes.h"
 
+#define IB_MAX_DEVICES	15	/* adapters of a process; their numbers */
 #define IB_SLOT		8192	/* bytes of a SEND, head included */
 #define IB_HEAD		8
 #define IB_CREDITS	8	/* messages that may be sent ahead */
@@ -44,8 +44,6 @@
 enum ib_kind {
 	IB_KIND_MESSAGE = 1,
 	IB_KIND_NOTIFY,
-	IB_KIND_ASK,		/* what does this key stand for? */
-	IB_KIND_ANSWER,
 	IB_KIND_CREDIT,
 };
 
@@ -65,6 +63,7 @@ struct ib_conn_info {
 	uint32_t reads;		/* READs that it answers at a time */
 	uint16_t lid;
 	uint8_t ready;		/* the sender's queue pair receives */
+	uint8_t device;		/* number of its adapter, for keys */
 	uint8_t gid[16];
 };
 #define IB_INFO_LEN	36
@@ -78,7 +77,7 @@ static inline void ib_info_pack(const struct ib_conn_info *i, uint8_t *p)
 	p[16] = (uint8_t)i->lid;
 	p[17] = (uint8_t)(i->lid >> 8);
 	p[18] = i->ready;
-	p[19] = 0;
+	p[19] = i->device;
 	memcpy(p + 20, i->gid, 16);
 }
 
@@ -90,16 +89,37 @@ static inline void ib_info_unpack(const uint8_t *p, struct ib_conn_info *i)
 	i->reads = weft_get_le32(p + 12);
 	i->lid = (uint16_t)(p[16] | p[17] << 8);
 	i->ready = p[18];
+	i->device = p[19];
 	memcpy(i->gid, p + 20, 16);
 }
 
-/* What a key stands for; all of it 0 where it cannot be used. */
-struct ib_key_answer {
-	uint64_t base, len;
-	uint32_t rkey;		/* of the adapter that the connection uses */
+/*
+ * A key: what each of the owner's adapters calls the memory.  Bit n of the mask
+ * says that the adapter of number n has it, and under which rkey.
+ */
+struct ib_key {
+	uint16_t mask;
+	uint32_t rkey[IB_MAX_DEVICES];
 };
-/* with the key, and a u32 behind: 0, or why not, an errno of Linux */
-#define IB_ANSWER_LEN	(16 + 24)
+#define IB_KEY_LEN	(2 + 4 * IB_MAX_DEVICES)
+
+static inline void ib_key_pack(const struct ib_key *k, uint8_t *p)
+{
+	unsigned int i;
+
+	p[0] = (uint8_t)k->mask;
+	p[1] = (uint8_t)(k->mask >> 8);
+	for (i = 0; i < IB_MAX_DEVICES; i++)
+		weft_put_le32(p + 2 + 4 * i, k->rkey[i]);
+}
+
+/* That of adapter @number; false: it has none. */
+static inline bool ib_key_find(const uint8_t *p, unsigned int number,
+			       uint32_t *rkey)
+{
+	*rkey = weft_get_le32(p + 2 + 4 * number);
+	return (p[0] | p[1] << 8) >> number & 1;
+}
 
 static inline void ib_head_pack(uint8_t *p, enum ib_kind kind, uint8_t id,
 				unsigned int credits)

@@ -33,7 +33,7 @@ static uint64_t wr_id(const struct ib_conn *conn, unsigned int index)
 	return (uint64_t)conn->id << 32 | index;
 }
 
-/* ---- buffers -------------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------- */
 
 struct ib_tx *ib_tx_take(struct ib_conn *conn, bool user)
 {
@@ -89,7 +89,7 @@ void ib_xfer_receive(struct ib_conn *conn)
 		receive(&conn->rx[i]);
 }
 
-/* ---- requests -------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------ */
 
 bool ib_xfer_room(const struct ib_conn *conn, unsigned int spare)
 {
@@ -172,7 +172,7 @@ static void return_credits(struct ib_conn *conn)
 		ib_tx_give(conn, tx);
 }
 
-/* ---- the end of a put or get ------------------------------------------------ */
+/* ---- the end of a put or get --------------------------------------------- */
 
 static void op_release(struct ib_op *op)
 {
@@ -181,10 +181,11 @@ static void op_release(struct ib_op *op)
 	int err;
 
 	for (i = 0; i < op->iovcnt; i++) {
-		err = op->mr[i] ? iface->v->dereg_mr(op->mr[i]) : 0;
+		err = op->iov[i].mr ? iface->v->dereg_mr(op->iov[i].mr) : 0;
 		if (err)
-			weft_fail(err, "cannot deregister %zu bytes at %p from '%s'",
-				  op->iov[i].iov_len, op->iov[i].iov_base,
+			weft_fail(err, "cannot deregister %zu bytes at 0x%llx from '%s'",
+				  op->iov[i].len,
+				  (unsigned long long)op->iov[i].addr,
 				  iface->port.name);
 	}
 	if (!op->all_posted)
@@ -234,71 +235,39 @@ static void op_all_posted(struct ib_op *op)
 		op_finish(op);
 }
 
-static void op_abort(struct ib_op *op, int status)
-{
-	if (!op->status)
-		op->status = status;
-	op_all_posted(op);
-}
-
-/* ---- posting puts and gets --------------------------------------------------- */
-
-/* Of the caller's registration if there is one, else of one for this alone. */
-static int local_key(struct ib_op *op, unsigned int i, uint32_t *lkey)
-{
-	const int access = op->kind == IB_OP_GET ? IBV_ACCESS_LOCAL_WRITE : 0;
-	struct ib_iface *iface = op->conn->iface;
-	const struct iovec *iov = &op->iov[i];
-
-	if (!op->mr[i] &&
-	    ib_mem_lkey(iface->dev, (uintptr_t)iov->iov_base, iov->iov_len,
-			lkey))
-		return 0;
-	if (!op->mr[i])
-		op->mr[i] = iface->v->reg_mr(iface->dev->pd, iov->iov_base,
-					     iov->iov_len, access);
-	if (!op->mr[i])
-		return weft_fail(errno, "cannot register %zu bytes at %p with '%s' for a transfer",
-				 iov->iov_len, iov->iov_base,
-				 iface->port.name);
-	*lkey = op->mr[i]->lkey;
-	return 0;
-}
+/* ---- posting puts and gets ----------------------------------------------- */
 
 /* The next piece of at most @max bytes; false: all are posted. */
 static bool next_piece(struct ib_op *op, size_t max, struct ibv_sge *sge)
 {
-	const struct iovec *iov;
-
 	while (op->iov_i < op->iovcnt &&
-	       op->iov_off == op->iov[op->iov_i].iov_len) {
+	       op->iov_off == op->iov[op->iov_i].len) {
 		op->iov_i++;
 		op->iov_off = 0;
 	}
 	if (op->iov_i == op->iovcnt)
 		return false;
-	iov = &op->iov[op->iov_i];
-	sge->addr = (uintptr_t)iov->iov_base + op->iov_off;
-	sge->length = (uint32_t)weft_min(max, iov->iov_len - op->iov_off);
+	sge->addr = op->iov[op->iov_i].addr + op->iov_off;
+	sge->length = (uint32_t)weft_min(max, op->iov[op->iov_i].len -
+					      op->iov_off);
+	sge->lkey = op->iov[op->iov_i].lkey;
 	return true;
 }
 
 /* A piece, or nothing where @sge is empty. */
 static int post_piece(struct ib_op *op, struct ibv_send_wr *wr,
-		      struct ibv_sge *sge, uint32_t rkey)
+		      struct ibv_sge *sge)
 {
 	const struct ib_request req = { .op = op };
 	struct ib_conn *conn = op->conn;
-	int err = 0;
+	int err;
 
 	wr->wr.rdma.remote_addr = op->remote_addr + op->off;
-	wr->wr.rdma.rkey = rkey;
-	if (wr->opcode != IBV_WR_RDMA_READ && sge->length <= conn->max_inline)
-		wr->send_flags = sge->length ? IBV_SEND_INLINE : 0;
-	else
-		err = local_key(op, op->iov_i, &sge->lkey);
-	if (!err)
-		err = post(conn, wr, sge, &req);
+	wr->wr.rdma.rkey = op->rkey;
+	if (wr->opcode != IBV_WR_RDMA_READ && sge->length &&
+	    sge->length <= conn->max_inline)
+		wr->send_flags = IBV_SEND_INLINE;
+	err = post(conn, wr, sge, &req);
 	if (err)
 		return err;
 	op->in_flight++;
@@ -307,13 +276,12 @@ static int post_piece(struct ib_op *op, struct ibv_send_wr *wr,
 	return 0;
 }
 
-/* True: go on with the next operation. */
-static bool post_pieces(struct ib_op *op, uint32_t rkey)
+/* True: all of them. */
+static bool post_pieces(struct ib_op *op)
 {
 	struct ib_conn *conn = op->conn;
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
-	int err;
 
 	while (next_piece(op, IB_PIECE, &sge)) {
 		if (!ib_xfer_room(conn, IB_SQ_SPARE))
@@ -321,11 +289,8 @@ static bool post_pieces(struct ib_op *op, uint32_t rkey)
 		wr = (struct ibv_send_wr){ .opcode = op->kind == IB_OP_PUT ?
 					   IBV_WR_RDMA_WRITE :
 					   IBV_WR_RDMA_READ };
-		err = post_piece(op, &wr, &sge, rkey);
-		if (err) {
-			op_abort(op, err);
-			return !conn->broken;
-		}
+		if (post_piece(op, &wr, &sge))
+			return false;
 	}
 	return true;
 }
@@ -358,57 +323,35 @@ static bool fits_immediate(const struct ib_op *op)
 	       op->total <= op->conn->iface->max_imm;
 }
 
-/* All of it in one request; true: go on with the next operation. */
-static bool post_immediate(struct ib_op *op, uint32_t rkey)
+/* All of it in one request. */
+static bool post_immediate(struct ib_op *op)
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
 				  .imm_data = htobe32((uint32_t)op->tag) };
 	struct ib_conn *conn = op->conn;
 	struct ibv_sge sge = { 0 };
-	int err;
 
 	if (!conn->credits || !ib_xfer_room(conn, IB_SQ_SPARE))
 		return false;
 	next_piece(op, op->total, &sge);
-	err = post_piece(op, &wr, &sge, rkey);
-	if (err) {
-		op_abort(op, err);
-		return !conn->broken;
-	}
+	if (post_piece(op, &wr, &sge))
+		return false;
 	conn->credits--;
 	op_all_posted(op);
 	return true;
 }
 
+/* True: go on with the next operation. */
 static bool post_op(struct ib_op *op)
 {
-	struct ib_conn *conn = op->conn;
-	struct ib_key *key = ib_key_get(conn, &op->rkey);
-
-	if (!key) {
-		op_abort(op, -ENOMEM);
-		return true;
-	}
-	if (key->state == IB_KEY_ASK || key->state == IB_KEY_ASKED)
+	if (op->status)
+		op_all_posted(op);
+	else if (fits_immediate(op))
+		return post_immediate(op);
+	else if (!post_pieces(op) || (op->notify && !post_notify(op)))
 		return false;
-	if (key->state == IB_KEY_REFUSED) {
-		op_abort(op, key->err);
-		ib_key_forget(conn, key);
-		return true;
-	}
-	if (!ib_key_allows(key, op->remote_addr, op->total)) {
-		op_abort(op, -EACCES);
-		return true;
-	}
-	if (fits_immediate(op))
-		return post_immediate(op, key->rkey);
-	if (!post_pieces(op, key->rkey))
-		return false;
-	if (op->all_posted)	/* given up on the way */
-		return true;
-	if (op->notify && !post_notify(op))
-		return false;
-	op_all_posted(op);
+	else
+		op_all_posted(op);
 	return true;
 }
 
@@ -418,12 +361,9 @@ void ib_xfer_pump(struct ib_conn *conn)
 
 	if (conn->state != IB_CONN_OPEN || !conn->peer_ready || conn->broken)
 		return;
-	ib_key_pump(conn);
 	while (more && !weft_list_empty(&conn->queue))
 		more = post_op(weft_list_first(&conn->queue, struct ib_op,
 					       link));
-	if (conn->nasks)	/* the queue's head may have a question */
-		ib_key_pump(conn);
 	return_credits(conn);
 }
 
@@ -435,7 +375,7 @@ void ib_xfer_queue(struct ib_conn *conn, struct ib_op *op)
 	ib_xfer_pump(conn);
 }
 
-/* ---- giving up ------------------------------------------------------------------ */
+/* ---- giving up ----------------------------------------------------------- */
 
 bool ib_xfer_busy(const struct ib_conn *conn)
 {
@@ -534,7 +474,7 @@ bool ib_xfer_undelivered(const struct ib_conn *conn)
 	return false;
 }
 
-/* ---- gathering completions -------------------------------------------------------- */
+/* ---- gathering completions ----------------------------------------------- */
 
 /* What an error of the adapter's means for the request that has it. */
 static int request_error(enum ibv_wc_status status, bool bulk)
@@ -543,7 +483,7 @@ static int request_error(enum ibv_wc_status status, bool bulk)
 	case IBV_WC_REM_ACCESS_ERR:
 	case IBV_WC_REM_INV_REQ_ERR:
 	case IBV_WC_REM_OP_ERR:
-		return bulk ? -EACCES : -EIO;	/* revoked since it was asked */
+		return bulk ? -EACCES : -EIO;
 	case IBV_WC_LOC_PROT_ERR:
 		return bulk ? -EFAULT : -EIO;
 	case IBV_WC_RETRY_EXC_ERR:
@@ -758,7 +698,7 @@ int ib_xfer_arm(struct ib_iface *iface)
 	       weft_list_empty(&iface->work) ? 0 : -EBUSY;
 }
 
-/* ---- delivering --------------------------------------------------------------------- */
+/* ---- delivering ---------------------------------------------------------- */
 
 static void deliver_notify(struct ib_conn *conn, uint64_t tag, uint64_t size)
 {
@@ -791,10 +731,6 @@ static int deliver_message(struct ib_conn *conn, struct ib_rx *rx)
 		deliver_notify(conn, weft_get_le64(body),
 			       weft_get_le64(body + 8));
 		return 0;
-	case IB_KIND_ASK:
-		return ib_key_question(conn, body, len);
-	case IB_KIND_ANSWER:
-		return ib_key_answer(conn, body, len);
 	}
 	return -EPROTO;
 }

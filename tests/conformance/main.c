@@ -26,7 +26,7 @@ static struct device_row rows[] = {
 	{ "nvlink", &weft_nvlink_ops, "nvl", AF_UNSPEC },
 #ifdef HAVE_VERBS_H
 	{ "ib", &weft_ib_ops, "fake0:1", AF_INET, .other = "fake1:1",
-	  .one_socket = true },
+	  .one_socket = true, .own_keys = true },
 #endif
 };
 

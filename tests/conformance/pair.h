@@ -24,6 +24,7 @@ struct device_row {
 	int family;
 	const char *other;		/* of every second side; NULL: the same */
 	bool one_socket;		/* for all endpoints of a pair, and kept */
+	bool own_keys;			/* not those of the region table */
 	bool slow;			/* emulated or sanitized: see rounds() */
 };
 extern const struct device_row *row;	/* the one under test */

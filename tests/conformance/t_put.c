@@ -193,17 +193,59 @@ static void many(void)
 	sides_close(&a, &b);
 }
 
-/* Other endpoints in place of those that a refused key may have ended. */
+/*
+ * Goes on with other endpoints where refusing a key may have ended these: the
+ * device does so for what it has to ask the peer about.
+ */
 static void go_on(struct side *a, struct side *b)
 {
-	if (!a->attr.errors_end_ep)
+	if (!a->attr.errors_end_ep) {
+		check_int(a->errors, 0);
+		check_int(b->errors, 0);
 		return;
+	}
 	a->ops->ep_destroy(a->ep);
 	b->ops->ep_destroy(b->ep);
 	a->errors = b->errors = 0;
 	a->ep = side_connect(a, b, NULL);
 	b->ep = side_connect(b, a, NULL);
 	wait_for(a, b, a->ops->ready(a->ep) && b->ops->ready(b->ep));
+}
+
+/*
+ * What nobody may access: 0 to 3 by its place, 4 to 6 by its key, 7 to 9 by one
+ * field of the key alone.
+ */
+#define SPOILT 10
+static uint64_t spoil(const struct target *t, size_t len, unsigned int how,
+		      uint8_t key[WEFT_RKEY_MAX])
+{
+	const uint64_t at = (uintptr_t)t->buf;
+	size_t i;
+
+	memcpy(key, t->key, WEFT_RKEY_MAX);
+	for (i = 0; i < row->ops->rkey_len && how >= 4 && how < 7; i++)
+		key[i] = how == 4 ? key[i] ^ 1 : how == 5 ? key[i] + 1 : 0xff;
+	switch (how) {
+	case 0:
+		return at - 1;
+	case 1:
+		return at + t->len - len + 1;
+	case 2:
+		return UINT64_MAX - len;
+	case 3:
+		return 0;
+	case 7:			/* weft_rkey_pack() */
+		key[8] ^= 1;	/* token */
+		break;
+	case 8:
+		key[4]++;	/* generation */
+		break;
+	case 9:
+		memset(key, 0xff, 4);	/* slot */
+		break;
+	}
+	return at;
 }
 
 /* What a key does not cover is refused, byte for byte, and nothing breaks. */
@@ -222,23 +264,8 @@ static void bad_keys(void)
 	target_open(&t, 200000);
 	for (round = 0; round < 2; round++) {
 		len = round ? 150000 : 1000;
-		for (i = 0; i < 7; i++) {
-			at = (uintptr_t)t.buf;
-			memcpy(bad, t.key, sizeof(bad));
-			if (i == 0)
-				at--;
-			else if (i == 1)
-				at += t.len - len + 1;
-			else if (i == 2)
-				bad[8] ^= 1; /* weft_rkey_pack(): token */
-			else if (i == 3)
-				bad[4]++; /* generation */
-			else if (i == 4)
-				memset(bad, 0xff, 4); /* slot */
-			else if (i == 5)
-				at = UINT64_MAX - len;
-			else
-				at = 0;
+		for (i = 0; i < (row->own_keys ? 7 : SPOILT); i++) {
+			at = spoil(&t, len, i, bad);
 			check_int(put_wait(&a, &b, src, len, at, &bad, NULL),
 				  -EACCES);
 			go_on(&a, &b);
@@ -260,13 +287,51 @@ static void bad_keys(void)
 	target_poison(&t);
 	check_int(put_wait(&a, &b, src, 1000, (uintptr_t)t.buf, &t.key, NULL),
 		  -EACCES);
-	go_on(&a, &b);
+	sides_mend(&a, &b);
 	check_int(put_wait(&a, &b, src, 150000, (uintptr_t)t.buf, &t.key,
 			   NULL), -EACCES);
-	go_on(&a, &b);
+	sides_mend(&a, &b);
 	target_check_poison(&t, 0, t.len);
 	target_close(&t);
 	free(src);
+	sides_close(&a, &b);
+}
+
+/* What lies in a registration of the caller's goes by that. */
+static void registered(void)
+{
+	struct side a, b;
+	struct target local, t;
+	struct weft_iov iov;
+	struct wait_op w;
+	unsigned int i;
+
+	sides_open(&a, &b);
+	for (i = 0; i < NSIZES; i++) {
+		target_open(&local, sizes[i] + 2);
+		target_open(&t, sizes[i]);
+		iov = (struct weft_iov){ local.buf + 1, sizes[i], local.mem };
+		pattern_fill(iov.addr, sizes[i], i);
+		wait_op_init(&w);
+		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key,
+				     NULL, &w.op), -EINPROGRESS);
+		wait_for(&a, &b, w.done);
+		check_int(w.status, 0);
+		pattern_check("put", t.buf, sizes[i], i);
+		target_poison(&local);
+		wait_op_init(&w);
+		check_int(a.ops->get(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key,
+				     &w.op), -EINPROGRESS);
+		wait_for(&a, &b, w.done);
+		check_int(w.status, 0);
+		pattern_check("get", iov.addr, sizes[i], i);
+		target_check_poison(&local, 0, 1);
+		target_check_poison(&local, 1 + sizes[i], local.len);
+		target_check_guards(&local);
+		target_check_guards(&t);
+		target_close(&local);
+		target_close(&t);
+	}
 	sides_close(&a, &b);
 }
 
@@ -326,6 +391,7 @@ const struct conformance_test put_tests[] = {
 	{ "puts and gets of no pieces", no_pieces },
 	{ "notifications come after every byte, with the true size", notified },
 	{ "600 puts at once, both ways", many },
+	{ "puts and gets of registered memory", registered },
 	{ "bad keys are refused and break nothing", bad_keys },
 	{ "unmapped memory is an error, not a signal", unmapped },
 	{ "a passive peer is put to and read from", passive },

@@ -54,6 +54,8 @@ static void check_one(const struct weft_uct_abi *abi,
 	if (cache)
 		cr_expect_eq(at(attr, cache), types, "%s, 1.%u", tl->name,
 			     abi->minor);
+	cr_expect_eq((at(attr, abi->md_attr.flags) & WEFT_UCT_MD_NEED_MEMH) != 0,
+		     !strcmp(tl->name, "weft_ib"), "%s", tl->name);
 	/* max_alloc comes before max_reg: nothing can be allocated here */
 	cr_expect_eq(at(attr, abi->md_attr.max_reg - 8), 0, "%s, 1.%u", tl->name,
 		     abi->minor);
