@@ -17,7 +17,6 @@
 #define MIB	  (1ull << 20)
 #define GIB	  (1ull << 30)
 /* the variables of UCX's rc_verbs, in its order ("ucx_info -c") */
-#define UCX_IB(n) "UCX_RC_VERBS_" n ",UCX_RC_" n ",UCX_IB_" n
 
 /* The only place that knows names, defaults, bounds and help. */
 static const struct weft_setting table[] = {
@@ -117,34 +116,20 @@ static const struct weft_setting table[] = {
 	  .automatic = UINT32_MAX,
 	  .help = "Entry of a RoCE port's GID table: auto prefers RoCE v2 to "
 		  "v1 and IPv4 to IPv6, link-local last" },
-	{ "WEFT_IB_FAMILY", "NCCL_IB_ADDR_FAMILY", WEFT_SET_FAMILY,
-	  AT(ib_family), "any",
-	  .help = "Preferred kind of RoCE GID: ipv4, ipv6, or any (that of "
-		  "the interface, else IPv4 first)" },
-	{ "WEFT_IB_ADDRESS_RANGE", "NCCL_IB_ADDR_RANGE", WEFT_SET_GIDS,
-	  AT(ib_range), "any",
-	  .help = "Addresses (10.1.0.0/16) whose GIDs RoCE prefers to all "
-		  "others, unless WEFT_IB_GID_INDEX is set" },
-	{ "WEFT_IB_ROCE_VERSION", "NCCL_IB_ROCE_VERSION_NUM",
-	  WEFT_SET_AUTO_UINT, AT(ib_roce_version), "auto", .min = 1, .max = 2,
-	  .automatic = 2,
-	  .help = "Preferred version of RoCE GIDs; auto is 2" },
-	{ "WEFT_IB_TIMEOUT",
-	  "NCCL_IB_TIMEOUT,UCX_RC_VERBS_TIMEOUT,UCX_RC_TIMEOUT",
+	{ "WEFT_IB_TIMEOUT", "NCCL_IB_TIMEOUT,UCX_RC_TIMEOUT",
 	  WEFT_SET_IB_TIMEOUT, AT(ib_timeout), "16", .min = 1, .max = 31,
 	  .help = "Time before the adapter retransmits: 4.096 us * 2^n, as in "
 		  "NCCL. UCX_RC_TIMEOUT keeps UCX's form, a time (500ms), "
 		  "which is rounded to the nearest" },
-	{ "WEFT_IB_RETRIES", "NCCL_IB_RETRY_CNT,UCX_RC_VERBS_RETRY_COUNT,"
-	  "UCX_RC_RETRY_COUNT",
+	{ "WEFT_IB_RETRIES", "NCCL_IB_RETRY_CNT,UCX_RC_RETRY_COUNT",
 	  WEFT_SET_UINT, AT(ib_retries), "6", .max = 7,
 	  .help = "Retransmissions before the peer is declared lost. With 7 "
 		  "some adapters never give up; then WEFT_PEER_TIMEOUT "
 		  "applies" },
-	{ "WEFT_IB_SL", "NCCL_IB_SL," UCX_IB("SL"), WEFT_SET_AUTO_UINT,
+	{ "WEFT_IB_SL", "NCCL_IB_SL,UCX_IB_SL", WEFT_SET_AUTO_UINT,
 	  AT(ib_sl), "auto", .max = 15, .automatic = 0,
 	  .help = "Service level of the traffic; auto is 0" },
-	{ "WEFT_IB_TRAFFIC_CLASS", "NCCL_IB_TC," UCX_IB("TRAFFIC_CLASS"),
+	{ "WEFT_IB_TRAFFIC_CLASS", "NCCL_IB_TC,UCX_IB_TRAFFIC_CLASS",
 	  WEFT_SET_AUTO_UINT, AT(ib_traffic_class), "auto", .max = 255,
 	  .automatic = UINT32_MAX,
 	  .help = "Traffic class of the traffic; auto is 0 under NCCL, else, "
@@ -153,15 +138,11 @@ static const struct weft_setting table[] = {
 	  AT(ib_pkey_index), "0", .max = 65535,
 	  .help = "Entry of the port's partition key table, unless "
 		  "WEFT_IB_PKEY names a key" },
-	{ "WEFT_IB_PKEY", UCX_IB("PKEY"), WEFT_SET_AUTO_UINT, AT(ib_pkey),
+	{ "WEFT_IB_PKEY", "UCX_IB_PKEY", WEFT_SET_AUTO_UINT, AT(ib_pkey),
 	  "auto", .max = 0x7fff, .automatic = UINT32_MAX,
 	  .help = "Partition key (0x1234, without its membership bit), looked "
 		  "up in the port's table; auto uses WEFT_IB_PKEY_INDEX. "
 		  "RoCE has one partition" },
-	{ "WEFT_IB_MTU", UCX_IB("PATH_MTU"), WEFT_SET_SIZE, AT(ib_mtu),
-	  "auto", .min = 256, .max = 4096,
-	  .help = "Largest packet: 256, 512, 1024, 2048 or 4096; auto is the "
-		  "smaller of both ports'" },
 	{ "WEFT_NVL_BUDGET", NULL, WEFT_SET_SIZE, AT(nvl_budget), "256m",
 	  .min = 4 * MIB, .max = 4 * GIB,
 	  .help = "GPU memory for the staging rings of all processes on a GPU "

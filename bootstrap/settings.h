@@ -21,12 +21,6 @@ struct weft_port_range {
 	uint16_t first, last; /* 0, 0: any port */
 };
 
-/* GIDs whose first @bits equal those of @gid; IPv4 is ::ffff:a.b.c.d. */
-struct weft_gid_range {
-	uint8_t gid[16];
-	unsigned int bits; /* 0: any GID */
-};
-
 struct weft_settings {
 	const char *log;	 /* WEFT_LOG: error warn info debug */
 	const char *stats;	 /* WEFT_STATS: 0, 1 (stderr) or a file */
@@ -50,15 +44,11 @@ struct weft_settings {
 	size_t tcp_sndbuf, tcp_rcvbuf; /* 0: the kernel's auto-tuning */
 	const char *ib_devices;	/* WEFT_IB_DEVICES: "mlx5_0:1", "^mlx5_2" */
 	unsigned int ib_gid_index;	/* UINT_MAX: the best one */
-	int ib_family;			/* AF_INET, AF_INET6, AF_UNSPEC */
-	struct weft_gid_range ib_range;	/* WEFT_IB_ADDRESS_RANGE */
-	unsigned int ib_roce_version;	/* 1 or 2 */
 	unsigned int ib_timeout;	/* exponent: 4.096 us * 2^n */
 	unsigned int ib_retries, ib_sl;
 	unsigned int ib_traffic_class;	/* UINT_MAX: as UCX chooses */
 	unsigned int ib_pkey_index;
 	unsigned int ib_pkey;		/* UINT_MAX: by its index */
-	size_t ib_mtu;			/* bytes; 0: the smaller port MTU */
 	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */
 	enum weft_tristate nccl_nvlink;	/* WEFT_NCCL_NVLINK */
 	enum weft_tristate nccl_introduce;	/* WEFT_NCCL_INTRODUCE */

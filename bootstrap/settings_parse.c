@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -121,9 +120,7 @@ static int parse_size(const struct weft_setting *row, const char *text,
 	uint64_t v;
 	int err;
 
-	/* "default" is from UCX_RC_PATH_MTU (uct/ib/base/ib_iface.c) */
-	if (!strcmp(row->def, "auto") &&
-	    (!strcasecmp(text, "auto") || !strcasecmp(text, "default"))) {
+	if (!strcmp(row->def, "auto") && !strcasecmp(text, "auto")) {
 		*value = 0;
 		return 0;
 	}
@@ -161,36 +158,6 @@ static int parse_ports(const char *text, struct weft_port_range *value)
 	return err;
 }
 
-/*
- * "10.1.0.0/16", "2001:db8::/32"; must be of @family unless that is AF_UNSPEC.
- */
-static int parse_gids(const char *text, int family,
-		      struct weft_gid_range *value)
-{
-	struct weft_gid_range r = { .gid = { [10] = 0xff, [11] = 0xff } };
-	const int af = strchr(text, ':') ? AF_INET6 : AF_INET;
-	const unsigned int before = af == AF_INET ? 96 : 0;
-	const char *slash = strchrnul(text, '/');
-	char addr[INET6_ADDRSTRLEN];
-	uint64_t bits;
-
-	if (!strcasecmp(text, "any")) {
-		*value = (struct weft_gid_range){ .bits = 0 };
-		return 0;
-	}
-	if (!*slash || (size_t)(slash - text) >= sizeof(addr) ||
-	    weft_parse_u64(slash + 1, 0, 128 - before, &bits) ||
-	    (family != AF_UNSPEC && family != af))
-		return -EINVAL;
-	memcpy(addr, text, (size_t)(slash - text));
-	addr[slash - text] = '\0';
-	if (inet_pton(af, addr, r.gid + before / 8) != 1)
-		return -EINVAL;
-	r.bits = before + (unsigned int)bits;
-	*value = r;
-	return 0;
-}
-
 int weft_setting_parse(const struct weft_setting *row, const char *origin,
 		       const char *text, struct weft_settings *s)
 {
@@ -218,8 +185,6 @@ int weft_setting_parse(const struct weft_setting *row, const char *origin,
 		return parse_family(text, to);
 	case WEFT_SET_PORTS:
 		return parse_ports(text, to);
-	case WEFT_SET_GIDS:
-		return parse_gids(text, s->ib_family, to);
 	}
 	return -EINVAL;
 }
@@ -256,8 +221,6 @@ const char *weft_setting_bounds(const struct weft_setting *row, char *buf,
 		return "any, ipv4 or ipv6";
 	case WEFT_SET_PORTS:
 		return "a port or a range within 1-65535, or 0 for any";
-	case WEFT_SET_GIDS:
-		return "any, or addresses of WEFT_IB_FAMILY as in 10.1.0.0/16 or 2001:db8::/32";
 	case WEFT_SET_MINOR:
 		snprintf(buf, len, "a UCX version from 1.%llu to 1.%llu",
 			 (unsigned long long)row->min,

@@ -19,7 +19,6 @@ enum weft_setting_type {
 	WEFT_SET_MSEC,	    /* uint64_t */
 	WEFT_SET_FAMILY,    /* int: any, ipv4, ipv6 */
 	WEFT_SET_PORTS,	    /* struct weft_port_range; "0": any */
-	WEFT_SET_GIDS,	    /* struct weft_gid_range: any, 10.1.0.0/16 */
 };
 
 struct weft_setting {

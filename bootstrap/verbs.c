@@ -360,30 +360,17 @@ static unsigned int read_gid_version(const struct weft_verbs_port *port,
 			 port->port, index) && !strcmp(type, "RoCE v2") ? 2 : 1;
 }
 
-static bool is_in_range(const uint8_t gid[16], const struct weft_gid_range *r)
-{
-	const unsigned int bytes = r->bits / 8, rest = r->bits % 8;
-
-	return !memcmp(gid, r->gid, bytes) &&
-	       (!rest || !((gid[bytes] ^ r->gid[bytes]) >> (8 - rest)));
-}
-
 /* Lower is better. */
 static unsigned int rank_gid(const uint8_t gid[16], unsigned int version,
 			     int family)
 {
-	const struct weft_settings *s = weft_settings();
 	const bool ipv4 = is_ipv4(gid);
 	const bool link_local = gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
 	unsigned int rank = ipv4 ? 0 : link_local ? 2 : 1;
 
-	if (s->ib_family != AF_UNSPEC)
-		family = s->ib_family;
 	if ((family == AF_INET && !ipv4) || (family == AF_INET6 && ipv4))
 		rank += 4;
-	if (version != s->ib_roce_version)
-		rank += 8;
-	return is_in_range(gid, &s->ib_range) ? rank : rank + 16;
+	return version == 2 ? rank : rank + 8;
 }
 
 int weft_verbs_gid(const struct weft_verbs_port *port, int family,

@@ -58,7 +58,6 @@ bool weft_verbs_openable(const char *dev);
  * (ncclIbGetGidIndex() in net_ib/connect.cc of 2.30): all have the subnet's
  * prefix, and paths are by LID.  RoCE: version 2 before version 1, then IPv4,
  * then IPv6, link-local last.  @family AF_INET or AF_INET6 prefers that kind.
- * The settings may prefer another kind, version 1, or an address range.
  * -ENODEV: the port has none.
  */
 int weft_verbs_gid(const struct weft_verbs_port *port, int family,

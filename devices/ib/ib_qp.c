@@ -120,28 +120,6 @@ int ib_qp_create(struct ib_conn *conn)
 	return 0;
 }
 
-static enum ibv_mtu mtu_of(unsigned int bytes)
-{
-	enum ibv_mtu mtu = IBV_MTU_256;
-
-	while (mtu < IBV_MTU_4096 && (256u << mtu) <= bytes)
-		mtu++;
-	return mtu;
-}
-
-static enum ibv_mtu path_mtu(const struct ib_iface *iface,
-			     const struct ib_conn_info *peer)
-{
-	const unsigned int asked = (unsigned int)weft_settings()->ib_mtu;
-	enum ibv_mtu mtu = iface->port_attr.active_mtu;
-
-	if (peer->mtu < (uint32_t)mtu)
-		mtu = (enum ibv_mtu)peer->mtu;
-	if (asked && mtu_of(asked) < mtu)
-		mtu = mtu_of(asked);
-	return mtu;
-}
-
 static void fill_path(const struct ib_iface *iface,
 		      const struct ib_conn_info *peer, struct ibv_ah_attr *ah)
 {
@@ -166,7 +144,8 @@ int ib_qp_connect(struct ib_conn *conn)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
 	int err;
 
-	attr.path_mtu = path_mtu(iface, peer);
+	attr.path_mtu = (enum ibv_mtu)weft_min(peer->mtu,
+				(uint32_t)iface->port_attr.active_mtu);
 	attr.dest_qp_num = peer->qpn;
 	attr.rq_psn = peer->psn;
 	attr.max_dest_rd_atomic = (uint8_t)weft_min(16,

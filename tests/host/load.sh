@@ -236,7 +236,7 @@ fi
 
 # Loaded and not chosen: nothing changes and nothing is said, for both sides or
 # one, also where others' variables hold what weft could not take.
-export UCX_RC_PATH_MTU=default NCCL_IB_TC=none
+export NCCL_IB_TC=none
 for v in "${versions[@]}"; do
 	for tls in "" all ^sm,self; do
 		without=$(PRELOAD_BOTH=A=1 lanes "$tls")

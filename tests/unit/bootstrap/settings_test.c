@@ -212,15 +212,6 @@ Test(settings, deferred_warnings_wait_for_flush, .init = clean)
 	cr_expect(eq(int, caught.count, 3), "each once");
 }
 
-/* UCX's own word for it; nobody who writes it means anything wrong. */
-Test(settings, default_is_auto, .init = clean)
-{
-	cr_expect(eq(sz, with("UCX_RC_PATH_MTU", "default")->ib_mtu, 0));
-	cr_expect(zero(int, caught.count), "%s", caught.text);
-	with("WEFT_TCP_CHUNK", "default");
-	cr_expect(eq(int, caught.count, 1), "where auto is not, it is not");
-}
-
 /* Each foreign name is read, its origin told, and its place in the order. */
 Test(settings, every_alias_works, .init = clean)
 {
@@ -239,9 +230,6 @@ Test(settings, every_alias_works, .init = clean)
 		value = strstr(info.name, "PORT") ? "6000-6001"
 			: strstr(info.name, "BUF")    ? "128k"
 			: strstr(info.name, "FAMILY") ? "ipv6"
-			: strstr(info.name, "ADDRESS") ? "10.1.0.0/16"
-			: strstr(info.name, "MTU")    ? "1k"
-			: strstr(info.name, "VERSION") ? "1"
 			: strstr(info.name, "DEVICE") ? "w0"
 			: strstr(info.name, "TCP") || strstr(info.name, "_IB_")
 				? "3"
@@ -291,7 +279,7 @@ Test(settings, ucx_timeout_becomes_nearest_exponent, .init = clean)
 		{ "UCX_RC_TIMEOUT", "500ms", 17 },
 		{ "UCX_RC_TIMEOUT", "0.2s", 16 },	/* 2^15.57 */
 		{ "UCX_RC_TIMEOUT", "0.18s", 15 },	/* 2^15.42 */
-		{ "UCX_RC_VERBS_TIMEOUT", "67ms", 14 },
+		{ "UCX_RC_TIMEOUT", "67ms", 14 },
 		{ "UCX_RC_TIMEOUT", "20us", 2 },
 		{ "UCX_RC_TIMEOUT", "1ns", 1 },
 		{ "UCX_RC_TIMEOUT", "90000m", 31 },

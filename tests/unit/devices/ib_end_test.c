@@ -335,7 +335,6 @@ Test(ib_end, settings_of_the_path, .init = begin, .fini = end, .timeout = 120)
 	setenv("NCCL_IB_TC", "106", 1);
 	setenv("NCCL_IB_RETRY_CNT", "3", 1);
 	setenv("UCX_IB_SL", "4", 1);
-	setenv("WEFT_IB_MTU", "512", 1);
 	weft_settings_reset();
 	pair_up();
 	cr_expect(zero(int, send_number(&a, 0)));
@@ -345,7 +344,7 @@ Test(ib_end, settings_of_the_path, .init = begin, .fini = end, .timeout = 120)
 	cr_expect(eq(uint, path.retries, 3));
 	cr_expect(eq(uint, path.service_level, 4));
 	cr_expect(eq(uint, path.traffic_class, 106));
-	cr_expect(eq(uint, path.mtu, IBV_MTU_512));
+	cr_expect(eq(uint, path.mtu, IBV_MTU_1024));
 	cr_expect(eq(uint, path.gid_index, 2));
 	cr_expect(eq(uint, path.pkey_index, 3));
 	/* no atomics, no memory windows */
