@@ -7,8 +7,6 @@
 #include <stdlib.h>
 
 #include "util/bytes.h"
-#include "util/clock.h"
-#include "util/log.h"
 
 struct tcp_bulk *tcp_bulk_get(struct tcp_conn *conn)
 {

@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "util/log.h"
-
 static struct tcp_conn *live_conn(struct tcp_ep *ep)
 {
 	return ep->err ? NULL : ep->conn;

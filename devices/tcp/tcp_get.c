@@ -4,7 +4,6 @@
  * registered for just this get, so that ending the get revokes it.
  */
 #include "devices/tcp/tcp_rma.h"
-#include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_msg.h"
 
@@ -13,7 +12,6 @@
 #include <string.h>
 
 #include "util/bytes.h"
-#include "util/log.h"
 
 /* A get at its requester: one per iov entry, the last one completes the op. */
 struct tcp_get {

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "util/bytes.h"
-#include "util/log.h"
 
 static int send_framed(struct tcp_conn *conn, struct tcp_put *put)
 {

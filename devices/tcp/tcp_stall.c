@@ -25,7 +25,6 @@
 #include <sys/epoll.h>
 
 #include "util/bytes.h"
-#include "util/clock.h"
 #include "util/log.h"
 
 #define SLOWER		16u	/* times slower than its siblings have been */

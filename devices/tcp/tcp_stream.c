@@ -11,7 +11,6 @@
 
 #include "util/bytes.h"
 #include "util/clock.h"
-#include "util/log.h"
 
 /* A stream that always has more lets others of its engine go first. */
 #define RX_BUDGET	(2u << 20)

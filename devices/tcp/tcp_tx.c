@@ -16,7 +16,6 @@
 #include <sys/socket.h>
 
 #include "util/bytes.h"
-#include "util/log.h"
 
 #define SMALL_FRAME	512	/* gathered on the stack, sent by send() */
 /* A peer that asks and asks, yet reads no answer, breaks the protocol. */
