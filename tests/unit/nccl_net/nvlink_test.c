@@ -67,8 +67,12 @@ static void wait_for(struct weft_net_request *req, size_t size)
 	wait_within(DEADLINE_MS, req, size);
 }
 
+/* By engines on both sides; what is large ends in events. */
 static void gpu_transfer(char *from, char *to, char fill)
 {
+	const unsigned int copies = cuda.fake_cuda_called("cuMemcpyAsync");
+	const unsigned int events = cuda.fake_cuda_called("cuEventRecord");
+	const unsigned int pieces = (BIG + (1u << 20) - 1) >> 20;
 	const uint64_t end = weft_now_ms() + DEADLINE_MS;
 	struct weft_net_request *s = NULL, *r = NULL;
 	struct weft_net_mr *smr, *mr;
@@ -88,6 +92,9 @@ static void gpu_transfer(char *from, char *to, char fill)
 	wait_for(r, BIG);
 	wait_for(s, BIG);
 	cr_expect(memcmp(from, to, BIG) == 0, "the data differs");
+	cr_expect(ge(uint, cuda.fake_cuda_called("cuMemcpyAsync") - copies,
+		     2 * pieces));
+	cr_expect(gt(uint, cuda.fake_cuda_called("cuEventRecord"), events));
 	weft_net_deregister(smr);
 	weft_net_deregister(mr);
 }
