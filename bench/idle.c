@@ -128,8 +128,11 @@ static unsigned int sockets(void)
 
 static struct weft_iface *open_iface(const char *netdev)
 {
+	const struct weft_iface_params params = {
+		.netdev = netdev, .cb = &callbacks,
+	};
 	struct weft_iface *iface;
-	int err = weft_tcp_ops.iface_open(netdev, 0, &callbacks, &iface);
+	int err = weft_tcp_ops.iface_open(&params, &iface);
 
 	if (err)
 		die(netdev, -err);

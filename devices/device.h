@@ -31,6 +31,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 #include "bootstrap/address.h"
+#include "util/util.h"
 
 struct weft_dev_ops;
 struct weft_iface;
@@ -95,6 +96,21 @@ struct weft_iface_cb {
 	void (*on_ready)(void *arg, struct weft_ep *ep, void *user);
 };
 
+/*
+ * Kernels of this process wait for what the interface moves (NCCL's): no call
+ * waits for them, nor is the driver asked about memory that is registered.
+ * Where all that would is made ahead, prepare() makes it.
+ */
+#define WEFT_IFACE_KERNELS_WAIT BIT(0)
+
+struct weft_iface_params {
+	/* "eth0"; for nvlink and ib the device's own name */
+	const char *netdev;
+	int family;			/* AF_INET, AF_INET6 or AF_UNSPEC */
+	const struct weft_iface_cb *cb;	/* copied */
+	unsigned int flags;		/* WEFT_IFACE_ */
+};
+
 /* What every device's interface and endpoint begin with. */
 struct weft_iface {
 	const struct weft_dev_ops *ops;
@@ -122,12 +138,23 @@ struct weft_iface_attr {
 	struct weft_address addr;	/* where this iface listens */
 };
 
+enum weft_staging {
+	WEFT_STAGING_NONE,		/* nothing, or none was needed */
+	WEFT_STAGING_HOST,
+	WEFT_STAGING_GPU,		/* maybe the host's as well */
+};
+
 struct weft_ep_attr {
 	bool connected;
 	bool unsent;			/* messages taken, or answers owed, are
 					   not with the wire: progress() is
 					   needed for them to leave */
 	unsigned int streams;		/* sockets, QPs or rings that carry bulk */
+	/*
+	 * What carried bulk so far, of devices that stage it: puts and the
+	 * peer's gets; gets and the peer's puts.
+	 */
+	enum weft_staging staged_out, staged_in;
 };
 
 struct weft_dev_ops {
@@ -135,12 +162,10 @@ struct weft_dev_ops {
 	size_t rkey_len;		/* bytes of a packed key */
 
 	/*
-	 * Opens @netdev ("eth0"; for nvlink and ib the device's own name) and
-	 * listens.  @family is AF_INET, AF_INET6 or AF_UNSPEC.  -ENODEV: no such
-	 * device; -EADDRINUSE: the port range is used up.  Logs the cause.
+	 * Opens the interface and listens.  -ENODEV: no such device;
+	 * -EADDRINUSE: the port range is used up.  Logs the cause.
 	 */
-	int (*iface_open)(const char *netdev, int family,
-			  const struct weft_iface_cb *cb,
+	int (*iface_open)(const struct weft_iface_params *params,
 			  struct weft_iface **iface);
 	/*
 	 * Endpoints must have been destroyed.  Peers see an orderly end.
@@ -195,6 +220,14 @@ struct weft_dev_ops {
 	void (*ep_destroy)(struct weft_ep *ep);
 	void (*ep_query)(struct weft_ep *ep, struct weft_ep_attr *attr);
 
+	/*
+	 * Makes what puts and gets on @ep will need, in both directions: for
+	 * @mem's GPU, or (NULL) for host memory.  0: nothing will be allocated
+	 * or mapped any more for what was named so far; -EINPROGRESS: call
+	 * again after progress(); else the endpoint's error, or why it cannot
+	 * be made.  Both sides call it.  NULL: this device makes nothing.
+	 */
+	int (*prepare)(struct weft_ep *ep, struct weft_mem *mem);
 	/*
 	 * Would message() or put() be taken now?  The same predicate that makes
 	 * them return -EAGAIN; on_ready() follows when it turns true.

@@ -6,7 +6,6 @@
 #include <string.h>
 #include "bootstrap/host.h"
 #include "bootstrap/settings.h"
-#include "devices/nvlink.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/internal.h"
 #include "util/bytes.h"
@@ -229,9 +228,9 @@ int weft_net_peer_ready(struct weft_net_peer *peer)
 
 	if (peer->err)
 		return peer->err;
-	if (!peer->port->nvlink || peer->prepared)
+	if (!peer->port->ops->prepare || peer->prepared)
 		return 0;
-	ret = weft_nvl_prepare(peer->ep, NULL);
+	ret = peer->port->ops->prepare(peer->ep, NULL);
 	if (ret == -EINPROGRESS)
 		return -EAGAIN;
 	peer->prepared = !ret;
@@ -240,16 +239,11 @@ int weft_net_peer_ready(struct weft_net_peer *peer)
 
 int weft_net_begin(struct weft_net *net)
 {
-	int ret = 0;
-
 	pthread_mutex_lock(&net->lock);
-	if (net->closed)
-		ret = -ECANCELED;
-	else if (net->nvl)
-		ret = weft_nvl_use_current(net->nvl->iface);
-	if (ret < 0)
-		pthread_mutex_unlock(&net->lock);
-	return ret;
+	if (!net->closed)
+		return 0;
+	pthread_mutex_unlock(&net->lock);
+	return -ECANCELED;
 }
 
 int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include "devices/nvlink.h"
 #include "nccl_net/abi/net.h"
 #include "nccl_net/internal.h"
 #include "nccl_net/offer.h"
@@ -28,7 +27,7 @@ static int prepare(struct weft_net_comm *comm, struct weft_net_mr *mr,
 	if (net->closed)
 		ret = -ECANCELED;
 	else if (!comm->peer->err)
-		ret = weft_nvl_prepare(comm->peer->ep, data);
+		ret = mr->ops->prepare(comm->peer->ep, mr->mem);
 	/* weft_net_peer_ready() was: the peer ends, which requests will tell */
 	if (ret == -EINPROGRESS)
 		ret = 0;

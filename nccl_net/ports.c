@@ -12,7 +12,6 @@
 #include "config.h"
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
-#include "devices/nvlink.h"
 #include "nccl_net/hcas.h"
 #include "nccl_net/internal.h"
 #include "nccl_net/netdevs.h"
@@ -29,11 +28,14 @@ struct shunned {
 };
 
 static int port_open(struct weft_net *net, const struct weft_dev_ops *ops,
-		     const char *netdev, int family,
+		     const char *netdev, int family, unsigned int flags,
 		     struct weft_net_port **out)
 {
 	struct weft_net_port *port = calloc(1, sizeof(*port));
 	struct weft_iface_cb cb = weft_net_events;
+	const struct weft_iface_params params = {
+		.netdev = netdev, .family = family, .cb = &cb, .flags = flags,
+	};
 	int ret;
 
 	if (!port)
@@ -45,7 +47,7 @@ static int port_open(struct weft_net *net, const struct weft_dev_ops *ops,
 	weft_list_init(&port->peers);
 	weft_list_init(&port->leaving);
 	weft_list_init(&port->shunned);
-	ret = ops->iface_open(netdev, family, &cb, &port->iface);
+	ret = ops->iface_open(&params, &port->iface);
 	if (ret < 0) {
 		free(port);
 		return ret;
@@ -61,12 +63,10 @@ static void nvlink_open(struct weft_net *net)
 	struct weft_net_port *port;
 
 	if (!weft_nccl_nvlink_offered() ||
-	    port_open(net, &weft_nvlink_ops, "nvlink", AF_UNSPEC, &port) < 0)
+	    port_open(net, &weft_nvlink_ops, "nvlink", AF_UNSPEC,
+		      WEFT_IFACE_KERNELS_WAIT, &port) < 0)
 		return;			/* the others move GPU memory, too */
 	port->nvlink = true;
-	weft_nvl_serve_kernels(port->iface);
-	if (weft_nvl_unmap_apart(port->iface) < 0)
-		weft_warn("the death of a rank may be noticed late: no memory");
 	net->nvl = port;
 	if (weft_net_watch_start(net) < 0)
 		weft_warn("a rank may wait for NVLink until NCCL calls here");
@@ -79,7 +79,7 @@ static int tcp_open(struct weft_net *net, const struct weft_netif *netif)
 	int ret;
 
 	ret = port_open(net, &weft_tcp_ops, netif->name,
-			netif->addr.sa.sa_family, &port);
+			netif->addr.sa.sa_family, 0, &port);
 	if (!ret)
 		port->speed = netif->speed;
 	return ret;
@@ -95,7 +95,7 @@ static struct weft_net_port *ib_open(struct weft_net *net, unsigned int i)
 	if (!weft_net_hca_usable(i))
 		return NULL;
 	if (port_open(net, &weft_ib_ops, list[i].name,
-		      weft_settings()->family, &port) < 0) {
+		      weft_settings()->family, 0, &port) < 0) {
 		/* said by the device; once is enough */
 		weft_net_hca_give_up(i);
 		return NULL;

@@ -14,7 +14,6 @@
 #include "bootstrap/gpu.h"
 #include "bootstrap/host.h"
 #include "bootstrap/ucxenv.h"
-#include "devices/nvlink.h"
 #include "tools/check.h"
 #include "tools/gpu.h"
 #include "tools/tool.h"
@@ -198,7 +197,10 @@ static bool reaches(struct check *n, const struct check_card *other,
 
 static const char *ring_name(struct check *n, bool out)
 {
-	return weft_nvl_ring(n->ep, out) == WEFT_NVL_RING_GPU ?
+	struct weft_ep_attr attr;
+
+	n->ops->ep_query(n->ep, &attr);
+	return (out ? attr.staged_out : attr.staged_in) == WEFT_STAGING_GPU ?
 		       "GPU memory" :
 		       "host memory";
 }

@@ -253,6 +253,9 @@ int check_open(struct check *c, const struct weft_dev_ops *ops,
 		.on_error = on_error,
 		.on_ready = on_ready,
 	};
+	const struct weft_iface_params params = {
+		.netdev = netdev, .family = family, .cb = &cb,
+	};
 	struct weft_iface_attr attr;
 	int err;
 
@@ -262,7 +265,7 @@ int check_open(struct check *c, const struct weft_dev_ops *ops,
 	err = buffers_new(c);
 	if (err)
 		return err;
-	err = ops->iface_open(netdev, family, &cb, &c->iface);
+	err = ops->iface_open(&params, &c->iface);
 	if (err)
 		return err; /* the device has told why */
 	ops->iface_query(c->iface, &attr);

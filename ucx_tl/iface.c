@@ -333,11 +333,15 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 		.on_error = weft_uct_ep_error,
 		.on_ready = weft_uct_pending_ready,
 	};
+	const struct weft_iface_params how = {
+		.netdev = netdev,
+		.family = weft_settings()->family,
+		.cb = &cb,
+	};
 	struct weft_uct_iface *iface;
 	weft_uct_fn ops[WEFT_OP_COUNT];
 	enum weft_ucs_status status;
 	struct weft_netif netif;
-	int family = weft_settings()->family;
 	int count = 1, err;
 	double better;
 
@@ -371,7 +375,7 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 			   netdev, status);
 		goto free_iface;
 	}
-	err = iface->dev->iface_open(netdev, family, &cb, &iface->iface);
+	err = iface->dev->iface_open(&how, &iface->iface);
 	if (err) {
 		status = weft_ucs_status(err);
 		goto cleanup_base;
@@ -379,7 +383,7 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	weft_uct_idle_iface(1);
 	iface->dev->iface_query(iface->iface, &iface->attr);
 	iface->loopback =
-		!weft_netif_get(netdev, family, &netif) && netif.loopback;
+		!weft_netif_get(netdev, how.family, &netif) && netif.loopback;
 	iface->narrow = iface->loopback && atomic_load(&md->wide_ifaces);
 	if (!iface->loopback)
 		atomic_fetch_add(&md->wide_ifaces, 1);

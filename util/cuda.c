@@ -256,26 +256,6 @@ out:
 	return err;
 }
 
-int weft_cuda_current(struct weft_cuda_ptr *info)
-{
-	struct weft_cuda_scope s;
-	void *ctx = NULL;
-	int dev, err = -ENODEV;
-
-	memset(info, 0, sizeof(*info));
-	if (weft_cuda_enter(&s, NULL))
-		return -ENODEV;
-	/* a device's handle is its ordinal (cuDeviceGet of the driver API) */
-	if (!s.cu->ctx_current(&ctx) && ctx && !s.cu->ctx_device(&dev)) {
-		info->where = WEFT_CUDA_DEVICE;
-		info->ordinal = dev;
-		info->ctx = ctx;
-		err = 0;
-	}
-	weft_cuda_leave(&s);
-	return err;
-}
-
 int weft_cuda_errno(int err)
 {
 	switch (err) {

@@ -315,12 +315,6 @@ struct weft_cuda_ptr {
  */
 int weft_cuda_query(const void *p, struct weft_cuda_ptr *info);
 
-/*
- * The same for memory in this thread's current context.  -ENODEV: there is
- * none.
- */
-int weft_cuda_current(struct weft_cuda_ptr *info);
-
 /* -errno for a driver's error: ENOMEM, ENODEV, EINVAL, ..., else EIO. */
 int weft_cuda_errno(int err);
 /* "CUDA_ERROR_INVALID_DEVICE"; never NULL. */

@@ -71,13 +71,16 @@ static int open_ctl(struct ib_iface *iface, int family)
 	struct weft_iface_cb cb = ib_ctl_callbacks;
 	struct weft_iface_attr attr;
 	char netdev[IF_NAMESIZE];
+	const struct weft_iface_params params = {
+		.netdev = netdev, .family = family, .cb = &cb,
+	};
 	int err;
 
 	err = choose_netdev(&iface->port, family, netdev);
 	if (err)
 		return err;
 	cb.arg = iface;
-	err = weft_tcp_ops.iface_open(netdev, family, &cb, &iface->ctl);
+	err = weft_tcp_ops.iface_open(&params, &iface->ctl);
 	if (err)
 		return err;
 	weft_tcp_ops.iface_query(iface->ctl, &attr);
@@ -170,7 +173,7 @@ static void iface_free(struct ib_iface *iface)
 	free(iface);
 }
 
-static int iface_open(const char *name, int family, const struct weft_iface_cb *cb,
+static int iface_open(const struct weft_iface_params *params,
 		  struct weft_iface **out)
 {
 	struct ib_iface *iface = calloc(1, sizeof(*iface));
@@ -191,13 +194,13 @@ static int iface_open(const char *name, int family, const struct weft_iface_cb *
 	for (i = 0; i < IB_CONN_BUCKETS; i++)
 		weft_list_init(&iface->by_id[i]);
 	iface->base.ops = &weft_ib_ops;
-	iface->base.cb = *cb;
+	iface->base.cb = *params->cb;
 	iface->polls = IB_POLL_EVERY;
 	err = open_fds(iface);
 	if (!err)
-		err = open_port(iface, name, family);
+		err = open_port(iface, params->netdev, params->family);
 	if (!err)
-		err = open_ctl(iface, family);
+		err = open_ctl(iface, params->family);
 	if (!err) {
 		iface->stats = weft_stats_open("ib", iface->port.name);
 		weft_stats_own_id(iface->stats, iface->my_id);

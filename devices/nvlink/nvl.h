@@ -22,7 +22,7 @@
  * Everything runs in the caller's thread, inside progress(); a driver thread
  * only writes to an eventfd.  Two exceptions: mem_release() may run anywhere;
  * it meets us in the region table and in the streams' `issued` and `finished`;
- * and after weft_nvl_unmap_apart() a thread unmaps what has left all our lists.
+ * and where kernels wait for us a thread unmaps what has left all our lists.
  *
  * A callback of the caller runs only from progress() and from the
  * calls that say so; copies never call back: they mark, progress delivers.

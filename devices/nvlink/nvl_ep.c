@@ -13,7 +13,6 @@
 #include "devices/nvlink/nvl_ring.h"
 #include "devices/nvlink/nvl_rx.h"
 #include "devices/nvlink/nvl_tx.h"
-#include "devices/nvlink.h"
 #include "util/log.h"
 
 /* ---- life ---------------------------------------------------------------- */
@@ -118,17 +117,30 @@ void nvl_ep_cancel(struct weft_ep *base)
 	detach_conn(nvl_ep(base), -ECANCELED);
 }
 
+static void note_staging(enum weft_staging *best, const struct nvl_mapping *map)
+{
+	*best = weft_max(*best, map->kind == NVL_RING_CUDA ? WEFT_STAGING_GPU :
+							WEFT_STAGING_HOST);
+}
+
 void nvl_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 {
 	struct nvl_conn *conn = nvl_ep(base)->conn;
 	unsigned int i;
 
 	memset(attr, 0, sizeof(*attr));
-	attr->connected = conn && conn->state == NVL_CONN_OPEN;
-	attr->unsent = conn && (conn->later_n || conn->njobs || conn->copies ||
-				!weft_list_empty(&conn->frames_out));
-	for (i = 0; conn && i < NVL_RINGS; i++)
+	if (!conn)
+		return;
+	attr->connected = conn->state == NVL_CONN_OPEN;
+	attr->unsent = conn->later_n || conn->njobs || conn->copies ||
+		       !weft_list_empty(&conn->frames_out);
+	for (i = 0; i < NVL_RINGS; i++) {
 		attr->streams += !!conn->txrings[i];
+		if (conn->txrings[i] && conn->txrings[i]->made)
+			note_staging(&attr->staged_out, &conn->txrings[i]->map);
+		if (conn->rxrings[i] && conn->rxrings[i]->in)
+			note_staging(&attr->staged_in, &conn->rxrings[i]->map);
+	}
 }
 
 /* ---- operations ---------------------------------------------------------- */
@@ -256,70 +268,22 @@ unsigned int nvl_ep_check_flush(struct nvl_ep *ep)
 	return weft_flushes_end(&ep->flushes, 0);
 }
 
-enum weft_nvl_ring weft_nvl_ring(struct weft_ep *base, bool out)
-{
-	struct nvl_conn *conn = nvl_ep(base)->conn;
-	enum weft_nvl_ring best = WEFT_NVL_RING_NONE, r;
-	const struct nvl_mapping *map;
-	unsigned int i;
+/* ---- ahead of traffic ---------------------------------------------------- */
 
-	for (i = 0; conn && i < NVL_RINGS; i++) {
-		if (out)
-			map = conn->txrings[i] && conn->txrings[i]->made ?
-			      &conn->txrings[i]->map : NULL;
-		else
-			map = conn->rxrings[i] && conn->rxrings[i]->in ?
-			      &conn->rxrings[i]->map : NULL;
-		if (!map)
-			continue;
-		r = map->kind == NVL_RING_CUDA ? WEFT_NVL_RING_GPU :
-						 WEFT_NVL_RING_HOST;
-		best = weft_max(best, r);
-	}
-	return best;
-}
-
-/* ---- ahead of NCCL's traffic --------------------------------------------- */
-
-void weft_nvl_serve_kernels(struct weft_iface *base)
-{
-	nvl_iface(base)->for_kernels = true;
-}
-
-int weft_nvl_use_current(struct weft_iface *base)
-{
-	struct weft_cuda_ptr where;
-	int err = 0;
-
-	if (weft_cuda_current(&where))
-		return 0;
-	nvl_loc_learn(&where);
-	return nvl_gpu_get(nvl_iface(base), &where, &err) ? 0 : err;
-}
-
-int weft_nvl_prepare(struct weft_ep *base, const void *gpu_memory)
+int nvl_ep_prepare(struct weft_ep *base, struct weft_mem *mem)
 {
 	struct nvl_ep *ep = nvl_ep(base);
 	struct nvl_conn *conn = ep->conn;
-	struct weft_cuda_ptr where;
 	struct nvl_gpu *gpu = NULL;
 	unsigned int i;
 	int err;
 
 	if (!conn)
 		return ep->err;
-	if (gpu_memory) {
-		err = weft_cuda_init();
-		if (!err)
-			err = weft_cuda_query(gpu_memory, &where);
-		if (err)
+	if (mem && mem->where.where == WEFT_CUDA_DEVICE) {
+		gpu = nvl_gpu_get(conn->iface, &mem->where, &err);
+		if (!gpu)
 			return err;
-		nvl_loc_learn(&where);
-		if (where.where == WEFT_CUDA_DEVICE) {
-			gpu = nvl_gpu_get(conn->iface, &where, &err);
-			if (!gpu)
-				return err;
-		}
 	}
 	if (conn->state != NVL_CONN_OPEN)
 		return -EINPROGRESS;

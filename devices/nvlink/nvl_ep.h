@@ -10,6 +10,7 @@ int nvl_ep_create(struct weft_iface *iface, const struct weft_address *remote,
 		  void *user, struct weft_ep **ep);
 void nvl_ep_destroy(struct weft_ep *ep);
 void nvl_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
+int nvl_ep_prepare(struct weft_ep *ep, struct weft_mem *mem);
 bool nvl_ep_ready(struct weft_ep *ep);
 int nvl_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		   unsigned int n, struct weft_op *op);

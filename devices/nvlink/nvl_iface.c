@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Interfaces: opening, progress, sleeping; registered memory. */
-#include "devices/nvlink.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -94,17 +93,17 @@ static void iface_free(struct nvl_iface *iface)
 	free(iface);
 }
 
-static int iface_open(const char *netdev, int family,
-		      const struct weft_iface_cb *cb, struct weft_iface **out)
+static int iface_open(const struct weft_iface_params *params,
+		      struct weft_iface **out)
 {
 	struct nvl_iface *iface = calloc(1, sizeof(*iface));
 	int err;
 
-	(void)family;
 	if (!iface)
 		return -ENOMEM;
 	iface->base.ops = &weft_nvlink_ops;
-	iface->base.cb = *cb;
+	iface->base.cb = *params->cb;
+	iface->for_kernels = params->flags & WEFT_IFACE_KERNELS_WAIT;
 	iface->epfd = iface->wake_fd = iface->timer_fd = -1;
 	iface->listen_fd = iface->listen_path_fd = -1;
 	iface->due_ms = UINT64_MAX;
@@ -126,12 +125,15 @@ static int iface_open(const char *netdev, int family,
 	}
 	if (!err)
 		err = open_sockets(iface);
+	if (!err && iface->for_kernels)
+		err = nvl_unmap_begin(iface);
 	if (err) {
 		iface_free(iface);
 		return err;
 	}
 	nvl_addr_make(iface);
-	iface->stats = weft_stats_open("nvlink", netdev ? netdev : "nvl");
+	iface->stats = weft_stats_open("nvlink",
+				       params->netdev ? params->netdev : "nvl");
 	weft_stats_own_id(iface->stats, iface->my_id);
 	*out = &iface->base;
 	return 0;
@@ -575,6 +577,7 @@ const struct weft_dev_ops weft_nvlink_ops = {
 	.ep_create = nvl_ep_create,
 	.ep_destroy = nvl_ep_destroy,
 	.ep_query = nvl_ep_query,
+	.prepare = nvl_ep_prepare,
 	.ready = nvl_ep_ready,
 	.message = nvl_ep_message,
 	.message_pack = nvl_ep_message_pack,

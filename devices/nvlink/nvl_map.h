@@ -40,7 +40,9 @@ int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu);
 void nvl_map_undo(struct nvl_mapping *m);
 
 /* nvl_unmap.c */
-/* The same, by a thread after weft_nvl_unmap_apart(). */
+/* From here on nvl_map_close() leaves it to a thread.  -ENOMEM. */
+int nvl_unmap_begin(struct nvl_iface *iface);
+/* As nvl_map_undo(), or later and by a thread. */
 void nvl_map_close(struct nvl_iface *iface, struct nvl_mapping *m);
 /* Waits for the thread, and unmaps what it has left. */
 void nvl_unmap_end(struct nvl_iface *iface);

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "devices/nvlink.h"
 #include "devices/nvlink/nvl_map.h"
 #include "util/log.h"
 
@@ -101,7 +100,7 @@ void nvl_map_close(struct nvl_iface *iface, struct nvl_mapping *m)
 	pthread_mutex_unlock(&un->lock);
 }
 
-int weft_nvl_unmap_apart(struct weft_iface *base)
+int nvl_unmap_begin(struct nvl_iface *iface)
 {
 	struct nvl_unmapper *un = calloc(1, sizeof(*un));
 
@@ -110,7 +109,7 @@ int weft_nvl_unmap_apart(struct weft_iface *base)
 	pthread_mutex_init(&un->lock, NULL);
 	pthread_cond_init(&un->wake, NULL);
 	weft_list_init(&un->todo);
-	nvl_iface(base)->unmapper = un;
+	iface->unmapper = un;
 	return 0;
 }
 

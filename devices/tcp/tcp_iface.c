@@ -133,9 +133,10 @@ static void free_iface(struct tcp_iface *iface)
 	free(iface);
 }
 
-static int open_iface(const char *netdev, int family,
-		   const struct weft_iface_cb *cb, struct weft_iface **out)
+static int open_iface(const struct weft_iface_params *params,
+		      struct weft_iface **out)
 {
+	const char *netdev = params->netdev;
 	const uint8_t *secret;
 	struct tcp_iface *iface;
 	size_t secret_len;
@@ -160,7 +161,7 @@ static int open_iface(const char *netdev, int family,
 	weft_list_init(&iface->attend);
 	tcp_events_init(iface);
 
-	err = weft_netif_get(netdev, family, &iface->netif);
+	err = weft_netif_get(netdev, params->family, &iface->netif);
 	if (err) {
 		weft_log_fail(WEFT_LOG_ERROR, __FILE__, __LINE__, err,
 			      "network interface '%s' is gone, down, or without an address",
@@ -199,7 +200,7 @@ static int open_iface(const char *netdev, int family,
 	if (err)
 		goto free_all;
 	iface->base.ops = &weft_tcp_ops;
-	iface->base.cb = *cb;
+	iface->base.cb = *params->cb;
 	*out = &iface->base;
 	return 0;
 

@@ -5,7 +5,6 @@
  * TAP on stdout.  Each test runs in a process of its own, bounded in time.
  */
 #include "config.h"
-#include "devices/nvlink.h"
 #include "tests/conformance/pair.h"
 #ifdef HAVE_VERBS_H
 #include "tests/lib/fake_verbs.h"

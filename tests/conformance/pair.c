@@ -103,16 +103,17 @@ void side_open(struct side *s)
 		.arg = s, .on_message = on_message, .on_notify = on_notify,
 		.on_error = on_error, .on_ready = on_ready,
 	};
-
+	struct weft_iface_params params = {
+		.netdev = row->netdev, .family = row->family, .cb = &cb,
+	};
 	static unsigned int opened;
-	const char *netdev = row->netdev;
 
 	if (opened++ % 2 && row->other)
-		netdev = row->other;
+		params.netdev = row->other;
 	memset(s, 0, sizeof(*s));
 	s->ops = row->ops;
 	s->last = &s->first;
-	check_int(s->ops->iface_open(netdev, row->family, &cb, &s->iface), 0);
+	check_int(s->ops->iface_open(&params, &s->iface), 0);
 	s->ops->iface_query(s->iface, &s->attr);
 }
 

@@ -85,6 +85,9 @@ static unsigned int port_of(const struct side *s)
 static void used_up(void)
 {
 	struct weft_iface_cb cb = { 0 };
+	const struct weft_iface_params params = {
+		.netdev = row->netdev, .family = row->family, .cb = &cb,
+	};
 	struct weft_iface *iface;
 	char text[16], want[128];
 	struct side a;
@@ -92,8 +95,7 @@ static void used_up(void)
 	set_range(1, text);
 	log_keep();
 	side_open(&a);
-	check_int(row->ops->iface_open(row->netdev, row->family, &cb, &iface),
-		  -EADDRINUSE);
+	check_int(row->ops->iface_open(&params, &iface), -EADDRINUSE);
 	snprintf(want, sizeof(want), "WEFT_PORT_RANGE '%s' are taken on '%s'",
 		 text, row->netdev);
 	check_int(log_lines(want), 1);

@@ -72,11 +72,14 @@ static void start(void)
 	struct weft_iface_cb cb = {
 		.on_message = on_message, .on_notify = on_notify,
 	};
+	const struct weft_iface_params params = {
+		.netdev = "lo", .family = AF_INET, .cb = &cb,
+	};
 
 	/* all in this thread, so that an input always does the same */
 	setenv("WEFT_TCP_THREADS", "0", 1);
 	weft_log_set_sink(quiet, NULL);
-	if (dev->iface_open("lo", AF_INET, &cb, &iface) ||
+	if (dev->iface_open(&params, &iface) ||
 	    dev->mem_register(memory + GUARD, TARGET, WEFT_MEM_HOST, &mem))
 		broken("the interface does not open");
 	dev->iface_query(iface, &attr);

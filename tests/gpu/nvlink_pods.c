@@ -17,6 +17,7 @@
 
 #include "tests/gpu/pods.h"
 #include "tests/gpu/side.h"
+#include "util/cuda.h"
 
 #define WINDOW		16
 #define POISON		0x77

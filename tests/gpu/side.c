@@ -132,13 +132,14 @@ void device_open(void)
 		.on_message = on_message, .on_notify = on_notify,
 		.on_error = on_error, .on_ready = on_ready,
 	};
+	const struct weft_iface_params params = { .netdev = "nvl", .cb = &cb };
 	struct weft_iface_attr attr;
 	struct weft_address remote;
 	double t;
 	int err;
 
 	pods_step("connect");
-	err = ops->iface_open("nvl", 0, &cb, &iface);
+	err = ops->iface_open(&params, &iface);
 	if (err)
 		pods_fail("iface_open: %s", strerror(-err));
 	ops->iface_query(iface, &attr);

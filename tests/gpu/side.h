@@ -4,7 +4,7 @@
 #define WEFT_TESTS_GPU_SIDE_H
 
 #include "devices/nvlink/nvl.h"
-#include "devices/nvlink.h"
+#include "devices/device.h"
 #include "tests/gpu/gpumem.h"
 
 #define MIB	(1ul << 20)

@@ -91,6 +91,9 @@ void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 {
 	const struct weft_dev_ops *nvl = &weft_nvlink_ops;
 	struct weft_iface_cb all = *cb;
+	const struct weft_iface_params params = {
+		.netdev = "nvl", .cb = &all,
+	};
 	uint8_t packed[WEFT_RKEY_MAX];
 
 	if (!all.on_message)
@@ -101,7 +104,7 @@ void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 		all.on_ready = on_ready;
 	weft_log_set_sink(quiet, NULL);
 	setenv("WEFT_LIBCUDA", "/nonexistent", 1);
-	if (nvl->iface_open("nvl", AF_UNSPEC, &all, &v->iface) ||
+	if (nvl->iface_open(&params, &v->iface) ||
 	    nvl->mem_register(buf, len, WEFT_MEM_HOST, &v->mem))
 		broken("the interface does not open");
 	nvl->iface_query(v->iface, &v->attr);

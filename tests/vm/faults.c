@@ -244,9 +244,12 @@ static void side_open(struct side *s, const char *name)
 		.arg = s, .on_message = on_message, .on_notify = on_notify,
 		.on_error = on_error, .on_ready = on_ready,
 	};
+	const struct weft_iface_params params = {
+		.netdev = name, .family = AF_INET, .cb = &cb,
+	};
 
 	s->name = name;
-	if (ib->iface_open(name, AF_INET, &cb, &s->iface))
+	if (ib->iface_open(&params, &s->iface))
 		die("cannot open the device");
 	ib->iface_query(s->iface, &s->attr);
 	s->mem = calloc(1, LEN);

@@ -73,14 +73,17 @@ Test(dump, keys_of_tcp)
 	struct weft_iface_attr attr;
 	const struct tcp_conn *conn;
 	struct weft_iface_cb cb;
+	const struct weft_iface_params params = {
+		.netdev = "lo", .family = AF_INET, .cb = &cb,
+	};
 	struct weft_ep *ep;
 
 	load_fake();
 	cr_assert(eq(int, open_side(&a), 0));
 	cb = a.iface->cb;
 	close_side(&a);
-	cr_assert(eq(int, tcp->iface_open("lo", AF_INET, &cb, &a.iface), 0));
-	cr_assert(eq(int, tcp->iface_open("lo", AF_INET, &cb, &b.iface), 0));
+	cr_assert(eq(int, tcp->iface_open(&params, &a.iface), 0));
+	cr_assert(eq(int, tcp->iface_open(&params, &b.iface), 0));
 	tcp->iface_query(b.iface, &attr);
 	cr_assert(eq(int, tcp->ep_create(a.iface, &attr.addr, NULL, &ep), 0));
 	conn = ((struct tcp_ep *)ep)->conn;

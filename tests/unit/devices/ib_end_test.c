@@ -169,6 +169,9 @@ Test(ib_end, a_stranger_cannot_speak_for_a_peer, .init = begin, .fini = end,
 		.on_message = deaf_message, .on_notify = on_notify,
 		.on_error = on_error, .on_ready = on_ready, .arg = &(struct side){ 0 },
 	};
+	const struct weft_iface_params params = {
+		.netdev = "lo", .family = AF_INET, .cb = &cb,
+	};
 	struct weft_iface_attr to, from;
 	struct weft_iface *rogue;
 	struct weft_ep *ep;
@@ -179,7 +182,7 @@ Test(ib_end, a_stranger_cannot_speak_for_a_peer, .init = begin, .fini = end,
 	pair_up();
 	ib->iface_query(a.iface, &to);
 	ib->iface_query(b.iface, &from);
-	cr_assert(zero(int, weft_tcp_ops.iface_open("lo", AF_INET, &cb,
+	cr_assert(zero(int, weft_tcp_ops.iface_open(&params,
 						    &rogue)));
 	cr_assert(zero(int, weft_tcp_ops.ep_create(rogue, &to.addr, NULL, &ep)));
 	for (i = 0; i < 100000 && !weft_tcp_ops.ready(ep); i++)

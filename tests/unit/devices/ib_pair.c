@@ -84,9 +84,12 @@ int open_side(struct side *s, const char *name)
 		.arg = s, .on_message = on_message, .on_notify = on_notify,
 		.on_error = on_error, .on_ready = on_ready,
 	};
+	const struct weft_iface_params params = {
+		.netdev = name, .family = AF_INET, .cb = &cb,
+	};
 
 	memset(s, 0, sizeof(*s));
-	return ib->iface_open(name, AF_INET, &cb, &s->iface);
+	return ib->iface_open(&params, &s->iface);
 }
 
 int connect_side(struct side *s, struct side *to)

@@ -56,7 +56,7 @@ static void moves_by(bool newer, bool older)
 		cr_expect(eq(int, put_checked(&a, from, to, LEN, &key), 0));
 		cr_expect(eq(int, get_checked(&a, from, to, LEN, &key), 0));
 	}
-	cr_expect(eq(int, weft_nvl_ring(a.ep, true), WEFT_NVL_RING_GPU));
+	cr_expect(eq(int, staged(a.ep), WEFT_STAGING_GPU));
 	for (i = 0; i < ARRAY_SIZE(names); i++)
 		cr_expect(eq(int, fake.fake_cuda_called(names[i]) > 0, used[i]),
 			  "%s", names[i]);

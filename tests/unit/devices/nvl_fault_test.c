@@ -78,7 +78,7 @@ static int put_asleep(uint8_t *src, uint8_t *dst, const void *key)
 /* An error is an answer, too. */
 static bool prepared(struct side *s, const void *memory)
 {
-	return s->errors || weft_nvl_prepare(s->ep, memory) != -EINPROGRESS;
+	return s->errors || prepare(s->ep, memory) != -EINPROGRESS;
 }
 
 static unsigned int move(struct weft_mem *mem, struct weft_mem *virt,

@@ -49,21 +49,20 @@ static void pair_up(void)
 /* As NCCL's adaptor has them. */
 static void pair_for_kernels(void)
 {
+	side_flags = WEFT_IFACE_KERNELS_WAIT;
 	pair_up();
-	weft_nvl_serve_kernels(a.iface);
-	weft_nvl_serve_kernels(b.iface);
 }
 
 static void make_ready(const void *from)
 {
-	wait_for(weft_nvl_prepare(a.ep, from) == 0 &&
-		 weft_nvl_prepare(b.ep, dst) == 0);
+	wait_for(prepare(a.ep, from) == 0 &&
+		 prepare(b.ep, dst) == 0);
 }
 
 static int put_from(uint8_t *src)
 {
 	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &key), 0));
-	return weft_nvl_ring(a.ep, true);
+	return staged(a.ep);
 }
 
 /* Handed over together. */
@@ -111,7 +110,7 @@ Test(nvl_gpus, small_copies_from_the_host_pass_kernels)
 	for (i = 0; i < ARRAY_SIZE(sizes); i++)
 		cr_expect(eq(int, put_checked(&a, from, dst, sizes[i], &key),
 			     0));
-	cr_expect(eq(int, weft_nvl_ring(a.ep, true), WEFT_NVL_RING_HOST));
+	cr_expect(eq(int, staged(a.ep), WEFT_STAGING_HOST));
 	fake.fake_cuda_kernels(false);
 	s.cu->host_unregister(host);
 	weft_cuda_leave(&s);
@@ -156,7 +155,7 @@ Test(nvl_gpus, what_kernels_wait_for_passes_kernels)
 	cr_expect(eq(int, put_known(source, from, LEN), 0));
 	cr_expect(eq(int, put_known(source, from, 17), 0));
 	cr_expect(eq(uint, questions(), asked));
-	cr_expect(eq(int, weft_nvl_ring(a.ep, true), WEFT_NVL_RING_HOST));
+	cr_expect(eq(int, staged(a.ep), WEFT_STAGING_HOST));
 	fake.fake_cuda_kernels(false);
 	cr_expect(eq(uint, said(""), 0));
 	nvl->mem_release(source);
@@ -170,11 +169,11 @@ Test(nvl_gpus, a_context_of_our_own)
 
 	pair_for_kernels();
 	fake.fake_cuda_refuse("cuCtxCreate_v2", WEFT_CU_OUT_OF_MEMORY);
-	cr_expect(eq(int, weft_nvl_prepare(a.ep, from0), -ENOMEM));
+	cr_expect(eq(int, prepare(a.ep, from0), -ENOMEM));
 	cr_expect(eq(uint, said("cannot make a CUDA context"), 1));
 	fake.fake_cuda_refuse("cuCtxCreate_v2", 0);
-	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
-	wait_for(weft_nvl_prepare(b.ep, from0) == 0);
+	wait_for(prepare(a.ep, from0) == 0);
+	wait_for(prepare(b.ep, from0) == 0);
 	fake.fake_cuda_live(&live);
 	cr_expect(eq(uint, live.contexts, 1));
 	nvl->mem_release(mem);
@@ -203,11 +202,9 @@ Test(nvl_gpus, closing_waits_for_the_thread_that_unmaps)
 	struct fake_cuda_live before, after;
 	pthread_t thread;
 
-	pair_up();
+	pair_for_kernels();
 	fake.fake_cuda_live(&before);
-	weft_nvl_serve_kernels(a.iface);
-	cr_assert(eq(int, weft_nvl_unmap_apart(a.iface), 0));
-	wait_for(weft_nvl_prepare(a.ep, from0) == 0);
+	wait_for(prepare(a.ep, from0) == 0);
 	fake.fake_cuda_stall("cuMemHostUnregister");
 	cr_assert(eq(int, pthread_create(&thread, NULL, let_unmap, NULL), 0));
 	close_side(&a);
@@ -227,9 +224,8 @@ Test(nvl_gpus, the_end_of_a_peer_waits_for_no_kernel)
 	fake.fake_cuda_live(&before);
 	close_side(&a);
 	pair_for_kernels();
-	cr_assert(eq(int, weft_nvl_unmap_apart(a.iface), 0));
 	make_ready(from0);
-	cr_expect(eq(int, put_from(from0), WEFT_NVL_RING_HOST));
+	cr_expect(eq(int, put_from(from0), WEFT_STAGING_HOST));
 	nvl->ep_destroy(b.ep);
 	b.ep = NULL;
 	nvl->mem_release(mem);
@@ -259,7 +255,7 @@ Test(nvl_gpus, a_budget_that_is_used_up)
 	pair_up();
 	cr_assert(eq(int, open_side(&c), 0));
 	meet(&c, &b);
-	cr_assert(eq(int, put_from(from0), WEFT_NVL_RING_GPU));
+	cr_assert(eq(int, put_from(from0), WEFT_STAGING_GPU));
 
 	before = fake.fake_cuda_called("cuDeviceGetUuid_v2");
 	start = weft_now_ms();
@@ -267,7 +263,7 @@ Test(nvl_gpus, a_budget_that_is_used_up)
 		cr_assert(eq(int, put_checked(&c, from0, dst, 4096, &key), 0));
 		ms = weft_now_ms() - start;
 	} while (ms < 1000);
-	cr_expect(eq(int, weft_nvl_ring(c.ep, true), WEFT_NVL_RING_HOST));
+	cr_expect(eq(int, staged(c.ep), WEFT_STAGING_HOST));
 	/* the budget's owner looks for its name each time that it is asked */
 	asked = fake.fake_cuda_called("cuDeviceGetUuid_v2") - before;
 	most = 8 + ms / (4 << 6);
@@ -280,9 +276,9 @@ Test(nvl_gpus, a_budget_that_is_used_up)
 	/* the other one's ring goes back, and is had */
 	close_side(&a);
 	start = weft_now_ms();
-	while (weft_nvl_ring(c.ep, true) != WEFT_NVL_RING_GPU &&
+	while (staged(c.ep) != WEFT_STAGING_GPU &&
 	       weft_now_ms() - start < WAIT_MS)
 		cr_assert(eq(int, put_checked(&c, from0, dst, 4096, &key), 0));
-	cr_expect(eq(int, weft_nvl_ring(c.ep, true), WEFT_NVL_RING_GPU));
+	cr_expect(eq(int, staged(c.ep), WEFT_STAGING_GPU));
 	nvl->mem_release(mem);
 }

@@ -121,15 +121,20 @@ void op_done(struct weft_op *op, int status)
 	w->status = status;
 }
 
+unsigned int side_flags;
+
 int open_side(struct side *s)
 {
 	struct weft_iface_cb cb = {
 		.arg = s, .on_message = on_message, .on_notify = on_notify,
 		.on_error = on_error, .on_ready = on_ready,
 	};
+	const struct weft_iface_params params = {
+		.netdev = "nvl", .cb = &cb, .flags = side_flags,
+	};
 
 	memset(s, 0, sizeof(*s));
-	return nvl->iface_open("nvl", AF_UNSPEC, &cb, &s->iface);
+	return nvl->iface_open(&params, &s->iface);
 }
 
 int connect_side(struct side *from, struct side *to)
@@ -218,4 +223,26 @@ int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,
 			  "the get's bytes are wrong (failed: %s)",
 			  fake.fake_cuda_failed());
 	return err;
+}
+
+enum weft_staging staged(struct weft_ep *ep)
+{
+	struct weft_ep_attr attr;
+
+	nvl->ep_query(ep, &attr);
+	return attr.staged_out;
+}
+
+int prepare(struct weft_ep *ep, const void *memory)
+{
+	struct weft_mem *mem;
+	int ret;
+
+	ret = nvl->mem_register((void *)(uintptr_t)memory, 1, WEFT_MEM_CUDA,
+				&mem);
+	if (ret)
+		return ret;
+	ret = nvl->prepare(ep, mem);
+	nvl->mem_release(mem);
+	return ret;
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "devices/nvlink.h"
+#include "devices/device.h"
 #include "tests/lib/fake_cuda.h"
 #include "util/clock.h"
 #include "util/cuda.h"
@@ -49,6 +49,7 @@ void load_fake(void);
 /* How many warnings and errors had @words in them ("": all). */
 unsigned int said(const char *words);
 
+extern unsigned int side_flags;	/* of those that are opened */
 int open_side(struct side *s);
 int connect_side(struct side *from, struct side *to);
 /* An endpoint each way, ready. */
@@ -63,6 +64,10 @@ int put_checked(struct side *s, uint8_t *src, uint8_t *dst, size_t len,
 int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,
 		const void *key);
 void op_done(struct weft_op *op, int status);
+/* prepare(), as for memory registered at @memory. */
+int prepare(struct weft_ep *ep, const void *memory);
+/* What @ep's puts went through. */
+enum weft_staging staged(struct weft_ep *ep);
 
 /* For Criterion, whose arguments may not begin with an operator. */
 static inline bool yes(bool it_is)

@@ -103,7 +103,7 @@ Test(nvl_setup, nothing_is_made_before_bulk_and_one_ring_then)
 		cr_assert(eq(int, put_checked(&a, src[i], dst[i], LEN, &key[i]),
 			     0));
 	expect_same(ring, "with fresh buffers");
-	cr_expect(eq(int, weft_nvl_ring(a.ep, true), WEFT_NVL_RING_GPU));
+	cr_expect(eq(int, staged(a.ep), WEFT_STAGING_GPU));
 	for (i = 0; i < ARRAY_SIZE(mem); i++) {
 		nvl->mem_release(mem[i]);
 		nvl->mem_release(own[i]);
@@ -128,8 +128,8 @@ static void takes_no_context(uint8_t *p)
 	cr_expect(eq(int, nvl->mem_register(p, LEN, WEFT_MEM_CUDA, &mem),
 		     -ENODEV));
 	cr_expect(eq(uint, said("belongs to no CUDA context"), 1));
-	cr_expect(lt(int, weft_nvl_prepare(a.ep, p), 0));
-	cr_expect(lt(int, weft_nvl_prepare(a.ep, p), 0));
+	cr_expect(lt(int, prepare(a.ep, p), 0));
+	cr_expect(lt(int, prepare(a.ep, p), 0));
 	/* nor for a transfer of it, which fails */
 	cr_assert(eq(int, nvl->mem_register(host, sizeof(host), WEFT_MEM_HOST,
 					    &plain), 0));

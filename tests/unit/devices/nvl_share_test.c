@@ -35,8 +35,8 @@ static void transfer(struct fake_cuda_live *during)
 	dst = fake.fake_cuda_vmm(1, LEN + (1u << 20));
 	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, &buf), 0));
 	nvl->mem_pack(buf, &virt);
-	wait_for(weft_nvl_prepare(a.ep, src) == 0 &&
-		 weft_nvl_prepare(b.ep, dst) == 0);
+	wait_for(prepare(a.ep, src) == 0 &&
+		 prepare(b.ep, dst) == 0);
 	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &virt), 0));
 	cr_assert(eq(int, get_checked(&a, back, dst, LEN, &virt), 0));
 	fake.fake_cuda_live(during);

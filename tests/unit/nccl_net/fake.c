@@ -82,15 +82,13 @@ static struct event *post(struct fake_iface *to, enum what what, size_t len)
 	return e;
 }
 
-static int iface_open(const char *netdev, int family,
-		      const struct weft_iface_cb *cb, struct weft_iface **out)
+static int iface_open(const struct weft_iface_params *params,
+		      struct weft_iface **out)
 {
 	struct fake_iface *i = calloc(1, sizeof(*i));
 
-	(void)netdev;
-	(void)family;
 	i->base.ops = &weft_tcp_ops;
-	i->base.cb = *cb;
+	i->base.cb = *params->cb;
 	i->addr.wire_min = i->addr.wire_max = 1;
 	i->addr.ns_id = weft_netns_id();
 	weft_random(i->addr.key, WEFT_KEY_LEN);
@@ -467,12 +465,10 @@ const struct weft_dev_ops weft_tcp_ops = {
 };
 
 /* There is no NVLink here, also where a driver is loaded. */
-static int no_iface(const char *netdev, int family,
-		    const struct weft_iface_cb *cb, struct weft_iface **iface)
+static int no_iface(const struct weft_iface_params *params,
+		    struct weft_iface **iface)
 {
-	(void)netdev;
-	(void)family;
-	(void)cb;
+	(void)params;
 	(void)iface;
 	return -ENODEV;
 }

@@ -12,13 +12,11 @@ void fake_reset(void)
 	fake.ready = true;
 }
 
-static int iface_open(const char *netdev, int family,
-		      const struct weft_iface_cb *cb, struct weft_iface **iface)
+static int iface_open(const struct weft_iface_params *params,
+		      struct weft_iface **iface)
 {
-	(void)netdev;
-	(void)family;
 	fake.iface.ops = &weft_tcp_ops;
-	fake.iface.cb = *cb;
+	fake.iface.cb = *params->cb;
 	*iface = &fake.iface;
 	return 0;
 }
