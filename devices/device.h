@@ -19,6 +19,15 @@
  * placed, whatever streams carried them, and after on_notify() of those that
  * tell.  Between put and put, and between get and anything, there is no order.
  *
+ * Limits: more than max_iov entries in one call, or a message of more than
+ * max_message bytes, is -EMSGSIZE, whether there is room just now or not.
+ *
+ * Dead endpoints: message(), put() and get() return the endpoint's error, before
+ * anything else is looked at, from the moment on that on_error() is called or
+ * cancel() returns; ready() says true, so that nobody waits for one.
+ *
+ * Counters: an interface without memory for them counts nothing, and works.
+ *
  * End: once an operation's completion, on_error(), mem_release() or
  * ep_destroy() has been reported or has returned, no byte belonging to it is
  * read or written any more.

@@ -201,15 +201,12 @@ static int iface_open(const struct weft_iface_params *params,
 		err = open_port(iface, params->netdev, params->family);
 	if (!err)
 		err = open_ctl(iface, params->family);
-	if (!err) {
-		iface->stats = weft_stats_open("ib", iface->port.name);
-		weft_stats_own_id(iface->stats, iface->my_id);
-		err = iface->stats ? 0 : -ENOMEM;
-	}
 	if (err) {
 		iface_free(iface);
 		return err;
 	}
+	iface->stats = weft_stats_open("ib", iface->port.name);
+	weft_stats_own_id(iface->stats, iface->my_id);
 	iface->alarm.port = iface->port.port;
 	ib_device_watch(iface->dev, &iface->alarm);
 	*out = &iface->base;

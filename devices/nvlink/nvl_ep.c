@@ -156,10 +156,13 @@ bool nvl_ep_ready(struct weft_ep *base)
 	return false;
 }
 
-static int check_usable(struct nvl_ep *ep)
+/* May it take @n entries now, of a message that is @len bytes (else 0)? */
+static int check_usable(struct nvl_ep *ep, unsigned int n, size_t len)
 {
 	if (!ep->conn)
 		return ep->err;
+	if (n > NVL_MAX_IOV || len > NVL_MAX_MESSAGE)
+		return -EMSGSIZE;
 	if (nvl_conn_ready(ep->conn))
 		return 0;
 	ep->conn->was_full = true;
@@ -185,9 +188,7 @@ int nvl_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	(void)op;			/* always copied */
 	for (i = 0; i < n; i++)
 		len += iov[i].iov_len;
-	if (len > NVL_MAX_MESSAGE)
-		return -EMSGSIZE;
-	err = check_usable(nvl_ep(base));
+	err = check_usable(nvl_ep(base), n, len);
 	if (err)
 		return err;
 	p = nvl_msg_begin(conn, len);
@@ -207,7 +208,7 @@ ssize_t nvl_ep_message_pack(struct weft_ep *base, uint8_t id,
 	size_t len;
 	int err;
 
-	err = check_usable(nvl_ep(base));
+	err = check_usable(nvl_ep(base), 0, 0);
 	if (err)
 		return err;
 	len = pack(nvl_msg_begin(conn, NVL_MAX_MESSAGE), arg);
@@ -220,21 +221,19 @@ int nvl_ep_put(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 	       uint64_t addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op)
 {
-	struct nvl_ep *ep = nvl_ep(base);
+	int err = check_usable(nvl_ep(base), n, 0);
 
-	if (!ep->conn)
-		return ep->err;
-	return nvl_tx_put(ep->conn, iov, n, addr, rkey, notify, op);
+	return err ? err : nvl_tx_put(nvl_ep(base)->conn, iov, n, addr, rkey,
+				      notify, op);
 }
 
 int nvl_ep_get(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 	       uint64_t addr, const void *rkey, struct weft_op *op)
 {
-	struct nvl_ep *ep = nvl_ep(base);
+	int err = check_usable(nvl_ep(base), n, 0);
 
-	if (!ep->conn)
-		return ep->err;
-	return nvl_rx_get(ep->conn, iov, n, addr, rkey, op);
+	return err ? err : nvl_rx_get(nvl_ep(base)->conn, iov, n, addr, rkey,
+				      op);
 }
 
 void nvl_ep_fence(struct weft_ep *base)

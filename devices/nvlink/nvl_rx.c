@@ -497,12 +497,6 @@ int nvl_rx_get(struct nvl_conn *conn, const struct weft_iov *iov,
 	unsigned int i;
 	int err;
 
-	if (n > NVL_MAX_IOV)
-		return -EINVAL;
-	if (!nvl_conn_ready(conn)) {
-		conn->was_full = true;
-		return -EAGAIN;
-	}
 	for (i = 0; i < n; i++) {
 		err = nvl_mem_locate(&iov[i], &where[i]);
 		if (err)

@@ -412,12 +412,6 @@ int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,
 	struct nvl_job *job;
 	int err;
 
-	if (n > NVL_MAX_IOV)
-		return -EINVAL;
-	if (!nvl_conn_ready(conn)) {
-		conn->was_full = true;
-		return -EAGAIN;
-	}
 	job = create_job(conn, NVL_JOB_PUT, iov, n);
 	if (!job)
 		return -ENOMEM;

@@ -173,7 +173,7 @@ static int open_iface(const struct weft_iface_params *params,
 	iface->txbuf = malloc(TCP_MAX_MESSAGE);
 	iface->stats = weft_stats_open("tcp", netdev);
 	iface->addr = weft_secret_alloc(sizeof(*iface->addr));
-	if (!iface->rxbuf || !iface->txbuf || !iface->stats || !iface->addr)
+	if (!iface->rxbuf || !iface->txbuf || !iface->addr)
 		goto free_all;
 	err = weft_random(iface->addr->key, WEFT_KEY_LEN);
 	if (err)

@@ -151,6 +151,65 @@ static void notified(void)
 	sides_close(&a, &b);
 }
 
+/* The source's registration may go while the put is under way. */
+static void released_source(void)
+{
+	enum { LEN = 3000000, OFF = 5 };
+	struct weft_mem *mem;
+	struct weft_iov iov;
+	struct side a, b;
+	struct target t;
+	struct wait_op w;
+	uint8_t *src;
+
+	sides_open(&a, &b);
+	target_open(&t, LEN);
+	src = malloc(LEN);
+	check_int(a.ops->mem_register(src, LEN, WEFT_MEM_HOST, &mem), 0);
+	iov = (struct weft_iov){ src + OFF, LEN - OFF, mem };
+	pattern_fill(iov.addr, LEN - OFF, 2);
+	target_poison(&t);
+	wait_op_init(&w);
+	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, t.key, NULL,
+			     &w.op), -EINPROGRESS);
+	a.ops->mem_release(mem);
+	wait_for(&a, &b, w.done);
+	if (!w.status)
+		pattern_check("put of what was released", t.buf, LEN - OFF, 2);
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
+static void prepared(void)
+{
+	enum { LEN = 1000000 };
+	struct weft_ep_attr attr;
+	struct side a, b;
+	struct target t;
+	uint8_t *src;
+
+	if (!row->ops->prepare)
+		skip_test("it prepares nothing");
+	sides_open(&a, &b);
+	wait_for(&a, &b, !(a.ops->prepare(a.ep, NULL) |
+			   b.ops->prepare(b.ep, NULL)));
+	a.ops->ep_query(a.ep, &attr);
+	check_int(attr.staged_out, WEFT_STAGING_NONE);
+	target_open(&t, LEN);
+	src = malloc(LEN);
+	pattern_fill(src, LEN, 4);
+	check_int(put_wait(&a, &b, src, LEN, (uintptr_t)t.buf, t.key, NULL), 0);
+	pattern_check("put after prepare()", t.buf, LEN, 4);
+	a.ops->ep_query(a.ep, &attr);
+	check_int(attr.staged_out, WEFT_STAGING_HOST);
+	check_int(attr.staged_in, WEFT_STAGING_NONE);
+	check_int(a.ops->prepare(a.ep, NULL), 0);
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
 /* More than any window at once, both directions, then all checked. */
 static void many(void)
 {
@@ -392,6 +451,8 @@ const struct conformance_test put_tests[] = {
 	{ "notifications come after every byte, with the true size", notified },
 	{ "600 puts at once, both ways", many },
 	{ "puts and gets of registered memory", registered },
+	{ "a put whose source is released meanwhile", released_source },
+	{ "puts after both sides have prepared", prepared },
 	{ "bad keys are refused and break nothing", bad_keys },
 	{ "unmapped memory is an error, not a signal", unmapped },
 	{ "a passive peer is put to and read from", passive },
