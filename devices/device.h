@@ -141,6 +141,7 @@ struct weft_iface_attr {
 	 * ep_destroy()), end the connection: both endpoints of it fail.
 	 */
 	bool errors_end_ep;
+	bool same_host;			/* reaches processes of this host alone */
 	double bandwidth;		/* bytes/s one way, an estimate */
 	double latency;			/* s, an estimate */
 	double overhead;		/* s of CPU time per message, estimate */

@@ -29,10 +29,7 @@ static void add_way(struct weft_handle *h, const struct weft_net_port *port)
 {
 	if (h->n == WEFT_WAYS_MAX)
 		return;
-	if (port->nvlink)
-		h->nvlink |= BIT(h->n);
-	if (port->ib)
-		h->ib |= BIT(h->n);
+	h->wire[h->n] = port->wire;
 	h->way[h->n++] = port->attr.addr;
 }
 
@@ -45,10 +42,10 @@ static void add_ways(struct weft_net *net, int dev, struct weft_handle *h)
 {
 	struct weft_net_port *hca = weft_net_hca_port(net, dev), *port, *tmp;
 
-	if (net->nvl)
-		add_way(h, net->nvl);
+	if (net->watched)
+		add_way(h, net->watched);
 	weft_list_for_each(port, tmp, &net->ports, link) {
-		if (port->nvlink || port->ib)
+		if (port->wire != WEFT_WIRE_TCP)
 			continue;
 		add_way(h, port);
 		if (hca)

@@ -22,25 +22,18 @@
  */
 static uint64_t patience(const struct weft_net_port *port)
 {
-	return port->nvlink || port->ib ?
-	       weft_settings()->connect_timeout_ms / 3 : NEXT_WAY_MS;
+	return port->wire == WEFT_WIRE_TCP ? NEXT_WAY_MS :
+	       weft_settings()->connect_timeout_ms / 3;
 }
 
 /* The first by TCP; h->n where there is none. */
 static unsigned int first_tcp(const struct weft_handle *h)
 {
-	return weft_min((unsigned int)__builtin_ctz(~(h->nvlink | h->ib)),
-			h->n);
-}
+	unsigned int i = 0;
 
-static void add_try(struct weft_net_dial *dial, struct weft_net_port *port,
-		    const struct weft_address *addr)
-{
-	if (dial->n == WEFT_NET_TRIES ||
-	    !port->ops->reaches(port->iface, addr, NULL))
-		return;
-	dial->try[dial->n].port = port;
-	dial->try[dial->n++].addr = *addr;
+	while (i < h->n && h->wire[i] != WEFT_WIRE_TCP)
+		i++;
+	return i;
 }
 
 static void tell(const struct weft_net_port *port,
@@ -53,34 +46,48 @@ static void tell(const struct weft_net_port *port,
 		       weft_sockaddr_str(&addr->sa, where, sizeof(where)), why);
 }
 
-/* The best wire first: NVLink, then InfiniBand, then TCP. */
+static void add_try(struct weft_net_dial *dial, struct weft_net_port *port,
+		    const struct weft_address *addr)
+{
+	const char *why;
+
+	if (dial->n == WEFT_NET_TRIES || weft_net_shuns(port, addr))
+		return;
+	if (port->ops->reaches(port->iface, addr, &why)) {
+		dial->try[dial->n].port = port;
+		dial->try[dial->n++].addr = *addr;
+	} else if (port->falls_back) {
+		tell(port, addr, why);
+	}
+}
+
+/* By this way from each port that may use it; of adapters one alone is @dev's. */
+static void add_way(struct weft_net *net, int dev, const struct weft_handle *h,
+		    unsigned int i, struct weft_net_dial *dial)
+{
+	struct weft_net_port *port, *tmp;
+
+	if (h->wire[i] == WEFT_WIRE_IB) {
+		/* an adapter that nobody has use for stays closed */
+		port = weft_net_hca_port(net, dev);
+		if (port)
+			add_try(dial, port, &h->way[i]);
+		return;
+	}
+	weft_list_for_each(port, tmp, &net->ports, link)
+		if (port->wire == h->wire[i])
+			add_try(dial, port, &h->way[i]);
+}
+
 static void add_tries(struct weft_net *net, int dev,
 		      const struct weft_handle *h, struct weft_net_dial *dial)
 {
-	struct weft_net_port *hca, *port, *tmp;
-	const char *why;
-	unsigned int i;
+	unsigned int wire, i;
 
-	for (i = 0; i < h->n && net->nvl; i++)
-		if (h->nvlink & BIT(i))
-			add_try(dial, net->nvl, &h->way[i]);
-	/* an adapter that nobody has use for stays closed */
-	hca = h->ib ? weft_net_hca_port(net, dev) : NULL;
-	for (i = 0; i < h->n && hca; i++) {
-		if (!(h->ib & BIT(i)) || weft_net_shuns(hca, &h->way[i]))
-			continue;
-		if (hca->ops->reaches(hca->iface, &h->way[i], &why))
-			add_try(dial, hca, &h->way[i]);
-		else
-			tell(hca, &h->way[i], why);
-	}
-	for (i = 0; i < h->n; i++) {
-		if ((h->nvlink | h->ib) & BIT(i))
-			continue;
-		weft_list_for_each(port, tmp, &net->ports, link)
-			if (!port->nvlink && !port->ib)
-				add_try(dial, port, &h->way[i]);
-	}
+	for (wire = 0; wire <= WEFT_WIRE_TCP; wire++)
+		for (i = 0; i < h->n; i++)
+			if (h->wire[i] == wire)
+				add_way(net, dev, h, i, dial);
 }
 
 /*
@@ -93,8 +100,8 @@ static void spread(const struct weft_handle *h, struct weft_net_dial *dial)
 	struct weft_net_try best;
 	unsigned int i, first = 0;
 
-	while (first < dial->n && (dial->try[first].port->nvlink ||
-				   dial->try[first].port->ib))
+	while (first < dial->n &&
+	       dial->try[first].port->wire != WEFT_WIRE_TCP)
 		first++;
 	if (tcp == h->n || h->way[tcp].ns_id == weft_netns_id() ||
 	    dial->n <= first + 1)
@@ -204,7 +211,7 @@ static void fall_back(struct weft_net_try *try, const char *why)
 static void try_failed(struct weft_net_try *try, int err)
 {
 	/* one that has worked breaks with its rank */
-	if (try->port->ib && err != -ECANCELED &&
+	if (try->port->falls_back && err != -ECANCELED &&
 	    !(try->peer && !weft_list_empty(&try->peer->comms)))
 		fall_back(try, strerror(-err));
 	try->state = TRY_FAILED;
@@ -268,7 +275,7 @@ static int dial_report(struct weft_net_dial *dial, int err)
 		try = &dial->try[i];
 		at += snprintf(text + at, sizeof(text) - at, "%s%s to %s: %s",
 			       i ? "; " : "", try->port->netdev,
-			       try->port->nvlink ? "this host" :
+			       try->port->attr.same_host ? "this host" :
 			       weft_sockaddr_str(&try->addr.sa, addr,
 						 sizeof(addr)),
 			       try->state == TRY_FAILED ? strerror(-try->err) :
@@ -493,7 +500,7 @@ void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
 	}
 	most = peer->port->attr.max_message - WEFT_MSG_SEQ_LEN;
 	for (way = 0; way < m.way; way++)
-		if (comm->dial->try[way].port->ib &&
+		if (comm->dial->try[way].port->falls_back &&
 		    comm->dial->try[way].state != TRY_FAILED)
 			fall_back(&comm->dial->try[way], "no answer");
 	comm->answered = true;

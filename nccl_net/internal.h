@@ -41,13 +41,19 @@ struct weft_net_port {
 	struct weft_iface *iface;
 	struct weft_iface_attr attr;
 	char netdev[WEFT_VERBS_NAME + 8];	/* or a port's, "mlx5_0:1" */
-	bool nvlink, ib;			/* neither: TCP */
+	enum weft_net_wire wire;
+	/*
+	 * Kernels wait for what it moves: nothing is sent that its receiver
+	 * would have to keep, and a thread watches it (watch.c).
+	 */
+	bool kernels_wait;
+	bool falls_back;			/* to TCP, with a word */
 	unsigned int hca;			/* ib: which of weft_net_hcas() */
 	unsigned int skipped;			/* calls of progress() */
 	uint64_t speed;				/* bytes/s, 0 unknown */
 	struct weft_list peers;			/* alive */
 	struct weft_list leaving;		/* no comm left, or dead */
-	struct weft_list shunned;		/* ib: whom TCP has to reach */
+	struct weft_list shunned;		/* whom TCP has to reach */
 };
 
 struct weft_net_peer {
@@ -57,7 +63,7 @@ struct weft_net_peer {
 	struct weft_ep *ep;			/* NULL once dead */
 	int err;
 	unsigned int cut;			/* puts that failed */
-	bool prepared;				/* NVLink: rings are made */
+	bool prepared;				/* prepare() is done */
 	bool flushing;
 	unsigned int refs;
 	struct weft_op flushed;
@@ -89,8 +95,8 @@ struct weft_net {
 	struct weft_net_thread keeper;		/* see keeper.c */
 	pthread_cond_t keeper_wake;
 	pthread_cond_t pause;			/* weft_net_close() rings */
-	struct weft_net_port *nvl;		/* in ports, too; NULL: none */
-	unsigned int hcas;			/* ports that are ib */
+	struct weft_net_port *watched;		/* in ports, too; NULL: none */
+	enum weft_net_wire best;		/* of the ports' */
 	uint64_t calls;				/* of weft_net_progress() */
 	struct weft_net_thread watcher;		/* see watch.c */
 	int watch_fd;				/* wakes it; -1: it is not there */
@@ -230,7 +236,7 @@ static inline bool weft_net_may_progress(struct weft_net *net, uint64_t *calls)
 	*calls = net->calls;
 	return mine;
 }
-/* Takes NVLink's new peers a step towards being ready for traffic. */
+/* Takes the watched port's new peers a step towards being ready for traffic. */
 void weft_net_ready_peers(struct weft_net *net);
 
 /* ports.c */
@@ -281,7 +287,7 @@ void weft_net_pause(struct weft_net *net, unsigned int us);
 
 /* watch.c */
 int weft_net_watch_start(struct weft_net *net);
-/* The NVLink port comes or goes. */
+/* The watched port comes or goes. */
 void weft_net_watch_look(struct weft_net *net);
 
 /* threads.c */

@@ -27,8 +27,8 @@ static bool unsent(struct weft_net *net)
 	struct weft_net_port *port, *tmp;
 
 	weft_list_for_each(port, tmp, &net->ports, link)
-		if (!port->nvlink && (peers_unsent(&port->peers) ||
-				      peers_unsent(&port->leaving)))
+		if (!port->kernels_wait && (peers_unsent(&port->peers) ||
+					    peers_unsent(&port->leaving)))
 			return true;
 	return false;
 }
@@ -91,7 +91,7 @@ void weft_net_keeper_look(struct weft_net_peer *peer)
 	struct weft_net *net = peer->port->net;
 
 	/* the watcher's (watch.c) */
-	if (peer->port->nvlink || !weft_net_peer_unsent(peer))
+	if (peer->port->kernels_wait || !weft_net_peer_unsent(peer))
 		return;
 	if (net->keeper.on)
 		pthread_cond_signal(&net->keeper_wake);

@@ -110,8 +110,8 @@ static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 		ret = refuse_old_memory(data, own);
 	if (ret < 0)
 		return ret;
-	return comm->peer->port->nvlink ? prepare(comm, mr, data) :
-					  stage(comm, mr, own);
+	return mr->ops->prepare ? prepare(comm, mr, data) :
+				  stage(comm, mr, own);
 }
 
 int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,

@@ -127,7 +127,7 @@ const struct weft_iface_cb weft_net_events = {
  */
 static bool may_skip(struct weft_net *net, struct weft_net_port *port)
 {
-	return (net->nvl ? !port->nvlink : net->hcas && !port->ib) &&
+	return port->wire > net->best &&
 	       weft_list_empty(&port->peers) &&
 	       weft_list_empty(&port->leaving) &&
 	       ++port->skipped % SKIPS != 0;
@@ -138,9 +138,9 @@ void weft_net_ready_peers(struct weft_net *net)
 {
 	struct weft_net_peer *peer, *tmp;
 
-	if (!net->nvl)
+	if (!net->watched)
 		return;
-	weft_list_for_each(peer, tmp, &net->nvl->peers, link)
+	weft_list_for_each(peer, tmp, &net->watched->peers, link)
 		if (!peer->prepared)
 			weft_net_peer_ready(peer);
 }

@@ -80,13 +80,13 @@ void weft_net_peer_put(struct weft_net_peer *peer)
 }
 
 /*
- * The n-th endpoint to a process meets its n-th to us.  By NVLink the other side
- * keeps its own as long as it has comms of it, and a new one here would have
- * nobody to meet: the old one waits until somebody connects again.
+ * The n-th endpoint to a process meets its n-th to us.  Where both have to
+ * prepare, the other side keeps its own as long as it has comms of it, and a new
+ * one here would have nobody to meet: the old one waits until somebody connects again.
  */
 static bool done_with(const struct weft_net_peer *peer)
 {
-	return !peer->flushing && (!peer->port->nvlink || peer->err);
+	return !peer->flushing && (!peer->port->ops->prepare || peer->err);
 }
 
 void weft_net_peer_reap(struct weft_net_port *port, bool force)
@@ -112,7 +112,7 @@ static void report(struct weft_net_peer *peer)
 
 	weft_list_for_each(comm, tmp, &peer->comms, link)
 		active += comm->active + (comm->dial != NULL);
-	if (peer->port->nvlink)
+	if (peer->port->attr.same_host)
 		snprintf(addr, sizeof(addr), "on this host");
 	else
 		snprintf(addr, sizeof(addr), "at %s",

@@ -27,14 +27,28 @@ struct shunned {
 	uint8_t key[WEFT_KEY_LEN];
 };
 
-static int port_open(struct weft_net *net, const struct weft_dev_ops *ops,
-		     const char *netdev, int family, unsigned int flags,
+/* How ports of each wire are opened, and what is made of them. */
+static const struct wire {
+	const struct weft_dev_ops *ops;
+	unsigned int flags;			/* WEFT_IFACE_ */
+	bool falls_back;
+} wires[] = {
+	[WEFT_WIRE_NVLINK] = { &weft_nvlink_ops, WEFT_IFACE_KERNELS_WAIT, false },
+#ifdef HAVE_VERBS_H
+	[WEFT_WIRE_IB] = { &weft_ib_ops, 0, true },
+#endif
+	[WEFT_WIRE_TCP] = { &weft_tcp_ops, 0, false },
+};
+
+static int port_open(struct weft_net *net, enum weft_net_wire wire,
+		     const char *netdev, int family,
 		     struct weft_net_port **out)
 {
 	struct weft_net_port *port = calloc(1, sizeof(*port));
 	struct weft_iface_cb cb = weft_net_events;
 	const struct weft_iface_params params = {
-		.netdev = netdev, .family = family, .cb = &cb, .flags = flags,
+		.netdev = netdev, .family = family, .cb = &cb,
+		.flags = wires[wire].flags,
 	};
 	int ret;
 
@@ -42,17 +56,21 @@ static int port_open(struct weft_net *net, const struct weft_dev_ops *ops,
 		return weft_fail(ENOMEM, "cannot open '%s'", netdev);
 	cb.arg = port;
 	port->net = net;
-	port->ops = ops;
+	port->wire = wire;
+	port->ops = wires[wire].ops;
+	port->kernels_wait = wires[wire].flags & WEFT_IFACE_KERNELS_WAIT;
+	port->falls_back = wires[wire].falls_back;
 	snprintf(port->netdev, sizeof(port->netdev), "%s", netdev);
 	weft_list_init(&port->peers);
 	weft_list_init(&port->leaving);
 	weft_list_init(&port->shunned);
-	ret = ops->iface_open(&params, &port->iface);
+	ret = port->ops->iface_open(&params, &port->iface);
 	if (ret < 0) {
 		free(port);
 		return ret;
 	}
 	port->ops->iface_query(port->iface, &port->attr);
+	net->best = weft_min(net->best, wire);
 	weft_list_add_tail(&net->ports, &port->link);
 	*out = port;
 	return 0;
@@ -63,11 +81,9 @@ static void nvlink_open(struct weft_net *net)
 	struct weft_net_port *port;
 
 	if (!weft_nccl_nvlink_offered() ||
-	    port_open(net, &weft_nvlink_ops, "nvlink", AF_UNSPEC,
-		      WEFT_IFACE_KERNELS_WAIT, &port) < 0)
+	    port_open(net, WEFT_WIRE_NVLINK, "nvlink", AF_UNSPEC, &port) < 0)
 		return;			/* the others move GPU memory, too */
-	port->nvlink = true;
-	net->nvl = port;
+	net->watched = port;
 	if (weft_net_watch_start(net) < 0)
 		weft_warn("a rank may wait for NVLink until NCCL calls here");
 	weft_net_watch_look(net);
@@ -78,14 +94,13 @@ static int tcp_open(struct weft_net *net, const struct weft_netif *netif)
 	struct weft_net_port *port;
 	int ret;
 
-	ret = port_open(net, &weft_tcp_ops, netif->name,
-			netif->addr.sa.sa_family, 0, &port);
+	ret = port_open(net, WEFT_WIRE_TCP, netif->name,
+			netif->addr.sa.sa_family, &port);
 	if (!ret)
 		port->speed = netif->speed;
 	return ret;
 }
 
-#ifdef HAVE_VERBS_H
 static struct weft_net_port *ib_open(struct weft_net *net, unsigned int i)
 {
 	const struct weft_verbs_port *list;
@@ -94,25 +109,15 @@ static struct weft_net_port *ib_open(struct weft_net *net, unsigned int i)
 	weft_net_hcas(&list);
 	if (!weft_net_hca_usable(i))
 		return NULL;
-	if (port_open(net, &weft_ib_ops, list[i].name,
-		      weft_settings()->family, 0, &port) < 0) {
+	if (port_open(net, WEFT_WIRE_IB, list[i].name, weft_settings()->family,
+		      &port) < 0) {
 		/* said by the device; once is enough */
 		weft_net_hca_give_up(i);
 		return NULL;
 	}
-	port->ib = true;
 	port->hca = i;
-	net->hcas++;
 	return port;
 }
-#else
-static struct weft_net_port *ib_open(struct weft_net *net, unsigned int i)
-{
-	(void)net;
-	(void)i;
-	return NULL;
-}
-#endif
 
 struct weft_net_port *weft_net_hca_port(struct weft_net *net, int dev)
 {
@@ -124,7 +129,7 @@ struct weft_net_port *weft_net_hca_port(struct weft_net *net, int dev)
 	if (i < 0 || (unsigned int)i >= weft_net_hcas(&list))
 		return NULL;
 	weft_list_for_each(port, tmp, &net->ports, link)
-		if (port->ib && port->hca == (unsigned int)i)
+		if (port->wire == WEFT_WIRE_IB && port->hca == (unsigned int)i)
 			return port;
 	return ib_open(net, (unsigned int)i);
 }
@@ -169,11 +174,10 @@ static void port_close(struct weft_net_port *port)
 	struct weft_net *net = port->net;
 	struct shunned *s, *tmp;
 
-	if (port == net->nvl) {
-		net->nvl = NULL;
+	if (port == net->watched) {
+		net->watched = NULL;
 		weft_net_watch_look(net);
 	}
-	net->hcas -= port->ib;
 	port->ops->iface_close(port->iface);
 	weft_list_del(&port->link);
 	weft_list_for_each(s, tmp, &port->shunned, link)
@@ -211,6 +215,7 @@ int weft_net_use(struct weft_net *net)
 		net->users--;
 		return n;
 	}
+	net->best = WEFT_WIRE_TCP;
 	nvlink_open(net);
 	for (i = 0; i < n; i++)
 		ret = tcp_open(net, &list[i]);

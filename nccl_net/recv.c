@@ -102,7 +102,7 @@ static void recv_small(struct weft_net_comm *comm, struct weft_net_request *req,
 		       req->data, data, size);
 	req->size = size;
 	arrived(req);
-	if (comm->peer->port->nvlink)
+	if (comm->peer->port->kernels_wait)
 		return;
 	if (comm->quiet || ++comm->small < WEFT_NET_QUIET_AFTER)
 		return;

@@ -121,8 +121,8 @@ int weft_net_test(struct weft_net_request *req, bool *done, size_t *size)
 		    REQ_DONE)
 			return 0;
 	}
-	/* by NVLink nothing stays behind: a comm keeps its peer for life */
-	if (!req->comm->peer->port->nvlink) {
+	/* what is watched leaves nothing behind; a comm keeps its peer for life */
+	if (!req->comm->peer->port->kernels_wait) {
 		pthread_mutex_lock(&net->lock);
 		if (!net->closed && !req->comm->err)
 			weft_net_keeper_look(req->comm->peer);

@@ -37,7 +37,7 @@ static int send_put(struct weft_net_comm *comm, uint32_t seq, const void *data,
 /* May the next send run ahead of its receive? */
 static bool may_run_ahead(struct weft_net_comm *comm)
 {
-	return !comm->peer->port->nvlink &&
+	return !comm->peer->port->kernels_wait &&
 	       (int32_t)(comm->seq - comm->known) < (int32_t)WEFT_NET_AHEAD;
 }
 

@@ -17,7 +17,7 @@
 /* How long to sleep, in ms; -1: until something happens. */
 static int prepare_to_sleep(struct weft_net *net, uint64_t *seen)
 {
-	struct weft_net_port *port = net->nvl;
+	struct weft_net_port *port = net->watched;
 	unsigned int i;
 
 	if (!port)
@@ -50,8 +50,8 @@ static void *watch(void *arg)
 		timeout = prepare_to_sleep(net, &seen);
 		/* closed meanwhile: watch_fd rings, too */
 		fd[1] = (struct pollfd){
-			net->nvl && timeout < 0 ?
-			net->nvl->ops->event_fd(net->nvl->iface) : -1,
+			net->watched && timeout < 0 ?
+			net->watched->ops->event_fd(net->watched->iface) : -1,
 			POLLIN, 0
 		};
 		pthread_mutex_unlock(&net->lock);
@@ -64,8 +64,8 @@ static void *watch(void *arg)
 		if (!weft_net_thread_wanted(&net->watcher))
 			break;
 		net->watch_asleep = false;
-		if (net->nvl && net->calls == seen) {
-			net->nvl->ops->progress(net->nvl->iface);
+		if (net->watched && net->calls == seen) {
+			net->watched->ops->progress(net->watched->iface);
 			weft_net_ready_peers(net);
 		}
 	}

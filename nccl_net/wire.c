@@ -36,7 +36,7 @@ unsigned int weft_handle_pack(const struct weft_handle *h, void *buf)
 {
 	uint8_t *p = buf;
 	size_t at = WEFT_HANDLE_WAYS, n;
-	unsigned int i, ways = 0, nvlink = 0, ib = 0;
+	unsigned int i, ways = 0, wires = 0;
 
 	memset(p, 0, WEFT_NET_HANDLE);
 	for (i = 0; i < h->n; i++) {
@@ -44,15 +44,11 @@ unsigned int weft_handle_pack(const struct weft_handle *h, void *buf)
 		if (!n)
 			continue;	/* a shorter one may still fit */
 		at += n;
-		if (h->nvlink & BIT(i))
-			nvlink |= BIT(ways);
-		if (h->ib & BIT(i))
-			ib |= BIT(ways);
-		ways++;
+		wires |= h->wire[i] << 2 * ways++;
 	}
 	weft_put_le32(p, WEFT_HANDLE_MAGIC);
 	p[4] = WEFT_HANDLE_VERSION;
-	p[5] = ways | nvlink << 2 | ib << 5;
+	p[5] = ways | wires << 2;
 	p[6] = h->channels;
 	p[7] = h->buffer;
 	weft_put_le64(p + 8, h->token);
@@ -73,15 +69,16 @@ int weft_handle_unpack(const void *buf, struct weft_handle *h)
 	if (p[4] != WEFT_HANDLE_VERSION)
 		return -EPROTONOSUPPORT;
 	ways = p[5] & 3;
-	out.nvlink = p[5] >> 2 & 7;
-	out.ib = p[5] >> 5;
-	if (!ways || (out.nvlink | out.ib) >> ways || (out.nvlink & out.ib))
+	if (!ways || p[5] >> 2 * (ways + 1))
 		return -EINVAL;
 	out.channels = p[6];
 	out.buffer = p[7];
 	out.token = weft_get_le64(p + 8);
 	out.stage = weft_get_le64(p + WEFT_HANDLE_STAGE);
 	for (out.n = 0; out.n < ways; out.n++) {
+		out.wire[out.n] = p[5] >> 2 * (out.n + 1) & 3;
+		if (out.wire[out.n] > WEFT_WIRE_TCP)
+			return -EINVAL;
 		n = way_unpack(p + at, WEFT_NET_HANDLE - at,
 			       &out.way[out.n]);
 		if (n < 0)

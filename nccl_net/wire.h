@@ -19,9 +19,9 @@
 #define WEFT_HANDLE_VERSION	4
 
 /*
- * The handle: magic 4, version 1, ways 1 (bits 0 and 1: how many; 2 to 4: which
- * of them are by NVLink; 5 to 7: which by InfiniBand, their addresses being those
- * where queue pairs are exchanged), channels 1, buffer 1, token 8, stage 8, ways.
+ * The handle: magic 4, version 1, ways 1 (bits 0 and 1: how many; then two for
+ * each one's wire; addresses of InfiniBand are those where queue pairs are
+ * exchanged), channels 1, buffer 1, token 8, stage 8, ways.
  * Channels and buffer are what this rank told NCCL, which must be the same on
  * all ranks.  The listener leaves the stage 0; the connecting side, whose copy
  * of the handle it is, keeps the id of its half-made comm there.
@@ -33,14 +33,20 @@ _Static_assert(WEFT_HANDLE_WAYS + WEFT_WAYS_MAX *
 	       (WEFT_IFACE_ADDR_LEN + 6) <= WEFT_NET_HANDLE,
 	       "three IPv4 ways must fit into NCCL's handle");
 
+/* Best first. */
+enum weft_net_wire {
+	WEFT_WIRE_NVLINK,
+	WEFT_WIRE_IB,
+	WEFT_WIRE_TCP,
+};
+
 struct weft_handle {
 	uint64_t token;			/* the listener's, random */
 	uint64_t stage;
 	uint8_t channels;		/* NCCL_MIN_NCHANNELS; 0: NCCL's own */
 	uint8_t buffer;			/* NCCL_BUFFSIZE in MiB */
 	unsigned int n;
-	unsigned int nvlink;		/* bit i: way i is by NVLink */
-	unsigned int ib;		/* the same; the rest is by TCP */
+	enum weft_net_wire wire[WEFT_WAYS_MAX];
 	struct weft_address way[WEFT_WAYS_MAX];
 };
 

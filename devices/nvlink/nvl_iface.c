@@ -168,6 +168,7 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 		.max_iov = NVL_MAX_IOV,
 		.max_put = SIZE_MAX >> 1,
 		.mem_kinds = BIT(WEFT_MEM_HOST) | BIT(WEFT_MEM_CUDA),
+		.same_host = true,
 		.bandwidth = 330e9,	/* H200, NVLink 18 links: measured */
 		.latency = 1e-6,
 		.overhead = 0.3e-6,

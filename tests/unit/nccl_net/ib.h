@@ -73,7 +73,7 @@ static inline unsigned int ways_by_ib(void)
 
 	weft_list_for_each(dial, tmp, &a->dialing, link)
 		for (i = 0; i < dial->n; i++)
-			n += dial->try[i].port->ib;
+			n += dial->try[i].port->wire == WEFT_WIRE_IB;
 	return n;
 }
 
@@ -116,7 +116,8 @@ static inline void wait_for(struct weft_net_request *req, size_t size)
 
 static inline bool by_ib(void)
 {
-	return tx->peer->port->ib && rx->peer->port->ib;
+	return tx->peer->port->wire == WEFT_WIRE_IB &&
+	       rx->peer->port->wire == WEFT_WIRE_IB;
 }
 
 static inline bool by_tcp(void)

@@ -58,7 +58,8 @@ static void meet(struct weft_net_comm **send, struct weft_net_comm **recv)
 	}
 	both = *send && *recv;
 	cr_assert(both, "not connected");
-	both = (*send)->peer->port->nvlink && (*recv)->peer->port->nvlink;
+	both = (*send)->peer->port->wire == WEFT_WIRE_NVLINK &&
+	       (*recv)->peer->port->wire == WEFT_WIRE_NVLINK;
 	cr_assert(both, "not by NVLink");
 }
 

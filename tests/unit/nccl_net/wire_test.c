@@ -52,7 +52,10 @@ Test(wire, handle_keeps_its_ways)
 
 Test(wire, handle_takes_what_fits)
 {
-	struct weft_handle h = { .token = 42, .n = 3, .nvlink = 1 }, back;
+	struct weft_handle h = {
+		.token = 42, .n = 3,
+		.wire = { WEFT_WIRE_NVLINK, WEFT_WIRE_TCP, WEFT_WIRE_IB },
+	}, back;
 	uint8_t buf[WEFT_NET_HANDLE];
 
 	h.way[0] = address(AF_INET, 1);
@@ -64,29 +67,31 @@ Test(wire, handle_takes_what_fits)
 	cr_assert(eq(int, weft_handle_unpack(buf, &back), 0));
 	cr_assert(eq(uint, back.n, 2));
 	same(&h.way[1], &back.way[1]);
-	cr_expect(eq(uint, back.nvlink, 1));
+	cr_expect(eq(uint, back.wire[0], WEFT_WIRE_NVLINK));
+	cr_expect(eq(uint, back.wire[1], WEFT_WIRE_TCP));
 	cr_expect(eq(uint, back.channels, 16));
 	cr_expect(eq(uint, back.buffer, 8));
 	/* what does not fit takes its mark along */
 	h.way[0] = address(AF_INET6, 1);
 	h.way[2] = address(AF_INET, 3);
-	h.nvlink = 4;
-	h.ib = 2;
+	h.wire[0] = WEFT_WIRE_TCP;
+	h.wire[1] = WEFT_WIRE_IB;
+	h.wire[2] = WEFT_WIRE_NVLINK;
 	h.way[1] = address(AF_INET6, 2);
 	h.way[0].sa.sa.sa_family = AF_INET6;
 	cr_expect(eq(uint, weft_handle_pack(&h, buf), 2));
 	cr_assert(eq(int, weft_handle_unpack(buf, &back), 0));
-	cr_expect(eq(uint, back.nvlink, 0));
-	cr_expect(eq(uint, back.ib, 2));
+	cr_expect(eq(uint, back.wire[0], WEFT_WIRE_TCP));
+	cr_expect(eq(uint, back.wire[1], WEFT_WIRE_IB));
 	/* and what comes behind it keeps its own */
 	h.way[1] = address(AF_INET, 2);
 	h.way[2] = address(AF_INET6, 3);
-	h.ib = 1;
-	h.nvlink = 2;
+	h.wire[0] = WEFT_WIRE_IB;
+	h.wire[1] = WEFT_WIRE_NVLINK;
 	cr_expect(eq(uint, weft_handle_pack(&h, buf), 2));
 	cr_assert(eq(int, weft_handle_unpack(buf, &back), 0));
-	cr_expect(eq(uint, back.nvlink, 2));
-	cr_expect(eq(uint, back.ib, 1));
+	cr_expect(eq(uint, back.wire[0], WEFT_WIRE_IB));
+	cr_expect(eq(uint, back.wire[1], WEFT_WIRE_NVLINK));
 }
 
 Test(wire, damaged_handles_are_refused)
@@ -109,11 +114,9 @@ Test(wire, damaged_handles_are_refused)
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
 	buf[5] = 255;
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
-	buf[5] = 1 | 2 << 2;	/* the second of one way is by NVLink */
+	buf[5] = 1 | 1 << 4;	/* the second of one way has a wire */
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
-	buf[5] = 1 | 2 << 5;	/* or by InfiniBand */
-	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
-	buf[5] = 1 | 1 << 2 | 1 << 5;	/* it is by both */
+	buf[5] = 1 | (WEFT_WIRE_TCP + 1) << 2;	/* there is no such wire */
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
 	cr_expect(eq(u64, back.token, 9), "the output changed");
 }
