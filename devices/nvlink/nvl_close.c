@@ -79,7 +79,7 @@ void nvl_conn_on_hangup(struct nvl_conn *conn)
 		nvl_conn_break(conn, -ECONNRESET);
 }
 
-void nvl_conn_quiesce(struct nvl_conn *conn)
+void nvl_conn_stop_copies(struct nvl_conn *conn)
 {
 	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
 

@@ -92,7 +92,7 @@ static void detach_conn(struct nvl_ep *ep, int err)
 	ep->err = err;
 	ep->conn = NULL;
 	if (pending) {
-		nvl_conn_quiesce(conn);
+		nvl_conn_stop_copies(conn);
 		nvl_conn_drop_ops(conn, ep, -ECANCELED);
 	}
 	conn->ep = NULL;

@@ -147,7 +147,7 @@ static void iface_close(struct weft_iface *base)
 
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
 		nvl_conn_say_close(conn);
-		nvl_conn_quiesce(conn);
+		nvl_conn_stop_copies(conn);
 		nvl_conn_break(conn, 0);
 		nvl_conn_drop_ops(conn, NULL, -ECANCELED);
 		nvl_conn_forget(conn);
