@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* weft check: the meeting, and what is shown. */
+/* weft check: command line, control connection and output. */
 #include <errno.h>
 #include <getopt.h>
 #include <netdb.h>
@@ -18,41 +18,41 @@
 #include "util/util.h"
 
 #define DEFAULT_PORT "19515"
-#define GUESTS 64 /* that have not said who they are, at once */
+#define GUESTS 64 /* connections that have not sent their card */
 
 static const char help[] =
 	"usage: weft check HOST[:PORT]\n"
 	"       weft check --listen [[ADDRESS]:PORT]\n"
 	"\n"
-	"Does weft work between two hosts, and how fast? On the one say 'weft "
-	"check\n"
-	"--listen', on the other 'weft check HOST'. Messages go both ways, "
-	"blocks of\n"
-	"growing size are put and got with every byte compared, then timed. "
-	"Where both\n"
-	"sides have a GPU, the same goes between their memory.\n"
+	"Does weft work between two hosts, and how fast? Run 'weft check "
+	"--listen' on\n"
+	"one and 'weft check HOST' on the other. It sends messages both ways, "
+	"puts and\n"
+	"gets blocks of growing size, compares every byte, and then measures "
+	"the speed.\n"
+	"If both sides have a GPU, it does the same between their memory.\n"
 	"\n"
 	"  -l, --listen  serve checks, one after the other, until stopped\n"
 	"  -h, --help    show this\n"
 	"\n"
-	"PORT is where the two meet (" DEFAULT_PORT "; 0 takes any free one); "
-	"the device then\n"
-	"listens on a port of WEFT_PORT_RANGE of its own, on both hosts. An "
-	"IPv6 address\n"
-	"stands in brackets: [fd00::1]:19515.\n";
+	"PORT is that of the control connection (default " DEFAULT_PORT
+	"; 0 is any free port).\n"
+	"On both hosts the device listens on another port, of "
+	"WEFT_PORT_RANGE. Write an\n"
+	"IPv6 address in brackets: [fd00::1]:19515.\n";
 
-/* What each side says first on the control connection. */
+/* The first message of each side on the control connection. */
 struct card {
 	char magic[8]; /* "WEFTCHK1" */
 	uint8_t iface[WEFT_IFACE_ADDR_LEN];
 	uint8_t dev_len;
 	uint8_t dev[WEFT_DEV_ADDR_MAX];
 };
-_Static_assert(sizeof(struct card) == 55, "a card is bytes");
+_Static_assert(sizeof(struct card) == 55, "no padding");
 static const char card_magic[8] = { 'W', 'E', 'F', 'T', 'C', 'H', 'K', '1' };
 
-/* "host:port", "[v6]:port", "v6", "host"; parts of @text, which is changed. */
-static int split(char *text, char **host, const char **port)
+/* "host:port", "[v6]:port", "v6", "host"; modifies @text and returns parts. */
+static int split_host_port(char *text, char **host, const char **port)
 {
 	char *end = strrchr(text, ':');
 	uint64_t n;
@@ -68,22 +68,22 @@ static int split(char *text, char **host, const char **port)
 		if (!*end)
 			return 0;
 	} else if (!end || strchr(text, ':') != end) {
-		return 0; /* no port, or an IPv6 address as it is */
+		return 0; /* no port, or an IPv6 address without brackets */
 	}
 	*end++ = '\0';
 	*port = end;
 	return weft_parse_u64(end, 0, 65535, &n);
 }
 
-static void from_sockaddr(const struct sockaddr_storage *ss,
-			  union weft_sockaddr *sa)
+static void convert_sockaddr(const struct sockaddr_storage *ss,
+			     union weft_sockaddr *sa)
 {
 	memset(sa, 0, sizeof(*sa));
 	if (ss->ss_family == AF_INET6)
 		memcpy(&sa->in6, ss, sizeof(sa->in6));
 	else
 		memcpy(&sa->in, ss, sizeof(sa->in));
-	/* A socket for both families shows IPv4 as ::ffff:10.0.0.1. */
+	/* on a dual-stack socket IPv4 is ::ffff:10.0.0.1 */
 	if (ss->ss_family == AF_INET6 &&
 	    IN6_IS_ADDR_V4MAPPED(&sa->in6.sin6_addr)) {
 		const struct sockaddr_in6 v6 = sa->in6;
@@ -95,8 +95,8 @@ static void from_sockaddr(const struct sockaddr_storage *ss,
 	}
 }
 
-/* The interface by which the control connection leaves. */
-static int find_netif(int fd, struct weft_netif *netif)
+/* The interface of the control connection. */
+static int find_local_netif(int fd, struct weft_netif *netif)
 {
 	struct sockaddr_storage ss;
 	socklen_t len = sizeof(ss);
@@ -107,7 +107,7 @@ static int find_netif(int fd, struct weft_netif *netif)
 
 	if (getsockname(fd, (struct sockaddr *)&ss, &len))
 		return -errno;
-	from_sockaddr(&ss, &sa);
+	convert_sockaddr(&ss, &sa);
 	n = weft_netif_list(sa.sa.sa_family, &list);
 	for (i = 0; i < n; i++)
 		if (weft_netif_has(list[i].name, &sa)) {
@@ -131,8 +131,8 @@ static int find_netif(int fd, struct weft_netif *netif)
 	return err;
 }
 
-static int swap_cards(int fd, const struct weft_address *own,
-		      struct weft_address *peer)
+static int exchange_cards(int fd, const struct weft_address *own,
+			  struct weft_address *peer)
 {
 	struct card card = { .dev_len = 0 };
 	size_t have = 0;
@@ -164,8 +164,8 @@ static int swap_cards(int fd, const struct weft_address *own,
 	return 0;
 }
 
-/* From a control connection to a connected device. */
-static int meet(struct check *c, int fd, struct weft_netif *netif)
+/* Open the device on the control connection's interface and connect it. */
+static int connect_device(struct check *c, int fd, struct weft_netif *netif)
 {
 	const struct timeval patience = { .tv_sec = CHECK_PATIENCE_MS / 1000 };
 	struct weft_address own, peer;
@@ -177,12 +177,12 @@ static int meet(struct check *c, int fd, struct weft_netif *netif)
 	c->control = fd;
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-	err = find_netif(fd, netif);
+	err = find_local_netif(fd, netif);
 	if (!err)
 		err = check_open(c, &weft_tcp_ops, netif->name,
 				 netif->addr.sa.sa_family, NULL, &own);
 	if (!err)
-		err = swap_cards(fd, &own, &peer);
+		err = exchange_cards(fd, &own, &peer);
 	if (!err && !c->ops->reaches(c->iface, &peer, &why)) {
 		tool_error("check", "%s is not reached by %s: %s",
 			   weft_sockaddr_str(&peer.sa, text, sizeof(text)),
@@ -192,7 +192,7 @@ static int meet(struct check *c, int fd, struct weft_netif *netif)
 	return err ? err : check_connect(c, &peer);
 }
 
-static const char *size_text(size_t size, char *buf, size_t len)
+static const char *format_size(size_t size, char *buf, size_t len)
 {
 	if (size >= 1 << 20)
 		snprintf(buf, len, "%zu MiB", size >> 20);
@@ -221,14 +221,14 @@ int check_blocks(struct check *c, const size_t *sizes, size_t n)
 			err = check_speed(c, CHECK_GET, sizes[i], &get);
 		if (!err)
 			printf("  %-10s %11.0f %10.0f\n",
-			       size_text(sizes[i], text, sizeof(text)),
+			       format_size(sizes[i], text, sizeof(text)),
 			       put / 1e6, get / 1e6);
 		fflush(stdout);
 	}
 	return err;
 }
 
-static int measure(struct check *c)
+static int run_measurements(struct check *c)
 {
 	static const size_t messages[] = { 8, 8 << 10 };
 	static const size_t blocks[] = { 4 << 10, 64 << 10, 1 << 20, 16 << 20,
@@ -243,7 +243,7 @@ static int measure(struct check *c)
 		err = check_latency(c, messages[i], &usec);
 		if (!err)
 			printf("  %-10s %6.1f us\n",
-			       size_text(messages[i], text, sizeof(text)),
+			       format_size(messages[i], text, sizeof(text)),
 			       usec);
 	}
 	if (!err) {
@@ -258,7 +258,7 @@ static int measure(struct check *c)
 	return err;
 }
 
-static int ask_host(char *where)
+static int check_host(char *where)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *all, *ai;
 	struct weft_netif netif;
@@ -267,7 +267,7 @@ static int ask_host(char *where)
 	char *host;
 	int fd = -1, err;
 
-	if (split(where, &host, &port) || !*host)
+	if (split_host_port(where, &host, &port) || !*host)
 		return usage_error("check", "'%s' is not HOST or HOST:PORT",
 				   where);
 	err = getaddrinfo(host, port, &hints, &all);
@@ -288,11 +288,11 @@ static int ask_host(char *where)
 				  "cannot reach '%s' on port %s: %s; does "
 				  "'weft check --listen' run there?",
 				  host, port, strerror(err));
-	err = meet(&c, fd, &netif);
+	err = connect_device(&c, fd, &netif);
 	if (!err) {
 		printf("%s, over weft_%s by %s\n", host, c.ops->name,
 		       netif.name);
-		err = measure(&c);
+		err = run_measurements(&c);
 	}
 	if (!err)
 		check_bye(&c);
@@ -309,7 +309,7 @@ static void serve_one(int fd, const union weft_sockaddr *from)
 	int err;
 
 	weft_sockaddr_str(from, text, sizeof(text));
-	err = meet(&c, fd, &netif);
+	err = connect_device(&c, fd, &netif);
 	if (!err) {
 		printf("%s, over weft_%s by %s\n", text, c.ops->name,
 		       netif.name);
@@ -322,7 +322,7 @@ static void serve_one(int fd, const union weft_sockaddr *from)
 	close(fd);
 }
 
-/* For both families where the host has both. */
+/* Listen for both families if the host has both. */
 static int open_listener(const char *host, const char *port)
 {
 	const int on = 1, off = 0;
@@ -362,7 +362,7 @@ static int open_listener(const char *host, const char *port)
 	return fd;
 }
 
-/* Those who were accepted and have not sent a card, the oldest first. */
+/* Accepted connections that have not sent their card, oldest first. */
 struct guests {
 	struct pollfd fds[1 + GUESTS]; /* behind the listener */
 	union weft_sockaddr from[1 + GUESTS];
@@ -370,7 +370,7 @@ struct guests {
 	nfds_t n;
 };
 
-static int guest_leaves(struct guests *g, nfds_t i)
+static int remove_guest(struct guests *g, nfds_t i)
 {
 	const int fd = g->fds[i].fd;
 	const size_t rest = --g->n - i;
@@ -382,8 +382,8 @@ static int guest_leaves(struct guests *g, nfds_t i)
 	return fd;
 }
 
-/* 0, or -1 and it has been told why. */
-static int guest_comes(struct guests *g)
+/* 0, or -1 after an error message. */
+static int accept_guest(struct guests *g)
 {
 	const int whole = sizeof(struct card);
 	struct sockaddr_storage ss;
@@ -398,17 +398,17 @@ static int guest_comes(struct guests *g)
 		return -1;
 	}
 	if (g->n == ARRAY_SIZE(g->fds))
-		close(guest_leaves(g, 1));
-	/* readable with the whole card, or when it has left */
+		close(remove_guest(g, 1));
+	/* readable with the whole card, or at the end of the stream */
 	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &whole, sizeof(whole));
 	g->fds[g->n] = (struct pollfd){ .fd = fd, .events = POLLIN };
-	from_sockaddr(&ss, &g->from[g->n]);
+	convert_sockaddr(&ss, &g->from[g->n]);
 	g->since_ms[g->n++] = weft_now_ms();
 	return 0;
 }
 
-/* Whoever says nothing keeps nobody waiting. */
-static int serve(int listener)
+/* A guest that sends nothing delays no other. */
+static int serve_guests(int listener)
 {
 	struct guests g = {
 		.fds = { { .fd = listener, .events = POLLIN } },
@@ -424,18 +424,18 @@ static int serve(int listener)
 				break;
 		if (i < g.n) {
 			from = g.from[i];
-			serve_one(guest_leaves(&g, i), &from);
+			serve_one(remove_guest(&g, i), &from);
 			continue;
 		}
 		while (g.n > 1 &&
 		       weft_now_ms() - g.since_ms[1] > CHECK_PATIENCE_MS)
-			close(guest_leaves(&g, 1));
-		if (g.fds[0].revents && guest_comes(&g))
+			close(remove_guest(&g, 1));
+		if (g.fds[0].revents && accept_guest(&g))
 			return EXIT_FAILED;
 	}
 }
 
-static int listen_for(char *where)
+static int run_listener(char *where)
 {
 	struct sockaddr_storage ss;
 	union weft_sockaddr sa;
@@ -444,19 +444,19 @@ static int listen_for(char *where)
 	char *host;
 	int fd, err;
 
-	if (split(where, &host, &port))
+	if (split_host_port(where, &host, &port))
 		return usage_error("check", "'%s' is not [ADDRESS]:PORT",
 				   where);
 	fd = open_listener(host, port);
 	if (fd < 0)
 		return EXIT_FAILED;
 	getsockname(fd, (struct sockaddr *)&ss, &len);
-	from_sockaddr(&ss, &sa);
+	convert_sockaddr(&ss, &sa);
 	printf("listening on port %u; on the other host: weft check "
 	       "THISHOST:%u\n",
 	       ntohs(sa.in.sin_port), ntohs(sa.in.sin_port));
 	fflush(stdout);
-	err = serve(fd);
+	err = serve_guests(fd);
 	close(fd);
 	return err;
 }
@@ -469,14 +469,14 @@ int check_main(int argc, char **argv)
 		{ 0 },
 	};
 	char any[] = "";
-	bool serve = false;
+	bool serve_guests = false;
 	int c;
 
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, "lh", options, NULL)) != -1) {
 		switch (c) {
 		case 'l':
-			serve = true;
+			serve_guests = true;
 			break;
 		case 'h':
 			fputs(help, stdout);
@@ -488,9 +488,9 @@ int check_main(int argc, char **argv)
 	}
 	if (argc - optind > 1)
 		return usage_error("check", "one host at a time");
-	if (serve)
-		return listen_for(optind < argc ? argv[optind] : any);
+	if (serve_guests)
+		return run_listener(optind < argc ? argv[optind] : any);
 	if (optind == argc)
 		return usage_error("check", "which host?");
-	return ask_host(argv[optind]);
+	return check_host(argv[optind]);
 }

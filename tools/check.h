@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * weft check: two processes that meet over a plain TCP connection, give each
- * other the address of a device's interface, and then use the device as the
- * runtimes do.  One asks, the other serves.  Where both have a GPU they do it
- * once more, by NVLink, between its memory and the other's.
+ * weft check: two processes exchange the addresses of a device's interfaces
+ * over a TCP connection, the control connection, and then use the device as
+ * UCX and NCCL do.  One asks, the other serves.  If both have a GPU, they do
+ * the same between their memory with the NVLink device.
  */
 #ifndef WEFT_TOOLS_CHECK_H
 #define WEFT_TOOLS_CHECK_H
@@ -13,10 +13,10 @@
 #include "devices/device.h"
 
 #define CHECK_BUFFER	  (64u << 20)
-#define CHECK_PATIENCE_MS 10000 /* without any sign of the other side */
-#define CHECK_CARD_MS	  60000 /* the same while it begins to use CUDA */
+#define CHECK_PATIENCE_MS 10000 /* timeout for the other side */
+#define CHECK_CARD_MS	  60000 /* the same while it initialises CUDA */
 
-/* A side's GPU, as it is told to the other; native bytes, one field each. */
+/* A side's GPU, as sent to the other; bytes only, no padding. */
 struct check_card {
 	uint8_t state; /* enum check_gpu_state */
 	uint8_t dev_len;
@@ -36,65 +36,65 @@ struct check {
 	struct weft_iface *iface;
 	struct weft_ep *ep;
 	struct weft_mem *mem;
-	int control; /* the socket of the meeting; its end is the end */
-	int err;     /* why it cannot go on */
+	int control; /* the control connection; if it ends, the check ends */
+	int err;     /* the first error */
 	unsigned int patience_ms;
-	uint8_t *buffer, *source; /* the peer writes the one, we send other */
-	struct check_gpu *gpu;	  /* whose memory they are; NULL: the host's */
+	uint8_t *buffer, *source; /* the peer accesses one, we send the other */
+	struct check_gpu *gpu;	  /* which has both; NULL: host memory */
 
-	bool have_peer; /* its memory, told by itself */
+	bool have_peer; /* MSG_HERE has come */
 	uint64_t peer_addr;
 	uint8_t peer_rkey[WEFT_RKEY_MAX];
 
 	bool answered; /* PONG or VERDICT */
 	uint64_t answer;
-	bool have_card; /* the peer's, of its GPU */
+	bool have_card; /* the peer's card, of its GPU */
 	struct check_card card;
 	bool bye;
 };
 
-#define CHECK_ALL_RIGHT UINT64_MAX /* else where the first wrong byte is */
+#define CHECK_ALL_RIGHT UINT64_MAX /* else offset of the first wrong byte */
 
 /*
- * Opens the device on @netdev, for memory of @gpu (NULL: host memory), and
- * tells of failure.  What was opened is for check_close() in any case.
+ * Open the device on @netdev, for memory of @gpu (NULL: host memory).  Reports
+ * errors.  Call check_close() in any case.
  */
 int check_open(struct check *c, const struct weft_dev_ops *ops,
 	       const char *netdev, int family, struct check_gpu *gpu,
 	       struct weft_address *own);
-/* Connects to @peer; both sides do. */
+/* Connect to @peer; both sides do. */
 int check_connect(struct check *c, const struct weft_address *peer);
 void check_close(struct check *c);
 
-/* The asking side.  All return 0, or -errno that has been told. */
+/* The asking side.  All return 0, or -errno after an error message. */
 int check_latency(struct check *c, size_t size, double *usec);
 enum check_way { CHECK_PUT, CHECK_GET };
-/* Moves @size bytes once and compares every byte. */
+/* Move @size bytes once and compare every byte. */
 int check_bytes(struct check *c, enum check_way way, size_t size);
-/* Moves them again and again; bytes/s. */
+/* Move them repeatedly; bytes/s. */
 int check_speed(struct check *c, enum check_way way, size_t size,
 		double *bandwidth);
 int check_bye(struct check *c);
-/* check_bytes() and check_speed() of each size, a line each. */
+/* check_bytes() and check_speed() for each size; prints a line for each. */
 int check_blocks(struct check *c, const size_t *sizes, size_t n);
 
-/* The serving side: answers until the other says bye. */
+/* The serving side: answer until MSG_BYE comes. */
 int check_serve(struct check *c);
 
-/* Tells the peer, and waits until it has told its own. */
+/* Send the card and wait for the peer's. */
 int check_swap_cards(struct check *c, const struct check_card *own);
 int check_send_card(struct check *c, const struct check_card *own);
 
 /* check_gpu.c */
-/* Both buffers, one behind the other; NULL: it has been told why not. */
+/* Both buffers, one behind the other; NULL after an error message. */
 uint8_t *check_gpu_buffers(struct check_gpu *g, size_t len);
 /* Between the host and the GPU; 0 or -EIO. */
 int check_gpu_copy(struct check_gpu *g, void *dst, const void *src, size_t len);
-/* Where the host sees what goes to the GPU or comes from there. */
+/* The bounce buffer in host memory. */
 uint8_t *check_gpu_bounce(struct check_gpu *g);
-/* What GPU memory would use, and how fast; nothing without a GPU here. */
+/* Check and measure GPU memory; does nothing without a GPU here. */
 int check_gpus(struct check *c);
-/* The same on the serving side, for which @c has a card. */
+/* The same on the serving side; @c has the peer's card. */
 void check_serve_gpu(struct check *c);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * weft check between GPUs: memory of one put into the other's and got from
- * there over the NVLink device, as weft_nvl does it for UCX.  Where that device
- * does not reach the other side, GPU memory goes by way of the host over what
- * has been measured already, and a line says so.
+ * weft check between GPUs: put and get between their memory over the NVLink
+ * device, as weft_nvl does for UCX.  If that device does not reach the other
+ * side, GPU memory goes through host memory over the path that has been
+ * measured already, and a line says so.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ _Static_assert(sizeof(struct check_card) == 128, "a card is bytes");
 enum check_gpu_state {
 	GPU_HERE = 1,
 	GPU_NONE,
-	GPU_FAILED, /* its side has told why */
+	GPU_FAILED, /* that side has logged why */
 };
 
 struct check_gpu {
@@ -71,7 +71,7 @@ uint8_t *check_gpu_bounce(struct check_gpu *g)
 	return g->bounce;
 }
 
-static void gpu_close(struct check_gpu *g)
+static void close_gpu(struct check_gpu *g)
 {
 	if (g->len)
 		tool_gpu_free(&g->gpu, g->at, g->len);
@@ -80,7 +80,7 @@ static void gpu_close(struct check_gpu *g)
 	memset(g, 0, sizeof(*g));
 }
 
-static void uuid_of(int ordinal, uint8_t uuid[16])
+static void get_uuid(int ordinal, uint8_t uuid[16])
 {
 	struct weft_cu_uuid id;
 	int dev;
@@ -91,8 +91,8 @@ static void uuid_of(int ordinal, uint8_t uuid[16])
 	memcpy(uuid, id.bytes, sizeof(id.bytes));
 }
 
-/* Whose NCCL is one host to NCCL elsewhere; @host says why where it is none's. */
-static void fill_in(struct check_card *card, struct weft_samehost *host)
+/* Fill in the host ids; if NCCL is not introduced, @host->reason says why. */
+static void fill_host(struct check_card *card, struct weft_samehost *host)
 {
 	weft_put_le64(card->host, weft_host_id());
 	weft_samehost_find(0, host);
@@ -116,8 +116,8 @@ static void print_nccl(const struct check_card *own,
 		puts("uses its own NVLink and shared memory: weft introduces it");
 }
 
-/* The first one that is not the other side's; else the first. */
-static int choose(const struct check_card *other)
+/* The first GPU that is not the other side's; else the first. */
+static int choose_gpu(const struct check_card *other)
 {
 	uint8_t uuid[16];
 	int n = 0, i;
@@ -125,18 +125,18 @@ static int choose(const struct check_card *other)
 	if (!other || weft_cuda()->device_count(&n))
 		return 0;
 	for (i = 0; i < n; i++) {
-		uuid_of(i, uuid);
+		get_uuid(i, uuid);
 		if (memcmp(uuid, other->uuid, sizeof(uuid)))
 			return i;
 	}
 	return 0;
 }
 
-static void describe(const struct tool_gpu *g, struct check_card *card)
+static void describe_gpu(const struct tool_gpu *g, struct check_card *card)
 {
 	int domain = 0, bus = 0, device = 0;
 
-	uuid_of(g->dev, card->uuid);
+	get_uuid(g->dev, card->uuid);
 	g->cu->device_attr(&domain, WEFT_CU_DEVICE_PCI_DOMAIN, g->dev);
 	g->cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, g->dev);
 	g->cu->device_attr(&device, WEFT_CU_DEVICE_PCI_DEVICE, g->dev);
@@ -144,12 +144,12 @@ static void describe(const struct tool_gpu *g, struct check_card *card)
 		       (unsigned int)device);
 }
 
-/* Opens all of it and fills the card in. */
-static int side_open(struct check *n, struct check_gpu *g,
+/* Open the GPU and the device, and fill in @card. */
+static int open_side(struct check *n, struct check_gpu *g,
 		     const struct check *over, const struct check_card *other,
 		     struct check_card *card)
 {
-	const int ordinal = choose(other);
+	const int ordinal = choose_gpu(other);
 	struct weft_address own;
 	int err, r;
 
@@ -159,7 +159,7 @@ static int side_open(struct check *n, struct check_gpu *g,
 			   weft_cuda_error_name(r));
 		return -EIO;
 	}
-	describe(&g->gpu, card);
+	describe_gpu(&g->gpu, card);
 	err = check_open(n, &weft_nvlink_ops, "nvl", AF_UNSPEC, g, &own);
 	if (err)
 		return err;
@@ -170,7 +170,7 @@ static int side_open(struct check *n, struct check_gpu *g,
 	return 0;
 }
 
-static int address_of(const struct check_card *card, struct weft_address *a)
+static int unpack_address(const struct check_card *card, struct weft_address *a)
 {
 	if (card->dev_len > sizeof(card->dev))
 		return -EINVAL;
@@ -178,15 +178,15 @@ static int address_of(const struct check_card *card, struct weft_address *a)
 				   card->dev_len, a);
 }
 
-/* What a peer calls itself is shown as far as it is a PCI address. */
-static void printable(char busid[16])
+/* Print of a peer's text only what looks like a PCI address. */
+static void strip_busid(char busid[16])
 {
 	busid[strspn(busid, "0123456789abcdef:.")] = '\0';
 }
 
-/* Both sides come to the same answer; @why is set where it is no. */
-static bool reaches(struct check *n, const struct check_card *other,
-		    const struct weft_address *peer, const char **why)
+/* Both sides get the same answer; sets *@why if false. */
+static bool is_reachable(struct check *n, const struct check_card *other,
+			 const struct weft_address *peer, const char **why)
 {
 	if (n->ops->reaches(n->iface, peer, why))
 		return true;
@@ -195,7 +195,7 @@ static bool reaches(struct check *n, const struct check_card *other,
 	return false;
 }
 
-static const char *ring_name(struct check *n, bool out)
+static const char *get_ring_name(struct check *n, bool out)
 {
 	struct weft_ep_attr attr;
 
@@ -205,8 +205,8 @@ static const char *ring_name(struct check *n, bool out)
 		       "host memory";
 }
 
-static int measure(struct check *n, const struct check_card *own,
-		   const struct check_card *other)
+static int measure_gpu(struct check *n, const struct check_card *own,
+		       const struct check_card *other)
 {
 	static const size_t blocks[] = { 64 << 10, 1 << 20, 16 << 20,
 					 CHECK_BUFFER };
@@ -220,11 +220,11 @@ static int measure(struct check *n, const struct check_card *own,
 	err = check_blocks(n, blocks, ARRAY_SIZE(blocks));
 	if (!err)
 		printf("  put by a ring of %s, get by a ring of %s\n",
-		       ring_name(n, true), ring_name(n, false));
+		       get_ring_name(n, true), get_ring_name(n, false));
 	return err ? err : check_bye(n);
 }
 
-static int ask_side(struct check *c, struct check *n, struct check_card *own)
+static int query_side(struct check *c, struct check *n, struct check_card *own)
 {
 	struct weft_address peer;
 	const char *why;
@@ -234,25 +234,25 @@ static int ask_side(struct check *c, struct check *n, struct check_card *own)
 	if (err)
 		return err;
 	c->card.busid[sizeof(c->card.busid) - 1] = '\0';
-	printable(c->card.busid);
+	strip_busid(c->card.busid);
 	if (c->card.state == GPU_NONE) {
 		puts("\n  GPU memory is not measured: the other side has no "
 		     "GPU");
 		return 0;
 	}
-	if (c->card.state != GPU_HERE || address_of(&c->card, &peer)) {
+	if (c->card.state != GPU_HERE || unpack_address(&c->card, &peer)) {
 		tool_error("check", "the other side cannot use its GPU; its "
 				    "own message says why");
 		return -EIO;
 	}
-	if (!reaches(n, &c->card, &peer, &why)) {
+	if (!is_reachable(n, &c->card, &peer, &why)) {
 		printf("\n  GPU memory goes over weft_tcp, by way of the host, "
 		       "for weft_nvl does not\n  reach the other side: %s\n",
 		       why);
 		return 0;
 	}
 	err = check_connect(n, &peer);
-	return err ? err : measure(n, own, &c->card);
+	return err ? err : measure_gpu(n, own, &c->card);
 }
 
 int check_gpus(struct check *c)
@@ -265,15 +265,15 @@ int check_gpus(struct check *c)
 
 	if (!weft_gpu_here() || weft_cuda_init())
 		return 0;
-	fill_in(&own, &host);
-	err = side_open(&n, &g, c, NULL, &own);
+	fill_host(&own, &host);
+	err = open_side(&n, &g, c, NULL, &own);
 	if (!err)
-		err = ask_side(c, &n, &own);
+		err = query_side(c, &n, &own);
 	if (!err && c->card.state == GPU_HERE &&
 	    weft_get_le64(c->card.host) == weft_host_id())
 		print_nccl(&own, &c->card, &host);
 	check_close(&n);
-	gpu_close(&g);
+	close_gpu(&g);
 	return err;
 }
 
@@ -288,14 +288,16 @@ void check_serve_gpu(struct check *c)
 	const char *why;
 	int err;
 
-	fill_in(&own, &host);
+	fill_host(&own, &host);
 	if (weft_gpu_here() && !weft_cuda_init()) {
 		own.state = GPU_FAILED;
-		err = side_open(&n, &g, c, &c->card, &own);
-		meet = !err && !address_of(&c->card, &peer) &&
-		       reaches(&n, &c->card, &peer, &why);
+		err = open_side(&n, &g, c, &c->card, &own);
+		meet = !err && !unpack_address(&c->card, &peer) &&
+		       is_reachable(&n, &c->card, &peer, &why);
 	}
-	/* where that fails, the connection has ended: the loop tells */
+	/*
+	 * if that fails, the connection has ended and check_serve() reports it
+	 */
 	err = check_send_card(c, &own);
 	if (!err && meet && !check_connect(&n, &peer)) {
 		err = check_serve(&n);
@@ -303,5 +305,5 @@ void check_serve_gpu(struct check *c)
 			tool_error("check", "GPU memory: %s", strerror(-err));
 	}
 	check_close(&n);
-	gpu_close(&g);
+	close_gpu(&g);
 }

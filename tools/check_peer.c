@@ -14,83 +14,83 @@
 #include "util/util.h"
 
 enum message {
-	MSG_HERE = 1, /* address, key: where the other may write */
-	MSG_PING,     /* any bytes: */
-	MSG_PONG,     /* the same back */
-	MSG_FILL,     /* size, seed: fill your buffer so */
-	MSG_COMPARE,  /* size, seed: is your buffer so? */
-	MSG_ANSWER,   /* CHECK_ALL_RIGHT, or where it is not */
+	MSG_HERE = 1, /* address, key: the sender's buffer */
+	MSG_PING,     /* any bytes */
+	MSG_PONG,     /* the bytes of the PING */
+	MSG_FILL,     /* size, seed: fill your buffer */
+	MSG_COMPARE,  /* size, seed: compare your buffer */
+	MSG_ANSWER,   /* CHECK_ALL_RIGHT, or offset of the first wrong byte */
 	MSG_BYE,
-	MSG_CARD, /* struct check_card: a GPU, answered by the other's */
+	MSG_CARD, /* struct check_card: the sender's GPU; answered likewise */
 };
 
 #define HERE_MAX  (8 + WEFT_RKEY_MAX)
 #define ORDER_LEN 16
-#define WINDOW	  8 /* puts or gets under way at once */
+#define WINDOW	  8 /* puts or gets in flight */
 
-static uint64_t word_of(uint64_t i, uint64_t seed)
+static uint64_t make_word(uint64_t i, uint64_t seed)
 {
 	return (i + seed) * 0x9e3779b97f4a7c15 ^ seed;
 }
 
-static void fill(uint8_t *to, size_t size, uint64_t seed)
+static void fill_pattern(uint8_t *to, size_t size, uint64_t seed)
 {
 	size_t i;
 
 	for (i = 0; i < size; i += 8)
-		weft_put_le64(to + i, word_of(i, seed));
+		weft_put_le64(to + i, make_word(i, seed));
 }
 
-static uint64_t compare(const uint8_t *at, size_t size, uint64_t seed)
+static uint64_t compare_pattern(const uint8_t *at, size_t size, uint64_t seed)
 {
 	size_t i;
 
 	for (i = 0; i < size; i += 8)
-		if (weft_get_le64(at + i) != word_of(i, seed))
+		if (weft_get_le64(at + i) != make_word(i, seed))
 			return i;
 	return CHECK_ALL_RIGHT;
 }
 
-static void note(struct check *c, int err)
+static void record_error(struct check *c, int err)
 {
 	if (err && !c->err)
 		c->err = err;
 }
 
-/* The same for a buffer of @c, which may be in GPU memory. */
-static void buffer_fill(struct check *c, uint8_t *to, size_t size,
+/* For a buffer of @c, which may be in GPU memory. */
+static void fill_buffer(struct check *c, uint8_t *to, size_t size,
 			uint64_t seed)
 {
 	uint8_t *host = c->gpu ? check_gpu_bounce(c->gpu) : to;
 
-	fill(host, size, seed);
+	fill_pattern(host, size, seed);
 	if (c->gpu)
-		note(c, check_gpu_copy(c->gpu, to, host, size));
+		record_error(c, check_gpu_copy(c->gpu, to, host, size));
 }
 
-static void buffer_poison(struct check *c, uint8_t *to, size_t size)
+static void poison_buffer(struct check *c, uint8_t *to, size_t size)
 {
 	uint8_t *host = c->gpu ? check_gpu_bounce(c->gpu) : to;
 
 	memset(host, 0xee, size);
 	if (c->gpu)
-		note(c, check_gpu_copy(c->gpu, to, host, size));
+		record_error(c, check_gpu_copy(c->gpu, to, host, size));
 }
 
-static uint64_t buffer_compare(struct check *c, const uint8_t *at, size_t size,
+static uint64_t compare_buffer(struct check *c, const uint8_t *at, size_t size,
 			       uint64_t seed)
 {
 	uint8_t *host;
 
 	if (!c->gpu)
-		return compare(at, size, seed);
+		return compare_pattern(at, size, seed);
 	host = check_gpu_bounce(c->gpu);
 	memset(host, 0x11, size);
-	note(c, check_gpu_copy(c->gpu, host, at, size));
-	return compare(host, size, seed);
+	record_error(c, check_gpu_copy(c->gpu, host, at, size));
+	return compare_pattern(host, size, seed);
 }
 
-/* Copied by the device; waits for room as long as the peer lives. */
+/* The device copies @data.  Waits for room until the timeout. */
 static int send_message(struct check *c, enum message id, const void *data,
 			size_t len)
 {
@@ -112,23 +112,23 @@ static void send_answer(struct check *c, uint64_t answer)
 	uint8_t text[8];
 
 	weft_put_le64(text, answer);
-	note(c, send_message(c, MSG_ANSWER, text, sizeof(text)));
+	record_error(c, send_message(c, MSG_ANSWER, text, sizeof(text)));
 }
 
-static void got_order(struct check *c, enum message id, const uint8_t *data)
+static void run_order(struct check *c, enum message id, const uint8_t *data)
 {
 	const uint64_t size = weft_get_le64(data);
 	const uint64_t seed = weft_get_le64(data + 8);
 
 	if (size > CHECK_BUFFER || size % 8) {
-		note(c, -EPROTO);
+		record_error(c, -EPROTO);
 		return;
 	}
 	if (id == MSG_FILL)
-		buffer_fill(c, c->buffer, size, seed);
+		fill_buffer(c, c->buffer, size, seed);
 	send_answer(c, id == MSG_FILL
 			       ? CHECK_ALL_RIGHT
-			       : buffer_compare(c, c->buffer, size, seed));
+			       : compare_buffer(c, c->buffer, size, seed));
 }
 
 static void on_message(void *arg, uint8_t id, void *data, size_t len)
@@ -140,11 +140,11 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 		memcpy(c->peer_rkey, (const uint8_t *)data + 8, len - 8);
 		c->have_peer = true;
 	} else if (id == MSG_PING) {
-		note(c, send_message(c, MSG_PONG, data, len));
+		record_error(c, send_message(c, MSG_PONG, data, len));
 	} else if (id == MSG_PONG) {
 		c->answered = true;
 	} else if ((id == MSG_FILL || id == MSG_COMPARE) && len == ORDER_LEN) {
-		got_order(c, id, data);
+		run_order(c, id, data);
 	} else if (id == MSG_ANSWER && len == 8) {
 		c->answer = weft_get_le64(data);
 		c->answered = true;
@@ -154,13 +154,13 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 	} else if (id == MSG_BYE) {
 		c->bye = true;
 	} else {
-		note(c, -EPROTO);
+		record_error(c, -EPROTO);
 	}
 }
 
 static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 {
-	note(arg, err);
+	record_error(arg, err);
 }
 
 static void on_notify(void *arg, uint64_t tag, uint64_t size)
@@ -171,8 +171,8 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 {
 }
 
-/* Sleeps until the device or the control connection has something to say. */
-static void doze(struct check *c)
+/* Sleep until the device or the control connection has an event. */
+static void sleep_until_event(struct check *c)
 {
 	struct pollfd fds[] = {
 		{ .fd = c->ops->event_fd(c->iface), .events = POLLIN },
@@ -183,15 +183,15 @@ static void doze(struct check *c)
 	if (c->ops->arm(c->iface))
 		return;
 	poll(fds, 2, 100);
-	/* Nothing is ever said there again: this is its end. */
+	/* no more data comes there: the peer has closed it */
 	if (fds[1].revents && read(c->control, &byte, 1) <= 0 && !c->bye) {
 		c->ops->progress(c->iface);
-		note(c, c->bye ? 0 : -ECONNRESET);
+		record_error(c, c->bye ? 0 : -ECONNRESET);
 	}
 }
 
-/* Until *@flag; spins first, because latency is being measured. */
-static int await(struct check *c, const bool *flag)
+/* Wait for *@flag; spin first, for the sake of latency. */
+static int wait_for(struct check *c, const bool *flag)
 {
 	uint64_t end = weft_now_ms() + c->patience_ms;
 	unsigned int idle = 0;
@@ -204,13 +204,13 @@ static int await(struct check *c, const bool *flag)
 		if (++idle < 1000)
 			continue;
 		if (idle % 64 == 0 && weft_now_ms() > end)
-			note(c, -ETIMEDOUT);
-		doze(c);
+			record_error(c, -ETIMEDOUT);
+		sleep_until_event(c);
 	}
 	return *flag ? 0 : c->err;
 }
 
-static int tell(struct check *c, const char *what, int err)
+static int report_error(struct check *c, const char *what, int err)
 {
 	const char *advice = "";
 
@@ -218,7 +218,7 @@ static int tell(struct check *c, const char *what, int err)
 		advice = "; is WEFT_SECRET_FILE the same on both hosts?";
 	else if (err == -ECONNRESET)
 		advice = "; the other side's own message says why";
-	else if (err == -ECONNREFUSED) /* it has listened just before */
+	else if (err == -ECONNREFUSED) /* it listened a moment ago */
 		advice = "; the other side's own message says why, or a "
 			 "firewall refuses the ports of WEFT_PORT_RANGE";
 	else if (err == -ETIMEDOUT)
@@ -228,7 +228,7 @@ static int tell(struct check *c, const char *what, int err)
 	return err;
 }
 
-static int buffers_new(struct check *c)
+static int alloc_buffers(struct check *c)
 {
 	if (c->gpu) {
 		c->buffer = check_gpu_buffers(c->gpu, CHECK_BUFFER);
@@ -239,7 +239,8 @@ static int buffers_new(struct check *c)
 	}
 	c->buffer = malloc(CHECK_BUFFER);
 	c->source = malloc(CHECK_BUFFER);
-	return c->buffer && c->source ? 0 : tell(c, "no memory", -ENOMEM);
+	return c->buffer && c->source ? 0 :
+	       report_error(c, "no memory", -ENOMEM);
 }
 
 int check_open(struct check *c, const struct weft_dev_ops *ops,
@@ -262,17 +263,17 @@ int check_open(struct check *c, const struct weft_dev_ops *ops,
 	c->ops = ops;
 	c->gpu = gpu;
 	c->patience_ms = CHECK_PATIENCE_MS;
-	err = buffers_new(c);
+	err = alloc_buffers(c);
 	if (err)
 		return err;
 	err = ops->iface_open(&params, &c->iface);
 	if (err)
-		return err; /* the device has told why */
+		return err; /* the device has logged it */
 	ops->iface_query(c->iface, &attr);
 	*own = attr.addr;
 	err = ops->mem_register(c->buffer, CHECK_BUFFER,
 				gpu ? WEFT_MEM_CUDA : WEFT_MEM_HOST, &c->mem);
-	return err ? tell(c, "cannot register memory", err) : 0;
+	return err ? report_error(c, "cannot register memory", err) : 0;
 }
 
 int check_connect(struct check *c, const struct weft_address *peer)
@@ -282,13 +283,13 @@ int check_connect(struct check *c, const struct weft_address *peer)
 
 	err = c->ops->ep_create(c->iface, peer, NULL, &c->ep);
 	if (err)
-		return tell(c, "cannot connect", err);
+		return report_error(c, "cannot connect", err);
 	weft_put_le64(here, (uint64_t)(uintptr_t)c->buffer);
 	c->ops->mem_pack(c->mem, here + 8);
 	err = send_message(c, MSG_HERE, here, 8 + c->ops->rkey_len);
 	if (!err)
-		err = await(c, &c->have_peer);
-	return err ? tell(c, "the other side cannot be met", err) : 0;
+		err = wait_for(c, &c->have_peer);
+	return err ? report_error(c, "the other side cannot be met", err) : 0;
 }
 
 void check_close(struct check *c)
@@ -306,26 +307,28 @@ void check_close(struct check *c)
 	memset(c, 0, sizeof(*c));
 }
 
-/* Sends, and waits for PONG or ANSWER. */
-static int ask(struct check *c, enum message id, const void *data, size_t len)
+/* Send, and wait for PONG or ANSWER. */
+static int send_query(struct check *c, enum message id, const void *data,
+		      size_t len)
 {
 	int err;
 
 	c->answered = false;
 	err = send_message(c, id, data, len);
-	return err ? err : await(c, &c->answered);
+	return err ? err : wait_for(c, &c->answered);
 }
 
-static int order(struct check *c, enum message id, size_t size, uint64_t seed)
+static int send_order(struct check *c, enum message id, size_t size,
+		      uint64_t seed)
 {
 	uint8_t text[ORDER_LEN];
 
 	weft_put_le64(text, size);
 	weft_put_le64(text + 8, seed);
-	return ask(c, id, text, sizeof(text));
+	return send_query(c, id, text, sizeof(text));
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
 	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
@@ -337,21 +340,21 @@ int check_latency(struct check *c, size_t size, double *usec)
 	static uint64_t times[1000];
 	struct weft_iface_attr attr;
 	size_t i, warm = 100;
-	uint64_t start;
+	uint64_t start_move;
 	int err = 0;
 
 	c->ops->iface_query(c->iface, &attr);
 	size = weft_min(size, attr.max_message);
 	memset(c->source, 0x5a, size);
 	for (i = 0; i < warm + ARRAY_SIZE(times) && !err; i++) {
-		start = weft_now_ns();
-		err = ask(c, MSG_PING, c->source, size);
+		start_move = weft_now_ns();
+		err = send_query(c, MSG_PING, c->source, size);
 		if (i >= warm)
-			times[i - warm] = weft_now_ns() - start;
+			times[i - warm] = weft_now_ns() - start_move;
 	}
 	if (err)
-		return tell(c, "messages do not come back", err);
-	qsort(times, ARRAY_SIZE(times), sizeof(times[0]), by_value);
+		return report_error(c, "messages do not come back", err);
+	qsort(times, ARRAY_SIZE(times), sizeof(times[0]), compare_times);
 	*usec = (double)times[ARRAY_SIZE(times) / 2] / 2000;
 	return 0;
 }
@@ -362,22 +365,22 @@ struct move {
 	bool done;
 };
 
-static void moved(struct weft_op *op, int status)
+static void on_move_done(struct weft_op *op, int status)
 {
 	struct move *m = container_of(op, struct move, op);
 
 	m->done = true;
-	note(m->c, status);
+	record_error(m->c, status);
 }
 
-static int start(struct check *c, enum check_way way, size_t size,
-		 struct move *m)
+static int start_move(struct check *c, enum check_way way, size_t size,
+		      struct move *m)
 {
 	const uint64_t end = weft_now_ms() + c->patience_ms;
 	const struct weft_iov iov = { c->source, size, NULL };
 	int err;
 
-	m->op.done = moved;
+	m->op.done = on_move_done;
 	m->c = c;
 	m->done = false;
 	do {
@@ -392,10 +395,10 @@ static int start(struct check *c, enum check_way way, size_t size,
 	return err == -EINPROGRESS ? 0 : err ? err : -EPROTO;
 }
 
-/* Nothing may be left with the device when an error is returned. */
-static int finish(struct check *c, struct move *m)
+/* On error no operation may be left with the device. */
+static int finish_move(struct check *c, struct move *m)
 {
-	const int err = await(c, &m->done);
+	const int err = wait_for(c, &m->done);
 
 	if (!m->done)
 		c->ops->cancel(c->ep);
@@ -409,24 +412,24 @@ int check_bytes(struct check *c, enum check_way way, size_t size)
 	int err;
 
 	if (way == CHECK_PUT) {
-		/* Old contents must not pass for new ones. */
-		err = order(c, MSG_FILL, size, size + 1);
-		buffer_fill(c, c->source, size, size);
+		/* old contents must not look like new ones */
+		err = send_order(c, MSG_FILL, size, size + 1);
+		fill_buffer(c, c->source, size, size);
 	} else {
-		err = order(c, MSG_FILL, size, size + 2);
-		buffer_poison(c, c->source, size);
+		err = send_order(c, MSG_FILL, size, size + 2);
+		poison_buffer(c, c->source, size);
 	}
 	if (!err)
-		err = start(c, way, size, &m);
+		err = start_move(c, way, size, &m);
 	if (!err)
-		err = finish(c, &m);
+		err = finish_move(c, &m);
 	if (!err && way == CHECK_PUT)
-		err = order(c, MSG_COMPARE, size, size);
+		err = send_order(c, MSG_COMPARE, size, size);
 	else if (!err)
-		c->answer = buffer_compare(c, c->source, size, size + 2);
+		c->answer = compare_buffer(c, c->source, size, size + 2);
 	err = err ? err : c->err;
 	if (err)
-		return tell(c, what, err);
+		return report_error(c, what, err);
 	if (c->answer != CHECK_ALL_RIGHT) {
 		tool_error("check",
 			   "%s of %zu bytes: byte %llu is wrong; please "
@@ -445,22 +448,23 @@ int check_speed(struct check *c, enum check_way way, size_t size,
 	uint64_t started = 0, finished = 0;
 	int err = 0;
 
-	/* As many as fit into the time, but each window at least once. */
+	/* as many as fit into the time, but at least one window */
 	while (!err && (weft_now_ns() - begin < span || started < WINDOW)) {
 		if (started - finished == WINDOW)
-			err = finish(c, &moves[finished++ % WINDOW]);
+			err = finish_move(c, &moves[finished++ % WINDOW]);
 		if (!err) {
-			err = start(c, way, size, &moves[started % WINDOW]);
+			err = start_move(c, way, size,
+					 &moves[started % WINDOW]);
 			started += !err;
 		}
 	}
 	while (finished < started) {
-		const int e = finish(c, &moves[finished++ % WINDOW]);
+		const int e = finish_move(c, &moves[finished++ % WINDOW]);
 
 		err = err ? err : e;
 	}
 	if (err)
-		return tell(c, way == CHECK_PUT ? "put" : "get", err);
+		return report_error(c, way == CHECK_PUT ? "put" : "get", err);
 	*bandwidth = (double)(finished * size) * 1e9 /
 		     (double)(weft_now_ns() - begin);
 	return 0;
@@ -495,17 +499,17 @@ int check_swap_cards(struct check *c, const struct check_card *own)
 	c->patience_ms = CHECK_CARD_MS;
 	err = check_send_card(c, own);
 	if (!err)
-		err = await(c, &c->have_card);
+		err = wait_for(c, &c->have_card);
 	c->patience_ms = CHECK_PATIENCE_MS;
-	return err ? tell(c, "the other side does not tell of its GPU", err)
-		   : 0;
+	return err ? report_error(c, "the other side does not report its GPU",
+				  err) : 0;
 }
 
 int check_serve(struct check *c)
 {
 	while (!c->bye && !c->err) {
 		if (!c->ops->progress(c->iface))
-			doze(c);
+			sleep_until_event(c);
 		if (c->have_card && !c->gpu)
 			check_serve_gpu(c);
 		c->have_card = false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where things are: weft's own libraries, and the UCX that programs load. */
+/* Find weft's libraries and the UCX that programs load. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 
 bool tool_find(const char *file, char path[TOOL_PATH_MAX])
 {
-	/* A build tree has libtool's folder, and no ucx/ below it. */
+	/* a build tree has libtool's .libs, without ucx/ */
 	static const char *const near[] = {
 		"ucx_tl/.libs/", "../ucx_tl/.libs/", "../../ucx_tl/.libs/",
 		"nccl_net/.libs/", "../nccl_net/.libs/",
@@ -44,8 +44,8 @@ found:
 	return snprintf(path, TOOL_PATH_MAX, "%s", real) < TOOL_PATH_MAX;
 }
 
-/* In a child of its own: UCX's constructors are not for this process. */
-static void probe(const char *name, int out)
+/* Runs in a child, to keep UCX's constructors out of this process. */
+static void probe_ucx(const char *name, int out)
 {
 	void (*version)(unsigned int *, unsigned int *, unsigned int *);
 	struct tool_ucx u = { 0 };
@@ -75,8 +75,8 @@ static void probe(const char *name, int out)
 	_exit(0);
 }
 
-/* All that the child writes, within 10 s.  -1 unless it exits with 0. */
-static ssize_t collect(pid_t pid, int fd, void *buf, size_t len)
+/* Read what the child writes within 10 s.  -1 unless it exits with 0. */
+static ssize_t read_child(pid_t pid, int fd, void *buf, size_t len)
 {
 	const uint64_t end = weft_now_ms() + 10000;
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -102,7 +102,7 @@ static ssize_t collect(pid_t pid, int fd, void *buf, size_t len)
 	return (ssize_t)have;
 }
 
-static void probe_child(struct tool_ucx *u, const char *name)
+static void run_probe(struct tool_ucx *u, const char *name)
 {
 	struct tool_ucx got;
 	int fds[2];
@@ -114,14 +114,14 @@ static void probe_child(struct tool_ucx *u, const char *name)
 	pid = fork();
 	if (!pid) {
 		close(fds[0]);
-		probe(name, fds[1]);
+		probe_ucx(name, fds[1]);
 	}
 	close(fds[1]);
 	if (pid < 0) {
 		close(fds[0]);
 		return;
 	}
-	if (collect(pid, fds[0], &got, sizeof(got)) != sizeof(got)) {
+	if (read_child(pid, fds[0], &got, sizeof(got)) != sizeof(got)) {
 		snprintf(u->why, sizeof(u->why), "'%.200s' crashes when loaded",
 			 name);
 		return;
@@ -134,7 +134,7 @@ static void probe_child(struct tool_ucx *u, const char *name)
 		memcpy(u->why, got.why, sizeof(u->why));
 }
 
-/* The same of an NCCL network plugin; nothing is started in it. */
+/* The same for an NCCL network plugin; calls none of its functions. */
 static void probe_nccl(const char *name, int out)
 {
 	char symbol[32], why[TOOL_WHY_MAX] = "";
@@ -151,7 +151,7 @@ static void probe_nccl(const char *name, int out)
 		snprintf(symbol, sizeof(symbol), "ncclNetPlugin_v%d", v);
 		plugin = dlsym(handle, symbol);
 	}
-	/* every version begins with the network's name */
+	/* in every version the name comes first */
 	if (handle && (!plugin || strcmp(*plugin, "weft")))
 		snprintf(why, sizeof(why), "it is no network plugin of weft's");
 	if (write(out, why, sizeof(why)) != sizeof(why))
@@ -178,12 +178,13 @@ bool tool_probe_nccl(const char *name, char why[TOOL_WHY_MAX])
 		close(fds[0]);
 		return false;
 	}
-	return collect(pid, fds[0], why, TOOL_WHY_MAX) == TOOL_WHY_MAX && !*why;
+	return read_child(pid, fds[0], why, TOOL_WHY_MAX) == TOOL_WHY_MAX &&
+	       !*why;
 }
 
 /*
- * The folder of the libucx package that this environment's Python has, asked of
- * Python itself, which alone knows its search path.
+ * The folder of the libucx package of this environment's Python.  Ask Python
+ * itself: only it knows its search path.
  */
 static bool ask_python(const char *python, char *folder, size_t len)
 {
@@ -200,7 +201,7 @@ static bool ask_python(const char *python, char *folder, size_t len)
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
-		/* Not what the program under weft run would inherit. */
+		/* weft run would not set it for this Python */
 		unsetenv("LD_PRELOAD");
 		dup2(fds[1], STDOUT_FILENO);
 		if (freopen("/dev/null", "w", stderr))
@@ -212,7 +213,7 @@ static bool ask_python(const char *python, char *folder, size_t len)
 		close(fds[0]);
 		return false;
 	}
-	n = collect(pid, fds[0], folder, len - 1);
+	n = read_child(pid, fds[0], folder, len - 1);
 	folder[n > 0 ? n : 0] = '\0';
 	return n > 0;
 }
@@ -238,7 +239,7 @@ static void find_python(struct tool_ucx *u)
 	snprintf(lib, sizeof(lib), "%s/lib/libucp.so.0", folder);
 	if (access(lib, F_OK))
 		snprintf(lib, sizeof(lib), "%s/lib/libucp.so", folder);
-	probe_child(u, lib);
+	run_probe(u, lib);
 }
 
 static bool find_conda(struct tool_ucx *u)
@@ -256,7 +257,7 @@ static bool find_conda(struct tool_ucx *u)
 		return true;
 	}
 	snprintf(u->why, sizeof(u->why), "CONDA_PREFIX");
-	probe_child(u, lib);
+	run_probe(u, lib);
 	return true;
 }
 
@@ -272,6 +273,6 @@ size_t tool_find_ucx(struct tool_ucx out[TOOL_UCX_MAX])
 	snprintf(out[n].why, sizeof(out[n].why),
 		 "the dynamic linker's choice%s",
 		 path && *path ? ", LD_LIBRARY_PATH first" : "");
-	probe_child(&out[n++], "libucp.so.0");
+	run_probe(&out[n++], "libucp.so.0");
 	return n;
 }

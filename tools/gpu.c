@@ -6,7 +6,7 @@
 
 #include "util/util.h"
 
-#define GRANULE (2ul << 20) /* of GPU memory: a multiple of all */
+#define GRANULE (2ul << 20) /* a multiple of every GPU's granularity */
 
 int tool_gpu_open(struct tool_gpu *g, int ordinal)
 {
@@ -52,9 +52,9 @@ void tool_gpu_close(struct tool_gpu *g)
 	g->cu = NULL;
 }
 
-/* In the scope: gives @handle an address. */
-static int place(struct tool_gpu *g, unsigned long long handle, size_t len,
-		 uint64_t *at)
+/* Map @handle.  The caller has entered the context. */
+static int map_at_address(struct tool_gpu *g, unsigned long long handle,
+			  size_t len, uint64_t *at)
 {
 	const struct weft_cu_access access = {
 		.location = { WEFT_CU_LOCATION_DEVICE, g->dev },
@@ -92,8 +92,8 @@ int tool_gpu_alloc(struct tool_gpu *g, size_t *len, uint64_t *at)
 		return WEFT_CU_INVALID_CONTEXT;
 	r = g->cu->mem_create(&handle, whole, &prop, 0);
 	if (!r) {
-		r = place(g, handle, whole, at);
-		/* the mapping keeps the memory */
+		r = map_at_address(g, handle, whole, at);
+		/* the mapping holds a reference to the memory */
 		g->cu->mem_release(handle);
 	}
 	weft_cuda_leave(&s);

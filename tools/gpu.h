@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * GPU memory for subcommands that measure: allocated as NCCL does (the driver's
- * virtual memory management, exportable as a descriptor), filled and looked at
- * by way of the host.  What returns int returns the driver's result, 0 for
- * success; weft_cuda_error_name() names it.
+ * GPU memory for subcommands that measure, allocated as in NCCL (the driver's
+ * virtual memory management, exportable as a descriptor); the host accesses it
+ * by copies.  Functions that return int return the driver's result, 0 for
+ * success; see weft_cuda_error_name().
  */
 #ifndef WEFT_TOOLS_GPU_H
 #define WEFT_TOOLS_GPU_H
@@ -22,15 +22,15 @@ struct tool_gpu {
 };
 
 /*
- * GPU @ordinal with its primary context, which is not left current.  Only after
- * weft_cuda_init().
+ * Open GPU @ordinal with its primary context, which does not stay current.
+ * Call weft_cuda_init() first.
  */
 int tool_gpu_open(struct tool_gpu *g, int ordinal);
 void tool_gpu_close(struct tool_gpu *g);
-/* *@len is raised to what the driver gives; all of it is to be freed. */
+/* Rounds *@len up to what the driver allocates; pass that to free. */
 int tool_gpu_alloc(struct tool_gpu *g, size_t *len, uint64_t *at);
 void tool_gpu_free(struct tool_gpu *g, uint64_t at, size_t len);
-/* Between the host and this GPU, either way; done when it returns. */
+/* Copy between host and GPU, either way; synchronous. */
 int tool_gpu_copy(struct tool_gpu *g, uint64_t dst, uint64_t src, size_t len);
 
 #endif

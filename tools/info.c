@@ -25,8 +25,8 @@ static const char help[] =
 	"nothing.\n"
 	"\n"
 	"  settings   every setting, its value and where that came from\n"
-	"  nccl       what the NCCL plugin takes, and what NCCL is told\n"
-	"  --man      settings as docs/settings.md has them, without values\n"
+	"  nccl       what the NCCL plugin uses, and what it sets for NCCL\n"
+	"  --man      settings as in docs/settings.md, without values\n"
 	"  -h, --help show this\n";
 
 static void print_speed(uint64_t bytes)
@@ -41,9 +41,9 @@ static void print_speed(uint64_t bytes)
 		printf("%3g Gbit/s  ", (double)mbit / 1000);
 }
 
-/* Those that are named and of no use, and why. */
-static void print_lost(const struct weft_netif *list, int n,
-		       const struct weft_setting_info *set)
+/* Print the interfaces that the settings name but that do not work. */
+static void print_unusable(const struct weft_netif *list, int n,
+			   const struct weft_setting_info *set)
 {
 	char name[WEFT_VERBS_NAME];
 	int i;
@@ -83,7 +83,7 @@ static unsigned int print_interfaces(void)
 		puts("  none is up and has an address");
 	for (nif = list; nif < list + n; nif++) {
 		weft_sockaddr_str(&nif->addr, text, sizeof(text));
-		*strrchr(text, ':') = '\0'; /* no port yet */
+		*strrchr(text, ':') = '\0'; /* without the port */
 		printf("  %-15s %-22s ", nif->name, text);
 		print_speed(nif->loopback ? 0 : nif->speed);
 		printf("mtu %-6u ", nif->mtu);
@@ -100,7 +100,7 @@ static unsigned int print_interfaces(void)
 			     "yes, between processes of this host" : "yes");
 		}
 	}
-	print_lost(list, n, &set);
+	print_unusable(list, n, &set);
 	free(list);
 	return used;
 }
@@ -135,8 +135,8 @@ static bool print_ib(void)
 #endif
 }
 
-/* Which transport goes where, of those that are offered. */
-static void print_ways(bool interfaces, bool tcp, bool ib, bool nvl)
+/* Print which of the offered transports is used for which peers. */
+static void print_paths(bool interfaces, bool tcp, bool ib, bool nvl)
 {
 	static const char netdev[] =
 		"weft_tcp, by the interface whose route leads there";
@@ -154,7 +154,7 @@ static void print_ways(bool interfaces, bool tcp, bool ib, bool nvl)
 		     "the folder of WEFT_RUN_DIR");
 }
 
-/* Returns whether anything would be carried, as it is here. */
+/* Returns whether weft would carry anything in this environment. */
 static bool print_choice(unsigned int interfaces, enum info_entry entry)
 {
 	struct weft_ucxenv out[WEFT_UCXENV_MAX];
@@ -198,7 +198,7 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 	}
 	if (weft_settings()->ucx == WEFT_OFF)
 		return false;
-	/* it has said which file it is, and what is wrong with it */
+	/* the error has been logged */
 	if (weft_settings_secret(&secret, &len) < 0) {
 		puts("  Nothing: without its WEFT_SECRET_FILE nothing may connect");
 		return false;
@@ -221,7 +221,7 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 		printf("  As it is here nothing goes by weft: %s%s\n", why,
 		       entry != INFO_NO_WAY ? "; under 'weft run'" : "");
 	if (!why || entry != INFO_NO_WAY)
-		print_ways(interfaces & IF_WIDE, tcp, ib, nvl_here);
+		print_paths(interfaces & IF_WIDE, tcp, ib, nvl_here);
 	return !why;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * weft info: the GPUs, and what would carry memory between each two of them.
- * The driver is asked in a child: it may take its time or never answer, and
- * what it keeps open goes with the child.  No CUDA context is made.
+ * Query the driver in a child: it may be slow or never answer, and the child's
+ * exit closes what it opens.  Creates no CUDA context.
  */
 #include <errno.h>
 #include <poll.h>
@@ -24,7 +24,7 @@
 
 #define ANSWER_MS	900
 
-/* What CUDA says, of the GPUs that it shows. */
+/* The GPUs that CUDA shows. */
 struct driver {
 	char why[256];			/* "": it has answered */
 	unsigned int n;
@@ -40,13 +40,13 @@ static struct {
 	uint64_t end_ms;
 	struct weft_gpus gpus;
 	struct driver driver;
-} ask;
+} query;
 
 /* ---- the child ----------------------------------------------------------- */
 
-/* The first thing that went wrong is the cause. */
-static void catch(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
+/* The first message is the cause. */
+static void record_cause(void *arg, enum weft_level level, const char *file,
+			 int line, const char *text)
 {
 	struct driver *d = arg;
 
@@ -57,14 +57,14 @@ static void catch(void *arg, enum weft_level level, const char *file, int line,
 		snprintf(d->why, sizeof(d->why), "%s", text);
 }
 
-static bool attribute(const struct weft_cuda *cu, int attr, int dev)
+static bool has_attribute(const struct weft_cuda *cu, int attr, int dev)
 {
 	int v = 0;
 
 	return !cu->device_attr(&v, attr, dev) && v;
 }
 
-static void ask_gpu(const struct weft_cuda *cu, struct driver *d, int dev)
+static void query_gpu(const struct weft_cuda *cu, struct driver *d, int dev)
 {
 	int domain = 0, bus = 0, device = 0, mps;
 	const char *folder;
@@ -73,46 +73,47 @@ static void ask_gpu(const struct weft_cuda *cu, struct driver *d, int dev)
 	cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, dev);
 	cu->device_attr(&device, WEFT_CU_DEVICE_PCI_DEVICE, dev);
 	weft_gpu_busid(d->gpu[d->n].busid, domain, bus, device);
-	d->gpu[d->n].vmm = attribute(cu, WEFT_CU_DEVICE_VMM, dev);
-	d->gpu[d->n].fd = attribute(cu, WEFT_CU_DEVICE_POSIX_FD, dev);
-	/* as the device judges it (devices/nvlink/nvl_share.c) */
+	d->gpu[d->n].vmm = has_attribute(cu, WEFT_CU_DEVICE_VMM, dev);
+	d->gpu[d->n].fd = has_attribute(cu, WEFT_CU_DEVICE_POSIX_FD, dev);
+	/* as devices/nvlink/nvl_share.c decides */
 	d->gpu[d->n].mps = cu->device_attr(&mps, WEFT_CU_DEVICE_MPS, dev) ?
 				   weft_gpu_mps(&folder) : mps;
 	d->n++;
 }
 
-static void ask_driver(struct driver *d)
+static void query_driver_gpus(struct driver *d)
 {
 	struct weft_cuda_scope s;
 	int n = 0, i, dev;
 
-	/* what a program hides from itself it can import all the same */
+	/* a program can import memory of GPUs that it hides from itself */
 	unsetenv("CUDA_VISIBLE_DEVICES");
-	weft_log_set_sink(catch, d);
+	weft_log_set_sink(record_cause, d);
 	if (weft_cuda_init() || weft_cuda_enter(&s, NULL))
 		return;
 	if (s.cu->device_count(&n))
 		n = 0;
 	for (i = 0; i < n && i < WEFT_GPUS_MAX; i++)
 		if (!s.cu->device_get(&dev, i))
-			ask_gpu(s.cu, d, dev);
+			query_gpu(s.cu, d, dev);
 	weft_cuda_leave(&s);
 }
 
-static void __attribute__((noreturn)) child(int out)
+static void __attribute__((noreturn)) run_child(int out)
 {
 	const char *why;
 
-	weft_gpus_find(&ask.gpus);
-	why = ask.gpus.why;
-	ask.gpus.why = NULL;
-	if (write(out, &ask.gpus, sizeof(ask.gpus)) != sizeof(ask.gpus))
+	weft_gpus_find(&query.gpus);
+	why = query.gpus.why;
+	query.gpus.why = NULL;
+	if (write(out, &query.gpus, sizeof(query.gpus)) != sizeof(query.gpus))
 		_exit(1);
 	if (why)
-		snprintf(ask.driver.why, sizeof(ask.driver.why), "%s", why);
+		snprintf(query.driver.why, sizeof(query.driver.why), "%s", why);
 	else
-		ask_driver(&ask.driver);
-	if (write(out, &ask.driver, sizeof(ask.driver)) != sizeof(ask.driver))
+		query_driver_gpus(&query.driver);
+	if (write(out, &query.driver, sizeof(query.driver)) !=
+	    sizeof(query.driver))
 		_exit(1);
 	_exit(0);
 }
@@ -121,38 +122,38 @@ void info_gpu_begin(void)
 {
 	int fds[2];
 
-	ask.fd = -1;
-	ask.end_ms = weft_now_ms() + ANSWER_MS;
+	query.fd = -1;
+	query.end_ms = weft_now_ms() + ANSWER_MS;
 	if (pipe(fds))
 		return;
 	fflush(stdout);
-	ask.pid = fork();
-	if (!ask.pid) {
+	query.pid = fork();
+	if (!query.pid) {
 		close(fds[0]);
-		child(fds[1]);
+		run_child(fds[1]);
 	}
 	close(fds[1]);
-	if (ask.pid > 0)
-		ask.fd = fds[0];
+	if (query.pid > 0)
+		query.fd = fds[0];
 	else
 		close(fds[0]);
 }
 
 /* ---- its answer ---------------------------------------------------------- */
 
-static bool receive(void *buf, size_t len)
+static bool read_answer(void *buf, size_t len)
 {
-	struct pollfd p = { .fd = ask.fd, .events = POLLIN };
+	struct pollfd p = { .fd = query.fd, .events = POLLIN };
 	size_t have = 0;
 	uint64_t now;
 	ssize_t n;
 
 	while (have < len) {
 		now = weft_now_ms();
-		if (poll(&p, 1, now < ask.end_ms ?
-				(int)(ask.end_ms - now) : 0) <= 0)
+		if (poll(&p, 1, now < query.end_ms ?
+				(int)(query.end_ms - now) : 0) <= 0)
 			return false;
-		n = read(ask.fd, (char *)buf + have, len - have);
+		n = read(query.fd, (char *)buf + have, len - have);
 		if (n <= 0)
 			return false;
 		have += (size_t)n;
@@ -160,42 +161,42 @@ static bool receive(void *buf, size_t len)
 	return true;
 }
 
-/* True: at least the list of GPUs is there. */
-static bool collect(void)
+/* True: at least the list of GPUs has come. */
+static bool collect_answer(void)
 {
-	struct driver *d = &ask.driver;
+	struct driver *d = &query.driver;
 	bool list;
 	int status;
 
-	if (ask.fd < 0)
+	if (query.fd < 0)
 		return false;
-	list = receive(&ask.gpus, sizeof(ask.gpus));
-	if (!list || !receive(d, sizeof(*d))) {
+	list = read_answer(&query.gpus, sizeof(query.gpus));
+	if (!list || !read_answer(d, sizeof(*d))) {
 		d->n = 0;
 		snprintf(d->why, sizeof(d->why), "the driver did not answer "
 			 "within %g s", ANSWER_MS / 1000.);
 	}
-	close(ask.fd);
-	/* a driver that hangs in the kernel would not let it go */
-	kill(ask.pid, SIGKILL);
-	waitpid(ask.pid, &status, WNOHANG);
+	close(query.fd);
+	/* do not wait: the driver may hang in the kernel */
+	kill(query.pid, SIGKILL);
+	waitpid(query.pid, &status, WNOHANG);
 	return list;
 }
 
-static int shown(const char *busid)
+static int find_cuda_gpu(const char *busid)
 {
 	unsigned int i;
 
-	for (i = 0; i < ask.driver.n; i++)
-		if (!strcasecmp(ask.driver.gpu[i].busid, busid))
+	for (i = 0; i < query.driver.n; i++)
+		if (!strcasecmp(query.driver.gpu[i].busid, busid))
 			return (int)i;
 	return -1;
 }
 
-/* Why memory of @g cannot be shared with another process; false: it can. */
-static bool unshared(const struct weft_gpu *g, char *why, size_t len)
+/* Sets @why if other processes cannot import memory of @g. */
+static bool is_unshareable(const struct weft_gpu *g, char *why, size_t len)
 {
-	const int i = shown(g->busid);
+	const int i = find_cuda_gpu(g->busid);
 
 	if (!g->here)
 		snprintf(why, len, "the device node of %s is not here",
@@ -205,9 +206,9 @@ static bool unshared(const struct weft_gpu *g, char *why, size_t len)
 			 g->busid);
 	else if (i < 0)
 		snprintf(why, len, "CUDA does not show %s", g->busid);
-	else if (ask.driver.gpu[i].mps)
+	else if (query.driver.gpu[i].mps)
 		snprintf(why, len, "%s is used through MPS", g->busid);
-	else if (!ask.driver.gpu[i].vmm || !ask.driver.gpu[i].fd)
+	else if (!query.driver.gpu[i].vmm || !query.driver.gpu[i].fd)
 		snprintf(why, len, "the driver cannot pass memory of %s on as "
 			 "a descriptor", g->busid);
 	else
@@ -217,34 +218,34 @@ static bool unshared(const struct weft_gpu *g, char *why, size_t len)
 
 static void print_wire(unsigned int a, unsigned int b)
 {
-	const struct weft_gpu_pair *p = &ask.gpus.pair[a][b];
+	const struct weft_gpu_pair *p = &query.gpus.pair[a][b];
 	struct weft_pci one, other;
 
 	if (p->nvlink) {
 		printf("NVLink, %u links; ", p->links);
 		return;
 	}
-	weft_pci_find_busid(ask.gpus.gpu[a].busid, &one);
-	weft_pci_find_busid(ask.gpus.gpu[b].busid, &other);
+	weft_pci_find_busid(query.gpus.gpu[a].busid, &one);
+	weft_pci_find_busid(query.gpus.gpu[b].busid, &other);
 	printf("%s (%s); ", p->known ? "PCIe" : "wire not known",
 	       weft_distance_name(weft_pci_distance(&one, &other)));
 }
 
 static void print_pair(unsigned int a, unsigned int b)
 {
-	const struct weft_gpus *g = &ask.gpus;
+	const struct weft_gpus *g = &query.gpus;
 	char why[300];
 	bool no;
 
 	printf("  %s - %s  ", g->gpu[a].busid, g->gpu[b].busid);
 	print_wire(a, b);
-	if (*ask.driver.why) {
+	if (*query.driver.why) {
 		printf("importable or not is not known: %s\n",
-		       ask.driver.why);
+		       query.driver.why);
 		return;
 	}
-	no = unshared(&g->gpu[a], why, sizeof(why)) ||
-	     unshared(&g->gpu[b], why, sizeof(why));
+	no = is_unshareable(&g->gpu[a], why, sizeof(why)) ||
+	     is_unshareable(&g->gpu[b], why, sizeof(why));
 	if (!no && g->pair[a][b].known && !g->pair[a][b].reads) {
 		no = true;
 		snprintf(why, sizeof(why), "neither can read the other's "
@@ -274,14 +275,14 @@ static void print_folder(void)
 
 void info_gpu(void)
 {
-	const struct weft_gpus *g = &ask.gpus;
+	const struct weft_gpus *g = &query.gpus;
 	unsigned int a, b;
 
 	puts("\nGPUs, and what moves their memory between processes of this "
 	     "host");
-	if (!collect()) {
-		printf("  not known: %s\n", ask.fd < 0 ?
-		       "no process could be started to ask" : ask.driver.why);
+	if (!collect_answer()) {
+		printf("  not known: %s\n", query.fd < 0 ?
+		       "no process could be started to ask" : query.driver.why);
 		return;
 	}
 	for (a = 0; a < g->n && !g->gpu[a].here; a++)
@@ -289,7 +290,7 @@ void info_gpu(void)
 	if (a == g->n) {
 		if (g->n)
 			printf("  %u in this host, none for this process: %s\n",
-			       g->n, *ask.driver.why ? ask.driver.why :
+			       g->n, *query.driver.why ? query.driver.why :
 			       "their device nodes are not here");
 		else
 			puts("  none");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* weft info nccl: what the NCCL plugin takes, and what NCCL is told. */
+/* weft info nccl: what the NCCL plugin uses, and what it sets for NCCL. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void print_library(const char *file, const char *how)
 		printf("  %s is not installed beside this program\n", file);
 }
 
-/* How many there are; -1: it has been said why that is not known. */
+/* The number of interfaces; -1 after an error message. */
 static int print_interfaces(void)
 {
 	char text[WEFT_SOCKADDR_STR];
@@ -46,7 +46,7 @@ static int print_interfaces(void)
 	return n;
 }
 
-/* Returns whether NCCL's bytes would go by weft, as it is here. */
+/* Returns whether NCCL would use weft in this environment. */
 static bool print_verdict(int interfaces)
 {
 	char entry[TOOL_PATH_MAX], file[TOOL_PATH_MAX + 32];
@@ -100,7 +100,7 @@ static void print_hcas(void)
 
 static struct weft_samehost host;
 
-/* As far as it can be told without an NCCL, whose version counts, too. */
+/* The answer may still depend on NCCL's version, which is unknown here. */
 static void print_introduction(void)
 {
 	puts("\nNCCL's own NVLink between containers (WEFT_NCCL_INTRODUCE)");
@@ -139,18 +139,18 @@ static void print_nvlink(void)
 		       weft_gpus_on_pci());
 }
 
-static void print_told(void)
+static void print_variables(void)
 {
 	struct weft_nccl_setting s;
 	size_t i;
-	int told = 0;
+	int count = 0;
 
 	puts("\nWhat NCCL is told (NCCL_ENV_PLUGIN=weft from 2.28.7 on)");
 	for (i = 0; i < weft_nccl_env_count(); i++) {
 		weft_nccl_env(i, &s);
 		if (!s.value)
 			continue;
-		told++;
+		count++;
 		if (getenv(s.name))
 			printf("  %s=%s: yours, and stays\n", s.name,
 			       getenv(s.name));
@@ -158,7 +158,7 @@ static void print_told(void)
 			printf("  %s=%s (from %s): %s\n", s.name, s.value,
 			       s.origin, s.why);
 	}
-	if (!told)
+	if (!count)
 		puts("  nothing");
 }
 
@@ -202,6 +202,6 @@ int info_nccl(void)
 	print_sockets();
 	print_introduction();
 	print_nvlink();
-	print_told();
+	print_variables();
 	return !lost && print_verdict(interfaces) ? 0 : EXIT_FAILED;
 }

@@ -7,7 +7,7 @@
 #include "bootstrap/settings.h"
 #include "tools/tool.h"
 
-/* @text in lines of at most 78 columns, each after @indent blanks. */
+/* Wrap @text at 78 columns, each line indented by @indent blanks. */
 static void print_wrapped(const char *text, int indent)
 {
 	int column = 0;
@@ -30,14 +30,14 @@ static void print_wrapped(const char *text, int indent)
 	putchar('\n');
 }
 
-/* What a setting is read from, too, in the words of a sentence. */
+/* The aliases of a setting, as text. */
 struct sources {
 	char any[512];			/* "UCX_X, NCCL_X", or "" */
-	char nccl[128];			/* what counts under NCCL alone, or "" */
-	bool nccl_first;		/* though it is not in @any */
+	char nccl[128];			/* those under NCCL only, or "" */
+	bool nccl_first;		/* @any has one of NCCL's, not first */
 };
 
-static void append(char *list, size_t room, const char *name)
+static void append_name(char *list, size_t room, const char *name)
 {
 	const size_t at = strlen(list);
 
@@ -54,11 +54,11 @@ static void find_sources(const char *aliases, struct sources *s)
 		len = strcspn(aliases, ",");
 		snprintf(name, sizeof(name), "%.*s", (int)len, aliases);
 		if (weft_setting_nccl_only(name)) {
-			append(s->nccl, sizeof(s->nccl), name);
+			append_name(s->nccl, sizeof(s->nccl), name);
 			continue;
 		}
 		s->nccl_first |= *s->any && !strncmp(name, "NCCL_", 5);
-		append(s->any, sizeof(s->any), name);
+		append_name(s->any, sizeof(s->any), name);
 	}
 }
 
@@ -88,7 +88,7 @@ static void print_row(const struct weft_setting_info *info)
 		print_wrapped(text, 6);
 }
 
-/* What Markdown must not take for its own. */
+/* Escape for Markdown. */
 static void print_escaped(const char *text)
 {
 	for (; *text; text++) {
@@ -98,7 +98,7 @@ static void print_escaped(const char *text)
 	}
 }
 
-/* As docs/settings.md and weft(7) have it; never this process's values. */
+/* The form of docs/settings.md and weft(7), without this process's values. */
 static void print_man(const struct weft_setting_info *info)
 {
 	struct sources s;

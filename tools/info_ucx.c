@@ -10,10 +10,10 @@
 #include "ucx_tl/abi.h"
 
 #define PRELOAD		"libweft_preload.so"
-#define PLUGINS_FROM	22u	/* UCX 1.x reads UCX_PLUGIN_PATH from here on */
+#define PLUGINS_FROM	22u	/* UCX 1.22 introduced UCX_PLUGIN_PATH */
 
-/* A folder's end, or the start of a path's last part. */
-static const char *last_part(const char *path)
+/* The file name in @path. */
+static const char *get_basename(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 
@@ -23,13 +23,13 @@ static const char *last_part(const char *path)
 static int is_preload(struct dl_phdr_info *info, size_t size, void *path)
 {
 	(void)size;
-	if (strcmp(last_part(info->dlpi_name), PRELOAD))
+	if (strcmp(get_basename(info->dlpi_name), PRELOAD))
 		return 0;
 	snprintf(path, TOOL_PATH_MAX, "%s", info->dlpi_name);
 	return 1;
 }
 
-static bool plugin_in(const char *folder, int len)
+static bool has_plugin(const char *folder, int len)
 {
 	char path[TOOL_PATH_MAX + 32];
 
@@ -37,8 +37,8 @@ static bool plugin_in(const char *folder, int len)
 	return !access(path, R_OK);
 }
 
-/* What the dynamic linker has done here it does in the programs, too. */
-static bool preloaded(void)
+/* The dynamic linker does in programs what it did here. */
+static bool is_preloaded(void)
 {
 	const char *given = getenv("LD_PRELOAD");
 	char path[TOOL_PATH_MAX], own[TOOL_PATH_MAX];
@@ -47,10 +47,10 @@ static bool preloaded(void)
 
 	printf("  LD_PRELOAD       ");
 	if (dl_iterate_phdr(is_preload, path)) {
-		dir = (size_t)(last_part(path) - path);
+		dir = (size_t)(get_basename(path) - path);
 		snprintf(path + dir, sizeof(path) - dir, "ucx");
-		if (plugin_in(path, (int)strlen(path)) ||
-		    plugin_in(path, (int)dir)) {
+		if (has_plugin(path, (int)strlen(path)) ||
+		    has_plugin(path, (int)dir)) {
 			printf("%.*s" PRELOAD ", set here\n", (int)dir, path);
 			return true;
 		}
@@ -68,8 +68,8 @@ static bool preloaded(void)
 	return false;
 }
 
-/* Is the plugin in a folder of UCX_PLUGIN_PATH? */
-static bool on_plugin_path(void)
+/* Does a folder of UCX_PLUGIN_PATH have the plugin? */
+static bool is_on_plugin_path(void)
 {
 	const char *given = getenv("UCX_PLUGIN_PATH"), *at;
 	char own[TOOL_PATH_MAX];
@@ -78,7 +78,7 @@ static bool on_plugin_path(void)
 	printf("  UCX_PLUGIN_PATH  ");
 	for (at = given; at && *at; at += len + !!at[len]) {
 		len = strcspn(at, ":");
-		if (!plugin_in(at, (int)len))
+		if (!has_plugin(at, (int)len))
 			continue;
 		printf("%.*s, set here; UCX 1.%u reads it, older ones do not\n",
 		       (int)len, at, PLUGINS_FROM);
@@ -88,20 +88,20 @@ static bool on_plugin_path(void)
 		printf("no libuct_weft.so is in '%s'\n%19s", given, "");
 	if (tool_find("ucx/libuct_weft.so", own))
 		printf("%.*s, with UCX 1.%u instead\n",
-		       (int)(last_part(own) - own - 1), own, PLUGINS_FROM);
+		       (int)(get_basename(own) - own - 1), own, PLUGINS_FROM);
 	else
 		puts("libuct_weft.so was not found: install weft whole");
 	return false;
 }
 
-static bool supported(const struct tool_ucx *u)
+static bool is_supported(const struct tool_ucx *u)
 {
 	return u->version[0] == 1 && u->version[1] >= WEFT_UCX_MINOR_MIN &&
 	       u->version[1] <= WEFT_UCX_MINOR_MAX;
 }
 
-/* How weft comes into this one, in a sentence; NULL: it does not. */
-static const char *way_into(const struct tool_ucx *u, bool preload, bool path)
+/* How weft enters this UCX; NULL: it does not. */
+static const char *get_entry(const struct tool_ucx *u, bool preload, bool path)
 {
 	char folder[TOOL_PATH_MAX + 8];
 
@@ -112,14 +112,14 @@ static const char *way_into(const struct tool_ucx *u, bool preload, bool path)
 	if (path)
 		return "UCX_PLUGIN_PATH";
 	snprintf(folder, sizeof(folder), "%.*sucx",
-		 (int)(last_part(u->path) - u->path), u->path);
-	return plugin_in(folder, (int)strlen(folder)) ?
+		 (int)(get_basename(u->path) - u->path), u->path);
+	return has_plugin(folder, (int)strlen(folder)) ?
 		       "the ucx folder beside it" : NULL;
 }
 
 static bool print_one(const struct tool_ucx *u, bool preload, bool path)
 {
-	const char *way = way_into(u, preload, path);
+	const char *entry = get_entry(u, preload, path);
 
 	if (!u->found) {
 		printf("  %-9s none: %s\n", u->who, u->why);
@@ -127,18 +127,18 @@ static bool print_one(const struct tool_ucx *u, bool preload, bool path)
 	}
 	printf("  %-9s %u.%u.%u %s\n            %s; ", u->who, u->version[0],
 	       u->version[1], u->version[2], u->path, u->why);
-	if (!supported(u))
+	if (!is_supported(u))
 		printf("weft does not support it (1.%d to 1.%d)\n",
 		       WEFT_UCX_MINOR_MIN, WEFT_UCX_MINOR_MAX);
-	else if (way)
-		printf("weft enters it by %s%s\n", way,
+	else if (entry)
+		printf("weft enters it by %s%s\n", entry,
 		       preload || strcmp(u->who, "Python") ? "" :
 		       ";\n            Dask turns without end in it and is slow: "
 		       "LD_PRELOAD cures that");
 	else
 		printf("weft does not enter it%s\n",
 		       path ? ": it reads no UCX_PLUGIN_PATH" : "");
-	return supported(u) && way;
+	return is_supported(u) && entry;
 }
 
 enum info_entry info_ucx(void)
@@ -150,13 +150,13 @@ enum info_entry info_ucx(void)
 	size_t i;
 
 	puts("\nHow weft enters UCX");
-	preload = preloaded();
-	path = on_plugin_path();
+	preload = is_preloaded();
+	path = is_on_plugin_path();
 	puts("\nUCX, as it is found in this environment");
 	for (i = 0; i < n; i++) {
 		entered |= print_one(&found[i], preload, path);
 		any |= found[i].found;
-		fit |= found[i].found && supported(&found[i]);
+		fit |= found[i].found && is_supported(&found[i]);
 	}
 	if (!fit)
 		puts("  A program may carry a UCX of its own; weft enters that "

@@ -63,7 +63,7 @@ static const char help[] =
 	"126, else\n"
 	"it is COMMAND's own. weft(7) lists the settings of weft itself.\n";
 
-/* One thing to be set. */
+/* A variable to set. */
 struct change {
 	const char *name;
 	const char *value;
@@ -71,11 +71,10 @@ struct change {
 };
 
 /*
- * Open MPI (opal/mca/common/ucx) takes UCX only if that has one of the
- * transports and one of the devices that are listed here, and Debian's file of
- * parameters excludes its ucx components.  An empty list excludes none: where
- * UCX has no weft, Open MPI goes on to what it would have taken.  What mpirun's
- * --mca says wins, under each of the lists' names.
+ * Open MPI (opal/mca/common/ucx) uses UCX only if that has one of the
+ * transports and one of the devices in its lists, and Debian's parameter file
+ * excludes the ucx components.  An empty list excludes none: without weft in
+ * UCX, Open MPI continues as before.  mpirun's --mca overrides each variable.
  */
 static const struct change open_mpi[] = {
 	{ "OMPI_MCA_pml", "", "Open MPI may send by UCX" },
@@ -85,8 +84,8 @@ static const struct change open_mpi[] = {
 	{ "OMPI_MCA_pml_ucx_devices", "any", "the same of devices" },
 };
 
-/* Where the dynamic linker's list already has the library, an empty text. */
-static void preload_value(const char *library, char *value, size_t len)
+/* Empty if LD_PRELOAD has the library already. */
+static void make_preload(const char *library, char *value, size_t len)
 {
 	const char *given = getenv("LD_PRELOAD");
 
@@ -98,7 +97,8 @@ static void preload_value(const char *library, char *value, size_t len)
 		snprintf(value, len, "%s:%s", library, given);
 }
 
-static int collect(struct change *changes, struct weft_ucxenv *ucx, size_t *n)
+static int collect_changes(struct change *changes, struct weft_ucxenv *ucx,
+			   size_t *n)
 {
 	static char preload[1 << 16];
 	char library[TOOL_PATH_MAX];
@@ -117,7 +117,7 @@ static int collect(struct change *changes, struct weft_ucxenv *ucx, size_t *n)
 				  "colon in LD_PRELOAD, but '%s' has one; "
 				  "install weft elsewhere",
 				  library);
-	preload_value(library, preload, sizeof(preload));
+	make_preload(library, preload, sizeof(preload));
 	if (*preload) {
 		changes[0].value = preload;
 		changes[0].name = "LD_PRELOAD";
@@ -146,7 +146,7 @@ static int collect(struct change *changes, struct weft_ucxenv *ucx, size_t *n)
 	return 0;
 }
 
-/* In single quotes, and any of those as '\''. */
+/* Quote for the shell. */
 static void print_quoted(const char *text)
 {
 	putchar('\'');
@@ -173,7 +173,7 @@ int run_main(int argc, char **argv)
 	int c, err;
 
 	opterr = 0;
-	/* "+": what follows COMMAND is COMMAND's. */
+	/* "+": stop at COMMAND */
 	while ((c = getopt_long(argc, argv, "+ph", options, NULL)) != -1) {
 		switch (c) {
 		case 'p':
@@ -189,7 +189,7 @@ int run_main(int argc, char **argv)
 	}
 	if (optind == argc && !print)
 		return usage_error("run", "which command?");
-	err = collect(changes, ucx, &n);
+	err = collect_changes(changes, ucx, &n);
 	if (err)
 		return err;
 	for (i = 0; i < n; i++) {

@@ -11,8 +11,8 @@
 
 /* Exit codes; weft run has the program's own, or 126 and 127 as env(1) has. */
 enum {
-	EXIT_FAILED = 1, /* what was asked for does not work */
-	EXIT_USAGE = 2,	 /* the command line makes no sense */
+	EXIT_FAILED = 1, /* the requested action failed */
+	EXIT_USAGE = 2,	 /* invalid command line */
 };
 
 /* @argv[0] is the subcommand's name.  Returns the exit code. */
@@ -28,9 +28,9 @@ int tool_error(const char *command, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /*
- * Where @file ("libweft_preload.so" or "ucx/libuct_weft.so") lies, looked for
- * relative to this program: in its build tree, in the prefix that it was moved
- * to with, in the one it was made for.  False: nowhere.
+ * Find @file ("libweft_preload.so" or "ucx/libuct_weft.so"): in the build tree,
+ * in the prefix relative to this program, in the configured prefix.  False: not
+ * found.
  */
 #define TOOL_PATH_MAX 4096
 bool tool_find(const char *file, char path[TOOL_PATH_MAX]);
@@ -39,24 +39,24 @@ bool tool_find(const char *file, char path[TOOL_PATH_MAX]);
 struct tool_ucx {
 	const char *who; /* who loads it: "Python", "programs" */
 	char path[TOOL_PATH_MAX];
-	char why[256]; /* where it was looked for */
-	bool found;    /* else why says what is missing */
+	char why[256]; /* where it was found, or what is missing */
+	bool found;
 	unsigned int version[3];
 };
-/* Is the file that the dynamic linker has for @name weft's NCCL plugin? */
+/* Does @name load weft's NCCL plugin? */
 #define TOOL_WHY_MAX 512
 bool tool_probe_nccl(const char *name, char why[TOOL_WHY_MAX]);
 
 #define TOOL_UCX_MAX 3
 size_t tool_find_ucx(struct tool_ucx out[TOOL_UCX_MAX]);
 
-/* The sections of weft info that are programs of their own. */
+/* Sections of weft info. */
 int info_settings(bool man);
-/* Is weft in a UCX that is found here, or would it be under weft run? */
+/* Does weft enter a UCX that is found here, or would it under weft run? */
 enum info_entry { INFO_NO_WAY, INFO_BY_RUN, INFO_ENTERED };
 enum info_entry info_ucx(void);
 int info_nccl(void);
-/* Asks the driver in a child, and shows its answer, later. */
+/* Query the driver in a child process; info_gpu() prints the result. */
 void info_gpu_begin(void);
 void info_gpu(void);
 

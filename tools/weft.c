@@ -14,9 +14,11 @@ static const struct {
 	const char *summary;
 	int (*main)(int argc, char **argv);
 } commands[] = {
-	{ "info", "What is here, what would be chosen, and why", info_main },
+	{ "info", "Show what is here, what would be chosen, and why",
+	  info_main },
 	{ "run", "Start a program whose UCX uses weft", run_main },
-	{ "check", "Does it work between two hosts, and how fast", check_main },
+	{ "check", "Test whether it works between two hosts, and how fast",
+	  check_main },
 };
 
 static void print_help(FILE *to)
@@ -69,8 +71,8 @@ static int is_one_of(const char *word, const char *a, const char *b)
 	return !strcmp(word, a) || !strcmp(word, b);
 }
 
-/* Text that was cut short by a full disk is no success. */
-static int flushed(int rc)
+/* Output that a full disk has truncated is an error. */
+static int flush_output(int rc)
 {
 	if (fflush(stdout) || ferror(stdout)) {
 		perror("weft: cannot write");
@@ -89,25 +91,26 @@ int main(int argc, char **argv)
 	}
 	if (is_one_of(argv[1], "--help", "-h")) {
 		print_help(stdout);
-		return flushed(0);
+		return flush_output(0);
 	}
 	if (is_one_of(argv[1], "--version", "-V")) {
 		puts("weft " PACKAGE_VERSION);
-		return flushed(0);
+		return flush_output(0);
 	}
 	if (!strcmp(argv[1], "help")) {
 		if (argc == 2) {
 			print_help(stdout);
-			return flushed(0);
+			return flush_output(0);
 		}
-		/* weft help run: the same as weft run --help */
+		/* weft help run is weft run --help */
 		argv[1] = argv[2];
 		argv[2] = (char *)"--help";
 		argc = 3;
 	}
 	for (i = 0; i < ARRAY_SIZE(commands); i++)
 		if (!strcmp(argv[1], commands[i].name))
-			return flushed(commands[i].main(argc - 1, argv + 1));
+			return flush_output(commands[i].main(argc - 1,
+							     argv + 1));
 	fprintf(stderr,
 		"weft: there is no command '%s'; 'weft --help' lists them\n",
 		argv[1]);
