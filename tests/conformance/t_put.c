@@ -174,7 +174,9 @@ static void released_source(void)
 			     &w.op), -EINPROGRESS);
 	a.ops->mem_release(mem);
 	wait_for(&a, &b, w.done);
-	if (!w.status)
+	if (w.status)
+		sides_mend(&a, &b);
+	else
 		pattern_check("put of what was released", t.buf, LEN - OFF, 2);
 	target_close(&t);
 	free(src);
