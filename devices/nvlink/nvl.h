@@ -91,10 +91,10 @@ extern struct nvl_tune nvl_tune;
 /* ---- parts of a connection ---------------------------------------------- */
 
 /* Towards one place at the peer. */
-struct nvl_path {
+struct nvl_route {
 	uint8_t ring;			/* id, NVL_NO_RING: none yet */
 	bool wanted;			/* asked for, not answered yet */
-	bool via_host;			/* no ring there: the host's serves */
+	bool via_host_ring;		/* no ring there: the host's serves */
 	uint64_t retry_ms;		/* when to ask again; 0: never */
 	unsigned int pause_ms;		/* between that and the last time */
 };
@@ -193,7 +193,7 @@ struct nvl_conn {
 	struct weft_list jobs;
 	unsigned int njobs;
 	unsigned int copies;		/* with engines, for it */
-	struct nvl_path paths[NVL_LOCS];
+	struct nvl_route paths[NVL_LOCS];
 	struct nvl_txring *txrings[NVL_RINGS];
 	struct nvl_rxring *rxrings[NVL_RINGS];
 };

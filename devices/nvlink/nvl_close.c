@@ -83,7 +83,7 @@ void nvl_conn_stop_copies(struct nvl_conn *conn)
 {
 	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
 
-	nvl_copy_recall(conn);
+	nvl_copy_cancel(conn);
 	while (conn->copies && weft_now_ms() < end)
 		if (!nvl_copy_poll(conn->iface))
 			sched_yield();
@@ -190,7 +190,7 @@ bool nvl_conn_finish_close(struct nvl_conn *conn)
 	struct nvl_iface *iface = conn->iface;
 	struct nvl_ep *ep = conn->ep;
 
-	nvl_copy_recall(conn);
+	nvl_copy_cancel(conn);
 	if (conn->copies && weft_now_ms() < conn->deadline_ms)
 		return false;
 	nvl_conn_set_state(conn, NVL_CONN_DEAD);

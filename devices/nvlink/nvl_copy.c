@@ -206,7 +206,7 @@ static int issue_copy(const struct weft_cuda *cu, const struct nvl_copy *c,
 }
 
 /* A batch would not take it to a copy engine. */
-static bool must_go_alone(const struct nvl_copy *c)
+static bool needs_single_copy(const struct nvl_copy *c)
 {
 	return c->from_host && c->len < WEFT_CUDA_SMALL;
 }
@@ -242,7 +242,7 @@ static bool issue_copies(struct nvl_stream *st, const struct weft_cuda *cu,
 	bool refused = false;
 
 	for (i = 0; i < n; i++) {
-		if (must_go_alone(c[i]))
+		if (needs_single_copy(c[i]))
 			continue;
 		dst[together] = c[i]->dst;
 		src[together] = c[i]->src;
@@ -257,11 +257,12 @@ static bool issue_copies(struct nvl_stream *st, const struct weft_cuda *cu,
 		together = 0;
 	}
 	for (i = 0; i < n; i++) {
-		if (together && !must_go_alone(c[i]))
+		if (together && !needs_single_copy(c[i]))
 			continue;
 		result[i] = issue_copy(cu, c[i], st->cu);
 		/* all but the last byte of it may be with the engine */
-		refused |= result[i] && must_go_alone(c[i]) && c[i]->len % 2;
+		refused |=
+			result[i] && needs_single_copy(c[i]) && c[i]->len % 2;
 	}
 	return refused;
 }
@@ -318,8 +319,8 @@ static unsigned int take_batch(struct nvl_stream *st, struct nvl_copy **c)
 }
 
 /* What has an error goes to `failed`, unless @all fly; the rest flies. */
-static void file_copies(struct nvl_stream *st, struct nvl_copy **c,
-			unsigned int n, bool all)
+static void check_results(struct nvl_stream *st, struct nvl_copy **c,
+			  unsigned int n, bool all)
 {
 	unsigned int i;
 	bool fails;
@@ -340,7 +341,7 @@ static unsigned int fail_waiting(struct nvl_stream *st, int status)
 	while ((n = take_batch(st, c))) {
 		for (i = 0; i < n; i++)
 			c[i]->status = status;
-		file_copies(st, c, n, false);
+		check_results(st, c, n, false);
 		all += n;
 	}
 	return all;
@@ -388,7 +389,7 @@ static unsigned int submit_batch(struct nvl_stream *st,
 			   weft_cuda_error_name(result[i]));
 		go[i]->status = weft_cuda_errno(result[i]);
 	}
-	file_copies(st, c, n, all);
+	check_results(st, c, n, all);
 	return n;
 }
 
@@ -512,7 +513,7 @@ unsigned int nvl_copy_poll(struct nvl_iface *iface)
 	return n;
 }
 
-static void recall_queue(struct weft_list *queue, struct nvl_conn *conn)
+static void cancel_waiting(struct weft_list *queue, struct nvl_conn *conn)
 {
 	struct nvl_copy *copy, *next;
 
@@ -524,13 +525,13 @@ static void recall_queue(struct weft_list *queue, struct nvl_conn *conn)
 	}
 }
 
-void nvl_copy_recall(struct nvl_conn *conn)
+void nvl_copy_cancel(struct nvl_conn *conn)
 {
 	struct nvl_gpu *gpu, *tmp;
 
 	weft_list_for_each(gpu, tmp, &conn->iface->gpus, link) {
-		recall_queue(&gpu->tx_waiting, conn);
-		recall_queue(&gpu->rx_waiting, conn);
+		cancel_waiting(&gpu->tx_waiting, conn);
+		cancel_waiting(&gpu->rx_waiting, conn);
 	}
 }
 

@@ -112,6 +112,6 @@ bool nvl_copy_quiet(struct nvl_iface *iface);
 /* Engines will ring wake_fd.  False: poll by timer. */
 bool nvl_copy_arm(struct nvl_iface *iface, bool *flying);
 /* Takes back what @conn has queued and no engine has. */
-void nvl_copy_recall(struct nvl_conn *conn);
+void nvl_copy_cancel(struct nvl_conn *conn);
 
 #endif

@@ -240,7 +240,7 @@ struct nvl_conn *nvl_conn_find(struct nvl_iface *iface, uint64_t peer_id,
 }
 
 /* Our own dial for the same endpoints, not yet settled. */
-static struct nvl_conn *find_rival(struct nvl_conn *conn)
+static struct nvl_conn *find_simultaneous(struct nvl_conn *conn)
 {
 	struct nvl_conn *c, *tmp;
 
@@ -268,7 +268,7 @@ static void judge_hello(struct nvl_conn *conn)
 		nvl_conn_break(conn, -EPROTO);
 		return;
 	}
-	rival = find_rival(conn);
+	rival = find_simultaneous(conn);
 	if (rival && rival->state == NVL_CONN_DIALING &&
 	    iface->my_id < conn->peer_id)
 		v = WEFT_HELLO_YIELD;
@@ -279,9 +279,9 @@ static void judge_hello(struct nvl_conn *conn)
 }
 
 /* The peer's dial has won: what waited for ours goes over to it. */
-static void take_endpoint(struct nvl_conn *conn)
+static void adopt_endpoint(struct nvl_conn *conn)
 {
-	struct nvl_conn *rival = find_rival(conn);
+	struct nvl_conn *rival = find_simultaneous(conn);
 
 	if (!rival || !weft_hello_owns(conn->hello, rival->remote->key))
 		return;
@@ -352,7 +352,7 @@ static void finish_hello(struct nvl_conn *conn)
 	case WEFT_HELLO_ACCEPTED:
 		nvl_conn_set_state(conn, NVL_CONN_JOINING);
 		if (!conn->dialer)
-			take_endpoint(conn);
+			adopt_endpoint(conn);
 		send_inbox(conn);
 		break;
 	case WEFT_HELLO_YIELD:

@@ -17,7 +17,7 @@
 
 /* ---- life ---------------------------------------------------------------- */
 
-static void attach_conn(struct nvl_ep *ep, struct nvl_conn *conn)
+static void bind_conn(struct nvl_ep *ep, struct nvl_conn *conn)
 {
 	ep->conn = conn;
 	conn->ep = ep;
@@ -61,7 +61,7 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 		}
 		nvl_conn_dial(conn);
 	}
-	attach_conn(ep, conn);
+	bind_conn(ep, conn);
 	sn->next++;
 	weft_ep_sn_hold(&iface->sns, sn);
 	ep->numbers = sn;
@@ -80,7 +80,7 @@ static bool has_pending(struct nvl_ep *ep)
 }
 
 /* The endpoint leaves its connection, which may go on for the peer. */
-static void detach_conn(struct nvl_ep *ep, int err)
+static void unbind_conn(struct nvl_ep *ep, int err)
 {
 	struct nvl_conn *conn = ep->conn;
 	bool pending;
@@ -106,7 +106,7 @@ void nvl_ep_destroy(struct weft_ep *base)
 {
 	struct nvl_ep *ep = nvl_ep(base);
 
-	detach_conn(ep, -ECANCELED);
+	unbind_conn(ep, -ECANCELED);
 	weft_list_del(&ep->link);
 	weft_ep_sn_release(&nvl_iface(base->iface)->sns, ep->numbers);
 	free(ep);
@@ -114,7 +114,7 @@ void nvl_ep_destroy(struct weft_ep *base)
 
 void nvl_ep_cancel(struct weft_ep *base)
 {
-	detach_conn(nvl_ep(base), -ECANCELED);
+	unbind_conn(nvl_ep(base), -ECANCELED);
 }
 
 static void note_staging(enum weft_staging *best, const struct nvl_mapping *map)
@@ -157,7 +157,7 @@ bool nvl_ep_ready(struct weft_ep *base)
 }
 
 /* May it take @n entries now, of a message that is @len bytes (else 0)? */
-static int check_usable(struct nvl_ep *ep, unsigned int n, size_t len)
+static int check_ready(struct nvl_ep *ep, unsigned int n, size_t len)
 {
 	if (!ep->conn)
 		return ep->err;
@@ -188,7 +188,7 @@ int nvl_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	(void)op;			/* always copied */
 	for (i = 0; i < n; i++)
 		len += iov[i].iov_len;
-	err = check_usable(nvl_ep(base), n, len);
+	err = check_ready(nvl_ep(base), n, len);
 	if (err)
 		return err;
 	p = nvl_msg_begin(conn, len);
@@ -208,7 +208,7 @@ ssize_t nvl_ep_message_pack(struct weft_ep *base, uint8_t id,
 	size_t len;
 	int err;
 
-	err = check_usable(nvl_ep(base), 0, 0);
+	err = check_ready(nvl_ep(base), 0, 0);
 	if (err)
 		return err;
 	len = pack(nvl_msg_begin(conn, NVL_MAX_MESSAGE), arg);
@@ -221,7 +221,7 @@ int nvl_ep_put(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 	       uint64_t addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op)
 {
-	int err = check_usable(nvl_ep(base), n, 0);
+	int err = check_ready(nvl_ep(base), n, 0);
 
 	return err ? err : nvl_tx_put(nvl_ep(base)->conn, iov, n, addr, rkey,
 				      notify, op);
@@ -230,7 +230,7 @@ int nvl_ep_put(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 int nvl_ep_get(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 	       uint64_t addr, const void *rkey, struct weft_op *op)
 {
-	int err = check_usable(nvl_ep(base), n, 0);
+	int err = check_ready(nvl_ep(base), n, 0);
 
 	return err ? err : nvl_rx_get(nvl_ep(base)->conn, iov, n, addr, rkey,
 				      op);

@@ -350,7 +350,8 @@ static unsigned int end_conns(struct nvl_iface *iface)
 	/* callbacks run here: none of these is held on to */
 again:
 	weft_list_for_each(conn, tmp, &iface->conns, link) {
-		if (conn->state == NVL_CONN_BROKEN && nvl_conn_finish_close(conn)) {
+		if (conn->state == NVL_CONN_BROKEN &&
+		    nvl_conn_finish_close(conn)) {
 			n++;
 			goto again;
 		}

@@ -83,8 +83,8 @@ static struct weft_cu_alloc_prop make_prop(int dev)
 	};
 }
 
-static int grant_access(const struct weft_cuda *cu, struct nvl_mapping *m,
-			int ordinal)
+static int set_access(const struct weft_cuda *cu, struct nvl_mapping *m,
+		      int ordinal)
 {
 	struct weft_cu_access access = {
 		.location = { WEFT_CU_LOCATION_DEVICE, 0 },
@@ -154,7 +154,7 @@ int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
 	else
 		*fd = -1;
 	if (!r) {
-		r = grant_access(s.cu, m, gpu->ordinal);
+		r = set_access(s.cu, m, gpu->ordinal);
 		if (r)
 			unmap_handle(s.cu, m);
 	}
@@ -194,7 +194,7 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 		r = map_handle(s.cu, m, handle, size);
 		s.cu->mem_release(handle);
 		if (!r) {
-			r = grant_access(s.cu, m, gpu->ordinal);
+			r = set_access(s.cu, m, gpu->ordinal);
 			if (r)
 				unmap_handle(s.cu, m);
 		}
@@ -234,7 +234,7 @@ int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu)
 	if (err)
 		return err;
 	if (m->kind == NVL_RING_CUDA) {
-		r = grant_access(s.cu, m, gpu->ordinal);
+		r = set_access(s.cu, m, gpu->ordinal);
 	} else {
 		r = s.cu->host_register(m->host, m->size,
 					WEFT_CU_HOSTREGISTER_PORTABLE);

@@ -33,7 +33,7 @@
 static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_cuda_ptr places[NVL_LOCS];
 
-void nvl_loc_learn(const struct weft_cuda_ptr *where)
+void nvl_location_add(const struct weft_cuda_ptr *where)
 {
 	unsigned int loc = NVL_LOC_GPU(where->ordinal);
 
@@ -44,7 +44,7 @@ void nvl_loc_learn(const struct weft_cuda_ptr *where)
 	pthread_mutex_unlock(&places_lock);
 }
 
-bool nvl_loc_where(unsigned int loc, struct weft_cuda_ptr *where)
+bool nvl_location_of(unsigned int loc, struct weft_cuda_ptr *where)
 {
 	if (loc >= NVL_LOCS)
 		return false;
@@ -79,7 +79,7 @@ static void name_gpu(int ordinal, char *buf, size_t len)
 static unsigned int choose_path(struct nvl_conn *conn,
 				const struct nvl_job *job)
 {
-	struct nvl_path *p;
+	struct nvl_route *p;
 
 	/* for kernels the peer has no other (make_cuda) */
 	if (job->where.where != WEFT_CUDA_DEVICE || conn->iface->for_kernels ||
@@ -87,25 +87,25 @@ static unsigned int choose_path(struct nvl_conn *conn,
 		return NVL_LOC_HOST;
 	p = &conn->paths[job->loc];
 	/* the host's ring serves until there is an answer */
-	if (p->via_host && p->retry_ms && p->retry_ms <= weft_now_ms()) {
+	if (p->via_host_ring && p->retry_ms && p->retry_ms <= weft_now_ms()) {
 		p->retry_ms = 0;
 		nvl_ring_ask(conn, job->loc);
 	}
-	return p->via_host ? NVL_LOC_HOST : job->loc;
+	return p->via_host_ring ? NVL_LOC_HOST : job->loc;
 }
 
 void nvl_ring_use_host(struct nvl_conn *conn, uint8_t loc)
 {
 	if (loc == NVL_LOC_HOST || loc >= NVL_LOCS)
 		return;
-	conn->paths[loc].via_host = true;
+	conn->paths[loc].via_host_ring = true;
 	conn->paths[loc].retry_ms = 0;
 }
 
 void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc)
 {
 	struct nvl_frame f = { .type = NVL_FRAME_RING_WANT, .loc = loc };
-	struct nvl_path *p = &conn->paths[loc];
+	struct nvl_route *p = &conn->paths[loc];
 	int err;
 
 	if (p->wanted || p->ring != NVL_NO_RING)
@@ -120,7 +120,7 @@ void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc)
 struct nvl_txring *nvl_ring_for(struct nvl_conn *conn, struct nvl_job *job)
 {
 	unsigned int loc = choose_path(conn, job);
-	struct nvl_path *p = &conn->paths[loc];
+	struct nvl_route *p = &conn->paths[loc];
 
 	if (p->ring != NVL_NO_RING)
 		return conn->txrings[p->ring];
@@ -265,7 +265,7 @@ static int handle_offer(struct nvl_conn *conn, const struct nvl_frame *f,
 	} else {
 		conn->txrings[f->ring] = r;
 		conn->paths[f->loc].ring = f->ring;
-		conn->paths[f->loc].via_host = false;
+		conn->paths[f->loc].via_host_ring = false;
 		conn->paths[f->loc].pause_ms = 0;
 	}
 	return nvl_sock_send(conn, &answer, -1);
@@ -273,7 +273,7 @@ static int handle_offer(struct nvl_conn *conn, const struct nvl_frame *f,
 
 static int handle_none(struct nvl_conn *conn, const struct nvl_frame *f)
 {
-	struct nvl_path *p;
+	struct nvl_route *p;
 
 	if (f->loc >= NVL_LOCS)
 		return -EPROTO;
@@ -331,7 +331,7 @@ static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 
 	if (conn->iface->for_kernels)
 		return -EOPNOTSUPP;
-	if (!nvl_loc_where(r->loc, &where))
+	if (!nvl_location_of(r->loc, &where))
 		return -ENODEV;
 	gpu = nvl_gpu_get(conn->iface, &where, &err);
 	if (!gpu)
@@ -378,7 +378,7 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
 		if (!conn->rxrings[i])
 			id = i;
 		else if (conn->rxrings[i]->loc == loc &&
-			 conn->rxrings[i]->state != NVL_RXRING_RECALLED) {
+			 conn->rxrings[i]->state != NVL_RXRING_CLOSING) {
 			conn->rxrings[i]->keep |= keep;
 			return 0;	/* on its way to the peer */
 		}
@@ -427,7 +427,7 @@ static int handle_closed(struct nvl_conn *conn, const struct nvl_frame *f)
 
 	r = f->ring < NVL_RINGS ? conn->rxrings[f->ring] : NULL;
 	/* it closes what is empty: all credit has been given */
-	if (!r || r->state != NVL_RXRING_RECALLED || r->in != r->out)
+	if (!r || r->state != NVL_RXRING_CLOSING || r->in != r->out)
 		return -EPROTO;
 	release_rxring(conn, r, f->ring);
 	return 0;
@@ -446,7 +446,7 @@ void nvl_ring_tick(struct nvl_conn *conn, uint64_t now)
 		if (!r || r->state != NVL_RXRING_OPEN || r->keep ||
 		    r->in != r->out || now - r->used_ms < nvl_tune.idle_ms)
 			continue;
-		r->state = NVL_RXRING_RECALLED;
+		r->state = NVL_RXRING_CLOSING;
 		f.ring = id;
 		err = nvl_sock_send(conn, &f, -1);
 		if (err)

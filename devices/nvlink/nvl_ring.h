@@ -34,7 +34,7 @@ struct nvl_rxchunk {
 enum nvl_rxring_state {
 	NVL_RXRING_OFFERED,
 	NVL_RXRING_OPEN,
-	NVL_RXRING_RECALLED,
+	NVL_RXRING_CLOSING,
 };
 
 struct nvl_rxring {
@@ -73,7 +73,7 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep);
 void nvl_ring_tick(struct nvl_conn *conn, uint64_t now);
 void nvl_ring_close_all(struct nvl_conn *conn);
 /* Remembers where the process has GPU memory. */
-void nvl_loc_learn(const struct weft_cuda_ptr *where);
-bool nvl_loc_where(unsigned int loc, struct weft_cuda_ptr *where);
+void nvl_location_add(const struct weft_cuda_ptr *where);
+bool nvl_location_of(unsigned int loc, struct weft_cuda_ptr *where);
 
 #endif

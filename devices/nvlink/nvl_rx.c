@@ -59,8 +59,8 @@ static void check_get(struct nvl_conn *conn, struct nvl_get *g)
 	weft_list_add_tail(&conn->iface->done_gets, &g->done_link);
 }
 
-static void account_chunk(struct nvl_conn *conn, const struct nvl_op *op,
-			  int status)
+static void count_chunk(struct nvl_conn *conn, const struct nvl_op *op,
+			int status)
 {
 	struct nvl_landing *l;
 	struct nvl_get *g;
@@ -111,7 +111,7 @@ static void finish_copy(struct nvl_copy *copy, int status)
 	/* the driver refuses memory that is gone: no better than a bad key */
 	if (status && status != -ECANCELED && status != -EIO)
 		status = -EACCES;
-	account_chunk(copy->conn, &c->op, status);
+	count_chunk(copy->conn, &c->op, status);
 	give_credit(copy->conn, copy->owner, c->op.ring);
 }
 
@@ -167,12 +167,13 @@ static int copy_from_ring(struct nvl_rxring *r, const struct nvl_op *op,
  * may be in a call that keeps others out.  A put's key says it, too; what comes
  * of a lie stays within the key's region.
  */
-static int locate_target(const struct nvl_conn *conn, const struct nvl_op *op,
-			 bool put, const void *dst, struct weft_cuda_ptr *where)
+static int find_destination(const struct nvl_conn *conn,
+			    const struct nvl_op *op, bool put, const void *dst,
+			    struct weft_cuda_ptr *where)
 {
 	if (!put || !conn->iface->for_kernels)
 		return weft_cuda_query(dst, where);
-	if (!nvl_loc_where(op->loc, where))
+	if (!nvl_location_of(op->loc, where))
 		where->where = WEFT_CUDA_PAGEABLE;
 	return 0;
 }
@@ -181,16 +182,16 @@ static int locate_target(const struct nvl_conn *conn, const struct nvl_op *op,
  * @key is the region's for a put; NULL for a get of ours.  -EINPROGRESS: an
  * engine does it.
  */
-static int place_chunk(struct nvl_conn *conn, struct nvl_rxring *r,
-		       struct nvl_rxchunk *c, const struct weft_rkey *key,
-		       void *dst)
+static int copy_out(struct nvl_conn *conn, struct nvl_rxring *r,
+		    struct nvl_rxchunk *c, const struct weft_rkey *key,
+		    void *dst)
 {
 	size_t at = c->op.pos % r->map.size;
 	struct weft_cuda_ptr where;
 	struct nvl_gpu *gpu;
 	int err;
 
-	if (locate_target(conn, &c->op, key, dst, &where))
+	if (find_destination(conn, &c->op, key, dst, &where))
 		return -EACCES;
 	if (where.where != WEFT_CUDA_DEVICE)
 		return copy_from_ring(r, &c->op, key, dst);
@@ -241,12 +242,12 @@ static void land_put(struct nvl_conn *conn, struct nvl_rxring *r,
 		dst = weft_region_get(&key, c->op.addr, c->op.len);
 		if (dst)
 			weft_region_put(&key);
-		err = dst ? place_chunk(conn, r, c, &key, dst) : -EACCES;
+		err = dst ? copy_out(conn, r, c, &key, dst) : -EACCES;
 	}
 	if (err == -EINPROGRESS)
 		return;
 	c->done = true;
-	account_chunk(conn, &c->op, err);
+	count_chunk(conn, &c->op, err);
 	give_credit(conn, r, c->op.ring);
 }
 
@@ -259,12 +260,11 @@ static void land_get(struct nvl_conn *conn, struct nvl_rxring *r,
 	if (!(c->op.flags & NVL_CHUNK_VOID))
 		g->seen += c->op.len;
 	if (!(c->op.flags & NVL_CHUNK_VOID) && g->parent)
-		err = place_chunk(conn, r, c, NULL,
-				  (char *)g->addr + c->op.addr);
+		err = copy_out(conn, r, c, NULL, (char *)g->addr + c->op.addr);
 	if (err == -EINPROGRESS)
 		return;
 	c->done = true;
-	account_chunk(conn, &c->op, err);
+	count_chunk(conn, &c->op, err);
 	give_credit(conn, r, c->op.ring);
 }
 

@@ -380,7 +380,7 @@ int nvl_mem_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
 	if (err)
 		return weft_fail(err, "GPU memory at %p belongs to no CUDA "
 				 "context that is active", v->addr);
-	nvl_loc_learn(where);
+	nvl_location_add(where);
 	return 0;
 }
 
