@@ -122,10 +122,10 @@ static void drop_put(struct nvl_conn *conn, struct nvl_job *job, int status)
 	struct weft_op *op = job->op;
 
 	job->op = NULL;
-	if (conn->state != NVL_CONN_OPEN)
-		nvl_tx_finish(job, status);
-	else
+	if (conn->state == NVL_CONN_OPEN)
 		nvl_tx_give_up(job, status);
+	else if (!job->flying)	/* else it stays for the engine's end of it */
+		nvl_tx_finish(job, status);
 	if (op)
 		op->done(op, status);
 }
@@ -177,11 +177,11 @@ void nvl_conn_forget(struct nvl_conn *conn)
 		if (g->conn == conn)
 			weft_list_del(&g->done_link);
 	for (i = 0; i < NVL_GETS; i++)
-		if (conn->serving[i])
+		if (conn->serving[i] && !conn->serving[i]->flying)
 			nvl_tx_finish(conn->serving[i], -ECANCELED);
 	/* cancelled before; the peer's answer will not come any more */
-	for (i = 0; i < NVL_PUTS && !conn->copies; i++)
-		if (conn->puts[i])
+	for (i = 0; i < NVL_PUTS; i++)
+		if (conn->puts[i] && !conn->puts[i]->flying)
 			nvl_tx_finish(conn->puts[i], -ECANCELED);
 }
 

@@ -243,6 +243,33 @@ Test(nvl_gpus, the_end_of_a_peer_waits_for_no_kernel)
 	cr_expect(eq(uint, now.reservations, before.reservations));
 }
 
+/* What it still copies from is not freed before it is back (seen by ASan). */
+Test(nvl_gpus, an_engine_that_comes_back_after_the_watchdog)
+{
+	struct wait_op w = { .op.done = op_done };
+	struct weft_iov iov = { NULL, LEN, NULL };
+	struct nvl_conn *conn;
+
+	pair_up();
+	iov.addr = from0;
+	/* rings are made */
+	cr_assert(eq(int, put_checked(&a, from0, dst, LEN, &key), 0));
+	conn = weft_list_first(&((struct nvl_iface *)a.iface)->conns,
+			       struct nvl_conn, link);
+	fake.fake_cuda_hold(true);
+	cr_assert(eq(int, nvl->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL,
+				   &w.op), -EINPROGRESS));
+	wait_for(conn->copies);
+	nvl_conn_break(conn, -ECONNRESET);
+	conn->deadline_ms = 0;
+	wait_for(a.errors && w.done);
+	cr_expect(eq(int, w.status, -ECONNRESET));
+	cr_expect(gt(uint, conn->copies, 0));
+	fake.fake_cuda_hold(false);
+	wait_for(!conn->copies);
+	nvl->mem_release(mem);
+}
+
 /* ---- memory for rings ----------------------------------------------------- */
 
 Test(nvl_gpus, a_budget_that_is_used_up)
