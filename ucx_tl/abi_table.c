@@ -40,8 +40,10 @@ static const struct weft_uct_abi rows[] = {
 	  MD_ATTR_22, PERF_19, 232, 104 },
 };
 
-/* The newest first: each symbol came with this minor and stayed, but for
- * those of 1.20 and 1.15, which one release alone exports. */
+/*
+ * Newest first: each symbol has existed since this minor, except those of 1.20
+ * and 1.15, which only that release exports.
+ */
 static const struct {
 	const char *symbol;
 	unsigned int minor;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Components, one per transport and each with its memory domain, laid out for
- * one minor and entered into the lists of one copy of UCX.
+ * Components, one per transport, each with a memory domain, in the layout of
+ * one minor release and registered with one copy of UCX.
  */
 #include <errno.h>
 #include <string.h>
@@ -20,21 +20,21 @@ int64_t weft_uct_ok(void)
 	return WEFT_UCS_OK;
 }
 
-struct weft_uct_part *weft_uct_part_of(void *component)
+struct weft_uct_part *weft_uct_tl_of(void *component)
 {
 	return container_of((char(*)[WEFT_UCT_COMPONENT_MAX])component,
 			    struct weft_uct_part, component);
 }
 
 /*
- * "all" and negated lists in UCX_TLS would take weft's devices in, so there are
- * none unless weft was asked for by name.
+ * "all" and negated lists in UCX_TLS would include weft's devices: have none
+ * unless weft is requested by name.
  */
 static enum weft_ucs_status
 query_md_resources(void *component, struct weft_uct_md_resource **out,
 		   unsigned int *count)
 {
-	const struct weft_uct_part *part = weft_uct_part_of(component);
+	const struct weft_uct_part *part = weft_uct_tl_of(component);
 	struct weft_uct_md_resource *md;
 
 	*out = NULL;
@@ -60,7 +60,7 @@ static enum weft_ucs_status query_devices(struct weft_uct_memory_domain *md,
 	return md->tl->devices(md->uct, out, count);
 }
 
-/* Writes @fn at @at and returns the offset behind it. */
+/* Write @fn at offset @at; return the next offset. */
 static size_t put_fn(char *blob, size_t at, weft_uct_fn fn)
 {
 	memcpy(blob + at, &fn, sizeof(fn));
@@ -80,16 +80,18 @@ static void put_config(char *at, const char *name, const char *prefix,
 	memcpy(at, &entry, sizeof(entry));
 }
 
-static void empty_list(void *at)
+static void init_list(void *at)
 {
 	struct weft_ucs_link *list = at;
 
 	list->prev = list->next = list;
 }
 
-/* uct_component: name, methods, md_config, cm_config, tl_list, list, flags,
- * md_vfs_init */
-static void lay_component(struct weft_uct_part *part)
+/*
+ * uct_component: name, methods, md_config, cm_config, tl_list, list, flags,
+ * md_vfs_init
+ */
+static void fill_component(struct weft_uct_part *part)
 {
 	const struct weft_uct *uct = part->uct;
 	char *c = part->component;
@@ -109,15 +111,17 @@ static void lay_component(struct weft_uct_part *part)
 	at += uct->abi->config_entry;
 	put_config(c + at, "", "", NULL, 0); /* no connection manager */
 	at += uct->abi->config_entry;
-	empty_list(c + at);
+	init_list(c + at);
 	at += sizeof(struct weft_ucs_link);
-	/* flags behind the list entry stay 0; md_vfs_init is called always */
+	/*
+	 * the flags after the list entry stay 0; UCX always calls md_vfs_init
+	 */
 	put_fn(c, at + sizeof(struct weft_ucs_link) + sizeof(uint64_t),
 	       (weft_uct_fn)weft_uct_ok);
 }
 
 /* uct_tl_t: name[10], query_devices, iface_open, config, list */
-static void lay_tl(struct weft_uct_part *part)
+static void fill_tl(struct weft_uct_part *part)
 {
 	const struct weft_uct *uct = part->uct;
 	char *tl = part->blob;
@@ -133,7 +137,7 @@ static void lay_tl(struct weft_uct_part *part)
 static void *find_component(const struct weft_uct *uct, const char *name)
 {
 	const struct weft_ucs_link *head = uct->sym.components, *l;
-	/* where lay_component() has put it */
+	/* the offset in fill_component() */
 	const size_t list = 16 + 6 * sizeof(void *) +
 			    uct->abi->rkey_compare * sizeof(void *) +
 			    2 * uct->abi->config_entry +
@@ -161,14 +165,14 @@ int weft_uct_component_mds(const struct weft_uct *uct, const char *name)
 
 static void register_part(struct weft_uct_part *part)
 {
-	/* a second file of weft in this process may have been here before */
+	/* another libuct_weft.so in this process may have registered it */
 	if (find_component(part->uct, part->tl->name)) {
 		weft_debug("another libuct_weft.so has registered '%s' already",
 			   part->tl->name);
 		return;
 	}
-	lay_component(part);
-	lay_tl(part);
+	fill_component(part);
+	fill_tl(part);
 	part->uct->sym.component_register(part->component);
 	part->uct->sym.tl_register(part->component, part->blob);
 }

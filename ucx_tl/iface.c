@@ -16,15 +16,15 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 	const struct weft_uct_am_handler *handler;
 
 	if (id >= WEFT_UCT_AM_IDS)
-		return; /* no such message; a peer's fault */
+		return; /* the peer is wrong */
 	handler = &iface->base.am[id];
-	/* Without the descriptor flag UCP copies what it wants to keep. */
+	/* without the descriptor flag UCP copies what it keeps */
 	handler->cb(handler->arg, data, len, 0);
 }
 
 static void on_notify(void *arg, uint64_t tag, uint64_t size)
 {
-	/* our own puts carry none; a peer whose puts do is odd */
+	/* puts of weft_uct carry none; ignore a peer's */
 	(void)arg;
 	(void)tag;
 	(void)size;
@@ -49,7 +49,7 @@ static enum weft_ucs_status event_fd(struct weft_uct_iface *iface, int *fd)
 
 bool weft_uct_iface_arm(struct weft_uct_iface *iface)
 {
-	/* an end that is yet to be told has no timer: that is too rare */
+	/* an end that is not reported yet is too rare for a timer */
 	return weft_list_empty(&iface->ended) &&
 	       !weft_uct_pending_runnable(iface) &&
 	       iface->dev->arm(iface->iface) != -EBUSY;
@@ -72,7 +72,7 @@ static enum weft_ucs_status iface_flush(struct weft_uct_iface *iface,
 	(void)flags;
 	if (comp)
 		return WEFT_UCS_UNSUPPORTED; /* as in every transport */
-	/* What UCP has queued here counts: it asks no endpoint after us. */
+	/* include UCP's pending requests: it flushes no endpoint afterwards */
 	weft_list_for_each (ep, tmp, &iface->eps, link)
 		if (!ep->err &&
 		    (!weft_list_empty(&ep->pending) ||
@@ -81,7 +81,7 @@ static enum weft_ucs_status iface_flush(struct weft_uct_iface *iface,
 	return WEFT_UCS_OK;
 }
 
-/* ucp_worker_fence(): everything behind everything. */
+/* ucp_worker_fence(): on all endpoints. */
 static enum weft_ucs_status iface_fence(struct weft_uct_iface *iface,
 					unsigned int flags)
 {
@@ -115,17 +115,17 @@ static enum weft_ucs_status iface_query(struct weft_uct_iface *iface,
 	attr->am.max_bcopy = weft_min(message, WEFT_UCT_MAX_BCOPY);
 	attr->am.opt_zcopy_align = attr->am.align_mtu = 1;
 	/*
-	 * From 1.19 on UCP sends an active message by am_short_iov() only where
-	 * 4 are taken (UCP_AM_SEND_SHORT_MIN_IOV; 3 in protocols v2).
+	 * Since 1.19 UCP sends an active message by am_short_iov() only if
+	 * max_iov is at least 4 (UCP_AM_SEND_SHORT_MIN_IOV; 3 in protocols v2).
 	 */
 	attr->am.max_iov = weft_min(dev->max_iov, WEFT_UCT_MAX_IOV + 1) - 1;
 	if (iface->tl->am_zcopy) {
 		attr->flags |= WEFT_UCT_IFACE_AM_ZCOPY;
 		/*
-		 * UCP allows headers of active messages up to this length. To
-		 * send one by zcopy it copies the header into a segment, and
-		 * does not look whether it fits (protocols v2, default since
-		 * 1.16): what fits is the most that may be offered.
+		 * UCP accepts headers of active messages up to max_bcopy.  For
+		 * zcopy it copies the header into a segment without checking
+		 * that it fits (protocols v2, default since 1.16): offer no
+		 * more than a segment.
 		 */
 		attr->am.max_bcopy =
 			weft_min(attr->am.max_bcopy, WEFT_UCT_SEG_SIZE);
@@ -159,16 +159,16 @@ static enum weft_ucs_status iface_address(struct weft_uct_iface *iface,
 }
 
 /*
- * Over an endpoint to its own worker UCP copies between memory types, with no
- * key at all, and it takes any transport that can access the type: those of GPU
- * memory stay out of it, as cuda_ipc does.
+ * UCP copies between memory types over an endpoint to its own worker, without a
+ * key, with any transport that can access the type.  Transports for GPU memory
+ * cannot do that: refuse, as cuda_ipc does.
  */
-static bool reaches(struct weft_uct_iface *iface,
-		    const struct weft_address *remote, const char **why)
+static bool can_reach(struct weft_uct_iface *iface,
+		      const struct weft_address *remote, const char **why)
 {
 	char where[WEFT_SOCKADDR_STR];
 
-	/* UCX's own word on it names no cause, or is seen by nobody */
+	/* UCX's message names no cause, or is not printed */
 	if (!weft_address_has_version(remote))
 		weft_warn_once("the peer at %s speaks wire versions %u to %u, this weft %u to %u: weft does not reach it; install the same release on both",
 			       weft_sockaddr_str(&remote->sa, where,
@@ -183,7 +183,7 @@ static bool reaches(struct weft_uct_iface *iface,
 	return iface->dev->reaches(iface->iface, remote, why);
 }
 
-static bool answer(bool reached)
+static bool report_reachable(bool reached)
 {
 	weft_uct_log_reach(reached);
 	return reached;
@@ -195,10 +195,12 @@ static int is_reachable(struct weft_uct_iface *iface, const void *dev_addr,
 	struct weft_address remote;
 	const char *why;
 
-	return answer(!weft_address_unpack(iface_addr, WEFT_IFACE_ADDR_LEN,
-					   dev_addr, WEFT_DEV_ADDR_MAX,
-					   &remote) &&
-		      reaches(iface, &remote, &why));
+	return report_reachable(!weft_address_unpack(iface_addr,
+						     WEFT_IFACE_ADDR_LEN,
+						     dev_addr,
+						     WEFT_DEV_ADDR_MAX,
+						     &remote) &&
+				can_reach(iface, &remote, &why));
 }
 
 static int is_reachable_v2(struct weft_uct_iface *iface,
@@ -216,7 +218,7 @@ static int is_reachable_v2(struct weft_uct_iface *iface,
 		return 0;
 	if (!weft_address_unpack(p->iface_addr, WEFT_IFACE_ADDR_LEN,
 				 p->device_addr, WEFT_DEV_ADDR_MAX, &remote)) {
-		ok = reaches(iface, &remote, &why);
+		ok = can_reach(iface, &remote, &why);
 		if (ok && (p->field_mask & WEFT_UCT_PEER_HAS_SCOPE) &&
 		    p->scope == WEFT_UCT_SCOPE_DEVICE) {
 			why = "it is on another host";
@@ -226,7 +228,7 @@ static int is_reachable_v2(struct weft_uct_iface *iface,
 	}
 	if (!ok && (p->field_mask & told) == told && p->info_string)
 		snprintf(p->info_string, p->info_string_length, "%s", why);
-	return answer(ok);
+	return report_reachable(ok);
 }
 
 static int ep_is_connected(struct weft_uct_ep *ep,
@@ -235,15 +237,15 @@ static int ep_is_connected(struct weft_uct_ep *ep,
 	struct weft_address remote;
 	uint8_t any_dev[WEFT_DEV_ADDR_MAX] = { 0, AF_INET };
 
-	/* The key alone tells who it is; a device address may be left out. */
+	/* the key identifies the peer; the device address may be missing */
 	return (p->field_mask & WEFT_UCT_PEER_HAS_IFACE_ADDR) && !ep->err &&
 	       !weft_address_unpack(p->iface_addr, WEFT_IFACE_ADDR_LEN, any_dev,
 				    sizeof(any_dev), &remote) &&
 	       !memcmp(remote.key, ep->key, sizeof(ep->key));
 }
 
-/* uct_iface_attr_v2_t where UCX exports no base function: nothing to offer. */
-static enum weft_ucs_status query_v2(void *iface, void *attr)
+/* For uct_iface_attr_v2_t if UCX exports no base function: fill in nothing. */
+static enum weft_ucs_status iface_query_v2(void *iface, void *attr)
 {
 	(void)iface;
 	(void)attr;
@@ -264,7 +266,7 @@ static void iface_close(struct weft_uct_iface *iface)
 	free(iface);
 }
 
-static void fill_ops(const struct weft_uct *uct, weft_uct_fn *ops)
+static void init_iface_ops(const struct weft_uct *uct, weft_uct_fn *ops)
 {
 	for (size_t i = 0; i < WEFT_OP_COUNT; i++)
 		ops[i] = (weft_uct_fn)weft_uct_unsupported;
@@ -291,7 +293,7 @@ void weft_uct_internal_ops(struct weft_uct *uct)
 
 	if (uct->abi->internal != WEFT_INTERNAL_PLAIN)
 		ops[n++] = uct->sym.base_query_v2 ? uct->sym.base_query_v2
-						  : (weft_uct_fn)query_v2;
+						  : (weft_uct_fn)iface_query_v2;
 	ops[n++] = (weft_uct_fn)weft_uct_estimate_perf;
 	ops[n++] = (weft_uct_fn)weft_uct_ok; /* vfs_refresh */
 	if (uct->abi->internal == WEFT_INTERNAL_20)
@@ -306,8 +308,8 @@ void weft_uct_internal_ops(struct weft_uct *uct)
 }
 
 /*
- * Messages are to be aligned where the handler may keep the buffer they are in.
- * It never may here, so that a wish for it has only to make sense.
+ * The alignment applies to buffers that the handler may keep.  It may keep none
+ * here, so only check that the request is valid.
  */
 static bool alignment_is_sane(const struct weft_uct_iface_params *p)
 {
@@ -362,7 +364,7 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	weft_list_init(&iface->waiting);
 	weft_list_init(&iface->ended);
 
-	fill_ops(md->uct, ops);
+	init_iface_ops(md->uct, ops);
 	status = sym->base_iface_init(
 		iface, sym->base_iface_class, &count, ops,
 		md->uct->internal_ops, md, worker, params, config,
@@ -384,12 +386,12 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	iface->dev->iface_query(iface->iface, &iface->attr);
 	iface->loopback =
 		!weft_netif_get(netdev, how.family, &netif) && netif.loopback;
-	iface->narrow = iface->loopback && atomic_load(&md->wide_ifaces);
+	iface->deprioritized = iface->loopback && atomic_load(&md->wide_ifaces);
 	if (!iface->loopback)
 		atomic_fetch_add(&md->wide_ifaces, 1);
-	better = iface->tl->outdone_by(netdev);
+	better = iface->tl->better_bandwidth(netdev);
 	if (better > 0)
-		iface->narrow = true;
+		iface->deprioritized = true;
 	if (better > 0 && iface->attr.bandwidth > better)
 		iface->attr.bandwidth = better;
 	*out = iface;

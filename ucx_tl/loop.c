@@ -9,14 +9,14 @@
 
 #include "util/parse.h"
 
-#define MAX_EPOLLS 64u /* instances of this process that are looked at */
+#define MAX_EPOLLS 64u /* instances of this process to examine */
 
 struct set {
 	int fds[WEFT_LOOP_MAX + 1]; /* the first is the descriptor itself */
 	unsigned int n;
 };
 
-static bool has(const struct set *set, int fd)
+static bool has_fd(const struct set *set, int fd)
 {
 	for (unsigned int i = 0; i < set->n; i++)
 		if (set->fds[i] == fd)
@@ -24,8 +24,8 @@ static bool has(const struct set *set, int fd)
 	return false;
 }
 
-/* The number that @text is, or begins with and a blank ends; -1: none. */
-static int number(char *text)
+/* The number in @text up to the first blank; -1: none. */
+static int parse_number(char *text)
 {
 	uint64_t value;
 
@@ -33,7 +33,7 @@ static int number(char *text)
 	return weft_parse_u64(text, 0, INT_MAX, &value) ? -1 : (int)value;
 }
 
-/* Does @epfd wait for one of @set (@members) or else (@others)? */
+/* Does @epfd watch fds of @set (*@members), and any others (*@others)? */
 static void read_watched(int epfd, const struct set *set, bool *members,
 			 bool *others)
 {
@@ -50,10 +50,10 @@ static void read_watched(int epfd, const struct set *set, bool *members,
 	while (fgets(line, sizeof(line), info)) {
 		if (strncmp(line, "tfd:", 4))
 			continue;
-		fd = number(line + 4 + strspn(line + 4, " \t"));
+		fd = parse_number(line + 4 + strspn(line + 4, " \t"));
 		if (fd < 0)
 			continue;
-		if (has(set, fd))
+		if (has_fd(set, fd))
 			*members = true;
 		else
 			*others = true;
@@ -76,7 +76,7 @@ static unsigned int list_epolls(int epolls[MAX_EPOLLS])
 		if (readlinkat(dirfd(dir), entry->d_name, link, sizeof(link)) ==
 			    sizeof(kind) - 1 &&
 		    !memcmp(link, kind, sizeof(kind) - 1))
-			epolls[n++] = number(entry->d_name);
+			epolls[n++] = parse_number(entry->d_name);
 	closedir(dir);
 	return n;
 }
@@ -93,7 +93,7 @@ unsigned int weft_loop_find(int fd, int epfds[WEFT_LOOP_MAX], bool *more)
 	do {
 		before = set.n;
 		for (unsigned int i = 0; i < n; i++) {
-			if (has(&set, epolls[i]))
+			if (has_fd(&set, epolls[i]))
 				continue;
 			read_watched(epolls[i], &set, &members, &others);
 			if (!members)

@@ -129,7 +129,7 @@ static enum weft_ucs_status mkey_pack_16(struct weft_uct_memory_domain *md,
 
 static size_t rkey_len(void *component)
 {
-	return weft_uct_part_of(component)->tl->dev->rkey_len;
+	return weft_uct_tl_of(component)->tl->dev->rkey_len;
 }
 
 /* An unpacked key is a copy of our own; UCX does not say how long @buffer is. */
@@ -189,7 +189,7 @@ enum weft_ucs_status weft_uct_md_open(void *component, const char *name,
 				      const void *config, void **out)
 {
 	struct weft_uct_memory_domain *md = calloc(1, sizeof(*md));
-	const struct weft_uct_part *part = weft_uct_part_of(component);
+	const struct weft_uct_part *part = weft_uct_tl_of(component);
 
 	(void)name;
 	(void)config;

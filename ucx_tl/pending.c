@@ -1,38 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests that found no room, in the order in which they came.
+ * Requests for which there was no room, in order.
  *
- * UCP loops on "no room" until the request is queued or takes effect
- * (ucp_request_send), so BUSY may be said only when the operation that failed
- * would now be taken: the queue is empty and the device's own predicate, the
- * one that made it fail, is true.  As long as the queue is not empty, new sends
- * queue behind it (ep.c), or stream and tag data would overtake each other.  A
- * put that waits for the ones before a fence is at the head, since nothing else
- * fails while the device is ready; their completion is progress, and progress
- * looks at the queue again.
+ * UCP loops until a request is queued or sent (ucp_request_send), so
+ * pending_add() may return BUSY only if the failed operation would now
+ * succeed: the queue is empty and the device's predicate that made it fail is
+ * true.  While the queue is not empty, new sends queue behind it (ep.c), or
+ * stream and tag data would overtake each other.  A put that waits for the
+ * puts before a fence is at the head, since nothing else fails while the
+ * device is ready; their completion is progress, and progress runs the queue
+ * again.
  */
 #include "ucx_tl/uct.h"
 
-struct queued { /* lives in weft_uct_pending.priv */
+struct queued_req { /* lives in weft_uct_pending.priv */
 	struct weft_list link;
-	bool fence; /* one stands behind it */
+	bool fence; /* after it */
 };
-_Static_assert(sizeof(struct queued) <= WEFT_UCT_PENDING_PRIV, "priv");
+_Static_assert(sizeof(struct queued_req) <= WEFT_UCT_PENDING_PRIV, "priv");
 
-static struct queued *queued_of(struct weft_uct_pending *req)
+static struct queued_req *get_queued(struct weft_uct_pending *req)
 {
-	return (struct queued *)req->priv;
+	return (struct queued_req *)req->priv;
 }
 
-static struct weft_uct_pending *first(struct weft_uct_ep *ep)
+static struct weft_uct_pending *first_request(struct weft_uct_ep *ep)
 {
-	struct queued *q = weft_list_first(&ep->pending, struct queued, link);
+	struct queued_req *q =
+		weft_list_first(&ep->pending, struct queued_req, link);
 
 	return container_of((char(*)[WEFT_UCT_PENDING_PRIV])q,
 			    struct weft_uct_pending, priv);
 }
 
-static void emptied(struct weft_uct_ep *ep)
+static void del_if_empty(struct weft_uct_ep *ep)
 {
 	if (weft_list_empty(&ep->pending))
 		weft_list_del(&ep->waiting);
@@ -46,8 +47,8 @@ enum weft_ucs_status weft_uct_pending_add(struct weft_uct_ep *ep,
 	if (ep->err || (!weft_uct_must_queue(ep) && !weft_uct_rma_waits(ep) &&
 			ep->iface->dev->ready(ep->ep)))
 		return WEFT_UCS_BUSY;
-	queued_of(req)->fence = false;
-	weft_list_add_tail(&ep->pending, &queued_of(req)->link);
+	get_queued(req)->fence = false;
+	weft_list_add_tail(&ep->pending, &get_queued(req)->link);
 	if (weft_list_empty(&ep->waiting))
 		weft_list_add_tail(&ep->iface->waiting, &ep->waiting);
 	return WEFT_UCS_OK;
@@ -58,16 +59,16 @@ void weft_uct_pending_purge(struct weft_uct_ep *ep,
 			    void *arg)
 {
 	while (!weft_list_empty(&ep->pending)) {
-		struct weft_uct_pending *req = first(ep);
+		struct weft_uct_pending *req = first_request(ep);
 
-		weft_list_del(&queued_of(req)->link);
-		emptied(ep);
+		weft_list_del(&get_queued(req)->link);
+		del_if_empty(ep);
 		if (cb)
 			cb(req, arg);
 	}
 }
 
-static void fence_now(struct weft_uct_ep *ep)
+static void fence_ep(struct weft_uct_ep *ep)
 {
 	if (ep->err)
 		return;
@@ -84,40 +85,40 @@ unsigned int weft_uct_pending_run(struct weft_uct_ep *ep)
 	ep->dispatching = true;
 	while (!weft_list_empty(&ep->pending) && !ep->err &&
 	       ep->iface->dev->ready(ep->ep)) {
-		struct weft_uct_pending *req = first(ep);
-		bool fence = queued_of(req)->fence;
+		struct weft_uct_pending *req = first_request(ep);
+		bool fence = get_queued(req)->fence;
 		enum weft_ucs_status status;
 
 		/*
-		 * Out of the queue while it runs: it may free itself, or queue
-		 * on another endpoint.  Back to the front when it is not done.
+		 * Not in the queue while it runs: it may free itself, or queue
+		 * on another endpoint.  Back to the front if it is not done.
 		 */
-		weft_list_del(&queued_of(req)->link);
+		weft_list_del(&get_queued(req)->link);
 		ep->turn = true;
 		status = req->func(req);
 		ep->turn = false;
 		ran++;
 		if (status == WEFT_UCS_OK) {
 			if (fence)
-				fence_now(ep);
+				fence_ep(ep);
 			continue;
 		}
-		weft_list_add_tail(ep->pending.next, &queued_of(req)->link);
+		weft_list_add_tail(ep->pending.next, &get_queued(req)->link);
 		if (status != WEFT_UCS_INPROGRESS)
 			break;
 	}
-	emptied(ep);
+	del_if_empty(ep);
 	ep->dispatching = false;
 	return ran;
 }
 
 void weft_uct_fence_all(struct weft_uct_ep *ep)
 {
-	/* What UCP queued before is before the fence, too. */
+	/* the fence covers requests that UCP has queued */
 	if (weft_list_empty(&ep->pending))
-		fence_now(ep);
+		fence_ep(ep);
 	else
-		container_of(ep->pending.prev, struct queued, link)->fence =
+		container_of(ep->pending.prev, struct queued_req, link)->fence =
 			true;
 }
 
@@ -146,7 +147,7 @@ unsigned int weft_uct_pending_run_all(struct weft_uct_iface *iface)
 
 	if (weft_list_empty(&iface->waiting))
 		return 0;
-	/* A request may purge any other endpoint: hold on to none of them. */
+	/* a request may purge any other endpoint: keep no pointer to one */
 	todo = iface->waiting;
 	todo.next->prev = todo.prev->next = &todo;
 	weft_list_init(&iface->waiting);

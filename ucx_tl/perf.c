@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What UCP is told about speed, from which it chooses lanes and protocols.
+ * Performance estimates, from which UCP chooses lanes and protocols.
  *
- * The figures only have to be right in proportion: UCP compares them with each
- * other (short, bcopy, zcopy, rendezvous), with its own guess of a memory copy
- * (UCX_BCOPY_BW), and with the other transports in UCX_TLS.
+ * Only the proportions matter: UCP compares the figures with each other (short,
+ * bcopy, zcopy, rendezvous), with its estimate of a memory copy (UCX_BCOPY_BW),
+ * and with the other transports in UCX_TLS.
  */
 #include "ucx_tl/uct.h"
 
 /*
- * A loopback beside another interface: peers of this host are reached by both,
- * and two rails over the same cores halve each other.  The same of weft_tcp
- * beside weft_ib on one port: it adds no wire, and its share of a message would
- * be the last to arrive.  UCX leaves out a rail that is more than four times
- * slower than the best one (UCX_MULTI_LANE_MAX_RATIO), and takes the lane with
- * the least latency.
+ * Deprioritize loopback beside another interface: both reach peers of this
+ * host, and two rails over the same cores halve each other.  Likewise weft_tcp
+ * beside weft_ib on one port: it adds no bandwidth, and its share of a message
+ * would arrive last.  UCX drops a rail that is more than four times slower
+ * than the best one (UCX_MULTI_LANE_MAX_RATIO), and uses the lane with the
+ * lowest latency.
  */
-#define NARROW_BANDWIDTH 8
-#define NARROW_LATENCY	 20e-6
+#define LOW_PRIORITY_BANDWIDTH 8
+#define LOW_PRIORITY_LATENCY	 20e-6
 
 void weft_uct_iface_scores(const struct weft_uct_iface *iface,
 			   struct weft_uct_iface_attr *attr)
@@ -28,24 +28,24 @@ void weft_uct_iface_scores(const struct weft_uct_iface *iface,
 	attr->latency.c = iface->attr.latency;
 	attr->latency.m = 0;
 	attr->dev_num_paths = 1;
-	if (iface->narrow) {
-		attr->bandwidth.shared /= NARROW_BANDWIDTH;
-		attr->latency.c += NARROW_LATENCY;
+	if (iface->deprioritized) {
+		attr->bandwidth.shared /= LOW_PRIORITY_BANDWIDTH;
+		attr->latency.c += LOW_PRIORITY_LATENCY;
 	}
 }
 
 /*
- * What an operation costs beyond the wire, from measurements over loopback.
- * A message is copied once more on its way to the user, so that a rendezvous
- * pays from 100 to 200 KiB on.  Short before bcopy before zcopy, as long as
- * nothing else speaks against it.  tls.c has the figures per transport.
+ * Costs of an operation besides the wire, measured over loopback.  A message is
+ * copied again at the receiver, so that rendezvous pays off from 100 to 200 KiB
+ * on.  The order is short, bcopy, zcopy, other things being equal.  tls.c has
+ * the figures per transport.
  */
 #define ZCOPY_OVERHEAD 0.4e-6 /* s */
 #define BCOPY_OVERHEAD 0.2e-6
 /*
- * A long message goes by bcopy in pieces of a segment where it can go by zcopy,
- * too (iface.c).  UCP believes that they overlap and gain; here each costs both
- * ends this much more, on the same cores often.
+ * If zcopy is offered, bcopy sends a long message in pieces of a segment
+ * (iface.c).  UCP expects the pieces to overlap; with weft each costs both ends
+ * this much more, often on the same cores.
  */
 #define PIECE_OVERHEAD 2.5e-6
 
@@ -54,7 +54,7 @@ struct cost {
 	double overhead; /* s */
 };
 
-static struct cost cost_of(const struct weft_uct_tl *tl, uint32_t operation)
+static struct cost get_cost(const struct weft_uct_tl *tl, uint32_t operation)
 {
 	switch (operation) {
 	case WEFT_EP_OP_PUT_ZCOPY:
@@ -73,7 +73,7 @@ static struct cost cost_of(const struct weft_uct_tl *tl, uint32_t operation)
 	}
 }
 
-static void slow(struct weft_uct_bandwidth *bandwidth, double copy)
+static void add_copy_cost(struct weft_uct_bandwidth *bandwidth, double copy)
 {
 	bandwidth->shared = 1 / (1 / bandwidth->shared + copy);
 }
@@ -85,19 +85,19 @@ enum weft_ucs_status weft_uct_estimate_perf(struct weft_uct_iface *iface,
 	enum weft_ucs_status status;
 	struct cost cost;
 
-	/* fills what is asked for, all operations alike */
+	/* fills the requested fields, equal for all operations */
 	status = iface->uct->sym.base_estimate_perf(iface, attr);
 	if (status || !(attr->field_mask & WEFT_UCT_PERF_OPERATION))
 		return status;
-	cost = cost_of(iface->tl, attr->operation);
+	cost = get_cost(iface->tl, attr->operation);
 	if (attr->field_mask & WEFT_UCT_PERF_PRE)
 		attr->send_pre_overhead += cost.overhead;
 	if (attr->field_mask & WEFT_UCT_PERF_BANDWIDTH)
-		slow(&attr->bandwidth, cost.copy);
+		add_copy_cost(&attr->bandwidth, cost.copy);
 	if (abi->perf.path_bandwidth &&
 	    (attr->field_mask & WEFT_UCT_PERF_PATH_BANDWIDTH))
-		slow((struct weft_uct_bandwidth *)((char *)attr +
-						   abi->perf.path_bandwidth),
-		     cost.copy);
+		add_copy_cost((struct weft_uct_bandwidth *)((char *)attr +
+					abi->perf.path_bandwidth),
+			      cost.copy);
 	return WEFT_UCS_OK;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * libweft_preload.so: brings weft into a UCX that loads no plugins of its own,
- * and into an NCCL that was told of none.
+ * libweft_preload.so: loads weft into a UCX that loads no plugins, and into an
+ * NCCL for which no plugin is set.
  *
- * It is named in LD_PRELOAD and so lies in every child, be it bash or true.
- * There it needs libc alone, in versions that every system of the last ten
- * years has, runs no constructor and maps nothing else of weft.  Its few
- * functions stand in front of UCX's own; when a UCX or its program calls one of
- * them, the plugin is opened and told which copy of UCX that is.  Of libc's it has
- * getenv() alone, and there two names: when an NCCL asks for NCCL_COMM_ID or
- * NCCL_HOSTID, the NCCL plugin is opened and told who asks.
+ * LD_PRELOAD loads it into every child process, even bash or true.  There it
+ * needs only libc, in versions that every system of the last ten years has,
+ * runs no constructor and maps nothing else of weft.  It interposes a few
+ * functions of UCX: when one of them is called, it opens the plugin and passes
+ * the address of that copy of UCX.  Of libc it interposes getenv() only, for
+ * two names: when NCCL reads NCCL_COMM_ID or NCCL_HOSTID, it opens the NCCL
+ * plugin and passes the caller's address.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -53,11 +53,11 @@ struct plugin {
 
 static struct plugin plugin;
 static bool plugin_tried;
-static atomic_bool event_driven; /* a program: plugin hears of its calls */
+static atomic_bool event_driven; /* pass calls of workers to the plugin */
 static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* 1: it says yes, 0: it says no, -1: unset, or neither. */
-static int says(const char *name)
+/* 1: yes, 0: no, -1: unset or neither. */
+static int env_flag(const char *name)
 {
 	static const char *const words[][2] = {
 		{ "0", "1" }, { "n", "y" }, { "no", "yes" },
@@ -74,10 +74,10 @@ static int says(const char *name)
 }
 
 /*
- * Which variable asks for weft, or NULL.  bootstrap/ucxenv.c decides it for
- * good, but that is in the file that could not be loaded.
+ * The variable that requests weft, or NULL.  An approximation:
+ * bootstrap/ucxenv.c decides it, but is in the file that could not be loaded.
  */
-static const char *asked_for_by(void)
+static const char *find_request(void)
 {
 	static const char *const flags[] = {
 		"DASK_DISTRIBUTED_UCXX__TCP", "DASK_DISTRIBUTED_UCXX__NVLINK",
@@ -88,7 +88,7 @@ static const char *asked_for_by(void)
 		"DASK_UCX__TCP", "DASK_UCX__NVLINK", "DASK_UCX__INFINIBAND",
 	};
 	const char *tls = getenv("UCX_TLS");
-	const int ucx = says("WEFT_UCX");
+	const int ucx = env_flag("WEFT_UCX");
 	size_t i;
 
 	if (ucx >= 0)
@@ -96,15 +96,15 @@ static const char *asked_for_by(void)
 	if (tls && *tls)
 		return strstr(tls, "weft_") ? "UCX_TLS" : NULL;
 	for (i = 0; i < sizeof(flags) / sizeof(*flags); i++)
-		if (says(flags[i]) == 1)
+		if (env_flag(flags[i]) == 1)
 			return flags[i];
 	return NULL;
 }
 
-/* UCX goes on without weft; who did not ask for weft need not hear of it. */
-static void complain(const char *file, const char *why)
+/* UCX goes on without weft.  Do not warn users who did not select it. */
+static void warn_cannot_load(const char *file, const char *why)
 {
-	const char *name = asked_for_by();
+	const char *name = find_request();
 
 	if (name)
 		dprintf(STDERR_FILENO, "weft: warning: cannot load '%s', which "
@@ -114,10 +114,10 @@ static void complain(const char *file, const char *why)
 }
 
 /*
- * A relative LD_PRELOAD is only good until the first chdir(); the kernel knows
- * the whole path.
+ * A relative LD_PRELOAD is valid until the first chdir(), but the kernel knows
+ * the full path.
  */
-static bool path_from_maps(const void *inside, char *path, size_t size)
+static bool find_path_in_maps(const void *inside, char *path, size_t size)
 {
 	unsigned long start, end, at = (unsigned long)inside;
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -144,8 +144,8 @@ static bool path_from_maps(const void *inside, char *path, size_t size)
 	return found;
 }
 
-/* The folder that this library lies in, with its final slash. */
-static bool own_folder(char *path, size_t size)
+/* The folder of this library, with a final slash. */
+static bool get_own_folder(char *path, size_t size)
 {
 	Dl_info me;
 
@@ -154,7 +154,7 @@ static bool own_folder(char *path, size_t size)
 	if (me.dli_fname[0] == '/') {
 		if ((size_t)snprintf(path, size, "%s", me.dli_fname) >= size)
 			return false;
-	} else if (!path_from_maps(&plugin, path, size)) {
+	} else if (!find_path_in_maps(&plugin, path, size)) {
 		return false;
 	}
 	strrchr(path, '/')[1] = '\0';
@@ -171,8 +171,9 @@ static void open_plugin(void)
 	void *handle = NULL;
 	size_t dir, i;
 
-	if (!own_folder(path, 4096)) {
-		complain("libuct_weft.so", "its folder cannot be found");
+	if (!get_own_folder(path, 4096)) {
+		warn_cannot_load("libuct_weft.so",
+				 "its folder cannot be found");
 		return;
 	}
 	dir = strlen(path);
@@ -184,12 +185,12 @@ static void open_plugin(void)
 			break;
 	}
 	if (i == 2) {
-		complain(first, "no such file");
+		warn_cannot_load(first, "no such file");
 		return;
 	}
 	handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!handle) {
-		complain(path, dlerror());
+		warn_cannot_load(path, dlerror());
 		return;
 	}
 	plugin.environment = (weft_uct_environment_fn)
@@ -207,13 +208,13 @@ static void open_plugin(void)
 	if (!plugin.environment || !plugin.option || !plugin.event_driven ||
 	    !plugin.progressed || !plugin.armed || !plugin.gone ||
 	    !plugin.load) {
-		complain(path, NULL);
+		warn_cannot_load(path, NULL);
 		memset(&plugin, 0, sizeof(plugin));
 	}
-	/* UCX never forgets a component, so the handle is never closed. */
+	/* never close the handle: UCX keeps components for ever */
 }
 
-/* NULL where there is none, or where its file must not be believed. */
+/* NULL: there is none, or the program is setuid. */
 static const struct plugin *get_plugin(void)
 {
 	if (getauxval(AT_SECURE))
@@ -228,12 +229,12 @@ static const struct plugin *get_plugin(void)
 }
 
 /*
- * The function that the call would have reached without this library, looked
- * for as the dynamic linker does: first among what the whole process sees,
- * then, for a UCX that was opened with RTLD_LOCAL, among what the calling
- * library needs.  So two copies of UCX in one process each find their own.
+ * The interposed function.  Search as the dynamic linker does: first the
+ * global scope, then, for a UCX that was opened with RTLD_LOCAL, the
+ * dependencies of the calling library.  So each of several copies of UCX finds
+ * its own.
  */
-static void *look_up(const char *name, void *caller)
+static void *find_real(const char *name, void *caller)
 {
 	void *real, *handle;
 	Dl_info info;
@@ -245,14 +246,14 @@ static void *look_up(const char *name, void *caller)
 		handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
 		if (handle) {
 			real = dlsym(handle, name);
-			/* the caller itself keeps what was found loaded */
+			/* the caller keeps it loaded */
 			dlclose(handle);
 		}
 	}
 	return real;
 }
 
-/* What a program calls of UCP, as often as it likes and from where it likes. */
+/* The interposed functions of UCP's workers. */
 enum call { GET_EFD, PROGRESS, ARM, SIGNAL, DESTROY, CALLS };
 
 static const char *const call_names[CALLS] = {
@@ -264,10 +265,10 @@ static const char *const call_names[CALLS] = {
 };
 
 /*
- * The copies of UCP in this process.  Each asks for its components before it
- * makes a worker, by a call that is known to come from it; a caller of progress
- * is not: compilers make a jump of a wrapper's last call, and what is to be seen
- * then is the wrapper's caller, which may know nothing of UCX.
+ * The copies of UCP in this process.  Each queries its components before it
+ * creates a worker, so that the return address of that call identifies it.
+ * That of a call of progress does not: with a tail call in a wrapper it points
+ * into the wrapper's caller, which may not depend on UCX.
  */
 static struct copy {
 	void *base;			/* where it is loaded; NULL: free */
@@ -277,13 +278,13 @@ static _Atomic(struct copy *) only;	/* NULL: none, or several */
 static _Atomic(struct copy *) first;
 static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Which of several copies the code of a page means; an entry is set once. */
+/* With several copies: which one a page of code calls; an entry is set once. */
 static struct place {
 	_Atomic(uintptr_t) page;
 	struct copy *copy;
 } places[64];
 
-static void *base_of(void *real)
+static void *find_base(void *real)
 {
 	Dl_info info;
 
@@ -291,7 +292,7 @@ static void *base_of(void *real)
 							       NULL;
 }
 
-static void forget(struct copy *c)
+static void remove_copy(struct copy *c)
 {
 	struct place *p;
 
@@ -301,27 +302,27 @@ static void forget(struct copy *c)
 	c->base = NULL;
 }
 
-/* @caller, of a UCP or beside one, has just asked for components. */
-static void note_copy(void *caller)
+/* @caller, in or beside a UCP, queries its components. */
+static void add_ucx_copy(void *caller)
 {
 	void *real[CALLS], *base;
 	struct copy *c, *here = NULL, *unused = NULL;
 	unsigned int i, n = 0;
 
 	for (i = 0; i < CALLS; i++) {
-		real[i] = look_up(call_names[i], caller);
+		real[i] = find_real(call_names[i], caller);
 		if (!real[i])
 			return;
 	}
-	base = base_of(real[PROGRESS]);
-	/* ourselves, seen from a program that was linked with UCX */
+	base = find_base(real[PROGRESS]);
+	/* this library itself, if the program is linked to UCX */
 	if (!base || real[PROGRESS] == (void *)ucp_worker_progress)
 		return;
 	pthread_mutex_lock(&copies_lock);
 	for (c = copies; c < copies + 8; c++) {
-		/* unloaded meanwhile, and maybe loaded elsewhere */
-		if (c->base && base_of(c->real[PROGRESS]) != c->base)
-			forget(c);
+		/* unloaded, and maybe loaded again elsewhere */
+		if (c->base && find_base(c->real[PROGRESS]) != c->base)
+			remove_copy(c);
 		if (c->base == base)
 			here = c;
 		else if (!c->base && !unused)
@@ -342,8 +343,8 @@ static void note_copy(void *caller)
 	pthread_mutex_unlock(&copies_lock);
 }
 
-/* For next time: what is looked up takes microseconds. */
-static void remember(uintptr_t page, void *real, enum call call)
+/* Cache it: the lookup takes microseconds. */
+static void store_call(uintptr_t page, void *real, enum call call)
 {
 	struct copy *c;
 	size_t i;
@@ -363,7 +364,7 @@ static void remember(uintptr_t page, void *real, enum call call)
 	pthread_mutex_unlock(&copies_lock);
 }
 
-/* Where there are several copies the caller tells which is meant. */
+/* With several copies the caller determines which one is meant. */
 static void *find_call(enum call call, void *caller)
 {
 	struct copy *c = atomic_load_explicit(&only, memory_order_acquire);
@@ -380,10 +381,10 @@ static void *find_call(enum call call, void *caller)
 		if (there == page)
 			return places[i].copy->real[call];
 	}
-	real = look_up(call_names[call], caller);
+	real = find_real(call_names[call], caller);
 	c = atomic_load_explicit(&first, memory_order_acquire);
 	if (real && c && !there)
-		remember(page, real, call);
+		store_call(page, real, call);
 	return real || !c ? real : c->real[call];
 }
 
@@ -393,10 +394,10 @@ status uct_query_components(void **components, unsigned *count)
 	const struct plugin *weft;
 	status (*real)(void **, unsigned *);
 
-	real = look_up("uct_query_components", caller);
+	real = find_real("uct_query_components", caller);
 	if (!real || real == uct_query_components)
 		return STATUS_UNSUPPORTED;
-	note_copy(caller);
+	add_ucx_copy(caller);
 	weft = get_plugin();
 	if (weft)
 		weft->load((const void *)real);
@@ -408,7 +409,7 @@ status ucp_config_read(const char *prefix, const char *file, void **config)
 	const struct plugin *weft;
 	status (*real)(const char *, const char *, void **);
 
-	real = look_up("ucp_config_read", __builtin_return_address(0));
+	real = find_real("ucp_config_read", __builtin_return_address(0));
 	if (!real || real == ucp_config_read)
 		return STATUS_UNSUPPORTED;
 	weft = get_plugin();
@@ -423,7 +424,7 @@ status ucp_config_modify(void *config, const char *name, const char *value)
 	const char *other = NULL;
 	status (*real)(void *, const char *, const char *);
 
-	real = look_up("ucp_config_modify", __builtin_return_address(0));
+	real = find_real("ucp_config_modify", __builtin_return_address(0));
 	if (!real || real == ucp_config_modify)
 		return STATUS_UNSUPPORTED;
 	weft = get_plugin();
@@ -498,16 +499,16 @@ static weft_introduce_fn find_introduce(void)
 	char path[4096 + sizeof(name)];
 	void *handle;
 
-	if (!own_folder(path, 4096))
+	if (!get_own_folder(path, 4096))
 		return NULL;
 	memcpy(path + strlen(path), name, sizeof(name));
 	handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	/* It is never closed: NCCL keeps the id, and calls what it was given. */
+	/* never closed: NCCL keeps pointers into it */
 	return handle ? (weft_introduce_fn)
 			dlsym(handle, "weft_nccl_introduce") : NULL;
 }
 
-static const char *host_id(const void *inside)
+static const char *introduce_nccl(const void *inside)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static weft_introduce_fn introduce;
@@ -521,8 +522,8 @@ static const char *host_id(const void *inside)
 	return introduce ? introduce(inside, WEFT_INTRODUCE_BY_PRELOAD) : NULL;
 }
 
-/* libc's own, which is not called by its name there. */
-static char *from_libc(const char *name)
+/* libc's getenv(), by other means. */
+static char *get_libc_env(const char *name)
 {
 	const size_t len = strlen(name);
 	char **v;
@@ -538,18 +539,18 @@ static char *from_libc(const char *name)
 char *getenv(const char *name)
 {
 	const void *caller = __builtin_return_address(0);
-	char *value = from_libc(name);
+	char *value = get_libc_env(name);
 
 	if (name[0] != 'N' || getauxval(AT_SECURE))
 		return value;
 	/*
-	 * NCCL's first question for a communicator, in all releases.  The id is
-	 * asked for when the first sockets may have their names (up to 2.25, or
-	 * with NCCL_RAS_ENABLE=0).
+	 * All releases of NCCL read NCCL_COMM_ID first for a communicator, and
+	 * NCCL_HOSTID maybe after the first sockets have their names (up to
+	 * 2.25, or with NCCL_RAS_ENABLE=0).
 	 */
 	if (!strcmp(name, "NCCL_COMM_ID"))
-		host_id(caller);
+		introduce_nccl(caller);
 	else if (!value && !strcmp(name, "NCCL_HOSTID"))
-		value = (char *)host_id(caller);
+		value = (char *)introduce_nccl(caller);
 	return value;
 }

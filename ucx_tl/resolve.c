@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Finds the copy of UCX that an address belongs to, and what it is.
+ * Find the copy of UCX that an address belongs to, and its version.
  *
- * No UCX library is linked, none is opened that is not there yet, and nothing
- * is looked up in the global scope: Python opens UCX with RTLD_LOCAL, and one
- * process may hold several copies.
+ * weft links to no UCX library, loads none, and looks nothing up in the global
+ * scope: Python opens UCX with RTLD_LOCAL, and one process may have several
+ * copies.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -24,7 +24,7 @@
 static struct weft_uct *copies;
 static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Only who asked for weft is told why it is not there. */
+/* Do not warn users who did not select weft. */
 #define refuse(...)                              \
 	do {                                     \
 		if (weft_uct_asked_for_any())    \
@@ -37,7 +37,7 @@ static void *find_symbol(void *handle, const char *name)
 {
 	void *p = dlsym(handle, name);
 
-	dlerror(); /* our misses are not the program's errors */
+	dlerror(); /* hide the error from the program */
 	return p;
 }
 
@@ -51,7 +51,7 @@ static void *open_loaded(const char *path)
 
 struct neighbour {
 	const char *beside; /* path of a library of that copy */
-	size_t dir_len;	    /* of its folder, with the slash */
+	size_t dir_len;	    /* length of its folder, with the slash */
 	const char *prefix; /* "libuct", "libucp" */
 	const char *found;
 };
@@ -85,8 +85,8 @@ static void *open_beside(const char *path, const char *prefix)
 }
 
 /*
- * A handle in which the symbols of libuct and of the libucs that it uses are
- * found: libuct's own, or that of a library which needs it.
+ * A handle that finds the symbols of libuct and of its libucs: that of libuct
+ * or of a library that needs it.
  */
 static void *open_libuct(const void *inside)
 {
@@ -98,20 +98,20 @@ static void *open_libuct(const void *inside)
 	handle = open_loaded(info.dli_fname);
 	if (!handle || find_symbol(handle, "uct_components_list"))
 		return handle;
-	/* libucs called (it loads plugins since 1.22); libuct lies beside it */
+	/* @inside is in libucs, which loads plugins since 1.22 */
 	beside = open_beside(info.dli_fname, "libuct");
 	dlclose(handle);
 	return beside;
 }
 
-static void *fingerprint_find(void *arg, const char *name)
+static void *find_fingerprint(void *arg, const char *name)
 {
 	return find_symbol(arg, name);
 }
 
-/* What libucp says, where it is loaded; false in programs without one. */
-static bool ask_libucp(void *handle, const char *path, unsigned int *major,
-		       unsigned int *minor)
+/* The version according to libucp; false in programs without it. */
+static bool query_libucp(void *handle, const char *path, unsigned int *major,
+			 unsigned int *minor)
 {
 	void (*get)(unsigned int *, unsigned int *, unsigned int *);
 	void *ucp = NULL;
@@ -140,8 +140,8 @@ static const struct weft_uct_abi *choose_abi(void *handle, const char *path)
 
 	if (forced)
 		return weft_uct_abi_find(forced);
-	minor = weft_uct_abi_fingerprint(fingerprint_find, handle);
-	if (!ask_libucp(handle, path, &major, &said))
+	minor = weft_uct_abi_fingerprint(find_fingerprint, handle);
+	if (!query_libucp(handle, path, &major, &said))
 		said = minor;
 	if (major == 1 && said == minor)
 		return weft_uct_abi_find(minor);
@@ -204,16 +204,16 @@ static int find_symbols(struct weft_uct *uct, void *handle, const char *path)
 		memcpy((char *)&uct->sym + wanted[i].at, &p, sizeof(p));
 	}
 	/*
-	 * A program that names this list itself, as UCX's own tests do, has the
-	 * head of it (a copy relocation); libuct's own is out of use then, and
-	 * still points there.
+	 * In a program that refers to this list, as UCX's tests do, the head is
+	 * in the program (a copy relocation); the unused one in libuct still
+	 * points to it.
 	 */
 	if (uct->sym.components->next->prev != uct->sym.components)
 		uct->sym.components = uct->sym.components->next;
 	return 0;
 }
 
-static void tell_registered(const struct weft_uct *uct, const char *path)
+static void log_registered(const struct weft_uct *uct, const char *path)
 {
 	char names[64] = "";
 	size_t at = 0;
@@ -228,7 +228,7 @@ static void tell_registered(const struct weft_uct *uct, const char *path)
 		  weft_uct_asked_for_any() ? "" : "; nobody has asked for them");
 }
 
-static int add_copy(void *handle)
+static int register_copy(void *handle)
 {
 	const struct weft_uct_abi *abi;
 	struct weft_uct *uct;
@@ -241,7 +241,7 @@ static int add_copy(void *handle)
 		if (uct->libuct == info.dli_fbase)
 			return uct->abi ? 0 : -EOPNOTSUPP;
 
-	/* Remembered also when refused, so that it is said once. */
+	/* keep it also if refused, to warn only once */
 	uct = calloc(1, sizeof(*uct));
 	if (!uct)
 		return -ENOMEM;
@@ -259,8 +259,8 @@ static int add_copy(void *handle)
 	weft_uct_log_attach(uct);
 	weft_stats_runtime("ucx");
 	weft_uct_register(uct);
-	tell_registered(uct, info.dli_fname);
-	weft_uct_log_watch(uct);
+	log_registered(uct, info.dli_fname);
+	weft_uct_log_filter(uct);
 	return 0;
 }
 
@@ -269,7 +269,7 @@ int weft_uct_load(const void *inside)
 	void *handle = open_libuct(inside);
 	int err;
 
-	/* UCX may be about to use something else */
+	/* UCX may not use weft at all */
 	weft_settings_defer_warnings();
 	if (!handle) {
 		refuse("cannot find the libuct that address %p belongs to: weft stays out of it; is UCX linked statically?",
@@ -277,9 +277,9 @@ int weft_uct_load(const void *inside)
 		return -ENOENT;
 	}
 	pthread_mutex_lock(&copies_lock);
-	err = add_copy(handle);
+	err = register_copy(handle);
 	pthread_mutex_unlock(&copies_lock);
-	/* UCX never unloads what it registered, nor itself: drop our count. */
+	/* UCX never unloads itself or a plugin: drop the reference */
 	dlclose(handle);
 	return err;
 }
@@ -305,8 +305,8 @@ const char *weft_uct_option(const char *name, const char *value)
 }
 
 /*
- * UCX >= 1.22 calls this in every file that it takes for a plugin.  An error
- * would make it unload this library, which a preload may still be using.
+ * UCX >= 1.22 calls this in every plugin.  An error would make it unload this
+ * library, which libweft_preload.so may still use.
  */
 WEFT_EXPORT int64_t ucs_module_global_init(void);
 int64_t ucs_module_global_init(void)

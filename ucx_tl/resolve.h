@@ -7,6 +7,6 @@ struct weft_uct;
 /* uclog.c: weft's messages go where UCX's go, from the first copy on. */
 void weft_uct_log_attach(const struct weft_uct *uct);
 /* And UCX's own about a peer that has no transport of weft's is explained. */
-void weft_uct_log_watch(const struct weft_uct *uct);
+void weft_uct_log_filter(const struct weft_uct *uct);
 
 #endif

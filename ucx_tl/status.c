@@ -4,8 +4,7 @@
 #include "util/util.h"
 
 /*
- * The first line of a status is the one used on the way back; the first line
- * of an errno on the way there.
+ * Both conversions use the first match.
  */
 static const struct {
 	int err;
@@ -29,10 +28,10 @@ static const struct {
 	{ -ENOTCONN,		WEFT_UCS_NOT_CONNECTED },
 	{ -ECONNRESET,		WEFT_UCS_CONNECTION_RESET },
 	{ -ETIMEDOUT,		WEFT_UCS_ENDPOINT_TIMEOUT },
-	/* several causes that UCX does not tell apart */
+	/* UCX does not distinguish these */
 	{ -ENETUNREACH,		WEFT_UCS_UNREACHABLE },
 	{ -EPROTONOSUPPORT,	WEFT_UCS_UNREACHABLE },
-	/* as UCX's own connection manager says it; rejected is by its user */
+	/* as in UCX's connection manager; REJECTED is by its user */
 	{ -ECONNREFUSED,	WEFT_UCS_UNREACHABLE },
 	{ -EPERM,		WEFT_UCS_REJECTED },
 	{ -EPIPE,		WEFT_UCS_CONNECTION_RESET },

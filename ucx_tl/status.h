@@ -5,9 +5,9 @@
 
 #include "ucx_tl/abi.h"
 
-/* 0 and counts are OK; an errno that UCX has no word for is IO_ERROR. */
+/* 0 and counts are OK; an errno without UCX status is IO_ERROR. */
 enum weft_ucs_status weft_ucs_status(int err);
-/* The way back, for tests and for what UCX's own calls return. */
+/* The reverse, for tests and for what UCX's functions return. */
 int weft_ucs_errno(enum weft_ucs_status status);
 
 #endif

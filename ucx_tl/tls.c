@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The transports: what one has that the other has not.  Everything else in this
- * room is the same for all of them.
+ * The transports: how they differ.  Everything else in ucx_tl is common to all.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +14,8 @@
 #include "ucx_tl/uct.h"
 #include "util/log.h"
 
-/* Without a word from here UCX says only that weft_tcp is not available. */
-static void tell_no_netdev(const struct weft_netif *list, int n)
+/* UCX itself only logs that weft_tcp is not available. */
+static void log_no_netdev(const struct weft_netif *list, int n)
 {
 	struct weft_setting_info devices, family;
 	struct weft_netif *any = NULL;
@@ -47,12 +46,12 @@ static void tell_no_netdev(const struct weft_netif *list, int n)
 }
 
 /*
- * One device per netdev and with its name: after a connect by socket address
- * UCP keeps only devices named as the netdev.
+ * One device per netdev, of the same name: after a connect by socket address
+ * UCP keeps only devices that are named like the netdev.
  */
-static enum weft_ucs_status netdevs(const struct weft_uct *uct,
-				    struct weft_uct_tl_device **out,
-				    unsigned int *count)
+static enum weft_ucs_status list_netdevs(const struct weft_uct *uct,
+					 struct weft_uct_tl_device **out,
+					 unsigned int *count)
 {
 	struct weft_uct_tl_device *devices;
 	struct weft_netif *netifs;
@@ -78,7 +77,7 @@ static enum weft_ucs_status netdevs(const struct weft_uct *uct,
 		used++;
 	}
 	if (!used)
-		tell_no_netdev(netifs, n);
+		log_no_netdev(netifs, n);
 	free(netifs);
 	*out = devices;
 	*count = used;
@@ -87,12 +86,12 @@ static enum weft_ucs_status netdevs(const struct weft_uct *uct,
 
 /*
  * One device for all GPUs: a worker has a single control ring per peer, and
- * each buffer says by itself which GPU it is on.  UCP connects to it beside
- * whatever netdev a socket address led to (UCX_CM_USE_ALL_DEVICES).
+ * each buffer determines its GPU.  UCP connects it in addition to the netdev
+ * of a socket address (UCX_CM_USE_ALL_DEVICES).
  */
-static enum weft_ucs_status nvlink(const struct weft_uct *uct,
-				   struct weft_uct_tl_device **out,
-				   unsigned int *count)
+static enum weft_ucs_status list_nvlink(const struct weft_uct *uct,
+					struct weft_uct_tl_device **out,
+					unsigned int *count)
 {
 	const char *lacking = NULL;
 	struct weft_uct_tl_device *device;
@@ -101,8 +100,9 @@ static enum weft_ucs_status nvlink(const struct weft_uct *uct,
 	if (!weft_gpu_here())
 		return WEFT_UCS_OK;
 	/*
-	 * UCP makes an endpoint for copies between host and GPU as soon as a
-	 * transport has GPU memory, and fails the worker where nobody can.
+	 * If a transport supports GPU memory, UCP creates an endpoint for
+	 * copies between host and GPU, and fails the worker if no transport
+	 * can copy.
 	 */
 	copiers = weft_uct_component_mds(uct, "cuda_cpy");
 	if (!weft_cuda_copy_requested())
@@ -112,7 +112,7 @@ static enum weft_ucs_status nvlink(const struct weft_uct *uct,
 	if (lacking)
 		weft_warn_once("weft_nvl needs UCX's cuda_copy beside it (%s): GPU memory does not go over NVLink",
 			       lacking);
-	/* it is there and has nothing: the driver shows this process no GPU */
+	/* no copiers: the driver shows this process no GPU */
 	if (lacking || !copiers)
 		return WEFT_UCS_OK;
 	device = uct->sym.calloc(1, sizeof(*device), "weft device");
@@ -126,15 +126,15 @@ static enum weft_ucs_status nvlink(const struct weft_uct *uct,
 	return WEFT_UCS_OK;
 }
 
-static double by_none(const char *device)
+static double no_better(const char *device)
 {
 	(void)device;
 	return 0;
 }
 
 #ifdef HAVE_VERBS_H
-/* weft_ib drives the port whose interface @netdev is; speeds as it has them. */
-static double by_port(const char *netdev)
+/* The bandwidth of weft_ib on the port of @netdev; 0: not offered there. */
+static double port_bandwidth(const char *netdev)
 {
 	struct weft_verbs_port *list;
 	double speed = 0;
@@ -151,10 +151,10 @@ static double by_port(const char *netdev)
 	return speed;
 }
 
-/* One device per active port, named as UCX's own transports name it. */
-static enum weft_ucs_status ports(const struct weft_uct *uct,
-				  struct weft_uct_tl_device **out,
-				  unsigned int *count)
+/* One device per active port, named as in UCX's transports. */
+static enum weft_ucs_status list_verbs_ports(const struct weft_uct *uct,
+					     struct weft_uct_tl_device **out,
+					     unsigned int *count)
 {
 	struct weft_uct_tl_device *devices;
 	struct weft_verbs_port *list;
@@ -171,7 +171,7 @@ static enum weft_ucs_status ports(const struct weft_uct *uct,
 		return WEFT_UCS_NO_MEMORY;
 	}
 	for (int i = 0; i < n; i++) {
-		/* UCX has no room for a longer name, cut it means another */
+		/* too long for UCX; truncated it would name another port */
 		if (strlen(list[i].name) >= sizeof(devices->name))
 			continue;
 		strcpy(devices[used].name, list[i].name);
@@ -195,16 +195,15 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.mem_kind = WEFT_MEM_HOST,
 		.am_zcopy = true,
 		.same_host = false,
-		.devices = netdevs,
+		.devices = list_netdevs,
 #ifdef HAVE_VERBS_H
-		.outdone_by = by_port,
+		.better_bandwidth = port_bandwidth,
 #else
-		.outdone_by = by_none,
+		.better_bandwidth = no_better,
 #endif
 		/*
-		 * A get is as fast as a put, yet UCP finds one step less in
-		 * it; a put keeps the receiver in charge of nothing but its
-		 * key, so it is made the first choice.
+		 * A get is as fast as a put, but UCP counts one step less for
+		 * it.  Prefer puts: they leave less to the receiver.
 		 */
 		.message_copy = 10e9,
 		.put_overhead = 0,
@@ -214,21 +213,21 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.name = "weft_nvl",
 		.dev = &weft_nvlink_ops,
 		.config_prefix = "WEFT_NVL_",
-		/* before, each message registers its buffer anew */
+		/* older releases register the buffer of each message */
 		.minor_min = 17,
 		.mem_kind = WEFT_MEM_CUDA,
 		.am_zcopy = false,
 		.same_host = true,
-		.devices = nvlink,
-		.outdone_by = by_none,
+		.devices = list_nvlink,
+		.better_bandwidth = no_better,
 		/*
 		 * Two H200 (docs/performance/nvlink-device.md): 18 us for a
 		 * put of 8 bytes, two engine copies and a handoff, of which
 		 * UCP adds the messages around it by itself.
 		 */
 		/*
-		 * Less than any netdev: bulk of host memory is to go by
-		 * weft_tcp's puts, which cost nobody a copy.
+		 * Less than any netdev: weft_tcp's puts carry blocks of host
+		 * memory without a copy.
 		 */
 		.message_copy = 1e9,
 		.put_overhead = 10e-6,
@@ -245,8 +244,8 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.needs_memh = true,
 		.am_zcopy = false,
 		.same_host = false,
-		.devices = ports,
-		.outdone_by = by_none,
+		.devices = list_verbs_ports,
+		.better_bandwidth = no_better,
 		/*
 		 * Not measured, no adapter was at hand.  In a rendezvous the
 		 * wire is crossed three times until data are there, by a get

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * weft's messages among UCX's own (same file, same stamp, own component), and
- * the one of UCX's that needs a word from weft.
+ * Write weft's messages to UCX's log (with a component of their own), and
+ * explain one of UCX's messages.
  */
 #include <stdarg.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ enum {
 	UCS_WARN = 2,
 	UCS_INFO = 4,
 	UCS_DEBUG = 5,
-	UCS_PRINT = 13, /* whatever the level; after _LAST */
+	UCS_PRINT = 13, /* regardless of the level; after _LAST */
 };
 
 struct component_config {
@@ -26,15 +26,15 @@ struct component_config {
 	const char *file_filter;
 };
 
-static void sink(void *arg, enum weft_level level, const char *file, int line,
-		 const char *text)
+static void write_ucx_log(void *arg, enum weft_level level, const char *file,
+			  int line, const char *text)
 {
 	static const int levels[] = {
 		[WEFT_LOG_ERROR] = UCS_ERROR,
 		[WEFT_LOG_WARN] = UCS_WARN,
 		/*
-		 * The wheels are built with logging off above WARN; who says
-		 * WEFT_LOG=debug wants to see it there as well.
+		 * The wheels have logging above WARN compiled out; with
+		 * WEFT_LOG=debug the user wants it there, too.
 		 */
 		[WEFT_LOG_INFO] = UCS_PRINT,
 		[WEFT_LOG_DEBUG] = UCS_PRINT,
@@ -58,30 +58,30 @@ void weft_uct_log_attach(const struct weft_uct *uct)
 	if (attached || !uct->sym.log_dispatch || !uct->sym.global_opts)
 		return;
 	attached = uct;
-	/* its first member is the level of UCX_LOG_LEVEL */
+	/* the first member is the level of UCX_LOG_LEVEL */
 	level = ((const struct component_config *)uct->sym.global_opts)->level;
 	if (level >= UCS_DEBUG)
 		weft_log_set_level(WEFT_LOG_DEBUG);
 	else if (level >= UCS_INFO && weft_log_level < WEFT_LOG_INFO)
 		weft_log_set_level(WEFT_LOG_INFO);
-	weft_log_set_sink(sink, (void *)uct);
+	weft_log_set_sink(write_ucx_log, (void *)uct);
 }
 
 /*
- * UCP asks is_reachable() only of what the peer's address has.  Where no
- * transport was found, and weft was not asked, the peer offers none of weft's.
- * The last answer of this thread, until an endpoint comes of it; a "no" that
- * another transport made good costs us the message, at worst.
+ * UCP calls is_reachable() only for transports in the peer's address.  If it
+ * finds no transport and has not called weft's, the peer does not offer weft.
+ * This is the thread's last answer, until an endpoint is created; a stale "no"
+ * costs at worst the message.
  */
-static __thread bool refused;
+static __thread bool last_unreachable;
 
 void weft_uct_log_reach(bool reached)
 {
-	refused = !reached;
+	last_unreachable = !reached;
 }
 
-/* "weft_tcp/lo - not available, ...": does it fail for want of a peer? */
-static bool weft_lacks_peer(const char *tried)
+/* "weft_tcp/lo - not available, ...": does the peer lack weft? */
+static bool is_peer_without_weft(const char *tried)
 {
 	/* from 1.19 on, and before */
 	static const char *const why[] = {
@@ -97,10 +97,11 @@ static bool weft_lacks_peer(const char *tried)
 	return false;
 }
 
-/* ucp_wireup_select_transport(), in these words from 1.13 to 1.22 */
-static int heard(const char *file, unsigned int line, const char *function,
-		 int level, const void *component, const char *format,
-		 va_list args)
+/* The message of ucp_wireup_select_transport(), 1.13 to 1.22. */
+static int filter_ucx_log(const char *file, unsigned int line,
+			  const char *function, int level,
+			  const void *component, const char *format,
+			  va_list args)
 {
 	const char *title, *peer, *tried;
 
@@ -114,16 +115,16 @@ static int heard(const char *file, unsigned int line, const char *function,
 	title = va_arg(args, const char *);
 	peer = va_arg(args, const char *);
 	tried = va_arg(args, const char *);
-	if (!strcmp(title, "active messages") && !refused &&
-	    weft_lacks_peer(tried))
+	if (!strcmp(title, "active messages") && !last_unreachable &&
+	    is_peer_without_weft(tried))
 		weft_warn_once("%s offers no transport of weft's, and nothing else here reaches it: start it under 'weft run', too, or let UCX's tcp in here (UCX_TLS=weft_tcp,tcp)",
 			       *peer == '<' ? "a peer" : peer);
-	refused = false;
+	last_unreachable = false;
 	return 1;
 }
 
-void weft_uct_log_watch(const struct weft_uct *uct)
+void weft_uct_log_filter(const struct weft_uct *uct)
 {
 	if (uct->sym.log_push_handler)
-		uct->sym.log_push_handler(heard);
+		uct->sym.log_push_handler(filter_ucx_log);
 }

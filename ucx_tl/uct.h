@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the files of this room share.  Everything hangs on struct weft_uct, one
- * per copy of UCX in the process: a component, memory domain, interface or
- * endpoint of one copy never meets the symbols of another.
+ * Shared by the files of ucx_tl.  There is one struct weft_uct per copy of UCX
+ * in the process: components, memory domains, interfaces and endpoints of one
+ * copy never use the symbols of another.
  */
 #ifndef WEFT_UCX_TL_UCT_H
 #define WEFT_UCX_TL_UCT_H
@@ -76,11 +76,11 @@ struct weft_uct_tl {
 					struct weft_uct_tl_device **out,
 					unsigned int *count);
 	/*
-	 * The speed, in bytes/s, of another transport of ours that is offered
-	 * for the wire below @device and drives it better; 0: there is none.
+	 * The bandwidth, in bytes/s, of a better transport of weft's that is
+	 * offered on the same port as @device; 0: there is none.
 	 */
-	double (*outdone_by)(const char *device);
-	/* on top of the iface's own, for UCP to choose by */
+	double (*better_bandwidth)(const char *device);
+	/* added to the iface's figures for UCP */
 	double message_copy;		   /* bytes/s */
 	double put_overhead, get_overhead; /* s */
 };
@@ -91,10 +91,10 @@ struct weft_uct_tl {
 #define WEFT_UCT_TLS 2
 #endif
 extern const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS];
-/* Has the user asked for one of them? */
+/* Is one of them requested? */
 bool weft_uct_asked_for_any(void);
 
-/* A transport in one copy of UCX, which keeps pointers into this for ever. */
+/* A transport in one copy of UCX, which keeps pointers into it for ever. */
 struct weft_uct_part {
 	struct weft_uct *uct;
 	const struct weft_uct_tl *tl;
@@ -108,7 +108,7 @@ struct weft_uct {
 	struct weft_uct *next;
 	const struct weft_uct_abi *abi;
 	struct weft_uct_symbols sym;
-	const void *libuct; /* where that copy is mapped */
+	const void *libuct; /* its base address */
 	weft_uct_fn internal_ops[WEFT_INTERNAL_MAX];
 	weft_uct_fn md_ops[12];
 	struct weft_uct_part parts[WEFT_UCT_TLS];
@@ -118,18 +118,18 @@ struct weft_uct_memory_domain {
 	struct weft_uct_md base;
 	struct weft_uct *uct;
 	const struct weft_uct_tl *tl;
-	/* open ifaces that are not loopback, of all workers and threads */
+	/* open ifaces that are not loopback, of all workers */
 	atomic_uint wide_ifaces;
 };
 
-/* An operation that the device holds on to. */
+/* An operation that the device has in progress. */
 struct weft_uct_op {
 	struct weft_op op;
 	struct weft_uct_iface *iface;
 	struct weft_uct_op *next;	  /* while it is free */
 	struct weft_uct_completion *comp; /* the caller's; may be NULL */
-	struct weft_uct_ep *rma;	  /* whose put or get it is; or NULL */
-	char header[WEFT_UCT_MAX_HEADER]; /* am_zcopy: lives with the op */
+	struct weft_uct_ep *rma;	  /* of a put or get, else NULL */
+	char header[WEFT_UCT_MAX_HEADER]; /* am_zcopy: copy of the header */
 };
 
 struct weft_uct_iface {
@@ -142,10 +142,10 @@ struct weft_uct_iface {
 	struct weft_iface_attr attr;
 	bool loopback;
 	char device[sizeof(((struct weft_uct_tl_device *)0)->name)];
-	bool narrow; /* another iface serves the same peers better */
+	bool deprioritized; /* another iface serves the same peers better */
 	struct weft_list eps;
 	struct weft_list waiting; /* eps with pending requests */
-	struct weft_list ended;	  /* eps whose orderly end UCX is yet to hear of */
+	struct weft_list ended;	  /* eps whose end UCX does not know yet */
 	struct weft_uct_op *free_ops;
 };
 
@@ -158,19 +158,19 @@ struct weft_uct_ep {
 	struct weft_list ended;	   /* in iface->ended */
 	uint64_t tell_ms;	   /* ... until then */
 	bool dispatching;	   /* inside weft_uct_pending_run() */
-	bool turn;		   /* the request that runs may send once */
-	unsigned int rma_out;	   /* puts and gets that are not complete */
+	bool turn;		   /* the running request may send once */
+	unsigned int rma_out;	   /* puts and gets in progress */
 	bool fenced;		   /* ep_fence() was the last operation */
-	bool rma_waits;		   /* further ones wait until rma_out is 0 */
+	bool rma_waits;		   /* new ones wait until rma_out is 0 */
 	int err;		   /* 0, or why it is dead */
 	uint8_t key[WEFT_KEY_LEN]; /* of the peer */
 };
 
 /* component.c */
-struct weft_uct_part *weft_uct_part_of(void *component);
+struct weft_uct_part *weft_uct_tl_of(void *component);
 /*
- * How many memory domains has the component of this name, be it weft's or that
- * copy of UCX's own?  -ENOENT: there is no such component.
+ * The number of memory domains of component @name, of weft or of that copy of
+ * UCX.  -ENOENT: there is no such component.
  */
 int weft_uct_component_mds(const struct weft_uct *uct, const char *name);
 void weft_uct_register(struct weft_uct *uct);
@@ -192,7 +192,7 @@ enum weft_ucs_status
 weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 		    const struct weft_uct_iface_params *params,
 		    const void *config, void **iface);
-/* May the caller sleep on its event fd?  False: progress has work. */
+/* May the caller sleep on the event fd?  False: call progress. */
 bool weft_uct_iface_arm(struct weft_uct_iface *iface);
 /* perf.c */
 enum weft_ucs_status weft_uct_estimate_perf(struct weft_uct_iface *iface,
@@ -200,7 +200,7 @@ enum weft_ucs_status weft_uct_estimate_perf(struct weft_uct_iface *iface,
 void weft_uct_iface_scores(const struct weft_uct_iface *iface,
 			   struct weft_uct_iface_attr *attr);
 
-/* uclog.c: what this thread last answered to is_reachable(); an endpoint: true */
+/* uclog.c: this thread's last is_reachable(); true for a new endpoint */
 void weft_uct_log_reach(bool reached);
 
 /* idle.c */
@@ -225,18 +225,18 @@ enum weft_ucs_status weft_uct_pending_add(struct weft_uct_ep *ep,
 void weft_uct_pending_purge(struct weft_uct_ep *ep,
 			    void (*cb)(struct weft_uct_pending *req, void *arg),
 			    void *arg);
-/* All later operations behind all earlier ones, queued requests included. */
+/* Order later operations after earlier ones, including queued requests. */
 void weft_uct_fence_all(struct weft_uct_ep *ep);
-/* Runs requests while the device takes them; how many it ran. */
+/* Run requests while the device has room; returns how many. */
 unsigned int weft_uct_pending_run(struct weft_uct_ep *ep);
 void weft_uct_pending_ready(void *arg, struct weft_ep *ep, void *user);
-/* Would running the queues of @iface get anywhere? */
+/* Would any queued request of @iface make progress? */
 bool weft_uct_pending_runnable(struct weft_uct_iface *iface);
 unsigned int weft_uct_pending_run_all(struct weft_uct_iface *iface);
 
 /*
- * A new send has to wait behind the queue.  A request that runs may pass it
- * with one operation; what its completion makes the user send comes after.
+ * A new send must wait behind the queue.  The running request may pass it with
+ * one operation; sends from its completion may not.
  */
 static inline bool weft_uct_must_queue(const struct weft_uct_ep *ep)
 {
@@ -244,8 +244,8 @@ static inline bool weft_uct_must_queue(const struct weft_uct_ep *ep)
 }
 
 /*
- * The device orders messages behind the puts before a fence, never puts behind
- * puts.  Where UCX wants that, later ones wait until the earlier ones are
+ * The device orders messages after the puts before a fence, but not puts after
+ * puts.  If UCX needs that, hold later ones back until the earlier ones are
  * complete.
  */
 static inline bool weft_uct_rma_waits(struct weft_uct_ep *ep)
@@ -255,7 +255,7 @@ static inline bool weft_uct_rma_waits(struct weft_uct_ep *ep)
 	return ep->rma_waits;
 }
 
-/* For slots of any type: wide enough for ssize_t, int and status results. */
+/* For slots of any type: wide enough for ssize_t, int and status. */
 int64_t weft_uct_unsupported(void);
 int64_t weft_uct_ok(void);
 

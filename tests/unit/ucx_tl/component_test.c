@@ -86,7 +86,7 @@ Test(component, each_minor_gets_its_transports_once)
 		cr_expect_eq(n_registered, offered(m), "1.%u", m);
 		cr_expect_eq(n_tls, n_registered);
 		for (unsigned int i = 0; i < n_registered; i++)
-			cr_expect_eq(weft_uct_part_of(registered[i])->uct, uct);
+			cr_expect_eq(weft_uct_tl_of(registered[i])->uct, uct);
 		/* another file of weft in the same process */
 		weft_uct_register(uct);
 		cr_expect_eq(n_registered, offered(m), "1.%u: twice", m);
@@ -149,7 +149,7 @@ static enum weft_ucs_status query_one(void *component,
 	return WEFT_UCS_OK;
 }
 
-Test(component, knows_those_of_others)
+Test(component, counts_memory_domains_of_ucx)
 {
 	struct weft_uct *uct = copy_of(13);
 

@@ -184,7 +184,7 @@ static enum weft_ucs_status block_again(struct weft_uct_pending *base)
 	return status;
 }
 
-Test(ep, what_finds_no_room_again_stays_first)
+Test(ep, request_without_room_stays_first)
 {
 	struct request r[2] = { request(1), request(2) };
 	const uint8_t order[] = { 1, 1, 2 };
@@ -212,7 +212,7 @@ static void purged(struct weft_uct_pending *req, void *arg)
 	*(*next)++ = ((struct request *)req)->id;
 }
 
-Test(ep, purge_hands_back_all_in_order)
+Test(ep, purge_returns_all_in_order)
 {
 	struct request r[2] = { request(1), request(2) };
 	uint8_t ids[2] = { 0 }, *next = ids;
@@ -249,7 +249,7 @@ Test(ep, a_put_completes_once_with_its_status)
 }
 
 /* UCT allows it without a key: there is nothing to read behind it. */
-Test(ep, nothing_is_put_or_got_at_once)
+Test(ep, put_and_get_are_never_immediate)
 {
 	static const int slots[] = { WEFT_OP_PUT_ZCOPY, WEFT_OP_GET_ZCOPY };
 	struct weft_uct_completion comp = { count_done, 1, WEFT_UCS_OK };
@@ -283,7 +283,7 @@ static enum weft_ucs_status ep_fence(void)
 }
 
 /* A rendezvous: put, fence, message; the next one must not wait for it. */
-Test(ep, a_fence_before_a_message_holds_no_put_back)
+Test(ep, fence_before_message_delays_no_put)
 {
 	struct weft_uct_completion comp = { count_done, 2, WEFT_UCS_OK };
 	struct weft_op *first;
@@ -299,7 +299,7 @@ Test(ep, a_fence_before_a_message_holds_no_put_back)
 	fake.op->done(fake.op, 0);
 }
 
-Test(ep, a_put_right_behind_a_fence_waits_for_the_puts_before_it)
+Test(ep, put_after_fence_waits_for_earlier_puts)
 {
 	struct weft_uct_completion comp = { count_done, 2, WEFT_UCS_OK };
 	struct request r = request(1);
@@ -317,7 +317,7 @@ Test(ep, a_put_right_behind_a_fence_waits_for_the_puts_before_it)
 	fake.op->done(fake.op, 0);
 }
 
-Test(ep, a_worker_fence_stands_behind_what_is_queued)
+Test(ep, worker_fence_covers_queued_requests)
 {
 	struct weft_uct_completion comp = { count_done, 2, WEFT_UCS_OK };
 	struct request r[2] = { request(1), request(2) };
@@ -350,7 +350,7 @@ Test(ep, a_remote_flush_is_a_flush)
 	cr_expect_eq(am_short(1), WEFT_UCS_OK);
 }
 
-Test(ep, an_error_is_told_once)
+Test(ep, error_is_reported_once)
 {
 	weft_uct_ep_error(&iface, ep->ep, ep, -ECONNRESET);
 	weft_uct_ep_error(&iface, ep->ep, ep, -ECONNRESET);
@@ -374,7 +374,7 @@ static void later(unsigned int ms)
 }
 
 /* What UCP waits for is not known here: a rendezvous may be under way. */
-Test(ep, an_orderly_end_is_told_soon)
+Test(ep, orderly_close_is_reported_soon)
 {
 	weft_clock_set(clock_now);
 	weft_uct_ep_error(&iface, ep->ep, ep, -ESHUTDOWN);
@@ -389,7 +389,7 @@ Test(ep, an_orderly_end_is_told_soon)
 	cr_expect_eq(told, 1);
 }
 
-Test(ep, who_sends_after_an_orderly_end_is_told_at_once)
+Test(ep, send_after_orderly_close_fails_at_once)
 {
 	weft_clock_set(clock_now);
 	weft_uct_ep_error(&iface, ep->ep, ep, -ESHUTDOWN);
@@ -398,7 +398,7 @@ Test(ep, who_sends_after_an_orderly_end_is_told_at_once)
 	cr_expect_eq(told, 1);
 }
 
-Test(ep, an_orderly_end_amid_puts_is_told_at_once)
+Test(ep, orderly_close_with_puts_is_reported_at_once)
 {
 	struct weft_uct_completion comp = { count_done, 1, WEFT_UCS_OK };
 
@@ -408,7 +408,7 @@ Test(ep, an_orderly_end_amid_puts_is_told_at_once)
 	cr_expect_eq(told, 1);
 }
 
-Test(ep, who_has_cancelled_is_told_nothing)
+Test(ep, cancelled_endpoint_reports_nothing)
 {
 	weft_clock_set(clock_now);
 	weft_uct_ep_error(&iface, ep->ep, ep, -ESHUTDOWN);
@@ -417,7 +417,7 @@ Test(ep, who_has_cancelled_is_told_nothing)
 	cr_expect_eq(told, 0);
 }
 
-Test(ep, an_orderly_end_with_requests_queued_is_an_error)
+Test(ep, orderly_close_with_queued_requests_is_an_error)
 {
 	static struct request r; /* still queued at the end */
 
@@ -428,7 +428,7 @@ Test(ep, an_orderly_end_with_requests_queued_is_an_error)
 	cr_expect_eq(told, 1);
 }
 
-Test(ep, cancel_completes_what_is_out_and_tells_nothing)
+Test(ep, cancel_completes_operations_without_error)
 {
 	struct weft_uct_completion comp = { count_done, 1, WEFT_UCS_OK };
 
@@ -450,7 +450,7 @@ static enum weft_ucs_status ep_check(void)
 			ops[WEFT_OP_EP_CHECK])(ep, 0, NULL);
 }
 
-Test(ep, a_busy_peer_is_alive_and_a_dead_one_is_not)
+Test(ep, check_fails_for_dead_peer_only)
 {
 	static struct request r;
 
@@ -463,7 +463,7 @@ Test(ep, a_busy_peer_is_alive_and_a_dead_one_is_not)
 	cr_expect_eq(ep_check(), WEFT_UCS_ENDPOINT_TIMEOUT);
 }
 
-Test(ep, a_check_knows_of_an_orderly_end)
+Test(ep, check_reports_orderly_close)
 {
 	weft_uct_ep_error(&iface, ep->ep, ep, -ESHUTDOWN);
 	cr_expect_eq(ep_check(), WEFT_UCS_CONNECTION_RESET);

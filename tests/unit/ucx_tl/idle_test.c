@@ -154,7 +154,7 @@ static void first_rest(void)
 
 TestSuite(idle, .init = setup, .timeout = 20);
 
-Test(idle, who_polls_on_purpose_never_rests)
+Test(idle, polling_worker_never_sleeps)
 {
 	fruitless(100 * FRUITLESS);
 	weft_uct_event_driven(OTHER, ucp.efd, &calls);
@@ -162,7 +162,7 @@ Test(idle, who_polls_on_purpose_never_rests)
 	cr_expect_eq(rests + ucp.armed + ucp.signalled, 0);
 }
 
-Test(idle, nobody_rests_where_weft_has_no_interface)
+Test(idle, no_sleep_without_interface)
 {
 	weft_uct_idle_iface(-1);
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
@@ -173,7 +173,7 @@ Test(idle, nobody_rests_where_weft_has_no_interface)
 	cr_expect_eq(rests, 1);
 }
 
-Test(idle, rests_grow_until_something_happens)
+Test(idle, sleeps_grow_until_an_event)
 {
 	long want = 100 * US;
 
@@ -206,7 +206,7 @@ static void data(void)
 	ucp.events = 3;
 }
 
-Test(idle, data_end_a_rest_and_are_taken_at_once)
+Test(idle, data_ends_sleep_and_is_progressed)
 {
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
@@ -226,7 +226,7 @@ static void call_soon(void)
 	cr_assert_eq(write(self[1], "", 1), 1);
 }
 
-Test(idle, the_programs_own_work_ends_a_rest)
+Test(idle, event_loop_work_ends_sleep)
 {
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
@@ -242,7 +242,7 @@ Test(idle, the_programs_own_work_ends_a_rest)
 }
 
 /* What asks for progress while nothing is on the wire is not slept over. */
-Test(idle, what_signalled_is_progressed_before_a_rest)
+Test(idle, pending_signal_is_progressed_before_sleep)
 {
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
 	ucp.events = 2;
@@ -262,7 +262,7 @@ Test(idle, what_signalled_is_progressed_before_a_rest)
 }
 
 /* A program that armed, and whose fd is quiet, finds it so afterwards. */
-Test(idle, a_quiet_fd_stays_quiet)
+Test(idle, idle_fd_is_not_signalled)
 {
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
@@ -273,7 +273,7 @@ Test(idle, a_quiet_fd_stays_quiet)
 	cr_expect(!readable(ucp.efd));
 }
 
-Test(idle, without_a_loop_every_rest_is_short)
+Test(idle, without_loop_sleeps_are_short)
 {
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
 	first_rest();
@@ -293,7 +293,7 @@ Test(idle, without_a_loop_every_rest_is_short)
 	cr_expect_eq(limit_ns, 5000 * US);
 }
 
-Test(idle, a_loop_that_is_gone_is_not_waited_for)
+Test(idle, closed_loop_is_not_polled)
 {
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
@@ -312,7 +312,7 @@ Test(idle, a_loop_that_is_gone_is_not_waited_for)
 }
 
 /* A descriptor in the loop that is always ready must not make us spin again. */
-Test(idle, a_loop_that_always_wakes_is_not_listened_to)
+Test(idle, always_ready_loop_is_ignored)
 {
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
@@ -330,7 +330,7 @@ Test(idle, a_loop_that_always_wakes_is_not_listened_to)
 	cr_expect_eq(watched, 3);
 }
 
-Test(idle, each_worker_for_itself)
+Test(idle, workers_are_independent)
 {
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
@@ -352,7 +352,7 @@ Test(idle, each_worker_for_itself)
 	first_rest();
 }
 
-Test(idle, more_workers_than_there_is_room_for)
+Test(idle, too_many_workers_never_sleep)
 {
 	static char many[40];
 
@@ -366,7 +366,7 @@ Test(idle, more_workers_than_there_is_room_for)
 	first_rest();
 }
 
-Test(idle, the_setting_is_the_longest_rest)
+Test(idle, setting_limits_sleep)
 {
 	setenv("WEFT_UCX_IDLE_WAIT", "150", 1);
 	weft_settings_reset();
@@ -378,7 +378,7 @@ Test(idle, the_setting_is_the_longest_rest)
 	cr_expect_eq(limit_ns, 150 * US);
 }
 
-Test(idle, zero_turns_it_off)
+Test(idle, zero_disables_sleep)
 {
 	setenv("WEFT_UCX_IDLE_WAIT", "0", 1);
 	weft_settings_reset();
@@ -389,7 +389,7 @@ Test(idle, zero_turns_it_off)
 
 TestSuite(loop, .init = setup, .timeout = 20);
 
-Test(loop, instances_that_watch_by_way_of_others)
+Test(loop, nested_epolls_are_found)
 {
 	int found[WEFT_LOOP_MAX], unrelated;
 	bool more = true;
@@ -408,7 +408,7 @@ Test(loop, instances_that_watch_by_way_of_others)
 	cr_expect(!more);
 }
 
-Test(loop, too_many_are_none)
+Test(loop, too_many_epolls_find_none)
 {
 	int found[WEFT_LOOP_MAX];
 	bool more;

@@ -85,7 +85,7 @@ static void setup(void)
 
 TestSuite(iface, .init = setup, .timeout = 30);
 
-Test(iface, an_alignment_of_messages_makes_sense)
+Test(iface, insane_alignment_is_refused)
 {
 	enum { NONE = 0, ALIGN = 1, OFFSET = 2 };
 	static const struct {
@@ -125,7 +125,7 @@ Test(iface, an_alignment_of_messages_makes_sense)
 #define IS_REACHABLE_V2 6
 
 /* With fewer pieces UCP has no short active messages. */
-Test(iface, takes_short_messages_in_pieces)
+Test(iface, offers_short_messages_in_pieces)
 {
 	/* weft_ib's device is a real one here */
 	for (size_t i = 0; i < 2; i++) {
@@ -168,7 +168,7 @@ static int reachable(const struct weft_address *remote, char why[128])
 			uct.internal_ops[IS_REACHABLE_V2])(iface, &params);
 }
 
-Test(iface, tells_why_a_peer_is_not_reached)
+Test(iface, unreachable_reason_is_reported)
 {
 	struct weft_address remote = { .wire_min = 1, .wire_max = 1 };
 	char why[128];
@@ -211,7 +211,7 @@ static void *open_and_close(void *worker)
 	return NULL;
 }
 
-Test(iface, loopback_is_narrow_only_beside_another)
+Test(iface, loopback_is_slowed_only_beside_another)
 {
 	struct weft_uct_iface *lo, *wide, *late;
 	pthread_t t[OPENERS];
@@ -222,11 +222,11 @@ Test(iface, loopback_is_narrow_only_beside_another)
 	for (int i = 0; i < OPENERS; i++)
 		pthread_join(t[i], NULL);
 	lo = open_on("lo", "worker");
-	cr_expect(!lo->narrow, "all others are closed");
+	cr_expect(!lo->deprioritized, "all others are closed");
 	wide = open_on("wide0", "worker");
-	cr_expect(!wide->narrow);
+	cr_expect(!wide->deprioritized);
 	late = open_on("lo", "other worker");
-	cr_expect(late->narrow, "one is open");
+	cr_expect(late->deprioritized, "one is open");
 	close_it(late);
 	close_it(wide);
 	close_it(lo);

@@ -61,7 +61,7 @@ static void check_one(const struct weft_uct_abi *abi,
 		     abi->minor);
 }
 
-Test(md, says_the_same_in_every_minor)
+Test(md, attributes_are_equal_in_every_minor)
 {
 	for (size_t i = 0; i < WEFT_UCT_TLS; i++)
 		for (unsigned int m = weft_uct_tls[i].minor_min;

@@ -80,7 +80,7 @@ static const struct weft_uct_tl *transport(const char *name)
 	return NULL;
 }
 
-Test(perf, figures_of_each_operation)
+Test(perf, each_operation_has_its_cost)
 {
 	static const struct {
 		const char *tl;
@@ -122,7 +122,7 @@ Test(perf, figures_of_each_operation)
 	}
 }
 
-Test(perf, only_what_is_asked_for)
+Test(perf, fills_requested_fields_only)
 {
 	memset(&asked, 0xa5, sizeof(asked));
 	asked.attr.field_mask = WEFT_UCT_PERF_OPERATION;
@@ -141,7 +141,7 @@ Test(perf, only_what_is_asked_for)
 }
 
 /* From 1.19 on UCP reads the bandwidth of a path beside that of the device. */
-Test(perf, the_bandwidth_of_a_path)
+Test(perf, path_bandwidth_includes_copies)
 {
 	struct weft_uct_bandwidth *path;
 	char before[sizeof(asked)];
@@ -167,7 +167,7 @@ Test(perf, the_bandwidth_of_a_path)
 	}
 }
 
-Test(perf, what_ucx_refuses_stays_refused)
+Test(perf, error_of_ucx_is_passed_on)
 {
 	base_says = WEFT_UCS_UNSUPPORTED;
 	memset(&asked, 0, sizeof(asked));
@@ -177,7 +177,7 @@ Test(perf, what_ucx_refuses_stays_refused)
 	cr_expect_eq(asked.attr.send_pre_overhead, 0);
 }
 
-Test(perf, a_loopback_beside_another_interface_is_no_rail)
+Test(perf, loopback_beside_another_is_no_rail)
 {
 	struct weft_uct_iface_attr wide = { 0 }, narrow = { 0 };
 
@@ -188,7 +188,7 @@ Test(perf, a_loopback_beside_another_interface_is_no_rail)
 	cr_expect_eq(wide.latency.m, 0);
 	cr_expect_eq(wide.overhead, PRE);
 	cr_expect_eq(wide.dev_num_paths, 1);
-	iface.narrow = true;
+	iface.deprioritized = true;
 	weft_uct_iface_scores(&iface, &narrow);
 	/* UCX_MULTI_LANE_MAX_RATIO is 4 by default */
 	cr_expect_lt(narrow.bandwidth.shared * 4, wide.bandwidth.shared);

@@ -6,7 +6,7 @@
 
 TestSuite(status, .timeout = 5);
 
-Test(status, known_both_ways)
+Test(status, known_codes_convert_both_ways)
 {
 	static const struct {
 		int err;

@@ -36,7 +36,7 @@ static void end(void)
 	cr_assert(zero(int, system(command)));
 }
 
-static double outdone_by(const char *tls, const char *devices, const char *name)
+static double get_better(const char *tls, const char *devices, const char *name)
 {
 	size_t i = 0;
 
@@ -45,29 +45,29 @@ static double outdone_by(const char *tls, const char *devices, const char *name)
 	weft_settings_reset();
 	while (strcmp(weft_uct_tls[i].name, name))
 		i++;
-	return weft_uct_tls[i].outdone_by("ib0");
+	return weft_uct_tls[i].better_bandwidth("ib0");
 }
 
-Test(tls, the_same_wire_is_told, .init = begin, .fini = end)
+Test(tls, weft_tcp_knows_it_shares_a_port, .init = begin, .fini = end)
 {
 #ifdef HAVE_VERBS_H
 	const double fast = 12.5e9;
 
-	cr_expect(zero(dbl, outdone_by("weft_ib,weft_tcp", "all", "weft_ib")));
+	cr_expect(zero(dbl, get_better("weft_ib,weft_tcp", "all", "weft_ib")));
 #else
 	const double fast = 0;
 #endif
-	cr_expect(eq(dbl, outdone_by("weft_ib,weft_tcp", "all", "weft_tcp"),
+	cr_expect(eq(dbl, get_better("weft_ib,weft_tcp", "all", "weft_tcp"),
 		     fast));
-	cr_expect(eq(dbl, outdone_by("weft_ib,weft_tcp", "mlx5_0:1,ib0",
+	cr_expect(eq(dbl, get_better("weft_ib,weft_tcp", "mlx5_0:1,ib0",
 				     "weft_tcp"), fast));
-	cr_expect(eq(dbl, outdone_by("weft_ib,weft_tcp", "mlx5_[0-1]:1,ib0",
+	cr_expect(eq(dbl, get_better("weft_ib,weft_tcp", "mlx5_[0-1]:1,ib0",
 				     "weft_tcp"), fast));
 	/* weft_ib is not asked for, or not on this wire */
-	cr_expect(zero(dbl, outdone_by("weft_tcp", "all", "weft_tcp")));
-	cr_expect(zero(dbl, outdone_by("weft_ib,weft_tcp", "mlx5_1:1,ib1",
+	cr_expect(zero(dbl, get_better("weft_tcp", "all", "weft_tcp")));
+	cr_expect(zero(dbl, get_better("weft_ib,weft_tcp", "mlx5_1:1,ib1",
 				       "weft_tcp")));
-	cr_expect(zero(dbl, outdone_by("weft_ib,weft_tcp", "all", "weft_nvl")));
+	cr_expect(zero(dbl, get_better("weft_ib,weft_tcp", "all", "weft_nvl")));
 }
 
 #ifdef HAVE_VERBS_H
@@ -96,7 +96,7 @@ static void expect_ports(const char *visible, const char *first,
 }
 
 /* A GPU and an adapter on each of two sockets; a worker is given one GPU. */
-Test(tls, auto_leaves_the_port_nearest_to_the_gpu, .init = begin, .fini = end)
+Test(tls, auto_offers_port_nearest_to_gpu, .init = begin, .fini = end)
 {
 	char command[1024];
 
@@ -113,13 +113,13 @@ Test(tls, auto_leaves_the_port_nearest_to_the_gpu, .init = begin, .fini = end)
 		 "class/infiniband/mlx5_$i/device; done", root);
 	cr_assert(zero(int, system(command)), "%s", command);
 	setenv("WEFT_LIBNVML", "/nosuch", 1);
-	cr_expect(eq(dbl, outdone_by("weft_ib,weft_tcp", "auto", "weft_tcp"),
+	cr_expect(eq(dbl, get_better("weft_ib,weft_tcp", "auto", "weft_tcp"),
 		     12.5e9), "without a GPU, all");
 	expect_ports("", "mlx5_0:1", 2);
 	expect_ports("0", "mlx5_0:1", 1);
 	expect_ports("1,0", "mlx5_1:1", 1);
 	/* ib0 is nobody's but weft_tcp's now */
-	cr_expect(zero(dbl, outdone_by("weft_ib,weft_tcp", "auto",
+	cr_expect(zero(dbl, get_better("weft_ib,weft_tcp", "auto",
 				       "weft_tcp")));
 	setenv("UCX_NET_DEVICES", "all", 1);
 	weft_settings_reset();
@@ -127,7 +127,7 @@ Test(tls, auto_leaves_the_port_nearest_to_the_gpu, .init = begin, .fini = end)
 }
 #endif
 
-Test(tls, one_of_two_on_a_wire_is_left_out_of_bulk)
+Test(tls, slower_of_two_on_a_port_is_deprioritized)
 {
 	struct weft_uct_iface iface = { .attr.bandwidth = 12.5e9,
 					.attr.latency = 10e-6 };
@@ -136,7 +136,7 @@ Test(tls, one_of_two_on_a_wire_is_left_out_of_bulk)
 	memset(&attr, 0, sizeof(attr));
 	weft_uct_iface_scores(&iface, &attr);
 	cr_expect(eq(dbl, attr.bandwidth.shared, 12.5e9));
-	iface.narrow = true;
+	iface.deprioritized = true;
 	weft_uct_iface_scores(&iface, &attr);
 	/* UCX_MULTI_LANE_MAX_RATIO */
 	cr_expect(lt(dbl, attr.bandwidth.shared, 12.5e9 / 4));
