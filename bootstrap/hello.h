@@ -68,7 +68,7 @@ struct weft_hello {
  *            written call weft_hello_step()
  *   READING: read at most want-have bytes to in+have, add to have; when
  *            have == want call weft_hello_step()
- *   JUDGE:   (listener) weft_hello_verdict(h, v); goes to SENDING
+ *   DECIDE:  (listener) weft_hello_verdict(h, v); goes to SENDING
  */
 void weft_hello_dial(struct weft_hello *h, const uint8_t *listener_key,
 		     const uint8_t *own_key,
@@ -77,7 +77,7 @@ void weft_hello_listen(struct weft_hello *h, const uint8_t *listener_key);
 void weft_hello_step(struct weft_hello *h);
 void weft_hello_verdict(struct weft_hello *h, enum weft_hello_verdict v);
 
-/* Listener, in JUDGE or after DONE: has the dialer proven the key @key? */
+/* Listener, in DECIDE or after DONE: has the dialer proven the key @key? */
 bool weft_hello_owns(const struct weft_hello *h, const uint8_t *key);
 
 #endif
