@@ -9,23 +9,24 @@
 #include "util/log.h"
 
 /*
- * Peers that have done their work leave one after the other.  For so long an
- * orderly end is kept from UCX, so that the last flush of the slower one does not
- * fail; unless something is sent meanwhile.
+ * Peers that have finished close one after the other.  Delay the report of an
+ * orderly close to UCX for this long, so that the last flush of the slower one
+ * does not fail; a send in between reports it at once.
  */
 #define LEAVE_MS 250
 
-/* May an operation be tried?  0, or what the operation returns. */
+/* May an operation be tried?  0, or the status to return. */
 static inline int may_send(struct weft_uct_ep *ep)
 {
 	if (__builtin_expect(ep->err, 0)) {
-		ep->tell_ms = 0;
+		ep->report_ms = 0;
 		return ep->err;
 	}
 	return weft_uct_must_queue(ep) ? -EAGAIN : 0;
 }
 
-static inline enum weft_ucs_status sent(struct weft_uct_ep *ep, int ret)
+static inline enum weft_ucs_status map_send_status(struct weft_uct_ep *ep,
+						   int ret)
 {
 	if (ret >= 0 || ret == -EINPROGRESS) {
 		ep->turn = false;
@@ -46,13 +47,14 @@ static enum weft_ucs_status am_short(struct weft_uct_ep *ep, uint8_t id,
 
 	if (ret)
 		return weft_ucs_status(ret);
-	return sent(ep, ep->iface->dev->message(ep->ep, id, iov, length ? 2 : 1,
-						NULL));
+	return map_send_status(ep, ep->iface->dev->message(ep->ep, id, iov,
+							   length ? 2 : 1,
+							   NULL));
 }
 
 /*
- * @count blocks of @length, one behind the other: UCP says 1 and a stride of 0,
- * and UCX's own transports know no other stride (uct/base/uct_iov.inl).
+ * @count contiguous blocks of @length: UCP passes 1 and a stride of 0, and
+ * UCX's transports support no other stride (uct/base/uct_iov.inl).
  */
 static unsigned int to_iovec(const struct weft_uct_iov *from, size_t n,
 			     struct iovec *to)
@@ -77,8 +79,9 @@ static enum weft_ucs_status am_short_iov(struct weft_uct_ep *ep, uint8_t id,
 
 	if (ret)
 		return weft_ucs_status(ret);
-	return sent(ep, ep->iface->dev->message(ep->ep, id, iov,
-						to_iovec(from, n, iov), NULL));
+	return map_send_status(ep, ep->iface->dev->message(ep->ep, id, iov,
+							   to_iovec(from, n, iov),
+							   NULL));
 }
 
 static ssize_t am_bcopy(struct weft_uct_ep *ep, uint8_t id,
@@ -90,18 +93,18 @@ static ssize_t am_bcopy(struct weft_uct_ep *ep, uint8_t id,
 	(void)flags;
 	if (!ret) {
 		ret = ep->iface->dev->message_pack(ep->ep, id, pack, arg);
-		sent(ep, ret < 0 ? (int)ret : 0);
+		map_send_status(ep, ret < 0 ? (int)ret : 0);
 	}
 	return ret < 0 ? weft_ucs_status((int)ret) : ret;
 }
 
-/* What a device call with an op returned, to UCX; the op is kept or freed. */
-static enum weft_ucs_status started(struct weft_uct_ep *ep,
-				    struct weft_uct_op *op, int ret)
+/* The status for what a device call with an op returned; may free the op. */
+static enum weft_ucs_status map_start_status(struct weft_uct_ep *ep,
+					     struct weft_uct_op *op, int ret)
 {
 	if (ret != -EINPROGRESS)
 		weft_uct_op_put(op);
-	return sent(ep, ret);
+	return map_send_status(ep, ret);
 }
 
 static enum weft_ucs_status
@@ -126,11 +129,12 @@ am_zcopy(struct weft_uct_ep *ep, uint8_t id, const void *header,
 		iov[used++].iov_len = header_length;
 	}
 	used += to_iovec(from, n, iov + used);
-	return started(ep, op,
-		       ep->iface->dev->message(ep->ep, id, iov, used, &op->op));
+	return map_start_status(ep, op,
+				ep->iface->dev->message(ep->ep, id, iov, used,
+							&op->op));
 }
 
-/* May a put or get be tried?  Sets *@op, or returns what the caller returns. */
+/* May a put or get be tried?  Sets *@op, or returns the status to return. */
 static int may_access(struct weft_uct_ep *ep, struct weft_uct_completion *comp,
 		      struct weft_uct_op **op)
 {
@@ -146,14 +150,14 @@ static int may_access(struct weft_uct_ep *ep, struct weft_uct_completion *comp,
 	return *op ? 0 : -ENOMEM;
 }
 
-static enum weft_ucs_status accessing(struct weft_uct_ep *ep,
-				      struct weft_uct_op *op, int ret)
+static enum weft_ucs_status run_access(struct weft_uct_ep *ep,
+				       struct weft_uct_op *op, int ret)
 {
 	if (ret == -EINPROGRESS) {
 		op->rma = ep;
 		ep->rma_out++;
 	}
-	return started(ep, op, ret);
+	return map_start_status(ep, op, ret);
 }
 
 static unsigned int to_weft_iov(const struct weft_uct_iov *from, size_t n,
@@ -185,10 +189,10 @@ static enum weft_ucs_status put_zcopy(struct weft_uct_ep *ep,
 	ret = may_access(ep, comp, &op);
 	if (ret)
 		return weft_ucs_status(ret);
-	return accessing(ep, op,
-			 ep->iface->dev->put(ep->ep, iov, used, remote_addr,
-					     (const void *)rkey,
-					     NULL, &op->op));
+	return run_access(ep, op,
+			  ep->iface->dev->put(ep->ep, iov, used, remote_addr,
+					      (const void *)rkey,
+					      NULL, &op->op));
 }
 
 static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
@@ -206,15 +210,15 @@ static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
 	ret = may_access(ep, comp, &op);
 	if (ret)
 		return weft_ucs_status(ret);
-	return accessing(ep, op,
-			 ep->iface->dev->get(ep->ep, iov, used, remote_addr,
-					     (const void *)rkey,
-					     &op->op));
+	return run_access(ep, op,
+			  ep->iface->dev->get(ep->ep, iov, used, remote_addr,
+					      (const void *)rkey,
+					      &op->op));
 }
 
 /*
- * Also of a dead endpoint: the device says OK when nothing was lost, so a
- * flush that comes after the peer's orderly end does not fail.
+ * Works on a dead endpoint, too: the device returns OK if nothing was lost, so
+ * a flush after the peer's orderly close does not fail.
  */
 static enum weft_ucs_status ep_flush(struct weft_uct_ep *ep, unsigned int flags,
 				     struct weft_uct_completion *comp)
@@ -224,7 +228,7 @@ static enum weft_ucs_status ep_flush(struct weft_uct_ep *ep, unsigned int flags,
 
 	if (flags & WEFT_UCT_FLUSH_CANCEL) {
 		if (!ep->err) {
-			/* what completes in cancel() must find it dead */
+			/* completions in cancel() must find it dead */
 			ep->err = -ECANCELED;
 			ep->iface->dev->cancel(ep->ep);
 		}
@@ -239,14 +243,14 @@ static enum weft_ucs_status ep_flush(struct weft_uct_ep *ep, unsigned int flags,
 			return WEFT_UCS_NO_MEMORY;
 	}
 	ret = ep->iface->dev->flush(ep->ep, op ? &op->op : NULL);
-	return op ? started(ep, op, ret) : sent(ep, ret);
+	return op ? map_start_status(ep, op, ret) : map_send_status(ep, ret);
 }
 
 /*
- * UCP calls this between the puts of a rendezvous, which are out, and the
- * message that ends it; puts of other messages may pass there.  Only where a
- * put is the very next operation, or requests are still queued that did not
- * call, was it meant for puts (UCX_FENCE_MODE=ep_based).
+ * UCP calls this between the puts of a rendezvous, which have been started, and
+ * the message that ends it; there puts of other messages may pass.  It is meant
+ * for puts (UCX_FENCE_MODE=ep_based) only if a put is the next operation, or if
+ * requests are queued that did not call it.
  */
 static enum weft_ucs_status ep_fence(struct weft_uct_ep *ep, unsigned int flags)
 {
@@ -263,8 +267,8 @@ static enum weft_ucs_status ep_fence(struct weft_uct_ep *ep, unsigned int flags)
 }
 
 /*
- * The device watches its peers by itself and has told of a dead one by now; one
- * that takes nothing is busy.
+ * The device checks its peers itself and has already reported a dead one; a
+ * peer without room is busy.
  */
 static enum weft_ucs_status ep_check(struct weft_uct_ep *ep, unsigned int flags,
 				     struct weft_uct_completion *comp)
@@ -274,9 +278,9 @@ static enum weft_ucs_status ep_check(struct weft_uct_ep *ep, unsigned int flags,
 	return weft_ucs_status(ep->err);
 }
 
-/* That weft carries, said once per process to who wants to know. */
-static void tell_first(const struct weft_uct_iface *iface,
-		       const struct weft_address *remote)
+/* Log once per process that weft is used. */
+static void log_first_use(const struct weft_uct_iface *iface,
+			  const struct weft_address *remote)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 	char where[WEFT_SOCKADDR_STR];
@@ -320,7 +324,7 @@ static enum weft_ucs_status ep_create(const struct weft_uct_ep_params *params,
 		return weft_ucs_status(err);
 	}
 	weft_list_add_tail(&iface->eps, &ep->link);
-	tell_first(iface, &remote);
+	log_first_use(iface, &remote);
 	*out = ep;
 	return WEFT_UCS_OK;
 }
@@ -335,7 +339,7 @@ static void ep_destroy(struct weft_uct_ep *ep)
 	free(ep);
 }
 
-static void tell(struct weft_uct_ep *ep)
+static void report_error(struct weft_uct_ep *ep)
 {
 	struct weft_uct_iface *iface = ep->iface;
 
@@ -345,9 +349,9 @@ static void tell(struct weft_uct_ep *ep)
 }
 
 /*
- * Also of a peer that ended in order: what UCP has under way with it, such as a
- * rendezvous that waits for an answer, no transport knows, and it hangs for ever
- * unless UCP is told.
+ * Report an orderly close, too: transports do not know what UCP has in
+ * progress with the peer, such as a rendezvous that waits for a reply, and
+ * that would hang for ever.
  */
 void weft_uct_ep_error(void *arg, struct weft_ep *dev_ep, void *user, int err)
 {
@@ -359,32 +363,33 @@ void weft_uct_ep_error(void *arg, struct weft_ep *dev_ep, void *user, int err)
 		return;
 	ep->err = err;
 	if (err != -ESHUTDOWN || ep->rma_out || !weft_list_empty(&ep->pending)) {
-		tell(ep);
+		report_error(ep);
 		return;
 	}
-	ep->tell_ms = weft_now_ms() + LEAVE_MS;
+	ep->report_ms = weft_now_ms() + LEAVE_MS;
 	weft_list_add_tail(&iface->ended, &ep->ended);
 }
 
-static struct weft_uct_ep *first_due(struct weft_uct_iface *iface, uint64_t now)
+static struct weft_uct_ep *first_pending_error(struct weft_uct_iface *iface,
+					       uint64_t now)
 {
 	struct weft_uct_ep *ep, *tmp;
 
 	weft_list_for_each (ep, tmp, &iface->ended, ended)
-		if (ep->tell_ms <= now)
+		if (ep->report_ms <= now)
 			return ep;
 	return NULL;
 }
 
-unsigned int weft_uct_ep_tell(struct weft_uct_iface *iface)
+unsigned int weft_uct_ep_report(struct weft_uct_iface *iface)
 {
 	const uint64_t now = weft_now_ms();
 	struct weft_uct_ep *ep;
 	unsigned int told = 0;
 
 	/* UCX may destroy any of them on the way */
-	while ((ep = first_due(iface, now))) {
-		tell(ep);
+	while ((ep = first_pending_error(iface, now))) {
+		report_error(ep);
 		told++;
 	}
 	return told;

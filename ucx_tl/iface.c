@@ -37,7 +37,7 @@ static unsigned int progress(struct weft_uct_iface *iface)
 	if (__builtin_expect(!weft_list_empty(&iface->waiting), 0))
 		events += weft_uct_pending_run_all(iface);
 	if (__builtin_expect(!weft_list_empty(&iface->ended), 0))
-		events += weft_uct_ep_tell(iface);
+		events += weft_uct_ep_report(iface);
 	return events;
 }
 

@@ -156,7 +156,7 @@ struct weft_uct_ep {
 	struct weft_list pending;  /* requests, oldest first */
 	struct weft_list waiting;  /* in iface->waiting */
 	struct weft_list ended;	   /* in iface->ended */
-	uint64_t tell_ms;	   /* ... until then */
+	uint64_t report_ms;	   /* ... until then */
 	bool dispatching;	   /* inside weft_uct_pending_run() */
 	bool turn;		   /* the running request may send once */
 	unsigned int rma_out;	   /* puts and gets in progress */
@@ -215,8 +215,8 @@ void weft_uct_op_free_all(struct weft_uct_iface *iface);
 /* ep.c */
 void weft_uct_ep_ops(weft_uct_fn *ops);
 void weft_uct_ep_error(void *arg, struct weft_ep *ep, void *user, int err);
-/* Tells UCX of the orderly ends that are due; the number told. */
-unsigned int weft_uct_ep_tell(struct weft_uct_iface *iface);
+/* Report orderly closes that are due to UCX; returns their number. */
+unsigned int weft_uct_ep_report(struct weft_uct_iface *iface);
 
 /* pending.c */
 enum weft_ucs_status weft_uct_pending_add(struct weft_uct_ep *ep,

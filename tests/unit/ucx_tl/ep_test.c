@@ -370,7 +370,7 @@ static uint64_t clock_now(void)
 static void later(unsigned int ms)
 {
 	now_ns += ms * 1000000ull;
-	weft_uct_ep_tell(&iface);
+	weft_uct_ep_report(&iface);
 }
 
 /* What UCP waits for is not known here: a rendezvous may be under way. */
