@@ -55,16 +55,16 @@ shows "an interface left out, and by whom" \
 shows "one that is named and does not exist" \
 	'^  nosuch0  *UCX_NET_DEVICES names it: there is none of that name here' \
 	UCX_NET_DEVICES=nosuch0,lo
-shows "so of a range" \
+shows "a range with an interface that does not exist" \
 	'^  nosuch2  *UCX_NET_DEVICES names it: there is none' \
 	UCX_NET_DEVICES='nosuch[1-2],lo'
-lacks "which is nothing to who leaves it out" 'names it' UCX_NET_DEVICES=^nosuch0
+lacks "an excluded interface need not exist" 'names it' UCX_NET_DEVICES=^nosuch0
 shows "no interface at all" '^  Nothing goes by weft: no interface may be used\.$' \
 	UCX_TLS=weft_tcp WEFT_NET_DEVICES=nosuch0
 shows "no interface" 'none: no interface may be used' WEFT_NET_DEVICES=lo
 shows "a secret that cannot be read" 'Nothing: without its WEFT_SECRET_FILE' \
 	UCX_TLS=weft_tcp WEFT_SECRET_FILE=/nosuch
-shows "which file that is" '/nosuch., named by WEFT_SECRET_FILE' \
+shows "the unreadable secret file by name" '/nosuch., named by WEFT_SECRET_FILE' \
 	UCX_TLS=weft_tcp WEFT_SECRET_FILE=/nosuch
 shows "nobody asked" 'UCX_TLS here is unset: weft_tcp is not offered'
 shows "then nothing goes by it" "nothing goes by weft: nobody asked for it; under 'weft run'"
@@ -103,12 +103,12 @@ else
 fi
 shows "who goes where" '^  on this host  *weft_tcp$' UCX_TLS=weft_tcp
 shows "weft is off" 'weft stays out, also under' WEFT_UCX=off UCX_TLS=weft_tcp
-lacks "then it is not said where it goes" 'on this host' WEFT_UCX=off
+lacks "paths if weft is off" 'on this host' WEFT_UCX=off
 shows "what weft_nvl lacks leaves nothing" '^  Nothing goes by weft\.$' \
 	UCX_TLS=weft_nvl
 shows "without weft_tcp host memory stays" "^  on this host  *nothing of weft's" \
 	UCX_TLS=weft_nvl,cuda_copy WEFT_LIBCUDA="$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so"
-shows "somebody asked" 'UCX_TLS here is weft_tcp: weft_tcp is offered' \
+shows "weft_tcp is offered if UCX_TLS names it" 'UCX_TLS here is weft_tcp: weft_tcp is offered' \
 	UCX_TLS=weft_tcp
 shows "InfiniBand without a port" 'no active port: .*weft_ib' \
 	UCX_TLS=weft_ib WEFT_IB_DEVICES=nosuch
@@ -154,7 +154,7 @@ nccl "a file that is no library" "cannot load '$tap_tmp/libnccl-net-weft.so'" 1 
 cp "$WEFT_BUILD/tests/nccl/.libs/libplain.so" "$tap_tmp/libnccl-net-weft.so"
 nccl "a plugin of another's" 'it is no network plugin of weft' 1 \
 	NCCL_NET_PLUGIN="$tap_tmp/libnccl-net-weft.so"
-tap_nothing "nothing of that where it is there, or is not wanted" "$(
+tap_nothing "no plugin warning if it is found or not wanted" "$(
 	NCCL_NET_PLUGIN=$(product libnccl-net-weft.so) "$weft" info nccl 2>&1 \
 		>/dev/null
 	for name in weft libnccl-net-weft.so /nosuch/libnccl-net-ofi.so; do
@@ -167,7 +167,7 @@ shows "NCCL's sockets" '12 streams per peer, as it was set' \
 shows "what the plugin sets" \
 	'NCCL_P2P_NET_CHUNKSIZE=524288, which the plugin sets' \
 	WEFT_NCCL_NVLINK=off -- nccl
-shows "and leaves alone" 'NCCL_P2P_NET_CHUNKSIZE=65536, as it was set' \
+shows "a plugin variable that is set stays" 'NCCL_P2P_NET_CHUNKSIZE=65536, as it was set' \
 	WEFT_NCCL_NVLINK=off NCCL_P2P_NET_CHUNKSIZE=65536 -- nccl
 shows "settings that are set" '^  WEFT_TCP_CHUNK=1m  (from environment)' \
 	WEFT_TCP_CHUNK=1m
@@ -215,7 +215,7 @@ shows "no CUDA driver" "cannot load the CUDA driver '/nosuch'" \
 mkdir "$tap_tmp/run"
 gpus "the run folder" "^  run folder: $tap_tmp/run/weft-" \
 	WEFT_RUN_DIR="$tap_tmp/run"
-tap_nothing "it is not made" "$(ls "$tap_tmp/run")"
+tap_nothing "info does not create the run folder" "$(ls "$tap_tmp/run")"
 mkdir -m 755 "$tap_tmp/run/weft-$(id -u)"
 gpus "a run folder open to others" \
 	"run folder: none; '$tap_tmp/run/weft-[0-9]*' is not of this user alone" \

@@ -56,36 +56,36 @@ seen() # NAME: its value in a program
 }
 
 tap_equal "the library is preloaded" "$(seen LD_PRELOAD)" "$preload"
-tap_equal "and is in the process" \
+tap_equal "the library is mapped in the process" \
 	"$("$weft" run grep -c libweft_preload /proc/self/maps | sed 's/[1-9].*/some/')" \
 	some
-tap_equal "yours is kept" "$(LD_PRELOAD=libdl.so.2 seen LD_PRELOAD)" \
+tap_equal "the user's LD_PRELOAD is kept" "$(LD_PRELOAD=libdl.so.2 seen LD_PRELOAD)" \
 	"$preload:libdl.so.2"
-tap_equal "once is enough" "$("$weft" run "$weft" run sh -c 'echo $LD_PRELOAD')" \
+tap_equal "a nested weft run preloads once" "$("$weft" run "$weft" run sh -c 'echo $LD_PRELOAD')" \
 	"$preload"
-tap_equal "weft carries" "$(seen UCX_TLS | sed 's/,cuda_copy//; s/weft_nvl,//')" weft_tcp
-tap_equal "NCCL's bootstrap takes what UCX takes" \
+tap_equal "UCX_TLS defaults to weft" "$(seen UCX_TLS | sed 's/,cuda_copy//; s/weft_nvl,//')" weft_tcp
+tap_equal "NCCL's bootstrap uses UCX's interfaces" \
 	"$(UCX_NET_DEVICES=lo seen NCCL_SOCKET_IFNAME)" =lo
-tap_equal "or what you say" \
+tap_equal "a NCCL_SOCKET_IFNAME that is set stays" \
 	"$(UCX_NET_DEVICES=lo NCCL_SOCKET_IFNAME=eth seen NCCL_SOCKET_IFNAME)" eth
-tap_equal "beside what you have" "$(UCX_TLS=tcp,sm,self seen UCX_TLS)" \
+tap_equal "weft_tcp replaces tcp in a list" "$(UCX_TLS=tcp,sm,self seen UCX_TLS)" \
 	weft_tcp,sm,self
-tap_equal "a weft_ name stays" "$(UCX_TLS=weft_tcp,tcp seen UCX_TLS)" \
+tap_equal "a UCX_TLS with a weft_ name stays" "$(UCX_TLS=weft_tcp,tcp seen UCX_TLS)" \
 	weft_tcp,tcp
-tap_equal "so does all" "$(UCX_TLS=all seen UCX_TLS)" all
-tap_equal "which lets weft in" "$(UCX_TLS=all seen WEFT_UCX)" on
+tap_equal "UCX_TLS=all stays" "$(UCX_TLS=all seen UCX_TLS)" all
+tap_equal "UCX_TLS=all sets WEFT_UCX=on" "$(UCX_TLS=all seen WEFT_UCX)" on
 tap_equal "an old recipe works" \
 	"$(UCX_SOCKADDR_TLS_PRIORITY=sockcm seen UCX_SOCKADDR_TLS_PRIORITY)" tcp
-tap_equal "off is off" "$(WEFT_UCX=off seen UCX_TLS)" ""
-tap_equal "for UCX alone" \
+tap_equal "WEFT_UCX=off leaves UCX_TLS unset" "$(WEFT_UCX=off seen UCX_TLS)" ""
+tap_equal "WEFT_UCX=off does not change NCCL" \
 	"$(WEFT_UCX=off UCX_NET_DEVICES=lo seen NCCL_SOCKET_IFNAME)" =lo
 open_mpi='echo "${OMPI_MCA_pml-no}|${OMPI_MCA_osc-no}|${OMPI_MCA_pml_ucx_tls-no}|${OMPI_MCA_pml_ucx_devices-no}"'
 tap_equal "Open MPI takes UCX" "$("$weft" run sh -c "$open_mpi")" \
 	"||weft_tcp,weft_nvl,weft_ib|any"
-tap_equal "unless you say what it takes" \
+tap_equal "Open MPI variables that are set stay" \
 	"$(OMPI_MCA_pml=ob1 "$weft" run sh -c "$open_mpi")" \
 	"ob1||weft_tcp,weft_nvl,weft_ib|any"
-tap_equal "or WEFT_UCX is off" \
+tap_equal "WEFT_UCX=off sets nothing for Open MPI" \
 	"$(WEFT_UCX=off "$weft" run sh -c "$open_mpi")" "no|no|no|no"
 tap_equal "arguments are the program's" \
 	"$("$weft" run printf '%s|' --print -p 'a b' '')" '--print|-p|a b||'
@@ -97,7 +97,7 @@ tap_equal "what is printed can be used" \
 mkdir -p "$tap_tmp/moved/bin" "$tap_tmp/moved/lib" "$tap_tmp/a b/bin" "$tap_tmp/a b/lib"
 cp "$WEFT_BUILD/tools/weft" "$tap_tmp/moved/bin/"
 cp "$preload" "$tap_tmp/moved/lib/"
-tap_equal "a moved prefix" "$("$tap_tmp/moved/bin/weft" run sh -c 'echo $LD_PRELOAD')" \
+tap_equal "a moved prefix finds its library" "$("$tap_tmp/moved/bin/weft" run sh -c 'echo $LD_PRELOAD')" \
 	"$(realpath "$tap_tmp")/moved/lib/libweft_preload.so"
 cp "$WEFT_BUILD/tools/weft" "$tap_tmp/a b/bin/"
 cp "$preload" "$tap_tmp/a b/lib/"
