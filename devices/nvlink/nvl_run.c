@@ -25,6 +25,7 @@
 #include "devices/nvlink/nvl_addr.h"
 #include "util/file.h"
 #include "util/log.h"
+#include "util/parse.h"
 
 struct nvl_run {
 	struct weft_rundir dir;
@@ -61,11 +62,15 @@ static void remove_files(const struct nvl_run *run, uint64_t id)
 /* A socket nobody listens on, whose lock nobody holds, is of the dead. */
 static void remove_stale(struct nvl_run *run, const char *lock_name)
 {
-	const uint64_t id = strtoull(lock_name + 2, NULL, 16);
 	struct sockaddr_un sa;
 	const char *why;
+	char text[32];
+	uint64_t id;
 	int fd, s = -1;
 
+	snprintf(text, sizeof(text), "0x%s", lock_name + 2);
+	if (weft_parse_u64(text, 0, UINT64_MAX, &id))
+		return;
 	fd = weft_file_open(run->dir.fd, lock_name, O_RDONLY | O_NOFOLLOW, 0,
 			    NULL, &why);
 	if (fd < 0)

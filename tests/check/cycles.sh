@@ -12,11 +12,8 @@ larger="nccl_net=14 tools=6"
 
 objects() # ROOM: its object files, one build of each
 {
-	local folder
-	for folder in "$WEFT_BUILD/$1/.libs" "$WEFT_BUILD/$1"; do
-		find "$folder" -maxdepth 1 -name '*.o' 2>/dev/null | sort |
-			grep . && return
-	done
+	find "$WEFT_BUILD/$1/.libs" "$WEFT_BUILD/$1" -maxdepth 1 -name '*.o' \
+		2>/dev/null | awk -F/ '!seen[$NF]++'
 }
 
 largest() # OBJECT...: the size of the largest cycle, and the files in it

@@ -168,7 +168,7 @@ for side in wait come; do
 		"$(grep -c 'weft: .*127.0.0.1:.* wire versions 9 to 9, this weft 1 to 1.*install' \
 			"$tap_tmp/$side")" 1
 	tap_equal "$side: UCX is told why" \
-		"$(grep -c 'weft_tcp/lo - its weft speaks no wire version' \
+		"$(grep -c 'weft_tcp/lo - its weft has no wire version in common' \
 			"$tap_tmp/$side")" 1
 done
 
