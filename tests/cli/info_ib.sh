@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# weft info: the ports of adapters.
+# weft info: the ports of adapters. And what no other test without an adapter
+# does: the library is loaded by its name, its calls are found in it.
 . "$WEFT_SRC/tests/lib/tap.sh"
 . "$WEFT_SRC/tests/lib/verbs.sh"
 verbs_inside "$0" "$@"
@@ -24,4 +25,12 @@ info() # [VARIABLE=VALUE...] [-- ARGUMENT]
 
 tap_equal "the ports are listed" \
 	"$(info | grep -c 'RoCE: fake0:1 fake1:1: weft_ib is offered')" 1
+lost="ECONNRESET:the peer said"
+if out=$("$WEFT_BUILD/tests/vm/faults" fake0:1 fake1:1 \
+	"ECONNRESET:remote access error;$lost" \
+	"ECONNRESET:the adapter refused;$lost" bad-rkey 2>&1); then
+	tap_ok "puts go by the library's own calls"
+else
+	tap_not_ok "puts go by the library's own calls" "$out"
+fi
 tap_done
