@@ -10,10 +10,16 @@ limit=3
 # here when it does, and take the room out once it is at the limit.
 larger="nccl_net=14 tools=6"
 
-objects() # ROOM: its object files, one build of each
+objects() # ROOM: its object files, one build of each, none of a former source
 {
+	local object name
 	find "$WEFT_BUILD/$1/.libs" "$WEFT_BUILD/$1" -maxdepth 1 -name '*.o' \
-		2>/dev/null | awk -F/ '!seen[$NF]++'
+		2>/dev/null | awk -F/ '!seen[$NF]++' |
+		while read -r object; do
+			name=${object##*/}
+			name=${name%.o}
+			test -e "$WEFT_SRC/$1/${name#*-}.c" && echo "$object"
+		done
 }
 
 largest() # OBJECT...: the size of the largest cycle, and the files in it
