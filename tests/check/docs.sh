@@ -76,6 +76,26 @@ tap_nothing "messages that troubleshooting.md explains are weft's" "$(
 		grep -q -- "$pattern" <<<"$strings" || echo "$words"
 	done)"
 
+# A function, a constant or a file that was renamed is renamed there, too.
+tap_nothing "what docs/dev names of the sources is there" "$(
+	for page in docs/dev/{architecture,threads,wire}.md; do
+		grep -o '`[a-z_0-9]*()`' "$page" | tr -d '`()' | sort -u |
+			while read -r name; do
+				grep -qE -- "\b$name\(|\(\*$name\)\(" \
+					"${sources[@]}" || echo "$page: $name()"
+			done
+		grep -o '`[A-Z]*_[A-Z_0-9]*`' "$page" | tr -d '`' | sort -u |
+			while read -r name; do
+				grep -qw -- "$name" "${sources[@]}" \
+					docs/settings.md || echo "$page: $name"
+			done
+		grep -o '`[a-z_0-9/]*\.\(c\|h\|sh\)`' "$page" | tr -d '`' |
+			sort -u | while read -r name; do
+				project_files "*$name" | grep -qE "(^|/)$name\$" ||
+					echo "$page: $name"
+			done
+	done)"
+
 if command -v python3 >/dev/null; then
 	for picture in "${pictures[@]}"; do
 		tap_equal "${picture%.pic}.svg is drawn from it (make update-pictures)" \
