@@ -19,6 +19,10 @@
  * placed, whatever streams carried them, and after on_notify() of those that
  * tell.  Between put and put, and between get and anything, there is no order.
  *
+ * Arrays of iovecs are looked at in the call alone; what they name is the
+ * caller's again once the operation is complete, or 0 was returned.  A call
+ * without memory for it returns -ENOMEM, and has taken nothing.
+ *
  * Limits: more than max_iov entries in one call, or a message of more than
  * max_message bytes, is -EMSGSIZE, whether there is room just now or not.
  *
@@ -97,7 +101,9 @@ struct weft_iface_cb {
 	/*
 	 * The endpoint is dead, once per endpoint; @user is what ep_create()
 	 * got.  Its pending operations have been completed with an error.
-	 * -ESHUTDOWN: the peer closed its iface in order and nothing was lost.
+	 * -ESHUTDOWN: the peer closed its iface in order and nothing was lost;
+	 * what it sent before has been delivered.  -ECONNRESET: something was,
+	 * or the peer died.  -ECONNREFUSED, -EACCES and others: never met.
 	 * May call ep_destroy().
 	 */
 	void (*on_error)(void *arg, struct weft_ep *ep, void *user, int err);
@@ -213,9 +219,9 @@ struct weft_dev_ops {
 
 	/*
 	 * Never blocks: connecting goes on in progress(), operations meanwhile
-	 * return -EAGAIN.  One
+	 * return -EAGAIN, and that nobody listens there is for on_error().  One
 	 * connection per pair: the n-th endpoint to an address pairs with the
-	 * peer's n-th endpoint back.
+	 * peer's n-th endpoint back.  A device without connections pairs nothing.
 	 */
 	int (*ep_create)(struct weft_iface *iface,
 			 const struct weft_address *remote, void *user,
@@ -223,9 +229,10 @@ struct weft_dev_ops {
 	/*
 	 * Any state, also inside on_error(), but not inside the done() of one
 	 * of its operations.  Operations still pending are
-	 * completed with -ECANCELED before it returns; what the peer still
-	 * sends to this iface is delivered as before, where the connection
-	 * lives on (errors_end_ep).
+	 * completed with -ECANCELED before it returns, and messages that no
+	 * flush() has seen leave may be lost; what the peer still sends to this
+	 * iface is delivered as before, where the connection lives on
+	 * (errors_end_ep).
 	 */
 	void (*ep_destroy)(struct weft_ep *ep);
 	void (*ep_query)(struct weft_ep *ep, struct weft_ep_attr *attr);
@@ -269,7 +276,7 @@ struct weft_dev_ops {
 	int (*put)(struct weft_ep *ep, const struct weft_iov *iov,
 		   unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		   const struct weft_notify *notify, struct weft_op *op);
-	/* Reads from the peer's memory; completes when all is here. */
+	/* Reads from the peer's memory; completes when all is here.  As put(). */
 	int (*get)(struct weft_ep *ep, const struct weft_iov *iov,
 		   unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		   struct weft_op *op);
@@ -277,8 +284,9 @@ struct weft_dev_ops {
 	void (*fence)(struct weft_ep *ep);
 	/*
 	 * 0: all messages taken before are with the wire and all puts and gets
-	 * are complete; -EINPROGRESS: @op tells (NULL: ask again).  On a dead
-	 * endpoint: 0 when nothing was lost, else its error.
+	 * are complete; -EINPROGRESS: @op tells (NULL: ask again), and may wait
+	 * for what is taken meanwhile.  On a dead endpoint: 0 when nothing was
+	 * lost or the caller gave it up itself (cancel()), else its error.
 	 */
 	int (*flush)(struct weft_ep *ep, struct weft_op *op);
 	/*
@@ -293,6 +301,7 @@ struct weft_dev_ops {
 	 * Describes [addr, addr+len) to peers of this device.  Thread-safe.
 	 * The memory must stay mapped until mem_release(); where it is not,
 	 * what lands there fails as a key error, never as a signal.
+	 * -EOPNOTSUPP: memory of a kind that is not in mem_kinds.
 	 */
 	int (*mem_register)(void *addr, size_t len, enum weft_mem_kind kind,
 			    struct weft_mem **mem);

@@ -20,8 +20,9 @@
 #define LIMIT_S 120
 
 static struct device_row rows[] = {
-	{ "tcp", &weft_tcp_ops, "lo", AF_INET },
-	{ "tcp over IPv6", &weft_tcp_ops, "lo", AF_INET6 },
+	{ "memory", &memory_ops, "memory", AF_UNSPEC, .in_process = true },
+	{ "tcp", &weft_tcp_ops, "lo", AF_INET, .sockets = true },
+	{ "tcp over IPv6", &weft_tcp_ops, "lo", AF_INET6, .sockets = true },
 	{ "nvlink", &weft_nvlink_ops, "nvl", AF_UNSPEC },
 #ifdef HAVE_VERBS_H
 	{ "ib", &weft_ib_ops, "fake0:1", AF_INET, .other = "fake1:1",

@@ -25,9 +25,12 @@ struct device_row {
 	const char *other;		/* of every second side; NULL: the same */
 	bool one_socket;		/* for all endpoints of a pair, and kept */
 	bool own_keys;			/* not those of the region table */
+	bool sockets;			/* bulk too, from a port open to all */
+	bool in_process;		/* no socket, no peer elsewhere */
 	bool slow;			/* emulated or sanitized: see rounds() */
 };
 extern const struct device_row *row;	/* the one under test */
+extern const struct weft_dev_ops memory_ops;	/* memory.c */
 
 /* How often a test repeats itself, or how many take part in it. */
 static inline unsigned int rounds(unsigned int n)

@@ -58,7 +58,7 @@ static unsigned int set_range(unsigned int n, char text[16])
 {
 	unsigned int port = 20000 + getpid() % 10000, i;
 
-	if (strncmp(row->name, "tcp", 3))
+	if (!row->sockets)
 		skip_test("no port to bind");
 	for (i = 0; i < n;) {
 		if (port_free(port + i)) {
