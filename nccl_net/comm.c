@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Comms: one direction of one NCCL connection. */
+/* Comms: one direction of one NCCL connection, and its requests. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "nccl_net/internal.h"
+#include "nccl_net/bounce.h"
+#include "nccl_net/comm.h"
+#include "nccl_net/context.h"
+#include "nccl_net/memory.h"
+#include "nccl_net/peer.h"
+#include "nccl_net/ports.h"
+#include "nccl_net/progress.h"
+#include "nccl_net/wire.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -56,20 +63,31 @@ struct weft_net_comm *weft_net_comm_tagged(struct weft_net *net,
 	return comm;
 }
 
-static void put_done(struct weft_op *op, int status)
+struct weft_net_request *weft_net_request_start(struct weft_net_comm *comm,
+						size_t size)
 {
-	struct weft_net_request *req =
-		container_of(op, struct weft_net_request, op);
+	struct weft_net_request *req = &comm->req[WEFT_NET_SLOT(comm->seq)];
 
-	/* The key went with its registration, that is with the receiver. */
-	if (status == -EACCES && req->comm->bye)
-		status = -ECONNRESET;
-	else if (status == -EACCES)
-		weft_error("the receiver revoked the memory that a send of %zu "
-			   "bytes was going to", req->size);
-	else if (status < 0)
-		req->comm->peer->cut++;
-	weft_net_request_end(req, status);
+	req->status = 0;
+	req->size = size;
+	req->seq = comm->seq++;
+	req->calls = comm->net->calls;
+	comm->active++;
+	atomic_store_explicit(&req->state, REQ_ACTIVE, memory_order_relaxed);
+	return req;
+}
+
+void weft_net_request_end(struct weft_net_request *req, int status)
+{
+	struct weft_net_mr *mr = req->mr;
+
+	weft_list_del(&req->staged);
+	req->mr = NULL;
+	if (mr)
+		weft_net_mr_put(mr);
+	req->status = status;
+	req->comm->active--;
+	atomic_store_explicit(&req->state, REQ_DONE, memory_order_release);
 }
 
 int weft_net_comm_new(struct weft_net *net, bool sender,
@@ -92,7 +110,6 @@ int weft_net_comm_new(struct weft_net *net, bool sender,
 	weft_list_init(&comm->link);
 	for (i = 0; i < WEFT_NET_REQUESTS; i++) {
 		comm->req[i].comm = comm;
-		comm->req[i].op.done = put_done;
 		weft_list_init(&comm->req[i].staged);
 	}
 	*out = comm;
@@ -118,8 +135,6 @@ void weft_net_comm_free(struct weft_net_comm *comm)
 	struct weft_net *net = comm->net;
 	unsigned int i;
 
-	weft_net_dial_withdraw(comm);
-	weft_net_dial_end(comm);
 	weft_list_del(&comm->link);
 	if (comm->peer)
 		weft_net_peer_put(comm->peer);
@@ -139,7 +154,7 @@ void weft_net_comm_fail(struct weft_net_comm *comm, int err)
 	if (comm->err)
 		return;
 	comm->err = err;
-	/* Sends are completed by their device; what is copied, by stage.c. */
+	/* Sends are completed by their device; what is copied, by bounce.c. */
 	for (i = 0; i < WEFT_NET_REQUESTS && !comm->sender; i++)
 		if (atomic_load(&comm->req[i].state) == REQ_ACTIVE &&
 		    weft_list_empty(&comm->req[i].staged))

@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "bootstrap/netif.h"
+#include "bootstrap/verbs.h"
 #include "nccl_net/abi/net.h"
+#include "nccl_net/devlist.h"
 #include "nccl_net/hcas.h"
-#include "nccl_net/internal.h"
+#include "nccl_net/net.h"
 #include "nccl_net/netdevs.h"
 #include "nccl_net/offer.h"
 #include "util/log.h"

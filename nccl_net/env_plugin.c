@@ -11,7 +11,7 @@
 #include "nccl_net/env.h"
 #include "nccl_net/introduce.h"
 #include "nccl_net/log.h"
-#include "nccl_net/table.h"
+#include "nccl_net/versions.h"
 #include "util/log.h"
 
 /*

@@ -18,7 +18,7 @@
 #include "nccl_net/files.h"
 #include "nccl_net/log.h"
 #include "nccl_net/slots.h"
-#include "nccl_net/table.h"
+#include "nccl_net/versions.h"
 #include "util/cuda.h"
 #include "util/log.h"
 #include "util/util.h"

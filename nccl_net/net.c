@@ -1,78 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Contexts, and where the devices' events come in; ports.c has their ports. */
+/* Contexts, and where the devices' events come in. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include "bootstrap/settings.h"
 #include "bootstrap/stats.h"
+#include "nccl_net/accept.h"
+#include "nccl_net/comm.h"
+#include "nccl_net/connect.h"
+#include "nccl_net/context.h"
 #include "nccl_net/hcas.h"
-#include "nccl_net/internal.h"
+#include "nccl_net/peer.h"
+#include "nccl_net/ports.h"
+#include "nccl_net/progress.h"
+#include "nccl_net/wire.h"
+#include "nccl_net/xfer.h"
 #include "util/log.h"
-
-/* Calls of progress() between looks at a port without peers. */
-#define SKIPS		256u
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list all = { &all, &all };
 static struct weft_net *shared;
 static pid_t owner;			/* a fork()ed child owns nothing */
-
-int weft_net_open(struct weft_net **net)
-{
-	struct weft_net *n = calloc(1, sizeof(*n));
-	const uint8_t *secret;
-	size_t len;
-	int ret;
-
-	if (!n)
-		return weft_fail(ENOMEM, "cannot make a context");
-	ret = weft_settings_secret(&secret, &len);
-	if (ret < 0) {
-		free(n);
-		return ret;
-	}
-	weft_stats_runtime("nccl");
-	pthread_mutex_init(&n->lock, NULL);
-	weft_net_keeper_init(n);
-	weft_list_init(&n->ports);
-	weft_list_init(&n->listeners);
-	weft_list_init(&n->dialing);
-	weft_list_init(&n->posting);
-	pthread_mutex_init(&n->stage_lock, NULL);
-	weft_list_init(&n->lanes);
-	weft_list_init(&n->doubles);
-	weft_list_init(&n->staged);
-	n->watch_fd = -1;
-	pthread_mutex_lock(&all_lock);
-	owner = getpid();
-	weft_list_add_tail(&all, &n->link);
-	pthread_mutex_unlock(&all_lock);
-	*net = n;
-	return 0;
-}
-
-bool weft_net_active(void)
-{
-	bool active;
-
-	pthread_mutex_lock(&all_lock);
-	active = !weft_list_empty(&all);
-	pthread_mutex_unlock(&all_lock);
-	return active;
-}
-
-int weft_net_shared(struct weft_net **net)
-{
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	int ret = 0;
-
-	pthread_mutex_lock(&lock);
-	if (!shared)
-		ret = weft_net_open(&shared);
-	*net = shared;
-	pthread_mutex_unlock(&lock);
-	return ret;
-}
 
 static void on_message(void *arg, uint8_t id, void *data, size_t len)
 {
@@ -114,57 +63,81 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 		weft_net_comm_push(comm);
 }
 
-const struct weft_iface_cb weft_net_events = {
-	.on_message = on_message,
-	.on_notify = weft_net_on_notify,
-	.on_error = on_error,
-	.on_ready = on_ready,
+static void peer_failed(struct weft_net_peer *peer)
+{
+	struct weft_net_comm *comm, *tmp;
+
+	weft_net_dial_failed(peer->port->net, peer, peer->err);
+	weft_list_for_each(comm, tmp, &peer->comms, link)
+		weft_net_comm_fail(comm, peer->err);
+}
+
+static const struct weft_net_ops ops = {
+	.events = {
+		.on_message = on_message,
+		.on_notify = weft_net_on_notify,
+		.on_error = on_error,
+		.on_ready = on_ready,
+	},
+	.peer_failed = peer_failed,
 };
 
-/*
- * NCCL calls for each of its requests, tens of times a round.  Where all goes by
- * a better wire the others only wait for somebody to connect.
- */
-static bool may_skip(struct weft_net *net, struct weft_net_port *port)
+int weft_net_open(struct weft_net **net)
 {
-	return port->wire > net->best &&
-	       weft_list_empty(&port->peers) &&
-	       weft_list_empty(&port->leaving) &&
-	       ++port->skipped % SKIPS != 0;
-}
+	struct weft_net *n = calloc(1, sizeof(*n));
+	const uint8_t *secret;
+	size_t len;
+	int ret;
 
-/* Both sides must do this, whichever of them waits for it. */
-void weft_net_ready_peers(struct weft_net *net)
-{
-	struct weft_net_peer *peer, *tmp;
-
-	if (!net->watched)
-		return;
-	weft_list_for_each(peer, tmp, &net->watched->peers, link)
-		if (!peer->prepared)
-			weft_net_peer_ready(peer);
-}
-
-unsigned int weft_net_progress(struct weft_net *net)
-{
-	struct weft_net_port *port, *tmp;
-	unsigned int n = 0;
-
-	net->calls++;
-	weft_net_send_posts(net);
-	if (net->watch_asleep)
-		weft_net_watch_look(net);
-	weft_list_for_each(port, tmp, &net->ports, link) {
-		if (may_skip(net, port))
-			continue;
-		n += port->ops->progress(port->iface);
-		if (!weft_list_empty(&port->leaving))
-			weft_net_peer_reap(port, false);
+	if (!n)
+		return weft_fail(ENOMEM, "cannot make a context");
+	ret = weft_settings_secret(&secret, &len);
+	if (ret < 0) {
+		free(n);
+		return ret;
 	}
-	weft_net_ready_peers(net);
-	if (!weft_list_empty(&net->staged))
-		weft_net_stage_progress(net);
-	return n;
+	weft_stats_runtime("nccl");
+	n->ops = &ops;
+	pthread_mutex_init(&n->lock, NULL);
+	weft_net_progress_init(n);
+	weft_list_init(&n->ports);
+	weft_list_init(&n->listeners);
+	weft_list_init(&n->dialing);
+	weft_list_init(&n->posting);
+	pthread_mutex_init(&n->stage_lock, NULL);
+	weft_list_init(&n->lanes);
+	weft_list_init(&n->doubles);
+	weft_list_init(&n->staged);
+	n->watch_fd = -1;
+	pthread_mutex_lock(&all_lock);
+	owner = getpid();
+	weft_list_add_tail(&all, &n->link);
+	pthread_mutex_unlock(&all_lock);
+	*net = n;
+	return 0;
+}
+
+bool weft_net_active(void)
+{
+	bool active;
+
+	pthread_mutex_lock(&all_lock);
+	active = !weft_list_empty(&all);
+	pthread_mutex_unlock(&all_lock);
+	return active;
+}
+
+int weft_net_shared(struct weft_net **net)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	int ret = 0;
+
+	pthread_mutex_lock(&lock);
+	if (!shared)
+		ret = weft_net_open(&shared);
+	*net = shared;
+	pthread_mutex_unlock(&lock);
+	return ret;
 }
 
 /*
@@ -184,7 +157,6 @@ static void net_abandon(struct weft_net *net)
 
 void weft_net_close(struct weft_net *net)
 {
-	struct weft_net_dial *dial, *tmp;
 	bool users;
 
 	pthread_mutex_lock(&all_lock);
@@ -195,8 +167,7 @@ void weft_net_close(struct weft_net *net)
 	while (net->keeper.on || net->watcher.on)
 		weft_net_threads_end(net);
 	/* Nobody but us has those, since connect() has not returned them. */
-	weft_list_for_each(dial, tmp, &net->dialing, link)
-		weft_net_comm_free(dial->comm);
+	weft_net_dials_cancel(net);
 	net->closed = true;
 	users = net->users;
 	if (users) {

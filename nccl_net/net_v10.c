@@ -2,7 +2,7 @@
 /* NCCL 2.26, 2.27 */
 #include "nccl_net/net.h"
 #include "nccl_net/result.h"
-#include "nccl_net/table.h"
+#include "nccl_net/versions.h"
 
 static enum nccl_result get_properties(int dev, struct nccl_props_v9 *p)
 {

@@ -2,7 +2,7 @@
 /* NCCL 2.28, 2.29 */
 #include "nccl_net/net.h"
 #include "nccl_net/result.h"
-#include "nccl_net/table.h"
+#include "nccl_net/versions.h"
 
 static enum nccl_result get_properties(int dev, struct nccl_props_v11 *p)
 {

@@ -3,7 +3,7 @@
 #include "nccl_net/introduce.h"
 #include "nccl_net/net.h"
 #include "nccl_net/result.h"
-#include "nccl_net/table.h"
+#include "nccl_net/versions.h"
 
 static enum nccl_result get_properties(int dev, struct nccl_props_v8 *p)
 {

@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "nccl_net/internal.h"
+#include "nccl_net/comm.h"
+#include "nccl_net/context.h"
+#include "nccl_net/peer.h"
+#include "nccl_net/ports.h"
 #include "util/log.h"
 
 static void flush_done(struct weft_op *op, int status)
@@ -89,6 +92,25 @@ static bool done_with(const struct weft_net_peer *peer)
 	return !peer->flushing && (!peer->port->ops->prepare || peer->err);
 }
 
+/*
+ * NCCL's kernels must not wait for a driver that waits for them: nothing is
+ * handed out before all that allocates or maps is done.
+ */
+int weft_net_peer_ready(struct weft_net_peer *peer)
+{
+	int ret;
+
+	if (peer->err)
+		return peer->err;
+	if (!peer->port->ops->prepare || peer->prepared)
+		return 0;
+	ret = peer->port->ops->prepare(peer->ep, NULL);
+	if (ret == -EINPROGRESS)
+		return -EAGAIN;
+	peer->prepared = !ret;
+	return ret;
+}
+
 void weft_net_peer_reap(struct weft_net_port *port, bool force)
 {
 	struct weft_net_peer *peer, *tmp;
@@ -127,7 +149,6 @@ static void report(struct weft_net_peer *peer)
 
 void weft_net_peer_fail(struct weft_net_peer *peer, int err)
 {
-	struct weft_net_comm *comm, *tmp;
 	struct weft_ep *ep = peer->ep;
 
 	if (peer->err)
@@ -141,9 +162,7 @@ void weft_net_peer_fail(struct weft_net_peer *peer, int err)
 	weft_list_add_tail(&peer->port->leaving, &peer->link);
 	peer->port->ops->ep_destroy(ep);
 	peer->flushing = false;
-	weft_net_dial_failed(peer->port->net, peer, peer->err);
-	weft_list_for_each(comm, tmp, &peer->comms, link)
-		weft_net_comm_fail(comm, peer->err);
+	peer->port->net->ops->peer_failed(peer);
 }
 
 bool weft_net_peer_unsent(struct weft_net_peer *peer)

@@ -12,10 +12,14 @@
 #include "config.h"
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
+#include "nccl_net/bounce.h"
+#include "nccl_net/context.h"
 #include "nccl_net/hcas.h"
-#include "nccl_net/internal.h"
 #include "nccl_net/netdevs.h"
 #include "nccl_net/offer.h"
+#include "nccl_net/peer.h"
+#include "nccl_net/ports.h"
+#include "nccl_net/progress.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -45,7 +49,7 @@ static int port_open(struct weft_net *net, enum weft_net_wire wire,
 		     struct weft_net_port **out)
 {
 	struct weft_net_port *port = calloc(1, sizeof(*port));
-	struct weft_iface_cb cb = weft_net_events;
+	struct weft_iface_cb cb = net->ops->events;
 	const struct weft_iface_params params = {
 		.netdev = netdev, .family = family, .cb = &cb,
 		.flags = wires[wire].flags,

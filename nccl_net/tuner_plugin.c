@@ -6,7 +6,7 @@
 #include "nccl_net/channels.h"
 #include "nccl_net/net.h"
 #include "nccl_net/result.h"
-#include "nccl_net/table.h"
+#include "nccl_net/versions.h"
 #include "nccl_net/tuner.h"
 #include "util/log.h"
 

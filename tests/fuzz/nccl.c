@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nccl_net/internal.h"
+#include "nccl_net/comm.h"
+#include "nccl_net/context.h"
+#include "nccl_net/progress.h"
 #include "tests/unit/nccl_net/fake.h"
 #include "util/bytes.h"
 #include "util/log.h"

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include "tests/lib/fake_cuda.h"
 #include "tests/unit/nccl_net/pair.h"
+#include "util/cuda.h"
 
 static struct {
 #define X(type, name, args) type (*name) args;

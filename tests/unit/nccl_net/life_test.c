@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <sched.h>
 #include <unistd.h>
+#include "nccl_net/accept.h"
 #include "tests/unit/nccl_net/pair.h"
 #include "util/clock.h"
 

@@ -9,7 +9,7 @@
 #include "nccl_net/net.h"
 #include "nccl_net/offer.h"
 #include "nccl_net/result.h"
-#include "nccl_net/table.h"
+#include "nccl_net/versions.h"
 #include "util/log.h"
 
 static bool has_tuner;			/* this NCCL looks for one in us */

@@ -1,29 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Listening and accepting; dial.c connects. */
+/* Listening and accepting; connect.c connects. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bootstrap/host.h"
-#include "bootstrap/settings.h"
+#include "nccl_net/accept.h"
 #include "nccl_net/channels.h"
-#include "nccl_net/internal.h"
-#include "util/bytes.h"
-#include "util/clock.h"
+#include "nccl_net/comm.h"
+#include "nccl_net/connect.h"
+#include "nccl_net/context.h"
+#include "nccl_net/devlist.h"
+#include "nccl_net/peer.h"
+#include "nccl_net/ports.h"
+#include "nccl_net/progress.h"
+#include "nccl_net/wire.h"
 #include "util/log.h"
 
 /* More connections than this waiting at one listener are refused. */
 #define QUEUE_MAX	4096
-
-int weft_net_random_token(uint64_t *token)
-{
-	int ret;
-
-	do
-		ret = weft_random(token, sizeof(*token));
-	while (!ret && !*token);
-	return ret;
-}
 
 static void add_way(struct weft_handle *h, const struct weft_net_port *port)
 {
@@ -213,34 +206,6 @@ void weft_net_on_withdraw(struct weft_net *net, const void *buf, size_t len)
 				   "given it up before it was made");
 		weft_net_comm_fail(comm, -ECONNRESET);
 	}
-}
-
-/*
- * NCCL's kernels must not wait for a driver that waits for them: nothing is
- * handed out before all that allocates or maps is done.
- */
-int weft_net_peer_ready(struct weft_net_peer *peer)
-{
-	int ret;
-
-	if (peer->err)
-		return peer->err;
-	if (!peer->port->ops->prepare || peer->prepared)
-		return 0;
-	ret = peer->port->ops->prepare(peer->ep, NULL);
-	if (ret == -EINPROGRESS)
-		return -EAGAIN;
-	peer->prepared = !ret;
-	return ret;
-}
-
-int weft_net_begin(struct weft_net *net)
-{
-	pthread_mutex_lock(&net->lock);
-	if (!net->closed)
-		return 0;
-	pthread_mutex_unlock(&net->lock);
-	return -ECANCELED;
 }
 
 int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)

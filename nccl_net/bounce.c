@@ -16,7 +16,11 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include "nccl_net/internal.h"
+#include "nccl_net/bounce.h"
+#include "nccl_net/comm.h"
+#include "nccl_net/context.h"
+#include "nccl_net/memory.h"
+#include "util/cuda.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -249,7 +253,7 @@ void weft_net_stage_release(struct weft_net_mr *mr)
 }
 
 int weft_net_stage(struct weft_net_request *req, const void *data, size_t size,
-		   bool in)
+		   bool in, weft_net_copied on_copied)
 {
 	struct weft_net_mr *mr = req->mr;
 	uint64_t gpu = (uintptr_t)data;
@@ -273,6 +277,7 @@ int weft_net_stage(struct weft_net_request *req, const void *data, size_t size,
 				 "between GPU and host memory (%s)", size,
 				 weft_cuda_error_name(r));
 	req->copied = false;
+	req->on_copied = on_copied;
 	weft_list_add_tail(&req->comm->net->staged, &req->staged);
 	return 0;
 }
@@ -298,14 +303,8 @@ static void step(struct weft_net_request *req)
 	if (ret == -EINPROGRESS)
 		return;
 	req->copied = true;
-	if (!ret && req->comm->sender)
-		ret = weft_net_send_staged(req);
-	if (ret == -EAGAIN)
-		return;
-	weft_list_del(&req->staged);
-	/* a send that is on its way now ends with its put */
-	if (ret != -EINPROGRESS)
-		weft_net_request_end(req, ret ? ret : req->comm->err);
+	if (req->on_copied(req, ret) != -EAGAIN)
+		weft_list_del(&req->staged);
 }
 
 void weft_net_stage_progress(struct weft_net *net)

@@ -7,8 +7,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "nccl_net/abi/net.h"
-#include "nccl_net/internal.h"
+#include "nccl_net/bounce.h"
+#include "nccl_net/comm.h"
+#include "nccl_net/context.h"
+#include "nccl_net/memory.h"
 #include "nccl_net/offer.h"
+#include "nccl_net/peer.h"
+#include "nccl_net/ports.h"
+#include "nccl_net/progress.h"
 #include "util/log.h"
 
 #define NCCL_NUM_PROTOCOLS	3	/* include/plugin/nccl_tuner.h */

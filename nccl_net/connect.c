@@ -7,13 +7,30 @@
 #include "bootstrap/host.h"
 #include "bootstrap/settings.h"
 #include "nccl_net/channels.h"
-#include "nccl_net/internal.h"
+#include "nccl_net/comm.h"
+#include "nccl_net/connect.h"
+#include "nccl_net/context.h"
+#include "nccl_net/devlist.h"
+#include "nccl_net/peer.h"
+#include "nccl_net/ports.h"
+#include "nccl_net/progress.h"
+#include "nccl_net/wire.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"
 
 /* When a way has not answered for so long, the next is tried beside it. */
 #define NEXT_WAY_MS	250
+
+int weft_net_random_token(uint64_t *token)
+{
+	int ret;
+
+	do
+		ret = weft_random(token, sizeof(*token));
+	while (!ret && !*token);
+	return ret;
+}
 
 /*
  * NVLink is within reach or it is not, and an adapter says that nobody answers:
@@ -114,6 +131,50 @@ static void spread(const struct weft_handle *h, struct weft_net_dial *dial)
 	dial->try[i] = best;
 }
 
+static void dial_end(struct weft_net_comm *comm)
+{
+	struct weft_net_dial *dial = comm->dial;
+	unsigned int i;
+
+	if (!dial)
+		return;
+	for (i = 0; i < dial->n; i++)
+		if (dial->try[i].peer)
+			weft_net_peer_put(dial->try[i].peer);
+	weft_list_del(&dial->link);
+	free(dial);
+	comm->dial = NULL;
+}
+
+/* Where NCCL gets no connection: the listener shall not wait. */
+static void dial_withdraw(struct weft_net_comm *comm)
+{
+	struct weft_msg_accept m = { .token = comm->token };
+	struct weft_net_dial *dial = comm->dial;
+	uint8_t buf[WEFT_MSG_ACCEPT_LEN];
+	unsigned int i;
+
+	if (!dial || dial->refused)
+		return;
+	for (i = 0; i < dial->n; i++) {
+		if (dial->try[i].state != TRY_ASKED || !dial->try[i].peer)
+			continue;
+		m.way = i;
+		weft_msg_accept_pack(&m, buf);
+		/* not taken: where nobody else needs the peer its end says it */
+		weft_net_peer_send(dial->try[i].peer, WEFT_MSG_WITHDRAW, buf,
+				   sizeof(buf));
+	}
+}
+
+/* The end of a comm that NCCL never got. */
+static void comm_drop(struct weft_net_comm *comm)
+{
+	dial_withdraw(comm);
+	dial_end(comm);
+	weft_net_comm_free(comm);
+}
+
 static int dial_new(struct weft_net *net, int dev, const struct weft_handle *h,
 		    struct weft_net_comm **out)
 {
@@ -140,46 +201,11 @@ static int dial_new(struct weft_net *net, int dev, const struct weft_handle *h,
 	if (!ret)
 		ret = weft_net_random_token(&dial->stage);
 	if (ret < 0) {
-		weft_net_comm_free(comm);
+		comm_drop(comm);
 		return ret;
 	}
 	*out = comm;
 	return 0;
-}
-
-void weft_net_dial_end(struct weft_net_comm *comm)
-{
-	struct weft_net_dial *dial = comm->dial;
-	unsigned int i;
-
-	if (!dial)
-		return;
-	for (i = 0; i < dial->n; i++)
-		if (dial->try[i].peer)
-			weft_net_peer_put(dial->try[i].peer);
-	weft_list_del(&dial->link);
-	free(dial);
-	comm->dial = NULL;
-}
-
-void weft_net_dial_withdraw(struct weft_net_comm *comm)
-{
-	struct weft_msg_accept m = { .token = comm->token };
-	struct weft_net_dial *dial = comm->dial;
-	uint8_t buf[WEFT_MSG_ACCEPT_LEN];
-	unsigned int i;
-
-	if (!dial || dial->refused)
-		return;
-	for (i = 0; i < dial->n; i++) {
-		if (dial->try[i].state != TRY_ASKED || !dial->try[i].peer)
-			continue;
-		m.way = i;
-		weft_msg_accept_pack(&m, buf);
-		/* not taken: where nobody else needs the peer its end says it */
-		weft_net_peer_send(dial->try[i].peer, WEFT_MSG_WITHDRAW, buf,
-				   sizeof(buf));
-	}
 }
 
 /*
@@ -195,7 +221,15 @@ void weft_net_dials_forget(struct weft_net *net)
 	weft_list_for_each(dial, tmp, &net->dialing, link)
 		if (now > dial->deadline +
 			  weft_settings()->connect_timeout_ms)
-			weft_net_comm_free(dial->comm);
+			comm_drop(dial->comm);
+}
+
+void weft_net_dials_cancel(struct weft_net *net)
+{
+	struct weft_net_dial *dial, *tmp;
+
+	weft_list_for_each(dial, tmp, &net->dialing, link)
+		comm_drop(dial->comm);
 }
 
 /*
@@ -414,7 +448,7 @@ static int connect_start(struct weft_net *net, int dev, void *handle,
 	if (ret < 0)
 		return ret;
 	if (!(*comm)->dial->n) {
-		weft_net_comm_free(*comm);
+		comm_drop(*comm);
 		return no_way(&h);
 	}
 	weft_put_le64((uint8_t *)handle + WEFT_HANDLE_STAGE,
@@ -464,9 +498,9 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 	if (ret < 0 || comm->answered)
 		weft_put_le64((uint8_t *)handle + WEFT_HANDLE_STAGE, 0);
 	if (ret < 0) {
-		weft_net_comm_free(comm);
+		comm_drop(comm);
 	} else if (comm->answered) {
-		weft_net_dial_end(comm);
+		dial_end(comm);
 		*out = comm;
 	}
 unlock:

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Comms: one direction of one NCCL connection, and its requests. */
+#ifndef WEFT_NCCL_NET_COMM_H
+#define WEFT_NCCL_NET_COMM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "devices/device.h"
+#include "nccl_net/net.h"
+#include "nccl_net/wire.h"
+#include "util/list.h"
+
+struct weft_net_dial;
+struct weft_net_peer;
+
+#define WEFT_NET_REQUESTS	32	/* NCCL_NET_MAX_REQUESTS */
+#define WEFT_NET_SLOT(seq)	((seq) % WEFT_NET_REQUESTS)
+/*
+ * Sends up to this size travel as a message, receive posted or not: no round
+ * trip, no acknowledgement, one copy.  Above, the copy costs more than both.
+ */
+#define WEFT_NET_EAGER		65536u
+
+enum weft_net_state {
+	REQ_FREE,
+	REQ_ACTIVE,
+	REQ_DONE,
+};
+
+/* What follows a copy, of which @status is the result; -EAGAIN: call again. */
+typedef int (*weft_net_copied)(struct weft_net_request *req, int status);
+
+struct weft_net_request {
+	struct weft_op op;
+	struct weft_net_comm *comm;
+	atomic_int state;
+	int status;
+	uint32_t seq;
+	uint64_t calls;				/* net->calls at the last test */
+	void *data;				/* receives */
+	struct weft_net_mr *mr;			/* receives, and staged sends */
+	size_t size;				/* posted, then true */
+	struct weft_list staged;		/* in net->staged */
+	void *event;				/* behind its copy */
+	bool copied;				/* a staged send may go */
+	weft_net_copied on_copied;
+};
+
+struct weft_net_post {				/* a receive of the peer's */
+	uint64_t addr, size;
+	uint8_t rkey[WEFT_RKEY_MAX];
+	uint32_t seq;
+	bool gpu;
+	bool there;
+};
+
+struct weft_net_stash {				/* came before its receive */
+	void *data;
+	uint32_t size;
+	bool there;
+};
+
+struct weft_net_comm {
+	struct weft_net *net;
+	struct weft_list link;			/* in peer->comms, or in the
+						   listener's queue */
+	struct weft_net_peer *peer;
+	struct weft_net_dial *dial;		/* until answered */
+	bool sender;
+	bool answered;				/* ACCEPT is out, or in */
+	bool bye;				/* the peer closed its side */
+	uint8_t way;				/* to be named in ACCEPT */
+	uint32_t id, remote_id;
+	uint64_t token;				/* of the connecting side */
+	int err;
+	uint32_t eager;				/* bytes */
+	uint32_t seq;				/* of the next isend or irecv */
+	uint64_t calls;				/* net->calls at the last isend */
+	unsigned int active;			/* requests not done */
+	unsigned int gpu_buffers;		/* registered so far */
+
+	/* sender */
+	struct weft_net_post post[WEFT_NET_REQUESTS];
+	uint32_t known;				/* receives below: posted */
+	bool peer_quiet, need;
+
+	/* receiver */
+	uint32_t told;				/* POSTs below: out */
+	uint32_t seen;				/* SEEN (or POST) below: out */
+	unsigned int small;			/* in a row */
+	bool quiet, tell_quiet;
+	struct weft_net_stash stash[WEFT_NET_REQUESTS];
+
+	struct weft_net_request req[WEFT_NET_REQUESTS];
+};
+
+int weft_net_comm_new(struct weft_net *net, bool sender,
+		      struct weft_net_comm **comm);
+/* The end of one that was never handed out, or is closed. */
+void weft_net_comm_free(struct weft_net_comm *comm);
+struct weft_net_comm *weft_net_comm_find(struct weft_net *net, uint32_t id);
+/* The one that a notification names; NULL: it is gone. */
+struct weft_net_comm *weft_net_comm_tagged(struct weft_net *net,
+					   const struct weft_tag *t);
+void weft_net_comm_attach(struct weft_net_comm *comm,
+			  struct weft_net_peer *peer);
+void weft_net_comm_fail(struct weft_net_comm *comm, int err);
+
+/* A send or receive begins; its slot is free. */
+struct weft_net_request *weft_net_request_start(struct weft_net_comm *comm,
+						size_t size);
+void weft_net_request_end(struct weft_net_request *req, int status);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the files behind net.h share: a context.
+ *
+ * Ownership: a context owns its ports (weft ifaces), a port its peers
+ * (endpoints).  A peer is shared by all comms between two processes, whichever
+ * direction they go, and lives as long as a reference does, then until all its
+ * messages are out.  Everything is guarded by the context's lock, except a
+ * request's state, which test() reads without it.
+ *
+ * Calls go one way: versions -> net -> accept, connect -> xfer -> comm ->
+ * memory, ports -> progress -> bounce, peer -> wire.
+ */
+#ifndef WEFT_NCCL_NET_CONTEXT_H
+#define WEFT_NCCL_NET_CONTEXT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "devices/device.h"
+#include "nccl_net/net.h"
+#include "nccl_net/wire.h"
+#include "util/list.h"
+
+struct weft_net_peer;
+struct weft_net_port;
+
+/* How what lies below calls net.c. */
+struct weft_net_ops {
+	struct weft_iface_cb events;		/* arg: the port */
+	/* @peer's err is set, its endpoint gone. */
+	void (*peer_failed)(struct weft_net_peer *peer);
+};
+
+struct weft_net_thread {
+	pthread_t id;
+	bool on;				/* and is to stay */
+};
+
+struct weft_net {
+	struct weft_list link;			/* of all contexts */
+	const struct weft_net_ops *ops;
+	pthread_mutex_t lock;
+	struct weft_list ports;
+	struct weft_list listeners;
+	struct weft_list dialing;		/* comms not yet answered */
+	struct weft_list posting;		/* peers that POSTs wait for */
+	/* Listeners and comms; the ports are open while there are any. */
+	unsigned int users;
+	struct weft_net_comm **comms;		/* by slot of their id */
+	unsigned int comms_size;
+	uint16_t generation;
+	bool closed;				/* by weft_net_close() */
+	unsigned int leaving;			/* callers that closing waits for */
+	struct weft_net_thread keeper;		/* see progress.c */
+	pthread_cond_t keeper_wake;
+	pthread_cond_t pause;			/* weft_net_close() rings */
+	struct weft_net_port *watched;		/* in ports, too; NULL: none */
+	enum weft_net_wire best;		/* of the ports' */
+	uint64_t calls;				/* of weft_net_progress() */
+	struct weft_net_thread watcher;		/* see progress.c */
+	int watch_fd;				/* wakes it; -1: it is not there */
+	bool watch_asleep;			/* until NCCL calls */
+	pthread_mutex_t stage_lock;		/* lanes, doubles: see bounce.c */
+	struct weft_list lanes, doubles;
+	struct weft_list staged;		/* requests whose copy is out */
+};
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Processes at the other end. */
+#ifndef WEFT_NCCL_NET_PEER_H
+#define WEFT_NCCL_NET_PEER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "bootstrap/address.h"
+#include "devices/device.h"
+#include "nccl_net/net.h"
+#include "nccl_net/wire.h"
+#include "util/list.h"
+
+struct weft_net_port;
+
+/* POSTs go as one message of so many bytes at most: that many are gathered. */
+#define WEFT_NET_POSTS		512u
+
+struct weft_net_peer {
+	struct weft_list link;			/* in port->peers or leaving */
+	struct weft_net_port *port;
+	struct weft_address addr;
+	struct weft_ep *ep;			/* NULL once dead */
+	int err;
+	unsigned int cut;			/* puts that failed */
+	bool prepared;				/* prepare() is done */
+	bool flushing;
+	unsigned int refs;
+	struct weft_op flushed;
+	struct weft_list comms;
+	struct weft_list posting;		/* in net->posting */
+	size_t posts_len;			/* that progress() sends */
+	uint8_t posts[WEFT_NET_POSTS];
+};
+
+int weft_net_peer_get(struct weft_net_port *port,
+		      const struct weft_address *addr,
+		      struct weft_net_peer **peer);
+void weft_net_peer_put(struct weft_net_peer *peer);
+void weft_net_peer_fail(struct weft_net_peer *peer, int err);
+/* Frees those of @port->leaving that are done with; @force: all. */
+void weft_net_peer_reap(struct weft_net_port *port, bool force);
+/* -EAGAIN: not now; other errors are the peer's. */
+int weft_net_peer_send(struct weft_net_peer *peer, enum weft_net_msg id,
+		       const void *buf, size_t len);
+
+/* 0: @peer's port has all that traffic will need; -EAGAIN: not yet */
+int weft_net_peer_ready(struct weft_net_peer *peer);
+
+/*
+ * As WEFT_MSG_POST, but with what else is posted till the next progress(): one
+ * message costs as much as eleven.
+ */
+int weft_net_peer_post(struct weft_net_peer *peer,
+		       const struct weft_msg_post *post);
+/* Sends what peers owe. */
+void weft_net_send_posts(struct weft_net *net);
+
+/* Is there something that only progress() would get out? */
+bool weft_net_peer_unsent(struct weft_net_peer *peer);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The ports of a context: a device opened on one interface or adapter. */
+#ifndef WEFT_NCCL_NET_PORTS_H
+#define WEFT_NCCL_NET_PORTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "bootstrap/verbs.h"
+#include "devices/device.h"
+#include "nccl_net/net.h"
+#include "nccl_net/wire.h"
+#include "util/list.h"
+
+struct weft_net_port {
+	struct weft_list link;			/* in net->ports */
+	struct weft_net *net;
+	const struct weft_dev_ops *ops;
+	struct weft_iface *iface;
+	struct weft_iface_attr attr;
+	char netdev[WEFT_VERBS_NAME + 8];	/* or a port's, "mlx5_0:1" */
+	enum weft_net_wire wire;
+	/*
+	 * Kernels wait for what it moves: nothing is sent that its receiver
+	 * would have to keep, and a thread watches it (progress.c).
+	 */
+	bool kernels_wait;
+	bool falls_back;			/* to TCP, with a word */
+	unsigned int hca;			/* ib: which of weft_net_hcas() */
+	unsigned int skipped;			/* calls of progress() */
+	uint64_t speed;				/* bytes/s, 0 unknown */
+	struct weft_list peers;			/* alive */
+	struct weft_list leaving;		/* no comm left, or dead */
+	struct weft_list shunned;		/* whom TCP has to reach */
+};
+
+/* Opens the ports for the first user; the last one closes them. */
+int weft_net_use(struct weft_net *net);
+void weft_net_unuse(struct weft_net *net);
+void weft_net_ports_close(struct weft_net *net);
+/*
+ * The port of NCCL's device @dev, which is opened when that device is first
+ * used; NULL: it has none, or it cannot be had.
+ */
+struct weft_net_port *weft_net_hca_port(struct weft_net *net, int dev);
+/* Who has this address is not reached by @port: do not try again. */
+void weft_net_shun(struct weft_net_port *port, const struct weft_address *addr);
+bool weft_net_shuns(const struct weft_net_port *port,
+		    const struct weft_address *addr);
+
+#endif
