@@ -18,35 +18,35 @@
 /* More connections than this waiting at one listener are refused. */
 #define QUEUE_MAX	4096
 
-static void add_way(struct weft_handle *h, const struct weft_net_port *port)
+static void add_path(struct weft_handle *h, const struct weft_net_port *port)
 {
-	if (h->n == WEFT_WAYS_MAX)
+	if (h->n == WEFT_PATHS_MAX)
 		return;
 	h->wire[h->n] = port->wire;
-	h->way[h->n++] = port->attr.addr;
+	h->path[h->n++] = port->attr.addr;
 }
 
 /*
- * The ways to @dev, which the other side tries in an order of its own (dial.c).
- * There is room for three: one by TCP comes before one by InfiniBand, since it
- * is what is left where nothing else leads here.
+ * The paths to @dev, which the other side tries in its own order (connect.c).
+ * There is room for three: one over TCP comes before one over InfiniBand, since
+ * it remains where nothing else leads here.
  */
-static void add_ways(struct weft_net *net, int dev, struct weft_handle *h)
+static void add_paths(struct weft_net *net, int dev, struct weft_handle *h)
 {
 	struct weft_net_port *hca = weft_net_hca_port(net, dev), *port, *tmp;
 
-	if (net->watched)
-		add_way(h, net->watched);
+	if (net->events_port)
+		add_path(h, net->events_port);
 	weft_list_for_each(port, tmp, &net->ports, link) {
 		if (port->wire != WEFT_WIRE_TCP)
 			continue;
-		add_way(h, port);
+		add_path(h, port);
 		if (hca)
-			add_way(h, hca);
+			add_path(h, hca);
 		hca = NULL;
 	}
 	if (hca)
-		add_way(h, hca);
+		add_path(h, hca);
 }
 
 int weft_net_listen(struct weft_net *net, int dev, void *handle,
@@ -63,10 +63,10 @@ int weft_net_listen(struct weft_net *net, int dev, void *handle,
 	if (!l)
 		return weft_fail(ENOMEM, "cannot listen");
 	pthread_mutex_lock(&net->lock);
-	weft_net_dials_forget(net);
+	weft_net_dials_drop_expired(net);
 	ret = weft_net_random_token(&l->token);
 	if (!ret)
-		ret = weft_net_use(net);
+		ret = weft_net_ports_get(net);
 	if (ret < 0) {
 		weft_net_unlock(net);
 		free(l);
@@ -76,7 +76,7 @@ int weft_net_listen(struct weft_net *net, int dev, void *handle,
 	weft_list_init(&l->queue);
 	weft_list_add_tail(&net->listeners, &l->link);
 	h.token = l->token;
-	add_ways(net, dev, &h);
+	add_paths(net, dev, &h);
 	h.channels = weft_nccl_channels_set();
 	h.buffer = weft_nccl_buffer_set();
 	weft_handle_pack(&h, handle);
@@ -86,15 +86,15 @@ int weft_net_listen(struct weft_net *net, int dev, void *handle,
 }
 
 static void send_refuse(struct weft_net_peer *peer, uint64_t token,
-			uint32_t to, uint8_t way)
+			uint32_t to, uint8_t path)
 {
 	const struct weft_msg_accept m = {
-		.token = token, .to = to, .way = way,
+		.token = token, .to = to, .path = path,
 	};
 	uint8_t buf[WEFT_MSG_ACCEPT_LEN];
 
 	weft_msg_accept_pack(&m, buf);
-	/* Not taken: the other side's deadline tells it instead. */
+	/* If it is not taken the other side finds out at its deadline. */
 	weft_net_peer_send(peer, WEFT_MSG_REFUSE, buf, sizeof(buf));
 }
 
@@ -108,15 +108,15 @@ void weft_net_close_listener(struct weft_net_listener *l)
 		pthread_mutex_unlock(&net->lock);
 		return;
 	}
-	weft_net_dials_forget(net);
+	weft_net_dials_drop_expired(net);
 	weft_list_for_each(comm, tmp, &l->queue, link) {
 		send_refuse(comm->peer, comm->token, comm->remote_id,
-			    comm->way);
+			    comm->path);
 		weft_net_comm_free(comm);
 	}
 	weft_list_del(&l->link);
 	free(l);
-	weft_net_unuse(net);
+	weft_net_ports_put(net);
 	weft_net_unlock(net);
 }
 
@@ -132,11 +132,11 @@ static struct weft_net_listener *find_listener(struct weft_net *net,
 }
 
 /*
- * The same comm asks by each way it tries; the first to arrive counts, unless
- * that way has broken before it was answered.
+ * The same comm asks over each path it tries; the first to arrive counts,
+ * unless that path has failed before it was answered.
  */
-static bool known_token(struct weft_net *net, struct weft_net_listener *l,
-			uint64_t token)
+static bool is_token_known(struct weft_net *net, struct weft_net_listener *l,
+			   uint64_t token)
 {
 	struct weft_net_comm *comm;
 	unsigned int i;
@@ -168,27 +168,27 @@ void weft_net_on_connect(struct weft_net_port *port, const void *buf,
 		return;
 	}
 	l = find_listener(net, m.listener);
-	if (known_token(net, l, m.token))
+	if (is_token_known(net, l, m.token))
 		return;
 	if (weft_net_peer_get(port, &m.from, &peer) < 0)
 		return;
 	if (!l || l->queued >= QUEUE_MAX ||
 	    weft_net_comm_new(net, false, &comm) < 0) {
-		send_refuse(peer, m.token, m.id, m.way);
+		send_refuse(peer, m.token, m.id, m.path);
 		weft_net_peer_put(peer);
 		return;
 	}
 	comm->peer = peer;
 	comm->remote_id = m.id;
 	comm->token = m.token;
-	comm->way = m.way;
+	comm->path = m.path;
 	comm->eager = weft_min(WEFT_NET_EAGER,
 			       port->attr.max_message - WEFT_MSG_SEQ_LEN);
 	weft_list_add_tail(&l->queue, &comm->link);
 	l->queued++;
 }
 
-/* Who asked for the connection has given up, and never had it. */
+/* The peer that asked for the connection has given up, and never had it. */
 void weft_net_on_withdraw(struct weft_net *net, const void *buf, size_t len)
 {
 	struct weft_net_comm *comm;
@@ -217,7 +217,7 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 	int ret;
 
 	*out = NULL;
-	ret = weft_net_begin(net);
+	ret = weft_net_lock(net);
 	if (ret < 0)
 		return ret;
 	if (weft_list_empty(&l->queue))
@@ -225,7 +225,7 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 	if (weft_list_empty(&l->queue))
 		goto unlock;
 	comm = weft_list_first(&l->queue, struct weft_net_comm, link);
-	ret = comm->err ? comm->err : weft_net_peer_ready(comm->peer);
+	ret = comm->err ? comm->err : weft_net_peer_prepare(comm->peer);
 	if (ret == -EAGAIN) {
 		weft_net_progress(net);
 		ret = 0;
@@ -233,7 +233,7 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 	}
 	m = (struct weft_msg_accept){
 		.token = comm->token, .to = comm->remote_id, .id = comm->id,
-		.eager = comm->eager, .way = comm->way,
+		.eager = comm->eager, .path = comm->path,
 	};
 	weft_msg_accept_pack(&m, buf);
 	if (!ret)
@@ -247,14 +247,14 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 	l->queued--;
 	if (ret < 0) {
 		/*
-		 * That it went away while it waited is none of NCCL's concern;
-		 * one that is still there must not wait for an answer.
+		 * Do not report a peer that went away while it waited.  One
+		 * that is still there must not wait for an answer.
 		 */
 		if (!comm->peer->err && !comm->err) {
 			weft_error("a connection is refused: what it needs "
 				   "cannot be made (%s)", strerror(-ret));
 			send_refuse(comm->peer, comm->token, comm->remote_id,
-				    comm->way);
+				    comm->path);
 		}
 		weft_net_comm_free(comm);
 		ret = 0;
@@ -262,7 +262,7 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 	}
 	comm->answered = true;
 	weft_net_comm_attach(comm, comm->peer);
-	weft_net_keeper_look(comm->peer);
+	weft_net_flusher_start(comm->peer);
 	*out = comm;
 unlock:
 	pthread_mutex_unlock(&net->lock);

@@ -14,7 +14,7 @@ struct weft_net_listener {
 	struct weft_list link;			/* net->listeners */
 	struct weft_net *net;
 	uint64_t token;
-	struct weft_list queue;			/* struct weft_net_comm, arrived */
+	struct weft_list queue;			/* comms not yet accepted */
 	unsigned int queued;
 };
 

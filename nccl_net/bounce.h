@@ -14,29 +14,28 @@
 #define WEFT_NET_COPIES_MS	20000u
 
 /*
- * Both without the lock, or with it where there is no other way: the driver may
- * take its time.  @own: NCCL's own buffer, which has to be taken; -ENOMEM: a
- * user's, and there are enough.
+ * Both without the lock where possible: the driver may be slow.  @own: NCCL's
+ * own buffer, which must be taken; -ENOMEM: a user's, and there are enough.
  */
-int weft_net_stage_register(struct weft_net_comm *comm, struct weft_net_mr *mr,
-			    bool own);
-void weft_net_stage_release(struct weft_net_mr *mr);
-/* The same place in the double. */
-static inline void *weft_net_shadow(const struct weft_net_mr *mr,
-				    const void *data)
+int weft_net_bounce_register(struct weft_net_comm *comm, struct weft_net_mr *mr,
+			     bool own);
+void weft_net_bounce_release(struct weft_net_mr *mr);
+/* The same place in the bounce buffer. */
+static inline void *weft_net_bounce_address(const struct weft_net_mr *mr,
+					    const void *data)
 {
-	return mr->shadow + ((uintptr_t)data - mr->addr);
+	return mr->bounce_mem + ((uintptr_t)data - mr->addr);
 }
-/* Copies @size bytes from (@in) or to the double; then @on_copied. */
-int weft_net_stage(struct weft_net_request *req, const void *data, size_t size,
-		   bool in, weft_net_copied on_copied);
-void weft_net_stage_progress(struct weft_net *net);
-/* No copy of @mr's (NULL: any) is under way any more. */
-void weft_net_stage_drain(struct weft_net *net, struct weft_net_mr *mr);
-/* Says that one was longer under way than WEFT_NET_COPIES_MS. */
-void weft_net_stage_late(void);
-/* The events that @comm's requests have. */
-void weft_net_stage_forget(struct weft_net_comm *comm);
-void weft_net_stage_close(struct weft_net *net);
+/* Copies @size bytes from (@in) or to the bounce buffer, then @on_copied. */
+int weft_net_bounce_copy(struct weft_net_request *req, const void *data,
+			 size_t size, bool in, weft_net_copied on_copied);
+void weft_net_bounce_progress(struct weft_net *net);
+/* Waits until no copy of @mr (NULL: any) is under way. */
+void weft_net_bounce_drain(struct weft_net *net, struct weft_net_mr *mr);
+/* Logs that a copy took longer than WEFT_NET_COPIES_MS. */
+void weft_net_bounce_log_overdue(void);
+/* Destroys the events of @comm's requests. */
+void weft_net_bounce_destroy_events(struct weft_net_comm *comm);
+void weft_net_bounce_close(struct weft_net *net);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 #include "nccl_net/channels.h"
-#include "nccl_net/offer.h"
+#include "nccl_net/gpu_support.h"
 #include "util/log.h"
 #include "util/parse.h"
 #include "util/util.h"
@@ -30,14 +30,14 @@ static const struct setting network_settings[] = {
 	  "NCCL_TUNER_PLUGIN=none leaves both to NCCL" },
 };
 
-static const char *set_to(const char *name)
+static const char *nonempty_env(const char *name)
 {
 	const char *v = getenv(name);
 
 	return v && *v ? v : NULL;
 }
 
-/* Somebody has bounded the channels in another way. */
+/* Has the user bounded the channels in another way? */
 static bool channels_chosen(void)
 {
 	static const char *const names[] = {
@@ -47,38 +47,38 @@ static bool channels_chosen(void)
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(names); i++)
-		if (set_to(names[i]))
+		if (nonempty_env(names[i]))
 			return true;
 	return false;
 }
 
 bool weft_nccl_network_ours(void)
 {
-	const char *net = set_to("NCCL_NET");
+	const char *net = nonempty_env("NCCL_NET");
 
 	return !net || !strcasecmp(net, "weft");
 }
 
 bool weft_nccl_tuner_ours(void)
 {
-	const char *tuner = set_to("NCCL_TUNER_PLUGIN");
+	const char *tuner = nonempty_env("NCCL_TUNER_PLUGIN");
 
-	/* "none" goes on to the network plugin before NCCL 2.28: heeded here. */
+	/* Before NCCL 2.28 "none" asks the network plugin all the same. */
 	return weft_nccl_network_ours() && (!tuner || strstr(tuner, "weft"));
 }
 
 bool weft_nccl_channels_free(void)
 {
-	const char *min = set_to(SETTING);
+	const char *min = nonempty_env(SETTING);
 
 	return !channels_chosen() &&
 	       (!min || !strcmp(min, WEFT_NCCL_CHANNELS)) &&
 	       weft_nccl_tuner_ours();
 }
 
-static void set(const struct setting *s)
+static void apply_setting(const struct setting *s)
 {
-	if (set_to(s->name))
+	if (nonempty_env(s->name))
 		return;
 	if (setenv(s->name, s->value, 1))
 		weft_fail(errno, "cannot set %s; large collectives stay slow",
@@ -94,20 +94,20 @@ void weft_nccl_channels_raise(bool tuner)
 	if (!weft_nccl_network_ours())
 		return;
 	if (weft_nccl_nvlink_offered())
-		set(&gpu_memory);
+		apply_setting(&gpu_memory);
 	for (i = 0; i < ARRAY_SIZE(network_settings); i++)
 		if (!i || (tuner && weft_nccl_channels_free()))
-			set(&network_settings[i]);
+			apply_setting(&network_settings[i]);
 }
 
 bool weft_nccl_channels_raised(void)
 {
-	return set_to(SETTING) && weft_nccl_channels_free();
+	return nonempty_env(SETTING) && weft_nccl_channels_free();
 }
 
 unsigned int weft_nccl_channels_set(void)
 {
-	const char *v = set_to(SETTING);
+	const char *v = nonempty_env(SETTING);
 	uint64_t n;
 
 	return v && !weft_parse_u64(v, 0, 255, &n) ? n : 0;
@@ -115,7 +115,7 @@ unsigned int weft_nccl_channels_set(void)
 
 unsigned int weft_nccl_buffer_set(void)
 {
-	const char *v = set_to("NCCL_BUFFSIZE");
+	const char *v = nonempty_env("NCCL_BUFFSIZE");
 	uint64_t n;
 
 	if (!v || weft_parse_u64(v, 1, 255ull << 20, &n))

@@ -2,7 +2,7 @@
 /*
  * What weft tells NCCL about channels and buffers.
  *
- * By TCP, with one GPU a node, NCCL builds two channels, which cannot fill the
+ * Over TCP, with one GPU a node, NCCL builds two channels, which cannot fill the
  * wire: its step pipeline is too short.  Four can, but cost time on small
  * collectives, where the tuner takes them back (tuner.h); so NCCL_MIN_NCHANNELS
  * is set only where NCCL has a tuner to ask.  Sends and receives go in pieces of
@@ -12,7 +12,7 @@
  * pinned buffers for them, made on first use, take 16 MiB per channel then
  * instead of 4 (2.28, transport/net.cc, sharedNetBuffersInit).
  *
- * Where NVLink is offered (offer.h) NCCL is to hand over GPU memory although no
+ * Where NVLink is offered (gpu_support.h) NCCL is to hand over GPU memory although no
  * network is near its GPU.  Its channels and buffers are the same with and without:
  * what ranks differ in keeps them from connecting, and larger ones buy nothing
  * through host memory (all_reduce of 64 and 256 MiB between two H200 35.0 and 36.1
@@ -21,7 +21,7 @@
  *
  * They are set while the network plugin starts, which every NCCL lets it do
  * before it reads them for the first time: only there is known that the traffic
- * is weft's and which NCCL asks.  Whoever has set one has the last word.
+ * is weft's and which NCCL asks.  What the user has set stays.
  */
 #ifndef WEFT_NCCL_NET_CHANNELS_H
 #define WEFT_NCCL_NET_CHANNELS_H
@@ -36,9 +36,9 @@
 bool weft_nccl_network_ours(void);
 /* The same, and NCCL_TUNER_PLUGIN no other tuner. */
 bool weft_nccl_tuner_ours(void);
-/* The same, and nobody has set a channel count; ours does not count as set. */
+/* The same, and the user has set no channel count. */
 bool weft_nccl_channels_free(void);
-/* Sets all that is free; @tuner: NCCL asks ours. */
+/* Sets what the user has not; @tuner: NCCL asks weft's tuner. */
 void weft_nccl_channels_raise(bool tuner);
 /* NCCL builds as many as weft wants: some may be taken back. */
 bool weft_nccl_channels_raised(void);

@@ -18,7 +18,7 @@
 /* How long closing waits for sends under way before it cuts them off. */
 #define CLOSE_MS	2000
 
-static int slot_take(struct weft_net *net, struct weft_net_comm *comm)
+static int take_slot(struct weft_net *net, struct weft_net_comm *comm)
 {
 	struct weft_net_comm **grown;
 	unsigned int i, size;
@@ -41,14 +41,15 @@ static int slot_take(struct weft_net *net, struct weft_net_comm *comm)
 	return 0;
 }
 
-static struct weft_net_comm *in_slot(const struct weft_net *net, unsigned int i)
+static struct weft_net_comm *comm_in_slot(const struct weft_net *net,
+					  unsigned int i)
 {
 	return i < net->comms_size ? net->comms[i] : NULL;
 }
 
 struct weft_net_comm *weft_net_comm_find(struct weft_net *net, uint32_t id)
 {
-	struct weft_net_comm *comm = in_slot(net, id & 0xffff);
+	struct weft_net_comm *comm = comm_in_slot(net, id & 0xffff);
 
 	return comm && comm->id == id ? comm : NULL;
 }
@@ -56,7 +57,7 @@ struct weft_net_comm *weft_net_comm_find(struct weft_net *net, uint32_t id)
 struct weft_net_comm *weft_net_comm_tagged(struct weft_net *net,
 					   const struct weft_tag *t)
 {
-	struct weft_net_comm *comm = in_slot(net, t->slot);
+	struct weft_net_comm *comm = comm_in_slot(net, t->slot);
 
 	if (!comm || ((comm->id >> 16) & WEFT_TAG_GENERATIONS) != t->generation)
 		return NULL;
@@ -81,7 +82,7 @@ void weft_net_request_end(struct weft_net_request *req, int status)
 {
 	struct weft_net_mr *mr = req->mr;
 
-	weft_list_del(&req->staged);
+	weft_list_del(&req->copying);
 	req->mr = NULL;
 	if (mr)
 		weft_net_mr_put(mr);
@@ -99,10 +100,10 @@ int weft_net_comm_new(struct weft_net *net, bool sender,
 
 	if (!comm)
 		return weft_fail(ENOMEM, "cannot make a connection");
-	ret = weft_net_use(net);
+	ret = weft_net_ports_get(net);
 	if (ret < 0)
 		goto free_comm;
-	ret = slot_take(net, comm);
+	ret = take_slot(net, comm);
 	if (ret < 0)
 		goto unuse;
 	comm->net = net;
@@ -110,13 +111,13 @@ int weft_net_comm_new(struct weft_net *net, bool sender,
 	weft_list_init(&comm->link);
 	for (i = 0; i < WEFT_NET_REQUESTS; i++) {
 		comm->req[i].comm = comm;
-		weft_list_init(&comm->req[i].staged);
+		weft_list_init(&comm->req[i].copying);
 	}
 	*out = comm;
 	return 0;
 
 unuse:
-	weft_net_unuse(net);
+	weft_net_ports_put(net);
 free_comm:
 	free(comm);
 	return ret;
@@ -139,11 +140,11 @@ void weft_net_comm_free(struct weft_net_comm *comm)
 	if (comm->peer)
 		weft_net_peer_put(comm->peer);
 	for (i = 0; i < WEFT_NET_REQUESTS; i++)
-		free(comm->stash[i].data);
-	weft_net_stage_forget(comm);
+		free(comm->early_data[i].data);
+	weft_net_bounce_destroy_events(comm);
 	net->comms[comm->id & 0xffff] = NULL;
 	free(comm);
-	weft_net_unuse(net);
+	weft_net_ports_put(net);
 }
 
 /* The connection, or the other side of it, is gone. */
@@ -157,11 +158,11 @@ void weft_net_comm_fail(struct weft_net_comm *comm, int err)
 	/* Sends are completed by their device; what is copied, by bounce.c. */
 	for (i = 0; i < WEFT_NET_REQUESTS && !comm->sender; i++)
 		if (atomic_load(&comm->req[i].state) == REQ_ACTIVE &&
-		    weft_list_empty(&comm->req[i].staged))
+		    weft_list_empty(&comm->req[i].copying))
 			weft_net_request_end(&comm->req[i], err);
 }
 
-/* What is posted may not be written to any more, whoever holds the key. */
+/* Nothing may be written to posted receives after this. */
 static void revoke_posted(struct weft_net_comm *comm)
 {
 	struct weft_net_request *req;
@@ -177,19 +178,18 @@ static void revoke_posted(struct weft_net_comm *comm)
 }
 
 /*
- * Closing waits, and the other comms of the context shall not: the lock is theirs
- * between two rounds of progress.  Nobody frees the comm meanwhile, since NCCL
- * has it until we return; what comes for it is dealt with as ever.  -ECANCELED:
- * the context was closed, and with it all that there was to wait for.
+ * Closing waits, but other comms of the context must not: they get the lock
+ * between two rounds of progress.  The comm stays valid meanwhile, since NCCL has
+ * it until we return.  -ECANCELED: the context was closed.
  */
-static int round_of_progress(struct weft_net *net)
+static int progress_and_yield(struct weft_net *net)
 {
-	/* Unlocking alone lets nobody in who has to be woken for it. */
-	weft_net_pause(net, weft_net_progress(net) ? 50 : 500);
+	/* Unlocking alone lets no thread in that must be woken for it. */
+	weft_net_yield(net, weft_net_progress(net) ? 50 : 500);
 	return net->closed ? -ECANCELED : 0;
 }
 
-/* No engine and no device has any of the comm's memory or requests after this. */
+/* After this no engine or device uses the comm's memory or requests. */
 static int drain_sends(struct weft_net_comm *comm)
 {
 	uint64_t deadline = weft_now_ms() + CLOSE_MS;
@@ -197,7 +197,7 @@ static int drain_sends(struct weft_net_comm *comm)
 	int ret = 0;
 
 	while (!ret && comm->active && !peer->err && weft_now_ms() < deadline)
-		ret = round_of_progress(comm->net);
+		ret = progress_and_yield(comm->net);
 	if (!ret && comm->active && !peer->err) {
 		weft_warn("the peer takes no data; closing a connection with "
 			  "%u sends under way ends all connections to it",
@@ -205,16 +205,16 @@ static int drain_sends(struct weft_net_comm *comm)
 		peer->port->ops->cancel(peer->ep);
 		weft_net_peer_fail(peer, -ECANCELED);
 	}
-	/* What is left is being copied, and goes on to no device. */
+	/* Remaining requests are being copied, and go to no device. */
 	deadline = weft_now_ms() + WEFT_NET_COPIES_MS;
 	while (!ret && comm->active && weft_now_ms() < deadline)
-		ret = round_of_progress(comm->net);
+		ret = progress_and_yield(comm->net);
 	if (!ret && comm->active)
-		weft_net_stage_late();
+		weft_net_bounce_log_overdue();
 	return ret;
 }
 
-static int say_bye(struct weft_net_comm *comm)
+static int send_close(struct weft_net_comm *comm)
 {
 	const uint64_t deadline = weft_now_ms() + CLOSE_MS;
 	struct weft_msg_seq m = { .to = comm->remote_id };
@@ -226,7 +226,7 @@ static int say_bye(struct weft_net_comm *comm)
 	while (!ret && weft_now_ms() < deadline &&
 	       weft_net_peer_send(comm->peer, WEFT_MSG_BYE, buf, sizeof(buf)) ==
 	       -EAGAIN)
-		ret = round_of_progress(comm->net);
+		ret = progress_and_yield(comm->net);
 	return ret;
 }
 
@@ -236,16 +236,16 @@ void weft_net_close_comm(struct weft_net_comm *comm)
 	int ret;
 
 	pthread_mutex_lock(&net->lock);
-	net->leaving++;
+	net->closing++;
 	ret = net->closed ? -ECANCELED : 0;
 	if (!ret && comm->sender && comm->active)
 		ret = drain_sends(comm);
 	if (!ret && !comm->sender)
 		revoke_posted(comm);
-	if (!ret && !comm->err && !comm->bye)
-		ret = say_bye(comm);
+	if (!ret && !comm->err && !comm->peer_closed)
+		ret = send_close(comm);
 	if (!ret)
 		weft_net_comm_free(comm);
-	weft_net_left(net);
+	weft_net_close_done(net);
 	weft_net_unlock(net);
 }

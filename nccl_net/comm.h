@@ -29,7 +29,7 @@ enum weft_net_state {
 	REQ_DONE,
 };
 
-/* What follows a copy, of which @status is the result; -EAGAIN: call again. */
+/* Called after a copy with its @status; -EAGAIN: call again. */
 typedef int (*weft_net_copied)(struct weft_net_request *req, int status);
 
 struct weft_net_request {
@@ -38,13 +38,13 @@ struct weft_net_request {
 	atomic_int state;
 	int status;
 	uint32_t seq;
-	uint64_t calls;				/* net->calls at the last test */
+	uint64_t calls;				/* net->calls at last test */
 	void *data;				/* receives */
-	struct weft_net_mr *mr;			/* receives, and staged sends */
+	struct weft_net_mr *mr;			/* receives, bounced sends */
 	size_t size;				/* posted, then true */
-	struct weft_list staged;		/* in net->staged */
+	struct weft_list copying;		/* net->copying */
 	void *event;				/* behind its copy */
-	bool copied;				/* a staged send may go */
+	bool copied;				/* a bounced send may go */
 	weft_net_copied on_copied;
 };
 
@@ -53,13 +53,13 @@ struct weft_net_post {				/* a receive of the peer's */
 	uint8_t rkey[WEFT_RKEY_MAX];
 	uint32_t seq;
 	bool gpu;
-	bool there;
+	bool valid;
 };
 
-struct weft_net_stash {				/* came before its receive */
+struct weft_net_early_data {			/* came before its receive */
 	void *data;
 	uint32_t size;
-	bool there;
+	bool valid;
 };
 
 struct weft_net_comm {
@@ -70,28 +70,28 @@ struct weft_net_comm {
 	struct weft_net_dial *dial;		/* until answered */
 	bool sender;
 	bool answered;				/* ACCEPT is out, or in */
-	bool bye;				/* the peer closed its side */
-	uint8_t way;				/* to be named in ACCEPT */
+	bool peer_closed;
+	uint8_t path;				/* to be named in ACCEPT */
 	uint32_t id, remote_id;
 	uint64_t token;				/* of the connecting side */
 	int err;
 	uint32_t eager;				/* bytes */
 	uint32_t seq;				/* of the next isend or irecv */
-	uint64_t calls;				/* net->calls at the last isend */
+	uint64_t calls;				/* net->calls at last isend */
 	unsigned int active;			/* requests not done */
 	unsigned int gpu_buffers;		/* registered so far */
 
 	/* sender */
 	struct weft_net_post post[WEFT_NET_REQUESTS];
-	uint32_t known;				/* receives below: posted */
-	bool peer_quiet, need;
+	uint32_t posted_seq;			/* receives below: posted */
+	bool peer_eager_only, post_wanted;
 
 	/* receiver */
-	uint32_t told;				/* POSTs below: out */
-	uint32_t seen;				/* SEEN (or POST) below: out */
+	uint32_t announced_seq;			/* POSTs below: sent */
+	uint32_t acked_seq;			/* below: SEEN or POST sent */
 	unsigned int small;			/* in a row */
-	bool quiet, tell_quiet;
-	struct weft_net_stash stash[WEFT_NET_REQUESTS];
+	bool eager_only, announce_eager;
+	struct weft_net_early_data early_data[WEFT_NET_REQUESTS];
 
 	struct weft_net_request req[WEFT_NET_REQUESTS];
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Connecting to a listener's handle, by the best way that both sides have. */
+/* Connecting to a listener's handle, over the best path that both sides have. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-/* When a way has not answered for so long, the next is tried beside it. */
-#define NEXT_WAY_MS	250
+/* When a path has not answered for so long, the next is tried, too. */
+#define NEXT_PATH_MS	250
 
 int weft_net_random_token(uint64_t *token)
 {
@@ -33,18 +33,18 @@ int weft_net_random_token(uint64_t *token)
 }
 
 /*
- * NVLink is within reach or it is not, and an adapter says that nobody answers:
- * TCP is for when they break, not for a rank that takes its time.  Each of the
- * three wires has a third of it.
+ * NVLink is reachable or not, and an adapter reports that nobody answers: TCP is
+ * for when they fail, not for a rank that is slow.  Each of the three wires gets
+ * a third of the time.
  */
-static uint64_t patience(const struct weft_net_port *port)
+static uint64_t attempt_timeout(const struct weft_net_port *port)
 {
-	return port->wire == WEFT_WIRE_TCP ? NEXT_WAY_MS :
+	return port->wire == WEFT_WIRE_TCP ? NEXT_PATH_MS :
 	       weft_settings()->connect_timeout_ms / 3;
 }
 
-/* The first by TCP; h->n where there is none. */
-static unsigned int first_tcp(const struct weft_handle *h)
+/* The first over TCP; h->n where there is none. */
+static unsigned int first_tcp_path(const struct weft_handle *h)
 {
 	unsigned int i = 0;
 
@@ -53,8 +53,8 @@ static unsigned int first_tcp(const struct weft_handle *h)
 	return i;
 }
 
-static void tell(const struct weft_net_port *port,
-		 const struct weft_address *addr, const char *why)
+static void warn_fallback(const struct weft_net_port *port,
+			  const struct weft_address *addr, const char *why)
 {
 	char where[WEFT_SOCKADDR_STR];
 
@@ -63,75 +63,78 @@ static void tell(const struct weft_net_port *port,
 		       weft_sockaddr_str(&addr->sa, where, sizeof(where)), why);
 }
 
-static void add_try(struct weft_net_dial *dial, struct weft_net_port *port,
-		    const struct weft_address *addr)
+static void add_attempt(struct weft_net_dial *dial, struct weft_net_port *port,
+			const struct weft_address *addr)
 {
 	const char *why;
 
-	if (dial->n == WEFT_NET_TRIES || weft_net_shuns(port, addr))
+	if (dial->n == WEFT_NET_ATTEMPTS || weft_net_is_unreachable(port, addr))
 		return;
 	if (port->ops->reaches(port->iface, addr, &why)) {
-		dial->try[dial->n].port = port;
-		dial->try[dial->n++].addr = *addr;
+		dial->attempt[dial->n].port = port;
+		dial->attempt[dial->n++].addr = *addr;
 	} else if (port->falls_back) {
-		tell(port, addr, why);
+		warn_fallback(port, addr, why);
 	}
 }
 
-/* By this way from each port that may use it; of adapters one alone is @dev's. */
-static void add_way(struct weft_net *net, int dev, const struct weft_handle *h,
-		    unsigned int i, struct weft_net_dial *dial)
+/* Over this path from each port that may use it; one adapter alone is @dev's. */
+static void add_path_attempts(struct weft_net *net, int dev,
+			      const struct weft_handle *h, unsigned int i,
+			      struct weft_net_dial *dial)
 {
 	struct weft_net_port *port, *tmp;
 
 	if (h->wire[i] == WEFT_WIRE_IB) {
-		/* an adapter that nobody has use for stays closed */
+		/* an unused adapter stays closed */
 		port = weft_net_hca_port(net, dev);
 		if (port)
-			add_try(dial, port, &h->way[i]);
+			add_attempt(dial, port, &h->path[i]);
 		return;
 	}
 	weft_list_for_each(port, tmp, &net->ports, link)
 		if (port->wire == h->wire[i])
-			add_try(dial, port, &h->way[i]);
+			add_attempt(dial, port, &h->path[i]);
 }
 
-static void add_tries(struct weft_net *net, int dev,
-		      const struct weft_handle *h, struct weft_net_dial *dial)
+static void add_attempts(struct weft_net *net, int dev,
+			 const struct weft_handle *h,
+			 struct weft_net_dial *dial)
 {
 	unsigned int wire, i;
 
 	for (wire = 0; wire <= WEFT_WIRE_TCP; wire++)
 		for (i = 0; i < h->n; i++)
 			if (h->wire[i] == wire)
-				add_way(net, dev, h, i, dial);
+				add_path_attempts(net, dev, h, i, dial);
 }
 
 /*
  * Between hosts, connections are spread over interfaces of equal speed; within
  * one, all are the same memory.
  */
-static void spread(const struct weft_handle *h, struct weft_net_dial *dial)
+static void choose_interface(const struct weft_handle *h,
+			     struct weft_net_dial *dial)
 {
-	const unsigned int tcp = first_tcp(h);
-	struct weft_net_try best;
+	const unsigned int tcp = first_tcp_path(h);
+	struct weft_net_attempt best;
 	unsigned int i, first = 0;
 
 	while (first < dial->n &&
-	       dial->try[first].port->wire != WEFT_WIRE_TCP)
+	       dial->attempt[first].port->wire != WEFT_WIRE_TCP)
 		first++;
-	if (tcp == h->n || h->way[tcp].ns_id == weft_netns_id() ||
+	if (tcp == h->n || h->path[tcp].ns_id == weft_netns_id() ||
 	    dial->n <= first + 1)
 		return;
-	best = dial->try[first];
+	best = dial->attempt[first];
 	i = first + (dial->comm->id & 0xffff) % (dial->n - first);
-	if (dial->try[i].port->speed != best.port->speed)
+	if (dial->attempt[i].port->speed != best.port->speed)
 		return;
-	dial->try[first] = dial->try[i];
-	dial->try[i] = best;
+	dial->attempt[first] = dial->attempt[i];
+	dial->attempt[i] = best;
 }
 
-static void dial_end(struct weft_net_comm *comm)
+static void free_dial(struct weft_net_comm *comm)
 {
 	struct weft_net_dial *dial = comm->dial;
 	unsigned int i;
@@ -139,15 +142,15 @@ static void dial_end(struct weft_net_comm *comm)
 	if (!dial)
 		return;
 	for (i = 0; i < dial->n; i++)
-		if (dial->try[i].peer)
-			weft_net_peer_put(dial->try[i].peer);
+		if (dial->attempt[i].peer)
+			weft_net_peer_put(dial->attempt[i].peer);
 	weft_list_del(&dial->link);
 	free(dial);
 	comm->dial = NULL;
 }
 
-/* Where NCCL gets no connection: the listener shall not wait. */
-static void dial_withdraw(struct weft_net_comm *comm)
+/* NCCL gets no connection: tell the listener not to wait. */
+static void withdraw_dial(struct weft_net_comm *comm)
 {
 	struct weft_msg_accept m = { .token = comm->token };
 	struct weft_net_dial *dial = comm->dial;
@@ -157,25 +160,26 @@ static void dial_withdraw(struct weft_net_comm *comm)
 	if (!dial || dial->refused)
 		return;
 	for (i = 0; i < dial->n; i++) {
-		if (dial->try[i].state != TRY_ASKED || !dial->try[i].peer)
+		if (dial->attempt[i].state != ATTEMPT_ASKED ||
+		    !dial->attempt[i].peer)
 			continue;
-		m.way = i;
+		m.path = i;
 		weft_msg_accept_pack(&m, buf);
-		/* not taken: where nobody else needs the peer its end says it */
-		weft_net_peer_send(dial->try[i].peer, WEFT_MSG_WITHDRAW, buf,
-				   sizeof(buf));
+		/* not taken: the end of the endpoint says it, too */
+		weft_net_peer_send(dial->attempt[i].peer, WEFT_MSG_WITHDRAW,
+				   buf, sizeof(buf));
 	}
 }
 
 /* The end of a comm that NCCL never got. */
-static void comm_drop(struct weft_net_comm *comm)
+static void drop_comm(struct weft_net_comm *comm)
 {
-	dial_withdraw(comm);
-	dial_end(comm);
+	withdraw_dial(comm);
+	free_dial(comm);
 	weft_net_comm_free(comm);
 }
 
-static int dial_new(struct weft_net *net, int dev, const struct weft_handle *h,
+static int new_dial(struct weft_net *net, int dev, const struct weft_handle *h,
 		    struct weft_net_comm **out)
 {
 	struct weft_net_comm *comm;
@@ -193,15 +197,15 @@ static int dial_new(struct weft_net *net, int dev, const struct weft_handle *h,
 	dial->comm = comm;
 	comm->dial = dial;
 	weft_list_add_tail(&net->dialing, &dial->link);
-	add_tries(net, dev, h, dial);
-	spread(h, dial);
+	add_attempts(net, dev, h, dial);
+	choose_interface(h, dial);
 	dial->listener = h->token;
 	dial->deadline = weft_now_ms() + weft_settings()->connect_timeout_ms;
 	ret = weft_net_random_token(&comm->token);
 	if (!ret)
 		ret = weft_net_random_token(&dial->stage);
 	if (ret < 0) {
-		comm_drop(comm);
+		drop_comm(comm);
 		return ret;
 	}
 	*out = comm;
@@ -211,9 +215,9 @@ static int dial_new(struct weft_net *net, int dev, const struct weft_handle *h,
 /*
  * An aborted NCCL stops asking for a connection that it never got, and so has
  * nothing to close; up to 2.27 the context goes on for the next communicator.
- * Who is alive asks again and again, and has its answer at the deadline.
+ * A live caller asks again and again, and has its answer at the deadline.
  */
-void weft_net_dials_forget(struct weft_net *net)
+void weft_net_dials_drop_expired(struct weft_net *net)
 {
 	const uint64_t now = weft_now_ms();
 	struct weft_net_dial *dial, *tmp;
@@ -221,99 +225,101 @@ void weft_net_dials_forget(struct weft_net *net)
 	weft_list_for_each(dial, tmp, &net->dialing, link)
 		if (now > dial->deadline +
 			  weft_settings()->connect_timeout_ms)
-			comm_drop(dial->comm);
+			drop_comm(dial->comm);
 }
 
-void weft_net_dials_cancel(struct weft_net *net)
+void weft_net_dials_drop_all(struct weft_net *net)
 {
 	struct weft_net_dial *dial, *tmp;
 
 	weft_list_for_each(dial, tmp, &net->dialing, link)
-		comm_drop(dial->comm);
+		drop_comm(dial->comm);
 }
 
 /*
- * The adapter did not reach that rank, so TCP does.  Each connection to it would
- * wait as long again, and find the same.
+ * The adapter did not reach that rank, so TCP is used.  Without this mark each
+ * connection to it would wait as long again.
  */
-static void fall_back(struct weft_net_try *try, const char *why)
+static void try_tcp(struct weft_net_attempt *attempt, const char *why)
 {
-	weft_net_shun(try->port, &try->addr);
-	tell(try->port, &try->addr, why);
+	weft_net_mark_unreachable(attempt->port, &attempt->addr);
+	warn_fallback(attempt->port, &attempt->addr, why);
 }
 
-static void try_failed(struct weft_net_try *try, int err)
+static void fail_attempt(struct weft_net_attempt *attempt, int err)
 {
 	/* one that has worked breaks with its rank */
-	if (try->port->falls_back && err != -ECANCELED &&
-	    !(try->peer && !weft_list_empty(&try->peer->comms)))
-		fall_back(try, strerror(-err));
-	try->state = TRY_FAILED;
-	try->err = err;
-	if (try->peer)
-		weft_net_peer_put(try->peer);
-	try->peer = NULL;
+	if (attempt->port->falls_back && err != -ECANCELED &&
+	    !(attempt->peer && !weft_list_empty(&attempt->peer->comms)))
+		try_tcp(attempt, strerror(-err));
+	attempt->state = ATTEMPT_FAILED;
+	attempt->err = err;
+	if (attempt->peer)
+		weft_net_peer_put(attempt->peer);
+	attempt->peer = NULL;
 }
 
-void weft_net_dial_failed(struct weft_net *net, struct weft_net_peer *peer,
-			  int err)
+void weft_net_dials_fail_peer(struct weft_net *net, struct weft_net_peer *peer,
+			      int err)
 {
 	struct weft_net_dial *dial, *tmp;
 	unsigned int i;
 
 	weft_list_for_each(dial, tmp, &net->dialing, link)
 		for (i = 0; i < dial->n; i++)
-			if (dial->try[i].peer == peer)
-				try_failed(&dial->try[i], err);
+			if (dial->attempt[i].peer == peer)
+				fail_attempt(&dial->attempt[i], err);
 }
 
-static void try_step(struct weft_net_dial *dial, unsigned int way)
+static void advance_attempt(struct weft_net_dial *dial, unsigned int path)
 {
-	struct weft_net_try *try = &dial->try[way];
+	struct weft_net_attempt *attempt = &dial->attempt[path];
 	struct weft_msg_connect m = {
 		.listener = dial->listener,
 		.token = dial->comm->token,
 		.id = dial->comm->id,
-		.way = way,
-		.from = try->port->attr.addr,
+		.path = path,
+		.from = attempt->port->attr.addr,
 	};
 	uint8_t buf[WEFT_MSG_CONNECT_MAX];
 	int ret;
 
-	if (try->state == TRY_WAITING) {
-		ret = weft_net_peer_get(try->port, &try->addr, &try->peer);
+	if (attempt->state == ATTEMPT_WAITING) {
+		ret = weft_net_peer_get(attempt->port, &attempt->addr,
+					&attempt->peer);
 		if (ret < 0) {
-			try_failed(try, ret);
+			fail_attempt(attempt, ret);
 			return;
 		}
-		try->state = TRY_STARTED;
+		attempt->state = ATTEMPT_STARTED;
 	}
-	if (try->state != TRY_STARTED)
+	if (attempt->state != ATTEMPT_STARTED)
 		return;
-	ret = weft_net_peer_send(try->peer, WEFT_MSG_CONNECT, buf,
+	ret = weft_net_peer_send(attempt->peer, WEFT_MSG_CONNECT, buf,
 				 weft_msg_connect_pack(&m, buf));
 	if (!ret)
-		try->state = TRY_ASKED;
+		attempt->state = ATTEMPT_ASKED;
 	else if (ret != -EAGAIN)
-		try_failed(try, ret);
+		fail_attempt(attempt, ret);
 }
 
-static int dial_report(struct weft_net_dial *dial, int err)
+static int log_failed_dial(struct weft_net_dial *dial, int err)
 {
 	char text[1024] = "", addr[WEFT_SOCKADDR_STR];
-	struct weft_net_try *try;
+	struct weft_net_attempt *attempt;
 	size_t at = 0;
 	unsigned int i;
 
 	for (i = 0; i < dial->n && at < sizeof(text); i++) {
-		try = &dial->try[i];
+		attempt = &dial->attempt[i];
 		at += snprintf(text + at, sizeof(text) - at, "%s%s to %s: %s",
-			       i ? "; " : "", try->port->netdev,
-			       try->port->attr.same_host ? "this host" :
-			       weft_sockaddr_str(&try->addr.sa, addr,
+			       i ? "; " : "", attempt->port->netdev,
+			       attempt->port->attr.same_host ? "this host" :
+			       weft_sockaddr_str(&attempt->addr.sa, addr,
 						 sizeof(addr)),
-			       try->state == TRY_FAILED ? strerror(-try->err) :
-			       try->state == TRY_WAITING ? "not tried" :
+			       attempt->state == ATTEMPT_FAILED ?
+			       strerror(-attempt->err) :
+			       attempt->state == ATTEMPT_WAITING ? "not tried" :
 			       "no answer");
 	}
 	return weft_fail(err, "cannot connect to a rank (%s); is the way open, "
@@ -321,7 +327,7 @@ static int dial_report(struct weft_net_dial *dial, int err)
 }
 
 /* 0: go on; else the error that ends it. */
-static int dial_step(struct weft_net_dial *dial)
+static int advance_dial(struct weft_net_dial *dial)
 {
 	const uint64_t now = weft_now_ms();
 	unsigned int i, open = 0, waiting = dial->n;
@@ -331,51 +337,51 @@ static int dial_step(struct weft_net_dial *dial)
 		return weft_fail(ECONNREFUSED, "the rank that asked for this "
 				 "connection does not listen for it any more");
 	for (i = 0; i < dial->n; i++) {
-		if (dial->try[i].state == TRY_STARTED)
-			try_step(dial, i);
-		switch (dial->try[i].state) {
-		case TRY_WAITING:
+		if (dial->attempt[i].state == ATTEMPT_STARTED)
+			advance_attempt(dial, i);
+		switch (dial->attempt[i].state) {
+		case ATTEMPT_WAITING:
 			waiting = weft_min(waiting, i);
 			break;
-		case TRY_FAILED:
-			err = dial->try[i].err;
+		case ATTEMPT_FAILED:
+			err = dial->attempt[i].err;
 			break;
 		default:
 			open++;
 		}
 	}
 	if (waiting < dial->n && (!open || now >= dial->next)) {
-		try_step(dial, waiting);
-		dial->next = now + patience(dial->try[waiting].port);
+		advance_attempt(dial, waiting);
+		dial->next = now + attempt_timeout(dial->attempt[waiting].port);
 		return 0;
 	}
 	if (!open)
-		return dial_report(dial, err);
+		return log_failed_dial(dial, err);
 	if (now >= dial->deadline)
-		return dial_report(dial, -ETIMEDOUT);
+		return log_failed_dial(dial, -ETIMEDOUT);
 	return 0;
 }
 
-static int no_way(const struct weft_handle *h)
+static int log_no_path(const struct weft_handle *h)
 {
-	const unsigned int tcp = first_tcp(h) % h->n;
+	const unsigned int tcp = first_tcp_path(h) % h->n;
 	char addr[WEFT_SOCKADDR_STR];
 
-	if (!weft_address_has_version(&h->way[0]))
+	if (!weft_address_has_version(&h->path[0]))
 		return weft_fail(EPROTONOSUPPORT, "the other rank's weft "
 				 "speaks wire versions %u to %u, this one %u "
 				 "to %u; install the same weft on all hosts",
-				 h->way[0].wire_min, h->way[0].wire_max,
+				 h->path[0].wire_min, h->path[0].wire_max,
 				 WEFT_WIRE_MIN, WEFT_WIRE_MAX);
 	return weft_fail(EHOSTUNREACH, "none of this host's interfaces leads "
 			 "to %s (%u ways tried); name the right ones on both "
 			 "sides, as in NCCL_SOCKET_IFNAME=eth0",
-			 weft_sockaddr_str(&h->way[tcp].sa, addr,
+			 weft_sockaddr_str(&h->path[tcp].sa, addr,
 					   sizeof(addr)),
 			 h->n);
 }
 
-static int handle_read(const void *buf, struct weft_handle *h)
+static int read_handle(const void *buf, struct weft_handle *h)
 {
 	int ret = weft_handle_unpack(buf, h);
 
@@ -397,8 +403,8 @@ static int handle_read(const void *buf, struct weft_handle *h)
 	return ret;
 }
 
-static const char *what_to_do(const struct weft_handle *h,
-			      unsigned int channels, unsigned int buffer)
+static const char *settings_advice(const struct weft_handle *h,
+				   unsigned int channels, unsigned int buffer)
 {
 	/* weft sets it where it can take some back (channels.h) */
 	if (h->buffer == buffer && !h->channels != !channels)
@@ -410,7 +416,7 @@ static const char *what_to_do(const struct weft_handle *h,
 }
 
 /* What differs would hang NCCL, or make it write beside its buffers. */
-static int same_settings(const struct weft_handle *h)
+static int check_settings(const struct weft_handle *h)
 {
 	const unsigned int channels = weft_nccl_channels_set();
 	const unsigned int buffer = weft_nccl_buffer_set();
@@ -420,7 +426,7 @@ static int same_settings(const struct weft_handle *h)
 	return weft_fail(EINVAL, "NCCL_MIN_NCHANNELS here %u, there %u (0: not "
 			 "set); NCCL_BUFFSIZE here %u MiB, there %u MiB; %s",
 			 channels, h->channels, buffer, h->buffer,
-			 what_to_do(h, channels, buffer));
+			 settings_advice(h, channels, buffer));
 }
 
 static struct weft_net_dial *find_dial(struct weft_net *net, uint64_t stage)
@@ -433,23 +439,23 @@ static struct weft_net_dial *find_dial(struct weft_net *net, uint64_t stage)
 	return NULL;
 }
 
-static int connect_start(struct weft_net *net, int dev, void *handle,
+static int start_connect(struct weft_net *net, int dev, void *handle,
 			 struct weft_net_comm **comm)
 {
 	struct weft_handle h;
 	int ret;
 
-	ret = handle_read(handle, &h);
+	ret = read_handle(handle, &h);
 	if (!ret)
-		ret = same_settings(&h);
+		ret = check_settings(&h);
 	if (ret < 0)
 		return ret;
-	ret = dial_new(net, dev, &h, comm);
+	ret = new_dial(net, dev, &h, comm);
 	if (ret < 0)
 		return ret;
 	if (!(*comm)->dial->n) {
-		comm_drop(*comm);
-		return no_way(&h);
+		drop_comm(*comm);
+		return log_no_path(&h);
 	}
 	weft_put_le64((uint8_t *)handle + WEFT_HANDLE_STAGE,
 		      (*comm)->dial->stage);
@@ -467,25 +473,25 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 	ret = weft_net_check_device(dev);
 	if (ret < 0)
 		return ret;
-	ret = weft_net_begin(net);
+	ret = weft_net_lock(net);
 	if (ret < 0)
 		return ret;
-	weft_net_dials_forget(net);
+	weft_net_dials_drop_expired(net);
 	dial = find_dial(net, weft_get_le64((uint8_t *)handle +
 					    WEFT_HANDLE_STAGE));
 	if (dial) {
 		comm = dial->comm;
 	} else {
-		ret = connect_start(net, dev, handle, &comm);
+		ret = start_connect(net, dev, handle, &comm);
 		if (ret < 0)
 			goto unlock;
 	}
 	if (!comm->answered) {
 		weft_net_progress(net);
-		ret = comm->answered ? 0 : dial_step(comm->dial);
+		ret = comm->answered ? 0 : advance_dial(comm->dial);
 	}
 	if (!ret && comm->answered)
-		ret = weft_net_peer_ready(comm->peer);
+		ret = weft_net_peer_prepare(comm->peer);
 	if (ret == -EAGAIN && weft_now_ms() < comm->dial->deadline) {
 		weft_net_progress(net);
 		ret = 0;
@@ -498,9 +504,9 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 	if (ret < 0 || comm->answered)
 		weft_put_le64((uint8_t *)handle + WEFT_HANDLE_STAGE, 0);
 	if (ret < 0) {
-		comm_drop(comm);
+		drop_comm(comm);
 	} else if (comm->answered) {
-		dial_end(comm);
+		free_dial(comm);
 		*out = comm;
 	}
 unlock:
@@ -514,7 +520,7 @@ void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
 	struct weft_net_comm *comm;
 	struct weft_net_peer *peer;
 	struct weft_msg_accept m;
-	unsigned int way;
+	unsigned int path;
 	uint32_t most;
 
 	if (weft_msg_accept_unpack(buf, len, &m) < 0) {
@@ -523,9 +529,9 @@ void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
 	}
 	comm = weft_net_comm_find(net, m.to);
 	if (!comm || !comm->sender || comm->token != m.token ||
-	    comm->answered || !comm->dial || m.way >= comm->dial->n)
+	    comm->answered || !comm->dial || m.path >= comm->dial->n)
 		return;
-	peer = comm->dial->try[m.way].peer;
+	peer = comm->dial->attempt[m.path].peer;
 	if (!peer)
 		return;
 	if (refused) {
@@ -533,10 +539,10 @@ void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
 		return;
 	}
 	most = peer->port->attr.max_message - WEFT_MSG_SEQ_LEN;
-	for (way = 0; way < m.way; way++)
-		if (comm->dial->try[way].port->falls_back &&
-		    comm->dial->try[way].state != TRY_FAILED)
-			fall_back(&comm->dial->try[way], "no answer");
+	for (path = 0; path < m.path; path++)
+		if (comm->dial->attempt[path].port->falls_back &&
+		    comm->dial->attempt[path].state != ATTEMPT_FAILED)
+			try_tcp(&comm->dial->attempt[path], "no answer");
 	comm->answered = true;
 	comm->remote_id = m.id;
 	comm->eager = weft_min(m.eager, weft_min(most, WEFT_NET_EAGER));

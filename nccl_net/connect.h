@@ -14,11 +14,16 @@
 struct weft_net_peer;
 struct weft_net_port;
 
-#define WEFT_NET_TRIES	(WEFT_WAYS_MAX * 8)
+#define WEFT_NET_ATTEMPTS	(WEFT_PATHS_MAX * 8)
 
-/* One try to reach the listener: a way of ours to a way of its. */
-struct weft_net_try {
-	enum { TRY_WAITING, TRY_STARTED, TRY_ASKED, TRY_FAILED } state;
+/* One attempt to reach the listener: a local port, a path of the handle. */
+struct weft_net_attempt {
+	enum {
+		ATTEMPT_WAITING,
+		ATTEMPT_STARTED,
+		ATTEMPT_ASKED,
+		ATTEMPT_FAILED,
+	} state;
 	struct weft_net_port *port;
 	struct weft_address addr;
 	struct weft_net_peer *peer;
@@ -33,17 +38,17 @@ struct weft_net_dial {
 	uint64_t deadline, next;		/* ms */
 	bool refused;
 	unsigned int n;
-	struct weft_net_try try[WEFT_NET_TRIES];
+	struct weft_net_attempt attempt[WEFT_NET_ATTEMPTS];
 };
 
 int weft_net_random_token(uint64_t *token);
 void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
 			bool refused);
-void weft_net_dial_failed(struct weft_net *net, struct weft_net_peer *peer,
-			  int err);
-/* Lock held: frees those that NCCL has given up and cannot close. */
-void weft_net_dials_forget(struct weft_net *net);
-/* Frees all: NCCL has none of them, since connect() has not returned them. */
-void weft_net_dials_cancel(struct weft_net *net);
+void weft_net_dials_fail_peer(struct weft_net *net, struct weft_net_peer *peer,
+			      int err);
+/* Frees those that NCCL has given up and cannot close. */
+void weft_net_dials_drop_expired(struct weft_net *net);
+/* Frees all: NCCL has none, since connect() has not returned them. */
+void weft_net_dials_drop_all(struct weft_net *net);
 
 #endif

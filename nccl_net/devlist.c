@@ -6,14 +6,14 @@
 #include "bootstrap/verbs.h"
 #include "nccl_net/abi/net.h"
 #include "nccl_net/devlist.h"
+#include "nccl_net/gpu_support.h"
 #include "nccl_net/hcas.h"
 #include "nccl_net/net.h"
 #include "nccl_net/netdevs.h"
-#include "nccl_net/offer.h"
 #include "util/log.h"
 
 /*
- * Bytes/s that NCCL is told where NVLink is offered; it takes what the PCIe path
+ * Bytes/s reported to NCCL where NVLink is offered; NCCL takes what the PCIe path
  * between GPU and network would carry if that is less.  No pci_path: the GPU's
  * own as the network's crashes NCCL 2.28.9.
  */
@@ -60,8 +60,8 @@ int weft_net_check_device(int dev)
 			 dev, n ? n : 1);
 }
 
-/* What NCCL's interface cannot promise to leave alone is not const there. */
-static char *writable(const char *text)
+/* NCCL's interface lacks the const. */
+static char *cast_const(const char *text)
 {
 	return (char *)(uintptr_t)text;
 }
@@ -69,15 +69,15 @@ static char *writable(const char *text)
 static void hca_properties(const struct weft_verbs_port *hca, int dev,
 			   struct weft_net_props *props)
 {
-	props->name = writable(hca->name);
+	props->name = cast_const(hca->name);
 	if (hca->pci.path[0])
-		props->pci_path = writable(hca->pci.path);
+		props->pci_path = cast_const(hca->pci.path);
 	/* with none, NCCL would take several for ports of one adapter */
 	props->guid = hca->guid ? hca->guid : (uint64_t)dev + 1;
 	props->port = (int)hca->port;
 	if (hca->speed)
 		props->speed = (int)(hca->speed / 125000);
-	/* memory is registered for the wire of one comm, each time anew */
+	/* memory is registered for the wire of one comm */
 	props->reg_is_global = 0;
 }
 

@@ -3,7 +3,7 @@
 #ifndef WEFT_NCCL_NET_DEVLIST_H
 #define WEFT_NCCL_NET_DEVLIST_H
 
-/* -EINVAL, with a word: there is no such device */
+/* -EINVAL, logged: no such device */
 int weft_net_check_device(int dev);
 
 #endif

@@ -176,7 +176,7 @@ bool weft_nccl_plugin(char *entry, size_t len, const char **why)
 	return false;
 }
 
-/* Without a network plugin that is ours the traffic is not. */
+/* Without weft's network plugin the traffic is not weft's. */
 static bool takes_weft(void)
 {
 	char entry[PATH_MAX];
@@ -217,7 +217,7 @@ bool weft_nccl_plugin_lost(void)
 	return lost;
 }
 
-static void fill(void)
+static void fill_table(void)
 {
 	bool no_hca;
 
@@ -240,7 +240,7 @@ void weft_nccl_env(size_t i, struct weft_nccl_setting *out)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, fill);
+	pthread_once(&once, fill_table);
 	*out = i < ARRAY_SIZE(table) ? table[i] :
 	       (struct weft_nccl_setting){ .name = "" };
 }
@@ -262,7 +262,7 @@ const char *weft_nccl_env_get(const char *name)
 	return NULL;
 }
 
-void weft_nccl_env_hand_over(void)
+void weft_nccl_env_apply(void)
 {
 	struct weft_nccl_setting s;
 	size_t i;

@@ -14,7 +14,7 @@
  * RAS and the proxies take the bootstrap's address.  It is in time for NCCL's own
  * networks, which look for theirs in an init that follows ours, where weft
  * declines or (up to 2.28.3, which calls ours first all the same) NCCL_NET names
- * one of them: weft_nccl_env_hand_over().  Channels are set in init, too
+ * one of them: weft_nccl_env_apply().  Channels are set in init, too
  * (channels.h).
  *
  * From 2.28 on NCCL unloads a plugin with its last communicator, and 2.28 and
@@ -62,7 +62,7 @@ bool weft_nccl_plugin_lost(void);
  * For the network plugin, when NCCL goes on to its own networks: sets, of what
  * the user has not set, which interfaces and adapters these take.
  */
-void weft_nccl_env_hand_over(void);
+void weft_nccl_env_apply(void);
 
 /* The user's own value, else weft's, else NULL. */
 const char *weft_nccl_env_get(const char *name);

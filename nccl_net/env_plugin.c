@@ -87,7 +87,7 @@ static enum nccl_result init_v1(uint8_t major, uint8_t minor, uint8_t patch,
 	return init_v2(major, minor, patch, suffix, NULL);
 }
 
-static enum nccl_result finalize(void)
+static enum nccl_result finalize_env(void)
 {
 	return NCCL_SUCCESS;
 }
@@ -96,7 +96,7 @@ extern struct nccl_env_v1 ncclEnvPlugin_v1;
 WEFT_EXPORT struct nccl_env_v1 ncclEnvPlugin_v1 = {
 	.name = WEFT_NCCL_NAME,
 	.init = init_v1,
-	.finalize = finalize,
+	.finalize = finalize_env,
 	.get_env = get_env,
 };
 
@@ -104,6 +104,6 @@ extern struct nccl_env_v2 ncclEnvPlugin_v2;
 WEFT_EXPORT struct nccl_env_v2 ncclEnvPlugin_v2 = {
 	.name = WEFT_NCCL_NAME,
 	.init = init_v2,
-	.finalize = finalize,
+	.finalize = finalize_env,
 	.get_env = get_env,
 };

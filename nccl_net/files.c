@@ -26,10 +26,10 @@ static const char socket_name[] = "tmp/nccl-socket-";
 #define PATH_LEN	128		/* the folder and a name of NCCL's */
 #define SUFFIX		6		/* "XXXXXX" of mkstemp() */
 #define TRIES		8
-/* bind() makes the file before anybody can be told that it is alive. */
+/* bind() makes the file before its socket can be found alive. */
 #define SWEEP_AGE_S	2
 
-struct mine {				/* a socket of this process */
+struct own_socket {				/* a socket of this process */
 	struct weft_list link;
 	struct sockaddr_un sa;
 };
@@ -48,7 +48,7 @@ const char *weft_nccl_stat_path(const char *path)
 	return h && path && !strcmp(path, shm) ? h->folder : path;
 }
 
-/* false: it is none of NCCL's, or would not be found again. */
+/* False: not NCCL's, or it would not be found again. */
 static bool move_file(const char *path, char to[PATH_LEN])
 {
 	const struct weft_samehost *h = atomic_load(&host);
@@ -122,30 +122,30 @@ static bool is_dead(const struct sockaddr_un *sa)
 	return dead;
 }
 
-static void forget(struct mine *m)
+static void del_socket(struct own_socket *m)
 {
 	weft_list_del(&m->link);
 	free(m);
 }
 
 /* Those that NCCL has closed meanwhile, and this one if it is not NULL. */
-static void tidy(const struct sockaddr_un *gone)
+static void remove_dead(const struct sockaddr_un *gone)
 {
-	struct mine *m, *tmp;
+	struct own_socket *m, *tmp;
 
 	weft_list_for_each(m, tmp, &sockets, link) {
 		if (gone && !strcmp(gone->sun_path, m->sa.sun_path)) {
-			forget(m);
+			del_socket(m);
 		} else if (is_dead(&m->sa)) {
 			unlink(m->sa.sun_path);
-			forget(m);
+			del_socket(m);
 		}
 	}
 }
 
-static void remember(const struct sockaddr_un *sa)
+static void add_socket(const struct sockaddr_un *sa)
 {
-	struct mine *m = malloc(sizeof(*m));
+	struct own_socket *m = malloc(sizeof(*m));
 
 	/* else the next process removes it */
 	if (!m)
@@ -166,7 +166,7 @@ int weft_nccl_bind(int fd, const struct sockaddr *sa, socklen_t len)
 		weft_list_init(&sockets);
 		owner = getpid();
 	}
-	tidy(NULL);
+	remove_dead(NULL);
 	ret = bind(fd, (struct sockaddr *)&to, sizeof(to));
 	if (ret && errno == EADDRINUSE) {
 		/* an abstract name would be free again */
@@ -176,7 +176,7 @@ int weft_nccl_bind(int fd, const struct sockaddr *sa, socklen_t len)
 			errno = EADDRINUSE;
 	}
 	if (!ret)
-		remember(&to);
+		add_socket(&to);
 	pthread_mutex_unlock(&lock);
 	return ret;
 }
@@ -197,20 +197,20 @@ ssize_t weft_nccl_sendmsg(int fd, const struct msghdr *msg, int flags)
 /* At exit; NCCL need not have closed them. */
 __attribute__((destructor)) static void leave(void)
 {
-	struct mine *m, *tmp;
+	struct own_socket *m, *tmp;
 
 	if (owner != getpid())
 		return;
 	weft_list_for_each(m, tmp, &sockets, link) {
 		unlink(m->sa.sun_path);
-		forget(m);
+		del_socket(m);
 	}
 }
 
 /* ---- files ------------------------------------------------------------------ */
 
-/* False: one who sweeps has it, and will remove it. */
-static bool claim(int fd)
+/* False: another process holds it to remove it. */
+static bool lock_file(int fd)
 {
 	struct statx st;
 
@@ -230,7 +230,7 @@ int weft_nccl_mkstemp(char *path)
 	do {
 		memset(suffix, 'X', SUFFIX);
 		fd = mkstemp(to);
-		if (fd >= 0 && claim(fd)) {
+		if (fd >= 0 && lock_file(fd)) {
 			memcpy(path + strlen(path) - SUFFIX, suffix, SUFFIX);
 			return fd;
 		}
@@ -253,7 +253,7 @@ int weft_nccl_open(const char *path, int flags, mode_t mode)
 		return open(path, flags, mode);
 	fd = open(to, flags, mode);
 	if (fd >= 0)
-		claim(fd);
+		lock_file(fd);
 	return fd;
 }
 
@@ -267,14 +267,14 @@ int weft_nccl_unlink(const char *path)
 	if (!move_socket(path, &sa))
 		return unlink(path);
 	pthread_mutex_lock(&lock);
-	tidy(&sa);
+	remove_dead(&sa);
 	pthread_mutex_unlock(&lock);
 	return unlink(sa.sun_path);
 }
 
 /* ---- what the dead have left ------------------------------------------------- */
 
-static void sweep_socket(int dir, const char *folder, const char *name)
+static void remove_stale_socket(int dir, const char *folder, const char *name)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	struct statx st;
@@ -288,7 +288,7 @@ static void sweep_socket(int dir, const char *folder, const char *name)
 		unlinkat(dir, name, 0);
 }
 
-static void sweep_file(int dir, const char *name)
+static void remove_stale_file(int dir, const char *name)
 {
 	const char *why;
 	const int fd = weft_file_open(dir, name, O_RDONLY | O_NOFOLLOW, 0,
@@ -301,17 +301,17 @@ static void sweep_file(int dir, const char *name)
 	close(fd);
 }
 
-static void sweep(const char *folder)
+static void remove_stale_files(const char *folder)
 {
 	DIR *d = opendir(folder);
 	struct dirent *e;
 
 	while (d && (e = readdir(d))) {
 		if (!strncmp(e->d_name, "n-", 2))
-			sweep_socket(dirfd(d), folder, e->d_name);
+			remove_stale_socket(dirfd(d), folder, e->d_name);
 		else if (!strncmp(e->d_name, shm_file + sizeof(shm),
 				  sizeof(shm_file) - sizeof(shm) - 1))
-			sweep_file(dirfd(d), e->d_name);
+			remove_stale_file(dirfd(d), e->d_name);
 	}
 	if (d)
 		closedir(d);
@@ -322,5 +322,5 @@ void weft_nccl_files_begin(const struct weft_samehost *h)
 	const struct weft_samehost *none = NULL;
 
 	if (atomic_compare_exchange_strong(&host, &none, h))
-		sweep(h->folder);
+		remove_stale_files(h->folder);
 }

@@ -14,7 +14,7 @@
 #endif
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool looked;
+static bool listed;
 static struct weft_verbs_port *ports;
 static unsigned int count;
 static atomic_bool unusable[WEFT_NET_HCAS_MAX];
@@ -53,7 +53,7 @@ static bool have_library(void)
 }
 #endif
 
-static void look(void)
+static void find_hcas(void)
 {
 	struct weft_verbs_port *list = NULL;
 	int i, n;
@@ -81,9 +81,9 @@ static void look(void)
 unsigned int weft_net_hcas(const struct weft_verbs_port **list)
 {
 	pthread_mutex_lock(&lock);
-	if (!looked)
-		look();
-	looked = true;
+	if (!listed)
+		find_hcas();
+	listed = true;
 	pthread_mutex_unlock(&lock);
 	*list = ports;
 	return count;
@@ -121,7 +121,7 @@ void weft_net_hcas_forget(void)
 	free(ports);
 	ports = NULL;
 	count = 0;
-	looked = false;
+	listed = false;
 	for (i = 0; i < WEFT_NET_HCAS_MAX; i++)
 		atomic_store(&unusable[i], false);
 	pthread_mutex_unlock(&lock);

@@ -26,7 +26,7 @@ int weft_net_hca_nearest(void);
 /* NCCL_IB_DISABLE, read as NCCL does. */
 bool weft_net_hcas_disabled(void);
 
-/* It cannot be used, which has been said: TCP carries what was its. */
+/* It cannot be used, which is logged: TCP carries its traffic. */
 void weft_net_hca_give_up(unsigned int i);
 bool weft_net_hca_usable(unsigned int i);
 

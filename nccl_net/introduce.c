@@ -151,7 +151,7 @@ static const char *object_name(const void *inside)
 /* ---- the decision ------------------------------------------------------------- */
 
 /* NCCL's slots lead to us: the last communicator must not take us along. */
-static bool stay(void)
+static bool pin_library(void)
 {
 	Dl_info me;
 	void *handle;
@@ -165,7 +165,7 @@ static bool stay(void)
 	return handle;
 }
 
-static void say_no(const char *why)
+static void log_not_introduced(const char *why)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
 	static const char text[] = "not introduced to other containers of "
@@ -201,7 +201,7 @@ static bool without_cumem(int nccl)
 }
 
 /* NULL: nothing in this process speaks against it. */
-static const char *objection(int nccl)
+static const char *reason_against(int nccl)
 {
 	if (!nccl)
 		return "this NCCL does not say its version";
@@ -229,10 +229,10 @@ static bool may_introduce(const void *inside)
 		why = host.introduced ? NULL : host.reason;
 	}
 	if (host.introduced)
-		why = objection(nccl);
+		why = reason_against(nccl);
 	if (why) {
 		host.introduced = false;
-		say_no(why);
+		log_not_introduced(why);
 	}
 	return host.introduced;
 }
@@ -247,10 +247,10 @@ static bool still_introduced(const void *inside)
 	return yes;
 }
 
-static bool redirect(const void *inside)
+static bool redirect_calls(const void *inside)
 {
 	char why[512];
-	const int err = stay() ? write_slots(inside) : -EBUSY;
+	const int err = pin_library() ? write_slots(inside) : -EBUSY;
 
 	if (!err)
 		return true;
@@ -258,7 +258,7 @@ static bool redirect(const void *inside)
 		 "(%s)", object_name(inside), err == -ENOSYS ?
 		 "it imports other functions than the NCCL that is known" :
 		 strerror(-err));
-	say_no(why);
+	log_not_introduced(why);
 	return false;
 }
 
@@ -269,12 +269,12 @@ const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way)
 	/* anybody may ask for NCCL's settings */
 	if (way == WEFT_INTRODUCE_BY_PRELOAD &&
 	    (getauxval(AT_SECURE) ||
-	     weft_slots_look(inside, slots, ARRAY_SIZE(slots), ALL)))
+	     weft_slots_find(inside, slots, ARRAY_SIZE(slots), ALL)))
 		return NULL;
 	if (way != WEFT_INTRODUCE_BY_NET)
 		weft_nccl_log_alone();
 	pthread_mutex_lock(&lock);
-	yes = may_introduce(inside) && redirect(inside);
+	yes = may_introduce(inside) && redirect_calls(inside);
 	/* up to 2.25 NCCL names its sockets before it asks for the id */
 	if (yes)
 		weft_nccl_files_begin(&host);

@@ -9,7 +9,7 @@
  * sockets and files (files.h).  The environment stays as it is, so children and
  * other threads notice nothing.
  *
- * Whoever sees NCCL first calls this, with an address of NCCL's code:
+ * The first code that sees NCCL calls this, with an address of NCCL's code:
  * libnccl-net-weft.so from its init, libweft_preload.so and libnccl-env-weft.so
  * when NCCL asks for NCCL_COMM_ID, its first question for a communicator, or for
  * its host id.  The latter two open libnccl-net-weft.so for it, so there is one
@@ -23,11 +23,11 @@
 
 /*
  * @inside: an address of NCCL's code.  The host id, valid for good, or NULL: not
- * introduced, which has been said, or (by the preload library alone) not NCCL.
+ * introduced, which is logged, or (by the preload library alone) not NCCL.
  */
 const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way);
 
-/* As ncclGetVersion() has it, of the NCCL that @inside lies in; 0: not told. */
+/* As ncclGetVersion() has it, of the NCCL that @inside lies in; 0: unknown. */
 int weft_nccl_version(const void *inside);
 
 #endif

@@ -10,8 +10,8 @@ static nccl_logger logger;
 static unsigned long subsystem;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void sink(void *arg, enum weft_level level, const char *file, int line,
-		 const char *text)
+static void log_to_nccl(void *arg, enum weft_level level, const char *file,
+			int line, const char *text)
 {
 	static const enum nccl_log_level to[] = {
 		[WEFT_LOG_ERROR] = NCCL_LOG_WARN,
@@ -25,7 +25,7 @@ static void sink(void *arg, enum weft_level level, const char *file, int line,
 }
 
 /* What NCCL would drop is not even formatted. */
-static enum weft_level wanted(void)
+static enum weft_level wanted_level(void)
 {
 	const char *debug = getenv("NCCL_DEBUG");
 
@@ -42,15 +42,15 @@ void weft_nccl_log_alone(void)
 	pthread_mutex_lock(&lock);
 	if (!logger) {
 		weft_settings();
-		if (wanted() > weft_log_level)
-			weft_log_set_level(wanted());
+		if (wanted_level() > weft_log_level)
+			weft_log_set_level(wanted_level());
 	}
 	pthread_mutex_unlock(&lock);
 }
 
 void weft_nccl_log_to(nccl_logger log, unsigned long subsys)
 {
-	/* Before anything is read: here NCCL's words win over UCX's. */
+	/* Before settings are read: NCCL's names take precedence over UCX's. */
 	weft_settings_set_runtime("NCCL_");
 	if (!log)
 		return;
@@ -58,10 +58,10 @@ void weft_nccl_log_to(nccl_logger log, unsigned long subsys)
 	if (!logger) {
 		logger = log;
 		subsystem = subsys;
-		weft_log_set_sink(sink, NULL);
+		weft_log_set_sink(log_to_nccl, NULL);
 		weft_settings();
-		if (wanted() > weft_log_level)
-			weft_log_set_level(wanted());
+		if (wanted_level() > weft_log_level)
+			weft_log_set_level(wanted_level());
 	}
 	pthread_mutex_unlock(&lock);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Registered memory.  NCCL registers beside isend: without the lock, but for
- * making NVLink's device ready for GPU memory.  Over TCP and InfiniBand it gets a
- * double in host memory.
+ * Registered memory.  NCCL registers beside isend: without the lock, except to
+ * prepare the NVLink device for GPU memory.  Over TCP and InfiniBand GPU memory
+ * gets a bounce buffer in host memory.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 #include "nccl_net/bounce.h"
 #include "nccl_net/comm.h"
 #include "nccl_net/context.h"
+#include "nccl_net/gpu_support.h"
 #include "nccl_net/memory.h"
-#include "nccl_net/offer.h"
 #include "nccl_net/peer.h"
 #include "nccl_net/ports.h"
 #include "nccl_net/progress.h"
@@ -19,9 +19,9 @@
 
 #define NCCL_NUM_PROTOCOLS	3	/* include/plugin/nccl_tuner.h */
 
-/* By NVLink, all that its copies need is made before NCCL's kernels run. */
-static int prepare(struct weft_net_comm *comm, struct weft_net_mr *mr,
-		   void *data)
+/* Over NVLink all that copies need is made before NCCL's kernels run. */
+static int register_prepared(struct weft_net_comm *comm, struct weft_net_mr *mr,
+			     void *data)
 {
 	struct weft_net *net = comm->net;
 	int ret;
@@ -34,7 +34,7 @@ static int prepare(struct weft_net_comm *comm, struct weft_net_mr *mr,
 		ret = -ECANCELED;
 	else if (!comm->peer->err)
 		ret = mr->ops->prepare(comm->peer->ep, mr->mem);
-	/* weft_net_peer_ready() was: the peer ends, which requests will tell */
+	/* a failure ends the peer, which requests report */
 	if (ret == -EINPROGRESS)
 		ret = 0;
 	if (ret < 0)
@@ -43,18 +43,19 @@ static int prepare(struct weft_net_comm *comm, struct weft_net_mr *mr,
 	return ret;
 }
 
-/* Without the lock: the driver may take its time, and requests go on. */
-static int stage(struct weft_net_comm *comm, struct weft_net_mr *mr, bool own)
+/* Without the lock: the driver may be slow, and requests go on. */
+static int register_bounced(struct weft_net_comm *comm, struct weft_net_mr *mr,
+			    bool own)
 {
 	int ret;
 
-	ret = weft_net_stage_register(comm, mr, own);
+	ret = weft_net_bounce_register(comm, mr, own);
 	if (ret < 0)
 		return ret;
-	ret = mr->ops->mem_register(mr->shadow, mr->size, WEFT_MEM_HOST,
+	ret = mr->ops->mem_register(mr->bounce_mem, mr->size, WEFT_MEM_HOST,
 				    &mr->mem);
 	if (ret < 0)
-		weft_net_stage_release(mr);
+		weft_net_bounce_release(mr);
 	return ret;
 }
 
@@ -116,8 +117,8 @@ static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 		ret = refuse_old_memory(data, own);
 	if (ret < 0)
 		return ret;
-	return mr->ops->prepare ? prepare(comm, mr, data) :
-				  stage(comm, mr, own);
+	return mr->ops->prepare ? register_prepared(comm, mr, data) :
+				  register_bounced(comm, mr, own);
 }
 
 int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
@@ -158,20 +159,20 @@ void weft_net_mr_revoke(struct weft_net_mr *mr)
 	if (mr->mem)
 		mr->ops->mem_release(mr->mem);
 	mr->mem = NULL;
-	if (mr->shadow)
-		weft_net_stage_drain(mr->net, mr);
+	if (mr->bounce_mem)
+		weft_net_bounce_drain(mr->net, mr);
 }
 
 static void mr_free(struct weft_net_mr *mr)
 {
-	weft_net_stage_release(mr);
+	weft_net_bounce_release(mr);
 	free(mr);
 }
 
 /* One request less names it. */
 void weft_net_mr_put(struct weft_net_mr *mr)
 {
-	if (!--mr->posted && mr->gone)
+	if (!--mr->posted && mr->deregistered)
 		mr_free(mr);
 }
 
@@ -183,7 +184,7 @@ void weft_net_deregister(struct weft_net_mr *mr)
 
 	pthread_mutex_lock(&net->lock);
 	weft_net_mr_revoke(mr);
-	mr->gone = true;
+	mr->deregistered = true;
 	last = !mr->posted;
 	weft_net_unlock(net);
 	if (last)

@@ -10,8 +10,8 @@
 #include "nccl_net/net.h"
 #include "util/cuda.h"
 
-struct weft_net_double;
-struct weft_net_lane;
+struct weft_net_bounce;
+struct weft_net_copy_queue;
 
 struct weft_net_mr {
 	struct weft_net *net;
@@ -22,11 +22,11 @@ struct weft_net_mr {
 	size_t size;
 	struct weft_cuda_ptr where;
 	bool gpu;
-	struct weft_net_lane *lane;		/* copies it; NULL: nobody does */
-	struct weft_net_double *twin;		/* in host memory, shared */
-	char *shadow;				/* its memory; NULL: none */
+	struct weft_net_copy_queue *copy_queue;	/* NULL: not bounced */
+	struct weft_net_bounce *bounce;		/* in host memory, shared */
+	char *bounce_mem;			/* its memory; NULL: none */
 	unsigned int posted;			/* receives that name it */
-	bool gone;				/* deregistered meanwhile */
+	bool deregistered;
 };
 
 static inline bool weft_net_mr_covers(const struct weft_net_mr *mr,

@@ -67,7 +67,7 @@ static void peer_failed(struct weft_net_peer *peer)
 {
 	struct weft_net_comm *comm, *tmp;
 
-	weft_net_dial_failed(peer->port->net, peer, peer->err);
+	weft_net_dials_fail_peer(peer->port->net, peer, peer->err);
 	weft_list_for_each(comm, tmp, &peer->comms, link)
 		weft_net_comm_fail(comm, peer->err);
 }
@@ -103,12 +103,12 @@ int weft_net_open(struct weft_net **net)
 	weft_list_init(&n->ports);
 	weft_list_init(&n->listeners);
 	weft_list_init(&n->dialing);
-	weft_list_init(&n->posting);
-	pthread_mutex_init(&n->stage_lock, NULL);
-	weft_list_init(&n->lanes);
-	weft_list_init(&n->doubles);
-	weft_list_init(&n->staged);
-	n->watch_fd = -1;
+	weft_list_init(&n->peers_with_posts);
+	pthread_mutex_init(&n->bounce_lock, NULL);
+	weft_list_init(&n->copy_queues);
+	weft_list_init(&n->bounces);
+	weft_list_init(&n->copying);
+	n->event_thread_fd = -1;
 	pthread_mutex_lock(&all_lock);
 	owner = getpid();
 	weft_list_add_tail(&all, &n->link);
@@ -144,7 +144,7 @@ int weft_net_shared(struct weft_net **net)
  * Ends all traffic and all threads, but leaves the objects, which a caller that
  * forgot them may still touch: every call on them now fails.  The lock is held.
  */
-static void net_abandon(struct weft_net *net)
+static void abandon_net(struct weft_net *net)
 {
 	struct weft_net_port *port, *tmp;
 	struct weft_net_peer *peer, *ptmp;
@@ -164,26 +164,25 @@ void weft_net_close(struct weft_net *net)
 	pthread_mutex_unlock(&all_lock);
 	pthread_mutex_lock(&net->lock);
 	/* those of a call beside us, too */
-	while (net->keeper.on || net->watcher.on)
-		weft_net_threads_end(net);
-	/* Nobody but us has those, since connect() has not returned them. */
-	weft_net_dials_cancel(net);
+	while (net->flusher_thread.on || net->event_thread.on)
+		weft_net_threads_stop(net);
+	weft_net_dials_drop_all(net);
 	net->closed = true;
 	users = net->users;
 	if (users) {
 		weft_debug("context closed with %u users left", net->users);
-		net_abandon(net);
+		abandon_net(net);
 	}
 	/* Those that are closing a connection go on, and out of our code. */
 	pthread_cond_broadcast(&net->pause);
-	while (net->leaving)
+	while (net->closing)
 		pthread_cond_wait(&net->pause, &net->lock);
 	pthread_mutex_unlock(&net->lock);
 	if (users)
 		return;
 	pthread_cond_destroy(&net->pause);
-	pthread_cond_destroy(&net->keeper_wake);
-	pthread_mutex_destroy(&net->stage_lock);
+	pthread_cond_destroy(&net->flusher_wake);
+	pthread_mutex_destroy(&net->bounce_lock);
 	pthread_mutex_destroy(&net->lock);
 	free(net->comms);
 	free(net);
@@ -200,7 +199,7 @@ __attribute__((destructor(101))) static void forget_settings(void)
 
 /*
  * NCCL unloads the plugin after its last communicator, also after an aborted
- * one that leaves comms behind: no thread or handler of ours may outlive us.
+ * one that leaves comms behind: none of weft's threads or handlers may outlive it.
  */
 __attribute__((destructor)) static void unload(void)
 {

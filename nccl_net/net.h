@@ -8,7 +8,7 @@
  * which runs beside isend.  Errors are -errno; result.c turns them into NCCL's.
  *
  * A weft device is a locality and pointer support, not a wire: a handle names
- * every way into its process, and the connecting side picks among them.
+ * every path into its process, and the connecting side picks among them.
  */
 #ifndef WEFT_NCCL_NET_NET_H
 #define WEFT_NCCL_NET_NET_H

@@ -88,7 +88,7 @@ struct ranked {
 	unsigned int rank;
 };
 
-static int by_rank(const void *a, const void *b)
+static int compare_ranked(const void *a, const void *b)
 {
 	const struct ranked *x = a, *y = b;
 
@@ -99,7 +99,7 @@ static int by_rank(const void *a, const void *b)
 	return x->netif.index < y->netif.index ? -1 : 1;
 }
 
-/* Loopback is never taken away, but who names eth7 does not mean it. */
+/* Loopback is always allowed, but naming eth7 does not mean it. */
 static bool only_loopback_is_left(const struct ranked *list, int n)
 {
 	const char *names = weft_settings()->net_devices;
@@ -129,7 +129,7 @@ int weft_net_netdevs(struct weft_netif **out)
 		ranked[kept].netif = list[i];
 		ranked[kept++].rank = rank(&list[i]);
 	}
-	qsort(ranked, kept, sizeof(*ranked), by_rank);
+	qsort(ranked, kept, sizeof(*ranked), compare_ranked);
 	if (!kept || only_loopback_is_left(ranked, kept)) {
 		free(ranked);
 		free(list);

@@ -33,7 +33,7 @@ int weft_net_peer_get(struct weft_net_port *port,
 		*out = peer;
 		return 0;
 	}
-	weft_list_for_each(peer, tmp, &port->leaving, link) {
+	weft_list_for_each(peer, tmp, &port->closing, link) {
 		if (peer->err ||
 		    memcmp(peer->addr.key, addr->key, WEFT_KEY_LEN))
 			continue;
@@ -51,7 +51,7 @@ int weft_net_peer_get(struct weft_net_port *port,
 	peer->refs = 1;
 	peer->flushed.done = flush_done;
 	weft_list_init(&peer->comms);
-	weft_list_init(&peer->posting);
+	weft_list_init(&peer->posts_link);
 	ret = port->ops->ep_create(port->iface, addr, peer, &peer->ep);
 	if (ret < 0) {
 		free(peer);
@@ -62,10 +62,10 @@ int weft_net_peer_get(struct weft_net_port *port,
 	return 0;
 }
 
-static void forget_posts(struct weft_net_peer *peer)
+static void drop_posts(struct weft_net_peer *peer)
 {
 	peer->posts_len = 0;
-	weft_list_del(&peer->posting);
+	weft_list_del(&peer->posts_link);
 }
 
 void weft_net_peer_put(struct weft_net_peer *peer)
@@ -74,29 +74,29 @@ void weft_net_peer_put(struct weft_net_peer *peer)
 
 	if (--peer->refs)
 		return;
-	forget_posts(peer);
+	drop_posts(peer);
 	if (!peer->err && !peer->flushing)
 		peer->flushing = port->ops->flush(peer->ep, &peer->flushed) ==
 			-EINPROGRESS;
 	weft_list_del(&peer->link);
-	weft_list_add_tail(&port->leaving, &peer->link);
+	weft_list_add_tail(&port->closing, &peer->link);
 }
 
 /*
- * The n-th endpoint to a process meets its n-th to us.  Where both have to
+ * The n-th endpoint to a process pairs with its n-th to us.  Where both must
  * prepare, the other side keeps its own as long as it has comms of it, and a new
- * one here would have nobody to meet: the old one waits until somebody connects again.
+ * one here would pair with nothing: the old one waits for the next connection.
  */
-static bool done_with(const struct weft_net_peer *peer)
+static bool may_free_peer(const struct weft_net_peer *peer)
 {
 	return !peer->flushing && (!peer->port->ops->prepare || peer->err);
 }
 
 /*
- * NCCL's kernels must not wait for a driver that waits for them: nothing is
- * handed out before all that allocates or maps is done.
+ * NCCL's kernels must not wait for a driver that waits for them: no connection
+ * is handed out before all that allocates or maps is done.
  */
-int weft_net_peer_ready(struct weft_net_peer *peer)
+int weft_net_peer_prepare(struct weft_net_peer *peer)
 {
 	int ret;
 
@@ -115,8 +115,8 @@ void weft_net_peer_reap(struct weft_net_port *port, bool force)
 {
 	struct weft_net_peer *peer, *tmp;
 
-	weft_list_for_each(peer, tmp, &port->leaving, link) {
-		if (peer->refs || (!force && !done_with(peer)))
+	weft_list_for_each(peer, tmp, &port->closing, link) {
+		if (peer->refs || (!force && !may_free_peer(peer)))
 			continue;
 		weft_list_del(&peer->link);
 		if (peer->ep)
@@ -125,12 +125,12 @@ void weft_net_peer_reap(struct weft_net_port *port, bool force)
 	}
 }
 
-/* An end that cuts nothing off is how every job ends: not worth a word. */
-static void report(struct weft_net_peer *peer)
+/* Every job ends with lost peers: warn only if transfers were cut off. */
+static void log_lost_peer(struct weft_net_peer *peer)
 {
 	struct weft_net_comm *comm, *tmp;
 	char text[WEFT_SOCKADDR_STR], addr[WEFT_SOCKADDR_STR + 4];
-	unsigned int active = peer->cut;
+	unsigned int active = peer->failed_puts;
 
 	weft_list_for_each(comm, tmp, &peer->comms, link)
 		active += comm->active + (comm->dial != NULL);
@@ -154,18 +154,18 @@ void weft_net_peer_fail(struct weft_net_peer *peer, int err)
 	if (peer->err)
 		return;
 	peer->err = err < 0 ? err : -EIO;
-	forget_posts(peer);
-	report(peer);
+	drop_posts(peer);
+	log_lost_peer(peer);
 	peer->ep = NULL;
-	/* Dead ones are found no more, and freed with their last comm. */
+	/* A dead peer is not found again, and freed with its last comm. */
 	weft_list_del(&peer->link);
-	weft_list_add_tail(&peer->port->leaving, &peer->link);
+	weft_list_add_tail(&peer->port->closing, &peer->link);
 	peer->port->ops->ep_destroy(ep);
 	peer->flushing = false;
 	peer->port->net->ops->peer_failed(peer);
 }
 
-bool weft_net_peer_unsent(struct weft_net_peer *peer)
+bool weft_net_peer_has_unsent(struct weft_net_peer *peer)
 {
 	struct weft_ep_attr attr = { .unsent = false };
 
@@ -175,25 +175,25 @@ bool weft_net_peer_unsent(struct weft_net_peer *peer)
 	return attr.unsent;
 }
 
-static int send_posts(struct weft_net_peer *peer)
+static int flush_posts(struct weft_net_peer *peer)
 {
-	struct iovec iov = { peer->posts, peer->posts_len };
+	struct iovec iov = { peer->batched_posts, peer->posts_len };
 	int ret;
 
 	if (!peer->posts_len)
 		return 0;
 	ret = peer->port->ops->message(peer->ep, WEFT_MSG_POST, &iov, 1, NULL);
 	if (!ret)
-		forget_posts(peer);
+		drop_posts(peer);
 	return ret;
 }
 
-void weft_net_send_posts(struct weft_net *net)
+void weft_net_flush_posts(struct weft_net *net)
 {
 	struct weft_net_peer *peer, *tmp;
 
-	weft_list_for_each(peer, tmp, &net->posting, posting)
-		send_posts(peer);
+	weft_list_for_each(peer, tmp, &net->peers_with_posts, posts_link)
+		flush_posts(peer);
 }
 
 int weft_net_peer_post(struct weft_net_peer *peer,
@@ -203,13 +203,15 @@ int weft_net_peer_post(struct weft_net_peer *peer,
 
 	if (!ret && peer->posts_len + WEFT_MSG_POST_LEN(post->rkey_len) >
 		    WEFT_NET_POSTS)
-		ret = send_posts(peer);
+		ret = flush_posts(peer);
 	if (ret)
 		return ret;
 	peer->posts_len += weft_msg_post_pack(post,
-					      peer->posts + peer->posts_len);
-	if (weft_list_empty(&peer->posting))
-		weft_list_add_tail(&peer->port->net->posting, &peer->posting);
+					      peer->batched_posts +
+					      peer->posts_len);
+	if (weft_list_empty(&peer->posts_link))
+		weft_list_add_tail(&peer->port->net->peers_with_posts,
+				   &peer->posts_link);
 	return 0;
 }
 
@@ -221,7 +223,7 @@ int weft_net_peer_send(struct weft_net_peer *peer, enum weft_net_msg id,
 	int ret = peer->err;
 
 	if (!ret)
-		ret = send_posts(peer);
+		ret = flush_posts(peer);
 	if (ret)
 		return ret;
 	return peer->port->ops->message(peer->ep, id, &iov, 1, NULL);

@@ -22,15 +22,15 @@ struct weft_net_peer {
 	struct weft_address addr;
 	struct weft_ep *ep;			/* NULL once dead */
 	int err;
-	unsigned int cut;			/* puts that failed */
+	unsigned int failed_puts;
 	bool prepared;				/* prepare() is done */
 	bool flushing;
 	unsigned int refs;
 	struct weft_op flushed;
 	struct weft_list comms;
-	struct weft_list posting;		/* in net->posting */
+	struct weft_list posts_link;		/* net->peers_with_posts */
 	size_t posts_len;			/* that progress() sends */
-	uint8_t posts[WEFT_NET_POSTS];
+	uint8_t batched_posts[WEFT_NET_POSTS];
 };
 
 int weft_net_peer_get(struct weft_net_port *port,
@@ -45,7 +45,7 @@ int weft_net_peer_send(struct weft_net_peer *peer, enum weft_net_msg id,
 		       const void *buf, size_t len);
 
 /* 0: @peer's port has all that traffic will need; -EAGAIN: not yet */
-int weft_net_peer_ready(struct weft_net_peer *peer);
+int weft_net_peer_prepare(struct weft_net_peer *peer);
 
 /*
  * As WEFT_MSG_POST, but with what else is posted till the next progress(): one
@@ -53,10 +53,10 @@ int weft_net_peer_ready(struct weft_net_peer *peer);
  */
 int weft_net_peer_post(struct weft_net_peer *peer,
 		       const struct weft_msg_post *post);
-/* Sends what peers owe. */
-void weft_net_send_posts(struct weft_net *net);
+/* Sends the POSTs of all peers. */
+void weft_net_flush_posts(struct weft_net *net);
 
-/* Is there something that only progress() would get out? */
-bool weft_net_peer_unsent(struct weft_net_peer *peer);
+/* Has it data that only progress() sends? */
+bool weft_net_peer_has_unsent(struct weft_net_peer *peer);
 
 #endif

@@ -14,9 +14,9 @@
 #include "bootstrap/settings.h"
 #include "nccl_net/bounce.h"
 #include "nccl_net/context.h"
+#include "nccl_net/gpu_support.h"
 #include "nccl_net/hcas.h"
 #include "nccl_net/netdevs.h"
-#include "nccl_net/offer.h"
 #include "nccl_net/peer.h"
 #include "nccl_net/ports.h"
 #include "nccl_net/progress.h"
@@ -24,10 +24,10 @@
 #include "util/log.h"
 
 /* How long closing waits for the last messages to leave. */
-#define LEAVE_MS	1000
+#define CLOSE_MS	1000
 
-struct shunned {
-	struct weft_list link;			/* port->shunned */
+struct unreachable {
+	struct weft_list link;			/* port->unreachable */
 	uint8_t key[WEFT_KEY_LEN];
 };
 
@@ -44,7 +44,7 @@ static const struct wire {
 	[WEFT_WIRE_TCP] = { &weft_tcp_ops, 0, false },
 };
 
-static int port_open(struct weft_net *net, enum weft_net_wire wire,
+static int open_port(struct weft_net *net, enum weft_net_wire wire,
 		     const char *netdev, int family,
 		     struct weft_net_port **out)
 {
@@ -66,8 +66,8 @@ static int port_open(struct weft_net *net, enum weft_net_wire wire,
 	port->falls_back = wires[wire].falls_back;
 	snprintf(port->netdev, sizeof(port->netdev), "%s", netdev);
 	weft_list_init(&port->peers);
-	weft_list_init(&port->leaving);
-	weft_list_init(&port->shunned);
+	weft_list_init(&port->closing);
+	weft_list_init(&port->unreachable);
 	ret = port->ops->iface_open(&params, &port->iface);
 	if (ret < 0) {
 		free(port);
@@ -80,32 +80,32 @@ static int port_open(struct weft_net *net, enum weft_net_wire wire,
 	return 0;
 }
 
-static void nvlink_open(struct weft_net *net)
+static void open_nvlink(struct weft_net *net)
 {
 	struct weft_net_port *port;
 
 	if (!weft_nccl_nvlink_offered() ||
-	    port_open(net, WEFT_WIRE_NVLINK, "nvlink", AF_UNSPEC, &port) < 0)
+	    open_port(net, WEFT_WIRE_NVLINK, "nvlink", AF_UNSPEC, &port) < 0)
 		return;			/* the others move GPU memory, too */
-	net->watched = port;
-	if (weft_net_watch_start(net) < 0)
+	net->events_port = port;
+	if (weft_net_events_start(net) < 0)
 		weft_warn("a rank may wait for NVLink until NCCL calls here");
-	weft_net_watch_look(net);
+	weft_net_events_update(net);
 }
 
-static int tcp_open(struct weft_net *net, const struct weft_netif *netif)
+static int open_tcp(struct weft_net *net, const struct weft_netif *netif)
 {
 	struct weft_net_port *port;
 	int ret;
 
-	ret = port_open(net, WEFT_WIRE_TCP, netif->name,
+	ret = open_port(net, WEFT_WIRE_TCP, netif->name,
 			netif->addr.sa.sa_family, &port);
 	if (!ret)
 		port->speed = netif->speed;
 	return ret;
 }
 
-static struct weft_net_port *ib_open(struct weft_net *net, unsigned int i)
+static struct weft_net_port *open_ib(struct weft_net *net, unsigned int i)
 {
 	const struct weft_verbs_port *list;
 	struct weft_net_port *port;
@@ -113,9 +113,9 @@ static struct weft_net_port *ib_open(struct weft_net *net, unsigned int i)
 	weft_net_hcas(&list);
 	if (!weft_net_hca_usable(i))
 		return NULL;
-	if (port_open(net, WEFT_WIRE_IB, list[i].name, weft_settings()->family,
+	if (open_port(net, WEFT_WIRE_IB, list[i].name, weft_settings()->family,
 		      &port) < 0) {
-		/* said by the device; once is enough */
+		/* logged by the device */
 		weft_net_hca_give_up(i);
 		return NULL;
 	}
@@ -135,77 +135,78 @@ struct weft_net_port *weft_net_hca_port(struct weft_net *net, int dev)
 	weft_list_for_each(port, tmp, &net->ports, link)
 		if (port->wire == WEFT_WIRE_IB && port->hca == (unsigned int)i)
 			return port;
-	return ib_open(net, (unsigned int)i);
+	return open_ib(net, (unsigned int)i);
 }
 
-bool weft_net_shuns(const struct weft_net_port *port,
-		    const struct weft_address *addr)
+bool weft_net_is_unreachable(const struct weft_net_port *port,
+			     const struct weft_address *addr)
 {
-	struct shunned *s, *tmp;
+	struct unreachable *s, *tmp;
 
-	weft_list_for_each(s, tmp, &port->shunned, link)
+	weft_list_for_each(s, tmp, &port->unreachable, link)
 		if (!memcmp(s->key, addr->key, WEFT_KEY_LEN))
 			return true;
 	return false;
 }
 
-void weft_net_shun(struct weft_net_port *port, const struct weft_address *addr)
+void weft_net_mark_unreachable(struct weft_net_port *port,
+			       const struct weft_address *addr)
 {
-	struct shunned *s;
+	struct unreachable *s;
 
-	if (weft_net_shuns(port, addr))
+	if (weft_net_is_unreachable(port, addr))
 		return;
 	s = malloc(sizeof(*s));
 	if (!s)
-		return;			/* it is tried again, that is all */
+		return;			/* it is tried again */
 	memcpy(s->key, addr->key, WEFT_KEY_LEN);
-	weft_list_add_tail(&port->shunned, &s->link);
+	weft_list_add_tail(&port->unreachable, &s->link);
 }
 
-static bool port_leaving(struct weft_net_port *port)
+static bool is_port_flushing(struct weft_net_port *port)
 {
 	struct weft_net_peer *peer, *tmp;
 
 	weft_net_peer_reap(port, false);
-	weft_list_for_each(peer, tmp, &port->leaving, link)
+	weft_list_for_each(peer, tmp, &port->closing, link)
 		if (peer->flushing)
 			return true;
 	return false;
 }
 
-static void port_close(struct weft_net_port *port)
+static void close_port(struct weft_net_port *port)
 {
 	struct weft_net *net = port->net;
-	struct shunned *s, *tmp;
+	struct unreachable *s, *tmp;
 
-	if (port == net->watched) {
-		net->watched = NULL;
-		weft_net_watch_look(net);
+	if (port == net->events_port) {
+		net->events_port = NULL;
+		weft_net_events_update(net);
 	}
 	port->ops->iface_close(port->iface);
 	weft_list_del(&port->link);
-	weft_list_for_each(s, tmp, &port->shunned, link)
+	weft_list_for_each(s, tmp, &port->unreachable, link)
 		free(s);
-	weft_list_init(&port->shunned);
+	weft_list_init(&port->unreachable);
 	if (!net->closed)		/* else its peers are still named */
 		free(port);
 }
 
 void weft_net_ports_close(struct weft_net *net)
 {
-	const uint64_t deadline = weft_now_ms() + LEAVE_MS;
+	const uint64_t deadline = weft_now_ms() + CLOSE_MS;
 	struct weft_net_port *port, *tmp;
 
 	weft_list_for_each(port, tmp, &net->ports, link) {
-		while (port_leaving(port) && weft_now_ms() < deadline)
+		while (is_port_flushing(port) && weft_now_ms() < deadline)
 			port->ops->progress(port->iface);
 		weft_net_peer_reap(port, true);
-		port_close(port);
+		close_port(port);
 	}
-	weft_net_stage_close(net);
+	weft_net_bounce_close(net);
 }
 
-int weft_net_use(struct weft_net *net)
+int weft_net_ports_get(struct weft_net *net)
 {
 	struct weft_netif *list;
 	int n, i, ret = -ENODEV;
@@ -220,18 +221,18 @@ int weft_net_use(struct weft_net *net)
 		return n;
 	}
 	net->best = WEFT_WIRE_TCP;
-	nvlink_open(net);
+	open_nvlink(net);
 	for (i = 0; i < n; i++)
-		ret = tcp_open(net, &list[i]);
+		ret = open_tcp(net, &list[i]);
 	free(list);
-	/* One interface that cannot be had is no reason to fail. */
+	/* One interface that fails is no reason to fail. */
 	if (!weft_list_empty(&net->ports))
 		return 0;
 	net->users--;
 	return ret;
 }
 
-void weft_net_unuse(struct weft_net *net)
+void weft_net_ports_put(struct weft_net *net)
 {
 	if (!--net->users && !net->closed)
 		weft_net_ports_close(net);

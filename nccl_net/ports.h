@@ -24,27 +24,28 @@ struct weft_net_port {
 	 * would have to keep, and a thread watches it (progress.c).
 	 */
 	bool kernels_wait;
-	bool falls_back;			/* to TCP, with a word */
-	unsigned int hca;			/* ib: which of weft_net_hcas() */
+	bool falls_back;			/* to TCP, which is logged */
+	unsigned int hca;			/* ib: index in weft_net_hcas() */
 	unsigned int skipped;			/* calls of progress() */
 	uint64_t speed;				/* bytes/s, 0 unknown */
 	struct weft_list peers;			/* alive */
-	struct weft_list leaving;		/* no comm left, or dead */
-	struct weft_list shunned;		/* whom TCP has to reach */
+	struct weft_list closing;		/* no comm left, or dead */
+	struct weft_list unreachable;		/* addresses left to TCP */
 };
 
 /* Opens the ports for the first user; the last one closes them. */
-int weft_net_use(struct weft_net *net);
-void weft_net_unuse(struct weft_net *net);
+int weft_net_ports_get(struct weft_net *net);
+void weft_net_ports_put(struct weft_net *net);
 void weft_net_ports_close(struct weft_net *net);
 /*
  * The port of NCCL's device @dev, which is opened when that device is first
  * used; NULL: it has none, or it cannot be had.
  */
 struct weft_net_port *weft_net_hca_port(struct weft_net *net, int dev);
-/* Who has this address is not reached by @port: do not try again. */
-void weft_net_shun(struct weft_net_port *port, const struct weft_address *addr);
-bool weft_net_shuns(const struct weft_net_port *port,
-		    const struct weft_address *addr);
+/* @port does not reach this address: do not try again. */
+void weft_net_mark_unreachable(struct weft_net_port *port,
+			       const struct weft_address *addr);
+bool weft_net_is_unreachable(const struct weft_net_port *port,
+			     const struct weft_address *addr);
 
 #endif

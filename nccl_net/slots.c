@@ -43,7 +43,7 @@ struct object {
 	bool too_many;
 };
 
-static bool holds(const struct dl_phdr_info *info, uintptr_t address)
+static bool contains_address(const struct dl_phdr_info *info, uintptr_t address)
 {
 	const ElfW(Phdr) *p = info->dlpi_phdr;
 	unsigned int i;
@@ -55,7 +55,7 @@ static bool holds(const struct dl_phdr_info *info, uintptr_t address)
 	return false;
 }
 
-static int look_at(struct dl_phdr_info *info, size_t size, void *arg)
+static int visit_object(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	const ElfW(Phdr) *p = info->dlpi_phdr;
@@ -63,7 +63,7 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *arg)
 	unsigned int i;
 
 	(void)size;
-	if (!holds(info, o->inside))
+	if (!contains_address(info, o->inside))
 		return 0;
 	o->base = info->dlpi_addr;
 	for (i = 0; i < info->dlpi_phnum; i++, p++) {
@@ -79,22 +79,22 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /* An address of the dynamic section, which not every linker has relocated. */
-static const void *address(const struct object *o, ElfW(Addr) value)
+static const void *object_address(const struct object *o, ElfW(Addr) value)
 {
 	return (const void *)(value < o->base ? value + o->base : value);
 }
 
-static const void *entry(const struct object *o, ElfW(Sxword) tag)
+static const void *dynamic_entry(const struct object *o, ElfW(Sxword) tag)
 {
 	const ElfW(Dyn) *d;
 
 	for (d = o->dynamic; d->d_tag != DT_NULL; d++)
 		if (d->d_tag == tag)
-			return address(o, d->d_un.d_ptr);
+			return object_address(o, d->d_un.d_ptr);
 	return NULL;
 }
 
-static size_t value(const struct object *o, ElfW(Sxword) tag)
+static size_t dynamic_value(const struct object *o, ElfW(Sxword) tag)
 {
 	const ElfW(Dyn) *d;
 
@@ -104,7 +104,7 @@ static size_t value(const struct object *o, ElfW(Sxword) tag)
 	return 0;
 }
 
-static void note(struct object *o, const struct weft_slot *slot, uintptr_t at)
+static void record_slot(struct object *o, const struct weft_slot *slot, uintptr_t at)
 {
 	if (o->n == MAX) {
 		o->too_many = true;
@@ -116,8 +116,9 @@ static void note(struct object *o, const struct weft_slot *slot, uintptr_t at)
 }
 
 /* Entries of both kinds begin with the same two members. */
-static void scan(struct object *o, const char *table, size_t size, size_t each,
-		 const struct weft_slot *slots, size_t n)
+static void scan_relocations(struct object *o, const char *table, size_t size,
+			     size_t each, const struct weft_slot *slots,
+			     size_t n)
 {
 	const char *end = table + size, *name;
 	const ElfW(Rel) *r;
@@ -132,23 +133,26 @@ static void scan(struct object *o, const char *table, size_t size, size_t each,
 		       o->symbols[ELF64_R_SYM(r->r_info)].st_name;
 		for (i = 0; i < n; i++)
 			if (!strcmp(name, slots[i].name))
-				note(o, &slots[i], o->base + r->r_offset);
+				record_slot(o, &slots[i], o->base + r->r_offset);
 	}
 }
 
-static void scan_all(struct object *o, const struct weft_slot *slots, size_t n)
+static void scan_object(struct object *o, const struct weft_slot *slots, size_t n)
 {
-	const size_t each = value(o, DT_PLTREL) == DT_REL ? sizeof(ElfW(Rel)) :
-							    sizeof(ElfW(Rela));
+	const size_t each = dynamic_value(o, DT_PLTREL) == DT_REL ?
+			    sizeof(ElfW(Rel)) : sizeof(ElfW(Rela));
 
-	scan(o, entry(o, DT_JMPREL), value(o, DT_PLTRELSZ), each, slots, n);
-	scan(o, entry(o, DT_RELA), value(o, DT_RELASZ), sizeof(ElfW(Rela)),
-	     slots, n);
-	scan(o, entry(o, DT_REL), value(o, DT_RELSZ), sizeof(ElfW(Rel)), slots,
-	     n);
+	scan_relocations(o, dynamic_entry(o, DT_JMPREL),
+			 dynamic_value(o, DT_PLTRELSZ), each, slots, n);
+	scan_relocations(o, dynamic_entry(o, DT_RELA),
+			 dynamic_value(o, DT_RELASZ), sizeof(ElfW(Rela)),
+			 slots, n);
+	scan_relocations(o, dynamic_entry(o, DT_REL),
+			 dynamic_value(o, DT_RELSZ), sizeof(ElfW(Rel)),
+			 slots, n);
 }
 
-static int put(const struct object *o, void **at, void *to)
+static int write_slot(const struct object *o, void **at, void *to)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	void *start = (void *)((uintptr_t)at & -page);
@@ -165,46 +169,46 @@ static int put(const struct object *o, void **at, void *to)
 	return 0;
 }
 
-static int put_all(struct object *o)
+static int write_all_slots(struct object *o)
 {
 	unsigned int i;
 	int err = 0;
 
 	for (i = 0; i < o->n && !err; i++) {
 		o->found[i].was = *o->found[i].at;
-		err = put(o, o->found[i].at, o->found[i].to);
+		err = write_slot(o, o->found[i].at, o->found[i].to);
 	}
 	/* a lazily bound slot holds the way to its binding, which is good again */
 	while (err && i--)
-		put(o, o->found[i].at, o->found[i].was);
+		write_slot(o, o->found[i].at, o->found[i].was);
 	return err;
 }
 
-static int find(struct object *o, const void *inside,
-		const struct weft_slot *slots, size_t n, unsigned int groups)
+static int find_slots(struct object *o, const void *inside,
+		      const struct weft_slot *slots, size_t n, unsigned int groups)
 {
 	*o = (struct object){ .inside = (uintptr_t)inside };
 #ifdef NO_SLOTS
 	return -EOPNOTSUPP;
 #endif
-	if (!dl_iterate_phdr(look_at, o) || !o->dynamic)
+	if (!dl_iterate_phdr(visit_object, o) || !o->dynamic)
 		return -ENOENT;
-	o->symbols = entry(o, DT_SYMTAB);
-	o->names = entry(o, DT_STRTAB);
+	o->symbols = dynamic_entry(o, DT_SYMTAB);
+	o->names = dynamic_entry(o, DT_STRTAB);
 	if (!o->symbols || !o->names)
 		return -ENOENT;
-	scan_all(o, slots, n);
+	scan_object(o, slots, n);
 	if ((o->groups & groups) != groups)
 		return -ENOSYS;
 	return o->too_many ? -E2BIG : 0;
 }
 
-int weft_slots_look(const void *inside, const struct weft_slot *slots, size_t n,
+int weft_slots_find(const void *inside, const struct weft_slot *slots, size_t n,
 		    unsigned int groups)
 {
 	struct object o;
 
-	return find(&o, inside, slots, n, groups);
+	return find_slots(&o, inside, slots, n, groups);
 }
 
 int weft_slots_write(const void *inside, const struct weft_slot *slots,
@@ -214,11 +218,11 @@ int weft_slots_write(const void *inside, const struct weft_slot *slots,
 	struct object o;
 	int err;
 
-	err = find(&o, inside, slots, n, groups);
+	err = find_slots(&o, inside, slots, n, groups);
 	if (err)
 		return err;
 	pthread_mutex_lock(&lock);
-	err = put_all(&o);
+	err = write_all_slots(&o);
 	pthread_mutex_unlock(&lock);
 	return err;
 }

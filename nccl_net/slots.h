@@ -2,7 +2,7 @@
 /*
  * Import slots: the places of a loaded object that hold the addresses of the
  * functions it calls in others.  What is written there is called by that object
- * alone, from then on; nobody else in the process notices.
+ * alone, from then on; the rest of the process does not notice.
  */
 #ifndef WEFT_NCCL_NET_SLOTS_H
 #define WEFT_NCCL_NET_SLOTS_H
@@ -26,7 +26,7 @@ struct weft_slot {
 int weft_slots_write(const void *inside, const struct weft_slot *slots,
 		     size_t n, unsigned int groups);
 /* The same but for writing: would it find them all? */
-int weft_slots_look(const void *inside, const struct weft_slot *slots, size_t n,
+int weft_slots_find(const void *inside, const struct weft_slot *slots, size_t n,
 		    unsigned int groups);
 
 #endif

@@ -3,7 +3,7 @@
 #include "nccl_net/tuner_table.h"
 #include "util/util.h"
 
-static int look_up(size_t share)
+static int find_channels(size_t share)
 {
 	size_t i;
 
@@ -26,7 +26,7 @@ int weft_tuner_channels(size_t ranks, int func, size_t bytes)
 	case NCCL_ALL_GATHER:
 	case NCCL_REDUCE_SCATTER:
 	case NCCL_ALL_REDUCE:
-		return look_up(bytes / ranks);
+		return find_channels(bytes / ranks);
 	default:
 		return 0;
 	}

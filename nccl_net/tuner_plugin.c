@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* NCCL's types to ours and back, for all versions of the tuner interface. */
+/* Translates NCCL's types, for all versions of the tuner interface. */
 #include <errno.h>
 #include <stdlib.h>
 #include "nccl_net/abi/tuner.h"
@@ -12,7 +12,7 @@
 
 struct tuner {				/* one per communicator */
 	size_t ranks;
-	bool channels;			/* they are ours to choose */
+	bool channels;			/* weft may choose them */
 };
 
 /*
@@ -109,7 +109,7 @@ static enum nccl_result get_coll_v2(void *ctx, int func, size_t bytes,
 			   channels);
 }
 
-static enum nccl_result destroy(void *ctx)
+static enum nccl_result destroy_tuner(void *ctx)
 {
 	free(ctx);
 	return NCCL_SUCCESS;
@@ -120,7 +120,7 @@ WEFT_EXPORT struct nccl_tuner_v2 ncclTunerPlugin_v2 = {
 	.name = WEFT_NCCL_NAME,
 	.init = init_v2,
 	.get_coll = get_coll_v2,
-	.destroy = destroy,
+	.destroy = destroy_tuner,
 };
 
 extern struct nccl_tuner_v3 ncclTunerPlugin_v3;
@@ -128,7 +128,7 @@ WEFT_EXPORT struct nccl_tuner_v3 ncclTunerPlugin_v3 = {
 	.name = WEFT_NCCL_NAME,
 	.init = init_v2,
 	.get_coll = get_coll_v3,
-	.destroy = destroy,
+	.destroy = destroy_tuner,
 };
 
 extern struct nccl_tuner_v4 ncclTunerPlugin_v4;
@@ -136,7 +136,7 @@ WEFT_EXPORT struct nccl_tuner_v4 ncclTunerPlugin_v4 = {
 	.name = WEFT_NCCL_NAME,
 	.init = init_v2,
 	.get_coll = get_coll_v4,
-	.destroy = destroy,
+	.destroy = destroy_tuner,
 };
 
 extern struct nccl_tuner_v5 ncclTunerPlugin_v5;
@@ -144,7 +144,7 @@ WEFT_EXPORT struct nccl_tuner_v5 ncclTunerPlugin_v5 = {
 	.name = WEFT_NCCL_NAME,
 	.init = init_v5,
 	.get_coll = get_coll_v4,
-	.finalize = destroy,
+	.finalize = destroy_tuner,
 };
 
 extern struct nccl_tuner_v6 ncclTunerPlugin_v6;
@@ -152,5 +152,5 @@ WEFT_EXPORT struct nccl_tuner_v6 ncclTunerPlugin_v6 = {
 	.name = WEFT_NCCL_NAME,
 	.init = init_v5,
 	.get_coll = get_coll_v4,
-	.finalize = destroy,
+	.finalize = destroy_tuner,
 };

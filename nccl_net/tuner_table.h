@@ -35,7 +35,7 @@
  * host memory; us of all_reduce, all_gather, broadcast by NCCL's choice and by
  * Simple: 64 KiB 46 72, 28 40, 34 28; 128 KiB 84 82, 49 44, 40 36; 256 KiB 162
  * 107, 90 75, 79 38; 512 KiB 310 111, 180 132, 46 46; 1 MiB 473 127, 155 151,
- * 57 54.  By TCP there is no difference (nine rounds, 128 KiB to 2 MiB).
+ * 57 54.  Over TCP there is no difference (nine rounds, 128 KiB to 2 MiB).
  */
 #define SIMPLE_SHARE	(128u << 10)
 

@@ -1,57 +1,57 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* NCCL's types to ours and back; no behaviour of its own. */
+/* Translates NCCL's types; no behaviour of its own. */
 #include <errno.h>
 #include <stdbool.h>
 #include "nccl_net/channels.h"
 #include "nccl_net/env.h"
+#include "nccl_net/gpu_support.h"
 #include "nccl_net/introduce.h"
 #include "nccl_net/log.h"
 #include "nccl_net/net.h"
-#include "nccl_net/offer.h"
 #include "nccl_net/result.h"
 #include "nccl_net/versions.h"
 #include "util/log.h"
 
 static bool has_tuner;			/* this NCCL looks for one in us */
 
-/* NCCL up to 2.28.3 asks us first, whatever it has been told to take. */
-static void begin(nccl_logger log)
+/* NCCL up to 2.28.3 asks weft first, whatever NCCL_NET names. */
+static void start_plugin(nccl_logger log)
 {
 	weft_nccl_log_to(log, NCCL_SUBSYS_INIT | NCCL_SUBSYS_NET);
 	/* NCCL's logger is a part of NCCL */
 	if (log && weft_nccl_introduce((const void *)log, WEFT_INTRODUCE_BY_NET))
-		weft_nccl_nvlink_unneeded();
+		weft_nccl_set_introduced();
 	if (!weft_nccl_network_ours())
-		weft_nccl_env_hand_over();
+		weft_nccl_env_apply();
 }
 
-static enum nccl_result init(nccl_logger log)
+static enum nccl_result init_shared(nccl_logger log)
 {
 	struct weft_net *net;
 	int ret;
 
-	begin(log);
+	start_plugin(log);
 	ret = weft_net_shared(&net);
 	if (ret < 0)
-		weft_nccl_env_hand_over();
+		weft_nccl_env_apply();
 	return weft_nccl_result(ret);
 }
 
 enum nccl_result weft_nccl_init_tuned(nccl_logger log)
 {
 	has_tuner = true;
-	return init(log);
+	return init_shared(log);
 }
 
 enum nccl_result weft_nccl_init_old(nccl_logger log)
 {
-	weft_nccl_nvlink_untried();
-	return init(log);
+	weft_nccl_nvlink_untested();
+	return init_shared(log);
 }
 
 enum nccl_result weft_nccl_init_old_tuned(nccl_logger log)
 {
-	weft_nccl_nvlink_untried();
+	weft_nccl_nvlink_untested();
 	return weft_nccl_init_tuned(log);
 }
 
@@ -60,7 +60,7 @@ enum nccl_result weft_nccl_devices(int *n)
 	int found = weft_net_devices();
 
 	if (found <= 0)
-		weft_nccl_env_hand_over();
+		weft_nccl_env_apply();
 	if (found < 0)
 		return weft_nccl_result(found);
 	*n = found;
@@ -90,7 +90,7 @@ enum nccl_result weft_nccl_listen(int dev, void *handle, void **listener)
 	return weft_nccl_listen_ctx(net, dev, handle, listener);
 }
 
-/* @offload asks for a device that GPU code drives itself: there is none. */
+/* @offload: a device that GPU code drives itself; weft has none. */
 enum nccl_result weft_nccl_connect_ctx(void *ctx, int dev, void *handle,
 				       void **comm, void **offload)
 {
@@ -258,10 +258,10 @@ enum nccl_result weft_nccl_init_ctx(void **ctx, uint64_t comm_id,
 	(void)config;
 	(void)profiler;
 	has_tuner = true;
-	begin(log);
+	start_plugin(log);
 	ret = weft_net_open(&net);
 	if (ret < 0)
-		weft_nccl_env_hand_over();
+		weft_nccl_env_apply();
 	else
 		*ctx = net;
 	return weft_nccl_result(ret);

@@ -6,7 +6,7 @@
 #include "util/util.h"
 
 /* Interface part and device part; @room is what is left of the buffer. */
-static size_t way_pack(const struct weft_address *a, uint8_t *buf, size_t room)
+static size_t pack_path(const struct weft_address *a, uint8_t *buf, size_t room)
 {
 	uint8_t dev[WEFT_DEV_ADDR_MAX];
 	size_t n = weft_address_pack_dev(a, dev);
@@ -19,8 +19,8 @@ static size_t way_pack(const struct weft_address *a, uint8_t *buf, size_t room)
 }
 
 /* The bytes it took, or -EINVAL. */
-static ssize_t way_unpack(const uint8_t *buf, size_t len,
-			  struct weft_address *a)
+static ssize_t unpack_path(const uint8_t *buf, size_t len,
+			   struct weft_address *a)
 {
 	uint8_t dev[WEFT_DEV_ADDR_MAX];
 
@@ -35,52 +35,52 @@ static ssize_t way_unpack(const uint8_t *buf, size_t len,
 unsigned int weft_handle_pack(const struct weft_handle *h, void *buf)
 {
 	uint8_t *p = buf;
-	size_t at = WEFT_HANDLE_WAYS, n;
-	unsigned int i, ways = 0, wires = 0;
+	size_t at = WEFT_HANDLE_PATHS, n;
+	unsigned int i, paths = 0, wires = 0;
 
 	memset(p, 0, WEFT_NET_HANDLE);
 	for (i = 0; i < h->n; i++) {
-		n = way_pack(&h->way[i], p + at, WEFT_NET_HANDLE - at);
+		n = pack_path(&h->path[i], p + at, WEFT_NET_HANDLE - at);
 		if (!n)
 			continue;	/* a shorter one may still fit */
 		at += n;
-		wires |= h->wire[i] << 2 * ways++;
+		wires |= h->wire[i] << 2 * paths++;
 	}
 	weft_put_le32(p, WEFT_HANDLE_MAGIC);
 	p[4] = WEFT_HANDLE_VERSION;
-	p[5] = ways | wires << 2;
+	p[5] = paths | wires << 2;
 	p[6] = h->channels;
 	p[7] = h->buffer;
 	weft_put_le64(p + 8, h->token);
 	weft_put_le64(p + WEFT_HANDLE_STAGE, h->stage);
-	return ways;
+	return paths;
 }
 
 int weft_handle_unpack(const void *buf, struct weft_handle *h)
 {
 	struct weft_handle out = { 0 };
 	const uint8_t *p = buf;
-	size_t at = WEFT_HANDLE_WAYS;
-	unsigned int ways;
+	size_t at = WEFT_HANDLE_PATHS;
+	unsigned int paths;
 	ssize_t n;
 
 	if (weft_get_le32(p) != WEFT_HANDLE_MAGIC)
 		return -EPROTO;
 	if (p[4] != WEFT_HANDLE_VERSION)
 		return -EPROTONOSUPPORT;
-	ways = p[5] & 3;
-	if (!ways || p[5] >> 2 * (ways + 1))
+	paths = p[5] & 3;
+	if (!paths || p[5] >> 2 * (paths + 1))
 		return -EINVAL;
 	out.channels = p[6];
 	out.buffer = p[7];
 	out.token = weft_get_le64(p + 8);
 	out.stage = weft_get_le64(p + WEFT_HANDLE_STAGE);
-	for (out.n = 0; out.n < ways; out.n++) {
+	for (out.n = 0; out.n < paths; out.n++) {
 		out.wire[out.n] = p[5] >> 2 * (out.n + 1) & 3;
 		if (out.wire[out.n] > WEFT_WIRE_TCP)
 			return -EINVAL;
-		n = way_unpack(p + at, WEFT_NET_HANDLE - at,
-			       &out.way[out.n]);
+		n = unpack_path(p + at, WEFT_NET_HANDLE - at,
+				&out.path[out.n]);
 		if (n < 0)
 			return -EINVAL;
 		at += n;
@@ -96,8 +96,8 @@ size_t weft_msg_connect_pack(const struct weft_msg_connect *m, void *buf)
 	weft_put_le64(p, m->listener);
 	weft_put_le64(p + 8, m->token);
 	weft_put_le32(p + 16, m->id);
-	weft_put_le32(p + 20, m->way);
-	return 24 + way_pack(&m->from, p + 24, WEFT_MSG_CONNECT_MAX - 24);
+	weft_put_le32(p + 20, m->path);
+	return 24 + pack_path(&m->from, p + 24, WEFT_MSG_CONNECT_MAX - 24);
 }
 
 int weft_msg_connect_unpack(const void *buf, size_t len,
@@ -105,18 +105,18 @@ int weft_msg_connect_unpack(const void *buf, size_t len,
 {
 	struct weft_msg_connect out;
 	const uint8_t *p = buf;
-	uint32_t way;
+	uint32_t path;
 
 	if (len < 24 || len > WEFT_MSG_CONNECT_MAX)
 		return -EINVAL;
 	out.listener = weft_get_le64(p);
 	out.token = weft_get_le64(p + 8);
 	out.id = weft_get_le32(p + 16);
-	way = weft_get_le32(p + 20);
-	if (way > UINT8_MAX)
+	path = weft_get_le32(p + 20);
+	if (path > UINT8_MAX)
 		return -EINVAL;
-	out.way = way;
-	if (way_unpack(p + 24, len - 24, &out.from) != (ssize_t)len - 24)
+	out.path = path;
+	if (unpack_path(p + 24, len - 24, &out.from) != (ssize_t)len - 24)
 		return -EINVAL;
 	*m = out;
 	return 0;
@@ -130,25 +130,25 @@ void weft_msg_accept_pack(const struct weft_msg_accept *m, void *buf)
 	weft_put_le32(p + 8, m->to);
 	weft_put_le32(p + 12, m->id);
 	weft_put_le32(p + 16, m->eager);
-	weft_put_le32(p + 20, m->way);
+	weft_put_le32(p + 20, m->path);
 }
 
 int weft_msg_accept_unpack(const void *buf, size_t len,
 			   struct weft_msg_accept *m)
 {
 	const uint8_t *p = buf;
-	uint32_t way;
+	uint32_t path;
 
 	if (len != WEFT_MSG_ACCEPT_LEN)
 		return -EINVAL;
-	way = weft_get_le32(p + 20);
-	if (way > UINT8_MAX)
+	path = weft_get_le32(p + 20);
+	if (path > UINT8_MAX)
 		return -EINVAL;
 	m->token = weft_get_le64(p);
 	m->to = weft_get_le32(p + 8);
 	m->id = weft_get_le32(p + 12);
 	m->eager = weft_get_le32(p + 16);
-	m->way = way;
+	m->path = path;
 	return 0;
 }
 

@@ -4,7 +4,7 @@
  * Little-endian, any alignment; what comes in is checked before it is believed.
  *
  * A comm is known to its peer by a 32-bit id (slot and generation), which every
- * message and notification names, since a device tells no endpoint.
+ * message and notification names, since a device names no endpoint.
  */
 #ifndef WEFT_NCCL_NET_WIRE_H
 #define WEFT_NCCL_NET_WIRE_H
@@ -19,17 +19,17 @@
 #define WEFT_HANDLE_VERSION	4
 
 /*
- * The handle: magic 4, version 1, ways 1 (bits 0 and 1: how many; then two for
+ * The handle: magic 4, version 1, paths 1 (bits 0 and 1: how many; then two for
  * each one's wire; addresses of InfiniBand are those where queue pairs are
- * exchanged), channels 1, buffer 1, token 8, stage 8, ways.
+ * exchanged), channels 1, buffer 1, token 8, stage 8, paths.
  * Channels and buffer are what this rank told NCCL, which must be the same on
  * all ranks.  The listener leaves the stage 0; the connecting side, whose copy
  * of the handle it is, keeps the id of its half-made comm there.
  */
 #define WEFT_HANDLE_STAGE	16
-#define WEFT_HANDLE_WAYS	24
-#define WEFT_WAYS_MAX		3
-_Static_assert(WEFT_HANDLE_WAYS + WEFT_WAYS_MAX *
+#define WEFT_HANDLE_PATHS	24
+#define WEFT_PATHS_MAX		3
+_Static_assert(WEFT_HANDLE_PATHS + WEFT_PATHS_MAX *
 	       (WEFT_IFACE_ADDR_LEN + 6) <= WEFT_NET_HANDLE,
 	       "three IPv4 ways must fit into NCCL's handle");
 
@@ -46,17 +46,17 @@ struct weft_handle {
 	uint8_t channels;		/* NCCL_MIN_NCHANNELS; 0: NCCL's own */
 	uint8_t buffer;			/* NCCL_BUFFSIZE in MiB */
 	unsigned int n;
-	enum weft_net_wire wire[WEFT_WAYS_MAX];
-	struct weft_address way[WEFT_WAYS_MAX];
+	enum weft_net_wire wire[WEFT_PATHS_MAX];
+	struct weft_address path[WEFT_PATHS_MAX];
 };
 
-/* Packs as many ways as fit, first ones first; returns how many. */
+/* Packs as many paths as fit, first ones first; returns how many. */
 unsigned int weft_handle_pack(const struct weft_handle *h, void *buf);
 /* -EPROTO: not weft's; -EPROTONOSUPPORT: another version; -EINVAL: damaged */
 int weft_handle_unpack(const void *buf, struct weft_handle *h);
 
 enum weft_net_msg {
-	/* connecting side -> listener: here is my comm, and the way to me */
+	/* connecting side -> listener: here is my comm, and a path to me */
 	WEFT_MSG_CONNECT = 1,
 	/* its answer */
 	WEFT_MSG_ACCEPT,
@@ -67,7 +67,7 @@ enum weft_net_msg {
 	WEFT_MSG_SEEN,
 	/* receiver -> sender: no more POSTs unless asked for */
 	WEFT_MSG_QUIET,
-	/* sender -> receiver: tell POSTs from seq on */
+	/* sender -> receiver: send POSTs from seq on */
 	WEFT_MSG_NEED,
 	/* sender -> receiver: the data itself */
 	WEFT_MSG_EAGER,
@@ -75,7 +75,7 @@ enum weft_net_msg {
 	WEFT_MSG_TOO_LARGE,
 	/* either way: this comm is closed */
 	WEFT_MSG_BYE,
-	/* connecting side -> listener, as ACCEPT: I wait for this no more */
+	/* connecting side -> listener, as ACCEPT: I no longer wait for this */
 	WEFT_MSG_WITHDRAW,
 };
 
@@ -83,7 +83,7 @@ struct weft_msg_connect {
 	uint64_t listener;		/* token of the handle */
 	uint64_t token;			/* the comm's own, random */
 	uint32_t id;
-	uint8_t way;			/* which one of the sender's tries */
+	uint8_t path;			/* which of the sender's attempts */
 	struct weft_address from;
 };
 #define WEFT_MSG_CONNECT_MAX	(24 + WEFT_IFACE_ADDR_LEN + WEFT_DEV_ADDR_MAX)
@@ -96,7 +96,7 @@ struct weft_msg_accept {		/* REFUSE, WITHDRAW: id 0, eager 0 */
 	uint32_t to;			/* id of CONNECT */
 	uint32_t id;			/* the accepting comm's */
 	uint32_t eager;			/* bytes an EAGER may carry */
-	uint8_t way;
+	uint8_t path;
 };
 #define WEFT_MSG_ACCEPT_LEN	24
 void weft_msg_accept_pack(const struct weft_msg_accept *m, void *buf);

@@ -2,16 +2,16 @@
 /*
  * Sends and receives.
  *
- * Both sides count: the n-th send of a comm meets its n-th receive.  A receive
- * is told to the sender (POST: key, address, size); a send puts straight into
- * it, and the put's notification {comm, n} with the true size completes the
- * receive.  A small send goes as a message (EAGER) and waits for nothing.
+ * Both sides count: the n-th send of a comm meets its n-th receive.  The
+ * receiver announces each receive (POST: key, address, size); a send puts
+ * straight into it, and the put's notification {comm, n} with the true size
+ * completes it.  A small send goes as a message (EAGER) and waits for nothing.
  *
- * While only small ones come, telling each receive would double the messages:
- * after WEFT_NET_QUIET_AFTER of them the receiver says QUIET, and the sender
- * asks (NEED) when it has something large again, at one round trip.
+ * While only small ones come, POSTs would double the messages: after
+ * WEFT_NET_QUIET_AFTER of them the receiver sends QUIET, and the sender sends
+ * NEED when it has something large again, at one round trip.
  *
- * By NVLink a message is no cheaper than a put into GPU memory, and POSTs cost
+ * Over NVLink a message is no cheaper than a put into GPU memory, and POSTs cost
  * next to nothing: there a send always waits for its receive, and goes as a
  * message if both ends are host memory.
  */
@@ -41,7 +41,7 @@ static int comm_error(struct weft_net_comm *comm)
 		return -ECANCELED;
 	if (comm->err)
 		return comm->err;
-	return comm->bye ? -ECONNRESET : 0;
+	return comm->peer_closed ? -ECONNRESET : 0;
 }
 
 static int send_seq(struct weft_net_comm *comm, enum weft_net_msg id,
@@ -64,7 +64,7 @@ static void too_large(struct weft_net_comm *comm, uint32_t seq, uint64_t sent,
 	uint8_t buf[WEFT_MSG_TOO_LARGE_LEN];
 
 	weft_msg_too_large_pack(&m, buf);
-	/* Where the wire is full, BYE tells the other side instead. */
+	/* If the wire is full the other side learns it from BYE. */
 	weft_net_peer_send(comm->peer, WEFT_MSG_TOO_LARGE, buf, sizeof(buf));
 	weft_net_comm_fail(comm, -EMSGSIZE);
 	weft_error("a send of %llu bytes met a receive of %llu bytes; both "
@@ -74,11 +74,11 @@ static void too_large(struct weft_net_comm *comm, uint32_t seq, uint64_t sent,
 
 /* What a comm owes its peer. */
 
-/* Not done, and its data has not come (to be copied to the GPU). */
-static bool open_for_data(struct weft_net_request *req)
+/* Not done, and its data has not come. */
+static bool is_waiting_for_data(struct weft_net_request *req)
 {
 	return atomic_load(&req->state) == REQ_ACTIVE &&
-	       weft_list_empty(&req->staged);
+	       weft_list_empty(&req->copying);
 }
 
 static int send_post(struct weft_net_comm *comm, struct weft_net_request *req)
@@ -87,10 +87,11 @@ static int send_post(struct weft_net_comm *comm, struct weft_net_request *req)
 	struct weft_msg_post m = {
 		.to = comm->remote_id,
 		.seq = req->seq,
-		.addr = (uintptr_t)(mr->shadow ?
-				    weft_net_shadow(mr, req->data) : req->data),
+		.addr = (uintptr_t)(mr->bounce_mem ?
+				    weft_net_bounce_address(mr, req->data) :
+				    req->data),
 		.size = req->size,
-		.gpu = mr->gpu && !mr->shadow,
+		.gpu = mr->gpu && !mr->bounce_mem,
 		.rkey_len = mr->ops->rkey_len,
 		.rkey = mr->rkey,
 	};
@@ -98,41 +99,42 @@ static int send_post(struct weft_net_comm *comm, struct weft_net_request *req)
 	return weft_net_peer_post(comm->peer, &m);
 }
 
-static void recv_push(struct weft_net_comm *comm)
+static void announce_receives(struct weft_net_comm *comm)
 {
 	struct weft_net_request *req;
 
-	if (comm->tell_quiet) {
+	if (comm->announce_eager) {
 		if (send_seq(comm, WEFT_MSG_QUIET, comm->seq))
 			return;
-		comm->tell_quiet = false;
+		comm->announce_eager = false;
 	}
-	if (comm->quiet)
-		comm->told = comm->seq;
-	while (comm->told != comm->seq) {
-		req = &comm->req[WEFT_NET_SLOT(comm->told)];
-		/* Its data came first: there is nothing to tell. */
-		if (req->seq == comm->told && open_for_data(req)) {
+	if (comm->eager_only)
+		comm->announced_seq = comm->seq;
+	while (comm->announced_seq != comm->seq) {
+		req = &comm->req[WEFT_NET_SLOT(comm->announced_seq)];
+		/* else its data came first */
+		if (req->seq == comm->announced_seq &&
+		    is_waiting_for_data(req)) {
 			if (send_post(comm, req))
 				return;
-			comm->seen = comm->told + 1;
+			comm->acked_seq = comm->announced_seq + 1;
 		}
-		comm->told++;
+		comm->announced_seq++;
 	}
-	if (comm->seq - comm->seen >= WEFT_NET_AHEAD / 2 &&
+	if (comm->seq - comm->acked_seq >= WEFT_NET_AHEAD / 2 &&
 	    !send_seq(comm, WEFT_MSG_SEEN, comm->seq))
-		comm->seen = comm->seq;
+		comm->acked_seq = comm->seq;
 }
 
 void weft_net_comm_push(struct weft_net_comm *comm)
 {
-	if (comm->err || comm->bye || !comm->answered)
+	if (comm->err || comm->peer_closed || !comm->answered)
 		return;
 	if (!comm->sender)
-		recv_push(comm);
-	else if (comm->need &&
+		announce_receives(comm);
+	else if (comm->post_wanted &&
 		 !send_seq(comm, WEFT_MSG_NEED, comm->seq))
-		comm->need = false;
+		comm->post_wanted = false;
 }
 
 /* Sends. */
@@ -143,13 +145,13 @@ static void put_done(struct weft_op *op, int status)
 		container_of(op, struct weft_net_request, op);
 
 	/* The key went with its registration, that is with the receiver. */
-	if (status == -EACCES && req->comm->bye)
+	if (status == -EACCES && req->comm->peer_closed)
 		status = -ECONNRESET;
 	else if (status == -EACCES)
 		weft_error("the receiver revoked the memory that a send of %zu "
 			   "bytes was going to", req->size);
 	else if (status < 0)
-		req->comm->peer->cut++;
+		req->comm->peer->failed_puts++;
 	weft_net_request_end(req, status);
 }
 
@@ -184,10 +186,10 @@ static int send_put(struct weft_net_comm *comm, uint32_t seq, const void *data,
 }
 
 /* May the next send run ahead of its receive? */
-static bool may_run_ahead(struct weft_net_comm *comm)
+static bool may_send_eager(struct weft_net_comm *comm)
 {
 	return !comm->peer->port->kernels_wait &&
-	       (int32_t)(comm->seq - comm->known) < (int32_t)WEFT_NET_AHEAD;
+	       (int32_t)(comm->seq - comm->posted_seq) < (int32_t)WEFT_NET_AHEAD;
 }
 
 /* May it go as a message, its receive being posted? */
@@ -198,11 +200,11 @@ static bool fits_message(struct weft_net_comm *comm, size_t size, bool gpu,
 }
 
 /* 0: it is with the peer; -EINPROGRESS: its put ends it; -EAGAIN: not now */
-static int send_staged(struct weft_net_request *req)
+static int send_from_bounce(struct weft_net_request *req)
 {
 	struct weft_net_comm *comm = req->comm;
 	struct weft_net_post *post = &comm->post[WEFT_NET_SLOT(req->seq)];
-	const void *data = weft_net_shadow(req->mr, req->data);
+	const void *data = weft_net_bounce_address(req->mr, req->data);
 	int ret;
 
 	ret = comm_error(comm);
@@ -213,28 +215,28 @@ static int send_staged(struct weft_net_request *req)
 	else
 		ret = send_put(comm, req->seq, data, req->size, req->mr->mem);
 	if (ret != -EAGAIN)
-		post->there = false;
+		post->valid = false;
 	return ret;
 }
 
-/* A send's data is in the double; -EAGAIN: to be called again. */
-static int send_copied(struct weft_net_request *req, int status)
+/* A send's data is in its bounce buffer; -EAGAIN: call again. */
+static int finish_send_copy(struct weft_net_request *req, int status)
 {
 	if (!status)
-		status = send_staged(req);
-	/* a send that is on its way now ends with its put */
+		status = send_from_bounce(req);
+	/* a put that was started completes the request */
 	if (status != -EAGAIN && status != -EINPROGRESS)
 		weft_net_request_end(req, status ? status : req->comm->err);
 	return status;
 }
 
 /*
- * From GPU memory that the wire does not take: its receive is posted, and its
- * double gets it first.
+ * From GPU memory that the wire cannot send: its receive is posted, and the data
+ * goes to the bounce buffer first.
  */
-static int send_by_double(struct weft_net_comm *comm, const void *data,
-			  size_t size, struct weft_net_mr *mr,
-			  struct weft_net_request **out)
+static int send_bounced(struct weft_net_comm *comm, const void *data,
+			size_t size, struct weft_net_mr *mr,
+			struct weft_net_request **out)
 {
 	struct weft_net_request *req = weft_net_request_start(comm, size);
 	int ret;
@@ -242,7 +244,7 @@ static int send_by_double(struct weft_net_comm *comm, const void *data,
 	req->data = (void *)data;
 	req->mr = mr;
 	mr->posted++;
-	ret = weft_net_stage(req, data, size, false, send_copied);
+	ret = weft_net_bounce_copy(req, data, size, false, finish_send_copy);
 	if (ret < 0)
 		weft_net_request_end(req, ret);
 	*out = req;
@@ -256,7 +258,7 @@ static int try_send(struct weft_net_comm *comm, const void *data, size_t size,
 	const bool gpu = mr && mr->gpu;
 	struct weft_net_post *post = &comm->post[WEFT_NET_SLOT(comm->seq)];
 	struct weft_net_request *req;
-	const bool posted = post->there && post->seq == comm->seq;
+	const bool posted = post->valid && post->seq == comm->seq;
 	int ret;
 
 	ret = comm_error(comm);
@@ -271,23 +273,23 @@ static int try_send(struct weft_net_comm *comm, const void *data, size_t size,
 	if (gpu && !weft_net_mr_covers(mr, data, size))
 		return weft_fail(EINVAL, "a send of %zu bytes lies outside its "
 				 "registered memory", size);
-	if (posted && mr && mr->shadow)
-		return send_by_double(comm, data, size, mr, out);
+	if (posted && mr && mr->bounce_mem)
+		return send_bounced(comm, data, size, mr, out);
 	if (posted ? fits_message(comm, size, gpu, post) :
-	    !gpu && size <= comm->eager && may_run_ahead(comm)) {
+	    !gpu && size <= comm->eager && may_send_eager(comm)) {
 		ret = send_eager(comm, comm->seq, data, size);
 		if (ret < 0)
 			return ret;
-		post->there = false;
+		post->valid = false;
 		req = weft_net_request_start(comm, size);
 		weft_net_request_end(req, 0);
 		*out = req;
 		return 0;
 	}
 	if (!posted) {
-		if (comm->peer_quiet) {
-			comm->peer_quiet = false;
-			comm->need = true;
+		if (comm->peer_eager_only) {
+			comm->peer_eager_only = false;
+			comm->post_wanted = true;
 			weft_net_comm_push(comm);
 		}
 		return -EAGAIN;
@@ -295,7 +297,7 @@ static int try_send(struct weft_net_comm *comm, const void *data, size_t size,
 	ret = send_put(comm, comm->seq, data, size, mr ? mr->mem : NULL);
 	if (ret != -EINPROGRESS)
 		return ret;
-	post->there = false;
+	post->valid = false;
 	*out = weft_net_request_start(comm, size);
 	return 0;
 }
@@ -318,32 +320,32 @@ int weft_net_send(struct weft_net_comm *comm, const void *data, size_t size,
 /* Receives. */
 
 /* A receive's data is in GPU memory. */
-static int recv_copied(struct weft_net_request *req, int status)
+static int finish_receive_copy(struct weft_net_request *req, int status)
 {
 	weft_net_request_end(req, status ? status : req->comm->err);
 	return 0;
 }
 
-/* All its bytes are here, or in its double. */
-static void arrived(struct weft_net_request *req)
+/* All its bytes are placed, here or in its bounce buffer. */
+static void finish_receive(struct weft_net_request *req)
 {
 	int ret;
 
-	if (!req->mr->shadow || !req->size) {
+	if (!req->mr->bounce_mem || !req->size) {
 		weft_net_request_end(req, 0);
 		return;
 	}
-	ret = weft_net_stage(req, req->data, req->size, true,
-			     recv_copied);
+	ret = weft_net_bounce_copy(req, req->data, req->size, true,
+				   finish_receive_copy);
 	if (ret < 0)
 		weft_net_request_end(req, ret);
 }
 
 /*
- * NCCL's abort takes memory back under its receives, and frees it: what a peer
- * sent meanwhile has no place any more.
+ * NCCL's abort deregisters and frees the memory of posted receives: drop what a
+ * peer sent meanwhile.
  */
-static bool taken_back(struct weft_net_request *req)
+static bool cancel_post(struct weft_net_request *req)
 {
 	if (req->mr->mem)
 		return false;
@@ -351,31 +353,33 @@ static bool taken_back(struct weft_net_request *req)
 	return true;
 }
 
-/* A small receive is complete: @data is copied, or freed from the stash. */
-static void recv_small(struct weft_net_comm *comm, struct weft_net_request *req,
-		       const void *data, uint32_t size)
+/* The data of a small receive has come; @data stays the caller's. */
+static void receive_small(struct weft_net_comm *comm,
+			  struct weft_net_request *req, const void *data,
+			  uint32_t size)
 {
-	if (taken_back(req))
+	if (cancel_post(req))
 		return;
 	if (size > req->size) {
 		too_large(comm, req->seq, size, req->size);
 		return;
 	}
-	if (size && req->mr->gpu && !req->mr->shadow) {
+	if (size && req->mr->gpu && !req->mr->bounce_mem) {
 		weft_net_comm_fail(comm, weft_fail(EPROTO, "a rank sent a "
 						   "message into GPU memory"));
 		return;
 	}
 	if (size)
-		memcpy(req->mr->shadow ? weft_net_shadow(req->mr, req->data) :
-		       req->data, data, size);
+		memcpy(req->mr->bounce_mem ?
+		       weft_net_bounce_address(req->mr, req->data) : req->data,
+		       data, size);
 	req->size = size;
-	arrived(req);
+	finish_receive(req);
 	if (comm->peer->port->kernels_wait)
 		return;
-	if (comm->quiet || ++comm->small < WEFT_NET_QUIET_AFTER)
+	if (comm->eager_only || ++comm->small < WEFT_NET_QUIET_AFTER)
 		return;
-	comm->quiet = comm->tell_quiet = true;
+	comm->eager_only = comm->announce_eager = true;
 }
 
 int weft_net_recv(struct weft_net_comm *comm, void *data, size_t size,
@@ -383,15 +387,15 @@ int weft_net_recv(struct weft_net_comm *comm, void *data, size_t size,
 {
 	struct weft_net *net = comm->net;
 	struct weft_net_request *req;
-	struct weft_net_stash *stash;
+	struct weft_net_early_data *early_data;
 	int ret;
 
 	*out = NULL;
 	pthread_mutex_lock(&net->lock);
 	ret = comm_error(comm);
-	stash = &comm->stash[WEFT_NET_SLOT(comm->seq)];
-	/* What came before its sender closed is still there to be had. */
-	if (ret < 0 && !(comm->bye && !comm->err && stash->there))
+	early_data = &comm->early_data[WEFT_NET_SLOT(comm->seq)];
+	/* Data that came before its sender closed is still delivered. */
+	if (ret < 0 && !(comm->peer_closed && !comm->err && early_data->valid))
 		goto unlock;
 	ret = 0;
 	if (!slot_free(comm))
@@ -405,11 +409,11 @@ int weft_net_recv(struct weft_net_comm *comm, void *data, size_t size,
 	req->data = data;
 	req->mr = mr;
 	mr->posted++;
-	if (stash->there) {
-		recv_small(comm, req, stash->data, stash->size);
-		free(stash->data);
-		stash->data = NULL;
-		stash->there = false;
+	if (early_data->valid) {
+		receive_small(comm, req, early_data->data, early_data->size);
+		free(early_data->data);
+		early_data->data = NULL;
+		early_data->valid = false;
 	}
 	weft_net_comm_push(comm);
 	*out = req;
@@ -437,11 +441,11 @@ int weft_net_test(struct weft_net_request *req, bool *done, size_t *size)
 		    REQ_DONE)
 			return 0;
 	}
-	/* what is watched leaves nothing behind; a comm keeps its peer for life */
+	/* the event thread flushes its port; a comm keeps its peer for life */
 	if (!req->comm->peer->port->kernels_wait) {
 		pthread_mutex_lock(&net->lock);
 		if (!net->closed && !req->comm->err)
-			weft_net_keeper_look(req->comm->peer);
+			weft_net_flusher_start(req->comm->peer);
 		pthread_mutex_unlock(&net->lock);
 	}
 	status = req->status;
@@ -461,9 +465,9 @@ static void on_post(struct weft_net *net, const struct weft_msg_post *m)
 	if (!comm || !comm->sender || !comm->answered ||
 	    m->rkey_len != comm->peer->port->ops->rkey_len)
 		return;
-	if ((int32_t)(m->seq + 1 - comm->known) > 0)
-		comm->known = m->seq + 1;
-	/* Its send has gone as a message already, or is too far off. */
+	if ((int32_t)(m->seq + 1 - comm->posted_seq) > 0)
+		comm->posted_seq = m->seq + 1;
+	/* Its send has gone as a message already, or is out of range. */
 	if (m->seq - comm->seq >= WEFT_NET_REQUESTS)
 		return;
 	post = &comm->post[WEFT_NET_SLOT(m->seq)];
@@ -472,7 +476,7 @@ static void on_post(struct weft_net *net, const struct weft_msg_post *m)
 	memcpy(post->rkey, m->rkey, m->rkey_len);
 	post->gpu = m->gpu;
 	post->seq = m->seq;
-	post->there = true;
+	post->valid = true;
 }
 
 static void on_posts(struct weft_net *net, const void *buf, size_t len)
@@ -489,7 +493,7 @@ static void on_eager(struct weft_net *net, uint8_t *buf, size_t len)
 {
 	struct weft_net_comm *comm;
 	struct weft_net_request *req;
-	struct weft_net_stash *stash;
+	struct weft_net_early_data *early_data;
 	struct weft_msg_seq m;
 
 	if (weft_msg_seq_unpack(buf, len, &m) < 0)
@@ -501,24 +505,24 @@ static void on_eager(struct weft_net *net, uint8_t *buf, size_t len)
 		return;
 	req = &comm->req[WEFT_NET_SLOT(m.seq)];
 	if (comm->seq - m.seq - 1 < WEFT_NET_REQUESTS) {
-		if (req->seq == m.seq && open_for_data(req))
-			recv_small(comm, req, buf, len);
+		if (req->seq == m.seq && is_waiting_for_data(req))
+			receive_small(comm, req, buf, len);
 		return;
 	}
 	if (m.seq - comm->seq >= WEFT_NET_REQUESTS)
 		return;
-	stash = &comm->stash[WEFT_NET_SLOT(m.seq)];
-	if (stash->there)
+	early_data = &comm->early_data[WEFT_NET_SLOT(m.seq)];
+	if (early_data->valid)
 		return;
-	stash->data = malloc(len ? len : 1);
-	if (!stash->data) {
+	early_data->data = malloc(len ? len : 1);
+	if (!early_data->data) {
 		weft_net_comm_fail(comm, weft_fail(ENOMEM, "cannot keep %zu "
 						   "received bytes", len));
 		return;
 	}
-	memcpy(stash->data, buf, len);
-	stash->size = len;
-	stash->there = true;
+	memcpy(early_data->data, buf, len);
+	early_data->size = len;
+	early_data->valid = true;
 }
 
 void weft_net_on_notify(void *arg, uint64_t tag, uint64_t size)
@@ -531,14 +535,14 @@ void weft_net_on_notify(void *arg, uint64_t tag, uint64_t size)
 	if (!comm || comm->sender)
 		return;
 	req = &comm->req[WEFT_NET_SLOT(t.seq)];
-	if ((uint8_t)req->seq != t.seq || !open_for_data(req) ||
+	if ((uint8_t)req->seq != t.seq || !is_waiting_for_data(req) ||
 	    size > req->size)
 		return;
-	if (taken_back(req))
+	if (cancel_post(req))
 		return;
 	comm->small = 0;
 	req->size = size;
-	arrived(req);
+	finish_receive(req);
 }
 
 static void on_too_large(struct weft_net *net, const void *buf, size_t len)
@@ -557,15 +561,15 @@ static void on_too_large(struct weft_net *net, const void *buf, size_t len)
 	weft_net_comm_fail(comm, -EMSGSIZE);
 }
 
-static void on_bye(struct weft_net_comm *comm)
+static void on_close(struct weft_net_comm *comm)
 {
 	unsigned int i;
 
-	comm->bye = true;
-	/* Whatever it had sent is placed: what is still open stays so. */
+	comm->peer_closed = true;
+	/* All it had sent is placed: open receives get nothing more. */
 	for (i = 0; i < WEFT_NET_REQUESTS && !comm->sender; i++)
 		if (atomic_load(&comm->req[i].state) == REQ_ACTIVE &&
-		    weft_list_empty(&comm->req[i].staged))
+		    weft_list_empty(&comm->req[i].copying))
 			weft_net_request_end(&comm->req[i], -ECONNRESET);
 }
 
@@ -594,18 +598,18 @@ void weft_net_on_request(struct weft_net *net, enum weft_net_msg id, void *buf,
 	if (!comm || !comm->answered)
 		return;
 	if (id == WEFT_MSG_BYE) {
-		on_bye(comm);
+		on_close(comm);
 	} else if (id == WEFT_MSG_SEEN && comm->sender) {
-		if ((int32_t)(m.seq - comm->known) > 0)
-			comm->known = m.seq;
+		if ((int32_t)(m.seq - comm->posted_seq) > 0)
+			comm->posted_seq = m.seq;
 	} else if (id == WEFT_MSG_QUIET && comm->sender) {
-		comm->peer_quiet = true;
+		comm->peer_eager_only = true;
 	} else if (id == WEFT_MSG_NEED && !comm->sender) {
-		comm->quiet = comm->tell_quiet = false;
+		comm->eager_only = comm->announce_eager = false;
 		comm->small = 0;
 		/* Receives that it knows of, as far as they are still open. */
 		if (comm->seq - m.seq <= WEFT_NET_REQUESTS)
-			comm->told = m.seq;
+			comm->announced_seq = m.seq;
 		weft_net_comm_push(comm);
 	}
 }

@@ -12,7 +12,7 @@ struct weft_net_comm;
 
 /* How far small sends may run ahead of the receives known to be posted. */
 #define WEFT_NET_AHEAD		16u
-/* After so many small receives in a row, their posting is no longer told. */
+/* After so many small receives in a row, POSTs stop. */
 #define WEFT_NET_QUIET_AFTER	16u
 
 /* Sends whatever this comm owes its peer, as far as the wire takes it. */

@@ -11,9 +11,9 @@
 #include "bootstrap/verbs.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/env.h"
+#include "nccl_net/gpu_support.h"
 #include "nccl_net/hcas.h"
 #include "nccl_net/netdevs.h"
-#include "nccl_net/offer.h"
 #include "tools/tool.h"
 
 static void print_library(const char *file, const char *how)

@@ -141,7 +141,7 @@ Test(close, the_context_may_be_closed_meanwhile)
 	begin_large_send();
 	t = close_beside(busy_tx);
 	weft_net_close(a);
-	cr_expect(eq(uint, a->leaving, 0));	/* nobody is in our code */
+	cr_expect(eq(uint, a->closing, 0));	/* nobody is in our code */
 	pthread_join(t, NULL);
 	cr_expect(eq(uint, fake.ifaces, 0));
 	cr_expect(eq(uint, fake.eps, 0));

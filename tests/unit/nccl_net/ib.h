@@ -74,7 +74,7 @@ static inline unsigned int ways_by_ib(void)
 
 	weft_list_for_each(dial, tmp, &a->dialing, link)
 		for (i = 0; i < dial->n; i++)
-			n += dial->try[i].port->wire == WEFT_WIRE_IB;
+			n += dial->attempt[i].port->wire == WEFT_WIRE_IB;
 	return n;
 }
 

@@ -201,7 +201,7 @@ static bool threads_become(unsigned int n)
 }
 
 /* NCCL up to 2.27 never says that it is done with the context. */
-Test(life, the_keeper_ends_with_the_last_user_and_starts_again, .init = init)
+Test(life, the_flusher_ends_with_the_last_user_and_starts_again, .init = init)
 {
 	const unsigned int before = threads();
 	int round;
@@ -212,7 +212,7 @@ Test(life, the_keeper_ends_with_the_last_user_and_starts_again, .init = init)
 			     0));
 		fake.unsent = true;
 		transfer(100, 100);
-		cr_expect(gt(uint, threads(), before), "no keeper");
+		cr_expect(gt(uint, threads(), before), "no flusher");
 		fake.unsent = false;
 		weft_net_deregister(rmr);
 		weft_net_close_comm(tx);
@@ -245,7 +245,7 @@ static void *come_and_go(void *arg)
 		if (c->failed)
 			break;
 		pthread_mutex_lock(&c->net->lock);
-		c->failed = weft_net_watch_start(c->net);
+		c->failed = weft_net_events_start(c->net);
 		pthread_mutex_unlock(&c->net->lock);
 		if (i % 3 == 0)
 			sched_yield();
@@ -514,7 +514,7 @@ Test(life, lies_are_harmless, .init = connected)
 	post.seq = 0;
 	weft_msg_post_pack(&post, buf);
 	fake_inject(WEFT_MSG_POST, buf, WEFT_MSG_POST_LEN(9));
-	cr_expect(not(tx->post[0].there));
+	cr_expect(not(tx->post[0].valid));
 	weft_msg_seq_pack(&seq, buf);
 	fake_inject(WEFT_MSG_NEED, buf, WEFT_MSG_SEQ_LEN);
 	fake_inject(WEFT_MSG_EAGER, buf, 20);

@@ -134,9 +134,9 @@ Test(slots, a_name_that_is_not_imported)
 	load("lazy");
 	cr_expect(eq(int, write_all(PID | OTHER), -ENOSYS));
 	cr_expect(eq(int, pid(), getpid()), "nothing is half done");
-	cr_expect(eq(int, weft_slots_look((const void *)pid, slots, 3,
+	cr_expect(eq(int, weft_slots_find((const void *)pid, slots, 3,
 					  PID | OTHER), -ENOSYS));
-	cr_expect(zero(int, weft_slots_look((const void *)pid, slots, 3, PID)));
+	cr_expect(zero(int, weft_slots_find((const void *)pid, slots, 3, PID)));
 	cr_expect(eq(int, pid(), getpid()));
 }
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include "nccl_net/abi/tuner.h"
 #include "nccl_net/channels.h"
+#include "nccl_net/gpu_support.h"
 #include "nccl_net/net.h"
-#include "nccl_net/offer.h"
 #include "nccl_net/tuner.h"
 #include "tests/unit/nccl_net/cuda.h"
 #include "util/util.h"

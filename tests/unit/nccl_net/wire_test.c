@@ -40,14 +40,14 @@ Test(wire, handle_keeps_its_ways)
 	unsigned int i;
 
 	for (i = 0; i < 3; i++)
-		h.way[i] = address(AF_INET, i + 1);
+		h.path[i] = address(AF_INET, i + 1);
 	cr_expect(eq(uint, weft_handle_pack(&h, buf), 3));
 	cr_assert(eq(int, weft_handle_unpack(buf, &back), 0));
 	cr_expect(eq(u64, back.token, 42));
 	cr_expect(eq(u64, back.stage, 0));
 	cr_assert(eq(uint, back.n, 3));
 	for (i = 0; i < 3; i++)
-		same(&h.way[i], &back.way[i]);
+		same(&h.path[i], &back.path[i]);
 }
 
 Test(wire, handle_takes_what_fits)
@@ -58,34 +58,34 @@ Test(wire, handle_takes_what_fits)
 	}, back;
 	uint8_t buf[WEFT_NET_HANDLE];
 
-	h.way[0] = address(AF_INET, 1);
+	h.path[0] = address(AF_INET, 1);
 	h.channels = 16;
 	h.buffer = 8;
-	h.way[1] = address(AF_INET6, 2);
-	h.way[2] = address(AF_INET6, 3);
+	h.path[1] = address(AF_INET6, 2);
+	h.path[2] = address(AF_INET6, 3);
 	cr_expect(eq(uint, weft_handle_pack(&h, buf), 2));
 	cr_assert(eq(int, weft_handle_unpack(buf, &back), 0));
 	cr_assert(eq(uint, back.n, 2));
-	same(&h.way[1], &back.way[1]);
+	same(&h.path[1], &back.path[1]);
 	cr_expect(eq(uint, back.wire[0], WEFT_WIRE_NVLINK));
 	cr_expect(eq(uint, back.wire[1], WEFT_WIRE_TCP));
 	cr_expect(eq(uint, back.channels, 16));
 	cr_expect(eq(uint, back.buffer, 8));
 	/* what does not fit takes its mark along */
-	h.way[0] = address(AF_INET6, 1);
-	h.way[2] = address(AF_INET, 3);
+	h.path[0] = address(AF_INET6, 1);
+	h.path[2] = address(AF_INET, 3);
 	h.wire[0] = WEFT_WIRE_TCP;
 	h.wire[1] = WEFT_WIRE_IB;
 	h.wire[2] = WEFT_WIRE_NVLINK;
-	h.way[1] = address(AF_INET6, 2);
-	h.way[0].sa.sa.sa_family = AF_INET6;
+	h.path[1] = address(AF_INET6, 2);
+	h.path[0].sa.sa.sa_family = AF_INET6;
 	cr_expect(eq(uint, weft_handle_pack(&h, buf), 2));
 	cr_assert(eq(int, weft_handle_unpack(buf, &back), 0));
 	cr_expect(eq(uint, back.wire[0], WEFT_WIRE_TCP));
 	cr_expect(eq(uint, back.wire[1], WEFT_WIRE_IB));
 	/* and what comes behind it keeps its own */
-	h.way[1] = address(AF_INET, 2);
-	h.way[2] = address(AF_INET6, 3);
+	h.path[1] = address(AF_INET, 2);
+	h.path[2] = address(AF_INET6, 3);
 	h.wire[0] = WEFT_WIRE_IB;
 	h.wire[1] = WEFT_WIRE_NVLINK;
 	cr_expect(eq(uint, weft_handle_pack(&h, buf), 2));
@@ -99,7 +99,7 @@ Test(wire, damaged_handles_are_refused)
 	struct weft_handle h = { .token = 42, .n = 1 }, back = { .token = 9 };
 	uint8_t good[WEFT_NET_HANDLE], buf[WEFT_NET_HANDLE];
 
-	h.way[0] = address(AF_INET, 1);
+	h.path[0] = address(AF_INET, 1);
 	weft_handle_pack(&h, good);
 	memcpy(buf, good, sizeof(buf));
 	buf[0] ^= 1;
@@ -124,7 +124,7 @@ Test(wire, damaged_handles_are_refused)
 Test(wire, connect_comes_back)
 {
 	struct weft_msg_connect m = {
-		.listener = 1, .token = 2, .id = 3, .way = 4,
+		.listener = 1, .token = 2, .id = 3, .path = 4,
 		.from = address(AF_INET6, 5),
 	}, back;
 	uint8_t buf[WEFT_MSG_CONNECT_MAX];
@@ -134,7 +134,7 @@ Test(wire, connect_comes_back)
 	cr_expect(eq(u64, back.listener, 1));
 	cr_expect(eq(u64, back.token, 2));
 	cr_expect(eq(uint, back.id, 3));
-	cr_expect(eq(uint, back.way, 4));
+	cr_expect(eq(uint, back.path, 4));
 	same(&m.from, &back.from);
 	for (i = 0; i < len; i++)
 		cr_expect(eq(int, weft_msg_connect_unpack(buf, i, &back),
@@ -155,7 +155,7 @@ Test(wire, other_messages_come_back)
 	cr_assert(eq(int, weft_msg_accept_unpack(buf, WEFT_MSG_ACCEPT_LEN, &a2),
 		     0));
 	cr_expect(a2.token == 1 && a2.to == 2 && a2.id == 3 && a2.eager == 4);
-	cr_expect(eq(uint, a2.way, 5));
+	cr_expect(eq(uint, a2.path, 5));
 	cr_expect(lt(int, weft_msg_accept_unpack(buf, WEFT_MSG_ACCEPT_LEN - 1,
 						 &a2), 0));
 	cr_assert(eq(sz, weft_msg_post_pack(&p, buf), POST_LEN));

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Is GPU memory taken from NCCL, to go by NVLink where it can?
+ * Does weft accept GPU memory from NCCL, to use NVLink where it can?
  *
  * Every rank chooses for itself, before it knows its peers: WEFT_NCCL_NVLINK, a
  * CUDA driver that the program has loaded, and two GPUs or more in the host (its
- * PCI devices count, which no container hides; with one alone there is nobody to
- * talk to, and NCCL's own host buffers are the better way to TCP).  Nothing that
+ * PCI devices count, which no container hides; with one there is no peer, and
+ * NCCL's own host buffers are the better way to TCP).  Nothing that
  * ranks must have in common, as channels and buffers, may depend on it.
  */
-#ifndef WEFT_NCCL_NET_OFFER_H
-#define WEFT_NCCL_NET_OFFER_H
+#ifndef WEFT_NCCL_NET_GPU_SUPPORT_H
+#define WEFT_NCCL_NET_GPU_SUPPORT_H
 
 #include <stdbool.h>
 
@@ -23,11 +23,11 @@ bool weft_nccl_nvlink_offered(void);
  * offered unless the user says so.  On GPUs 2.27, 2.28 and 2.32 were right and
  * 2.18 hung, for a reason that was not found.
  */
-void weft_nccl_nvlink_untried(void);
+void weft_nccl_nvlink_untested(void);
 /*
  * NCCL has been introduced (introduce.h) and uses NVLink itself: nothing is
  * offered.
  */
-void weft_nccl_nvlink_unneeded(void);
+void weft_nccl_set_introduced(void);
 
 #endif

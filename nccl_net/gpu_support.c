@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nccl_net/offer.h"
+#include "nccl_net/gpu_support.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,7 +12,7 @@
 #include "util/util.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool looked, offered, untried, unneeded;
+static bool decided, offered, untested, introduced;
 
 static bool driver_is_loaded(void)
 {
@@ -32,7 +32,7 @@ static int gpus_of_driver(void)
 	return n;
 }
 
-static bool look(const char **why)
+static bool decide_offer(const char **why)
 {
 	const enum weft_tristate wanted = weft_settings()->nccl_nvlink;
 	int n;
@@ -41,7 +41,7 @@ static bool look(const char **why)
 		*why = "WEFT_NCCL_NVLINK is off";
 		return false;
 	}
-	if (unneeded) {
+	if (introduced) {
 		*why = "NCCL has been introduced and uses it itself";
 		return false;
 	}
@@ -58,7 +58,7 @@ static bool look(const char **why)
 		*why = "WEFT_NCCL_NVLINK is on";
 		return true;
 	}
-	if (untried) {
+	if (untested) {
 		*why = "it was not seen to work with an NCCL as old as this "
 		       "(before 2.26); WEFT_NCCL_NVLINK=on tries it";
 		return false;
@@ -71,17 +71,17 @@ static bool look(const char **why)
 	return true;
 }
 
-void weft_nccl_nvlink_untried(void)
+void weft_nccl_nvlink_untested(void)
 {
 	pthread_mutex_lock(&lock);
-	untried = true;
+	untested = true;
 	pthread_mutex_unlock(&lock);
 }
 
-void weft_nccl_nvlink_unneeded(void)
+void weft_nccl_set_introduced(void)
 {
 	pthread_mutex_lock(&lock);
-	unneeded = true;
+	introduced = true;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -91,11 +91,11 @@ bool weft_nccl_nvlink_offered(void)
 	bool yes;
 
 	pthread_mutex_lock(&lock);
-	if (!looked) {
-		offered = look(&reason);
-		looked = true;
+	if (!decided) {
+		offered = decide_offer(&reason);
+		decided = true;
 		if (weft_settings()->nccl_nvlink == WEFT_ON && !offered &&
-		    !unneeded)
+		    !introduced)
 			weft_warn("WEFT_NCCL_NVLINK is on, but %s: NCCL's "
 				  "traffic goes by the network", reason);
 		else
