@@ -22,9 +22,9 @@
 #include "util/clock.h"
 #include "util/parse.h"
 
-#define WAIT_MS	120000
-#define FD_SPARE 256
-#define FDS_PER_IFACE 16	/* more than an interface and its peer need */
+#define WAIT_MS	      120000
+#define FD_SPARE      256
+#define FDS_PER_IFACE 16 /* more than an interface and its peer need */
 
 static unsigned int arrived;
 
@@ -79,7 +79,7 @@ static void raise_fd_limit(unsigned long want)
 
 	getrlimit(RLIMIT_NOFILE, &lim);
 	if (lim.rlim_max < want)
-		lim.rlim_max = want;	/* root may */
+		lim.rlim_max = want; /* root may */
 	lim.rlim_cur = lim.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &lim))
 		die("cannot raise the limit of open files", errno);
@@ -129,7 +129,8 @@ static unsigned int sockets(void)
 static struct weft_iface *open_iface(const char *netdev)
 {
 	const struct weft_iface_params params = {
-		.netdev = netdev, .cb = &callbacks,
+		.netdev = netdev,
+		.cb = &callbacks,
 	};
 	struct weft_iface *iface;
 	int err = weft_tcp_ops.iface_open(&params, &iface);

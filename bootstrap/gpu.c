@@ -17,8 +17,8 @@
 #include "util/parse.h"
 #include "util/util.h"
 
-#define NVIDIA		0x10deu
-#define CLASS_DISPLAY	0x03u
+#define NVIDIA	      0x10deu
+#define CLASS_DISPLAY 0x03u
 
 /* ---- sysfs --------------------------------------------------------------- */
 
@@ -72,8 +72,7 @@ static void read_sysfs(struct weft_gpus *g)
 	snprintf(path, sizeof(path), "%s/bus/pci/devices", weft_sysfs_root);
 	d = opendir(path);
 	while (d && (e = readdir(d)))
-		if (e->d_name[0] != '.' &&
-		    strlen(e->d_name) < WEFT_BUSID_LEN &&
+		if (e->d_name[0] != '.' && strlen(e->d_name) < WEFT_BUSID_LEN &&
 		    read_number(e->d_name, "vendor") == NVIDIA &&
 		    read_number(e->d_name, "class") >> 16 == CLASS_DISPLAY)
 			add_gpu(g, e->d_name);
@@ -275,7 +274,8 @@ static const struct weft_gpu *find_first_visible(const struct weft_gpus *g,
 		return pick_gpu(g, 0, visible + 4, len - 4);
 	snprintf(number, sizeof(number), "%.*s", (int)len, visible);
 	return weft_parse_u64(number, 0, WEFT_GPUS_MAX, &n)
-		       ? NULL : pick_gpu(g, n, NULL, 0);
+		       ? NULL
+		       : pick_gpu(g, n, NULL, 0);
 }
 
 /* CUDA's device 0, if the environment determines it. */

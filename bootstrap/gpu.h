@@ -12,22 +12,22 @@
 
 #include "bootstrap/pci.h"
 
-#define WEFT_GPUS_MAX	32
-#define WEFT_BUSID_LEN	16	/* "0000:1a:00.0" */
+#define WEFT_GPUS_MAX  32
+#define WEFT_BUSID_LEN 16 /* "0000:1a:00.0" */
 
 struct weft_gpu {
 	char busid[WEFT_BUSID_LEN];
 	char name[64];
-	char uuid[48];	/* "GPU-5f3c..."; "": not known */
-	bool here;	/* the driver lets this process use it */
-	bool mig;	/* divided into instances */
+	char uuid[48]; /* "GPU-5f3c..."; "": not known */
+	bool here;     /* the driver lets this process use it */
+	bool mig;      /* divided into instances */
 };
 
 struct weft_gpu_pair {
-	bool known;		/* the driver has answered */
-	bool reads;		/* one can read the other's memory */
+	bool known; /* the driver has answered */
+	bool reads; /* one can read the other's memory */
 	bool nvlink;
-	unsigned int links;	/* number of NVLinks between them */
+	unsigned int links; /* number of NVLinks between them */
 };
 
 struct weft_gpus {
@@ -35,7 +35,7 @@ struct weft_gpus {
 	struct weft_gpu gpu[WEFT_GPUS_MAX];
 	/* symmetric; [a][a] is not filled in */
 	struct weft_gpu_pair pair[WEFT_GPUS_MAX][WEFT_GPUS_MAX];
-	const char *why;	/* why the driver does not answer, or NULL */
+	const char *why; /* why the driver does not answer, or NULL */
 };
 
 /*

@@ -34,7 +34,7 @@ enum weft_hello_verdict {
 enum weft_hello_state {
 	WEFT_HELLO_SENDING, /* out[] holds bytes to be written */
 	WEFT_HELLO_READING, /* needs `want` bytes in in[] */
-	WEFT_HELLO_DECIDE,   /* listener: dialer proven, call _verdict() */
+	WEFT_HELLO_DECIDE,  /* listener: dialer proven, call _verdict() */
 	WEFT_HELLO_DONE,    /* both sides proven, verdict known */
 	WEFT_HELLO_FAILED,  /* close; err says why */
 };

@@ -186,8 +186,8 @@ bool weft_settings_verbs_allowed(const char *dev, unsigned int port,
 			      nccl ? WEFT_VERBS_NCCL : WEFT_VERBS_LIST, dev,
 			      port))
 		return false;
-	if (get_form() != WEFT_NETDEV_LIST ||
-	    !*list || !strcmp(list, "all") || weft_settings_netdev_auto())
+	if (get_form() != WEFT_NETDEV_LIST || !*list || !strcmp(list, "all") ||
+	    weft_settings_netdev_auto())
 		return true;
 	named = weft_verbs_match(list + (*list == '^'), WEFT_VERBS_LIST, dev,
 				 port) ||
@@ -304,8 +304,8 @@ void weft_netdevs_check(void)
 	if (!weft_verbs_of_netdev(asked, &port))
 		snprintf(owner, sizeof(owner), ", of %s,", port.name);
 	find_first_allowed(other);
-	weft_warn_once("%s%s%s is none of %s=%s: peers that are told that address find no device of weft there; add %s to the list%s%s",
-		       whence, asked, owner,
-		       weft_setting_variable(&list), list.value, asked,
-		       *other ? ", or take " : "", other);
+	weft_warn_once(
+		"%s%s%s is none of %s=%s: peers that are told that address find no device of weft there; add %s to the list%s%s",
+		whence, asked, owner, weft_setting_variable(&list), list.value,
+		asked, *other ? ", or take " : "", other);
 }

@@ -123,7 +123,7 @@ enum weft_distance weft_pci_distance(const struct weft_pci *a,
 
 const char *weft_distance_name(enum weft_distance d)
 {
-	static const char *const names[] = { "SAME", "PIX", "PXB",
+	static const char *const names[] = { "SAME", "PIX",  "PXB",
 					     "PHB",  "NODE", "SYS" };
 
 	return (size_t)d < ARRAY_SIZE(names) ? names[d] : "SYS";

@@ -13,7 +13,7 @@ extern const char *weft_sysfs_root;
  * NCCL_P2P_LEVEL.  Nearer is smaller.
  */
 enum weft_distance {
-	WEFT_NEAR_SAME,	/* functions of one device */
+	WEFT_NEAR_SAME, /* functions of one device */
 	WEFT_NEAR_PIX,	/* at most one PCI bridge each way: one switch */
 	WEFT_NEAR_PXB,	/* several bridges, but no host bridge */
 	WEFT_NEAR_PHB,	/* the host bridge */

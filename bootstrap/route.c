@@ -208,9 +208,11 @@ bool weft_route_reaches(const struct weft_netif *local,
 	if ((mine || is_loopback(&remote->sa)) && remote->ns_id != ns_id)
 		return set_reason(why, "its address means this host");
 	if (local->loopback != is_loopback(&remote->sa))
-		return set_reason(why, local->loopback ?
-			"a loopback interface reaches loopback addresses only" :
-			"a loopback address is reached by loopback only");
+		return set_reason(
+			why,
+			local->loopback
+				? "a loopback interface reaches loopback addresses only"
+				: "a loopback address is reached by loopback only");
 	if (local->loopback)
 		return true;
 	/*
@@ -219,15 +221,16 @@ bool weft_route_reaches(const struct weft_netif *local,
 	 * link, unless the user names the interface.
 	 */
 	if (is_link_local(&remote->sa) && !mine && !named)
-		return set_reason(why, "a link-local address is used only "
+		return set_reason(why,
+				  "a link-local address is used only "
 				  "where WEFT_NET_DEVICES names the interface");
 	if (mine && !route->mine_here)
 		return set_reason(why, "another interface of this host has its "
-				  "address");
+				       "address");
 	if (route->kind == WEFT_ROUTE_NONE)
 		return set_reason(why, "there is no route to it");
 	if (route->kind == WEFT_ROUTE_OTHER)
 		return set_reason(why, "the route to it leaves by another "
-				  "interface");
+				       "interface");
 	return true;
 }

@@ -16,7 +16,7 @@
 #include "util/log.h"
 #include "util/util.h"
 
-#define COOKIE_LEN	16
+#define COOKIE_LEN 16
 
 static int check_dir(int fd, const char *path)
 {
@@ -26,10 +26,11 @@ static int check_dir(int fd, const char *path)
 		return -errno;
 	if (!S_ISDIR(st.stx_mode) || st.stx_uid != geteuid() ||
 	    (st.stx_mode & 077)) {
-		weft_warn_once("'%s' is not a folder of this user alone (owner "
-			       "%u, mode %o); it is not used, so pods without a "
-			       "common network namespace use TCP", path,
-			       st.stx_uid, st.stx_mode & 07777);
+		weft_warn_once(
+			"'%s' is not a folder of this user alone (owner "
+			"%u, mode %o); it is not used, so pods without a "
+			"common network namespace use TCP",
+			path, st.stx_uid, st.stx_mode & 07777);
 		return -EPERM;
 	}
 	return 0;
@@ -79,9 +80,11 @@ static int read_cookie(struct weft_rundir *dir, uint8_t cookie[COOKIE_LEN],
 		why = "it is damaged";
 	}
 	if (err)
-		weft_warn_once("cannot use '%s/cookie': %s; remove it, and weft "
-			       "makes a new one; until then pods do not meet "
-			       "in this folder", dir->path, why);
+		weft_warn_once(
+			"cannot use '%s/cookie': %s; remove it, and weft "
+			"makes a new one; until then pods do not meet "
+			"in this folder",
+			dir->path, why);
 	if (fd >= 0)
 		close(fd);
 	return err;
@@ -105,7 +108,7 @@ static int make_cookie(int dir)
 	if (fd < 0)
 		return -errno;
 	if (write(fd, cookie, sizeof(cookie)) != sizeof(cookie))
-		err = -ENOSPC;		/* a short write of 16 bytes */
+		err = -ENOSPC; /* a short write of 16 bytes */
 	close(fd);
 	if (!err && linkat(dir, tmp, dir, "cookie", 0) && errno != EEXIST)
 		err = -errno;

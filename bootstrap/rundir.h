@@ -2,8 +2,8 @@
 /*
  * The folder that pods share: WEFT_RUN_DIR, else /run/weft, else /dev/shm.
  *
- * In it, a folder "weft-<uid>" of ours alone (0700, checked each time), and there
- *   cookie      random bytes: who reads the same ones is in the same folder
+ * In it, a folder "weft-<uid>" of ours alone (0700, checked each time), and
+ * there cookie      random bytes: who reads the same ones is in the same folder
  *   s-, l-, b-  NVLink's (devices/nvlink/nvl_run.c)
  *   n-, nccl-   NCCL's own, of introduced processes (nccl_net/files.c)
  * Nothing here is believed of anybody who could not write it.
@@ -15,9 +15,9 @@
 #include <stdint.h>
 
 struct weft_rundir {
-	int fd;				/* the weft-<uid> folder; -1 */
-	uint64_t id;			/* of the folder and host, never 0 */
-	char path[200];			/* the folder tried last */
+	int fd;		/* the weft-<uid> folder; -1 */
+	uint64_t id;	/* of the folder and host, never 0 */
+	char path[200]; /* the folder tried last */
 };
 
 /*

@@ -25,11 +25,11 @@
 #include "util/util.h"
 
 /* Raise it with any change of which processes can be introduced. */
-#define SCHEME		1u
-#define FIRST_NCCL	21900		/* allocates with cuMemCreate() */
-#define FIRST_DRIVER	525u		/* CUDA 12, which that NCCL needs */
+#define SCHEME	     1u
+#define FIRST_NCCL   21900 /* allocates with cuMemCreate() */
+#define FIRST_DRIVER 525u  /* CUDA 12, which that NCCL needs */
 /* More than NCCL's shared files of some ranks take. */
-#define FREE_MIN	(32ull << 20)
+#define FREE_MIN (32ull << 20)
 
 const char *weft_dev_root = "/dev";
 const char *weft_driver_file = "/proc/driver/nvidia/version";
@@ -39,8 +39,8 @@ struct gpu_set {
 	uint64_t dev[WEFT_GPUS_MAX];
 };
 
-__attribute__((format(printf, 2, 3)))
-static bool set_refusal(struct weft_samehost *host, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static bool
+set_refusal(struct weft_samehost *host, const char *fmt, ...)
 {
 	va_list args;
 
@@ -77,29 +77,34 @@ static bool check_settings(int nccl, struct weft_samehost *host)
 	if (weft_settings()->nccl_introduce == WEFT_OFF)
 		return set_refusal(host, "WEFT_NCCL_INTRODUCE is off");
 	if (id)
-		return set_refusal(host, "NCCL_HOSTID is set to '%.64s', which "
+		return set_refusal(host,
+				   "NCCL_HOSTID is set to '%.64s', which "
 				   "stays; unset it, and weft tells NCCL who "
-				   "shares this host", id);
+				   "shares this host",
+				   id);
 	if (p2p && *p2p && !is_zero(p2p))
 		return set_refusal(host, "NCCL_P2P_DISABLE is set; unset it "
-				   "for NVLink between containers");
+					 "for NVLink between containers");
 	if (cumem && *cumem && is_zero(cumem))
 		return set_refusal(host, "NCCL_CUMEM_ENABLE is 0, and without "
-				   "it NCCL's GPU memory cannot leave a "
-				   "container; unset it");
+					 "it NCCL's GPU memory cannot leave a "
+					 "container; unset it");
 	if (nccl && nccl < FIRST_NCCL && (!cumem || !*cumem))
-		return set_refusal(host, "NCCL %d.%d's GPU memory cannot leave "
+		return set_refusal(host,
+				   "NCCL %d.%d's GPU memory cannot leave "
 				   "a container; use 2.19 or newer",
 				   nccl / 10000, nccl / 100 % 100);
 	if (readlink("/proc/self/ns/pid", namespace, sizeof(namespace)) < 0)
-		return set_refusal(host, "'/proc/self/ns/pid' cannot be read "
+		return set_refusal(host,
+				   "'/proc/self/ns/pid' cannot be read "
 				   "(%s), and without it NCCL takes ranks of "
 				   "equal process ids for one process; mount "
-				   "/proc", strerror(errno));
+				   "/proc",
+				   strerror(errno));
 	return true;
 }
 
-/* ---- GPUs ------------------------------------------------------------------- */
+/* ---- GPUs --------------------------------------------------------------- */
 
 static bool is_gpu_node(const char *name)
 {
@@ -181,30 +186,38 @@ static bool check_gpus(const struct gpu_set *set, struct weft_samehost *host)
 
 	host->gpus = set->n;
 	if (!set->n)
-		return set_refusal(host, "no GPU's device node opens here "
-				   "(%s/nvidia0, ...)", weft_dev_root);
+		return set_refusal(host,
+				   "no GPU's device node opens here "
+				   "(%s/nvidia0, ...)",
+				   weft_dev_root);
 	if (set->n == 1 && all > 1)
-		return set_refusal(host, "of this host's %u GPUs only one has "
+		return set_refusal(host,
+				   "of this host's %u GPUs only one has "
 				   "a device node that opens here; give each "
 				   "container those of all its peers "
 				   "(NVIDIA_VISIBLE_DEVICES, or one "
 				   "ResourceClaim), and each rank its own by "
-				   "CUDA_VISIBLE_DEVICES", all);
+				   "CUDA_VISIBLE_DEVICES",
+				   all);
 	if (driver && driver < FIRST_DRIVER)
-		return set_refusal(host, "NVIDIA's driver is version %u; %u or "
-				   "newer is needed", driver, FIRST_DRIVER);
+		return set_refusal(host,
+				   "NVIDIA's driver is version %u; %u or "
+				   "newer is needed",
+				   driver, FIRST_DRIVER);
 	if (weft_gpus_divided())
 		return set_refusal(host, "a GPU here is divided into instances "
-				   "(MIG), whose memory does not leave a "
-				   "container");
+					 "(MIG), whose memory does not leave a "
+					 "container");
 	if (weft_gpu_mps(&folder))
-		return set_refusal(host, "an MPS daemon answers in '%.100s'; "
+		return set_refusal(host,
+				   "an MPS daemon answers in '%.100s'; "
 				   "stop it, or set CUDA_MPS_PIPE_DIRECTORY to "
-				   "an empty folder", folder);
+				   "an empty folder",
+				   folder);
 	return true;
 }
 
-/* ---- the folder ------------------------------------------------------------- */
+/* ---- the folder --------------------------------------------------------- */
 
 /* Try it: SELinux, a full disk or seccomp may forbid it. */
 static int try_socket(const char *folder)
@@ -251,36 +264,45 @@ static bool check_folder(const char *folder, struct weft_samehost *host)
 	int err;
 
 	if (folder[0] != '/')
-		return set_refusal(host, "WEFT_RUN_DIR ('%.100s') is no "
-				   "absolute path", weft_settings()->run_dir);
+		return set_refusal(host,
+				   "WEFT_RUN_DIR ('%.100s') is no "
+				   "absolute path",
+				   weft_settings()->run_dir);
 	if (strlen(folder) >= sizeof(host->folder))
-		return set_refusal(host, "'%.150s' is too long a name for "
+		return set_refusal(host,
+				   "'%.150s' is too long a name for "
 				   "sockets; set WEFT_RUN_DIR to one of at "
-				   "most %zu characters", folder,
+				   "most %zu characters",
+				   folder,
 				   sizeof(host->folder) -
-				   sizeof("/weft-4294967295"));
+					   sizeof("/weft-4294967295"));
 	if (statvfs(folder, &fs))
 		return set_refusal(host, "'%s' cannot be examined: %s", folder,
 				   strerror(errno));
 	if (fs.f_blocks && (uint64_t)fs.f_bavail * fs.f_frsize < FREE_MIN)
-		return set_refusal(host, "'%s' has %llu MiB free, and NCCL's "
+		return set_refusal(host,
+				   "'%s' has %llu MiB free, and NCCL's "
 				   "shared memory would go there; make it "
-				   "larger", folder,
+				   "larger",
+				   folder,
 				   (unsigned long long)((uint64_t)fs.f_bavail *
-							fs.f_frsize >> 20));
+								fs.f_frsize >>
+							20));
 	err = try_socket(folder);
 	if (err)
-		return set_refusal(host, "no socket works in '%s' (%s); see "
+		return set_refusal(host,
+				   "no socket works in '%s' (%s); see "
 				   "whether it is mounted with write access, "
 				   "and whether SELinux, AppArmor or seccomp "
-				   "forbids sockets there", folder,
-				   strerror(-err));
+				   "forbids sockets there",
+				   folder, strerror(-err));
 	err = try_lock(folder);
 	if (err)
-		return set_refusal(host, "flock() does not work in '%s' (%s); "
+		return set_refusal(host,
+				   "flock() does not work in '%s' (%s); "
 				   "see what file system it is, and whether "
-				   "seccomp forbids it", folder,
-				   strerror(-err));
+				   "seccomp forbids it",
+				   folder, strerror(-err));
 	return true;
 }
 
@@ -290,25 +312,30 @@ static bool open_shared_folder(struct weft_rundir *dir,
 	const int err = weft_rundir_open(dir);
 
 	if (err == -EBADMSG)
-		return set_refusal(host, "'%s/cookie' is not one of weft's; "
-				   "remove it", dir->path);
+		return set_refusal(host,
+				   "'%s/cookie' is not one of weft's; "
+				   "remove it",
+				   dir->path);
 	if (err == -EPERM || err == -ENOTDIR || err == -ELOOP)
-		return set_refusal(host, "'%s' is not a folder of uid %u alone "
+		return set_refusal(host,
+				   "'%s' is not a folder of uid %u alone "
 				   "(mode 0700); remove it, or set "
-				   "WEFT_RUN_DIR", dir->path, geteuid());
+				   "WEFT_RUN_DIR",
+				   dir->path, geteuid());
 	if (err)
-		return set_refusal(host, "the folder '%s' cannot be used (%s); "
+		return set_refusal(host,
+				   "the folder '%s' cannot be used (%s); "
 				   "mount one into all containers of the job, "
 				   "with write access for uid %u, at /run/weft "
-				   "or where WEFT_RUN_DIR says", dir->path,
-				   strerror(-err), geteuid());
+				   "or where WEFT_RUN_DIR says",
+				   dir->path, strerror(-err), geteuid());
 	if (check_folder(dir->path, host))
 		return true;
 	weft_rundir_close(dir);
 	return false;
 }
 
-/* ---- the id ----------------------------------------------------------------- */
+/* ---- the id ------------------------------------------------------------- */
 
 /* "0 100000 65536": equal uids may be different users outside. */
 static size_t read_uid_map(char *text, size_t len)
@@ -347,7 +374,7 @@ static bool make_id(const struct weft_rundir *dir, const struct gpu_set *set,
 
 	if (weft_settings_secret(&secret, &whole.len))
 		return set_refusal(host, "the file that WEFT_SECRET_FILE names "
-				   "cannot be used");
+					 "cannot be used");
 	whole.data = secret;
 	weft_hash(key, sizeof(key), NULL, 0, &whole, 1);
 	weft_hash(id, sizeof(id), key, sizeof(key), parts, ARRAY_SIZE(parts));

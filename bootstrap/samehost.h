@@ -25,17 +25,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define WEFT_SAMEHOST_ID	40	/* "weft-" and 32 hexadecimal digits */
-#define WEFT_SAMEHOST_FOLDER	80
+#define WEFT_SAMEHOST_ID     40 /* "weft-" and 32 hexadecimal digits */
+#define WEFT_SAMEHOST_FOLDER 80
 /* What a socket's path may append to the folder's. */
-#define WEFT_SAMEHOST_NAME	27
+#define WEFT_SAMEHOST_NAME 27
 
 struct weft_samehost {
 	bool introduced;
-	char id[WEFT_SAMEHOST_ID];		/* the value for NCCL_HOSTID */
-	char folder[WEFT_SAMEHOST_FOLDER];	/* no final slash */
-	unsigned int gpus;			/* whose device nodes open */
-	char reason[320];			/* why not, and what to do */
+	char id[WEFT_SAMEHOST_ID];	   /* the value for NCCL_HOSTID */
+	char folder[WEFT_SAMEHOST_FOLDER]; /* no final slash */
+	unsigned int gpus;		   /* whose device nodes open */
+	char reason[320];		   /* why not, and what to do */
 };
 
 /*
@@ -48,7 +48,7 @@ void weft_samehost_find(int nccl, struct weft_samehost *host);
 enum weft_introduce_way {
 	WEFT_INTRODUCE_BY_NET,
 	WEFT_INTRODUCE_BY_ENV,
-	WEFT_INTRODUCE_BY_PRELOAD,	/* if it is NCCL */
+	WEFT_INTRODUCE_BY_PRELOAD, /* if it is NCCL */
 };
 /* weft_nccl_introduce() of libnccl-net-weft.so, for libweft_preload.so. */
 typedef const char *(*weft_introduce_fn)(const void *inside,

@@ -55,8 +55,8 @@ static const struct weft_setting table[] = {
 		  "the process's GPU. UCXPY_IFNAME and NCCL_SOCKET_IFNAME do "
 		  "not restrict loopback; the latter keeps NCCL's form "
 		  "(prefixes, = for exact names)" },
-	{ "WEFT_FAMILY", "NCCL_SOCKET_FAMILY", WEFT_SET_FAMILY, AT(family), "any",
-	  .help = "Addresses to use: any (IPv4 first), ipv4 or ipv6" },
+	{ "WEFT_FAMILY", "NCCL_SOCKET_FAMILY", WEFT_SET_FAMILY, AT(family),
+	  "any", .help = "Addresses to use: any (IPv4 first), ipv4 or ipv6" },
 	{ "WEFT_PORT_RANGE", "UCX_TCP_PORT_RANGE", WEFT_SET_PORTS, AT(ports),
 	  "0",
 	  .help = "TCP ports to listen on, as 5000-5100; 0 is any. Each "
@@ -82,23 +82,20 @@ static const struct weft_setting table[] = {
 	  .help = "Time without an answer of a peer's kernel before the peer "
 		  "is declared dead. A busy program is never declared dead" },
 	{ "WEFT_TCP_STREAMS", "NCCL_NSOCKS_PERTHREAD", WEFT_SET_AUTO_UINT,
-	  AT(tcp_streams), "auto",
-	  .max = 64, .automatic = 0,
+	  AT(tcp_streams), "auto", .max = 64, .automatic = 0,
 	  .help = "Sockets per peer for bulk data; auto measures which number "
 		  "is fastest. If NCCL's variables are set, their product: "
 		  "NCCL_SOCKET_NTHREADS times NCCL_NSOCKS_PERTHREAD, each 1 if "
 		  "unset" },
 	{ "WEFT_TCP_THREADS", "NCCL_SOCKET_NTHREADS", WEFT_SET_AUTO_UINT,
-	  AT(tcp_threads), "auto",
-	  .max = 64, .automatic = UINT32_MAX,
+	  AT(tcp_threads), "auto", .max = 64, .automatic = UINT32_MAX,
 	  .help = "Threads of weft that move bulk data: auto depends on the "
 		  "number of processors, with 0 the caller moves all" },
 	{ "WEFT_TCP_CHUNK", NULL, WEFT_SET_SIZE, AT(tcp_chunk), "512k",
 	  .min = 4 * KIB, .max = 64 * MIB,
 	  .help = "Bytes of a block that one bulk socket carries at a time" },
 	{ "WEFT_TCP_BULK_MIN", NULL, WEFT_SET_SIZE, AT(tcp_bulk_min), "64k",
-	  .max = GIB,
-	  .help = "Blocks larger than this use the bulk sockets" },
+	  .max = GIB, .help = "Blocks larger than this use the bulk sockets" },
 	{ "WEFT_TCP_SNDBUF", "UCX_TCP_SNDBUF", WEFT_SET_SIZE, AT(tcp_sndbuf),
 	  "auto", .max = GIB,
 	  .help = "Send buffer of a socket; auto leaves it to the kernel" },
@@ -126,8 +123,8 @@ static const struct weft_setting table[] = {
 	  .help = "Retransmissions before the peer is declared lost. With 7 "
 		  "some adapters never give up; then WEFT_PEER_TIMEOUT "
 		  "applies" },
-	{ "WEFT_IB_SL", "NCCL_IB_SL,UCX_IB_SL", WEFT_SET_AUTO_UINT,
-	  AT(ib_sl), "auto", .max = 15, .automatic = 0,
+	{ "WEFT_IB_SL", "NCCL_IB_SL,UCX_IB_SL", WEFT_SET_AUTO_UINT, AT(ib_sl),
+	  "auto", .max = 15, .automatic = 0,
 	  .help = "Service level of the traffic; auto is 0" },
 	{ "WEFT_IB_TRAFFIC_CLASS", "NCCL_IB_TC,UCX_IB_TRAFFIC_CLASS",
 	  WEFT_SET_AUTO_UINT, AT(ib_traffic_class), "auto", .max = 255,
@@ -164,12 +161,12 @@ static const struct weft_setting table[] = {
 
 /* The project's other variables, which are not settings of the libraries. */
 static const char *const other_names[] = {
-	"WEFT_CACHE", /* where ./quickstart keeps what it fetched */
+	"WEFT_CACHE",	/* where ./quickstart keeps what it fetched */
 	"WEFT_LIBCUDA", /* util/cuda.c: the CUDA driver to load */
 	"WEFT_LIBNVML", /* util/nvml.c: its management library */
-	"WEFT_SRC", "WEFT_BUILD", "WEFT_SANITIZED", /* for tests */
-	"WEFT_UCX_SOURCE", "WEFT_UCX_BUILDS", "WEFT_OFFLINE", "WEFT_VENV",
-	"WEFT_BENCH_OUT",
+	"WEFT_SRC",	   "WEFT_BUILD",      "WEFT_SANITIZED", /* for tests */
+	"WEFT_UCX_SOURCE", "WEFT_UCX_BUILDS", "WEFT_OFFLINE",
+	"WEFT_VENV",	   "WEFT_BENCH_OUT",
 };
 static const char other_prefix[] = "WEFT_TEST_";
 
@@ -205,8 +202,7 @@ static bool is_runtime_name(const char *name)
 
 bool weft_setting_nccl_only(const char *name)
 {
-	return !strncmp(name, "NCCL_", 5) &&
-	       strncmp(name, "NCCL_IB_", 8) &&
+	return !strncmp(name, "NCCL_", 5) && strncmp(name, "NCCL_IB_", 8) &&
 	       strcmp(name, "NCCL_SOCKET_IFNAME");
 }
 
@@ -340,8 +336,8 @@ static void apply_nccl_sockets(void)
 		return;
 	if (!in_force.tcp_streams)
 		in_force.tcp_streams = 1;
-	in_force.tcp_streams = (unsigned int)
-		weft_min((size_t)in_force.tcp_streams * threads, 64);
+	in_force.tcp_streams = (unsigned int)weft_min(
+		(size_t)in_force.tcp_streams * threads, 64);
 }
 
 /* NCCL's default traffic class is 0, UCX's is the device's. */
@@ -502,7 +498,7 @@ void weft_settings_named(const char *name, struct weft_setting_info *info)
 const char *weft_setting_variable(const struct weft_setting_info *info)
 {
 	return strcmp(info->origin, "environment") &&
-		       strcmp(info->origin, "default")
+			       strcmp(info->origin, "default")
 		       ? info->origin
 		       : info->name;
 }

@@ -22,12 +22,12 @@ struct weft_port_range {
 };
 
 struct weft_settings {
-	const char *log;	 /* WEFT_LOG: error warn info debug */
-	const char *stats;	 /* WEFT_STATS: 0, 1 (stderr) or a file */
-	enum weft_tristate ucx;	 /* WEFT_UCX: offer devices to UCX? */
-	unsigned int ucx_force;	 /* WEFT_UCX_FORCE: minor to take an unknown
-				    UCX for; 0: none */
-	unsigned int ucx_idle_wait_us;	/* WEFT_UCX_IDLE_WAIT; 0: off */
+	const char *log;	/* WEFT_LOG: error warn info debug */
+	const char *stats;	/* WEFT_STATS: 0, 1 (stderr) or a file */
+	enum weft_tristate ucx; /* WEFT_UCX: offer devices to UCX? */
+	unsigned int ucx_force; /* WEFT_UCX_FORCE: minor to take an unknown
+				   UCX for; 0: none */
+	unsigned int ucx_idle_wait_us; /* WEFT_UCX_IDLE_WAIT; 0: off */
 	const char *net_devices; /* WEFT_NET_DEVICES: "eth0,ib0", "^docker0",
 				    "all" */
 	int family;		 /* WEFT_FAMILY: AF_INET, AF_INET6, AF_UNSPEC */
@@ -35,23 +35,23 @@ struct weft_settings {
 	const char *secret_file;      /* WEFT_SECRET_FILE; "": none */
 	const char *run_dir;	      /* WEFT_RUN_DIR; "": the built-in ones */
 	uint64_t connect_timeout_ms;  /* WEFT_CONNECT_TIMEOUT: hello included */
-	uint64_t peer_timeout_ms; /* WEFT_PEER_TIMEOUT */
+	uint64_t peer_timeout_ms;     /* WEFT_PEER_TIMEOUT */
 	unsigned int tcp_streams; /* WEFT_TCP_STREAMS: 0 = find by measuring */
 	unsigned int tcp_threads; /* WEFT_TCP_THREADS: UINT_MAX = auto */
 	size_t tcp_chunk;	  /* WEFT_TCP_CHUNK, bytes */
 	size_t tcp_bulk_min;	  /* WEFT_TCP_BULK_MIN: larger blocks use the
 				     bulk streams, bytes */
 	size_t tcp_sndbuf, tcp_rcvbuf; /* 0: the kernel's auto-tuning */
-	const char *ib_devices;	/* WEFT_IB_DEVICES: "mlx5_0:1", "^mlx5_2" */
-	unsigned int ib_gid_index;	/* UINT_MAX: the best one */
-	unsigned int ib_timeout;	/* exponent: 4.096 us * 2^n */
+	const char *ib_devices;	   /* WEFT_IB_DEVICES: "mlx5_0:1", "^mlx5_2" */
+	unsigned int ib_gid_index; /* UINT_MAX: the best one */
+	unsigned int ib_timeout;   /* exponent: 4.096 us * 2^n */
 	unsigned int ib_retries, ib_sl;
-	unsigned int ib_traffic_class;	/* UINT_MAX: as UCX chooses */
+	unsigned int ib_traffic_class; /* UINT_MAX: as UCX chooses */
 	unsigned int ib_pkey_index;
-	unsigned int ib_pkey;		/* UINT_MAX: by its index */
-	size_t nvl_budget;		/* WEFT_NVL_BUDGET: bytes per GPU */
-	enum weft_tristate nccl_nvlink;	/* WEFT_NCCL_NVLINK */
-	enum weft_tristate nccl_introduce;	/* WEFT_NCCL_INTRODUCE */
+	unsigned int ib_pkey;		   /* UINT_MAX: by its index */
+	size_t nvl_budget;		   /* WEFT_NVL_BUDGET: bytes per GPU */
+	enum weft_tristate nccl_nvlink;	   /* WEFT_NCCL_NVLINK */
+	enum weft_tristate nccl_introduce; /* WEFT_NCCL_INTRODUCE */
 };
 
 const struct weft_settings *weft_settings(void);

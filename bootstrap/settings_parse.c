@@ -72,8 +72,8 @@ static int parse_ucx_time(const char *text, double *ns)
 		const char *name;
 		double ns;
 	} units[] = {
-		{ "", 1e9 }, { "s", 1e9 }, { "ms", 1e6 }, { "us", 1e3 },
-		{ "ns", 1 }, { "m", 60e9 },
+		{ "", 1e9 },   { "s", 1e9 }, { "ms", 1e6 },
+		{ "us", 1e3 }, { "ns", 1 },  { "m", 60e9 },
 	};
 	double v = 0, place = 1;
 	const char *p = text;

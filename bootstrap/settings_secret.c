@@ -13,8 +13,8 @@
 #include "util/secret.h"
 #include "util/util.h"
 
-#define SECRET_MIN 16 /* bytes: less can be guessed off line */
-#define SECRET_MAX 4096
+#define SECRET_MIN  16 /* bytes: less can be guessed off line */
+#define SECRET_MAX  4096
 #define SECRET_SIZE (SECRET_MAX + 1)
 
 static struct {
@@ -48,8 +48,9 @@ static int read_secret(const char *path)
 		weft_error("'%s', named by WEFT_SECRET_FILE, is open to others "
 			   "(mode %03o); nothing may connect until chmod %s",
 			   path, st.stx_mode & 0777,
-			   st.stx_uid ? "600" : "640, or defaultMode: 0440 of a "
-						"Kubernetes Secret");
+			   st.stx_uid ? "600"
+				      : "640, or defaultMode: 0440 of a "
+					"Kubernetes Secret");
 		err = -EPERM;
 		goto close_fd;
 	}

@@ -8,17 +8,17 @@
 #include "bootstrap/settings.h"
 
 enum weft_setting_type {
-	WEFT_SET_TEXT,	    /* const char * */
-	WEFT_SET_LEVEL,	    /* const char *: error, warn, info, debug */
-	WEFT_SET_TRISTATE,  /* enum weft_tristate: auto, on, off */
-	WEFT_SET_UINT,	    /* unsigned int */
-	WEFT_SET_AUTO_UINT, /* unsigned int; "auto" is .automatic */
+	WEFT_SET_TEXT,	     /* const char * */
+	WEFT_SET_LEVEL,	     /* const char *: error, warn, info, debug */
+	WEFT_SET_TRISTATE,   /* enum weft_tristate: auto, on, off */
+	WEFT_SET_UINT,	     /* unsigned int */
+	WEFT_SET_AUTO_UINT,  /* unsigned int; "auto" is .automatic */
 	WEFT_SET_IB_TIMEOUT, /* unsigned int: exponent, from UCX_ a time */
-	WEFT_SET_MINOR,	    /* unsigned int: "22" or "1.22", "" for 0 */
-	WEFT_SET_SIZE,	    /* size_t; "auto" is 0 */
-	WEFT_SET_MSEC,	    /* uint64_t */
-	WEFT_SET_FAMILY,    /* int: any, ipv4, ipv6 */
-	WEFT_SET_PORTS,	    /* struct weft_port_range; "0": any */
+	WEFT_SET_MINOR,	     /* unsigned int: "22" or "1.22", "" for 0 */
+	WEFT_SET_SIZE,	     /* size_t; "auto" is 0 */
+	WEFT_SET_MSEC,	     /* uint64_t */
+	WEFT_SET_FAMILY,     /* int: any, ipv4, ipv6 */
+	WEFT_SET_PORTS,	     /* struct weft_port_range; "0": any */
 };
 
 struct weft_setting {

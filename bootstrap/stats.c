@@ -205,8 +205,8 @@ static void write_row(int fd, const struct weft_stats *s, struct row *r)
 
 	n = snprintf(line, sizeof(line),
 		     "{\"weft\":\"%s\",\"runtime\":\"%s\",\"netdev\":\"%s\","
-		     "\"pid\":%d,\"id\":\"%016" PRIx64 "\",\"peer\":\"%016" PRIx64
-		     "\",\"where\":\"%s\"",
+		     "\"pid\":%d,\"id\":\"%016" PRIx64
+		     "\",\"peer\":\"%016" PRIx64 "\",\"where\":\"%s\"",
 		     s->device, runtime, s->netdev, (int)s->pid, s->id,
 		     r->entry.key, r->where);
 #define X(name, help)                                     \

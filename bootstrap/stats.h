@@ -35,7 +35,7 @@
 	X(wire_tx_bytes, "bytes given to the wire, headers included") \
 	X(wire_rx_bytes, "bytes taken from the wire")                 \
 	X(key_errors, "pieces refused because of their key")          \
-	X(streams_max, "most bulk streams open at once")             \
+	X(streams_max, "most bulk streams open at once")              \
 	X(streams_given_up, "bulk streams far slower than their siblings")
 
 struct weft_counters {

@@ -243,10 +243,11 @@ static bool fix_tls(enum weft_ucxenv_how how, struct weft_ucxenv *out,
 	if (!given) {
 		if (!run)
 			return weft_settings()->ucx == WEFT_ON;
-		e = add_change(out, n, "UCX_TLS",
-			       weft_gpu_here()
-				       ? "weft carries; cuda_copy handles GPU memory"
-				       : "weft carries");
+		e = add_change(
+			out, n, "UCX_TLS",
+			weft_gpu_here()
+				? "weft carries; cuda_copy handles GPU memory"
+				: "weft carries");
 		if (weft_gpu_here())
 			append_entry(e->value, sizeof(e->value), "weft_nvl");
 		append_entry(e->value, sizeof(e->value), "weft_tcp");
@@ -256,8 +257,9 @@ static bool fix_tls(enum weft_ucxenv_how how, struct weft_ucxenv *out,
 	}
 	if (is_open_list(given)) {
 		if (run && weft_settings()->ucx != WEFT_ON) {
-			e = add_change(out, n, "WEFT_UCX",
-				       "UCX_TLS names no transport: weft joins in");
+			e = add_change(
+				out, n, "WEFT_UCX",
+				"UCX_TLS names no transport: weft joins in");
 			append_entry(e->value, sizeof(e->value), "on");
 		}
 		return run || weft_settings()->ucx == WEFT_ON;
@@ -295,8 +297,7 @@ static bool is_nvl_chosen(const struct weft_ucxenv *out, size_t n)
 {
 	const char *tls = find_tls(out, n);
 
-	if (!weft_gpu_here() ||
-	    (tls && *tls == '^' && !allows_cuda_copy(tls)))
+	if (!weft_gpu_here() || (tls && *tls == '^' && !allows_cuda_copy(tls)))
 		return false;
 	return !tls || is_open_list(tls) || has_entry(tls, "weft_nvl", false);
 }
@@ -363,8 +364,9 @@ static void fix_sockaddr_tls(struct weft_ucxenv *out, size_t *n)
 		snprintf(e->value, sizeof(e->value), "%s",
 			 translate_sockaddr(given));
 	} else if (!given && is_flag_set("RDMACM")) {
-		e = add_change(out, n, "UCX_SOCKADDR_TLS_PRIORITY",
-			       "Dask's RDMACM; tcp where this UCX has no rdmacm");
+		e = add_change(
+			out, n, "UCX_SOCKADDR_TLS_PRIORITY",
+			"Dask's RDMACM; tcp where this UCX has no rdmacm");
 		snprintf(e->value, sizeof(e->value), "%s",
 			 translate_sockaddr("rdmacm"));
 	}
@@ -408,8 +410,8 @@ static void fix_auto_devices(struct weft_ucxenv *out, size_t *n)
 	append_entry(e->value, sizeof(e->value), "auto");
 }
 
-static void fix_net_devices(enum weft_ucxenv_how how,
-			    struct weft_ucxenv *out, size_t *n)
+static void fix_net_devices(enum weft_ucxenv_how how, struct weft_ucxenv *out,
+			    size_t *n)
 {
 	const char *given = secure_getenv("UCX_NET_DEVICES"), *v = given, *list;
 	char full[96], entry[64], one[64], with[TLS_MAX] = "";
@@ -432,16 +434,18 @@ static void fix_net_devices(enum weft_ucxenv_how how,
 	for (list = v; *list;) {
 		list = take_entry(list, entry, sizeof(entry));
 		append_entry(with, sizeof(with), entry);
-		for (i = 0; weft_range_name(entry, strlen(entry), i, one,
-					    sizeof(one)); i++)
+		for (i = 0;
+		     weft_range_name(entry, strlen(entry), i, one, sizeof(one));
+		     i++)
 			append_netdevs(with, sizeof(with), one);
 	}
 	if (v == given && !strcmp(with, given))
 		return;
-	e = add_change(out, n, "UCX_NET_DEVICES",
-		       v == given
-			       ? "the interface of a verbs device, by which weft_tcp goes"
-			       : full);
+	e = add_change(
+		out, n, "UCX_NET_DEVICES",
+		v == given
+			? "the interface of a verbs device, by which weft_tcp goes"
+			: full);
 	snprintf(e->value, sizeof(e->value), "%s", with);
 }
 
@@ -503,8 +507,8 @@ const char *weft_ucxenv_option(const char *name, const char *value)
 
 	/* older releases of Dask pass net-devices like this */
 	if (!strcmp(name, "NET_DEVICES"))
-		return !strcmp(value, "auto") && is_any_requested() ? "all" :
-								      NULL;
+		return !strcmp(value, "auto") && is_any_requested() ? "all"
+								    : NULL;
 	if (weft_settings()->ucx == WEFT_OFF || !is_dask_flag_set())
 		return NULL;
 	/* weft may have set UCX_TLS to this list before */

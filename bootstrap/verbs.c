@@ -21,11 +21,11 @@
 #define MAX_PORTS 256
 #define MAX_GIDS  256
 #define MAX_PKEYS 65536
-#define PKEY_FULL 0x8000	/* a full member of the partition */
+#define PKEY_FULL 0x8000 /* a full member of the partition */
 /* UCT_IB_DEFAULT_ROCEV2_DSCP in UCX's uct/ib/base/ib_device.h */
 #define ROCE_TRAFFIC_CLASS 106
-#define CLASS	  "class/infiniband"
-#define NODES	  "class/infiniband_verbs"
+#define CLASS		   "class/infiniband"
+#define NODES		   "class/infiniband_verbs"
 
 /* The first line of a sysfs file, without newline; false: cannot read it. */
 static bool read_line(char *text, size_t len, const char *fmt, ...)
@@ -220,8 +220,7 @@ int weft_verbs_list(struct weft_verbs_port **list)
 	int i, kept = 0, n = list_ports(list);
 
 	for (i = 0; i < n; i++)
-		if (weft_settings_verbs_allowed((*list)[i].dev,
-						(*list)[i].port,
+		if (weft_settings_verbs_allowed((*list)[i].dev, (*list)[i].port,
 						(*list)[i].netdev))
 			(*list)[kept++] = (*list)[i];
 	return n < 0 ? n : kept;
@@ -234,7 +233,8 @@ int weft_verbs_list_near(struct weft_verbs_port **list)
 	unsigned int turn;
 	int best;
 
-	if (n < 2 || !weft_settings_netdev_auto() || !weft_gpu_of_process(&pci, &turn))
+	if (n < 2 || !weft_settings_netdev_auto() ||
+	    !weft_gpu_of_process(&pci, &turn))
 		return n;
 	best = weft_verbs_nearest(*list, (size_t)n, &pci, turn, NULL);
 	(*list)[0] = (*list)[best];
@@ -357,7 +357,10 @@ static unsigned int read_gid_version(const struct weft_verbs_port *port,
 
 	return read_line(type, sizeof(type),
 			 CLASS "/%s/ports/%u/gid_attrs/types/%u", port->dev,
-			 port->port, index) && !strcmp(type, "RoCE v2") ? 2 : 1;
+			 port->port, index) &&
+			       !strcmp(type, "RoCE v2")
+		       ? 2
+		       : 1;
 }
 
 /* Lower is better. */
@@ -391,8 +394,9 @@ int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 			break;
 		if (!parse_gid(text, this))
 			continue;
-		rank = !port->roce ? 0 :
-		       rank_gid(this, read_gid_version(port, i), family);
+		rank = !port->roce ? 0
+				   : rank_gid(this, read_gid_version(port, i),
+					      family);
 		if (rank >= best)
 			continue;
 		best = rank;
@@ -402,9 +406,12 @@ int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 	if (best != UINT_MAX)
 		return 0;
 	if (port->roce && asked != UINT_MAX)
-		return weft_fail(ENODEV, "'%s' has no GID %u (WEFT_IB_GID_INDEX); leave it to 'auto'",
-				 port->name, asked);
-	return weft_fail(ENODEV, "'%s' has no GID; has its interface '%s' an address?",
+		return weft_fail(
+			ENODEV,
+			"'%s' has no GID %u (WEFT_IB_GID_INDEX); leave it to 'auto'",
+			port->name, asked);
+	return weft_fail(ENODEV,
+			 "'%s' has no GID; has its interface '%s' an address?",
 			 port->name, port->netdev);
 }
 
@@ -422,8 +429,9 @@ int weft_verbs_pkey(const struct weft_verbs_port *port, unsigned int *index)
 	if (port->roce)
 		return 0;
 	for (i = 0; i < MAX_PKEYS &&
-	     read_line(text, sizeof(text), CLASS "/%s/ports/%u/pkeys/%u",
-		       port->dev, port->port, i); i++) {
+		    read_line(text, sizeof(text), CLASS "/%s/ports/%u/pkeys/%u",
+			      port->dev, port->port, i);
+	     i++) {
 		*index = i;
 		if (weft_parse_u64(text, 1, 0xffff, &key) ||
 		    (key & 0x7fff) != asked)
@@ -434,9 +442,12 @@ int weft_verbs_pkey(const struct weft_verbs_port *port, unsigned int *index)
 			limited = i;
 	}
 	*index = limited;
-	return limited != UINT_MAX ? 0 :
-	       weft_fail(ENODEV, "'%s' is in no partition 0x%x (WEFT_IB_PKEY or UCX_IB_PKEY); /sys/class/infiniband/%s/ports/%u/pkeys has those it is in",
-			 port->name, asked, port->dev, port->port);
+	return limited != UINT_MAX
+		       ? 0
+		       : weft_fail(
+				 ENODEV,
+				 "'%s' is in no partition 0x%x (WEFT_IB_PKEY or UCX_IB_PKEY); /sys/class/infiniband/%s/ports/%u/pkeys has those it is in",
+				 port->name, asked, port->dev, port->port);
 }
 
 unsigned int weft_verbs_traffic_class(const struct weft_verbs_port *port,
@@ -461,8 +472,8 @@ unsigned int weft_verbs_traffic_class(const struct weft_verbs_port *port,
 
 #define FABRIC_ROCE_IPV4 (WEFT_FABRIC | 0x40)
 #define FABRIC_ROCE_IPV6 (WEFT_FABRIC | 0x41)
-#define FABRIC_ROCE	 FABRIC_ROCE_IPV4	/* at least this */
-#define PREFIX_DIGESTS	 61	/* prime, so that neighbours differ */
+#define FABRIC_ROCE	 FABRIC_ROCE_IPV4 /* at least this */
+#define PREFIX_DIGESTS	 61		  /* prime, so that neighbours differ */
 
 uint8_t weft_verbs_fabric(const struct weft_verbs_port *port,
 			  const uint8_t gid[16])
@@ -527,8 +538,9 @@ static bool matches_port(const char *name, bool whole, const char *dev,
 
 	if (!len || strncmp(name, dev, len) || (whole && dev[len]))
 		return false;
-	return !name[len] || (!weft_parse_u64(name + len + 1, 1, 255, &wanted) &&
-			      wanted == port);
+	return !name[len] ||
+	       (!weft_parse_u64(name + len + 1, 1, 255, &wanted) &&
+		wanted == port);
 }
 
 bool weft_verbs_match(const char *list, enum weft_verbs_form form,
@@ -552,8 +564,9 @@ bool weft_verbs_match(const char *list, enum weft_verbs_form form,
 	for (; *list && !hit; list = *end ? end + 1 : end) {
 		end = strchrnul(list, ',');
 		len = (size_t)(end - list);
-		for (i = 0; !hit && weft_range_name(list, len, i, name,
-						    sizeof(name)); i++)
+		for (i = 0;
+		     !hit && weft_range_name(list, len, i, name, sizeof(name));
+		     i++)
 			hit = matches_port(name, whole, dev, port);
 	}
 	return hit != negated;

@@ -18,13 +18,13 @@
 #define WEFT_VERBS_NAME 64
 
 struct weft_verbs_port {
-	char dev[WEFT_VERBS_NAME];  /* "mlx5_0" */
+	char dev[WEFT_VERBS_NAME];	/* "mlx5_0" */
 	char name[WEFT_VERBS_NAME + 8]; /* "mlx5_0:1", as in UCX */
-	unsigned int port;	    /* from 1 */
-	bool roce;		    /* link layer is Ethernet, not InfiniBand */
-	uint64_t speed;		    /* bytes/s; 0: unknown */
-	uint64_t guid;		    /* of the node, host order */
-	char netdev[IF_NAMESIZE];   /* its interface; "": none found */
+	unsigned int port;		/* from 1 */
+	bool roce;		  /* link layer is Ethernet, not InfiniBand */
+	uint64_t speed;		  /* bytes/s; 0: unknown */
+	uint64_t guid;		  /* of the node, host order */
+	char netdev[IF_NAMESIZE]; /* its interface; "": none found */
 	struct weft_pci pci;
 };
 

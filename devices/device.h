@@ -26,9 +26,9 @@
  * Limits: more than max_iov entries in one call, or a message of more than
  * max_message bytes, is -EMSGSIZE, whether there is room just now or not.
  *
- * Dead endpoints: message(), put() and get() return the endpoint's error, before
- * anything else is looked at, from the moment on that on_error() is called or
- * cancel() returns; ready() says true, so that nobody waits for one.
+ * Dead endpoints: message(), put() and get() return the endpoint's error,
+ * before anything else is looked at, from the moment on that on_error() is
+ * called or cancel() returns; ready() says true, so that nobody waits for one.
  *
  * Counters: an interface without memory for them counts nothing, and works.
  *
@@ -81,11 +81,13 @@ struct weft_iov {
 
 /* A put may tell the target when all of it is placed. */
 struct weft_notify {
-	uint64_t tag;			/* handed to on_notify() as it is */
+	uint64_t tag; /* handed to on_notify() as it is */
 };
 
-#define WEFT_MSG_IDS 32			/* message ids are below this (UCT's) */
-/* Messages that one progress() hands over at most, and as many notifications. */
+#define WEFT_MSG_IDS 32 /* message ids are below this (UCT's) */
+/*
+ * Messages that one progress() hands over at most, and as many notifications.
+ */
 #define WEFT_PROGRESS_MAX 64
 
 struct weft_iface_cb {
@@ -122,7 +124,7 @@ struct weft_iface_params {
 	/* "eth0"; for nvlink and ib the device's own name */
 	const char *netdev;
 	int family;			/* AF_INET, AF_INET6 or AF_UNSPEC */
-	const struct weft_iface_cb *cb;	/* copied */
+	const struct weft_iface_cb *cb; /* copied */
 	unsigned int flags;		/* WEFT_IFACE_ */
 };
 
@@ -138,34 +140,34 @@ struct weft_ep {
 };
 
 struct weft_iface_attr {
-	size_t max_message;		/* bytes of one message, id excluded */
-	size_t max_iov;			/* entries of message(), put(), get() */
-	size_t max_put;			/* bytes of one put or get */
-	unsigned int mem_kinds;		/* BIT(enum weft_mem_kind) of put, get */
+	size_t max_message;	/* bytes of one message, id excluded */
+	size_t max_iov;		/* entries of message(), put(), get() */
+	size_t max_put;		/* bytes of one put or get */
+	unsigned int mem_kinds; /* BIT(enum weft_mem_kind) of put, get */
 	/*
 	 * A refused key, and giving up what is under way (cancel(),
 	 * ep_destroy()), end the connection: both endpoints of it fail.
 	 */
 	bool errors_end_ep;
-	bool same_host;			/* reaches processes of this host alone */
-	double bandwidth;		/* bytes/s one way, an estimate */
-	double latency;			/* s, an estimate */
-	double overhead;		/* s of CPU time per message, estimate */
-	struct weft_address addr;	/* where this iface listens */
+	bool same_host;		  /* reaches processes of this host alone */
+	double bandwidth;	  /* bytes/s one way, an estimate */
+	double latency;		  /* s, an estimate */
+	double overhead;	  /* s of CPU time per message, estimate */
+	struct weft_address addr; /* where this iface listens */
 };
 
 enum weft_staging {
-	WEFT_STAGING_NONE,		/* nothing, or none was needed */
+	WEFT_STAGING_NONE, /* nothing, or none was needed */
 	WEFT_STAGING_HOST,
-	WEFT_STAGING_GPU,		/* maybe the host's as well */
+	WEFT_STAGING_GPU, /* maybe the host's as well */
 };
 
 struct weft_ep_attr {
 	bool connected;
-	bool unsent;			/* messages taken, or answers owed, are
-					   not with the wire: progress() is
-					   needed for them to leave */
-	unsigned int streams;		/* sockets, QPs or rings that carry bulk */
+	bool unsent;	      /* messages taken, or answers owed, are
+				 not with the wire: progress() is
+				 needed for them to leave */
+	unsigned int streams; /* sockets, QPs or rings that carry bulk */
 	/*
 	 * What carried bulk so far, of devices that stage it: puts and the
 	 * peer's gets; gets and the peer's puts.
@@ -174,8 +176,8 @@ struct weft_ep_attr {
 };
 
 struct weft_dev_ops {
-	const char *name;		/* "tcp", "nvlink", "ib" */
-	size_t rkey_len;		/* bytes of a packed key */
+	const char *name; /* "tcp", "nvlink", "ib" */
+	size_t rkey_len;  /* bytes of a packed key */
 
 	/*
 	 * Opens the interface and listens.  -ENODEV: no such device;
@@ -192,7 +194,7 @@ struct weft_dev_ops {
 			    struct weft_iface_attr *attr);
 	/*
 	 * Reachability: from address bytes, this host's own state and what its
-	 * kernel answers at once; nobody is waited for, and it is certain.  What
+	 * kernel answers at once; nobody is waited for, and it is certain. What
 	 * fails later is an endpoint error.  Where it is false, *@why (unless
 	 * @why is NULL) says why, a constant text that speaks of the peer as
 	 * "it".
@@ -221,7 +223,8 @@ struct weft_dev_ops {
 	 * Never blocks: connecting goes on in progress(), operations meanwhile
 	 * return -EAGAIN, and that nobody listens there is for on_error().  One
 	 * connection per pair: the n-th endpoint to an address pairs with the
-	 * peer's n-th endpoint back.  A device without connections pairs nothing.
+	 * peer's n-th endpoint back.  A device without connections pairs
+	 * nothing.
 	 */
 	int (*ep_create)(struct weft_iface *iface,
 			 const struct weft_address *remote, void *user,
@@ -276,7 +279,9 @@ struct weft_dev_ops {
 	int (*put)(struct weft_ep *ep, const struct weft_iov *iov,
 		   unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		   const struct weft_notify *notify, struct weft_op *op);
-	/* Reads from the peer's memory; completes when all is here.  As put(). */
+	/*
+	 * Reads from the peer's memory; completes when all is here.  As put().
+	 */
 	int (*get)(struct weft_ep *ep, const struct weft_iov *iov,
 		   unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		   struct weft_op *op);
@@ -306,9 +311,9 @@ struct weft_dev_ops {
 	int (*mem_register)(void *addr, size_t len, enum weft_mem_kind kind,
 			    struct weft_mem **mem);
 	/*
-	 * Writes the key that peers' puts and gets name @mem by: rkey_len bytes,
-	 * of any alignment.  Whoever owns the memory checks them each time
-	 * something lands; they cannot be guessed, nor outlive @mem.
+	 * Writes the key that peers' puts and gets name @mem by: rkey_len
+	 * bytes, of any alignment.  Whoever owns the memory checks them each
+	 * time something lands; they cannot be guessed, nor outlive @mem.
 	 */
 	void (*mem_pack)(struct weft_mem *mem, void *rkey);
 	/* Revokes and frees; when it returns, nothing lands there any more. */
@@ -316,6 +321,6 @@ struct weft_dev_ops {
 };
 
 extern const struct weft_dev_ops weft_tcp_ops, weft_nvlink_ops;
-extern const struct weft_dev_ops weft_ib_ops;	/* where HAVE_VERBS_H */
+extern const struct weft_dev_ops weft_ib_ops; /* where HAVE_VERBS_H */
 
 #endif

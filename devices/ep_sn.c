@@ -20,8 +20,8 @@ static void forget(struct weft_ep_sns *sns, struct weft_ep_sn *s)
 static void rest(struct weft_ep_sns *sns, struct weft_ep_sn *s)
 {
 	if (sns->nidle == WEFT_EP_SNS_IDLE)
-		forget(sns, weft_list_first(&sns->idle, struct weft_ep_sn,
-					    link));
+		forget(sns,
+		       weft_list_first(&sns->idle, struct weft_ep_sn, link));
 	weft_list_add_tail(&sns->idle, &s->link);
 	sns->nidle++;
 }

@@ -18,17 +18,17 @@
 #define WEFT_EP_SNS_IDLE 4096u
 
 struct weft_ep_sn {
-	struct weft_entry entry;	/* by the peer's id */
-	struct weft_list link;		/* sns->idle, while there is no endpoint */
+	struct weft_entry entry; /* by the peer's id */
+	struct weft_list link;	 /* sns->idle, while there is no endpoint */
 	unsigned int eps;
-	uint32_t next;			/* counted up by who has made one */
-	bool asked, refused;		/* nvlink: whether it may be dialled */
+	uint32_t next;	     /* counted up by who has made one */
+	bool asked, refused; /* nvlink: whether it may be dialled */
 };
 
 /* Zeroed but for init(). */
 struct weft_ep_sns {
 	struct weft_table table;
-	struct weft_list idle;		/* the longest first */
+	struct weft_list idle; /* the longest first */
 	unsigned int nidle;
 };
 

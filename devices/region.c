@@ -10,7 +10,7 @@
 #include "util/bytes.h"
 #include "util/util.h"
 
-#define SLOTS_PER_BLOCK	1024u
+#define SLOTS_PER_BLOCK 1024u
 #define BLOCKS		1024u
 #define NO_SLOT		UINT32_MAX
 
@@ -132,8 +132,8 @@ void *weft_region_get(const struct weft_rkey *rkey, uint64_t addr, size_t len)
 		return NULL;
 	atomic_fetch_add(&s->refs, 1);
 	if (atomic_load(&s->live) && s->generation == rkey->generation &&
-	    s->token == rkey->token && addr >= s->base &&
-	    len <= s->len && addr - s->base <= s->len - len)
+	    s->token == rkey->token && addr >= s->base && len <= s->len &&
+	    addr - s->base <= s->len - len)
 		return (void *)(uintptr_t)addr;
 	atomic_fetch_sub(&s->refs, 1);
 	return NULL;

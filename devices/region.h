@@ -36,7 +36,7 @@ struct weft_mem {
 	void *addr;
 	size_t len;
 	enum weft_mem_kind kind;
-	struct weft_cuda_ptr where;	/* nvlink's, else zero: not asked */
+	struct weft_cuda_ptr where; /* nvlink's, else zero: not asked */
 	struct weft_rkey rkey;
 };
 

@@ -14,10 +14,10 @@
 #include "util/log.h"
 #include "util/util.h"
 
-#define MAX_ALL		4096u
-#define PART		4	/* of the descriptors that the process may have */
-#define RESERVED	16u	/* an interface's own, whatever others have */
-#define FIRST_MS	5000u	/* for the first message, which is under way */
+#define MAX_ALL	 4096u
+#define PART	 4     /* of the descriptors that the process may have */
+#define RESERVED 16u   /* an interface's own, whatever others have */
+#define FIRST_MS 5000u /* for the first message, which is under way */
 
 /* On all interfaces of this process. */
 static atomic_uint strangers;
@@ -55,10 +55,12 @@ struct weft_stranger *weft_strangers_next_out(const struct weft_strangers *s)
 	for (i = 1; i < WEFT_STRANGER_SOURCES; i++)
 		if (s->of[i] > s->of[most])
 			most = i;
-	weft_list_for_each(st, tmp, &s->silent, link)
+	weft_list_for_each (st, tmp, &s->silent, link)
 		if (st->source == most)
 			return weft_now_ms() - st->since_ms <
-			       WEFT_STRANGER_SPARED_MS ? NULL : st;
+					       WEFT_STRANGER_SPARED_MS
+				       ? NULL
+				       : st;
 	return NULL;
 }
 
@@ -84,7 +86,9 @@ bool weft_strangers_make_room(struct weft_strangers *s, int listen_fd,
 
 static unsigned int source_of(const struct weft_strangers *s, int fd)
 {
-	struct { uint64_t salt, id; } source = { s->salt, 0 };
+	struct {
+		uint64_t salt, id;
+	} source = { s->salt, 0 };
 	union {
 		struct sockaddr sa;
 		struct sockaddr_in in;
@@ -93,8 +97,7 @@ static unsigned int source_of(const struct weft_strangers *s, int fd)
 	socklen_t len = sizeof(peer);
 	struct ucred user = { 0 };
 
-	if (!getpeername(fd, &peer.sa, &len) &&
-	    peer.sa.sa_family == AF_INET) {
+	if (!getpeername(fd, &peer.sa, &len) && peer.sa.sa_family == AF_INET) {
 		source.id = peer.in.sin_addr.s_addr;
 	} else if (peer.sa.sa_family == AF_INET6) {
 		memcpy(&source.id, &peer.in6.sin6_addr, sizeof(source.id));
@@ -148,6 +151,7 @@ bool weft_peer_has_room(size_t n, const char *name)
 		return true;
 	weft_warn_once("peers were turned away on '%s': %zu connections take "
 		       "most descriptors of this process; raise the limit with "
-		       "'ulimit -n'", name, n);
+		       "'ulimit -n'",
+		       name, n);
 	return false;
 }

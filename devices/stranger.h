@@ -16,21 +16,21 @@
 #include <stdint.h>
 #include "util/list.h"
 
-#define WEFT_STRANGER_SOURCES	64	/* told apart, by a hash */
-#define WEFT_STRANGER_SPARED_MS	250	/* has a place for so long at least */
+#define WEFT_STRANGER_SOURCES	64  /* told apart, by a hash */
+#define WEFT_STRANGER_SPARED_MS 250 /* has a place for so long at least */
 
 struct weft_stranger {
-	struct weft_list link;		/* weft_strangers.silent */
+	struct weft_list link; /* weft_strangers.silent */
 	unsigned int source;
-	uint64_t since_ms;		/* it came, or spoke last */
+	uint64_t since_ms; /* it came, or spoke last */
 };
 
 /* Those of one interface. */
 struct weft_strangers {
-	struct weft_list silent;	/* the longest first */
+	struct weft_list silent; /* the longest first */
 	unsigned int n, max;
 	unsigned int of[WEFT_STRANGER_SOURCES];
-	uint64_t salt;			/* nobody can choose whom he shares with */
+	uint64_t salt; /* nobody can choose whom he shares with */
 };
 
 /* @max: places of this interface. */

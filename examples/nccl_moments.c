@@ -19,8 +19,8 @@ typedef enum { ncclSum = 0 } ncclRedOp_t;
 ncclResult_t ncclCommCount(ncclComm_t comm, int *count);
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank);
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count,
-			   ncclDataType_t type, ncclRedOp_t op,
-			   ncclComm_t comm, cudaStream_t stream);
+			   ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+			   cudaStream_t stream);
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count,
 			ncclDataType_t type, ncclRedOp_t op, int root,
 			ncclComm_t comm, cudaStream_t stream);
@@ -36,13 +36,13 @@ ncclResult_t ncclReduce(const void *send, void *recv, size_t count,
  */
 int clique_moments(ncclComm_t comm, int root, const double *sums,
 		   double *all_sums, size_t n_sums, const double *products,
-		   double *all_products, size_t n_products,
-		   cudaStream_t stream, int *ranks);
+		   double *all_products, size_t n_products, cudaStream_t stream,
+		   int *ranks);
 
 int clique_moments(ncclComm_t comm, int root, const double *sums,
 		   double *all_sums, size_t n_sums, const double *products,
-		   double *all_products, size_t n_products,
-		   cudaStream_t stream, int *ranks)
+		   double *all_products, size_t n_products, cudaStream_t stream,
+		   int *ranks)
 {
 	ncclResult_t result;
 	int rank;

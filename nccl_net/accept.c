@@ -16,7 +16,7 @@
 #include "util/log.h"
 
 /* More connections than this waiting at one listener are refused. */
-#define QUEUE_MAX	4096
+#define QUEUE_MAX 4096
 
 static void add_path(struct weft_handle *h, const struct weft_net_port *port)
 {
@@ -37,7 +37,7 @@ static void add_paths(struct weft_net *net, int dev, struct weft_handle *h)
 
 	if (net->events_port)
 		add_path(h, net->events_port);
-	weft_list_for_each(port, tmp, &net->ports, link) {
+	weft_list_for_each (port, tmp, &net->ports, link) {
 		if (port->wire != WEFT_WIRE_TCP)
 			continue;
 		add_path(h, port);
@@ -85,11 +85,13 @@ int weft_net_listen(struct weft_net *net, int dev, void *handle,
 	return 0;
 }
 
-static void send_refuse(struct weft_net_peer *peer, uint64_t token,
-			uint32_t to, uint8_t path)
+static void send_refuse(struct weft_net_peer *peer, uint64_t token, uint32_t to,
+			uint8_t path)
 {
 	const struct weft_msg_accept m = {
-		.token = token, .to = to, .path = path,
+		.token = token,
+		.to = to,
+		.path = path,
 	};
 	uint8_t buf[WEFT_MSG_ACCEPT_LEN];
 
@@ -109,7 +111,7 @@ void weft_net_close_listener(struct weft_net_listener *l)
 		return;
 	}
 	weft_net_dials_drop_expired(net);
-	weft_list_for_each(comm, tmp, &l->queue, link) {
+	weft_list_for_each (comm, tmp, &l->queue, link) {
 		send_refuse(comm->peer, comm->token, comm->remote_id,
 			    comm->path);
 		weft_net_comm_free(comm);
@@ -125,7 +127,7 @@ static struct weft_net_listener *find_listener(struct weft_net *net,
 {
 	struct weft_net_listener *l, *tmp;
 
-	weft_list_for_each(l, tmp, &net->listeners, link)
+	weft_list_for_each (l, tmp, &net->listeners, link)
 		if (l->token == token)
 			return l;
 	return NULL;
@@ -232,8 +234,11 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 		goto unlock;
 	}
 	m = (struct weft_msg_accept){
-		.token = comm->token, .to = comm->remote_id, .id = comm->id,
-		.eager = comm->eager, .path = comm->path,
+		.token = comm->token,
+		.to = comm->remote_id,
+		.id = comm->id,
+		.eager = comm->eager,
+		.path = comm->path,
 	};
 	weft_msg_accept_pack(&m, buf);
 	if (!ret)
@@ -252,7 +257,8 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 		 */
 		if (!comm->peer->err && !comm->err) {
 			weft_error("a connection is refused: what it needs "
-				   "cannot be made (%s)", strerror(-ret));
+				   "cannot be made (%s)",
+				   strerror(-ret));
 			send_refuse(comm->peer, comm->token, comm->remote_id,
 				    comm->path);
 		}

@@ -11,10 +11,10 @@
 struct weft_net_port;
 
 struct weft_net_listener {
-	struct weft_list link;			/* net->listeners */
+	struct weft_list link; /* net->listeners */
 	struct weft_net *net;
 	uint64_t token;
-	struct weft_list queue;			/* comms not yet accepted */
+	struct weft_list queue; /* comms not yet accepted */
 	unsigned int queued;
 };
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * GPU memory over TCP and InfiniBand: each registered region has a bounce buffer
- * in pinned host memory, and only that is ever on the wire.  A send is copied
- * there first; a receive is copied from there before it is complete.
+ * GPU memory over TCP and InfiniBand: each registered region has a bounce
+ * buffer in pinned host memory, and only that is ever on the wire.  A send is
+ * copied there first; a receive is copied from there before it is complete.
  *
  * NCCL registers one region many times (its pool for sends and receives on
  * every connection, a user's buffer on every channel): all of a context's
  * registrations of it share one bounce buffer.  NCCL's own buffers, which would
- * be host memory of the same size if weft took no GPU memory, are always taken; a
- * user's (ncclCommRegister, CUDA graphs) up to USERS_MAX bytes, beyond which
+ * be host memory of the same size if weft took no GPU memory, are always taken;
+ * a user's (ncclCommRegister, CUDA graphs) up to USERS_MAX bytes, beyond which
  * registration fails and NCCL uses its own.
  */
 #include <errno.h>
@@ -23,24 +23,24 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define PAGE		4096u
-#define USERS_MAX	(256ul << 20)
+#define PAGE	  4096u
+#define USERS_MAX (256ul << 20)
 
 /* A CUDA stream of weft's context, for the memory of a CUDA context. */
 struct weft_net_copy_queue {
-	struct weft_list link;			/* net->copy_queues */
+	struct weft_list link; /* net->copy_queues */
 	void *of, *ctx, *stream;
 	int ordinal;
 };
 
 /* The bounce buffer of a region; net->bounce_lock guards it. */
 struct weft_net_bounce {
-	struct weft_list link;			/* net->bounces */
+	struct weft_list link; /* net->bounces */
 	struct weft_cuda_ptr where;
 	uintptr_t addr;
 	size_t size;
 	unsigned int refs;
-	bool own;				/* NCCL's */
+	bool own; /* NCCL's */
 	char *mem;
 };
 
@@ -58,7 +58,8 @@ static int open_copy_queue(struct weft_net_copy_queue *queue)
 					WEFT_CU_STREAM_NON_BLOCKING);
 		weft_cuda_leave(&s);
 		if (r)
-			err = weft_fail(-weft_cuda_errno(r), "cannot make a "
+			err = weft_fail(-weft_cuda_errno(r),
+					"cannot make a "
 					"CUDA stream (%s)",
 					weft_cuda_error_name(r));
 	}
@@ -74,7 +75,7 @@ static int find_copy_queue(struct weft_net *net,
 	struct weft_net_copy_queue *queue, *tmp;
 	int err;
 
-	weft_list_for_each(queue, tmp, &net->copy_queues, link) {
+	weft_list_for_each (queue, tmp, &net->copy_queues, link) {
 		if (queue->of == where->ctx) {
 			*out = queue;
 			return 0;
@@ -118,7 +119,7 @@ static struct weft_net_bounce *find_bounce(struct weft_net *net,
 {
 	struct weft_net_bounce *b, *tmp;
 
-	weft_list_for_each(b, tmp, &net->bounces, link)
+	weft_list_for_each (b, tmp, &net->bounces, link)
 		if (b->where.buffer_id == mr->where.buffer_id &&
 		    b->where.ctx == mr->where.ctx && b->addr == mr->addr &&
 		    b->size == mr->size)
@@ -131,7 +132,7 @@ static bool room_for_users(struct weft_net *net, size_t size)
 	struct weft_net_bounce *b, *tmp;
 	size_t held = 0;
 
-	weft_list_for_each(b, tmp, &net->bounces, link)
+	weft_list_for_each (b, tmp, &net->bounces, link)
 		held += b->own ? 0 : b->size;
 	return size <= USERS_MAX && held <= USERS_MAX - size;
 }
@@ -146,18 +147,21 @@ static int pin_bounce(struct weft_net_bounce *b)
 	b->mem = mmap(NULL, len, PROT_READ | PROT_WRITE,
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (b->mem == MAP_FAILED)
-		return weft_fail(errno, "no %zu bytes of host memory for GPU "
-				 "memory that goes by TCP", b->size);
+		return weft_fail(errno,
+				 "no %zu bytes of host memory for GPU "
+				 "memory that goes by TCP",
+				 b->size);
 	err = weft_cuda_enter(&s, b->where.ctx);
 	if (!err) {
 		r = s.cu->host_register(b->mem, len,
 					WEFT_CU_HOSTREGISTER_PORTABLE);
 		weft_cuda_leave(&s);
 		if (r)
-			err = weft_fail(-weft_cuda_errno(r), "cannot register "
+			err = weft_fail(-weft_cuda_errno(r),
+					"cannot register "
 					"%zu bytes of host memory with CUDA "
-					"(%s)", b->size,
-					weft_cuda_error_name(r));
+					"(%s)",
+					b->size, weft_cuda_error_name(r));
 	}
 	if (err)
 		munmap(b->mem, len);
@@ -170,9 +174,11 @@ static int new_bounce(struct weft_net *net, struct weft_net_mr *mr, bool own)
 	int ret;
 
 	if (!own && !room_for_users(net, mr->size)) {
-		weft_info("%zu bytes of a user's GPU memory are not registered "
-			  "for TCP, which takes %lu MiB of it; NCCL goes by its "
-			  "own buffers", mr->size, USERS_MAX >> 20);
+		weft_info(
+			"%zu bytes of a user's GPU memory are not registered "
+			"for TCP, which takes %lu MiB of it; NCCL goes by its "
+			"own buffers",
+			mr->size, USERS_MAX >> 20);
 		return -ENOMEM;
 	}
 	b = calloc(1, sizeof(*b));
@@ -202,8 +208,11 @@ static int make_comm_events(struct weft_net_comm *comm, void *ctx)
 		return weft_fail(err, "weft's CUDA context is gone");
 	r = make_events(comm, s.cu);
 	weft_cuda_leave(&s);
-	return r ? weft_fail(-weft_cuda_errno(r), "cannot make a CUDA event "
-			     "(%s)", weft_cuda_error_name(r)) : 0;
+	return r ? weft_fail(-weft_cuda_errno(r),
+			     "cannot make a CUDA event "
+			     "(%s)",
+			     weft_cuda_error_name(r))
+		 : 0;
 }
 
 int weft_net_bounce_register(struct weft_net_comm *comm, struct weft_net_mr *mr,
@@ -273,9 +282,10 @@ int weft_net_bounce_copy(struct weft_net_request *req, const void *data,
 		r = s.cu->event_record(req->event, mr->copy_queue->stream);
 	weft_cuda_leave(&s);
 	if (r)
-		return weft_fail(-weft_cuda_errno(r), "cannot copy %zu bytes "
-				 "between GPU and host memory (%s)", size,
-				 weft_cuda_error_name(r));
+		return weft_fail(-weft_cuda_errno(r),
+				 "cannot copy %zu bytes "
+				 "between GPU and host memory (%s)",
+				 size, weft_cuda_error_name(r));
 	req->copied = false;
 	req->on_copied = on_copied;
 	weft_list_add_tail(&req->comm->net->copying, &req->copying);
@@ -311,7 +321,7 @@ void weft_net_bounce_progress(struct weft_net *net)
 {
 	struct weft_net_request *req, *tmp;
 
-	weft_list_for_each(req, tmp, &net->copying, copying)
+	weft_list_for_each (req, tmp, &net->copying, copying)
 		advance_copy(req);
 }
 
@@ -329,7 +339,7 @@ void weft_net_bounce_drain(struct weft_net *net, struct weft_net_mr *mr)
 
 	while (flying && weft_now_ms() < end) {
 		flying = false;
-		weft_list_for_each(req, tmp, &net->copying, copying)
+		weft_list_for_each (req, tmp, &net->copying, copying)
 			flying |= (!mr || req->mr == mr) && !req->copied &&
 				  copy_state(req) == -EINPROGRESS;
 		if (flying)
@@ -364,7 +374,7 @@ void weft_net_bounce_close(struct weft_net *net)
 	for (i = 0; i < net->comms_size; i++)
 		if (net->comms[i])
 			weft_net_bounce_destroy_events(net->comms[i]);
-	weft_list_for_each(queue, tmp, &net->copy_queues, link) {
+	weft_list_for_each (queue, tmp, &net->copy_queues, link) {
 		if (!weft_cuda_enter(&s, queue->ctx)) {
 			s.cu->stream_destroy(queue->stream);
 			weft_cuda_leave(&s);

@@ -11,7 +11,7 @@
 #include "nccl_net/net.h"
 
 /* How long a copy may be with an engine before it counts as lost. */
-#define WEFT_NET_COPIES_MS	20000u
+#define WEFT_NET_COPIES_MS 20000u
 
 /*
  * Both without the lock where possible: the driver may be slow.  @own: NCCL's

@@ -9,8 +9,8 @@
 #include "util/parse.h"
 #include "util/util.h"
 
-#define SETTING	"NCCL_MIN_NCHANNELS"
-#define NCCL_BUFFSIZE_DEFAULT	(1u << 22)	/* init.cc, DEFAULT_BUFFSIZE */
+#define SETTING		      "NCCL_MIN_NCHANNELS"
+#define NCCL_BUFFSIZE_DEFAULT (1u << 22) /* init.cc, DEFAULT_BUFFSIZE */
 
 struct setting {
 	const char *name, *value, *why;
@@ -18,7 +18,9 @@ struct setting {
 
 /* Only where NVLink is offered; ranks may differ in it. */
 static const struct setting gpu_memory = {
-	"NCCL_NET_GDR_LEVEL", "SYS", "NCCL hands over GPU memory",
+	"NCCL_NET_GDR_LEVEL",
+	"SYS",
+	"NCCL hands over GPU memory",
 };
 
 /* The second one only where NCCL asks our tuner. */
@@ -42,7 +44,7 @@ static bool channels_chosen(void)
 {
 	static const char *const names[] = {
 		"NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MAX_NRINGS",
-		"NCCL_MIN_CTAS", "NCCL_MAX_CTAS",
+		"NCCL_MIN_CTAS",      "NCCL_MAX_CTAS",
 	};
 	size_t i;
 

@@ -2,22 +2,22 @@
 /*
  * What weft tells NCCL about channels and buffers.
  *
- * Over TCP, with one GPU a node, NCCL builds two channels, which cannot fill the
- * wire: its step pipeline is too short.  Four can, but cost time on small
+ * Over TCP, with one GPU a node, NCCL builds two channels, which cannot fill
+ * the wire: its step pipeline is too short.  Four can, but cost time on small
  * collectives, where the tuner takes them back (tuner.h); so NCCL_MIN_NCHANNELS
- * is set only where NCCL has a tuner to ask.  Sends and receives go in pieces of
- * 128 KiB, each of which costs NCCL's one thread for them a receive that is
+ * is set only where NCCL has a tuner to ask.  Sends and receives go in pieces
+ * of 128 KiB, each of which costs NCCL's one thread for them a receive that is
  * announced and two completions: with 512 KiB, the most that NCCL's buffers
  * allow, they are twice as fast (docs/performance/nccl-over-tcp.md).  NCCL's
  * pinned buffers for them, made on first use, take 16 MiB per channel then
  * instead of 4 (2.28, transport/net.cc, sharedNetBuffersInit).
  *
- * Where NVLink is offered (gpu_support.h) NCCL is to hand over GPU memory although no
- * network is near its GPU.  Its channels and buffers are the same with and without:
- * what ranks differ in keeps them from connecting, and larger ones buy nothing
- * through host memory (all_reduce of 64 and 256 MiB between two H200 35.0 and 36.1
- * GB/s with 20 channels and buffers of 8 MiB, 32.9 and 35.5 with NCCL's own;
- * sends and receives 21 and 29).
+ * Where NVLink is offered (gpu_support.h) NCCL is to hand over GPU memory
+ * although no network is near its GPU.  Its channels and buffers are the same
+ * with and without: what ranks differ in keeps them from connecting, and larger
+ * ones buy nothing through host memory (all_reduce of 64 and 256 MiB between
+ * two H200 35.0 and 36.1 GB/s with 20 channels and buffers of 8 MiB, 32.9
+ * and 35.5 with NCCL's own; sends and receives 21 and 29).
  *
  * They are set while the network plugin starts, which every NCCL lets it do
  * before it reads them for the first time: only there is known that the traffic
@@ -29,8 +29,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define WEFT_NCCL_CHANNELS		"4"
-#define WEFT_NCCL_CHUNK			"524288"
+#define WEFT_NCCL_CHANNELS "4"
+#define WEFT_NCCL_CHUNK	   "524288"
 
 /* NCCL_NET names no other network. */
 bool weft_nccl_network_ours(void);
@@ -44,8 +44,8 @@ void weft_nccl_channels_raise(bool tuner);
 bool weft_nccl_channels_raised(void);
 
 /*
- * What is set, by whomever: NCCL_MIN_NCHANNELS, 0: not; NCCL_BUFFSIZE in MiB, or
- * what NCCL takes where it is not set.
+ * What is set, by whomever: NCCL_MIN_NCHANNELS, 0: not; NCCL_BUFFSIZE in MiB,
+ * or what NCCL takes where it is not set.
  */
 unsigned int weft_nccl_channels_set(void);
 unsigned int weft_nccl_buffer_set(void);

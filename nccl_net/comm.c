@@ -14,9 +14,9 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define COMMS_MAX	65536u
+#define COMMS_MAX 65536u
 /* How long closing waits for sends under way before it cuts them off. */
-#define CLOSE_MS	2000
+#define CLOSE_MS 2000
 
 static int take_slot(struct weft_net *net, struct weft_net_comm *comm)
 {
@@ -179,8 +179,8 @@ static void revoke_posted(struct weft_net_comm *comm)
 
 /*
  * Closing waits, but other comms of the context must not: they get the lock
- * between two rounds of progress.  The comm stays valid meanwhile, since NCCL has
- * it until we return.  -ECANCELED: the context was closed.
+ * between two rounds of progress.  The comm stays valid meanwhile, since NCCL
+ * has it until we return.  -ECANCELED: the context was closed.
  */
 static int progress_and_yield(struct weft_net *net)
 {
@@ -225,7 +225,7 @@ static int send_close(struct weft_net_comm *comm)
 	comm->peer->port->ops->fence(comm->peer->ep);
 	while (!ret && weft_now_ms() < deadline &&
 	       weft_net_peer_send(comm->peer, WEFT_MSG_BYE, buf, sizeof(buf)) ==
-	       -EAGAIN)
+		       -EAGAIN)
 		ret = progress_and_yield(comm->net);
 	return ret;
 }

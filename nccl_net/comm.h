@@ -15,13 +15,13 @@
 struct weft_net_dial;
 struct weft_net_peer;
 
-#define WEFT_NET_REQUESTS	32	/* NCCL_NET_MAX_REQUESTS */
-#define WEFT_NET_SLOT(seq)	((seq) % WEFT_NET_REQUESTS)
+#define WEFT_NET_REQUESTS  32 /* NCCL_NET_MAX_REQUESTS */
+#define WEFT_NET_SLOT(seq) ((seq) % WEFT_NET_REQUESTS)
 /*
  * Sends up to this size travel as a message, receive posted or not: no round
  * trip, no acknowledgement, one copy.  Above, the copy costs more than both.
  */
-#define WEFT_NET_EAGER		65536u
+#define WEFT_NET_EAGER 65536u
 
 enum weft_net_state {
 	REQ_FREE,
@@ -38,17 +38,17 @@ struct weft_net_request {
 	atomic_int state;
 	int status;
 	uint32_t seq;
-	uint64_t calls;				/* net->calls at last test */
-	void *data;				/* receives */
-	struct weft_net_mr *mr;			/* receives, bounced sends */
-	size_t size;				/* posted, then true */
-	struct weft_list copying;		/* net->copying */
-	void *event;				/* behind its copy */
-	bool copied;				/* a bounced send may go */
+	uint64_t calls;		  /* net->calls at last test */
+	void *data;		  /* receives */
+	struct weft_net_mr *mr;	  /* receives, bounced sends */
+	size_t size;		  /* posted, then true */
+	struct weft_list copying; /* net->copying */
+	void *event;		  /* behind its copy */
+	bool copied;		  /* a bounced send may go */
 	weft_net_copied on_copied;
 };
 
-struct weft_net_post {				/* a receive of the peer's */
+struct weft_net_post { /* a receive of the peer's */
 	uint64_t addr, size;
 	uint8_t rkey[WEFT_RKEY_MAX];
 	uint32_t seq;
@@ -56,7 +56,7 @@ struct weft_net_post {				/* a receive of the peer's */
 	bool valid;
 };
 
-struct weft_net_early_data {			/* came before its receive */
+struct weft_net_early_data { /* came before its receive */
 	void *data;
 	uint32_t size;
 	bool valid;
@@ -64,32 +64,32 @@ struct weft_net_early_data {			/* came before its receive */
 
 struct weft_net_comm {
 	struct weft_net *net;
-	struct weft_list link;			/* in peer->comms, or in the
-						   listener's queue */
+	struct weft_list link; /* in peer->comms, or in the
+				  listener's queue */
 	struct weft_net_peer *peer;
-	struct weft_net_dial *dial;		/* until answered */
+	struct weft_net_dial *dial; /* until answered */
 	bool sender;
-	bool answered;				/* ACCEPT is out, or in */
+	bool answered; /* ACCEPT is out, or in */
 	bool peer_closed;
-	uint8_t path;				/* to be named in ACCEPT */
+	uint8_t path; /* to be named in ACCEPT */
 	uint32_t id, remote_id;
-	uint64_t token;				/* of the connecting side */
+	uint64_t token; /* of the connecting side */
 	int err;
-	uint32_t eager;				/* bytes */
-	uint32_t seq;				/* of the next isend or irecv */
-	uint64_t calls;				/* net->calls at last isend */
-	unsigned int active;			/* requests not done */
-	unsigned int gpu_buffers;		/* registered so far */
+	uint32_t eager;		  /* bytes */
+	uint32_t seq;		  /* of the next isend or irecv */
+	uint64_t calls;		  /* net->calls at last isend */
+	unsigned int active;	  /* requests not done */
+	unsigned int gpu_buffers; /* registered so far */
 
 	/* sender */
 	struct weft_net_post post[WEFT_NET_REQUESTS];
-	uint32_t posted_seq;			/* receives below: posted */
+	uint32_t posted_seq; /* receives below: posted */
 	bool peer_eager_only, post_wanted;
 
 	/* receiver */
-	uint32_t announced_seq;			/* POSTs below: sent */
-	uint32_t acked_seq;			/* below: SEEN or POST sent */
-	unsigned int small;			/* in a row */
+	uint32_t announced_seq; /* POSTs below: sent */
+	uint32_t acked_seq;	/* below: SEEN or POST sent */
+	unsigned int small;	/* in a row */
 	bool eager_only, announce_eager;
 	struct weft_net_early_data early_data[WEFT_NET_REQUESTS];
 

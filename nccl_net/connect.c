@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Connecting to a listener's handle, over the best path that both sides have. */
+/*
+ * Connecting to a listener's handle, over the best path that both sides have.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +22,7 @@
 #include "util/log.h"
 
 /* When a path has not answered for so long, the next is tried, too. */
-#define NEXT_PATH_MS	250
+#define NEXT_PATH_MS 250
 
 int weft_net_random_token(uint64_t *token)
 {
@@ -33,14 +35,15 @@ int weft_net_random_token(uint64_t *token)
 }
 
 /*
- * NVLink is reachable or not, and an adapter reports that nobody answers: TCP is
- * for when they fail, not for a rank that is slow.  Each of the three wires gets
- * a third of the time.
+ * NVLink is reachable or not, and an adapter reports that nobody answers: TCP
+ * is for when they fail, not for a rank that is slow.  Each of the three wires
+ * gets a third of the time.
  */
 static uint64_t attempt_timeout(const struct weft_net_port *port)
 {
-	return port->wire == WEFT_WIRE_TCP ? NEXT_PATH_MS :
-	       weft_settings()->connect_timeout_ms / 3;
+	return port->wire == WEFT_WIRE_TCP
+		       ? NEXT_PATH_MS
+		       : weft_settings()->connect_timeout_ms / 3;
 }
 
 /* The first over TCP; h->n where there is none. */
@@ -59,7 +62,8 @@ static void warn_fallback(const struct weft_net_port *port,
 	char where[WEFT_SOCKADDR_STR];
 
 	weft_warn_once("'%s' does not lead to the rank at %s (%s): NCCL's "
-		       "traffic to it goes by TCP", port->netdev,
+		       "traffic to it goes by TCP",
+		       port->netdev,
 		       weft_sockaddr_str(&addr->sa, where, sizeof(where)), why);
 }
 
@@ -78,7 +82,9 @@ static void add_attempt(struct weft_net_dial *dial, struct weft_net_port *port,
 	}
 }
 
-/* Over this path from each port that may use it; one adapter alone is @dev's. */
+/*
+ * Over this path from each port that may use it; one adapter alone is @dev's.
+ */
 static void add_path_attempts(struct weft_net *net, int dev,
 			      const struct weft_handle *h, unsigned int i,
 			      struct weft_net_dial *dial)
@@ -92,7 +98,7 @@ static void add_path_attempts(struct weft_net *net, int dev,
 			add_attempt(dial, port, &h->path[i]);
 		return;
 	}
-	weft_list_for_each(port, tmp, &net->ports, link)
+	weft_list_for_each (port, tmp, &net->ports, link)
 		if (port->wire == h->wire[i])
 			add_attempt(dial, port, &h->path[i]);
 }
@@ -222,9 +228,8 @@ void weft_net_dials_drop_expired(struct weft_net *net)
 	const uint64_t now = weft_now_ms();
 	struct weft_net_dial *dial, *tmp;
 
-	weft_list_for_each(dial, tmp, &net->dialing, link)
-		if (now > dial->deadline +
-			  weft_settings()->connect_timeout_ms)
+	weft_list_for_each (dial, tmp, &net->dialing, link)
+		if (now > dial->deadline + weft_settings()->connect_timeout_ms)
 			drop_comm(dial->comm);
 }
 
@@ -232,7 +237,7 @@ void weft_net_dials_drop_all(struct weft_net *net)
 {
 	struct weft_net_dial *dial, *tmp;
 
-	weft_list_for_each(dial, tmp, &net->dialing, link)
+	weft_list_for_each (dial, tmp, &net->dialing, link)
 		drop_comm(dial->comm);
 }
 
@@ -265,7 +270,7 @@ void weft_net_dials_fail_peer(struct weft_net *net, struct weft_net_peer *peer,
 	struct weft_net_dial *dial, *tmp;
 	unsigned int i;
 
-	weft_list_for_each(dial, tmp, &net->dialing, link)
+	weft_list_for_each (dial, tmp, &net->dialing, link)
 		for (i = 0; i < dial->n; i++)
 			if (dial->attempt[i].peer == peer)
 				fail_attempt(&dial->attempt[i], err);
@@ -314,16 +319,20 @@ static int log_failed_dial(struct weft_net_dial *dial, int err)
 		attempt = &dial->attempt[i];
 		at += snprintf(text + at, sizeof(text) - at, "%s%s to %s: %s",
 			       i ? "; " : "", attempt->port->netdev,
-			       attempt->port->attr.same_host ? "this host" :
-			       weft_sockaddr_str(&attempt->addr.sa, addr,
-						 sizeof(addr)),
-			       attempt->state == ATTEMPT_FAILED ?
-			       strerror(-attempt->err) :
-			       attempt->state == ATTEMPT_WAITING ? "not tried" :
-			       "no answer");
+			       attempt->port->attr.same_host
+				       ? "this host"
+				       : weft_sockaddr_str(&attempt->addr.sa,
+							   addr, sizeof(addr)),
+			       attempt->state == ATTEMPT_FAILED
+				       ? strerror(-attempt->err)
+			       : attempt->state == ATTEMPT_WAITING
+				       ? "not tried"
+				       : "no answer");
 	}
-	return weft_fail(err, "cannot connect to a rank (%s); is the way open, "
-			 "and has every rank the same WEFT_SECRET_FILE?", text);
+	return weft_fail(err,
+			 "cannot connect to a rank (%s); is the way open, "
+			 "and has every rank the same WEFT_SECRET_FILE?",
+			 text);
 }
 
 /* 0: go on; else the error that ends it. */
@@ -334,7 +343,8 @@ static int advance_dial(struct weft_net_dial *dial)
 	int err = -EHOSTUNREACH;
 
 	if (dial->refused)
-		return weft_fail(ECONNREFUSED, "the rank that asked for this "
+		return weft_fail(ECONNREFUSED,
+				 "the rank that asked for this "
 				 "connection does not listen for it any more");
 	for (i = 0; i < dial->n; i++) {
 		if (dial->attempt[i].state == ATTEMPT_STARTED)
@@ -368,17 +378,18 @@ static int log_no_path(const struct weft_handle *h)
 	char addr[WEFT_SOCKADDR_STR];
 
 	if (!weft_address_has_version(&h->path[0]))
-		return weft_fail(EPROTONOSUPPORT, "the other rank's weft "
+		return weft_fail(EPROTONOSUPPORT,
+				 "the other rank's weft "
 				 "speaks wire versions %u to %u, this one %u "
 				 "to %u; install the same weft on all hosts",
 				 h->path[0].wire_min, h->path[0].wire_max,
 				 WEFT_WIRE_MIN, WEFT_WIRE_MAX);
-	return weft_fail(EHOSTUNREACH, "none of this host's interfaces leads "
-			 "to %s (%u ways tried); name the right ones on both "
-			 "sides, as in NCCL_SOCKET_IFNAME=eth0",
-			 weft_sockaddr_str(&h->path[tcp].sa, addr,
-					   sizeof(addr)),
-			 h->n);
+	return weft_fail(
+		EHOSTUNREACH,
+		"none of this host's interfaces leads "
+		"to %s (%u ways tried); name the right ones on both "
+		"sides, as in NCCL_SOCKET_IFNAME=eth0",
+		weft_sockaddr_str(&h->path[tcp].sa, addr, sizeof(addr)), h->n);
 }
 
 static int read_handle(const void *buf, struct weft_handle *h)
@@ -387,18 +398,20 @@ static int read_handle(const void *buf, struct weft_handle *h)
 
 	switch (ret) {
 	case -EPROTO:
-		return weft_fail(EPROTO, "the handle is not weft's: the other "
+		return weft_fail(EPROTO,
+				 "the handle is not weft's: the other "
 				 "rank uses another network; set "
 				 "NCCL_NET_PLUGIN=weft and NCCL_NET=weft on "
 				 "every rank");
 	case -EPROTONOSUPPORT:
-		return weft_fail(EPROTO, "the handle has version %u, this weft "
+		return weft_fail(EPROTO,
+				 "the handle has version %u, this weft "
 				 "knows %u; install the same weft on all hosts",
 				 ((const uint8_t *)buf)[4],
 				 WEFT_HANDLE_VERSION);
 	case -EINVAL:
 		return weft_fail(EPROTO, "the handle of the other rank is "
-				 "damaged");
+					 "damaged");
 	}
 	return ret;
 }
@@ -423,7 +436,8 @@ static int check_settings(const struct weft_handle *h)
 
 	if (h->channels == channels && h->buffer == buffer)
 		return 0;
-	return weft_fail(EINVAL, "NCCL_MIN_NCHANNELS here %u, there %u (0: not "
+	return weft_fail(EINVAL,
+			 "NCCL_MIN_NCHANNELS here %u, there %u (0: not "
 			 "set); NCCL_BUFFSIZE here %u MiB, there %u MiB; %s",
 			 channels, h->channels, buffer, h->buffer,
 			 settings_advice(h, channels, buffer));
@@ -433,7 +447,7 @@ static struct weft_net_dial *find_dial(struct weft_net *net, uint64_t stage)
 {
 	struct weft_net_dial *dial, *tmp;
 
-	weft_list_for_each(dial, tmp, &net->dialing, link)
+	weft_list_for_each (dial, tmp, &net->dialing, link)
 		if (stage && dial->stage == stage)
 			return dial;
 	return NULL;
@@ -477,8 +491,8 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 	if (ret < 0)
 		return ret;
 	weft_net_dials_drop_expired(net);
-	dial = find_dial(net, weft_get_le64((uint8_t *)handle +
-					    WEFT_HANDLE_STAGE));
+	dial = find_dial(net,
+			 weft_get_le64((uint8_t *)handle + WEFT_HANDLE_STAGE));
 	if (dial) {
 		comm = dial->comm;
 	} else {
@@ -498,7 +512,8 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 		goto unlock;
 	}
 	if (ret == -EAGAIN)
-		ret = weft_fail(ETIMEDOUT, "a rank on this host has taken a "
+		ret = weft_fail(ETIMEDOUT,
+				"a rank on this host has taken a "
 				"connection by NVLink, but does not make ready "
 				"for it");
 	if (ret < 0 || comm->answered)

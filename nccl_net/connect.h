@@ -14,7 +14,7 @@
 struct weft_net_peer;
 struct weft_net_port;
 
-#define WEFT_NET_ATTEMPTS	(WEFT_PATHS_MAX * 8)
+#define WEFT_NET_ATTEMPTS (WEFT_PATHS_MAX * 8)
 
 /* One attempt to reach the listener: a local port, a path of the handle. */
 struct weft_net_attempt {
@@ -31,11 +31,11 @@ struct weft_net_attempt {
 };
 
 struct weft_net_dial {
-	struct weft_list link;			/* in net->dialing */
+	struct weft_list link; /* in net->dialing */
 	struct weft_net_comm *comm;
-	uint64_t listener;			/* the handle's token */
-	uint64_t stage;				/* what the handle remembers */
-	uint64_t deadline, next;		/* ms */
+	uint64_t listener;	 /* the handle's token */
+	uint64_t stage;		 /* what the handle remembers */
+	uint64_t deadline, next; /* ms */
 	bool refused;
 	unsigned int n;
 	struct weft_net_attempt attempt[WEFT_NET_ATTEMPTS];

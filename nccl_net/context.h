@@ -27,43 +27,43 @@ struct weft_net_port;
 
 /* What peers and ports call in net.c. */
 struct weft_net_ops {
-	struct weft_iface_cb events;		/* arg: the port */
+	struct weft_iface_cb events; /* arg: the port */
 	/* @peer's err is set, its endpoint gone. */
 	void (*peer_failed)(struct weft_net_peer *peer);
 };
 
 struct weft_net_thread {
 	pthread_t id;
-	bool on;				/* and must stay */
+	bool on; /* and must stay */
 };
 
 struct weft_net {
-	struct weft_list link;			/* of all contexts */
+	struct weft_list link; /* of all contexts */
 	const struct weft_net_ops *ops;
 	pthread_mutex_t lock;
 	struct weft_list ports;
 	struct weft_list listeners;
-	struct weft_list dialing;		/* comms not yet answered */
-	struct weft_list peers_with_posts;	/* peers that POSTs wait for */
+	struct weft_list dialing;	   /* comms not yet answered */
+	struct weft_list peers_with_posts; /* peers that POSTs wait for */
 	/* Listeners and comms; the ports are open while there are any. */
 	unsigned int users;
-	struct weft_net_comm **comms;		/* by slot of their id */
+	struct weft_net_comm **comms; /* by slot of their id */
 	unsigned int comms_size;
 	uint16_t generation;
-	bool closed;				/* by weft_net_close() */
-	unsigned int closing;			/* calls that closing waits for */
-	struct weft_net_thread flusher_thread;	/* see progress.c */
+	bool closed;	      /* by weft_net_close() */
+	unsigned int closing; /* calls that closing waits for */
+	struct weft_net_thread flusher_thread; /* see progress.c */
 	pthread_cond_t flusher_wake;
-	pthread_cond_t pause;			/* weft_net_close() signals */
-	struct weft_net_port *events_port;	/* one of ports, or NULL */
-	enum weft_net_wire best;		/* of the ports' */
-	uint64_t calls;				/* of weft_net_progress() */
-	struct weft_net_thread event_thread;	/* see progress.c */
-	int event_thread_fd;			/* wakes it; -1: none */
-	bool event_thread_asleep;		/* until NCCL calls */
-	pthread_mutex_t bounce_lock;		/* copy_queues, bounces */
+	pthread_cond_t pause;		     /* weft_net_close() signals */
+	struct weft_net_port *events_port;   /* one of ports, or NULL */
+	enum weft_net_wire best;	     /* of the ports' */
+	uint64_t calls;			     /* of weft_net_progress() */
+	struct weft_net_thread event_thread; /* see progress.c */
+	int event_thread_fd;		     /* wakes it; -1: none */
+	bool event_thread_asleep;	     /* until NCCL calls */
+	pthread_mutex_t bounce_lock;	     /* copy_queues, bounces */
 	struct weft_list copy_queues, bounces;
-	struct weft_list copying;		/* requests being copied */
+	struct weft_list copying; /* requests being copied */
 };
 
 #endif

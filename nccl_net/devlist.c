@@ -13,11 +13,11 @@
 #include "util/log.h"
 
 /*
- * Bytes/s reported to NCCL where NVLink is offered; NCCL takes what the PCIe path
- * between GPU and network would carry if that is less.  No pci_path: the GPU's
- * own as the network's crashes NCCL 2.28.9.
+ * Bytes/s reported to NCCL where NVLink is offered; NCCL takes what the PCIe
+ * path between GPU and network would carry if that is less.  No pci_path: the
+ * GPU's own as the network's crashes NCCL 2.28.9.
  */
-#define NVLINK_SPEED	400000000000ull
+#define NVLINK_SPEED 400000000000ull
 
 /* The verbs devices' ports that are devices of NCCL's. */
 static unsigned int listed_hcas(const struct weft_verbs_port **list)
@@ -32,9 +32,9 @@ static unsigned int listed_hcas(const struct weft_verbs_port **list)
 
 /*
  * Each port of a verbs device, else one device wherever there is a network at
- * all.  Ranks with different interfaces, or none in common but a route, list the
- * same; and where ranks differ in adapters, any of one rank's devices connects
- * to any of another's.
+ * all.  Ranks with different interfaces, or none in common but a route, list
+ * the same; and where ranks differ in adapters, any of one rank's devices
+ * connects to any of another's.
  */
 int weft_net_devices(void)
 {

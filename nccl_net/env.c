@@ -29,8 +29,9 @@ static void origin_of(const char *name, char *buf, size_t len)
 		weft_settings_info(i, &info);
 		if (!strcmp(info.name, name))
 			snprintf(buf, len, "%s",
-				 strcmp(info.origin, "environment") ?
-				 info.origin : name);
+				 strcmp(info.origin, "environment")
+					 ? info.origin
+					 : name);
 	}
 }
 
@@ -130,7 +131,7 @@ static struct weft_nccl_setting table[] = {
 	  "NCCL 2.28 cannot load the plugin a second time" },
 };
 /* of which these say what NCCL's own networks take */
-#define NETWORKS	4
+#define NETWORKS 4
 
 static bool names_weft(const char *plugin, size_t len)
 {
@@ -150,7 +151,8 @@ static bool names_weft(const char *plugin, size_t len)
 
 bool weft_nccl_plugin(char *entry, size_t len, const char **why)
 {
-	const char *plugin = getenv("NCCL_NET_PLUGIN"), *net = getenv("NCCL_NET");
+	const char *plugin = getenv("NCCL_NET_PLUGIN"),
+		   *net = getenv("NCCL_NET");
 	const bool named = net && *net;
 	bool any = false;
 	size_t n;
@@ -167,8 +169,8 @@ bool weft_nccl_plugin(char *entry, size_t len, const char **why)
 			continue;
 		}
 		snprintf(entry, len, "%.*s", (int)n, plugin);
-		*why = named ? "NCCL_NET names another network" :
-			       "NCCL_NET_PLUGIN names another plugin first, and "
+		*why = named ? "NCCL_NET names another network"
+			     : "NCCL_NET_PLUGIN names another plugin first, and "
 			       "NCCL takes the first that works unless NCCL_NET "
 			       "says weft";
 		return named ? !strcasecmp(net, "weft") : !any;
@@ -197,8 +199,8 @@ static bool is_lost(const char *entry, size_t len)
 	if (!access(path, R_OK))
 		return false;
 	weft_warn("NCCL_NET_PLUGIN names '%s' (%s): NCCL goes on without weft; "
-		  "give it the path that 'weft info nccl' shows", path,
-		  strerror(errno));
+		  "give it the path that 'weft info nccl' shows",
+		  path, strerror(errno));
 	return true;
 }
 
@@ -241,8 +243,8 @@ void weft_nccl_env(size_t i, struct weft_nccl_setting *out)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, fill_table);
-	*out = i < ARRAY_SIZE(table) ? table[i] :
-	       (struct weft_nccl_setting){ .name = "" };
+	*out = i < ARRAY_SIZE(table) ? table[i]
+				     : (struct weft_nccl_setting){ .name = "" };
 }
 
 const char *weft_nccl_env_get(const char *name)

@@ -9,19 +9,19 @@
  *
  * It reaches NCCL by libnccl-env-weft.so (NCCL_ENV_PLUGIN=weft, from 2.28.7 on)
  * or by `weft run`.  From the network plugin's init it is too late for the
- * bootstrap, in every NCCL: ncclInit() calls bootstrapNetInit() before any plugin
- * is opened (init.cc:82 of 2.18.6, 2.22.3; :80 of 2.27.7; :151 of 2.30.7), and
- * RAS and the proxies take the bootstrap's address.  It is in time for NCCL's own
- * networks, which look for theirs in an init that follows ours, where weft
- * declines or (up to 2.28.3, which calls ours first all the same) NCCL_NET names
- * one of them: weft_nccl_env_apply().  Channels are set in init, too
- * (channels.h).
+ * bootstrap, in every NCCL: ncclInit() calls bootstrapNetInit() before any
+ * plugin is opened (init.cc:82 of 2.18.6, 2.22.3; :80 of 2.27.7; :151
+ * of 2.30.7), and RAS and the proxies take the bootstrap's address.  It is in
+ * time for NCCL's own networks, which look for theirs in an init that follows
+ * ours, where weft declines or (up to 2.28.3, which calls ours first all the
+ * same) NCCL_NET names one of them: weft_nccl_env_apply().  Channels are set in
+ * init, too (channels.h).
  *
  * From 2.28 on NCCL unloads a plugin with its last communicator, and 2.28 and
- * 2.29 forget its name over that: the next communicator looks for libnccl-net.so
- * and goes by sockets (NVIDIA/nccl issue 1978).  NCCL_NET_PLUGIN_REF_COUNT=1 keeps
- * the plugin loaded.  NCCL reads it before it loads the plugin, which therefore
- * can do nothing about it.
+ * 2.29 forget its name over that: the next communicator looks for
+ * libnccl-net.so and goes by sockets (NVIDIA/nccl issue 1978).
+ * NCCL_NET_PLUGIN_REF_COUNT=1 keeps the plugin loaded.  NCCL reads it before it
+ * loads the plugin, which therefore can do nothing about it.
  */
 #ifndef WEFT_NCCL_NET_ENV_H
 #define WEFT_NCCL_NET_ENV_H
@@ -30,13 +30,13 @@
 #include <stddef.h>
 
 struct weft_nccl_setting {
-	const char *name;		/* "NCCL_SOCKET_IFNAME" */
-	const char *value;		/* NULL: nothing to say */
-	const char *origin;		/* whose words these are */
+	const char *name;   /* "NCCL_SOCKET_IFNAME" */
+	const char *value;  /* NULL: nothing to say */
+	const char *origin; /* whose words these are */
 	const char *why;
 };
 
-#define WEFT_NCCL_ENV_MAX	16	/* of all there are: room for a caller */
+#define WEFT_NCCL_ENV_MAX 16 /* of all there are: room for a caller */
 size_t weft_nccl_env_count(void);
 /*
  * For a program that has yet to start.  What is said of NCCL's bootstrap is
@@ -53,8 +53,8 @@ void weft_nccl_env(size_t i, struct weft_nccl_setting *out);
 bool weft_nccl_plugin(char *entry, size_t len, const char **why);
 
 /*
- * NCCL_NET_PLUGIN names weft by a path where no file can be read, which has been
- * said: NCCL itself says it to nobody, and takes its own sockets.
+ * NCCL_NET_PLUGIN names weft by a path where no file can be read, which has
+ * been said: NCCL itself says it to nobody, and takes its own sockets.
  */
 bool weft_nccl_plugin_lost(void);
 

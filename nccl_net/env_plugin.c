@@ -15,8 +15,8 @@
 #include "util/log.h"
 
 /*
- * The network plugin lies beside this one, and may be in this process for NCCL's
- * sake, too: it does it for all.
+ * The network plugin lies beside this one, and may be in this process for
+ * NCCL's sake, too: it does it for all.
  */
 static void *find_introduce(void)
 {
@@ -36,7 +36,8 @@ static void *find_introduce(void)
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!lib) {
 		weft_info("not introduced to other containers of this host: "
-			  "%s", dlerror());
+			  "%s",
+			  dlerror());
 		return NULL;
 	}
 	/* it stays: NCCL will have its answers */

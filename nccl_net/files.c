@@ -23,13 +23,13 @@
 static const char shm[] = "/dev/shm", shm_file[] = "/dev/shm/nccl-";
 static const char socket_name[] = "tmp/nccl-socket-";
 
-#define PATH_LEN	128		/* the folder and a name of NCCL's */
-#define SUFFIX		6		/* "XXXXXX" of mkstemp() */
-#define TRIES		8
+#define PATH_LEN 128 /* the folder and a name of NCCL's */
+#define SUFFIX	 6   /* "XXXXXX" of mkstemp() */
+#define TRIES	 8
 /* bind() makes the file before its socket can be found alive. */
-#define SWEEP_AGE_S	2
+#define SWEEP_AGE_S 2
 
-struct own_socket {				/* a socket of this process */
+struct own_socket { /* a socket of this process */
 	struct weft_list link;
 	struct sockaddr_un sa;
 };
@@ -37,9 +37,9 @@ struct own_socket {				/* a socket of this process */
 static _Atomic(const struct weft_samehost *) host;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list sockets = { &sockets, &sockets };
-static pid_t owner;			/* a fork()ed child owns nothing */
+static pid_t owner; /* a fork()ed child owns nothing */
 
-/* ---- names ------------------------------------------------------------------ */
+/* ---- names -------------------------------------------------------------- */
 
 const char *weft_nccl_stat_path(const char *path)
 {
@@ -57,8 +57,8 @@ static bool move_file(const char *path, char to[PATH_LEN])
 	if (!h || !path || strncmp(path, shm_file, len) ||
 	    strchr(path + len, '/'))
 		return false;
-	return snprintf(to, PATH_LEN, "%s/%s", h->folder,
-			path + sizeof(shm)) < PATH_LEN;
+	return snprintf(to, PATH_LEN, "%s/%s", h->folder, path + sizeof(shm)) <
+	       PATH_LEN;
 }
 
 static void move_name(const struct weft_samehost *h, const char *name,
@@ -107,7 +107,7 @@ static bool move_socket(const char *path, struct sockaddr_un *to)
 	return true;
 }
 
-/* ---- sockets ---------------------------------------------------------------- */
+/* ---- sockets ------------------------------------------------------------ */
 
 static bool is_dead(const struct sockaddr_un *sa)
 {
@@ -133,7 +133,7 @@ static void remove_dead(const struct sockaddr_un *gone)
 {
 	struct own_socket *m, *tmp;
 
-	weft_list_for_each(m, tmp, &sockets, link) {
+	weft_list_for_each (m, tmp, &sockets, link) {
 		if (gone && !strcmp(gone->sun_path, m->sa.sun_path)) {
 			del_socket(m);
 		} else if (is_dead(&m->sa)) {
@@ -201,13 +201,13 @@ __attribute__((destructor)) static void leave(void)
 
 	if (owner != getpid())
 		return;
-	weft_list_for_each(m, tmp, &sockets, link) {
+	weft_list_for_each (m, tmp, &sockets, link) {
 		unlink(m->sa.sun_path);
 		del_socket(m);
 	}
 }
 
-/* ---- files ------------------------------------------------------------------ */
+/* ---- files -------------------------------------------------------------- */
 
 /* False: another process holds it to remove it. */
 static bool lock_file(int fd)
@@ -215,8 +215,7 @@ static bool lock_file(int fd)
 	struct statx st;
 
 	return !flock(fd, LOCK_SH | LOCK_NB) &&
-	       !statx(fd, "", AT_EMPTY_PATH, STATX_NLINK, &st) &&
-	       st.stx_nlink;
+	       !statx(fd, "", AT_EMPTY_PATH, STATX_NLINK, &st) && st.stx_nlink;
 }
 
 int weft_nccl_mkstemp(char *path)
@@ -272,7 +271,7 @@ int weft_nccl_unlink(const char *path)
 	return unlink(sa.sun_path);
 }
 
-/* ---- what the dead have left ------------------------------------------------- */
+/* ---- what the dead have left -------------------------------------------- */
 
 static void remove_stale_socket(int dir, const char *folder, const char *name)
 {
@@ -283,16 +282,17 @@ static void remove_stale_socket(int dir, const char *folder, const char *name)
 	    !S_ISSOCK(st.stx_mode) ||
 	    st.stx_mtime.tv_sec + SWEEP_AGE_S > time(NULL))
 		return;
-	if (snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s", folder,
-		     name) < (int)sizeof(sa.sun_path) && is_dead(&sa))
+	if (snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s", folder, name) <
+		    (int)sizeof(sa.sun_path) &&
+	    is_dead(&sa))
 		unlinkat(dir, name, 0);
 }
 
 static void remove_stale_file(int dir, const char *name)
 {
 	const char *why;
-	const int fd = weft_file_open(dir, name, O_RDONLY | O_NOFOLLOW, 0,
-				      NULL, &why);
+	const int fd =
+		weft_file_open(dir, name, O_RDONLY | O_NOFOLLOW, 0, NULL, &why);
 
 	if (fd < 0)
 		return;

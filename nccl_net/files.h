@@ -5,18 +5,18 @@
  *   NCCL's name                     here
  *   /dev/shm                        the folder itself
  *   /dev/shm/nccl-XXXXXX            nccl-XXXXXX
- *   \0tmp/nccl-socket-<r>-<hash>,   n-<hash of the name, keyed with the host id>
- *   /tmp/nccl-socket-<r>-<hash>
+ *   \0tmp/nccl-socket-<r>-<hash>,   n-<hash of the name, keyed with the host
+ * id> /tmp/nccl-socket-<r>-<hash>
  *
- * NCCL removes its files, but nobody those of the killed, and it never removes a
- * socket whose name was abstract.  A socket that is bound is there as long as a
- * process has it, and a connect() tells; a file of NCCL's is flocked from when it
- * is made or opened until it is closed and unmapped.  So each process removes its
- * own sockets once NCCL has closed them, when it binds the next one and at its
- * end, and at its start what the dead have left.
+ * NCCL removes its files, but nobody those of the killed, and it never removes
+ * a socket whose name was abstract.  A socket that is bound is there as long as
+ * a process has it, and a connect() tells; a file of NCCL's is flocked from
+ * when it is made or opened until it is closed and unmapped.  So each process
+ * removes its own sockets once NCCL has closed them, when it binds the next one
+ * and at its end, and at its start what the dead have left.
  *
- * All but the first do what libc's function of that name does, also to errno, and
- * exactly that where the name is none of NCCL's.
+ * All but the first do what libc's function of that name does, also to errno,
+ * and exactly that where the name is none of NCCL's.
  */
 #ifndef WEFT_NCCL_NET_FILES_H
 #define WEFT_NCCL_NET_FILES_H

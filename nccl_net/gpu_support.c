@@ -97,7 +97,8 @@ bool weft_nccl_nvlink_offered(void)
 		if (weft_settings()->nccl_nvlink == WEFT_ON && !offered &&
 		    !introduced)
 			weft_warn("WEFT_NCCL_NVLINK is on, but %s: NCCL's "
-				  "traffic goes by the network", reason);
+				  "traffic goes by the network",
+				  reason);
 		else
 			weft_info("NVLink is %soffered: %s",
 				  offered ? "" : "not ", reason);

@@ -3,10 +3,10 @@
  * Does weft accept GPU memory from NCCL, to use NVLink where it can?
  *
  * Every rank chooses for itself, before it knows its peers: WEFT_NCCL_NVLINK, a
- * CUDA driver that the program has loaded, and two GPUs or more in the host (its
- * PCI devices count, which no container hides; with one there is no peer, and
- * NCCL's own host buffers are the better way to TCP).  Nothing that
- * ranks must have in common, as channels and buffers, may depend on it.
+ * CUDA driver that the program has loaded, and two GPUs or more in the host
+ * (its PCI devices count, which no container hides; with one there is no peer,
+ * and NCCL's own host buffers are the better way to TCP).  Nothing that ranks
+ * must have in common, as channels and buffers, may depend on it.
  */
 #ifndef WEFT_NCCL_NET_GPU_SUPPORT_H
 #define WEFT_NCCL_NET_GPU_SUPPORT_H

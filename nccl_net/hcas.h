@@ -2,8 +2,8 @@
 /*
  * The ports of verbs devices (InfiniBand, RoCE) that NCCL's traffic may take:
  * active, allowed by NCCL_IB_HCA and its like, and with a device node that this
- * process may open; none at all where NCCL_IB_DISABLE is set, without libibverbs,
- * or where weft was built without its headers.
+ * process may open; none at all where NCCL_IB_DISABLE is set, without
+ * libibverbs, or where weft was built without its headers.
  *
  * Found once per process: NCCL knows a device by its place in the list.
  */
@@ -14,7 +14,7 @@
 
 struct weft_verbs_port;
 
-#define WEFT_NET_HCAS_MAX	32
+#define WEFT_NET_HCAS_MAX 32
 
 /* The count; *@list belongs to this module and stays until it is forgotten. */
 unsigned int weft_net_hcas(const struct weft_verbs_port **list);

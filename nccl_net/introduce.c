@@ -29,9 +29,9 @@ WEFT_EXPORT const char *weft_nccl_introduce(const void *inside,
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_samehost host;
 static bool decided;
-static _Atomic(const void *) introduced;	/* an address of NCCL's code */
+static _Atomic(const void *) introduced; /* an address of NCCL's code */
 
-/* ---- what NCCL calls instead ------------------------------------------------- */
+/* ---- what NCCL calls instead -------------------------------------------- */
 
 static char *get_env(const char *name);
 static bool still_introduced(const void *inside);
@@ -76,13 +76,15 @@ static int open_file(const char *path, int flags, ...)
 #define GETENV	1u
 #define STAT	2u
 #define OPEN	4u
-#define MKSTEMP	8u
+#define MKSTEMP 8u
 #define UNLINK	16u
 #define BIND	32u
-#define SENDMSG	64u
+#define SENDMSG 64u
 #define ALL	127u
 
-/* struct stat and off_t are the same with and without 64 on these processors. */
+/*
+ * struct stat and off_t are the same with and without 64 on these processors.
+ */
 static const struct weft_slot slots[] = {
 	{ "getenv", get_env, GETENV },
 	{ "stat", get_stat, STAT },
@@ -105,7 +107,8 @@ static int write_slots(const void *inside)
 
 /*
  * The one question that decides it.  A thread of NCCL's may have bound one of
- * its slots for the first time while they were written: they are looked at again.
+ * its slots for the first time while they were written: they are looked at
+ * again.
  */
 static char *get_env(const char *name)
 {
@@ -117,7 +120,7 @@ static char *get_env(const char *name)
 	return getenv(name);
 }
 
-/* ---- which NCCL it is ---------------------------------------------------------- */
+/* ---- which NCCL it is --------------------------------------------------- */
 
 int weft_nccl_version(const void *inside)
 {
@@ -148,7 +151,7 @@ static const char *object_name(const void *inside)
 	return dladdr(inside, &info) && info.dli_fname ? info.dli_fname : "?";
 }
 
-/* ---- the decision ------------------------------------------------------------- */
+/* ---- the decision ------------------------------------------------------- */
 
 /* NCCL's slots lead to us: the last communicator must not take us along. */
 static bool pin_library(void)
@@ -158,8 +161,7 @@ static bool pin_library(void)
 
 	if (!dladdr(&host, &me) || !me.dli_fname)
 		return false;
-	handle = dlopen(me.dli_fname,
-			RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+	handle = dlopen(me.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 	if (handle)
 		dlclose(handle);
 	return handle;
@@ -215,8 +217,8 @@ static const char *reason_against(int nccl)
 }
 
 /*
- * With the lock.  Asked again when NCCL takes the id: what its GPU memory can do
- * is not known before the program has its CUDA driver.
+ * With the lock.  Asked again when NCCL takes the id: what its GPU memory can
+ * do is not known before the program has its CUDA driver.
  */
 static bool may_introduce(const void *inside)
 {
@@ -254,10 +256,14 @@ static bool redirect_calls(const void *inside)
 
 	if (!err)
 		return true;
-	snprintf(why, sizeof(why), "the calls of '%.200s' cannot be redirected "
-		 "(%s)", object_name(inside), err == -ENOSYS ?
-		 "it imports other functions than the NCCL that is known" :
-		 strerror(-err));
+	snprintf(
+		why, sizeof(why),
+		"the calls of '%.200s' cannot be redirected "
+		"(%s)",
+		object_name(inside),
+		err == -ENOSYS
+			? "it imports other functions than the NCCL that is known"
+			: strerror(-err));
 	log_not_introduced(why);
 	return false;
 }
@@ -281,7 +287,8 @@ const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way)
 	if (yes && !atomic_exchange(&introduced, inside))
 		weft_info("introduced as %s to all that share '%s' and the "
 			  "same %u GPUs: NCCL uses its own NVLink and shared "
-			  "memory there", host.id, host.folder, host.gpus);
+			  "memory there",
+			  host.id, host.folder, host.gpus);
 	pthread_mutex_unlock(&lock);
 	return yes ? host.id : NULL;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Introduces this process's NCCL to other containers of the host, so that it uses
- * its own transports between them (bootstrap/samehost.h says who takes part).
+ * Introduces this process's NCCL to other containers of the host, so that it
+ * uses its own transports between them (bootstrap/samehost.h says who takes
+ * part).
  *
  * Three things decide inside NCCL, and all are answered in the one place where
  * NCCL calls out of its own code, the import slots of the object that it is in
@@ -11,9 +12,9 @@
  *
  * The first code that sees NCCL calls this, with an address of NCCL's code:
  * libnccl-net-weft.so from its init, libweft_preload.so and libnccl-env-weft.so
- * when NCCL asks for NCCL_COMM_ID, its first question for a communicator, or for
- * its host id.  The latter two open libnccl-net-weft.so for it, so there is one
- * state for all.  The id comes last: up to 2.25, and later with
+ * when NCCL asks for NCCL_COMM_ID, its first question for a communicator, or
+ * for its host id.  The latter two open libnccl-net-weft.so for it, so there is
+ * one state for all.  The id comes last: up to 2.25, and later with
  * NCCL_RAS_ENABLE=0, NCCL names its sockets before it asks for the id.
  */
 #ifndef WEFT_NCCL_NET_INTRODUCE_H
@@ -22,10 +23,11 @@
 #include "bootstrap/samehost.h"
 
 /*
- * @inside: an address of NCCL's code.  The host id, valid for good, or NULL: not
- * introduced, which is logged, or (by the preload library alone) not NCCL.
+ * @inside: an address of NCCL's code.  The host id, valid for good, or NULL:
+ * not introduced, which is logged, or (by the preload library alone) not NCCL.
  */
-const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way);
+const char *weft_nccl_introduce(const void *inside,
+				enum weft_introduce_way way);
 
 /* As ncclGetVersion() has it, of the NCCL that @inside lies in; 0: unknown. */
 int weft_nccl_version(const void *inside);

@@ -15,8 +15,8 @@ static void log_to_nccl(void *arg, enum weft_level level, const char *file,
 {
 	static const enum nccl_log_level to[] = {
 		[WEFT_LOG_ERROR] = NCCL_LOG_WARN,
-		[WEFT_LOG_WARN]  = NCCL_LOG_WARN,
-		[WEFT_LOG_INFO]  = NCCL_LOG_INFO,
+		[WEFT_LOG_WARN] = NCCL_LOG_WARN,
+		[WEFT_LOG_INFO] = NCCL_LOG_INFO,
 		[WEFT_LOG_DEBUG] = NCCL_LOG_TRACE,
 	};
 

@@ -8,8 +8,8 @@
 /* May be called again with each communicator; NULL: stderr. */
 void weft_nccl_log_to(nccl_logger log, unsigned long subsys);
 /*
- * Where NCCL has not handed over its logger (yet): to stderr, and with NCCL_DEBUG
- * as much as NCCL itself would say.
+ * Where NCCL has not handed over its logger (yet): to stderr, and with
+ * NCCL_DEBUG as much as NCCL itself would say.
  */
 void weft_nccl_log_alone(void);
 

@@ -17,7 +17,7 @@
 #include "nccl_net/progress.h"
 #include "util/log.h"
 
-#define NCCL_NUM_PROTOCOLS	3	/* include/plugin/nccl_tuner.h */
+#define NCCL_NUM_PROTOCOLS 3 /* include/plugin/nccl_tuner.h */
 
 /* Over NVLink all that copies need is made before NCCL's kernels run. */
 static int register_prepared(struct weft_net_comm *comm, struct weft_net_mr *mr,
@@ -78,9 +78,11 @@ static int refuse_old_memory(const void *data, bool own)
 	if (weft_cuda_is_vmm(data))
 		return 0;
 	if (!own) {
-		weft_info("a user's GPU memory at %p is not registered, because "
-			  "it is not of cuMemCreate() (ncclMemAlloc); NCCL goes "
-			  "by its own buffers", data);
+		weft_info(
+			"a user's GPU memory at %p is not registered, because "
+			"it is not of cuMemCreate() (ncclMemAlloc); NCCL goes "
+			"by its own buffers",
+			data);
 		return -EOPNOTSUPP;
 	}
 	weft_warn_once("NCCL's own GPU memory is not of cuMemCreate() "
@@ -117,8 +119,8 @@ static int register_gpu(struct weft_net_comm *comm, struct weft_net_mr *mr,
 		ret = refuse_old_memory(data, own);
 	if (ret < 0)
 		return ret;
-	return mr->ops->prepare ? register_prepared(comm, mr, data) :
-				  register_bounced(comm, mr, own);
+	return mr->ops->prepare ? register_prepared(comm, mr, data)
+				: register_bounced(comm, mr, own);
 }
 
 int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
@@ -128,12 +130,12 @@ int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 	struct weft_net_mr *mr;
 	int ret;
 
-	if (ptr_type != NCCL_PTR_HOST &&
-	    !(ptr_type == NCCL_PTR_CUDA && gpu))
-		return weft_fail(EINVAL, "cannot register memory of type %d; "
-				 "host memory (%d)%s was offered", ptr_type,
-				 NCCL_PTR_HOST, gpu ?
-				 " and the GPU's (2)" : " alone");
+	if (ptr_type != NCCL_PTR_HOST && !(ptr_type == NCCL_PTR_CUDA && gpu))
+		return weft_fail(EINVAL,
+				 "cannot register memory of type %d; "
+				 "host memory (%d)%s was offered",
+				 ptr_type, NCCL_PTR_HOST,
+				 gpu ? " and the GPU's (2)" : " alone");
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return weft_fail(ENOMEM, "cannot register %zu bytes", size);
@@ -142,9 +144,10 @@ int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 	mr->size = size;
 	/* A comm keeps its peer for life, and a peer its port. */
 	mr->ops = comm->peer->port->ops;
-	ret = ptr_type == NCCL_PTR_HOST ?
-	      mr->ops->mem_register(data, size, WEFT_MEM_HOST, &mr->mem) :
-	      register_gpu(comm, mr, data);
+	ret = ptr_type == NCCL_PTR_HOST
+		      ? mr->ops->mem_register(data, size, WEFT_MEM_HOST,
+					      &mr->mem)
+		      : register_gpu(comm, mr, data);
 	if (ret < 0) {
 		free(mr);
 		return ret;

@@ -16,13 +16,13 @@ struct weft_net_copy_queue;
 struct weft_net_mr {
 	struct weft_net *net;
 	const struct weft_dev_ops *ops;
-	struct weft_mem *mem;			/* NULL: revoked */
+	struct weft_mem *mem; /* NULL: revoked */
 	uint8_t rkey[WEFT_RKEY_MAX];
 	uintptr_t addr;
 	size_t size;
 	struct weft_cuda_ptr where;
 	bool gpu;
-	struct weft_net_copy_queue *copy_queue;	/* NULL: not bounced */
+	struct weft_net_copy_queue *copy_queue; /* NULL: not bounced */
 	struct weft_net_bounce *bounce;		/* in host memory, shared */
 	char *bounce_mem;			/* its memory; NULL: none */
 	unsigned int posted;			/* receives that name it */

@@ -21,7 +21,7 @@
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list all = { &all, &all };
 static struct weft_net *shared;
-static pid_t owner;			/* a fork()ed child owns nothing */
+static pid_t owner; /* a fork()ed child owns nothing */
 
 static void on_message(void *arg, uint8_t id, void *data, size_t len)
 {
@@ -33,8 +33,7 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 		break;
 	case WEFT_MSG_ACCEPT:
 	case WEFT_MSG_REFUSE:
-		weft_net_on_accept(port->net, data, len,
-				   id == WEFT_MSG_REFUSE);
+		weft_net_on_accept(port->net, data, len, id == WEFT_MSG_REFUSE);
 		break;
 	case WEFT_MSG_WITHDRAW:
 		weft_net_on_withdraw(port->net, data, len);
@@ -59,7 +58,7 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 
 	(void)arg;
 	(void)ep;
-	weft_list_for_each(comm, tmp, &peer->comms, link)
+	weft_list_for_each (comm, tmp, &peer->comms, link)
 		weft_net_comm_push(comm);
 }
 
@@ -68,7 +67,7 @@ static void peer_failed(struct weft_net_peer *peer)
 	struct weft_net_comm *comm, *tmp;
 
 	weft_net_dials_fail_peer(peer->port->net, peer, peer->err);
-	weft_list_for_each(comm, tmp, &peer->comms, link)
+	weft_list_for_each (comm, tmp, &peer->comms, link)
 		weft_net_comm_fail(comm, peer->err);
 }
 
@@ -149,8 +148,8 @@ static void abandon_net(struct weft_net *net)
 	struct weft_net_port *port, *tmp;
 	struct weft_net_peer *peer, *ptmp;
 
-	weft_list_for_each(port, tmp, &net->ports, link)
-		weft_list_for_each(peer, ptmp, &port->peers, link)
+	weft_list_for_each (port, tmp, &net->ports, link)
+		weft_list_for_each (peer, ptmp, &port->peers, link)
 			weft_net_peer_fail(peer, -ECANCELED);
 	weft_net_ports_close(net);
 }
@@ -191,7 +190,7 @@ void weft_net_close(struct weft_net *net)
 /* Last of all: NCCL closes the plugin and may open it again. */
 __attribute__((destructor(101))) static void forget_settings(void)
 {
-	if (owner != getpid())	/* a child's lock may be held for ever */
+	if (owner != getpid()) /* a child's lock may be held for ever */
 		return;
 	weft_net_hcas_forget();
 	weft_settings_reset();
@@ -199,7 +198,8 @@ __attribute__((destructor(101))) static void forget_settings(void)
 
 /*
  * NCCL unloads the plugin after its last communicator, also after an aborted
- * one that leaves comms behind: none of weft's threads or handlers may outlive it.
+ * one that leaves comms behind: none of weft's threads or handlers may outlive
+ * it.
  */
 __attribute__((destructor)) static void unload(void)
 {
@@ -207,6 +207,6 @@ __attribute__((destructor)) static void unload(void)
 
 	if (owner != getpid())
 		return;
-	weft_list_for_each(net, tmp, &all, link)
+	weft_list_for_each (net, tmp, &all, link)
 		weft_net_close(net);
 }

@@ -17,8 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct weft_net;			/* a context: one per v11+ communicator,
-					   one per process before */
+struct weft_net; /* a context: one per v11+ communicator,
+		    one per process before */
 struct weft_net_listener;
 struct weft_net_comm;
 struct weft_net_mr;
@@ -31,7 +31,7 @@ struct weft_net_props {
 	uint64_t guid;
 	int port;
 	int ptr_support;
-	int speed;			/* Mbit/s */
+	int speed; /* Mbit/s */
 	int max_comms;
 	int max_recvs;
 	int reg_is_global;
@@ -52,7 +52,7 @@ int weft_net_devices(void);
 int weft_net_properties(int dev, struct weft_net_props *props);
 
 /* @handle: WEFT_NET_HANDLE bytes for the peer. */
-#define WEFT_NET_HANDLE		128
+#define WEFT_NET_HANDLE 128
 int weft_net_listen(struct weft_net *net, int dev, void *handle,
 		    struct weft_net_listener **listener);
 void weft_net_close_listener(struct weft_net_listener *listener);

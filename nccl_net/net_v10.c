@@ -38,7 +38,7 @@ static enum nccl_result init_v10(nccl_logger log, nccl_profiler profiler)
 static enum nccl_result connect_v10(int dev, struct nccl_config_v10 *config,
 				    void *handle, void **comm, void **offload)
 {
-	(void)config;			/* a traffic class: not used */
+	(void)config; /* a traffic class: not used */
 	return weft_nccl_connect(dev, handle, comm, offload);
 }
 

@@ -28,13 +28,13 @@ static enum nccl_result get_properties(int dev, struct nccl_props_v8 *p)
 }
 
 /* Of the releases with this interface 2.20 has no tuner that we could be. */
-#define FIRST_WITH_TUNER	22100
+#define FIRST_WITH_TUNER 22100
 
 static enum nccl_result init_v8(nccl_logger log)
 {
-	return weft_nccl_version((const void *)log) < FIRST_WITH_TUNER ?
-		weft_nccl_init_old(log) :
-		weft_nccl_init_old_tuned(log);
+	return weft_nccl_version((const void *)log) < FIRST_WITH_TUNER
+		       ? weft_nccl_init_old(log)
+		       : weft_nccl_init_old_tuned(log);
 }
 
 extern struct nccl_net_v8 ncclNetPlugin_v8;

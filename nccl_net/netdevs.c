@@ -24,7 +24,8 @@
 static bool is_bridge(const char *name)
 {
 	static const char *const prefix[] = {
-		"docker", "veth", "virbr", "br-", "cni", "lxc", "cali", "flannel",
+		"docker", "veth", "virbr", "br-",
+		"cni",	  "lxc",  "cali",  "flannel",
 	};
 	size_t i;
 
@@ -77,8 +78,7 @@ static unsigned int rank(const struct weft_netif *n)
 		return 0;
 	if (n->link_local_only)
 		return 3;
-	if (is_bridge(n->name) ||
-	    (is_veth(n->name) && !has_default_route(n)))
+	if (is_bridge(n->name) || (is_veth(n->name) && !has_default_route(n)))
 		return 2;
 	return 1;
 }
@@ -105,8 +105,9 @@ static bool only_loopback_is_left(const struct ranked *list, int n)
 	const char *names = weft_settings()->net_devices;
 
 	return n && list[0].netif.loopback && *names && *names != '^' &&
-		strcmp(names, "all") && !weft_netdev_match(names + (*names == '='),
-				    WEFT_NETDEV_LIST, "lo");
+	       strcmp(names, "all") &&
+	       !weft_netdev_match(names + (*names == '='), WEFT_NETDEV_LIST,
+				  "lo");
 }
 
 int weft_net_netdevs(struct weft_netif **out)
@@ -133,10 +134,11 @@ int weft_net_netdevs(struct weft_netif **out)
 	if (!kept || only_loopback_is_left(ranked, kept)) {
 		free(ranked);
 		free(list);
-		return weft_fail(ENODEV, "no interface of the %d here passes "
+		return weft_fail(ENODEV,
+				 "no interface of the %d here passes "
 				 "'%s' (WEFT_NET_DEVICES, UCX_NET_DEVICES, "
-				 "NCCL_SOCKET_IFNAME) and has an address", n,
-				 weft_settings()->net_devices);
+				 "NCCL_SOCKET_IFNAME) and has an address",
+				 n, weft_settings()->net_devices);
 	}
 	for (taken = 0; taken < kept && ranked[taken].rank == ranked[0].rank;
 	     taken++)

@@ -26,14 +26,14 @@ int weft_net_peer_get(struct weft_net_port *port,
 	struct weft_net_peer *peer, *tmp;
 	int ret;
 
-	weft_list_for_each(peer, tmp, &port->peers, link) {
+	weft_list_for_each (peer, tmp, &port->peers, link) {
 		if (memcmp(peer->addr.key, addr->key, WEFT_KEY_LEN))
 			continue;
 		peer->refs++;
 		*out = peer;
 		return 0;
 	}
-	weft_list_for_each(peer, tmp, &port->closing, link) {
+	weft_list_for_each (peer, tmp, &port->closing, link) {
 		if (peer->err ||
 		    memcmp(peer->addr.key, addr->key, WEFT_KEY_LEN))
 			continue;
@@ -77,15 +77,16 @@ void weft_net_peer_put(struct weft_net_peer *peer)
 	drop_posts(peer);
 	if (!peer->err && !peer->flushing)
 		peer->flushing = port->ops->flush(peer->ep, &peer->flushed) ==
-			-EINPROGRESS;
+				 -EINPROGRESS;
 	weft_list_del(&peer->link);
 	weft_list_add_tail(&port->closing, &peer->link);
 }
 
 /*
  * The n-th endpoint to a process pairs with its n-th to us.  Where both must
- * prepare, the other side keeps its own as long as it has comms of it, and a new
- * one here would pair with nothing: the old one waits for the next connection.
+ * prepare, the other side keeps its own as long as it has comms of it, and a
+ * new one here would pair with nothing: the old one waits for the next
+ * connection.
  */
 static bool may_free_peer(const struct weft_net_peer *peer)
 {
@@ -115,7 +116,7 @@ void weft_net_peer_reap(struct weft_net_port *port, bool force)
 {
 	struct weft_net_peer *peer, *tmp;
 
-	weft_list_for_each(peer, tmp, &port->closing, link) {
+	weft_list_for_each (peer, tmp, &port->closing, link) {
 		if (peer->refs || (!force && !may_free_peer(peer)))
 			continue;
 		weft_list_del(&peer->link);
@@ -132,7 +133,7 @@ static void log_lost_peer(struct weft_net_peer *peer)
 	char text[WEFT_SOCKADDR_STR], addr[WEFT_SOCKADDR_STR + 4];
 	unsigned int active = peer->failed_puts;
 
-	weft_list_for_each(comm, tmp, &peer->comms, link)
+	weft_list_for_each (comm, tmp, &peer->comms, link)
 		active += comm->active + (comm->dial != NULL);
 	if (peer->port->attr.same_host)
 		snprintf(addr, sizeof(addr), "on this host");
@@ -140,9 +141,10 @@ static void log_lost_peer(struct weft_net_peer *peer)
 		snprintf(addr, sizeof(addr), "at %s",
 			 weft_sockaddr_str(&peer->addr.sa, text, sizeof(text)));
 	if (active && peer->err != -ECANCELED)
-		weft_fail(peer->err, "lost the connection to the rank %s by "
-			  "%s, with %u transfers under way", addr,
-			  peer->port->netdev, active);
+		weft_fail(peer->err,
+			  "lost the connection to the rank %s by "
+			  "%s, with %u transfers under way",
+			  addr, peer->port->netdev, active);
 	else
 		weft_debug("the rank %s is gone", addr);
 }
@@ -192,7 +194,7 @@ void weft_net_flush_posts(struct weft_net *net)
 {
 	struct weft_net_peer *peer, *tmp;
 
-	weft_list_for_each(peer, tmp, &net->peers_with_posts, posts_link)
+	weft_list_for_each (peer, tmp, &net->peers_with_posts, posts_link)
 		flush_posts(peer);
 }
 
@@ -202,13 +204,12 @@ int weft_net_peer_post(struct weft_net_peer *peer,
 	int ret = peer->err;
 
 	if (!ret && peer->posts_len + WEFT_MSG_POST_LEN(post->rkey_len) >
-		    WEFT_NET_POSTS)
+			    WEFT_NET_POSTS)
 		ret = flush_posts(peer);
 	if (ret)
 		return ret;
-	peer->posts_len += weft_msg_post_pack(post,
-					      peer->batched_posts +
-					      peer->posts_len);
+	peer->posts_len +=
+		weft_msg_post_pack(post, peer->batched_posts + peer->posts_len);
 	if (weft_list_empty(&peer->posts_link))
 		weft_list_add_tail(&peer->port->net->peers_with_posts,
 				   &peer->posts_link);

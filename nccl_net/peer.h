@@ -14,22 +14,22 @@
 struct weft_net_port;
 
 /* POSTs go as one message of so many bytes at most: that many are gathered. */
-#define WEFT_NET_POSTS		512u
+#define WEFT_NET_POSTS 512u
 
 struct weft_net_peer {
-	struct weft_list link;			/* in port->peers or leaving */
+	struct weft_list link; /* in port->peers or leaving */
 	struct weft_net_port *port;
 	struct weft_address addr;
-	struct weft_ep *ep;			/* NULL once dead */
+	struct weft_ep *ep; /* NULL once dead */
 	int err;
 	unsigned int failed_puts;
-	bool prepared;				/* prepare() is done */
+	bool prepared; /* prepare() is done */
 	bool flushing;
 	unsigned int refs;
 	struct weft_op flushed;
 	struct weft_list comms;
-	struct weft_list posts_link;		/* net->peers_with_posts */
-	size_t posts_len;			/* that progress() sends */
+	struct weft_list posts_link; /* net->peers_with_posts */
+	size_t posts_len;	     /* that progress() sends */
 	uint8_t batched_posts[WEFT_NET_POSTS];
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The ports of a context: NVLink's, one per interface for TCP, and one for each
- * verbs device that NCCL uses.  The last are opened only then: a rank has all of
- * its host's in sight, and uses the one or two nearest to its GPU.
+ * verbs device that NCCL uses.  The last are opened only then: a rank has all
+ * of its host's in sight, and uses the one or two nearest to its GPU.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -24,20 +24,21 @@
 #include "util/log.h"
 
 /* How long closing waits for the last messages to leave. */
-#define CLOSE_MS	1000
+#define CLOSE_MS 1000
 
 struct unreachable {
-	struct weft_list link;			/* port->unreachable */
+	struct weft_list link; /* port->unreachable */
 	uint8_t key[WEFT_KEY_LEN];
 };
 
 /* How ports of each wire are opened, and what is made of them. */
 static const struct wire {
 	const struct weft_dev_ops *ops;
-	unsigned int flags;			/* WEFT_IFACE_ */
+	unsigned int flags; /* WEFT_IFACE_ */
 	bool falls_back;
 } wires[] = {
-	[WEFT_WIRE_NVLINK] = { &weft_nvlink_ops, WEFT_IFACE_KERNELS_WAIT, false },
+	[WEFT_WIRE_NVLINK] = { &weft_nvlink_ops, WEFT_IFACE_KERNELS_WAIT,
+			       false },
 #ifdef HAVE_VERBS_H
 	[WEFT_WIRE_IB] = { &weft_ib_ops, 0, true },
 #endif
@@ -45,13 +46,14 @@ static const struct wire {
 };
 
 static int open_port(struct weft_net *net, enum weft_net_wire wire,
-		     const char *netdev, int family,
-		     struct weft_net_port **out)
+		     const char *netdev, int family, struct weft_net_port **out)
 {
 	struct weft_net_port *port = calloc(1, sizeof(*port));
 	struct weft_iface_cb cb = net->ops->events;
 	const struct weft_iface_params params = {
-		.netdev = netdev, .family = family, .cb = &cb,
+		.netdev = netdev,
+		.family = family,
+		.cb = &cb,
 		.flags = wires[wire].flags,
 	};
 	int ret;
@@ -86,7 +88,7 @@ static void open_nvlink(struct weft_net *net)
 
 	if (!weft_nccl_nvlink_offered() ||
 	    open_port(net, WEFT_WIRE_NVLINK, "nvlink", AF_UNSPEC, &port) < 0)
-		return;			/* the others move GPU memory, too */
+		return; /* the others move GPU memory, too */
 	net->events_port = port;
 	if (weft_net_events_start(net) < 0)
 		weft_warn("a rank may wait for NVLink until NCCL calls here");
@@ -132,7 +134,7 @@ struct weft_net_port *weft_net_hca_port(struct weft_net *net, int dev)
 
 	if (i < 0 || (unsigned int)i >= weft_net_hcas(&list))
 		return NULL;
-	weft_list_for_each(port, tmp, &net->ports, link)
+	weft_list_for_each (port, tmp, &net->ports, link)
 		if (port->wire == WEFT_WIRE_IB && port->hca == (unsigned int)i)
 			return port;
 	return open_ib(net, (unsigned int)i);
@@ -143,7 +145,7 @@ bool weft_net_is_unreachable(const struct weft_net_port *port,
 {
 	struct unreachable *s, *tmp;
 
-	weft_list_for_each(s, tmp, &port->unreachable, link)
+	weft_list_for_each (s, tmp, &port->unreachable, link)
 		if (!memcmp(s->key, addr->key, WEFT_KEY_LEN))
 			return true;
 	return false;
@@ -158,7 +160,7 @@ void weft_net_mark_unreachable(struct weft_net_port *port,
 		return;
 	s = malloc(sizeof(*s));
 	if (!s)
-		return;			/* it is tried again */
+		return; /* it is tried again */
 	memcpy(s->key, addr->key, WEFT_KEY_LEN);
 	weft_list_add_tail(&port->unreachable, &s->link);
 }
@@ -168,7 +170,7 @@ static bool is_port_flushing(struct weft_net_port *port)
 	struct weft_net_peer *peer, *tmp;
 
 	weft_net_peer_reap(port, false);
-	weft_list_for_each(peer, tmp, &port->closing, link)
+	weft_list_for_each (peer, tmp, &port->closing, link)
 		if (peer->flushing)
 			return true;
 	return false;
@@ -185,10 +187,10 @@ static void close_port(struct weft_net_port *port)
 	}
 	port->ops->iface_close(port->iface);
 	weft_list_del(&port->link);
-	weft_list_for_each(s, tmp, &port->unreachable, link)
+	weft_list_for_each (s, tmp, &port->unreachable, link)
 		free(s);
 	weft_list_init(&port->unreachable);
-	if (!net->closed)		/* else its peers are still named */
+	if (!net->closed) /* else its peers are still named */
 		free(port);
 }
 
@@ -197,7 +199,7 @@ void weft_net_ports_close(struct weft_net *net)
 	const uint64_t deadline = weft_now_ms() + CLOSE_MS;
 	struct weft_net_port *port, *tmp;
 
-	weft_list_for_each(port, tmp, &net->ports, link) {
+	weft_list_for_each (port, tmp, &net->ports, link) {
 		while (is_port_flushing(port) && weft_now_ms() < deadline)
 			port->ops->progress(port->iface);
 		weft_net_peer_reap(port, true);

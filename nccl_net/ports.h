@@ -12,25 +12,25 @@
 #include "util/list.h"
 
 struct weft_net_port {
-	struct weft_list link;			/* in net->ports */
+	struct weft_list link; /* in net->ports */
 	struct weft_net *net;
 	const struct weft_dev_ops *ops;
 	struct weft_iface *iface;
 	struct weft_iface_attr attr;
-	char netdev[WEFT_VERBS_NAME + 8];	/* or a port's, "mlx5_0:1" */
+	char netdev[WEFT_VERBS_NAME + 8]; /* or a port's, "mlx5_0:1" */
 	enum weft_net_wire wire;
 	/*
 	 * Kernels wait for what it moves: nothing is sent that its receiver
 	 * would have to keep, and a thread watches it (progress.c).
 	 */
 	bool kernels_wait;
-	bool falls_back;			/* to TCP, which is logged */
-	unsigned int hca;			/* ib: index in weft_net_hcas() */
-	unsigned int skipped;			/* calls of progress() */
-	uint64_t speed;				/* bytes/s, 0 unknown */
-	struct weft_list peers;			/* alive */
-	struct weft_list closing;		/* no comm left, or dead */
-	struct weft_list unreachable;		/* addresses left to TCP */
+	bool falls_back;	      /* to TCP, which is logged */
+	unsigned int hca;	      /* ib: index in weft_net_hcas() */
+	unsigned int skipped;	      /* calls of progress() */
+	uint64_t speed;		      /* bytes/s, 0 unknown */
+	struct weft_list peers;	      /* alive */
+	struct weft_list closing;     /* no comm left, or dead */
+	struct weft_list unreachable; /* addresses left to TCP */
 };
 
 /* Opens the ports for the first user; the last one closes them. */

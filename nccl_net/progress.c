@@ -26,10 +26,10 @@
 #include "util/log.h"
 
 /* Calls of progress() between looks at a port without peers. */
-#define SKIPS		256u
-#define PAUSE_US	500
-#define BUSY_MS		5	/* between looks whether NCCL still calls */
-#define PATIENCE	16	/* rounds of progress for one sleep */
+#define SKIPS	 256u
+#define PAUSE_US 500
+#define BUSY_MS	 5  /* between looks whether NCCL still calls */
+#define PATIENCE 16 /* rounds of progress for one sleep */
 
 int weft_net_lock(struct weft_net *net)
 {
@@ -51,15 +51,13 @@ void weft_net_events_update(struct weft_net *net)
 }
 
 /*
- * NCCL calls for each of its requests, tens of times a round.  Where all traffic
- * has a better wire, other ports only wait for a peer to connect.
+ * NCCL calls for each of its requests, tens of times a round.  Where all
+ * traffic has a better wire, other ports only wait for a peer to connect.
  */
 static bool may_skip(struct weft_net *net, struct weft_net_port *port)
 {
-	return port->wire > net->best &&
-	       weft_list_empty(&port->peers) &&
-	       weft_list_empty(&port->closing) &&
-	       ++port->skipped % SKIPS != 0;
+	return port->wire > net->best && weft_list_empty(&port->peers) &&
+	       weft_list_empty(&port->closing) && ++port->skipped % SKIPS != 0;
 }
 
 /* Both sides must do this, whichever of them waits for it. */
@@ -69,7 +67,7 @@ static void prepare_peers(struct weft_net *net)
 
 	if (!net->events_port)
 		return;
-	weft_list_for_each(peer, tmp, &net->events_port->peers, link)
+	weft_list_for_each (peer, tmp, &net->events_port->peers, link)
 		if (!peer->prepared)
 			weft_net_peer_prepare(peer);
 }
@@ -83,7 +81,7 @@ unsigned int weft_net_progress(struct weft_net *net)
 	weft_net_flush_posts(net);
 	if (net->event_thread_asleep)
 		weft_net_events_update(net);
-	weft_list_for_each(port, tmp, &net->ports, link) {
+	weft_list_for_each (port, tmp, &net->ports, link) {
 		if (may_skip(net, port))
 			continue;
 		n += port->ops->progress(port->iface);
@@ -173,8 +171,8 @@ static void *run_event_thread(void *arg)
 		/* closed meanwhile: event_thread_fd is readable, too */
 		port = net->events_port;
 		fd[1] = (struct pollfd){
-			port && timeout < 0 ?
-			port->ops->event_fd(port->iface) : -1,
+			port && timeout < 0 ? port->ops->event_fd(port->iface)
+					    : -1,
 			POLLIN, 0
 		};
 		pthread_mutex_unlock(&net->lock);
@@ -216,16 +214,16 @@ int weft_net_events_start(struct weft_net *net)
 
 /*
  * NCCL stops calling when its own requests are done.  What a device could not
- * hand to a full socket by then (a small send, an acknowledgement, the answer to
- * a connection) would stay here while a peer waits for it: the flusher thread,
- * started when this first happens, sends it.
+ * hand to a full socket by then (a small send, an acknowledgement, the answer
+ * to a connection) would stay here while a peer waits for it: the flusher
+ * thread, started when this first happens, sends it.
  */
 
 static bool is_any_peer_unsent(struct weft_list *peers)
 {
 	struct weft_net_peer *peer, *tmp;
 
-	weft_list_for_each(peer, tmp, peers, link)
+	weft_list_for_each (peer, tmp, peers, link)
 		if (weft_net_peer_has_unsent(peer))
 			return true;
 	return false;
@@ -235,7 +233,7 @@ static bool has_unsent(struct weft_net *net)
 {
 	struct weft_net_port *port, *tmp;
 
-	weft_list_for_each(port, tmp, &net->ports, link)
+	weft_list_for_each (port, tmp, &net->ports, link)
 		if (!port->kernels_wait && (is_any_peer_unsent(&port->peers) ||
 					    is_any_peer_unsent(&port->closing)))
 			return true;

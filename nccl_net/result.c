@@ -11,7 +11,7 @@ enum nccl_result weft_nccl_result(int err)
 	case EOPNOTSUPP:
 		return NCCL_INVALID_ARGUMENT;
 	case EMSGSIZE:
-	case EPROTO:			/* ranks set up differently */
+	case EPROTO: /* ranks set up differently */
 	case EPROTONOSUPPORT:
 		return NCCL_INVALID_USAGE;
 	case ECONNRESET:

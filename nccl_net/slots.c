@@ -12,19 +12,19 @@
 #include <unistd.h>
 
 #if defined(__x86_64__)
-#define IS_SLOT(type)	((type) == R_X86_64_JUMP_SLOT ||	\
-			 (type) == R_X86_64_GLOB_DAT ||		\
-			 (type) == R_X86_64_64)
+#define IS_SLOT(type)                                                   \
+	((type) == R_X86_64_JUMP_SLOT || (type) == R_X86_64_GLOB_DAT || \
+	 (type) == R_X86_64_64)
 #elif defined(__aarch64__)
-#define IS_SLOT(type)	((type) == R_AARCH64_JUMP_SLOT ||	\
-			 (type) == R_AARCH64_GLOB_DAT ||	\
-			 (type) == R_AARCH64_ABS64)
+#define IS_SLOT(type)                                                     \
+	((type) == R_AARCH64_JUMP_SLOT || (type) == R_AARCH64_GLOB_DAT || \
+	 (type) == R_AARCH64_ABS64)
 #else
-#define IS_SLOT(type)	((void)(type), false)
+#define IS_SLOT(type) ((void)(type), false)
 #define NO_SLOTS
 #endif
 
-#define MAX	64u			/* libnccl has eight */
+#define MAX 64u /* libnccl has eight */
 
 struct found {
 	void **at;
@@ -34,9 +34,9 @@ struct found {
 struct object {
 	uintptr_t inside;
 	uintptr_t base;
-	const ElfW(Dyn) *dynamic;
-	uintptr_t relro, relro_end;	/* whole pages */
-	const ElfW(Sym) *symbols;
+	const ElfW(Dyn) * dynamic;
+	uintptr_t relro, relro_end; /* whole pages */
+	const ElfW(Sym) * symbols;
 	const char *names;
 	struct found found[MAX];
 	unsigned int n, groups;
@@ -86,7 +86,7 @@ static const void *object_address(const struct object *o, ElfW(Addr) value)
 
 static const void *dynamic_entry(const struct object *o, ElfW(Sxword) tag)
 {
-	const ElfW(Dyn) *d;
+	const ElfW(Dyn) * d;
 
 	for (d = o->dynamic; d->d_tag != DT_NULL; d++)
 		if (d->d_tag == tag)
@@ -96,7 +96,7 @@ static const void *dynamic_entry(const struct object *o, ElfW(Sxword) tag)
 
 static size_t dynamic_value(const struct object *o, ElfW(Sxword) tag)
 {
-	const ElfW(Dyn) *d;
+	const ElfW(Dyn) * d;
 
 	for (d = o->dynamic; d->d_tag != DT_NULL; d++)
 		if (d->d_tag == tag)
@@ -104,7 +104,8 @@ static size_t dynamic_value(const struct object *o, ElfW(Sxword) tag)
 	return 0;
 }
 
-static void record_slot(struct object *o, const struct weft_slot *slot, uintptr_t at)
+static void record_slot(struct object *o, const struct weft_slot *slot,
+			uintptr_t at)
 {
 	if (o->n == MAX) {
 		o->too_many = true;
@@ -121,7 +122,7 @@ static void scan_relocations(struct object *o, const char *table, size_t size,
 			     size_t n)
 {
 	const char *end = table + size, *name;
-	const ElfW(Rel) *r;
+	const ElfW(Rel) * r;
 	size_t i;
 
 	for (; table && table + each <= end; table += each) {
@@ -129,35 +130,37 @@ static void scan_relocations(struct object *o, const char *table, size_t size,
 		if (!IS_SLOT(ELF64_R_TYPE(r->r_info)) ||
 		    !ELF64_R_SYM(r->r_info))
 			continue;
-		name = o->names +
-		       o->symbols[ELF64_R_SYM(r->r_info)].st_name;
+		name = o->names + o->symbols[ELF64_R_SYM(r->r_info)].st_name;
 		for (i = 0; i < n; i++)
 			if (!strcmp(name, slots[i].name))
-				record_slot(o, &slots[i], o->base + r->r_offset);
+				record_slot(o, &slots[i],
+					    o->base + r->r_offset);
 	}
 }
 
-static void scan_object(struct object *o, const struct weft_slot *slots, size_t n)
+static void scan_object(struct object *o, const struct weft_slot *slots,
+			size_t n)
 {
-	const size_t each = dynamic_value(o, DT_PLTREL) == DT_REL ?
-			    sizeof(ElfW(Rel)) : sizeof(ElfW(Rela));
+	const size_t each = dynamic_value(o, DT_PLTREL) == DT_REL
+				    ? sizeof(ElfW(Rel))
+				    : sizeof(ElfW(Rela));
 
 	scan_relocations(o, dynamic_entry(o, DT_JMPREL),
 			 dynamic_value(o, DT_PLTRELSZ), each, slots, n);
 	scan_relocations(o, dynamic_entry(o, DT_RELA),
-			 dynamic_value(o, DT_RELASZ), sizeof(ElfW(Rela)),
-			 slots, n);
+			 dynamic_value(o, DT_RELASZ), sizeof(ElfW(Rela)), slots,
+			 n);
 	scan_relocations(o, dynamic_entry(o, DT_REL),
-			 dynamic_value(o, DT_RELSZ), sizeof(ElfW(Rel)),
-			 slots, n);
+			 dynamic_value(o, DT_RELSZ), sizeof(ElfW(Rel)), slots,
+			 n);
 }
 
 static int write_slot(const struct object *o, void **at, void *to)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	void *start = (void *)((uintptr_t)at & -page);
-	const bool locked = (uintptr_t)at >= o->relro &&
-			    (uintptr_t)at < o->relro_end;
+	const bool locked =
+		(uintptr_t)at >= o->relro && (uintptr_t)at < o->relro_end;
 
 	if (__atomic_load_n(at, __ATOMIC_RELAXED) == to)
 		return 0;
@@ -178,14 +181,17 @@ static int write_all_slots(struct object *o)
 		o->found[i].was = *o->found[i].at;
 		err = write_slot(o, o->found[i].at, o->found[i].to);
 	}
-	/* a lazily bound slot holds the way to its binding, which is good again */
+	/*
+	 * a lazily bound slot holds the way to its binding, which is good again
+	 */
 	while (err && i--)
 		write_slot(o, o->found[i].at, o->found[i].was);
 	return err;
 }
 
 static int find_slots(struct object *o, const void *inside,
-		      const struct weft_slot *slots, size_t n, unsigned int groups)
+		      const struct weft_slot *slots, size_t n,
+		      unsigned int groups)
 {
 	*o = (struct object){ .inside = (uintptr_t)inside };
 #ifdef NO_SLOTS

@@ -10,18 +10,19 @@
 #include <stddef.h>
 
 struct weft_slot {
-	const char *name;		/* of the function */
-	void *to;			/* what is to be called instead */
-	unsigned int group;		/* bit: see weft_slots_write() */
+	const char *name;   /* of the function */
+	void *to;	    /* what is to be called instead */
+	unsigned int group; /* bit: see weft_slots_write() */
 };
 
 /*
- * Makes the object that @inside lies in (an address of its code) call @slots[].to
- * for each name it imports, wherever such an import stands.  All or nothing:
- * -ENOENT when the object is not found, -ENOSYS when of one of the @groups it
- * imports no name, -EOPNOTSUPP for a processor that is not known, or the -errno
- * of an mprotect().  What is written already stays, and counts.  Slots that the
- * dynamic linker has made read-only (RELRO) are so again when it returns.
+ * Makes the object that @inside lies in (an address of its code) call
+ * @slots[].to for each name it imports, wherever such an import stands.  All or
+ * nothing: -ENOENT when the object is not found, -ENOSYS when of one of the
+ * @groups it imports no name, -EOPNOTSUPP for a processor that is not known, or
+ * the -errno of an mprotect().  What is written already stays, and counts.
+ * Slots that the dynamic linker has made read-only (RELRO) are so again when it
+ * returns.
  */
 int weft_slots_write(const void *inside, const struct weft_slot *slots,
 		     size_t n, unsigned int groups);

@@ -10,9 +10,9 @@
 #include "nccl_net/tuner.h"
 #include "util/log.h"
 
-struct tuner {				/* one per communicator */
+struct tuner { /* one per communicator */
 	size_t ranks;
-	bool channels;			/* weft may choose them */
+	bool channels; /* weft may choose them */
 };
 
 /*
@@ -24,14 +24,15 @@ static enum nccl_result init_v2(size_t ranks, size_t nodes, nccl_logger log,
 {
 	struct tuner *t;
 
-	(void)log;			/* the network plugin has it already */
+	(void)log; /* the network plugin has it already */
 	*ctx = NULL;
 	if (nodes < 2 || !ranks || !weft_net_active() ||
 	    !weft_nccl_tuner_ours())
 		return NCCL_SUCCESS;
 	t = calloc(1, sizeof(*t));
 	if (!t)
-		return weft_nccl_result(weft_fail(ENOMEM, "cannot make a tuner"));
+		return weft_nccl_result(
+			weft_fail(ENOMEM, "cannot make a tuner"));
 	t->ranks = ranks;
 	t->channels = weft_nccl_channels_raised();
 	*ctx = t;
@@ -50,11 +51,11 @@ static enum nccl_result init_v5(void **ctx, uint64_t comm_id, size_t ranks,
 }
 
 /*
- * NCCL's table of costs in us; what cannot be is below zero.  What should not be
- * gets this cost, not one below zero: NCCL 2.22 to 2.30 leave those out, NCCL
- * 2.32 (ncclTuningCompute) takes whatever costs least, below zero or not.
+ * NCCL's table of costs in us; what cannot be is below zero.  What should not
+ * be gets this cost, not one below zero: NCCL 2.22 to 2.30 leave those out,
+ * NCCL 2.32 (ncclTuningCompute) takes whatever costs least, below zero or not.
  */
-#define COSTS_TOO_MUCH	1e30f
+#define COSTS_TOO_MUCH 1e30f
 
 /* Only where Simple is left: the user's NCCL_PROTO comes first. */
 static void prefer_simple(float *costs, int algos, int protos)
@@ -93,8 +94,8 @@ static enum nccl_result get_coll_v3(void *ctx, int func, size_t bytes,
 				    int pipelined, float **costs, int algos,
 				    int protos, int *channels)
 {
-	return get_coll_v4(ctx, func, bytes, pipelined, costs, algos, protos,
-			   0, channels);
+	return get_coll_v4(ctx, func, bytes, pipelined, costs, algos, protos, 0,
+			   channels);
 }
 
 static enum nccl_result get_coll_v2(void *ctx, int func, size_t bytes,

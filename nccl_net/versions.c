@@ -12,14 +12,15 @@
 #include "nccl_net/versions.h"
 #include "util/log.h"
 
-static bool has_tuner;			/* this NCCL looks for one in us */
+static bool has_tuner; /* this NCCL looks for one in us */
 
 /* NCCL up to 2.28.3 asks weft first, whatever NCCL_NET names. */
 static void start_plugin(nccl_logger log)
 {
 	weft_nccl_log_to(log, NCCL_SUBSYS_INIT | NCCL_SUBSYS_NET);
 	/* NCCL's logger is a part of NCCL */
-	if (log && weft_nccl_introduce((const void *)log, WEFT_INTRODUCE_BY_NET))
+	if (log &&
+	    weft_nccl_introduce((const void *)log, WEFT_INTRODUCE_BY_NET))
 		weft_nccl_set_introduced();
 	if (!weft_nccl_network_ours())
 		weft_nccl_env_apply();
@@ -153,7 +154,7 @@ enum nccl_result weft_nccl_isend(void *comm, void *data, size_t size, int tag,
 	struct weft_net_request *req = NULL;
 	int ret = weft_net_send(comm, data, size, mr, &req);
 
-	(void)tag;			/* one receive at a time: order tells */
+	(void)tag; /* one receive at a time: order tells */
 	(void)phandle;
 	*request = req;
 	return weft_nccl_result(ret);
@@ -169,8 +170,10 @@ enum nccl_result weft_nccl_irecv(void *comm, int n, void **data, size_t *sizes,
 	(void)tags;
 	(void)phandles;
 	if (n != 1)
-		return weft_nccl_result(weft_fail(EINVAL, "%d receives at "
-						  "once; one was offered", n));
+		return weft_nccl_result(weft_fail(EINVAL,
+						  "%d receives at "
+						  "once; one was offered",
+						  n));
 	/*
 	 * *request may ask for early completion (LL, LL128): not taken, since
 	 * the slot must not be used again before the bytes are in.
@@ -208,8 +211,8 @@ enum nccl_result weft_nccl_irecv_int(void *comm, int n, void **data, int *sizes,
 }
 
 /*
- * What is received was written by the processor, or copied before a stream write
- * or an event that we have seen: kernels see it already.
+ * What is received was written by the processor, or copied before a stream
+ * write or an event that we have seen: kernels see it already.
  */
 enum nccl_result weft_nccl_iflush(void *comm, int n, void **data, int *sizes,
 				  void **mrs, void **request)

@@ -8,7 +8,7 @@
 
 #include "nccl_net/abi/net.h"
 
-#define WEFT_EXPORT __attribute__((visibility("default")))
+#define WEFT_EXPORT    __attribute__((visibility("default")))
 #define WEFT_NCCL_NAME "weft"
 
 /* v6, v7, v8 before 2.21: no tuner, and NVLink only where asked for */

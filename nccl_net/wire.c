@@ -42,7 +42,7 @@ unsigned int weft_handle_pack(const struct weft_handle *h, void *buf)
 	for (i = 0; i < h->n; i++) {
 		n = pack_path(&h->path[i], p + at, WEFT_NET_HANDLE - at);
 		if (!n)
-			continue;	/* a shorter one may still fit */
+			continue; /* a shorter one may still fit */
 		at += n;
 		wires |= h->wire[i] << 2 * paths++;
 	}
@@ -79,8 +79,7 @@ int weft_handle_unpack(const void *buf, struct weft_handle *h)
 		out.wire[out.n] = p[5] >> 2 * (out.n + 1) & 3;
 		if (out.wire[out.n] > WEFT_WIRE_TCP)
 			return -EINVAL;
-		n = unpack_path(p + at, WEFT_NET_HANDLE - at,
-				&out.path[out.n]);
+		n = unpack_path(p + at, WEFT_NET_HANDLE - at, &out.path[out.n]);
 		if (n < 0)
 			return -EINVAL;
 		at += n;

@@ -15,8 +15,8 @@
 #include "devices/device.h"
 #include "nccl_net/net.h"
 
-#define WEFT_HANDLE_MAGIC	0x4c434e57u	/* "WNCL" */
-#define WEFT_HANDLE_VERSION	4
+#define WEFT_HANDLE_MAGIC   0x4c434e57u /* "WNCL" */
+#define WEFT_HANDLE_VERSION 4
 
 /*
  * The handle: magic 4, version 1, paths 1 (bits 0 and 1: how many; then two for
@@ -26,11 +26,11 @@
  * all ranks.  The listener leaves the stage 0; the connecting side, whose copy
  * of the handle it is, keeps the id of its half-made comm there.
  */
-#define WEFT_HANDLE_STAGE	16
-#define WEFT_HANDLE_PATHS	24
-#define WEFT_PATHS_MAX		3
-_Static_assert(WEFT_HANDLE_PATHS + WEFT_PATHS_MAX *
-	       (WEFT_IFACE_ADDR_LEN + 6) <= WEFT_NET_HANDLE,
+#define WEFT_HANDLE_STAGE 16
+#define WEFT_HANDLE_PATHS 24
+#define WEFT_PATHS_MAX	  3
+_Static_assert(WEFT_HANDLE_PATHS + WEFT_PATHS_MAX * (WEFT_IFACE_ADDR_LEN + 6) <=
+		       WEFT_NET_HANDLE,
 	       "three IPv4 ways must fit into NCCL's handle");
 
 /* Best first. */
@@ -41,10 +41,10 @@ enum weft_net_wire {
 };
 
 struct weft_handle {
-	uint64_t token;			/* the listener's, random */
+	uint64_t token; /* the listener's, random */
 	uint64_t stage;
-	uint8_t channels;		/* NCCL_MIN_NCHANNELS; 0: NCCL's own */
-	uint8_t buffer;			/* NCCL_BUFFSIZE in MiB */
+	uint8_t channels; /* NCCL_MIN_NCHANNELS; 0: NCCL's own */
+	uint8_t buffer;	  /* NCCL_BUFFSIZE in MiB */
 	unsigned int n;
 	enum weft_net_wire wire[WEFT_PATHS_MAX];
 	struct weft_address path[WEFT_PATHS_MAX];
@@ -80,25 +80,25 @@ enum weft_net_msg {
 };
 
 struct weft_msg_connect {
-	uint64_t listener;		/* token of the handle */
-	uint64_t token;			/* the comm's own, random */
+	uint64_t listener; /* token of the handle */
+	uint64_t token;	   /* the comm's own, random */
 	uint32_t id;
-	uint8_t path;			/* which of the sender's attempts */
+	uint8_t path; /* which of the sender's attempts */
 	struct weft_address from;
 };
-#define WEFT_MSG_CONNECT_MAX	(24 + WEFT_IFACE_ADDR_LEN + WEFT_DEV_ADDR_MAX)
+#define WEFT_MSG_CONNECT_MAX (24 + WEFT_IFACE_ADDR_LEN + WEFT_DEV_ADDR_MAX)
 size_t weft_msg_connect_pack(const struct weft_msg_connect *m, void *buf);
 int weft_msg_connect_unpack(const void *buf, size_t len,
 			    struct weft_msg_connect *m);
 
-struct weft_msg_accept {		/* REFUSE, WITHDRAW: id 0, eager 0 */
-	uint64_t token;			/* of CONNECT */
-	uint32_t to;			/* id of CONNECT */
-	uint32_t id;			/* the accepting comm's */
-	uint32_t eager;			/* bytes an EAGER may carry */
+struct weft_msg_accept { /* REFUSE, WITHDRAW: id 0, eager 0 */
+	uint64_t token;	 /* of CONNECT */
+	uint32_t to;	 /* id of CONNECT */
+	uint32_t id;	 /* the accepting comm's */
+	uint32_t eager;	 /* bytes an EAGER may carry */
 	uint8_t path;
 };
-#define WEFT_MSG_ACCEPT_LEN	24
+#define WEFT_MSG_ACCEPT_LEN 24
 void weft_msg_accept_pack(const struct weft_msg_accept *m, void *buf);
 int weft_msg_accept_unpack(const void *buf, size_t len,
 			   struct weft_msg_accept *m);
@@ -108,11 +108,11 @@ struct weft_msg_post {
 	uint32_t seq;
 	uint64_t addr;
 	uint64_t size;
-	bool gpu;			/* it is in GPU memory */
-	uint8_t rkey_len;		/* of the device */
-	const void *rkey;		/* unpacked: in the message */
+	bool gpu;	  /* it is in GPU memory */
+	uint8_t rkey_len; /* of the device */
+	const void *rkey; /* unpacked: in the message */
 };
-#define WEFT_MSG_POST_LEN(rkey_len)	(26u + (rkey_len))
+#define WEFT_MSG_POST_LEN(rkey_len) (26u + (rkey_len))
 size_t weft_msg_post_pack(const struct weft_msg_post *m, void *buf);
 /* Of many one behind the other, the first: how long it is, or -EINVAL. */
 ssize_t weft_msg_post_unpack(const void *buf, size_t len,
@@ -123,7 +123,7 @@ struct weft_msg_seq {
 	uint32_t to;
 	uint32_t seq;
 };
-#define WEFT_MSG_SEQ_LEN	8
+#define WEFT_MSG_SEQ_LEN 8
 void weft_msg_seq_pack(const struct weft_msg_seq *m, void *buf);
 int weft_msg_seq_unpack(const void *buf, size_t len, struct weft_msg_seq *m);
 
@@ -132,7 +132,7 @@ struct weft_msg_too_large {
 	uint32_t seq;
 	uint64_t sent, posted;
 };
-#define WEFT_MSG_TOO_LARGE_LEN	24
+#define WEFT_MSG_TOO_LARGE_LEN 24
 void weft_msg_too_large_pack(const struct weft_msg_too_large *m, void *buf);
 int weft_msg_too_large_unpack(const void *buf, size_t len,
 			      struct weft_msg_too_large *m);
@@ -148,7 +148,7 @@ struct weft_tag {
 	uint16_t slot, generation;
 	uint8_t seq;
 };
-#define WEFT_TAG_GENERATIONS	0xfffu
+#define WEFT_TAG_GENERATIONS 0xfffu
 
 static inline uint64_t weft_tag_pack(uint32_t id, uint32_t seq)
 {

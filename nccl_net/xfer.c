@@ -11,9 +11,9 @@
  * WEFT_NET_QUIET_AFTER of them the receiver sends QUIET, and the sender sends
  * NEED when it has something large again, at one round trip.
  *
- * Over NVLink a message is no cheaper than a put into GPU memory, and POSTs cost
- * next to nothing: there a send always waits for its receive, and goes as a
- * message if both ends are host memory.
+ * Over NVLink a message is no cheaper than a put into GPU memory, and POSTs
+ * cost next to nothing: there a send always waits for its receive, and goes as
+ * a message if both ends are host memory.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -58,8 +58,10 @@ static void too_large(struct weft_net_comm *comm, uint32_t seq, uint64_t sent,
 		      uint64_t posted)
 {
 	struct weft_msg_too_large m = {
-		.to = comm->remote_id, .seq = seq,
-		.sent = sent, .posted = posted,
+		.to = comm->remote_id,
+		.seq = seq,
+		.sent = sent,
+		.posted = posted,
 	};
 	uint8_t buf[WEFT_MSG_TOO_LARGE_LEN];
 
@@ -87,9 +89,9 @@ static int send_post(struct weft_net_comm *comm, struct weft_net_request *req)
 	struct weft_msg_post m = {
 		.to = comm->remote_id,
 		.seq = req->seq,
-		.addr = (uintptr_t)(mr->bounce_mem ?
-				    weft_net_bounce_address(mr, req->data) :
-				    req->data),
+		.addr = (uintptr_t)(mr->bounce_mem ? weft_net_bounce_address(
+							     mr, req->data)
+						   : req->data),
 		.size = req->size,
 		.gpu = mr->gpu && !mr->bounce_mem,
 		.rkey_len = mr->ops->rkey_len,
@@ -132,8 +134,7 @@ void weft_net_comm_push(struct weft_net_comm *comm)
 		return;
 	if (!comm->sender)
 		announce_receives(comm);
-	else if (comm->post_wanted &&
-		 !send_seq(comm, WEFT_MSG_NEED, comm->seq))
+	else if (comm->post_wanted && !send_seq(comm, WEFT_MSG_NEED, comm->seq))
 		comm->post_wanted = false;
 }
 
@@ -149,7 +150,8 @@ static void put_done(struct weft_op *op, int status)
 		status = -ECONNRESET;
 	else if (status == -EACCES)
 		weft_error("the receiver revoked the memory that a send of %zu "
-			   "bytes was going to", req->size);
+			   "bytes was going to",
+			   req->size);
 	else if (status < 0)
 		req->comm->peer->failed_puts++;
 	weft_net_request_end(req, status);
@@ -161,7 +163,8 @@ static int send_eager(struct weft_net_comm *comm, uint32_t seq,
 	struct weft_msg_seq m = { .to = comm->remote_id, .seq = seq };
 	uint8_t head[WEFT_MSG_SEQ_LEN];
 	struct iovec iov[2] = {
-		{ head, sizeof(head) }, { (void *)data, size },
+		{ head, sizeof(head) },
+		{ (void *)data, size },
 	};
 
 	weft_msg_seq_pack(&m, head);
@@ -189,7 +192,8 @@ static int send_put(struct weft_net_comm *comm, uint32_t seq, const void *data,
 static bool may_send_eager(struct weft_net_comm *comm)
 {
 	return !comm->peer->port->kernels_wait &&
-	       (int32_t)(comm->seq - comm->posted_seq) < (int32_t)WEFT_NET_AHEAD;
+	       (int32_t)(comm->seq - comm->posted_seq) <
+		       (int32_t)WEFT_NET_AHEAD;
 }
 
 /* May it go as a message, its receive being posted? */
@@ -231,8 +235,8 @@ static int finish_send_copy(struct weft_net_request *req, int status)
 }
 
 /*
- * From GPU memory that the wire cannot send: its receive is posted, and the data
- * goes to the bounce buffer first.
+ * From GPU memory that the wire cannot send: its receive is posted, and the
+ * data goes to the bounce buffer first.
  */
 static int send_bounced(struct weft_net_comm *comm, const void *data,
 			size_t size, struct weft_net_mr *mr,
@@ -271,12 +275,14 @@ static int try_send(struct weft_net_comm *comm, const void *data, size_t size,
 		return -EMSGSIZE;
 	}
 	if (gpu && !weft_net_mr_covers(mr, data, size))
-		return weft_fail(EINVAL, "a send of %zu bytes lies outside its "
-				 "registered memory", size);
+		return weft_fail(EINVAL,
+				 "a send of %zu bytes lies outside its "
+				 "registered memory",
+				 size);
 	if (posted && mr && mr->bounce_mem)
 		return send_bounced(comm, data, size, mr, out);
-	if (posted ? fits_message(comm, size, gpu, post) :
-	    !gpu && size <= comm->eager && may_send_eager(comm)) {
+	if (posted ? fits_message(comm, size, gpu, post)
+		   : !gpu && size <= comm->eager && may_send_eager(comm)) {
 		ret = send_eager(comm, comm->seq, data, size);
 		if (ret < 0)
 			return ret;
@@ -365,13 +371,15 @@ static void receive_small(struct weft_net_comm *comm,
 		return;
 	}
 	if (size && req->mr->gpu && !req->mr->bounce_mem) {
-		weft_net_comm_fail(comm, weft_fail(EPROTO, "a rank sent a "
+		weft_net_comm_fail(comm, weft_fail(EPROTO,
+						   "a rank sent a "
 						   "message into GPU memory"));
 		return;
 	}
 	if (size)
-		memcpy(req->mr->bounce_mem ?
-		       weft_net_bounce_address(req->mr, req->data) : req->data,
+		memcpy(req->mr->bounce_mem
+			       ? weft_net_bounce_address(req->mr, req->data)
+			       : req->data,
 		       data, size);
 	req->size = size;
 	finish_receive(req);
@@ -401,8 +409,10 @@ int weft_net_recv(struct weft_net_comm *comm, void *data, size_t size,
 	if (!slot_free(comm))
 		goto unlock;
 	if (!mr || !weft_net_mr_covers(mr, data, size)) {
-		ret = weft_fail(EINVAL, "a receive of %zu bytes lies outside "
-				"its registered memory", size);
+		ret = weft_fail(EINVAL,
+				"a receive of %zu bytes lies outside "
+				"its registered memory",
+				size);
 		goto unlock;
 	}
 	req = weft_net_request_start(comm, size);
@@ -516,8 +526,10 @@ static void on_eager(struct weft_net *net, uint8_t *buf, size_t len)
 		return;
 	early_data->data = malloc(len ? len : 1);
 	if (!early_data->data) {
-		weft_net_comm_fail(comm, weft_fail(ENOMEM, "cannot keep %zu "
-						   "received bytes", len));
+		weft_net_comm_fail(comm, weft_fail(ENOMEM,
+						   "cannot keep %zu "
+						   "received bytes",
+						   len));
 		return;
 	}
 	memcpy(early_data->data, buf, len);

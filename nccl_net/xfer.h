@@ -11,9 +11,9 @@
 struct weft_net_comm;
 
 /* How far small sends may run ahead of the receives known to be posted. */
-#define WEFT_NET_AHEAD		16u
+#define WEFT_NET_AHEAD 16u
 /* After so many small receives in a row, POSTs stop. */
-#define WEFT_NET_QUIET_AFTER	16u
+#define WEFT_NET_QUIET_AFTER 16u
 
 /* Sends whatever this comm owes its peer, as far as the wire takes it. */
 void weft_net_comm_push(struct weft_net_comm *comm);

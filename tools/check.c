@@ -18,7 +18,7 @@
 #include "util/util.h"
 
 #define DEFAULT_PORT "19515"
-#define GUESTS 64 /* connections that have not sent their card */
+#define GUESTS	     64 /* connections that have not sent their card */
 
 static const char help[] =
 	"usage: weft check HOST[:PORT]\n"
@@ -347,7 +347,8 @@ static int open_listener(const char *host, const char *port)
 		}
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-		if (bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, GUESTS)) {
+		if (bind(fd, ai->ai_addr, ai->ai_addrlen) ||
+		    listen(fd, GUESTS)) {
 			err = errno;
 			close(fd);
 			fd = -1;

@@ -200,9 +200,9 @@ static const char *get_ring_name(struct check *n, bool out)
 	struct weft_ep_attr attr;
 
 	n->ops->ep_query(n->ep, &attr);
-	return (out ? attr.staged_out : attr.staged_in) == WEFT_STAGING_GPU ?
-		       "GPU memory" :
-		       "host memory";
+	return (out ? attr.staged_out : attr.staged_in) == WEFT_STAGING_GPU
+		       ? "GPU memory"
+		       : "host memory";
 }
 
 static int measure_gpu(struct check *n, const struct check_card *own,
@@ -214,9 +214,9 @@ static int measure_gpu(struct check *n, const struct check_card *own,
 
 	printf("\n  GPU memory over weft_nvl, %s here, %s there%s\n",
 	       own->busid, other->busid,
-	       memcmp(own->uuid, other->uuid, sizeof(own->uuid)) ?
-		       "" :
-		       " (the same)");
+	       memcmp(own->uuid, other->uuid, sizeof(own->uuid))
+		       ? ""
+		       : " (the same)");
 	err = check_blocks(n, blocks, ARRAY_SIZE(blocks));
 	if (!err)
 		printf("  put by a ring of %s, get by a ring of %s\n",

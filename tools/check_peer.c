@@ -239,8 +239,8 @@ static int alloc_buffers(struct check *c)
 	}
 	c->buffer = malloc(CHECK_BUFFER);
 	c->source = malloc(CHECK_BUFFER);
-	return c->buffer && c->source ? 0 :
-	       report_error(c, "no memory", -ENOMEM);
+	return c->buffer && c->source ? 0
+				      : report_error(c, "no memory", -ENOMEM);
 }
 
 int check_open(struct check *c, const struct weft_dev_ops *ops,
@@ -255,7 +255,9 @@ int check_open(struct check *c, const struct weft_dev_ops *ops,
 		.on_ready = on_ready,
 	};
 	const struct weft_iface_params params = {
-		.netdev = netdev, .family = family, .cb = &cb,
+		.netdev = netdev,
+		.family = family,
+		.cb = &cb,
 	};
 	struct weft_iface_attr attr;
 	int err;
@@ -502,7 +504,8 @@ int check_swap_cards(struct check *c, const struct check_card *own)
 		err = wait_for(c, &c->have_card);
 	c->patience_ms = CHECK_PATIENCE_MS;
 	return err ? report_error(c, "the other side does not report its GPU",
-				  err) : 0;
+				  err)
+		   : 0;
 }
 
 int check_serve(struct check *c)

@@ -18,9 +18,14 @@ bool tool_find(const char *file, char path[TOOL_PATH_MAX])
 {
 	/* a build tree has libtool's .libs, without ucx/ */
 	static const char *const near[] = {
-		"ucx_tl/.libs/", "../ucx_tl/.libs/", "../../ucx_tl/.libs/",
-		"nccl_net/.libs/", "../nccl_net/.libs/",
-		"../../nccl_net/.libs/", "../lib/", "../lib64/",
+		"ucx_tl/.libs/",
+		"../ucx_tl/.libs/",
+		"../../ucx_tl/.libs/",
+		"nccl_net/.libs/",
+		"../nccl_net/.libs/",
+		"../../nccl_net/.libs/",
+		"../lib/",
+		"../lib64/",
 	};
 	const char *base = strrchr(file, '/');
 	char self[PATH_MAX], try[PATH_MAX + 64], real[PATH_MAX];

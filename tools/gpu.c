@@ -23,7 +23,8 @@ int tool_gpu_open(struct tool_gpu *g, int ordinal)
 	if (r)
 		return r;
 	if (!weft_cuda_enter(&s, g->ctx)) {
-		r = s.cu->stream_create(&g->stream, WEFT_CU_STREAM_NON_BLOCKING);
+		r = s.cu->stream_create(&g->stream,
+					WEFT_CU_STREAM_NON_BLOCKING);
 		weft_cuda_leave(&s);
 	} else {
 		r = WEFT_CU_INVALID_CONTEXT;
@@ -124,8 +125,8 @@ int tool_gpu_copy(struct tool_gpu *g, uint64_t dst, uint64_t src, size_t len)
 		return WEFT_CU_INVALID_CONTEXT;
 	pthread_mutex_lock(&g->lock);
 	r = g->cu->memcpy_async(dst, src, len, g->stream);
-	while (!r && (r = g->cu->stream_query(g->stream)) ==
-	       WEFT_CU_NOT_READY) {
+	while (!r &&
+	       (r = g->cu->stream_query(g->stream)) == WEFT_CU_NOT_READY) {
 		sched_yield();
 		r = 0;
 	}

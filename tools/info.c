@@ -56,9 +56,9 @@ static void print_unusable(const struct weft_netif *list, int n,
 		if (i == n)
 			printf("  %-15s %s names it: %s\n", name,
 			       weft_setting_variable(set),
-			       if_nametoindex(name) ?
-				       "it is down or has no address" :
-				       "there is none of that name here");
+			       if_nametoindex(name)
+				       ? "it is down or has no address"
+				       : "there is none of that name here");
 	}
 }
 
@@ -96,8 +96,9 @@ static unsigned int print_interfaces(void)
 			     "WEFT_NET_DEVICES to use it");
 		else {
 			used |= nif->loopback ? IF_LOOPBACK : IF_WIDE;
-			puts(nif->loopback ?
-			     "yes, between processes of this host" : "yes");
+			puts(nif->loopback
+				     ? "yes, between processes of this host"
+				     : "yes");
 		}
 	}
 	print_unusable(list, n, &set);
@@ -123,8 +124,9 @@ static bool print_ib(void)
 		printf(" %s", ports[i].name);
 #ifdef HAVE_VERBS_H
 	printf("%s: weft_ib is %s\n", n ? "" : " no active port",
-	       !n ? "not offered"
-	       : asked ? "offered" : "not offered, nobody asked for it");
+	       !n      ? "not offered"
+	       : asked ? "offered"
+		       : "not offered, nobody asked for it");
 	free(ports);
 	return n && asked;
 #else
@@ -142,12 +144,14 @@ static void print_paths(bool interfaces, bool tcp, bool ib, bool nvl)
 		"weft_tcp, by the interface whose route leads there";
 
 	printf("  to another host         %s\n",
-	       ib    ? tcp ? "weft_ib, or weft_tcp where no port leads there"
-			   : "weft_ib"
+	       ib     ? tcp ? "weft_ib, or weft_tcp where no port leads there"
+			    : "weft_ib"
 	       : !tcp ? "nothing of weft's"
-	       : interfaces ? netdev : "none: no interface may be used");
-	printf("  on this host            %s\n",
-	       tcp ? "weft_tcp" : ib ? "weft_ib" : "nothing of weft's");
+	       : interfaces ? netdev
+			    : "none: no interface may be used");
+	printf("  on this host            %s\n", tcp  ? "weft_tcp"
+						 : ib ? "weft_ib"
+						      : "nothing of weft's");
 	if (nvl)
 		puts("  GPU memory, this host   weft_nvl, between processes that "
 		     "share a network\n                          namespace or "
@@ -174,10 +178,11 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 	if (weft_gpu_here() || nvl)
 		printf("  there is %s GPU here: weft_nvl is %s\n",
 		       weft_gpu_here() ? "a" : "no",
-		       !nvl			     ? "not offered, nobody asked for it"
-		       : !weft_gpu_here()	     ? "not offered"
-		       : !weft_cuda_copy_requested() ? "not offered, it needs cuda_copy in UCX_TLS"
-						     : "offered");
+		       !nvl		  ? "not offered, nobody asked for it"
+		       : !weft_gpu_here() ? "not offered"
+		       : !weft_cuda_copy_requested()
+			       ? "not offered, it needs cuda_copy in UCX_TLS"
+			       : "offered");
 	ib = print_ib();
 	if (weft_settings()->ucx == WEFT_OFF)
 		puts("  WEFT_UCX=off: weft stays out, also under weft run");
@@ -208,8 +213,9 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 		tcp = run_tcp && interfaces;
 		if (!tcp && !run_nvl) {
 			printf("  Nothing goes by weft%s.\n",
-			       (asked || run_tcp) && !interfaces ?
-				       ": no interface may be used" : "");
+			       (asked || run_tcp) && !interfaces
+				       ? ": no interface may be used"
+				       : "");
 			return false;
 		}
 		nvl_here = run_nvl;

@@ -22,11 +22,11 @@
 #include "util/cuda.h"
 #include "util/log.h"
 
-#define ANSWER_MS	900
+#define ANSWER_MS 900
 
 /* The GPUs that CUDA shows. */
 struct driver {
-	char why[256];			/* "": it has answered */
+	char why[256]; /* "": it has answered */
 	unsigned int n;
 	struct {
 		char busid[WEFT_BUSID_LEN];
@@ -36,7 +36,7 @@ struct driver {
 
 static struct {
 	pid_t pid;
-	int fd;				/* -1: there is no child */
+	int fd; /* -1: there is no child */
 	uint64_t end_ms;
 	struct weft_gpus gpus;
 	struct driver driver;
@@ -76,8 +76,9 @@ static void query_gpu(const struct weft_cuda *cu, struct driver *d, int dev)
 	d->gpu[d->n].vmm = has_attribute(cu, WEFT_CU_DEVICE_VMM, dev);
 	d->gpu[d->n].fd = has_attribute(cu, WEFT_CU_DEVICE_POSIX_FD, dev);
 	/* as devices/nvlink/nvl_share.c decides */
-	d->gpu[d->n].mps = cu->device_attr(&mps, WEFT_CU_DEVICE_MPS, dev) ?
-				   weft_gpu_mps(&folder) : mps;
+	d->gpu[d->n].mps = cu->device_attr(&mps, WEFT_CU_DEVICE_MPS, dev)
+				   ? weft_gpu_mps(&folder)
+				   : mps;
 	d->n++;
 }
 
@@ -150,8 +151,9 @@ static bool read_answer(void *buf, size_t len)
 
 	while (have < len) {
 		now = weft_now_ms();
-		if (poll(&p, 1, now < query.end_ms ?
-				(int)(query.end_ms - now) : 0) <= 0)
+		if (poll(&p, 1,
+			 now < query.end_ms ? (int)(query.end_ms - now) : 0) <=
+		    0)
 			return false;
 		n = read(query.fd, (char *)buf + have, len - have);
 		if (n <= 0)
@@ -173,8 +175,10 @@ static bool collect_answer(void)
 	list = read_answer(&query.gpus, sizeof(query.gpus));
 	if (!list || !read_answer(d, sizeof(*d))) {
 		d->n = 0;
-		snprintf(d->why, sizeof(d->why), "the driver did not answer "
-			 "within %g s", ANSWER_MS / 1000.);
+		snprintf(d->why, sizeof(d->why),
+			 "the driver did not answer "
+			 "within %g s",
+			 ANSWER_MS / 1000.);
 	}
 	close(query.fd);
 	/* do not wait: the driver may hang in the kernel */
@@ -209,8 +213,10 @@ static bool is_unshareable(const struct weft_gpu *g, char *why, size_t len)
 	else if (query.driver.gpu[i].mps)
 		snprintf(why, len, "%s is used through MPS", g->busid);
 	else if (!query.driver.gpu[i].vmm || !query.driver.gpu[i].fd)
-		snprintf(why, len, "the driver cannot pass memory of %s on as "
-			 "a descriptor", g->busid);
+		snprintf(why, len,
+			 "the driver cannot pass memory of %s on as "
+			 "a descriptor",
+			 g->busid);
 	else
 		return false;
 	return true;
@@ -248,7 +254,8 @@ static void print_pair(unsigned int a, unsigned int b)
 	     is_unshareable(&g->gpu[b], why, sizeof(why));
 	if (!no && g->pair[a][b].known && !g->pair[a][b].reads) {
 		no = true;
-		snprintf(why, sizeof(why), "neither can read the other's "
+		snprintf(why, sizeof(why),
+			 "neither can read the other's "
 			 "memory");
 	}
 	if (no)
@@ -266,8 +273,8 @@ static void print_folder(void)
 	     "folder\n  (WEFT_RUN_DIR); between others it is TCP.");
 	if (err)
 		printf("  run folder: none; '%s' %s%s\n", path,
-		       err == -EPERM ? "is not of this user alone" :
-				       "cannot be used: ",
+		       err == -EPERM ? "is not of this user alone"
+				     : "cannot be used: ",
 		       err == -EPERM ? "" : strerror(-err));
 	else
 		printf("  run folder: %s\n", path);
@@ -281,8 +288,9 @@ void info_gpu(void)
 	puts("\nGPUs, and what moves their memory between processes of this "
 	     "host");
 	if (!collect_answer()) {
-		printf("  not known: %s\n", query.fd < 0 ?
-		       "no process could be started to ask" : query.driver.why);
+		printf("  not known: %s\n",
+		       query.fd < 0 ? "no process could be started to ask"
+				    : query.driver.why);
 		return;
 	}
 	for (a = 0; a < g->n && !g->gpu[a].here; a++)
@@ -290,16 +298,18 @@ void info_gpu(void)
 	if (a == g->n) {
 		if (g->n)
 			printf("  %u in this host, none for this process: %s\n",
-			       g->n, *query.driver.why ? query.driver.why :
-			       "their device nodes are not here");
+			       g->n,
+			       *query.driver.why
+				       ? query.driver.why
+				       : "their device nodes are not here");
 		else
 			puts("  none");
 		return;
 	}
 	for (a = 0; a < g->n; a++)
 		printf("  %s  %s%s\n", g->gpu[a].busid,
-		       g->gpu[a].here ? g->gpu[a].name :
-					"its device node is not here",
+		       g->gpu[a].here ? g->gpu[a].name
+				      : "its device node is not here",
 		       g->gpu[a].mig ? ", divided into instances (MIG)" : "");
 	for (a = 0; a < g->n; a++)
 		for (b = a + 1; b < g->n; b++)

@@ -58,13 +58,17 @@ static bool print_verdict(int interfaces)
 		printf("  NCCL goes without weft: %s\n", cause);
 		return false;
 	}
-	snprintf(file, sizeof(file), strchr(entry, '/') || strchr(entry, '.') ?
-		 "%s" : "libnccl-net-%s.so", entry);
+	snprintf(file, sizeof(file),
+		 strchr(entry, '/') || strchr(entry, '.') ? "%s"
+							  : "libnccl-net-%s.so",
+		 entry);
 	if (!tool_probe_nccl(file, why)) {
 		printf("  NCCL goes without weft: cannot load '%s', which "
-		       "NCCL_NET_PLUGIN names: %s%s\n", file, why,
-		       strchr(entry, '/') ? "" :
-		       "; give it the path above, or LD_LIBRARY_PATH the folder");
+		       "NCCL_NET_PLUGIN names: %s%s\n",
+		       file, why,
+		       strchr(entry, '/')
+			       ? ""
+			       : "; give it the path above, or LD_LIBRARY_PATH the folder");
 		return false;
 	}
 	if (interfaces <= 0) {
@@ -72,8 +76,9 @@ static bool print_verdict(int interfaces)
 		return false;
 	}
 	printf("  NCCL takes weft: NCCL_NET_PLUGIN=%s%s\n", entry,
-	       getenv("NCCL_NET") ? ", and NCCL_NET says so" :
-	       "; with NCCL_NET=weft it fails where it cannot, and says why");
+	       getenv("NCCL_NET")
+		       ? ", and NCCL_NET says so"
+		       : "; with NCCL_NET=weft it fails where it cannot, and says why");
 	return true;
 }
 
@@ -110,7 +115,8 @@ static void print_introduction(void)
 		       "NCCL_NET_PLUGIN or\n  NCCL_ENV_PLUGIN: NCCL uses its own "
 		       "NVLink and shared memory with whoever shows\n  the same "
 		       "name here; they share the folder %s\n  and the device "
-		       "nodes of %u GPUs\n", host.id, host.folder, host.gpus);
+		       "nodes of %u GPUs\n",
+		       host.id, host.folder, host.gpus);
 	else
 		printf("  not introduced: %s\n", host.reason);
 }
@@ -129,8 +135,9 @@ static void print_nvlink(void)
 		       "memory between ranks that share a network namespace "
 		       "or the folder\n  %s, by the network between others; "
 		       "NCCL sees one\n  device then, whatever the adapters\n",
-		       weft_gpus_on_pci(), *weft_settings()->run_dir ?
-		       weft_settings()->run_dir : "/run/weft or /dev/shm");
+		       weft_gpus_on_pci(),
+		       *weft_settings()->run_dir ? weft_settings()->run_dir
+						 : "/run/weft or /dev/shm");
 	else if (weft_settings()->nccl_nvlink == WEFT_ON)
 		puts("  on, wherever a CUDA driver is loaded");
 	else

@@ -32,9 +32,9 @@ static void print_wrapped(const char *text, int indent)
 
 /* The aliases of a setting, as text. */
 struct sources {
-	char any[512];			/* "UCX_X, NCCL_X", or "" */
-	char nccl[128];			/* those under NCCL only, or "" */
-	bool nccl_first;		/* @any has one of NCCL's, not first */
+	char any[512];	 /* "UCX_X, NCCL_X", or "" */
+	char nccl[128];	 /* those under NCCL only, or "" */
+	bool nccl_first; /* @any has one of NCCL's, not first */
 };
 
 static void append_name(char *list, size_t room, const char *name)
@@ -62,9 +62,9 @@ static void find_sources(const char *aliases, struct sources *s)
 	}
 }
 
-#define FIRST_THAT_IS_SET	"Also read from, the first that is set: "
-#define NCCLS_FIRST		" (under NCCL its own before the others)"
-#define UNDER_NCCL		"Under NCCL also read from: "
+#define FIRST_THAT_IS_SET "Also read from, the first that is set: "
+#define NCCLS_FIRST	  " (under NCCL its own before the others)"
+#define UNDER_NCCL	  "Under NCCL also read from: "
 
 static void print_row(const struct weft_setting_info *info)
 {

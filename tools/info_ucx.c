@@ -9,8 +9,8 @@
 #include "tools/tool.h"
 #include "ucx_tl/abi.h"
 
-#define PRELOAD		"libweft_preload.so"
-#define PLUGINS_FROM	22u	/* UCX 1.22 introduced UCX_PLUGIN_PATH */
+#define PRELOAD	     "libweft_preload.so"
+#define PLUGINS_FROM 22u /* UCX 1.22 introduced UCX_PLUGIN_PATH */
 
 /* The file name in @path. */
 static const char *get_basename(const char *path)
@@ -113,8 +113,9 @@ static const char *get_entry(const struct tool_ucx *u, bool preload, bool path)
 		return "UCX_PLUGIN_PATH";
 	snprintf(folder, sizeof(folder), "%.*sucx",
 		 (int)(get_basename(u->path) - u->path), u->path);
-	return has_plugin(folder, (int)strlen(folder)) ?
-		       "the ucx folder beside it" : NULL;
+	return has_plugin(folder, (int)strlen(folder))
+		       ? "the ucx folder beside it"
+		       : NULL;
 }
 
 static bool print_one(const struct tool_ucx *u, bool preload, bool path)
@@ -132,9 +133,10 @@ static bool print_one(const struct tool_ucx *u, bool preload, bool path)
 		       WEFT_UCX_MINOR_MIN, WEFT_UCX_MINOR_MAX);
 	else if (entry)
 		printf("weft enters it by %s%s\n", entry,
-		       preload || strcmp(u->who, "Python") ? "" :
-		       ";\n            Dask turns without end in it and is slow: "
-		       "LD_PRELOAD cures that");
+		       preload || strcmp(u->who, "Python")
+			       ? ""
+			       : ";\n            Dask turns without end in it and is slow: "
+				 "LD_PRELOAD cures that");
 	else
 		printf("weft does not enter it%s\n",
 		       path ? ": it reads no UCX_PLUGIN_PATH" : "");
@@ -163,6 +165,6 @@ enum info_entry info_ucx(void)
 		     "one by LD_PRELOAD, too.");
 	if (entered || (!any && preload))
 		return INFO_ENTERED;
-	return (fit || !any) && tool_find(PRELOAD, own) ? INFO_BY_RUN :
-							  INFO_NO_WAY;
+	return (fit || !any) && tool_find(PRELOAD, own) ? INFO_BY_RUN
+							: INFO_NO_WAY;
 }

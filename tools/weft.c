@@ -109,8 +109,8 @@ int main(int argc, char **argv)
 	}
 	for (i = 0; i < ARRAY_SIZE(commands); i++)
 		if (!strcmp(argv[1], commands[i].name))
-			return flush_output(commands[i].main(argc - 1,
-							     argv + 1));
+			return flush_output(
+				commands[i].main(argc - 1, argv + 1));
 	fprintf(stderr,
 		"weft: there is no command '%s'; 'weft --help' lists them\n",
 		argv[1]);

@@ -2,6 +2,8 @@
 #include "ucx_tl/abi.h"
 #include "util/util.h"
 
+/* Tables, a row per release: */
+/* clang-format off */
 /*
  * uct_md_attr_t up to 1.13, uct_md_attr_v2_t after; max_reg to reg_alignment.
  * 1.15 put reg_nonblock_mem_types in the middle, 1.18 gva_mem_types.
@@ -39,6 +41,7 @@ static const struct weft_uct_abi rows[] = {
 	{ 22, 56, true, true, true, WEFT_INTERNAL_22,
 	  MD_ATTR_22, PERF_19, 232, 104 },
 };
+/* clang-format on */
 
 /*
  * Newest first: each symbol has existed since this minor, except those of 1.20
@@ -67,9 +70,8 @@ const struct weft_uct_abi *weft_uct_abi_find(unsigned int minor)
 	return NULL;
 }
 
-unsigned int weft_uct_abi_fingerprint(void *(*find)(void *arg,
-						    const char *name),
-				      void *arg)
+unsigned int
+weft_uct_abi_fingerprint(void *(*find)(void *arg, const char *name), void *arg)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(marks); i++)
 		if (find(arg, marks[i].symbol))

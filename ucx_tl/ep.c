@@ -47,9 +47,9 @@ static enum weft_ucs_status am_short(struct weft_uct_ep *ep, uint8_t id,
 
 	if (ret)
 		return weft_ucs_status(ret);
-	return map_send_status(ep, ep->iface->dev->message(ep->ep, id, iov,
-							   length ? 2 : 1,
-							   NULL));
+	return map_send_status(
+		ep,
+		ep->iface->dev->message(ep->ep, id, iov, length ? 2 : 1, NULL));
 }
 
 /*
@@ -79,9 +79,9 @@ static enum weft_ucs_status am_short_iov(struct weft_uct_ep *ep, uint8_t id,
 
 	if (ret)
 		return weft_ucs_status(ret);
-	return map_send_status(ep, ep->iface->dev->message(ep->ep, id, iov,
-							   to_iovec(from, n, iov),
-							   NULL));
+	return map_send_status(
+		ep, ep->iface->dev->message(ep->ep, id, iov,
+					    to_iovec(from, n, iov), NULL));
 }
 
 static ssize_t am_bcopy(struct weft_uct_ep *ep, uint8_t id,
@@ -129,9 +129,9 @@ am_zcopy(struct weft_uct_ep *ep, uint8_t id, const void *header,
 		iov[used++].iov_len = header_length;
 	}
 	used += to_iovec(from, n, iov + used);
-	return map_start_status(ep, op,
-				ep->iface->dev->message(ep->ep, id, iov, used,
-							&op->op));
+	return map_start_status(
+		ep, op,
+		ep->iface->dev->message(ep->ep, id, iov, used, &op->op));
 }
 
 /* May a put or get be tried?  Sets *@op, or returns the status to return. */
@@ -168,7 +168,8 @@ static unsigned int to_weft_iov(const struct weft_uct_iov *from, size_t n,
 	for (size_t i = 0; i < n && used < WEFT_UCT_MAX_IOV; i++)
 		if (from[i].length)
 			to[used++] = (struct weft_iov){
-				from[i].buffer, from[i].length * from[i].count,
+				from[i].buffer,
+				from[i].length * from[i].count,
 				from[i].memh,
 			};
 	return used;
@@ -191,8 +192,8 @@ static enum weft_ucs_status put_zcopy(struct weft_uct_ep *ep,
 		return weft_ucs_status(ret);
 	return run_access(ep, op,
 			  ep->iface->dev->put(ep->ep, iov, used, remote_addr,
-					      (const void *)rkey,
-					      NULL, &op->op));
+					      (const void *)rkey, NULL,
+					      &op->op));
 }
 
 static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
@@ -212,8 +213,7 @@ static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
 		return weft_ucs_status(ret);
 	return run_access(ep, op,
 			  ep->iface->dev->get(ep->ep, iov, used, remote_addr,
-					      (const void *)rkey,
-					      &op->op));
+					      (const void *)rkey, &op->op));
 }
 
 /*
@@ -289,8 +289,9 @@ static void log_first_use(const struct weft_uct_iface *iface,
 		return;
 	weft_info("first used: %s over '%s', to %s", iface->tl->name,
 		  iface->device,
-		  iface->tl->same_host ? "a process of this host" :
-		  weft_sockaddr_str(&remote->sa, where, sizeof(where)));
+		  iface->tl->same_host ? "a process of this host"
+				       : weft_sockaddr_str(&remote->sa, where,
+							   sizeof(where)));
 }
 
 static enum weft_ucs_status ep_create(const struct weft_uct_ep_params *params,
@@ -362,7 +363,8 @@ void weft_uct_ep_error(void *arg, struct weft_ep *dev_ep, void *user, int err)
 	if (ep->err)
 		return;
 	ep->err = err;
-	if (err != -ESHUTDOWN || ep->rma_out || !weft_list_empty(&ep->pending)) {
+	if (err != -ESHUTDOWN || ep->rma_out ||
+	    !weft_list_empty(&ep->pending)) {
 		report_error(ep);
 		return;
 	}

@@ -42,7 +42,7 @@ struct idle_worker {
 	struct weft_uct_worker_calls calls;
 	int efd;
 	unsigned int sleeps; /* in a row that timed out */
-	unsigned int wakes; /* in a row that the loop ended */
+	unsigned int wakes;  /* in a row that the loop ended */
 	unsigned int n_loops;
 	int loops[WEFT_LOOP_MAX];
 	uint64_t next_search_ns; /* weft_now_ns() */
@@ -122,8 +122,8 @@ static void find_event_loops(struct idle_worker *s)
 	if (!more)
 		s->n_loops = 0;
 	took = weft_now_ns() - start;
-	s->next_search_ns = start + (took > SEARCH_NS / 100 ? 100 * took :
-							      SEARCH_NS);
+	s->next_search_ns =
+		start + (took > SEARCH_NS / 100 ? 100 * took : SEARCH_NS);
 }
 
 /* The length of the next sleep in microseconds, and the descriptors to poll. */
@@ -208,7 +208,8 @@ unsigned int weft_uct_worker_progressed(void *worker, unsigned int events)
 	if (!s)
 		return events;
 	if (!events &&
-	    (atomic_fetch_add_explicit(&s->idle_calls, 1, memory_order_relaxed) +
+	    (atomic_fetch_add_explicit(&s->idle_calls, 1,
+				       memory_order_relaxed) +
 			     1 <
 		     IDLE_CALLS ||
 	     !weft_settings()->ucx_idle_wait_us || !atomic_load(&n_ifaces)))

@@ -102,11 +102,10 @@ static enum weft_ucs_status iface_query(struct weft_uct_iface *iface,
 
 	iface->uct->sym.base_iface_query(iface, attr);
 	attr->flags = WEFT_UCT_IFACE_AM_SHORT | WEFT_UCT_IFACE_AM_BCOPY |
-		      WEFT_UCT_IFACE_PENDING |
-		      WEFT_UCT_IFACE_PUT_ZCOPY | WEFT_UCT_IFACE_GET_ZCOPY |
-		      WEFT_UCT_IFACE_ERR_PEER | WEFT_UCT_IFACE_EP_CHECK |
-		      WEFT_UCT_IFACE_EP_KEEPALIVE | WEFT_UCT_IFACE_TO_IFACE |
-		      WEFT_UCT_IFACE_CB_SYNC;
+		      WEFT_UCT_IFACE_PENDING | WEFT_UCT_IFACE_PUT_ZCOPY |
+		      WEFT_UCT_IFACE_GET_ZCOPY | WEFT_UCT_IFACE_ERR_PEER |
+		      WEFT_UCT_IFACE_EP_CHECK | WEFT_UCT_IFACE_EP_KEEPALIVE |
+		      WEFT_UCT_IFACE_TO_IFACE | WEFT_UCT_IFACE_CB_SYNC;
 	if (iface->uct->abi->minor >= 18 && !iface->tl->same_host)
 		attr->flags |= WEFT_UCT_IFACE_INTER_NODE;
 	attr->event_flags = WEFT_UCT_EVENT_SEND_COMP | WEFT_UCT_EVENT_RECV |
@@ -170,11 +169,11 @@ static bool can_reach(struct weft_uct_iface *iface,
 
 	/* UCX's message names no cause, or is not printed */
 	if (!weft_address_has_version(remote))
-		weft_warn_once("the peer at %s speaks wire versions %u to %u, this weft %u to %u: weft does not reach it; install the same release on both",
-			       weft_sockaddr_str(&remote->sa, where,
-						 sizeof(where)),
-			       remote->wire_min, remote->wire_max,
-			       WEFT_WIRE_MIN, WEFT_WIRE_MAX);
+		weft_warn_once(
+			"the peer at %s speaks wire versions %u to %u, this weft %u to %u: weft does not reach it; install the same release on both",
+			weft_sockaddr_str(&remote->sa, where, sizeof(where)),
+			remote->wire_min, remote->wire_max, WEFT_WIRE_MIN,
+			WEFT_WIRE_MAX);
 	if (iface->tl->mem_kind == WEFT_MEM_CUDA &&
 	    !memcmp(remote->key, iface->attr.addr.key, sizeof(remote->key))) {
 		*why = "it is this worker itself";
@@ -195,12 +194,10 @@ static int is_reachable(struct weft_uct_iface *iface, const void *dev_addr,
 	struct weft_address remote;
 	const char *why;
 
-	return report_reachable(!weft_address_unpack(iface_addr,
-						     WEFT_IFACE_ADDR_LEN,
-						     dev_addr,
-						     WEFT_DEV_ADDR_MAX,
-						     &remote) &&
-				can_reach(iface, &remote, &why));
+	return report_reachable(
+		!weft_address_unpack(iface_addr, WEFT_IFACE_ADDR_LEN, dev_addr,
+				     WEFT_DEV_ADDR_MAX, &remote) &&
+		can_reach(iface, &remote, &why));
 }
 
 static int is_reachable_v2(struct weft_uct_iface *iface,

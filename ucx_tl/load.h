@@ -36,7 +36,9 @@ typedef void (*weft_uct_environment_fn)(void);
 WEFT_EXPORT const char *weft_uct_option(const char *name, const char *value);
 typedef const char *(*weft_uct_option_fn)(const char *name, const char *value);
 
-/* ucp_worker_progress, _arm and _signal of the copy of UCX that made a worker */
+/*
+ * ucp_worker_progress, _arm and _signal of the copy of UCX that made a worker
+ */
 struct weft_uct_worker_calls {
 	unsigned int (*progress)(void *worker);
 	signed char (*arm)(void *worker);
@@ -46,10 +48,10 @@ struct weft_uct_worker_calls {
 /*
  * The program got UCP's event fd @efd of @worker (ucp_worker_get_efd): it means
  * to sleep on it.  From here on weft_uct_worker_progressed() is to hear of each
- * ucp_worker_progress() and what it returned; it may sleep (idle.c), and returns
- * what the program is to be told instead.  weft_uct_worker_armed() hears of the
- * program's ucp_worker_arm(), weft_uct_worker_gone() of ucp_worker_destroy()
- * before it happens.  Thread-safe as the worker itself is.
+ * ucp_worker_progress() and what it returned; it may sleep (idle.c), and
+ * returns what the program is to be told instead.  weft_uct_worker_armed()
+ * hears of the program's ucp_worker_arm(), weft_uct_worker_gone() of
+ * ucp_worker_destroy() before it happens.  Thread-safe as the worker itself is.
  */
 WEFT_EXPORT void
 weft_uct_event_driven(void *worker, int efd,

@@ -26,9 +26,9 @@ static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
 				     char *attr)
 {
 	const struct weft_uct_abi *abi = md->uct->abi;
-	const uint64_t types = BIT(md->tl->mem_kind == WEFT_MEM_CUDA
-					   ? WEFT_UCS_MEMORY_CUDA
-					   : WEFT_UCS_MEMORY_HOST);
+	const uint64_t types =
+		BIT(md->tl->mem_kind == WEFT_MEM_CUDA ? WEFT_UCS_MEMORY_CUDA
+						      : WEFT_UCS_MEMORY_HOST);
 	uint64_t flags = WEFT_UCT_MD_REG | WEFT_UCT_MD_NEED_RKEY |
 			 WEFT_UCT_MD_INVALIDATE;
 
@@ -132,7 +132,9 @@ static size_t rkey_len(void *component)
 	return weft_uct_tl_of(component)->tl->dev->rkey_len;
 }
 
-/* An unpacked key is a copy of our own; UCX does not say how long @buffer is. */
+/*
+ * An unpacked key is a copy of our own; UCX does not say how long @buffer is.
+ */
 static enum weft_ucs_status unpack(void *component, const void *buffer,
 				   uintptr_t *rkey, void **handle)
 {
@@ -180,8 +182,7 @@ enum weft_ucs_status weft_uct_rkey_compare(void *component, uintptr_t a,
 					   int *result)
 {
 	(void)params;
-	*result = memcmp((const void *)a, (const void *)b,
-			 rkey_len(component));
+	*result = memcmp((const void *)a, (const void *)b, rkey_len(component));
 	return WEFT_UCS_OK;
 }
 

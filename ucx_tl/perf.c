@@ -17,7 +17,7 @@
  * lowest latency.
  */
 #define LOW_PRIORITY_BANDWIDTH 8
-#define LOW_PRIORITY_LATENCY	 20e-6
+#define LOW_PRIORITY_LATENCY   20e-6
 
 void weft_uct_iface_scores(const struct weft_uct_iface *iface,
 			   struct weft_uct_iface_attr *attr)
@@ -96,8 +96,9 @@ enum weft_ucs_status weft_uct_estimate_perf(struct weft_uct_iface *iface,
 		add_copy_cost(&attr->bandwidth, cost.copy);
 	if (abi->perf.path_bandwidth &&
 	    (attr->field_mask & WEFT_UCT_PERF_PATH_BANDWIDTH))
-		add_copy_cost((struct weft_uct_bandwidth *)((char *)attr +
-					abi->perf.path_bandwidth),
-			      cost.copy);
+		add_copy_cost(
+			(struct weft_uct_bandwidth *)((char *)attr +
+						      abi->perf.path_bandwidth),
+			cost.copy);
 	return WEFT_UCS_OK;
 }

@@ -26,9 +26,11 @@
 #include "bootstrap/samehost.h"
 #include "ucx_tl/load.h"
 
-/* ucs_status_t is one byte (a packed enum in ucs/type/status.h, 1.13 to 1.22) */
+/*
+ * ucs_status_t is one byte (a packed enum in ucs/type/status.h, 1.13 to 1.22)
+ */
 typedef signed char status;
-#define STATUS_UNSUPPORTED	(-22)
+#define STATUS_UNSUPPORTED (-22)
 
 /* uct/api/uct.h and ucp/api/ucp.h, unchanged from 1.13 to 1.22 */
 WEFT_EXPORT status uct_query_components(void **components, unsigned *count);
@@ -60,7 +62,7 @@ static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 static int env_flag(const char *name)
 {
 	static const char *const words[][2] = {
-		{ "0", "1" }, { "n", "y" }, { "no", "yes" },
+		{ "0", "1" },	 { "n", "y" },	      { "no", "yes" },
 		{ "off", "on" }, { "false", "true" },
 	};
 	const char *value = getenv(name);
@@ -80,12 +82,15 @@ static int env_flag(const char *name)
 static const char *find_request(void)
 {
 	static const char *const flags[] = {
-		"DASK_DISTRIBUTED_UCXX__TCP", "DASK_DISTRIBUTED_UCXX__NVLINK",
+		"DASK_DISTRIBUTED_UCXX__TCP",
+		"DASK_DISTRIBUTED_UCXX__NVLINK",
 		"DASK_DISTRIBUTED_UCXX__INFINIBAND",
 		"DASK_DISTRIBUTED__COMM__UCX__TCP",
 		"DASK_DISTRIBUTED__COMM__UCX__NVLINK",
 		"DASK_DISTRIBUTED__COMM__UCX__INFINIBAND",
-		"DASK_UCX__TCP", "DASK_UCX__NVLINK", "DASK_UCX__INFINIBAND",
+		"DASK_UCX__TCP",
+		"DASK_UCX__NVLINK",
+		"DASK_UCX__INFINIBAND",
 	};
 	const char *tls = getenv("UCX_TLS");
 	const int ucx = env_flag("WEFT_UCX");
@@ -107,7 +112,8 @@ static void warn_cannot_load(const char *file, const char *why)
 	const char *name = find_request();
 
 	if (name)
-		dprintf(STDERR_FILENO, "weft: warning: cannot load '%s', which "
+		dprintf(STDERR_FILENO,
+			"weft: warning: cannot load '%s', which "
 			"%s=%s asks for: %s; UCX goes on without weft\n",
 			file, name, getenv(name),
 			why ? why : "it lacks weft's functions");
@@ -128,8 +134,8 @@ static bool find_path_in_maps(const void *inside, char *path, size_t size)
 		return false;
 	while (!found && fgets(line, sizeof(line), maps)) {
 		for (start = 0, p = line; *p && *p != '-'; p++)
-			start = start * 16 + (*p <= '9' ? *p - '0' :
-					      *p - 'a' + 10);
+			start = start * 16 +
+				(*p <= '9' ? *p - '0' : *p - 'a' + 10);
 		if (!*p)
 			continue;
 		for (end = 0, p++; *p && *p != ' '; p++)
@@ -165,7 +171,8 @@ static void open_plugin(void)
 {
 	/* installed, and in a build tree */
 	static const char *const names[] = {
-		"ucx/libuct_weft.so", "libuct_weft.so",
+		"ucx/libuct_weft.so",
+		"libuct_weft.so",
 	};
 	char path[4096 + 32], first[4096 + 32];
 	void *handle = NULL;
@@ -193,17 +200,16 @@ static void open_plugin(void)
 		warn_cannot_load(path, dlerror());
 		return;
 	}
-	plugin.environment = (weft_uct_environment_fn)
-		dlsym(handle, "weft_uct_environment");
+	plugin.environment =
+		(weft_uct_environment_fn)dlsym(handle, "weft_uct_environment");
 	plugin.option = (weft_uct_option_fn)dlsym(handle, "weft_uct_option");
-	plugin.event_driven = (weft_uct_event_driven_fn)
-		dlsym(handle, "weft_uct_event_driven");
-	plugin.progressed = (weft_uct_progressed_fn)
-		dlsym(handle, "weft_uct_worker_progressed");
-	plugin.armed = (weft_uct_worker_fn)
-		dlsym(handle, "weft_uct_worker_armed");
-	plugin.gone = (weft_uct_worker_fn)
-		dlsym(handle, "weft_uct_worker_gone");
+	plugin.event_driven = (weft_uct_event_driven_fn)dlsym(
+		handle, "weft_uct_event_driven");
+	plugin.progressed = (weft_uct_progressed_fn)dlsym(
+		handle, "weft_uct_worker_progressed");
+	plugin.armed =
+		(weft_uct_worker_fn)dlsym(handle, "weft_uct_worker_armed");
+	plugin.gone = (weft_uct_worker_fn)dlsym(handle, "weft_uct_worker_gone");
 	plugin.load = (weft_uct_load_fn)dlsym(handle, "weft_uct_load");
 	if (!plugin.environment || !plugin.option || !plugin.event_driven ||
 	    !plugin.progressed || !plugin.armed || !plugin.gone ||
@@ -257,10 +263,8 @@ static void *find_real(const char *name, void *caller)
 enum call { GET_EFD, PROGRESS, ARM, SIGNAL, DESTROY, CALLS };
 
 static const char *const call_names[CALLS] = {
-	[GET_EFD] = "ucp_worker_get_efd",
-	[PROGRESS] = "ucp_worker_progress",
-	[ARM] = "ucp_worker_arm",
-	[SIGNAL] = "ucp_worker_signal",
+	[GET_EFD] = "ucp_worker_get_efd", [PROGRESS] = "ucp_worker_progress",
+	[ARM] = "ucp_worker_arm",	  [SIGNAL] = "ucp_worker_signal",
 	[DESTROY] = "ucp_worker_destroy",
 };
 
@@ -271,10 +275,10 @@ static const char *const call_names[CALLS] = {
  * into the wrapper's caller, which may not depend on UCX.
  */
 static struct copy {
-	void *base;			/* where it is loaded; NULL: free */
+	void *base; /* where it is loaded; NULL: free */
 	void *real[CALLS];
 } copies[8];
-static _Atomic(struct copy *) only;	/* NULL: none, or several */
+static _Atomic(struct copy *) only; /* NULL: none, or several */
 static _Atomic(struct copy *) first;
 static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -288,8 +292,8 @@ static void *find_base(void *real)
 {
 	Dl_info info;
 
-	return dladdr(real, &info) && info.dli_saddr == real ? info.dli_fbase :
-							       NULL;
+	return dladdr(real, &info) && info.dli_saddr == real ? info.dli_fbase
+							     : NULL;
 }
 
 static void remove_copy(struct copy *c)
@@ -298,7 +302,7 @@ static void remove_copy(struct copy *c)
 
 	for (p = places; p < places + 64; p++)
 		if (atomic_load(&p->page) && p->copy == c)
-			atomic_store(&p->page, 1);	/* no page's number */
+			atomic_store(&p->page, 1); /* no page's number */
 	c->base = NULL;
 }
 
@@ -504,8 +508,8 @@ static weft_introduce_fn find_introduce(void)
 	memcpy(path + strlen(path), name, sizeof(name));
 	handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	/* never closed: NCCL keeps pointers into it */
-	return handle ? (weft_introduce_fn)
-			dlsym(handle, "weft_nccl_introduce") : NULL;
+	return handle ? (weft_introduce_fn)dlsym(handle, "weft_nccl_introduce")
+		      : NULL;
 }
 
 static const char *introduce_nccl(const void *inside)

@@ -225,7 +225,8 @@ static void log_registered(const struct weft_uct *uct, const char *path)
 					       weft_uct_tls[i].name);
 	weft_info("%s registered with UCX 1.%u in '%s'%s", names,
 		  uct->abi->minor, path,
-		  weft_uct_asked_for_any() ? "" : "; nobody has asked for them");
+		  weft_uct_asked_for_any() ? ""
+					   : "; nobody has asked for them");
 }
 
 static int register_copy(void *handle)

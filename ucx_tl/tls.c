@@ -34,15 +34,16 @@ static void log_no_netdev(const struct weft_netif *list, int n)
 				       i ? ", " : "", list[i].name);
 	free(any);
 	if (here <= 0)
-		weft_warn_once("weft_tcp has no interface: none here is up and has an address");
+		weft_warn_once(
+			"weft_tcp has no interface: none here is up and has an address");
 	else if (!n)
-		weft_warn_once("weft_tcp has no interface: %s='%s', and those that are up (%s) have no such address; 'any' takes them",
-			       weft_setting_variable(&family), family.value,
-			       names);
+		weft_warn_once(
+			"weft_tcp has no interface: %s='%s', and those that are up (%s) have no such address; 'any' takes them",
+			weft_setting_variable(&family), family.value, names);
 	else
-		weft_warn_once("weft_tcp has no interface: %s='%s' takes none of those that are up and have an address (%s); name one of them, or leave it unset",
-			       weft_setting_variable(&devices), devices.value,
-			       names);
+		weft_warn_once(
+			"weft_tcp has no interface: %s='%s' takes none of those that are up and have an address (%s); name one of them, or leave it unset",
+			weft_setting_variable(&devices), devices.value, names);
 }
 
 /*
@@ -62,7 +63,8 @@ static enum weft_ucs_status list_netdevs(const struct weft_uct *uct,
 	n = weft_netif_list(weft_settings()->family, &netifs);
 	if (n < 0)
 		return weft_ucs_status(n);
-	devices = uct->sym.calloc((size_t)n + 1, sizeof(*devices), "weft devices");
+	devices = uct->sym.calloc((size_t)n + 1, sizeof(*devices),
+				  "weft devices");
 	if (!devices) {
 		free(netifs);
 		return WEFT_UCS_NO_MEMORY;
@@ -110,8 +112,9 @@ static enum weft_ucs_status list_nvlink(const struct weft_uct *uct,
 	else if (copiers < 0)
 		lacking = "this UCX has none, or it did not load";
 	if (lacking)
-		weft_warn_once("weft_nvl needs UCX's cuda_copy beside it (%s): GPU memory does not go over NVLink",
-			       lacking);
+		weft_warn_once(
+			"weft_nvl needs UCX's cuda_copy beside it (%s): GPU memory does not go over NVLink",
+			lacking);
 	/* no copiers: the driver shows this process no GPU */
 	if (lacking || !copiers)
 		return WEFT_UCS_OK;
@@ -165,7 +168,8 @@ static enum weft_ucs_status list_verbs_ports(const struct weft_uct *uct,
 	n = weft_verbs_list_near(&list);
 	if (n < 0)
 		return weft_ucs_status(n);
-	devices = uct->sym.calloc((size_t)n + 1, sizeof(*devices), "weft devices");
+	devices = uct->sym.calloc((size_t)n + 1, sizeof(*devices),
+				  "weft devices");
 	if (!devices) {
 		free(list);
 		return WEFT_UCS_NO_MEMORY;

@@ -85,7 +85,8 @@ static bool is_peer_without_weft(const char *tried)
 {
 	/* from 1.19 on, and before */
 	static const char *const why[] = {
-		"not available", "Destination is unreachable",
+		"not available",
+		"Destination is unreachable",
 	};
 	const char *at = strstr(tried, "weft_");
 	size_t i;
@@ -109,16 +110,16 @@ static int filter_ucx_log(const char *file, unsigned int line,
 	(void)line;
 	(void)function;
 	(void)component;
-	if (level != UCS_ERROR ||
-	    strcmp(format, "no %s transport to %s: %s"))
+	if (level != UCS_ERROR || strcmp(format, "no %s transport to %s: %s"))
 		return 1;
 	title = va_arg(args, const char *);
 	peer = va_arg(args, const char *);
 	tried = va_arg(args, const char *);
 	if (!strcmp(title, "active messages") && !last_unreachable &&
 	    is_peer_without_weft(tried))
-		weft_warn_once("%s offers no transport of weft's, and nothing else here reaches it: start it under 'weft run', too, or let UCX's tcp in here (UCX_TLS=weft_tcp,tcp)",
-			       *peer == '<' ? "a peer" : peer);
+		weft_warn_once(
+			"%s offers no transport of weft's, and nothing else here reaches it: start it under 'weft run', too, or let UCX's tcp in here (UCX_TLS=weft_tcp,tcp)",
+			*peer == '<' ? "a peer" : peer);
 	last_unreachable = false;
 	return 1;
 }

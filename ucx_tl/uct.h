@@ -51,12 +51,10 @@ struct weft_uct_symbols {
 		__attribute__((format(printf, 6, 7)));
 	const void *global_opts;
 	/* ucs_log_func_t: 0 ends the message there, 1 passes it on */
-	void (*log_push_handler)(int (*handler)(const char *file,
-						unsigned int line,
-						const char *function, int level,
-						const void *component,
-						const char *format,
-						va_list args));
+	void (*log_push_handler)(int (*handler)(
+		const char *file, unsigned int line, const char *function,
+		int level, const void *component, const char *format,
+		va_list args));
 };
 
 struct weft_uct;
@@ -66,11 +64,11 @@ struct weft_uct_tl {
 	const char *name; /* at most 9 characters */
 	const struct weft_dev_ops *dev;
 	const char *config_prefix;
-	unsigned int minor_min; /* UCX 1.x from which it is offered */
+	unsigned int minor_min;	     /* UCX 1.x from which it is offered */
 	enum weft_mem_kind mem_kind; /* that puts and gets are offered for */
 	bool needs_memh; /* puts and gets want what they touch registered */
-	bool am_zcopy;	/* large messages go without a copy */
-	bool same_host; /* reaches peers of this host alone */
+	bool am_zcopy;	 /* large messages go without a copy */
+	bool same_host;	 /* reaches peers of this host alone */
 	/* Sets both on success only; no device is no error. */
 	enum weft_ucs_status (*devices)(const struct weft_uct *uct,
 					struct weft_uct_tl_device **out,

@@ -6,7 +6,7 @@
 
 /* Monotonic time in nanoseconds; tests replace it with weft_clock_set(). */
 uint64_t weft_now_ns(void);
-void weft_clock_set(uint64_t (*now)(void));	/* NULL: the real clock */
+void weft_clock_set(uint64_t (*now)(void)); /* NULL: the real clock */
 
 static inline uint64_t weft_now_ms(void)
 {

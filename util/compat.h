@@ -12,17 +12,17 @@
 #define WEFT_UTIL_COMPAT_H
 
 #if defined(__x86_64__)
-#define WEFT_GLIBC_BASE "GLIBC_2.2.5"
-#define WEFT_GLIBC_DLINFO "GLIBC_2.3.3"	/* and condattr_setclock */
-#define WEFT_GLIBC_COND "GLIBC_2.3.2"
+#define WEFT_GLIBC_BASE	    "GLIBC_2.2.5"
+#define WEFT_GLIBC_DLINFO   "GLIBC_2.3.3" /* and condattr_setclock */
+#define WEFT_GLIBC_COND	    "GLIBC_2.3.2"
 #define WEFT_GLIBC_AFFINITY "GLIBC_2.3.4"
-#define WEFT_GLIBC_SETNAME "GLIBC_2.12"
+#define WEFT_GLIBC_SETNAME  "GLIBC_2.12"
 #elif defined(__aarch64__)
-#define WEFT_GLIBC_BASE "GLIBC_2.17"
-#define WEFT_GLIBC_DLINFO WEFT_GLIBC_BASE
-#define WEFT_GLIBC_COND WEFT_GLIBC_BASE
+#define WEFT_GLIBC_BASE	    "GLIBC_2.17"
+#define WEFT_GLIBC_DLINFO   WEFT_GLIBC_BASE
+#define WEFT_GLIBC_COND	    WEFT_GLIBC_BASE
 #define WEFT_GLIBC_AFFINITY WEFT_GLIBC_BASE
-#define WEFT_GLIBC_SETNAME WEFT_GLIBC_BASE
+#define WEFT_GLIBC_SETNAME  WEFT_GLIBC_BASE
 #endif
 
 /* Leaves no trace in objects that do not use the name. */

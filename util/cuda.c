@@ -23,9 +23,11 @@ static void *resolve_symbol(void *lib, const char *symbol, bool needed,
 	void *p = dlsym(lib, symbol);
 
 	if (!p && needed && !*err)
-		*err = weft_fail(ELIBBAD, "the CUDA driver has no '%s'; GPU "
-				 "memory is not used (drivers from 12.0 on have it)",
-				 symbol);
+		*err = weft_fail(
+			ELIBBAD,
+			"the CUDA driver has no '%s'; GPU "
+			"memory is not used (drivers from 12.0 on have it)",
+			symbol);
 	return p;
 }
 
@@ -77,8 +79,9 @@ static int load_driver(void)
 	/* never closed: the program uses the same one */
 	lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
-		return weft_fail(ENOENT, "cannot load the CUDA driver '%s' (%s)",
-				 name, dlerror());
+		return weft_fail(ENOENT,
+				 "cannot load the CUDA driver '%s' (%s)", name,
+				 dlerror());
 #define X(field, symbol, args) \
 	*(void **)&table.field = resolve_symbol(lib, #symbol, true, &err);
 	WEFT_CUDA_CALLS(X)
@@ -131,11 +134,14 @@ static int copy_two_rows(const struct weft_cuda *cu, uint64_t dst, uint64_t src,
 			 size_t len, void *st)
 {
 	const struct weft_cu_copy_2d rows = {
-		.src_type = WEFT_CU_MEMORY_UNIFIED, .src = src,
+		.src_type = WEFT_CU_MEMORY_UNIFIED,
+		.src = src,
 		.src_pitch = len / 2,
-		.dst_type = WEFT_CU_MEMORY_UNIFIED, .dst = dst,
+		.dst_type = WEFT_CU_MEMORY_UNIFIED,
+		.dst = dst,
 		.dst_pitch = len / 2,
-		.width = len / 2, .height = 2,
+		.width = len / 2,
+		.height = 2,
 	};
 
 	return cu->memcpy_2d(&rows, st);
@@ -228,15 +234,14 @@ int weft_cuda_query(const void *p, struct weft_cuda_ptr *info)
 	if (weft_cuda_enter(&s, NULL))
 		return 0;
 	/* an unknown address is no error: all values are zero */
-	r = s.cu->pointer_attrs(ARRAY_SIZE(attrs), attrs, values,
-				(uintptr_t)p);
+	r = s.cu->pointer_attrs(ARRAY_SIZE(attrs), attrs, values, (uintptr_t)p);
 	/* during exit the driver is gone and knows no memory */
 	if (r) {
 		if (r != WEFT_CU_DEINITIALIZED) {
 			err = weft_cuda_errno(r);
 			weft_warn_once("the CUDA driver cannot tell what "
-				       "memory is at %p (%s)", p,
-				       weft_cuda_error_name(r));
+				       "memory is at %p (%s)",
+				       p, weft_cuda_error_name(r));
 		}
 		goto out;
 	}

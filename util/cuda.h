@@ -23,58 +23,58 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WEFT_CU_SUCCESS			0
-#define WEFT_CU_INVALID_VALUE		1
-#define WEFT_CU_OUT_OF_MEMORY		2
-#define WEFT_CU_NOT_INITIALIZED		3
-#define WEFT_CU_DEINITIALIZED		4
-#define WEFT_CU_NO_DEVICE		100
-#define WEFT_CU_INVALID_DEVICE		101
-#define WEFT_CU_INVALID_CONTEXT		201
-#define WEFT_CU_OPERATING_SYSTEM	304
-#define WEFT_CU_INVALID_HANDLE		400
-#define WEFT_CU_NOT_READY		600
-#define WEFT_CU_CONTEXT_DESTROYED	709
-#define WEFT_CU_ALREADY_REGISTERED	712
-#define WEFT_CU_NOT_PERMITTED		800
-#define WEFT_CU_NOT_SUPPORTED		801
-#define WEFT_CU_CAPTURE_UNSUPPORTED	900
-#define WEFT_CU_CAPTURE_INVALIDATED	901
+#define WEFT_CU_SUCCESS		    0
+#define WEFT_CU_INVALID_VALUE	    1
+#define WEFT_CU_OUT_OF_MEMORY	    2
+#define WEFT_CU_NOT_INITIALIZED	    3
+#define WEFT_CU_DEINITIALIZED	    4
+#define WEFT_CU_NO_DEVICE	    100
+#define WEFT_CU_INVALID_DEVICE	    101
+#define WEFT_CU_INVALID_CONTEXT	    201
+#define WEFT_CU_OPERATING_SYSTEM    304
+#define WEFT_CU_INVALID_HANDLE	    400
+#define WEFT_CU_NOT_READY	    600
+#define WEFT_CU_CONTEXT_DESTROYED   709
+#define WEFT_CU_ALREADY_REGISTERED  712
+#define WEFT_CU_NOT_PERMITTED	    800
+#define WEFT_CU_NOT_SUPPORTED	    801
+#define WEFT_CU_CAPTURE_UNSUPPORTED 900
+#define WEFT_CU_CAPTURE_INVALIDATED 901
 
-#define WEFT_CU_CAPTURE_GLOBAL		0
-#define WEFT_CU_CAPTURE_RELAXED		2
+#define WEFT_CU_CAPTURE_GLOBAL	0
+#define WEFT_CU_CAPTURE_RELAXED 2
 
-#define WEFT_CU_POINTER_CONTEXT		1
-#define WEFT_CU_POINTER_MEMORY_TYPE	2
-#define WEFT_CU_POINTER_BUFFER_ID	7
-#define WEFT_CU_POINTER_IS_MANAGED	8
-#define WEFT_CU_POINTER_ORDINAL		9
-#define WEFT_CU_MEMORY_HOST		1
-#define WEFT_CU_MEMORY_DEVICE		2
+#define WEFT_CU_POINTER_CONTEXT	    1
+#define WEFT_CU_POINTER_MEMORY_TYPE 2
+#define WEFT_CU_POINTER_BUFFER_ID   7
+#define WEFT_CU_POINTER_IS_MANAGED  8
+#define WEFT_CU_POINTER_ORDINAL	    9
+#define WEFT_CU_MEMORY_HOST	    1
+#define WEFT_CU_MEMORY_DEVICE	    2
 
-#define WEFT_CU_DEVICE_PCI_BUS		33
-#define WEFT_CU_DEVICE_PCI_DEVICE	34
-#define WEFT_CU_DEVICE_PCI_DOMAIN	50
-#define WEFT_CU_DEVICE_VMM		102	/* cuMemCreate and so on */
-#define WEFT_CU_DEVICE_POSIX_FD		103	/* exports as a descriptor */
-#define WEFT_CU_DEVICE_VMM_RDMA		110	/* adapters reach such memory */
-#define WEFT_CU_DEVICE_MPS		133	/* from 12.x on, else unknown */
+#define WEFT_CU_DEVICE_PCI_BUS	  33
+#define WEFT_CU_DEVICE_PCI_DEVICE 34
+#define WEFT_CU_DEVICE_PCI_DOMAIN 50
+#define WEFT_CU_DEVICE_VMM	  102 /* cuMemCreate and so on */
+#define WEFT_CU_DEVICE_POSIX_FD	  103 /* exports as a descriptor */
+#define WEFT_CU_DEVICE_VMM_RDMA	  110 /* adapters reach such memory */
+#define WEFT_CU_DEVICE_MPS	  133 /* from 12.x on, else unknown */
 
-#define WEFT_CU_LIMIT_STACK_SIZE	0
-#define WEFT_CU_LIMIT_PRINTF_FIFO_SIZE	1
-#define WEFT_CU_LIMIT_MALLOC_HEAP_SIZE	2
+#define WEFT_CU_LIMIT_STACK_SIZE       0
+#define WEFT_CU_LIMIT_PRINTF_FIFO_SIZE 1
+#define WEFT_CU_LIMIT_MALLOC_HEAP_SIZE 2
 
-#define WEFT_CU_STREAM_NON_BLOCKING	1
-#define WEFT_CU_EVENT_DISABLE_TIMING	2
-#define WEFT_CU_HOSTREGISTER_PORTABLE	1
-#define WEFT_CU_HOSTREGISTER_DEVICEMAP	2
-#define WEFT_CU_HANDLE_POSIX_FD		1
-#define WEFT_CU_ALLOCATION_PINNED	1
-#define WEFT_CU_LOCATION_DEVICE		1
-#define WEFT_CU_ACCESS_READWRITE	3
-#define WEFT_CU_GRANULARITY_MINIMUM	0
-#define WEFT_CU_SRC_ORDER_STREAM	1
-#define WEFT_CU_MEMORY_UNIFIED		4
+#define WEFT_CU_STREAM_NON_BLOCKING    1
+#define WEFT_CU_EVENT_DISABLE_TIMING   2
+#define WEFT_CU_HOSTREGISTER_PORTABLE  1
+#define WEFT_CU_HOSTREGISTER_DEVICEMAP 2
+#define WEFT_CU_HANDLE_POSIX_FD	       1
+#define WEFT_CU_ALLOCATION_PINNED      1
+#define WEFT_CU_LOCATION_DEVICE	       1
+#define WEFT_CU_ACCESS_READWRITE       3
+#define WEFT_CU_GRANULARITY_MINIMUM    0
+#define WEFT_CU_SRC_ORDER_STREAM       1
+#define WEFT_CU_MEMORY_UNIFIED	       4
 
 struct weft_cu_uuid {
 	unsigned char bytes[16];
@@ -131,86 +131,89 @@ struct weft_cu_copy_2d {
 };
 
 /* X(field, symbol, arguments) */
-#define WEFT_CUDA_CALLS(X)						\
-	X(init, cuInit, (unsigned int flags))				\
-	X(error_name, cuGetErrorName, (int err, const char **name))	\
-	X(device_count, cuDeviceGetCount, (int *n))			\
-	X(device_get, cuDeviceGet, (int *dev, int ordinal))		\
-	X(device_uuid, cuDeviceGetUuid_v2, (struct weft_cu_uuid *, int dev))\
-	X(device_attr, cuDeviceGetAttribute, (int *v, int attr, int dev)) \
-	X(primary_state, cuDevicePrimaryCtxGetState,			\
-	  (int dev, unsigned int *flags, int *active))			\
-	X(primary_retain, cuDevicePrimaryCtxRetain, (void **ctx, int dev)) \
-	X(primary_release, cuDevicePrimaryCtxRelease_v2, (int dev))	\
-	X(ctx_push, cuCtxPushCurrent_v2, (void *ctx))			\
-	X(ctx_pop, cuCtxPopCurrent_v2, (void **ctx))			\
-	X(ctx_current, cuCtxGetCurrent, (void **ctx))			\
-	X(ctx_device, cuCtxGetDevice, (int *dev))			\
-	X(ctx_create, cuCtxCreate_v2,					\
-	  (void **ctx, unsigned int flags, int dev))			\
-	X(ctx_destroy, cuCtxDestroy_v2, (void *ctx))			\
-	X(ctx_limit, cuCtxSetLimit, (int limit, size_t value))		\
-	X(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))	\
-	X(pointer_attrs, cuPointerGetAttributes,			\
-	  (unsigned int n, int *attrs, void **values, uint64_t ptr))	\
-	X(address_range, cuMemGetAddressRange_v2,			\
-	  (uint64_t *base, size_t *size, uint64_t ptr))			\
-	X(mem_granularity, cuMemGetAllocationGranularity,		\
-	  (size_t *size, const struct weft_cu_alloc_prop *, int option)) \
-	X(mem_create, cuMemCreate, (unsigned long long *handle,		\
-	  size_t size, const struct weft_cu_alloc_prop *,		\
-	  unsigned long long flags))					\
-	X(mem_release, cuMemRelease, (unsigned long long handle))	\
-	X(mem_retain, cuMemRetainAllocationHandle,			\
-	  (unsigned long long *handle, void *addr))			\
-	X(mem_export, cuMemExportToShareableHandle, (void *shareable,	\
-	  unsigned long long handle, int type, unsigned long long flags)) \
-	X(mem_import, cuMemImportFromShareableHandle,			\
-	  (unsigned long long *handle, void *shareable, int type))	\
-	X(address_reserve, cuMemAddressReserve, (uint64_t *ptr,		\
-	  size_t size, size_t align, uint64_t addr,			\
-	  unsigned long long flags))					\
-	X(address_free, cuMemAddressFree, (uint64_t ptr, size_t size))	\
-	X(mem_map, cuMemMap, (uint64_t ptr, size_t size, size_t offset,	\
-	  unsigned long long handle, unsigned long long flags))		\
-	X(mem_unmap, cuMemUnmap, (uint64_t ptr, size_t size))		\
-	X(mem_access, cuMemSetAccess, (uint64_t ptr, size_t size,	\
-	  const struct weft_cu_access *, size_t n))			\
-	X(host_register, cuMemHostRegister_v2,				\
-	  (void *p, size_t size, unsigned int flags))			\
-	X(host_unregister, cuMemHostUnregister, (void *p))		\
-	X(host_device_ptr, cuMemHostGetDevicePointer_v2,		\
-	  (uint64_t *dptr, void *p, unsigned int flags))		\
-	X(stream_create, cuStreamCreate, (void **st, unsigned int flags)) \
-	X(stream_destroy, cuStreamDestroy_v2, (void *st))		\
-	X(stream_query, cuStreamQuery, (void *st))			\
-	X(memcpy_async, cuMemcpyAsync,					\
-	  (uint64_t dst, uint64_t src, size_t n, void *st))		\
-	X(memcpy_2d, cuMemcpy2DAsync_v2,				\
-	  (const struct weft_cu_copy_2d *, void *st))			\
-	X(event_create, cuEventCreate, (void **ev, unsigned int flags))	\
-	X(event_destroy, cuEventDestroy_v2, (void *ev))			\
-	X(event_record, cuEventRecord, (void *ev, void *st))		\
-	X(event_query, cuEventQuery, (void *ev))			\
-	X(host_func, cuLaunchHostFunc,					\
+#define WEFT_CUDA_CALLS(X)                                                   \
+	X(init, cuInit, (unsigned int flags))                                \
+	X(error_name, cuGetErrorName, (int err, const char **name))          \
+	X(device_count, cuDeviceGetCount, (int *n))                          \
+	X(device_get, cuDeviceGet, (int *dev, int ordinal))                  \
+	X(device_uuid, cuDeviceGetUuid_v2, (struct weft_cu_uuid *, int dev)) \
+	X(device_attr, cuDeviceGetAttribute, (int *v, int attr, int dev))    \
+	X(primary_state, cuDevicePrimaryCtxGetState,                         \
+	  (int dev, unsigned int *flags, int *active))                       \
+	X(primary_retain, cuDevicePrimaryCtxRetain, (void **ctx, int dev))   \
+	X(primary_release, cuDevicePrimaryCtxRelease_v2, (int dev))          \
+	X(ctx_push, cuCtxPushCurrent_v2, (void *ctx))                        \
+	X(ctx_pop, cuCtxPopCurrent_v2, (void **ctx))                         \
+	X(ctx_current, cuCtxGetCurrent, (void **ctx))                        \
+	X(ctx_device, cuCtxGetDevice, (int *dev))                            \
+	X(ctx_create, cuCtxCreate_v2,                                        \
+	  (void **ctx, unsigned int flags, int dev))                         \
+	X(ctx_destroy, cuCtxDestroy_v2, (void *ctx))                         \
+	X(ctx_limit, cuCtxSetLimit, (int limit, size_t value))               \
+	X(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))      \
+	X(pointer_attrs, cuPointerGetAttributes,                             \
+	  (unsigned int n, int *attrs, void **values, uint64_t ptr))         \
+	X(address_range, cuMemGetAddressRange_v2,                            \
+	  (uint64_t * base, size_t * size, uint64_t ptr))                    \
+	X(mem_granularity, cuMemGetAllocationGranularity,                    \
+	  (size_t * size, const struct weft_cu_alloc_prop *, int option))    \
+	X(mem_create, cuMemCreate,                                           \
+	  (unsigned long long *handle, size_t size,                          \
+	   const struct weft_cu_alloc_prop *, unsigned long long flags))     \
+	X(mem_release, cuMemRelease, (unsigned long long handle))            \
+	X(mem_retain, cuMemRetainAllocationHandle,                           \
+	  (unsigned long long *handle, void *addr))                          \
+	X(mem_export, cuMemExportToShareableHandle,                          \
+	  (void *shareable, unsigned long long handle, int type,             \
+	   unsigned long long flags))                                        \
+	X(mem_import, cuMemImportFromShareableHandle,                        \
+	  (unsigned long long *handle, void *shareable, int type))           \
+	X(address_reserve, cuMemAddressReserve,                              \
+	  (uint64_t * ptr, size_t size, size_t align, uint64_t addr,         \
+	   unsigned long long flags))                                        \
+	X(address_free, cuMemAddressFree, (uint64_t ptr, size_t size))       \
+	X(mem_map, cuMemMap,                                                 \
+	  (uint64_t ptr, size_t size, size_t offset,                         \
+	   unsigned long long handle, unsigned long long flags))             \
+	X(mem_unmap, cuMemUnmap, (uint64_t ptr, size_t size))                \
+	X(mem_access, cuMemSetAccess,                                        \
+	  (uint64_t ptr, size_t size, const struct weft_cu_access *,         \
+	   size_t n))                                                        \
+	X(host_register, cuMemHostRegister_v2,                               \
+	  (void *p, size_t size, unsigned int flags))                        \
+	X(host_unregister, cuMemHostUnregister, (void *p))                   \
+	X(host_device_ptr, cuMemHostGetDevicePointer_v2,                     \
+	  (uint64_t * dptr, void *p, unsigned int flags))                    \
+	X(stream_create, cuStreamCreate, (void **st, unsigned int flags))    \
+	X(stream_destroy, cuStreamDestroy_v2, (void *st))                    \
+	X(stream_query, cuStreamQuery, (void *st))                           \
+	X(memcpy_async, cuMemcpyAsync,                                       \
+	  (uint64_t dst, uint64_t src, size_t n, void *st))                  \
+	X(memcpy_2d, cuMemcpy2DAsync_v2,                                     \
+	  (const struct weft_cu_copy_2d *, void *st))                        \
+	X(event_create, cuEventCreate, (void **ev, unsigned int flags))      \
+	X(event_destroy, cuEventDestroy_v2, (void *ev))                      \
+	X(event_record, cuEventRecord, (void *ev, void *st))                 \
+	X(event_query, cuEventQuery, (void *ev))                             \
+	X(host_func, cuLaunchHostFunc,                                       \
 	  (void *st, void (*fn)(void *), void *arg))
 
 /* NULL if the driver is too old. */
-#define WEFT_CUDA_OPTIONAL(X)						\
-	X(write_value32, cuStreamWriteValue32_v2, (void *st,		\
-	  uint64_t addr, uint32_t value, unsigned int flags))		\
-	X(memcpy_batch, cuMemcpyBatchAsync_v2, (uint64_t *dsts,		\
-	  uint64_t *srcs, size_t *sizes, size_t n,			\
-	  struct weft_cu_copy_attr *attrs, size_t *attr_at,		\
-	  size_t nattrs, void *st))					\
-	/* all that drivers of CUDA 12.8 and 12.9 have */		\
-	X(memcpy_batch_12, cuMemcpyBatchAsync, (uint64_t *dsts,		\
-	  uint64_t *srcs, size_t *sizes, size_t n,			\
-	  struct weft_cu_copy_attr *attrs, size_t *attr_at,		\
-	  size_t nattrs, size_t *failed, void *st))
+#define WEFT_CUDA_OPTIONAL(X)                                                 \
+	X(write_value32, cuStreamWriteValue32_v2,                             \
+	  (void *st, uint64_t addr, uint32_t value, unsigned int flags))      \
+	X(memcpy_batch, cuMemcpyBatchAsync_v2,                                \
+	  (uint64_t * dsts, uint64_t * srcs, size_t * sizes, size_t n,        \
+	   struct weft_cu_copy_attr * attrs, size_t * attr_at, size_t nattrs, \
+	   void *st))                                                         \
+	/* all that drivers of CUDA 12.8 and 12.9 have */                     \
+	X(memcpy_batch_12, cuMemcpyBatchAsync,                                \
+	  (uint64_t * dsts, uint64_t * srcs, size_t * sizes, size_t n,        \
+	   struct weft_cu_copy_attr * attrs, size_t * attr_at, size_t nattrs, \
+	   size_t * failed, void *st))
 
 struct weft_cuda {
-#define X(field, symbol, args) int (*field) args;
+#define X(field, symbol, args) int(*field) args;
 	WEFT_CUDA_CALLS(X)
 	WEFT_CUDA_OPTIONAL(X)
 #undef X
@@ -239,7 +242,7 @@ const struct weft_cuda *weft_cuda(void);
  * Use weft_cuda_from_host() for copies from host memory below this size.  The
  * driver's own bound is between 24 and 32 KiB (580, H200).
  */
-#define WEFT_CUDA_SMALL	(64u << 10)
+#define WEFT_CUDA_SMALL (64u << 10)
 
 /*
  * Queue a copy from pinned host memory to a GPU on a copy engine.
@@ -293,17 +296,17 @@ void weft_cuda_leave(struct weft_cuda_scope *s);
 
 /* What the driver knows about an address. */
 enum weft_cuda_where {
-	WEFT_CUDA_PAGEABLE,		/* ordinary host memory */
-	WEFT_CUDA_PINNED,		/* registered host memory */
+	WEFT_CUDA_PAGEABLE, /* ordinary host memory */
+	WEFT_CUDA_PINNED,   /* registered host memory */
 	WEFT_CUDA_DEVICE,
 };
 
 struct weft_cuda_ptr {
 	enum weft_cuda_where where;
 	bool managed;
-	int ordinal;			/* DEVICE: this process's numbering */
-	void *ctx;			/* DEVICE: the context to enter */
-	uint64_t buffer_id;		/* of the allocation, never reused */
+	int ordinal;	    /* DEVICE: this process's numbering */
+	void *ctx;	    /* DEVICE: the context to enter */
+	uint64_t buffer_id; /* of the allocation, never reused */
 };
 
 /*

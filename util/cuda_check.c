@@ -7,7 +7,7 @@
 
 #include "util/cuda.h"
 
-#define SAME(ours, theirs)						\
+#define SAME(ours, theirs) \
 	_Static_assert((int)(ours) == (int)(theirs), #ours " is " #theirs)
 
 SAME(WEFT_CU_SUCCESS, CUDA_SUCCESS);
@@ -70,8 +70,8 @@ SAME(sizeof(int), sizeof(CUmemAllocationHandleType));
 SAME(sizeof(int), sizeof(CUpointer_attribute));
 SAME(sizeof(struct weft_cu_uuid), sizeof(CUuuid));
 
-#define AT(ours, field, theirs, its)					\
-	SAME(offsetof(struct ours, field), offsetof(theirs, its));	\
+#define AT(ours, field, theirs, its)                               \
+	SAME(offsetof(struct ours, field), offsetof(theirs, its)); \
 	SAME(sizeof(((struct ours *)0)->field), sizeof(((theirs *)0)->its))
 
 SAME(sizeof(struct weft_cu_location), sizeof(CUmemLocation));
@@ -122,9 +122,9 @@ AT(weft_cu_copy_attr, dst_hint, CUmemcpyAttributes, dstLocHint);
 AT(weft_cu_copy_attr, flags, CUmemcpyAttributes, flags);
 /* the arguments of the call; CUDA 12's form has one more */
 #if CUDA_VERSION >= 13000
-SAME(sizeof(int), sizeof(cuMemcpyBatchAsync((CUdeviceptr *)0, (CUdeviceptr *)0,
-					    (size_t *)0, 0, 0, (size_t *)0, 0,
-					    (CUstream)0)));
+SAME(sizeof(int),
+     sizeof(cuMemcpyBatchAsync((CUdeviceptr *)0, (CUdeviceptr *)0, (size_t *)0,
+			       0, 0, (size_t *)0, 0, (CUstream)0)));
 #else
 SAME(sizeof(int), sizeof(cuMemcpyBatchAsync((CUdeviceptr *)0, (CUdeviceptr *)0,
 					    (size_t *)0, 0, 0, (size_t *)0, 0,

@@ -6,7 +6,7 @@
 #include "util/cuda.h"
 #include "util/log.h"
 
-#define DEVICES	64
+#define DEVICES 64
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -37,16 +37,18 @@ static int create_context(int ordinal)
 		r = s.cu->ctx_create(&own[ordinal].ctx, 0, dev);
 	if (!r) {
 		shrink_context(s.cu);
-		s.cu->ctx_pop(&popped);	/* ctx_create made it current */
+		s.cu->ctx_pop(&popped); /* ctx_create made it current */
 	}
 	weft_cuda_leave(&s);
 	if (!r)
 		return 0;
 	own[ordinal].ctx = NULL;
-	return weft_fail(-weft_cuda_errno(r), "cannot make a CUDA context of "
+	return weft_fail(-weft_cuda_errno(r),
+			 "cannot make a CUDA context of "
 			 "weft's own on GPU %d (%s): it takes 260 MiB of GPU "
 			 "memory; WEFT_NCCL_NVLINK=off for all ranks does "
-			 "without", ordinal, weft_cuda_error_name(r));
+			 "without",
+			 ordinal, weft_cuda_error_name(r));
 }
 
 int weft_cuda_own_get(int ordinal, void **ctx)

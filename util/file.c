@@ -32,15 +32,15 @@ int weft_file_open(int dir, const char *name, int flags, unsigned int mode,
 
 	if (!st)
 		st = &mine;
-	fd = openat(dir, name, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
-		    mode);
+	fd = openat(dir, name, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, mode);
 	if (fd < 0) {
 		err = -errno;
 		/* a socket, or a FIFO without reader */
 		if (err == -ENXIO)
 			return set_not_regular(why);
-		*why = err == -ELOOP && flags & O_NOFOLLOW ?
-		       "it is a symbolic link" : strerror(-err);
+		*why = err == -ELOOP && flags & O_NOFOLLOW
+			       ? "it is a symbolic link"
+			       : strerror(-err);
 		return err;
 	}
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, st)) {

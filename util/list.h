@@ -40,11 +40,10 @@ static inline void weft_list_del(struct weft_list *n)
 	container_of((head)->next, type, member)
 
 /* The body may unlink or free @pos. */
-#define weft_list_for_each(pos, tmp, head, member)			\
-	for (pos = container_of((head)->next, __typeof__(*pos), member),\
-	     tmp = container_of(pos->member.next, __typeof__(*pos), member);\
-	     &pos->member != (head);					\
-	     pos = tmp,							\
-	     tmp = container_of(pos->member.next, __typeof__(*pos), member))
+#define weft_list_for_each(pos, tmp, head, member)                          \
+	for (pos = container_of((head)->next, __typeof__(*pos), member),    \
+	    tmp = container_of(pos->member.next, __typeof__(*pos), member); \
+	     &pos->member != (head); pos = tmp,                             \
+	    tmp = container_of(pos->member.next, __typeof__(*pos), member))
 
 #endif

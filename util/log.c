@@ -10,9 +10,9 @@
 #include "util/log.h"
 #include "util/util.h"
 
-#define SITES		64
-#define BURST		20	/* messages per call site and period */
-#define PERIOD_MS	60000
+#define SITES	  64
+#define BURST	  20 /* messages per call site and period */
+#define PERIOD_MS 60000
 
 enum weft_level weft_log_level = WEFT_LOG_WARN;
 
@@ -37,8 +37,8 @@ static void write_stderr(void *arg, enum weft_level level, const char *file,
 	int n;
 
 	if (level == WEFT_LOG_DEBUG)
-		n = snprintf(buf, sizeof(buf), "weft: debug: %s:%d: %s\n",
-			     file, line, text);
+		n = snprintf(buf, sizeof(buf), "weft: debug: %s:%d: %s\n", file,
+			     line, text);
 	else
 		n = snprintf(buf, sizeof(buf), "weft: %s: %s\n",
 			     level_names[level], text);
@@ -78,8 +78,8 @@ void weft_log_set_sink(weft_log_sink sink, void *arg)
 static unsigned int count_left(enum weft_level level, const char *file,
 			       int line)
 {
-	struct site *p = &sites[((uintptr_t)file / 16 + (unsigned int)line) %
-				SITES];
+	struct site *p =
+		&sites[((uintptr_t)file / 16 + (unsigned int)line) % SITES];
 	uint64_t now = weft_now_ms();
 	unsigned int n;
 
@@ -98,7 +98,8 @@ static unsigned int count_left(enum weft_level level, const char *file,
 static void write_message(enum weft_level level, const char *file, int line,
 			  unsigned int more, char *text, size_t size)
 {
-	static const char last[] = " (more like this will be left out for a minute)";
+	static const char last[] =
+		" (more like this will be left out for a minute)";
 	size_t n = strlen(text);
 
 	if (more == 1)

@@ -40,26 +40,26 @@ void weft_log(enum weft_level level, const char *file, int line,
 int weft_log_fail(enum weft_level level, const char *file, int line, int err,
 		  const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-#define weft_at(level, ...)						\
-	do {								\
-		if ((level) <= weft_log_level)				\
+#define weft_at(level, ...)                                                 \
+	do {                                                                \
+		if ((level) <= weft_log_level)                              \
 			weft_log((level), __FILE__, __LINE__, __VA_ARGS__); \
 	} while (0)
-#define weft_error(...)	weft_at(WEFT_LOG_ERROR, __VA_ARGS__)
+#define weft_error(...) weft_at(WEFT_LOG_ERROR, __VA_ARGS__)
 #define weft_warn(...)	weft_at(WEFT_LOG_WARN, __VA_ARGS__)
 #define weft_info(...)	weft_at(WEFT_LOG_INFO, __VA_ARGS__)
-#define weft_debug(...)	weft_at(WEFT_LOG_DEBUG, __VA_ARGS__)
+#define weft_debug(...) weft_at(WEFT_LOG_DEBUG, __VA_ARGS__)
 
 /* "cannot bind '10.0.0.1': Address already in use"; returns -|err|. */
-#define weft_fail(err, ...)						\
+#define weft_fail(err, ...) \
 	weft_log_fail(WEFT_LOG_ERROR, __FILE__, __LINE__, (err), __VA_ARGS__)
 
 /* Warn once per process and call site. */
-#define weft_warn_once(...)						\
-	do {								\
-		static atomic_flag weft_once_ = ATOMIC_FLAG_INIT;	\
-		if (!atomic_flag_test_and_set(&weft_once_))		\
-			weft_warn(__VA_ARGS__);				\
+#define weft_warn_once(...)                                       \
+	do {                                                      \
+		static atomic_flag weft_once_ = ATOMIC_FLAG_INIT; \
+		if (!atomic_flag_test_and_set(&weft_once_))       \
+			weft_warn(__VA_ARGS__);                   \
 	} while (0)
 
 #endif

@@ -7,7 +7,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_nvml table;
-static const char *missing = "";	/* NULL: loaded; "": not tried yet */
+static const char *missing = ""; /* NULL: loaded; "": not tried yet */
 
 static const char *load_nvml(void)
 {
@@ -20,9 +20,9 @@ static const char *load_nvml(void)
 	lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
 		return "the driver's libnvidia-ml.so.1 cannot be loaded";
-#define X(field, symbol, args)						\
-	*(void **)&table.field = dlsym(lib, #symbol);			\
-	if (!table.field)						\
+#define X(field, symbol, args)                        \
+	*(void **)&table.field = dlsym(lib, #symbol); \
+	if (!table.field)                             \
 		lacks = "the driver's libnvidia-ml.so.1 has no " #symbol;
 	WEFT_NVML_CALLS(X)
 #undef X
@@ -43,9 +43,9 @@ const struct weft_nvml *weft_nvml_open(const char **why)
 	r = table.init();
 	if (r == WEFT_NVML_SUCCESS)
 		return &table;
-	*why = r == WEFT_NVML_DRIVER_NOT_LOADED ?
-	       "NVIDIA's kernel driver is not loaded" :
-	       "libnvidia-ml.so.1 cannot be initialised";
+	*why = r == WEFT_NVML_DRIVER_NOT_LOADED
+		       ? "NVIDIA's kernel driver is not loaded"
+		       : "libnvidia-ml.so.1 cannot be initialised";
 	return NULL;
 }
 

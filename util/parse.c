@@ -60,8 +60,8 @@ static int take_units(const char *text, const struct unit *units, size_t n,
 			break;
 	if (i == n)
 		return -EINVAL;
-	if (__builtin_mul_overflow(v, units[i].factor, &v) ||
-	    v < min || v > max)
+	if (__builtin_mul_overflow(v, units[i].factor, &v) || v < min ||
+	    v > max)
 		return -ERANGE;
 	*value = v;
 	return 0;
@@ -70,7 +70,7 @@ static int take_units(const char *text, const struct unit *units, size_t n,
 int weft_parse_u64(const char *text, uint64_t min, uint64_t max,
 		   uint64_t *value)
 {
-	static const struct unit plain[] = {{ "", 1 }};
+	static const struct unit plain[] = { { "", 1 } };
 
 	return take_units(text, plain, ARRAY_SIZE(plain), min, max, value);
 }
@@ -79,10 +79,17 @@ int weft_parse_size(const char *text, uint64_t min, uint64_t max,
 		    uint64_t *value)
 {
 	static const struct unit sizes[] = {
-		{ "", 1 }, { "b", 1 },
-		{ "k", 1ull << 10 }, { "kb", 1ull << 10 }, { "kib", 1ull << 10 },
-		{ "m", 1ull << 20 }, { "mb", 1ull << 20 }, { "mib", 1ull << 20 },
-		{ "g", 1ull << 30 }, { "gb", 1ull << 30 }, { "gib", 1ull << 30 },
+		{ "", 1 },
+		{ "b", 1 },
+		{ "k", 1ull << 10 },
+		{ "kb", 1ull << 10 },
+		{ "kib", 1ull << 10 },
+		{ "m", 1ull << 20 },
+		{ "mb", 1ull << 20 },
+		{ "mib", 1ull << 20 },
+		{ "g", 1ull << 30 },
+		{ "gb", 1ull << 30 },
+		{ "gib", 1ull << 30 },
 	};
 
 	return take_units(text, sizes, ARRAY_SIZE(sizes), min, max, value);
@@ -92,7 +99,7 @@ int weft_parse_msec(const char *text, uint64_t min, uint64_t max,
 		    uint64_t *msec)
 {
 	static const struct unit times[] = {
-		{ "", 1000 }, { "ms", 1 }, { "s", 1000 },
+		{ "", 1000 },	    { "ms", 1 },	  { "s", 1000 },
 		{ "m", 60 * 1000 }, { "h", 3600 * 1000 },
 	};
 
@@ -102,7 +109,7 @@ int weft_parse_msec(const char *text, uint64_t min, uint64_t max,
 int weft_parse_bool(const char *text, bool *value)
 {
 	static const char *const words[][2] = {
-		{ "0", "1" }, { "n", "y" }, { "no", "yes" },
+		{ "0", "1" },	 { "n", "y" },	      { "no", "yes" },
 		{ "off", "on" }, { "false", "true" },
 	};
 	size_t i;
@@ -141,7 +148,7 @@ int weft_parse_ports(const char *text, uint16_t *first, uint16_t *last)
 	return 0;
 }
 
-#define RANGE_MAX 128	/* names of one list: UCS_CONFIG_ARRAY_MAX */
+#define RANGE_MAX 128 /* names of one list: UCS_CONFIG_ARRAY_MAX */
 
 static bool take_decimal(const char **text, uint64_t *value)
 {
@@ -184,7 +191,7 @@ bool weft_range_name(const char *entry, size_t len, unsigned int i, char *name,
 	if (i > last - first || i >= RANGE_MAX)
 		return false;
 	n = snprintf(name, size, "%.*s%llu%.*s", (int)(at - entry), entry,
-		     (unsigned long long)(first + i),
-		     (int)(entry + len - rest), rest);
+		     (unsigned long long)(first + i), (int)(entry + len - rest),
+		     rest);
 	return n < (int)size;
 }

@@ -6,7 +6,7 @@
 
 #include "util/util.h"
 
-#define CHAINS	64
+#define CHAINS 64
 
 static struct weft_entry **find_chain(const struct weft_table *t, uint64_t key)
 {
@@ -52,7 +52,7 @@ int weft_table_add(struct weft_table *t, struct weft_entry *e, uint64_t key)
 		if (resize_table(t, CHAINS))
 			return -ENOMEM;
 	} else if (t->n >= t->nchains) {
-		(void)resize_table(t, 2 * t->nchains);	/* else only slower */
+		(void)resize_table(t, 2 * t->nchains); /* else only slower */
 	}
 	e->key = key;
 	link_entry(t, e);

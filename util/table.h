@@ -18,7 +18,7 @@ struct weft_entry {
 /* Zeroed is empty. */
 struct weft_table {
 	struct weft_entry **chains;
-	size_t nchains;			/* a power of two, or 0 */
+	size_t nchains; /* a power of two, or 0 */
 	size_t n;
 	uint64_t salt;
 };

@@ -5,10 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
-#define BIT(n)		(1ull << (n))
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#define BIT(n)	      (1ull << (n))
 #define container_of(ptr, type, member) \
-	((type *)((char *)(ptr) - offsetof(type, member)))
+	((type *)((char *)(ptr)-offsetof(type, member)))
 
 static inline size_t weft_min(size_t a, size_t b)
 {

@@ -48,9 +48,9 @@ static const struct weft_verbs *load_verbs(void)
 			  LIBRARY, dlerror());
 		return NULL;
 	}
-#define X(field, symbol, type, args)					\
-	*(void **)&loaded.field = dlsym(lib, #symbol);			\
-	if (!loaded.field)						\
+#define X(field, symbol, type, args)                   \
+	*(void **)&loaded.field = dlsym(lib, #symbol); \
+	if (!loaded.field)                             \
 		missing = #symbol;
 	WEFT_VERBS_CALLS(X)
 #undef X
@@ -59,7 +59,8 @@ static const struct weft_verbs *load_verbs(void)
 #undef X
 	if (missing) {
 		weft_warn("InfiniBand is not used: '%s' has no '%s'; install "
-			  "rdma-core 17 or newer", LIBRARY, missing);
+			  "rdma-core 17 or newer",
+			  LIBRARY, missing);
 		return NULL;
 	}
 	/* after a fork, pages of registered memory stay with the parent */
@@ -114,5 +115,6 @@ const char *weft_wc_name(enum ibv_wc_status status)
 	};
 
 	return (size_t)status < ARRAY_SIZE(names) && names[status]
-		       ? names[status] : "unknown error";
+		       ? names[status]
+		       : "unknown error";
 }

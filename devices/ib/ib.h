@@ -42,43 +42,45 @@
 
 #define IB_MAX_IOV	16
 #define IB_SQ_DEPTH	64
-#define IB_SQ_SPARE	16	/* of them kept from bulk, for messages */
-#define IB_PIECE	(1u << 20)	/* bytes of one WRITE or READ */
-#define IB_MAX_IMM	(4u << 20)	/* of one with an immediate */
-#define IB_MAX_QUEUED	16	/* operations taken, but not yet posted */
-#define IB_USER_SLOTS	IB_CREDITS	/* send buffers that messages fill */
+#define IB_SQ_SPARE	16	   /* of them kept from bulk, for messages */
+#define IB_PIECE	(1u << 20) /* bytes of one WRITE or READ */
+#define IB_MAX_IMM	(4u << 20) /* of one with an immediate */
+#define IB_MAX_QUEUED	16	   /* operations taken, but not yet posted */
+#define IB_USER_SLOTS	IB_CREDITS /* send buffers that messages fill */
 #define IB_TX_SLOTS	(IB_USER_SLOTS + 4)
-#define IB_INLINE	64	/* bytes that go inside a request */
-#define IB_CONN_BUCKETS	256
+#define IB_INLINE	64 /* bytes that go inside a request */
+#define IB_CONN_BUCKETS 256
 #define IB_TICK_MS	250
-#define IB_POLL_EVERY	16	/* progress calls between looks at epoll */
+#define IB_POLL_EVERY	16 /* progress calls between looks at epoll */
 
 struct ib_conn;
 struct ib_iface;
 
-/* ---- ib_device.c: verbs devices, shared by the interfaces of a process ---- */
+/*
+ * ---- ib_device.c: verbs devices, shared by the interfaces of a process ----
+ */
 
 struct ib_device {
-	unsigned int number;		/* below IB_MAX_DEVICES */
-	unsigned int refs;		/* interfaces, registrations */
+	unsigned int number; /* below IB_MAX_DEVICES */
+	unsigned int refs;   /* interfaces, registrations */
 	char name[WEFT_VERBS_NAME];
 	const struct weft_verbs *v;
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 	struct ibv_device_attr attr;
-	struct weft_list alarms;	/* struct ib_alarm */
-	pthread_t thread;		/* reads async events */
+	struct weft_list alarms; /* struct ib_alarm */
+	pthread_t thread;	 /* reads async events */
 	int stop_fd;
 };
 
 /* What the device's thread tells an interface. */
 struct ib_alarm {
-	struct weft_list link;		/* device->alarms */
+	struct weft_list link; /* device->alarms */
 	unsigned int port;
-	int wake_fd;			/* rung for all of it */
-	_Atomic int port_event;		/* the last of its port, + 1 */
-	_Atomic bool fatal;		/* the device has failed */
-	_Atomic bool cq_failed;		/* some completion queue of it has */
+	int wake_fd;		/* rung for all of it */
+	_Atomic int port_event; /* the last of its port, + 1 */
+	_Atomic bool fatal;	/* the device has failed */
+	_Atomic bool cq_failed; /* some completion queue of it has */
 };
 
 /* -ENOSPC: IB_MAX_DEVICES are open; -ENODEV, ...; logged. */
@@ -104,11 +106,11 @@ int ib_mem_lkey(struct weft_mem *mem, struct ib_device *dev, uint32_t *lkey);
 /* ---- ib_qp.c: queue pairs and their completion queues -------------------- */
 
 struct ib_cq {
-	struct weft_list link;		/* iface->cqs */
+	struct weft_list link; /* iface->cqs */
 	struct ibv_cq *cq;
-	unsigned int used, size;	/* entries promised, entries there */
-	bool dead;			/* nothing is learnt from it any more */
-	_Atomic bool failed;		/* told by the device's thread */
+	unsigned int used, size; /* entries promised, entries there */
+	bool dead;		 /* nothing is learnt from it any more */
+	_Atomic bool failed;	 /* told by the device's thread */
 };
 
 /* The connection's queue pair and its entries of a queue; -errno, logged. */
@@ -132,56 +134,57 @@ enum ib_op_kind {
 
 /* A put or a get. */
 struct ib_op {
-	struct weft_list link;	/* conn->queue, conn->posted or iface->finished */
+	struct weft_list
+		link; /* conn->queue, conn->posted or iface->finished */
 	enum ib_op_kind kind;
 	struct ib_conn *conn;
-	struct weft_op *op;	/* NULL: nobody waits */
+	struct weft_op *op; /* NULL: nobody waits */
 	int status;
 	bool all_posted;
-	unsigned int in_flight;	/* requests of it in the ring */
+	unsigned int in_flight; /* requests of it in the ring */
 	uint64_t remote_addr;
 	uint32_t rkey;
 	bool notify;
 	uint64_t tag;
-	size_t total, off;	/* bytes; bytes posted */
+	size_t total, off; /* bytes; bytes posted */
 	unsigned int iovcnt, iov_i;
 	size_t iov_off;
 	struct {
 		uint64_t addr;
 		size_t len;
 		uint32_t lkey;
-		struct ibv_mr *mr;	/* for this operation alone, or NULL */
+		struct ibv_mr *mr; /* for this operation alone, or NULL */
 	} iov[IB_MAX_IOV];
 };
 
 /* A send buffer. */
 struct ib_tx {
-	struct weft_list link;	/* conn->tx_free */
+	struct weft_list link; /* conn->tx_free */
 	uint8_t *buf;
 	uint32_t len;
-	bool user;		/* a message: of IB_USER_SLOTS */
+	bool user; /* a message: of IB_USER_SLOTS */
 };
 
 enum ib_rx_state {
 	IB_RX_IDLE,
 	IB_RX_POSTED,
-	IB_RX_PENDING,		/* arrived, in iface->received */
+	IB_RX_PENDING, /* arrived, in iface->received */
 };
 
 struct ib_rx {
-	struct weft_list link;	/* iface->received */
+	struct weft_list link; /* iface->received */
 	struct ib_conn *conn;
 	enum ib_rx_state state;
 	uint8_t *buf;
 	uint32_t len;
-	bool told;		/* an immediate, of a WRITE of @len bytes */
+	bool told; /* an immediate, of a WRITE of @len bytes */
 	uint32_t imm;
 };
 
 /* A posted request, of which the adapter has not told the end. */
 struct ib_request {
-	struct ib_op *op;	/* NULL: message or probe, or given up */
-	struct ib_tx *tx;	/* of a SEND */
+	struct ib_op *op; /* NULL: message or probe, or given up */
+	struct ib_tx *tx; /* of a SEND */
 };
 
 struct ib_tx *ib_tx_take(struct ib_conn *conn, bool user);
@@ -224,27 +227,27 @@ void ib_xfer_check_cqs(struct ib_iface *iface);
 /* ---- ib_conn.c: connections ---------------------------------------------- */
 
 enum ib_conn_state {
-	IB_CONN_MEETING,	/* our queue pair waits for the peer's */
-	IB_CONN_OPEN,		/* it sends; peer_ready: so may we */
-	IB_CONN_DEAD,		/* in iface->dead */
+	IB_CONN_MEETING, /* our queue pair waits for the peer's */
+	IB_CONN_OPEN,	 /* it sends; peer_ready: so may we */
+	IB_CONN_DEAD,	 /* in iface->dead */
 };
 
 struct ib_conn {
-	struct weft_list link;		/* peer->conns, iface->dead */
-	struct weft_list id_link;	/* iface->by_id */
-	struct weft_list work_link;	/* iface->work: look at it */
+	struct weft_list link;	    /* peer->conns, iface->dead */
+	struct weft_list id_link;   /* iface->by_id */
+	struct weft_list work_link; /* iface->work: look at it */
 	struct ib_iface *iface;
 	struct ib_peer *peer;
 	struct ib_ep *ep;
 	uint32_t id, sn;
 	enum ib_conn_state state;
-	int broken;			/* to be failed by progress(): -errno */
-	enum ibv_wc_status status;	/* of the request that broke it, or 0 */
+	int broken;		   /* to be failed by progress(): -errno */
+	enum ibv_wc_status status; /* of the request that broke it, or 0 */
 	bool had_ep, bye_sent, bye_seen;
 	bool info_due, peer_ready;
-	bool got_info;			/* peer_info is there */
+	bool got_info; /* peer_info is there */
 	struct ib_conn_info peer_info;
-	uint64_t deadline_ms;		/* MEETING */
+	uint64_t deadline_ms; /* MEETING */
 	/* the queue pair */
 	struct ibv_qp *qp;
 	struct ib_cq *cq;
@@ -256,33 +259,33 @@ struct ib_conn {
 	struct ib_rx rx[IB_RX_SLOTS];
 	struct ib_tx tx[IB_TX_SLOTS];
 	struct weft_list tx_free;
-	unsigned int user_used, tx_used;	/* messages; all */
-	unsigned int to_return;		/* credits owed to the peer */
+	unsigned int user_used, tx_used; /* messages; all */
+	unsigned int to_return;		 /* credits owed to the peer */
 	/* sending */
 	unsigned int credits;
-	struct ib_request ring[IB_SQ_DEPTH];	/* what the adapter has */
+	struct ib_request ring[IB_SQ_DEPTH]; /* what the adapter has */
 	unsigned int ring_head, tx_out;
-	struct weft_list queue, posted;	/* struct ib_op */
-	unsigned int nqueued, nops, nfinished;	/* the last: not told yet */
-	bool was_full;			/* on_ready() is owed */
+	struct weft_list queue, posted;	       /* struct ib_op */
+	unsigned int nqueued, nops, nfinished; /* the last: not told yet */
+	bool was_full;			       /* on_ready() is owed */
 	/* watchdog */
-	bool moved;			/* completed since the last tick */
-	unsigned int silent_ms;		/* since the last completion */
+	bool moved;		/* completed since the last tick */
+	unsigned int silent_ms; /* since the last completion */
 	struct weft_counters *stats;
 };
 
 /* The process behind an address: its control connection. */
 struct ib_peer {
-	struct weft_list link;		/* iface->peers */
+	struct weft_list link; /* iface->peers */
 	struct ib_iface *iface;
 	struct weft_address addr;
 	uint64_t id;
-	struct weft_ep *ctl;		/* of the tcp device */
-	uint64_t my_nonce, peer_nonce;	/* 0: not known yet */
-	bool said_hello;		/* with peer_nonce in it */
+	struct weft_ep *ctl;	       /* of the tcp device */
+	uint64_t my_nonce, peer_nonce; /* 0: not known yet */
+	bool said_hello;	       /* with peer_nonce in it */
 	bool owes_hello;
-	bool verified;			/* it has read what only it could */
-	bool dead;			/* ctl told so, and is gone */
+	bool verified; /* it has read what only it could */
+	bool dead;     /* ctl told so, and is gone */
 	struct weft_list conns;
 };
 
@@ -325,7 +328,7 @@ void ib_peers_close(struct ib_iface *iface);
 
 struct ib_ep {
 	struct weft_ep base;
-	struct ib_conn *conn;		/* NULL once dead */
+	struct ib_conn *conn; /* NULL once dead */
 	struct weft_ep_sn *numbers;
 	int err;
 	bool cancelled;
@@ -368,10 +371,10 @@ struct ib_iface {
 	const struct weft_verbs *v;
 	struct weft_verbs_port port;
 	struct ibv_port_attr port_attr;
-	size_t max_imm;			/* bytes of a WRITE with an immediate */
+	size_t max_imm; /* bytes of a WRITE with an immediate */
 	unsigned int gid_index, pkey_index, traffic_class;
 	uint8_t gid[16];
-	struct weft_iface *ctl;		/* of the tcp device */
+	struct weft_iface *ctl; /* of the tcp device */
 	struct weft_address addr;
 	uint64_t my_id;
 	int epfd, timer_fd;
@@ -382,17 +385,17 @@ struct ib_iface {
 	struct weft_ep_sns sns;
 	struct weft_list by_id[IB_CONN_BUCKETS];
 	uint32_t next_id;
-	struct weft_list work;		/* ib_conn.work_link */
-	struct weft_list received;	/* ib_rx.link */
-	struct weft_list finished;	/* ib_op.link */
+	struct weft_list work;	   /* ib_conn.work_link */
+	struct weft_list received; /* ib_rx.link */
+	struct weft_list finished; /* ib_op.link */
 	struct weft_stats *stats;
 	unsigned int polls;
-	unsigned int budget;		/* messages left to this progress() */
+	unsigned int budget; /* messages left to this progress() */
 	bool closing;
-	bool failing;			/* some connection is broken */
+	bool failing; /* some connection is broken */
 	bool timer_on;
 	uint64_t tick_ms;
-	uint64_t port_down_ms;		/* since when; 0: it is up */
+	uint64_t port_down_ms; /* since when; 0: it is up */
 };
 
 static inline struct ib_iface *ib_iface(struct weft_iface *i)

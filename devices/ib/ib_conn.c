@@ -35,7 +35,7 @@ static void move_to(struct ib_conn *conn, enum ib_conn_state to)
 	conn->state = to;
 }
 
-#define BUFFERS_LEN	((IB_RX_SLOTS + IB_TX_SLOTS) * (size_t)IB_SLOT)
+#define BUFFERS_LEN ((IB_RX_SLOTS + IB_TX_SLOTS) * (size_t)IB_SLOT)
 
 /* One mapping for all its buffers, which costs one registration. */
 static int make_buffers(struct ib_conn *conn)
@@ -52,8 +52,10 @@ static int make_buffers(struct ib_conn *conn)
 	conn->mr = iface->v->reg_mr(iface->dev->pd, p, BUFFERS_LEN,
 				    IBV_ACCESS_LOCAL_WRITE);
 	if (!conn->mr)
-		return weft_fail(errno, "cannot register %zu bytes of buffers with '%s'; raise the limit with 'ulimit -l'",
-				 BUFFERS_LEN, iface->port.name);
+		return weft_fail(
+			errno,
+			"cannot register %zu bytes of buffers with '%s'; raise the limit with 'ulimit -l'",
+			BUFFERS_LEN, iface->port.name);
 	for (i = 0; i < IB_RX_SLOTS; i++, p += IB_SLOT)
 		conn->rx[i].buf = p;
 	for (i = 0; i < IB_TX_SLOTS; i++, p += IB_SLOT) {
@@ -71,8 +73,10 @@ void ib_conn_free(struct ib_conn *conn)
 	ib_qp_destroy(conn);
 	err = conn->mr ? iface->v->dereg_mr(conn->mr) : 0;
 	if (err)
-		weft_fail(err, "cannot deregister the buffers of a connection from '%s'",
-			  iface->port.name);
+		weft_fail(
+			err,
+			"cannot deregister the buffers of a connection from '%s'",
+			iface->port.name);
 	if (conn->map)
 		munmap(conn->map, BUFFERS_LEN);
 	weft_list_del(&conn->link);
@@ -139,9 +143,9 @@ struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t sn)
 	}
 	conn->info_due = true;
 	conn->deadline_ms = weft_now_ms() + weft_settings()->connect_timeout_ms;
-	conn->stats = weft_stats_peer(iface->stats, peer->id,
-				      weft_sockaddr_str(&peer->addr.sa, where,
-							sizeof(where)));
+	conn->stats = weft_stats_peer(
+		iface->stats, peer->id,
+		weft_sockaddr_str(&peer->addr.sa, where, sizeof(where)));
 	weft_list_add_tail(&peer->conns, &conn->link);
 	weft_list_add_tail(&iface->by_id[conn->id % IB_CONN_BUCKETS],
 			   &conn->id_link);
@@ -188,14 +192,15 @@ void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info)
 	if (conn->got_info) {
 		/* all that is new about it */
 		conn->peer_info.ready |= info->ready;
-		conn->peer_ready = conn->state == IB_CONN_OPEN &&
-				   conn->peer_info.ready;
+		conn->peer_ready =
+			conn->state == IB_CONN_OPEN && conn->peer_info.ready;
 		return;
 	}
 	if (info->mtu < IBV_MTU_256 || info->mtu > IBV_MTU_4096 ||
 	    info->device >= IB_MAX_DEVICES) {
-		weft_warn("a peer on '%s' sent a malformed half of a connection",
-			  conn->iface->port.name);
+		weft_warn(
+			"a peer on '%s' sent a malformed half of a connection",
+			conn->iface->port.name);
 		ib_conn_break(conn, -EPROTO);
 		return;
 	}
@@ -216,7 +221,7 @@ static void open_it(struct ib_conn *conn)
 		return;
 	}
 	move_to(conn, IB_CONN_OPEN);
-	conn->moved = true;	/* its silence is counted from here on */
+	conn->moved = true; /* its silence is counted from here on */
 	conn->peer_ready = conn->peer_info.ready;
 	conn->info_due = true;
 }
@@ -265,7 +270,7 @@ static void say_bye(struct ib_conn *conn)
 bool ib_conn_step(struct ib_conn *conn)
 {
 	if (conn->broken && ib_xfer_undelivered(conn)) {
-		ib_conn_wake(conn);	/* what came before its end is told first */
+		ib_conn_wake(conn); /* what came before its end is told first */
 		return false;
 	}
 	if (!conn->broken && conn->state == IB_CONN_MEETING && conn->got_info)

@@ -20,7 +20,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ib_device *devices[IB_MAX_DEVICES];
-static _Atomic unsigned int open_mask;	/* of them */
+static _Atomic unsigned int open_mask; /* of them */
 
 static void tell(struct ib_alarm *alarm, const struct ibv_async_event *ev)
 {
@@ -47,7 +47,7 @@ static void tell_all(struct ib_device *dev, const struct ibv_async_event *ev)
 	struct ib_alarm *alarm, *tmp;
 
 	pthread_mutex_lock(&lock);
-	weft_list_for_each(alarm, tmp, &dev->alarms, link)
+	weft_list_for_each (alarm, tmp, &dev->alarms, link)
 		tell(alarm, ev);
 	pthread_mutex_unlock(&lock);
 }
@@ -122,7 +122,8 @@ static int start_thread(struct ib_device *dev)
 	err = pthread_create(&dev->thread, NULL, event_thread, dev);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (err)
-		return weft_fail(err, "cannot start a thread for the events of '%s'",
+		return weft_fail(err,
+				 "cannot start a thread for the events of '%s'",
 				 dev->name);
 	return 0;
 }
@@ -172,14 +173,18 @@ static int device_open(const char *name, struct ib_device **out)
 	weft_list_init(&dev->alarms);
 	snprintf(dev->name, sizeof(dev->name), "%s", name);
 	if (!dev->v) {
-		err = weft_fail(ENODEV, "cannot use '%s' without libibverbs; install rdma-core (package libibverbs1)",
-				name);
+		err = weft_fail(
+			ENODEV,
+			"cannot use '%s' without libibverbs; install rdma-core (package libibverbs1)",
+			name);
 		goto fail;
 	}
 	dev->ctx = open_named(dev->v, name);
 	if (!dev->ctx) {
-		err = weft_fail(errno ? errno : ENODEV, "cannot open the verbs device '%s' (is /dev/infiniband in this container?)",
-				name);
+		err = weft_fail(
+			errno ? errno : ENODEV,
+			"cannot open the verbs device '%s' (is /dev/infiniband in this container?)",
+			name);
 		goto fail;
 	}
 	err = dev->v->query_device(dev->ctx, &dev->attr);
@@ -189,8 +194,8 @@ static int device_open(const char *name, struct ib_device **out)
 	}
 	dev->pd = dev->v->alloc_pd(dev->ctx);
 	if (!dev->pd) {
-		err = weft_fail(errno, "cannot make a protection domain on '%s'",
-				name);
+		err = weft_fail(
+			errno, "cannot make a protection domain on '%s'", name);
 		goto fail;
 	}
 	err = start_thread(dev);
@@ -224,8 +229,10 @@ int ib_device_get(const char *name, struct ib_device **out)
 	pthread_mutex_lock(&lock);
 	at = find(name);
 	if (at < 0) {
-		err = weft_fail(ENOSPC, "cannot open '%s' beside %d other adapters; name those to use (WEFT_IB_DEVICES)",
-				name, IB_MAX_DEVICES);
+		err = weft_fail(
+			ENOSPC,
+			"cannot open '%s' beside %d other adapters; name those to use (WEFT_IB_DEVICES)",
+			name, IB_MAX_DEVICES);
 	} else if (!devices[at]) {
 		err = device_open(name, &devices[at]);
 		if (!err) {

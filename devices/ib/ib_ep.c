@@ -128,8 +128,8 @@ void ib_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 	struct ib_ep *ep = ib_ep(base);
 	struct ib_conn *conn = ep->err ? NULL : ep->conn;
 
-	attr->connected = conn && conn->state == IB_CONN_OPEN &&
-			  conn->peer_ready;
+	attr->connected =
+		conn && conn->state == IB_CONN_OPEN && conn->peer_ready;
 	attr->unsent = conn && !weft_list_empty(&conn->queue);
 	attr->streams = attr->connected;
 }
@@ -199,7 +199,7 @@ int ib_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	struct ib_tx *tx;
 	uint8_t *p;
 
-	(void)op;	/* always copied */
+	(void)op; /* always copied */
 	if (len > IB_SLOT - IB_HEAD && (!err || err == -EAGAIN))
 		return -EMSGSIZE;
 	if (err)
@@ -224,7 +224,9 @@ ssize_t ib_ep_message_pack(struct weft_ep *base, uint8_t id,
 		return err;
 	tx = ib_tx_take(ep->conn, true);
 	len = pack(tx->buf + IB_HEAD, arg);
-	/* pack() has run: if the connection broke just now, on_error() follows */
+	/*
+	 * pack() has run: if the connection broke just now, on_error() follows
+	 */
 	send_message(ep->conn, tx, id, len);
 	return (ssize_t)len;
 }
@@ -245,11 +247,13 @@ static int local_memory(struct ib_op *op, const struct weft_iov *iov,
 		return 0;
 	if (iov->mem)
 		return ib_mem_lkey(iov->mem, iface->dev, &op->iov[i].lkey);
-	op->iov[i].mr = iface->v->reg_mr(iface->dev->pd, iov->addr, iov->len,
-					 access);
+	op->iov[i].mr =
+		iface->v->reg_mr(iface->dev->pd, iov->addr, iov->len, access);
 	if (!op->iov[i].mr)
-		return weft_fail(errno, "cannot register %zu bytes at %p with '%s' for a transfer",
-				 iov->len, iov->addr, iface->port.name);
+		return weft_fail(
+			errno,
+			"cannot register %zu bytes at %p with '%s' for a transfer",
+			iov->len, iov->addr, iface->port.name);
 	op->iov[i].lkey = op->iov[i].mr->lkey;
 	return 0;
 }
@@ -288,9 +292,10 @@ static int start(struct ib_ep *ep, enum ib_op_kind kind,
 	/* no bytes ask for no key */
 	if (!ib_key_find(rkey, conn->peer_info.device, &op->rkey) &&
 	    op->total && !op->status) {
-		weft_warn_once("'%s': a key of peer %016llx has no part for its adapter; it has logged why",
-			       conn->iface->port.name,
-			       (unsigned long long)conn->peer->id);
+		weft_warn_once(
+			"'%s': a key of peer %016llx has no part for its adapter; it has logged why",
+			conn->iface->port.name,
+			(unsigned long long)conn->peer->id);
 		op->status = -EACCES;
 	}
 	ib_xfer_queue(conn, op);
@@ -298,17 +303,16 @@ static int start(struct ib_ep *ep, enum ib_op_kind kind,
 }
 
 int ib_ep_put(struct weft_ep *base, const struct weft_iov *iov,
-	      unsigned int iovcnt, uint64_t remote_addr,
-	      const void *rkey, const struct weft_notify *notify,
-	      struct weft_op *op)
+	      unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
+	      const struct weft_notify *notify, struct weft_op *op)
 {
 	return start(ib_ep(base), IB_OP_PUT, iov, iovcnt, remote_addr, rkey,
 		     notify, op);
 }
 
 int ib_ep_get(struct weft_ep *base, const struct weft_iov *iov,
-	      unsigned int iovcnt, uint64_t remote_addr,
-	      const void *rkey, struct weft_op *op)
+	      unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
+	      struct weft_op *op)
 {
 	return start(ib_ep(base), IB_OP_GET, iov, iovcnt, remote_addr, rkey,
 		     NULL, op);

@@ -15,7 +15,7 @@
 #include "util/log.h"
 #include "util/util.h"
 
-#define DRAIN_ROUNDS	256	/* gatherings before an orderly end */
+#define DRAIN_ROUNDS 256 /* gatherings before an orderly end */
 
 enum source { SRC_CTL, SRC_CHANNEL, SRC_WAKE, SRC_TIMER };
 
@@ -26,7 +26,9 @@ static int watch(struct ib_iface *iface, int fd, enum source what)
 	return epoll_ctl(iface->epfd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
 }
 
-/* Nobody is reached by a link-local address but where its interface is named. */
+/*
+ * Nobody is reached by a link-local address but where its interface is named.
+ */
 static bool leads_nowhere(const struct weft_netif *n)
 {
 	return n->link_local_only && !weft_settings_netdev_named(n->name);
@@ -53,16 +55,18 @@ static int choose_netdev(const struct weft_verbs_port *port, int family,
 			best = i;
 			break;
 		}
-		if (best < 0 || (leads_nowhere(&list[best]) &&
-				 !leads_nowhere(&list[i])))
+		if (best < 0 ||
+		    (leads_nowhere(&list[best]) && !leads_nowhere(&list[i])))
 			best = i;
 	}
 	if (best >= 0)
 		memcpy(name, list[best].name, IF_NAMESIZE);
 	free(list);
 	if (best < 0)
-		return weft_fail(ENODEV, "'%s' needs a network interface to exchange its queue pairs over; '%s' has no address and WEFT_NET_DEVICES allows no other",
-				 port->name, port->netdev);
+		return weft_fail(
+			ENODEV,
+			"'%s' needs a network interface to exchange its queue pairs over; '%s' has no address and WEFT_NET_DEVICES allows no other",
+			port->name, port->netdev);
 	return 0;
 }
 
@@ -72,7 +76,9 @@ static int open_ctl(struct ib_iface *iface, int family)
 	struct weft_iface_attr attr;
 	char netdev[IF_NAMESIZE];
 	const struct weft_iface_params params = {
-		.netdev = netdev, .family = family, .cb = &cb,
+		.netdev = netdev,
+		.family = family,
+		.cb = &cb,
 	};
 	int err;
 
@@ -96,8 +102,10 @@ static int open_port(struct ib_iface *iface, const char *name, int family)
 
 	err = weft_verbs_get(name, &iface->port);
 	if (err)
-		return weft_fail(err, "verbs device '%s' is not there, or its port is not active ('weft info' lists them)",
-				 name);
+		return weft_fail(
+			err,
+			"verbs device '%s' is not there, or its port is not active ('weft info' lists them)",
+			name);
 	err = weft_verbs_gid(&iface->port, family, &iface->gid_index,
 			     iface->gid);
 	if (err)
@@ -105,8 +113,8 @@ static int open_port(struct ib_iface *iface, const char *name, int family)
 	err = weft_verbs_pkey(&iface->port, &iface->pkey_index);
 	if (err)
 		return err;
-	iface->traffic_class = weft_verbs_traffic_class(&iface->port,
-							iface->gid_index);
+	iface->traffic_class =
+		weft_verbs_traffic_class(&iface->port, iface->gid_index);
 	err = ib_device_get(iface->port.dev, &iface->dev);
 	if (err)
 		return err;
@@ -116,16 +124,17 @@ static int open_port(struct ib_iface *iface, const char *name, int family)
 	if (err)
 		return weft_fail(err, "cannot query port '%s'",
 				 iface->port.name);
-	iface->max_imm = weft_min(IB_MAX_IMM,
-				    (size_t)iface->port_attr.max_msg_sz);
+	iface->max_imm =
+		weft_min(IB_MAX_IMM, (size_t)iface->port_attr.max_msg_sz);
 	iface->channel = iface->v->create_comp_channel(iface->dev->ctx);
 	if (!iface->channel)
-		return weft_fail(errno, "cannot make a completion channel on '%s'",
+		return weft_fail(errno,
+				 "cannot make a completion channel on '%s'",
 				 iface->port.name);
 	err = fcntl(iface->channel->fd, F_GETFL);
-	if (err < 0 ||
-	    fcntl(iface->channel->fd, F_SETFL, err | O_NONBLOCK))
-		return weft_fail(errno, "cannot use the completion channel of '%s'",
+	if (err < 0 || fcntl(iface->channel->fd, F_SETFL, err | O_NONBLOCK))
+		return weft_fail(errno,
+				 "cannot use the completion channel of '%s'",
 				 iface->port.name);
 	return watch(iface, iface->channel->fd, SRC_CHANNEL);
 }
@@ -136,10 +145,12 @@ static int open_fds(struct ib_iface *iface)
 
 	iface->epfd = epoll_create1(EPOLL_CLOEXEC);
 	iface->alarm.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	iface->timer_fd = timerfd_create(CLOCK_MONOTONIC,
-					 TFD_CLOEXEC | TFD_NONBLOCK);
+	iface->timer_fd =
+		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (iface->epfd < 0 || iface->alarm.wake_fd < 0 || iface->timer_fd < 0)
-		return weft_fail(errno, "cannot make an event queue; raise the limit with 'ulimit -n'");
+		return weft_fail(
+			errno,
+			"cannot make an event queue; raise the limit with 'ulimit -n'");
 	err = watch(iface, iface->alarm.wake_fd, SRC_WAKE);
 	return err ? err : watch(iface, iface->timer_fd, SRC_TIMER);
 }
@@ -155,13 +166,15 @@ static void iface_free(struct ib_iface *iface)
 		weft_tcp_ops.iface_close(iface->ctl);
 	if (iface->dev) {
 		ib_device_unwatch(&iface->alarm);
-		weft_list_for_each(cq, tmp, &iface->cqs, link)
+		weft_list_for_each (cq, tmp, &iface->cqs, link)
 			ib_cq_destroy(iface, cq);
 		if (iface->channel)
 			err = iface->v->destroy_comp_channel(iface->channel);
 		if (err)
-			weft_fail(err, "cannot destroy the completion channel of '%s'",
-				  iface->port.name);
+			weft_fail(
+				err,
+				"cannot destroy the completion channel of '%s'",
+				iface->port.name);
 		ib_device_put(iface->dev);
 	}
 	weft_ep_sns_free(&iface->sns);
@@ -174,7 +187,7 @@ static void iface_free(struct ib_iface *iface)
 }
 
 static int iface_open(const struct weft_iface_params *params,
-		  struct weft_iface **out)
+		      struct weft_iface **out)
 {
 	struct ib_iface *iface = calloc(1, sizeof(*iface));
 	unsigned int i;
@@ -239,8 +252,8 @@ static void drain(struct ib_iface *iface)
 	while (waiting && weft_now_ms() < end) {
 		waiting = false;
 		ib_xfer_gather(iface);
-		weft_list_for_each(peer, tp, &iface->peers, link)
-			weft_list_for_each(conn, tc, &peer->conns, link)
+		weft_list_for_each (peer, tp, &iface->peers, link)
+			weft_list_for_each (conn, tc, &peer->conns, link)
 				waiting |= conn->user_used && !conn->broken &&
 					   conn->tx_out;
 	}
@@ -254,8 +267,8 @@ static void iface_close(struct weft_iface *base)
 
 	iface->closing = true;
 	drain(iface);
-	weft_list_for_each(peer, tp, &iface->peers, link)
-		weft_list_for_each(conn, tc, &peer->conns, link)
+	weft_list_for_each (peer, tp, &iface->peers, link)
+		weft_list_for_each (conn, tc, &peer->conns, link)
 			ib_conn_fail(conn, -ESHUTDOWN);
 	bury(iface);
 	ib_peers_close(iface);
@@ -280,7 +293,7 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 }
 
 static bool iface_reaches(struct weft_iface *base,
-		      const struct weft_address *remote, const char **why)
+			  const struct weft_address *remote, const char **why)
 {
 	struct ib_iface *iface = ib_iface(base);
 
@@ -307,7 +320,7 @@ static void poll_events(struct ib_iface *iface)
 	for (i = 0; i < n; i++) {
 		switch ((enum source)ev[i].data.u32) {
 		case SRC_CTL:
-			break;		/* progressed each time */
+			break; /* progressed each time */
 		case SRC_CHANNEL:
 			eat_channel(iface);
 			/* no event any more, but this one for ever */
@@ -316,7 +329,8 @@ static void poll_events(struct ib_iface *iface)
 					  iface->channel->fd, NULL);
 			break;
 		case SRC_WAKE:
-			while (read(iface->alarm.wake_fd, &drop, sizeof(drop)) < 0 &&
+			while (read(iface->alarm.wake_fd, &drop, sizeof(drop)) <
+				       0 &&
 			       errno == EINTR)
 				;
 			ib_watch_alarm(iface);
@@ -392,7 +406,7 @@ static int iface_arm(struct weft_iface *base)
 	struct epoll_event ev;
 	int err;
 
-	iface->polls = IB_POLL_EVERY;	/* the next progress() looks */
+	iface->polls = IB_POLL_EVERY; /* the next progress() looks */
 	err = weft_tcp_ops.arm(iface->ctl);
 	if (!err)
 		err = ib_xfer_arm(iface);
@@ -403,27 +417,27 @@ static int iface_arm(struct weft_iface *base)
 }
 
 const struct weft_dev_ops weft_ib_ops = {
-	.name		= "ib",
-	.rkey_len	= IB_KEY_LEN,
-	.iface_open	= iface_open,
-	.iface_close	= iface_close,
-	.iface_query	= iface_query,
-	.reaches	= iface_reaches,
-	.progress	= iface_progress,
-	.event_fd	= iface_event_fd,
-	.arm		= iface_arm,
-	.ep_create	= ib_ep_create,
-	.ep_destroy	= ib_ep_destroy,
-	.ep_query	= ib_ep_query,
-	.ready		= ib_ep_ready,
-	.message	= ib_ep_message,
-	.message_pack	= ib_ep_message_pack,
-	.put		= ib_ep_put,
-	.get		= ib_ep_get,
-	.fence		= ib_ep_fence,
-	.flush		= ib_ep_flush,
-	.cancel		= ib_ep_cancel,
-	.mem_register	= ib_mem_register,
-	.mem_pack	= ib_mem_pack,
-	.mem_release	= ib_mem_release,
+	.name = "ib",
+	.rkey_len = IB_KEY_LEN,
+	.iface_open = iface_open,
+	.iface_close = iface_close,
+	.iface_query = iface_query,
+	.reaches = iface_reaches,
+	.progress = iface_progress,
+	.event_fd = iface_event_fd,
+	.arm = iface_arm,
+	.ep_create = ib_ep_create,
+	.ep_destroy = ib_ep_destroy,
+	.ep_query = ib_ep_query,
+	.ready = ib_ep_ready,
+	.message = ib_ep_message,
+	.message_pack = ib_ep_message_pack,
+	.put = ib_ep_put,
+	.get = ib_ep_get,
+	.fence = ib_ep_fence,
+	.flush = ib_ep_flush,
+	.cancel = ib_ep_cancel,
+	.mem_register = ib_mem_register,
+	.mem_pack = ib_mem_pack,
+	.mem_release = ib_mem_release,
 };

@@ -19,7 +19,7 @@ struct weft_mem {
 	size_t len;
 	/* by the device's number */
 	_Atomic(struct ibv_mr *) mr[IB_MAX_DEVICES];
-	struct ib_device *dev[IB_MAX_DEVICES];	/* a reference, with mr */
+	struct ib_device *dev[IB_MAX_DEVICES]; /* a reference, with mr */
 };
 
 /* What makes a registration with a device that was opened after it. */
@@ -35,10 +35,12 @@ static int register_on(struct weft_mem *m, struct ib_device *dev)
 	mr = dev->v->reg_mr(dev->pd, m->addr, m->len, access);
 	if (!mr) {
 		err = errno;
-		return weft_fail(err, "cannot register %zu bytes at %p with '%s'%s",
+		return weft_fail(err,
+				 "cannot register %zu bytes at %p with '%s'%s",
 				 m->len, m->addr, dev->name,
-				 err == ENOMEM || err == EAGAIN ?
-				 "; raise the limit with 'ulimit -l'" : "");
+				 err == ENOMEM || err == EAGAIN
+					 ? "; raise the limit with 'ulimit -l'"
+					 : "");
 	}
 	ib_device_ref(dev);
 	m->dev[dev->number] = dev;
@@ -146,7 +148,8 @@ void ib_mem_release(struct weft_mem *m)
 		dev = m->dev[i];
 		err = dev->v->dereg_mr(mr);
 		if (err)
-			weft_fail(err, "cannot deregister %zu bytes at %p from '%s'",
+			weft_fail(err,
+				  "cannot deregister %zu bytes at %p from '%s'",
 				  m->len, m->addr, dev->name);
 		ib_device_put(dev);
 	}

@@ -99,7 +99,7 @@ void ib_peer_say(struct ib_peer *peer)
 	if (peer->dead || (peer->owes_hello && !say_hello(peer)) ||
 	    !peer->verified)
 		return;
-	weft_list_for_each(conn, tmp, &peer->conns, link) {
+	weft_list_for_each (conn, tmp, &peer->conns, link) {
 		if (conn->info_due && conn->qp && !say_info(conn))
 			return;
 		if (!conn->ep && !conn->bye_sent && conn->had_ep)
@@ -113,7 +113,7 @@ static struct ib_peer *find_peer(struct ib_iface *iface, uint64_t id)
 {
 	struct ib_peer *peer, *tmp;
 
-	weft_list_for_each(peer, tmp, &iface->peers, link)
+	weft_list_for_each (peer, tmp, &iface->peers, link)
 		if (peer->id == id && !peer->dead)
 			return peer;
 	return NULL;
@@ -161,7 +161,7 @@ struct ib_conn *ib_peer_conn(struct ib_peer *peer, uint32_t sn)
 {
 	struct ib_conn *conn, *tmp;
 
-	weft_list_for_each(conn, tmp, &peer->conns, link)
+	weft_list_for_each (conn, tmp, &peer->conns, link)
 		if (conn->sn == sn)
 			return conn;
 	return NULL;
@@ -180,7 +180,7 @@ void ib_peers_reap(struct ib_iface *iface)
 {
 	struct ib_peer *peer, *tmp;
 
-	weft_list_for_each(peer, tmp, &iface->peers, link)
+	weft_list_for_each (peer, tmp, &iface->peers, link)
 		if (peer->dead && weft_list_empty(&peer->conns))
 			peer_free(peer);
 }
@@ -189,7 +189,7 @@ void ib_peers_close(struct ib_iface *iface)
 {
 	struct ib_peer *peer, *tmp;
 
-	weft_list_for_each(peer, tmp, &iface->peers, link)
+	weft_list_for_each (peer, tmp, &iface->peers, link)
 		peer_free(peer);
 }
 
@@ -248,7 +248,7 @@ static void on_gone(struct ib_conn *conn, const uint8_t *p, size_t len)
 		return;
 	ib_conn_break(conn, -ECONNRESET);
 	if (!conn->ep || len != IB_GONE_LEN)
-		return;		/* nobody is left here to miss it */
+		return; /* nobody is left here to miss it */
 	status = weft_get_le32(p + 4);
 	weft_warn("'%s' lost its peer %016llx: the peer said '%s'",
 		  conn->iface->port.name, (unsigned long long)conn->peer->id,
@@ -306,16 +306,17 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 
 	(void)arg;
 	peer->dead = true;
-	weft_list_for_each(conn, tmp, &peer->conns, link) {
+	weft_list_for_each (conn, tmp, &peer->conns, link) {
 		/* a peer that has said goodbye may go */
 		live |= conn->ep && !conn->bye_seen && !conn->broken;
 		ib_conn_break(conn, err);
 	}
 	/* whoever was never met was not lost: tcp says what it knows of that */
 	if (live && peer->verified && err != -ESHUTDOWN)
-		weft_warn("'%s' lost its peer %016llx: its TCP connection ended (%s)",
-			  peer->iface->port.name, (unsigned long long)peer->id,
-			  strerror(-err));
+		weft_warn(
+			"'%s' lost its peer %016llx: its TCP connection ended (%s)",
+			peer->iface->port.name, (unsigned long long)peer->id,
+			strerror(-err));
 	weft_tcp_ops.ep_destroy(ep);
 	/* others go with the last of their connections */
 	if (weft_list_empty(&peer->conns))

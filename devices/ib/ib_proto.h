@@ -30,16 +30,16 @@
 
 #include "util/bytes.h"
 
-#define IB_MAX_DEVICES	15	/* adapters of a process; their numbers */
-#define IB_SLOT		8192	/* bytes of a SEND, head included */
-#define IB_HEAD		8
-#define IB_CREDITS	8	/* messages that may be sent ahead */
+#define IB_MAX_DEVICES 15   /* adapters of a process; their numbers */
+#define IB_SLOT	       8192 /* bytes of a SEND, head included */
+#define IB_HEAD	       8
+#define IB_CREDITS     8 /* messages that may be sent ahead */
 /*
  * Giving back credits costs none.  It is done for every IB_CREDITS / 2
  * messages, and a peer that has not read the last two can send no more than
  * those: two buffers more, and one to spare.
  */
-#define IB_RX_SLOTS	(IB_CREDITS + 3)
+#define IB_RX_SLOTS (IB_CREDITS + 3)
 
 enum ib_kind {
 	IB_KIND_MESSAGE = 1,
@@ -50,23 +50,23 @@ enum ib_kind {
 enum ib_ctl {
 	IB_CTL_HELLO,
 	IB_CTL_INFO,
-	IB_CTL_BYE,		/* the sender's endpoint is destroyed */
-	IB_CTL_GONE,		/* the sender has no such connection */
+	IB_CTL_BYE,  /* the sender's endpoint is destroyed */
+	IB_CTL_GONE, /* the sender has no such connection */
 };
-#define IB_CTL_HEAD	20	/* bytes before what is the kind's own */
-#define IB_GONE_LEN	8
+#define IB_CTL_HEAD 20 /* bytes before what is the kind's own */
+#define IB_GONE_LEN 8
 
 /* Half of a connection. */
 struct ib_conn_info {
 	uint32_t qpn, psn;
-	uint32_t mtu;		/* enum ibv_mtu of the port */
-	uint32_t reads;		/* READs that it answers at a time */
+	uint32_t mtu;	/* enum ibv_mtu of the port */
+	uint32_t reads; /* READs that it answers at a time */
 	uint16_t lid;
-	uint8_t ready;		/* the sender's queue pair receives */
-	uint8_t device;		/* number of its adapter, for keys */
+	uint8_t ready;	/* the sender's queue pair receives */
+	uint8_t device; /* number of its adapter, for keys */
 	uint8_t gid[16];
 };
-#define IB_INFO_LEN	36
+#define IB_INFO_LEN 36
 
 static inline void ib_info_pack(const struct ib_conn_info *i, uint8_t *p)
 {
@@ -101,7 +101,7 @@ struct ib_key {
 	uint16_t mask;
 	uint32_t rkey[IB_MAX_DEVICES];
 };
-#define IB_KEY_LEN	(2 + 4 * IB_MAX_DEVICES)
+#define IB_KEY_LEN (2 + 4 * IB_MAX_DEVICES)
 
 static inline void ib_key_pack(const struct ib_key *k, uint8_t *p)
 {

@@ -9,19 +9,19 @@
 #include "util/log.h"
 #include "util/util.h"
 
-#define MIN_RNR_TIMER	12	/* 0.64 ms; credits make it rare */
-#define RNR_RETRIES	6	/* 7 would be for ever */
-#define HOP_LIMIT	64
-#define CQ_SIZE		16384u
+#define MIN_RNR_TIMER 12 /* 0.64 ms; credits make it rare */
+#define RNR_RETRIES   6	 /* 7 would be for ever */
+#define HOP_LIMIT     64
+#define CQ_SIZE	      16384u
 
 /* Room in a completion queue for all that a queue pair can have posted. */
-#define SHARE	(IB_SQ_DEPTH + IB_RX_SLOTS)
+#define SHARE (IB_SQ_DEPTH + IB_RX_SLOTS)
 
 static struct ib_cq *cq_take(struct ib_iface *iface)
 {
 	struct ib_cq *cq, *tmp;
 
-	weft_list_for_each(cq, tmp, &iface->cqs, link)
+	weft_list_for_each (cq, tmp, &iface->cqs, link)
 		if (!cq->dead && cq->used + SHARE <= cq->size) {
 			cq->used += SHARE;
 			return cq;
@@ -36,7 +36,8 @@ static struct ib_cq *cq_take(struct ib_iface *iface)
 	cq->cq = iface->v->create_cq(iface->dev->ctx, (int)cq->size, cq,
 				     iface->channel, 0);
 	if (!cq->cq) {
-		errno = -weft_fail(errno, "cannot make a completion queue on '%s'",
+		errno = -weft_fail(errno,
+				   "cannot make a completion queue on '%s'",
 				   iface->port.name);
 		free(cq);
 		return NULL;
@@ -98,7 +99,7 @@ int ib_qp_create(struct ib_conn *conn)
 	err = weft_random(&conn->psn, sizeof(conn->psn));
 	if (err)
 		return err;
-	conn->psn &= 0xffffff;	/* 24 bits */
+	conn->psn &= 0xffffff; /* 24 bits */
 	conn->cq = cq_take(iface);
 	if (!conn->cq)
 		return -errno;
@@ -110,13 +111,14 @@ int ib_qp_create(struct ib_conn *conn)
 	attr.port_num = (uint8_t)iface->port.port;
 	attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE |
 			       IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-	err = iface->v->modify_qp(conn->qp, &attr, IBV_QP_STATE |
-				  IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-				  IBV_QP_ACCESS_FLAGS);
+	err = iface->v->modify_qp(conn->qp, &attr,
+				  IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+					  IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (err)
-		return weft_fail(err, "cannot initialise a queue pair on '%s' (port %u, entry %u of its partition keys)",
-				 iface->port.name, iface->port.port,
-				 attr.pkey_index);
+		return weft_fail(
+			err,
+			"cannot initialise a queue pair on '%s' (port %u, entry %u of its partition keys)",
+			iface->port.name, iface->port.port, attr.pkey_index);
 	return 0;
 }
 
@@ -144,36 +146,41 @@ int ib_qp_connect(struct ib_conn *conn)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
 	int err;
 
-	attr.path_mtu = (enum ibv_mtu)weft_min(peer->mtu,
-				(uint32_t)iface->port_attr.active_mtu);
+	attr.path_mtu = (enum ibv_mtu)weft_min(
+		peer->mtu, (uint32_t)iface->port_attr.active_mtu);
 	attr.dest_qp_num = peer->qpn;
 	attr.rq_psn = peer->psn;
-	attr.max_dest_rd_atomic = (uint8_t)weft_min(16,
-				(size_t)iface->dev->attr.max_qp_rd_atom);
+	attr.max_dest_rd_atomic =
+		(uint8_t)weft_min(16, (size_t)iface->dev->attr.max_qp_rd_atom);
 	attr.min_rnr_timer = MIN_RNR_TIMER;
 	fill_path(iface, peer, &attr.ah_attr);
-	err = iface->v->modify_qp(conn->qp, &attr, IBV_QP_STATE | IBV_QP_AV |
-				  IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-				  IBV_QP_MIN_RNR_TIMER);
+	err = iface->v->modify_qp(conn->qp, &attr,
+				  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+					  IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					  IBV_QP_MAX_DEST_RD_ATOMIC |
+					  IBV_QP_MIN_RNR_TIMER);
 	if (err)
-		return weft_fail(err, "'%s' cannot receive from its peer (queue pair %u, GID index %u); is the peer on the same fabric?",
-				 iface->port.name, peer->qpn,
-				 iface->gid_index);
+		return weft_fail(
+			err,
+			"'%s' cannot receive from its peer (queue pair %u, GID index %u); is the peer on the same fabric?",
+			iface->port.name, peer->qpn, iface->gid_index);
 	memset(&attr, 0, sizeof(attr));
 	attr.qp_state = IBV_QPS_RTS;
 	attr.timeout = (uint8_t)weft_settings()->ib_timeout;
 	attr.retry_cnt = (uint8_t)weft_settings()->ib_retries;
 	attr.rnr_retry = RNR_RETRIES;
 	attr.sq_psn = conn->psn;
-	attr.max_rd_atomic = (uint8_t)weft_min(peer->reads,
-			weft_min(16, (size_t)iface->dev->attr.max_qp_init_rd_atom));
-	err = iface->v->modify_qp(conn->qp, &attr, IBV_QP_STATE |
-				  IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-				  IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				  IBV_QP_MAX_QP_RD_ATOMIC);
+	attr.max_rd_atomic = (uint8_t)weft_min(
+		peer->reads,
+		weft_min(16, (size_t)iface->dev->attr.max_qp_init_rd_atom));
+	err = iface->v->modify_qp(conn->qp, &attr,
+				  IBV_QP_STATE | IBV_QP_TIMEOUT |
+					  IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					  IBV_QP_SQ_PSN |
+					  IBV_QP_MAX_QP_RD_ATOMIC);
 	if (err)
-		return weft_fail(err, "'%s' cannot send to its peer (queue pair %u)",
+		return weft_fail(err,
+				 "'%s' cannot send to its peer (queue pair %u)",
 				 iface->port.name, peer->qpn);
 	return 0;
 }

@@ -4,10 +4,10 @@
  *
  * An adapter tells of a dead path only to who sends on it, and only when its
  * retries are used up, which for some adapters is never.  So an idle queue
- * pair is probed by an empty WRITE four times per WEFT_PEER_TIMEOUT, and one that
- * has something posted and completes nothing is given up before that is over,
- * from its last completion on.  Busy is not dead: the peer's adapter answers without
- * its program.
+ * pair is probed by an empty WRITE four times per WEFT_PEER_TIMEOUT, and one
+ * that has something posted and completes nothing is given up before that is
+ * over, from its last completion on.  Busy is not dead: the peer's adapter
+ * answers without its program.
  */
 #include "devices/ib/ib.h"
 
@@ -41,8 +41,8 @@ void ib_watch_start(struct ib_iface *iface)
 
 /*
  * How long a queue pair may complete nothing, in ms.  What is counted may be
- * one tick less than what has passed, and is looked at once per tick; whatever is
- * posted has two of them at least.
+ * one tick less than what has passed, and is looked at once per tick; whatever
+ * is posted has two of them at least.
  */
 static unsigned int patience(unsigned int limit)
 {
@@ -63,10 +63,11 @@ static void check_open(struct ib_conn *conn, unsigned int elapsed)
 		conn->silent_ms += elapsed;
 	conn->moved = false;
 	if (conn->tx_out && conn->silent_ms >= patience(limit)) {
-		weft_warn("'%s' lost its peer %016llx: no answer for %u ms (WEFT_PEER_TIMEOUT is %u ms)",
-			  conn->iface->port.name,
-			  (unsigned long long)conn->peer->id, conn->silent_ms,
-			  limit);
+		weft_warn(
+			"'%s' lost its peer %016llx: no answer for %u ms (WEFT_PEER_TIMEOUT is %u ms)",
+			conn->iface->port.name,
+			(unsigned long long)conn->peer->id, conn->silent_ms,
+			limit);
 		ib_conn_break(conn, -ETIMEDOUT);
 	} else if (!conn->tx_out && conn->silent_ms >= limit / 4 &&
 		   conn->peer_ready) {
@@ -81,8 +82,9 @@ static void check_meeting(struct ib_conn *conn, uint64_t now, uint64_t stood)
 				     now + weft_settings()->connect_timeout_ms);
 	if (now < conn->deadline_ms)
 		return;
-	weft_warn("'%s': connecting with peer %016llx took too long (WEFT_CONNECT_TIMEOUT)",
-		  conn->iface->port.name, (unsigned long long)conn->peer->id);
+	weft_warn(
+		"'%s': connecting with peer %016llx took too long (WEFT_CONNECT_TIMEOUT)",
+		conn->iface->port.name, (unsigned long long)conn->peer->id);
 	ib_conn_break(conn, -ETIMEDOUT);
 }
 
@@ -91,8 +93,8 @@ static void fail_all(struct ib_iface *iface, int err)
 	struct ib_peer *peer, *tp;
 	struct ib_conn *conn, *tc;
 
-	weft_list_for_each(peer, tp, &iface->peers, link)
-		weft_list_for_each(conn, tc, &peer->conns, link)
+	weft_list_for_each (peer, tp, &iface->peers, link)
+		weft_list_for_each (conn, tc, &peer->conns, link)
 			ib_conn_break(conn, err);
 }
 
@@ -126,21 +128,23 @@ void ib_watch_tick(struct ib_iface *iface)
 
 	if (read(iface->timer_fd, &fires, sizeof(fires)) < 0)
 		return;
-	/* a program that stood still saw nothing, which is not the peer's fault */
+	/*
+	 * a program that stood still saw nothing, which is not the peer's fault
+	 */
 	elapsed = (unsigned int)weft_min(now - iface->tick_ms, 2 * IB_TICK_MS);
 	stood = now - iface->tick_ms - elapsed;
 	iface->tick_ms = now;
 	/* a link that comes back at once is no loss */
-	if (iface->port_down_ms && now - iface->port_down_ms >=
-	    weft_settings()->peer_timeout_ms / 4) {
+	if (iface->port_down_ms &&
+	    now - iface->port_down_ms >= weft_settings()->peer_timeout_ms / 4) {
 		weft_warn("port '%s' is down", iface->port.name);
 		iface->port_down_ms = 0;
 		fail_all(iface, -ENETDOWN);
 	}
-	weft_list_for_each(peer, tp, &iface->peers, link) {
+	weft_list_for_each (peer, tp, &iface->peers, link) {
 		ib_peer_say(peer);
 		any |= !weft_list_empty(&peer->conns);
-		weft_list_for_each(conn, tc, &peer->conns, link) {
+		weft_list_for_each (conn, tc, &peer->conns, link) {
 			if (conn->broken)
 				continue;
 			if (conn->state == IB_CONN_OPEN)

@@ -20,12 +20,12 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define BATCH	32
-#define ROUNDS	8	/* batches of one gathering: others want to run too */
+#define BATCH  32
+#define ROUNDS 8 /* batches of one gathering: others want to run too */
 
 /* wr_id: connection | receive? | index */
-#define WR_RECV		BIT(31)
-#define WR_INDEX	0xffffu
+#define WR_RECV	 BIT(31)
+#define WR_INDEX 0xffffu
 static_assert(IB_SQ_DEPTH <= WR_INDEX && IB_RX_SLOTS <= WR_INDEX, "wr_id");
 
 static uint64_t wr_id(const struct ib_conn *conn, unsigned int index)
@@ -41,8 +41,8 @@ struct ib_tx *ib_tx_take(struct ib_conn *conn, bool user)
 
 	if (weft_list_empty(&conn->tx_free) ||
 	    (user && conn->user_used == IB_USER_SLOTS) ||
-	    (!user && conn->tx_used - conn->user_used ==
-			      IB_TX_SLOTS - IB_USER_SLOTS))
+	    (!user &&
+	     conn->tx_used - conn->user_used == IB_TX_SLOTS - IB_USER_SLOTS))
 		return NULL;
 	tx = weft_list_first(&conn->tx_free, struct ib_tx, link);
 	weft_list_del(&tx->link);
@@ -183,10 +183,12 @@ static void op_release(struct ib_op *op)
 	for (i = 0; i < op->iovcnt; i++) {
 		err = op->iov[i].mr ? iface->v->dereg_mr(op->iov[i].mr) : 0;
 		if (err)
-			weft_fail(err, "cannot deregister %zu bytes at 0x%llx from '%s'",
-				  op->iov[i].len,
-				  (unsigned long long)op->iov[i].addr,
-				  iface->port.name);
+			weft_fail(
+				err,
+				"cannot deregister %zu bytes at 0x%llx from '%s'",
+				op->iov[i].len,
+				(unsigned long long)op->iov[i].addr,
+				iface->port.name);
 	}
 	if (!op->all_posted)
 		op->conn->nqueued--;
@@ -248,8 +250,8 @@ static bool next_piece(struct ib_op *op, size_t max, struct ibv_sge *sge)
 	if (op->iov_i == op->iovcnt)
 		return false;
 	sge->addr = op->iov[op->iov_i].addr + op->iov_off;
-	sge->length = (uint32_t)weft_min(max, op->iov[op->iov_i].len -
-					      op->iov_off);
+	sge->length =
+		(uint32_t)weft_min(max, op->iov[op->iov_i].len - op->iov_off);
 	sge->lkey = op->iov[op->iov_i].lkey;
 	return true;
 }
@@ -286,9 +288,10 @@ static bool post_pieces(struct ib_op *op)
 	while (next_piece(op, IB_PIECE, &sge)) {
 		if (!ib_xfer_room(conn, IB_SQ_SPARE))
 			return false;
-		wr = (struct ibv_send_wr){ .opcode = op->kind == IB_OP_PUT ?
-					   IBV_WR_RDMA_WRITE :
-					   IBV_WR_RDMA_READ };
+		wr = (struct ibv_send_wr){ .opcode =
+						   op->kind == IB_OP_PUT
+							   ? IBV_WR_RDMA_WRITE
+							   : IBV_WR_RDMA_READ };
 		if (post_piece(op, &wr, &sge))
 			return false;
 	}
@@ -362,8 +365,8 @@ void ib_xfer_pump(struct ib_conn *conn)
 	if (conn->state != IB_CONN_OPEN || !conn->peer_ready || conn->broken)
 		return;
 	while (more && !weft_list_empty(&conn->queue))
-		more = post_op(weft_list_first(&conn->queue, struct ib_op,
-					       link));
+		more = post_op(
+			weft_list_first(&conn->queue, struct ib_op, link));
 	return_credits(conn);
 }
 
@@ -409,7 +412,7 @@ static struct ib_op *first_op(struct weft_list *list,
 {
 	struct ib_op *op, *tmp;
 
-	weft_list_for_each(op, tmp, list, link)
+	weft_list_for_each (op, tmp, list, link)
 		if (op->conn == conn)
 			return op;
 	return NULL;
@@ -499,8 +502,9 @@ static void flushed(struct ib_conn *conn)
 {
 	if (conn->broken || conn->state != IB_CONN_OPEN)
 		return;
-	weft_warn("'%s' lost its peer %016llx: the adapter refused what the peer asked for",
-		  conn->iface->port.name, (unsigned long long)conn->peer->id);
+	weft_warn(
+		"'%s' lost its peer %016llx: the adapter refused what the peer asked for",
+		conn->iface->port.name, (unsigned long long)conn->peer->id);
 	ib_conn_break(conn, -ECONNRESET);
 }
 
@@ -592,8 +596,9 @@ static void received(struct ib_conn *conn, struct ib_rx *rx,
 			conn->status = wc->status;
 		ib_conn_break(conn, -EIO);
 	} else if (arrived(conn, rx, wc)) {
-		weft_warn("a peer on '%s' sent a malformed message; the connection ends",
-			  conn->iface->port.name);
+		weft_warn(
+			"a peer on '%s' sent a malformed message; the connection ends",
+			conn->iface->port.name);
 		ib_conn_break(conn, -EPROTO);
 	}
 }
@@ -602,8 +607,8 @@ static struct ib_conn *find_conn(struct ib_iface *iface, uint32_t id)
 {
 	struct ib_conn *conn, *tmp;
 
-	weft_list_for_each(conn, tmp, &iface->by_id[id % IB_CONN_BUCKETS],
-			   id_link)
+	weft_list_for_each (conn, tmp, &iface->by_id[id % IB_CONN_BUCKETS],
+			    id_link)
 		if (conn->id == id)
 			return conn;
 	return NULL;
@@ -630,8 +635,8 @@ static void end_users(struct ib_iface *iface, struct ib_cq *cq)
 	struct ib_conn *conn, *tc;
 
 	cq->dead = true;
-	weft_list_for_each(peer, tp, &iface->peers, link)
-		weft_list_for_each(conn, tc, &peer->conns, link)
+	weft_list_for_each (peer, tp, &iface->peers, link)
+		weft_list_for_each (conn, tc, &peer->conns, link)
 			if (conn->cq == cq)
 				ib_conn_break(conn, -EIO);
 }
@@ -639,8 +644,9 @@ static void end_users(struct ib_iface *iface, struct ib_cq *cq)
 static void give_up(struct ib_iface *iface, struct ib_cq *cq, const char *what,
 		    int err)
 {
-	weft_warn("cannot %s a completion queue of '%s' (%d); its connections end",
-		  what, iface->port.name, err);
+	weft_warn(
+		"cannot %s a completion queue of '%s' (%d); its connections end",
+		what, iface->port.name, err);
 	end_users(iface, cq);
 }
 
@@ -648,11 +654,12 @@ void ib_xfer_check_cqs(struct ib_iface *iface)
 {
 	struct ib_cq *cq, *tmp;
 
-	weft_list_for_each(cq, tmp, &iface->cqs, link) {
+	weft_list_for_each (cq, tmp, &iface->cqs, link) {
 		if (cq->dead || !atomic_load(&cq->failed))
 			continue;
-		weft_warn("'%s' reports a fatal error of a completion queue; its connections end",
-			  iface->port.name);
+		weft_warn(
+			"'%s' reports a fatal error of a completion queue; its connections end",
+			iface->port.name);
 		end_users(iface, cq);
 		if (!cq->used)
 			ib_cq_destroy(iface, cq);
@@ -666,7 +673,7 @@ unsigned int ib_xfer_gather(struct ib_iface *iface)
 	unsigned int count = 0, rounds;
 	int i, n;
 
-	weft_list_for_each(cq, tmp, &iface->cqs, link) {
+	weft_list_for_each (cq, tmp, &iface->cqs, link) {
 		for (rounds = 0; rounds < ROUNDS && !cq->dead; rounds++) {
 			n = iface->v->poll_cq(cq->cq, BATCH, wc);
 			if (n < 0)
@@ -686,7 +693,7 @@ int ib_xfer_arm(struct ib_iface *iface)
 	struct ib_cq *cq, *tmp;
 	int err;
 
-	weft_list_for_each(cq, tmp, &iface->cqs, link) {
+	weft_list_for_each (cq, tmp, &iface->cqs, link) {
 		err = cq->dead ? 0 : iface->v->req_notify_cq(cq->cq, 0);
 		if (err)
 			give_up(iface, cq, "ask for events of", err);
@@ -694,8 +701,10 @@ int ib_xfer_arm(struct ib_iface *iface)
 	/* what completed before it was asked for rings nobody */
 	ib_xfer_gather(iface);
 	return weft_list_empty(&iface->received) &&
-	       weft_list_empty(&iface->finished) &&
-	       weft_list_empty(&iface->work) ? 0 : -EBUSY;
+			       weft_list_empty(&iface->finished) &&
+			       weft_list_empty(&iface->work)
+		       ? 0
+		       : -EBUSY;
 }
 
 /* ---- delivering ---------------------------------------------------------- */
@@ -746,8 +755,9 @@ static void deliver_one(struct ib_rx *rx)
 	else
 		err = deliver_message(conn, rx);
 	if (err) {
-		weft_warn("a peer on '%s' sent a malformed message (kind %u); the connection ends",
-			  conn->iface->port.name, rx->buf[0]);
+		weft_warn(
+			"a peer on '%s' sent a malformed message (kind %u); the connection ends",
+			conn->iface->port.name, rx->buf[0]);
 		ib_conn_break(conn, err);
 	}
 	conn->to_return++;
@@ -771,7 +781,7 @@ unsigned int ib_xfer_deliver(struct ib_iface *iface)
 		op = weft_list_first(&iface->finished, struct ib_op, link);
 		weft_list_del(&op->link);
 		op->conn->nfinished--;
-		ib_conn_wake(op->conn);	/* a flush may wait for it */
+		ib_conn_wake(op->conn); /* a flush may wait for it */
 		end_op(op, op->status);
 	}
 	return n;

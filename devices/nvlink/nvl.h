@@ -45,8 +45,8 @@ struct nvl_rxring;
 struct nvl_txring;
 
 #define NVL_MAX_IOV	8
-#define NVL_CONN_CHUNKS	32u		/* of one connection: others get on */
-#define NVL_POLLS	256u		/* progress calls between system calls */
+#define NVL_CONN_CHUNKS 32u  /* of one connection: others get on */
+#define NVL_POLLS	256u /* progress calls between system calls */
 
 /*
  * Times that no setting changes; nvl_tune has two more.  How long a peer may
@@ -54,37 +54,39 @@ struct nvl_txring;
  */
 enum nvl_times {
 	/* a listener's backlog is full: it is of this host, and reads soon */
-	NVL_REDIAL_MS		= 5,
+	NVL_REDIAL_MS = 5,
 	/* for the peer's own dial, which was preferred; then ours again */
-	NVL_YIELD_MS		= 2000,
-	/* before accepting again where descriptors had run out or all places
-	   were taken: who waits to be accepted would wake a sleeper each time */
-	NVL_ACCEPT_PAUSE_MS	= 100,
+	NVL_YIELD_MS = 2000,
+	/*
+	 * before accepting again where descriptors had run out or all places
+	 * were taken: who waits to be accepted would wake a sleeper each time
+	 */
+	NVL_ACCEPT_PAUSE_MS = 100,
 	/* for frames or a hello that did not fit the socket's buffer: what
 	   makes room there is not an event that the interface waits for */
-	NVL_SEND_AGAIN_MS	= 2,
+	NVL_SEND_AGAIN_MS = 2,
 	/* progress() that comes this much later than it was due was kept by the
 	   program: deadlines are for peers, and extended by the rest */
-	NVL_STANDSTILL_MS	= 500,
+	NVL_STANDSTILL_MS = 500,
 	/* a copy that an engine has had for so long: the GPU is lost */
-	NVL_WATCHDOG_MS		= 20000,
+	NVL_WATCHDOG_MS = 20000,
 	/* unfinished for so long: the driver is asked why */
-	NVL_SUSPECT_MS		= 1000,
+	NVL_SUSPECT_MS = 1000,
 	/* before looking at copies that ring no bell, as the driver refused */
-	NVL_POLL_MS		= 1,
+	NVL_POLL_MS = 1,
 	/* the same where they ring: an engine that fails rings none */
-	NVL_FAILURE_MS		= 1000,
+	NVL_FAILURE_MS = 1000,
 	/* closing waits for a bell that the driver rings just now */
-	NVL_LAST_BELL_MS	= 1000,
+	NVL_LAST_BELL_MS = 1000,
 };
 
 /* Measured on two H200 (tests/gpu); tests make them small. */
 struct nvl_tune {
-	size_t ring;			/* bytes of a GPU ring, at most */
+	size_t ring; /* bytes of a GPU ring, at most */
 	size_t host_ring;
 	size_t chunk_min, chunk_max;
-	unsigned int idle_ms;		/* an idle ring is given back after */
-	unsigned int retry_ms;		/* before a budget is looked at again */
+	unsigned int idle_ms;  /* an idle ring is given back after */
+	unsigned int retry_ms; /* before a budget is looked at again */
 };
 extern struct nvl_tune nvl_tune;
 
@@ -92,18 +94,18 @@ extern struct nvl_tune nvl_tune;
 
 /* Towards one place at the peer. */
 struct nvl_route {
-	uint8_t ring;			/* id, NVL_NO_RING: none yet */
-	bool wanted;			/* asked for, not answered yet */
-	bool via_host_ring;		/* no ring there: the host's serves */
-	uint64_t retry_ms;		/* when to ask again; 0: never */
-	unsigned int pause_ms;		/* between that and the last time */
+	uint8_t ring;	       /* id, NVL_NO_RING: none yet */
+	bool wanted;	       /* asked for, not answered yet */
+	bool via_host_ring;    /* no ring there: the host's serves */
+	uint64_t retry_ms;     /* when to ask again; 0: never */
+	unsigned int pause_ms; /* between that and the last time */
 };
 
 /* One part, at its requester. */
 struct nvl_get {
-	struct weft_list done_link;	/* iface->done_gets */
+	struct weft_list done_link; /* iface->done_gets */
 	struct nvl_conn *conn;
-	struct nvl_get_parent *parent;	/* NULL: cancelled, nothing lands */
+	struct nvl_get_parent *parent; /* NULL: cancelled, nothing lands */
 	void *addr;
 	bool live, failed, ended;
 	int status;
@@ -113,10 +115,10 @@ struct nvl_get {
 
 /* A put at its target, from its first chunk till it is placed. */
 struct nvl_landing {
-	struct weft_list link;		/* iface->landed */
+	struct weft_list link; /* iface->landed */
 	struct nvl_conn *conn;
-	bool live, done, over;		/* over: but an earlier put is not */
-	bool ended;			/* no more chunks come */
+	bool live, done, over; /* over: but an earlier put is not */
+	bool ended;	       /* no more chunks come */
 	bool notify;
 	uint32_t seq;
 	int status;
@@ -128,58 +130,58 @@ struct nvl_landing {
 /* ---- connections -------------------------------------------------------- */
 
 /* What an event of the iface's epoll stands for; else a conn. */
-#define NVL_EV_LISTEN		2u
-#define NVL_EV_LISTEN_PATH	4u
-#define NVL_EV_WAKE		6u
-#define NVL_EV_TIMER		8u
+#define NVL_EV_LISTEN	   2u
+#define NVL_EV_LISTEN_PATH 4u
+#define NVL_EV_WAKE	   6u
+#define NVL_EV_TIMER	   8u
 
 enum nvl_conn_state {
-	NVL_CONN_DIALING,		/* connecting or in the hello, by us */
-	NVL_CONN_WAITING,		/* the peer's dial was preferred */
-	NVL_CONN_GREETING,		/* accepted, in the hello */
-	NVL_CONN_JOINING,		/* proven; inboxes are being exchanged */
+	NVL_CONN_DIALING,  /* connecting or in the hello, by us */
+	NVL_CONN_WAITING,  /* the peer's dial was preferred */
+	NVL_CONN_GREETING, /* accepted, in the hello */
+	NVL_CONN_JOINING,  /* proven; inboxes are being exchanged */
 	NVL_CONN_OPEN,
-	NVL_CONN_BROKEN,		/* copies are awaited, then it is freed */
-	NVL_CONN_DEAD,			/* in iface->dead */
+	NVL_CONN_BROKEN, /* copies are awaited, then it is freed */
+	NVL_CONN_DEAD,	 /* in iface->dead */
 };
 
 struct nvl_inbox {
-	struct nvl_inbox_head *head;	/* NULL: not there yet */
+	struct nvl_inbox_head *head; /* NULL: not there yet */
 	uint8_t *msgs;
 	struct nvl_op *ops;
 };
 
 struct nvl_conn {
-	struct weft_list link;		/* iface->conns, or dead */
+	struct weft_list link; /* iface->conns, or dead */
 	struct nvl_iface *iface;
 	enum nvl_conn_state state;
 	int fd;
 	bool dialer, had_ep;
-	bool hung_up;			/* the socket has ended */
+	bool hung_up; /* the socket has ended */
 	bool bye_sent, bye_seen, close_seen;
-	int err;			/* BROKEN: why */
+	int err; /* BROKEN: why */
 	uint64_t peer_id;
 	uint32_t sn;
-	struct weft_address *remote;	/* dialer's alone; with the key */
+	struct weft_address *remote; /* dialer's alone; with the key */
 	struct weft_hello *hello;
-	uint64_t deadline_ms;		/* until OPEN; BROKEN: watchdog */
-	struct weft_stranger stranger;	/* GREETING */
+	uint64_t deadline_ms;	       /* until OPEN; BROKEN: watchdog */
+	struct weft_stranger stranger; /* GREETING */
 	uint64_t retry_ms;
 	struct nvl_ep *ep;
 	struct weft_counters *stats;
 
 	struct nvl_inbox rx, tx;
-	uint64_t msg_head, op_head;	/* of rx, ours */
-	uint64_t msg_tail, op_tail;	/* of tx, ours */
-	uint64_t msg_room, op_room;	/* of tx: heads last seen */
+	uint64_t msg_head, op_head; /* of rx, ours */
+	uint64_t msg_tail, op_tail; /* of tx, ours */
+	uint64_t msg_room, op_room; /* of tx: heads last seen */
 	uint32_t frames_sent, frames_seen;
-	struct nvl_op *later;		/* records that did not fit: a queue */
+	struct nvl_op *later; /* records that did not fit: a queue */
 	unsigned int later_n, later_at, later_cap;
-	struct weft_list frames_out;	/* frames that did not fit the socket */
+	struct weft_list frames_out; /* frames that did not fit the socket */
 	unsigned int nframes_out;
 
-	uint64_t fence;			/* next message waits for puts below */
-	bool was_full;			/* ready() said no: on_ready() is owed */
+	uint64_t fence; /* next message waits for puts below */
+	bool was_full;	/* ready() said no: on_ready() is owed */
 	/* puts from here: numbers [put_acked, put_next) are under way */
 	uint64_t put_next, put_acked;
 	struct nvl_job *puts[NVL_PUTS];
@@ -192,7 +194,7 @@ struct nvl_conn {
 	struct nvl_job *serving[NVL_GETS];
 	struct weft_list jobs;
 	unsigned int njobs;
-	unsigned int copies;		/* with engines, for it */
+	unsigned int copies; /* with engines, for it */
 	struct nvl_route paths[NVL_LOCS];
 	struct nvl_txring *txrings[NVL_RINGS];
 	struct nvl_rxring *rxrings[NVL_RINGS];
@@ -200,36 +202,36 @@ struct nvl_conn {
 
 struct nvl_ep {
 	struct weft_ep base;
-	struct weft_list link;		/* iface->eps */
-	struct nvl_conn *conn;		/* NULL once dead */
+	struct weft_list link; /* iface->eps */
+	struct nvl_conn *conn; /* NULL once dead */
 	struct weft_ep_sn *numbers;
 	uint64_t peer_id;
 	uint32_t sn;
 	int err;
-	bool lost;			/* something was pending when it died */
+	bool lost; /* something was pending when it died */
 	struct weft_flushes flushes;
 };
 
 struct nvl_iface {
 	struct weft_iface base;
-	struct weft_address *addr;	/* ours, with the key */
+	struct weft_address *addr; /* ours, with the key */
 	uint64_t my_id;
 	int epfd, wake_fd, timer_fd;
-	int listen_fd, listen_path_fd;	/* -1: not there */
-	struct nvl_run *run;		/* the shared folder; NULL: none */
+	int listen_fd, listen_path_fd; /* -1: not there */
+	struct nvl_run *run;	       /* the shared folder; NULL: none */
 	struct weft_list conns, dead, eps, gpus;
-	unsigned int nconns;		/* in conns and dead */
+	unsigned int nconns; /* in conns and dead */
 	struct weft_ep_sns sns;
 	struct weft_list done, done_gets, landed;
 	struct weft_stats *stats;
 	unsigned int polls;
 	struct weft_strangers strangers;
-	unsigned int messages, notices;	/* left to this progress() */
-	uint64_t accept_ms;		/* nobody is accepted until; 0: all are */
-	uint64_t due_ms;		/* progress() looks around by then */
+	unsigned int messages, notices; /* left to this progress() */
+	uint64_t accept_ms; /* nobody is accepted until; 0: all are */
+	uint64_t due_ms;    /* progress() looks around by then */
 	bool armed;
-	bool for_kernels;		/* which wait for what we move */
-	struct nvl_unmapper *unmapper;	/* NULL: unmapped here and now */
+	bool for_kernels;	       /* which wait for what we move */
+	struct nvl_unmapper *unmapper; /* NULL: unmapped here and now */
 };
 
 /* nvl_conn.c */

@@ -19,7 +19,7 @@
 #include "devices/nvlink/nvl_addr.h"
 #include "util/log.h"
 
-#define MASK40	(BIT(40) - 1)
+#define MASK40 (BIT(40) - 1)
 
 static uint64_t netns_of(const struct weft_address *a)
 {
@@ -38,7 +38,7 @@ void nvl_addr_make(struct nvl_iface *iface)
 	struct weft_address *a = iface->addr;
 
 	if (iface->run && !run)
-		run = 1;		/* 0 stands for no folder */
+		run = 1; /* 0 stands for no folder */
 	if (iface->listen_fd < 0)
 		netns = 0;
 	a->wire_min = WEFT_WIRE_MIN;

@@ -17,14 +17,14 @@
 
 #include "devices/nvlink/nvl_budget.h"
 
-#define MAX_UNITS	1024u
-#define MAX_GPUS	32u
+#define MAX_UNITS 1024u
+#define MAX_GPUS  32u
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpu {
 	char name[64];
-	int fd;				/* -1: not shared */
-	unsigned int used;		/* by us; 0: the entry is free */
+	int fd;		   /* -1: not shared */
+	unsigned int used; /* by us; 0: the entry is free */
 	uint64_t mine[MAX_UNITS / 64];
 } gpus[MAX_GPUS];
 
@@ -62,8 +62,10 @@ static bool is_mine(const struct gpu *g, unsigned int u)
 static bool set_lock(const struct gpu *g, int cmd, short type,
 		     unsigned int unit, unsigned int n, struct flock *l)
 {
-	*l = (struct flock){ .l_type = type, .l_whence = SEEK_SET,
-			     .l_start = unit, .l_len = n };
+	*l = (struct flock){ .l_type = type,
+			     .l_whence = SEEK_SET,
+			     .l_start = unit,
+			     .l_len = n };
 	return !fcntl(g->fd, cmd, l);
 }
 
@@ -112,7 +114,7 @@ unsigned int nvl_budget_take(const struct nvl_run *run, const char *name,
 			if (!got++)
 				*first = u;
 		} else if (got) {
-			break;		/* what is before the gap must do */
+			break; /* what is before the gap must do */
 		}
 	}
 	if (!g->used && g->fd >= 0)

@@ -5,7 +5,7 @@
 
 #include "devices/nvlink/nvl_addr.h"
 
-#define NVL_BUDGET_UNIT	(4ul << 20)	/* a ring is a multiple of this */
+#define NVL_BUDGET_UNIT (4ul << 20) /* a ring is a multiple of this */
 
 /*
  * Takes up to @want units (NVL_BUDGET_UNIT) of GPU @name out of @limit, fewer

@@ -102,7 +102,7 @@ static void complete_ended(struct nvl_conn *conn, int status)
 
 	while (again) {
 		again = false;
-		weft_list_for_each(job, tmp, &conn->iface->done, done_link) {
+		weft_list_for_each (job, tmp, &conn->iface->done, done_link) {
 			if (job->conn != conn)
 				continue;
 			weft_list_del(&job->done_link);
@@ -111,7 +111,7 @@ static void complete_ended(struct nvl_conn *conn, int status)
 			free(job);
 			if (op)
 				op->done(op, result);
-			again = true;	/* the list may have changed */
+			again = true; /* the list may have changed */
 			break;
 		}
 	}
@@ -124,7 +124,7 @@ static void drop_put(struct nvl_conn *conn, struct nvl_job *job, int status)
 	job->op = NULL;
 	if (conn->state == NVL_CONN_OPEN)
 		nvl_tx_give_up(job, status);
-	else if (!job->flying)	/* else it stays for the engine's end of it */
+	else if (!job->flying) /* else it stays for the engine's end of it */
 		nvl_tx_finish(job, status);
 	if (op)
 		op->done(op, status);
@@ -170,10 +170,10 @@ void nvl_conn_forget(struct nvl_conn *conn)
 	struct nvl_get *g, *next;
 	unsigned int i;
 
-	weft_list_for_each(l, tmp, &iface->landed, link)
+	weft_list_for_each (l, tmp, &iface->landed, link)
 		if (l->conn == conn)
 			weft_list_del(&l->link);
-	weft_list_for_each(g, next, &iface->done_gets, done_link)
+	weft_list_for_each (g, next, &iface->done_gets, done_link)
 		if (g->conn == conn)
 			weft_list_del(&g->done_link);
 	for (i = 0; i < NVL_GETS; i++)
@@ -227,8 +227,8 @@ void nvl_conn_free(struct nvl_conn *conn)
 	nvl_sock_drop(conn);
 	weft_secret_free(conn->remote, sizeof(*conn->remote));
 	if (conn->copies)
-		return;			/* an engine never came back: its
-					   memory stays */
+		return; /* an engine never came back: its
+			   memory stays */
 	nvl_ring_close_all(conn);
 	nvl_inbox_close(&conn->rx);
 	nvl_inbox_close(&conn->tx);
@@ -242,6 +242,6 @@ void nvl_conn_reap(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
 
-	weft_list_for_each(conn, tmp, &iface->dead, link)
+	weft_list_for_each (conn, tmp, &iface->dead, link)
 		nvl_conn_free(conn);
 }

@@ -23,13 +23,14 @@ static const struct {
 	unsigned int next;
 } states[] = {
 	[NVL_CONN_DIALING] = { "dialing", BIT(NVL_CONN_WAITING) |
-			       BIT(NVL_CONN_JOINING) | BIT(NVL_CONN_BROKEN) },
-	[NVL_CONN_WAITING] = { "waiting", BIT(NVL_CONN_DIALING) |
-			       BIT(NVL_CONN_BROKEN) },
-	[NVL_CONN_GREETING] = { "greeting", BIT(NVL_CONN_JOINING) |
-				BIT(NVL_CONN_BROKEN) },
-	[NVL_CONN_JOINING] = { "joining", BIT(NVL_CONN_OPEN) |
-			       BIT(NVL_CONN_BROKEN) },
+						  BIT(NVL_CONN_JOINING) |
+						  BIT(NVL_CONN_BROKEN) },
+	[NVL_CONN_WAITING] = { "waiting",
+			       BIT(NVL_CONN_DIALING) | BIT(NVL_CONN_BROKEN) },
+	[NVL_CONN_GREETING] = { "greeting",
+				BIT(NVL_CONN_JOINING) | BIT(NVL_CONN_BROKEN) },
+	[NVL_CONN_JOINING] = { "joining",
+			       BIT(NVL_CONN_OPEN) | BIT(NVL_CONN_BROKEN) },
 	[NVL_CONN_OPEN] = { "open", BIT(NVL_CONN_BROKEN) },
 	[NVL_CONN_BROKEN] = { "broken", BIT(NVL_CONN_DEAD) },
 	[NVL_CONN_DEAD] = { "dead", 0 },

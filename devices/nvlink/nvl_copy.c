@@ -13,8 +13,8 @@
  * counted in `issued` before the reference is given back: weft_region_remove()
  * and then nvl_copy_drain_all() leave nothing that could still land.
  *
- * Handing over never calls back; what fails there waits in `failed` for the next
- * poll.
+ * Handing over never calls back; what fails there waits in `failed` for the
+ * next poll.
  */
 #include <errno.h>
 #include <sched.h>
@@ -26,7 +26,7 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define BATCH		64u
+#define BATCH 64u
 
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list streams = { &streams, &streams };
@@ -52,7 +52,9 @@ static void set_finished(struct nvl_stream *st, uint32_t seq)
 	st->issued_ms = 0;
 }
 
-/* The last batch, of those behind @done, that has ended by what the flag says. */
+/*
+ * The last batch, of those behind @done, that has ended by what the flag says.
+ */
 static uint32_t read_flag(struct nvl_stream *st, uint32_t done, uint32_t issued)
 {
 	uint32_t flag = __atomic_load_n(st->flag, __ATOMIC_ACQUIRE);
@@ -125,7 +127,7 @@ static void update_finished(struct nvl_stream *st)
 		return;
 	if (by_event)
 		ask = !query_events(st, s.cu, done, issued);
-	else	/* of a broken one the last mark was not made */
+	else /* of a broken one the last mark was not made */
 		ask = !st->flag || broken ||
 		      weft_now_ms() - st->issued_ms > NVL_SUSPECT_MS;
 	if (ask)
@@ -184,7 +186,7 @@ void nvl_copy_drain_all(void)
 	struct nvl_stream *st, *tmp;
 
 	pthread_mutex_lock(&streams_lock);
-	weft_list_for_each(st, tmp, &streams, link)
+	weft_list_for_each (st, tmp, &streams, link)
 		drain_stream(st);
 	pthread_mutex_unlock(&streams_lock);
 }
@@ -220,7 +222,8 @@ static bool has_batches(const struct weft_cuda *cu)
 static int issue_batch(const struct weft_cuda *cu, uint64_t *dst, uint64_t *src,
 		       size_t *len, size_t n, void *st)
 {
-	struct weft_cu_copy_attr attr = { .src_order = WEFT_CU_SRC_ORDER_STREAM };
+	struct weft_cu_copy_attr attr = { .src_order =
+						  WEFT_CU_SRC_ORDER_STREAM };
 	size_t at = 0, failed;
 
 	if (cu->memcpy_batch)
@@ -297,10 +300,10 @@ static bool has_room(const struct nvl_stream *st)
 }
 
 /*
- * Takes up to a batch of what waits, as far as it may fly.  The reader of a ring
- * sees nothing of a batch before its end: a quarter of the ring, so that both
- * sides copy at once (64 MiB: 306 GB/s with half, 334 with a quarter or less;
- * 8 MiB: 212, and 178 with a sixteenth).
+ * Takes up to a batch of what waits, as far as it may fly.  The reader of a
+ * ring sees nothing of a batch before its end: a quarter of the ring, so that
+ * both sides copy at once (64 MiB: 306 GB/s with half, 334 with a quarter or
+ * less; 8 MiB: 212, and 178 with a sixteenth).
  */
 static unsigned int take_batch(struct nvl_stream *st, struct nvl_copy **c)
 {
@@ -376,8 +379,8 @@ static unsigned int submit_batch(struct nvl_stream *st,
 		r = mark_end(st, cu, seq, bytes);
 	if (r && !atomic_exchange(&st->broken, weft_cuda_errno(r)))
 		weft_error("the end of copies on GPU %d cannot be marked (%s): "
-			   "no more are made there", st->gpu->ordinal,
-			   weft_cuda_error_name(r));
+			   "no more are made there",
+			   st->gpu->ordinal, weft_cuda_error_name(r));
 	if (good || all)
 		atomic_store_explicit(&st->issued, seq, memory_order_release);
 	for (i = 0; i < ngo; i++) {
@@ -409,8 +412,8 @@ static unsigned int submit_stream(struct nvl_stream *st)
 	err = weft_cuda_enter(&s, st->gpu->ctx);
 	if (err) {
 		weft_warn_once("copies on GPU %d fail: its CUDA context cannot "
-			       "be used (%s)", st->gpu->ordinal,
-			       strerror(-err));
+			       "be used (%s)",
+			       st->gpu->ordinal, strerror(-err));
 		return fail_waiting(st, -EIO);
 	}
 	n = submit_batch(st, s.cu);
@@ -457,7 +460,7 @@ unsigned int nvl_copy_submit(struct nvl_iface *iface)
 	struct nvl_gpu *gpu, *tmp;
 	unsigned int n = 0;
 
-	weft_list_for_each(gpu, tmp, &iface->gpus, link)
+	weft_list_for_each (gpu, tmp, &iface->gpus, link)
 		if (!weft_list_empty(&gpu->tx_waiting) ||
 		    !weft_list_empty(&gpu->rx_waiting))
 			n += submit_gpu(gpu);
@@ -506,7 +509,7 @@ unsigned int nvl_copy_poll(struct nvl_iface *iface)
 	struct nvl_gpu *gpu, *tmp;
 	unsigned int i, n = 0;
 
-	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
+	weft_list_for_each (gpu, tmp, &iface->gpus, link) {
 		for (i = 0; i < NVL_STREAMS; i++)
 			n += poll_stream(&gpu->streams[i]);
 	}
@@ -517,7 +520,7 @@ static void cancel_waiting(struct weft_list *queue, struct nvl_conn *conn)
 {
 	struct nvl_copy *copy, *next;
 
-	weft_list_for_each(copy, next, queue, link) {
+	weft_list_for_each (copy, next, queue, link) {
 		if (copy->conn != conn)
 			continue;
 		weft_list_del(&copy->link);
@@ -529,7 +532,7 @@ void nvl_copy_cancel(struct nvl_conn *conn)
 {
 	struct nvl_gpu *gpu, *tmp;
 
-	weft_list_for_each(gpu, tmp, &conn->iface->gpus, link) {
+	weft_list_for_each (gpu, tmp, &conn->iface->gpus, link) {
 		cancel_waiting(&gpu->tx_waiting, conn);
 		cancel_waiting(&gpu->rx_waiting, conn);
 	}
@@ -582,7 +585,7 @@ bool nvl_copy_arm(struct nvl_iface *iface, bool *flying)
 	unsigned int i;
 
 	*flying = false;
-	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
+	weft_list_for_each (gpu, tmp, &iface->gpus, link) {
 		for (i = 0; i < NVL_STREAMS; i++)
 			ok &= arm_stream(&gpu->streams[i], flying);
 	}
@@ -623,7 +626,7 @@ bool nvl_copy_pending(struct nvl_iface *iface)
 	struct nvl_gpu *gpu, *tmp;
 	unsigned int i;
 
-	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
+	weft_list_for_each (gpu, tmp, &iface->gpus, link) {
 		for (i = 0; i < NVL_STREAMS; i++)
 			if (is_pending(&gpu->streams[i]))
 				return true;
@@ -649,7 +652,7 @@ bool nvl_copy_quiet(struct nvl_iface *iface)
 	struct nvl_gpu *gpu, *tmp;
 	unsigned int i;
 
-	weft_list_for_each(gpu, tmp, &iface->gpus, link) {
+	weft_list_for_each (gpu, tmp, &iface->gpus, link) {
 		for (i = 0; i < NVL_STREAMS; i++)
 			if (!is_quiet(&gpu->streams[i]))
 				return false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Copies by the engines of a GPU: queued, handed to the driver in batches on a
- * few streams, and found finished by a word that the stream writes (nvl_copy.c).
- * The streams are made and freed with their context (nvl_gpu.c).
+ * few streams, and found finished by a word that the stream writes
+ * (nvl_copy.c). The streams are made and freed with their context (nvl_gpu.c).
  */
 #ifndef WEFT_DEVICES_NVL_COPY_H
 #define WEFT_DEVICES_NVL_COPY_H
@@ -12,11 +12,11 @@
 #include "util/cuda.h"
 #include "util/list.h"
 
-#define NVL_TX_STREAMS	2u
-#define NVL_RX_STREAM	NVL_TX_STREAMS	/* behind those */
-#define NVL_STREAMS	(NVL_TX_STREAMS + 1)
-#define NVL_STREAM_DEPTH 256u		/* copies with the engine, per stream */
-#define NVL_MARKS	4u		/* batches of which some end in events */
+#define NVL_TX_STREAMS	 2u
+#define NVL_RX_STREAM	 NVL_TX_STREAMS /* behind those */
+#define NVL_STREAMS	 (NVL_TX_STREAMS + 1)
+#define NVL_STREAM_DEPTH 256u /* copies with the engine, per stream */
+#define NVL_MARKS	 4u   /* batches of which some end in events */
 
 struct nvl_conn;
 struct nvl_iface;
@@ -31,57 +31,57 @@ struct nvl_copy {
 	void *owner;
 	uint64_t dst, src;
 	size_t len;
-	bool from_host;			/* and kernels wait for it */
-	bool guarded;			/* goes only while @key allows @at */
-	uint32_t seq;			/* of its batch */
+	bool from_host; /* and kernels wait for it */
+	bool guarded;	/* goes only while @key allows @at */
+	uint32_t seq;	/* of its batch */
 	struct weft_rkey key;
 	uint64_t at;
-	int status;			/* FAILED: of a copy that never flew */
+	int status; /* FAILED: of a copy that never flew */
 };
 
 struct nvl_stream {
-	struct weft_list link;		/* all streams of the process */
+	struct weft_list link; /* all streams of the process */
 	struct nvl_gpu *gpu;
 	void *cu;
-	struct weft_list *waiting;	/* gpu->tx_waiting or gpu->rx_waiting */
+	struct weft_list *waiting; /* gpu->tx_waiting or gpu->rx_waiting */
 	struct weft_list flying, failed;
 	unsigned int nflying;
-	pthread_mutex_t lock;		/* looking for the end */
-	_Atomic uint32_t issued;	/* batches given to the engine */
+	pthread_mutex_t lock;	 /* looking for the end */
+	_Atomic uint32_t issued; /* batches given to the engine */
 	_Atomic uint32_t finished;
-	_Atomic int broken;		/* -errno: the engine takes no more */
+	_Atomic int broken; /* -errno: the engine takes no more */
 	/* pinned, the engine writes `finished`; NULL: the driver cannot */
 	uint32_t *flag;
 	uint64_t flag_dev;
 	/* by a batch's number: where it ends in an event and not the flag */
 	void *events[NVL_MARKS];
 	_Atomic bool by_event[NVL_MARKS];
-	uint32_t looks;			/* at the flag, in vain */
-	uint64_t issued_ms;		/* of the oldest unfinished batch */
-	_Atomic bool bell_set;		/* a host function will ring wake_fd */
-	_Atomic unsigned int bells;	/* of them, those not over */
+	uint32_t looks;		    /* at the flag, in vain */
+	uint64_t issued_ms;	    /* of the oldest unfinished batch */
+	_Atomic bool bell_set;	    /* a host function will ring wake_fd */
+	_Atomic unsigned int bells; /* of them, those not over */
 };
 
 /* How copies are handed over (nvl_gpu.c). */
 struct nvl_handing {
-	unsigned int tx_streams;	/* at most NVL_TX_STREAMS */
-	unsigned int batches;		/* with the engine, per stream */
-	size_t batch;			/* bytes; 0: a quarter of a GPU's ring */
-	size_t by_event;		/* from this size on they end in one */
+	unsigned int tx_streams; /* at most NVL_TX_STREAMS */
+	unsigned int batches;	 /* with the engine, per stream */
+	size_t batch;		 /* bytes; 0: a quarter of a GPU's ring */
+	size_t by_event;	 /* from this size on they end in one */
 };
 
 /* A CUDA context, as far as one iface uses it. */
 struct nvl_gpu {
-	struct weft_list link;		/* iface->gpus */
+	struct weft_list link; /* iface->gpus */
 	struct nvl_iface *iface;
-	void *of;			/* the context of the program's memory */
-	void *ctx;			/* ours to work in: that one or our own */
+	void *of;  /* the context of the program's memory */
+	void *ctx; /* ours to work in: that one or our own */
 	int ordinal;
 	const struct nvl_handing *how;
-	uint32_t *page;			/* flags, one line per stream */
+	uint32_t *page; /* flags, one line per stream */
 	bool page_pinned;
 	struct nvl_stream streams[NVL_STREAMS];
-	struct weft_list tx_waiting;	/* for whichever stream is free first */
+	struct weft_list tx_waiting; /* for whichever stream is free first */
 	struct weft_list rx_waiting;
 	unsigned int last_tx;
 };
@@ -107,7 +107,9 @@ unsigned int nvl_copy_submit(struct nvl_iface *iface);
 unsigned int nvl_copy_poll(struct nvl_iface *iface);
 /* Is a copy finished and not yet polled? */
 bool nvl_copy_pending(struct nvl_iface *iface);
-/* Would submit and poll find nothing?  As cheap as can be; may be wrong once. */
+/*
+ * Would submit and poll find nothing?  As cheap as can be; may be wrong once.
+ */
 bool nvl_copy_quiet(struct nvl_iface *iface);
 /* Engines will ring wake_fd.  False: poll by timer. */
 bool nvl_copy_arm(struct nvl_iface *iface, bool *flying);

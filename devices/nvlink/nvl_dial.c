@@ -22,7 +22,7 @@
 #include "util/log.h"
 #include "util/secret.h"
 
-#define ACCEPT_BATCH	64
+#define ACCEPT_BATCH 64
 
 static void watch_socket(struct nvl_conn *conn)
 {
@@ -52,11 +52,12 @@ static bool is_forbidden(int err)
 {
 	if (err != -EACCES && err != -EPERM)
 		return false;
-	weft_warn_once("a peer on this host may not be dialled (%s): SELinux or "
-		       "AppArmor keeps the two containers apart (give both the "
-		       "same label or profile), or its socket belongs to "
-		       "another user; NVLink is not used between them",
-		       strerror(-err));
+	weft_warn_once(
+		"a peer on this host may not be dialled (%s): SELinux or "
+		"AppArmor keeps the two containers apart (give both the "
+		"same label or profile), or its socket belongs to "
+		"another user; NVLink is not used between them",
+		strerror(-err));
 	return true;
 }
 
@@ -101,7 +102,7 @@ void nvl_conn_dial(struct nvl_conn *conn)
 		return;
 	}
 	err = nvl_addr_connect(conn->iface, conn->fd, conn->remote);
-	if (err == -EAGAIN) {		/* the peer's backlog is full */
+	if (err == -EAGAIN) { /* the peer's backlog is full */
 		dial_later(conn);
 		return;
 	}
@@ -136,8 +137,7 @@ int nvl_conn_listen(struct nvl_iface *iface)
 
 	if (!err)
 		err = watch_listener(iface, EPOLL_CTL_ADD,
-				     iface->listen_path_fd,
-				     NVL_EV_LISTEN_PATH);
+				     iface->listen_path_fd, NVL_EV_LISTEN_PATH);
 	return err;
 }
 
@@ -163,7 +163,8 @@ static void handle_accept_error(struct nvl_iface *iface, int err)
 	switch (err) {
 	case EMFILE:
 		weft_warn_once("cannot accept a peer on this host: %s; raise "
-			       "the limit with 'ulimit -n'", strerror(err));
+			       "the limit with 'ulimit -n'",
+			       strerror(err));
 		break;
 	case ENFILE:
 		weft_warn_once("cannot accept a peer on this host: %s; raise "
@@ -173,9 +174,10 @@ static void handle_accept_error(struct nvl_iface *iface, int err)
 	case ENOBUFS:
 	case ENOMEM:
 		weft_warn_once("cannot accept a peer on this host: %s; trying "
-			       "again", strerror(err));
+			       "again",
+			       strerror(err));
 		break;
-	default:			/* it is of one peer, or there is none */
+	default: /* it is of one peer, or there is none */
 		return;
 	}
 	pause_accept(iface);
@@ -229,7 +231,7 @@ struct nvl_conn *nvl_conn_find(struct nvl_iface *iface, uint64_t peer_id,
 {
 	struct nvl_conn *conn, *tmp;
 
-	weft_list_for_each(conn, tmp, &iface->conns, link)
+	weft_list_for_each (conn, tmp, &iface->conns, link)
 		if (!conn->dialer && !conn->ep && conn->peer_id == peer_id &&
 		    conn->sn == sn && !conn->bye_seen &&
 		    (conn->state == NVL_CONN_JOINING ||
@@ -245,11 +247,12 @@ static struct nvl_conn *find_simultaneous(struct nvl_conn *conn)
 	struct nvl_conn *c, *tmp;
 
 	if (conn->peer_id == conn->iface->my_id)
-		return NULL;		/* to itself: two ends, no rivals */
-	weft_list_for_each(c, tmp, &conn->iface->conns, link)
+		return NULL; /* to itself: two ends, no rivals */
+	weft_list_for_each (c, tmp, &conn->iface->conns, link)
 		if (c != conn && c->dialer && c->peer_id == conn->peer_id &&
-		    c->sn == conn->sn && (c->state == NVL_CONN_DIALING ||
-					  c->state == NVL_CONN_WAITING))
+		    c->sn == conn->sn &&
+		    (c->state == NVL_CONN_DIALING ||
+		     c->state == NVL_CONN_WAITING))
 			return c;
 	return NULL;
 }
@@ -272,8 +275,8 @@ static void judge_hello(struct nvl_conn *conn)
 	if (rival && rival->state == NVL_CONN_DIALING &&
 	    iface->my_id < conn->peer_id)
 		v = WEFT_HELLO_YIELD;
-	if (!rival && !weft_peer_has_room(iface->nconns - iface->strangers.n,
-					  "nvlink"))
+	if (!rival &&
+	    !weft_peer_has_room(iface->nconns - iface->strangers.n, "nvlink"))
 		v = WEFT_HELLO_BUSY;
 	weft_hello_verdict(conn->hello, v);
 }
@@ -303,8 +306,8 @@ static void send_inbox(struct nvl_conn *conn)
 			       .size = NVL_INBOX_SIZE };
 	int fd = -1, err;
 
-	conn->stats = weft_stats_peer(conn->iface->stats, conn->peer_id,
-				      "this host");
+	conn->stats =
+		weft_stats_peer(conn->iface->stats, conn->peer_id, "this host");
 	err = nvl_inbox_make(&conn->rx, &fd);
 	if (!err)
 		err = nvl_sock_send(conn, &f, fd);
@@ -340,7 +343,7 @@ static unsigned int receive_inbox(struct nvl_conn *conn)
 	}
 	nvl_conn_set_state(conn, NVL_CONN_OPEN);
 	if (conn->ep)
-		conn->was_full = true;	/* on_ready() tells that it is open */
+		conn->was_full = true; /* on_ready() tells that it is open */
 	return 1;
 }
 
@@ -378,13 +381,15 @@ static void fail_hello(struct nvl_conn *conn)
 
 	if (conn->dialer)
 		weft_error("a peer on this host does not prove itself: %s",
-			   err == -EACCES ? "wrong key or job secret" :
-			   err == -EPROTONOSUPPORT ? "no common version" :
-			   strerror(-err));
+			   err == -EACCES	     ? "wrong key or job secret"
+			   : err == -EPROTONOSUPPORT ? "no common version"
+						     : strerror(-err));
 	nvl_conn_break(conn, err);
 }
 
-/* 1: moved; 0: must wait; the end of a dial is tried again until its deadline */
+/*
+ * 1: moved; 0: must wait; the end of a dial is tried again until its deadline
+ */
 static int move_hello(struct nvl_conn *conn)
 {
 	struct weft_hello *h = conn->hello;
@@ -461,8 +466,9 @@ unsigned int nvl_conn_step(struct nvl_conn *conn)
 void nvl_conn_extend(struct nvl_conn *conn, uint64_t now, uint64_t stood)
 {
 	if (conn->state < NVL_CONN_OPEN)
-		conn->deadline_ms = weft_min(conn->deadline_ms + stood, now +
-					     weft_settings()->connect_timeout_ms);
+		conn->deadline_ms =
+			weft_min(conn->deadline_ms + stood,
+				 now + weft_settings()->connect_timeout_ms);
 }
 
 unsigned int nvl_conn_tick(struct nvl_conn *conn, uint64_t now)

@@ -51,8 +51,9 @@ int nvl_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	ep->base.user = user;
 	ep->peer_id = peer_id;
 	weft_flushes_init(&ep->flushes);
-	conn = peer_id == iface->my_id ? NULL :
-	       nvl_conn_find(iface, peer_id, ep->sn, remote->key);
+	conn = peer_id == iface->my_id
+		       ? NULL
+		       : nvl_conn_find(iface, peer_id, ep->sn, remote->key);
 	if (!conn) {
 		conn = nvl_conn_new(iface, remote, peer_id, ep->sn);
 		if (!conn) {
@@ -75,8 +76,7 @@ static bool has_pending(struct nvl_ep *ep)
 	struct nvl_conn *conn = ep->conn;
 
 	return conn->put_acked != conn->put_next || conn->ngets ||
-	       ep->flushes.n ||
-	       !weft_list_empty(&conn->iface->done);
+	       ep->flushes.n || !weft_list_empty(&conn->iface->done);
 }
 
 /* The endpoint leaves its connection, which may go on for the peer. */
@@ -119,8 +119,8 @@ void nvl_ep_cancel(struct weft_ep *base)
 
 static void note_staging(enum weft_staging *best, const struct nvl_mapping *map)
 {
-	*best = weft_max(*best, map->kind == NVL_RING_CUDA ? WEFT_STAGING_GPU :
-							WEFT_STAGING_HOST);
+	*best = weft_max(*best, map->kind == NVL_RING_CUDA ? WEFT_STAGING_GPU
+							   : WEFT_STAGING_HOST);
 }
 
 void nvl_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
@@ -185,7 +185,7 @@ int nvl_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	char *p;
 	int err;
 
-	(void)op;			/* always copied */
+	(void)op; /* always copied */
 	for (i = 0; i < n; i++)
 		len += iov[i].iov_len;
 	err = check_ready(nvl_ep(base), n, len);
@@ -223,8 +223,9 @@ int nvl_ep_put(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 {
 	int err = check_ready(nvl_ep(base), n, 0);
 
-	return err ? err : nvl_tx_put(nvl_ep(base)->conn, iov, n, addr, rkey,
-				      notify, op);
+	return err ? err
+		   : nvl_tx_put(nvl_ep(base)->conn, iov, n, addr, rkey, notify,
+				op);
 }
 
 int nvl_ep_get(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
@@ -232,8 +233,8 @@ int nvl_ep_get(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 {
 	int err = check_ready(nvl_ep(base), n, 0);
 
-	return err ? err : nvl_rx_get(nvl_ep(base)->conn, iov, n, addr, rkey,
-				      op);
+	return err ? err
+		   : nvl_rx_get(nvl_ep(base)->conn, iov, n, addr, rkey, op);
 }
 
 void nvl_ep_fence(struct weft_ep *base)

@@ -27,7 +27,8 @@ static int make_events(struct nvl_stream *st, const struct weft_cuda *cu)
 		if (r)
 			st->events[i] = NULL;
 	}
-	return r ? weft_fail(-weft_cuda_errno(r), "cannot make CUDA events (%s)",
+	return r ? weft_fail(-weft_cuda_errno(r),
+			     "cannot make CUDA events (%s)",
 			     weft_cuda_error_name(r))
 		 : 0;
 }
@@ -133,7 +134,7 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 {
 	struct nvl_gpu *gpu, *tmp;
 
-	weft_list_for_each(gpu, tmp, &iface->gpus, link)
+	weft_list_for_each (gpu, tmp, &iface->gpus, link)
 		if (gpu->of == where->ctx)
 			return gpu;
 	*err = -ENOMEM;

@@ -25,7 +25,7 @@
 #include "util/log.h"
 #include "util/secret.h"
 
-#define MAX_STRANGERS	128	/* each costs a struct nvl_conn */
+#define MAX_STRANGERS 128 /* each costs a struct nvl_conn */
 
 /* ---- opening ------------------------------------------------------------- */
 
@@ -40,13 +40,13 @@ static int open_fds(struct nvl_iface *iface)
 {
 	iface->epfd = epoll_create1(EPOLL_CLOEXEC);
 	iface->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	iface->timer_fd = timerfd_create(CLOCK_MONOTONIC,
-					 TFD_NONBLOCK | TFD_CLOEXEC);
+	iface->timer_fd =
+		timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (iface->epfd < 0 || iface->wake_fd < 0 || iface->timer_fd < 0 ||
 	    watch_fd(iface, iface->wake_fd, NVL_EV_WAKE) ||
 	    watch_fd(iface, iface->timer_fd, NVL_EV_TIMER))
 		return weft_fail(errno, "cannot make an interface's "
-				 "descriptors");
+					"descriptors");
 	return 0;
 }
 
@@ -56,15 +56,16 @@ static int open_sockets(struct nvl_iface *iface)
 	iface->listen_fd = nvl_addr_listen(iface->my_id);
 	iface->run = nvl_run_open();
 	if (iface->run) {
-		iface->listen_path_fd = nvl_run_listen(iface->run,
-						       iface->my_id);
+		iface->listen_path_fd =
+			nvl_run_listen(iface->run, iface->my_id);
 		if (iface->listen_path_fd < 0) {
 			nvl_run_close(iface->run);
 			iface->run = NULL;
 		}
 	}
 	if (iface->listen_fd < 0 && iface->listen_path_fd < 0)
-		return weft_fail(ENODEV, "neither an abstract Unix socket nor "
+		return weft_fail(ENODEV,
+				 "neither an abstract Unix socket nor "
 				 "one in a shared folder (WEFT_RUN_DIR) can be "
 				 "made: peers of this host use TCP");
 	return nvl_conn_listen(iface);
@@ -117,8 +118,8 @@ static int iface_open(const struct weft_iface_params *params,
 	weft_list_init(&iface->landed);
 	weft_strangers_init(&iface->strangers, MAX_STRANGERS);
 	iface->addr = weft_secret_alloc(sizeof(*iface->addr));
-	err = iface->addr ? weft_random(iface->addr->key, WEFT_KEY_LEN) :
-			    -ENOMEM;
+	err = iface->addr ? weft_random(iface->addr->key, WEFT_KEY_LEN)
+			  : -ENOMEM;
 	if (!err) {
 		iface->my_id = weft_key_id(iface->addr->key);
 		err = open_fds(iface);
@@ -145,7 +146,7 @@ static void iface_close(struct weft_iface *base)
 	struct nvl_conn *conn, *tmp;
 	struct nvl_gpu *gpu, *next;
 
-	weft_list_for_each(conn, tmp, &iface->conns, link) {
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		nvl_conn_say_close(conn);
 		nvl_conn_stop_copies(conn);
 		nvl_conn_break(conn, 0);
@@ -155,8 +156,8 @@ static void iface_close(struct weft_iface *base)
 	}
 	nvl_conn_reap(iface);
 	nvl_tx_deliver(iface);
-	nvl_unmap_end(iface);		/* while there is every context */
-	weft_list_for_each(gpu, next, &iface->gpus, link)
+	nvl_unmap_end(iface); /* while there is every context */
+	weft_list_for_each (gpu, next, &iface->gpus, link)
 		nvl_gpu_free(gpu);
 	iface_free(iface);
 }
@@ -169,7 +170,7 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 		.max_put = SIZE_MAX >> 1,
 		.mem_kinds = BIT(WEFT_MEM_HOST) | BIT(WEFT_MEM_CUDA),
 		.same_host = true,
-		.bandwidth = 330e9,	/* H200, NVLink 18 links: measured */
+		.bandwidth = 330e9, /* H200, NVLink 18 links: measured */
 		.latency = 1e-6,
 		.overhead = 0.3e-6,
 		.addr = *nvl_iface(base)->addr,
@@ -240,14 +241,14 @@ static unsigned int poll_sockets(struct nvl_iface *iface)
 
 	iface->polls = 0;
 	if (now > iface->due_ms)
-		weft_list_for_each(conn, tmp, &iface->conns, link)
+		weft_list_for_each (conn, tmp, &iface->conns, link)
 			nvl_conn_extend(conn, now, now - iface->due_ms);
 	iface->due_ms = now + NVL_STANDSTILL_MS;
 	nvl_conn_resume_accept(iface, now);
 	n = epoll_wait(iface->epfd, ev, ARRAY_SIZE(ev), 0);
 	for (i = 0; i < n; i++)
 		events += handle_event(iface, ev[i].data.u64);
-	weft_list_for_each(conn, tmp, &iface->conns, link) {
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		events += step_conn(conn);
 		events += nvl_conn_tick(conn, now);
 		if (conn->state == NVL_CONN_OPEN)
@@ -262,7 +263,7 @@ static bool must_poll(struct nvl_iface *iface)
 
 	if (iface->armed || ++iface->polls >= NVL_POLLS)
 		return true;
-	weft_list_for_each(conn, tmp, &iface->conns, link) {
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		if (conn->state == NVL_CONN_BROKEN)
 			continue;
 		if (conn->state != NVL_CONN_OPEN ||
@@ -280,7 +281,7 @@ static void leave_sleep(struct nvl_iface *iface)
 	if (!iface->armed)
 		return;
 	iface->armed = false;
-	weft_list_for_each(conn, tmp, &iface->conns, link)
+	weft_list_for_each (conn, tmp, &iface->conns, link)
 		if (conn->tx.head)
 			nvl_inbox_sleep(conn, false);
 }
@@ -291,7 +292,7 @@ static unsigned int report_ready(struct nvl_iface *iface)
 	struct nvl_ep *ep;
 	unsigned int n = 0;
 
-	weft_list_for_each(conn, tmp, &iface->conns, link) {
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		ep = conn->ep;
 		if (!ep)
 			continue;
@@ -314,7 +315,7 @@ static unsigned int read_inboxes(struct nvl_iface *iface)
 	unsigned int n = 0;
 
 	iface->messages = iface->notices = WEFT_PROGRESS_MAX;
-	weft_list_for_each(conn, tmp, &iface->conns, link) {
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		if (conn->state != NVL_CONN_OPEN)
 			continue;
 		if (conn->later_n)
@@ -322,7 +323,7 @@ static unsigned int read_inboxes(struct nvl_iface *iface)
 		n += nvl_rx_ops(conn);
 	}
 	n += nvl_rx_deliver(iface);
-	weft_list_for_each(conn, tmp, &iface->conns, link) {
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		if (!iface->messages) {
 			/* whoever got nothing is the first the next time */
 			weft_list_del(&iface->conns);
@@ -340,7 +341,7 @@ static unsigned int end_conns(struct nvl_iface *iface)
 	struct nvl_conn *conn, *tmp;
 	unsigned int n = 0;
 
-	weft_list_for_each(conn, tmp, &iface->conns, link) {
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		n += nvl_conn_maybe_end(conn);
 		if (conn->state == NVL_CONN_OPEN && conn->hung_up &&
 		    !conn->copies && !nvl_inbox_pending(conn) &&
@@ -349,7 +350,7 @@ static unsigned int end_conns(struct nvl_iface *iface)
 	}
 	/* callbacks run here: none of these is held on to */
 again:
-	weft_list_for_each(conn, tmp, &iface->conns, link) {
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		if (conn->state == NVL_CONN_BROKEN &&
 		    nvl_conn_finish_close(conn)) {
 			n++;
@@ -367,8 +368,7 @@ static bool is_conn_quiet(struct nvl_conn *conn)
 	if (conn->state != NVL_CONN_OPEN || !conn->ep || conn->hung_up ||
 	    conn->was_full || conn->later_n ||
 	    (conn->njobs && conn->copies < NVL_CONN_CHUNKS) ||
-	    !weft_list_empty(&conn->frames_out) ||
-	    conn->ep->flushes.n)
+	    !weft_list_empty(&conn->frames_out) || conn->ep->flushes.n)
 		return false;
 	/* one cache line, which only the peer's writes take from us */
 	return atomic_load_explicit(&h->op_tail, memory_order_relaxed) ==
@@ -392,7 +392,7 @@ static bool is_quiet(struct nvl_iface *iface)
 	    !weft_list_empty(&iface->done_gets) ||
 	    !weft_list_empty(&iface->landed) || !weft_list_empty(&iface->dead))
 		return false;
-	weft_list_for_each(conn, tmp, &iface->conns, link)
+	weft_list_for_each (conn, tmp, &iface->conns, link)
 		if (!is_conn_quiet(conn))
 			return false;
 	return nvl_copy_quiet(iface);
@@ -414,7 +414,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 	}
 	n += nvl_copy_poll(iface);
 	n += read_inboxes(iface);
-	weft_list_for_each(conn, tmp, &iface->conns, link)
+	weft_list_for_each (conn, tmp, &iface->conns, link)
 		if (conn->state == NVL_CONN_OPEN && conn->njobs)
 			n += nvl_tx_schedule(conn);
 	n += nvl_copy_submit(iface);
@@ -440,7 +440,7 @@ static bool is_pending(struct nvl_iface *iface)
 	    !weft_list_empty(&iface->done_gets) ||
 	    !weft_list_empty(&iface->landed) || nvl_copy_pending(iface))
 		return true;
-	weft_list_for_each(conn, tmp, &iface->conns, link) {
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		if (conn->state == NVL_CONN_BROKEN && !conn->copies)
 			return true;
 		if (conn->state == NVL_CONN_OPEN &&
@@ -462,8 +462,9 @@ static uint64_t find_deadline(const struct nvl_conn *conn, uint64_t now)
 	case NVL_CONN_GREETING:
 		if (conn->retry_ms)
 			return conn->retry_ms;
-		return conn->hello->state == WEFT_HELLO_SENDING ?
-		       now + NVL_SEND_AGAIN_MS : conn->deadline_ms;
+		return conn->hello->state == WEFT_HELLO_SENDING
+			       ? now + NVL_SEND_AGAIN_MS
+			       : conn->deadline_ms;
 	default:
 		return conn->deadline_ms;
 	}
@@ -475,7 +476,7 @@ static void set_timer(struct nvl_iface *iface, bool poll_copies, bool flying)
 	struct itimerspec its = { 0 };
 	struct nvl_conn *conn, *tmp;
 
-	weft_list_for_each(conn, tmp, &iface->conns, link) {
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		t = find_deadline(conn, now);
 		at = weft_min(at, t);
 	}
@@ -504,7 +505,7 @@ static int arm(struct weft_iface *base)
 	if (is_pending(iface))
 		return -EBUSY;
 	iface->armed = true;
-	weft_list_for_each(conn, tmp, &iface->conns, link)
+	weft_list_for_each (conn, tmp, &iface->conns, link)
 		if (conn->state == NVL_CONN_OPEN)
 			nvl_inbox_sleep(conn, true);
 	belled = nvl_copy_arm(iface, &flying);
@@ -536,7 +537,8 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 		if (where.where != WEFT_CUDA_DEVICE || where.managed)
 			return weft_fail(EINVAL, "%p is no GPU memory%s", addr,
 					 where.managed ? " (managed memory is "
-					 "not supported)" : "");
+							 "not supported)"
+						       : "");
 		/* now, and not when the first ring is waited for */
 		nvl_share_allowed(where.ordinal);
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The shared memory of a connection: one inbox per direction, made and sealed by
- * its reader, so that no size of it can change under anybody's feet.
+ * The shared memory of a connection: one inbox per direction, made and sealed
+ * by its reader, so that no size of it can change under anybody's feet.
  *
  * Sleeping and waking is a Dekker pair: whoever goes to sleep sets `sleeping`,
  * then looks once more; whoever has written something looks at `sleeping`
@@ -21,15 +21,14 @@
 #include "devices/nvlink/nvl_sock.h"
 #include "util/log.h"
 
-#define RECORD(len)	(sizeof(struct nvl_msg) + (((len) + 15) & ~(size_t)15))
-#define SHARE		(WEFT_PROGRESS_MAX / 2)	/* of one peer */
-#define LATER_MAX	(2 * (NVL_PUTS + NVL_GETS) + \
-			 NVL_RINGS * NVL_RING_CHUNKS)
+#define RECORD(len) (sizeof(struct nvl_msg) + (((len) + 15) & ~(size_t)15))
+#define SHARE	    (WEFT_PROGRESS_MAX / 2) /* of one peer */
+#define LATER_MAX   (2 * (NVL_PUTS + NVL_GETS) + NVL_RINGS * NVL_RING_CHUNKS)
 
 static int map_inbox(struct nvl_inbox *box, int fd)
 {
-	char *p = mmap(NULL, NVL_INBOX_SIZE, PROT_READ | PROT_WRITE,
-		       MAP_SHARED, fd, 0);
+	char *p = mmap(NULL, NVL_INBOX_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED,
+		       fd, 0);
 
 	if (p == MAP_FAILED)
 		return -errno;
@@ -51,18 +50,22 @@ int nvl_inbox_make(struct nvl_inbox *box, int *out)
 	}
 	if (fd >= 0)
 		close(fd);
-	return weft_fail(err, "cannot set up %zu KiB of shared memory for a "
-			 "peer on this host", NVL_INBOX_SIZE >> 10);
+	return weft_fail(err,
+			 "cannot set up %zu KiB of shared memory for a "
+			 "peer on this host",
+			 NVL_INBOX_SIZE >> 10);
 }
 
 int nvl_inbox_map(struct nvl_inbox *box, int fd)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
 
-	if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) !=
-			 (F_SEAL_SHRINK | F_SEAL_GROW) ||
+	if (seals < 0 ||
+	    (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) !=
+		    (F_SEAL_SHRINK | F_SEAL_GROW) ||
 	    lseek(fd, 0, SEEK_END) != (off_t)NVL_INBOX_SIZE)
-		return weft_fail(EINVAL, "a peer on this host sent an inbox "
+		return weft_fail(EINVAL,
+				 "a peer on this host sent an inbox "
 				 "that is not sealed or has another size");
 	return map_inbox(box, fd);
 }
@@ -99,8 +102,8 @@ static void wake_peer(struct nvl_conn *conn)
 static void bell_if_wanted(struct nvl_conn *conn, uint32_t what)
 {
 	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&conn->rx.head->wants,
-				 memory_order_relaxed) & what)
+	if (atomic_load_explicit(&conn->rx.head->wants, memory_order_relaxed) &
+	    what)
 		wake_peer(conn);
 }
 
@@ -150,8 +153,9 @@ bool nvl_conn_ready(struct nvl_conn *conn)
 static void write_header(struct nvl_conn *conn, uint8_t kind, uint8_t id,
 			 uint64_t fence, size_t len)
 {
-	struct nvl_msg m = { .len = len, .kind = kind, .id = id,
-			     .fence = fence };
+	struct nvl_msg m = {
+		.len = len, .kind = kind, .id = id, .fence = fence
+	};
 
 	memcpy(conn->tx.msgs + (conn->msg_tail & (NVL_MSG_RING - 1)), &m,
 	       sizeof(m));
@@ -247,8 +251,8 @@ unsigned int nvl_msg_progress(struct nvl_conn *conn)
 		n++;
 		if (conn->state != NVL_CONN_OPEN)
 			return n;
-		atomic_store_explicit(&conn->rx.head->msg_head,
-				      conn->msg_head, memory_order_release);
+		atomic_store_explicit(&conn->rx.head->msg_head, conn->msg_head,
+				      memory_order_release);
 	}
 	if (r < 0) {
 		weft_error("a peer on this host has damaged the messages it "
@@ -324,8 +328,9 @@ void nvl_op_send(struct nvl_conn *conn, const struct nvl_op *op)
 	else
 		wake_peer(conn);
 	if (err)
-		nvl_conn_break(conn, weft_fail(err, "no room for what a peer "
-					       "on this host must be told"));
+		nvl_conn_break(conn,
+			       weft_fail(err, "no room for what a peer "
+					      "on this host must be told"));
 }
 
 void nvl_op_retry(struct nvl_conn *conn)

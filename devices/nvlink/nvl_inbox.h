@@ -21,7 +21,9 @@ void *nvl_msg_begin(struct nvl_conn *conn, size_t len);
 /* ... and sent: at most as many.  @fence: number of the put to come first. */
 void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id,
 		 uint64_t fence, size_t len);
-/* Sends, or keeps for later: the number kept is bounded by what is under way. */
+/*
+ * Sends, or keeps for later: the number kept is bounded by what is under way.
+ */
 void nvl_op_send(struct nvl_conn *conn, const struct nvl_op *op);
 void nvl_op_retry(struct nvl_conn *conn);
 /* 1: *@op is there; 0; -EPROTO */

@@ -12,7 +12,7 @@
 #include "devices/nvlink/nvl_map.h"
 #include "util/log.h"
 
-#define SEALS	(F_SEAL_SHRINK | F_SEAL_GROW)
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
 static int map_host(struct nvl_mapping *m, int fd, size_t size)
 {
@@ -21,8 +21,9 @@ static int map_host(struct nvl_mapping *m, int fd, size_t size)
 	if (p == MAP_FAILED)
 		return -errno;
 	madvise(p, size, MADV_DONTDUMP);
-	*m = (struct nvl_mapping){ .kind = NVL_RING_HOST, .size = size,
-				   .fd = fd, .host = p };
+	*m = (struct nvl_mapping){
+		.kind = NVL_RING_HOST, .size = size, .fd = fd, .host = p
+	};
 	return 0;
 }
 
@@ -64,7 +65,7 @@ int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size)
 	if (seals < 0 || (seals & SEALS) != SEALS ||
 	    lseek(fd, 0, SEEK_END) != (off_t)size)
 		return weft_fail(EINVAL, "a peer on this host sent a ring that "
-				 "is not sealed or has another size");
+					 "is not sealed or has another size");
 	mine = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (mine < 0)
 		return -errno;
@@ -171,8 +172,8 @@ out:
 		return 0;
 	}
 	weft_warn_once("no ring of %zu MiB on GPU %d (%s): data for it goes "
-		       "through host memory", size >> 20, gpu->ordinal,
-		       weft_cuda_error_name(r));
+		       "through host memory",
+		       size >> 20, gpu->ordinal, weft_cuda_error_name(r));
 	return weft_cuda_errno(r);
 }
 
@@ -205,11 +206,12 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 		return 0;
 	}
 	if (r == WEFT_CU_INVALID_DEVICE)
-		weft_warn_once("a peer's GPU cannot be reached from this "
-			       "container (its device node is not here): data "
-			       "for it goes through host memory, at a seventh "
-			       "of NVLink's speed; give each container all GPUs "
-			       "of the host and choose by CUDA_VISIBLE_DEVICES");
+		weft_warn_once(
+			"a peer's GPU cannot be reached from this "
+			"container (its device node is not here): data "
+			"for it goes through host memory, at a seventh "
+			"of NVLink's speed; give each container all GPUs "
+			"of the host and choose by CUDA_VISIBLE_DEVICES");
 	else
 		weft_warn_once("memory of a peer's GPU cannot be mapped (%s): "
 			       "data for it goes through host memory",
@@ -219,8 +221,10 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 
 static bool has_access(const struct nvl_mapping *m, const struct nvl_gpu *gpu)
 {
-	return m->kind == NVL_RING_HOST ? m->pinned :
-	       gpu->ordinal < NVL_ORDINALS && (m->access & BIT(gpu->ordinal));
+	return m->kind == NVL_RING_HOST
+		       ? m->pinned
+		       : gpu->ordinal < NVL_ORDINALS &&
+				 (m->access & BIT(gpu->ordinal));
 }
 
 int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu)

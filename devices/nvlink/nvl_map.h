@@ -10,13 +10,13 @@
 struct nvl_mapping {
 	enum nvl_ring_kind kind;
 	size_t size;
-	int fd;				/* HOST: the memfd */
-	void *host;			/* HOST: its mapping */
-	bool pinned;			/* HOST: the driver knows it */
-	uint64_t dev;			/* CUDA: its address */
-	uint64_t access;		/* CUDA: ordinals that may reach it */
-#define NVL_ORDINALS	64
-	void *ctx;			/* in which it was mapped or pinned */
+	int fd;		 /* HOST: the memfd */
+	void *host;	 /* HOST: its mapping */
+	bool pinned;	 /* HOST: the driver knows it */
+	uint64_t dev;	 /* CUDA: its address */
+	uint64_t access; /* CUDA: ordinals that may reach it */
+#define NVL_ORDINALS 64
+	void *ctx; /* in which it was mapped or pinned */
 };
 
 /*
@@ -26,7 +26,10 @@ struct nvl_mapping {
 int nvl_map_memfd(const char *name, size_t size);
 /* A memfd of @size bytes and its mapping; m->fd is the mapping's. */
 int nvl_map_host_make(struct nvl_mapping *m, size_t size);
-/* The peer's.  -EINVAL: not sealed, or of another size.  @fd stays the caller's. */
+/*
+ * The peer's.  -EINVAL: not sealed, or of another size.  @fd stays the
+ * caller's.
+ */
 int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size);
 /* On @gpu; *@fd is the caller's.  -EOPNOTSUPP: it is not shared, for good. */
 int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,

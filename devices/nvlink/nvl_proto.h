@@ -22,54 +22,54 @@
 #include <stdint.h>
 #include "devices/device.h"
 
-#define NVL_MAX_MESSAGE	(16u << 10)
-#define NVL_MSG_RING	(256u << 10)	/* bytes, a power of two */
-#define NVL_OP_SLOTS	1024u		/* records, a power of two */
-#define NVL_RINGS	16u		/* rings per direction of a connection */
-#define NVL_RING_CHUNKS	64u		/* chunks under way in one ring */
-#define NVL_PUTS	512u		/* puts under way: a power of two */
+#define NVL_MAX_MESSAGE (16u << 10)
+#define NVL_MSG_RING	(256u << 10) /* bytes, a power of two */
+#define NVL_OP_SLOTS	1024u	     /* records, a power of two */
+#define NVL_RINGS	16u	     /* rings per direction of a connection */
+#define NVL_RING_CHUNKS 64u	     /* chunks under way in one ring */
+#define NVL_PUTS	512u	     /* puts under way: a power of two */
 #define NVL_GETS	128u
-#define NVL_ALIGN	256u		/* of a chunk in its ring */
+#define NVL_ALIGN	256u /* of a chunk in its ring */
 
 /* Purpose of a connection, in the hello. */
 struct nvl_purpose {
 	uint32_t magic;
-	uint32_t sn;			/* the n-th endpoint of the two */
+	uint32_t sn; /* the n-th endpoint of the two */
 	uint8_t zero[8];
 };
 _Static_assert(sizeof(struct nvl_purpose) == 16, "fills the hello's purpose");
-#define NVL_PURPOSE_MAGIC	0x6c6e7677u	/* "wvnl" */
+#define NVL_PURPOSE_MAGIC 0x6c6e7677u /* "wvnl" */
 
 /* ---- the socket --------------------------------------------------------- */
 
 enum nvl_frame_type {
-	NVL_FRAME_INBOX = 1,	/* fd: inbox memfd */
-	NVL_FRAME_RING_WANT,	/* sender asks: a ring towards `loc` */
-	NVL_FRAME_RING_OFFER,	/* reader: ring `id` for `loc`; fd */
-	NVL_FRAME_RING_STATE,	/* sender: `err` 0 mapped, else why not */
-	NVL_FRAME_RING_NONE,	/* reader: no ring for `loc`, use the host's;
-				   `err` -EOPNOTSUPP: for good */
-	NVL_FRAME_RING_RECALL,	/* reader wants ring `id` back */
-	NVL_FRAME_RING_CLOSED,	/* sender has unmapped ring `id` */
-	NVL_FRAME_BELL,		/* wakes who sleeps; `frames` does not count it.
-				   No eventfd: its O_NONBLOCK is of what both
-				   hold, so that the peer could clear it and
-				   make a write to a full one wait */
+	NVL_FRAME_INBOX = 1,   /* fd: inbox memfd */
+	NVL_FRAME_RING_WANT,   /* sender asks: a ring towards `loc` */
+	NVL_FRAME_RING_OFFER,  /* reader: ring `id` for `loc`; fd */
+	NVL_FRAME_RING_STATE,  /* sender: `err` 0 mapped, else why not */
+	NVL_FRAME_RING_NONE,   /* reader: no ring for `loc`, use the host's;
+				  `err` -EOPNOTSUPP: for good */
+	NVL_FRAME_RING_RECALL, /* reader wants ring `id` back */
+	NVL_FRAME_RING_CLOSED, /* sender has unmapped ring `id` */
+	NVL_FRAME_BELL,	       /* wakes who sleeps; `frames` does not count it.
+				  No eventfd: its O_NONBLOCK is of what both
+				  hold, so that the peer could clear it and
+				  make a write to a full one wait */
 	NVL_FRAME_TYPES,
 };
 
 enum nvl_ring_kind {
-	NVL_RING_HOST,		/* a memfd */
-	NVL_RING_CUDA,		/* GPU memory, VMM */
+	NVL_RING_HOST, /* a memfd */
+	NVL_RING_CUDA, /* GPU memory, VMM */
 };
 
-#define NVL_FRAME_MAGIC	0x3376776eu
+#define NVL_FRAME_MAGIC 0x3376776eu
 
 struct nvl_frame {
 	uint32_t magic;
 	uint8_t type;
 	uint8_t nfds;
-	uint8_t ring;		/* id */
+	uint8_t ring; /* id */
 	uint8_t loc;
 	int32_t err;
 	uint32_t kind;
@@ -82,9 +82,9 @@ _Static_assert(sizeof(struct nvl_frame) == 24, "no holes");
  * the peer can choose a ring.  A hint: a wrong one costs speed or
  * an error, the owner looks for itself before anything lands.
  */
-#define NVL_LOC_HOST		0u
-#define NVL_LOC_GPU(ordinal)	((ordinal) + 1u)
-#define NVL_LOCS		64u
+#define NVL_LOC_HOST	     0u
+#define NVL_LOC_GPU(ordinal) ((ordinal) + 1u)
+#define NVL_LOCS	     64u
 
 /* ---- the inbox ---------------------------------------------------------- */
 
@@ -95,71 +95,71 @@ _Static_assert(sizeof(struct nvl_frame) == 24, "no holes");
 struct nvl_inbox_head {
 	_Atomic uint64_t msg_tail;
 	_Atomic uint64_t op_tail;
-	_Atomic uint32_t frames;	/* frames sent on the socket so far */
-	_Atomic uint32_t wants;		/* what the writer sleeps for: NVL_WANTS_ */
+	_Atomic uint32_t frames; /* frames sent on the socket so far */
+	_Atomic uint32_t wants;	 /* what the writer sleeps for: NVL_WANTS_ */
 	uint8_t pad0[40];
 	_Atomic uint64_t msg_head;
 	_Atomic uint64_t op_head;
-	_Atomic uint32_t sleeping;	/* the reader is about to sleep: ring */
+	_Atomic uint32_t sleeping; /* the reader is about to sleep: ring */
 	uint8_t pad1[44];
 	/* per ring: everything up to here has been copied out */
 	_Atomic uint64_t credit[NVL_RINGS];
 };
 _Static_assert(sizeof(struct nvl_inbox_head) == 256, "whole cache lines");
 
-#define NVL_WANTS_ROOM		1u	/* in this inbox */
-#define NVL_WANTS_CREDIT	2u	/* for its chunks: in the other inbox */
+#define NVL_WANTS_ROOM	 1u /* in this inbox */
+#define NVL_WANTS_CREDIT 2u /* for its chunks: in the other inbox */
 
 enum nvl_op_type {
-	NVL_OP_CHUNK = 1,	/* bytes in a ring, for a put or a get */
-	NVL_OP_ABORT,		/* a put ends here, incomplete */
-	NVL_OP_ACK,		/* a put is placed, was refused (status), or was
-				   aborted and nothing of it is under way */
-	NVL_OP_GET,		/* please send this region */
-	NVL_OP_GET_FAIL,	/* the get will not be completed */
+	NVL_OP_CHUNK = 1, /* bytes in a ring, for a put or a get */
+	NVL_OP_ABORT,	  /* a put ends here, incomplete */
+	NVL_OP_ACK,	  /* a put is placed, was refused (status), or was
+			     aborted and nothing of it is under way */
+	NVL_OP_GET,	  /* please send this region */
+	NVL_OP_GET_FAIL,  /* the get will not be completed */
 };
 
-#define NVL_CHUNK_GET	1u	/* belongs to a get: `seq` is its id */
-#define NVL_CHUNK_NOTIFY 2u	/* tell the target when all is placed */
-#define NVL_CHUNK_VOID	4u	/* its copy failed: room taken, nothing else */
-#define NVL_NO_RING	0xff	/* a chunk of no bytes */
+#define NVL_CHUNK_GET	 1u   /* belongs to a get: `seq` is its id */
+#define NVL_CHUNK_NOTIFY 2u   /* tell the target when all is placed */
+#define NVL_CHUNK_VOID	 4u   /* its copy failed: room taken, nothing else */
+#define NVL_NO_RING	 0xff /* a chunk of no bytes */
 
 struct nvl_op {
 	uint8_t type;
 	uint8_t flags;
 	uint8_t ring;
-	uint8_t loc;		/* CHUNK: the key's; GET: where the requester
-				   wants it */
+	uint8_t loc; /* CHUNK: the key's; GET: where the requester
+			wants it */
 	int32_t status;
-	uint32_t seq;		/* of the put, or the get's id */
-	uint32_t len;		/* of this chunk */
-	uint64_t addr;		/* target of this chunk; get: its offset */
-	uint64_t total;		/* of the whole put or get */
-	uint64_t pos;		/* in the ring */
+	uint32_t seq;	/* of the put, or the get's id */
+	uint32_t len;	/* of this chunk */
+	uint64_t addr;	/* target of this chunk; get: its offset */
+	uint64_t total; /* of the whole put or get */
+	uint64_t pos;	/* in the ring */
 	uint32_t slot, generation;
 	uint64_t token;
-	uint64_t tag;		/* NVL_CHUNK_NOTIFY */
+	uint64_t tag; /* NVL_CHUNK_NOTIFY */
 };
 _Static_assert(sizeof(struct nvl_op) == 64, "one cache line");
 
 enum nvl_msg_kind {
 	NVL_MSG_USER = 1,
-	NVL_MSG_PAD,		/* to the end of the ring */
-	NVL_MSG_BYE,		/* the sender's endpoint is gone */
-	NVL_MSG_CLOSE,		/* the sender's interface is gone, in order */
+	NVL_MSG_PAD,   /* to the end of the ring */
+	NVL_MSG_BYE,   /* the sender's endpoint is gone */
+	NVL_MSG_CLOSE, /* the sender's interface is gone, in order */
 };
 
 struct nvl_msg {
-	uint32_t len;		/* of what follows */
+	uint32_t len; /* of what follows */
 	uint8_t kind;
 	uint8_t id;
 	uint16_t zero;
-	uint64_t fence;		/* deliver when all puts below are placed */
+	uint64_t fence; /* deliver when all puts below are placed */
 };
 _Static_assert(sizeof(struct nvl_msg) == 16, "no holes");
 
-#define NVL_INBOX_MSGS	4096u
-#define NVL_INBOX_OPS	(NVL_INBOX_MSGS + NVL_MSG_RING)
-#define NVL_INBOX_SIZE	(NVL_INBOX_OPS + NVL_OP_SLOTS * sizeof(struct nvl_op))
+#define NVL_INBOX_MSGS 4096u
+#define NVL_INBOX_OPS  (NVL_INBOX_MSGS + NVL_MSG_RING)
+#define NVL_INBOX_SIZE (NVL_INBOX_OPS + NVL_OP_SLOTS * sizeof(struct nvl_op))
 
 #endif

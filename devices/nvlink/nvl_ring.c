@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Staging rings: memory on the reader's side in which bulk waits for its last
- * copy.  One-way, per connection and place: the writer asks for a ring towards a GPU
- * (or the host), the reader makes one within its budget and passes it once as
- * a descriptor, the writer maps it.  What the writer cannot map, because the
- * GPU's device node is not in its container, goes through host memory.
+ * copy.  One-way, per connection and place: the writer asks for a ring towards
+ * a GPU (or the host), the reader makes one within its budget and passes it
+ * once as a descriptor, the writer maps it.  What the writer cannot map,
+ * because the GPU's device node is not in its container, goes through host
+ * memory.
  *
  * Chunks lie one behind the other, each in one piece; the reader gives credit
  * for all below a position, in order, when its own copy out has ended.
@@ -25,8 +26,8 @@
 #include "util/log.h"
 
 #define FRAMES_AT_ONCE	64u
-#define RING_SIZE_MAX	(1ul << 30)	/* a peer that says more, lies */
-#define RETRY_DOUBLINGS	6u		/* of nvl_tune.retry_ms, at most */
+#define RING_SIZE_MAX	(1ul << 30) /* a peer that says more, lies */
+#define RETRY_DOUBLINGS 6u	    /* of nvl_tune.retry_ms, at most */
 
 /* ---- where this process has GPU memory ---------------------------------- */
 
@@ -206,7 +207,8 @@ bool nvl_ring_credit_pending(struct nvl_conn *conn)
 	for (id = 0; id < NVL_RINGS; id++) {
 		r = conn->txrings[id];
 		if (r && r->out != r->told &&
-		    read_credit(conn, id) >= r->chunks[r->out % NVL_RING_CHUNKS].end)
+		    read_credit(conn, id) >=
+			    r->chunks[r->out % NVL_RING_CHUNKS].end)
 			return true;
 	}
 	return false;
@@ -218,7 +220,7 @@ static struct nvl_gpu *choose_gpu(struct nvl_conn *conn, uint8_t loc)
 	struct nvl_job *job, *tmp;
 	int err;
 
-	weft_list_for_each(job, tmp, &conn->jobs, link)
+	weft_list_for_each (job, tmp, &conn->jobs, link)
 		if (job->loc == loc && job->where.where == WEFT_CUDA_DEVICE)
 			return nvl_gpu_get(conn->iface, &job->where, &err);
 	if (weft_list_empty(&conn->iface->gpus))
@@ -249,9 +251,10 @@ static int handle_offer(struct nvl_conn *conn, const struct nvl_frame *f,
 	    (f->kind == NVL_RING_CUDA) != (f->loc != NVL_LOC_HOST) ||
 	    !f->size || f->size > RING_SIZE_MAX || f->size % 4096 ||
 	    conn->paths[f->loc].ring != NVL_NO_RING)
-		return weft_fail(EPROTO, "a peer on this host offers a ring "
-				 "that cannot be (%u, %llu bytes)", f->ring,
-				 (unsigned long long)f->size);
+		return weft_fail(EPROTO,
+				 "a peer on this host offers a ring "
+				 "that cannot be (%u, %llu bytes)",
+				 f->ring, (unsigned long long)f->size);
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
@@ -281,16 +284,16 @@ static int handle_none(struct nvl_conn *conn, const struct nvl_frame *f)
 	p->wanted = false;
 	if (f->loc == NVL_LOC_HOST)
 		return weft_fail(ENOMEM, "a peer on this host has no memory "
-				 "for a ring");
+					 "for a ring");
 	nvl_ring_use_host(conn, f->loc);
 	/* what cannot be shared will not be later on either */
 	if (f->err == -EOPNOTSUPP)
 		return 0;
 	/* memory may be had later, but each question costs both sides */
-	p->pause_ms = p->pause_ms ? weft_min(2 * p->pause_ms,
-					     nvl_tune.retry_ms
-						     << RETRY_DOUBLINGS) :
-				    nvl_tune.retry_ms;
+	p->pause_ms = p->pause_ms
+			      ? weft_min(2 * p->pause_ms,
+					 nvl_tune.retry_ms << RETRY_DOUBLINGS)
+			      : nvl_tune.retry_ms;
 	p->retry_ms = weft_now_ms() + p->pause_ms;
 	return 0;
 }
@@ -345,8 +348,7 @@ static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 			       "this host's processes (WEFT_NVL_BUDGET): data "
 			       "for it from further peers goes through host "
 			       "memory, at a seventh of NVLink's speed",
-			       weft_settings()->nvl_budget >> 20,
-			       gpu->ordinal);
+			       weft_settings()->nvl_budget >> 20, gpu->ordinal);
 		return -ENOMEM;
 	}
 	err = nvl_map_cuda_make(&r->map, gpu, r->units * NVL_BUDGET_UNIT, fd);
@@ -360,8 +362,10 @@ static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 static int send_offer(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id,
 		      int fd)
 {
-	struct nvl_frame f = { .type = NVL_FRAME_RING_OFFER, .ring = id,
-			       .loc = r->loc, .kind = r->map.kind,
+	struct nvl_frame f = { .type = NVL_FRAME_RING_OFFER,
+			       .ring = id,
+			       .loc = r->loc,
+			       .kind = r->map.kind,
 			       .size = r->map.size };
 
 	return nvl_sock_send(conn, &f, fd);
@@ -380,7 +384,7 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
 		else if (conn->rxrings[i]->loc == loc &&
 			 conn->rxrings[i]->state != NVL_RXRING_CLOSING) {
 			conn->rxrings[i]->keep |= keep;
-			return 0;	/* on its way to the peer */
+			return 0; /* on its way to the peer */
 		}
 	}
 	r = id < NVL_RINGS ? calloc(1, sizeof(*r)) : NULL;
@@ -458,8 +462,8 @@ static int handle_frame(struct nvl_conn *conn, struct nvl_frame *f, int fd)
 {
 	switch (f->type) {
 	case NVL_FRAME_RING_WANT:
-		return f->loc < NVL_LOCS ?
-		       nvl_ring_offer(conn, f->loc, false) : -EPROTO;
+		return f->loc < NVL_LOCS ? nvl_ring_offer(conn, f->loc, false)
+					 : -EPROTO;
 	case NVL_FRAME_RING_OFFER:
 		return handle_offer(conn, f, fd);
 	case NVL_FRAME_RING_STATE:
@@ -471,8 +475,10 @@ static int handle_frame(struct nvl_conn *conn, struct nvl_frame *f, int fd)
 	case NVL_FRAME_RING_CLOSED:
 		return handle_closed(conn, f);
 	default:
-		return weft_fail(EPROTO, "a peer on this host sent a frame of "
-				 "type %u out of place", f->type);
+		return weft_fail(EPROTO,
+				 "a peer on this host sent a frame of "
+				 "type %u out of place",
+				 f->type);
 	}
 }
 

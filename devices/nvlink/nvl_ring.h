@@ -11,14 +11,14 @@ struct nvl_txchunk {
 	struct nvl_copy copy;
 	struct nvl_op op;
 	uint64_t end;
-	struct nvl_job *job;		/* NULL: nobody waits any more */
+	struct nvl_job *job; /* NULL: nobody waits any more */
 	bool done;
 };
 
 struct nvl_txring {
-	bool recalled;			/* to be closed when empty */
+	bool recalled; /* to be closed when empty */
 	struct nvl_mapping map;
-	uint64_t pos, freed;		/* next free byte; all below is free */
+	uint64_t pos, freed; /* next free byte; all below is free */
 	/* chunks [told, made): copying; [out, told): the reader has them */
 	uint64_t made, told, out;
 	struct nvl_txchunk chunks[NVL_RING_CHUNKS];
@@ -40,18 +40,20 @@ enum nvl_rxring_state {
 struct nvl_rxring {
 	enum nvl_rxring_state state;
 	uint8_t loc;
-	bool keep;			/* prepared ahead: never recalled */
+	bool keep; /* prepared ahead: never recalled */
 	struct nvl_mapping map;
-	unsigned int unit, units;	/* of a budget: first, number */
-	char budget[48];		/* its name */
-	uint64_t pos;			/* the next chunk begins here or later */
+	unsigned int unit, units; /* of a budget: first, number */
+	char budget[48];	  /* its name */
+	uint64_t pos;		  /* the next chunk begins here or later */
 	uint64_t freed;
-	uint64_t in, out;		/* chunks [out, in) are being copied */
+	uint64_t in, out; /* chunks [out, in) are being copied */
 	uint64_t used_ms;
 	struct nvl_rxchunk chunks[NVL_RING_CHUNKS];
 };
 
-/* Asks the peer for a ring towards @loc, unless there is one or it was asked. */
+/*
+ * Asks the peer for a ring towards @loc, unless there is one or it was asked.
+ */
 void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc);
 /* What goes to @loc goes through host memory, and that is that. */
 void nvl_ring_use_host(struct nvl_conn *conn, uint8_t loc);

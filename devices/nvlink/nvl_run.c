@@ -29,7 +29,7 @@
 
 struct nvl_run {
 	struct weft_rundir dir;
-	int lock;			/* our l-<id>; -1 */
+	int lock; /* our l-<id>; -1 */
 };
 
 int nvl_run_socket(void)
@@ -125,7 +125,8 @@ struct nvl_run *nvl_run_open(void)
 		weft_warn_once("the folder of WEFT_RUN_DIR ('%s') cannot be "
 			       "used: mount it with write access for uid %u; "
 			       "peers in other network namespaces are reached "
-			       "by TCP", weft_settings()->run_dir, geteuid());
+			       "by TCP",
+			       weft_settings()->run_dir, geteuid());
 	free(run);
 	return NULL;
 }
@@ -176,15 +177,19 @@ int nvl_run_listen(struct nvl_run *run, uint64_t id)
 
 	err = take_lock(run, id);
 	if (err)
-		return weft_fail(err, "cannot lock a file in '%s'", run->dir.path);
+		return weft_fail(err, "cannot lock a file in '%s'",
+				 run->dir.path);
 	fd = nvl_run_socket();
 	if (fd < 0)
 		return fd;
 	socket_path(run, id, &sa);
-	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) || listen(fd, SOMAXCONN)) {
-		err = weft_fail(errno, "cannot listen in '%s'; on EACCES see "
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) ||
+	    listen(fd, SOMAXCONN)) {
+		err = weft_fail(errno,
+				"cannot listen in '%s'; on EACCES see "
 				"whether SELinux or AppArmor forbids sockets "
-				"there", run->dir.path);
+				"there",
+				run->dir.path);
 		close(fd);
 		return err;
 	}

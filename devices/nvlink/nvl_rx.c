@@ -17,7 +17,7 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define OPS_AT_ONCE	128u
+#define OPS_AT_ONCE 128u
 
 /* ---- puts and gets, piece by piece --------------------------------------- */
 
@@ -152,7 +152,7 @@ static int copy_from_ring(struct nvl_rxring *r, const struct nvl_op *op,
 	ssize_t n;
 
 	if (r->map.kind != NVL_RING_HOST)
-		return -EACCES;		/* its key says host: a hint that lied */
+		return -EACCES; /* its key says host: a hint that lied */
 	if (key && !weft_region_get(key, (uintptr_t)dst, op->len))
 		return -EACCES;
 	/* by the kernel: what a peer names may be unmapped by now */
@@ -378,8 +378,8 @@ unsigned int nvl_rx_ops(struct nvl_conn *conn)
 	if (r < 0) {
 		if (r == -EPROTO)
 			weft_error("a peer on this host sent an operation that "
-				   "cannot be (type %u, number %u)", op.type,
-				   op.seq);
+				   "cannot be (type %u, number %u)",
+				   op.type, op.seq);
 		nvl_conn_break(conn, r);
 	}
 	return n;
@@ -390,7 +390,8 @@ unsigned int nvl_rx_ops(struct nvl_conn *conn)
 static void finish_landing(struct nvl_landing *l)
 {
 	struct nvl_conn *conn = l->conn;
-	struct nvl_op ack = { .type = NVL_OP_ACK, .seq = l->seq,
+	struct nvl_op ack = { .type = NVL_OP_ACK,
+			      .seq = l->seq,
 			      .status = l->status };
 
 	nvl_op_send(conn, &ack);
@@ -470,9 +471,14 @@ static void send_get(struct nvl_conn *conn, struct nvl_get_parent *p,
 {
 	struct nvl_get *g = take_slot(conn);
 	struct nvl_op op = {
-		.type = NVL_OP_GET, .loc = loc, .seq = g - conn->gets,
-		.addr = addr, .total = v->len, .slot = key->slot,
-		.generation = key->generation, .token = key->token,
+		.type = NVL_OP_GET,
+		.loc = loc,
+		.seq = g - conn->gets,
+		.addr = addr,
+		.total = v->len,
+		.slot = key->slot,
+		.generation = key->generation,
+		.token = key->token,
 	};
 
 	g->parent = p;

@@ -7,7 +7,7 @@
 
 /* A get as its caller sees it: complete with its last part. */
 struct nvl_get_parent {
-	struct weft_op *op;		/* NULL: cancelled */
+	struct weft_op *op; /* NULL: cancelled */
 	unsigned int left;
 	int status;
 };

@@ -67,8 +67,9 @@ static enum share ask_driver(int ordinal)
 	if (mps || mig)
 		weft_warn_once("GPU %d is %s: its memory is not shared with "
 			       "other processes, data goes through host memory",
-			       ordinal, mps ? "used through MPS" :
-			       "divided into instances (MIG)");
+			       ordinal,
+			       mps ? "used through MPS"
+				   : "divided into instances (MIG)");
 	return mps || mig ? NO : YES;
 }
 

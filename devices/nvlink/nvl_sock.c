@@ -16,12 +16,12 @@
 #include "util/log.h"
 
 /* A peer that asks and never reads the answers: some for each place. */
-#define FRAMES_KEPT	(1u << 10)
+#define FRAMES_KEPT (1u << 10)
 
 struct queued_frame {
 	struct weft_list link;
 	struct nvl_frame frame;
-	int fd;				/* a duplicate, ours; -1: none */
+	int fd; /* a duplicate, ours; -1: none */
 };
 
 /* Does a frame of this type carry a descriptor? */
@@ -66,7 +66,7 @@ static int queue_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 
 	if (conn->nframes_out == FRAMES_KEPT)
 		return weft_fail(ENOBUFS, "a peer on this host does not read "
-				 "what it is told");
+					  "what it is told");
 	q = malloc(sizeof(*q));
 	if (!q)
 		return -ENOMEM;
@@ -131,11 +131,11 @@ int nvl_sock_flush(struct nvl_conn *conn)
 	struct queued_frame *q, *tmp;
 	int err;
 
-	weft_list_for_each(q, tmp, &conn->frames_out, link) {
+	weft_list_for_each (q, tmp, &conn->frames_out, link) {
 		err = send_frame(conn->fd, &q->frame, q->fd);
 		if (err)
-			return err == -EAGAIN || note_hangup(conn, err) ? 0 :
-									  err;
+			return err == -EAGAIN || note_hangup(conn, err) ? 0
+									: err;
 		drop_frame(conn, q);
 		count_frame(conn);
 	}
@@ -146,7 +146,7 @@ void nvl_sock_drop(struct nvl_conn *conn)
 {
 	struct queued_frame *q, *tmp;
 
-	weft_list_for_each(q, tmp, &conn->frames_out, link)
+	weft_list_for_each (q, tmp, &conn->frames_out, link)
 		drop_frame(conn, q);
 }
 
@@ -182,7 +182,8 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd)
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = { .iov_base = f, .iov_len = sizeof(*f) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1,
+	struct msghdr m = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
 			    .msg_control = control.buf,
 			    .msg_controllen = sizeof(control.buf) };
 	unsigned int nfds;
@@ -204,14 +205,17 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd)
 	if (!n)
 		err = -ECONNRESET;
 	else if (m.msg_flags & MSG_CTRUNC)
-		err = weft_fail(EMFILE, "descriptors sent by a peer on this "
+		err = weft_fail(EMFILE,
+				"descriptors sent by a peer on this "
 				"host were lost: raise the limit on open files "
 				"('ulimit -n'), or see whether SELinux or "
 				"AppArmor forbids passing them (give both "
 				"containers the same label or profile)");
 	else
-		err = weft_fail(EPROTO, "a peer on this host sent a frame that "
-				"is none (%zd bytes, %u descriptors)", n, nfds);
+		err = weft_fail(EPROTO,
+				"a peer on this host sent a frame that "
+				"is none (%zd bytes, %u descriptors)",
+				n, nfds);
 	if (*fd >= 0)
 		close(*fd);
 	*fd = -1;

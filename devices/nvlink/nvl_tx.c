@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Sending bulk: puts of ours, and what the peer gets from us.  A job is cut
- * into chunks; each is copied into a ring and told to the peer when the copy has
- * ended.
+ * into chunks; each is copied into a ring and told to the peer when the copy
+ * has ended.
  *
  * A job that fails half way sends no more; what is under way is told as it
  * is, failed chunks as void, and NVL_OP_ABORT comes last.  A put then ends when
@@ -19,7 +19,7 @@
 #include "devices/nvlink/nvl_tx.h"
 #include "util/log.h"
 
-#define CHUNKS_AT_ONCE	8u		/* per connection and progress() */
+#define CHUNKS_AT_ONCE 8u /* per connection and progress() */
 
 /* ---- the end of a job ---------------------------------------------------- */
 
@@ -63,7 +63,8 @@ void nvl_tx_finish(struct nvl_job *job, int status)
 
 static void send_abort(struct nvl_job *job)
 {
-	struct nvl_op op = { .type = NVL_OP_ABORT, .seq = job->seq,
+	struct nvl_op op = { .type = NVL_OP_ABORT,
+			     .seq = job->seq,
 			     .status = job->status };
 
 	if (job->kind == NVL_JOB_SERVE)
@@ -131,8 +132,9 @@ static void finish_chunk(struct nvl_txchunk *c, int status)
 		c->op.flags |= NVL_CHUNK_VOID;
 		/* what the peer named and is gone: no better than a bad key */
 		if (!c->job->status)
-			c->job->status = c->job->kind == NVL_JOB_SERVE ?
-					 -EACCES : -EFAULT;
+			c->job->status = c->job->kind == NVL_JOB_SERVE
+						 ? -EACCES
+						 : -EFAULT;
 	}
 	c->done = true;
 }
@@ -180,12 +182,19 @@ static void make_chunk(struct nvl_job *job, struct nvl_txring *r, uint64_t pos,
 	c->end = r->pos;
 	r->made++;
 	c->op = (struct nvl_op){
-		.type = NVL_OP_CHUNK, .flags = job->flags, .ring = id,
+		.type = NVL_OP_CHUNK,
+		.flags = job->flags,
+		.ring = id,
 		.loc = job->loc,
-		.seq = job->seq, .len = len, .total = job->total, .pos = pos,
+		.seq = job->seq,
+		.len = len,
+		.total = job->total,
+		.pos = pos,
 		.addr = job->kind == NVL_JOB_SERVE ? job->sent : addr,
-		.slot = job->key.slot, .generation = job->key.generation,
-		.token = job->key.token, .tag = job->tag,
+		.slot = job->key.slot,
+		.generation = job->key.generation,
+		.token = job->key.token,
+		.tag = job->tag,
 	};
 	job->sent += len;
 	job->flying++;
@@ -250,17 +259,23 @@ static int find_gpu(struct nvl_job *job, struct nvl_gpu **gpu)
 static void fall_back_to_host(struct nvl_job *job)
 {
 	weft_warn_once("GPU %d cannot reach the memory of a peer's GPU: data "
-		       "goes through host memory", job->where.ordinal);
+		       "goes through host memory",
+		       job->where.ordinal);
 	nvl_ring_use_host(job->conn, job->loc);
 }
 
 static void send_empty(struct nvl_job *job)
 {
 	struct nvl_op op = {
-		.type = NVL_OP_CHUNK, .flags = job->flags,
-		.ring = NVL_NO_RING, .seq = job->seq, .addr = job->addr,
-		.slot = job->key.slot, .generation = job->key.generation,
-		.token = job->key.token, .tag = job->tag,
+		.type = NVL_OP_CHUNK,
+		.flags = job->flags,
+		.ring = NVL_NO_RING,
+		.seq = job->seq,
+		.addr = job->addr,
+		.slot = job->key.slot,
+		.generation = job->key.generation,
+		.token = job->key.token,
+		.tag = job->tag,
 	};
 
 	unqueue_job(job);
@@ -275,7 +290,7 @@ static unsigned int send_chunks(struct nvl_job *job, struct nvl_txring *r,
 	size_t len;
 	void *src;
 
-	job->flying++;			/* keeps it while we look at it */
+	job->flying++; /* keeps it while we look at it */
 	while (n < max && !job->status && job->sent < job->total) {
 		len = take_piece(job, chunk_size(job, r), &src);
 		if (!nvl_ring_take(r, len, &pos))
@@ -378,8 +393,10 @@ int nvl_mem_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
 	}
 	err = weft_cuda_query(v->addr, where);
 	if (err)
-		return weft_fail(err, "GPU memory at %p belongs to no CUDA "
-				 "context that is active", v->addr);
+		return weft_fail(err,
+				 "GPU memory at %p belongs to no CUDA "
+				 "context that is active",
+				 v->addr);
 	nvl_location_add(where);
 	return 0;
 }
@@ -396,7 +413,7 @@ static int find_source(struct nvl_job *job)
 		if (err)
 			return err;
 		if (i && ((w.where == WEFT_CUDA_DEVICE) !=
-			  (job->where.where == WEFT_CUDA_DEVICE) ||
+				  (job->where.where == WEFT_CUDA_DEVICE) ||
 			  w.ctx != job->where.ctx))
 			return -EINVAL;
 		if (!i)
@@ -476,8 +493,9 @@ int nvl_tx_ack(struct nvl_conn *conn, const struct nvl_op *op)
 	    (!job->aborted && job->sent < job->total) ||
 	    !weft_list_empty(&job->link))
 		return -EPROTO;
-	nvl_tx_finish(job, job->aborted ? job->status :
-			   op->status < 0 ? op->status : 0);
+	nvl_tx_finish(job, job->aborted	    ? job->status
+			   : op->status < 0 ? op->status
+					    : 0);
 	return 0;
 }
 

@@ -10,22 +10,22 @@
 enum nvl_job_kind { NVL_JOB_PUT, NVL_JOB_SERVE /* a get of the peer's */ };
 
 struct nvl_job {
-	struct weft_list link;		/* conn->jobs while bytes are unsent */
-	struct weft_list done_link;	/* iface->done */
+	struct weft_list link;	    /* conn->jobs while bytes are unsent */
+	struct weft_list done_link; /* iface->done */
 	enum nvl_job_kind kind;
 	struct nvl_conn *conn;
-	struct weft_op *op;		/* PUT; NULL: nobody waits any more */
-	uint32_t seq;			/* PUT; SERVE: the get's id */
-	struct weft_rkey key;		/* PUT: target; SERVE: source */
-	uint64_t addr;			/* the peer's, of the first byte */
+	struct weft_op *op;   /* PUT; NULL: nobody waits any more */
+	uint32_t seq;	      /* PUT; SERVE: the get's id */
+	struct weft_rkey key; /* PUT: target; SERVE: source */
+	uint64_t addr;	      /* the peer's, of the first byte */
 	uint64_t tag;
-	uint8_t flags;			/* NVL_CHUNK_* */
-	uint8_t loc;			/* where to, at the peer */
-	bool aborted;			/* PUT: told so; its ack ends it */
+	uint8_t flags; /* NVL_CHUNK_* */
+	uint8_t loc;   /* where to, at the peer */
+	bool aborted;  /* PUT: told so; its ack ends it */
 	int status;
 	size_t total, sent;
-	unsigned int flying;		/* chunks of it with an engine */
-	struct weft_cuda_ptr where;	/* of the source */
+	unsigned int flying;	    /* chunks of it with an engine */
+	struct weft_cuda_ptr where; /* of the source */
 	unsigned int iov_i, iovcnt;
 	size_t iov_off;
 	struct weft_iov iov[NVL_MAX_IOV];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A thread that unmaps what is needed no more, for NCCL: cuMemUnmap waits until
- * the kernels that run have ended, and NCCL's wait for whoever calls us.  When a
- * rank dies the others must hear of it while their kernels still run.
+ * the kernels that run have ended, and NCCL's wait for whoever calls us.  When
+ * a rank dies the others must hear of it while their kernels still run.
  *
- * The thread is started when the first one is to go; what it has not come to when
- * the interface closes is unmapped there.
+ * The thread is started when the first one is to go; what it has not come to
+ * when the interface closes is unmapped there.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -26,9 +26,9 @@ struct nvl_unmapper {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	struct weft_list todo;		/* by lock */
-	bool stop;			/* by lock */
-	bool on;			/* there is a thread */
+	struct weft_list todo; /* by lock */
+	bool stop;	       /* by lock */
+	bool on;	       /* there is a thread */
 };
 
 /* With the lock; the driver is called without it. */
@@ -74,7 +74,8 @@ static void start_unmapper(struct nvl_unmapper *un)
 	un->on = !err;
 	if (err)
 		weft_info("no thread to unmap memory of peers (%s): it stays "
-			  "until there is one or the interface closes", strerror(err));
+			  "until there is one or the interface closes",
+			  strerror(err));
 }
 
 void nvl_map_close(struct nvl_iface *iface, struct nvl_mapping *m)

@@ -4,8 +4,8 @@
  *   the owner   - whoever calls the device contract for an iface (serialised)
  *   an engine   - moves bulk streams; run by the owner inside progress(), or
  *                 by a thread of its own (tcp_engine.c)
- * Lock order: engine, then bulk, then the iface's events.  No lock is held while
- * a callback of the caller runs.
+ * Lock order: engine, then bulk, then the iface's events.  No lock is held
+ * while a callback of the caller runs.
  *
  * The files, each of which calls only those below it (tcp_put and tcp_get call
  * each other):
@@ -52,37 +52,37 @@
 enum tcp_times {
 	/* deadlines are checked this often: the least WEFT_PEER_TIMEOUT is
 	   100 ms, its default 5 s, and a tick costs a wakeup */
-	TCP_TICK_MS		= 250,
+	TCP_TICK_MS = 250,
 	/* after a listener hung up before its hello: a place may be free */
-	TCP_REDIAL_MS		= TCP_TICK_MS,
+	TCP_REDIAL_MS = TCP_TICK_MS,
 	/* for the peer's own dial, which was preferred; then ours again */
-	TCP_YIELD_MS		= 2000,
+	TCP_YIELD_MS = 2000,
 	/* before "no bulk stream" is news: a peer that is leaving refuses
 	   them, too, and its message stream ends meanwhile */
-	TCP_LOST_STREAM_MS	= 1000,
+	TCP_LOST_STREAM_MS = 1000,
 	/* a bulk stream without work is closed: longer than the pauses of a
 	   program between two transfers, short enough to free descriptors */
-	TCP_STREAM_IDLE_MS	= 5000,
+	TCP_STREAM_IDLE_MS = 5000,
 	/* iface_close() waits for peers' kernels to take the last bytes: time
 	   for some retransmissions (TCP_RTO_MIN is 200 ms) */
-	TCP_LINGER_MS		= 1000,
+	TCP_LINGER_MS = 1000,
 	/* an engine's thread looks for more before it sleeps and must be
 	   woken by a system call */
-	TCP_SPIN_NS		= 20000,
+	TCP_SPIN_NS = 20000,
 };
 
-#define TCP_MAX_MESSAGE	(256u << 10)
-#define TCP_MAX_FRAME	(TCP_MAX_MESSAGE + TCP_CHUNK_LEN)	/* without head */
+#define TCP_MAX_MESSAGE (256u << 10)
+#define TCP_MAX_FRAME	(TCP_MAX_MESSAGE + TCP_CHUNK_LEN) /* without head */
 #define TCP_MAX_IOV	16
-#define TCP_RX_BUF	(512u << 10)	/* per iface, shared by its streams */
-#define TCP_RX_PART	(64u << 10)	/* read of those that send small ones */
-#define TCP_SHARE	(WEFT_PROGRESS_MAX / 2)	/* of one stream */
-#define TCP_POLLED		4		/* streams polled without epoll */
-#define TCP_MAX_STREAMS	64
+#define TCP_RX_BUF	(512u << 10) /* per iface, shared by its streams */
+#define TCP_RX_PART	(64u << 10)  /* read of those that send small ones */
+#define TCP_SHARE	(WEFT_PROGRESS_MAX / 2) /* of one stream */
+#define TCP_POLLED	4 /* streams polled without epoll */
+#define TCP_MAX_STREAMS 64
 /* One that its end has closed may not have ended here when it is replaced. */
 #define TCP_MAX_STREAMS_IN (2 * TCP_MAX_STREAMS)
-#define TCP_FEW_STREAMS	4	/* where the caller moves them all */
-#define TCP_MAX_ENGINES	16
+#define TCP_FEW_STREAMS	   4 /* where the caller moves them all */
+#define TCP_MAX_ENGINES	   16
 
 /* What an epoll entry of the iface stands for; first member of its object. */
 enum tcp_source_kind {
@@ -99,42 +99,44 @@ struct tcp_source {
 };
 
 enum tcp_conn_state {
-	TCP_CONN_DIALING,		/* our dial is under way */
-	TCP_CONN_WAITING,		/* the peer's own dial was preferred */
+	TCP_CONN_DIALING, /* our dial is under way */
+	TCP_CONN_WAITING, /* the peer's own dial was preferred */
 	TCP_CONN_OPEN,
-	TCP_CONN_CLOSED,		/* in iface->dead, freed after progress */
+	TCP_CONN_CLOSED, /* in iface->dead, freed after progress */
 };
 
 /* The message stream of a pair. */
 struct tcp_conn {
 	struct tcp_source src;
-	struct weft_list link;		/* iface->conns */
-	struct weft_list deferred_link;	/* iface->deferred */
-	struct weft_entry by_id;	/* peer and number */
-	struct weft_entry by_token;	/* once the listener has given one */
-	struct weft_list rx_pending_link;	/* iface->rx_pending */
+	struct weft_list link;		  /* iface->conns */
+	struct weft_list deferred_link;	  /* iface->deferred */
+	struct weft_entry by_id;	  /* peer and number */
+	struct weft_entry by_token;	  /* once the listener has given one */
+	struct weft_list rx_pending_link; /* iface->rx_pending */
 	struct tcp_iface *iface;
 	enum tcp_conn_state state;
 	int fd;
 	bool dialer;
 	bool had_ep, bye_sent, bye_seen, close_seen;
-	bool rx_ended;			/* its message stream; bulk may come yet */
-	uint64_t end_ms;		/* and is waited for till then */
-	int suspect_err;		/* why a bulk stream died amid puts, or 0 */
-	uint64_t suspect_seq, suspect_until_ms;	/* the puts below; how long */
-	int err;			/* why progress() is to close it: -errno */
-	struct weft_list attend_link;	/* iface->attend */
+	bool rx_ended;	 /* its message stream; bulk may come yet */
+	uint64_t end_ms; /* and is waited for till then */
+	int suspect_err; /* why a bulk stream died amid puts, or 0 */
+	uint64_t suspect_seq, suspect_until_ms; /* the puts below; how long */
+	int err; /* why progress() is to close it: -errno */
+	struct weft_list attend_link; /* iface->attend */
 	uint64_t peer_id;
 	uint32_t sn;
-	uint64_t token;			/* bulk streams join by it */
-	struct weft_hello *hello;	/* kept until the owner proof is checked */
-	uint64_t deadline_ms;		/* DIALING, WAITING; OPEN: of lost_err */
-	unsigned int redials;		/* a listener hung up before it spoke */
-	union weft_sockaddr remote;	/* where bulk streams are dialled to */
-	uint8_t *remote_key;		/* the dialer's; else zeros */
+	uint64_t token;		    /* bulk streams join by it */
+	struct weft_hello *hello;   /* kept until the owner proof is checked */
+	uint64_t deadline_ms;	    /* DIALING, WAITING; OPEN: of lost_err */
+	unsigned int redials;	    /* a listener hung up before it spoke */
+	union weft_sockaddr remote; /* where bulk streams are dialled to */
+	uint8_t *remote_key;	    /* the dialer's; else zeros */
 	struct tcp_ep *ep;
 	struct weft_counters *stats;
-	/* sending: zc first, then buf; a message is taken when both are empty */
+	/*
+	 * sending: zc first, then buf; a message is taken when both are empty
+	 */
 	struct iovec zc[TCP_MAX_IOV + 1];
 	unsigned int zc_n, zc_i;
 	struct weft_op *zc_op;
@@ -142,30 +144,30 @@ struct tcp_conn {
 	uint8_t *tx;
 	size_t tx_off, tx_len, tx_cap;
 	bool want_write;
-	uint64_t fence;			/* next message waits for puts below */
-	struct tcp_unplaced {		/* messages that may wait there */
-		uint64_t fence;		/* for puts below */
+	uint64_t fence;		/* next message waits for puts below */
+	struct tcp_unplaced {	/* messages that may wait there */
+		uint64_t fence; /* for puts below */
 		size_t bytes;
-	} unplaced[2];			/* older, newer */
-	bool ready_owed;		/* ready() said no: on_ready() is owed */
+	} unplaced[2];	 /* older, newer */
+	bool ready_owed; /* ready() said no: on_ready() is owed */
 	/* receiving: bytes not yet delivered */
 	uint8_t *rx;
 	size_t rx_off, rx_len, rx_cap;
-	bool rx_limited;		/* more messages came than may be told */
-	struct weft_list deferred_messages;	/* wait for their puts (tcp_rx.c) */
+	bool rx_limited; /* more messages came than may be told */
+	struct weft_list deferred_messages; /* wait for their puts (tcp_rx.c) */
 	size_t deferred_bytes;
-	_Atomic bool deferred;		/* there is one: engines ring */
-	unsigned int nputs, ngets, nreplies;	/* ops not reported yet */
-	bool in_rx;			/* guards against re-entry */
+	_Atomic bool deferred;		     /* there is one: engines ring */
+	unsigned int nputs, ngets, nreplies; /* ops not reported yet */
+	bool in_rx;			     /* guards against re-entry */
 	unsigned int idle_polls;
 	struct tcp_bulk *bulk;
-	struct weft_list gets;		/* struct tcp_get.link */
-	struct weft_list replies;	/* puts that answer gets, not yet numbered */
+	struct weft_list gets;	  /* struct tcp_get.link */
+	struct weft_list replies; /* puts that answer gets, not yet numbered */
 };
 
 struct tcp_ep {
 	struct weft_ep base;
-	struct tcp_conn *conn;		/* NULL once dead */
+	struct tcp_conn *conn; /* NULL once dead */
 	struct weft_ep_sn *numbers;
 	uint64_t peer_id;
 	uint32_t sn;
@@ -178,39 +180,39 @@ struct tcp_iface {
 	struct weft_iface base;
 	struct tcp_source listen_src, wake_src, timer_src;
 	struct weft_netif netif;
-	struct weft_address *addr;	/* with the key */
+	struct weft_address *addr; /* with the key */
 	uint64_t my_id;
 	int listen_fd, epfd, wake_fd, timer_fd;
 	bool timer_on;
-	uint64_t tick_ms;		/* when it last fired */
+	uint64_t tick_ms; /* when it last fired */
 	bool accept_paused;
 	struct weft_list conns, dead, handshakes, dead_handshakes, deferred;
 	struct weft_strangers strangers;
-	struct weft_table by_id, by_token;	/* of conns */
+	struct weft_table by_id, by_token; /* of conns */
 	struct weft_ep_sns sns;
-	struct weft_list rx_pending;	/* streams with more to hand over */
-	unsigned int budget;		/* messages left to this progress() */
-	unsigned int floor;		/* what it may come down to now */
+	struct weft_list rx_pending; /* streams with more to hand over */
+	unsigned int budget;	     /* messages left to this progress() */
+	unsigned int floor;	     /* what it may come down to now */
 	struct weft_stats *stats;
 	struct tcp_conn *polled[TCP_POLLED];
-	unsigned int polls;		/* progress calls since epoll was asked */
-	struct weft_list attend;	/* conns: see tcp_conn_attend() */
-	bool closing;			/* nothing is delivered any more */
+	unsigned int polls;	 /* progress calls since epoll was asked */
+	struct weft_list attend; /* conns: see tcp_conn_attend() */
+	bool closing;		 /* nothing is delivered any more */
 	uint8_t *rxbuf, *txbuf;
-	int pipe[2];			/* to place bytes without a signal; -1 */
+	int pipe[2]; /* to place bytes without a signal; -1 */
 	uint64_t next_get;
 	struct tcp_engine *engines;
 	unsigned int nengines;
-	bool spare_cores;		/* engines have threads from the start */
-	unsigned int sleeps;		/* of the owner, since there are engines */
+	bool spare_cores;    /* engines have threads from the start */
+	unsigned int sleeps; /* of the owner, since there are engines */
 	/* what engines tell the owner */
 	struct {
 		pthread_mutex_t lock;
-		struct weft_list puts;		/* done_link */
-		struct weft_list landings;	/* struct tcp_event.link */
-		struct weft_list streams;	/* tcp_stream.report_link */
+		struct weft_list puts;	   /* done_link */
+		struct weft_list landings; /* struct tcp_event.link */
+		struct weft_list streams;  /* tcp_stream.report_link */
 		_Atomic bool any;
-		_Atomic bool armed;		/* the owner may sleep: ring */
+		_Atomic bool armed; /* the owner may sleep: ring */
 	} events;
 };
 

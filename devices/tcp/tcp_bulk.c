@@ -33,7 +33,7 @@ static void free_chunks(struct tcp_put *put)
 {
 	struct tcp_chunk *c, *tc;
 
-	weft_list_for_each(c, tc, &put->chunks, put_link) {
+	weft_list_for_each (c, tc, &put->chunks, put_link) {
 		weft_list_del(&c->link);
 		free(c);
 	}
@@ -62,8 +62,8 @@ bool tcp_bulk_full(const struct tcp_conn *conn)
 {
 	const struct tcp_bulk *b = conn->bulk;
 
-	return b && atomic_load(&b->next_seq) - atomic_load(&b->acked) >=
-		    TCP_WINDOW;
+	return b &&
+	       atomic_load(&b->next_seq) - atomic_load(&b->acked) >= TCP_WINDOW;
 }
 
 static void assign_seq(struct tcp_bulk *b, struct tcp_put *put)
@@ -121,7 +121,7 @@ unsigned int tcp_bulk_waiting(struct tcp_bulk *b)
 	pthread_mutex_lock(&b->lock);
 	if (!weft_list_empty(&b->resend))
 		n = TCP_MAX_ENGINES;
-	weft_list_for_each(put, next, &b->queue, link) {
+	weft_list_for_each (put, next, &b->queue, link) {
 		if (n >= TCP_MAX_ENGINES)
 			break;
 		/* one of no bytes is a chunk, too */
@@ -215,7 +215,7 @@ static void drop_resend(struct tcp_put *put)
 {
 	struct tcp_chunk *c, *tc;
 
-	weft_list_for_each(c, tc, &put->chunks, put_link) {
+	weft_list_for_each (c, tc, &put->chunks, put_link) {
 		if (!c->resend)
 			continue;
 		c->resend = false;
@@ -224,14 +224,14 @@ static void drop_resend(struct tcp_put *put)
 	}
 }
 
-int tcp_bulk_resend(struct tcp_bulk *b, struct tcp_stream *s,
-			uint64_t taken, struct weft_list *aborted)
+int tcp_bulk_resend(struct tcp_bulk *b, struct tcp_stream *s, uint64_t taken,
+		    struct weft_list *aborted)
 {
 	struct tcp_chunk *c, *tc;
 	struct tcp_put *put;
 
 	pthread_mutex_lock(&b->lock);
-	weft_list_for_each(c, tc, &s->sent, link) {
+	weft_list_for_each (c, tc, &s->sent, link) {
 		put = c->put;
 		if (c->number < taken || put->acked || put->aborted)
 			continue;
@@ -257,7 +257,7 @@ void tcp_bulk_forget_stream(struct tcp_bulk *b, struct tcp_stream *s)
 	struct tcp_chunk *c, *tc;
 
 	pthread_mutex_lock(&b->lock);
-	weft_list_for_each(c, tc, &s->sent, link)
+	weft_list_for_each (c, tc, &s->sent, link)
 		weft_list_del(&c->link);
 	weft_list_del(&s->link);
 	if (s->out && !s->abandoned)
@@ -309,7 +309,8 @@ void tcp_bulk_chunk_sent(struct tcp_conn *conn, struct tcp_put *put, size_t len)
 		tcp_events_add_put(conn->iface, put);
 }
 
-void tcp_bulk_stream_stopped(struct tcp_conn *conn, struct tcp_put *put, bool again)
+void tcp_bulk_stream_stopped(struct tcp_conn *conn, struct tcp_put *put,
+			     bool again)
 {
 	struct tcp_bulk *b = conn->bulk;
 	bool done;
@@ -464,7 +465,7 @@ static bool needs_notification(const struct tcp_chunk_head *c, int status)
 }
 
 int tcp_bulk_end_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c,
-		    int status, uint32_t by, int *result)
+		       int status, uint32_t by, int *result)
 {
 	struct tcp_bulk *b = conn->bulk;
 	struct tcp_landing *l;
@@ -485,8 +486,9 @@ int tcp_bulk_end_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 			l->done = true;
 			/* told of before a message behind it may be read */
 			if (needs_notification(c, l->status))
-				err = tcp_events_add_landing(conn, c->flags, c->tag,
-						   c->total, l->status);
+				err = tcp_events_add_landing(conn, c->flags,
+							     c->tag, c->total,
+							     l->status);
 			advance_placed(conn, b);
 		}
 	}

@@ -13,36 +13,36 @@ struct tcp_stream;
 
 /* One end of a put, at its source. */
 struct tcp_put {
-	struct weft_list link;		/* in bulk->queue while bytes are uncut */
-	struct weft_list done_link;	/* in iface->events.puts */
+	struct weft_list link;	    /* in bulk->queue while bytes are uncut */
+	struct weft_list done_link; /* in iface->events.puts */
 	struct tcp_conn *conn;
-	struct weft_op *op;		/* NULL: nobody waits any more */
+	struct weft_op *op; /* NULL: nobody waits any more */
 	uint64_t seq;
 	uint64_t remote_addr;
 	struct weft_rkey rkey;
 	uint64_t tag;
-	uint32_t flags;			/* TCP_CHUNK_* */
+	uint32_t flags; /* TCP_CHUNK_* */
 	int status;
-	bool source_checked;		/* the source is a region: check source_key */
+	bool source_checked; /* the source is a region: check source_key */
 	struct weft_rkey source_key;
-	size_t total, cut;		/* bytes; bytes handed to streams */
-	struct weft_list chunks;	/* struct tcp_chunk.put_link, till settled */
-	unsigned int senders;		/* streams that are sending from it */
-	unsigned int resend;		/* its chunks in bulk->resend */
-	bool acked;			/* the peer has answered */
-	bool aborted;			/* not all of it was sent, nor will be */
+	size_t total, cut;	 /* bytes; bytes handed to streams */
+	struct weft_list chunks; /* struct tcp_chunk.put_link, till settled */
+	unsigned int senders;	 /* streams that are sending from it */
+	unsigned int resend;	 /* its chunks in bulk->resend */
+	bool acked;		 /* the peer has answered */
+	bool aborted;		 /* not all of it was sent, nor will be */
 	unsigned int iovcnt;
 	struct iovec iov[TCP_MAX_IOV];
 };
 
 /* A part of a put: on a stream, or waiting to be sent again. */
 struct tcp_chunk {
-	struct weft_list link;		/* stream->sent or bulk->resend */
-	struct weft_list put_link;	/* put->chunks */
+	struct weft_list link;	   /* stream->sent or bulk->resend */
+	struct weft_list put_link; /* put->chunks */
 	struct tcp_put *put;
 	size_t off, len;
-	uint64_t number;		/* of the stream's chunks, from 0 */
-	bool resend;			/* it waits in bulk->resend */
+	uint64_t number; /* of the stream's chunks, from 0 */
+	bool resend;	 /* it waits in bulk->resend */
 };
 
 /* One put at its target; live from its first chunk till it is placed. */
@@ -52,43 +52,43 @@ struct tcp_landing {
 	bool live, done;
 	/* the last put of this slot that a stream has acknowledged */
 	uint64_t answered_seq;
-	uint32_t answered_by;		/* the stream; 0: none yet */
+	uint32_t answered_by; /* the stream; 0: none yet */
 	int answer;
 };
 
 /* Finding the number of streams (tcp_tune.c); under the bulk lock. */
 struct tcp_tune {
-	uint64_t bytes, busy_ns;	/* of the sample being taken */
-	uint64_t busy_since_ns;		/* 0: idle */
-	double base;			/* bytes/s with the streams before */
-	bool trying;			/* more streams are on trial: */
-	unsigned int more;		/* so many */
-	unsigned int step;		/* to be tried next; 0: twice as many */
+	uint64_t bytes, busy_ns; /* of the sample being taken */
+	uint64_t busy_since_ns;	 /* 0: idle */
+	double base;		 /* bytes/s with the streams before */
+	bool trying;		 /* more streams are on trial: */
+	unsigned int more;	 /* so many */
+	unsigned int step;	 /* to be tried next; 0: twice as many */
 	uint64_t settled_until_ns;
 };
 
 /* Bulk state of a pair, made with its first put in either direction. */
 struct tcp_bulk {
 	pthread_mutex_t lock;
-	struct weft_list queue;		/* puts with uncut bytes, oldest first */
-	struct weft_list resend;	/* struct tcp_chunk: before those */
-	_Atomic uint64_t next_seq;	/* written by the owner */
-	_Atomic uint64_t acked;		/* every put below is acknowledged */
-	bool acked_early[TCP_WINDOW];	/* acknowledged, but not yet below acked */
+	struct weft_list queue;	      /* puts with uncut bytes, oldest first */
+	struct weft_list resend;      /* struct tcp_chunk: before those */
+	_Atomic uint64_t next_seq;    /* written by the owner */
+	_Atomic uint64_t acked;	      /* every put below is acknowledged */
+	bool acked_early[TCP_WINDOW]; /* acknowledged, `acked` lies below */
 	struct tcp_put *sent[TCP_WINDOW];
-	_Atomic uint64_t placed;	/* every put below is placed here */
+	_Atomic uint64_t placed; /* every put below is placed here */
 	struct tcp_landing landing[TCP_WINDOW];
-	struct weft_list streams;	/* struct tcp_stream.link, both ways */
-	unsigned int out_streams;	/* those that we send on */
-	unsigned int out_dialing;	/* asked for, not there yet */
-	unsigned int out_limit;		/* what measuring found best so far */
-	bool no_streams;		/* none can be had: puts go by frame */
-	int lost_err;			/* why; until the warning about it */
-	bool asked_streams;		/* of out_dialing, none answered yet */
+	struct weft_list streams; /* struct tcp_stream.link, both ways */
+	unsigned int out_streams; /* those that we send on */
+	unsigned int out_dialing; /* asked for, not there yet */
+	unsigned int out_limit;	  /* what measuring found best so far */
+	bool no_streams;	  /* none can be had: puts go by frame */
+	int lost_err;		  /* why; until the warning about it */
+	bool asked_streams;	  /* of out_dialing, none answered yet */
 	struct tcp_tune tune;
 	/* giving streams up (tcp_stall.c); owner only */
-	uint64_t best_rate;		/* bytes a tick, of any stream lately */
-	uint32_t streams_made;		/* the dialer's: the last id */
+	uint64_t best_rate;    /* bytes a tick, of any stream lately */
+	uint32_t streams_made; /* the dialer's: the last id */
 };
 
 /* A decoded chunk header. */
@@ -119,9 +119,11 @@ struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_bulk *b, struct tcp_stream *s,
 struct tcp_put *tcp_bulk_next_frame(struct tcp_bulk *b, size_t max, size_t *off,
 				    size_t *len, uint8_t head[TCP_CHUNK_LEN]);
 /* One sender less is at @put: it has sent @len bytes, a whole chunk; */
-void tcp_bulk_chunk_sent(struct tcp_conn *conn, struct tcp_put *put, size_t len);
+void tcp_bulk_chunk_sent(struct tcp_conn *conn, struct tcp_put *put,
+			 size_t len);
 /* or it ended amid one, which will be sent @again or not. */
-void tcp_bulk_stream_stopped(struct tcp_conn *conn, struct tcp_put *put, bool again);
+void tcp_bulk_stream_stopped(struct tcp_conn *conn, struct tcp_put *put,
+			     bool again);
 /*
  * Nobody waits for @put any more; its op, or NULL.  *@abort: not all of it was
  * sent, nor will be, which the peer must be told.
@@ -136,12 +138,12 @@ struct tcp_put *tcp_bulk_pending(struct tcp_bulk *b, uint64_t seq);
  */
 int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status, bool late);
 /*
- * Queues the chunks of @s again of which the peer took @taken; -EPROTO: it cannot
- * have.  Puts that were cancelled meanwhile are added to @aborted by their link:
- * the peer must be told.
+ * Queues the chunks of @s again of which the peer took @taken; -EPROTO: it
+ * cannot have.  Puts that were cancelled meanwhile are added to @aborted by
+ * their link: the peer must be told.
  */
-int tcp_bulk_resend(struct tcp_bulk *b, struct tcp_stream *s,
-			uint64_t taken, struct weft_list *aborted);
+int tcp_bulk_resend(struct tcp_bulk *b, struct tcp_stream *s, uint64_t taken,
+		    struct weft_list *aborted);
 /* @s ends: it has no chunks any more. */
 void tcp_bulk_forget_stream(struct tcp_bulk *b, struct tcp_stream *s);
 
@@ -151,11 +153,11 @@ void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk_head *c);
 int tcp_bulk_begin_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c);
 /*
  * The chunk's bytes are dealt with; @status: 0, or why they were drained.
- * 1: the put is placed and *@result is to be acknowledged, on the stream @by (0:
- * by frame); -errno.
+ * 1: the put is placed and *@result is to be acknowledged, on the stream @by
+ * (0: by frame); -errno.
  */
 int tcp_bulk_end_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c,
-		    int status, uint32_t by, int *result);
+		       int status, uint32_t by, int *result);
 /* The peer gave @seq up; true: an acknowledgement is owed. */
 bool tcp_bulk_abort(struct tcp_conn *conn, uint64_t seq);
 

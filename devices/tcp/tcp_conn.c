@@ -19,9 +19,11 @@ static const struct {
 	unsigned int next;
 } states[] = {
 	[TCP_CONN_DIALING] = { "dialing", BIT(TCP_CONN_WAITING) |
-			       BIT(TCP_CONN_OPEN) | BIT(TCP_CONN_CLOSED) },
+						  BIT(TCP_CONN_OPEN) |
+						  BIT(TCP_CONN_CLOSED) },
 	[TCP_CONN_WAITING] = { "waiting", BIT(TCP_CONN_DIALING) |
-			       BIT(TCP_CONN_OPEN) | BIT(TCP_CONN_CLOSED) },
+						  BIT(TCP_CONN_OPEN) |
+						  BIT(TCP_CONN_CLOSED) },
 	[TCP_CONN_OPEN] = { "open", BIT(TCP_CONN_CLOSED) },
 	[TCP_CONN_CLOSED] = { "closed", 0 },
 };
@@ -29,9 +31,10 @@ static const struct {
 void tcp_conn_set_state(struct tcp_conn *conn, enum tcp_conn_state to)
 {
 	if (!(states[conn->state].next & BIT(to))) {
-		weft_error("internal: the connection to peer %016llx is %s and cannot become %s; please report this",
-			   (unsigned long long)conn->peer_id,
-			   states[conn->state].name, states[to].name);
+		weft_error(
+			"internal: the connection to peer %016llx is %s and cannot become %s; please report this",
+			(unsigned long long)conn->peer_id,
+			states[conn->state].name, states[to].name);
 		return;
 	}
 	weft_debug("peer %016llx/%u: %s -> %s",
@@ -54,8 +57,7 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
 		return NULL;
 	conn->remote_key = weft_secret_alloc(WEFT_KEY_LEN);
 	if (!conn->remote_key ||
-	    weft_table_add(&iface->by_id, &conn->by_id,
-			   id_key(peer_id, sn))) {
+	    weft_table_add(&iface->by_id, &conn->by_id, id_key(peer_id, sn))) {
 		weft_secret_free(conn->remote_key, WEFT_KEY_LEN);
 		free(conn);
 		return NULL;
@@ -82,8 +84,8 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface, uint64_t peer_id,
 struct tcp_conn *tcp_conn_find(struct tcp_iface *iface, uint64_t peer_id,
 			       uint32_t sn)
 {
-	struct weft_entry *e = weft_table_find(&iface->by_id,
-					       id_key(peer_id, sn));
+	struct weft_entry *e =
+		weft_table_find(&iface->by_id, id_key(peer_id, sn));
 	struct tcp_conn *c;
 
 	for (; e; e = weft_table_next(e)) {
@@ -107,11 +109,11 @@ int tcp_conn_make_token(struct tcp_conn *conn)
 struct tcp_conn *tcp_conn_by_token(struct tcp_iface *iface, uint64_t token)
 {
 	struct weft_entry *e = weft_table_find(&iface->by_token, token);
-	struct tcp_conn *c = e ? container_of(e, struct tcp_conn, by_token) :
-			     NULL;
+	struct tcp_conn *c =
+		e ? container_of(e, struct tcp_conn, by_token) : NULL;
 
-	return c && c->state == TCP_CONN_OPEN && !c->dialer && !c->err ?
-	       c : NULL;
+	return c && c->state == TCP_CONN_OPEN && !c->dialer && !c->err ? c
+								       : NULL;
 }
 
 void tcp_conn_poll_add(struct tcp_conn *conn)
@@ -151,7 +153,8 @@ void tcp_conn_open(struct tcp_conn *conn, int fd, bool dialer)
 	}
 	if (!dialer) {
 		weft_put_le64(body, conn->token);
-		tcp_conn_send_control(conn, TCP_FRAME_WELCOME, body, sizeof(body));
+		tcp_conn_send_control(conn, TCP_FRAME_WELCOME, body,
+				      sizeof(body));
 	}
 	tcp_conn_attend(conn);
 }
@@ -162,7 +165,8 @@ void tcp_conn_suspect(struct tcp_conn *conn, int err)
 		return;
 	conn->suspect_err = err;
 	conn->suspect_seq = atomic_load(&conn->bulk->next_seq);
-	conn->suspect_until_ms = weft_now_ms() + weft_settings()->peer_timeout_ms;
+	conn->suspect_until_ms =
+		weft_now_ms() + weft_settings()->peer_timeout_ms;
 	tcp_iface_set_tick(conn->iface, true);
 }
 
@@ -170,8 +174,7 @@ void tcp_conn_end(struct tcp_conn *conn)
 {
 	if (!conn->rx_ended) {
 		conn->rx_ended = true;
-		conn->end_ms = weft_now_ms() +
-			       weft_settings()->peer_timeout_ms;
+		conn->end_ms = weft_now_ms() + weft_settings()->peer_timeout_ms;
 		tcp_conn_poll_del(conn);
 		epoll_ctl(conn->iface->epfd, EPOLL_CTL_DEL, conn->fd, NULL);
 	}
@@ -182,7 +185,6 @@ void tcp_conn_maybe_end(struct tcp_conn *conn)
 {
 	if (conn->state == TCP_CONN_OPEN && !conn->ep && conn->bye_seen &&
 	    !conn->err && weft_list_empty(&conn->deferred_messages) &&
-	    tcp_conn_drained(conn) &&
-	    (conn->bye_sent || !conn->had_ep))
+	    tcp_conn_drained(conn) && (conn->bye_sent || !conn->had_ep))
 		tcp_conn_break(conn, -ESHUTDOWN);
 }

@@ -33,16 +33,16 @@ void tcp_conn_suspect(struct tcp_conn *conn, int err);
 /* A socket that has not said its hello yet. */
 struct tcp_handshake {
 	struct tcp_source src;
-	struct weft_list link;		/* iface->handshakes */
+	struct weft_list link; /* iface->handshakes */
 	struct tcp_iface *iface;
 	int fd;
 	bool connecting;
-	enum tcp_purpose purpose;	/* dialer's */
-	uint32_t stream;		/* dialer: the id of a bulk stream */
-	struct tcp_conn *conn;		/* dialer: whom it is for */
-	struct tcp_conn *target;	/* listener: whose it becomes */
+	enum tcp_purpose purpose; /* dialer's */
+	uint32_t stream;	  /* dialer: the id of a bulk stream */
+	struct tcp_conn *conn;	  /* dialer: whom it is for */
+	struct tcp_conn *target;  /* listener: whose it becomes */
 	bool dead;
-	struct weft_stranger stranger;	/* listener */
+	struct weft_stranger stranger; /* listener */
 	uint64_t deadline_ms;
 	union weft_sockaddr peer;
 	struct weft_hello hello;

@@ -3,8 +3,8 @@
  * Engines move the bulk streams.  Where there are cores to spare each has a
  * thread of its own, woken through wake_fd when it sleeps.  On few cores the
  * caller runs the one engine inside progress(), since a thread would fight a
- * caller that spins for the processor; one that turns out to sleep leaves a core
- * free, and the engine gets its thread then.
+ * caller that spins for the processor; one that turns out to sleep leaves a
+ * core free, and the engine gets its thread then.
  */
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
@@ -22,8 +22,8 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define MANY_CPUS	8u	/* from here on engines have their own threads */
-#define SLEEPER		64u	/* calls of arm(): UCP makes a few even for who spins */
+#define MANY_CPUS 8u  /* from here on engines have their own threads */
+#define SLEEPER	  64u /* calls of arm(): UCP makes a few even for who spins */
 
 static void end_stream(struct tcp_stream *s, int err)
 {
@@ -57,7 +57,7 @@ static unsigned int run_ready(struct tcp_engine *eng)
 	now = eng->ready;
 	now.prev->next = now.next->prev = &now;
 	weft_list_init(&eng->ready);
-	weft_list_for_each(s, ts, &now, ready_link) {
+	weft_list_for_each (s, ts, &now, ready_link) {
 		weft_list_del(&s->ready_link);
 		again = false;
 		err = tcp_stream_io(s, &again);
@@ -94,7 +94,7 @@ static unsigned int run_locked(struct tcp_engine *eng)
 		mark_ready(eng, s);
 	}
 	if (atomic_exchange(&eng->has_work, false))
-		weft_list_for_each(s, ts, &eng->streams, eng_link)
+		weft_list_for_each (s, ts, &eng->streams, eng_link)
 			if (s->out && atomic_load(&s->writable))
 				mark_ready(eng, s);
 	return run_ready(eng);
@@ -113,17 +113,17 @@ unsigned int tcp_engine_run(struct tcp_engine *eng)
 }
 
 /*
- * Linux makes the table of descriptors larger while who needs a new one waits, in
- * a program with threads for tens of milliseconds (fs/file.c, expand_fdtable()
- * behind synchronize_rcu()).  Streams are dialled amid traffic: a thread that
- * nobody waits for asks for the room of one pair's.
+ * Linux makes the table of descriptors larger while who needs a new one waits,
+ * in a program with threads for tens of milliseconds (fs/file.c,
+ * expand_fdtable() behind synchronize_rcu()).  Streams are dialled amid
+ * traffic: a thread that nobody waits for asks for the room of one pair's.
  */
 static void grow_fd_table(const struct tcp_engine *eng)
 {
 	int fd = fcntl(eng->wake_fd, F_DUPFD_CLOEXEC,
 		       eng->wake_fd + 2 * (int)TCP_MAX_STREAMS);
 
-	if (fd >= 0)	/* else there is a limit, which the dials will meet */
+	if (fd >= 0) /* else there is a limit, which the dials will meet */
 		close(fd);
 }
 
@@ -143,8 +143,8 @@ static void *engine_thread(void *arg)
 		n = run_locked(eng);
 		more = !weft_list_empty(&eng->ready);
 		pthread_mutex_unlock(&eng->lock);
-		atomic_store(&eng->mode, n || more ? TCP_ENGINE_BUSY :
-						     TCP_ENGINE_POLLING);
+		atomic_store(&eng->mode,
+			     n || more ? TCP_ENGINE_BUSY : TCP_ENGINE_POLLING);
 		if (n || more) {
 			idle_since = 0;
 			continue;
@@ -157,7 +157,7 @@ static void *engine_thread(void *arg)
 		 * read: one of the two sides sees the other */
 		atomic_store(&eng->mode, TCP_ENGINE_ASLEEP);
 		if (!atomic_load(&eng->has_work) && !atomic_load(&eng->stop))
-			poll(&pfd, 1, -1);	/* wake_fd is in epfd */
+			poll(&pfd, 1, -1); /* wake_fd is in epfd */
 		atomic_store(&eng->mode, TCP_ENGINE_BUSY);
 		idle_since = 0;
 	}
@@ -191,14 +191,15 @@ static bool can_take_chunk(const struct tcp_stream *s)
 }
 
 /* A chunk to each thread that is @mode: how many chunks are left. */
-static unsigned int assign_chunks(struct tcp_conn *conn, enum tcp_engine_mode mode,
-			 unsigned int chunks)
+static unsigned int assign_chunks(struct tcp_conn *conn,
+				  enum tcp_engine_mode mode,
+				  unsigned int chunks)
 {
 	struct tcp_engine *eng, *first = conn->iface->engines;
 	struct tcp_stream *s, *ts;
 	unsigned int given = 0;
 
-	weft_list_for_each(s, ts, &conn->bulk->streams, link) {
+	weft_list_for_each (s, ts, &conn->bulk->streams, link) {
 		if (!chunks)
 			break;
 		eng = s->engine;
@@ -262,7 +263,8 @@ static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
 	    /* the caller's event fd rings for the streams that it moves */
 	    epoll_ctl(iface->epfd, EPOLL_CTL_ADD, eng->epfd, &ev)) {
 		err = -errno;
-		weft_warn_once("cannot make an event queue for bulk transfers: %m; raise the limit with 'ulimit -n'");
+		weft_warn_once(
+			"cannot make an event queue for bulk transfers: %m; raise the limit with 'ulimit -n'");
 	}
 	return err;
 }
@@ -304,8 +306,9 @@ static void start_thread(struct tcp_engine *eng)
 	err = pthread_create(&eng->thread, NULL, engine_thread, eng);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (err) {
-		weft_warn_once("cannot start a thread for bulk transfers: %s; they move only inside progress()",
-			       strerror(err));
+		weft_warn_once(
+			"cannot start a thread for bulk transfers: %s; they move only inside progress()",
+			strerror(err));
 		return;
 	}
 	eng->has_thread = true;

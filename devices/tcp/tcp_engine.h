@@ -7,25 +7,25 @@
 
 /* One bulk socket. */
 struct tcp_stream {
-	uint32_t id;			/* from its dialer; unique in a pair */
-	struct weft_list link;		/* bulk->streams; owner and bulk lock */
-	struct weft_list eng_link;	/* engine->streams */
-	struct weft_list ready_link;	/* engine->ready */
+	uint32_t id;		     /* from its dialer; unique in a pair */
+	struct weft_list link;	     /* bulk->streams; owner and bulk lock */
+	struct weft_list eng_link;   /* engine->streams */
+	struct weft_list ready_link; /* engine->ready */
 	struct tcp_conn *conn;
 	struct tcp_engine *engine;
 	int fd;
-	bool out;			/* chunks go from here */
-	_Atomic bool writable;		/* as far as the last edge told */
-	bool readable;			/* likewise */
-	_Atomic bool suspended;		/* over the limit: takes no chunk */
-	int err;			/* why it died; 0 while it lives */
-	struct weft_list report_link;	/* iface->events.streams */
-	uint64_t used_ms;		/* when it last carried a chunk */
-	bool abandoned;			/* out: not moved any more */
-	struct weft_list sent;		/* out: chunks not settled; bulk lock */
-	uint64_t nsent;			/* out: chunks that it took */
-	uint64_t taken;			/* in: whole chunks */
-	uint64_t seen_acked, seen_window;	/* at the last tick */
+	bool out;		      /* chunks go from here */
+	_Atomic bool writable;	      /* as far as the last edge told */
+	bool readable;		      /* likewise */
+	_Atomic bool suspended;	      /* over the limit: takes no chunk */
+	int err;		      /* why it died; 0 while it lives */
+	struct weft_list report_link; /* iface->events.streams */
+	uint64_t used_ms;	      /* when it last carried a chunk */
+	bool abandoned;		      /* out: not moved any more */
+	struct weft_list sent;	      /* out: chunks not settled; bulk lock */
+	uint64_t nsent;		      /* out: chunks that it took */
+	uint64_t taken;		      /* in: whole chunks */
+	uint64_t seen_acked, seen_window; /* at the last tick */
 	unsigned int slow_ticks;
 	/* sending a chunk (out), or acks (in) */
 	struct tcp_chunk *out_chunk;
@@ -34,39 +34,39 @@ struct tcp_stream {
 	unsigned int head_len, head_done;
 	/* receiving a chunk (in), or acks (out) */
 	uint8_t rx_head[TCP_CHUNK_LEN];
-	unsigned int rx_have;		/* bytes of the next header */
+	unsigned int rx_have; /* bytes of the next header */
 	struct tcp_chunk_head chunk;
-	bool rx_busy;			/* inside a chunk */
-	bool rx_drain;			/* its bytes are thrown away */
-	int rx_status;			/* why */
+	bool rx_busy;  /* inside a chunk */
+	bool rx_drain; /* its bytes are thrown away */
+	int rx_status; /* why */
 	uint64_t rx_addr, rx_left;
-	uint8_t *ack_buf;		/* acks that did not fit the socket */
+	uint8_t *ack_buf; /* acks that did not fit the socket */
 	size_t ack_len, ack_cap;
 };
 
 /* What an engine's thread is at. */
 enum tcp_engine_mode {
 	TCP_ENGINE_BUSY,
-	TCP_ENGINE_POLLING,		/* awake, and found nothing to do */
-	TCP_ENGINE_ASLEEP,		/* until wake_fd is written */
-	TCP_ENGINE_WOKEN,		/* it is; the thread does not run yet */
+	TCP_ENGINE_POLLING, /* awake, and found nothing to do */
+	TCP_ENGINE_ASLEEP,  /* until wake_fd is written */
+	TCP_ENGINE_WOKEN,   /* it is; the thread does not run yet */
 };
 
 /* Moves bulk streams. */
 struct tcp_engine {
 	struct tcp_source src;
 	struct tcp_iface *iface;
-	pthread_mutex_t lock;		/* streams, ready, and all I/O on them */
+	pthread_mutex_t lock; /* streams, ready, and all I/O on them */
 	int epfd;
 	int wake_fd;
 	struct weft_list streams, ready;
 	unsigned int nstreams;
-	_Atomic bool has_work;		/* somebody queued chunks */
+	_Atomic bool has_work; /* somebody queued chunks */
 	/* its thread */
-	bool has_thread;		/* else the owner moves it; owner only */
+	bool has_thread; /* else the owner moves it; owner only */
 	pthread_t thread;
 	_Atomic bool stop;
-	_Atomic int mode;		/* enum tcp_engine_mode */
+	_Atomic int mode; /* enum tcp_engine_mode */
 };
 
 /* Makes them where there are none yet: a stream cannot be attached before. */

@@ -16,8 +16,9 @@ static struct tcp_conn *live_conn(struct tcp_ep *ep)
 }
 
 /* The peer was here first: its connection becomes ours, if it is the peer's. */
-static struct tcp_conn *take_accepted_conn(struct tcp_iface *iface, struct tcp_ep *ep,
-			      const uint8_t *key)
+static struct tcp_conn *take_accepted_conn(struct tcp_iface *iface,
+					   struct tcp_ep *ep,
+					   const uint8_t *key)
 {
 	struct tcp_conn *conn;
 
@@ -59,9 +60,9 @@ int tcp_ep_create(struct weft_iface *base, const struct weft_address *remote,
 	ep->sn = sn->next;
 	conn = take_accepted_conn(iface, ep, remote->key);
 	if (!conn) {
-		conn = tcp_conn_new(iface, ep->peer_id, ep->sn,
-				    weft_sockaddr_str(&to, where,
-						      sizeof(where)));
+		conn = tcp_conn_new(
+			iface, ep->peer_id, ep->sn,
+			weft_sockaddr_str(&to, where, sizeof(where)));
 		if (!conn)
 			goto free_ep;
 		conn->remote = to;
@@ -88,8 +89,7 @@ static bool is_flushed(const struct tcp_ep *ep)
 {
 	const struct tcp_conn *conn = ep->conn;
 
-	return tcp_conn_drained(conn) && !conn->ngets &&
-	       !conn->nputs;
+	return tcp_conn_drained(conn) && !conn->ngets && !conn->nputs;
 }
 
 void tcp_ep_notify(struct tcp_conn *conn)
@@ -162,10 +162,10 @@ void tcp_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 	struct tcp_conn *conn = live_conn(tcp_ep(base));
 
 	attr->connected = conn && conn->state == TCP_CONN_OPEN;
-	attr->unsent = attr->connected &&
-		       (conn->tx_len || conn->zc_i != conn->zc_n);
-	attr->streams = attr->connected && conn->bulk ?
-			conn->bulk->out_streams : 0;
+	attr->unsent =
+		attr->connected && (conn->tx_len || conn->zc_i != conn->zc_n);
+	attr->streams =
+		attr->connected && conn->bulk ? conn->bulk->out_streams : 0;
 }
 
 bool tcp_ep_ready(struct weft_ep *base)
@@ -194,7 +194,7 @@ int tcp_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	if (!tcp_conn_ready(conn))
 		return -EAGAIN;
 	err = tcp_conn_send(conn, TCP_FRAME_MESSAGE, id, conn->fence, iov,
-			     iovcnt, len, op);
+			    iovcnt, len, op);
 	if (!err || err == -EINPROGRESS)
 		tcp_conn_count_message(conn, len);
 	return err;
@@ -215,7 +215,7 @@ ssize_t tcp_ep_message_pack(struct weft_ep *base, uint8_t id,
 	iov.iov_base = conn->iface->txbuf;
 	iov.iov_len = pack(iov.iov_base, arg);
 	err = tcp_conn_send(conn, TCP_FRAME_MESSAGE, id, conn->fence, &iov, 1,
-			     iov.iov_len, NULL);
+			    iov.iov_len, NULL);
 	/*
 	 * pack() may not be called twice for one message: a connection that
 	 * broke just now has taken it, and on_error() follows.

@@ -2,8 +2,8 @@
 /*
  * What engines, and the owner's own code further down, leave for progress().
  * The event fd is rung only when the owner may be asleep, and once: a program
- * that is woken pays dearly for it (a Python callback each time), so it is woken
- * per completed put, never per read.
+ * that is woken pays dearly for it (a Python callback each time), so it is
+ * woken per completed put, never per read.
  */
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_engine.h"
@@ -46,7 +46,7 @@ void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put)
 }
 
 int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
-		 uint64_t size, int status)
+			   uint64_t size, int status)
 {
 	struct tcp_iface *iface = conn->iface;
 	struct tcp_event *e = malloc(sizeof(*e));
@@ -82,7 +82,7 @@ static struct tcp_event *first_notify(struct tcp_conn *conn)
 	struct tcp_event *e, *te, *found = NULL;
 
 	pthread_mutex_lock(&iface->events.lock);
-	weft_list_for_each(e, te, &iface->events.landings, link)
+	weft_list_for_each (e, te, &iface->events.landings, link)
 		if (e->conn == conn && !(e->flags & TCP_CHUNK_GET)) {
 			weft_list_del(&e->link);
 			found = e;
@@ -110,7 +110,7 @@ void tcp_events_forget(struct tcp_conn *conn)
 	struct tcp_event *e, *te;
 
 	pthread_mutex_lock(&iface->events.lock);
-	weft_list_for_each(e, te, &iface->events.landings, link) {
+	weft_list_for_each (e, te, &iface->events.landings, link) {
 		if (e->conn != conn)
 			continue;
 		weft_list_del(&e->link);

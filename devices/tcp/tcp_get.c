@@ -15,7 +15,7 @@
 
 /* A get at its requester: one per iov entry, the last one completes the op. */
 struct tcp_get {
-	struct weft_list link;		/* conn->gets */
+	struct weft_list link; /* conn->gets */
 	struct tcp_get_op *parent;
 	struct weft_mem *landing;
 	uint64_t id;
@@ -36,7 +36,7 @@ static void end_part(struct tcp_conn *conn, struct tcp_get *g, int status)
 
 	weft_list_del(&g->link);
 	conn->ngets--;
-	weft_region_remove(g->landing);	/* nothing lands from here on */
+	weft_region_remove(g->landing); /* nothing lands from here on */
 	free(g);
 	if (status && !parent->status)
 		parent->status = status;
@@ -52,8 +52,8 @@ static void end_part(struct tcp_conn *conn, struct tcp_get *g, int status)
 	op->done(op, status);
 }
 
-static void request_part(struct tcp_conn *conn, const struct tcp_get *g, uint64_t addr,
-		const void *rkey)
+static void request_part(struct tcp_conn *conn, const struct tcp_get *g,
+			 uint64_t addr, const void *rkey)
 {
 	uint8_t body[TCP_GET_LEN];
 
@@ -84,7 +84,7 @@ int tcp_get_start(struct weft_ep *base, const struct weft_iov *iov,
 		return -EMSGSIZE;
 	if (!tcp_conn_ready(conn))
 		return -EAGAIN;
-	if (!n) {	/* still ends when the peer has looked at the key */
+	if (!n) { /* still ends when the peer has looked at the key */
 		iov = &nothing;
 		n = 1;
 	}
@@ -132,7 +132,7 @@ int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p)
 	struct tcp_put *put;
 
 	weft_rkey_unpack(p + 8, &key);
-	if (conn->nreplies > 2 * TCP_WINDOW)	/* the peer must not ask so much */
+	if (conn->nreplies > 2 * TCP_WINDOW) /* the peer must not ask so much */
 		return -EPROTO;
 	if (!tcp_bulk_get(conn))
 		return -ENOMEM;
@@ -190,7 +190,7 @@ void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status)
 {
 	struct tcp_get *g, *tg;
 
-	weft_list_for_each(g, tg, &conn->gets, link) {
+	weft_list_for_each (g, tg, &conn->gets, link) {
 		if (g->id == id) {
 			end_part(conn, g, status);
 			break;
@@ -202,6 +202,7 @@ void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status)
 void tcp_gets_cancel(struct tcp_conn *conn, int status)
 {
 	while (!weft_list_empty(&conn->gets))
-		end_part(conn, weft_list_first(&conn->gets, struct tcp_get,
-					       link), status);
+		end_part(conn,
+			 weft_list_first(&conn->gets, struct tcp_get, link),
+			 status);
 }

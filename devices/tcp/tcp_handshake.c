@@ -19,9 +19,9 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define ACCEPT_BATCH	64
-#define MAX_PROBES	127	/* Linux, include/net/tcp.h: MAX_TCP_KEEPCNT */
-#define REDIALS		3
+#define ACCEPT_BATCH 64
+#define MAX_PROBES   127 /* Linux, include/net/tcp.h: MAX_TCP_KEEPCNT */
+#define REDIALS	     3
 
 /*
  * Keepalive, which the peer's kernel answers, however busy its program is.  A
@@ -94,7 +94,7 @@ void tcp_handshakes_reap(struct tcp_iface *iface)
 {
 	struct tcp_handshake *hs, *th;
 
-	weft_list_for_each(hs, th, &iface->dead_handshakes, link) {
+	weft_list_for_each (hs, th, &iface->dead_handshakes, link) {
 		weft_list_del(&hs->link);
 		free(hs);
 	}
@@ -104,7 +104,7 @@ void tcp_handshakes_drop(struct tcp_conn *conn)
 {
 	struct tcp_handshake *hs, *th;
 
-	weft_list_for_each(hs, th, &conn->iface->handshakes, link)
+	weft_list_for_each (hs, th, &conn->iface->handshakes, link)
 		if (hs->conn == conn || hs->target == conn) {
 			hs->target = NULL;
 			tcp_handshake_free(hs);
@@ -115,7 +115,7 @@ bool tcp_handshake_drop_stream(struct tcp_conn *conn, uint32_t id)
 {
 	struct tcp_handshake *hs, *th;
 
-	weft_list_for_each(hs, th, &conn->iface->handshakes, link)
+	weft_list_for_each (hs, th, &conn->iface->handshakes, link)
 		if (hs->conn == conn && hs->stream == id) {
 			tcp_handshake_free(hs);
 			return true;
@@ -138,8 +138,9 @@ static void lose_stream(struct tcp_conn *conn, bool out, int err,
 	uint8_t none[4] = { 0 };
 	unsigned int left;
 
-	if (!out) {		/* the peer waits for it */
-		tcp_conn_send_control(conn, TCP_FRAME_STREAMS, none, sizeof(none));
+	if (!out) { /* the peer waits for it */
+		tcp_conn_send_control(conn, TCP_FRAME_STREAMS, none,
+				      sizeof(none));
 		return;
 	}
 	pthread_mutex_lock(&b->lock);
@@ -157,9 +158,9 @@ static void lose_stream(struct tcp_conn *conn, bool out, int err,
 		  strerror(-err));
 	b->no_streams = true;
 	conn->deadline_ms = weft_now_ms() + TCP_LOST_STREAM_MS;
-	b->lost_err = err;	/* news only if the peer lives on: tcp_timer.c */
+	b->lost_err = err; /* news only if the peer lives on: tcp_timer.c */
 	tcp_iface_set_tick(conn->iface, true);
-	tcp_conn_attend(conn);	/* puts go by frame from now on */
+	tcp_conn_attend(conn); /* puts go by frame from now on */
 }
 
 /* Whoever waits for this dial hears that it came to nothing. */
@@ -203,12 +204,14 @@ static void fail_dial(struct tcp_handshake *hs, int err)
 	weft_sockaddr_str(&hs->peer, where, sizeof(where));
 	if (purpose == TCP_PURPOSE_MESSAGES) {
 		if (err == -EACCES)
-			weft_error("peer at %s does not have the key of its own address, or another WEFT_SECRET_FILE; not connecting",
-				   where);
+			weft_error(
+				"peer at %s does not have the key of its own address, or another WEFT_SECRET_FILE; not connecting",
+				where);
 		else if (err == -EPROTONOSUPPORT)
-			weft_error("peer at %s speaks wire versions %u to %u, this weft %u to %u; install the same release on both",
-				   where, hs->hello.peer_min, hs->hello.peer_max,
-				   WEFT_WIRE_MIN, WEFT_WIRE_MAX);
+			weft_error(
+				"peer at %s speaks wire versions %u to %u, this weft %u to %u; install the same release on both",
+				where, hs->hello.peer_min, hs->hello.peer_max,
+				WEFT_WIRE_MIN, WEFT_WIRE_MAX);
 		else
 			weft_info("connecting to %s from '%s' failed: %s",
 				  where, hs->iface->netif.name, strerror(-err));
@@ -227,7 +230,8 @@ static int open_socket(const struct tcp_conn *conn)
 		    SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0) {
 		fd = -errno;
-		weft_warn_once("cannot open a socket: %m; raise the limit with 'ulimit -n'");
+		weft_warn_once(
+			"cannot open a socket: %m; raise the limit with 'ulimit -n'");
 		return fd;
 	}
 	set_options(fd);
@@ -260,9 +264,9 @@ static int dial_socket(struct tcp_conn *conn, enum tcp_purpose purpose)
 		err = fd < 0 ? fd : -ENOMEM;
 		if (fd >= 0)
 			close(fd);
-		lose_dial(conn, purpose, err,
-			  weft_sockaddr_str(&conn->remote, where,
-					    sizeof(where)));
+		lose_dial(
+			conn, purpose, err,
+			weft_sockaddr_str(&conn->remote, where, sizeof(where)));
 		return err;
 	}
 	hs->conn = conn;
@@ -275,7 +279,8 @@ static int dial_socket(struct tcp_conn *conn, enum tcp_purpose purpose)
 		weft_put_le32(bytes + 4, hs->stream);
 		weft_put_le64(bytes + 8, conn->token);
 	}
-	weft_hello_dial(&hs->hello, conn->remote_key, hs->iface->addr->key, bytes);
+	weft_hello_dial(&hs->hello, conn->remote_key, hs->iface->addr->key,
+			bytes);
 	hs->connecting = true;
 	if (connect(fd, &conn->remote.sa, weft_sockaddr_len(&conn->remote)) &&
 	    errno != EINPROGRESS)
@@ -301,14 +306,14 @@ void tcp_streams_open(struct tcp_conn *conn)
 	uint8_t body[4];
 	bool work;
 
-	if (!b || conn->state != TCP_CONN_OPEN || conn->err ||
-	    conn->rx_ended || b->no_streams)
+	if (!b || conn->state != TCP_CONN_OPEN || conn->err || conn->rx_ended ||
+	    b->no_streams)
 		return;
 	pthread_mutex_lock(&b->lock);
 	have = b->out_streams + b->out_dialing;
 	limit = b->out_limit;
 	work = !weft_list_empty(&b->queue) || b->out_streams;
-	weft_list_for_each(s, ts, &b->streams, link)
+	weft_list_for_each (s, ts, &b->streams, link)
 		if (s->out && !s->abandoned)
 			s->suspended = ++i > limit;
 	pthread_mutex_unlock(&b->lock);
@@ -320,10 +325,11 @@ void tcp_streams_open(struct tcp_conn *conn)
 		b->asked_streams = true;
 		b->out_dialing += limit - have;
 		weft_put_le32(body, limit - have);
-		tcp_conn_send_control(conn, TCP_FRAME_STREAMS, body, sizeof(body));
+		tcp_conn_send_control(conn, TCP_FRAME_STREAMS, body,
+				      sizeof(body));
 		return;
 	}
-	if (!conn->token)	/* WELCOME is on its way and calls again */
+	if (!conn->token) /* WELCOME is on its way and calls again */
 		return;
 	while (have++ < limit)
 		if (dial_socket(conn, TCP_PURPOSE_BULK_OUT))
@@ -332,13 +338,13 @@ void tcp_streams_open(struct tcp_conn *conn)
 
 /* Bulk streams of @conn one way, whose hello is not done. */
 static unsigned int count_under_way(const struct tcp_conn *conn,
-			      enum tcp_purpose dialed,
-			      enum tcp_purpose accepted)
+				    enum tcp_purpose dialed,
+				    enum tcp_purpose accepted)
 {
 	struct tcp_handshake *hs, *th;
 	unsigned int n = 0;
 
-	weft_list_for_each(hs, th, &conn->iface->handshakes, link)
+	weft_list_for_each (hs, th, &conn->iface->handshakes, link)
 		n += (hs->conn == conn && hs->purpose == dialed) ||
 		     (hs->target == conn && hs->hello.purpose[0] == accepted);
 	return n;
@@ -348,11 +354,11 @@ static unsigned int count_under_way(const struct tcp_conn *conn,
 static unsigned int count_streams_in(const struct tcp_conn *conn)
 {
 	unsigned int n = count_under_way(conn, TCP_PURPOSE_BULK_IN,
-				   TCP_PURPOSE_BULK_OUT);
+					 TCP_PURPOSE_BULK_OUT);
 	struct tcp_stream *s, *ts;
 
 	if (conn->bulk)
-		weft_list_for_each(s, ts, &conn->bulk->streams, link)
+		weft_list_for_each (s, ts, &conn->bulk->streams, link)
 			n += !s->out;
 	return n;
 }
@@ -361,7 +367,7 @@ int tcp_streams_asked(struct tcp_conn *conn, uint32_t n)
 {
 	if (!tcp_bulk_get(conn))
 		return -ENOMEM;
-	if (!conn->dialer) {	/* one of those we asked for cannot be had */
+	if (!conn->dialer) { /* one of those we asked for cannot be had */
 		if (n)
 			return -EPROTO;
 		if (conn->bulk->asked_streams)
@@ -371,7 +377,7 @@ int tcp_streams_asked(struct tcp_conn *conn, uint32_t n)
 	if (n > TCP_MAX_STREAMS ||
 	    n + count_streams_in(conn) > TCP_MAX_STREAMS_IN)
 		return -EPROTO;
-	while (n--)		/* the peer waits for each, so each is tried */
+	while (n--) /* the peer waits for each, so each is tried */
 		dial_socket(conn, TCP_PURPOSE_BULK_IN);
 	return 0;
 }
@@ -381,7 +387,7 @@ int tcp_streams_asked(struct tcp_conn *conn, uint32_t n)
  * A peer that is this very interface (a program talking to itself) is no pair.
  */
 static struct tcp_conn *decide_message_stream(struct tcp_handshake *hs,
-				       enum weft_hello_verdict *verdict)
+					      enum weft_hello_verdict *verdict)
 {
 	struct tcp_iface *iface = hs->iface;
 	uint32_t sn = weft_get_le32(hs->hello.purpose + 4);
@@ -424,8 +430,8 @@ static bool has_room(const struct tcp_conn *conn, enum tcp_purpose purpose)
 	if (purpose == TCP_PURPOSE_BULK_OUT)
 		return count_streams_in(conn) < TCP_MAX_STREAMS_IN;
 	return conn->bulk &&
-	       count_under_way(conn, TCP_PURPOSE_BULK_OUT, TCP_PURPOSE_BULK_IN) <
-	       conn->bulk->out_dialing;
+	       count_under_way(conn, TCP_PURPOSE_BULK_OUT,
+			       TCP_PURPOSE_BULK_IN) < conn->bulk->out_dialing;
 }
 
 static void decide_verdict(struct tcp_handshake *hs)
@@ -462,8 +468,8 @@ static void finish_handshake(struct tcp_handshake *hs)
 	bool dialer = hs->conn != NULL;
 	struct tcp_conn *conn = dialer ? hs->conn : hs->target;
 	uint8_t kind = dialer ? hs->purpose : hs->hello.purpose[0];
-	uint32_t stream = dialer ? hs->stream :
-				   weft_get_le32(hs->hello.purpose + 4);
+	uint32_t stream =
+		dialer ? hs->stream : weft_get_le32(hs->hello.purpose + 4);
 	int fd = hs->fd, err;
 	bool out;
 
@@ -520,12 +526,14 @@ static void fail_handshake(struct tcp_handshake *hs, int err)
 	}
 	/* a stranger's mistake is nobody's news here; a relative's is */
 	if (err == -EACCES)
-		weft_warn_once("a peer connected to '%s' with a wrong key or another WEFT_SECRET_FILE and was turned away",
-			       hs->iface->netif.name);
+		weft_warn_once(
+			"a peer connected to '%s' with a wrong key or another WEFT_SECRET_FILE and was turned away",
+			hs->iface->netif.name);
 	else if (err == -EPROTONOSUPPORT)
-		weft_warn_once("a peer that speaks wire versions %u to %u was turned away; this weft speaks %u to %u",
-			       hs->hello.peer_min, hs->hello.peer_max,
-			       WEFT_WIRE_MIN, WEFT_WIRE_MAX);
+		weft_warn_once(
+			"a peer that speaks wire versions %u to %u was turned away; this weft speaks %u to %u",
+			hs->hello.peer_min, hs->hello.peer_max, WEFT_WIRE_MIN,
+			WEFT_WIRE_MAX);
 	tcp_handshake_free(hs);
 }
 
@@ -600,8 +608,9 @@ unsigned int tcp_handshake_io(struct tcp_handshake *hs)
 				return 1;
 			}
 			update_epoll(hs, EPOLL_CTL_MOD,
-			      hs->hello.state == WEFT_HELLO_SENDING ? EPOLLOUT :
-								     EPOLLIN);
+				     hs->hello.state == WEFT_HELLO_SENDING
+					     ? EPOLLOUT
+					     : EPOLLIN);
 			return 1;
 		}
 	}
@@ -630,8 +639,9 @@ void tcp_handshake_resume_accept(struct tcp_iface *iface)
 static void fail_accept(struct tcp_iface *iface, int err)
 {
 	if (err == EMFILE || err == ENFILE)
-		weft_warn_once("cannot accept a peer on '%s': %s; raise the limit with 'ulimit -n'",
-			       iface->netif.name, strerror(err));
+		weft_warn_once(
+			"cannot accept a peer on '%s': %s; raise the limit with 'ulimit -n'",
+			iface->netif.name, strerror(err));
 	else if (err == ENOBUFS || err == ENOMEM)
 		weft_warn_once("cannot accept a peer on '%s': %s; trying again",
 			       iface->netif.name, strerror(err));
@@ -678,8 +688,8 @@ void tcp_handshake_accept(struct tcp_iface *iface)
 			close(fd);
 			return;
 		}
-		hs->deadline_ms = weft_stranger_add(&iface->strangers,
-						   &hs->stranger, fd);
+		hs->deadline_ms =
+			weft_stranger_add(&iface->strangers, &hs->stranger, fd);
 		hs->peer = peer;
 		weft_hello_listen(&hs->hello, iface->addr->key);
 		if (update_epoll(hs, EPOLL_CTL_ADD, EPOLLIN))

@@ -23,11 +23,11 @@
 #include "util/log.h"
 #include "util/secret.h"
 
-#define BACKLOG		4096
-#define MAX_STRANGERS	4096	/* at once; more wait in the backlog */
+#define BACKLOG	      4096
+#define MAX_STRANGERS 4096 /* at once; more wait in the backlog */
 
 static int add_source(struct tcp_iface *iface, int fd, struct tcp_source *src,
-	       enum tcp_source_kind kind)
+		      enum tcp_source_kind kind)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = src };
 
@@ -36,9 +36,9 @@ static int add_source(struct tcp_iface *iface, int fd, struct tcp_source *src,
 }
 
 /*
- * -errno, of which nothing has been said.  @range: what was accepted on the port
- * before does not block it while that is in TIME_WAIT.  Linux gives a port to no
- * second listener for that, but may tell it by listen() alone.
+ * -errno, of which nothing has been said.  @range: what was accepted on the
+ * port before does not block it while that is in TIME_WAIT.  Linux gives a port
+ * to no second listener for that, but may tell it by listen() alone.
  */
 static int listen_at(struct tcp_iface *iface, const union weft_sockaddr *sa,
 		     bool range)
@@ -69,7 +69,7 @@ static int listen_in_range(struct tcp_iface *iface, union weft_sockaddr *sa)
 	uint16_t port;
 	int err = 0;
 
-	if (r.first)	/* processes of one host do not all try the first */
+	if (r.first) /* processes of one host do not all try the first */
 		(void)weft_random(&start, sizeof(start));
 	for (i = 0; i < n; i++) {
 		port = htons(r.first + (start + i) % n);
@@ -85,15 +85,16 @@ static int listen_in_range(struct tcp_iface *iface, union weft_sockaddr *sa)
 		return 0;
 	if (err == -EADDRINUSE && r.first) {
 		weft_settings_named("WEFT_PORT_RANGE", &range);
-		return weft_fail(EADDRINUSE, "all ports of %s '%u-%u' are taken on '%s'; widen the range",
-				 weft_setting_variable(&range), r.first, r.last,
-				 iface->netif.name);
+		return weft_fail(
+			EADDRINUSE,
+			"all ports of %s '%u-%u' are taken on '%s'; widen the range",
+			weft_setting_variable(&range), r.first, r.last,
+			iface->netif.name);
 	}
-	return weft_fail(-err, "cannot listen on '%s' (%s)%s",
-			 iface->netif.name,
-			 weft_sockaddr_str(sa, where, sizeof(where)),
-			 err == -EMFILE ?
-			 "; raise the limit with 'ulimit -n'" : "");
+	return weft_fail(
+		-err, "cannot listen on '%s' (%s)%s", iface->netif.name,
+		weft_sockaddr_str(sa, where, sizeof(where)),
+		err == -EMFILE ? "; raise the limit with 'ulimit -n'" : "");
 }
 
 static int listen_on(struct tcp_iface *iface)
@@ -110,13 +111,13 @@ static int listen_on(struct tcp_iface *iface)
 				 iface->netif.name);
 	iface->addr->sa = sa;
 	return add_source(iface, iface->listen_fd, &iface->listen_src,
-		   TCP_SOURCE_LISTEN);
+			  TCP_SOURCE_LISTEN);
 }
 
 static void free_iface(struct tcp_iface *iface)
 {
 	int *fds[] = { &iface->listen_fd, &iface->wake_fd, &iface->timer_fd,
-		       &iface->epfd, &iface->pipe[0], &iface->pipe[1] };
+		       &iface->epfd,	  &iface->pipe[0], &iface->pipe[1] };
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(fds); i++)
@@ -163,9 +164,10 @@ static int open_iface(const struct weft_iface_params *params,
 
 	err = weft_netif_get(netdev, params->family, &iface->netif);
 	if (err) {
-		weft_log_fail(WEFT_LOG_ERROR, __FILE__, __LINE__, err,
-			      "network interface '%s' is gone, down, or without an address",
-			      netdev);
+		weft_log_fail(
+			WEFT_LOG_ERROR, __FILE__, __LINE__, err,
+			"network interface '%s' is gone, down, or without an address",
+			netdev);
 		goto free_all;
 	}
 	err = -ENOMEM;
@@ -185,16 +187,19 @@ static int open_iface(const struct weft_iface_params *params,
 	weft_stats_own_id(iface->stats, iface->my_id);
 	iface->epfd = epoll_create1(EPOLL_CLOEXEC);
 	iface->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	iface->timer_fd = timerfd_create(CLOCK_MONOTONIC,
-					 TFD_CLOEXEC | TFD_NONBLOCK);
+	iface->timer_fd =
+		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (iface->epfd < 0 || iface->wake_fd < 0 || iface->timer_fd < 0) {
-		err = weft_fail(errno, "cannot make an event queue; raise the limit with 'ulimit -n'");
+		err = weft_fail(
+			errno,
+			"cannot make an event queue; raise the limit with 'ulimit -n'");
 		goto free_all;
 	}
-	err = add_source(iface, iface->wake_fd, &iface->wake_src, TCP_SOURCE_WAKE);
+	err = add_source(iface, iface->wake_fd, &iface->wake_src,
+			 TCP_SOURCE_WAKE);
 	if (!err)
 		err = add_source(iface, iface->timer_fd, &iface->timer_src,
-			  TCP_SOURCE_TIMER);
+				 TCP_SOURCE_TIMER);
 	if (!err)
 		err = listen_on(iface);
 	if (err)
@@ -218,8 +223,8 @@ static void send_close(struct tcp_conn *conn)
 
 /*
  * Is something that a flush called sent still with our kernel?  Then a byte of
- * the peer's that nobody reads here would make it reset the connection and throw
- * that away.
+ * the peer's that nobody reads here would make it reset the connection and
+ * throw that away.
  */
 static bool has_unsent_data(struct tcp_conn *conn)
 {
@@ -232,7 +237,7 @@ static bool has_unsent_data(struct tcp_conn *conn)
 			 MSG_DONTWAIT);
 	while (n > 0 && rounds--);
 	if (!n || (n < 0 && errno != EAGAIN && errno != EINTR))
-		return false;		/* it is gone, too */
+		return false; /* it is gone, too */
 	/* CLOSE and the end itself may get lost: those are no data */
 	return !ioctl(conn->fd, SIOCOUTQ, &unacked) &&
 	       unacked > TCP_FRAME_LEN + 1;
@@ -247,9 +252,9 @@ static void flush_at_close(struct tcp_iface *iface)
 
 	do {
 		waiting = false;
-		weft_list_for_each(c, tc, &iface->conns, link)
-			waiting |= c->state == TCP_CONN_OPEN &&
-				   has_unsent_data(c);
+		weft_list_for_each (c, tc, &iface->conns, link)
+			waiting |=
+				c->state == TCP_CONN_OPEN && has_unsent_data(c);
 	} while (waiting && weft_now_ms() < end && !poll(NULL, 0, 1));
 }
 
@@ -259,15 +264,15 @@ static void close_iface(struct weft_iface *base)
 	struct tcp_conn *c, *tc;
 
 	iface->closing = true;
-	weft_list_for_each(c, tc, &iface->conns, link)
+	weft_list_for_each (c, tc, &iface->conns, link)
 		if (c->state == TCP_CONN_OPEN && !c->err)
 			send_close(c);
 	flush_at_close(iface);
-	weft_list_for_each(c, tc, &iface->conns, link)
+	weft_list_for_each (c, tc, &iface->conns, link)
 		tcp_conn_close(c, -ESHUTDOWN);
 	while (!weft_list_empty(&iface->handshakes))
 		tcp_handshake_free(weft_list_first(&iface->handshakes,
-					       struct tcp_handshake, link));
+						   struct tcp_handshake, link));
 	tcp_handshakes_reap(iface);
 	tcp_engines_close(iface);
 	tcp_iface_deliver(iface, true);
@@ -292,7 +297,7 @@ static void query_iface(struct weft_iface *base, struct weft_iface_attr *attr)
 }
 
 static bool iface_reaches(struct weft_iface *base,
-		       const struct weft_address *remote, const char **why)
+			  const struct weft_address *remote, const char **why)
 {
 	struct tcp_iface *iface = tcp_iface(base);
 	const char *reason = NULL;
@@ -302,8 +307,8 @@ static bool iface_reaches(struct weft_iface *base,
 	yes = weft_netif_reaches(&iface->netif, remote, &reason);
 	if (!yes)
 		weft_debug("'%s' does not reach %s: %s", iface->netif.name,
-			   weft_sockaddr_str(&remote->sa, where,
-					     sizeof(where)), reason);
+			   weft_sockaddr_str(&remote->sa, where, sizeof(where)),
+			   reason);
 	if (!yes && why)
 		*why = reason;
 	return yes;
@@ -315,7 +320,7 @@ static int iface_event_fd(struct weft_iface *base)
 }
 
 static int register_mem(void *addr, size_t len, enum weft_mem_kind kind,
-			    struct weft_mem **mem)
+			struct weft_mem **mem)
 {
 	if (kind != WEFT_MEM_HOST)
 		return -EOPNOTSUPP;
@@ -328,27 +333,27 @@ static void pack_mem(struct weft_mem *mem, void *rkey)
 }
 
 const struct weft_dev_ops weft_tcp_ops = {
-	.name		= "tcp",
-	.rkey_len	= WEFT_RKEY_LEN,
-	.iface_open	= open_iface,
-	.iface_close	= close_iface,
-	.iface_query	= query_iface,
-	.reaches	= iface_reaches,
-	.progress	= tcp_iface_progress,
-	.event_fd	= iface_event_fd,
-	.arm		= tcp_iface_arm,
-	.ep_create	= tcp_ep_create,
-	.ep_destroy	= tcp_ep_destroy,
-	.ep_query	= tcp_ep_query,
-	.ready		= tcp_ep_ready,
-	.message	= tcp_ep_message,
-	.message_pack	= tcp_ep_message_pack,
-	.put		= tcp_put_start,
-	.get		= tcp_get_start,
-	.fence		= tcp_ep_fence,
-	.flush		= tcp_ep_flush,
-	.cancel		= tcp_ep_cancel,
-	.mem_register	= register_mem,
-	.mem_pack	= pack_mem,
-	.mem_release	= weft_region_remove,
+	.name = "tcp",
+	.rkey_len = WEFT_RKEY_LEN,
+	.iface_open = open_iface,
+	.iface_close = close_iface,
+	.iface_query = query_iface,
+	.reaches = iface_reaches,
+	.progress = tcp_iface_progress,
+	.event_fd = iface_event_fd,
+	.arm = tcp_iface_arm,
+	.ep_create = tcp_ep_create,
+	.ep_destroy = tcp_ep_destroy,
+	.ep_query = tcp_ep_query,
+	.ready = tcp_ep_ready,
+	.message = tcp_ep_message,
+	.message_pack = tcp_ep_message_pack,
+	.put = tcp_put_start,
+	.get = tcp_get_start,
+	.fence = tcp_ep_fence,
+	.flush = tcp_ep_flush,
+	.cancel = tcp_ep_cancel,
+	.mem_register = register_mem,
+	.mem_pack = pack_mem,
+	.mem_release = weft_region_remove,
 };

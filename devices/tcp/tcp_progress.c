@@ -20,9 +20,9 @@
 #include "util/log.h"
 #include "util/secret.h"
 
-#define EVENTS		32
-#define POLL_EVERY	16	/* progress calls between looks at epoll */
-#define POLLED_IDLE	4096	/* fruitless polls before a stream is not hot */
+#define EVENTS	    32
+#define POLL_EVERY  16	 /* progress calls between looks at epoll */
+#define POLLED_IDLE 4096 /* fruitless polls before a stream is not hot */
 
 /* A stream ended, and with it puts, perhaps: the message stream tells why. */
 static void end_stream(struct tcp_stream *s)
@@ -34,16 +34,17 @@ static void end_stream(struct tcp_stream *s)
 	int err = s->err;
 
 	tcp_stream_detach(s);
-	if (err == -ECANCELED) {	/* its source was taken away */
+	if (err == -ECANCELED) { /* its source was taken away */
 		tcp_put_give_up(conn, put, -EACCES);
 		tcp_engines_wake(conn);
 		return;
 	}
-	busy = busy || (out && atomic_load(&b->next_seq) !=
-				       atomic_load(&b->acked));
+	busy = busy ||
+	       (out && atomic_load(&b->next_seq) != atomic_load(&b->acked));
 	if (err == -EPROTO)
-		weft_error("peer %016llx sent a bulk chunk that breaks the protocol; the connection is closed",
-			   (unsigned long long)conn->peer_id);
+		weft_error(
+			"peer %016llx sent a bulk chunk that breaks the protocol; the connection is closed",
+			(unsigned long long)conn->peer_id);
 	if (err != -ECONNRESET && err != -EPIPE)
 		tcp_conn_break(conn, err);
 	else if (busy)
@@ -77,8 +78,8 @@ unsigned int tcp_iface_deliver(struct tcp_iface *iface, bool all)
 					    struct tcp_event, link);
 			weft_list_del(&e->link);
 		} else if (!weft_list_empty(&iface->events.puts)) {
-			put = weft_list_first(&iface->events.puts, struct tcp_put,
-					      done_link);
+			put = weft_list_first(&iface->events.puts,
+					      struct tcp_put, done_link);
 			weft_list_del(&put->done_link);
 		} else if (!weft_list_empty(&iface->events.streams)) {
 			s = weft_list_first(&iface->events.streams,
@@ -103,7 +104,7 @@ unsigned int tcp_iface_deliver(struct tcp_iface *iface, bool all)
 		}
 		n++;
 	}
-	weft_list_for_each(c, tc, &iface->deferred, deferred_link)
+	weft_list_for_each (c, tc, &iface->deferred, deferred_link)
 		if (weft_list_empty(&c->rx_pending_link))
 			n += tcp_conn_receive(c);
 	return n;
@@ -115,8 +116,8 @@ static void end_streams(struct tcp_conn *conn)
 
 	tcp_handshakes_drop(conn);
 	while (b && !weft_list_empty(&b->streams))
-		tcp_stream_detach(weft_list_first(&b->streams,
-						  struct tcp_stream, link));
+		tcp_stream_detach(
+			weft_list_first(&b->streams, struct tcp_stream, link));
 }
 
 /* Did this side lose anything by an orderly end? */
@@ -137,7 +138,7 @@ static void fail_pending(struct tcp_conn *conn, int err)
 		op->done(op, err);
 	tcp_puts_cancel(conn, err);
 	tcp_gets_cancel(conn, err);
-	weft_list_for_each(put, tput, &conn->replies, link)
+	weft_list_for_each (put, tput, &conn->replies, link)
 		free(put);
 	weft_list_init(&conn->replies);
 }
@@ -169,7 +170,7 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 	weft_list_del(&conn->attend_link);
 	weft_list_add_tail(&iface->dead, &conn->link);
 	fail_pending(conn, err);
-	ep = conn->ep;		/* not before: the callbacks may destroy it */
+	ep = conn->ep; /* not before: the callbacks may destroy it */
 	conn->ep = NULL;
 	tcp_events_forget(conn);
 	if (ep)
@@ -180,7 +181,7 @@ void tcp_conns_reap(struct tcp_iface *iface)
 {
 	struct tcp_conn *conn, *tc;
 
-	weft_list_for_each(conn, tc, &iface->dead, link) {
+	weft_list_for_each (conn, tc, &iface->dead, link) {
 		weft_list_del(&conn->link);
 		tcp_bulk_free(conn);
 		tcp_conn_drop_received(conn);
@@ -201,7 +202,7 @@ static bool waits_for_bulk(const struct tcp_conn *conn)
 	if (!conn->bulk || (!conn->nputs && !conn->ngets &&
 			    weft_list_empty(&conn->deferred_messages)))
 		return false;
-	weft_list_for_each(s, ts, &conn->bulk->streams, link)
+	weft_list_for_each (s, ts, &conn->bulk->streams, link)
 		if (!s->abandoned)
 			return true;
 	return false;
@@ -233,8 +234,8 @@ static void drain_socket(struct tcp_conn *conn)
 	    (err != -EPIPE && err != -ECONNRESET && err != -ETIMEDOUT))
 		return;
 	conn->err = 0;
-	while (rounds-- && tcp_conn_receive(conn) && conn->state == TCP_CONN_OPEN &&
-	       !conn->err)
+	while (rounds-- && tcp_conn_receive(conn) &&
+	       conn->state == TCP_CONN_OPEN && !conn->err)
 		;
 	if (!conn->err && !conn->rx_ended)
 		conn->err = err;
@@ -256,12 +257,14 @@ static bool settle_conn(struct tcp_conn *conn)
 	if (!conn->err)
 		return true;
 	if (!weft_list_empty(&conn->rx_pending_link))
-		return false;	/* it has more than may be told now */
+		return false; /* it has more than may be told now */
 	tcp_conn_close(conn, conn->err);
 	return true;
 }
 
-/* Those that something happens to meanwhile have their turn with the next call. */
+/*
+ * Those that something happens to meanwhile have their turn with the next call.
+ */
 static unsigned int settle_conns(struct tcp_iface *iface)
 {
 	struct weft_list now;
@@ -316,13 +319,13 @@ static unsigned int poll_events(struct tcp_iface *iface)
 			count++;
 			break;
 		case TCP_SOURCE_CONN:
-			count += handle_conn(container_of(src, struct tcp_conn,
-							 src), ev[i].events);
+			count += handle_conn(
+				container_of(src, struct tcp_conn, src),
+				ev[i].events);
 			break;
 		case TCP_SOURCE_HANDSHAKE:
-			count += tcp_handshake_io(container_of(src,
-							   struct tcp_handshake,
-							   src));
+			count += tcp_handshake_io(
+				container_of(src, struct tcp_handshake, src));
 			break;
 		case TCP_SOURCE_WAKE:
 			while (read(iface->wake_fd, &drop, sizeof(drop)) < 0 &&
@@ -333,7 +336,7 @@ static unsigned int poll_events(struct tcp_iface *iface)
 			count += tcp_iface_tick(iface);
 			break;
 		case TCP_SOURCE_ENGINE:
-			break;		/* run below */
+			break; /* run below */
 		}
 	}
 	return count;
@@ -347,13 +350,15 @@ static unsigned int serve_pending(struct tcp_iface *iface)
 
 	if (weft_list_empty(&iface->rx_pending))
 		return 0;
-	last = container_of(iface->rx_pending.prev, struct tcp_conn, rx_pending_link);
+	last = container_of(iface->rx_pending.prev, struct tcp_conn,
+			    rx_pending_link);
 	do {
 		c = weft_list_first(&iface->rx_pending, struct tcp_conn,
 				    rx_pending_link);
 		weft_list_del(&c->rx_pending_link);
 		n += tcp_conn_receive(c);
-	} while (c != last && iface->budget && !weft_list_empty(&iface->rx_pending));
+	} while (c != last && iface->budget &&
+		 !weft_list_empty(&iface->rx_pending));
 	return n;
 }
 
@@ -381,8 +386,7 @@ unsigned int tcp_iface_progress(struct weft_iface *base)
 		n += poll_events(iface);
 	}
 	for (i = 0; i < iface->nengines; i++)
-		if (iface->engines[i].nstreams &&
-		    !iface->engines[i].has_thread)
+		if (iface->engines[i].nstreams && !iface->engines[i].has_thread)
 			n += tcp_engine_run(&iface->engines[i]);
 	n += tcp_iface_deliver(iface, false);
 	n += settle_conns(iface);
@@ -398,7 +402,7 @@ int tcp_iface_arm(struct weft_iface *base)
 	unsigned int i;
 	bool more;
 
-	iface->polls = POLL_EVERY;	/* the next progress() looks at epoll */
+	iface->polls = POLL_EVERY; /* the next progress() looks at epoll */
 	if (!weft_list_empty(&iface->attend) ||
 	    !weft_list_empty(&iface->rx_pending))
 		return -EBUSY;

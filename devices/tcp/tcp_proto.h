@@ -17,9 +17,9 @@
 #include <stdint.h>
 
 enum tcp_purpose {
-	TCP_PURPOSE_MESSAGES	= 1,
-	TCP_PURPOSE_BULK_OUT	= 2,	/* the dialer will send the chunks */
-	TCP_PURPOSE_BULK_IN	= 3,	/* the listener will */
+	TCP_PURPOSE_MESSAGES = 1,
+	TCP_PURPOSE_BULK_OUT = 2, /* the dialer will send the chunks */
+	TCP_PURPOSE_BULK_IN = 3,  /* the listener will */
 };
 
 /*
@@ -29,19 +29,19 @@ enum tcp_purpose {
 #define TCP_FRAME_LEN 16
 
 enum tcp_frame_type {
-	TCP_FRAME_MESSAGE = 1,	/* id: message id; the payload */
-	TCP_FRAME_PUT,		/* a chunk header and its bytes */
-	TCP_FRAME_PUT_ACK,	/* struct ack: for a put that came by frame */
-	TCP_FRAME_PUT_ABORT,	/* u64 seq: no more of this put will come */
-	TCP_FRAME_GET,		/* struct get: please put it there */
-	TCP_FRAME_GET_FAIL,	/* u64 get id, i32 -errno */
-	TCP_FRAME_WELCOME,	/* u64 token, by which bulk streams join */
-	TCP_FRAME_STREAMS,	/* u32 how many: please dial, I have bulk; to
-				   the asker 0, for each that cannot be had */
-	TCP_FRAME_BYE,		/* no endpoint here uses this stream any more */
-	TCP_FRAME_CLOSE,	/* the interface closes; nothing follows */
-	TCP_FRAME_DROP,		/* u32 stream: I send nothing more on it */
-	TCP_FRAME_DROPPED,	/* struct dropped: what I took from it */
+	TCP_FRAME_MESSAGE = 1, /* id: message id; the payload */
+	TCP_FRAME_PUT,	       /* a chunk header and its bytes */
+	TCP_FRAME_PUT_ACK,     /* struct ack: for a put that came by frame */
+	TCP_FRAME_PUT_ABORT,   /* u64 seq: no more of this put will come */
+	TCP_FRAME_GET,	       /* struct get: please put it there */
+	TCP_FRAME_GET_FAIL,    /* u64 get id, i32 -errno */
+	TCP_FRAME_WELCOME,     /* u64 token, by which bulk streams join */
+	TCP_FRAME_STREAMS,     /* u32 how many: please dial, I have bulk; to
+				  the asker 0, for each that cannot be had */
+	TCP_FRAME_BYE,	       /* no endpoint here uses this stream any more */
+	TCP_FRAME_CLOSE,       /* the interface closes; nothing follows */
+	TCP_FRAME_DROP,	       /* u32 stream: I send nothing more on it */
+	TCP_FRAME_DROPPED,     /* struct dropped: what I took from it */
 	TCP_FRAME_TYPES
 };
 
@@ -51,9 +51,9 @@ enum tcp_frame_type {
  * u32 bytes that follow, u32 flags.  Each chunk stands alone, so that any
  * stream may carry it.
  */
-#define TCP_CHUNK_LEN 64
-#define TCP_CHUNK_NOTIFY	1u	/* tag goes to on_notify() */
-#define TCP_CHUNK_GET		2u	/* tag is the id of a get */
+#define TCP_CHUNK_LEN	 64
+#define TCP_CHUNK_NOTIFY 1u /* tag goes to on_notify() */
+#define TCP_CHUNK_GET	 2u /* tag is the id of a get */
 
 /* Ack: u64 seq, i32 0 or -errno, u32 zero.  One per put. */
 #define TCP_ACK_LEN 16
@@ -74,12 +74,12 @@ enum tcp_frame_type {
 #define TCP_WINDOW 256
 
 /*
- * Bytes of messages that one side may have sent while a put below their fence is
- * not acknowledged, TCP_KEPT for each included.  The other side keeps them, and
- * cannot stop reading instead: what ends the wait comes on the same stream.
+ * Bytes of messages that one side may have sent while a put below their fence
+ * is not acknowledged, TCP_KEPT for each included.  The other side keeps them,
+ * and cannot stop reading instead: what ends the wait comes on the same stream.
  */
 #define TCP_MAX_UNPLACED (4u << 20)
-#define TCP_KEPT 64
+#define TCP_KEPT	 64
 
 /* The longest frame of those that are no message and no put. */
 #define TCP_MAX_CONTROL (TCP_DROPPED_LEN + TCP_WINDOW * TCP_ACK_LEN)

@@ -29,7 +29,7 @@ static int send_framed(struct tcp_conn *conn, struct tcp_put *put)
 	memcpy(iov + 1, put->iov, put->iovcnt * sizeof(*iov));
 	/* a connection that breaks here completes it with an error */
 	tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, put->iovcnt + 1,
-		       TCP_CHUNK_LEN + put->total, NULL);
+		      TCP_CHUNK_LEN + put->total, NULL);
 	return -EINPROGRESS;
 }
 
@@ -71,8 +71,8 @@ int tcp_put_start(struct weft_ep *base, const struct weft_iov *iov,
 	}
 
 	conn->nputs++;
-	max_framed = weft_min(weft_settings()->tcp_bulk_min,
-			      TCP_MAX_MESSAGE / 2);
+	max_framed =
+		weft_min(weft_settings()->tcp_bulk_min, TCP_MAX_MESSAGE / 2);
 	if (put->total <= max_framed)
 		return send_framed(conn, put);
 	tcp_put_carry(conn, put);
@@ -108,7 +108,7 @@ static int copy_by_pipe(struct tcp_iface *iface, uint8_t *dest,
 		n -= put;
 		while (put) {
 			got = read(iface->pipe[0], dest, put);
-			if (got <= 0)	/* the rest stays: not used again */
+			if (got <= 0) /* the rest stays: not used again */
 				goto broken_pipe;
 			dest += got;
 			put -= got;
@@ -125,7 +125,7 @@ broken_pipe:
 
 /* -EACCES where either side is not mapped */
 static int copy_by_kernel(struct tcp_iface *iface, void *dest, const void *src,
-			size_t n)
+			  size_t n)
 {
 	struct iovec l = { (void *)src, n }, r = { dest, n };
 	ssize_t got;
@@ -143,7 +143,7 @@ static int copy_by_kernel(struct tcp_iface *iface, void *dest, const void *src,
  * a frame that is half sent must not meet memory that is gone.
  */
 static int copy_source(struct tcp_conn *conn, const struct tcp_put *put,
-			size_t off, size_t len, struct iovec *out)
+		       size_t off, size_t len, struct iovec *out)
 {
 	uint8_t *src = (uint8_t *)put->iov[0].iov_base + off;
 	int err;
@@ -191,7 +191,7 @@ void tcp_puts_post_waiting(struct tcp_conn *conn)
 				      &parts);
 		}
 		err = tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, parts + 1,
-				     TCP_CHUNK_LEN + len, NULL);
+				    TCP_CHUNK_LEN + len, NULL);
 		tcp_bulk_chunk_sent(conn, put, len);
 	}
 }
@@ -243,7 +243,9 @@ void tcp_put_done(struct tcp_put *put)
 	tcp_conn_attend(conn);
 }
 
-/* Puts that are acknowledged and wait to be told: their ops end here instead. */
+/*
+ * Puts that are acknowledged and wait to be told: their ops end here instead.
+ */
 static void cancel_settled(struct tcp_conn *conn, int status)
 {
 	struct tcp_iface *iface = conn->iface;
@@ -254,7 +256,7 @@ static void cancel_settled(struct tcp_conn *conn, int status)
 	do {
 		op = NULL;
 		pthread_mutex_lock(&iface->events.lock);
-		weft_list_for_each(put, tput, &iface->events.puts, done_link) {
+		weft_list_for_each (put, tput, &iface->events.puts, done_link) {
 			if (put->conn != conn || !put->op)
 				continue;
 			op = put->op;
@@ -280,7 +282,7 @@ void tcp_puts_cancel(struct tcp_conn *conn, int status)
 
 	if (!b)
 		return;
-	weft_list_for_each(s, ts, &b->streams, link) {
+	weft_list_for_each (s, ts, &b->streams, link) {
 		pthread_mutex_lock(&s->engine->lock);
 		ours = s->out_chunk && s->out_chunk->put->op;
 		pthread_mutex_unlock(&s->engine->lock);
@@ -318,7 +320,7 @@ int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		dest = weft_region_get(&c.rkey, c.addr, c.total);
 		if (dest) {
 			status = copy_by_kernel(conn->iface, dest + c.offset,
-					      p + TCP_CHUNK_LEN, c.len);
+						p + TCP_CHUNK_LEN, c.len);
 			weft_region_put(&c.rkey);
 		} else {
 			status = -EACCES;

@@ -38,7 +38,8 @@ static bool may_deliver(const struct tcp_conn *conn)
 	return conn->iface->budget > conn->iface->floor;
 }
 
-static void deliver_message(struct tcp_conn *conn, uint8_t id, void *data, size_t len)
+static void deliver_message(struct tcp_conn *conn, uint8_t id, void *data,
+			    size_t len)
 {
 	struct weft_iface_cb *cb = &conn->iface->base.cb;
 
@@ -63,8 +64,8 @@ static unsigned int deliver_deferred(struct tcp_conn *conn)
 	unsigned int n = 0;
 
 	while (!weft_list_empty(&conn->deferred_messages)) {
-		m = weft_list_first(&conn->deferred_messages, struct deferred_message,
-				    link);
+		m = weft_list_first(&conn->deferred_messages,
+				    struct deferred_message, link);
 		if (!are_puts_placed(conn, m->fence) || !may_deliver(conn))
 			return n;
 		weft_list_del(&m->link);
@@ -79,13 +80,14 @@ static unsigned int deliver_deferred(struct tcp_conn *conn)
 }
 
 static int take_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
-		      void *data, size_t len)
+			void *data, size_t len)
 {
 	struct deferred_message *m;
 
 	if (id >= WEFT_MSG_IDS)
 		return -EPROTO;
-	if (weft_list_empty(&conn->deferred_messages) && are_puts_placed(conn, fence)) {
+	if (weft_list_empty(&conn->deferred_messages) &&
+	    are_puts_placed(conn, fence)) {
 		if (fence)
 			tcp_events_notify(conn);
 		deliver_message(conn, id, data, len);
@@ -112,15 +114,17 @@ bool tcp_conn_has_pending(const struct tcp_conn *conn)
 {
 	return !weft_list_empty(&conn->rx_pending_link) ||
 	       (!weft_list_empty(&conn->deferred_messages) &&
-		are_puts_placed(conn, weft_list_first(&conn->deferred_messages,
-					     struct deferred_message, link)->fence));
+		are_puts_placed(conn,
+				weft_list_first(&conn->deferred_messages,
+						struct deferred_message, link)
+					->fence));
 }
 
 void tcp_conn_drop_received(struct tcp_conn *conn)
 {
 	struct deferred_message *m, *tm;
 
-	weft_list_for_each(m, tm, &conn->deferred_messages, link) {
+	weft_list_for_each (m, tm, &conn->deferred_messages, link) {
 		weft_list_del(&m->link);
 		free(m);
 	}
@@ -195,7 +199,7 @@ static bool holds_frame(const struct tcp_conn *conn)
 
 /* Delivers whole frames of @p, while it may; the bytes used, or -errno. */
 static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
-		       unsigned int *frames)
+			      unsigned int *frames)
 {
 	size_t used = 0, len;
 	int ret;
@@ -256,8 +260,8 @@ static int save_rx(struct tcp_conn *conn, const uint8_t *p, size_t n)
 
 static int deliver_saved(struct tcp_conn *conn, unsigned int *frames)
 {
-	ssize_t used = deliver_frames(conn, conn->rx + conn->rx_off, conn->rx_len,
-			       frames);
+	ssize_t used = deliver_frames(conn, conn->rx + conn->rx_off,
+				      conn->rx_len, frames);
 
 	if (used < 0)
 		return used;
@@ -325,7 +329,7 @@ static int receive_once(struct tcp_conn *conn, unsigned int *frames)
 	}
 	if (err)
 		return err;
-	if (conn->close_seen)		/* nothing follows, but perhaps a reset */
+	if (conn->close_seen) /* nothing follows, but perhaps a reset */
 		return -ESHUTDOWN;
 	/* a short read drained the socket */
 	return (size_t)n == room || holds_frame(conn);
@@ -361,8 +365,9 @@ unsigned int tcp_conn_receive(struct tcp_conn *conn)
 	}
 	if (ret < 0) {
 		if (ret == -EPROTO)
-			weft_error("peer %016llx sent a frame that breaks the protocol; the connection is closed",
-				   (unsigned long long)conn->peer_id);
+			weft_error(
+				"peer %016llx sent a frame that breaks the protocol; the connection is closed",
+				(unsigned long long)conn->peer_id);
 		tcp_conn_break(conn, ret);
 		return frames + 1;
 	}

@@ -27,8 +27,8 @@
 #include "util/bytes.h"
 #include "util/log.h"
 
-#define SLOWER		16u	/* times slower than its siblings have been */
-#define SLOW_TICKS	4u	/* for so many ticks on end: a second */
+#define SLOWER	   16u /* times slower than its siblings have been */
+#define SLOW_TICKS 4u  /* for so many ticks on end: a second */
 
 static void abandon_stream(struct tcp_conn *conn, struct tcp_stream *s)
 {
@@ -44,15 +44,16 @@ static void abandon_stream(struct tcp_conn *conn, struct tcp_stream *s)
 	b->out_streams--;
 	pthread_mutex_unlock(&b->lock);
 	weft_count(conn->stats, streams_given_up, 1);
-	weft_info("a connection to peer %016llx has become more than %u times slower than its siblings; its bytes go by those",
-		  (unsigned long long)conn->peer_id, SLOWER);
+	weft_info(
+		"a connection to peer %016llx has become more than %u times slower than its siblings; its bytes go by those",
+		(unsigned long long)conn->peer_id, SLOWER);
 	weft_put_le32(body, s->id);
 	tcp_conn_send_control(conn, TCP_FRAME_DROP, body, sizeof(body));
 }
 
 /* Looks at one stream; true: it is slow while it has something to deliver. */
 static bool is_slow(struct tcp_bulk *b, struct tcp_stream *s,
-		 const struct tcp_info *ti, bool *free_path)
+		    const struct tcp_info *ti, bool *free_path)
 {
 	uint64_t delta = ti->tcpi_bytes_acked - s->seen_acked;
 	bool waits = ti->tcpi_unacked || ti->tcpi_notsent_bytes;
@@ -73,7 +74,7 @@ static bool is_slow(struct tcp_bulk *b, struct tcp_stream *s,
 }
 
 void tcp_stall_check(struct tcp_bulk *b, struct tcp_stream *s,
-		    const struct tcp_info *ti, struct tcp_stall *seen)
+		     const struct tcp_info *ti, struct tcp_stall *seen)
 {
 	if (s->out && is_slow(b, s, ti, &seen->free_path))
 		seen->worst = s;
@@ -83,7 +84,7 @@ void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen)
 {
 	struct tcp_bulk *b = conn->bulk;
 
-	b->best_rate -= b->best_rate / 64;	/* networks change */
+	b->best_rate -= b->best_rate / 64; /* networks change */
 	/* one at a time, and never the only one */
 	if (seen->worst && seen->free_path && !seen->busy &&
 	    b->out_streams >= 2)
@@ -94,7 +95,7 @@ static struct tcp_stream *find_stream(struct tcp_bulk *b, uint32_t id, bool out)
 {
 	struct tcp_stream *s, *ts;
 
-	weft_list_for_each(s, ts, &b->streams, link)
+	weft_list_for_each (s, ts, &b->streams, link)
 		if (s->id == id && s->out == out)
 			return s;
 	return NULL;
@@ -136,7 +137,7 @@ int tcp_stall_drop(struct tcp_conn *conn, const uint8_t *p)
 	weft_put_le32(body + 4, n);
 	weft_put_le64(body + 8, taken);
 	tcp_conn_send_control(conn, TCP_FRAME_DROPPED, body,
-			 TCP_DROPPED_LEN + n * TCP_ACK_LEN);
+			      TCP_DROPPED_LEN + n * TCP_ACK_LEN);
 	return 0;
 }
 
@@ -167,7 +168,7 @@ int tcp_stall_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 	}
 	weft_list_init(&aborted);
 	err = tcp_bulk_resend(b, s, weft_get_le64(p + 8), &aborted);
-	weft_list_for_each(put, tput, &aborted, link) {
+	weft_list_for_each (put, tput, &aborted, link) {
 		weft_list_del(&put->link);
 		tcp_put_send_abort(conn, put);
 	}

@@ -9,13 +9,13 @@ struct tcp_info;
 
 /* What a tick has seen of a connection's streams; zero before the first. */
 struct tcp_stall {
-	struct tcp_stream *worst;	/* slow for long, NULL: none */
-	bool free_path, busy;		/* one that is not; one being given up */
+	struct tcp_stream *worst; /* slow for long, NULL: none */
+	bool free_path, busy;	  /* one that is not; one being given up */
 };
 
 /* @ti: what the kernel says of @s now, in this tick. */
 void tcp_stall_check(struct tcp_bulk *b, struct tcp_stream *s,
-		    const struct tcp_info *ti, struct tcp_stall *seen);
+		     const struct tcp_info *ti, struct tcp_stall *seen);
 /* After the last: is one of them so slow that it is given up? */
 void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen);
 /* TCP_FRAME_DROP and TCP_FRAME_DROPPED; -errno: the connection is no good. */

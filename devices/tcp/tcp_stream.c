@@ -13,9 +13,9 @@
 #include "util/clock.h"
 
 /* A stream that always has more lets others of its engine go first. */
-#define RX_BUDGET	(2u << 20)
+#define RX_BUDGET (2u << 20)
 
-static uint8_t drain[64 << 10];		/* what is thrown away goes here */
+static uint8_t drain[64 << 10]; /* what is thrown away goes here */
 
 /* -ECANCELED: what a peer's get reads here was revoked meanwhile. */
 static ssize_t send_piece(struct tcp_stream *s)
@@ -58,8 +58,8 @@ static int stream_out(struct tcp_stream *s)
 	if (!s->out_chunk) {
 		if (s->suspended)
 			return 0;
-		s->out_chunk = tcp_bulk_next_chunk(conn->bulk, s, s->head,
-						   &err);
+		s->out_chunk =
+			tcp_bulk_next_chunk(conn->bulk, s, s->head, &err);
 		if (!s->out_chunk)
 			return err;
 		s->head_len = TCP_CHUNK_LEN;
@@ -75,7 +75,7 @@ static int stream_out(struct tcp_stream *s)
 			atomic_store(&s->writable, false);
 			return 0;
 		}
-		if (n < 0)		/* -EFAULT: the source is unmapped */
+		if (n < 0) /* -EFAULT: the source is unmapped */
 			return n == -EFAULT ? -ECANCELED : n;
 		weft_count(conn->stats, wire_tx_bytes, n);
 		head = weft_min(n, s->head_len - s->head_done);
@@ -109,8 +109,8 @@ static int read_acks(struct tcp_stream *s)
 		s->rx_have += n;
 		for (off = 0; s->rx_have - off >= TCP_ACK_LEN;
 		     off += TCP_ACK_LEN) {
-			err = tcp_bulk_acked(s->conn,
-				weft_get_le64(s->rx_head + off),
+			err = tcp_bulk_acked(
+				s->conn, weft_get_le64(s->rx_head + off),
 				(int32_t)weft_get_le32(s->rx_head + off + 8),
 				false);
 			if (err)
@@ -192,7 +192,7 @@ static int chunk_ends(struct tcp_stream *s)
 		weft_count(s->conn->stats, key_errors, 1);
 	s->taken++;
 	placed = tcp_bulk_end_chunk(s->conn, &s->chunk, s->rx_status, s->id,
-				 &result);
+				    &result);
 	if (placed <= 0)
 		return placed;
 	return queue_ack(s, s->chunk.seq, result);

@@ -4,11 +4,11 @@
  *
  * Busy is not dead: a peer that reads nothing for minutes is alive as long as
  * its kernel answers.  A stream with nothing to send is watched by the kernel's
- * own keepalive (tcp_handshake.c), so that its last answer is never old.  Where data
- * is under way, keepalive is silent, so this looks at what the kernel knows
- * (TCP_INFO, linux/tcp.h): segments that were sent again and never acknowledged
- * for the whole of WEFT_PEER_TIMEOUT mean that no kernel is there; a window that
- * is closed but acknowledged means a busy one.
+ * own keepalive (tcp_handshake.c), so that its last answer is never old.  Where
+ * data is under way, keepalive is silent, so this looks at what the kernel
+ * knows (TCP_INFO, linux/tcp.h): segments that were sent again and never
+ * acknowledged for the whole of WEFT_PEER_TIMEOUT mean that no kernel is there;
+ * a window that is closed but acknowledged means a busy one.
  */
 #include "devices/tcp/tcp_iface.h"
 #include "devices/tcp/tcp_conn.h"
@@ -27,14 +27,14 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define RETRANSMITS	3u	/* so many unanswered, besides the time */
+#define RETRANSMITS 3u /* so many unanswered, besides the time */
 
 /* What the kernel knows of a socket; false: nothing. */
 static bool socket_info(int fd, struct tcp_info *ti)
 {
 	socklen_t len = sizeof(*ti);
 
-	memset(ti, 0, sizeof(*ti));	/* an older kernel knows less */
+	memset(ti, 0, sizeof(*ti)); /* an older kernel knows less */
 	return fd >= 0 && !getsockopt(fd, IPPROTO_TCP, TCP_INFO, ti, &len);
 }
 
@@ -72,7 +72,7 @@ static void check_streams(struct tcp_conn *conn, uint64_t now)
 	bool idle = atomic_load(&b->acked) == atomic_load(&b->next_seq);
 	bool known;
 
-	weft_list_for_each(s, ts, &b->streams, link) {
+	weft_list_for_each (s, ts, &b->streams, link) {
 		if (s->abandoned) {
 			seen.busy = true;
 			continue;
@@ -118,9 +118,10 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 	if (!expects_answer(conn))
 		return false;
 	if (conn->bulk && conn->bulk->lost_err && now >= conn->deadline_ms) {
-		weft_warn("no further connection with peer %016llx can be had (%s); bulk goes over its message stream, which is slower",
-			  (unsigned long long)conn->peer_id,
-			  strerror(-conn->bulk->lost_err));
+		weft_warn(
+			"no further connection with peer %016llx can be had (%s); bulk goes over its message stream, which is slower",
+			(unsigned long long)conn->peer_id,
+			strerror(-conn->bulk->lost_err));
 		conn->bulk->lost_err = 0;
 	}
 	if (conn->bulk) {
@@ -136,7 +137,8 @@ unsigned int tcp_iface_tick(struct tcp_iface *iface)
 {
 	struct tcp_handshake *hs, *th;
 	struct tcp_conn *c, *tc;
-	uint64_t now = weft_now_ms(), since = now - iface->tick_ms, stood, fires;
+	uint64_t now = weft_now_ms(), since = now - iface->tick_ms, stood,
+		 fires;
 	uint64_t latest;
 	bool needed = iface->accept_paused;
 
@@ -147,13 +149,13 @@ unsigned int tcp_iface_tick(struct tcp_iface *iface)
 	latest = now + weft_settings()->connect_timeout_ms;
 	iface->tick_ms = now;
 	tcp_handshake_resume_accept(iface);
-	weft_list_for_each(hs, th, &iface->handshakes, link) {
+	weft_list_for_each (hs, th, &iface->handshakes, link) {
 		hs->deadline_ms = weft_min(hs->deadline_ms + stood, latest);
 		if (now >= hs->deadline_ms)
 			tcp_handshake_expire(hs);
 		needed = true;
 	}
-	weft_list_for_each(c, tc, &iface->conns, link) {
+	weft_list_for_each (c, tc, &iface->conns, link) {
 		c->deadline_ms = weft_min(c->deadline_ms + stood, latest);
 		c->end_ms += stood;
 		c->suspect_until_ms += stood;

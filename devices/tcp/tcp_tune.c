@@ -9,12 +9,12 @@
 
 #include "util/clock.h"
 
-#define SAMPLE_BYTES	(64ull << 20)
-#define SAMPLE_NS	4000000ull	/* at least, and so many bytes: less is noise */
-#define REST_NS		5000000000ull	/* between two trials: networks change slowly */
-#define MOST_MORE	8u		/* dialled at once: some 0.2 ms each */
-#define WORTH		1.06	/* to be kept: so much faster */
-#define WORTH_TWICE	1.10	/* with twice as many */
+#define SAMPLE_BYTES (64ull << 20)
+#define SAMPLE_NS    4000000ull /* at least, and so many bytes: less is noise */
+#define REST_NS	     5000000000ull /* between two trials: networks change slowly */
+#define MOST_MORE    8u		   /* dialled at once: some 0.2 ms each */
+#define WORTH	     1.06	   /* to be kept: so much faster */
+#define WORTH_TWICE  1.10	   /* with twice as many */
 
 void tcp_tune_busy(struct tcp_bulk *b)
 {
@@ -50,7 +50,7 @@ static void end_trial(struct tcp_bulk *b, uint64_t now)
 }
 
 static void evaluate_trial(struct tcp_bulk *b, double rate, uint64_t now,
-		  unsigned int max)
+			   unsigned int max)
 {
 	struct tcp_tune *t = &b->tune;
 	double worth;

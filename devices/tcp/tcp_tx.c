@@ -17,9 +17,9 @@
 
 #include "util/bytes.h"
 
-#define SMALL_FRAME	512	/* gathered on the stack, sent by send() */
+#define SMALL_FRAME 512 /* gathered on the stack, sent by send() */
 /* A peer that asks and asks, yet reads no answer, breaks the protocol. */
-#define MAX_CONTROL	(8u << 20)
+#define MAX_CONTROL (8u << 20)
 
 bool tcp_conn_drained(const struct tcp_conn *conn)
 {
@@ -63,8 +63,8 @@ void tcp_conn_count_message(struct tcp_conn *conn, size_t len)
 bool tcp_conn_ready(struct tcp_conn *conn)
 {
 	if (conn->state == TCP_CONN_OPEN && !conn->err && !conn->rx_ended &&
-	    tcp_conn_drained(conn) && !tcp_bulk_full(conn) && !unplaced_full(conn) &&
-	    conn->ngets < TCP_WINDOW &&
+	    tcp_conn_drained(conn) && !tcp_bulk_full(conn) &&
+	    !unplaced_full(conn) && conn->ngets < TCP_WINDOW &&
 	    !(conn->bulk && conn->bulk->no_streams &&
 	      !weft_list_empty(&conn->bulk->queue)))
 		return true;
@@ -95,7 +95,7 @@ static int append_tx(struct tcp_conn *conn, const void *p, size_t n)
 }
 
 static int append_iov(struct tcp_conn *conn, const struct iovec *iov,
-		    unsigned int n, size_t skip)
+		      unsigned int n, size_t skip)
 {
 	unsigned int i;
 	int err;
@@ -106,7 +106,7 @@ static int append_iov(struct tcp_conn *conn, const struct iovec *iov,
 			continue;
 		}
 		err = append_tx(conn, (uint8_t *)iov[i].iov_base + skip,
-			   iov[i].iov_len - skip);
+				iov[i].iov_len - skip);
 		if (err)
 			return err;
 		skip = 0;
@@ -135,8 +135,9 @@ static ssize_t write_iov(struct tcp_conn *conn, const struct iovec *iov,
 
 	do
 		sent = n == 1 ? send(conn->fd, iov->iov_base, iov->iov_len,
-				     MSG_DONTWAIT | MSG_NOSIGNAL) :
-		       sendmsg(conn->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+				     MSG_DONTWAIT | MSG_NOSIGNAL)
+			      : sendmsg(conn->fd, &msg,
+					MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR);
 	if (sent < 0)
 		return errno == EAGAIN ? 0 : -errno;
@@ -147,7 +148,7 @@ static ssize_t write_iov(struct tcp_conn *conn, const struct iovec *iov,
 }
 
 static void encode_head(uint8_t *p, uint8_t type, uint8_t id, size_t len,
-		       uint64_t fence)
+			uint64_t fence)
 {
 	p[0] = type;
 	p[1] = id;
@@ -157,8 +158,8 @@ static void encode_head(uint8_t *p, uint8_t type, uint8_t id, size_t len,
 }
 
 /* The connection is drained.  0, -EINPROGRESS, or -errno: it is broken. */
-static int write_frame(struct tcp_conn *conn, struct iovec *all,
-		       unsigned int n, size_t total, struct weft_op *op)
+static int write_frame(struct tcp_conn *conn, struct iovec *all, unsigned int n,
+		       size_t total, struct weft_op *op)
 {
 	ssize_t sent;
 	unsigned int i;
@@ -189,8 +190,8 @@ static int write_frame(struct tcp_conn *conn, struct iovec *all,
 }
 
 int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
-		   uint64_t fence, const struct iovec *iov, unsigned int n,
-		   size_t len, struct weft_op *op)
+		  uint64_t fence, const struct iovec *iov, unsigned int n,
+		  size_t len, struct weft_op *op)
 {
 	uint8_t small[SMALL_FRAME + TCP_FRAME_LEN], *p = small;
 	struct iovec all[TCP_MAX_IOV + 2];
@@ -224,8 +225,8 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 	return -EAGAIN;
 }
 
-void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type, const void *body,
-		      size_t len)
+void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type,
+			   const void *body, size_t len)
 {
 	uint8_t frame[TCP_FRAME_LEN + TCP_MAX_CONTROL];
 	struct iovec iov = { .iov_base = frame };
@@ -308,7 +309,7 @@ void tcp_conn_flush(struct tcp_conn *conn)
 		tcp_conn_break(conn, err);
 		return;
 	}
-	if (conn->state != TCP_CONN_OPEN)	/* op->done() ended it */
+	if (conn->state != TCP_CONN_OPEN) /* op->done() ended it */
 		return;
 	if (tcp_conn_drained(conn)) {
 		set_want_write(conn, false);
@@ -326,7 +327,8 @@ void tcp_conn_copy_zc(struct tcp_conn *conn)
 		return;
 	conn->tx = NULL;
 	conn->tx_off = conn->tx_len = conn->tx_cap = 0;
-	err = append_iov(conn, conn->zc + conn->zc_i, conn->zc_n - conn->zc_i, 0);
+	err = append_iov(conn, conn->zc + conn->zc_i, conn->zc_n - conn->zc_i,
+			 0);
 	if (!err && len)
 		err = append_tx(conn, rest + off, len);
 	free(rest);

@@ -16,47 +16,47 @@
 #include <stdint.h>
 
 enum nccl_result {
-	NCCL_SUCCESS		= 0,
-	NCCL_CUDA_ERROR		= 1,
-	NCCL_SYSTEM_ERROR	= 2,
-	NCCL_INTERNAL_ERROR	= 3,
-	NCCL_INVALID_ARGUMENT	= 4,
-	NCCL_INVALID_USAGE	= 5,
-	NCCL_REMOTE_ERROR	= 6,	/* since 2.13 */
+	NCCL_SUCCESS = 0,
+	NCCL_CUDA_ERROR = 1,
+	NCCL_SYSTEM_ERROR = 2,
+	NCCL_INTERNAL_ERROR = 3,
+	NCCL_INVALID_ARGUMENT = 4,
+	NCCL_INVALID_USAGE = 5,
+	NCCL_REMOTE_ERROR = 6, /* since 2.13 */
 };
 
 enum nccl_log_level {
-	NCCL_LOG_NONE	 = 0,
+	NCCL_LOG_NONE = 0,
 	NCCL_LOG_VERSION = 1,
-	NCCL_LOG_WARN	 = 2,
-	NCCL_LOG_INFO	 = 3,
-	NCCL_LOG_ABORT	 = 4,
-	NCCL_LOG_TRACE	 = 5,
+	NCCL_LOG_WARN = 2,
+	NCCL_LOG_INFO = 3,
+	NCCL_LOG_ABORT = 4,
+	NCCL_LOG_TRACE = 5,
 };
 
 /* Subsystems of NCCL_DEBUG_SUBSYS that a network plugin speaks for. */
-#define NCCL_SUBSYS_INIT	0x1ul
-#define NCCL_SUBSYS_NET		0x10ul
-#define NCCL_SUBSYS_ENV		0x80ul
+#define NCCL_SUBSYS_INIT 0x1ul
+#define NCCL_SUBSYS_NET	 0x10ul
+#define NCCL_SUBSYS_ENV	 0x80ul
 
 typedef void (*nccl_logger)(enum nccl_log_level level, unsigned long subsys,
 			    const char *file, int line, const char *fmt, ...);
 typedef enum nccl_result (*nccl_profiler)(void **event, int type, void *parent,
 					  int64_t plugin, void *data);
 
-#define NCCL_HANDLE_SIZE	128
-#define NCCL_MAX_REQUESTS	32	/* per comm; 8 before 2.19 */
-#define NCCL_PTR_HOST		0x1
-#define NCCL_PTR_CUDA		0x2
-#define NCCL_PTR_DMABUF		0x4
-#define NCCL_DEVICE_HOST	0	/* no network offload into GPU code */
-#define NCCL_ID_UNDEF		(-1)
+#define NCCL_HANDLE_SIZE  128
+#define NCCL_MAX_REQUESTS 32 /* per comm; 8 before 2.19 */
+#define NCCL_PTR_HOST	  0x1
+#define NCCL_PTR_CUDA	  0x2
+#define NCCL_PTR_DMABUF	  0x4
+#define NCCL_DEVICE_HOST  0 /* no network offload into GPU code */
+#define NCCL_ID_UNDEF	  (-1)
 /* Sends above this never come through the v6..v8 interface. */
-#define NCCL_MAX_SIZE_INT	(1ul << 30)
+#define NCCL_MAX_SIZE_INT (1ul << 30)
 /* The most that NCCL takes for max_p2p_bytes and max_coll_bytes. */
-#define NCCL_MAX_SIZE		(1ul << 40)
+#define NCCL_MAX_SIZE (1ul << 40)
 
-struct nccl_vprops_v9 {			/* also v10, v11 */
+struct nccl_vprops_v9 { /* also v10, v11 */
 	int ndevs;
 	int devs[4];
 };
@@ -66,7 +66,7 @@ struct nccl_vprops_v12 {
 	int devs[8];
 };
 
-struct nccl_config_v10 {		/* also v11, v12 */
+struct nccl_config_v10 { /* also v11, v12 */
 	int traffic_class;
 };
 
@@ -75,7 +75,7 @@ struct nccl_comm_attr_v11 {
 	int32_t max_flows, min_flows;
 };
 
-struct nccl_attr_v11 {			/* also v12 */
+struct nccl_attr_v11 { /* also v12 */
 	struct nccl_comm_attr_v11 send, recv;
 	uint32_t op, algo, proto;
 };
@@ -85,9 +85,9 @@ struct nccl_props_v6 {
 	char *pci_path;
 	uint64_t guid;
 	int ptr_support;
-	int speed;			/* Mbit/s */
+	int speed; /* Mbit/s */
 	int port;
-	float latency;			/* us */
+	float latency; /* us */
 	int max_comms;
 	int max_recvs;
 };
@@ -121,7 +121,7 @@ struct nccl_props_v8 {
 	int device_version;
 };
 
-struct nccl_props_v9 {			/* also v10 */
+struct nccl_props_v9 { /* also v10 */
 	char *name;
 	char *pci_path;
 	uint64_t guid;
@@ -183,47 +183,46 @@ struct nccl_props_v12 {
 };
 
 /* Members that kept their type in all versions, in their order. */
-#define NCCL_NET_REG_DMABUF						\
+#define NCCL_NET_REG_DMABUF                                                 \
 	enum nccl_result (*reg_dmabuf)(void *comm, void *data, size_t size, \
-				       int type, uint64_t offset, int fd, \
-				       void **mr);			\
+				       int type, uint64_t offset, int fd,   \
+				       void **mr);                          \
 	enum nccl_result (*dereg)(void *comm, void *mr);
 
-#define NCCL_NET_END							\
+#define NCCL_NET_END                                                           \
 	enum nccl_result (*iflush)(void *comm, int n, void **data, int *sizes, \
-				   void **mrs, void **request);		\
-	enum nccl_result (*test)(void *request, int *done, int *sizes);	\
-	enum nccl_result (*close_send)(void *comm);			\
-	enum nccl_result (*close_recv)(void *comm);			\
+				   void **mrs, void **request);                \
+	enum nccl_result (*test)(void *request, int *done, int *sizes);        \
+	enum nccl_result (*close_send)(void *comm);                            \
+	enum nccl_result (*close_recv)(void *comm);                            \
 	enum nccl_result (*close_listen)(void *comm);
 
-#define NCCL_NET_ISEND_INT						\
-	enum nccl_result (*isend)(void *comm, void *data, int size, int tag, \
-				  void *mr, void **request);		\
+#define NCCL_NET_ISEND_INT                                                    \
+	enum nccl_result (*isend)(void *comm, void *data, int size, int tag,  \
+				  void *mr, void **request);                  \
 	enum nccl_result (*irecv)(void *comm, int n, void **data, int *sizes, \
 				  int *tags, void **mrs, void **request);
 
-#define NCCL_NET_ISEND_HANDLE						\
-	enum nccl_result (*isend)(void *comm, void *data, size_t size,	\
-				  int tag, void *mr, void *phandle,	\
-				  void **request);			\
-	enum nccl_result (*irecv)(void *comm, int n, void **data,	\
-				  size_t *sizes, int *tags, void **mrs,	\
+#define NCCL_NET_ISEND_HANDLE                                           \
+	enum nccl_result (*isend)(void *comm, void *data, size_t size,  \
+				  int tag, void *mr, void *phandle,     \
+				  void **request);                      \
+	enum nccl_result (*irecv)(void *comm, int n, void **data,       \
+				  size_t *sizes, int *tags, void **mrs, \
 				  void **phandles, void **request);
 
-#define NCCL_NET_REG_INT						\
+#define NCCL_NET_REG_INT                                                    \
 	enum nccl_result (*reg)(void *comm, void *data, int size, int type, \
 				void **mr);
 
-#define NCCL_NET_REG_SIZE						\
-	enum nccl_result (*reg)(void *comm, void *data, size_t size,	\
-				int type, void **mr);
+#define NCCL_NET_REG_SIZE                                                      \
+	enum nccl_result (*reg)(void *comm, void *data, size_t size, int type, \
+				void **mr);
 
 /* v7 and later: network offload, which weft leaves alone. */
-#define NCCL_NET_ACCEPT_OFFLOAD						\
-	enum nccl_result (*accept)(void *listener, void **comm,		\
-				   void **offload);
-#define NCCL_NET_OFFLOAD						\
+#define NCCL_NET_ACCEPT_OFFLOAD \
+	enum nccl_result (*accept)(void *listener, void **comm, void **offload);
+#define NCCL_NET_OFFLOAD                                                      \
 	enum nccl_result (*get_device_mr)(void *comm, void *mr, void **dptr); \
 	enum nccl_result (*irecv_consumed)(void *comm, int n, void *request);
 
@@ -286,9 +285,8 @@ struct nccl_net_v9 {
 	NCCL_NET_REG_DMABUF
 	enum nccl_result (*isend)(void *comm, void *data, size_t size, int tag,
 				  void *mr, void **request);
-	enum nccl_result (*irecv)(void *comm, int n, void **data,
-				  size_t *sizes, int *tags, void **mrs,
-				  void **request);
+	enum nccl_result (*irecv)(void *comm, int n, void **data, size_t *sizes,
+				  int *tags, void **mrs, void **request);
 	NCCL_NET_END
 	NCCL_NET_OFFLOAD
 	enum nccl_result (*make_vdevice)(int *dev, void *vprops);

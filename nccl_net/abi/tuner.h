@@ -40,8 +40,7 @@ struct nccl_tuner_v4 {
 				 void **ctx);
 	enum nccl_result (*get_coll)(void *ctx, int func, size_t bytes,
 				     int pipelined, float **costs, int algos,
-				     int protos, int registered,
-				     int *channels);
+				     int protos, int registered, int *channels);
 	enum nccl_result (*destroy)(void *ctx);
 };
 
@@ -53,8 +52,7 @@ struct nccl_tuner_v5 {
 				 struct nccl_tuner_constants_v5 *constants);
 	enum nccl_result (*get_coll)(void *ctx, int func, size_t bytes,
 				     int pipelined, float **costs, int algos,
-				     int protos, int registered,
-				     int *channels);
+				     int protos, int registered, int *channels);
 	enum nccl_result (*finalize)(void *ctx);
 };
 
@@ -66,8 +64,7 @@ struct nccl_tuner_v6 {
 				 struct nccl_tuner_constants_v5 *constants);
 	enum nccl_result (*get_coll)(void *ctx, int func, size_t bytes,
 				     int pipelined, float **costs, int algos,
-				     int protos, int registered,
-				     int *channels);
+				     int protos, int registered, int *channels);
 	enum nccl_result (*finalize)(void *ctx);
 	/* NULL: NCCL's own chunk sizes */
 	enum nccl_result (*get_chunk)(void *ctx, int func, size_t bytes,

@@ -48,7 +48,9 @@ static void prepare_row(struct device_row *r)
 		return;
 	if (!names) {
 		fake_verbs_begin();
-		/* sanitizers are slow, and find what they find in fewer rounds */
+		/*
+		 * sanitizers are slow, and find what they find in fewer rounds
+		 */
 		r->slow = sanitized && *sanitized;
 		return;
 	}
@@ -72,9 +74,9 @@ static void leave_row(const struct device_row *r)
 }
 
 static const struct conformance_test *const lists[] = {
-	message_tests, put_tests, order_tests, stall_tests, end_tests, meet_tests,
-	port_tests, wait_tests, stream_tests, cheat_tests, skew_tests,
-	leave_tests, limit_tests,
+	message_tests, put_tests,   order_tests, stall_tests,  end_tests,
+	meet_tests,    port_tests,  wait_tests,	 stream_tests, cheat_tests,
+	skew_tests,    leave_tests, limit_tests,
 };
 
 static const char *run_one(const struct conformance_test *t, bool *ok)

@@ -24,52 +24,52 @@
 #include "util/list.h"
 #include "util/log.h"
 
-#define MAX_MESSAGE	65536u
-#define MAX_IOV		16u
-#define MAX_TAKEN	64u		/* operations of one endpoint */
-#define PIECE		8192u		/* bytes copied at a time */
+#define MAX_MESSAGE 65536u
+#define MAX_IOV	    16u
+#define MAX_TAKEN   64u	  /* operations of one endpoint */
+#define PIECE	    8192u /* bytes copied at a time */
 
 enum kind { MESSAGE, PUT, GET, FLUSH, NOTIFY };
 
 struct frame {
-	struct weft_list link;		/* ep->queue */
+	struct weft_list link; /* ep->queue */
 	enum kind kind;
-	struct weft_op *op;		/* NULL: nobody waits for it */
+	struct weft_op *op; /* NULL: nobody waits for it */
 	size_t len;
-	size_t copied;			/* of them: PUT, GET */
-	struct iovec iov[MAX_IOV];	/* what is left of it */
+	size_t copied;		   /* of them: PUT, GET */
+	struct iovec iov[MAX_IOV]; /* what is left of it */
 	uint64_t remote;
 	struct weft_rkey rkey;
 	bool notifies;
 	uint64_t tag;
-	uint8_t id;			/* MESSAGE */
+	uint8_t id; /* MESSAGE */
 	uint8_t data[];
 };
 
 struct mem_iface {
 	struct weft_iface base;
-	struct weft_list link;		/* ifaces */
+	struct weft_list link; /* ifaces */
 	struct weft_address addr;
 	int event_fd;
 };
 
 struct mem_ep {
 	struct weft_ep base;
-	struct weft_list link;		/* eps */
+	struct weft_list link; /* eps */
 	struct mem_iface *owner;
-	_Atomic(struct mem_iface *) peer;	/* NULL: it has closed */
-	int end;			/* the error then, if nothing is lost */
-	int err;			/* the endpoint is dead */
-	bool ready_owed;		/* a caller waits for on_ready() */
+	_Atomic(struct mem_iface *) peer; /* NULL: it has closed */
+	int end;	 /* the error then, if nothing is lost */
+	int err;	 /* the endpoint is dead */
+	bool ready_owed; /* a caller waits for on_ready() */
 	struct weft_list queue;
-	atomic_uint taken;		/* frames in it */
+	atomic_uint taken; /* frames in it */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list ifaces = { &ifaces, &ifaces }, eps = { &eps, &eps };
 
-#define mem_iface(b)	container_of(b, struct mem_iface, base)
-#define mem_ep(b)	container_of(b, struct mem_ep, base)
+#define mem_iface(b) container_of(b, struct mem_iface, base)
+#define mem_ep(b)    container_of(b, struct mem_ep, base)
 
 /* Both sides of @ep may have work now. */
 static void wake(const struct mem_ep *ep)
@@ -88,8 +88,9 @@ static bool can_take(const struct mem_ep *ep)
 
 static struct frame *first_frame(const struct mem_ep *ep)
 {
-	return weft_list_empty(&ep->queue) ? NULL :
-	       weft_list_first(&ep->queue, struct frame, link);
+	return weft_list_empty(&ep->queue)
+		       ? NULL
+		       : weft_list_first(&ep->queue, struct frame, link);
 }
 
 static struct frame *take_frame(struct mem_ep *ep)
@@ -134,9 +135,9 @@ static int copy_piece(struct frame *f)
 		return -EACCES;
 	remote.iov_base = at + f->copied;
 	remote.iov_len = weft_min(PIECE, f->len - f->copied);
-	n = f->kind == PUT ?
-	    process_vm_writev(getpid(), iov, MAX_IOV, &remote, 1, 0) :
-	    process_vm_readv(getpid(), iov, MAX_IOV, &remote, 1, 0);
+	n = f->kind == PUT
+		    ? process_vm_writev(getpid(), iov, MAX_IOV, &remote, 1, 0)
+		    : process_vm_readv(getpid(), iov, MAX_IOV, &remote, 1, 0);
 	weft_region_put(&f->rkey);
 	if (n < 0)
 		return errno == EFAULT ? -EACCES : -errno;
@@ -174,7 +175,7 @@ static enum work next_work(const struct mem_iface *iface, struct mem_ep **out)
 	enum work work = NONE;
 	struct mem_ep *ep, *next;
 
-	weft_list_for_each(ep, next, &eps, link) {
+	weft_list_for_each (ep, next, &eps, link) {
 		work = find_work(iface, ep);
 		if (work == NONE)
 			continue;
@@ -409,7 +410,7 @@ static int ep_create(struct weft_iface *base, const struct weft_address *remote,
 	ep->owner = mem_iface(base);
 	weft_list_init(&ep->queue);
 	pthread_mutex_lock(&lock);
-	weft_list_for_each(iface, next, &ifaces, link)
+	weft_list_for_each (iface, next, &ifaces, link)
 		if (!memcmp(iface->addr.key, remote->key, WEFT_KEY_LEN))
 			ep->peer = iface;
 	/* without a peer progress() finds its end */
@@ -439,7 +440,8 @@ static void ep_destroy(struct weft_ep *base)
 static void ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 {
 	*attr = (struct weft_ep_attr){
-		.connected = mem_ep(base)->peer, .unsent = mem_ep(base)->taken,
+		.connected = mem_ep(base)->peer,
+		.unsent = mem_ep(base)->taken,
 	};
 }
 
@@ -459,7 +461,7 @@ static int iface_open(const struct weft_iface_params *params,
 	iface->event_fd = fd;
 	iface->addr.wire_min = WEFT_WIRE_MIN;
 	iface->addr.wire_max = WEFT_WIRE_MAX;
-	iface->addr.ns_id = getpid();	/* its network is this process */
+	iface->addr.ns_id = getpid(); /* its network is this process */
 	iface->addr.sa.sa.sa_family = AF_INET;
 	pthread_mutex_lock(&lock);
 	weft_list_add_tail(&ifaces, &iface->link);
@@ -475,7 +477,7 @@ static void iface_close(struct weft_iface *base)
 
 	pthread_mutex_lock(&lock);
 	weft_list_del(&iface->link);
-	weft_list_for_each(ep, next, &eps, link) {
+	weft_list_for_each (ep, next, &eps, link) {
 		if (ep->peer != iface)
 			continue;
 		wake(ep);
@@ -489,20 +491,25 @@ static void iface_close(struct weft_iface *base)
 static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 {
 	*attr = (struct weft_iface_attr){
-		.max_message = MAX_MESSAGE, .max_iov = MAX_IOV,
-		.max_put = SIZE_MAX / 2, .mem_kinds = BIT(WEFT_MEM_HOST),
-		.same_host = true, .bandwidth = 5e9, .latency = 1e-6,
-		.overhead = 1e-6, .addr = mem_iface(base)->addr,
+		.max_message = MAX_MESSAGE,
+		.max_iov = MAX_IOV,
+		.max_put = SIZE_MAX / 2,
+		.mem_kinds = BIT(WEFT_MEM_HOST),
+		.same_host = true,
+		.bandwidth = 5e9,
+		.latency = 1e-6,
+		.overhead = 1e-6,
+		.addr = mem_iface(base)->addr,
 	};
 }
 
 static bool reaches(struct weft_iface *base, const struct weft_address *remote,
 		    const char **why)
 {
-	const char *reason =
-		!weft_address_has_version(remote) ? weft_other_wire :
-		remote->ns_id != mem_iface(base)->addr.ns_id ?
-		"it is in another process" : NULL;
+	const char *reason = !weft_address_has_version(remote) ? weft_other_wire
+			     : remote->ns_id != mem_iface(base)->addr.ns_id
+				     ? "it is in another process"
+				     : NULL;
 
 	if (reason && why)
 		*why = reason;
@@ -512,8 +519,8 @@ static bool reaches(struct weft_iface *base, const struct weft_address *remote,
 static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 			struct weft_mem **mem)
 {
-	return kind == WEFT_MEM_HOST ? weft_region_add(addr, len, kind, mem) :
-	       -EOPNOTSUPP;
+	return kind == WEFT_MEM_HOST ? weft_region_add(addr, len, kind, mem)
+				     : -EOPNOTSUPP;
 }
 
 static void mem_pack(struct weft_mem *mem, void *rkey)
@@ -522,14 +529,27 @@ static void mem_pack(struct weft_mem *mem, void *rkey)
 }
 
 const struct weft_dev_ops memory_ops = {
-	.name = "memory", .rkey_len = WEFT_RKEY_LEN,
-	.iface_open = iface_open, .iface_close = iface_close,
-	.iface_query = iface_query, .reaches = reaches,
-	.progress = progress, .event_fd = event_fd, .arm = arm,
-	.ep_create = ep_create, .ep_destroy = ep_destroy, .ep_query = ep_query,
-	.ready = ready, .message = message, .message_pack = message_pack,
-	.put = put, .get = get, .fence = fence, .flush = flush,
+	.name = "memory",
+	.rkey_len = WEFT_RKEY_LEN,
+	.iface_open = iface_open,
+	.iface_close = iface_close,
+	.iface_query = iface_query,
+	.reaches = reaches,
+	.progress = progress,
+	.event_fd = event_fd,
+	.arm = arm,
+	.ep_create = ep_create,
+	.ep_destroy = ep_destroy,
+	.ep_query = ep_query,
+	.ready = ready,
+	.message = message,
+	.message_pack = message_pack,
+	.put = put,
+	.get = get,
+	.fence = fence,
+	.flush = flush,
 	.cancel = cancel,
-	.mem_register = mem_register, .mem_pack = mem_pack,
+	.mem_register = mem_register,
+	.mem_pack = mem_pack,
 	.mem_release = weft_region_remove,
 };

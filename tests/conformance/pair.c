@@ -100,11 +100,16 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 void side_open(struct side *s)
 {
 	struct weft_iface_cb cb = {
-		.arg = s, .on_message = on_message, .on_notify = on_notify,
-		.on_error = on_error, .on_ready = on_ready,
+		.arg = s,
+		.on_message = on_message,
+		.on_notify = on_notify,
+		.on_error = on_error,
+		.on_ready = on_ready,
 	};
 	struct weft_iface_params params = {
-		.netdev = row->netdev, .family = row->family, .cb = &cb,
+		.netdev = row->netdev,
+		.family = row->family,
+		.cb = &cb,
 	};
 	static unsigned int opened;
 
@@ -306,8 +311,7 @@ void check_message(struct side *s, uint8_t id, size_t len, unsigned int seed)
 }
 
 int put_wait(struct side *s, struct side *other, const void *src, size_t len,
-	     uint64_t addr, const void *key,
-	     const struct weft_notify *notify)
+	     uint64_t addr, const void *key, const struct weft_notify *notify)
 {
 	struct weft_iov iov = { (void *)src, len, NULL };
 	struct wait_op w;

@@ -22,15 +22,15 @@ struct device_row {
 	const struct weft_dev_ops *ops;
 	const char *netdev;
 	int family;
-	const char *other;		/* of every second side; NULL: the same */
-	bool one_socket;		/* for all endpoints of a pair, and kept */
-	bool own_keys;			/* not those of the region table */
-	bool sockets;			/* bulk too, from a port open to all */
-	bool in_process;		/* no socket, no peer elsewhere */
-	bool slow;			/* emulated or sanitized: see rounds() */
+	const char *other; /* of every second side; NULL: the same */
+	bool one_socket;   /* for all endpoints of a pair, and kept */
+	bool own_keys;	   /* not those of the region table */
+	bool sockets;	   /* bulk too, from a port open to all */
+	bool in_process;   /* no socket, no peer elsewhere */
+	bool slow;	   /* emulated or sanitized: see rounds() */
 };
-extern const struct device_row *row;	/* the one under test */
-extern const struct weft_dev_ops memory_ops;	/* memory.c */
+extern const struct device_row *row;	     /* the one under test */
+extern const struct weft_dev_ops memory_ops; /* memory.c */
 
 /* How often a test repeats itself, or how many take part in it. */
 static inline unsigned int rounds(unsigned int n)
@@ -49,11 +49,11 @@ struct side {
 	const struct weft_dev_ops *ops;
 	struct weft_iface *iface;
 	struct weft_iface_attr attr;
-	struct weft_ep *ep;		/* the one that connect_sides() made */
+	struct weft_ep *ep; /* the one that connect_sides() made */
 	struct inbox_message *first, **last;
 	unsigned int messages, notifies, errors, readies;
 	uint64_t notify_tag, notify_size;
-	int error;			/* of the last on_error() */
+	int error; /* of the last on_error() */
 	void *error_user;
 	/* called for each message instead of keeping it, where set */
 	void (*hook)(struct side *s, uint8_t id, void *data, size_t len);
@@ -76,17 +76,17 @@ extern char *skip_reason;
 void skip_test(const char *fmt, ...)
 	__attribute__((noreturn, format(printf, 1, 2)));
 
-#define check(cond, ...)						\
-	do {								\
-		if (!(cond))						\
-			fail_at(__FILE__, __LINE__, __VA_ARGS__);	\
+#define check(cond, ...)                                          \
+	do {                                                      \
+		if (!(cond))                                      \
+			fail_at(__FILE__, __LINE__, __VA_ARGS__); \
 	} while (0)
-#define check_int(got, want)						\
-	do {								\
-		long long got_ = (got), want_ = (want);			\
-		if (got_ != want_)					\
-			fail_at(__FILE__, __LINE__,			\
-				"%s is %lld, not %lld", #got, got_, want_); \
+#define check_int(got, want)                                                \
+	do {                                                                \
+		long long got_ = (got), want_ = (want);                     \
+		if (got_ != want_)                                          \
+			fail_at(__FILE__, __LINE__, "%s is %lld, not %lld", \
+				#got, got_, want_);                         \
 	} while (0)
 
 void side_open(struct side *s);
@@ -112,16 +112,16 @@ void both_progress(struct side *a, struct side *b);
 struct inbox_message *side_take(struct side *s);
 
 /* Progresses both (either may be NULL) until @cond, or fails the test. */
-#define wait_for(a, b, cond)						\
-	do {								\
-		uint64_t end_ = now_ms() + WAIT_MS;			\
-		while (!(cond)) {					\
-			both_progress(a, b);				\
-			if (now_ms() > end_)				\
-				fail_at(__FILE__, __LINE__,		\
-					"no '%s' within %d s", #cond,	\
-					WAIT_MS / 1000);		\
-		}							\
+#define wait_for(a, b, cond)                                          \
+	do {                                                          \
+		uint64_t end_ = now_ms() + WAIT_MS;                   \
+		while (!(cond)) {                                     \
+			both_progress(a, b);                          \
+			if (now_ms() > end_)                          \
+				fail_at(__FILE__, __LINE__,           \
+					"no '%s' within %d s", #cond, \
+					WAIT_MS / 1000);              \
+		}                                                     \
 	} while (0)
 /* Progresses both for @ms. */
 void run_for(struct side *a, struct side *b, unsigned int ms);
@@ -140,8 +140,7 @@ void send_pattern(struct side *s, struct side *other, struct weft_ep *ep,
 void check_message(struct side *s, uint8_t id, size_t len, unsigned int seed);
 /* Puts or gets and waits for the completion; returns its status. */
 int put_wait(struct side *s, struct side *other, const void *src, size_t len,
-	     uint64_t addr, const void *key,
-	     const struct weft_notify *notify);
+	     uint64_t addr, const void *key, const struct weft_notify *notify);
 int get_wait(struct side *s, struct side *other, void *dst, size_t len,
 	     uint64_t addr, const void *key);
 
@@ -165,7 +164,7 @@ struct target {
 	struct weft_mem *mem;
 	uint8_t key[WEFT_RKEY_MAX];
 };
-#define GUARD 4096
+#define GUARD  4096
 #define POISON 0xa5
 void target_open(struct target *t, size_t len);
 void target_poison(struct target *t);
@@ -182,8 +181,8 @@ struct conformance_test {
 	void (*run)(void);
 };
 extern const struct conformance_test message_tests[], put_tests[],
-	order_tests[], stall_tests[], end_tests[], meet_tests[],
-	port_tests[], wait_tests[], stream_tests[], cheat_tests[],
-	skew_tests[], leave_tests[], limit_tests[];
+	order_tests[], stall_tests[], end_tests[], meet_tests[], port_tests[],
+	wait_tests[], stream_tests[], cheat_tests[], skew_tests[],
+	leave_tests[], limit_tests[];
 
 #endif

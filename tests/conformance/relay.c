@@ -22,7 +22,7 @@ struct piece {
 /* One direction: from end[n] to the other. */
 struct pipe {
 	struct piece *first, **last;
-	bool ended;			/* nothing more is read */
+	bool ended; /* nothing more is read */
 };
 
 struct relay_link {
@@ -85,8 +85,11 @@ static void read_end(struct relay *r, unsigned int n, unsigned int dir)
 	len = recv(l->end[dir], buf, sizeof(buf), MSG_DONTWAIT);
 	if (len < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	append(r, n, dir, len > 0 ? DATA : len ? RESET : END, buf,
-	       len > 0 ? len : 0);
+	append(r, n, dir,
+	       len > 0 ? DATA
+	       : len   ? RESET
+		       : END,
+	       buf, len > 0 ? len : 0);
 }
 
 /* What is due goes on; true: something did. */
@@ -111,7 +114,7 @@ static void write_end(struct relay *r, unsigned int n, unsigned int dir)
 			    MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (sent < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
-		if (sent < 0) {		/* whoever sent it hears so, later */
+		if (sent < 0) { /* whoever sent it hears so, later */
 			append(r, n, !dir, RESET, NULL, 0);
 			while (p->first)
 				drop_first(p);
@@ -136,7 +139,7 @@ static void accept_one(struct relay *r)
 	for (i = 0; i < 2; i++)
 		l->pipe[i].last = &l->pipe[i].first;
 	if (connect(l->end[1], &r->to.sa, weft_sockaddr_len(&r->to)))
-		reset(l);		/* nobody listens there any more */
+		reset(l); /* nobody listens there any more */
 	r->links[n] = l;
 	atomic_store(&r->nlinks, n + 1);
 }
@@ -178,9 +181,9 @@ struct weft_address relay_open(struct relay *r, const struct side *to)
 		sa.in.sin_port = 0;
 	r->listen_fd = socket(sa.sa.sa_family, SOCK_STREAM, 0);
 	check(r->listen_fd >= 0 && !bind(r->listen_fd, &sa.sa, len) &&
-	      !listen(r->listen_fd, RELAY_LINKS) &&
-	      !getsockname(r->listen_fd, &sa.sa, &len), "no relay: %s",
-	      strerror(errno));
+		      !listen(r->listen_fd, RELAY_LINKS) &&
+		      !getsockname(r->listen_fd, &sa.sa, &len),
+	      "no relay: %s", strerror(errno));
 	addr.sa = sa;
 	check(!pthread_create(&r->thread, NULL, relay_thread, r), "no thread");
 	return addr;

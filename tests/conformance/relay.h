@@ -21,7 +21,7 @@ struct relay {
 	atomic_bool stop;
 	/* of the n-th socket that is dialled, both ways */
 	atomic_uint delay_ms[RELAY_LINKS];
-	atomic_int cut;			/* this one is reset; -1: none */
+	atomic_int cut; /* this one is reset; -1: none */
 	atomic_uint nlinks;
 	struct relay_link *links[RELAY_LINKS];
 };

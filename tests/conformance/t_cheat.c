@@ -39,7 +39,7 @@ static void check_ended(struct side *victim, int fd, const char *why)
 	} while (n > 0);
 	check(log_lines(why) == 1 && log_lines("") == 1,
 	      "%u of %u lines say '%s'", log_lines(why), log_lines(""), why);
-	check_int(victim->errors, 0);	/* no endpoint was on it */
+	check_int(victim->errors, 0); /* no endpoint was on it */
 	side_open(&friend);
 	friend.ep = side_connect(&friend, victim, NULL);
 	send_pattern(&friend, victim, friend.ep, 1, 100, 7);
@@ -65,7 +65,7 @@ static void unread_answers(void)
 	bulk_fd = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 4096);
 	check(bulk_fd >= 0, "the bulk stream ended with %d", bulk_fd);
 	for (i = 0; i < MANY; i++) {
-		weft_put_le64(chunk, i);	/* of no bytes: placed at once */
+		weft_put_le64(chunk, i); /* of no bytes: placed at once */
 		tcp_peer_wait(&p, bulk_fd, POLLOUT);
 		if (send(bulk_fd, chunk, sizeof(chunk), MSG_NOSIGNAL) !=
 		    sizeof(chunk))
@@ -90,7 +90,8 @@ static void bad_frame(uint8_t type, uint32_t len, uint32_t rest)
 	check(fd >= 0, "the meeting ended with %d", fd);
 	weft_put_le32(frame + 4, len);
 	check(send(fd, frame, TCP_FRAME_LEN + rest, MSG_NOSIGNAL) ==
-	      TCP_FRAME_LEN + rest, "send");
+		      TCP_FRAME_LEN + rest,
+	      "send");
 	check_ended(&victim, fd, "sent a frame that breaks the protocol");
 	close(fd);
 }
@@ -130,7 +131,8 @@ static void long_chunk(void)
 	weft_put_le64(chunk + 16, 900);
 	weft_put_le32(chunk + 56, 101);
 	check(send(bulk_fd, chunk, sizeof(chunk), MSG_NOSIGNAL) ==
-	      sizeof(chunk), "send");
+		      sizeof(chunk),
+	      "send");
 	check_ended(&victim, fd, "sent a bulk chunk that breaks the protocol");
 	close(bulk_fd);
 	close(fd);
@@ -181,11 +183,11 @@ static void endless_wait(void)
 	while (n >= 0 && sent < MANY * (size_t)(LEN + TCP_FRAME_LEN)) {
 		at = sent % (LEN + TCP_FRAME_LEN);
 		tcp_peer_wait(&p, fd, POLLOUT);
-		n = at < TCP_FRAME_LEN ?
-		    send(fd, frame + at, TCP_FRAME_LEN - at,
-			 MSG_NOSIGNAL | MSG_DONTWAIT) :
-		    send(fd, body, LEN + TCP_FRAME_LEN - at,
-			 MSG_NOSIGNAL | MSG_DONTWAIT);
+		n = at < TCP_FRAME_LEN
+			    ? send(fd, frame + at, TCP_FRAME_LEN - at,
+				   MSG_NOSIGNAL | MSG_DONTWAIT)
+			    : send(fd, body, LEN + TCP_FRAME_LEN - at,
+				   MSG_NOSIGNAL | MSG_DONTWAIT);
 		sent += n > 0 ? n : 0;
 	}
 	check(n < 0, "%d messages were kept", MANY);
@@ -208,10 +210,12 @@ static int meet_at(struct side *victim, const uint8_t *key)
 		where.sa.in.sin_port = 0;
 	listener = socket(where.sa.sa.sa_family, SOCK_STREAM, 0);
 	check(!bind(listener, &where.sa.sa, len) && !listen(listener, 4096) &&
-	      !getsockname(listener, &where.sa.sa, &len), "no listener");
+		      !getsockname(listener, &where.sa.sa, &len),
+	      "no listener");
 	memcpy(where.key, key, WEFT_KEY_LEN);
 	check_int(victim->ops->ep_create(victim->iface, &where, NULL,
-					 &victim->ep), 0);
+					 &victim->ep),
+		  0);
 	fd = accept(listener, NULL, NULL);
 	weft_hello_listen(&h, key);
 	while (h.state != WEFT_HELLO_DONE && h.state != WEFT_HELLO_FAILED) {
@@ -269,7 +273,9 @@ static void endless_streams(void)
 	side_close(&victim);
 }
 
-/* Whoever accepted is brought more than a pair may have, or what is not asked. */
+/*
+ * Whoever accepted is brought more than a pair may have, or what is not asked.
+ */
 static void uncalled_streams(void)
 {
 	enum { MANY = 300 };

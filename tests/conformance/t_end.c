@@ -31,7 +31,8 @@ static void revoked_midway(void)
 	target_open(&t, BIG);
 	wait_op_init(&w);
 	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
-			     &w.op), -EINPROGRESS);
+			     &w.op),
+		  -EINPROGRESS);
 	wait_for(&a, &b, t.buf[0] != POISON);
 	row->ops->mem_release(t.mem);
 	t.mem = NULL;
@@ -98,9 +99,10 @@ static void cancelled(void)
 	for (i = 0; i < 3; i++)
 		wait_op_init(&w[i]);
 	check_int(a.ops->put(a.ep, &put, 1, (uintptr_t)t.buf, &t.key, NULL,
-			     &w[0].op), -EINPROGRESS);
-	check_int(a.ops->get(a.ep, &get, 1, (uintptr_t)t.buf, &t.key,
-			     &w[1].op), -EINPROGRESS);
+			     &w[0].op),
+		  -EINPROGRESS);
+	check_int(a.ops->get(a.ep, &get, 1, (uintptr_t)t.buf, &t.key, &w[1].op),
+		  -EINPROGRESS);
 	while (a.ops->message(a.ep, 1, &small, 1, &w[2].op) == 0)
 		;
 	wait_for(&a, &b, t.buf[0] != POISON);
@@ -142,7 +144,7 @@ struct late {
 	struct target *t;
 	struct weft_iov *iov;
 	struct wait_op put, flush, get;
-	int puts, flushes, gets;	/* what was said to them */
+	int puts, flushes, gets; /* what was said to them */
 };
 
 /* In the end of a cancelled put: nothing more is taken, or it ends, too. */
@@ -177,7 +179,8 @@ static void cancelled_asks_again(void)
 	w.hook = ask_late;
 	w.hook_arg = &l;
 	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
-			     &w.op), -EINPROGRESS);
+			     &w.op),
+		  -EINPROGRESS);
 	check_int(a.ops->flush(a.ep, &f.op), -EINPROGRESS);
 	a.ops->cancel(a.ep);
 	check_int(w.done, 1);
@@ -194,7 +197,9 @@ static void cancelled_asks_again(void)
 	sides_close(&a, &b);
 }
 
-/* Destroying an endpoint ends what is pending, and what the peer sends lives. */
+/*
+ * Destroying an endpoint ends what is pending, and what the peer sends lives.
+ */
 static void destroyed(void)
 {
 	struct side a, b;
@@ -208,7 +213,8 @@ static void destroyed(void)
 	target_open(&t, BIG);
 	wait_op_init(&w);
 	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
-			     &w.op), -EINPROGRESS);
+			     &w.op),
+		  -EINPROGRESS);
 	wait_for(&a, &b, t.buf[0] != POISON);
 	a.ops->ep_destroy(a.ep);
 	a.ep = NULL;
@@ -247,7 +253,8 @@ static void destroyed_when_settled(void)
 	for (round = 0; round < 4; round++) {
 		/* the streams come with progress() */
 		check_int(put_wait(&a, &b, src, LEN, (uintptr_t)t.buf, &t.key,
-				   NULL), 0);
+				   NULL),
+			  0);
 		for (n = 0; n < N && a.ops->ready(a.ep); n++) {
 			wait_op_init(&w[n]);
 			check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf,
@@ -305,7 +312,8 @@ static struct terms exchange(int to, int from, const struct side *s,
 	memcpy(mine.key, t->key, sizeof(mine.key));
 	mine.at = (uintptr_t)t->buf;
 	check(write(to, &mine, sizeof(mine)) == sizeof(mine) &&
-	      read(from, &theirs, sizeof(theirs)) == sizeof(theirs), "pipe");
+		      read(from, &theirs, sizeof(theirs)) == sizeof(theirs),
+	      "pipe");
 	return theirs;
 }
 
@@ -321,8 +329,8 @@ static struct weft_ep *connect_to(struct side *s, const struct terms *to)
 static void check_killed(struct side *a, struct target *t)
 {
 	wait_for(a, NULL, a->errors);
-	check(a->error == -ECONNRESET || a->error == -EPIPE,
-	      "the error is %d", a->error);
+	check(a->error == -ECONNRESET || a->error == -EPIPE, "the error is %d",
+	      a->error);
 	check(a->error_user == a, "on_error() got another user pointer");
 	target_poison(t);
 	watch_quiet(a, NULL, t);
@@ -418,8 +426,9 @@ static void killed_before_message(void)
 		b.ep = connect_to(&b, &to);
 		wait_for(&b, NULL, b.ops->ready(b.ep));
 		wait_op_init(&w);
-		check_int(b.ops->put(b.ep, &iov, 1, to.at, &to.key, NULL,
-				     &w.op), -EINPROGRESS);
+		check_int(
+			b.ops->put(b.ep, &iov, 1, to.at, &to.key, NULL, &w.op),
+			-EINPROGRESS);
 		b.ops->fence(b.ep);
 		wait_for(&b, NULL, b.ops->ready(b.ep));
 		check_int(b.ops->message(b.ep, 1, &small, 1, NULL), 0);
@@ -464,7 +473,8 @@ static void busy_is_not_dead(void)
 	target_open(&t, BIG);
 	wait_op_init(&w);
 	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
-			     &w.op), -EINPROGRESS);
+			     &w.op),
+		  -EINPROGRESS);
 	small = (struct iovec){ src, fit(&a, 100000) };
 	while (a.ops->ready(a.ep))
 		check_int(a.ops->message(a.ep, 1, &small, 1, NULL), 0);
@@ -487,7 +497,8 @@ const struct conformance_test end_tests[] = {
 	{ "destroy ends what is pending, the peer's messages live", destroyed },
 	{ "destroy ends what a thread has settled", destroyed_when_settled },
 	{ "a peer killed in mid-transfer", killed },
-	{ "a peer killed between a put and its message", killed_before_message },
+	{ "a peer killed between a put and its message",
+	  killed_before_message },
 	{ "a peer that stands still is not dead", busy_is_not_dead },
 	{ NULL, NULL },
 };

@@ -141,7 +141,7 @@ static void orderly_answered(void)
 		sides_open(&a, &b);
 		a.hook = answer;
 		say_and_close(&b, &a, N);
-		if (round % 2)	/* its system has refused something by now */
+		if (round % 2) /* its system has refused something by now */
 			answer(&a, 2, "", 1);
 		wait_for(&a, NULL, a.errors);
 		check_int(a.messages, N);
@@ -179,10 +179,12 @@ static void under_way(void)
 		wait_op_init(&flush);
 		wait_op_init(&late);
 		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key,
-				     NULL, &put.op), -EINPROGRESS);
+				     NULL, &put.op),
+			  -EINPROGRESS);
 		if (round & 1)
 			check_int(a.ops->get(a.ep, &iov, 1, (uintptr_t)t.buf,
-					     &t.key, &get.op), -EINPROGRESS);
+					     &t.key, &get.op),
+				  -EINPROGRESS);
 		else
 			get.done = 1;
 		check_int(a.ops->flush(a.ep, &flush.op), -EINPROGRESS);
@@ -191,8 +193,8 @@ static void under_way(void)
 				a.ops->message(a.ep, 1, &small, 1, NULL);
 		run_for(&a, &b, 2);
 		side_close(&b);
-		wait_for(&a, NULL, a.errors && put.done && get.done &&
-				   flush.done);
+		wait_for(&a, NULL,
+			 a.errors && put.done && get.done && flush.done);
 		check_int(a.error, -ECONNRESET);
 		check(put.status < 0, "a put to nobody went well");
 		check_int(flush.status, a.error);
@@ -218,7 +220,7 @@ static void at_any_time(void)
 	struct iovec iov;
 	struct side a, b;
 
-	log_keep();	/* an adapter's peer that was never met is lost, perhaps */
+	log_keep(); /* an adapter's peer that was never met is lost, perhaps */
 	no_deadlines();
 	iov = (struct iovec){ &a, 8 };
 	for (round = 0; round < N; round++) {

@@ -42,7 +42,8 @@ static void fullest_put_and_get(struct side *a, struct side *b,
 		iov[i] = (struct weft_iov){ src + i * PIECE, PIECE, NULL };
 	wait_op_init(&w);
 	check_int(a->ops->put(a->ep, iov, n, (uintptr_t)t->buf, t->key, NULL,
-			      &w.op), -EINPROGRESS);
+			      &w.op),
+		  -EINPROGRESS);
 	wait_for(a, b, w.done);
 	check_int(w.status, 0);
 	pattern_check("put of all entries", t->buf, t->len, 2);
@@ -75,7 +76,8 @@ static void one_too_many(struct side *s, struct target *t, int want)
 	wait_op_init(&w);
 	check_int(s->ops->message(s->ep, 1, message, n, &w.op), want);
 	check_int(s->ops->put(s->ep, iov, n, (uintptr_t)t->buf, t->key, NULL,
-			      &w.op), want);
+			      &w.op),
+		  want);
 	check_int(s->ops->get(s->ep, iov, n, (uintptr_t)t->buf, t->key, &w.op),
 		  want);
 	check_int(w.done, 0);

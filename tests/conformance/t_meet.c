@@ -12,7 +12,7 @@
 
 #include "util/clock.h"
 
-#define IDLE_MOST	(32L << 10)	/* bytes that an idle end may cost */
+#define IDLE_MOST (32L << 10) /* bytes that an idle end may cost */
 
 /* Bytes of this process that are in memory (proc_pid_statm(5)). */
 static long resident(void)
@@ -64,8 +64,9 @@ static void simultaneous(void)
 	wait_for(&a, &b, a.messages == N && b.messages == N);
 	run_for(&a, &b, 50);
 	/* one socket each way of the pair: both ends are in this process */
-	check_int(count_sockets() - before,
-		  row->in_process ? 0 : row->one_socket ? 2 : 2 * N);
+	check_int(count_sockets() - before, row->in_process   ? 0
+					    : row->one_socket ? 2
+							      : 2 * N);
 	check_idle_memory(memory, 2 * N);
 	for (i = 0; i < N; i++) {
 		a.ops->ep_destroy(ea[i]);
@@ -140,9 +141,10 @@ static void after_a_standstill(void)
 	a.ep = side_connect(&a, &b, NULL);
 	b.ep = side_connect(&b, &a, NULL);
 	ahead_ms = 60000;
-	usleep(600000);			/* for the devices' timers */
-	wait_for(&a, &b, (a.ops->ready(a.ep) && b.ops->ready(b.ep)) ||
-		 a.errors || b.errors);
+	usleep(600000); /* for the devices' timers */
+	wait_for(&a, &b,
+		 (a.ops->ready(a.ep) && b.ops->ready(b.ep)) || a.errors ||
+			 b.errors);
 	check_int(a.errors + b.errors, 0);
 	sides_close(&a, &b);
 }
@@ -278,7 +280,9 @@ static void crowd(void)
 	sides_close(&a, &b);
 }
 
-/* Neither those that have all places nor those that wait for one keep us out. */
+/*
+ * Neither those that have all places nor those that wait for one keep us out.
+ */
 static void past_the_crowd(void)
 {
 	enum { CROWD = 200, FDS = 256 };
@@ -347,8 +351,9 @@ static void hung_up_on(void)
 	else
 		((struct sockaddr_in *)&sa)->sin_port = 0;
 	check(!bind(listener, (struct sockaddr *)&sa,
-		    weft_sockaddr_len(&where.sa)) && !listen(listener, 8) &&
-	      !getsockname(listener, (struct sockaddr *)&sa, &len),
+		    weft_sockaddr_len(&where.sa)) &&
+		      !listen(listener, 8) &&
+		      !getsockname(listener, (struct sockaddr *)&sa, &len),
 	      "no listener");
 	memcpy(&where.sa, &sa, sizeof(where.sa));
 	check_int(a.ops->ep_create(a.iface, &where, NULL, &a.ep), 0);
@@ -417,15 +422,17 @@ static void resting(unsigned int sec)
 			continue;
 		len = sizeof(idle);
 		check(!getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &idle, &len) &&
-		      idle, "keepalive is off");
+			      idle,
+		      "keepalive is off");
 		check(!getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, &len) &&
-		      !getsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &intvl,
-				  &len) &&
-		      !getsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &cnt, &len),
+			      !getsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL,
+					  &intvl, &len) &&
+			      !getsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &cnt,
+					  &len),
 		      "keepalive is not set: %s", strerror(errno));
 		/* dead in time, and not by a short outage */
 		check(idle + cnt * intvl <= (sec > 4 ? sec : 4) &&
-		      idle + cnt * intvl >= sec - intvl + 1,
+			      idle + cnt * intvl >= sec - intvl + 1,
 		      "dead after %u + %u * %u s, not %u", idle, cnt, intvl,
 		      sec);
 		check(sec < 8 || cnt * intvl >= sec * 3 / 4,
@@ -437,7 +444,9 @@ static void resting(unsigned int sec)
 	sides_close(&a, &b);
 }
 
-/* A connection at rest dies of WEFT_PEER_TIMEOUT without an answer, not less. */
+/*
+ * A connection at rest dies of WEFT_PEER_TIMEOUT without an answer, not less.
+ */
 static void rests(void)
 {
 	static const unsigned int secs[] = { 1, 4, 5, 8, 60, 600, 3600 };
@@ -474,9 +483,10 @@ static void wrong_key(void)
 	check_int(b.messages, 0);
 	/* the last where a socket is found by its key: nobody is there */
 	check(a.error == -EACCES || a.error == -ECONNRESET ||
-	      a.error == -ECONNREFUSED, "the error is %d", a.error);
+		      a.error == -ECONNREFUSED,
+	      "the error is %d", a.error);
 	check_int(b.errors, 0);
-	if (a.error == -EACCES) {	/* the one that looked says so, once */
+	if (a.error == -EACCES) { /* the one that looked says so, once */
 		check_int(log_lines("does not have the key of its own address"),
 			  1);
 		check_int(log_lines(""), 1);

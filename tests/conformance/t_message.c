@@ -6,7 +6,8 @@
 
 static void sizes(void)
 {
-	static const size_t fixed[] = { 0, 1, 7, 8, 9, 63, 511, 512, 513, 1000,
+	static const size_t fixed[] = { 0,    1,    7,	   8,	  9,
+					63,   511,  512,   513,	  1000,
 					4096, 8192, 65535, 65536, 65537 };
 	struct side a, b;
 	unsigned int i, n = sizeof(fixed) / sizeof(*fixed);
@@ -69,7 +70,8 @@ static void back_pressure(void)
 {
 	struct side a, b;
 	static uint8_t buf[60000];
-	struct iovec iov[3] = { { buf, 1 }, { buf + 1, 999 },
+	struct iovec iov[3] = { { buf, 1 },
+				{ buf + 1, 999 },
 				{ buf + 1000, 59000 } };
 	size_t len = sizeof(buf);
 	unsigned int sent = 0, got = 0, copied = 0, readies;

@@ -105,7 +105,8 @@ static void fenced_rounds(unsigned int n, size_t unit)
 		notify.tag = i;
 		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t[k].buf,
 				     &t[k].key, i % 2 ? &notify : NULL,
-				     &w[k].op), -EINPROGRESS);
+				     &w[k].op),
+			  -EINPROGRESS);
 		a.ops->fence(a.ep);
 		wait_for(&a, &b, a.ops->ready(a.ep));
 		check_int(a.ops->message(a.ep, 1, &number, 1, NULL), 0);
@@ -162,9 +163,10 @@ static void flushed(void)
 		for (i = 0; i < 3; i++) {
 			wait_op_init(&w[i]);
 			wait_for(&a, &b, a.ops->ready(a.ep));
-			check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf +
-					     i * 2000000, &t.key, NULL,
-					     &w[i].op), -EINPROGRESS);
+			check_int(a.ops->put(a.ep, &iov, 1,
+					     (uintptr_t)t.buf + i * 2000000,
+					     &t.key, NULL, &w[i].op),
+				  -EINPROGRESS);
 		}
 		wait_op_init(&f);
 		if (a.ops->flush(a.ep, &f.op) == -EINPROGRESS) {
@@ -189,7 +191,7 @@ struct chain {
 	struct target *t;
 	struct weft_iov iov;
 	struct wait_op put, flush, second;
-	int flushed;			/* what the second flush() returned */
+	int flushed; /* what the second flush() returned */
 };
 
 /* In the first flush's end: one more put, and a flush for it. */
@@ -200,7 +202,8 @@ static void go_on(struct wait_op *w)
 	wait_op_init(&c->put);
 	wait_op_init(&c->second);
 	check_int(c->a->ops->put(c->a->ep, &c->iov, 1, (uintptr_t)c->t->buf,
-				 &c->t->key, NULL, &c->put.op), -EINPROGRESS);
+				 &c->t->key, NULL, &c->put.op),
+		  -EINPROGRESS);
 	c->flushed = c->a->ops->flush(c->a->ep, &c->second.op);
 }
 
@@ -231,7 +234,8 @@ static void flushed_again(void)
 	c.flush.hook = go_on;
 	c.flush.hook_arg = &c;
 	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
-			     &first.op), -EINPROGRESS);
+			     &first.op),
+		  -EINPROGRESS);
 	check_int(a.ops->flush(a.ep, &c.flush.op), -EINPROGRESS);
 	wait_for(&a, &b, first.done && c.flush.done);
 	check_int(c.flushed, -EINPROGRESS);

@@ -8,7 +8,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Who listens first at the address that is about to be listened at; -1: none. */
+/*
+ * Who listens first at the address that is about to be listened at; -1: none.
+ */
 static bool rival_wanted;
 static int rival = -1;
 
@@ -77,8 +79,8 @@ static unsigned int port_of(const struct side *s)
 {
 	const union weft_sockaddr *sa = &s->attr.addr.sa;
 
-	return ntohs(sa->sa.sa_family == AF_INET ? sa->in.sin_port :
-						   sa->in6.sin6_port);
+	return ntohs(sa->sa.sa_family == AF_INET ? sa->in.sin_port
+						 : sa->in6.sin6_port);
 }
 
 /* All ports of the range are taken: which, by what setting, where. */
@@ -86,7 +88,9 @@ static void used_up(void)
 {
 	struct weft_iface_cb cb = { 0 };
 	const struct weft_iface_params params = {
-		.netdev = row->netdev, .family = row->family, .cb = &cb,
+		.netdev = row->netdev,
+		.family = row->family,
+		.cb = &cb,
 	};
 	struct weft_iface *iface;
 	char text[16], want[128];

@@ -5,8 +5,10 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-static const size_t sizes[] = { 0, 1, 8, 4095, 4096, 65536, 65537, 131072,
-				131073, 524288, 1048577, 16777217 };
+static const size_t sizes[] = {
+	0,     1,      8,      4095,   4096,	65536,
+	65537, 131072, 131073, 524288, 1048577, 16777217
+};
 #define NSIZES (sizeof(sizes) / sizeof(*sizes))
 
 static void put_sizes(void)
@@ -21,8 +23,9 @@ static void put_sizes(void)
 		src = malloc(sizes[i] + 1);
 		pattern_fill(src, sizes[i], i);
 		target_open(&t, sizes[i] + 10);
-		check_int(put_wait(&a, &b, src, sizes[i],
-				   (uintptr_t)t.buf + 5, &t.key, NULL), 0);
+		check_int(put_wait(&a, &b, src, sizes[i], (uintptr_t)t.buf + 5,
+				   &t.key, NULL),
+			  0);
 		/* placed and visible when the completion says so */
 		pattern_check("put", t.buf + 5, sizes[i], i);
 		target_check_poison(&t, 0, 5);
@@ -48,8 +51,9 @@ static void get_sizes(void)
 		memset(dst, POISON, sizes[i] + 2);
 		target_open(&t, sizes[i]);
 		pattern_fill(t.buf, sizes[i], i + 50);
-		check_int(get_wait(&a, &b, dst + 1, sizes[i],
-				   (uintptr_t)t.buf, &t.key), 0);
+		check_int(get_wait(&a, &b, dst + 1, sizes[i], (uintptr_t)t.buf,
+				   &t.key),
+			  0);
 		pattern_check("get", dst + 1, sizes[i], i + 50);
 		check_int(dst[0], POISON);
 		check_int(dst[sizes[i] + 1], POISON);
@@ -77,8 +81,9 @@ static void scattered(void)
 	for (i = 0; i < 4; off += cut[i++])
 		iov[i] = (struct weft_iov){ src + off, cut[i], NULL };
 	wait_op_init(&w);
-	check_int(a.ops->put(a.ep, iov, 4, (uintptr_t)t.buf, &t.key, NULL,
-			     &w.op), -EINPROGRESS);
+	check_int(
+		a.ops->put(a.ep, iov, 4, (uintptr_t)t.buf, &t.key, NULL, &w.op),
+		-EINPROGRESS);
 	wait_for(&a, &b, w.done);
 	check_int(w.status, 0);
 	pattern_check("gathered put", t.buf, len, 3);
@@ -109,7 +114,8 @@ static void no_pieces(void)
 		wait_op_init(&w);
 		if (get)
 			check_int(a.ops->get(a.ep, &iov, 0, (uintptr_t)t.buf,
-					     &t.key, &w.op), -EINPROGRESS);
+					     &t.key, &w.op),
+				  -EINPROGRESS);
 		else
 			check_int(a.ops->put(a.ep, &iov, 0, (uintptr_t)t.buf,
 					     &t.key, NULL, &w.op),
@@ -138,7 +144,8 @@ static void notified(void)
 		target_open(&t, sizes[i]);
 		n.tag = 0x1122334455660000ull + i;
 		check_int(put_wait(&a, &b, src, sizes[i], (uintptr_t)t.buf,
-				   &t.key, &n), 0);
+				   &t.key, &n),
+			  0);
 		wait_for(&a, &b, b.notifies == i + 1);
 		check(b.notify_tag == n.tag, "the tag is another");
 		check_int(b.notify_size, sizes[i]);
@@ -170,8 +177,9 @@ static void released_source(void)
 	pattern_fill(iov.addr, LEN - OFF, 2);
 	target_poison(&t);
 	wait_op_init(&w);
-	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, t.key, NULL,
-			     &w.op), -EINPROGRESS);
+	check_int(
+		a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, t.key, NULL, &w.op),
+		-EINPROGRESS);
 	a.ops->mem_release(mem);
 	wait_for(&a, &b, w.done);
 	if (w.status)
@@ -194,8 +202,8 @@ static void prepared(void)
 	if (!row->ops->prepare)
 		skip_test("it prepares nothing");
 	sides_open(&a, &b);
-	wait_for(&a, &b, !(a.ops->prepare(a.ep, NULL) |
-			   b.ops->prepare(b.ep, NULL)));
+	wait_for(&a, &b,
+		 !(a.ops->prepare(a.ep, NULL) | b.ops->prepare(b.ep, NULL)));
 	a.ops->ep_query(a.ep, &attr);
 	check_int(attr.staged_out, WEFT_STAGING_NONE);
 	target_open(&t, LEN);
@@ -235,11 +243,13 @@ static void many(void)
 		wait_for(&a, &b, a.ops->ready(a.ep));
 		check_int(a.ops->put(a.ep, &iov, 1,
 				     (uintptr_t)tb.buf + (size_t)i * LEN,
-				     &tb.key, NULL, &w[0][i].op), -EINPROGRESS);
+				     &tb.key, NULL, &w[0][i].op),
+			  -EINPROGRESS);
 		wait_for(&a, &b, b.ops->ready(b.ep));
 		check_int(b.ops->put(b.ep, &iov, 1,
 				     (uintptr_t)ta.buf + (size_t)i * LEN,
-				     &ta.key, NULL, &w[1][i].op), -EINPROGRESS);
+				     &ta.key, NULL, &w[1][i].op),
+			  -EINPROGRESS);
 	}
 	for (i = 0; i < N; i++) {
 		wait_for(&a, &b, w[0][i].done && w[1][i].done);
@@ -296,14 +306,14 @@ static uint64_t spoil(const struct target *t, size_t len, unsigned int how,
 		return UINT64_MAX - len;
 	case 3:
 		return 0;
-	case 7:			/* weft_rkey_pack() */
-		key[8] ^= 1;	/* token */
+	case 7:		     /* weft_rkey_pack() */
+		key[8] ^= 1; /* token */
 		break;
 	case 8:
-		key[4]++;	/* generation */
+		key[4]++; /* generation */
 		break;
 	case 9:
-		memset(key, 0xff, 4);	/* slot */
+		memset(key, 0xff, 4); /* slot */
 		break;
 	}
 	return at;
@@ -349,8 +359,8 @@ static void bad_keys(void)
 	check_int(put_wait(&a, &b, src, 1000, (uintptr_t)t.buf, &t.key, NULL),
 		  -EACCES);
 	sides_mend(&a, &b);
-	check_int(put_wait(&a, &b, src, 150000, (uintptr_t)t.buf, &t.key,
-			   NULL), -EACCES);
+	check_int(put_wait(&a, &b, src, 150000, (uintptr_t)t.buf, &t.key, NULL),
+		  -EACCES);
 	sides_mend(&a, &b);
 	target_check_poison(&t, 0, t.len);
 	target_close(&t);
@@ -375,14 +385,16 @@ static void registered(void)
 		pattern_fill(iov.addr, sizes[i], i);
 		wait_op_init(&w);
 		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key,
-				     NULL, &w.op), -EINPROGRESS);
+				     NULL, &w.op),
+			  -EINPROGRESS);
 		wait_for(&a, &b, w.done);
 		check_int(w.status, 0);
 		pattern_check("put", t.buf, sizes[i], i);
 		target_poison(&local);
 		wait_op_init(&w);
 		check_int(a.ops->get(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key,
-				     &w.op), -EINPROGRESS);
+				     &w.op),
+			  -EINPROGRESS);
 		wait_for(&a, &b, w.done);
 		check_int(w.status, 0);
 		pattern_check("get", iov.addr, sizes[i], i);
@@ -408,12 +420,13 @@ static void unmapped(void)
 	sides_open(&a, &b);
 	target_open(&t, 300000);
 	/* not munmap(): another mapping could take its place */
-	check(mmap(t.map, t.map_len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS |
-		   MAP_FIXED, -1, 0) == t.map, "mmap");
+	check(mmap(t.map, t.map_len, PROT_NONE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == t.map,
+	      "mmap");
 	check_int(put_wait(&a, &b, src, 1000, (uintptr_t)t.buf, &t.key, NULL),
 		  -EACCES);
-	check_int(put_wait(&a, &b, src, 300000, (uintptr_t)t.buf, &t.key,
-			   NULL), -EACCES);
+	check_int(put_wait(&a, &b, src, 300000, (uintptr_t)t.buf, &t.key, NULL),
+		  -EACCES);
 	check_int(get_wait(&a, &b, src, 300000, (uintptr_t)t.buf, &t.key),
 		  -EACCES);
 	row->ops->mem_release(t.mem);
@@ -434,8 +447,9 @@ static void passive(void)
 	wait_for(&a, &b, a.ops->ready(a.ep));
 	pattern_fill(src, 1000000, 9);
 	target_open(&t, 1000000);
-	check_int(put_wait(&a, &b, src, 1000000, (uintptr_t)t.buf, &t.key,
-			   NULL), 0);
+	check_int(
+		put_wait(&a, &b, src, 1000000, (uintptr_t)t.buf, &t.key, NULL),
+		0);
 	pattern_check("put to a passive peer", t.buf, 1000000, 9);
 	memset(src, 0, 1000000);
 	check_int(get_wait(&a, &b, src, 1000000, (uintptr_t)t.buf, &t.key), 0);

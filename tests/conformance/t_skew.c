@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The sockets of a TCP pair take different times: the end of one says nothing of
- * what the others still bring.
+ * The sockets of a TCP pair take different times: the end of one says nothing
+ * of what the others still bring.
  */
 #include "tests/conformance/relay.h"
 
 #include <errno.h>
 
-#define SLOW_MS	30u
+#define SLOW_MS 30u
 #define LEN	300000u
 
 struct skew {
 	struct relay relay;
 	struct side stays, leaves;
-	struct target t;		/* of the one that leaves */
+	struct target t; /* of the one that leaves */
 	uint8_t *src;
 };
 
@@ -28,7 +28,8 @@ static void skew_open(struct skew *s)
 	side_open(&s->leaves);
 	by_relay = relay_open(&s->relay, &s->leaves);
 	check_int(s->stays.ops->ep_create(s->stays.iface, &by_relay, NULL,
-					  &s->stays.ep), 0);
+					  &s->stays.ep),
+		  0);
 	wait_for(&s->stays, &s->leaves, s->stays.ops->ready(s->stays.ep));
 	send_pattern(&s->stays, &s->leaves, s->stays.ep, 1, 8, 0);
 	wait_for(&s->stays, &s->leaves, s->leaves.first);
@@ -39,7 +40,8 @@ static void skew_open(struct skew *s)
 	target_open(&s->t, LEN);
 	/* bulk sockets are there before anything is slow */
 	check_int(put_wait(&s->stays, &s->leaves, s->src, LEN,
-			   (uintptr_t)s->t.buf, &s->t.key, NULL), 0);
+			   (uintptr_t)s->t.buf, &s->t.key, NULL),
+		  0);
 	check(atomic_load(&s->relay.nlinks) >= 3, "bulk has no sockets");
 }
 
@@ -105,7 +107,8 @@ static void last_words(void)
 		wait_op_init(&w);
 		check_int(s.stays.ops->put(s.stays.ep, &iov, 1,
 					   (uintptr_t)s.t.buf, &s.t.key, &n,
-					   &w.op), -EINPROGRESS);
+					   &w.op),
+			  -EINPROGRESS);
 		wait_for(&s.stays, &s.leaves, s.leaves.notifies);
 		leave(&s, 3);
 		hear(&s, 3, -ESHUTDOWN);
@@ -158,7 +161,8 @@ static void last_words_amid_a_put(void)
 		wait_op_init(&w);
 		check_int(s.stays.ops->put(s.stays.ep, &iov, 1,
 					   (uintptr_t)t.buf, &t.key, NULL,
-					   &w.op), -EINPROGRESS);
+					   &w.op),
+			  -EINPROGRESS);
 		wait_for(&s.stays, &s.leaves, t.buf[0] != POISON);
 		leave(&s, 3);
 		hear(&s, 3, -ECONNRESET);
@@ -183,7 +187,8 @@ static void one_is_cut(void)
 	iov = (struct weft_iov){ s.src, LEN, NULL };
 	wait_op_init(&w);
 	check_int(s.stays.ops->put(s.stays.ep, &iov, 1, (uintptr_t)s.t.buf,
-				   &s.t.key, NULL, &w.op), -EINPROGRESS);
+				   &s.t.key, NULL, &w.op),
+		  -EINPROGRESS);
 	atomic_store(&s.relay.cut, 1);
 	wait_for(&s.stays, &s.leaves, w.done);
 	check_int(w.status, -ECONNRESET);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One of several streams becomes a thousand times slower than its siblings, as
- * by a bad link of a bond: what it holds goes by the others, once, and in order.
+ * by a bad link of a bond: what it holds goes by the others, once, and in
+ * order.
  */
 #include "tests/conformance/pair.h"
 
@@ -14,8 +15,8 @@
 #define BLOCK	((size_t)700000)
 #define BLOCKS	4u
 #define FLOWS	2u
-#define RUN_UP	(24ull << 20)	/* bytes sent before one stalls */
-#define TRICKLE	2000u		/* bytes/s from then on */
+#define RUN_UP	(24ull << 20) /* bytes sent before one stalls */
+#define TRICKLE 2000u	      /* bytes/s from then on */
 
 /*
  * sendmsg() of this program: bulk is sent by it.  Of each flow, known by where
@@ -44,9 +45,9 @@ static void look(int fd, const uint8_t *p, size_t len)
 			continue;
 		stall.flow[i].sent += len;
 		if (stall.flow[i].sent > RUN_UP && !stall.flow[i].victims++)
-			check_int(setsockopt(fd, SOL_SOCKET,
-					     SO_MAX_PACING_RATE, &rate,
-					     sizeof(rate)), 0);
+			check_int(setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE,
+					     &rate, sizeof(rate)),
+				  0);
 	}
 	pthread_mutex_unlock(&stall.lock);
 }
@@ -65,7 +66,7 @@ ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 /* One direction: blocks go round and round, each is told by a message. */
 struct flow {
 	struct side *from, *to;
-	uint8_t *src;			/* BLOCKS of them */
+	uint8_t *src; /* BLOCKS of them */
 	struct target t[BLOCKS];
 	struct wait_op w[BLOCKS];
 	unsigned int sent, got;
@@ -134,7 +135,8 @@ static bool flow_step(struct flow *f)
 	pattern_fill(iov.addr, BLOCK, i);
 	target_poison(&f->t[k]);
 	check_int(s->ops->put(s->ep, &iov, 1, (uintptr_t)f->t[k].buf,
-			      &f->t[k].key, NULL, &f->w[k].op), -EINPROGRESS);
+			      &f->t[k].key, NULL, &f->w[k].op),
+		  -EINPROGRESS);
 	s->ops->fence(s->ep);
 	wait_for(f->from, f->to, s->ops->ready(s->ep));
 	check_int(s->ops->message(s->ep, 1, &number, 1, NULL), 0);
@@ -199,7 +201,7 @@ enum { EXTRA = 48, EXTRA_LEN = 32 << 10 };
 
 struct crowd {
 	struct flow f;
-	unsigned int extra;		/* of them, those that arrived */
+	unsigned int extra; /* of them, those that arrived */
 };
 
 static void on_crowd(struct side *s, uint8_t id, void *data, size_t len)
@@ -267,7 +269,8 @@ static void replies(void)
 		pattern_fill(source.buf, len, i);
 		memset(dst, POISON, len);
 		check_int(get_wait(&a, &b, dst, len, (uintptr_t)source.buf,
-				   &source.key), 0);
+				   &source.key),
+			  0);
 		pattern_check("got", dst, len, i);
 	}
 	check_int(stall.flow[0].victims > 0, 1);
@@ -300,8 +303,8 @@ static void cancelled(unsigned int after_ms)
 		for (i = 8; i < BLOCK; i += 997)
 			check(memcmp(f.t[k].buf + i - 8,
 				     "\xee\xee\xee\xee\xee\xee\xee\xee", 8),
-			      "byte %u of block %u was sent after cancel()",
-			      i, k);
+			      "byte %u of block %u was sent after cancel()", i,
+			      k);
 		target_check_guards(&f.t[k]);
 		target_close(&f.t[k]);
 	}

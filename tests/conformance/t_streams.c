@@ -24,7 +24,7 @@
 #define LEN 300000u
 
 /* socket() of this program: so many more are given, those are noted here. */
-static atomic_int sockets_left = -1;	/* -1: any number */
+static atomic_int sockets_left = -1; /* -1: any number */
 static atomic_uint refused;
 static int made[8];
 static atomic_uint nmade;
@@ -46,8 +46,8 @@ int socket(int domain, int type, int protocol)
 	return fd;
 }
 
-#define NO_SOCKET	"cannot open a socket"
-#define NO_STREAM	"bulk goes over its message stream"
+#define NO_SOCKET "cannot open a socket"
+#define NO_STREAM "bulk goes over its message stream"
 
 /* A clock that the tests push on. */
 static _Atomic uint64_t skew_ns;
@@ -194,10 +194,12 @@ static void none_for_unmapped(void)
 		/* nothing of it is there, or the beginning */
 		good = i < 3 ? 0 : lens[i % 3] / 8192 * 4096 + GUARD;
 		check(mmap(t.map + good, t.map_len - good, PROT_NONE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-		      t.map + good, "mmap");
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+			   0) == t.map + good,
+		      "mmap");
 		check_int(get_wait(&a, &b, dst, lens[i % 3], (uintptr_t)t.buf,
-				   &t.key), -EACCES);
+				   &t.key),
+			  -EACCES);
 		row->ops->mem_release(t.mem);
 		munmap(t.map, t.map_len);
 	}
@@ -235,10 +237,13 @@ static void without_streams(const char *const *parts)
 
 static void none_for_all(void)
 {
-	static const char *const parts[] = {
-		"puts of every size", "gets of every size", "gathered",
-		"notifications", "bad keys", "unmapped memory", NULL
-	};
+	static const char *const parts[] = { "puts of every size",
+					     "gets of every size",
+					     "gathered",
+					     "notifications",
+					     "bad keys",
+					     "unmapped memory",
+					     NULL };
 
 	if (strcmp(row->name, "tcp"))
 		skip_test("has no bulk sockets, or has had none over IPv4");
@@ -267,7 +272,8 @@ static void none_for_order(void)
 		wait_op_init(&w[i]);
 		wait_for(&a, &b, a.ops->ready(a.ep));
 		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf + i * LEN,
-				     &t.key, NULL, &w[i].op), -EINPROGRESS);
+				     &t.key, NULL, &w[i].op),
+			  -EINPROGRESS);
 		a.ops->fence(a.ep);
 		send_pattern(&a, &b, a.ep, 1, 100, i);
 		wait_for(&a, &b, b.first);
@@ -289,15 +295,14 @@ static void none_and_filtered(void)
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
 			 offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev,
-			 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0,
+			 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog prog = { sizeof(code) / sizeof(*code), code };
-	static const char *const parts[] = {
-		"puts of every size", "bad keys", "unmapped memory", NULL
-	};
+	static const char *const parts[] = { "puts of every size", "bad keys",
+					     "unmapped memory", NULL };
 
 	if (strcmp(row->name, "tcp"))
 		skip_test("has no bulk sockets, or has had none over IPv4");
@@ -305,7 +310,8 @@ static void none_and_filtered(void)
 	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
 		skip_test("no system call can be filtered here");
 	check(process_vm_writev(getpid(), NULL, 0, NULL, 0, 0) < 0 &&
-	      errno == EPERM, "it is not filtered out");
+		      errno == EPERM,
+	      "it is not filtered out");
 	log_keep();
 	without_streams(parts);
 }
@@ -348,7 +354,8 @@ static void none_later(void)
 		target_open(&t, LEN);
 		wait_op_init(&w);
 		check_int(from->ops->put(from->ep, &iov, 1, (uintptr_t)t.buf,
-					 &t.key, NULL, &w.op), -EINPROGRESS);
+					 &t.key, NULL, &w.op),
+			  -EINPROGRESS);
 		wait_for(&a, &b, atomic_load(&nmade) == 2 * (i + 1));
 		check_int(w.done, 0);
 		shutdown(made[2 * i], SHUT_RDWR);
@@ -406,7 +413,8 @@ static void no_more(void)
 		for (i = 0; i < 9; i++) {
 			src[BIG - 1] = i;
 			check_int(put_wait(&a, &b, src, BIG, (uintptr_t)t.buf,
-					   &t.key, NULL), 0);
+					   &t.key, NULL),
+				  0);
 			check_int(t.buf[BIG - 1], i);
 		}
 		wait_for(&a, &b, atomic_load(&refused) > 0);
@@ -448,7 +456,8 @@ static unsigned int engine_threads(void)
 		f = fopen(path, "r");
 		if (!f)
 			continue;
-		n += fgets(name, sizeof(name), f) && !strcmp(name, "weft-tcp\n");
+		n += fgets(name, sizeof(name), f) &&
+		     !strcmp(name, "weft-tcp\n");
 		fclose(f);
 	}
 	closedir(tasks);

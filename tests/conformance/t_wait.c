@@ -95,7 +95,9 @@ static void races(bool edge)
 		pause_some(i);
 		while (a.ops->message(a.ep, 1, &iov, 1, NULL) == -EAGAIN)
 			side_progress(&a);
-		/* wait for it now and then, so that the sleeper really sleeps */
+		/*
+		 * wait for it now and then, so that the sleeper really sleeps
+		 */
 		if (i % 4 == 0) {
 			uint64_t end = now_ms() + WAIT_MS;
 
@@ -142,7 +144,8 @@ static void bulk(void)
 		wait_op_init(&w);
 		iov.len = i % 3 ? LEN : 20000;
 		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key,
-				     &n, &w.op), -EINPROGRESS);
+				     &n, &w.op),
+			  -EINPROGRESS);
 		while (!w.done)
 			sleep_for_work(&a, -1, op_is_done, &w);
 		check_int(w.status, 0);
@@ -165,7 +168,8 @@ static void idle(void)
 	sides_open(&a, &b);
 	target_open(&t, 1000000);
 	check_int(put_wait(&a, &b, t.map, 1000000, (uintptr_t)t.buf, &t.key,
-			   NULL), 0);
+			   NULL),
+		  0);
 	run_for(&a, &b, 20);
 	pfd.fd = a.ops->event_fd(a.iface);
 	pfd.events = POLLIN;
@@ -192,7 +196,7 @@ static unsigned int fill(struct side *s, struct weft_ep *ep, uint8_t id,
 	return i;
 }
 
-#define ENDS 20	/* endpoints: a connection of an adapter takes few messages */
+#define ENDS 20 /* endpoints: a connection of an adapter takes few messages */
 
 static void ends_open(struct side *a, struct side *b, struct weft_ep *ep[ENDS])
 {
@@ -245,7 +249,8 @@ static void bounded(void)
 			side_progress(&a);
 		if (b.messages < sent && !b.ops->arm(b.iface))
 			check(poll(&pfd, 1, WAIT_MS) == 1,
-			      "asleep with %u of %u messages", b.messages, sent);
+			      "asleep with %u of %u messages", b.messages,
+			      sent);
 	}
 	check_int(b.messages, sent);
 	check(most <= WEFT_PROGRESS_MAX, "one progress() handed over %u", most);
@@ -285,7 +290,8 @@ static void bounded_notices(void)
 			most = b.notifies - before;
 		side_progress(&a);
 	}
-	check(most <= WEFT_PROGRESS_MAX, "one progress() told of %u puts", most);
+	check(most <= WEFT_PROGRESS_MAX, "one progress() told of %u puts",
+	      most);
 	for (i = 0; i < n; i++)
 		wait_for(&a, &b, w[i].done);
 	target_close(&t);
@@ -308,7 +314,7 @@ static void count_share(struct side *s, uint8_t id, void *data, size_t len)
 /* Those that send without end do not keep out those that send now and then. */
 static void fair(void)
 {
-	enum { N = 6, LOUD = 4 };	/* the last two are quiet */
+	enum { N = 6, LOUD = 4 }; /* the last two are quiet */
 	const unsigned int TOTAL = rounds(row->one_socket ? 4000 : 100000);
 	const uint64_t end = now_ms() + 2 * WAIT_MS;
 	unsigned int asked[N] = { 0 }, since[N] = { 0 }, worst = 0, i;

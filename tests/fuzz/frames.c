@@ -24,9 +24,9 @@
 #include "util/log.h"
 #include "util/util.h"
 
-#define GUARD	4096
-#define TARGET	8192
-#define POISON	0xa5
+#define GUARD  4096
+#define TARGET 8192
+#define POISON 0xa5
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -70,10 +70,13 @@ static void quiet(void *arg, enum weft_level level, const char *file, int line,
 static void start(void)
 {
 	struct weft_iface_cb cb = {
-		.on_message = on_message, .on_notify = on_notify,
+		.on_message = on_message,
+		.on_notify = on_notify,
 	};
 	const struct weft_iface_params params = {
-		.netdev = "lo", .family = AF_INET, .cb = &cb,
+		.netdev = "lo",
+		.family = AF_INET,
+		.cb = &cb,
 	};
 
 	/* all in this thread, so that an input always does the same */
@@ -133,8 +136,7 @@ static void check_guards(void)
 	size_t i;
 
 	for (i = 0; i < GUARD; i++)
-		if (memory[i] != POISON ||
-		    memory[GUARD + TARGET + i] != POISON)
+		if (memory[i] != POISON || memory[GUARD + TARGET + i] != POISON)
 			broken("memory that is not registered was written");
 }
 

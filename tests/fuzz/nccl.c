@@ -20,9 +20,9 @@
 #include "util/bytes.h"
 #include "util/log.h"
 
-#define GUARD	256
-#define TARGET	4096
-#define POISON	0xa5
+#define GUARD  256
+#define TARGET 4096
+#define POISON 0xa5
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -58,8 +58,7 @@ static void open_both(void)
 		if (!rx && weft_net_accept(listener, &rx))
 			abort();
 	}
-	if (!tx || !rx ||
-	    weft_net_register(rx, memory + GUARD, TARGET, 1, &mr))
+	if (!tx || !rx || weft_net_register(rx, memory + GUARD, TARGET, 1, &mr))
 		abort();
 	memset(memory, POISON, sizeof(memory));
 }
@@ -90,7 +89,7 @@ static void try_handle(const uint8_t *data, size_t size)
 		if (weft_net_connect(net, 0, handle, &comm))
 			break;
 	if (comm)
-		abort();	/* nobody answered */
+		abort(); /* nobody answered */
 	weft_net_close(net);
 }
 
@@ -142,8 +141,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	data++;
 	size--;
 	while (size >= 3) {
-		len = weft_min(weft_min(data[2] * 2u, size - 3),
-			       sizeof(bytes));
+		len = weft_min(weft_min(data[2] * 2u, size - 3), sizeof(bytes));
 		memcpy(bytes, data + 3, len);
 		record(data[0], data[1], bytes, len);
 		data += 3 + len;

@@ -32,10 +32,10 @@
 #include "tests/lib/nvl_liar.h"
 #include "util/util.h"
 
-#define GUARD	4096
-#define TARGET	8192
-#define POISON	0xa5
-#define OPS	16
+#define GUARD  4096
+#define TARGET 8192
+#define POISON 0xa5
+#define OPS    16
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -112,8 +112,8 @@ static void mend_op(struct liar *l, struct nvl_op *op, uint8_t control)
 		op->pos = l->ring_pos;
 		op->len = op->len % 4096 + 1;
 		op->total = op->len;
-		l->ring_pos += (op->len + NVL_ALIGN - 1) &
-			       ~(uint64_t)(NVL_ALIGN - 1);
+		l->ring_pos +=
+			(op->len + NVL_ALIGN - 1) & ~(uint64_t)(NVL_ALIGN - 1);
 	}
 	if (control & 32)
 		op->ring = l->ring;
@@ -193,8 +193,7 @@ static void say_frame(struct liar *l, uint8_t control, const uint8_t *p,
 		close(fds[1]);
 }
 
-static void act(struct weft_ep *ep, uint8_t control, const uint8_t *p,
-		size_t n)
+static void act(struct weft_ep *ep, uint8_t control, const uint8_t *p, size_t n)
 {
 	struct weft_iov iov = { target.bytes, TARGET, NULL };
 	struct iovec message = { target.bytes, 64 };

@@ -9,7 +9,7 @@
 
 #include "util/cuda.h"
 
-#define VMM_PAGE	(2ul << 20)
+#define VMM_PAGE (2ul << 20)
 
 /* Calls that only a program makes; not part of util/cuda.h for that reason. */
 static struct {
@@ -35,15 +35,15 @@ static int gpu;
 static void *fill_fn, *check_fn;
 static uint64_t bad_dev;
 
-#define must(call)							\
-	do {								\
-		int r_ = (call);					\
-		if (r_) {						\
+#define must(call)                                                         \
+	do {                                                               \
+		int r_ = (call);                                           \
+		if (r_) {                                                  \
 			fprintf(stderr, "%s:%d: %s: CUDA error %d (%s)\n", \
-				__FILE__, __LINE__, #call, r_,		\
-				weft_cuda_error_name(r_));		\
-			_exit(1);					\
-		}							\
+				__FILE__, __LINE__, #call, r_,             \
+				weft_cuda_error_name(r_));                 \
+			_exit(1);                                          \
+		}                                                          \
 	} while (0)
 
 static void resolve(void *lib)

@@ -20,9 +20,9 @@ unsigned long gpumem_copies(void);
 void gpumem_name(char *buf, size_t len);
 
 enum gpumem_kind {
-	GPUMEM_MALLOC,			/* cuMemAlloc, as cudaMalloc */
-	GPUMEM_VMM,			/* exportable, as NCCL's buffers */
-	GPUMEM_POOL,			/* cuMemAllocAsync, as cudaMallocAsync */
+	GPUMEM_MALLOC, /* cuMemAlloc, as cudaMalloc */
+	GPUMEM_VMM,    /* exportable, as NCCL's buffers */
+	GPUMEM_POOL,   /* cuMemAllocAsync, as cudaMallocAsync */
 };
 void *gpumem_alloc(enum gpumem_kind kind, size_t size);
 void gpumem_free(enum gpumem_kind kind, void *p, size_t size);

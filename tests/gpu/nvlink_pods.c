@@ -19,8 +19,8 @@
 #include "tests/gpu/side.h"
 #include "util/cuda.h"
 
-#define WINDOW		16
-#define POISON		0x77
+#define WINDOW 16
+#define POISON 0x77
 
 static int me;
 static size_t largest = 1024 * MIB;
@@ -91,9 +91,28 @@ static void one_get(struct buf *src, struct buf *dst, int to, size_t off,
 static void every_size(struct buf *src, struct buf *dst, const char *name)
 {
 	static const size_t sizes[] = {
-		1, 2, 7, 8, 9, 255, 256, 257, 4095, 4096, 65535, 65537,
-		MIB - 1, MIB, MIB + 1, 4 * MIB, 4 * MIB + 1, 32 * MIB,
-		32 * MIB + 3, 64 * MIB, 256 * MIB, 1024 * MIB,
+		1,
+		2,
+		7,
+		8,
+		9,
+		255,
+		256,
+		257,
+		4095,
+		4096,
+		65535,
+		65537,
+		MIB - 1,
+		MIB,
+		MIB + 1,
+		4 * MIB,
+		4 * MIB + 1,
+		32 * MIB,
+		32 * MIB + 3,
+		64 * MIB,
+		256 * MIB,
+		1024 * MIB,
 	};
 	unsigned int i, n = 0;
 	size_t len, off;
@@ -157,8 +176,8 @@ static void many_rounds(struct buf *src, struct buf *dst, unsigned int rounds,
 			wait_until(notifies - seen > k);
 			tag = tags[(seen + k) % TAGS];
 			verify((struct buf[]){ { .p = dst->p + tag * part } },
-			       0, len[tag],
-			       r * WINDOW + tag + !me * 7777777ull, "round");
+			       0, len[tag], r * WINDOW + tag + !me * 7777777ull,
+			       "round");
 		}
 		for (i = 0; i < WINDOW; i++)
 			wait_until(w[i].done);
@@ -270,8 +289,8 @@ static double latency(struct buf *src, struct buf *dst, size_t len,
 static void speeds(struct buf *src, struct buf *dst, const char *name,
 		   double target, bool both_kinds)
 {
-	static const size_t sizes[] = { 64ul << 10, MIB, 8 * MIB, 64 * MIB,
-					256 * MIB, 1024 * MIB };
+	static const size_t sizes[] = { 64ul << 10, MIB,       8 * MIB,
+					64 * MIB,   256 * MIB, 1024 * MIB };
 	size_t total = gpumem_is_fake() ? 32 * MIB : 16 * 1024 * MIB;
 	unsigned int i;
 	double v;
@@ -281,9 +300,10 @@ static void speeds(struct buf *src, struct buf *dst, const char *name,
 		v = speed(false, src, dst, sizes[i],
 			  weft_min(total, sizes[i] * 4000));
 		if (!me)
-			pods_result(sizes[i] >= 64 * MIB ? target :
-				    sizes[i] == MIB ? target / 3 : 0, "GB/s",
-				    v, "%s: put of %zu KiB", name,
+			pods_result(sizes[i] >= 64 * MIB ? target
+				    : sizes[i] == MIB	 ? target / 3
+							 : 0,
+				    "GB/s", v, "%s: put of %zu KiB", name,
 				    sizes[i] >> 10);
 	}
 	if (!both_kinds)
@@ -349,8 +369,8 @@ static void first_ring(struct buf *src, struct buf *dst)
 		}
 		/* on the way back the streams are there: the ring alone */
 		pods_result(turn ? 5 : 0, "ms", (cold - warm) * 1e3,
-			    turn ? "ring set-up (way back, streams there)" :
-				   "ring set-up, streams included");
+			    turn ? "ring set-up (way back, streams there)"
+				 : "ring set-up, streams included");
 	}
 	pods_barrier(progress);
 }
@@ -405,8 +425,8 @@ static void asleep(struct buf *src, struct buf *dst, unsigned int rounds)
 		if (i % 2 == (unsigned int)me)
 			start(&w[i / 2 % 2], false, src->p, 1 + i * 997 % MIB,
 			      dst->theirs.addr, &dst->theirs.key, &n);
-		while (i % 2 == (unsigned int)me ? !w[i / 2 % 2].done :
-						   notifies == k) {
+		while (i % 2 == (unsigned int)me ? !w[i / 2 % 2].done
+						 : notifies == k) {
 			if (ops->progress(iface) || ops->arm(iface))
 				continue;
 			if (poll(&pfd, 1, 10000) == 0)
@@ -439,8 +459,10 @@ static void sweep(struct buf *src, struct buf *dst)
 		nvl_tune.chunk_max = max[i];
 		v = speed(false, src, dst, largest, total);
 		if (!me)
-			pods_result(0, "GB/s", v, "chunks up to %zu KiB, put of "
-				    "%zu MiB", max[i] >> 10, largest / MIB);
+			pods_result(0, "GB/s", v,
+				    "chunks up to %zu KiB, put of "
+				    "%zu MiB",
+				    max[i] >> 10, largest / MIB);
 	}
 	nvl_tune = saved;
 	for (i = 0; i < ARRAY_SIZE(min); i++) {
@@ -448,8 +470,10 @@ static void sweep(struct buf *src, struct buf *dst)
 		nvl_tune.chunk_min = min[i];
 		v = latency(src, dst, MIB, 500);
 		if (!me)
-			pods_result(0, "us", v, "chunks from %zu KiB, latency "
-				    "of 1 MiB", min[i] >> 10);
+			pods_result(0, "us", v,
+				    "chunks from %zu KiB, latency "
+				    "of 1 MiB",
+				    min[i] >> 10);
 	}
 	nvl_tune = saved;
 }
@@ -562,7 +586,7 @@ int main(int argc, char **argv)
 	bad |= pods_report("two pods, one device node each", json);
 	if (err)
 		return 1;
-	printf("%s\n", bad ? "every value right; some targets missed" :
-			     "every value right, every target met");
+	printf("%s\n", bad ? "every value right; some targets missed"
+			   : "every value right, every target met");
 	return 0;
 }

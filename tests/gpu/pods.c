@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RESULTS	256
+#define RESULTS 256
 
 static struct common {
 	_Atomic unsigned int arrived[2];
@@ -28,7 +28,7 @@ static struct common {
 		char what[96], unit[12];
 		double value, target;
 	} result[RESULTS];
-} *common;
+} * common;
 static int my_rank;
 static unsigned int barriers;
 
@@ -89,8 +89,8 @@ void pods_exchange(const void *mine, void *theirs, size_t len,
 	pods_barrier(progress);
 }
 
-void pods_result(double target, const char *unit, double value,
-		 const char *fmt, ...)
+void pods_result(double target, const char *unit, double value, const char *fmt,
+		 ...)
 {
 	unsigned int i = atomic_fetch_add(&common->nresults, 1);
 	va_list ap;
@@ -134,11 +134,11 @@ int pods_report(const char *title, const char *json)
 		printf("\n");
 		missed += !met(i);
 		if (f)
-			fprintf(f, "{\"run\":\"%s\",\"what\":\"%s\",\"value\":"
+			fprintf(f,
+				"{\"run\":\"%s\",\"what\":\"%s\",\"value\":"
 				"%g,\"unit\":\"%s\",\"target\":%g,\"met\":%s}\n",
 				title, common->result[i].what,
-				common->result[i].value,
-				common->result[i].unit,
+				common->result[i].value, common->result[i].unit,
 				common->result[i].target,
 				met(i) ? "true" : "false");
 	}
@@ -151,8 +151,8 @@ int pods_report(const char *title, const char *json)
 static void hide_gpus(int rank)
 {
 	static const char *const nodes[] = {
-		"null", "zero", "random", "urandom", "nvidiactl", "nvidia-uvm",
-		"nvidia-uvm-tools", "nvidia-modeset",
+		"null",	     "zero",	   "random",	       "urandom",
+		"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset",
 	};
 	struct stat st[9];
 	bool there[9];
@@ -246,9 +246,10 @@ int pods_run(const struct pods_options *opt, int (*fn)(int rank))
 	for (rank = 0; rank < 2;) {
 		p = waitpid(-1, &status, 0);
 		if (p < 0 && errno == EINTR && expired) {
-			fprintf(stderr, "not done within %u s: rank 0 in '%s', "
-				"rank 1 in '%s'\n", opt->limit_s,
-				common->step[0], common->step[1]);
+			fprintf(stderr,
+				"not done within %u s: rank 0 in '%s', "
+				"rank 1 in '%s'\n",
+				opt->limit_s, common->step[0], common->step[1]);
 			kill(pid[0], SIGKILL);
 			kill(pid[1], SIGKILL);
 			result = -1;

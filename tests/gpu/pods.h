@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 struct pods_options {
-	bool share_net;			/* keep one network namespace */
-	bool hide_gpus;			/* rank r sees the device node of GPU r */
-	unsigned int limit_s;		/* then both are killed */
+	bool share_net;	      /* keep one network namespace */
+	bool hide_gpus;	      /* rank r sees the device node of GPU r */
+	unsigned int limit_s; /* then both are killed */
 };
 
 /* Runs @fn(rank) in both; 0 when both returned 0. */
@@ -31,12 +31,12 @@ int pods_rank(void);
 void pods_step(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Results, kept by both and printed by pods_report() in the parent. */
-void pods_result(double target, const char *unit, double value,
-		 const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void pods_result(double target, const char *unit, double value, const char *fmt,
+		 ...) __attribute__((format(printf, 4, 5)));
 /* A table on stdout and, where @json is given, the same there.  0: all met. */
 int pods_report(const char *title, const char *json);
 
-double pods_now(void);			/* seconds */
+double pods_now(void); /* seconds */
 
 #define pods_fail(...) pods_fail_at(__FILE__, __LINE__, __VA_ARGS__)
 void pods_fail_at(const char *file, int line, const char *fmt, ...)

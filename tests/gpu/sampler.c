@@ -5,7 +5,8 @@
  * each millisecond of such a thread's time, and which function of weft it was
  * called from: the first word of the stack that points into weft's plugin.  It
  * writes "COUNT THREAD|FILE OFFSET|FILE OFFSET" lines to
- * $WEFT_TEST_SAMPLES.XXXXXX at the end; arms.py --profile makes a table of them.
+ * $WEFT_TEST_SAMPLES.XXXXXX at the end; arms.py --profile makes a table of
+ * them.
  *
  * A thread is known by its name, when it gets one: NCCL_SET_THREAD_NAME=1.
  */
@@ -25,8 +26,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#define SAMPLES	(1u << 17)
-#define WORDS	512u			/* of the stack, looked at */
+#define SAMPLES (1u << 17)
+#define WORDS	512u /* of the stack, looked at */
 
 struct sample {
 	uintptr_t at, from;
@@ -35,14 +36,14 @@ struct sample {
 
 static struct sample seen[SAMPLES];
 static unsigned int nseen;
-static pid_t owner;			/* 0: not asked for */
+static pid_t owner; /* 0: not asked for */
 /* the plugin's code, found on the way and not unloaded before the end */
 static uintptr_t weft_begin, weft_end, weft_base;
 static char weft_path[256];
 
 static int find_weft(struct dl_phdr_info *info, size_t size, void *arg)
 {
-	const ElfW(Phdr) *p;
+	const ElfW(Phdr) * p;
 	int i;
 
 	(void)size;
@@ -125,7 +126,7 @@ int pthread_setname_np(pthread_t thread, const char *name)
 
 	/* Linux: the clock's number holds the thread's */
 	if (interesting(name) && !pthread_getcpuclockid(thread, &clock))
-		sample_thread(clock, (pid_t)~(clock >> 3));
+		sample_thread(clock, (pid_t) ~(clock >> 3));
 	return next(thread, name);
 }
 
@@ -196,8 +197,8 @@ __attribute__((destructor)) static void end(void)
 	n = nseen < SAMPLES ? nseen : SAMPLES;
 	qsort(seen, n, sizeof(*seen), by_all);
 	for (i = 0; i < n; i += same) {
-		for (same = 1; i + same < n && !by_all(&seen[i + same],
-						       &seen[i]); same++)
+		for (same = 1;
+		     i + same < n && !by_all(&seen[i + same], &seen[i]); same++)
 			;
 		fprintf(f, "%u %s", same, seen[i].thread);
 		print_place(f, seen[i].at);

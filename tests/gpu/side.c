@@ -65,15 +65,15 @@ static void op_done(struct weft_op *op, int status)
 }
 
 void start(struct wop *w, bool get, void *p, size_t len, uint64_t addr,
-		  const void *key, const struct weft_notify *n)
+	   const void *key, const struct weft_notify *n)
 {
 	struct weft_iov iov = { p, len, NULL };
 	int r;
 
 	*w = (struct wop){ .op.done = op_done };
 	for (;;) {
-		r = get ? ops->get(ep, &iov, 1, addr, key, &w->op) :
-			  ops->put(ep, &iov, 1, addr, key, n, &w->op);
+		r = get ? ops->get(ep, &iov, 1, addr, key, &w->op)
+			: ops->put(ep, &iov, 1, addr, key, n, &w->op);
 		if (r != -EAGAIN)
 			break;
 		progress();
@@ -83,7 +83,7 @@ void start(struct wop *w, bool get, void *p, size_t len, uint64_t addr,
 }
 
 void move(bool get, struct buf *local, struct buf *remote, size_t off,
-		 size_t len, const struct weft_notify *n)
+	  size_t len, const struct weft_notify *n)
 {
 	struct wop w;
 
@@ -129,8 +129,10 @@ void buf_close(struct buf *b)
 void device_open(void)
 {
 	static const struct weft_iface_cb cb = {
-		.on_message = on_message, .on_notify = on_notify,
-		.on_error = on_error, .on_ready = on_ready,
+		.on_message = on_message,
+		.on_notify = on_notify,
+		.on_error = on_error,
+		.on_ready = on_ready,
 	};
 	const struct weft_iface_params params = { .netdev = "nvl", .cb = &cb };
 	struct weft_iface_attr attr;

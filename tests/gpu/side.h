@@ -7,8 +7,8 @@
 #include "devices/device.h"
 #include "tests/gpu/gpumem.h"
 
-#define MIB	(1ul << 20)
-#define TAGS	4096u
+#define MIB  (1ul << 20)
+#define TAGS 4096u
 
 struct wop {
 	struct weft_op op;
@@ -39,7 +39,11 @@ extern uint64_t tags[TAGS];
 void device_open(void);
 void device_close(void);
 void progress(void);
-#define wait_until(cond) do { while (!(cond)) progress(); } while (0)
+#define wait_until(cond)            \
+	do {                        \
+		while (!(cond))     \
+			progress(); \
+	} while (0)
 
 /* Registers memory of @size bytes and learns of the other pod's. */
 void buf_open(struct buf *b, enum gpumem_kind kind, size_t size);

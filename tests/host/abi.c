@@ -137,7 +137,8 @@ static void row(const struct weft_uct_abi *abi)
 	SAME(offsetof(uct_component_attr_t, md_resource_count),
 	     offsetof(struct weft_uct_component_attr, md_resource_count));
 	SAME((sizeof(uct_component_attr_t) >
-	      sizeof(struct weft_uct_component_attr)), 0);
+	      sizeof(struct weft_uct_component_attr)),
+	     0);
 	SAME(UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT,
 	     WEFT_UCT_COMPONENT_MD_COUNT);
 	SAME(offsetof(struct uct_component, tl_list),

@@ -12,7 +12,8 @@ extern struct {
 
 int main(void)
 {
-	uct_component_attr_t attr = { .field_mask = UCT_COMPONENT_ATTR_FIELD_NAME };
+	uct_component_attr_t attr = { .field_mask =
+					      UCT_COMPONENT_ATTR_FIELD_NAME };
 	uct_component_h *components;
 	unsigned int n;
 

@@ -133,8 +133,11 @@ static void rma_round(struct host *h, ucp_ep_h ep, size_t len,
 {
 	const unsigned int kind = put ? 4 : 5;
 	char *out = place(send_buf, round), *in = place(recv_buf, round + 3);
-	const struct rma r = { .out = out, .in = in, .len = len,
-			       .base = put ? in : out, .size = len,
+	const struct rma r = { .out = out,
+			       .in = in,
+			       .len = len,
+			       .base = put ? in : out,
+			       .size = len,
 			       .put = put };
 
 	if (!len)

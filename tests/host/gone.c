@@ -19,7 +19,7 @@
 #include <unistd.h>
 #include "tests/host/host.h"
 
-#define N	8
+#define N	   8
 #define PATIENCE_S 10
 
 struct side {
@@ -58,8 +58,8 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_len,
 	(void)length;
 	s->received++;
 	/* a rendezvous that nobody fetches */
-	return param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV ?
-	       UCS_INPROGRESS : UCS_OK;
+	return param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV ? UCS_INPROGRESS
+							     : UCS_OK;
 }
 
 static void side_open(struct side *s)
@@ -76,7 +76,9 @@ static void side_open(struct side *s)
 		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
 			      UCP_AM_HANDLER_PARAM_FIELD_CB |
 			      UCP_AM_HANDLER_PARAM_FIELD_ARG,
-		.id = 0, .cb = on_am, .arg = s,
+		.id = 0,
+		.cb = on_am,
+		.arg = s,
 	};
 
 	check(ucp_init(&params, NULL, &s->context), "ucp_init");
@@ -110,15 +112,15 @@ static void progress(void)
 		ucp_worker_progress(goes.worker);
 }
 
-#define wait_until(cond)						\
-	do {								\
-		const time_t end_ = time(NULL) + PATIENCE_S;		\
-		while (!(cond)) {					\
-			progress();					\
-			if (time(NULL) > end_)				\
-				die("%s %zu: no '%s' within %d s",	\
-				    kind, len, #cond, PATIENCE_S);	\
-		}							\
+#define wait_until(cond)                                                      \
+	do {                                                                  \
+		const time_t end_ = time(NULL) + PATIENCE_S;                  \
+		while (!(cond)) {                                             \
+			progress();                                           \
+			if (time(NULL) > end_)                                \
+				die("%s %zu: no '%s' within %d s", kind, len, \
+				    #cond, PATIENCE_S);                       \
+		}                                                             \
 	} while (0)
 
 static void nothing(void *request, ucs_status_t status, void *arg)
@@ -170,7 +172,8 @@ static ucp_mem_h map(void *address)
 	ucp_mem_map_params_t params = {
 		.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
 			      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-		.address = address, .length = len,
+		.address = address,
+		.length = len,
 	};
 	ucp_mem_h memh;
 

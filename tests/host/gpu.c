@@ -25,8 +25,8 @@
 #include "tests/host/gpu.h"
 #include "util/cuda.h"
 
-#define POISON	0x77
-#define EDGE	64 /* looked at before and behind */
+#define POISON 0x77
+#define EDGE   64 /* looked at before and behind */
 
 static size_t largest = 16 * MIB, total;
 
@@ -103,8 +103,8 @@ static size_t behind(const struct buf *b, size_t end)
 
 static void poison(struct buf *b, size_t off, size_t len)
 {
-	buf_fill(b, off - before(off),
-		 before(off) + len + behind(b, off + len), POISON);
+	buf_fill(b, off - before(off), before(off) + len + behind(b, off + len),
+		 POISON);
 }
 
 static void verify_in(struct host *h, struct buf *in, size_t off, size_t len,
@@ -155,9 +155,12 @@ static void rma_round(struct host *h, struct buf *out, struct buf *in,
 		      size_t off, size_t len, uint64_t round, bool put)
 {
 	struct buf *shown = put ? in : out;
-	const struct rma r = { .out = out->p + off, .in = in->p + off,
-			       .len = len, .base = shown->p,
-			       .size = shown->size, .put = put };
+	const struct rma r = { .out = out->p + off,
+			       .in = in->p + off,
+			       .len = len,
+			       .base = shown->p,
+			       .size = shown->size,
+			       .put = put };
 	unsigned int kind = put ? 3 : 4;
 
 	buf_fill(out, off, len, seed_of(h->side, kind, round));
@@ -173,8 +176,8 @@ static void values_of(struct host *h, enum gpumem_kind from,
 		      enum gpumem_kind to, bool rma, uint64_t round)
 {
 	static const size_t sizes[] = {
-		1, 8, 63, 1000, 8191, 8193, 65536, 65541, 300001, MIB - 1,
-		MIB + 1, 4 * MIB, 16 * MIB, 256 * MIB,
+		1,     8,      63,	1000,	 8191,	  8193,	    65536,
+		65541, 300001, MIB - 1, MIB + 1, 4 * MIB, 16 * MIB, 256 * MIB,
 	};
 	struct buf out, in;
 	size_t room = largest + 2 * EDGE;
@@ -241,8 +244,8 @@ static void many(struct host *h)
 	for (round = 1; round <= 4000; round++) {
 		/* the same on both sides: Knuth's MMIX generator */
 		mix = mix * 6364136223846793005u + 1442695040888963407u;
-		len = 1 + (mix >> 33) % (round % 100 ? most >> (mix >> 20) % 20 :
-						      largest);
+		len = 1 + (mix >> 33) % (round % 100 ? most >> (mix >> 20) % 20
+						     : largest);
 		off = (mix >> 40) % EDGE;
 		tag_round(h, &out, &in, off, len, round);
 	}

@@ -6,11 +6,11 @@
 #include "tests/gpu/gpumem.h"
 #include "tests/host/transfer.h"
 
-#define KIB	(1ul << 10)
-#define MIB	(1ul << 20)
+#define KIB (1ul << 10)
+#define MIB (1ul << 20)
 
 /* GPU memory, or host memory where @kind is GPU_HOST. */
-#define GPU_HOST ((enum gpumem_kind)-1)
+#define GPU_HOST ((enum gpumem_kind) - 1)
 struct buf {
 	char *p;
 	size_t size;

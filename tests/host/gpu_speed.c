@@ -6,7 +6,7 @@
 #include <time.h>
 #include "tests/host/gpu.h"
 
-#define WINDOW	16
+#define WINDOW 16
 
 static double now(void)
 {
@@ -160,9 +160,8 @@ static void checked(struct host *h, struct buf *out, struct buf *in, size_t len,
 
 void gpu_speed(struct host *h, size_t largest, size_t total)
 {
-	static const size_t sizes[] = { 8,	   8 * KIB,  64 * KIB,
-					MIB,	   8 * MIB,  64 * MIB,
-					1024 * MIB };
+	static const size_t sizes[] = { 8,	 8 * KIB,  64 * KIB,  MIB,
+					8 * MIB, 64 * MIB, 1024 * MIB };
 	size_t room = largest > WINDOW * MIB ? largest : WINDOW * MIB;
 	unsigned int rounds = gpumem_is_fake() ? 20 : 2000;
 	struct buf out, in;

@@ -102,7 +102,8 @@ static void meet(struct host *h, const char *where, bool wait)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	if (wait) {
 		if (bind(fd, (struct sockaddr *)&ss, len) || listen(fd, 1))
-			die("cannot listen on '%s': %s", where, strerror(errno));
+			die("cannot listen on '%s': %s", where,
+			    strerror(errno));
 		h->oob = accept(fd, NULL, NULL);
 		close(fd);
 		if (far)

@@ -8,8 +8,8 @@
 
 #include "tests/lib/fake_cuda_int.h"
 
-#define MADE	4096u		/* contexts in the life of a process */
-#define OBJECTS		4096
+#define MADE	4096u /* contexts in the life of a process */
+#define OBJECTS 4096
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 struct fake_cuda_live fake_live;
@@ -45,7 +45,7 @@ struct object *fake_find(uint64_t p, size_t len)
 }
 
 struct object *fake_add(enum kind kind, uint64_t base, uint64_t size,
-			  int ordinal)
+			int ordinal)
 {
 	unsigned int i;
 
@@ -53,7 +53,9 @@ struct object *fake_add(enum kind kind, uint64_t base, uint64_t size,
 		;
 	if (i == OBJECTS)
 		abort();
-	objects[i] = (struct object){ .kind = kind, .base = base, .size = size,
+	objects[i] = (struct object){ .kind = kind,
+				      .base = base,
+				      .size = size,
 				      .ordinal = ordinal,
 				      .id = next_id++ };
 	return &objects[i];
@@ -112,9 +114,9 @@ EXPORT int cuInit(unsigned int flags)
 
 EXPORT int cuGetErrorName(int err, const char **name)
 {
-	*name = err == WEFT_CU_INVALID_DEVICE ? "CUDA_ERROR_INVALID_DEVICE" :
-		err == WEFT_CU_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" :
-						"CUDA_ERROR_FAKE";
+	*name = err == WEFT_CU_INVALID_DEVICE  ? "CUDA_ERROR_INVALID_DEVICE"
+		: err == WEFT_CU_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+					       : "CUDA_ERROR_FAKE";
 	return 0;
 }
 
@@ -148,11 +150,11 @@ EXPORT int cuDeviceGetAttribute(int *v, int attr, int dev)
 
 	GATE(0);
 	switch (attr) {
-	case 33:			/* CU_DEVICE_ATTRIBUTE_PCI_BUS_ID */
+	case 33: /* CU_DEVICE_ATTRIBUTE_PCI_BUS_ID */
 		*v = 0xe0 + fake_phys_of[dev];
 		break;
-	case 34:			/* ..._PCI_DEVICE_ID */
-	case 50:			/* ..._PCI_DOMAIN_ID */
+	case 34: /* ..._PCI_DEVICE_ID */
+	case 50: /* ..._PCI_DOMAIN_ID */
 		*v = 0;
 		break;
 	case WEFT_CU_DEVICE_VMM:
@@ -160,7 +162,7 @@ EXPORT int cuDeviceGetAttribute(int *v, int attr, int dev)
 		break;
 	case WEFT_CU_DEVICE_MPS:
 		if (mps && *mps == '0')
-			return WEFT_CU_INVALID_VALUE;	/* an old driver */
+			return WEFT_CU_INVALID_VALUE; /* an old driver */
 		*v = mps != NULL;
 		break;
 	default:
@@ -223,7 +225,7 @@ EXPORT int cuCtxDestroy_v2(void *ctx)
 	GATE(UNSAFE);
 	if (!c->made || c->refs <= 0 || fake_streams_of(c))
 		return WEFT_CU_INVALID_CONTEXT;
-	c->refs = 0;			/* for whoever still names it */
+	c->refs = 0; /* for whoever still names it */
 	__atomic_fetch_sub(&fake_live.contexts, 1, __ATOMIC_RELAXED);
 	return 0;
 }
@@ -231,8 +233,9 @@ EXPORT int cuCtxDestroy_v2(void *ctx)
 EXPORT int cuCtxSetLimit(int limit, size_t value)
 {
 	GATE(CONTEXT);
-	return limit < 0 || limit > WEFT_CU_LIMIT_MALLOC_HEAP_SIZE || value ?
-	       WEFT_CU_INVALID_VALUE : 0;
+	return limit < 0 || limit > WEFT_CU_LIMIT_MALLOC_HEAP_SIZE || value
+		       ? WEFT_CU_INVALID_VALUE
+		       : 0;
 }
 
 EXPORT int cuCtxPushCurrent_v2(void *ctx)
@@ -299,8 +302,9 @@ EXPORT int cuPointerGetAttributes(unsigned int n, int *attrs, void **values,
 			break;
 		case WEFT_CU_POINTER_MEMORY_TYPE:
 			*(unsigned int *)values[i] =
-				!o ? 0 : o->kind == PINNED ?
-				WEFT_CU_MEMORY_HOST : WEFT_CU_MEMORY_DEVICE;
+				!o		    ? 0
+				: o->kind == PINNED ? WEFT_CU_MEMORY_HOST
+						    : WEFT_CU_MEMORY_DEVICE;
 			break;
 		case WEFT_CU_POINTER_BUFFER_ID:
 			*(unsigned long long *)values[i] = o ? o->id : 0;
@@ -344,7 +348,8 @@ EXPORT int cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 		pthread_mutex_unlock(&fake_lock);
 		return WEFT_CU_ALREADY_REGISTERED;
 	}
-	o = fake_add(PINNED, (uintptr_t)p, size, stack[fake_depth - 1]->ordinal);
+	o = fake_add(PINNED, (uintptr_t)p, size,
+		     stack[fake_depth - 1]->ordinal);
 	o->ctx = stack[fake_depth - 1];
 	__atomic_fetch_add(&fake_live.pinned, 1, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&fake_lock);

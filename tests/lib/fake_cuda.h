@@ -20,70 +20,70 @@
 #include <stdint.h>
 
 /* Environment, read at cuInit(): */
-#define FAKE_CUDA_NODES		"WEFT_TEST_CUDA_NODES"	/* "01": GPUs here */
-#define FAKE_CUDA_DELAY		"WEFT_TEST_CUDA_DELAY"	/* us at most */
-#define FAKE_CUDA_NO_WRITE	"WEFT_TEST_CUDA_NO_WRITE" /* no stream write */
+#define FAKE_CUDA_NODES	   "WEFT_TEST_CUDA_NODES"    /* "01": GPUs here */
+#define FAKE_CUDA_DELAY	   "WEFT_TEST_CUDA_DELAY"    /* us at most */
+#define FAKE_CUDA_NO_WRITE "WEFT_TEST_CUDA_NO_WRITE" /* no stream write */
 /* a driver before CUDA 12.8 has no batches ("no"), one before 13 "old" ones */
-#define FAKE_CUDA_BATCH		"WEFT_TEST_CUDA_BATCH"
+#define FAKE_CUDA_BATCH "WEFT_TEST_CUDA_BATCH"
 /* "1": all GPUs are divided; memory of another process cannot be imported */
-#define FAKE_CUDA_MIG		"WEFT_TEST_CUDA_MIG"
+#define FAKE_CUDA_MIG "WEFT_TEST_CUDA_MIG"
 /* "1": all are used through MPS; "0": a driver that cannot be asked */
-#define FAKE_CUDA_MPS		"WEFT_TEST_CUDA_MPS"
+#define FAKE_CUDA_MPS "WEFT_TEST_CUDA_MPS"
 /* the first copy of more than a page gets one byte wrong */
-#define FAKE_CUDA_WRONG		"WEFT_TEST_CUDA_WRONG"
+#define FAKE_CUDA_WRONG "WEFT_TEST_CUDA_WRONG"
 /* there is no memory to be had */
-#define FAKE_CUDA_FULL		"WEFT_TEST_CUDA_FULL"
+#define FAKE_CUDA_FULL "WEFT_TEST_CUDA_FULL"
 /* "1": GPU 1 has no virtual memory management; asked at any time */
-#define FAKE_CUDA_NO_VMM	"WEFT_TEST_CUDA_NO_VMM"
+#define FAKE_CUDA_NO_VMM "WEFT_TEST_CUDA_NO_VMM"
 /* cuInit() never returns */
-#define FAKE_CUDA_HANG		"WEFT_TEST_CUDA_HANG"
+#define FAKE_CUDA_HANG "WEFT_TEST_CUDA_HANG"
 /* NVML answers (WEFT_LIBNVML); else it says that no driver is loaded */
-#define FAKE_NVML		"WEFT_TEST_NVML"
+#define FAKE_NVML "WEFT_TEST_NVML"
 
 /* What is alive: every kind must be back at its number before the test. */
 struct fake_cuda_live {
 	unsigned int handles, maps, reservations, streams, events, pinned;
-	unsigned int contexts;		/* made, not primary */
+	unsigned int contexts; /* made, not primary */
 };
 
 /* X(return type, name, arguments) */
-#define FAKE_CUDA_CONTROL(X)						\
-	X(int, fake_cuda_inits, (void))					\
-	X(void, fake_cuda_live, (struct fake_cuda_live *))		\
-	/* the @n-th call of @name from now on (1: the next) gives @err */ \
-	X(void, fake_cuda_fail, (const char *name, int n, int err))	\
-	/* every call of @name gives @err; 0: no longer */		\
-	X(void, fake_cuda_refuse, (const char *name, int err))		\
-	/* the @n-th call of any kind from now on gives @err; 0: none.	\
-	 * Calls that give something back, ask whether work has ended, or \
-	 * cannot fail are not counted. */				\
-	X(void, fake_cuda_fail_at, (int n, int err))			\
-	X(int, fake_cuda_calls, (void))		/* since then */	\
-	X(const char *, fake_cuda_failed, (void)) /* which; NULL: none */ \
-	/* calls of @name so far */					\
-	X(unsigned int, fake_cuda_called, (const char *name))		\
-	/* calls of @name wait until another one, or NULL, is named */	\
-	X(void, fake_cuda_stall, (const char *name))			\
-	X(unsigned int, fake_cuda_stalled, (void)) /* wait now */	\
-	X(void, fake_cuda_delay, (unsigned int us))			\
-	/* another thread of the program captures, in the global mode */ \
-	X(void, fake_cuda_capture, (bool on))				\
-	X(bool, fake_cuda_capture_broken, (void))			\
-	/* streams stop before their next operation until told to go on */ \
-	X(void, fake_cuda_hold, (bool on))				\
+#define FAKE_CUDA_CONTROL(X)                                                   \
+	X(int, fake_cuda_inits, (void))                                        \
+	X(void, fake_cuda_live, (struct fake_cuda_live *))                     \
+	/* the @n-th call of @name from now on (1: the next) gives @err */     \
+	X(void, fake_cuda_fail, (const char *name, int n, int err))            \
+	/* every call of @name gives @err; 0: no longer */                     \
+	X(void, fake_cuda_refuse, (const char *name, int err))                 \
+	/* the @n-th call of any kind from now on gives @err; 0: none.         \
+	 * Calls that give something back, ask whether work has ended, or      \
+	 * cannot fail are not counted. */                                     \
+	X(void, fake_cuda_fail_at, (int n, int err))                           \
+	X(int, fake_cuda_calls, (void))		  /* since then */             \
+	X(const char *, fake_cuda_failed, (void)) /* which; NULL: none */      \
+	/* calls of @name so far */                                            \
+	X(unsigned int, fake_cuda_called, (const char *name))                  \
+	/* calls of @name wait until another one, or NULL, is named */         \
+	X(void, fake_cuda_stall, (const char *name))                           \
+	X(unsigned int, fake_cuda_stalled, (void)) /* wait now */              \
+	X(void, fake_cuda_delay, (unsigned int us))                            \
+	/* another thread of the program captures, in the global mode */       \
+	X(void, fake_cuda_capture, (bool on))                                  \
+	X(bool, fake_cuda_capture_broken, (void))                              \
+	/* streams stop before their next operation until told to go on */     \
+	X(void, fake_cuda_hold, (bool on))                                     \
 	/* The program's kernels spin, and more is queued behind them: what is \
-	 * in the program's own contexts waits, and so does, in others, what \
-	 * the compute engine copies (small 1D ones from the host, and all \
-	 * within a GPU) and what is of cuMemAlloc(). */		\
-	X(void, fake_cuda_kernels, (bool on))				\
-	/* the program's own: a primary context and memory of GPU @ordinal */ \
-	X(void *, fake_cuda_context, (int ordinal))			\
-	X(void *, fake_cuda_malloc, (int ordinal, size_t size))		\
-	X(void *, fake_cuda_vmm, (int ordinal, size_t size))		\
-	X(void *, fake_cuda_managed, (int ordinal, size_t size))	\
-	/* of no context, as from a stream-ordered pool */		\
-	X(void *, fake_cuda_pool, (int ordinal, size_t size))		\
-	X(void, fake_cuda_free, (void *p))				\
+	 * in the program's own contexts waits, and so does, in others, what   \
+	 * the compute engine copies (small 1D ones from the host, and all     \
+	 * within a GPU) and what is of cuMemAlloc(). */                       \
+	X(void, fake_cuda_kernels, (bool on))                                  \
+	/* the program's own: a primary context and memory of GPU @ordinal */  \
+	X(void *, fake_cuda_context, (int ordinal))                            \
+	X(void *, fake_cuda_malloc, (int ordinal, size_t size))                \
+	X(void *, fake_cuda_vmm, (int ordinal, size_t size))                   \
+	X(void *, fake_cuda_managed, (int ordinal, size_t size))               \
+	/* of no context, as from a stream-ordered pool */                     \
+	X(void *, fake_cuda_pool, (int ordinal, size_t size))                  \
+	X(void, fake_cuda_free, (void *p))                                     \
 	X(unsigned long, fake_cuda_copies, (void))
 
 #define X(type, name, args) type name args;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What every call of the fake driver begins with, and how tests make it fail. */
+/*
+ * What every call of the fake driver begins with, and how tests make it fail.
+ */
 #include <stdio.h>
 #include <string.h>
 

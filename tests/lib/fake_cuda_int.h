@@ -8,7 +8,7 @@
 #include "util/cuda.h"
 #include "util/util.h"
 
-#define EXPORT		__attribute__((visibility("default")))
+#define EXPORT __attribute__((visibility("default")))
 /* The driver declares its calls in no header of ours. */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
@@ -17,27 +17,26 @@
  * what stood there; it knows few instructions (ucm/bistro/bistro_x86_64.c).
  * So they begin with some of those.  To be declared with HOOKED(name) behind.
  */
-#define HOOKED(name) __asm__("hooked_" #name) \
-	__attribute__((visibility("hidden")))
-#define HOOKABLE(name)							\
-	__asm__(".pushsection .text\n"					\
-		".globl " #name "\n"					\
-		".type " #name ", @function\n"				\
-		#name ":\n"						\
-		"push %rbp\npop %rbp\npush %rbp\npop %rbp\n"		\
-		"push %rbp\npop %rbp\n"					\
-		"jmp hooked_" #name "\n"				\
-		".size " #name ", . - " #name "\n"			\
+#define HOOKED(name) \
+	__asm__("hooked_" #name) __attribute__((visibility("hidden")))
+#define HOOKABLE(name)                                       \
+	__asm__(".pushsection .text\n"                       \
+		".globl " #name "\n"                         \
+		".type " #name ", @function\n" #name ":\n"   \
+		"push %rbp\npop %rbp\npush %rbp\npop %rbp\n" \
+		"push %rbp\npop %rbp\n"                      \
+		"jmp hooked_" #name "\n"                     \
+		".size " #name ", . - " #name "\n"           \
 		".popsection")
 
-#define GPUS		8
-#define PAGE_2M		(2ul << 20)
-#define UNSAFE		1	/* would break a capture in the global mode */
-#define CONTEXT		2	/* needs a current one */
+#define GPUS	8
+#define PAGE_2M (2ul << 20)
+#define UNSAFE	1 /* would break a capture in the global mode */
+#define CONTEXT 2 /* needs a current one */
 
 struct context {
 	_Atomic int ordinal, refs;
-	bool made;			/* by cuCtxCreate(): no primary one */
+	bool made; /* by cuCtxCreate(): no primary one */
 };
 
 struct handle {
@@ -53,11 +52,11 @@ struct object {
 	uint64_t base, size, id;
 	int ordinal;
 	void *ctx;
-	uint64_t access;		/* MAPPED: ordinals */
+	uint64_t access; /* MAPPED: ordinals */
 	struct handle *handle;
 };
 
-extern pthread_mutex_t fake_lock;	/* all of the fake's own state */
+extern pthread_mutex_t fake_lock; /* all of the fake's own state */
 extern struct fake_cuda_live fake_live;
 extern unsigned int fake_delay_us;
 extern bool fake_no_write, fake_full;
@@ -67,11 +66,11 @@ extern int fake_inits;
 extern __thread int fake_depth, fake_capture_mode;
 /* What every call begins with: 0, or the error it gives. */
 int fake_gate(const char *name, int flags);
-#define GATE(flags)							\
-	do {								\
-		int gate_ = fake_gate(__func__, flags);			\
-		if (gate_)						\
-			return gate_;					\
+#define GATE(flags)                                     \
+	do {                                            \
+		int gate_ = fake_gate(__func__, flags); \
+		if (gate_)                              \
+			return gate_;                   \
 	} while (0)
 
 struct context *fake_current(void);
@@ -94,15 +93,15 @@ int cuMemCreate(unsigned long long *handle, size_t size,
 		const struct weft_cu_alloc_prop *prop,
 		unsigned long long flags);
 int cuMemRelease(unsigned long long handle);
-int cuMemAddressReserve(uint64_t *ptr, size_t size, size_t align,
-			uint64_t addr, unsigned long long flags);
+int cuMemAddressReserve(uint64_t *ptr, size_t size, size_t align, uint64_t addr,
+			unsigned long long flags);
 int cuMemAddressFree(uint64_t ptr, size_t size);
 int cuMemMap(uint64_t ptr, size_t size, size_t offset,
 	     unsigned long long handle, unsigned long long flags)
 	HOOKED(cuMemMap);
 int cuMemUnmap(uint64_t ptr, size_t size) HOOKED(cuMemUnmap);
-int cuMemSetAccess(uint64_t ptr, size_t size,
-		   const struct weft_cu_access *desc, size_t n);
+int cuMemSetAccess(uint64_t ptr, size_t size, const struct weft_cu_access *desc,
+		   size_t n);
 
 /* Waits for all streams, as freeing memory does. */
 void fake_streams_drain(void);

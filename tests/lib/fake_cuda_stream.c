@@ -7,8 +7,8 @@
 
 #include "tests/lib/fake_cuda_int.h"
 
-#define STREAMS	256
-#define SMALL	(32u << 10)	/* less from the host: by the compute engine */
+#define STREAMS 256
+#define SMALL	(32u << 10) /* less from the host: by the compute engine */
 
 struct event {
 	unsigned long recorded, done;
@@ -22,8 +22,8 @@ struct task {
 	uint32_t value;
 	struct event *event;
 	unsigned long stamp;
-	bool compute;			/* by that engine */
-	bool bound;			/* to its memory's context */
+	bool compute; /* by that engine */
+	bool bound;   /* to its memory's context */
 	void (*fn)(void *arg);
 	void *arg;
 };
@@ -32,7 +32,7 @@ struct stream {
 	struct context *ctx;
 	pthread_t thread;
 	pthread_mutex_t lock;
-	pthread_cond_t cond;		/* a task came, or all are done */
+	pthread_cond_t cond; /* a task came, or all are done */
 	struct task *first, **last;
 	bool stop;
 	unsigned int seed;
@@ -56,8 +56,8 @@ static void run(const struct task *t)
 {
 	switch (t->what) {
 	case COPY:
-		memcpy((void *)(uintptr_t)t->dst,
-		       (void *)(uintptr_t)t->src, t->len);
+		memcpy((void *)(uintptr_t)t->dst, (void *)(uintptr_t)t->src,
+		       t->len);
 		if (t->len > 4096 && atomic_exchange(&fake_wrong, false))
 			*(char *)(uintptr_t)t->dst ^= 1;
 		__atomic_fetch_add(&ncopies, 1, __ATOMIC_RELAXED);
@@ -235,8 +235,8 @@ static bool reachable(uint64_t p, size_t len, int ordinal)
 	pthread_mutex_lock(&fake_lock);
 	whole = fake_find(p, len);
 	part = whole ? whole : fake_find(p, 1);
-	ok = whole ? whole->kind != MAPPED ||
-		     (whole->access & BIT(ordinal)) : !part;
+	ok = whole ? whole->kind != MAPPED || (whole->access & BIT(ordinal))
+		   : !part;
 	pthread_mutex_unlock(&fake_lock);
 	return ok;
 }
@@ -285,10 +285,13 @@ static int copy(uint64_t dst, uint64_t src, size_t n, struct stream *st,
 	if (!reachable(dst, n, st->ctx->ordinal) ||
 	    !reachable(src, n, st->ctx->ordinal))
 		return WEFT_CU_INVALID_VALUE;
-	push(st, (struct task){ .what = COPY, .dst = dst, .src = src,
-				.len = n, .compute = compute,
-				.bound = of_a_context(dst) ||
-					 of_a_context(src) });
+	push(st,
+	     (struct task){ .what = COPY,
+			    .dst = dst,
+			    .src = src,
+			    .len = n,
+			    .compute = compute,
+			    .bound = of_a_context(dst) || of_a_context(src) });
 	return 0;
 }
 
@@ -341,8 +344,9 @@ static int batch_new(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t n,
 {
 	int err = fake_gate("cuMemcpyBatchAsync_v2", CONTEXT);
 
-	return err ? err : batch(dsts, srcs, sizes, n, attrs, attr_at, nattrs,
-				 stream);
+	return err ? err
+		   : batch(dsts, srcs, sizes, n, attrs, attr_at, nattrs,
+			   stream);
 }
 
 static int batch_old(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t n,
@@ -352,8 +356,9 @@ static int batch_old(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t n,
 	int err = fake_gate("cuMemcpyBatchAsync", CONTEXT);
 
 	*failed = SIZE_MAX;
-	return err ? err : batch(dsts, srcs, sizes, n, attrs, attr_at, nattrs,
-				 stream);
+	return err ? err
+		   : batch(dsts, srcs, sizes, n, attrs, attr_at, nattrs,
+			   stream);
 }
 
 /* dlsym() asks these which function it is: none, where it finds NULL. */
@@ -425,8 +430,8 @@ EXPORT int cuEventRecord(void *event, void *stream)
 	err = check(st);
 	if (err)
 		return err;
-	push(st, (struct task){ .what = EVENT, .event = e,
-				.stamp = ++e->recorded });
+	push(st, (struct task){
+			 .what = EVENT, .event = e, .stamp = ++e->recorded });
 	return 0;
 }
 
@@ -435,8 +440,9 @@ EXPORT int cuEventQuery(void *event)
 	struct event *e = event;
 
 	GATE(UNSAFE);
-	return __atomic_load_n(&e->done, __ATOMIC_ACQUIRE) == e->recorded ?
-	       0 : WEFT_CU_NOT_READY;
+	return __atomic_load_n(&e->done, __ATOMIC_ACQUIRE) == e->recorded
+		       ? 0
+		       : WEFT_CU_NOT_READY;
 }
 
 EXPORT int cuLaunchHostFunc(void *stream, void (*fn)(void *), void *arg)

@@ -11,7 +11,7 @@
 
 #include "tests/lib/fake_cuda_int.h"
 
-#define NOT_FOUND	500	/* CUDA_ERROR_NOT_FOUND */
+#define NOT_FOUND 500 /* CUDA_ERROR_NOT_FOUND */
 
 EXPORT int cuGetErrorString(int err, const char **text)
 {
@@ -41,7 +41,7 @@ EXPORT int cuGetProcAddress_v2(const char *name, void **fn, int version,
 	(void)flags;
 	*fn = known ? (void *)cuCtxSetFlags : NULL;
 	if (found)
-		*found = !known;	/* CUdriverProcAddressQueryResult */
+		*found = !known; /* CUdriverProcAddressQueryResult */
 	return known ? 0 : NOT_FOUND;
 }
 
@@ -192,8 +192,9 @@ EXPORT int cuMemRangeGetAttribute(void *value, size_t size, int attr,
 	return WEFT_CU_INVALID_VALUE;
 }
 
-EXPORT int cuMemGetAllocationPropertiesFromHandle(
-	struct weft_cu_alloc_prop *prop, unsigned long long handle)
+EXPORT int
+cuMemGetAllocationPropertiesFromHandle(struct weft_cu_alloc_prop *prop,
+				       unsigned long long handle)
 {
 	const struct handle *h = (struct handle *)(uintptr_t)handle;
 	int i;
@@ -264,10 +265,10 @@ EXPORT int cuStreamAddCallback(void *stream,
 
 /* ---- what this GPU cannot do --------------------------------------------- */
 
-#define NOT_HERE(name)							\
-	EXPORT int name(void)						\
-	{								\
-		return WEFT_CU_NOT_SUPPORTED;				\
+#define NOT_HERE(name)                        \
+	EXPORT int name(void)                 \
+	{                                     \
+		return WEFT_CU_NOT_SUPPORTED; \
 	}
 NOT_HERE(cuIpcGetMemHandle)
 NOT_HERE(cuIpcOpenMemHandle_v2)

@@ -111,7 +111,7 @@ EXPORT int cuMemImportFromShareableHandle(unsigned long long *handle,
 	for (i = 0; i < fake_gpus && fake_phys_of[i] != target[16] - '0'; i++)
 		;
 	if (i == fake_gpus || fake_mig())
-		return WEFT_CU_INVALID_DEVICE;	/* no device node here */
+		return WEFT_CU_INVALID_DEVICE; /* no device node here */
 	size = lseek(fd, 0, SEEK_END);
 	h = calloc(1, sizeof(*h));
 	h->fd = dup(fd);
@@ -152,7 +152,8 @@ EXPORT int cuMemAddressFree(uint64_t ptr, size_t size)
 	o = fake_exact(RESERVED, ptr, size);
 	if (o && !fake_exact(MAPPED, ptr, size)) {
 		o->kind = FREE;
-		__atomic_fetch_sub(&fake_live.reservations, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_sub(&fake_live.reservations, 1,
+				   __ATOMIC_RELAXED);
 		munmap((void *)(uintptr_t)ptr, size);
 	} else {
 		o = NULL;
@@ -163,7 +164,7 @@ EXPORT int cuMemAddressFree(uint64_t ptr, size_t size)
 
 HOOKABLE(cuMemMap);
 int cuMemMap(uint64_t ptr, size_t size, size_t offset,
-		    unsigned long long handle, unsigned long long flags)
+	     unsigned long long handle, unsigned long long flags)
 {
 	struct handle *h = (struct handle *)(uintptr_t)handle;
 	struct object *o;

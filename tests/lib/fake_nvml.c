@@ -13,10 +13,10 @@
 #include "tests/lib/fake_cuda_int.h"
 #include "util/nvml.h"
 
-#define INVALID_ARGUMENT	2	/* NVML_ERROR_INVALID_ARGUMENT */
-#define NOT_SUPPORTED		3
-#define NOT_FOUND		6
-#define SWITCH_BUS		0x40
+#define INVALID_ARGUMENT 2 /* NVML_ERROR_INVALID_ARGUMENT */
+#define NOT_SUPPORTED	 3
+#define NOT_FOUND	 6
+#define SWITCH_BUS	 0x40
 
 static int inits;
 
@@ -111,7 +111,7 @@ EXPORT int nvmlDeviceGetP2PStatus(void *dev, void *other, int capability,
 		ok = ok && phys(dev) / 2 == phys(other) / 2;
 	else if (capability != WEFT_NVML_P2P_READ)
 		return INVALID_ARGUMENT;
-	*status = ok ? WEFT_NVML_P2P_OK : 1;	/* chipset not supported */
+	*status = ok ? WEFT_NVML_P2P_OK : 1; /* chipset not supported */
 	return 0;
 }
 
@@ -144,10 +144,10 @@ EXPORT const char *nvmlErrorString(int err)
 }
 
 /* What UCX asks beyond that (uct/cuda/cuda_ipc). */
-#define NO_NVML(name)							\
-	EXPORT int name(void)						\
-	{								\
-		return WEFT_NVML_DRIVER_NOT_LOADED;			\
+#define NO_NVML(name)                               \
+	EXPORT int name(void)                       \
+	{                                           \
+		return WEFT_NVML_DRIVER_NOT_LOADED; \
 	}
 NO_NVML(nvmlInitWithFlags)
 NO_NVML(nvmlDeviceGetFieldValues)

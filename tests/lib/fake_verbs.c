@@ -71,7 +71,8 @@ static struct ibv_context *open_device(struct ibv_device *dev)
 
 static int close_device(struct ibv_context *base)
 {
-	struct fake_context *ctx = container_of(base, struct fake_context, base);
+	struct fake_context *ctx =
+		container_of(base, struct fake_context, base);
 	const int err = fake_fails("close_device") ? EIO : 0;
 
 	if (ctx->users)
@@ -121,7 +122,8 @@ static int query_port(struct ibv_context *ctx, uint8_t port,
 
 static int get_async_event(struct ibv_context *base, struct ibv_async_event *ev)
 {
-	struct fake_context *ctx = container_of(base, struct fake_context, base);
+	struct fake_context *ctx =
+		container_of(base, struct fake_context, base);
 	struct fake_cq *cq;
 	uint64_t one;
 	int other;
@@ -140,7 +142,7 @@ static int get_async_event(struct ibv_context *base, struct ibv_async_event *ev)
 		if (cq)
 			atomic_store(&cq->unacked, true);
 		fake_unlock();
-		errno = EAGAIN;	/* it was destroyed meanwhile */
+		errno = EAGAIN; /* it was destroyed meanwhile */
 		ev->element.cq = cq ? &cq->base : NULL;
 		return cq ? 0 : -1;
 	}
@@ -156,8 +158,9 @@ static int get_async_event(struct ibv_context *base, struct ibv_async_event *ev)
 static void ack_async_event(struct ibv_async_event *ev)
 {
 	if (ev->event_type == IBV_EVENT_CQ_ERR)
-		atomic_store(&container_of(ev->element.cq, struct fake_cq,
-					   base)->unacked, false);
+		atomic_store(&container_of(ev->element.cq, struct fake_cq, base)
+				      ->unacked,
+			     false);
 }
 
 static struct ibv_pd *alloc_pd(struct ibv_context *base)
@@ -184,9 +187,11 @@ static int dealloc_pd(struct ibv_pd *pd)
 
 	fake_lock();
 	for (i = 0; i < FAKE_MRS; i++)
-		used |= fake_shm->mr[i].used && fake_shm->mr[i].pd == pd->handle;
+		used |= fake_shm->mr[i].used &&
+			fake_shm->mr[i].pd == pd->handle;
 	for (i = 0; i < FAKE_QPS; i++)
-		used |= fake_shm->qp[i].used && fake_shm->qp[i].pd == pd->handle;
+		used |= fake_shm->qp[i].used &&
+			fake_shm->qp[i].pd == pd->handle;
 	fake_unlock();
 	if (used)
 		return EBUSY;
@@ -236,7 +241,8 @@ static struct ibv_cq *create_cq(struct ibv_context *base, int cqe,
 				void *context, struct ibv_comp_channel *ch,
 				int vector)
 {
-	struct fake_context *ctx = container_of(base, struct fake_context, base);
+	struct fake_context *ctx =
+		container_of(base, struct fake_context, base);
 	struct fake_cq *cq;
 	struct fake_scq *s;
 	unsigned int i;
@@ -272,8 +278,8 @@ static int destroy_cq(struct ibv_cq *base)
 {
 	const int err = fake_fails("destroy_cq") ? EIO : 0;
 	struct fake_cq *cq = container_of(base, struct fake_cq, base);
-	struct fake_context *ctx = container_of(base->context,
-						struct fake_context, base);
+	struct fake_context *ctx =
+		container_of(base->context, struct fake_context, base);
 
 	fake_lock();
 	if (fake_shm->cq[cq->index].users) {
@@ -298,8 +304,8 @@ static int destroy_cq(struct ibv_cq *base)
 static int get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **base,
 			void **context)
 {
-	struct fake_context *ctx = container_of(ch->context,
-						struct fake_context, base);
+	struct fake_context *ctx =
+		container_of(ch->context, struct fake_context, base);
 	uint64_t one;
 	unsigned int i;
 
@@ -368,10 +374,11 @@ static struct fake_sqp *shared_qp(const struct ibv_qp *qp)
 	return &fake_shm->qp[qp->qp_num % FAKE_QPS];
 }
 
-static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+static struct ibv_qp *create_qp(struct ibv_pd *pd,
+				struct ibv_qp_init_attr *init)
 {
-	struct fake_context *ctx = container_of(pd->context,
-						struct fake_context, base);
+	struct fake_context *ctx =
+		container_of(pd->context, struct fake_context, base);
 	struct fake_cq *cq = container_of(init->send_cq, struct fake_cq, base);
 	struct ibv_qp *qp;
 	struct fake_sqp *s;
@@ -380,7 +387,8 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init
 
 	if (fake_fails("create_qp"))
 		return NULL;
-	if (init->cap.max_send_wr > FAKE_SQ || init->cap.max_recv_wr > FAKE_RQ ||
+	if (init->cap.max_send_wr > FAKE_SQ ||
+	    init->cap.max_recv_wr > FAKE_RQ ||
 	    init->cap.max_inline_data > FAKE_INLINE ||
 	    init->qp_type != IBV_QPT_RC) {
 		errno = EINVAL;
@@ -469,8 +477,9 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	} else if (s->state == IBV_QPS_RTR) {
 		s->dest_qpn = attr->dest_qp_num;
 		s->rq_psn = attr->rq_psn;
-		s->dest = attr->ah_attr.is_global ?
-			  attr->ah_attr.grh.dgid.raw[15] : attr->ah_attr.dlid;
+		s->dest = attr->ah_attr.is_global
+				  ? attr->ah_attr.grh.dgid.raw[15]
+				  : attr->ah_attr.dlid;
 		fake_shm->path.mtu = attr->path_mtu;
 		fake_shm->path.service_level = attr->ah_attr.sl;
 		fake_shm->path.traffic_class = attr->ah_attr.grh.traffic_class;
@@ -572,9 +581,8 @@ static int dereg_mr(struct ibv_mr *mr)
 }
 
 #define X(field, symbol, type, args) .field = field,
-#define Y(field, type, args) .field = field,
-const struct weft_verbs fake_table = {
-	WEFT_VERBS_CALLS(X) WEFT_VERBS_INLINE(Y)
-};
+#define Y(field, type, args)	     .field = field,
+const struct weft_verbs fake_table = { WEFT_VERBS_CALLS(X)
+					       WEFT_VERBS_INLINE(Y) };
 #undef X
 #undef Y

@@ -83,16 +83,18 @@ static void make_sysfs(void)
 
 	if (!mkdtemp(sysfs))
 		abort();
-	snprintf(command, sizeof(command),
-		 "cd %s && for i in 0 1; do "
-		 "p=class/infiniband/fake$i/ports/1; "
-		 "mkdir -p $p/gids $p/gid_attrs/types $p/gid_attrs/ndevs && "
-		 "echo '4: ACTIVE' >$p/state && echo Ethernet >$p/link_layer && "
-		 "echo '100 Gb/sec (4X EDR)' >$p/rate && "
-		 "echo lo >$p/gid_attrs/ndevs/0 && "
-		 "echo 'RoCE v2' >$p/gid_attrs/types/0 && "
-		 "echo 0000:0000:0000:0000:0000:ffff:7f00:000$((i + 1)) "
-		 ">$p/gids/0 || exit 1; done", sysfs);
+	snprintf(
+		command, sizeof(command),
+		"cd %s && for i in 0 1; do "
+		"p=class/infiniband/fake$i/ports/1; "
+		"mkdir -p $p/gids $p/gid_attrs/types $p/gid_attrs/ndevs && "
+		"echo '4: ACTIVE' >$p/state && echo Ethernet >$p/link_layer && "
+		"echo '100 Gb/sec (4X EDR)' >$p/rate && "
+		"echo lo >$p/gid_attrs/ndevs/0 && "
+		"echo 'RoCE v2' >$p/gid_attrs/types/0 && "
+		"echo 0000:0000:0000:0000:0000:ffff:7f00:000$((i + 1)) "
+		">$p/gids/0 || exit 1; done",
+		sysfs);
 	if (system(command))
 		abort();
 	weft_sysfs_root = sysfs;
@@ -100,9 +102,10 @@ static void make_sysfs(void)
 
 static void map_shared(int fd)
 {
-	fake_shm = mmap(NULL, sizeof(*fake_shm), PROT_READ | PROT_WRITE,
-			MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0) |
-			MAP_NORESERVE, fd, 0);
+	fake_shm =
+		mmap(NULL, sizeof(*fake_shm), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0) | MAP_NORESERVE,
+		     fd, 0);
 	if (fake_shm == MAP_FAILED)
 		abort();
 }
@@ -138,7 +141,7 @@ void fake_verbs_attach(const char *path)
 	map_shared(fd);
 	if (!st.st_size)
 		init_shared();
-	flock(fd, LOCK_UN);	/* the mapping keeps it else */
+	flock(fd, LOCK_UN); /* the mapping keeps it else */
 	close(fd);
 }
 
@@ -162,8 +165,8 @@ void fake_verbs_gid(unsigned int device, bool roce, const char *gid)
 	fake_shm->infiniband[device] = !roce;
 	snprintf(command, sizeof(command),
 		 "cd %s/class/infiniband/fake%u/ports/1 && "
-		 "echo %s >link_layer && echo %s >gids/0", sysfs, device,
-		 roce ? "Ethernet" : "InfiniBand", gid);
+		 "echo %s >link_layer && echo %s >gids/0",
+		 sysfs, device, roce ? "Ethernet" : "InfiniBand", gid);
 	if (system(command))
 		abort();
 }
@@ -245,7 +248,8 @@ void fake_verbs_event(unsigned int device, int type)
 		if (type == IBV_EVENT_CQ_ERR)
 			break_queue(fake_contexts[i]);
 		atomic_store(&fake_contexts[i]->other, type + 1);
-		if (write(fake_contexts[i]->base.async_fd, &one, sizeof(one)) < 0)
+		if (write(fake_contexts[i]->base.async_fd, &one, sizeof(one)) <
+		    0)
 			abort();
 	}
 }
@@ -326,7 +330,8 @@ void fake_verbs_link(bool up)
 			continue;
 		if (!up)
 			atomic_fetch_add(&fake_contexts[i]->down, 1);
-		if (write(fake_contexts[i]->base.async_fd, &one, sizeof(one)) < 0)
+		if (write(fake_contexts[i]->base.async_fd, &one, sizeof(one)) <
+		    0)
 			abort();
 	}
 }

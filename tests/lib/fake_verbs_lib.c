@@ -8,17 +8,18 @@
 
 #include "tests/lib/fake_verbs_int.h"
 
-#define FAKE_VERBS_FILE		"WEFT_TEST_VERBS"
+#define FAKE_VERBS_FILE "WEFT_TEST_VERBS"
 
 /* Under the names of libibverbs, of which its header has macros, too. */
-#define X(field, symbol, type, args)					\
-	typedef type call_##field args;					\
-	static call_##field *find_##field(void)				\
-	{								\
-		return fake_table.field;				\
-	}								\
-	__attribute__((visibility("default"), ifunc("find_" #field)))	\
-	extern type lib_##field args __asm__(#symbol);
+#define X(field, symbol, type, args)                                   \
+	typedef type call_##field args;                                \
+	static call_##field *find_##field(void)                        \
+	{                                                              \
+		return fake_table.field;                               \
+	}                                                              \
+	__attribute__((visibility("default"),                          \
+		       ifunc("find_" #field))) extern type lib_##field \
+		args __asm__(#symbol);
 WEFT_VERBS_CALLS(X)
 #undef X
 

@@ -13,7 +13,7 @@
 #include "tests/lib/fake_verbs_int.h"
 #include "util/util.h"
 
-#define STEP	(128u << 10)	/* bytes moved before others have their turn */
+#define STEP (128u << 10) /* bytes moved before others have their turn */
 
 /*
  * A waiter that is killed can take another's wakeup with it, where somebody
@@ -132,7 +132,8 @@ static bool allowed(const struct fake_sqp *qp, uint32_t key, uint64_t addr,
 static bool copy(pid_t to, uint64_t dst, pid_t from, uint64_t src, size_t len)
 {
 	static uint8_t buf[STEP];
-	struct iovec mine = { buf, len }, there = { (void *)(uintptr_t)src, len };
+	struct iovec mine = { buf, len },
+		     there = { (void *)(uintptr_t)src, len };
 
 	if (process_vm_readv(from, &mine, 1, &there, 1, 0) != (ssize_t)len)
 		return false;
@@ -163,7 +164,7 @@ static int move_bytes(struct fake_sqp *qp, struct fake_sqp *to,
 	remote += w->done;
 	if (read ? !copy(qp->pid, local, to->pid, remote, n)
 		 : !copy(to->pid, remote, qp->pid, local, n))
-		return 0;	/* the peer's process is gone */
+		return 0; /* the peer's process is gone */
 	w->done += (uint32_t)n;
 	return w->done == w->sge.length;
 }
@@ -196,9 +197,8 @@ static int do_send(struct fake_sqp *qp, struct fake_sqp *to, struct fake_wr *w)
 
 	if (!may_receive(to, w))
 		return -1;
-	if (len > rr->sge.length ||
-	    !allowed(to, rr->sge.lkey, rr->sge.addr, len,
-		     IBV_ACCESS_LOCAL_WRITE)) {
+	if (len > rr->sge.length || !allowed(to, rr->sge.lkey, rr->sge.addr,
+					     len, IBV_ACCESS_LOCAL_WRITE)) {
 		w->status = IBV_WC_REM_INV_REQ_ERR;
 		return -1;
 	}
@@ -216,7 +216,8 @@ static int execute(struct fake_sqp *qp, struct fake_sqp *to, struct fake_wr *w)
 	struct ibv_wc wc = {
 		.opcode = IBV_WC_RECV_RDMA_WITH_IMM,
 		.byte_len = w->has_sge ? w->sge.length : 0,
-		.imm_data = w->wr.imm_data, .wc_flags = IBV_WC_WITH_IMM,
+		.imm_data = w->wr.imm_data,
+		.wc_flags = IBV_WC_WITH_IMM,
 	};
 	int r;
 
@@ -224,7 +225,8 @@ static int execute(struct fake_sqp *qp, struct fake_sqp *to, struct fake_wr *w)
 		w->status = fake_shm->all_status;
 		return -1;
 	}
-	if (fake_shm->next_status && w->wr.opcode != IBV_WR_SEND && w->has_sge) {
+	if (fake_shm->next_status && w->wr.opcode != IBV_WR_SEND &&
+	    w->has_sge) {
 		w->status = fake_shm->next_status;
 		fake_shm->next_status = 0;
 		return -1;
@@ -234,8 +236,8 @@ static int execute(struct fake_sqp *qp, struct fake_sqp *to, struct fake_wr *w)
 	/* an empty request asks for no key (Architecture, 9.4.1.1.4) */
 	if (w->has_sge && w->sge.length &&
 	    !allowed(to, w->wr.wr.rdma.rkey, w->wr.wr.rdma.remote_addr,
-		     w->sge.length, read ? IBV_ACCESS_REMOTE_READ :
-					   IBV_ACCESS_REMOTE_WRITE)) {
+		     w->sge.length,
+		     read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE)) {
 		w->status = IBV_WC_REM_ACCESS_ERR;
 		return -1;
 	}
@@ -276,7 +278,7 @@ static bool run_qp(struct fake_sqp *qp)
 		if (r < 0 && (w->status == IBV_WC_REM_ACCESS_ERR ||
 			      w->status == IBV_WC_REM_INV_REQ_ERR))
 			end_pair(to);
-		return true;	/* the completion comes in a later round */
+		return true; /* the completion comes in a later round */
 	}
 	wc.wr_id = w->wr.wr_id;
 	wc.status = w->status;
@@ -340,7 +342,7 @@ void *fake_wire_thread(void *arg)
 		any = turn(ctx, &from);
 		fake_unlock();
 		if (any)
-			fake_kick();	/* other devices have to ring, too */
+			fake_kick(); /* other devices have to ring, too */
 		else
 			syscall(SYS_futex, &fake_shm->kick, FUTEX_WAIT, seen,
 				&nap, NULL, 0);

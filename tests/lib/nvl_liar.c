@@ -92,7 +92,8 @@ void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 	const struct weft_dev_ops *nvl = &weft_nvlink_ops;
 	struct weft_iface_cb all = *cb;
 	const struct weft_iface_params params = {
-		.netdev = "nvl", .cb = &all,
+		.netdev = "nvl",
+		.cb = &all,
 	};
 	uint8_t packed[WEFT_RKEY_MAX];
 
@@ -178,7 +179,8 @@ static int take_frame(struct liar *l, struct nvl_frame *f, int fds[2])
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = { f, sizeof(*f) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1,
+	struct msghdr m = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
 			    .msg_control = control.buf,
 			    .msg_controllen = sizeof(control.buf) };
 	struct cmsghdr *c;
@@ -317,7 +319,7 @@ void liar_message(struct liar *l, const struct nvl_msg *m, const void *data,
 	size_t at = l->msg_tail & (NVL_MSG_RING - 1);
 
 	if (room > NVL_MSG_RING - at)
-		return;			/* no need of the other end */
+		return; /* no need of the other end */
 	memcpy(msgs + at, m, sizeof(*m));
 	memcpy(msgs + at + sizeof(*m), data, len);
 	l->msg_tail += room;

@@ -11,17 +11,17 @@
 #include "devices/region.h"
 #include "util/clock.h"
 
-#define LIAR_WAIT_MS	30000
+#define LIAR_WAIT_MS 30000
 
 struct liar {
-	struct weft_iface *iface;	/* whom it lies to */
+	struct weft_iface *iface; /* whom it lies to */
 	int fd;
-	uint8_t *theirs, *ours;		/* inboxes; theirs is what we fill */
-	uint64_t op_tail, msg_tail;	/* of theirs */
-	int ring_fd;			/* of the ring we were offered; -1 */
+	uint8_t *theirs, *ours;	    /* inboxes; theirs is what we fill */
+	uint64_t op_tail, msg_tail; /* of theirs */
+	int ring_fd;		    /* of the ring we were offered; -1 */
 	uint8_t ring;
 	uint64_t ring_pos;
-	unsigned int frames[NVL_FRAME_TYPES];	/* that came */
+	unsigned int frames[NVL_FRAME_TYPES]; /* that came */
 };
 
 extern const uint8_t liar_key[WEFT_KEY_LEN];
@@ -35,21 +35,21 @@ struct liar_victim {
 	struct weft_iface_attr attr;
 	struct weft_mem *mem;
 	struct weft_rkey key;
-	struct weft_address liar;	/* for its endpoint towards them */
+	struct weft_address liar; /* for its endpoint towards them */
 };
 /* Calls that @cb leaves out do nothing. */
 void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 		      void *buf, size_t len);
 
 /* For tests of Criterion's: progresses the victim until @cond. */
-#define liar_wait(v, cond)						\
-	do {								\
-		uint64_t end_ = weft_now_ms() + LIAR_WAIT_MS;		\
-		while (!(cond)) {					\
-			(v)->iface->ops->progress((v)->iface);		\
-			cr_assert(weft_now_ms() < end_,			\
-				  "no '%s' in time", #cond);		\
-		}							\
+#define liar_wait(v, cond)                                                 \
+	do {                                                               \
+		uint64_t end_ = weft_now_ms() + LIAR_WAIT_MS;              \
+		while (!(cond)) {                                          \
+			(v)->iface->ops->progress((v)->iface);             \
+			cr_assert(weft_now_ms() < end_, "no '%s' in time", \
+				  #cond);                                  \
+		}                                                          \
 	} while (0)
 
 /* A sealed memfd, as the device makes them. */

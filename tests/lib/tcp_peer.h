@@ -11,9 +11,9 @@
 #include "devices/tcp/tcp_proto.h"
 
 struct tcp_peer {
-	struct weft_iface *iface;	/* whom it talks to */
-	struct weft_address addr;	/* where that listens */
-	uint32_t sequence;		/* endpoints "made" so far */
+	struct weft_iface *iface; /* whom it talks to */
+	struct weft_address addr; /* where that listens */
+	uint32_t sequence;	  /* endpoints "made" so far */
 };
 
 /* Progresses the interface until @fd has one of poll()'s @events. */

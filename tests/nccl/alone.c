@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * alone API PLUGIN: a process connects to itself, as NCCL would, and looks what
- * of the plugin's is left once its last comm is closed, and once it is unloaded.
+ * of the plugin's is left once its last comm is closed, and once it is
+ * unloaded.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -12,8 +13,8 @@
 #include <unistd.h>
 #include "tests/nccl/perf/plugin.h"
 
-#define LEN	(4u << 20)
-#define CYCLES	3
+#define LEN    (4u << 20)
+#define CYCLES 3
 
 static struct perf_plugin plugin;
 
@@ -72,10 +73,12 @@ static void transfer(void *send, void *recv)
 	while (!done[0] || !done[1]) {
 		if (!req[1])
 			need(perf_irecv(&plugin, recv, 1, &data, &size, &tag,
-					&mr[1], &req[1]), "irecv");
+					&mr[1], &req[1]),
+			     "irecv");
 		if (!req[0])
 			need(perf_isend(&plugin, send, out, LEN, 0, mr[0],
-					&req[0]), "isend");
+					&req[0]),
+			     "isend");
 		if (req[0] && !done[0])
 			need(perf_test(&plugin, req[0], &done[0], NULL),
 			     "test");

@@ -18,7 +18,7 @@
 
 struct request {
 	void *real;
-	char *data;			/* of a receive */
+	char *data; /* of a receive */
 	size_t size;
 	time_t born;
 };
@@ -26,7 +26,7 @@ struct request {
 static void *lib;
 static struct nccl_net_v9 *real;
 static atomic_int accepts, connects, inits, regs, active;
-static atomic_bool torn;		/* one closed beside requests */
+static atomic_bool torn; /* one closed beside requests */
 
 static bool fault(const char *name)
 {
@@ -140,8 +140,8 @@ static enum nccl_result isend(void *comm, void *data, size_t size, int tag,
 static enum nccl_result irecv(void *comm, int n, void **data, size_t *sizes,
 			      int *tags, void **mrs, void **request)
 {
-	enum nccl_result r = real->irecv(comm, n, data, sizes, tags, mrs,
-					 request);
+	enum nccl_result r =
+		real->irecv(comm, n, data, sizes, tags, mrs, request);
 
 	*request = wrap(*request, data[0], sizes[0]);
 	return r;
@@ -221,8 +221,7 @@ static enum nccl_result close_listen(void *listener)
 }
 
 extern struct nccl_net_v9 ncclNetPlugin_v9;
-__attribute__((visibility("default")))
-struct nccl_net_v9 ncclNetPlugin_v9 = {
+__attribute__((visibility("default"))) struct nccl_net_v9 ncclNetPlugin_v9 = {
 	.name = "faulty",
 	.init = init,
 	.devices = devices,

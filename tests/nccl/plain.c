@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A network plugin that has nothing of weft's: one socket per connection over
- * loopback, as plain as NCCL's interface allows, in versions 8 and 11.  nccl_perf
- * has to find it good, and to measure it.
+ * loopback, as plain as NCCL's interface allows, in versions 8 and 11.
+ * nccl_perf has to find it good, and to measure it.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -12,14 +12,14 @@
 #include <unistd.h>
 #include "nccl_net/abi/net.h"
 
-#define SLOTS	32
+#define SLOTS 32
 
 struct request {
 	struct comm *comm;
 	char *data;
-	uint64_t size, moved;		/* the size: posted, then true */
-	size_t head;			/* bytes of the size that crossed */
-	uint64_t told;			/* as the sender says it */
+	uint64_t size, moved; /* the size: posted, then true */
+	size_t head;	      /* bytes of the size that crossed */
+	uint64_t told;	      /* as the sender says it */
 	enum { IDLE, QUEUED, DONE } state;
 };
 
@@ -27,7 +27,7 @@ struct comm {
 	int fd;
 	int send;
 	enum nccl_result broken;
-	unsigned int first, last;	/* requests not done */
+	unsigned int first, last; /* requests not done */
 	struct request req[SLOTS];
 };
 
@@ -109,8 +109,8 @@ static int move(struct comm *c, void *buf, uint64_t n, uint64_t *at)
 
 	while (*at < n) {
 		ret = c->send ? send(c->fd, (char *)buf + *at, n - *at,
-				     MSG_DONTWAIT | MSG_NOSIGNAL) :
-				recv(c->fd, (char *)buf + *at, n - *at,
+				     MSG_DONTWAIT | MSG_NOSIGNAL)
+			      : recv(c->fd, (char *)buf + *at, n - *at,
 				     MSG_DONTWAIT);
 		if (ret < 0 && errno == EAGAIN)
 			return -EAGAIN;
@@ -147,8 +147,8 @@ static void progress(struct comm *c)
 		if (!ret)
 			c->req[c->first++ % SLOTS].state = DONE;
 		else if (ret != -EAGAIN)
-			c->broken = ret == -EMSGSIZE ? NCCL_INVALID_USAGE :
-				    NCCL_REMOTE_ERROR;
+			c->broken = ret == -EMSGSIZE ? NCCL_INVALID_USAGE
+						     : NCCL_REMOTE_ERROR;
 	}
 	if (c->broken)
 		shutdown(c->fd, SHUT_RDWR);
@@ -164,8 +164,9 @@ static enum nccl_result post(struct comm *c, void *data, size_t size,
 		return c->broken;
 	if (r->state != IDLE)
 		return NCCL_SUCCESS;
-	*r = (struct request){ .comm = c, .data = data, .size = size,
-			       .state = QUEUED };
+	*r = (struct request){
+		.comm = c, .data = data, .size = size, .state = QUEUED
+	};
 	c->last++;
 	*request = r;
 	progress(c);
@@ -200,7 +201,7 @@ static enum nccl_result close_listen(void *listener)
 	return NCCL_SUCCESS;
 }
 
-/* ---- version 8 ------------------------------------------------------------ */
+/* ---- version 8 ---------------------------------------------------------- */
 
 static enum nccl_result init_v8(nccl_logger log)
 {
@@ -213,7 +214,8 @@ static enum nccl_result properties_v8(int dev, struct nccl_props_v8 *p)
 
 	*p = (struct nccl_props_v8){ .name = name,
 				     .ptr_support = NCCL_PTR_HOST,
-				     .speed = 10000 + dev, .max_comms = 1024,
+				     .speed = 10000 + dev,
+				     .max_comms = 1024,
 				     .max_recvs = 1 };
 	return NCCL_SUCCESS;
 }
@@ -243,22 +245,30 @@ static enum nccl_result irecv_v8(void *comm, int n, void **data, int *sizes,
 {
 	(void)tags;
 	(void)mrs;
-	return n != 1 ? NCCL_INVALID_ARGUMENT :
-			post(comm, data[0], (size_t)sizes[0], request);
+	return n != 1 ? NCCL_INVALID_ARGUMENT
+		      : post(comm, data[0], (size_t)sizes[0], request);
 }
 
 extern struct nccl_net_v8 ncclNetPlugin_v8;
-__attribute__((visibility("default")))
-struct nccl_net_v8 ncclNetPlugin_v8 = {
-	.name = "plain", .init = init_v8, .devices = devices,
-	.get_properties = properties_v8, .listen = listen_v8,
-	.connect = connect_v8, .accept = accept_from, .reg = reg,
-	.dereg = dereg, .isend = isend_v8, .irecv = irecv_v8, .test = test,
-	.close_send = close_comm, .close_recv = close_comm,
+__attribute__((visibility("default"))) struct nccl_net_v8 ncclNetPlugin_v8 = {
+	.name = "plain",
+	.init = init_v8,
+	.devices = devices,
+	.get_properties = properties_v8,
+	.listen = listen_v8,
+	.connect = connect_v8,
+	.accept = accept_from,
+	.reg = reg,
+	.dereg = dereg,
+	.isend = isend_v8,
+	.irecv = irecv_v8,
+	.test = test,
+	.close_send = close_comm,
+	.close_recv = close_comm,
 	.close_listen = close_listen,
 };
 
-/* ---- version 11: contexts ------------------------------------------------- */
+/* ---- version 11: contexts ----------------------------------------------- */
 
 static enum nccl_result init_v11(void **ctx, uint64_t comm_id,
 				 struct nccl_config_v10 *config,
@@ -266,8 +276,8 @@ static enum nccl_result init_v11(void **ctx, uint64_t comm_id,
 {
 	(void)comm_id;
 	*ctx = malloc(1);
-	return *ctx && config && log && profiler ? NCCL_SUCCESS :
-		NCCL_INVALID_ARGUMENT;
+	return *ctx && config && log && profiler ? NCCL_SUCCESS
+						 : NCCL_INVALID_ARGUMENT;
 }
 
 static enum nccl_result properties_v11(int dev, struct nccl_props_v11 *p)
@@ -276,7 +286,8 @@ static enum nccl_result properties_v11(int dev, struct nccl_props_v11 *p)
 
 	*p = (struct nccl_props_v11){ .name = name,
 				      .ptr_support = NCCL_PTR_HOST,
-				      .speed = 10000 + dev, .max_comms = 1024,
+				      .speed = 10000 + dev,
+				      .max_comms = 1024,
 				      .max_recvs = 1,
 				      .vprops = { .ndevs = 1 },
 				      .max_p2p_bytes = NCCL_MAX_SIZE,
@@ -293,8 +304,8 @@ static enum nccl_result listen_v11(void *ctx, int dev, void *handle,
 static enum nccl_result connect_v11(void *ctx, int dev, void *handle,
 				    void **comm, void **offload)
 {
-	return ctx ? connect_v8(dev, handle, comm, offload) :
-		     NCCL_INVALID_ARGUMENT;
+	return ctx ? connect_v8(dev, handle, comm, offload)
+		   : NCCL_INVALID_ARGUMENT;
 }
 
 static enum nccl_result isend_v11(void *comm, void *data, size_t size, int tag,
@@ -313,8 +324,8 @@ static enum nccl_result irecv_v11(void *comm, int n, void **data, size_t *sizes,
 	(void)tags;
 	(void)mrs;
 	(void)phandles;
-	return n != 1 ? NCCL_INVALID_ARGUMENT :
-			post(comm, data[0], sizes[0], request);
+	return n != 1 ? NCCL_INVALID_ARGUMENT
+		      : post(comm, data[0], sizes[0], request);
 }
 
 static enum nccl_result finalize(void *ctx)
@@ -324,12 +335,21 @@ static enum nccl_result finalize(void *ctx)
 }
 
 extern struct nccl_net_v11 ncclNetPlugin_v11;
-__attribute__((visibility("default")))
-struct nccl_net_v11 ncclNetPlugin_v11 = {
-	.name = "plain", .init = init_v11, .devices = devices,
-	.get_properties = properties_v11, .listen = listen_v11,
-	.connect = connect_v11, .accept = accept_from, .reg = reg,
-	.dereg = dereg, .isend = isend_v11, .irecv = irecv_v11, .test = test,
-	.close_send = close_comm, .close_recv = close_comm,
-	.close_listen = close_listen, .finalize = finalize,
+__attribute__((visibility("default"))) struct nccl_net_v11 ncclNetPlugin_v11 = {
+	.name = "plain",
+	.init = init_v11,
+	.devices = devices,
+	.get_properties = properties_v11,
+	.listen = listen_v11,
+	.connect = connect_v11,
+	.accept = accept_from,
+	.reg = reg,
+	.dereg = dereg,
+	.isend = isend_v11,
+	.irecv = irecv_v11,
+	.test = test,
+	.close_send = close_comm,
+	.close_recv = close_comm,
+	.close_listen = close_listen,
+	.finalize = finalize,
 };

@@ -2,9 +2,10 @@
 /*
  * vanish busy|waiting NETNS0 NETNS1 CUT0 CUT1 PLUGIN: two ranks lose each other
  * without a FIN or an RST, as when a host loses power: rank n runs the command
- * CUTn, which ends what it says.  Both have to be told in bounded time, and then
- * nothing of the plugin's may be left.  "busy": bytes are under way, "waiting": a
- * receive is posted, and the send is tried when nobody is there any more.
+ * CUTn, which ends what it says.  Both have to be told in bounded time, and
+ * then nothing of the plugin's may be left.  "busy": bytes are under way,
+ * "waiting": a receive is posted, and the send is tried when nobody is there
+ * any more.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 #define LEN	((size_t)8 << 20)
 #define OPS	4
-#define BOUND_S	60
+#define BOUND_S 60
 
 static const char *cut[2];
 static bool busy;
@@ -38,7 +39,9 @@ static void hear(struct perf *p, struct perf_op *op, unsigned int n)
 		for (i = open = 0; i < n; i++) {
 			open += !op[i].result && !op[i].done;
 			if (op[i].done && !op[i].result && !op[i].send)
-				perf_fail(p, "a receive completed that nobody sent");
+				perf_fail(
+					p,
+					"a receive completed that nobody sent");
 		}
 		usleep(1000);
 	} while (open && perf_now() < end);
@@ -61,8 +64,11 @@ static void one_way(struct perf *p)
 	perf_buf_new(p, &b, comm, OPS * LEN, 0);
 	for (i = 0; i < OPS; i++)
 		op[i] = (struct perf_op){
-			.send = !p->rank, .comm = comm,
-			.data = b.data + i * LEN, .size = LEN, .mr = b.mr,
+			.send = !p->rank,
+			.comm = comm,
+			.data = b.data + i * LEN,
+			.size = LEN,
+			.mr = b.mr,
 		};
 	/* the first crosses, and shows that the way is open */
 	perf_finish(p, op, 1, 1);
@@ -84,7 +90,9 @@ static void one_way(struct perf *p)
 int main(int argc, char **argv)
 {
 	static const struct perf_case vanishing = {
-		.name = "vanish", .ranks = 2, .run = one_way,
+		.name = "vanish",
+		.ranks = 2,
+		.run = one_way,
 	};
 	struct perf_options opt = { .time_limit = 2 * BOUND_S };
 	char text[2048];

@@ -3,13 +3,13 @@
  * What the InfiniBand device makes of a fault, on real devices:
  *   faults [-i] DEVICE DEVICE END END COMMAND
  * Two sides put and send to each other, or only wait ("-i"), while COMMAND is
- * run by the shell, or a fault is made here: "no-receive", the second side posts
- * no more receive requests; "no-qp", it has no queue pair any more, and does not
- * know; "bad-rkey", one WRITE of the first side has another key, which the
- * other's adapter refuses.  Then each side must have come to its
- * END: ERROR:WORDS[;ERROR:WORDS], the name of an errno, and what the first
- * warning about its device says.  "none": both go on for as long as an error
- * would take.
+ * run by the shell, or a fault is made here: "no-receive", the second side
+ * posts no more receive requests; "no-qp", it has no queue pair any more, and
+ * does not know; "bad-rkey", one WRITE of the first side has another key, which
+ * the other's adapter refuses.  Then each side must have come to its END:
+ * ERROR:WORDS[;ERROR:WORDS], the name of an errno, and what the first warning
+ * about its device says.  "none": both go on for as long as an error would
+ * take.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -24,14 +24,14 @@
 #include "util/log.h"
 #include "util/verbs.h"
 
-#define LIMIT_MS 60000	/* generous: the machine is emulated */
-#define QUIET_MS 6000	/* more than WEFT_PEER_TIMEOUT */
-#define SILENCE_MS 5000	/* WEFT_PEER_TIMEOUT's default */
-#define LEN	 65536
+#define LIMIT_MS   60000 /* generous: the machine is emulated */
+#define QUIET_MS   6000	 /* more than WEFT_PEER_TIMEOUT */
+#define SILENCE_MS 5000	 /* WEFT_PEER_TIMEOUT's default */
+#define LEN	   65536
 
 struct side {
 	const char *name;
-	char told[512];		/* the first warning that names it */
+	char told[512]; /* the first warning that names it */
 	struct weft_iface *iface;
 	struct weft_iface_attr attr;
 	struct weft_ep *ep;
@@ -52,11 +52,14 @@ static struct side a, b;
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_verbs table, real;
 static bool starving, forging;
-static unsigned int denied, refused;	/* by the adapter; puts */
-static const struct { const char *name; int err; } names[] = {
-	{ "ENETDOWN", -ENETDOWN }, { "ETIMEDOUT", -ETIMEDOUT },
-	{ "ECONNRESET", -ECONNRESET }, { "EIO", -EIO }, { "EPIPE", -EPIPE },
-	{ "EHOSTUNREACH", -EHOSTUNREACH },
+static unsigned int denied, refused; /* by the adapter; puts */
+static const struct {
+	const char *name;
+	int err;
+} names[] = {
+	{ "ENETDOWN", -ENETDOWN },     { "ETIMEDOUT", -ETIMEDOUT },
+	{ "ECONNRESET", -ECONNRESET }, { "EIO", -EIO },
+	{ "EPIPE", -EPIPE },	       { "EHOSTUNREACH", -EHOSTUNREACH },
 };
 
 static void die(const char *what)
@@ -74,8 +77,8 @@ static void note(struct side *s, const char *text)
 		snprintf(s->told, sizeof(s->told), "%s", text);
 }
 
-static void catch(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
+static void catch (void *arg, enum weft_level level, const char *file, int line,
+		   const char *text)
 {
 	(void)arg;
 	(void)level;
@@ -89,8 +92,8 @@ static void catch(void *arg, enum weft_level level, const char *file, int line,
 
 /* What weft has for a queue pair, so that the real one can go without it. */
 struct shown_qp {
-	struct ibv_qp qp;	/* first: what weft reads */
-	struct ibv_qp *real;	/* NULL: gone */
+	struct ibv_qp qp;    /* first: what weft reads */
+	struct ibv_qp *real; /* NULL: gone */
 	struct shown_qp *next;
 };
 static struct shown_qp *shown;
@@ -241,11 +244,16 @@ static void put_done(struct weft_op *op, int status)
 static void side_open(struct side *s, const char *name)
 {
 	struct weft_iface_cb cb = {
-		.arg = s, .on_message = on_message, .on_notify = on_notify,
-		.on_error = on_error, .on_ready = on_ready,
+		.arg = s,
+		.on_message = on_message,
+		.on_notify = on_notify,
+		.on_error = on_error,
+		.on_ready = on_ready,
 	};
 	const struct weft_iface_params params = {
-		.netdev = name, .family = AF_INET, .cb = &cb,
+		.netdev = name,
+		.family = AF_INET,
+		.cb = &cb,
 	};
 
 	s->name = name;
@@ -375,7 +383,8 @@ int main(int argc, char **argv)
 
 	argv += !busy;
 	if (argc - !busy != 6) {
-		fprintf(stderr, "usage: faults [-i] DEVICE DEVICE END END COMMAND\n");
+		fprintf(stderr,
+			"usage: faults [-i] DEVICE DEVICE END END COMMAND\n");
 		return 2;
 	}
 	hook_verbs();
@@ -391,8 +400,8 @@ int main(int argc, char **argv)
 		    : expected(argv[3], &a) && expected(argv[4], &b);
 	wanted = !strcmp(argv[5], "bad-rkey");
 	good = good && denied == wanted && refused == wanted;
-	printf("%s - %s%s\n", good ? "ok" : "not ok", busy ? "" : "idle: ",
-	       argv[5]);
+	printf("%s - %s%s\n", good ? "ok" : "not ok",
+	       busy ? "" : "idle: ", argv[5]);
 	print_end(&a);
 	print_end(&b);
 	if (refused || denied)

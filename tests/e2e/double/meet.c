@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include "tests/e2e/double/double.h"
 
-#define MAX_RANKS	64
-#define MEET_SECONDS	60
+#define MAX_RANKS    64
+#define MEET_SECONDS 60
 
 struct id {
 	char magic[8];
@@ -48,8 +48,8 @@ static bool move_all(int fd, void *data, size_t len, bool out)
 	ssize_t n;
 
 	while (len) {
-		n = out ? send(fd, at, len, MSG_NOSIGNAL) :
-			  recv(fd, at, len, 0);
+		n = out ? send(fd, at, len, MSG_NOSIGNAL)
+			: recv(fd, at, len, 0);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
@@ -75,9 +75,10 @@ static ncclResult_t judge(const struct hello *all, int n)
 	for (i = 0; i < n; i++)
 		for (k = 0; k < i; k++)
 			if (all[i].device == all[k].device) {
-				double_warn("ranks %d and %d are both on GPU %d",
-					    all[k].rank, all[i].rank,
-					    all[i].device);
+				double_warn(
+					"ranks %d and %d are both on GPU %d",
+					all[k].rank, all[i].rank,
+					all[i].device);
 				return ncclInvalidUsage;
 			}
 	return ncclSuccess;
@@ -180,7 +181,8 @@ ncclResult_t meet(const ncclUniqueId *from, int rank, int nranks, int device,
 	close(fd);
 	if (!met) {
 		double_warn("rank %d did not meet the others: the unique id "
-			    "is used up, or a rank did not come", rank);
+			    "is used up, or a rank did not come",
+			    rank);
 		return ncclSystemError;
 	}
 	memcpy(next, answer.handle, sizeof(answer.handle));

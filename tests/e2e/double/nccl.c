@@ -8,7 +8,7 @@
 #include "tests/e2e/double/double.h"
 
 #define EXPORT	__attribute__((visibility("default")))
-#define LATE_MS	20		/* how long a collective is held back */
+#define LATE_MS 20 /* how long a collective is held back */
 
 struct op {
 	struct op *next;
@@ -16,7 +16,7 @@ struct op {
 	double *recv;
 	size_t count;
 	reduce_fn reduce;
-	int root;		/* -1: everybody gets the result */
+	int root; /* -1: everybody gets the result */
 	cudaStream_t stream;
 };
 
@@ -26,9 +26,9 @@ struct ncclComm {
 	int rank, nranks;
 	pthread_t thread;
 	pthread_cond_t wake;
-	struct op *ops;		/* the first may be under way */
-	bool leave;		/* once nothing is left to do */
-	volatile bool stop;	/* at once */
+	struct op *ops;	    /* the first may be under way */
+	bool leave;	    /* once nothing is left to do */
+	volatile bool stop; /* at once */
 	ncclResult_t error;
 };
 
@@ -38,7 +38,7 @@ static pthread_cond_t finished = PTHREAD_COND_INITIALIZER;
 static struct ncclComm *comms;
 static _Thread_local int device;
 
-/* --- what stands for CUDA, called by the double of CuPy -------------------- */
+/* ---- what stands for CUDA, called by the double of CuPy ----------------- */
 
 EXPORT void doubleSetDevice(int number);
 EXPORT void doubleSetDevice(int number)
@@ -111,10 +111,10 @@ static ncclResult_t perform(struct ncclComm *c, const struct op *op)
 	nanosleep(&late, NULL);
 	memcpy(acc, op->send, bytes);
 	if (c->nranks > 1)
-		result = op->root < 0 ?
-			ring_all_reduce(c->ring, acc, op->count, op->reduce) :
-			ring_reduce(c->ring, acc, op->count, op->reduce,
-				    op->root);
+		result = op->root < 0 ? ring_all_reduce(c->ring, acc, op->count,
+							op->reduce)
+				      : ring_reduce(c->ring, acc, op->count,
+						    op->reduce, op->root);
 	if (result == ncclSuccess && (op->root < 0 || op->root == c->rank))
 		memcpy(op->recv, acc, bytes);
 	free(acc);
@@ -167,9 +167,15 @@ static ncclResult_t enqueue(ncclComm_t c, struct op new, ncclDataType_t type,
 		return ncclInvalidArgument;
 	}
 	switch (redop) {
-	case ncclSum:	new.reduce = sum; break;
-	case ncclMax:	new.reduce = largest; break;
-	case ncclMin:	new.reduce = smallest; break;
+	case ncclSum:
+		new.reduce = sum;
+		break;
+	case ncclMax:
+		new.reduce = largest;
+		break;
+	case ncclMin:
+		new.reduce = smallest;
+		break;
 	default:
 		double_warn("this double has ncclSum, ncclMax and ncclMin");
 		return ncclInvalidArgument;
@@ -193,9 +199,13 @@ EXPORT ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count,
 				  ncclDataType_t type, ncclRedOp_t op,
 				  ncclComm_t comm, cudaStream_t stream)
 {
-	return enqueue(comm, (struct op){ .send = send, .recv = recv,
-					  .count = count, .root = -1,
-					  .stream = stream }, type, op);
+	return enqueue(comm,
+		       (struct op){ .send = send,
+				    .recv = recv,
+				    .count = count,
+				    .root = -1,
+				    .stream = stream },
+		       type, op);
 }
 
 EXPORT ncclResult_t ncclReduce(const void *send, void *recv, size_t count,
@@ -203,12 +213,16 @@ EXPORT ncclResult_t ncclReduce(const void *send, void *recv, size_t count,
 			       ncclComm_t comm, cudaStream_t stream)
 {
 	if (comm && comm->rank != root && !recv)
-		recv = (void *)send;	/* is not written there */
+		recv = (void *)send; /* is not written there */
 	if (root < 0)
 		return ncclInvalidArgument;
-	return enqueue(comm, (struct op){ .send = send, .recv = recv,
-					  .count = count, .root = root,
-					  .stream = stream }, type, op);
+	return enqueue(comm,
+		       (struct op){ .send = send,
+				    .recv = recv,
+				    .count = count,
+				    .root = root,
+				    .stream = stream },
+		       type, op);
 }
 
 /* --- communicators -------------------------------------------------------- */
@@ -222,13 +236,18 @@ EXPORT ncclResult_t ncclGetVersion(int *version)
 EXPORT const char *ncclGetErrorString(ncclResult_t result)
 {
 	static const char *const text[] = {
-		"no error", "unhandled cuda error", "unhandled system error",
-		"internal error", "invalid argument", "invalid usage",
+		"no error",
+		"unhandled cuda error",
+		"unhandled system error",
+		"internal error",
+		"invalid argument",
+		"invalid usage",
 		"remote process exited or there was a network error",
 	};
 
-	return (size_t)result < sizeof(text) / sizeof(*text) ? text[result] :
-		"unknown result code";
+	return (size_t)result < sizeof(text) / sizeof(*text)
+		       ? text[result]
+		       : "unknown result code";
 }
 
 EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id)

@@ -10,15 +10,15 @@
 #include <time.h>
 #include "tests/e2e/double/double.h"
 
-#define SLICE		(256 * 1024)	/* bytes of one message at most */
-#define DEPTH		4		/* messages in flight each way */
-#define POISON		0xa5
-#define MEET_SECONDS	60
+#define SLICE	     (256 * 1024) /* bytes of one message at most */
+#define DEPTH	     4		  /* messages in flight each way */
+#define POISON	     0xa5
+#define MEET_SECONDS 60
 
 struct ring {
 	void *ctx, *send, *recv;
 	void *send_mr, *recv_mr;
-	char *send_buf, *recv_buf;	/* DEPTH slices each */
+	char *send_buf, *recv_buf; /* DEPTH slices each */
 	int rank, nranks;
 	const volatile bool *stop;
 };
@@ -79,7 +79,8 @@ static bool ok(enum nccl_result r, const char *call)
  */
 static bool load(void)
 {
-	const char *name = getenv("NCCL_NET_PLUGIN"), *want = getenv("NCCL_NET");
+	const char *name = getenv("NCCL_NET_PLUGIN"),
+		   *want = getenv("NCCL_NET");
 	char file[512];
 
 	snprintf(file, sizeof(file), "libnccl-net%s%s.so", name ? "-" : "",
@@ -97,7 +98,8 @@ static bool load(void)
 	if (net && (!want || !strcasecmp(want, net->name)))
 		return true;
 	double_warn("the network plugin '%s' has no interface v11, or is not "
-		    "NCCL_NET", name ? name : file);
+		    "NCCL_NET",
+		    name ? name : file);
 	return false;
 }
 
@@ -153,11 +155,12 @@ static bool establish(struct ring *r, void *listener, char *handle)
 	void *offload = NULL;
 
 	while (!r->send || !r->recv) {
-		if (!r->send && !ok(net->connect(r->ctx, 0, handle, &r->send,
-						 &offload), "connect"))
+		if (!r->send &&
+		    !ok(net->connect(r->ctx, 0, handle, &r->send, &offload),
+			"connect"))
 			return false;
-		if (!r->recv && !ok(net->accept(listener, &r->recv, &offload),
-				    "accept"))
+		if (!r->recv &&
+		    !ok(net->accept(listener, &r->recv, &offload), "accept"))
 			return false;
 		if (*r->stop || time(NULL) > end) {
 			double_warn("rank %d has no neighbour", r->rank);
@@ -169,9 +172,11 @@ static bool establish(struct ring *r, void *listener, char *handle)
 	r->recv_buf = buffer();
 	return r->send_buf && r->recv_buf &&
 	       ok(net->reg(r->send, r->send_buf, (size_t)DEPTH * SLICE,
-			   NCCL_PTR_HOST, &r->send_mr), "regMr") &&
+			   NCCL_PTR_HOST, &r->send_mr),
+		  "regMr") &&
 	       ok(net->reg(r->recv, r->recv_buf, (size_t)DEPTH * SLICE,
-			   NCCL_PTR_HOST, &r->recv_mr), "regMr");
+			   NCCL_PTR_HOST, &r->recv_mr),
+		  "regMr");
 }
 
 ncclResult_t ring_open(struct ring **ring, const ncclUniqueId *id, int rank,
@@ -276,9 +281,10 @@ static bool post_send(struct ring *r, struct flow *f, const double *from)
 	memcpy(at, (const char *)from + i * SLICE, len);
 	f->request[i % DEPTH] = NULL;
 	if (!ok(net->isend(r->send, at, len, 0, r->send_mr, NULL,
-			   &f->request[i % DEPTH]), "isend"))
+			   &f->request[i % DEPTH]),
+		"isend"))
 		return false;
-	f->posted += f->request[i % DEPTH] != NULL;	/* NULL: the wire is full */
+	f->posted += f->request[i % DEPTH] != NULL; /* NULL: the wire is full */
 	return true;
 }
 
@@ -286,12 +292,13 @@ static bool post_recv(struct ring *r, struct flow *f)
 {
 	void *at = r->recv_buf + f->posted % DEPTH * SLICE, *phandle = NULL;
 	void **request = &f->request[f->posted % DEPTH];
-	size_t size = SLICE;	/* what is sent may be less */
+	size_t size = SLICE; /* what is sent may be less */
 	int tag = 0;
 
 	*request = NULL;
 	if (!ok(net->irecv(r->recv, 1, &at, &size, &tag, &r->recv_mr, &phandle,
-			   request), "irecv"))
+			   request),
+		"irecv"))
 		return false;
 	f->posted += *request != NULL;
 	return true;

@@ -16,21 +16,25 @@
 #include "nccl_net/abi/net.h"
 #include "tests/nccl/introduce/nccl.h"
 
-#define EXPORT	__attribute__((visibility("default")))
-#define SHM	"/dev/shm/nccl-"
+#define EXPORT __attribute__((visibility("default")))
+#define SHM    "/dev/shm/nccl-"
 
 #ifdef OLD_STAT
 /* What stat() is in a program that was built with a glibc before 2.33. */
 extern int old_stat(int version, const char *path, struct stat *st);
 __asm__(".symver old_stat,__xstat@GLIBC_2.2.5");
-#define stat(path, st)	old_stat(1, path, st)
+#define stat(path, st) old_stat(1, path, st)
 #endif
 
 /* Releases since 2.26 hold these functions' addresses, too. */
 #ifdef ADDRESSES
-#define CALL(f)	({ __typeof__(f) *volatile by = f; by; })
+#define CALL(f)                                 \
+	({                                      \
+		__typeof__(f) *volatile by = f; \
+		by;                             \
+	})
 #else
-#define CALL(f)	f
+#define CALL(f) f
 #endif
 
 EXPORT int ncclGetVersion(int *version);
@@ -52,8 +56,8 @@ static void logger(enum nccl_log_level level, unsigned long subsys,
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "NCCL %s %s\n", level == NCCL_LOG_WARN ? "WARN" :
-		"INFO", text);
+	fprintf(stderr, "NCCL %s %s\n",
+		level == NCCL_LOG_WARN ? "WARN" : "INFO", text);
 }
 
 /* --- settings and plugins ------------------------------------------------- */
@@ -303,9 +307,12 @@ static int ipc_send(int sock, int fd, int rank, uint64_t hash)
 	char control[CMSG_SPACE(sizeof(int))] = "", byte = 0;
 	struct iovec iov = { &byte, 1 };
 	struct msghdr msg = {
-		.msg_name = &sun, .msg_namelen = sizeof(sun),
-		.msg_iov = &iov, .msg_iovlen = 1,
-		.msg_control = control, .msg_controllen = sizeof(control),
+		.msg_name = &sun,
+		.msg_namelen = sizeof(sun),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
 	};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 
@@ -326,8 +333,10 @@ static int ipc_recv(int sock)
 	char control[CMSG_SPACE(sizeof(int))], byte;
 	struct iovec iov = { &byte, 1 };
 	struct msghdr msg = {
-		.msg_iov = &iov, .msg_iovlen = 1,
-		.msg_control = control, .msg_controllen = sizeof(control),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
 	};
 	struct cmsghdr *c;
 	int fd;
@@ -391,8 +400,8 @@ static int others(void)
 	/* mode and errno as they were */
 	fd = open(more, O_CREAT | O_EXCL | O_RDWR, 0640);
 	if (fd < 0 || fstat(fd, &st) || (st.st_mode & 0777) != 0640 ||
-	    open(more, O_CREAT | O_EXCL, 0640) >= 0 ||
-	    errno != EEXIST || unlink(more))
+	    open(more, O_CREAT | O_EXCL, 0640) >= 0 || errno != EEXIST ||
+	    unlink(more))
 		return __LINE__;
 	close(fd);
 	fd = socket(AF_UNIX, SOCK_DGRAM, 0);

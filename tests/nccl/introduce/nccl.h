@@ -10,11 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct nccl_place {			/* equal: NCCL's own transports */
+struct nccl_place { /* equal: NCCL's own transports */
 	uint64_t host, shm_dev;
 };
 
-#define NCCL_SUFFIX	6		/* of /dev/shm/nccl-XXXXXX */
+#define NCCL_SUFFIX 6 /* of /dev/shm/nccl-XXXXXX */
 
 struct nccl_calls {
 	/* What comes with a communicator, and what goes with the last. */

@@ -28,17 +28,17 @@
 
 #define RANKS	8
 #define SIZE	16384u
-#define LIMIT_S	120
+#define LIMIT_S 120
 
-struct word {				/* what each tells all others */
+struct word { /* what each tells all others */
 	struct nccl_place place;
 	uint64_t hash;
 	char suffix[NCCL_SUFFIX + 2];
 };
 
 static const struct nccl_calls *nccl;
-static int rank, ranks, peers[RANKS];	/* peers[0] is the hub */
-static uint64_t own_hash;		/* as of a pid and a PID namespace */
+static int rank, ranks, peers[RANKS]; /* peers[0] is the hub */
+static uint64_t own_hash;	      /* as of a pid and a PID namespace */
 
 static void __attribute__((noreturn, format(printf, 1, 2)))
 fail(const char *fmt, ...)
@@ -55,7 +55,10 @@ fail(const char *fmt, ...)
 	_exit(1);
 }
 
-/* What a test wants to happen in the first communicator, at "bind", "shm", "end". */
+/*
+ * What a test wants to happen in the first communicator, at "bind", "shm",
+ * "end".
+ */
 static void reached(const char *where)
 {
 	const char *die = getenv("TEST_DIE"), *at = getenv("TEST_AT");
@@ -138,8 +141,8 @@ static void barrier(void)
 
 static unsigned char value(int from, int to, int round, size_t i)
 {
-	return (unsigned char)(i * 31 + (i >> 8) + (size_t)(from * 7 + to * 13 +
-		round * 5 + 1));
+	return (unsigned char)(i * 31 + (i >> 8) +
+			       (size_t)(from * 7 + to * 13 + round * 5 + 1));
 }
 
 static bool same(const struct word *all, int a, int b)
@@ -279,7 +282,10 @@ static void communicator(int round)
 	mine.hash = own_hash + (uint64_t)round;
 	if (nccl->load())
 		fail("plugin");
-	/* as releases before 2.26: the socket is there before the id is asked for */
+	/*
+	 * as releases before 2.26: the socket is there before the id is asked
+	 * for
+	 */
 	if (getenv("TEST_SOCKET_FIRST"))
 		sock = open_socket(mine.hash);
 	if (nccl->place(&mine.place))
@@ -301,11 +307,11 @@ static void communicator(int round)
 
 /* --- what is left of a communicator --------------------------------------- */
 
-#define SETTLED	10			/* rounds that may leave something */
+#define SETTLED 10 /* rounds that may leave something */
 
 struct kept {
 	int fds, maps;
-	long rss;			/* KiB */
+	long rss; /* KiB */
 };
 
 static struct kept count_kept(void)
@@ -335,7 +341,7 @@ static void compare_kept(struct kept first, struct kept last)
 	errno = 0;
 	if (last.fds > first.fds)
 		fail("%d descriptors, first %d", last.fds, first.fds);
-	if (last.maps > first.maps + 4)	/* malloc() may take a few */
+	if (last.maps > first.maps + 4) /* malloc() may take a few */
 		fail("%d mappings, first %d", last.maps, first.maps);
 	if (last.rss > first.rss + 1024)
 		fail("%ld KiB of memory, first %ld", last.rss, first.rss);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * refuse CALL COMMAND...: runs COMMAND where a security profile answers CALL with
- * EPERM.  Of mprotect() that is what makes a few pages writable: those of a
- * library's import table, and not a thread's stack.
+ * refuse CALL COMMAND...: runs COMMAND where a security profile answers CALL
+ * with EPERM.  Of mprotect() that is what makes a few pages writable: those of
+ * a library's import table, and not a thread's stack.
  */
 #include <errno.h>
 #include <linux/audit.h>
@@ -19,17 +19,15 @@
 #define LOAD(field) \
 	BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
 /* goes on behind @skip more instructions where it is not so */
-#define EQUAL(value, skip)	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, skip)
-#define ABOVE(value, skip)	BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, value, skip, 0)
+#define EQUAL(value, skip) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, skip)
+#define ABOVE(value, skip) BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, value, skip, 0)
 
 static const struct {
 	const char *name;
 	unsigned int number;
 } calls[] = {
-	{ "bind", __NR_bind },
-	{ "flock", __NR_flock },
-	{ "mprotect", __NR_mprotect },
-	{ "openat", __NR_openat },
+	{ "bind", __NR_bind },	       { "flock", __NR_flock },
+	{ "mprotect", __NR_mprotect }, { "openat", __NR_openat },
 	{ "socket", __NR_socket },
 };
 
@@ -60,9 +58,9 @@ static int refuse(unsigned int call)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 
-	return call == __NR_mprotect ?
-		install(pages, sizeof(pages) / sizeof(*pages)) :
-		install(code, sizeof(code) / sizeof(*code));
+	return call == __NR_mprotect
+		       ? install(pages, sizeof(pages) / sizeof(*pages))
+		       : install(code, sizeof(code) / sizeof(*code));
 }
 
 int main(int argc, char **argv)

@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "tests/nccl/perf/cases.h"
 
-#define MIB	((size_t)1 << 20)
+#define MIB ((size_t)1 << 20)
 
 void case_properties(struct perf *p)
 {
@@ -23,8 +23,8 @@ void case_properties(struct perf *p)
 		perf_fail(p, "speed is %d Mbit/s, which NCCL takes for 10000",
 			  props->speed);
 	if (props->max_comms < 1 || props->max_recvs < 1)
-		perf_fail(p, "maxComms is %d, maxRecvs is %d",
-			  props->max_comms, props->max_recvs);
+		perf_fail(p, "maxComms is %d, maxRecvs is %d", props->max_comms,
+			  props->max_recvs);
 	if (p->plugin.api == 12 &&
 	    (props->vprops.ndevs != 1 || !props->max_p2p_bytes ||
 	     props->max_p2p_bytes > NCCL_MAX_SIZE))
@@ -223,8 +223,11 @@ static void with_delay(struct perf *p, int late, uint64_t seed)
 	perf_buf_new(p, &b, comm, 4 * MIB, 0);
 	for (i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
 		op = (struct perf_op){
-			.send = p->rank == 0, .comm = comm, .data = b.data,
-			.size = p->rank ? 4 * MIB : sizes[i], .mr = b.mr,
+			.send = p->rank == 0,
+			.comm = comm,
+			.data = b.data,
+			.size = p->rank ? 4 * MIB : sizes[i],
+			.mr = b.mr,
 		};
 		if (p->rank)
 			perf_poison(p, &b);
@@ -245,8 +248,7 @@ static void with_delay(struct perf *p, int late, uint64_t seed)
 		if (op.got != (int)sizes[i])
 			perf_fail(p, "%d bytes instead of %zu", op.got,
 				  sizes[i]);
-		perf_look(p, &b, 0, sizes[i], b.size, seed + i,
-			  "after a wait");
+		perf_look(p, &b, 0, sizes[i], b.size, seed + i, "after a wait");
 	}
 	perf_buf_free(p, &b);
 	perf_meet(p);
@@ -277,8 +279,12 @@ void case_early_completion(struct perf *p)
 	perf_buf_new(p, &b, comm, 8 * 8192, 0);
 	for (i = 0; i < 8; i++) {
 		op[i] = (struct perf_op){
-			.send = p->rank == 0, .early = true, .comm = comm,
-			.data = b.data + i * 8192, .size = 8192, .mr = b.mr,
+			.send = p->rank == 0,
+			.early = true,
+			.comm = comm,
+			.data = b.data + i * 8192,
+			.size = 8192,
+			.mr = b.mr,
 		};
 		if (p->rank == 0)
 			perf_fill(op[i].data, 8192, 8000 + i);
@@ -297,8 +303,8 @@ void case_early_completion(struct perf *p)
 
 void case_grouped(struct perf *p)
 {
-	const int n = p->plugin.props.max_recvs < 8 ?
-		p->plugin.props.max_recvs : 8;
+	const int n =
+		p->plugin.props.max_recvs < 8 ? p->plugin.props.max_recvs : 8;
 	void *data[8], *mrs[8], *comm, *req = NULL;
 	struct perf_link l = { 0 };
 	struct perf_buf b;
@@ -315,8 +321,11 @@ void case_grouped(struct perf *p)
 	for (i = 0; i < n; i++) {
 		/* The sender goes through the tags backwards. */
 		op[i] = (struct perf_op){
-			.send = true, .comm = comm, .mr = b.mr,
-			.data = b.data + i * 65536, .size = 1000 * (n - i),
+			.send = true,
+			.comm = comm,
+			.mr = b.mr,
+			.data = b.data + i * 65536,
+			.size = 1000 * (n - i),
 			.tag = n - 1 - i,
 		};
 		if (p->rank == 0)
@@ -330,8 +339,9 @@ void case_grouped(struct perf *p)
 		perf_finish(p, op, n, 8);
 	} else {
 		while (!req)
-			perf_check(p, perf_irecv(&p->plugin, comm, n, data,
-						 sizes, tags, mrs, &req),
+			perf_check(p,
+				   perf_irecv(&p->plugin, comm, n, data, sizes,
+					      tags, mrs, &req),
 				   "irecv");
 		while (!done)
 			perf_check(p, perf_test(&p->plugin, req, &done, got),
@@ -372,8 +382,11 @@ void case_too_large(struct perf *p)
 
 	perf_buf_new(p, &b, comm, 2 * MIB, 0);
 	op = (struct perf_op){
-		.send = p->rank == 0, .comm = comm, .data = b.data,
-		.size = p->rank ? MIB : MIB + 1, .mr = b.mr,
+		.send = p->rank == 0,
+		.comm = comm,
+		.data = b.data,
+		.size = p->rank ? MIB : MIB + 1,
+		.mr = b.mr,
 	};
 	must_fail(p, &op, p->rank ? "receiver" : "sender");
 	perf_meet(p);

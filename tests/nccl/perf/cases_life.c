@@ -19,10 +19,13 @@ static void exchange(struct perf *p, struct perf_link *l, size_t size,
 	perf_buf_new(p, &out, l->send, size, 0);
 	perf_buf_new(p, &in, l->recv, size, 0);
 	perf_fill(out.data, size, seed + me);
-	op[0] = (struct perf_op){ .comm = l->recv, .data = in.data,
-				  .size = size, .mr = in.mr };
-	op[1] = (struct perf_op){ .send = true, .comm = l->send,
-				  .data = out.data, .size = size,
+	op[0] = (struct perf_op){
+		.comm = l->recv, .data = in.data, .size = size, .mr = in.mr
+	};
+	op[1] = (struct perf_op){ .send = true,
+				  .comm = l->send,
+				  .data = out.data,
+				  .size = size,
 				  .mr = out.mr };
 	perf_finish(p, op, 2, 2);
 	if (op[0].got != (int)size)
@@ -51,11 +54,14 @@ void case_listen_reuse(struct perf *p)
 	for (i = 0; i < 4; i++) {
 		memcpy(copy, handle, sizeof(copy));
 		while (!p->rank && !l[i].send)
-			perf_check(p, perf_connect(&p->plugin, copy,
-						   &l[i].send), "connect");
+			perf_check(p,
+				   perf_connect(&p->plugin, copy, &l[i].send),
+				   "connect");
 		while (p->rank && !l[i].recv)
-			perf_check(p, perf_accept(&p->plugin, listener,
-						  &l[i].recv), "accept");
+			perf_check(
+				p,
+				perf_accept(&p->plugin, listener, &l[i].recv),
+				"accept");
 	}
 	if (p->rank)
 		perf_check(p, perf_close_listen(&p->plugin, listener),
@@ -64,15 +70,16 @@ void case_listen_reuse(struct perf *p)
 		void *comm = p->rank ? l[i].recv : l[i].send;
 
 		perf_buf_new(p, &b, comm, 50000, 0);
-		op = (struct perf_op){ .send = !p->rank, .comm = comm,
-				       .data = b.data, .size = 50000,
+		op = (struct perf_op){ .send = !p->rank,
+				       .comm = comm,
+				       .data = b.data,
+				       .size = 50000,
 				       .mr = b.mr };
 		if (!p->rank)
 			perf_fill(b.data, 50000, i);
 		perf_finish(p, &op, 1, 1);
 		if (p->rank)
-			perf_look(p, &b, 0, 50000, 50000, i,
-				  "reused listener");
+			perf_look(p, &b, 0, 50000, 50000, i, "reused listener");
 		perf_buf_free(p, &b);
 	}
 	perf_meet(p);
@@ -80,7 +87,7 @@ void case_listen_reuse(struct perf *p)
 		perf_leave(p, &l[i]);
 }
 
-#define MANY	32	/* links: 64 comms on each side */
+#define MANY 32 /* links: 64 comms on each side */
 
 void case_many_comms(struct perf *p)
 {
@@ -158,7 +165,7 @@ void case_threads(struct perf *p)
 		perf_leave(p, &w[i].l);
 }
 
-#define STREAMS	2
+#define STREAMS 2
 
 struct streamer {
 	struct perf *p;
@@ -187,24 +194,28 @@ static void *keep_streaming(void *arg)
 		last = !p->rank && atomic_load(&s->enough);
 		for (i = 0; i < STREAMS; i++) {
 			perf_poison(p, &in[i]);
-			perf_fill(out[i].data, sizes[i], seed + 2 * i + p->rank);
+			perf_fill(out[i].data, sizes[i],
+				  seed + 2 * i + p->rank);
 			op[2 * i] = (struct perf_op){
-				.comm = s->l[i].recv, .data = in[i].data,
-				.size = sizes[i], .mr = in[i].mr,
+				.comm = s->l[i].recv,
+				.data = in[i].data,
+				.size = sizes[i],
+				.mr = in[i].mr,
 			};
 			op[2 * i + 1] = (struct perf_op){
-				.send = true, .comm = s->l[i].send,
+				.send = true,
+				.comm = s->l[i].send,
 				.data = out[i].data,
-				.size = last ? 1 : sizes[i], .mr = out[i].mr,
+				.size = last ? 1 : sizes[i],
+				.mr = out[i].mr,
 			};
 		}
 		perf_finish(p, op, 2 * STREAMS, 2 * STREAMS);
 		if (p->rank)
 			last = op[0].got == 1;
 		for (i = 0; i < STREAMS; i++)
-			perf_look(p, &in[i], 0,
-				  p->rank && last ? 1 : sizes[i], sizes[i],
-				  seed + 2 * i + !p->rank,
+			perf_look(p, &in[i], 0, p->rank && last ? 1 : sizes[i],
+				  sizes[i], seed + 2 * i + !p->rank,
 				  "beside other connections");
 	}
 	for (i = 0; i < STREAMS; i++) {
@@ -253,11 +264,12 @@ void case_self(struct perf *p)
 	perf_check(p, perf_listen(&p->plugin, handle, &listener), "listen");
 	while (!l.send || !l.recv) {
 		if (!l.send)
-			perf_check(p, perf_connect(&p->plugin, handle,
-						   &l.send), "connect");
+			perf_check(p, perf_connect(&p->plugin, handle, &l.send),
+				   "connect");
 		if (!l.recv)
-			perf_check(p, perf_accept(&p->plugin, listener,
-						  &l.recv), "accept");
+			perf_check(p,
+				   perf_accept(&p->plugin, listener, &l.recv),
+				   "accept");
 	}
 	perf_check(p, perf_close_listen(&p->plugin, listener), "closeListen");
 	exchange(p, &l, 100, 1, 0, 0);
@@ -285,8 +297,9 @@ void case_ring(struct perf *p)
 			perf_check(p, perf_connect(&p->plugin, other, &l.send),
 				   "connect");
 		if (!l.recv)
-			perf_check(p, perf_accept(&p->plugin, listener,
-						  &l.recv), "accept");
+			perf_check(p,
+				   perf_accept(&p->plugin, listener, &l.recv),
+				   "accept");
 	}
 	perf_check(p, perf_close_listen(&p->plugin, listener), "closeListen");
 	perf_buf_new(p, &out, l.send, size, 0);
@@ -294,10 +307,14 @@ void case_ring(struct perf *p)
 	perf_fill(out.data, size, p->rank);
 	/* What went all the way round is what was sent. */
 	for (step = 0; step < p->ranks; step++) {
-		op[0] = (struct perf_op){ .comm = l.recv, .data = in.data,
-					  .size = size, .mr = in.mr };
-		op[1] = (struct perf_op){ .send = true, .comm = l.send,
-					  .data = out.data, .size = size,
+		op[0] = (struct perf_op){ .comm = l.recv,
+					  .data = in.data,
+					  .size = size,
+					  .mr = in.mr };
+		op[1] = (struct perf_op){ .send = true,
+					  .comm = l.send,
+					  .data = out.data,
+					  .size = size,
 					  .mr = out.mr };
 		perf_finish(p, op, 2, 2);
 		perf_look(p, &in, 0, size, size,
@@ -323,7 +340,9 @@ void case_close_in_flight(struct perf *p)
 		perf_join(p, !p->rank, &l);
 		perf_buf_new(p, &out, l.send, 8 << 20, 0);
 		perf_buf_new(p, &in, l.recv, 8 << 20, 0);
-		/* who left before the other is connected would be gone for it */
+		/*
+		 * who left before the other is connected would be gone for it
+		 */
 		perf_meet(p);
 		for (i = 0; i < 16; i++)
 			op[i] = (struct perf_op){
@@ -352,7 +371,7 @@ void case_close_in_flight(struct perf *p)
 	perf_leave(p, &l);
 }
 
-#define KILL_BOUND	20	/* s until the survivor must know */
+#define KILL_BOUND 20 /* s until the survivor must know */
 
 void case_peer_killed(struct perf *p)
 {
@@ -370,10 +389,12 @@ void case_peer_killed(struct perf *p)
 	perf_buf_new(p, &in, l.recv, 8 << 20, 0);
 	for (i = 0; i < 8; i++)
 		op[i] = (struct perf_op){
-			.send = i % 2, .comm = i % 2 ? l.send : l.recv,
+			.send = i % 2,
+			.comm = i % 2 ? l.send : l.recv,
 			.data = (i % 2 ? out.data : in.data) +
 				((size_t)i / 2 << 20),
-			.size = 1 << 20, .mr = i % 2 ? out.mr : in.mr,
+			.size = 1 << 20,
+			.mr = i % 2 ? out.mr : in.mr,
 		};
 	if (p->rank) {
 		for (i = 0; i < 20; i++)
@@ -384,8 +405,8 @@ void case_peer_killed(struct perf *p)
 	for (i = 0; i < 20; i++)
 		perf_step(p, op, 8, 8);
 	perf_tell(p, 1, "k", 1);
-	bound = p->opt->time_limit < KILL_BOUND ? p->opt->time_limit :
-		KILL_BOUND;
+	bound = p->opt->time_limit < KILL_BOUND ? p->opt->time_limit
+						: KILL_BOUND;
 	end = perf_now() + bound;
 	/* The last receive can never complete. */
 	while (!op[6].result && perf_now() < end)
@@ -394,8 +415,10 @@ void case_peer_killed(struct perf *p)
 	if (op[6].done && !op[6].result)
 		perf_fail(p, "a receive completed that nobody sent");
 	if (!op[6].result)
-		perf_fail(p, "%u s after its peer was killed a receive still "
-			  "waits", bound);
+		perf_fail(p,
+			  "%u s after its peer was killed a receive still "
+			  "waits",
+			  bound);
 	perf_dereg(&p->plugin, l.send, out.mr);
 	perf_dereg(&p->plugin, l.recv, in.mr);
 	perf_close_send(&p->plugin, l.send);
@@ -404,7 +427,7 @@ void case_peer_killed(struct perf *p)
 	perf_buf_drop(&in);
 }
 
-#define BUSY_S	8
+#define BUSY_S 8
 
 /* A rank that computes calls nothing, and is not dead. */
 void case_peer_busy(struct perf *p)
@@ -420,8 +443,10 @@ void case_peer_busy(struct perf *p)
 	perf_buf_new(p, &b, p->rank ? l.recv : l.send, 8 << 20, 0);
 	for (i = 0; i < 8; i++) {
 		op[i] = (struct perf_op){
-			.send = !p->rank, .comm = p->rank ? l.recv : l.send,
-			.data = b.data + ((size_t)i << 20), .size = 1 << 20,
+			.send = !p->rank,
+			.comm = p->rank ? l.recv : l.send,
+			.data = b.data + ((size_t)i << 20),
+			.size = 1 << 20,
 			.mr = b.mr,
 		};
 		if (!p->rank)
@@ -461,10 +486,12 @@ void case_peer_stopped(struct perf *p)
 	perf_buf_new(p, &in, l.recv, 8 << 20, 0);
 	for (i = 0; i < 16; i++) {
 		op[i] = (struct perf_op){
-			.send = i % 2, .comm = i % 2 ? l.send : l.recv,
+			.send = i % 2,
+			.comm = i % 2 ? l.send : l.recv,
 			.data = (i % 2 ? out.data : in.data) +
 				((size_t)i / 2 << 20),
-			.size = 1 << 20, .mr = i % 2 ? out.mr : in.mr,
+			.size = 1 << 20,
+			.mr = i % 2 ? out.mr : in.mr,
 		};
 		if (i % 2)
 			perf_fill(op[i].data, 1 << 20, 2 * i + p->rank);
@@ -476,7 +503,7 @@ void case_peer_stopped(struct perf *p)
 		perf_hear(p, 1, &pid, sizeof(pid));
 		if (kill(pid, SIGSTOP) < 0)
 			perf_fail(p, "cannot stop a process");
-		for (end = perf_now() + BUSY_S; perf_now() < end; )
+		for (end = perf_now() + BUSY_S; perf_now() < end;)
 			perf_step(p, op, 16, 16);
 		kill(pid, SIGCONT);
 	}

@@ -10,7 +10,7 @@
 #include "tools/gpu.h"
 #include "tests/nccl/perf/perf.h"
 
-static struct tool_gpu gpu;		/* not open: host memory */
+static struct tool_gpu gpu; /* not open: host memory */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list bufs = { &bufs, &bufs };
 
@@ -87,7 +87,7 @@ static struct perf_buf *around(const void *data)
 	if (!gpu.cu)
 		return NULL;
 	pthread_mutex_lock(&lock);
-	weft_list_for_each(b, tmp, &bufs, link)
+	weft_list_for_each (b, tmp, &bufs, link)
 		if ((const char *)data >= b->base &&
 		    (const char *)data < b->base + b->whole)
 			found = b;
@@ -99,8 +99,8 @@ void *perf_gpu_place(void *data)
 {
 	struct perf_buf *b = around(data);
 
-	return b ? (void *)(uintptr_t)(b->gpu + ((char *)data - b->base)) :
-		   data;
+	return b ? (void *)(uintptr_t)(b->gpu + ((char *)data - b->base))
+		 : data;
 }
 
 void perf_gpu_sending(struct perf *p, const struct perf_op *op)

@@ -6,9 +6,9 @@
 #include <string.h>
 #include "tests/nccl/perf/perf.h"
 
-#define GUARD	64
-#define POISON	0xa5
-#define LOOK_BEYOND	4096	/* bytes behind a message */
+#define GUARD	    64
+#define POISON	    0xa5
+#define LOOK_BEYOND 4096 /* bytes behind a message */
 
 /* Calls in turn, as NCCL does, until both sides are there. */
 static void establish(struct perf *p, void *listener, char *handle,
@@ -16,11 +16,13 @@ static void establish(struct perf *p, void *listener, char *handle,
 {
 	while ((listener && !l->recv) || (handle && !l->send)) {
 		if (handle && !l->send)
-			perf_check(p, perf_connect(&p->plugin, handle,
-						   &l->send), "connect");
+			perf_check(p,
+				   perf_connect(&p->plugin, handle, &l->send),
+				   "connect");
 		if (listener && !l->recv)
-			perf_check(p, perf_accept(&p->plugin, listener,
-						  &l->recv), "accept");
+			perf_check(p,
+				   perf_accept(&p->plugin, listener, &l->recv),
+				   "accept");
 	}
 }
 
@@ -81,10 +83,11 @@ void perf_buf_new(struct perf *p, struct perf_buf *b, void *comm, size_t size,
 	b->whole = whole;
 	perf_gpu_new(p, b);
 	if (comm)
-		perf_check(p, perf_reg(&p->plugin, comm,
-				       perf_gpu_place(b->data),
-				       size ? size : 1, b->gpu ?
-				       NCCL_PTR_CUDA : NCCL_PTR_HOST, &b->mr),
+		perf_check(p,
+			   perf_reg(&p->plugin, comm, perf_gpu_place(b->data),
+				    size ? size : 1,
+				    b->gpu ? NCCL_PTR_CUDA : NCCL_PTR_HOST,
+				    &b->mr),
 			   "regMr");
 }
 
@@ -154,12 +157,16 @@ void perf_look(struct perf *p, struct perf_buf *b, size_t at, size_t size,
 		perf_gpu_fetch(p, b, b->data - GUARD, b->data);
 	for (i = at + size; i < end; i++)
 		if ((unsigned char)b->data[i] != POISON)
-			perf_fail(p, "%s: byte %zu beyond the %zu sent was "
-				  "written", what, i - at - size, size);
+			perf_fail(p,
+				  "%s: byte %zu beyond the %zu sent was "
+				  "written",
+				  what, i - at - size, size);
 	for (i = 1; i <= GUARD && at == 0; i++)
 		if ((unsigned char)b->data[-(ptrdiff_t)i] != POISON)
-			perf_fail(p, "%s: byte %zu before the buffer was "
-				  "written", what, i);
+			perf_fail(p,
+				  "%s: byte %zu before the buffer was "
+				  "written",
+				  what, i);
 }
 
 static void post(struct perf *p, struct perf_op *op)
@@ -175,8 +182,7 @@ static void post(struct perf *p, struct perf_op *op)
 	} else {
 		op->req = op->early ? (void *)1 : NULL;
 		op->result = perf_irecv(&p->plugin, op->comm, 1, &data,
-					&op->size, &op->tag, &op->mr,
-					&op->req);
+					&op->size, &op->tag, &op->mr, &op->req);
 		if (op->req == (void *)1)
 			op->req = NULL;
 	}
@@ -228,9 +234,10 @@ void perf_finish(struct perf *p, struct perf_op *op, unsigned int n,
 		sched_yield();
 		for (i = 0; i < n; i++)
 			if (op[i].result)
-				perf_check(p, op[i].result, op[i].posted ?
-					   "test" : op[i].send ? "isend" :
-					   "irecv");
+				perf_check(p, op[i].result,
+					   op[i].posted ? "test"
+					   : op[i].send ? "isend"
+							: "irecv");
 	}
 }
 

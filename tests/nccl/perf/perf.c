@@ -12,13 +12,15 @@
 #include "tests/nccl/perf/cases.h"
 #include "util/parse.h"
 
-#define CASE(n, w, r, f, ...) \
-	{ .name = n, .what = w, .ranks = r, .run = f, __VA_ARGS__ }
+#define CASE(n, w, r, f, ...)                                           \
+	{                                                               \
+		.name = n, .what = w, .ranks = r, .run = f, __VA_ARGS__ \
+	}
 
 const struct perf_case perf_cases[] = {
 	CASE("properties", "a device that NCCL can use", 2, case_properties),
-	CASE("sizes", "0 B to 64 MiB, true size at the receiver", 2,
-	     case_sizes, .slow = 2),
+	CASE("sizes", "0 B to 64 MiB, true size at the receiver", 2, case_sizes,
+	     .slow = 2),
 	CASE("unaligned", "odd addresses and sizes", 2, case_unaligned),
 	CASE("in-flight", "as many requests as NCCL has out", 2,
 	     case_in_flight),
@@ -36,8 +38,7 @@ const struct perf_case perf_cases[] = {
 	     case_listen_reuse),
 	CASE("many-comms", "64 comms between two ranks", 2, case_many_comms,
 	     .slow = 2),
-	CASE("two-contexts", "two communicators at once", 2,
-	     case_two_contexts),
+	CASE("two-contexts", "two communicators at once", 2, case_two_contexts),
 	CASE("threads", "four threads, each with comms of its own", 2,
 	     case_threads),
 	CASE("connect-beside", "other connections come and go beside transfers",
@@ -52,16 +53,16 @@ const struct perf_case perf_cases[] = {
 	     case_too_large),
 	CASE("peer-killed", "a killed rank is an error in bounded time", 2,
 	     case_peer_killed, .killed = true, .slow = 2),
-	CASE("peer-busy", "a rank that is away is not dead", 2,
-	     case_peer_busy, .slow = 2, .once = true),
-	CASE("peer-stopped", "nor is one that is stopped", 2,
-	     case_peer_stopped, .slow = 2, .once = true),
+	CASE("peer-busy", "a rank that is away is not dead", 2, case_peer_busy,
+	     .slow = 2, .once = true),
+	CASE("peer-stopped", "nor is one that is stopped", 2, case_peer_stopped,
+	     .slow = 2, .once = true),
 	{ .name = NULL },
 };
 
 enum {
-	EXIT_FAILED = 1,	/* a check failed */
-	EXIT_USAGE = 2,		/* the command line makes no sense */
+	EXIT_FAILED = 1, /* a check failed */
+	EXIT_USAGE = 2,	 /* the command line makes no sense */
 };
 
 static void complain(const char *fmt, va_list ap)
@@ -94,34 +95,50 @@ usage_error(const char *fmt, ...)
 }
 
 static const char help[] =
-"usage: nccl_perf [OPTION...] PLUGIN\n"
-"\n"
-"Checks an NCCL network plugin, ours or anyone's, and measures it between two\n"
-"processes of this host. Neither NCCL nor a GPU is needed; the checks compare\n"
-"every byte that arrives. PLUGIN is a file or a name as in NCCL_NET_PLUGIN.\n"
-"\n"
-"  --api A,B        versions of the interface that the ranks take in turn, 6 to\n"
-"                   12; one stands for both (default: its newest)\n"
-"  --all-api        the checks with every version that the plugin has\n"
-"  --case NAME      only this check; may be repeated\n"
-"  --list           names the checks\n"
-"  --speed          only measure\n"
-"  --check          only check\n"
-"  --comms N        connections that carry the bandwidth figure (default 4)\n"
-"  --max-size SIZE  largest message that is measured (default 64m)\n"
-"  --netns A,B      network namespaces of the ranks, by name or path\n"
-"  --memory A,B     host or gpu: where the ranks' buffers are (default: host)\n"
-"  --env R:N=V      a variable of rank R's environment; may be repeated\n"
-"  --timeout S      per check (default 60)\n"
-"  --json           figures as JSON, one object per line\n"
-"  --tap            checks as TAP\n"
-"  --verbose        all that the plugin logs\n"
-"  --help           show this\n"
-"\n"
-"Exit status: 0 all is well, 1 a check failed, 2 the command line is wrong.\n";
+	"usage: nccl_perf [OPTION...] PLUGIN\n"
+	"\n"
+	"Checks an NCCL network plugin, ours or anyone's, and measures it between two\n"
+	"processes of this host. Neither NCCL nor a GPU is needed; the checks compare\n"
+	"every byte that arrives. PLUGIN is a file or a name as in NCCL_NET_PLUGIN.\n"
+	"\n"
+	"  --api A,B        versions of the interface that the ranks take in turn, 6 to\n"
+	"                   12; one stands for both (default: its newest)\n"
+	"  --all-api        the checks with every version that the plugin has\n"
+	"  --case NAME      only this check; may be repeated\n"
+	"  --list           names the checks\n"
+	"  --speed          only measure\n"
+	"  --check          only check\n"
+	"  --comms N        connections that carry the bandwidth figure (default 4)\n"
+	"  --max-size SIZE  largest message that is measured (default 64m)\n"
+	"  --netns A,B      network namespaces of the ranks, by name or path\n"
+	"  --memory A,B     host or gpu: where the ranks' buffers are (default: host)\n"
+	"  --env R:N=V      a variable of rank R's environment; may be repeated\n"
+	"  --timeout S      per check (default 60)\n"
+	"  --json           figures as JSON, one object per line\n"
+	"  --tap            checks as TAP\n"
+	"  --verbose        all that the plugin logs\n"
+	"  --help           show this\n"
+	"\n"
+	"Exit status: 0 all is well, 1 a check failed, 2 the command line is wrong.\n";
 
-enum { O_API = 256, O_ALL, O_CASE, O_LIST, O_SPEED, O_CHECK, O_COMMS, O_SIZE,
-       O_NETNS, O_MEMORY, O_ENV, O_TIMEOUT, O_JSON, O_TAP, O_VERBOSE, O_HELP };
+enum {
+	O_API = 256,
+	O_ALL,
+	O_CASE,
+	O_LIST,
+	O_SPEED,
+	O_CHECK,
+	O_COMMS,
+	O_SIZE,
+	O_NETNS,
+	O_MEMORY,
+	O_ENV,
+	O_TIMEOUT,
+	O_JSON,
+	O_TAP,
+	O_VERBOSE,
+	O_HELP
+};
 
 static const struct option long_options[] = {
 	{ "api", required_argument, NULL, O_API },
@@ -160,13 +177,13 @@ static bool known_case(const char *name)
 	return false;
 }
 
-static int number(const char *opt, const char *text, uint64_t min,
-		  uint64_t max, uint64_t *out)
+static int number(const char *opt, const char *text, uint64_t min, uint64_t max,
+		  uint64_t *out)
 {
 	if (weft_parse_size(text, min, max, out) < 0)
 		return usage_error("--%s '%s' is not a number from "
-				   "%llu to %llu", opt, text,
-				   (unsigned long long)min,
+				   "%llu to %llu",
+				   opt, text, (unsigned long long)min,
 				   (unsigned long long)max);
 	return 0;
 }
@@ -205,7 +222,8 @@ static int memory(struct wanted *w, const char *arg)
 		return 0;
 	}
 	return usage_error("--memory wants host, gpu, or two of these "
-			   "with a comma between, not '%s'", arg);
+			   "with a comma between, not '%s'",
+			   arg);
 }
 
 static int parse_option(struct wanted *w, int o, char *arg)
@@ -232,7 +250,8 @@ static int parse_option(struct wanted *w, int o, char *arg)
 	case O_CASE:
 		if (!known_case(arg))
 			return usage_error("no check is named '%s'; "
-					   "--list shows them", arg);
+					   "--list shows them",
+					   arg);
 		if (w->ncases < sizeof(w->cases) / sizeof(*w->cases))
 			w->cases[w->ncases++] = arg;
 		return 0;
@@ -252,17 +271,34 @@ static int parse_option(struct wanted *w, int o, char *arg)
 		    arg[1] != ':' || arg[2] == '=' || !strchr(arg + 2, '=') ||
 		    w->opt.nenv == PERF_ENV_MAX)
 			return usage_error("--env wants RANK:NAME="
-					   "VALUE, not '%s'", arg);
+					   "VALUE, not '%s'",
+					   arg);
 		w->opt.env[w->opt.nenv++] = arg;
 		return 0;
-	case O_ALL: w->all_api = true; return 0;
-	case O_LIST: w->list = true; return 0;
-	case O_SPEED: w->speed = true; return 0;
-	case O_CHECK: w->check = true; return 0;
-	case O_JSON: w->opt.json = true; return 0;
-	case O_TAP: w->tap = true; return 0;
-	case O_VERBOSE: w->opt.verbose = true; return 0;
-	case O_HELP: w->help = true; return 0;
+	case O_ALL:
+		w->all_api = true;
+		return 0;
+	case O_LIST:
+		w->list = true;
+		return 0;
+	case O_SPEED:
+		w->speed = true;
+		return 0;
+	case O_CHECK:
+		w->check = true;
+		return 0;
+	case O_JSON:
+		w->opt.json = true;
+		return 0;
+	case O_TAP:
+		w->tap = true;
+		return 0;
+	case O_VERBOSE:
+		w->opt.verbose = true;
+		return 0;
+	case O_HELP:
+		w->help = true;
+		return 0;
 	default:
 		return EXIT_USAGE;
 	}
@@ -292,8 +328,8 @@ static const char *versions_of(const struct perf_options *opt)
 }
 
 static void print_tap(enum perf_verdict v, unsigned int n,
-		      const struct perf_options *opt,
-		      const struct perf_case *c, char *text)
+		      const struct perf_options *opt, const struct perf_case *c,
+		      char *text)
 {
 	char *line, *save = NULL;
 
@@ -311,7 +347,8 @@ static void print_plain(enum perf_verdict v, const struct perf_options *opt,
 			const struct perf_case *c, const char *text)
 {
 	static const char *const word[] = {
-		[PERF_OK] = "ok", [PERF_SKIPPED] = "skipped",
+		[PERF_OK] = "ok",
+		[PERF_SKIPPED] = "skipped",
 		[PERF_FAILED] = "FAILED",
 	};
 
@@ -332,7 +369,8 @@ static unsigned int check_one(const struct wanted *w, int api,
 	if (api)
 		opt.api[0] = opt.api[1] = api;
 	for (c = perf_cases; c->name; c++) {
-		if (!asked_for(w, c->name) || (c->once && opt.api[0] != w->opt.api[0]))
+		if (!asked_for(w, c->name) ||
+		    (c->once && opt.api[0] != w->opt.api[0]))
 			continue;
 		v = perf_run(c, &opt, text, sizeof(text));
 		failed += v == PERF_FAILED;
@@ -368,8 +406,8 @@ static int run(struct wanted *w)
 			w->opt.api[i] = newest(versions);
 		if (!(versions & 1u << w->opt.api[i]))
 			return fail("'%s' has no "
-					  "ncclNetPlugin_v%d", w->opt.plugin,
-					  w->opt.api[i]);
+				    "ncclNetPlugin_v%d",
+				    w->opt.plugin, w->opt.api[i]);
 	}
 	if (!w->speed && !w->all_api)
 		failed += check_one(w, 0, &count);
@@ -391,7 +429,8 @@ static int run(struct wanted *w)
 int main(int argc, char **argv)
 {
 	struct wanted w = {
-		.opt = { .time_limit = 60, .comms = 4,
+		.opt = { .time_limit = 60,
+			 .comms = 4,
 			 .max_size = (size_t)64 << 20 },
 	};
 	const struct perf_case *c;
@@ -418,8 +457,8 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (argc - optind != 1)
-		return usage_error(argc == optind ?
-				   "which plugin?" : "one plugin at a time");
+		return usage_error(argc == optind ? "which plugin?"
+						  : "one plugin at a time");
 	if (w.speed && (w.check || w.ncases))
 		return usage_error("--speed leaves no checks to make");
 	w.opt.plugin = argv[optind];

@@ -12,19 +12,19 @@
 #include "tests/nccl/perf/plugin.h"
 #include "util/list.h"
 
-#define PERF_RANKS_MAX	4
-#define PERF_ENV_MAX	16
+#define PERF_RANKS_MAX 4
+#define PERF_ENV_MAX   16
 
 struct perf_options {
 	const char *plugin;
-	int api[2];			/* of even and of odd ranks */
-	const char *netns[2];		/* NULL: the caller's */
-	bool gpu[2];			/* buffers in GPU memory */
-	const char *env[PERF_ENV_MAX];	/* "RANK:NAME=VALUE" */
+	int api[2];		       /* of even and of odd ranks */
+	const char *netns[2];	       /* NULL: the caller's */
+	bool gpu[2];		       /* buffers in GPU memory */
+	const char *env[PERF_ENV_MAX]; /* "RANK:NAME=VALUE" */
 	unsigned int nenv;
-	unsigned int time_limit;	/* s per case */
-	unsigned int comms;		/* of the speed part */
-	size_t max_size;		/* of the speed part */
+	unsigned int time_limit; /* s per case */
+	unsigned int comms;	 /* of the speed part */
+	size_t max_size;	 /* of the speed part */
 	bool json;
 	bool verbose;
 };
@@ -34,9 +34,9 @@ struct perf {
 	const struct perf_options *opt;
 	struct perf_plugin plugin;
 	int rank, ranks;
-	int wire[PERF_RANKS_MAX];	/* to the other ranks */
+	int wire[PERF_RANKS_MAX]; /* to the other ranks */
 	int report;
-	int fds, threads;		/* before the plugin was loaded */
+	int fds, threads; /* before the plugin was loaded */
 };
 
 struct perf_case {
@@ -44,9 +44,9 @@ struct perf_case {
 	const char *what;
 	int ranks;
 	void (*run)(struct perf *p);
-	unsigned int slow;		/* time limits that it may take; 0: 1 */
-	bool once;			/* long, and the same in each version */
-	bool killed;			/* its last rank is to be killed */
+	unsigned int slow; /* time limits that it may take; 0: 1 */
+	bool once;	   /* long, and the same in each version */
+	bool killed;	   /* its last rank is to be killed */
 };
 extern const struct perf_case perf_cases[];
 extern const struct perf_case perf_speed;
@@ -74,7 +74,7 @@ void perf_tell(struct perf *p, int rank, const void *buf, size_t len);
 void perf_hear(struct perf *p, int rank, void *buf, size_t len);
 void perf_meet(struct perf *p);
 
-double perf_now(void);			/* s */
+double perf_now(void); /* s */
 /* Closes the plugin, which must leave no descriptor and no thread. */
 void perf_unload(struct perf *p);
 
@@ -90,12 +90,12 @@ void *perf_join_one(struct perf *p, int from, int to);
 void perf_leave(struct perf *p, struct perf_link *l);
 
 struct perf_buf {
-	struct weft_list link;		/* those in GPU memory */
-	uint64_t gpu;			/* of base; 0: host memory alone */
+	struct weft_list link; /* those in GPU memory */
+	uint64_t gpu;	       /* of base; 0: host memory alone */
 	size_t gpu_size;
-	bool by_hand;			/* copied by push and pull alone */
-	size_t whole;			/* bytes from base on */
-	char *base;			/* poisoned guard, data, guard */
+	bool by_hand; /* copied by push and pull alone */
+	size_t whole; /* bytes from base on */
+	char *base;   /* poisoned guard, data, guard */
 	char *data;
 	size_t size;
 	void *mr;
@@ -132,8 +132,8 @@ void perf_buf_pull(struct perf *p, struct perf_buf *b);
 
 struct perf_op {
 	bool send;
-	bool early;			/* receive: early completion is fine */
-	bool copied;			/* send: to the GPU */
+	bool early;  /* receive: early completion is fine */
+	bool copied; /* send: to the GPU */
 	bool posted, done;
 	void *comm;
 	void *data;
@@ -141,8 +141,8 @@ struct perf_op {
 	void *mr;
 	int tag;
 	void *req;
-	int got;			/* bytes; -1 until done */
-	enum nccl_result result;	/* as post or test gave it */
+	int got;		 /* bytes; -1 until done */
+	enum nccl_result result; /* as post or test gave it */
 };
 /* One round over all: posts in order per comm, at most @window a way; tests. */
 unsigned int perf_step(struct perf *p, struct perf_op *op, unsigned int n,

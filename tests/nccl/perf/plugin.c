@@ -58,13 +58,14 @@ void perf_set_verbose(bool verbose)
 const char *perf_result_text(enum nccl_result r)
 {
 	static const char *const text[] = {
-		"success", "unhandled CUDA error", "system error",
-		"internal error", "invalid argument", "invalid usage",
-		"remote error", "in progress",
+		"success",	  "unhandled CUDA error", "system error",
+		"internal error", "invalid argument",	  "invalid usage",
+		"remote error",	  "in progress",
 	};
 
-	return (unsigned int)r < sizeof(text) / sizeof(*text) ? text[r] :
-		"unknown result";
+	return (unsigned int)r < sizeof(text) / sizeof(*text)
+		       ? text[r]
+		       : "unknown result";
 }
 
 /* As NCCL looks for it: the name as it is, then libnccl-net-<name>.so. */
@@ -105,9 +106,10 @@ unsigned int perf_plugin_versions(const char *path, char *why, size_t len)
 		if (table_of(lib, api))
 			found |= 1u << api;
 	if (!found)
-		snprintf(why, len, "'%s' has no ncclNetPlugin_v%d to v%d: it "
-			 "is no network plugin of NCCL 2.13 or later", path,
-			 PERF_API_MIN, PERF_API_MAX);
+		snprintf(why, len,
+			 "'%s' has no ncclNetPlugin_v%d to v%d: it "
+			 "is no network plugin of NCCL 2.13 or later",
+			 path, PERF_API_MIN, PERF_API_MAX);
 	dlclose(lib);
 	return found;
 }
@@ -136,36 +138,36 @@ bool perf_plugin_open(struct perf_plugin *p, const char *path, int api,
 }
 
 #define T(v) ((struct nccl_net_v##v *)p->table)
-#define AS(v, member)							\
-	case v:								\
+#define AS(v, member) \
+	case v:       \
 		return T(v)->member
 
 /* Members of one type in all versions. */
-#define SAME(member, ...)						\
-	do {								\
-		switch (p->api) {					\
-		AS(6, member)(__VA_ARGS__);				\
-		AS(7, member)(__VA_ARGS__);				\
-		AS(8, member)(__VA_ARGS__);				\
-		AS(9, member)(__VA_ARGS__);				\
-		AS(10, member)(__VA_ARGS__);				\
-		AS(11, member)(__VA_ARGS__);				\
-		default:						\
-			return T(12)->member(__VA_ARGS__);		\
-		}							\
+#define SAME(member, ...)                                  \
+	do {                                               \
+		switch (p->api) {                          \
+			AS(6, member)(__VA_ARGS__);        \
+			AS(7, member)(__VA_ARGS__);        \
+			AS(8, member)(__VA_ARGS__);        \
+			AS(9, member)(__VA_ARGS__);        \
+			AS(10, member)(__VA_ARGS__);       \
+			AS(11, member)(__VA_ARGS__);       \
+		default:                                   \
+			return T(12)->member(__VA_ARGS__); \
+		}                                          \
 	} while (0)
 
-#define COPY(v, src)							\
-	do {								\
-		out->name = (src).name;					\
-		out->pci_path = (src).pci_path;				\
-		out->guid = (src).guid;					\
-		out->ptr_support = (src).ptr_support;			\
-		out->speed = (src).speed;				\
-		out->port = (src).port;					\
-		out->latency = (src).latency;				\
-		out->max_comms = (src).max_comms;			\
-		out->max_recvs = (src).max_recvs;			\
+#define COPY(v, src)                                  \
+	do {                                          \
+		out->name = (src).name;               \
+		out->pci_path = (src).pci_path;       \
+		out->guid = (src).guid;               \
+		out->ptr_support = (src).ptr_support; \
+		out->speed = (src).speed;             \
+		out->port = (src).port;               \
+		out->latency = (src).latency;         \
+		out->max_comms = (src).max_comms;     \
+		out->max_recvs = (src).max_recvs;     \
 	} while (0)
 
 static enum nccl_result get_properties(struct perf_plugin *p, int dev,
@@ -283,12 +285,12 @@ void perf_plugin_close(struct perf_plugin *p)
 enum nccl_result perf_listen(struct perf_plugin *p, void *handle, void **l)
 {
 	switch (p->api) {
-	AS(6, listen)(0, handle, l);
-	AS(7, listen)(0, handle, l);
-	AS(8, listen)(0, handle, l);
-	AS(9, listen)(0, handle, l);
-	AS(10, listen)(0, handle, l);
-	AS(11, listen)(p->ctx, 0, handle, l);
+		AS(6, listen)(0, handle, l);
+		AS(7, listen)(0, handle, l);
+		AS(8, listen)(0, handle, l);
+		AS(9, listen)(0, handle, l);
+		AS(10, listen)(0, handle, l);
+		AS(11, listen)(p->ctx, 0, handle, l);
 	default:
 		return T(12)->listen(p->ctx, 0, handle, l);
 	}
@@ -300,12 +302,12 @@ enum nccl_result perf_connect(struct perf_plugin *p, void *handle, void **comm)
 	void *offload = NULL;
 
 	switch (p->api) {
-	AS(6, connect)(0, handle, comm);
-	AS(7, connect)(0, handle, comm, &offload);
-	AS(8, connect)(0, handle, comm, &offload);
-	AS(9, connect)(0, handle, comm, &offload);
-	AS(10, connect)(0, &config, handle, comm, &offload);
-	AS(11, connect)(p->ctx, 0, handle, comm, &offload);
+		AS(6, connect)(0, handle, comm);
+		AS(7, connect)(0, handle, comm, &offload);
+		AS(8, connect)(0, handle, comm, &offload);
+		AS(9, connect)(0, handle, comm, &offload);
+		AS(10, connect)(0, &config, handle, comm, &offload);
+		AS(11, connect)(p->ctx, 0, handle, comm, &offload);
 	default:
 		return T(12)->connect(p->ctx, 0, handle, comm, &offload);
 	}
@@ -316,12 +318,12 @@ enum nccl_result perf_accept(struct perf_plugin *p, void *l, void **comm)
 	void *offload = NULL;
 
 	switch (p->api) {
-	AS(6, accept)(l, comm);
-	AS(7, accept)(l, comm, &offload);
-	AS(8, accept)(l, comm, &offload);
-	AS(9, accept)(l, comm, &offload);
-	AS(10, accept)(l, comm, &offload);
-	AS(11, accept)(l, comm, &offload);
+		AS(6, accept)(l, comm);
+		AS(7, accept)(l, comm, &offload);
+		AS(8, accept)(l, comm, &offload);
+		AS(9, accept)(l, comm, &offload);
+		AS(10, accept)(l, comm, &offload);
+		AS(11, accept)(l, comm, &offload);
 	default:
 		return T(12)->accept(l, comm, &offload);
 	}
@@ -344,12 +346,12 @@ enum nccl_result perf_isend(struct perf_plugin *p, void *comm, void *data,
 {
 	*req = NULL;
 	switch (p->api) {
-	AS(6, isend)(comm, data, (int)size, tag, mr, req);
-	AS(7, isend)(comm, data, (int)size, tag, mr, req);
-	AS(8, isend)(comm, data, (int)size, tag, mr, req);
-	AS(9, isend)(comm, data, size, tag, mr, req);
-	AS(10, isend)(comm, data, size, tag, mr, NULL, req);
-	AS(11, isend)(comm, data, size, tag, mr, NULL, req);
+		AS(6, isend)(comm, data, (int)size, tag, mr, req);
+		AS(7, isend)(comm, data, (int)size, tag, mr, req);
+		AS(8, isend)(comm, data, (int)size, tag, mr, req);
+		AS(9, isend)(comm, data, size, tag, mr, req);
+		AS(10, isend)(comm, data, size, tag, mr, NULL, req);
+		AS(11, isend)(comm, data, size, tag, mr, NULL, req);
 	default:
 		return T(12)->isend(comm, data, size, tag, mr, NULL, req);
 	}
@@ -368,12 +370,12 @@ enum nccl_result perf_irecv(struct perf_plugin *p, void *comm, int n,
 		small[i] = (int)sizes[i];
 	}
 	switch (p->api) {
-	AS(6, irecv)(comm, n, data, small, tags, mrs, req);
-	AS(7, irecv)(comm, n, data, small, tags, mrs, req);
-	AS(8, irecv)(comm, n, data, small, tags, mrs, req);
-	AS(9, irecv)(comm, n, data, copy, tags, mrs, req);
-	AS(10, irecv)(comm, n, data, copy, tags, mrs, phandles, req);
-	AS(11, irecv)(comm, n, data, copy, tags, mrs, phandles, req);
+		AS(6, irecv)(comm, n, data, small, tags, mrs, req);
+		AS(7, irecv)(comm, n, data, small, tags, mrs, req);
+		AS(8, irecv)(comm, n, data, small, tags, mrs, req);
+		AS(9, irecv)(comm, n, data, copy, tags, mrs, req);
+		AS(10, irecv)(comm, n, data, copy, tags, mrs, phandles, req);
+		AS(11, irecv)(comm, n, data, copy, tags, mrs, phandles, req);
 	default:
 		return T(12)->irecv(comm, n, data, copy, tags, mrs, phandles,
 				    req);

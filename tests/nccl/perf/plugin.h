@@ -6,15 +6,15 @@
 #include <stdbool.h>
 #include "nccl_net/abi/net.h"
 
-#define PERF_API_MIN	6
-#define PERF_API_MAX	12
+#define PERF_API_MIN 6
+#define PERF_API_MAX 12
 
 struct perf_plugin {
 	void *lib;
 	int api;
-	void *table;			/* struct nccl_net_v<api> */
-	void *ctx;			/* v11 and later */
-	struct nccl_props_v12 props;	/* of device 0; what is newer: 0 */
+	void *table;		     /* struct nccl_net_v<api> */
+	void *ctx;		     /* v11 and later */
+	struct nccl_props_v12 props; /* of device 0; what is newer: 0 */
 	int devices;
 };
 

@@ -17,20 +17,20 @@
 #include <unistd.h>
 #include "tests/nccl/perf/perf.h"
 
-#define TEXT	1024
-#define GRACE	3	/* seconds from the first failure to the end */
+#define TEXT  1024
+#define GRACE 3 /* seconds from the first failure to the end */
 
 /* Threads of the run-time library's that start with a program's first one. */
 #ifdef __SANITIZE_THREAD__
-#define OWN_THREADS	1
+#define OWN_THREADS 1
 #else
-#define OWN_THREADS	0
+#define OWN_THREADS 0
 #endif
 
 /* What a rank reports: one letter and a text. */
 struct report {
-	char kind;			/* s(ay), f(ail), k (skipped), o(k),
-					   g (another rank is to blame) */
+	char kind; /* s(ay), f(ail), k (skipped), o(k),
+		      g (another rank is to blame) */
 	char text[TEXT];
 };
 
@@ -243,10 +243,10 @@ struct ranks {
 	pid_t pid[PERF_RANKS_MAX];
 	int report[PERF_RANKS_MAX];
 	bool over[PERF_RANKS_MAX];
-	bool told[PERF_RANKS_MAX];	/* its own verdict came */
-	bool ended[PERF_RANKS_MAX];	/* by us: it took too long */
+	bool told[PERF_RANKS_MAX];  /* its own verdict came */
+	bool ended[PERF_RANKS_MAX]; /* by us: it took too long */
 	enum perf_verdict verdict;
-	bool secondary;			/* nobody told the cause so far */
+	bool secondary; /* nobody told the cause so far */
 	char *text;
 	size_t len;
 };
@@ -385,8 +385,8 @@ enum perf_verdict perf_run(const struct perf_case *c,
 			   const struct perf_options *opt, char *text,
 			   size_t len)
 {
-	const double end = perf_now() +
-			   opt->time_limit * (c->slow ? c->slow : 1);
+	const double end =
+		perf_now() + opt->time_limit * (c->slow ? c->slow : 1);
 	struct ranks r = { .c = c, .text = text, .len = len };
 	struct pollfd fd[PERF_RANKS_MAX];
 	double left, grace = end;

@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 #include "tests/nccl/perf/perf.h"
 
-#define WINDOW	8		/* out at a time and comm: NCCL's steps */
-#define SHOTS	9		/* of which the median counts */
+#define WINDOW 8 /* out at a time and comm: NCCL's steps */
+#define SHOTS  9 /* of which the median counts */
 
 static double cpu_now(void)
 {
@@ -16,7 +16,7 @@ static double cpu_now(void)
 
 	getrusage(RUSAGE_SELF, &u);
 	return u.ru_utime.tv_sec + u.ru_utime.tv_usec * 1e-6 +
-		u.ru_stime.tv_sec + u.ru_stime.tv_usec * 1e-6;
+	       u.ru_stime.tv_sec + u.ru_stime.tv_usec * 1e-6;
 }
 
 static int by_value(const void *a, const void *b)
@@ -30,8 +30,11 @@ static void one_way(struct perf *p, struct perf_link *l, struct perf_buf *b,
 		    size_t size, bool send)
 {
 	struct perf_op op = {
-		.send = send, .comm = send ? l->send : l->recv,
-		.data = b[!send].data, .size = size, .mr = b[!send].mr,
+		.send = send,
+		.comm = send ? l->send : l->recv,
+		.data = b[!send].data,
+		.size = size,
+		.mr = b[!send].mr,
 	};
 
 	perf_finish(p, &op, 1, 1);
@@ -64,18 +67,18 @@ static double latency(struct perf *p, struct perf_link *l, struct perf_buf *b,
 }
 
 struct rate {
-	double bytes;			/* per s */
-	double cpu;			/* s per GB, both sides */
+	double bytes; /* per s */
+	double cpu;   /* s per GB, both sides */
 };
 
 static struct rate bandwidth(struct perf *p, struct perf_link *l,
 			     struct perf_buf *b, unsigned int comms,
 			     size_t size)
 {
-	const size_t per_comm = b[0].size / size < WINDOW ?
-		b[0].size / size : WINDOW;
-	size_t total = size * 3000 < ((size_t)256 << 20) ? size * 3000 :
-		(size_t)256 << 20;
+	const size_t per_comm =
+		b[0].size / size < WINDOW ? b[0].size / size : WINDOW;
+	size_t total = size * 3000 < ((size_t)256 << 20) ? size * 3000
+							 : (size_t)256 << 20;
 	unsigned int n, i;
 	struct perf_op *op;
 	double start, cpu, other, t;
@@ -93,7 +96,8 @@ static struct rate bandwidth(struct perf *p, struct perf_link *l,
 			.send = !p->rank,
 			.comm = p->rank ? l[c].recv : l[c].send,
 			.data = buf->data + i / comms % per_comm * size,
-			.size = size, .mr = buf->mr,
+			.size = size,
+			.mr = buf->mr,
 		};
 		if (i / comms < per_comm && p->rank)
 			memset(op[i].data, 0xa5, size);
@@ -105,10 +109,10 @@ static struct rate bandwidth(struct perf *p, struct perf_link *l,
 	perf_meet(p);
 	start = perf_now();
 	cpu = cpu_now();
-	for (i = 0; i < n; ) {
+	for (i = 0; i < n;) {
 		/* A sliding window over the list keeps each round short. */
-		unsigned int len = n - i < comms * WINDOW ? n - i :
-			comms * WINDOW;
+		unsigned int len =
+			n - i < comms * WINDOW ? n - i : comms * WINDOW;
 
 		perf_step(p, op + i, len, comms * WINDOW);
 		if (!op[i].done)
@@ -139,8 +143,8 @@ static struct rate bandwidth(struct perf *p, struct perf_link *l,
 static void run(struct perf *p)
 {
 	const unsigned int comms = p->opt->comms;
-	const size_t room = p->opt->max_size > (WINDOW << 20) ?
-		p->opt->max_size : WINDOW << 20;
+	const size_t room = p->opt->max_size > (WINDOW << 20) ? p->opt->max_size
+							      : WINDOW << 20;
 	struct perf_link *l = calloc(comms, sizeof(*l));
 	struct perf_buf *b = calloc(2 * comms, sizeof(*b));
 	struct rate r;
@@ -164,7 +168,8 @@ static void run(struct perf *p)
 		if (p->rank)
 			continue;
 		if (p->opt->json)
-			perf_say(p, "{\"bytes\": %zu, \"latency_us\": %.2f, "
+			perf_say(p,
+				 "{\"bytes\": %zu, \"latency_us\": %.2f, "
 				 "\"gb_per_s\": %.4f, \"cpu_s_per_gb\": %.3f}",
 				 size, us, r.bytes / 1e9, r.cpu);
 		else
@@ -182,6 +187,9 @@ static void run(struct perf *p)
 }
 
 const struct perf_case perf_speed = {
-	.name = "speed", .what = "latency and bandwidth", .ranks = 2,
-	.run = run, .slow = 5,
+	.name = "speed",
+	.what = "latency and bandwidth",
+	.ranks = 2,
+	.run = run,
+	.slow = 5,
 };

@@ -77,8 +77,8 @@ Test(gpu, without_driver_gpus_come_from_sysfs)
 	cr_assert(eq(uint, weft_gpus_on_pci(), 2));
 	weft_gpus_find(&g);
 	cr_assert(eq(uint, g.n, 2));
-	cr_assert(eq(str, (char *)g.why,
-		     "NVIDIA's kernel driver is not loaded"));
+	cr_assert(
+		eq(str, (char *)g.why, "NVIDIA's kernel driver is not loaded"));
 	cr_assert(not(g.gpu[0].here));
 	cr_assert(not(g.gpu[1].here));
 }
@@ -175,7 +175,8 @@ Test(gpu, process_gpu_follows_environment)
 	setenv(FAKE_CUDA_NODES, "12", 1);
 	for (i = 0; i < sizeof(of_two) / sizeof(*of_two); i++)
 		cr_expect(eq(str, (char *)own(of_two[i].visible),
-			     (char *)of_two[i].own), "%s",
+			     (char *)of_two[i].own),
+			  "%s",
 			  of_two[i].visible ? of_two[i].visible : "unset");
 }
 

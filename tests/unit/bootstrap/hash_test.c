@@ -28,7 +28,10 @@ Test(hash, is_blake2b_of_the_joined_parts)
 {
 	const struct weft_bytes whole = { "abc", 3 };
 	const struct weft_bytes parts[] = {
-		{ "", 0 }, { "a", 1 }, { NULL, 0 }, { "bc", 2 },
+		{ "", 0 },
+		{ "a", 1 },
+		{ NULL, 0 },
+		{ "bc", 2 },
 	};
 	uint8_t out[65];
 
@@ -53,14 +56,16 @@ Test(hash, key_changes_the_hash)
 	for (i = 0; i < sizeof(data); i++)
 		data[i] = (uint8_t)i;
 	weft_hash(out, 64, key, 64, &part, 1);
-	cr_expect(eq(str, (char *)hex(out, 64), (char *)
-		"10ebb67700b1868efb4417987acf4690ae9d972fb7a590c2f02871799aaa4786"
-		"b5e996e8f0f4eb981fc214b005f42d2ff4233499391653df7aefcbc13fc51568"));
+	cr_expect(eq(
+		str, (char *)hex(out, 64),
+		(char *)"10ebb67700b1868efb4417987acf4690ae9d972fb7a590c2f02871799aaa4786"
+			"b5e996e8f0f4eb981fc214b005f42d2ff4233499391653df7aefcbc13fc51568"));
 	part.len = sizeof(data);
 	weft_hash(out, 64, key, 64, &part, 1);
-	cr_expect(eq(str, (char *)hex(out, 64), (char *)
-		"142709d62e28fcccd0af97fad0f8465b971e82201dc51070faa0372aa43e9248"
-		"4be1c1e73ba10906d5d1853db6a4106e0a7bf9800d373d6dee2d46d62ef2a461"));
+	cr_expect(eq(
+		str, (char *)hex(out, 64),
+		(char *)"142709d62e28fcccd0af97fad0f8465b971e82201dc51070faa0372aa43e9248"
+			"4be1c1e73ba10906d5d1853db6a4106e0a7bf9800d373d6dee2d46d62ef2a461"));
 }
 
 /* It is BLAKE2b of that length, not the beginning of a longer one. */

@@ -125,12 +125,14 @@ Test(netdevs, verbs_device_stands_for_its_interface, .init = begin, .fini = end)
 	cr_expect(weft_netdev_match("mlx5_0:1,mlx5_1:1", WEFT_NETDEV_LIST,
 				    "ib1"));
 	cr_expect(weft_netdev_match("mlx5_[0-1]:1", WEFT_NETDEV_LIST, "ib1"));
-	cr_expect(not(weft_netdev_match("mlx5_[1-2]:1", WEFT_NETDEV_LIST,
-					"ib0")));
+	cr_expect(not(
+		weft_netdev_match("mlx5_[1-2]:1", WEFT_NETDEV_LIST, "ib0")));
 	cr_expect(weft_netdev_match("mlx5_2:1", WEFT_NETDEV_LIST, "bond0"));
 	cr_expect(weft_netdev_match("mlx5_2", WEFT_NETDEV_LIST, "bond0"));
-	cr_expect(not(weft_netdev_match("mlx5_2:2", WEFT_NETDEV_LIST, "bond0")));
-	cr_expect(not(weft_netdev_match("mlx5_1:1", WEFT_NETDEV_LIST, "bond0")));
+	cr_expect(
+		not(weft_netdev_match("mlx5_2:2", WEFT_NETDEV_LIST, "bond0")));
+	cr_expect(
+		not(weft_netdev_match("mlx5_1:1", WEFT_NETDEV_LIST, "bond0")));
 	cr_expect(weft_netdev_match("rxe0:1", WEFT_NETDEV_LIST, "eth0"));
 	cr_expect(not(weft_netdev_match("rxe0:1", WEFT_NETDEV_LIST, "eth")));
 	cr_expect(not(weft_netdev_match("rxe0:1", WEFT_NETDEV_LIST, "")));
@@ -198,7 +200,8 @@ Test(netdevs, ifname_outside_listed_hcas_warns, .init = begin, .fini = end)
 	cr_expect(eq(int, caught.count, 1));
 	cr_expect(zero(int, strncmp(caught.text,
 				    "UCXPY_IFNAME=ib0, of mlx5_0:1, is none of "
-				    "UCX_NET_DEVICES=mlx5_1:1: ", 67)),
+				    "UCX_NET_DEVICES=mlx5_1:1: ",
+				    67)),
 		  "%s", caught.text);
 	cr_expect(ne(ptr, strstr(caught.text, "or take ib1"), NULL), "%s",
 		  caught.text);
@@ -219,7 +222,8 @@ Test(netdevs, ifname_outside_listed_range_warns, .init = begin, .fini = end)
 }
 
 /* As in Dask's recipe: --interface, and the device in Dask's own variable. */
-Test(netdevs, dask_interface_outside_listed_hcas_warns, .init = begin, .fini = end)
+Test(netdevs, dask_interface_outside_listed_hcas_warns, .init = begin,
+     .fini = end)
 {
 	char path[64];
 
@@ -233,7 +237,8 @@ Test(netdevs, dask_interface_outside_listed_hcas_warns, .init = begin, .fini = e
 	cr_expect(eq(int, caught.count, 1));
 	cr_expect(zero(int, strncmp(caught.text,
 				    "--interface eth0, of rxe0:1, is none of "
-				    "DASK_UCX__NET_DEVICES=mlx5_2:1: ", 72)),
+				    "DASK_UCX__NET_DEVICES=mlx5_2:1: ",
+				    72)),
 		  "%s", caught.text);
 	cr_expect(ne(ptr, strstr(caught.text, "or take bond0"), NULL), "%s",
 		  caught.text);

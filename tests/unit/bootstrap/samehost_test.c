@@ -153,17 +153,21 @@ Test(samehost, equal_surroundings_give_equal_ids)
 
 Test(samehost, a_driver_before_525_is_too_old)
 {
-	static const char *const modules[] = { "x86_64 Kernel Module ",
-					       "Open Kernel Module for x86_64 " };
+	static const char *const modules[] = {
+		"x86_64 Kernel Module ", "Open Kernel Module for x86_64 "
+	};
 	char line[160];
 	size_t i;
 
 	for (i = 0; i < 2; i++) {
-		snprintf(line, sizeof(line), "NVRM version: NVIDIA UNIX %s "
-			 "580.159.04  Release Build  (root@host)\n", modules[i]);
+		snprintf(line, sizeof(line),
+			 "NVRM version: NVIDIA UNIX %s "
+			 "580.159.04  Release Build  (root@host)\n",
+			 modules[i]);
 		write_file("version", line);
 		introduced();
-		snprintf(line, sizeof(line), "NVRM version: NVIDIA UNIX %s "
+		snprintf(line, sizeof(line),
+			 "NVRM version: NVIDIA UNIX %s "
 			 "470.256.02  Thu May  2 14:37:44 UTC 2024\n",
 			 modules[i]);
 		write_file("version", line);
@@ -256,7 +260,8 @@ Test(samehost, one_node_of_several_gpus_is_refused)
 Test(samehost, only_gpu_of_a_host_is_accepted)
 {
 	gpu("nvidia1", NULL);
-	cr_assert(zero(int, unlink(in("sys/bus/pci/devices/0000:1b:00.0/vendor"))));
+	cr_assert(zero(int,
+		       unlink(in("sys/bus/pci/devices/0000:1b:00.0/vendor"))));
 	introduced();
 }
 
@@ -318,7 +323,7 @@ Test(samehost, mps_daemon_is_refused)
 	introduced();
 }
 
-/* ---- the folder ------------------------------------------------------------- */
+/* ---- the folder --------------------------------------------------------- */
 
 static const char *own(const char *name)
 {

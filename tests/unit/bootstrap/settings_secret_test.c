@@ -116,19 +116,23 @@ Test(settings_secret, group_may_read_roots_file_only)
 	size_t len;
 
 	for (i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
-		cr_expect(eq(int, secret_of("0123456789abcdef", refused[i],
-					    &bytes, &len), -EPERM),
+		cr_expect(eq(int,
+			     secret_of("0123456789abcdef", refused[i], &bytes,
+				       &len),
+			     -EPERM),
 			  "%03o", refused[i]);
-		cr_expect(has(caught.text, root ? "defaultMode: 0440" :
-						  "chmod 600"),
+		cr_expect(has(caught.text,
+			      root ? "defaultMode: 0440" : "chmod 600"),
 			  "%s", caught.text);
 	}
 	if (root) {
 		cr_expect(zero(int, secret_of("0123456789abcdef", 0440, &bytes,
-					      &len)), "%s", caught.text);
+					      &len)),
+			  "%s", caught.text);
 		cr_expect(eq(sz, len, 16));
 		cr_expect(zero(int, secret_of("0123456789abcdef", 0640, &bytes,
-					      &len)), "%s", caught.text);
+					      &len)),
+			  "%s", caught.text);
 		cr_assert(zero(int, chown(".", 12345, 12345)));
 		cr_assert(zero(int, setegid(12345)));
 		cr_assert(zero(int, seteuid(12345)));

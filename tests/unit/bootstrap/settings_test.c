@@ -162,7 +162,8 @@ static const struct {
 	{ "WEFT_TCP_RCVBUF", "18446744073709551616", "auto or from 0 to 1g" },
 };
 
-/* One warning that names setting, value, bounds and origin; then the default.
+/*
+ * One warning that names setting, value, bounds and origin; then the default.
  */
 Test(settings, bad_value_warns_once_and_is_replaced, .init = clean)
 {
@@ -227,13 +228,13 @@ Test(settings, every_alias_works, .init = clean)
 		weft_settings_info(i, &info);
 		if (!info.aliases)
 			continue;
-		value = strstr(info.name, "PORT") ? "6000-6001"
+		value = strstr(info.name, "PORT")     ? "6000-6001"
 			: strstr(info.name, "BUF")    ? "128k"
 			: strstr(info.name, "FAMILY") ? "ipv6"
 			: strstr(info.name, "DEVICE") ? "w0"
 			: strstr(info.name, "TCP") || strstr(info.name, "_IB_")
 				? "3"
-						      : "w0";
+				: "w0";
 		/* Some count only in the world whose names they are. */
 		weft_settings_set_runtime(*info.aliases == 'N' ? "NCCL_" : "");
 		snprintf(names, sizeof(names), "%s", info.aliases);
@@ -273,30 +274,34 @@ Test(settings, ucx_timeout_becomes_nearest_exponent, .init = clean)
 	} times[] = {
 		{ "WEFT_IB_TIMEOUT", "18", 18 },
 		{ "NCCL_IB_TIMEOUT", "20", 20 },
-		{ "UCX_RC_TIMEOUT", "1.0s", 18 },	/* UCX's default */
+		{ "UCX_RC_TIMEOUT", "1.0s", 18 }, /* UCX's default */
 		{ "UCX_RC_TIMEOUT", "1", 18 },
 		{ "UCX_RC_TIMEOUT", "2s", 19 },
 		{ "UCX_RC_TIMEOUT", "500ms", 17 },
-		{ "UCX_RC_TIMEOUT", "0.2s", 16 },	/* 2^15.57 */
-		{ "UCX_RC_TIMEOUT", "0.18s", 15 },	/* 2^15.42 */
+		{ "UCX_RC_TIMEOUT", "0.2s", 16 },  /* 2^15.57 */
+		{ "UCX_RC_TIMEOUT", "0.18s", 15 }, /* 2^15.42 */
 		{ "UCX_RC_TIMEOUT", "67ms", 14 },
 		{ "UCX_RC_TIMEOUT", "20us", 2 },
 		{ "UCX_RC_TIMEOUT", "1ns", 1 },
 		{ "UCX_RC_TIMEOUT", "90000m", 31 },
 	};
-	static const char *const not[] = { "", "s", ".", "1h", "-1s", "1.0 s" };
+	static const char *const not [] = {
+		"", "s", ".", "1h", "-1s", "1.0 s"
+	};
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(times); i++) {
-		cr_expect(eq(uint, with(times[i].name,
-					times[i].value)->ib_timeout,
-			     times[i].exponent), "%s", times[i].value);
+		cr_expect(eq(uint,
+			     with(times[i].name, times[i].value)->ib_timeout,
+			     times[i].exponent),
+			  "%s", times[i].value);
 		cr_expect(zero(int, caught.count), "%s", caught.text);
 	}
-	for (i = 1; i < ARRAY_SIZE(not); i++) {
-		cr_expect(eq(uint, with("UCX_RC_TIMEOUT", not[i])->ib_timeout,
-			     16), "%s", not[i]);
-		cr_expect(eq(int, caught.count, 1), "%s", not[i]);
+	for (i = 1; i < ARRAY_SIZE(not ); i++) {
+		cr_expect(eq(uint, with("UCX_RC_TIMEOUT", not [i])->ib_timeout,
+			     16),
+			  "%s", not [i]);
+		cr_expect(eq(int, caught.count, 1), "%s", not [i]);
 	}
 }
 
@@ -321,7 +326,8 @@ Test(settings, partition_by_key_or_index, .init = clean)
 		setenv(rows[i].index, "3", 1);
 		weft_settings_reset();
 		cr_expect(eq(uint, weft_settings()->ib_pkey,
-			     rows[i].key ? 0x1234 : UINT32_MAX), "%zu", i);
+			     rows[i].key ? 0x1234 : UINT32_MAX),
+			  "%zu", i);
 	}
 }
 
@@ -346,10 +352,12 @@ Test(settings, default_traffic_class_follows_runtime, .init = clean)
 
 	for (i = 0; i < ARRAY_SIZE(rows); i++) {
 		weft_settings_set_runtime(rows[i].world);
-		cr_expect(eq(uint, with(rows[i].name,
-					rows[i].value)->ib_traffic_class,
-			     rows[i].class), "'%s' %s=%s", rows[i].world,
-			  rows[i].name, rows[i].value);
+		cr_expect(
+			eq(uint,
+			   with(rows[i].name, rows[i].value)->ib_traffic_class,
+			   rows[i].class),
+			"'%s' %s=%s", rows[i].world, rows[i].name,
+			rows[i].value);
 	}
 }
 

@@ -143,7 +143,8 @@ static pid_t forked_and_gone(void)
 }
 
 /* A forked child, and an interface that met nobody, leave no file behind. */
-Test(stats, process_without_rows_leaves_no_file, .init = to_file, .fini = clean_up)
+Test(stats, process_without_rows_leaves_no_file, .init = to_file,
+     .fini = clean_up)
 {
 	pid_t pid, children[2] = { 0 };
 	char name[128];
@@ -212,7 +213,8 @@ Test(stats, symbolic_link_is_not_followed, .init = to_file, .fini = clean_up)
 		  caught.text);
 }
 
-Test(stats, fifo_does_not_block, .init = to_file, .fini = clean_up, .timeout = 10)
+Test(stats, fifo_does_not_block, .init = to_file, .fini = clean_up,
+     .timeout = 10)
 {
 	cr_assert(zero(int, mkfifo(file, 0600)));
 	write_a_row();

@@ -238,8 +238,8 @@ Test(ucxenv, cuda_copy_is_recognised_in_tls)
 
 	for (i = 0; i < ARRAY_SIZE(lists); i++) {
 		environment(lists[i].given);
-		cr_expect(weft_cuda_copy_requested() == lists[i].let_in,
-			  "[%s]", lists[i].given);
+		cr_expect(weft_cuda_copy_requested() == lists[i].let_in, "[%s]",
+			  lists[i].given);
 	}
 }
 
@@ -302,7 +302,8 @@ Test(ucxenv, verbs_device_adds_its_interface)
 	snprintf(command, sizeof(command),
 		 "cd %s && mkdir -p class/infiniband/mlx5_0/device/net/ib0 "
 		 "class/infiniband/rxe0 && "
-		 "echo eth0 >class/infiniband/rxe0/parent", root);
+		 "echo eth0 >class/infiniband/rxe0/parent",
+		 root);
 	cr_assert(zero(int, system(command)));
 	weft_sysfs_root = root;
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
@@ -350,26 +351,33 @@ Test(ucxenv, option_of_ucxx_is_replaced)
 Test(ucxenv, auto_becomes_all_for_ucx)
 {
 	static const char *const asking[] = {
-		"UCX_TLS=weft_ib,weft_tcp", OLD "TCP=True", "WEFT_UCX=on",
+		"UCX_TLS=weft_ib,weft_tcp",
+		OLD "TCP=True",
+		"WEFT_UCX=on",
 	};
 	static const char *const others[] = {
-		"", "UCX_TLS=tcp", "UCX_TLS=^weft_tcp",
+		"",
+		"UCX_TLS=tcp",
+		"UCX_TLS=^weft_tcp",
 		"WEFT_UCX=off UCX_TLS=weft_tcp",
 	};
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(asking); i++) {
 		environment(asking[i]);
-		cr_expect(eq(str, (char *)weft_ucxenv_option("NET_DEVICES",
-							     "auto"),
-			     (char *)"all"), "[%s]", asking[i]);
-		cr_expect(eq(ptr, (void *)weft_ucxenv_option("NET_DEVICES",
-							     "eth0"), NULL));
+		cr_expect(eq(str,
+			     (char *)weft_ucxenv_option("NET_DEVICES", "auto"),
+			     (char *)"all"),
+			  "[%s]", asking[i]);
+		cr_expect(eq(ptr,
+			     (void *)weft_ucxenv_option("NET_DEVICES", "eth0"),
+			     NULL));
 	}
 	for (i = 0; i < ARRAY_SIZE(others); i++) {
 		environment(others[i]);
-		cr_expect(eq(ptr, (void *)weft_ucxenv_option("NET_DEVICES",
-							     "auto"), NULL),
+		cr_expect(eq(ptr,
+			     (void *)weft_ucxenv_option("NET_DEVICES", "auto"),
+			     NULL),
 			  "[%s]", others[i]);
 	}
 }

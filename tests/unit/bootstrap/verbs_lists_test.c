@@ -53,8 +53,8 @@ Test(verbs_lists, lists_match_as_ucx_and_nccl_match_them)
 
 	for (i = 0; i < ARRAY_SIZE(matches); i++)
 		cr_expect(weft_verbs_match(matches[i].list, matches[i].form,
-					   matches[i].dev, matches[i].port) ==
-				  matches[i].match,
+					   matches[i].dev,
+					   matches[i].port) == matches[i].match,
 			  "'%s' and '%s:%u'", matches[i].list, matches[i].dev,
 			  matches[i].port);
 }
@@ -118,7 +118,7 @@ static void expect_meeting(uint8_t ours, uint8_t theirs, const char *word)
 
 	cr_expect(eq(int, weft_verbs_reachable(ours, theirs, &why), !word));
 	cr_expect(eq(int, weft_verbs_reachable(theirs, ours, NULL), !word));
-	cr_expect(eq(int, word ? why && strstr(why, word) : !why, 1), "%s",
+	cr_expect(eq(int, word ? why &&strstr(why, word) : !why, 1), "%s",
 		  why ? why : "nothing was said");
 }
 
@@ -144,5 +144,5 @@ Test(verbs_lists, fabrics_that_cannot_reach_each_other)
 	/* what UCX made of a socket address tells nothing */
 	cr_expect(eq(int, weft_verbs_reachable(v4, 0, NULL), 1));
 	/* and UCX's own flag is none of these */
-	cr_expect(ne(int, v4 & v6 & ib & WEFT_FABRIC, 0));
+	cr_expect(ne(int, v4 &v6 &ib &WEFT_FABRIC, 0));
 }

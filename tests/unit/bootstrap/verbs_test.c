@@ -60,7 +60,9 @@ static void end(void)
 	shell("rm -r %s", root);
 }
 
-/* A PCI device below @parent ("pci0000:16/0000:16:00.0"), on NUMA node @numa. */
+/*
+ * A PCI device below @parent ("pci0000:16/0000:16:00.0"), on NUMA node @numa.
+ */
 static void pci(const char *parent, const char *busid, int numa)
 {
 	shell("mkdir -p devices/%s/%s && echo %d >devices/%s/%s/numa_node && "
@@ -72,7 +74,8 @@ static void gpu(const char *parent, const char *busid, int numa)
 {
 	pci(parent, busid, numa);
 	shell("cd bus/pci/devices/%s && echo 0x10de >vendor && "
-	      "echo 0x030200 >class", busid);
+	      "echo 0x030200 >class",
+	      busid);
 }
 
 static void hca(const char *dev, const char *busid, unsigned int port,
@@ -216,7 +219,8 @@ static void expect_gid(int family, int want)
 }
 
 /* iWARP and EFA are verbs devices, too, but none that we could use. */
-Test(verbs, adapters_without_ib_queue_pairs_are_skipped, .init = begin, .fini = end)
+Test(verbs, adapters_without_ib_queue_pairs_are_skipped, .init = begin,
+     .fini = end)
 {
 	struct weft_verbs_port *list;
 
@@ -315,8 +319,8 @@ static void expect_class(const char *asked, unsigned int gid_index,
 	setenv("UCX_IB_TRAFFIC_CLASS", asked, 1);
 	weft_settings_reset();
 	cr_assert(zero(int, weft_verbs_get("mlx5_0", &p)));
-	cr_expect(eq(uint, weft_verbs_traffic_class(&p, gid_index), want),
-		  "%s", asked);
+	cr_expect(eq(uint, weft_verbs_traffic_class(&p, gid_index), want), "%s",
+		  asked);
 }
 
 Test(verbs, traffic_class_as_ucx_chooses, .init = begin, .fini = end)
@@ -347,13 +351,17 @@ Test(verbs, dgx_1, .init = begin, .fini = end)
 		const char *bridge, *gpu[2], *hca;
 	} sw[] = {
 		{ "pci0000:00/0000:00:02.0/0000:04:00.0",
-		  { "0000:06:00.0", "0000:07:00.0" }, "0000:05:00.0" },
+		  { "0000:06:00.0", "0000:07:00.0" },
+		  "0000:05:00.0" },
 		{ "pci0000:00/0000:00:03.0/0000:08:00.0",
-		  { "0000:0a:00.0", "0000:0b:00.0" }, "0000:0c:00.0" },
+		  { "0000:0a:00.0", "0000:0b:00.0" },
+		  "0000:0c:00.0" },
 		{ "pci0000:80/0000:80:02.0/0000:84:00.0",
-		  { "0000:85:00.0", "0000:86:00.0" }, "0000:84:01.0" },
+		  { "0000:85:00.0", "0000:86:00.0" },
+		  "0000:84:01.0" },
 		{ "pci0000:80/0000:80:03.0/0000:88:00.0",
-		  { "0000:89:00.0", "0000:8a:00.0" }, "0000:8b:00.0" },
+		  { "0000:89:00.0", "0000:8a:00.0" },
+		  "0000:8b:00.0" },
 	};
 	char dev[16], at[128];
 	unsigned int i, g;

@@ -8,7 +8,7 @@
 #include "tests/lib/smaps.h"
 #include "tests/unit/devices/nvl_pair.h"
 
-#define LEN	4096u
+#define LEN 4096u
 
 static void begin(void)
 {
@@ -74,7 +74,9 @@ Test(dump, keys_of_tcp)
 	const struct tcp_conn *conn;
 	struct weft_iface_cb cb;
 	const struct weft_iface_params params = {
-		.netdev = "lo", .family = AF_INET, .cb = &cb,
+		.netdev = "lo",
+		.family = AF_INET,
+		.cb = &cb,
 	};
 	struct weft_ep *ep;
 

@@ -8,7 +8,7 @@
 #include "tests/unit/devices/ib_pair.h"
 #include "util/verbs.h"
 
-/* ---- sleeping, ends and strangers ------------------------------------------ */
+/* ---- sleeping, ends and strangers --------------------------------------- */
 
 /* What completed before it was asked for rings nobody: arm() has to look. */
 Test(ib_end, arm_sees_what_is_there, .init = begin, .fini = end, .timeout = 120)
@@ -38,7 +38,8 @@ static void *mend_later(void *arg)
 }
 
 /* Messages taken by an interface that closes at once still arrive. */
-Test(ib_end, nothing_is_lost_by_closing, .init = begin, .fini = end, .timeout = 120)
+Test(ib_end, nothing_is_lost_by_closing, .init = begin, .fini = end,
+     .timeout = 120)
 {
 	pthread_t mender;
 	uint32_t n;
@@ -79,11 +80,13 @@ Test(ib_end, what_an_orderly_end_cuts_off_is_lost, .init = begin, .fini = end,
 	weft_settings_reset();
 	pair_up();
 	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
-	cr_assert(zero(int, put_all(src, dst, mem)));	/* the key is known */
+	cr_assert(zero(int, put_all(src, dst, mem))); /* the key is known */
 	ib->mem_pack(mem, &key);
 	fake_verbs_cut(true);
-	cr_assert(eq(int, ib->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL,
-				  &put.op), -EINPROGRESS));
+	cr_assert(
+		eq(int,
+		   ib->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL, &put.op),
+		   -EINPROGRESS));
 	cr_assert(eq(int, ib->flush(a.ep, &flush.op), -EINPROGRESS));
 	close_side(&b);
 	cr_expect(until(a.errors));
@@ -166,11 +169,16 @@ Test(ib_end, a_stranger_cannot_speak_for_a_peer, .init = begin, .fini = end,
      .timeout = 120)
 {
 	struct weft_iface_cb cb = {
-		.on_message = deaf_message, .on_notify = on_notify,
-		.on_error = on_error, .on_ready = on_ready, .arg = &(struct side){ 0 },
+		.on_message = deaf_message,
+		.on_notify = on_notify,
+		.on_error = on_error,
+		.on_ready = on_ready,
+		.arg = &(struct side){ 0 },
 	};
 	const struct weft_iface_params params = {
-		.netdev = "lo", .family = AF_INET, .cb = &cb,
+		.netdev = "lo",
+		.family = AF_INET,
+		.cb = &cb,
 	};
 	struct weft_iface_attr to, from;
 	struct weft_iface *rogue;
@@ -182,15 +190,17 @@ Test(ib_end, a_stranger_cannot_speak_for_a_peer, .init = begin, .fini = end,
 	pair_up();
 	ib->iface_query(a.iface, &to);
 	ib->iface_query(b.iface, &from);
-	cr_assert(zero(int, weft_tcp_ops.iface_open(&params,
-						    &rogue)));
-	cr_assert(zero(int, weft_tcp_ops.ep_create(rogue, &to.addr, NULL, &ep)));
+	cr_assert(zero(int, weft_tcp_ops.iface_open(&params, &rogue)));
+	cr_assert(
+		zero(int, weft_tcp_ops.ep_create(rogue, &to.addr, NULL, &ep)));
 	for (i = 0; i < 100000 && !weft_tcp_ops.ready(ep); i++)
 		rogue_turn(rogue, 1);
 	for (id = 0; id < WEFT_MSG_IDS; id++)
 		for (len = 0; len < sizeof(msg); len++) {
 			memset(msg, (int)len, sizeof(msg));
-			/* for the peer's first endpoint, with a nonce made up */
+			/*
+			 * for the peer's first endpoint, with a nonce made up
+			 */
 			weft_put_le64(msg, weft_key_id(from.addr.key));
 			weft_put_le64(msg + 8, id % 2 ? 0 : 0x1234);
 			weft_put_le32(msg + 16, 0);
@@ -210,19 +220,17 @@ Test(ib_end, a_stranger_cannot_speak_for_a_peer, .init = begin, .fini = end,
 	pair_down();
 }
 
-/* ---- settings and order of calls ------------------------------------------ */
+/* ---- settings and order of calls ---------------------------------------- */
 
 Test(ib_end, a_device_that_is_not_there, .init = begin, .fini = end)
 {
 	cr_expect(eq(int, open_side(&a, "fake7:1"), -ENODEV));
 	cr_expect(eq(int, open_side(&a, "fake0:2"), -ENODEV));
-	cr_expect(yes(strstr(logged, "'fake0:2' is not there")), "%s",
-		  logged);
+	cr_expect(yes(strstr(logged, "'fake0:2' is not there")), "%s", logged);
 	setenv("WEFT_NET_DEVICES", "none0", 1);
 	weft_settings_reset();
 	cr_expect(eq(int, open_side(&a, "fake0:1"), -ENODEV));
-	cr_expect(yes(strstr(logged, "WEFT_NET_DEVICES")), "%s",
-		  logged);
+	cr_expect(yes(strstr(logged, "WEFT_NET_DEVICES")), "%s", logged);
 	nothing_lives("nothing");
 }
 
@@ -249,7 +257,10 @@ Test(ib_end, memory_may_be_registered_before_any_device, .init = begin,
 	free(dst);
 }
 
-/* Its owner has not the means: the key has no part for that adapter, until it has. */
+/*
+ * Its owner has not the means: the key has no part for that adapter, until it
+ * has.
+ */
 Test(ib_end, memory_that_cannot_be_registered_late, .init = begin, .fini = end,
      .timeout = 120)
 {
@@ -266,7 +277,8 @@ Test(ib_end, memory_that_cannot_be_registered_late, .init = begin, .fini = end,
 	fake_verbs_fail_call("reg_mr");
 	cr_expect(eq(int, put_all(src, dst, mem), -EACCES));
 	cr_expect(eq(str, (char *)fake_verbs_failed(), "reg_mr"));
-	cr_expect(yes(strstr(logged, "with 'fake1'; raise the limit with 'ulimit -l'")),
+	cr_expect(yes(strstr(logged,
+			     "with 'fake1'; raise the limit with 'ulimit -l'")),
 		  "%s", logged);
 	cr_expect(yes(strstr(logged, "'fake0:1': a key of peer ")), "%s",
 		  logged);
@@ -297,8 +309,9 @@ Test(ib_end, registered_memory_is_used_as_it_is, .init = begin, .fini = end,
 	fake_verbs_fail_call("reg_mr");
 	iov.mem = from;
 	w = (struct wait_op){ .op.done = op_done };
-	cr_assert(eq(int, ib->put(a.ep, &iov, 1, (uintptr_t)dst, key, NULL,
-				  &w.op), -EINPROGRESS));
+	cr_assert(eq(int,
+		     ib->put(a.ep, &iov, 1, (uintptr_t)dst, key, NULL, &w.op),
+		     -EINPROGRESS));
 	cr_expect(until(w.done));
 	cr_expect(zero(int, w.status));
 	cr_expect(zero(int, memcmp(src, dst, LEN)));
@@ -319,10 +332,10 @@ Test(ib_end, registered_memory_is_used_as_it_is, .init = begin, .fini = end,
 	free(dst);
 }
 
-#define MAPPED	"0000:0000:0000:0000:0000:ffff:7f00:000"
-#define GLOBAL	"2001:0db8:0000:0000:0000:0000:0000:000"
-#define USUAL	"fe80:0000:0000:0000:0002:c903:0000:000"
-#define SUBNET1	"fe80:0000:0000:0001:0002:c903:0000:000"
+#define MAPPED	 "0000:0000:0000:0000:0000:ffff:7f00:000"
+#define GLOBAL	 "2001:0db8:0000:0000:0000:0000:0000:000"
+#define USUAL	 "fe80:0000:0000:0000:0002:c903:0000:000"
+#define SUBNET1	 "fe80:0000:0000:0001:0002:c903:0000:000"
 #define SUBNET3E "fe80:0000:0000:003e:0002:c903:0000:000" /* 61 further */
 
 /* What users set for the path ends up in the adapter's hands. */
@@ -351,8 +364,9 @@ Test(ib_end, settings_of_the_path, .init = begin, .fini = end, .timeout = 120)
 	cr_expect(eq(uint, path.gid_index, 2));
 	cr_expect(eq(uint, path.pkey_index, 3));
 	/* no atomics, no memory windows */
-	cr_expect(eq(uint, path.access, IBV_ACCESS_LOCAL_WRITE |
-		     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
+	cr_expect(eq(uint, path.access,
+		     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			     IBV_ACCESS_REMOTE_READ));
 	pair_down();
 }
 
@@ -432,7 +446,7 @@ Test(ib_end, small_messages_are_inline, .init = begin, .fini = end,
 
 	pair_up();
 	before = fake_verbs_inlines();
-	send_bytes(56);	/* and a head of 8: what a queue pair is asked for */
+	send_bytes(56); /* and a head of 8: what a queue pair is asked for */
 	cr_expect(eq(uint, fake_verbs_inlines(), before + 1));
 	send_bytes(57);
 	cr_expect(eq(uint, fake_verbs_inlines(), before + 1));
@@ -454,12 +468,12 @@ Test(ib_end, inline_data_is_not_needed, .init = begin, .fini = end,
 	pair_down();
 }
 
-/* ---- ports that cannot meet ------------------------------------------------ */
+/* ---- ports that cannot meet --------------------------------------------- */
 
 static const struct {
 	bool roce[2];
 	const char *gid[2];
-	const char *told;	/* why not, from the address alone; NULL: not */
+	const char *told; /* why not, from the address alone; NULL: not */
 	bool meet;
 } meetings[] = {
 	{ { true, true }, { GLOBAL "1", GLOBAL "2" }, NULL, true },
@@ -500,7 +514,8 @@ static void meet(size_t i)
 		cr_expect(until(b.messages == 1));
 	} else {
 		cr_expect(yes(a.error == -EHOSTUNREACH ||
-			      b.error == -EHOSTUNREACH), "%zu", i);
+			      b.error == -EHOSTUNREACH),
+			  "%zu", i);
 		cr_expect(yes(strstr(logged, "cannot reach peer")), "%s",
 			  logged);
 		/* no queue pair was connected for it */

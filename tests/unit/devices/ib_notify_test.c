@@ -5,8 +5,8 @@
 #include "tests/unit/devices/ib_pair.h"
 #include "util/verbs.h"
 
-#define PUTS	24	/* under way together */
-#define UNIT	150000
+#define PUTS 24 /* under way together */
+#define UNIT 150000
 
 static uint8_t *src, *dst;
 static struct weft_mem *mem;
@@ -22,8 +22,8 @@ static void up(void)
 	memset(ops, 0, sizeof(ops));
 	notified = wrong = 0;
 	pair_up();
-	cr_assert(zero(int, ib->mem_register(dst, PUTS * UNIT, WEFT_MEM_HOST,
-					     &mem)));
+	cr_assert(zero(
+		int, ib->mem_register(dst, PUTS * UNIT, WEFT_MEM_HOST, &mem)));
 	ib->mem_pack(mem, &key);
 }
 
@@ -54,8 +54,9 @@ static void put_one(unsigned int i, size_t len,
 	int ret;
 
 	ops[i] = (struct wait_op){ .op.done = op_done };
-	while ((ret = ib->put(a.ep, &iov, len ? 1 : 0, (uintptr_t)dst + i * UNIT,
-			      &key, notify, &ops[i].op)) == -EAGAIN &&
+	while ((ret = ib->put(a.ep, &iov, len ? 1 : 0,
+			      (uintptr_t)dst + i * UNIT, &key, notify,
+			      &ops[i].op)) == -EAGAIN &&
 	       weft_now_ms() < limit)
 		turn();
 	cr_assert(eq(int, ret, -EINPROGRESS), "put %u", i);
@@ -72,7 +73,7 @@ static bool all_done(int status)
 }
 
 static const size_t sizes[] = { UNIT, 0, 1, 64, 65, 8192, UNIT - 1 };
-static uint64_t high;		/* bits of the tags above an immediate's */
+static uint64_t high; /* bits of the tags above an immediate's */
 
 static size_t size_of(unsigned int i)
 {
@@ -100,8 +101,7 @@ static void tell(unsigned int rounds)
 			notify.tag = high | i;
 			put_one(i, size_of(i), &notify);
 		}
-		cr_assert(until(all_done(0) &&
-				notified == (round + 1) * PUTS));
+		cr_assert(until(all_done(0) && notified == (round + 1) * PUTS));
 		/* what is told takes nothing from messages */
 		cr_assert(until(ib->ready(b.ep)));
 		cr_assert(zero(int, send_number(&b, round)));
@@ -112,11 +112,12 @@ static void tell(unsigned int rounds)
 }
 
 static const uint64_t tags[] = {
-	0, 0xfedcba00,			/* by an immediate */
-	0x1200000000,			/* by a message */
+	0, 0xfedcba00, /* by an immediate */
+	0x1200000000,  /* by a message */
 };
 
-Test(ib_notify, a_put_that_tells_tells_once_and_when_it_is_there, .timeout = 120)
+Test(ib_notify, a_put_that_tells_tells_once_and_when_it_is_there,
+     .timeout = 120)
 {
 	size_t i;
 
@@ -131,8 +132,8 @@ Test(ib_notify, a_put_that_tells_tells_once_and_when_it_is_there, .timeout = 120
 }
 
 /*
- * A key is revoked under many puts: the first that the adapter refuses says why,
- * none tells, and both endpoints end.
+ * A key is revoked under many puts: the first that the adapter refuses says
+ * why, none tells, and both endpoints end.
  */
 static void revoke_under(const struct weft_notify *notify)
 {
@@ -141,7 +142,7 @@ static void revoke_under(const struct weft_notify *notify)
 	up();
 	b.notified = look_at_one;
 	fill(0);
-	put_one(0, UNIT, NULL);		/* asks for the key */
+	put_one(0, UNIT, NULL); /* asks for the key */
 	cr_assert(until(ops[0].done));
 	fake_verbs_cut(true);
 	for (i = 0; i < PUTS; i++)
@@ -159,8 +160,8 @@ static void revoke_under(const struct weft_notify *notify)
 	cr_expect(yes(strstr(logged, "'fake0:1' lost its peer")), "%s", logged);
 	cr_expect(yes(strstr(logged, "'fake1:1' lost its peer")), "%s", logged);
 	cr_expect(zero(uint, notified));
-	cr_assert(zero(int, ib->mem_register(dst, PUTS * UNIT, WEFT_MEM_HOST,
-					     &mem)));
+	cr_assert(zero(
+		int, ib->mem_register(dst, PUTS * UNIT, WEFT_MEM_HOST, &mem)));
 	down();
 }
 

@@ -12,8 +12,8 @@ struct side a, b;
 char logged[4096];
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void catch(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
+static void catch (void *arg, enum weft_level level, const char *file, int line,
+		   const char *text)
 {
 	size_t n;
 
@@ -81,11 +81,16 @@ void op_done(struct weft_op *op, int status)
 int open_side(struct side *s, const char *name)
 {
 	struct weft_iface_cb cb = {
-		.arg = s, .on_message = on_message, .on_notify = on_notify,
-		.on_error = on_error, .on_ready = on_ready,
+		.arg = s,
+		.on_message = on_message,
+		.on_notify = on_notify,
+		.on_error = on_error,
+		.on_ready = on_ready,
 	};
 	const struct weft_iface_params params = {
-		.netdev = name, .family = AF_INET, .cb = &cb,
+		.netdev = name,
+		.family = AF_INET,
+		.cb = &cb,
 	};
 
 	memset(s, 0, sizeof(*s));
@@ -143,9 +148,10 @@ void nothing_lives(const char *when)
 	struct fake_verbs_live l;
 
 	fake_verbs_live(&l);
-	cr_expect(l.contexts + l.pds + l.mrs + l.channels + l.cqs + l.qps == 0,
-		  "after %s: %u contexts, %u PDs, %u MRs, %u channels, %u CQs, %u QPs",
-		  when, l.contexts, l.pds, l.mrs, l.channels, l.cqs, l.qps);
+	cr_expect(
+		l.contexts + l.pds + l.mrs + l.channels + l.cqs + l.qps == 0,
+		"after %s: %u contexts, %u PDs, %u MRs, %u channels, %u CQs, %u QPs",
+		when, l.contexts, l.pds, l.mrs, l.channels, l.cqs, l.qps);
 }
 
 void pair_up(void)
@@ -203,7 +209,7 @@ bool unneeded(const char *call)
 bool survived(const char *call)
 {
 	static const char *const calls[] = {
-		"close_device", "dealloc_pd", "dereg_mr",
+		"close_device",		"dealloc_pd", "dereg_mr",
 		"destroy_comp_channel", "destroy_cq", "destroy_qp",
 		"modify_qp to ERR",
 	};

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two interfaces of the InfiniBand device on the fake adapter, in one process. */
+/*
+ * Two interfaces of the InfiniBand device on the fake adapter, in one process.
+ */
 #ifndef WEFT_TESTS_UNIT_IB_PAIR_H
 #define WEFT_TESTS_UNIT_IB_PAIR_H
 
@@ -38,7 +40,7 @@ struct wait_op {
 
 extern const struct weft_dev_ops *const ib;
 extern struct side a, b;
-extern char logged[4096];	/* everything that was */
+extern char logged[4096]; /* everything that was */
 /* Empties it; what is said again and again is logged again. */
 void hear_anew(void);
 
@@ -73,12 +75,12 @@ static inline bool yes(bool it_is)
 }
 
 /* False: not within WAIT_MS. */
-#define until(cond)							\
-	yes(({								\
-		uint64_t end_ = weft_now_ms() + WAIT_MS;		\
-		while (!(cond) && weft_now_ms() < end_)			\
-			turn();						\
-		(cond);							\
+#define until(cond)                                      \
+	yes(({                                           \
+		uint64_t end_ = weft_now_ms() + WAIT_MS; \
+		while (!(cond) && weft_now_ms() < end_)  \
+			turn();                          \
+		(cond);                                  \
 	}))
 
 #endif

@@ -7,7 +7,7 @@
 #include "tests/unit/devices/ib_pair.h"
 #include "util/verbs.h"
 
-/* ---- every call that may fail does ---------------------------------------- */
+/* ---- every call that may fail does -------------------------------------- */
 
 /* What a program does in its life; the number of errors it was told. */
 static unsigned int life(void)
@@ -63,7 +63,7 @@ Test(ib, every_failing_call_is_told_and_leaks_nothing, .init = begin,
 		fake_verbs_fail(n);
 		errors = life();
 		if (!fake_verbs_failed())
-			continue;	/* one call less than last time */
+			continue; /* one call less than last time */
 		snprintf(when, sizeof(when), "call %u, %s", n,
 			 fake_verbs_failed());
 		cr_expect(yes(errors || survived(fake_verbs_failed())),
@@ -76,7 +76,7 @@ Test(ib, every_failing_call_is_told_and_leaks_nothing, .init = begin,
 	}
 }
 
-/* ---- endpoints that were not made, and peers that are gone ----------------- */
+/* ---- endpoints that were not made, and peers that are gone -------------- */
 
 /* The n-th of both sides are a pair: what failed has no number. */
 Test(ib, an_endpoint_that_was_not_made_is_not_counted, .init = begin,
@@ -112,7 +112,7 @@ Test(ib, a_peer_that_ends_after_its_connections_is_forgotten, .init = begin,
 	pair_down();
 }
 
-/* ---- a cause that the other side has --------------------------------------- */
+/* ---- a cause that the other side has ------------------------------------ */
 
 /* By b, which knows nothing but that. */
 static void expect_said_once(const char *cause)
@@ -129,7 +129,7 @@ static void expect_said_once(const char *cause)
 	cr_expect(yes(!strstr(line + 1, lost)), "%s", logged);
 }
 
-/* ---- completion queues that fail ------------------------------------------- */
+/* ---- completion queues that fail ---------------------------------------- */
 
 /* By a call that fails, or, without one, as the adapter tells it. */
 static void fail_by(const char *call)
@@ -184,7 +184,7 @@ Test(ib, a_queue_that_fails_is_told_at_once, .init = begin, .fini = end,
 	fail_queue("poll_cq", "cannot poll");
 	fail_queue("req_notify_cq", "cannot ask for events");
 	fail_queue(NULL, "'fake0:1' reports a fatal error of a completion "
-		   "queue; its connections end\n");
+			 "queue; its connections end\n");
 }
 
 /* Another interface of the device, as of another worker, goes on. */
@@ -229,8 +229,9 @@ Test(ib, a_queue_pair_that_cannot_be_ended, .init = begin, .fini = end,
 	cr_assert(zero(int, put_all(src, dst, mem)));
 	ib->mem_pack(mem, &key);
 	fake_verbs_cut(true);
-	cr_assert(eq(int, ib->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL,
-				  &w.op), -EINPROGRESS));
+	cr_assert(eq(int,
+		     ib->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL, &w.op),
+		     -EINPROGRESS));
 	fake_verbs_fail_call("modify_qp to ERR");
 	ib->cancel(a.ep);
 	cr_expect(yes(w.done));
@@ -245,17 +246,18 @@ Test(ib, a_queue_pair_that_cannot_be_ended, .init = begin, .fini = end,
 	free(dst);
 }
 
-/* ---- errors of the adapter ------------------------------------------------ */
+/* ---- errors of the adapter ---------------------------------------------- */
 
 static const struct {
 	int status;
-	int put;		/* what the put ends with */
-	int error;		/* and the endpoint */
+	int put;   /* what the put ends with */
+	int error; /* and the endpoint */
 	const char *text;
-	bool refused;		/* by the other adapter, which ends its own */
+	bool refused; /* by the other adapter, which ends its own */
 } statuses[] = {
 	{ IBV_WC_REM_ACCESS_ERR, -EACCES, -ECONNRESET, "remote access", true },
-	{ IBV_WC_REM_INV_REQ_ERR, -EACCES, -ECONNRESET, "remote invalid", true },
+	{ IBV_WC_REM_INV_REQ_ERR, -EACCES, -ECONNRESET, "remote invalid",
+	  true },
 	{ IBV_WC_LOC_PROT_ERR, -EFAULT, -ECONNRESET, "local protection" },
 	{ IBV_WC_RETRY_EXC_ERR, -ETIMEDOUT, -ETIMEDOUT, "retry counter" },
 	{ IBV_WC_RNR_RETRY_EXC_ERR, -EIO, -EIO, "RNR" },
@@ -272,8 +274,8 @@ Test(ib, errors_of_the_adapter, .init = begin, .fini = end, .timeout = 120)
 	for (i = 0; i < sizeof(statuses) / sizeof(*statuses); i++) {
 		hear_anew();
 		pair_up();
-		cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST,
-						     &mem)));
+		cr_assert(zero(
+			int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
 		cr_expect(zero(int, put_all(src, dst, mem)));
 		fake_verbs_next_status(statuses[i].status);
 		cr_expect(eq(int, put_all(src, dst, mem), statuses[i].put),
@@ -285,8 +287,9 @@ Test(ib, errors_of_the_adapter, .init = begin, .fini = end, .timeout = 120)
 		cr_expect(yes(strstr(logged, statuses[i].text)), "%s", logged);
 		cr_expect(eq(int, b.error, -ECONNRESET));
 		if (statuses[i].refused)
-			cr_expect(yes(strstr(logged, "'fake1:1' lost its peer")),
-				  "%s", logged);
+			cr_expect(
+				yes(strstr(logged, "'fake1:1' lost its peer")),
+				"%s", logged);
 		else
 			expect_said_once(weft_wc_name(statuses[i].status));
 		ib->mem_release(mem);
@@ -296,7 +299,7 @@ Test(ib, errors_of_the_adapter, .init = begin, .fini = end, .timeout = 120)
 	free(dst);
 }
 
-/* ---- faults of the network ------------------------------------------------ */
+/* ---- faults of the network ---------------------------------------------- */
 
 Test(ib, a_link_that_stays_down_is_an_error, .init = begin, .fini = end,
      .timeout = 120)

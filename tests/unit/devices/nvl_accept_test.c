@@ -16,8 +16,8 @@
 #include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
 
-#define FDS	400
-#define TRIES	200
+#define FDS   400
+#define TRIES 200
 
 static int fds[FDS];
 static unsigned int nfds;
@@ -124,8 +124,8 @@ static bool stranger(void)
 	      (socklen_t)snprintf(sa.sun_path + 1, sizeof(sa.sun_path) - 1,
 				  "weft-nvl-%016" PRIx64,
 				  weft_key_id(attr.addr.key));
-	fds[nfds] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-			   0);
+	fds[nfds] =
+		socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	cr_assert(ge(int, fds[nfds], 0));
 	if (connect(fds[nfds], (struct sockaddr *)&sa, len)) {
 		cr_assert(eq(int, errno, EAGAIN));

@@ -11,16 +11,16 @@
 #include "devices/nvlink/nvl_ring.h"
 #include "tests/unit/devices/nvl_pair.h"
 
-#define PROCESSES	8
-#define UNITS		4u		/* the budget: half of them get one */
-#define MAX_CHILDREN	16
+#define PROCESSES    8
+#define UNITS	     4u /* the budget: half of them get one */
+#define MAX_CHILDREN 16
 
 /* What the processes tell. */
 static struct {
 	_Atomic unsigned int units[MAX_CHILDREN]; /* on the GPU; +1: told */
 	_Atomic int owner[2][UNITS * 4];
 	_Atomic unsigned int wrong, taken;
-} *told;
+} * told;
 static pid_t pids[MAX_CHILDREN];
 static unsigned int npids;
 
@@ -67,7 +67,7 @@ static void start(void (*run)(unsigned int i))
 	cr_assert(gt(int, pids[i], 0));
 }
 
-/* ---- rings ---------------------------------------------------------------- */
+/* ---- rings -------------------------------------------------------------- */
 
 static unsigned int units_of(struct side *s)
 {
@@ -75,7 +75,7 @@ static unsigned int units_of(struct side *s)
 	struct nvl_conn *conn, *tmp;
 	unsigned int i, n = 0;
 
-	weft_list_for_each(conn, tmp, &iface->conns, link)
+	weft_list_for_each (conn, tmp, &iface->conns, link)
 		for (i = 0; i < NVL_RINGS; i++)
 			if (conn->rxrings[i])
 				n += conn->rxrings[i]->units;
@@ -99,8 +99,7 @@ static void a_ring(unsigned int i)
 	if (nvl->mem_register(dst, 4096, WEFT_MEM_CUDA, &mem))
 		_exit(1);
 	nvl->mem_pack(mem, &key);
-	if (!until(nvl->ready(a.ep)) ||
-	    put_checked(&a, src, dst, 4096, &key))
+	if (!until(nvl->ready(a.ep)) || put_checked(&a, src, dst, 4096, &key))
 		_exit(1);
 	atomic_store(&told->units[i], units_of(&b) + 1);
 	for (;;)
@@ -112,7 +111,8 @@ static unsigned int wait_told(unsigned int i)
 	const uint64_t end = weft_now_ms() + WAIT_MS;
 
 	while (!atomic_load(&told->units[i])) {
-		cr_assert(lt(u64, weft_now_ms(), end), "process %u: nothing", i);
+		cr_assert(lt(u64, weft_now_ms(), end), "process %u: nothing",
+			  i);
 		cr_assert(eq(int, waitpid(pids[i], NULL, WNOHANG), 0),
 			  "process %u has ended", i);
 		usleep(1000);
@@ -144,7 +144,7 @@ Test(nvl_budget, of_all_processes_together)
 	cr_expect(eq(uint, again, freed));
 }
 
-/* ---- units ---------------------------------------------------------------- */
+/* ---- units -------------------------------------------------------------- */
 
 static void take_and_give(unsigned int i)
 {

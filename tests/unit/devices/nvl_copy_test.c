@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copies handed to the driver together, by every call that drivers have for it. */
+/*
+ * Copies handed to the driver together, by every call that drivers have for it.
+ */
 #include "devices/nvlink/nvl.h"
 #include "tests/unit/devices/nvl_pair.h"
 
-#define LEN	(1u << 20)
+#define LEN (1u << 20)
 
 static uint8_t *from, *to;
 static struct weft_mem *mem;

@@ -14,7 +14,7 @@
 #include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
 
-#define LEN	(1u << 18)
+#define LEN (1u << 18)
 
 static uint8_t *gpu0, *gpu1, *vmm, *host;
 
@@ -106,8 +106,8 @@ static unsigned int move(struct weft_mem *mem, struct weft_mem *virt,
 	return errors;
 }
 
-static int calls;			/* of the last life, and */
-static const char *failed;		/* which of them did; NULL: none */
+static int calls;	   /* of the last life, and */
+static const char *failed; /* which of them did; NULL: none */
 
 /* What a program does in its life; the number of errors that it was told. */
 static unsigned int life(int fail)
@@ -183,7 +183,7 @@ Test(nvl_fault, every_call_fails_once)
 	cr_assert(gt(int, calls, 100));
 	for (n = 1, most = calls; n <= most; n++) {
 		errors = life(n);
-		if (failed)	/* else some calls less than last time */
+		if (failed) /* else some calls less than last time */
 			look(errors, failed, n);
 	}
 	free(host);
@@ -210,7 +210,7 @@ Test(nvl_fault, a_driver_without_stream_writes)
 	free(host);
 }
 
-/* ---- a bell that is slow to ring ------------------------------------------ */
+/* ---- a bell that is slow to ring ---------------------------------------- */
 
 static pthread_t tester;
 static atomic_bool hold, held;
@@ -236,8 +236,9 @@ static void start(struct wait_op *w, uint8_t *src, uint8_t *dst,
 	int i;
 
 	*w = (struct wait_op){ .op.done = op_done };
-	cr_assert(eq(int, nvl->put(a.ep, &iov, 1, (uintptr_t)dst, key, NULL,
-				   &w->op), -EINPROGRESS));
+	cr_assert(eq(int,
+		     nvl->put(a.ep, &iov, 1, (uintptr_t)dst, key, NULL, &w->op),
+		     -EINPROGRESS));
 	for (i = 0; i < 8; i++)
 		turn();
 }
@@ -267,8 +268,8 @@ Test(nvl_fault, who_has_rung_rings_no_more)
 	cr_assert(eq(int, open_side(&b), 0));
 	cr_assert(eq(int, connect_side(&a, &b), 0));
 	wait_for(nvl->ready(a.ep));
-	cr_assert(eq(int, nvl->mem_register(gpu1, LEN, WEFT_MEM_CUDA, &mem),
-		     0));
+	cr_assert(
+		eq(int, nvl->mem_register(gpu1, LEN, WEFT_MEM_CUDA, &mem), 0));
 	nvl->mem_pack(mem, &key);
 	cr_assert(eq(int, put_checked(&a, gpu0, gpu1, 4096, &key), 0));
 
@@ -286,8 +287,8 @@ Test(nvl_fault, who_has_rung_rings_no_more)
 	start(&w[2], gpu0, gpu1, &key);
 	bells = fake.fake_cuda_called("cuLaunchHostFunc");
 	sleep_on();
-	cr_expect(eq(uint, fake.fake_cuda_called("cuLaunchHostFunc"),
-		     bells + 1));
+	cr_expect(
+		eq(uint, fake.fake_cuda_called("cuLaunchHostFunc"), bells + 1));
 	atomic_store(&hold, false);
 	wait_for(w[2].done);
 	nvl->mem_release(mem);

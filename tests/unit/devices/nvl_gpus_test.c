@@ -6,7 +6,7 @@
 #include "devices/nvlink/nvl.h"
 #include "tests/unit/devices/nvl_pair.h"
 
-#define LEN	(3u << 20)
+#define LEN (3u << 20)
 
 /* A budget of its own: other tests run beside this one. */
 static void begin(void)
@@ -26,7 +26,7 @@ static void finish(void)
 
 TestSuite(nvl_gpus, .init = begin, .fini = finish, .timeout = 120);
 
-/* ---- what kernels wait for ------------------------------------------------ */
+/* ---- what kernels wait for ---------------------------------------------- */
 
 static uint8_t *dst, *from0, *from1;
 static struct weft_mem *mem;
@@ -55,8 +55,7 @@ static void pair_for_kernels(void)
 
 static void make_ready(const void *from)
 {
-	wait_for(prepare(a.ep, from) == 0 &&
-		 prepare(b.ep, dst) == 0);
+	wait_for(prepare(a.ep, from) == 0 && prepare(b.ep, dst) == 0);
 }
 
 static int put_from(uint8_t *src)
@@ -68,16 +67,21 @@ static int put_from(uint8_t *src)
 /* Handed over together. */
 static void put_two(uint8_t *one, uint8_t *two, size_t len)
 {
-	struct wait_op w[2] = { { .op.done = op_done }, { .op.done = op_done } };
+	struct wait_op w[2] = { { .op.done = op_done },
+				{ .op.done = op_done } };
 	struct weft_iov iov[2] = { { one, len, NULL }, { two, len, NULL } };
 
 	memset(one, 0x11, len);
 	memset(two, 0x22, len);
 	memset(dst, 0xa5, 2 * len);
-	cr_assert(eq(int, nvl->put(a.ep, &iov[0], 1, (uintptr_t)dst, &key,
-				   NULL, &w[0].op), -EINPROGRESS));
-	cr_assert(eq(int, nvl->put(a.ep, &iov[1], 1, (uintptr_t)dst + len, &key,
-				   NULL, &w[1].op), -EINPROGRESS));
+	cr_assert(eq(int,
+		     nvl->put(a.ep, &iov[0], 1, (uintptr_t)dst, &key, NULL,
+			      &w[0].op),
+		     -EINPROGRESS));
+	cr_assert(eq(int,
+		     nvl->put(a.ep, &iov[1], 1, (uintptr_t)dst + len, &key,
+			      NULL, &w[1].op),
+		     -EINPROGRESS));
 	wait_for(w[0].done && w[1].done);
 	cr_expect(eq(int, memcmp(dst, one, len), 0));
 	cr_expect(eq(int, memcmp(dst + len, two, len), 0));
@@ -89,8 +93,8 @@ static void put_two(uint8_t *one, uint8_t *two, size_t len)
  */
 Test(nvl_gpus, small_copies_from_the_host_pass_kernels)
 {
-	static const size_t sizes[] = { 2, 3, 16, 4097, 24576, 65535, 65536,
-					300000 };
+	static const size_t sizes[] = { 2,     3,     16,    4097,
+					24576, 65535, 65536, 300000 };
 	uint8_t *host = aligned_alloc(4096, LEN), *from;
 	struct weft_cuda_scope s;
 	unsigned int i;
@@ -99,17 +103,18 @@ Test(nvl_gpus, small_copies_from_the_host_pass_kernels)
 	from = fake.fake_cuda_vmm(0, LEN);
 	make_ready(from);
 	cr_assert(eq(int, weft_cuda_enter(&s, fake.fake_cuda_context(0)), 0));
-	cr_assert(eq(int, s.cu->host_register(host, LEN,
-					      WEFT_CU_HOSTREGISTER_PORTABLE),
-		     0));
+	cr_assert(eq(
+		int,
+		s.cu->host_register(host, LEN, WEFT_CU_HOSTREGISTER_PORTABLE),
+		0));
 	fake.fake_cuda_kernels(true);
 	for (i = 0; i < ARRAY_SIZE(sizes); i++)
-		cr_expect(eq(int, put_checked(&a, host, dst, sizes[i], &key),
-			     0));
+		cr_expect(
+			eq(int, put_checked(&a, host, dst, sizes[i], &key), 0));
 	put_two(host, host + 64, 48);
 	for (i = 0; i < ARRAY_SIZE(sizes); i++)
-		cr_expect(eq(int, put_checked(&a, from, dst, sizes[i], &key),
-			     0));
+		cr_expect(
+			eq(int, put_checked(&a, from, dst, sizes[i], &key), 0));
 	cr_expect(eq(int, staged(a.ep), WEFT_STAGING_HOST));
 	fake.fake_cuda_kernels(false);
 	s.cu->host_unregister(host);
@@ -132,8 +137,9 @@ static int put_known(struct weft_mem *source, uint8_t *src, size_t len)
 
 	memset(src, 0x3c, len);
 	memset(dst, 0xa5, len);
-	cr_assert(eq(int, nvl->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL,
-				   &w.op), -EINPROGRESS));
+	cr_assert(eq(int,
+		     nvl->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL, &w.op),
+		     -EINPROGRESS));
 	wait_for(w.done);
 	return w.status ? w.status : memcmp(src, dst, len);
 }
@@ -257,8 +263,9 @@ Test(nvl_gpus, an_engine_that_comes_back_after_the_watchdog)
 	conn = weft_list_first(&((struct nvl_iface *)a.iface)->conns,
 			       struct nvl_conn, link);
 	fake.fake_cuda_hold(true);
-	cr_assert(eq(int, nvl->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL,
-				   &w.op), -EINPROGRESS));
+	cr_assert(eq(int,
+		     nvl->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL, &w.op),
+		     -EINPROGRESS));
 	wait_for(conn->copies);
 	nvl_conn_break(conn, -ECONNRESET);
 	conn->deadline_ms = 0;
@@ -270,7 +277,7 @@ Test(nvl_gpus, an_engine_that_comes_back_after_the_watchdog)
 	nvl->mem_release(mem);
 }
 
-/* ---- memory for rings ----------------------------------------------------- */
+/* ---- memory for rings --------------------------------------------------- */
 
 Test(nvl_gpus, a_budget_that_is_used_up)
 {

@@ -19,8 +19,8 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define LEN	4096u
-#define POISON	0xa5
+#define LEN    4096u
+#define POISON 0xa5
 
 static const struct weft_dev_ops *const nvl = &weft_nvlink_ops;
 static struct liar_victim victim;
@@ -71,10 +71,15 @@ static void finish(void)
 static struct nvl_op honest(void)
 {
 	struct nvl_op op = {
-		.type = NVL_OP_CHUNK, .flags = NVL_CHUNK_NOTIFY,
-		.ring = liar.ring, .len = 256, .total = 256,
-		.addr = (uintptr_t)target + LEN, .slot = victim.key.slot,
-		.generation = victim.key.generation, .token = victim.key.token,
+		.type = NVL_OP_CHUNK,
+		.flags = NVL_CHUNK_NOTIFY,
+		.ring = liar.ring,
+		.len = 256,
+		.total = 256,
+		.addr = (uintptr_t)target + LEN,
+		.slot = victim.key.slot,
+		.generation = victim.key.generation,
+		.token = victim.key.token,
 	};
 
 	return op;
@@ -89,14 +94,18 @@ static void check_untouched(void)
 }
 
 #define HUGE_POS ((uint64_t)1 << 40)
-#define RING	(8ul << 20)
+#define RING	 (8ul << 20)
 
 struct lie {
 	const char *name;
 	void (*change)(struct nvl_op *op);
 };
 
-#define LIE(name, what) static void name(struct nvl_op *op) { what; }
+#define LIE(name, what)                     \
+	static void name(struct nvl_op *op) \
+	{                                   \
+		what;                       \
+	}
 LIE(ring_of_no_one, op->ring = 7)
 LIE(ring_beyond_all, op->ring = NVL_RINGS)
 LIE(place_behind_the_ring, op->pos = RING)
@@ -117,14 +126,20 @@ LIE(get_of_nothing, op->type = NVL_OP_GET; op->total = 0)
 LIE(no_such_operation, op->type = NVL_OP_GET_FAIL + 1)
 LIE(empty_with_a_length, op->ring = NVL_NO_RING)
 
-#define ROW(name) { #name, name }
+#define ROW(name)           \
+	{                   \
+#name, name \
+	}
 static struct lie lies[] = {
-	ROW(ring_of_no_one), ROW(ring_beyond_all), ROW(place_behind_the_ring),
-	ROW(place_far_behind), ROW(place_near_the_end), ROW(place_not_aligned),
-	ROW(longer_than_the_ring), ROW(no_length), ROW(longer_than_its_put),
-	ROW(number_far_ahead), ROW(number_of_the_past), ROW(answer_to_no_get),
-	ROW(answer_beyond_gets), ROW(ack_of_no_put), ROW(refusal_of_no_get),
-	ROW(get_beyond_gets), ROW(get_of_nothing), ROW(no_such_operation),
+	ROW(ring_of_no_one),	    ROW(ring_beyond_all),
+	ROW(place_behind_the_ring), ROW(place_far_behind),
+	ROW(place_near_the_end),    ROW(place_not_aligned),
+	ROW(longer_than_the_ring),  ROW(no_length),
+	ROW(longer_than_its_put),   ROW(number_far_ahead),
+	ROW(number_of_the_past),    ROW(answer_to_no_get),
+	ROW(answer_beyond_gets),    ROW(ack_of_no_put),
+	ROW(refusal_of_no_get),	    ROW(get_beyond_gets),
+	ROW(get_of_nothing),	    ROW(no_such_operation),
 	ROW(empty_with_a_length),
 };
 
@@ -162,7 +177,9 @@ Test(nvl_lies, the_honest_twin_is_taken, .init = begin, .fini = finish)
 	liar_wait(&victim, notified);
 	cr_assert(eq(int, memcmp(target + LEN, bytes, sizeof(bytes)), 0));
 	cr_assert(eq(int, ended, 0));
-	/* bytes under a wrong key are no lie about the ring: they are refused */
+	/*
+	 * bytes under a wrong key are no lie about the ring: they are refused
+	 */
 	memset(target, POISON, sizeof(target));
 	op.pos = 256;
 	op.seq = 1;
@@ -218,7 +235,8 @@ static void op_done(struct weft_op *op, int status)
 /* A put of the program's, and then more credit than was ever sent. */
 Test(nvl_lies, credit, .init = begin, .fini = finish)
 {
-	struct nvl_frame offer = { .type = NVL_FRAME_RING_OFFER, .ring = 3,
+	struct nvl_frame offer = { .type = NVL_FRAME_RING_OFFER,
+				   .ring = 3,
 				   .size = 64 << 10 };
 	struct weft_iov iov = { target + LEN, LEN, NULL };
 	struct weft_op op = { .done = op_done }, second = op;
@@ -229,9 +247,10 @@ Test(nvl_lies, credit, .init = begin, .fini = finish)
 	close(fd);
 	cr_assert(eq(int, nvl->put(ep, &iov, 1, 4096, &victim.key, NULL, &op),
 		     -EINPROGRESS));
-	liar_wait(&victim, atomic_load(&liar_head(liar.theirs)->op_head) ==
-			   liar.op_tail &&
-		  atomic_load(&liar_head(liar.ours)->op_tail) == 1);
+	liar_wait(&victim,
+		  atomic_load(&liar_head(liar.theirs)->op_head) ==
+				  liar.op_tail &&
+			  atomic_load(&liar_head(liar.ours)->op_tail) == 1);
 	atomic_store(&liar_head(liar.ours)->credit[3], LEN * 2);
 	/* looked at when there is more to send */
 	nvl->put(ep, &iov, 1, 4096, &victim.key, NULL, &second);
@@ -239,14 +258,14 @@ Test(nvl_lies, credit, .init = begin, .fini = finish)
 	cr_assert(eq(int, ended, -EPROTO));
 }
 
-#define COUNTER(name, statement)					\
-	Test(nvl_lies, name, .init = begin, .fini = finish)		\
-	{								\
-		struct nvl_inbox_head *theirs = liar_head(liar.theirs);	\
-									\
-		statement;						\
-		liar_wait(&victim, ended);				\
-		cr_assert(eq(int, ended, -EPROTO));			\
+#define COUNTER(name, statement)                                        \
+	Test(nvl_lies, name, .init = begin, .fini = finish)             \
+	{                                                               \
+		struct nvl_inbox_head *theirs = liar_head(liar.theirs); \
+                                                                        \
+		statement;                                              \
+		liar_wait(&victim, ended);                              \
+		cr_assert(eq(int, ended, -EPROTO));                     \
 	}
 COUNTER(operations_beyond_the_inbox,
 	atomic_store(&theirs->op_tail, NVL_OP_SLOTS + 1))
@@ -319,10 +338,10 @@ static void frame_of(struct nvl_frame f, int fd)
 	cr_assert(ne(int, ended, -ECONNRESET));
 }
 
-#define FRAME(name, fd, ...)						\
-	Test(nvl_lies, name, .init = begin, .fini = finish)		\
-	{								\
-		frame_of((struct nvl_frame){ __VA_ARGS__ }, fd);	\
+#define FRAME(name, fd, ...)                                     \
+	Test(nvl_lies, name, .init = begin, .fini = finish)      \
+	{                                                        \
+		frame_of((struct nvl_frame){ __VA_ARGS__ }, fd); \
 	}
 #define OFFER .type = NVL_FRAME_RING_OFFER, .ring = 1
 FRAME(offer_unsealed, liar_memfd(65536, false), OFFER, .size = 65536)
@@ -341,8 +360,8 @@ FRAME(second_inbox, liar_memfd(NVL_INBOX_SIZE, true), .type = NVL_FRAME_INBOX)
 /* One that is lost on its way, as where a security module keeps it back. */
 static char logged[1024];
 
-static void catch(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
+static void catch (void *arg, enum weft_level level, const char *file, int line,
+		   const char *text)
 {
 	(void)arg;
 	(void)level;

@@ -13,8 +13,8 @@ struct fake fake;
 static char logged[16384];
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void catch(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
+static void catch (void *arg, enum weft_level level, const char *file, int line,
+		   const char *text)
 {
 	size_t n;
 
@@ -126,11 +126,16 @@ unsigned int side_flags;
 int open_side(struct side *s)
 {
 	struct weft_iface_cb cb = {
-		.arg = s, .on_message = on_message, .on_notify = on_notify,
-		.on_error = on_error, .on_ready = on_ready,
+		.arg = s,
+		.on_message = on_message,
+		.on_notify = on_notify,
+		.on_error = on_error,
+		.on_ready = on_ready,
 	};
 	const struct weft_iface_params params = {
-		.netdev = "nvl", .cb = &cb, .flags = side_flags,
+		.netdev = "nvl",
+		.cb = &cb,
+		.flags = side_flags,
 	};
 
 	memset(s, 0, sizeof(*s));
@@ -198,8 +203,9 @@ int put_checked(struct side *s, uint8_t *src, uint8_t *dst, size_t len,
 
 	pattern(src, len);
 	memset(dst, 0xa5, len);
-	err = finish(s, &w, nvl->put(s->ep, &iov, 1, (uintptr_t)dst, key, NULL,
-				     &w.op));
+	err = finish(
+		s, &w,
+		nvl->put(s->ep, &iov, 1, (uintptr_t)dst, key, NULL, &w.op));
 	if (!err)
 		cr_assert(memcmp(src, dst, len) == 0,
 			  "the put's bytes are wrong (failed: %s)",
@@ -216,8 +222,8 @@ int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,
 
 	pattern(src, len);
 	memset(dst, 0x5a, len);
-	err = finish(s, &w, nvl->get(s->ep, &iov, 1, (uintptr_t)src, key,
-				     &w.op));
+	err = finish(s, &w,
+		     nvl->get(s->ep, &iov, 1, (uintptr_t)src, key, &w.op));
 	if (!err)
 		cr_assert(memcmp(src, dst, len) == 0,
 			  "the get's bytes are wrong (failed: %s)",

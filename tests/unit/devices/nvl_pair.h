@@ -35,7 +35,7 @@ extern const struct weft_dev_ops *const nvl;
 extern struct side a, b, c;
 /* The fake driver's control. */
 extern struct fake {
-#define X(type, name, args) type (*name) args;
+#define X(type, name, args) type(*name) args;
 	FAKE_CUDA_CONTROL(X)
 #undef X
 } fake;
@@ -49,7 +49,7 @@ void load_fake(void);
 /* How many warnings and errors had @words in them ("": all). */
 unsigned int said(const char *words);
 
-extern unsigned int side_flags;	/* of those that are opened */
+extern unsigned int side_flags; /* of those that are opened */
 int open_side(struct side *s);
 int connect_side(struct side *from, struct side *to);
 /* An endpoint each way, ready. */
@@ -76,18 +76,18 @@ static inline bool yes(bool it_is)
 }
 
 /* False: not within WAIT_MS. */
-#define until(cond)							\
-	yes(({								\
-		uint64_t end_ = weft_now_ms() + WAIT_MS;		\
-		bool is_;						\
-		while (!(is_ = (cond)) && weft_now_ms() < end_)		\
-			turn();						\
-		is_;							\
+#define until(cond)                                             \
+	yes(({                                                  \
+		uint64_t end_ = weft_now_ms() + WAIT_MS;        \
+		bool is_;                                       \
+		while (!(is_ = (cond)) && weft_now_ms() < end_) \
+			turn();                                 \
+		is_;                                            \
 	}))
-#define wait_for(cond)							\
-	do {								\
-		bool came_ = until(cond);				\
-		cr_assert(came_, "no '%s' in time", #cond);		\
+#define wait_for(cond)                                      \
+	do {                                                \
+		bool came_ = until(cond);                   \
+		cr_assert(came_, "no '%s' in time", #cond); \
 	} while (0)
 
 #endif

@@ -15,7 +15,7 @@
 #include "tests/lib/nvl_liar.h"
 #include "util/clock.h"
 
-#define LEN	4096u
+#define LEN 4096u
 
 static const struct weft_dev_ops *const nvl = &weft_nvlink_ops;
 static struct liar_victim victim;
@@ -74,7 +74,8 @@ static ssize_t take(int fd, uint8_t *buf, size_t len)
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = { buf, len };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1,
+	struct msghdr m = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
 			    .msg_control = control.buf,
 			    .msg_controllen = sizeof(control.buf) };
 	ssize_t n;
@@ -107,8 +108,8 @@ Test(nvl_proof, no_descriptor_for_garbage)
 	int fd = stranger();
 
 	memset(garbage, 0x5a, sizeof(garbage));
-	cr_assert(gt(long, send(fd, garbage, sizeof(garbage), MSG_NOSIGNAL),
-		     0));
+	cr_assert(
+		gt(long, send(fd, garbage, sizeof(garbage), MSG_NOSIGNAL), 0));
 	take_all(fd);
 }
 

@@ -10,7 +10,7 @@
 #include "devices/nvlink/nvl_addr.h"
 #include "tests/unit/devices/nvl_pair.h"
 
-static char sub[64];			/* in it: of this user */
+static char sub[64]; /* in it: of this user */
 static struct nvl_run *run;
 
 static void begin(void)
@@ -45,7 +45,7 @@ static bool there(const char *name)
 	return !lstat(in(sub, name), &st);
 }
 
-/* ---- whose it is ---------------------------------------------------------- */
+/* ---- whose it is -------------------------------------------------------- */
 
 Test(nvl_run, is_made_for_this_user_alone)
 {
@@ -103,7 +103,7 @@ Test(nvl_run, no_folder_at_all)
 	refused();
 }
 
-/* ---- what somebody else left in it ---------------------------------------- */
+/* ---- what somebody else left in it -------------------------------------- */
 
 /* It is said once, with what helps against it. */
 static void cookie_refused(const char *why)
@@ -136,8 +136,8 @@ static void leave_cookie(const char *bytes)
 
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	fd = open(in(sub, "cookie"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	cr_assert(eq(long, write(fd, bytes, strlen(bytes)),
-		     (long)strlen(bytes)));
+	cr_assert(
+		eq(long, write(fd, bytes, strlen(bytes)), (long)strlen(bytes)));
 	close(fd);
 }
 
@@ -171,14 +171,14 @@ Test(nvl_run, a_lock_that_is_a_fifo, .timeout = 10)
 	cr_expect(there("l-0123456789abcdef"), "not ours to remove");
 	cr_expect(lt(int, nvl_run_listen(run, 0x0123456789abcdef), 0));
 	cr_expect(eq(uint, said("cannot lock"), 1));
-	cr_expect(eq(int, nvl_run_open_file(run, "l-0123456789abcdef"),
-		     -EINVAL));
+	cr_expect(
+		eq(int, nvl_run_open_file(run, "l-0123456789abcdef"), -EINVAL));
 }
 
-/* ---- who is dead in it ---------------------------------------------------- */
+/* ---- who is dead in it -------------------------------------------------- */
 
-#define LOCK	"l-0123456789abcdef"
-#define SOCK	"s-0123456789abcdef"
+#define LOCK "l-0123456789abcdef"
+#define SOCK "s-0123456789abcdef"
 
 /* A listening socket, as a process leaves it that is killed; of @backlog. */
 static int leave(int backlog)
@@ -255,8 +255,8 @@ Test(nvl_run, whoever_is_too_busy_to_accept_stays)
 	close(leave_lock());
 	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", in(sub, SOCK));
 	for (i = 0; i < 8; i++) {
-		waits[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK |
-				  SOCK_CLOEXEC, 0);
+		waits[i] = socket(
+			AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 		if (connect(waits[i], (struct sockaddr *)&sa, sizeof(sa)))
 			break;
 	}
@@ -315,7 +315,7 @@ Test(nvl_run, each_removes_its_own)
 	close(fd);
 }
 
-/* ---- who may be dialled --------------------------------------------------- */
+/* ---- who may be dialled ------------------------------------------------- */
 
 /* As a user whom modes stop; false: this process cannot be one. */
 static bool be_nobody(void)
@@ -336,7 +336,7 @@ static struct weft_address behind_a_mode(struct side *s, mode_t mode)
 	snprintf(path, sizeof(path), "%s/weft-%u/s-%016llx", run_folder,
 		 geteuid(), (unsigned long long)weft_key_id(attr.addr.key));
 	cr_assert(eq(int, chmod(path, mode), 0));
-	attr.addr.ns_id &= BIT(24) - 1;	/* in another network namespace */
+	attr.addr.ns_id &= BIT(24) - 1; /* in another network namespace */
 	return attr.addr;
 }
 

@@ -15,7 +15,7 @@
 #include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
 
-#define LEN	(256u << 10)
+#define LEN (256u << 10)
 
 static void begin(void)
 {
@@ -32,11 +32,12 @@ static void finish(void)
 
 TestSuite(nvl_setup, .init = begin, .fini = finish, .timeout = 120);
 
-/* ---- nothing before bulk --------------------------------------------------- */
+/* ---- nothing before bulk ------------------------------------------------ */
 
 static const char *const makers[] = {
-	"cuMemCreate", "cuMemImportFromShareableHandle", "cuMemMap",
-	"cuMemHostRegister_v2", "cuStreamCreate", "cuCtxCreate_v2",
+	"cuMemCreate",	  "cuMemImportFromShareableHandle",
+	"cuMemMap",	  "cuMemHostRegister_v2",
+	"cuStreamCreate", "cuCtxCreate_v2",
 };
 
 static void count(unsigned int n[ARRAY_SIZE(makers)])
@@ -86,10 +87,14 @@ Test(nvl_setup, nothing_is_made_before_bulk_and_one_ring_then)
 	for (i = 0; i < ARRAY_SIZE(mem); i++) {
 		src[i] = fake.fake_cuda_malloc(0, LEN);
 		dst[i] = fake.fake_cuda_malloc(1, LEN);
-		cr_assert(eq(int, nvl->mem_register(src[i], LEN, WEFT_MEM_CUDA,
-						    &own[i]), 0));
-		cr_assert(eq(int, nvl->mem_register(dst[i], LEN, WEFT_MEM_CUDA,
-						    &mem[i]), 0));
+		cr_assert(eq(
+			int,
+			nvl->mem_register(src[i], LEN, WEFT_MEM_CUDA, &own[i]),
+			0));
+		cr_assert(eq(
+			int,
+			nvl->mem_register(dst[i], LEN, WEFT_MEM_CUDA, &mem[i]),
+			0));
 		nvl->mem_pack(mem[i], &key[i]);
 	}
 	meet(&a, &b);
@@ -110,7 +115,7 @@ Test(nvl_setup, nothing_is_made_before_bulk_and_one_ring_then)
 	}
 }
 
-/* ---- no context where there is none ---------------------------------------- */
+/* ---- no context where there is none ------------------------------------- */
 
 /* Of a pool, or of cuMemCreate(): the driver names no context for it. */
 static void takes_no_context(uint8_t *p)
@@ -131,8 +136,10 @@ static void takes_no_context(uint8_t *p)
 	cr_expect(lt(int, prepare(a.ep, p), 0));
 	cr_expect(lt(int, prepare(a.ep, p), 0));
 	/* nor for a transfer of it, which fails */
-	cr_assert(eq(int, nvl->mem_register(host, sizeof(host), WEFT_MEM_HOST,
-					    &plain), 0));
+	cr_assert(
+		eq(int,
+		   nvl->mem_register(host, sizeof(host), WEFT_MEM_HOST, &plain),
+		   0));
 	nvl->mem_pack(plain, &key);
 	r = nvl->put(a.ep, &iov, 1, (uintptr_t)host, &key, NULL, &w.op);
 	if (r == -EINPROGRESS) {
@@ -177,14 +184,14 @@ Test(nvl_setup, no_context_for_virtual_memory)
 	takes_no_context(fake.fake_cuda_vmm(1, LEN));
 }
 
-/* ---- a peer that is killed ------------------------------------------------- */
+/* ---- a peer that is killed ---------------------------------------------- */
 
 static struct {
 	struct weft_address addr;
 	uint8_t key[WEFT_RKEY_MAX];
 	uint64_t at;
-	_Atomic int step;		/* 1: the above is there; 2: it has put */
-} *told;				/* by both processes */
+	_Atomic int step; /* 1: the above is there; 2: it has put */
+} * told;		  /* by both processes */
 
 /* Offers its memory on GPU @me, and writes to the other's. */
 static void exchange(int me, struct weft_mem **mem)
@@ -206,8 +213,10 @@ static void exchange(int me, struct weft_mem **mem)
 	cr_assert(eq(int, nvl->ep_create(a.iface, &told[!me].addr, NULL, &a.ep),
 		     0));
 	wait_for(nvl->ready(a.ep));
-	cr_assert(eq(int, nvl->put(a.ep, &iov, 1, told[!me].at, &told[!me].key,
-				   NULL, &w.op), -EINPROGRESS));
+	cr_assert(eq(int,
+		     nvl->put(a.ep, &iov, 1, told[!me].at, &told[!me].key, NULL,
+			      &w.op),
+		     -EINPROGRESS));
 	wait_for(w.done);
 	cr_assert(eq(int, w.status, 0));
 	atomic_store(&told[me].step, 2);
@@ -266,7 +275,8 @@ Test(nvl_setup, a_killed_peer_leaves_nothing)
 	cr_expect(unit_is_free(run, 0) && unit_is_free(run, 1));
 	exchange(0, &mem);
 	fake.fake_cuda_live(&during);
-	cr_expect(eq(uint, during.maps, before.maps + 2), "not a ring each way");
+	cr_expect(eq(uint, during.maps, before.maps + 2),
+		  "not a ring each way");
 	cr_expect(gt(uint, count_fds(), fds));
 	cr_expect(not(unit_is_free(run, 0)));
 	cr_expect(not(unit_is_free(run, 1)));
@@ -292,7 +302,7 @@ Test(nvl_setup, a_killed_peer_leaves_nothing)
 	nvl_run_close(run);
 }
 
-/* ---- endpoints -------------------------------------------------------------- */
+/* ---- endpoints ---------------------------------------------------------- */
 
 static bool no_mmap;
 
@@ -339,7 +349,7 @@ Test(nvl_setup, an_illegal_change_of_state_is_logged_and_not_made)
 	cr_expect(eq(uint, said("is open and cannot become waiting"), 1));
 }
 
-/* ---- memory that is not there ----------------------------------------------- */
+/* ---- memory that is not there ------------------------------------------- */
 
 static int lacking;
 

@@ -5,7 +5,7 @@
 
 #include "tests/unit/devices/nvl_pair.h"
 
-#define LEN	(5u << 20)
+#define LEN (5u << 20)
 
 static const char the_line[] = "its memory is not shared with other processes";
 
@@ -35,8 +35,7 @@ static void transfer(struct fake_cuda_live *during)
 	dst = fake.fake_cuda_vmm(1, LEN + (1u << 20));
 	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, &buf), 0));
 	nvl->mem_pack(buf, &virt);
-	wait_for(prepare(a.ep, src) == 0 &&
-		 prepare(b.ep, dst) == 0);
+	wait_for(prepare(a.ep, src) == 0 && prepare(b.ep, dst) == 0);
 	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &virt), 0));
 	cr_assert(eq(int, get_checked(&a, back, dst, LEN, &virt), 0));
 	fake.fake_cuda_live(during);
@@ -93,8 +92,8 @@ Test(nvl_share, mps_as_the_driver_says)
 static int daemon_socket(char *dir)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC |
-			SOCK_NONBLOCK, 0);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			0);
 
 	cr_assert(mkdtemp(dir) != NULL);
 	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/control", dir);

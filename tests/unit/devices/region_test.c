@@ -11,15 +11,16 @@
 
 TestSuite(region, .timeout = 60);
 
-#define BASE	0x10000000ull
-#define LEN	0x1000ull
+#define BASE 0x10000000ull
+#define LEN  0x1000ull
 
 static struct weft_mem *add(uint64_t base, size_t len)
 {
 	struct weft_mem *mem = NULL;
 
 	cr_assert_eq(weft_region_add((void *)(uintptr_t)base, len,
-				     WEFT_MEM_HOST, &mem), 0);
+				     WEFT_MEM_HOST, &mem),
+		     0);
 	return mem;
 }
 
@@ -137,7 +138,7 @@ Test(region, packed_keys_are_little_endian)
 {
 	const struct weft_rkey key = { 0x01020304, 0x05060708,
 				       0x090a0b0c0d0e0f10 };
-	const uint8_t bytes[WEFT_RKEY_LEN] = { 4,  3,  2,  1,  8,  7, 6, 5,
+	const uint8_t bytes[WEFT_RKEY_LEN] = { 4,  3,  2,  1,  8,  7,  6,  5,
 					       16, 15, 14, 13, 12, 11, 10, 9 };
 	uint8_t buf[WEFT_RKEY_LEN + 1];
 	struct weft_rkey back;
@@ -156,7 +157,7 @@ Test(region, packed_keys_are_little_endian)
  * Removal against peers' bytes that are landing: whoever holds a reference
  * sees the memory as it was, until it gives the reference back.
  */
-#define LANDERS	3
+#define LANDERS 3
 #define ROUNDS	500
 
 static struct weft_rkey landing;

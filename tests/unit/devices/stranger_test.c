@@ -14,7 +14,7 @@
 #include "util/clock.h"
 #include "util/util.h"
 
-#define MANY	200u
+#define MANY 200u
 
 static struct weft_strangers all;
 static struct weft_stranger them[MANY];
@@ -44,8 +44,8 @@ static void begin(void)
 	where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	cr_assert(zero(int, bind(listener, (struct sockaddr *)&where, len)));
 	cr_assert(zero(int, listen(listener, 8)));
-	cr_assert(zero(int, getsockname(listener, (struct sockaddr *)&where,
-					&len)));
+	cr_assert(zero(int,
+		       getsockname(listener, (struct sockaddr *)&where, &len)));
 }
 
 TestSuite(stranger, .init = begin, .timeout = 60);
@@ -59,8 +59,8 @@ static uint64_t come(struct weft_stranger *st, unsigned int host)
 
 	from.sin_addr.s_addr = htonl(0x7f000000 + host);
 	cr_assert(zero(int, bind(fd, (struct sockaddr *)&from, sizeof(from))));
-	cr_assert(zero(int, connect(fd, (struct sockaddr *)&where,
-				    sizeof(where))));
+	cr_assert(zero(int,
+		       connect(fd, (struct sockaddr *)&where, sizeof(where))));
 	there = accept(listener, NULL, NULL);
 	cr_assert(ge(int, there, 0));
 	deadline = weft_stranger_add(&all, st, there);

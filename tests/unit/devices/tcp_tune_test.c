@@ -6,8 +6,8 @@
 #include "devices/tcp/tcp_bulk.h"
 #include "util/clock.h"
 
-#define CHUNK	(1u << 20)
-#define MAX	8u
+#define CHUNK (1u << 20)
+#define MAX   8u
 
 static uint64_t now_ns;
 
@@ -112,7 +112,7 @@ Test(tcp_tune, pauses_do_not_count)
 
 	for (i = 0; i < 4000; i++) {
 		flow(up_to_four, 1);
-		now_ns += i % 2 ? 1000000 : 0;	/* as long as the chunk */
+		now_ns += i % 2 ? 1000000 : 0; /* as long as the chunk */
 	}
 	cr_expect(eq(uint, b.out_limit, 4));
 }

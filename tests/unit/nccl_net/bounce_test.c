@@ -33,11 +33,14 @@ Test(stage, a_region_has_one_double_however_often_it_is_registered)
 
 	join(a, b, &tx2, &rx2);
 	for (i = 0; i < 8; i++)
-		cr_assert(eq(int, weft_net_register(i % 2 ? tx2 : tx, gpu, BIG,
-						    NCCL_PTR_CUDA, &mr[i]), 0));
+		cr_assert(eq(int,
+			     weft_net_register(i % 2 ? tx2 : tx, gpu, BIG,
+					       NCCL_PTR_CUDA, &mr[i]),
+			     0));
 	cr_expect(eq(uint, pinned(), 1));
-	cr_assert(eq(int, weft_net_register(tx, gpu, 2 * BIG, NCCL_PTR_CUDA,
-					    &other), 0));
+	cr_assert(eq(int,
+		     weft_net_register(tx, gpu, 2 * BIG, NCCL_PTR_CUDA, &other),
+		     0));
 	cr_expect(eq(uint, pinned(), 2));
 	for (i = 0; i < 7; i++)
 		weft_net_deregister(mr[i]);
@@ -48,7 +51,9 @@ Test(stage, a_region_has_one_double_however_often_it_is_registered)
 	cr_expect(eq(uint, pinned(), 0));
 }
 
-/* NCCL's own first three are taken, whatever their size; a user's are bounded. */
+/*
+ * NCCL's own first three are taken, whatever their size; a user's are bounded.
+ */
 Test(stage, what_users_register_is_bounded)
 {
 	const size_t large = 300ul << 20;
@@ -61,18 +66,25 @@ Test(stage, what_users_register_is_bounded)
 		cr_assert(mem[i] != NULL);
 	}
 	for (i = 0; i < 3; i++)
-		cr_assert(eq(int, weft_net_register(tx, mem[i], large,
-						    NCCL_PTR_CUDA, &mr[i]), 0));
-	cr_expect(eq(int, weft_net_register(tx, mem[3], large, NCCL_PTR_CUDA,
-					    &mr[3]), -ENOMEM));
+		cr_assert(eq(int,
+			     weft_net_register(tx, mem[i], large, NCCL_PTR_CUDA,
+					       &mr[i]),
+			     0));
+	cr_expect(
+		eq(int,
+		   weft_net_register(tx, mem[3], large, NCCL_PTR_CUDA, &mr[3]),
+		   -ENOMEM));
 	cr_expect(eq(uint, errors, 0), "%s", last_error);
 	cr_expect(eq(uint, pinned(), 3));
 	/* what has its double already costs nothing */
-	cr_expect(eq(int, weft_net_register(tx, mem[0], large, NCCL_PTR_CUDA,
-					    &mr[3]), 0));
+	cr_expect(
+		eq(int,
+		   weft_net_register(tx, mem[0], large, NCCL_PTR_CUDA, &mr[3]),
+		   0));
 	weft_net_deregister(mr[3]);
-	cr_expect(eq(int, weft_net_register(tx, gpu, BIG, NCCL_PTR_CUDA,
-					    &mr[3]), 0));
+	cr_expect(eq(int,
+		     weft_net_register(tx, gpu, BIG, NCCL_PTR_CUDA, &mr[3]),
+		     0));
 	for (i = 0; i < 4; i++)
 		weft_net_deregister(mr[i]);
 	cr_expect(eq(uint, pinned(), 0));
@@ -86,13 +98,16 @@ Test(stage, memory_of_cuMemAlloc_is_not_a_users)
 	unsigned int i;
 
 	for (i = 0; i < 3; i++)
-		cr_assert(eq(int, weft_net_register(tx, old, BIG, NCCL_PTR_CUDA,
-						    &mr[i]), 0));
+		cr_assert(eq(
+			int,
+			weft_net_register(tx, old, BIG, NCCL_PTR_CUDA, &mr[i]),
+			0));
 	cr_expect(eq(uint, errors, 1));
 	cr_expect(strstr(last_error, "NCCL_CUMEM_ENABLE") != NULL, "%s",
 		  last_error);
-	cr_expect(eq(int, weft_net_register(tx, old, BIG, NCCL_PTR_CUDA,
-					    &mr[3]), -EOPNOTSUPP));
+	cr_expect(eq(int,
+		     weft_net_register(tx, old, BIG, NCCL_PTR_CUDA, &mr[3]),
+		     -EOPNOTSUPP));
 	cr_expect(eq(uint, errors, 1));
 	for (i = 0; i < 3; i++)
 		weft_net_deregister(mr[i]);

@@ -7,7 +7,9 @@
 #include "tests/unit/nccl_net/pair.h"
 #include "util/clock.h"
 
-/* Both ends in one context, as with a process of its own (net API v6 to v10). */
+/*
+ * Both ends in one context, as with a process of its own (net API v6 to v10).
+ */
 static struct weft_net_comm *busy_tx, *busy_rx;
 static struct weft_net_mr *busy_mr;
 static char *busy_dst;
@@ -28,8 +30,9 @@ static void two_pairs(void)
 	weft_net_close_listener(listener);
 	join(a, a, &tx, &rx);
 	busy_dst = malloc(BIG);
-	cr_assert(eq(int, weft_net_register(busy_rx, busy_dst, BIG, 1,
-					    &busy_mr), 0));
+	cr_assert(eq(int,
+		     weft_net_register(busy_rx, busy_dst, BIG, 1, &busy_mr),
+		     0));
 	cr_assert(eq(int, weft_net_register(rx, dst, BIG, 1, &rmr), 0));
 	weft_clock_set(standing_clock);
 }
@@ -78,11 +81,11 @@ static void begin_large_send(void)
 {
 	struct weft_net_request *r = NULL, *s = NULL;
 
-	cr_assert(eq(int, weft_net_recv(busy_rx, busy_dst, BIG, busy_mr, &r),
-		     0));
+	cr_assert(
+		eq(int, weft_net_recv(busy_rx, busy_dst, BIG, busy_mr, &r), 0));
 	while (!s)
-		cr_assert(eq(int, weft_net_send(busy_tx, src, BIG, NULL, &s),
-			     0));
+		cr_assert(
+			eq(int, weft_net_send(busy_tx, src, BIG, NULL, &s), 0));
 	cr_assert(r != NULL);
 }
 
@@ -141,7 +144,7 @@ Test(close, the_context_may_be_closed_meanwhile)
 	begin_large_send();
 	t = close_beside(busy_tx);
 	weft_net_close(a);
-	cr_expect(eq(uint, a->closing, 0));	/* nobody is in our code */
+	cr_expect(eq(uint, a->closing, 0)); /* nobody is in our code */
 	pthread_join(t, NULL);
 	cr_expect(eq(uint, fake.ifaces, 0));
 	cr_expect(eq(uint, fake.eps, 0));

@@ -10,7 +10,7 @@
 #include "util/cuda.h"
 
 static struct {
-#define X(type, name, args) type (*name) args;
+#define X(type, name, args) type(*name) args;
 	FAKE_CUDA_CONTROL(X)
 #undef X
 } cuda;

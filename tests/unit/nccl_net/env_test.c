@@ -88,7 +88,8 @@ static void two_adapters(void)
 		 "echo '4: ACTIVE' >$p/ports/1/state && "
 		 "echo '100 Gb/sec (4X EDR)' >$p/ports/1/rate && "
 		 "echo InfiniBand >$p/ports/1/link_layer && "
-		 "echo ib$i >$p/ports/1/gid_attrs/ndevs/0; done", root);
+		 "echo ib$i >$p/ports/1/gid_attrs/ndevs/0; done",
+		 root);
 	cr_assert(eq(int, system(command), 0));
 	weft_sysfs_root = root;
 }
@@ -122,7 +123,7 @@ ParameterizedTestParameters(env, nccls_own_infiniband_takes_the_same)
 {
 	return cr_make_param_array(struct hcas, said_of_hcas,
 				   sizeof(said_of_hcas) /
-				   sizeof(*said_of_hcas));
+					   sizeof(*said_of_hcas));
 }
 
 ParameterizedTest(struct hcas *h, env, nccls_own_infiniband_takes_the_same,
@@ -134,8 +135,8 @@ ParameterizedTest(struct hcas *h, env, nccls_own_infiniband_takes_the_same,
 		setenv(h->in, h->said, 1);
 	cr_expect(eq(str, (char *)ask("NCCL_IB_HCA"), h->hca), "%s=%s", h->in,
 		  h->said);
-	cr_expect(eq(str, (char *)ask("NCCL_IB_DISABLE"), h->disable),
-		  "%s=%s", h->in, h->said);
+	cr_expect(eq(str, (char *)ask("NCCL_IB_DISABLE"), h->disable), "%s=%s",
+		  h->in, h->said);
 	weft_nccl_env(2, &s);
 	if (s.value)
 		cr_expect(eq(str, (char *)s.origin, h->in));
@@ -178,7 +179,9 @@ Test(env, but_for_the_one_that_nccl_net_names)
 	cr_expect(eq(str, (char *)ask("NCCL_NET_PLUGIN_REF_COUNT"), "1"));
 }
 
-/* What `weft run` sets and `weft info nccl` shows is what NCCL would be told. */
+/*
+ * What `weft run` sets and `weft info nccl` shows is what NCCL would be told.
+ */
 Test(env, the_list_leaves_nothing_out)
 {
 	struct weft_nccl_setting s;
@@ -235,15 +238,18 @@ Test(env, a_plugin_that_is_not_there_is_said_through_nccls_logger)
 	struct nccl_env_v2 *v2;
 	void *lib;
 
-	setenv("NCCL_NET_PLUGIN", "weft,/no/where/libnccl-net-weft.so,other", 1);
+	setenv("NCCL_NET_PLUGIN", "weft,/no/where/libnccl-net-weft.so,other",
+	       1);
 	lib = load();
 	v2 = dlsym(lib, "ncclEnvPlugin_v2");
 	cr_assert(v2 != NULL);
 	cr_expect(eq(int, v2->init(2, 32, 3, "", logger), NCCL_SUCCESS));
 	cr_expect(eq(uint, warnings, 1));
-	cr_expect(strstr(warning, "NCCL_NET_PLUGIN names "
+	cr_expect(strstr(warning,
+			 "NCCL_NET_PLUGIN names "
 			 "'/no/where/libnccl-net-weft.so' (No such file") !=
-		  NULL, "%s", warning);
+			  NULL,
+		  "%s", warning);
 	cr_expect(eq(int, v2->finalize(), NCCL_SUCCESS));
 	cr_expect(eq(int, dlclose(lib), 0));
 }
@@ -267,8 +273,8 @@ Test(env, the_plugin_answers_by_itself)
 	cr_expect(eq(str, (char *)v1->name, "weft"));
 	cr_expect(eq(int, v1->init(2, 28, 9, ""), NCCL_SUCCESS));
 	cr_expect(eq(str, (char *)v1->get_env("NCCL_ALGO"), "Ring"));
-	cr_expect(eq(str, (char *)v1->get_env("NCCL_NET_PLUGIN_REF_COUNT"),
-		     "1"));
+	cr_expect(
+		eq(str, (char *)v1->get_env("NCCL_NET_PLUGIN_REF_COUNT"), "1"));
 	cr_expect(eq(int, v1->finalize(), NCCL_SUCCESS));
 	cr_expect(eq(int, v2->init(2, 32, 3, "", logger), NCCL_SUCCESS));
 	cr_expect(eq(uint, warnings, 0), "%s", warning);
@@ -294,7 +300,7 @@ static const char *after_init(int *init, int *ndev)
 	if (!*init)
 		*init = v9->devices(ndev);
 	cr_expect(eq(int, dlclose(lib), 0));
-	return getenv("NCCL_SOCKET_IFNAME") ? : "(none)";
+	return getenv("NCCL_SOCKET_IFNAME") ?: "(none)";
 }
 
 Test(env, nccls_own_sockets_take_the_same_where_weft_declines)

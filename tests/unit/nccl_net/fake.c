@@ -14,7 +14,7 @@ enum what { MESSAGE, PUT, PUT_DONE, DEATH };
 struct event {
 	struct weft_list link;
 	enum what what;
-	uint64_t ep_id;			/* PUT_DONE, DEATH: whose */
+	uint64_t ep_id; /* PUT_DONE, DEATH: whose */
 	int status;
 	uint8_t id;
 	struct weft_op *op;
@@ -33,7 +33,7 @@ struct fake_iface {
 	struct weft_address addr;
 	struct weft_list inbox;
 	struct weft_list eps;
-	bool starved;			/* a message was not taken */
+	bool starved; /* a message was not taken */
 };
 
 struct fake_ep {
@@ -43,7 +43,7 @@ struct fake_ep {
 	uint8_t peer[WEFT_KEY_LEN];
 	uint64_t id;
 	int err;
-	struct weft_list pending;	/* struct pending */
+	struct weft_list pending; /* struct pending */
 };
 
 struct pending {
@@ -66,7 +66,7 @@ static struct fake_iface *find(const uint8_t *key)
 {
 	struct fake_iface *i, *tmp;
 
-	weft_list_for_each(i, tmp, &ifaces, link)
+	weft_list_for_each (i, tmp, &ifaces, link)
 		if (!memcmp(i->addr.key, key, WEFT_KEY_LEN))
 			return i;
 	return NULL;
@@ -108,7 +108,7 @@ static void iface_close(struct weft_iface *base)
 	struct fake_iface *i = (struct fake_iface *)base;
 	struct event *e, *tmp;
 
-	weft_list_for_each(e, tmp, &i->inbox, link)
+	weft_list_for_each (e, tmp, &i->inbox, link)
 		free(e);
 	weft_list_del(&i->link);
 	fake.ifaces--;
@@ -137,7 +137,7 @@ static struct fake_ep *ep_by_id(struct fake_iface *i, uint64_t id)
 {
 	struct fake_ep *ep, *tmp;
 
-	weft_list_for_each(ep, tmp, &i->eps, link)
+	weft_list_for_each (ep, tmp, &i->eps, link)
 		if (ep->id == id)
 			return ep;
 	return NULL;
@@ -147,7 +147,7 @@ static void complete(struct fake_ep *ep, struct weft_op *op, int status)
 {
 	struct pending *p, *tmp;
 
-	weft_list_for_each(p, tmp, &ep->pending, link) {
+	weft_list_for_each (p, tmp, &ep->pending, link) {
 		if (p->op != op)
 			continue;
 		weft_list_del(&p->link);
@@ -173,7 +173,7 @@ static void land(struct fake_iface *i, struct event *e)
 	struct event *done = post(back, PUT_DONE, 0);
 	struct weft_mem *m, *tmp, *hit = NULL;
 
-	weft_list_for_each(m, tmp, &mems, link)
+	weft_list_for_each (m, tmp, &mems, link)
 		if (m->token == e->token)
 			hit = m;
 	done->ep_id = e->ep_id;
@@ -231,10 +231,10 @@ static unsigned int progress(struct weft_iface *base)
 		fake.busy--;
 	if (i->starved && !fake.busy) {
 		i->starved = false;
-		weft_list_for_each(ep, tmp, &i->eps, link)
+		weft_list_for_each (ep, tmp, &i->eps, link)
 			if (!ep->err)
 				i->base.cb.on_ready(i->base.cb.arg, &ep->base,
-						      ep->base.user);
+						    ep->base.user);
 	}
 	weft_list_init(&todo);
 	while (!weft_list_empty(&i->inbox)) {
@@ -489,8 +489,8 @@ void fake_break_all(int err)
 	struct fake_ep *ep, *tmp;
 	struct event *e;
 
-	weft_list_for_each(i, itmp, &ifaces, link)
-		weft_list_for_each(ep, tmp, &i->eps, link) {
+	weft_list_for_each (i, itmp, &ifaces, link)
+		weft_list_for_each (ep, tmp, &i->eps, link) {
 			e = post(i, DEATH, 0);
 			e->ep_id = ep->id;
 			e->status = err;
@@ -502,7 +502,7 @@ void fake_inject(uint8_t id, void *buf, size_t len)
 	struct fake_iface *i, *tmp;
 	struct event *e;
 
-	weft_list_for_each(i, tmp, &ifaces, link) {
+	weft_list_for_each (i, tmp, &ifaces, link) {
 		e = post(i, MESSAGE, len);
 		e->id = id;
 		memcpy(e->data, buf, len);
@@ -513,6 +513,6 @@ void fake_inject_notify(uint64_t tag, uint64_t size)
 {
 	struct fake_iface *i, *tmp;
 
-	weft_list_for_each(i, tmp, &ifaces, link)
+	weft_list_for_each (i, tmp, &ifaces, link)
 		i->base.cb.on_notify(i->base.cb.arg, tag, size);
 }

@@ -12,15 +12,15 @@
 #include "devices/device.h"
 
 struct fake_control {
-	bool unreachable;		/* reaches() says no */
-	bool refuse_eps;		/* new endpoints die at first progress */
-	bool hold_puts;			/* puts stay under way */
-	bool hold_all;			/* nothing is delivered */
-	_Atomic bool unsent;		/* endpoints say that something is left */
+	bool unreachable;    /* reaches() says no */
+	bool refuse_eps;     /* new endpoints die at first progress */
+	bool hold_puts;	     /* puts stay under way */
+	bool hold_all;	     /* nothing is delivered */
+	_Atomic bool unsent; /* endpoints say that something is left */
 	_Atomic unsigned int progressed; /* calls of progress() */
-	unsigned int busy;		/* so many messages are not taken */
-	unsigned int messages, puts;	/* taken so far */
-	unsigned int ifaces, eps, mems;	/* open now */
+	unsigned int busy;		 /* so many messages are not taken */
+	unsigned int messages, puts;	 /* taken so far */
+	unsigned int ifaces, eps, mems;	 /* open now */
 	unsigned int by_id[WEFT_MSG_IDS];
 };
 extern struct fake_control fake;

@@ -57,7 +57,8 @@ static unsigned int there(const char *prefix, char path[160])
 }
 
 /* As NCCL names them: abstract, or a path. */
-static socklen_t address(struct sockaddr_un *sa, const char *name, bool abstract)
+static socklen_t address(struct sockaddr_un *sa, const char *name,
+			 bool abstract)
 {
 	memset(sa, 0, sizeof(*sa));
 	sa->sun_family = AF_UNIX;
@@ -88,8 +89,10 @@ static int send_to(int fd, const char *name)
 	struct sockaddr_un sa;
 	struct iovec iov = { "x", 1 };
 	struct msghdr msg = {
-		.msg_name = &sa, .msg_namelen = address(&sa, name, true),
-		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_name = &sa,
+		.msg_namelen = address(&sa, name, true),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
 	};
 
 	return weft_nccl_sendmsg(fd, &msg, 0) == 1 ? 0 : -errno;
@@ -117,8 +120,8 @@ Test(files, nccls_files_lie_in_the_folder)
 	int fd, again;
 
 	weft_nccl_files_begin(&host);
-	cr_expect(eq(str, (char *)weft_nccl_stat_path("/dev/shm"),
-		     host.folder));
+	cr_expect(
+		eq(str, (char *)weft_nccl_stat_path("/dev/shm"), host.folder));
 	fd = weft_nccl_mkstemp(path);
 	cr_assert(ge(int, fd, 0));
 	cr_expect(ne(str, path, "/dev/shm/nccl-XXXXXX"));
@@ -305,8 +308,8 @@ static void age(const char *path)
 {
 	const struct timespec old[2] = { { 1, 0 }, { 1, 0 } };
 
-	cr_assert(zero(int, utimensat(AT_FDCWD, path, old,
-				      AT_SYMLINK_NOFOLLOW)));
+	cr_assert(
+		zero(int, utimensat(AT_FDCWD, path, old, AT_SYMLINK_NOFOLLOW)));
 }
 
 Test(files, whoever_lives_keeps_them)

@@ -11,7 +11,7 @@
 #include "tests/lib/fake_verbs.h"
 #include "tests/unit/nccl_net/pair.h"
 
-#define DEADLINE_MS	30000
+#define DEADLINE_MS 30000
 
 static struct weft_net_listener *listeners[16];
 static unsigned int nlisteners;
@@ -72,13 +72,13 @@ static inline unsigned int ways_by_ib(void)
 	struct weft_net_dial *dial, *tmp;
 	unsigned int i, n = 0;
 
-	weft_list_for_each(dial, tmp, &a->dialing, link)
+	weft_list_for_each (dial, tmp, &a->dialing, link)
 		for (i = 0; i < dial->n; i++)
 			n += dial->attempt[i].port->wire == WEFT_WIRE_IB;
 	return n;
 }
 
-static unsigned int tried_by_ib;	/* by the last meet() */
+static unsigned int tried_by_ib; /* by the last meet() */
 
 /* By a device of a's to one of b's. */
 static inline void meet(int from, int to)
@@ -92,8 +92,9 @@ static inline void meet(int from, int to)
 	tx = rx = NULL;
 	while (!(tx && rx) && weft_now_ms() < end) {
 		if (!tx)
-			cr_assert(eq(int, weft_net_connect(a, from, handle,
-							   &tx), 0));
+			cr_assert(eq(int,
+				     weft_net_connect(a, from, handle, &tx),
+				     0));
 		tried_by_ib = tx ? tried_by_ib : ways_by_ib();
 		if (!rx)
 			cr_assert(eq(int, weft_net_accept(listener, &rx), 0));

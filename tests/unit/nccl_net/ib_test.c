@@ -6,7 +6,7 @@
 
 TestSuite(ib, .init = begin, .fini = done, .timeout = 120);
 
-/* ---- what NCCL is told ---------------------------------------------------- */
+/* ---- what NCCL is told -------------------------------------------------- */
 
 Test(ib, ports_are_devices_with_their_place)
 {
@@ -31,7 +31,8 @@ Test(ib, ports_are_devices_with_their_place)
 	cr_expect(eq(int, p.port, 1));
 	cr_expect(eq(int, p.speed, 100000));
 	cr_expect(eq(int, p.ptr_support, 1), "GPU memory is not the adapter's");
-	cr_expect(eq(int, p.reg_is_global, 0), "each comm has a wire of its own");
+	cr_expect(eq(int, p.reg_is_global, 0),
+		  "each comm has a wire of its own");
 	cr_expect(eq(int, weft_net_properties(2, &p), -EINVAL));
 	cr_expect(eq(int, weft_net_properties(-1, &p), -EINVAL));
 }
@@ -108,7 +109,7 @@ Test(ib, with_nvlink_one_device_stands_for_all)
 	weft_cuda()->ctx_pop(&ctx);
 }
 
-/* ---- connections ----------------------------------------------------------- */
+/* ---- connections -------------------------------------------------------- */
 
 static void move(size_t size, size_t room)
 {
@@ -118,8 +119,8 @@ static void move(size_t size, size_t room)
 	memset(dst, 0x5a, size + 2);
 	cr_assert(eq(int, weft_net_recv(rx, dst + 1, room, rmr, &r), 0));
 	while (!s && weft_now_ms() < end) {
-		cr_assert(eq(int, weft_net_send(tx, src + 3, size, NULL, &s),
-			     0));
+		cr_assert(
+			eq(int, weft_net_send(tx, src + 3, size, NULL, &s), 0));
 		step();
 	}
 	cr_assert(s != NULL, "the send was never taken");
@@ -151,7 +152,8 @@ Test(ib, any_device_connects_to_any_other)
 		for (to = 0; to < 2; to++) {
 			meet(from, to);
 			cr_assert(by_ib(), "%d to %d", from, to);
-			cr_expect(eq(uint, tx->peer->port->hca, (unsigned)from));
+			cr_expect(
+				eq(uint, tx->peer->port->hca, (unsigned)from));
 			cr_expect(eq(uint, rx->peer->port->hca, (unsigned)to));
 			moves_all();
 			part();
@@ -192,7 +194,7 @@ Test(ib, a_rank_whose_adapter_cannot_be_had_is_reached_by_tcp)
 	cr_expect(eq(uint, errors, said), "%s", last_error);
 }
 
-/* ---- an adapter that does not reach the other one --------------------------- */
+/* ---- an adapter that does not reach the other one ----------------------- */
 
 Test(ib, a_fabric_that_is_silent_is_left_for_tcp)
 {

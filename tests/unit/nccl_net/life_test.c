@@ -148,7 +148,7 @@ Test(life, closing_with_sends_under_way_is_bounded, .init = connected)
 	weft_net_close_comm(tx);
 	weft_clock_set(NULL);
 	cr_expect(strstr(last_error, "closing a connection with 1 sends") !=
-		  NULL,
+			  NULL,
 		  "%s", last_error);
 	cr_expect(eq(int, weft_net_send(tx2, src, 1, NULL, &s2), -ECANCELED));
 	weft_net_close_listener(first);
@@ -208,8 +208,7 @@ Test(life, the_flusher_ends_with_the_last_user_and_starts_again, .init = init)
 
 	for (round = 0; round < 3; round++) {
 		join(a, b, &tx, &rx);
-		cr_assert(eq(int, weft_net_register(rx, dst, BIG, 1, &rmr),
-			     0));
+		cr_assert(eq(int, weft_net_register(rx, dst, BIG, 1, &rmr), 0));
 		fake.unsent = true;
 		transfer(100, 100);
 		cr_expect(gt(uint, threads(), before), "no flusher");
@@ -218,11 +217,13 @@ Test(life, the_flusher_ends_with_the_last_user_and_starts_again, .init = init)
 		weft_net_close_comm(tx);
 		weft_net_close_comm(rx);
 		/* b's listener is a user, too */
-		cr_expect(threads_become(before + 1), "round %d: %u threads "
-			  "instead of %u", round, threads(), before + 1);
+		cr_expect(threads_become(before + 1),
+			  "round %d: %u threads "
+			  "instead of %u",
+			  round, threads(), before + 1);
 		weft_net_close_listener(listener);
-		cr_expect(threads_become(before), "round %d: %u threads",
-			  round, threads());
+		cr_expect(threads_become(before), "round %d: %u threads", round,
+			  threads());
 	}
 	cr_expect(eq(uint, fake.ifaces, 0));
 }
@@ -254,7 +255,9 @@ static void *come_and_go(void *arg)
 	return NULL;
 }
 
-/* Two of NCCL's threads, one for each communicator: the last goes, one comes. */
+/*
+ * Two of NCCL's threads, one for each communicator: the last goes, one comes.
+ */
 Test(life, threads_end_and_start_beside_each_other, .init = init)
 {
 	const unsigned int before = threads();
@@ -263,15 +266,17 @@ Test(life, threads_end_and_start_beside_each_other, .init = init)
 
 	for (i = 0; i < 4; i++) {
 		c[i] = (struct churn){ .net = a };
-		cr_assert(eq(int, pthread_create(&c[i].thread, NULL,
-						 come_and_go, &c[i]), 0));
+		cr_assert(eq(
+			int,
+			pthread_create(&c[i].thread, NULL, come_and_go, &c[i]),
+			0));
 	}
 	for (i = 0; i < 4; i++) {
 		pthread_join(c[i].thread, NULL);
 		cr_expect(eq(int, c[i].failed, 0));
 	}
-	cr_expect(threads_become(before), "%u threads instead of %u",
-		  threads(), before);
+	cr_expect(threads_become(before), "%u threads instead of %u", threads(),
+		  before);
 	cr_expect(eq(uint, fake.ifaces, 0));
 	weft_net_close(a);
 }
@@ -496,7 +501,10 @@ Test(life, lies_are_harmless, .init = connected)
 {
 	uint8_t junk[64];
 	struct weft_msg_post post = {
-		.to = tx->id, .seq = 5000, .size = 1, .rkey_len = 8,
+		.to = tx->id,
+		.seq = 5000,
+		.size = 1,
+		.rkey_len = 8,
 		.rkey = junk,
 	};
 	struct weft_msg_seq seq = { .to = rx->id, .seq = 77777 };
@@ -530,7 +538,8 @@ Test(life, lies_are_harmless, .init = connected)
 
 Test(life, an_abandoned_context_ends_all_and_stays_callable, .init = connected)
 {
-	struct weft_net_request *r = recv_now(dst, BIG), *s = send_now(src, BIG);
+	struct weft_net_request *r = recv_now(dst, BIG),
+				*s = send_now(src, BIG);
 	size_t got;
 
 	weft_net_close(a);
@@ -556,6 +565,7 @@ Test(life, one_device_with_its_properties, .init = init)
 	cr_expect(eq(int, p.ptr_support, 1));
 	cr_expect(gt(int, p.speed, 0));
 	cr_expect(eq(int, p.max_recvs, 1));
-	cr_expect(eq(int, p.reg_is_global, 1), "all of a context's comms share");
+	cr_expect(eq(int, p.reg_is_global, 1),
+		  "all of a context's comms share");
 	cr_expect(eq(int, weft_net_properties(1, &p), -EINVAL));
 }

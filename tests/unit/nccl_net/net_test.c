@@ -92,7 +92,7 @@ Test(net, posts_fall_silent_while_all_is_small, .init = connected)
 	cr_expect(eq(uint, fake.by_id[WEFT_MSG_QUIET], 2));
 }
 
-#define PIECE	100000u		/* no message */
+#define PIECE 100000u /* no message */
 
 /* More than one message holds, so that two go: a full one and the rest. */
 Test(net, receives_are_told_together, .init = connected)
@@ -108,12 +108,14 @@ Test(net, receives_are_told_together, .init = connected)
 	cr_assert(eq(int, weft_net_register(rx2, dst, BIG, 1, &mr), 0));
 	for (i = 0; i < 2; i++) {
 		other[i] = NULL;
-		cr_assert(eq(int, weft_net_recv(rx2, dst + i * 8, 8, mr,
-						&other[i]), 0));
+		cr_assert(eq(int,
+			     weft_net_recv(rx2, dst + i * 8, 8, mr, &other[i]),
+			     0));
 	}
 	for (i = 0; i < ARRAY_SIZE(r); i++)
 		r[i] = recv_now(dst + i * 8, PIECE);
-	cr_expect(eq(uint, fake.by_id[WEFT_MSG_POST], before + 1), "a full one");
+	cr_expect(eq(uint, fake.by_id[WEFT_MSG_POST], before + 1),
+		  "a full one");
 	step();
 	cr_expect(eq(uint, fake.by_id[WEFT_MSG_POST], before + 2));
 	step();
@@ -168,14 +170,15 @@ Test(net, who_asks_in_turn_makes_progress_once, .init = connected)
 
 Test(net, thirty_two_in_flight_and_no_more, .init = connected)
 {
-	struct weft_net_request *r[WEFT_NET_REQUESTS + 1], *s[WEFT_NET_REQUESTS];
+	struct weft_net_request *r[WEFT_NET_REQUESTS + 1],
+		*s[WEFT_NET_REQUESTS];
 	size_t got;
 	int i;
 
 	for (i = 0; i < WEFT_NET_REQUESTS; i++)
 		r[i] = recv_now(dst + i * 8192, 8192);
-	cr_assert(eq(int, weft_net_recv(rx, dst, 8, rmr,
-					&r[WEFT_NET_REQUESTS]), 0));
+	cr_assert(eq(int, weft_net_recv(rx, dst, 8, rmr, &r[WEFT_NET_REQUESTS]),
+		     0));
 	cr_expect(r[WEFT_NET_REQUESTS] == NULL);
 	for (i = 0; i < WEFT_NET_REQUESTS; i++)
 		s[i] = send_now(src + i * 8192, 8192 - i);
@@ -184,7 +187,8 @@ Test(net, thirty_two_in_flight_and_no_more, .init = connected)
 		cr_expect(eq(int, finish(r[i], &got), 0));
 		cr_expect(eq(sz, got, 8192 - i));
 		cr_expect(eq(int, finish(s[i], &got), 0));
-		cr_expect(memcmp(dst + i * 8192, src + i * 8192, 8192 - i) == 0);
+		cr_expect(memcmp(dst + i * 8192, src + i * 8192, 8192 - i) ==
+			  0);
 	}
 }
 

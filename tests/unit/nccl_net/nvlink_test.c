@@ -5,7 +5,7 @@
 #include "tests/unit/nccl_net/cuda.h"
 #include "util/clock.h"
 
-#define DEADLINE_MS	20000
+#define DEADLINE_MS 20000
 
 static char folder[] = "/tmp/weft-nvlink-test-XXXXXX";
 static unsigned int mine;
@@ -82,8 +82,8 @@ static void gpu_transfer(char *from, char *to, char fill)
 	memset(to, 0x5a, BIG);
 	cr_assert(eq(int, weft_net_register(tx, from, BIG, NCCL_PTR_CUDA, &smr),
 		     0));
-	cr_assert(eq(int, weft_net_register(rx, to, BIG, NCCL_PTR_CUDA, &mr),
-		     0));
+	cr_assert(
+		eq(int, weft_net_register(rx, to, BIG, NCCL_PTR_CUDA, &mr), 0));
 	cr_assert(eq(int, weft_net_recv(rx, to, BIG, mr, &r), 0));
 	while (!s && weft_now_ms() < end) {
 		cr_assert(eq(int, weft_net_send(tx, from, BIG, smr, &s), 0));
@@ -134,12 +134,14 @@ Test(nvlink, a_peer_that_was_let_go_is_met_again)
 	free(dst);
 }
 
-/* ---- what is made while kernels wait --------------------------------------- */
+/* ---- what is made while kernels wait ------------------------------------ */
 
 static const char *const makers[] = {
-	"cuMemCreate", "cuMemImportFromShareableHandle", "cuMemAddressReserve",
-	"cuMemMap", "cuMemSetAccess", "cuMemHostRegister_v2", "cuStreamCreate",
-	"cuEventCreate", "cuCtxCreate_v2",
+	"cuMemCreate",	       "cuMemImportFromShareableHandle",
+	"cuMemAddressReserve", "cuMemMap",
+	"cuMemSetAccess",      "cuMemHostRegister_v2",
+	"cuStreamCreate",      "cuEventCreate",
+	"cuCtxCreate_v2",
 };
 
 static void count(unsigned int n[ARRAY_SIZE(makers)])
@@ -175,8 +177,8 @@ static void nothing_is_made(void)
 	meet(&tx, &rx);
 	cr_assert(eq(int, weft_net_register(tx, from, BIG, NCCL_PTR_CUDA, &smr),
 		     0));
-	cr_assert(eq(int, weft_net_register(rx, to, BIG, NCCL_PTR_CUDA, &mr),
-		     0));
+	cr_assert(
+		eq(int, weft_net_register(rx, to, BIG, NCCL_PTR_CUDA, &mr), 0));
 	count(before);
 	for (i = 0; i < 100; i++) {
 		memset(from, i, BIG);

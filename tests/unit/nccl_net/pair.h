@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two contexts of one process, a sender and a receiver, over the fake device. */
+/*
+ * Two contexts of one process, a sender and a receiver, over the fake device.
+ */
 #ifndef WEFT_TESTS_NCCL_NET_PAIR_H
 #define WEFT_TESTS_NCCL_NET_PAIR_H
 
@@ -17,7 +19,7 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define BIG	(1u << 20)
+#define BIG (1u << 20)
 
 static struct weft_net *a, *b;
 static struct weft_net_listener *listener;
@@ -26,8 +28,8 @@ static struct weft_net_mr *rmr;
 static char *src, *dst;
 static unsigned int errors;
 static char last_error[1024];
-static inline void sink(void *arg, enum weft_level level, const char *file, int line,
-		 const char *text)
+static inline void sink(void *arg, enum weft_level level, const char *file,
+			int line, const char *text)
 {
 	(void)arg;
 	(void)file;
@@ -53,7 +55,8 @@ static inline void init(void)
 }
 
 static inline void join(struct weft_net *from, struct weft_net *to,
-		 struct weft_net_comm **send, struct weft_net_comm **recv)
+			struct weft_net_comm **send,
+			struct weft_net_comm **recv)
 {
 	char handle[WEFT_NET_HANDLE];
 	int i;
@@ -62,8 +65,9 @@ static inline void join(struct weft_net *from, struct weft_net *to,
 	*send = *recv = NULL;
 	for (i = 0; i < 100 && !(*send && *recv); i++) {
 		if (!*send)
-			cr_assert(eq(int, weft_net_connect(from, 0, handle,
-							   send), 0));
+			cr_assert(eq(int,
+				     weft_net_connect(from, 0, handle, send),
+				     0));
 		if (!*recv)
 			cr_assert(eq(int, weft_net_accept(listener, recv), 0));
 	}
@@ -93,8 +97,8 @@ static inline void step(void)
 }
 
 /* For a device with a clock of its own; @size bytes have to come. */
-static inline void wait_within(unsigned int ms,
-			       struct weft_net_request *req, size_t size)
+static inline void wait_within(unsigned int ms, struct weft_net_request *req,
+			       size_t size)
 {
 	const uint64_t end = weft_now_ms() + ms;
 	bool is_done = false;
@@ -127,8 +131,8 @@ static inline struct weft_net_request *send_now(const void *data, size_t size)
 	int i;
 
 	for (i = 0; i < 50 && !req; i++) {
-		cr_assert(eq(int, weft_net_send(tx, data, size, NULL, &req),
-			     0));
+		cr_assert(
+			eq(int, weft_net_send(tx, data, size, NULL, &req), 0));
 		progress(b);
 	}
 	cr_assert(req != NULL, "the send was never taken");
@@ -155,7 +159,8 @@ static inline void transfer(size_t size, size_t room)
 	cr_expect(eq(sz, got, size));
 	cr_expect(eq(int, finish(s, &got), 0));
 	cr_expect(eq(sz, got, size));
-	cr_expect(memcmp(dst + 1, src + 3, size) == 0, "%zu bytes differ", size);
+	cr_expect(memcmp(dst + 1, src + 3, size) == 0, "%zu bytes differ",
+		  size);
 	cr_expect(dst[0] == 0x5a && dst[1 + size] == 0x5a,
 		  "bytes beside %zu were written", size);
 }

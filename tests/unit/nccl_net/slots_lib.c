@@ -25,7 +25,7 @@ int lib_parent_by_pointer(void)
 	pid_t (*const *kept)(void) = &lib_kept;
 
 	/* the compiler knows what a constant holds, and would call that */
-	__asm__("" : "+r" (kept));
+	__asm__("" : "+r"(kept));
 	return (*kept)();
 }
 #pragma GCC visibility pop

@@ -28,9 +28,9 @@ static int my_parent(void)
 	return -2;
 }
 
-#define PID	1u
-#define PARENT	2u
-#define OTHER	4u
+#define PID    1u
+#define PARENT 2u
+#define OTHER  4u
 static const struct weft_slot slots[] = {
 	{ "getpid", my_pid, PID },
 	{ "getppid", my_parent, PARENT },
@@ -53,7 +53,8 @@ static void load(const char *kind)
 	char path[4096];
 
 	cr_assert(getenv("WEFT_BUILD") != NULL, "run it by make check");
-	snprintf(path, sizeof(path), "%s/tests/unit/nccl_net/.libs/libslots_%s.so",
+	snprintf(path, sizeof(path),
+		 "%s/tests/unit/nccl_net/.libs/libslots_%s.so",
 		 getenv("WEFT_BUILD"), kind);
 	lib = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	cr_assert(lib != NULL, "%s", dlerror());
@@ -134,8 +135,9 @@ Test(slots, a_name_that_is_not_imported)
 	load("lazy");
 	cr_expect(eq(int, write_all(PID | OTHER), -ENOSYS));
 	cr_expect(eq(int, pid(), getpid()), "nothing is half done");
-	cr_expect(eq(int, weft_slots_find((const void *)pid, slots, 3,
-					  PID | OTHER), -ENOSYS));
+	cr_expect(eq(int,
+		     weft_slots_find((const void *)pid, slots, 3, PID | OTHER),
+		     -ENOSYS));
 	cr_expect(zero(int, weft_slots_find((const void *)pid, slots, 3, PID)));
 	cr_expect(eq(int, pid(), getpid()));
 }
@@ -161,8 +163,8 @@ static void forbid_mprotect(void)
 	struct sock_fprog filter = { 4, code };
 
 	cr_assert(zero(int, prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)));
-	cr_assert(zero(int, prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER,
-				  &filter)));
+	cr_assert(
+		zero(int, prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)));
 }
 
 Test(slots, a_process_that_may_not_write_to_them)

@@ -12,8 +12,8 @@
 #include "tests/unit/nccl_net/cuda.h"
 #include "util/util.h"
 
-#define KIB	((size_t)1 << 10)
-#define MIB	((size_t)1 << 20)
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
 
 extern struct nccl_net_v6 ncclNetPlugin_v6;
 extern struct nccl_net_v7 ncclNetPlugin_v7;
@@ -29,10 +29,19 @@ extern struct nccl_tuner_v5 ncclTunerPlugin_v5;
 extern struct nccl_tuner_v6 ncclTunerPlugin_v6;
 
 static const char *const settings[] = {
-	"NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS",
-	"NCCL_MAX_NRINGS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_NET",
-	"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_P2P_NET_CHUNKSIZE",
-	"NCCL_NET_GDR_LEVEL", "NCCL_BUFFSIZE", "NCCL_LL128_BUFFSIZE",
+	"NCCL_MIN_NCHANNELS",
+	"NCCL_MAX_NCHANNELS",
+	"NCCL_MIN_NRINGS",
+	"NCCL_MAX_NRINGS",
+	"NCCL_MIN_CTAS",
+	"NCCL_MAX_CTAS",
+	"NCCL_NET",
+	"NCCL_NET_PLUGIN",
+	"NCCL_TUNER_PLUGIN",
+	"NCCL_P2P_NET_CHUNKSIZE",
+	"NCCL_NET_GDR_LEVEL",
+	"NCCL_BUFFSIZE",
+	"NCCL_LL128_BUFFSIZE",
 	"NCCL_NCHANNELS_PER_NET_PEER",
 };
 
@@ -50,7 +59,7 @@ TestSuite(channels, .init = clean);
 /* What a communicator of @ranks over weft gets through version @v. */
 static void *start(int v, size_t ranks, size_t nodes)
 {
-	void *ctx = &clean;		/* init must say so when it is nothing */
+	void *ctx = &clean; /* init must say so when it is nothing */
 	enum nccl_result rc;
 
 	switch (v) {
@@ -75,8 +84,8 @@ static void *start(int v, size_t ranks, size_t nodes)
 	return ctx;
 }
 
-#define ALGOS	7
-#define COSTS	(ALGOS * NCCL_PROTOS)
+#define ALGOS 7
+#define COSTS (ALGOS * NCCL_PROTOS)
 
 static int ask_costs(int v, void *ctx, int func, size_t bytes, float *costs)
 {
@@ -162,15 +171,16 @@ static int protocol(int v, void *ctx, int func, size_t bytes,
 			cr_expect(costs[i] == 10.f + i, "v%d: Simple's", v);
 	}
 	cr_expect(eq(int, taken(costs, possible, true),
-		     taken(costs, possible, false)), "v%d, NCCL 2.32", v);
+		     taken(costs, possible, false)),
+		  "v%d, NCCL 2.32", v);
 	return taken(costs, possible, true);
 }
 
 static void end(int v, void *ctx)
 {
 	enum nccl_result (*const finish[])(void *) = {
-		ncclTunerPlugin_v2.destroy, ncclTunerPlugin_v3.destroy,
-		ncclTunerPlugin_v4.destroy, ncclTunerPlugin_v5.finalize,
+		ncclTunerPlugin_v2.destroy,  ncclTunerPlugin_v3.destroy,
+		ncclTunerPlugin_v4.destroy,  ncclTunerPlugin_v5.finalize,
 		ncclTunerPlugin_v6.finalize,
 	};
 
@@ -202,20 +212,20 @@ Test(tuner, sizes_to_channels_in_every_version)
 		cr_expect(eq(int, ask(v, ctx, NCCL_ALL_REDUCE, 4 * MIB), 0));
 		cr_expect(eq(int, ask(v, ctx, NCCL_ALL_REDUCE, 256 * MIB), 0));
 		cr_expect(eq(int, ask(v, ctx, NCCL_ALL_GATHER, 1 * MIB), 2));
-		cr_expect(eq(int, ask(v, ctx, NCCL_REDUCE_SCATTER, 64 * MIB),
-			     0));
+		cr_expect(
+			eq(int, ask(v, ctx, NCCL_REDUCE_SCATTER, 64 * MIB), 0));
 		end(v, ctx);
 	}
 }
 
 Test(tuner, the_share_of_a_rank_counts)
 {
-	cr_expect(eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 4 * MIB),
-		     1));
-	cr_expect(eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 16 * MIB),
-		     2));
-	cr_expect(eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 64 * MIB),
-		     0));
+	cr_expect(
+		eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 4 * MIB), 1));
+	cr_expect(
+		eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 16 * MIB), 2));
+	cr_expect(
+		eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 64 * MIB), 0));
 }
 
 Test(tuner, what_it_does_not_know_stays)
@@ -242,8 +252,9 @@ Test(tuner, without_a_context_all_stays)
 
 	for (v = 2; v <= 6; v++) {
 		cr_expect(eq(int, ask(v, NULL, NCCL_ALL_REDUCE, 1 * MIB), 0));
-		cr_expect(eq(int, protocol(v, NULL, NCCL_ALL_REDUCE, 1 * MIB,
-					   all), NCCL_PROTO_LL));
+		cr_expect(eq(int,
+			     protocol(v, NULL, NCCL_ALL_REDUCE, 1 * MIB, all),
+			     NCCL_PROTO_LL));
 		end(v, NULL);
 	}
 }
@@ -274,15 +285,16 @@ Test(tuner, what_is_large_goes_by_simple)
 
 	over_weft();
 	for (v = 2; v <= 6; v++)
-	for (r = 0; r < ARRAY_SIZE(rows); r++) {
-		void *ctx = start(v, rows[r].ranks, 2);
+		for (r = 0; r < ARRAY_SIZE(rows); r++) {
+			void *ctx = start(v, rows[r].ranks, 2);
 
-		cr_expect(eq(int, protocol(v, ctx, rows[r].func, rows[r].bytes,
-					   all),
-			     v == 2 ? NCCL_PROTO_LL : rows[r].proto),
-			  "v%d, row %zu", v, r);
-		end(v, ctx);
-	}
+			cr_expect(eq(int,
+				     protocol(v, ctx, rows[r].func,
+					      rows[r].bytes, all),
+				     v == 2 ? NCCL_PROTO_LL : rows[r].proto),
+				  "v%d, row %zu", v, r);
+			end(v, ctx);
+		}
 }
 
 Test(tuner, the_protocol_of_the_user_comes_first)
@@ -299,12 +311,13 @@ Test(tuner, the_protocol_of_the_user_comes_first)
 
 		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB, ll),
 			     NCCL_PROTO_LL));
-		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB,
-					   ll128), NCCL_PROTO_LL128));
-		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB,
-					   no_simple), NCCL_PROTO_LL));
-		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB,
-					   no_ll), NCCL_PROTO_SIMPLE));
+		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB, ll128),
+			     NCCL_PROTO_LL128));
+		cr_expect(eq(int,
+			     protocol(v, ctx, NCCL_ALL_REDUCE, MIB, no_simple),
+			     NCCL_PROTO_LL));
+		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB, no_ll),
+			     NCCL_PROTO_SIMPLE));
 		end(v, ctx);
 	}
 }
@@ -346,14 +359,19 @@ Test(tuner, never_raises)
 	int func, n;
 
 	for (r = 0; r < ARRAY_SIZE(all_ranks); r++)
-	for (p = 0; p < ARRAY_SIZE(threads); p++)
-	for (func = 0; func <= NCCL_ALL_REDUCE; func++)
-	for (bytes = 1; bytes < 1ull << 32; bytes += bytes / 7 + 1) {
-		per = threads[p] ? threads[p] : 512 * 8 * all_ranks[r];
-		n = weft_tuner_channels(all_ranks[r], func, bytes);
-		cr_assert(n <= own(bytes, per), "%d of %zu bytes, %zu ranks",
-			  n, bytes, all_ranks[r]);
-	}
+		for (p = 0; p < ARRAY_SIZE(threads); p++)
+			for (func = 0; func <= NCCL_ALL_REDUCE; func++)
+				for (bytes = 1; bytes < 1ull << 32;
+				     bytes += bytes / 7 + 1) {
+					per = threads[p]
+						      ? threads[p]
+						      : 512 * 8 * all_ranks[r];
+					n = weft_tuner_channels(all_ranks[r],
+								func, bytes);
+					cr_assert(n <= own(bytes, per),
+						  "%d of %zu bytes, %zu ranks",
+						  n, bytes, all_ranks[r]);
+				}
 }
 
 Test(tuner, one_node_is_left_alone)
@@ -392,15 +410,15 @@ static const char *min_channels(void)
 	return v ? v : "(none)";
 }
 
-#define DEVICES(v, ...)							\
-	do {								\
-		int n = 0;						\
-									\
-		cr_assert(eq(int, ncclNetPlugin_v##v.init(__VA_ARGS__),	\
-			     NCCL_SUCCESS));				\
-		cr_expect(eq(str, (char *)min_channels(), "(none)"));	\
-		cr_assert(eq(int, ncclNetPlugin_v##v.devices(&n),	\
-			     NCCL_SUCCESS));				\
+#define DEVICES(v, ...)                                                 \
+	do {                                                            \
+		int n = 0;                                              \
+                                                                        \
+		cr_assert(eq(int, ncclNetPlugin_v##v.init(__VA_ARGS__), \
+			     NCCL_SUCCESS));                            \
+		cr_expect(eq(str, (char *)min_channels(), "(none)"));   \
+		cr_assert(eq(int, ncclNetPlugin_v##v.devices(&n),       \
+			     NCCL_SUCCESS));                            \
 	} while (0)
 
 Test(channels, stay_where_nccl_has_no_tuner)
@@ -498,9 +516,9 @@ Test(channels, the_user_has_the_last_word)
 {
 	const char *const set[][2] = {
 		{ "NCCL_MIN_NCHANNELS", "2" }, { "NCCL_MAX_NCHANNELS", "1" },
-		{ "NCCL_MIN_NRINGS", "8" }, { "NCCL_MAX_NRINGS", "2" },
-		{ "NCCL_MIN_CTAS", "8" }, { "NCCL_MAX_CTAS", "2" },
-		{ "NCCL_NET", "Socket" }, { "NCCL_TUNER_PLUGIN", "none" },
+		{ "NCCL_MIN_NRINGS", "8" },    { "NCCL_MAX_NRINGS", "2" },
+		{ "NCCL_MIN_CTAS", "8" },      { "NCCL_MAX_CTAS", "2" },
+		{ "NCCL_NET", "Socket" },      { "NCCL_TUNER_PLUGIN", "none" },
 	};
 	char want[16];
 	size_t i;
@@ -512,6 +530,7 @@ Test(channels, the_user_has_the_last_word)
 		weft_nccl_channels_raise(true);
 		cr_expect(eq(str, (char *)min_channels(), want), "%s",
 			  set[i][0]);
-		cr_expect(weft_nccl_channels_raised() == false, "%s", set[i][0]);
+		cr_expect(weft_nccl_channels_raised() == false, "%s",
+			  set[i][0]);
 	}
 }

@@ -28,8 +28,8 @@ static void same(const struct weft_address *a, const struct weft_address *b)
 {
 	cr_expect(eq(int, memcmp(a->key, b->key, sizeof(a->key)), 0));
 	cr_expect(eq(int, a->sa.sa.sa_family, b->sa.sa.sa_family));
-	cr_expect(eq(int, memcmp(&a->sa, &b->sa, weft_sockaddr_len(&a->sa)),
-		     0));
+	cr_expect(
+		eq(int, memcmp(&a->sa, &b->sa, weft_sockaddr_len(&a->sa)), 0));
 	cr_expect(eq(u64, a->ns_id, b->ns_id));
 }
 
@@ -114,9 +114,9 @@ Test(wire, damaged_handles_are_refused)
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
 	buf[5] = 255;
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
-	buf[5] = 1 | 1 << 4;	/* the second of one way has a wire */
+	buf[5] = 1 | 1 << 4; /* the second of one way has a wire */
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
-	buf[5] = 1 | (WEFT_WIRE_TCP + 1) << 2;	/* there is no such wire */
+	buf[5] = 1 | (WEFT_WIRE_TCP + 1) << 2; /* there is no such wire */
 	cr_expect(eq(int, weft_handle_unpack(buf, &back), -EINVAL));
 	cr_expect(eq(u64, back.token, 9), "the output changed");
 }
@@ -138,7 +138,8 @@ Test(wire, connect_comes_back)
 	same(&m.from, &back.from);
 	for (i = 0; i < len; i++)
 		cr_expect(eq(int, weft_msg_connect_unpack(buf, i, &back),
-			     -EINVAL), "cut at %zu", i);
+			     -EINVAL),
+			  "cut at %zu", i);
 }
 
 Test(wire, other_messages_come_back)
@@ -156,8 +157,9 @@ Test(wire, other_messages_come_back)
 		     0));
 	cr_expect(a2.token == 1 && a2.to == 2 && a2.id == 3 && a2.eager == 4);
 	cr_expect(eq(uint, a2.path, 5));
-	cr_expect(lt(int, weft_msg_accept_unpack(buf, WEFT_MSG_ACCEPT_LEN - 1,
-						 &a2), 0));
+	cr_expect(lt(int,
+		     weft_msg_accept_unpack(buf, WEFT_MSG_ACCEPT_LEN - 1, &a2),
+		     0));
 	cr_assert(eq(sz, weft_msg_post_pack(&p, buf), POST_LEN));
 	cr_assert(eq(long, weft_msg_post_unpack(buf, sizeof(buf), &p2),
 		     POST_LEN));

@@ -257,8 +257,9 @@ Test(ep, put_and_get_are_never_immediate)
 
 	for (size_t i = 0; i < ARRAY_SIZE(slots); i++)
 		for (size_t n = 0; n < 2; n++)
-			cr_expect_eq(((access_fn)ops[slots[i]])(
-					     ep, &iov, n, 0, UINTPTR_MAX, &comp),
+			cr_expect_eq(((access_fn)ops[slots[i]])(ep, &iov, n, 0,
+								UINTPTR_MAX,
+								&comp),
 				     WEFT_UCS_OK);
 	cr_expect_null(fake.op, "the device was asked");
 	cr_expect_eq(comp.count, 1, "completed, and said to be complete");

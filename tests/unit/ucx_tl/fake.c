@@ -135,8 +135,8 @@ static ssize_t message_pack(struct weft_ep *ep, uint8_t id,
 	return (ssize_t)len;
 }
 
-static int put(struct weft_ep *ep, const struct weft_iov *iov, unsigned int iovcnt,
-	       uint64_t remote_addr, const void *rkey,
+static int put(struct weft_ep *ep, const struct weft_iov *iov,
+	       unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op)
 {
 	(void)ep;
@@ -151,8 +151,8 @@ static int put(struct weft_ep *ep, const struct weft_iov *iov, unsigned int iovc
 	return fake.put;
 }
 
-static int get(struct weft_ep *ep, const struct weft_iov *iov, unsigned int iovcnt,
-	       uint64_t remote_addr, const void *rkey,
+static int get(struct weft_ep *ep, const struct weft_iov *iov,
+	       unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 	       struct weft_op *op)
 {
 	return put(ep, iov, iovcnt, remote_addr, rkey, NULL, op);
@@ -207,31 +207,18 @@ static void mem_release(struct weft_mem *mem)
 	fake.registered--;
 }
 
-#define FAKE_OPS                             \
-	{                                    \
-		.name = "fake", \
-		.rkey_len = FAKE_RKEY_LEN, \
-		.iface_open = iface_open, \
-		.iface_close = iface_close, \
-		.iface_query = iface_query, \
-		.reaches = reaches, \
-		.progress = progress, \
-		.event_fd = event_fd, \
-		.arm = arm, \
-		.ep_create = ep_create, \
-		.ep_destroy = ep_destroy, \
-		.ep_query = ep_query, \
-		.ready = ready, \
-		.message = message, \
-		.message_pack = message_pack, \
-		.put = put, \
-		.get = get, \
-		.fence = fence, \
-		.flush = flush, \
-		.cancel = cancel, \
-		.mem_register = mem_register, \
-		.mem_pack = mem_pack, \
-		.mem_release = mem_release, \
+#define FAKE_OPS                                                          \
+	{                                                                 \
+		.name = "fake", .rkey_len = FAKE_RKEY_LEN,                \
+		.iface_open = iface_open, .iface_close = iface_close,     \
+		.iface_query = iface_query, .reaches = reaches,           \
+		.progress = progress, .event_fd = event_fd, .arm = arm,   \
+		.ep_create = ep_create, .ep_destroy = ep_destroy,         \
+		.ep_query = ep_query, .ready = ready, .message = message, \
+		.message_pack = message_pack, .put = put, .get = get,     \
+		.fence = fence, .flush = flush, .cancel = cancel,         \
+		.mem_register = mem_register, .mem_pack = mem_pack,       \
+		.mem_release = mem_release,                               \
 	}
 
 const struct weft_dev_ops weft_tcp_ops = FAKE_OPS;

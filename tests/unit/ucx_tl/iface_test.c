@@ -55,16 +55,16 @@ static struct weft_uct_iface *open_on(const char *netdev, const void *worker)
 	};
 	void *out = NULL;
 
-	cr_assert_eq(weft_uct_iface_open(&md, (void *)worker, &params, NULL,
-					 &out),
-		     WEFT_UCS_OK);
+	cr_assert_eq(
+		weft_uct_iface_open(&md, (void *)worker, &params, NULL, &out),
+		WEFT_UCS_OK);
 	return out;
 }
 
 static void close_it(struct weft_uct_iface *one)
 {
-	weft_uct_fn close = __atomic_load_n(&taken_ops[WEFT_OP_CLOSE],
-					    __ATOMIC_RELAXED);
+	weft_uct_fn close =
+		__atomic_load_n(&taken_ops[WEFT_OP_CLOSE], __ATOMIC_RELAXED);
 
 	((void (*)(struct weft_uct_iface *))close)(one);
 }
@@ -114,8 +114,9 @@ Test(iface, insane_alignment_is_refused)
 		};
 		void *one = NULL;
 
-		cr_expect_eq(weft_uct_iface_open(&md, NULL, &params, NULL, &one),
-			     wishes[i].status, "wish %zu", i);
+		cr_expect_eq(
+			weft_uct_iface_open(&md, NULL, &params, NULL, &one),
+			wishes[i].status, "wish %zu", i);
 		if (one)
 			close_it(one);
 	}
@@ -133,11 +134,11 @@ Test(iface, offers_short_messages_in_pieces)
 
 		md.tl = &weft_uct_tls[i];
 		iface = open_on("lo", "worker");
-		cr_assert_eq(((enum weft_ucs_status(*)(
-				     struct weft_uct_iface *,
-				     struct weft_uct_iface_attr *))
-				      taken_ops[WEFT_OP_QUERY])(iface, &attr),
-			     WEFT_UCS_OK);
+		cr_assert_eq(
+			((enum weft_ucs_status(*)(struct weft_uct_iface *,
+						  struct weft_uct_iface_attr *))
+				 taken_ops[WEFT_OP_QUERY])(iface, &attr),
+			WEFT_UCS_OK);
 		cr_expect(attr.flags & WEFT_UCT_IFACE_AM_SHORT);
 		/* the device's, but one for a header */
 		cr_expect_eq(attr.am.max_iov, 7, "%s: %zu", md.tl->name,
@@ -200,7 +201,7 @@ Test(iface, unreachable_reason_is_reported)
 	close_it(iface);
 }
 
-#define OPENERS	4
+#define OPENERS 4
 #define ROUNDS	2000
 
 /* A worker of its own in each thread, all of them on one context. */

@@ -5,8 +5,8 @@
 #include "tests/unit/ucx_tl/fake.h"
 #include "ucx_tl/uct.h"
 
-#define POISON	0xa5
-#define QUERY	1 /* uct_md_ops_t, its 2nd in every minor */
+#define POISON 0xa5
+#define QUERY  1 /* uct_md_ops_t, its 2nd in every minor */
 
 TestSuite(md, .timeout = 5);
 
@@ -25,8 +25,8 @@ static void query(const struct weft_uct_abi *abi, const struct weft_uct_tl *tl,
 	struct weft_uct_memory_domain md = { .uct = &uct, .tl = tl };
 
 	weft_uct_md_ops(&uct);
-	cr_assert_eq(((enum weft_ucs_status(*)(void *, char *))
-			      uct.md_ops[QUERY])(&md, attr),
+	cr_assert_eq(((enum weft_ucs_status(*)(
+			     void *, char *))uct.md_ops[QUERY])(&md, attr),
 		     WEFT_UCS_OK);
 }
 
@@ -54,11 +54,12 @@ static void check_one(const struct weft_uct_abi *abi,
 	if (cache)
 		cr_expect_eq(at(attr, cache), types, "%s, 1.%u", tl->name,
 			     abi->minor);
-	cr_expect_eq((at(attr, abi->md_attr.flags) & WEFT_UCT_MD_NEED_MEMH) != 0,
+	cr_expect_eq((at(attr, abi->md_attr.flags) & WEFT_UCT_MD_NEED_MEMH) !=
+			     0,
 		     !strcmp(tl->name, "weft_ib"), "%s", tl->name);
 	/* max_alloc comes before max_reg: nothing can be allocated here */
-	cr_expect_eq(at(attr, abi->md_attr.max_reg - 8), 0, "%s, 1.%u", tl->name,
-		     abi->minor);
+	cr_expect_eq(at(attr, abi->md_attr.max_reg - 8), 0, "%s, 1.%u",
+		     tl->name, abi->minor);
 }
 
 Test(md, attributes_are_equal_in_every_minor)

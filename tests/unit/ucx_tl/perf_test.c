@@ -93,8 +93,8 @@ Test(perf, each_operation_has_its_cost)
 
 	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
 		const double copied = with_copy(wanted[i].copy);
-		const double pieces = with_copy(
-			1 / (1 / wanted[i].copy + wanted[i].piece));
+		const double pieces =
+			with_copy(1 / (1 / wanted[i].copy + wanted[i].piece));
 		const struct {
 			enum weft_uct_ep_op op;
 			double pre, bandwidth;
@@ -111,9 +111,10 @@ Test(perf, each_operation_has_its_cost)
 			const struct weft_uct_perf_attr *got =
 				estimate(ops[k].op);
 
-			cr_expect(near(got->send_pre_overhead, PRE + ops[k].pre),
-				  "%s, operation %d: %g s", iface.tl->name,
-				  ops[k].op, got->send_pre_overhead);
+			cr_expect(
+				near(got->send_pre_overhead, PRE + ops[k].pre),
+				"%s, operation %d: %g s", iface.tl->name,
+				ops[k].op, got->send_pre_overhead);
 			cr_expect(near(got->bandwidth.shared, ops[k].bandwidth),
 				  "%s, operation %d: %g bytes/s",
 				  iface.tl->name, ops[k].op,

@@ -17,12 +17,13 @@ static void begin(void)
 	char command[1024];
 
 	cr_assert(ne(ptr, mkdtemp(root), NULL));
-	snprintf(command, sizeof(command),
-		 "mkdir -p %s/class/infiniband && cd %s/class/infiniband && "
-		 "for i in 0 1; do mkdir -p mlx5_$i/device/net/ib$i "
-		 "mlx5_$i/ports/1 && echo '4: ACTIVE' >mlx5_$i/ports/1/state && "
-		 "echo '100 Gb/sec (4X EDR)' >mlx5_$i/ports/1/rate; done",
-		 root, root);
+	snprintf(
+		command, sizeof(command),
+		"mkdir -p %s/class/infiniband && cd %s/class/infiniband && "
+		"for i in 0 1; do mkdir -p mlx5_$i/device/net/ib$i "
+		"mlx5_$i/ports/1 && echo '4: ACTIVE' >mlx5_$i/ports/1/state && "
+		"echo '100 Gb/sec (4X EDR)' >mlx5_$i/ports/1/rate; done",
+		root, root);
 	cr_assert(zero(int, system(command)), "%s", command);
 	weft_sysfs_root = root;
 	clearenv();
@@ -59,10 +60,13 @@ Test(tls, weft_tcp_knows_it_shares_a_port, .init = begin, .fini = end)
 #endif
 	cr_expect(eq(dbl, get_better("weft_ib,weft_tcp", "all", "weft_tcp"),
 		     fast));
-	cr_expect(eq(dbl, get_better("weft_ib,weft_tcp", "mlx5_0:1,ib0",
-				     "weft_tcp"), fast));
-	cr_expect(eq(dbl, get_better("weft_ib,weft_tcp", "mlx5_[0-1]:1,ib0",
-				     "weft_tcp"), fast));
+	cr_expect(eq(dbl,
+		     get_better("weft_ib,weft_tcp", "mlx5_0:1,ib0", "weft_tcp"),
+		     fast));
+	cr_expect(eq(
+		dbl,
+		get_better("weft_ib,weft_tcp", "mlx5_[0-1]:1,ib0", "weft_tcp"),
+		fast));
 	/* weft_ib is not asked for, or not on this wire */
 	cr_expect(zero(dbl, get_better("weft_tcp", "all", "weft_tcp")));
 	cr_expect(zero(dbl, get_better("weft_ib,weft_tcp", "mlx5_1:1,ib1",
@@ -110,17 +114,19 @@ Test(tls, auto_offers_port_nearest_to_gpu, .init = begin, .fini = end)
 		 "mv class/infiniband/mlx5_$i/device/net $d/0000:${i}2:00.0 && "
 		 "rmdir class/infiniband/mlx5_$i/device && "
 		 "ln -s ../../../$d/0000:${i}2:00.0 "
-		 "class/infiniband/mlx5_$i/device; done", root);
+		 "class/infiniband/mlx5_$i/device; done",
+		 root);
 	cr_assert(zero(int, system(command)), "%s", command);
 	setenv("WEFT_LIBNVML", "/nosuch", 1);
 	cr_expect(eq(dbl, get_better("weft_ib,weft_tcp", "auto", "weft_tcp"),
-		     12.5e9), "without a GPU, all");
+		     12.5e9),
+		  "without a GPU, all");
 	expect_ports("", "mlx5_0:1", 2);
 	expect_ports("0", "mlx5_0:1", 1);
 	expect_ports("1,0", "mlx5_1:1", 1);
 	/* ib0 is nobody's but weft_tcp's now */
-	cr_expect(zero(dbl, get_better("weft_ib,weft_tcp", "auto",
-				       "weft_tcp")));
+	cr_expect(
+		zero(dbl, get_better("weft_ib,weft_tcp", "auto", "weft_tcp")));
 	setenv("UCX_NET_DEVICES", "all", 1);
 	weft_settings_reset();
 	expect_ports("1,0", "mlx5_0:1", 2);

@@ -12,7 +12,7 @@
 #include "util/log.h"
 
 static struct {
-#define X(type, name, args) type (*name) args;
+#define X(type, name, args) type(*name) args;
 	FAKE_CUDA_CONTROL(X)
 #undef X
 } fake;
@@ -178,9 +178,9 @@ Test(cuda, scope_keeps_capture_valid)
 	load();
 	p = fake.fake_cuda_malloc(0, 4096);
 	cr_assert_eq(weft_cuda_enter(&scope, fake.fake_cuda_context(0)), 0);
-	cr_assert_eq(weft_cuda()->event_create(&event,
-					       WEFT_CU_EVENT_DISABLE_TIMING),
-		     0);
+	cr_assert_eq(
+		weft_cuda()->event_create(&event, WEFT_CU_EVENT_DISABLE_TIMING),
+		0);
 	weft_cuda_leave(&scope);
 	fake.fake_cuda_capture(true);
 	cr_expect_eq(weft_cuda_query(p, &info), 0);
@@ -204,8 +204,7 @@ Test(cuda, entering_dead_context_fails)
 
 	load();
 	ctx = fake.fake_cuda_context(0);
-	fake.fake_cuda_fail("cuCtxPushCurrent_v2", 1,
-			    WEFT_CU_INVALID_CONTEXT);
+	fake.fake_cuda_fail("cuCtxPushCurrent_v2", 1, WEFT_CU_INVALID_CONTEXT);
 	cr_expect_eq(weft_cuda_enter(&scope, ctx), -ENODEV);
 	weft_cuda()->ctx_current(&current);
 	cr_expect_null(current);

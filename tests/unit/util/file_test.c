@@ -54,9 +54,10 @@ static void refused(int err, const char *text)
 
 	for (i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
 		why = NULL;
-		cr_expect(eq(int, weft_file_open(dir, "it",
-						 ways[i] | O_NOFOLLOW, 0600,
-						 NULL, &why), -err),
+		cr_expect(eq(int,
+			     weft_file_open(dir, "it", ways[i] | O_NOFOLLOW,
+					    0600, NULL, &why),
+			     -err),
 			  "way %u", i);
 		cr_assert(why != NULL);
 		cr_expect(strstr(why, text) != NULL, "way %u: %s", i, why);

@@ -10,7 +10,7 @@ struct item {
 };
 
 static struct weft_list head;
-static struct item items[] = {{ .value = 1 }, { .value = 2 }, { .value = 3 }};
+static struct item items[] = { { .value = 1 }, { .value = 2 }, { .value = 3 } };
 
 static void fill(void)
 {
@@ -26,7 +26,7 @@ static int digits(void)
 	struct item *pos, *tmp;
 	int all = 0;
 
-	weft_list_for_each(pos, tmp, &head, link)
+	weft_list_for_each (pos, tmp, &head, link)
 		all = all * 10 + pos->value;
 	return all;
 }
@@ -54,7 +54,7 @@ Test(list, loop_body_may_unlink, .init = fill)
 	struct item *pos, *tmp;
 	int seen = 0;
 
-	weft_list_for_each(pos, tmp, &head, link) {
+	weft_list_for_each (pos, tmp, &head, link) {
 		seen = seen * 10 + pos->value;
 		weft_list_del(&pos->link);
 	}

@@ -17,15 +17,15 @@ struct caught {
 
 static struct caught caught;
 
-static void catch(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
+static void catch (void *arg, enum weft_level level, const char *file, int line,
+		   const char *text)
 {
 	struct caught *c = arg;
 
 	c->calls++;
 	c->level = level;
 	snprintf(c->text, sizeof(c->text), "%s", text);
-	errno = EDOM;			/* a careless host */
+	errno = EDOM; /* a careless host */
 }
 
 static void to_catch(void)
@@ -97,7 +97,8 @@ Test(log, rate_is_limited_per_call_site, .init = to_catch)
 		weft_error("bad frame %d", i);
 	cr_expect(eq(int, caught.calls, 20));
 	cr_expect(ne(ptr, strstr(caught.text, "bad frame 19 (more like this"),
-		     NULL), "%s", caught.text);
+		     NULL),
+		  "%s", caught.text);
 	for (i = 0; i < 1000; i++)
 		weft_fail(EIO, "frame %d", i);
 	cr_expect(eq(int, caught.calls, 40));
@@ -174,9 +175,12 @@ Test(log, writes_whole_lines_to_stderr)
 	char buf[256];
 
 	stderr_of(one_of_each, buf, sizeof(buf));
-	cr_expect(eq(int, strcmp(buf, "weft: error: a\n"
-				      "weft: warning: b\n"
-				      "weft: info: c\n"), 0), "%s", buf);
+	cr_expect(eq(int,
+		     strcmp(buf, "weft: error: a\n"
+				 "weft: warning: b\n"
+				 "weft: info: c\n"),
+		     0),
+		  "%s", buf);
 }
 
 static void debug_line(void)

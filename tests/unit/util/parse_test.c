@@ -29,8 +29,8 @@ static void check_number(parser parse, const struct number *c)
 
 	cr_expect(eq(int, parse(c->text, c->min, c->max, &value), c->err),
 		  "'%s'", c->text);
-	cr_expect(eq(u64, value, c->err ? UNTOUCHED : c->value),
-		  "'%s'", c->text);
+	cr_expect(eq(u64, value, c->err ? UNTOUCHED : c->value), "'%s'",
+		  c->text);
 }
 
 ParameterizedTestParameters(parse, u64)
@@ -47,11 +47,16 @@ ParameterizedTestParameters(parse, u64)
 		{ "99999999999999999999999", 0, UINT64_MAX, -ERANGE },
 		{ "0xffffffffffffffff", 0, UINT64_MAX, 0, UINT64_MAX },
 		{ "0x10000000000000000", 0, UINT64_MAX, -ERANGE },
-		{ "", 0, 9, -EINVAL }, { "-1", 0, 9, -EINVAL },
-		{ "+1", 0, 9, -EINVAL }, { " 1", 0, 9, -EINVAL },
-		{ "1 ", 0, 9, -EINVAL }, { "1k", 0, 9999, -EINVAL },
-		{ "0x", 0, 9, -EINVAL }, { "1f", 0, 99, -EINVAL },
-		{ "one", 0, 9, -EINVAL }, { "1.5", 0, 9, -EINVAL },
+		{ "", 0, 9, -EINVAL },
+		{ "-1", 0, 9, -EINVAL },
+		{ "+1", 0, 9, -EINVAL },
+		{ " 1", 0, 9, -EINVAL },
+		{ "1 ", 0, 9, -EINVAL },
+		{ "1k", 0, 9999, -EINVAL },
+		{ "0x", 0, 9, -EINVAL },
+		{ "1f", 0, 99, -EINVAL },
+		{ "one", 0, 9, -EINVAL },
+		{ "1.5", 0, 9, -EINVAL },
 	};
 
 	return cr_make_param_array(struct number, cases, ARRAY_SIZE(cases));
@@ -120,13 +125,11 @@ struct truth {
 ParameterizedTestParameters(parse, boolean)
 {
 	static struct truth cases[] = {
-		{ "1", 0, true }, { "0", 0, false },
-		{ "y", 0, true }, { "n", 0, false },
-		{ "Yes", 0, true }, { "NO", 0, false },
-		{ "on", 0, true }, { "off", 0, false },
-		{ "true", 0, true }, { "False", 0, false },
-		{ "", -EINVAL }, { "2", -EINVAL }, { "ye", -EINVAL },
-		{ "yess", -EINVAL },
+		{ "1", 0, true },      { "0", 0, false },   { "y", 0, true },
+		{ "n", 0, false },     { "Yes", 0, true },  { "NO", 0, false },
+		{ "on", 0, true },     { "off", 0, false }, { "true", 0, true },
+		{ "False", 0, false }, { "", -EINVAL },	    { "2", -EINVAL },
+		{ "ye", -EINVAL },     { "yess", -EINVAL },
 	};
 
 	return cr_make_param_array(struct truth, cases, ARRAY_SIZE(cases));
@@ -136,8 +139,8 @@ ParameterizedTest(struct truth *c, parse, boolean, .timeout = 20)
 {
 	bool value = !c->value;
 
-	cr_expect(eq(int, weft_parse_bool(c->text, &value), c->err),
-		  "'%s'", c->text);
+	cr_expect(eq(int, weft_parse_bool(c->text, &value), c->err), "'%s'",
+		  c->text);
 	cr_expect(eq(int, value, c->err ? !c->value : c->value), "'%s'",
 		  c->text);
 }
@@ -155,10 +158,16 @@ ParameterizedTestParameters(parse, ports)
 		{ "5000-5100", 0, 5000, 5100 },
 		{ "1-65535", 0, 1, 65535 },
 		{ "7-7", 0, 7, 7 },
-		{ "0", -ERANGE }, { "65536", -ERANGE }, { "9-8", -ERANGE },
+		{ "0", -ERANGE },
+		{ "65536", -ERANGE },
+		{ "9-8", -ERANGE },
 		{ "1-70000", -ERANGE },
-		{ "", -EINVAL }, { "-", -EINVAL }, { "5-", -EINVAL },
-		{ "-5", -EINVAL }, { "5-6-7", -EINVAL }, { "5,6", -EINVAL },
+		{ "", -EINVAL },
+		{ "-", -EINVAL },
+		{ "5-", -EINVAL },
+		{ "-5", -EINVAL },
+		{ "5-6-7", -EINVAL },
+		{ "5,6", -EINVAL },
 		{ "http", -EINVAL },
 	};
 
@@ -173,8 +182,7 @@ ParameterizedTest(struct ports *c, parse, ports, .timeout = 20)
 		  "'%s'", c->text);
 	cr_expect(eq(u16, first, c->err ? UNTOUCHED : c->first), "'%s'",
 		  c->text);
-	cr_expect(eq(u16, last, c->err ? UNTOUCHED : c->last), "'%s'",
-		  c->text);
+	cr_expect(eq(u16, last, c->err ? UNTOUCHED : c->last), "'%s'", c->text);
 }
 
 static const struct {
@@ -205,11 +213,12 @@ Test(parse, range_expands_to_names)
 	size_t n;
 
 	for (k = 0; k < ARRAY_SIZE(ranges); k++) {
-		char *entry = strdup(ranges[k].entry);	/* nothing behind it */
+		char *entry = strdup(ranges[k].entry); /* nothing behind it */
 
 		*all = '\0';
 		for (i = 0; weft_range_name(entry, strlen(entry), i, name,
-					    sizeof(name)); i++) {
+					    sizeof(name));
+		     i++) {
 			n = strlen(all);
 			snprintf(all + n, sizeof(all) - n, "%s ", name);
 		}

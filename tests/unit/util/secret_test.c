@@ -8,7 +8,7 @@
 #include "tests/lib/smaps.h"
 #include "util/secret.h"
 
-#define SIZE	5000u
+#define SIZE 5000u
 
 static unsigned char *watched;
 static unsigned int left, seen;

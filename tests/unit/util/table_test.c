@@ -6,7 +6,7 @@
 #include "util/table.h"
 #include "util/util.h"
 
-#define MANY	10000u
+#define MANY 10000u
 
 static struct weft_table t;
 static struct weft_entry e[MANY];
@@ -65,8 +65,8 @@ Test(table, similar_keys_share_no_chain)
 	struct weft_entry *p;
 
 	for (i = 0; i < MANY; i++)
-		weft_table_add(&t, &e[i], i % 2 ? (uint64_t)i << 40 :
-						  (uint64_t)i << 12);
+		weft_table_add(&t, &e[i],
+			       i % 2 ? (uint64_t)i << 40 : (uint64_t)i << 12);
 	for (i = 0; i < t.nchains; i++) {
 		for (len = 0, p = t.chains[i]; p; p = p->next)
 			len++;

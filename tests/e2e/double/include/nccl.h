@@ -9,8 +9,8 @@
 
 #include <stddef.h>
 
-#define NCCL_VERSION_CODE	22809
-#define NCCL_UNIQUE_ID_BYTES	128
+#define NCCL_VERSION_CODE    22809
+#define NCCL_UNIQUE_ID_BYTES 128
 
 typedef struct CUstream_st *cudaStream_t;
 typedef struct ncclComm *ncclComm_t;
@@ -42,8 +42,8 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error);
 const char *ncclGetErrorString(ncclResult_t result);
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count,
-			   ncclDataType_t type, ncclRedOp_t op,
-			   ncclComm_t comm, cudaStream_t stream);
+			   ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+			   cudaStream_t stream);
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count,
 			ncclDataType_t type, ncclRedOp_t op, int root,
 			ncclComm_t comm, cudaStream_t stream);
