@@ -167,11 +167,20 @@ static int open_in(const char *in, struct weft_rundir *dir)
 int weft_rundir_open(struct weft_rundir *dir)
 {
 	const char *named = weft_settings()->run_dir;
+	int err;
 
 	if (named && *named)
 		return open_in(named, dir);
-	if (!open_in("/run/weft", dir))
+	err = open_in("/run/weft", dir);
+	if (!err)
 		return 0;
+	/* somebody has made it for weft: /dev/shm may be nobody else's */
+	if (err != -ENOENT)
+		weft_warn_once("'/run/weft' cannot be used by uid %u (%s): "
+			       "give it mode 1777, or set WEFT_RUN_DIR; "
+			       "/dev/shm is used, which containers may not "
+			       "share",
+			       geteuid(), strerror(-err));
 	return open_in("/dev/shm", dir);
 }
 

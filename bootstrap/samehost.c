@@ -50,9 +50,7 @@ set_refusal(struct weft_samehost *host, const char *fmt, ...)
 	return false;
 }
 
-/*
- * ---- settings ---------------------------------------------------------------
- */
+/* ---- settings ------------------------------------------------------------ */
 
 /* Does strtoll(text, NULL, 0), which NCCL uses, return 0? */
 static bool is_zero(const char *text)
@@ -190,7 +188,14 @@ static bool check_gpus(const struct gpu_set *set, struct weft_samehost *host)
 				   "no GPU's device node opens here "
 				   "(%s/nvidia0, ...)",
 				   weft_dev_root);
-	if (set->n == 1 && all > 1)
+	/*
+	 * There is nobody to be introduced to, and two containers that take
+	 * turns on one GPU would be one host with a GPU twice, which NCCL
+	 * refuses ("Duplicate GPU detected").
+	 */
+	if (set->n == 1 && all <= 1)
+		return set_refusal(host, "this host has one GPU");
+	if (set->n == 1)
 		return set_refusal(host,
 				   "of this host's %u GPUs only one has "
 				   "a device node that opens here; give each "
@@ -245,15 +250,30 @@ static int try_socket(const char *folder)
 }
 
 /* NCCL's files are locked to show other processes that they are in use. */
-static int try_lock(const char *folder)
+/*
+ * What is done with NCCL's shared memory: flock() by us, and fallocate() by
+ * NCCL, which fails the communicator where the file system has none
+ * (ncclOsShmOpen()).
+ */
+static int try_file(const char *folder, const char **what)
 {
-	const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int err = 0;
+	char path[WEFT_SAMEHOST_FOLDER + 16];
+	int fd, err = 0;
 
+	*what = "open()";
+	snprintf(path, sizeof(path), "%s/nccl-XXXXXX", folder);
+	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	if (flock(fd, LOCK_SH | LOCK_NB) && errno != EWOULDBLOCK)
+	if (flock(fd, LOCK_SH | LOCK_NB) && errno != EWOULDBLOCK) {
+		*what = "flock()";
 		err = -errno;
+	}
+	while (!err && fallocate(fd, 0, 0, 4096)) {
+		*what = "fallocate()";
+		err = errno == EINTR ? 0 : -errno;
+	}
+	unlink(path);
 	close(fd);
 	return err;
 }
@@ -261,6 +281,7 @@ static int try_lock(const char *folder)
 static bool check_folder(const char *folder, struct weft_samehost *host)
 {
 	struct statvfs fs;
+	const char *what;
 	int err;
 
 	if (folder[0] != '/')
@@ -296,13 +317,13 @@ static bool check_folder(const char *folder, struct weft_samehost *host)
 				   "and whether SELinux, AppArmor or seccomp "
 				   "forbids sockets there",
 				   folder, strerror(-err));
-	err = try_lock(folder);
+	err = try_file(folder, &what);
 	if (err)
 		return set_refusal(host,
-				   "flock() does not work in '%s' (%s); "
+				   "%s does not work in '%s' (%s); "
 				   "see what file system it is, and whether "
 				   "seccomp forbids it",
-				   folder, strerror(-err));
+				   what, folder, strerror(-err));
 	return true;
 }
 
@@ -384,6 +405,11 @@ static bool make_id(const struct weft_rundir *dir, const struct gpu_set *set,
 		at += (size_t)snprintf(host->id + at, sizeof(host->id) - at,
 				       "%02x", id[i]);
 	return true;
+}
+
+bool weft_samehost_has_all(const struct weft_samehost *host)
+{
+	return host->gpus >= weft_gpus_on_pci();
 }
 
 void weft_samehost_find(int nccl, struct weft_samehost *host)

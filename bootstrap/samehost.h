@@ -44,6 +44,9 @@ struct weft_samehost {
  */
 void weft_samehost_find(int nccl, struct weft_samehost *host);
 
+/* Where introduced: do the device nodes of all of the host's GPUs open here? */
+bool weft_samehost_has_all(const struct weft_samehost *host);
+
 /* How NCCL was found: see nccl_net/introduce.h. */
 enum weft_introduce_way {
 	WEFT_INTRODUCE_BY_NET,

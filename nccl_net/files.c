@@ -199,12 +199,13 @@ __attribute__((destructor)) static void leave(void)
 {
 	struct own_socket *m, *tmp;
 
-	if (owner != getpid())
+	/* A thread of NCCL's may be in bind(): the next process removes them.
+	 */
+	if (owner != getpid() || pthread_mutex_trylock(&lock))
 		return;
-	weft_list_for_each (m, tmp, &sockets, link) {
+	weft_list_for_each (m, tmp, &sockets, link)
 		unlink(m->sa.sun_path);
-		del_socket(m);
-	}
+	pthread_mutex_unlock(&lock);
 }
 
 /* ---- files -------------------------------------------------------------- */

@@ -41,7 +41,7 @@ static bool decide_offer(const char **why)
 		*why = "WEFT_NCCL_NVLINK is off";
 		return false;
 	}
-	if (introduced) {
+	if (introduced && wanted != WEFT_ON) {
 		*why = "NCCL has been introduced and uses it itself";
 		return false;
 	}
@@ -94,8 +94,7 @@ bool weft_nccl_nvlink_offered(void)
 	if (!decided) {
 		offered = decide_offer(&reason);
 		decided = true;
-		if (weft_settings()->nccl_nvlink == WEFT_ON && !offered &&
-		    !introduced)
+		if (weft_settings()->nccl_nvlink == WEFT_ON && !offered)
 			weft_warn("WEFT_NCCL_NVLINK is on, but %s: NCCL's "
 				  "traffic goes by the network",
 				  reason);

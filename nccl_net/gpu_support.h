@@ -25,8 +25,8 @@ bool weft_nccl_nvlink_offered(void);
  */
 void weft_nccl_nvlink_untested(void);
 /*
- * NCCL has been introduced (introduce.h) and uses NVLink itself: nothing is
- * offered.
+ * NCCL has been introduced (introduce.h) to all that have a GPU of this host,
+ * and uses NVLink itself: nothing is offered, unless the user says so.
  */
 void weft_nccl_set_introduced(void);
 

@@ -20,6 +20,7 @@
 #ifndef WEFT_NCCL_NET_INTRODUCE_H
 #define WEFT_NCCL_NET_INTRODUCE_H
 
+#include <stdbool.h>
 #include "bootstrap/samehost.h"
 
 /*
@@ -28,6 +29,12 @@
  */
 const char *weft_nccl_introduce(const void *inside,
 				enum weft_introduce_way way);
+
+/*
+ * After it: are the device nodes of all of this host's GPUs here?  Else there
+ * may be containers with others, to which NCCL is not introduced.
+ */
+bool weft_nccl_introduced_to_all(void);
 
 /* As ncclGetVersion() has it, of the NCCL that @inside lies in; 0: unknown. */
 int weft_nccl_version(const void *inside);

@@ -20,7 +20,8 @@ static void start_plugin(nccl_logger log)
 	weft_nccl_log_to(log, NCCL_SUBSYS_INIT | NCCL_SUBSYS_NET);
 	/* NCCL's logger is a part of NCCL */
 	if (log &&
-	    weft_nccl_introduce((const void *)log, WEFT_INTRODUCE_BY_NET))
+	    weft_nccl_introduce((const void *)log, WEFT_INTRODUCE_BY_NET) &&
+	    weft_nccl_introduced_to_all())
 		weft_nccl_set_introduced();
 	if (!weft_nccl_network_ours())
 		weft_nccl_env_apply();

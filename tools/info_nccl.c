@@ -125,7 +125,8 @@ static void print_nvlink(void)
 {
 	puts("\nGPU memory between processes of one host "
 	     "(WEFT_NCCL_NVLINK)");
-	if (host.introduced)
+	if (host.introduced && weft_samehost_has_all(&host) &&
+	    weft_settings()->nccl_nvlink != WEFT_ON)
 		puts("  not needed: NCCL uses NVLink itself");
 	else if (weft_settings()->nccl_nvlink == WEFT_OFF)
 		puts("  off: all goes by the network");

@@ -56,9 +56,7 @@
 struct ib_conn;
 struct ib_iface;
 
-/*
- * ---- ib_device.c: verbs devices, shared by the interfaces of a process ----
- */
+/* ---- ib_device.c: verbs devices, shared by interfaces of a process ------ */
 
 struct ib_device {
 	unsigned int number; /* below IB_MAX_DEVICES */

@@ -219,6 +219,11 @@ pods_setup=('with=(env TEST_NO_SOCKET=1)' "$refused_for_1 bind)")
 declined "bind() is refused" "no socket works"
 pods_setup[1]="$refused_for_1 flock)"
 declined "flock() is refused" "flock"
+# without which NCCL fails by itself, too, in a /dev/shm of its own
+pods_setup[1]="$refused_for_1 fallocate)"
+pods 2 "${by_preload[@]}"
+tap_equal "fallocate() is refused: in one line" \
+	"$(reason 1 | grep -c 'fallocate() does not work in')" 1
 # what the dynamic linker made read-only stays so
 for build in release now no-plt; do
 	pods_of $build

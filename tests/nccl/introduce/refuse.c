@@ -26,9 +26,9 @@ static const struct {
 	const char *name;
 	unsigned int number;
 } calls[] = {
-	{ "bind", __NR_bind },	       { "flock", __NR_flock },
-	{ "mprotect", __NR_mprotect }, { "openat", __NR_openat },
-	{ "socket", __NR_socket },
+	{ "bind", __NR_bind },		 { "flock", __NR_flock },
+	{ "fallocate", __NR_fallocate }, { "mprotect", __NR_mprotect },
+	{ "openat", __NR_openat },	 { "socket", __NR_socket },
 };
 
 static int install(struct sock_filter *code, unsigned short n)

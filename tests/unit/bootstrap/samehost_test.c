@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "bootstrap/pci.h"
+#include "bootstrap/gpu.h"
 #include "bootstrap/samehost.h"
 #include "bootstrap/settings.h"
 #include "util/log.h"
@@ -257,12 +258,21 @@ Test(samehost, one_node_of_several_gpus_is_refused)
 	declined("no GPU's device node opens here");
 }
 
-Test(samehost, only_gpu_of_a_host_is_accepted)
+Test(samehost, knows_whether_all_gpus_are_here)
+{
+	introduced();
+	cr_expect(weft_samehost_has_all(&host));
+	/* a third on the bus, whose node is not here */
+	host.gpus = weft_gpus_on_pci() - 1;
+	cr_expect(not(weft_samehost_has_all(&host)));
+}
+
+Test(samehost, only_gpu_of_a_host_is_refused)
 {
 	gpu("nvidia1", NULL);
 	cr_assert(zero(int,
 		       unlink(in("sys/bus/pci/devices/0000:1b:00.0/vendor"))));
-	introduced();
+	declined("this host has one GPU");
 }
 
 Test(samehost, user_settings_refuse_first)
