@@ -3,6 +3,7 @@
  * Copies handed to the driver together, by every call that drivers have for it.
  */
 #include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_copy.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 #define LEN (1u << 20)
@@ -90,5 +91,48 @@ Test(nvl_copy, a_batch_that_is_refused)
 	fake.fake_cuda_refuse("cuMemcpyBatchAsync", WEFT_CU_NOT_SUPPORTED);
 	cr_expect(eq(int, put_checked(&a, from, to, LEN, &key), 0));
 	cr_expect(gt(uint, fake.fake_cuda_called("cuMemcpyBatchAsync"), 0));
+	part();
+}
+
+/*
+ * What ends in events leaves the flag behind; two thousand million batches
+ * later it looks as if it were ahead.
+ */
+Test(nvl_copy, a_flag_that_is_far_behind)
+{
+	const uint32_t far = 0x80000010;
+	struct wait_op w = { .op.done = op_done };
+	struct weft_iov iov;
+	struct nvl_gpu *gpu;
+	struct nvl_stream *st;
+	unsigned int i, busy = 0;
+
+	pair_up();
+	cr_assert(eq(int, put_checked(&a, from, to, LEN, &key), 0));
+	gpu = weft_list_first(&nvl_iface(a.iface)->gpus, struct nvl_gpu, link);
+	for (i = 0; i < NVL_STREAMS; i++) {
+		st = &gpu->streams[i];
+		cr_assert(yes(st->flag && !st->nflying));
+		atomic_store(&st->issued, *st->flag + far);
+		atomic_store(&st->finished, *st->flag + far);
+	}
+	fake.fake_cuda_hold(true);
+	iov = (struct weft_iov){ from, LEN, NULL };
+	cr_assert(eq(int,
+		     nvl->put(a.ep, &iov, 1, (uintptr_t)to, &key, NULL, &w.op),
+		     -EINPROGRESS));
+	for (i = 0; i < 100; i++)
+		turn();
+	for (i = 0; i < NVL_STREAMS; i++) {
+		st = &gpu->streams[i];
+		busy += atomic_load(&st->issued) != *st->flag + far;
+		cr_expect(eq(u32, atomic_load(&st->finished), *st->flag + far));
+	}
+	cr_expect(gt(uint, busy, 0));
+	cr_expect(yes(!w.done));
+	fake.fake_cuda_hold(false);
+	cr_expect(until(w.done));
+	cr_expect(eq(int, w.status, 0));
+	cr_expect(eq(int, put_checked(&a, from, to, LEN, &key), 0));
 	part();
 }
