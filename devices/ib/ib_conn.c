@@ -251,10 +251,14 @@ void ib_conn_fail(struct ib_conn *conn, int err)
 	ib_xfer_drop(conn, err);
 }
 
-/* Both sides have given their endpoint up, or never had one. */
+/*
+ * Both sides have given their endpoint up, or never had one, and all that came
+ * is told.
+ */
 static bool is_over(const struct ib_conn *conn)
 {
-	return !conn->ep && conn->bye_seen && conn->bye_sent;
+	return !conn->ep && conn->bye_seen && conn->bye_sent &&
+	       !ib_xfer_undelivered(conn);
 }
 
 static void say_bye(struct ib_conn *conn)

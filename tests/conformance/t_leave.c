@@ -149,6 +149,43 @@ static void orderly_answered(void)
 	}
 }
 
+/*
+ * Endpoints end whose messages are more than one progress() hands over, on a
+ * side that has none itself.
+ */
+static void orderly_behind(void)
+{
+	enum { ENDS = 20 }; /* a connection of an adapter takes few messages */
+	struct weft_ep *ep[ENDS];
+	struct side a, b;
+	struct iovec iov;
+	unsigned int sent = 0, i, k;
+
+	if (row->in_process)
+		skip_test("a message leaves when it is handed over");
+	side_open(&a);
+	side_open(&b);
+	for (i = 0; i < ENDS; i++) {
+		ep[i] = side_connect(&a, &b, NULL);
+		wait_for(&a, &b, a.ops->ready(ep[i]));
+	}
+	iov = (struct iovec){ &a, 8 };
+	for (i = 0; i < ENDS; i++)
+		for (k = 0; k < 250 && a.ops->ready(ep[i]); k++, sent++)
+			check_int(a.ops->message(ep[i], 1, &iov, 1, NULL), 0);
+	check(sent > 2 * WEFT_PROGRESS_MAX, "only %u messages are taken", sent);
+	for (i = 0; i < ENDS; i++) {
+		wait_for(&a, NULL, !a.ops->flush(ep[i], NULL));
+		a.ops->ep_destroy(ep[i]);
+	}
+	run_for(&a, NULL, 20);
+	b.ops->arm(b.iface); /* its next progress() looks at everything */
+	wait_for(&a, &b, b.messages == sent);
+	check_int(a.errors + b.errors, 0);
+	side_close(&a);
+	side_close(&b);
+}
+
 /* Nobody may learn of an end from a deadline. */
 static void no_deadlines(void)
 {
@@ -251,6 +288,7 @@ const struct conformance_test leave_tests[] = {
 	{ "and so to one who writes before it reads", orderly_unread },
 	{ "and so to one who is behind and talks", orderly_at_length },
 	{ "and so to one who answers", orderly_answered },
+	{ "and of endpoints that are behind", orderly_behind },
 	{ "an orderly end amid operations", under_way },
 	{ "an orderly end at any time", at_any_time },
 	{ NULL, NULL },
