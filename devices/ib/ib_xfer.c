@@ -619,8 +619,11 @@ static void complete(struct ib_iface *iface, const struct ibv_wc *wc)
 	struct ib_conn *conn = find_conn(iface, (uint32_t)(wc->wr_id >> 32));
 	const unsigned int index = wc->wr_id & WR_INDEX;
 
-	/* of a queue pair that is gone: verbs may leave those in the queue */
-	if (!conn || !conn->qp)
+	/*
+	 * of a queue pair that is gone: verbs may leave those in the queue; or
+	 * of a connection that has ended, and has dropped what it received
+	 */
+	if (!conn || !conn->qp || conn->state == IB_CONN_DEAD)
 		return;
 	if (!(wc->wr_id & WR_RECV))
 		sent(conn, index, wc);

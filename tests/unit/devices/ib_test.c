@@ -214,6 +214,44 @@ Test(ib, a_queue_that_fails_ends_its_own_connections, .init = begin,
 	pair_down();
 }
 
+/* ---- a connection that ends ---------------------------------------------- */
+
+static int poll_nothing(struct ibv_cq *cq, int max, struct ibv_wc *wc)
+{
+	(void)cq;
+	(void)max;
+	(void)wc;
+	return 0;
+}
+
+/* One gathering is bounded: what is behind that comes after the end. */
+Test(ib, nothing_is_received_after_the_end, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	struct weft_verbs behind;
+	struct ib_iface *iface;
+	struct ib_conn *conn;
+
+	pair_up();
+	iface = ib_iface(a.iface);
+	conn = ib_ep(a.ep)->conn;
+	behind = *iface->v;
+	behind.poll_cq = poll_nothing;
+	cr_assert(zero(int, send_number(&b, 0)));
+	while (ib->flush(b.ep, NULL))
+		ib->progress(b.iface);
+	iface->v = &behind;
+	ib_conn_fail(conn, -ECONNRESET);
+	cr_assert(yes(conn->qp),
+		  "a queue pair that is gone has no completions");
+	iface->v = ib_iface(b.iface)->v;
+	cr_expect(gt(uint, ib_xfer_gather(iface), 0));
+	cr_expect(yes(!ib_xfer_undelivered(conn)));
+	cr_expect(until(a.errors && b.errors));
+	cr_expect(zero(uint, a.messages));
+	pair_down();
+}
+
 /* A queue pair that cannot be ended is destroyed: nothing waits for it. */
 Test(ib, a_queue_pair_that_cannot_be_ended, .init = begin, .fini = end,
      .timeout = 120)
