@@ -61,9 +61,11 @@ free_ep:
 	return err;
 }
 
+/* A broken one has given its messages up: ib_ep_failed() ends its flushes. */
 static bool flushed(const struct ib_conn *conn)
 {
-	return !conn->user_used && !conn->nops && !conn->nfinished;
+	return !conn->broken && !conn->user_used && !conn->nops &&
+	       !conn->nfinished;
 }
 
 void ib_ep_update(struct ib_ep *ep)

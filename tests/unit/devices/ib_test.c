@@ -252,6 +252,35 @@ Test(ib, nothing_is_received_after_the_end, .init = begin, .fini = end,
 	pair_down();
 }
 
+/* A message that the adapter gave up has left its buffer, too. */
+Test(ib, no_flush_is_well_on_a_broken_connection, .init = begin, .fini = end,
+     .timeout = 120)
+{
+	struct wait_op early = { .op.done = op_done };
+	struct wait_op late = { .op.done = op_done };
+	uint64_t limit = weft_now_ms() + WAIT_MS;
+	struct ib_conn *conn;
+
+	pair_up();
+	conn = ib_ep(a.ep)->conn;
+	fake_verbs_all_status(IBV_WC_GENERAL_ERR);
+	cr_assert(zero(int, send_number(&a, 0)));
+	cr_assert(eq(int, ib->flush(a.ep, &early.op), -EINPROGRESS));
+	while (!conn->broken && weft_now_ms() < limit)
+		ib->arm(a.iface); /* gathers, and calls nobody back */
+	cr_assert(eq(int, conn->broken, -EIO));
+	cr_assert(zero(uint, conn->user_used));
+	cr_expect(eq(int, ib->flush(a.ep, NULL), -EINPROGRESS));
+	cr_assert(eq(int, ib->flush(a.ep, &late.op), -EINPROGRESS));
+	cr_expect(until(a.errors));
+	cr_expect(yes(early.done && late.done));
+	cr_expect(eq(int, early.status, -EIO));
+	cr_expect(eq(int, late.status, -EIO));
+	cr_expect(eq(int, ib->flush(a.ep, NULL), -EIO));
+	fake_verbs_all_status(0);
+	pair_down();
+}
+
 /* A queue pair that cannot be ended is destroyed: nothing waits for it. */
 Test(ib, a_queue_pair_that_cannot_be_ended, .init = begin, .fini = end,
      .timeout = 120)
