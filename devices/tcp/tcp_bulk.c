@@ -369,6 +369,23 @@ struct tcp_put *tcp_bulk_pending(struct tcp_bulk *b, uint64_t seq)
 	return put;
 }
 
+/* Bulk lock held. */
+static void withdraw(struct tcp_put *put)
+{
+	if (put->cut == put->total && !put->resend && !put->senders)
+		return; /* all of it was sent */
+	weft_list_del(&put->link);
+	drop_resend(put);
+	put->aborted = true;
+}
+
+void tcp_bulk_withdraw(struct tcp_bulk *b, struct tcp_put *put)
+{
+	pthread_mutex_lock(&b->lock);
+	withdraw(put);
+	pthread_mutex_unlock(&b->lock);
+}
+
 struct weft_op *tcp_bulk_give_up(struct tcp_bulk *b, struct tcp_put *put,
 				 bool *abort)
 {
@@ -377,12 +394,8 @@ struct weft_op *tcp_bulk_give_up(struct tcp_bulk *b, struct tcp_put *put,
 	pthread_mutex_lock(&b->lock);
 	op = put->op;
 	put->op = NULL;
-	*abort = put->cut != put->total || put->resend || put->aborted;
-	if (*abort) {
-		weft_list_del(&put->link);
-		drop_resend(put);
-		put->aborted = true;
-	}
+	withdraw(put);
+	*abort = put->aborted;
 	pthread_mutex_unlock(&b->lock);
 	return op;
 }

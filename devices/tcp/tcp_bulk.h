@@ -124,6 +124,8 @@ void tcp_bulk_chunk_sent(struct tcp_conn *conn, struct tcp_put *put,
 /* or it ended amid one, which will be sent @again or not. */
 void tcp_bulk_stream_stopped(struct tcp_conn *conn, struct tcp_put *put,
 			     bool again);
+/* No stream takes a chunk of @put any more; one may be in the middle of it. */
+void tcp_bulk_withdraw(struct tcp_bulk *b, struct tcp_put *put);
 /*
  * Nobody waits for @put any more; its op, or NULL.  *@abort: not all of it was
  * sent, nor will be, which the peer must be told.

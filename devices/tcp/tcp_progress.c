@@ -33,12 +33,14 @@ static void end_stream(struct tcp_stream *s)
 	bool out = s->out, busy = put != NULL;
 	int err = s->err;
 
-	tcp_stream_detach(s);
+	if (s->abandoned) /* meanwhile: the peer's answer ends it */
+		return;
 	if (err == -ECANCELED) { /* its source was taken away */
-		tcp_put_give_up(conn, put, -EACCES);
+		tcp_put_source_gone(conn, put);
 		tcp_engines_wake(conn);
 		return;
 	}
+	tcp_stream_detach(s);
 	busy = busy ||
 	       (out && atomic_load(&b->next_seq) != atomic_load(&b->acked));
 	if (err == -EPROTO)

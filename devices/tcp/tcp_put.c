@@ -221,6 +221,50 @@ void tcp_put_give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
 	}
 }
 
+void tcp_stream_abandon(struct tcp_conn *conn, struct tcp_stream *s)
+{
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_put *put;
+	uint8_t body[4];
+
+	put = tcp_stream_stop(s);
+	if (put)
+		tcp_bulk_stream_stopped(conn, put, true);
+	pthread_mutex_lock(&b->lock);
+	s->abandoned = true;
+	b->out_streams--;
+	pthread_mutex_unlock(&b->lock);
+	weft_put_le32(body, s->id);
+	tcp_conn_send_control(conn, TCP_FRAME_DROP, body, sizeof(body));
+}
+
+/*
+ * What half a chunk of a withdrawn put went by can carry nothing more.  Other
+ * puts were sent by it as well, and are acknowledged there: it is abandoned,
+ * not closed.  One that broke is left to its report.
+ */
+static void abandon_senders(struct tcp_conn *conn)
+{
+	struct tcp_stream *s, *ts;
+	bool amid;
+
+	weft_list_for_each (s, ts, &conn->bulk->streams, link) {
+		pthread_mutex_lock(&s->engine->lock);
+		amid = s->out_chunk && s->out_chunk->put->aborted &&
+		       (!s->err || s->err == -ECANCELED);
+		pthread_mutex_unlock(&s->engine->lock);
+		if (amid)
+			tcp_stream_abandon(conn, s);
+	}
+}
+
+void tcp_put_source_gone(struct tcp_conn *conn, struct tcp_put *put)
+{
+	tcp_bulk_withdraw(conn->bulk, put);
+	abandon_senders(conn);
+	tcp_put_give_up(conn, put, -EACCES);
+}
+
 void tcp_put_done(struct tcp_put *put)
 {
 	struct tcp_conn *conn = put->conn;
@@ -271,24 +315,25 @@ static void cancel_settled(struct tcp_conn *conn, int status)
 	} while (op);
 }
 
-/* A stream that is in the middle of one of their chunks is given up. */
+/*
+ * All are withdrawn before the first stream is stopped, which else another
+ * takes over from, and all streams stopped before the first caller is told.
+ */
 void tcp_puts_cancel(struct tcp_conn *conn, int status)
 {
 	struct tcp_bulk *b = conn->bulk;
-	struct tcp_stream *s, *ts;
 	struct tcp_put *put;
 	uint64_t seq;
-	bool ours;
 
 	if (!b)
 		return;
-	weft_list_for_each (s, ts, &b->streams, link) {
-		pthread_mutex_lock(&s->engine->lock);
-		ours = s->out_chunk && s->out_chunk->put->op;
-		pthread_mutex_unlock(&s->engine->lock);
-		if (ours)
-			tcp_stream_detach(s);
+	for (seq = atomic_load(&b->acked); seq != atomic_load(&b->next_seq);
+	     seq++) {
+		put = tcp_bulk_pending(b, seq);
+		if (put)
+			tcp_bulk_withdraw(b, put);
 	}
+	abandon_senders(conn);
 	for (seq = atomic_load(&b->acked); seq != atomic_load(&b->next_seq);
 	     seq++) {
 		put = tcp_bulk_pending(b, seq);

@@ -5,6 +5,8 @@
 
 #include "devices/tcp/tcp_bulk.h"
 
+struct tcp_stream;
+
 int tcp_put_start(struct weft_ep *ep, const struct weft_iov *iov,
 		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		  const struct weft_notify *notify, struct weft_op *op);
@@ -12,8 +14,15 @@ int tcp_put_start(struct weft_ep *ep, const struct weft_iov *iov,
 void tcp_put_carry(struct tcp_conn *conn, struct tcp_put *put);
 /* Sends by frame what no bulk stream can be had for. */
 void tcp_puts_post_waiting(struct tcp_conn *conn);
+/*
+ * Moves @s no more, and asks the peer what it took from it: the rest is sent
+ * again, and nothing is lost of what was acknowledged there (tcp_stall.c).
+ */
+void tcp_stream_abandon(struct tcp_conn *conn, struct tcp_stream *s);
 /* No chunk of it is being sent any more; the peer shall wait no longer. */
 void tcp_put_give_up(struct tcp_conn *conn, struct tcp_put *put, int status);
+/* A stream could not read what @put sends. */
+void tcp_put_source_gone(struct tcp_conn *conn, struct tcp_put *put);
 /* Tells the peer that no more of @put will come. */
 void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put);
 /* Settled: its op is completed. */

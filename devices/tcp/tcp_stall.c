@@ -11,6 +11,9 @@
  *          acknowledged there, since those answers may be stuck as well
  *  source: queues the chunks beyond that number again, closes its end
  *
+ * The same ends a stream that half a chunk went by of a put that was given up
+ * meanwhile (tcp_put.c).
+ *
  * So no chunk is ever placed twice, and nothing of the old stream is read after
  * the target has counted.  A chunk is known by its number on its stream, which
  * lists those whose put is not settled.
@@ -30,25 +33,13 @@
 #define SLOWER	   16u /* times slower than its siblings have been */
 #define SLOW_TICKS 4u  /* for so many ticks on end: a second */
 
-static void abandon_stream(struct tcp_conn *conn, struct tcp_stream *s)
+static void give_up_stream(struct tcp_conn *conn, struct tcp_stream *s)
 {
-	struct tcp_bulk *b = conn->bulk;
-	struct tcp_put *put;
-	uint8_t body[4];
-
-	put = tcp_stream_stop(s);
-	if (put)
-		tcp_bulk_stream_stopped(conn, put, true);
-	pthread_mutex_lock(&b->lock);
-	s->abandoned = true;
-	b->out_streams--;
-	pthread_mutex_unlock(&b->lock);
+	tcp_stream_abandon(conn, s);
 	weft_count(conn->stats, streams_given_up, 1);
 	weft_info(
 		"a connection to peer %016llx has become more than %u times slower than its siblings; its bytes go by those",
 		(unsigned long long)conn->peer_id, SLOWER);
-	weft_put_le32(body, s->id);
-	tcp_conn_send_control(conn, TCP_FRAME_DROP, body, sizeof(body));
 }
 
 /* Looks at one stream; true: it is slow while it has something to deliver. */
@@ -88,7 +79,7 @@ void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen)
 	/* one at a time, and never the only one */
 	if (seen->worst && seen->free_path && !seen->busy &&
 	    b->out_streams >= 2)
-		abandon_stream(conn, seen->worst);
+		give_up_stream(conn, seen->worst);
 }
 
 static struct tcp_stream *find_stream(struct tcp_bulk *b, uint32_t id, bool out)

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -32,6 +33,10 @@ static struct {
 		uint64_t sent;
 		unsigned int victims;
 	} flow[FLOWS];
+	/* the caller's again: what is sent from it is counted */
+	const uint8_t *returned;
+	size_t returned_len;
+	unsigned int late;
 } stall = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void look(int fd, const uint8_t *p, size_t len)
@@ -39,6 +44,8 @@ static void look(int fd, const uint8_t *p, size_t len)
 	unsigned int rate = TRICKLE, i;
 
 	pthread_mutex_lock(&stall.lock);
+	if (p >= stall.returned && p < stall.returned + stall.returned_len)
+		stall.late++;
 	for (i = 0; stall.on && i < FLOWS; i++) {
 		if (p < stall.flow[i].from ||
 		    p >= stall.flow[i].from + stall.flow[i].len)
@@ -322,6 +329,144 @@ static void cancelled_after(void)
 	cancelled(1500);
 }
 
+/*
+ * One stream carries two puts, and the source of the second is gone: the first,
+ * all of which was sent, is acknowledged, and so are those that follow.
+ */
+static void source_gone(void)
+{
+	size_t len = 1 << 20;
+	struct target t;
+	struct wait_op w[2];
+	struct weft_iov iov[2];
+	struct side a, b;
+	unsigned int i;
+	uint8_t *src;
+
+	only_tcp();
+	setenv("WEFT_TCP_STREAMS", "1", 1);
+	setenv("WEFT_TCP_THREADS", "0", 1);
+	sides_open(&a, &b);
+	target_open(&t, 2 * len);
+	src = mmap(NULL, 2 * len, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(src != MAP_FAILED, "no memory");
+	pattern_fill(src, len, 1);
+	/* the stream is there when the two begin */
+	check_int(put_wait(&a, &b, src, len, (uintptr_t)t.buf, &t.key, NULL),
+		  0);
+	target_poison(&t);
+	check_int(mprotect(src + len, len, PROT_NONE), 0);
+	for (i = 0; i < 2; i++) {
+		wait_op_init(&w[i]);
+		iov[i] = (struct weft_iov){ src + i * len, len, NULL };
+		check_int(a.ops->put(a.ep, &iov[i], 1,
+				     (uintptr_t)t.buf + i * len, &t.key, NULL,
+				     &w[i].op),
+			  -EINPROGRESS);
+	}
+	wait_for(&a, &b, w[0].done && w[1].done);
+	check_int(w[0].status, 0);
+	check_int(w[1].status, -EACCES);
+	pattern_check("first", t.buf, len, 1);
+	pattern_fill(src, len, 2);
+	check_int(put_wait(&a, &b, src, len, (uintptr_t)t.buf, &t.key, NULL),
+		  0);
+	pattern_check("next", t.buf, len, 2);
+	munmap(src, 2 * len);
+	target_check_guards(&t);
+	target_close(&t);
+	sides_close(&a, &b);
+}
+
+/* In the end of the first of many cancelled puts, another endpoint puts. */
+struct other {
+	struct side *a;
+	struct weft_ep *ep;
+	struct weft_iov iov;
+	struct target *t;
+	struct wait_op w;
+	bool asked;
+};
+
+static void put_elsewhere(struct wait_op *w)
+{
+	struct other *o = w->hook_arg;
+
+	if (o->asked)
+		return;
+	o->asked = true;
+	check_int(o->a->ops->put(o->ep, &o->iov, 1, (uintptr_t)o->t->buf,
+				 &o->t->key, NULL, &o->w.op),
+		  -EINPROGRESS);
+}
+
+/* No stream takes a chunk of one put while another is being cancelled. */
+static void many_cancelled(void)
+{
+	enum { PUTS = 32 };
+	size_t len = 1 << 20, i;
+	uint8_t *src = malloc(PUTS * len);
+	struct wait_op w[PUTS];
+	struct target t, t2;
+	struct other o = { 0 };
+	struct weft_iov iov;
+	struct side a, b;
+
+	only_tcp();
+	setenv("WEFT_TCP_STREAMS", "4", 1);
+	setenv("WEFT_TCP_THREADS", "0", 1);
+	setenv("WEFT_TCP_CHUNK", "150k", 1);
+	setenv("WEFT_TCP_SNDBUF", "128k", 1);
+	setenv("WEFT_TCP_RCVBUF", "64k", 1);
+	sides_open(&a, &b);
+	target_open(&t, PUTS * len);
+	target_open(&t2, len);
+	memset(src, 1, PUTS * len);
+	o.a = &a;
+	o.t = &t2;
+	o.iov = (struct weft_iov){ malloc(len), len, NULL };
+	pattern_fill(o.iov.addr, len, 3);
+	wait_op_init(&o.w);
+	o.ep = side_connect(&a, &b, NULL);
+	wait_for(&a, &b, a.ops->ready(o.ep));
+	for (i = 0; i < PUTS; i++) {
+		wait_op_init(&w[i]);
+		w[i].hook = put_elsewhere;
+		w[i].hook_arg = &o;
+		iov = (struct weft_iov){ src + i * len, len, NULL };
+		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf + i * len,
+				     &t.key, NULL, &w[i].op),
+			  -EINPROGRESS);
+	}
+	/* not in the end of one that was sent */
+	o.asked = true;
+	wait_for(&a, &b, t.buf[4 * len] == 1);
+	o.asked = false;
+	for (i = 0; i < 6; i++) /* room for whoever takes a chunk now */
+		side_progress(&b);
+	side_progress(&a); /* some streams are between two chunks now */
+	a.ops->cancel(a.ep);
+	pthread_mutex_lock(&stall.lock);
+	stall.returned = src;
+	stall.returned_len = PUTS * len;
+	pthread_mutex_unlock(&stall.lock);
+	for (i = 0; i < PUTS; i++)
+		check_int(w[i].done, 1);
+	run_for(&a, &b, 200);
+	check_int(stall.late, 0);
+	wait_for(&a, &b, o.w.done);
+	check_int(o.w.status, 0);
+	pattern_check("other", t2.buf, len, 3);
+	target_check_guards(&t);
+	target_close(&t);
+	target_close(&t2);
+	a.ops->ep_destroy(o.ep);
+	free((void *)o.iov.addr);
+	free(src);
+	sides_close(&a, &b);
+}
+
 const struct conformance_test stall_tests[] = {
 	{ "a stream that stalls is given up", caller_moves },
 	{ "the same with threads of its own", threads_move },
@@ -329,5 +474,7 @@ const struct conformance_test stall_tests[] = {
 	{ "and with what gets asked for", replies },
 	{ "cancelled before a stream is given up", cancelled_before },
 	{ "cancelled after a stream was given up", cancelled_after },
+	{ "a put whose source is gone ends alone", source_gone },
+	{ "no source is read after many were cancelled", many_cancelled },
 	{ NULL, NULL },
 };
