@@ -162,6 +162,23 @@ static struct tcp_chunk *take_resend(struct tcp_bulk *b)
 	return c;
 }
 
+/* Bulk lock held: the same of what waits to be sent again, which there is. */
+static struct tcp_put *cut_resend(struct tcp_bulk *b, size_t max, size_t *off,
+				  size_t *len)
+{
+	struct tcp_chunk *c =
+		weft_list_first(&b->resend, struct tcp_chunk, link);
+
+	*off = c->off;
+	*len = weft_min(max, c->len);
+	c->off += *len;
+	c->len -= *len;
+	if (!c->len)
+		return take_resend(b)->put;
+	c->put->senders++;
+	return c->put;
+}
+
 /* Bulk lock held. */
 static struct tcp_chunk *cut_chunk(struct tcp_bulk *b)
 {
@@ -203,7 +220,10 @@ struct tcp_put *tcp_bulk_next_frame(struct tcp_bulk *b, size_t max, size_t *off,
 	struct tcp_put *put;
 
 	pthread_mutex_lock(&b->lock);
-	put = cut_put(b, max, off, len);
+	if (!weft_list_empty(&b->resend))
+		put = cut_resend(b, max, off, len);
+	else
+		put = cut_put(b, max, off, len);
 	if (put)
 		chunk_encode(head, put, *off, *len);
 	pthread_mutex_unlock(&b->lock);

@@ -20,6 +20,7 @@
  */
 #include "devices/tcp/tcp_stall.h"
 #include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_msg.h"
 #include "devices/tcp/tcp_rma.h"
 
@@ -168,5 +169,6 @@ int tcp_stall_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		return err;
 	tcp_streams_open(conn);
 	tcp_engines_wake(conn);
+	tcp_conn_attend(conn); /* without streams it goes by frame */
 	return 0;
 }

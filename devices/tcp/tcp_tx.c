@@ -66,7 +66,8 @@ bool tcp_conn_ready(struct tcp_conn *conn)
 	    tcp_conn_drained(conn) && !tcp_bulk_full(conn) &&
 	    !unplaced_full(conn) && conn->ngets < TCP_WINDOW &&
 	    !(conn->bulk && conn->bulk->no_streams &&
-	      !weft_list_empty(&conn->bulk->queue)))
+	      (!weft_list_empty(&conn->bulk->queue) ||
+	       !weft_list_empty(&conn->bulk->resend))))
 		return true;
 	conn->ready_owed = true;
 	return false;

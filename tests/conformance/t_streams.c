@@ -484,6 +484,53 @@ static void caller_sleeps(void)
 	part(&a, &b);
 }
 
+/* What was on the only one when it was given up goes by frame. */
+static void none_for_rest(void)
+{
+	const size_t len = 128 << 10; /* that a socket holds */
+	struct weft_iov iov[2];
+	struct wait_op w[2];
+	struct side a, b;
+	struct target t;
+	unsigned int i;
+	uint8_t *src;
+
+	setenv("WEFT_TCP_STREAMS", "1", 1);
+	setenv("WEFT_TCP_THREADS", "0", 1);
+	setenv("WEFT_TCP_SNDBUF", "1m", 1);
+	meet(&a, &b);
+	put_checked(&a, &b, LEN, 1);
+	check_int(streams(&a), 1);
+	atomic_store(&sockets_left, 0);
+	target_open(&t, 2 * len);
+	src = mmap(NULL, 2 * len, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(src != MAP_FAILED, "no memory");
+	pattern_fill(src, len, 2);
+	check_int(mprotect(src + len, len, PROT_NONE), 0);
+	for (i = 0; i < 2; i++) {
+		wait_op_init(&w[i]);
+		iov[i] = (struct weft_iov){ src + i * len, len, NULL };
+		check_int(a.ops->put(a.ep, &iov[i], 1,
+				     (uintptr_t)t.buf + i * len, &t.key, NULL,
+				     &w[i].op),
+			  -EINPROGRESS);
+	}
+	/* before the other side has read any of it */
+	wait_for(&a, NULL, w[1].done);
+	wait_for(&a, &b, w[0].done);
+	check_int(w[0].status, 0);
+	check_int(w[1].status, -EACCES);
+	pattern_check("put", t.buf, len, 2);
+	check_int(streams(&a), 0);
+	check(atomic_load(&refused) > 0, "no bulk socket was tried");
+	put_checked(&a, &b, LEN, 3);
+	target_check_guards(&t);
+	target_close(&t);
+	munmap(src, 2 * len);
+	part(&a, &b);
+}
+
 const struct conformance_test stream_tests[] = {
 	{ "no bulk socket to be had", none },
 	{ "no bulk socket to be had for gets", none_for_gets },
@@ -491,6 +538,7 @@ const struct conformance_test stream_tests[] = {
 	{ "puts and gets without bulk sockets", none_for_all },
 	{ "the same under a system call filter", none_and_filtered },
 	{ "order without bulk sockets", none_for_order },
+	{ "no bulk socket for what one had left", none_for_rest },
 	{ "a put of many chunks past its key", beyond },
 	{ "no bulk socket gets through", none_later },
 	{ "one bulk socket of two", one_of_two },
