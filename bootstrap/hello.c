@@ -417,6 +417,19 @@ void weft_hello_step(struct weft_hello *h)
 		handle_received(h);
 }
 
+void weft_hello_moved(struct weft_hello *h, size_t n)
+{
+	if (h->state == WEFT_HELLO_SENDING) {
+		h->out_done += n;
+		if (h->out_done == h->out_len)
+			weft_hello_step(h);
+	} else {
+		h->have += n;
+		if (h->have == h->want)
+			weft_hello_step(h);
+	}
+}
+
 bool weft_hello_owns(const struct weft_hello *h, const uint8_t *key)
 {
 	return (h->state == WEFT_HELLO_DECIDE || h->state == WEFT_HELLO_DONE) &&

@@ -64,16 +64,18 @@ struct weft_hello {
 
 /*
  * The caller's loop, for both sides:
- *   SENDING: write out[out_done..out_len), add to out_done; when all is
- *            written call weft_hello_step()
- *   READING: read at most want-have bytes to in+have, add to have; when
- *            have == want call weft_hello_step()
+ *   SENDING: write out[out_done..out_len), and call weft_hello_moved()
+ *   READING: read at most want-have bytes to in+have, and call
+ *            weft_hello_moved()
  *   DECIDE:  (listener) weft_hello_verdict(h, v); goes to SENDING
  */
 void weft_hello_dial(struct weft_hello *h, const uint8_t *listener_key,
 		     const uint8_t *own_key,
 		     const uint8_t purpose[WEFT_HELLO_PURPOSE]);
 void weft_hello_listen(struct weft_hello *h, const uint8_t *listener_key);
+/* @n more bytes were written or read. */
+void weft_hello_moved(struct weft_hello *h, size_t n);
+/* All that is wanted was. */
 void weft_hello_step(struct weft_hello *h);
 void weft_hello_verdict(struct weft_hello *h, enum weft_hello_verdict v);
 

@@ -227,7 +227,7 @@ static int iface_open(const struct weft_iface_params *params,
 }
 
 /* Frees what has ended, and tells its endpoints. */
-static void bury(struct ib_iface *iface)
+static void free_dead(struct ib_iface *iface)
 {
 	struct ib_conn *conn;
 	struct ib_ep *ep;
@@ -270,7 +270,7 @@ static void iface_close(struct weft_iface *base)
 	weft_list_for_each (peer, tp, &iface->peers, link)
 		weft_list_for_each (conn, tc, &peer->conns, link)
 			ib_conn_fail(conn, -ESHUTDOWN);
-	bury(iface);
+	free_dead(iface);
 	ib_peers_close(iface);
 	iface_free(iface);
 }
@@ -389,7 +389,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 	if (!weft_list_empty(&iface->finished))
 		n += ib_xfer_deliver(iface);
 	if (!weft_list_empty(&iface->dead)) {
-		bury(iface);
+		free_dead(iface);
 		ib_peers_reap(iface);
 	}
 	return n;

@@ -12,26 +12,20 @@
 #include "devices/ib/ib.h"
 
 #include <errno.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "devices/tick.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/util.h"
 
 static void timer_set(struct ib_iface *iface, bool on)
 {
-	struct itimerspec its = { 0 };
-
 	if (iface->timer_on == on)
 		return;
 	iface->timer_on = on;
 	iface->tick_ms = weft_now_ms();
-	if (on) {
-		its.it_value.tv_nsec = IB_TICK_MS * 1000000;
-		its.it_interval = its.it_value;
-	}
-	timerfd_settime(iface->timer_fd, 0, &its, NULL);
+	weft_tick_set(iface->timer_fd, on ? IB_TICK_MS : 0);
 }
 
 void ib_watch_start(struct ib_iface *iface)

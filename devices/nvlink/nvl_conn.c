@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "bootstrap/settings.h"
+#include "devices/conn_state.h"
 #include "devices/nvlink/nvl.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -18,10 +19,7 @@ struct nvl_tune nvl_tune = {
 };
 
 /* The moves that are legal. */
-static const struct {
-	const char *name;
-	unsigned int next;
-} states[] = {
+static const struct weft_conn_state states[] = {
 	[NVL_CONN_DIALING] = { "dialing", BIT(NVL_CONN_WAITING) |
 						  BIT(NVL_CONN_JOINING) |
 						  BIT(NVL_CONN_BROKEN) },
@@ -38,16 +36,9 @@ static const struct {
 
 void nvl_conn_set_state(struct nvl_conn *conn, enum nvl_conn_state to)
 {
-	if (!(states[conn->state].next & BIT(to))) {
-		weft_error("internal: the connection to peer %016llx is %s and "
-			   "cannot become %s; please report this",
-			   (unsigned long long)conn->peer_id,
-			   states[conn->state].name, states[to].name);
+	if (!weft_conn_may_move(states, conn->state, to, conn->peer_id,
+				conn->sn))
 		return;
-	}
-	weft_debug("peer %016llx/%u: %s -> %s",
-		   (unsigned long long)conn->peer_id, conn->sn,
-		   states[conn->state].name, states[to].name);
 	if (conn->state == NVL_CONN_GREETING)
 		weft_stranger_del(&conn->iface->strangers, &conn->stranger);
 	conn->state = to;

@@ -257,7 +257,7 @@ static struct nvl_conn *find_simultaneous(struct nvl_conn *conn)
 	return NULL;
 }
 
-static void judge_hello(struct nvl_conn *conn)
+static void decide_verdict(struct nvl_conn *conn)
 {
 	struct nvl_iface *iface = conn->iface;
 	enum weft_hello_verdict v = WEFT_HELLO_ACCEPTED;
@@ -394,6 +394,7 @@ static int move_hello(struct nvl_conn *conn)
 {
 	struct weft_hello *h = conn->hello;
 	ssize_t n;
+	bool reading;
 
 	if (h->state == WEFT_HELLO_SENDING)
 		n = send(conn->fd, h->out + h->out_done,
@@ -409,18 +410,11 @@ static int move_hello(struct nvl_conn *conn)
 			nvl_conn_break(conn, -ECONNRESET);
 		return 0;
 	}
-	if (h->state == WEFT_HELLO_SENDING) {
-		h->out_done += n;
-		if (h->out_done == h->out_len)
-			weft_hello_step(h);
-	} else {
-		h->have += n;
-		if (h->have == h->want)
-			weft_hello_step(h);
-		if (!conn->dialer && h->state != WEFT_HELLO_READING)
-			conn->deadline_ms = weft_stranger_spoke(
-				&conn->iface->strangers, &conn->stranger);
-	}
+	reading = h->state == WEFT_HELLO_READING;
+	weft_hello_moved(h, n);
+	if (reading && !conn->dialer && h->state != WEFT_HELLO_READING)
+		conn->deadline_ms = weft_stranger_spoke(&conn->iface->strangers,
+							&conn->stranger);
 	return 1;
 }
 
@@ -437,7 +431,7 @@ static unsigned int progress_hello(struct nvl_conn *conn)
 				return n;
 			break;
 		case WEFT_HELLO_DECIDE:
-			judge_hello(conn);
+			decide_verdict(conn);
 			break;
 		case WEFT_HELLO_DONE:
 			finish_hello(conn);

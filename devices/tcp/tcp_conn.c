@@ -8,16 +8,14 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "devices/conn_state.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/secret.h"
 
 /* The moves that are legal; CLOSED is the last one. */
-static const struct {
-	const char *name;
-	unsigned int next;
-} states[] = {
+static const struct weft_conn_state states[] = {
 	[TCP_CONN_DIALING] = { "dialing", BIT(TCP_CONN_WAITING) |
 						  BIT(TCP_CONN_OPEN) |
 						  BIT(TCP_CONN_CLOSED) },
@@ -30,17 +28,9 @@ static const struct {
 
 void tcp_conn_set_state(struct tcp_conn *conn, enum tcp_conn_state to)
 {
-	if (!(states[conn->state].next & BIT(to))) {
-		weft_error(
-			"internal: the connection to peer %016llx is %s and cannot become %s; please report this",
-			(unsigned long long)conn->peer_id,
-			states[conn->state].name, states[to].name);
-		return;
-	}
-	weft_debug("peer %016llx/%u: %s -> %s",
-		   (unsigned long long)conn->peer_id, conn->sn,
-		   states[conn->state].name, states[to].name);
-	conn->state = to;
+	if (weft_conn_may_move(states, conn->state, to, conn->peer_id,
+			       conn->sn))
+		conn->state = to;
 }
 
 static uint64_t id_key(uint64_t peer_id, uint32_t sn)

@@ -10,9 +10,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "devices/tick.h"
 #include "util/clock.h"
 
 void tcp_events_init(struct tcp_iface *iface)
@@ -137,15 +137,9 @@ void tcp_conn_break(struct tcp_conn *conn, int err)
 
 void tcp_iface_set_tick(struct tcp_iface *iface, bool on)
 {
-	struct itimerspec its = { 0 };
-
 	if (iface->timer_on == on)
 		return;
 	iface->timer_on = on;
 	iface->tick_ms = weft_now_ms();
-	if (on) {
-		its.it_value.tv_nsec = TCP_TICK_MS * 1000000;
-		its.it_interval = its.it_value;
-	}
-	timerfd_settime(iface->timer_fd, 0, &its, NULL);
+	weft_tick_set(iface->timer_fd, on ? TCP_TICK_MS : 0);
 }

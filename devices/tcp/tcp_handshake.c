@@ -548,6 +548,7 @@ static int move_hello(struct tcp_handshake *hs)
 {
 	struct weft_hello *h = &hs->hello;
 	ssize_t n;
+	bool reading;
 
 	if (h->state == WEFT_HELLO_SENDING)
 		n = send(hs->fd, h->out + h->out_done, h->out_len - h->out_done,
@@ -559,18 +560,11 @@ static int move_hello(struct tcp_handshake *hs)
 		return errno == EINTR ? 1 : errno == EAGAIN ? 0 : -errno;
 	if (!n)
 		return -ECONNRESET;
-	if (h->state == WEFT_HELLO_SENDING) {
-		h->out_done += n;
-		if (h->out_done == h->out_len)
-			weft_hello_step(h);
-	} else {
-		h->have += n;
-		if (h->have == h->want)
-			weft_hello_step(h);
-		if (!hs->conn && h->state != WEFT_HELLO_READING)
-			hs->deadline_ms = weft_stranger_spoke(
-				&hs->iface->strangers, &hs->stranger);
-	}
+	reading = h->state == WEFT_HELLO_READING;
+	weft_hello_moved(h, n);
+	if (reading && !hs->conn && h->state != WEFT_HELLO_READING)
+		hs->deadline_ms = weft_stranger_spoke(&hs->iface->strangers,
+						      &hs->stranger);
 	return 1;
 }
 
