@@ -46,7 +46,8 @@ like_tcp() # TRANSPORT [LIBRARY]: with that one loaded, too
 		--known "$WEFT_SRC/docs/dev/ucx-gtest.md" \
 		--results "$tap_tmp/tcp.json" \
 		--only "${WEFT_TEST_GTEST_ONLY-$only}" \
-		--seconds "${WEFT_TEST_GTEST_SECONDS:-$seconds}" || status=1
+		--seconds "${WEFT_TEST_GTEST_SECONDS:-$seconds}" \
+		--jobs "${WEFT_TEST_GTEST_JOBS:-1}" || status=1
 }
 
 # CUDA's modules are a release's; the libraries below them are the build's.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs UCX's own gtest for one transport and compares with another.
 
-    ucx_gtest.py GTEST OURS THEIRS [--only REGEX] [--seconds N]
+    ucx_gtest.py GTEST OURS THEIRS [--only REGEX] [--seconds N] [--jobs N]
         [--known FILE] [--results FILE]
 
 Each test that GTEST has for OURS (weft_tcp, say) is run, and its like for
@@ -16,11 +16,12 @@ for each test that differs and is not known, and one for each suite with no such
 test; the known ones that differ no longer, and the numbers at the end.
 
 The libraries are those of the build. WEFT_TEST_GTEST_PRELOAD names
-libweft_preload.so, for the tests alone. Each process of them has a fresh file
-WEFT_TEST_VERBS (tests/lib/verbs.sh).
+libweft_preload.so, for the tests alone. N processes run them at once (--jobs);
+each has a fresh file WEFT_TEST_VERBS (tests/lib/verbs.sh) of its own.
 """
 import argparse
 import collections
+import concurrent.futures
 import fnmatch
 import json
 import os
@@ -29,6 +30,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 BATCH = 120  # tests of one process: a filter is one argument
@@ -84,28 +86,36 @@ def of_transport(tests, transport, only):
 class Run:
     """the results of a list of tests, by full name"""
 
-    def __init__(self, gtest, seconds):
-        self.gtest, self.seconds = gtest, seconds
+    def __init__(self, gtest, seconds, jobs):
+        self.gtest, self.seconds, self.jobs = gtest, seconds, jobs
         self.results, self.words = {}, {}
 
     def all(self, names):
-        todo = list(names)
+        names = list(names)
+        size = max(1, min(BATCH, len(names) // (4 * self.jobs)))
+        parts = [names[i:i + size] for i in range(0, len(names), size)]
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            for _ in pool.map(self.part, parts):
+                print(f"# {len(self.results)} of {len(names)}", flush=True)
+
+    def part(self, todo):
         while todo:
-            self.batch(todo[:BATCH])
+            self.batch(todo)
             left = [n for n in todo if n not in self.results]
             if len(left) == len(todo):  # it does not even start
                 self.results[todo[0]] = "crashed"
                 left = left[1:]
             todo = left
-            print(f"# {len(self.results)} of {len(names)}", flush=True)
 
     def batch(self, names):
-        fabric = os.environ.get("WEFT_TEST_VERBS", "")
-        if os.path.exists(fabric):
-            os.remove(fabric)
+        env = environment()
+        if "WEFT_TEST_VERBS" in env:
+            env["WEFT_TEST_VERBS"] += f".{threading.get_ident()}"
+            if os.path.exists(env["WEFT_TEST_VERBS"]):
+                os.remove(env["WEFT_TEST_VERBS"])
         process = subprocess.Popen(
             [self.gtest, "--gtest_color=no", "--gtest_filter=" + ":".join(names)],
-            env=environment(), stdin=subprocess.DEVNULL,
+            env=env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             start_new_session=True)
         current, lines, rest = None, [], b""
@@ -216,6 +226,7 @@ def main():
     parser.add_argument("theirs")
     parser.add_argument("--only", default="")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--known")
     parser.add_argument("--results")
     args = parser.parse_args()
@@ -230,13 +241,13 @@ def main():
         print(f"1..0 # SKIP no test of {args.gtest} is for {args.ours}")
         return 0
     missing = [key for key in ours if key in theirs and key not in results]
-    yours = Run(args.gtest, args.seconds)
+    yours = Run(args.gtest, args.seconds, args.jobs)
     yours.all([theirs[key] for key in missing])
     results.update((key, yours.results[theirs[key]]) for key in missing)
     if args.results:
         with open(args.results, "w") as f:
             json.dump(results, f, indent=0)
-    mine = Run(args.gtest, args.seconds)
+    mine = Run(args.gtest, args.seconds, args.jobs)
     mine.all(ours.values())
     known = known_of(args.known, args.ours) if args.known else []
     return compare(ours, args.theirs, mine, results, known)
