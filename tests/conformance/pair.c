@@ -3,14 +3,10 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
-
-#include "util/log.h"
 
 const struct device_row *row;
 void (*sides_are_open)(void);
@@ -40,100 +36,14 @@ void skip_test(const char *fmt, ...)
 	_exit(77);
 }
 
-uint64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000ull + ts.tv_nsec / 1000000;
-}
-
-static void on_message(void *arg, uint8_t id, void *data, size_t len)
-{
-	struct side *s = arg;
-	struct inbox_message *m;
-
-	/* a test may look on from another thread */
-	__atomic_fetch_add(&s->messages, 1, __ATOMIC_RELAXED);
-	if (s->hook) {
-		s->hook(s, id, data, len);
-		return;
-	}
-	m = malloc(sizeof(*m) + len);
-	check(m, "out of memory");
-	m->next = NULL;
-	m->id = id;
-	m->len = len;
-	memcpy(m->data, data, len);
-	*s->last = m;
-	s->last = &m->next;
-}
-
-static void on_notify(void *arg, uint64_t tag, uint64_t size)
-{
-	struct side *s = arg;
-
-	s->notifies++;
-	s->notify_tag = tag;
-	s->notify_size = size;
-}
-
-static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
-{
-	struct side *s = arg;
-
-	(void)ep;
-	s->errors++;
-	s->error = err;
-	s->error_user = user;
-}
-
-static void on_ready(void *arg, struct weft_ep *ep, void *user)
-{
-	struct side *s = arg;
-
-	(void)ep;
-	(void)user;
-	s->readies++;
-}
-
 void side_open(struct side *s)
 {
-	struct weft_iface_cb cb = {
-		.arg = s,
-		.on_message = on_message,
-		.on_notify = on_notify,
-		.on_error = on_error,
-		.on_ready = on_ready,
-	};
-	struct weft_iface_params params = {
-		.netdev = row->netdev,
-		.family = row->family,
-		.cb = &cb,
-	};
 	static unsigned int opened;
+	const char *netdev = row->netdev;
 
 	if (opened++ % 2 && row->other)
-		params.netdev = row->other;
-	memset(s, 0, sizeof(*s));
-	s->ops = row->ops;
-	s->last = &s->first;
-	check_int(s->ops->iface_open(&params, &s->iface), 0);
-	s->ops->iface_query(s->iface, &s->attr);
-}
-
-void side_close(struct side *s)
-{
-	struct inbox_message *m;
-
-	if (s->ep)
-		s->ops->ep_destroy(s->ep);
-	s->ep = NULL;
-	s->ops->iface_close(s->iface);
-	while ((m = s->first)) {
-		s->first = m->next;
-		free(m);
-	}
+		netdev = row->other;
+	check_int(side_init(s, row->ops, netdev, row->family, 0), 0);
 }
 
 struct weft_ep *side_connect(struct side *from, const struct side *to,
@@ -195,90 +105,6 @@ void sides_mend(struct side *a, struct side *b)
 	wait_for(a, b, a->ops->ready(a->ep) && b->ops->ready(b->ep));
 }
 
-void side_progress(struct side *s)
-{
-	s->ops->progress(s->iface);
-}
-
-void both_progress(struct side *a, struct side *b)
-{
-	if (a)
-		side_progress(a);
-	if (b)
-		side_progress(b);
-}
-
-struct inbox_message *side_take(struct side *s)
-{
-	struct inbox_message *m = s->first;
-
-	if (m) {
-		s->first = m->next;
-		if (!s->first)
-			s->last = &s->first;
-	}
-	return m;
-}
-
-void run_for(struct side *a, struct side *b, unsigned int ms)
-{
-	uint64_t end = now_ms() + ms;
-
-	while (now_ms() < end) {
-		both_progress(a, b);
-	}
-}
-
-static void op_done(struct weft_op *op, int status)
-{
-	struct wait_op *w = (struct wait_op *)op;
-
-	w->done++;
-	w->status = status;
-	if (w->hook)
-		w->hook(w);
-}
-
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
-static char kept[20][256];
-static unsigned int nkept;
-
-static void on_log(void *arg, enum weft_level level, const char *file, int line,
-		   const char *text)
-{
-	(void)arg;
-	(void)file;
-	(void)line;
-	if (level > WEFT_LOG_WARN)
-		return;
-	pthread_mutex_lock(&log_lock);
-	check(nkept < sizeof(kept) / sizeof(*kept), "too many lines: %s", text);
-	snprintf(kept[nkept++], sizeof(*kept), "%s", text);
-	pthread_mutex_unlock(&log_lock);
-}
-
-void log_keep(void)
-{
-	weft_log_set_sink(on_log, NULL);
-}
-
-unsigned int log_lines(const char *part)
-{
-	unsigned int i, n = 0;
-
-	pthread_mutex_lock(&log_lock);
-	for (i = 0; i < nkept; i++)
-		n += strstr(kept[i], part) != NULL;
-	pthread_mutex_unlock(&log_lock);
-	return n;
-}
-
-void wait_op_init(struct wait_op *w)
-{
-	memset(w, 0, sizeof(*w));
-	w->op.done = op_done;
-}
-
 void send_pattern(struct side *s, struct side *other, struct weft_ep *ep,
 		  uint8_t id, size_t len, unsigned int seed)
 {
@@ -338,35 +164,6 @@ int get_wait(struct side *s, struct side *other, void *dst, size_t len,
 	wait_for(s, other, w.done);
 	check_int(w.done, 1);
 	return w.status;
-}
-
-uint8_t pattern_byte(size_t off, unsigned int seed)
-{
-	uint32_t x = (uint32_t)(off >> 2) * 2654435761u + seed * 40503u;
-
-	x ^= x >> 15;
-	return x >> (8 * (off & 3));
-}
-
-void pattern_fill(void *p, size_t len, unsigned int seed)
-{
-	uint8_t *b = p;
-	size_t i;
-
-	for (i = 0; i < len; i++)
-		b[i] = pattern_byte(i, seed);
-}
-
-void pattern_check(const char *what, const void *p, size_t len,
-		   unsigned int seed)
-{
-	const uint8_t *b = p;
-	size_t i;
-
-	for (i = 0; i < len; i++)
-		check(b[i] == pattern_byte(i, seed),
-		      "%s: byte %zu of %zu is %02x, not %02x", what, i, len,
-		      b[i], pattern_byte(i, seed));
 }
 
 void target_open(struct target *t, size_t len)

@@ -62,40 +62,28 @@ Test(dump, keys_inboxes_and_rings)
 	}
 	cr_expect(eq(uint, rings, 1));
 	nvl->mem_release(mem);
-	close_side(&a);
-	close_side(&b);
+	side_close(&a);
+	side_close(&b);
 }
 
 /* What the device without GPUs has of them: its key opens the same memory. */
 Test(dump, keys_of_tcp)
 {
 	const struct weft_dev_ops *tcp = &weft_tcp_ops;
-	struct weft_iface_attr attr;
 	const struct tcp_conn *conn;
-	struct weft_iface_cb cb;
-	const struct weft_iface_params params = {
-		.netdev = "lo",
-		.family = AF_INET,
-		.cb = &cb,
-	};
-	struct weft_ep *ep;
 
 	load_fake();
-	cr_assert(eq(int, open_side(&a), 0));
-	cb = a.iface->cb;
-	close_side(&a);
-	cr_assert(eq(int, tcp->iface_open(&params, &a.iface), 0));
-	cr_assert(eq(int, tcp->iface_open(&params, &b.iface), 0));
-	tcp->iface_query(b.iface, &attr);
-	cr_assert(eq(int, tcp->ep_create(a.iface, &attr.addr, NULL, &ep), 0));
-	conn = ((struct tcp_ep *)ep)->conn;
+	cr_assert(eq(int, side_init(&a, tcp, "lo", AF_INET, 0), 0));
+	cr_assert(eq(int, side_init(&b, tcp, "lo", AF_INET, 0), 0));
+	cr_assert(eq(int, side_dial(&a, &b), 0));
+	conn = ((struct tcp_ep *)a.ep)->conn;
 	cr_expect(smaps_undumped(((struct tcp_iface *)a.iface)->addr->key));
 	cr_expect(smaps_undumped(conn->remote_key));
-	cr_expect(eq(int, memcmp(conn->remote_key, attr.addr.key, WEFT_KEY_LEN),
+	cr_expect(eq(int,
+		     memcmp(conn->remote_key, b.attr.addr.key, WEFT_KEY_LEN),
 		     0));
-	tcp->ep_destroy(ep);
-	tcp->iface_close(a.iface);
-	tcp->iface_close(b.iface);
+	side_close(&a);
+	side_close(&b);
 }
 
 Test(dump, the_job_secret)

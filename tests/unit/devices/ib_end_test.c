@@ -13,13 +13,13 @@
 /* What completed before it was asked for rings nobody: arm() has to look. */
 Test(ib_end, arm_sees_what_is_there, .init = begin, .fini = end, .timeout = 120)
 {
-	uint64_t limit = weft_now_ms() + WAIT_MS;
+	uint64_t limit = now_ms() + WAIT_MS;
 
 	pair_up();
 	while (ib->progress(b.iface))
 		;
 	cr_assert(zero(int, send_number(&a, 0)));
-	while (ib->flush(a.ep, NULL) && weft_now_ms() < limit)
+	while (ib->flush(a.ep, NULL) && now_ms() < limit)
 		ib->progress(a.iface);
 	cr_expect(eq(int, ib->arm(b.iface), -EBUSY));
 	cr_expect(zero(uint, b.messages));
@@ -53,12 +53,12 @@ Test(ib_end, nothing_is_lost_by_closing, .init = begin, .fini = end,
 	for (n = 0; !send_number(&b, n); n++)
 		;
 	cr_assert(gt(uint, n, 1));
-	close_side(&b);
+	side_close(&b);
 	pthread_join(mender, NULL);
 	cr_expect(until(a.errors));
 	cr_expect(eq(int, a.error, -ESHUTDOWN));
 	cr_expect(eq(uint, a.messages, n));
-	cr_expect(yes(!a.disorder));
+	cr_expect(yes(!disorder));
 	pair_down();
 }
 
@@ -69,8 +69,8 @@ Test(ib_end, nothing_is_lost_by_closing, .init = begin, .fini = end,
 Test(ib_end, what_an_orderly_end_cuts_off_is_lost, .init = begin, .fini = end,
      .timeout = 120)
 {
-	struct wait_op put = { .op.done = op_done };
-	struct wait_op flush = { .op.done = op_done };
+	struct wait_op put = WAIT_OP;
+	struct wait_op flush = WAIT_OP;
 	uint8_t *src = buffer(7), *dst = buffer(0);
 	struct weft_iov iov = { src, LEN, NULL };
 	struct weft_mem *mem;
@@ -88,7 +88,7 @@ Test(ib_end, what_an_orderly_end_cuts_off_is_lost, .init = begin, .fini = end,
 		   ib->put(a.ep, &iov, 1, (uintptr_t)dst, &key, NULL, &put.op),
 		   -EINPROGRESS));
 	cr_assert(eq(int, ib->flush(a.ep, &flush.op), -EINPROGRESS));
-	close_side(&b);
+	side_close(&b);
 	cr_expect(until(a.errors));
 	cr_expect(yes(put.done && flush.done));
 	cr_expect(lt(int, put.status, 0));
@@ -102,33 +102,12 @@ Test(ib_end, what_an_orderly_end_cuts_off_is_lost, .init = begin, .fini = end,
 	free(dst);
 }
 
-/* The rogue's half of the tcp device. */
-static void deaf_message(void *arg, uint8_t id, void *data, size_t len)
-{
-	(void)arg;
-	(void)id;
-	(void)data;
-	(void)len;
-}
-
-static void rogue_turn(struct weft_iface *rogue, unsigned int times)
+static void rogue_turn(struct side *rogue, unsigned int times)
 {
 	while (times--) {
-		weft_tcp_ops.progress(rogue);
-		turn();
+		side_progress(rogue);
+		progress_all();
 	}
-}
-
-static unsigned int count(const char *text)
-{
-	const char *p = logged;
-	unsigned int n = 0;
-
-	while ((p = strstr(p, text))) {
-		p += strlen(text);
-		n++;
-	}
-	return n;
 }
 
 /* With the kernel's last event, or with none: what is told, is told once. */
@@ -149,7 +128,8 @@ static void take_out(bool event)
 	asked = fake_verbs_asked(0);
 	usleep(100000);
 	cr_expect(le(uint, fake_verbs_asked(0) - asked, 2));
-	cr_expect(eq(uint, count("reports a fatal error"), 1), "%s", logged);
+	cr_expect(eq(uint, log_lines("reports a fatal error"), 1), "%s",
+		  logged);
 	pair_down();
 }
 
@@ -168,55 +148,38 @@ Test(ib_end, a_device_is_taken_out_and_says_so, .init = begin, .fini = end,
 Test(ib_end, a_stranger_cannot_speak_for_a_peer, .init = begin, .fini = end,
      .timeout = 120)
 {
-	struct weft_iface_cb cb = {
-		.on_message = deaf_message,
-		.on_notify = on_notify,
-		.on_error = on_error,
-		.on_ready = on_ready,
-		.arg = &(struct side){ 0 },
-	};
-	const struct weft_iface_params params = {
-		.netdev = "lo",
-		.family = AF_INET,
-		.cb = &cb,
-	};
-	struct weft_iface_attr to, from;
-	struct weft_iface *rogue;
-	struct weft_ep *ep;
+	static struct side rogue;
 	struct iovec iov;
 	uint8_t msg[200];
 	unsigned int id, len, i;
 
 	pair_up();
-	ib->iface_query(a.iface, &to);
-	ib->iface_query(b.iface, &from);
-	cr_assert(zero(int, weft_tcp_ops.iface_open(&params, &rogue)));
 	cr_assert(
-		zero(int, weft_tcp_ops.ep_create(rogue, &to.addr, NULL, &ep)));
-	for (i = 0; i < 100000 && !weft_tcp_ops.ready(ep); i++)
-		rogue_turn(rogue, 1);
+		zero(int, side_init(&rogue, &weft_tcp_ops, "lo", AF_INET, 0)));
+	cr_assert(zero(int, side_dial(&rogue, &a)));
+	for (i = 0; i < 100000 && !weft_tcp_ops.ready(rogue.ep); i++)
+		rogue_turn(&rogue, 1);
 	for (id = 0; id < WEFT_MSG_IDS; id++)
 		for (len = 0; len < sizeof(msg); len++) {
 			memset(msg, (int)len, sizeof(msg));
 			/*
 			 * for the peer's first endpoint, with a nonce made up
 			 */
-			weft_put_le64(msg, weft_key_id(from.addr.key));
+			weft_put_le64(msg, weft_key_id(b.attr.addr.key));
 			weft_put_le64(msg + 8, id % 2 ? 0 : 0x1234);
 			weft_put_le32(msg + 16, 0);
 			iov.iov_base = msg;
 			iov.iov_len = len;
-			while (weft_tcp_ops.message(ep, (uint8_t)id, &iov, 1,
-						    NULL) == -EAGAIN)
-				rogue_turn(rogue, 1);
+			while (weft_tcp_ops.message(rogue.ep, (uint8_t)id, &iov,
+						    1, NULL) == -EAGAIN)
+				rogue_turn(&rogue, 1);
 		}
-	rogue_turn(rogue, 1000);
+	rogue_turn(&rogue, 1000);
 	cr_assert(zero(int, send_number(&a, 0)));
 	cr_assert(zero(int, send_number(&b, 0)));
 	cr_expect(until(a.messages == 1 && b.messages == 1));
 	cr_expect(zero(uint, a.errors + b.errors), "%s", logged);
-	weft_tcp_ops.ep_destroy(ep);
-	weft_tcp_ops.iface_close(rogue);
+	side_close(&rogue);
 	pair_down();
 }
 
@@ -244,8 +207,8 @@ Test(ib_end, memory_may_be_registered_before_any_device, .init = begin,
 	pair_up();
 	cr_expect(zero(int, put_all(src, dst, mem)));
 	cr_expect(zero(int, memcmp(src, dst, LEN)));
-	close_side(&a);
-	close_side(&b);
+	side_close(&a);
+	side_close(&b);
 	/* the registration keeps its device, and goes on with it */
 	pair_up();
 	memset(src, 9, LEN);
@@ -271,8 +234,8 @@ Test(ib_end, memory_that_cannot_be_registered_late, .init = begin, .fini = end,
 	/* the first of those that are open */
 	cr_assert(zero(int, open_side(&b, "fake1:1")));
 	cr_assert(zero(int, open_side(&a, "fake0:1")));
-	cr_assert(zero(int, connect_side(&a, &b)));
-	cr_assert(zero(int, connect_side(&b, &a)));
+	cr_assert(zero(int, side_dial(&a, &b)));
+	cr_assert(zero(int, side_dial(&b, &a)));
 	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)));
 	fake_verbs_fail_call("reg_mr");
 	cr_expect(eq(int, put_all(src, dst, mem), -EACCES));
@@ -308,7 +271,7 @@ Test(ib_end, registered_memory_is_used_as_it_is, .init = begin, .fini = end,
 	ib->mem_pack(to, key);
 	fake_verbs_fail_call("reg_mr");
 	iov.mem = from;
-	w = (struct wait_op){ .op.done = op_done };
+	w = (struct wait_op)WAIT_OP;
 	cr_assert(eq(int,
 		     ib->put(a.ep, &iov, 1, (uintptr_t)dst, key, NULL, &w.op),
 		     -EINPROGRESS));
@@ -318,7 +281,7 @@ Test(ib_end, registered_memory_is_used_as_it_is, .init = begin, .fini = end,
 	cr_expect(yes(!fake_verbs_failed()));
 	/* and what is not, is */
 	iov.mem = NULL;
-	w = (struct wait_op){ .op.done = op_done };
+	w = (struct wait_op)WAIT_OP;
 	cr_assert(eq(int, ib->get(a.ep, &iov, 1, (uintptr_t)dst, key, &w.op),
 		     -EINPROGRESS));
 	cr_expect(until(w.done));
@@ -431,7 +394,7 @@ static void send_bytes(size_t len)
 {
 	static char body[200];
 	struct iovec iov = { body, len };
-	struct wait_op w = { .op.done = op_done };
+	struct wait_op w = WAIT_OP;
 
 	cr_assert(zero(int, ib->message(a.ep, 1, &iov, 1, NULL)));
 	if (ib->flush(a.ep, &w.op))
@@ -460,8 +423,8 @@ Test(ib_end, inline_data_is_not_needed, .init = begin, .fini = end,
 	cr_assert(zero(int, open_side(&a, "fake0:1")));
 	cr_assert(zero(int, open_side(&b, "fake1:1")));
 	fake_verbs_fail_call("create_qp");
-	cr_assert(zero(int, connect_side(&a, &b)));
-	cr_assert(zero(int, connect_side(&b, &a)));
+	cr_assert(zero(int, side_dial(&a, &b)));
+	cr_assert(zero(int, side_dial(&b, &a)));
 	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)));
 	send_bytes(4);
 	cr_expect(zero(uint, fake_verbs_inlines()));
@@ -488,7 +451,6 @@ static const struct {
 static void meet(size_t i)
 {
 	struct fake_verbs_path path;
-	struct weft_iface_attr to;
 	const char *why = "";
 	bool reaches;
 
@@ -497,14 +459,13 @@ static void meet(size_t i)
 	fake_verbs_gid(1, meetings[i].roce[1], meetings[i].gid[1]);
 	cr_assert(zero(int, open_side(&a, "fake0:1")));
 	cr_assert(zero(int, open_side(&b, "fake1:1")));
-	ib->iface_query(b.iface, &to);
-	reaches = ib->reaches(a.iface, &to.addr, &why);
+	reaches = ib->reaches(a.iface, &b.attr.addr, &why);
 	cr_expect(eq(int, reaches, !meetings[i].told), "%zu: %s", i, why);
 	if (meetings[i].told)
 		cr_expect(yes(strstr(why, meetings[i].told)), "%s", why);
 	/* as after a connection by socket address, which asks nobody */
-	cr_assert(zero(int, connect_side(&a, &b)));
-	cr_assert(zero(int, connect_side(&b, &a)));
+	cr_assert(zero(int, side_dial(&a, &b)));
+	cr_assert(zero(int, side_dial(&b, &a)));
 	cr_expect(until((ib->ready(a.ep) && ib->ready(b.ep)) ||
 			(a.errors && b.errors)));
 	fake_verbs_path(&path);

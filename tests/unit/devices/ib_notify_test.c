@@ -49,16 +49,16 @@ static void fill(unsigned int round)
 static void put_one(unsigned int i, size_t len,
 		    const struct weft_notify *notify)
 {
-	const uint64_t limit = weft_now_ms() + WAIT_MS;
+	const uint64_t limit = now_ms() + WAIT_MS;
 	struct weft_iov iov = { src + i * UNIT, len, NULL };
 	int ret;
 
-	ops[i] = (struct wait_op){ .op.done = op_done };
+	ops[i] = (struct wait_op)WAIT_OP;
 	while ((ret = ib->put(a.ep, &iov, len ? 1 : 0,
 			      (uintptr_t)dst + i * UNIT, &key, notify,
 			      &ops[i].op)) == -EAGAIN &&
-	       weft_now_ms() < limit)
-		turn();
+	       now_ms() < limit)
+		progress_all();
 	cr_assert(eq(int, ret, -EINPROGRESS), "put %u", i);
 }
 
@@ -94,7 +94,7 @@ static void tell(unsigned int rounds)
 	struct weft_notify notify;
 	unsigned int round, i;
 
-	b.notified = look_at_one;
+	b.notify_hook = look_at_one;
 	for (round = 0; round < rounds; round++) {
 		fill(round);
 		for (i = 0; i < PUTS; i++) {
@@ -140,7 +140,7 @@ static void revoke_under(const struct weft_notify *notify)
 	unsigned int i;
 
 	up();
-	b.notified = look_at_one;
+	b.notify_hook = look_at_one;
 	fill(0);
 	put_one(0, UNIT, NULL); /* asks for the key */
 	cr_assert(until(ops[0].done));

@@ -19,7 +19,7 @@ static unsigned int life(void)
 	a.iface = b.iface = NULL;
 	a.ep = b.ep = NULL;
 	if (open_side(&a, "fake0:1") || open_side(&b, "fake1:1") ||
-	    connect_side(&a, &b) || connect_side(&b, &a))
+	    side_dial(&a, &b) || side_dial(&b, &a))
 		errors++;
 	if (!errors && !until((ib->ready(a.ep) && ib->ready(b.ep)) ||
 			      a.errors || b.errors))
@@ -38,8 +38,8 @@ static unsigned int life(void)
 		ib->mem_release(mem);
 	}
 	errors += a.errors + b.errors;
-	close_side(&a);
-	close_side(&b);
+	side_close(&a);
+	side_close(&b);
 	free(src);
 	free(dst);
 	return errors;
@@ -59,7 +59,7 @@ Test(ib, every_failing_call_is_told_and_leaks_nothing, .init = begin,
 	calls = fake_verbs_calls();
 	cr_assert(gt(uint, calls, 40));
 	for (n = 1; n <= calls; n++) {
-		hear_anew();
+		log_keep();
 		fake_verbs_fail(n);
 		errors = life();
 		if (!fake_verbs_failed())
@@ -87,9 +87,9 @@ Test(ib, an_endpoint_that_was_not_made_is_not_counted, .init = begin,
 	cr_assert(zero(int, open_side(&a, "fake0:1")));
 	cr_assert(zero(int, open_side(&b, "fake1:1")));
 	fake_verbs_fail_call("reg_mr");
-	cr_expect(eq(int, connect_side(&a, &b), -ENOMEM));
-	cr_assert(zero(int, connect_side(&a, &b)));
-	cr_assert(zero(int, connect_side(&b, &a)));
+	cr_expect(eq(int, side_dial(&a, &b), -ENOMEM));
+	cr_assert(zero(int, side_dial(&a, &b)));
+	cr_assert(zero(int, side_dial(&b, &a)));
 	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)));
 	fake_verbs_live(&live);
 	cr_expect(eq(uint, live.qps, 2), "they are not of one connection");
@@ -107,7 +107,7 @@ Test(ib, a_peer_that_ends_after_its_connections_is_forgotten, .init = begin,
 	ib->ep_destroy(b.ep);
 	a.ep = b.ep = NULL;
 	cr_assert(until(weft_list_empty(&peer->conns)));
-	close_side(&b);
+	side_close(&b);
 	cr_expect(until(weft_list_empty(&ib_iface(a.iface)->peers)));
 	pair_down();
 }
@@ -134,14 +134,14 @@ static void expect_said_once(const char *cause)
 /* By a call that fails, or, without one, as the adapter tells it. */
 static void fail_by(const char *call)
 {
-	uint64_t end = weft_now_ms() + WAIT_MS;
+	uint64_t end = now_ms() + WAIT_MS;
 
 	if (!call) {
 		fake_verbs_event(0, IBV_EVENT_CQ_ERR);
 		return;
 	}
 	fake_verbs_fail_call(call);
-	while (!fake_verbs_failed() && weft_now_ms() < end)
+	while (!fake_verbs_failed() && now_ms() < end)
 		ib->arm(a.iface);
 	cr_assert(yes(fake_verbs_failed()));
 }
@@ -167,8 +167,8 @@ static void fail_queue(const char *call, const char *text)
 	ib->ep_destroy(b.ep);
 	a.ep = b.ep = NULL;
 	a.errors = b.errors = 0;
-	cr_assert(zero(int, connect_side(&a, &b)));
-	cr_assert(zero(int, connect_side(&b, &a)));
+	cr_assert(zero(int, side_dial(&a, &b)));
+	cr_assert(zero(int, side_dial(&b, &a)));
 	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)), "%s", logged);
 	cr_assert(zero(int, send_number(&a, 0)));
 	cr_assert(zero(int, send_number(&b, 0)));
@@ -191,26 +191,20 @@ Test(ib, a_queue_that_fails_is_told_at_once, .init = begin, .fini = end,
 Test(ib, a_queue_that_fails_ends_its_own_connections, .init = begin,
      .fini = end, .timeout = 120)
 {
-	static struct side c;
-	uint64_t until_ms = weft_now_ms() + WAIT_MS;
-
 	cr_assert(zero(int, open_side(&c, "fake0:1")));
 	cr_assert(zero(int, open_side(&b, "fake1:1")));
-	cr_assert(zero(int, connect_side(&c, &b)));
+	cr_assert(zero(int, side_dial(&c, &b)));
 	cr_assert(zero(int, open_side(&a, "fake0:1")));
-	cr_assert(zero(int, connect_side(&a, &b)));
-	cr_assert(zero(int, connect_side(&b, &a)));
+	cr_assert(zero(int, side_dial(&a, &b)));
+	cr_assert(zero(int, side_dial(&b, &a)));
 	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)));
 	fake_verbs_event(0, IBV_EVENT_CQ_ERR);
-	while (!c.errors && weft_now_ms() < until_ms) {
-		ib->progress(c.iface);
-		turn();
-	}
+	cr_expect(until(c.errors));
 	cr_expect(eq(int, c.error, -EIO));
 	cr_assert(zero(int, send_number(&a, 0)));
 	cr_expect(until(b.messages == 1));
 	cr_expect(zero(uint, a.errors + b.errors), "%s", logged);
-	close_side(&c);
+	side_close(&c);
 	pair_down();
 }
 
@@ -256,9 +250,9 @@ Test(ib, nothing_is_received_after_the_end, .init = begin, .fini = end,
 Test(ib, no_flush_is_well_on_a_broken_connection, .init = begin, .fini = end,
      .timeout = 120)
 {
-	struct wait_op early = { .op.done = op_done };
-	struct wait_op late = { .op.done = op_done };
-	uint64_t limit = weft_now_ms() + WAIT_MS;
+	struct wait_op early = WAIT_OP;
+	struct wait_op late = WAIT_OP;
+	uint64_t limit = now_ms() + WAIT_MS;
 	struct ib_conn *conn;
 
 	pair_up();
@@ -266,7 +260,7 @@ Test(ib, no_flush_is_well_on_a_broken_connection, .init = begin, .fini = end,
 	fake_verbs_all_status(IBV_WC_GENERAL_ERR);
 	cr_assert(zero(int, send_number(&a, 0)));
 	cr_assert(eq(int, ib->flush(a.ep, &early.op), -EINPROGRESS));
-	while (!conn->broken && weft_now_ms() < limit)
+	while (!conn->broken && now_ms() < limit)
 		ib->arm(a.iface); /* gathers, and calls nobody back */
 	cr_assert(eq(int, conn->broken, -EIO));
 	cr_assert(zero(uint, conn->user_used));
@@ -285,7 +279,7 @@ Test(ib, no_flush_is_well_on_a_broken_connection, .init = begin, .fini = end,
 Test(ib, a_queue_pair_that_cannot_be_ended, .init = begin, .fini = end,
      .timeout = 120)
 {
-	struct wait_op w = { .op.done = op_done };
+	struct wait_op w = WAIT_OP;
 	uint8_t *src = buffer(7), *dst = buffer(0);
 	struct weft_iov iov = { src, LEN, NULL };
 	uint8_t key[WEFT_RKEY_MAX];
@@ -339,7 +333,7 @@ Test(ib, errors_of_the_adapter, .init = begin, .fini = end, .timeout = 120)
 	size_t i;
 
 	for (i = 0; i < sizeof(statuses) / sizeof(*statuses); i++) {
-		hear_anew();
+		log_keep();
 		pair_up();
 		cr_assert(zero(
 			int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));

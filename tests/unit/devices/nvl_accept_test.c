@@ -46,8 +46,8 @@ static void begin(void)
 
 static void finish(void)
 {
-	close_side(&a);
-	close_side(&b);
+	side_close(&a);
+	side_close(&b);
 	end_folder();
 }
 
@@ -84,32 +84,32 @@ static bool ever_sleeps(void)
 /* As a program that does nothing before it is woken. */
 static void meet_asleep(void)
 {
-	const uint64_t end = weft_now_ms() + WAIT_MS;
+	const uint64_t end = now_ms() + WAIT_MS;
 	struct pollfd p = { .fd = nvl->event_fd(a.iface), .events = POLLIN };
 
 	while (!nvl->ready(b.ep)) {
 		nvl->progress(b.iface);
 		if (poll(&p, 1, 0) == 1)
 			sleeps();
-		cr_assert(lt(u64, weft_now_ms(), end), "never accepted");
+		cr_assert(lt(u64, now_ms(), end), "never accepted");
 		cr_assert(eq(uint, a.errors + b.errors, 0));
 	}
 }
 
 Test(nvl_accept, descriptors_run_out)
 {
-	cr_assert(eq(int, connect_side(&b, &a), 0));
+	cr_assert(eq(int, side_dial(&b, &a), 0));
 	while ((fds[nfds] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
 		nfds++;
 	cr_assert(eq(int, errno, EMFILE));
 	cr_expect(ever_sleeps(), "it is woken again and again");
-	cr_expect(eq(uint, said("raise the limit"), 1));
+	cr_expect(eq(uint, log_lines("raise the limit"), 1));
 	cr_expect(ever_sleeps());
-	cr_expect(eq(uint, said(""), 1));
+	cr_expect(eq(uint, log_lines(""), 1));
 	cr_assert(eq(int, nvl->ready(b.ep), 0));
 	let_go();
 	meet_asleep();
-	cr_expect(eq(uint, said(""), 1));
+	cr_expect(eq(uint, log_lines(""), 1));
 }
 
 /* One more that connects to a, if there is room, and says nothing. */
@@ -142,13 +142,13 @@ static void among_strangers(bool leave)
 	while (nfds < 160)
 		if (!stranger())
 			sleeps();
-	cr_assert(eq(int, connect_side(&b, &a), 0));
+	cr_assert(eq(int, side_dial(&b, &a), 0));
 	cr_expect(ever_sleeps(), "it is woken again and again");
 	cr_assert(eq(int, nvl->ready(b.ep), 0));
 	if (leave)
 		let_go();
 	meet_asleep();
-	cr_expect(eq(uint, said(""), 0));
+	cr_expect(eq(uint, log_lines(""), 0));
 	let_go();
 }
 
@@ -191,19 +191,19 @@ Test(nvl_accept, proven_peers_are_bounded)
 		meet(&b, &a);
 		first[i] = b.ep;
 	}
-	cr_expect(eq(uint, said(""), 0));
-	cr_assert(eq(int, connect_side(&b, &a), 0));
+	cr_expect(eq(uint, log_lines(""), 0));
+	cr_assert(eq(int, side_dial(&b, &a), 0));
 	wait_for(b.errors);
 	cr_expect(eq(int, b.error, -ECONNREFUSED));
 	nvl->ep_destroy(b.ep);
-	cr_expect(eq(uint, said("turned away on 'nvlink'"), 1));
-	cr_expect(eq(uint, said(""), 1));
+	cr_expect(eq(uint, log_lines("turned away on 'nvlink'"), 1));
+	cr_expect(eq(uint, log_lines(""), 1));
 	cr_expect(eq(uint, b.errors, 1), "of the last one alone");
 	/* whoever leaves makes room for another */
 	nvl->ep_destroy(first[0]);
 	do {
 		b.errors = 0;
-		cr_assert(eq(int, connect_side(&b, &a), 0));
+		cr_assert(eq(int, side_dial(&b, &a), 0));
 		wait_for(b.errors || nvl->ready(b.ep));
 		if (b.errors)
 			nvl->ep_destroy(b.ep);

@@ -92,7 +92,7 @@ static void a_ring(unsigned int i)
 
 	setenv(FAKE_CUDA_NODES, first ? "10" : "01", 1);
 	load_fake();
-	if (open_side(&a) || open_side(&b) || connect_side(&a, &b))
+	if (open_side(&a) || open_side(&b) || side_dial(&a, &b))
 		_exit(1);
 	src = fake.fake_cuda_malloc(!first, 4096);
 	dst = fake.fake_cuda_malloc(first, 4096);
@@ -108,11 +108,10 @@ static void a_ring(unsigned int i)
 
 static unsigned int wait_told(unsigned int i)
 {
-	const uint64_t end = weft_now_ms() + WAIT_MS;
+	const uint64_t end = now_ms() + WAIT_MS;
 
 	while (!atomic_load(&told->units[i])) {
-		cr_assert(lt(u64, weft_now_ms(), end), "process %u: nothing",
-			  i);
+		cr_assert(lt(u64, now_ms(), end), "process %u: nothing", i);
 		cr_assert(eq(int, waitpid(pids[i], NULL, WNOHANG), 0),
 			  "process %u has ended", i);
 		usleep(1000);

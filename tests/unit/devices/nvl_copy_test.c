@@ -41,9 +41,9 @@ static void pair_up(void)
 static void part(void)
 {
 	nvl->mem_release(mem);
-	close_side(&a);
-	close_side(&b);
-	cr_expect(eq(uint, said(""), 0));
+	side_close(&a);
+	side_close(&b);
+	cr_expect(eq(uint, log_lines(""), 0));
 }
 
 /* In sixteen pieces; which of the two calls were made. */
@@ -101,7 +101,7 @@ Test(nvl_copy, a_batch_that_is_refused)
 Test(nvl_copy, a_flag_that_is_far_behind)
 {
 	const uint32_t far = 0x80000010;
-	struct wait_op w = { .op.done = op_done };
+	struct wait_op w = WAIT_OP;
 	struct weft_iov iov;
 	struct nvl_gpu *gpu;
 	struct nvl_stream *st;
@@ -122,7 +122,7 @@ Test(nvl_copy, a_flag_that_is_far_behind)
 		     nvl->put(a.ep, &iov, 1, (uintptr_t)to, &key, NULL, &w.op),
 		     -EINPROGRESS));
 	for (i = 0; i < 100; i++)
-		turn();
+		progress_all();
 	for (i = 0; i < NVL_STREAMS; i++) {
 		st = &gpu->streams[i];
 		busy += atomic_load(&st->issued) != *st->flag + far;

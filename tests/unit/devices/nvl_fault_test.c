@@ -32,16 +32,16 @@ static void finish(void)
 TestSuite(nvl_fault, .init = begin, .fini = finish, .timeout = 600);
 
 /* As a program that sleeps until something happens. */
-static void sleep_until(const bool *done)
+static void sleep_until(const unsigned int *done)
 {
-	const uint64_t end = weft_now_ms() + WAIT_MS;
+	const uint64_t end = now_ms() + WAIT_MS;
 	struct pollfd fds[2] = {
 		{ .fd = nvl->event_fd(a.iface), .events = POLLIN },
 		{ .fd = nvl->event_fd(b.iface), .events = POLLIN },
 	};
 
 	for (;;) {
-		turn();
+		progress_all();
 		if (*done || a.errors || b.errors)
 			return;
 		if (nvl->arm(a.iface) || nvl->arm(b.iface))
@@ -49,14 +49,14 @@ static void sleep_until(const bool *done)
 		cr_assert(ne(int, poll(fds, 2, WAIT_MS), 0),
 			  "nobody wakes it: '%s' failed",
 			  fake.fake_cuda_failed());
-		cr_assert(lt(u64, weft_now_ms(), end), "'%s' failed: no end",
+		cr_assert(lt(u64, now_ms(), end), "'%s' failed: no end",
 			  fake.fake_cuda_failed());
 	}
 }
 
 static int put_asleep(uint8_t *src, uint8_t *dst, const void *key)
 {
-	struct wait_op w = { .op.done = op_done };
+	struct wait_op w = WAIT_OP;
 	struct weft_iov iov = { src, LEN, NULL };
 	int ret;
 
@@ -116,8 +116,8 @@ static unsigned int life(int fail)
 	unsigned int errors = 0;
 
 	fake.fake_cuda_fail_at(fail, WEFT_CU_OPERATING_SYSTEM);
-	if (open_side(&a) || open_side(&b) || connect_side(&a, &b) ||
-	    connect_side(&b, &a))
+	if (open_side(&a) || open_side(&b) || side_dial(&a, &b) ||
+	    side_dial(&b, &a))
 		errors++;
 	if (!errors)
 		wait_for((nvl->ready(a.ep) && nvl->ready(b.ep)) || a.errors ||
@@ -138,8 +138,8 @@ static unsigned int life(int fail)
 	if (plain)
 		nvl->mem_release(plain);
 	errors += a.errors + b.errors;
-	close_side(&a);
-	close_side(&b);
+	side_close(&a);
+	side_close(&b);
 	return errors;
 }
 
@@ -156,7 +156,7 @@ static void load(void)
 	vmm = fake.fake_cuda_vmm(1, LEN);
 	host = malloc(LEN);
 	cr_assert(zero(uint, life(0)));
-	cr_assert(zero(uint, said("")));
+	cr_assert(zero(uint, log_lines("")));
 	fds = count_fds();
 	fake.fake_cuda_live(&before);
 }
@@ -166,8 +166,8 @@ static void look(unsigned int errors, const char *name, int n)
 	struct fake_cuda_live after;
 
 	/* once per process, most of it */
-	cr_expect(yes(!errors || said("")), "%s, %d: nothing was logged", name,
-		  n);
+	cr_expect(yes(!errors || log_lines("")), "%s, %d: nothing was logged",
+		  name, n);
 	fake.fake_cuda_live(&after);
 	cr_expect(memcmp(&before, &after, sizeof(before)) == 0,
 		  "%s, %d: something lives on", name, n);
@@ -235,18 +235,18 @@ static void start(struct wait_op *w, uint8_t *src, uint8_t *dst,
 	struct weft_iov iov = { src, 4096, NULL };
 	int i;
 
-	*w = (struct wait_op){ .op.done = op_done };
+	*w = (struct wait_op)WAIT_OP;
 	cr_assert(eq(int,
 		     nvl->put(a.ep, &iov, 1, (uintptr_t)dst, key, NULL, &w->op),
 		     -EINPROGRESS));
 	for (i = 0; i < 8; i++)
-		turn();
+		progress_all();
 }
 
 static void sleep_on(void)
 {
 	while (nvl->arm(a.iface))
-		turn();
+		progress_all();
 }
 
 /*
@@ -266,7 +266,7 @@ Test(nvl_fault, who_has_rung_rings_no_more)
 	gpu1 = fake.fake_cuda_malloc(1, LEN);
 	cr_assert(eq(int, open_side(&a), 0));
 	cr_assert(eq(int, open_side(&b), 0));
-	cr_assert(eq(int, connect_side(&a, &b), 0));
+	cr_assert(eq(int, side_dial(&a, &b), 0));
 	wait_for(nvl->ready(a.ep));
 	cr_assert(
 		eq(int, nvl->mem_register(gpu1, LEN, WEFT_MEM_CUDA, &mem), 0));
@@ -292,6 +292,6 @@ Test(nvl_fault, who_has_rung_rings_no_more)
 	atomic_store(&hold, false);
 	wait_for(w[2].done);
 	nvl->mem_release(mem);
-	close_side(&a);
-	close_side(&b);
+	side_close(&a);
+	side_close(&b);
 }

@@ -18,9 +18,9 @@ static void begin(void)
 
 static void finish(void)
 {
-	close_side(&a);
-	close_side(&b);
-	close_side(&c);
+	side_close(&a);
+	side_close(&b);
+	side_close(&c);
 	end_folder();
 }
 
@@ -36,8 +36,8 @@ static void pair_up(void)
 {
 	cr_assert(eq(int, open_side(&a), 0));
 	cr_assert(eq(int, open_side(&b), 0));
-	cr_assert(eq(int, connect_side(&a, &b), 0));
-	cr_assert(eq(int, connect_side(&b, &a), 0));
+	cr_assert(eq(int, side_dial(&a, &b), 0));
+	cr_assert(eq(int, side_dial(&b, &a), 0));
 	wait_for(nvl->ready(a.ep) && nvl->ready(b.ep));
 	from0 = fake.fake_cuda_malloc(0, LEN);
 	from1 = fake.fake_cuda_malloc(1, LEN);
@@ -67,8 +67,7 @@ static int put_from(uint8_t *src)
 /* Handed over together. */
 static void put_two(uint8_t *one, uint8_t *two, size_t len)
 {
-	struct wait_op w[2] = { { .op.done = op_done },
-				{ .op.done = op_done } };
+	struct wait_op w[2] = { WAIT_OP, WAIT_OP };
 	struct weft_iov iov[2] = { { one, len, NULL }, { two, len, NULL } };
 
 	memset(one, 0x11, len);
@@ -132,7 +131,7 @@ static unsigned int questions(void)
 
 static int put_known(struct weft_mem *source, uint8_t *src, size_t len)
 {
-	struct wait_op w = { .op.done = op_done };
+	struct wait_op w = WAIT_OP;
 	struct weft_iov iov = { src, len, source };
 
 	memset(src, 0x3c, len);
@@ -163,7 +162,7 @@ Test(nvl_gpus, what_kernels_wait_for_passes_kernels)
 	cr_expect(eq(uint, questions(), asked));
 	cr_expect(eq(int, staged(a.ep), WEFT_STAGING_HOST));
 	fake.fake_cuda_kernels(false);
-	cr_expect(eq(uint, said(""), 0));
+	cr_expect(eq(uint, log_lines(""), 0));
 	nvl->mem_release(source);
 	nvl->mem_release(mem);
 }
@@ -176,26 +175,26 @@ Test(nvl_gpus, a_context_of_our_own)
 	pair_for_kernels();
 	fake.fake_cuda_refuse("cuCtxCreate_v2", WEFT_CU_OUT_OF_MEMORY);
 	cr_expect(eq(int, prepare(a.ep, from0), -ENOMEM));
-	cr_expect(eq(uint, said("cannot make a CUDA context"), 1));
+	cr_expect(eq(uint, log_lines("cannot make a CUDA context"), 1));
 	fake.fake_cuda_refuse("cuCtxCreate_v2", 0);
 	wait_for(prepare(a.ep, from0) == 0);
 	wait_for(prepare(b.ep, from0) == 0);
 	fake.fake_cuda_live(&live);
 	cr_expect(eq(uint, live.contexts, 1));
 	nvl->mem_release(mem);
-	close_side(&a);
+	side_close(&a);
 	fake.fake_cuda_live(&live);
 	cr_expect(eq(uint, live.contexts, 1));
-	close_side(&b);
+	side_close(&b);
 	fake.fake_cuda_live(&live);
 	cr_expect(eq(uint, live.contexts, 0));
 }
 
 static void *let_unmap(void *arg)
 {
-	const uint64_t end = weft_now_ms() + WAIT_MS;
+	const uint64_t end = now_ms() + WAIT_MS;
 
-	while (!fake.fake_cuda_stalled() && weft_now_ms() < end)
+	while (!fake.fake_cuda_stalled() && now_ms() < end)
 		usleep(1000);
 	usleep(20000);
 	fake.fake_cuda_stall(NULL);
@@ -213,7 +212,7 @@ Test(nvl_gpus, closing_waits_for_the_thread_that_unmaps)
 	wait_for(prepare(a.ep, from0) == 0);
 	fake.fake_cuda_stall("cuMemHostUnregister");
 	cr_assert(eq(int, pthread_create(&thread, NULL, let_unmap, NULL), 0));
-	close_side(&a);
+	side_close(&a);
 	fake.fake_cuda_live(&after);
 	pthread_join(thread, NULL);
 	cr_expect(eq(uint, after.pinned, before.pinned));
@@ -228,7 +227,7 @@ Test(nvl_gpus, the_end_of_a_peer_waits_for_no_kernel)
 
 	cr_assert(eq(int, open_side(&a), 0));
 	fake.fake_cuda_live(&before);
-	close_side(&a);
+	side_close(&a);
 	pair_for_kernels();
 	make_ready(from0);
 	cr_expect(eq(int, put_from(from0), WEFT_STAGING_HOST));
@@ -241,7 +240,7 @@ Test(nvl_gpus, the_end_of_a_peer_waits_for_no_kernel)
 	wait_for(a.errors == 1);
 	wait_for(fake.fake_cuda_stalled() == 1);
 	fake.fake_cuda_stall(NULL);
-	close_side(&a);
+	side_close(&a);
 	fake.fake_cuda_free(dst);
 	fake.fake_cuda_live(&now);
 	cr_expect(eq(uint, now.pinned, before.pinned));
@@ -252,7 +251,7 @@ Test(nvl_gpus, the_end_of_a_peer_waits_for_no_kernel)
 /* What it still copies from is not freed before it is back (seen by ASan). */
 Test(nvl_gpus, an_engine_that_comes_back_after_the_watchdog)
 {
-	struct wait_op w = { .op.done = op_done };
+	struct wait_op w = WAIT_OP;
 	struct weft_iov iov = { NULL, LEN, NULL };
 	struct nvl_conn *conn;
 
@@ -292,10 +291,10 @@ Test(nvl_gpus, a_budget_that_is_used_up)
 	cr_assert(eq(int, put_from(from0), WEFT_STAGING_GPU));
 
 	before = fake.fake_cuda_called("cuDeviceGetUuid_v2");
-	start = weft_now_ms();
+	start = now_ms();
 	do {
 		cr_assert(eq(int, put_checked(&c, from0, dst, 4096, &key), 0));
-		ms = weft_now_ms() - start;
+		ms = now_ms() - start;
 	} while (ms < 1000);
 	cr_expect(eq(int, staged(c.ep), WEFT_STAGING_HOST));
 	/* the budget's owner looks for its name each time that it is asked */
@@ -304,14 +303,13 @@ Test(nvl_gpus, a_budget_that_is_used_up)
 	cr_expect(gt(uint, asked, 1));
 	cr_expect(le(uint, asked, most), "asked %u times in %u ms", asked,
 		  (unsigned int)ms);
-	cr_expect(eq(uint, said("WEFT_NVL_BUDGET"), 1));
-	cr_expect(eq(uint, said(""), 1));
+	cr_expect(eq(uint, log_lines("WEFT_NVL_BUDGET"), 1));
+	cr_expect(eq(uint, log_lines(""), 1));
 
 	/* the other one's ring goes back, and is had */
-	close_side(&a);
-	start = weft_now_ms();
-	while (staged(c.ep) != WEFT_STAGING_GPU &&
-	       weft_now_ms() - start < WAIT_MS)
+	side_close(&a);
+	start = now_ms();
+	while (staged(c.ep) != WEFT_STAGING_GPU && now_ms() - start < WAIT_MS)
 		cr_assert(eq(int, put_checked(&c, from0, dst, 4096, &key), 0));
 	cr_expect(eq(int, staged(c.ep), WEFT_STAGING_GPU));
 	nvl->mem_release(mem);

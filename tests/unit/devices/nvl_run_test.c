@@ -58,7 +58,7 @@ Test(nvl_run, is_made_for_this_user_alone)
 	cr_expect(eq(uint, st.st_mode, S_IFDIR | 0700));
 	cr_expect(eq(uint, st.st_uid, geteuid()));
 	cr_expect(there("cookie"));
-	cr_expect(eq(uint, said(""), 0));
+	cr_expect(eq(uint, log_lines(""), 0));
 }
 
 /* It is said once, what to do about it, and nothing is written there. */
@@ -67,7 +67,7 @@ static void refused(void)
 	run = nvl_run_open();
 	cr_expect(eq(ptr, run, NULL));
 	cr_expect(not(there("cookie")));
-	cr_expect(eq(uint, said("WEFT_RUN_DIR"), 1));
+	cr_expect(eq(uint, log_lines("WEFT_RUN_DIR"), 1));
 }
 
 Test(nvl_run, behind_a_symbolic_link)
@@ -84,7 +84,7 @@ Test(nvl_run, open_to_others)
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	cr_assert(eq(int, chmod(sub, 0755), 0));
 	refused();
-	cr_expect(eq(uint, said("not a folder of this user alone"), 1));
+	cr_expect(eq(uint, log_lines("not a folder of this user alone"), 1));
 }
 
 Test(nvl_run, of_another_user)
@@ -94,7 +94,7 @@ Test(nvl_run, of_another_user)
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	cr_assert(eq(int, chown(sub, 12345, 12345), 0));
 	refused();
-	cr_expect(eq(uint, said("owner 12345"), 1));
+	cr_expect(eq(uint, log_lines("owner 12345"), 1));
 }
 
 Test(nvl_run, no_folder_at_all)
@@ -110,10 +110,10 @@ static void cookie_refused(const char *why)
 {
 	run = nvl_run_open();
 	cr_expect(eq(ptr, run, NULL));
-	cr_expect(eq(uint, said("/cookie'"), 1));
-	cr_expect(eq(uint, said(why), 1));
-	cr_expect(eq(uint, said("remove it"), 1));
-	cr_expect(eq(uint, said(""), 1), "and not that it be mounted");
+	cr_expect(eq(uint, log_lines("/cookie'"), 1));
+	cr_expect(eq(uint, log_lines(why), 1));
+	cr_expect(eq(uint, log_lines("remove it"), 1));
+	cr_expect(eq(uint, log_lines(""), 1), "and not that it be mounted");
 }
 
 Test(nvl_run, a_cookie_that_is_a_fifo, .timeout = 10)
@@ -170,7 +170,7 @@ Test(nvl_run, a_lock_that_is_a_fifo, .timeout = 10)
 	cr_assert(run != NULL);
 	cr_expect(there("l-0123456789abcdef"), "not ours to remove");
 	cr_expect(lt(int, nvl_run_listen(run, 0x0123456789abcdef), 0));
-	cr_expect(eq(uint, said("cannot lock"), 1));
+	cr_expect(eq(uint, log_lines("cannot lock"), 1));
 	cr_expect(
 		eq(int, nvl_run_open_file(run, "l-0123456789abcdef"), -EINVAL));
 }
@@ -207,7 +207,7 @@ static void sweep(bool stays)
 	cr_assert(run != NULL);
 	cr_expect(eq(int, there(SOCK), stays));
 	cr_expect(eq(int, there(LOCK), stays));
-	cr_expect(eq(uint, said(""), 0));
+	cr_expect(eq(uint, log_lines(""), 0));
 }
 
 Test(nvl_run, a_killed_process_is_swept_away)
@@ -354,16 +354,16 @@ Test(nvl_run, a_socket_that_may_not_be_dialled)
 		cr_expect(not(nvl->reaches(a.iface, &addr, &why)));
 	cr_assert(why != NULL);
 	cr_expect(strstr(why, "may not be dialled") != NULL);
-	cr_expect(eq(uint, said("SELinux"), 1));
-	cr_expect(eq(uint, said("AppArmor"), 1));
-	cr_expect(eq(uint, said(""), 1));
+	cr_expect(eq(uint, log_lines("SELinux"), 1));
+	cr_expect(eq(uint, log_lines("AppArmor"), 1));
+	cr_expect(eq(uint, log_lines(""), 1));
 	/* and whoever does not ask before is told */
 	cr_assert(eq(int, nvl->ep_create(a.iface, &addr, NULL, &a.ep), 0));
 	wait_for(a.errors);
 	cr_expect(eq(int, a.error, -EACCES));
-	cr_expect(eq(uint, said(""), 1));
-	close_side(&a);
-	close_side(&b);
+	cr_expect(eq(uint, log_lines(""), 1));
+	side_close(&a);
+	side_close(&b);
 	if (!getuid())
 		cr_assert(eq(int, seteuid(0), 0));
 }
@@ -388,13 +388,13 @@ Test(nvl_run, a_peer_that_was_asked_is_met_as_ever)
 	dials = 0;
 	for (i = 0; i < 1000; i++) {
 		cr_assert(nvl->reaches(a.iface, &addr, NULL));
-		turn();
+		progress_all();
 	}
 	cr_expect(eq(uint, dials, 1));
 	cr_assert(eq(int, nvl->ep_create(a.iface, &addr, NULL, &a.ep), 0));
 	wait_for(nvl->ready(a.ep));
 	cr_expect(eq(uint, a.errors + b.errors, 0));
-	cr_expect(eq(uint, said(""), 0));
-	close_side(&a);
-	close_side(&b);
+	cr_expect(eq(uint, log_lines(""), 0));
+	side_close(&a);
+	side_close(&b);
 }

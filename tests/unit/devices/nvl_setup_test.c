@@ -25,8 +25,8 @@ static void begin(void)
 
 static void finish(void)
 {
-	close_side(&a);
-	close_side(&b);
+	side_close(&a);
+	side_close(&b);
 	end_folder();
 }
 
@@ -68,7 +68,7 @@ static void thousand_messages(void)
 	for (i = 0; i < 1000; i++) {
 		wait_for((r = nvl->message(a.ep, 1, &iov, 1, NULL)) != -EAGAIN);
 		cr_assert(eq(int, r, 0));
-		turn();
+		progress_all();
 	}
 }
 
@@ -125,14 +125,14 @@ static void takes_no_context(uint8_t *p)
 	uint8_t host[64] = { 0 };
 	struct weft_iov iov = { p, sizeof(host), NULL };
 	struct weft_mem *mem = NULL, *plain;
-	struct wait_op w = { .op.done = op_done };
+	struct wait_op w = WAIT_OP;
 	uint8_t key[WEFT_RKEY_MAX];
 	void *current = &mem;
 	int r;
 
 	cr_expect(eq(int, nvl->mem_register(p, LEN, WEFT_MEM_CUDA, &mem),
 		     -ENODEV));
-	cr_expect(eq(uint, said("belongs to no CUDA context"), 1));
+	cr_expect(eq(uint, log_lines("belongs to no CUDA context"), 1));
 	cr_expect(lt(int, prepare(a.ep, p), 0));
 	cr_expect(lt(int, prepare(a.ep, p), 0));
 	/* nor for a transfer of it, which fails */
@@ -196,7 +196,7 @@ static struct {
 /* Offers its memory on GPU @me, and writes to the other's. */
 static void exchange(int me, struct weft_mem **mem)
 {
-	struct wait_op w = { .op.done = op_done };
+	struct wait_op w = WAIT_OP;
 	struct weft_iface_attr attr;
 	struct weft_iov iov = { NULL, LEN, NULL };
 	uint8_t *dst;
@@ -236,7 +236,7 @@ static pid_t start_peer(void)
 	cr_assert(eq(int, open_side(&a), 0));
 	exchange(1, &mem);
 	for (;;)
-		turn();
+		progress_all();
 }
 
 /* Of a budget of one unit on GPU @phys; both processes use it up. */
@@ -286,7 +286,7 @@ Test(nvl_setup, a_killed_peer_leaves_nothing)
 	wait_for(a.errors);
 	nvl->ep_destroy(a.ep);
 	a.ep = NULL;
-	turn();
+	progress_all();
 	fake.fake_cuda_live(&after);
 	cr_expect(eq(uint, after.maps, before.maps));
 	cr_expect(eq(uint, after.handles, before.handles));
@@ -295,7 +295,7 @@ Test(nvl_setup, a_killed_peer_leaves_nothing)
 	cr_expect(unit_is_free(run, 0));
 	cr_expect(unit_is_free(run, 1));
 	nvl->mem_release(mem);
-	close_side(&a);
+	side_close(&a);
 	fake.fake_cuda_live(&after);
 	cr_expect(eq(int, memcmp(&before, &after, sizeof(before)), 0),
 		  "something lives on");
@@ -325,10 +325,10 @@ Test(nvl_setup, an_endpoint_that_was_not_made_is_not_counted)
 	cr_assert(zero(int, open_side(&a)));
 	cr_assert(zero(int, open_side(&b)));
 	no_mmap = true;
-	cr_expect(eq(int, connect_side(&a, &b), -ENOMEM));
+	cr_expect(eq(int, side_dial(&a, &b), -ENOMEM));
 	no_mmap = false;
-	cr_assert(zero(int, connect_side(&a, &b)));
-	cr_assert(zero(int, connect_side(&b, &a)));
+	cr_assert(zero(int, side_dial(&a, &b)));
+	cr_assert(zero(int, side_dial(&b, &a)));
 	wait_for(nvl->ready(a.ep) && nvl->ready(b.ep));
 	conns = &((struct nvl_iface *)a.iface)->conns;
 	cr_expect(conns->next->next == conns, "more than one connection");
@@ -346,7 +346,7 @@ Test(nvl_setup, an_illegal_change_of_state_is_logged_and_not_made)
 	conn = ((struct nvl_ep *)a.ep)->conn;
 	nvl_conn_set_state(conn, NVL_CONN_WAITING);
 	cr_expect(eq(int, conn->state, NVL_CONN_OPEN));
-	cr_expect(eq(uint, said("is open and cannot become waiting"), 1));
+	cr_expect(eq(uint, log_lines("is open and cannot become waiting"), 1));
 }
 
 /* ---- memory that is not there ------------------------------------------- */
@@ -376,7 +376,7 @@ Test(nvl_setup, a_ring_of_host_memory_is_there_or_not_made)
 	close(m.fd);
 	lacking = ENOSPC;
 	cr_expect(eq(int, nvl_map_host_make(&m, 4 << 20), -ENOSPC));
-	cr_expect(eq(uint, said("cannot set up a ring"), 1));
+	cr_expect(eq(uint, log_lines("cannot set up a ring"), 1));
 	/* a sandbox that cannot say is not worse off than before */
 	lacking = EOPNOTSUPP;
 	cr_assert(zero(int, nvl_map_host_make(&m, 4 << 20)));
@@ -398,11 +398,11 @@ Test(nvl_setup, an_inbox_is_there_or_not_made)
 	close(fd);
 	lacking = ENOSPC;
 	cr_expect(eq(int, nvl_inbox_make(&box, &fd), -ENOSPC));
-	cr_expect(eq(uint, said("324 KiB of shared memory"), 1));
+	cr_expect(eq(uint, log_lines("324 KiB of shared memory"), 1));
 	/* and the endpoint hears of it */
 	cr_assert(zero(int, open_side(&a)));
 	cr_assert(zero(int, open_side(&b)));
-	cr_assert(zero(int, connect_side(&b, &a)));
+	cr_assert(zero(int, side_dial(&b, &a)));
 	wait_for(b.errors);
 	cr_expect(eq(int, b.error, -ENOSPC));
 }

@@ -25,8 +25,8 @@ static void transfer(struct fake_cuda_live *during)
 	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, &mem), 0));
 	cr_assert(eq(int, nvl->mem_register(src, LEN, WEFT_MEM_CUDA, &own), 0));
 	nvl->mem_pack(mem, &key);
-	cr_assert(eq(int, connect_side(&a, &b), 0));
-	cr_assert(eq(int, connect_side(&b, &a), 0));
+	cr_assert(eq(int, side_dial(&a, &b), 0));
+	cr_assert(eq(int, side_dial(&b, &a), 0));
 	wait_for(nvl->ready(a.ep) && nvl->ready(b.ep));
 	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &key), 0));
 	cr_assert(eq(int, get_checked(&a, back, dst, LEN, &key), 0));
@@ -43,8 +43,8 @@ static void transfer(struct fake_cuda_live *during)
 	nvl->mem_release(mem);
 	nvl->mem_release(own);
 	nvl->mem_release(buf);
-	close_side(&a);
-	close_side(&b);
+	side_close(&a);
+	side_close(&b);
 	cr_assert(eq(uint, a.errors + b.errors, 0));
 }
 
@@ -56,8 +56,8 @@ static void not_shared(void)
 	transfer(&during);
 	cr_assert(eq(uint, during.handles, 1));
 	cr_assert(eq(uint, during.maps, 1));
-	cr_assert(eq(uint, said(the_line), 1));
-	cr_assert(eq(uint, said(""), 1));
+	cr_assert(eq(uint, log_lines(the_line), 1));
+	cr_assert(eq(uint, log_lines(""), 1));
 }
 
 static void shared(void)
@@ -66,7 +66,7 @@ static void shared(void)
 
 	transfer(&during);
 	cr_assert(gt(uint, during.maps, 1));
-	cr_assert(eq(uint, said(""), 0));
+	cr_assert(eq(uint, log_lines(""), 0));
 }
 
 Test(nvl_share, without_mps_and_mig)

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The sides that unit tests of a device have, for Criterion. */
+#ifndef WEFT_TESTS_UNIT_SIDES_H
+#define WEFT_TESTS_UNIT_SIDES_H
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "tests/lib/pair.h"
+
+extern struct side a, b, c;
+/* Progresses those that are open. */
+void progress_all(void);
+
+/* For Criterion, whose arguments may not begin with an operator. */
+static inline bool yes(bool it_is)
+{
+	return it_is;
+}
+
+/* False: not within WAIT_MS. */
+#define until(cond) yes(step_until(progress_all(), cond))
+
+#endif
