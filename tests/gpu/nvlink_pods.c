@@ -44,8 +44,8 @@ static void one_put(struct buf *src, struct buf *dst, int from, size_t off,
 		    size_t len, uint64_t seed, int way)
 {
 	struct weft_notify n = { seed };
-	unsigned int m = messages, k = notifies;
-	struct wop w;
+	unsigned int m = side.messages, k = side.notifies;
+	struct wait_op w;
 
 	if (me == from)
 		gpumem_fill(src->p, off, len, seed);
@@ -55,14 +55,14 @@ static void one_put(struct buf *src, struct buf *dst, int from, size_t off,
 	if (me == from) {
 		start(&w, false, src->p + off, len, dst->theirs.addr + off,
 		      &dst->theirs.key, way == 0 ? &n : NULL);
-		ops->fence(ep);
+		ops->fence(side.ep);
 		if (way == 1)
 			message(1);
 		wait_until(w.done);
 		if (way == 2)
 			message(2);
 	} else {
-		wait_until(way == 0 ? notifies != k : messages != m);
+		wait_until(way == 0 ? side.notifies != k : side.messages != m);
 		verify(dst, off, len, seed, "put");
 		if (off)
 			verify(dst, 0, off, POISON, "before a put");
@@ -147,7 +147,7 @@ static void many_rounds(struct buf *src, struct buf *dst, unsigned int rounds,
 			const char *name)
 {
 	size_t part = weft_min(4 * MIB, src->size / WINDOW), len[WINDOW];
-	struct wop w[WINDOW];
+	struct wait_op w[WINDOW];
 	struct weft_notify n;
 	unsigned int r, i, k, seen;
 	uint32_t s = 42;
@@ -155,7 +155,7 @@ static void many_rounds(struct buf *src, struct buf *dst, unsigned int rounds,
 
 	for (r = 0; r < rounds; r++) {
 		pods_step("%s: round %u", name, r);
-		seen = notifies;
+		seen = side.notifies;
 		for (i = 0; i < WINDOW; i++) {
 			len[i] = 1 + rnd(&s) % (rnd(&s) % 4 ? 70000 : part);
 			len[i] = weft_min(len[i], part);
@@ -173,7 +173,7 @@ static void many_rounds(struct buf *src, struct buf *dst, unsigned int rounds,
 			      &n);
 		}
 		for (k = 0; k < WINDOW; k++) {
-			wait_until(notifies - seen > k);
+			wait_until(side.notifies - seen > k);
 			tag = tags[(seen + k) % TAGS];
 			verify((struct buf[]){ { .p = dst->p + tag * part } },
 			       0, len[tag], r * WINDOW + tag + !me * 7777777ull,
@@ -193,7 +193,7 @@ static void many_rounds(struct buf *src, struct buf *dst, unsigned int rounds,
 static double stream(bool get, struct buf *src, struct buf *dst, size_t len,
 		     size_t total)
 {
-	struct wop w[WINDOW] = { 0 };
+	struct wait_op w[WINDOW] = { 0 };
 	unsigned int i, n = weft_max(total / len, 1);
 	unsigned int slots = weft_min(WINDOW, weft_max(src->size / len, 1));
 	double t = pods_now();
@@ -256,26 +256,28 @@ static double latency(struct buf *src, struct buf *dst, size_t len,
 	struct weft_notify n = { 1 };
 	char data[8192] = { 0 };
 	struct iovec iov = { data, len };
-	struct wop w[2] = { 0 };
+	struct wait_op w[2] = { 0 };
 
 	w[0].done = w[1].done = true;
 	pods_barrier(progress);
 	for (i = 0; i < rounds; i++) {
-		k = notifies;
-		m = messages;
+		k = side.notifies;
+		m = side.messages;
 		t0 = pods_now();
 		if (me)
-			wait_until(src ? notifies != k : messages != m);
+			wait_until(src ? side.notifies != k
+				       : side.messages != m);
 		if (src) {
 			wait_until(w[i % 2].done);
 			start(&w[i % 2], false, src->p, len, dst->theirs.addr,
 			      &dst->theirs.key, &n);
 		} else {
-			while (ops->message(ep, 1, &iov, 1, NULL))
+			while (ops->message(side.ep, 1, &iov, 1, NULL))
 				progress();
 		}
 		if (!me)
-			wait_until(src ? notifies != k : messages != m);
+			wait_until(src ? side.notifies != k
+				       : side.messages != m);
 		t[i] = pods_now() - t0;
 	}
 	wait_until(w[0].done && w[1].done);
@@ -409,10 +411,11 @@ static void fresh(size_t len)
 /* Both sleep on their event descriptor between all steps. */
 static void asleep(struct buf *src, struct buf *dst, unsigned int rounds)
 {
-	struct pollfd pfd = { .fd = ops->event_fd(iface), .events = POLLIN };
+	struct pollfd pfd = { .fd = ops->event_fd(side.iface),
+			      .events = POLLIN };
 	struct weft_notify n = { 1 };
 	unsigned int i, k, sleeps = 0;
-	struct wop w[2] = { 0 };
+	struct wait_op w[2] = { 0 };
 	double t;
 
 	pods_step("asleep");
@@ -421,13 +424,13 @@ static void asleep(struct buf *src, struct buf *dst, unsigned int rounds)
 	t = pods_now();
 	for (i = 0; i < rounds; i++) {
 		pods_step("asleep: round %u", i);
-		k = notifies;
+		k = side.notifies;
 		if (i % 2 == (unsigned int)me)
 			start(&w[i / 2 % 2], false, src->p, 1 + i * 997 % MIB,
 			      dst->theirs.addr, &dst->theirs.key, &n);
 		while (i % 2 == (unsigned int)me ? !w[i / 2 % 2].done
-						 : notifies == k) {
-			if (ops->progress(iface) || ops->arm(iface))
+						 : side.notifies == k) {
+			if (ops->progress(side.iface) || ops->arm(side.iface))
 				continue;
 			if (poll(&pfd, 1, 10000) == 0)
 				pods_fail("a wakeup was lost");

@@ -3,77 +3,69 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "tests/gpu/pods.h"
 
 const struct weft_dev_ops *const ops = &weft_nvlink_ops;
-struct weft_iface *iface;
-struct weft_ep *ep;
+struct side side;
 static bool closing;
 
-unsigned int messages, notifies;
 uint64_t tags[TAGS];
 static uint8_t last_message[16];
 
-static void on_message(void *arg, uint8_t id, void *data, size_t len)
+void fail_at(const char *file, int line, const char *fmt, ...)
 {
-	(void)arg;
+	char why[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	pods_fail_at(file, line, "%s", why);
+}
+
+static void keep_message(struct side *s, uint8_t id, void *data, size_t len)
+{
+	(void)s;
 	(void)id;
 	memcpy(last_message, data, weft_min(len, sizeof(last_message)));
-	messages++;
 }
 
-static void on_notify(void *arg, uint64_t tag, uint64_t size)
+static void keep_tag(uint64_t tag, uint64_t size)
 {
-	(void)arg;
 	(void)size;
-	tags[notifies++ % TAGS] = tag;
-}
-
-static void on_error(void *arg, struct weft_ep *e, void *user, int err)
-{
-	(void)arg;
-	(void)e;
-	(void)user;
-	if (!closing || err != -ESHUTDOWN)
-		pods_fail("the endpoint failed: %s", strerror(-err));
-}
-
-static void on_ready(void *arg, struct weft_ep *e, void *user)
-{
-	(void)arg;
-	(void)e;
-	(void)user;
+	tags[(side.notifies - 1) % TAGS] = tag;
 }
 
 void progress(void)
 {
 	/* the fake driver runs where others need the processors */
-	if (!ops->progress(iface) && gpumem_is_fake())
+	if (!ops->progress(side.iface) && gpumem_is_fake())
 		sched_yield();
+	if (side.errors && (!closing || side.error != -ESHUTDOWN))
+		pods_fail("the endpoint failed: %s", strerror(-side.error));
 }
 
-static void op_done(struct weft_op *op, int status)
+static void expect_success(struct wait_op *w)
 {
-	struct wop *w = container_of(op, struct wop, op);
-
-	w->done = true;
-	w->status = status;
-	if (status)
-		pods_fail("an operation failed: %s", strerror(-status));
+	if (w->status)
+		pods_fail("an operation failed: %s", strerror(-w->status));
 }
 
-void start(struct wop *w, bool get, void *p, size_t len, uint64_t addr,
+void start(struct wait_op *w, bool get, void *p, size_t len, uint64_t addr,
 	   const void *key, const struct weft_notify *n)
 {
 	struct weft_iov iov = { p, len, NULL };
 	int r;
 
-	*w = (struct wop){ .op.done = op_done };
+	wait_op_init(w);
+	w->hook = expect_success;
 	for (;;) {
-		r = get ? ops->get(ep, &iov, 1, addr, key, &w->op)
-			: ops->put(ep, &iov, 1, addr, key, n, &w->op);
+		r = get ? ops->get(side.ep, &iov, 1, addr, key, &w->op)
+			: ops->put(side.ep, &iov, 1, addr, key, n, &w->op);
 		if (r != -EAGAIN)
 			break;
 		progress();
@@ -85,7 +77,7 @@ void start(struct wop *w, bool get, void *p, size_t len, uint64_t addr,
 void move(bool get, struct buf *local, struct buf *remote, size_t off,
 	  size_t len, const struct weft_notify *n)
 {
-	struct wop w;
+	struct wait_op w;
 
 	start(&w, get, local->p + off, len, remote->theirs.addr + off,
 	      &remote->theirs.key, n);
@@ -97,7 +89,7 @@ void message(uint8_t id)
 	struct iovec iov = { last_message, 8 };
 	int r;
 
-	while ((r = ops->message(ep, id, &iov, 1, NULL)) == -EAGAIN)
+	while ((r = ops->message(side.ep, id, &iov, 1, NULL)) == -EAGAIN)
 		progress();
 	if (r)
 		pods_fail("message: %s", strerror(-r));
@@ -128,31 +120,24 @@ void buf_close(struct buf *b)
 
 void device_open(void)
 {
-	static const struct weft_iface_cb cb = {
-		.on_message = on_message,
-		.on_notify = on_notify,
-		.on_error = on_error,
-		.on_ready = on_ready,
-	};
-	const struct weft_iface_params params = { .netdev = "nvl", .cb = &cb };
-	struct weft_iface_attr attr;
 	struct weft_address remote;
 	double t;
 	int err;
 
 	pods_step("connect");
-	err = ops->iface_open(&params, &iface);
+	err = side_init(&side, ops, "nvl", AF_UNSPEC, 0);
 	if (err)
 		pods_fail("iface_open: %s", strerror(-err));
-	ops->iface_query(iface, &attr);
-	pods_exchange(&attr.addr, &remote, sizeof(remote), NULL);
-	if (!ops->reaches(iface, &remote, NULL))
+	side.hook = keep_message;
+	side.notify_hook = keep_tag;
+	pods_exchange(&side.attr.addr, &remote, sizeof(remote), NULL);
+	if (!ops->reaches(side.iface, &remote, NULL))
 		pods_fail("the other pod is out of reach");
 	t = pods_now();
-	err = ops->ep_create(iface, &remote, NULL, &ep);
+	err = ops->ep_create(side.iface, &remote, NULL, &side.ep);
 	if (err)
 		pods_fail("ep_create: %s", strerror(-err));
-	wait_until(ops->ready(ep));
+	wait_until(ops->ready(side.ep));
 	if (!pods_rank())
 		pods_result(0, "ms", (pods_now() - t) * 1e3,
 			    "connecting, proof included");
@@ -163,6 +148,5 @@ void device_close(void)
 {
 	closing = true;
 	pods_barrier(progress);
-	ops->ep_destroy(ep);
-	ops->iface_close(iface);
+	side_close(&side);
 }

@@ -4,17 +4,11 @@
 #define WEFT_TESTS_GPU_SIDE_H
 
 #include "devices/nvlink/nvl.h"
-#include "devices/device.h"
 #include "tests/gpu/gpumem.h"
+#include "tests/lib/pair.h"
 
 #define MIB  (1ul << 20)
 #define TAGS 4096u
-
-struct wop {
-	struct weft_op op;
-	bool done;
-	int status;
-};
 
 struct remote {
 	uint64_t addr;
@@ -30,10 +24,8 @@ struct buf {
 };
 
 extern const struct weft_dev_ops *const ops;
-extern struct weft_iface *iface;
-extern struct weft_ep *ep;
-/* What has come so far; the last tags, by their number. */
-extern unsigned int messages, notifies;
+extern struct side side;
+/* Of the last notifications, by their number. */
 extern uint64_t tags[TAGS];
 
 void device_open(void);
@@ -50,7 +42,7 @@ void buf_open(struct buf *b, enum gpumem_kind kind, size_t size);
 void buf_close(struct buf *b);
 
 /* Begins a put or get of @p; waits for room, not for its end. */
-void start(struct wop *w, bool get, void *p, size_t len, uint64_t addr,
+void start(struct wait_op *w, bool get, void *p, size_t len, uint64_t addr,
 	   const void *key, const struct weft_notify *n);
 /* The same place in both, from its beginning to its end. */
 void move(bool get, struct buf *local, struct buf *remote, size_t off,

@@ -13,14 +13,14 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "devices/device.h"
-#include "util/clock.h"
+#include "tests/lib/pair.h"
 #include "util/log.h"
 #include "util/verbs.h"
 
@@ -29,26 +29,17 @@
 #define SILENCE_MS 5000	 /* WEFT_PEER_TIMEOUT's default */
 #define LEN	   65536
 
-struct side {
+struct port {
+	struct side side;
 	const char *name;
-	char told[512]; /* the first warning that names it */
-	struct weft_iface *iface;
-	struct weft_iface_attr attr;
-	struct weft_ep *ep;
+	char warning[512]; /* the first that names it */
 	uint8_t *mem;
 	struct weft_mem *reg;
 	uint8_t key[WEFT_RKEY_MAX];
-	unsigned int messages, errors;
-	int error;
-};
-
-struct put_op {
-	struct weft_op op;
-	bool busy;
 };
 
 static const struct weft_dev_ops *const ib = &weft_ib_ops;
-static struct side a, b;
+static struct port a, b;
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_verbs table, real;
 static bool starving, forging;
@@ -62,19 +53,25 @@ static const struct {
 	{ "EPIPE", -EPIPE },	       { "EHOSTUNREACH", -EHOSTUNREACH },
 };
 
-static void die(const char *what)
+void fail_at(const char *file, int line, const char *fmt, ...)
 {
-	printf("not ok - %s\n", what);
+	va_list ap;
+
+	printf("not ok - ");
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	printf(", %s:%d\n", file, line);
 	exit(1);
 }
 
-static void note(struct side *s, const char *text)
+static void note(struct port *s, const char *text)
 {
 	char quoted[80];
 
 	snprintf(quoted, sizeof(quoted), "'%s'", s->name);
-	if (!*s->told && strstr(text, quoted))
-		snprintf(s->told, sizeof(s->told), "%s", text);
+	if (!*s->warning && strstr(text, quoted))
+		snprintf(s->warning, sizeof(s->warning), "%s", text);
 }
 
 static void catch (void *arg, enum weft_level level, const char *file, int line,
@@ -103,7 +100,7 @@ static struct ibv_qp *real_of(struct ibv_qp *qp)
 	return ((struct shown_qp *)qp)->real;
 }
 
-static bool is_of(const struct side *s, const struct ibv_qp *qp)
+static bool is_of(const struct port *s, const struct ibv_qp *qp)
 {
 	return !strncmp(qp->context->device->name, s->name,
 			strcspn(s->name, ":"));
@@ -176,8 +173,7 @@ static int poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc)
 
 static void hook_verbs(void)
 {
-	if (!weft_verbs())
-		die("no verbs");
+	check(weft_verbs(), "no verbs");
 	real = table = *weft_verbs();
 	table.create_qp = create_qp;
 	table.modify_qp = modify_qp;
@@ -189,96 +185,56 @@ static void hook_verbs(void)
 }
 
 /* The peer's process lives, and hears nothing of it. */
-static void lose_qps(const struct side *s)
+static void lose_qps(const struct port *s)
 {
 	struct shown_qp *q;
 
 	for (q = shown; q; q = q->next)
 		if (is_of(s, &q->qp)) {
-			if (real.destroy_qp(q->real))
-				die("cannot destroy a queue pair");
+			check_int(real.destroy_qp(q->real), 0);
 			q->real = NULL;
 		}
 }
 
-static void on_message(void *arg, uint8_t id, void *data, size_t len)
+static void drop_message(struct side *s, uint8_t id, void *data, size_t len)
 {
+	(void)s;
 	(void)id;
 	(void)data;
 	(void)len;
-	((struct side *)arg)->messages++;
 }
 
-static void on_notify(void *arg, uint64_t tag, uint64_t size)
+static void port_open(struct port *p, const char *name)
 {
-	(void)arg;
-	(void)tag;
-	(void)size;
+	p->name = name;
+	check_int(side_init(&p->side, ib, name, AF_INET, 0), 0);
+	p->side.hook = drop_message;
+	p->mem = calloc(1, LEN);
+	check_int(ib->mem_register(p->mem, LEN, WEFT_MEM_HOST, &p->reg), 0);
+	ib->mem_pack(p->reg, &p->key);
 }
 
-static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
+static void count_refused(struct wait_op *put)
 {
-	struct side *s = arg;
-
-	(void)ep;
-	(void)user;
-	s->errors++;
-	s->error = err;
-}
-
-static void on_ready(void *arg, struct weft_ep *ep, void *user)
-{
-	(void)arg;
-	(void)ep;
-	(void)user;
-}
-
-static void put_done(struct weft_op *op, int status)
-{
-	struct put_op *p = (struct put_op *)op;
-
-	p->busy = false;
-	refused += status == -EACCES;
-}
-
-static void side_open(struct side *s, const char *name)
-{
-	struct weft_iface_cb cb = {
-		.arg = s,
-		.on_message = on_message,
-		.on_notify = on_notify,
-		.on_error = on_error,
-		.on_ready = on_ready,
-	};
-	const struct weft_iface_params params = {
-		.netdev = name,
-		.family = AF_INET,
-		.cb = &cb,
-	};
-
-	s->name = name;
-	if (ib->iface_open(&params, &s->iface))
-		die("cannot open the device");
-	ib->iface_query(s->iface, &s->attr);
-	s->mem = calloc(1, LEN);
-	if (ib->mem_register(s->mem, LEN, WEFT_MEM_HOST, &s->reg))
-		die("cannot register memory");
-	ib->mem_pack(s->reg, &s->key);
+	refused += put->status == -EACCES;
 }
 
 /* Keeps one put and one message under way. */
-static void keep_busy(struct side *s, struct side *to, struct put_op *p)
+static void keep_busy(struct port *from, struct port *to, struct wait_op *put)
 {
-	struct weft_iov iov = { s->mem, LEN, NULL };
-	struct iovec small = { s->mem, 100 };
+	struct weft_iov iov = { from->mem, LEN, NULL };
+	struct iovec small = { from->mem, 100 };
+	struct wait_op next = WAIT_OP;
 
-	if (s->errors)
+	if (from->side.errors)
 		return;
-	ib->message(s->ep, 1, &small, 1, NULL);
-	if (p->busy)
+	ib->message(from->side.ep, 1, &small, 1, NULL);
+	if (!put->done)
 		return;
-	p->busy = ib->put(s->ep, &iov, 1, (uintptr_t)to->mem, &to->key, NULL,
-			  &p->op) == -EINPROGRESS;
+	next.hook = count_refused;
+	*put = next;
+	put->done = ib->put(from->side.ep, &iov, 1, (uintptr_t)to->mem,
+			    &to->key, NULL, &put->op) != -EINPROGRESS;
 }
 
 static int error_named(const char *text, size_t len)
@@ -289,15 +245,15 @@ static int error_named(const char *text, size_t len)
 		if (strlen(names[i].name) == len &&
 		    !strncmp(names[i].name, text, len))
 			return names[i].err;
-	die("no such error");
+	check(false, "no such error");
 	return 0;
 }
 
 /* Has it come to one of these ends, and within the time it was given? */
-static bool expected(const char *ends, const struct side *s)
+static bool expected(const char *ends, const struct port *s)
 {
 	static const char silent[] = "no answer for ";
-	const char *colon, *ms = strstr(s->told, silent);
+	const char *colon, *ms = strstr(s->warning, silent);
 	char words[128];
 	size_t len;
 
@@ -307,8 +263,9 @@ static bool expected(const char *ends, const struct side *s)
 		colon = ends + strcspn(ends, ":");
 		len = strcspn(colon, ";");
 		snprintf(words, sizeof(words), "%.*s", (int)len - 1, colon + 1);
-		if (s->error == error_named(ends, (size_t)(colon - ends)) &&
-		    strstr(s->told, words))
+		if (s->side.error ==
+			    error_named(ends, (size_t)(colon - ends)) &&
+		    strstr(s->warning, words))
 			return true;
 		ends = colon + len;
 	}
@@ -317,43 +274,39 @@ static bool expected(const char *ends, const struct side *s)
 
 static void run(bool busy, uint64_t ms)
 {
-	static struct put_op p[2] = { { .op.done = put_done },
-				      { .op.done = put_done } };
-	uint64_t end = weft_now_ms() + ms;
+	static struct wait_op put[2] = { { .done = 1 }, { .done = 1 } };
+	uint64_t end = now_ms() + ms;
 
-	while (weft_now_ms() < end && !(a.errors && b.errors)) {
-		ib->progress(a.iface);
-		ib->progress(b.iface);
+	while (now_ms() < end && !(a.side.errors && b.side.errors)) {
+		both_progress(&a.side, &b.side);
 		if (busy) {
-			keep_busy(&a, &b, &p[0]);
-			keep_busy(&b, &a, &p[1]);
+			keep_busy(&a, &b, &put[0]);
+			keep_busy(&b, &a, &put[1]);
 		}
 	}
 }
 
 static void meet(const char *one, const char *other)
 {
-	const uint64_t start = weft_now_ms();
+	const uint64_t start = now_ms();
 
-	side_open(&a, one);
-	side_open(&b, other);
-	if (ib->ep_create(a.iface, &b.attr.addr, NULL, &a.ep) ||
-	    ib->ep_create(b.iface, &a.attr.addr, NULL, &b.ep))
-		die("cannot make endpoints");
-	while (!(ib->ready(a.ep) && ib->ready(b.ep))) {
-		ib->progress(a.iface);
-		ib->progress(b.iface);
-		if (weft_now_ms() - start > LIMIT_MS || a.errors || b.errors)
-			die("cannot connect");
+	port_open(&a, one);
+	port_open(&b, other);
+	check_int(side_dial(&a.side, &b.side), 0);
+	check_int(side_dial(&b.side, &a.side), 0);
+	while (!(ib->ready(a.side.ep) && ib->ready(b.side.ep))) {
+		both_progress(&a.side, &b.side);
+		check(now_ms() - start < LIMIT_MS && !a.side.errors &&
+			      !b.side.errors,
+		      "cannot connect");
 	}
 }
 
-static void part(struct side *s)
+static void part(struct port *p)
 {
-	ib->ep_destroy(s->ep);
-	ib->mem_release(s->reg);
-	ib->iface_close(s->iface);
-	free(s->mem);
+	side_close(&p->side);
+	ib->mem_release(p->reg);
+	free(p->mem);
 }
 
 static void make_fault(const char *command)
@@ -364,15 +317,15 @@ static void make_fault(const char *command)
 		lose_qps(&b);
 	else if (!strcmp(command, "bad-rkey"))
 		forging = true;
-	else if (system(command))
-		die("the command failed");
+	else
+		check(!system(command), "the command failed");
 }
 
-static void print_end(const struct side *s)
+static void print_end(const struct port *s)
 {
 	printf("# %s: %s%s%s\n", s->name,
-	       s->errors ? strerror(-s->error) : "no error",
-	       *s->told ? "; " : "", s->told);
+	       s->side.errors ? strerror(-s->side.error) : "no error",
+	       *s->warning ? "; " : "", s->warning);
 }
 
 int main(int argc, char **argv)
@@ -392,11 +345,12 @@ int main(int argc, char **argv)
 	none = !strcmp(argv[3], "none");
 	meet(argv[1], argv[2]);
 	run(true, 500);
-	*a.told = *b.told = '\0';
+	*a.warning = *b.warning = '\0';
 	make_fault(argv[5]);
-	before = a.messages + b.messages;
+	before = a.side.messages + b.side.messages;
 	run(busy, none ? QUIET_MS : LIMIT_MS);
-	good = none ? !a.errors && !b.errors && a.messages + b.messages > before
+	good = none ? !a.side.errors && !b.side.errors &&
+			       a.side.messages + b.side.messages > before
 		    : expected(argv[3], &a) && expected(argv[4], &b);
 	wanted = !strcmp(argv[5], "bad-rkey");
 	good = good && denied == wanted && refused == wanted;
