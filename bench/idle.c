@@ -11,66 +11,47 @@
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "devices/device.h"
-#include "util/clock.h"
+#include "tests/lib/pair.h"
 #include "util/parse.h"
 
-#define WAIT_MS	      120000
+#define ALL_MS	      120000 /* for all peers */
 #define FD_SPARE      256
 #define FDS_PER_IFACE 16 /* more than an interface and its peer need */
-
-static unsigned int arrived;
-
-static void on_message(void *arg, uint8_t id, void *data, size_t len)
-{
-	(void)arg;
-	(void)id;
-	(void)data;
-	(void)len;
-	arrived++;
-}
-
-static void on_notify(void *arg, uint64_t tag, uint64_t size)
-{
-	(void)arg;
-	(void)tag;
-	(void)size;
-}
-
-static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
-{
-	(void)arg;
-	(void)ep;
-	(void)user;
-	fprintf(stderr, "idle: a peer failed: %s\n", strerror(-err));
-	exit(1);
-}
-
-static void on_ready(void *arg, struct weft_ep *ep, void *user)
-{
-	(void)arg;
-	(void)ep;
-	(void)user;
-}
-
-static const struct weft_iface_cb callbacks = {
-	.on_message = on_message,
-	.on_notify = on_notify,
-	.on_error = on_error,
-	.on_ready = on_ready,
-};
 
 static void die(const char *what, int err)
 {
 	fprintf(stderr, "idle: %s: %s\n", what, strerror(err));
 	exit(1);
+}
+
+void fail_at(const char *file, int line, const char *fmt, ...)
+{
+	va_list ap;
+
+	fprintf(stderr, "idle: %s:%d: ", file, line);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+/* One that is kept would count as memory of its peer. */
+static void drop_message(struct side *s, uint8_t id, void *data, size_t len)
+{
+	(void)s;
+	(void)id;
+	(void)data;
+	(void)len;
 }
 
 static void raise_fd_limit(unsigned long want)
@@ -126,31 +107,33 @@ static unsigned int sockets(void)
 	return n;
 }
 
-static struct weft_iface *open_iface(const char *netdev)
+static void open_side(struct side *s, const char *netdev)
 {
-	const struct weft_iface_params params = {
-		.netdev = netdev,
-		.cb = &callbacks,
-	};
-	struct weft_iface *iface;
-	int err = weft_tcp_ops.iface_open(&params, &iface);
+	int err = side_init(s, &weft_tcp_ops, netdev, AF_UNSPEC, 0);
 
 	if (err)
 		die(netdev, -err);
-	return iface;
+	s->hook = drop_message;
 }
 
-static void send_one(struct weft_iface *iface, struct weft_ep *ep)
+static void progress(struct side *s)
 {
-	uint64_t end = weft_now_ms() + WAIT_MS;
+	side_progress(s);
+	if (s->errors)
+		die("a peer failed", -s->error);
+}
+
+static void send_one(struct side *s)
+{
 	char byte = 1;
 	struct iovec iov = { &byte, 1 };
+	const uint64_t end = now_ms() + ALL_MS;
 	int err;
 
-	while ((err = weft_tcp_ops.message(ep, 1, &iov, 1, NULL)) == -EAGAIN) {
-		weft_tcp_ops.progress(iface);
-		if (weft_now_ms() > end)
-			die("no connection", ETIMEDOUT);
+	while ((err = weft_tcp_ops.message(s->ep, 1, &iov, 1, NULL)) ==
+	       -EAGAIN) {
+		progress(s);
+		check(now_ms() < end, "no connection");
 	}
 	if (err)
 		die("message", -err);
@@ -162,33 +145,32 @@ static void send_one(struct weft_iface *iface, struct weft_ep *ep)
  */
 static void be_peers(unsigned int count, const char *netdev, int from)
 {
-	struct weft_iface **iface = calloc(count, sizeof(*iface));
-	struct weft_ep **ep = calloc(count, sizeof(*ep));
+	struct side *peers = calloc(count, sizeof(*peers));
 	struct pollfd p = { from, POLLIN, 0 };
-	struct weft_address hub;
+	struct side hub;
 	unsigned int i;
 	int err;
 
-	if (!iface || !ep || read(from, &hub, sizeof(hub)) != sizeof(hub))
+	if (!peers || read(from, &hub.attr.addr, sizeof(hub.attr.addr)) !=
+			      sizeof(hub.attr.addr))
 		die("peers", errno);
 	for (i = 0; i < count; i++) {
-		iface[i] = open_iface(netdev);
-		err = weft_tcp_ops.ep_create(iface[i], &hub, NULL, &ep[i]);
+		open_side(&peers[i], netdev);
+		err = side_dial(&peers[i], &hub);
 		if (err)
 			die("ep_create", -err);
-		send_one(iface[i], ep[i]);
+		send_one(&peers[i]);
 	}
 	while (poll(&p, 1, 1) == 0)
 		for (i = 0; i < count; i++)
-			weft_tcp_ops.progress(iface[i]);
+			progress(&peers[i]);
 	_exit(0);
 }
 
 int main(int argc, char **argv)
 {
 	const char *netdev = argc > 2 ? argv[2] : "lo";
-	struct weft_iface_attr attr;
-	struct weft_iface *hub;
+	struct side hub;
 	uint64_t count = 1000, end;
 	unsigned int before, idle;
 	int pipefd[2], status;
@@ -209,23 +191,21 @@ int main(int argc, char **argv)
 		be_peers(count, netdev, pipefd[0]);
 	}
 	close(pipefd[0]);
-	hub = open_iface(netdev);
-	weft_tcp_ops.iface_query(hub, &attr);
-	weft_tcp_ops.progress(hub);
+	open_side(&hub, netdev);
+	progress(&hub);
 	before = sockets();
 	memory = resident();
-	if (write(pipefd[1], &attr.addr, sizeof(attr.addr)) !=
-	    sizeof(attr.addr))
+	if (write(pipefd[1], &hub.attr.addr, sizeof(hub.attr.addr)) !=
+	    sizeof(hub.attr.addr))
 		die("pipe", errno);
-	end = weft_now_ms() + WAIT_MS;
-	while (arrived < count) {
-		weft_tcp_ops.progress(hub);
-		if (weft_now_ms() > end)
-			die("not all peers came", ETIMEDOUT);
+	end = now_ms() + ALL_MS;
+	while (hub.messages < count) {
+		progress(&hub);
+		check(now_ms() < end, "not all peers came");
 	}
 	/* At rest: nothing is under way any more. */
 	for (idle = 0; idle < 100; idle++)
-		if (weft_tcp_ops.progress(hub))
+		if (weft_tcp_ops.progress(hub.iface))
 			idle = 0;
 	printf("{\"peers\": %u, \"sockets_per_peer\": %.2f, "
 	       "\"bytes_per_peer\": %ld}\n",
