@@ -343,15 +343,17 @@ static void endless_connections(void)
 }
 
 const struct conformance_test cheat_tests[] = {
-	{ "a peer that reads no answers", unread_answers },
-	{ "messages that wait for ever", endless_wait },
-	{ "a frame past its bounds", long_frame },
-	{ "a frame that nobody knows", unknown_frame },
-	{ "a frame of another length", short_frame },
-	{ "a chunk past its put", long_chunk },
-	{ "an answer that nobody asked for", uncalled_answer },
-	{ "a listener that asks for streams without end", endless_streams },
-	{ "a peer that brings streams nobody asked for", uncalled_streams },
-	{ "a peer that connects without end", endless_connections },
+	{ "a peer that reads no replies cannot fill our memory",
+	  unread_answers },
+	{ "messages that wait for ever are bounded", endless_wait },
+	{ "a frame that is too long ends the connection", long_frame },
+	{ "a frame of unknown type ends the connection", unknown_frame },
+	{ "a frame of wrong length ends the connection", short_frame },
+	{ "a chunk beyond its put ends the connection", long_chunk },
+	{ "a reply without a request ends the connection", uncalled_answer },
+	{ "a listener gets no more streams than a pair may have",
+	  endless_streams },
+	{ "unrequested streams are refused", uncalled_streams },
+	{ "a peer cannot take all descriptors", endless_connections },
 	{ NULL, NULL },
 };

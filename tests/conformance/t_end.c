@@ -490,15 +490,18 @@ static void busy_is_not_dead(void)
 }
 
 const struct conformance_test end_tests[] = {
-	{ "a key revoked half way stops its put", revoked_midway },
-	{ "a key revoked half way stops its get", get_revoked_midway },
-	{ "cancel gives all memory back", cancelled },
-	{ "what is cancelled may ask again", cancelled_asks_again },
-	{ "destroy ends what is pending, the peer's messages live", destroyed },
-	{ "destroy ends what a thread has settled", destroyed_when_settled },
-	{ "a peer killed in mid-transfer", killed },
-	{ "a peer killed between a put and its message",
+	{ "a put stops when its key is revoked", revoked_midway },
+	{ "a get stops when its key is revoked", get_revoked_midway },
+	{ "after cancel no memory is accessed", cancelled },
+	{ "a cancelled operation may start others from done()",
+	  cancelled_asks_again },
+	{ "destroy ends pending operations, the peer's messages arrive",
+	  destroyed },
+	{ "destroy ends operations that a thread completed",
+	  destroyed_when_settled },
+	{ "a peer killed in mid-transfer is an error", killed },
+	{ "no message is delivered whose puts were cut off by a kill",
 	  killed_before_message },
-	{ "a peer that stands still is not dead", busy_is_not_dead },
+	{ "a peer that makes no progress is not dead", busy_is_not_dead },
 	{ NULL, NULL },
 };

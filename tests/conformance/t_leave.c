@@ -284,12 +284,17 @@ static void at_any_time(void)
 }
 
 const struct conformance_test leave_tests[] = {
-	{ "an orderly end loses nothing and is told apart", orderly },
-	{ "and so to one who writes before it reads", orderly_unread },
-	{ "and so to one who is behind and talks", orderly_at_length },
-	{ "and so to one who answers", orderly_answered },
-	{ "and of endpoints that are behind", orderly_behind },
-	{ "an orderly end amid operations", under_way },
-	{ "an orderly end at any time", at_any_time },
+	{ "an orderly close loses nothing and is -ESHUTDOWN", orderly },
+	{ "an orderly close is seen by a peer that writes before it reads",
+	  orderly_unread },
+	{ "an orderly close is seen by a peer that lags behind and sends",
+	  orderly_at_length },
+	{ "an orderly close is seen by a peer that replies to each message",
+	  orderly_answered },
+	{ "endpoints close in order with messages undelivered",
+	  orderly_behind },
+	{ "an orderly close ends the peer's pending operations", under_way },
+	{ "an orderly close at any moment of connecting loses nothing",
+	  at_any_time },
 	{ NULL, NULL },
 };

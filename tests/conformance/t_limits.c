@@ -182,8 +182,8 @@ static void uncounted(void)
 }
 
 const struct conformance_test limit_tests[] = {
-	{ "as many entries as fit, and one more", entries },
-	{ "what a dead endpoint answers", dead },
-	{ "an interface without memory for counters", uncounted },
+	{ "max_iov entries are taken, one more is -EMSGSIZE", entries },
+	{ "calls on a dead endpoint return its error", dead },
+	{ "an interface works without memory for counters", uncounted },
 	{ NULL, NULL },
 };

@@ -175,9 +175,9 @@ const struct conformance_test message_tests[] = {
 	{ "messages of every size, both ways", sizes },
 	{ "a message that is too long is refused", too_long },
 	{ "20000 messages arrive in order", in_order },
-	{ "a receiver that does nothing stops the sender", back_pressure },
+	{ "a receiver that makes no progress stops the sender", back_pressure },
 	{ "messages packed by the caller", packed },
-	{ "a handler may answer", answer_in_handler },
-	{ "an interface may talk to itself", to_itself },
+	{ "a message handler may send", answer_in_handler },
+	{ "an interface may send to itself", to_itself },
 	{ NULL, NULL },
 };

@@ -251,9 +251,11 @@ static void flushed_again(void)
 
 const struct conformance_test order_tests[] = {
 	{ "a message never overtakes the puts before its fence", fenced },
-	{ "the same with threads", fenced_with_threads },
-	{ "the same with half of the streams throttled", fenced_throttled },
+	{ "a message never overtakes its puts (own threads)",
+	  fenced_with_threads },
+	{ "a message never overtakes its puts (throttled streams)",
+	  fenced_throttled },
 	{ "flush waits for every put", flushed },
-	{ "so does one that a flush's end asks for", flushed_again },
+	{ "a flush from a flush's done() waits for every put", flushed_again },
 	{ NULL, NULL },
 };

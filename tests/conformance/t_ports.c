@@ -152,8 +152,8 @@ static void taken_meanwhile(void)
 }
 
 const struct conformance_test port_tests[] = {
-	{ "a port range that is used up", used_up },
-	{ "a port range after connections to it", lingering },
-	{ "a port range that another listens in meanwhile", taken_meanwhile },
+	{ "a used-up port range is an error that names it", used_up },
+	{ "a port in TIME_WAIT is used again", lingering },
+	{ "a port taken between bind and listen is skipped", taken_meanwhile },
 	{ NULL, NULL },
 };

@@ -199,9 +199,11 @@ static void one_is_cut(void)
 }
 
 const struct conformance_test skew_tests[] = {
-	{ "last words on the slower of several sockets", last_words },
-	{ "and to one who goes on talking", last_words_to_a_talker },
-	{ "and to one whose put is cut off", last_words_amid_a_put },
-	{ "a bulk socket that dies alone", one_is_cut },
+	{ "data on the slower sockets arrives before a close", last_words },
+	{ "data on the slower sockets arrives while the peer sends",
+	  last_words_to_a_talker },
+	{ "a put cut off by a close fails, earlier data arrives",
+	  last_words_amid_a_put },
+	{ "a bulk socket that breaks fails its puts", one_is_cut },
 	{ NULL, NULL },
 };

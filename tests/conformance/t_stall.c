@@ -468,13 +468,13 @@ static void many_cancelled(void)
 }
 
 const struct conformance_test stall_tests[] = {
-	{ "a stream that stalls is given up", caller_moves },
-	{ "the same with threads of its own", threads_move },
-	{ "and while more messages wait than are kept", messages_wait },
-	{ "and with what gets asked for", replies },
-	{ "cancelled before a stream is given up", cancelled_before },
-	{ "cancelled after a stream was given up", cancelled_after },
-	{ "a put whose source is gone ends alone", source_gone },
-	{ "no source is read after many were cancelled", many_cancelled },
+	{ "a stalled stream is abandoned and its chunks resent", caller_moves },
+	{ "a stalled stream is abandoned by own threads", threads_move },
+	{ "a stalled stream is abandoned while messages wait", messages_wait },
+	{ "a stalled stream's get replies are resent", replies },
+	{ "cancel before a stream is abandoned", cancelled_before },
+	{ "cancel after a stream was abandoned", cancelled_after },
+	{ "a put whose source was unmapped fails alone", source_gone },
+	{ "no source is read after its put was cancelled", many_cancelled },
 	{ NULL, NULL },
 };

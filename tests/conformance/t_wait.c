@@ -364,10 +364,11 @@ static void fair(void)
 const struct conformance_test wait_tests[] = {
 	{ "no wakeup is lost (level)", level },
 	{ "no wakeup is lost (edge)", edge },
-	{ "bulk wakes sleepers on both sides", bulk },
+	{ "a put wakes its source and a notified target", bulk },
 	{ "an idle interface can sleep", idle },
-	{ "one call hands over no more than it may", bounded },
-	{ "nor tells of more puts", bounded_notices },
-	{ "loud senders do not keep out quiet ones", fair },
+	{ "one progress delivers at most WEFT_PROGRESS_MAX messages", bounded },
+	{ "one progress delivers at most WEFT_PROGRESS_MAX notifications",
+	  bounded_notices },
+	{ "busy senders do not starve quiet ones", fair },
 	{ NULL, NULL },
 };

@@ -31,7 +31,7 @@ static struct nvl_conn *conn_of(struct side *s)
 }
 
 /* What goes to host memory goes through a ring of it. */
-Test(dump, keys_inboxes_and_rings)
+Test(dump, nvlink_keys_inboxes_and_rings_are_not_dumped)
 {
 	static uint8_t src[LEN], dst[LEN];
 	struct weft_mem *mem;
@@ -67,7 +67,7 @@ Test(dump, keys_inboxes_and_rings)
 }
 
 /* What the device without GPUs has of them: its key opens the same memory. */
-Test(dump, keys_of_tcp)
+Test(dump, tcp_keys_are_not_dumped)
 {
 	const struct weft_dev_ops *tcp = &weft_tcp_ops;
 	const struct tcp_conn *conn;
@@ -86,7 +86,7 @@ Test(dump, keys_of_tcp)
 	side_close(&b);
 }
 
-Test(dump, the_job_secret)
+Test(dump, job_secret_is_not_dumped)
 {
 	static const char text[] = "a secret of this job alone";
 	const uint8_t *secret = NULL;

@@ -32,7 +32,7 @@ static uint32_t one(uint64_t peer)
 	return sn;
 }
 
-Test(ep_sn, counts_for_each)
+Test(ep_sn, each_key_is_counted_by_itself)
 {
 	cr_expect(eq(u32, one(5), 0));
 	cr_expect(eq(u32, one(5), 1));
@@ -40,7 +40,7 @@ Test(ep_sn, counts_for_each)
 	cr_expect(eq(u32, one(5), 2));
 }
 
-Test(ep_sn, does_not_grow_with_all_peers_ever_seen)
+Test(ep_sn, memory_is_bounded_over_many_peers)
 {
 	unsigned int i;
 
@@ -53,7 +53,7 @@ Test(ep_sn, does_not_grow_with_all_peers_ever_seen)
 }
 
 /* Who has an endpoint is never forgotten, nor who was used lately. */
-Test(ep_sn, who_is_in_use_stays)
+Test(ep_sn, keys_in_use_are_never_forgotten)
 {
 	struct weft_ep_sn *s = weft_ep_sn_get(&sns, 1);
 	unsigned int i;

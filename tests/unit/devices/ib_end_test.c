@@ -11,7 +11,8 @@
 /* ---- sleeping, ends and strangers --------------------------------------- */
 
 /* What completed before it was asked for rings nobody: arm() has to look. */
-Test(ib_end, arm_sees_what_is_there, .init = begin, .fini = end, .timeout = 120)
+Test(ib_end, arm_is_busy_if_a_completion_was_not_polled, .init = begin,
+     .fini = end, .timeout = 120)
 {
 	uint64_t limit = now_ms() + WAIT_MS;
 
@@ -38,7 +39,7 @@ static void *mend_later(void *arg)
 }
 
 /* Messages taken by an interface that closes at once still arrive. */
-Test(ib_end, nothing_is_lost_by_closing, .init = begin, .fini = end,
+Test(ib_end, messages_sent_before_close_arrive, .init = begin, .fini = end,
      .timeout = 120)
 {
 	pthread_t mender;
@@ -66,7 +67,7 @@ Test(ib_end, nothing_is_lost_by_closing, .init = begin, .fini = end,
  * The peer closes in order while a put of ours is on its way: that is a loss,
  * and no flush says that all was well.
  */
-Test(ib_end, what_an_orderly_end_cuts_off_is_lost, .init = begin, .fini = end,
+Test(ib_end, pending_put_fails_if_the_peer_closes, .init = begin, .fini = end,
      .timeout = 120)
 {
 	struct wait_op put = WAIT_OP;
@@ -133,20 +134,21 @@ static void take_out(bool event)
 	pair_down();
 }
 
-Test(ib_end, a_device_is_taken_out, .init = begin, .fini = end, .timeout = 120)
+Test(ib_end, unplugged_device_fails_endpoints_once, .init = begin, .fini = end,
+     .timeout = 120)
 {
 	take_out(false);
 }
 
-Test(ib_end, a_device_is_taken_out_and_says_so, .init = begin, .fini = end,
-     .timeout = 120)
+Test(ib_end, unplugged_device_with_event_fails_endpoints_once, .init = begin,
+     .fini = end, .timeout = 120)
 {
 	take_out(true);
 }
 
 /* Who knows an address may speak to it, but for nobody else. */
-Test(ib_end, a_stranger_cannot_speak_for_a_peer, .init = begin, .fini = end,
-     .timeout = 120)
+Test(ib_end, control_messages_for_another_key_are_ignored, .init = begin,
+     .fini = end, .timeout = 120)
 {
 	static struct side rogue;
 	struct iovec iov;
@@ -185,7 +187,7 @@ Test(ib_end, a_stranger_cannot_speak_for_a_peer, .init = begin, .fini = end,
 
 /* ---- settings and order of calls ---------------------------------------- */
 
-Test(ib_end, a_device_that_is_not_there, .init = begin, .fini = end)
+Test(ib_end, missing_device_or_port_is_enodev, .init = begin, .fini = end)
 {
 	cr_expect(eq(int, open_side(&a, "fake7:1"), -ENODEV));
 	cr_expect(eq(int, open_side(&a, "fake0:2"), -ENODEV));
@@ -197,7 +199,7 @@ Test(ib_end, a_device_that_is_not_there, .init = begin, .fini = end)
 	nothing_lives("nothing");
 }
 
-Test(ib_end, memory_may_be_registered_before_any_device, .init = begin,
+Test(ib_end, registration_before_the_first_device_works, .init = begin,
      .fini = end, .timeout = 120)
 {
 	uint8_t *src = buffer(7), *dst = buffer(0);
@@ -224,8 +226,8 @@ Test(ib_end, memory_may_be_registered_before_any_device, .init = begin,
  * Its owner has not the means: the key has no part for that adapter, until it
  * has.
  */
-Test(ib_end, memory_that_cannot_be_registered_late, .init = begin, .fini = end,
-     .timeout = 120)
+Test(ib_end, failed_late_registration_refuses_the_put, .init = begin,
+     .fini = end, .timeout = 120)
 {
 	uint8_t *src = buffer(7), *dst = buffer(0);
 	struct weft_mem *mem;
@@ -256,8 +258,8 @@ Test(ib_end, memory_that_cannot_be_registered_late, .init = begin, .fini = end,
 }
 
 /* What the caller has registered is not registered for each transfer. */
-Test(ib_end, registered_memory_is_used_as_it_is, .init = begin, .fini = end,
-     .timeout = 120)
+Test(ib_end, registered_memory_is_not_registered_again, .init = begin,
+     .fini = end, .timeout = 120)
 {
 	uint8_t *src = buffer(7), *dst = buffer(0);
 	struct weft_mem *from, *to;
@@ -302,7 +304,8 @@ Test(ib_end, registered_memory_is_used_as_it_is, .init = begin, .fini = end,
 #define SUBNET3E "fe80:0000:0000:003e:0002:c903:0000:000" /* 61 further */
 
 /* What users set for the path ends up in the adapter's hands. */
-Test(ib_end, settings_of_the_path, .init = begin, .fini = end, .timeout = 120)
+Test(ib_end, path_settings_reach_the_adapter, .init = begin, .fini = end,
+     .timeout = 120)
 {
 	struct fake_verbs_path path;
 
@@ -334,8 +337,8 @@ Test(ib_end, settings_of_the_path, .init = begin, .fini = end, .timeout = 120)
 }
 
 /* UCX's words, for which weft has to look something up. */
-Test(ib_end, settings_that_are_looked_up, .init = begin, .fini = end,
-     .timeout = 120)
+Test(ib_end, pkey_timeout_and_traffic_class_are_looked_up, .init = begin,
+     .fini = end, .timeout = 120)
 {
 	struct fake_verbs_path path;
 
@@ -369,8 +372,8 @@ Test(ib_end, settings_that_are_looked_up, .init = begin, .fini = end,
 }
 
 /* Some ports of InfiniBand's, virtual ones above all, want RoCE's header. */
-Test(ib_end, ports_that_want_a_global_route, .init = begin, .fini = end,
-     .timeout = 120)
+Test(ib_end, global_route_header_is_used_if_a_port_wants_it, .init = begin,
+     .fini = end, .timeout = 120)
 {
 	struct fake_verbs_path path;
 
@@ -402,7 +405,7 @@ static void send_bytes(size_t len)
 }
 
 /* Small messages are in the request itself, which spares the adapter a read. */
-Test(ib_end, small_messages_are_inline, .init = begin, .fini = end,
+Test(ib_end, messages_of_56_bytes_are_inline, .init = begin, .fini = end,
      .timeout = 120)
 {
 	unsigned int before;
@@ -417,7 +420,7 @@ Test(ib_end, small_messages_are_inline, .init = begin, .fini = end,
 }
 
 /* Where the adapter has no room for it, it goes without. */
-Test(ib_end, inline_data_is_not_needed, .init = begin, .fini = end,
+Test(ib_end, adapter_without_inline_data_works, .init = begin, .fini = end,
      .timeout = 120)
 {
 	cr_assert(zero(int, open_side(&a, "fake0:1")));
@@ -485,7 +488,7 @@ static void meet(size_t i)
 	pair_down();
 }
 
-Test(ib_end, ports_that_cannot_meet_are_told_apart, .timeout = 120)
+Test(ib_end, unreachable_ports_are_refused, .timeout = 120)
 {
 	size_t i;
 

@@ -116,8 +116,7 @@ static const uint64_t tags[] = {
 	0x1200000000,  /* by a message */
 };
 
-Test(ib_notify, a_put_that_tells_tells_once_and_when_it_is_there,
-     .timeout = 120)
+Test(ib_notify, notification_comes_once_after_all_bytes, .timeout = 120)
 {
 	size_t i;
 

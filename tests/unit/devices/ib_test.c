@@ -45,7 +45,7 @@ static unsigned int life(void)
 	return errors;
 }
 
-Test(ib, every_failing_call_is_told_and_leaks_nothing, .init = begin,
+Test(ib, every_failing_verbs_call_is_reported_and_leaks_nothing, .init = begin,
      .fini = end, .timeout = 300)
 {
 	unsigned int n, errors, before, calls;
@@ -79,8 +79,8 @@ Test(ib, every_failing_call_is_told_and_leaks_nothing, .init = begin,
 /* ---- endpoints that were not made, and peers that are gone -------------- */
 
 /* The n-th of both sides are a pair: what failed has no number. */
-Test(ib, an_endpoint_that_was_not_made_is_not_counted, .init = begin,
-     .fini = end, .timeout = 120)
+Test(ib, failed_endpoint_takes_no_number, .init = begin, .fini = end,
+     .timeout = 120)
 {
 	struct fake_verbs_live live;
 
@@ -96,8 +96,8 @@ Test(ib, an_endpoint_that_was_not_made_is_not_counted, .init = begin,
 	pair_down();
 }
 
-Test(ib, a_peer_that_ends_after_its_connections_is_forgotten, .init = begin,
-     .fini = end, .timeout = 120)
+Test(ib, peer_without_connections_is_freed, .init = begin, .fini = end,
+     .timeout = 120)
 {
 	struct ib_peer *peer;
 
@@ -178,7 +178,7 @@ static void fail_queue(const char *call, const char *text)
 	pair_down();
 }
 
-Test(ib, a_queue_that_fails_is_told_at_once, .init = begin, .fini = end,
+Test(ib, failed_cq_fails_both_endpoints_at_once, .init = begin, .fini = end,
      .timeout = 120)
 {
 	fail_queue("poll_cq", "cannot poll");
@@ -188,8 +188,8 @@ Test(ib, a_queue_that_fails_is_told_at_once, .init = begin, .fini = end,
 }
 
 /* Another interface of the device, as of another worker, goes on. */
-Test(ib, a_queue_that_fails_ends_its_own_connections, .init = begin,
-     .fini = end, .timeout = 120)
+Test(ib, failed_cq_spares_other_interfaces, .init = begin, .fini = end,
+     .timeout = 120)
 {
 	cr_assert(zero(int, open_side(&c, "fake0:1")));
 	cr_assert(zero(int, open_side(&b, "fake1:1")));
@@ -219,8 +219,8 @@ static int poll_nothing(struct ibv_cq *cq, int max, struct ibv_wc *wc)
 }
 
 /* One gathering is bounded: what is behind that comes after the end. */
-Test(ib, nothing_is_received_after_the_end, .init = begin, .fini = end,
-     .timeout = 120)
+Test(ib, no_message_is_delivered_after_the_connection_failed, .init = begin,
+     .fini = end, .timeout = 120)
 {
 	struct weft_verbs behind;
 	struct ib_iface *iface;
@@ -247,7 +247,7 @@ Test(ib, nothing_is_received_after_the_end, .init = begin, .fini = end,
 }
 
 /* A message that the adapter gave up has left its buffer, too. */
-Test(ib, no_flush_is_well_on_a_broken_connection, .init = begin, .fini = end,
+Test(ib, flush_fails_on_a_broken_connection, .init = begin, .fini = end,
      .timeout = 120)
 {
 	struct wait_op early = WAIT_OP;
@@ -276,8 +276,8 @@ Test(ib, no_flush_is_well_on_a_broken_connection, .init = begin, .fini = end,
 }
 
 /* A queue pair that cannot be ended is destroyed: nothing waits for it. */
-Test(ib, a_queue_pair_that_cannot_be_ended, .init = begin, .fini = end,
-     .timeout = 120)
+Test(ib, put_is_cancelled_if_the_qp_cannot_be_moved_to_error, .init = begin,
+     .fini = end, .timeout = 120)
 {
 	struct wait_op w = WAIT_OP;
 	uint8_t *src = buffer(7), *dst = buffer(0);
@@ -326,7 +326,8 @@ static const struct {
 	{ IBV_WC_GENERAL_ERR, -EIO, -EIO, "general error" },
 };
 
-Test(ib, errors_of_the_adapter, .init = begin, .fini = end, .timeout = 120)
+Test(ib, each_completion_error_gives_its_errno, .init = begin, .fini = end,
+     .timeout = 120)
 {
 	uint8_t *src = buffer(7), *dst = buffer(0);
 	struct weft_mem *mem;
@@ -362,7 +363,7 @@ Test(ib, errors_of_the_adapter, .init = begin, .fini = end, .timeout = 120)
 
 /* ---- faults of the network ---------------------------------------------- */
 
-Test(ib, a_link_that_stays_down_is_an_error, .init = begin, .fini = end,
+Test(ib, lasting_link_loss_fails_endpoints, .init = begin, .fini = end,
      .timeout = 120)
 {
 	pair_up();
@@ -377,7 +378,7 @@ Test(ib, a_link_that_stays_down_is_an_error, .init = begin, .fini = end,
 	pair_down();
 }
 
-Test(ib, a_fatal_event_ends_all_at_once, .init = begin, .fini = end,
+Test(ib, fatal_device_event_fails_endpoints_at_once, .init = begin, .fini = end,
      .timeout = 120)
 {
 	setenv("WEFT_PEER_TIMEOUT", "60s", 1);
@@ -394,7 +395,8 @@ Test(ib, a_fatal_event_ends_all_at_once, .init = begin, .fini = end,
 }
 
 /* Of what means nothing to a connection. */
-Test(ib, other_events_do_no_harm, .init = begin, .fini = end, .timeout = 120)
+Test(ib, harmless_device_event_is_ignored, .init = begin, .fini = end,
+     .timeout = 120)
 {
 	pair_up();
 	fake_verbs_event(0, IBV_EVENT_GID_CHANGE);
@@ -404,7 +406,7 @@ Test(ib, other_events_do_no_harm, .init = begin, .fini = end, .timeout = 120)
 	pair_down();
 }
 
-Test(ib, a_link_that_comes_back_is_none, .init = begin, .fini = end,
+Test(ib, short_link_loss_is_no_error, .init = begin, .fini = end,
      .timeout = 120)
 {
 	pair_up();
@@ -444,8 +446,7 @@ static void cut_off(bool busy)
 	pair_down();
 }
 
-Test(ib, silent_loss_is_found_in_time, .init = begin, .fini = end,
-     .timeout = 120)
+Test(ib, watchdog_finds_silent_loss, .init = begin, .fini = end, .timeout = 120)
 {
 	cut_off(true);
 	fake_verbs_cut(false);

@@ -96,7 +96,7 @@ static void meet_asleep(void)
 	}
 }
 
-Test(nvl_accept, descriptors_run_out)
+Test(nvl_accept, running_out_of_descriptors_warns_once_and_sleeps)
 {
 	cr_assert(eq(int, side_dial(&b, &a), 0));
 	while ((fds[nfds] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
@@ -152,13 +152,13 @@ static void among_strangers(bool leave)
 	let_go();
 }
 
-Test(nvl_accept, strangers_take_all_places)
+Test(nvl_accept, full_table_of_unproven_connections_still_accepts)
 {
 	among_strangers(true);
 }
 
 /* Nor must they go first. */
-Test(nvl_accept, strangers_keep_nobody_out)
+Test(nvl_accept, unproven_connections_keep_no_peer_out)
 {
 	setenv("WEFT_CONNECT_TIMEOUT", "3600s", 1);
 	weft_settings_reset();
@@ -166,7 +166,7 @@ Test(nvl_accept, strangers_keep_nobody_out)
 }
 
 /* As long as it is there at all, its words are waited for some seconds. */
-Test(nvl_accept, who_says_nothing_is_not_kept)
+Test(nvl_accept, silent_unproven_connections_are_dropped)
 {
 	unsigned int before = count_fds();
 

@@ -120,7 +120,7 @@ static unsigned int wait_told(unsigned int i)
 }
 
 /* However they count the GPUs; and what killed ones had is there again. */
-Test(nvl_budget, of_all_processes_together)
+Test(nvl_budget, processes_share_one_budget)
 {
 	unsigned int i, all = 0, freed = 0, again = 0;
 
@@ -177,7 +177,7 @@ static void take_and_give(unsigned int i)
 }
 
 /* A unit has one owner at a time. */
-Test(nvl_budget, no_unit_twice)
+Test(nvl_budget, a_unit_has_one_owner_at_a_time)
 {
 	unsigned int i;
 	int status;

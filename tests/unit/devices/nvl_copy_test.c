@@ -66,25 +66,25 @@ static void moves_by(bool newer, bool older)
 	part();
 }
 
-Test(nvl_copy, batches)
+Test(nvl_copy, copies_go_in_batches)
 {
 	moves_by(true, false);
 }
 
-Test(nvl_copy, batches_of_cuda_12)
+Test(nvl_copy, copies_go_in_batches_of_cuda_12)
 {
 	setenv(FAKE_CUDA_BATCH, "old", 1);
 	moves_by(false, true);
 }
 
-Test(nvl_copy, a_driver_without_batches)
+Test(nvl_copy, driver_without_batches_copies_one_by_one)
 {
 	setenv(FAKE_CUDA_BATCH, "no", 1);
 	moves_by(false, false);
 }
 
 /* What it refuses goes one by one, and all of it arrives. */
-Test(nvl_copy, a_batch_that_is_refused)
+Test(nvl_copy, refused_batch_is_copied_one_by_one)
 {
 	setenv(FAKE_CUDA_BATCH, "old", 1);
 	pair_up();
@@ -98,7 +98,7 @@ Test(nvl_copy, a_batch_that_is_refused)
  * What ends in events leaves the flag behind; two thousand million batches
  * later it looks as if it were ahead.
  */
-Test(nvl_copy, a_flag_that_is_far_behind)
+Test(nvl_copy, completion_flag_2_31_behind_is_not_ahead)
 {
 	const uint32_t far = 0x80000010;
 	struct wait_op w = WAIT_OP;

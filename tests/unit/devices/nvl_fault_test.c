@@ -174,7 +174,7 @@ static void look(unsigned int errors, const char *name, int n)
 	cr_expect(eq(uint, count_fds(), fds), "%s, %d", name, n);
 }
 
-Test(nvl_fault, every_call_fails_once)
+Test(nvl_fault, every_failing_driver_call_is_reported_or_survived)
 {
 	unsigned int errors;
 	int n, most;
@@ -190,7 +190,7 @@ Test(nvl_fault, every_call_fails_once)
 }
 
 /* There a stream that is empty tells the end of copies. */
-Test(nvl_fault, a_driver_without_stream_writes)
+Test(nvl_fault, driver_without_stream_writes_works)
 {
 	static const char *const names[] = { "cuStreamQuery" };
 	unsigned int i, errors;
@@ -253,7 +253,7 @@ static void sleep_on(void)
  * The driver's thread has rung for one copy and has not left yet: whoever goes
  * to sleep now for the next copy on that stream needs a bell of its own.
  */
-Test(nvl_fault, who_has_rung_rings_no_more)
+Test(nvl_fault, a_second_copy_wakes_a_sleeper_by_its_own_callback)
 {
 	struct wait_op w[3];
 	struct weft_mem *mem;

@@ -90,7 +90,7 @@ static void put_two(uint8_t *one, uint8_t *two, size_t len)
  * What NCCL's small protocols need: their source is pinned host memory, and the
  * program's kernels behind NCCL's fill the queues of the compute engine.
  */
-Test(nvl_gpus, small_copies_from_the_host_pass_kernels)
+Test(nvl_gpus, small_host_copies_do_not_queue_behind_kernels)
 {
 	static const size_t sizes[] = { 2,     3,     16,    4097,
 					24576, 65535, 65536, 300000 };
@@ -144,7 +144,7 @@ static int put_known(struct weft_mem *source, uint8_t *src, size_t len)
 }
 
 /* No ring on a GPU, and nothing left to be made or found out. */
-Test(nvl_gpus, what_kernels_wait_for_passes_kernels)
+Test(nvl_gpus, puts_that_kernels_wait_for_do_not_queue_behind_kernels)
 {
 	struct weft_mem *source;
 	unsigned int asked;
@@ -168,7 +168,7 @@ Test(nvl_gpus, what_kernels_wait_for_passes_kernels)
 }
 
 /* One for both interfaces, and for as long as one of them is open. */
-Test(nvl_gpus, a_context_of_our_own)
+Test(nvl_gpus, one_own_context_per_process_and_gpu)
 {
 	struct fake_cuda_live live;
 
@@ -202,7 +202,7 @@ static void *let_unmap(void *arg)
 }
 
 /* What a thread still unmaps is unmapped before the interface is gone. */
-Test(nvl_gpus, closing_waits_for_the_thread_that_unmaps)
+Test(nvl_gpus, close_waits_for_the_unmap_thread)
 {
 	struct fake_cuda_live before, after;
 	pthread_t thread;
@@ -221,7 +221,7 @@ Test(nvl_gpus, closing_waits_for_the_thread_that_unmaps)
 }
 
 /* Its ring is unpinned when the kernels that run have ended. */
-Test(nvl_gpus, the_end_of_a_peer_waits_for_no_kernel)
+Test(nvl_gpus, peers_end_does_not_wait_for_kernels)
 {
 	struct fake_cuda_live before, now;
 
@@ -249,7 +249,7 @@ Test(nvl_gpus, the_end_of_a_peer_waits_for_no_kernel)
 }
 
 /* What it still copies from is not freed before it is back (seen by ASan). */
-Test(nvl_gpus, an_engine_that_comes_back_after_the_watchdog)
+Test(nvl_gpus, copy_that_ends_after_the_watchdog_is_harmless)
 {
 	struct wait_op w = WAIT_OP;
 	struct weft_iov iov = { NULL, LEN, NULL };
@@ -278,7 +278,7 @@ Test(nvl_gpus, an_engine_that_comes_back_after_the_watchdog)
 
 /* ---- memory for rings --------------------------------------------------- */
 
-Test(nvl_gpus, a_budget_that_is_used_up)
+Test(nvl_gpus, used_up_budget_falls_back_to_host_memory)
 {
 	unsigned int before, asked, most;
 	uint64_t start, ms;

@@ -143,7 +143,7 @@ static struct lie lies[] = {
 	ROW(empty_with_a_length),
 };
 
-Test(nvl_lies, operations)
+Test(nvl_lies, malformed_operations_are_refused)
 {
 	struct nvl_op op;
 	size_t i;
@@ -163,7 +163,8 @@ Test(nvl_lies, operations)
 	}
 }
 
-Test(nvl_lies, the_honest_twin_is_taken, .init = begin, .fini = finish)
+Test(nvl_lies, well_formed_operations_are_accepted, .init = begin,
+     .fini = finish)
 {
 	struct nvl_op op = honest();
 	uint8_t bytes[256];
@@ -197,7 +198,7 @@ Test(nvl_lies, the_honest_twin_is_taken, .init = begin, .fini = finish)
 }
 
 /* A chunk is counted once; what is not credited yet is not free. */
-Test(nvl_lies, a_place_taken_twice, .init = begin, .fini = finish)
+Test(nvl_lies, chunk_in_a_used_place_is_refused, .init = begin, .fini = finish)
 {
 	struct nvl_op op = honest();
 
@@ -211,7 +212,8 @@ Test(nvl_lies, a_place_taken_twice, .init = begin, .fini = finish)
 }
 
 /* No chunk lies in two pieces, also where there would be room for both. */
-Test(nvl_lies, a_place_around_the_end, .init = begin, .fini = finish)
+Test(nvl_lies, chunk_across_the_rings_end_is_refused, .init = begin,
+     .fini = finish)
 {
 	struct nvl_op op = honest();
 
@@ -233,7 +235,8 @@ static void op_done(struct weft_op *op, int status)
 }
 
 /* A put of the program's, and then more credit than was ever sent. */
-Test(nvl_lies, credit, .init = begin, .fini = finish)
+Test(nvl_lies, credit_beyond_what_was_sent_is_refused, .init = begin,
+     .fini = finish)
 {
 	struct nvl_frame offer = { .type = NVL_FRAME_RING_OFFER,
 				   .ring = 3,
@@ -283,22 +286,25 @@ static void message_of(uint32_t len, uint8_t kind, uint8_t id)
 	cr_assert(eq(int, ended, -EPROTO));
 }
 
-Test(nvl_lies, message_longer_than_told, .init = begin, .fini = finish)
+Test(nvl_lies, message_longer_than_announced_is_refused, .init = begin,
+     .fini = finish)
 {
 	message_of(17, NVL_MSG_USER, 1);
 }
 
-Test(nvl_lies, message_with_a_wild_id, .init = begin, .fini = finish)
+Test(nvl_lies, message_id_out_of_range_is_refused, .init = begin,
+     .fini = finish)
 {
 	message_of(16, NVL_MSG_USER, WEFT_MSG_IDS);
 }
 
-Test(nvl_lies, message_of_no_kind, .init = begin, .fini = finish)
+Test(nvl_lies, message_of_unknown_type_is_refused, .init = begin,
+     .fini = finish)
 {
 	message_of(16, NVL_MSG_CLOSE + 1, 1);
 }
 
-Test(nvl_lies, messages_read_that_were_never_sent, .init = begin,
+Test(nvl_lies, read_counter_ahead_of_sent_is_refused, .init = begin,
      .fini = finish)
 {
 	uint8_t byte = 0;
@@ -315,8 +321,7 @@ Test(nvl_lies, messages_read_that_were_never_sent, .init = begin,
 	cr_assert(eq(int, ended, -EPROTO));
 }
 
-Test(nvl_lies, questions_whose_answers_are_not_read, .init = begin,
-     .fini = finish)
+Test(nvl_lies, unread_replies_are_bounded, .init = begin, .fini = finish)
 {
 	struct nvl_frame want = { .type = NVL_FRAME_RING_WANT, .loc = 5 };
 	unsigned int i;
@@ -370,7 +375,8 @@ static void catch (void *arg, enum weft_level level, const char *file, int line,
 	strncat(logged, text, sizeof(logged) - strlen(logged) - 1);
 }
 
-Test(nvl_lies, a_descriptor_that_does_not_arrive, .init = begin, .fini = finish)
+Test(nvl_lies, missing_descriptor_ends_the_endpoint_and_warns, .init = begin,
+     .fini = finish)
 {
 	struct nvl_frame f = { OFFER, .size = 65536 };
 	struct rlimit limit, none;
@@ -393,7 +399,7 @@ Test(nvl_lies, a_descriptor_that_does_not_arrive, .init = begin, .fini = finish)
 FRAME(not_a_frame, -1, .magic = 1, .type = NVL_FRAME_RING_WANT)
 
 /* It sleeps, is rung, sleeps again and never reads what it is rung by. */
-Test(nvl_lies, a_bell_that_nobody_hears, .init = begin, .fini = finish,
+Test(nvl_lies, unread_wakeups_are_bounded, .init = begin, .fini = finish,
      .timeout = 120)
 {
 	struct nvl_inbox_head *ours = liar_head(liar.ours);
@@ -424,7 +430,7 @@ Test(nvl_lies, a_bell_that_nobody_hears, .init = begin, .fini = finish,
 }
 
 /* Bells wake and do nothing else: a frame behind them is told of, and taken. */
-Test(nvl_lies, bells_without_end, .init = begin, .fini = finish)
+Test(nvl_lies, endless_wakeups_are_harmless, .init = begin, .fini = finish)
 {
 	struct nvl_frame bell = { .type = NVL_FRAME_BELL };
 	struct nvl_frame want = { .type = NVL_FRAME_RING_WANT, .loc = 5 };

@@ -47,7 +47,7 @@ static bool there(const char *name)
 
 /* ---- whose it is -------------------------------------------------------- */
 
-Test(nvl_run, is_made_for_this_user_alone)
+Test(nvl_run, folder_is_created_with_mode_0700)
 {
 	struct stat st;
 
@@ -70,7 +70,7 @@ static void refused(void)
 	cr_expect(eq(uint, log_lines("WEFT_RUN_DIR"), 1));
 }
 
-Test(nvl_run, behind_a_symbolic_link)
+Test(nvl_run, folder_behind_a_symbolic_link_is_refused)
 {
 	const char *other = in(run_folder, "other");
 
@@ -79,7 +79,7 @@ Test(nvl_run, behind_a_symbolic_link)
 	refused();
 }
 
-Test(nvl_run, open_to_others)
+Test(nvl_run, folder_open_to_others_is_refused)
 {
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	cr_assert(eq(int, chmod(sub, 0755), 0));
@@ -87,7 +87,7 @@ Test(nvl_run, open_to_others)
 	cr_expect(eq(uint, log_lines("not a folder of this user alone"), 1));
 }
 
-Test(nvl_run, of_another_user)
+Test(nvl_run, folder_of_another_user_is_refused)
 {
 	if (geteuid())
 		cr_skip_test("only root can give a folder away");
@@ -97,7 +97,7 @@ Test(nvl_run, of_another_user)
 	cr_expect(eq(uint, log_lines("owner 12345"), 1));
 }
 
-Test(nvl_run, no_folder_at_all)
+Test(nvl_run, fifo_in_place_of_the_folder_is_refused)
 {
 	cr_assert(eq(int, mkfifo(sub, 0700), 0));
 	refused();
@@ -116,14 +116,14 @@ static void cookie_refused(const char *why)
 	cr_expect(eq(uint, log_lines(""), 1), "and not that it be mounted");
 }
 
-Test(nvl_run, a_cookie_that_is_a_fifo, .timeout = 10)
+Test(nvl_run, cookie_fifo_is_refused, .timeout = 10)
 {
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	cr_assert(eq(int, mkfifo(in(sub, "cookie"), 0600), 0));
 	cookie_refused("not a regular file");
 }
 
-Test(nvl_run, a_cookie_behind_a_symbolic_link)
+Test(nvl_run, cookie_behind_a_symbolic_link_is_refused)
 {
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	cr_assert(eq(int, symlink("/dev/zero", in(sub, "cookie")), 0));
@@ -141,7 +141,7 @@ static void leave_cookie(const char *bytes)
 	close(fd);
 }
 
-Test(nvl_run, a_cookie_of_another_user)
+Test(nvl_run, cookie_of_another_user_is_refused)
 {
 	if (geteuid())
 		cr_skip_test("only root can give a file away");
@@ -150,19 +150,19 @@ Test(nvl_run, a_cookie_of_another_user)
 	cookie_refused("another user");
 }
 
-Test(nvl_run, a_cookie_cut_short)
+Test(nvl_run, short_cookie_is_refused)
 {
 	leave_cookie("0123456789abcde");
 	cookie_refused("damaged");
 }
 
-Test(nvl_run, a_cookie_too_long)
+Test(nvl_run, long_cookie_is_refused)
 {
 	leave_cookie("0123456789abcdef0");
 	cookie_refused("damaged");
 }
 
-Test(nvl_run, a_lock_that_is_a_fifo, .timeout = 10)
+Test(nvl_run, lock_fifo_is_not_opened, .timeout = 10)
 {
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	cr_assert(eq(int, mkfifo(in(sub, "l-0123456789abcdef"), 0600), 0));
@@ -210,14 +210,14 @@ static void sweep(bool stays)
 	cr_expect(eq(uint, log_lines(""), 0));
 }
 
-Test(nvl_run, a_killed_process_is_swept_away)
+Test(nvl_run, files_of_a_killed_process_are_removed)
 {
 	close(leave(1));
 	close(leave_lock());
 	sweep(false);
 }
 
-Test(nvl_run, so_is_one_that_had_no_socket_yet)
+Test(nvl_run, lock_without_socket_is_removed)
 {
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	close(leave_lock());
@@ -225,7 +225,7 @@ Test(nvl_run, so_is_one_that_had_no_socket_yet)
 }
 
 /* One that has its lock and does not listen yet, or is in another pod. */
-Test(nvl_run, a_lock_that_is_held_keeps_both)
+Test(nvl_run, held_lock_keeps_socket_and_lock)
 {
 	int fd;
 
@@ -237,7 +237,7 @@ Test(nvl_run, a_lock_that_is_held_keeps_both)
 }
 
 /* Where locks of other pods are not seen, as in some shared file systems. */
-Test(nvl_run, whoever_listens_stays)
+Test(nvl_run, listening_socket_is_kept)
 {
 	int fd = leave(1);
 
@@ -247,7 +247,7 @@ Test(nvl_run, whoever_listens_stays)
 }
 
 /* It is not asked in vain because others wait to be accepted. */
-Test(nvl_run, whoever_is_too_busy_to_accept_stays)
+Test(nvl_run, socket_with_full_backlog_is_kept)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	int fd = leave(0), waits[8], i;
@@ -269,7 +269,7 @@ Test(nvl_run, whoever_is_too_busy_to_accept_stays)
 }
 
 /* What is there by another name is not ours to remove. */
-Test(nvl_run, nothing_else_is_touched)
+Test(nvl_run, files_of_other_names_are_kept)
 {
 	const char *const names[] = { "l-0123", "s-fedcba9876543210", "b-gpu",
 				      "cookie", "x" };
@@ -290,7 +290,7 @@ Test(nvl_run, nothing_else_is_touched)
 }
 
 /* Two that listen, and one of them ends in order: the other's files stay. */
-Test(nvl_run, each_removes_its_own)
+Test(nvl_run, close_removes_own_files_only)
 {
 	struct nvl_run *second;
 	int fd, other;
@@ -340,7 +340,7 @@ static struct weft_address behind_a_mode(struct side *s, mode_t mode)
 	return attr.addr;
 }
 
-Test(nvl_run, a_socket_that_may_not_be_dialled)
+Test(nvl_run, socket_without_permission_is_unreachable)
 {
 	const char *why = NULL;
 	struct weft_address addr;
@@ -378,7 +378,7 @@ int connect(int fd, const struct sockaddr *sa, socklen_t len)
 }
 
 /* It is asked once, and that leaves nothing behind. */
-Test(nvl_run, a_peer_that_was_asked_is_met_as_ever)
+Test(nvl_run, reachable_peer_is_probed_once_and_connected)
 {
 	struct weft_address addr;
 	unsigned int i;

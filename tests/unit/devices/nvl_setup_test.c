@@ -73,7 +73,7 @@ static void thousand_messages(void)
 }
 
 /* As UCX has it: a key for each buffer, and one ring for all of them. */
-Test(nvl_setup, nothing_is_made_before_bulk_and_one_ring_then)
+Test(nvl_setup, first_bulk_put_makes_the_only_ring)
 {
 	unsigned int none[ARRAY_SIZE(makers)] = { 0 };
 	unsigned int ring[ARRAY_SIZE(makers)], i;
@@ -172,13 +172,13 @@ static void without_contexts(void)
 	meet(&a, &b);
 }
 
-Test(nvl_setup, no_context_for_memory_of_a_pool)
+Test(nvl_setup, pool_memory_needs_no_own_context)
 {
 	without_contexts();
 	takes_no_context(fake.fake_cuda_pool(1, LEN));
 }
 
-Test(nvl_setup, no_context_for_virtual_memory)
+Test(nvl_setup, virtual_memory_needs_no_own_context)
 {
 	without_contexts();
 	takes_no_context(fake.fake_cuda_vmm(1, LEN));
@@ -252,7 +252,7 @@ static bool unit_is_free(struct nvl_run *run, int phys)
 	return n;
 }
 
-Test(nvl_setup, a_killed_peer_leaves_nothing)
+Test(nvl_setup, killed_peer_leaves_no_ring_or_mapping)
 {
 	struct fake_cuda_live before, during, after;
 	struct weft_mem *mem;
@@ -317,7 +317,7 @@ void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
 }
 
 /* The n-th of both sides share a connection: what failed has no number. */
-Test(nvl_setup, an_endpoint_that_was_not_made_is_not_counted)
+Test(nvl_setup, failed_endpoint_takes_no_number)
 {
 	struct weft_list *conns;
 
@@ -363,7 +363,7 @@ int fallocate(int fd, int mode, off_t at, off_t len)
 }
 
 /* Memory that is promised only would end the process, once it is written. */
-Test(nvl_setup, a_ring_of_host_memory_is_there_or_not_made)
+Test(nvl_setup, host_ring_is_allocated_or_fails)
 {
 	struct nvl_mapping m;
 	struct stat st;
@@ -384,7 +384,7 @@ Test(nvl_setup, a_ring_of_host_memory_is_there_or_not_made)
 	close(m.fd);
 }
 
-Test(nvl_setup, an_inbox_is_there_or_not_made)
+Test(nvl_setup, inbox_is_allocated_or_fails)
 {
 	struct nvl_inbox box = { 0 };
 	struct stat st;

@@ -69,20 +69,20 @@ static void shared(void)
 	cr_assert(eq(uint, log_lines(""), 0));
 }
 
-Test(nvl_share, without_mps_and_mig)
+Test(nvl_share, gpu_without_mps_and_mig_is_shared)
 {
 	setenv(FAKE_NVML, "1", 1);
 	shared();
 }
 
-Test(nvl_share, mig)
+Test(nvl_share, mig_gpu_is_not_shared)
 {
 	setenv(FAKE_NVML, "1", 1);
 	setenv(FAKE_CUDA_MIG, "1", 1);
 	not_shared();
 }
 
-Test(nvl_share, mps_as_the_driver_says)
+Test(nvl_share, gpu_under_mps_by_the_driver_is_not_shared)
 {
 	setenv(FAKE_CUDA_MPS, "1", 1);
 	not_shared();
@@ -113,7 +113,7 @@ static void remove_socket(const char *dir)
 	rmdir(dir);
 }
 
-Test(nvl_share, mps_daemon)
+Test(nvl_share, gpu_with_mps_daemon_is_not_shared)
 {
 	char dir[] = "/tmp/weft-mps-XXXXXX";
 	int fd = daemon_socket(dir);
@@ -125,7 +125,7 @@ Test(nvl_share, mps_daemon)
 	remove_socket(dir);
 }
 
-Test(nvl_share, mps_daemon_that_is_gone)
+Test(nvl_share, dead_mps_daemon_is_ignored)
 {
 	char dir[] = "/tmp/weft-mps-XXXXXX";
 

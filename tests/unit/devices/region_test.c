@@ -35,7 +35,7 @@ static bool allows(const struct weft_rkey *rkey, uint64_t addr, size_t len)
 	return p;
 }
 
-Test(region, bounds)
+Test(region, access_is_bounded)
 {
 	struct weft_mem *mem = add(BASE, LEN);
 	const struct weft_rkey *key = &mem->rkey;
@@ -59,7 +59,7 @@ Test(region, bounds)
 	weft_region_remove(mem);
 }
 
-Test(region, up_to_the_end_of_memory)
+Test(region, region_may_end_at_the_last_address)
 {
 	struct weft_mem *mem = add(UINT64_MAX - 9, 10);
 
@@ -70,7 +70,7 @@ Test(region, up_to_the_end_of_memory)
 }
 
 /* Each part of a key counts. */
-Test(region, forged_keys)
+Test(region, forged_keys_are_refused)
 {
 	struct weft_mem *mem = add(BASE, LEN), *other = add(BASE, LEN);
 	struct weft_rkey key;
@@ -111,7 +111,7 @@ Test(region, a_revoked_key_stays_revoked)
 }
 
 /* More than one block of the table, and all of it reused. */
-Test(region, many)
+Test(region, slots_are_reused_beyond_one_block)
 {
 	enum { N = 3000 };
 	static struct weft_mem *mem[N];

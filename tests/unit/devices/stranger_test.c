@@ -84,7 +84,7 @@ static unsigned int another_than(unsigned int other)
 	return host;
 }
 
-Test(stranger, the_longest_silent_goes_and_nobody_at_once)
+Test(stranger, longest_silent_connection_is_dropped_first)
 {
 	unsigned int i;
 
@@ -106,7 +106,7 @@ Test(stranger, the_longest_silent_goes_and_nobody_at_once)
 }
 
 /* However old the one of another host is. */
-Test(stranger, the_source_with_most_gives_up_one)
+Test(stranger, source_with_most_connections_loses_one)
 {
 	unsigned int other = another_than(1), i;
 
@@ -149,7 +149,7 @@ Test(stranger, each_interface_has_places_of_its_own)
 }
 
 /* Also who has proven himself: the program needs descriptors of its own. */
-Test(stranger, peers_leave_a_quarter)
+Test(stranger, peers_leave_a_quarter_of_the_descriptors)
 {
 	struct rlimit lim = { 200, 200 };
 
@@ -158,7 +158,7 @@ Test(stranger, peers_leave_a_quarter)
 	cr_expect(not(weft_peer_has_room(150, "eth0")));
 }
 
-Test(stranger, deadlines)
+Test(stranger, deadline_is_connect_timeout_at_most_seconds)
 {
 	uint64_t deadline;
 

@@ -68,14 +68,14 @@ static unsigned int flow(wire rate, unsigned int mib)
 	return most;
 }
 
-Test(tcp_tune, grows_as_long_as_it_pays)
+Test(tcp_tune, streams_grow_while_throughput_grows)
 {
 	cr_expect(eq(uint, flow(up_to_four, 1000), 8), "twice as many tried");
 	cr_expect(eq(uint, b.out_limit, 4));
 }
 
 /* What lies between the last number that paid and its double. */
-Test(tcp_tune, tries_fewer_where_twice_as_many_do_not_pay)
+Test(tcp_tune, fewer_streams_are_tried_if_doubling_gains_nothing)
 {
 	flow(crowded, 64 + 64);
 	cr_expect(eq(uint, b.out_limit, 8), "on trial");
@@ -83,20 +83,20 @@ Test(tcp_tune, tries_fewer_where_twice_as_many_do_not_pay)
 	cr_expect(eq(uint, b.out_limit, 6));
 }
 
-Test(tcp_tune, a_few_per_cent_are_not_worth_a_stream)
+Test(tcp_tune, gain_of_few_percent_adds_no_stream)
 {
 	flow(hardly, 1000);
 	cr_expect(eq(uint, b.out_limit, 2));
 }
 
-Test(tcp_tune, keeps_within_the_most)
+Test(tcp_tune, streams_stay_within_the_maximum)
 {
 	cr_expect(eq(uint, flow(endless, 4000), MAX));
 	cr_expect(eq(uint, b.out_limit, MAX));
 }
 
 /* Nothing is tried for five seconds; then the network may have changed. */
-Test(tcp_tune, rests_and_tries_again)
+Test(tcp_tune, trials_are_repeated_after_a_pause)
 {
 	flow(hardly, 1000);
 	cr_expect(eq(uint, flow(up_to_four, 1000), 2));
@@ -117,14 +117,14 @@ Test(tcp_tune, pauses_do_not_count)
 	cr_expect(eq(uint, b.out_limit, 4));
 }
 
-Test(tcp_tune, a_few_megabytes_are_no_sample)
+Test(tcp_tune, few_megabytes_are_no_sample)
 {
 	flow(endless, 63);
 	cr_expect(eq(uint, b.out_limit, 2));
 }
 
 /* One on trial that is not there yet is not judged by the others' speed. */
-Test(tcp_tune, waits_for_the_stream_on_trial)
+Test(tcp_tune, trial_starts_when_its_stream_is_open)
 {
 	flow(up_to_four, 64);
 	cr_assert(eq(uint, b.out_limit, 4));
@@ -138,7 +138,7 @@ Test(tcp_tune, waits_for_the_stream_on_trial)
 	cr_expect(b.tune.trying);
 }
 
-Test(tcp_tune, a_stream_that_is_lost_is_not_asked_for_at_once)
+Test(tcp_tune, lost_stream_is_not_requested_at_once)
 {
 	flow(up_to_four, 64);
 	tcp_tune_stream_lost(&b);

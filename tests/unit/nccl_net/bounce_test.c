@@ -25,7 +25,7 @@ static unsigned int pinned(void)
 
 TestSuite(stage, .init = load, .timeout = 60);
 
-Test(stage, a_region_has_one_double_however_often_it_is_registered)
+Test(stage, memory_registered_twice_has_one_bounce_buffer)
 {
 	struct weft_net_comm *tx2, *rx2;
 	struct weft_net_mr *mr[8], *other;
@@ -54,7 +54,7 @@ Test(stage, a_region_has_one_double_however_often_it_is_registered)
 /*
  * NCCL's own first three are taken, whatever their size; a user's are bounded.
  */
-Test(stage, what_users_register_is_bounded)
+Test(stage, bounce_buffers_of_users_are_bounded)
 {
 	const size_t large = 300ul << 20;
 	struct weft_net_mr *mr[4];
@@ -126,7 +126,7 @@ static int finish_late(struct weft_net_request *req, size_t *got)
 }
 
 /* The program's kernels, which wait for NCCL's, do not hold it up. */
-Test(stage, a_small_receive_passes_kernels)
+Test(stage, small_receive_does_not_queue_behind_kernels)
 {
 	const size_t sizes[] = { 2, 17, 4096, 24576, 65535, 65536 };
 	struct weft_net_request *r, *s;
@@ -152,7 +152,7 @@ Test(stage, a_small_receive_passes_kernels)
 }
 
 /* Its copies are awaited, and nothing stays pinned. */
-Test(stage, a_failed_sender_gives_its_double_back)
+Test(stage, failed_send_frees_its_bounce_buffer)
 {
 	struct weft_net_request *s = NULL;
 	struct weft_net_mr *mr;
@@ -176,7 +176,7 @@ Test(stage, a_failed_sender_gives_its_double_back)
 }
 
 /* A put outlives the comm's failure, but not the comm. */
-Test(stage, a_failed_sender_waits_for_its_puts)
+Test(stage, failed_send_waits_for_its_puts)
 {
 	struct weft_net_listener *stay;
 	char handle[WEFT_NET_HANDLE];

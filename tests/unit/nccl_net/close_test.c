@@ -89,7 +89,7 @@ static void begin_large_send(void)
 	cr_assert(r != NULL);
 }
 
-Test(close, sends_under_way_hold_up_no_other_connection)
+Test(close, closing_with_sends_pending_blocks_no_other_connection)
 {
 	char handle[WEFT_NET_HANDLE];
 	struct weft_net_listener *second;
@@ -114,7 +114,7 @@ Test(close, sends_under_way_hold_up_no_other_connection)
 	transfer(100, 100);
 }
 
-Test(close, nor_does_a_full_wire)
+Test(close, closing_on_a_full_wire_blocks_no_other_connection)
 {
 	struct weft_net_request *r = recv_now(dst, 100);
 	bool done = true;
@@ -136,7 +136,7 @@ Test(close, nor_does_a_full_wire)
 }
 
 /* As when NCCL unloads the plugin: everything is gone when it goes on. */
-Test(close, the_context_may_be_closed_meanwhile)
+Test(close, context_may_close_while_a_comm_is_closing)
 {
 	pthread_t t;
 

@@ -44,14 +44,14 @@ static void clean(void)
 
 TestSuite(env, .init = clean);
 
-Test(env, says_nothing_by_itself)
+Test(env, unset_variables_stay_unset)
 {
 	cr_expect(eq(str, (char *)ask("NCCL_SOCKET_IFNAME"), "(none)"));
 	cr_expect(eq(str, (char *)ask("NCCL_SOCKET_FAMILY"), "(none)"));
 	cr_expect(eq(str, (char *)ask("NCCL_ALGO"), "(none)"));
 }
 
-Test(env, passes_the_users_own_through)
+Test(env, users_variables_are_passed_through)
 {
 	setenv("NCCL_ALGO", "Ring", 1);
 	setenv("NCCL_SOCKET_IFNAME", "eth", 1);
@@ -60,7 +60,7 @@ Test(env, passes_the_users_own_through)
 	cr_expect(eq(str, (char *)ask("NCCL_SOCKET_IFNAME"), "eth"));
 }
 
-Test(env, tells_nccl_what_ucx_was_told)
+Test(env, ucx_devices_become_nccl_interfaces)
 {
 	struct weft_nccl_setting s;
 
@@ -143,7 +143,7 @@ ParameterizedTest(struct hcas *h, env, nccls_own_infiniband_takes_the_same,
 }
 
 /* Nobody here knows whether NCCL will have a tuner to take some back. */
-Test(env, no_channels_without_the_network_plugin)
+Test(env, env_plugin_alone_raises_no_channels)
 {
 	setenv("NCCL_NET_PLUGIN", "weft", 1);
 	cr_expect(eq(str, (char *)ask("NCCL_MIN_NCHANNELS"), "(none)"));
@@ -152,7 +152,7 @@ Test(env, no_channels_without_the_network_plugin)
 }
 
 /* NCCL 2.28 forgets the plugin's name when it unloads it. */
-Test(env, keeps_the_plugin_loaded)
+Test(env, weft_plugin_is_kept_loaded)
 {
 	setenv("NCCL_NET_PLUGIN", "weft", 1);
 	cr_expect(eq(str, (char *)ask("NCCL_NET_PLUGIN_REF_COUNT"), "1"));
@@ -160,19 +160,19 @@ Test(env, keeps_the_plugin_loaded)
 	cr_expect(eq(str, (char *)ask("NCCL_NET_PLUGIN_REF_COUNT"), "0"));
 }
 
-Test(env, leaves_other_plugins_alone)
+Test(env, other_plugins_are_not_kept_loaded)
 {
 	setenv("NCCL_NET_PLUGIN", "/home/weft/lib/libnccl-net-ofi.so", 1);
 	cr_expect(eq(str, (char *)ask("NCCL_NET_PLUGIN_REF_COUNT"), "(none)"));
 }
 
-Test(env, the_first_of_several_counts)
+Test(env, first_plugin_of_a_list_decides)
 {
 	setenv("NCCL_NET_PLUGIN", "aws-ofi,weft", 1);
 	cr_expect(eq(str, (char *)ask("NCCL_NET_PLUGIN_REF_COUNT"), "(none)"));
 }
 
-Test(env, but_for_the_one_that_nccl_net_names)
+Test(env, plugin_named_by_nccl_net_is_kept_loaded)
 {
 	setenv("NCCL_NET_PLUGIN", "aws-ofi,/opt/weft/libnccl-net-weft.so", 1);
 	setenv("NCCL_NET", "weft", 1);
@@ -182,7 +182,7 @@ Test(env, but_for_the_one_that_nccl_net_names)
 /*
  * What `weft run` sets and `weft info nccl` shows is what NCCL would be told.
  */
-Test(env, the_list_leaves_nothing_out)
+Test(env, list_of_variables_is_complete)
 {
 	struct weft_nccl_setting s;
 	size_t i, n = weft_nccl_env_count();
@@ -233,7 +233,7 @@ static void *load(void)
 }
 
 /* NCCL itself would go by sockets without a word. */
-Test(env, a_plugin_that_is_not_there_is_said_through_nccls_logger)
+Test(env, missing_net_plugin_is_logged_by_nccl)
 {
 	struct nccl_env_v2 *v2;
 	void *lib;
@@ -255,7 +255,7 @@ Test(env, a_plugin_that_is_not_there_is_said_through_nccls_logger)
 }
 
 /* As NCCL 2.28.7 and later load it. */
-Test(env, the_plugin_answers_by_itself)
+Test(env, both_versions_answer_without_the_net_plugin)
 {
 	struct nccl_env_v1 *v1;
 	struct nccl_env_v2 *v2;
@@ -303,7 +303,7 @@ static const char *after_init(int *init, int *ndev)
 	return getenv("NCCL_SOCKET_IFNAME") ?: "(none)";
 }
 
-Test(env, nccls_own_sockets_take_the_same_where_weft_declines)
+Test(env, sockets_get_interfaces_if_weft_declines)
 {
 	int init, ndev;
 
@@ -315,7 +315,7 @@ Test(env, nccls_own_sockets_take_the_same_where_weft_declines)
 	cr_expect(eq(str, getenv("NCCL_SOCKET_FAMILY"), "AF_INET"));
 }
 
-Test(env, and_where_another_network_is_named)
+Test(env, sockets_get_interfaces_if_another_network_is_named)
 {
 	int init, ndev = 0;
 
@@ -325,7 +325,7 @@ Test(env, and_where_another_network_is_named)
 	cr_expect(eq(int, init, NCCL_SUCCESS));
 }
 
-Test(env, but_not_over_the_users_own)
+Test(env, users_interfaces_are_not_overridden)
 {
 	int init, ndev = 0;
 
@@ -336,7 +336,7 @@ Test(env, but_not_over_the_users_own)
 }
 
 /* The next plugin of this process would take it for the user's word. */
-Test(env, nor_where_weft_is_taken)
+Test(env, sockets_get_nothing_if_weft_is_used)
 {
 	int init, ndev = 0;
 

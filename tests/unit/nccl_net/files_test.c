@@ -98,7 +98,7 @@ static int send_to(int fd, const char *name)
 	return weft_nccl_sendmsg(fd, &msg, 0) == 1 ? 0 : -errno;
 }
 
-Test(files, nothing_moves_before_the_id_is_taken)
+Test(files, paths_are_unchanged_before_begin)
 {
 	char path[] = "/dev/shm/nccl-XXXXXX";
 	int fd, s;
@@ -114,7 +114,7 @@ Test(files, nothing_moves_before_the_id_is_taken)
 	close(s);
 }
 
-Test(files, nccls_files_lie_in_the_folder)
+Test(files, nccls_files_are_created_in_the_run_folder)
 {
 	char path[] = "/dev/shm/nccl-XXXXXX", real[160];
 	int fd, again;
@@ -138,7 +138,7 @@ Test(files, nccls_files_lie_in_the_folder)
 	close(again);
 }
 
-Test(files, what_is_not_nccls_stays)
+Test(files, other_paths_and_sockets_are_unchanged)
 {
 	static const char *const others[] = {
 		"/dev/shm/", "/dev/shmx", "/dev", "", "dev/shm",
@@ -180,7 +180,7 @@ Test(files, what_is_not_nccls_stays)
 	cr_expect(zero(uint, there("n-", NULL)));
 }
 
-Test(files, a_descriptor_socket_is_found_by_either_name)
+Test(files, sockets_of_both_kinds_are_found_by_nccls_name)
 {
 	char c;
 	int a, b;
@@ -198,7 +198,7 @@ Test(files, a_descriptor_socket_is_found_by_either_name)
 	close(b);
 }
 
-Test(files, a_name_that_is_taken)
+Test(files, bound_name_is_refused_and_stale_file_replaced)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	char path[160];
@@ -237,7 +237,7 @@ Test(files, names_depend_on_the_host_id)
 	cr_expect(ne(str, one, other));
 }
 
-Test(files, nothing_grows)
+Test(files, ten_thousand_closed_sockets_leave_two_files)
 {
 	char name[32];
 	int i, a, b;
@@ -312,7 +312,7 @@ static void age(const char *path)
 		zero(int, utimensat(AT_FDCWD, path, old, AT_SYMLINK_NOFOLLOW)));
 }
 
-Test(files, whoever_lives_keeps_them)
+Test(files, files_of_a_live_process_are_kept)
 {
 	char c, path[160];
 	int ready;
@@ -328,7 +328,7 @@ Test(files, whoever_lives_keeps_them)
 	reap(pid, ready);
 }
 
-Test(files, of_the_killed_nothing_is_left)
+Test(files, files_of_a_killed_process_are_removed)
 {
 	char c, path[160];
 	int ready;
@@ -346,7 +346,7 @@ Test(files, of_the_killed_nothing_is_left)
 }
 
 /* It might be one that is being made. */
-Test(files, a_fresh_socket_is_left_alone)
+Test(files, young_socket_of_a_dead_process_is_kept)
 {
 	char c;
 	int ready;
@@ -359,7 +359,7 @@ Test(files, a_fresh_socket_is_left_alone)
 	cr_expect(eq(uint, there("n-", NULL), 1));
 }
 
-Test(files, whoever_ends_removes_its_sockets)
+Test(files, exit_removes_own_sockets)
 {
 	int ready;
 	const pid_t pid = one_with_files(true, &ready);
@@ -368,7 +368,7 @@ Test(files, whoever_ends_removes_its_sockets)
 	cr_expect(zero(uint, there("n-", NULL)));
 }
 
-Test(files, a_child_leaves_its_parents_alone)
+Test(files, exit_of_a_forked_child_keeps_the_parents_socket)
 {
 	int a, b, status;
 	pid_t pid;
@@ -392,7 +392,7 @@ Test(files, a_child_leaves_its_parents_alone)
 	close(b);
 }
 
-Test(files, others_files_are_not_touched)
+Test(files, cookie_folders_and_fifos_are_kept)
 {
 	char path[160];
 	int fd;

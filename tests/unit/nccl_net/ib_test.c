@@ -8,7 +8,7 @@ TestSuite(ib, .init = begin, .fini = done, .timeout = 120);
 
 /* ---- what NCCL is told -------------------------------------------------- */
 
-Test(ib, ports_are_devices_with_their_place)
+Test(ib, properties_have_name_pci_path_guid_and_speed)
 {
 	struct weft_net_props p;
 	char path[256];
@@ -56,7 +56,7 @@ static void lists(const char *name, const char *value, const char *want)
 	unsetenv(name);
 }
 
-Test(ib, nccls_words_choose_ports)
+Test(ib, nccl_and_weft_lists_select_ports)
 {
 	lists("NCCL_IB_HCA", "fake", "fake0:1 fake1:1");
 	lists("NCCL_IB_HCA", "fake1", "fake1:1");
@@ -83,7 +83,7 @@ Test(ib, nccls_words_choose_ports)
 }
 
 /* NCCL's own choice needs a place, and with NVLink there is none to tell. */
-Test(ib, with_nvlink_one_device_stands_for_all)
+Test(ib, nvlink_hides_ports_behind_one_device)
 {
 	struct weft_net_props p;
 	void *ctx;
@@ -162,7 +162,7 @@ Test(ib, any_device_connects_to_any_other)
 	cr_expect(eq(uint, errors, 0), "%s", last_error);
 }
 
-Test(ib, a_device_is_opened_when_it_is_used)
+Test(ib, device_is_opened_on_first_use)
 {
 	struct fake_verbs_live live;
 
@@ -172,7 +172,7 @@ Test(ib, a_device_is_opened_when_it_is_used)
 }
 
 /* What b does not have, or cannot open, a does not miss. */
-Test(ib, a_rank_whose_adapter_cannot_be_had_is_reached_by_tcp)
+Test(ib, rank_without_its_adapter_falls_back_to_tcp)
 {
 	unsigned int said;
 
@@ -196,7 +196,7 @@ Test(ib, a_rank_whose_adapter_cannot_be_had_is_reached_by_tcp)
 
 /* ---- an adapter that does not reach the other one ----------------------- */
 
-Test(ib, a_fabric_that_is_silent_is_left_for_tcp)
+Test(ib, silent_fabric_falls_back_to_tcp)
 {
 	char handle[WEFT_NET_HANDLE];
 
@@ -220,7 +220,7 @@ Test(ib, a_fabric_that_is_silent_is_left_for_tcp)
 }
 
 /* Its address tells that, and nobody waits to find it out. */
-Test(ib, another_fabric_is_left_for_tcp_at_once)
+Test(ib, other_fabric_falls_back_to_tcp_at_once)
 {
 	fake_verbs_gid(1, false, "fe80:0000:0000:0000:0002:c903:0000:0002");
 	meet(0, 1);
@@ -237,7 +237,7 @@ Test(ib, another_fabric_is_left_for_tcp_at_once)
 	part();
 }
 
-Test(ib, a_fabric_that_fails_is_left_for_tcp)
+Test(ib, failing_fabric_falls_back_to_tcp)
 {
 	/* of one alone the other side may be told before it is connected */
 	fake_verbs_all_status(IBV_WC_RETRY_EXC_ERR);
@@ -249,7 +249,7 @@ Test(ib, a_fabric_that_fails_is_left_for_tcp)
 }
 
 /* It worked once: the rank is gone, not the way to it. */
-Test(ib, a_connection_that_breaks_is_an_error)
+Test(ib, broken_connection_fails_requests)
 {
 	const uint64_t end = weft_now_ms() + DEADLINE_MS;
 	struct weft_net_request *s = NULL, *r = NULL;

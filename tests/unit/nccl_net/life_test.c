@@ -16,7 +16,7 @@ static uint64_t fake_clock(void)
 
 TestSuite(life, .timeout = 20);
 
-Test(life, a_dead_peer_fails_what_is_under_way, .init = connected)
+Test(life, dead_peer_fails_pending_requests, .init = connected)
 {
 	struct weft_net_request *r, *r2, *s;
 	size_t got;
@@ -40,7 +40,7 @@ Test(life, a_dead_peer_fails_what_is_under_way, .init = connected)
 	cr_expect(eq(uint, fake.ifaces, 0));
 }
 
-Test(life, a_quiet_end_says_nothing, .init = connected)
+Test(life, orderly_close_logs_nothing, .init = connected)
 {
 	size_t got;
 	struct weft_net_request *s;
@@ -59,7 +59,7 @@ Test(life, a_quiet_end_says_nothing, .init = connected)
 	(void)got;
 }
 
-Test(life, what_was_sent_before_the_end_arrives, .init = connected)
+Test(life, data_sent_before_close_arrives, .init = connected)
 {
 	struct weft_net_request *r;
 	size_t got;
@@ -76,7 +76,7 @@ Test(life, what_was_sent_before_the_end_arrives, .init = connected)
 	cr_expect(eq(int, weft_net_recv(rx, dst, 50, rmr, &r), -ECONNRESET));
 }
 
-Test(life, a_posted_receive_fails_when_its_sender_closes, .init = connected)
+Test(life, posted_receive_fails_if_its_sender_closes, .init = connected)
 {
 	struct weft_net_request *r = recv_now(dst, 100);
 	size_t got;
@@ -85,7 +85,7 @@ Test(life, a_posted_receive_fails_when_its_sender_closes, .init = connected)
 	cr_expect(eq(int, finish(r, &got), -ECONNRESET));
 }
 
-Test(life, closing_revokes_what_is_posted, .init = connected)
+Test(life, close_revokes_posted_receives, .init = connected)
 {
 	struct weft_net_request *r, *s;
 	size_t got;
@@ -104,7 +104,7 @@ Test(life, closing_revokes_what_is_posted, .init = connected)
 }
 
 /* As NCCL's abort does it: the memory is freed before the comm is closed. */
-Test(life, nothing_lands_in_memory_that_was_taken_back, .init = connected)
+Test(life, no_put_lands_in_deregistered_memory, .init = connected)
 {
 	struct weft_net_request *r = recv_now(dst, 100);
 	size_t got;
@@ -118,7 +118,8 @@ Test(life, nothing_lands_in_memory_that_was_taken_back, .init = connected)
 }
 
 /* Nor is it copied to a GPU, which would follow what tells of a put. */
-Test(life, nor_does_a_put_that_is_told_late_succeed, .init = connected)
+Test(life, notification_after_deregistration_cancels_the_receive,
+     .init = connected)
 {
 	struct weft_net_request *r = recv_now(dst, BIG);
 	size_t got;
@@ -134,7 +135,7 @@ static uint64_t running_clock(void)
 	return fake_ns += 1000000;
 }
 
-Test(life, closing_with_sends_under_way_is_bounded, .init = connected)
+Test(life, close_with_pending_sends_is_bounded, .init = connected)
 {
 	struct weft_net_comm *tx2, *rx2;
 	struct weft_net_listener *first = listener;
@@ -155,7 +156,7 @@ Test(life, closing_with_sends_under_way_is_bounded, .init = connected)
 	(void)s;
 }
 
-Test(life, what_is_left_when_nccl_stops_calling_is_seen_out, .init = connected)
+Test(life, flusher_progresses_when_nccl_stops_calling, .init = connected)
 {
 	unsigned int before;
 
@@ -258,7 +259,7 @@ static void *come_and_go(void *arg)
 /*
  * Two of NCCL's threads, one for each communicator: the last goes, one comes.
  */
-Test(life, threads_end_and_start_beside_each_other, .init = init)
+Test(life, threads_may_open_and_close_comms_concurrently, .init = init)
 {
 	const unsigned int before = threads();
 	struct churn c[4];
@@ -301,7 +302,7 @@ Test(life, many_comms_share_one_endpoint, .init = init)
 	cr_expect(eq(uint, fake.ifaces, 0));
 }
 
-Test(life, a_process_connects_to_itself, .init = init)
+Test(life, process_connects_to_itself, .init = init)
 {
 	b = a;
 	join(a, a, &tx, &rx);
@@ -310,7 +311,7 @@ Test(life, a_process_connects_to_itself, .init = init)
 	transfer(100000, 100000);
 }
 
-Test(life, a_listener_serves_many, .init = init)
+Test(life, one_listener_accepts_many, .init = init)
 {
 	struct weft_net_comm *s[5] = { 0 }, *r[5] = { 0 };
 	char handle[5][WEFT_NET_HANDLE];
@@ -361,7 +362,7 @@ Test(life, connecting_ends_in_bounded_time, .init = init)
 }
 
 /* An aborted NCCL stops asking, and was given nothing that it could close. */
-Test(life, a_connection_that_nobody_asks_for_goes, .init = init)
+Test(life, connection_that_is_no_longer_polled_ends, .init = init)
 {
 	char handle[WEFT_NET_HANDLE], own[WEFT_NET_HANDLE];
 	struct weft_net_listener *second;
@@ -383,7 +384,7 @@ Test(life, a_connection_that_nobody_asks_for_goes, .init = init)
 }
 
 /* The same, where the other side has taken the connection meanwhile. */
-Test(life, who_has_accepted_is_told_that_nobody_is_there, .init = connected)
+Test(life, abandoned_connection_fails_its_accepted_comm, .init = connected)
 {
 	char handle[WEFT_NET_HANDLE], own[WEFT_NET_HANDLE];
 	struct weft_net_listener *second, *third;
@@ -411,7 +412,7 @@ Test(life, who_has_accepted_is_told_that_nobody_is_there, .init = connected)
 }
 
 /* Nor does a listener hand out what was given up while it waited. */
-Test(life, what_was_given_up_is_not_accepted, .init = connected)
+Test(life, abandoned_connection_is_not_accepted, .init = connected)
 {
 	char handle[WEFT_NET_HANDLE], own[WEFT_NET_HANDLE];
 	struct weft_net_listener *second, *third;
@@ -436,7 +437,7 @@ Test(life, what_was_given_up_is_not_accepted, .init = connected)
 	weft_net_close_listener(second);
 }
 
-Test(life, a_closed_listener_refuses, .init = init)
+Test(life, closed_listener_refuses_connections, .init = init)
 {
 	char handle[WEFT_NET_HANDLE], other[WEFT_NET_HANDLE];
 	struct weft_net_listener *second;
@@ -454,7 +455,7 @@ Test(life, a_closed_listener_refuses, .init = init)
 	cr_expect(c == NULL);
 }
 
-Test(life, a_strange_handle_is_explained, .init = init)
+Test(life, foreign_handle_is_explained, .init = init)
 {
 	char handle[WEFT_NET_HANDLE] = { 2, 0, 0x15 };
 	struct weft_net_comm *c;
@@ -489,7 +490,7 @@ static void other_channels(const char *here, int there, const char *why)
 }
 
 /* As with NCCL of two releases: one has a tuner to ask. */
-Test(life, settings_that_differ_are_explained, .init = init)
+Test(life, differing_settings_of_ranks_are_explained, .init = init)
 {
 	other_channels("4", 0, "here 4, there 0 (0: not set)");
 	other_channels("4", 0, "use the same NCCL on every rank");
@@ -497,7 +498,7 @@ Test(life, settings_that_differ_are_explained, .init = init)
 	other_channels("4", 8, "MiB; set both the same on every rank");
 }
 
-Test(life, lies_are_harmless, .init = connected)
+Test(life, malformed_messages_are_ignored, .init = connected)
 {
 	uint8_t junk[64];
 	struct weft_msg_post post = {
@@ -536,7 +537,7 @@ Test(life, lies_are_harmless, .init = connected)
 	transfer(100000, BIG - 8);
 }
 
-Test(life, an_abandoned_context_ends_all_and_stays_callable, .init = connected)
+Test(life, closed_context_fails_its_comms_and_stays_callable, .init = connected)
 {
 	struct weft_net_request *r = recv_now(dst, BIG),
 				*s = send_now(src, BIG);
@@ -554,7 +555,7 @@ Test(life, an_abandoned_context_ends_all_and_stays_callable, .init = connected)
 	(void)got;
 }
 
-Test(life, one_device_with_its_properties, .init = init)
+Test(life, one_device_is_listed_with_its_properties, .init = init)
 {
 	struct weft_net_props p;
 

@@ -73,7 +73,7 @@ Test(net, a_large_send_waits_for_its_receive, .init = connected)
 	cr_expect(memcmp(src, dst, BIG) == 0);
 }
 
-Test(net, posts_fall_silent_while_all_is_small, .init = connected)
+Test(net, no_post_is_sent_while_all_sends_are_small, .init = connected)
 {
 	unsigned int i, before;
 
@@ -95,7 +95,7 @@ Test(net, posts_fall_silent_while_all_is_small, .init = connected)
 #define PIECE 100000u /* no message */
 
 /* More than one message holds, so that two go: a full one and the rest. */
-Test(net, receives_are_told_together, .init = connected)
+Test(net, posts_are_gathered_into_messages, .init = connected)
 {
 	enum { FULL = WEFT_NET_POSTS / WEFT_MSG_POST_LEN(8 /* the fake's */) };
 	struct weft_net_request *r[FULL - 1], *other[2];
@@ -130,7 +130,7 @@ Test(net, receives_are_told_together, .init = connected)
 }
 
 /* A closed comm's message may not overtake what it owes. */
-Test(net, what_is_posted_goes_before_the_end, .init = connected)
+Test(net, posts_are_sent_before_close, .init = connected)
 {
 	struct weft_net_request *r = recv_now(dst, PIECE);
 	const unsigned int before = fake.by_id[WEFT_MSG_POST];
@@ -141,7 +141,7 @@ Test(net, what_is_posted_goes_before_the_end, .init = connected)
 	cr_expect(eq(uint, fake.by_id[WEFT_MSG_BYE], 1));
 }
 
-Test(net, who_asks_in_turn_makes_progress_once, .init = connected)
+Test(net, testing_requests_in_turn_progresses_once, .init = connected)
 {
 	struct weft_net_request *r[8];
 	bool done;
@@ -168,7 +168,7 @@ Test(net, who_asks_in_turn_makes_progress_once, .init = connected)
 	}
 }
 
-Test(net, thirty_two_in_flight_and_no_more, .init = connected)
+Test(net, at_most_32_requests_are_in_flight, .init = connected)
 {
 	struct weft_net_request *r[WEFT_NET_REQUESTS + 1],
 		*s[WEFT_NET_REQUESTS];
@@ -192,7 +192,7 @@ Test(net, thirty_two_in_flight_and_no_more, .init = connected)
 	}
 }
 
-Test(net, a_full_wire_is_no_error, .init = connected)
+Test(net, full_wire_delays_requests_without_error, .init = connected)
 {
 	int i;
 

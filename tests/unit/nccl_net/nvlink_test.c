@@ -103,7 +103,7 @@ static void gpu_transfer(char *from, char *to, char fill)
 TestSuite(nvlink, .init = load, .fini = done, .timeout = 120);
 
 /* The other side still has a comm, and so its peer. */
-Test(nvlink, a_peer_that_was_let_go_is_met_again)
+Test(nvlink, closed_peer_can_be_connected_again)
 {
 	char *from = memory(), *to = memory();
 	struct weft_net_listener *stay, *other;
@@ -205,13 +205,13 @@ static void nothing_is_made(void)
 
 TestSuite(nvlink_made, .fini = done, .timeout = 120);
 
-Test(nvlink_made, nothing_once_connected)
+Test(nvlink_made, no_allocation_once_connected)
 {
 	load();
 	nothing_is_made();
 }
 
-Test(nvlink_made, nothing_by_a_driver_without_stream_writes)
+Test(nvlink_made, no_allocation_once_connected_without_stream_writes)
 {
 	setenv(FAKE_CUDA_NO_WRITE, "1", 1);
 	load();

@@ -130,7 +130,7 @@ ParameterizedTest(char (*kind)[8], slots, lead_elsewhere)
 	}
 }
 
-Test(slots, a_name_that_is_not_imported)
+Test(slots, missing_import_changes_nothing)
 {
 	load("lazy");
 	cr_expect(eq(int, write_all(PID | OTHER), -ENOSYS));
@@ -142,7 +142,7 @@ Test(slots, a_name_that_is_not_imported)
 	cr_expect(eq(int, pid(), getpid()));
 }
 
-Test(slots, an_address_of_no_object)
+Test(slots, address_outside_any_object_is_enoent)
 {
 	int here;
 
@@ -167,7 +167,7 @@ static void forbid_mprotect(void)
 		zero(int, prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)));
 }
 
-Test(slots, a_process_that_may_not_write_to_them)
+Test(slots, unwritable_slots_are_eacces)
 {
 	load("now");
 	forbid_mprotect();
@@ -177,7 +177,7 @@ Test(slots, a_process_that_may_not_write_to_them)
 }
 
 /* ... where some can be written: these are as before, bound or not. */
-Test(slots, all_or_nothing)
+Test(slots, one_unwritable_slot_leaves_all_unchanged)
 {
 	load("lazy");
 	forbid_mprotect();

@@ -196,7 +196,7 @@ static void over_weft(void)
 	cr_assert(gt(int, n, 0));
 }
 
-Test(tuner, sizes_to_channels_in_every_version)
+Test(tuner, channels_per_size_in_every_version)
 {
 	int v;
 
@@ -218,7 +218,7 @@ Test(tuner, sizes_to_channels_in_every_version)
 	}
 }
 
-Test(tuner, the_share_of_a_rank_counts)
+Test(tuner, rank_share_decides_channels)
 {
 	cr_expect(
 		eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 4 * MIB), 1));
@@ -228,7 +228,7 @@ Test(tuner, the_share_of_a_rank_counts)
 		eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 64 * MIB), 0));
 }
 
-Test(tuner, what_it_does_not_know_stays)
+Test(tuner, unknown_collectives_are_not_tuned)
 {
 	int v, func;
 
@@ -246,7 +246,7 @@ Test(tuner, what_it_does_not_know_stays)
 	}
 }
 
-Test(tuner, without_a_context_all_stays)
+Test(tuner, nothing_is_tuned_without_context)
 {
 	int v;
 
@@ -260,7 +260,7 @@ Test(tuner, without_a_context_all_stays)
 }
 
 /* 2.21 has no table of costs. */
-Test(tuner, what_is_large_goes_by_simple)
+Test(tuner, large_sizes_use_simple_protocol)
 {
 	static const struct {
 		int func;
@@ -297,7 +297,7 @@ Test(tuner, what_is_large_goes_by_simple)
 		}
 }
 
-Test(tuner, the_protocol_of_the_user_comes_first)
+Test(tuner, users_protocol_is_not_overridden)
 {
 	const bool ll[] = { true, false, false };
 	const bool ll128[] = { false, true, false };
@@ -323,7 +323,7 @@ Test(tuner, the_protocol_of_the_user_comes_first)
 }
 
 /* Who has bounded the channels has not chosen a protocol. */
-Test(tuner, channels_of_the_user_and_our_protocol)
+Test(tuner, users_channels_keep_weft_protocol_choice)
 {
 	void *ctx;
 
@@ -351,7 +351,7 @@ static int own(size_t bytes, size_t per_channel)
 	return n;
 }
 
-Test(tuner, never_raises)
+Test(tuner, channels_are_never_raised)
 {
 	const size_t all_ranks[] = { 2, 3, 8, 64, 1024 };
 	const size_t threads[] = { 512 * 8, 640 * 8, 512 * 64, 0 };
@@ -374,7 +374,7 @@ Test(tuner, never_raises)
 				}
 }
 
-Test(tuner, one_node_is_left_alone)
+Test(tuner, single_node_is_not_tuned)
 {
 	int v;
 
@@ -383,7 +383,7 @@ Test(tuner, one_node_is_left_alone)
 		cr_expect(start(v, 2, 1) == NULL);
 }
 
-Test(tuner, another_network_is_left_alone)
+Test(tuner, other_network_is_not_tuned)
 {
 	int v;
 
@@ -421,7 +421,7 @@ static const char *min_channels(void)
 			     NCCL_SUCCESS));                            \
 	} while (0)
 
-Test(channels, stay_where_nccl_has_no_tuner)
+Test(channels, nothing_is_raised_below_v9)
 {
 	DEVICES(6, NULL);
 	cr_expect(eq(str, (char *)min_channels(), "(none)"));
@@ -481,7 +481,7 @@ static const char *value(const char *name)
 }
 
 /* Ranks may differ in NVLink, but in nothing that they must have in common. */
-Test(channels, and_by_nvlink_the_same_and_gpu_memory)
+Test(channels, nvlink_adds_gdr_level_to_the_same_settings)
 {
 	setenv("WEFT_NCCL_INTRODUCE", "off", 1);
 	cuda_load();
@@ -499,7 +499,7 @@ Test(channels, and_by_nvlink_the_same_and_gpu_memory)
 }
 
 /* A tuner has no say in those. */
-Test(channels, sends_and_receives_go_in_larger_pieces)
+Test(channels, chunk_size_is_raised_for_weft_alone)
 {
 	weft_nccl_channels_raise(false);
 	cr_expect(eq(str, (char *)chunk(), WEFT_NCCL_CHUNK));
@@ -512,7 +512,7 @@ Test(channels, sends_and_receives_go_in_larger_pieces)
 	cr_expect(eq(str, (char *)chunk(), "(none)"));
 }
 
-Test(channels, the_user_has_the_last_word)
+Test(channels, users_settings_are_never_overridden)
 {
 	const char *const set[][2] = {
 		{ "NCCL_MIN_NCHANNELS", "2" }, { "NCCL_MAX_NCHANNELS", "1" },

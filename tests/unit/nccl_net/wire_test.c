@@ -33,7 +33,7 @@ static void same(const struct weft_address *a, const struct weft_address *b)
 	cr_expect(eq(u64, a->ns_id, b->ns_id));
 }
 
-Test(wire, handle_keeps_its_ways)
+Test(wire, handle_round_trips)
 {
 	struct weft_handle h = { .token = 42, .n = 3 }, back;
 	uint8_t buf[WEFT_NET_HANDLE];
@@ -50,7 +50,7 @@ Test(wire, handle_keeps_its_ways)
 		same(&h.path[i], &back.path[i]);
 }
 
-Test(wire, handle_takes_what_fits)
+Test(wire, ways_that_do_not_fit_are_left_out)
 {
 	struct weft_handle h = {
 		.token = 42, .n = 3,
@@ -121,7 +121,7 @@ Test(wire, damaged_handles_are_refused)
 	cr_expect(eq(u64, back.token, 9), "the output changed");
 }
 
-Test(wire, connect_comes_back)
+Test(wire, connect_message_round_trips)
 {
 	struct weft_msg_connect m = {
 		.listener = 1, .token = 2, .id = 3, .path = 4,
@@ -142,7 +142,7 @@ Test(wire, connect_comes_back)
 			  "cut at %zu", i);
 }
 
-Test(wire, other_messages_come_back)
+Test(wire, other_messages_round_trip)
 {
 	struct weft_msg_accept a = { 1, 2, 3, 4, 5 }, a2;
 	struct weft_msg_post p = { 1, 2, 3, 4, true, 5, "a key" }, p2;
