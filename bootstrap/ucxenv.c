@@ -338,7 +338,7 @@ static void fix_frag_mem_types(struct weft_ucxenv *out, size_t *n)
 			   sizeof(full)))
 		return;
 	e = add_change(out, n, "UCX_RNDV_FRAG_MEM_TYPES",
-		       "host messages do not go by way of the GPU");
+		       "host messages do not go through GPU memory");
 	append_entry(e->value, sizeof(e->value), "host");
 }
 

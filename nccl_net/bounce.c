@@ -148,8 +148,8 @@ static int pin_bounce(struct weft_net_bounce *b)
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (b->mem == MAP_FAILED)
 		return weft_fail(errno,
-				 "no %zu bytes of host memory for GPU "
-				 "memory that goes by TCP",
+				 "cannot allocate %zu bytes of host memory "
+				 "for GPU memory that is sent over TCP",
 				 b->size);
 	err = weft_cuda_enter(&s, b->where.ctx);
 	if (!err) {
@@ -174,11 +174,10 @@ static int new_bounce(struct weft_net *net, struct weft_net_mr *mr, bool own)
 	int ret;
 
 	if (!own && !room_for_users(net, mr->size)) {
-		weft_info(
-			"%zu bytes of a user's GPU memory are not registered "
-			"for TCP, which takes %lu MiB of it; NCCL goes by its "
-			"own buffers",
-			mr->size, USERS_MAX >> 20);
+		weft_info("%zu bytes of a user's GPU memory are not registered "
+			  "for TCP, which takes %lu MiB of it; NCCL uses its "
+			  "own buffers",
+			  mr->size, USERS_MAX >> 20);
 		return -ENOMEM;
 	}
 	b = calloc(1, sizeof(*b));

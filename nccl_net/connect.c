@@ -62,7 +62,7 @@ static void warn_fallback(const struct weft_net_port *port,
 	char where[WEFT_SOCKADDR_STR];
 
 	weft_warn_once("'%s' does not lead to the rank at %s (%s): NCCL's "
-		       "traffic to it goes by TCP",
+		       "traffic to it goes over TCP",
 		       port->netdev,
 		       weft_sockaddr_str(&addr->sa, where, sizeof(where)), why);
 }

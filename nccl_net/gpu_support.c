@@ -96,7 +96,7 @@ bool weft_nccl_nvlink_offered(void)
 		decided = true;
 		if (weft_settings()->nccl_nvlink == WEFT_ON && !offered)
 			weft_warn("WEFT_NCCL_NVLINK is on, but %s: NCCL's "
-				  "traffic goes by the network",
+				  "traffic goes over the network",
 				  reason);
 		else
 			weft_info("NVLink is %soffered: %s",

@@ -122,9 +122,9 @@ static int find_local_netif(int fd, struct weft_netif *netif)
 			   weft_sockaddr_str(&sa, text, sizeof(text)));
 	} else if (!weft_settings_netdev_allowed(netif->name)) {
 		tool_error("check",
-			   "the way to the other side is by %s, which the "
-			   "list of interfaces leaves out ('weft info' shows "
-			   "whose)",
+			   "the route to the other side uses %s, which the "
+			   "list of interfaces excludes ('weft info' shows "
+			   "which list)",
 			   netif->name);
 		err = -ENODEV;
 	}
@@ -148,8 +148,9 @@ static int exchange_cards(int fd, const struct weft_address *own,
 	while (have < sizeof(card)) {
 		n = read(fd, (char *)&card + have, sizeof(card) - have);
 		if (n <= 0) {
-			tool_error("check", "the other side says nothing: %s",
-				   n ? strerror(errno) : "it left");
+			tool_error("check", "no answer from the other side: %s",
+				   n ? strerror(errno)
+				     : "it closed the connection");
 			return -EIO;
 		}
 		have += (size_t)n;
@@ -158,7 +159,7 @@ static int exchange_cards(int fd, const struct weft_address *own,
 	    card.dev_len > sizeof(card.dev) ||
 	    weft_address_unpack(card.iface, sizeof(card.iface), card.dev,
 				card.dev_len, peer)) {
-		tool_error("check", "the other side is no 'weft check'");
+		tool_error("check", "the other side is not 'weft check'");
 		return -EPROTO;
 	}
 	return 0;
@@ -170,7 +171,7 @@ static int connect_device(struct check *c, int fd, struct weft_netif *netif)
 	const struct timeval patience = { .tv_sec = CHECK_PATIENCE_MS / 1000 };
 	struct weft_address own, peer;
 	char text[WEFT_SOCKADDR_STR];
-	const char *why = "the device says no";
+	const char *why = "the device refused";
 	int err;
 
 	memset(c, 0, sizeof(*c));
@@ -184,7 +185,7 @@ static int connect_device(struct check *c, int fd, struct weft_netif *netif)
 	if (!err)
 		err = exchange_cards(fd, &own, &peer);
 	if (!err && !c->ops->reaches(c->iface, &peer, &why)) {
-		tool_error("check", "%s is not reached by %s: %s",
+		tool_error("check", "cannot reach %s over %s: %s",
 			   weft_sockaddr_str(&peer.sa, text, sizeof(text)),
 			   netif->name, why);
 		err = -EHOSTUNREACH;
@@ -272,7 +273,7 @@ static int check_host(char *where)
 				   where);
 	err = getaddrinfo(host, port, &hints, &all);
 	if (err)
-		return tool_error("check", "cannot find '%s': %s", host,
+		return tool_error("check", "cannot resolve '%s': %s", host,
 				  gai_strerror(err));
 	for (ai = all; ai && fd < 0; ai = ai->ai_next) {
 		fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -285,12 +286,12 @@ static int check_host(char *where)
 	freeaddrinfo(all);
 	if (fd < 0)
 		return tool_error("check",
-				  "cannot reach '%s' on port %s: %s; does "
-				  "'weft check --listen' run there?",
+				  "cannot reach '%s' on port %s: %s; is "
+				  "'weft check --listen' running there?",
 				  host, port, strerror(err));
 	err = connect_device(&c, fd, &netif);
 	if (!err) {
-		printf("%s, over weft_%s by %s\n", host, c.ops->name,
+		printf("%s, over weft_%s on %s\n", host, c.ops->name,
 		       netif.name);
 		err = run_measurements(&c);
 	}
@@ -311,7 +312,7 @@ static void serve_one(int fd, const union weft_sockaddr *from)
 	weft_sockaddr_str(from, text, sizeof(text));
 	err = connect_device(&c, fd, &netif);
 	if (!err) {
-		printf("%s, over weft_%s by %s\n", text, c.ops->name,
+		printf("%s, over weft_%s on %s\n", text, c.ops->name,
 		       netif.name);
 		fflush(stdout);
 		err = check_serve(&c);
@@ -335,7 +336,7 @@ static int open_listener(const char *host, const char *port)
 
 	err = getaddrinfo(*host ? host : NULL, port, &hints, &all);
 	if (err) {
-		tool_error("check", "cannot find '%s': %s", host,
+		tool_error("check", "cannot resolve '%s': %s", host,
 			   gai_strerror(err));
 		return -1;
 	}
@@ -483,15 +484,15 @@ int check_main(int argc, char **argv)
 			fputs(help, stdout);
 			return 0;
 		default:
-			return usage_error("check", "there is no option '%s'",
+			return usage_error("check", "unknown option '%s'",
 					   argv[optind - 1]);
 		}
 	}
 	if (argc - optind > 1)
-		return usage_error("check", "one host at a time");
+		return usage_error("check", "more than one host");
 	if (serve_guests)
 		return run_listener(optind < argc ? argv[optind] : any);
 	if (optind == argc)
-		return usage_error("check", "which host?");
+		return usage_error("check", "no host given");
 	return check_host(argv[optind]);
 }

@@ -47,7 +47,7 @@ uint8_t *check_gpu_buffers(struct check_gpu *g, size_t len)
 	}
 	r = tool_gpu_alloc(&g->gpu, &whole, &g->at);
 	if (r) {
-		tool_error("check", "no %zu MiB of memory of GPU %d (%s)",
+		tool_error("check", "cannot allocate %zu MiB on GPU %d (%s)",
 			   whole >> 20, g->gpu.dev, weft_cuda_error_name(r));
 		return NULL;
 	}
@@ -61,7 +61,8 @@ int check_gpu_copy(struct check_gpu *g, void *dst, const void *src, size_t len)
 		tool_gpu_copy(&g->gpu, (uintptr_t)dst, (uintptr_t)src, len);
 
 	if (r)
-		tool_error("check", "a copy between GPU %d and the host: %s",
+		tool_error("check",
+			   "cannot copy between GPU %d and the host: %s",
 			   g->gpu.dev, weft_cuda_error_name(r));
 	return r ? -EIO : 0;
 }
@@ -108,7 +109,7 @@ static void print_nccl(const struct check_card *own,
 	if (!own->nccl[0])
 		printf("is not introduced: %s\n", host->reason);
 	else if (!other->nccl[0])
-		puts("is not introduced: 'weft info nccl' there says why");
+		puts("is not introduced: see 'weft info nccl' there");
 	else if (memcmp(own->nccl, other->nccl, sizeof(own->nccl)))
 		puts("is not introduced: they differ in folder, GPUs, user or "
 		     "secret\n  ('weft info nccl' shows them)");
@@ -219,7 +220,7 @@ static int measure_gpu(struct check *n, const struct check_card *own,
 		       : " (the same)");
 	err = check_blocks(n, blocks, ARRAY_SIZE(blocks));
 	if (!err)
-		printf("  put by a ring of %s, get by a ring of %s\n",
+		printf("  put through a ring in %s, get through a ring in %s\n",
 		       get_ring_name(n, true), get_ring_name(n, false));
 	return err ? err : check_bye(n);
 }
@@ -246,8 +247,8 @@ static int query_side(struct check *c, struct check *n, struct check_card *own)
 		return -EIO;
 	}
 	if (!is_reachable(n, &c->card, &peer, &why)) {
-		printf("\n  GPU memory goes over weft_tcp, by way of the host, "
-		       "for weft_nvl does not\n  reach the other side: %s\n",
+		printf("\n  GPU memory goes over weft_tcp through the host, as "
+		       "weft_nvl does not\n  reach the other side: %s\n",
 		       why);
 		return 0;
 	}

@@ -217,9 +217,9 @@ static int report_error(struct check *c, const char *what, int err)
 	if (err == -EACCES)
 		advice = "; is WEFT_SECRET_FILE the same on both hosts?";
 	else if (err == -ECONNRESET)
-		advice = "; the other side's own message says why";
+		advice = "; see the other side's own message";
 	else if (err == -ECONNREFUSED) /* it listened a moment ago */
-		advice = "; the other side's own message says why, or a "
+		advice = "; see the other side's own message; or a "
 			 "firewall refuses the ports of WEFT_PORT_RANGE";
 	else if (err == -ETIMEDOUT)
 		advice = "; does a firewall drop the ports of "
@@ -291,7 +291,7 @@ int check_connect(struct check *c, const struct weft_address *peer)
 	err = send_message(c, MSG_HERE, here, 8 + c->ops->rkey_len);
 	if (!err)
 		err = wait_for(c, &c->have_peer);
-	return err ? report_error(c, "the other side cannot be met", err) : 0;
+	return err ? report_error(c, "cannot reach the other side", err) : 0;
 }
 
 void check_close(struct check *c)
@@ -355,7 +355,7 @@ int check_latency(struct check *c, size_t size, double *usec)
 			times[i - warm] = weft_now_ns() - start_move;
 	}
 	if (err)
-		return report_error(c, "messages do not come back", err);
+		return report_error(c, "messages are not returned", err);
 	qsort(times, ARRAY_SIZE(times), sizeof(times[0]), compare_times);
 	*usec = (double)times[ARRAY_SIZE(times) / 2] / 2000;
 	return 0;

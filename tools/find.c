@@ -158,7 +158,7 @@ static void probe_nccl(const char *name, int out)
 	}
 	/* in every version the name comes first */
 	if (handle && (!plugin || strcmp(*plugin, "weft")))
-		snprintf(why, sizeof(why), "it is no network plugin of weft's");
+		snprintf(why, sizeof(why), "it is not weft's network plugin");
 	if (write(out, why, sizeof(why)) != sizeof(why))
 		_exit(1);
 	_exit(0);

@@ -20,11 +20,11 @@ static const char help[] =
 	"usage: weft info [settings [--man] | nccl]\n"
 	"\n"
 	"Shows this host's interfaces and GPUs, the UCX that programs load "
-	"here, how weft\n"
-	"enters it, and what would be chosen. Sends nothing and starts "
+	"here, how it\n"
+	"loads weft, and what would be chosen. Sends nothing and starts "
 	"nothing.\n"
 	"\n"
-	"  settings   every setting, its value and where that came from\n"
+	"  settings   every setting, its value and its origin\n"
 	"  nccl       what the NCCL plugin uses, and what it sets for NCCL\n"
 	"  --man      settings as in docs/settings.md, without values\n"
 	"  -h, --help show this\n";
@@ -54,11 +54,11 @@ static void print_unusable(const struct weft_netif *list, int n,
 			if (!strcmp(list[i].name, name))
 				break;
 		if (i == n)
-			printf("  %-15s %s names it: %s\n", name,
+			printf("  %-15s named in %s: %s\n", name,
 			       weft_setting_variable(set),
 			       if_nametoindex(name)
 				       ? "it is down or has no address"
-				       : "there is none of that name here");
+				       : "no such interface");
 	}
 }
 
@@ -88,7 +88,7 @@ static unsigned int print_interfaces(void)
 		print_speed(nif->loopback ? 0 : nif->speed);
 		printf("mtu %-6u ", nif->mtu);
 		if (!weft_settings_netdev_allowed(nif->name))
-			printf("no: %s=%s leaves it out\n",
+			printf("no: excluded by %s=%s\n",
 			       weft_setting_variable(&set), set.value);
 		else if (!nif->loopback && nif->link_local_only &&
 			 !weft_settings_netdev_named(nif->name))
@@ -126,7 +126,7 @@ static bool print_ib(void)
 	printf("%s: weft_ib is %s\n", n ? "" : " no active port",
 	       !n      ? "not offered"
 	       : asked ? "offered"
-		       : "not offered, nobody asked for it");
+		       : "not offered, not requested");
 	free(ports);
 	return n && asked;
 #else
@@ -141,17 +141,17 @@ static bool print_ib(void)
 static void print_paths(bool interfaces, bool tcp, bool ib, bool nvl)
 {
 	static const char netdev[] =
-		"weft_tcp, by the interface whose route leads there";
+		"weft_tcp, over the interface that the route uses";
 
 	printf("  to another host         %s\n",
-	       ib     ? tcp ? "weft_ib, or weft_tcp where no port leads there"
-			    : "weft_ib"
-	       : !tcp ? "nothing of weft's"
+	       ib	    ? tcp ? "weft_ib, or weft_tcp if no port reaches it"
+				  : "weft_ib"
+	       : !tcp	    ? "not weft"
 	       : interfaces ? netdev
-			    : "none: no interface may be used");
+			    : "none: no usable interface");
 	printf("  on this host            %s\n", tcp  ? "weft_tcp"
 						 : ib ? "weft_ib"
-						      : "nothing of weft's");
+						      : "not weft");
 	if (nvl)
 		puts("  GPU memory, this host   weft_nvl, between processes that "
 		     "share a network\n                          namespace or "
@@ -174,18 +174,18 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 	puts("\nWhat would be chosen");
 	printf("  UCX_TLS here is %s: weft_tcp is %s\n",
 	       tls && *tls ? tls : "unset",
-	       asked ? "offered" : "not offered, nobody asked for it");
+	       asked ? "offered" : "not offered, not requested");
 	if (weft_gpu_here() || nvl)
 		printf("  there is %s GPU here: weft_nvl is %s\n",
 		       weft_gpu_here() ? "a" : "no",
-		       !nvl		  ? "not offered, nobody asked for it"
+		       !nvl		  ? "not offered, not requested"
 		       : !weft_gpu_here() ? "not offered"
 		       : !weft_cuda_copy_requested()
 			       ? "not offered, it needs cuda_copy in UCX_TLS"
 			       : "offered");
 	ib = print_ib();
 	if (weft_settings()->ucx == WEFT_OFF)
-		puts("  WEFT_UCX=off: weft stays out, also under weft run");
+		puts("  WEFT_UCX=off: weft is not offered, not even by weft run");
 	n = weft_ucxenv(WEFT_UCXENV_LOADED, out);
 	for (i = 0; i < n; i++)
 		printf("  loaded here, weft sets  %s=%s  (%s)\n", out[i].name,
@@ -205,27 +205,27 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 		return false;
 	/* the error has been logged */
 	if (weft_settings_secret(&secret, &len) < 0) {
-		puts("  Nothing: without its WEFT_SECRET_FILE nothing may connect");
+		puts("  Nothing: WEFT_SECRET_FILE cannot be read, so nothing may connect");
 		return false;
 	}
 	tcp = asked && interfaces;
 	if (!tcp && !ib && !nvl_here) {
 		tcp = run_tcp && interfaces;
 		if (!tcp && !run_nvl) {
-			printf("  Nothing goes by weft%s.\n",
+			printf("  weft carries nothing%s.\n",
 			       (asked || run_tcp) && !interfaces
-				       ? ": no interface may be used"
+				       ? ": no usable interface"
 				       : "");
 			return false;
 		}
 		nvl_here = run_nvl;
-		why = "nobody asked for it";
+		why = "it is not requested";
 	} else if (entry != INFO_ENTERED) {
-		why = "it enters no UCX";
+		why = "no UCX loads it";
 	}
 	if (why)
-		printf("  As it is here nothing goes by weft: %s%s\n", why,
-		       entry != INFO_NO_WAY ? "; under 'weft run'" : "");
+		printf("  In this environment weft carries nothing: %s%s\n",
+		       why, entry != INFO_NO_WAY ? "; under 'weft run':" : "");
 	if (!why || entry != INFO_NO_WAY)
 		print_paths(interfaces & IF_WIDE, tcp, ib, nvl_here);
 	return !why;
@@ -253,7 +253,7 @@ int info_main(int argc, char **argv)
 			man = true;
 			break;
 		default:
-			return usage_error("info", "there is no option '%s'",
+			return usage_error("info", "unknown option '%s'",
 					   argv[optind - 1]);
 		}
 	}
@@ -261,7 +261,7 @@ int info_main(int argc, char **argv)
 		if (!strcmp(argv[optind], "nccl") && optind + 1 == argc && !man)
 			return info_nccl();
 		if (strcmp(argv[optind], "settings") || optind + 1 < argc)
-			return usage_error("info", "there is no '%s' to show",
+			return usage_error("info", "nothing is called '%s'",
 					   argv[argc - 1]);
 		return info_settings(man);
 	}

@@ -203,7 +203,7 @@ static bool is_unshareable(const struct weft_gpu *g, char *why, size_t len)
 	const int i = find_cuda_gpu(g->busid);
 
 	if (!g->here)
-		snprintf(why, len, "the device node of %s is not here",
+		snprintf(why, len, "the device node of %s is missing",
 			 g->busid);
 	else if (g->mig)
 		snprintf(why, len, "%s is divided into instances (MIG)",
@@ -214,8 +214,8 @@ static bool is_unshareable(const struct weft_gpu *g, char *why, size_t len)
 		snprintf(why, len, "%s is used through MPS", g->busid);
 	else if (!query.driver.gpu[i].vmm || !query.driver.gpu[i].fd)
 		snprintf(why, len,
-			 "the driver cannot pass memory of %s on as "
-			 "a descriptor",
+			 "the driver cannot export memory of %s as a "
+			 "descriptor",
 			 g->busid);
 	else
 		return false;
@@ -233,7 +233,7 @@ static void print_wire(unsigned int a, unsigned int b)
 	}
 	weft_pci_find_busid(query.gpus.gpu[a].busid, &one);
 	weft_pci_find_busid(query.gpus.gpu[b].busid, &other);
-	printf("%s (%s); ", p->known ? "PCIe" : "wire not known",
+	printf("%s (%s); ", p->known ? "PCIe" : "link unknown",
 	       weft_distance_name(weft_pci_distance(&one, &other)));
 }
 
@@ -246,8 +246,7 @@ static void print_pair(unsigned int a, unsigned int b)
 	printf("  %s - %s  ", g->gpu[a].busid, g->gpu[b].busid);
 	print_wire(a, b);
 	if (*query.driver.why) {
-		printf("importable or not is not known: %s\n",
-		       query.driver.why);
+		printf("unknown whether importable: %s\n", query.driver.why);
 		return;
 	}
 	no = is_unshareable(&g->gpu[a], why, sizeof(why)) ||
@@ -269,11 +268,11 @@ static void print_folder(void)
 	char path[TOOL_PATH_MAX];
 	const int err = weft_rundir_check(path, sizeof(path));
 
-	puts("  Rings join processes that share a network namespace or the run "
-	     "folder\n  (WEFT_RUN_DIR); between others it is TCP.");
+	puts("  Rings are used between processes that share a network namespace "
+	     "or the run\n  folder (WEFT_RUN_DIR), TCP between others.");
 	if (err)
 		printf("  run folder: none; '%s' %s%s\n", path,
-		       err == -EPERM ? "is not of this user alone"
+		       err == -EPERM ? "is not private to this user"
 				     : "cannot be used: ",
 		       err == -EPERM ? "" : strerror(-err));
 	else
@@ -285,10 +284,10 @@ void info_gpu(void)
 	const struct weft_gpus *g = &query.gpus;
 	unsigned int a, b;
 
-	puts("\nGPUs, and what moves their memory between processes of this "
+	puts("\nGPUs, and how their memory moves between processes of this "
 	     "host");
 	if (!collect_answer()) {
-		printf("  not known: %s\n",
+		printf("  unknown: %s\n",
 		       query.fd < 0 ? "no process could be started to ask"
 				    : query.driver.why);
 		return;
@@ -301,7 +300,7 @@ void info_gpu(void)
 			       g->n,
 			       *query.driver.why
 				       ? query.driver.why
-				       : "their device nodes are not here");
+				       : "their device nodes are missing");
 		else
 			puts("  none");
 		return;
@@ -309,7 +308,7 @@ void info_gpu(void)
 	for (a = 0; a < g->n; a++)
 		printf("  %s  %s%s\n", g->gpu[a].busid,
 		       g->gpu[a].here ? g->gpu[a].name
-				      : "its device node is not here",
+				      : "its device node is missing",
 		       g->gpu[a].mig ? ", divided into instances (MIG)" : "");
 	for (a = 0; a < g->n; a++)
 		for (b = a + 1; b < g->n; b++)

@@ -33,7 +33,7 @@ static int print_interfaces(void)
 	struct weft_netif *list;
 	int n, i;
 
-	puts("\nInterfaces that NCCL's traffic takes, best first");
+	puts("\nInterfaces for NCCL's traffic, best first");
 	n = weft_net_netdevs(&list);
 	if (n < 0)
 		return -1;
@@ -55,7 +55,7 @@ static bool print_verdict(int interfaces)
 
 	puts("\nWhat would happen");
 	if (!weft_nccl_plugin(entry, sizeof(entry), &cause)) {
-		printf("  NCCL goes without weft: %s\n", cause);
+		printf("  NCCL does not use weft: %s\n", cause);
 		return false;
 	}
 	snprintf(file, sizeof(file),
@@ -63,22 +63,22 @@ static bool print_verdict(int interfaces)
 							  : "libnccl-net-%s.so",
 		 entry);
 	if (!tool_probe_nccl(file, why)) {
-		printf("  NCCL goes without weft: cannot load '%s', which "
+		printf("  NCCL does not use weft: cannot load '%s', which "
 		       "NCCL_NET_PLUGIN names: %s%s\n",
 		       file, why,
 		       strchr(entry, '/')
 			       ? ""
-			       : "; give it the path above, or LD_LIBRARY_PATH the folder");
+			       : "; give the path above, or add its folder to LD_LIBRARY_PATH");
 		return false;
 	}
 	if (interfaces <= 0) {
-		puts("  NCCL goes without weft: there is no interface for it");
+		puts("  NCCL does not use weft: there is no interface for it");
 		return false;
 	}
-	printf("  NCCL takes weft: NCCL_NET_PLUGIN=%s%s\n", entry,
+	printf("  NCCL uses weft: NCCL_NET_PLUGIN=%s%s\n", entry,
 	       getenv("NCCL_NET")
-		       ? ", and NCCL_NET says so"
-		       : "; with NCCL_NET=weft it fails where it cannot, and says why");
+		       ? ", and NCCL_NET names it"
+		       : "; with NCCL_NET=weft NCCL fails, and says why, instead of using another");
 	return true;
 }
 
@@ -95,12 +95,12 @@ static void print_hcas(void)
 		       *list[i].netdev ? ", " : "", list[i].netdev,
 		       *list[i].pci.path ? ", " : "", list[i].pci.path);
 	if (n)
-		puts("  each is a device of NCCL's; by TCP where the other rank "
-		     "has none, or is not reached");
+		puts("  each is a device for NCCL; TCP is used if the other rank "
+		     "has none or is out of reach");
 	else if (weft_net_hcas_disabled())
-		puts("  NCCL_IB_DISABLE is set: all goes by TCP");
+		puts("  NCCL_IB_DISABLE is set: everything goes over TCP");
 	else
-		puts("  no port that is active, allowed and may be opened");
+		puts("  no port that is active, allowed and accessible");
 }
 
 static struct weft_samehost host;
@@ -113,9 +113,9 @@ static void print_introduction(void)
 	if (host.introduced)
 		printf("  introduced as %.13s..., by LD_PRELOAD=libweft_preload.so, "
 		       "NCCL_NET_PLUGIN or\n  NCCL_ENV_PLUGIN: NCCL uses its own "
-		       "NVLink and shared memory with whoever shows\n  the same "
-		       "name here; they share the folder %s\n  and the device "
-		       "nodes of %u GPUs\n",
+		       "NVLink and shared memory with processes that\n  show the "
+		       "same name here: they share the folder %s\n  and the "
+		       "device nodes of %u GPUs\n",
 		       host.id, host.folder, host.gpus);
 	else
 		printf("  not introduced: %s\n", host.reason);
@@ -129,20 +129,20 @@ static void print_nvlink(void)
 	    weft_settings()->nccl_nvlink != WEFT_ON)
 		puts("  not needed: NCCL uses NVLink itself");
 	else if (weft_settings()->nccl_nvlink == WEFT_OFF)
-		puts("  off: all goes by the network");
+		puts("  off: everything goes over the network");
 	else if (weft_gpus_on_pci() >= 2)
-		printf("  %u GPUs in this host: GPU memory is taken from NCCL "
-		       "(NCCL_NET_GDR_LEVEL=SYS), and goes\n  through host "
+		printf("  %u GPUs in this host: NCCL hands over GPU memory "
+		       "(NCCL_NET_GDR_LEVEL=SYS), which goes\n  through host "
 		       "memory between ranks that share a network namespace "
-		       "or the folder\n  %s, by the network between others; "
-		       "NCCL sees one\n  device then, whatever the adapters\n",
+		       "or the folder\n  %s, over the network between others; "
+		       "NCCL then sees\n  one device, whatever the adapters\n",
 		       weft_gpus_on_pci(),
 		       *weft_settings()->run_dir ? weft_settings()->run_dir
 						 : "/run/weft or /dev/shm");
 	else if (weft_settings()->nccl_nvlink == WEFT_ON)
 		puts("  on, wherever a CUDA driver is loaded");
 	else
-		printf("  %u GPUs in this host: NCCL's host memory goes by the "
+		printf("  %u GPUs in this host: NCCL's host memory goes over the "
 		       "network\n",
 		       weft_gpus_on_pci());
 }
@@ -153,14 +153,14 @@ static void print_variables(void)
 	size_t i;
 	int count = 0;
 
-	puts("\nWhat NCCL is told (NCCL_ENV_PLUGIN=weft from 2.28.7 on)");
+	puts("\nWhat weft sets for NCCL (NCCL_ENV_PLUGIN=weft from 2.28.7 on)");
 	for (i = 0; i < weft_nccl_env_count(); i++) {
 		weft_nccl_env(i, &s);
 		if (!s.value)
 			continue;
 		count++;
 		if (getenv(s.name))
-			printf("  %s=%s: yours, and stays\n", s.name,
+			printf("  %s=%s: set by you, unchanged\n", s.name,
 			       getenv(s.name));
 		else
 			printf("  %s=%s (from %s): %s\n", s.name, s.value,
@@ -178,17 +178,16 @@ static void print_sockets(void)
 
 	puts("\nTCP");
 	if (s->tcp_streams)
-		printf("  %u streams per peer, as it was set\n",
-		       s->tcp_streams);
+		printf("  %u streams per peer, as set\n", s->tcp_streams);
 	else
-		puts("  streams per peer: as many as measuring shows to help");
+		puts("  streams per peer: as many as measuring finds useful");
 	for (i = 0; weft_nccl_network_setting(i, &name, &value, &why); i++) {
 		set = getenv(name);
 		if (set && *set)
-			printf("  %s=%s, as it was set\n", name, set);
+			printf("  %s=%s, as set\n", name, set);
 		else
-			printf("  %s=%s, which the plugin sets:\n    %s\n",
-			       name, value, why);
+			printf("  %s=%s, set by the plugin:\n    %s\n", name,
+			       value, why);
 	}
 }
 
@@ -200,8 +199,8 @@ int info_nccl(void)
 	weft_settings_set_runtime("NCCL_");
 	puts("Libraries");
 	print_library("libnccl-net-weft.so",
-		      "NCCL_NET_PLUGIN=weft where it is on the loader's path, "
-		      "else this file");
+		      "NCCL_NET_PLUGIN=weft if it is on the loader's path, "
+		      "else this path");
 	print_library("libnccl-env-weft.so", "NCCL_ENV_PLUGIN, likewise");
 	fflush(stdout);
 	lost = weft_nccl_plugin_lost();

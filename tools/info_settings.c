@@ -63,7 +63,7 @@ static void find_sources(const char *aliases, struct sources *s)
 }
 
 #define FIRST_THAT_IS_SET "Also read from, the first that is set: "
-#define NCCLS_FIRST	  " (under NCCL its own before the others)"
+#define NCCLS_FIRST	  " (under NCCL its own variables first)"
 #define UNDER_NCCL	  "Under NCCL also read from: "
 
 static void print_row(const struct weft_setting_info *info)

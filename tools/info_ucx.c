@@ -54,15 +54,14 @@ static bool is_preloaded(void)
 			printf("%.*s" PRELOAD ", set here\n", (int)dir, path);
 			return true;
 		}
-		printf("no libuct_weft.so is in '%s': install weft whole\n",
-		       path);
+		printf("libuct_weft.so is not in '%s': reinstall weft\n", path);
 		return false;
 	}
 	if (given && strstr(given, PRELOAD))
 		printf("the dynamic linker could not load '%s'%s", given,
 		       here ? ";\n                   " : "\n");
 	else if (!here)
-		puts(PRELOAD " was not found: install weft whole");
+		puts(PRELOAD " was not found: reinstall weft");
 	if (here)
 		printf("%s ('weft run' sets it)\n", own);
 	return false;
@@ -80,17 +79,17 @@ static bool is_on_plugin_path(void)
 		len = strcspn(at, ":");
 		if (!has_plugin(at, (int)len))
 			continue;
-		printf("%.*s, set here; UCX 1.%u reads it, older ones do not\n",
-		       (int)len, at, PLUGINS_FROM);
+		printf("%.*s, set here; read by UCX 1.%u and later\n", (int)len,
+		       at, PLUGINS_FROM);
 		return true;
 	}
 	if (given && *given)
-		printf("no libuct_weft.so is in '%s'\n%19s", given, "");
+		printf("libuct_weft.so is not in '%s'\n%19s", given, "");
 	if (tool_find("ucx/libuct_weft.so", own))
-		printf("%.*s, with UCX 1.%u instead\n",
+		printf("%.*s, an alternative with UCX 1.%u\n",
 		       (int)(get_basename(own) - own - 1), own, PLUGINS_FROM);
 	else
-		puts("libuct_weft.so was not found: install weft whole");
+		puts("libuct_weft.so was not found: reinstall weft");
 	return false;
 }
 
@@ -100,7 +99,7 @@ static bool is_supported(const struct tool_ucx *u)
 	       u->version[1] <= WEFT_UCX_MINOR_MAX;
 }
 
-/* How weft enters this UCX; NULL: it does not. */
+/* How this UCX loads weft; NULL: it does not. */
 static const char *get_entry(const struct tool_ucx *u, bool preload, bool path)
 {
 	char folder[TOOL_PATH_MAX + 8];
@@ -132,14 +131,14 @@ static bool print_one(const struct tool_ucx *u, bool preload, bool path)
 		printf("weft does not support it (1.%d to 1.%d)\n",
 		       WEFT_UCX_MINOR_MIN, WEFT_UCX_MINOR_MAX);
 	else if (entry)
-		printf("weft enters it by %s%s\n", entry,
+		printf("it loads weft through %s%s\n", entry,
 		       preload || strcmp(u->who, "Python")
 			       ? ""
-			       : ";\n            Dask turns without end in it and is slow: "
-				 "LD_PRELOAD cures that");
+			       : ";\n            Dask polls in it without end and is slow: "
+				 "LD_PRELOAD avoids that");
 	else
-		printf("weft does not enter it%s\n",
-		       path ? ": it reads no UCX_PLUGIN_PATH" : "");
+		printf("it does not load weft%s\n",
+		       path ? ": UCX_PLUGIN_PATH is not read by it" : "");
 	return is_supported(u) && entry;
 }
 
@@ -151,18 +150,18 @@ enum info_entry info_ucx(void)
 	bool preload, path, any = false, fit = false, entered = false;
 	size_t i;
 
-	puts("\nHow weft enters UCX");
+	puts("\nHow UCX loads weft");
 	preload = is_preloaded();
 	path = is_on_plugin_path();
-	puts("\nUCX, as it is found in this environment");
+	puts("\nUCX found in this environment");
 	for (i = 0; i < n; i++) {
 		entered |= print_one(&found[i], preload, path);
 		any |= found[i].found;
 		fit |= found[i].found && is_supported(&found[i]);
 	}
 	if (!fit)
-		puts("  A program may carry a UCX of its own; weft enters that "
-		     "one by LD_PRELOAD, too.");
+		puts("  A program may bring its own UCX; LD_PRELOAD works for "
+		     "that one, too.");
 	if (entered || (!any && preload))
 		return INFO_ENTERED;
 	return (fit || !any) && tool_find(PRELOAD, own) ? INFO_BY_RUN

@@ -16,52 +16,39 @@
 static const char help[] =
 	"usage: weft run [--print] COMMAND [ARGUMENT...]\n"
 	"\n"
-	"Starts COMMAND, unchanged, with weft in the UCX that it loads.\n"
+	"Starts COMMAND, unchanged, with weft loaded into its UCX.\n"
 	"\n"
-	"  -p, --print   show what is set, in the shell's words, and start\n"
-	"                nothing\n"
+	"  -p, --print   print the variables as shell commands; start nothing\n"
 	"  -h, --help    show this\n"
 	"\n"
-	"What is set; what you have set yourself stays, but for what is said "
-	"here:\n"
-	"  LD_PRELOAD    libweft_preload.so is put before yours; it also "
-	"introduces NCCL\n"
-	"                to other containers of this host (WEFT_NCCL_INTRODUCE)\n"
-	"  UCX_TLS       weft_tcp, and with a GPU weft_nvl and cuda_copy; in a "
-	"list of yours\n"
-	"                weft_tcp takes the place of tcp, or is added, weft_nvl "
-	"that of\n"
-	"                cuda_ipc. A list with a weft_ name stays. Where Dask's "
-	"flags are set\n"
-	"                (DASK_DISTRIBUTED_UCXX__TCP and its kin) they are "
-	"followed.\n"
-	"                sockcm is dropped\n"
-	"  WEFT_UCX      on, where UCX_TLS is 'all' or begins with ^, which "
-	"stays\n"
+	"What is set. Variables that you have set stay, except as described here:\n"
+	"  LD_PRELOAD    libweft_preload.so, before yours; it also introduces NCCL to\n"
+	"                other containers of this host (WEFT_NCCL_INTRODUCE)\n"
+	"  UCX_TLS       weft_tcp, with a GPU also weft_nvl and cuda_copy. In your own\n"
+	"                list weft_tcp replaces tcp or is added, weft_nvl replaces\n"
+	"                cuda_ipc, sockcm is dropped; a list with a weft_ name stays.\n"
+	"                Dask's flags (DASK_DISTRIBUTED_UCXX__TCP and the like) are\n"
+	"                followed\n"
+	"  WEFT_UCX      on, if UCX_TLS is 'all' or begins with ^; UCX_TLS then stays\n"
 	"  UCX_SOCKADDR_TLS_PRIORITY\n"
-	"                tcp, where it is sockcm, which today's UCX lacks\n"
+	"                tcp, if it is sockcm, which today's UCX lacks\n"
 	"  UCX_RNDV_FRAG_MEM_TYPES, UCX_CUDA_COPY_ASYNC_MEM_TYPE\n"
-	"                host and cuda, where unset and weft_nvl is chosen\n"
+	"                host and cuda, if unset and weft_nvl is used\n"
 	"  UCX_NET_DEVICES\n"
-	"                from Dask's NET_DEVICES, where unset; a verbs device "
-	"brings its\n"
-	"                interface\n"
+	"                from Dask's NET_DEVICES, if unset; the interface of a verbs\n"
+	"                device is added\n"
 	"  NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY\n"
-	"                where unset and weft, UCX or Dask were told of "
-	"interfaces: the same\n"
-	"                for NCCL's bootstrap\n"
+	"                if unset: the interfaces that weft, UCX or Dask use, for\n"
+	"                NCCL's bootstrap\n"
 	"  NCCL_IB_HCA, NCCL_IB_DISABLE\n"
-	"                the same of InfiniBand and RoCE adapters\n"
+	"                the same for InfiniBand and RoCE adapters\n"
 	"  NCCL_NET_PLUGIN_REF_COUNT\n"
-	"                1, where unset and NCCL_NET_PLUGIN names weft: NCCL "
-	"2.28 cannot\n"
-	"                load it a second time. Where NVLink is offered to "
-	"NCCL, also what\n"
+	"                1, if unset and NCCL_NET_PLUGIN names weft: NCCL 2.28 cannot\n"
+	"                load it twice. With NVLink for NCCL also what\n"
 	"                `weft info nccl` shows\n"
 	"\n"
-	"Where COMMAND cannot be started the exit code is 127 (not found) or "
-	"126, else\n"
-	"it is COMMAND's own. weft(7) lists the settings of weft itself.\n";
+	"The exit code is COMMAND's, or 127 if it is not found and 126 if it cannot be\n"
+	"started. weft(7) lists weft's own settings.\n";
 
 /* A variable to set. */
 struct change {
@@ -77,11 +64,11 @@ struct change {
  * UCX, Open MPI continues as before.  mpirun's --mca overrides each variable.
  */
 static const struct change open_mpi[] = {
-	{ "OMPI_MCA_pml", "", "Open MPI may send by UCX" },
+	{ "OMPI_MCA_pml", "", "Open MPI may use UCX" },
 	{ "OMPI_MCA_osc", "", "the same for its one-sided operations" },
 	{ "OMPI_MCA_pml_ucx_tls", "weft_tcp,weft_nvl,weft_ib",
-	  "the transports for which Open MPI takes UCX" },
-	{ "OMPI_MCA_pml_ucx_devices", "any", "the same of devices" },
+	  "the transports with which Open MPI uses UCX" },
+	{ "OMPI_MCA_pml_ucx_devices", "any", "the same for devices" },
 };
 
 /* Empty if LD_PRELOAD has the library already. */
@@ -108,8 +95,8 @@ static int collect_changes(struct change *changes, struct weft_ucxenv *ucx,
 	if (!tool_find("libweft_preload.so", library))
 		return tool_error("run",
 				  "libweft_preload.so is neither beside this "
-				  "program's folder nor in %s; is weft "
-				  "installed whole ('make install')?",
+				  "program's folder nor in %s; reinstall "
+				  "weft ('make install')",
 				  WEFT_LIBDIR);
 	if (strpbrk(library, " :\t\n"))
 		return tool_error("run",
@@ -121,7 +108,7 @@ static int collect_changes(struct change *changes, struct weft_ucxenv *ucx,
 	if (*preload) {
 		changes[0].value = preload;
 		changes[0].name = "LD_PRELOAD";
-		changes[0].reason = "weft enters the UCX that is loaded";
+		changes[0].reason = "loads weft into UCX";
 		(*n)++;
 	}
 	count = weft_ucxenv(WEFT_UCXENV_RUN, ucx);
@@ -183,12 +170,12 @@ int run_main(int argc, char **argv)
 			fputs(help, stdout);
 			return 0;
 		default:
-			return usage_error("run", "there is no option '%s'",
+			return usage_error("run", "unknown option '%s'",
 					   argv[optind - 1]);
 		}
 	}
 	if (optind == argc && !print)
-		return usage_error("run", "which command?");
+		return usage_error("run", "no command given");
 	err = collect_changes(changes, ucx, &n);
 	if (err)
 		return err;

@@ -14,9 +14,9 @@ static const struct {
 	const char *summary;
 	int (*main)(int argc, char **argv);
 } commands[] = {
-	{ "info", "Show what is here, what would be chosen, and why",
+	{ "info", "Show what this host has, what would be used, and why",
 	  info_main },
-	{ "run", "Start a program whose UCX uses weft", run_main },
+	{ "run", "Start a program with weft in its UCX", run_main },
 	{ "check", "Test whether it works between two hosts, and how fast",
 	  check_main },
 };
@@ -29,8 +29,8 @@ static void print_help(FILE *to)
 	for (i = 0; i < ARRAY_SIZE(commands); i++)
 		fprintf(to, "  weft %-8s %s\n", commands[i].name,
 			commands[i].summary);
-	fputs("\n'weft COMMAND --help' says more; 'weft --version' says which "
-	      "this is.\n"
+	fputs("\n'weft COMMAND --help' explains one; 'weft --version' prints the "
+	      "version.\n"
 	      "Programs are started unchanged: weft run python script.py\n",
 	      to);
 }
@@ -62,7 +62,7 @@ int usage_error(const char *command, const char *fmt, ...)
 		print_error(command, fmt, ap);
 		va_end(ap);
 	}
-	fprintf(stderr, "'weft %s --help' shows how it is used\n", command);
+	fprintf(stderr, "see 'weft %s --help'\n", command);
 	return EXIT_USAGE;
 }
 
@@ -112,7 +112,7 @@ int main(int argc, char **argv)
 			return flush_output(
 				commands[i].main(argc - 1, argv + 1));
 	fprintf(stderr,
-		"weft: there is no command '%s'; 'weft --help' lists them\n",
+		"weft: unknown command '%s'; 'weft --help' lists them\n",
 		argv[1]);
 	return EXIT_USAGE;
 }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# weft info: the ports of adapters. And what no other test without an adapter
-# does: the library is loaded by its name, its calls are found in it.
+# weft info lists the ports of adapters. Also the only test without an adapter that
+# loads libibverbs by name and resolves its functions.
 . "$WEFT_SRC/tests/lib/tap.sh"
 . "$WEFT_SRC/tests/lib/verbs.sh"
 verbs_inside "$0" "$@"
@@ -23,14 +23,14 @@ info() # [VARIABLE=VALUE...] [-- ARGUMENT]
 	env "${vars[@]}" "$WEFT_BUILD/tools/weft" info "${@:2}" 2>&1
 }
 
-tap_equal "the ports are listed" \
+tap_equal "weft info lists the active RoCE ports" \
 	"$(info | grep -c 'RoCE: fake0:1 fake1:1: weft_ib is offered')" 1
 lost="ECONNRESET:the peer said"
 if out=$("$WEFT_BUILD/tests/vm/faults" fake0:1 fake1:1 \
 	"ECONNRESET:remote access error;$lost" \
 	"ECONNRESET:the adapter refused;$lost" bad-rkey 2>&1); then
-	tap_ok "puts go by the library's own calls"
+	tap_ok "a put with a bad rkey fails through libibverbs' own functions"
 else
-	tap_not_ok "puts go by the library's own calls" "$out"
+	tap_not_ok "a put with a bad rkey fails through libibverbs' own functions" "$out"
 fi
 tap_done

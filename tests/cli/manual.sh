@@ -1,23 +1,23 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The manual says what the program says.
+# The manual pages agree with the program.
 . "$WEFT_SRC/tests/lib/tap.sh"
 weft=$WEFT_BUILD/tools/weft
 
-tap_equal "docs/settings.md is the table (make update-settings makes it so)" \
+tap_equal "docs/settings.md agrees with weft info settings (make update-settings)" \
 	"$(diff "$WEFT_SRC/docs/settings.md" <("$weft" info settings --man) 2>&1)" ""
 
-# Every option that a page has, the command has, and the other way round.
+# A page and its command have the same options.
 for command in run info check; do
 	page=$(grep -o '^\*\*-[^:]*\|\\--[a-z-]*' "$WEFT_SRC/man/weft-$command.1.md" |
 		grep -o -- '--[a-z-]*' | sort -u)
 	told=$("$weft" $command --help | grep -o -- '--[a-z-]*' | sort -u)
-	tap_equal "weft-$command(1) has the options of weft $command" \
+	tap_equal "weft-$command(1) lists the options of weft $command" \
 		"$(echo $page)" "$(echo $told)"
 done
 
-# Every key of a row of counters.
-tap_nothing "weft(7) has all that WEFT_STATS writes" "$(
+# Every key of a line of counters.
+tap_nothing "weft(7) explains every key that WEFT_STATS writes" "$(
 	cd "$WEFT_SRC" || exit
 	{
 		sed -n 's/^\tX(\([a-z_]*\), .*/\1/p' bootstrap/stats.h
@@ -27,7 +27,7 @@ tap_nothing "weft(7) has all that WEFT_STATS writes" "$(
 	done
 )"
 
-tap_nothing "pages name each other" "$(
+tap_nothing "pages that are referred to exist" "$(
 	cd "$WEFT_SRC/man" || exit
 	grep -oh '\*\*[a-z_-]*\*\*([17])' ./*.md | tr -d '*()' |
 		sed 's/\([17]\)$/.\1.md/' | sort -u | while read -r page; do

@@ -29,9 +29,9 @@ says "help" 0 "weft check" "$weft" --help
 says "help of a command" 0 "usage: weft run" "$weft" help run
 says "the same" 0 "usage: weft run" "$weft" run --help
 says "version" 0 "^weft [0-9]" "$weft" --version
-says "no such command" 2 "there is no command 'fly'" "$weft" fly
-says "no such option" 2 "there is no option '--fly'" "$weft" run --fly true
-says "nothing to run" 2 "which command" "$weft" run
+says "no such command" 2 "unknown command 'fly'" "$weft" fly
+says "no such option" 2 "unknown option '--fly'" "$weft" run --fly true
+says "nothing to run" 2 "no command given" "$weft" run
 says "not found" 127 "cannot start '/no/such'" "$weft" run /no/such
 says "not executable" 126 "cannot start '/etc'" "$weft" run /etc
 says "a full disk is told" 1 "cannot write" sh -c "$weft --help >/dev/full"
