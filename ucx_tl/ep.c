@@ -56,17 +56,30 @@ static enum weft_ucs_status am_short(struct weft_uct_ep *ep, uint8_t id,
  * @count contiguous blocks of @length: UCP passes 1 and a stride of 0, and
  * UCX's transports support no other stride (uct/base/uct_iov.inl).
  */
-static unsigned int to_iovec(const struct weft_uct_iov *from, size_t n,
-			     struct iovec *to)
+static unsigned int to_weft_iov(const struct weft_uct_iov *from, size_t n,
+				struct weft_iov *to)
 {
 	unsigned int used = 0;
 
-	for (size_t i = 0; i < n && used < WEFT_UCT_MAX_IOV; i++) {
-		if (!from[i].length)
-			continue;
-		to[used].iov_base = from[i].buffer;
-		to[used++].iov_len = from[i].length * from[i].count;
-	}
+	for (size_t i = 0; i < n && used < WEFT_UCT_MAX_IOV; i++)
+		if (from[i].length)
+			to[used++] = (struct weft_iov){
+				from[i].buffer,
+				from[i].length * from[i].count,
+				from[i].memh,
+			};
+	return used;
+}
+
+/* For messages, which need no registration. */
+static unsigned int to_iovec(const struct weft_uct_iov *from, size_t n,
+			     struct iovec *to)
+{
+	struct weft_iov iov[WEFT_UCT_MAX_IOV];
+	const unsigned int used = to_weft_iov(from, n, iov);
+
+	for (unsigned int i = 0; i < used; i++)
+		to[i] = (struct iovec){ iov[i].addr, iov[i].len };
 	return used;
 }
 
@@ -158,21 +171,6 @@ static enum weft_ucs_status run_access(struct weft_uct_ep *ep,
 		ep->rma_out++;
 	}
 	return map_start_status(ep, op, ret);
-}
-
-static unsigned int to_weft_iov(const struct weft_uct_iov *from, size_t n,
-				struct weft_iov *to)
-{
-	unsigned int used = 0;
-
-	for (size_t i = 0; i < n && used < WEFT_UCT_MAX_IOV; i++)
-		if (from[i].length)
-			to[used++] = (struct weft_iov){
-				from[i].buffer,
-				from[i].length * from[i].count,
-				from[i].memh,
-			};
-	return used;
 }
 
 static enum weft_ucs_status put_zcopy(struct weft_uct_ep *ep,

@@ -46,12 +46,12 @@ struct weft_uct_worker_calls {
 };
 
 /*
- * The program got UCP's event fd @efd of @worker (ucp_worker_get_efd): it means
- * to sleep on it.  From here on weft_uct_worker_progressed() is to hear of each
- * ucp_worker_progress() and what it returned; it may sleep (idle.c), and
- * returns what the program is to be told instead.  weft_uct_worker_armed()
- * hears of the program's ucp_worker_arm(), weft_uct_worker_gone() of
- * ucp_worker_destroy() before it happens.  Thread-safe as the worker itself is.
+ * The program got UCP's event fd @efd of @worker (ucp_worker_get_efd), to sleep
+ * on it.  From then on call weft_uct_worker_progressed() after each
+ * ucp_worker_progress(), with what that returned: it may sleep (sleep.c) and
+ * returns what to return to the program.  Call weft_uct_worker_armed() after
+ * the program's ucp_worker_arm() and weft_uct_worker_gone() before
+ * ucp_worker_destroy().  As thread-safe as the worker itself.
  */
 WEFT_EXPORT void
 weft_uct_event_driven(void *worker, int efd,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who rests when there is nothing to do, on what, and who never does. */
+/* Who sleeps when there is nothing to do, on what, and who never does. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 #include "ucx_tl/uct.h"
 #include "util/clock.h"
 
-#define FRUITLESS 5 /* calls before the first rest */
+#define FRUITLESS 5 /* calls before the first sleep */
 #define US	  1000L
 #define WORKER	  ((void *)worker)
 #define OTHER	  ((void *)(worker + 1))
@@ -36,16 +36,16 @@ static struct {
 /* The program's loop: ucxx's epoll instance in asyncio's, and a self-pipe. */
 static int ucxx, loop, self[2];
 
-/* In the C library's stead: what a rest does is seen, and none lasts. */
-static unsigned int rests;
+/* Replaces the C library's: records each sleep, and returns at once. */
+static unsigned int sleeps;
 static long limit_ns;
 static nfds_t watched;
-static void (*during)(void); /* happens while the program rests */
+static void (*during)(void); /* happens while the program sleeps */
 
 int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *limit,
 	  const sigset_t *mask)
 {
-	rests++;
+	sleeps++;
 	watched = n;
 	limit_ns = limit->tv_nsec;
 	cr_expect(ucp.wire_armed, "nobody sleeps on what is not armed");
@@ -141,63 +141,63 @@ static void fruitless(unsigned int n)
 		cr_expect_eq(weft_uct_worker_progressed(WORKER, 0), 0);
 }
 
-/* Up to the first rest, and it. */
-static void first_rest(void)
+/* Up to the first sleep, and it. */
+static void first_sleep(void)
 {
-	const unsigned int before = rests;
+	const unsigned int before = sleeps;
 
 	fruitless(FRUITLESS - 1);
-	cr_expect_eq(rests, before, "too early");
+	cr_expect_eq(sleeps, before, "too early");
 	fruitless(1);
-	cr_expect_eq(rests, before + 1);
+	cr_expect_eq(sleeps, before + 1);
 }
 
-TestSuite(idle, .init = setup, .timeout = 20);
+TestSuite(sleep, .init = setup, .timeout = 20);
 
-Test(idle, polling_worker_never_sleeps)
+Test(sleep, polling_worker_never_sleeps)
 {
 	fruitless(100 * FRUITLESS);
 	weft_uct_event_driven(OTHER, ucp.efd, &calls);
 	fruitless(100 * FRUITLESS);
-	cr_expect_eq(rests + ucp.armed + ucp.signalled, 0);
+	cr_expect_eq(sleeps + ucp.armed + ucp.signalled, 0);
 }
 
-Test(idle, no_sleep_without_interface)
+Test(sleep, no_sleep_without_interface)
 {
 	weft_uct_idle_iface(-1);
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
 	fruitless(2 * FRUITLESS);
-	cr_expect_eq(rests + ucp.armed, 0);
+	cr_expect_eq(sleeps + ucp.armed, 0);
 	weft_uct_idle_iface(1);
 	fruitless(1);
-	cr_expect_eq(rests, 1);
+	cr_expect_eq(sleeps, 1);
 }
 
-Test(idle, sleeps_grow_until_an_event)
+Test(sleep, sleeps_grow_until_an_event)
 {
 	long want = 100 * US;
 
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
-	first_rest();
+	first_sleep();
 	cr_expect_eq(watched, 3, "UCP's, ucxx's and the loop's");
 	for (int i = 0; i < 10; i++) {
 		cr_expect_eq(limit_ns, want < 5000 * US ? want : 5000 * US,
-			     "rest %d is %ld ns", i, limit_ns);
+			     "sleep %d is %ld ns", i, limit_ns);
 		want *= 2;
 		fruitless(1);
 	}
-	cr_expect_eq(rests, 11);
+	cr_expect_eq(sleeps, 11);
 	cr_expect_eq(ucp.signalled, 11);
 	cr_expect(readable(loop), "what was readable is so again");
 
 	/* something came */
 	cr_expect_eq(weft_uct_worker_progressed(WORKER, 7), 7);
-	first_rest();
+	first_sleep();
 	cr_expect_eq(limit_ns, 100 * US);
 	/* or the program sleeps by itself */
 	weft_uct_worker_armed(WORKER);
-	first_rest();
+	first_sleep();
 }
 
 static void data(void)
@@ -206,18 +206,18 @@ static void data(void)
 	ucp.events = 3;
 }
 
-Test(idle, data_ends_sleep_and_is_progressed)
+Test(sleep, data_ends_sleep_and_is_progressed)
 {
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
 	fruitless(FRUITLESS + 3);
 	during = data;
 	cr_expect_eq(weft_uct_worker_progressed(WORKER, 0), 3);
-	cr_expect_eq(rests, 5);
+	cr_expect_eq(sleeps, 5);
 	during = NULL;
 	cr_expect(readable(ucp.efd), "the loop calls progress again");
 	cr_assert_eq(read(ucp.wire[0], &(char){ 0 }, 1), 1);
-	first_rest();
+	first_sleep();
 	cr_expect_eq(limit_ns, 100 * US);
 }
 
@@ -226,60 +226,60 @@ static void call_soon(void)
 	cr_assert_eq(write(self[1], "", 1), 1);
 }
 
-Test(idle, event_loop_work_ends_sleep)
+Test(sleep, event_loop_work_ends_sleep)
 {
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
 	fruitless(FRUITLESS + 3);
 	during = call_soon;
 	fruitless(1);
-	cr_expect_eq(rests, 5);
+	cr_expect_eq(sleeps, 5);
 	during = NULL;
 	cr_expect(readable(ucp.efd));
 	cr_assert_eq(read(self[0], &(char){ 0 }, 1), 1);
-	first_rest();
+	first_sleep();
 	cr_expect_eq(limit_ns, 100 * US);
 }
 
 /* What asks for progress while nothing is on the wire is not slept over. */
-Test(idle, pending_signal_is_progressed_before_sleep)
+Test(sleep, pending_signal_is_progressed_before_sleep)
 {
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
 	ucp.events = 2;
 	fruitless(FRUITLESS - 1);
 	cr_expect_eq(weft_uct_worker_progressed(WORKER, 0), 2);
-	cr_expect_eq(rests, 0);
+	cr_expect_eq(sleeps, 0);
 	cr_expect_eq(ucp.progressed, 1);
 	cr_expect(readable(ucp.efd));
 
 	ucp.busy = -15;
 	fruitless(2 * FRUITLESS);
-	cr_expect_eq(rests, 0);
+	cr_expect_eq(sleeps, 0);
 	cr_expect(readable(ucp.efd));
 	ucp.busy = 0;
 	fruitless(1);
-	cr_expect_eq(rests, 1);
+	cr_expect_eq(sleeps, 1);
 }
 
 /* A program that armed, and whose fd is quiet, finds it so afterwards. */
-Test(idle, idle_fd_is_not_signalled)
+Test(sleep, idle_fd_is_not_signalled)
 {
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
 	arm(WORKER);
 	cr_expect(!readable(ucp.efd));
-	first_rest();
+	first_sleep();
 	cr_expect_eq(ucp.signalled, 0);
 	cr_expect(!readable(ucp.efd));
 }
 
-Test(idle, without_loop_sleeps_are_short)
+Test(sleep, without_loop_sleeps_are_short)
 {
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
-	first_rest();
+	first_sleep();
 	cr_expect_eq(limit_ns, 100 * US);
 	fruitless(64);
-	cr_expect_eq(rests, 65);
+	cr_expect_eq(sleeps, 65);
 	cr_expect_eq(limit_ns, 200 * US);
 	cr_expect_eq(watched, 1);
 
@@ -293,18 +293,18 @@ Test(idle, without_loop_sleeps_are_short)
 	cr_expect_eq(limit_ns, 5000 * US);
 }
 
-Test(idle, closed_loop_is_not_polled)
+Test(sleep, closed_loop_is_not_polled)
 {
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
-	first_rest();
+	first_sleep();
 	cr_expect_eq(watched, 3);
 	close(loop);
 	fruitless(1);
 	cr_expect_eq(watched, 3);
 	/* that one said so, and the next looks again */
 	fruitless(FRUITLESS);
-	cr_expect_eq(rests, 3);
+	cr_expect_eq(sleeps, 3);
 	cr_expect_eq(watched, 1);
 	cr_expect_eq(limit_ns, 100 * US);
 	fruitless(3);
@@ -312,25 +312,25 @@ Test(idle, closed_loop_is_not_polled)
 }
 
 /* A descriptor in the loop that is always ready must not make us spin again. */
-Test(idle, always_ready_loop_is_ignored)
+Test(sleep, always_ready_loop_is_ignored)
 {
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
 	call_soon();
 	fruitless(16 * FRUITLESS);
-	cr_expect_eq(rests, 16);
+	cr_expect_eq(sleeps, 16);
 	cr_expect_eq(watched, 3);
 	fruitless(FRUITLESS + 4);
-	cr_expect_eq(rests, 21);
+	cr_expect_eq(sleeps, 21);
 	cr_expect_eq(watched, 1);
 	cr_expect_eq(limit_ns, 200 * US);
 	/* until something comes */
 	weft_uct_worker_progressed(WORKER, 1);
-	first_rest();
+	first_sleep();
 	cr_expect_eq(watched, 3);
 }
 
-Test(idle, workers_are_independent)
+Test(sleep, workers_are_independent)
 {
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
@@ -340,19 +340,19 @@ Test(idle, workers_are_independent)
 		weft_uct_worker_progressed(WORKER, 0);
 		weft_uct_worker_progressed(OTHER, 1);
 	}
-	cr_expect_eq(rests, 0);
+	cr_expect_eq(sleeps, 0);
 	fruitless(1);
-	cr_expect_eq(rests, 1);
+	cr_expect_eq(sleeps, 1);
 
 	/* another worker at the same address has not asked */
 	weft_uct_worker_gone(WORKER);
 	fruitless(10 * FRUITLESS);
-	cr_expect_eq(rests, 1);
+	cr_expect_eq(sleeps, 1);
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
-	first_rest();
+	first_sleep();
 }
 
-Test(idle, too_many_workers_never_sleep)
+Test(sleep, too_many_workers_never_sleep)
 {
 	static char many[40];
 
@@ -360,31 +360,31 @@ Test(idle, too_many_workers_never_sleep)
 		weft_uct_event_driven(&many[i], ucp.efd, &calls);
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
 	fruitless(10 * FRUITLESS);
-	cr_expect_eq(rests, 0);
+	cr_expect_eq(sleeps, 0);
 	weft_uct_worker_gone(&many[3]);
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
-	first_rest();
+	first_sleep();
 }
 
-Test(idle, setting_limits_sleep)
+Test(sleep, setting_limits_sleep)
 {
 	setenv("WEFT_UCX_IDLE_WAIT", "150", 1);
 	weft_settings_reset();
 	start_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
-	first_rest();
+	first_sleep();
 	cr_expect_eq(limit_ns, 100 * US);
 	fruitless(40);
 	cr_expect_eq(limit_ns, 150 * US);
 }
 
-Test(idle, zero_disables_sleep)
+Test(sleep, zero_disables_sleep)
 {
 	setenv("WEFT_UCX_IDLE_WAIT", "0", 1);
 	weft_settings_reset();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls);
 	fruitless(10 * FRUITLESS);
-	cr_expect_eq(rests + ucp.armed, 0);
+	cr_expect_eq(sleeps + ucp.armed, 0);
 }
 
 TestSuite(loop, .init = setup, .timeout = 20);
