@@ -5,7 +5,7 @@
  * built are used.
  *
  * Measured on 2026-11-21 with NCCL 2.28.9 (torch 2.11), two H200 in one host of
- * 32 cores, P2P and shared memory off, TCP over loopback, by tests/gpu/run.sh
+ * 32 cores, P2P and shared memory off, TCP over loopback, by bench/gpu/run.sh
  * in two rounds.  us of all_reduce, all_gather over two ranks with 1, 2, 4
  * channels built:
  *	 64 KiB	   71	81    110	   43	49   61

@@ -12,8 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import arms
-import pods
+import job
 from introduced import INTRODUCED
 from rings import RINGS
 
@@ -44,7 +43,7 @@ def run_case(name, a):
         return {"case": name, "what": case.__doc__, "skipped": why}
     said = " ".join("%.2f %s GB" % (n / 1e9, d)
                     for d, n in run.carried().items())
-    ways = sorted({w for _, _, w in pods.channels(run.log())})
+    ways = sorted({w for _, _, w in job.channels(run.log())})
     with printing:
         print("%-8s %-70s %5.1f s  %s" % (
             "FAILED" if bad else "ok", "%s: %s" % (name, case.__doc__),
@@ -60,7 +59,7 @@ def run_case(name, a):
 
 
 def main():
-    p = argparse.ArgumentParser(prog="tests/gpu/run.sh --cases",
+    p = argparse.ArgumentParser(prog="tests/gpu/run.sh",
                                 description=__doc__)
     p.add_argument("--plugin", required=True, help=argparse.SUPPRESS)
     p.add_argument("--out", required=True, help=argparse.SUPPRESS)
@@ -71,8 +70,8 @@ def main():
                    help="rings: %s; introduced: %s" % (
                        ", ".join(RINGS), ", ".join(INTRODUCED)))
     a = p.parse_args()
-    a.nccl = os.path.abspath(a.nccl) if a.nccl else arms.torch_nccl()
-    a.together = pods.together(a.plugin)
+    a.nccl = os.path.abspath(a.nccl) if a.nccl else job.torch_nccl()
+    a.together = job.together(a.plugin)
     groups = {"rings": RINGS, "introduced": INTRODUCED}
     names = [n for name in a.names or groups
              for n in groups.get(name, [name])]

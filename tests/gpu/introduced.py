@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 
-import pods
+import job
 from rings import CABLE, POD, POD_NET, SOME, Case, Mps, Visible
 
 NATIVE = {"NCCL_NET_PLUGIN": "none"}
@@ -20,7 +20,7 @@ class ByPreload(Visible):
     way, want, timeout = "preload", {"P2P"}, 60
 
     def settings(self, plugin):
-        env = dict(pods.known_arms(self.file)[self.way], **self.env)
+        env = dict(job.known_arms(self.file)[self.way], **self.env)
         if self.way == "plugin":
             env["NCCL_NET_PLUGIN"] = plugin
         return env
@@ -34,11 +34,11 @@ class ByPreload(Visible):
         return sum(carried.values()) and "weft carried %s" % carried or ""
 
     def ways(self, run):
-        took = {w.split("/")[0] for _, _, w in pods.channels(run.log())}
+        took = {w.split("/")[0] for _, _, w in job.channels(run.log())}
         if took != self.want:
             return "NCCL's log says %s, not %s" % (
                 sorted(took) or "nothing", sorted(self.want))
-        left = pods.left(run.dir)
+        left = job.left(run.dir)
         return left and "left in the common folder: %s" % left[:5] or ""
 
 
@@ -135,7 +135,7 @@ class Third(ByPreload):
         return POD_NET + ["wgpu"] + pod, env
 
     def ways(self, run):
-        for a, b, way in pods.channels(run.log()):
+        for a, b, way in job.channels(run.log()):
             if way.split("/")[0] != ("NET" if 2 in (a, b) else "P2P"):
                 return "%d to %d by %s" % (a, b, way)
         return super().ways(run)
@@ -194,7 +194,7 @@ class InMps(ByPreload):
             subprocess.run([self.control], env=env, input="quit\n",
                            text=True, timeout=30)
         self.want = {w.split("/")[0]
-                     for _, _, w in pods.channels(native.log())}
+                     for _, _, w in job.channels(native.log())}
         if any(native.codes):
             return run, "" if any(run.codes) else "without weft: exit %s" % \
                 native.codes
@@ -216,7 +216,7 @@ class Killed(ByPreload):
 
     def carry_out(self, a, plugin):
         env = self.settings(plugin)
-        bare = self.start(a, NATIVE, pods.Here()) if self.compared else None
+        bare = self.start(a, NATIVE, job.Here()) if self.compared else None
         self.folder = tempfile.mkdtemp(prefix="weft-gpu-")
         run = self.start(a, env)
         told = self.survivor(run)
@@ -231,7 +231,7 @@ class Killed(ByPreload):
         self.opt = {"visible": SOME}
         after = self.start(a, env)
         bad = self.wrong(after)
-        left = pods.left(self.folder)
+        left = job.left(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)
         after.rows += run.rows
         return after, bad or left and "left in the folder: %s" % left[:5]

@@ -7,7 +7,7 @@ import time
 
 import cupy
 
-import measure
+import rows
 from kernels import check, fill, shape
 from raw_nccl import INT32, SUM, Raw, opt, rank, stream, world
 
@@ -18,7 +18,7 @@ def visible():
     """
     total = 0
     bad = cupy.zeros(1, dtype=cupy.uint64)
-    for op in measure.OPS:
+    for op in rows.OPS:
         call = getattr(net, op)
         for size, rounds in opt["visible"]:
             into, out, want = shape(op, max(size // 4, 1))
@@ -32,7 +32,7 @@ def visible():
                 check(dst, bad, turn, **want)
             stream.synchronize()
             total += rounds
-    measure.report(case="visible", rounds=total, bad=int(bad[0]))
+    rows.report(case="visible", rounds=total, bad=int(bad[0]))
 
 
 LARGE = 200
@@ -68,7 +68,7 @@ def graph():
     other.stream.synchronize()
     del captured
     other.close()
-    measure.report(case="graph", rounds=LARGE + 200, bad=int(bad[0]),
+    rows.report(case="graph", rounds=LARGE + 200, bad=int(bad[0]),
                    flowing=bool(flowing))
 
 
@@ -85,7 +85,7 @@ def nap():
     fill(dst, -1, 0)
     net.all_reduce(src, dst)
     stream.synchronize()
-    measure.report(case="nap", bad=int((dst != world).sum()),
+    rows.report(case="nap", bad=int((dst != world).sum()),
                    error=net.error(), waited_s=time.time() - start)
 
 
@@ -125,7 +125,7 @@ def vanish():
         if after[1] == 0 and after[0] <= before[0]:
             break
         time.sleep(0.1)
-    measure.report(case="vanish", rank=rank, error=code, told_s=told,
+    rows.report(case="vanish", rank=rank, error=code, told_s=told,
                    sockets_left=after[0] - before[0], threads_left=after[1])
 
 
@@ -206,7 +206,7 @@ def whole():
         total += rounds * len(nets)
     for local in nets:
         local.close()
-    measure.report(case="whole", rounds=total, bad=bad, gpus=nets[0].n)
+    rows.report(case="whole", rounds=total, bad=bad, gpus=nets[0].n)
 
 
 limit = time.time() + opt["timeout"] - 10
@@ -216,7 +216,7 @@ if opt["case"] == "whole":
     sys.exit(0)
 net = Raw(opt["nccl"])
 if rank == 0:
-    measure.report(nccl=str(net.version))
+    rows.report(nccl=str(net.version))
 {"visible": visible, "graph": graph, "nap": nap,
  "vanish": vanish}[opt["case"]]()
 if opt["case"] != "vanish":

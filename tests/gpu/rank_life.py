@@ -11,7 +11,7 @@ import time
 
 import cupy
 
-import measure
+import rows
 from kernels import check, fill
 from raw_nccl import Raw, UniqueId, exchange_id, opt, rank, stream, world
 
@@ -31,7 +31,7 @@ def wants(*names):
 
 
 def report(**row):
-    measure.report(case=opt["case"], bad=int(bad[0]), **row)
+    rows.report(case=opt["case"], bad=int(bad[0]), **row)
 
 
 def moves(net, src, dst, turns=8):

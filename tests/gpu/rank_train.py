@@ -14,10 +14,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-import measure
+import rows
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-opt = measure.options()
+opt = rows.options()
 STEPS = 5
 # compiled at run time by some releases, kernels of their own in others
 RARE = [torch.erfinv, torch.lgamma, torch.digamma, torch.special.i0e,
@@ -111,4 +111,4 @@ if opt["case"] == "fsdp":
 else:
     steps, wrong = STEPS + len(RARE), train() + beside()
 dist.destroy_process_group()
-measure.report(case=opt["case"], steps=steps, bad=wrong)
+rows.report(case=opt["case"], steps=steps, bad=wrong)

@@ -9,10 +9,10 @@ import time
 
 import cupy
 
-import measure
+import rows
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-opt = measure.options()
+opt = rows.options()
 cupy.cuda.Device(rank % cupy.cuda.runtime.getDeviceCount()).use()
 stream = cupy.cuda.Stream(non_blocking=True)
 INT32, SUM = 2, 0

@@ -7,11 +7,10 @@ import shutil
 import subprocess
 import time
 
-import arms
+import job
 import pod_net
-import pods
 
-POD, POD_NET = pods.POD, pods.POD_NET
+POD, POD_NET = job.POD, job.POD_NET
 WEFT = {"NCCL_NET": "weft", "NCCL_RAS_ENABLE": "0",
         "WEFT_NCCL_INTRODUCE": "off"}
 # A cable between the host's network and the last rank's
@@ -21,7 +20,7 @@ MANY = [[8, 1000], [4100, 1000], [65540, 1000], [(1 << 20) + 4, 600],
 SOME = [[8, 20], [65540, 20], [(1 << 20) + 4, 10], [8 << 20, 5]]
 
 
-class Case(arms.Place):
+class Case(job.Place):
     """How the ranks are placed, and what is wrong with what came of it."""
     ranks, timeout, program, env = 2, 60, "visible", {}
     script = "rank_cases.py"
@@ -47,7 +46,7 @@ class Case(arms.Place):
 
     def start(self, a, env, place=None):
         opt = dict(self.opt, case=self.program, nccl=a.nccl)
-        return arms.Arm(self.script, env, opt, self.ranks, self.timeout,
+        return job.Job(self.script, env, opt, self.ranks, self.timeout,
                         place or self).end()
 
     def carry_out(self, a, plugin):

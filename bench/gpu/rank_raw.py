@@ -7,6 +7,7 @@ import time
 import cupy
 
 import measure
+import rows
 from raw_nccl import Cupy, Raw, opt, rank, stream, world
 
 
@@ -84,13 +85,13 @@ def killed():
     code = net.error()
     net.abort()
     if rank == 0:
-        measure.report(kill_error=code, kill_told_s=told,
+        rows.report(kill_error=code, kill_told_s=told,
                        kill_abort_s=time.time() - start - told)
 
 
 net = Raw(opt["nccl"]) if opt.get("nccl") else Cupy()
 if rank == 0:
-    measure.report(nccl=str(net.version))
+    rows.report(nccl=str(net.version))
 if opt.get("kill"):
     killed()
 else:

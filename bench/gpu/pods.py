@@ -8,7 +8,6 @@ took is read in its log and seen in the GPUs' NVLink counters.  Prints tables an
 writes pods.json to $OUT, or to ./out.
 """
 import argparse
-import atexit
 import json
 import os
 import re
@@ -21,76 +20,21 @@ import tempfile
 import time
 
 import arms
+import job
 import measure
 import pod_net
+import rows
 
-HERE = arms.HERE
-POD = os.path.join(HERE, "pod.sh")
-POD_NET = [sys.executable, os.path.join(HERE, "pod_net.py")]
-OPS = measure.OPS + ["all_to_all"]
+OPS = rows.OPS + ["all_to_all"]
 SIZES = [8, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20,
          1 << 30]
 INTRODUCED = ["preload", "plugin", "env"]
 GOOD = 0.98     # of native's speed
 TURN_S = 0.25   # an arm's turn takes no longer, but for three operations
 TURN_LIMIT_S = 60
-CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] "
-                     r"(?:\[\w+\] )?via (\w+(?:/\w+)?)")
 
 
-def find(plugin, name, *folders):
-    """What is installed beside the plugin, or in the build tree's @folders."""
-    build = os.path.join(os.path.dirname(plugin), "..", "..")
-    places = [os.path.dirname(plugin)] + [os.path.join(build, f)
-                                          for f in folders]
-    return next((path for path in (os.path.join(p, name) for p in places)
-                 if os.path.exists(path)), None)
-
-
-def together(plugin):
-    """The plugin as installed: its companions look for it beside them."""
-    folder = tempfile.mkdtemp(prefix="weft-lib-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for name in (os.path.basename(plugin), "libnccl-env-weft.so",
-                 "libweft_preload.so"):
-        there = find(plugin, name, "ucx_tl/.libs")
-        if not there:
-            sys.exit("no %s beside %s" % (name, plugin))
-        shutil.copy(there, folder)
-    return os.path.join(folder, os.path.basename(plugin))
-
-
-def known_arms(plugin):
-    """
-    Settings of each, for a plugin of together()'s; with POD=no it runs in the
-    namespaces that are here.
-    """
-    folder = os.path.dirname(plugin)
-    return {
-        "native": {"POD": "no", "NCCL_NET_PLUGIN": "none"},
-        "preload": {"NCCL_NET_PLUGIN": "none",
-                    "LD_PRELOAD": os.path.join(folder, "libweft_preload.so")},
-        "plugin": {"NCCL_NET_PLUGIN": plugin},
-        "env": {"NCCL_NET_PLUGIN": "none", "NCCL_ENV_PLUGIN":
-                os.path.join(folder, "libnccl-env-weft.so")},
-        "rings": {"NCCL_NET_PLUGIN": plugin, "NCCL_NET": "weft",
-                  "WEFT_NCCL_INTRODUCE": "off"},
-        "socket": {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"},
-    }
-
-
-def channels(log):
-    """(from, to, way) of the ranks that NCCL has connected, as it says."""
-    return [(int(a), int(b), way) for a, b, way in CHANNEL.findall(log)]
-
-
-def left(run):
-    """What is NCCL's in the common folder and nobody has removed."""
-    return [f for _, _, files in os.walk(os.path.join(run, "run"))
-            for f in files if f.startswith(("n-", "nccl-", "t-"))]
-
-
-class Pods(arms.Place):
+class Pods(job.Place):
     """A pod for each rank, or for @each ranks; the last one behind a cable."""
 
     def __init__(self, last, cable):
@@ -99,21 +43,13 @@ class Pods(arms.Place):
     def place(self, rank, folder):
         run = os.path.join(folder, "run")
         os.makedirs(run, exist_ok=True)
-        pod, env = [POD, "pod%d" % rank], {"WEFT_RUN_DIR": run}
+        pod, env = [job.POD, "pod%d" % rank], {"WEFT_RUN_DIR": run}
         if not self.cable:
             return pod, env
         env["NCCL_SOCKET_IFNAME"] = "=%s0,%s1" % (self.cable, self.cable)
         env["NCCL_SOCKET_FAMILY"] = "AF_INET"
-        return POD_NET + ([] if rank == self.last else ["wait"]) + \
+        return job.POD_NET + ([] if rank == self.last else ["wait"]) + \
             [self.cable] + pod, env
-
-
-class Here(arms.Place):
-    """All namespaces shared."""
-    cable = ""
-
-    def place(self, rank, folder):
-        return [], {}
 
 
 class Lost(Exception):
@@ -132,9 +68,9 @@ class Taking:
         self.server.bind(path)
         self.server.listen()
         env = dict(env)
-        self.place = Here() if env.pop("POD", "") == "no" else \
+        self.place = job.Here() if env.pop("POD", "") == "no" else \
             Pods(a.ranks - a.pods, cable)
-        self.run = arms.Arm("rank_turns.py", env,
+        self.run = job.Job(arms.program_file("rank_turns.py"), env,
                             {"turns": path, "sizes": a.sizes, "nccl": a.nccl},
                             a.ranks, a.timeout, self.place, a.pods)
 
@@ -203,7 +139,7 @@ class Taking:
     def ways(self):
         """How NCCL says that it goes from one pod to another."""
         each = self.a.pods
-        return sorted({way for a, b, way in channels(self.run.log())
+        return sorted({way for a, b, way in job.channels(self.run.log())
                        if a // each != b // each})
 
     def stop(self):
@@ -259,7 +195,7 @@ def amount(size):
 
 
 def arguments():
-    p = argparse.ArgumentParser(prog="tests/gpu/run.sh --pods",
+    p = argparse.ArgumentParser(prog="bench/gpu/run.sh --pods",
                                 description=__doc__)
     p.add_argument("--plugin", required=True, help=argparse.SUPPRESS)
     p.add_argument("--out", required=True, help=argparse.SUPPRESS)
@@ -273,7 +209,7 @@ def arguments():
     p.add_argument("--sizes", default=",".join(map(str, SIZES)),
                    help="bytes, comma list")
     p.add_argument("--arms", help="some of " +
-                   ", ".join(known_arms("")))
+                   ", ".join(job.known_arms("")))
     p.add_argument("--net", action="store_true",
                    help="the last pod has a network namespace of its own, with "
                    "a cable (veth) to the others'")
@@ -288,8 +224,8 @@ def arguments():
     a.begun = time.time()
     a.ops = a.ops.split(",")
     a.sizes = [int(s) for s in a.sizes.split(",")]
-    a.nccl = os.path.abspath(a.nccl) if a.nccl else arms.torch_nccl()
-    known = known_arms(together(a.plugin))
+    a.nccl = os.path.abspath(a.nccl) if a.nccl else job.torch_nccl()
+    known = job.known_arms(job.together(a.plugin))
     names = a.arms.split(",") if a.arms else list(known)
     for what, given, there in (("arm", names, known), ("operation", a.ops, OPS)):
         for name in given:
@@ -402,8 +338,8 @@ class Table:
 
 def info(a, arm):
     """What `weft info nccl` says in the arm's first pod."""
-    weft = find(a.plugin, "weft", "tools") or shutil.which("weft")
-    if not weft or a.net or type(arm.place) is Here:
+    weft = job.find(a.plugin, "weft", "tools") or shutil.which("weft")
+    if not weft or a.net or type(arm.place) is job.Here:
         return
     prefix, env = arm.place.place(0, arm.run.dir)
     env = {**os.environ, **arm.env, **env}
@@ -482,7 +418,7 @@ def judge(a, t, arm, native):
             arm.name == "socket" and arm.nvlink > native.nvlink / 10):
         t.fail("%s: %.1f GB went by NVLink, native's %.1f" %
                (arm.name, arm.nvlink / 1e9, native.nvlink / 1e9))
-    files = left(arm.run.dir)
+    files = job.left(arm.run.dir)
     if files and arm.name in INTRODUCED:
         t.fail("%s: left in the common folder: %s" % (arm.name, files[:5]))
     if arm.run.codes and any(arm.run.codes):

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What all rank programs share: sizes, iterations, values, figures."""
-import json
-import os
+"""What the rank programs that measure share: sizes, iterations, figures."""
 import resource
-import sys
 import time
 
-OPS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv"]
+import rows
+
 SIZES = [8, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 1 << 20, 8 << 20, 64 << 20,
          256 << 20]
 
@@ -29,10 +27,6 @@ def bus_factor(op, world):
             "reduce_scatter": (world - 1) / world,
             "all_to_all": (world - 1) / world,
             "broadcast": 1.0, "send_recv": 1.0}[op]
-
-
-def options():
-    return json.loads(os.environ["WEFT_TEST_GPU"])
 
 
 def cpu_seconds():
@@ -60,13 +54,7 @@ class Timer:
         return spent / count, (cpu_seconds() - cpu) / count
 
 
-def report(**row):
-    """One result, as a line that the parent takes."""
-    print("ROW " + json.dumps(row))
-    sys.stdout.flush()
-
-
 def row(op, size, world, seconds, cpu, bad):
-    report(op=op, bytes=size, us=seconds * 1e6,
-           busbw=size / seconds * bus_factor(op, world) / 1e9,
-           cpu_s_per_gb=cpu / size * 1e9, bad=bad)
+    rows.report(op=op, bytes=size, us=seconds * 1e6,
+                busbw=size / seconds * bus_factor(op, world) / 1e9,
+                cpu_s_per_gb=cpu / size * 1e9, bad=bad)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-One rank of one arm of tests/gpu/pods.py.  It lives as long as the table takes
+One rank of one arm of bench/gpu/pods.py.  It lives as long as the table takes
 and does what its parent says, a line each, so that the arms can take turns.
 """
 import json

@@ -6,23 +6,19 @@ import glob
 import json
 import os
 import platform
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
-import measure
-
 HERE = os.path.dirname(os.path.abspath(__file__))
-APART = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
-COMMON = {
-    "NCCL_NVLS_ENABLE": "0", "NCCL_IB_DISABLE": "1",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1",
-    "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
-}
+sys.path.insert(0, os.path.join(HERE, "..", "..", "tests", "gpu"))
+
+import job  # noqa: E402
+import measure  # noqa: E402
+import rows  # noqa: E402
+
 ARMS = {
     "socket": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none"},
     "socket-4x4": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none",
@@ -42,7 +38,7 @@ ARMS = {
 
 def arguments():
     p = argparse.ArgumentParser(
-        prog="tests/gpu/run.sh",
+        prog="bench/gpu/run.sh",
         description="NCCL over weft against NCCL over its own sockets.")
     p.add_argument("--plugin", required=True, help=argparse.SUPPRESS)
     p.add_argument("--out", required=True, help=argparse.SUPPRESS)
@@ -53,7 +49,7 @@ def arguments():
                    help="so many times the iterations (default 1)")
     p.add_argument("--ranks", type=int, default=2,
                    help="processes; a GPU each (default 2)")
-    p.add_argument("--ops", default=",".join(measure.OPS))
+    p.add_argument("--ops", default=",".join(rows.OPS))
     p.add_argument("--sizes", help="bytes, comma list")
     p.add_argument("--arms")
     p.add_argument("--profile", action="store_true",
@@ -98,118 +94,8 @@ def arguments():
     return a
 
 
-class Place:
-    """Where ranks run: here, without the ways between processes of one host."""
-    opt = {}
-
-    def place(self, rank, folder):
-        """What to run the rank under, and its environment."""
-        return [], APART
-
-    def beside(self, run):
-        """What happens meanwhile."""
-
-
-class Arm:
-    """The ranks of one arm; a hang costs its timeout, no more."""
-
-    def __init__(self, program, env, opt, ranks, timeout, place=None, each=1):
-        """@place: a Place; @each: so many ranks beside each other in one."""
-        self.dir = tempfile.mkdtemp(prefix="weft-gpu-")
-        self.place = place or Place()
-        opt = dict(opt, rendezvous=os.path.join(self.dir, "meet"),
-                   timeout=timeout)
-        self.rows, self.errors, self.procs = [], [], []
-        self.deadline = time.time() + timeout
-        for rank in range(0, ranks, each):
-            e = dict(os.environ, **COMMON)
-            e.pop("LD_PRELOAD", None)
-            e.update({k: v.replace("{rank}", str(rank))
-                      for k, v in env.items()})
-            prefix, more = self.place.place(rank, self.dir)
-            e.update(more)
-            # for python alone: a timer that outlives exec would kill
-            preload = ["env", "LD_PRELOAD=" + e.pop("LD_PRELOAD")] \
-                if "LD_PRELOAD" in e else []
-            command = preload + [sys.executable,
-                                 os.path.join(HERE, program)]
-            if each > 1:
-                command = [sys.executable, os.path.join(HERE, "several.py"),
-                           str(each)] + command
-            e.update(RANK=str(rank), WORLD_SIZE=str(ranks),
-                     WEFT_TEST_GPU=json.dumps(dict(opt, **self.place.opt)),
-                     WEFT_STATS=os.path.join(self.dir, "stats.%d" % rank),
-                     NCCL_DEBUG_FILE=os.path.join(self.dir,
-                                                  "nccl.%d" % rank))
-            self.procs.append(subprocess.Popen(
-                prefix + command, env=e, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True))
-        self.readers = [threading.Thread(target=self.read, args=(p,))
-                        for p in self.procs]
-        for t in self.readers:
-            t.start()
-
-    def end(self):
-        """Waits for all; their exit codes are in .codes."""
-        self.place.beside(self)
-        self.codes = [self.wait(p) for p in self.procs]
-        for t in self.readers:
-            t.join()
-        return self
-
-    def read(self, proc):
-        for line in proc.stdout:
-            if line.startswith("ROW "):
-                self.rows.append(json.loads(line[4:]))
-            elif line.strip():
-                self.errors.append(line.rstrip())
-
-    def wait(self, proc):
-        try:
-            return proc.wait(max(self.deadline - time.time(), 0.1))
-        except subprocess.TimeoutExpired:
-            proc.kill()
-            proc.wait()
-            return "no end after its timeout"
-
-    def log(self):
-        text = ""
-        for path in sorted(glob.glob(os.path.join(self.dir, "nccl.*"))):
-            with open(path, errors="replace") as f:
-                text += f.read()
-        return text
-
-    def network(self):
-        """Which network NCCL says it used."""
-        names = {line.split("Using network ")[1].split()[0]
-                 for line in self.log().splitlines()
-                 if "Using network " in line}
-        return "+".join(sorted(names)) or "?"
-
-    def tuned(self):
-        """Whether weft raised the channels, and whether it is the tuner."""
-        text = self.log()
-        return ("NCCL_MIN_NCHANNELS is now" in text,
-                re.search("TUNER/Plugin: Using (tuner plugin )?weft", text)
-                is not None)
-
-    def carried(self):
-        """Bytes that weft's own counters saw, by device."""
-        total = {}
-        for path in glob.glob(os.path.join(self.dir, "stats.*")):
-            with open(path, errors="replace") as f:
-                for line in f:
-                    try:
-                        row = json.loads(line)
-                    except ValueError:
-                        continue
-                    total[row["weft"]] = total.get(row["weft"], 0) + \
-                        row["tx_put_bytes"] + row["tx_message_bytes"]
-        return total
-
-    def complaint(self):
-        warn = [x for x in self.log().splitlines() if " WARN " in x]
-        return "\n".join((self.errors + warn)[-12:])
+def program_file(name):
+    return os.path.join(HERE, name)
 
 
 def size_text(n):
@@ -245,8 +131,9 @@ def run_one(a, rows, failures, program, arm, env, opt, rounds_no):
         print("left out: %s, %s, round %d" % (program, arm, rounds_no))
         return
     timeout = min(a.timeout, a.end - begun)
-    run = Arm("rank_torch.py" if program == "torch" else "rank_raw.py", env,
-              opt, a.ranks, timeout).end()
+    run = job.Job(program_file("rank_torch.py" if program == "torch" else
+                               "rank_raw.py"), env, opt, a.ranks,
+                  timeout).end()
     a.longest = max(a.longest, time.time() - begun)
     where = "%s, %s, round %d" % (program, arm, rounds_no)
     with open(os.path.join(a.out, "nccl.%s.%d.log" % (arm, rounds_no)),
@@ -286,9 +173,9 @@ def run_one(a, rows, failures, program, arm, env, opt, rounds_no):
 
 
 def death(a, lib, failures, extra):
-    run = Arm("rank_raw.py", a.arms["weft"],
-              {"ops": [], "sizes": [], "kill": True, "nccl": lib}, a.ranks,
-              min(a.timeout, 60)).end()
+    run = job.Job(program_file("rank_raw.py"), a.arms["weft"],
+                  {"ops": [], "sizes": [], "kill": True, "nccl": lib},
+                  a.ranks, min(a.timeout, 60)).end()
     seen = next((r for r in run.rows if "kill_error" in r), None)
     extra["kill"] = seen
     if not seen or not seen["kill_error"]:
@@ -327,12 +214,13 @@ def profile(a, opt):
         if time.time() > a.end:
             return
         samples = os.path.join(a.out, "samples.%d" % size)
-        run = Arm("rank_raw.py",
-                  dict(a.arms["weft"], LD_PRELOAD=lib,
-                       NCCL_SET_THREAD_NAME="1", WEFT_TEST_SAMPLES=samples),
-                  dict(opt, ops=a.ops[:1], sizes=[size], repeat=repeat,
-                       nccl=torch_nccl()),
-                  a.ranks, min(a.timeout, 40)).end()
+        run = job.Job(program_file("rank_raw.py"),
+                      dict(a.arms["weft"], LD_PRELOAD=lib,
+                           NCCL_SET_THREAD_NAME="1",
+                           WEFT_TEST_SAMPLES=samples),
+                      dict(opt, ops=a.ops[:1], sizes=[size], repeat=repeat,
+                           nccl=job.torch_nccl()),
+                      a.ranks, min(a.timeout, 40)).end()
         print("\nCPU time of %s, %s: %s" % (
             a.ops[0], size_text(size), "".join("%.1f us" % r["us"] for r in run.rows
                                      if "us" in r)
@@ -377,16 +265,6 @@ def show_samples(path):
                   (100.0 * n / total, lib, name, by and "< " + by))
 
 
-def torch_nccl():
-    """The libnccl.so.2 that torch brings."""
-    try:
-        import nvidia.nccl
-        return glob.glob(os.path.join(list(nvidia.nccl.__path__)[0], "lib",
-                                      "libnccl.so.2"))[0]
-    except (ImportError, IndexError):
-        return "libnccl.so.2"
-
-
 def have(module):
     return subprocess.run([sys.executable, "-c", "import " + module],
                           capture_output=True).returncode == 0
@@ -422,7 +300,7 @@ def main():
                     dict(opt, nccl=os.path.abspath(lib)), 1)
     if not a.no_kill and not a.quick and "weft" in a.arms and \
             have("cupy") and time.time() < a.end:
-        death(a, a.nccl[0] if a.nccl else torch_nccl(), failures, extra)
+        death(a, a.nccl[0] if a.nccl else job.torch_nccl(), failures, extra)
     table(rows, a.arms, "busbw", "Bus bandwidth, GB/s", "%.2f")
     table(rows, a.arms, "us", "Time per operation, us", "%.1f")
     table([r for r in rows if r["bytes"] >= 1 << 20], a.arms,

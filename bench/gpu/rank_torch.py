@@ -7,9 +7,10 @@ import torch
 import torch.distributed as dist
 
 import measure
+import rows
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-opt = measure.options()
+opt = rows.options()
 torch.cuda.set_device(rank % torch.cuda.device_count())
 dist.init_process_group("nccl", init_method="file://" + opt["rendezvous"],
                         rank=rank, world_size=world,
@@ -79,6 +80,6 @@ for op in opt["ops"]:
                         int(total[1]))
         del buf, want, fn
 if rank == 0:
-    measure.report(nccl=".".join(map(str, torch.cuda.nccl.version())))
+    rows.report(nccl=".".join(map(str, torch.cuda.nccl.version())))
 dist.barrier()
 dist.destroy_process_group()

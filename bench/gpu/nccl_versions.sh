@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Real releases of NCCL, between the GPUs of this host: values and speed of each,
-# as tests/gpu/run.sh takes them: over weft and over NCCL's own sockets, or between
-# pods that weft introduces to each other.
+# Real releases of NCCL, between the GPUs of this host: values and speed of each, as
+# bench/gpu/run.sh takes them, over weft and over NCCL's own sockets, or between pods
+# that weft introduces to each other; or the cases of tests/gpu/run.sh.
 #
-#   tests/gpu/nccl_versions.sh pack FOLDER [VERSION...]
+#   bench/gpu/nccl_versions.sh pack FOLDER [VERSION...]
 #          FOLDER/nccl-VERSION.xz of Python's packages, 6 to 16 MB each, with
 #          the code for NCCL_ARCH alone (90, Hopper), where packages can be
 #          fetched; VERSION: one for each interface that they prefer
-#   tests/gpu/nccl_versions.sh FOLDER [--pods|--cases] [OPTION...]
-#          runs them; OPTION is run.sh's
+#   bench/gpu/nccl_versions.sh FOLDER [--pods|--cases] [OPTION...]
+#          runs them; OPTION is that run.sh's
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 root=$(cd "$here/../.." && pwd)
@@ -54,14 +54,14 @@ export WEFT_PLUGIN
 export LD_LIBRARY_PATH=${WEFT_PLUGIN%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 # One release after the other: versions.json and versions.log of all.
-apart() # MODE OPTION...
+apart() # RUN.SH OPTION...
 {
 	local file rc=0
 	export OUT=$tmp/out
 	for file in "${files[@]}"; do
 		echo "== ${file##*/}"
 		mkdir "$OUT"
-		bash "$here/run.sh" "$1" --nccl "$file" "${@:2}" || rc=1
+		bash "$1" "${@:2}" --nccl "$file" || rc=1
 		mkdir -p "$tmp/all/${file##*/}"
 		mv "$OUT"/* "$tmp/all/${file##*/}"
 		rmdir "$OUT"
@@ -84,13 +84,13 @@ shutil.copyfileobj(lzma.open(sys.argv[1]), open(sys.argv[2], "wb"), 1 << 24)' \
 	options+=(--nccl "$tmp/$name")
 done
 case $mode in
---pods)	apart --pods --rounds 1 --arms native,preload,plugin \
+--pods)	apart "$here/run.sh" --pods --rounds 1 --arms native,preload,plugin \
 		--set plugin:NCCL_NET_PLUGIN=weft --ops all_reduce,send_recv \
 		--sizes 8,65536,8388608,268435456 --timeout 90 "$@"
 	exit ;;
 --cases)
 	export NCCL_NET_PLUGIN=weft
-	apart --cases "$@"
+	apart "$root/tests/gpu/run.sh" "$@"
 	exit ;;
 esac
 bash "$here/run.sh" --rounds 1 --programs torch --arms socket,weft --no-kill \
