@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "tests/gpu/pods.h"
+#include "util/cuda.h"
 
 const struct weft_dev_ops *const ops = &weft_nvlink_ops;
 struct side side;
@@ -95,6 +96,16 @@ void message(uint8_t id)
 		pods_fail("message: %s", strerror(-r));
 }
 
+void verify(struct buf *b, size_t off, size_t len, uint64_t seed,
+	    const char *what)
+{
+	uint64_t bad = gpumem_check(b->p, off, len, seed);
+
+	if (bad)
+		pods_fail("%s of %zu bytes at %zu: %llu places are wrong", what,
+			  len, off, (unsigned long long)bad);
+}
+
 void buf_open(struct buf *b, enum gpumem_kind kind, size_t size)
 {
 	int err;
@@ -149,4 +160,26 @@ void device_close(void)
 	closing = true;
 	pods_barrier(progress);
 	side_close(&side);
+}
+
+static int gpus(void)
+{
+	int n = 1;
+
+	weft_cuda()->device_count(&n);
+	return n;
+}
+
+void gpu_open(bool hidden)
+{
+	char name[120];
+
+	pods_step("open the GPU");
+	if (weft_cuda_init())
+		pods_fail("no CUDA driver");
+	gpumem_open(hidden ? 0 : pods_rank() % gpus());
+	gpumem_name(name, sizeof(name));
+	if (!pods_rank())
+		printf("%s, %d GPU%s here\n", name, gpus(),
+		       gpus() > 1 ? "s" : "");
 }

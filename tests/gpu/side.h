@@ -28,6 +28,8 @@ extern struct side side;
 /* Of the last notifications, by their number. */
 extern uint64_t tags[TAGS];
 
+/* The GPU of this rank, or, where it sees one alone, the first. */
+void gpu_open(bool hidden);
 void device_open(void);
 void device_close(void);
 void progress(void);
@@ -48,5 +50,8 @@ void start(struct wait_op *w, bool get, void *p, size_t len, uint64_t addr,
 void move(bool get, struct buf *local, struct buf *remote, size_t off,
 	  size_t len, const struct weft_notify *n);
 void message(uint8_t id);
+/* The GPU looks whether [@off, @off + @len) has what @seed filled in. */
+void verify(struct buf *b, size_t off, size_t len, uint64_t seed,
+	    const char *what);
 
 #endif
