@@ -48,7 +48,7 @@ with() # FOLDER COMMAND...
 }
 both=$'0 1 weft inside\n0 1 weft inside'
 
-tap_equal "without the library UCX is alone" "$(./program a b 2>&1)" \
+tap_equal "without the preload library UCX has no weft component" "$(./program a b 2>&1)" \
 	$'0 1 a alone\n0 1 b alone'
 tap_equal "two copies opened with RTLD_LOCAL each get weft" \
 	"$(with installed ./program a b)" "$both"
@@ -58,9 +58,9 @@ tap_equal "a program linked with UCX gets weft and its settings mapped" \
 	"$(with installed ./linked -)" "0 0 mapped"
 tap_equal "a linked and an opened copy are not confused" \
 	"$(with installed ./linked b -)" $'0 1 weft inside\n0 0 mapped'
-tap_equal "with LD_BIND_NOW" \
+tap_equal "a linked program gets weft with LD_BIND_NOW" \
 	"$(LD_BIND_NOW=1 with installed ./program a b)" "$both"
-tap_equal "no UCX to be seen: unsupported, no crash" \
+tap_equal "without UCX the wrappers return unsupported" \
 	"$(with installed ./program -; echo "status $?")" \
 	$'-22 -22 nothing\nstatus 0'
 tap_equal "a relative LD_PRELOAD survives a change of folder" \
@@ -68,31 +68,31 @@ tap_equal "a relative LD_PRELOAD survives a change of folder" \
 		./program "$tap_tmp/a" elsewhere/ 2>&1)" "0 1 weft inside"
 
 # a is 97, b 98; what the plugin makes of it is 1000 more
-tap_equal "progress reaches each copy, and the plugin who asked for the fd" \
+tap_equal "progress reaches each copy, the plugin sees workers with an event fd" \
 	"$(with installed ./program +a +b)" \
 "fd 3, 97 -15 0, armed, efd -5 3, progress 97 1097, arm -15, gone, destroyed a
 fd 3, 98 -15 0, armed, efd -5 3, progress 1098 1098, arm -15, gone, destroyed b"
 
 tap_equal "a wrapper's jump to progress reaches its UCX" \
 	"$(with installed ./program ^b)" $'0 1 weft inside\nprogress 98'
-tap_equal "the same beside another copy" \
+tap_equal "a wrapper's jump reaches its UCX beside another copy" \
 	"$(with installed ./linked ^a -)" $'0 1 weft inside\nprogress 97\n0 0 mapped'
 
 rm installed/ucx/libuct_weft.so
-tap_equal "no plugin: progress reaches UCX" "$(with installed ./program +a)" \
+tap_equal "progress reaches UCX without the plugin" "$(with installed ./program +a)" \
 	", efd -5 3, progress 97 97, arm -15, destroyed a"
-tap_equal "no plugin, nobody asked for it: silence" \
+tap_equal "a missing plugin that is not requested is silent" \
 	"$(with installed ./program a)" "0 1 a alone"
 seen=$(UCX_TLS=weft_tcp,tcp with installed ./program a b)
-tap_equal "no plugin, weft asked for: UCX goes on" \
+tap_equal "UCX works without a requested plugin" \
 	"$(grep -v '^weft' <<<"$seen")" $'0 1 a alone\n0 1 b alone'
-tap_equal "... after one warning that names the file" \
+tap_equal "a missing requested plugin gives one warning with its path" \
 	"$(grep '^weft' <<<"$seen")" \
 	"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so', which UCX_TLS=weft_tcp,tcp asks for: no such file; UCX goes on without weft"
 for asks in WEFT_UCX=on WEFT_UCX=1 DASK_UCX__TCP=True \
 	DASK_DISTRIBUTED__COMM__UCX__NVLINK=true \
 	DASK_DISTRIBUTED_UCXX__INFINIBAND=1; do
-	tap_equal "no plugin, $asks asks for it" \
+	tap_equal "a missing plugin is requested by $asks" \
 		"$(env "$asks" LD_PRELOAD="$tap_tmp/installed/libweft_preload.so" \
 			./program a 2>&1 | grep -o "which .* asks for")" \
 		"which $asks asks for"
@@ -100,7 +100,7 @@ done
 for silent in "UCX_TLS=tcp DASK_UCX__TCP=True" DASK_UCX__TCP=False \
 	"WEFT_UCX=off UCX_TLS=weft_tcp" DASK_UCX__CUDA_COPY=True; do
 	# shellcheck disable=SC2086 # assignments, one by one
-	tap_equal "no plugin, $silent: silence" \
+	tap_equal "a missing plugin is silent with $silent" \
 		"$(env $silent LD_PRELOAD="$tap_tmp/installed/libweft_preload.so" \
 			./program a 2>&1)" "0 1 a alone"
 done
@@ -116,7 +116,7 @@ cp "$preload" installed/ucx/libuct_weft.so
 seen=$(UCX_TLS=weft_tcp with installed ./program a)
 case $seen in
 *"it lacks weft's functions"*$'\n'"0 1 a alone")
-	tap_ok "a file that is no plugin of ours: one warning" ;;
-*)	tap_not_ok "a file that is no plugin of ours: one warning" "$seen" ;;
+	tap_ok "a library that is not weft's plugin: one warning" ;;
+*)	tap_not_ok "a library that is not weft's plugin: one warning" "$seen" ;;
 esac
 tap_done

@@ -55,13 +55,13 @@ installed() # what a run made of the clone; what it said
 	cat "$tap_tmp/made" 2>/dev/null | tr '\n' ' '
 }
 before=$(find "$clone" | sort)
-tap_equal "what is built is a copy" "$(installed)" \
+tap_equal "quickstart builds a copy of the clone" "$(installed)" \
 	"autogen.sh configure configure.ac m4 old.c quickstart tests "
 rm "$clone/old.c"
 before=$(grep -v old.c <<<"$before")
-tap_equal "which follows the clone" "$(installed)" \
+tap_equal "the copy loses files that the clone lost" "$(installed)" \
 	"autogen.sh configure configure.ac m4 quickstart tests "
-tap_equal "the clone is left as it was" "$(find "$clone" | sort)" "$before"
+tap_equal "the clone itself is unchanged" "$(find "$clone" | sort)" "$before"
 
 # The end of a test run, from logs of both forms.
 report=$(
@@ -92,11 +92,11 @@ echo '{"weft": "tcp", "netdev": "eth0", "rx_message_bytes": 2, "rx_put_bytes": 4
 	"rx_puts": 1, "rx_messages": 1, "gets": 0, "get_bytes": 0}' | tr -d '\n' >"$tap_tmp/weft/counters.1"
 if command -v python3 >/dev/null; then
 	seen=$(python3 "$WEFT_SRC/examples/report.py" "$tap_tmp" 2>&1)
-	tap_equal "a row of the demo's table" "$(grep '^ucxx://, UCX' <<<"$seen")" \
+	tap_equal "a row of the demo's table has best and median run" "$(grep '^ucxx://, UCX' <<<"$seen")" \
 "ucxx://, UCX's tcp      1.000 s   100 MB/s    2.000 s   400 MB/s   3 runs, results right"
-	tap_equal "before it, that Dask's tcp:// is as fast" \
+	tap_equal "the demo says first that Dask's tcp:// is as fast" \
 		"$(sed '/best run/q' <<<"$seen" | grep -c "tcp:// is as fast here")" 1
-	tap_equal "lo is named" "$(grep -o 'weft_tcp over lo.*' <<<"$seen")" \
+	tap_equal "the demo names lo for an address of this host" "$(grep -o 'weft_tcp over lo.*' <<<"$seen")" \
 		"weft_tcp over lo (to an address of eth0)"
 else
 	tap_skip "the demo's table" "needs python3"

@@ -56,12 +56,12 @@ for v in "${versions[@]}"; do
 	fi
 	wire=$(($(on_lo) - before))
 	told=$(of tcp wire_tx_bytes)
-	tap_equal "$v: two sides, which agree" \
+	tap_equal "$v: the counters of both sides agree" \
 		"$(python3 "$tap_tmp/pair.py" "$tap_tmp/stats" 2>&1)" "2 sides"
-	between "$v: what was sent is what the program sent" $((2 * 88080388)) \
+	between "$v: sent bytes are the program's bytes" $((2 * 88080388)) \
 		$(($(of tcp tx_message_bytes) + $(of tcp tx_put_bytes) +
 		   $(of tcp tx_get_bytes))) $((2 * 88080388 + 65536))
-	between "$v: all of it was given to the wire, with 1 % more" \
+	between "$v: wire bytes are at most 1 % more" \
 		$((2 * 88080388)) "$told" $((2 * 88080388 / 100 * 101))
 	# who ends first does not read the other's goodbye
 	between "$v: what was given to it was taken from it" $((told - 1024)) \

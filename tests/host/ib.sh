@@ -57,8 +57,8 @@ for v in "${versions[@]}"; do
 	between "$v: they go by zero-copy" $((2 * large)) \
 		$(($(of ib tx_put_bytes) + $(of ib get_bytes))) \
 		$((2 * large + 65536))
-	between "$v: no byte goes twice" 1 "$(of ib tx_message_bytes)" 65536
-	between "$v: TCP is for queue pairs alone" 0 \
+	between "$v: large messages use no active messages" 1 "$(of ib tx_message_bytes)" 65536
+	between "$v: TCP carries no data" 0 \
 		"$(of tcp wire_tx_bytes)" 65536
 	case $whole in
 	*" $v "*)	;;
@@ -66,11 +66,11 @@ for v in "${versions[@]}"; do
 	esac
 	try "$v: by address" "$v"
 	try "$v: by address, blocking" "$v" block eps=3
-	try "$v: data end the rest of one that spins" "$v" spin
+	try "$v: data end the sleep of a program that polls an event fd" "$v" spin
 	try "$v: a fence between puts" "$v" fence
 	told="'$port' lost its peer .*: its TCP connection ended"
 	try "$v: a killed peer" "$v" peer killed
-	tap_equal "$v: one warning tells of it" \
+	tap_equal "$v: one warning says that the peer is lost" \
 		"$(grep -c "$told" "$tap_tmp/wait")" 1
 	told='nothing to be told'
 done

@@ -65,22 +65,22 @@ carried() # VERSION
 	UCX_TLS=$chosen try "$v: large messages" gpu "$v" peer max=4 large
 	puts=$(of nvlink tx_put_bytes)
 	gets=$(of nvlink get_bytes)
-	between "$v: by weft_nvl" $((2 * large)) $((puts + gets)) $((2 * large))
-	tap_equal "$v: as puts" "$gets" 0
-	between "$v: no byte goes twice" 1 "$(of nvlink tx_message_bytes)" 65536
-	between "$v: on the wire" $((2 * large)) \
+	between "$v: weft_nvl carries all bytes" $((2 * large)) $((puts + gets)) $((2 * large))
+	tap_equal "$v: large messages are puts, not gets" "$gets" 0
+	between "$v: large messages use no active messages" 1 "$(of nvlink tx_message_bytes)" 65536
+	between "$v: at most 10 % more on the wire" $((2 * large)) \
 		"$(of nvlink wire_tx_bytes)" $((2 * large * 11 / 10))
-	between "$v: and nothing by weft_tcp" 0 "$(of tcp wire_tx_bytes)" 65536
+	between "$v: weft_tcp carries no data" 0 "$(of tcp wire_tx_bytes)" 65536
 
 	UCX_TLS=$chosen UCX_RNDV_SCHEME=get_zcopy \
 		try "$v: large messages, scheme get" gpu "$v" max=4 large
-	between "$v: as gets" $((2 * large)) "$(of nvlink get_bytes)" \
+	between "$v: get_zcopy makes gets" $((2 * large)) "$(of nvlink get_bytes)" \
 		$((2 * large))
-	tap_equal "$v: which the side that is asked counts, too" \
+	tap_equal "$v: both sides count the gets" \
 		"$(of nvlink tx_get_bytes)" "$(of nvlink get_bytes)"
 	UCX_TLS=$chosen UCX_RNDV_SCHEME=put_zcopy \
 		try "$v: large messages, scheme put" gpu "$v" max=4 large
-	between "$v: as puts of that scheme" $((2 * large)) \
+	between "$v: put_zcopy makes puts" $((2 * large)) \
 		"$(of nvlink tx_put_bytes)" $((2 * large))
 }
 
@@ -90,12 +90,12 @@ host_memory() # VERSION
 	local v=$1 bytes=$((2 * 88080388))
 	UCX_TLS=$chosen try "$v: host memory beside weft_nvl" \
 		exchange "$v" peer large
-	between "$v: host memory by weft_tcp" $bytes \
+	between "$v: weft_tcp carries host memory" $bytes \
 		$(($(of tcp tx_put_bytes) + $(of tcp get_bytes))) \
 		$((bytes + 65536))
-	tap_equal "$v: no host memory by weft_nvl's puts" \
+	tap_equal "$v: weft_nvl puts no host memory" \
 		"$(($(of nvlink tx_put_bytes) + $(of nvlink get_bytes)))" 0
-	between "$v: nor by its messages" 1 \
+	between "$v: weft_nvl's messages carry no host memory" 1 \
 		"$(of nvlink tx_message_bytes)" 65536
 }
 
@@ -182,16 +182,16 @@ apart() # VERSION
 	WAIT="ip netns exec ${netns}a" COME="ip netns exec ${netns}b" \
 		UCX_TLS=$chosen \
 		try "$v: pods that share a folder" gpu "$v" peer max=4 large
-	between "$v: by weft_nvl there" $((2 * large)) \
+	between "$v: weft_nvl carries between pods with a folder" $((2 * large)) \
 		"$(of nvlink tx_put_bytes)" $((2 * large))
 	mkdir -p "$tap_tmp/own"
 	WAIT="ip netns exec ${netns}a" \
 		COME="ip netns exec ${netns}b env WEFT_RUN_DIR=$tap_tmp/own" \
 		UCX_TLS=$chosen \
 		try "$v: pods that share nothing" gpu "$v" peer max=4 large
-	between "$v: by weft_tcp there" $((2 * large)) \
+	between "$v: weft_tcp carries between pods that share nothing" $((2 * large)) \
 		"$(of tcp wire_tx_bytes)" $((2 * large * 12 / 10))
-	tap_equal "$v: and nothing by weft_nvl" \
+	tap_equal "$v: weft_nvl carries nothing between them" \
 		"$(($(of nvlink tx_put_bytes) + $(of nvlink get_bytes)))" 0
 	export UCX_NET_DEVICES=lo
 }

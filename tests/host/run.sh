@@ -30,12 +30,12 @@ carried()
 	puts=$(counter "$stats" tx_put_bytes)
 	gets=$(counter "$stats" get_bytes)
 	messages=$(counter "$stats" tx_message_bytes)
-	between "$v: they go by zero-copy" $((2 * 88080388)) \
+	between "$v: large messages are put or got" $((2 * 88080388)) \
 		$((puts + gets)) $((2 * 88080388 + 65536))
-	between "$v: no byte goes twice" 1 "$messages" 65536
+	between "$v: large messages use no active messages" 1 "$messages" 65536
 	# up to 1.15 UCX takes the get whenever there is one
 	test "$(minor_of "$v")" -lt 16 ||
-		tap_equal "$v: all of them are puts" "$gets" 0
+		tap_equal "$v: large messages are puts, not gets" "$gets" 0
 }
 
 # With glibc's own check of the heap, where it is at hand.
@@ -57,7 +57,7 @@ for v in "${versions[@]}"; do
 	try "$v: by address, blocking, three endpoints" "$v" "$v" block eps=3
 	try "$v: by socket address, error handling, blocking" \
 		"$v" "$v" sock peer block
-	try "$v: data end the rest of one that spins" "$v" "$v" spin
+	try "$v: data end the sleep of a program that polls an event fd" "$v" "$v" spin
 	headers "$v"
 	try "$v: a fence between puts" "$v" "$v" fence
 	UCX_FENCE_MODE=weak try "$v: a weak fence between puts" "$v" "$v" fence

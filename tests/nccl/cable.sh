@@ -42,12 +42,12 @@ for _ in $(seq 2000); do
 done
 grep -q listening "$tap_tmp/out" ||
 	tap_skip_all "cannot make a cable: $(tail -1 "$tap_tmp/err")"
-tap_equal "a cable, and it is cut" \
+tap_equal "a cable can be made, used and cut" \
 	"$(timeout 60 python3 "$tap_tmp/here.py" 2>&1)" ""
 wait $there
 python3 "$net" remove wtest
-tap_equal "the next command has one of its own" \
+tap_equal "the next command gets a cable of its own" \
 	"$(timeout 60 python3 "$net" wtest echo there 2>&1)" there
-tap_equal "none to remove is no failure" \
+tap_equal "removing a missing cable is no failure" \
 	"$(python3 "$net" remove wtest; python3 "$net" remove wtest 2>&1)" ""
 tap_done

@@ -57,24 +57,24 @@ takes() # [VARIABLE=VALUE]: names
 		sort | xargs
 }
 
-tap_equal "the host's own, not docker0, a veth or a link-local address" \
+tap_equal "only the host's own interface, not docker0, veth or link-local" \
 	"$(takes)" net0
-tap_equal "docker0, where it is named" "$(takes NCCL_SOCKET_IFNAME=docker0)" \
+tap_equal "docker0 if it is named" "$(takes NCCL_SOCKET_IFNAME=docker0)" \
 	docker0
-tap_equal "a link-local address, where it is named" \
+tap_equal "a link-local address if it is named" \
 	"$(takes WEFT_NET_DEVICES=link0)" link0
-tap_equal "a veth that is named, beside the host's own" \
+tap_equal "a named veth and the host's own" \
 	"$(takes UCX_NET_DEVICES=eth0,net0)" "eth0 net0"
 ip route add default via 10.81.0.2 dev eth0
-tap_equal "the veth that leads out of a container, too" "$(takes)" "eth0 net0"
+tap_equal "the veth that leads out of a container" "$(takes)" "eth0 net0"
 ip link del net0
-tap_equal "and not docker0 beside it" "$(takes)" eth0
+tap_equal "not docker0 beside that veth" "$(takes)" eth0
 ip route del default
-tap_equal "what leads to containers, where there is nothing else" "$(takes)" \
+tap_equal "docker0 and veth if there is nothing else" "$(takes)" \
 	"docker0 eth0"
 ip link del docker0
 ip link del eth0
-tap_equal "then a link-local address" "$(takes)" link0
+tap_equal "a link-local address if there is nothing else" "$(takes)" link0
 ip link del link0
-tap_equal "then loopback" "$(takes)" lo
+tap_equal "loopback if there is nothing else" "$(takes)" lo
 tap_done

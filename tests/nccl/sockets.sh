@@ -17,11 +17,11 @@ most() # [VARIABLE=VALUE...]
 		tail -1
 }
 
-tap_equal "two threads with two each" \
+tap_equal "NTHREADS=2 times NSOCKS_PERTHREAD=2 makes 4 streams" \
 	"$(most NCCL_SOCKET_NTHREADS=2 NCCL_NSOCKS_PERTHREAD=2)" 4
-tap_equal "three threads" "$(most NCCL_SOCKET_NTHREADS=3)" 3
-tap_equal "two for each" "$(most NCCL_NSOCKS_PERTHREAD=2)" 2
-tap_equal "one" "$(most NCCL_SOCKET_NTHREADS=1 NCCL_NSOCKS_PERTHREAD=1)" 1
-tap_equal "weft's own word counts for weft" \
+tap_equal "NTHREADS=3 makes 3 streams" "$(most NCCL_SOCKET_NTHREADS=3)" 3
+tap_equal "NSOCKS_PERTHREAD=2 makes 2 streams" "$(most NCCL_NSOCKS_PERTHREAD=2)" 2
+tap_equal "1 times 1 makes 1 stream" "$(most NCCL_SOCKET_NTHREADS=1 NCCL_NSOCKS_PERTHREAD=1)" 1
+tap_equal "WEFT_TCP_STREAMS overrides NCCL's variables" \
 	"$(most NCCL_SOCKET_NTHREADS=2 WEFT_TCP_STREAMS=3)" 3
 tap_done

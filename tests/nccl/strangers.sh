@@ -55,25 +55,25 @@ declined() # NAME WORDS [VARIABLE=VALUE...]
 }
 
 pods 2 "${by_preload[@]}"
-tap_equal "two that may" "$pods_said" "$together"
+tap_equal "two containers of one job are introduced" "$pods_said" "$together"
 
 # --- other jobs, other users, other systems ------------------------------------
 echo "one secret of 32 bytes or even more" >"$tap_tmp/secret.0"
 echo "another secret of 32 bytes or more" >"$tap_tmp/secret.1"
 chmod 600 "$tap_tmp"/secret.?
 pods 2 "${by_preload[@]}" WEFT_SECRET_FILE="$tap_tmp/secret.0"
-tap_equal "one job" "$pods_said" "$together"
+tap_equal "two ranks with the same secret are introduced" "$pods_said" "$together"
 for rank in 0 1; do
 	pods_setup[rank]="with=(env WEFT_SECRET_FILE=$tap_tmp/secret.$rank)"
 done
-apart "two jobs"
+apart "two jobs are not introduced"
 pods_setup=('' "with=(env WEFT_SECRET_FILE=$tap_tmp/secret.0)")
-apart "one has a secret"
+apart "a rank with a secret and one without are not introduced"
 
 echo 01234567-89ab-cdef-0123-456789abcdef >"$tap_tmp/boot"
 boot=/proc/sys/kernel/random/boot_id
 pods_setup=('' "mount --bind '$tap_tmp/boot' $boot")
-apart "two boots"
+apart "ranks of two boots are not introduced"
 
 # Another user: of this system, or by another mapping of a user namespace.
 pods_setup=('' 'with=(setpriv --reuid 4321 --regid 4321 --clear-groups)')
@@ -81,7 +81,7 @@ chmod 1777 "$WEFT_RUN_DIR"
 if setpriv --reuid 4321 --regid 4321 --clear-groups true 2>/dev/null; then
 	apart "two users"
 else
-	tap_skip "two users" "there is only one"
+	tap_skip "two users are not introduced" "there is only one"
 fi
 # mapped COMMAND...: where user 0 is 100000 outside
 cat >"$tap_tmp/mapped" <<'EOF'
@@ -104,28 +104,28 @@ chmod 755 "$tap_tmp" "$tap_tmp/mapped"
 if "$tap_tmp/mapped" true 2>/dev/null; then
 	# what root made is nobody's there
 	pods_setup=('' "with=('$tap_tmp/mapped')")
-	declined "a user namespace that maps others" "mode 0700"
+	declined "a user namespace that maps other users is refused" "mode 0700"
 else
-	tap_skip "a user namespace that maps others" "may not be made"
+	tap_skip "a user namespace that maps other users is refused" "may not be made"
 fi
 pods_setup=('' 'with=(unshare -Ur)')
-apart "a user namespace that maps root alone"
+apart "a user namespace that maps root alone is kept apart"
 
 # --- GPUs -------------------------------------------------------------------
 pods_setup=()
 pods_gpus="0 1 2"
 pods 2 "${by_preload[@]}"
-tap_equal "three GPUs' nodes" "$pods_said" "$together"
+tap_equal "equal sets of three device nodes are introduced" "$pods_said" "$together"
 pods_gpus_of[1]="0 1"
-apart "a hidden node"
+apart "a device node that one lacks keeps them apart"
 pods_gpus_of=("0" "1")
-apart "each sees its own"
+apart "one device node each keeps them apart"
 pods_gpus_of=()
 pods_setup=('' 'refused nvidia2')
-apart "a node that does not open"
+apart "a device node that does not open keeps them apart"
 pods_gpus=""
 pods_setup=()
-declined "no node" "no GPU's device node opens"
+declined "a rank without device nodes is refused" "no GPU's device node opens"
 pods_gpus="0 1"
 
 # --- the driver -----------------------------------------------------------------
@@ -144,9 +144,9 @@ pods_setup=('' "with=(sh -c 'LD_PRELOAD=\$LD_PRELOAD:$tap_tmp/driver.so \"\$@\"'
 for way in $ways; do
 	declare -n vars=by_$way
 	pods 2 "${vars[@]}" WEFT_LIBCUDA="$driver"
-	tap_equal "a driver that exports memory ($way)" "$pods_said" "$together"
+	tap_equal "a driver that exports memory is introduced ($way)" "$pods_said" "$together"
 done
-declined "a driver that exports none of one GPU's" "the driver does not" \
+declined "a driver that cannot export one GPU's memory is refused" "the driver does not" \
 	WEFT_LIBCUDA="$driver" WEFT_TEST_CUDA_NO_VMM=1
 pods_setup=()
 
@@ -166,40 +166,40 @@ anew() # a folder with everything in its place
 	pods_setup=() pods_all=""
 	pods 2 "${by_preload[@]}"
 	test "$pods_said" = "$together" ||
-		tap_not_ok "the folder anew" "$pods_said"
+		tap_not_ok "a fresh folder is introduced again" "$pods_said"
 }
 
 pods_all="mount -t tmpfs tmpfs '$run'"
-apart "no folder in common"
+apart "ranks without a common folder are not introduced"
 pods_all="mount --bind '$run' '$run'; mount -o remount,bind,ro '$run'"
-declined "a read-only folder" "write access"
+declined "a read-only folder is refused" "write access"
 pods_all="mount -t tmpfs -o size=64k tmpfs '$run'"
-declined "a full folder" "MiB free"
+declined "a full folder is refused" "MiB free"
 pods_all="mount -t tmpfs -o nr_inodes=2 tmpfs '$run'"
-declined "a folder that takes no more files" "No space left"
+declined "a folder without free inodes is refused" "No space left"
 pods_all=""
-declined "a folder that is not there" "No such file" \
+declined "a missing folder is refused" "No such file" \
 	WEFT_RUN_DIR="$tap_tmp/none"
-declined "a folder that is no absolute path" "no absolute path" \
+declined "a relative path is refused" "no absolute path" \
 	WEFT_RUN_DIR=.
 long=$tap_tmp/$(printf 'x%.0s' {1..80})
 mkdir "$long"
-declined "a name too long for a socket's" "too long" WEFT_RUN_DIR="$long"
+declined "a path too long for sockets is refused" "too long" WEFT_RUN_DIR="$long"
 
 anew
 rm -rf "$own"
 mkdir "$tap_tmp/elsewhere"
 ln -s "$tap_tmp/elsewhere" "$own"
-declined "a symbolic link in the folder's place" "mode 0700"
-tap_nothing "... nothing is written behind it" "$(ls -A "$tap_tmp/elsewhere")"
+declined "a symbolic link in place of the folder is refused" "mode 0700"
+tap_nothing "nothing is written behind a symbolic link" "$(ls -A "$tap_tmp/elsewhere")"
 rm "$own"
 mkdir -m 0755 "$own"
-declined "a folder that others may read" "mode 0700"
+declined "a folder that others may read is refused" "mode 0700"
 chmod 0700 "$own"
 if chown 4321 "$own" 2>/dev/null; then
-	declined "another's folder" "mode 0700"
+	declined "a folder of another user is refused" "mode 0700"
 else
-	tap_skip "another's folder" "there is only one user"
+	tap_skip "a folder of another user is refused" "there is only one user"
 fi
 for length in 0 15 17 4096; do
 	anew
@@ -210,28 +210,28 @@ done
 anew
 rm "$own/cookie"
 mkfifo -m 0600 "$own/cookie"
-declined "a pipe as the cookie" "cookie"
+declined "a pipe in place of the cookie is refused" "cookie"
 anew
 
 # --- a security profile ---------------------------------------------------------
 refused_for_1="with=(env TEST_NO_SOCKET=1 '$tap_tmp/refuse'"
 pods_setup=('with=(env TEST_NO_SOCKET=1)' "$refused_for_1 bind)")
-declined "bind() is refused" "no socket works"
+declined "a refused bind() is explained" "no socket works"
 pods_setup[1]="$refused_for_1 flock)"
-declined "flock() is refused" "flock"
+declined "a refused flock() is explained" "flock"
 # without which NCCL fails by itself, too, in a /dev/shm of its own
 pods_setup[1]="$refused_for_1 fallocate)"
 pods 2 "${by_preload[@]}"
-tap_equal "fallocate() is refused: in one line" \
+tap_equal "a refused fallocate() is explained in one line" \
 	"$(reason 1 | grep -c 'fallocate() does not work in')" 1
 # what the dynamic linker made read-only stays so
 for build in release now no-plt; do
 	pods_of $build
 	pods_setup[1]="$refused_for_1 mprotect)"
-	declined "mprotect() is refused, $build" "cannot be redirected"
+	declined "a refused mprotect() is explained, $build" "cannot be redirected"
 done
 pods_of lazy
 pods 2 "${by_preload[@]}"
-tap_equal "mprotect() is refused, and not needed" "$pods_said" "$together"
+tap_equal "a refused mprotect() is harmless if not needed" "$pods_said" "$together"
 pods_setup=()
 tap_done

@@ -8,9 +8,10 @@
 #include "tests/unit/devices/ib_pair.h"
 #include "util/verbs.h"
 
-/* ---- sleeping, ends and strangers --------------------------------------- */
+/* ---- sleeping, closing, unknown peers ---------------------------------------
+ */
 
-/* What completed before it was asked for rings nobody: arm() has to look. */
+/* A completion before the request for events makes none: arm() has to poll. */
 Test(ib_end, arm_is_busy_if_a_completion_was_not_polled, .init = begin,
      .fini = end, .timeout = 120)
 {
@@ -38,7 +39,7 @@ static void *mend_later(void *arg)
 	return NULL;
 }
 
-/* Messages taken by an interface that closes at once still arrive. */
+/* Messages accepted before the interface closes still arrive. */
 Test(ib_end, messages_sent_before_close_arrive, .init = begin, .fini = end,
      .timeout = 120)
 {
@@ -111,7 +112,7 @@ static void rogue_turn(struct side *rogue, unsigned int times)
 	}
 }
 
-/* With the kernel's last event, or with none: what is told, is told once. */
+/* With the kernel's last event or without: it is reported once. */
 static void take_out(bool event)
 {
 	unsigned int asked;
@@ -124,7 +125,7 @@ static void take_out(bool event)
 	fake_verbs_unplug(0);
 	cr_expect(until(a.errors), "%s", logged);
 	cr_expect(eq(int, a.error, -EIO));
-	/* and both who listens and who polls come to rest */
+	/* neither the event thread nor progress keeps polling */
 	cr_expect(until(!ib->arm(a.iface)));
 	asked = fake_verbs_asked(0);
 	usleep(100000);
@@ -146,7 +147,7 @@ Test(ib_end, unplugged_device_with_event_fails_endpoints_once, .init = begin,
 	take_out(true);
 }
 
-/* Who knows an address may speak to it, but for nobody else. */
+/* A process that knows an address may send to it, but not as another peer. */
 Test(ib_end, control_messages_for_another_key_are_ignored, .init = begin,
      .fini = end, .timeout = 120)
 {
@@ -257,7 +258,7 @@ Test(ib_end, failed_late_registration_refuses_the_put, .init = begin,
 	free(dst);
 }
 
-/* What the caller has registered is not registered for each transfer. */
+/* Memory registered by the caller is not registered again per transfer. */
 Test(ib_end, registered_memory_is_not_registered_again, .init = begin,
      .fini = end, .timeout = 120)
 {
@@ -303,7 +304,7 @@ Test(ib_end, registered_memory_is_not_registered_again, .init = begin,
 #define SUBNET1	 "fe80:0000:0000:0001:0002:c903:0000:000"
 #define SUBNET3E "fe80:0000:0000:003e:0002:c903:0000:000" /* 61 further */
 
-/* What users set for the path ends up in the adapter's hands. */
+/* Settings of the path reach modify_qp(). */
 Test(ib_end, path_settings_reach_the_adapter, .init = begin, .fini = end,
      .timeout = 120)
 {
@@ -336,7 +337,7 @@ Test(ib_end, path_settings_reach_the_adapter, .init = begin, .fini = end,
 	pair_down();
 }
 
-/* UCX's words, for which weft has to look something up. */
+/* UCX's settings that need a lookup: a key, a time, the port's kind. */
 Test(ib_end, pkey_timeout_and_traffic_class_are_looked_up, .init = begin,
      .fini = end, .timeout = 120)
 {
@@ -371,7 +372,7 @@ Test(ib_end, pkey_timeout_and_traffic_class_are_looked_up, .init = begin,
 	pair_down();
 }
 
-/* Some ports of InfiniBand's, virtual ones above all, want RoCE's header. */
+/* Some InfiniBand ports, mostly virtual ones, need a global route header. */
 Test(ib_end, global_route_header_is_used_if_a_port_wants_it, .init = begin,
      .fini = end, .timeout = 120)
 {
@@ -404,7 +405,7 @@ static void send_bytes(size_t len)
 		cr_expect(until(w.done));
 }
 
-/* Small messages are in the request itself, which spares the adapter a read. */
+/* Small messages are inline in the request, which saves the adapter a read. */
 Test(ib_end, messages_of_56_bytes_are_inline, .init = begin, .fini = end,
      .timeout = 120)
 {
@@ -419,7 +420,7 @@ Test(ib_end, messages_of_56_bytes_are_inline, .init = begin, .fini = end,
 	pair_down();
 }
 
-/* Where the adapter has no room for it, it goes without. */
+/* An adapter without room for inline data. */
 Test(ib_end, adapter_without_inline_data_works, .init = begin, .fini = end,
      .timeout = 120)
 {
@@ -466,7 +467,7 @@ static void meet(size_t i)
 	cr_expect(eq(int, reaches, !meetings[i].told), "%zu: %s", i, why);
 	if (meetings[i].told)
 		cr_expect(yes(strstr(why, meetings[i].told)), "%s", why);
-	/* as after a connection by socket address, which asks nobody */
+	/* as after a sockaddr connect, which does not call reaches() */
 	cr_assert(zero(int, side_dial(&a, &b)));
 	cr_assert(zero(int, side_dial(&b, &a)));
 	cr_expect(until((ib->ready(a.ep) && ib->ready(b.ep)) ||

@@ -9,7 +9,7 @@
 
 /* ---- every call that may fail does -------------------------------------- */
 
-/* What a program does in its life; the number of errors it was told. */
+/* Opens, connects, puts, sends and closes; the number of errors reported. */
 static unsigned int life(void)
 {
 	uint8_t *src = buffer(1), *dst = buffer(0);
@@ -78,7 +78,7 @@ Test(ib, every_failing_verbs_call_is_reported_and_leaks_nothing, .init = begin,
 
 /* ---- endpoints that were not made, and peers that are gone -------------- */
 
-/* The n-th of both sides are a pair: what failed has no number. */
+/* The n-th endpoints of both sides pair up, so a failed one must not count. */
 Test(ib, failed_endpoint_takes_no_number, .init = begin, .fini = end,
      .timeout = 120)
 {
@@ -114,7 +114,7 @@ Test(ib, peer_without_connections_is_freed, .init = begin, .fini = end,
 
 /* ---- a cause that the other side has ------------------------------------ */
 
-/* By b, which knows nothing but that. */
+/* @cause is logged once, by b, which has it from a alone. */
 static void expect_said_once(const char *cause)
 {
 	static const char lost[] = "'fake1:1' lost its peer ";
@@ -131,7 +131,7 @@ static void expect_said_once(const char *cause)
 
 /* ---- completion queues that fail ---------------------------------------- */
 
-/* By a call that fails, or, without one, as the adapter tells it. */
+/* @call fails; NULL: the adapter reports an event. */
 static void fail_by(const char *call)
 {
 	uint64_t end = now_ms() + WAIT_MS;
@@ -146,7 +146,7 @@ static void fail_by(const char *call)
 	cr_assert(yes(fake_verbs_failed()));
 }
 
-/* The watchdog would find it, too, but the deadline here is a minute. */
+/* The watchdog's deadline is a minute, so that it cannot be what finds this. */
 static void fail_queue(const char *call, const char *text)
 {
 	struct fake_verbs_live live;
@@ -162,7 +162,7 @@ static void fail_queue(const char *call, const char *text)
 	cr_expect(yes(strstr(logged, text)), "%s", logged);
 	cr_expect(yes(strstr(logged, "'fake0:1'")), "%s", logged);
 	expect_said_once("Input/output error");
-	/* others get another queue */
+	/* new endpoints get another queue */
 	ib->ep_destroy(a.ep);
 	ib->ep_destroy(b.ep);
 	a.ep = b.ep = NULL;
@@ -187,7 +187,7 @@ Test(ib, failed_cq_fails_both_endpoints_at_once, .init = begin, .fini = end,
 			 "queue; its connections end\n");
 }
 
-/* Another interface of the device, as of another worker, goes on. */
+/* Another interface of the device, as of another worker, keeps working. */
 Test(ib, failed_cq_spares_other_interfaces, .init = begin, .fini = end,
      .timeout = 120)
 {
@@ -218,7 +218,7 @@ static int poll_nothing(struct ibv_cq *cq, int max, struct ibv_wc *wc)
 	return 0;
 }
 
-/* One gathering is bounded: what is behind that comes after the end. */
+/* One gathering is bounded: completions beyond it come after the failure. */
 Test(ib, no_message_is_delivered_after_the_connection_failed, .init = begin,
      .fini = end, .timeout = 120)
 {
@@ -246,7 +246,7 @@ Test(ib, no_message_is_delivered_after_the_connection_failed, .init = begin,
 	pair_down();
 }
 
-/* A message that the adapter gave up has left its buffer, too. */
+/* A message with an error completion has freed its buffer, too. */
 Test(ib, flush_fails_on_a_broken_connection, .init = begin, .fini = end,
      .timeout = 120)
 {
@@ -369,7 +369,7 @@ Test(ib, lasting_link_loss_fails_endpoints, .init = begin, .fini = end,
 	pair_up();
 	fake_verbs_link(false);
 	cr_expect(until(a.errors && b.errors));
-	/* who is told first tells the other */
+	/* the side that hears of it first reports to the other */
 	cr_expect(yes(a.error == -ENETDOWN || a.error == -ECONNRESET));
 	cr_expect(yes(a.error == -ENETDOWN || b.error == -ENETDOWN));
 	cr_expect(yes(strstr(logged, "is down")), "%s", logged);
@@ -394,7 +394,7 @@ Test(ib, fatal_device_event_fails_endpoints_at_once, .init = begin, .fini = end,
 	pair_down();
 }
 
-/* Of what means nothing to a connection. */
+/* An event that does not concern connections. */
 Test(ib, harmless_device_event_is_ignored, .init = begin, .fini = end,
      .timeout = 120)
 {
@@ -418,7 +418,7 @@ Test(ib, short_link_loss_is_no_error, .init = begin, .fini = end,
 	pair_down();
 }
 
-/* Nobody is told: the watchdog finds out, on both sides. */
+/* Without any event: the watchdogs of both sides find it. */
 static void cut_off(bool busy)
 {
 	static const char *const what = "no answer for ";
@@ -438,7 +438,7 @@ static void cut_off(bool busy)
 	cr_assert(yes(said), "%s", logged);
 	/* since its last completion, and not since it was asked for one */
 	cr_expect(lt(int, atoi(said + strlen(what)), 2000), "%s", logged);
-	/* who was not quicker was told */
+	/* the slower side has it from the other */
 	if (a.error == -ECONNRESET || b.error == -ECONNRESET)
 		cr_expect(yes(strstr(logged,
 				     "the peer said 'Connection timed out'")),
@@ -450,6 +450,6 @@ Test(ib, watchdog_finds_silent_loss, .init = begin, .fini = end, .timeout = 120)
 {
 	cut_off(true);
 	fake_verbs_cut(false);
-	/* nobody sends: the keep-alive does */
+	/* idle: the keepalive sends */
 	cut_off(false);
 }

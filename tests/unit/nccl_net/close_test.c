@@ -68,7 +68,7 @@ static pthread_t close_beside(struct weft_net_comm *comm)
 	return t;
 }
 
-/* The fake belongs to whoever has the lock. */
+/* The fake is protected by the context's lock. */
 static void set_fake(bool hold_puts, unsigned int busy)
 {
 	pthread_mutex_lock(&a->lock);
@@ -135,7 +135,7 @@ Test(close, closing_on_a_full_wire_blocks_no_other_connection)
 	cr_expect(eq(uint, errors, 0), "%s", last_error);
 }
 
-/* As when NCCL unloads the plugin: everything is gone when it goes on. */
+/* As when NCCL unloads the plugin: nothing may be left when close returns. */
 Test(close, context_may_close_while_a_comm_is_closing)
 {
 	pthread_t t;
@@ -144,7 +144,7 @@ Test(close, context_may_close_while_a_comm_is_closing)
 	begin_large_send();
 	t = close_beside(busy_tx);
 	weft_net_close(a);
-	cr_expect(eq(uint, a->closing, 0)); /* nobody is in our code */
+	cr_expect(eq(uint, a->closing, 0)); /* no thread is inside */
 	pthread_join(t, NULL);
 	cr_expect(eq(uint, fake.ifaces, 0));
 	cr_expect(eq(uint, fake.eps, 0));

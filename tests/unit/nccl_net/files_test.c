@@ -212,7 +212,7 @@ Test(files, bound_name_is_refused_and_stale_file_replaced)
 	b = bound("nccl-socket-0-1", true);
 	cr_expect(ge(int, b, 0), "closed, it would be free");
 	cr_expect(eq(uint, there("n-", path), 1));
-	/* somebody else's, who is dead */
+	/* of another process, which is dead */
 	close(b);
 	cr_expect(zero(int, unlink(path)));
 	a = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);

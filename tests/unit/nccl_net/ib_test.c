@@ -210,7 +210,7 @@ Test(ib, silent_fabric_falls_back_to_tcp)
 	moves_all();
 	part();
 	cr_expect(eq(uint, tried_by_ib, 1));
-	/* who was not reached is not waited for again */
+	/* an unreachable peer is not waited for again */
 	meet(0, 1);
 	cr_expect(by_tcp());
 	cr_expect(eq(uint, tried_by_ib, 0));
@@ -219,7 +219,7 @@ Test(ib, silent_fabric_falls_back_to_tcp)
 	fake_verbs_cut(false);
 }
 
-/* Its address tells that, and nobody waits to find it out. */
+/* The address says so: no time-out is needed. */
 Test(ib, other_fabric_falls_back_to_tcp_at_once)
 {
 	fake_verbs_gid(1, false, "fe80:0000:0000:0000:0002:c903:0000:0002");

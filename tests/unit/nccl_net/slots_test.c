@@ -119,7 +119,7 @@ ParameterizedTest(char (*kind)[8], slots, lead_elsewhere)
 	/* this one was never called, so a lazy slot was never bound */
 	cr_expect(eq(int, parent(), -2));
 	cr_expect(eq(int, by_pointer(), -2));
-	/* nobody else notices */
+	/* no other object is affected */
 	cr_expect(ne(int, getpid(), -1));
 	cr_expect(ne(int, getppid(), -2));
 	cr_expect(zero(int, write_all(PID)), "a second time");

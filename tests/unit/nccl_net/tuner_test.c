@@ -427,7 +427,7 @@ Test(channels, nothing_is_raised_below_v9)
 	cr_expect(eq(str, (char *)min_channels(), "(none)"));
 	DEVICES(7, NULL);
 	cr_expect(eq(str, (char *)min_channels(), "(none)"));
-	/* v8: nobody says which release calls */
+	/* v8: the release of the caller is unknown */
 	DEVICES(8, NULL);
 	cr_expect(eq(str, (char *)min_channels(), "(none)"));
 	cr_expect(weft_nccl_channels_raised() == false);
