@@ -31,8 +31,8 @@ static const struct weft_setting table[] = {
 		  "request a weft_ transport; on always does (for settings "
 		  "from UCX's file or from the program); off never does" },
 	{ "WEFT_UCX_FORCE", NULL, WEFT_SET_MINOR, AT(ucx_force), "", .min = 13,
-	  .max = 22,
-	  .help = "Treat an unknown UCX as this version (22 or 1.22), at your "
+	  .max = 23,
+	  .help = "Treat an unknown UCX as this version (23 or 1.23), at your "
 		  "own risk" },
 	{ "WEFT_UCX_IDLE_WAIT", NULL, WEFT_SET_UINT, AT(ucx_idle_wait_us),
 	  "5000", .min = 0, .max = 10000,

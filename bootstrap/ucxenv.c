@@ -90,7 +90,7 @@ static const char *take_entry(const char *list, char *entry, size_t len)
 	return *end ? end + 1 : end;
 }
 
-/* "weft_tcp" of "\weft_tcp" and "weft_tcp:aux" (ucp_context.c, 1.13 to 1.22) */
+/* "weft_tcp" of "\weft_tcp" and "weft_tcp:aux" (ucp_context.c, 1.13 to 1.23) */
 static char *strip_entry(char *entry)
 {
 	entry += *entry == '\\';

@@ -6,11 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bootstrap/settings.h"
 #include "tools/tool.h"
 #include "ucx_tl/abi.h"
 
 #define PRELOAD	     "libweft_preload.so"
-#define PLUGINS_FROM 22u /* UCX 1.22 introduced UCX_PLUGIN_PATH */
+#define PLUGINS_FROM 22u /* the first to read UCX_PLUGIN_PATH */
 
 /* The file name in @path. */
 static const char *get_basename(const char *path)
@@ -93,10 +94,27 @@ static bool is_on_plugin_path(void)
 	return false;
 }
 
-static bool is_supported(const struct tool_ucx *u)
+static bool is_known(const struct tool_ucx *u)
 {
 	return u->version[0] == 1 && u->version[1] >= WEFT_UCX_MINOR_MIN &&
 	       u->version[1] <= WEFT_UCX_MINOR_MAX;
+}
+
+static bool is_supported(const struct tool_ucx *u)
+{
+	return is_known(u) || weft_settings()->ucx_force;
+}
+
+static void print_unknown(const struct tool_ucx *u)
+{
+	printf("this weft supports 1.%d to 1.%d:\n            ",
+	       WEFT_UCX_MINOR_MIN, WEFT_UCX_MINOR_MAX);
+	if (u->version[0] == 1 && u->version[1] < WEFT_UCX_MINOR_MIN)
+		puts("install a newer UCX");
+	else
+		printf("install a newer weft, or try WEFT_UCX_FORCE=%d at your "
+		       "own risk\n",
+		       WEFT_UCX_MINOR_MAX);
 }
 
 /* How this UCX loads weft; NULL: it does not. */
@@ -128,10 +146,10 @@ static bool print_one(const struct tool_ucx *u, bool preload, bool path)
 	printf("  %-9s %u.%u.%u %s\n            %s; ", u->who, u->version[0],
 	       u->version[1], u->version[2], u->path, u->why);
 	if (!is_supported(u))
-		printf("weft does not support it (1.%d to 1.%d)\n",
-		       WEFT_UCX_MINOR_MIN, WEFT_UCX_MINOR_MAX);
+		print_unknown(u);
 	else if (entry)
-		printf("it loads weft through %s%s\n", entry,
+		printf("it loads weft through %s%s%s\n", entry,
+		       is_known(u) ? "" : ", as WEFT_UCX_FORCE says",
 		       preload || strcmp(u->who, "Python")
 			       ? ""
 			       : ";\n            Dask polls in it without end and is slow: "

@@ -3,7 +3,7 @@
  * The part of UCX's internal ABI that weft meets, in declarations of our own.
  *
  * UCX installs no headers for plugins, and its structs have moved with almost
- * every minor release.  What never moved between 1.13 and 1.22 is declared
+ * every minor release.  What never moved between 1.13 and 1.23 is declared
  * here; what did move is an offset in abi_table.c, one row per minor.  Sources:
  * src/uct/api/{uct,tl,uct_def}.h, src/uct/api/v2/uct_v2.h and
  * src/uct/base/uct_{component,md,iface}.h of each tag; tests/host/abi.sh
@@ -334,9 +334,11 @@ _Static_assert(offsetof(struct weft_uct_perf_attr, bandwidth) == 48,
 enum weft_uct_internal_shape {
 	WEFT_INTERNAL_PLAIN, /* 1.13-1.19, 1.21 (a longer tail) */
 	WEFT_INTERNAL_20,    /* query_v2 first, mem_element_pack 4th */
-	WEFT_INTERNAL_22,    /* query_v2 first */
+	WEFT_INTERNAL_22,    /* query_v2 first, no mem_element_pack */
 };
-#define WEFT_INTERNAL_MAX 10
+#define WEFT_INTERNAL_MAX 12
+/* Slots of uct_md_ops_t; 1.23, and 1.22 after 1.22.0, have the most. */
+#define WEFT_UCT_MD_OPS 13
 
 /* What differs between minors.  Offsets in bytes; 0: not there. */
 struct weft_uct_abi {
@@ -365,13 +367,13 @@ struct weft_uct_abi {
 #define WEFT_UCS_CPU_SET_SIZE  128 /* sizeof ucs_cpu_set_t */
 
 #define WEFT_UCX_MINOR_MIN 13
-#define WEFT_UCX_MINOR_MAX 22
+#define WEFT_UCX_MINOR_MAX 23
 
 /* NULL: no such row. */
 const struct weft_uct_abi *weft_uct_abi_find(unsigned int minor);
 /*
  * The minor of the libuct in which @find looks symbols up.  Exact for 1.13 to
- * 1.22; a later one looks like 1.22, which ucp_get_version() then denies.
+ * 1.23; a later one looks like 1.23, which ucp_get_version() then denies.
  */
 unsigned int
 weft_uct_abi_fingerprint(void *(*find)(void *arg, const char *name), void *arg);

@@ -40,6 +40,8 @@ static const struct weft_uct_abi rows[] = {
 	  MD_ATTR_18, PERF_19, 232, 104 },
 	{ 22, 56, true, true, true, WEFT_INTERNAL_22,
 	  MD_ATTR_22, PERF_19, 232, 104 },
+	{ 23, 56, true, true, true, WEFT_INTERNAL_22,
+	  MD_ATTR_22, PERF_19, 232, 104 },
 };
 /* clang-format on */
 
@@ -51,6 +53,7 @@ static const struct {
 	const char *symbol;
 	unsigned int minor;
 } marks[] = {
+	{ "uct_ep_outstanding_purge", 23 },
 	{ "uct_md_mem_query_v2", 22 },
 	{ "uct_md_mem_elem_pack", 21 },
 	{ "uct_iface_mem_element_pack", 20 },

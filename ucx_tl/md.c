@@ -14,7 +14,7 @@ enum { /* uct_md_ops_t; 0 to 8 never moved */
        MD_REG = 5,
        MD_DEREG = 6,
        MD_PACK = 8,
-       MD_COUNT = 12,
+       MD_COUNT = WEFT_UCT_MD_OPS,
 };
 
 static void set64(char *attr, size_t offset, uint64_t value)
@@ -204,7 +204,7 @@ enum weft_ucs_status weft_uct_md_open(void *component, const char *name,
 	return WEFT_UCS_OK;
 }
 
-/* 12 slots fit every minor; what weft lacks says "unsupported". */
+/* What weft lacks says "unsupported". */
 void weft_uct_md_ops(struct weft_uct *uct)
 {
 	for (size_t i = 0; i < MD_COUNT; i++)

@@ -108,7 +108,7 @@ struct weft_uct {
 	struct weft_uct_symbols sym;
 	const void *libuct; /* its base address */
 	weft_uct_fn internal_ops[WEFT_INTERNAL_MAX];
-	weft_uct_fn md_ops[12];
+	weft_uct_fn md_ops[WEFT_UCT_MD_OPS];
 	struct weft_uct_part parts[WEFT_UCT_TLS];
 };
 

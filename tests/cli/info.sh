@@ -233,13 +233,17 @@ fake_ucx() # FOLDER MINOR
 		$CC -x c -shared -fPIC -DMINOR="$2" -o "$1/libucp.so.0" -
 }
 if fake_ucx "$tap_tmp/old" 12 2>"$tap_tmp/err"; then
-	fake_ucx "$tap_tmp/new" 23
+	fake_ucx "$tap_tmp/new" 24
 	fake_ucx "$tap_tmp/conda/lib" 18
 	fake_ucx "$tap_tmp/package/lib" 21
 	shows "an unsupported older UCX is listed" "1\.12\.3 $tap_tmp/old/libucp" LD_LIBRARY_PATH="$tap_tmp/old"
-	shows "the supported range is printed" "weft does not support it (1\.13 to 1\.22)" \
+	shows "the supported range is printed" "; this weft supports 1\.13 to 1\.23:$" \
 		LD_LIBRARY_PATH="$tap_tmp/old"
-	shows "an unsupported newer UCX is listed" "1\.23\.3 $tap_tmp/new/libucp" LD_LIBRARY_PATH="$tap_tmp/new"
+	shows "... and that a newer UCX helps" "^            install a newer UCX$" \
+		LD_LIBRARY_PATH="$tap_tmp/old"
+	shows "an unsupported newer UCX is listed" "1\.24\.3 $tap_tmp/new/libucp" LD_LIBRARY_PATH="$tap_tmp/new"
+	shows "... and what to do about it" "^            install a newer weft, or try WEFT_UCX_FORCE=23 at your own risk" \
+		LD_LIBRARY_PATH="$tap_tmp/new"
 	shows "conda's UCX is listed" "conda  *1\.18\.3 $tap_tmp/conda/lib/libucp" \
 		CONDA_PREFIX="$tap_tmp/conda"
 	shows "conda without UCX" "conda  *none: no libucp.so.0 in $tap_tmp/old/lib" \
@@ -273,6 +277,11 @@ if fake_ucx "$tap_tmp/old" 12 2>"$tap_tmp/err"; then
 	test -n "$WEFT_SANITIZED" ||
 		way "1.21 loads weft through LD_PRELOAD" "it loads weft through LD_PRELOAD$" 0 \
 			LD_LIBRARY_PATH="$tap_tmp/package/lib" "$preload"
+	test -n "$WEFT_SANITIZED" ||
+		way "WEFT_UCX_FORCE loads weft into an unsupported UCX" \
+			"it loads weft through LD_PRELOAD, as WEFT_UCX_FORCE says$" 0 \
+			LD_LIBRARY_PATH="$tap_tmp/new" "$preload" \
+			WEFT_UCX_FORCE=23
 	ends "only an unsupported UCX" 1 UCX_TLS=weft_tcp PATH=/nosuch \
 		LD_LIBRARY_PATH="$tap_tmp/new" ${preload-}
 

@@ -184,7 +184,7 @@ static void row(const struct weft_uct_abi *abi)
 	SAME(offsetof(uct_md_mem_dereg_params_t, comp),
 	     offsetof(struct weft_uct_dereg_params, comp));
 	SAME(offsetof(uct_md_ops_t, mkey_pack), 8 * sizeof(void *));
-	SAME(sizeof(uct_md_ops_t) <= 12 * sizeof(void *), 1);
+	SAME(sizeof(uct_md_ops_t) <= WEFT_UCT_MD_OPS * sizeof(void *), 1);
 }
 
 #define INTERNAL(member) \

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Opens copies of UCX as Python does (RTLD_LOCAL, by path) and asks each what
- * it has.  load components|talk DIRECTORY[:SUFFIX]...
+ * it has.  load components|talk DIRECTORY[:ENDING]...
  *   components  prints the names of the components of every copy
  *   talk        every copy sends itself a message of 1 MiB by UCP, twice
- * SUFFIX is what follows the library's name: so.0 unless said.
+ * ENDING is what follows the library's name, for glob(): .so.0 unless said.
  */
 #include <dlfcn.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,15 +26,19 @@ static void fail(const char *what, const char *why)
 	exit(1);
 }
 
-static void *open_one(const char *dir, const char *name, const char *suffix)
+static void *open_one(const char *dir, const char *name, const char *ending)
 {
 	char path[4096];
 	void *handle;
+	glob_t found;
 
-	snprintf(path, sizeof(path), "%s/%s.%s", dir, name, suffix);
-	handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	snprintf(path, sizeof(path), "%s/%s%s", dir, name, ending);
+	if (glob(path, 0, NULL, &found))
+		fail(path, "no such file");
+	handle = dlopen(found.gl_pathv[0], RTLD_NOW | RTLD_LOCAL);
 	if (!handle)
 		fail(path, dlerror());
+	globfree(&found);
 	return handle;
 }
 
@@ -48,16 +53,16 @@ static void *need(void *handle, const char *name)
 
 static void open_copy(struct copy *c, char *where)
 {
-	char *suffix = strchr(where, ':');
+	char *ending = strchr(where, ':');
 
-	if (suffix)
-		*suffix++ = '\0';
+	if (ending)
+		*ending++ = '\0';
 	else
-		suffix = "so.0";
+		ending = ".so.0";
 	/* the order of the libucx package; each needs the ones before it */
-	c->ucs = open_one(where, "libucs", suffix);
-	c->uct = open_one(where, "libuct", suffix);
-	c->ucp = open_one(where, "libucp", suffix);
+	c->ucs = open_one(where, "libucs", ending);
+	c->uct = open_one(where, "libuct", ending);
+	c->ucp = open_one(where, "libucp", ending);
 }
 
 static void print_components(struct copy *c)

@@ -33,11 +33,11 @@ for v in "${versions[@]}"; do
 	lib=$(lib_of "$v")
 	test -n "$lib" || lib=$(dirname "$(ldconfig -p |
 		sed -n 's/.*libucp\.so\.0 .*=> //p' | head -1)")
-	for suffix in so.0 so; do
-		test -e "$lib/libucp.$suffix" || continue
-		tap_equal "$v: preloaded, libuc*.$suffix opened with RTLD_LOCAL" \
+	for ending in .so.0 .so -*.so.0.0.0; do
+		compgen -G "$lib/libucp$ending" >/dev/null || continue
+		tap_equal "$v: preloaded, libuc*$ending opened with RTLD_LOCAL" \
 			"$(UCX_TLS=weft_tcp LD_PRELOAD=$preload \
-				"$tap_tmp/load" talk "$lib:$suffix" 2>&1)" talked
+				"$tap_tmp/load" talk "$lib:$ending" 2>&1)" talked
 	done
 done
 
@@ -55,19 +55,25 @@ fi
 # Files of its own, for UCX >= 1.22.
 plugin_path() # VERSION
 {
-	local v=$1 lib suffix dir
+	local v=$1 lib ending dir
 	lib=$(lib_of "$v")
 	tap_equal "$v: UCX_PLUGIN_PATH" \
 		"$(listed "$v" UCX_PLUGIN_PATH="$plugins")" yes
 	tap_equal "$v: neither plugin path nor preload" "$(listed "$v")" no
-	for suffix in so so.0; do
-		dir=$tap_tmp/$v.$suffix
+	# by the names of programs, of the Python package, and of NIXL's wheel
+	for ending in .so.0 .so -*.so.0.0.0; do
+		compgen -G "$lib/libucp$ending" >/dev/null || continue
+		dir=$tap_tmp/$v$ending
 		mkdir -p "$dir/ucx"
-		cp "$lib"/libuc*."$suffix" "$dir"
-		ln -s "$plugins/libuct_weft.so" "$dir/ucx/libuct_weft.$suffix"
-		tap_equal "$v: the library's ucx folder, libuct_weft.$suffix" \
-			"$(UCX_TLS=weft_tcp LD_LIBRARY_PATH=$lib \
-				"$tap_tmp/load" components "$dir:$suffix" |
+		cp -P "$lib"/libuc*.so* "$dir"
+		ln -s "$plugins/libuct_weft.so" "$dir/ucx/libuct_weft.${ending#*.}"
+		tap_equal "$v: the library's ucx folder, libuct_weft.${ending#*.}" \
+			"$(UCX_TLS=weft_tcp LD_LIBRARY_PATH=$dir \
+				"$tap_tmp/load" components "$dir:$ending" |
+			   grep -o weft_tcp)" weft_tcp
+		tap_equal "$v: UCX_PLUGIN_PATH, libuc*$ending" \
+			"$(UCX_TLS=weft_tcp UCX_PLUGIN_PATH=$plugins \
+				"$tap_tmp/load" components "$lib:$ending" |
 			   grep -o weft_tcp)" weft_tcp
 	done
 	tap_equal "$v: preload and plugin path together register once" \
@@ -88,7 +94,7 @@ unknown()
 	lib=$(lib_of "$v")
 	dir=$tap_tmp/unknown
 	mkdir -p "$dir"
-	cp "$lib"/libuc*.so.0 "$dir"
+	cp -P "$lib"/libuc*.so* "$dir"
 	python3 - "$dir/libucp.so.0" "$minor" <<-'PY' || return 1
 	import sys
 	path, minor = sys.argv[1], int(sys.argv[2])

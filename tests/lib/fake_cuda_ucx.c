@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What UCX's own CUDA modules call of the driver (libuct_cuda and libucm_cuda
- * of 1.18 to 1.22), so that the fake can stand as libcuda.so.1 before an
+ * of 1.18 to 1.23), so that the fake can stand as libcuda.so.1 before an
  * unchanged UCX.  What needs a real GPU, CUDA IPC above all, says that it is
  * not supported.
  */
@@ -29,6 +29,13 @@ static int cuCtxSetFlags(unsigned int flags)
 {
 	GATE(CONTEXT);
 	(void)flags;
+	return 0;
+}
+
+EXPORT int cuCtxGetFlags(unsigned int *flags)
+{
+	GATE(CONTEXT);
+	*flags = 0; /* those of cuCtxSetFlags() are not kept */
 	return 0;
 }
 

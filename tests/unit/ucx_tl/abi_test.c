@@ -88,12 +88,21 @@ Test(abi, fingerprints)
 		"uct_md_base_md_query", "uct_rkey_compare",
 		"uct_md_query_v2",	NULL
 	};
+	static const char *const v23[] = { "uct_ep_outstanding_purge",
+					   "uct_md_mem_query_v2",
+					   "uct_md_mem_elem_pack",
+					   "uct_rkey_unpack_v2",
+					   "uct_iface_fill_info_str_buf",
+					   "uct_md_base_md_query",
+					   "uct_rkey_compare",
+					   "uct_md_query_v2",
+					   NULL };
 	static const struct {
 		const char *const *symbols;
 		unsigned int minor;
 	} seen[] = {
-		{ v13, 13 }, { v14, 14 }, { v15, 15 }, { v16, 16 },
-		{ v18, 18 }, { v20, 20 }, { v21, 21 }, { v22, 22 },
+		{ v13, 13 }, { v14, 14 }, { v15, 15 }, { v16, 16 }, { v18, 18 },
+		{ v20, 20 }, { v21, 21 }, { v22, 22 }, { v23, 23 },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(seen); i++) {
