@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Built by abi.sh against the source tree of one UCX release (UCX_MINOR):
- * compares UCX's own structs with weft's declarations and its table row.
+ * Built by tests/tools/ucx-facts.sh against the source tree of one UCX release
+ * (UCX_MINOR): compares UCX's own structs with weft's declarations and its
+ * table row, or with the newest row where there is none.
  */
 #include <stdio.h>
 #include <uct/api/uct.h>
@@ -222,50 +223,144 @@ static void internal(const struct weft_uct_abi *abi)
 #endif
 }
 
-/* The prototypes of methods whose signature moved; a wrong one is an error of
- * the compiler. */
-static ucs_status_t pack(uct_md_h md, uct_mem_h memh,
-#if UCX_MINOR >= 16
-			 void *address, size_t length,
-#endif
-			 const uct_md_mkey_pack_params_t *params, void *buffer)
-{
-	(void)md;
-	(void)memh;
-	(void)params;
-	(void)buffer;
-	return UCS_OK;
-}
-
-static ucs_status_t unpack(uct_component_t *component, const void *buffer,
+/* Is @type a pointer to such a function? */
+#define IS(type, ret, ...) \
+	__builtin_types_compatible_p(type, ret (*)(__VA_ARGS__))
+#define SLOT(type, member)    __typeof__(((type *)0)->member)
+#define PROTO(type, ret, ...) same(#type, IS(type, ret, __VA_ARGS__), 1)
+#define MKEY_PACK_16                                                           \
+	IS(uct_md_mkey_pack_func_t, ucs_status_t, uct_md_h, uct_mem_h, void *, \
+	   size_t, const uct_md_mkey_pack_params_t *, void *)
 #if UCX_MINOR >= 19
-			   const uct_rkey_unpack_params_t *params,
+#define RKEY_UNPACK_19                                                        \
+	IS(uct_component_rkey_unpack_func_t, ucs_status_t, uct_component_t *, \
+	   const void *, const uct_rkey_unpack_params_t *, uct_rkey_t *,      \
+	   void **)
+#else
+#define RKEY_UNPACK_19 false
 #endif
-			   uct_rkey_t *rkey, void **handle)
+
+/* What UCX calls of weft, and weft of UCX. */
+static void prototypes(const struct weft_uct_abi *abi)
 {
-	(void)component;
-	(void)buffer;
-	(void)rkey;
-	(void)handle;
-	return UCS_OK;
+	const bool pack_13 =
+		IS(uct_md_mkey_pack_func_t, ucs_status_t, uct_md_h, uct_mem_h,
+		   const uct_md_mkey_pack_params_t *, void *);
+	const bool unpack_13 =
+		IS(uct_component_rkey_unpack_func_t, ucs_status_t,
+		   uct_component_t *, const void *, uct_rkey_t *, void **);
+
+	same("mkey_pack with an address", MKEY_PACK_16, abi->mkey_pack_address);
+	same("mkey_pack as one of two", MKEY_PACK_16 || pack_13, 1);
+	same("rkey_unpack with parameters", RKEY_UNPACK_19,
+	     abi->rkey_unpack_params);
+	same("rkey_unpack as one of two", RKEY_UNPACK_19 || unpack_13, 1);
+	PROTO(uct_md_close_func_t, void, uct_md_h);
+#if UCX_MINOR >= 14
+	PROTO(uct_md_query_func_t, ucs_status_t, uct_md_h, uct_md_attr_v2_t *);
+	PROTO(uct_md_mem_reg_func_t, ucs_status_t, uct_md_h, void *, size_t,
+	      const uct_md_mem_reg_params_t *, uct_mem_h *);
+#endif
+	PROTO(uct_md_mem_dereg_func_t, ucs_status_t, uct_md_h,
+	      const uct_md_mem_dereg_params_t *);
+	PROTO(uct_component_query_md_resources_func_t, ucs_status_t,
+	      uct_component_t *, uct_md_resource_desc_t **, unsigned *);
+	PROTO(uct_component_md_open_func_t, ucs_status_t, uct_component_t *,
+	      const char *, const uct_md_config_t *, uct_md_h *);
+	PROTO(uct_component_rkey_release_func_t, ucs_status_t,
+	      uct_component_t *, uct_rkey_t, void *);
+#if UCX_MINOR >= 16
+	PROTO(uct_component_rkey_compare_func_t, ucs_status_t,
+	      uct_component_t *, uct_rkey_t, uct_rkey_t,
+	      const uct_rkey_compare_params_t *, int *);
+	PROTO(uct_ep_is_connected_func_t, int, uct_ep_h,
+	      const uct_ep_is_connected_params_t *);
+#endif
+#if UCX_MINOR >= 15
+	PROTO(uct_iface_is_reachable_v2_func_t, int, const uct_iface_h,
+	      const uct_iface_is_reachable_params_t *);
+#endif
+	PROTO(SLOT(uct_tl_t, query_devices), ucs_status_t, uct_md_h,
+	      uct_tl_device_resource_t **, unsigned *);
+	PROTO(SLOT(uct_tl_t, iface_open), ucs_status_t, uct_md_h, uct_worker_h,
+	      const uct_iface_params_t *, const uct_iface_config_t *,
+	      uct_iface_h *);
+	PROTO(uct_iface_estimate_perf_func_t, ucs_status_t, uct_iface_h,
+	      uct_perf_attr_t *);
+	PROTO(uct_ep_put_zcopy_func_t, ucs_status_t, uct_ep_h,
+	      const uct_iov_t *, size_t, uint64_t, uct_rkey_t,
+	      uct_completion_t *);
+	PROTO(uct_ep_am_zcopy_func_t, ucs_status_t, uct_ep_h, uint8_t,
+	      const void *, unsigned, const uct_iov_t *, size_t, unsigned,
+	      uct_completion_t *);
+	PROTO(uct_ep_am_bcopy_func_t, ssize_t, uct_ep_h, uint8_t,
+	      uct_pack_callback_t, void *, unsigned);
+	PROTO(uct_ep_am_short_iov_func_t, ucs_status_t, uct_ep_h, uint8_t,
+	      const uct_iov_t *, size_t);
+	PROTO(uct_ep_pending_add_func_t, ucs_status_t, uct_ep_h,
+	      uct_pending_req_t *, unsigned);
+	PROTO(uct_ep_flush_func_t, ucs_status_t, uct_ep_h, unsigned,
+	      uct_completion_t *);
+	PROTO(uct_ep_create_func_t, ucs_status_t, const uct_ep_params_t *,
+	      uct_ep_h *);
+	PROTO(uct_iface_event_arm_func_t, ucs_status_t, uct_iface_h, unsigned);
+	PROTO(__typeof__(&uct_component_register), void, uct_component_t *);
+	PROTO(__typeof__(&uct_tl_register), void, uct_component_t *,
+	      uct_tl_t *);
+	PROTO(__typeof__(&uct_iface_handle_ep_err), ucs_status_t, uct_iface_h,
+	      uct_ep_h, ucs_status_t);
 }
 
-int main(void)
+static const char *internal_shape(void)
+{
+	const size_t shift = INTERNAL(iface_estimate_perf);
+
+	if (shift == 0 && INTERNAL(ep_query) == 2)
+		return "WEFT_INTERNAL_PLAIN";
+	if (shift == 1 && INTERNAL(ep_query) == 4)
+		return "WEFT_INTERNAL_20";
+	if (shift == 1 && INTERNAL(ep_query) == 3)
+		return "WEFT_INTERNAL_22";
+	return "WEFT_INTERNAL_NEW /* none of those that are known */";
+}
+
+/* A row for the table, as this UCX would have it. */
+static void print_row(void)
+{
+#if UCX_MINOR < 19
+	printf("no row is written for a UCX of before 1.19\n");
+#else
+#define ATTR(member) offsetof(uct_md_attr_v2_t, member)
+	printf("{ %d, %zu, true, %s, %s, %s,\n", UCX_MINOR,
+	       sizeof(ucs_config_global_list_entry_t),
+	       MKEY_PACK_16 ? "true" : "false",
+	       RKEY_UNPACK_19 ? "true" : "false", internal_shape());
+	printf("  { %zu, false, %zu, %zu, %zu, %zu, %zu, %zu, %zu, %zu, %zu },\n",
+	       sizeof(uct_md_attr_v2_t), ATTR(max_reg), ATTR(flags),
+	       ATTR(reg_mem_types), ATTR(cache_mem_types),
+	       ATTR(access_mem_types), ATTR(reg_cost), ATTR(rkey_packed_size),
+	       ATTR(local_cpus), ATTR(reg_alignment));
+	printf("  { %zu }, %zu, %zu },\n",
+	       offsetof(uct_perf_attr_t, path_bandwidth),
+	       sizeof(struct uct_component), sizeof(uct_tl_t));
+#endif
+}
+
+/* Prints what differs; with an argument first a row for the table. */
+int main(int argc, char **argv)
 {
 	const struct weft_uct_abi *abi = weft_uct_abi_find(UCX_MINOR);
-	uct_md_mkey_pack_func_t pack_fn = pack;
-	uct_component_rkey_unpack_func_t unpack_fn = unpack;
 
+	(void)argv;
+	if (argc > 1)
+		print_row();
 	if (!abi) {
-		printf("no row for 1.%d\n", UCX_MINOR);
-		return 1;
+		printf("no row for 1.%d; what follows is against 1.%d\n",
+		       UCX_MINOR, WEFT_UCX_MINOR_MAX);
+		failed = 1;
+		abi = weft_uct_abi_find(WEFT_UCX_MINOR_MAX);
 	}
-	(void)pack_fn;
-	(void)unpack_fn;
-	same("mkey_pack with an address", UCX_MINOR >= 16,
-	     abi->mkey_pack_address);
-	same("rkey_unpack with parameters", UCX_MINOR >= 19,
-	     abi->rkey_unpack_params);
+	prototypes(abi);
 	interface_structs();
 	flags();
 	row(abi);
