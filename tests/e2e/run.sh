@@ -14,6 +14,7 @@ build=${WEFT_BUILD:-$PWD}
 export E2E_WEFT=${E2E_WEFT:-$build/tools/weft}
 export E2E_PRELOAD=${E2E_PRELOAD:-$build/ucx_tl/.libs/libweft_preload.so}
 export E2E_PLUGIN=${E2E_PLUGIN:-$build/ucx_tl/.libs/libuct_weft.so}
+export E2E_FAKE_CUDA=${E2E_FAKE_CUDA:-$build/tests/lib/.libs/libfake_cuda.so}
 export E2E_NCCL_PLUGIN=${E2E_NCCL_PLUGIN:-$build/nccl_net/.libs/libnccl-net-weft.so}
 export E2E_LONG=${E2E_LONG:-0}
 patterns=()

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""
+Two agents of NIXL move blocks between their memory, as an inference server moves
+the cache of keys and values; every byte is checked.
+
+usage: kv.py target|initiator FOLDER JOB...
+
+JOB is COUNT:SIZE, where SIZE is like 4k or 1g, or "mix": each block written,
+then read; or one of the mishaps below.  The agents meet by files in FOLDER.
+KV_THREAD=n is an agent without NIXL's progress thread; KV_DEVICES names the
+adapters that NIXL is to use; KV_MEMORY=cuda moves memory of a GPU, which the
+mishaps do not.
+"""
+import ctypes
+import os
+import signal
+import sys
+import time
+import traceback
+
+import numpy as np
+from nixl_cu12._api import nixl_agent, nixl_agent_config
+
+ROLES = ("target", "initiator")
+SIZES = [1 << 10, 4 << 10, 16 << 10, 45 << 10, 64 << 10]
+PIECE = 64 << 10
+RAMP = np.arange(PIECE // 8, dtype="u8") << np.uint64(32)
+GUARD = 4096  # bytes of EMPTY on both sides of a buffer
+EMPTY = 0xa5  # what no block begins with
+FOLDER = ""
+
+
+def put_file(name, data):
+    path = os.path.join(FOLDER, name)
+    with open(path + ".new", "wb") as file:
+        file.write(data)
+    os.rename(path + ".new", path)
+
+
+def get_file(name, seconds=60):
+    path = os.path.join(FOLDER, name)
+    end = time.monotonic() + seconds
+    while not os.path.exists(path):
+        assert time.monotonic() < end, f"no {name} from the other side"
+        time.sleep(0.01)
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def has_file(name):
+    return os.path.exists(os.path.join(FOLDER, name))
+
+
+def number(word):
+    units = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+    if word[-1] in units:
+        return int(word[:-1]) * units[word[-1]]
+    return int(word)
+
+
+class Blocks:
+    """Where each block lies: here in order, there shuffled."""
+
+    def __init__(self, job):
+        count, size = job.split(":")
+        rng = np.random.default_rng(7)
+        if size == "mix":
+            self.sizes = rng.choice(SIZES, int(count))
+        else:
+            self.sizes = np.full(int(count), number(size))
+        self.total = int(self.sizes.sum())
+        self.here = np.cumsum(self.sizes) - self.sizes
+        self.order = rng.permutation(len(self.sizes))
+        there = np.cumsum(self.sizes[self.order]) - self.sizes[self.order]
+        self.there = np.empty_like(there)
+        self.there[self.order] = there
+
+    def pieces(self, offsets, seed):
+        """Each PIECE or less of a block: where it lies, what belongs there."""
+        for block, (at, size) in enumerate(zip(offsets, self.sizes)):
+            for begin in range(0, size, PIECE):
+                end = min(begin + PIECE, size)
+                key = np.uint64((block * 1000003 + begin + seed) << 8 | 1)
+                yield at + begin, at + end, RAMP[:(end - begin) // 8] + key
+
+    def fill(self, memory, offsets, seed):
+        for begin, end, data in self.pieces(offsets, seed):
+            memory[begin:end].view("u8")[:] = data
+
+    def check(self, memory, offsets, seed):
+        for begin, end, data in self.pieces(offsets, seed):
+            assert np.array_equal(memory[begin:end].view("u8"), data), \
+                f"wrong data within {begin}:{end}"
+
+
+class HostMemory:
+    kind = "DRAM"
+
+    def __init__(self, size):
+        self.array = np.full(size, EMPTY, dtype="u1")
+        self.at = self.array.ctypes.data
+
+    def push(self):
+        pass
+
+    def pull(self):
+        pass
+
+
+class CudaMemory:
+    """Memory of the first GPU, with an array of the host to fill and to read."""
+    kind = "VRAM"
+
+    def __init__(self, size):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        context, at = ctypes.c_void_p(), ctypes.c_uint64()
+        self.call("cuInit", 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        self.call("cuCtxPushCurrent_v2", context)
+        self.call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size))
+        self.stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(self.stream), 1)
+        self.at = at.value
+        self.array = np.full(size, EMPTY, dtype="u1")
+        self.push()
+
+    def call(self, name, *args):
+        status = getattr(self.driver, name)(*args)
+        assert status == 0, f"{name}: {status}"
+
+    def copy(self, to, source):
+        self.call("cuMemcpyAsync", ctypes.c_uint64(to),
+                  ctypes.c_uint64(source), ctypes.c_size_t(self.array.nbytes),
+                  self.stream)
+        self.call("cuStreamSynchronize", self.stream)
+
+    def push(self):
+        self.copy(self.at, self.array.ctypes.data)
+
+    def pull(self):
+        self.copy(self.array.ctypes.data, self.at)
+
+
+class Agent:
+    def __init__(self, role):
+        self.role = role
+        self.peer = ROLES[role == "target"]
+        thread = os.environ.get("KV_THREAD", "y") == "y"
+        self.agent = nixl_agent(role, nixl_agent_config(
+            enable_prog_thread=thread, backends=[]))
+        devices = os.environ.get("KV_DEVICES")
+        self.agent.create_backend(
+            "UCX", {"device_list": devices} if devices else {})
+        self.got = []
+
+    def register(self, size):
+        """A buffer of @size bytes between guards; its address to the peer."""
+        cuda = os.environ.get("KV_MEMORY") == "cuda"
+        self.memory = (CudaMemory if cuda else HostMemory)(size + 2 * GUARD)
+        self.buffer = self.memory.array[GUARD:GUARD + size]
+        self.at = at = self.memory.at + GUARD
+        self.registered = self.agent.register_memory([(at, size, 0, "")],
+                                                     self.memory.kind)
+        put_file(f"{self.role}.pid", str(os.getpid()).encode())
+        put_file(f"{self.role}.at", str(at).encode())
+        put_file(f"{self.role}.md", self.agent.get_agent_metadata())
+        self.agent.add_remote_agent(get_file(f"{self.peer}.md"))
+        self.remote = int(get_file(f"{self.peer}.at"))
+
+    def guards_hold(self):
+        array = self.memory.array
+        assert (array[:GUARD] == EMPTY).all() and \
+            (array[-GUARD:] == EMPTY).all(), "beside the buffer"
+
+    def say(self, word):
+        self.agent.send_notif(self.peer, word.encode())
+
+    def hear(self, seconds=60):
+        """The next notification."""
+        end = time.monotonic() + seconds
+        while not self.got:
+            assert time.monotonic() < end, "no word from the other side"
+            notes = self.agent.get_new_notifs()
+            self.got += [m.decode() for m in notes.get(self.peer, [])]
+            if not self.got:
+                time.sleep(0.0005)
+        return self.got.pop(0)
+
+    def start(self, operation, blocks, note=b""):
+        def descs(base, offsets):
+            rows = np.zeros((len(offsets), 3), dtype="u8")
+            rows[:, 0] = base + offsets
+            rows[:, 1] = blocks.sizes
+            return self.agent.get_xfer_descs(rows, self.memory.kind)
+        here = descs(self.at, blocks.here)
+        there = descs(self.remote, blocks.there)
+        handle = self.agent.initialize_xfer(operation, here, there, self.peer,
+                                            note)
+        begin = time.monotonic()
+        return handle, self.agent.transfer(handle), begin
+
+    def finish(self, handle, state):
+        end = time.monotonic() + 60
+        while state == "PROC":
+            assert time.monotonic() < end, "the transfer hangs"
+            state = self.agent.check_xfer_state(handle)
+        return state
+
+    def move(self, operation, blocks, note=b""):
+        handle, state, begin = self.start(operation, blocks, note)
+        state = self.finish(handle, state)
+        took = time.monotonic() - begin
+        assert state == "DONE", state
+        self.agent.release_xfer_handle(handle)
+        return took
+
+    def unchanged(self, what):
+        """From here on nothing lands here."""
+        before = self.buffer.copy()
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            self.agent.get_new_notifs()
+            time.sleep(0.01)
+        assert np.array_equal(before, self.buffer), f"bytes came {what}"
+        self.guards_hold()
+
+
+def moves(agent, blocks, job):
+    """Each block written, then read."""
+    memory = agent.memory
+    if agent.role == "target":
+        word = agent.hear()
+        assert word == f"wrote {job}", word
+        memory.pull()
+        blocks.check(agent.buffer, blocks.there, 1)
+        blocks.fill(agent.buffer, blocks.there, 2)
+        memory.push()
+        agent.say("look")
+        assert agent.hear() == "read"
+    else:
+        blocks.fill(agent.buffer, blocks.here, 1)
+        memory.push()
+        took = agent.move("WRITE", blocks, f"wrote {job}".encode())
+        print(f"WRITE {job} {blocks.total} {took:.6f}", flush=True)
+        assert agent.hear() == "look"
+        agent.buffer[:] = EMPTY
+        memory.push()
+        took = agent.move("READ", blocks)
+        print(f"READ {job} {blocks.total} {took:.6f}", flush=True)
+        memory.pull()
+        blocks.check(agent.buffer, blocks.here, 2)
+        agent.say("read")
+    agent.guards_hold()
+
+
+def until_some(agent, offsets):
+    """Some blocks have landed, and not all."""
+    end = time.monotonic() + 30
+    while not (agent.buffer[offsets] != EMPTY).any():
+        assert time.monotonic() < end, "nothing lands"
+    assert (agent.buffer[offsets] == EMPTY).any(), "too late: all is there"
+
+
+def expect_error(agent, handle, state):
+    try:
+        state = agent.finish(handle, state)
+    except Exception as error:
+        if isinstance(error, AssertionError):
+            raise
+        state = str(error)
+    assert state != "DONE", "a transfer to nobody is done"
+    print(f"error: {state}", flush=True)
+
+
+def killed_target(agent, blocks):
+    """The target of a READ dies: an error, and no byte after it."""
+    if agent.role == "target":
+        blocks.fill(agent.buffer, blocks.there, 1)
+        agent.say("look")
+        agent.hear()
+    assert agent.hear() == "look"
+    handle, state, _ = agent.start("READ", blocks)
+    until_some(agent, blocks.here)
+    os.kill(int(get_file("target.pid")), signal.SIGKILL)
+    expect_error(agent, handle, state)
+    agent.unchanged("after the error")
+
+
+def killed_initiator(agent, blocks):
+    """The initiator of a WRITE dies: no byte after the memory is released."""
+    if agent.role == "initiator":
+        blocks.fill(agent.buffer, blocks.here, 1)
+        assert agent.hear() == "go"
+        handle, state, _ = agent.start("WRITE", blocks)
+        agent.finish(handle, state)
+        assert False, "the initiator lives"
+    pid = int(get_file("initiator.pid"))
+    agent.say("go")
+    until_some(agent, blocks.there)
+    os.kill(pid, signal.SIGKILL)
+    agent.agent.deregister_memory(agent.registered)
+    agent.unchanged("after the memory was released")
+
+
+def cancelled(agent, blocks):
+    """The initiator lets go of a READ: no byte after the memory is released."""
+    if agent.role == "target":
+        blocks.fill(agent.buffer, blocks.there, 1)
+        agent.say("look")
+        get_file("over")
+        return
+    assert agent.hear() == "look"
+    handle, _, _ = agent.start("READ", blocks)
+    until_some(agent, blocks.here)
+    agent.agent.release_xfer_handle(handle)
+    agent.agent.remove_remote_agent(agent.peer)
+    agent.agent.deregister_memory(agent.registered)
+    agent.unchanged("after the memory was released")
+    put_file("over", b"")
+
+
+def revoked(agent, blocks):
+    """The target takes its memory back: no byte after, an error at the other."""
+    if agent.role == "initiator":
+        blocks.fill(agent.buffer, blocks.here, 1)
+        assert agent.hear() == "go"
+        handle, state, _ = agent.start("WRITE", blocks)
+        expect_error(agent, handle, state)
+        put_file("over", b"")
+        return
+    agent.say("go")
+    until_some(agent, blocks.there)
+    agent.agent.deregister_memory(agent.registered)
+    agent.unchanged("after the memory was released")
+    get_file("over")
+
+
+def asleep(agent, blocks):
+    """The target calls NIXL no more: its thread alone serves the other side."""
+    if agent.role == "target":
+        agent.say("go")
+        get_file("over")
+        blocks.check(agent.buffer, blocks.there, 1)
+        return
+    blocks.fill(agent.buffer, blocks.here, 1)
+    assert agent.hear() == "go"
+    took = agent.move("WRITE", blocks)
+    agent.buffer[:] = EMPTY
+    took += agent.move("READ", blocks)
+    blocks.check(agent.buffer, blocks.here, 1)
+    print(f"both {took:.6f}", flush=True)
+    put_file("over", b"")
+
+
+MISHAPS = {f.__name__: f for f in
+           (killed_target, killed_initiator, cancelled, revoked, asleep)}
+
+
+def main():
+    global FOLDER
+    role, FOLDER = sys.argv[1:3]
+    jobs = sys.argv[3:]
+    blocks = {job: Blocks("2000:64k" if job in MISHAPS else job)
+              for job in jobs}
+    agent = Agent(role)
+    agent.register(max(b.total for b in blocks.values()))
+    for job in jobs:
+        if job in MISHAPS:
+            MISHAPS[job](agent, blocks[job])
+        else:
+            moves(agent, blocks[job], job)
+    print("well", flush=True)
+    if has_file("over") or jobs[-1] in MISHAPS:
+        return
+    # each waits for the other before it leaves
+    agent.say("bye")
+    assert agent.hear() == "bye"
+
+
+if __name__ == "__main__":
+    status = 0
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    # Without destructors: the libnl-route in NIXL 1.5.1's wheel crashes in
+    # exit().  Weft's counters are written when the agent is gone.
+    sys.stdout.flush()
+    os._exit(status)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""
+NIXL, whose wheel has a UCX of its own (1.23), moves blocks of memory between two
+pods: one agent in each of two network namespaces, every byte checked.
+"""
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+from lib import counters
+from lib.cluster import Process, weft_command
+from lib.netns import Network, ip
+from lib.program import clean_env, run
+from lib.tap import Skip, check, main, test
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+KV = f"{HERE}/programs/kv.py"
+TWO_UCX = f"{HERE}/programs/two_ucx.py"
+ROLES = ("target", "initiator")
+BUILD = os.path.dirname(os.path.dirname(os.environ["E2E_WEFT"]))
+
+
+def nixl():
+    """The folder of the wheel, fetched for the tests of UCX."""
+    cache = os.environ.get("WEFT_CACHE", os.path.expanduser("~/.cache/weft"))
+    found = sorted(glob.glob(f"{cache}/ucx/1.23*/nixl"))
+    if not found:
+        raise Skip("no NIXL in the cache: tests/tools/fetch-ucx.sh")
+    version = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-"
+    if not glob.glob(f"{found[-1]}/nixl_*/_bindings.{version}*"):
+        raise Skip(f"the NIXL in the cache is not for this Python ({version})")
+    return found[-1]
+
+
+# Both in this network namespace, with the fake adapter in libibverbs' place.
+ADAPTER = ["unshare", "-m", "bash", "-c", f"""
+. {HERE}/../lib/verbs.sh
+verbs_setup "$KV_FABRIC" 2>/dev/null
+LD_LIBRARY_PATH=$verbs exec "$@\"""", "bash"]
+
+
+class Pair:
+    """What the two agents said, and weft's counters of each."""
+
+    def __init__(self, jobs, env=None, weft=True, wires=1, seconds=60,
+                 dies=None, adapter=False):
+        env = dict(clean_env(env), PYTHONPATH=nixl())
+        argv = [sys.executable, KV]
+        if weft:
+            argv = [weft_command(), "run", *argv]
+        with tempfile.TemporaryDirectory(prefix="weft-e2e.") as folder, \
+                Network(2) as net:
+            hosts = net.hosts
+            if wires == 2:
+                second_wire(net)
+            if adapter:
+                env.update(KV_FABRIC=folder, WEFT_BUILD=BUILD)
+                argv, hosts = [*ADAPTER, *argv], [None, None]
+            pair = []
+            for role, host in zip(ROLES, hosts):
+                full = dict(env, WEFT_STATS=f"{folder}/{role}.%p.stats")
+                pair.append(Process(role, [*argv, role, folder, *jobs], full,
+                                    f"{folder}/{role}.log", host))
+            status = [process.wait(seconds) for process in pair]
+            self.said = {p.name: p.output() for p in pair}
+            for process in pair:
+                process.stop()
+            for role, code in zip(ROLES, status):
+                wanted = (-9, 137) if role == dies else (0,)
+                check(code in wanted, f"{role}: status {code}\n" + "\n".join(
+                    f"{name}: {text}" for name, text in self.said.items()))
+            self.rows = {role: [row for row in counters.read_dir(folder, role)
+                                if row["id"] != row["peer"]]
+                         for role in ROLES}
+
+    def total(self, role, name, device="tcp"):
+        return counters.total([row for row in self.rows[role]
+                               if row["weft"] == device], name)
+
+    def moved(self):
+        """Bytes that the initiator wrote and read, by what it said."""
+        return {word: sum(int(n) for n in re.findall(
+            rf"^{word} \S+ (\d+) ", self.said["initiator"], re.M))
+            for word in ("WRITE", "READ")}
+
+    def carried_by(self, device):
+        """No byte of a block goes another way, or twice."""
+        moved = self.moved()
+        check(moved["WRITE"] > 0 and moved["READ"] > 0, "nothing was moved")
+        seen = [("initiator", "tx_put_bytes", moved["WRITE"]),
+                ("initiator", "get_bytes", moved["READ"])]
+        wires = {"initiator": moved["WRITE"], "target": moved["READ"]}
+        if device == "ib":  # whose adapter tells the target nothing
+            wires["target"] = 0
+        else:
+            seen += [("target", "rx_put_bytes", moved["WRITE"]),
+                     ("target", "tx_get_bytes", moved["READ"])]
+        for role, name, want in seen:
+            got = self.total(role, name, device)
+            check(got == want, f"{role}: {name} {got}, not {want}")
+        for role, want in wires.items():
+            check(self.total(role, "tx_message_bytes", device) < 65536,
+                  f"{role}: in messages: {self.rows[role]}")
+            wire = counters.total(self.rows[role], "wire_tx_bytes")
+            check(want <= wire <= 1.05 * want + 65536,
+                  f"{role}: {wire} bytes on the wire for {want}")
+            check(counters.total(self.rows[role], "key_errors") == 0,
+                  f"{role}: key errors")
+
+
+def second_wire(net):
+    a, b = net.hosts
+    ip("link", "add", "eth1", "netns", a.name, "type", "veth",
+       "peer", "name", "eth1", "netns", b.name)
+    for number, host in enumerate(net.hosts, 1):
+        ip("-n", host.name, "address", "add", f"10.78.0.{number}/24",
+           "dev", "eth1")
+        ip("-n", host.name, "link", "set", "eth1", "up")
+
+
+def times(pair):
+    return "; ".join(re.findall(r"^(?:WRITE|READ) .*", pair.said["initiator"],
+                                re.M))
+
+
+@test(100)
+def ten_thousand_blocks_and_a_large_one():
+    pair = Pair(["10000:mix", "1:64m"])
+    pair.carried_by("tcp")
+    return times(pair)
+
+
+@test(600, only_long=True)
+def ten_thousand_blocks_of_each_size_and_a_gigabyte():
+    pair = Pair([f"10000:{size}k" for size in (1, 4, 16, 45, 64)] + ["1:1g"],
+                seconds=500)
+    pair.carried_by("tcp")
+    return times(pair)
+
+
+@test(100)
+def over_two_interfaces():
+    """NIXL asks for two rails (MAX_RMA_RAILS)."""
+    pair = Pair(["20:16m"], {"UCX_NET_DEVICES": "eth0,eth1"}, wires=2)
+    pair.carried_by("tcp")
+    moved = sum(pair.moved().values())
+    for netdev in ("eth0", "eth1"):
+        rows = [r for r in pair.rows["initiator"] if r["netdev"] == netdev]
+        part = counters.total(rows, "tx_put_bytes", "get_bytes")
+        check(moved / 4 <= part <= moved * 3 / 4, f"{part} by {netdev}")
+
+
+@test(100)
+def without_preload_in_a_scope_of_its_own():
+    """RTLD_DEEPBIND hides UCX from a preload; it finds the plugin itself."""
+    plugin = os.path.dirname(os.environ["E2E_PLUGIN"])
+    Pair(["100:64k"], {"NIXL_UCX_DEEPBIND": "y", "UCX_TLS": "weft_tcp",
+                       "UCX_PLUGIN_PATH": plugin},
+         weft=False).carried_by("tcp")
+
+
+@test(100)
+def gpu_memory_between_pods():
+    """By weft_nvl, on a fake driver."""
+    fake = os.environ["E2E_FAKE_CUDA"]
+    if not os.path.exists(fake):
+        raise Skip("the fake driver is not built: make check TESTS=")
+    with tempfile.TemporaryDirectory(prefix="weft-e2e.") as driver:
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            os.symlink(fake, f"{driver}/{name}")
+        pair = Pair(["500:mix", "1:4m"], {
+            "LD_LIBRARY_PATH": driver, "WEFT_LIBCUDA": f"{driver}/libcuda.so.1",
+            "WEFT_RUN_DIR": driver, "KV_MEMORY": "cuda",
+            "UCX_MEMTYPE_CACHE": "n",
+            "UCX_TLS": "weft_nvl,weft_tcp,cuda_copy"})
+    pair.carried_by("nvlink")
+
+
+@test(100)
+def over_the_adapters_that_nixl_names():
+    """By weft_ib, on a fake adapter of two ports (NIXL's device_list)."""
+    if not os.path.exists(f"{BUILD}/tests/lib/.libs/libfake_verbs.so"):
+        raise Skip("the fake adapter is not built: make check TESTS=")
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        raise Skip("no mount namespace to be had here")
+    for devices, part in (("fake1", (0, 0)), ("fake0, fake1", (0.25, 0.75))):
+        pair = Pair(["1000:mix", "20:4m"], {"KV_DEVICES": devices,
+                                            "UCX_TLS": "weft_ib"},
+                    adapter=True)
+        pair.carried_by("ib")
+        moved = sum(pair.moved().values())
+        rows = [row for row in pair.rows["initiator"]
+                if row["netdev"] == "fake0:1"]
+        got = counters.total(rows, "tx_put_bytes", "get_bytes")
+        check(part[0] * moved <= got <= part[1] * moved,
+              f"{devices}: {got} of {moved} by the first port")
+
+
+@test(100)
+def beside_ucxx_in_one_process():
+    """Two copies of UCX, 1.21 and 1.23: each carries by weft what is its own."""
+    size = 10000000
+    output, rows = run([sys.executable, TWO_UCX, str(size)],
+                       {"PYTHONPATH": nixl(), "UCX_TLS": "weft_tcp"})
+    check("2 copies" in output, output)
+    got = counters.total(rows, "rx_put_bytes", "get_bytes")
+    check(got == 3 * size, f"{got} bytes, not {3 * size}")
+
+
+@test(100)
+def nixls_thread_serves_who_sleeps():
+    """READ and WRITE of an agent whose program calls NIXL no more."""
+    Pair(["asleep"])
+
+
+@test(100)
+def a_killed_target_is_an_error():
+    said = Pair(["killed_target"], dies="target").said["initiator"]
+    check("error: NIXL_ERR_REMOTE_DISCONNECT" in said, said)
+
+
+@test(100)
+def nothing_lands_of_a_killed_initiator():
+    Pair(["killed_initiator"], dies="initiator")
+
+
+@test(100)
+def nothing_lands_of_a_cancelled_read():
+    Pair(["cancelled"])
+
+
+@test(100)
+def nothing_lands_in_memory_that_is_taken_back():
+    """Without UCX's cache, which keeps memory registered after its release."""
+    pair = Pair(["revoked"], {"UCX_RCACHE_ENABLE": "n"})
+    check("error: NIXL_ERR_BACKEND" in pair.said["initiator"], pair.said)
+    check(pair.total("target", "key_errors") > 0, "no key error was counted")
+
+
+if __name__ == "__main__":
+    main()
