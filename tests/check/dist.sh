@@ -7,7 +7,7 @@ cd "$WEFT_SRC" || exit 99
 tap_folder
 MAKEFLAGS="" make -s -C "$WEFT_BUILD" DESTDIR="$tap_tmp" docdir=/doc \
 	install-dist_docDATA install-dist_docsDATA \
-	install-dist_performanceDATA >"$tap_tmp/log" 2>&1
+	install-dist_performanceDATA install-dist_recipesDATA >"$tap_tmp/log" 2>&1
 tap_nothing "links hold where the pages are installed" "$(
 	cd "$tap_tmp/doc" || exit
 	find . -name '*.md' | while read -r page; do
