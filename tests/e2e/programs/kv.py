@@ -253,23 +253,38 @@ def moves(agent, blocks, job):
     agent.guards_hold()
 
 
-def until_some(agent, offsets):
-    """Some blocks have landed, and not all."""
+def catch(agent, offsets, start=None):
+    """
+    Returns amid a transfer: some blocks have landed, and not all.  Where all
+    have, it was too late: there is another, which @start begins or the peer.
+    """
     end = time.monotonic() + 30
-    while not (agent.buffer[offsets] != EMPTY).any():
-        assert time.monotonic() < end, "nothing lands"
-    assert (agent.buffer[offsets] == EMPTY).any(), "too late: all is there"
+    running = start and start()
+    while True:
+        landed = agent.buffer[offsets] != EMPTY
+        if landed.any() and not landed.all():
+            return running
+        assert time.monotonic() < end, "never amid a transfer"
+        if landed.all():
+            assert not start or agent.finish(*running[:2]) == "DONE"
+            agent.buffer[offsets] = EMPTY
+            running = start and start()
 
 
-def expect_error(agent, handle, state):
-    try:
-        state = agent.finish(handle, state)
-    except Exception as error:
-        if isinstance(error, AssertionError):
+def until_error(agent, operation, blocks, running=None):
+    """Transfers until one fails."""
+    while True:
+        try:
+            running = running or agent.start(operation, blocks)
+            state = agent.finish(*running[:2])
+        except AssertionError:
             raise
-        state = str(error)
-    assert state != "DONE", "a transfer to nobody is done"
-    print(f"error: {state}", flush=True)
+        except Exception as error:
+            state = str(error)
+        if state != "DONE":
+            print(f"error: {state}", flush=True)
+            return
+        running = None
 
 
 def killed_target(agent, blocks):
@@ -279,10 +294,9 @@ def killed_target(agent, blocks):
         agent.say("look")
         agent.hear()
     assert agent.hear() == "look"
-    handle, state, _ = agent.start("READ", blocks)
-    until_some(agent, blocks.here)
+    running = catch(agent, blocks.here, lambda: agent.start("READ", blocks))
     os.kill(int(get_file("target.pid")), signal.SIGKILL)
-    expect_error(agent, handle, state)
+    until_error(agent, "READ", blocks, running)
     agent.unchanged("after the error")
 
 
@@ -291,12 +305,11 @@ def killed_initiator(agent, blocks):
     if agent.role == "initiator":
         blocks.fill(agent.buffer, blocks.here, 1)
         assert agent.hear() == "go"
-        handle, state, _ = agent.start("WRITE", blocks)
-        agent.finish(handle, state)
+        until_error(agent, "WRITE", blocks)
         assert False, "the initiator lives"
     pid = int(get_file("initiator.pid"))
     agent.say("go")
-    until_some(agent, blocks.there)
+    catch(agent, blocks.there)
     os.kill(pid, signal.SIGKILL)
     agent.agent.deregister_memory(agent.registered)
     agent.unchanged("after the memory was released")
@@ -310,8 +323,8 @@ def cancelled(agent, blocks):
         get_file("over")
         return
     assert agent.hear() == "look"
-    handle, _, _ = agent.start("READ", blocks)
-    until_some(agent, blocks.here)
+    handle, _, _ = catch(agent, blocks.here,
+                         lambda: agent.start("READ", blocks))
     agent.agent.release_xfer_handle(handle)
     agent.agent.remove_remote_agent(agent.peer)
     agent.agent.deregister_memory(agent.registered)
@@ -324,12 +337,11 @@ def revoked(agent, blocks):
     if agent.role == "initiator":
         blocks.fill(agent.buffer, blocks.here, 1)
         assert agent.hear() == "go"
-        handle, state, _ = agent.start("WRITE", blocks)
-        expect_error(agent, handle, state)
+        until_error(agent, "WRITE", blocks)
         put_file("over", b"")
         return
     agent.say("go")
-    until_some(agent, blocks.there)
+    catch(agent, blocks.there)
     agent.agent.deregister_memory(agent.registered)
     agent.unchanged("after the memory was released")
     get_file("over")
