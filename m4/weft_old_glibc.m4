@@ -13,6 +13,10 @@ AC_DEFUN([WEFT_OLD_GLIBC], [
 		[AC_MSG_RESULT([no])
 		AC_MSG_ERROR([the linker finds no libdl.so.2 and libpthread.so.0, which glibc has on every system; weft needs glibc])])
 	LIBS=$weft_saved_LIBS
+	OLD_GLIBC_START=
+	AS_CASE([$host_cpu], [x86_64 | aarch64],
+		[OLD_GLIBC_START="-Wl,--wrap=__libc_start_main"])
+	AC_SUBST([OLD_GLIBC_START])
 	AC_SUBST([OLD_LIBDL])
 	AC_SUBST([OLD_GLIBC_LIBS])
 ])

@@ -26,8 +26,9 @@
 #endif
 
 /* Leaves no trace in objects that do not use the name. */
-#define WEFT_SYMVER(name, version) \
-	__asm__(".symver " #name "," #name "@" version)
+#define WEFT_SYMVER_OF(alias, name, version) \
+	__asm__(".symver " #alias "," #name "@" version)
+#define WEFT_SYMVER(name, version) WEFT_SYMVER_OF(name, name, version)
 
 #if defined(WEFT_GLIBC_BASE) && !defined(__SANITIZE_ADDRESS__) && \
 	!defined(__SANITIZE_THREAD__) && !defined(WEFT_NO_SYMVER)

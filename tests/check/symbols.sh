@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # What each product exports, which libraries it needs, and how old a glibc may
-# be: LD_PRELOAD brings one of them into every process of a user's job.
+# be: LD_PRELOAD brings one of them into every process of a user's job, and a
+# wheel promises the oldest.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 here=$WEFT_SRC/tests/check
 
@@ -52,4 +53,6 @@ linker="ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
 check libuct_weft.so 2.28 libc.so.6 libdl.so.2 libpthread.so.0 $linker
 check libnccl-net-weft.so 2.28 libc.so.6 libdl.so.2 libpthread.so.0 $linker
 check libnccl-env-weft.so 2.28 libc.so.6 libdl.so.2 libpthread.so.0 $linker
+tap_nothing "weft itself needs no glibc newer than 2.28" \
+	"$(newer_than "$WEFT_BUILD/tools/weft" 2.28)"
 tap_done

@@ -45,6 +45,7 @@ bind=${tap_tmp:?}/weft
 mkdir "$bind"
 cp "$preload" "$bind"
 test -z "$plugin" || cp "$plugin" "$bind"
+cp "$WEFT_BUILD/tools/weft" "$bind"
 
 launch="env"
 if root=$("$tools/unpack-root.sh" old 2>"$tap_tmp/why"); then
@@ -54,6 +55,9 @@ if root=$("$tools/unpack-root.sh" old 2>"$tap_tmp/why"); then
 	harmless "$name: true" "status 0" "$root" true
 	harmless "$name: bash and its children" $'3\n/bin:/usr/bin\nstatus 4' \
 		"$root" bash -c 'echo $((1 + 1)) | tr 2 3; printenv PATH; exit 4'
+	tap_equal "$name: the command starts" \
+		"$(in_root "$root" /weft/weft --version)" \
+		"$("$WEFT_BUILD/tools/weft" --version)"$'\nstatus 0'
 	ucx=$("$tools/fetch-ucx.sh" --list 1.20 | sed 's/.* //')
 	if test -n "$ucx" && test -n "$plugin"; then
 		cp -r "$ucx" "$bind/ucx"
