@@ -50,6 +50,8 @@ static const char help[] =
 	"The exit code is COMMAND's, or 127 if it is not found and 126 if it cannot be\n"
 	"started. weft(7) lists weft's own settings.\n";
 
+#define PRELOAD "libweft_preload.so"
+
 /* A variable to set. */
 struct change {
 	const char *name;
@@ -71,17 +73,35 @@ static const struct change open_mpi[] = {
 	{ "OMPI_MCA_pml_ucx_devices", "any", "the same for devices" },
 };
 
-/* Empty if LD_PRELOAD has the library already. */
+/*
+ * Empty if LD_PRELOAD has the library already.  Of two installations only one
+ * can enter a UCX: another one's library is left out.
+ */
 static void make_preload(const char *library, char *value, size_t len)
 {
-	const char *given = getenv("LD_PRELOAD");
+	static const char separators[] = " :\t\n";
+	const char *entry = getenv("LD_PRELOAD") ?: "";
+	const char *base;
+	size_t n, at;
 
-	if (!given || !*given)
-		snprintf(value, len, "%s", library);
-	else if (strstr(given, library))
-		*value = '\0';
-	else
-		snprintf(value, len, "%s:%s", library, given);
+	at = (size_t)snprintf(value, len, "%s", library);
+	for (; *entry && at < len; entry += n + !!entry[n]) {
+		n = strcspn(entry, separators);
+		if (n == strlen(library) && !memcmp(entry, library, n)) {
+			*value = '\0';
+			return;
+		}
+		base = memrchr(entry, '/', n);
+		if (base && entry + n - base == sizeof("/" PRELOAD) - 1 &&
+		    !memcmp(base + 1, PRELOAD, sizeof(PRELOAD) - 1))
+			tool_error("run",
+				   "LD_PRELOAD has another weft's '%.*s': left "
+				   "out, '%s' takes its place",
+				   (int)n, entry, library);
+		else if (n)
+			at += (size_t)snprintf(value + at, len - at, ":%.*s",
+					       (int)n, entry);
+	}
 }
 
 static int collect_changes(struct change *changes, struct weft_ucxenv *ucx,
@@ -92,7 +112,7 @@ static int collect_changes(struct change *changes, struct weft_ucxenv *ucx,
 	struct weft_nccl_setting nccl;
 	size_t i, count;
 
-	if (!tool_find("libweft_preload.so", library))
+	if (!tool_find(PRELOAD, library))
 		return tool_error("run",
 				  "libweft_preload.so is neither beside this "
 				  "program's folder nor in %s; reinstall "

@@ -61,6 +61,16 @@ tap_equal "the library is mapped in the process" \
 	some
 tap_equal "the user's LD_PRELOAD is kept" "$(LD_PRELOAD=libdl.so.2 seen LD_PRELOAD)" \
 	"$preload:libdl.so.2"
+tap_equal "so are several, blanks between them" \
+	"$(LD_PRELOAD='libdl.so.2 libm.so.6' seen LD_PRELOAD)" \
+	"$preload:libdl.so.2:libm.so.6"
+mkdir "$tap_tmp/other"
+cp "$preload" "$tap_tmp/other"
+tap_equal "another weft's library is left out" \
+	"$(LD_PRELOAD=libdl.so.2:$tap_tmp/other/libweft_preload.so \
+		seen LD_PRELOAD 2>"$tap_tmp/said")" "$preload:libdl.so.2"
+tap_equal "and one line says so" "$(cat "$tap_tmp/said")" \
+	"weft run: LD_PRELOAD has another weft's '$tap_tmp/other/libweft_preload.so': left out, '$preload' takes its place"
 tap_equal "a nested weft run preloads once" "$("$weft" run "$weft" run sh -c 'echo $LD_PRELOAD')" \
 	"$preload"
 tap_equal "UCX_TLS defaults to weft" "$(seen UCX_TLS | sed 's/,cuda_copy//; s/weft_nvl,//')" weft_tcp
