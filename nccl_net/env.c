@@ -161,7 +161,8 @@ bool weft_nccl_plugin(char *entry, size_t len, const char **why)
 	*why = "NCCL_NET_PLUGIN is not set";
 	if (!plugin || !*plugin)
 		return false;
-	*why = "NCCL_NET_PLUGIN does not name it";
+	*why = "NCCL_NET_PLUGIN names another plugin, as an image may do: give "
+	       "it the path above, or both and NCCL_NET=weft";
 	for (; *plugin; plugin += n + (plugin[n] == ',')) {
 		n = strcspn(plugin, ",");
 		if (!names_weft(plugin, n)) {

@@ -271,6 +271,7 @@ int info_main(int argc, char **argv)
 	       "%016llx, %u processors\n",
 	       (unsigned long long)weft_host_id(),
 	       (unsigned long long)weft_netns_id(), weft_host_cpus());
+	info_install();
 	info_gpu_begin();
 	used = print_interfaces();
 	entry = info_ucx();

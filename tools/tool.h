@@ -52,6 +52,8 @@ size_t tool_find_ucx(struct tool_ucx out[TOOL_UCX_MAX]);
 
 /* Sections of weft info. */
 int info_settings(bool man);
+/* Only where there is something to say. */
+void info_install(void);
 /* Does weft enter a UCX that is found here, or would it under weft run? */
 enum info_entry { INFO_NO_WAY, INFO_BY_RUN, INFO_ENTERED };
 enum info_entry info_ucx(void);

@@ -122,6 +122,12 @@ shows "a NCCL_SOCKET_IFNAME that is set stays" 'NCCL_SOCKET_IFNAME=lo: set by yo
 	WEFT_NET_DEVICES=lo NCCL_SOCKET_IFNAME=lo -- nccl
 shows "NCCL_IB_DISABLE leaves TCP" 'NCCL_IB_DISABLE is set: everything goes over TCP' \
 	NCCL_IB_DISABLE=1 -- nccl
+mkdir -p "$tap_tmp/other/bin"
+cp "$weft" "$tap_tmp/other/bin"
+shows "another weft on PATH is named" "PATH has another weft: '$tap_tmp/other/bin/weft'" \
+	PATH="$tap_tmp/other/bin:$PATH"
+ln -s "$weft" "$tap_tmp/weft"
+lacks "a link to the same weft is not" 'another weft' PATH="$tap_tmp:$PATH"
 shows "the path of the NCCL plugin" 'libnccl-net-weft.so$' -- nccl
 shows "a missing NCCL plugin is named" \
 	"NCCL_NET_PLUGIN names '/nosuch/libnccl-net-weft.so' (No such file .*): NCCL goes on without weft; give" \
@@ -133,7 +139,8 @@ nccl() # NAME WORDS CODE [VARIABLE=VALUE...]
 }
 ours=$(product libnccl-net-weft.so)
 nccl "no NCCL plugin is named" 'does not use weft: NCCL_NET_PLUGIN is not set' 1
-nccl "another NCCL plugin is named" 'does not use weft: NCCL_NET_PLUGIN does not name it' 1 \
+nccl "another NCCL plugin is named" \
+	'does not use weft: NCCL_NET_PLUGIN names another plugin, .*give it the path above' 1 \
 	NCCL_NET_PLUGIN=ofi
 nccl "weft's, by its path" "NCCL uses weft: NCCL_NET_PLUGIN=$ours" 0 \
 	NCCL_NET_PLUGIN="$ours"
