@@ -65,11 +65,11 @@ cluster() # ARM PROTOCOL COMMAND-PREFIX...: runs the program on a cluster
 	shift 2
 	mkdir -p "$dir"
 	rm -f "$dir/scheduler.json"
-	start scheduler "$@" "${bin}dask" scheduler --protocol "$protocol" \
+	start scheduler "$@" "${bin}python3" -m dask scheduler --protocol "$protocol" \
 		--host 127.0.0.1 --port 0 --no-dashboard \
 		--scheduler-file "$dir/scheduler.json"
 	for n in 1 2; do
-		start worker$n "$@" "${bin}dask" worker --host 127.0.0.1 \
+		start worker$n "$@" "${bin}python3" -m dask worker --host 127.0.0.1 \
 			--scheduler-file "$dir/scheduler.json" --name worker$n \
 			--nthreads 1 --no-nanny --no-dashboard --memory-limit 0 \
 			--local-directory "$dir" --death-timeout 60

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # LD_PRELOAD follows a job into containers that are older than the machine weft
 # was built on, or that have another libc: there it must do no harm, and where
-# a UCX runs, weft must work. Needs the network once, and root.
+# a UCX runs, weft must work. The wheel is at home where there is nothing but
+# Python. Needs the network once, and root.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 preload=$(product libweft_preload.so)
 plugin=$(product libuct_weft.so)
@@ -12,17 +13,20 @@ test "$(id -u)" = 0 || tap_skip_all "needs root, for chroot"
 unshare -m true 2>/dev/null || tap_skip_all "no mount namespace to be had here"
 tools=$WEFT_SRC/tests/tools
 
-in_root() # ROOT COMMAND...: with /proc, /sys, /dev and $bind on /weft
+# With /proc, /sys, /dev, $bind on /weft and, where it is set, $site in that.
+in_root() # ROOT COMMAND...
 {
 	unshare -m bash -c '
-		root=$1 bind=$2
-		shift 2
+		root=$1 bind=$2 site=$3
+		shift 3
 		for dir in proc sys dev; do
 			mount --rbind "/$dir" "$root/$dir" || exit 99
 		done
 		mount --rbind "$bind" "$root/weft" || exit 99
+		test -z "$site" || mount --bind "$site" "$root/weft/site" ||
+			exit 99
 		exec env -i PATH=/bin:/usr/bin HOME=/tmp \
-			"$(command -v chroot)" "$root" "$@"' _ "$1" "$bind" "${@:2}" 2>&1
+			"$(command -v chroot)" "$root" "$@"' _ "$1" "$bind" "${site-}" "${@:2}" 2>&1
 	echo "status $?"
 }
 
@@ -122,5 +126,43 @@ EOF
 	fi
 else
 	tap_skip "musl" "$(tail -1 "$tap_tmp/why")"
+fi
+
+wheel=$(ls "$WEFT_BUILD"/weft-*-py3-none-*.whl 2>/dev/null)
+venv=$("$tools/venv.sh" --list)
+if test -z "$wheel"; then
+	tap_skip "the wheel in a root with Python" "no wheel (make wheel)"
+elif root=$("$tools/unpack-root.sh" python 2>"$tap_tmp/why"); then
+	name="$(basename "$root") alone"
+	cp "$wheel" "$bind"
+	cp -r "$WEFT_SRC/examples" "$bind"
+	tap_equal "$name: the wheel is installed" "$(in_root "$root" bash -c '
+		python3 -m venv /weft/env &&
+			/weft/env/bin/pip -q install --no-index /weft/*.whl &&
+			PATH=/weft/env/bin:$PATH && weft --version &&
+			weft run bash -c "echo \$LD_PRELOAD" | sed s,/python3[^/]*,,')" \
+"$("$WEFT_BUILD/tools/weft" --version)
+/weft/env/lib/site-packages/weft/lib/libweft_preload.so
+status 0"
+	site=$(echo "$venv"/lib/python3*/site-packages)
+	python=$(basename "$(dirname "$site")")
+	if test -d "$bind/env/lib/$python"; then
+		mkdir "$bind/site"
+		echo /weft/site >"$bind/env/lib/$python/site-packages/site.pth"
+		in_root "$root" env PATH=/weft/env/bin:/bin:/usr/bin \
+			bash /weft/examples/demo.sh 1000 1 1 >"$tap_tmp/demo"
+		if grep -qx 'status 0' "$tap_tmp/demo" &&
+			grep -q '^who carried.*: weft_tcp' "$tap_tmp/demo"; then
+			tap_ok "$name: the demo runs from the wheel"
+		else
+			tap_not_ok "$name: the demo runs from the wheel" \
+				"$(tail -20 "$tap_tmp/demo")"
+		fi
+	else
+		tap_skip "$name: the demo runs from the wheel" \
+			"no Dask for that Python (tests/tools/venv.sh)"
+	fi
+else
+	tap_skip "the wheel in a root with Python" "$(tail -1 "$tap_tmp/why")"
 fi
 tap_done

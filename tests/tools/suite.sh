@@ -198,6 +198,7 @@ suite() # [--long]
 	export WEFT_BUILD=$build_root/plain WEFT_SANITIZED="" CC=${CC:-gcc}
 	step "UCX releases" bash tests/tools/fetch-ucx.sh
 	python_ready
+	step "packaging tools" bash tests/tools/venv.sh package
 	step "MPI" bash tests/tools/fetch-mpi.sh
 	build_ahead &
 	ahead=$!
@@ -217,6 +218,7 @@ suite() # [--long]
 		run_tests "mpi4py's own tests" 3600 bash tests/host/mpi4py.sh
 		run_tests "UCX's own tests" 14400 bash tests/host/ucx_gtest.sh all
 		run_tests "build in the tree" 900 bash tests/tools/in-tree.sh
+		run_tests "wheel for aarch64" 900 bash tests/tools/aarch64-wheel.sh
 	fi
 	run_tests "older roots" 300 bash tests/tools/old-root.sh
 	# the emulated machine is slow, and keeps one processor busy: beside it goes

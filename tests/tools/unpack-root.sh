@@ -5,9 +5,10 @@
 #
 #   tests/tools/unpack-root.sh old	the oldest release the mirror serves
 #   tests/tools/unpack-root.sh musl	musl's libc and headers, nothing else
+#   tests/tools/unpack-root.sh python	this release, with Python and a shell
 set -eu
 cache=${WEFT_CACHE:-$HOME/.cache/weft}
-kind=${1:?old or musl}
+kind=${1:?old, musl or python}
 
 . "$(dirname "$0")/../lib/apt.sh"
 
@@ -38,6 +39,15 @@ musl)
 	test -d "$folder" || {
 		apt_in "$VERSION_CODENAME" update
 		unpack "$VERSION_CODENAME" "$folder" musl musl-dev
+	}
+	echo "$folder"
+	;;
+python)
+	folder=$cache/roots/$VERSION_CODENAME-python
+	test -d "$folder" || {
+		apt_in "$VERSION_CODENAME" update
+		unpack "$VERSION_CODENAME" "$folder" bash coreutils sed \
+			libstdc++6 python3-venv
 	}
 	echo "$folder"
 	;;

@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Makes the Python environment of the end-to-end tests, the benchmark and the
-# demo: the versions in tests/e2e/requirements.txt, in the cache folder. Prints
-# its folder. Nothing is done when it is there and the list is unchanged.
+# demo, or of the tests in tests/NAME: the versions in its requirements.txt, in
+# the cache folder. Prints its folder. Nothing is done when it is there and the
+# list is unchanged.
 #
-#   tests/tools/venv.sh [--list]
+#   tests/tools/venv.sh [--list] [NAME]
 #
 # --list prints the folder if it is ready, else nothing.
 set -eu
 cache=${WEFT_CACHE:-$HOME/.cache/weft}
 here=$(cd "$(dirname "$0")/../.." && pwd)
-requirements=$here/tests/e2e/requirements.txt
+list=
+test "${1-}" != --list || { list=yes; shift; }
+requirements=$here/tests/${1:-e2e}/requirements.txt
 python=${WEFT_PYTHON:-python3}
 
 sum=$({ cat "$requirements"; "$python" --version; } | sha256sum | cut -c1-12)
@@ -19,7 +22,7 @@ if test -e "$folder/ready"; then
 	echo "$folder"
 	exit 0
 fi
-test "${1-}" = --list && exit 0
+test -z "$list" || exit 0
 
 mkdir -p "$cache"
 exec 9>"$cache/venv.lock"
