@@ -17,6 +17,11 @@ tap_nothing "links hold where the pages are installed" "$(
 					echo "$page: $file"
 			done
 	done)"
+version=$(sed -n 's/^AC_INIT(\[weft\], \[\(.*\)\])/\1/p' configure.ac)
+tap_equal "the Debian package and the example's image are of this version" \
+	"$(sed -n '1s/.*(\(.*\)).*/\1/p' debian/changelog
+	   sed -n 's/.*image: .*weft://p' examples/kubernetes.yaml)" \
+	"$version"$'\n'"$version"
 seen=$(MAKEFLAGS="" PATH=$tap_tmp "$(type -P make)" -s -C "$WEFT_BUILD" \
 	dist-hook 2>&1)
 tap_equal "make dist says that xz is missing" "${seen%%(*}" \
