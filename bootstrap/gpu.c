@@ -182,7 +182,7 @@ static void find_pair(const struct weft_nvml *nvml, struct weft_gpus *g,
 	g->pair[b][a] = *p;
 }
 
-/* Without the pairs.  NULL: the driver does not answer. */
+/* NULL: the driver does not answer. */
 static const struct weft_nvml *list_gpus(struct weft_gpus *g)
 {
 	const struct weft_nvml *nvml;
@@ -194,6 +194,14 @@ static const struct weft_nvml *list_gpus(struct weft_gpus *g)
 		query_driver(g, nvml);
 	qsort(g->gpu, g->n, sizeof(*g->gpu), compare_busids);
 	return nvml;
+}
+
+void weft_gpus_list(struct weft_gpus *g)
+{
+	const struct weft_nvml *nvml = list_gpus(g);
+
+	if (nvml)
+		weft_nvml_close(nvml);
 }
 
 void weft_gpus_find(struct weft_gpus *g)
@@ -283,12 +291,9 @@ static bool gpu_from_env(char busid[WEFT_BUSID_LEN])
 {
 	const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
 	const struct weft_gpu *gpu = NULL;
-	const struct weft_nvml *nvml;
 	struct weft_gpus g;
 
-	nvml = list_gpus(&g);
-	if (nvml)
-		weft_nvml_close(nvml);
+	weft_gpus_list(&g);
 	if (visible)
 		gpu = find_first_visible(&g, visible);
 	else if (!pick_gpu(&g, 1, NULL, 0))
@@ -333,13 +338,10 @@ bool weft_gpu_mig(const char *busid)
 
 bool weft_gpus_divided(void)
 {
-	const struct weft_nvml *nvml;
 	struct weft_gpus g;
 	unsigned int i;
 
-	nvml = list_gpus(&g);
-	if (nvml)
-		weft_nvml_close(nvml);
+	weft_gpus_list(&g);
 	for (i = 0; i < g.n && !g.gpu[i].mig; i++)
 		;
 	return i < g.n;

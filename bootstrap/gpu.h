@@ -43,6 +43,8 @@ struct weft_gpus {
  * the driver only those whose device nodes it has.
  */
 void weft_gpus_find(struct weft_gpus *g);
+/* The same without the pairs. */
+void weft_gpus_list(struct weft_gpus *g);
 /* The number of GPUs in sysfs; does not ask the driver. */
 unsigned int weft_gpus_on_pci(void);
 /* Format "0000:1a:00.0" from the numbers of CUDA and NVML. */

@@ -10,15 +10,23 @@
 #include "bootstrap/settings_table.h"
 #include "bootstrap/ucxenv.h"
 #include "nccl_net/env.h"
+#include "tools/launcher.h"
 #include "tools/tool.h"
+#include "util/parse.h"
 #include "util/util.h"
 
 static const char help[] =
-	"usage: weft run [--print] COMMAND [ARGUMENT...]\n"
+	"usage: weft run [--print] [--gpus-per-task N] COMMAND [ARGUMENT...]\n"
 	"\n"
 	"Starts COMMAND, unchanged, with weft loaded into its UCX.\n"
 	"\n"
 	"  -p, --print   print the variables as shell commands; start nothing\n"
+	"  -g, --gpus-per-task N\n"
+	"                in a task of a launcher (mpirun, srun, ...): set\n"
+	"                CUDA_VISIBLE_DEVICES to the task's own N GPUs, the first N for\n"
+	"                local rank 0, the next for 1. If it is set, choose among those\n"
+	"                that it names; N or fewer stay. Not for programs that choose by\n"
+	"                local rank themselves, as nccl-tests does\n"
 	"  -h, --help    show this\n"
 	"\n"
 	"What is set. Variables that you have set stay, except as described here:\n"
@@ -58,6 +66,7 @@ struct change {
 	const char *value;
 	const char *reason;
 };
+#define TASK_CHANGES 2
 
 /*
  * Open MPI (opal/mca/common/ucx) uses UCX only if that has one of the
@@ -104,6 +113,65 @@ static void make_preload(const char *library, char *value, size_t len)
 	}
 }
 
+/* weft_ib uses one port per process, if there are several to choose from. */
+static void choose_port(struct change *changes, size_t *n)
+{
+	static char reason[WEFT_VERBS_NAME + 80];
+	struct weft_setting_info setting;
+	struct weft_verbs_port *ports;
+	enum weft_distance distance;
+	struct weft_pci gpu;
+	unsigned int turn;
+	int count, best;
+
+	weft_settings_named("WEFT_NET_DEVICES", &setting);
+	count = weft_verbs_list(&ports);
+	if (count > 1 && !strcmp(setting.origin, "default") &&
+	    weft_gpu_of_process(&gpu, &turn)) {
+		best = weft_verbs_nearest(ports, (size_t)count, &gpu, turn,
+					  &distance);
+		snprintf(reason, sizeof(reason),
+			 "of %d ports weft_ib uses %s, nearest to the GPU (%s)",
+			 count, ports[best].name, weft_distance_name(distance));
+		changes[*n].name = "WEFT_NET_DEVICES";
+		changes[*n].value = "auto";
+		changes[(*n)++].reason = reason;
+	}
+	if (count >= 0)
+		free(ports);
+}
+
+/*
+ * The GPUs of this task and the port nearest to them.  Sets
+ * CUDA_VISIBLE_DEVICES at once, because what follows depends on it.
+ */
+static int choose_gpus(const struct launcher_task *task, unsigned int count,
+		       struct change *changes, size_t *n)
+{
+	static struct launcher_gpus choice;
+	char why[LAUNCHER_WHY_LEN];
+
+	if (!count)
+		return 0;
+	if (!task->variable)
+		return tool_error("run",
+				  "--gpus-per-task: no launcher has set this "
+				  "task's local rank (weft-run(1) lists the "
+				  "variables)");
+	if (launcher_choose_gpus(task, count, &choice, why))
+		return tool_error("run", "%s", why);
+	if (*choice.list) {
+		if (setenv("CUDA_VISIBLE_DEVICES", choice.list, 1))
+			return tool_error(
+				"run", "cannot set CUDA_VISIBLE_DEVICES: %m");
+		changes[*n].name = "CUDA_VISIBLE_DEVICES";
+		changes[*n].value = choice.list;
+		changes[(*n)++].reason = choice.reason;
+	}
+	choose_port(changes, n);
+	return 0;
+}
+
 static int collect_changes(struct change *changes, struct weft_ucxenv *ucx,
 			   size_t *n)
 {
@@ -126,10 +194,9 @@ static int collect_changes(struct change *changes, struct weft_ucxenv *ucx,
 				  library);
 	make_preload(library, preload, sizeof(preload));
 	if (*preload) {
-		changes[0].value = preload;
-		changes[0].name = "LD_PRELOAD";
-		changes[0].reason = "loads weft into UCX";
-		(*n)++;
+		changes[*n].value = preload;
+		changes[*n].name = "LD_PRELOAD";
+		changes[(*n)++].reason = "loads weft into UCX";
 	}
 	count = weft_ucxenv(WEFT_UCXENV_RUN, ucx);
 	for (i = 0; i < count; i++, (*n)++) {
@@ -165,30 +232,55 @@ static void print_quoted(const char *text)
 	putchar('\'');
 }
 
+/* What is left as the launcher has set it. */
+static void print_task(const struct launcher_task *task)
+{
+	char cpus[LAUNCHER_CPUS_LEN];
+
+	launcher_read_cpus(cpus);
+	if (task->variable)
+		printf("# local rank %u (%s), processors %s\n",
+		       task->local_rank, task->variable, cpus);
+}
+
 int run_main(int argc, char **argv)
 {
 	static const struct option options[] = {
+		{ "gpus-per-task", required_argument, NULL, 'g' },
 		{ "print", no_argument, NULL, 'p' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
 	struct weft_ucxenv ucx[WEFT_UCXENV_MAX];
-	struct change changes[WEFT_UCXENV_MAX + 1 + ARRAY_SIZE(open_mpi) +
-			      WEFT_NCCL_ENV_MAX];
+	struct change changes[TASK_CHANGES + WEFT_UCXENV_MAX + 1 +
+			      ARRAY_SIZE(open_mpi) + WEFT_NCCL_ENV_MAX];
+	struct launcher_task task = { 0 };
+	char why[LAUNCHER_WHY_LEN];
 	bool print = false;
+	uint64_t gpus = 0;
 	size_t n = 0, i;
 	int c, err;
 
 	opterr = 0;
 	/* "+": stop at COMMAND */
-	while ((c = getopt_long(argc, argv, "+ph", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "+:pg:h", options, NULL)) != -1) {
 		switch (c) {
 		case 'p':
 			print = true;
 			break;
+		case 'g':
+			if (weft_parse_u64(optarg, 1, WEFT_GPUS_MAX, &gpus))
+				return usage_error("run",
+						   "'%s' is no number of GPUs "
+						   "(1 to %d)",
+						   optarg, WEFT_GPUS_MAX);
+			break;
 		case 'h':
 			fputs(help, stdout);
 			return 0;
+		case ':':
+			return usage_error("run", "%s needs a number of GPUs",
+					   argv[optind - 1]);
 		default:
 			return usage_error("run", "unknown option '%s'",
 					   argv[optind - 1]);
@@ -196,7 +288,13 @@ int run_main(int argc, char **argv)
 	}
 	if (optind == argc && !print)
 		return usage_error("run", "no command given");
-	err = collect_changes(changes, ucx, &n);
+	if ((print || gpus) && launcher_find(&task, why))
+		return tool_error("run", "%s", why);
+	if (print)
+		print_task(&task);
+	err = choose_gpus(&task, (unsigned int)gpus, changes, &n);
+	if (!err)
+		err = collect_changes(changes, ucx, &n);
 	if (err)
 		return err;
 	for (i = 0; i < n; i++) {

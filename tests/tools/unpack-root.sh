@@ -6,17 +6,23 @@
 #   tests/tools/unpack-root.sh old	the oldest release the mirror serves
 #   tests/tools/unpack-root.sh musl	musl's libc and headers, nothing else
 #   tests/tools/unpack-root.sh python	this release, with Python and a shell
+#   tests/tools/unpack-root.sh slurm	Slurm, to be run where it lies
 set -eu
 cache=${WEFT_CACHE:-$HOME/.cache/weft}
-kind=${1:?old, musl or python}
+kind=${1:?old, musl, python or slurm}
 
 . "$(dirname "$0")/../lib/apt.sh"
 
-unpack() # SUITE FOLDER PACKAGE...
+unpack() # SUITE FOLDER [alone] PACKAGE...: with what they need, or alone
 {
 	local suite=$1 folder=$2 deb
 	shift 2
-	apt_in "$suite" -y --download-only install "$@" || return 1
+	if test "$1" = alone; then
+		shift
+		(cd "$cache/apt-$suite/archives" && apt_in "$suite" download "$@")
+	else
+		apt_in "$suite" -y --download-only install "$@"
+	fi || return 1
 	rm -rf "$folder.part"
 	mkdir -p "$folder.part"
 	for deb in "$cache/apt-$suite/archives"/*.deb; do
@@ -48,6 +54,16 @@ python)
 		apt_in "$VERSION_CODENAME" update
 		unpack "$VERSION_CODENAME" "$folder" bash coreutils sed \
 			libstdc++6 python3-venv
+	}
+	echo "$folder"
+	;;
+slurm)
+	# no daemon is to start here, and munge is not needed: auth/none
+	folder=$cache/roots/slurm
+	test -d "$folder" || {
+		apt_in "$VERSION_CODENAME" update
+		unpack "$VERSION_CODENAME" "$folder" alone slurmctld slurmd \
+			slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1 liblz4-1
 	}
 	echo "$folder"
 	;;
