@@ -17,23 +17,37 @@
 #include "util/parse.h"
 #include "util/util.h"
 
-#define DEFAULT_PORT "19515"
-#define GUESTS	     64 /* connections that have not sent their card */
+#define DEFAULT_PORT   "19515"
+#define CHECK_STEP_S   15    /* for blocks of one size */
+#define CHECK_WHOLE_MS 40000 /* then no further device is begun */
+#define GUESTS	       64    /* connections that have not sent their request */
 
 static const char help[] =
-	"usage: weft check HOST[:PORT]\n"
+	"usage: weft check [--json] HOST[:PORT]\n"
+	"       weft check [--json] --scheduler-file FILE [:PORT]\n"
 	"       weft check --listen [[ADDRESS]:PORT]\n"
 	"\n"
-	"Does weft work between two hosts, and how fast? Run 'weft check "
-	"--listen' on\n"
-	"one and 'weft check HOST' on the other. It sends messages both ways, "
-	"puts and\n"
-	"gets blocks of growing size, compares every byte, and then measures "
-	"the speed.\n"
-	"If both sides have a GPU, it does the same between their memory.\n"
+	"Does weft work between two hosts, over which devices, and how fast? Run "
+	"'weft\n"
+	"check --listen' on one and 'weft check HOST' on the other. It sends "
+	"messages both\n"
+	"ways, puts and gets blocks of growing size, compares every byte, and "
+	"then\n"
+	"measures the speed; over the other interfaces and ports that both have, "
+	"in short.\n"
+	"If both sides have a GPU, it does the same between their memory. It "
+	"says what to\n"
+	"change, and takes a minute at most where all devices answer.\n"
 	"\n"
 	"  -l, --listen  serve checks, one after the other, until stopped\n"
+	"  -s, --scheduler-file FILE\n"
+	"                HOST is that of the scheduler of Dask that wrote FILE\n"
+	"  -j, --json    print one line of JSON, and nothing else to stdout\n"
 	"  -h, --help    show this\n"
+	"\n"
+	"Exit codes: 0 all of it works, 1 something does not, 2 wrong usage, 3 "
+	"nobody\n"
+	"answers there (yet).\n"
 	"\n"
 	"PORT is that of the control connection (default " DEFAULT_PORT
 	"; 0 is any free port).\n"
@@ -41,15 +55,23 @@ static const char help[] =
 	"WEFT_PORT_RANGE. Write an\n"
 	"IPv6 address in brackets: [fd00::1]:19515.\n";
 
-/* The first message of each side on the control connection. */
+/* The asking side's first message on a control connection. */
+struct request {
+	char magic[8];
+	/* that the serving side is to open; "": send the list and hang up */
+	char device[CHECK_NAME_LEN];
+};
+_Static_assert(sizeof(struct request) == 80, "no padding");
+
+/* Then each side's. */
 struct card {
-	char magic[8]; /* "WEFTCHK1" */
+	char magic[8];
 	uint8_t iface[WEFT_IFACE_ADDR_LEN];
 	uint8_t dev_len;
 	uint8_t dev[WEFT_DEV_ADDR_MAX];
 };
 _Static_assert(sizeof(struct card) == 55, "no padding");
-static const char card_magic[8] = { 'W', 'E', 'F', 'T', 'C', 'H', 'K', '1' };
+static const char card_magic[8] = { 'W', 'E', 'F', 'T', 'C', 'H', 'K', '2' };
 
 /* "host:port", "[v6]:port", "v6", "host"; modifies @text and returns parts. */
 static int split_host_port(char *text, char **host, const char **port)
@@ -131,22 +153,14 @@ static int find_local_netif(int fd, struct weft_netif *netif)
 	return err;
 }
 
-static int exchange_cards(int fd, const struct weft_address *own,
-			  struct weft_address *peer)
+/* 0, or -EIO after an error message. */
+static int read_whole(int fd, void *buf, size_t len)
 {
-	struct card card = { .dev_len = 0 };
 	size_t have = 0;
 	ssize_t n;
 
-	memcpy(card.magic, card_magic, sizeof(card_magic));
-	weft_address_pack_iface(own, card.iface);
-	card.dev_len = (uint8_t)weft_address_pack_dev(own, card.dev);
-	if (send(fd, &card, sizeof(card), MSG_NOSIGNAL) != sizeof(card)) {
-		tool_error("check", "cannot send: %m");
-		return -EIO;
-	}
-	while (have < sizeof(card)) {
-		n = read(fd, (char *)&card + have, sizeof(card) - have);
+	while (have < len) {
+		n = read(fd, (char *)buf + have, len - have);
 		if (n <= 0) {
 			tool_error("check", "no answer from the other side: %s",
 				   n ? strerror(errno)
@@ -155,6 +169,31 @@ static int exchange_cards(int fd, const struct weft_address *own,
 		}
 		have += (size_t)n;
 	}
+	return 0;
+}
+
+static int send_whole(int fd, const void *buf, size_t len)
+{
+	if (send(fd, buf, len, MSG_NOSIGNAL) == (ssize_t)len)
+		return 0;
+	tool_error("check", "cannot send: %m");
+	return -EIO;
+}
+
+static int exchange_cards(int fd, const struct weft_address *own,
+			  struct weft_address *peer)
+{
+	struct card card = { .dev_len = 0 };
+	int err;
+
+	memcpy(card.magic, card_magic, sizeof(card_magic));
+	weft_address_pack_iface(own, card.iface);
+	card.dev_len = (uint8_t)weft_address_pack_dev(own, card.dev);
+	err = send_whole(fd, &card, sizeof(card));
+	if (!err)
+		err = read_whole(fd, &card, sizeof(card));
+	if (err)
+		return err;
 	if (memcmp(card.magic, card_magic, sizeof(card_magic)) ||
 	    card.dev_len > sizeof(card.dev) ||
 	    weft_address_unpack(card.iface, sizeof(card.iface), card.dev,
@@ -165,10 +204,18 @@ static int exchange_cards(int fd, const struct weft_address *own,
 	return 0;
 }
 
-/* Open the device on the control connection's interface and connect it. */
-static int connect_device(struct check *c, int fd, struct weft_netif *netif)
+static void set_patience(int fd)
 {
 	const struct timeval patience = { .tv_sec = CHECK_PATIENCE_MS / 1000 };
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+}
+
+/* Open @device, and connect it to what the other side has opened. */
+static int connect_device(struct check *c, int fd,
+			  const struct check_device *device)
+{
 	struct weft_address own, peer;
 	char text[WEFT_SOCKADDR_STR];
 	const char *why = "the device refused";
@@ -176,18 +223,14 @@ static int connect_device(struct check *c, int fd, struct weft_netif *netif)
 
 	memset(c, 0, sizeof(*c));
 	c->control = fd;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-	err = find_local_netif(fd, netif);
-	if (!err)
-		err = check_open(c, &weft_tcp_ops, netif->name,
-				 netif->addr.sa.sa_family, NULL, &own);
+	err = check_open(c, device->ops, device->name,
+			 device->addr.sa.sa.sa_family, NULL, &own);
 	if (!err)
 		err = exchange_cards(fd, &own, &peer);
 	if (!err && !c->ops->reaches(c->iface, &peer, &why)) {
 		tool_error("check", "cannot reach %s over %s: %s",
 			   weft_sockaddr_str(&peer.sa, text, sizeof(text)),
-			   netif->name, why);
+			   device->name, why);
 		err = -EHOSTUNREACH;
 	}
 	return err ? err : check_connect(c, &peer);
@@ -204,32 +247,46 @@ static const char *format_size(size_t size, char *buf, size_t len)
 	return buf;
 }
 
-int check_blocks(struct check *c, const size_t *sizes, size_t n)
+/* Would blocks of @size take too long at @bandwidth? */
+static bool is_slow(size_t size, double bandwidth)
 {
-	double put, get;
+	return 2.0 * CHECK_WINDOW * (double)size > CHECK_STEP_S * bandwidth;
+}
+
+int check_blocks(struct check *c, const size_t *sizes, size_t n,
+		 struct check_rates *rates)
+{
+	/* the best so far: small blocks on a busy host tell little */
+	double best = 0;
 	char text[32];
 	size_t i;
 	int err = 0;
 
 	puts("  block         put MB/s   get MB/s");
 	for (i = 0; i < n && !err; i++) {
+		if (i && is_slow(sizes[i], best)) {
+			printf("  %-10s left out, it would take long\n",
+			       format_size(sizes[i], text, sizeof(text)));
+			break;
+		}
 		err = check_bytes(c, CHECK_PUT, sizes[i]);
 		if (!err)
 			err = check_bytes(c, CHECK_GET, sizes[i]);
 		if (!err)
-			err = check_speed(c, CHECK_PUT, sizes[i], &put);
+			err = check_speed(c, CHECK_PUT, sizes[i], &rates->put);
 		if (!err)
-			err = check_speed(c, CHECK_GET, sizes[i], &get);
+			err = check_speed(c, CHECK_GET, sizes[i], &rates->get);
 		if (!err)
 			printf("  %-10s %11.0f %10.0f\n",
 			       format_size(sizes[i], text, sizeof(text)),
-			       put / 1e6, get / 1e6);
+			       rates->put / 1e6, rates->get / 1e6);
+		best = weft_max(best, weft_max(rates->put, rates->get));
 		fflush(stdout);
 	}
 	return err;
 }
 
-static int run_measurements(struct check *c)
+static int run_measurements(struct check *c, struct check_rates *rates)
 {
 	static const size_t messages[] = { 8, 8 << 10 };
 	static const size_t blocks[] = { 4 << 10, 64 << 10, 1 << 20, 16 << 20,
@@ -246,80 +303,370 @@ static int run_measurements(struct check *c)
 			printf("  %-10s %6.1f us\n",
 			       format_size(messages[i], text, sizeof(text)),
 			       usec);
+		if (!i)
+			rates->usec = usec;
 	}
 	if (!err) {
 		putchar('\n');
-		err = check_blocks(c, blocks, ARRAY_SIZE(blocks));
+		err = check_blocks(c, blocks, ARRAY_SIZE(blocks), rates);
 	}
-	if (!err)
-		err = check_gpus(c);
-	if (!err)
-		puts("\nEvery byte of every size was compared, both ways: it "
-		     "works.");
-	return err;
+	return err ? err : check_gpus(c);
 }
 
-static int check_host(char *where)
+#define PAIR_LEN (2 * CHECK_NAME_LEN + 16)
+static const char *format_pair(const struct check_pair *pair,
+			       char label[PAIR_LEN])
 {
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *all, *ai;
-	struct weft_netif netif;
-	struct check c;
-	const char *port;
-	char *host;
-	int fd = -1, err;
+	snprintf(label, PAIR_LEN, "weft_%s %s - %s", pair->here->ops->name,
+		 pair->here->name, pair->there->name);
+	return label;
+}
 
-	if (split_host_port(where, &host, &port) || !*host)
-		return usage_error("check", "'%s' is not HOST or HOST:PORT",
-				   where);
-	err = getaddrinfo(host, port, &hints, &all);
-	if (err)
-		return tool_error("check", "cannot resolve '%s': %s", host,
-				  gai_strerror(err));
-	for (ai = all; ai && fd < 0; ai = ai->ai_next) {
-		fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (fd >= 0 && connect(fd, ai->ai_addr, ai->ai_addrlen)) {
-			err = errno;
-			close(fd);
-			fd = -1;
-		}
-	}
-	freeaddrinfo(all);
-	if (fd < 0)
-		return tool_error("check",
-				  "cannot reach '%s' on port %s: %s; is "
-				  "'weft check --listen' running there?",
-				  host, port, strerror(err));
-	err = connect_device(&c, fd, &netif);
-	if (!err) {
-		printf("%s, over weft_%s on %s\n", host, c.ops->name,
-		       netif.name);
-		err = run_measurements(&c);
-	}
+/* A device beside the first: one size, a line. */
+static int measure_in_short(struct check *c, const struct check_pair *pair,
+			    struct check_rates *rates)
+{
+	static const size_t warm_up = 64 << 10, block = 16 << 20;
+	char label[PAIR_LEN];
+	size_t size = block;
+	int err;
+
+	err = check_speed(c, CHECK_PUT, warm_up, &rates->put);
+	if (!err && is_slow(block, rates->put))
+		size = warm_up;
 	if (!err)
+		err = check_bytes(c, CHECK_PUT, size);
+	if (!err)
+		err = check_bytes(c, CHECK_GET, size);
+	if (!err)
+		err = check_latency(c, 8, &rates->usec);
+	if (!err)
+		err = check_speed(c, CHECK_PUT, size, &rates->put);
+	if (!err)
+		err = check_speed(c, CHECK_GET, size, &rates->get);
+	if (err)
+		return err;
+	printf("  %-36s %7.1f us %10.0f %10.0f\n", format_pair(pair, label),
+	       rates->usec, rates->put / 1e6, rates->get / 1e6);
+	return 0;
+}
+
+/* The other side's control port, found once. */
+struct place {
+	const char *host, *port;
+	struct addrinfo *all;
+	bool json;
+};
+
+/* -errno if nobody answers. */
+static int dial(const struct place *place, const char *device)
+{
+	struct request request = { .device = "" };
+	const struct addrinfo *ai;
+	int fd = -1, err = 0;
+
+	for (ai = place->all; ai && fd < 0; ai = ai->ai_next) {
+		fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (fd < 0)
+			continue;
+		set_patience(fd);
+		if (!connect(fd, ai->ai_addr, ai->ai_addrlen))
+			break;
+		/* what SO_SNDTIMEO makes of a connect (socket(7)) */
+		err = errno == EINPROGRESS ? ETIMEDOUT : errno;
+		close(fd);
+		fd = -1;
+	}
+	if (fd < 0)
+		return -err;
+	memcpy(request.magic, card_magic, sizeof(card_magic));
+	snprintf(request.device, sizeof(request.device), "%s", device);
+	if (send_whole(fd, &request, sizeof(request))) {
+		close(fd);
+		return -EIO;
+	}
+	return fd;
+}
+
+static int measure_pair(const struct place *place, struct check_pair *pair)
+{
+	const bool first = pair->here->route;
+	struct check c;
+	const int fd = dial(place, pair->there->name);
+
+	if (fd < 0)
+		return tool_error("check", "cannot reach '%s' again: %s",
+				  place->host, strerror(-fd));
+	pair->err = connect_device(&c, fd, pair->here);
+	if (!pair->err) {
+		if (first)
+			printf("%s, over weft_%s on %s\n", place->host,
+			       c.ops->name, pair->here->name);
+		pair->err = first ? run_measurements(&c, &pair->rates)
+				  : measure_in_short(&c, pair, &pair->rates);
+	}
+	pair->measured = !pair->err;
+	if (!pair->err)
 		check_bye(&c);
 	check_close(&c);
 	close(fd);
-	return err ? EXIT_FAILED : 0;
+	return pair->err;
+}
+
+/* Returns whether all that is measured works. */
+static bool measure_pairs(const struct place *place, struct check_pair *pairs,
+			  int n)
+{
+	const uint64_t end = weft_now_ms() + CHECK_WHOLE_MS;
+	char label[PAIR_LEN];
+	bool works;
+	int i;
+
+	works = !measure_pair(place, pairs);
+	/* a host whose first device does not work gives the same answers */
+	if (works && n > 1)
+		printf("\n  %-36s %10s %10s %10s\n",
+		       "other devices, here - there", "8 B", "put MB/s",
+		       "get MB/s");
+	for (i = 1; i < n && works; i++)
+		if (weft_now_ms() < end)
+			measure_pair(place, &pairs[i]);
+		else
+			printf("  %-36s not measured, time is up\n",
+			       format_pair(&pairs[i], label));
+	for (i = 1; i < n; i++)
+		works &= !pairs[i].err;
+	if (works)
+		puts("\nEvery byte of every size was compared, both ways: it "
+		     "works.");
+	return works;
+}
+
+/* Not an error of ours: the caller's word between quotes. */
+static void print_json_text(const char *text)
+{
+	putchar('"');
+	for (; *text; text++)
+		if ((unsigned char)*text < ' ')
+			printf("\\u%04x", (unsigned char)*text);
+		else
+			printf(*text == '"' || *text == '\\' ? "\\%c" : "%c",
+			       *text);
+	putchar('"');
+}
+
+static void print_json(const struct place *place,
+		       const struct check_pair *pairs, int n, bool works)
+{
+	int i;
+
+	printf("{\"host\":");
+	print_json_text(place->host);
+	printf(",\"works\":%s,\"devices\":[", works ? "true" : "false");
+	for (i = 0; i < n; i++) {
+		printf("%s{\"weft\":\"%s\",\"here\":\"%s\",\"there\":\"%s\"",
+		       i ? "," : "", pairs[i].here->ops->name,
+		       pairs[i].here->name, pairs[i].there->name);
+		if (pairs[i].measured)
+			printf(",\"message_us\":%.1f,"
+			       "\"put_bytes_per_s\":%.0f,"
+			       "\"get_bytes_per_s\":%.0f",
+			       pairs[i].rates.usec, pairs[i].rates.put,
+			       pairs[i].rates.get);
+		if (pairs[i].err)
+			printf(",\"error\":\"%s\"", strerror(-pairs[i].err));
+		putchar('}');
+	}
+	printf("],\"change\":[");
+}
+
+/* What is printed from here on goes nowhere until speak() gets its result. */
+static int hush(void)
+{
+	int out;
+
+	fflush(stdout);
+	out = dup(STDOUT_FILENO);
+	if (out < 0 || !freopen("/dev/null", "w", stdout))
+		return -1;
+	return out;
+}
+
+static void speak(int out)
+{
+	fflush(stdout);
+	dup2(out, STDOUT_FILENO);
+	close(out);
+}
+
+/* Over the connection on which the list was asked for. */
+static int run_check(const struct place *place, int fd)
+{
+	struct check_device here[CHECK_DEVICES_MAX], there[CHECK_DEVICES_MAX];
+	struct check_pair pairs[CHECK_DEVICES_MAX];
+	uint8_t text[CHECK_LIST_LEN];
+	struct weft_netif route;
+	int own, others, n, out = -1;
+	bool works;
+
+	if (find_local_netif(fd, &route) || read_whole(fd, text, sizeof(text)))
+		return EXIT_FAILED;
+	own = check_list(&route, here);
+	others = check_unpack_list(text, there);
+	if (own < 0 || others < 0)
+		return tool_error("check", "%s",
+				  own < 0 ? strerror(-own)
+					  : "the other side is no 'weft check' "
+					    "of this release");
+	n = check_match(here, own, there, others, pairs);
+	if (!n)
+		return tool_error("check",
+				  "the two sides have no device in common");
+	if (place->json) {
+		out = hush();
+		if (out < 0)
+			return tool_error("check", "cannot write: %m");
+	}
+	works = measure_pairs(place, pairs, n);
+	if (place->json) {
+		speak(out);
+		print_json(place, pairs, n, works);
+	}
+	check_advise(pairs, n, here, own, there, others, place->json);
+	if (place->json)
+		puts("]}");
+	return works ? 0 : EXIT_FAILED;
+}
+
+static int check_host(char *where, bool json)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+	struct place place = { .json = json };
+	char *host;
+	int fd, err;
+
+	if (split_host_port(where, &host, &place.port) || !*host)
+		return usage_error("check", "'%s' is not HOST or HOST:PORT",
+				   where);
+	place.host = host;
+	err = getaddrinfo(host, place.port, &hints, &place.all);
+	if (err) {
+		tool_error("check", "cannot resolve '%s': %s", host,
+			   gai_strerror(err));
+		return EXIT_AWAY;
+	}
+	fd = dial(&place, "");
+	if (fd >= 0) {
+		err = run_check(&place, fd);
+		close(fd);
+	} else {
+		tool_error("check",
+			   "cannot reach '%s' on port %s: %s; is 'weft check "
+			   "--listen' running there?",
+			   host, place.port, strerror(-fd));
+		err = EXIT_AWAY;
+	}
+	freeaddrinfo(place.all);
+	return err;
+}
+
+/* @where: "" or ":PORT". */
+static int check_scheduler(const char *file, const char *where, bool json)
+{
+	/* Python is where Dask is, and its library knows JSON */
+	static const char code[] =
+		"import json, sys\n"
+		"with open(sys.argv[1]) as file:\n"
+		"    print(json.load(file)['address'], end='')\n";
+	char python[TOOL_PATH_MAX], address[512], text[600], *host;
+	const char *port, *scheme;
+
+	if (*where && *where != ':')
+		return usage_error("check", "'%s' is not :PORT", where);
+	if (access(file, R_OK)) {
+		tool_error("check",
+			   "cannot read '%s': %m; Dask's scheduler writes it "
+			   "when it is up",
+			   file);
+		return EXIT_AWAY;
+	}
+	if (!tool_ask_python(code, file, python, address, sizeof(address)))
+		return tool_error("check",
+				  "%s finds no address of a scheduler in '%s'",
+				  python, file);
+	snprintf(text, sizeof(text), "%s", address);
+	scheme = strstr(text, "://") ? text : "";
+	host = *scheme ? strstr(address, "://") + 3 : address;
+	if (split_host_port(host, &host, &port) || !*host)
+		return tool_error("check",
+				  "'%s' has an address that is none: '%s'",
+				  file, text);
+	if (!json && !strncmp(scheme, "tcp:", 4))
+		puts("the scheduler talks tcp://, which weft leaves alone: "
+		     "'weft run dask scheduler --protocol\nucxx' starts one that "
+		     "it carries");
+	snprintf(text, sizeof(text), strchr(host, ':') ? "[%s]%s" : "%s%s",
+		 host, where);
+	return check_host(text, json);
+}
+
+static int send_list(int fd, const struct check_device *list, int n)
+{
+	uint8_t text[CHECK_LIST_LEN];
+
+	check_pack_list(list, n, text);
+	return send_whole(fd, text, sizeof(text));
+}
+
+static int serve_device(int fd, const char *from,
+			const struct check_device *device)
+{
+	struct check c;
+	int err;
+
+	err = connect_device(&c, fd, device);
+	if (!err) {
+		printf("%s, over weft_%s on %s\n", from, c.ops->name,
+		       device->name);
+		fflush(stdout);
+		err = check_serve(&c);
+		if (err)
+			tool_error("check", "%s: %s", from, strerror(-err));
+	}
+	check_close(&c);
+	return err;
 }
 
 static void serve_one(int fd, const union weft_sockaddr *from)
 {
+	struct check_device list[CHECK_DEVICES_MAX];
 	char text[WEFT_SOCKADDR_STR];
-	struct weft_netif netif;
-	struct check c;
-	int err;
+	struct weft_netif route;
+	struct request request;
+	const int one = 1;
+	int n = -1, i;
 
 	weft_sockaddr_str(from, text, sizeof(text));
-	err = connect_device(&c, fd, &netif);
-	if (!err) {
-		printf("%s, over weft_%s on %s\n", text, c.ops->name,
-		       netif.name);
-		fflush(stdout);
-		err = check_serve(&c);
-		if (err)
-			tool_error("check", "%s: %s", text, strerror(-err));
+	set_patience(fd);
+	/* accept_guest() has raised it; what follows is shorter */
+	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
+	if (!read_whole(fd, &request, sizeof(request))) {
+		if (memcmp(request.magic, card_magic, sizeof(card_magic)))
+			tool_error("check",
+				   "%s is no 'weft check' of this "
+				   "release",
+				   text);
+		else if (!find_local_netif(fd, &route))
+			n = check_list(&route, list);
 	}
-	check_close(&c);
+	request.device[sizeof(request.device) - 1] = '\0';
+	if (n >= 0 && !*request.device)
+		send_list(fd, list, n);
+	for (i = 0; i < n && *request.device; i++)
+		if (!strcmp(list[i].name, request.device)) {
+			serve_device(fd, text, &list[i]);
+			break;
+		}
 	close(fd);
 }
 
@@ -364,7 +711,7 @@ static int open_listener(const char *host, const char *port)
 	return fd;
 }
 
-/* Accepted connections that have not sent their card, oldest first. */
+/* Accepted connections that have not sent their request, oldest first. */
 struct guests {
 	struct pollfd fds[1 + GUESTS]; /* behind the listener */
 	union weft_sockaddr from[1 + GUESTS];
@@ -387,7 +734,7 @@ static int remove_guest(struct guests *g, nfds_t i)
 /* 0, or -1 after an error message. */
 static int accept_guest(struct guests *g)
 {
-	const int whole = sizeof(struct card);
+	const int whole = sizeof(struct request);
 	struct sockaddr_storage ss;
 	socklen_t len = sizeof(ss);
 	const int fd = accept4(g->fds[0].fd, (struct sockaddr *)&ss, &len,
@@ -401,7 +748,7 @@ static int accept_guest(struct guests *g)
 	}
 	if (g->n == ARRAY_SIZE(g->fds))
 		close(remove_guest(g, 1));
-	/* readable with the whole card, or at the end of the stream */
+	/* readable with the whole request, or at the end of the stream */
 	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &whole, sizeof(whole));
 	g->fds[g->n] = (struct pollfd){ .fd = fd, .events = POLLIN };
 	convert_sockaddr(&ss, &g->from[g->n]);
@@ -467,22 +814,35 @@ int check_main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "listen", no_argument, NULL, 'l' },
+		{ "scheduler-file", required_argument, NULL, 's' },
+		{ "json", no_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
 	char any[] = "";
-	bool serve_guests = false;
+	const char *file = NULL;
+	bool listen = false, json = false;
+	char *where;
 	int c;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "lh", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":ls:jh", options, NULL)) != -1) {
 		switch (c) {
 		case 'l':
-			serve_guests = true;
+			listen = true;
+			break;
+		case 's':
+			file = optarg;
+			break;
+		case 'j':
+			json = true;
 			break;
 		case 'h':
 			fputs(help, stdout);
 			return 0;
+		case ':':
+			return usage_error("check", "%s needs a file",
+					   argv[optind - 1]);
 		default:
 			return usage_error("check", "unknown option '%s'",
 					   argv[optind - 1]);
@@ -490,9 +850,15 @@ int check_main(int argc, char **argv)
 	}
 	if (argc - optind > 1)
 		return usage_error("check", "more than one host");
-	if (serve_guests)
-		return run_listener(optind < argc ? argv[optind] : any);
+	where = optind < argc ? argv[optind] : any;
+	if (listen && (file || json))
+		return usage_error("check", "--listen goes without --%s",
+				   file ? "scheduler-file" : "json");
+	if (listen)
+		return run_listener(where);
+	if (file)
+		return check_scheduler(file, where, json);
 	if (optind == argc)
 		return usage_error("check", "no host given");
-	return check_host(argv[optind]);
+	return check_host(where, json);
 }

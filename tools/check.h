@@ -10,10 +10,12 @@
 
 #include "bootstrap/netif.h"
 #include "bootstrap/samehost.h"
+#include "bootstrap/verbs.h"
 #include "devices/device.h"
 
 #define CHECK_BUFFER	  (64u << 20)
 #define CHECK_PATIENCE_MS 10000 /* timeout for the other side */
+#define CHECK_WINDOW	  8	/* puts or gets in flight */
 #define CHECK_CARD_MS	  60000 /* the same while it initialises CUDA */
 
 /* A side's GPU, as sent to the other; bytes only, no padding. */
@@ -66,6 +68,12 @@ int check_open(struct check *c, const struct weft_dev_ops *ops,
 int check_connect(struct check *c, const struct weft_address *peer);
 void check_close(struct check *c);
 
+/* What was measured last, with the largest blocks. */
+struct check_rates {
+	double usec;	 /* a message of 8 bytes, one way */
+	double put, get; /* bytes/s */
+};
+
 /* The asking side.  All return 0, or -errno after an error message. */
 int check_latency(struct check *c, size_t size, double *usec);
 enum check_way { CHECK_PUT, CHECK_GET };
@@ -75,8 +83,12 @@ int check_bytes(struct check *c, enum check_way way, size_t size);
 int check_speed(struct check *c, enum check_way way, size_t size,
 		double *bandwidth);
 int check_bye(struct check *c);
-/* check_bytes() and check_speed() for each size; prints a line for each. */
-int check_blocks(struct check *c, const size_t *sizes, size_t n);
+/*
+ * check_bytes() and check_speed() for each size; prints a line for each. Leaves
+ * out blocks that would take too long.
+ */
+int check_blocks(struct check *c, const size_t *sizes, size_t n,
+		 struct check_rates *rates);
 
 /* The serving side: answer until MSG_BYE comes. */
 int check_serve(struct check *c);
@@ -84,6 +96,54 @@ int check_serve(struct check *c);
 /* Send the card and wait for the peer's. */
 int check_swap_cards(struct check *c, const struct check_card *own);
 int check_send_card(struct check *c, const struct check_card *own);
+
+/* check_devices.c */
+#define CHECK_DEVICES_MAX 32
+#define CHECK_NAME_LEN	  (WEFT_VERBS_NAME + 8)
+
+/* An interface (weft_tcp) or a port (weft_ib) that may be used. */
+struct check_device {
+	const struct weft_dev_ops *ops;
+	char name[CHECK_NAME_LEN];
+	uint64_t speed;		  /* bytes/s; 0: unknown */
+	bool route;		  /* the control connection's */
+	struct weft_netif netif;  /* of this side's interfaces */
+	struct weft_address addr; /* without port and key */
+};
+
+/*
+ * List this side's; @route is the interface of the control connection, whose
+ * family counts.  Returns how many, or -errno.
+ */
+int check_list(const struct weft_netif *route,
+	       struct check_device list[CHECK_DEVICES_MAX]);
+/* The list as bytes.  Returns how many, or -EPROTO. */
+#define CHECK_ENTRY_LEN 160
+#define CHECK_LIST_LEN	(1 + CHECK_DEVICES_MAX * CHECK_ENTRY_LEN)
+void check_pack_list(const struct check_device *list, int n,
+		     uint8_t text[CHECK_LIST_LEN]);
+int check_unpack_list(const uint8_t text[CHECK_LIST_LEN],
+		      struct check_device list[CHECK_DEVICES_MAX]);
+
+/* Two devices that reach each other, and what was measured between them. */
+struct check_pair {
+	const struct check_device *here, *there;
+	struct check_rates rates;
+	bool measured;
+	int err;
+};
+
+/*
+ * The pairs to measure, that of the control connection first; each device of
+ * this side at most once.  Returns how many.
+ */
+int check_match(const struct check_device *here, int n,
+		const struct check_device *there, int m,
+		struct check_pair pairs[CHECK_DEVICES_MAX]);
+/* Print what to change, as text or as strings of a JSON array. */
+void check_advise(const struct check_pair *pairs, int n,
+		  const struct check_device *here, int own,
+		  const struct check_device *there, int others, bool json);
 
 /* check_gpu.c */
 /* Both buffers, one behind the other; NULL after an error message. */

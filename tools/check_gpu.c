@@ -211,6 +211,7 @@ static int measure_gpu(struct check *n, const struct check_card *own,
 {
 	static const size_t blocks[] = { 64 << 10, 1 << 20, 16 << 20,
 					 CHECK_BUFFER };
+	struct check_rates rates;
 	int err;
 
 	printf("\n  GPU memory over weft_nvl, %s here, %s there%s\n",
@@ -218,7 +219,7 @@ static int measure_gpu(struct check *n, const struct check_card *own,
 	       memcmp(own->uuid, other->uuid, sizeof(own->uuid))
 		       ? ""
 		       : " (the same)");
-	err = check_blocks(n, blocks, ARRAY_SIZE(blocks));
+	err = check_blocks(n, blocks, ARRAY_SIZE(blocks), &rates);
 	if (!err)
 		printf("  put through a ring in %s, get through a ring in %s\n",
 		       get_ring_name(n, true), get_ring_name(n, false));

@@ -26,7 +26,6 @@ enum message {
 
 #define HERE_MAX  (8 + WEFT_RKEY_MAX)
 #define ORDER_LEN 16
-#define WINDOW	  8 /* puts or gets in flight */
 
 static uint64_t make_word(uint64_t i, uint64_t seed)
 {
@@ -446,22 +445,23 @@ int check_speed(struct check *c, enum check_way way, size_t size,
 		double *bandwidth)
 {
 	const uint64_t begin = weft_now_ns(), span = 100 * 1000000ull;
-	struct move moves[WINDOW];
+	struct move moves[CHECK_WINDOW];
 	uint64_t started = 0, finished = 0;
 	int err = 0;
 
 	/* as many as fit into the time, but at least one window */
-	while (!err && (weft_now_ns() - begin < span || started < WINDOW)) {
-		if (started - finished == WINDOW)
-			err = finish_move(c, &moves[finished++ % WINDOW]);
+	while (!err &&
+	       (weft_now_ns() - begin < span || started < CHECK_WINDOW)) {
+		if (started - finished == CHECK_WINDOW)
+			err = finish_move(c, &moves[finished++ % CHECK_WINDOW]);
 		if (!err) {
 			err = start_move(c, way, size,
-					 &moves[started % WINDOW]);
+					 &moves[started % CHECK_WINDOW]);
 			started += !err;
 		}
 	}
 	while (finished < started) {
-		const int e = finish_move(c, &moves[finished++ % WINDOW]);
+		const int e = finish_move(c, &moves[finished++ % CHECK_WINDOW]);
 
 		err = err ? err : e;
 	}

@@ -187,20 +187,18 @@ bool tool_probe_nccl(const char *name, char why[TOOL_WHY_MAX])
 	       !*why;
 }
 
-/*
- * The folder of the libucx package of this environment's Python.  Ask Python
- * itself: only it knows its search path.
- */
-static bool ask_python(const char *python, char *folder, size_t len)
+bool tool_ask_python(const char *code, const char *arg,
+		     char python[TOOL_PATH_MAX], char *out, size_t len)
 {
-	static const char code[] =
-		"import importlib.util as u\n"
-		"s = u.find_spec('libucx')\n"
-		"if s: print(list(s.submodule_search_locations)[0], end='')\n";
+	const char *venv = getenv("VIRTUAL_ENV");
 	ssize_t n;
 	int fds[2];
 	pid_t pid;
 
+	if (venv && *venv)
+		snprintf(python, TOOL_PATH_MAX, "%s/bin/python", venv);
+	else
+		snprintf(python, TOOL_PATH_MAX, "python3");
 	if (pipe(fds))
 		return false;
 	fflush(stdout);
@@ -210,7 +208,7 @@ static bool ask_python(const char *python, char *folder, size_t len)
 		unsetenv("LD_PRELOAD");
 		dup2(fds[1], STDOUT_FILENO);
 		if (freopen("/dev/null", "w", stderr))
-			execlp(python, python, "-c", code, (char *)NULL);
+			execlp(python, python, "-c", code, arg, (char *)NULL);
 		_exit(127);
 	}
 	close(fds[1]);
@@ -218,23 +216,23 @@ static bool ask_python(const char *python, char *folder, size_t len)
 		close(fds[0]);
 		return false;
 	}
-	n = read_child(pid, fds[0], folder, len - 1);
-	folder[n > 0 ? n : 0] = '\0';
+	n = read_child(pid, fds[0], out, len - 1);
+	out[n > 0 ? n : 0] = '\0';
 	return n > 0;
 }
 
+/* Ask Python itself: only it knows its search path. */
 static void find_python(struct tool_ucx *u)
 {
-	const char *venv = getenv("VIRTUAL_ENV");
+	static const char code[] =
+		"import importlib.util as u\n"
+		"s = u.find_spec('libucx')\n"
+		"if s: print(list(s.submodule_search_locations)[0], end='')\n";
 	char python[TOOL_PATH_MAX], folder[TOOL_PATH_MAX - 64],
 		lib[TOOL_PATH_MAX];
 
 	u->who = "Python";
-	if (venv && *venv)
-		snprintf(python, sizeof(python), "%s/bin/python", venv);
-	else
-		snprintf(python, sizeof(python), "python3");
-	if (!ask_python(python, folder, sizeof(folder))) {
+	if (!tool_ask_python(code, NULL, python, folder, sizeof(folder))) {
 		snprintf(u->why, sizeof(u->why),
 			 "no libucx package (pip's) in %.200s", python);
 		return;

@@ -13,6 +13,7 @@
 enum {
 	EXIT_FAILED = 1, /* the requested action failed */
 	EXIT_USAGE = 2,	 /* invalid command line */
+	EXIT_AWAY = 3,	 /* weft check: nobody is there (yet) */
 };
 
 /* @argv[0] is the subcommand's name.  Returns the exit code. */
@@ -46,6 +47,13 @@ struct tool_ucx {
 /* Does @name load weft's NCCL plugin? */
 #define TOOL_WHY_MAX 512
 bool tool_probe_nccl(const char *name, char why[TOOL_WHY_MAX]);
+
+/*
+ * What this environment's Python prints for @code with @arg, which may be NULL.
+ * False: nothing, or there is no Python.  @python is set in any case.
+ */
+bool tool_ask_python(const char *code, const char *arg,
+		     char python[TOOL_PATH_MAX], char *out, size_t len);
 
 #define TOOL_UCX_MAX 3
 size_t tool_find_ucx(struct tool_ucx out[TOOL_UCX_MAX]);

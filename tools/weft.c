@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The command: a table of subcommands. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,37 +32,6 @@ static void print_help(FILE *to)
 	      "version.\n"
 	      "Programs are started unchanged: weft run python script.py\n",
 	      to);
-}
-
-static int print_error(const char *command, const char *fmt, va_list ap)
-{
-	fprintf(stderr, "weft %s: ", command);
-	vfprintf(stderr, fmt, ap);
-	fputc('\n', stderr);
-	return EXIT_FAILED;
-}
-
-int tool_error(const char *command, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	print_error(command, fmt, ap);
-	va_end(ap);
-	return EXIT_FAILED;
-}
-
-int usage_error(const char *command, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (fmt) {
-		va_start(ap, fmt);
-		print_error(command, fmt, ap);
-		va_end(ap);
-	}
-	fprintf(stderr, "see 'weft %s --help'\n", command);
-	return EXIT_USAGE;
 }
 
 static int is_one_of(const char *word, const char *a, const char *b)

@@ -6,9 +6,6 @@
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 
 limit=3
-# Rooms that are above it: their largest cycle may only shrink. Lower the figure
-# here when it does, and take the room out once it is at the limit.
-larger="tools=6"
 
 objects() # ROOM: its object files, one build of each, none of a former source
 {
@@ -77,17 +74,9 @@ for room in util bootstrap devices devices/tcp devices/nvlink devices/ib \
 		continue
 	fi
 	read -r size cycle < <(largest "${files[@]}")
-	allowed=$limit
-	case " $larger " in
-	*" $room="*)
-		allowed=${larger#*"$room="}
-		allowed=${allowed%% *} ;;
-	esac
-	name="$room: no more than $allowed files call each other in a cycle"
-	if test "$size" -gt "$allowed"; then
+	name="$room: no more than $limit files call each other in a cycle"
+	if test "$size" -gt $limit; then
 		tap_not_ok "$name" "these $size do: $cycle"
-	elif test "$allowed" -gt "$limit" && test "$size" -lt "$allowed"; then
-		tap_not_ok "$name" "they are down to $size: say so in $0"
 	else
 		tap_ok "$name"
 	fi

@@ -5,7 +5,7 @@
 weft=$WEFT_BUILD/tools/weft
 for name in "${!WEFT_@}" "${!UCX_@}" NCCL_SOCKET_IFNAME UCXPY_IFNAME \
 	CUDA_VISIBLE_DEVICES; do
-	case $name in WEFT_SRC | WEFT_BUILD | WEFT_SANITIZED) ;; *) unset "$name" ;; esac
+	case $name in WEFT_SRC | WEFT_BUILD | WEFT_SANITIZED | WEFT_TEST_LONG) ;; *) unset "$name" ;; esac
 done
 tap_folder
 server=
@@ -45,11 +45,17 @@ says() # NAME CODE WORDS COMMAND...
 	fi
 }
 
+# weft's words of the last line that the other side says.
+who_asked()
+{
+	read -r -t 10 line <&9
+	echo "${line%%:*} ${line##*, }"
+}
+
 serve env
 says "all sizes arrive intact over loopback" 0 "Every byte of every size was compared" \
 	"$weft" check "127.0.0.1:$port"
-read -r -t 10 line <&9
-tap_equal "the listening side prints address, transport and interface" "${line%%:*} ${line##*, }" \
+tap_equal "the listening side prints address, transport and interface" "$(who_asked)" \
 	"127.0.0.1 over weft_tcp on lo"
 if test -e /proc/net/if_inet6 && grep -q ' lo$' /proc/net/if_inet6; then
 	says "a second check of the same listener, over IPv6" 0 "64 MiB" "$weft" check "[::1]:$port"
@@ -59,6 +65,28 @@ else
 fi
 says "an excluded interface is named" 1 "uses lo, which the list" \
 	env WEFT_NET_DEVICES=nosuch0 "$weft" check "127.0.0.1:$port"
+
+# Dask's own file, and what a probe reads.
+printf '{"type": "Scheduler", "address": "ucxx://127.0.0.1:8786"}' \
+	>"$tap_tmp/scheduler.json"
+json=$(timeout 60 "$weft" check --json --scheduler-file "$tap_tmp/scheduler.json" \
+	":$port" | python3 -c 'import json, sys
+seen = json.load(sys.stdin)
+device, = seen.pop("devices")
+for key in "message_us", "put_bytes_per_s", "get_bytes_per_s":
+    assert device.pop(key) > 0, key
+print(seen, device)')
+tap_equal "the scheduler of a file, and JSON" "$json" "{'host': '127.0.0.1', \
+'works': True, 'change': []} {'weft': 'tcp', 'here': 'lo', 'there': 'lo'}"
+says "a scheduler that is not there yet" 3 "Dask's scheduler writes it" \
+	"$weft" check -s "$tap_tmp/nosuch.json"
+printf '{"address": ":x"}' >"$tap_tmp/odd.json"
+says "an address that is none" 1 "has an address that is none: ':x'" \
+	"$weft" check -s "$tap_tmp/odd.json"
+says "a file that is no JSON" 1 "finds no address of a scheduler" \
+	"$weft" check -s "$weft"
+says "a scheduler that talks Dask's own tcp" 0 "which weft leaves alone" \
+	"$weft" check -s <(sed s/ucxx/tcp/ "$tap_tmp/scheduler.json") ":$port"
 
 printf '%s' 0123456789abcdef0123456789abcdef >"$tap_tmp/secret"
 printf '%s' 0123456789abcdef0123456789abcdeX >"$tap_tmp/other"
@@ -84,9 +112,9 @@ says "no secret on the asking side is refused" 1 "$betrayed" "$weft" check "127.
 
 last=$port
 stop
-says "no listener: the error suggests to start it" 1 "is 'weft check --listen' running there" \
+says "no listener: the error suggests to start it" 3 "is 'weft check --listen' running there" \
 	"$weft" check "127.0.0.1:$last"
-says "an unknown host name is an error" 1 "cannot resolve 'no.such.host.invalid'" \
+says "an unknown host name is an error" 3 "cannot resolve 'no.such.host.invalid'" \
 	"$weft" check no.such.host.invalid
 says "a missing host is a usage error" 2 "no host given" "$weft" check
 says "host:port without a number is a usage error" 2 "is not HOST or HOST:PORT" "$weft" check host:port
@@ -146,6 +174,42 @@ if ip netns add "weft-cli-$$" 2>/dev/null &&
 	serve ip netns exec "$ns"
 	says "two network namespaces, ten ports: over the veth" 0 "over weft_tcp on wc$$a" \
 		env WEFT_PORT_RANGE=45000-45010 "$weft" check "10.213.7.2:$port"
+	# a second cable, and a bridge of containers' that every host has
+	ip link add "wd$$a" type veth peer name wdb netns "$ns" &&
+		ip addr add 10.213.9.1/24 dev "wd$$a" &&
+		ip link set "wd$$a" up &&
+		ip -n "$ns" addr add 10.213.9.2/24 dev wdb &&
+		ip -n "$ns" link set wdb up &&
+		ip -n "$ns" link add docker0 type bridge &&
+		ip -n "$ns" addr add 10.213.10.1/24 dev docker0 &&
+		ip -n "$ns" link set docker0 up
+	devices()
+	{
+		python3 -c 'import json, sys
+seen = json.load(sys.stdin)
+print(seen["works"], *(x["here"] + "=" + x["there"] for x in seen["devices"]))'
+	}
+	until test "$(cat "/sys/class/net/wd$$a/operstate")" = up &&
+		ip -n "$ns" link show wdb | grep -q 'state UP'; do
+		sleep 0.1
+	done
+	only="WEFT_NET_DEVICES=wc$$a,wd$$a"
+	tap_equal "all that two hosts share" \
+		"$(env "$only" timeout 60 "$weft" check --json "10.213.7.2:$port" | devices)" \
+		"True wc$$a=wcb wd$$a=wdb"
+	# on a very busy host the time may be up
+	tap_equal "it is said of each how fast" \
+		"$(env "$only" timeout 60 "$weft" check "10.213.7.2:$port" |
+			grep -cE "^  weft_tcp wd$$a - wdb +([0-9.]+ us |not measured)")" 1
+	if test -n "$WEFT_TEST_LONG"; then
+		# SYNs arrive, and no answer comes back
+		ip -n "$ns" route del 10.213.9.0/24
+		says "a device that addresses and routes promise in vain" 1 \
+			"wd$$a does not work.*WEFT_NET_DEVICES=^wd$$a" \
+			env "$only" "$weft" check "10.213.7.2:$port"
+	fi
+	ip -n "$ns" link del wdb
+	ip -n "$ns" link del docker0
 	serve ip netns exec "$ns" env "${gpu[@]}"
 	says "two pods with a shared folder use GPU rings" 0 \
 		"put through a ring in GPU memory, get through a ring in GPU memory" \
