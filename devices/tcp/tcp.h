@@ -153,6 +153,7 @@ struct tcp_conn {
 	/* receiving: bytes not yet delivered */
 	uint8_t *rx;
 	size_t rx_off, rx_len, rx_cap;
+	bool rx_lent;	 /* rx is one of the iface's */
 	bool rx_limited; /* more messages came than may be told */
 	struct weft_list deferred_messages; /* wait for their puts (tcp_rx.c) */
 	size_t deferred_bytes;
@@ -199,7 +200,8 @@ struct tcp_iface {
 	struct weft_list attend; /* conns: see tcp_conn_attend() */
 	bool closing;		 /* nothing is delivered any more */
 	uint8_t *rxbuf, *txbuf;
-	int pipe[2]; /* to place bytes without a signal; -1 */
+	uint8_t *rxnext; /* in rxbuf's place when that is lent; NULL: it is */
+	int pipe[2];	 /* to place bytes without a signal; -1 */
 	uint64_t next_get;
 	struct tcp_engine *engines;
 	unsigned int nengines;

@@ -130,6 +130,7 @@ static void free_iface(struct tcp_iface *iface)
 	pthread_mutex_destroy(&iface->events.lock);
 	weft_secret_free(iface->addr, sizeof(*iface->addr));
 	free(iface->rxbuf);
+	free(iface->rxnext);
 	free(iface->txbuf);
 	free(iface);
 }
@@ -172,10 +173,11 @@ static int open_iface(const struct weft_iface_params *params,
 	}
 	err = -ENOMEM;
 	iface->rxbuf = malloc(TCP_RX_BUF);
+	iface->rxnext = malloc(TCP_RX_BUF);
 	iface->txbuf = malloc(TCP_MAX_MESSAGE);
 	iface->stats = weft_stats_open("tcp", netdev);
 	iface->addr = weft_secret_alloc(sizeof(*iface->addr));
-	if (!iface->rxbuf || !iface->txbuf || !iface->addr)
+	if (!iface->rxbuf || !iface->rxnext || !iface->txbuf || !iface->addr)
 		goto free_all;
 	err = weft_random(iface->addr->key, WEFT_KEY_LEN);
 	if (err)

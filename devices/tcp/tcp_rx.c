@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Frames coming in on the message stream.  All connections of an iface read
- * into one shared buffer; only the beginning of a frame that has not arrived
- * whole, or frames behind a message that waits for its puts, are kept per
- * connection.  Nothing is believed before its bounds are checked.
+ * into one shared buffer.  Where a frame has not arrived whole, its connection
+ * borrows that buffer until it has, and the others read into a second one;
+ * while one is lent, the beginning of a frame is copied.  Nothing is believed
+ * before its bounds are checked.
  */
 #include "devices/tcp/tcp_msg.h"
 #include "devices/tcp/tcp_bulk.h"
@@ -120,6 +121,17 @@ bool tcp_conn_has_pending(const struct tcp_conn *conn)
 					->fence));
 }
 
+static void free_rx(struct tcp_conn *conn)
+{
+	if (conn->rx_lent)
+		conn->iface->rxnext = conn->rx;
+	else
+		free(conn->rx);
+	conn->rx = NULL;
+	conn->rx_lent = false;
+	conn->rx_off = conn->rx_len = conn->rx_cap = 0;
+}
+
 void tcp_conn_drop_received(struct tcp_conn *conn)
 {
 	struct deferred_message *m, *tm;
@@ -128,9 +140,7 @@ void tcp_conn_drop_received(struct tcp_conn *conn)
 		weft_list_del(&m->link);
 		free(m);
 	}
-	free(conn->rx);
-	conn->rx = NULL;
-	conn->rx_off = conn->rx_len = conn->rx_cap = 0;
+	free_rx(conn);
 }
 
 static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
@@ -224,16 +234,18 @@ static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
 static int make_room(struct tcp_conn *conn)
 {
 	size_t need = TCP_FRAME_LEN;
-	uint8_t *p;
+	uint8_t *p = conn->rx + conn->rx_off;
 
 	if (holds_frame(conn))
 		return 0;
-	memmove(conn->rx, conn->rx + conn->rx_off, conn->rx_len);
-	conn->rx_off = 0;
 	if (conn->rx_len >= TCP_FRAME_LEN)
-		need += weft_get_le32(conn->rx + 4);
+		need += weft_get_le32(p + 4);
 	if (need > TCP_FRAME_LEN + TCP_MAX_FRAME)
 		return -EPROTO;
+	if (conn->rx_off + need <= conn->rx_cap)
+		return 0;
+	memmove(conn->rx, p, conn->rx_len);
+	conn->rx_off = 0;
 	if (need <= conn->rx_cap)
 		return 0;
 	p = realloc(conn->rx, need);
@@ -244,17 +256,28 @@ static int make_room(struct tcp_conn *conn)
 	return 0;
 }
 
+/* Keeps [p, p+n), which is in iface->rxbuf. */
 static int save_rx(struct tcp_conn *conn, const uint8_t *p, size_t n)
 {
+	struct tcp_iface *iface = conn->iface;
 	size_t cap = weft_max(n, TCP_FRAME_LEN);
 
-	conn->rx = malloc(cap);
-	if (!conn->rx)
-		return -ENOMEM;
-	memcpy(conn->rx, p, n);
-	conn->rx_off = 0;
+	if (iface->rxnext) {
+		conn->rx = iface->rxbuf;
+		conn->rx_lent = true;
+		conn->rx_off = p - iface->rxbuf;
+		conn->rx_cap = TCP_RX_BUF;
+		iface->rxbuf = iface->rxnext;
+		iface->rxnext = NULL;
+	} else {
+		conn->rx = malloc(cap);
+		if (!conn->rx)
+			return -ENOMEM;
+		memcpy(conn->rx, p, n);
+		conn->rx_off = 0;
+		conn->rx_cap = cap;
+	}
 	conn->rx_len = n;
-	conn->rx_cap = cap;
 	return make_room(conn);
 }
 
@@ -268,9 +291,7 @@ static int deliver_saved(struct tcp_conn *conn, unsigned int *frames)
 	conn->rx_off += used;
 	conn->rx_len -= used;
 	if (!conn->rx_len) {
-		free(conn->rx);
-		conn->rx = NULL;
-		conn->rx_off = conn->rx_cap = 0;
+		free_rx(conn);
 		return 0;
 	}
 	return make_room(conn);
@@ -306,8 +327,8 @@ static int receive_once(struct tcp_conn *conn, unsigned int *frames)
 		return conn->close_seen ? -ESHUTDOWN : 1;
 	}
 	if (conn->rx_len) {
-		buf = conn->rx + conn->rx_len;
-		room = conn->rx_cap - conn->rx_len;
+		buf = conn->rx + conn->rx_off + conn->rx_len;
+		room = conn->rx_cap - conn->rx_off - conn->rx_len;
 	}
 	do
 		n = recv(conn->fd, buf, room, MSG_DONTWAIT);
