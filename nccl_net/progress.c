@@ -14,7 +14,6 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,6 +23,7 @@
 #include "nccl_net/ports.h"
 #include "nccl_net/progress.h"
 #include "util/log.h"
+#include "util/thread.h"
 
 /* Calls of progress() between looks at a port without peers. */
 #define SKIPS	 256u
@@ -108,16 +108,10 @@ void weft_net_yield(struct weft_net *net, unsigned int us)
 }
 
 static int start_thread(struct weft_net *net, struct weft_net_thread *t,
-			void *(*run)(void *net))
+			const char *name, void *(*run)(void *net))
 {
-	sigset_t all, old;
-	int err;
+	int err = weft_thread_start(&t->id, name, run, net);
 
-	/* The program's signals are not for weft's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&t->id, NULL, run, net);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	t->on = !err;
 	return err;
 }
@@ -163,7 +157,6 @@ static void *run_event_thread(void *arg)
 	uint64_t seen = 0, drained;
 	int timeout;
 
-	pthread_setname_np(pthread_self(), "weft-events");
 	pthread_mutex_lock(&net->lock);
 	fd[0] = (struct pollfd){ net->event_thread_fd, POLLIN, 0 };
 	while (is_thread_wanted(&net->event_thread)) {
@@ -204,7 +197,8 @@ int weft_net_events_start(struct weft_net *net)
 	net->event_thread_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (net->event_thread_fd < 0)
 		return weft_fail(errno, "cannot make an eventfd");
-	err = start_thread(net, &net->event_thread, run_event_thread);
+	err = start_thread(net, &net->event_thread, "weft-events",
+			   run_event_thread);
 	if (!err)
 		return 0;
 	close(net->event_thread_fd);
@@ -244,7 +238,6 @@ static void *run_flusher_thread(void *arg)
 {
 	struct weft_net *net = arg;
 
-	pthread_setname_np(pthread_self(), "weft-flusher");
 	pthread_mutex_lock(&net->lock);
 	while (is_thread_wanted(&net->flusher_thread)) {
 		if (has_unsent(net)) {
@@ -261,12 +254,13 @@ static void *run_flusher_thread(void *arg)
 
 static void start_flusher_thread(struct weft_net *net)
 {
-	int err = start_thread(net, &net->flusher_thread, run_flusher_thread);
+	int err = start_thread(net, &net->flusher_thread, "weft-flusher",
+			       run_flusher_thread);
 
 	if (err)
 		weft_warn_once("cannot start a thread (%s): a rank may wait "
 			       "for data until NCCL calls again",
-			       err == EAGAIN ? "too many" : "no memory");
+			       err == -EAGAIN ? "too many" : "no memory");
 }
 
 void weft_net_flusher_start(struct weft_net_peer *peer)

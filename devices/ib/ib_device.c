@@ -10,13 +10,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "util/log.h"
+#include "util/thread.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ib_device *devices[IB_MAX_DEVICES];
@@ -85,7 +85,6 @@ static void *event_thread(void *arg)
 	struct ibv_async_event ev;
 	bool told = false;
 
-	pthread_setname_np(pthread_self(), "weft-ib-event");
 	for (;;) {
 		if (poll(fds, 2, -1) < 0 && errno != EINTR)
 			break;
@@ -109,18 +108,14 @@ static void *event_thread(void *arg)
 static int start_thread(struct ib_device *dev)
 {
 	int flags = fcntl(dev->ctx->async_fd, F_GETFL), err;
-	sigset_t all, old;
 
 	dev->stop_fd = eventfd(0, EFD_CLOEXEC);
 	if (dev->stop_fd < 0 || flags < 0 ||
 	    fcntl(dev->ctx->async_fd, F_SETFL, flags | O_NONBLOCK))
 		return weft_fail(errno, "cannot watch the events of '%s'",
 				 dev->name);
-	/* signals are the program's */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&dev->thread, NULL, event_thread, dev);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	err = weft_thread_start(&dev->thread, "weft-ib-event", event_thread,
+				dev);
 	if (err)
 		return weft_fail(err,
 				 "cannot start a thread for the events of '%s'",

@@ -9,13 +9,12 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "devices/nvlink/nvl_map.h"
 #include "util/log.h"
+#include "util/thread.h"
 
 struct unmap {
 	struct weft_list link;
@@ -50,7 +49,6 @@ static void *run_unmapper(void *arg)
 {
 	struct nvl_unmapper *un = arg;
 
-	prctl(PR_SET_NAME, "weft unmap");
 	pthread_mutex_lock(&un->lock);
 	while (!un->stop) {
 		unmap_all(un);
@@ -63,19 +61,14 @@ static void *run_unmapper(void *arg)
 
 static void start_unmapper(struct nvl_unmapper *un)
 {
-	sigset_t all, old;
-	int err;
+	int err =
+		weft_thread_start(&un->thread, "weft-unmap", run_unmapper, un);
 
-	/* the program's signals are not ours to take */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&un->thread, NULL, run_unmapper, un);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	un->on = !err;
 	if (err)
 		weft_info("no thread to unmap memory of peers (%s): it stays "
 			  "until there is one or the interface closes",
-			  strerror(err));
+			  strerror(-err));
 }
 
 void nvl_map_close(struct nvl_iface *iface, struct nvl_mapping *m)

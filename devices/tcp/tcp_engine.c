@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -21,6 +20,7 @@
 #include "bootstrap/host.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/thread.h"
 
 #define MANY_CPUS 8u  /* from here on engines have their own threads */
 #define SLEEPER	  64u /* calls of arm(): UCP makes a few even for who spins */
@@ -135,7 +135,6 @@ static void *engine_thread(void *arg)
 	unsigned int n;
 	bool more;
 
-	pthread_setname_np(pthread_self(), "weft-tcp");
 	if (eng == eng->iface->engines)
 		grow_fd_table(eng);
 	while (!atomic_load(&eng->stop)) {
@@ -295,20 +294,15 @@ void tcp_engines_close(struct tcp_iface *iface)
 	iface->nengines = 0;
 }
 
-/* All signals stay with the program's own threads. */
 static void start_thread(struct tcp_engine *eng)
 {
-	sigset_t all, old;
-	int err;
+	int err =
+		weft_thread_start(&eng->thread, "weft-tcp", engine_thread, eng);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&eng->thread, NULL, engine_thread, eng);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (err) {
 		weft_warn_once(
 			"cannot start a thread for bulk transfers: %s; they move only inside progress()",
-			strerror(err));
+			strerror(-err));
 		return;
 	}
 	eng->has_thread = true;

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Threads of weft's own, in somebody else's program. */
+#ifndef WEFT_UTIL_THREAD_H
+#define WEFT_UTIL_THREAD_H
+
+#include <pthread.h>
+
+/*
+ * Starts @run(@arg) as *@thread, to be joined.  It is called @name (at most 15
+ * bytes, pthread_setname_np(3)) and takes no signal: those are the program's.
+ * 0 or -errno, of which nothing is logged.
+ */
+int weft_thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
+		      void *arg);
+
+#endif
