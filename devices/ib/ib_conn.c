@@ -12,13 +12,12 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "devices/conn_state.h"
 #include "util/clock.h"
 #include "util/log.h"
 
-static const struct {
-	const char *name;
-	unsigned int next;
-} states[] = {
+/* The moves that are legal. */
+static const struct weft_conn_state states[] = {
 	[IB_CONN_MEETING] = { "meeting",
 			      BIT(IB_CONN_OPEN) | BIT(IB_CONN_DEAD) },
 	[IB_CONN_OPEN] = { "open", BIT(IB_CONN_DEAD) },
@@ -27,12 +26,9 @@ static const struct {
 
 static void move_to(struct ib_conn *conn, enum ib_conn_state to)
 {
-	if (!(states[conn->state].next & BIT(to)))
-		weft_error("connection %u: %s cannot become %s", conn->id,
-			   states[conn->state].name, states[to].name);
-	weft_debug("connection %u: %s -> %s", conn->id,
-		   states[conn->state].name, states[to].name);
-	conn->state = to;
+	if (weft_conn_may_move(states, conn->state, to, conn->peer->id,
+			       conn->sn))
+		conn->state = to;
 }
 
 #define BUFFERS_LEN ((IB_RX_SLOTS + IB_TX_SLOTS) * (size_t)IB_SLOT)
