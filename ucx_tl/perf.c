@@ -37,17 +37,20 @@ void weft_uct_iface_scores(const struct weft_uct_iface *iface,
 /*
  * Costs of an operation besides the wire, measured over loopback.  A message is
  * copied again at the receiver, so that rendezvous pays off from 100 to 200 KiB
- * on.  The order is short, bcopy, zcopy, other things being equal.  tls.c has
+ * on.  The order is short, zcopy, bcopy, other things being equal.  tls.c has
  * the figures per transport.
  */
 #define ZCOPY_OVERHEAD 0.4e-6 /* s */
 #define BCOPY_OVERHEAD 0.2e-6
 /*
  * If zcopy is offered, bcopy sends a long message in pieces of a segment
- * (iface.c).  UCP expects the pieces to overlap; with weft each costs both ends
- * this much more, often on the same cores.
+ * (iface.c), each a frame and a system call at both ends: 64 KiB take 40 to
+ * 55 us, by zcopy 12 to 22.  For "fast completion" (MPI_Send) UCP takes a piece
+ * for the copy alone, but zcopy for the whole time on the wire, of which it
+ * gives each process of a host a part.  In fact zcopy completes when the
+ * socket has taken the bytes.  So let a piece cost more than that time.
  */
-#define PIECE_OVERHEAD 2.5e-6
+#define PIECE_OVERHEAD 20e-6
 
 struct cost {
 	double copy;	 /* s per byte */
@@ -64,10 +67,9 @@ static struct cost get_cost(const struct weft_uct_tl *tl, uint32_t operation)
 	case WEFT_EP_OP_AM_ZCOPY:
 		return (struct cost){ 1 / tl->message_copy, ZCOPY_OVERHEAD };
 	case WEFT_EP_OP_AM_BCOPY:
-		return (struct cost){ 1 / tl->message_copy +
-					      tl->am_zcopy * PIECE_OVERHEAD /
-						      WEFT_UCT_SEG_SIZE,
-				      BCOPY_OVERHEAD };
+		return (struct cost){ 1 / tl->message_copy,
+				      tl->am_zcopy ? PIECE_OVERHEAD
+						   : BCOPY_OVERHEAD };
 	default:
 		return (struct cost){ 1 / tl->message_copy, 0 };
 	}
