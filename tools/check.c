@@ -852,7 +852,7 @@ int check_main(int argc, char **argv)
 		return usage_error("check", "more than one host");
 	where = optind < argc ? argv[optind] : any;
 	if (listen && (file || json))
-		return usage_error("check", "--listen goes without --%s",
+		return usage_error("check", "--listen takes no --%s",
 				   file ? "scheduler-file" : "json");
 	if (listen)
 		return run_listener(where);

@@ -12,8 +12,8 @@ may_include() # ROOM: the rooms it may look into
 	devices)		echo "util bootstrap devices" ;;
 	devices/*)		echo "util bootstrap devices $1" ;;
 	ucx_tl | nccl_net)	echo "util bootstrap devices $1" ;;
-	tools | bench)		echo "util bootstrap devices ucx_tl nccl_net $1" ;;
-	tests)			echo "any" ;;
+	tools)			echo "util bootstrap devices ucx_tl nccl_net $1" ;;
+	tests | bench)		echo "any" ;;
 	esac
 }
 

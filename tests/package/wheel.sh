@@ -62,7 +62,7 @@ tap_equal "man finds the pages beside PATH's folder" \
 	"$(ls "$WEFT_SRC"/man/*.[17].md | grep -vc '\.end\.')"
 tap_equal "NCCL can load the plugin" \
 	"$(NCCL_NET_PLUGIN=$folder/lib/libnccl-net-weft.so \
-		"$env/bin/weft" info nccl | grep -c 'NCCL takes weft')" 1
+		"$env/bin/weft" info nccl | grep -c 'NCCL uses weft')" 1
 tap_equal "import weft maps and sets nothing where UCX is not loaded" \
 	"$("$env/bin/python" -c '
 import os
