@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 from lib import counters
 from lib.cluster import Process, weft_command
@@ -119,6 +120,13 @@ def second_wire(net):
         ip("-n", host.name, "address", "add", f"10.78.0.{number}/24",
            "dev", "eth1")
         ip("-n", host.name, "link", "set", "eth1", "up")
+    # an interface that is not up yet is no rail
+    end = time.monotonic() + 10
+    for host in net.hosts:
+        while '"UP"' not in ip("-n", host.name, "-j", "link", "show", "eth1") \
+                .split("operstate")[1][:10]:
+            check(time.monotonic() < end, "eth1 does not come up")
+            time.sleep(0.01)
 
 
 def times(pair):

@@ -84,23 +84,21 @@ Test(perf, each_operation_has_its_cost)
 {
 	static const struct {
 		const char *tl;
-		double copy, piece, put, get;
+		double copy, bcopy, put, get;
 	} wanted[] = {
-		{ "weft_tcp", 10e9, 2.5e-6 / 8192, 0, 12e-6 },
-		{ "weft_nvl", 1e9, 0, 10e-6, 14e-6 },
-		{ "weft_ib", 10e9, 0, 0, 0 },
+		{ "weft_tcp", 2.5e9, 20e-6, 0, 32e-6 },
+		{ "weft_nvl", 1e9, 0.2e-6, 10e-6, 14e-6 },
+		{ "weft_ib", 10e9, 0.2e-6, 0, 0 },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
 		const double copied = with_copy(wanted[i].copy);
-		const double pieces =
-			with_copy(1 / (1 / wanted[i].copy + wanted[i].piece));
 		const struct {
 			enum weft_uct_ep_op op;
 			double pre, bandwidth;
 		} ops[] = {
 			{ WEFT_EP_OP_AM_SHORT, 0, copied },
-			{ WEFT_EP_OP_AM_BCOPY, 0.2e-6, pieces },
+			{ WEFT_EP_OP_AM_BCOPY, wanted[i].bcopy, copied },
 			{ WEFT_EP_OP_AM_ZCOPY, 0.4e-6, copied },
 			{ WEFT_EP_OP_PUT_ZCOPY, wanted[i].put, BANDWIDTH },
 			{ WEFT_EP_OP_GET_ZCOPY, wanted[i].get, BANDWIDTH },
@@ -163,7 +161,7 @@ Test(perf, path_bandwidth_includes_copies)
 			cr_expect(!memcmp(before, &asked, sizeof(asked)),
 				  "1.%u has none", m);
 		else
-			cr_expect(near(path->shared, with_copy(10e9)),
+			cr_expect(near(path->shared, with_copy(2.5e9)),
 				  "1.%u: %g", m, path->shared);
 	}
 }
