@@ -87,7 +87,7 @@ static bool is_on_plugin_path(void)
 	if (given && *given)
 		printf("libuct_weft.so is not in '%s'\n%19s", given, "");
 	if (tool_find("ucx/libuct_weft.so", own))
-		printf("%.*s, an alternative with UCX 1.%u\n",
+		printf("%.*s, an alternative from UCX 1.%u on\n",
 		       (int)(get_basename(own) - own - 1), own, PLUGINS_FROM);
 	else
 		puts("libuct_weft.so was not found: reinstall weft");
