@@ -154,6 +154,23 @@ int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 	return w.status;
 }
 
+void put_halves(struct side *s, struct target *t, uint8_t *src, size_t len,
+		struct wait_op w[2])
+{
+	struct weft_iov iov;
+	unsigned int i;
+
+	check_int(mprotect(src + len, len, PROT_NONE), 0);
+	for (i = 0; i < 2; i++) {
+		wait_op_init(&w[i]);
+		iov = (struct weft_iov){ src + i * len, len, NULL };
+		check_int(s->ops->put(s->ep, &iov, 1,
+				      (uintptr_t)t->buf + i * len, &t->key,
+				      NULL, &w[i].op),
+			  -EINPROGRESS);
+	}
+}
+
 int get_wait(struct side *s, struct side *other, void *dst, size_t len,
 	     uint64_t addr, const void *key)
 {

@@ -87,6 +87,12 @@ void target_poison(struct target *t);
 void target_check_guards(const struct target *t);
 void target_check_poison(const struct target *t, size_t from, size_t to);
 void target_close(struct target *t);
+/*
+ * Puts both halves of [src, src + 2 * len), pages of their own, to the same
+ * places of @t.  The second half cannot be read any more.
+ */
+void put_halves(struct side *s, struct target *t, uint8_t *src, size_t len,
+		struct wait_op w[2]);
 
 /* A plain TCP connection to where @s listens. */
 int raw_connect(const struct side *s);

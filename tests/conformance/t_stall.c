@@ -338,9 +338,7 @@ static void source_gone(void)
 	size_t len = 1 << 20;
 	struct target t;
 	struct wait_op w[2];
-	struct weft_iov iov[2];
 	struct side a, b;
-	unsigned int i;
 	uint8_t *src;
 
 	only_tcp();
@@ -356,15 +354,7 @@ static void source_gone(void)
 	check_int(put_wait(&a, &b, src, len, (uintptr_t)t.buf, &t.key, NULL),
 		  0);
 	target_poison(&t);
-	check_int(mprotect(src + len, len, PROT_NONE), 0);
-	for (i = 0; i < 2; i++) {
-		wait_op_init(&w[i]);
-		iov[i] = (struct weft_iov){ src + i * len, len, NULL };
-		check_int(a.ops->put(a.ep, &iov[i], 1,
-				     (uintptr_t)t.buf + i * len, &t.key, NULL,
-				     &w[i].op),
-			  -EINPROGRESS);
-	}
+	put_halves(&a, &t, src, len, w);
 	wait_for(&a, &b, w[0].done && w[1].done);
 	check_int(w[0].status, 0);
 	check_int(w[1].status, -EACCES);

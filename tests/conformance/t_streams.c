@@ -488,11 +488,9 @@ static void caller_sleeps(void)
 static void none_for_rest(void)
 {
 	const size_t len = 128 << 10; /* that a socket holds */
-	struct weft_iov iov[2];
 	struct wait_op w[2];
 	struct side a, b;
 	struct target t;
-	unsigned int i;
 	uint8_t *src;
 
 	setenv("WEFT_TCP_STREAMS", "1", 1);
@@ -507,15 +505,7 @@ static void none_for_rest(void)
 		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	check(src != MAP_FAILED, "no memory");
 	pattern_fill(src, len, 2);
-	check_int(mprotect(src + len, len, PROT_NONE), 0);
-	for (i = 0; i < 2; i++) {
-		wait_op_init(&w[i]);
-		iov[i] = (struct weft_iov){ src + i * len, len, NULL };
-		check_int(a.ops->put(a.ep, &iov[i], 1,
-				     (uintptr_t)t.buf + i * len, &t.key, NULL,
-				     &w[i].op),
-			  -EINPROGRESS);
-	}
+	put_halves(&a, &t, src, len, w);
 	/* before the other side has read any of it */
 	wait_for(&a, NULL, w[1].done);
 	wait_for(&a, &b, w[0].done);

@@ -239,7 +239,6 @@ static int hidden_run(int rank)
 	struct buf src, dst;
 
 	me = rank;
-	setenv("WEFT_TEST_CUDA_NODES", rank ? "1" : "0", 1);
 	gpu_open(true);
 	device_open();
 	buf_open(&src, GPUMEM_MALLOC, weft_min(largest, 256 * MIB));

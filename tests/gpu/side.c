@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -175,6 +176,8 @@ void gpu_open(bool hidden)
 	char name[120];
 
 	pods_step("open the GPU");
+	if (hidden)
+		setenv("WEFT_TEST_CUDA_NODES", pods_rank() ? "1" : "0", 1);
 	if (weft_cuda_init())
 		pods_fail("no CUDA driver");
 	gpumem_open(hidden ? 0 : pods_rank() % gpus());

@@ -28,7 +28,10 @@ extern struct side side;
 /* Of the last notifications, by their number. */
 extern uint64_t tags[TAGS];
 
-/* The GPU of this rank, or, where it sees one alone, the first. */
+/*
+ * The GPU of this rank; @hidden: the only one that it sees, which the fake
+ * driver is told here.
+ */
 void gpu_open(bool hidden);
 void device_open(void);
 void device_close(void);
