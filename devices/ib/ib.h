@@ -33,9 +33,7 @@
 #include "bootstrap/settings.h"
 #include "bootstrap/stats.h"
 #include "bootstrap/verbs.h"
-#include "devices/device.h"
-#include "devices/ep_sn.h"
-#include "devices/flush.h"
+#include "devices/ep.h"
 #include "devices/ib/ib_proto.h"
 #include "util/list.h"
 #include "util/verbs.h"
@@ -50,7 +48,6 @@
 #define IB_TX_SLOTS	(IB_USER_SLOTS + 4)
 #define IB_INLINE	64 /* bytes that go inside a request */
 #define IB_CONN_BUCKETS 256
-#define IB_TICK_MS	250
 #define IB_POLL_EVERY	16 /* progress calls between looks at epoll */
 
 struct ib_conn;
@@ -75,7 +72,7 @@ struct ib_device {
 struct ib_alarm {
 	struct weft_list link; /* device->alarms */
 	unsigned int port;
-	int wake_fd;		/* rung for all of it */
+	int wake_fd;		/* the interface's, written for all of it */
 	_Atomic int port_event; /* the last of its port, + 1 */
 	_Atomic bool fatal;	/* the device has failed */
 	_Atomic bool cq_failed; /* some completion queue of it has */
@@ -224,28 +221,21 @@ void ib_xfer_check_cqs(struct ib_iface *iface);
 
 /* ---- ib_conn.c: connections ---------------------------------------------- */
 
-enum ib_conn_state {
-	IB_CONN_MEETING, /* our queue pair waits for the peer's */
-	IB_CONN_OPEN,	 /* it sends; peer_ready: so may we */
-	IB_CONN_DEAD,	 /* in iface->dead */
-};
-
+/*
+ * JOINING: our queue pair waits for the peer's; OPEN: it sends, and so may we
+ * once peer_ready is set; CLOSED: it is in iface->dead.
+ */
 struct ib_conn {
-	struct weft_list link;	    /* peer->conns, iface->dead */
-	struct weft_list id_link;   /* iface->by_id */
-	struct weft_list work_link; /* iface->work: look at it */
+	struct weft_conn base;
+	struct weft_list link;	  /* peer->conns, iface->dead */
+	struct weft_list id_link; /* iface->by_id */
 	struct ib_iface *iface;
 	struct ib_peer *peer;
-	struct ib_ep *ep;
-	uint32_t id, sn;
-	enum ib_conn_state state;
-	int broken;		   /* to be failed by progress(): -errno */
+	uint32_t id;
 	enum ibv_wc_status status; /* of the request that broke it, or 0 */
-	bool had_ep, bye_sent, bye_seen;
 	bool info_due, peer_ready;
 	bool got_info; /* peer_info is there */
 	struct ib_conn_info peer_info;
-	uint64_t deadline_ms; /* MEETING */
 	/* the queue pair */
 	struct ibv_qp *qp;
 	struct ib_cq *cq;
@@ -265,7 +255,6 @@ struct ib_conn {
 	unsigned int ring_head, tx_out;
 	struct weft_list queue, posted;	       /* struct ib_op */
 	unsigned int nqueued, nops, nfinished; /* the last: not told yet */
-	bool was_full;			       /* on_ready() is owed */
 	/* watchdog */
 	bool moved;		/* completed since the last tick */
 	unsigned int silent_ms; /* since the last completion */
@@ -287,8 +276,6 @@ struct ib_peer {
 	struct weft_list conns;
 };
 
-/* Looks at it in progress(). */
-static inline void ib_conn_wake(struct ib_conn *conn);
 /* Never calls back: progress() fails it.  The first error counts. */
 static inline void ib_conn_break(struct ib_conn *conn, int err);
 
@@ -324,20 +311,8 @@ void ib_peers_close(struct ib_iface *iface);
 
 /* ---- ib_ep.c ------------------------------------------------------------- */
 
-struct ib_ep {
-	struct weft_ep base;
-	struct ib_conn *conn; /* NULL once dead */
-	struct weft_ep_sn *numbers;
-	int err;
-	bool cancelled;
-	struct weft_flushes flushes;
-};
-
-int ib_ep_create(struct weft_iface *iface, const struct weft_address *remote,
-		 void *user, struct weft_ep **ep);
-void ib_ep_destroy(struct weft_ep *ep);
+extern const struct weft_ep_ops ib_ep_ops;
 void ib_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
-bool ib_ep_ready(struct weft_ep *ep);
 int ib_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		  unsigned int iovcnt, struct weft_op *op);
 ssize_t ib_ep_message_pack(struct weft_ep *ep, uint8_t id,
@@ -350,21 +325,11 @@ int ib_ep_get(struct weft_ep *ep, const struct weft_iov *iov,
 	      struct weft_op *op);
 void ib_ep_fence(struct weft_ep *ep);
 int ib_ep_flush(struct weft_ep *ep, struct weft_op *op);
-void ib_ep_cancel(struct weft_ep *ep);
-/* Tells it what has become true of its connection: flushed, or ready. */
-void ib_ep_update(struct ib_ep *ep);
-/* Its connection has ended, and is freed next. */
-void ib_ep_failed(struct ib_ep *ep);
-
-static inline struct ib_ep *ib_ep(struct weft_ep *e)
-{
-	return container_of(e, struct ib_ep, base);
-}
 
 /* ---- ib_iface.c and ib_watch.c ------------------------------------------- */
 
 struct ib_iface {
-	struct weft_iface base;
+	struct weft_base base;
 	struct ib_device *dev;
 	const struct weft_verbs *v;
 	struct weft_verbs_port port;
@@ -373,20 +338,15 @@ struct ib_iface {
 	unsigned int gid_index, pkey_index, traffic_class;
 	uint8_t gid[16];
 	struct weft_iface *ctl; /* of the tcp device */
-	struct weft_address addr;
-	uint64_t my_id;
-	int epfd, timer_fd;
+	struct weft_source ctl_src, channel_src;
 	struct ibv_comp_channel *channel;
 	struct weft_list cqs;
 	struct ib_alarm alarm;
 	struct weft_list peers, dead;
-	struct weft_ep_sns sns;
 	struct weft_list by_id[IB_CONN_BUCKETS];
 	uint32_t next_id;
-	struct weft_list work;	   /* ib_conn.work_link */
 	struct weft_list received; /* ib_rx.link */
 	struct weft_list finished; /* ib_op.link */
-	struct weft_stats *stats;
 	unsigned int polls;
 	unsigned int budget; /* messages left to this progress() */
 	bool closing;
@@ -398,7 +358,12 @@ struct ib_iface {
 
 static inline struct ib_iface *ib_iface(struct weft_iface *i)
 {
-	return container_of(i, struct ib_iface, base);
+	return container_of(i, struct ib_iface, base.iface);
+}
+
+static inline struct ib_conn *ib_conn(struct weft_conn *c)
+{
+	return container_of(c, struct ib_conn, base);
 }
 
 /* A connection was made: its deadlines are looked at. */
@@ -406,20 +371,15 @@ void ib_watch_start(struct ib_iface *iface);
 /* The alarm has rung. */
 void ib_watch_alarm(struct ib_iface *iface);
 /* The timer has. */
-void ib_watch_tick(struct ib_iface *iface);
-
-static inline void ib_conn_wake(struct ib_conn *conn)
-{
-	if (weft_list_empty(&conn->work_link) && conn->state != IB_CONN_DEAD)
-		weft_list_add_tail(&conn->iface->work, &conn->work_link);
-}
+unsigned int ib_watch_tick(struct weft_events *ev, uint64_t now,
+			   uint64_t stood);
 
 static inline void ib_conn_break(struct ib_conn *conn, int err)
 {
-	if (!conn->broken)
-		conn->broken = err;
+	if (!conn->base.err)
+		conn->base.err = err;
 	conn->iface->failing = true;
-	ib_conn_wake(conn);
+	weft_conn_attend(&conn->base);
 }
 
 #endif

@@ -12,24 +12,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "devices/conn_state.h"
 #include "util/clock.h"
 #include "util/log.h"
-
-/* The moves that are legal. */
-static const struct weft_conn_state states[] = {
-	[IB_CONN_MEETING] = { "meeting",
-			      BIT(IB_CONN_OPEN) | BIT(IB_CONN_DEAD) },
-	[IB_CONN_OPEN] = { "open", BIT(IB_CONN_DEAD) },
-	[IB_CONN_DEAD] = { "dead", 0 },
-};
-
-static void move_to(struct ib_conn *conn, enum ib_conn_state to)
-{
-	if (weft_conn_may_move(states, conn->state, to, conn->peer->id,
-			       conn->sn))
-		conn->state = to;
-}
 
 #define BUFFERS_LEN ((IB_RX_SLOTS + IB_TX_SLOTS) * (size_t)IB_SLOT)
 
@@ -77,8 +61,8 @@ void ib_conn_free(struct ib_conn *conn)
 		munmap(conn->map, BUFFERS_LEN);
 	weft_list_del(&conn->link);
 	weft_list_del(&conn->id_link);
-	weft_list_del(&conn->work_link);
-	weft_stats_peer_ended(iface->stats, conn->stats);
+	weft_list_del(&conn->base.work_link);
+	weft_stats_peer_ended(iface->base.stats, conn->stats);
 	free(conn);
 }
 
@@ -91,12 +75,12 @@ static struct ib_conn *conn_alloc(struct ib_peer *peer, uint32_t sn)
 		return NULL;
 	conn->iface = peer->iface;
 	conn->peer = peer;
-	conn->sn = sn;
+	weft_conn_begin(&conn->base, &peer->iface->base, peer->id, sn);
+	conn->base.state = WEFT_CONN_JOINING;
 	conn->id = conn->iface->next_id++;
 	conn->credits = IB_CREDITS;
 	weft_list_init(&conn->link);
 	weft_list_init(&conn->id_link);
-	weft_list_init(&conn->work_link);
 	weft_list_init(&conn->tx_free);
 	weft_list_init(&conn->queue);
 	weft_list_init(&conn->posted);
@@ -117,7 +101,7 @@ static int make_ready(struct ib_conn *conn)
 	if (err)
 		return err;
 	ib_xfer_receive(conn);
-	return conn->broken;
+	return conn->base.err;
 }
 
 struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t sn)
@@ -138,14 +122,15 @@ struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t sn)
 		return NULL;
 	}
 	conn->info_due = true;
-	conn->deadline_ms = weft_now_ms() + weft_settings()->connect_timeout_ms;
+	conn->base.deadline_ms =
+		weft_now_ms() + weft_settings()->connect_timeout_ms;
 	conn->stats = weft_stats_peer(
-		iface->stats, peer->id,
+		iface->base.stats, peer->id,
 		weft_sockaddr_str(&peer->addr.sa, where, sizeof(where)));
 	weft_list_add_tail(&peer->conns, &conn->link);
 	weft_list_add_tail(&iface->by_id[conn->id % IB_CONN_BUCKETS],
 			   &conn->id_link);
-	ib_conn_wake(conn);
+	weft_conn_attend(&conn->base);
 	return conn;
 }
 
@@ -159,7 +144,7 @@ void ib_conn_fill_info(const struct ib_conn *conn, struct ib_conn_info *info)
 	info->reads = (uint32_t)iface->dev->attr.max_qp_rd_atom;
 	info->lid = iface->port_attr.lid;
 	info->device = (uint8_t)iface->dev->number;
-	info->ready = conn->state == IB_CONN_OPEN;
+	info->ready = conn->base.state == WEFT_CONN_OPEN;
 	memcpy(info->gid, iface->gid, sizeof(info->gid));
 }
 
@@ -174,7 +159,7 @@ static bool cannot_meet(const struct ib_conn *conn,
 	const uint8_t theirs = weft_verbs_fabric(&iface->port, info->gid);
 	const char *why = "it is on another InfiniBand subnet";
 
-	if (weft_verbs_reachable(iface->addr.fabric, theirs, &why) &&
+	if (weft_verbs_reachable(iface->base.addr->fabric, theirs, &why) &&
 	    (iface->port.roce || !memcmp(iface->gid, info->gid, 8)))
 		return false;
 	weft_warn("'%s' cannot reach peer %016llx: %s", iface->port.name,
@@ -184,12 +169,12 @@ static bool cannot_meet(const struct ib_conn *conn,
 
 void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info)
 {
-	ib_conn_wake(conn);
+	weft_conn_attend(&conn->base);
 	if (conn->got_info) {
 		/* all that is new about it */
 		conn->peer_info.ready |= info->ready;
-		conn->peer_ready =
-			conn->state == IB_CONN_OPEN && conn->peer_info.ready;
+		conn->peer_ready = conn->base.state == WEFT_CONN_OPEN &&
+				   conn->peer_info.ready;
 		return;
 	}
 	if (info->mtu < IBV_MTU_256 || info->mtu > IBV_MTU_4096 ||
@@ -216,7 +201,7 @@ static void open_it(struct ib_conn *conn)
 		ib_conn_break(conn, err);
 		return;
 	}
-	move_to(conn, IB_CONN_OPEN);
+	weft_conn_set_state(&conn->base, WEFT_CONN_OPEN);
 	conn->moved = true; /* its silence is counted from here on */
 	conn->peer_ready = conn->peer_info.ready;
 	conn->info_due = true;
@@ -230,20 +215,20 @@ void ib_conn_fail(struct ib_conn *conn, int err)
 	 */
 	const bool lost = err == -ESHUTDOWN && conn->nops;
 
-	if (conn->state == IB_CONN_DEAD)
+	if (conn->base.state == WEFT_CONN_CLOSED)
 		return;
 	err = lost ? -ECONNRESET : err;
-	conn->broken = err;
+	conn->base.err = err;
 	/* flushed where possible, so that its end is orderly for the adapter */
 	ib_xfer_stop(conn);
-	move_to(conn, IB_CONN_DEAD);
+	weft_conn_set_state(&conn->base, WEFT_CONN_CLOSED);
 	if (err != -ESHUTDOWN)
-		ib_peer_say_gone(conn->peer, conn->sn, err, conn->status);
-	weft_list_del(&conn->work_link);
+		ib_peer_say_gone(conn->peer, conn->base.number, err,
+				 conn->status);
+	weft_list_del(&conn->base.work_link);
 	weft_list_del(&conn->link);
 	weft_list_add_tail(&conn->iface->dead, &conn->link);
-	if (conn->ep)
-		conn->ep->err = err;
+	weft_ep_fail(&conn->base, err);
 	ib_xfer_drop(conn, err);
 }
 
@@ -253,36 +238,38 @@ void ib_conn_fail(struct ib_conn *conn, int err)
  */
 static bool is_over(const struct ib_conn *conn)
 {
-	return !conn->ep && conn->bye_seen && conn->bye_sent &&
+	return !conn->base.ep && conn->base.bye_seen && conn->base.bye_sent &&
 	       !ib_xfer_undelivered(conn);
 }
 
 static void say_bye(struct ib_conn *conn)
 {
 	/* what was taken reaches the peer first */
-	if (conn->ep || conn->bye_sent || conn->user_used ||
-	    !(conn->had_ep || conn->bye_seen))
+	if (conn->base.ep || conn->base.bye_sent || conn->user_used ||
+	    !(conn->base.had_ep || conn->base.bye_seen))
 		return;
 	/* where it cannot be said now, ib_peer_say() comes back to it */
-	conn->bye_sent = ib_peer_say_bye(conn->peer, conn->sn);
+	conn->base.bye_sent = ib_peer_say_bye(conn->peer, conn->base.number);
 }
 
 bool ib_conn_step(struct ib_conn *conn)
 {
-	if (conn->broken && ib_xfer_undelivered(conn)) {
-		ib_conn_wake(conn); /* what came before its end is told first */
+	if (conn->base.err && ib_xfer_undelivered(conn)) {
+		weft_conn_attend(&conn->base); /* what came before its end is
+						  told first */
 		return false;
 	}
-	if (!conn->broken && conn->state == IB_CONN_MEETING && conn->got_info)
+	if (!conn->base.err && conn->base.state == WEFT_CONN_JOINING &&
+	    conn->got_info)
 		open_it(conn);
-	if (!conn->broken && conn->info_due)
+	if (!conn->base.err && conn->info_due)
 		ib_peer_say(conn->peer);
 	ib_xfer_pump(conn);
-	if (!conn->broken)
+	if (!conn->base.err)
 		say_bye(conn);
-	if (conn->broken)
-		ib_conn_fail(conn, conn->broken);
+	if (conn->base.err)
+		ib_conn_fail(conn, conn->base.err);
 	else if (is_over(conn))
 		ib_conn_fail(conn, -ESHUTDOWN);
-	return conn->state == IB_CONN_DEAD;
+	return conn->base.state == WEFT_CONN_CLOSED;
 }

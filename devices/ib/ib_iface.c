@@ -6,9 +6,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
 #include "bootstrap/netif.h"
 #include "util/clock.h"
@@ -16,15 +13,6 @@
 #include "util/util.h"
 
 #define DRAIN_ROUNDS 256 /* gatherings before an orderly end */
-
-enum source { SRC_CTL, SRC_CHANNEL, SRC_WAKE, SRC_TIMER };
-
-static int watch(struct ib_iface *iface, int fd, enum source what)
-{
-	struct epoll_event ev = { .events = EPOLLIN, .data.u32 = what };
-
-	return epoll_ctl(iface->epfd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
-}
 
 /*
  * Nobody is reached by a link-local address but where its interface is named.
@@ -70,6 +58,29 @@ static int choose_netdev(const struct weft_verbs_port *port, int family,
 	return 0;
 }
 
+/* Progressed each time. */
+static unsigned int handle_ctl(struct weft_source *src, uint32_t events)
+{
+	(void)src;
+	(void)events;
+	return 0;
+}
+
+static unsigned int handle_channel(struct weft_source *src, uint32_t events)
+{
+	struct ib_iface *iface =
+		container_of(src, struct ib_iface, channel_src);
+	struct ibv_cq *cq;
+	void *context;
+
+	while (!iface->v->get_cq_event(iface->channel, &cq, &context))
+		iface->v->ack_cq_events(cq, 1);
+	/* no event any more, but this one for ever */
+	if (events & (EPOLLERR | EPOLLHUP))
+		weft_events_del(&iface->base.events, iface->channel->fd);
+	return 0;
+}
+
 static int open_ctl(struct ib_iface *iface, int family)
 {
 	struct weft_iface_cb cb = ib_ctl_callbacks;
@@ -90,10 +101,13 @@ static int open_ctl(struct ib_iface *iface, int family)
 	if (err)
 		return err;
 	weft_tcp_ops.iface_query(iface->ctl, &attr);
-	iface->addr = attr.addr;
-	iface->addr.fabric = weft_verbs_fabric(&iface->port, iface->gid);
-	iface->my_id = weft_key_id(iface->addr.key);
-	return watch(iface, weft_tcp_ops.event_fd(iface->ctl), SRC_CTL);
+	*iface->base.addr = attr.addr;
+	iface->base.addr->fabric = weft_verbs_fabric(&iface->port, iface->gid);
+	iface->base.id = weft_key_id(iface->base.addr->key);
+	iface->ctl_src.handle = handle_ctl;
+	return weft_events_add(&iface->base.events,
+			       weft_tcp_ops.event_fd(iface->ctl),
+			       &iface->ctl_src, EPOLLIN);
 }
 
 static int open_port(struct ib_iface *iface, const char *name, int family)
@@ -136,30 +150,14 @@ static int open_port(struct ib_iface *iface, const char *name, int family)
 		return weft_fail(errno,
 				 "cannot use the completion channel of '%s'",
 				 iface->port.name);
-	return watch(iface, iface->channel->fd, SRC_CHANNEL);
-}
-
-static int open_fds(struct ib_iface *iface)
-{
-	int err;
-
-	iface->epfd = epoll_create1(EPOLL_CLOEXEC);
-	iface->alarm.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	iface->timer_fd =
-		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (iface->epfd < 0 || iface->alarm.wake_fd < 0 || iface->timer_fd < 0)
-		return weft_fail(
-			errno,
-			"cannot make an event queue; raise the limit with 'ulimit -n'");
-	err = watch(iface, iface->alarm.wake_fd, SRC_WAKE);
-	return err ? err : watch(iface, iface->timer_fd, SRC_TIMER);
+	iface->channel_src.handle = handle_channel;
+	return weft_events_add(&iface->base.events, iface->channel->fd,
+			       &iface->channel_src, EPOLLIN);
 }
 
 static void iface_free(struct ib_iface *iface)
 {
-	int *fds[] = { &iface->alarm.wake_fd, &iface->timer_fd, &iface->epfd };
 	struct ib_cq *cq, *tmp;
-	unsigned int i;
 	int err = 0;
 
 	if (iface->ctl)
@@ -177,12 +175,7 @@ static void iface_free(struct ib_iface *iface)
 				iface->port.name);
 		ib_device_put(iface->dev);
 	}
-	weft_ep_sns_free(&iface->sns);
-	for (i = 0; i < ARRAY_SIZE(fds); i++)
-		if (*fds[i] >= 0)
-			close(*fds[i]);
-	weft_stats_close(iface->stats);
-	weft_wipe(&iface->addr, sizeof(iface->addr));
+	weft_base_close(&iface->base);
 	free(iface);
 }
 
@@ -195,21 +188,17 @@ static int iface_open(const struct weft_iface_params *params,
 
 	if (!iface)
 		return -ENOMEM;
-	iface->epfd = iface->alarm.wake_fd = iface->timer_fd = -1;
 	weft_list_init(&iface->alarm.link);
 	weft_list_init(&iface->cqs);
 	weft_list_init(&iface->peers);
 	weft_list_init(&iface->dead);
-	weft_ep_sns_init(&iface->sns);
-	weft_list_init(&iface->work);
 	weft_list_init(&iface->received);
 	weft_list_init(&iface->finished);
 	for (i = 0; i < IB_CONN_BUCKETS; i++)
 		weft_list_init(&iface->by_id[i]);
-	iface->base.ops = &weft_ib_ops;
-	iface->base.cb = *params->cb;
 	iface->polls = IB_POLL_EVERY;
-	err = open_fds(iface);
+	err = weft_base_open(&iface->base, &weft_ib_ops, &ib_ep_ops, params,
+			     ib_watch_tick);
 	if (!err)
 		err = open_port(iface, params->netdev, params->family);
 	if (!err)
@@ -218,11 +207,11 @@ static int iface_open(const struct weft_iface_params *params,
 		iface_free(iface);
 		return err;
 	}
-	iface->stats = weft_stats_open("ib", iface->port.name);
-	weft_stats_own_id(iface->stats, iface->my_id);
+	weft_base_count(&iface->base, iface->port.name);
 	iface->alarm.port = iface->port.port;
+	iface->alarm.wake_fd = iface->base.events.wake_fd;
 	ib_device_watch(iface->dev, &iface->alarm);
-	*out = &iface->base;
+	*out = &iface->base.iface;
 	return 0;
 }
 
@@ -230,14 +219,12 @@ static int iface_open(const struct weft_iface_params *params,
 static void free_dead(struct ib_iface *iface)
 {
 	struct ib_conn *conn;
-	struct ib_ep *ep;
 
 	while (!weft_list_empty(&iface->dead)) {
 		conn = weft_list_first(&iface->dead, struct ib_conn, link);
-		ep = conn->ep;
+		weft_list_del(&conn->link);
+		weft_ep_failed(&conn->base);
 		ib_conn_free(conn);
-		if (ep)
-			ib_ep_failed(ep);
 	}
 }
 
@@ -254,7 +241,7 @@ static void drain(struct ib_iface *iface)
 		ib_xfer_gather(iface);
 		weft_list_for_each (peer, tp, &iface->peers, link)
 			weft_list_for_each (conn, tc, &peer->conns, link)
-				waiting |= conn->user_used && !conn->broken &&
+				waiting |= conn->user_used && !conn->base.err &&
 					   conn->tx_out;
 	}
 }
@@ -289,7 +276,7 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 	/* estimates for adapters of the last ten years */
 	attr->latency = 1.5e-6;
 	attr->overhead = 0.3e-6;
-	attr->addr = iface->addr;
+	attr->addr = *iface->base.addr;
 }
 
 static bool iface_reaches(struct weft_iface *base,
@@ -297,72 +284,17 @@ static bool iface_reaches(struct weft_iface *base,
 {
 	struct ib_iface *iface = ib_iface(base);
 
-	return weft_verbs_reachable(iface->addr.fabric, remote->fabric, why) &&
+	return weft_verbs_reachable(iface->base.addr->fabric, remote->fabric,
+				    why) &&
 	       weft_tcp_ops.reaches(iface->ctl, remote, why);
 }
 
-static void eat_channel(struct ib_iface *iface)
+static unsigned int step_conn(struct weft_conn *conn)
 {
-	struct ibv_cq *cq;
-	void *context;
-
-	while (!iface->v->get_cq_event(iface->channel, &cq, &context))
-		iface->v->ack_cq_events(cq, 1);
-}
-
-static void poll_events(struct ib_iface *iface)
-{
-	struct epoll_event ev[4];
-	uint64_t drop;
-	int i, n;
-
-	n = epoll_wait(iface->epfd, ev, (int)ARRAY_SIZE(ev), 0);
-	for (i = 0; i < n; i++) {
-		switch ((enum source)ev[i].data.u32) {
-		case SRC_CTL:
-			break; /* progressed each time */
-		case SRC_CHANNEL:
-			eat_channel(iface);
-			/* no event any more, but this one for ever */
-			if (ev[i].events & (EPOLLERR | EPOLLHUP))
-				epoll_ctl(iface->epfd, EPOLL_CTL_DEL,
-					  iface->channel->fd, NULL);
-			break;
-		case SRC_WAKE:
-			while (read(iface->alarm.wake_fd, &drop, sizeof(drop)) <
-				       0 &&
-			       errno == EINTR)
-				;
-			ib_watch_alarm(iface);
-			break;
-		case SRC_TIMER:
-			ib_watch_tick(iface);
-			break;
-		}
-	}
-}
-
-/* Connections with something to do; those that come meanwhile wait. */
-static unsigned int step(struct ib_iface *iface)
-{
-	struct weft_list todo = iface->work;
-	struct ib_conn *conn;
-	unsigned int n = 0;
-
-	if (weft_list_empty(&iface->work))
-		return 0;
-	ib_watch_start(iface);
-	todo.next->prev = todo.prev->next = &todo;
-	weft_list_init(&iface->work);
-	while (!weft_list_empty(&todo)) {
-		conn = weft_list_first(&todo, struct ib_conn, work_link);
-		weft_list_del(&conn->work_link);
-		if (ib_conn_step(conn))
-			n++;
-		else if (conn->ep)
-			ib_ep_update(conn->ep);
-	}
-	return n;
+	if (ib_conn_step(ib_conn(conn)))
+		return 1;
+	weft_ep_notify(conn);
+	return 0;
 }
 
 static unsigned int iface_progress(struct weft_iface *base)
@@ -372,7 +304,8 @@ static unsigned int iface_progress(struct weft_iface *base)
 
 	if (++iface->polls >= IB_POLL_EVERY) {
 		iface->polls = 0;
-		poll_events(iface);
+		n += weft_events_handle(&iface->base.events);
+		ib_watch_alarm(iface);
 		n += weft_tcp_ops.progress(iface->ctl);
 	}
 	iface->budget = WEFT_PROGRESS_MAX;
@@ -384,7 +317,9 @@ static unsigned int iface_progress(struct weft_iface *base)
 			;
 	}
 	n += ib_xfer_deliver(iface);
-	n += step(iface);
+	if (!weft_list_empty(&iface->base.work))
+		ib_watch_start(iface);
+	n += weft_base_work(&iface->base, step_conn);
 	/* stepping may have finished some that were never posted */
 	if (!weft_list_empty(&iface->finished))
 		n += ib_xfer_deliver(iface);
@@ -395,15 +330,9 @@ static unsigned int iface_progress(struct weft_iface *base)
 	return n;
 }
 
-static int iface_event_fd(struct weft_iface *base)
-{
-	return ib_iface(base)->epfd;
-}
-
 static int iface_arm(struct weft_iface *base)
 {
 	struct ib_iface *iface = ib_iface(base);
-	struct epoll_event ev;
 	int err;
 
 	iface->polls = IB_POLL_EVERY; /* the next progress() looks */
@@ -413,7 +342,7 @@ static int iface_arm(struct weft_iface *base)
 	if (err)
 		return err;
 	/* UCP may watch edge-triggered: what is readable now is not an edge */
-	return epoll_wait(iface->epfd, &ev, 1, 0) > 0 ? -EBUSY : 0;
+	return weft_events_pending(&iface->base.events) ? -EBUSY : 0;
 }
 
 const struct weft_dev_ops weft_ib_ops = {
@@ -424,19 +353,19 @@ const struct weft_dev_ops weft_ib_ops = {
 	.iface_query = iface_query,
 	.reaches = iface_reaches,
 	.progress = iface_progress,
-	.event_fd = iface_event_fd,
+	.event_fd = weft_base_event_fd,
 	.arm = iface_arm,
-	.ep_create = ib_ep_create,
-	.ep_destroy = ib_ep_destroy,
+	.ep_create = weft_ep_create,
+	.ep_destroy = weft_ep_destroy,
 	.ep_query = ib_ep_query,
-	.ready = ib_ep_ready,
+	.ready = weft_ep_ready,
 	.message = ib_ep_message,
 	.message_pack = ib_ep_message_pack,
 	.put = ib_ep_put,
 	.get = ib_ep_get,
 	.fence = ib_ep_fence,
-	.flush = ib_ep_flush,
-	.cancel = ib_ep_cancel,
+	.flush = weft_ep_flush,
+	.cancel = weft_ep_cancel,
 	.mem_register = ib_mem_register,
 	.mem_pack = ib_mem_pack,
 	.mem_release = ib_mem_release,

@@ -33,9 +33,9 @@ static bool say_hello(struct ib_peer *peer)
 	uint8_t buf[HELLO_MAX], *p = buf;
 	size_t dev;
 
-	weft_address_pack_iface(&peer->iface->addr, p + 1);
+	weft_address_pack_iface(peer->iface->base.addr, p + 1);
 	p += 1 + WEFT_IFACE_ADDR_LEN;
-	dev = weft_address_pack_dev(&peer->iface->addr, p);
+	dev = weft_address_pack_dev(peer->iface->base.addr, p);
 	buf[0] = (uint8_t)dev;
 	p += dev;
 	weft_put_le64(p, peer->my_nonce);
@@ -50,7 +50,7 @@ static bool say_hello(struct ib_peer *peer)
 
 static void head_pack(const struct ib_peer *peer, uint32_t sn, uint8_t *p)
 {
-	weft_put_le64(p, peer->iface->my_id);
+	weft_put_le64(p, peer->iface->base.id);
 	weft_put_le64(p + 8, peer->peer_nonce);
 	weft_put_le32(p + 16, sn);
 }
@@ -60,7 +60,7 @@ static bool say_info(struct ib_conn *conn)
 	uint8_t buf[IB_CTL_HEAD + IB_INFO_LEN];
 	struct ib_conn_info info;
 
-	head_pack(conn->peer, conn->sn, buf);
+	head_pack(conn->peer, conn->base.number, buf);
 	ib_conn_fill_info(conn, &info);
 	ib_info_pack(&info, buf + IB_CTL_HEAD);
 	if (ctl_send(conn->peer, IB_CTL_INFO, buf, sizeof(buf)))
@@ -102,8 +102,8 @@ void ib_peer_say(struct ib_peer *peer)
 	weft_list_for_each (conn, tmp, &peer->conns, link) {
 		if (conn->info_due && conn->qp && !say_info(conn))
 			return;
-		if (!conn->ep && !conn->bye_sent && conn->had_ep)
-			ib_conn_wake(conn);
+		if (!conn->base.ep && !conn->base.bye_sent && conn->base.had_ep)
+			weft_conn_attend(&conn->base);
 	}
 }
 
@@ -162,7 +162,7 @@ struct ib_conn *ib_peer_conn(struct ib_peer *peer, uint32_t sn)
 	struct ib_conn *conn, *tmp;
 
 	weft_list_for_each (conn, tmp, &peer->conns, link)
-		if (conn->sn == sn)
+		if (conn->base.number == sn)
 			return conn;
 	return NULL;
 }
@@ -244,10 +244,10 @@ static void on_gone(struct ib_conn *conn, const uint8_t *p, size_t len)
 {
 	uint32_t status;
 
-	if (conn->broken)
+	if (conn->base.err)
 		return;
 	ib_conn_break(conn, -ECONNRESET);
-	if (!conn->ep || len != IB_GONE_LEN)
+	if (!conn->base.ep || len != IB_GONE_LEN)
 		return; /* nobody is left here to miss it */
 	status = weft_get_le32(p + 4);
 	weft_warn("'%s' lost its peer %016llx: the peer said '%s'",
@@ -284,8 +284,8 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 	if (!conn)
 		return;
 	if (id == IB_CTL_BYE) {
-		conn->bye_seen = true;
-		ib_conn_wake(conn);
+		conn->base.bye_seen = true;
+		weft_conn_attend(&conn->base);
 	} else if (id == IB_CTL_GONE) {
 		on_gone(conn, p + IB_CTL_HEAD, len - IB_CTL_HEAD);
 	}
@@ -308,7 +308,8 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 	peer->dead = true;
 	weft_list_for_each (conn, tmp, &peer->conns, link) {
 		/* a peer that has said goodbye may go */
-		live |= conn->ep && !conn->bye_seen && !conn->broken;
+		live |= conn->base.ep && !conn->base.bye_seen &&
+			!conn->base.err;
 		ib_conn_break(conn, err);
 	}
 	/* whoever was never met was not lost: tcp says what it knows of that */

@@ -12,25 +12,19 @@
 #include "devices/ib/ib.h"
 
 #include <errno.h>
-#include <unistd.h>
 
-#include "devices/tick.h"
+#include "devices/events.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/util.h"
 
-static void timer_set(struct ib_iface *iface, bool on)
-{
-	if (iface->timer_on == on)
-		return;
-	iface->timer_on = on;
-	iface->tick_ms = weft_now_ms();
-	weft_tick_set(iface->timer_fd, on ? IB_TICK_MS : 0);
-}
-
 void ib_watch_start(struct ib_iface *iface)
 {
-	timer_set(iface, true);
+	if (iface->timer_on)
+		return;
+	iface->timer_on = true;
+	iface->tick_ms = weft_now_ms();
+	weft_events_wake_at(&iface->base.events, iface->tick_ms + WEFT_TICK_MS);
 }
 
 /*
@@ -40,7 +34,7 @@ void ib_watch_start(struct ib_iface *iface)
  */
 static unsigned int patience(unsigned int limit)
 {
-	const unsigned int ticks = 2 * IB_TICK_MS;
+	const unsigned int ticks = 2 * WEFT_TICK_MS;
 
 	return limit > ticks + limit / 4 + ticks ? limit - ticks
 						 : limit / 4 + ticks;
@@ -72,9 +66,10 @@ static void check_open(struct ib_conn *conn, unsigned int elapsed)
 /* @stood: ms for which the program stood still. */
 static void check_meeting(struct ib_conn *conn, uint64_t now, uint64_t stood)
 {
-	conn->deadline_ms = weft_min(conn->deadline_ms + stood,
-				     now + weft_settings()->connect_timeout_ms);
-	if (now < conn->deadline_ms)
+	conn->base.deadline_ms =
+		weft_min(conn->base.deadline_ms + stood,
+			 now + weft_settings()->connect_timeout_ms);
+	if (now < conn->base.deadline_ms)
 		return;
 	weft_warn(
 		"'%s': connecting with peer %016llx took too long (WEFT_CONNECT_TIMEOUT)",
@@ -107,26 +102,21 @@ void ib_watch_alarm(struct ib_iface *iface)
 		iface->port_down_ms = 0;
 	} else if (what == IBV_EVENT_PORT_ERR) {
 		iface->port_down_ms = weft_now_ms();
-		timer_set(iface, true);
+		ib_watch_start(iface);
 	}
 }
 
-void ib_watch_tick(struct ib_iface *iface)
+unsigned int ib_watch_tick(struct weft_events *ev, uint64_t now, uint64_t stood)
 {
-	const uint64_t now = weft_now_ms();
+	struct ib_iface *iface = container_of(ev, struct ib_iface, base.events);
 	struct ib_peer *peer, *tp;
 	struct ib_conn *conn, *tc;
 	unsigned int elapsed;
-	uint64_t fires, stood;
 	bool any = false;
 
-	if (read(iface->timer_fd, &fires, sizeof(fires)) < 0)
-		return;
-	/*
-	 * a program that stood still saw nothing, which is not the peer's fault
-	 */
-	elapsed = (unsigned int)weft_min(now - iface->tick_ms, 2 * IB_TICK_MS);
-	stood = now - iface->tick_ms - elapsed;
+	/* what a program did not see is not the peer's fault */
+	elapsed =
+		(unsigned int)weft_min(now - iface->tick_ms, 2 * WEFT_TICK_MS);
 	iface->tick_ms = now;
 	/* a link that comes back at once is no loss */
 	if (iface->port_down_ms &&
@@ -139,13 +129,16 @@ void ib_watch_tick(struct ib_iface *iface)
 		ib_peer_say(peer);
 		any |= !weft_list_empty(&peer->conns);
 		weft_list_for_each (conn, tc, &peer->conns, link) {
-			if (conn->broken)
+			if (conn->base.err)
 				continue;
-			if (conn->state == IB_CONN_OPEN)
+			if (conn->base.state == WEFT_CONN_OPEN)
 				check_open(conn, elapsed);
 			else
 				check_meeting(conn, now, stood);
 		}
 	}
-	timer_set(iface, any || iface->port_down_ms);
+	iface->timer_on = false;
+	if (any || iface->port_down_ms)
+		ib_watch_start(iface);
+	return 0;
 }

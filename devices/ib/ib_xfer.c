@@ -68,7 +68,7 @@ static void receive(struct ib_rx *rx)
 	int err;
 
 	rx->state = IB_RX_IDLE;
-	if (!conn->qp || conn->broken || conn->state == IB_CONN_DEAD)
+	if (!conn->qp || conn->base.err || conn->base.state == WEFT_CONN_CLOSED)
 		return;
 	wr.wr_id = wr_id(conn, (unsigned int)(rx - conn->rx)) | WR_RECV;
 	err = conn->iface->v->post_recv(conn->qp, &wr, &bad);
@@ -93,12 +93,12 @@ void ib_xfer_receive(struct ib_conn *conn)
 
 bool ib_xfer_room(const struct ib_conn *conn, unsigned int spare)
 {
-	return conn->tx_out + spare < IB_SQ_DEPTH && !conn->broken;
+	return conn->tx_out + spare < IB_SQ_DEPTH && !conn->base.err;
 }
 
 bool ib_xfer_ready(const struct ib_conn *conn)
 {
-	return conn->state == IB_CONN_OPEN && conn->peer_ready &&
+	return conn->base.state == WEFT_CONN_OPEN && conn->peer_ready &&
 	       weft_list_empty(&conn->queue) && conn->credits &&
 	       ib_xfer_room(conn, 1) && conn->user_used < IB_USER_SLOTS;
 }
@@ -221,7 +221,7 @@ static void op_finish(struct ib_op *op)
 	op_count(op);
 	weft_list_add_tail(&conn->iface->finished, &op->link);
 	conn->nfinished++;
-	ib_conn_wake(conn);
+	weft_conn_attend(&conn->base);
 }
 
 /* Nothing of it will be posted any more. */
@@ -362,7 +362,8 @@ void ib_xfer_pump(struct ib_conn *conn)
 {
 	bool more = true;
 
-	if (conn->state != IB_CONN_OPEN || !conn->peer_ready || conn->broken)
+	if (conn->base.state != WEFT_CONN_OPEN || !conn->peer_ready ||
+	    conn->base.err)
 		return;
 	while (more && !weft_list_empty(&conn->queue))
 		more = post_op(
@@ -455,7 +456,7 @@ void ib_xfer_drop(struct ib_conn *conn, int status)
 {
 	struct ib_op *op;
 
-	if (conn->state == IB_CONN_DEAD)
+	if (conn->base.state == WEFT_CONN_CLOSED)
 		drop_received(conn);
 	/* finished, but not told yet */
 	while ((op = first_op(&conn->iface->finished, conn))) {
@@ -500,7 +501,7 @@ static int request_error(enum ibv_wc_status status, bool bulk)
 /* Not of our doing: the adapter ended it over what the peer asked for. */
 static void flushed(struct ib_conn *conn)
 {
-	if (conn->broken || conn->state != IB_CONN_OPEN)
+	if (conn->base.err || conn->base.state != WEFT_CONN_OPEN)
 		return;
 	weft_warn(
 		"'%s' lost its peer %016llx: the adapter refused what the peer asked for",
@@ -524,7 +525,7 @@ static void request_failed(struct ib_conn *conn, const struct ib_request *req,
 		req->op->status = err;
 		err = -ECONNRESET;
 	}
-	if (conn->broken)
+	if (conn->base.err)
 		return;
 	weft_warn("'%s' lost its peer %016llx: %s (vendor code 0x%x)",
 		  conn->iface->port.name, (unsigned long long)conn->peer->id,
@@ -547,7 +548,7 @@ static void sent(struct ib_conn *conn, unsigned int index,
 	conn->ring_head = (conn->ring_head + 1) % IB_SQ_DEPTH;
 	conn->tx_out--;
 	conn->moved = true;
-	ib_conn_wake(conn);
+	weft_conn_attend(&conn->base);
 	if (req.tx)
 		ib_tx_give(conn, req.tx);
 	if (wc->status != IBV_WC_SUCCESS)
@@ -586,13 +587,13 @@ static void received(struct ib_conn *conn, struct ib_rx *rx,
 		     const struct ibv_wc *wc)
 {
 	rx->state = IB_RX_IDLE;
-	ib_conn_wake(conn);
+	weft_conn_attend(&conn->base);
 	if (wc->status == IBV_WC_WR_FLUSH_ERR) {
 		flushed(conn);
 	} else if (wc->status != IBV_WC_SUCCESS) {
 		weft_warn("'%s': receiving failed: %s", conn->iface->port.name,
 			  weft_wc_name(wc->status));
-		if (!conn->broken)
+		if (!conn->base.err)
 			conn->status = wc->status;
 		ib_conn_break(conn, -EIO);
 	} else if (arrived(conn, rx, wc)) {
@@ -623,7 +624,7 @@ static void complete(struct ib_iface *iface, const struct ibv_wc *wc)
 	 * of a queue pair that is gone: verbs may leave those in the queue; or
 	 * of a connection that has ended, and has dropped what it received
 	 */
-	if (!conn || !conn->qp || conn->state == IB_CONN_DEAD)
+	if (!conn || !conn->qp || conn->base.state == WEFT_CONN_CLOSED)
 		return;
 	if (!(wc->wr_id & WR_RECV))
 		sent(conn, index, wc);
@@ -705,7 +706,7 @@ int ib_xfer_arm(struct ib_iface *iface)
 	ib_xfer_gather(iface);
 	return weft_list_empty(&iface->received) &&
 			       weft_list_empty(&iface->finished) &&
-			       weft_list_empty(&iface->work)
+			       weft_list_empty(&iface->base.work)
 		       ? 0
 		       : -EBUSY;
 }
@@ -714,7 +715,7 @@ int ib_xfer_arm(struct ib_iface *iface)
 
 static void deliver_notify(struct ib_conn *conn, uint64_t tag, uint64_t size)
 {
-	struct weft_iface_cb *cb = &conn->iface->base.cb;
+	struct weft_iface_cb *cb = &conn->iface->base.iface.cb;
 
 	weft_count(conn->stats, rx_puts, 1);
 	weft_count(conn->stats, rx_put_bytes, size);
@@ -723,7 +724,7 @@ static void deliver_notify(struct ib_conn *conn, uint64_t tag, uint64_t size)
 
 static int deliver_message(struct ib_conn *conn, struct ib_rx *rx)
 {
-	struct weft_iface_cb *cb = &conn->iface->base.cb;
+	struct weft_iface_cb *cb = &conn->iface->base.iface.cb;
 	uint8_t *body = rx->buf + IB_HEAD;
 	size_t len = rx->len - IB_HEAD;
 	const uint8_t id = rx->buf[1];
@@ -765,7 +766,7 @@ static void deliver_one(struct ib_rx *rx)
 	}
 	conn->to_return++;
 	receive(rx);
-	ib_conn_wake(conn);
+	weft_conn_attend(&conn->base);
 }
 
 unsigned int ib_xfer_deliver(struct ib_iface *iface)
@@ -784,7 +785,7 @@ unsigned int ib_xfer_deliver(struct ib_iface *iface)
 		op = weft_list_first(&iface->finished, struct ib_op, link);
 		weft_list_del(&op->link);
 		op->conn->nfinished--;
-		ib_conn_wake(op->conn); /* a flush may wait for it */
+		weft_conn_attend(&op->conn->base); /* a flush may wait for it */
 		end_op(op, op->status);
 	}
 	return n;

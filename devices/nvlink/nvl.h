@@ -16,8 +16,8 @@
  * nvl_iface.c calls them in turn.  nvl_map.c and nvl_gpu.c make what is missing
  * the first time.
  *
- * A connection: nvl_dial.c makes it, nvl_close.c ends it; both, and whoever
- * finds it broken, move its state by nvl_conn.c.
+ * A connection: devices/session proves both sides, nvl_dial.c has it join,
+ * nvl_close.c ends it, and whoever finds it broken says so by nvl_conn.c.
  *
  * Everything runs in the caller's thread, inside progress(); a driver thread
  * only writes to an eventfd.  Two exceptions: mem_release() may run anywhere;
@@ -32,11 +32,8 @@
 
 #include "bootstrap/hello.h"
 #include "bootstrap/stats.h"
-#include "devices/device.h"
-#include "devices/ep_sn.h"
-#include "devices/flush.h"
+#include "devices/ep.h"
 #include "devices/nvlink/nvl_proto.h"
-#include "devices/stranger.h"
 #include "util/list.h"
 #include "util/util.h"
 
@@ -53,21 +50,9 @@ struct nvl_txring;
  * take to connect is WEFT_CONNECT_TIMEOUT.
  */
 enum nvl_times {
-	/* a listener's backlog is full: it is of this host, and reads soon */
-	NVL_REDIAL_MS = 5,
-	/* for the peer's own dial, which was preferred; then ours again */
-	NVL_YIELD_MS = 2000,
-	/*
-	 * before accepting again where descriptors had run out or all places
-	 * were taken: who waits to be accepted would wake a sleeper each time
-	 */
-	NVL_ACCEPT_PAUSE_MS = 100,
-	/* for frames or a hello that did not fit the socket's buffer: what
+	/* for frames that did not fit the socket's buffer: what
 	   makes room there is not an event that the interface waits for */
 	NVL_SEND_AGAIN_MS = 2,
-	/* progress() that comes this much later than it was due was kept by the
-	   program: deadlines are for peers, and extended by the rest */
-	NVL_STANDSTILL_MS = 500,
 	/* a copy that an engine has had for so long: the GPU is lost */
 	NVL_WATCHDOG_MS = 20000,
 	/* unfinished for so long: the driver is asked why */
@@ -129,22 +114,6 @@ struct nvl_landing {
 
 /* ---- connections -------------------------------------------------------- */
 
-/* What an event of the iface's epoll stands for; else a conn. */
-#define NVL_EV_LISTEN	   2u
-#define NVL_EV_LISTEN_PATH 4u
-#define NVL_EV_WAKE	   6u
-#define NVL_EV_TIMER	   8u
-
-enum nvl_conn_state {
-	NVL_CONN_DIALING,  /* connecting or in the hello, by us */
-	NVL_CONN_WAITING,  /* the peer's dial was preferred */
-	NVL_CONN_GREETING, /* accepted, in the hello */
-	NVL_CONN_JOINING,  /* proven; inboxes are being exchanged */
-	NVL_CONN_OPEN,
-	NVL_CONN_BROKEN, /* copies are awaited, then it is freed */
-	NVL_CONN_DEAD,	 /* in iface->dead */
-};
-
 struct nvl_inbox {
 	struct nvl_inbox_head *head; /* NULL: not there yet */
 	uint8_t *msgs;
@@ -152,22 +121,14 @@ struct nvl_inbox {
 };
 
 struct nvl_conn {
+	struct weft_conn base;
+	struct weft_source src;
 	struct weft_list link; /* iface->conns, or dead */
 	struct nvl_iface *iface;
-	enum nvl_conn_state state;
-	int fd;
-	bool dialer, had_ep;
+	int fd;	      /* -1: not met yet */
 	bool hung_up; /* the socket has ended */
-	bool bye_sent, bye_seen, close_seen;
-	int err; /* BROKEN: why */
-	uint64_t peer_id;
-	uint32_t sn;
-	struct weft_address *remote; /* dialer's alone; with the key */
-	struct weft_hello *hello;
-	uint64_t deadline_ms;	       /* until OPEN; BROKEN: watchdog */
-	struct weft_stranger stranger; /* GREETING */
-	uint64_t retry_ms;
-	struct nvl_ep *ep;
+	bool close_seen;
+	uint64_t watchdog_ms; /* BROKEN: copies are awaited until */
 	struct weft_counters *stats;
 
 	struct nvl_inbox rx, tx;
@@ -181,7 +142,6 @@ struct nvl_conn {
 	unsigned int nframes_out;
 
 	uint64_t fence; /* next message waits for puts below */
-	bool was_full;	/* ready() said no: on_ready() is owed */
 	/* puts from here: numbers [put_acked, put_next) are under way */
 	uint64_t put_next, put_acked;
 	struct nvl_job *puts[NVL_PUTS];
@@ -200,35 +160,14 @@ struct nvl_conn {
 	struct nvl_rxring *rxrings[NVL_RINGS];
 };
 
-struct nvl_ep {
-	struct weft_ep base;
-	struct weft_list link; /* iface->eps */
-	struct nvl_conn *conn; /* NULL once dead */
-	struct weft_ep_sn *numbers;
-	uint64_t peer_id;
-	uint32_t sn;
-	int err;
-	bool lost; /* something was pending when it died */
-	struct weft_flushes flushes;
-};
-
 struct nvl_iface {
-	struct weft_iface base;
-	struct weft_address *addr; /* ours, with the key */
-	uint64_t my_id;
-	int epfd, wake_fd, timer_fd;
+	struct weft_base base;
 	int listen_fd, listen_path_fd; /* -1: not there */
 	struct nvl_run *run;	       /* the shared folder; NULL: none */
-	struct weft_list conns, dead, eps, gpus;
-	unsigned int nconns; /* in conns and dead */
-	struct weft_ep_sns sns;
+	struct weft_list conns, dead, gpus;
 	struct weft_list done, done_gets, landed;
-	struct weft_stats *stats;
 	unsigned int polls;
-	struct weft_strangers strangers;
 	unsigned int messages, notices; /* left to this progress() */
-	uint64_t accept_ms; /* nobody is accepted until; 0: all are */
-	uint64_t due_ms;    /* progress() looks around by then */
 	bool armed;
 	bool for_kernels;	       /* which wait for what we move */
 	struct nvl_unmapper *unmapper; /* NULL: unmapped here and now */
@@ -239,19 +178,17 @@ struct nvl_iface {
 struct nvl_conn *nvl_conn_new(struct nvl_iface *iface,
 			      const struct weft_address *remote,
 			      uint64_t peer_id, uint32_t sn);
-/* A move that is not legal is logged and not made. */
-void nvl_conn_set_state(struct nvl_conn *conn, enum nvl_conn_state to);
 /* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
 void nvl_conn_break(struct nvl_conn *conn, int err);
 
 static inline struct nvl_iface *nvl_iface(struct weft_iface *i)
 {
-	return container_of(i, struct nvl_iface, base);
+	return container_of(i, struct nvl_iface, base.iface);
 }
 
-static inline struct nvl_ep *nvl_ep(struct weft_ep *e)
+static inline struct nvl_conn *nvl_conn(struct weft_conn *c)
 {
-	return container_of(e, struct nvl_ep, base);
+	return container_of(c, struct nvl_conn, base);
 }
 
 #endif

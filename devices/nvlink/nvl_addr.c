@@ -35,14 +35,12 @@ void nvl_addr_make(struct nvl_iface *iface)
 {
 	uint64_t run = nvl_run_id(iface->run) & MASK40;
 	uint64_t netns = weft_netns_id() & MASK40;
-	struct weft_address *a = iface->addr;
+	struct weft_address *a = iface->base.addr;
 
 	if (iface->run && !run)
 		run = 1; /* 0 stands for no folder */
 	if (iface->listen_fd < 0)
 		netns = 0;
-	a->wire_min = WEFT_WIRE_MIN;
-	a->wire_max = WEFT_WIRE_MAX;
 	a->ns_id = netns << 24 | run >> 16;
 	memset(&a->sa, 0, sizeof(a->sa));
 	a->sa.in.sin_family = AF_INET;
@@ -52,13 +50,14 @@ void nvl_addr_make(struct nvl_iface *iface)
 static bool same_netns(const struct nvl_iface *iface,
 		       const struct weft_address *remote)
 {
-	return netns_of(remote) && netns_of(remote) == netns_of(iface->addr);
+	return netns_of(remote) &&
+	       netns_of(remote) == netns_of(iface->base.addr);
 }
 
 static bool same_run(const struct nvl_iface *iface,
 		     const struct weft_address *remote)
 {
-	return run_of(remote) && run_of(remote) == run_of(iface->addr);
+	return run_of(remote) && run_of(remote) == run_of(iface->base.addr);
 }
 
 bool nvl_addr_reaches(const struct nvl_iface *iface,

@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl_close.h"
@@ -16,7 +15,6 @@
 #include "devices/nvlink/nvl_tx.h"
 #include "util/clock.h"
 #include "util/log.h"
-#include "util/secret.h"
 
 /* ---- the orderly end ----------------------------------------------------- */
 
@@ -35,14 +33,15 @@ static bool is_idle(struct nvl_conn *conn)
 /* Our endpoint is gone; the connection ends when the peer's is, too. */
 unsigned int nvl_conn_maybe_end(struct nvl_conn *conn)
 {
-	if (conn->state != NVL_CONN_OPEN || conn->ep)
+	if (conn->base.state != WEFT_CONN_OPEN || conn->base.ep)
 		return 0;
-	if (!conn->bye_sent && (conn->had_ep || conn->bye_seen) &&
-	    is_idle(conn) && nvl_msg_room(conn, 0)) {
+	if (!conn->base.bye_sent &&
+	    (conn->base.had_ep || conn->base.bye_seen) && is_idle(conn) &&
+	    nvl_msg_room(conn, 0)) {
 		send_control(conn, NVL_MSG_BYE);
-		conn->bye_sent = true;
+		conn->base.bye_sent = true;
 	}
-	if (!conn->bye_seen || !conn->bye_sent || !is_idle(conn))
+	if (!conn->base.bye_seen || !conn->base.bye_sent || !is_idle(conn))
 		return 0;
 	nvl_conn_break(conn, 0);
 	return 1;
@@ -50,7 +49,7 @@ unsigned int nvl_conn_maybe_end(struct nvl_conn *conn)
 
 void nvl_conn_say_close(struct nvl_conn *conn)
 {
-	if (conn->state == NVL_CONN_OPEN && nvl_msg_room(conn, 0))
+	if (conn->base.state == WEFT_CONN_OPEN && nvl_msg_room(conn, 0))
 		send_control(conn, NVL_MSG_CLOSE);
 }
 
@@ -69,9 +68,7 @@ void nvl_conn_on_hangup(struct nvl_conn *conn)
 {
 	bool lost = has_lost(conn);
 
-	if (conn->ep)
-		conn->ep->lost = lost;
-	if (!conn->ep)
+	if (!conn->base.ep)
 		nvl_conn_break(conn, 0);
 	else if (conn->close_seen && !lost)
 		nvl_conn_break(conn, -ESHUTDOWN);
@@ -122,7 +119,7 @@ static void drop_put(struct nvl_conn *conn, struct nvl_job *job, int status)
 	struct weft_op *op = job->op;
 
 	job->op = NULL;
-	if (conn->state == NVL_CONN_OPEN)
+	if (conn->base.state == WEFT_CONN_OPEN)
 		nvl_tx_give_up(job, status);
 	else if (!job->flying) /* else it stays for the engine's end of it */
 		nvl_tx_finish(job, status);
@@ -150,7 +147,7 @@ static void drop_gets(struct nvl_conn *conn, int status)
 	}
 }
 
-void nvl_conn_drop_ops(struct nvl_conn *conn, struct nvl_ep *ep, int status)
+void nvl_conn_drop_ops(struct nvl_conn *conn, int status)
 {
 	unsigned int i;
 
@@ -159,8 +156,6 @@ void nvl_conn_drop_ops(struct nvl_conn *conn, struct nvl_ep *ep, int status)
 		if (conn->puts[i])
 			drop_put(conn, conn->puts[i], status);
 	drop_gets(conn, status);
-	if (ep)
-		weft_flushes_end(&ep->flushes, status);
 }
 
 void nvl_conn_forget(struct nvl_conn *conn)
@@ -188,25 +183,18 @@ void nvl_conn_forget(struct nvl_conn *conn)
 bool nvl_conn_finish_close(struct nvl_conn *conn)
 {
 	struct nvl_iface *iface = conn->iface;
-	struct nvl_ep *ep = conn->ep;
+	const int err = conn->base.err ? conn->base.err : -ECONNRESET;
 
 	nvl_copy_cancel(conn);
-	if (conn->copies && weft_now_ms() < conn->deadline_ms)
+	if (conn->copies && weft_now_ms() < conn->watchdog_ms)
 		return false;
-	nvl_conn_set_state(conn, NVL_CONN_DEAD);
+	weft_conn_set_state(&conn->base, WEFT_CONN_CLOSED);
 	weft_list_del(&conn->link);
 	weft_list_add_tail(&iface->dead, &conn->link);
-	if (ep) {
-		ep->lost |= has_lost(conn);
-		ep->err = conn->err ? conn->err : -ECONNRESET;
-		ep->conn = NULL;
-	}
-	conn->ep = NULL;
-	nvl_conn_drop_ops(conn, ep, ep ? ep->err : -ECANCELED);
+	weft_ep_fail(&conn->base, err);
+	nvl_conn_drop_ops(conn, err);
 	nvl_conn_forget(conn);
-	if (ep)
-		iface->base.cb.on_error(iface->base.cb.arg, &ep->base,
-					ep->base.user, ep->err);
+	weft_ep_failed(&conn->base);
 	return true;
 }
 
@@ -215,25 +203,23 @@ static void close_socket(struct nvl_conn *conn, int fd)
 	if (fd < 0)
 		return;
 	/* a child may hold the same: close() alone keeps it watched */
-	epoll_ctl(conn->iface->epfd, EPOLL_CTL_DEL, fd, NULL);
+	weft_events_del(&conn->iface->base.events, fd);
 	close(fd);
 }
 
 void nvl_conn_free(struct nvl_conn *conn)
 {
 	weft_list_del(&conn->link);
-	conn->iface->nconns--;
 	close_socket(conn, conn->fd);
 	nvl_sock_drop(conn);
-	weft_secret_free(conn->remote, sizeof(*conn->remote));
+	weft_conn_fini(&conn->base);
 	if (conn->copies)
 		return; /* an engine never came back: its
 			   memory stays */
 	nvl_ring_close_all(conn);
 	nvl_inbox_close(&conn->rx);
 	nvl_inbox_close(&conn->tx);
-	weft_stats_peer_ended(conn->iface->stats, conn->stats);
-	free(conn->hello);
+	weft_stats_peer_ended(conn->iface->base.stats, conn->stats);
 	free(conn->later);
 	free(conn);
 }

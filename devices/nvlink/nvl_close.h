@@ -17,7 +17,7 @@ void nvl_conn_say_close(struct nvl_conn *conn);
 /* Waits until no engine works for @conn any more, bounded by the watchdog. */
 void nvl_conn_stop_copies(struct nvl_conn *conn);
 /* Completes its operations with @status, here and now. */
-void nvl_conn_drop_ops(struct nvl_conn *conn, struct nvl_ep *ep, int status);
+void nvl_conn_drop_ops(struct nvl_conn *conn, int status);
 /* Nothing of the iface names @conn any more. */
 void nvl_conn_forget(struct nvl_conn *conn);
 

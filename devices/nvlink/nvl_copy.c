@@ -546,7 +546,7 @@ void nvl_copy_cancel(struct nvl_conn *conn)
 static void ring_bell(void *arg)
 {
 	struct nvl_stream *st = arg;
-	int fd = st->gpu->iface->wake_fd;
+	int fd = st->gpu->iface->base.events.wake_fd;
 	uint64_t one = 1;
 
 	/* first: this may be too early for one who arms from now on */

@@ -142,9 +142,11 @@ bool nvl_msg_room(struct nvl_conn *conn, size_t len)
 	return find_room(conn, need > to_end ? need + to_end : need);
 }
 
-bool nvl_conn_ready(struct nvl_conn *conn)
+bool nvl_conn_is_ready(struct weft_conn *base)
 {
-	return conn->state == NVL_CONN_OPEN && !conn->hung_up &&
+	struct nvl_conn *conn = nvl_conn(base);
+
+	return conn->base.state == WEFT_CONN_OPEN && !conn->hung_up &&
 	       !conn->later_n && conn->ngets < NVL_GETS - NVL_MAX_IOV &&
 	       conn->put_next - conn->put_acked < NVL_PUTS &&
 	       nvl_msg_room(conn, NVL_MAX_MESSAGE);
@@ -219,16 +221,16 @@ static void deliver_message(struct nvl_conn *conn, const struct nvl_msg *m,
 		weft_count(conn->stats, rx_messages, 1);
 		weft_count(conn->stats, rx_message_bytes, m->len);
 		weft_count(conn->stats, wire_rx_bytes, RECORD(m->len));
-		iface->base.cb.on_message(iface->base.cb.arg, m->id, data,
-					  m->len);
+		iface->base.iface.cb.on_message(iface->base.iface.cb.arg, m->id,
+						data, m->len);
 		break;
 	case NVL_MSG_PAD:
 		break;
 	case NVL_MSG_BYE:
-		conn->bye_seen = true;
+		conn->base.bye_seen = true;
 		break;
 	case NVL_MSG_CLOSE:
-		conn->bye_seen = conn->close_seen = true;
+		conn->base.bye_seen = conn->close_seen = true;
 		break;
 	default:
 		nvl_conn_break(conn, -EPROTO);
@@ -249,7 +251,7 @@ unsigned int nvl_msg_progress(struct nvl_conn *conn)
 		deliver_message(conn, &m, data);
 		conn->msg_head += RECORD(m.len);
 		n++;
-		if (conn->state != NVL_CONN_OPEN)
+		if (conn->base.state != WEFT_CONN_OPEN)
 			return n;
 		atomic_store_explicit(&conn->rx.head->msg_head, conn->msg_head,
 				      memory_order_release);
@@ -321,7 +323,7 @@ void nvl_op_send(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	int err = 0;
 
-	if (conn->state != NVL_CONN_OPEN)
+	if (conn->base.state != WEFT_CONN_OPEN)
 		return;
 	if (conn->later_n || !write_op(conn, op))
 		err = queue_op(conn, op);
@@ -337,13 +339,13 @@ void nvl_op_retry(struct nvl_conn *conn)
 {
 	unsigned int n = 0;
 
-	while (conn->later_n && conn->state == NVL_CONN_OPEN &&
+	while (conn->later_n && conn->base.state == WEFT_CONN_OPEN &&
 	       write_op(conn, &conn->later[conn->later_at])) {
 		conn->later_at = (conn->later_at + 1) % conn->later_cap;
 		conn->later_n--;
 		n++;
 	}
-	if (n && conn->state == NVL_CONN_OPEN)
+	if (n && conn->base.state == WEFT_CONN_OPEN)
 		wake_peer(conn);
 }
 
@@ -389,14 +391,14 @@ bool nvl_inbox_pending(struct nvl_conn *conn)
 		return true;
 	if (conn->later_n && ops_have_room(conn))
 		return true;
-	return conn->was_full && nvl_conn_ready(conn);
+	return conn->base.ready_owed && nvl_conn_is_ready(&conn->base);
 }
 
 void nvl_inbox_sleep(struct nvl_conn *conn, bool on)
 {
 	uint32_t wants = 0;
 
-	if (on && (conn->was_full || conn->later_n))
+	if (on && (conn->base.ready_owed || conn->later_n))
 		wants |= NVL_WANTS_ROOM;
 	if (on && conn->njobs)
 		wants |= NVL_WANTS_CREDIT;

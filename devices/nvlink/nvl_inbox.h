@@ -13,7 +13,7 @@ void nvl_inbox_close(struct nvl_inbox *box);
 /* Wakes the peer if it sleeps until its chunks are taken; after that. */
 void nvl_inbox_bell_credit(struct nvl_conn *conn);
 /* Would a message, a put or a get be taken now? */
-bool nvl_conn_ready(struct nvl_conn *conn);
+bool nvl_conn_is_ready(struct weft_conn *conn);
 /* Is there room for a message of @len?  A peer that lies breaks it. */
 bool nvl_msg_room(struct nvl_conn *conn, size_t len);
 /* Where @len bytes may be written, nvl_msg_room() having said yes, ... */

@@ -31,14 +31,8 @@
 #define NVL_GETS	128u
 #define NVL_ALIGN	256u /* of a chunk in its ring */
 
-/* Purpose of a connection, in the hello. */
-struct nvl_purpose {
-	uint32_t magic;
-	uint32_t sn; /* the n-th endpoint of the two */
-	uint8_t zero[8];
-};
-_Static_assert(sizeof(struct nvl_purpose) == 16, "fills the hello's purpose");
-#define NVL_PURPOSE_MAGIC 0x6c6e7677u /* "wvnl" */
+/* Kind of the socket, in the purpose of the hello. */
+#define NVL_PURPOSE 0x6c6e7677u /* "wvnl" */
 
 /* ---- the socket --------------------------------------------------------- */
 

@@ -179,7 +179,8 @@ void nvl_ring_credits(struct nvl_conn *conn)
 	unsigned int id;
 	uint64_t credit;
 
-	for (id = 0; id < NVL_RINGS && conn->state == NVL_CONN_OPEN; id++) {
+	for (id = 0; id < NVL_RINGS && conn->base.state == WEFT_CONN_OPEN;
+	     id++) {
 		r = conn->txrings[id];
 		if (!r || r->out == r->told)
 			continue;
@@ -445,7 +446,8 @@ void nvl_ring_tick(struct nvl_conn *conn, uint64_t now)
 	unsigned int id;
 	int err;
 
-	for (id = 0; id < NVL_RINGS && conn->state == NVL_CONN_OPEN; id++) {
+	for (id = 0; id < NVL_RINGS && conn->base.state == WEFT_CONN_OPEN;
+	     id++) {
 		r = conn->rxrings[id];
 		if (!r || r->state != NVL_RXRING_OPEN || r->keep ||
 		    r->in != r->out || now - r->used_ms < nvl_tune.idle_ms)
@@ -489,7 +491,8 @@ unsigned int nvl_ring_read_frames(struct nvl_conn *conn)
 	unsigned int n = 0, bells = 0;
 	struct nvl_frame f;
 
-	while (conn->state == NVL_CONN_OPEN && n + bells < FRAMES_AT_ONCE) {
+	while (conn->base.state == WEFT_CONN_OPEN &&
+	       n + bells < FRAMES_AT_ONCE) {
 		err = nvl_sock_recv(conn, &f, &fd);
 		if (!err && told > (int32_t)n) {
 			/* or else we would wait for them for ever, awake */
@@ -518,7 +521,7 @@ unsigned int nvl_ring_read_frames(struct nvl_conn *conn)
 		if (err)
 			nvl_conn_break(conn, err);
 	}
-	if (conn->state == NVL_CONN_OPEN) {
+	if (conn->base.state == WEFT_CONN_OPEN) {
 		err = nvl_sock_flush(conn);
 		if (err == -EPIPE || err == -ECONNRESET)
 			conn->hung_up = true;

@@ -95,7 +95,7 @@ static void give_credit(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id)
 		r->out++;
 		moved = true;
 	}
-	if (!moved || conn->state != NVL_CONN_OPEN)
+	if (!moved || conn->base.state != WEFT_CONN_OPEN)
 		return;
 	atomic_store_explicit(&conn->rx.head->credit[id], r->freed,
 			      memory_order_release);
@@ -349,7 +349,7 @@ unsigned int nvl_rx_ops(struct nvl_conn *conn)
 	struct nvl_op op;
 	int r = 0;
 
-	while (n < OPS_AT_ONCE && conn->state == NVL_CONN_OPEN &&
+	while (n < OPS_AT_ONCE && conn->base.state == WEFT_CONN_OPEN &&
 	       (r = nvl_op_next(conn, &op)) > 0) {
 		switch (op.type) {
 		case NVL_OP_CHUNK:
@@ -403,7 +403,7 @@ static void finish_landing(struct nvl_landing *l)
 
 unsigned int nvl_rx_deliver(struct nvl_iface *iface)
 {
-	struct weft_iface_cb *cb = &iface->base.cb;
+	struct weft_iface_cb *cb = &iface->base.iface.cb;
 	struct nvl_landing *l;
 	struct nvl_get *g;
 	struct nvl_get_parent *p;

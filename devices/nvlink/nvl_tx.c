@@ -350,7 +350,7 @@ unsigned int nvl_tx_schedule(struct nvl_conn *conn)
 
 	nvl_ring_credits(conn);
 	/* any job may end while another one sends: none is held on to */
-	while (conn->state == NVL_CONN_OPEN && n < CHUNKS_AT_ONCE &&
+	while (conn->base.state == WEFT_CONN_OPEN && n < CHUNKS_AT_ONCE &&
 	       conn->copies < NVL_CONN_CHUNKS && stuck < 16 &&
 	       (job = get_job(conn, stuck))) {
 		n += send_job(job, CHUNKS_AT_ONCE - n);

@@ -16,7 +16,7 @@
  *   tcp_ep         endpoints: messages and flushes
  *   tcp_stall      gives up streams that have become slow
  *   tcp_put, _get  one put, one get, from the call to its end
- *   tcp_handshake  dials and accepts sockets, until both sides are proven
+ *   tcp_dial       opens sockets, and takes those that devices/session proved
  *   tcp_conn       connections: found by peer and number; their states
  *   tcp_tx         frames of the message stream out
  *   tcp_engine     threads, and which stream is whose
@@ -37,11 +37,8 @@
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
 #include "bootstrap/stats.h"
-#include "devices/device.h"
-#include "devices/ep_sn.h"
-#include "devices/flush.h"
+#include "devices/ep.h"
 #include "devices/region.h"
-#include "devices/stranger.h"
 #include "devices/tcp/tcp_proto.h"
 #include "util/list.h"
 
@@ -50,13 +47,6 @@
  * settings: WEFT_CONNECT_TIMEOUT and WEFT_PEER_TIMEOUT.
  */
 enum tcp_times {
-	/* deadlines are checked this often: the least WEFT_PEER_TIMEOUT is
-	   100 ms, its default 5 s, and a tick costs a wakeup */
-	TCP_TICK_MS = 250,
-	/* after a listener hung up before its hello: a place may be free */
-	TCP_REDIAL_MS = TCP_TICK_MS,
-	/* for the peer's own dial, which was preferred; then ours again */
-	TCP_YIELD_MS = 2000,
 	/* before "no bulk stream" is news: a peer that is leaving refuses
 	   them, too, and its message stream ends meanwhile */
 	TCP_LOST_STREAM_MS = 1000,
@@ -84,55 +74,23 @@ enum tcp_times {
 #define TCP_FEW_STREAMS	   4 /* where the caller moves them all */
 #define TCP_MAX_ENGINES	   16
 
-/* What an epoll entry of the iface stands for; first member of its object. */
-enum tcp_source_kind {
-	TCP_SOURCE_LISTEN,
-	TCP_SOURCE_CONN,
-	TCP_SOURCE_HANDSHAKE,
-	TCP_SOURCE_WAKE,
-	TCP_SOURCE_TIMER,
-	TCP_SOURCE_ENGINE,
-};
-
-struct tcp_source {
-	enum tcp_source_kind kind;
-};
-
-enum tcp_conn_state {
-	TCP_CONN_DIALING, /* our dial is under way */
-	TCP_CONN_WAITING, /* the peer's own dial was preferred */
-	TCP_CONN_OPEN,
-	TCP_CONN_CLOSED, /* in iface->dead, freed after progress */
-};
-
 /* The message stream of a pair. */
 struct tcp_conn {
-	struct tcp_source src;
+	struct weft_conn base;
+	struct weft_source src;
 	struct weft_list link;		  /* iface->conns */
 	struct weft_list deferred_link;	  /* iface->deferred */
-	struct weft_entry by_id;	  /* peer and number */
 	struct weft_entry by_token;	  /* once the listener has given one */
 	struct weft_list rx_pending_link; /* iface->rx_pending */
 	struct tcp_iface *iface;
-	enum tcp_conn_state state;
 	int fd;
-	bool dialer;
-	bool had_ep, bye_sent, bye_seen, close_seen;
+	bool close_seen;
 	bool rx_ended;	 /* its message stream; bulk may come yet */
 	uint64_t end_ms; /* and is waited for till then */
 	int suspect_err; /* why a bulk stream died amid puts, or 0 */
 	uint64_t suspect_seq, suspect_until_ms; /* the puts below; how long */
-	int err; /* why progress() is to close it: -errno */
-	struct weft_list attend_link; /* iface->attend */
-	uint64_t peer_id;
-	uint32_t sn;
-	uint64_t token;		    /* bulk streams join by it */
-	struct weft_hello *hello;   /* kept until the owner proof is checked */
-	uint64_t deadline_ms;	    /* DIALING, WAITING; OPEN: of lost_err */
-	unsigned int redials;	    /* a listener hung up before it spoke */
-	union weft_sockaddr remote; /* where bulk streams are dialled to */
-	uint8_t *remote_key;	    /* the dialer's; else zeros */
-	struct tcp_ep *ep;
+	uint64_t token;				/* bulk streams join by it */
+	uint64_t warn_at_ms;			/* of bulk->lost_err */
 	struct weft_counters *stats;
 	/*
 	 * sending: zc first, then buf; a message is taken when both are empty
@@ -148,8 +106,7 @@ struct tcp_conn {
 	struct tcp_unplaced {	/* messages that may wait there */
 		uint64_t fence; /* for puts below */
 		size_t bytes;
-	} unplaced[2];	 /* older, newer */
-	bool ready_owed; /* ready() said no: on_ready() is owed */
+	} unplaced[2]; /* older, newer */
 	/* receiving: bytes not yet delivered */
 	uint8_t *rx;
 	size_t rx_off, rx_len, rx_cap;
@@ -166,39 +123,20 @@ struct tcp_conn {
 	struct weft_list replies; /* puts that answer gets, not yet numbered */
 };
 
-struct tcp_ep {
-	struct weft_ep base;
-	struct tcp_conn *conn; /* NULL once dead */
-	struct weft_ep_sn *numbers;
-	uint64_t peer_id;
-	uint32_t sn;
-	int err;
-	bool cancelled;
-	struct weft_flushes flushes;
-};
-
 struct tcp_iface {
-	struct weft_iface base;
-	struct tcp_source listen_src, wake_src, timer_src;
+	struct weft_base base;
 	struct weft_netif netif;
-	struct weft_address *addr; /* with the key */
-	uint64_t my_id;
-	int listen_fd, epfd, wake_fd, timer_fd;
-	bool timer_on;
-	uint64_t tick_ms; /* when it last fired */
-	bool accept_paused;
-	struct weft_list conns, dead, handshakes, dead_handshakes, deferred;
-	struct weft_strangers strangers;
-	struct weft_table by_id, by_token; /* of conns */
-	struct weft_ep_sns sns;
+	int listen_fd;
+	unsigned int (*handle_conn)(struct weft_source *src, uint32_t events);
+	uint64_t tick_ms; /* open connections are looked at; 0: need not be */
+	struct weft_list conns, dead, deferred;
+	struct weft_table by_token;  /* of conns */
 	struct weft_list rx_pending; /* streams with more to hand over */
 	unsigned int budget;	     /* messages left to this progress() */
 	unsigned int floor;	     /* what it may come down to now */
-	struct weft_stats *stats;
 	struct tcp_conn *polled[TCP_POLLED];
-	unsigned int polls;	 /* progress calls since epoll was asked */
-	struct weft_list attend; /* conns: see tcp_conn_attend() */
-	bool closing;		 /* nothing is delivered any more */
+	unsigned int polls; /* progress calls since epoll was asked */
+	bool closing;	    /* nothing is delivered any more */
 	uint8_t *rxbuf, *txbuf;
 	uint8_t *rxnext; /* in rxbuf's place when that is lent; NULL: it is */
 	int pipe[2];	 /* to place bytes without a signal; -1 */
@@ -215,17 +153,17 @@ struct tcp_iface {
 		struct weft_list streams;  /* tcp_stream.report_link */
 		_Atomic bool any;
 		_Atomic bool armed; /* the owner may sleep: ring */
-	} events;
+	} found;
 };
 
 static inline struct tcp_iface *tcp_iface(struct weft_iface *i)
 {
-	return container_of(i, struct tcp_iface, base);
+	return container_of(i, struct tcp_iface, base.iface);
 }
 
-static inline struct tcp_ep *tcp_ep(struct weft_ep *e)
+static inline struct tcp_conn *tcp_conn(struct weft_conn *c)
 {
-	return container_of(e, struct tcp_ep, base);
+	return container_of(c, struct tcp_conn, base);
 }
 
 #endif

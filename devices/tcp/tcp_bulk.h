@@ -14,7 +14,7 @@ struct tcp_stream;
 /* One end of a put, at its source. */
 struct tcp_put {
 	struct weft_list link;	    /* in bulk->queue while bytes are uncut */
-	struct weft_list done_link; /* in iface->events.puts */
+	struct weft_list done_link; /* in iface->found.puts */
 	struct tcp_conn *conn;
 	struct weft_op *op; /* NULL: nobody waits any more */
 	uint64_t seq;

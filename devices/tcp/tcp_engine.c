@@ -244,13 +244,20 @@ void tcp_engines_wake(struct tcp_conn *conn)
 	assign_chunks(conn, TCP_ENGINE_ASLEEP, chunks);
 }
 
+/* progress() runs it in any case. */
+static unsigned int handle_engine(struct weft_source *src, uint32_t events)
+{
+	(void)src;
+	(void)events;
+	return 0;
+}
+
 static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
 {
 	struct epoll_event kick = { .events = EPOLLIN };
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &eng->src };
 	int err = 0;
 
-	eng->src.kind = TCP_SOURCE_ENGINE;
+	eng->src.handle = handle_engine;
 	eng->iface = iface;
 	weft_list_init(&eng->streams);
 	weft_list_init(&eng->ready);
@@ -260,7 +267,8 @@ static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
 	if (eng->epfd < 0 || eng->wake_fd < 0 ||
 	    epoll_ctl(eng->epfd, EPOLL_CTL_ADD, eng->wake_fd, &kick) ||
 	    /* the caller's event fd rings for the streams that it moves */
-	    epoll_ctl(iface->epfd, EPOLL_CTL_ADD, eng->epfd, &ev)) {
+	    weft_events_add(&iface->base.events, eng->epfd, &eng->src,
+			    EPOLLIN)) {
 		err = -errno;
 		weft_warn_once(
 			"cannot make an event queue for bulk transfers: %m; raise the limit with 'ulimit -n'");
@@ -307,7 +315,7 @@ static void start_thread(struct tcp_engine *eng)
 	}
 	eng->has_thread = true;
 	/* the event fd rings for what it delivers, not for its streams */
-	epoll_ctl(eng->iface->epfd, EPOLL_CTL_DEL, eng->epfd, NULL);
+	weft_events_del(&eng->iface->base.events, eng->epfd);
 }
 
 /* For good: the caller moves nothing from here on. */
@@ -456,9 +464,9 @@ void tcp_stream_detach(struct tcp_stream *s)
 	close(s->fd);
 	pthread_mutex_unlock(&eng->lock);
 
-	pthread_mutex_lock(&iface->events.lock);
+	pthread_mutex_lock(&iface->found.lock);
 	weft_list_del(&s->report_link);
-	pthread_mutex_unlock(&iface->events.lock);
+	pthread_mutex_unlock(&iface->found.lock);
 
 	tcp_bulk_forget_stream(s->conn->bulk, s);
 	if (s->out_chunk)

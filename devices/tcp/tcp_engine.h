@@ -19,7 +19,7 @@ struct tcp_stream {
 	bool readable;		      /* likewise */
 	_Atomic bool suspended;	      /* over the limit: takes no chunk */
 	int err;		      /* why it died; 0 while it lives */
-	struct weft_list report_link; /* iface->events.streams */
+	struct weft_list report_link; /* iface->found.streams */
 	uint64_t used_ms;	      /* when it last carried a chunk */
 	bool abandoned;		      /* out: not moved any more */
 	struct weft_list sent;	      /* out: chunks not settled; bulk lock */
@@ -54,7 +54,7 @@ enum tcp_engine_mode {
 
 /* Moves bulk streams. */
 struct tcp_engine {
-	struct tcp_source src;
+	struct weft_source src;
 	struct tcp_iface *iface;
 	pthread_mutex_t lock; /* streams, ready, and all I/O on them */
 	int epfd;

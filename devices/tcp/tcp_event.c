@@ -10,38 +10,31 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <sys/eventfd.h>
 
-#include "devices/tick.h"
 #include "util/clock.h"
 
 void tcp_events_init(struct tcp_iface *iface)
 {
-	pthread_mutex_init(&iface->events.lock, NULL);
-	weft_list_init(&iface->events.puts);
-	weft_list_init(&iface->events.landings);
-	weft_list_init(&iface->events.streams);
+	pthread_mutex_init(&iface->found.lock, NULL);
+	weft_list_init(&iface->found.puts);
+	weft_list_init(&iface->found.landings);
+	weft_list_init(&iface->found.streams);
 }
 
 /* any before armed here, armed before any in arm(): one of them sees it. */
 void tcp_events_wake(struct tcp_iface *iface)
 {
-	uint64_t one = 1;
-	ssize_t n;
-
-	atomic_store(&iface->events.any, true);
-	if (atomic_exchange(&iface->events.armed, false)) {
-		do
-			n = write(iface->wake_fd, &one, sizeof(one));
-		while (n < 0 && errno == EINTR);
-	}
+	atomic_store(&iface->found.any, true);
+	if (atomic_exchange(&iface->found.armed, false))
+		eventfd_write(iface->base.events.wake_fd, 1);
 }
 
 void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put)
 {
-	pthread_mutex_lock(&iface->events.lock);
-	weft_list_add_tail(&iface->events.puts, &put->done_link);
-	pthread_mutex_unlock(&iface->events.lock);
+	pthread_mutex_lock(&iface->found.lock);
+	weft_list_add_tail(&iface->found.puts, &put->done_link);
+	pthread_mutex_unlock(&iface->found.lock);
 	tcp_events_wake(iface);
 }
 
@@ -58,9 +51,9 @@ int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 	e->tag = tag;
 	e->size = size;
 	e->status = status;
-	pthread_mutex_lock(&iface->events.lock);
-	weft_list_add_tail(&iface->events.landings, &e->link);
-	pthread_mutex_unlock(&iface->events.lock);
+	pthread_mutex_lock(&iface->found.lock);
+	weft_list_add_tail(&iface->found.landings, &e->link);
+	pthread_mutex_unlock(&iface->found.lock);
 	tcp_events_wake(iface);
 	return 0;
 }
@@ -69,9 +62,9 @@ void tcp_events_add_stream(struct tcp_stream *s)
 {
 	struct tcp_iface *iface = s->conn->iface;
 
-	pthread_mutex_lock(&iface->events.lock);
-	weft_list_add_tail(&iface->events.streams, &s->report_link);
-	pthread_mutex_unlock(&iface->events.lock);
+	pthread_mutex_lock(&iface->found.lock);
+	weft_list_add_tail(&iface->found.streams, &s->report_link);
+	pthread_mutex_unlock(&iface->found.lock);
 	tcp_events_wake(iface);
 }
 
@@ -81,21 +74,21 @@ static struct tcp_event *first_notify(struct tcp_conn *conn)
 	struct tcp_iface *iface = conn->iface;
 	struct tcp_event *e, *te, *found = NULL;
 
-	pthread_mutex_lock(&iface->events.lock);
-	weft_list_for_each (e, te, &iface->events.landings, link)
+	pthread_mutex_lock(&iface->found.lock);
+	weft_list_for_each (e, te, &iface->found.landings, link)
 		if (e->conn == conn && !(e->flags & TCP_CHUNK_GET)) {
 			weft_list_del(&e->link);
 			found = e;
 			break;
 		}
-	pthread_mutex_unlock(&iface->events.lock);
+	pthread_mutex_unlock(&iface->found.lock);
 	return found;
 }
 
 void tcp_events_notify(struct tcp_conn *conn)
 {
 	struct tcp_iface *iface = conn->iface;
-	struct weft_iface_cb *cb = &iface->base.cb;
+	struct weft_iface_cb *cb = &iface->base.iface.cb;
 	struct tcp_event *e;
 
 	while (!iface->closing && (e = first_notify(conn))) {
@@ -109,37 +102,29 @@ void tcp_events_forget(struct tcp_conn *conn)
 	struct tcp_iface *iface = conn->iface;
 	struct tcp_event *e, *te;
 
-	pthread_mutex_lock(&iface->events.lock);
-	weft_list_for_each (e, te, &iface->events.landings, link) {
+	pthread_mutex_lock(&iface->found.lock);
+	weft_list_for_each (e, te, &iface->found.landings, link) {
 		if (e->conn != conn)
 			continue;
 		weft_list_del(&e->link);
 		free(e);
 	}
-	pthread_mutex_unlock(&iface->events.lock);
-}
-
-void tcp_conn_attend(struct tcp_conn *conn)
-{
-	if (conn->state != TCP_CONN_CLOSED &&
-	    weft_list_empty(&conn->attend_link))
-		weft_list_add_tail(&conn->iface->attend, &conn->attend_link);
+	pthread_mutex_unlock(&iface->found.lock);
 }
 
 void tcp_conn_break(struct tcp_conn *conn, int err)
 {
-	if (conn->err || conn->state == TCP_CONN_CLOSED)
+	if (conn->base.err || conn->base.state == WEFT_CONN_CLOSED)
 		return;
-	conn->err = err;
-	tcp_conn_attend(conn);
+	conn->base.err = err;
+	weft_conn_attend(&conn->base);
 	tcp_events_wake(conn->iface);
 }
 
-void tcp_iface_set_tick(struct tcp_iface *iface, bool on)
+void tcp_iface_start_tick(struct tcp_iface *iface)
 {
-	if (iface->timer_on == on)
+	if (iface->tick_ms)
 		return;
-	iface->timer_on = on;
-	iface->tick_ms = weft_now_ms();
-	weft_tick_set(iface->timer_fd, on ? TCP_TICK_MS : 0);
+	iface->tick_ms = weft_now_ms() + WEFT_TICK_MS;
+	weft_events_wake_at(&iface->base.events, iface->tick_ms);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What engines, and the owner's own code further down, leave for progress().
- * Only this file's functions and tcp_progress.c touch iface->events.
+ * Only this file's functions and tcp_progress.c touch iface->found.
  */
 #ifndef WEFT_DEVICES_TCP_EVENT_H
 #define WEFT_DEVICES_TCP_EVENT_H
@@ -35,14 +35,10 @@ void tcp_events_notify(struct tcp_conn *conn);
 /* Drops what still names @conn. */
 void tcp_events_forget(struct tcp_conn *conn);
 
-/*
- * Owner only.  progress() looks at @conn before it returns: whether it is ready
- * again, flushed, at its end, or broken.
- */
-void tcp_conn_attend(struct tcp_conn *conn);
+/* Owner only, from here on. */
 /* Never calls back: progress() will close it and tell @err. */
 void tcp_conn_break(struct tcp_conn *conn, int err);
-/* Deadlines need the tick, or none does any more. */
-void tcp_iface_set_tick(struct tcp_iface *iface, bool on);
+/* A connection needs to be looked at by the clock. */
+void tcp_iface_start_tick(struct tcp_iface *iface);
 
 #endif

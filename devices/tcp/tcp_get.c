@@ -70,20 +70,17 @@ int tcp_get_start(struct weft_ep *base, const struct weft_iov *iov,
 		  unsigned int n, uint64_t addr, const void *rkey,
 		  struct weft_op *op)
 {
-	struct tcp_ep *ep = tcp_ep(base);
-	struct tcp_conn *conn = ep->conn;
 	static const struct weft_iov nothing;
 	struct tcp_get *part[TCP_MAX_IOV] = { NULL };
 	struct tcp_get_op *parent;
 	unsigned int i;
-	int err = -ENOMEM;
+	struct tcp_conn *conn;
+	int err = weft_ep_check(weft_base_ep(base), n, 0);
 
-	if (ep->err)
-		return ep->err;
-	if (n > TCP_MAX_IOV)
-		return -EMSGSIZE;
-	if (!tcp_conn_ready(conn))
-		return -EAGAIN;
+	if (err)
+		return err;
+	conn = tcp_conn(weft_ep_conn(base));
+	err = -ENOMEM;
 	if (!n) { /* still ends when the peer has looked at the key */
 		iov = &nothing;
 		n = 1;
@@ -196,7 +193,7 @@ void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status)
 			break;
 		}
 	}
-	tcp_conn_attend(conn);
+	weft_conn_attend(&conn->base);
 }
 
 void tcp_gets_cancel(struct tcp_conn *conn, int status)

@@ -11,11 +11,8 @@
 #include <linux/sockios.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "bootstrap/host.h"
@@ -23,17 +20,7 @@
 #include "util/log.h"
 #include "util/secret.h"
 
-#define BACKLOG	      4096
-#define MAX_STRANGERS 4096 /* at once; more wait in the backlog */
-
-static int add_source(struct tcp_iface *iface, int fd, struct tcp_source *src,
-		      enum tcp_source_kind kind)
-{
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = src };
-
-	src->kind = kind;
-	return epoll_ctl(iface->epfd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
-}
+#define BACKLOG 4096
 
 /*
  * -errno, of which nothing has been said.  @range: what was accepted on the
@@ -109,26 +96,21 @@ static int listen_on(struct tcp_iface *iface)
 	if (getsockname(iface->listen_fd, &sa.sa, &len))
 		return weft_fail(errno, "cannot listen on '%s'",
 				 iface->netif.name);
-	iface->addr->sa = sa;
-	return add_source(iface, iface->listen_fd, &iface->listen_src,
-			  TCP_SOURCE_LISTEN);
+	iface->base.addr->sa = sa;
+	return weft_session_listen(&iface->base.session, iface->listen_fd);
 }
 
 static void free_iface(struct tcp_iface *iface)
 {
-	int *fds[] = { &iface->listen_fd, &iface->wake_fd, &iface->timer_fd,
-		       &iface->epfd,	  &iface->pipe[0], &iface->pipe[1] };
+	int *fds[] = { &iface->listen_fd, &iface->pipe[0], &iface->pipe[1] };
 	unsigned int i;
 
+	weft_base_close(&iface->base);
 	for (i = 0; i < ARRAY_SIZE(fds); i++)
 		if (*fds[i] >= 0)
 			close(*fds[i]);
-	weft_stats_close(iface->stats);
-	weft_ep_sns_free(&iface->sns);
-	weft_table_free(&iface->by_id);
 	weft_table_free(&iface->by_token);
-	pthread_mutex_destroy(&iface->events.lock);
-	weft_secret_free(iface->addr, sizeof(*iface->addr));
+	pthread_mutex_destroy(&iface->found.lock);
 	free(iface->rxbuf);
 	free(iface->rxnext);
 	free(iface->txbuf);
@@ -150,19 +132,21 @@ static int open_iface(const struct weft_iface_params *params,
 	iface = calloc(1, sizeof(*iface));
 	if (!iface)
 		return -ENOMEM;
-	iface->listen_fd = iface->wake_fd = iface->timer_fd = -1;
-	iface->epfd = iface->pipe[0] = iface->pipe[1] = -1;
+	iface->listen_fd = iface->pipe[0] = iface->pipe[1] = -1;
+	iface->base.session.ops = &tcp_session_ops;
+	iface->base.session.name = iface->netif.name;
+	iface->base.session.kind = TCP_PURPOSE_MESSAGES;
+	iface->handle_conn = tcp_conn_handle;
 	weft_list_init(&iface->conns);
 	weft_list_init(&iface->dead);
-	weft_list_init(&iface->handshakes);
-	weft_list_init(&iface->dead_handshakes);
 	weft_list_init(&iface->deferred);
-	weft_ep_sns_init(&iface->sns);
-	weft_strangers_init(&iface->strangers, MAX_STRANGERS);
 	weft_list_init(&iface->rx_pending);
-	weft_list_init(&iface->attend);
 	tcp_events_init(iface);
 
+	err = weft_base_open(&iface->base, &weft_tcp_ops, &tcp_ep_ops, params,
+			     tcp_iface_on_timer);
+	if (err)
+		goto free_all;
 	err = weft_netif_get(netdev, params->family, &iface->netif);
 	if (err) {
 		weft_log_fail(
@@ -175,40 +159,14 @@ static int open_iface(const struct weft_iface_params *params,
 	iface->rxbuf = malloc(TCP_RX_BUF);
 	iface->rxnext = malloc(TCP_RX_BUF);
 	iface->txbuf = malloc(TCP_MAX_MESSAGE);
-	iface->stats = weft_stats_open("tcp", netdev);
-	iface->addr = weft_secret_alloc(sizeof(*iface->addr));
-	if (!iface->rxbuf || !iface->rxnext || !iface->txbuf || !iface->addr)
+	if (!iface->rxbuf || !iface->rxnext || !iface->txbuf)
 		goto free_all;
-	err = weft_random(iface->addr->key, WEFT_KEY_LEN);
+	weft_base_count(&iface->base, netdev);
+	iface->base.addr->ns_id = weft_netns_id();
+	err = listen_on(iface);
 	if (err)
 		goto free_all;
-	iface->addr->wire_min = WEFT_WIRE_MIN;
-	iface->addr->wire_max = WEFT_WIRE_MAX;
-	iface->addr->ns_id = weft_netns_id();
-	iface->my_id = weft_key_id(iface->addr->key);
-	weft_stats_own_id(iface->stats, iface->my_id);
-	iface->epfd = epoll_create1(EPOLL_CLOEXEC);
-	iface->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	iface->timer_fd =
-		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (iface->epfd < 0 || iface->wake_fd < 0 || iface->timer_fd < 0) {
-		err = weft_fail(
-			errno,
-			"cannot make an event queue; raise the limit with 'ulimit -n'");
-		goto free_all;
-	}
-	err = add_source(iface, iface->wake_fd, &iface->wake_src,
-			 TCP_SOURCE_WAKE);
-	if (!err)
-		err = add_source(iface, iface->timer_fd, &iface->timer_src,
-				 TCP_SOURCE_TIMER);
-	if (!err)
-		err = listen_on(iface);
-	if (err)
-		goto free_all;
-	iface->base.ops = &weft_tcp_ops;
-	iface->base.cb = *params->cb;
-	*out = &iface->base;
+	*out = &iface->base.iface;
 	return 0;
 
 free_all:
@@ -255,8 +213,8 @@ static void flush_at_close(struct tcp_iface *iface)
 	do {
 		waiting = false;
 		weft_list_for_each (c, tc, &iface->conns, link)
-			waiting |=
-				c->state == TCP_CONN_OPEN && has_unsent_data(c);
+			waiting |= c->base.state == WEFT_CONN_OPEN &&
+				   has_unsent_data(c);
 	} while (waiting && weft_now_ms() < end && !poll(NULL, 0, 1));
 }
 
@@ -267,15 +225,11 @@ static void close_iface(struct weft_iface *base)
 
 	iface->closing = true;
 	weft_list_for_each (c, tc, &iface->conns, link)
-		if (c->state == TCP_CONN_OPEN && !c->err)
+		if (c->base.state == WEFT_CONN_OPEN && !c->base.err)
 			send_close(c);
 	flush_at_close(iface);
 	weft_list_for_each (c, tc, &iface->conns, link)
 		tcp_conn_close(c, -ESHUTDOWN);
-	while (!weft_list_empty(&iface->handshakes))
-		tcp_handshake_free(weft_list_first(&iface->handshakes,
-						   struct tcp_handshake, link));
-	tcp_handshakes_reap(iface);
 	tcp_engines_close(iface);
 	tcp_iface_deliver(iface, true);
 	tcp_conns_reap(iface);
@@ -295,7 +249,7 @@ static void query_iface(struct weft_iface *base, struct weft_iface_attr *attr)
 	/* estimates for a 10 GbE-class network and for loopback */
 	attr->latency = iface->netif.loopback ? 5e-6 : 15e-6;
 	attr->overhead = 2e-6;
-	attr->addr = *iface->addr;
+	attr->addr = *iface->base.addr;
 }
 
 static bool iface_reaches(struct weft_iface *base,
@@ -314,11 +268,6 @@ static bool iface_reaches(struct weft_iface *base,
 	if (!yes && why)
 		*why = reason;
 	return yes;
-}
-
-static int iface_event_fd(struct weft_iface *base)
-{
-	return tcp_iface(base)->epfd;
 }
 
 static int register_mem(void *addr, size_t len, enum weft_mem_kind kind,
@@ -342,19 +291,19 @@ const struct weft_dev_ops weft_tcp_ops = {
 	.iface_query = query_iface,
 	.reaches = iface_reaches,
 	.progress = tcp_iface_progress,
-	.event_fd = iface_event_fd,
+	.event_fd = weft_base_event_fd,
 	.arm = tcp_iface_arm,
-	.ep_create = tcp_ep_create,
-	.ep_destroy = tcp_ep_destroy,
+	.ep_create = weft_ep_create,
+	.ep_destroy = weft_ep_destroy,
 	.ep_query = tcp_ep_query,
-	.ready = tcp_ep_ready,
+	.ready = weft_ep_ready,
 	.message = tcp_ep_message,
 	.message_pack = tcp_ep_message_pack,
 	.put = tcp_put_start,
 	.get = tcp_get_start,
 	.fence = tcp_ep_fence,
-	.flush = tcp_ep_flush,
-	.cancel = tcp_ep_cancel,
+	.flush = weft_ep_flush,
+	.cancel = weft_ep_cancel,
 	.mem_register = register_mem,
 	.mem_pack = pack_mem,
 	.mem_release = weft_region_remove,

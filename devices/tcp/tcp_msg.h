@@ -8,7 +8,7 @@
 /* Is all that was taken with the socket? */
 bool tcp_conn_drained(const struct tcp_conn *conn);
 /* The one predicate behind ready(), -EAGAIN and on_ready(). */
-bool tcp_conn_ready(struct tcp_conn *conn);
+bool tcp_conn_is_ready(struct weft_conn *conn);
 /* A message of @len bytes was taken: counted. */
 void tcp_conn_count_message(struct tcp_conn *conn, size_t len);
 /*

@@ -18,9 +18,7 @@
 
 #include "util/clock.h"
 #include "util/log.h"
-#include "util/secret.h"
 
-#define EVENTS	    32
 #define POLL_EVERY  16	 /* progress calls between looks at epoll */
 #define POLLED_IDLE 4096 /* fruitless polls before a stream is not hot */
 
@@ -46,7 +44,7 @@ static void end_stream(struct tcp_stream *s)
 	if (err == -EPROTO)
 		weft_error(
 			"peer %016llx sent a bulk chunk that breaks the protocol; the connection is closed",
-			(unsigned long long)conn->peer_id);
+			(unsigned long long)conn->base.peer_id);
 	if (err != -ECONNRESET && err != -EPIPE)
 		tcp_conn_break(conn, err);
 	else if (busy)
@@ -59,38 +57,38 @@ static void end_stream(struct tcp_stream *s)
 
 unsigned int tcp_iface_deliver(struct tcp_iface *iface, bool all)
 {
-	struct weft_iface_cb *cb = &iface->base.cb;
+	struct weft_iface_cb *cb = &iface->base.iface.cb;
 	struct tcp_stream *s;
 	struct tcp_event *e;
 	struct tcp_conn *c, *tc;
 	struct tcp_put *put;
 	unsigned int n = 0, events = 0;
 
-	if (!atomic_load(&iface->events.any))
+	if (!atomic_load(&iface->found.any))
 		return 0;
-	atomic_store(&iface->events.any, false);
+	atomic_store(&iface->found.any, false);
 	for (;;) {
 		put = NULL;
 		e = NULL;
 		s = NULL;
-		pthread_mutex_lock(&iface->events.lock);
-		if (!weft_list_empty(&iface->events.landings) &&
+		pthread_mutex_lock(&iface->found.lock);
+		if (!weft_list_empty(&iface->found.landings) &&
 		    (all || events++ < WEFT_PROGRESS_MAX)) {
-			e = weft_list_first(&iface->events.landings,
+			e = weft_list_first(&iface->found.landings,
 					    struct tcp_event, link);
 			weft_list_del(&e->link);
-		} else if (!weft_list_empty(&iface->events.puts)) {
-			put = weft_list_first(&iface->events.puts,
+		} else if (!weft_list_empty(&iface->found.puts)) {
+			put = weft_list_first(&iface->found.puts,
 					      struct tcp_put, done_link);
 			weft_list_del(&put->done_link);
-		} else if (!weft_list_empty(&iface->events.streams)) {
-			s = weft_list_first(&iface->events.streams,
+		} else if (!weft_list_empty(&iface->found.streams)) {
+			s = weft_list_first(&iface->found.streams,
 					    struct tcp_stream, report_link);
 			weft_list_del(&s->report_link);
-		} else if (!weft_list_empty(&iface->events.landings)) {
-			atomic_store(&iface->events.any, true);
+		} else if (!weft_list_empty(&iface->found.landings)) {
+			atomic_store(&iface->found.any, true);
 		}
-		pthread_mutex_unlock(&iface->events.lock);
+		pthread_mutex_unlock(&iface->found.lock);
 		if (e) {
 			if (e->flags & TCP_CHUNK_GET)
 				tcp_get_done(e->conn, e->tag, e->status);
@@ -116,7 +114,7 @@ static void end_streams(struct tcp_conn *conn)
 {
 	struct tcp_bulk *b = conn->bulk;
 
-	tcp_handshakes_drop(conn);
+	weft_conn_drop_handshakes(&conn->base);
 	while (b && !weft_list_empty(&b->streams))
 		tcp_stream_detach(
 			weft_list_first(&b->streams, struct tcp_stream, link));
@@ -148,9 +146,8 @@ static void fail_pending(struct tcp_conn *conn, int err)
 void tcp_conn_close(struct tcp_conn *conn, int err)
 {
 	struct tcp_iface *iface = conn->iface;
-	struct tcp_ep *ep;
 
-	if (conn->state == TCP_CONN_CLOSED)
+	if (conn->base.state == WEFT_CONN_CLOSED)
 		return;
 	if (err == -ESHUTDOWN && !nothing_lost(conn))
 		err = -ECONNRESET;
@@ -158,25 +155,22 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 	end_streams(conn);
 	/* deliver what engines had finished before the end */
 	tcp_iface_deliver(iface, true);
-	if (conn->state == TCP_CONN_CLOSED)
+	if (conn->base.state == WEFT_CONN_CLOSED)
 		return;
-	tcp_conn_set_state(conn, TCP_CONN_CLOSED);
+	weft_conn_set_state(&conn->base, WEFT_CONN_CLOSED);
 	if (conn->fd >= 0)
 		close(conn->fd);
 	conn->fd = -1;
 	weft_list_del(&conn->link);
-	weft_table_del(&iface->by_id, &conn->by_id);
+	weft_conn_fini(&conn->base);
 	weft_table_del(&iface->by_token, &conn->by_token);
 	weft_list_del(&conn->deferred_link);
 	weft_list_del(&conn->rx_pending_link);
-	weft_list_del(&conn->attend_link);
 	weft_list_add_tail(&iface->dead, &conn->link);
+	weft_ep_fail(&conn->base, err);
 	fail_pending(conn, err);
-	ep = conn->ep; /* not before: the callbacks may destroy it */
-	conn->ep = NULL;
 	tcp_events_forget(conn);
-	if (ep)
-		tcp_ep_failed(ep, err);
+	weft_ep_failed(&conn->base);
 }
 
 void tcp_conns_reap(struct tcp_iface *iface)
@@ -187,9 +181,7 @@ void tcp_conns_reap(struct tcp_iface *iface)
 		weft_list_del(&conn->link);
 		tcp_bulk_free(conn);
 		tcp_conn_drop_received(conn);
-		weft_secret_free(conn->remote_key, WEFT_KEY_LEN);
-		weft_stats_peer_ended(iface->stats, conn->stats);
-		free(conn->hello);
+		weft_stats_peer_ended(iface->base.stats, conn->stats);
 		free(conn->tx);
 		free(conn);
 	}
@@ -229,70 +221,49 @@ static void check_end(struct tcp_conn *conn)
  */
 static void drain_socket(struct tcp_conn *conn)
 {
-	const int err = conn->err;
+	const int err = conn->base.err;
 	unsigned int rounds = 64;
 
-	if (conn->state != TCP_CONN_OPEN ||
+	if (conn->base.state != WEFT_CONN_OPEN ||
 	    (err != -EPIPE && err != -ECONNRESET && err != -ETIMEDOUT))
 		return;
-	conn->err = 0;
+	conn->base.err = 0;
 	while (rounds-- && tcp_conn_receive(conn) &&
-	       conn->state == TCP_CONN_OPEN && !conn->err)
+	       conn->base.state == WEFT_CONN_OPEN && !conn->base.err)
 		;
-	if (!conn->err && !conn->rx_ended)
-		conn->err = err;
+	if (!conn->base.err && !conn->rx_ended)
+		conn->base.err = err;
 }
 
-/* Something happened to @conn; false: it is to be looked at again. */
-static bool settle_conn(struct tcp_conn *conn)
+/* Something happened to it. */
+static unsigned int settle_conn(struct weft_conn *base)
 {
-	if (conn->state == TCP_CONN_OPEN && !conn->err) {
+	struct tcp_conn *conn = tcp_conn(base);
+
+	if (base->state == WEFT_CONN_OPEN && !base->err) {
 		tcp_gets_answer(conn);
-		tcp_ep_notify(conn);
+		weft_ep_notify(base);
 		tcp_conn_maybe_end(conn);
 	}
 	if (conn->rx_ended || conn->suspect_err)
 		check_end(conn);
-	if (!conn->err)
-		return true;
-	drain_socket(conn);
-	if (!conn->err)
-		return true;
-	if (!weft_list_empty(&conn->rx_pending_link))
-		return false; /* it has more than may be told now */
-	tcp_conn_close(conn, conn->err);
-	return true;
+	if (base->err)
+		drain_socket(conn);
+	if (!base->err)
+		return 1;
+	if (weft_list_empty(&conn->rx_pending_link))
+		tcp_conn_close(conn, base->err);
+	else /* it has more than may be told now */
+		weft_conn_attend(base);
+	return 1;
 }
 
-/*
- * Those that something happens to meanwhile have their turn with the next call.
- */
-static unsigned int settle_conns(struct tcp_iface *iface)
+unsigned int tcp_conn_handle(struct weft_source *src, uint32_t events)
 {
-	struct weft_list now;
-	struct tcp_conn *conn;
-	unsigned int n = 0;
-
-	if (weft_list_empty(&iface->attend))
-		return 0;
-	now = iface->attend;
-	now.next->prev = now.prev->next = &now;
-	weft_list_init(&iface->attend);
-	while (!weft_list_empty(&now)) {
-		conn = weft_list_first(&now, struct tcp_conn, attend_link);
-		weft_list_del(&conn->attend_link);
-		if (!settle_conn(conn))
-			tcp_conn_attend(conn);
-		n++;
-	}
-	return n;
-}
-
-static unsigned int handle_conn(struct tcp_conn *conn, uint32_t events)
-{
+	struct tcp_conn *conn = container_of(src, struct tcp_conn, src);
 	unsigned int n = 1;
 
-	if (conn->state != TCP_CONN_OPEN)
+	if (conn->base.state != WEFT_CONN_OPEN)
 		return 0;
 	if (events & EPOLLOUT)
 		tcp_conn_flush(conn);
@@ -302,46 +273,6 @@ static unsigned int handle_conn(struct tcp_conn *conn, uint32_t events)
 			n += tcp_conn_receive(conn);
 	}
 	return n;
-}
-
-static unsigned int poll_events(struct tcp_iface *iface)
-{
-	struct epoll_event ev[EVENTS];
-	struct tcp_source *src;
-	unsigned int count = 0;
-	uint64_t drop;
-	int i, n;
-
-	n = epoll_wait(iface->epfd, ev, EVENTS, 0);
-	for (i = 0; i < n; i++) {
-		src = ev[i].data.ptr;
-		switch (src->kind) {
-		case TCP_SOURCE_LISTEN:
-			tcp_handshake_accept(iface);
-			count++;
-			break;
-		case TCP_SOURCE_CONN:
-			count += handle_conn(
-				container_of(src, struct tcp_conn, src),
-				ev[i].events);
-			break;
-		case TCP_SOURCE_HANDSHAKE:
-			count += tcp_handshake_io(
-				container_of(src, struct tcp_handshake, src));
-			break;
-		case TCP_SOURCE_WAKE:
-			while (read(iface->wake_fd, &drop, sizeof(drop)) < 0 &&
-			       errno == EINTR)
-				;
-			break;
-		case TCP_SOURCE_TIMER:
-			count += tcp_iface_tick(iface);
-			break;
-		case TCP_SOURCE_ENGINE:
-			break; /* run below */
-		}
-	}
-	return count;
 }
 
 /* A turn for each that had more than its share, as far as it goes. */
@@ -385,31 +316,30 @@ unsigned int tcp_iface_progress(struct weft_iface *base)
 	}
 	if (++iface->polls >= POLL_EVERY || !iface->polled[0]) {
 		iface->polls = 0;
-		n += poll_events(iface);
+		n += weft_events_handle(&iface->base.events);
 	}
 	for (i = 0; i < iface->nengines; i++)
 		if (iface->engines[i].nstreams && !iface->engines[i].has_thread)
 			n += tcp_engine_run(&iface->engines[i]);
 	n += tcp_iface_deliver(iface, false);
-	n += settle_conns(iface);
+	n += weft_base_work(&iface->base, settle_conn);
 	tcp_conns_reap(iface);
-	tcp_handshakes_reap(iface);
+	weft_session_reap(&iface->base.session);
 	return n;
 }
 
 int tcp_iface_arm(struct weft_iface *base)
 {
 	struct tcp_iface *iface = tcp_iface(base);
-	struct epoll_event ev;
 	unsigned int i;
 	bool more;
 
 	iface->polls = POLL_EVERY; /* the next progress() looks at epoll */
-	if (!weft_list_empty(&iface->attend) ||
+	if (!weft_list_empty(&iface->base.work) ||
 	    !weft_list_empty(&iface->rx_pending))
 		return -EBUSY;
-	atomic_store(&iface->events.armed, true);
-	if (atomic_load(&iface->events.any))
+	atomic_store(&iface->found.armed, true);
+	if (atomic_load(&iface->found.any))
 		goto busy;
 	tcp_engines_sleep(iface);
 	for (i = 0; i < iface->nengines; i++) {
@@ -425,9 +355,9 @@ int tcp_iface_arm(struct weft_iface *base)
 			goto busy;
 	}
 	/* UCP may watch edge-triggered: what is readable now is not an edge */
-	if (epoll_wait(iface->epfd, &ev, 1, 0) <= 0)
+	if (!weft_events_pending(&iface->base.events))
 		return 0;
 busy:
-	atomic_store(&iface->events.armed, false);
+	atomic_store(&iface->found.armed, false);
 	return -EBUSY;
 }

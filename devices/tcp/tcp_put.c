@@ -37,18 +37,15 @@ int tcp_put_start(struct weft_ep *base, const struct weft_iov *iov,
 		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		  const struct weft_notify *notify, struct weft_op *op)
 {
-	struct tcp_ep *ep = tcp_ep(base);
-	struct tcp_conn *conn = ep->conn;
+	int err = weft_ep_check(weft_base_ep(base), iovcnt, 0);
+	struct tcp_conn *conn;
 	struct tcp_put *put;
 	size_t max_framed;
 	unsigned int i;
 
-	if (ep->err)
-		return ep->err;
-	if (iovcnt > TCP_MAX_IOV)
-		return -EMSGSIZE;
-	if (!tcp_conn_ready(conn))
-		return -EAGAIN;
+	if (err)
+		return err;
+	conn = tcp_conn(weft_ep_conn(base));
 	if (!tcp_bulk_get(conn))
 		return -ENOMEM;
 	put = calloc(1, sizeof(*put));
@@ -210,7 +207,7 @@ void tcp_put_give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
 	bool abort;
 
 	op = tcp_bulk_give_up(conn->bulk, put, &abort);
-	if (abort && conn->state == TCP_CONN_OPEN) {
+	if (abort && conn->base.state == WEFT_CONN_OPEN) {
 		tcp_put_send_abort(conn, put);
 		if (put->flags & TCP_CHUNK_GET)
 			tcp_get_refuse(conn, put->tag, status);
@@ -284,7 +281,7 @@ void tcp_put_done(struct tcp_put *put)
 		conn->nputs--;
 		op->done(op, status);
 	}
-	tcp_conn_attend(conn);
+	weft_conn_attend(&conn->base);
 }
 
 /*
@@ -299,15 +296,15 @@ static void cancel_settled(struct tcp_conn *conn, int status)
 	tcp_engines_sync(iface);
 	do {
 		op = NULL;
-		pthread_mutex_lock(&iface->events.lock);
-		weft_list_for_each (put, tput, &iface->events.puts, done_link) {
+		pthread_mutex_lock(&iface->found.lock);
+		weft_list_for_each (put, tput, &iface->found.puts, done_link) {
 			if (put->conn != conn || !put->op)
 				continue;
 			op = put->op;
 			put->op = NULL;
 			break;
 		}
-		pthread_mutex_unlock(&iface->events.lock);
+		pthread_mutex_unlock(&iface->found.lock);
 		if (op) {
 			conn->nputs--;
 			op->done(op, status);

@@ -42,7 +42,7 @@ static bool may_deliver(const struct tcp_conn *conn)
 static void deliver_message(struct tcp_conn *conn, uint8_t id, void *data,
 			    size_t len)
 {
-	struct weft_iface_cb *cb = &conn->iface->base.cb;
+	struct weft_iface_cb *cb = &conn->iface->base.iface.cb;
 
 	if (conn->iface->closing)
 		return;
@@ -181,7 +181,7 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 	case TCP_FRAME_STREAMS:
 		return tcp_streams_asked(conn, weft_get_le32(p));
 	case TCP_FRAME_BYE:
-		conn->bye_seen = true;
+		conn->base.bye_seen = true;
 		return 0;
 	case TCP_FRAME_CLOSE:
 		conn->close_seen = true;
@@ -214,8 +214,9 @@ static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
 	size_t used = 0, len;
 	int ret;
 
-	while (n - used >= TCP_FRAME_LEN && conn->state == TCP_CONN_OPEN &&
-	       !conn->err && may_deliver(conn)) {
+	while (n - used >= TCP_FRAME_LEN &&
+	       conn->base.state == WEFT_CONN_OPEN && !conn->base.err &&
+	       may_deliver(conn)) {
 		len = weft_get_le32(p + used + 4);
 		if (len > TCP_MAX_FRAME)
 			return -EPROTO;
@@ -362,17 +363,17 @@ unsigned int tcp_conn_receive(struct tcp_conn *conn)
 	unsigned int frames = 0, rounds = 8;
 	int ret = 1;
 
-	if (conn->in_rx || conn->state != TCP_CONN_OPEN || conn->err)
+	if (conn->in_rx || conn->base.state != WEFT_CONN_OPEN || conn->base.err)
 		return 0;
 	conn->in_rx = true;
 	iface->floor = iface->budget - weft_min(iface->budget, TCP_SHARE);
 	if (atomic_load(&conn->deferred))
 		frames += deliver_deferred(conn);
-	while (ret > 0 && rounds-- && conn->state == TCP_CONN_OPEN &&
-	       !conn->err && !conn->rx_ended && may_deliver(conn))
+	while (ret > 0 && rounds-- && conn->base.state == WEFT_CONN_OPEN &&
+	       !conn->base.err && !conn->rx_ended && may_deliver(conn))
 		ret = receive_once(conn, &frames);
 	conn->in_rx = false;
-	if (conn->state != TCP_CONN_OPEN)
+	if (conn->base.state != WEFT_CONN_OPEN)
 		return frames + 1;
 	update_deferred(conn);
 	weft_list_del(&conn->rx_pending_link);
@@ -388,7 +389,7 @@ unsigned int tcp_conn_receive(struct tcp_conn *conn)
 		if (ret == -EPROTO)
 			weft_error(
 				"peer %016llx sent a frame that breaks the protocol; the connection is closed",
-				(unsigned long long)conn->peer_id);
+				(unsigned long long)conn->base.peer_id);
 		tcp_conn_break(conn, ret);
 		return frames + 1;
 	}

@@ -40,7 +40,7 @@ static void give_up_stream(struct tcp_conn *conn, struct tcp_stream *s)
 	weft_count(conn->stats, streams_given_up, 1);
 	weft_info(
 		"a connection to peer %016llx has become more than %u times slower than its siblings; its bytes go by those",
-		(unsigned long long)conn->peer_id, SLOWER);
+		(unsigned long long)conn->base.peer_id, SLOWER);
 }
 
 /* Looks at one stream; true: it is slow while it has something to deliver. */
@@ -110,7 +110,7 @@ int tcp_stall_drop(struct tcp_conn *conn, const uint8_t *p)
 	if (s) {
 		tcp_stream_stop(s);
 		taken = s->taken;
-	} else if (!tcp_handshake_drop_stream(conn, id)) {
+	} else if (!tcp_streams_drop_dial(conn, id)) {
 		return -EPROTO;
 	}
 	pthread_mutex_lock(&b->lock);
@@ -169,6 +169,6 @@ int tcp_stall_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		return err;
 	tcp_streams_open(conn);
 	tcp_engines_wake(conn);
-	tcp_conn_attend(conn); /* without streams it goes by frame */
+	weft_conn_attend(&conn->base); /* without streams it goes by frame */
 	return 0;
 }

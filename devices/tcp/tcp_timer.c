@@ -94,21 +94,11 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 {
 	struct tcp_info ti;
 
-	if (conn->state != TCP_CONN_OPEN) {
-		if (now < conn->deadline_ms)
-			return true;
-		if (conn->state == TCP_CONN_WAITING && conn->ep) {
-			/* the peer gave its endpoint up before it met ours */
-			tcp_conn_set_state(conn, TCP_CONN_DIALING);
-			tcp_conn_dial(conn);
-		} else {
-			tcp_conn_break(conn, -ETIMEDOUT);
-		}
-		return true;
-	}
+	if (conn->base.state != WEFT_CONN_OPEN)
+		return false;
 	if (conn->rx_ended || conn->suspect_err)
-		tcp_conn_attend(conn);
-	if (conn->rx_ended || conn->err)
+		weft_conn_attend(&conn->base);
+	if (conn->rx_ended || conn->base.err)
 		return true;
 	/* unacknowledged bytes may be the kernel's alone */
 	if (socket_info(conn->fd, &ti) && kernel_silent(&ti)) {
@@ -117,10 +107,10 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 	}
 	if (!expects_answer(conn))
 		return false;
-	if (conn->bulk && conn->bulk->lost_err && now >= conn->deadline_ms) {
+	if (conn->bulk && conn->bulk->lost_err && now >= conn->warn_at_ms) {
 		weft_warn(
 			"no further connection with peer %016llx can be had (%s); bulk goes over its message stream, which is slower",
-			(unsigned long long)conn->peer_id,
+			(unsigned long long)conn->base.peer_id,
 			strerror(-conn->bulk->lost_err));
 		conn->bulk->lost_err = 0;
 	}
@@ -133,34 +123,29 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 	return true;
 }
 
-unsigned int tcp_iface_tick(struct tcp_iface *iface)
+unsigned int tcp_iface_on_timer(struct weft_events *ev, uint64_t now,
+				uint64_t stood)
 {
-	struct tcp_handshake *hs, *th;
+	struct tcp_iface *iface =
+		container_of(ev, struct tcp_iface, base.events);
 	struct tcp_conn *c, *tc;
-	uint64_t now = weft_now_ms(), since = now - iface->tick_ms, stood,
-		 fires;
-	uint64_t latest;
-	bool needed = iface->accept_paused;
+	bool needed = false;
 
-	if (read(iface->timer_fd, &fires, sizeof(fires)) < 0)
+	weft_session_tick(&iface->base.session, now, stood);
+	if (!iface->tick_ms)
 		return 0;
-	/* a program that stood still has let its peers wait, not they it */
-	stood = since - weft_min(since, 2 * TCP_TICK_MS);
-	latest = now + weft_settings()->connect_timeout_ms;
-	iface->tick_ms = now;
-	tcp_handshake_resume_accept(iface);
-	weft_list_for_each (hs, th, &iface->handshakes, link) {
-		hs->deadline_ms = weft_min(hs->deadline_ms + stood, latest);
-		if (now >= hs->deadline_ms)
-			tcp_handshake_expire(hs);
-		needed = true;
+	if (now < iface->tick_ms) {
+		weft_events_wake_at(ev, iface->tick_ms);
+		return 0;
 	}
+	iface->tick_ms = 0;
 	weft_list_for_each (c, tc, &iface->conns, link) {
-		c->deadline_ms = weft_min(c->deadline_ms + stood, latest);
+		c->warn_at_ms += stood;
 		c->end_ms += stood;
 		c->suspect_until_ms += stood;
 		needed |= check_conn(c, now);
 	}
-	tcp_iface_set_tick(iface, needed);
+	if (needed)
+		tcp_iface_start_tick(iface);
 	return 0;
 }

@@ -60,17 +60,17 @@ void tcp_conn_count_message(struct tcp_conn *conn, size_t len)
 	u->bytes += TCP_FRAME_LEN + len + TCP_KEPT;
 }
 
-bool tcp_conn_ready(struct tcp_conn *conn)
+bool tcp_conn_is_ready(struct weft_conn *base)
 {
-	if (conn->state == TCP_CONN_OPEN && !conn->err && !conn->rx_ended &&
-	    tcp_conn_drained(conn) && !tcp_bulk_full(conn) &&
-	    !unplaced_full(conn) && conn->ngets < TCP_WINDOW &&
-	    !(conn->bulk && conn->bulk->no_streams &&
-	      (!weft_list_empty(&conn->bulk->queue) ||
-	       !weft_list_empty(&conn->bulk->resend))))
-		return true;
-	conn->ready_owed = true;
-	return false;
+	struct tcp_conn *conn = tcp_conn(base);
+
+	return conn->base.state == WEFT_CONN_OPEN && !conn->base.err &&
+	       !conn->rx_ended && tcp_conn_drained(conn) &&
+	       !tcp_bulk_full(conn) && !unplaced_full(conn) &&
+	       conn->ngets < TCP_WINDOW &&
+	       !(conn->bulk && conn->bulk->no_streams &&
+		 (!weft_list_empty(&conn->bulk->queue) ||
+		  !weft_list_empty(&conn->bulk->resend)));
 }
 
 static int append_tx(struct tcp_conn *conn, const void *p, size_t n)
@@ -117,14 +117,11 @@ static int append_iov(struct tcp_conn *conn, const struct iovec *iov,
 
 static void set_want_write(struct tcp_conn *conn, bool on)
 {
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &conn->src };
-
-	if (conn->want_write == on || conn->state != TCP_CONN_OPEN)
+	if (conn->want_write == on || conn->base.state != WEFT_CONN_OPEN)
 		return;
 	conn->want_write = on;
-	if (on)
-		ev.events |= EPOLLOUT;
-	epoll_ctl(conn->iface->epfd, EPOLL_CTL_MOD, conn->fd, &ev);
+	weft_events_change(&conn->iface->base.events, conn->fd, &conn->src,
+			   on ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 /* Bytes written, 0 when full, -errno. */
@@ -144,7 +141,7 @@ static ssize_t write_iov(struct tcp_conn *conn, const struct iovec *iov,
 		return errno == EAGAIN ? 0 : -errno;
 	weft_count(conn->stats, wire_tx_bytes, sent);
 	/* until it is acknowledged, keepalive does not watch this socket */
-	tcp_iface_set_tick(conn->iface, true);
+	tcp_iface_start_tick(conn->iface);
 	return sent;
 }
 
@@ -222,7 +219,7 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 		return err;
 	/* the caller asks again, and on_error() follows from progress() */
 	tcp_conn_break(conn, err);
-	conn->ready_owed = true;
+	conn->base.ready_owed = true;
 	return -EAGAIN;
 }
 
@@ -233,7 +230,8 @@ void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type,
 	struct iovec iov = { .iov_base = frame };
 	int err;
 
-	if (conn->state != TCP_CONN_OPEN || conn->err || conn->rx_ended)
+	if (conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
+	    conn->rx_ended)
 		return;
 	encode_head(frame, type, 0, len, 0);
 	if (len)
@@ -301,7 +299,8 @@ void tcp_conn_flush(struct tcp_conn *conn)
 {
 	int err;
 
-	if (conn->state != TCP_CONN_OPEN || conn->err || conn->rx_ended)
+	if (conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
+	    conn->rx_ended)
 		return;
 	err = flush_zc(conn);
 	if (!err)
@@ -310,11 +309,11 @@ void tcp_conn_flush(struct tcp_conn *conn)
 		tcp_conn_break(conn, err);
 		return;
 	}
-	if (conn->state != TCP_CONN_OPEN) /* op->done() ended it */
+	if (conn->base.state != WEFT_CONN_OPEN) /* op->done() ended it */
 		return;
 	if (tcp_conn_drained(conn)) {
 		set_want_write(conn, false);
-		tcp_conn_attend(conn);
+		weft_conn_attend(&conn->base);
 	}
 }
 

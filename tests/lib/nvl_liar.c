@@ -143,11 +143,11 @@ static void wait_readable(struct liar *l)
 static void say_hello(struct liar *l, const struct weft_address *addr,
 		      uint32_t sn)
 {
-	struct nvl_purpose purpose = { NVL_PURPOSE_MAGIC, sn, { 0 } };
+	const uint32_t purpose[4] = { NVL_PURPOSE, sn };
 	struct weft_hello h;
 	ssize_t n;
 
-	weft_hello_dial(&h, addr->key, liar_key, (uint8_t *)&purpose);
+	weft_hello_dial(&h, addr->key, liar_key, (const uint8_t *)purpose);
 	while (h.state != WEFT_HELLO_DONE) {
 		if (h.state == WEFT_HELLO_SENDING) {
 			if (send(l->fd, h.out, h.out_len, MSG_NOSIGNAL) !=

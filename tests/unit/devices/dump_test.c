@@ -48,8 +48,8 @@ Test(dump, nvlink_keys_inboxes_and_rings_are_not_dumped)
 	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &key), 0));
 
 	conn = conn_of(&a);
-	cr_expect(smaps_undumped(conn->iface->addr->key));
-	cr_expect(smaps_undumped(conn->remote->key));
+	cr_expect(smaps_undumped(conn->iface->base.addr->key));
+	cr_expect(smaps_undumped(conn->base.remote->key));
 	cr_expect(smaps_undumped(conn->rx.head));
 	cr_expect(smaps_undumped(conn->rx.msgs));
 	cr_expect(smaps_undumped(conn->tx.ops));
@@ -76,12 +76,14 @@ Test(dump, tcp_keys_are_not_dumped)
 	cr_assert(eq(int, side_init(&a, tcp, "lo", AF_INET, 0), 0));
 	cr_assert(eq(int, side_init(&b, tcp, "lo", AF_INET, 0), 0));
 	cr_assert(eq(int, side_dial(&a, &b), 0));
-	conn = ((struct tcp_ep *)a.ep)->conn;
-	cr_expect(smaps_undumped(((struct tcp_iface *)a.iface)->addr->key));
-	cr_expect(smaps_undumped(conn->remote_key));
-	cr_expect(eq(int,
-		     memcmp(conn->remote_key, b.attr.addr.key, WEFT_KEY_LEN),
-		     0));
+	conn = tcp_conn(weft_ep_conn(a.ep));
+	cr_expect(
+		smaps_undumped(((struct tcp_iface *)a.iface)->base.addr->key));
+	cr_expect(smaps_undumped(conn->base.remote->key));
+	cr_expect(eq(
+		int,
+		memcmp(conn->base.remote->key, b.attr.addr.key, WEFT_KEY_LEN),
+		0));
 	side_close(&a);
 	side_close(&b);
 }

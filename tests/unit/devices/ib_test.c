@@ -228,7 +228,7 @@ Test(ib, no_message_is_delivered_after_the_connection_failed, .init = begin,
 
 	pair_up();
 	iface = ib_iface(a.iface);
-	conn = ib_ep(a.ep)->conn;
+	conn = ib_conn(weft_ep_conn(a.ep));
 	behind = *iface->v;
 	behind.poll_cq = poll_nothing;
 	cr_assert(zero(int, send_number(&b, 0)));
@@ -256,13 +256,13 @@ Test(ib, flush_fails_on_a_broken_connection, .init = begin, .fini = end,
 	struct ib_conn *conn;
 
 	pair_up();
-	conn = ib_ep(a.ep)->conn;
+	conn = ib_conn(weft_ep_conn(a.ep));
 	fake_verbs_all_status(IBV_WC_GENERAL_ERR);
 	cr_assert(zero(int, send_number(&a, 0)));
 	cr_assert(eq(int, ib->flush(a.ep, &early.op), -EINPROGRESS));
-	while (!conn->broken && now_ms() < limit)
+	while (!conn->base.err && now_ms() < limit)
 		ib->arm(a.iface); /* gathers, and calls nobody back */
-	cr_assert(eq(int, conn->broken, -EIO));
+	cr_assert(eq(int, conn->base.err, -EIO));
 	cr_assert(zero(uint, conn->user_used));
 	cr_expect(eq(int, ib->flush(a.ep, NULL), -EINPROGRESS));
 	cr_assert(eq(int, ib->flush(a.ep, &late.op), -EINPROGRESS));

@@ -267,7 +267,7 @@ Test(nvl_gpus, copy_that_ends_after_the_watchdog_is_harmless)
 		     -EINPROGRESS));
 	wait_for(conn->copies);
 	nvl_conn_break(conn, -ECONNRESET);
-	conn->deadline_ms = 0;
+	conn->watchdog_ms = 0;
 	wait_for(a.errors && w.done);
 	cr_expect(eq(int, w.status, -ECONNRESET));
 	cr_expect(gt(uint, conn->copies, 0));

@@ -117,7 +117,7 @@ Test(nvl_proof, no_descriptor_for_garbage)
 Test(nvl_proof, no_descriptor_for_a_wrong_key)
 {
 	static const uint8_t wrong[WEFT_KEY_LEN] = "not the key";
-	struct nvl_purpose purpose = { .magic = NVL_PURPOSE_MAGIC };
+	const uint32_t purpose[4] = { NVL_PURPOSE };
 	/* magic, PROOF, its length, version; then two proofs of 16 bytes */
 	uint8_t proof[40] = { 'W', 'E', 'F', 'T', 3, 40, 1 };
 	uint8_t challenge[WEFT_HELLO_MAX];
@@ -125,7 +125,7 @@ Test(nvl_proof, no_descriptor_for_a_wrong_key)
 	ssize_t n;
 	int fd = stranger();
 
-	weft_hello_dial(&h, wrong, liar_key, (uint8_t *)&purpose);
+	weft_hello_dial(&h, wrong, liar_key, (const uint8_t *)purpose);
 	cr_assert(eq(long, send(fd, h.out, h.out_len, MSG_NOSIGNAL),
 		     (long)h.out_len));
 	liar_wait(&victim, (n = take(fd, challenge, sizeof(challenge))) != 0);

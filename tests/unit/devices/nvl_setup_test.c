@@ -343,9 +343,9 @@ Test(nvl_setup, an_illegal_change_of_state_is_logged_and_not_made)
 	cr_assert(zero(int, open_side(&a)));
 	cr_assert(zero(int, open_side(&b)));
 	meet(&a, &b);
-	conn = ((struct nvl_ep *)a.ep)->conn;
-	nvl_conn_set_state(conn, NVL_CONN_WAITING);
-	cr_expect(eq(int, conn->state, NVL_CONN_OPEN));
+	conn = nvl_conn(weft_ep_conn(a.ep));
+	weft_conn_set_state(&conn->base, WEFT_CONN_WAITING);
+	cr_expect(eq(int, conn->base.state, WEFT_CONN_OPEN));
 	cr_expect(eq(uint, log_lines("is open and cannot become waiting"), 1));
 }
 

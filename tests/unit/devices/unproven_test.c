@@ -10,14 +10,14 @@
 #include <unistd.h>
 
 #include "bootstrap/settings.h"
-#include "devices/stranger.h"
+#include "devices/unproven.h"
 #include "util/clock.h"
 #include "util/util.h"
 
 #define MANY 200u
 
-static struct weft_strangers all;
-static struct weft_stranger them[MANY];
+static struct weft_unproven_set all;
+static struct weft_unproven them[MANY];
 static uint64_t now_ns;
 static int listener;
 static struct sockaddr_in where;
@@ -38,7 +38,7 @@ static void begin(void)
 
 	now_ns = 1000000000;
 	weft_clock_set(fake_clock);
-	weft_strangers_init(&all, 8);
+	weft_unproven_init(&all, 8);
 	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	where.sin_family = AF_INET;
 	where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -48,10 +48,10 @@ static void begin(void)
 		       getsockname(listener, (struct sockaddr *)&where, &len)));
 }
 
-TestSuite(stranger, .init = begin, .timeout = 60);
+TestSuite(unproven, .init = begin, .timeout = 60);
 
 /* As accepted from the host @host of 127.0.0.0/8. */
-static uint64_t come(struct weft_stranger *st, unsigned int host)
+static uint64_t come(struct weft_unproven *st, unsigned int host)
 {
 	struct sockaddr_in from = { .sin_family = AF_INET };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), there;
@@ -63,7 +63,7 @@ static uint64_t come(struct weft_stranger *st, unsigned int host)
 		       connect(fd, (struct sockaddr *)&where, sizeof(where))));
 	there = accept(listener, NULL, NULL);
 	cr_assert(ge(int, there, 0));
-	deadline = weft_stranger_add(&all, st, there);
+	deadline = weft_unproven_add(&all, st, there);
 	close(fd);
 	close(there);
 	return deadline;
@@ -77,36 +77,36 @@ static unsigned int another_than(unsigned int other)
 	come(&them[MANY - 1], other);
 	source = them[MANY - 1].source;
 	do {
-		weft_stranger_del(&all, &them[MANY - 1]);
+		weft_unproven_del(&all, &them[MANY - 1]);
 		come(&them[MANY - 1], ++host);
 	} while (them[MANY - 1].source == source);
-	weft_stranger_del(&all, &them[MANY - 1]);
+	weft_unproven_del(&all, &them[MANY - 1]);
 	return host;
 }
 
-Test(stranger, longest_silent_connection_is_dropped_first)
+Test(unproven, longest_silent_connection_is_dropped_first)
 {
 	unsigned int i;
 
 	for (i = 0; i < 8; i++) {
-		cr_expect(not(weft_strangers_full(&all)), "%u", i);
+		cr_expect(not(weft_unproven_full(&all)), "%u", i);
 		come(&them[i], 1);
 		pass(10);
 	}
-	cr_expect(weft_strangers_full(&all));
-	cr_expect(eq(ptr, weft_strangers_next_out(&all), NULL));
-	pass(WEFT_STRANGER_SPARED_MS - 80);
-	cr_expect(eq(ptr, weft_strangers_next_out(&all), &them[0]));
-	weft_stranger_spoke(&all, &them[0]);
-	cr_expect(eq(ptr, weft_strangers_next_out(&all), NULL));
+	cr_expect(weft_unproven_full(&all));
+	cr_expect(eq(ptr, weft_unproven_oldest(&all), NULL));
+	pass(WEFT_UNPROVEN_SPARED_MS - 80);
+	cr_expect(eq(ptr, weft_unproven_oldest(&all), &them[0]));
+	weft_unproven_received(&all, &them[0]);
+	cr_expect(eq(ptr, weft_unproven_oldest(&all), NULL));
 	pass(10);
-	cr_expect(eq(ptr, weft_strangers_next_out(&all), &them[1]));
-	weft_stranger_del(&all, &them[1]);
-	cr_expect(not(weft_strangers_full(&all)));
+	cr_expect(eq(ptr, weft_unproven_oldest(&all), &them[1]));
+	weft_unproven_del(&all, &them[1]);
+	cr_expect(not(weft_unproven_full(&all)));
 }
 
 /* However old the one of another host is. */
-Test(stranger, source_with_most_connections_loses_one)
+Test(unproven, source_with_most_connections_loses_one)
 {
 	unsigned int other = another_than(1), i;
 
@@ -114,42 +114,42 @@ Test(stranger, source_with_most_connections_loses_one)
 	pass(60000);
 	for (i = 1; i < 8; i++)
 		come(&them[i], 1);
-	cr_expect(eq(ptr, weft_strangers_next_out(&all), NULL));
-	pass(WEFT_STRANGER_SPARED_MS);
+	cr_expect(eq(ptr, weft_unproven_oldest(&all), NULL));
+	pass(WEFT_UNPROVEN_SPARED_MS);
 	for (i = 1; i < 7; i++) {
-		cr_expect(eq(ptr, weft_strangers_next_out(&all), &them[i]));
-		weft_stranger_del(&all, &them[i]);
+		cr_expect(eq(ptr, weft_unproven_oldest(&all), &them[i]));
+		weft_unproven_del(&all, &them[i]);
 	}
 }
 
 /* Nobody on another interface can take an interface's last places. */
-Test(stranger, each_interface_has_places_of_its_own)
+Test(unproven, each_interface_has_places_of_its_own)
 {
-	static struct weft_stranger mine[MANY];
-	struct weft_strangers flooded;
+	static struct weft_unproven mine[MANY];
+	struct weft_unproven_set flooded;
 	struct rlimit lim = { 200, 200 };
 	unsigned int i, n;
 
 	cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &lim)));
-	weft_strangers_init(&flooded, 4096);
-	for (n = 0; !weft_strangers_full(&flooded); n++) {
+	weft_unproven_init(&flooded, 4096);
+	for (n = 0; !weft_unproven_full(&flooded); n++) {
 		cr_assert(lt(uint, n, MANY));
-		weft_stranger_add(&flooded, &them[n], -1);
+		weft_unproven_add(&flooded, &them[n], -1);
 	}
 	cr_expect(eq(uint, n, 200 / 4), "a part of the descriptors");
-	weft_strangers_init(&all, 4096);
-	for (i = 0; !weft_strangers_full(&all); i++) {
+	weft_unproven_init(&all, 4096);
+	for (i = 0; !weft_unproven_full(&all); i++) {
 		cr_assert(lt(uint, i, MANY));
-		weft_stranger_add(&all, &mine[i], -1);
+		weft_unproven_add(&all, &mine[i], -1);
 	}
 	cr_expect(ge(uint, i, 8));
 	while (n--)
-		weft_stranger_del(&flooded, &them[n]);
-	cr_expect(not(weft_strangers_full(&all)));
+		weft_unproven_del(&flooded, &them[n]);
+	cr_expect(not(weft_unproven_full(&all)));
 }
 
 /* Also who has proven himself: the program needs descriptors of its own. */
-Test(stranger, peers_leave_a_quarter_of_the_descriptors)
+Test(unproven, peers_leave_a_quarter_of_the_descriptors)
 {
 	struct rlimit lim = { 200, 200 };
 
@@ -158,7 +158,7 @@ Test(stranger, peers_leave_a_quarter_of_the_descriptors)
 	cr_expect(not(weft_peer_has_room(150, "eth0")));
 }
 
-Test(stranger, deadline_is_connect_timeout_at_most_seconds)
+Test(unproven, deadline_is_connect_timeout_at_most_seconds)
 {
 	uint64_t deadline;
 
@@ -166,7 +166,7 @@ Test(stranger, deadline_is_connect_timeout_at_most_seconds)
 	weft_settings_reset();
 	deadline = come(&them[0], 1);
 	cr_expect(le(u64, deadline, weft_now_ms() + 5000), "seconds");
-	deadline = weft_stranger_spoke(&all, &them[0]);
+	deadline = weft_unproven_received(&all, &them[0]);
 	cr_expect(eq(u64, deadline, weft_now_ms() + 60000));
 	setenv("WEFT_CONNECT_TIMEOUT", "1s", 1);
 	weft_settings_reset();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "devices/stranger.h"
+#include "devices/unproven.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -20,7 +20,7 @@
 #define FIRST_MS 5000u /* for the first message, which is under way */
 
 /* On all interfaces of this process. */
-static atomic_uint strangers;
+static atomic_uint all;
 
 /* The program needs descriptors of its own. */
 static unsigned int max_all(void)
@@ -32,7 +32,7 @@ static unsigned int max_all(void)
 	return weft_min(lim.rlim_cur / PART, (rlim_t)MAX_ALL);
 }
 
-void weft_strangers_init(struct weft_strangers *s, unsigned int max)
+void weft_unproven_init(struct weft_unproven_set *s, unsigned int max)
 {
 	memset(s, 0, sizeof(*s));
 	weft_list_init(&s->silent);
@@ -40,40 +40,40 @@ void weft_strangers_init(struct weft_strangers *s, unsigned int max)
 	(void)weft_random(&s->salt, sizeof(s->salt));
 }
 
-bool weft_strangers_full(const struct weft_strangers *s)
+bool weft_unproven_full(const struct weft_unproven_set *s)
 {
 	if (s->n >= s->max)
 		return true;
-	return s->n >= RESERVED && atomic_load(&strangers) >= max_all();
+	return s->n >= RESERVED && atomic_load(&all) >= max_all();
 }
 
-struct weft_stranger *weft_strangers_next_out(const struct weft_strangers *s)
+struct weft_unproven *weft_unproven_oldest(const struct weft_unproven_set *s)
 {
-	struct weft_stranger *st, *tmp;
+	struct weft_unproven *st, *tmp;
 	unsigned int most = 0, i;
 
-	for (i = 1; i < WEFT_STRANGER_SOURCES; i++)
+	for (i = 1; i < WEFT_UNPROVEN_SOURCES; i++)
 		if (s->of[i] > s->of[most])
 			most = i;
 	weft_list_for_each (st, tmp, &s->silent, link)
 		if (st->source == most)
 			return weft_now_ms() - st->since_ms <
-					       WEFT_STRANGER_SPARED_MS
+					       WEFT_UNPROVEN_SPARED_MS
 				       ? NULL
 				       : st;
 	return NULL;
 }
 
-bool weft_strangers_make_room(struct weft_strangers *s, int listen_fd,
-			      void (*read)(struct weft_stranger *st),
-			      void (*end)(struct weft_stranger *st))
+bool weft_unproven_make_room(struct weft_unproven_set *s, int listen_fd,
+			     void (*read)(struct weft_unproven *st),
+			     void (*end)(struct weft_unproven *st))
 {
 	struct pollfd next = { .fd = listen_fd, .events = POLLIN };
-	struct weft_stranger *st;
+	struct weft_unproven *st;
 	uint64_t since;
 
-	while (weft_strangers_full(s)) {
-		st = poll(&next, 1, 0) == 1 ? weft_strangers_next_out(s) : NULL;
+	while (weft_unproven_full(s)) {
+		st = poll(&next, 1, 0) == 1 ? weft_unproven_oldest(s) : NULL;
 		if (!st)
 			return false;
 		since = st->since_ms;
@@ -84,7 +84,7 @@ bool weft_strangers_make_room(struct weft_strangers *s, int listen_fd,
 	return true;
 }
 
-static unsigned int source_of(const struct weft_strangers *s, int fd)
+static unsigned int source_of(const struct weft_unproven_set *s, int fd)
 {
 	struct {
 		uint64_t salt, id;
@@ -106,12 +106,12 @@ static unsigned int source_of(const struct weft_strangers *s, int fd)
 		if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &len))
 			source.id = user.uid;
 	}
-	return weft_hash_u64("weft stranger", &source, sizeof(source)) %
-	       WEFT_STRANGER_SOURCES;
+	return weft_hash_u64("weft unproven", &source, sizeof(source)) %
+	       WEFT_UNPROVEN_SOURCES;
 }
 
-uint64_t weft_stranger_add(struct weft_strangers *s, struct weft_stranger *st,
-			   int fd)
+uint64_t weft_unproven_add(struct weft_unproven_set *s,
+			   struct weft_unproven *st, int fd)
 {
 	uint64_t now = weft_now_ms();
 
@@ -120,12 +120,13 @@ uint64_t weft_stranger_add(struct weft_strangers *s, struct weft_stranger *st,
 	weft_list_add_tail(&s->silent, &st->link);
 	s->of[st->source]++;
 	s->n++;
-	atomic_fetch_add(&strangers, 1);
+	atomic_fetch_add(&all, 1);
 	return now + weft_min(weft_settings()->connect_timeout_ms,
 			      (uint64_t)FIRST_MS);
 }
 
-uint64_t weft_stranger_spoke(struct weft_strangers *s, struct weft_stranger *st)
+uint64_t weft_unproven_received(struct weft_unproven_set *s,
+				struct weft_unproven *st)
 {
 	uint64_t now = weft_now_ms();
 
@@ -135,12 +136,12 @@ uint64_t weft_stranger_spoke(struct weft_strangers *s, struct weft_stranger *st)
 	return now + weft_settings()->connect_timeout_ms;
 }
 
-void weft_stranger_del(struct weft_strangers *s, struct weft_stranger *st)
+void weft_unproven_del(struct weft_unproven_set *s, struct weft_unproven *st)
 {
 	weft_list_del(&st->link);
 	s->of[st->source]--;
 	s->n--;
-	atomic_fetch_sub(&strangers, 1);
+	atomic_fetch_sub(&all, 1);
 }
 
 bool weft_peer_has_room(size_t n, const char *name)

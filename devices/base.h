@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What every device's interface has: its address, what it waits for, peers. */
+#ifndef WEFT_DEVICES_BASE_H
+#define WEFT_DEVICES_BASE_H
+
+#include "bootstrap/stats.h"
+#include "devices/device.h"
+#include "devices/ep_sn.h"
+#include "devices/events.h"
+#include "devices/session.h"
+
+struct weft_ep_ops;
+
+/* The first member of it. */
+struct weft_base {
+	struct weft_iface iface;
+	const struct weft_ep_ops *ep_ops;
+	struct weft_events events;
+	struct weft_session session; /* not used by ib */
+	struct weft_ep_sns sns;
+	struct weft_list work;	   /* weft_conn.work_link */
+	struct weft_address *addr; /* with the key */
+	uint64_t id;		   /* and the key's id */
+	struct weft_stats *stats;  /* NULL: nothing is counted */
+};
+
+/*
+ * @base is zeroed, and to be closed in any case.  Its address has a new key,
+ * and lacks what the device adds.  -errno, logged where there is more to say.
+ */
+int weft_base_open(struct weft_base *base, const struct weft_dev_ops *ops,
+		   const struct weft_ep_ops *ep_ops,
+		   const struct weft_iface_params *params,
+		   unsigned int (*on_timer)(struct weft_events *ev,
+					    uint64_t now, uint64_t stood));
+/* Its connections and endpoints are gone. */
+void weft_base_close(struct weft_base *base);
+/* Counts from here on, as interface @name. */
+void weft_base_count(struct weft_base *base, const char *name);
+/*
+ * Calls @look for each connection that something happened to, and sums up what
+ * it says; those that it happens to meanwhile have their turn with the next
+ * call.
+ */
+unsigned int weft_base_work(struct weft_base *base,
+			    unsigned int (*look)(struct weft_conn *conn));
+/* The contract's event_fd(). */
+int weft_base_event_fd(struct weft_iface *iface);
+
+static inline struct weft_base *weft_base(struct weft_iface *i)
+{
+	return container_of(i, struct weft_base, iface);
+}
+
+#endif

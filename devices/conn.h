@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A connection: what two interfaces share for one pair of endpoints.  It may
+ * outlive the endpoint here, as long as the peer uses its own.
+ */
+#ifndef WEFT_DEVICES_CONN_H
+#define WEFT_DEVICES_CONN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "bootstrap/address.h"
+#include "bootstrap/hello.h"
+#include "util/list.h"
+#include "util/table.h"
+
+struct weft_base;
+struct weft_base_ep;
+struct weft_session;
+
+enum weft_conn_state {
+	WEFT_CONN_DIALING, /* we dial, or will in a moment */
+	WEFT_CONN_WAITING, /* the peer's own dial was preferred */
+	WEFT_CONN_JOINING, /* both are proven; the device is not ready yet */
+	WEFT_CONN_OPEN,
+	WEFT_CONN_BROKEN, /* what is under way is awaited */
+	WEFT_CONN_CLOSED,
+};
+
+/* What every device's begins with. */
+struct weft_conn {
+	struct weft_base *base;	    /* the interface's */
+	struct weft_list work_link; /* base->work */
+	struct weft_list meet_link; /* session->meeting, until OPEN */
+	struct weft_entry by_id;    /* session->conns */
+	enum weft_conn_state state;
+	uint64_t peer_id;
+	uint32_t number; /* of the endpoints that it is for */
+	bool dialer;
+	struct weft_base_ep *ep; /* NULL: none, or none any more */
+	bool ready_owed;	 /* ready() said no: on_ready() is owed */
+	bool had_ep, bye_sent, bye_seen;
+	int err;		     /* why progress() is to close it: -errno */
+	struct weft_address *remote; /* of the endpoint here; with the key */
+	struct weft_hello *hello;    /* accepted, and its owner not known */
+	uint64_t deadline_ms;	     /* until it is OPEN */
+	uint64_t retry_ms;	     /* when to dial; 0: not now */
+	unsigned int redials;	     /* a listener hung up before it spoke */
+};
+
+/* Of a zeroed one; it meets as the device likes. */
+void weft_conn_begin(struct weft_conn *conn, struct weft_base *base,
+		     uint64_t peer_id, uint32_t number);
+/* Something happened: weft_base_work() looks at it in progress(). */
+void weft_conn_attend(struct weft_conn *conn);
+/* A move that is not legal is logged as an error and not made. */
+void weft_conn_set_state(struct weft_conn *conn, enum weft_conn_state to);
+/*
+ * One that meets in a session.  @remote: where an endpoint leads, or NULL;
+ * -ENOMEM.
+ */
+int weft_conn_init(struct weft_conn *conn, struct weft_session *s,
+		   const struct weft_address *remote, uint64_t peer_id,
+		   uint32_t number);
+void weft_conn_fini(struct weft_conn *conn);
+/* None that is on its way out: its number may be dialled again. */
+struct weft_conn *weft_conn_find(struct weft_session *s, uint64_t peer_id,
+				 uint32_t number);
+/*
+ * What the peer with @key has dialled for the endpoints @number, if an endpoint
+ * here may have it.
+ */
+struct weft_conn *weft_conn_adopt(struct weft_session *s, const uint8_t *key,
+				  uint32_t number);
+
+#endif

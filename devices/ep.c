@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "devices/ep.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One that waits, in the order in which they were asked for. */
+struct flush {
+	struct weft_list link;
+	struct weft_op *op;
+};
+
+static const struct weft_ep_ops *ops_of(const struct weft_base_ep *ep)
+{
+	return weft_base(ep->ep.iface)->ep_ops;
+}
+
+/* Completes those that wait now; what a done() asks for waits on. */
+static unsigned int end_flushes(struct weft_base_ep *ep, int status)
+{
+	unsigned int left = ep->nflushes, ended = 0;
+	struct weft_op *op;
+	struct flush *f;
+
+	/* a done() may end the rest itself, by cancelling the endpoint */
+	while (left-- && ep->nflushes) {
+		f = weft_list_first(&ep->flushes, struct flush, link);
+		weft_list_del(&f->link);
+		ep->nflushes--;
+		op = f->op;
+		free(f);
+		op->done(op, status);
+		ended++;
+	}
+	return ended;
+}
+
+int weft_ep_create(struct weft_iface *iface, const struct weft_address *remote,
+		   void *user, struct weft_ep **out)
+{
+	struct weft_base *base = weft_base(iface);
+	struct weft_base_ep *ep = calloc(1, sizeof(*ep));
+	struct weft_ep_sn *sn;
+	int err;
+
+	if (!ep)
+		return -ENOMEM;
+	ep->ep = (struct weft_ep){ iface, user };
+	weft_list_init(&ep->flushes);
+	sn = weft_ep_sn_get(&base->sns, weft_key_id(remote->key));
+	err = sn ? base->ep_ops->connect(iface, remote, sn->next, &ep->conn)
+		 : -ENOMEM;
+	if (err) {
+		if (err == -ECONNRESET) /* the number is used up */
+			sn->next++;
+		free(ep);
+		return err;
+	}
+	sn->next++;
+	weft_ep_sn_hold(&base->sns, sn);
+	ep->numbers = sn;
+	ep->conn->ep = ep;
+	ep->conn->had_ep = true;
+	*out = &ep->ep;
+	return 0;
+}
+
+void weft_ep_cancel(struct weft_ep *base)
+{
+	struct weft_base_ep *ep = weft_base_ep(base);
+
+	ep->cancelled = true;
+	if (ep->err)
+		return;
+	ep->err = -ECANCELED; /* what a done() asks for is refused */
+	ops_of(ep)->cancel(ep->conn);
+	end_flushes(ep, -ECANCELED);
+}
+
+void weft_ep_destroy(struct weft_ep *base)
+{
+	struct weft_base_ep *ep = weft_base_ep(base);
+
+	weft_ep_cancel(base);
+	if (ep->conn) {
+		ep->conn->ep = NULL;
+		ops_of(ep)->leave(ep->conn);
+	}
+	weft_ep_sn_release(&weft_base(base->iface)->sns, ep->numbers);
+	free(ep);
+}
+
+struct weft_conn *weft_ep_conn(struct weft_ep *base)
+{
+	struct weft_base_ep *ep = weft_base_ep(base);
+
+	return ep->err ? NULL : ep->conn;
+}
+
+bool weft_ep_ready(struct weft_ep *base)
+{
+	/* a dead endpoint takes anything: it answers with its error */
+	return weft_ep_check(weft_base_ep(base), 0, 0) != -EAGAIN;
+}
+
+int weft_ep_check(struct weft_base_ep *ep, unsigned int iovcnt, size_t len)
+{
+	const struct weft_ep_ops *ops = ops_of(ep);
+
+	if (ep->err)
+		return ep->err;
+	if (iovcnt > ops->max_iov || len > ops->max_message)
+		return -EMSGSIZE;
+	if (ops->is_ready(ep->conn))
+		return 0;
+	ep->conn->ready_owed = true;
+	return -EAGAIN;
+}
+
+int weft_ep_check_message(struct weft_base_ep *ep, const struct iovec *iov,
+			  unsigned int iovcnt, size_t *len)
+{
+	unsigned int i;
+
+	*len = 0;
+	for (i = 0; i < iovcnt; i++)
+		*len += iov[i].iov_len;
+	return weft_ep_check(ep, iovcnt, *len);
+}
+
+void weft_iov_copy(void *dest, const struct iovec *iov, unsigned int iovcnt)
+{
+	uint8_t *p = dest;
+
+	/* an empty piece may have no address at all */
+	for (; iovcnt--; p += iov++->iov_len)
+		if (iov->iov_len)
+			memcpy(p, iov->iov_base, iov->iov_len);
+}
+
+int weft_ep_flush(struct weft_ep *base, struct weft_op *op)
+{
+	struct weft_base_ep *ep = weft_base_ep(base);
+	struct flush *f;
+
+	if (ep->err)
+		return ep->err == -ESHUTDOWN || ep->cancelled ? 0 : ep->err;
+	if (ops_of(ep)->is_flushed(ep->conn))
+		return 0;
+	if (!op)
+		return -EINPROGRESS;
+	f = malloc(sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	f->op = op;
+	weft_list_add_tail(&ep->flushes, &f->link);
+	ep->nflushes++;
+	return -EINPROGRESS;
+}
+
+unsigned int weft_ep_notify(struct weft_conn *conn)
+{
+	struct weft_base_ep *ep = conn->ep;
+	const struct weft_iface_cb *cb;
+	unsigned int n = 0;
+
+	if (!ep || ep->err)
+		return 0;
+	if (ep->nflushes && ops_of(ep)->is_flushed(conn))
+		n += end_flushes(ep, 0);
+	if (conn->ep != ep || ep->err || !conn->ready_owed ||
+	    !ops_of(ep)->is_ready(conn))
+		return n;
+	conn->ready_owed = false;
+	cb = &ep->ep.iface->cb;
+	cb->on_ready(cb->arg, &ep->ep, ep->ep.user);
+	return n + 1;
+}
+
+void weft_ep_fail(struct weft_conn *conn, int err)
+{
+	if (conn->ep)
+		conn->ep->err = err;
+}
+
+void weft_ep_failed(struct weft_conn *conn)
+{
+	struct weft_base_ep *ep = conn->ep;
+	const struct weft_iface_cb *cb;
+	int err;
+
+	if (!ep)
+		return;
+	conn->ep = NULL;
+	ep->conn = NULL;
+	err = ep->err;
+	end_flushes(ep, err == -ESHUTDOWN ? 0 : err);
+	if (ep->cancelled)
+		return;
+	cb = &ep->ep.iface->cb;
+	cb->on_error(cb->arg, &ep->ep, ep->ep.user, err);
+}

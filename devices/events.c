@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "devices/events.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/util.h"
+
+static void set_timer(struct weft_events *ev, uint64_t now)
+{
+	const uint64_t ms = ev->timer_ms > now ? ev->timer_ms - now : 1;
+	const struct itimerspec its = {
+		.it_value.tv_sec = ms / 1000,
+		.it_value.tv_nsec = ms % 1000 * 1000000,
+	};
+
+	timerfd_settime(ev->timer_fd, 0, &its, NULL);
+}
+
+void weft_events_wake_at(struct weft_events *ev, uint64_t ms)
+{
+	if (ms >= ev->timer_ms)
+		return;
+	ev->timer_ms = ms;
+	set_timer(ev, weft_now_ms());
+}
+
+static unsigned int handle_wake(struct weft_source *src, uint32_t events)
+{
+	struct weft_events *ev = container_of(src, struct weft_events, wake);
+	eventfd_t n;
+
+	(void)events;
+	eventfd_read(ev->wake_fd, &n);
+	return 0;
+}
+
+/* What is due is found by the clock, whether it has fired or not. */
+static unsigned int handle_timer(struct weft_source *src, uint32_t events)
+{
+	struct weft_events *ev = container_of(src, struct weft_events, timer);
+	const uint64_t now = weft_now_ms();
+	uint64_t fires;
+
+	(void)events;
+	if (read(ev->timer_fd, &fires, sizeof(fires)) > 0 &&
+	    ev->timer_ms != UINT64_MAX && now < ev->timer_ms)
+		set_timer(ev, now);
+	return 0;
+}
+
+int weft_events_open(struct weft_events *ev,
+		     unsigned int (*on_timer)(struct weft_events *ev,
+					      uint64_t now, uint64_t stood))
+{
+	ev->wake.handle = handle_wake;
+	ev->timer.handle = handle_timer;
+	ev->timer_ms = UINT64_MAX;
+	ev->on_timer = on_timer;
+	ev->epfd = epoll_create1(EPOLL_CLOEXEC);
+	ev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ev->timer_fd =
+		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (ev->epfd < 0 || ev->wake_fd < 0 || ev->timer_fd < 0 ||
+	    weft_events_add(ev, ev->wake_fd, &ev->wake, EPOLLIN) ||
+	    weft_events_add(ev, ev->timer_fd, &ev->timer, EPOLLIN))
+		return weft_fail(
+			errno,
+			"cannot make an event queue; raise the limit with 'ulimit -n'");
+	return 0;
+}
+
+void weft_events_close(struct weft_events *ev)
+{
+	int *fds[] = { &ev->timer_fd, &ev->wake_fd, &ev->epfd };
+	unsigned int i;
+
+	if (!ev->on_timer) /* never opened */
+		return;
+	for (i = 0; i < ARRAY_SIZE(fds); i++)
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+}
+
+static int control(struct weft_events *ev, int op, int fd,
+		   struct weft_source *src, uint32_t events)
+{
+	struct epoll_event e = { .events = events, .data.ptr = src };
+
+	return epoll_ctl(ev->epfd, op, fd, &e) ? -errno : 0;
+}
+
+int weft_events_add(struct weft_events *ev, int fd, struct weft_source *src,
+		    uint32_t events)
+{
+	return control(ev, EPOLL_CTL_ADD, fd, src, events);
+}
+
+int weft_events_change(struct weft_events *ev, int fd, struct weft_source *src,
+		       uint32_t events)
+{
+	return control(ev, EPOLL_CTL_MOD, fd, src, events);
+}
+
+void weft_events_del(struct weft_events *ev, int fd)
+{
+	control(ev, EPOLL_CTL_DEL, fd, NULL, 0);
+}
+
+static unsigned int fire(struct weft_events *ev)
+{
+	const uint64_t now = weft_now_ms(), due = ev->timer_ms;
+
+	if (now < due)
+		return 0;
+	ev->timer_ms = UINT64_MAX;
+	return ev->on_timer(ev, now,
+			    now - due > WEFT_TICK_MS ? now - due - WEFT_TICK_MS
+						     : 0);
+}
+
+unsigned int weft_events_handle(struct weft_events *ev)
+{
+	struct epoll_event e[32];
+	struct weft_source *src;
+	unsigned int done = 0;
+	int i, n;
+
+	n = epoll_wait(ev->epfd, e, ARRAY_SIZE(e), 0);
+	for (i = 0; i < n; i++) {
+		src = e[i].data.ptr;
+		done += src->handle(src, e[i].events);
+	}
+	return done + fire(ev);
+}
+
+bool weft_events_pending(const struct weft_events *ev)
+{
+	struct epoll_event e;
+
+	return epoll_wait(ev->epfd, &e, 1, 0) > 0;
+}

@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "devices/base.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bootstrap/settings.h"
+#include "util/bytes.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define MAX_UNPROVEN 4096 /* at once; more wait in the backlog */
+#define REDIALS	     3
+
+enum {
+	/* a listener's backlog is full: it is of this host, and reads soon */
+	BACKLOG_MS = 5,
+	/* after a listener hung up before its hello: a place may be free */
+	REDIAL_MS = 250,
+	/* for the peer's own dial, which was preferred; then ours again */
+	YIELD_MS = 2000,
+};
+
+static struct weft_base *base_of(struct weft_session *s)
+{
+	return container_of(s, struct weft_base, session);
+}
+
+static struct weft_events *events_of(struct weft_session *s)
+{
+	return &base_of(s)->events;
+}
+
+/* ---- handshakes ---------------------------------------------------------- */
+
+static unsigned int handle_socket(struct weft_source *src, uint32_t events);
+
+static struct weft_handshake *new_handshake(struct weft_session *s, int fd)
+{
+	struct weft_handshake *hs = calloc(1, sizeof(*hs));
+	const uint64_t now = weft_now_ms();
+
+	if (!hs)
+		return NULL;
+	hs->src.handle = handle_socket;
+	hs->session = s;
+	hs->fd = fd;
+	hs->deadline_ms = now + weft_settings()->connect_timeout_ms;
+	weft_list_add_tail(&s->handshakes, &hs->link);
+	weft_events_wake_at(events_of(s), now + WEFT_TICK_MS);
+	return hs;
+}
+
+/* Its socket too, unless it was handed on (fd -1). */
+void weft_handshake_free(struct weft_handshake *hs)
+{
+	if (hs->fd >= 0) {
+		/* a child may hold the same: close() alone keeps it watched */
+		weft_events_del(events_of(hs->session), hs->fd);
+		close(hs->fd);
+	}
+	if (!hs->dialer)
+		weft_unproven_del(&hs->session->unproven, &hs->unproven);
+	weft_list_del(&hs->link);
+	/* an event of it may already have been fetched */
+	hs->dead = true;
+	weft_list_add_tail(&hs->session->dead, &hs->link);
+}
+
+void weft_session_reap(struct weft_session *s)
+{
+	struct weft_handshake *hs, *th;
+
+	weft_list_for_each (hs, th, &s->dead, link) {
+		weft_list_del(&hs->link);
+		free(hs);
+	}
+}
+
+void weft_conn_drop_handshakes(struct weft_conn *conn)
+{
+	struct weft_handshake *hs, *th;
+
+	weft_list_for_each (hs, th, &conn->base->session.handshakes, link)
+		if (hs->conn == conn)
+			weft_handshake_free(hs);
+}
+
+static const char *peer_name(const struct weft_session *s,
+			     const union weft_sockaddr *sa,
+			     char buf[WEFT_SOCKADDR_STR])
+{
+	return s->where ? s->where
+			: weft_sockaddr_str(sa, buf, WEFT_SOCKADDR_STR);
+}
+
+/* ---- dialling ------------------------------------------------------------ */
+
+static void log_dial(const struct weft_session *s, const struct weft_hello *h,
+		     int err, const char *where)
+{
+	if (err == -EACCES && h)
+		weft_error(
+			"peer at %s does not have the key of its own address, or another WEFT_SECRET_FILE; not connecting",
+			where);
+	else if (err == -EPROTONOSUPPORT && h)
+		weft_error(
+			"peer at %s speaks wire versions %u to %u, this weft %u to %u; install the same release on both",
+			where, h->peer_min, h->peer_max, WEFT_WIRE_MIN,
+			WEFT_WIRE_MAX);
+	else
+		weft_info("connecting to a peer at %s from '%s' failed: %s",
+			  where, s->name, strerror(-err));
+}
+
+static void redial_at(struct weft_conn *conn, unsigned int ms)
+{
+	conn->retry_ms = weft_now_ms() + ms;
+	weft_events_wake_at(&conn->base->events, conn->retry_ms);
+}
+
+/* Meanwhile the peer's own dial is welcome. */
+static void wait_to_dial(struct weft_conn *conn, unsigned int ms)
+{
+	if (conn->state == WEFT_CONN_DIALING)
+		weft_conn_set_state(conn, WEFT_CONN_WAITING);
+	redial_at(conn, ms);
+}
+
+/*
+ * A listener whose places were all taken, or for whom this program was too busy
+ * to speak in time, hangs up before it has said a word.
+ */
+static bool has_hung_up(const struct weft_handshake *hs, int err)
+{
+	return !hs->connecting && !hs->hello.peer_max &&
+	       (err == -ECONNRESET || err == -EPIPE);
+}
+
+/* A dial ended without a connection. */
+static void fail_dial(struct weft_handshake *hs, int err)
+{
+	struct weft_session *s = hs->session;
+	struct weft_conn *conn = hs->conn;
+	char buf[WEFT_SOCKADDR_STR];
+	const char *where = peer_name(s, &hs->peer, buf);
+
+	weft_handshake_free(hs);
+	if (hs->kind == s->kind && has_hung_up(hs, err) &&
+	    conn->redials++ < REDIALS) {
+		wait_to_dial(conn, REDIAL_MS);
+		return;
+	}
+	if (hs->kind == s->kind)
+		log_dial(s, &hs->hello, err, where);
+	s->ops->lost(conn, hs->kind, err, where);
+}
+
+int weft_conn_dial_more(struct weft_conn *conn, uint32_t kind, uint32_t number,
+			uint64_t token)
+{
+	uint8_t purpose[WEFT_HELLO_PURPOSE];
+	struct weft_session *s = &conn->base->session;
+	char buf[WEFT_SOCKADDR_STR];
+	struct weft_handshake *hs = NULL;
+	bool connecting = false;
+	int fd, err;
+
+	fd = s->ops->open_socket(conn, &connecting);
+	if (fd == -EAGAIN && kind == s->kind) {
+		redial_at(conn, BACKLOG_MS);
+		return 0;
+	}
+	if (fd >= 0)
+		hs = new_handshake(s, fd);
+	if (!hs) {
+		const char *where = peer_name(s, &conn->remote->sa, buf);
+
+		err = fd < 0 ? fd : -ENOMEM;
+		if (fd >= 0)
+			close(fd);
+		if (kind == s->kind)
+			log_dial(s, NULL, err, where);
+		s->ops->lost(conn, kind, err, where);
+		return err;
+	}
+	hs->conn = conn;
+	hs->dialer = true;
+	hs->connecting = connecting;
+	hs->peer = conn->remote->sa;
+	hs->kind = kind;
+	hs->number = number;
+	hs->token = token;
+	weft_put_le32(purpose, kind);
+	weft_put_le32(purpose + 4, number);
+	weft_put_le64(purpose + 8, token);
+	weft_hello_dial(&hs->hello, conn->remote->key, base_of(s)->addr->key,
+			purpose);
+	err = weft_events_add(events_of(s), fd, &hs->src, EPOLLOUT);
+	if (err)
+		fail_dial(hs, err);
+	return err;
+}
+
+static void dial(struct weft_conn *conn)
+{
+	if (conn->state == WEFT_CONN_WAITING)
+		weft_conn_set_state(conn, WEFT_CONN_DIALING);
+	conn->retry_ms = 0;
+	weft_conn_dial_more(conn, conn->base->session.kind, conn->number, 0);
+}
+
+int weft_session_connect(struct weft_session *s,
+			 const struct weft_address *remote, uint32_t number,
+			 struct weft_conn **conn)
+{
+	char buf[WEFT_SOCKADDR_STR];
+
+	*conn = weft_conn_adopt(s, remote->key, number);
+	if (*conn)
+		return 0;
+	*conn = s->ops->new_conn(s, remote, weft_key_id(remote->key), number,
+				 peer_name(s, &remote->sa, buf));
+	if (!*conn)
+		return -ENOMEM;
+	/* one that fails at once is reported by progress() */
+	dial(*conn);
+	return 0;
+}
+
+/* ---- the hello ----------------------------------------------------------- */
+
+static struct weft_conn *decide_first(struct weft_handshake *hs,
+				      enum weft_hello_verdict *verdict)
+{
+	struct weft_session *s = hs->session;
+	const uint64_t peer_id = hs->hello.peer_id;
+	struct weft_conn *conn = weft_conn_find(s, peer_id, hs->number);
+	char buf[WEFT_SOCKADDR_STR];
+
+	if (!conn)
+		return weft_peer_has_room(s->conns.n, s->name)
+			       ? s->ops->new_conn(s, NULL, peer_id, hs->number,
+						  peer_name(s, &hs->peer, buf))
+			       : NULL;
+	if (conn->state >= WEFT_CONN_JOINING || !conn->remote ||
+	    !weft_hello_owns(&hs->hello, conn->remote->key))
+		return NULL;
+	if (conn->state == WEFT_CONN_DIALING && base_of(s)->id < peer_id) {
+		*verdict = WEFT_HELLO_YIELD;
+		return NULL;
+	}
+	/* the peer's is preferred: what waited for ours goes over to it */
+	weft_conn_drop_handshakes(conn);
+	conn->retry_ms = 0;
+	return conn;
+}
+
+static void decide_verdict(struct weft_handshake *hs)
+{
+	struct weft_session *s = hs->session;
+	enum weft_hello_verdict verdict = WEFT_HELLO_BUSY;
+
+	hs->kind = weft_get_le32(hs->hello.purpose);
+	hs->number = weft_get_le32(hs->hello.purpose + 4);
+	hs->token = weft_get_le64(hs->hello.purpose + 8);
+	if (hs->kind == s->kind)
+		hs->conn = decide_first(hs, &verdict);
+	else if (s->ops->find_conn)
+		hs->conn = s->ops->find_conn(hs);
+	weft_hello_verdict(&hs->hello,
+			   hs->conn ? WEFT_HELLO_ACCEPTED : verdict);
+}
+
+static void fail_accepted(struct weft_handshake *hs, int err)
+{
+	struct weft_session *s = hs->session;
+	struct weft_conn *conn = hs->conn;
+
+	/* log only failures of peers that speak the protocol */
+	if (err == -EACCES)
+		weft_warn_once(
+			"a peer connected to '%s' with a wrong key or another WEFT_SECRET_FILE and was turned away",
+			s->name);
+	else if (err == -EPROTONOSUPPORT)
+		weft_warn_once(
+			"a peer that speaks wire versions %u to %u was turned away; this weft speaks %u to %u",
+			hs->hello.peer_min, hs->hello.peer_max, WEFT_WIRE_MIN,
+			WEFT_WIRE_MAX);
+	weft_handshake_free(hs);
+	if (!conn || hs->kind != s->kind)
+		return;
+	if (conn->remote) /* ours was dropped for it */
+		wait_to_dial(conn, REDIAL_MS);
+	else
+		s->ops->lost(conn, hs->kind, -ECONNRESET, NULL);
+}
+
+static void fail_handshake(struct weft_handshake *hs, int err)
+{
+	if (hs->dialer)
+		fail_dial(hs, err);
+	else
+		fail_accepted(hs, err);
+}
+
+/* Both sides are proven: what did the listener say? */
+static void finish_handshake(struct weft_handshake *hs)
+{
+	struct weft_session *s = hs->session;
+	struct weft_conn *conn = hs->conn;
+	const bool first = hs->kind == s->kind;
+	const int fd = hs->fd;
+
+	if (hs->hello.verdict == WEFT_HELLO_YIELD && hs->dialer && first) {
+		weft_handshake_free(hs);
+		wait_to_dial(conn, YIELD_MS);
+		return;
+	}
+	if (hs->hello.verdict != WEFT_HELLO_ACCEPTED) {
+		fail_handshake(hs, -ECONNREFUSED);
+		return;
+	}
+	weft_events_del(events_of(s), fd);
+	hs->fd = -1;
+	weft_handshake_free(hs);
+	if (first) {
+		conn->dialer = hs->dialer;
+		if (!conn->remote) {
+			conn->hello = malloc(sizeof(*conn->hello));
+			if (conn->hello)
+				*conn->hello = hs->hello;
+		}
+		weft_conn_set_state(conn, WEFT_CONN_JOINING);
+	}
+	s->ops->joined(hs, fd);
+}
+
+/* 1: goes on; 0: would block; -errno */
+static int move_hello(struct weft_handshake *hs)
+{
+	struct weft_hello *h = &hs->hello;
+	const bool reading = h->state == WEFT_HELLO_READING;
+	ssize_t n;
+
+	if (reading)
+		n = recv(hs->fd, h->in + h->have, h->want - h->have,
+			 MSG_DONTWAIT);
+	else
+		n = send(hs->fd, h->out + h->out_done, h->out_len - h->out_done,
+			 MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n < 0)
+		return errno == EINTR ? 1 : errno == EAGAIN ? 0 : -errno;
+	if (!n)
+		return -ECONNRESET;
+	weft_hello_moved(h, n);
+	if (reading && !hs->dialer && h->state != WEFT_HELLO_READING)
+		hs->deadline_ms = weft_unproven_received(&hs->session->unproven,
+							 &hs->unproven);
+	return 1;
+}
+
+static unsigned int handle_socket(struct weft_source *src, uint32_t events)
+{
+	struct weft_handshake *hs =
+		container_of(src, struct weft_handshake, src);
+	socklen_t len = sizeof(int);
+	int err = 0;
+
+	(void)events;
+	if (hs->dead)
+		return 0;
+	if (hs->connecting)
+		getsockopt(hs->fd, SOL_SOCKET, SO_ERROR, &err, &len);
+	if (err) {
+		fail_handshake(hs, -err);
+		return 1;
+	}
+	hs->connecting = false;
+	do {
+		switch (hs->hello.state) {
+		case WEFT_HELLO_SENDING:
+		case WEFT_HELLO_READING:
+			err = move_hello(hs);
+			break;
+		case WEFT_HELLO_DECIDE:
+			decide_verdict(hs);
+			err = 1;
+			break;
+		case WEFT_HELLO_DONE:
+			finish_handshake(hs);
+			return 1;
+		case WEFT_HELLO_FAILED:
+			err = hs->hello.err;
+			break;
+		}
+	} while (err > 0);
+	if (err)
+		fail_handshake(hs, err);
+	else
+		weft_events_change(events_of(hs->session), hs->fd, &hs->src,
+				   hs->hello.state == WEFT_HELLO_SENDING
+					   ? EPOLLOUT
+					   : EPOLLIN);
+	return 1;
+}
+
+int weft_handshake_accept(struct weft_session *s, int fd,
+			  const union weft_sockaddr *peer)
+{
+	struct weft_handshake *hs = new_handshake(s, fd);
+
+	if (!hs) {
+		close(fd);
+		return -ENOMEM;
+	}
+	if (s->ops->set_options)
+		s->ops->set_options(fd);
+	hs->deadline_ms = weft_unproven_add(&s->unproven, &hs->unproven, fd);
+	hs->peer = *peer;
+	weft_hello_listen(&hs->hello, base_of(s)->addr->key);
+	if (weft_events_add(events_of(s), fd, &hs->src, EPOLLIN))
+		weft_handshake_free(hs);
+	else
+		handle_socket(&hs->src, EPOLLIN);
+	return 0;
+}
+
+/* ---- the session --------------------------------------------------------- */
+
+void weft_session_init(struct weft_session *s)
+{
+	weft_list_init(&s->handshakes);
+	weft_list_init(&s->dead);
+	weft_list_init(&s->meeting);
+	weft_unproven_init(&s->unproven, MAX_UNPROVEN);
+}
+
+void weft_session_close(struct weft_session *s)
+{
+	while (!weft_list_empty(&s->handshakes))
+		weft_handshake_free(weft_list_first(
+			&s->handshakes, struct weft_handshake, link));
+	weft_session_reap(s);
+	weft_table_free(&s->conns);
+}
+
+bool weft_session_busy(const struct weft_session *s)
+{
+	return !weft_list_empty(&s->handshakes) ||
+	       !weft_list_empty(&s->meeting);
+}
+
+void weft_session_tick(struct weft_session *s, uint64_t now, uint64_t stood)
+{
+	const uint64_t latest = now + weft_settings()->connect_timeout_ms;
+	struct weft_handshake *hs, *th;
+	struct weft_conn *conn, *tc;
+	uint64_t next = now + WEFT_TICK_MS;
+
+	weft_session_resume_accept(s, now);
+	weft_list_for_each (hs, th, &s->handshakes, link) {
+		hs->deadline_ms = weft_min(hs->deadline_ms + stood, latest);
+		if (now >= hs->deadline_ms)
+			fail_handshake(hs, -ETIMEDOUT);
+	}
+	weft_list_for_each (conn, tc, &s->meeting, meet_link) {
+		conn->deadline_ms = weft_min(conn->deadline_ms + stood, latest);
+		if (now >= conn->deadline_ms)
+			s->ops->lost(conn, s->kind, -ETIMEDOUT, NULL);
+		else if (conn->retry_ms && now >= conn->retry_ms)
+			dial(conn);
+		if (conn->retry_ms)
+			next = weft_min(next, conn->retry_ms);
+	}
+	if (weft_session_busy(s))
+		weft_events_wake_at(events_of(s), next);
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sockets of connections: their options, and how many there are for bulk. */
+#include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_msg.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "util/bytes.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define MAX_PROBES 127 /* Linux, include/net/tcp.h: MAX_TCP_KEEPCNT */
+
+/*
+ * Keepalive, which the peer's kernel answers, however busy its program is.  A
+ * peer is dead when none of the probes that fill @sec was answered, so that an
+ * outage shorter than nearly all of it does no harm; resting connections cost a
+ * probe per eighth of it.  Whole seconds and three probes make 4 s the least.
+ */
+static void set_keepalive(int fd, unsigned int sec)
+{
+	unsigned int idle = weft_max(sec / 8, sec > 4 ? 2 : 1);
+	unsigned int rest = weft_max(sec - idle, 3);
+	unsigned int intvl = (rest + MAX_PROBES - 1) / MAX_PROBES;
+	unsigned int cnt = rest / intvl;
+	int one = 1;
+
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &intvl, sizeof(intvl));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &cnt, sizeof(cnt));
+}
+
+static void set_options(int fd)
+{
+	const struct weft_settings *set = weft_settings();
+	int one = 1, size;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	set_keepalive(fd, (set->peer_timeout_ms + 999) / 1000);
+	if (set->tcp_sndbuf) {
+		size = set->tcp_sndbuf;
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	}
+	if (set->tcp_rcvbuf) {
+		size = set->tcp_rcvbuf;
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	}
+}
+
+bool tcp_streams_drop_dial(struct tcp_conn *conn, uint32_t id)
+{
+	struct weft_handshake *hs, *th;
+
+	weft_list_for_each (hs, th, &conn->iface->base.session.handshakes, link)
+		if (hs->conn == &conn->base && hs->dialer &&
+		    hs->kind != TCP_PURPOSE_MESSAGES && hs->number == id) {
+			weft_handshake_free(hs);
+			return true;
+		}
+	return false;
+}
+
+/* One bulk stream that was dialled or asked for cannot be had. */
+static void lose_stream(struct tcp_conn *conn, bool out, int err,
+			const char *where)
+{
+	struct tcp_bulk *b = conn->bulk;
+	uint8_t none[4] = { 0 };
+	unsigned int left;
+
+	if (!out) { /* the peer waits for it */
+		tcp_conn_send_control(conn, TCP_FRAME_STREAMS, none,
+				      sizeof(none));
+		return;
+	}
+	pthread_mutex_lock(&b->lock);
+	if (b->out_dialing)
+		b->out_dialing--;
+	if (!b->out_dialing)
+		b->asked_streams = false;
+	left = b->out_streams + b->out_dialing;
+	b->out_limit = weft_max(1, left);
+	tcp_tune_stream_lost(b);
+	pthread_mutex_unlock(&b->lock);
+	if (left)
+		return;
+	weft_info("no further connection to %s can be opened: %s", where,
+		  strerror(-err));
+	b->no_streams = true;
+	conn->warn_at_ms = weft_now_ms() + TCP_LOST_STREAM_MS;
+	b->lost_err = err; /* news only if the peer lives on: tcp_timer.c */
+	tcp_iface_start_tick(conn->iface);
+	weft_conn_attend(&conn->base); /* puts go by frame from now on */
+}
+
+/* Whoever waits for this dial hears that it came to nothing. */
+static void lose_dial(struct weft_conn *base, uint32_t kind, int err,
+		      const char *where)
+{
+	struct tcp_conn *conn = tcp_conn(base);
+
+	if (kind == TCP_PURPOSE_MESSAGES)
+		tcp_conn_break(conn, err);
+	else
+		lose_stream(conn, kind == TCP_PURPOSE_BULK_OUT, err, where);
+}
+
+/* It leaves by the interface's address: that is what reaches() promised. */
+static int open_socket(struct weft_conn *base, bool *connecting)
+{
+	const struct tcp_iface *iface = tcp_conn(base)->iface;
+	const union weft_sockaddr *to = &base->remote->sa;
+	const union weft_sockaddr *from = &iface->netif.addr;
+	int fd, err, one = 1;
+
+	fd = socket(to->sa.sa_family,
+		    SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0) {
+		err = -errno;
+		weft_warn_once(
+			"cannot open a socket: %m; raise the limit with 'ulimit -n'");
+		return err;
+	}
+	set_options(fd);
+	if (from->sa.sa_family == to->sa.sa_family) {
+		setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one,
+			   sizeof(one));
+		if (bind(fd, &from->sa, weft_sockaddr_len(from)))
+			weft_debug("cannot bind to '%s': %m",
+				   iface->netif.name);
+	}
+	*connecting = true;
+	if (!connect(fd, &to->sa, weft_sockaddr_len(to)) ||
+	    errno == EINPROGRESS)
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+static int dial_stream(struct tcp_conn *conn, enum tcp_purpose purpose)
+{
+	const bool out = purpose == TCP_PURPOSE_BULK_OUT;
+	int err;
+
+	conn->bulk->out_dialing += out;
+	err = tcp_engines_need(conn->iface);
+	if (!err)
+		return weft_conn_dial_more(&conn->base, purpose,
+					   ++conn->bulk->streams_made,
+					   conn->token);
+	lose_stream(conn, out, err, "the peer");
+	return err;
+}
+
+void tcp_streams_open(struct tcp_conn *conn)
+{
+	struct tcp_bulk *b = conn->bulk;
+	unsigned int have, limit, i = 0;
+	struct tcp_stream *s, *ts;
+	uint8_t body[4];
+	bool work;
+
+	if (!b || conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
+	    conn->rx_ended || b->no_streams)
+		return;
+	pthread_mutex_lock(&b->lock);
+	have = b->out_streams + b->out_dialing;
+	limit = b->out_limit;
+	work = !weft_list_empty(&b->queue) || !weft_list_empty(&b->resend) ||
+	       b->out_streams;
+	weft_list_for_each (s, ts, &b->streams, link)
+		if (s->out && !s->abandoned)
+			s->suspended = ++i > limit;
+	pthread_mutex_unlock(&b->lock);
+	if (!work || have >= limit)
+		return;
+	if (!conn->base.dialer) {
+		if (b->asked_streams)
+			return;
+		b->asked_streams = true;
+		b->out_dialing += limit - have;
+		weft_put_le32(body, limit - have);
+		tcp_conn_send_control(conn, TCP_FRAME_STREAMS, body,
+				      sizeof(body));
+		return;
+	}
+	if (!conn->token) /* WELCOME is on its way and calls again */
+		return;
+	while (have++ < limit)
+		if (dial_stream(conn, TCP_PURPOSE_BULK_OUT))
+			break;
+}
+
+/* Bulk streams of @conn one way, whose hello is not done. */
+static unsigned int count_under_way(const struct tcp_conn *conn,
+				    enum tcp_purpose dialed,
+				    enum tcp_purpose accepted)
+{
+	struct weft_handshake *hs, *th;
+	unsigned int n = 0;
+
+	weft_list_for_each (hs, th, &conn->iface->base.session.handshakes, link)
+		n += hs->conn == &conn->base &&
+		     hs->kind == (hs->dialer ? dialed : accepted);
+	return n;
+}
+
+/* What the peer sends bulk on, or will when its hello is done. */
+static unsigned int count_streams_in(const struct tcp_conn *conn)
+{
+	unsigned int n = count_under_way(conn, TCP_PURPOSE_BULK_IN,
+					 TCP_PURPOSE_BULK_OUT);
+	struct tcp_stream *s, *ts;
+
+	if (conn->bulk)
+		weft_list_for_each (s, ts, &conn->bulk->streams, link)
+			n += !s->out;
+	return n;
+}
+
+int tcp_streams_asked(struct tcp_conn *conn, uint32_t n)
+{
+	if (!tcp_bulk_get(conn))
+		return -ENOMEM;
+	if (!conn->base.dialer) { /* one of those we asked for cannot be had */
+		if (n)
+			return -EPROTO;
+		if (conn->bulk->asked_streams)
+			lose_stream(conn, true, -ECONNREFUSED, "the peer");
+		return 0;
+	}
+	if (n > TCP_MAX_STREAMS ||
+	    n + count_streams_in(conn) > TCP_MAX_STREAMS_IN)
+		return -EPROTO;
+	while (n--) /* the peer waits for each, so each is tried */
+		dial_stream(conn, TCP_PURPOSE_BULK_IN);
+	return 0;
+}
+
+static struct weft_conn *new_conn(struct weft_session *s,
+				  const struct weft_address *remote,
+				  uint64_t peer_id, uint32_t number,
+				  const char *where)
+{
+	struct tcp_iface *iface =
+		container_of(s, struct tcp_iface, base.session);
+	struct tcp_conn *conn =
+		tcp_conn_new(iface, remote, peer_id, number, where);
+
+	return conn ? &conn->base : NULL;
+}
+
+/* Is there a place for the bulk stream that the peer brings? */
+static bool has_room(const struct tcp_conn *conn, enum tcp_purpose purpose)
+{
+	if (purpose == TCP_PURPOSE_BULK_OUT)
+		return count_streams_in(conn) < TCP_MAX_STREAMS_IN;
+	return conn->bulk &&
+	       count_under_way(conn, TCP_PURPOSE_BULK_OUT,
+			       TCP_PURPOSE_BULK_IN) < conn->bulk->out_dialing;
+}
+
+/* What may be lacking is seen before the dialer counts on it. */
+static struct weft_conn *find_conn(struct weft_handshake *hs)
+{
+	struct tcp_iface *iface =
+		container_of(hs->session, struct tcp_iface, base.session);
+	struct tcp_conn *conn;
+
+	if (hs->kind != TCP_PURPOSE_BULK_OUT && hs->kind != TCP_PURPOSE_BULK_IN)
+		return NULL;
+	conn = tcp_conn_by_token(iface, hs->token);
+	return conn && has_room(conn, hs->kind) && tcp_bulk_get(conn) &&
+			       !tcp_engines_need(iface)
+		       ? &conn->base
+		       : NULL;
+}
+
+static void join_stream(struct tcp_conn *conn, const struct weft_handshake *hs,
+			int fd)
+{
+	const bool out = hs->dialer == (hs->kind == TCP_PURPOSE_BULK_OUT);
+	int err;
+
+	if (out && conn->bulk->out_dialing)
+		conn->bulk->out_dialing--;
+	if (out && !conn->bulk->out_dialing)
+		conn->bulk->asked_streams = false;
+	err = tcp_stream_attach(conn, fd, out, hs->number);
+	if (err) {
+		close(fd);
+		tcp_conn_break(conn, err);
+		return;
+	}
+	tcp_engines_wake(conn);
+}
+
+static void join_socket(struct weft_handshake *hs, int fd)
+{
+	struct tcp_conn *conn = tcp_conn(hs->conn);
+
+	if (hs->kind == TCP_PURPOSE_MESSAGES) {
+		tcp_conn_open(conn, fd);
+		tcp_streams_open(conn);
+	} else {
+		join_stream(conn, hs, fd);
+	}
+}
+
+const struct weft_session_ops tcp_session_ops = {
+	.open_socket = open_socket,
+	.set_options = set_options,
+	.new_conn = new_conn,
+	.find_conn = find_conn,
+	.joined = join_socket,
+	.lost = lose_dial,
+};
