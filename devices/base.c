@@ -16,7 +16,7 @@ int weft_base_open(struct weft_base *base, const struct weft_dev_ops *ops,
 	base->iface.ops = ops;
 	base->iface.cb = *params->cb;
 	base->ep_ops = ep_ops;
-	weft_ep_sns_init(&base->sns);
+	weft_ep_numbers_init(&base->numbers);
 	weft_list_init(&base->work);
 	weft_session_init(&base->session);
 	base->addr = weft_secret_alloc(sizeof(*base->addr));
@@ -36,7 +36,7 @@ void weft_base_close(struct weft_base *base)
 	weft_session_close(&base->session);
 	weft_events_close(&base->events);
 	weft_stats_close(base->stats);
-	weft_ep_sns_free(&base->sns);
+	weft_ep_numbers_free(&base->numbers);
 	weft_secret_free(base->addr, sizeof(*base->addr));
 }
 

@@ -5,7 +5,7 @@
 
 #include "bootstrap/stats.h"
 #include "devices/device.h"
-#include "devices/ep_sn.h"
+#include "devices/ep_number.h"
 #include "devices/events.h"
 #include "devices/session.h"
 
@@ -17,7 +17,7 @@ struct weft_base {
 	const struct weft_ep_ops *ep_ops;
 	struct weft_events events;
 	struct weft_session session; /* not used by ib */
-	struct weft_ep_sns sns;
+	struct weft_ep_numbers numbers;
 	struct weft_list work;	   /* weft_conn.work_link */
 	struct weft_address *addr; /* with the key */
 	uint64_t id;		   /* and the key's id */

@@ -119,7 +119,7 @@ struct weft_conn *weft_conn_find(struct weft_session *s, uint64_t peer_id,
 		c = container_of(e, struct weft_conn, by_id);
 		if (c->peer_id == peer_id && c->number == number &&
 		    c->state < WEFT_CONN_BROKEN && !c->err && !c->bye_sent &&
-		    !c->bye_seen)
+		    !c->bye_received)
 			return c;
 	}
 	return NULL;

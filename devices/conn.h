@@ -38,7 +38,7 @@ struct weft_conn {
 	bool dialer;
 	struct weft_base_ep *ep; /* NULL: none, or none any more */
 	bool ready_owed;	 /* ready() said no: on_ready() is owed */
-	bool had_ep, bye_sent, bye_seen;
+	bool had_ep, bye_sent, bye_received;
 	int err;		     /* why progress() is to close it: -errno */
 	struct weft_address *remote; /* of the endpoint here; with the key */
 	struct weft_hello *hello;    /* accepted, and its owner not known */

@@ -41,25 +41,25 @@ int weft_ep_create(struct weft_iface *iface, const struct weft_address *remote,
 {
 	struct weft_base *base = weft_base(iface);
 	struct weft_base_ep *ep = calloc(1, sizeof(*ep));
-	struct weft_ep_sn *sn;
+	struct weft_ep_number *n;
 	int err;
 
 	if (!ep)
 		return -ENOMEM;
 	ep->ep = (struct weft_ep){ iface, user };
 	weft_list_init(&ep->flushes);
-	sn = weft_ep_sn_get(&base->sns, weft_key_id(remote->key));
-	err = sn ? base->ep_ops->connect(iface, remote, sn->next, &ep->conn)
-		 : -ENOMEM;
+	n = weft_ep_number_get(&base->numbers, weft_key_id(remote->key));
+	err = n ? base->ep_ops->connect(iface, remote, n->next, &ep->conn)
+		: -ENOMEM;
 	if (err) {
 		if (err == -ECONNRESET) /* the number is used up */
-			sn->next++;
+			n->next++;
 		free(ep);
 		return err;
 	}
-	sn->next++;
-	weft_ep_sn_hold(&base->sns, sn);
-	ep->numbers = sn;
+	n->next++;
+	weft_ep_number_hold(&base->numbers, n);
+	ep->numbers = n;
 	ep->conn->ep = ep;
 	ep->conn->had_ep = true;
 	*out = &ep->ep;
@@ -87,7 +87,7 @@ void weft_ep_destroy(struct weft_ep *base)
 		ep->conn->ep = NULL;
 		ops_of(ep)->leave(ep->conn);
 	}
-	weft_ep_sn_release(&weft_base(base->iface)->sns, ep->numbers);
+	weft_ep_number_release(&weft_base(base->iface)->numbers, ep->numbers);
 	free(ep);
 }
 

@@ -13,7 +13,7 @@
 struct weft_base_ep {
 	struct weft_ep ep;
 	struct weft_conn *conn; /* NULL once it has ended */
-	struct weft_ep_sn *numbers;
+	struct weft_ep_number *numbers;
 	int err; /* it is dead */
 	bool cancelled;
 	struct weft_list flushes;

@@ -86,8 +86,8 @@ void ib_device_put(struct ib_device *dev);
 unsigned int ib_device_hold(struct ib_device *list[IB_MAX_DEVICES]);
 /* A bit for the number of each. */
 unsigned int ib_devices_open(void);
-void ib_device_watch(struct ib_device *dev, struct ib_alarm *alarm);
-void ib_device_unwatch(struct ib_alarm *alarm);
+void ib_device_add_alarm(struct ib_device *dev, struct ib_alarm *alarm);
+void ib_device_del_alarm(struct ib_alarm *alarm);
 
 /* ---- ib_mem.c: any thread ------------------------------------------------ */
 
@@ -172,7 +172,7 @@ struct ib_rx {
 	enum ib_rx_state state;
 	uint8_t *buf;
 	uint32_t len;
-	bool told; /* an immediate, of a WRITE of @len bytes */
+	bool immediate; /* an immediate, of a WRITE of @len bytes */
 	uint32_t imm;
 };
 
@@ -182,8 +182,8 @@ struct ib_request {
 	struct ib_tx *tx; /* of a SEND */
 };
 
-struct ib_tx *ib_tx_take(struct ib_conn *conn, bool user);
-void ib_tx_give(struct ib_conn *conn, struct ib_tx *tx);
+struct ib_tx *ib_tx_get(struct ib_conn *conn, bool user);
+void ib_tx_put(struct ib_conn *conn, struct ib_tx *tx);
 /* Is there room for one more request, and @spare after it? */
 bool ib_xfer_room(const struct ib_conn *conn, unsigned int spare);
 /* Posts it, for which there has to be room; on failure the caller has it. */
@@ -269,7 +269,7 @@ struct ib_peer {
 	uint64_t id;
 	struct weft_ep *ctl;	       /* of the tcp device */
 	uint64_t my_nonce, peer_nonce; /* 0: not known yet */
-	bool said_hello;	       /* with peer_nonce in it */
+	bool hello_sent;	       /* with peer_nonce in it */
 	bool owes_hello;
 	bool verified; /* it has read what only it could */
 	bool dead;     /* ctl told so, and is gone */
@@ -279,7 +279,7 @@ struct ib_peer {
 /* Never calls back: progress() fails it.  The first error counts. */
 static inline void ib_conn_break(struct ib_conn *conn, int err);
 
-struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t sn);
+struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t number);
 /* The peer's half arrived. */
 void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info);
 /* Our half, to be sent. */
@@ -298,14 +298,14 @@ void ib_conn_free(struct ib_conn *conn);
 extern const struct weft_iface_cb ib_ctl_callbacks;
 struct ib_peer *ib_peer_get(struct ib_iface *iface,
 			    const struct weft_address *addr);
-struct ib_conn *ib_peer_conn(struct ib_peer *peer, uint32_t sn);
+struct ib_conn *ib_peer_conn(struct ib_peer *peer, uint32_t number);
 /* Sends what is owed to it. */
-void ib_peer_say(struct ib_peer *peer);
+void ib_peer_send(struct ib_peer *peer);
 /* Our side of it has ended, or there is none: why, as in ib_proto.h. */
-void ib_peer_say_gone(struct ib_peer *peer, uint32_t sn, int err,
-		      enum ibv_wc_status status);
+void ib_peer_send_gone(struct ib_peer *peer, uint32_t number, int err,
+		       enum ibv_wc_status status);
 /* False: not now. */
-bool ib_peer_say_bye(struct ib_peer *peer, uint32_t sn);
+bool ib_peer_send_bye(struct ib_peer *peer, uint32_t number);
 void ib_peers_reap(struct ib_iface *iface);
 void ib_peers_close(struct ib_iface *iface);
 
@@ -326,7 +326,7 @@ int ib_ep_get(struct weft_ep *ep, const struct weft_iov *iov,
 void ib_ep_fence(struct weft_ep *ep);
 int ib_ep_flush(struct weft_ep *ep, struct weft_op *op);
 
-/* ---- ib_iface.c and ib_watch.c ------------------------------------------- */
+/* ---- ib_iface.c and ib_timer.c ------------------------------------------- */
 
 struct ib_iface {
 	struct weft_base base;
@@ -367,11 +367,11 @@ static inline struct ib_conn *ib_conn(struct weft_conn *c)
 }
 
 /* A connection was made: its deadlines are looked at. */
-void ib_watch_start(struct ib_iface *iface);
+void ib_timer_start(struct ib_iface *iface);
 /* The alarm has rung. */
-void ib_watch_alarm(struct ib_iface *iface);
+void ib_timer_alarm(struct ib_iface *iface);
 /* The timer has. */
-unsigned int ib_watch_tick(struct weft_events *ev, uint64_t now,
+unsigned int ib_timer_tick(struct weft_events *ev, uint64_t now,
 			   uint64_t stood);
 
 static inline void ib_conn_break(struct ib_conn *conn, int err)

@@ -66,7 +66,7 @@ void ib_conn_free(struct ib_conn *conn)
 	free(conn);
 }
 
-static struct ib_conn *conn_alloc(struct ib_peer *peer, uint32_t sn)
+static struct ib_conn *conn_alloc(struct ib_peer *peer, uint32_t number)
 {
 	struct ib_conn *conn = calloc(1, sizeof(*conn));
 	unsigned int i;
@@ -75,7 +75,7 @@ static struct ib_conn *conn_alloc(struct ib_peer *peer, uint32_t sn)
 		return NULL;
 	conn->iface = peer->iface;
 	conn->peer = peer;
-	weft_conn_begin(&conn->base, &peer->iface->base, peer->id, sn);
+	weft_conn_begin(&conn->base, &peer->iface->base, peer->id, number);
 	conn->base.state = WEFT_CONN_JOINING;
 	conn->id = conn->iface->next_id++;
 	conn->credits = IB_CREDITS;
@@ -104,9 +104,9 @@ static int make_ready(struct ib_conn *conn)
 	return conn->base.err;
 }
 
-struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t sn)
+struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t number)
 {
-	struct ib_conn *conn = conn_alloc(peer, sn);
+	struct ib_conn *conn = conn_alloc(peer, number);
 	struct ib_iface *iface = peer->iface;
 	char where[WEFT_SOCKADDR_STR];
 	int err;
@@ -223,8 +223,8 @@ void ib_conn_fail(struct ib_conn *conn, int err)
 	ib_xfer_stop(conn);
 	weft_conn_set_state(&conn->base, WEFT_CONN_CLOSED);
 	if (err != -ESHUTDOWN)
-		ib_peer_say_gone(conn->peer, conn->base.number, err,
-				 conn->status);
+		ib_peer_send_gone(conn->peer, conn->base.number, err,
+				  conn->status);
 	weft_list_del(&conn->base.work_link);
 	weft_list_del(&conn->link);
 	weft_list_add_tail(&conn->iface->dead, &conn->link);
@@ -238,18 +238,18 @@ void ib_conn_fail(struct ib_conn *conn, int err)
  */
 static bool is_over(const struct ib_conn *conn)
 {
-	return !conn->base.ep && conn->base.bye_seen && conn->base.bye_sent &&
-	       !ib_xfer_undelivered(conn);
+	return !conn->base.ep && conn->base.bye_received &&
+	       conn->base.bye_sent && !ib_xfer_undelivered(conn);
 }
 
-static void say_bye(struct ib_conn *conn)
+static void send_bye(struct ib_conn *conn)
 {
 	/* what was taken reaches the peer first */
 	if (conn->base.ep || conn->base.bye_sent || conn->user_used ||
-	    !(conn->base.had_ep || conn->base.bye_seen))
+	    !(conn->base.had_ep || conn->base.bye_received))
 		return;
-	/* where it cannot be said now, ib_peer_say() comes back to it */
-	conn->base.bye_sent = ib_peer_say_bye(conn->peer, conn->base.number);
+	/* where it cannot be said now, ib_peer_send() comes back to it */
+	conn->base.bye_sent = ib_peer_send_bye(conn->peer, conn->base.number);
 }
 
 bool ib_conn_step(struct ib_conn *conn)
@@ -263,10 +263,10 @@ bool ib_conn_step(struct ib_conn *conn)
 	    conn->got_info)
 		open_it(conn);
 	if (!conn->base.err && conn->info_due)
-		ib_peer_say(conn->peer);
+		ib_peer_send(conn->peer);
 	ib_xfer_pump(conn);
 	if (!conn->base.err)
-		say_bye(conn);
+		send_bye(conn);
 	if (conn->base.err)
 		ib_conn_fail(conn, conn->base.err);
 	else if (is_over(conn))

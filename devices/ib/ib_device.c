@@ -22,7 +22,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ib_device *devices[IB_MAX_DEVICES];
 static _Atomic unsigned int open_mask; /* of them */
 
-static void tell(struct ib_alarm *alarm, const struct ibv_async_event *ev)
+static void dispatch_event(struct ib_alarm *alarm,
+			   const struct ibv_async_event *ev)
 {
 	const uint64_t one = 1;
 
@@ -42,13 +43,14 @@ static void tell(struct ib_alarm *alarm, const struct ibv_async_event *ev)
 		;
 }
 
-static void tell_all(struct ib_device *dev, const struct ibv_async_event *ev)
+static void dispatch_to_all(struct ib_device *dev,
+			    const struct ibv_async_event *ev)
 {
 	struct ib_alarm *alarm, *tmp;
 
 	pthread_mutex_lock(&lock);
 	weft_list_for_each (alarm, tmp, &dev->alarms, link)
-		tell(alarm, ev);
+		dispatch_event(alarm, ev);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -65,7 +67,7 @@ static void on_event(struct ib_device *dev, const struct ibv_async_event *ev)
 	case IBV_EVENT_PORT_ERR:
 	case IBV_EVENT_PORT_ACTIVE:
 	case IBV_EVENT_DEVICE_FATAL:
-		tell_all(dev, ev);
+		dispatch_to_all(dev, ev);
 		break;
 	default:
 		/* QPs tell the rest by their completions */
@@ -289,14 +291,14 @@ unsigned int ib_devices_open(void)
 	return atomic_load(&open_mask);
 }
 
-void ib_device_watch(struct ib_device *dev, struct ib_alarm *alarm)
+void ib_device_add_alarm(struct ib_device *dev, struct ib_alarm *alarm)
 {
 	pthread_mutex_lock(&lock);
 	weft_list_add_tail(&dev->alarms, &alarm->link);
 	pthread_mutex_unlock(&lock);
 }
 
-void ib_device_unwatch(struct ib_alarm *alarm)
+void ib_device_del_alarm(struct ib_alarm *alarm)
 {
 	pthread_mutex_lock(&lock);
 	weft_list_del(&alarm->link);

@@ -102,7 +102,7 @@ static int send_message(struct ib_conn *conn, struct ib_tx *tx, uint8_t id,
 	tx->len = (uint32_t)(IB_HEAD + len);
 	err = ib_xfer_send(conn, tx, IB_KIND_MESSAGE, id, NULL);
 	if (err) {
-		ib_tx_give(conn, tx);
+		ib_tx_put(conn, tx);
 		return err;
 	}
 	weft_count(conn->stats, tx_messages, 1);
@@ -122,7 +122,7 @@ int ib_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	err = weft_ep_check_message(weft_base_ep(base), iov, iovcnt, &len);
 	if (err)
 		return err;
-	tx = ib_tx_take(conn, true);
+	tx = ib_tx_get(conn, true);
 	weft_iov_copy(tx->buf + IB_HEAD, iov, iovcnt);
 	return send_message(conn, tx, id, len);
 }
@@ -137,7 +137,7 @@ ssize_t ib_ep_message_pack(struct weft_ep *base, uint8_t id,
 
 	if (err)
 		return err;
-	tx = ib_tx_take(conn, true);
+	tx = ib_tx_get(conn, true);
 	len = pack(tx->buf + IB_HEAD, arg);
 	/*
 	 * pack() has run: if the connection broke just now, on_error() follows

@@ -17,7 +17,7 @@
 /*
  * Nobody is reached by a link-local address but where its interface is named.
  */
-static bool leads_nowhere(const struct weft_netif *n)
+static bool has_no_route(const struct weft_netif *n)
 {
 	return n->link_local_only && !weft_settings_netdev_named(n->name);
 }
@@ -38,13 +38,13 @@ static int choose_netdev(const struct weft_verbs_port *port, int family,
 	for (i = 0; i < n; i++) {
 		if (!weft_settings_netdev_allowed(list[i].name))
 			continue;
-		if (!leads_nowhere(&list[i]) &&
+		if (!has_no_route(&list[i]) &&
 		    !strcmp(list[i].name, port->netdev)) {
 			best = i;
 			break;
 		}
 		if (best < 0 ||
-		    (leads_nowhere(&list[best]) && !leads_nowhere(&list[i])))
+		    (has_no_route(&list[best]) && !has_no_route(&list[i])))
 			best = i;
 	}
 	if (best >= 0)
@@ -163,7 +163,7 @@ static void iface_free(struct ib_iface *iface)
 	if (iface->ctl)
 		weft_tcp_ops.iface_close(iface->ctl);
 	if (iface->dev) {
-		ib_device_unwatch(&iface->alarm);
+		ib_device_del_alarm(&iface->alarm);
 		weft_list_for_each (cq, tmp, &iface->cqs, link)
 			ib_cq_destroy(iface, cq);
 		if (iface->channel)
@@ -198,7 +198,7 @@ static int iface_open(const struct weft_iface_params *params,
 		weft_list_init(&iface->by_id[i]);
 	iface->polls = IB_POLL_EVERY;
 	err = weft_base_open(&iface->base, &weft_ib_ops, &ib_ep_ops, params,
-			     ib_watch_tick);
+			     ib_timer_tick);
 	if (!err)
 		err = open_port(iface, params->netdev, params->family);
 	if (!err)
@@ -210,7 +210,7 @@ static int iface_open(const struct weft_iface_params *params,
 	weft_base_count(&iface->base, iface->port.name);
 	iface->alarm.port = iface->port.port;
 	iface->alarm.wake_fd = iface->base.events.wake_fd;
-	ib_device_watch(iface->dev, &iface->alarm);
+	ib_device_add_alarm(iface->dev, &iface->alarm);
 	*out = &iface->base.iface;
 	return 0;
 }
@@ -229,7 +229,7 @@ static void free_dead(struct ib_iface *iface)
 }
 
 /* Messages that were posted arrive, if the peer's adapter lives and answers. */
-static void drain(struct ib_iface *iface)
+static void flush_at_close(struct ib_iface *iface)
 {
 	const uint64_t end = weft_now_ms() + weft_settings()->peer_timeout_ms;
 	struct ib_peer *peer, *tp;
@@ -253,7 +253,7 @@ static void iface_close(struct weft_iface *base)
 	struct ib_conn *conn, *tc;
 
 	iface->closing = true;
-	drain(iface);
+	flush_at_close(iface);
 	weft_list_for_each (peer, tp, &iface->peers, link)
 		weft_list_for_each (conn, tc, &peer->conns, link)
 			ib_conn_fail(conn, -ESHUTDOWN);
@@ -305,7 +305,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 	if (++iface->polls >= IB_POLL_EVERY) {
 		iface->polls = 0;
 		n += weft_events_handle(&iface->base.events);
-		ib_watch_alarm(iface);
+		ib_timer_alarm(iface);
 		n += weft_tcp_ops.progress(iface->ctl);
 	}
 	iface->budget = WEFT_PROGRESS_MAX;
@@ -318,7 +318,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 	}
 	n += ib_xfer_deliver(iface);
 	if (!weft_list_empty(&iface->base.work))
-		ib_watch_start(iface);
+		ib_timer_start(iface);
 	n += weft_base_work(&iface->base, step_conn);
 	/* stepping may have finished some that were never posted */
 	if (!weft_list_empty(&iface->finished))

@@ -28,7 +28,7 @@ static int ctl_send(struct ib_peer *peer, enum ib_ctl kind, const void *p,
 	return weft_tcp_ops.message(peer->ctl, (uint8_t)kind, &iov, 1, NULL);
 }
 
-static bool say_hello(struct ib_peer *peer)
+static bool send_hello(struct ib_peer *peer)
 {
 	uint8_t buf[HELLO_MAX], *p = buf;
 	size_t dev;
@@ -44,23 +44,23 @@ static bool say_hello(struct ib_peer *peer)
 	if (ctl_send(peer, IB_CTL_HELLO, buf, (size_t)(p - buf)))
 		return false;
 	peer->owes_hello = false;
-	peer->said_hello = peer->peer_nonce != 0;
+	peer->hello_sent = peer->peer_nonce != 0;
 	return true;
 }
 
-static void head_pack(const struct ib_peer *peer, uint32_t sn, uint8_t *p)
+static void pack_head(const struct ib_peer *peer, uint32_t number, uint8_t *p)
 {
 	weft_put_le64(p, peer->iface->base.id);
 	weft_put_le64(p + 8, peer->peer_nonce);
-	weft_put_le32(p + 16, sn);
+	weft_put_le32(p + 16, number);
 }
 
-static bool say_info(struct ib_conn *conn)
+static bool send_info(struct ib_conn *conn)
 {
 	uint8_t buf[IB_CTL_HEAD + IB_INFO_LEN];
 	struct ib_conn_info info;
 
-	head_pack(conn->peer, conn->base.number, buf);
+	pack_head(conn->peer, conn->base.number, buf);
 	ib_conn_fill_info(conn, &info);
 	ib_info_pack(&info, buf + IB_CTL_HEAD);
 	if (ctl_send(conn->peer, IB_CTL_INFO, buf, sizeof(buf)))
@@ -69,38 +69,38 @@ static bool say_info(struct ib_conn *conn)
 	return true;
 }
 
-bool ib_peer_say_bye(struct ib_peer *peer, uint32_t sn)
+bool ib_peer_send_bye(struct ib_peer *peer, uint32_t number)
 {
 	uint8_t buf[IB_CTL_HEAD];
 
 	if (!peer->verified)
 		return false;
-	head_pack(peer, sn, buf);
+	pack_head(peer, number, buf);
 	return !ctl_send(peer, IB_CTL_BYE, buf, sizeof(buf));
 }
 
-void ib_peer_say_gone(struct ib_peer *peer, uint32_t sn, int err,
-		      enum ibv_wc_status status)
+void ib_peer_send_gone(struct ib_peer *peer, uint32_t number, int err,
+		       enum ibv_wc_status status)
 {
 	uint8_t buf[IB_CTL_HEAD + IB_GONE_LEN];
 
 	if (!peer->verified)
 		return;
-	head_pack(peer, sn, buf);
+	pack_head(peer, number, buf);
 	weft_put_le32(buf + IB_CTL_HEAD, (uint32_t)-err);
 	weft_put_le32(buf + IB_CTL_HEAD + 4, status);
 	ctl_send(peer, IB_CTL_GONE, buf, sizeof(buf));
 }
 
-void ib_peer_say(struct ib_peer *peer)
+void ib_peer_send(struct ib_peer *peer)
 {
 	struct ib_conn *conn, *tmp;
 
-	if (peer->dead || (peer->owes_hello && !say_hello(peer)) ||
+	if (peer->dead || (peer->owes_hello && !send_hello(peer)) ||
 	    !peer->verified)
 		return;
 	weft_list_for_each (conn, tmp, &peer->conns, link) {
-		if (conn->info_due && conn->qp && !say_info(conn))
+		if (conn->info_due && conn->qp && !send_info(conn))
 			return;
 		if (!conn->base.ep && !conn->base.bye_sent && conn->base.had_ep)
 			weft_conn_attend(&conn->base);
@@ -153,16 +153,16 @@ struct ib_peer *ib_peer_get(struct ib_iface *iface,
 		return NULL;
 	}
 	weft_list_add_tail(&iface->peers, &peer->link);
-	ib_peer_say(peer);
+	ib_peer_send(peer);
 	return peer;
 }
 
-struct ib_conn *ib_peer_conn(struct ib_peer *peer, uint32_t sn)
+struct ib_conn *ib_peer_conn(struct ib_peer *peer, uint32_t number)
 {
 	struct ib_conn *conn, *tmp;
 
 	weft_list_for_each (conn, tmp, &peer->conns, link)
-		if (conn->base.number == sn)
+		if (conn->base.number == number)
 			return conn;
 	return NULL;
 }
@@ -215,28 +215,28 @@ static void on_hello(struct ib_iface *iface, const uint8_t *p, size_t len)
 	if (!peer || peer->verified || !nonce)
 		return;
 	if (nonce != peer->peer_nonce)
-		peer->said_hello = false;
+		peer->hello_sent = false;
 	peer->peer_nonce = nonce;
 	peer->verified = echo == peer->my_nonce;
-	peer->owes_hello |= !peer->said_hello;
-	ib_peer_say(peer);
+	peer->owes_hello |= !peer->hello_sent;
+	ib_peer_send(peer);
 }
 
-static void on_info(struct ib_peer *peer, uint32_t sn, const uint8_t *p,
+static void on_info(struct ib_peer *peer, uint32_t number, const uint8_t *p,
 		    size_t len)
 {
-	struct ib_conn *conn = ib_peer_conn(peer, sn);
+	struct ib_conn *conn = ib_peer_conn(peer, number);
 	struct ib_conn_info info;
 
 	if (len != IB_INFO_LEN)
 		return;
 	ib_info_unpack(p, &info);
 	if (!conn)
-		conn = ib_conn_new(peer, sn);
+		conn = ib_conn_new(peer, number);
 	if (conn)
 		ib_conn_info(conn, &info);
 	else
-		ib_peer_say_gone(peer, sn, -ENOTCONN, IBV_WC_SUCCESS);
+		ib_peer_send_gone(peer, number, -ENOTCONN, IBV_WC_SUCCESS);
 }
 
 /* The side that was told first has the cause; this one has nothing but it. */
@@ -262,7 +262,7 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 	const uint8_t *p = data;
 	struct ib_peer *peer;
 	struct ib_conn *conn;
-	uint32_t sn;
+	uint32_t number;
 
 	if (iface->closing)
 		return;
@@ -273,18 +273,18 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 	if (len < IB_CTL_HEAD)
 		return;
 	peer = find_peer(iface, weft_get_le64(p));
-	sn = weft_get_le32(p + 16);
+	number = weft_get_le32(p + 16);
 	if (!peer || weft_get_le64(p + 8) != peer->my_nonce)
 		return;
 	if (id == IB_CTL_INFO) {
-		on_info(peer, sn, p + IB_CTL_HEAD, len - IB_CTL_HEAD);
+		on_info(peer, number, p + IB_CTL_HEAD, len - IB_CTL_HEAD);
 		return;
 	}
-	conn = ib_peer_conn(peer, sn);
+	conn = ib_peer_conn(peer, number);
 	if (!conn)
 		return;
 	if (id == IB_CTL_BYE) {
-		conn->base.bye_seen = true;
+		conn->base.bye_received = true;
 		weft_conn_attend(&conn->base);
 	} else if (id == IB_CTL_GONE) {
 		on_gone(conn, p + IB_CTL_HEAD, len - IB_CTL_HEAD);
@@ -308,7 +308,7 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 	peer->dead = true;
 	weft_list_for_each (conn, tmp, &peer->conns, link) {
 		/* a peer that has said goodbye may go */
-		live |= conn->base.ep && !conn->base.bye_seen &&
+		live |= conn->base.ep && !conn->base.bye_received &&
 			!conn->base.err;
 		ib_conn_break(conn, err);
 	}
@@ -328,7 +328,7 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 {
 	(void)arg;
 	(void)ep;
-	ib_peer_say(user);
+	ib_peer_send(user);
 }
 
 const struct weft_iface_cb ib_ctl_callbacks = {

@@ -35,7 +35,7 @@ static uint64_t wr_id(const struct ib_conn *conn, unsigned int index)
 
 /* ---- buffers ------------------------------------------------------------- */
 
-struct ib_tx *ib_tx_take(struct ib_conn *conn, bool user)
+struct ib_tx *ib_tx_get(struct ib_conn *conn, bool user)
 {
 	struct ib_tx *tx;
 
@@ -52,7 +52,7 @@ struct ib_tx *ib_tx_take(struct ib_conn *conn, bool user)
 	return tx;
 }
 
-void ib_tx_give(struct ib_conn *conn, struct ib_tx *tx)
+void ib_tx_put(struct ib_conn *conn, struct ib_tx *tx)
 {
 	conn->user_used -= tx->user;
 	conn->tx_used--;
@@ -164,12 +164,12 @@ static void return_credits(struct ib_conn *conn)
 
 	if (conn->to_return < IB_CREDITS / 2 || !ib_xfer_room(conn, 0))
 		return;
-	tx = ib_tx_take(conn, false);
+	tx = ib_tx_get(conn, false);
 	if (!tx)
 		return;
 	tx->len = IB_HEAD;
 	if (ib_xfer_send(conn, tx, IB_KIND_CREDIT, 0, NULL))
-		ib_tx_give(conn, tx);
+		ib_tx_put(conn, tx);
 }
 
 /* ---- the end of a put or get --------------------------------------------- */
@@ -305,14 +305,14 @@ static bool post_notify(struct ib_op *op)
 
 	if (!conn->credits || !ib_xfer_room(conn, 1))
 		return false;
-	tx = ib_tx_take(conn, false);
+	tx = ib_tx_get(conn, false);
 	if (!tx)
 		return false;
 	tx->len = IB_HEAD + 16;
 	weft_put_le64(tx->buf + IB_HEAD, op->tag);
 	weft_put_le64(tx->buf + IB_HEAD + 8, op->total);
 	if (ib_xfer_send(conn, tx, IB_KIND_NOTIFY, 0, op)) {
-		ib_tx_give(conn, tx);
+		ib_tx_put(conn, tx);
 		return false;
 	}
 	op->in_flight++;
@@ -550,7 +550,7 @@ static void sent(struct ib_conn *conn, unsigned int index,
 	conn->moved = true;
 	weft_conn_attend(&conn->base);
 	if (req.tx)
-		ib_tx_give(conn, req.tx);
+		ib_tx_put(conn, req.tx);
 	if (wc->status != IBV_WC_SUCCESS)
 		request_failed(conn, &req, wc);
 	else if (req.op && !--req.op->in_flight && req.op->all_posted)
@@ -562,9 +562,9 @@ static int arrived(struct ib_conn *conn, struct ib_rx *rx,
 		   const struct ibv_wc *wc)
 {
 	rx->len = wc->byte_len;
-	rx->told = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-	rx->imm = rx->told ? be32toh(wc->imm_data) : 0;
-	if (!rx->told) {
+	rx->immediate = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+	rx->imm = rx->immediate ? be32toh(wc->imm_data) : 0;
+	if (!rx->immediate) {
 		if (rx->len < IB_HEAD || rx->len > IB_SLOT)
 			return -EPROTO;
 		/* read here already: a sender waits for them */
@@ -572,7 +572,7 @@ static int arrived(struct ib_conn *conn, struct ib_rx *rx,
 		if (conn->credits > IB_CREDITS)
 			return -EPROTO;
 	}
-	if (!rx->told && rx->buf[0] == IB_KIND_CREDIT) {
+	if (!rx->immediate && rx->buf[0] == IB_KIND_CREDIT) {
 		/* nothing else in it: its buffer is free at once */
 		weft_count(conn->stats, wire_rx_bytes, rx->len);
 		receive(rx);
@@ -754,7 +754,7 @@ static void deliver_one(struct ib_rx *rx)
 	struct ib_conn *conn = rx->conn;
 	int err = 0;
 
-	if (rx->told)
+	if (rx->immediate)
 		deliver_notify(conn, rx->imm, rx->len);
 	else
 		err = deliver_message(conn, rx);

@@ -6,15 +6,15 @@
  *   iface -> conn (one per n-th endpoints of two interfaces)
  *                 -> inbox (shared memory, one per direction)
  *                 -> rings (where bulk waits, on the reader's side)
- *                 -> jobs (puts and gets that still send)
+ *                 -> transfers (puts and gets that still send)
  *         -> gpu (one per CUDA context seen) -> streams -> copies
  *
- * A put, in the order in which to read: nvl_ep.c takes it; nvl_tx.c makes a job
- * of it and cuts that into chunks; nvl_ring.c finds room in a ring; nvl_copy.c
- * has an engine copy there; nvl_inbox.c tells the peer; there nvl_rx.c checks
- * the key, has it copied to its place, gives the room back and acknowledges.
- * nvl_iface.c calls them in turn.  nvl_map.c and nvl_gpu.c make what is missing
- * the first time.
+ * A put, in the order in which to read: nvl_ep.c takes it; nvl_tx.c makes a
+ * transfer of it and cuts that into chunks; nvl_ring.c finds room in a ring;
+ * nvl_copy.c has an engine copy there; nvl_inbox.c tells the peer; there
+ * nvl_rx.c checks the key, has it copied to its place, gives the room back and
+ * acknowledges. nvl_iface.c calls them in turn.  nvl_map.c and nvl_gpu.c make
+ * what is missing the first time.
  *
  * A connection: devices/session proves both sides, nvl_dial.c has it join,
  * nvl_close.c ends it, and whoever finds it broken says so by nvl_conn.c.
@@ -37,7 +37,7 @@
 #include "util/list.h"
 #include "util/util.h"
 
-struct nvl_job;
+struct nvl_transfer;
 struct nvl_rxring;
 struct nvl_txring;
 
@@ -95,7 +95,7 @@ struct nvl_get {
 	bool live, failed, ended;
 	int status;
 	uint64_t total, seen;
-	unsigned int flying;
+	unsigned int in_flight;
 };
 
 /* A put at its target, from its first chunk till it is placed. */
@@ -107,7 +107,7 @@ struct nvl_landing {
 	bool notify;
 	uint32_t seq;
 	int status;
-	unsigned int flying;
+	unsigned int in_flight;
 	uint64_t total, seen;
 	uint64_t tag;
 };
@@ -127,7 +127,7 @@ struct nvl_conn {
 	struct nvl_iface *iface;
 	int fd;	      /* -1: not met yet */
 	bool hung_up; /* the socket has ended */
-	bool close_seen;
+	bool close_received;
 	uint64_t watchdog_ms; /* BROKEN: copies are awaited until */
 	struct weft_counters *stats;
 
@@ -135,25 +135,25 @@ struct nvl_conn {
 	uint64_t msg_head, op_head; /* of rx, ours */
 	uint64_t msg_tail, op_tail; /* of tx, ours */
 	uint64_t msg_room, op_room; /* of tx: heads last seen */
-	uint32_t frames_sent, frames_seen;
-	struct nvl_op *later; /* records that did not fit: a queue */
-	unsigned int later_n, later_at, later_cap;
+	uint32_t frames_sent, frames_read;
+	struct nvl_op *deferred; /* records that did not fit: a queue */
+	unsigned int deferred_n, deferred_at, deferred_cap;
 	struct weft_list frames_out; /* frames that did not fit the socket */
 	unsigned int nframes_out;
 
 	uint64_t fence; /* next message waits for puts below */
 	/* puts from here: numbers [put_acked, put_next) are under way */
 	uint64_t put_next, put_acked;
-	struct nvl_job *puts[NVL_PUTS];
-	bool settled[NVL_PUTS];
+	struct nvl_transfer *puts[NVL_PUTS];
+	bool acked_early[NVL_PUTS];
 	/* puts to here: every one below `placed` is done */
 	uint64_t placed;
 	struct nvl_landing landing[NVL_PUTS];
 	struct nvl_get gets[NVL_GETS];
 	unsigned int ngets, next_get;
-	struct nvl_job *serving[NVL_GETS];
-	struct weft_list jobs;
-	unsigned int njobs;
+	struct nvl_transfer *replies[NVL_GETS];
+	struct weft_list transfers;
+	unsigned int ntransfers;
 	unsigned int copies; /* with engines, for it */
 	struct nvl_route paths[NVL_LOCS];
 	struct nvl_txring *txrings[NVL_RINGS];
@@ -163,13 +163,13 @@ struct nvl_conn {
 struct nvl_iface {
 	struct weft_base base;
 	int listen_fd, listen_path_fd; /* -1: not there */
-	struct nvl_run *run;	       /* the shared folder; NULL: none */
+	struct nvl_folder *run;	       /* the shared folder; NULL: none */
 	struct weft_list conns, dead, gpus;
 	struct weft_list done, done_gets, landed;
 	unsigned int polls;
 	unsigned int messages, notices; /* left to this progress() */
 	bool armed;
-	bool for_kernels;	       /* which wait for what we move */
+	bool kernels_wait;	       /* which wait for what we move */
 	struct nvl_unmapper *unmapper; /* NULL: unmapped here and now */
 };
 

@@ -33,7 +33,7 @@ static uint64_t run_of(const struct weft_address *a)
 
 void nvl_addr_make(struct nvl_iface *iface)
 {
-	uint64_t run = nvl_run_id(iface->run) & MASK40;
+	uint64_t run = nvl_folder_id(iface->run) & MASK40;
 	uint64_t netns = weft_netns_id() & MASK40;
 	struct weft_address *a = iface->base.addr;
 
@@ -89,7 +89,7 @@ int nvl_addr_listen(uint64_t id)
 	socklen_t len = abstract_name(id, &sa);
 	int fd, err;
 
-	fd = nvl_run_socket();
+	fd = nvl_folder_socket();
 	if (fd < 0)
 		return fd;
 	if (bind(fd, (struct sockaddr *)&sa, len) || listen(fd, SOMAXCONN)) {
@@ -112,6 +112,6 @@ int nvl_addr_connect(struct nvl_iface *iface, int fd,
 	if (same_netns(iface, remote))
 		err = connect(fd, (struct sockaddr *)&sa, len) ? -errno : 0;
 	if (err && err != -EAGAIN && same_run(iface, remote))
-		err = nvl_run_connect(iface->run, fd, id);
+		err = nvl_folder_connect(iface->run, fd, id);
 	return err;
 }

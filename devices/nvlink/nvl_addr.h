@@ -17,21 +17,21 @@ int nvl_addr_listen(uint64_t id);
 int nvl_addr_connect(struct nvl_iface *iface, int fd,
 		     const struct weft_address *remote);
 
-/* nvl_run.c: the folder that pods share */
-struct nvl_run;
+/* nvl_folder.c: the folder that pods share */
+struct nvl_folder;
 /* NULL: there is none that can be used; logs at INFO why. */
-struct nvl_run *nvl_run_open(void);
-void nvl_run_close(struct nvl_run *run);
+struct nvl_folder *nvl_folder_open(void);
+void nvl_folder_close(struct nvl_folder *run);
 /* Equal for two processes exactly when they see the same folder; never 0. */
-uint64_t nvl_run_id(const struct nvl_run *run);
+uint64_t nvl_folder_id(const struct nvl_folder *run);
 /* A Unix socket for any of this; -errno, which is logged. */
-int nvl_run_socket(void);
-/* A listening socket for @id; its file goes away with nvl_run_unlisten(). */
-int nvl_run_listen(struct nvl_run *run, uint64_t id);
-void nvl_run_unlisten(struct nvl_run *run, uint64_t id);
+int nvl_folder_socket(void);
+/* A listening socket for @id; its file goes away with nvl_folder_unlisten(). */
+int nvl_folder_listen(struct nvl_folder *run, uint64_t id);
+void nvl_folder_unlisten(struct nvl_folder *run, uint64_t id);
 /* 0, -EAGAIN (backlog full), or why not. */
-int nvl_run_connect(struct nvl_run *run, int fd, uint64_t id);
+int nvl_folder_connect(struct nvl_folder *run, int fd, uint64_t id);
 /* A file in the folder, made if need be; -errno. */
-int nvl_run_open_file(const struct nvl_run *run, const char *name);
+int nvl_folder_open_file(const struct nvl_folder *run, const char *name);
 
 #endif

@@ -38,7 +38,7 @@ static struct gpu *find_gpu(const char *name)
 	return NULL;
 }
 
-static struct gpu *add_gpu(const struct nvl_run *run, const char *name)
+static struct gpu *add_gpu(const struct nvl_folder *run, const char *name)
 {
 	char file[80];
 	unsigned int i;
@@ -50,7 +50,7 @@ static struct gpu *add_gpu(const struct nvl_run *run, const char *name)
 	memset(&gpus[i], 0, sizeof(gpus[i]));
 	snprintf(gpus[i].name, sizeof(gpus[i].name), "%s", name);
 	snprintf(file, sizeof(file), "b-%s", name);
-	gpus[i].fd = run ? nvl_run_open_file(run, file) : -1;
+	gpus[i].fd = run ? nvl_folder_open_file(run, file) : -1;
 	return &gpus[i];
 }
 
@@ -91,7 +91,7 @@ static bool take_unit(struct gpu *g, unsigned int u)
 	return true;
 }
 
-unsigned int nvl_budget_take(const struct nvl_run *run, const char *name,
+unsigned int nvl_budget_take(const struct nvl_folder *run, const char *name,
 			     unsigned int want, unsigned int limit,
 			     unsigned int *first)
 {

@@ -11,7 +11,7 @@
  * Takes up to @want units (NVL_BUDGET_UNIT) of GPU @name out of @limit, fewer
  * when little is left; the first one is told in *@first.  0: nothing is left.
  */
-unsigned int nvl_budget_take(const struct nvl_run *run, const char *name,
+unsigned int nvl_budget_take(const struct nvl_folder *run, const char *name,
 			     unsigned int want, unsigned int limit,
 			     unsigned int *first);
 void nvl_budget_give(const char *name, unsigned int first, unsigned int units);

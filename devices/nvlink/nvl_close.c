@@ -26,7 +26,7 @@ static void send_control(struct nvl_conn *conn, uint8_t kind)
 
 static bool is_idle(struct nvl_conn *conn)
 {
-	return !conn->njobs && !conn->later_n && !conn->copies &&
+	return !conn->ntransfers && !conn->deferred_n && !conn->copies &&
 	       !conn->ngets && conn->put_acked == conn->put_next;
 }
 
@@ -36,12 +36,12 @@ unsigned int nvl_conn_maybe_end(struct nvl_conn *conn)
 	if (conn->base.state != WEFT_CONN_OPEN || conn->base.ep)
 		return 0;
 	if (!conn->base.bye_sent &&
-	    (conn->base.had_ep || conn->base.bye_seen) && is_idle(conn) &&
+	    (conn->base.had_ep || conn->base.bye_received) && is_idle(conn) &&
 	    nvl_msg_room(conn, 0)) {
 		send_control(conn, NVL_MSG_BYE);
 		conn->base.bye_sent = true;
 	}
-	if (!conn->base.bye_seen || !conn->base.bye_sent || !is_idle(conn))
+	if (!conn->base.bye_received || !conn->base.bye_sent || !is_idle(conn))
 		return 0;
 	nvl_conn_break(conn, 0);
 	return 1;
@@ -70,7 +70,7 @@ void nvl_conn_on_hangup(struct nvl_conn *conn)
 
 	if (!conn->base.ep)
 		nvl_conn_break(conn, 0);
-	else if (conn->close_seen && !lost)
+	else if (conn->close_received && !lost)
 		nvl_conn_break(conn, -ESHUTDOWN);
 	else
 		nvl_conn_break(conn, -ECONNRESET);
@@ -92,20 +92,21 @@ void nvl_conn_stop_copies(struct nvl_conn *conn)
 /* Puts that have ended, but of which nobody has been told yet. */
 static void complete_ended(struct nvl_conn *conn, int status)
 {
-	struct nvl_job *job, *tmp;
+	struct nvl_transfer *transfer, *tmp;
 	struct weft_op *op;
 	bool again = true;
 	int result;
 
 	while (again) {
 		again = false;
-		weft_list_for_each (job, tmp, &conn->iface->done, done_link) {
-			if (job->conn != conn)
+		weft_list_for_each (transfer, tmp, &conn->iface->done,
+				    done_link) {
+			if (transfer->conn != conn)
 				continue;
-			weft_list_del(&job->done_link);
-			op = job->op;
-			result = job->status ? status : 0;
-			free(job);
+			weft_list_del(&transfer->done_link);
+			op = transfer->op;
+			result = transfer->status ? status : 0;
+			free(transfer);
 			if (op)
 				op->done(op, result);
 			again = true; /* the list may have changed */
@@ -114,15 +115,17 @@ static void complete_ended(struct nvl_conn *conn, int status)
 	}
 }
 
-static void drop_put(struct nvl_conn *conn, struct nvl_job *job, int status)
+static void drop_put(struct nvl_conn *conn, struct nvl_transfer *transfer,
+		     int status)
 {
-	struct weft_op *op = job->op;
+	struct weft_op *op = transfer->op;
 
-	job->op = NULL;
+	transfer->op = NULL;
 	if (conn->base.state == WEFT_CONN_OPEN)
-		nvl_tx_give_up(job, status);
-	else if (!job->flying) /* else it stays for the engine's end of it */
-		nvl_tx_finish(job, status);
+		nvl_tx_give_up(transfer, status);
+	else if (!transfer->in_flight) /* else it stays for the engine's end of
+					  it */
+		nvl_tx_finish(transfer, status);
 	if (op)
 		op->done(op, status);
 }
@@ -172,11 +175,11 @@ void nvl_conn_forget(struct nvl_conn *conn)
 		if (g->conn == conn)
 			weft_list_del(&g->done_link);
 	for (i = 0; i < NVL_GETS; i++)
-		if (conn->serving[i] && !conn->serving[i]->flying)
-			nvl_tx_finish(conn->serving[i], -ECANCELED);
+		if (conn->replies[i] && !conn->replies[i]->in_flight)
+			nvl_tx_finish(conn->replies[i], -ECANCELED);
 	/* cancelled before; the peer's answer will not come any more */
 	for (i = 0; i < NVL_PUTS; i++)
-		if (conn->puts[i] && !conn->puts[i]->flying)
+		if (conn->puts[i] && !conn->puts[i]->in_flight)
 			nvl_tx_finish(conn->puts[i], -ECANCELED);
 }
 
@@ -220,7 +223,7 @@ void nvl_conn_free(struct nvl_conn *conn)
 	nvl_inbox_close(&conn->rx);
 	nvl_inbox_close(&conn->tx);
 	weft_stats_peer_ended(conn->iface->base.stats, conn->stats);
-	free(conn->later);
+	free(conn->deferred);
 	free(conn);
 }
 

@@ -31,7 +31,7 @@ struct nvl_conn *nvl_conn_new(struct nvl_iface *iface,
 	conn->iface = iface;
 	conn->fd = -1;
 	weft_list_init(&conn->frames_out);
-	weft_list_init(&conn->jobs);
+	weft_list_init(&conn->transfers);
 	for (i = 0; i < NVL_LOCS; i++)
 		conn->paths[i].ring = NVL_NO_RING;
 	weft_list_add_tail(&iface->conns, &conn->link);

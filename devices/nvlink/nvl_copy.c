@@ -333,7 +333,7 @@ static void check_results(struct nvl_stream *st, struct nvl_copy **c,
 	for (i = 0; i < n; i++) {
 		fails = c[i]->status && !all;
 		st->nflying += !fails;
-		weft_list_add_tail(fails ? &st->failed : &st->flying,
+		weft_list_add_tail(fails ? &st->failed : &st->in_flight,
 				   &c[i]->link);
 	}
 }
@@ -477,7 +477,7 @@ static struct nvl_copy *take_ended(struct nvl_stream *st, uint32_t done)
 	if (!weft_list_empty(&st->failed)) {
 		copy = weft_list_first(&st->failed, struct nvl_copy, link);
 	} else if (st->nflying) {
-		copy = weft_list_first(&st->flying, struct nvl_copy, link);
+		copy = weft_list_first(&st->in_flight, struct nvl_copy, link);
 		if (!is_reached(done, copy->seq))
 			return NULL;
 		if (!copy->status)
@@ -557,14 +557,14 @@ static void ring_bell(void *arg)
 	atomic_fetch_sub(&st->bells, 1);
 }
 
-static bool arm_stream(struct nvl_stream *st, bool *flying)
+static bool arm_stream(struct nvl_stream *st, bool *in_flight)
 {
 	struct weft_cuda_scope s;
 	int r;
 
 	if (!st->nflying)
 		return true;
-	*flying = true;
+	*in_flight = true;
 	if (atomic_exchange(&st->bell_set, true))
 		return true;
 	r = -1;
@@ -580,16 +580,16 @@ static bool arm_stream(struct nvl_stream *st, bool *flying)
 	return !r;
 }
 
-bool nvl_copy_arm(struct nvl_iface *iface, bool *flying)
+bool nvl_copy_arm(struct nvl_iface *iface, bool *in_flight)
 {
 	struct nvl_gpu *gpu, *tmp;
 	bool ok = true;
 	unsigned int i;
 
-	*flying = false;
+	*in_flight = false;
 	weft_list_for_each (gpu, tmp, &iface->gpus, link) {
 		for (i = 0; i < NVL_STREAMS; i++)
-			ok &= arm_stream(&gpu->streams[i], flying);
+			ok &= arm_stream(&gpu->streams[i], in_flight);
 	}
 	return ok;
 }
@@ -619,7 +619,7 @@ static bool is_pending(struct nvl_stream *st)
 		return true;
 	return st->nflying &&
 	       is_reached(last_finished(st),
-			  weft_list_first(&st->flying, struct nvl_copy, link)
+			  weft_list_first(&st->in_flight, struct nvl_copy, link)
 				  ->seq);
 }
 
@@ -644,7 +644,7 @@ static bool is_quiet(struct nvl_stream *st)
 		return false;
 	if (!st->nflying)
 		return true;
-	seq = weft_list_first(&st->flying, struct nvl_copy, link)->seq;
+	seq = weft_list_first(&st->in_flight, struct nvl_copy, link)->seq;
 	return st->flag && !ends_in_event(st, seq) &&
 	       !is_reached(__atomic_load_n(st->flag, __ATOMIC_RELAXED), seq);
 }

@@ -44,7 +44,7 @@ struct nvl_stream {
 	struct nvl_gpu *gpu;
 	void *cu;
 	struct weft_list *waiting; /* gpu->tx_waiting or gpu->rx_waiting */
-	struct weft_list flying, failed;
+	struct weft_list in_flight, failed;
 	unsigned int nflying;
 	pthread_mutex_t lock;	 /* looking for the end */
 	_Atomic uint32_t issued; /* batches given to the engine */
@@ -112,7 +112,7 @@ bool nvl_copy_pending(struct nvl_iface *iface);
  */
 bool nvl_copy_quiet(struct nvl_iface *iface);
 /* Engines will ring wake_fd.  False: poll by timer. */
-bool nvl_copy_arm(struct nvl_iface *iface, bool *flying);
+bool nvl_copy_arm(struct nvl_iface *iface, bool *in_flight);
 /* Takes back what @conn has queued and no engine has. */
 void nvl_copy_cancel(struct nvl_conn *conn);
 

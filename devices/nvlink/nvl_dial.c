@@ -38,12 +38,13 @@ bool nvl_conn_may_dial(struct nvl_iface *iface,
 		       const struct weft_address *remote)
 {
 	const uint64_t id = weft_key_id(remote->key);
-	struct weft_ep_sn *known = weft_ep_sn_get(&iface->base.sns, id);
+	struct weft_ep_number *known =
+		weft_ep_number_get(&iface->base.numbers, id);
 	int fd, err;
 
 	if (!known || known->asked || id == iface->base.id)
 		return !known || !known->refused;
-	fd = nvl_run_socket();
+	fd = nvl_folder_socket();
 	if (fd < 0)
 		return true;
 	err = nvl_addr_connect(iface, fd, remote);
@@ -56,7 +57,7 @@ bool nvl_conn_may_dial(struct nvl_iface *iface,
 
 static int open_socket(struct weft_conn *base, bool *connecting)
 {
-	int fd = nvl_run_socket(), err;
+	int fd = nvl_folder_socket(), err;
 
 	*connecting = false;
 	if (fd < 0)

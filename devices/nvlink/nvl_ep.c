@@ -87,7 +87,7 @@ void nvl_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 	if (!conn)
 		return;
 	attr->connected = conn->base.state == WEFT_CONN_OPEN;
-	attr->unsent = conn->later_n || conn->njobs || conn->copies ||
+	attr->unsent = conn->deferred_n || conn->ntransfers || conn->copies ||
 		       !weft_list_empty(&conn->frames_out);
 	for (i = 0; i < NVL_RINGS; i++) {
 		attr->streams += !!conn->txrings[i];

@@ -40,7 +40,7 @@ static int init_stream(struct nvl_gpu *gpu, unsigned int index,
 	int r;
 
 	weft_list_init(&st->link);
-	weft_list_init(&st->flying);
+	weft_list_init(&st->in_flight);
 	weft_list_init(&st->failed);
 	st->gpu = gpu;
 	st->waiting =
@@ -112,7 +112,7 @@ static int open_gpu(struct nvl_gpu *gpu)
 	unsigned int i;
 	int err = 0;
 
-	if (gpu->iface->for_kernels)
+	if (gpu->iface->kernels_wait)
 		err = weft_cuda_own_get(gpu->ordinal, &gpu->ctx);
 	if (err)
 		return err;
@@ -145,7 +145,7 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 	weft_list_init(&gpu->tx_waiting);
 	weft_list_init(&gpu->rx_waiting);
 	gpu->iface = iface;
-	gpu->how = iface->for_kernels ? &kernels_wait : &plain;
+	gpu->how = iface->kernels_wait ? &kernels_wait : &plain;
 	gpu->of = gpu->ctx = where->ctx;
 	gpu->ordinal = where->ordinal;
 	gpu->page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,

@@ -29,12 +29,12 @@ static int open_sockets(struct nvl_iface *iface)
 	int err = 0;
 
 	iface->listen_fd = nvl_addr_listen(iface->base.id);
-	iface->run = nvl_run_open();
+	iface->run = nvl_folder_open();
 	if (iface->run) {
 		iface->listen_path_fd =
-			nvl_run_listen(iface->run, iface->base.id);
+			nvl_folder_listen(iface->run, iface->base.id);
 		if (iface->listen_path_fd < 0) {
-			nvl_run_close(iface->run);
+			nvl_folder_close(iface->run);
 			iface->run = NULL;
 		}
 	}
@@ -61,8 +61,8 @@ static void close_fd(int fd)
 static void iface_free(struct nvl_iface *iface)
 {
 	if (iface->run) {
-		nvl_run_unlisten(iface->run, iface->base.id);
-		nvl_run_close(iface->run);
+		nvl_folder_unlisten(iface->run, iface->base.id);
+		nvl_folder_close(iface->run);
 	}
 	close_fd(iface->listen_fd);
 	close_fd(iface->listen_path_fd);
@@ -87,7 +87,7 @@ static int iface_open(const struct weft_iface_params *params,
 
 	if (!iface)
 		return -ENOMEM;
-	iface->for_kernels = params->flags & WEFT_IFACE_KERNELS_WAIT;
+	iface->kernels_wait = params->flags & WEFT_IFACE_KERNELS_WAIT;
 	iface->listen_fd = iface->listen_path_fd = -1;
 	weft_list_init(&iface->conns);
 	weft_list_init(&iface->dead);
@@ -103,7 +103,7 @@ static int iface_open(const struct weft_iface_params *params,
 			     params, on_timer);
 	if (!err)
 		err = open_sockets(iface);
-	if (!err && iface->for_kernels)
+	if (!err && iface->kernels_wait)
 		err = nvl_unmap_begin(iface);
 	if (err) {
 		iface_free(iface);
@@ -233,7 +233,7 @@ static unsigned int read_inboxes(struct nvl_iface *iface)
 	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		if (conn->base.state != WEFT_CONN_OPEN)
 			continue;
-		if (conn->later_n)
+		if (conn->deferred_n)
 			nvl_op_retry(conn);
 		n += nvl_rx_ops(conn);
 	}
@@ -282,8 +282,8 @@ static bool is_conn_quiet(struct nvl_conn *conn)
 	struct nvl_inbox_head *h = conn->rx.head;
 
 	if (conn->base.state != WEFT_CONN_OPEN || !conn->base.ep ||
-	    conn->hung_up || conn->base.ready_owed || conn->later_n ||
-	    (conn->njobs && conn->copies < NVL_CONN_CHUNKS) ||
+	    conn->hung_up || conn->base.ready_owed || conn->deferred_n ||
+	    (conn->ntransfers && conn->copies < NVL_CONN_CHUNKS) ||
 	    !weft_list_empty(&conn->frames_out) || conn->base.ep->nflushes)
 		return false;
 	/* one cache line, which only the peer's writes take from us */
@@ -292,7 +292,7 @@ static bool is_conn_quiet(struct nvl_conn *conn)
 	       atomic_load_explicit(&h->msg_tail, memory_order_relaxed) ==
 		       conn->msg_head &&
 	       atomic_load_explicit(&h->frames, memory_order_relaxed) ==
-		       conn->frames_seen;
+		       conn->frames_read;
 }
 
 /*
@@ -332,7 +332,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 	n += nvl_copy_poll(iface);
 	n += read_inboxes(iface);
 	weft_list_for_each (conn, tmp, &iface->conns, link)
-		if (conn->base.state == WEFT_CONN_OPEN && conn->njobs)
+		if (conn->base.state == WEFT_CONN_OPEN && conn->ntransfers)
 			n += nvl_tx_schedule(conn);
 	n += nvl_copy_submit(iface);
 	n += nvl_rx_deliver(iface);
@@ -363,7 +363,7 @@ static bool is_pending(struct nvl_iface *iface)
 }
 
 /* The session sets the timer for those that are about to meet. */
-static void set_timer(struct nvl_iface *iface, bool poll_copies, bool flying)
+static void set_timer(struct nvl_iface *iface, bool poll_copies, bool in_flight)
 {
 	const uint64_t now = weft_now_ms();
 	struct nvl_conn *conn, *tmp;
@@ -381,7 +381,7 @@ static void set_timer(struct nvl_iface *iface, bool poll_copies, bool flying)
 	}
 	if (poll_copies)
 		weft_events_wake_at(&iface->base.events, now + NVL_POLL_MS);
-	else if (flying)
+	else if (in_flight)
 		weft_events_wake_at(&iface->base.events, now + NVL_FAILURE_MS);
 }
 
@@ -389,7 +389,7 @@ static int arm(struct weft_iface *base)
 {
 	struct nvl_iface *iface = nvl_iface(base);
 	struct nvl_conn *conn, *tmp;
-	bool flying, belled;
+	bool in_flight, belled;
 
 	if (is_pending(iface))
 		return -EBUSY;
@@ -397,13 +397,13 @@ static int arm(struct weft_iface *base)
 	weft_list_for_each (conn, tmp, &iface->conns, link)
 		if (conn->base.state == WEFT_CONN_OPEN)
 			nvl_inbox_sleep(conn, true);
-	belled = nvl_copy_arm(iface, &flying);
+	belled = nvl_copy_arm(iface, &in_flight);
 	/* whoever wrote before it could see that we sleep is seen here */
 	if (is_pending(iface)) {
 		leave_sleep(iface);
 		return -EBUSY;
 	}
-	set_timer(iface, !belled, flying);
+	set_timer(iface, !belled, in_flight);
 	return 0;
 }
 

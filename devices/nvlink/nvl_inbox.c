@@ -147,7 +147,7 @@ bool nvl_conn_is_ready(struct weft_conn *base)
 	struct nvl_conn *conn = nvl_conn(base);
 
 	return conn->base.state == WEFT_CONN_OPEN && !conn->hung_up &&
-	       !conn->later_n && conn->ngets < NVL_GETS - NVL_MAX_IOV &&
+	       !conn->deferred_n && conn->ngets < NVL_GETS - NVL_MAX_IOV &&
 	       conn->put_next - conn->put_acked < NVL_PUTS &&
 	       nvl_msg_room(conn, NVL_MAX_MESSAGE);
 }
@@ -227,10 +227,10 @@ static void deliver_message(struct nvl_conn *conn, const struct nvl_msg *m,
 	case NVL_MSG_PAD:
 		break;
 	case NVL_MSG_BYE:
-		conn->base.bye_seen = true;
+		conn->base.bye_received = true;
 		break;
 	case NVL_MSG_CLOSE:
-		conn->base.bye_seen = conn->close_seen = true;
+		conn->base.bye_received = conn->close_received = true;
 		break;
 	default:
 		nvl_conn_break(conn, -EPROTO);
@@ -297,25 +297,25 @@ static int write_op(struct nvl_conn *conn, const struct nvl_op *op)
 /* What waits is bounded by puts, gets and chunks under way. */
 static int queue_op(struct nvl_conn *conn, const struct nvl_op *op)
 {
-	unsigned int cap = conn->later_cap ? 2 * conn->later_cap : 64, i;
+	unsigned int cap = conn->deferred_cap ? 2 * conn->deferred_cap : 64, i;
 	struct nvl_op *q;
 
-	if (conn->later_n == conn->later_cap) {
+	if (conn->deferred_n == conn->deferred_cap) {
 		if (cap > 2 * LATER_MAX)
 			return -ENOBUFS;
 		q = malloc(cap * sizeof(*q));
 		if (!q)
 			return -ENOMEM;
-		for (i = 0; i < conn->later_n; i++)
-			q[i] = conn->later[(conn->later_at + i) %
-					   conn->later_cap];
-		free(conn->later);
-		conn->later = q;
-		conn->later_at = 0;
-		conn->later_cap = cap;
+		for (i = 0; i < conn->deferred_n; i++)
+			q[i] = conn->deferred[(conn->deferred_at + i) %
+					      conn->deferred_cap];
+		free(conn->deferred);
+		conn->deferred = q;
+		conn->deferred_at = 0;
+		conn->deferred_cap = cap;
 	}
-	i = (conn->later_at + conn->later_n++) % conn->later_cap;
-	conn->later[i] = *op;
+	i = (conn->deferred_at + conn->deferred_n++) % conn->deferred_cap;
+	conn->deferred[i] = *op;
 	return 0;
 }
 
@@ -325,7 +325,7 @@ void nvl_op_send(struct nvl_conn *conn, const struct nvl_op *op)
 
 	if (conn->base.state != WEFT_CONN_OPEN)
 		return;
-	if (conn->later_n || !write_op(conn, op))
+	if (conn->deferred_n || !write_op(conn, op))
 		err = queue_op(conn, op);
 	else
 		wake_peer(conn);
@@ -339,10 +339,11 @@ void nvl_op_retry(struct nvl_conn *conn)
 {
 	unsigned int n = 0;
 
-	while (conn->later_n && conn->base.state == WEFT_CONN_OPEN &&
-	       write_op(conn, &conn->later[conn->later_at])) {
-		conn->later_at = (conn->later_at + 1) % conn->later_cap;
-		conn->later_n--;
+	while (conn->deferred_n && conn->base.state == WEFT_CONN_OPEN &&
+	       write_op(conn, &conn->deferred[conn->deferred_at])) {
+		conn->deferred_at =
+			(conn->deferred_at + 1) % conn->deferred_cap;
+		conn->deferred_n--;
 		n++;
 	}
 	if (n && conn->base.state == WEFT_CONN_OPEN)
@@ -389,7 +390,7 @@ bool nvl_inbox_pending(struct nvl_conn *conn)
 	if (atomic_load(&conn->rx.head->op_tail) != conn->op_head ||
 	    nvl_sock_waiting(conn) || peek_message(conn, &m, &data))
 		return true;
-	if (conn->later_n && ops_have_room(conn))
+	if (conn->deferred_n && ops_have_room(conn))
 		return true;
 	return conn->base.ready_owed && nvl_conn_is_ready(&conn->base);
 }
@@ -398,9 +399,9 @@ void nvl_inbox_sleep(struct nvl_conn *conn, bool on)
 {
 	uint32_t wants = 0;
 
-	if (on && (conn->base.ready_owed || conn->later_n))
+	if (on && (conn->base.ready_owed || conn->deferred_n))
 		wants |= NVL_WANTS_ROOM;
-	if (on && conn->njobs)
+	if (on && conn->ntransfers)
 		wants |= NVL_WANTS_CREDIT;
 	atomic_store_explicit(&conn->tx.head->wants, wants,
 			      memory_order_relaxed);

@@ -78,21 +78,22 @@ static void name_gpu(int ordinal, char *buf, size_t len)
 /* ---- the writer's side --------------------------------------------------- */
 
 static unsigned int choose_path(struct nvl_conn *conn,
-				const struct nvl_job *job)
+				const struct nvl_transfer *transfer)
 {
 	struct nvl_route *p;
 
 	/* for kernels the peer has no other (make_cuda) */
-	if (job->where.where != WEFT_CUDA_DEVICE || conn->iface->for_kernels ||
-	    job->loc == NVL_LOC_HOST || job->loc >= NVL_LOCS)
+	if (transfer->where.where != WEFT_CUDA_DEVICE ||
+	    conn->iface->kernels_wait || transfer->loc == NVL_LOC_HOST ||
+	    transfer->loc >= NVL_LOCS)
 		return NVL_LOC_HOST;
-	p = &conn->paths[job->loc];
+	p = &conn->paths[transfer->loc];
 	/* the host's ring serves until there is an answer */
 	if (p->via_host_ring && p->retry_ms && p->retry_ms <= weft_now_ms()) {
 		p->retry_ms = 0;
-		nvl_ring_ask(conn, job->loc);
+		nvl_ring_ask(conn, transfer->loc);
 	}
-	return p->via_host_ring ? NVL_LOC_HOST : job->loc;
+	return p->via_host_ring ? NVL_LOC_HOST : transfer->loc;
 }
 
 void nvl_ring_use_host(struct nvl_conn *conn, uint8_t loc)
@@ -118,9 +119,10 @@ void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc)
 }
 
 /* NULL: not yet; progress() goes on when the peer has answered. */
-struct nvl_txring *nvl_ring_for(struct nvl_conn *conn, struct nvl_job *job)
+struct nvl_txring *nvl_ring_for(struct nvl_conn *conn,
+				struct nvl_transfer *transfer)
 {
-	unsigned int loc = choose_path(conn, job);
+	unsigned int loc = choose_path(conn, transfer);
 	struct nvl_route *p = &conn->paths[loc];
 
 	if (p->ring != NVL_NO_RING)
@@ -182,16 +184,17 @@ void nvl_ring_credits(struct nvl_conn *conn)
 	for (id = 0; id < NVL_RINGS && conn->base.state == WEFT_CONN_OPEN;
 	     id++) {
 		r = conn->txrings[id];
-		if (!r || r->out == r->told)
+		if (!r || r->out == r->announced)
 			continue;
 		credit = read_credit(conn, id);
-		if (credit > r->chunks[(r->told - 1) % NVL_RING_CHUNKS].end) {
+		if (credit >
+		    r->chunks[(r->announced - 1) % NVL_RING_CHUNKS].end) {
 			weft_error("a peer on this host gives credit for bytes "
 				   "that it was never sent");
 			nvl_conn_break(conn, -EPROTO);
 			return;
 		}
-		while (r->out != r->told &&
+		while (r->out != r->announced &&
 		       r->chunks[r->out % NVL_RING_CHUNKS].end <= credit)
 			r->freed = r->chunks[r->out++ % NVL_RING_CHUNKS].end;
 		close_if_recalled(conn, id);
@@ -203,11 +206,11 @@ bool nvl_ring_credit_pending(struct nvl_conn *conn)
 	struct nvl_txring *r;
 	unsigned int id;
 
-	if (!conn->njobs)
+	if (!conn->ntransfers)
 		return false;
 	for (id = 0; id < NVL_RINGS; id++) {
 		r = conn->txrings[id];
-		if (r && r->out != r->told &&
+		if (r && r->out != r->announced &&
 		    read_credit(conn, id) >=
 			    r->chunks[r->out % NVL_RING_CHUNKS].end)
 			return true;
@@ -215,15 +218,17 @@ bool nvl_ring_credit_pending(struct nvl_conn *conn)
 	return false;
 }
 
-/* The GPU that a ring is mapped for first: that of a job that waits for it. */
+/* The GPU that a ring is mapped for first: that of a transfer that waits for
+ * it. */
 static struct nvl_gpu *choose_gpu(struct nvl_conn *conn, uint8_t loc)
 {
-	struct nvl_job *job, *tmp;
+	struct nvl_transfer *transfer, *tmp;
 	int err;
 
-	weft_list_for_each (job, tmp, &conn->jobs, link)
-		if (job->loc == loc && job->where.where == WEFT_CUDA_DEVICE)
-			return nvl_gpu_get(conn->iface, &job->where, &err);
+	weft_list_for_each (transfer, tmp, &conn->transfers, link)
+		if (transfer->loc == loc &&
+		    transfer->where.where == WEFT_CUDA_DEVICE)
+			return nvl_gpu_get(conn->iface, &transfer->where, &err);
 	if (weft_list_empty(&conn->iface->gpus))
 		return NULL;
 	return weft_list_first(&conn->iface->gpus, struct nvl_gpu, link);
@@ -333,7 +338,7 @@ static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 	struct nvl_gpu *gpu;
 	int err = -ENODEV;
 
-	if (conn->iface->for_kernels)
+	if (conn->iface->kernels_wait)
 		return -EOPNOTSUPP;
 	if (!nvl_location_of(r->loc, &where))
 		return -ENODEV;
@@ -487,14 +492,14 @@ static int handle_frame(struct nvl_conn *conn, struct nvl_frame *f, int fd)
 unsigned int nvl_ring_read_frames(struct nvl_conn *conn)
 {
 	int fd, err;
-	int32_t told = nvl_sock_unseen(conn);
+	int32_t unread = nvl_sock_unread(conn);
 	unsigned int n = 0, bells = 0;
 	struct nvl_frame f;
 
 	while (conn->base.state == WEFT_CONN_OPEN &&
 	       n + bells < FRAMES_AT_ONCE) {
 		err = nvl_sock_recv(conn, &f, &fd);
-		if (!err && told > (int32_t)n) {
+		if (!err && unread > (int32_t)n) {
 			/* or else we would wait for them for ever, awake */
 			weft_error("a peer on this host tells of frames that "
 				   "it has not sent");
@@ -514,7 +519,7 @@ unsigned int nvl_ring_read_frames(struct nvl_conn *conn)
 			continue;
 		}
 		n++;
-		conn->frames_seen++;
+		conn->frames_read++;
 		err = handle_frame(conn, &f, fd);
 		if (fd >= 0)
 			close(fd);

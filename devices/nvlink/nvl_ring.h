@@ -11,7 +11,7 @@ struct nvl_txchunk {
 	struct nvl_copy copy;
 	struct nvl_op op;
 	uint64_t end;
-	struct nvl_job *job; /* NULL: nobody waits any more */
+	struct nvl_transfer *transfer; /* NULL: nobody waits any more */
 	bool done;
 };
 
@@ -19,8 +19,9 @@ struct nvl_txring {
 	bool recalled; /* to be closed when empty */
 	struct nvl_mapping map;
 	uint64_t pos, freed; /* next free byte; all below is free */
-	/* chunks [told, made): copying; [out, told): the reader has them */
-	uint64_t made, told, out;
+	/* chunks [announced, made): copying; [out, announced): the reader has
+	 * them */
+	uint64_t made, announced, out;
 	struct nvl_txchunk chunks[NVL_RING_CHUNKS];
 };
 
@@ -57,8 +58,9 @@ struct nvl_rxring {
 void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc);
 /* What goes to @loc goes through host memory, and that is that. */
 void nvl_ring_use_host(struct nvl_conn *conn, uint8_t loc);
-/* The ring that takes @job's bytes; NULL: asked for, not there yet. */
-struct nvl_txring *nvl_ring_for(struct nvl_conn *conn, struct nvl_job *job);
+/* The ring that takes @transfer's bytes; NULL: asked for, not there yet. */
+struct nvl_txring *nvl_ring_for(struct nvl_conn *conn,
+				struct nvl_transfer *transfer);
 /* Room for @len bytes in one piece, from position *@pos on. */
 bool nvl_ring_take(struct nvl_txring *r, size_t len, uint64_t *pos);
 /* Reads what the peer has copied out; a peer that lies breaks it. */

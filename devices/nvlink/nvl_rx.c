@@ -45,7 +45,7 @@ static struct nvl_landing *find_landing(struct nvl_conn *conn,
 
 static void check_landing(struct nvl_landing *l)
 {
-	if (l->done || l->flying || (!l->ended && l->seen < l->total))
+	if (l->done || l->in_flight || (!l->ended && l->seen < l->total))
 		return;
 	l->done = true;
 	weft_list_add_tail(&l->conn->iface->landed, &l->link);
@@ -53,7 +53,7 @@ static void check_landing(struct nvl_landing *l)
 
 static void check_get(struct nvl_conn *conn, struct nvl_get *g)
 {
-	if (g->ended || g->flying || (!g->failed && g->seen < g->total))
+	if (g->ended || g->in_flight || (!g->failed && g->seen < g->total))
 		return;
 	g->ended = true;
 	weft_list_add_tail(&conn->iface->done_gets, &g->done_link);
@@ -67,14 +67,14 @@ static void count_chunk(struct nvl_conn *conn, const struct nvl_op *op,
 
 	if (op->flags & NVL_CHUNK_GET) {
 		g = &conn->gets[op->seq];
-		g->flying--;
+		g->in_flight--;
 		if (status && !g->status)
 			g->status = status;
 		check_get(conn, g);
 		return;
 	}
 	l = &conn->landing[op->seq % NVL_PUTS];
-	l->flying--;
+	l->in_flight--;
 	if (status && !l->status) {
 		l->status = status;
 		weft_count(conn->stats, key_errors, 1);
@@ -171,7 +171,7 @@ static int find_destination(const struct nvl_conn *conn,
 			    const struct nvl_op *op, bool put, const void *dst,
 			    struct weft_cuda_ptr *where)
 {
-	if (!put || !conn->iface->for_kernels)
+	if (!put || !conn->iface->kernels_wait)
 		return weft_cuda_query(dst, where);
 	if (!nvl_location_of(op->loc, where))
 		where->where = WEFT_CUDA_PAGEABLE;
@@ -207,7 +207,7 @@ static int copy_out(struct nvl_conn *conn, struct nvl_rxring *r,
 		.owner = r,
 		.dst = (uintptr_t)dst,
 		.len = c->op.len,
-		.from_host = conn->iface->for_kernels &&
+		.from_host = conn->iface->kernels_wait &&
 			     r->map.kind != NVL_RING_CUDA,
 		.src = r->map.kind == NVL_RING_CUDA
 			       ? r->map.dev + at
@@ -230,7 +230,7 @@ static void land_put(struct nvl_conn *conn, struct nvl_rxring *r,
 	void *dst = NULL;
 	int err = 0;
 
-	l->flying++;
+	l->in_flight++;
 	/* a void chunk never completes a put: its abort comes */
 	if (!(c->op.flags & NVL_CHUNK_VOID))
 		l->seen += c->op.len;
@@ -256,7 +256,7 @@ static void land_get(struct nvl_conn *conn, struct nvl_rxring *r,
 {
 	int err = 0;
 
-	g->flying++;
+	g->in_flight++;
 	if (!(c->op.flags & NVL_CHUNK_VOID))
 		g->seen += c->op.len;
 	if (!(c->op.flags & NVL_CHUNK_VOID) && g->parent)

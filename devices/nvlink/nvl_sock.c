@@ -223,14 +223,14 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd)
 }
 
 /* Counted after they are sent, never before. */
-int32_t nvl_sock_unseen(const struct nvl_conn *conn)
+int32_t nvl_sock_unread(const struct nvl_conn *conn)
 {
 	return (int32_t)(atomic_load(&conn->rx.head->frames) -
-			 conn->frames_seen);
+			 conn->frames_read);
 }
 
 bool nvl_sock_waiting(const struct nvl_conn *conn)
 {
 	/* nothing comes any more from a socket that has ended */
-	return !conn->hung_up && nvl_sock_unseen(conn) > 0;
+	return !conn->hung_up && nvl_sock_unread(conn) > 0;
 }

@@ -17,7 +17,7 @@ int nvl_sock_flush(struct nvl_conn *conn);
 /* Frees what was kept. */
 void nvl_sock_drop(struct nvl_conn *conn);
 /* Frames sent by the peer that have not been read, as its inbox says. */
-int32_t nvl_sock_unseen(const struct nvl_conn *conn);
+int32_t nvl_sock_unread(const struct nvl_conn *conn);
 /* Are there any, on a socket that has not ended? */
 bool nvl_sock_waiting(const struct nvl_conn *conn);
 

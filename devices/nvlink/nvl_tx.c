@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sending bulk: puts of ours, and what the peer gets from us.  A job is cut
- * into chunks; each is copied into a ring and told to the peer when the copy
- * has ended.
+ * Sending bulk: puts of ours, and what the peer gets from us.  A transfer is
+ * cut into chunks; each is copied into a ring and told to the peer when the
+ * copy has ended.
  *
- * A job that fails half way sends no more; what is under way is told as it
+ * A transfer that fails half way sends no more; what is under way is told as it
  * is, failed chunks as void, and NVL_OP_ABORT comes last.  A put then ends when
  * the peer answers that nothing of it is under way there either.
  */
@@ -21,90 +21,91 @@
 
 #define CHUNKS_AT_ONCE 8u /* per connection and progress() */
 
-/* ---- the end of a job ---------------------------------------------------- */
+/* ---- the end of a transfer
+ * ---------------------------------------------------- */
 
 /* The put's number is no longer under way. */
 static void settle_put(struct nvl_conn *conn, uint32_t seq)
 {
 	conn->puts[seq % NVL_PUTS] = NULL;
-	conn->settled[seq % NVL_PUTS] = true;
+	conn->acked_early[seq % NVL_PUTS] = true;
 	while (conn->put_acked != conn->put_next &&
-	       conn->settled[conn->put_acked % NVL_PUTS])
-		conn->settled[conn->put_acked++ % NVL_PUTS] = false;
+	       conn->acked_early[conn->put_acked % NVL_PUTS])
+		conn->acked_early[conn->put_acked++ % NVL_PUTS] = false;
 }
 
-static void unqueue_job(struct nvl_job *job)
+static void unqueue_transfer(struct nvl_transfer *transfer)
 {
-	if (weft_list_empty(&job->link))
+	if (weft_list_empty(&transfer->link))
 		return;
-	weft_list_del(&job->link);
-	job->conn->njobs--;
+	weft_list_del(&transfer->link);
+	transfer->conn->ntransfers--;
 }
 
 /* Nothing of it is under way any more; its op completes in progress(). */
-void nvl_tx_finish(struct nvl_job *job, int status)
+void nvl_tx_finish(struct nvl_transfer *transfer, int status)
 {
-	struct nvl_conn *conn = job->conn;
+	struct nvl_conn *conn = transfer->conn;
 
-	unqueue_job(job);
-	if (job->kind == NVL_JOB_SERVE) {
-		conn->serving[job->seq] = NULL;
+	unqueue_transfer(transfer);
+	if (transfer->kind == NVL_JOB_SERVE) {
+		conn->replies[transfer->seq] = NULL;
 		if (!status) {
 			weft_count(conn->stats, tx_gets, 1);
-			weft_count(conn->stats, tx_get_bytes, job->total);
+			weft_count(conn->stats, tx_get_bytes, transfer->total);
 		}
-		free(job);
+		free(transfer);
 		return;
 	}
-	settle_put(conn, job->seq);
-	job->status = status;
-	weft_list_add_tail(&conn->iface->done, &job->done_link);
+	settle_put(conn, transfer->seq);
+	transfer->status = status;
+	weft_list_add_tail(&conn->iface->done, &transfer->done_link);
 }
 
-static void send_abort(struct nvl_job *job)
+static void send_abort(struct nvl_transfer *transfer)
 {
 	struct nvl_op op = { .type = NVL_OP_ABORT,
-			     .seq = job->seq,
-			     .status = job->status };
+			     .seq = transfer->seq,
+			     .status = transfer->status };
 
-	if (job->kind == NVL_JOB_SERVE)
+	if (transfer->kind == NVL_JOB_SERVE)
 		op.type = NVL_OP_GET_FAIL;
-	nvl_op_send(job->conn, &op);
+	nvl_op_send(transfer->conn, &op);
 }
 
-/* Called when `sent`, `flying` or `status` has changed. */
-static void check_job(struct nvl_job *job)
+/* Called when `sent`, `in_flight` or `status` has changed. */
+static void check_transfer(struct nvl_transfer *transfer)
 {
-	if (job->status)
-		unqueue_job(job);
-	if (job->flying || job->aborted ||
-	    (!job->status && job->sent < job->total))
+	if (transfer->status)
+		unqueue_transfer(transfer);
+	if (transfer->in_flight || transfer->aborted ||
+	    (!transfer->status && transfer->sent < transfer->total))
 		return;
-	if (job->status) {
-		send_abort(job);
+	if (transfer->status) {
+		send_abort(transfer);
 		/* chunks of a put may still be on their way to its target */
-		if (job->kind == NVL_JOB_PUT)
-			job->aborted = true;
+		if (transfer->kind == NVL_JOB_PUT)
+			transfer->aborted = true;
 		else
-			nvl_tx_finish(job, job->status);
-	} else if (job->kind == NVL_JOB_SERVE) {
-		nvl_tx_finish(job, 0);
+			nvl_tx_finish(transfer, transfer->status);
+	} else if (transfer->kind == NVL_JOB_SERVE) {
+		nvl_tx_finish(transfer, 0);
 	} else {
-		unqueue_job(job); /* the ack completes it */
+		unqueue_transfer(transfer); /* the ack completes it */
 	}
 }
 
-static void fail_job(struct nvl_job *job, int status)
+static void fail_transfer(struct nvl_transfer *transfer, int status)
 {
-	if (!job->status)
-		job->status = status;
-	check_job(job);
+	if (!transfer->status)
+		transfer->status = status;
+	check_transfer(transfer);
 }
 
-void nvl_tx_give_up(struct nvl_job *job, int status)
+void nvl_tx_give_up(struct nvl_transfer *transfer, int status)
 {
-	if (!weft_list_empty(&job->link))
-		fail_job(job, status);
+	if (!weft_list_empty(&transfer->link))
+		fail_transfer(transfer, status);
 }
 
 /* ---- chunks -------------------------------------------------------------- */
@@ -113,16 +114,16 @@ void nvl_tx_give_up(struct nvl_job *job, int status)
 static void announce_chunks(struct nvl_conn *conn, struct nvl_txring *r)
 {
 	struct nvl_txchunk *c;
-	struct nvl_job *job;
+	struct nvl_transfer *transfer;
 
-	while (r->told != r->made &&
-	       (c = &r->chunks[r->told % NVL_RING_CHUNKS])->done) {
-		r->told++;
+	while (r->announced != r->made &&
+	       (c = &r->chunks[r->announced % NVL_RING_CHUNKS])->done) {
+		r->announced++;
 		nvl_op_send(conn, &c->op);
 		weft_count(conn->stats, wire_tx_bytes, c->op.len);
-		job = c->job;
-		job->flying--;
-		check_job(job);
+		transfer = c->transfer;
+		transfer->in_flight--;
+		check_transfer(transfer);
 	}
 }
 
@@ -131,10 +132,10 @@ static void finish_chunk(struct nvl_txchunk *c, int status)
 	if (status) {
 		c->op.flags |= NVL_CHUNK_VOID;
 		/* what the peer named and is gone: no better than a bad key */
-		if (!c->job->status)
-			c->job->status = c->job->kind == NVL_JOB_SERVE
-						 ? -EACCES
-						 : -EFAULT;
+		if (!c->transfer->status)
+			c->transfer->status = c->transfer->kind == NVL_JOB_SERVE
+						      ? -EACCES
+						      : -EFAULT;
 	}
 	c->done = true;
 }
@@ -149,57 +150,57 @@ static void finish_copy(struct nvl_copy *copy, int status)
 }
 
 /* Host to host ring, by the processor. */
-static int copy_to_ring(struct nvl_job *job, struct nvl_txring *r, size_t at,
-			const void *src, uint64_t addr, size_t len)
+static int copy_to_ring(struct nvl_transfer *transfer, struct nvl_txring *r,
+			size_t at, const void *src, uint64_t addr, size_t len)
 {
 	ssize_t n;
 
-	if (job->kind == NVL_JOB_PUT) {
+	if (transfer->kind == NVL_JOB_PUT) {
 		memcpy((char *)r->map.host + at, src, len);
 		return 0;
 	}
 	/* named by the peer: may be unmapped, so the kernel reads it */
-	if (!weft_region_get(&job->key, addr, len))
+	if (!weft_region_get(&transfer->key, addr, len))
 		return -EACCES;
 	n = pwrite(r->map.fd, src, len, at);
-	weft_region_put(&job->key);
+	weft_region_put(&transfer->key);
 	return n == (ssize_t)len ? 0 : -EFAULT;
 }
 
-static void make_chunk(struct nvl_job *job, struct nvl_txring *r, uint64_t pos,
-		       void *src, size_t len, struct nvl_gpu *gpu)
+static void make_chunk(struct nvl_transfer *transfer, struct nvl_txring *r,
+		       uint64_t pos, void *src, size_t len, struct nvl_gpu *gpu)
 {
 	struct nvl_txchunk *c = &r->chunks[r->made % NVL_RING_CHUNKS];
-	struct nvl_conn *conn = job->conn;
+	struct nvl_conn *conn = transfer->conn;
 	size_t at = pos % r->map.size;
-	uint64_t addr = job->addr + job->sent;
+	uint64_t addr = transfer->addr + transfer->sent;
 	uint8_t id = 0;
 
 	while (conn->txrings[id] != r)
 		id++;
-	c->job = job;
+	c->transfer = transfer;
 	c->done = false;
 	c->end = r->pos;
 	r->made++;
 	c->op = (struct nvl_op){
 		.type = NVL_OP_CHUNK,
-		.flags = job->flags,
+		.flags = transfer->flags,
 		.ring = id,
-		.loc = job->loc,
-		.seq = job->seq,
+		.loc = transfer->loc,
+		.seq = transfer->seq,
 		.len = len,
-		.total = job->total,
+		.total = transfer->total,
 		.pos = pos,
-		.addr = job->kind == NVL_JOB_SERVE ? job->sent : addr,
-		.slot = job->key.slot,
-		.generation = job->key.generation,
-		.token = job->key.token,
-		.tag = job->tag,
+		.addr = transfer->kind == NVL_JOB_SERVE ? transfer->sent : addr,
+		.slot = transfer->key.slot,
+		.generation = transfer->key.generation,
+		.token = transfer->key.token,
+		.tag = transfer->tag,
 	};
-	job->sent += len;
-	job->flying++;
+	transfer->sent += len;
+	transfer->in_flight++;
 	if (!gpu) {
-		finish_chunk(c, copy_to_ring(job, r, at, src, addr, len));
+		finish_chunk(c, copy_to_ring(transfer, r, at, src, addr, len));
 		announce_chunks(conn, r);
 		return;
 	}
@@ -209,8 +210,8 @@ static void make_chunk(struct nvl_job *job, struct nvl_txring *r, uint64_t pos,
 		.owner = r,
 		.len = len,
 		.src = (uintptr_t)src,
-		.guarded = job->kind == NVL_JOB_SERVE,
-		.key = job->key,
+		.guarded = transfer->kind == NVL_JOB_SERVE,
+		.key = transfer->key,
 		.at = addr,
 		.dst = r->map.kind == NVL_RING_CUDA
 			       ? r->map.dev + at
@@ -221,22 +222,23 @@ static void make_chunk(struct nvl_job *job, struct nvl_txring *r, uint64_t pos,
 }
 
 /* The next piece of the source, not longer than @max. */
-static size_t take_piece(struct nvl_job *job, size_t max, void **p)
+static size_t take_piece(struct nvl_transfer *transfer, size_t max, void **p)
 {
-	struct weft_iov *v = &job->iov[job->iov_i];
+	struct weft_iov *v = &transfer->iov[transfer->iov_i];
 
-	while (job->iov_off == v->len) {
-		v = &job->iov[++job->iov_i];
-		job->iov_off = 0;
+	while (transfer->iov_off == v->len) {
+		v = &transfer->iov[++transfer->iov_i];
+		transfer->iov_off = 0;
 	}
-	*p = (char *)v->addr + job->iov_off;
-	return weft_min(max, v->len - job->iov_off);
+	*p = (char *)v->addr + transfer->iov_off;
+	return weft_min(max, v->len - transfer->iov_off);
 }
 
 /* Small enough to overlap both copies, large enough to be worth a launch. */
-static size_t chunk_size(const struct nvl_job *job, const struct nvl_txring *r)
+static size_t chunk_size(const struct nvl_transfer *transfer,
+			 const struct nvl_txring *r)
 {
-	size_t n = weft_max(job->total / 8, nvl_tune.chunk_min);
+	size_t n = weft_max(transfer->total / 8, nvl_tune.chunk_min);
 
 	n = weft_min(weft_min(n, nvl_tune.chunk_max), r->map.size / 4);
 	return (n + NVL_ALIGN - 1) & ~(size_t)(NVL_ALIGN - 1);
@@ -244,143 +246,151 @@ static size_t chunk_size(const struct nvl_job *job, const struct nvl_txring *r)
 
 /* ---- scheduling ---------------------------------------------------------- */
 
-/* The GPU that copies for @job; NULL and 0: the processor does. */
-static int find_gpu(struct nvl_job *job, struct nvl_gpu **gpu)
+/* The GPU that copies for @transfer; NULL and 0: the processor does. */
+static int find_gpu(struct nvl_transfer *transfer, struct nvl_gpu **gpu)
 {
 	int err = 0;
 
 	*gpu = NULL;
-	if (job->where.where != WEFT_CUDA_DEVICE)
+	if (transfer->where.where != WEFT_CUDA_DEVICE)
 		return 0;
-	*gpu = nvl_gpu_get(job->conn->iface, &job->where, &err);
+	*gpu = nvl_gpu_get(transfer->conn->iface, &transfer->where, &err);
 	return *gpu ? 0 : err;
 }
 
-static void fall_back_to_host(struct nvl_job *job)
+static void fall_back_to_host(struct nvl_transfer *transfer)
 {
 	weft_warn_once("GPU %d cannot reach the memory of a peer's GPU: data "
 		       "goes through host memory",
-		       job->where.ordinal);
-	nvl_ring_use_host(job->conn, job->loc);
+		       transfer->where.ordinal);
+	nvl_ring_use_host(transfer->conn, transfer->loc);
 }
 
-static void send_empty(struct nvl_job *job)
+static void send_empty(struct nvl_transfer *transfer)
 {
 	struct nvl_op op = {
 		.type = NVL_OP_CHUNK,
-		.flags = job->flags,
+		.flags = transfer->flags,
 		.ring = NVL_NO_RING,
-		.seq = job->seq,
-		.addr = job->addr,
-		.slot = job->key.slot,
-		.generation = job->key.generation,
-		.token = job->key.token,
-		.tag = job->tag,
+		.seq = transfer->seq,
+		.addr = transfer->addr,
+		.slot = transfer->key.slot,
+		.generation = transfer->key.generation,
+		.token = transfer->key.token,
+		.tag = transfer->tag,
 	};
 
-	unqueue_job(job);
-	nvl_op_send(job->conn, &op);
+	unqueue_transfer(transfer);
+	nvl_op_send(transfer->conn, &op);
 }
 
-static unsigned int send_chunks(struct nvl_job *job, struct nvl_txring *r,
-				struct nvl_gpu *gpu, unsigned int max)
+static unsigned int send_chunks(struct nvl_transfer *transfer,
+				struct nvl_txring *r, struct nvl_gpu *gpu,
+				unsigned int max)
 {
 	unsigned int n = 0;
 	uint64_t pos;
 	size_t len;
 	void *src;
 
-	job->flying++; /* keeps it while we look at it */
-	while (n < max && !job->status && job->sent < job->total) {
-		len = take_piece(job, chunk_size(job, r), &src);
+	transfer->in_flight++; /* keeps it while we look at it */
+	while (n < max && !transfer->status &&
+	       transfer->sent < transfer->total) {
+		len = take_piece(transfer, chunk_size(transfer, r), &src);
 		if (!nvl_ring_take(r, len, &pos))
 			break;
-		job->iov_off += len;
-		make_chunk(job, r, pos, src, len, gpu);
+		transfer->iov_off += len;
+		make_chunk(transfer, r, pos, src, len, gpu);
 		n++;
 	}
-	if (job->sent == job->total)
-		unqueue_job(job);
-	job->flying--;
-	check_job(job);
+	if (transfer->sent == transfer->total)
+		unqueue_transfer(transfer);
+	transfer->in_flight--;
+	check_transfer(transfer);
 	return n;
 }
 
-static unsigned int send_job(struct nvl_job *job, unsigned int max)
+static unsigned int send_transfer(struct nvl_transfer *transfer,
+				  unsigned int max)
 {
-	struct nvl_conn *conn = job->conn;
+	struct nvl_conn *conn = transfer->conn;
 	struct nvl_txring *r;
 	struct nvl_gpu *gpu;
 	int err;
 
-	if (!job->total) {
-		send_empty(job);
+	if (!transfer->total) {
+		send_empty(transfer);
 		return 1;
 	}
-	r = nvl_ring_for(conn, job);
+	r = nvl_ring_for(conn, transfer);
 	if (!r)
 		return 0;
-	err = find_gpu(job, &gpu);
+	err = find_gpu(transfer, &gpu);
 	if (!err && gpu)
 		err = nvl_map_reach(&r->map, gpu);
 	if (err && r->map.kind == NVL_RING_CUDA) {
-		fall_back_to_host(job);
+		fall_back_to_host(transfer);
 		return 0;
 	}
 	if (err && !gpu) {
-		fail_job(job, err);
+		fail_transfer(transfer, err);
 		return 0;
 	}
-	return send_chunks(job, r, gpu, max);
+	return send_chunks(transfer, r, gpu, max);
 }
 
-static struct nvl_job *get_job(struct nvl_conn *conn, unsigned int i)
+static struct nvl_transfer *get_transfer(struct nvl_conn *conn, unsigned int i)
 {
-	struct weft_list *l = conn->jobs.next;
+	struct weft_list *l = conn->transfers.next;
 
-	while (i-- && l != &conn->jobs)
+	while (i-- && l != &conn->transfers)
 		l = l->next;
-	return l == &conn->jobs ? NULL : container_of(l, struct nvl_job, link);
+	return l == &conn->transfers
+		       ? NULL
+		       : container_of(l, struct nvl_transfer, link);
 }
 
 unsigned int nvl_tx_schedule(struct nvl_conn *conn)
 {
 	unsigned int n = 0, stuck = 0;
-	struct nvl_job *job;
+	struct nvl_transfer *transfer;
 
 	nvl_ring_credits(conn);
-	/* any job may end while another one sends: none is held on to */
+	/* any transfer may end while another one sends: none is held on to */
 	while (conn->base.state == WEFT_CONN_OPEN && n < CHUNKS_AT_ONCE &&
 	       conn->copies < NVL_CONN_CHUNKS && stuck < 16 &&
-	       (job = get_job(conn, stuck))) {
-		n += send_job(job, CHUNKS_AT_ONCE - n);
-		if (get_job(conn, stuck) == job)
+	       (transfer = get_transfer(conn, stuck))) {
+		n += send_transfer(transfer, CHUNKS_AT_ONCE - n);
+		if (get_transfer(conn, stuck) == transfer)
 			stuck++;
 	}
 	return n;
 }
 
-/* ---- jobs begin ---------------------------------------------------------- */
+/* ---- transfers begin
+ * ---------------------------------------------------------- */
 
-static struct nvl_job *create_job(struct nvl_conn *conn, enum nvl_job_kind kind,
-				  const struct weft_iov *iov, unsigned int n)
+static struct nvl_transfer *create_transfer(struct nvl_conn *conn,
+					    enum nvl_job_kind kind,
+					    const struct weft_iov *iov,
+					    unsigned int n)
 {
-	struct nvl_job *job = calloc(1, sizeof(*job));
+	struct nvl_transfer *transfer = calloc(1, sizeof(*transfer));
 	unsigned int i;
 
-	if (!job)
+	if (!transfer)
 		return NULL;
-	weft_list_init(&job->link);
-	weft_list_init(&job->done_link);
-	job->kind = kind;
-	job->conn = conn;
+	weft_list_init(&transfer->link);
+	weft_list_init(&transfer->done_link);
+	transfer->kind = kind;
+	transfer->conn = conn;
 	for (i = 0; i < n; i++) {
 		if (!iov[i].len)
 			continue;
-		job->iov[job->iovcnt++] = iov[i];
-		job->total += iov[i].len;
+		transfer->iov[transfer->iovcnt++] = iov[i];
+		transfer->total += iov[i].len;
 	}
-	return job;
+	return transfer;
 }
 
 int nvl_mem_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
@@ -402,22 +412,22 @@ int nvl_mem_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
 }
 
 /* All entries must be of one kind; the first one stands for them. */
-static int find_source(struct nvl_job *job)
+static int find_source(struct nvl_transfer *transfer)
 {
 	struct weft_cuda_ptr w;
 	unsigned int i;
 	int err;
 
-	for (i = 0; i < job->iovcnt; i++) {
-		err = nvl_mem_locate(&job->iov[i], &w);
+	for (i = 0; i < transfer->iovcnt; i++) {
+		err = nvl_mem_locate(&transfer->iov[i], &w);
 		if (err)
 			return err;
 		if (i && ((w.where == WEFT_CUDA_DEVICE) !=
-				  (job->where.where == WEFT_CUDA_DEVICE) ||
-			  w.ctx != job->where.ctx))
+				  (transfer->where.where == WEFT_CUDA_DEVICE) ||
+			  w.ctx != transfer->where.ctx))
 			return -EINVAL;
 		if (!i)
-			job->where = w;
+			transfer->where = w;
 	}
 	return 0;
 }
@@ -426,29 +436,29 @@ int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,
 	       unsigned int n, uint64_t addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op)
 {
-	struct nvl_job *job;
+	struct nvl_transfer *transfer;
 	int err;
 
-	job = create_job(conn, NVL_JOB_PUT, iov, n);
-	if (!job)
+	transfer = create_transfer(conn, NVL_JOB_PUT, iov, n);
+	if (!transfer)
 		return -ENOMEM;
-	err = find_source(job);
+	err = find_source(transfer);
 	if (err) {
-		free(job);
+		free(transfer);
 		return err;
 	}
-	job->op = op;
-	job->seq = conn->put_next++;
-	weft_rkey_unpack(rkey, &job->key);
-	job->loc = ((const uint8_t *)rkey)[WEFT_RKEY_LEN];
-	job->addr = addr;
+	transfer->op = op;
+	transfer->seq = conn->put_next++;
+	weft_rkey_unpack(rkey, &transfer->key);
+	transfer->loc = ((const uint8_t *)rkey)[WEFT_RKEY_LEN];
+	transfer->addr = addr;
 	if (notify) {
-		job->flags |= NVL_CHUNK_NOTIFY;
-		job->tag = notify->tag;
+		transfer->flags |= NVL_CHUNK_NOTIFY;
+		transfer->tag = notify->tag;
 	}
-	conn->puts[job->seq % NVL_PUTS] = job;
-	weft_list_add_tail(&conn->jobs, &job->link);
-	conn->njobs++;
+	conn->puts[transfer->seq % NVL_PUTS] = transfer;
+	weft_list_add_tail(&conn->transfers, &transfer->link);
+	conn->ntransfers++;
 	return -EINPROGRESS;
 }
 
@@ -456,66 +466,69 @@ int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,
 int nvl_tx_serve(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	struct weft_iov iov = { (void *)(uintptr_t)op->addr, op->total, NULL };
-	struct nvl_job *job;
+	struct nvl_transfer *transfer;
 
-	if (op->seq >= NVL_GETS || conn->serving[op->seq] || !op->total)
+	if (op->seq >= NVL_GETS || conn->replies[op->seq] || !op->total)
 		return -EPROTO;
-	job = create_job(conn, NVL_JOB_SERVE, &iov, 1);
-	if (!job)
+	transfer = create_transfer(conn, NVL_JOB_SERVE, &iov, 1);
+	if (!transfer)
 		return -ENOMEM;
-	job->seq = op->seq;
-	job->flags = NVL_CHUNK_GET;
-	job->addr = op->addr;
-	job->loc = op->loc;
-	job->key = (struct weft_rkey){ op->slot, op->generation, op->token };
-	conn->serving[job->seq] = job;
-	weft_list_add_tail(&conn->jobs, &job->link);
-	conn->njobs++;
-	if (!weft_region_get(&job->key, op->addr, op->total)) {
+	transfer->seq = op->seq;
+	transfer->flags = NVL_CHUNK_GET;
+	transfer->addr = op->addr;
+	transfer->loc = op->loc;
+	transfer->key =
+		(struct weft_rkey){ op->slot, op->generation, op->token };
+	conn->replies[transfer->seq] = transfer;
+	weft_list_add_tail(&conn->transfers, &transfer->link);
+	conn->ntransfers++;
+	if (!weft_region_get(&transfer->key, op->addr, op->total)) {
 		weft_count(conn->stats, key_errors, 1);
-		fail_job(job, -EACCES);
+		fail_transfer(transfer, -EACCES);
 		return 0;
 	}
-	if (find_source(job)) {
-		weft_region_put(&job->key);
-		fail_job(job, -EFAULT);
+	if (find_source(transfer)) {
+		weft_region_put(&transfer->key);
+		fail_transfer(transfer, -EFAULT);
 		return 0;
 	}
-	weft_region_put(&job->key);
+	weft_region_put(&transfer->key);
 	return 0;
 }
 
 int nvl_tx_ack(struct nvl_conn *conn, const struct nvl_op *op)
 {
-	struct nvl_job *job = conn->puts[op->seq % NVL_PUTS];
+	struct nvl_transfer *transfer = conn->puts[op->seq % NVL_PUTS];
 
-	if (!job || job->seq != op->seq || job->flying ||
-	    (!job->aborted && job->sent < job->total) ||
-	    !weft_list_empty(&job->link))
+	if (!transfer || transfer->seq != op->seq || transfer->in_flight ||
+	    (!transfer->aborted && transfer->sent < transfer->total) ||
+	    !weft_list_empty(&transfer->link))
 		return -EPROTO;
-	nvl_tx_finish(job, job->aborted	    ? job->status
-			   : op->status < 0 ? op->status
-					    : 0);
+	nvl_tx_finish(transfer, transfer->aborted ? transfer->status
+				: op->status < 0  ? op->status
+						  : 0);
 	return 0;
 }
 
 unsigned int nvl_tx_deliver(struct nvl_iface *iface)
 {
 	struct weft_op *op;
-	struct nvl_job *job;
+	struct nvl_transfer *transfer;
 	unsigned int n = 0;
 	int status;
 
 	while (!weft_list_empty(&iface->done)) {
-		job = weft_list_first(&iface->done, struct nvl_job, done_link);
-		weft_list_del(&job->done_link);
-		op = job->op;
-		status = job->status;
+		transfer = weft_list_first(&iface->done, struct nvl_transfer,
+					   done_link);
+		weft_list_del(&transfer->done_link);
+		op = transfer->op;
+		status = transfer->status;
 		if (!status) {
-			weft_count(job->conn->stats, tx_puts, 1);
-			weft_count(job->conn->stats, tx_put_bytes, job->total);
+			weft_count(transfer->conn->stats, tx_puts, 1);
+			weft_count(transfer->conn->stats, tx_put_bytes,
+				   transfer->total);
 		}
-		free(job);
+		free(transfer);
 		if (op)
 			op->done(op, status);
 		n++;

@@ -9,8 +9,8 @@
 
 enum nvl_job_kind { NVL_JOB_PUT, NVL_JOB_SERVE /* a get of the peer's */ };
 
-struct nvl_job {
-	struct weft_list link;	    /* conn->jobs while bytes are unsent */
+struct nvl_transfer {
+	struct weft_list link;	    /* conn->transfers while bytes are unsent */
 	struct weft_list done_link; /* iface->done */
 	enum nvl_job_kind kind;
 	struct nvl_conn *conn;
@@ -24,7 +24,7 @@ struct nvl_job {
 	bool aborted;  /* PUT: told so; its ack ends it */
 	int status;
 	size_t total, sent;
-	unsigned int flying;	    /* chunks of it with an engine */
+	unsigned int in_flight;	    /* chunks of it with an engine */
 	struct weft_cuda_ptr where; /* of the source */
 	unsigned int iov_i, iovcnt;
 	size_t iov_off;
@@ -46,8 +46,8 @@ int nvl_tx_ack(struct nvl_conn *conn, const struct nvl_op *op);
 /* Completes puts that have ended; the number. */
 unsigned int nvl_tx_deliver(struct nvl_iface *iface);
 /* Nothing of it is under way any more: nvl_tx_deliver() completes it. */
-void nvl_tx_finish(struct nvl_job *job, int status);
+void nvl_tx_finish(struct nvl_transfer *transfer, int status);
 /* Its caller has gone; what is not with the peer yet is not sent. */
-void nvl_tx_give_up(struct nvl_job *job, int status);
+void nvl_tx_give_up(struct nvl_transfer *transfer, int status);
 
 #endif

@@ -84,7 +84,7 @@ struct tcp_conn {
 	struct weft_list rx_pending_link; /* iface->rx_pending */
 	struct tcp_iface *iface;
 	int fd;
-	bool close_seen;
+	bool close_received;
 	bool rx_ended;	 /* its message stream; bulk may come yet */
 	uint64_t end_ms; /* and is waited for till then */
 	int suspect_err; /* why a bulk stream died amid puts, or 0 */

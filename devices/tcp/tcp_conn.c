@@ -131,7 +131,7 @@ void tcp_conn_end(struct tcp_conn *conn)
 void tcp_conn_maybe_end(struct tcp_conn *conn)
 {
 	if (conn->base.state == WEFT_CONN_OPEN && !conn->base.ep &&
-	    conn->base.bye_seen && !conn->base.err &&
+	    conn->base.bye_received && !conn->base.err &&
 	    weft_list_empty(&conn->deferred_messages) &&
 	    tcp_conn_drained(conn) &&
 	    (conn->base.bye_sent || !conn->base.had_ep))

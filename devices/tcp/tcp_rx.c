@@ -181,10 +181,10 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 	case TCP_FRAME_STREAMS:
 		return tcp_streams_asked(conn, weft_get_le32(p));
 	case TCP_FRAME_BYE:
-		conn->base.bye_seen = true;
+		conn->base.bye_received = true;
 		return 0;
 	case TCP_FRAME_CLOSE:
-		conn->close_seen = true;
+		conn->close_received = true;
 		return 0;
 	case TCP_FRAME_DROP:
 		return tcp_stall_drop(conn, p);
@@ -325,7 +325,7 @@ static int receive_once(struct tcp_conn *conn, unsigned int *frames)
 		err = deliver_saved(conn, frames);
 		if (err)
 			return err;
-		return conn->close_seen ? -ESHUTDOWN : 1;
+		return conn->close_received ? -ESHUTDOWN : 1;
 	}
 	if (conn->rx_len) {
 		buf = conn->rx + conn->rx_off + conn->rx_len;
@@ -351,7 +351,7 @@ static int receive_once(struct tcp_conn *conn, unsigned int *frames)
 	}
 	if (err)
 		return err;
-	if (conn->close_seen) /* nothing follows, but perhaps a reset */
+	if (conn->close_received) /* nothing follows, but perhaps a reset */
 		return -ESHUTDOWN;
 	/* a short read drained the socket */
 	return (size_t)n == room || holds_frame(conn);

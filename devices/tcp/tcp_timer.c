@@ -4,7 +4,7 @@
  *
  * Busy is not dead: a peer that reads nothing for minutes is alive as long as
  * its kernel answers.  A stream with nothing to send is watched by the kernel's
- * own keepalive (tcp_handshake.c), so that its last answer is never old.  Where
+ * own keepalive (tcp_dial.c), so that its last answer is never old.  Where
  * data is under way, keepalive is silent, so this looks at what the kernel
  * knows (TCP_INFO, linux/tcp.h): segments that were sent again and never
  * acknowledged for the whole of WEFT_PEER_TIMEOUT mean that no kernel is there;

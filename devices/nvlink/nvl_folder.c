@@ -27,12 +27,12 @@
 #include "util/log.h"
 #include "util/parse.h"
 
-struct nvl_run {
+struct nvl_folder {
 	struct weft_rundir dir;
 	int lock; /* our l-<id>; -1 */
 };
 
-int nvl_run_socket(void)
+int nvl_folder_socket(void)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
@@ -40,7 +40,7 @@ int nvl_run_socket(void)
 }
 
 /* Through /proc, so that neither length nor a swapped folder matters. */
-static void socket_path(const struct nvl_run *run, uint64_t id,
+static void socket_path(const struct nvl_folder *run, uint64_t id,
 			struct sockaddr_un *sa)
 {
 	memset(sa, 0, sizeof(*sa));
@@ -49,7 +49,7 @@ static void socket_path(const struct nvl_run *run, uint64_t id,
 		 "/proc/self/fd/%d/s-%016" PRIx64, run->dir.fd, id);
 }
 
-static void remove_files(const struct nvl_run *run, uint64_t id)
+static void remove_files(const struct nvl_folder *run, uint64_t id)
 {
 	char name[32];
 
@@ -60,7 +60,7 @@ static void remove_files(const struct nvl_run *run, uint64_t id)
 }
 
 /* A socket nobody listens on, whose lock nobody holds, is of the dead. */
-static void remove_stale(struct nvl_run *run, const char *lock_name)
+static void remove_stale_file(struct nvl_folder *run, const char *lock_name)
 {
 	struct sockaddr_un sa;
 	const char *why;
@@ -76,7 +76,7 @@ static void remove_stale(struct nvl_run *run, const char *lock_name)
 	if (fd < 0)
 		return;
 	if (!flock(fd, LOCK_EX | LOCK_NB))
-		s = nvl_run_socket();
+		s = nvl_folder_socket();
 	if (s >= 0) {
 		socket_path(run, id, &sa);
 		if (connect(s, (struct sockaddr *)&sa, sizeof(sa)) &&
@@ -87,7 +87,7 @@ static void remove_stale(struct nvl_run *run, const char *lock_name)
 	close(fd);
 }
 
-static void sweep_folder(struct nvl_run *run)
+static void sweep_folder(struct nvl_folder *run)
 {
 	struct dirent *e;
 	DIR *d;
@@ -104,13 +104,13 @@ static void sweep_folder(struct nvl_run *run)
 	while ((e = readdir(d)))
 		if (e->d_name[0] == 'l' && e->d_name[1] == '-' &&
 		    strlen(e->d_name) == 18)
-			remove_stale(run, e->d_name);
+			remove_stale_file(run, e->d_name);
 	closedir(d);
 }
 
-struct nvl_run *nvl_run_open(void)
+struct nvl_folder *nvl_folder_open(void)
 {
-	struct nvl_run *run = calloc(1, sizeof(*run));
+	struct nvl_folder *run = calloc(1, sizeof(*run));
 	int err;
 
 	if (!run)
@@ -131,7 +131,7 @@ struct nvl_run *nvl_run_open(void)
 	return NULL;
 }
 
-void nvl_run_close(struct nvl_run *run)
+void nvl_folder_close(struct nvl_folder *run)
 {
 	if (!run)
 		return;
@@ -141,13 +141,13 @@ void nvl_run_close(struct nvl_run *run)
 	free(run);
 }
 
-uint64_t nvl_run_id(const struct nvl_run *run)
+uint64_t nvl_folder_id(const struct nvl_folder *run)
 {
 	return run ? run->dir.id : 0;
 }
 
 /* The lock first: a socket without one would be swept away. */
-static int take_lock(struct nvl_run *run, uint64_t id)
+static int take_lock(struct nvl_folder *run, uint64_t id)
 {
 	struct statx st;
 	char name[32];
@@ -155,7 +155,7 @@ static int take_lock(struct nvl_run *run, uint64_t id)
 
 	snprintf(name, sizeof(name), "l-%016" PRIx64, id);
 	for (tries = 0; tries < 8; tries++) {
-		fd = nvl_run_open_file(run, name);
+		fd = nvl_folder_open_file(run, name);
 		if (fd < 0)
 			return fd;
 		/* a sweeper may have locked and unlinked it in between */
@@ -170,7 +170,7 @@ static int take_lock(struct nvl_run *run, uint64_t id)
 	return -EBUSY;
 }
 
-int nvl_run_listen(struct nvl_run *run, uint64_t id)
+int nvl_folder_listen(struct nvl_folder *run, uint64_t id)
 {
 	struct sockaddr_un sa;
 	int fd, err;
@@ -179,7 +179,7 @@ int nvl_run_listen(struct nvl_run *run, uint64_t id)
 	if (err)
 		return weft_fail(err, "cannot lock a file in '%s'",
 				 run->dir.path);
-	fd = nvl_run_socket();
+	fd = nvl_folder_socket();
 	if (fd < 0)
 		return fd;
 	socket_path(run, id, &sa);
@@ -196,7 +196,7 @@ int nvl_run_listen(struct nvl_run *run, uint64_t id)
 	return fd;
 }
 
-void nvl_run_unlisten(struct nvl_run *run, uint64_t id)
+void nvl_folder_unlisten(struct nvl_folder *run, uint64_t id)
 {
 	remove_files(run, id);
 	if (run->lock >= 0)
@@ -204,7 +204,7 @@ void nvl_run_unlisten(struct nvl_run *run, uint64_t id)
 	run->lock = -1;
 }
 
-int nvl_run_connect(struct nvl_run *run, int fd, uint64_t id)
+int nvl_folder_connect(struct nvl_folder *run, int fd, uint64_t id)
 {
 	struct sockaddr_un sa;
 
@@ -212,7 +212,7 @@ int nvl_run_connect(struct nvl_run *run, int fd, uint64_t id)
 	return connect(fd, (struct sockaddr *)&sa, sizeof(sa)) ? -errno : 0;
 }
 
-int nvl_run_open_file(const struct nvl_run *run, const char *name)
+int nvl_folder_open_file(const struct nvl_folder *run, const char *name)
 {
 	const char *why;
 

@@ -18,7 +18,7 @@
 #include "util/log.h"
 #include "util/util.h"
 
-void ib_watch_start(struct ib_iface *iface)
+void ib_timer_start(struct ib_iface *iface)
 {
 	if (iface->timer_on)
 		return;
@@ -32,7 +32,7 @@ void ib_watch_start(struct ib_iface *iface)
  * one tick less than what has passed, and is looked at once per tick; whatever
  * is posted has two of them at least.
  */
-static unsigned int patience(unsigned int limit)
+static unsigned int completion_timeout(unsigned int limit)
 {
 	const unsigned int ticks = 2 * WEFT_TICK_MS;
 
@@ -50,7 +50,7 @@ static void check_open(struct ib_conn *conn, unsigned int elapsed)
 	else
 		conn->silent_ms += elapsed;
 	conn->moved = false;
-	if (conn->tx_out && conn->silent_ms >= patience(limit)) {
+	if (conn->tx_out && conn->silent_ms >= completion_timeout(limit)) {
 		weft_warn(
 			"'%s' lost its peer %016llx: no answer for %u ms (WEFT_PEER_TIMEOUT is %u ms)",
 			conn->iface->port.name,
@@ -88,7 +88,7 @@ static void fail_all(struct ib_iface *iface, int err)
 }
 
 /* What the device's thread was told. */
-void ib_watch_alarm(struct ib_iface *iface)
+void ib_timer_alarm(struct ib_iface *iface)
 {
 	const int what = atomic_exchange(&iface->alarm.port_event, 0) - 1;
 
@@ -102,11 +102,11 @@ void ib_watch_alarm(struct ib_iface *iface)
 		iface->port_down_ms = 0;
 	} else if (what == IBV_EVENT_PORT_ERR) {
 		iface->port_down_ms = weft_now_ms();
-		ib_watch_start(iface);
+		ib_timer_start(iface);
 	}
 }
 
-unsigned int ib_watch_tick(struct weft_events *ev, uint64_t now, uint64_t stood)
+unsigned int ib_timer_tick(struct weft_events *ev, uint64_t now, uint64_t stood)
 {
 	struct ib_iface *iface = container_of(ev, struct ib_iface, base.events);
 	struct ib_peer *peer, *tp;
@@ -126,7 +126,7 @@ unsigned int ib_watch_tick(struct weft_events *ev, uint64_t now, uint64_t stood)
 		fail_all(iface, -ENETDOWN);
 	}
 	weft_list_for_each (peer, tp, &iface->peers, link) {
-		ib_peer_say(peer);
+		ib_peer_send(peer);
 		any |= !weft_list_empty(&peer->conns);
 		weft_list_for_each (conn, tc, &peer->conns, link) {
 			if (conn->base.err)
@@ -139,6 +139,6 @@ unsigned int ib_watch_tick(struct weft_events *ev, uint64_t now, uint64_t stood)
 	}
 	iface->timer_on = false;
 	if (any || iface->port_down_ms)
-		ib_watch_start(iface);
+		ib_timer_start(iface);
 	return 0;
 }

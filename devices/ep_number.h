@@ -3,45 +3,47 @@
  * How many endpoints were made to each peer: the n-th pairs with its n-th.
  *
  * A peer's number is kept as long as there is an endpoint to it, and after that
- * until WEFT_EP_SNS_IDLE others have had their last endpoint since.  Should one
- * come back that was forgotten, each side dials a connection of its own for
+ * until WEFT_EP_NUMBERS_IDLE others have had their last endpoint since.  Should
+ * one come back that was forgotten, each side dials a connection of its own for
  * what would have been one: both carry.
  */
-#ifndef WEFT_DEVICES_EP_SN_H
-#define WEFT_DEVICES_EP_SN_H
+#ifndef WEFT_DEVICES_EP_NUMBER_H
+#define WEFT_DEVICES_EP_NUMBER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include "util/list.h"
 #include "util/table.h"
 
-#define WEFT_EP_SNS_IDLE 4096u
+#define WEFT_EP_NUMBERS_IDLE 4096u
 
-struct weft_ep_sn {
+struct weft_ep_number {
 	struct weft_entry entry; /* by the peer's id */
-	struct weft_list link;	 /* sns->idle, while there is no endpoint */
+	struct weft_list link;	 /* all->idle, while there is no endpoint */
 	unsigned int eps;
 	uint32_t next;	     /* counted up by who has made one */
 	bool asked, refused; /* nvlink: whether it may be dialled */
 };
 
 /* Zeroed but for init(). */
-struct weft_ep_sns {
+struct weft_ep_numbers {
 	struct weft_table table;
 	struct weft_list idle; /* the longest first */
 	unsigned int nidle;
 };
 
-void weft_ep_sns_init(struct weft_ep_sns *sns);
+void weft_ep_numbers_init(struct weft_ep_numbers *all);
 /*
  * The peer's entry, new where it has none; NULL: no memory.  Valid until the
  * next one is asked for, unless it is held.
  */
-struct weft_ep_sn *weft_ep_sn_get(struct weft_ep_sns *sns, uint64_t peer_id);
+struct weft_ep_number *weft_ep_number_get(struct weft_ep_numbers *all,
+					  uint64_t peer_id);
 /* An endpoint was made, or ends. */
-void weft_ep_sn_hold(struct weft_ep_sns *sns, struct weft_ep_sn *s);
-void weft_ep_sn_release(struct weft_ep_sns *sns, struct weft_ep_sn *s);
+void weft_ep_number_hold(struct weft_ep_numbers *all, struct weft_ep_number *s);
+void weft_ep_number_release(struct weft_ep_numbers *all,
+			    struct weft_ep_number *s);
 /* Frees all of them; no endpoint is left. */
-void weft_ep_sns_free(struct weft_ep_sns *sns);
+void weft_ep_numbers_free(struct weft_ep_numbers *all);
 
 #endif
