@@ -80,7 +80,8 @@ static void read_unproven(struct weft_unproven *st)
 
 static void end_unproven(struct weft_unproven *st)
 {
-	weft_handshake_free(container_of(st, struct weft_handshake, unproven));
+	weft_handshake_fail(container_of(st, struct weft_handshake, unproven),
+			    -ECONNRESET);
 }
 
 static unsigned int handle_listener(struct weft_source *src, uint32_t events)

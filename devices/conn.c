@@ -105,16 +105,12 @@ void weft_conn_fini(struct weft_conn *conn)
 	free(conn->hello);
 }
 
-struct weft_conn *weft_conn_find(struct weft_session *s, uint64_t peer_id,
-				 uint32_t number)
+/* None that is on its way out: its number may be dialled again. */
+static struct weft_conn *match(struct weft_entry *e, uint64_t peer_id,
+			       uint32_t number)
 {
-	struct weft_entry *e;
 	struct weft_conn *c;
 
-	/* to itself: two ends, no rivals */
-	e = peer_id == container_of(s, struct weft_base, session)->id
-		    ? NULL
-		    : weft_table_find(&s->conns, id_key(peer_id, number));
 	for (; e; e = weft_table_next(e)) {
 		c = container_of(e, struct weft_conn, by_id);
 		if (c->peer_id == peer_id && c->number == number &&
@@ -125,31 +121,43 @@ struct weft_conn *weft_conn_find(struct weft_session *s, uint64_t peer_id,
 	return NULL;
 }
 
+static struct weft_conn *find_first(struct weft_session *s, uint64_t peer_id,
+				    uint32_t number)
+{
+	/* to itself: two ends, no rivals */
+	if (peer_id == container_of(s, struct weft_base, session)->id)
+		return NULL;
+	return match(weft_table_find(&s->conns, id_key(peer_id, number)),
+		     peer_id, number);
+}
+
+static struct weft_conn *find_next(struct weft_conn *c)
+{
+	return match(weft_table_next(&c->by_id), c->peer_id, c->number);
+}
+
+struct weft_conn *weft_conn_find_rival(struct weft_session *s, uint64_t peer_id,
+				       uint32_t number)
+{
+	struct weft_conn *c = find_first(s, peer_id, number);
+
+	while (c && !c->remote && !c->ep)
+		c = find_next(c);
+	return c;
+}
+
 struct weft_conn *weft_conn_adopt(struct weft_session *s, const uint8_t *key,
 				  uint32_t number)
 {
-	struct weft_conn *conn = weft_conn_find(s, weft_key_id(key), number);
+	const uint64_t peer_id = weft_key_id(key);
+	struct weft_conn *c = find_first(s, peer_id, number);
 
-	if (!conn || !conn->hello || !weft_hello_owns(conn->hello, key))
+	/* another may claim the same id: the hello tells who has the key */
+	while (c && !(c->hello && weft_hello_owns(c->hello, key)))
+		c = find_next(c);
+	if (!c)
 		return NULL;
-	free(conn->hello);
-	conn->hello = NULL;
-	return conn;
-}
-
-bool weft_conn_give_up(struct weft_conn *conn)
-{
-	struct weft_handshake *hs, *th;
-
-	if (conn->state >= WEFT_CONN_JOINING)
-		return false;
-	weft_list_for_each (hs, th, &conn->base->session.handshakes, link) {
-		if (hs->conn != conn || hs->dialer)
-			continue;
-		weft_secret_free(conn->remote, sizeof(*conn->remote));
-		conn->remote = NULL;
-		conn->had_ep = false;
-		return false;
-	}
-	return true;
+	free(c->hello);
+	c->hello = NULL;
+	return c;
 }

@@ -62,9 +62,13 @@ int weft_conn_init(struct weft_conn *conn, struct weft_session *s,
 		   const struct weft_address *remote, uint64_t peer_id,
 		   uint32_t number);
 void weft_conn_fini(struct weft_conn *conn);
-/* None that is on its way out: its number may be dialled again. */
-struct weft_conn *weft_conn_find(struct weft_session *s, uint64_t peer_id,
-				 uint32_t number);
+/*
+ * The one that an endpoint here has, or had, with that peer.  What a peer has
+ * merely dialled is no rival to another that claims the same id: until there is
+ * an endpoint nobody knows which of them has the key.
+ */
+struct weft_conn *weft_conn_find_rival(struct weft_session *s, uint64_t peer_id,
+				       uint32_t number);
 /*
  * What the peer with @key has dialled for the endpoints @number, if an endpoint
  * here may have it.

@@ -100,8 +100,13 @@ struct weft_conn *weft_ep_conn(struct weft_ep *base)
 
 bool weft_ep_ready(struct weft_ep *base)
 {
+	struct weft_base_ep *ep = weft_base_ep(base);
+
 	/* a dead endpoint takes anything: it answers with its error */
-	return weft_ep_check(weft_base_ep(base), 0, 0) != -EAGAIN;
+	if (ep->err || ops_of(ep)->is_ready(ep->conn))
+		return true;
+	ep->conn->ready_owed = true;
+	return false;
 }
 
 int weft_ep_check(struct weft_base_ep *ep, unsigned int iovcnt, size_t len)
@@ -112,7 +117,8 @@ int weft_ep_check(struct weft_base_ep *ep, unsigned int iovcnt, size_t len)
 		return ep->err;
 	if (iovcnt > ops->max_iov || len > ops->max_message)
 		return -EMSGSIZE;
-	if (ops->is_ready(ep->conn))
+	if (ops->is_ready(ep->conn) ||
+	    (ops->make_room && ops->make_room(ep->conn)))
 		return 0;
 	ep->conn->ready_owed = true;
 	return -EAGAIN;

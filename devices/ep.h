@@ -33,6 +33,8 @@ struct weft_ep_ops {
 		       struct weft_conn **conn);
 	/* Would a message be taken now? */
 	bool (*is_ready)(struct weft_conn *conn);
+	/* And when completions that are there are read?  NULL: no more. */
+	bool (*make_room)(struct weft_conn *conn);
 	/* Is all that was taken with the wire, and are all operations over? */
 	bool (*is_flushed)(struct weft_conn *conn);
 	/* Completes all operations with -ECANCELED, here and now. */

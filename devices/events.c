@@ -112,6 +112,15 @@ void weft_events_del(struct weft_events *ev, int fd)
 	control(ev, EPOLL_CTL_DEL, fd, NULL, 0);
 }
 
+void weft_events_close_fd(struct weft_events *ev, int fd)
+{
+	if (fd < 0)
+		return;
+	/* a child may hold the same: close() alone keeps it watched */
+	weft_events_del(ev, fd);
+	close(fd);
+}
+
 static unsigned int fire(struct weft_events *ev)
 {
 	const uint64_t now = weft_now_ms(), due = ev->timer_ms;

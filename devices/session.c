@@ -2,6 +2,7 @@
 #include "devices/base.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -12,6 +13,7 @@
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/secret.h"
 
 #define MAX_UNPROVEN 4096 /* at once; more wait in the backlog */
 #define REDIALS	     3
@@ -58,11 +60,7 @@ static struct weft_handshake *new_handshake(struct weft_session *s, int fd)
 /* Its socket too, unless it was handed on (fd -1). */
 void weft_handshake_free(struct weft_handshake *hs)
 {
-	if (hs->fd >= 0) {
-		/* a child may hold the same: close() alone keeps it watched */
-		weft_events_del(events_of(hs->session), hs->fd);
-		close(hs->fd);
-	}
+	weft_events_close_fd(events_of(hs->session), hs->fd);
 	if (!hs->dialer)
 		weft_unproven_del(&hs->session->unproven, &hs->unproven);
 	weft_list_del(&hs->link);
@@ -100,6 +98,14 @@ static const char *peer_name(const struct weft_session *s,
 
 /* ---- dialling ------------------------------------------------------------ */
 
+static void log_timeout(const char *where)
+{
+	weft_error(
+		"peer at %s did not answer within WEFT_CONNECT_TIMEOUT (%" PRIu64
+		" ms)",
+		where, weft_settings()->connect_timeout_ms);
+}
+
 static void log_dial(const struct weft_session *s, const struct weft_hello *h,
 		     int err, const char *where)
 {
@@ -112,6 +118,8 @@ static void log_dial(const struct weft_session *s, const struct weft_hello *h,
 			"peer at %s speaks wire versions %u to %u, this weft %u to %u; install the same release on both",
 			where, h->peer_min, h->peer_max, WEFT_WIRE_MIN,
 			WEFT_WIRE_MAX);
+	else if (err == -ETIMEDOUT)
+		log_timeout(where);
 	else
 		weft_info("connecting to a peer at %s from '%s' failed: %s",
 			  where, s->name, strerror(-err));
@@ -234,12 +242,35 @@ int weft_session_connect(struct weft_session *s,
 
 /* ---- the hello ----------------------------------------------------------- */
 
+bool weft_conn_give_up(struct weft_conn *conn)
+{
+	struct weft_handshake *hs, *th;
+
+	if (conn->state >= WEFT_CONN_JOINING)
+		return false;
+	weft_list_for_each (hs, th, &conn->base->session.handshakes, link) {
+		if (hs->conn != conn)
+			continue;
+		/* the peer may have accepted, and given it to its endpoint */
+		if (hs->dialer && hs->hello.peer_max)
+			return false;
+		if (hs->dialer)
+			continue;
+		weft_secret_free(conn->remote, sizeof(*conn->remote));
+		conn->remote = NULL;
+		conn->had_ep = false;
+		return false;
+	}
+	weft_conn_drop_handshakes(conn);
+	return true;
+}
+
 static struct weft_conn *decide_first(struct weft_handshake *hs,
 				      enum weft_hello_verdict *verdict)
 {
 	struct weft_session *s = hs->session;
 	const uint64_t peer_id = hs->hello.peer_id;
-	struct weft_conn *conn = weft_conn_find(s, peer_id, hs->number);
+	struct weft_conn *conn = weft_conn_find_rival(s, peer_id, hs->number);
 	char buf[WEFT_SOCKADDR_STR];
 
 	if (!conn)
@@ -300,7 +331,7 @@ static void fail_accepted(struct weft_handshake *hs, int err)
 		s->ops->lost(conn, hs->kind, -ECONNRESET, NULL);
 }
 
-static void fail_handshake(struct weft_handshake *hs, int err)
+void weft_handshake_fail(struct weft_handshake *hs, int err)
 {
 	if (hs->dialer)
 		fail_dial(hs, err);
@@ -322,7 +353,7 @@ static void finish_handshake(struct weft_handshake *hs)
 		return;
 	}
 	if (hs->hello.verdict != WEFT_HELLO_ACCEPTED) {
-		fail_handshake(hs, -ECONNREFUSED);
+		weft_handshake_fail(hs, -ECONNREFUSED);
 		return;
 	}
 	weft_events_del(events_of(s), fd);
@@ -377,7 +408,7 @@ static unsigned int handle_socket(struct weft_source *src, uint32_t events)
 	if (hs->connecting)
 		getsockopt(hs->fd, SOL_SOCKET, SO_ERROR, &err, &len);
 	if (err) {
-		fail_handshake(hs, -err);
+		weft_handshake_fail(hs, -err);
 		return 1;
 	}
 	hs->connecting = false;
@@ -400,7 +431,7 @@ static unsigned int handle_socket(struct weft_source *src, uint32_t events)
 		}
 	} while (err > 0);
 	if (err)
-		fail_handshake(hs, err);
+		weft_handshake_fail(hs, err);
 	else
 		weft_events_change(events_of(hs->session), hs->fd, &hs->src,
 				   hs->hello.state == WEFT_HELLO_SENDING
@@ -455,6 +486,28 @@ bool weft_session_busy(const struct weft_session *s)
 	       !weft_list_empty(&s->meeting);
 }
 
+/* One that ends may end others of its connection. */
+static struct weft_handshake *find_expired(struct weft_session *s, uint64_t now)
+{
+	struct weft_handshake *hs, *th;
+
+	weft_list_for_each (hs, th, &s->handshakes, link)
+		if (now >= hs->deadline_ms)
+			return hs;
+	return NULL;
+}
+
+static void expire_conn(struct weft_conn *conn)
+{
+	struct weft_session *s = &conn->base->session;
+	char buf[WEFT_SOCKADDR_STR];
+
+	if (conn->ep && (s->where || conn->remote))
+		log_timeout(s->where ? s->where
+				     : peer_name(s, &conn->remote->sa, buf));
+	s->ops->lost(conn, s->kind, -ETIMEDOUT, NULL);
+}
+
 void weft_session_tick(struct weft_session *s, uint64_t now, uint64_t stood)
 {
 	const uint64_t latest = now + weft_settings()->connect_timeout_ms;
@@ -463,15 +516,16 @@ void weft_session_tick(struct weft_session *s, uint64_t now, uint64_t stood)
 	uint64_t next = now + WEFT_TICK_MS;
 
 	weft_session_resume_accept(s, now);
-	weft_list_for_each (hs, th, &s->handshakes, link) {
+	weft_list_for_each (hs, th, &s->handshakes, link)
 		hs->deadline_ms = weft_min(hs->deadline_ms + stood, latest);
-		if (now >= hs->deadline_ms)
-			fail_handshake(hs, -ETIMEDOUT);
-	}
+	while ((hs = find_expired(s, now)))
+		weft_handshake_fail(hs, -ETIMEDOUT);
 	weft_list_for_each (conn, tc, &s->meeting, meet_link) {
 		conn->deadline_ms = weft_min(conn->deadline_ms + stood, latest);
+		if (conn->err)
+			continue; /* it is about to end */
 		if (now >= conn->deadline_ms)
-			s->ops->lost(conn, s->kind, -ETIMEDOUT, NULL);
+			expire_conn(conn);
 		else if (conn->retry_ms && now >= conn->retry_ms)
 			dial(conn);
 		if (conn->retry_ms)

@@ -324,7 +324,6 @@ int ib_ep_get(struct weft_ep *ep, const struct weft_iov *iov,
 	      unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 	      struct weft_op *op);
 void ib_ep_fence(struct weft_ep *ep);
-int ib_ep_flush(struct weft_ep *ep, struct weft_op *op);
 
 /* ---- ib_iface.c and ib_timer.c ------------------------------------------- */
 

@@ -242,6 +242,19 @@ static bool is_over(const struct ib_conn *conn)
 	       conn->base.bye_sent && !ib_xfer_undelivered(conn);
 }
 
+/*
+ * The peer's endpoint ended before there was one here.  One of the same number
+ * would take halves for its own that are still on their way to this one.
+ */
+static void skip_number(const struct ib_conn *conn)
+{
+	struct weft_ep_number *n =
+		weft_ep_number_get(&conn->iface->base.numbers, conn->peer->id);
+
+	if (n && n->next <= conn->base.number)
+		n->next = conn->base.number + 1;
+}
+
 static void send_bye(struct ib_conn *conn)
 {
 	/* what was taken reaches the peer first */
@@ -250,6 +263,8 @@ static void send_bye(struct ib_conn *conn)
 		return;
 	/* where it cannot be said now, ib_peer_send() comes back to it */
 	conn->base.bye_sent = ib_peer_send_bye(conn->peer, conn->base.number);
+	if (conn->base.bye_sent && !conn->base.had_ep)
+		skip_number(conn);
 }
 
 bool ib_conn_step(struct ib_conn *conn)

@@ -28,15 +28,17 @@ static int connect_ep(struct weft_iface *base,
 	return 0;
 }
 
-/* What gives room may be there already. */
 static bool is_ready(struct weft_conn *base)
+{
+	return ib_xfer_ready(ib_conn(base));
+}
+
+static bool make_room(struct weft_conn *base)
 {
 	struct ib_conn *conn = ib_conn(base);
 
-	return ib_xfer_ready(conn) ||
-	       (base->state == WEFT_CONN_OPEN &&
-		weft_list_empty(&conn->queue) && ib_xfer_gather(conn->iface) &&
-		ib_xfer_ready(conn));
+	return base->state == WEFT_CONN_OPEN && weft_list_empty(&conn->queue) &&
+	       ib_xfer_gather(conn->iface) && ib_xfer_ready(conn);
 }
 
 /* A broken one has given its messages up: its flushes end with its endpoint. */
@@ -71,6 +73,7 @@ const struct weft_ep_ops ib_ep_ops = {
 	.max_message = IB_SLOT - IB_HEAD,
 	.connect = connect_ep,
 	.is_ready = is_ready,
+	.make_room = make_room,
 	.is_flushed = is_flushed,
 	.cancel = cancel_ops,
 	.leave = leave_conn,

@@ -71,9 +71,12 @@ static void check_meeting(struct ib_conn *conn, uint64_t now, uint64_t stood)
 			 now + weft_settings()->connect_timeout_ms);
 	if (now < conn->base.deadline_ms)
 		return;
-	weft_warn(
-		"'%s': connecting with peer %016llx took too long (WEFT_CONNECT_TIMEOUT)",
-		conn->iface->port.name, (unsigned long long)conn->peer->id);
+	/* of one that was never met tcp has said it */
+	if (conn->peer->verified)
+		weft_warn(
+			"'%s': connecting with peer %016llx took too long (WEFT_CONNECT_TIMEOUT)",
+			conn->iface->port.name,
+			(unsigned long long)conn->peer->id);
 	ib_conn_break(conn, -ETIMEDOUT);
 }
 

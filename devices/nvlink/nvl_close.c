@@ -201,19 +201,10 @@ bool nvl_conn_finish_close(struct nvl_conn *conn)
 	return true;
 }
 
-static void close_socket(struct nvl_conn *conn, int fd)
-{
-	if (fd < 0)
-		return;
-	/* a child may hold the same: close() alone keeps it watched */
-	weft_events_del(&conn->iface->base.events, fd);
-	close(fd);
-}
-
 void nvl_conn_free(struct nvl_conn *conn)
 {
 	weft_list_del(&conn->link);
-	close_socket(conn, conn->fd);
+	weft_events_close_fd(&conn->iface->base.events, conn->fd);
 	nvl_sock_drop(conn);
 	weft_conn_fini(&conn->base);
 	if (conn->copies)

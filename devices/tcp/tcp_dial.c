@@ -299,6 +299,7 @@ static void join_stream(struct tcp_conn *conn, const struct weft_handshake *hs,
 		tcp_conn_break(conn, err);
 		return;
 	}
+	tcp_iface_start_tick(conn->iface); /* it looks at idle streams, too */
 	tcp_engines_wake(conn);
 }
 

@@ -158,8 +158,7 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 	if (conn->base.state == WEFT_CONN_CLOSED)
 		return;
 	weft_conn_set_state(&conn->base, WEFT_CONN_CLOSED);
-	if (conn->fd >= 0)
-		close(conn->fd);
+	weft_events_close_fd(&iface->base.events, conn->fd);
 	conn->fd = -1;
 	weft_list_del(&conn->link);
 	weft_conn_fini(&conn->base);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -149,32 +150,102 @@ static void after_a_standstill(void)
 	sides_close(&a, &b);
 }
 
-/* One side gives its endpoint up before both have met; the other gets there. */
+/*
+ * One side gives its endpoint up at any moment of meeting; the other gets
+ * there, whether it dials as well or later.
+ */
 static void given_up(void)
 {
-	struct side a, b;
+	unsigned int seed = 7, sockets, before, i, j;
+	struct side a, b, *quits, *stays;
 	struct weft_ep *ep;
-	unsigned int i;
+	bool both, late;
 
 	side_open(&a);
 	side_open(&b);
-	for (i = 0; i < 6; i++) {
+	sockets = count_sockets();
+	for (i = 0; i < rounds(200); i++) {
 		/* either of the two has the smaller key */
-		struct side *quits = i % 2 ? &a : &b;
-		struct side *stays = i % 2 ? &b : &a;
-
+		quits = i % 2 ? &a : &b;
+		stays = i % 2 ? &b : &a;
+		both = i / 2 % 2;
+		late = i / 4 % 2;
+		if (both && late)
+			stays->ep = side_connect(stays, quits, NULL);
 		ep = side_connect(quits, stays, NULL);
-		stays->ep = side_connect(stays, quits, NULL);
-		run_for(stays, i < 4 ? quits : NULL, i < 4 ? 0 : 2);
+		if (both && !late)
+			stays->ep = side_connect(stays, quits, NULL);
+		for (j = rand_r(&seed) % 30; j; j--)
+			side_progress(rand_r(&seed) % 2 ? quits : stays);
 		quits->ops->ep_destroy(ep);
-		wait_for(&a, &b, stays->ops->ready(stays->ep));
+		for (j = rand_r(&seed) % 12; !both && j; j--)
+			side_progress(rand_r(&seed) % 2 ? quits : stays);
+		if (!both)
+			stays->ep = side_connect(stays, quits, NULL);
+		before = stays->errors;
+		wait_for(&a, &b,
+			 stays->ops->ready(stays->ep) ||
+				 stays->errors != before);
+		check(stays->errors == before, "round %u: error %d", i,
+		      stays->error);
 		send_pattern(stays, quits, stays->ep, 3, 100, i);
-		wait_for(&a, &b, quits->first);
+		wait_for(&a, &b, quits->first || stays->errors != before);
+		check(stays->errors == before, "round %u: error %d", i,
+		      stays->error);
 		check_message(quits, 3, 100, i);
 		stays->ops->ep_destroy(stays->ep);
 		stays->ep = NULL;
+		for (j = 0; j < 20; j++)
+			both_progress(&a, &b);
 	}
+	/* and nothing stays behind, but what a pair has in any case */
+	if (!row->one_socket)
+		wait_for(&a, &b, count_sockets() == sockets);
 	sides_close(&a, &b);
+}
+
+/* A listener that accepts and never speaks: the reason names the setting. */
+static void silent(void)
+{
+	struct side a, b;
+
+	if (row->in_process)
+		skip_test("there is no listener");
+	setenv("WEFT_CONNECT_TIMEOUT", "1s", 1);
+	log_keep();
+	side_open(&a);
+	side_open(&b);
+	a.ep = side_connect(&a, &b, NULL);
+	wait_for(&a, NULL, a.errors);
+	check_int(a.error, -ETIMEDOUT);
+	check_int(log_lines("WEFT_CONNECT_TIMEOUT"), 1);
+	side_close(&a);
+	side_close(&b);
+}
+
+/* A child that was forked holds the sockets after they are closed here. */
+static void forked(void)
+{
+	struct side a, b;
+	pid_t pid;
+
+	sides_open(&a, &b);
+	pid = fork();
+	if (!pid) {
+		pause();
+		_exit(0);
+	}
+	a.ops->ep_destroy(a.ep);
+	a.ep = NULL;
+	b.ops->ep_destroy(b.ep);
+	b.ep = NULL;
+	run_for(&a, &b, 100);
+	side_close(&b);
+	run_for(&a, NULL, 300);
+	check_int(a.errors + b.errors, 0);
+	side_close(&a);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
 }
 
 /* Garbage, scans and silence on the port cost a real peer nothing. */
@@ -542,6 +613,9 @@ const struct conformance_test meet_tests[] = {
 	{ "a passive side sees nothing when the other ends", passive_end },
 	{ "destroying an endpoint while connecting spares the other side",
 	  given_up },
+	{ "a listener that never speaks is an error that names the setting",
+	  silent },
+	{ "a child may hold the sockets of closed connections", forked },
 	{ "a stalled process fails no connection being set up",
 	  after_a_standstill },
 	{ "garbage, scans and silent connections harm no peer", strangers },

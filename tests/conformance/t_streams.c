@@ -396,6 +396,32 @@ static void one_of_two(void)
 	part(&a, &b);
 }
 
+/* Also those of a connection that had come to rest, timer and all. */
+static void idle(void)
+{
+	struct side a, b, *from;
+	unsigned int i, ms;
+
+	meet(&a, &b);
+	for (i = 0; i < 2; i++) {
+		from = i ? &a : &b;
+		run_for(&a, &b, 50);
+		for (ms = 0; ms < 2000; ms += 100) {
+			atomic_fetch_add(&skew_ns, 100000000);
+			run_for(&a, &b, 2);
+		}
+		put_checked(from, from == &a ? &b : &a, LEN, i);
+		wait_for(&a, &b, streams(from));
+		for (ms = 0; ms < 30000 && streams(from); ms += 100) {
+			atomic_fetch_add(&skew_ns, 100000000);
+			run_for(&a, &b, 2);
+		}
+		check_int(streams(from), 0);
+		check(ms > 4000, "closed after %u ms", ms);
+	}
+	part(&a, &b);
+}
+
 /* What measuring asks for and does not get leaves the streams that are. */
 static void no_more(void)
 {
@@ -537,6 +563,7 @@ const struct conformance_test stream_tests[] = {
 	{ "puts end over the message stream if every dial fails", none_later },
 	{ "one of two bulk sockets carries all", one_of_two },
 	{ "a refused further stream leaves the others", no_more },
+	{ "idle bulk sockets are closed", idle },
 	{ "a caller that sleeps gets a thread for its streams", caller_sleeps },
 	{ "an endpoint without a socket fails at once", no_message_stream },
 	{ NULL, NULL },
