@@ -97,12 +97,18 @@ tap_nothing "what docs/dev names of the sources is there" "$(
 	done)"
 
 if command -v python3 >/dev/null; then
+	tap_nothing "every command block says whether it is run" \
+		"$(python3 tests/tools/commands.py "${pages[@]}")"
+	tap_equal "docs/not-run.md has those that are not (make update-not-run)" \
+		"$(sed -n '/^| where/,$p' docs/not-run.md)" \
+		"$(python3 tests/tools/commands.py --not-run "${pages[@]}")"
 	for picture in "${pictures[@]}"; do
 		tap_equal "${picture%.pic}.svg is drawn from it (make update-pictures)" \
 			"$(python3 docs/picture.py "$picture" |
 				diff - "${picture%.pic}.svg" 2>&1)" ""
 	done
 else
+	tap_skip "marks of command blocks" "needs python3"
 	tap_skip "pictures are drawn from their descriptions" "needs python3"
 fi
 tap_done

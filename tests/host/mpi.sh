@@ -74,8 +74,11 @@ right() # NAME LEAST MOST COMMAND: in the manual's words
 	fi
 }
 
-examples=$(sed -n '/^# EXAMPLES/,/^# NOTES/s/^    \(.*mpirun.*\)/\1/p' \
-	"$WEFT_SRC/man/weft-run.1.md")
+examples=$(cd "$WEFT_SRC" && {
+	sed -n '/^# EXAMPLES/,/^# NOTES/s/^    \(.*mpirun.*\)/\1/p' \
+		man/weft-run.1.md
+	sed -n 's/ *#.*//; s/^    \(.*mpirun.*\)/\1/p' docs/ucx.md
+} | sort -u)
 try() # MPI MPIRUN KIND
 {
 	local name=$1 example
