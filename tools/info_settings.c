@@ -123,11 +123,23 @@ static void print_man(const struct weft_setting_info *info)
 	fputs("\n\n", stdout);
 }
 
+static const char man_heading[] =
+	"# Settings\n"
+	"\n"
+	"All are read once, from the environment. A value that makes no sense draws one\n"
+	"warning and the default is used; so does a misspelt name that begins with\n"
+	"**WEFT\\_**. Sizes take k, m and g (powers of 1024), times ms, s, m and h; a time\n"
+	"without a unit is in seconds. Where a setting is read from several names, its\n"
+	"own comes first.\n"
+	"\n";
+
 int info_settings(bool man)
 {
 	struct weft_setting_info info;
 	size_t i;
 
+	if (man)
+		fputs(man_heading, stdout);
 	for (i = 0; i < weft_settings_count(); i++) {
 		weft_settings_info(i, &info);
 		if (man)

@@ -199,6 +199,7 @@ suite() # [--long]
 	step "UCX releases" bash tests/tools/fetch-ucx.sh
 	python_ready
 	step "packaging tools" bash tests/tools/venv.sh package
+	step "documentation tools" bash tests/tools/venv.sh site
 	step "MPI" bash tests/tools/fetch-mpi.sh
 	build_ahead &
 	ahead=$!

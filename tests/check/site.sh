@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The documentation's site: `make site` fails where a link or a heading that it
+# leads to is missing, or a page is in no list of docs/site/conf.py.
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+tools=$(bash "$WEFT_SRC/tests/tools/venv.sh" --list site)
+test -n "$tools" ||
+	tap_skip_all "no Sphinx in the cache (tests/tools/venv.sh site)"
+command -v pandoc >/dev/null || tap_skip_all "needs pandoc"
+tap_folder
+site=$WEFT_BUILD/site
+tap_equal "make site builds it, and says nothing" \
+	"$(MAKEFLAGS="" make -s --no-print-directory -C "$WEFT_BUILD" site 2>&1
+	echo "status $?")" "status 0"
+tap_nothing "every page of the sources is a page of it" "$(
+	cd "$WEFT_SRC" || exit
+	for page in *.md docs/*.md docs/*/*.md man/*.[17].md; do
+		test -e "$site/${page%.md}.html" || echo "$page"
+	done)"
+
+# By another way than the one it is built by.
+cat >"$tap_tmp/links.py" <<'EOF'
+import html.parser, os, sys, urllib.parse
+
+class Page(html.parser.HTMLParser):
+    def __init__(self, path):
+        super().__init__()
+        self.ids, self.links, self.loads = set(), [], []
+        with open(path) as file:
+            self.feed(file.read())
+
+    def handle_starttag(self, tag, attributes):
+        for name, value in attributes:
+            if name == "id":
+                self.ids.add(value)
+            elif (tag, name) == ("a", "href"):
+                self.links.append(value)
+            elif name == "src" or (tag, name) == ("link", "href"):
+                self.loads.append(value)
+
+pages = {os.path.join(folder, name): Page(os.path.join(folder, name))
+         for folder, _, names in os.walk(".") for name in names
+         if name.endswith(".html")}
+for path, page in pages.items():
+    for link in page.loads + page.links:
+        url = urllib.parse.urlsplit(link)
+        if url.scheme or url.netloc:
+            if link in page.loads:
+                print(path, "loads", link)
+            continue
+        target = os.path.normpath(os.path.join(
+            os.path.dirname(path), urllib.parse.unquote(url.path))) \
+            if url.path else os.path.normpath(path)
+        if not os.path.exists(target):
+            print(path, "leads to", link)
+        elif url.fragment and "./" + target in pages and \
+                url.fragment not in pages["./" + target].ids:
+            print(path, "has no such heading:", link)
+print(len(pages) > 30 and sum(len(p.links) for p in pages.values()) > 1000
+      and "many links")
+EOF
+tap_equal "nothing is loaded from elsewhere, and every link leads somewhere" \
+	"$(cd "$site" && python3 "$tap_tmp/links.py" | sort -u | head -20)" \
+	"many links"
+tap_nothing "no style sheet or script loads anything from elsewhere" "$(
+	cd "$site" && grep -rlE \
+		'@import|url\(["'\'']?https?:|(fetch|import|src ?=)[ (]*["'\'']https?:' \
+		--include='*.css' --include='*.js' .)"
+tap_done
