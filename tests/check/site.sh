@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The documentation's site: `make site` fails where a link or a heading that it
-# leads to is missing, or a page is in no list of docs/site/conf.py.
+# leads to is missing, or a page is in no list of docs/site/conf.py. And its plots.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 tools=$(bash "$WEFT_SRC/tests/tools/venv.sh" --list site)
 test -n "$tools" ||
@@ -62,6 +62,12 @@ EOF
 tap_equal "nothing is loaded from elsewhere, and every link leads somewhere" \
 	"$(cd "$site" && python3 "$tap_tmp/links.py" | sort -u | head -20)" \
 	"many links"
+tap_nothing "plots are drawn from their pages' tables (make update-plots)" "$(
+	cd "$WEFT_SRC" || exit
+	"$tools/bin/python" -B docs/plot.py "$tap_tmp" 2>&1
+	for plot in "$tap_tmp"/*.svg; do
+		cmp "$plot" "docs/performance/${plot##*/}" 2>&1
+	done)"
 tap_nothing "no style sheet or script loads anything from elsewhere" "$(
 	cd "$site" && grep -rlE \
 		'@import|url\(["'\'']?https?:|(fetch|import|src ?=)[ (]*["'\'']https?:' \
