@@ -103,12 +103,11 @@ static void print_man(const struct weft_setting_info *info)
 {
 	struct sources s;
 
-	printf("**%s**", info->name);
-	if (*info->def)
-		printf(" (default **%s**)", info->def);
-	fputs("\n\n> ", stdout);
+	printf("## %s\n\n", info->name);
 	print_escaped(info->help);
 	putchar('.');
+	if (*info->def)
+		printf(" Default: **%s**.", info->def);
 	find_sources(info->aliases, &s);
 	if (*s.any) {
 		fputs(" " FIRST_THAT_IS_SET, stdout);

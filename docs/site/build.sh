@@ -21,7 +21,7 @@ for page in man/*.[17].md; do
 		printf '%s\n%s\n\n' "$title" "${title//?/#}"
 		# shellcheck disable=SC2086 # a list
 		pandoc -f markdown-smart -t rst $parts |
-			sed 's/\*\*\([a-z_-]*\)\*\*(\([17]\))/:doc:`\1(\2) <\1.\2>`/g'
+			sed 's/\*\*\([a-z_-]*\)\*\*\\ (\([17]\))/:doc:`\1(\2) <\1.\2>`\\ /g'
 	} >"$pages/man/$name.rst"
 done
 rm -rf "$out"

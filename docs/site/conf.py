@@ -16,6 +16,8 @@ html_theme = "furo"
 html_title = "weft"
 html_copy_source = False
 html_use_index = False
+# --option stays as it is
+smartquotes = False
 html_show_sphinx = False
 html_show_copyright = False
 

@@ -186,7 +186,7 @@ shows "aliases preferred under NCCL" \
 	'IFNAME (under NCCL its own variables first)\.$' -- settings --man
 shows "info settings prints value, origin and default" '^WEFT_PORT_RANGE=5000-5010  (from UCX_TCP_PORT_RANGE; default 0)' \
 	UCX_TCP_PORT_RANGE=5000-5010 -- settings
-shows "--man prints defaults instead of values" '^\*\*WEFT_TCP_CHUNK\*\* (default \*\*512k\*\*)' \
+shows "--man prints defaults instead of values" '^Bytes of a block .* Default: \*\*512k\*\*\.$' \
 	WEFT_TCP_CHUNK=1m -- settings --man
 shows "an unknown topic is an error" "nothing is called 'nothing'" -- nothing
 shows "an unknown option is an error" "unknown option '--fly'" -- --fly
