@@ -173,8 +173,8 @@ void tcp_streams_open(struct tcp_conn *conn)
 	pthread_mutex_lock(&b->lock);
 	have = b->out_streams + b->out_dialing;
 	limit = b->out_limit;
-	work = !weft_list_empty(&b->queue) || !weft_list_empty(&b->resend) ||
-	       b->out_streams;
+	/* not for streams that are about to be closed one by one as idle */
+	work = atomic_load(&b->acked) != atomic_load(&b->next_seq);
 	weft_list_for_each (s, ts, &b->streams, link)
 		if (s->out && !s->abandoned)
 			s->suspended = ++i > limit;
