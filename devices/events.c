@@ -87,8 +87,8 @@ void weft_events_close(struct weft_events *ev)
 			close(*fds[i]);
 }
 
-static int control(struct weft_events *ev, int op, int fd,
-		   struct weft_source *src, uint32_t events)
+static int control_epoll(struct weft_events *ev, int op, int fd,
+			 struct weft_source *src, uint32_t events)
 {
 	struct epoll_event e = { .events = events, .data.ptr = src };
 
@@ -98,18 +98,18 @@ static int control(struct weft_events *ev, int op, int fd,
 int weft_events_add(struct weft_events *ev, int fd, struct weft_source *src,
 		    uint32_t events)
 {
-	return control(ev, EPOLL_CTL_ADD, fd, src, events);
+	return control_epoll(ev, EPOLL_CTL_ADD, fd, src, events);
 }
 
 int weft_events_change(struct weft_events *ev, int fd, struct weft_source *src,
 		       uint32_t events)
 {
-	return control(ev, EPOLL_CTL_MOD, fd, src, events);
+	return control_epoll(ev, EPOLL_CTL_MOD, fd, src, events);
 }
 
 void weft_events_del(struct weft_events *ev, int fd)
 {
-	control(ev, EPOLL_CTL_DEL, fd, NULL, 0);
+	control_epoll(ev, EPOLL_CTL_DEL, fd, NULL, 0);
 }
 
 void weft_events_close_fd(struct weft_events *ev, int fd)
@@ -121,7 +121,7 @@ void weft_events_close_fd(struct weft_events *ev, int fd)
 	close(fd);
 }
 
-static unsigned int fire(struct weft_events *ev)
+static unsigned int run_timer(struct weft_events *ev)
 {
 	const uint64_t now = weft_now_ms(), due = ev->timer_ms;
 
@@ -145,7 +145,7 @@ unsigned int weft_events_handle(struct weft_events *ev)
 		src = e[i].data.ptr;
 		done += src->handle(src, e[i].events);
 	}
-	return done + fire(ev);
+	return done + run_timer(ev);
 }
 
 bool weft_events_pending(const struct weft_events *ev)

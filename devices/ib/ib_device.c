@@ -85,7 +85,7 @@ static void *event_thread(void *arg)
 		.event_type = IBV_EVENT_DEVICE_FATAL,
 	};
 	struct ibv_async_event ev;
-	bool told = false;
+	bool reported = false;
 
 	for (;;) {
 		if (poll(fds, 2, -1) < 0 && errno != EINTR)
@@ -94,14 +94,14 @@ static void *event_thread(void *arg)
 			break;
 		while (!dev->v->get_async_event(dev->ctx, &ev)) {
 			on_event(dev, &ev);
-			told |= ev.event_type == IBV_EVENT_DEVICE_FATAL;
+			reported |= ev.event_type == IBV_EVENT_DEVICE_FATAL;
 			dev->v->ack_async_event(&ev);
 		}
 		if (!(fds[0].revents & (POLLERR | POLLHUP | POLLNVAL)))
 			continue;
 		/* it was taken out, which poll() would say for ever */
 		fds[0].fd = -1;
-		if (!told)
+		if (!reported)
 			on_event(dev, &fatal);
 	}
 	return NULL;
@@ -206,7 +206,7 @@ fail:
 }
 
 /* Its number, or -ENOSPC, or that of a free one, which is NULL there. */
-static int find(const char *name)
+static int find_device(const char *name)
 {
 	int i, unused = -ENOSPC;
 
@@ -224,7 +224,7 @@ int ib_device_get(const char *name, struct ib_device **out)
 	int at, err = 0;
 
 	pthread_mutex_lock(&lock);
-	at = find(name);
+	at = find_device(name);
 	if (at < 0) {
 		err = weft_fail(
 			ENOSPC,

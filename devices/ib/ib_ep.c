@@ -176,10 +176,11 @@ static int local_memory(struct ib_op *op, const struct weft_iov *iov,
 	return 0;
 }
 
-static int start(struct weft_ep *base, enum ib_op_kind kind,
-		 const struct weft_iov *iov, unsigned int iovcnt,
-		 uint64_t remote_addr, const void *rkey,
-		 const struct weft_notify *notify, struct weft_op *done)
+static int start_transfer(struct weft_ep *base, enum ib_op_kind kind,
+			  const struct weft_iov *iov, unsigned int iovcnt,
+			  uint64_t remote_addr, const void *rkey,
+			  const struct weft_notify *notify,
+			  struct weft_op *done)
 {
 	struct ib_conn *conn = live_conn(base);
 	struct ib_op *op;
@@ -224,15 +225,16 @@ int ib_ep_put(struct weft_ep *base, const struct weft_iov *iov,
 	      unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 	      const struct weft_notify *notify, struct weft_op *op)
 {
-	return start(base, IB_OP_PUT, iov, iovcnt, remote_addr, rkey, notify,
-		     op);
+	return start_transfer(base, IB_OP_PUT, iov, iovcnt, remote_addr, rkey,
+			      notify, op);
 }
 
 int ib_ep_get(struct weft_ep *base, const struct weft_iov *iov,
 	      unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 	      struct weft_op *op)
 {
-	return start(base, IB_OP_GET, iov, iovcnt, remote_addr, rkey, NULL, op);
+	return start_transfer(base, IB_OP_GET, iov, iovcnt, remote_addr, rkey,
+			      NULL, op);
 }
 
 /* One queue pair executes in order. */

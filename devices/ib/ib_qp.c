@@ -66,7 +66,7 @@ static void cq_give(struct ib_iface *iface, struct ib_cq *cq)
 		ib_cq_destroy(iface, cq);
 }
 
-static struct ibv_qp *create(struct ib_conn *conn)
+static struct ibv_qp *create_qp(struct ib_conn *conn)
 {
 	struct ib_iface *iface = conn->iface;
 	struct ibv_qp_init_attr init = {
@@ -103,7 +103,7 @@ int ib_qp_create(struct ib_conn *conn)
 	conn->cq = cq_take(iface);
 	if (!conn->cq)
 		return -errno;
-	conn->qp = create(conn);
+	conn->qp = create_qp(conn);
 	if (!conn->qp)
 		return weft_fail(errno, "cannot make a queue pair on '%s'",
 				 iface->port.name);

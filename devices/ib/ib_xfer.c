@@ -59,7 +59,7 @@ void ib_tx_put(struct ib_conn *conn, struct ib_tx *tx)
 	weft_list_add_tail(&conn->tx_free, &tx->link);
 }
 
-static void receive(struct ib_rx *rx)
+static void post_receive(struct ib_rx *rx)
 {
 	struct ib_conn *conn = rx->conn;
 	struct ibv_sge sge = { (uintptr_t)rx->buf, IB_SLOT, conn->mr->lkey };
@@ -86,7 +86,7 @@ void ib_xfer_receive(struct ib_conn *conn)
 	unsigned int i;
 
 	for (i = 0; i < IB_RX_SLOTS; i++)
-		receive(&conn->rx[i]);
+		post_receive(&conn->rx[i]);
 }
 
 /* ---- requests ------------------------------------------------------------ */
@@ -104,8 +104,8 @@ bool ib_xfer_ready(const struct ib_conn *conn)
 }
 
 /* -errno: nobody has it, and the connection breaks. */
-static int post(struct ib_conn *conn, struct ibv_send_wr *wr,
-		struct ibv_sge *sge, const struct ib_request *req)
+static int post_request(struct ib_conn *conn, struct ibv_send_wr *wr,
+			struct ibv_sge *sge, const struct ib_request *req)
 {
 	const unsigned int at = (conn->ring_head + conn->tx_out) % IB_SQ_DEPTH;
 	struct ibv_send_wr *bad;
@@ -140,7 +140,7 @@ int ib_xfer_send(struct ib_conn *conn, struct ib_tx *tx, enum ib_kind kind,
 	ib_head_pack(tx->buf, kind, id, conn->to_return);
 	if (tx->len <= conn->max_inline)
 		wr.send_flags = IBV_SEND_INLINE;
-	err = post(conn, &wr, &sge, &req);
+	err = post_request(conn, &wr, &sge, &req);
 	if (err)
 		return err;
 	conn->to_return = 0;
@@ -154,7 +154,7 @@ int ib_xfer_probe(struct ib_conn *conn)
 	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE };
 	struct ibv_sge sge = { 0 };
 
-	return ib_xfer_room(conn, 1) ? post(conn, &wr, &sge, &req) : 0;
+	return ib_xfer_room(conn, 1) ? post_request(conn, &wr, &sge, &req) : 0;
 }
 
 /* Gives credits back before the peer runs out of them. */
@@ -269,7 +269,7 @@ static int post_piece(struct ib_op *op, struct ibv_send_wr *wr,
 	if (wr->opcode != IBV_WR_RDMA_READ && sge->length &&
 	    sge->length <= conn->max_inline)
 		wr->send_flags = IBV_SEND_INLINE;
-	err = post(conn, wr, sge, &req);
+	err = post_request(conn, wr, sge, &req);
 	if (err)
 		return err;
 	op->in_flight++;
@@ -499,7 +499,7 @@ static int request_error(enum ibv_wc_status status, bool bulk)
 }
 
 /* Not of our doing: the adapter ended it over what the peer asked for. */
-static void flushed(struct ib_conn *conn)
+static void handle_flush(struct ib_conn *conn)
 {
 	if (conn->base.err || conn->base.state != WEFT_CONN_OPEN)
 		return;
@@ -516,7 +516,7 @@ static void request_failed(struct ib_conn *conn, const struct ib_request *req,
 	int err;
 
 	if (wc->status == IBV_WC_WR_FLUSH_ERR) {
-		flushed(conn);
+		handle_flush(conn);
 		return;
 	}
 	err = request_error(wc->status, req->op && !req->tx);
@@ -534,8 +534,8 @@ static void request_failed(struct ib_conn *conn, const struct ib_request *req,
 	ib_conn_break(conn, err);
 }
 
-static void sent(struct ib_conn *conn, unsigned int index,
-		 const struct ibv_wc *wc)
+static void handle_send(struct ib_conn *conn, unsigned int index,
+			const struct ibv_wc *wc)
 {
 	const struct ib_request req = conn->ring[conn->ring_head];
 
@@ -558,8 +558,8 @@ static void sent(struct ib_conn *conn, unsigned int index,
 }
 
 /* A message, or an immediate; -EPROTO: nothing that a peer may send. */
-static int arrived(struct ib_conn *conn, struct ib_rx *rx,
-		   const struct ibv_wc *wc)
+static int parse_receive(struct ib_conn *conn, struct ib_rx *rx,
+			 const struct ibv_wc *wc)
 {
 	rx->len = wc->byte_len;
 	rx->immediate = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
@@ -575,7 +575,7 @@ static int arrived(struct ib_conn *conn, struct ib_rx *rx,
 	if (!rx->immediate && rx->buf[0] == IB_KIND_CREDIT) {
 		/* nothing else in it: its buffer is free at once */
 		weft_count(conn->stats, wire_rx_bytes, rx->len);
-		receive(rx);
+		post_receive(rx);
 	} else {
 		rx->state = IB_RX_PENDING;
 		weft_list_add_tail(&conn->iface->received, &rx->link);
@@ -583,20 +583,20 @@ static int arrived(struct ib_conn *conn, struct ib_rx *rx,
 	return 0;
 }
 
-static void received(struct ib_conn *conn, struct ib_rx *rx,
-		     const struct ibv_wc *wc)
+static void handle_receive(struct ib_conn *conn, struct ib_rx *rx,
+			   const struct ibv_wc *wc)
 {
 	rx->state = IB_RX_IDLE;
 	weft_conn_attend(&conn->base);
 	if (wc->status == IBV_WC_WR_FLUSH_ERR) {
-		flushed(conn);
+		handle_flush(conn);
 	} else if (wc->status != IBV_WC_SUCCESS) {
 		weft_warn("'%s': receiving failed: %s", conn->iface->port.name,
 			  weft_wc_name(wc->status));
 		if (!conn->base.err)
 			conn->status = wc->status;
 		ib_conn_break(conn, -EIO);
-	} else if (arrived(conn, rx, wc)) {
+	} else if (parse_receive(conn, rx, wc)) {
 		weft_warn(
 			"a peer on '%s' sent a malformed message; the connection ends",
 			conn->iface->port.name);
@@ -615,7 +615,7 @@ static struct ib_conn *find_conn(struct ib_iface *iface, uint32_t id)
 	return NULL;
 }
 
-static void complete(struct ib_iface *iface, const struct ibv_wc *wc)
+static void handle_completion(struct ib_iface *iface, const struct ibv_wc *wc)
 {
 	struct ib_conn *conn = find_conn(iface, (uint32_t)(wc->wr_id >> 32));
 	const unsigned int index = wc->wr_id & WR_INDEX;
@@ -627,9 +627,9 @@ static void complete(struct ib_iface *iface, const struct ibv_wc *wc)
 	if (!conn || !conn->qp || conn->base.state == WEFT_CONN_CLOSED)
 		return;
 	if (!(wc->wr_id & WR_RECV))
-		sent(conn, index, wc);
+		handle_send(conn, index, wc);
 	else if (index < IB_RX_SLOTS && conn->rx[index].state == IB_RX_POSTED)
-		received(conn, &conn->rx[index], wc);
+		handle_receive(conn, &conn->rx[index], wc);
 }
 
 /* Nothing more is learnt from it: what uses it ends, others get another. */
@@ -683,7 +683,7 @@ unsigned int ib_xfer_gather(struct ib_iface *iface)
 			if (n < 0)
 				give_up(iface, cq, "poll", n);
 			for (i = 0; i < n; i++)
-				complete(iface, &wc[i]);
+				handle_completion(iface, &wc[i]);
 			count += n > 0 ? (unsigned int)n : 0;
 			if (n < BATCH)
 				break;
@@ -765,7 +765,7 @@ static void deliver_one(struct ib_rx *rx)
 		ib_conn_break(conn, err);
 	}
 	conn->to_return++;
-	receive(rx);
+	post_receive(rx);
 	weft_conn_attend(&conn->base);
 }
 

@@ -93,12 +93,12 @@ struct tcp_conn {
 	uint64_t warn_at_ms;			/* of bulk->lost_err */
 	struct weft_counters *stats;
 	/*
-	 * sending: zc first, then buf; a message is taken when both are empty
+	 * sending: unsent_iov, then tx; messages are taken when both are empty
 	 */
-	struct iovec zc[TCP_MAX_IOV + 1];
-	unsigned int zc_n, zc_i;
-	struct weft_op *zc_op;
-	uint8_t zc_head[TCP_FRAME_LEN];
+	struct iovec unsent_iov[TCP_MAX_IOV + 1];
+	unsigned int unsent_n, unsent_i;
+	struct weft_op *unsent_op;
+	uint8_t unsent_head[TCP_FRAME_LEN];
 	uint8_t *tx;
 	size_t tx_off, tx_len, tx_cap;
 	bool want_write;
@@ -111,10 +111,10 @@ struct tcp_conn {
 	uint8_t *rx;
 	size_t rx_off, rx_len, rx_cap;
 	bool rx_lent;	 /* rx is one of the iface's */
-	bool rx_limited; /* more messages came than may be told */
+	bool rx_limited; /* more messages came than may be delivered */
 	struct weft_list deferred_messages; /* wait for their puts (tcp_rx.c) */
 	size_t deferred_bytes;
-	_Atomic bool deferred;		     /* there is one: engines ring */
+	_Atomic bool deferred;		     /* there is one: engines wake us */
 	unsigned int nputs, ngets, nreplies; /* ops not reported yet */
 	bool in_rx;			     /* guards against re-entry */
 	unsigned int idle_polls;
@@ -131,7 +131,7 @@ struct tcp_iface {
 	uint64_t tick_ms; /* open connections are looked at; 0: need not be */
 	struct weft_list conns, dead, deferred;
 	struct weft_table by_token;  /* of conns */
-	struct weft_list rx_pending; /* streams with more to hand over */
+	struct weft_list rx_pending; /* streams with more to deliver */
 	unsigned int budget;	     /* messages left to this progress() */
 	unsigned int floor;	     /* what it may come down to now */
 	struct tcp_conn *polled[TCP_POLLED];

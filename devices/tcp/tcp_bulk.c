@@ -107,7 +107,7 @@ void tcp_bulk_submit_framed(struct tcp_conn *conn, struct tcp_put *put,
 
 	pthread_mutex_lock(&b->lock);
 	assign_seq(b, put);
-	put->cut = put->total;
+	put->assigned = put->total;
 	chunk_encode(head, put, 0, put->total);
 	pthread_mutex_unlock(&b->lock);
 }
@@ -125,25 +125,26 @@ unsigned int tcp_bulk_waiting(struct tcp_bulk *b)
 		if (n >= TCP_MAX_ENGINES)
 			break;
 		/* one of no bytes is a chunk, too */
-		n += weft_max((put->total - put->cut + chunk - 1) / chunk, 1);
+		n += weft_max((put->total - put->assigned + chunk - 1) / chunk,
+			      1);
 	}
 	pthread_mutex_unlock(&b->lock);
 	return weft_min(n, TCP_MAX_ENGINES);
 }
 
 /* Bulk lock held: the next @max bytes at most of the oldest put, NULL: none. */
-static struct tcp_put *cut_put(struct tcp_bulk *b, size_t max, size_t *off,
-			       size_t *len)
+static struct tcp_put *split_put(struct tcp_bulk *b, size_t max, size_t *off,
+				 size_t *len)
 {
 	struct tcp_put *put;
 
 	if (weft_list_empty(&b->queue))
 		return NULL;
 	put = weft_list_first(&b->queue, struct tcp_put, link);
-	*off = put->cut;
-	*len = weft_min(max, put->total - put->cut);
-	put->cut += *len;
-	if (put->cut == put->total)
+	*off = put->assigned;
+	*len = weft_min(max, put->total - put->assigned);
+	put->assigned += *len;
+	if (put->assigned == put->total)
 		weft_list_del(&put->link);
 	put->senders++;
 	return put;
@@ -163,8 +164,8 @@ static struct tcp_chunk *take_resend(struct tcp_bulk *b)
 }
 
 /* Bulk lock held: the same of what waits to be sent again, which there is. */
-static struct tcp_put *cut_resend(struct tcp_bulk *b, size_t max, size_t *off,
-				  size_t *len)
+static struct tcp_put *split_resend(struct tcp_bulk *b, size_t max, size_t *off,
+				    size_t *len)
 {
 	struct tcp_chunk *c =
 		weft_list_first(&b->resend, struct tcp_chunk, link);
@@ -180,13 +181,13 @@ static struct tcp_put *cut_resend(struct tcp_bulk *b, size_t max, size_t *off,
 }
 
 /* Bulk lock held. */
-static struct tcp_chunk *cut_chunk(struct tcp_bulk *b)
+static struct tcp_chunk *split_chunk(struct tcp_bulk *b)
 {
 	struct tcp_chunk *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return NULL;
-	c->put = cut_put(b, weft_settings()->tcp_chunk, &c->off, &c->len);
+	c->put = split_put(b, weft_settings()->tcp_chunk, &c->off, &c->len);
 	weft_list_add_tail(&c->put->chunks, &c->put_link);
 	return c;
 }
@@ -201,7 +202,7 @@ struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_bulk *b, struct tcp_stream *s,
 	if (!weft_list_empty(&b->resend)) {
 		c = take_resend(b);
 	} else if (!weft_list_empty(&b->queue)) {
-		c = cut_chunk(b);
+		c = split_chunk(b);
 		if (!c)
 			*err = -ENOMEM;
 	}
@@ -221,9 +222,9 @@ struct tcp_put *tcp_bulk_next_frame(struct tcp_bulk *b, size_t max, size_t *off,
 
 	pthread_mutex_lock(&b->lock);
 	if (!weft_list_empty(&b->resend))
-		put = cut_resend(b, max, off, len);
+		put = split_resend(b, max, off, len);
 	else
-		put = cut_put(b, max, off, len);
+		put = split_put(b, max, off, len);
 	if (put)
 		chunk_encode(head, put, *off, *len);
 	pthread_mutex_unlock(&b->lock);
@@ -360,7 +361,7 @@ int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status, bool late)
 		return late ? 0 : -EPROTO;
 	}
 	/* an aborted put is acknowledged whatever part of it was sent */
-	if ((put->cut != put->total || put->resend) && !put->aborted) {
+	if ((put->assigned != put->total || put->resend) && !put->aborted) {
 		pthread_mutex_unlock(&b->lock);
 		return -EPROTO;
 	}
@@ -390,9 +391,9 @@ struct tcp_put *tcp_bulk_pending(struct tcp_bulk *b, uint64_t seq)
 }
 
 /* Bulk lock held. */
-static void withdraw(struct tcp_put *put)
+static void withdraw_put(struct tcp_put *put)
 {
-	if (put->cut == put->total && !put->resend && !put->senders)
+	if (put->assigned == put->total && !put->resend && !put->senders)
 		return; /* all of it was sent */
 	weft_list_del(&put->link);
 	drop_resend(put);
@@ -402,7 +403,7 @@ static void withdraw(struct tcp_put *put)
 void tcp_bulk_withdraw(struct tcp_bulk *b, struct tcp_put *put)
 {
 	pthread_mutex_lock(&b->lock);
-	withdraw(put);
+	withdraw_put(put);
 	pthread_mutex_unlock(&b->lock);
 }
 
@@ -414,7 +415,7 @@ struct weft_op *tcp_bulk_give_up(struct tcp_bulk *b, struct tcp_put *put,
 	pthread_mutex_lock(&b->lock);
 	op = put->op;
 	put->op = NULL;
-	withdraw(put);
+	withdraw_put(put);
 	*abort = put->aborted;
 	pthread_mutex_unlock(&b->lock);
 	return op;
@@ -513,9 +514,9 @@ int tcp_bulk_end_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 		if (!l->left) {
 			placed = 1;
 			*result = l->status;
-			l->answered_seq = c->seq;
-			l->answered_by = by;
-			l->answer = l->status;
+			l->acked_seq = c->seq;
+			l->acked_by = by;
+			l->acked_status = l->status;
 			l->done = true;
 			/* told of before a message behind it may be read */
 			if (needs_notification(c, l->status))

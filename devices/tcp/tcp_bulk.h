@@ -13,7 +13,7 @@ struct tcp_stream;
 
 /* One end of a put, at its source. */
 struct tcp_put {
-	struct weft_list link;	    /* in bulk->queue while bytes are uncut */
+	struct weft_list link;	    /* in bulk->queue while bytes are unsent */
 	struct weft_list done_link; /* in iface->found.puts */
 	struct tcp_conn *conn;
 	struct weft_op *op; /* NULL: nobody waits any more */
@@ -25,7 +25,7 @@ struct tcp_put {
 	int status;
 	bool source_checked; /* the source is a region: check source_key */
 	struct weft_rkey source_key;
-	size_t total, cut;	 /* bytes; bytes handed to streams */
+	size_t total, assigned;	 /* bytes; bytes that streams have taken */
 	struct weft_list chunks; /* struct tcp_chunk.put_link, till settled */
 	unsigned int senders;	 /* streams that are sending from it */
 	unsigned int resend;	 /* its chunks in bulk->resend */
@@ -51,9 +51,9 @@ struct tcp_landing {
 	int status;
 	bool live, done;
 	/* the last put of this slot that a stream has acknowledged */
-	uint64_t answered_seq;
-	uint32_t answered_by; /* the stream; 0: none yet */
-	int answer;
+	uint64_t acked_seq;
+	uint32_t acked_by; /* the stream; 0: none yet */
+	int acked_status;
 };
 
 /* Finding the number of streams (tcp_tune.c); under the bulk lock. */
@@ -70,7 +70,7 @@ struct tcp_tune {
 /* Bulk state of a pair, made with its first put in either direction. */
 struct tcp_bulk {
 	pthread_mutex_t lock;
-	struct weft_list queue;	      /* puts with uncut bytes, oldest first */
+	struct weft_list queue;	      /* puts with unsent bytes, oldest first */
 	struct weft_list resend;      /* struct tcp_chunk: before those */
 	_Atomic uint64_t next_seq;    /* written by the owner */
 	_Atomic uint64_t acked;	      /* every put below is acknowledged */

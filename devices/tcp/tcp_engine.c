@@ -75,14 +75,14 @@ static unsigned int run_locked(struct tcp_engine *eng)
 {
 	struct epoll_event ev[32];
 	struct tcp_stream *s, *ts;
-	uint64_t kicks;
+	uint64_t wakes;
 	int i, n;
 
 	n = epoll_wait(eng->epfd, ev, ARRAY_SIZE(ev), 0);
 	for (i = 0; i < n; i++) {
 		s = ev[i].data.ptr;
 		if (!s) {
-			while (read(eng->wake_fd, &kicks, sizeof(kicks)) < 0 &&
+			while (read(eng->wake_fd, &wakes, sizeof(wakes)) < 0 &&
 			       errno == EINTR)
 				;
 			continue;
@@ -254,7 +254,7 @@ static unsigned int handle_engine(struct weft_source *src, uint32_t events)
 
 static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
 {
-	struct epoll_event kick = { .events = EPOLLIN };
+	struct epoll_event event = { .events = EPOLLIN };
 	int err = 0;
 
 	eng->src.handle = handle_engine;
@@ -265,7 +265,7 @@ static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
 	eng->epfd = epoll_create1(EPOLL_CLOEXEC);
 	eng->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (eng->epfd < 0 || eng->wake_fd < 0 ||
-	    epoll_ctl(eng->epfd, EPOLL_CTL_ADD, eng->wake_fd, &kick) ||
+	    epoll_ctl(eng->epfd, EPOLL_CTL_ADD, eng->wake_fd, &event) ||
 	    /* the caller's event fd rings for the streams that it moves */
 	    weft_events_add(&iface->base.events, eng->epfd, &eng->src,
 			    EPOLLIN)) {

@@ -39,9 +39,9 @@ static void cancel_ops(struct weft_conn *base)
 	struct tcp_conn *conn = tcp_conn(base);
 	struct weft_op *op;
 
-	tcp_conn_copy_zc(conn);
-	op = conn->zc_op;
-	conn->zc_op = NULL;
+	tcp_conn_copy_unsent(conn);
+	op = conn->unsent_op;
+	conn->unsent_op = NULL;
 	if (op)
 		op->done(op, -ECANCELED);
 	tcp_puts_cancel(conn, -ECANCELED);
@@ -84,8 +84,8 @@ void tcp_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 	struct tcp_conn *conn = live_conn(base);
 
 	attr->connected = conn && conn->base.state == WEFT_CONN_OPEN;
-	attr->unsent =
-		attr->connected && (conn->tx_len || conn->zc_i != conn->zc_n);
+	attr->unsent = attr->connected &&
+		       (conn->tx_len || conn->unsent_i != conn->unsent_n);
 	attr->streams =
 		attr->connected && conn->bulk ? conn->bulk->out_streams : 0;
 }

@@ -157,7 +157,7 @@ int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p)
 	put->iov[0].iov_len = len;
 	weft_list_add_tail(&conn->replies, &put->link);
 	conn->nreplies++;
-	tcp_gets_answer(conn);
+	tcp_get_send_replies(conn);
 	return 0;
 }
 
@@ -170,7 +170,7 @@ void tcp_get_refuse(struct tcp_conn *conn, uint64_t id, int status)
 	tcp_conn_send_control(conn, TCP_FRAME_GET_FAIL, body, sizeof(body));
 }
 
-void tcp_gets_answer(struct tcp_conn *conn)
+void tcp_get_send_replies(struct tcp_conn *conn)
 {
 	struct tcp_put *put;
 

@@ -24,7 +24,7 @@ void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type,
 /* The socket can be written again. */
 void tcp_conn_flush(struct tcp_conn *conn);
 /* Lets go of the caller's memory in a message half sent. */
-void tcp_conn_copy_zc(struct tcp_conn *conn);
+void tcp_conn_copy_unsent(struct tcp_conn *conn);
 
 /* Reads and delivers; the number of frames. */
 unsigned int tcp_conn_receive(struct tcp_conn *conn);

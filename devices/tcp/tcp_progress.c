@@ -123,17 +123,18 @@ static void end_streams(struct tcp_conn *conn)
 /* Did this side lose anything by an orderly end? */
 static bool nothing_lost(const struct tcp_conn *conn)
 {
-	return !conn->zc_op && !conn->tx_len && !conn->ngets && !conn->nputs;
+	return !conn->unsent_op && !conn->tx_len && !conn->ngets &&
+	       !conn->nputs;
 }
 
 /* Completes everything that waits on @conn with @err. */
 static void fail_pending(struct tcp_conn *conn, int err)
 {
-	struct weft_op *op = conn->zc_op;
+	struct weft_op *op = conn->unsent_op;
 	struct tcp_put *put, *tput;
 
-	conn->zc_op = NULL;
-	conn->zc_i = conn->zc_n = 0;
+	conn->unsent_op = NULL;
+	conn->unsent_i = conn->unsent_n = 0;
 	if (op)
 		op->done(op, err);
 	tcp_puts_cancel(conn, err);
@@ -240,7 +241,7 @@ static unsigned int settle_conn(struct weft_conn *base)
 	struct tcp_conn *conn = tcp_conn(base);
 
 	if (base->state == WEFT_CONN_OPEN && !base->err) {
-		tcp_gets_answer(conn);
+		tcp_get_send_replies(conn);
 		weft_ep_notify(base);
 		tcp_conn_maybe_end(conn);
 	}

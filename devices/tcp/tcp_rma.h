@@ -42,7 +42,7 @@ int tcp_get_start(struct weft_ep *ep, const struct weft_iov *iov,
 /* TCP_FRAME_GET: the peer asks; -errno */
 int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p);
 /* Answers those that waited while the window of puts was full. */
-void tcp_gets_answer(struct tcp_conn *conn);
+void tcp_get_send_replies(struct tcp_conn *conn);
 void tcp_get_refuse(struct tcp_conn *conn, uint64_t id, int status);
 void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status);
 void tcp_gets_cancel(struct tcp_conn *conn, int status);

@@ -116,11 +116,11 @@ int tcp_stall_drop(struct tcp_conn *conn, const uint8_t *p)
 	pthread_mutex_lock(&b->lock);
 	for (i = 0; i < TCP_WINDOW; i++) {
 		l = &b->landing[i];
-		if (!l->answered_by || l->answered_by != id)
+		if (!l->acked_by || l->acked_by != id)
 			continue;
 		ack = body + TCP_DROPPED_LEN + n++ * TCP_ACK_LEN;
-		weft_put_le64(ack, l->answered_seq);
-		weft_put_le32(ack + 8, (uint32_t)l->answer);
+		weft_put_le64(ack, l->acked_seq);
+		weft_put_le32(ack + 8, (uint32_t)l->acked_status);
 	}
 	pthread_mutex_unlock(&b->lock);
 	if (s)

@@ -30,7 +30,7 @@ void tcp_tune_idle(struct tcp_bulk *b)
 	b->tune.busy_since_ns = 0;
 }
 
-static unsigned int quarter(const struct tcp_bulk *b)
+static unsigned int quarter_of_streams(const struct tcp_bulk *b)
 {
 	return weft_max(b->out_limit / 4, 1);
 }
@@ -43,9 +43,9 @@ static void end_trial(struct tcp_bulk *b, uint64_t now)
 	b->out_limit -= t->more;
 	t->step = t->more / 2;
 	t->base = 0;
-	if (t->step >= quarter(b))
+	if (t->step >= quarter_of_streams(b))
 		return;
-	t->step = quarter(b);
+	t->step = quarter_of_streams(b);
 	t->settled_until_ns = now + REST_NS;
 }
 

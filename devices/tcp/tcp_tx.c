@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames going out on the message stream.  A frame is written at once; what the
- * socket does not take is kept: in the caller's memory if it gave an op (zc),
- * else copied (tx).  While anything is kept no further message is taken, so zc
- * always goes before tx; only control frames queue up behind, and the window of
- * puts bounds those.
+ * Sends frames on the message stream.  A frame is written at once.  What the
+ * socket does not take stays in the caller's memory if the caller gave an op
+ * (unsent_iov), and is copied otherwise (tx).  No further message is taken
+ * until both are empty, so unsent_iov always goes first; only control frames
+ * queue up behind, and the window of puts bounds those.
  */
 #include "devices/tcp/tcp_msg.h"
 #include "devices/tcp/tcp_bulk.h"
@@ -18,12 +18,12 @@
 #include "util/bytes.h"
 
 #define SMALL_FRAME 512 /* gathered on the stack, sent by send() */
-/* A peer that asks and asks, yet reads no answer, breaks the protocol. */
+/* A peer that sends requests but reads no replies breaks the protocol. */
 #define MAX_CONTROL (8u << 20)
 
 bool tcp_conn_drained(const struct tcp_conn *conn)
 {
-	return conn->zc_i == conn->zc_n && !conn->tx_len;
+	return conn->unsent_i == conn->unsent_n && !conn->tx_len;
 }
 
 /*
@@ -176,13 +176,14 @@ static int write_frame(struct tcp_conn *conn, struct iovec *all, unsigned int n,
 		return 0;
 	}
 	/* the head is ours, the rest stays where the caller has it */
-	memcpy(conn->zc_head, all[0].iov_base, TCP_FRAME_LEN);
-	all[0].iov_base = conn->zc_head;
-	tcp_iov_slice(all, n, sent, total - sent, conn->zc, &conn->zc_n);
-	for (i = 0; i < conn->zc_n && !conn->zc[i].iov_len; i++)
+	memcpy(conn->unsent_head, all[0].iov_base, TCP_FRAME_LEN);
+	all[0].iov_base = conn->unsent_head;
+	tcp_iov_slice(all, n, sent, total - sent, conn->unsent_iov,
+		      &conn->unsent_n);
+	for (i = 0; i < conn->unsent_n && !conn->unsent_iov[i].iov_len; i++)
 		;
-	conn->zc_i = i;
-	conn->zc_op = op;
+	conn->unsent_i = i;
+	conn->unsent_op = op;
 	set_want_write(conn, true);
 	return -EINPROGRESS;
 }
@@ -247,28 +248,30 @@ void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type,
 		tcp_conn_break(conn, err);
 }
 
-static int flush_zc(struct tcp_conn *conn)
+static int flush_unsent(struct tcp_conn *conn)
 {
 	struct weft_op *op;
 	ssize_t n;
 
-	while (conn->zc_i < conn->zc_n) {
-		n = write_iov(conn, conn->zc + conn->zc_i,
-			      conn->zc_n - conn->zc_i);
+	while (conn->unsent_i < conn->unsent_n) {
+		n = write_iov(conn, conn->unsent_iov + conn->unsent_i,
+			      conn->unsent_n - conn->unsent_i);
 		if (n <= 0)
 			return n < 0 ? n : -EAGAIN;
-		while (conn->zc_i < conn->zc_n &&
-		       (size_t)n >= conn->zc[conn->zc_i].iov_len)
-			n -= conn->zc[conn->zc_i++].iov_len;
-		if (conn->zc_i < conn->zc_n) {
-			conn->zc[conn->zc_i].iov_base =
-				(uint8_t *)conn->zc[conn->zc_i].iov_base + n;
-			conn->zc[conn->zc_i].iov_len -= n;
+		while (conn->unsent_i < conn->unsent_n &&
+		       (size_t)n >= conn->unsent_iov[conn->unsent_i].iov_len)
+			n -= conn->unsent_iov[conn->unsent_i++].iov_len;
+		if (conn->unsent_i < conn->unsent_n) {
+			conn->unsent_iov[conn->unsent_i].iov_base =
+				(uint8_t *)conn->unsent_iov[conn->unsent_i]
+					.iov_base +
+				n;
+			conn->unsent_iov[conn->unsent_i].iov_len -= n;
 		}
 	}
-	conn->zc_i = conn->zc_n = 0;
-	op = conn->zc_op;
-	conn->zc_op = NULL;
+	conn->unsent_i = conn->unsent_n = 0;
+	op = conn->unsent_op;
+	conn->unsent_op = NULL;
 	if (op)
 		op->done(op, 0);
 	return 0;
@@ -302,7 +305,7 @@ void tcp_conn_flush(struct tcp_conn *conn)
 	if (conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
 	    conn->rx_ended)
 		return;
-	err = flush_zc(conn);
+	err = flush_unsent(conn);
 	if (!err)
 		err = flush_tx(conn);
 	if (err && err != -EAGAIN) {
@@ -317,22 +320,22 @@ void tcp_conn_flush(struct tcp_conn *conn)
 	}
 }
 
-void tcp_conn_copy_zc(struct tcp_conn *conn)
+void tcp_conn_copy_unsent(struct tcp_conn *conn)
 {
 	uint8_t *rest = conn->tx;
 	size_t off = conn->tx_off, len = conn->tx_len;
 	int err;
 
-	if (conn->zc_i == conn->zc_n)
+	if (conn->unsent_i == conn->unsent_n)
 		return;
 	conn->tx = NULL;
 	conn->tx_off = conn->tx_len = conn->tx_cap = 0;
-	err = append_iov(conn, conn->zc + conn->zc_i, conn->zc_n - conn->zc_i,
-			 0);
+	err = append_iov(conn, conn->unsent_iov + conn->unsent_i,
+			 conn->unsent_n - conn->unsent_i, 0);
 	if (!err && len)
 		err = append_tx(conn, rest + off, len);
 	free(rest);
-	conn->zc_i = conn->zc_n = 0;
+	conn->unsent_i = conn->unsent_n = 0;
 	if (err)
 		tcp_conn_break(conn, err);
 }
