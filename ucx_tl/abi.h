@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The part of UCX's internal ABI that weft meets, in declarations of our own.
+ * The part of UCX's internal ABI that weft uses, declared independently.
  *
- * UCX installs no headers for plugins, and its structs have moved with almost
- * every minor release.  What never moved between 1.13 and 1.23 is declared
- * here; what did move is an offset in abi_table.c, one row per minor.  Sources:
+ * UCX installs no headers for transports, and its structs change with almost
+ * every minor release.  This header declares what is the same from 1.13 to
+ * 1.23; abi_table.c has the offsets that differ, one row per minor.  Sources:
  * src/uct/api/{uct,tl,uct_def}.h, src/uct/api/v2/uct_v2.h and
- * src/uct/base/uct_{component,md,iface}.h of each tag; tests/host/abi.sh
- * compares all of this with any UCX source tree.
+ * src/uct/base/uct_{component,md,iface}.h of each tag.  tests/host/abi.sh
+ * compares all of it with a UCX source tree.
  */
 #ifndef WEFT_UCX_TL_ABI_H
 #define WEFT_UCX_TL_ABI_H
@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* ucs_status_t: a packed enum, one signed byte, also as a return value. */
+/* ucs_status_t: a packed enum, so one signed byte, also when returned. */
 enum weft_ucs_status {
 	WEFT_UCS_OK = 0,
 	WEFT_UCS_INPROGRESS = 1,
@@ -66,7 +66,7 @@ _Static_assert(offsetof(struct weft_uct_completion, status) == 12,
 #define WEFT_UCT_PENDING_PRIV 40
 struct weft_uct_pending { /* uct_pending_req_t */
 	enum weft_ucs_status (*func)(struct weft_uct_pending *self);
-	char priv[WEFT_UCT_PENDING_PRIV]; /* the transport's while queued */
+	char priv[WEFT_UCT_PENDING_PRIV]; /* for the transport while queued */
 };
 _Static_assert(sizeof(struct weft_uct_pending) == 48, "uct_pending_req_t");
 
@@ -106,7 +106,10 @@ _Static_assert(sizeof(struct weft_uct_iface_attr) == 536, "uct_iface_attr_t");
 _Static_assert(offsetof(struct weft_uct_iface_attr, ctl_device) == 532,
 	       "uct_iface_attr_t");
 
-/* Slots of uct_iface_ops_t that weft fills; the rest are "unsupported". */
+/*
+ * Slots of uct_iface_ops_t that weft implements; the others return
+ * UCS_ERR_UNSUPPORTED.
+ */
 enum weft_uct_slot {
 	WEFT_OP_PUT_ZCOPY = 2,
 	WEFT_OP_GET_ZCOPY = 5,
@@ -147,9 +150,8 @@ struct weft_uct_am_handler {
 
 #define WEFT_UCT_AM_IDS 32
 /*
- * uct_base_iface_t up to its table of message handlers.  What follows belongs
- * to UCX (about 200 bytes, a little more with --enable-stats); the size here
- * leaves ample room.
+ * uct_base_iface_t up to its active message handlers.  UCX's private fields
+ * follow: about 200 bytes, a few more with --enable-stats.  @rest is larger.
  */
 struct weft_uct_base_iface {
 	weft_uct_fn ops[WEFT_OP_COUNT];
@@ -164,7 +166,7 @@ _Static_assert(offsetof(struct weft_uct_base_iface, am) == 424,
 	       "uct_base_iface_t");
 _Static_assert(sizeof(struct weft_uct_am_handler) == 24, "uct_am_handler_t");
 
-struct weft_uct_iface_params { /* uct_iface_params_t, its start */
+struct weft_uct_iface_params { /* uct_iface_params_t, first fields */
 	uint64_t field_mask;
 	uint64_t cpu_mask[16];
 	uint64_t open_mode;
@@ -187,7 +189,7 @@ _Static_assert(offsetof(struct weft_uct_iface_params, stats_root) == 184 &&
 			       280,
 	       "uct_iface_params_t");
 
-struct weft_uct_ep_params { /* uct_ep_params_t, its start */
+struct weft_uct_ep_params { /* uct_ep_params_t, first fields */
 	uint64_t field_mask;
 	void *iface;
 	void *user_data;
@@ -197,13 +199,15 @@ struct weft_uct_ep_params { /* uct_ep_params_t, its start */
 #define WEFT_UCT_EP_HAS_DEV_ADDR   (1ull << 2)
 #define WEFT_UCT_EP_HAS_IFACE_ADDR (1ull << 3)
 
-/* uct_iface_is_reachable_params_t (1.15), uct_ep_is_connected_params_t (1.16):
- * both start with this; the mask bits are the same. */
+/*
+ * Common start of uct_iface_is_reachable_params_t (from 1.15 on) and
+ * uct_ep_is_connected_params_t (from 1.16 on), with the same field mask.
+ */
 struct weft_uct_peer_params {
 	uint64_t field_mask;
 	const uint8_t *device_addr;
 	const void *iface_addr;
-	char *info_string; /* is_reachable only, from here on */
+	char *info_string; /* from here on is_reachable only */
 	size_t info_string_length;
 	uint32_t scope;
 };
@@ -212,7 +216,7 @@ struct weft_uct_peer_params {
 #define WEFT_UCT_PEER_HAS_INFO	     (1ull << 2)
 #define WEFT_UCT_PEER_HAS_INFO_LEN   (1ull << 3)
 #define WEFT_UCT_PEER_HAS_SCOPE	     (1ull << 4)
-#define WEFT_UCT_SCOPE_DEVICE	     0 /* "the same host?" */
+#define WEFT_UCT_SCOPE_DEVICE	     0 /* UCT_IFACE_REACHABILITY_SCOPE_DEVICE */
 
 struct weft_uct_md { /* uct_md_t */
 	weft_uct_fn *ops;
@@ -260,15 +264,15 @@ struct weft_ucs_config_entry { /* ucs_config_global_list_entry_t */
 	const char *name, *prefix;
 	void *table;
 	size_t size;
-	struct weft_ucs_link list; /* >= 1.15 a byte of flags follows */
+	struct weft_ucs_link list; /* a byte of flags follows from 1.15 on */
 };
 _Static_assert(sizeof(struct weft_ucs_config_entry) == 48,
 	       "ucs_config_global_list_entry_t");
-/* Sizes of the structs behind uct_md_config_table, uct_iface_config_table. */
-#define WEFT_UCT_MD_CONFIG_SIZE	   64 /* room; 1 byte is used */
+/* Sizes of what uct_md_config_table and uct_iface_config_table fill. */
+#define WEFT_UCT_MD_CONFIG_SIZE	   64 /* 1 byte is used */
 #define WEFT_UCT_IFACE_CONFIG_SIZE 32
 
-/* Flags of uct_iface_attr_t.cap; the numbers are the same in every minor. */
+/* uct_iface_attr_t.cap.flags and event_flags, the same in every minor. */
 #define WEFT_UCT_IFACE_AM_SHORT	    (1ull << 0)
 #define WEFT_UCT_IFACE_AM_BCOPY	    (1ull << 1)
 #define WEFT_UCT_IFACE_AM_ZCOPY	    (1ull << 2)
@@ -285,13 +289,13 @@ _Static_assert(sizeof(struct weft_ucs_config_entry) == 48,
 #define WEFT_UCT_EVENT_RECV	    (1ull << 1)
 #define WEFT_UCT_EVENT_FD	    (1ull << 3)
 
-/* ucs_memory_type_t, as far as it never moved */
+/* ucs_memory_type_t: the values that are the same in every minor */
 enum weft_ucs_memory {
 	WEFT_UCS_MEMORY_HOST,
 	WEFT_UCS_MEMORY_CUDA,
 };
 
-/* Flags of a memory domain. */
+/* uct_md_attr_t.flags */
 #define WEFT_UCT_MD_REG		   (1ull << 1)
 #define WEFT_UCT_MD_NEED_MEMH	   (1ull << 2)
 #define WEFT_UCT_MD_NEED_RKEY	   (1ull << 3)
@@ -300,7 +304,7 @@ enum weft_ucs_memory {
 
 #define WEFT_UCT_FLUSH_CANCEL 1u /* UCT_FLUSH_FLAG_CANCEL */
 
-/* uct_ep_operation_t, as far as estimate_perf meets it */
+/* uct_ep_operation_t: the values that estimate_perf gets */
 enum weft_uct_ep_op {
 	WEFT_EP_OP_AM_SHORT,
 	WEFT_EP_OP_AM_BCOPY,
@@ -313,7 +317,7 @@ enum weft_uct_ep_op {
 	WEFT_EP_OP_GET_ZCOPY,
 };
 
-struct weft_uct_perf_attr { /* uct_perf_attr_t, its stable start */
+struct weft_uct_perf_attr { /* uct_perf_attr_t, first fields */
 	uint64_t field_mask;
 	uint32_t operation;
 	uint32_t memory[2];
@@ -330,25 +334,25 @@ _Static_assert(offsetof(struct weft_uct_perf_attr, send_pre_overhead) == 24,
 _Static_assert(offsetof(struct weft_uct_perf_attr, bandwidth) == 48,
 	       "uct_perf_attr_t");
 
-/* The order of uct_iface_internal_ops_t. */
+/* Layouts of uct_iface_internal_ops_t. */
 enum weft_uct_internal_shape {
-	WEFT_INTERNAL_PLAIN, /* 1.13-1.19, 1.21 (a longer tail) */
+	WEFT_INTERNAL_PLAIN, /* 1.13-1.19; 1.21, with more slots */
 	WEFT_INTERNAL_20,    /* query_v2 first, mem_element_pack 4th */
 	WEFT_INTERNAL_22,    /* query_v2 first, no mem_element_pack */
 };
 #define WEFT_INTERNAL_MAX 12
-/* Slots of uct_md_ops_t; 1.23, and 1.22 after 1.22.0, have the most. */
+/* Slots of uct_md_ops_t: those of 1.23 and of 1.22 after 1.22.0 */
 #define WEFT_UCT_MD_OPS 13
 
-/* What differs between minors.  Offsets in bytes; 0: not there. */
+/* What differs between minors.  Offsets in bytes; 0: no such field. */
 struct weft_uct_abi {
 	uint8_t minor;
 	uint8_t config_entry;	 /* sizeof ucs_config_global_list_entry */
-	bool rkey_compare;	 /* a slot of uct_component */
+	bool rkey_compare;	 /* uct_component_t has it */
 	bool mkey_pack_address;	 /* mkey_pack(md, memh, addr, len, ..) */
 	bool rkey_unpack_params; /* rkey_unpack(comp, buf, params, ..) */
 	enum weft_uct_internal_shape internal;
-	struct { /* what md_ops.query fills */
+	struct { /* uct_md_attr_t or _v2_t, which md_ops.query fills */
 		uint16_t size;
 		bool clear; /* 1.13: UCX does not zero it */
 		uint8_t max_reg, flags, reg_mem_types;
@@ -369,11 +373,12 @@ struct weft_uct_abi {
 #define WEFT_UCX_MINOR_MIN 13
 #define WEFT_UCX_MINOR_MAX 23
 
-/* NULL: no such row. */
+/* The row of 1.@minor, static; NULL: weft does not support it. */
 const struct weft_uct_abi *weft_uct_abi_find(unsigned int minor);
 /*
- * The minor of the libuct in which @find looks symbols up.  Exact for 1.13 to
- * 1.23; a later one looks like 1.23, which ucp_get_version() then denies.
+ * The minor of a libuct, from the symbols it exports; @find looks one up,
+ * NULL: not exported.  Exact for 1.13 to 1.23.  A later one yields 23; compare
+ * with ucp_get_version().
  */
 unsigned int
 weft_uct_abi_fingerprint(void *(*find)(void *arg, const char *name), void *arg);

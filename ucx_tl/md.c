@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The memory domain.  A registration is a row in the device's table, checked
- * whenever something lands.
+ * The memory domain.  Registration is the device's; an rkey is its packed key,
+ * which the target checks on every access.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
 
-enum { /* uct_md_ops_t; 0 to 8 never moved */
+enum { /* slots of uct_md_ops_t; 0 to 8 are the same in all releases */
        MD_CLOSE = 0,
        MD_QUERY = 1,
        MD_REG = 5,
@@ -17,7 +17,7 @@ enum { /* uct_md_ops_t; 0 to 8 never moved */
        MD_COUNT = WEFT_UCT_MD_OPS,
 };
 
-static void set64(char *attr, size_t offset, uint64_t value)
+static void set_u64(char *attr, size_t offset, uint64_t value)
 {
 	memcpy(attr + offset, &value, sizeof(value));
 }
@@ -33,8 +33,8 @@ static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
 			 WEFT_UCT_MD_INVALIDATE;
 
 	/*
-	 * With error handling UCP puts only where the target can revoke the
-	 * key, and asks by this bit since 1.15, by the other one before.
+	 * With error handling enabled, UCP puts only if the target can
+	 * invalidate the rkey: INVALIDATE_RMA from 1.15 on, INVALIDATE before.
 	 */
 	if (abi->minor >= 15)
 		flags |= WEFT_UCT_MD_INVALIDATE_RMA;
@@ -42,22 +42,21 @@ static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
 		flags |= WEFT_UCT_MD_NEED_MEMH;
 	if (abi->md_attr.clear)
 		memset(attr, 0, abi->md_attr.size);
-	set64(attr, abi->md_attr.max_reg, SIZE_MAX);
-	set64(attr, abi->md_attr.flags, flags);
-	set64(attr, abi->md_attr.reg_mem_types, types);
-	set64(attr, abi->md_attr.access_mem_types, types);
+	set_u64(attr, abi->md_attr.max_reg, SIZE_MAX);
+	set_u64(attr, abi->md_attr.flags, flags);
+	set_u64(attr, abi->md_attr.reg_mem_types, types);
+	set_u64(attr, abi->md_attr.access_mem_types, types);
 	/*
-	 * Every release since 1.13 makes a cache of registrations, with its
-	 * hooks for memory that is freed, unless it is told not to
-	 * (UCX_RCACHE_ENABLE), keeps there what it registers for a rendezvous,
-	 * and asserts that the domain says so (ucp/dt/datatype_iter.inl).
+	 * UCP keeps rendezvous registrations in its rcache, unless
+	 * UCX_RCACHE_ENABLE=n, and asserts that the MD declares the memory
+	 * types cacheable (ucp/dt/datatype_iter.inl).
 	 */
 	if (abi->md_attr.cache_mem_types)
-		set64(attr, abi->md_attr.cache_mem_types, types);
-	set64(attr, abi->md_attr.rkey_size, md->tl->dev->rkey_len);
+		set_u64(attr, abi->md_attr.cache_mem_types, types);
+	set_u64(attr, abi->md_attr.rkey_size, md->tl->dev->rkey_len);
 	memset(attr + abi->md_attr.local_cpus, 0xff, WEFT_UCS_CPU_SET_SIZE);
 	if (abi->md_attr.reg_alignment)
-		set64(attr, abi->md_attr.reg_alignment, 1);
+		set_u64(attr, abi->md_attr.reg_alignment, 1);
 	return WEFT_UCS_OK;
 }
 
@@ -66,7 +65,7 @@ static void md_close(struct weft_uct_memory_domain *md)
 	free(md);
 }
 
-/* The 4th argument is flags in 1.13, a pointer to parameters after. */
+/* The 4th argument: flags in 1.13, a pointer to parameters from 1.14 on. */
 static enum weft_ucs_status mem_reg(struct weft_uct_memory_domain *md,
 				    void *addr, size_t len, uintptr_t params,
 				    void **memh)
@@ -83,27 +82,27 @@ static enum weft_ucs_status mem_reg(struct weft_uct_memory_domain *md,
 }
 
 /*
- * When mem_release() returns, nothing lands there any more, so an invalidation
- * completes at once.  Without the flag the completion is not ours to call: UCX
- * >= 1.16 then passes one that asserts.
+ * mem_release() guarantees that no remote access follows, so an invalidation
+ * completes at once.  Without UCT_MD_MEM_DEREG_FLAG_INVALIDATE do not call the
+ * completion: UCX >= 1.16 passes one that asserts.
  */
 static enum weft_ucs_status mem_dereg(struct weft_uct_memory_domain *md,
 				      const struct weft_uct_dereg_params *p)
 {
-	const uint64_t asks =
+	const uint64_t needed =
 		WEFT_UCT_DEREG_HAS_FLAGS | WEFT_UCT_DEREG_HAS_COMP;
 
 	if (!(p->field_mask & WEFT_UCT_DEREG_HAS_MEMH))
 		return WEFT_UCS_INVALID_PARAM;
 	md->tl->dev->mem_release(p->memh);
-	if ((p->field_mask & asks) == asks && p->comp &&
+	if ((p->field_mask & needed) == needed && p->comp &&
 	    (p->flags & WEFT_UCT_DEREG_INVALIDATE) && --p->comp->count == 0)
 		p->comp->func(p->comp);
 	return WEFT_UCS_OK;
 }
 
-static enum weft_ucs_status pack(struct weft_uct_memory_domain *md,
-				 struct weft_mem *mem, void *buffer)
+static enum weft_ucs_status pack_key(struct weft_uct_memory_domain *md,
+				     struct weft_mem *mem, void *buffer)
 {
 	md->tl->dev->mem_pack(mem, buffer);
 	return WEFT_UCS_OK;
@@ -114,7 +113,7 @@ static enum weft_ucs_status mkey_pack_13(struct weft_uct_memory_domain *md,
 					 void *buffer)
 {
 	(void)params;
-	return pack(md, memh, buffer);
+	return pack_key(md, memh, buffer);
 }
 
 static enum weft_ucs_status mkey_pack_16(struct weft_uct_memory_domain *md,
@@ -124,7 +123,7 @@ static enum weft_ucs_status mkey_pack_16(struct weft_uct_memory_domain *md,
 	(void)addr;
 	(void)len;
 	(void)params;
-	return pack(md, memh, buffer);
+	return pack_key(md, memh, buffer);
 }
 
 static size_t rkey_len(void *component)
@@ -132,11 +131,9 @@ static size_t rkey_len(void *component)
 	return weft_uct_tl_of(component)->tl->dev->rkey_len;
 }
 
-/*
- * An unpacked key is a copy of our own; UCX does not say how long @buffer is.
- */
-static enum weft_ucs_status unpack(void *component, const void *buffer,
-				   uintptr_t *rkey, void **handle)
+/* UCX owns @buffer and does not pass its length: keep a copy of the rkey. */
+static enum weft_ucs_status unpack_key(void *component, const void *buffer,
+				       uintptr_t *rkey, void **handle)
 {
 	void *key = malloc(rkey_len(component));
 
@@ -151,7 +148,7 @@ static enum weft_ucs_status unpack(void *component, const void *buffer,
 static enum weft_ucs_status rkey_unpack_13(void *component, const void *buffer,
 					   uintptr_t *rkey, void **handle)
 {
-	return unpack(component, buffer, rkey, handle);
+	return unpack_key(component, buffer, rkey, handle);
 }
 
 static enum weft_ucs_status rkey_unpack_19(void *component, const void *buffer,
@@ -159,7 +156,7 @@ static enum weft_ucs_status rkey_unpack_19(void *component, const void *buffer,
 					   void **handle)
 {
 	(void)params;
-	return unpack(component, buffer, rkey, handle);
+	return unpack_key(component, buffer, rkey, handle);
 }
 
 weft_uct_fn weft_uct_rkey_unpack(const struct weft_uct *uct)
@@ -204,12 +201,12 @@ enum weft_ucs_status weft_uct_md_open(void *component, const char *name,
 	return WEFT_UCS_OK;
 }
 
-/* What weft lacks says "unsupported". */
+/* Slots that weft does not implement return UCS_ERR_UNSUPPORTED. */
 void weft_uct_md_ops(struct weft_uct *uct)
 {
 	for (size_t i = 0; i < MD_COUNT; i++)
 		uct->md_ops[i] = (weft_uct_fn)weft_uct_unsupported;
-	/* is_sockaddr_accessible() returns a truth value: "no" */
+	/* is_sockaddr_accessible() returns a boolean: 0 is "no" */
 	if (uct->abi->minor < 14)
 		uct->md_ops[9] = (weft_uct_fn)weft_uct_ok;
 	else if (uct->abi->minor < 16)

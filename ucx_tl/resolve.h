@@ -4,9 +4,13 @@
 
 struct weft_uct;
 
-/* uclog.c: weft's messages go where UCX's go, from the first copy on. */
+/* uclog.c: sends weft's log to ucs_log() of the first UCX that registers. */
 void weft_uct_log_attach(const struct weft_uct *uct);
-/* And UCX's own about a peer that has no transport of weft's is explained. */
+/*
+ * uclog.c: explains UCX's error "no active messages transport to" if the peer
+ * offers no weft transport.  No effect if this UCX lacks
+ * ucs_log_push_handler().
+ */
 void weft_uct_log_filter(const struct weft_uct *uct);
 
 #endif
