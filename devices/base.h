@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What every device's interface has: its address, what it waits for, peers. */
+/* What every device's interface has: address, events, session, endpoints. */
 #ifndef WEFT_DEVICES_BASE_H
 #define WEFT_DEVICES_BASE_H
 
@@ -11,7 +11,7 @@
 
 struct weft_ep_ops;
 
-/* The first member of it. */
+/* The first member of a device's interface. */
 struct weft_base {
 	struct weft_iface iface;
 	const struct weft_ep_ops *ep_ops;
@@ -25,22 +25,22 @@ struct weft_base {
 };
 
 /*
- * @base is zeroed, and to be closed in any case.  Its address has a new key,
- * and lacks what the device adds.  -errno, logged where there is more to say.
+ * Initialises the zeroed @base; call weft_base_close() even on failure.  The
+ * address has a new key; the device adds the rest.  -errno, logged if there is
+ * more to say.
  */
 int weft_base_open(struct weft_base *base, const struct weft_dev_ops *ops,
 		   const struct weft_ep_ops *ep_ops,
 		   const struct weft_iface_params *params,
 		   unsigned int (*on_timer)(struct weft_events *ev,
 					    uint64_t now, uint64_t stood));
-/* Its connections and endpoints are gone. */
+/* Frees what weft_base_open() acquired, after all connections and endpoints. */
 void weft_base_close(struct weft_base *base);
-/* Counts from here on, as interface @name. */
+/* Starts counting, as interface @name. */
 void weft_base_count(struct weft_base *base, const char *name);
 /*
- * Calls @look for each connection that something happened to, and sums up what
- * it says; those that it happens to meanwhile have their turn with the next
- * call.
+ * Calls @look for each connection that needs attention and returns the sum of
+ * its results.  Connections that need it meanwhile wait for the next call.
  */
 unsigned int weft_base_work(struct weft_base *base,
 			    unsigned int (*look)(struct weft_conn *conn));

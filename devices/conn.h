@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A connection: what two interfaces share for one pair of endpoints.  It may
- * outlive the endpoint here, as long as the peer uses its own.
+ * A connection: the state that two interfaces share for one pair of endpoints.
+ * It may outlive the local endpoint while the peer uses its own.
  */
 #ifndef WEFT_DEVICES_CONN_H
 #define WEFT_DEVICES_CONN_H
@@ -20,13 +20,14 @@ struct weft_session;
 enum weft_conn_state {
 	WEFT_CONN_DIALING, /* we dial, or will in a moment */
 	WEFT_CONN_WAITING, /* the peer's own dial was preferred */
-	WEFT_CONN_JOINING, /* both are proven; the device is not ready yet */
+	WEFT_CONN_JOINING, /* both sides are proven; the device is not ready yet
+			    */
 	WEFT_CONN_OPEN,
-	WEFT_CONN_BROKEN, /* what is under way is awaited */
+	WEFT_CONN_BROKEN, /* waits for what is in flight */
 	WEFT_CONN_CLOSED,
 };
 
-/* What every device's begins with. */
+/* The first member of a device's connection. */
 struct weft_conn {
 	struct weft_base *base;	    /* the interface's */
 	struct weft_list work_link; /* base->work */
@@ -34,29 +35,29 @@ struct weft_conn {
 	struct weft_entry by_id;    /* session->conns */
 	enum weft_conn_state state;
 	uint64_t peer_id;
-	uint32_t number; /* of the endpoints that it is for */
+	uint32_t number; /* of its pair of endpoints */
 	bool dialer;
-	struct weft_base_ep *ep; /* NULL: none, or none any more */
+	struct weft_base_ep *ep; /* NULL: none */
 	bool ready_owed;	 /* ready() said no: on_ready() is owed */
 	bool had_ep, bye_sent, bye_received;
-	int err;		     /* why progress() is to close it: -errno */
+	int err;		     /* -errno: progress() closes it */
 	struct weft_address *remote; /* of the endpoint here; with the key */
-	struct weft_hello *hello;    /* accepted, and its owner not known */
+	struct weft_hello *hello;    /* accepted, endpoint not known */
 	uint64_t deadline_ms;	     /* until it is OPEN */
 	uint64_t retry_ms;	     /* when to dial; 0: not now */
-	unsigned int redials;	     /* a listener hung up before it spoke */
+	unsigned int redials;	     /* a listener hung up before the hello */
 };
 
-/* Of a zeroed one; it meets as the device likes. */
+/* Initialises a zeroed connection that does not meet in a session. */
 void weft_conn_begin(struct weft_conn *conn, struct weft_base *base,
 		     uint64_t peer_id, uint32_t number);
-/* Something happened: weft_base_work() looks at it in progress(). */
+/* Makes the next weft_base_work() look at @conn. */
 void weft_conn_attend(struct weft_conn *conn);
-/* A move that is not legal is logged as an error and not made. */
+/* An illegal transition is logged as an error and not made. */
 void weft_conn_set_state(struct weft_conn *conn, enum weft_conn_state to);
 /*
- * One that meets in a session.  @remote: where an endpoint leads, or NULL;
- * -ENOMEM.
+ * Initialises one that meets in a session.  @remote: the address of an
+ * endpoint, copied, or NULL; -ENOMEM.
  */
 int weft_conn_init(struct weft_conn *conn, struct weft_session *s,
 		   const struct weft_address *remote, uint64_t peer_id,
@@ -70,8 +71,8 @@ void weft_conn_fini(struct weft_conn *conn);
 struct weft_conn *weft_conn_find_rival(struct weft_session *s, uint64_t peer_id,
 				       uint32_t number);
 /*
- * What the peer with @key has dialled for the endpoints @number, if an endpoint
- * here may have it.
+ * The connection that the peer with @key has dialled for endpoint @number, if
+ * an endpoint here may take it; else NULL.
  */
 struct weft_conn *weft_conn_adopt(struct weft_session *s, const uint8_t *key,
 				  uint32_t number);

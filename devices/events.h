@@ -11,32 +11,32 @@
 
 #define WEFT_TICK_MS 250 /* deadlines of peers are looked at this often */
 
-/* A descriptor that is waited for; part of the object that it belongs to. */
+/* A watched descriptor, embedded in the object that it belongs to. */
 struct weft_source {
-	/* @events as of epoll_ctl(2); how much was done. */
+	/* @events: as in epoll_ctl(2).  Returns how much was done. */
 	unsigned int (*handle)(struct weft_source *src, uint32_t events);
 };
 
 struct weft_events {
 	int epfd;    /* the descriptor for the caller */
-	int wake_fd; /* any thread may write it */
+	int wake_fd; /* any thread may write to it */
 	int timer_fd;
 	struct weft_source wake, timer;
-	uint64_t timer_ms; /* when it fires; UINT64_MAX: not at all */
+	uint64_t timer_ms; /* when it fires; UINT64_MAX: never */
 	/*
-	 * It has fired.  @stood: ms for which this program did not look, so
-	 * that it let its peers wait, not they it.
+	 * The timer has fired.  @stood: ms for which this process stalled, by
+	 * which deadlines of peers are extended.
 	 */
 	unsigned int (*on_timer)(struct weft_events *ev, uint64_t now,
 				 uint64_t stood);
 };
 
-/* -errno, logged; to be closed in any case. */
+/* -errno, logged; close it even on failure. */
 int weft_events_open(struct weft_events *ev,
 		     unsigned int (*on_timer)(struct weft_events *ev,
 					      uint64_t now, uint64_t stood));
 void weft_events_close(struct weft_events *ev);
-/* Waits for @events at @fd, from now on or instead of what it was; -errno. */
+/* Watches @fd for @events; _change() replaces the former ones.  -errno. */
 int weft_events_add(struct weft_events *ev, int fd, struct weft_source *src,
 		    uint32_t events);
 int weft_events_change(struct weft_events *ev, int fd, struct weft_source *src,
@@ -44,11 +44,11 @@ int weft_events_change(struct weft_events *ev, int fd, struct weft_source *src,
 void weft_events_del(struct weft_events *ev, int fd);
 /* Stops watching @fd and closes it; -1: nothing. */
 void weft_events_close_fd(struct weft_events *ev, int fd);
-/* The timer fires then at the latest. */
+/* Makes the timer fire at @ms (weft_now_ms()) at the latest. */
 void weft_events_wake_at(struct weft_events *ev, uint64_t ms);
-/* Handles what has happened, timer last; how much was done. */
+/* Handles pending events, the timer last; returns how much was done. */
 unsigned int weft_events_handle(struct weft_events *ev);
-/* Has anything happened that was not handled? */
+/* Is there an event that was not handled yet? */
 bool weft_events_pending(const struct weft_events *ev);
 
 #endif

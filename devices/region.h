@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The table of registered memory: what a peer's key stands for.  One per
- * process and plugin; all devices share it.
+ * The table of registered memory, which maps keys to regions.  One per process
+ * and plugin; all devices share it.
  *
- * Whoever is about to let a peer's bytes land takes a reference for the one
- * system call (or copy) and gives it back; a key is checked at every such
- * step, so a revoked key stops a put half way.  Taking one is lock-free.
+ * Hold a reference for each system call (or copy) that places a peer's bytes,
+ * and drop it right after.  The key is checked each time, so revoking one stops
+ * a put half way.  Taking a reference is lock-free.
  */
 #ifndef WEFT_DEVICES_REGION_H
 #define WEFT_DEVICES_REGION_H
@@ -13,7 +13,7 @@
 #include "devices/device.h"
 #include "util/cuda.h"
 
-/* Its key; `token` is random. */
+/* The key of a region; `token` is random. */
 struct weft_rkey {
 	uint32_t slot;
 	uint32_t generation;
@@ -36,19 +36,19 @@ struct weft_mem {
 	void *addr;
 	size_t len;
 	enum weft_mem_kind kind;
-	struct weft_cuda_ptr where; /* nvlink's, else zero: not asked */
+	struct weft_cuda_ptr where; /* nvlink only, else zero */
 	struct weft_rkey rkey;
 };
 
 /* -ENOMEM, -ENOSPC (a million regions), or the error of getrandom(). */
 int weft_region_add(void *addr, size_t len, enum weft_mem_kind kind,
 		    struct weft_mem **mem);
-/* Revokes, waits until no reference is left, frees. */
+/* Revokes the key, waits until no reference is left, and frees @mem. */
 void weft_region_remove(struct weft_mem *mem);
 
 /*
- * A reference to [addr, addr+len) if @rkey allows it; NULL if not.  To be given
- * back with weft_region_put() at once: weft_region_remove() waits for it.
+ * A reference to [addr, addr+len) if @rkey allows it, else NULL.  Drop it with
+ * weft_region_put() at once: weft_region_remove() waits for it.
  */
 void *weft_region_get(const struct weft_rkey *rkey, uint64_t addr, size_t len);
 void weft_region_put(const struct weft_rkey *rkey);
