@@ -305,7 +305,7 @@ void weft_netdevs_check(void)
 		snprintf(owner, sizeof(owner), ", of %s,", port.name);
 	find_first_allowed(other);
 	weft_warn_once(
-		"%s%s%s is none of %s=%s: peers that are told that address find no device of weft there; add %s to the list%s%s",
+		"%s%s%s is not in %s=%s: peers that get its address find no weft device there; add %s to the list%s%s",
 		whence, asked, owner, weft_setting_variable(&list), list.value,
 		asked, *other ? ", or take " : "", other);
 }

@@ -381,13 +381,13 @@ static void warn_unknown(void)
 			continue;
 		near = weft_setting_nearest(name);
 		if (near)
-			weft_warn("%s in the environment is no setting of "
-				  "weft; did you mean %s?",
-				  name, near);
+			weft_warn(
+				"%s in the environment is not a setting of weft; did you mean %s?",
+				name, near);
 		else
-			weft_warn("%s in the environment is no setting of "
-				  "weft; 'weft info settings' lists them",
-				  name);
+			weft_warn(
+				"%s in the environment is not a setting of weft; 'weft info settings' lists them",
+				name);
 	}
 }
 

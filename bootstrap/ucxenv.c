@@ -176,7 +176,7 @@ static void build_tls(char *tls, size_t len, char *reason, size_t rlen)
 		}
 		append_entry(tls, len, flags[i].tls);
 	}
-	n = (size_t)snprintf(reason, rlen, "Dask's flags ask for it");
+	n = (size_t)snprintf(reason, rlen, "Dask's flags request it");
 	if (want_gpu && !gpu && n < rlen)
 		snprintf(reason + n, rlen - n,
 			 "; cuda_copy and weft_nvl left out, there is no GPU "
@@ -259,7 +259,7 @@ static bool fix_tls(enum weft_ucxenv_how how, struct weft_ucxenv *out,
 		if (run && weft_settings()->ucx != WEFT_ON) {
 			e = add_change(
 				out, n, "WEFT_UCX",
-				"UCX_TLS names no transport: weft joins in");
+				"UCX_TLS names no transport: weft is added");
 			append_entry(e->value, sizeof(e->value), "on");
 		}
 		return run || weft_settings()->ucx == WEFT_ON;
@@ -269,7 +269,7 @@ static bool fix_tls(enum weft_ucxenv_how how, struct weft_ucxenv *out,
 			return false;
 		e = add_change(out, n, "UCX_TLS",
 			       has_entry(given, "tcp", false)
-				       ? "weft_tcp takes the place of tcp"
+				       ? "weft_tcp replaces tcp"
 				       : "weft_tcp is added to yours");
 		add_weft_to_list(given, e->value, sizeof(e->value));
 	} else if (has_entry(given, "sockcm", false)) {
@@ -402,7 +402,7 @@ static void fix_auto_devices(struct weft_ucxenv *out, size_t *n)
 	const char *own = secure_getenv("WEFT_NET_DEVICES");
 	struct weft_ucxenv *e;
 
-	e = add_change(out, n, "UCX_NET_DEVICES", "UCX has no word for auto");
+	e = add_change(out, n, "UCX_NET_DEVICES", "UCX has no value for auto");
 	append_entry(e->value, sizeof(e->value), "all");
 	if (own && *own)
 		return;

@@ -410,9 +410,10 @@ int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 			ENODEV,
 			"'%s' has no GID %u (WEFT_IB_GID_INDEX); leave it to 'auto'",
 			port->name, asked);
-	return weft_fail(ENODEV,
-			 "'%s' has no GID; has its interface '%s' an address?",
-			 port->name, port->netdev);
+	return weft_fail(
+		ENODEV,
+		"'%s' has no GID; does its interface '%s' have an address?",
+		port->name, port->netdev);
 }
 
 int weft_verbs_pkey(const struct weft_verbs_port *port, unsigned int *index)
@@ -497,7 +498,7 @@ bool weft_verbs_reachable(uint8_t ours, uint8_t theirs, const char **why)
 	if (ours >= FABRIC_ROCE && theirs >= FABRIC_ROCE)
 		text = "its GID is of another family (IPv4 or IPv6); WEFT_IB_GID_INDEX chooses";
 	else if (ours >= FABRIC_ROCE || theirs >= FABRIC_ROCE)
-		text = "one of both is InfiniBand, the other RoCE";
+		text = "one port is InfiniBand, the other RoCE";
 	if (why)
 		*why = text;
 	return false;

@@ -71,7 +71,7 @@ int weft_events_open(struct weft_events *ev,
 	    weft_events_add(ev, ev->timer_fd, &ev->timer, EPOLLIN))
 		return weft_fail(
 			errno,
-			"cannot make an event queue; raise the limit with 'ulimit -n'");
+			"cannot create an event queue; raise the limit with 'ulimit -n'");
 	return 0;
 }
 

@@ -111,7 +111,7 @@ static void log_dial(const struct weft_session *s, const struct weft_hello *h,
 {
 	if (err == -EACCES && h)
 		weft_error(
-			"peer at %s does not have the key of its own address, or another WEFT_SECRET_FILE; not connecting",
+			"the peer at %s does not know the key in its own address, or has another WEFT_SECRET_FILE; not connecting",
 			where);
 	else if (err == -EPROTONOSUPPORT && h)
 		weft_error(

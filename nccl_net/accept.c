@@ -204,8 +204,8 @@ void weft_net_on_withdraw(struct weft_net *net, const void *buf, size_t len)
 		if (!comm || comm->sender || comm->token != m.token)
 			continue;
 		if (comm->answered && !comm->err)
-			weft_error("the rank that asked for a connection has "
-				   "given it up before it was made");
+			weft_error(
+				"a rank gave up its connection before it was accepted");
 		weft_net_comm_fail(comm, -ECONNRESET);
 	}
 }
@@ -256,9 +256,9 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 		 * that is still there must not wait for an answer.
 		 */
 		if (!comm->peer->err && !comm->err) {
-			weft_error("a connection is refused: what it needs "
-				   "cannot be made (%s)",
-				   strerror(-ret));
+			weft_error(
+				"a connection is refused: cannot allocate what it needs (%s)",
+				strerror(-ret));
 			send_refuse(comm->peer, comm->token, comm->remote_id,
 				    comm->path);
 		}

@@ -59,8 +59,7 @@ static int open_copy_queue(struct weft_net_copy_queue *queue)
 		weft_cuda_leave(&s);
 		if (r)
 			err = weft_fail(-weft_cuda_errno(r),
-					"cannot make a "
-					"CUDA stream (%s)",
+					"cannot create a CUDA stream (%s)",
 					weft_cuda_error_name(r));
 	}
 	if (err)
@@ -208,7 +207,7 @@ static int make_comm_events(struct weft_net_comm *comm, void *ctx)
 	r = make_events(comm, s.cu);
 	weft_cuda_leave(&s);
 	return r ? weft_fail(-weft_cuda_errno(r),
-			     "cannot make a CUDA event "
+			     "cannot create a CUDA event "
 			     "(%s)",
 			     weft_cuda_error_name(r))
 		 : 0;

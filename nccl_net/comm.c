@@ -31,7 +31,7 @@ static int take_slot(struct weft_net *net, struct weft_net_comm *comm)
 		size = i ? 2 * i : 16;
 		grown = realloc(net->comms, size * sizeof(*grown));
 		if (!grown)
-			return weft_fail(ENOMEM, "cannot make a connection");
+			return weft_fail(ENOMEM, "cannot create a connection");
 		memset(grown + i, 0, (size - i) * sizeof(*grown));
 		net->comms = grown;
 		net->comms_size = size;
@@ -99,7 +99,7 @@ int weft_net_comm_new(struct weft_net *net, bool sender,
 	int ret;
 
 	if (!comm)
-		return weft_fail(ENOMEM, "cannot make a connection");
+		return weft_fail(ENOMEM, "cannot create a connection");
 	ret = weft_net_ports_get(net);
 	if (ret < 0)
 		goto free_comm;

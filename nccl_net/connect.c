@@ -343,9 +343,9 @@ static int advance_dial(struct weft_net_dial *dial)
 	int err = -EHOSTUNREACH;
 
 	if (dial->refused)
-		return weft_fail(ECONNREFUSED,
-				 "the rank that asked for this "
-				 "connection does not listen for it any more");
+		return weft_fail(
+			ECONNREFUSED,
+			"the rank that requested this connection no longer listens for it");
 	for (i = 0; i < dial->n; i++) {
 		if (dial->attempt[i].state == ATTEMPT_STARTED)
 			advance_attempt(dial, i);

@@ -199,9 +199,10 @@ static bool is_lost(const char *entry, size_t len)
 	path[len] = '\0';
 	if (!access(path, R_OK))
 		return false;
-	weft_warn("NCCL_NET_PLUGIN names '%s' (%s): NCCL goes on without weft; "
-		  "give it the path that 'weft info nccl' shows",
-		  path, strerror(errno));
+	weft_warn(
+		"NCCL_NET_PLUGIN names '%s' (%s): NCCL continues without weft; "
+		"give it the path that 'weft info nccl' shows",
+		path, strerror(errno));
 	return true;
 }
 

@@ -59,8 +59,7 @@ static bool decide_offer(const char **why)
 		return true;
 	}
 	if (untested) {
-		*why = "it was not seen to work with an NCCL as old as this "
-		       "(before 2.26); WEFT_NCCL_NVLINK=on tries it";
+		*why = "it is untested with NCCL before 2.26; WEFT_NCCL_NVLINK=on tries it";
 		return false;
 	}
 	if (n < 2 && weft_gpus_on_pci() < 2) {

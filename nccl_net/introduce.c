@@ -262,7 +262,7 @@ static bool redirect_calls(const void *inside)
 		"(%s)",
 		object_name(inside),
 		err == -ENOSYS
-			? "it imports other functions than the NCCL that is known"
+			? "it imports other functions than the NCCL releases that weft knows"
 			: strerror(-err));
 	log_not_introduced(why);
 	return false;

@@ -79,18 +79,17 @@ static int refuse_old_memory(const void *data, bool own)
 		return 0;
 	if (!own) {
 		weft_info(
-			"a user's GPU memory at %p is not registered, because "
-			"it is not of cuMemCreate() (ncclMemAlloc); NCCL goes "
-			"by its own buffers",
+			"a user's GPU memory at %p is not registered, because it was not allocated by cuMemCreate() (ncclMemAlloc); NCCL uses its own buffers",
 			data);
 		return -EOPNOTSUPP;
 	}
-	weft_warn_once("NCCL's own GPU memory is not of cuMemCreate() "
-		       "(NCCL_CUMEM_ENABLE=0, or an old NCCL, whose default "
-		       "that is): collectives may hang, at the latest when the "
-		       "program loads code or frees GPU memory meanwhile; set "
-		       "NCCL_CUMEM_ENABLE=1 for all ranks, or "
-		       "WEFT_NCCL_NVLINK=off");
+	weft_warn_once(
+		"NCCL's own GPU memory was not allocated by cuMemCreate() "
+		"(NCCL_CUMEM_ENABLE=0, or an old NCCL, whose default "
+		"that is): collectives may hang, at the latest when the "
+		"program loads code or frees GPU memory meanwhile; set "
+		"NCCL_CUMEM_ENABLE=1 for all ranks, or "
+		"WEFT_NCCL_NVLINK=off");
 	return 0;
 }
 

@@ -45,7 +45,7 @@ int weft_net_peer_get(struct weft_net_port *port,
 	}
 	peer = calloc(1, sizeof(*peer));
 	if (!peer)
-		return weft_fail(ENOMEM, "cannot make a peer");
+		return weft_fail(ENOMEM, "cannot create a peer");
 	peer->port = port;
 	peer->addr = *addr;
 	peer->refs = 1;
@@ -141,10 +141,10 @@ static void log_lost_peer(struct weft_net_peer *peer)
 		snprintf(addr, sizeof(addr), "at %s",
 			 weft_sockaddr_str(&peer->addr.sa, text, sizeof(text)));
 	if (active && peer->err != -ECANCELED)
-		weft_fail(peer->err,
-			  "lost the connection to the rank %s by "
-			  "%s, with %u transfers under way",
-			  addr, peer->port->netdev, active);
+		weft_fail(
+			peer->err,
+			"lost the connection to the rank %s over %s, with %u transfers under way",
+			addr, peer->port->netdev, active);
 	else
 		weft_debug("the rank %s is gone", addr);
 }

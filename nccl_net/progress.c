@@ -196,7 +196,7 @@ int weft_net_events_start(struct weft_net *net)
 		return 0;
 	net->event_thread_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (net->event_thread_fd < 0)
-		return weft_fail(errno, "cannot make an eventfd");
+		return weft_fail(errno, "cannot create an eventfd");
 	err = start_thread(net, &net->event_thread, "weft-events",
 			   run_event_thread);
 	if (!err)

@@ -432,7 +432,7 @@ static bool measure_pairs(const struct place *place, struct check_pair *pairs,
 		if (weft_now_ms() < end)
 			measure_pair(place, &pairs[i]);
 		else
-			printf("  %-36s not measured, time is up\n",
+			printf("  %-36s not measured, out of time\n",
 			       format_pair(&pairs[i], label));
 	for (i = 1; i < n; i++)
 		works &= !pairs[i].err;
@@ -514,10 +514,10 @@ static int run_check(const struct place *place, int fd)
 	own = check_list(&route, here);
 	others = check_unpack_list(text, there);
 	if (own < 0 || others < 0)
-		return tool_error("check", "%s",
-				  own < 0 ? strerror(-own)
-					  : "the other side is no 'weft check' "
-					    "of this release");
+		return tool_error(
+			"check", "%s",
+			own < 0 ? strerror(-own)
+				: "the other side is not 'weft check' of this release");
 	n = check_match(here, own, there, others, pairs);
 	if (!n)
 		return tool_error("check",
@@ -598,8 +598,7 @@ static int check_scheduler(const char *file, const char *where, bool json)
 	scheme = strstr(text, "://") ? text : "";
 	host = *scheme ? strstr(address, "://") + 3 : address;
 	if (split_host_port(host, &host, &port) || !*host)
-		return tool_error("check",
-				  "'%s' has an address that is none: '%s'",
+		return tool_error("check", "'%s' has an invalid address: '%s'",
 				  file, text);
 	if (!json && !strncmp(scheme, "tcp:", 4))
 		puts("the scheduler talks tcp://, which weft leaves alone: "
@@ -653,8 +652,7 @@ static void serve_one(int fd, const union weft_sockaddr *from)
 	if (!read_whole(fd, &request, sizeof(request))) {
 		if (memcmp(request.magic, card_magic, sizeof(card_magic)))
 			tool_error("check",
-				   "%s is no 'weft check' of this "
-				   "release",
+				   "%s is not 'weft check' of this release",
 				   text);
 		else if (!find_local_netif(fd, &route))
 			n = check_list(&route, list);

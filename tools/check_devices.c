@@ -301,12 +301,12 @@ void check_advise(const struct check_pair *pairs, int n,
 		print_advice(text, json, &count);
 	}
 	if (tcp && tcp != pairs && get_rate(tcp) > 1.5 * get_rate(pairs)) {
-		snprintf(text, sizeof(text),
-			 "%s is faster than %s, by which this check found the "
-			 "host: give programs the addresses of %s (Dask: "
-			 "--interface %s)",
-			 tcp->here->name, pairs->here->name, tcp->here->name,
-			 tcp->here->name);
+		snprintf(
+			text, sizeof(text),
+			"%s is faster than %s, over which this check reached the host: give programs the addresses of %s (Dask: "
+			"--interface %s)",
+			tcp->here->name, pairs->here->name, tcp->here->name,
+			tcp->here->name);
 		print_advice(text, json, &count);
 	}
 	if (ib && get_rate(ib) > (tcp ? get_rate(tcp) : 0) &&

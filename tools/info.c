@@ -261,7 +261,7 @@ int info_main(int argc, char **argv)
 		if (!strcmp(argv[optind], "nccl") && optind + 1 == argc && !man)
 			return info_nccl();
 		if (strcmp(argv[optind], "settings") || optind + 1 < argc)
-			return usage_error("info", "nothing is called '%s'",
+			return usage_error("info", "there is no topic '%s'",
 					   argv[argc - 1]);
 		return info_settings(man);
 	}

@@ -83,8 +83,7 @@ static void print_old_jobs(void)
 	while ((d = readdir(proc)))
 		if (isdigit(d->d_name[0]) && has_deleted(d->d_name, library))
 			printf("  process %s still runs the weft that was "
-			       "'%s' before: start it again to take the one "
-			       "that is there now\n",
+			       "'%s' before: restart it to use the one that is installed now\n",
 			       d->d_name, library);
 	closedir(proc);
 }

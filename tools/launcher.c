@@ -44,7 +44,7 @@ int launcher_find(struct launcher_task *task, char why[LAUNCHER_WHY_LEN])
 			continue;
 		if (weft_parse_u64(value, 0, UINT16_MAX, &rank)) {
 			snprintf(why, LAUNCHER_WHY_LEN,
-				 "%s='%.32s' is no local rank",
+				 "%s='%.32s' is not a local rank",
 				 launchers[i].local_rank, value);
 			return -EINVAL;
 		}

@@ -270,10 +270,11 @@ int run_main(int argc, char **argv)
 			break;
 		case 'g':
 			if (weft_parse_u64(optarg, 1, WEFT_GPUS_MAX, &gpus))
-				return usage_error("run",
-						   "'%s' is no number of GPUs "
-						   "(1 to %d)",
-						   optarg, WEFT_GPUS_MAX);
+				return usage_error(
+					"run",
+					"'%s' is not a number of GPUs "
+					"(1 to %d)",
+					optarg, WEFT_GPUS_MAX);
 			break;
 		case 'h':
 			fputs(help, stdout);

@@ -208,7 +208,7 @@ static int is_reachable_v2(struct weft_uct_iface *iface,
 	const uint64_t told =
 		WEFT_UCT_PEER_HAS_INFO | WEFT_UCT_PEER_HAS_INFO_LEN;
 	struct weft_address remote;
-	const char *why = "its address is none of weft's";
+	const char *why = "its address is not one of weft's";
 	bool ok = false;
 
 	if ((p->field_mask & needed) != needed)

@@ -147,10 +147,10 @@ static const struct weft_uct_abi *choose_abi(void *handle, const char *path)
 		return weft_uct_abi_find(minor);
 	if (major == 1 && said >= WEFT_UCX_MINOR_MIN &&
 	    said <= WEFT_UCX_MINOR_MAX)
-		refuse("UCX in '%s' says it is 1.%u but its symbols are those of 1.%u: weft stays out of it; WEFT_UCX_FORCE=%u (or %u) takes it for that version",
+		refuse("UCX in '%s' says it is 1.%u but its symbols are those of 1.%u: weft is not used; WEFT_UCX_FORCE=%u (or %u) takes it for that version",
 		       path, said, minor, said, minor);
 	else
-		refuse("UCX %u.%u in '%s' is not known to this weft (1.%u to 1.%u are): weft stays out of it; WEFT_UCX_FORCE=%u takes it for 1.%u",
+		refuse("UCX %u.%u in '%s' is not known to this weft (1.%u to 1.%u are): weft is not used; WEFT_UCX_FORCE=%u takes it for 1.%u",
 		       major, said, path, WEFT_UCX_MINOR_MIN,
 		       WEFT_UCX_MINOR_MAX, minor, minor);
 	return NULL;
@@ -196,7 +196,7 @@ static int find_symbols(struct weft_uct *uct, void *handle, const char *path)
 		void *p = find_symbol(handle, wanted[i].name);
 
 		if (!p && wanted[i].needed) {
-			refuse("UCX in '%s' has no '%s': weft stays out of it; is it a build of UCX 1.%u to 1.%u with its own symbols?",
+			refuse("UCX in '%s' has no '%s': weft is not used; is it a build of UCX 1.%u to 1.%u with its own symbols?",
 			       path, wanted[i].name, WEFT_UCX_MINOR_MIN,
 			       WEFT_UCX_MINOR_MAX);
 			return -ENOSYS;
@@ -225,8 +225,7 @@ static void log_registered(const struct weft_uct *uct, const char *path)
 					       weft_uct_tls[i].name);
 	weft_info("%s registered with UCX 1.%u in '%s'%s", names,
 		  uct->abi->minor, path,
-		  weft_uct_asked_for_any() ? ""
-					   : "; nobody has asked for them");
+		  weft_uct_asked_for_any() ? "" : "; nothing selects them");
 }
 
 static int register_copy(void *handle)
@@ -273,7 +272,7 @@ int weft_uct_load(const void *inside)
 	/* UCX may not use weft at all */
 	weft_settings_defer_warnings();
 	if (!handle) {
-		refuse("cannot find the libuct that address %p belongs to: weft stays out of it; is UCX linked statically?",
+		refuse("cannot find the libuct that address %p belongs to: weft is not used; is UCX linked statically?",
 		       inside);
 		return -ENOENT;
 	}

@@ -38,11 +38,11 @@ static void log_no_netdev(const struct weft_netif *list, int n)
 			"weft_tcp has no interface: none here is up and has an address");
 	else if (!n)
 		weft_warn_once(
-			"weft_tcp has no interface: %s='%s', and those that are up (%s) have no such address; 'any' takes them",
+			"weft_tcp has no interface: %s='%s', and those that are up (%s) have no such address; 'any' allows them",
 			weft_setting_variable(&family), family.value, names);
 	else
 		weft_warn_once(
-			"weft_tcp has no interface: %s='%s' takes none of those that are up and have an address (%s); name one of them, or leave it unset",
+			"weft_tcp has no interface: %s='%s' matches none of those that are up and have an address (%s); name one of them, or leave it unset",
 			weft_setting_variable(&devices), devices.value, names);
 }
 

@@ -118,7 +118,7 @@ static int filter_ucx_log(const char *file, unsigned int line,
 	if (!strcmp(title, "active messages") && !last_unreachable &&
 	    is_peer_without_weft(tried))
 		weft_warn_once(
-			"%s offers no transport of weft's, and nothing else here reaches it: start it under 'weft run', too, or let UCX's tcp in here (UCX_TLS=weft_tcp,tcp)",
+			"%s offers no weft transport, and no other transport here reaches it: start it under 'weft run', too, or allow UCX's tcp here (UCX_TLS=weft_tcp,tcp)",
 			*peer == '<' ? "a peer" : peer);
 	last_unreachable = false;
 	return 1;

@@ -43,12 +43,12 @@ static int create_context(int ordinal)
 	if (!r)
 		return 0;
 	own[ordinal].ctx = NULL;
-	return weft_fail(-weft_cuda_errno(r),
-			 "cannot make a CUDA context of "
-			 "weft's own on GPU %d (%s): it takes 260 MiB of GPU "
-			 "memory; WEFT_NCCL_NVLINK=off for all ranks does "
-			 "without",
-			 ordinal, weft_cuda_error_name(r));
+	return weft_fail(
+		-weft_cuda_errno(r),
+		"cannot create a CUDA context on GPU %d (%s): it takes 260 MiB of GPU "
+		"memory; WEFT_NCCL_NVLINK=off for all ranks does "
+		"without",
+		ordinal, weft_cuda_error_name(r));
 }
 
 int weft_cuda_own_get(int ordinal, void **ctx)
@@ -56,7 +56,7 @@ int weft_cuda_own_get(int ordinal, void **ctx)
 	int err = 0;
 
 	if (ordinal < 0 || ordinal >= DEVICES)
-		return weft_fail(ENODEV, "GPU %d cannot exist", ordinal);
+		return weft_fail(ENODEV, "there is no GPU %d", ordinal);
 	pthread_mutex_lock(&lock);
 	if (!own[ordinal].ctx)
 		err = create_context(ordinal);

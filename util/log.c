@@ -99,7 +99,7 @@ static void write_message(enum weft_level level, const char *file, int line,
 			  unsigned int more, char *text, size_t size)
 {
 	static const char last[] =
-		" (more like this will be left out for a minute)";
+		" (similar messages are left out for a minute)";
 	size_t n = strlen(text);
 
 	if (more == 1)

@@ -150,7 +150,8 @@ static void device_free(struct ib_device *dev)
 		close(dev->stop_fd);
 	err = dev->pd ? dev->v->dealloc_pd(dev->pd) : 0;
 	if (err)
-		weft_fail(err, "cannot give the protection domain of '%s' back",
+		weft_fail(err,
+			  "cannot deallocate the protection domain of '%s'",
 			  dev->name);
 	err = dev->ctx ? dev->v->close_device(dev->ctx) : 0;
 	if (err)
@@ -191,8 +192,9 @@ static int device_open(const char *name, struct ib_device **out)
 	}
 	dev->pd = dev->v->alloc_pd(dev->ctx);
 	if (!dev->pd) {
-		err = weft_fail(
-			errno, "cannot make a protection domain on '%s'", name);
+		err = weft_fail(errno,
+				"cannot create a protection domain on '%s'",
+				name);
 		goto fail;
 	}
 	err = start_thread(dev);

@@ -212,7 +212,7 @@ static int start_transfer(struct weft_ep *base, enum ib_op_kind kind,
 	if (!ib_key_find(rkey, conn->peer_info.device, &op->rkey) &&
 	    op->total && !op->status) {
 		weft_warn_once(
-			"'%s': a key of peer %016llx has no part for its adapter; it has logged why",
+			"'%s': a key from peer %016llx does not cover its adapter; the peer has logged why",
 			conn->iface->port.name,
 			(unsigned long long)conn->peer->id);
 		op->status = -EACCES;

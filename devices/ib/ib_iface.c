@@ -118,7 +118,7 @@ static int open_port(struct ib_iface *iface, const char *name, int family)
 	if (err)
 		return weft_fail(
 			err,
-			"verbs device '%s' is not there, or its port is not active ('weft info' lists them)",
+			"verbs device '%s' does not exist, or its port is not active ('weft info' lists them)",
 			name);
 	err = weft_verbs_gid(&iface->port, family, &iface->gid_index,
 			     iface->gid);
@@ -143,7 +143,7 @@ static int open_port(struct ib_iface *iface, const char *name, int family)
 	iface->channel = iface->v->create_comp_channel(iface->dev->ctx);
 	if (!iface->channel)
 		return weft_fail(errno,
-				 "cannot make a completion channel on '%s'",
+				 "cannot create a completion channel on '%s'",
 				 iface->port.name);
 	err = fcntl(iface->channel->fd, F_GETFL);
 	if (err < 0 || fcntl(iface->channel->fd, F_SETFL, err | O_NONBLOCK))

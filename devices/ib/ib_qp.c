@@ -37,7 +37,7 @@ static struct ib_cq *cq_take(struct ib_iface *iface)
 				     iface->channel, 0);
 	if (!cq->cq) {
 		errno = -weft_fail(errno,
-				   "cannot make a completion queue on '%s'",
+				   "cannot create a completion queue on '%s'",
 				   iface->port.name);
 		free(cq);
 		return NULL;
@@ -105,7 +105,7 @@ int ib_qp_create(struct ib_conn *conn)
 		return -errno;
 	conn->qp = create_qp(conn);
 	if (!conn->qp)
-		return weft_fail(errno, "cannot make a queue pair on '%s'",
+		return weft_fail(errno, "cannot create a queue pair on '%s'",
 				 iface->port.name);
 	attr.pkey_index = (uint16_t)iface->pkey_index;
 	attr.port_num = (uint8_t)iface->port.port;
@@ -192,7 +192,8 @@ bool ib_qp_flush(struct ib_conn *conn)
 
 	err = conn->iface->v->modify_qp(conn->qp, &attr, IBV_QP_STATE);
 	if (err)
-		weft_fail(err, "cannot end a queue pair of '%s'",
+		weft_fail(err,
+			  "cannot move a queue pair of '%s' to the error state",
 			  conn->iface->port.name);
 	return !err;
 }

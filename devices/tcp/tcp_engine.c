@@ -271,7 +271,7 @@ static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
 			    EPOLLIN)) {
 		err = -errno;
 		weft_warn_once(
-			"cannot make an event queue for bulk transfers: %m; raise the limit with 'ulimit -n'");
+			"cannot create an event queue for bulk transfers: %m; raise the limit with 'ulimit -n'");
 	}
 	return err;
 }

@@ -39,7 +39,7 @@ static void give_up_stream(struct tcp_conn *conn, struct tcp_stream *s)
 	tcp_stream_abandon(conn, s);
 	weft_count(conn->stats, streams_given_up, 1);
 	weft_info(
-		"a connection to peer %016llx has become more than %u times slower than its siblings; its bytes go by those",
+		"a connection to peer %016llx has become more than %u times slower than its siblings; its bytes move to those",
 		(unsigned long long)conn->base.peer_id, SLOWER);
 }
 

@@ -88,14 +88,14 @@ tap_equal "UCX works without a requested plugin" \
 	"$(grep -v '^weft' <<<"$seen")" $'0 1 a alone\n0 1 b alone'
 tap_equal "a missing requested plugin gives one warning with its path" \
 	"$(grep '^weft' <<<"$seen")" \
-	"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so', which UCX_TLS=weft_tcp,tcp asks for: no such file; UCX goes on without weft"
+	"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so', which UCX_TLS=weft_tcp,tcp requests: no such file; UCX continues without weft"
 for asks in WEFT_UCX=on WEFT_UCX=1 DASK_UCX__TCP=True \
 	DASK_DISTRIBUTED__COMM__UCX__NVLINK=true \
 	DASK_DISTRIBUTED_UCXX__INFINIBAND=1; do
 	tap_equal "a missing plugin is requested by $asks" \
 		"$(env "$asks" LD_PRELOAD="$tap_tmp/installed/libweft_preload.so" \
-			./program a 2>&1 | grep -o "which .* asks for")" \
-		"which $asks asks for"
+			./program a 2>&1 | grep -o "which .* requests")" \
+		"which $asks requests"
 done
 for silent in "UCX_TLS=tcp DASK_UCX__TCP=True" DASK_UCX__TCP=False \
 	"WEFT_UCX=off UCX_TLS=weft_tcp" DASK_UCX__CUDA_COPY=True; do
@@ -107,7 +107,7 @@ done
 echo "no library" >installed/ucx/libuct_weft.so
 seen=$(UCX_TLS=weft_tcp with installed ./program a)
 case $seen in
-"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so', which UCX_TLS=weft_tcp asks for: "*"too short"*"without weft"$'\n'"0 1 a alone")
+"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so', which UCX_TLS=weft_tcp requests: "*"too short"*"without weft"$'\n'"0 1 a alone")
 	tap_ok "a damaged plugin: one warning with the loader's reason" ;;
 *)	tap_not_ok "a damaged plugin: one warning with the loader's reason" \
 		"$seen" ;;

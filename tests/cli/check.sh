@@ -81,7 +81,7 @@ tap_equal "the scheduler of a file, and JSON" "$json" "{'host': '127.0.0.1', \
 says "a scheduler that is not there yet" 3 "Dask's scheduler writes it" \
 	"$weft" check -s "$tap_tmp/nosuch.json"
 printf '{"address": ":x"}' >"$tap_tmp/odd.json"
-says "an address that is none" 1 "has an address that is none: ':x'" \
+says "an address that is none" 1 "has an invalid address: ':x'" \
 	"$weft" check -s "$tap_tmp/odd.json"
 says "a file that is no JSON" 1 "finds no address of a scheduler" \
 	"$weft" check -s "$weft"

@@ -130,7 +130,7 @@ ln -s "$weft" "$tap_tmp/weft"
 lacks "a link to the same weft is not" 'another weft' PATH="$tap_tmp:$PATH"
 shows "the path of the NCCL plugin" 'libnccl-net-weft.so$' -- nccl
 shows "a missing NCCL plugin is named" \
-	"NCCL_NET_PLUGIN names '/nosuch/libnccl-net-weft.so' (No such file .*): NCCL goes on without weft; give" \
+	"NCCL_NET_PLUGIN names '/nosuch/libnccl-net-weft.so' (No such file .*): NCCL continues without weft; give" \
 	NCCL_NET_PLUGIN=other,/nosuch/libnccl-net-weft.so -- nccl
 nccl() # NAME WORDS CODE [VARIABLE=VALUE...]
 {
@@ -188,7 +188,7 @@ shows "info settings prints value, origin and default" '^WEFT_PORT_RANGE=5000-50
 	UCX_TCP_PORT_RANGE=5000-5010 -- settings
 shows "--man prints defaults instead of values" '^Bytes of a block .* Default: \*\*512k\*\*\.$' \
 	WEFT_TCP_CHUNK=1m -- settings --man
-shows "an unknown topic is an error" "nothing is called 'nothing'" -- nothing
+shows "an unknown topic is an error" "there is no topic 'nothing'" -- nothing
 shows "an unknown option is an error" "unknown option '--fly'" -- --fly
 
 # GPUs, as the fake driver shows them.

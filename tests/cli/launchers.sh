@@ -88,7 +88,7 @@ refused "no launcher" "$none" A=b
 # shellcheck disable=SC2086 # a list
 refused "a batch script of Slurm's is no task" "$none" $slurm
 refused "a LOCAL_RANK that is not torchrun's" "$none" LOCAL_RANK=1
-refused "a local rank that is none" "MPI_LOCALRANKID='-1' is no local rank" \
+refused "a local rank that is none" "MPI_LOCALRANKID='-1' is not a local rank" \
 	MPI_LOCALRANKID=-1
 refused "a host with too few GPUs" \
 	"local rank 4 (MPI_LOCALRANKID) would get GPU 4, but the driver shows 4" \
@@ -100,7 +100,7 @@ refused "a host without GPUs" "no GPU to choose from: the driver" \
 	MPI_LOCALRANKID=0 WEFT_LIBNVML=/nosuch
 refused "divided GPUs" "GPU 0000:e0:00.0 is divided (MIG)" \
 	MPI_LOCALRANKID=0 WEFT_TEST_CUDA_MIG=1
-refused "no number of GPUs" "'0' is no number of GPUs" MPI_LOCALRANKID=0 -- -g 0 true
+refused "no number of GPUs" "'0' is not a number of GPUs" MPI_LOCALRANKID=0 -- -g 0 true
 refused "no number" "-g needs a number" MPI_LOCALRANKID=0 -- -g
 
 export MPI_LOCALRANKID=1

@@ -558,7 +558,7 @@ static void wrong_key(void)
 	      "the error is %d", a.error);
 	check_int(b.errors, 0);
 	if (a.error == -EACCES) { /* the one that looked says so, once */
-		check_int(log_lines("does not have the key of its own address"),
+		check_int(log_lines("does not know the key in its own address"),
 			  1);
 		check_int(log_lines(""), 1);
 	}

@@ -143,7 +143,7 @@ no_interface() # NAME WORDS COMMAND...: one line, which matches WORDS
 }
 for name in WEFT_NET_DEVICES UCX_NET_DEVICES; do
 	no_interface "no interface: $name" \
-		"weft_tcp has no interface: $name='nosuch0' takes none .*lo).*name one" \
+		"weft_tcp has no interface: $name='nosuch0' matches none .*lo).*name one" \
 		env UCX_TLS=weft_tcp $name=nosuch0
 done
 if unshare -n ip link set lo up 2>/dev/null; then
@@ -180,7 +180,7 @@ done
 
 # A peer without weft: who has it says so, once, and what to do; from where weft
 # has refused a peer, or reached one, there is nothing to be said.
-lonely="offers no transport of weft's, and nothing else here reaches it: start"
+lonely="offers no weft transport, and no other transport here reaches it: start"
 for v in "${versions[@]}"; do
 	if UCX_TLS=weft_tcp PRELOAD_COME="A=1 UCX_TLS=tcp" \
 			exchange "$v" "$v" connect; then

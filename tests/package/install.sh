@@ -72,7 +72,7 @@ says()
 tap_nothing "a job that runs what is installed is not named" "$(says)"
 mv "$tap_tmp/new" "$prefix/lib/libweft_preload.so"
 tap_equal "one that runs what was there before is" "$(says)" \
-	"  process $job still runs the weft that was '$prefix/lib/libweft_preload.so' before: start it again to take the one that is there now"
+	"  process $job still runs the weft that was '$prefix/lib/libweft_preload.so' before: restart it to use the one that is installed now"
 kill $job
 wait $job 2>/dev/null
 

@@ -192,7 +192,7 @@ Test(ib_end, missing_device_or_port_is_enodev, .init = begin, .fini = end)
 {
 	cr_expect(eq(int, open_side(&a, "fake7:1"), -ENODEV));
 	cr_expect(eq(int, open_side(&a, "fake0:2"), -ENODEV));
-	cr_expect(yes(strstr(logged, "'fake0:2' is not there")), "%s", logged);
+	cr_expect(yes(strstr(logged, "'fake0:2' does not exist")), "%s", logged);
 	setenv("WEFT_NET_DEVICES", "none0", 1);
 	weft_settings_reset();
 	cr_expect(eq(int, open_side(&a, "fake0:1"), -ENODEV));
@@ -224,8 +224,8 @@ Test(ib_end, registration_before_the_first_device_works, .init = begin,
 }
 
 /*
- * Its owner has not the means: the key has no part for that adapter, until it
- * has.
+ * If the owner cannot register with an adapter, the key does not cover it, until
+ * it can.
  */
 Test(ib_end, failed_late_registration_refuses_the_put, .init = begin,
      .fini = end, .timeout = 120)
@@ -246,7 +246,7 @@ Test(ib_end, failed_late_registration_refuses_the_put, .init = begin,
 	cr_expect(yes(strstr(logged,
 			     "with 'fake1'; raise the limit with 'ulimit -l'")),
 		  "%s", logged);
-	cr_expect(yes(strstr(logged, "'fake0:1': a key of peer ")), "%s",
+	cr_expect(yes(strstr(logged, "'fake0:1': a key from peer ")), "%s",
 		  logged);
 	cr_expect(zero(uint, dst[0]));
 	cr_expect(zero(int, put_all(src, dst, mem)));

@@ -297,8 +297,11 @@ Test(ib, put_is_cancelled_if_the_qp_cannot_be_moved_to_error, .init = begin,
 	ib->cancel(a.ep);
 	cr_expect(yes(w.done));
 	cr_expect(eq(int, w.status, -ECANCELED));
-	cr_expect(yes(strstr(logged, "cannot end a queue pair of 'fake0:1'")),
-		  "%s", logged);
+	cr_expect(
+		yes(strstr(
+			logged,
+			"cannot move a queue pair of 'fake0:1' to the error state")),
+		"%s", logged);
 	fake_verbs_cut(false);
 	cr_expect(until(b.errors));
 	ib->mem_release(mem);

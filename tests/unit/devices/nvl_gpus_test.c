@@ -175,7 +175,7 @@ Test(nvl_gpus, one_own_context_per_process_and_gpu)
 	pair_for_kernels();
 	fake.fake_cuda_refuse("cuCtxCreate_v2", WEFT_CU_OUT_OF_MEMORY);
 	cr_expect(eq(int, prepare(a.ep, from0), -ENOMEM));
-	cr_expect(eq(uint, log_lines("cannot make a CUDA context"), 1));
+	cr_expect(eq(uint, log_lines("cannot create a CUDA context"), 1));
 	fake.fake_cuda_refuse("cuCtxCreate_v2", 0);
 	wait_for(prepare(a.ep, from0) == 0);
 	wait_for(prepare(b.ep, from0) == 0);

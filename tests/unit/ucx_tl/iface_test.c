@@ -197,7 +197,7 @@ Test(iface, unreachable_reason_is_reported)
 
 	remote.wire_min = remote.wire_max = 0;
 	cr_expect(!reachable(&remote, why));
-	cr_expect_str_eq(why, "its address is none of weft's");
+	cr_expect_str_eq(why, "its address is not one of weft's");
 	close_it(iface);
 }
 

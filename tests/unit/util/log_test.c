@@ -96,7 +96,7 @@ Test(log, rate_is_limited_per_call_site, .init = to_catch)
 	for (i = 0; i < 1000; i++)
 		weft_error("bad frame %d", i);
 	cr_expect(eq(int, caught.calls, 20));
-	cr_expect(ne(ptr, strstr(caught.text, "bad frame 19 (more like this"),
+	cr_expect(ne(ptr, strstr(caught.text, "bad frame 19 (similar messages"),
 		     NULL),
 		  "%s", caught.text);
 	for (i = 0; i < 1000; i++)
