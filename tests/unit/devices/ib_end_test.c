@@ -224,7 +224,7 @@ Test(ib_end, registration_before_the_first_device_works, .init = begin,
 }
 
 /*
- * If the owner cannot register with an adapter, the key does not cover it, until
+ * If the owner cannot register with an adapter, the key does not cover it until
  * it can.
  */
 Test(ib_end, failed_late_registration_refuses_the_put, .init = begin,
