@@ -2,25 +2,25 @@
 /*
  * The InfiniBand and RoCE device's own objects.
  *
- * A peer is met over TCP (the tcp device, used through its own contract, is
- * the control plane: it proves both keys and watches the peer's kernel), and
- * queue pairs are exchanged there.  An endpoint has one RC queue pair, which
- * carries messages, by SEND with credits, puts, by RDMA WRITE, and gets, by
- * RDMA READ.  A put that tells its target does so by an immediate where it is
- * one WRITE, else by a SEND behind it.
+ * Peers meet over the tcp device, used through its contract as the control
+ * plane: it proves both keys, watches the peer's kernel, and carries the
+ * exchange of queue pairs.  An endpoint has one RC queue pair, which carries
+ * messages, by SEND with credits, puts, by RDMA WRITE, and gets, by RDMA READ.
+ * A put notifies its target by an immediate if it is one WRITE, else by a SEND
+ * behind it.
  *
  * A queue pair executes its requests in the order posted (InfiniBand
  * Architecture Specification, volume 1, section 9.5 "Transaction ordering"), so
  * a message behind a put is delivered behind it, and a fence costs nothing.
  *
  * A request that an adapter refuses ends the queue pair on both sides, and with
- * it both endpoints; so does giving up one that is with the adapter, which
+ * it both endpoints; so does cancelling one that is posted, since an adapter
  * takes none back.
  *
- * Completions are gathered without calling back (ib_xfer.c), so that also
- * cancel() can wait for the adapter; progress() delivers them.
+ * Completions are gathered without callbacks (ib_xfer.c), so that cancel(),
+ * too, can wait for the adapter; progress() delivers them.
  *
- * The files call each other downwards in this order: iface, watch, ep, conn and
+ * The files call each other downwards in this order: iface, timer, ep, conn and
  * peer, xfer, qp, mem, device.
  */
 #ifndef WEFT_DEVICES_IB_H
@@ -43,7 +43,7 @@
 #define IB_SQ_SPARE	16	   /* of them kept from bulk, for messages */
 #define IB_PIECE	(1u << 20) /* bytes of one WRITE or READ */
 #define IB_MAX_IMM	(4u << 20) /* of one with an immediate */
-#define IB_MAX_QUEUED	16	   /* operations taken, but not yet posted */
+#define IB_MAX_QUEUED	16	   /* operations accepted, but not posted yet */
 #define IB_USER_SLOTS	IB_CREDITS /* send buffers that messages fill */
 #define IB_TX_SLOTS	(IB_USER_SLOTS + 4)
 #define IB_INLINE	64 /* bytes that go inside a request */
@@ -68,11 +68,11 @@ struct ib_device {
 	int stop_fd;
 };
 
-/* What the device's thread tells an interface. */
+/* What the device's thread reports to an interface. */
 struct ib_alarm {
 	struct weft_list link; /* device->alarms */
 	unsigned int port;
-	int wake_fd;		/* the interface's, written for all of it */
+	int wake_fd; /* the interface's eventfd, written for any of it */
 	_Atomic int port_event; /* the last of its port, + 1 */
 	_Atomic bool fatal;	/* the device has failed */
 	_Atomic bool cq_failed; /* some completion queue of it has */
@@ -82,9 +82,9 @@ struct ib_alarm {
 int ib_device_get(const char *name, struct ib_device **dev);
 void ib_device_ref(struct ib_device *dev);
 void ib_device_put(struct ib_device *dev);
-/* References to those that are open now, to be put back; how many. */
+/* Takes a reference to each open device, for ib_device_put(); how many. */
 unsigned int ib_device_hold(struct ib_device *list[IB_MAX_DEVICES]);
-/* A bit for the number of each. */
+/* A mask of the numbers of open devices. */
 unsigned int ib_devices_open(void);
 void ib_device_add_alarm(struct ib_device *dev, struct ib_alarm *alarm);
 void ib_device_del_alarm(struct ib_alarm *alarm);
@@ -95,7 +95,7 @@ int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 		    struct weft_mem **mem);
 void ib_mem_pack(struct weft_mem *mem, void *rkey);
 void ib_mem_release(struct weft_mem *mem);
-/* Of @dev's registration, made where it was opened later; -errno, logged. */
+/* The lkey of @dev; registers if @dev was opened later; -errno, logged. */
 int ib_mem_lkey(struct weft_mem *mem, struct ib_device *dev, uint32_t *lkey);
 
 /* ---- ib_qp.c: queue pairs and their completion queues -------------------- */
@@ -103,18 +103,18 @@ int ib_mem_lkey(struct weft_mem *mem, struct ib_device *dev, uint32_t *lkey);
 struct ib_cq {
 	struct weft_list link; /* iface->cqs */
 	struct ibv_cq *cq;
-	unsigned int used, size; /* entries promised, entries there */
-	bool dead;		 /* nothing is learnt from it any more */
-	_Atomic bool failed;	 /* told by the device's thread */
+	unsigned int used, size; /* entries reserved, entries */
+	bool dead;		 /* do not poll it any more */
+	_Atomic bool failed;	 /* set by the device's thread */
 };
 
-/* The connection's queue pair and its entries of a queue; -errno, logged. */
+/* Creates the queue pair and reserves entries in a CQ; -errno, logged. */
 int ib_qp_create(struct ib_conn *conn);
-/* With conn->peer_info.  It receives and sends from here on. */
+/* Connects to conn->peer_info: RTR, then RTS; -errno, logged. */
 int ib_qp_connect(struct ib_conn *conn);
 /*
- * Nothing arrives any more, and nothing posted is executed once conn->tx_out
- * is 0; false: only destroying it makes sure.
+ * Moves it to the error state: nothing arrives any more, and nothing posted is
+ * executed once conn->tx_out is 0.  False: only destroying it ensures that.
  */
 bool ib_qp_flush(struct ib_conn *conn);
 void ib_qp_destroy(struct ib_conn *conn);
@@ -133,7 +133,7 @@ struct ib_op {
 		link; /* conn->queue, conn->posted or iface->finished */
 	enum ib_op_kind kind;
 	struct ib_conn *conn;
-	struct weft_op *op; /* NULL: nobody waits */
+	struct weft_op *op; /* NULL: cancelled */
 	int status;
 	bool all_posted;
 	unsigned int in_flight; /* requests of it in the ring */
@@ -176,9 +176,9 @@ struct ib_rx {
 	uint32_t imm;
 };
 
-/* A posted request, of which the adapter has not told the end. */
+/* A posted request without a completion yet. */
 struct ib_request {
-	struct ib_op *op; /* NULL: message or probe, or given up */
+	struct ib_op *op; /* NULL: message or probe, or cancelled */
 	struct ib_tx *tx; /* of a SEND */
 };
 
@@ -186,37 +186,37 @@ struct ib_tx *ib_tx_get(struct ib_conn *conn, bool user);
 void ib_tx_put(struct ib_conn *conn, struct ib_tx *tx);
 /* Is there room for one more request, and @spare after it? */
 bool ib_xfer_room(const struct ib_conn *conn, unsigned int spare);
-/* Posts it, for which there has to be room; on failure the caller has it. */
+/* Posts @tx if there is room (ib_xfer_room()); -errno: the caller keeps it. */
 int ib_xfer_send(struct ib_conn *conn, struct ib_tx *tx, enum ib_kind kind,
 		 uint8_t id, struct ib_op *op);
 /* An empty WRITE: is the path alive? */
 int ib_xfer_probe(struct ib_conn *conn);
-/* Would a message leave at once? */
+/* Could a message be posted now? */
 bool ib_xfer_ready(const struct ib_conn *conn);
-/* Fills conn->rx's queue. */
+/* Posts all receive buffers. */
 void ib_xfer_receive(struct ib_conn *conn);
-/* Takes @op; it ends with op->status where that is set. */
+/* Takes over @op, which ends with op->status if that is set. */
 void ib_xfer_queue(struct ib_conn *conn, struct ib_op *op);
-/* Posts what is queued and gives credits back, as far as there is room. */
+/* Posts what is queued and returns credits, while there is room. */
 void ib_xfer_pump(struct ib_conn *conn);
-/* Nothing of the connection's is with the adapter after this. */
+/* Ends all posted requests; the adapter has none when it returns. */
 void ib_xfer_stop(struct ib_conn *conn);
-/* Is a put or get with the adapter? */
+/* Is a put or get posted? */
 bool ib_xfer_busy(const struct ib_conn *conn);
 /*
- * Completes all puts and gets with @status, calling back; nothing of them may
- * be with the adapter any more.
+ * Completes all puts and gets with @status, with callbacks; none of them may be
+ * posted.
  */
 void ib_xfer_drop(struct ib_conn *conn, int status);
-/* Has anything arrived that was not handed over yet? */
+/* Is a received message not delivered yet? */
 bool ib_xfer_undelivered(const struct ib_conn *conn);
-/* Gathers what is complete; calls nobody back. */
+/* Polls the CQs without callbacks; returns the number of completions. */
 unsigned int ib_xfer_gather(struct ib_iface *iface);
-/* Calls back for what was gathered. */
+/* Calls back for what was gathered; returns how often. */
 unsigned int ib_xfer_deliver(struct ib_iface *iface);
-/* Asks for an event; -EBUSY: something was complete already. */
+/* Arms the CQs; -EBUSY: something was complete already. */
 int ib_xfer_arm(struct ib_iface *iface);
-/* Ends what uses completion queues that the device's thread told of. */
+/* Ends the users of failed completion queues. */
 void ib_xfer_check_cqs(struct ib_iface *iface);
 
 /* ---- ib_conn.c: connections ---------------------------------------------- */
@@ -234,7 +234,7 @@ struct ib_conn {
 	uint32_t id;
 	enum ibv_wc_status status; /* of the request that broke it, or 0 */
 	bool info_due, peer_ready;
-	bool got_info; /* peer_info is there */
+	bool got_info; /* peer_info is valid */
 	struct ib_conn_info peer_info;
 	/* the queue pair */
 	struct ibv_qp *qp;
@@ -254,7 +254,7 @@ struct ib_conn {
 	struct ib_request ring[IB_SQ_DEPTH]; /* what the adapter has */
 	unsigned int ring_head, tx_out;
 	struct weft_list queue, posted;	       /* struct ib_op */
-	unsigned int nqueued, nops, nfinished; /* the last: not told yet */
+	unsigned int nqueued, nops, nfinished; /* nfinished: not reported yet */
 	/* watchdog */
 	bool moved;		/* completed since the last tick */
 	unsigned int silent_ms; /* since the last completion */
@@ -271,8 +271,8 @@ struct ib_peer {
 	uint64_t my_nonce, peer_nonce; /* 0: not known yet */
 	bool hello_sent;	       /* with peer_nonce in it */
 	bool owes_hello;
-	bool verified; /* it has read what only it could */
-	bool dead;     /* ctl told so, and is gone */
+	bool verified; /* it knows the nonce sent to it alone */
+	bool dead;     /* its control connection failed */
 	struct weft_list conns;
 };
 
@@ -282,14 +282,14 @@ static inline void ib_conn_break(struct ib_conn *conn, int err);
 struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t number);
 /* The peer's half arrived. */
 void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info);
-/* Our half, to be sent. */
+/* Fills in the local half. */
 void ib_conn_fill_info(const struct ib_conn *conn, struct ib_conn_info *info);
 /*
- * Ends it for good: into iface->dead, its operations completed.  The endpoint
- * is told by whoever takes it from there.
+ * Ends it: completes its operations and moves it to iface->dead, from where
+ * progress() calls on_error().
  */
 void ib_conn_fail(struct ib_conn *conn, int err);
-/* What is to be done about it outside of callbacks; true: it has ended. */
+/* Advances it, outside of callbacks; true: it has ended. */
 bool ib_conn_step(struct ib_conn *conn);
 void ib_conn_free(struct ib_conn *conn);
 
@@ -299,12 +299,12 @@ extern const struct weft_iface_cb ib_ctl_callbacks;
 struct ib_peer *ib_peer_get(struct ib_iface *iface,
 			    const struct weft_address *addr);
 struct ib_conn *ib_peer_conn(struct ib_peer *peer, uint32_t number);
-/* Sends what is owed to it. */
+/* Sends what is pending for it. */
 void ib_peer_send(struct ib_peer *peer);
-/* Our side of it has ended, or there is none: why, as in ib_proto.h. */
+/* Reports that the local connection ended, or does not exist (ib_proto.h). */
 void ib_peer_send_gone(struct ib_peer *peer, uint32_t number, int err,
 		       enum ibv_wc_status status);
-/* False: not now. */
+/* False: no room, try again later. */
 bool ib_peer_send_bye(struct ib_peer *peer, uint32_t number);
 void ib_peers_reap(struct ib_iface *iface);
 void ib_peers_close(struct ib_iface *iface);
@@ -365,11 +365,11 @@ static inline struct ib_conn *ib_conn(struct weft_conn *c)
 	return container_of(c, struct ib_conn, base);
 }
 
-/* A connection was made: its deadlines are looked at. */
+/* Starts the timer for the first connection. */
 void ib_timer_start(struct ib_iface *iface);
-/* The alarm has rung. */
+/* Handles iface->alarm. */
 void ib_timer_alarm(struct ib_iface *iface);
-/* The timer has. */
+/* The timer fired (devices/events.h). */
 unsigned int ib_timer_tick(struct weft_events *ev, uint64_t now,
 			   uint64_t stood);
 

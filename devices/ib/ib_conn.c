@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A connection: its queue pair meets the peer's, works, and ends.
+ * A connection, from exchanging queue pairs to its end.
  *
- * Each side sends its half (struct ib_conn_info); who has the peer's half
- * connects its queue pair, which from then on receives, and says so by sending
- * its half once more, "ready"; who has read that may send.
+ * Each side sends its half (struct ib_conn_info).  A side that has the peer's
+ * half connects its queue pair, which receives from then on, and sends its half
+ * again with "ready" set.  A side that has read that may send.
  */
 #include "devices/ib/ib.h"
 
@@ -149,8 +149,8 @@ void ib_conn_fill_info(const struct ib_conn *conn, struct ib_conn_info *info)
 }
 
 /*
- * Peers met by a socket address come without reaches(), and the prefix of a
- * subnet is a digest there.
+ * Not all peers were checked by reaches(): a socket address carries only a
+ * digest of the subnet prefix.
  */
 static bool cannot_meet(const struct ib_conn *conn,
 			const struct ib_conn_info *info)
@@ -210,8 +210,8 @@ static void open_it(struct ib_conn *conn)
 void ib_conn_fail(struct ib_conn *conn, int err)
 {
 	/*
-	 * An orderly end of the peer's, but not of these.  Messages that the
-	 * adapter has count as gone, as with a socket.
+	 * The peer closed in order, but these are lost.  Messages that the
+	 * adapter has count as sent, as with a socket.
 	 */
 	const bool lost = err == -ESHUTDOWN && conn->nops;
 
@@ -232,10 +232,7 @@ void ib_conn_fail(struct ib_conn *conn, int err)
 	ib_xfer_drop(conn, err);
 }
 
-/*
- * Both sides have given their endpoint up, or never had one, and all that came
- * is told.
- */
+/* Neither side has an endpoint, and everything received was delivered. */
 static bool is_over(const struct ib_conn *conn)
 {
 	return !conn->base.ep && conn->base.bye_received &&
@@ -257,11 +254,11 @@ static void skip_number(const struct ib_conn *conn)
 
 static void send_bye(struct ib_conn *conn)
 {
-	/* what was taken reaches the peer first */
+	/* pending operations reach the peer first */
 	if (conn->base.ep || conn->base.bye_sent || conn->user_used ||
 	    !(conn->base.had_ep || conn->base.bye_received))
 		return;
-	/* where it cannot be said now, ib_peer_send() comes back to it */
+	/* if there is no room, ib_peer_send() retries */
 	conn->base.bye_sent = ib_peer_send_bye(conn->peer, conn->base.number);
 	if (conn->base.bye_sent && !conn->base.had_ep)
 		skip_number(conn);
@@ -270,8 +267,8 @@ static void send_bye(struct ib_conn *conn)
 bool ib_conn_step(struct ib_conn *conn)
 {
 	if (conn->base.err && ib_xfer_undelivered(conn)) {
-		weft_conn_attend(&conn->base); /* what came before its end is
-						  told first */
+		weft_conn_attend(&conn->base); /* first deliver what came before
+						  its end */
 		return false;
 	}
 	if (!conn->base.err && conn->base.state == WEFT_CONN_JOINING &&

@@ -3,7 +3,7 @@
  * An opened verbs device: one per process, shared by its interfaces, with one
  * protection domain, so that memory is registered once.  A thread reads its
  * asynchronous events: the passive side of a dead link learns nothing from its
- * QP, and nobody else would read them while the program computes.
+ * QP, and no other thread would read them while the program computes.
  */
 #include "devices/ib/ib.h"
 
@@ -70,7 +70,7 @@ static void on_event(struct ib_device *dev, const struct ibv_async_event *ev)
 		dispatch_to_all(dev, ev);
 		break;
 	default:
-		/* QPs tell the rest by their completions */
+		/* the rest shows in the QPs' completions */
 		weft_debug("'%s': asynchronous event %d", dev->name,
 			   (int)ev->event_type);
 	}
@@ -99,7 +99,7 @@ static void *event_thread(void *arg)
 		}
 		if (!(fds[0].revents & (POLLERR | POLLHUP | POLLNVAL)))
 			continue;
-		/* it was taken out, which poll() would say for ever */
+		/* removed: poll() would report it for ever */
 		fds[0].fd = -1;
 		if (!reported)
 			on_event(dev, &fatal);
@@ -207,7 +207,7 @@ fail:
 	return err;
 }
 
-/* Its number, or -ENOSPC, or that of a free one, which is NULL there. */
+/* The index of @name; or of a free slot; or -ENOSPC. */
 static int find_device(const char *name)
 {
 	int i, unused = -ENOSPC;

@@ -41,7 +41,7 @@ static bool make_room(struct weft_conn *base)
 	       ib_xfer_gather(conn->iface) && ib_xfer_ready(conn);
 }
 
-/* A broken one has given its messages up: its flushes end with its endpoint. */
+/* A broken connection has lost messages: its flushes end with the endpoint. */
 static bool is_flushed(struct weft_conn *base)
 {
 	const struct ib_conn *conn = ib_conn(base);
@@ -55,7 +55,7 @@ static void cancel_ops(struct weft_conn *base)
 	struct ib_conn *conn = ib_conn(base);
 
 	if (ib_xfer_busy(conn)) {
-		/* no request is taken back but by giving up its queue pair */
+		/* only ending the queue pair takes a posted request back */
 		ib_conn_break(conn, -ECANCELED);
 		ib_xfer_stop(conn);
 	}
@@ -79,7 +79,7 @@ const struct weft_ep_ops ib_ep_ops = {
 	.leave = leave_conn,
 };
 
-/* The connection of an endpoint that lives. */
+/* The connection of a live endpoint, or NULL. */
 static struct ib_conn *live_conn(struct weft_ep *ep)
 {
 	struct weft_conn *conn = weft_ep_conn(ep);
@@ -149,7 +149,7 @@ ssize_t ib_ep_message_pack(struct weft_ep *base, uint8_t id,
 	return (ssize_t)len;
 }
 
-/* Memory that the caller has not registered is, for this operation alone. */
+/* Registers unregistered memory for this operation. */
 static int local_memory(struct ib_op *op, const struct weft_iov *iov,
 			unsigned int i)
 {
@@ -159,7 +159,7 @@ static int local_memory(struct ib_op *op, const struct weft_iov *iov,
 	op->iov[i].addr = (uintptr_t)iov->addr;
 	op->iov[i].len = iov->len;
 	op->total += iov->len;
-	/* the processor copies it into the request */
+	/* inline: no registration needed */
 	if (!iov->len ||
 	    (op->kind == IB_OP_PUT && iov->len <= op->conn->max_inline))
 		return 0;
@@ -190,7 +190,7 @@ static int start_transfer(struct weft_ep *base, enum ib_op_kind kind,
 		return weft_base_ep(base)->err;
 	if (iovcnt > IB_MAX_IOV)
 		return -EMSGSIZE;
-	/* these need no room but in the queue: more than ready() promises */
+	/* these need only room in the queue, less than ready() checks */
 	if (!conn->peer_ready || conn->base.state != WEFT_CONN_OPEN ||
 	    conn->base.err || conn->nqueued == IB_MAX_QUEUED) {
 		conn->base.ready_owed = true;
@@ -208,7 +208,7 @@ static int start_transfer(struct weft_ep *base, enum ib_op_kind kind,
 	op->iovcnt = iovcnt;
 	for (i = 0; i < iovcnt && !op->status; i++)
 		op->status = local_memory(op, &iov[i], i);
-	/* no bytes ask for no key */
+	/* no bytes need no key */
 	if (!ib_key_find(rkey, conn->peer_info.device, &op->rkey) &&
 	    op->total && !op->status) {
 		weft_warn_once(
@@ -237,7 +237,7 @@ int ib_ep_get(struct weft_ep *base, const struct weft_iov *iov,
 			      NULL, op);
 }
 
-/* One queue pair executes in order. */
+/* A queue pair executes in order. */
 void ib_ep_fence(struct weft_ep *base)
 {
 	(void)base;

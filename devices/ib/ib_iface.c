@@ -14,17 +14,15 @@
 
 #define DRAIN_ROUNDS 256 /* gatherings before an orderly end */
 
-/*
- * Nobody is reached by a link-local address but where its interface is named.
- */
+/* Link-local addresses are used only if their interface is named. */
 static bool has_no_route(const struct weft_netif *n)
 {
 	return n->link_local_only && !weft_settings_netdev_named(n->name);
 }
 
 /*
- * Where QPs are exchanged: the port's own interface if it may be used, so that
- * who is reached there is reached by the port; else the first that may.
+ * The interface over which QPs are exchanged: the port's own if allowed, so
+ * that peers reachable there are reachable by the port; else the first allowed.
  */
 static int choose_netdev(const struct weft_verbs_port *port, int family,
 			 char name[IF_NAMESIZE])
@@ -58,7 +56,7 @@ static int choose_netdev(const struct weft_verbs_port *port, int family,
 	return 0;
 }
 
-/* Progressed each time. */
+/* progress() runs on it every time. */
 static unsigned int handle_ctl(struct weft_source *src, uint32_t events)
 {
 	(void)src;
@@ -75,7 +73,7 @@ static unsigned int handle_channel(struct weft_source *src, uint32_t events)
 
 	while (!iface->v->get_cq_event(iface->channel, &cq, &context))
 		iface->v->ack_cq_events(cq, 1);
-	/* no event any more, but this one for ever */
+	/* it would poll readable for ever */
 	if (events & (EPOLLERR | EPOLLHUP))
 		weft_events_del(&iface->base.events, iface->channel->fd);
 	return 0;
@@ -215,7 +213,7 @@ static int iface_open(const struct weft_iface_params *params,
 	return 0;
 }
 
-/* Frees what has ended, and tells its endpoints. */
+/* Frees ended connections after on_error(). */
 static void free_dead(struct ib_iface *iface)
 {
 	struct ib_conn *conn;
@@ -228,7 +226,7 @@ static void free_dead(struct ib_iface *iface)
 	}
 }
 
-/* Messages that were posted arrive, if the peer's adapter lives and answers. */
+/* Posted messages arrive if the peer's adapter is alive. */
 static void flush_at_close(struct ib_iface *iface)
 {
 	const uint64_t end = weft_now_ms() + weft_settings()->peer_timeout_ms;
@@ -310,7 +308,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 	}
 	iface->budget = WEFT_PROGRESS_MAX;
 	n += ib_xfer_gather(iface);
-	/* what arrived before a peer's end is delivered before it */
+	/* deliver what arrived before a peer's end */
 	if (iface->failing) {
 		iface->failing = false;
 		while (rounds++ < DRAIN_ROUNDS && ib_xfer_gather(iface))
@@ -320,7 +318,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 	if (!weft_list_empty(&iface->base.work))
 		ib_timer_start(iface);
 	n += weft_base_work(&iface->base, step_conn);
-	/* stepping may have finished some that were never posted */
+	/* that may have finished operations that were never posted */
 	if (!weft_list_empty(&iface->finished))
 		n += ib_xfer_deliver(iface);
 	if (!weft_list_empty(&iface->dead)) {
@@ -341,7 +339,7 @@ static int iface_arm(struct weft_iface *base)
 		err = ib_xfer_arm(iface);
 	if (err)
 		return err;
-	/* UCP may watch edge-triggered: what is readable now is not an edge */
+	/* UCP may watch edge-triggered: being readable already is no edge */
 	return weft_events_pending(&iface->base.events) ? -EBUSY : 0;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Registered memory: a registration with each adapter that this process has
- * open.  A peer may come by any of them, so a key has what each calls it.
+ * open.  A peer may use any of them, so a key has the rkey of each.
  *
- * There is no cache here: a registration lives as long as its owner says, who
- * alone knows when the pages behind an address change.  It keeps its adapters
- * open.
+ * There is no cache: only the owner knows when the pages behind an address
+ * change, so it decides how long a registration lives.  A registration keeps
+ * its adapters open.
  */
 #include "devices/ib/ib.h"
 
@@ -22,7 +22,7 @@ struct weft_mem {
 	struct ib_device *dev[IB_MAX_DEVICES]; /* a reference, with mr */
 };
 
-/* What makes a registration with a device that was opened after it. */
+/* For registering with a device that was opened later. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int register_on(struct weft_mem *m, struct ib_device *dev)
@@ -67,7 +67,7 @@ int ib_mem_lkey(struct weft_mem *m, struct ib_device *dev, uint32_t *lkey)
 	return err;
 }
 
-/* With each that is open; the first error. */
+/* Registers with each open device; returns the first error. */
 static int register_on_all(struct weft_mem *m)
 {
 	struct ib_device *devs[IB_MAX_DEVICES];
@@ -96,7 +96,7 @@ int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 		return -ENOMEM;
 	m->addr = addr;
 	m->len = len;
-	/* nothing can land in nothing */
+	/* nothing can land in zero bytes */
 	err = len ? register_on_all(m) : 0;
 	if (err)
 		ib_mem_release(m);
@@ -120,7 +120,7 @@ void ib_mem_pack(struct weft_mem *m, void *rkey)
 	struct ibv_mr *mr;
 	unsigned int i;
 
-	/* what cannot be registered with one of them is told, and missing */
+	/* if one fails, that is logged and the key lacks it */
 	if (m->len && ib_devices_open() & ~registered_with(m))
 		register_on_all(m);
 	for (i = 0; i < IB_MAX_DEVICES; i++) {
@@ -133,7 +133,7 @@ void ib_mem_pack(struct weft_mem *m, void *rkey)
 	ib_key_pack(&key, rkey);
 }
 
-/* By the adapters' reckoning, nothing lands there afterwards. */
+/* Once deregistered, adapters let nothing land there. */
 void ib_mem_release(struct weft_mem *m)
 {
 	struct ib_device *dev;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The control plane: an endpoint of the tcp device to each peer, which has
- * proven both keys, carries halves of connections, and tells when the peer's
+ * proven both keys, carries halves of connections, and fails when the peer's
  * process or kernel is gone.
  *
- * Messages of the tcp device do not say which endpoint they are from, and
- * whoever knows our key may send some.  So each peer is told a nonce over the
- * endpoint that leads to it and to nobody else, and only what carries that
- * nonce is believed.
+ * Messages of the tcp device do not name their endpoint, and any process that
+ * knows our key may send some.  So each peer gets a nonce over the endpoint to
+ * it, and only messages with that nonce are believed.
  */
 #include "devices/ib/ib.h"
 
@@ -239,7 +238,7 @@ static void on_info(struct ib_peer *peer, uint32_t number, const uint8_t *p,
 		ib_peer_send_gone(peer, number, -ENOTCONN, IBV_WC_SUCCESS);
 }
 
-/* The side that was told first has the cause; this one has nothing but it. */
+/* The other side failed first and sends the cause. */
 static void on_gone(struct ib_conn *conn, const uint8_t *p, size_t len)
 {
 	uint32_t status;
@@ -248,7 +247,7 @@ static void on_gone(struct ib_conn *conn, const uint8_t *p, size_t len)
 		return;
 	ib_conn_break(conn, -ECONNRESET);
 	if (!conn->base.ep || len != IB_GONE_LEN)
-		return; /* nobody is left here to miss it */
+		return; /* no endpoint here is affected */
 	status = weft_get_le32(p + 4);
 	weft_warn("'%s' lost its peer %016llx: the peer said '%s'",
 		  conn->iface->port.name, (unsigned long long)conn->peer->id,
@@ -307,12 +306,12 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 	(void)arg;
 	peer->dead = true;
 	weft_list_for_each (conn, tmp, &peer->conns, link) {
-		/* a peer that has said goodbye may go */
+		/* a peer that has sent BYE may leave */
 		live |= conn->base.ep && !conn->base.bye_received &&
 			!conn->base.err;
 		ib_conn_break(conn, err);
 	}
-	/* whoever was never met was not lost: tcp says what it knows of that */
+	/* one never connected is not lost: tcp has logged why */
 	if (live && peer->verified && err != -ESHUTDOWN)
 		weft_warn(
 			"'%s' lost its peer %016llx: its TCP connection ended (%s)",

@@ -13,14 +13,14 @@
  *
  * On the control connection, a message of the tcp device whose id is the kind:
  *   IB_CTL_HELLO   interface part and device part of the sender's address
- *		    (lengths WEFT_IFACE_ADDR_LEN and the byte before it),
- *		    u64 sender's nonce, u64 receiver's nonce or 0
+ * 		    (lengths WEFT_IFACE_ADDR_LEN and the byte before it),
+ * 		    u64 sender's nonce, u64 receiver's nonce or 0
  *   the others     u64 sender's id, u64 receiver's nonce, u32 number of the
- *		    endpoint, then for IB_CTL_INFO struct ib_conn_info, for
- *		    IB_CTL_GONE why: u32 errno of Linux, u32 enum ibv_wc_status
- *		    of the request that failed, 0 where none did
- * Nonces prove the sender: each is sent only to whom the tcp device has proven
- * to own the key of that address.
+ * 		    endpoint, then for IB_CTL_INFO struct ib_conn_info, for
+ * 		    IB_CTL_GONE why: u32 errno of Linux, u32 enum ibv_wc_status
+ * 		    of the request that failed, 0 where none did
+ * Nonces prove the sender: each is sent only to the peer that has proven to the
+ * tcp device that it knows the key of that address.
  */
 #ifndef WEFT_DEVICES_IB_PROTO_H
 #define WEFT_DEVICES_IB_PROTO_H
@@ -60,7 +60,7 @@ enum ib_ctl {
 struct ib_conn_info {
 	uint32_t qpn, psn;
 	uint32_t mtu;	/* enum ibv_mtu of the port */
-	uint32_t reads; /* READs that it answers at a time */
+	uint32_t reads; /* READs in flight that it answers */
 	uint16_t lid;
 	uint8_t ready;	/* the sender's queue pair receives */
 	uint8_t device; /* number of its adapter, for keys */

@@ -10,11 +10,11 @@
 #include "util/util.h"
 
 #define MIN_RNR_TIMER 12 /* 0.64 ms; credits make it rare */
-#define RNR_RETRIES   6	 /* 7 would be for ever */
+#define RNR_RETRIES   6	 /* 7 would mean for ever */
 #define HOP_LIMIT     64
 #define CQ_SIZE	      16384u
 
-/* Room in a completion queue for all that a queue pair can have posted. */
+/* Entries of a completion queue for all that a queue pair can post. */
 #define SHARE (IB_SQ_DEPTH + IB_RX_SLOTS)
 
 static struct ib_cq *cq_take(struct ib_iface *iface)
@@ -61,7 +61,7 @@ void ib_cq_destroy(struct ib_iface *iface, struct ib_cq *cq)
 static void cq_give(struct ib_iface *iface, struct ib_cq *cq)
 {
 	cq->used -= SHARE;
-	/* others stay for those that come */
+	/* keep the queue for further connections */
 	if (cq->dead && !cq->used)
 		ib_cq_destroy(iface, cq);
 }
@@ -128,7 +128,7 @@ static void fill_path(const struct ib_iface *iface,
 	ah->port_num = (uint8_t)iface->port.port;
 	ah->sl = (uint8_t)weft_settings()->ib_sl;
 	ah->dlid = peer->lid;
-	/* InfiniBand within a subnet does without, but where its port says */
+	/* not needed within an InfiniBand subnet unless the port says so */
 	ah->is_global = iface->port.roce ||
 			iface->port_attr.flags & IBV_QPF_GRH_REQUIRED;
 	if (!ah->is_global)

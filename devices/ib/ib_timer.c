@@ -2,12 +2,12 @@
 /*
  * Deadlines, keep-alive and watchdog.
  *
- * An adapter tells of a dead path only to who sends on it, and only when its
- * retries are used up, which for some adapters is never.  So an idle queue
- * pair is probed by an empty WRITE four times per WEFT_PEER_TIMEOUT, and one
- * that has something posted and completes nothing is given up before that is
- * over, from its last completion on.  Busy is not dead: the peer's adapter
- * answers without its program.
+ * An adapter reports a dead path only to a sender, and only when its retries
+ * are used up, which for some adapters is never.  So an idle queue pair is
+ * probed by an empty WRITE four times per WEFT_PEER_TIMEOUT, and one with
+ * posted requests but no completions fails within that time of its last
+ * completion.  Busy is not dead: the peer's adapter answers without its
+ * program.
  */
 #include "devices/ib/ib.h"
 
@@ -28,9 +28,8 @@ void ib_timer_start(struct ib_iface *iface)
 }
 
 /*
- * How long a queue pair may complete nothing, in ms.  What is counted may be
- * one tick less than what has passed, and is looked at once per tick; whatever
- * is posted has two of them at least.
+ * How long a queue pair may complete nothing, in ms.  The count may lag by one
+ * tick and is checked once per tick, so a request has at least two.
  */
 static unsigned int completion_timeout(unsigned int limit)
 {
@@ -63,7 +62,7 @@ static void check_open(struct ib_conn *conn, unsigned int elapsed)
 	}
 }
 
-/* @stood: ms for which the program stood still. */
+/* @stood: ms for which this process stalled. */
 static void check_meeting(struct ib_conn *conn, uint64_t now, uint64_t stood)
 {
 	conn->base.deadline_ms =
@@ -90,7 +89,7 @@ static void fail_all(struct ib_iface *iface, int err)
 			ib_conn_break(conn, err);
 }
 
-/* What the device's thread was told. */
+/* Handles what the device's thread reported. */
 void ib_timer_alarm(struct ib_iface *iface)
 {
 	const int what = atomic_exchange(&iface->alarm.port_event, 0) - 1;
@@ -117,11 +116,11 @@ unsigned int ib_timer_tick(struct weft_events *ev, uint64_t now, uint64_t stood)
 	unsigned int elapsed;
 	bool any = false;
 
-	/* what a program did not see is not the peer's fault */
+	/* do not blame the peer for this process's stall */
 	elapsed =
 		(unsigned int)weft_min(now - iface->tick_ms, 2 * WEFT_TICK_MS);
 	iface->tick_ms = now;
-	/* a link that comes back at once is no loss */
+	/* a link may come back at once */
 	if (iface->port_down_ms &&
 	    now - iface->port_down_ms >= weft_settings()->peer_timeout_ms / 4) {
 		weft_warn("port '%s' is down", iface->port.name);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What moves over a connection's queue pair: requests, which complete in the
- * order posted, credits, and what arrives.
+ * Traffic of a connection's queue pair: requests, which complete in the order
+ * posted, credits, and receives.
  *
  * Puts and gets wait in conn->queue, in order, until their pieces have room in
- * the ring.  Messages never wait there: one is taken only when it leaves at
- * once, and so behind every put taken before.
+ * the ring.  Messages never wait there: one is accepted only if it can be
+ * posted at once, and so goes behind every earlier put.
  *
- * Gathering sorts completions into what arrived and what is finished, and calls
- * nobody back; delivering does.
+ * Gathering sorts completions into received and finished, without callbacks;
+ * delivering calls back.
  */
 #include "devices/ib/ib.h"
 
@@ -21,7 +21,7 @@
 #include "util/log.h"
 
 #define BATCH  32
-#define ROUNDS 8 /* batches of one gathering: others want to run too */
+#define ROUNDS 8 /* batches per call, so that others can run */
 
 /* wr_id: connection | receive? | index */
 #define WR_RECV	 BIT(31)
@@ -103,7 +103,7 @@ bool ib_xfer_ready(const struct ib_conn *conn)
 	       ib_xfer_room(conn, 1) && conn->user_used < IB_USER_SLOTS;
 }
 
-/* -errno: nobody has it, and the connection breaks. */
+/* -errno: not posted, and the connection breaks. */
 static int post_request(struct ib_conn *conn, struct ibv_send_wr *wr,
 			struct ibv_sge *sge, const struct ib_request *req)
 {
@@ -157,7 +157,7 @@ int ib_xfer_probe(struct ib_conn *conn)
 	return ib_xfer_room(conn, 1) ? post_request(conn, &wr, &sge, &req) : 0;
 }
 
-/* Gives credits back before the peer runs out of them. */
+/* Returns credits before the peer runs out of them. */
 static void return_credits(struct ib_conn *conn)
 {
 	struct ib_tx *tx;
@@ -212,7 +212,7 @@ static void op_count(const struct ib_op *op)
 	}
 }
 
-/* Nothing of it is posted any more. */
+/* None of its requests is posted any more. */
 static void op_finish(struct ib_op *op)
 {
 	struct ib_conn *conn = op->conn;
@@ -224,7 +224,7 @@ static void op_finish(struct ib_op *op)
 	weft_conn_attend(&conn->base);
 }
 
-/* Nothing of it will be posted any more. */
+/* Posts nothing more of it. */
 static void op_all_posted(struct ib_op *op)
 {
 	if (!op->all_posted) {
@@ -256,7 +256,7 @@ static bool next_piece(struct ib_op *op, size_t max, struct ibv_sge *sge)
 	return true;
 }
 
-/* A piece, or nothing where @sge is empty. */
+/* Posts a piece, or an empty request if @sge is empty. */
 static int post_piece(struct ib_op *op, struct ibv_send_wr *wr,
 		      struct ibv_sge *sge)
 {
@@ -319,7 +319,7 @@ static bool post_notify(struct ib_op *op)
 	return true;
 }
 
-/* Can an immediate tell of it? */
+/* Do size and tag fit an immediate? */
 static bool fits_immediate(const struct ib_op *op)
 {
 	return op->notify && op->tag <= UINT32_MAX && op->iovcnt <= 1 &&
@@ -403,7 +403,7 @@ void ib_xfer_stop(struct ib_conn *conn)
 	while (flushed && ib_xfer_busy(conn) && !conn->cq->dead &&
 	       weft_now_ms() < end)
 		ib_xfer_gather(conn->iface);
-	/* a flushed one does nothing more; destroying it may take seconds */
+	/* once flushed it does nothing; destroying it may take seconds */
 	if (!flushed || conn->tx_out)
 		ib_qp_destroy(conn);
 }
@@ -432,7 +432,7 @@ static void drop_list(struct ib_conn *conn, struct weft_list *list, int status)
 {
 	struct ib_op *op;
 
-	/* from the start each time: done() may drop others */
+	/* restart each time: done() may drop others */
 	while ((op = first_op(list, conn))) {
 		op_release(op);
 		op_count(op);
@@ -458,7 +458,7 @@ void ib_xfer_drop(struct ib_conn *conn, int status)
 
 	if (conn->base.state == WEFT_CONN_CLOSED)
 		drop_received(conn);
-	/* finished, but not told yet */
+	/* finished, but not reported yet */
 	while ((op = first_op(&conn->iface->finished, conn))) {
 		weft_list_del(&op->link);
 		conn->nfinished--;
@@ -480,7 +480,7 @@ bool ib_xfer_undelivered(const struct ib_conn *conn)
 
 /* ---- gathering completions ----------------------------------------------- */
 
-/* What an error of the adapter's means for the request that has it. */
+/* The -errno of a failed request. */
 static int request_error(enum ibv_wc_status status, bool bulk)
 {
 	switch (status) {
@@ -498,7 +498,7 @@ static int request_error(enum ibv_wc_status status, bool bulk)
 	}
 }
 
-/* Not of our doing: the adapter ended it over what the peer asked for. */
+/* Unexpected: the adapter refused a request of the peer. */
 static void handle_flush(struct ib_conn *conn)
 {
 	if (conn->base.err || conn->base.state != WEFT_CONN_OPEN)
@@ -509,7 +509,7 @@ static void handle_flush(struct ib_conn *conn)
 	ib_conn_break(conn, -ECONNRESET);
 }
 
-/* The first tells the reason, the rest are flushed. */
+/* The first failure has the reason, the rest are flushed. */
 static void request_failed(struct ib_conn *conn, const struct ib_request *req,
 			   const struct ibv_wc *wc)
 {
@@ -520,7 +520,7 @@ static void request_failed(struct ib_conn *conn, const struct ib_request *req,
 		return;
 	}
 	err = request_error(wc->status, req->op && !req->tx);
-	/* what it is refused for is its own, others lose their connection */
+	/* this one fails with the reason, others lose their connection */
 	if (err == -EACCES || err == -EFAULT) {
 		req->op->status = err;
 		err = -ECONNRESET;
@@ -557,7 +557,7 @@ static void handle_send(struct ib_conn *conn, unsigned int index,
 		op_finish(req.op);
 }
 
-/* A message, or an immediate; -EPROTO: nothing that a peer may send. */
+/* A message, or an immediate; -EPROTO: malformed. */
 static int parse_receive(struct ib_conn *conn, struct ib_rx *rx,
 			 const struct ibv_wc *wc)
 {
@@ -567,13 +567,13 @@ static int parse_receive(struct ib_conn *conn, struct ib_rx *rx,
 	if (!rx->immediate) {
 		if (rx->len < IB_HEAD || rx->len > IB_SLOT)
 			return -EPROTO;
-		/* read here already: a sender waits for them */
+		/* add credits now: a sender waits for them */
 		conn->credits += ib_head_credits(rx->buf);
 		if (conn->credits > IB_CREDITS)
 			return -EPROTO;
 	}
 	if (!rx->immediate && rx->buf[0] == IB_KIND_CREDIT) {
-		/* nothing else in it: its buffer is free at once */
+		/* only credits: repost the buffer at once */
 		weft_count(conn->stats, wire_rx_bytes, rx->len);
 		post_receive(rx);
 	} else {
@@ -621,8 +621,8 @@ static void handle_completion(struct ib_iface *iface, const struct ibv_wc *wc)
 	const unsigned int index = wc->wr_id & WR_INDEX;
 
 	/*
-	 * of a queue pair that is gone: verbs may leave those in the queue; or
-	 * of a connection that has ended, and has dropped what it received
+	 * of a destroyed queue pair, which verbs may leave in the queue; or of
+	 * a closed connection, which has dropped what it received
 	 */
 	if (!conn || !conn->qp || conn->base.state == WEFT_CONN_CLOSED)
 		return;
@@ -632,7 +632,7 @@ static void handle_completion(struct ib_iface *iface, const struct ibv_wc *wc)
 		handle_receive(conn, &conn->rx[index], wc);
 }
 
-/* Nothing more is learnt from it: what uses it ends, others get another. */
+/* Ends all users of a failed queue; new ones get another. */
 static void end_users(struct ib_iface *iface, struct ib_cq *cq)
 {
 	struct ib_peer *peer, *tp;
@@ -702,7 +702,7 @@ int ib_xfer_arm(struct ib_iface *iface)
 		if (err)
 			give_up(iface, cq, "ask for events of", err);
 	}
-	/* what completed before it was asked for rings nobody */
+	/* what completed before raises no event */
 	ib_xfer_gather(iface);
 	return weft_list_empty(&iface->received) &&
 			       weft_list_empty(&iface->finished) &&
@@ -748,7 +748,7 @@ static int deliver_message(struct ib_conn *conn, struct ib_rx *rx)
 	return -EPROTO;
 }
 
-/* May call back, and be called back into. */
+/* Runs callbacks, which may call in again. */
 static void deliver_one(struct ib_rx *rx)
 {
 	struct ib_conn *conn = rx->conn;
