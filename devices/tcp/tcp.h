@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The TCP device's own objects.  Two kinds of thread meet here:
- *   the owner   - whoever calls the device contract for an iface (serialised)
+ *   the owner - the thread that calls the contract for an iface (serialised)
  *   an engine   - moves bulk streams; run by the owner inside progress(), or
  *                 by a thread of its own (tcp_engine.c)
  * Lock order: engine, then bulk, then the iface's events.  No lock is held
@@ -10,7 +10,7 @@
  * The files, each of which calls only those below it (tcp_put and tcp_get call
  * each other):
  *   tcp_iface      the contract's table; listens, opens and closes
- *   tcp_progress   one progress(): what came, what ended, who is told
+ *   tcp_progress   one progress(): events, endings, callbacks
  *   tcp_timer      deadlines and dead peers
  *   tcp_rx         frames of the message stream in, in order
  *   tcp_ep         endpoints: messages and flushes
@@ -21,7 +21,7 @@
  *   tcp_tx         frames of the message stream out
  *   tcp_engine     threads, and which stream is whose
  *   tcp_stream     one bulk socket: chunks one way, acknowledgements back
- *   tcp_bulk       puts as numbers: chunks cut, bytes landed, what is settled
+ *   tcp_bulk puts as numbers: chunks, bytes placed, acknowledgements
  *   tcp_tune       how many streams
  *   tcp_event      what all of these leave for progress()
  */
@@ -86,7 +86,7 @@ struct tcp_conn {
 	int fd;
 	bool close_received;
 	bool rx_ended;	 /* its message stream; bulk may come yet */
-	uint64_t end_ms; /* and is waited for till then */
+	uint64_t end_ms; /* wait for that until then */
 	int suspect_err; /* why a bulk stream died amid puts, or 0 */
 	uint64_t suspect_seq, suspect_until_ms; /* the puts below; how long */
 	uint64_t token;				/* bulk streams join by it */
@@ -115,7 +115,7 @@ struct tcp_conn {
 	struct weft_list deferred_messages; /* wait for their puts (tcp_rx.c) */
 	size_t deferred_bytes;
 	_Atomic bool deferred;		     /* there is one: engines wake us */
-	unsigned int nputs, ngets, nreplies; /* ops not reported yet */
+	unsigned int nputs, ngets, nreplies; /* ops not completed yet */
 	bool in_rx;			     /* guards against re-entry */
 	unsigned int idle_polls;
 	struct tcp_bulk *bulk;
@@ -128,12 +128,12 @@ struct tcp_iface {
 	struct weft_netif netif;
 	int listen_fd;
 	unsigned int (*handle_conn)(struct weft_source *src, uint32_t events);
-	uint64_t tick_ms; /* open connections are looked at; 0: need not be */
+	uint64_t tick_ms; /* next check of open connections; 0: none */
 	struct weft_list conns, dead, deferred;
 	struct weft_table by_token;  /* of conns */
 	struct weft_list rx_pending; /* streams with more to deliver */
 	unsigned int budget;	     /* messages left to this progress() */
-	unsigned int floor;	     /* what it may come down to now */
+	unsigned int floor;	     /* what it may fall to now */
 	struct tcp_conn *polled[TCP_POLLED];
 	unsigned int polls; /* progress calls since epoll was asked */
 	bool closing;	    /* nothing is delivered any more */
@@ -145,14 +145,14 @@ struct tcp_iface {
 	unsigned int nengines;
 	bool spare_cores;    /* engines have threads from the start */
 	unsigned int sleeps; /* of the owner, since there are engines */
-	/* what engines tell the owner */
+	/* what engines report to the owner */
 	struct {
 		pthread_mutex_t lock;
 		struct weft_list puts;	   /* done_link */
 		struct weft_list landings; /* struct tcp_event.link */
 		struct weft_list streams;  /* tcp_stream.report_link */
 		_Atomic bool any;
-		_Atomic bool armed; /* the owner may sleep: ring */
+		_Atomic bool armed; /* the owner may sleep: wake it */
 	} found;
 };
 

@@ -124,7 +124,7 @@ unsigned int tcp_bulk_waiting(struct tcp_bulk *b)
 	weft_list_for_each (put, next, &b->queue, link) {
 		if (n >= TCP_MAX_ENGINES)
 			break;
-		/* one of no bytes is a chunk, too */
+		/* an empty put is a chunk, too */
 		n += weft_max((put->total - put->assigned + chunk - 1) / chunk,
 			      1);
 	}
@@ -132,7 +132,7 @@ unsigned int tcp_bulk_waiting(struct tcp_bulk *b)
 	return weft_min(n, TCP_MAX_ENGINES);
 }
 
-/* Bulk lock held: the next @max bytes at most of the oldest put, NULL: none. */
+/* Bulk lock held: at most @max bytes of the oldest put; NULL: none. */
 static struct tcp_put *split_put(struct tcp_bulk *b, size_t max, size_t *off,
 				 size_t *len)
 {
@@ -163,7 +163,7 @@ static struct tcp_chunk *take_resend(struct tcp_bulk *b)
 	return c;
 }
 
-/* Bulk lock held: the same of what waits to be sent again, which there is. */
+/* Bulk lock held: the same of b->resend, which is not empty. */
 static struct tcp_put *split_resend(struct tcp_bulk *b, size_t max, size_t *off,
 				    size_t *len)
 {
@@ -231,7 +231,7 @@ struct tcp_put *tcp_bulk_next_frame(struct tcp_bulk *b, size_t max, size_t *off,
 	return put;
 }
 
-/* Bulk lock held: what waits to be sent again is not sent. */
+/* Bulk lock held: drops its chunks from b->resend. */
 static void drop_resend(struct tcp_put *put)
 {
 	struct tcp_chunk *c, *tc;
@@ -286,7 +286,7 @@ void tcp_bulk_forget_stream(struct tcp_bulk *b, struct tcp_stream *s)
 	pthread_mutex_unlock(&b->lock);
 }
 
-/* Bulk lock held: @put is acknowledged and no stream sends from it. */
+/* Bulk lock held; @put is acknowledged and no stream sends from it. */
 static void finish_put(struct tcp_bulk *b, struct tcp_put *put)
 {
 	uint64_t acked = atomic_load(&b->acked);
@@ -302,7 +302,7 @@ static void finish_put(struct tcp_bulk *b, struct tcp_put *put)
 	atomic_store(&b->acked, acked);
 }
 
-/* Bulk lock held: one stream less sends from @put; true: it is settled. */
+/* Bulk lock held: a stream stops sending from @put; true: it is complete. */
 static bool release_put(struct tcp_bulk *b, struct tcp_put *put)
 {
 	put->senders--;
@@ -456,7 +456,7 @@ int tcp_bulk_begin_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c)
 	pthread_mutex_lock(&b->lock);
 	l = find_landing(b, c->seq);
 	if (!l) {
-		/* what an abort overtook is still drained */
+		/* drain what an abort overtook */
 		land = c->seq < atomic_load(&b->placed) ? 0 : -EPROTO;
 	} else if (l->done) {
 		land = 0;
@@ -486,7 +486,7 @@ static void advance_placed(struct tcp_conn *conn, struct tcp_bulk *b)
 		l->done = l->live = false;
 		placed++;
 	}
-	/* pairs with the owner, which sets held and then looks at placed */
+	/* pairs with the owner, which sets deferred, then reads placed */
 	atomic_store(&b->placed, placed);
 	if (atomic_load(&conn->deferred))
 		tcp_events_wake(conn->iface);
@@ -518,7 +518,7 @@ int tcp_bulk_end_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 			l->acked_by = by;
 			l->acked_status = l->status;
 			l->done = true;
-			/* told of before a message behind it may be read */
+			/* notify before a message behind it may be read */
 			if (needs_notification(c, l->status))
 				err = tcp_events_add_landing(conn, c->flags,
 							     c->tag, c->total,

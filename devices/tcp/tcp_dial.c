@@ -17,10 +17,10 @@
 #define MAX_PROBES 127 /* Linux, include/net/tcp.h: MAX_TCP_KEEPCNT */
 
 /*
- * Keepalive, which the peer's kernel answers, however busy its program is.  A
- * peer is dead when none of the probes that fill @sec was answered, so that an
- * outage shorter than nearly all of it does no harm; resting connections cost a
- * probe per eighth of it.  Whole seconds and three probes make 4 s the least.
+ * Enables keepalive, which the peer's kernel answers, however busy its program
+ * is.  A peer is dead if it answers none of the probes that fill @sec, so
+ * shorter outages do no harm; an idle connection costs a probe per eighth of
+ * it.  With whole seconds and three probes 4 s is the minimum.
  */
 static void set_keepalive(int fd, unsigned int sec)
 {
@@ -66,7 +66,7 @@ bool tcp_streams_drop_dial(struct tcp_conn *conn, uint32_t id)
 	return false;
 }
 
-/* One bulk stream that was dialled or asked for cannot be had. */
+/* A bulk stream that was dialled or requested cannot be opened. */
 static void lose_stream(struct tcp_conn *conn, bool out, int err,
 			const char *where)
 {
@@ -96,10 +96,10 @@ static void lose_stream(struct tcp_conn *conn, bool out, int err,
 	conn->warn_at_ms = weft_now_ms() + TCP_LOST_STREAM_MS;
 	b->lost_err = err; /* news only if the peer lives on: tcp_timer.c */
 	tcp_iface_start_tick(conn->iface);
-	weft_conn_attend(&conn->base); /* puts go by frame from now on */
+	weft_conn_attend(&conn->base); /* puts go in frames from now on */
 }
 
-/* Whoever waits for this dial hears that it came to nothing. */
+/* Reports that a dial failed. */
 static void lose_dial(struct weft_conn *base, uint32_t kind, int err,
 		      const char *where)
 {
@@ -111,7 +111,7 @@ static void lose_dial(struct weft_conn *base, uint32_t kind, int err,
 		lose_stream(conn, kind == TCP_PURPOSE_BULK_OUT, err, where);
 }
 
-/* It leaves by the interface's address: that is what reaches() promised. */
+/* Binds to the interface's address, which reaches() has checked. */
 static int open_socket(struct weft_conn *base, bool *connecting)
 {
 	const struct tcp_iface *iface = tcp_conn(base)->iface;
@@ -212,7 +212,7 @@ static unsigned int count_under_way(const struct tcp_conn *conn,
 	return n;
 }
 
-/* What the peer sends bulk on, or will when its hello is done. */
+/* The streams that the peer sends on, or will when their hello is done. */
 static unsigned int count_streams_in(const struct tcp_conn *conn)
 {
 	unsigned int n = count_under_way(conn, TCP_PURPOSE_BULK_IN,
@@ -229,7 +229,7 @@ int tcp_streams_asked(struct tcp_conn *conn, uint32_t n)
 {
 	if (!tcp_bulk_get(conn))
 		return -ENOMEM;
-	if (!conn->base.dialer) { /* one of those we asked for cannot be had */
+	if (!conn->base.dialer) { /* one that we requested cannot be opened */
 		if (n)
 			return -EPROTO;
 		if (conn->bulk->asked_streams)
@@ -257,7 +257,7 @@ static struct weft_conn *new_conn(struct weft_session *s,
 	return conn ? &conn->base : NULL;
 }
 
-/* Is there a place for the bulk stream that the peer brings? */
+/* Is there room for the bulk stream that the peer dials? */
 static bool has_room(const struct tcp_conn *conn, enum tcp_purpose purpose)
 {
 	if (purpose == TCP_PURPOSE_BULK_OUT)
@@ -267,7 +267,7 @@ static bool has_room(const struct tcp_conn *conn, enum tcp_purpose purpose)
 			       TCP_PURPOSE_BULK_IN) < conn->bulk->out_dialing;
 }
 
-/* What may be lacking is seen before the dialer counts on it. */
+/* Allocate what may fail before the dialer relies on it. */
 static struct weft_conn *find_conn(struct weft_handshake *hs)
 {
 	struct tcp_iface *iface =

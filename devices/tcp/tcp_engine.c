@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Engines move the bulk streams.  Where there are cores to spare each has a
- * thread of its own, woken through wake_fd when it sleeps.  On few cores the
- * caller runs the one engine inside progress(), since a thread would fight a
- * caller that spins for the processor; one that turns out to sleep leaves a
- * core free, and the engine gets its thread then.
+ * Engines move the bulk streams.  With cores to spare each has its own thread,
+ * woken through wake_fd when it sleeps.  On few cores the caller runs the one
+ * engine inside progress(), since a thread would compete with a spinning caller
+ * for the processor; a caller that turns out to sleep leaves a core free, and
+ * the engine gets a thread then.
  */
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
@@ -23,7 +23,7 @@
 #include "util/thread.h"
 
 #define MANY_CPUS 8u  /* from here on engines have their own threads */
-#define SLEEPER	  64u /* calls of arm(): UCP makes a few even for who spins */
+#define SLEEPER	  64u /* calls of arm(); UCP makes a few even if it spins */
 
 static void end_stream(struct tcp_stream *s, int err)
 {
@@ -53,7 +53,7 @@ static unsigned int run_ready(struct tcp_engine *eng)
 		return 0;
 	if (atomic_load(&eng->mode) == TCP_ENGINE_POLLING)
 		atomic_store(&eng->mode, TCP_ENGINE_BUSY);
-	/* one round over those that are ready now */
+	/* one round over the streams that are ready now */
 	now = eng->ready;
 	now.prev->next = now.next->prev = &now;
 	weft_list_init(&eng->ready);
@@ -104,7 +104,7 @@ unsigned int tcp_engine_run(struct tcp_engine *eng)
 {
 	unsigned int n;
 
-	/* its thread is at it: nothing to add */
+	/* its thread runs it */
 	if (pthread_mutex_trylock(&eng->lock))
 		return 0;
 	n = run_locked(eng);
@@ -113,17 +113,17 @@ unsigned int tcp_engine_run(struct tcp_engine *eng)
 }
 
 /*
- * Linux makes the table of descriptors larger while who needs a new one waits,
- * in a program with threads for tens of milliseconds (fs/file.c,
- * expand_fdtable() behind synchronize_rcu()).  Streams are dialled amid
- * traffic: a thread that nobody waits for asks for the room of one pair's.
+ * When Linux enlarges the table of descriptors, the caller waits, with threads
+ * for tens of milliseconds (fs/file.c, expand_fdtable() after
+ * synchronize_rcu()). Streams are dialled amid traffic, so an engine's thread
+ * enlarges the table ahead, for the streams of one connection.
  */
 static void grow_fd_table(const struct tcp_engine *eng)
 {
 	int fd = fcntl(eng->wake_fd, F_DUPFD_CLOEXEC,
 		       eng->wake_fd + 2 * (int)TCP_MAX_STREAMS);
 
-	if (fd >= 0) /* else there is a limit, which the dials will meet */
+	if (fd >= 0) /* else the dials will report the limit */
 		close(fd);
 }
 
@@ -182,14 +182,14 @@ static bool wake_sleeper(struct tcp_engine *eng)
 	return true;
 }
 
-/* May a chunk go by @s at once, if its engine has nothing else to do? */
+/* May @s send a chunk at once if its engine is idle? */
 static bool can_take_chunk(const struct tcp_stream *s)
 {
 	return s->out && !s->abandoned && !atomic_load(&s->suspended) &&
 	       atomic_load(&s->writable);
 }
 
-/* A chunk to each thread that is @mode: how many chunks are left. */
+/* Assigns a chunk to each thread in @mode; returns how many are left. */
 static unsigned int assign_chunks(struct tcp_conn *conn,
 				  enum tcp_engine_mode mode,
 				  unsigned int chunks)
@@ -214,10 +214,10 @@ static unsigned int assign_chunks(struct tcp_conn *conn,
 }
 
 /*
- * To wake a thread costs the caller as much as to send a small chunk, so those
- * that are awake come first, and no more are woken than there are chunks.  Whom
- * this passes over finds its chunk all the same, later: a thread that is busy
- * when it is done, a stream that is full when it is not.
+ * Waking a thread costs the caller as much as sending a small chunk, so use
+ * awake threads first, and wake no more than there are chunks.  A thread or
+ * stream that this skips still finds its chunk later: when the thread is done,
+ * or the stream has room.
  */
 void tcp_engines_wake(struct tcp_conn *conn)
 {
@@ -230,7 +230,7 @@ void tcp_engines_wake(struct tcp_conn *conn)
 	chunks = tcp_bulk_waiting(conn->bulk);
 	if (!chunks)
 		return;
-	/* before anybody is seen awake: who goes to sleep looks at it */
+	/* set it before reading modes: a thread reads it before it sleeps */
 	for (i = 0; i < iface->nengines; i++) {
 		eng = &iface->engines[i];
 		if (!eng->nstreams)
@@ -266,7 +266,7 @@ static int engine_open(struct tcp_engine *eng, struct tcp_iface *iface)
 	eng->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (eng->epfd < 0 || eng->wake_fd < 0 ||
 	    epoll_ctl(eng->epfd, EPOLL_CTL_ADD, eng->wake_fd, &event) ||
-	    /* the caller's event fd rings for the streams that it moves */
+	    /* the caller's event fd reports the streams that it moves */
 	    weft_events_add(&iface->base.events, eng->epfd, &eng->src,
 			    EPOLLIN)) {
 		err = -errno;
@@ -314,11 +314,11 @@ static void start_thread(struct tcp_engine *eng)
 		return;
 	}
 	eng->has_thread = true;
-	/* the event fd rings for what it delivers, not for its streams */
+	/* the event fd reports what it delivers, not its streams */
 	weft_events_del(&eng->iface->base.events, eng->epfd);
 }
 
-/* For good: the caller moves nothing from here on. */
+/* Never reversed: the caller runs no engine from here on. */
 static void start_threads(struct tcp_iface *iface)
 {
 	unsigned int i;
@@ -335,8 +335,8 @@ void tcp_engines_sleep(struct tcp_iface *iface)
 }
 
 /*
- * Made for the first bulk stream, so that an interface over which only
- * messages go has neither threads nor descriptors for them.
+ * Allocated for the first bulk stream, so that an interface that carries only
+ * messages has neither threads nor descriptors for them.
  */
 int tcp_engines_need(struct tcp_iface *iface)
 {

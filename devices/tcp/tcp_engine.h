@@ -7,21 +7,21 @@
 
 /* One bulk socket. */
 struct tcp_stream {
-	uint32_t id;		     /* from its dialer; unique in a pair */
+	uint32_t id; /* chosen by its dialer; unique in a connection */
 	struct weft_list link;	     /* bulk->streams; owner and bulk lock */
 	struct weft_list eng_link;   /* engine->streams */
 	struct weft_list ready_link; /* engine->ready */
 	struct tcp_conn *conn;
 	struct tcp_engine *engine;
 	int fd;
-	bool out;		      /* chunks go from here */
-	_Atomic bool writable;	      /* as far as the last edge told */
+	bool out;		      /* sends chunks */
+	_Atomic bool writable;	      /* as of the last edge */
 	bool readable;		      /* likewise */
 	_Atomic bool suspended;	      /* over the limit: takes no chunk */
 	int err;		      /* why it died; 0 while it lives */
 	struct weft_list report_link; /* iface->found.streams */
 	uint64_t used_ms;	      /* when it last carried a chunk */
-	bool abandoned;		      /* out: not moved any more */
+	bool abandoned;		      /* out: engines skip it */
 	struct weft_list sent;	      /* out: chunks not settled; bulk lock */
 	uint64_t nsent;		      /* out: chunks that it took */
 	uint64_t taken;		      /* in: whole chunks */
@@ -37,19 +37,19 @@ struct tcp_stream {
 	unsigned int rx_have; /* bytes of the next header */
 	struct tcp_chunk_head chunk;
 	bool rx_busy;  /* inside a chunk */
-	bool rx_drain; /* its bytes are thrown away */
+	bool rx_drain; /* discard its bytes */
 	int rx_status; /* why */
 	uint64_t rx_addr, rx_left;
 	uint8_t *ack_buf; /* acks that did not fit the socket */
 	size_t ack_len, ack_cap;
 };
 
-/* What an engine's thread is at. */
+/* What an engine's thread does. */
 enum tcp_engine_mode {
 	TCP_ENGINE_BUSY,
 	TCP_ENGINE_POLLING, /* awake, and found nothing to do */
 	TCP_ENGINE_ASLEEP,  /* until wake_fd is written */
-	TCP_ENGINE_WOKEN,   /* it is; the thread does not run yet */
+	TCP_ENGINE_WOKEN,   /* it was; the thread does not run yet */
 };
 
 /* Moves bulk streams. */
@@ -61,7 +61,7 @@ struct tcp_engine {
 	int wake_fd;
 	struct weft_list streams, ready;
 	unsigned int nstreams;
-	_Atomic bool has_work; /* somebody queued chunks */
+	_Atomic bool has_work; /* chunks were queued */
 	/* its thread */
 	bool has_thread; /* else the owner moves it; owner only */
 	pthread_t thread;
@@ -69,12 +69,12 @@ struct tcp_engine {
 	_Atomic int mode; /* enum tcp_engine_mode */
 };
 
-/* Makes them where there are none yet: a stream cannot be attached before. */
+/* Allocates the engines before the first stream; -errno, logged. */
 int tcp_engines_need(struct tcp_iface *iface);
 void tcp_engines_close(struct tcp_iface *iface);
 /* The owner is about to sleep. */
 void tcp_engines_sleep(struct tcp_iface *iface);
-/* Moves what can be moved without waiting; events seen. */
+/* Moves what can be moved without waiting; returns the number of events. */
 unsigned int tcp_engine_run(struct tcp_engine *eng);
 /* Chunks were queued for @conn. */
 void tcp_engines_wake(struct tcp_conn *conn);
@@ -84,14 +84,14 @@ void tcp_engines_sync(struct tcp_iface *iface);
 /* Takes @fd over.  Owner only. */
 int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id);
 /*
- * No engine moves it from here on; it stays open.  The put whose chunk it was
- * sending, or NULL, is the caller's to settle: tcp_bulk_stream_stopped().
+ * Detaches @s from its engine; it stays open.  Returns the put whose chunk it
+ * was sending, for which the caller calls tcp_bulk_stream_stopped(), or NULL.
  */
 struct tcp_put *tcp_stream_stop(struct tcp_stream *s);
-/* Closes and frees; nothing of it lands or is read afterwards. */
+/* Closes and frees @s; it places and reads nothing afterwards. */
 void tcp_stream_detach(struct tcp_stream *s);
 
-/* tcp_stream.c: called by engines, engine lock held; -errno: it is dead */
+/* tcp_stream.c: for engines, engine lock held; -errno: @s is dead. */
 int tcp_stream_io(struct tcp_stream *s, bool *again);
 
 #endif

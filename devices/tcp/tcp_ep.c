@@ -71,7 +71,7 @@ const struct weft_ep_ops tcp_ep_ops = {
 	.leave = leave_conn,
 };
 
-/* The connection of an endpoint that lives. */
+/* The connection of a live endpoint, or NULL. */
 static struct tcp_conn *live_conn(struct weft_ep *ep)
 {
 	struct weft_conn *conn = weft_ep_conn(ep);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What engines, and the owner's own code further down, leave for progress().
- * The event fd is rung only when the owner may be asleep, and once: a program
- * that is woken pays dearly for it (a Python callback each time), so it is
- * woken per completed put, never per read.
+ * Events that engines and lower layers of the owner leave for progress().  The
+ * event fd is written only if the owner may be asleep, and once: a wakeup is
+ * expensive (a Python callback each time), so wake per completed put, never per
+ * read.
  */
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_engine.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What engines, and the owner's own code further down, leave for progress().
- * Only this file's functions and tcp_progress.c touch iface->found.
+ * Events that engines and lower layers of the owner leave for progress().  Only
+ * tcp_event.c and tcp_progress.c touch iface->found.
  */
 #ifndef WEFT_DEVICES_TCP_EVENT_H
 #define WEFT_DEVICES_TCP_EVENT_H
@@ -23,22 +23,22 @@ struct tcp_event {
 void tcp_events_init(struct tcp_iface *iface);
 /* Wakes the owner if it may be asleep. */
 void tcp_events_wake(struct tcp_iface *iface);
-/* @put is settled. */
+/* @put is complete. */
 void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put);
-/* A put that tells (TCP_CHUNK_*) is placed; -ENOMEM. */
+/* A put that notifies (TCP_CHUNK_*) is placed; -ENOMEM. */
 int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 			   uint64_t size, int status);
 /* @s has died; s->err says why. */
 void tcp_events_add_stream(struct tcp_stream *s);
-/* Delivers what @conn's puts tell, before a message that a fence put behind. */
+/* Delivers @conn's notifications, before a message behind their fence. */
 void tcp_events_notify(struct tcp_conn *conn);
-/* Drops what still names @conn. */
+/* Drops all events of @conn. */
 void tcp_events_forget(struct tcp_conn *conn);
 
 /* Owner only, from here on. */
-/* Never calls back: progress() will close it and tell @err. */
+/* Never calls back: progress() closes it and reports @err. */
 void tcp_conn_break(struct tcp_conn *conn, int err);
-/* A connection needs to be looked at by the clock. */
+/* A connection needs periodic checks. */
 void tcp_iface_start_tick(struct tcp_iface *iface);
 
 #endif

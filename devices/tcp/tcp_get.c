@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Gets: a get asks the owner of the memory to put it here.  Where it lands is
- * registered for just this get, so that ending the get revokes it.
+ * Gets: a get asks the owner of the memory for a put.  Its target is registered
+ * for this get alone, so that ending the get revokes the key.
  */
 #include "devices/tcp/tcp_rma.h"
 #include "devices/tcp/tcp_event.h"
@@ -129,7 +129,7 @@ int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p)
 	struct tcp_put *put;
 
 	weft_rkey_unpack(p + 8, &key);
-	if (conn->nreplies > 2 * TCP_WINDOW) /* the peer must not ask so much */
+	if (conn->nreplies > 2 * TCP_WINDOW) /* more than a peer may request */
 		return -EPROTO;
 	if (!tcp_bulk_get(conn))
 		return -ENOMEM;

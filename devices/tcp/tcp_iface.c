@@ -23,9 +23,9 @@
 #define BACKLOG 4096
 
 /*
- * -errno, of which nothing has been said.  @range: what was accepted on the
- * port before does not block it while that is in TIME_WAIT.  Linux gives a port
- * to no second listener for that, but may tell it by listen() alone.
+ * -errno, not logged.  @range: sockets in TIME_WAIT do not block the port
+ * (SO_REUSEADDR).  Linux still refuses a second listener, but perhaps only in
+ * listen().
  */
 static int listen_at(struct tcp_iface *iface, const union weft_sockaddr *sa,
 		     bool range)
@@ -182,9 +182,8 @@ static void send_close(struct tcp_conn *conn)
 }
 
 /*
- * Is something that a flush called sent still with our kernel?  Then a byte of
- * the peer's that nobody reads here would make it reset the connection and
- * throw that away.
+ * Does the local kernel still hold what a flush reported as sent?  Then closing
+ * with unread bytes of the peer would reset the connection and discard it.
  */
 static bool has_unsent_data(struct tcp_conn *conn)
 {
@@ -198,12 +197,12 @@ static bool has_unsent_data(struct tcp_conn *conn)
 	while (n > 0 && rounds--);
 	if (!n || (n < 0 && errno != EAGAIN && errno != EINTR))
 		return false; /* it is gone, too */
-	/* CLOSE and the end itself may get lost: those are no data */
+	/* CLOSE and FIN may get lost: they carry no data */
 	return !ioctl(conn->fd, SIOCOUTQ, &unacked) &&
 	       unacked > TCP_FRAME_LEN + 1;
 }
 
-/* A peer whose kernel answers takes them, even if it is too busy to read. */
+/* A peer whose kernel answers accepts them, even if it is too busy to read. */
 static void flush_at_close(struct tcp_iface *iface)
 {
 	const uint64_t end = weft_now_ms() + TCP_LINGER_MS;

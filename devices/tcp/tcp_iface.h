@@ -8,13 +8,13 @@
 /* tcp_progress.c */
 unsigned int tcp_iface_progress(struct weft_iface *iface);
 int tcp_iface_arm(struct weft_iface *iface);
-/* @all: more than one progress() may, for one that ends. */
+/* @all: ignore WEFT_PROGRESS_MAX, for an interface that ends. */
 unsigned int tcp_iface_deliver(struct tcp_iface *iface, bool all);
-/* Something happened at its message stream. */
+/* Handles epoll events of the message stream. */
 unsigned int tcp_conn_handle(struct weft_source *src, uint32_t events);
-/* Ends it and tells its endpoint. */
+/* Ends it and calls its endpoint's on_error(). */
 void tcp_conn_close(struct tcp_conn *conn, int err);
-/* Frees what ended; nobody is inside those connections any more. */
+/* Frees ended connections; do not call from their callbacks. */
 void tcp_conns_reap(struct tcp_iface *iface);
 
 /* tcp_timer.c */

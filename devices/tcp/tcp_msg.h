@@ -5,30 +5,31 @@
 
 #include "devices/tcp/tcp.h"
 
-/* Is all that was taken with the socket? */
+/* Has the socket taken everything? */
 bool tcp_conn_drained(const struct tcp_conn *conn);
 /* The one predicate behind ready(), -EAGAIN and on_ready(). */
 bool tcp_conn_is_ready(struct weft_conn *conn);
-/* A message of @len bytes was taken: counted. */
+/* Counts a message of @len bytes. */
 void tcp_conn_count_message(struct tcp_conn *conn, size_t len);
 /*
- * 0: taken; -EINPROGRESS: @op tells when the source may be reused; -EAGAIN: the
- * connection has just broken.  The connection is drained.
+ * Sends a frame; the connection must be drained.  0: sent or copied;
+ * -EINPROGRESS: @op completes when the source may be reused; -EAGAIN: the
+ * connection has just broken.
  */
 int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 		  uint64_t fence, const struct iovec *iov, unsigned int n,
 		  size_t len, struct weft_op *op);
-/* Queued behind whatever is not sent yet. */
+/* Sends a frame, behind whatever is not sent yet. */
 void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type,
 			   const void *body, size_t len);
 /* The socket can be written again. */
 void tcp_conn_flush(struct tcp_conn *conn);
-/* Lets go of the caller's memory in a message half sent. */
+/* Copies what is unsent of a message in the caller's memory. */
 void tcp_conn_copy_unsent(struct tcp_conn *conn);
 
-/* Reads and delivers; the number of frames. */
+/* Reads and delivers; returns the number of frames. */
 unsigned int tcp_conn_receive(struct tcp_conn *conn);
-/* Does it wait for its turn alone, not for the peer? */
+/* Does it wait only for its turn, not for the peer? */
 bool tcp_conn_has_pending(const struct tcp_conn *conn);
 /* Frees what was received and not delivered. */
 void tcp_conn_drop_received(struct tcp_conn *conn);

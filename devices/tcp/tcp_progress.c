@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One progress(): reads the message streams, moves what has no thread, delivers
- * what engines have found, and at last looks at each connection that something
- * happened to.  All callbacks but those of messages run from here.
+ * One progress(): reads the message streams, runs engines without a thread,
+ * delivers their events, and finally handles connections that need attention.
+ * All callbacks except on_message() run from here.
  */
 #include "devices/tcp/tcp_iface.h"
 #include "devices/tcp/tcp_conn.h"
@@ -19,10 +19,10 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define POLL_EVERY  16	 /* progress calls between looks at epoll */
-#define POLLED_IDLE 4096 /* fruitless polls before a stream is not hot */
+#define POLL_EVERY  16	 /* progress calls between epoll_wait() */
+#define POLLED_IDLE 4096 /* idle polls before a stream is cold */
 
-/* A stream ended, and with it puts, perhaps: the message stream tells why. */
+/* A stream ended, perhaps amid puts: the message stream will tell why. */
 static void end_stream(struct tcp_stream *s)
 {
 	struct tcp_conn *conn = s->conn;
@@ -31,9 +31,9 @@ static void end_stream(struct tcp_stream *s)
 	bool out = s->out, busy = put != NULL;
 	int err = s->err;
 
-	if (s->abandoned) /* meanwhile: the peer's answer ends it */
+	if (s->abandoned) /* the peer's reply will end it */
 		return;
-	if (err == -ECANCELED) { /* its source was taken away */
+	if (err == -ECANCELED) { /* its source was revoked */
 		tcp_put_source_gone(conn, put);
 		tcp_engines_wake(conn);
 		return;
@@ -120,14 +120,14 @@ static void end_streams(struct tcp_conn *conn)
 			weft_list_first(&b->streams, struct tcp_stream, link));
 }
 
-/* Did this side lose anything by an orderly end? */
+/* Did this side lose anything in an orderly close? */
 static bool nothing_lost(const struct tcp_conn *conn)
 {
 	return !conn->unsent_op && !conn->tx_len && !conn->ngets &&
 	       !conn->nputs;
 }
 
-/* Completes everything that waits on @conn with @err. */
+/* Completes everything pending on @conn with @err. */
 static void fail_pending(struct tcp_conn *conn, int err)
 {
 	struct weft_op *op = conn->unsent_op;
@@ -216,8 +216,8 @@ static void check_end(struct tcp_conn *conn)
 }
 
 /*
- * A write that fails says less than what the peer wrote before it went: data,
- * and whether it went in order.
+ * After a failed write read what the peer sent before: data, and whether it
+ * closed in order.
  */
 static void drain_socket(struct tcp_conn *conn)
 {
@@ -235,7 +235,7 @@ static void drain_socket(struct tcp_conn *conn)
 		conn->base.err = err;
 }
 
-/* Something happened to it. */
+/* Handles a connection that needs attention. */
 static unsigned int settle_conn(struct weft_conn *base)
 {
 	struct tcp_conn *conn = tcp_conn(base);
@@ -253,7 +253,7 @@ static unsigned int settle_conn(struct weft_conn *base)
 		return 1;
 	if (weft_list_empty(&conn->rx_pending_link))
 		tcp_conn_close(conn, base->err);
-	else /* it has more than may be told now */
+	else /* it has more than may be delivered now */
 		weft_conn_attend(base);
 	return 1;
 }
@@ -275,7 +275,7 @@ unsigned int tcp_conn_handle(struct weft_source *src, uint32_t events)
 	return n;
 }
 
-/* A turn for each that had more than its share, as far as it goes. */
+/* Another turn for those with more than their share, within the budget. */
 static unsigned int serve_pending(struct tcp_iface *iface)
 {
 	struct tcp_conn *c, *last;
@@ -334,7 +334,7 @@ int tcp_iface_arm(struct weft_iface *base)
 	unsigned int i;
 	bool more;
 
-	iface->polls = POLL_EVERY; /* the next progress() looks at epoll */
+	iface->polls = POLL_EVERY; /* the next progress() calls epoll_wait() */
 	if (!weft_list_empty(&iface->base.work) ||
 	    !weft_list_empty(&iface->rx_pending))
 		return -EBUSY;
@@ -354,7 +354,7 @@ int tcp_iface_arm(struct weft_iface *base)
 		if (more)
 			goto busy;
 	}
-	/* UCP may watch edge-triggered: what is readable now is not an edge */
+	/* UCP may watch edge-triggered: being readable already is no edge */
 	if (!weft_events_pending(&iface->base.events))
 		return 0;
 busy:

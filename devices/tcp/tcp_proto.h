@@ -31,17 +31,17 @@ enum tcp_purpose {
 enum tcp_frame_type {
 	TCP_FRAME_MESSAGE = 1, /* id: message id; the payload */
 	TCP_FRAME_PUT,	       /* a chunk header and its bytes */
-	TCP_FRAME_PUT_ACK,     /* struct ack: for a put that came by frame */
+	TCP_FRAME_PUT_ACK,     /* struct ack: for a put that came in a frame */
 	TCP_FRAME_PUT_ABORT,   /* u64 seq: no more of this put will come */
-	TCP_FRAME_GET,	       /* struct get: please put it there */
+	TCP_FRAME_GET,	       /* struct get: asks for a put */
 	TCP_FRAME_GET_FAIL,    /* u64 get id, i32 -errno */
 	TCP_FRAME_WELCOME,     /* u64 token, by which bulk streams join */
-	TCP_FRAME_STREAMS,     /* u32 how many: please dial, I have bulk; to
-				  the asker 0, for each that cannot be had */
-	TCP_FRAME_BYE,	       /* no endpoint here uses this stream any more */
-	TCP_FRAME_CLOSE,       /* the interface closes; nothing follows */
-	TCP_FRAME_DROP,	       /* u32 stream: I send nothing more on it */
-	TCP_FRAME_DROPPED,     /* struct dropped: what I took from it */
+	TCP_FRAME_STREAMS, /* u32: dial so many; 0, to the requester: one could
+			      not be opened */
+	TCP_FRAME_BYE,	   /* no endpoint here uses this stream any more */
+	TCP_FRAME_CLOSE,   /* the interface closes; nothing follows */
+	TCP_FRAME_DROP,	   /* u32 stream: nothing more is sent on it */
+	TCP_FRAME_DROPPED, /* struct dropped: what was taken from it */
 	TCP_FRAME_TYPES
 };
 
@@ -66,22 +66,23 @@ enum tcp_frame_type {
 
 /*
  * Get: u64 address, u32 slot, u32 generation, u64 token, u64 length, u64 id,
- * then where it shall land: u64 address, u32 slot, u32 generation, u64 token.
+ * then the target: u64 address, u32 slot, u32 generation, u64 token.
  */
 #define TCP_GET_LEN 64
 
-/* Puts that may be on the way at once, per direction of a pair. */
+/* Puts that may be unacknowledged, per direction of a connection. */
 #define TCP_WINDOW 256
 
 /*
  * Bytes of messages that one side may have sent while a put below their fence
- * is not acknowledged, TCP_KEPT for each included.  The other side keeps them,
- * and cannot stop reading instead: what ends the wait comes on the same stream.
+ * is not acknowledged, TCP_KEPT for each included.  The other side keeps them.
+ * It cannot stop reading instead, since what ends the wait comes on the same
+ * stream.
  */
 #define TCP_MAX_UNPLACED (4u << 20)
 #define TCP_KEPT	 64
 
-/* The longest frame of those that are no message and no put. */
+/* The longest frame that is neither a message nor a put. */
 #define TCP_MAX_CONTROL (TCP_DROPPED_LEN + TCP_WINDOW * TCP_ACK_LEN)
 
 #endif

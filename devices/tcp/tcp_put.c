@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Puts, from the call to the completion.  Small ones go whole by frame, larger
- * ones in chunks by bulk streams; those, too, go by frame where the process or
- * its peer has no descriptor left for a stream.
+ * Puts, from the call to the completion.  Small ones go whole in a frame,
+ * larger ones in chunks over bulk streams, or in frames if the process or its
+ * peer has no descriptor left for a stream.
  */
 #include "devices/tcp/tcp_rma.h"
 #include "devices/tcp/tcp_conn.h"
@@ -85,10 +85,9 @@ void tcp_put_carry(struct tcp_conn *conn, struct tcp_put *put)
 }
 
 /*
- * The CPU copies no byte straight into or out of memory that a peer named:
- * where it was unmapped behind our back, a system call says EFAULT where memcpy
- * would end the process.  This one is for where a seccomp filter refuses
- * process_vm_writev().
+ * Never memcpy() to or from memory that a peer named: if it was unmapped
+ * meanwhile, a system call returns EFAULT, but memcpy() would end the process.
+ * The pipe serves where a seccomp filter refuses process_vm_writev().
  */
 static int copy_by_pipe(struct tcp_iface *iface, uint8_t *dest,
 			const uint8_t *src, size_t n)
@@ -105,7 +104,7 @@ static int copy_by_pipe(struct tcp_iface *iface, uint8_t *dest,
 		n -= put;
 		while (put) {
 			got = read(iface->pipe[0], dest, put);
-			if (got <= 0) /* the rest stays: not used again */
+			if (got <= 0) /* bytes are left: do not reuse it */
 				goto broken_pipe;
 			dest += got;
 			put -= got;
@@ -120,7 +119,7 @@ broken_pipe:
 	return -EACCES;
 }
 
-/* -EACCES where either side is not mapped */
+/* -EACCES: either side is not mapped */
 static int copy_by_kernel(struct tcp_iface *iface, void *dest, const void *src,
 			  size_t n)
 {
@@ -136,8 +135,8 @@ static int copy_by_kernel(struct tcp_iface *iface, void *dest, const void *src,
 }
 
 /*
- * What a peer's get names is copied out first, its key and its mapping checked:
- * a frame that is half sent must not meet memory that is gone.
+ * Copy out what a peer's get names before sending, with its key and mapping
+ * checked: the memory must not vanish in the middle of a frame.
  */
 static int copy_source(struct tcp_conn *conn, const struct tcp_put *put,
 		       size_t off, size_t len, struct iovec *out)
@@ -154,7 +153,7 @@ static int copy_source(struct tcp_conn *conn, const struct tcp_put *put,
 	return err;
 }
 
-/* Where no bulk stream can be had, puts go in pieces between the messages. */
+/* Without a bulk stream, puts go in pieces between the messages. */
 void tcp_puts_post_waiting(struct tcp_conn *conn)
 {
 	struct tcp_bulk *b = conn->bulk;
@@ -236,9 +235,9 @@ void tcp_stream_abandon(struct tcp_conn *conn, struct tcp_stream *s)
 }
 
 /*
- * What half a chunk of a withdrawn put went by can carry nothing more.  Other
- * puts were sent by it as well, and are acknowledged there: it is abandoned,
- * not closed.  One that broke is left to its report.
+ * A stream in the middle of a withdrawn put's chunk can carry nothing more.  It
+ * also carries acknowledgements of other puts, so abandon it, do not close it.
+ * Leave a broken one to its report.
  */
 static void abandon_senders(struct tcp_conn *conn)
 {
@@ -284,9 +283,7 @@ void tcp_put_done(struct tcp_put *put)
 	weft_conn_attend(&conn->base);
 }
 
-/*
- * Puts that are acknowledged and wait to be told: their ops end here instead.
- */
+/* Completes the ops of acknowledged puts that wait for delivery. */
 static void cancel_settled(struct tcp_conn *conn, int status)
 {
 	struct tcp_iface *iface = conn->iface;
@@ -313,8 +310,8 @@ static void cancel_settled(struct tcp_conn *conn, int status)
 }
 
 /*
- * All are withdrawn before the first stream is stopped, which else another
- * takes over from, and all streams stopped before the first caller is told.
+ * Withdraw all before stopping the first stream, or another one would take
+ * over, and stop all streams before the first callback.
  */
 void tcp_puts_cancel(struct tcp_conn *conn, int status)
 {
@@ -358,7 +355,7 @@ int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len)
 	if (land < 0)
 		return land;
 	if (land && c.total) {
-		/* of the whole put, which lands or does not */
+		/* of the whole put */
 		dest = weft_region_get(&c.rkey, c.addr, c.total);
 		if (dest) {
 			status = copy_by_kernel(conn->iface, dest + c.offset,

@@ -10,26 +10,26 @@ struct tcp_stream;
 int tcp_put_start(struct weft_ep *ep, const struct weft_iov *iov,
 		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		  const struct weft_notify *notify, struct weft_op *op);
-/* @put, numbered or not: the streams shall carry it. */
+/* Hands @put, numbered or not, to the streams. */
 void tcp_put_carry(struct tcp_conn *conn, struct tcp_put *put);
-/* Sends by frame what no bulk stream can be had for. */
+/* Sends puts in frames when no bulk stream can be opened. */
 void tcp_puts_post_waiting(struct tcp_conn *conn);
 /*
- * Moves @s no more, and asks the peer what it took from it: the rest is sent
- * again, and nothing is lost of what was acknowledged there (tcp_stall.c).
+ * Stops @s and asks the peer what it took from it.  The rest is sent again, and
+ * acknowledgements sent on @s are not lost (tcp_stall.c).
  */
 void tcp_stream_abandon(struct tcp_conn *conn, struct tcp_stream *s);
-/* No chunk of it is being sent any more; the peer shall wait no longer. */
+/* Ends @put with @status, between chunks; the peer stops waiting for it. */
 void tcp_put_give_up(struct tcp_conn *conn, struct tcp_put *put, int status);
 /* A stream could not read what @put sends. */
 void tcp_put_source_gone(struct tcp_conn *conn, struct tcp_put *put);
 /* Tells the peer that no more of @put will come. */
 void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put);
-/* Settled: its op is completed. */
+/* Completes its op. */
 void tcp_put_done(struct tcp_put *put);
 /*
- * Completes all puts of this side with @status.  Their memory is not read any
- * more when this returns.  Replies to the peer's gets are not ours to cancel.
+ * Completes all local puts with @status.  Their memory is not read any more
+ * when this returns.  Replies to the peer's gets continue.
  */
 void tcp_puts_cancel(struct tcp_conn *conn, int status);
 /* TCP_FRAME_PUT and TCP_FRAME_PUT_ABORT of the peer's; -errno */
@@ -39,9 +39,9 @@ int tcp_put_aborted(struct tcp_conn *conn, const uint8_t *p);
 int tcp_get_start(struct weft_ep *ep, const struct weft_iov *iov,
 		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		  struct weft_op *op);
-/* TCP_FRAME_GET: the peer asks; -errno */
+/* TCP_FRAME_GET of the peer's; -errno */
 int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p);
-/* Answers those that waited while the window of puts was full. */
+/* Sends the replies that waited while the window of puts was full. */
 void tcp_get_send_replies(struct tcp_conn *conn);
 void tcp_get_refuse(struct tcp_conn *conn, uint64_t id, int status);
 void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status);

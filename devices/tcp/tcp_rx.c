@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames coming in on the message stream.  All connections of an iface read
- * into one shared buffer.  Where a frame has not arrived whole, its connection
- * borrows that buffer until it has, and the others read into a second one;
- * while one is lent, the beginning of a frame is copied.  Nothing is believed
- * before its bounds are checked.
+ * Receives frames on the message stream.  All connections of an iface read into
+ * one shared buffer.  If a frame is incomplete, its connection borrows that
+ * buffer until it is whole, and the others read into a second one; if that is
+ * lent, too, the beginning of the frame is copied.  Bounds are checked before
+ * anything is used.
  */
 #include "devices/tcp/tcp_msg.h"
 #include "devices/tcp/tcp_bulk.h"
@@ -21,9 +21,9 @@
 #include "util/log.h"
 
 /*
- * A message that came before its puts waits here, and with it all messages
- * behind it.  Other frames pass: what ends the wait may be among them, so this
- * stream is read whatever waits.  The peer bounds that (TCP_MAX_UNPLACED).
+ * A message that arrives before its puts is deferred, and with it all messages
+ * behind it.  Other frames pass, since they may end the wait, so the stream is
+ * read in any case.  The peer bounds what is deferred (TCP_MAX_UNPLACED).
  */
 struct deferred_message {
 	struct weft_list link;
@@ -33,7 +33,7 @@ struct deferred_message {
 	uint8_t data[];
 };
 
-/* May another message be handed over, by this stream and by this progress()? */
+/* May this stream and this progress() deliver another message? */
 static bool may_deliver(const struct tcp_conn *conn)
 {
 	return conn->iface->budget > conn->iface->floor;
@@ -105,7 +105,7 @@ static int take_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 	memcpy(m->data, data, len);
 	weft_list_add_tail(&conn->deferred_messages, &m->link);
 	conn->deferred_bytes += sizeof(*m) + len;
-	/* the engine looks at held after it has placed: look once more */
+	/* the engine reads deferred after it has placed: look again */
 	atomic_store(&conn->deferred, true);
 	deliver_deferred(conn);
 	return 0;
@@ -200,14 +200,14 @@ static bool whole_frame(const uint8_t *p, size_t n)
 	return n >= TCP_FRAME_LEN && n - TCP_FRAME_LEN >= weft_get_le32(p + 4);
 }
 
-/* Does the stash, which need not be there, begin with a whole frame? */
+/* Does the rx buffer, if any, begin with a whole frame? */
 static bool holds_frame(const struct tcp_conn *conn)
 {
 	return conn->rx_len &&
 	       whole_frame(conn->rx + conn->rx_off, conn->rx_len);
 }
 
-/* Delivers whole frames of @p, while it may; the bytes used, or -errno. */
+/* Delivers whole frames of @p within the budget; bytes used, or -errno. */
 static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
 			      unsigned int *frames)
 {
@@ -257,7 +257,7 @@ static int make_room(struct tcp_conn *conn)
 	return 0;
 }
 
-/* Keeps [p, p+n), which is in iface->rxbuf. */
+/* Saves [p, p+n), which is in iface->rxbuf. */
 static int save_rx(struct tcp_conn *conn, const uint8_t *p, size_t n)
 {
 	struct tcp_iface *iface = conn->iface;
@@ -298,7 +298,7 @@ static int deliver_saved(struct tcp_conn *conn, unsigned int *frames)
 	return make_room(conn);
 }
 
-/* Keeps iface->deferred in step with what is held. */
+/* Updates iface->deferred. */
 static void update_deferred(struct tcp_conn *conn)
 {
 	bool on = atomic_load(&conn->deferred);
@@ -312,7 +312,7 @@ static void update_deferred(struct tcp_conn *conn)
 	}
 }
 
-/* 1: there may be more; 0: nothing more is there; -errno */
+/* 1: there may be more; 0: the socket is drained; -errno */
 static int receive_once(struct tcp_conn *conn, unsigned int *frames)
 {
 	struct tcp_iface *iface = conn->iface;
@@ -377,7 +377,7 @@ unsigned int tcp_conn_receive(struct tcp_conn *conn)
 		return frames + 1;
 	update_deferred(conn);
 	weft_list_del(&conn->rx_pending_link);
-	/* who had its share is behind those who wait for theirs */
+	/* behind those that have not had their share */
 	if (conn->rx_ended ? tcp_conn_has_pending(conn) : ret > 0)
 		weft_list_add_tail(&iface->rx_pending, &conn->rx_pending_link);
 	tcp_conn_maybe_end(conn);

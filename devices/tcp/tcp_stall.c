@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A stream whose path has become far slower than its siblings' is given up, and
- * what it has not delivered goes by the others.  One such path of many (a link
- * of a bond, a route of several) would otherwise hold back the puts that have a
+ * A stream whose path has become far slower than its siblings' is dropped, and
+ * the others send what it has not delivered.  One such path of many (a link of
+ * a bond, a route of several) would otherwise hold back the puts that have a
  * chunk on it, and with them every message behind.
  *
  *  source: finds it out, moves the stream no more, says TCP_FRAME_DROP
@@ -31,8 +31,8 @@
 #include "util/bytes.h"
 #include "util/log.h"
 
-#define SLOWER	   16u /* times slower than its siblings have been */
-#define SLOW_TICKS 4u  /* for so many ticks on end: a second */
+#define SLOWER	   16u /* times slower than its siblings */
+#define SLOW_TICKS 4u  /* consecutive ticks: a second */
 
 static void give_up_stream(struct tcp_conn *conn, struct tcp_stream *s)
 {
@@ -43,13 +43,13 @@ static void give_up_stream(struct tcp_conn *conn, struct tcp_stream *s)
 		(unsigned long long)conn->base.peer_id, SLOWER);
 }
 
-/* Looks at one stream; true: it is slow while it has something to deliver. */
+/* True: the stream is slow while it has something to deliver. */
 static bool is_slow(struct tcp_bulk *b, struct tcp_stream *s,
 		    const struct tcp_info *ti, bool *free_path)
 {
 	uint64_t delta = ti->tcpi_bytes_acked - s->seen_acked;
 	bool waits = ti->tcpi_unacked || ti->tcpi_notsent_bytes;
-	/* the peer reads slowly: that is no matter of the path */
+	/* the peer reads slowly: not the path's fault */
 	bool window = ti->tcpi_rwnd_limited != s->seen_window;
 
 	s->seen_acked = ti->tcpi_bytes_acked;
@@ -169,6 +169,6 @@ int tcp_stall_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		return err;
 	tcp_streams_open(conn);
 	tcp_engines_wake(conn);
-	weft_conn_attend(&conn->base); /* without streams it goes by frame */
+	weft_conn_attend(&conn->base); /* without streams puts go in frames */
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams that have become slow are given up. */
+/* Drops streams that have become slow. */
 #ifndef WEFT_DEVICES_TCP_STALL_H
 #define WEFT_DEVICES_TCP_STALL_H
 
@@ -10,15 +10,15 @@ struct tcp_info;
 /* What a tick has seen of a connection's streams; zero before the first. */
 struct tcp_stall {
 	struct tcp_stream *worst; /* slow for long, NULL: none */
-	bool free_path, busy;	  /* one that is not; one being given up */
+	bool free_path, busy;	  /* one is fast; one is being dropped */
 };
 
-/* @ti: what the kernel says of @s now, in this tick. */
+/* @ti: the kernel's TCP_INFO of @s in this tick. */
 void tcp_stall_check(struct tcp_bulk *b, struct tcp_stream *s,
 		     const struct tcp_info *ti, struct tcp_stall *seen);
-/* After the last: is one of them so slow that it is given up? */
+/* After the last stream: drops one that is too slow. */
 void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen);
-/* TCP_FRAME_DROP and TCP_FRAME_DROPPED; -errno: the connection is no good. */
+/* TCP_FRAME_DROP and TCP_FRAME_DROPPED; -errno: the connection breaks. */
 int tcp_stall_drop(struct tcp_conn *conn, const uint8_t *p);
 int tcp_stall_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len);
 

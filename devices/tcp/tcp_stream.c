@@ -12,12 +12,12 @@
 #include "util/bytes.h"
 #include "util/clock.h"
 
-/* A stream that always has more lets others of its engine go first. */
+/* Gives the engine's other streams a turn. */
 #define RX_BUDGET (2u << 20)
 
-static uint8_t drain[64 << 10]; /* what is thrown away goes here */
+static uint8_t drain[64 << 10]; /* for bytes to discard */
 
-/* -ECANCELED: what a peer's get reads here was revoked meanwhile. */
+/* -ECANCELED: the source of a peer's get was revoked meanwhile. */
 static ssize_t send_piece(struct tcp_stream *s)
 {
 	struct iovec iov[TCP_MAX_IOV + 1];
@@ -147,7 +147,7 @@ static int queue_ack(struct tcp_stream *s, uint64_t seq, int status)
 {
 	uint8_t *p;
 
-	/* it may not have more puts on the way, on all streams together */
+	/* more than the window, over all streams */
 	if (s->ack_len >= TCP_WINDOW * TCP_ACK_LEN)
 		return -EPROTO;
 	if (s->ack_len + TCP_ACK_LEN > s->ack_cap) {
@@ -199,9 +199,9 @@ static int chunk_ends(struct tcp_stream *s)
 }
 
 /*
- * Reads straight into place, and the next chunk's header with the same call.
+ * Reads directly into the target, and the next chunk's header in the same call.
  * The key is checked for each call, so revoking it stops a chunk half way; and
- * for all of the put, so that one it does not cover is refused from the start.
+ * for the whole put, so that one it does not cover is refused from the start.
  */
 static ssize_t read_piece(struct tcp_stream *s)
 {

@@ -27,9 +27,9 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define RETRANSMITS 3u /* so many unanswered, besides the time */
+#define RETRANSMITS 3u /* unanswered, besides the time */
 
-/* What the kernel knows of a socket; false: nothing. */
+/* Reads TCP_INFO; false: not available. */
 static bool socket_info(int fd, struct tcp_info *ti)
 {
 	socklen_t len = sizeof(*ti);
@@ -38,18 +38,18 @@ static bool socket_info(int fd, struct tcp_info *ti)
 	return fd >= 0 && !getsockopt(fd, IPPROTO_TCP, TCP_INFO, ti, &len);
 }
 
-/* Does the peer's kernel leave our segments without an answer? */
+/* Does the peer's kernel not answer our segments? */
 static bool kernel_silent(const struct tcp_info *ti)
 {
 	if (ti->tcpi_last_ack_recv < weft_settings()->peer_timeout_ms)
 		return false;
-	/* probes of a closed window are answered by a kernel that lives */
+	/* a live kernel answers probes of a closed window */
 	if (ti->tcpi_probes >= RETRANSMITS)
 		return true;
 	return ti->tcpi_unacked && ti->tcpi_backoff >= RETRANSMITS;
 }
 
-/* Has it anything to wait for?  Keepalive is silent while bytes are unacked. */
+/* Does it wait for the peer?  Keepalive is silent while bytes are unacked. */
 static bool expects_answer(const struct tcp_conn *conn)
 {
 	const struct tcp_bulk *b = conn->bulk;
@@ -101,7 +101,7 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 		weft_conn_attend(&conn->base);
 	if (conn->rx_ended || conn->base.err)
 		return true;
-	/* unacknowledged bytes may be the kernel's alone */
+	/* unacknowledged bytes may be only in the kernel */
 	if (socket_info(conn->fd, &ti) && kernel_silent(&ti)) {
 		tcp_conn_break(conn, -ETIMEDOUT);
 		return true;

@@ -2,7 +2,7 @@
 /*
  * How many streams a pair needs, found by measuring: while bulk flows, twice as
  * many are tried, or eight more, as long as that pays, then fewer more; what
- * brought no more than a few per cent is parked again.  Then the number rests
+ * brought no more than a few per cent is parked again.  Then the number stays
  * for a while, and a quarter more is tried, since networks change.
  */
 #include "devices/tcp/tcp_bulk.h"
@@ -35,7 +35,7 @@ static unsigned int quarter_of_streams(const struct tcp_bulk *b)
 	return weft_max(b->out_limit / 4, 1);
 }
 
-/* They go again; fewer may still pay. */
+/* Drop the streams on trial; fewer may still pay. */
 static void end_trial(struct tcp_bulk *b, uint64_t now)
 {
 	struct tcp_tune *t = &b->tune;

@@ -28,8 +28,8 @@ bool tcp_conn_drained(const struct tcp_conn *conn)
 
 /*
  * Messages that the peer may have to keep until puts are placed: no more than
- * TCP_MAX_UNPLACED, for it never stops reading (tcp_rx.c).  The answer to the
- * last of those puts says that all have been handed over.
+ * TCP_MAX_UNPLACED, for it never stops reading (tcp_rx.c).  The acknowledgement
+ * of the last of those puts says that all were delivered.
  */
 static bool unplaced_full(struct tcp_conn *conn)
 {
@@ -175,7 +175,7 @@ static int write_frame(struct tcp_conn *conn, struct iovec *all, unsigned int n,
 		set_want_write(conn, true);
 		return 0;
 	}
-	/* the head is ours, the rest stays where the caller has it */
+	/* copy the head, the rest stays in the caller's memory */
 	memcpy(conn->unsent_head, all[0].iov_base, TCP_FRAME_LEN);
 	all[0].iov_base = conn->unsent_head;
 	tcp_iov_slice(all, n, sent, total - sent, conn->unsent_iov,
@@ -291,7 +291,7 @@ static int flush_tx(struct tcp_conn *conn)
 		conn->tx_off += n;
 		conn->tx_len -= n;
 	}
-	/* an idle peer keeps no buffer */
+	/* an idle connection has no buffer */
 	free(conn->tx);
 	conn->tx = NULL;
 	conn->tx_off = conn->tx_cap = 0;
