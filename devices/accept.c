@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The listeners of a session, and when nobody is accepted. */
+/* The listeners of a session, and pauses in accepting. */
 #include "devices/base.h"
 
 #include <errno.h>
@@ -13,8 +13,9 @@
 
 #define ACCEPT_BATCH 64
 /*
- * Before accepting again where descriptors had run out or all places were
- * taken: who waits to be accepted would wake a sleeper each time.
+ * Pause before accept() after descriptors ran out or all places were taken;
+ * otherwise the waiting connection would wake a sleeping process again and
+ * again.
  */
 #define ACCEPT_PAUSE_MS 100
 
@@ -48,7 +49,7 @@ void weft_session_resume_accept(struct weft_session *s, uint64_t now)
 		pause_accept(s);
 }
 
-/* What more tries will not change at once makes a pause. */
+/* Pauses on errors that an immediate retry would not change. */
 static void fail_accept(struct weft_session *s, int err)
 {
 	switch (err) {

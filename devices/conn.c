@@ -11,10 +11,10 @@
 #include "util/secret.h"
 #include "util/util.h"
 
-/* The moves that are legal. */
+/* The legal transitions. */
 static const struct {
 	const char *name;
-	unsigned int next; /* BIT() of each state that may follow */
+	unsigned int next; /* BIT() of each next state */
 } states[] = {
 	[WEFT_CONN_DIALING] = { "dialing", BIT(WEFT_CONN_WAITING) |
 						   BIT(WEFT_CONN_JOINING) |

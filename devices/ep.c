@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One that waits, in the order in which they were asked for. */
+/* A pending flush, in the order of the calls. */
 struct flush {
 	struct weft_list link;
 	struct weft_op *op;
@@ -16,14 +16,14 @@ static const struct weft_ep_ops *ops_of(const struct weft_base_ep *ep)
 	return weft_base(ep->ep.iface)->ep_ops;
 }
 
-/* Completes those that wait now; what a done() asks for waits on. */
+/* Completes those pending now, not those that a done() adds. */
 static unsigned int end_flushes(struct weft_base_ep *ep, int status)
 {
 	unsigned int left = ep->nflushes, ended = 0;
 	struct weft_op *op;
 	struct flush *f;
 
-	/* a done() may end the rest itself, by cancelling the endpoint */
+	/* a done() may cancel the endpoint, which ends the rest */
 	while (left-- && ep->nflushes) {
 		f = weft_list_first(&ep->flushes, struct flush, link);
 		weft_list_del(&f->link);
@@ -73,7 +73,7 @@ void weft_ep_cancel(struct weft_ep *base)
 	ep->cancelled = true;
 	if (ep->err)
 		return;
-	ep->err = -ECANCELED; /* what a done() asks for is refused */
+	ep->err = -ECANCELED; /* refuse what a done() starts */
 	ops_of(ep)->cancel(ep->conn);
 	end_flushes(ep, -ECANCELED);
 }
@@ -102,7 +102,7 @@ bool weft_ep_ready(struct weft_ep *base)
 {
 	struct weft_base_ep *ep = weft_base_ep(base);
 
-	/* a dead endpoint takes anything: it answers with its error */
+	/* a dead endpoint never says -EAGAIN but its error */
 	if (ep->err || ops_of(ep)->is_ready(ep->conn))
 		return true;
 	ep->conn->ready_owed = true;

@@ -40,7 +40,7 @@ static unsigned int handle_wake(struct weft_source *src, uint32_t events)
 	return 0;
 }
 
-/* What is due is found by the clock, whether it has fired or not. */
+/* Check the clock, whether the timerfd has fired or not. */
 static unsigned int handle_timer(struct weft_source *src, uint32_t events)
 {
 	struct weft_events *ev = container_of(src, struct weft_events, timer);

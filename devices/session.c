@@ -15,7 +15,7 @@
 #include "util/log.h"
 #include "util/secret.h"
 
-#define MAX_UNPROVEN 4096 /* at once; more wait in the backlog */
+#define MAX_UNPROVEN 4096 /* at a time; more wait in the backlog */
 #define REDIALS	     3
 
 enum {
@@ -57,7 +57,7 @@ static struct weft_handshake *new_handshake(struct weft_session *s, int fd)
 	return hs;
 }
 
-/* Its socket too, unless it was handed on (fd -1). */
+/* Closes its socket, unless passed on (fd -1). */
 void weft_handshake_free(struct weft_handshake *hs)
 {
 	weft_events_close_fd(events_of(hs->session), hs->fd);
@@ -131,7 +131,7 @@ static void redial_at(struct weft_conn *conn, unsigned int ms)
 	weft_events_wake_at(&conn->base->events, conn->retry_ms);
 }
 
-/* Meanwhile the peer's own dial is welcome. */
+/* Meanwhile accept the peer's own dial. */
 static void wait_to_dial(struct weft_conn *conn, unsigned int ms)
 {
 	if (conn->state == WEFT_CONN_DIALING)
@@ -140,8 +140,8 @@ static void wait_to_dial(struct weft_conn *conn, unsigned int ms)
 }
 
 /*
- * A listener whose places were all taken, or for whom this program was too busy
- * to speak in time, hangs up before it has said a word.
+ * The listener hung up before its hello: its places were all taken, or this
+ * process was too busy to send its own in time.
  */
 static bool has_hung_up(const struct weft_handshake *hs, int err)
 {
@@ -285,7 +285,7 @@ static struct weft_conn *decide_first(struct weft_handshake *hs,
 		*verdict = WEFT_HELLO_YIELD;
 		return NULL;
 	}
-	/* the peer's is preferred: what waited for ours goes over to it */
+	/* the peer's dial is preferred: move what waited for ours to it */
 	weft_conn_drop_handshakes(conn);
 	conn->retry_ms = 0;
 	return conn;
@@ -325,7 +325,7 @@ static void fail_accepted(struct weft_handshake *hs, int err)
 	weft_handshake_free(hs);
 	if (!conn || hs->kind != s->kind)
 		return;
-	if (conn->remote) /* ours was dropped for it */
+	if (conn->remote) /* our dial was dropped for it */
 		wait_to_dial(conn, REDIAL_MS);
 	else
 		s->ops->lost(conn, hs->kind, -ECONNRESET, NULL);

@@ -8,8 +8,8 @@
  * Nothing else is sent before that is settled, so nothing can be reordered.
  *
  * The first socket of a connection has the session's kind; a device may dial
- * more for it, of kinds of its own.  A socket accepted costs a small object,
- * and no line in a log, until its hello is done.
+ * more for it, of its own kinds.  Until its hello is done, an accepted socket
+ * costs a small object and logs nothing.
  *
  * Everything runs in the owner's thread, in progress() or in the call itself.
  */
@@ -28,25 +28,26 @@ struct weft_session;
 /* What the device does; none of them calls the program back. */
 struct weft_session_ops {
 	/*
-	 * A socket that connects to conn->remote; *@connecting: it has not yet.
-	 * -errno; -EAGAIN: the listener's backlog is full.
+	 * Returns a socket that connects to conn->remote, which the session
+	 * owns; *@connecting: connect() is in progress.  -errno; -EAGAIN: the
+	 * listener's backlog is full.
 	 */
 	int (*open_socket)(struct weft_conn *conn, bool *connecting);
-	/* Options of a socket that was accepted; NULL: none. */
+	/* Sets options of an accepted socket; NULL: none. */
 	void (*set_options)(int fd);
 	/*
-	 * A connection, by weft_conn_init(): to dial @remote, or NULL: a proven
-	 * peer dials.  NULL: no memory.
+	 * Allocates a connection and calls weft_conn_init(): to dial @remote,
+	 * or (NULL) for a proven peer that dials.  NULL: no memory.
 	 */
 	struct weft_conn *(*new_conn)(struct weft_session *s,
 				      const struct weft_address *remote,
 				      uint64_t peer_id, uint32_t number,
 				      const char *where);
-	/* It dials a further socket: for whom?  NULL: it is turned away. */
+	/* The connection that a further socket is for; NULL: reject it. */
 	struct weft_conn *(*find_conn)(struct weft_handshake *hs);
-	/* Both sides are proven and agree: @fd is hs->conn's from now on. */
+	/* Both sides are proven and agree: hs->conn owns @fd from now on. */
 	void (*joined)(struct weft_handshake *hs, int fd);
-	/* The socket of that kind cannot be had. */
+	/* The socket of that kind could not be opened. */
 	void (*lost)(struct weft_conn *conn, uint32_t kind, int err,
 		     const char *where);
 };
@@ -62,11 +63,11 @@ struct weft_listener {
 struct weft_session {
 	const struct weft_session_ops *ops;
 	const char *name;  /* the interface's, in messages */
-	const char *where; /* all peers are there; NULL: addresses tell */
+	const char *where; /* of all peers; NULL: in each address */
 	uint32_t kind;	   /* of a connection's first socket */
 	struct weft_listener listeners[WEFT_SESSION_LISTENERS];
 	unsigned int nlisteners;
-	uint64_t accept_ms; /* nobody is accepted until; 0: all are */
+	uint64_t accept_ms; /* no accept() before; 0: not paused */
 	struct weft_unproven_set unproven;
 	struct weft_list handshakes, dead;
 	struct weft_list meeting; /* weft_conn.meet_link */
@@ -80,8 +81,8 @@ struct weft_handshake {
 	struct weft_session *session;
 	int fd;
 	bool dialer, connecting, dead;
-	struct weft_conn *conn; /* listener: once it has decided */
-	/* what the purpose of the hello says; known when that is read */
+	struct weft_conn *conn; /* listener: once decided */
+	/* the hello's purpose, once that is read */
 	uint32_t kind, number;
 	uint64_t token;
 	struct weft_unproven unproven; /* listener */
@@ -93,35 +94,36 @@ struct weft_handshake {
 /* In a zeroed struct weft_base; ops, name, where and kind are the device's. */
 void weft_session_init(struct weft_session *s);
 /*
- * The connection for the endpoints @number: the one that the peer has dialled,
- * or a new one, which dials; -ENOMEM.
+ * The connection for endpoint @number: the one that the peer has dialled, or a
+ * new one, which dials; -ENOMEM.
  */
 int weft_session_connect(struct weft_session *s,
 			 const struct weft_address *remote, uint32_t number,
 			 struct weft_conn **conn);
-/* accept.c: accepts from @fd, which stays the caller's; -errno. */
+/* accept.c: accepts from @fd, which the caller still owns; -errno. */
 int weft_session_listen(struct weft_session *s, int fd);
-/* After a pause; it is tried each time that the timer fires. */
+/* Accepts again after a pause; called each time the timer fires. */
 void weft_session_resume_accept(struct weft_session *s, uint64_t now);
-/* Closes what has not joined; its connections are gone. */
+/* Ends all handshakes, after all connections are freed. */
 void weft_session_close(struct weft_session *s);
-/* Deadlines; sets the timer for those to come. */
+/* Checks deadlines (ms) and sets the timer for the next. */
 void weft_session_tick(struct weft_session *s, uint64_t now, uint64_t stood);
-/* Is anybody about to meet? */
+/* Is a handshake or a dial in progress? */
 bool weft_session_busy(const struct weft_session *s);
-/* Frees handshakes that ended; none is being looked at. */
+/* Frees ended handshakes; do not call from their handlers. */
 void weft_session_reap(struct weft_session *s);
 
-/* Dials a further socket; -errno, told by lost() as well. */
+/* Dials a further socket; -errno, after lost(). */
 int weft_conn_dial_more(struct weft_conn *conn, uint32_t kind, uint32_t number,
 			uint64_t token);
 /*
- * Its endpoint is gone; true: that ends it, as no peer is about to use it.
+ * Its endpoint is destroyed.  True: the connection ends, since no peer is about
+ * to use it.
  */
 bool weft_conn_give_up(struct weft_conn *conn);
-/* Ends its handshakes; lost() is not told. */
+/* Ends its handshakes without lost(). */
 void weft_conn_drop_handshakes(struct weft_conn *conn);
-/* The socket @fd, accepted from @peer, is the session's; -ENOMEM. */
+/* Takes over the socket @fd, accepted from @peer; -ENOMEM. */
 int weft_handshake_accept(struct weft_session *s, int fd,
 			  const union weft_sockaddr *peer);
 void weft_handshake_free(struct weft_handshake *hs);

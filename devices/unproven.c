@@ -16,13 +16,13 @@
 
 #define MAX_ALL	 4096u
 #define PART	 4     /* of the descriptors that the process may have */
-#define RESERVED 16u   /* an interface's own, whatever others have */
-#define FIRST_MS 5000u /* for the first message, which is under way */
+#define RESERVED 16u   /* per interface, whatever the others have */
+#define FIRST_MS 5000u /* for the first message, which is in flight */
 
 /* On all interfaces of this process. */
 static atomic_uint all;
 
-/* The program needs descriptors of its own. */
+/* Leave descriptors to the program. */
 static unsigned int max_all(void)
 {
 	struct rlimit lim;
