@@ -141,7 +141,7 @@ static void send_one(struct side *s)
 
 /*
  * The second process: @count peers of the one whose address comes by @from;
- * each says one word and then rests until @from is closed.
+ * each sends one message and then sleeps until @from is closed.
  */
 static void be_peers(unsigned int count, const char *netdev, int from)
 {
@@ -182,7 +182,7 @@ int main(int argc, char **argv)
 	raise_fd_limit(count * FDS_PER_IFACE + FD_SPARE);
 	if (pipe(pipefd))
 		die("pipe", errno);
-	/* First, so that no page of ours is shared when memory is counted. */
+	/* First, so that no local page is shared when memory is counted. */
 	child = fork();
 	if (child < 0)
 		die("fork", errno);

@@ -54,7 +54,7 @@ say() # TEXT
 	said=$SECONDS
 }
 
-progress() # so that nobody waits for more than five seconds
+progress() # so that a user never waits more than five seconds
 {
 	test $((SECONDS - said)) -lt 4 || say "    $SECONDS s"
 }

@@ -69,7 +69,7 @@ for op in opt["ops"]:
         if op == "all_reduce":
             buf.zero_()         # sums of sums would overflow
         seconds, cpu = timer(fn, warm, count)
-        buf, want, fn = transfer(op, max(size // 4, 1))     # poisoned anew
+        buf, want, fn = transfer(op, max(size // 4, 1))     # poisoned again
         fn()
         torch.cuda.synchronize()
         bad += int((buf != want).sum())

@@ -48,6 +48,6 @@ done < <(project_files 'util/*.[ch]' 'bootstrap/*.[ch]' 'devices/*.[ch]' \
 	'ucx_tl/*.[ch]' 'nccl_net/*.[ch]' 'tools/*.[ch]' 'bench/*.[ch]' \
 	'tests/*.[ch]')
 
-tap_nothing "rooms include only what lies below them" "$found"
+tap_nothing "rooms include only those below them" "$found"
 tap_nothing "includes are written from the root" "$unrooted"
 tap_done

@@ -4,7 +4,7 @@
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 tap_folder
 
-# A host that has nothing of it, and no apt: what is missing is told.
+# On a host without the packages and without apt it lists what is missing.
 mkdir "$tap_tmp/bin"
 for tool in bash cut dirname id nproc readlink sha256sum; do
 	ln -s "$(type -P "$tool")" "$tap_tmp/bin" || exit 99

@@ -157,7 +157,7 @@ serve env "${gpu[@]}" WEFT_TEST_CUDA_FULL=1
 says "no free GPU memory on the other side is an error" 1 "its own message says why" \
 	env "${gpu[@]}" "$weft" check "127.0.0.1:$port"
 serve env "${no_gpu[@]}"
-says "no GPU on the other side is said" 0 "the other side has no GPU" \
+says "it reports that the other side has no GPU" 0 "the other side has no GPU" \
 	env "${gpu[@]}" "$weft" check "127.0.0.1:$port"
 
 # Two hosts, as near as one machine comes to it.
@@ -198,13 +198,13 @@ print(seen["works"], *(x["here"] + "=" + x["there"] for x in seen["devices"]))'
 		"$(env "$only" timeout 60 "$weft" check --json "10.213.7.2:$port" | devices)" \
 		"True wc$$a=wcb wd$$a=wdb"
 	# on a very busy host the time may be up
-	tap_equal "it is said of each how fast" \
+	tap_equal "it reports the speed of each" \
 		"$(env "$only" timeout 60 "$weft" check "10.213.7.2:$port" |
 			grep -cE "^  weft_tcp wd$$a - wdb +([0-9.]+ us |not measured)")" 1
 	if test -n "$WEFT_TEST_LONG"; then
 		# SYNs arrive, and no answer comes back
 		ip -n "$ns" route del 10.213.9.0/24
-		says "a device that addresses and routes promise in vain" 1 \
+		says "a device that fails although addresses and routes promise it" 1 \
 			"wd$$a does not work.*WEFT_NET_DEVICES=^wd$$a" \
 			env "$only" "$weft" check "10.213.7.2:$port"
 	fi

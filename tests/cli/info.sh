@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# weft info: what it shows is what is there.
+# weft info shows what the host has.
 . "$WEFT_SRC/tests/lib/tap.sh"
 weft=$WEFT_BUILD/tools/weft
 unset LD_PRELOAD UCX_TLS UCX_NET_DEVICES VIRTUAL_ENV CONDA_PREFIX LD_LIBRARY_PATH

@@ -112,7 +112,7 @@ tap_equal "what the launcher has chosen stays" \
 	"$(CUDA_VISIBLE_DEVICES=3 gpus -g 1)" ""
 tap_equal "fewer than asked for stay" \
 	"$(CUDA_VISIBLE_DEVICES=3 gpus -g 2)" ""
-tap_equal "that no GPU is to be used stays" \
+tap_equal "a setting that hides all GPUs stays" \
 	"$(CUDA_VISIBLE_DEVICES='' gpus -g 1)" ""
 tap_equal "a container with the task's GPU alone" \
 	"$(WEFT_TEST_CUDA_NODES=3 gpus -g 1)" ""

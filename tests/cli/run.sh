@@ -34,7 +34,7 @@ says "no such option" 2 "unknown option '--fly'" "$weft" run --fly true
 says "nothing to run" 2 "no command given" "$weft" run
 says "not found" 127 "cannot start '/no/such'" "$weft" run /no/such
 says "not executable" 126 "cannot start '/etc'" "$weft" run /etc
-says "a full disk is told" 1 "cannot write" sh -c "$weft --help >/dev/full"
+says "it reports a full disk" 1 "cannot write" sh -c "$weft --help >/dev/full"
 
 # Under sanitizers, their run time must come first in LD_PRELOAD's stead.
 if test -n "$WEFT_SANITIZED"; then
@@ -45,7 +45,7 @@ fi
 says "exit code is the program's" 7 "" "$weft" run sh -c 'exit 7'
 
 export NCCL_NET_PLUGIN=/nosuch/libnccl-net-weft.so
-says "a plugin that is not there is told, and the program runs" 7 \
+says "it reports a missing plugin, and the program runs" 7 \
 	"NCCL_NET_PLUGIN names '/nosuch/libnccl-net-weft.so'" \
 	"$weft" run sh -c 'exit 7'
 unset NCCL_NET_PLUGIN

@@ -34,7 +34,7 @@ enum kind { MESSAGE, PUT, GET, FLUSH, NOTIFY };
 struct frame {
 	struct weft_list link; /* ep->queue */
 	enum kind kind;
-	struct weft_op *op; /* NULL: nobody waits for it */
+	struct weft_op *op; /* NULL: cancelled */
 	size_t len;
 	size_t copied;		   /* of them: PUT, GET */
 	struct iovec iov[MAX_IOV]; /* what is left of it */

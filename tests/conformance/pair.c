@@ -79,7 +79,7 @@ void sides_close(struct side *a, struct side *b)
 
 static void check_reset(struct side *s)
 {
-	/* its own program has given it up, and is told nothing of it */
+	/* cancelled by its own program, so without on_error() */
 	if (!s->ep)
 		return;
 	check_int(s->errors, 1);

@@ -114,7 +114,7 @@ static void write_end(struct relay *r, unsigned int n, unsigned int dir)
 			    MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (sent < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
-		if (sent < 0) { /* whoever sent it hears so, later */
+		if (sent < 0) { /* the sender learns of it later */
 			append(r, n, !dir, RESET, NULL, 0);
 			while (p->first)
 				drop_first(p);

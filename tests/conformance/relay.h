@@ -26,7 +26,7 @@ struct relay {
 	struct relay_link *links[RELAY_LINKS];
 };
 
-/* Between @to and whoever connects to the address that it returns. */
+/* Between @to and peers that connect to the address that it returns. */
 struct weft_address relay_open(struct relay *r, const struct side *to);
 void relay_close(struct relay *r);
 

@@ -49,7 +49,7 @@ static void check_ended(struct side *victim, int fd, const char *why)
 	side_close(victim);
 }
 
-/* One that puts on and on and reads no answer cannot make us keep them all. */
+/* A peer that sends puts but reads no replies cannot exhaust memory here. */
 static void unread_answers(void)
 {
 	enum { MANY = 200000 };

@@ -10,7 +10,7 @@
 
 #define BIG (64u << 20)
 
-/* Bytes that change after @s was told: run both for a while and look. */
+/* Bytes that change after @s's on_error(): run both for a while and look. */
 static void watch_quiet(struct side *a, struct side *b, const struct target *t)
 {
 	run_for(a, b, 200);
@@ -455,7 +455,7 @@ static void killed_before_message(void)
 	side_close(&a);
 }
 
-/* A peer that only stands still is not dead. */
+/* A stalled peer is not dead. */
 static void busy_is_not_dead(void)
 {
 	struct side a, b;

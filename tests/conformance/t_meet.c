@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Meeting: one connection per pair, whoever comes first; strangers. */
+/* Meeting: one connection per pair, whichever side dials; unproven peers. */
 #include "tests/conformance/pair.h"
 
 #include <errno.h>
@@ -132,7 +132,7 @@ static uint64_t clock_ahead(void)
 }
 
 /* A minute between two calls of progress(): no peer has let us wait. */
-static void after_a_standstill(void)
+static void after_a_stall(void)
 {
 	struct side a, b;
 
@@ -249,7 +249,7 @@ static void forked(void)
 }
 
 /* Garbage, scans and silence on the port cost a real peer nothing. */
-static void strangers(void)
+static void unproven(void)
 {
 	enum { N = 60 };
 	struct side a, b;
@@ -516,9 +516,9 @@ static void resting(unsigned int sec)
 }
 
 /*
- * A connection at rest dies of WEFT_PEER_TIMEOUT without an answer, not less.
+ * An idle connection dies of WEFT_PEER_TIMEOUT without an answer, not less.
  */
-static void rests(void)
+static void idles(void)
 {
 	static const unsigned int secs[] = { 1, 4, 5, 8, 60, 600, 3600 };
 	unsigned int i;
@@ -595,7 +595,7 @@ static void other_version(void)
 	newer = b.attr.addr;
 	newer.wire_min = newer.wire_max = WEFT_WIRE_MAX + 1;
 	check(!a.ops->reaches(a.iface, &newer, &why),
-	      "a stranger's version is reached");
+	      "a peer of another version is reached");
 	check(why == weft_other_wire, "why is '%s'", why);
 	why = NULL;
 	newer = b.attr.addr;
@@ -616,15 +616,14 @@ const struct conformance_test meet_tests[] = {
 	{ "a listener that never speaks is an error that names the setting",
 	  silent },
 	{ "a child may hold the sockets of closed connections", forked },
-	{ "a stalled process fails no connection being set up",
-	  after_a_standstill },
-	{ "garbage, scans and silent connections harm no peer", strangers },
+	{ "a stalled process fails no connection being set up", after_a_stall },
+	{ "garbage, scans and silent connections harm no peer", unproven },
 	{ "silent connections leave most descriptors free", crowd },
 	{ "a peer connects past many silent connections", past_the_crowd },
 	{ "a silent connection is closed after seconds", not_a_word },
 	{ "a listener that hangs up is dialled again", hung_up_on },
 	{ "a half-open connection is closed at its deadline", half_open },
-	{ "an idle connection outlives less than WEFT_PEER_TIMEOUT", rests },
+	{ "an idle connection outlives less than WEFT_PEER_TIMEOUT", idles },
 	{ "a wrong key is refused", wrong_key },
 	{ "an address without a listener is an error", nobody },
 	{ "other versions and namespaces are out of reach", other_version },

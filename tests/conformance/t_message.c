@@ -65,7 +65,7 @@ static void in_order(void)
 	sides_close(&a, &b);
 }
 
-/* The receiver does nothing: the sender is told to wait, and later to go on. */
+/* The receiver does nothing: the sender gets -EAGAIN, and later on_ready(). */
 static void back_pressure(void)
 {
 	struct side a, b;

@@ -136,7 +136,7 @@ static void fenced_with_threads(void)
 static void fenced_throttled(void)
 {
 	if (!strncmp(row->name, "ib", 2))
-		skip_test("nothing of ours can hold a queue pair up");
+		skip_test("no test can hold a queue pair up");
 	setenv("WEFT_TCP_THREADS", "2", 1);
 	setenv("WEFT_TCP_STREAMS", "4", 1);
 	setenv("WEFT_TCP_CHUNK", "64k", 1);

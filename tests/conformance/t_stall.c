@@ -70,7 +70,7 @@ ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	return syscall(SYS_sendmsg, fd, msg, flags);
 }
 
-/* One direction: blocks go round and round, each is told by a message. */
+/* One direction: blocks go round and round, each announced by a message. */
 struct flow {
 	struct side *from, *to;
 	uint8_t *src; /* BLOCKS of them */
@@ -433,7 +433,7 @@ static void many_cancelled(void)
 	o.asked = true;
 	wait_for(&a, &b, t.buf[4 * len] == 1);
 	o.asked = false;
-	for (i = 0; i < 6; i++) /* room for whoever takes a chunk now */
+	for (i = 0; i < 6; i++) /* room for the stream that takes a chunk now */
 		side_progress(&b);
 	side_progress(&a); /* some streams are between two chunks now */
 	a.ops->cancel(a.ep);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Any bytes as what a stranger says, to a listener and to a dialer.  Neither
+ * Any bytes from an unproven connection, to a listener and to a dialer. Neither
  * may believe them: to be proven takes a key that the input cannot hold.
  */
 #include <stdlib.h>

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a rank is told: by NCCL's bootstrap (the handle; first byte even) or by
- * a proven peer over the device (odd).  Messages come as records of {control,
- * message id, length, bytes}; control mends the bytes so that more of them get
- * past the first checks:
- *   1  the id of a comm that is there: the receiver's, or (2) the sender's
- *   4  a sequence number near the next one
- *   8  it is a put's notification, not a message
- *  16  a send or a receive is posted before it
- * Nothing may be written beside the receives that are posted.
+ * What a rank receives: from NCCL's bootstrap (the handle; first byte even) or
+ * by a proven peer over the device (odd).  Messages come as records of
+ * {control, message id, length, bytes}; control mends the bytes so that more of
+ * them get past the first checks: 1  the id of a comm that is there: the
+ * receiver's, or (2) the sender's 4  a sequence number near the next one 8  it
+ * is a put's notification, not a message 16  a send or a receive is posted
+ * before it Nothing may be written beside the receives that are posted.
  */
 #include <stdlib.h>
 #include <string.h>

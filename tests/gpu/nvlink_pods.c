@@ -28,7 +28,7 @@ static bool quick;
 
 /* ---- every byte ---------------------------------------------------------- */
 
-/* Rank @from puts; the other looks when it is told, by the way that @way is. */
+/* Rank @from puts; the other compares when notified, as @way says. */
 static void one_put(struct buf *src, struct buf *dst, int from, size_t off,
 		    size_t len, uint64_t seed, int way)
 {

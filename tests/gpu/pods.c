@@ -109,7 +109,7 @@ void pods_result(double target, const char *unit, double value, const char *fmt,
 	fflush(stdout);
 }
 
-/* GB/s are to be reached, times not to be exceeded; 0: no target. */
+/* Targets: GB/s at least, times at most; 0: none. */
 static bool met(unsigned int i)
 {
 	double t = common->result[i].target, v = common->result[i].value;

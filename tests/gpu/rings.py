@@ -206,7 +206,7 @@ class Vanish(Apart):
 
 
 class Alien(Case):
-    """one rank without weft is told so, and nobody hangs"""
+    """with one rank without weft the others say so, and no rank hangs"""
     timeout, opt = 40, {"visible": SOME}
 
     def place(self, rank, folder):

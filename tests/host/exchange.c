@@ -7,9 +7,9 @@
  *   large    tagged messages of 1 MiB and more only
  *   headers  active messages with the longest header that UCP allows
  *   fence    puts, a fence, a put: the last one lands last
- *   late     after a full exchange one side leaves; the other is told, if it
- *	      asked for errors, and its flush then ends, for better or worse
- *   killed   one side is killed in mid-transfer; the other must be told.
+ *   late     after a full exchange one side leaves; the other gets an error, if
+ *it asked for errors, and its flush then ends, for better or worse killed   one
+ *side is killed in mid-transfer; the other must be told.
  *            EXCHANGE_GONE=/proc/sysrq-trigger ends its kernel with it
  *   alive    nothing for a while, then one side is busy for a while: both live
  *   vanished the command in EXCHANGE_VANISH cuts them off from each other: both
@@ -298,7 +298,7 @@ static void exchange_fence(struct host *h)
 	check(ucp_mem_unmap(h->context, mem), "ucp_mem_unmap");
 }
 
-/* One leaves, the other stays: as with UCX's own tcp it is told. */
+/* One leaves; as with UCX's own tcp the other gets an error. */
 static void exchange_late(struct host *h)
 {
 	ucs_status_t status;

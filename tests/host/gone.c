@@ -5,7 +5,7 @@
  * KIND is idle, am, tag, put or get.  Sends of LENGTH are under way, and one
  * more comes after; cold: nothing was sent before those.  back: the worker that
  * goes has an endpoint, too, and has sent over it.  All of this has to fail at
- * once; UCX's own keepalive is to be off.
+ * once; UCX's own keepalive must be off.
  *
  * KIND freed: nobody goes, but the memory that puts are meant for.  UCX keeps
  * its registration then, until it has heard of that.  (Where puts or gets are
@@ -226,7 +226,7 @@ static void freed(void)
 	const char *p;
 
 	check(end(start(&stays, "put", len)), "put");
-	/* UCX registers it once more, for a rendezvous */
+	/* UCX registers it again, for a rendezvous */
 	connect_to(&goes, &stays);
 	received = ucp_tag_recv_nbx(stays.worker, source, len, 1, 0, &param);
 	buf = target;

@@ -38,7 +38,7 @@ void check(ucs_status_t status, const char *what)
 
 /*
  * spin: a program that takes the event fd and then calls progress for ever, as
- * ucxx does.  weft's rests are given no end here but data: with the time limit
+ * ucxx does.  weft's sleeps end here only with data: with the time limit
  * of its own a lost wakeup is merely slow.
  */
 static struct host *spinner;
@@ -55,7 +55,7 @@ int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *limit,
 		real = (__typeof__(real))dlsym(RTLD_NEXT, "ppoll");
 		return real(fds, n, limit, mask);
 	}
-	spinner->rests++;
+	spinner->sleeps++;
 	memcpy(with, fds, n * sizeof(*fds));
 	with[n] = (struct pollfd){ .fd = spinner->oob, .events = POLLIN };
 	if (poll(with, n + 1, 20000) == 0)
@@ -420,7 +420,7 @@ void host_close(struct host *h)
 {
 	ucp_request_param_t param = { 0 };
 
-	if (spinner && !h->rests)
+	if (spinner && !h->sleeps)
 		die("weft never rested");
 	spinner = NULL;
 	for (unsigned int i = 0; i < h->n_eps; i++)

@@ -21,10 +21,10 @@ struct host {
 	ucp_listener_h listener;
 	ucp_conn_request_h requests[MAX_EPS];
 	unsigned int n_requests;
-	int side;	    /* 0 waited, 1 came */
-	int oob;	    /* that socket */
-	int efd;	    /* -1: polling */
-	unsigned int rests; /* that weft made while it spun */
+	int side;	     /* 0 waited, 1 came */
+	int oob;	     /* that socket */
+	int efd;	     /* -1: polling */
+	unsigned int sleeps; /* that weft made while it spun */
 	bool by_sockaddr, peer_errors;
 	const char *ip;	     /* for listeners */
 	uint64_t later;	     /* see make_later() */

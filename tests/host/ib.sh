@@ -32,7 +32,7 @@ export UCX_TLS=weft_ib UCX_NET_DEVICES=$port UCX_WARN_UNUSED_ENV_VARS=n
 export EXCHANGE_ALARM=${EXCHANGE_ALARM:-60}
 large=88080388 all=111574640 # what these move each way
 
-told='nothing to be told'
+told='nothing to report'
 try() # NAME VERSION ARGUMENT...: no warning but $told
 {
 	local name=$1 v=$2 stats=$tap_tmp/stats
@@ -72,7 +72,7 @@ for v in "${versions[@]}"; do
 	try "$v: a killed peer" "$v" peer killed
 	tap_equal "$v: one warning says that the peer is lost" \
 		"$(grep -c "$told" "$tap_tmp/wait")" 1
-	told='nothing to be told'
+	told='nothing to report'
 done
 # UCX wants the interface of a socket address among its devices
 v=${versions[-1]}

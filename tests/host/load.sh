@@ -170,10 +170,10 @@ if UCX_TLS=weft_tcp exchange "$newest" "$newest" later="$ns" connect; then
 	tap_not_ok "a peer of another wire version is not reached" "$(words)"
 fi
 for side in wait come; do
-	tap_equal "$side: the peer's wire version is told, once" \
+	tap_equal "$side: the peer's wire version is logged, once" \
 		"$(grep -c 'weft: .*127.0.0.1:.* wire versions 9 to 9, this weft 1 to 1.*install' \
 			"$tap_tmp/$side")" 1
-	tap_equal "$side: UCX is told why" \
+	tap_equal "$side: UCX learns why" \
 		"$(grep -c 'weft_tcp/lo - its weft has no wire version in common' \
 			"$tap_tmp/$side")" 1
 done
@@ -187,7 +187,7 @@ for v in "${versions[@]}"; do
 		tap_not_ok "$v: a peer without weft is not reached" "$(words)"
 		continue
 	fi
-	tap_equal "$v: a peer without weft is told of, once" \
+	tap_equal "$v: a peer without weft is logged, once" \
 		"$(grep -c "weft: .*$lonely" "$tap_tmp/wait")" 1
 	UCX_TLS=weft_tcp PRELOAD_COME="A=1 UCX_TLS=tcp" \
 		exchange "$v" "$v" sock peer connect
@@ -240,7 +240,7 @@ else
 	tap_skip "two copies in one process" "one UCX here"
 fi
 
-# Loaded and not chosen: nothing changes and nothing is said, for both sides or
+# Loaded and not chosen: nothing changes and nothing is logged, for both sides or
 # one, also where others' variables hold what weft could not take.
 export NCCL_IB_TC=none
 for v in "${versions[@]}"; do

@@ -114,7 +114,7 @@ without_cuda_copy() # VERSION
 	for tls in weft_nvl,weft_tcp ^cuda_copy,cuda_ipc,tcp,sm ^cuda,tcp,sm; do
 		IGNORE='weft_nvl needs\|is not available' WEFT_UCX=on \
 			UCX_TLS=$tls try "$1: UCX_TLS=$tls" exchange "$1" large
-		between "$1: it is said once" 2 \
+		between "$1: it is logged once" 2 \
 			"$(cat "$tap_tmp"/{wait,come} |
 				grep -c 'weft_nvl needs')" 2
 		all_by_tcp "$1: UCX_TLS=$tls"

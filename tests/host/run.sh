@@ -63,7 +63,7 @@ for v in "${versions[@]}"; do
 	UCX_FENCE_MODE=weak try "$v: a weak fence between puts" "$v" "$v" fence
 	UCX_FENCE_MODE=strong try "$v: a strong fence between puts" \
 		"$v" "$v" fence
-	# who asked for no errors is told of them by UCX's log
+	# a program without an error handler finds them in UCX's log
 	IGNORE='error during flush' try "$v: one leaves" "$v" "$v" late
 	try "$v: one leaves, with error handling" "$v" "$v" peer late
 	try "$v: a killed peer" "$v" "$v" peer killed

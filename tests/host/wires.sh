@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Two hosts (network namespaces) and two wires between them. UCX makes a lane
 # over each, every byte is checked, and both wires carry their part; a peer that
-# is cut off is told of, one that is busy is not. The oldest UCX here and the
+# is cut off is reported, one that is busy is not. The oldest UCX here and the
 # newest.
 . "$(dirname "$0")/common.sh"
 
@@ -141,7 +141,7 @@ keepalive() # VERSION...
 	done
 	wait "${pids[@]}"
 	for v in "$@"; do
-		went "$v, cut off" "both sides are told, once"
+		went "$v, cut off" "both sides get an error, once"
 	done
 }
 

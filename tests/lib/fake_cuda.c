@@ -217,7 +217,7 @@ EXPORT int cuCtxCreate_v2(void **ctx, unsigned int flags, int dev)
 	return cuCtxPushCurrent_v2(c);
 }
 
-/* Streams and events in it are to be gone by then. */
+/* Its streams and events must have been destroyed. */
 EXPORT int cuCtxDestroy_v2(void *ctx)
 {
 	struct context *c = ctx;
@@ -225,7 +225,7 @@ EXPORT int cuCtxDestroy_v2(void *ctx)
 	GATE(UNSAFE);
 	if (!c->made || c->refs <= 0 || fake_streams_of(c))
 		return WEFT_CU_INVALID_CONTEXT;
-	c->refs = 0; /* for whoever still names it */
+	c->refs = 0; /* for users that still name it */
 	__atomic_fetch_sub(&fake_live.contexts, 1, __ATOMIC_RELAXED);
 	return 0;
 }

@@ -9,7 +9,7 @@
 #include "util/util.h"
 
 #define EXPORT __attribute__((visibility("default")))
-/* The driver declares its calls in no header of ours. */
+/* The tree has no header that declares the driver's calls. */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 /*

@@ -88,7 +88,7 @@ void fake_verbs_unplug(unsigned int device);
 unsigned int fake_verbs_asked(unsigned int device);
 /* Port events as an adapter reports them; traffic stops meanwhile. */
 void fake_verbs_link(bool up);
-/* Nothing passes any more, and nobody is told. */
+/* Nothing passes any more, without any event. */
 void fake_verbs_cut(bool cut);
 /* The next READ or WRITE that has bytes completes so (enum ibv_wc_status). */
 void fake_verbs_next_status(int status);

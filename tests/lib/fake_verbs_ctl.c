@@ -284,7 +284,7 @@ static void cut_events(struct fake_context *ctx)
 	    dup3(pipe[1], ctx->base.async_fd, O_CLOEXEC) < 0)
 		abort();
 	close(pipe[1]);
-	/* who polls already looks once more, and only then */
+	/* a thread that polls already looks again, and only then */
 	if (write(old, &one, sizeof(one)) < 0)
 		abort();
 	close(old);

@@ -66,7 +66,7 @@ struct fake_cqe {
 };
 
 struct fake_scq {
-	bool used, armed, ring; /* ring: its owner is to be told */
+	bool used, armed, ring; /* ring: notify its owner */
 	bool broken;		/* nothing comes any more */
 	pid_t pid;
 	int ctx;

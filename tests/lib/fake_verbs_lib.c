@@ -2,7 +2,7 @@
 /*
  * The fake as a library in libibverbs' place, for programs that load it as they
  * do everywhere.  Those that share the file FAKE_VERBS_FILE are on one fabric;
- * the devices are to be shown to them in /sys.
+ * the devices must be shown to them in /sys.
  */
 #include <stdlib.h>
 

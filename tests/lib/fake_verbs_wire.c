@@ -17,7 +17,7 @@
 
 /*
  * A waiter that is killed can take another's wakeup with it, where somebody
- * locked meanwhile: nobody waits for one alone.
+ * locked meanwhile: no thread waits for only one.
  */
 void fake_lock(void)
 {

@@ -17,7 +17,7 @@ struct liar {
 	struct weft_iface *iface; /* whom it lies to */
 	int fd;
 	uint8_t *theirs, *ours;	    /* inboxes; theirs is what we fill */
-	uint64_t op_tail, msg_tail; /* of theirs */
+	uint64_t op_tail, msg_tail; /* the victim's */
 	int ring_fd;		    /* of the ring we were offered; -1 */
 	uint8_t ring;
 	uint64_t ring_pos;

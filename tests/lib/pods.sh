@@ -3,7 +3,7 @@
 # Ranks in pods: host name, IPC, PIDs, mounts, /dev/shm and network of their own,
 # on one file system. Their NCCL and their programs are built here, in $tap_tmp.
 
-# What is built and allowed; once more in a user namespace, where only that is.
+# What is built and allowed; again in a user namespace, if only that is.
 pods_needed()
 {
 	local name

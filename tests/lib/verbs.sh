@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # A fake adapter for whole programs: RoCE ports fake0:1 and fake1:1 in /sys, and
 # fake_verbs.c in libibverbs' place. Wants a mount namespace of its own, in which
-# the script that sources this runs once more, as "SCRIPT inside".
+# the script that sources this runs again, as "SCRIPT inside".
 
 verbs_inside() # SCRIPT ARGUMENT...
 {

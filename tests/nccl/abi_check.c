@@ -187,7 +187,7 @@ IS_TYPE(ncclDebugLogger_t, LOGGER(ncclDebugLogLevel));
 	SAME_AT(nccl_attr_v11, algo, ncclNetAttr_v##v##_t, algo);             \
 	SAME_AT(nccl_attr_v11, proto, ncclNetAttr_v##v##_t, proto)
 
-/* ---- properties: of ours @o, of theirs @v ------------------------------- */
+/* ---- properties: weft's @o, NCCL's @v ----------------------------------- */
 
 #define PROP(o, m, v, n) \
 	SAME_AT(nccl_props_v##o, m, ncclNetProperties_v##v##_t, n)

@@ -17,11 +17,11 @@ rank 1: with 0 of 1"
 
 # --- the control --------------------------------------------------------------
 pods 2
-tap_equal "without weft: strangers" "$pods_said" "$apart"
+tap_equal "without weft: different hosts" "$pods_said" "$apart"
 for way in preload net env; do
 	declare -n vars=by_$way
 	pods 2 "${vars[@]}" WEFT_NCCL_INTRODUCE=off
-	tap_equal "$way, WEFT_NCCL_INTRODUCE=off: strangers" "$pods_said" "$apart"
+	tap_equal "$way, WEFT_NCCL_INTRODUCE=off: different hosts" "$pods_said" "$apart"
 done
 
 # --- the ways -----------------------------------------------------------------

@@ -112,9 +112,9 @@ else
 fi
 seen=$(NCCL_SOCKET_IFNAME=docker0 run --case sizes --timeout 45)
 if grep -q "FAILED.*172.17.0.1" <<<"$seen"; then
-	tap_ok "ranks whose interfaces do not meet are told which"
+	tap_ok "ranks whose interfaces do not meet name them"
 else
-	tap_not_ok "ranks whose interfaces do not meet are told which" "$seen"
+	tap_not_ok "ranks whose interfaces do not meet name them" "$seen"
 fi
 
 seen=$(for _ in 1 2; do
@@ -130,9 +130,9 @@ for what in busy waiting; do
 		/proc/$a/ns/net /proc/$b/ns/net \
 		"ip neigh replace 10.77.0.2 $nobody dev wa" \
 		"ip neigh replace 10.77.0.1 $nobody dev wb" "$plugin" 2>&1); then
-		tap_ok "$what, both sides are told that the other is gone"
+		tap_ok "$what, both sides report that the other is gone"
 	else
-		tap_not_ok "$what, both sides are told that the other is gone" \
+		tap_not_ok "$what, both sides report that the other is gone" \
 			"$seen"
 	fi
 	in_a ip neigh del 10.77.0.2 dev wa

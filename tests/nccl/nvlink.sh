@@ -104,9 +104,9 @@ done
 # What ranks must have in common, and who says so.
 seen=$(perf --case sizes --memory gpu --env 1:NCCL_BUFFSIZE=8388608)
 if grep -q "NCCL_BUFFSIZE here 4 MiB, there 8 MiB" <<<"$seen"; then
-	tap_ok "ranks that told NCCL different things are told both"
+	tap_ok "ranks that reported different things to NCCL log both"
 else
-	tap_not_ok "ranks that told NCCL different things are told both" "$seen"
+	tap_not_ok "ranks that reported different things to NCCL log both" "$seen"
 fi
 tap_nothing "in NVLink they need not agree, introductions or not" "$(
 	for introduce in auto off; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What NCCL was told of its own sockets holds for weft's: so many, and no more.
+# NCCL's limits for its own sockets hold for weft's: so many, and no more.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 tap_folder
 perf=${WEFT_BUILD:?}/tests/nccl/perf/nccl_perf

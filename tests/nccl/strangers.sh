@@ -17,13 +17,13 @@ rank 1: with 0 of 1"
 
 ways="preload net"
 
-# What a rank was told: the one line that says so.
+# The one line that a rank logs about it.
 reason() # RANK
 {
 	grep -e 'not introduced' "$tap_tmp/told.$1"
 }
 
-# Both go on; neither has to be told anything, since it is in order.
+# Both continue and log nothing, since it is in order.
 apart() # NAME [VARIABLE=VALUE...]
 {
 	local way
@@ -34,7 +34,7 @@ apart() # NAME [VARIABLE=VALUE...]
 	done
 }
 
-# The same, and rank 1 is told why, once, in these words.
+# The same, and rank 1 logs why, once, in these words.
 declined() # NAME WORDS [VARIABLE=VALUE...]
 {
 	local way name

@@ -2,7 +2,7 @@
 /*
  * vanish busy|waiting NETNS0 NETNS1 CUT0 CUT1 PLUGIN: two ranks lose each other
  * without a FIN or an RST, as when a host loses power: rank n runs the command
- * CUTn, which ends what it says.  Both have to be told in bounded time, and
+ * CUTn, which ends what it says.  Both must get an error in bounded time, and
  * then nothing of the plugin's may be left.  "busy": bytes are under way,
  * "waiting": a receive is posted, and the send is tried when nobody is there
  * any more.

@@ -139,7 +139,7 @@ configured() # FOLDER: fails where that cannot be built here
 }
 
 # In the background, in the time that the tests before them leave: those wait,
-# too. What goes wrong is said by try_build, which comes here again.
+# too. try_build reports errors and calls this again.
 build_ahead()
 {
 	local folder

@@ -6,7 +6,7 @@
 #   tests/tools/ucx-gtest.sh [--list]
 #
 # The source is the tree that WEFT_UCX_SOURCE names, or the newest release that
-# weft knows of Debian's suites. --list builds nothing: it prints what is there.
+# weft knows of Debian's suites. --list builds nothing: it prints what exists.
 # The suites of UCS and UCM, which no transport is in, are left out.
 set -eu
 cache=${WEFT_CACHE:-$HOME/.cache/weft}

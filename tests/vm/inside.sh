@@ -9,13 +9,13 @@ set -u
 python=$1
 # queue pairs are exchanged over lo, so that only the devices are cut off
 export WEFT_TEST_IB=rxe0:1,rxe1:1 WEFT_NET_DEVICES=lo
-# an emulated adapter may stand still for longer than a real one
+# an emulated adapter may stall for longer than a real one
 export WEFT_PEER_TIMEOUT=60s
 status=0
 list=$WEFT_BUILD/tests/conformance/conformance
 # Where the machine below is busy an emulated adapter may stop for good amid a
 # transfer, with nothing lost and no error: two in some ten runs of the list. So
-# a row that fails is run once more, by itself, and has to pass then.
+# a row that fails is run again, by itself, and must pass then.
 conformance()
 {
 	local seen row rc=0
@@ -66,7 +66,7 @@ own="EIO:local QP operation error"
 other="$said 'local QP operation error'"
 
 back="ip link set veth0 up; ip link set veth1 up"
-# an emulated machine may stand still for as long as all retries take, or as the
+# an emulated machine may stall for as long as all retries take, or as the
 # watchdog waits
 fault "$own;$retry" "$other;$retry" "ip link set veth0 down" "$back"
 fault "$other;$retry" "$own;$retry" "ip link set veth1 down" "$back"

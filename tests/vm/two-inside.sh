@@ -17,7 +17,7 @@ export UCX_WARN_UNUSED_ENV_VARS=n EXCHANGE_ALARM=400
 large=88080388 all=111574640 # what these move each way
 port=7000
 
-told='nothing to be told'
+told='nothing to report'
 try() # NAME STATUS MODE: no warning but $told
 {
 	local name="host $node, $v: $1" rc

@@ -34,7 +34,7 @@ const char *weft_uct_option(const char *name, const char *value)
 	return NULL;
 }
 
-/* What is heard of a worker is said, with the answers of its copy of UCX. */
+/* Prints the calls for a worker, with the results of its copy of UCX. */
 void weft_uct_event_driven(void *worker, int efd,
 			   const struct weft_uct_worker_calls *calls)
 {

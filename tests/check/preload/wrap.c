@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A language's binding: its last call is a jump, so that whoever it calls sees
- * the program as the caller, which knows nothing of UCX.
+ * A language's binding: its last call is a jump, so that the function it calls
+ * sees the program as the caller, which knows nothing of UCX.
  */
 #define VISIBLE __attribute__((visibility("default")))
 

@@ -144,7 +144,7 @@ static int load_net(void)
 		r = r ? r : v6->devices(&n);
 	}
 	if (r || n <= 0) {
-		/* the next network, and no word of it to whoever called */
+		/* the next network, without telling the caller */
 		dlclose(net.handle);
 		net.handle = NULL;
 	}

@@ -60,7 +60,7 @@ static void one(struct perf *p, void *comm, struct perf_buf *b, size_t size,
 	if (p->rank == 0)
 		return;
 	if (op.got != (int)size)
-		perf_fail(p, "%s: the receiver was told %d bytes", what,
+		perf_fail(p, "%s: the receiver got a size of %d bytes", what,
 			  op.got);
 	perf_look(p, b, 0, size, b->size, seed, what);
 }

@@ -46,7 +46,7 @@ struct perf_case {
 	void (*run)(struct perf *p);
 	unsigned int slow; /* time limits that it may take; 0: 1 */
 	bool once;	   /* long, and the same in each version */
-	bool killed;	   /* its last rank is to be killed */
+	bool killed;	   /* kill its last rank */
 };
 extern const struct perf_case perf_cases[];
 extern const struct perf_case perf_speed;

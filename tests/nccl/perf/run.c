@@ -62,7 +62,7 @@ void perf_fail(struct perf *p, const char *fmt, ...)
 	_exit(1);
 }
 
-/* Another rank ended or failed: the cause is there, and is told by it. */
+/* Another rank ended or failed, and reports the cause. */
 static void __attribute__((noreturn, format(printf, 2, 3)))
 blame(struct perf *p, const char *fmt, ...)
 {

@@ -156,7 +156,7 @@ static void run(struct perf *p)
 		perf_join(p, !p->rank, &l[i]);
 		perf_buf_new(p, &b[2 * i], l[i].send, room, 0);
 		perf_buf_new(p, &b[2 * i + 1], l[i].recv, room, 0);
-		/* copies of ours are not what is measured */
+		/* do not measure the test's own copies */
 		b[2 * i].by_hand = b[2 * i + 1].by_hand = true;
 	}
 	if (!p->rank && !p->opt->json)

@@ -212,7 +212,7 @@ static size_t flip(bool to_listener, int nth, uint8_t *bytes, size_t len)
 	return len;
 }
 
-/* Every bit of every message counts: whoever changes one is found out. */
+/* Every bit of every message counts: changing one is detected. */
 Test(hello, every_flipped_bit_fails_the_handshake, .timeout = 60)
 {
 	struct weft_hello d, l;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who is one host to NCCL, and what those are told who are not. */
+/* Which processes are one host to NCCL, and the reasons of the others. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <errno.h>

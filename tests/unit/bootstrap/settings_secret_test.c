@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The job secret: which files are taken, and what is said of the others. */
+/* The job secret: which files are accepted, and the errors for others. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <errno.h>

@@ -276,7 +276,7 @@ Test(stats, ended_peers_are_merged, .init = to_file, .fini = clean_up)
 		weft_stats_peer_ended(s, c);
 	}
 	weft_count(stays, tx_messages, 3);
-	/* one that comes back soon finds its row; it ends once more */
+	/* one that comes back soon finds its row; it ends again */
 	c = weft_stats_peer(s, 1000 + MANY - 1, "x");
 	cr_expect(eq(u64, c->tx_messages, MANY));
 	weft_stats_peer_ended(s, c);

@@ -149,7 +149,7 @@ Test(ep, an_error_comes_before_a_limit_and_that_before_room)
 	cr_expect(eq(sz, len, 60));
 	weft_ep_fail(&conn, -EIO);
 	cr_expect(eq(int, weft_ep_check(e, 5, 0), -EIO));
-	cr_expect(weft_ep_ready(ep), "nobody waits for a dead one");
+	cr_expect(weft_ep_ready(ep), "a dead endpoint is ready");
 }
 
 Test(ep, on_ready_is_called_once_and_only_where_it_is_owed)
@@ -198,7 +198,7 @@ Test(ep, a_flush_may_cancel_those_behind_it)
 	cr_expect(eq(uint, cancels, 1));
 }
 
-/* Nothing is said to who gave it up; nothing was lost to him. */
+/* No error after cancel(): the caller has lost nothing. */
 Test(ep, a_cancelled_one_ends_quietly)
 {
 	struct told t = { 0 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The InfiniBand device: sleeping, closing, strangers, settings. */
+/* The InfiniBand device: sleeping, closing, unproven peers, settings. */
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
@@ -65,7 +65,7 @@ Test(ib_end, messages_sent_before_close_arrive, .init = begin, .fini = end,
 }
 
 /*
- * The peer closes in order while a put of ours is on its way: that is a loss,
+ * The peer closes in order while a local put is in flight: that is a loss,
  * and no flush says that all was well.
  */
 Test(ib_end, pending_put_fails_if_the_peer_closes, .init = begin, .fini = end,
@@ -192,7 +192,8 @@ Test(ib_end, missing_device_or_port_is_enodev, .init = begin, .fini = end)
 {
 	cr_expect(eq(int, open_side(&a, "fake7:1"), -ENODEV));
 	cr_expect(eq(int, open_side(&a, "fake0:2"), -ENODEV));
-	cr_expect(yes(strstr(logged, "'fake0:2' does not exist")), "%s", logged);
+	cr_expect(yes(strstr(logged, "'fake0:2' does not exist")), "%s",
+		  logged);
 	setenv("WEFT_NET_DEVICES", "none0", 1);
 	weft_settings_reset();
 	cr_expect(eq(int, open_side(&a, "fake0:1"), -ENODEV));

@@ -102,7 +102,7 @@ static void tell(unsigned int rounds)
 			put_one(i, size_of(i), &notify);
 		}
 		cr_assert(until(all_done(0) && notified == (round + 1) * PUTS));
-		/* what is told takes nothing from messages */
+		/* notifications take nothing from messages */
 		cr_assert(until(ib->ready(b.ep)));
 		cr_assert(zero(int, send_number(&b, round)));
 		cr_assert(until(a.messages == round + 1));

@@ -69,7 +69,7 @@ static uint64_t come(struct weft_unproven *st, unsigned int host)
 	return deadline;
 }
 
-/* A host whose strangers are not counted with those of @other. */
+/* A host whose connections are not counted with those of @other. */
 static unsigned int another_than(unsigned int other)
 {
 	unsigned int source, host = other;

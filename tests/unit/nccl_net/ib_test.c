@@ -6,7 +6,7 @@
 
 TestSuite(ib, .init = begin, .fini = done, .timeout = 120);
 
-/* ---- what NCCL is told -------------------------------------------------- */
+/* ---- properties reported to NCCL ---------------------------------------- */
 
 Test(ib, properties_have_name_pci_path_guid_and_speed)
 {
@@ -183,7 +183,7 @@ Test(ib, rank_without_its_adapter_falls_back_to_tcp)
 	cr_expect(strstr(last_error, "fake1") != NULL, "%s", last_error);
 	moves_all();
 	part();
-	/* the same the other way, and nothing is said again */
+	/* the same the other way, and nothing is logged again */
 	said = errors;
 	meet(1, 0);
 	cr_expect(by_tcp());

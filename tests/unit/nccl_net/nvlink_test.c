@@ -25,7 +25,7 @@ static char *memory(void)
 	return cuda.fake_cuda_vmm(0, BIG);
 }
 
-/* Nothing of ours stays behind. */
+/* Nothing of weft's stays behind. */
 static void done(void)
 {
 	struct fake_cuda_live live;

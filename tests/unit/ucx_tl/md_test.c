@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What UCX is told of memory, in the layout of each minor. */
+/* What the memory domain reports to UCX, in the layout of each minor. */
 #include <criterion/criterion.h>
 #include <string.h>
 #include "tests/unit/ucx_tl/fake.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What somebody else may have left where a file of ours belongs. */
+/* What another user may have left in place of a file of weft's. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <errno.h>
@@ -87,7 +87,7 @@ Test(file, fifo_is_refused)
 	refused(EINVAL, "not a regular file");
 }
 
-/* As writer of it nobody is told ENXIO: it opens. */
+/* A writer gets no ENXIO: it opens. */
 Test(file, fifo_with_reader_is_refused)
 {
 	int fd;
