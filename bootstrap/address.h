@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How a process is found and known.
+ * Addresses, and the keys in them.
  *
- * An address is made once per interface that listens.  Its 128-bit key is a
- * capability: whoever has seen the address may connect.  It keeps out
+ * An address is created once per interface that listens.  Its 128-bit key is a
+ * capability: a process that has the address may connect.  It keeps out
  * accidents and scans, not people: UCP's connection manager and NCCL's
  * bootstrap carry addresses in clear.  WEFT_SECRET_FILE keeps out people.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The GPUs of this host and what lies between them, from sysfs and NVIDIA's
+ * The GPUs of this host and the links between them, from sysfs and NVIDIA's
  * management library; no CUDA context is made.  Calls may take as long as the
  * driver takes.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The network interfaces of this namespace, and who is reached by which. */
+/* The network interfaces of this namespace, and which peers each reaches. */
 #ifndef WEFT_BOOTSTRAP_NETIF_H
 #define WEFT_BOOTSTRAP_NETIF_H
 

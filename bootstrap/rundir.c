@@ -174,7 +174,7 @@ int weft_rundir_open(struct weft_rundir *dir)
 	err = open_in("/run/weft", dir);
 	if (!err)
 		return 0;
-	/* somebody has made it for weft: /dev/shm may be nobody else's */
+	/* it exists for weft, but /dev/shm may not be shared */
 	if (err != -ENOENT)
 		weft_warn_once("'/run/weft' cannot be used by uid %u (%s): "
 			       "give it mode 1777, or set WEFT_RUN_DIR; "

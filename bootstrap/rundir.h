@@ -3,10 +3,10 @@
  * The folder that pods share: WEFT_RUN_DIR, else /run/weft, else /dev/shm.
  *
  * In it, a folder "weft-<uid>" of ours alone (0700, checked each time), and
- * there cookie      random bytes: who reads the same ones is in the same folder
+ * there cookie random bytes: processes that read the same ones share the folder
  *   s-, l-, b-  NVLink's (devices/nvlink/nvl_run.c)
  *   n-, nccl-   NCCL's own, of introduced processes (nccl_net/files.c)
- * Nothing here is believed of anybody who could not write it.
+ * Other users cannot write here (0700).
  */
 #ifndef WEFT_BOOTSTRAP_RUNDIR_H
 #define WEFT_BOOTSTRAP_RUNDIR_H

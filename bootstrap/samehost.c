@@ -189,9 +189,9 @@ static bool check_gpus(const struct gpu_set *set, struct weft_samehost *host)
 				   "(%s/nvidia0, ...)",
 				   weft_dev_root);
 	/*
-	 * There is nobody to be introduced to, and two containers that take
-	 * turns on one GPU would be one host with a GPU twice, which NCCL
-	 * refuses ("Duplicate GPU detected").
+	 * There is no peer to introduce to, and two containers that take turns
+	 * on one GPU would be one host with a GPU twice, which NCCL refuses
+	 * ("Duplicate GPU detected").
 	 */
 	if (set->n == 1 && all <= 1)
 		return set_refusal(host, "this host has one GPU");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What settings.c and its helpers share; nobody else includes this. */
+/* Internal to settings.c and its helpers. */
 #ifndef WEFT_BOOTSTRAP_SETTINGS_TABLE_H
 #define WEFT_BOOTSTRAP_SETTINGS_TABLE_H
 

@@ -5,13 +5,13 @@
  *
  * Seen: the environment alone.  Not seen: UCX's own files (ucx.conf), options
  * that a program hands to UCX itself (ucx_info -T; ucxx, which passes Dask's
- * flags so), Dask's YAML files and dask.config.set().  Whoever sets UCX up that
- * way says WEFT_UCX=on, or UCX_TLS in the environment, which wins over Dask's.
+ * flags so), Dask's YAML files and dask.config.set().  For those set
+ * WEFT_UCX=on, or UCX_TLS in the environment, which overrides Dask's.
  *
  * Dask's flags (TCP, NVLINK, INFINIBAND, CUDA_COPY, RDMACM) and its NET_DEVICES
  * are read under the prefixes of every era: DASK_DISTRIBUTED_UCXX__,
- * DASK_DISTRIBUTED__COMM__UCX__ and DASK_UCX__; the first that is set wins.
- * As in Dask, any of TCP, NVLINK, INFINIBAND asks for TCP too, and CUDA_COPY
+ * DASK_DISTRIBUTED__COMM__UCX__ and DASK_UCX__; the first that is set wins.  As
+ * in Dask, any of TCP, NVLINK, INFINIBAND asks for TCP too, and CUDA_COPY
  * counts only beside one of them.
  */
 #ifndef WEFT_BOOTSTRAP_UCXENV_H

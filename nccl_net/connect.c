@@ -35,9 +35,9 @@ int weft_net_random_token(uint64_t *token)
 }
 
 /*
- * NVLink is reachable or not, and an adapter reports that nobody answers: TCP
- * is for when they fail, not for a rank that is slow.  Each of the three wires
- * gets a third of the time.
+ * NVLink is reachable or not, and an adapter reports a peer that does not
+ * answer: TCP is for when they fail, not for a rank that is slow.  Each of the
+ * three devices gets a third of the time.
  */
 static uint64_t attempt_timeout(const struct weft_net_port *port)
 {

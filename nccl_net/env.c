@@ -91,7 +91,7 @@ static bool names_devices(void)
 	       strcmp(origin_ifname, "NCCL_SOCKET_IFNAME");
 }
 
-/* The same of verbs devices; *@none: there are some, and none is to be used. */
+/* The same for verbs devices; *@none: there are some, but use none. */
 static const char *ib_hca(bool *none)
 {
 	struct weft_verbs_port *list = NULL;

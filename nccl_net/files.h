@@ -8,9 +8,9 @@
  *   \0tmp/nccl-socket-<r>-<hash>,   n-<hash of the name, keyed with the host
  * id> /tmp/nccl-socket-<r>-<hash>
  *
- * NCCL removes its files, but nobody those of the killed, and it never removes
- * a socket whose name was abstract.  A socket that is bound is there as long as
- * a process has it, and a connect() tells; a file of NCCL's is flocked from
+ * NCCL removes its files, but not those of killed processes, and it never
+ * removes a socket whose name was abstract.  A bound socket exists as long as a
+ * process has it, and connect() shows that; a file of NCCL's is flocked from
  * when it is made or opened until it is closed and unmapped.  So each process
  * removes its own sockets once NCCL has closed them, when it binds the next one
  * and at its end, and at its start what the dead have left.

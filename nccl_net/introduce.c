@@ -272,7 +272,7 @@ const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way)
 {
 	bool yes;
 
-	/* anybody may ask for NCCL's settings */
+	/* any code may query NCCL's settings */
 	if (way == WEFT_INTRODUCE_BY_PRELOAD &&
 	    (getauxval(AT_SECURE) ||
 	     weft_slots_find(inside, slots, ARRAY_SIZE(slots), ALL)))

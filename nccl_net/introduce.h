@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Introduces this process's NCCL to other containers of the host, so that it
- * uses its own transports between them (bootstrap/samehost.h says who takes
- * part).
+ * uses its own transports between them (bootstrap/samehost.h says which
+ * processes take part).
  *
  * Three things decide inside NCCL, and all are answered in the one place where
  * NCCL calls out of its own code, the import slots of the object that it is in
  * (slots.h): getenv("NCCL_HOSTID"), stat("/dev/shm"), and the names of its
- * sockets and files (files.h).  The environment stays as it is, so children and
- * other threads notice nothing.
+ * sockets and files (files.h).  The environment is unchanged, so children and
+ * other threads are not affected.
  *
  * The first code that sees NCCL calls this, with an address of NCCL's code:
  * libnccl-net-weft.so from its init, libweft_preload.so and libnccl-env-weft.so

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Import slots: the places of a loaded object that hold the addresses of the
- * functions it calls in others.  What is written there is called by that object
- * alone, from then on; the rest of the process does not notice.
+ * functions it calls in others.  From then on only that object calls what is
+ * written there; the rest of the process is not affected.
  */
 #ifndef WEFT_NCCL_NET_SLOTS_H
 #define WEFT_NCCL_NET_SLOTS_H
@@ -11,7 +11,7 @@
 
 struct weft_slot {
 	const char *name;   /* of the function */
-	void *to;	    /* what is to be called instead */
+	void *to;	    /* what to call instead */
 	unsigned int group; /* bit: see weft_slots_write() */
 };
 

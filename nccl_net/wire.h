@@ -21,10 +21,10 @@
 /*
  * The handle: magic 4, version 1, paths 1 (bits 0 and 1: how many; then two for
  * each one's wire; addresses of InfiniBand are those where queue pairs are
- * exchanged), channels 1, buffer 1, token 8, stage 8, paths.
- * Channels and buffer are what this rank told NCCL, which must be the same on
- * all ranks.  The listener leaves the stage 0; the connecting side, whose copy
- * of the handle it is, keeps the id of its half-made comm there.
+ * exchanged), channels 1, buffer 1, token 8, stage 8, paths.  Channels and
+ * buffer are what this rank reported to NCCL, which must be the same on all
+ * ranks.  The listener leaves the stage 0; the connecting side, whose copy of
+ * the handle it is, keeps the id of its half-made comm there.
  */
 #define WEFT_HANDLE_STAGE 16
 #define WEFT_HANDLE_PATHS 24

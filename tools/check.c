@@ -33,21 +33,20 @@ static const char help[] =
 	"messages both\n"
 	"ways, puts and gets blocks of growing size, compares every byte, and "
 	"then\n"
-	"measures the speed; over the other interfaces and ports that both have, "
-	"in short.\n"
+	"measures the speed, briefly also of the other interfaces and ports that "
+	"both have.\n"
 	"If both sides have a GPU, it does the same between their memory. It "
 	"says what to\n"
-	"change, and takes a minute at most where all devices answer.\n"
+	"change, and takes a minute at most if all devices answer.\n"
 	"\n"
 	"  -l, --listen  serve checks, one after the other, until stopped\n"
 	"  -s, --scheduler-file FILE\n"
-	"                HOST is that of the scheduler of Dask that wrote FILE\n"
+	"                HOST is that of the Dask scheduler that wrote FILE\n"
 	"  -j, --json    print one line of JSON, and nothing else to stdout\n"
 	"  -h, --help    show this\n"
 	"\n"
-	"Exit codes: 0 all of it works, 1 something does not, 2 wrong usage, 3 "
-	"nobody\n"
-	"answers there (yet).\n"
+	"Exit codes: 0 all of it works, 1 something does not, 2 wrong usage, 3 no\n"
+	"answer (yet).\n"
 	"\n"
 	"PORT is that of the control connection (default " DEFAULT_PORT
 	"; 0 is any free port).\n"
@@ -358,7 +357,7 @@ struct place {
 	bool json;
 };
 
-/* -errno if nobody answers. */
+/* -errno if there is no answer. */
 static int dial(const struct place *place, const char *device)
 {
 	struct request request = { .device = "" };
@@ -442,7 +441,7 @@ static bool measure_pairs(const struct place *place, struct check_pair *pairs,
 	return works;
 }
 
-/* Not an error of ours: the caller's word between quotes. */
+/* Prints @text as a JSON string. */
 static void print_json_text(const char *text)
 {
 	putchar('"');

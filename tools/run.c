@@ -39,7 +39,7 @@ static const char help[] =
 	"                followed\n"
 	"  WEFT_UCX      on, if UCX_TLS is 'all' or begins with ^; UCX_TLS then stays\n"
 	"  UCX_SOCKADDR_TLS_PRIORITY\n"
-	"                tcp, if it is sockcm, which today's UCX lacks\n"
+	"                tcp, if it is sockcm, which current UCX lacks\n"
 	"  UCX_RNDV_FRAG_MEM_TYPES, UCX_CUDA_COPY_ASYNC_MEM_TYPE\n"
 	"                host and cuda, if unset and weft_nvl is used\n"
 	"  UCX_NET_DEVICES\n"
@@ -56,7 +56,7 @@ static const char help[] =
 	"                `weft info nccl` shows\n"
 	"\n"
 	"The exit code is COMMAND's, or 127 if it is not found and 126 if it cannot be\n"
-	"started. weft(7) lists weft's own settings.\n";
+	"started. weft(7) lists weft's settings.\n";
 
 #define PRELOAD "libweft_preload.so"
 

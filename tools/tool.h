@@ -13,7 +13,7 @@
 enum {
 	EXIT_FAILED = 1, /* the requested action failed */
 	EXIT_USAGE = 2,	 /* invalid command line */
-	EXIT_AWAY = 3,	 /* weft check: nobody is there (yet) */
+	EXIT_AWAY = 3,	 /* weft check: no answer (yet) */
 };
 
 /* @argv[0] is the subcommand's name.  Returns the exit code. */

@@ -13,25 +13,25 @@
  * Registers weft's transports with the copy of UCX that @inside, an address in
  * its libucp, libuct or libucs, belongs to.  Called again for the same copy it
  * does nothing; each further copy in the process gets its own registration.
- * To be called before that copy lists its components (uct_query_components).
- * 0, or -errno after the cause has been logged.  Thread-safe; needs no UCX
- * symbol at load time.
+ * Call this before that copy lists its components (uct_query_components).  0,
+ * or -errno after the cause has been logged.  Thread-safe; needs no UCX symbol
+ * at load time.
  */
 WEFT_EXPORT int weft_uct_load(const void *inside);
 typedef int (*weft_uct_load_fn)(const void *inside);
 
 /*
  * Settings that users of Dask and of old recipes already have, put where UCX
- * reads them: to be called before UCX reads its configuration
- * (ucp_config_read).  Changes only what bootstrap/ucxenv.h lists.
+ * reads them: call this before UCX reads its configuration (ucp_config_read).
+ * Changes only what bootstrap/ucxenv.h lists.
  */
 WEFT_EXPORT void weft_uct_environment(void);
 typedef void (*weft_uct_environment_fn)(void);
 
 /*
- * What ucp_config_modify(config, @name, @value) is to be told instead, or NULL:
- * @value is right.  ucxx passes Dask's flags so, and they win over what
- * weft_uct_environment() arranged.  Valid until the thread's next call.
+ * The value to pass to ucp_config_modify(config, @name, ...) instead of @value,
+ * or NULL: @value is right.  ucxx passes Dask's flags so, and they win over
+ * what weft_uct_environment() arranged.  Valid until the thread's next call.
  */
 WEFT_EXPORT const char *weft_uct_option(const char *name, const char *value);
 typedef const char *(*weft_uct_option_fn)(const char *name, const char *value);

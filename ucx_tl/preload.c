@@ -106,7 +106,7 @@ static const char *find_request(void)
 	return NULL;
 }
 
-/* UCX goes on without weft.  Do not warn users who did not select it. */
+/* UCX continues without weft.  Do not warn users who did not select it. */
 static void warn_cannot_load(const char *file, const char *why)
 {
 	const char *name = find_request();

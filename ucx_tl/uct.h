@@ -74,8 +74,8 @@ struct weft_uct_tl {
 					struct weft_uct_tl_device **out,
 					unsigned int *count);
 	/*
-	 * The bandwidth, in bytes/s, of a better transport of weft's that is
-	 * offered on the same port as @device; 0: there is none.
+	 * The bandwidth, in bytes/s, of a better weft transport that is offered
+	 * on the same port as @device; 0: there is none.
 	 */
 	double (*better_bandwidth)(const char *device);
 	/* added to the iface's figures for UCP */

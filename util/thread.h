@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Threads of weft's own, in somebody else's program. */
+/* weft's threads, in another project's program. */
 #ifndef WEFT_UTIL_THREAD_H
 #define WEFT_UTIL_THREAD_H
 
@@ -7,8 +7,8 @@
 
 /*
  * Starts @run(@arg) as *@thread, to be joined.  It is called @name (at most 15
- * bytes, pthread_setname_np(3)) and takes no signal: those are the program's.
- * 0 or -errno, of which nothing is logged.
+ * bytes, pthread_setname_np(3)) and blocks all signals, which belong to the
+ * program.  0 or -errno, not logged.
  */
 int weft_thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
 		      void *arg);

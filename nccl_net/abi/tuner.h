@@ -9,7 +9,9 @@
 
 #include "nccl_net/abi/net.h"
 
-/* Changed by nobody here: costs of algorithms, constants, NVLink domains. */
+/*
+ * weft changes none of these: costs of algorithms, constants, NVLink domains.
+ */
 struct nccl_nvl_domains_v5;
 struct nccl_tuner_constants_v5;
 
