@@ -103,7 +103,7 @@ static struct frame *take_frame(struct mem_ep *ep)
 	return f;
 }
 
-/* Ends what is pending.  Afterwards nobody finds work at @ep. */
+/* Ends what is pending.  Afterwards @ep has no work. */
 static void end_ep(struct mem_ep *ep, int err)
 {
 	struct frame *f;

@@ -139,7 +139,7 @@ static void accept_one(struct relay *r)
 	for (i = 0; i < 2; i++)
 		l->pipe[i].last = &l->pipe[i].first;
 	if (connect(l->end[1], &r->to.sa, weft_sockaddr_len(&r->to)))
-		reset(l); /* nobody listens there any more */
+		reset(l); /* nothing listens there any more */
 	r->links[n] = l;
 	atomic_store(&r->nlinks, n + 1);
 }

@@ -71,7 +71,7 @@ static void unread_answers(void)
 		    sizeof(chunk))
 			break;
 	}
-	check(i < MANY, "%d puts were answered to nobody", MANY);
+	check(i < MANY, "%d puts were accepted without reading replies", MANY);
 	check_ended(&victim, fd, "sent a bulk chunk that breaks the protocol");
 	close(bulk_fd);
 	close(fd);
@@ -238,7 +238,7 @@ static int meet_at(struct side *victim, const uint8_t *key)
 	return fd;
 }
 
-/* Whoever dialled is asked for more sockets than a pair may have. */
+/* The dialer is asked for more sockets than a pair may have. */
 static void endless_streams(void)
 {
 	enum { MANY = 100 };
@@ -274,7 +274,8 @@ static void endless_streams(void)
 }
 
 /*
- * Whoever accepted is brought more than a pair may have, or what is not asked.
+ * The accepting side gets more streams than a pair may have, or unrequested
+ * ones.
  */
 static void uncalled_streams(void)
 {
@@ -303,7 +304,7 @@ static void uncalled_streams(void)
 	side_close(&victim);
 }
 
-/* Whoever has the key makes connections as long as there are descriptors. */
+/* A peer with the key connects until descriptors run out. */
 static void endless_connections(void)
 {
 	enum { FDS = 400, MOST = FDS / 4 * 3, BATCH = 40 };

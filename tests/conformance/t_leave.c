@@ -130,7 +130,8 @@ static void answer(struct side *s, uint8_t id, void *data, size_t len)
 	s->ops->message(s->ep, 2, &iov, 1, NULL);
 }
 
-/* Who answers each of its last words writes to nobody, and misses none. */
+/* A peer that replies to each last message writes to a closed one, loses none.
+ */
 static void orderly_answered(void)
 {
 	enum { N = 10 };
@@ -186,7 +187,7 @@ static void orderly_behind(void)
 	side_close(&b);
 }
 
-/* Nobody may learn of an end from a deadline. */
+/* An end must not be noticed only at a deadline. */
 static void no_deadlines(void)
 {
 	setenv("WEFT_PEER_TIMEOUT", "300s", 1);
@@ -233,13 +234,13 @@ static void under_way(void)
 		wait_for(&a, NULL,
 			 a.errors && put.done && get.done && flush.done);
 		check_int(a.error, -ECONNRESET);
-		check(put.status < 0, "a put to nobody went well");
+		check(put.status < 0, "a put to a closed peer succeeded");
 		check_int(flush.status, a.error);
 		ret = a.ops->message(a.ep, 1, NULL, 0, &late.op);
 		check_int(ret, a.error);
 		check_int(a.ops->flush(a.ep, NULL), a.error);
 		a.ops->ep_query(a.ep, &attr);
-		check(!attr.connected, "connected to nobody");
+		check(!attr.connected, "connected to a closed peer");
 		run_for(&a, NULL, 20);
 		check_int(a.errors, 1);
 		check_int(put.done, 1);

@@ -378,7 +378,7 @@ static void past_the_crowd(void)
 	sides_close(&a, &b);
 }
 
-/* Whoever says nothing at all is not waited for as long as a peer. */
+/* A silent connection has a shorter deadline than a peer. */
 static void not_a_word(void)
 {
 	struct side b;
@@ -414,7 +414,7 @@ static void hung_up_on(void)
 	side_open(&a);
 	side_open(&b);
 	where = b.attr.addr;
-	/* somebody before it who accepts, and closes */
+	/* a listener before it accepts and closes */
 	listener = socket(row->family, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	memcpy(&sa, &where.sa, sizeof(where.sa));
 	if (row->family == AF_INET6)
@@ -538,7 +538,7 @@ static void idles(void)
 	}
 }
 
-/* Somebody else listens where the address points. */
+/* Another process listens at the address. */
 static void wrong_key(void)
 {
 	struct weft_address other;
@@ -552,7 +552,7 @@ static void wrong_key(void)
 	check_int(a.ops->ep_create(a.iface, &other, NULL, &a.ep), 0);
 	wait_for(&a, &b, a.errors);
 	check_int(b.messages, 0);
-	/* the last where a socket is found by its key: nobody is there */
+	/* the last if sockets are named by key: there is no listener */
 	check(a.error == -EACCES || a.error == -ECONNRESET ||
 		      a.error == -ECONNREFUSED,
 	      "the error is %d", a.error);
@@ -566,8 +566,8 @@ static void wrong_key(void)
 	side_close(&b);
 }
 
-/* Nobody listens there any more. */
-static void nobody(void)
+/* Nothing listens there any more. */
+static void no_listener(void)
 {
 	struct weft_address gone;
 	struct side a, b;
@@ -625,7 +625,7 @@ const struct conformance_test meet_tests[] = {
 	{ "a half-open connection is closed at its deadline", half_open },
 	{ "an idle connection outlives less than WEFT_PEER_TIMEOUT", idles },
 	{ "a wrong key is refused", wrong_key },
-	{ "an address without a listener is an error", nobody },
+	{ "an address without a listener is an error", no_listener },
 	{ "other versions and namespaces are out of reach", other_version },
 	{ NULL, NULL },
 };

@@ -55,7 +55,7 @@ static bool port_free(unsigned int port)
 	return is;
 }
 
-/* The first of @n that nobody has, now the range. */
+/* The first of @n free ports, now the range. */
 static unsigned int set_range(unsigned int n, char text[16])
 {
 	unsigned int port = 20000 + getpid() % 10000, i;
@@ -142,7 +142,7 @@ static void taken_meanwhile(void)
 	log_keep();
 	rival_wanted = true;
 	side_open(&a);
-	check(rival >= 0, "nobody was there first");
+	check(rival >= 0, "the rival took no port");
 	check(!getsockname(rival, &sa.sa, &len), "no name");
 	taken.attr.addr.sa = sa;
 	check(port_of(&a) != port_of(&taken), "two listen at one port");

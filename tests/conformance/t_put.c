@@ -284,8 +284,8 @@ static void go_on(struct side *a, struct side *b)
 }
 
 /*
- * What nobody may access: 0 to 3 by its place, 4 to 6 by its key, 7 to 9 by one
- * field of the key alone.
+ * What no peer may access: 0 to 3 by its place, 4 to 6 by its key, 7 to 9 by
+ * one field of the key alone.
  */
 #define SPOILT 10
 static uint64_t spoil(const struct target *t, size_t len, unsigned int how,

@@ -7,13 +7,13 @@
  *   large    tagged messages of 1 MiB and more only
  *   headers  active messages with the longest header that UCP allows
  *   fence    puts, a fence, a put: the last one lands last
- *   late     after a full exchange one side leaves; the other gets an error, if
- *it asked for errors, and its flush then ends, for better or worse killed   one
- *side is killed in mid-transfer; the other must be told.
- *            EXCHANGE_GONE=/proc/sysrq-trigger ends its kernel with it
+ *   late     after a full exchange one side leaves; the other gets an error,
+ *	      if it has a handler, and its flush then ends, with or without
+ *   killed   one side is killed in mid-transfer; the other must get an error.
+ *	      EXCHANGE_GONE=/proc/sysrq-trigger ends its kernel with it
  *   alive    nothing for a while, then one side is busy for a while: both live
  *   vanished the command in EXCHANGE_VANISH cuts them off from each other: both
- *	      must be told
+ *	      must get an error
  */
 #include <signal.h>
 #include <stdio.h>
@@ -334,7 +334,7 @@ static void end_here(struct host *h)
 	const char *trigger = getenv("EXCHANGE_GONE");
 	FILE *f = trigger ? fopen(trigger, "w") : NULL;
 
-	/* as a power cut: nobody says good-bye */
+	/* as a power cut: without any close */
 	if (f && fputc('b', f) != EOF)
 		fclose(f);
 	raise(SIGKILL);

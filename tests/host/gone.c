@@ -7,9 +7,9 @@
  * goes has an endpoint, too, and has sent over it.  All of this has to fail at
  * once; UCX's own keepalive must be off.
  *
- * KIND freed: nobody goes, but the memory that puts are meant for.  UCX keeps
- * its registration then, until it has heard of that.  (Where puts or gets are
- * messages UCX accesses the memory itself, unchecked: before 1.16 and 1.20.)
+ * KIND freed: no process ends, but the target memory of puts is freed.  UCX
+ * keeps its registration until it learns of that.  (If puts or gets are
+ * messages, UCX accesses the memory itself, unchecked: before 1.16 and 1.20.)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_len,
 	(void)data;
 	(void)length;
 	s->received++;
-	/* a rendezvous that nobody fetches */
+	/* a rendezvous that is never fetched */
 	return param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV ? UCS_INPROGRESS
 							     : UCS_OK;
 }

@@ -108,7 +108,7 @@ static double best_stream(struct host *h, struct buf *b, size_t len,
 	return best;
 }
 
-/* The first transfer of two buffers that nobody has seen; then checked. */
+/* The first transfer of two buffers never used before; then checked. */
 static double fresh(struct host *h, size_t len)
 {
 	struct buf out, in;

@@ -116,7 +116,7 @@ static void meet(struct host *h, const char *where, bool wait)
 	/* The other side is started at the same time, and so is its host. */
 	for (int i = 0; connect(fd, (struct sockaddr *)&ss, len); i++) {
 		if (i == (far ? 30000 : 1000))
-			die("nobody on '%s': %s", where, strerror(errno));
+			die("no listener on '%s': %s", where, strerror(errno));
 		usleep(10000);
 	}
 	h->oob = fd;

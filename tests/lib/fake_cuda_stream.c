@@ -226,7 +226,7 @@ EXPORT int cuStreamQuery(void *stream)
 	return busy ? WEFT_CU_NOT_READY : 0;
 }
 
-/* Known, or ordinary host memory that nobody has freed under our feet. */
+/* Known, or ordinary host memory that is still mapped. */
 static bool reachable(uint64_t p, size_t len, int ordinal)
 {
 	struct object *whole, *part;

@@ -6,7 +6,7 @@
  * All of it lies in memory that processes share which fork after
  * fake_verbs_begin(), so that a peer may be killed.  A thread per opened
  * device executes requests, late and in an order of its own between queue
- * pairs, and bulk stops ahead of completions that nobody polls.  It refuses
+ * pairs, and bulk stops ahead of completions that are not polled.  It refuses
  * what adapters refuse: a key or a range that is not registered ends both queue
  * pairs, a SEND without a receive buffer ends them too, objects in use are not
  * destroyed, states are not skipped, RoCE wants a GID and InfiniBand a LID.

@@ -273,7 +273,7 @@ static void cut_channels(struct fake_context *ctx)
 	fake_unlock();
 }
 
-/* Who polls a pipe that nobody reads has POLLERR, and cannot read it. */
+/* Polling a pipe without a reader gives POLLERR. */
 static void cut_events(struct fake_context *ctx)
 {
 	const int old = dup(ctx->base.async_fd);

@@ -130,7 +130,7 @@ struct ibv_mr *fake_reg_mr(struct ibv_pd *pd, void *addr, size_t len,
 int fake_dereg_mr(struct ibv_mr *mr);
 /* Is this the call that is to fail?  Sets errno. */
 bool fake_fails(const char *name);
-/* Of calls that nobody counts, there are too many: only by name. */
+/* Too many to count: fail these only by name. */
 bool fake_fails_named(const char *name);
 
 /* fake_verbs_wire.c */

@@ -4,7 +4,7 @@
  * without a FIN or an RST, as when a host loses power: rank n runs the command
  * CUTn, which ends what it says.  Both must get an error in bounded time, and
  * then nothing of the plugin's may be left.  "busy": bytes are under way,
- * "waiting": a receive is posted, and the send is tried when nobody is there
+ * "waiting": a receive is posted, and the send is tried when the peer is gone
  * any more.
  */
 #include <stdio.h>
@@ -39,9 +39,8 @@ static void hear(struct perf *p, struct perf_op *op, unsigned int n)
 		for (i = open = 0; i < n; i++) {
 			open += !op[i].result && !op[i].done;
 			if (op[i].done && !op[i].result && !op[i].send)
-				perf_fail(
-					p,
-					"a receive completed that nobody sent");
+				perf_fail(p,
+					  "a receive completed without a send");
 		}
 		usleep(1000);
 	} while (open && perf_now() < end);
@@ -51,7 +50,7 @@ static void hear(struct perf *p, struct perf_op *op, unsigned int n)
 	for (i = open = 0; i < n; i++)
 		open += op[i].result != NCCL_SUCCESS;
 	if (!open)
-		perf_fail(p, "nobody told the sender");
+		perf_fail(p, "the sender got no error");
 }
 
 static void one_way(struct perf *p)

@@ -265,7 +265,7 @@ static void share_memory(struct word *all, int round)
 	barrier();
 }
 
-/* It is NCCL's alone: nobody else in the process has it, nor a child. */
+/* Only NCCL sees it, neither the rest of the process nor a child. */
 static void expect_no_id(void)
 {
 	const char *id = getenv("NCCL_HOSTID");
@@ -293,7 +293,7 @@ static void communicator(int round)
 	gather(&mine, all);
 	for (i = 0; i < ranks; i++)
 		n += i != rank && same(all, i, rank);
-	/* who has nobody takes part in the barriers */
+	/* a rank without a peer takes part in the barriers */
 	pass_descriptors(all, round, sock);
 	share_memory(all, round);
 	if (!round) {

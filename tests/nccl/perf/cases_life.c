@@ -413,7 +413,7 @@ void case_peer_killed(struct perf *p)
 		if (!perf_step(p, op, 8, 8) && !op[6].result)
 			break;
 	if (op[6].done && !op[6].result)
-		perf_fail(p, "a receive completed that nobody sent");
+		perf_fail(p, "a receive completed without a send");
 	if (!op[6].result)
 		perf_fail(p,
 			  "%u s after its peer was killed a receive still "

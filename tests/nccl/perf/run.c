@@ -47,7 +47,7 @@ static void send_report(struct perf *p, char kind, const char *fmt, va_list ap)
 	struct report r = { .kind = kind };
 
 	vsnprintf(r.text, sizeof(r.text), fmt, ap);
-	/* A packet per report; nobody is left to tell where it fails. */
+	/* A packet per report; ignore failures. */
 	if (write(p->report, &r, sizeof(r)) < 0)
 		_exit(3);
 }
@@ -246,7 +246,7 @@ struct ranks {
 	bool told[PERF_RANKS_MAX];  /* its own verdict came */
 	bool ended[PERF_RANKS_MAX]; /* by us: it took too long */
 	enum perf_verdict verdict;
-	bool secondary; /* nobody told the cause so far */
+	bool secondary; /* no report with a cause so far */
 	char *text;
 	size_t len;
 };

@@ -39,7 +39,7 @@ static void add(const char *busid, const char *vendor, const char *class)
 	put_file(busid, "class", class);
 }
 
-/* Two GPUs, a switch of NVIDIA's, and somebody else's display. */
+/* Two GPUs, an NVIDIA switch, and another vendor's display. */
 static void make_tree(void)
 {
 	char path[256];

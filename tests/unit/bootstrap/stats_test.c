@@ -142,7 +142,7 @@ static pid_t forked_and_gone(void)
 	return pid;
 }
 
-/* A forked child, and an interface that met nobody, leave no file behind. */
+/* A forked child, and an interface without peers, leave no file behind. */
 Test(stats, process_without_rows_leaves_no_file, .init = to_file,
      .fini = clean_up)
 {
@@ -157,7 +157,7 @@ Test(stats, process_without_rows_leaves_no_file, .init = to_file,
 	pid = fork();
 	if (!pid) {
 		forked = 1;
-		weft_stats_open("tcp", "eth0"); /* meets nobody */
+		weft_stats_open("tcp", "eth0"); /* no peers */
 		children[0] = forked_and_gone();
 		weft_stats_peer(weft_stats_open("tcp", "lo"), 1, "x");
 		children[1] = forked_and_gone();
@@ -189,7 +189,7 @@ static void catch (void *arg, enum weft_level level, const char *at, int line,
 	snprintf(caught.text, sizeof(caught.text), "%s", said);
 }
 
-/* Rows of one peer, to where somebody else was first. */
+/* Rows of one peer, at the place where another was first. */
 static void write_a_row(void)
 {
 	struct weft_stats *s = weft_stats_open("tcp", "lo");

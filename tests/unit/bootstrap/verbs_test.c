@@ -387,7 +387,7 @@ Test(verbs, dgx_1, .init = begin, .fini = end)
 	expect_auto("2", "mlx5_1:1");
 	expect_auto("5,6,7,0,1,2,3,4", "mlx5_2:1");
 	expect_auto("7", "mlx5_3:1");
-	/* which of eight is its own nobody can say, or it has none */
+	/* which of eight is its own is unknown, or it has none */
 	expect_auto(NULL, "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1");
 	expect_auto("", "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1");
 	expect_auto("8", "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1");

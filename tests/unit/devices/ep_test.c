@@ -152,7 +152,7 @@ Test(ep, an_error_comes_before_a_limit_and_that_before_room)
 	cr_expect(weft_ep_ready(ep), "a dead endpoint is ready");
 }
 
-Test(ep, on_ready_is_called_once_and_only_where_it_is_owed)
+Test(ep, on_ready_is_called_once_and_only_if_owed)
 {
 	is_ready = true;
 	cr_expect(zero(uint, weft_ep_notify(&conn)));
@@ -219,7 +219,7 @@ Test(ep, a_cancelled_one_ends_quietly)
 }
 
 /* Only what was lost is an error of a flush. */
-Test(ep, the_end_of_a_connection_is_told_once)
+Test(ep, the_end_of_a_connection_is_reported_once)
 {
 	static const int ends[] = { -ESHUTDOWN, -ECONNRESET };
 	unsigned int i;

@@ -65,7 +65,7 @@ Test(events, the_earliest_time_counts)
 	cr_expect(eq(uint, fires_at(6000), 1), "and again when it is set");
 }
 
-Test(events, a_program_that_stood_still_is_told)
+Test(events, the_timer_learns_of_a_stall)
 {
 	weft_events_wake_at(&ev, 2000);
 	cr_expect(eq(uint, fires_at(2000 + WEFT_TICK_MS), 1));
@@ -102,7 +102,7 @@ static unsigned int handle(struct weft_source *src, uint32_t events)
 	return 3;
 }
 
-Test(events, a_source_is_told_what_happened)
+Test(events, a_source_gets_its_events)
 {
 	struct weft_source src = { handle };
 	int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

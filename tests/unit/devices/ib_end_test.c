@@ -383,7 +383,7 @@ Test(ib_end, global_route_header_is_used_if_a_port_wants_it, .init = begin,
 	fake_verbs_gid(1, false, USUAL "2");
 	pair_up();
 	fake_verbs_path(&path);
-	cr_expect(zero(uint, path.hop_limit), "a header that nobody wants");
+	cr_expect(zero(uint, path.hop_limit), "an unrequested header");
 	pair_down();
 	fake_verbs_grh(0);
 	fake_verbs_grh(1);

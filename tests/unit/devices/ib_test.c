@@ -261,7 +261,7 @@ Test(ib, flush_fails_on_a_broken_connection, .init = begin, .fini = end,
 	cr_assert(zero(int, send_number(&a, 0)));
 	cr_assert(eq(int, ib->flush(a.ep, &early.op), -EINPROGRESS));
 	while (!conn->base.err && now_ms() < limit)
-		ib->arm(a.iface); /* gathers, and calls nobody back */
+		ib->arm(a.iface); /* gathers without callbacks */
 	cr_assert(eq(int, conn->base.err, -EIO));
 	cr_assert(zero(uint, conn->user_used));
 	cr_expect(eq(int, ib->flush(a.ep, NULL), -EINPROGRESS));

@@ -154,8 +154,8 @@ Test(region, packed_keys_are_little_endian)
 }
 
 /*
- * Removal against peers' bytes that are landing: whoever holds a reference
- * sees the memory as it was, until it gives the reference back.
+ * Removal against peers' bytes that are landing: a thread that holds a
+ * reference sees the memory as it was, until it gives the reference back.
  */
 #define LANDERS 3
 #define ROUNDS	500

@@ -122,7 +122,7 @@ Test(unproven, source_with_most_connections_loses_one)
 	}
 }
 
-/* Nobody on another interface can take an interface's last places. */
+/* Other interfaces cannot take an interface's last places. */
 Test(unproven, each_interface_has_places_of_its_own)
 {
 	static struct weft_unproven mine[MANY];

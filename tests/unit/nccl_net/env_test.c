@@ -142,7 +142,7 @@ ParameterizedTest(struct hcas *h, env, nccls_own_infiniband_takes_the_same,
 		cr_expect(eq(str, (char *)s.origin, h->in));
 }
 
-/* Nobody here knows whether NCCL will have a tuner to take some back. */
+/* It is unknown here whether NCCL will have a tuner that lowers it. */
 Test(env, env_plugin_alone_raises_no_channels)
 {
 	setenv("NCCL_NET_PLUGIN", "weft", 1);

@@ -349,7 +349,7 @@ Test(life, connecting_ends_in_bounded_time, .init = init)
 
 	cr_assert(eq(int, weft_net_listen(b, 0, handle, &listener), 0));
 	weft_clock_set(fake_clock);
-	/* Nobody progresses b: no answer comes. */
+	/* b makes no progress: no answer comes. */
 	cr_expect(eq(int, connect_ends(handle), -ETIMEDOUT));
 	cr_expect(strstr(last_error, "no answer") != NULL, "%s", last_error);
 	fake.refuse_eps = true;

@@ -128,7 +128,7 @@ Test(component, has_no_memory_domain_unless_asked_for)
 	};
 
 	weft_uct_register(uct);
-	cr_expect_eq(mds(registered[0]), 0, "nobody asked");
+	cr_expect_eq(mds(registered[0]), 0, "none requested");
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		clearenv();
 		setenv(cases[i].name, cases[i].value, 1);

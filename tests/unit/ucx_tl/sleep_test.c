@@ -48,7 +48,7 @@ int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *limit,
 	sleeps++;
 	watched = n;
 	limit_ns = limit->tv_nsec;
-	cr_expect(ucp.wire_armed, "nobody sleeps on what is not armed");
+	cr_expect(ucp.wire_armed, "no sleep without arming");
 	if (during)
 		during();
 	return poll(fds, n, 0);

@@ -124,7 +124,7 @@ Test(tls, auto_offers_port_nearest_to_gpu, .init = begin, .fini = end)
 	expect_ports("", "mlx5_0:1", 2);
 	expect_ports("0", "mlx5_0:1", 1);
 	expect_ports("1,0", "mlx5_1:1", 1);
-	/* ib0 is nobody's but weft_tcp's now */
+	/* only weft_tcp uses ib0 now */
 	cr_expect(
 		zero(dbl, get_better("weft_ib,weft_tcp", "auto", "weft_tcp")));
 	setenv("UCX_NET_DEVICES", "all", 1);

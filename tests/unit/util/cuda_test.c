@@ -90,7 +90,7 @@ Test(cuda, driver_without_gpu_is_enodev)
 	is_refused(fake_path(), -ENODEV, "cuInit says");
 }
 
-/* cuInit() is not called before somebody has GPU memory. */
+/* cuInit() is not called before there is GPU memory. */
 Test(cuda, initialised_once_and_only_on_demand)
 {
 	struct weft_cuda_ptr info;
