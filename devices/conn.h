@@ -64,9 +64,9 @@ int weft_conn_init(struct weft_conn *conn, struct weft_session *s,
 		   uint32_t number);
 void weft_conn_fini(struct weft_conn *conn);
 /*
- * The one that an endpoint here has, or had, with that peer.  What a peer has
- * merely dialled is no rival to another that claims the same id: until there is
- * an endpoint nobody knows which of them has the key.
+ * The connection that an endpoint here has, or had, with that peer; NULL: none.
+ * One that a peer has merely dialled is no rival to another that claims the
+ * same id: until there is an endpoint it is unknown which of them has the key.
  */
 struct weft_conn *weft_conn_find_rival(struct weft_session *s, uint64_t peer_id,
 				       uint32_t number);
