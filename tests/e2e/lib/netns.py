@@ -23,7 +23,8 @@ def ip(*args):
 class Network:
     """with Network(3) as net: net.hosts[0].name, .address; gone afterwards."""
 
-    def __init__(self, count):
+    def __init__(self, count, device="eth0"):
+        self.device = device
         self.tag = f"we{os.getpid() % 1000000}"
         self.switch = f"{self.tag}s"
         self.count = count
@@ -62,7 +63,10 @@ class Network:
 
 
 class Host:
-    """A namespace with lo and eth0; its cable is port<n> at the bridge."""
+    """
+    A namespace with lo and a device, eth0 unless the network's is another; its
+    cable is port<n> at the bridge.
+    """
 
     def __init__(self, net, number):
         self.net = net
@@ -70,20 +74,21 @@ class Host:
         self.address = f"{PREFIX}{number}"
         self.port = f"port{number}"
         ip("netns", "add", self.name)
-        ip("link", "add", "eth0", "netns", self.name, "type", "veth",
+        self.device = net.device
+        ip("link", "add", self.device, "netns", self.name, "type", "veth",
            "peer", "name", self.port, "netns", net.switch)
         ip("-n", net.switch, "link", "set", self.port, "master", "br0", "up")
         ip("-n", self.name, "address", "add", f"{self.address}/24",
-           "dev", "eth0")
+           "dev", self.device)
         ip("-n", self.name, "link", "set", "lo", "up")
-        ip("-n", self.name, "link", "set", "eth0", "up")
+        ip("-n", self.name, "link", "set", self.device, "up")
 
     def pull_cable(self):
         """The host vanishes: neither FIN nor RST leaves it any more."""
         ip("-n", self.net.switch, "link", "set", self.port, "down")
 
     def bytes(self):
-        """(sent, received) by eth0, as the kernel counts them."""
+        """(sent, received) by its device, as the kernel counts them."""
         stats = json.loads(ip("-n", self.name, "-s", "-j", "link", "show",
-                              "dev", "eth0"))[0]["stats64"]
+                              "dev", self.device))[0]["stats64"]
         return stats["tx"]["bytes"], stats["rx"]["bytes"]
