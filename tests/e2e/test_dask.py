@@ -98,29 +98,6 @@ def affinity_of_a_worker_is_kept():
 
 
 @test(60)
-def dask_over_tcp_is_left_alone():
-    """
-    A recipe with `mpiexec` and `--protocol tcp`: weft lies in the processes
-    and does nothing.
-    """
-    with Cluster("weft", protocol="tcp") as cluster:
-        for rank in range(2):
-            worker = cluster.worker(env={
-                "OMPI_COMM_WORLD_RANK": str(rank),
-                "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
-                "OMPI_COMM_WORLD_SIZE": "2",
-                "CUDA_VISIBLE_DEVICES": str(rank)})
-        program = cluster.client(TRANSPOSE, 2000, 1000, 2)
-        check(program.wait(50) == 0, f"failed:\n{program.output()}")
-        with open(f"/proc/{worker.pid}/maps") as maps:
-            text = maps.read()
-        check("libweft_preload" in text, "not even preloaded")
-        check("libuct_weft" not in text, "the plugin was loaded for nothing")
-        cluster.stop()
-        check(not cluster.counters(), "weft carried something")
-
-
-@test(60)
 def a_missing_module_is_told():
     """UCX_TLS=weft_tcp alone, weft not loaded: no silent way around it."""
     env = dict(os.environ, UCX_TLS="weft_tcp")

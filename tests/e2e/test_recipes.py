@@ -68,38 +68,6 @@ def dask_ucxx_flags_of_today():
     return recipe("preload", {"DASK_DISTRIBUTED_UCXX__TCP": "True"})
 
 
-def lsf(job, rank, size, hosts):
-    """What jsrun gives a task; the second job's ranks begin anew."""
-    names = [host.name for host in hosts]
-    return {
-        "LSB_JOBID": str(job), "LSB_HOSTS": " ".join(names),
-        "LSB_MCPU_HOSTS": " ".join(f"{name} 42" for name in names),
-        "JSM_NAMESPACE_RANK": str(rank), "JSM_NAMESPACE_LOCAL_RANK": "0",
-        "JSM_NAMESPACE_SIZE": str(size), "JSM_NAMESPACE_LOCAL_SIZE": "1",
-        "OMPI_COMM_WORLD_RANK": str(rank),
-    }
-
-
-@test(120, only_long=True)
-def jsrun_workers_by_scheduler_file_and_a_second_job():
-    """Summit's launch line: --interface, --scheduler-file, --nanny."""
-    with Network(4) as net, \
-            Cluster("weft", "ucxx", net.hosts,
-                    interface="eth0") as cluster:
-        for rank in range(2):
-            cluster.worker(env=lsf(1001, rank, 2, net.hosts[1:3]),
-                           args=["--nanny"])
-        compute(cluster, name="first")
-        # Another job brings one more, with the rank and size of its own.
-        cluster.worker(env=lsf(1002, 0, 1, net.hosts[3:]),
-                       args=["--nanny"])
-        moved = compute(cluster, 3, name="second")
-        note = carried(cluster, moved)
-        late = cluster.counters("worker3")
-        check(payload_received(late) > 4e6, f"none to the late one: {late}")
-        return note
-
-
 @test(240)
 def demo_of_the_readme():
     """What `./quickstart demo` runs, as small as it gets."""
