@@ -19,6 +19,8 @@
 #define IS_SLOT(type)                                                     \
 	((type) == R_AARCH64_JUMP_SLOT || (type) == R_AARCH64_GLOB_DAT || \
 	 (type) == R_AARCH64_ABS64)
+#elif defined(__powerpc64__) && _CALL_ELF == 2 /* else: descriptors */
+#define IS_SLOT(type) ((type) == R_PPC64_JMP_SLOT || (type) == R_PPC64_ADDR64)
 #else
 #define IS_SLOT(type) ((void)(type), false)
 #define NO_SLOTS

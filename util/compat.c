@@ -10,7 +10,7 @@
 int fstat(int fd, struct stat *st)
 {
 	/* there struct stat has the kernel's layout */
-#if defined(__x86_64__) || defined(__aarch64__)
+#if defined(__x86_64__) || defined(__aarch64__) || defined(__powerpc64__)
 	return syscall(SYS_fstat, fd, st);
 #else
 #error "add the system call that fills struct stat on this architecture"
