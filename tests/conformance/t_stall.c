@@ -51,10 +51,13 @@ static void look(int fd, const uint8_t *p, size_t len)
 		    p >= stall.flow[i].from + stall.flow[i].len)
 			continue;
 		stall.flow[i].sent += len;
-		if (stall.flow[i].sent > RUN_UP && !stall.flow[i].victims++)
-			check_int(setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE,
-					     &rate, sizeof(rate)),
-				  0);
+		if (stall.flow[i].sent > RUN_UP && !stall.flow[i].victims++ &&
+		    setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate,
+			       sizeof(rate))) {
+			check_int(errno, ENOPROTOOPT);
+			skip_test(
+				"no SO_MAX_PACING_RATE here, as in qemu-user");
+		}
 	}
 	pthread_mutex_unlock(&stall.lock);
 }

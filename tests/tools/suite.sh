@@ -219,7 +219,7 @@ suite() # [--long]
 		run_tests "mpi4py's own tests" 3600 bash tests/host/mpi4py.sh
 		run_tests "UCX's own tests" 14400 bash tests/host/ucx_gtest.sh all
 		run_tests "build in the tree" 900 bash tests/tools/in-tree.sh
-		run_tests "wheel for aarch64" 900 bash tests/tools/aarch64-wheel.sh
+		run_tests "other processors" 1800 bash tests/tools/processors.sh
 		run_tests "Debian package" 900 bash tests/tools/debian.sh
 	fi
 	run_tests "older roots" 300 bash tests/tools/old-root.sh
