@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-The scripts of docs/recipes/lsf.md and pbs.md, as they are, in a network of
+The scripts of docs/recipes/lsf.md and docs/recipes/pbs.md, as they are, in a network of
 hosts of their own.  The batch systems, jsrun and ssh are stand-ins
 (recipes/bin), Lmod, Open MPI's and MPICH's mpiexec and Dask are real.
 """
