@@ -5,12 +5,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config.h"
 #include "bootstrap/pci.h"
 #include "bootstrap/settings_table.h"
 #include "bootstrap/ucxenv.h"
+#include "bootstrap/verbs.h"
 #include "util/log.h"
 #include "util/parse.h"
 #include "util/util.h"
+#ifdef HAVE_VERBS_H
+#include "util/verbs.h"
+#endif
 
 #define TLS_MAX 512
 
@@ -28,7 +33,7 @@ static const struct {
 	bool requests_weft;
 	bool gpu; /* needs a GPU */
 } flags[] = {
-	{ "INFINIBAND", "rc", true, false },
+	{ "INFINIBAND", "weft_ib", true, false },
 	{ "TCP", "weft_tcp", true, false },
 	{ "NVLINK", "weft_nvl", true, true },
 	{ "CUDA_COPY", "cuda_copy", false, true },
@@ -78,6 +83,41 @@ bool weft_gpu_here(void)
 		return false;
 	return secure_getenv("WEFT_LIBCUDA") ||
 	       !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK);
+}
+
+#ifdef HAVE_VERBS_H
+static bool have_library(void)
+{
+	return weft_verbs() != NULL;
+}
+#else
+static bool have_library(void)
+{
+	return false;
+}
+#endif
+
+/* A host without a port never loads libibverbs. */
+static bool can_use_verbs(void)
+{
+	struct weft_verbs_port *list;
+	bool openable = false;
+	int n = weft_verbs_list(&list), i;
+
+	if (n < 0)
+		return false;
+	for (i = 0; i < n && !openable; i++)
+		openable = weft_verbs_openable(list[i].dev);
+	free(list);
+	return openable && have_library();
+}
+
+/* The transport for Dask's INFINIBAND; NULL: none works on this host. */
+static const char *choose_infiniband(void)
+{
+	if (can_use_verbs())
+		return "weft_ib";
+	return weft_verbs_present() ? "rc" : NULL;
 }
 
 static const char *take_entry(const char *list, char *entry, size_t len)
@@ -160,35 +200,38 @@ static const char *get_tls(void)
 static void build_tls(char *tls, size_t len, char *reason, size_t rlen)
 {
 	const bool gpu = weft_gpu_here();
-	size_t i, n = 0;
-	bool want_gpu = false;
+	const char *no_gpu = "", *no_ib = "", *tl;
+	size_t i;
 
 	*tls = '\0';
 	for (i = 0; i < ARRAY_SIZE(flags); i++) {
-		if (!is_flag_set(flags[i].flag) &&
-		    strcmp(flags[i].tls, "weft_tcp"))
+		tl = flags[i].tls;
+		if (!is_flag_set(flags[i].flag) && strcmp(tl, "weft_tcp"))
 			continue;
-		if (flags[i].gpu) {
-			want_gpu = true;
-			if (!gpu)
-				continue;
-			append_entry(tls, len, "cuda_copy");
+		if (flags[i].gpu && !gpu) {
+			no_gpu = "; cuda_copy and weft_nvl left out, there is "
+				 "no GPU here";
+			continue;
 		}
-		append_entry(tls, len, flags[i].tls);
+		if (flags[i].gpu)
+			append_entry(tls, len, "cuda_copy");
+		if (!strcmp(tl, "weft_ib"))
+			tl = choose_infiniband();
+		if (tl)
+			append_entry(tls, len, tl);
+		else
+			no_ib = "; weft_ib left out, no port is active here";
 	}
-	n = (size_t)snprintf(reason, rlen, "Dask's flags request it");
-	if (want_gpu && !gpu && n < rlen)
-		snprintf(reason + n, rlen - n,
-			 "; cuda_copy and weft_nvl left out, there is no GPU "
-			 "here");
+	snprintf(reason, rlen, "Dask's flags request it%s%s", no_gpu, no_ib);
 }
 
 /*
  * Replace tcp and cuda_ipc: beside weft_tcp and weft_nvl they would carry a
- * part of each message.
+ * part of each message.  Without a GPU drop what needs one: Dask would fail.
  */
 static void add_weft_to_list(const char *given, char *tls, size_t len)
 {
+	const bool gpu = weft_gpu_here();
 	char entry[64];
 
 	*tls = '\0';
@@ -198,9 +241,10 @@ static void add_weft_to_list(const char *given, char *tls, size_t len)
 		given = take_entry(given, entry, sizeof(entry));
 		if (has_entry(entry, "tcp", false))
 			append_entry(tls, len, "weft_tcp");
-		else if (has_entry(entry, "cuda_ipc", false) && weft_gpu_here())
+		else if (has_entry(entry, "cuda_ipc", false) && gpu)
 			append_entry(tls, len, "weft_nvl");
-		else if (strcmp(entry, "sockcm"))
+		else if (strcmp(entry, "sockcm") &&
+			 (gpu || !has_entry(entry, "cuda", true)))
 			append_entry(tls, len, entry);
 	}
 }
@@ -267,10 +311,14 @@ static bool fix_tls(enum weft_ucxenv_how how, struct weft_ucxenv *out,
 	if (!has_entry(given, "weft_", true)) {
 		if (!run)
 			return false;
-		e = add_change(out, n, "UCX_TLS",
-			       has_entry(given, "tcp", false)
-				       ? "weft_tcp replaces tcp"
-				       : "weft_tcp is added to yours");
+		e = add_change(out, n, "UCX_TLS", "");
+		snprintf(e->reason, sizeof(e->reason), "%s%s",
+			 has_entry(given, "tcp", false)
+				 ? "weft_tcp replaces tcp"
+				 : "weft_tcp is added to yours",
+			 has_entry(given, "cuda", true) && !weft_gpu_here()
+				 ? "; cuda left out, there is no GPU here"
+				 : "");
 		add_weft_to_list(given, e->value, sizeof(e->value));
 	} else if (has_entry(given, "sockcm", false)) {
 		e = add_change(out, n, "UCX_TLS",
@@ -343,14 +391,17 @@ static void fix_frag_mem_types(struct weft_ucxenv *out, size_t *n)
 }
 
 /*
- * The value for current releases of UCX: sockcm is now called tcp, and pip's
- * UCX has no rdmacm.  NULL: no change.
+ * The value for current releases of UCX: sockcm is now called tcp, pip's UCX
+ * has no rdmacm, and weft_ib's peers meet at an address of the interface.
+ * NULL: no change.
  */
 static const char *translate_sockaddr(const char *priority)
 {
 	if (!strcmp(priority, "sockcm"))
 		return "tcp";
-	return !strcmp(priority, "rdmacm") ? "rdmacm,tcp" : NULL;
+	if (strcmp(priority, "rdmacm"))
+		return NULL;
+	return weft_is_requested("weft_ib") ? "tcp" : "rdmacm,tcp";
 }
 
 static void fix_sockaddr_tls(struct weft_ucxenv *out, size_t *n)
@@ -366,7 +417,9 @@ static void fix_sockaddr_tls(struct weft_ucxenv *out, size_t *n)
 	} else if (!given && is_flag_set("RDMACM")) {
 		e = add_change(
 			out, n, "UCX_SOCKADDR_TLS_PRIORITY",
-			"Dask's RDMACM; tcp where this UCX has no rdmacm");
+			weft_is_requested("weft_ib")
+				? "Dask's RDMACM; weft_ib's peers meet over TCP"
+				: "Dask's RDMACM; tcp where this UCX has no rdmacm");
 		snprintf(e->value, sizeof(e->value), "%s",
 			 translate_sockaddr("rdmacm"));
 	}

@@ -10,9 +10,10 @@
  *
  * Dask's flags (TCP, NVLINK, INFINIBAND, CUDA_COPY, RDMACM) and its NET_DEVICES
  * are read under the prefixes of every era: DASK_DISTRIBUTED_UCXX__,
- * DASK_DISTRIBUTED__COMM__UCX__ and DASK_UCX__; the first that is set wins.  As
- * in Dask, any of TCP, NVLINK, INFINIBAND asks for TCP too, and CUDA_COPY
- * counts only beside one of them.
+ * DASK_DISTRIBUTED__COMM__UCX__ and DASK_UCX__; the first that is set wins.
+ * As in Dask, any of TCP, NVLINK, INFINIBAND asks for TCP too, and CUDA_COPY
+ * counts only beside one of them.  INFINIBAND means weft_ib where it can be
+ * used, UCX's rc where there is a port that weft cannot use, else nothing.
  */
 #ifndef WEFT_BOOTSTRAP_UCXENV_H
 #define WEFT_BOOTSTRAP_UCXENV_H
@@ -29,7 +30,8 @@ enum weft_ucxenv_how {
 	WEFT_UCXENV_LOADED,
 	/*
 	 * weft run: the user wants weft.  It replaces tcp in a UCX_TLS without
-	 * a weft_ name; "all" and "^..." lists stay, and WEFT_UCX=on adds it.
+	 * a weft_ name, and drops CUDA's transports from it where there is no
+	 * GPU; "all" and "^..." lists stay, and WEFT_UCX=on adds weft.
 	 */
 	WEFT_UCXENV_RUN,
 };

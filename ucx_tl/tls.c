@@ -147,7 +147,8 @@ static double port_bandwidth(const char *netdev)
 		return 0;
 	n = weft_verbs_list_near(&list);
 	for (int i = 0; i < n && speed == 0; i++)
-		if (!strcmp(list[i].netdev, netdev))
+		if (!strcmp(list[i].netdev, netdev) &&
+		    weft_verbs_openable(list[i].dev))
 			speed = list[i].speed ? (double)list[i].speed : 1.25e9;
 	if (n >= 0)
 		free(list);
@@ -177,6 +178,9 @@ static enum weft_ucs_status list_verbs_ports(const struct weft_uct *uct,
 	for (int i = 0; i < n; i++) {
 		/* too long for UCX; truncated it would name another port */
 		if (strlen(list[i].name) >= sizeof(devices->name))
+			continue;
+		/* UCX fails a worker for a device that does not open */
+		if (!weft_verbs_openable(list[i].dev))
 			continue;
 		strcpy(devices[used].name, list[i].name);
 		devices[used].type = WEFT_UCT_DEVICE_NET;

@@ -6,10 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config.h"
 #include "bootstrap/pci.h"
 #include "bootstrap/settings_table.h"
 #include "bootstrap/ucxenv.h"
 #include "util/util.h"
+#ifdef HAVE_VERBS_H
+#include "util/verbs.h"
+#endif
 
 /* "A=1 B=2" as the whole environment. */
 static void environment(const char *text)
@@ -60,10 +64,8 @@ static const struct {
 	{ "UCX_TLS=^weft_tcp", "", "WEFT_UCX=on", false },
 	{ "UCX_TLS=^sm,weft_tcp", "", "WEFT_UCX=on", false },
 	{ "UCX_TLS=tcp", "", "UCX_TLS=weft_tcp", false },
-	{ "UCX_TLS=tcp,cuda_copy,sm", "", "UCX_TLS=weft_tcp,cuda_copy,sm",
-	  false },
-	{ "UCX_TLS=rc,ud:aux,cuda_copy", "",
-	  "UCX_TLS=weft_tcp,rc,ud:aux,cuda_copy", false },
+	{ "UCX_TLS=tcp,cuda_copy,sm", "", "UCX_TLS=weft_tcp,sm", false },
+	{ "UCX_TLS=rc,ud:aux,cuda", "", "UCX_TLS=weft_tcp,rc,ud:aux", false },
 	{ "UCX_TLS=\\rc_x,\\tcp", "", "UCX_TLS=\\rc_x,weft_tcp", false },
 	{ "UCX_TLS=weft_tcp", "", "", true },
 	{ "UCX_TLS=weft_tcp,tcp", "", "", true },
@@ -73,6 +75,10 @@ static const struct {
 	{ "UCX_TLS=weft_tcpx", "", "", false },
 	/* seed 004 */
 	{ "UCX_TLS=tcp,sockcm " SOCKADDR "sockcm UCXPY_IFNAME=eth0", "",
+	  "UCX_TLS=weft_tcp " SOCKADDR "tcp", false },
+	{ "UCX_TLS=tcp,sockcm,cuda_copy,cuda_ipc " SOCKADDR "sockcm", "",
+	  "UCX_TLS=weft_tcp " SOCKADDR "tcp", false },
+	{ "UCX_TLS=sockcm,cuda_copy,cuda_ipc " SOCKADDR "sockcm", "",
 	  "UCX_TLS=weft_tcp " SOCKADDR "tcp", false },
 	{ "UCX_TLS=weft_tcp,sockcm " SOCKADDR "sockcm",
 	  "UCX_TLS=weft_tcp " SOCKADDR "tcp",
@@ -87,8 +93,8 @@ static const struct {
 	{ "DASK_UCX__TCP=True " NEW "TCP=False", "", "UCX_TLS=weft_tcp",
 	  false },
 	{ "DASK_UCX__CUDA_COPY=True", "", "UCX_TLS=weft_tcp", false },
-	{ "DASK_UCX__INFINIBAND=True", "UCX_TLS=rc,weft_tcp",
-	  "UCX_TLS=rc,weft_tcp", true },
+	{ "DASK_UCX__INFINIBAND=True", "UCX_TLS=weft_tcp", "UCX_TLS=weft_tcp",
+	  true },
 	{ "DASK_UCX__TCP=True DASK_UCX__RDMACM=True",
 	  "UCX_TLS=weft_tcp " SOCKADDR "rdmacm,tcp",
 	  "UCX_TLS=weft_tcp " SOCKADDR "rdmacm,tcp", true },
@@ -168,6 +174,8 @@ static const struct {
 	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS, false },
 	{ GPU "UCX_TLS=tcp,cuda_copy", "", "UCX_TLS=weft_tcp,cuda_copy",
 	  false },
+	{ GPU "UCX_TLS=sockcm,cuda_copy,cuda_ipc", "",
+	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS, false },
 	{ GPU "UCX_TLS=weft_nvl,weft_tcp,cuda_copy", FRAGS + 1, FRAGS + 1,
 	  true },
 	{ GPU "UCX_TLS=weft_nvl,weft_tcp UCX_RNDV_FRAG_MEM_TYPES=cuda",
@@ -324,6 +332,68 @@ Test(ucxenv, verbs_device_adds_its_interface)
 		    "UCX_NET_DEVICES=rxe0:1");
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
 		     (char *)"UCX_NET_DEVICES=rxe0:1,eth0"));
+	snprintf(command, sizeof(command), "rm -r %s", root);
+	cr_assert(zero(int, system(command)));
+}
+
+/*
+ * Dask's flags for InfiniBand: weft_ib where it can be used, UCX's rc where
+ * there is a port all the same, nothing where there is none.
+ */
+Test(ucxenv, infiniband_follows_the_port)
+{
+	static const char asked[] = "PATH=/bin:/usr/bin DASK_UCX__TCP=True "
+				    "DASK_UCX__INFINIBAND=True "
+				    "DASK_UCX__RDMACM=True "
+				    "DASK_UCX__NET_DEVICES=mlx5_0:1";
+	static const char *const rc =
+		"UCX_TLS=rc,weft_tcp " SOCKADDR "rdmacm,tcp "
+		"UCX_NET_DEVICES=mlx5_0:1,ib0";
+	char root[] = "/tmp/weft-sysfs-XXXXXX", command[512];
+
+	cr_assert(ne(ptr, mkdtemp(root), NULL));
+	weft_sysfs_root = root;
+	environment(asked);
+	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
+		     (char *)"UCX_TLS=weft_tcp " SOCKADDR "rdmacm,tcp "
+			     "UCX_NET_DEVICES=mlx5_0:1"));
+	snprintf(
+		command, sizeof(command),
+		"cd %s && mkdir -p class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs"
+		" class/infiniband_verbs/uverbs99 && "
+		"cd class/infiniband/mlx5_0/ports/1 && "
+		"echo '4: ACTIVE' >state && echo InfiniBand >link_layer && "
+		"echo ib0 >gid_attrs/ndevs/0",
+		root);
+	cr_assert(zero(int, system(command)));
+#ifdef HAVE_VERBS_H
+	static const struct weft_verbs table;
+
+	weft_verbs_set(&table);
+	environment(asked);
+	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
+		     (char *)"UCX_TLS=weft_ib,weft_tcp " SOCKADDR "tcp "
+			     "UCX_NET_DEVICES=mlx5_0:1,ib0"));
+	cr_expect(weft_is_requested("weft_ib"));
+	cr_expect(eq(str, (char *)weft_ucxenv_option("TLS", "rc,tcp"),
+		     (char *)"weft_ib,weft_tcp"));
+	cr_expect(eq(
+		str,
+		(char *)weft_ucxenv_option("SOCKADDR_TLS_PRIORITY", "rdmacm"),
+		(char *)"tcp"));
+	/* the settings allow another port alone */
+	environment("PATH=/bin:/usr/bin DASK_UCX__INFINIBAND=True "
+		    "WEFT_IB_DEVICES=mlx5_1");
+	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
+		     (char *)"UCX_TLS=rc,weft_tcp"));
+#endif
+	/* in sysfs, but its device node is not in this container */
+	snprintf(command, sizeof(command),
+		 "echo mlx5_0 >%s/class/infiniband_verbs/uverbs99/ibdev", root);
+	cr_assert(zero(int, system(command)));
+	environment(asked);
+	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED), (char *)rc));
+	cr_expect(not(weft_is_requested("weft_ib")));
 	snprintf(command, sizeof(command), "rm -r %s", root);
 	cr_assert(zero(int, system(command)));
 }

@@ -99,6 +99,21 @@ static void expect_ports(const char *visible, const char *first,
 	free(devices);
 }
 
+/* As in a container: sysfs shows both adapters, /dev has one. */
+Test(tls, port_without_its_device_node_is_not_offered, .init = begin,
+     .fini = end)
+{
+	char command[256];
+
+	snprintf(command, sizeof(command),
+		 "/bin/mkdir -p %s/class/infiniband_verbs/uverbs99 && "
+		 "echo mlx5_0 >%s/class/infiniband_verbs/uverbs99/ibdev",
+		 root, root);
+	cr_assert(zero(int, system(command)), "%s", command);
+	cr_expect(zero(dbl, get_better("weft_ib,weft_tcp", "all", "weft_tcp")));
+	expect_ports("", "mlx5_1:1", 1);
+}
+
 /* A GPU and an adapter on each of two sockets; a worker is given one GPU. */
 Test(tls, auto_offers_port_nearest_to_gpu, .init = begin, .fini = end)
 {
