@@ -295,6 +295,22 @@ static unsigned int serve_pending(struct tcp_iface *iface)
 	return n;
 }
 
+/*
+ * UCP learns by a socket of its own that a peer has closed an endpoint, and
+ * drops what comes after.  On a connection that is not polled, what the peer
+ * sent before must not wait for a later call.
+ */
+static bool must_poll_events(struct tcp_iface *iface)
+{
+	const struct weft_session *session = &iface->base.session;
+	unsigned int i, polled = 0;
+
+	for (i = 0; i < TCP_POLLED; i++)
+		polled += iface->polled[i] != NULL;
+	return !polled || polled < session->conns.n ||
+	       !weft_list_empty(&session->handshakes);
+}
+
 unsigned int tcp_iface_progress(struct weft_iface *base)
 {
 	struct tcp_iface *iface = tcp_iface(base);
@@ -314,7 +330,7 @@ unsigned int tcp_iface_progress(struct weft_iface *base)
 		else if (++conn->idle_polls > POLLED_IDLE)
 			iface->polled[i] = NULL;
 	}
-	if (++iface->polls >= POLL_EVERY || !iface->polled[0]) {
+	if (++iface->polls >= POLL_EVERY || must_poll_events(iface)) {
 		iface->polls = 0;
 		n += weft_events_handle(&iface->base.events);
 	}

@@ -70,6 +70,13 @@ def a_put_scheme_is_followed():
     check(total(rows, "gets") == 0, "by get")
 
 
+@test(70)
+def a_closed_endpoint_does_not_overtake_its_last_message():
+    """Of UCX's two sockets the one tells of the end, the other has the data."""
+    run([sys.executable, f"{HERE}/programs/farewell.py", "50"],
+        {"UCXPY_PROGRESS_MODE": "blocking"})
+
+
 def newer_ucx():
     """The folder of a Python package libucx 1.22, fetched for the tests."""
     cache = os.environ.get("WEFT_CACHE", os.path.expanduser("~/.cache/weft"))
