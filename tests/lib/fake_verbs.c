@@ -20,6 +20,7 @@ static void set_ops(struct ibv_context_ops *ops);
 
 static struct ibv_device **get_device_list(int *n)
 {
+	const char *name = getenv("WEFT_TEST_VERBS_NAME");
 	struct ibv_device **list;
 	unsigned int i;
 
@@ -27,7 +28,8 @@ static struct ibv_device **get_device_list(int *n)
 		return NULL;
 	list = calloc(FAKE_DEVICES + 1, sizeof(*list));
 	for (i = 0; i < FAKE_DEVICES; i++) {
-		snprintf(devices[i].name, sizeof(devices[i].name), "fake%u", i);
+		snprintf(devices[i].name, sizeof(devices[i].name), "%s%u",
+			 name ? name : "fake", i);
 		list[i] = &devices[i];
 	}
 	*n = FAKE_DEVICES;

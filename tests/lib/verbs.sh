@@ -14,6 +14,10 @@ verbs_inside() # SCRIPT ARGUMENT...
 	exec unshare -m bash "$1" inside
 }
 
+# What the ports stand beside, their GIDs' address but for its last byte, and how
+# their devices are called.
+verbs_netdev=lo verbs_gid=7f00:00 verbs_name=fake
+
 # For what is started from here on with $verbs in LD_LIBRARY_PATH.
 verbs_setup() # FOLDER: all its files
 {
@@ -27,19 +31,19 @@ verbs_setup() # FOLDER: all its files
 		ln -s "$target" /sys/class/net
 	done
 	for port in 0 1; do
-		target=/sys/class/infiniband/fake$port/ports/1
+		target=/sys/class/infiniband/$verbs_name$port/ports/1
 		mkdir -p $target/gids $target/gid_attrs/{types,ndevs}
 		echo '4: ACTIVE' >$target/state
 		echo Ethernet >$target/link_layer
 		echo '100 Gb/sec (4X EDR)' >$target/rate
-		echo lo >$target/gid_attrs/ndevs/0
+		echo "$verbs_netdev" >$target/gid_attrs/ndevs/0
 		echo 'RoCE v2' >$target/gid_attrs/types/0
-		echo "0000:0000:0000:0000:0000:ffff:7f00:000$((port + 1))" \
+		echo "0000:0000:0000:0000:0000:ffff:${verbs_gid}0$((port + 1))" \
 			>$target/gids/0
 	done
 	verbs=$1/verbs
-	mkdir "$verbs"
-	ln -s "$WEFT_BUILD/tests/lib/.libs/libfake_verbs.so" \
+	mkdir -p "$verbs"
+	ln -sf "$WEFT_BUILD/tests/lib/.libs/libfake_verbs.so" \
 		"$verbs/libibverbs.so.1"
-	export WEFT_TEST_VERBS=$1/fabric
+	export WEFT_TEST_VERBS=$1/fabric WEFT_TEST_VERBS_NAME=$verbs_name
 }

@@ -40,7 +40,7 @@ class Process:
         self.name = name
         self.log = log
         if host:
-            argv = ["ip", "netns", "exec", host.name, *argv]
+            argv = host.command(argv)
         with open(log, "ab") as out:
             self.popen = subprocess.Popen(argv, env=env, stdout=out,
                                           stderr=out,
@@ -79,7 +79,8 @@ class Cluster:
     with Cluster("weft", "ucxx", hosts) as c: c.worker(); c.client(...)
 
     @hosts: a Host for the scheduler and the client, then one per worker;
-    None: everything on 127.0.0.1.
+    None: everything on 127.0.0.1.  A value of None in @env takes a variable
+    of all processes from this one.
     """
 
     def __init__(self, arm, protocol="ucxx", hosts=None, env=None,
@@ -147,7 +148,7 @@ class Cluster:
             env["WEFT_STATS"] = f"{self.folder}/{name}.%p.stats"
         env.update(self.extra_env)
         env.update(extra or {})
-        return env
+        return {k: v for k, v in env.items() if v is not None}
 
     def spawn(self, name, argv, host=None, env=None, prefix=()):
         if self.arm == "weft":

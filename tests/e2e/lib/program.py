@@ -15,13 +15,15 @@ def clean_env(extra=None):
     return env
 
 
-def run(argv, env=None, seconds=60, weft=True):
+def run(argv, env=None, seconds=60, weft=True, host=None):
     """Returns (its output, the rows of it and its children)."""
     with tempfile.TemporaryDirectory(prefix="weft-e2e.") as folder:
         full = clean_env(env)
         full["WEFT_STATS"] = f"{folder}/program.%p.stats"
         if weft:
             argv = [weft_command(), "run", *argv]
+        if host:
+            argv = host.command(argv)
         try:
             done = subprocess.run(argv, env=full, timeout=seconds,
                                   stdout=subprocess.PIPE,
