@@ -89,11 +89,19 @@ def mapped(name):
 
 
 def moments_function(source):
-    """The C function, compiled against the NCCL that CuPy has loaded."""
+    """
+    The C function: bound by Cython (nccl_moments.pyx) where that is installed,
+    else by ctypes, compiled against the NCCL that CuPy has loaded.
+    """
     import ctypes
     import subprocess
     import tempfile
 
+    try:
+        from nccl_moments import clique_moments
+        return clique_moments
+    except ImportError:
+        pass
     worker = get_worker()
     key = hashlib.sha256(source.encode()).hexdigest()
     if getattr(worker, "nccl_moments", (None,))[0] == key:
@@ -109,8 +117,12 @@ def moments_function(source):
     pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     function.argtypes = [pointer, number, pointer, pointer, size, pointer,
                          pointer, size, pointer, ctypes.POINTER(number)]
-    worker.nccl_moments = key, function
-    return function
+
+    def call(*args):
+        return function(*args, ctypes.byref(number()))
+
+    worker.nccl_moments = key, call
+    return call
 
 
 def address(array):
@@ -131,8 +143,6 @@ def centre(session, source, columns, *blocks):
     also the covariance.  A rank that fails leaves the clique at once, so that
     the others are told.
     """
-    import ctypes
-
     import cupy
     from cupy.cuda import nccl
     member = cliques()[session]
@@ -149,11 +159,10 @@ def centre(session, source, columns, *blocks):
                 products += block.T @ block
             all_sums = cupy.empty_like(sums)
             all_products = cupy.empty_like(products)
-            ranks = ctypes.c_int()
             status = moments(
                 comm.comm, 0, address(sums), address(all_sums), sums.size,
                 address(products), address(all_products), products.size,
-                stream.ptr, ctypes.byref(ranks))
+                stream.ptr)
             if status:
                 raise nccl.NcclError(status)
             finish(member)

@@ -7,13 +7,15 @@ example, its C function, Dask, ucxx and both plugins are the real ones.  On GPUs
 """
 import json
 import os
+import subprocess
 import sys
 
 from lib import nccl
 from lib.cluster import Cluster
-from lib.counters import payload_received
-from lib.program import run
-from lib.tap import check, main, test
+from lib.counters import payload_received, to_others
+from lib.netns import Network
+from lib.program import clean_env, run
+from lib.tap import Skip, check, main, test
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.abspath(f"{HERE}/../../examples")
@@ -22,6 +24,7 @@ RUNNER = f"{HERE}/programs/notebook.py"
 # What the example has by default: a clique of two all-reduces the sums of the
 # columns and their number, and reduces their products, doubles all.
 COLUMNS = 500
+FRAME_COLUMNS = 200
 
 
 def results(output):
@@ -44,9 +47,9 @@ def clique_was_made_and_unmade(clique):
     check(clique["left"] == left, f"left: {clique['left']}, not {left}")
 
 
-def nccl_went_by_weft(rows, cliques):
+def nccl_went_by_weft(rows, cliques, columns=COLUMNS, more=0):
     """Counted at the receivers; between two ranks, both ways alike."""
-    want = cliques * 8 * (COLUMNS * COLUMNS + 2 * (COLUMNS + 1))
+    want = cliques * 8 * (columns * columns + 2 * (columns + 1)) + more
     got = payload_received(of(rows, "nccl"))
     # NCCL's protocol for short latency sends a flag with every word.
     most = 2.1 * want + 1e6 if nccl.GPU else 1.01 * want
@@ -103,7 +106,108 @@ def script_with_a_local_cluster():
     return script()
 
 
+def frame(cluster, *args):
+    """examples/nccl_frame.py on a cluster that runs."""
+    program = cluster.spawn(
+        "frame", [sys.executable, f"{EXAMPLES}/nccl_frame.py",
+                  "--scheduler-file", cluster.scheduler_file, "--columns",
+                  str(FRAME_COLUMNS), *args], host=cluster.host(0))
+    check(program.wait(80) == 0, f"failed:\n{program.output()}")
+    return results(program.output())[-1]
+
+
+def cannot_import(module, env):
+    """None, or why not."""
+    done = subprocess.run([sys.executable, "-c", f"import {module}"],
+                          env=clean_env(env), capture_output=True, text=True,
+                          timeout=60)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else None
+
+
+@test(150)
+def frame_across_hosts_by_cython_and_the_comms_of_raft():
+    """
+    A Dask frame in and out, the C function bound by Cython, libraries in
+    $CONDA_PREFIX/lib, a worker on each of two hosts; then raft-dask's Comms
+    with the unique id from the scheduler's host, NCCL and UCX in each worker.
+    """
+    if nccl.GPU:
+        raise Skip("on GPUs by the tests of one host")
+    with nccl.environment() as env, Network(3) as net:
+        env.update(NCCL_SOCKET_IFNAME="eth0", CUDA_VISIBLE_DEVICES="0")
+        python = nccl.install_binding(env["CONDA_PREFIX"])
+        env["PYTHONPATH"] += f":{python}"
+        with Cluster("weft", "ucxx", net.hosts, env) as cluster:
+            cluster.worker()
+            cluster.worker()
+            said = frame(cluster)
+            check(said["kind"] == "pandas", f"frames of {said['kind']}")
+            check(said["hosts"] == [host.name for host in net.hosts[1:]],
+                  f"workers on {said['hosts']}")
+            for files in said["bindings"]:
+                check(any(file.startswith(python) for file in files),
+                      f"not bound by Cython: {files}")
+            missing = cannot_import("raft_dask.common", env)
+            raft = 0
+            if not missing:
+                raft = results(cluster.run(f"{HERE}/programs/raft.py",
+                                           name="raft"))[-1]["bytes"]
+            cluster.stop()
+            rows = cluster.counters("worker*")
+            # raft's: each rank's block to the other and the sum back, and
+            # one number more
+            reduced = nccl_went_by_weft(rows, 1, FRAME_COLUMNS,
+                                        2 * (raft + 8 * bool(raft)))
+            across = {row["where"].rsplit(":", 1)[0]
+                      for row in of(rows, "nccl")}
+            check(across == {host.address for host in net.hosts[1:]},
+                  f"NCCL between {across}")
+            ucx = payload_received(to_others(of(rows, "ucx"),
+                                             cluster.homes))
+            want = said["moved"] + 2 * raft
+            check(want <= ucx <= 1.2 * want + 1e6,
+                  f"Dask and raft moved {want}, weft under UCX {ucx}")
+            return (f"NCCL {reduced / 1e6:.1f} MB, UCX {ucx / 1e6:.0f} MB, "
+                    f"raft-dask: {missing or 'as far as its handle'}")
+
+
 if nccl.GPU:
+    def needs(module):
+        why = cannot_import(module, None)
+        if why:
+            raise Skip(f"needs {module}: {why}")
+
+    def local_frame(*args):
+        with nccl.environment() as env:
+            output, rows = run([sys.executable, f"{EXAMPLES}/nccl_frame.py",
+                                "--columns", str(FRAME_COLUMNS), *args],
+                               env, seconds=110)
+        said = results(output)[-1]
+        reduced = nccl_went_by_weft(rows, 1, FRAME_COLUMNS)
+        return f"{said['kind']}, NCCL {reduced / 1e6:.1f} MB"
+
+    @test(120)
+    def frame_of_pandas_on_gpus():
+        needs("dask.dataframe")
+        return local_frame()
+
+    @test(120)
+    def frame_of_cudf_with_a_local_cuda_cluster():
+        needs("cudf")
+        return local_frame("--cudf")
+
+    @test(120)
+    def comms_of_raft():
+        """RAFT's own tests of both ways; each worker has a GPU first."""
+        needs("raft_dask.common")
+        with nccl.environment() as env, Cluster("weft", env=env) as cluster:
+            for gpus in "0,1", "1,0":
+                cluster.worker(env={"CUDA_VISIBLE_DEVICES": gpus})
+            cluster.run(f"{HERE}/programs/raft.py")
+            cluster.stop()
+            rows = of(cluster.counters("worker*"), "nccl")
+            check(payload_received(rows) > 0, "NCCL went without weft")
+
     @test(120)
     def script_with_a_local_cuda_cluster():
         return script("--cuda")

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The unique id is the address of a thread in the process that made it, as in
- * NCCL.  All ranks are on this host.
+ * NCCL: of the interface that NCCL_SOCKET_IFNAME names, else this host's alone.
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ _Static_assert(sizeof(struct id) <= sizeof(ncclUniqueId), "an id has no room");
 struct hello {
 	uint64_t cookie;
 	int32_t rank, nranks, device;
+	char host[64];
 	char handle[NCCL_HANDLE_SIZE];
 };
 
@@ -74,11 +76,12 @@ static ncclResult_t judge(const struct hello *all, int n)
 
 	for (i = 0; i < n; i++)
 		for (k = 0; k < i; k++)
-			if (all[i].device == all[k].device) {
+			if (all[i].device == all[k].device &&
+			    !strcmp(all[i].host, all[k].host)) {
 				double_warn(
-					"ranks %d and %d are both on GPU %d",
-					all[k].rank, all[i].rank,
-					all[i].device);
+					"ranks %d and %d are both on GPU %d of %s",
+					all[k].rank, all[i].rank, all[i].device,
+					all[i].host);
 				return ncclInvalidUsage;
 			}
 	return ncclSuccess;
@@ -119,10 +122,28 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-ncclResult_t meet_new_id(ncclUniqueId *out)
+static struct sockaddr_in own_address(void)
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET,
 				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	const char *name = getenv("NCCL_SOCKET_IFNAME");
+	struct ifaddrs *all, *a;
+
+	if (!name || getifaddrs(&all))
+		return addr;
+	for (a = all; a; a = a->ifa_next)
+		if (a->ifa_addr && a->ifa_addr->sa_family == AF_INET &&
+		    !strcmp(a->ifa_name, name))
+			addr.sin_addr =
+				((struct sockaddr_in *)(void *)a->ifa_addr)
+					->sin_addr;
+	freeifaddrs(all);
+	return addr;
+}
+
+ncclResult_t meet_new_id(ncclUniqueId *out)
+{
+	struct sockaddr_in addr = own_address();
 	socklen_t len = sizeof(addr);
 	struct root *root = calloc(1, sizeof(*root));
 	struct id id = { 0 };
@@ -169,6 +190,7 @@ ncclResult_t meet(const ncclUniqueId *from, int rank, int nranks, int device,
 		return ncclInvalidArgument;
 	}
 	h.cookie = id.cookie;
+	gethostname(h.host, sizeof(h.host) - 1);
 	memcpy(h.handle, handle, sizeof(h.handle));
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)

@@ -355,3 +355,22 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 	pthread_mutex_unlock(&lock);
 	return ncclSuccess;
 }
+
+/* --- what raft-dask's bindings are linked with besides ------------------- */
+
+#define ABSENT(name)                                      \
+	EXPORT ncclResult_t name(void);                   \
+	EXPORT ncclResult_t name(void)                    \
+	{                                                 \
+		double_warn("this double has no " #name); \
+		return ncclInvalidUsage;                  \
+	}
+ABSENT(ncclAllGather)
+ABSENT(ncclBroadcast)
+ABSENT(ncclCommCuDevice)
+ABSENT(ncclCommSplit)
+ABSENT(ncclGroupEnd)
+ABSENT(ncclGroupStart)
+ABSENT(ncclRecv)
+ABSENT(ncclReduceScatter)
+ABSENT(ncclSend)
