@@ -175,18 +175,23 @@ cable()
 	return 1
 }
 
+# As Docker starts containers that do not share IPC: all namespaces of their
+# own, and /dev/shm.
 apart() # VERSION
 {
-	local v=$1
+	local v=$1 own="unshare -uipmf --mount-proc --kill-child $tap_tmp/own-shm"
+	printf '%s\n' '#!/bin/sh' 'mount -t tmpfs none /dev/shm && exec "$@"' \
+		>"$tap_tmp/own-shm"
+	chmod +x "$tap_tmp/own-shm"
 	export UCX_NET_DEVICES=eth0
-	WAIT="ip netns exec ${netns}a" COME="ip netns exec ${netns}b" \
-		UCX_TLS=$chosen \
+	WAIT="ip netns exec ${netns}a $own" \
+		COME="ip netns exec ${netns}b $own" UCX_TLS=$chosen \
 		try "$v: pods that share a folder" gpu "$v" peer max=4 large
 	between "$v: weft_nvl carries between pods with a folder" $((2 * large)) \
 		"$(of nvlink tx_put_bytes)" $((2 * large))
 	mkdir -p "$tap_tmp/own"
-	WAIT="ip netns exec ${netns}a" \
-		COME="ip netns exec ${netns}b env WEFT_RUN_DIR=$tap_tmp/own" \
+	WAIT="ip netns exec ${netns}a $own" \
+		COME="ip netns exec ${netns}b $own env WEFT_RUN_DIR=$tap_tmp/own" \
 		UCX_TLS=$chosen \
 		try "$v: pods that share nothing" gpu "$v" peer max=4 large
 	between "$v: weft_tcp carries between pods that share nothing" $((2 * large)) \
