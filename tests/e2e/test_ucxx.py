@@ -3,10 +3,13 @@
 import glob
 import os
 import re
+import subprocess
 import sys
+import tempfile
 
-from lib.counters import payload_received, total
-from lib.program import run
+from lib.cluster import weft_command
+from lib.counters import payload_received, read, total
+from lib.program import clean_env, run
 from lib.tap import Skip, check, main, test
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -97,6 +100,59 @@ def by_plugin_path_in_ucx_1_22():
         weft=False)
     check(payload_received(rows) >= 2 * sum(LARGE), "weft carried nothing")
     check("ucx 1.22." in output, f"another UCX ran:\n{output}")
+
+
+def suites():
+    """
+    distributed-ucxx's tests come with its wheel; ucxx's own do not, so they are
+    run where WEFT_UCXX_SOURCE names a checkout.
+    """
+    import distributed_ucxx
+    yield f"{os.path.dirname(distributed_ucxx.__file__)}/tests"
+    source = os.environ.get("WEFT_UCXX_SOURCE")
+    if source:
+        yield f"{source}/python/ucxx/ucxx/_lib/tests"
+        yield f"{source}/python/ucxx/ucxx/_lib_async/tests"
+
+
+def pytest(names, weft):
+    """(how many passed, the names of those that did not, the rows)"""
+    with tempfile.TemporaryDirectory() as folder:
+        # files of ours have names of theirs
+        env = clean_env({"UCXPY_PROGRESS_MODE": "blocking", "PYTHONPATH": "",
+                         "WEFT_STATS": f"{folder}/%p.stats"})
+        argv = [sys.executable, "-m", "pytest", "-v", "-rfE", "--tb=no",
+                "-p", "no:cacheprovider", "--import-mode=append", *names]
+        if weft:
+            argv = [weft_command(), "run", *argv]
+        else:
+            env["UCX_TLS"] = "tcp"
+        done = subprocess.run(argv, env=env, cwd=folder, text=True,
+                              stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=1500)
+        bad = {os.path.join(folder, name) for name in re.findall(
+            r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.M)}
+        passed = re.search(r"(\d+) passed", done.stdout.splitlines()[-1])
+        check(done.returncode in (0, 1), done.stdout[-2000:])
+        return (int(passed[1]) if passed else 0,
+                {os.path.normpath(name) for name in bad},
+                sum(payload_received(read(path)) for path in
+                    glob.glob(f"{folder}/*.stats")))
+
+
+@test(3000, only_long=True)
+def tests_of_ucxx_fail_only_where_they_fail_without_weft():
+    notes = []
+    for suite in suites():
+        passed, bad, carried = pytest([suite], weft=True)
+        check(passed > 20, f"{passed} passed of {suite}")
+        check(carried > 1e5, f"weft carried {carried} bytes of {suite}")
+        if bad:
+            _, still, _ = pytest(sorted(bad), weft=False)
+            check(still == bad, f"under weft alone: {sorted(bad - still)}")
+        notes.append(f"{passed} passed, not without weft either: "
+                     f"{sorted(name.split('::')[-1] for name in bad)}")
+    return "\n".join(notes)
 
 
 if __name__ == "__main__":

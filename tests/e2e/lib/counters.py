@@ -5,16 +5,18 @@ import json
 import os
 
 
+def read(path):
+    """Rows of one process."""
+    with open(path) as file:
+        return [dict(json.loads(line),
+                     process=os.path.basename(path).split(".")[0])
+                for line in file]
+
+
 def read_dir(folder, name="*"):
     """Rows of every process called @name; a killed process leaves none."""
-    rows = []
-    for path in sorted(glob.glob(os.path.join(folder, f"{name}.*.stats"))):
-        with open(path) as file:
-            for line in file:
-                row = json.loads(line)
-                row["process"] = os.path.basename(path).split(".")[0]
-                rows.append(row)
-    return rows
+    return [row for path in sorted(glob.glob(f"{folder}/{name}.*.stats"))
+            for row in read(path)]
 
 
 def total(rows, *names):
