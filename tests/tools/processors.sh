@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # weft for other processors, cross-built and run in an emulator: its command, its
 # libraries, the corpora of the fuzzers, and every behaviour over TCP; of aarch64
-# the wheel, too. Needs the network once.
+# the unit tests and the wheel, too. Needs the network once.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 cache=${WEFT_CACHE:-$HOME/.cache/weft}
 . "$WEFT_SRC/tests/lib/apt.sh"
@@ -75,6 +75,81 @@ programs()
 	done < <(sed -n '/# SKIP/s/^ok [0-9]* - //p' "$tap_tmp/log")
 }
 
+# Those that need no fake GPU (x86 code), no other user, and nothing that
+# qemu-user has not: madvise(), resource limits, an interface's speed.
+units="util/clock util/list util/log util/parse util/random util/table
+	bootstrap/address bootstrap/hash bootstrap/hello bootstrap/host
+	bootstrap/netdevs bootstrap/settings bootstrap/stats bootstrap/ucxenv
+	bootstrap/verbs bootstrap/verbs_lists devices/conn devices/ep
+	devices/ep_number devices/events devices/nvl_lies devices/nvl_proof
+	devices/region devices/tcp_tune devices/unproven nccl_net/abi
+	nccl_net/close nccl_net/files nccl_net/life nccl_net/net nccl_net/wire
+	ucx_tl/abi ucx_tl/component ucx_tl/ep ucx_tl/iface ucx_tl/md ucx_tl/perf
+	ucx_tl/sleep ucx_tl/status ucx_tl/tls"
+
+# Criterion with all that it needs, where Debian has it.
+criterion() # DEBIAN-ARCHITECTURE
+{
+	local options=(-o APT::Architecture="$1" -o APT::Architectures="$1")
+	local state=$cache/apt-$VERSION_CODENAME deb
+	criterion=$cache/roots/$host-criterion
+	test ! -d "$criterion" || return 0
+	{ apt_in "$VERSION_CODENAME" "${options[@]}" update &&
+		apt_in "$VERSION_CODENAME" "${options[@]}" -y --download-only \
+			install libcriterion-dev; } 2>"$tap_tmp/why" &&
+		for deb in "$state"/archives/*.deb; do
+			dpkg-deb -x "$deb" "$tap_tmp/criterion" || return
+		done && mv "$tap_tmp/criterion" "$criterion"
+	rm -rf "$state"
+	test -d "$criterion"
+}
+
+# Criterion starts each test as a program, so the kernel must know the emulator.
+# Since Linux 6.7 a user namespace may have that for itself.
+emulated() # COMMAND...
+{
+	# shellcheck disable=SC2016 # the inner shell's
+	QEMU_LD_PREFIX=$criterion unshare -Urm sh -c '
+		mount -t binfmt_misc none /proc/sys/fs/binfmt_misc &&
+		printf %s ":arm:M::$0:$1:$2:F" \
+			>/proc/sys/fs/binfmt_misc/register &&
+		shift 2 && exec "$@"' \
+		'\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00' \
+		'\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff' \
+		"$(command -v "$emulator")" "$@"
+}
+
+unit_tests() # DEBIAN-ARCHITECTURE
+{
+	local programs="" unit rc
+	criterion "$1" || {
+		tap_skip "$cpu: unit tests" \
+			"no Criterion for it: $(tail -1 "$tap_tmp/why")"
+		return
+	}
+	emulated true 2>/dev/null || {
+		tap_skip "$cpu: unit tests" \
+			"no emulator can be told to this kernel (binfmt_misc in a user namespace)"
+		return
+	}
+	for unit in $units; do
+		programs+=" tests/unit/${unit}_test"
+	done
+	# shellcheck disable=SC2086 # a list
+	make -s -j"$(nproc)" $programs CPPFLAGS="-idirafter $criterion/usr/include" \
+		CRITERION_LIBS="$criterion/usr/lib/$host/libcriterion.so.3 -Wl,--allow-shlib-undefined" \
+		>"$tap_tmp/log" 2>&1 || {
+		tap_not_ok "$cpu: unit tests are built" "$(tail -20 "$tap_tmp/log")"
+		return
+	}
+	for unit in $units; do
+		emulated "tests/unit/${unit}_test" >"$tap_tmp/log" 2>&1
+		rc=$?
+		tap_equal "$cpu: $unit" \
+			"$rc $(grep -a 'FAIL\|^not ok' "$tap_tmp/log")" "0 "
+	done
+}
+
 wheel()
 {
 	local tools tag=manylinux_2_28_$cpu wheel
@@ -114,7 +189,9 @@ try() # CPU COMPILER DEBIAN-ARCHITECTURE EMULATOR
 	mkdir "$tap_tmp/$cpu"
 	cd "$tap_tmp/$cpu" || exit 99
 	{ "$WEFT_SRC/configure" -q --host="$host" --with-libsodium="$prefix" \
-		--with-verbs="$prefix" --without-criterion CC="$host-gcc" &&
+		--with-verbs="$prefix" --with-criterion CC="$host-gcc" \
+		ac_cv_header_criterion_new_assert_h=yes \
+		ac_cv_lib_criterion_criterion_run_all_tests=yes &&
 		make -s -j"$(nproc)" &&
 		make -s install-prefix WHERE="$tap_tmp/$cpu/prefix"; } \
 		>"$tap_tmp/log" 2>&1 || {
@@ -123,7 +200,11 @@ try() # CPU COMPILER DEBIAN-ARCHITECTURE EMULATOR
 	}
 	loads "$cpu" "$tap_tmp/$cpu/prefix"
 	programs
-	test "$cpu" != aarch64 || wheel
+	# Debian has no Criterion for ppc64el
+	test "$cpu" != aarch64 || {
+		unit_tests "$3"
+		wheel
+	}
 }
 
 try aarch64 aarch64 arm64 qemu-aarch64
