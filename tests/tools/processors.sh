@@ -109,7 +109,8 @@ criterion() # DEBIAN-ARCHITECTURE
 emulated() # COMMAND...
 {
 	# shellcheck disable=SC2016 # the inner shell's
-	QEMU_LD_PREFIX=$criterion unshare -Urm sh -c '
+	QEMU_LD_PREFIX=$criterion unshare -Urm --pid --fork --kill-child \
+		--mount-proc sh -c '
 		mount -t binfmt_misc none /proc/sys/fs/binfmt_misc &&
 		printf %s ":arm:M::$0:$1:$2:F" \
 			>/proc/sys/fs/binfmt_misc/register &&
