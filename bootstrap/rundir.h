@@ -4,7 +4,8 @@
  *
  * In it, a folder "weft-<uid>" of ours alone (0700, checked each time), and
  * there cookie random bytes: processes that read the same ones share the folder
- *   s-, l-, b-  NVLink's (devices/nvlink/nvl_run.c)
+ *   s-, l-      sockets of interfaces (devices/folder.c)
+ *   b-          NVLink's budgets (devices/nvlink/nvl_budget.c)
  *   n-, nccl-   NCCL's own, of introduced processes (nccl_net/files.c)
  * Other users cannot write here (0700).
  */

@@ -33,6 +33,7 @@
 #include "bootstrap/hello.h"
 #include "bootstrap/stats.h"
 #include "devices/ep.h"
+#include "devices/local.h"
 #include "devices/nvlink/nvl_proto.h"
 #include "util/list.h"
 #include "util/util.h"
@@ -162,8 +163,7 @@ struct nvl_conn {
 
 struct nvl_iface {
 	struct weft_base base;
-	int listen_fd, listen_path_fd; /* -1: not there */
-	struct nvl_folder *run;	       /* the shared folder; NULL: none */
+	struct weft_local local;
 	struct weft_list conns, dead, gpus;
 	struct weft_list done, done_gets, landed;
 	unsigned int polls;

@@ -11,11 +11,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl_budget.h"
+#include "util/util.h"
 
 #define MAX_UNITS 1024u
 #define MAX_GPUS  32u
@@ -38,7 +40,7 @@ static struct gpu *find_gpu(const char *name)
 	return NULL;
 }
 
-static struct gpu *add_gpu(const struct nvl_folder *run, const char *name)
+static struct gpu *add_gpu(const struct weft_folder *run, const char *name)
 {
 	char file[80];
 	unsigned int i;
@@ -50,7 +52,7 @@ static struct gpu *add_gpu(const struct nvl_folder *run, const char *name)
 	memset(&gpus[i], 0, sizeof(gpus[i]));
 	snprintf(gpus[i].name, sizeof(gpus[i].name), "%s", name);
 	snprintf(file, sizeof(file), "b-%s", name);
-	gpus[i].fd = run ? nvl_folder_open_file(run, file) : -1;
+	gpus[i].fd = run ? weft_folder_open_file(run, file) : -1;
 	return &gpus[i];
 }
 
@@ -91,7 +93,7 @@ static bool take_unit(struct gpu *g, unsigned int u)
 	return true;
 }
 
-unsigned int nvl_budget_take(const struct nvl_folder *run, const char *name,
+unsigned int nvl_budget_take(const struct weft_folder *run, const char *name,
 			     unsigned int want, unsigned int limit,
 			     unsigned int *first)
 {

@@ -3,7 +3,7 @@
 #ifndef WEFT_DEVICES_NVL_BUDGET_H
 #define WEFT_DEVICES_NVL_BUDGET_H
 
-#include "devices/nvlink/nvl_addr.h"
+#include "devices/folder.h"
 
 #define NVL_BUDGET_UNIT (4ul << 20) /* a ring is a multiple of this */
 
@@ -11,7 +11,7 @@
  * Takes up to @want units (NVL_BUDGET_UNIT) of GPU @name out of @limit, fewer
  * when little is left; the first one is told in *@first.  0: nothing is left.
  */
-unsigned int nvl_budget_take(const struct nvl_folder *run, const char *name,
+unsigned int nvl_budget_take(const struct weft_folder *run, const char *name,
 			     unsigned int want, unsigned int limit,
 			     unsigned int *first);
 void nvl_budget_give(const char *name, unsigned int first, unsigned int units);

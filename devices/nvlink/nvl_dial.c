@@ -8,66 +8,18 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl_addr.h"
 #include "devices/nvlink/nvl_dial.h"
 #include "devices/nvlink/nvl_inbox.h"
 #include "devices/nvlink/nvl_ring.h"
 #include "devices/nvlink/nvl_sock.h"
 #include "util/log.h"
 
-/* ---- sockets ------------------------------------------------------------- */
-
-static bool is_forbidden(int err)
-{
-	if (err != -EACCES && err != -EPERM)
-		return false;
-	weft_warn_once(
-		"a peer on this host may not be dialled (%s): SELinux or "
-		"AppArmor keeps the two containers apart (give both the "
-		"same label or profile), or its socket belongs to "
-		"another user; NVLink is not used between them",
-		strerror(-err));
-	return true;
-}
-
-/*
- * Security modules know more than addresses.  Asked once of each peer, which
- * sees somebody hang up before the hello.
- */
-bool nvl_conn_may_dial(struct nvl_iface *iface,
-		       const struct weft_address *remote)
-{
-	const uint64_t id = weft_key_id(remote->key);
-	struct weft_ep_number *known =
-		weft_ep_number_get(&iface->base.numbers, id);
-	int fd, err;
-
-	if (!known || known->asked || id == iface->base.id)
-		return !known || !known->refused;
-	fd = nvl_folder_socket();
-	if (fd < 0)
-		return true;
-	err = nvl_addr_connect(iface, fd, remote);
-	close(fd);
-	known->refused = is_forbidden(err);
-	/* with a full backlog the security modules were not asked */
-	known->asked = err != -EAGAIN;
-	return !known->refused;
-}
-
 static int open_socket(struct weft_conn *base, bool *connecting)
 {
-	int fd = nvl_folder_socket(), err;
+	const struct nvl_iface *iface = nvl_conn(base)->iface;
 
 	*connecting = false;
-	if (fd < 0)
-		return fd;
-	err = nvl_addr_connect(nvl_conn(base)->iface, fd, base->remote);
-	if (!err)
-		return fd;
-	close(fd);
-	is_forbidden(err);
-	return err == -ENOENT ? -ECONNREFUSED : err;
+	return weft_local_dial(&iface->local, &iface->base, base->remote);
 }
 
 /* ---- joining ------------------------------------------------------------- */

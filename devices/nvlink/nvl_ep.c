@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/nvlink/nvl_addr.h"
 #include "devices/nvlink/nvl_close.h"
 #include "devices/nvlink/nvl_copy.h"
 #include "devices/nvlink/nvl_dial.h"
@@ -23,7 +22,7 @@ static int connect_ep(struct weft_iface *base,
 {
 	struct nvl_iface *iface = nvl_iface(base);
 
-	if (!nvl_addr_reaches(iface, remote, NULL))
+	if (!weft_local_sees(&iface->base, remote, NULL))
 		return -EHOSTUNREACH;
 	return weft_session_connect(&iface->base.session, remote, number, conn);
 }

@@ -4,10 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bootstrap/settings.h"
-#include "devices/nvlink/nvl_addr.h"
 #include "devices/nvlink/nvl_close.h"
 #include "devices/nvlink/nvl_copy.h"
 #include "devices/nvlink/nvl_dial.h"
@@ -23,49 +21,9 @@
 
 /* ---- opening ------------------------------------------------------------- */
 
-/* Both ways in; one is enough. */
-static int open_sockets(struct nvl_iface *iface)
-{
-	int err = 0;
-
-	iface->listen_fd = nvl_addr_listen(iface->base.id);
-	iface->run = nvl_folder_open();
-	if (iface->run) {
-		iface->listen_path_fd =
-			nvl_folder_listen(iface->run, iface->base.id);
-		if (iface->listen_path_fd < 0) {
-			nvl_folder_close(iface->run);
-			iface->run = NULL;
-		}
-	}
-	if (iface->listen_fd < 0 && iface->listen_path_fd < 0)
-		return weft_fail(ENODEV,
-				 "neither an abstract Unix socket nor "
-				 "one in a shared folder (WEFT_RUN_DIR) can be "
-				 "made: peers of this host use TCP");
-	if (iface->listen_fd >= 0)
-		err = weft_session_listen(&iface->base.session,
-					  iface->listen_fd);
-	if (!err && iface->listen_path_fd >= 0)
-		err = weft_session_listen(&iface->base.session,
-					  iface->listen_path_fd);
-	return err;
-}
-
-static void close_fd(int fd)
-{
-	if (fd >= 0)
-		close(fd);
-}
-
 static void iface_free(struct nvl_iface *iface)
 {
-	if (iface->run) {
-		nvl_folder_unlisten(iface->run, iface->base.id);
-		nvl_folder_close(iface->run);
-	}
-	close_fd(iface->listen_fd);
-	close_fd(iface->listen_path_fd);
+	weft_local_close(&iface->local, &iface->base);
 	weft_base_close(&iface->base);
 	free(iface);
 }
@@ -88,7 +46,7 @@ static int iface_open(const struct weft_iface_params *params,
 	if (!iface)
 		return -ENOMEM;
 	iface->kernels_wait = params->flags & WEFT_IFACE_KERNELS_WAIT;
-	iface->listen_fd = iface->listen_path_fd = -1;
+	weft_local_init(&iface->local);
 	weft_list_init(&iface->conns);
 	weft_list_init(&iface->dead);
 	weft_list_init(&iface->gpus);
@@ -102,14 +60,13 @@ static int iface_open(const struct weft_iface_params *params,
 	err = weft_base_open(&iface->base, &weft_nvlink_ops, &nvl_ep_ops,
 			     params, on_timer);
 	if (!err)
-		err = open_sockets(iface);
+		err = weft_local_open(&iface->local, &iface->base);
 	if (!err && iface->kernels_wait)
 		err = nvl_unmap_begin(iface);
 	if (err) {
 		iface_free(iface);
 		return err;
 	}
-	nvl_addr_make(iface);
 	weft_base_count(&iface->base, params->netdev ? params->netdev : "nvl");
 	*out = &iface->base.iface;
 	return 0;
@@ -157,14 +114,7 @@ static bool reaches(struct weft_iface *base, const struct weft_address *remote,
 {
 	struct nvl_iface *iface = nvl_iface(base);
 
-	if (!nvl_addr_reaches(iface, remote, why))
-		return false;
-	if (nvl_conn_may_dial(iface, remote))
-		return true;
-	if (why)
-		*why = "it may not be dialled (SELinux, AppArmor or another "
-		       "user's socket)";
-	return false;
+	return weft_local_reaches(&iface->local, &iface->base, remote, why);
 }
 
 /* ---- progress ------------------------------------------------------------ */

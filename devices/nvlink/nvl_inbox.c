@@ -9,15 +9,14 @@
  * of them sees the other.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "devices/memfd.h"
 #include "devices/nvlink/nvl_inbox.h"
-#include "devices/nvlink/nvl_map.h"
 #include "devices/nvlink/nvl_sock.h"
 #include "util/log.h"
 
@@ -41,7 +40,7 @@ static int map_inbox(struct nvl_inbox *box, int fd)
 
 int nvl_inbox_make(struct nvl_inbox *box, int *out)
 {
-	int fd = nvl_map_memfd("weft-inbox", NVL_INBOX_SIZE), err;
+	int fd = weft_memfd_make("weft-inbox", NVL_INBOX_SIZE), err;
 
 	err = fd < 0 ? fd : map_inbox(box, fd);
 	if (!err) {
@@ -58,12 +57,7 @@ int nvl_inbox_make(struct nvl_inbox *box, int *out)
 
 int nvl_inbox_map(struct nvl_inbox *box, int fd)
 {
-	int seals = fcntl(fd, F_GET_SEALS);
-
-	if (seals < 0 ||
-	    (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) !=
-		    (F_SEAL_SHRINK | F_SEAL_GROW) ||
-	    lseek(fd, 0, SEEK_END) != (off_t)NVL_INBOX_SIZE)
+	if (!weft_memfd_is_sealed(fd, NVL_INBOX_SIZE))
 		return weft_fail(EINVAL,
 				 "a peer on this host sent an inbox "
 				 "that is not sealed or has another size");

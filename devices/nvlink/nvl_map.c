@@ -9,10 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "devices/memfd.h"
 #include "devices/nvlink/nvl_map.h"
 #include "util/log.h"
-
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
 static int map_host(struct nvl_mapping *m, int fd, size_t size)
 {
@@ -27,28 +26,9 @@ static int map_host(struct nvl_mapping *m, int fd, size_t size)
 	return 0;
 }
 
-int nvl_map_memfd(const char *name, size_t size)
-{
-	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	int err;
-
-	if (fd < 0)
-		return -errno;
-	/* memory that lacks later is a SIGBUS; not every sandbox can tell */
-	if (ftruncate(fd, size) ||
-	    (fallocate(fd, 0, 0, size) && errno != EOPNOTSUPP &&
-	     errno != ENOSYS) ||
-	    fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL)) {
-		err = -errno;
-		close(fd);
-		return err;
-	}
-	return fd;
-}
-
 int nvl_map_host_make(struct nvl_mapping *m, size_t size)
 {
-	int fd = nvl_map_memfd("weft-ring", size), err;
+	int fd = weft_memfd_make("weft-ring", size), err;
 
 	err = fd < 0 ? fd : map_host(m, fd, size);
 	if (!err)
@@ -60,10 +40,9 @@ int nvl_map_host_make(struct nvl_mapping *m, size_t size)
 
 int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size)
 {
-	int seals = fcntl(fd, F_GET_SEALS), mine, err;
+	int mine, err;
 
-	if (seals < 0 || (seals & SEALS) != SEALS ||
-	    lseek(fd, 0, SEEK_END) != (off_t)size)
+	if (!weft_memfd_is_sealed(fd, size))
 		return weft_fail(EINVAL, "a peer on this host sent a ring that "
 					 "is not sealed or has another size");
 	mine = fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -19,11 +19,6 @@ struct nvl_mapping {
 	void *ctx; /* in which it was mapped or pinned */
 };
 
-/*
- * Shared memory whose size is sealed and whose pages are there: using it raises
- * no SIGBUS later.  Its descriptor, the caller's, or -errno.
- */
-int nvl_map_memfd(const char *name, size_t size);
 /* A memfd of @size bytes and its mapping; m->fd is the mapping's. */
 int nvl_map_host_make(struct nvl_mapping *m, size_t size);
 /*

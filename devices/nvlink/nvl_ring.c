@@ -346,7 +346,7 @@ static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 	if (!gpu)
 		return err;
 	name_gpu(gpu->ordinal, r->budget, sizeof(r->budget));
-	r->units = nvl_budget_take(conn->iface->run, r->budget,
+	r->units = nvl_budget_take(conn->iface->local.run, r->budget,
 				   nvl_tune.ring / NVL_BUDGET_UNIT, budget,
 				   &r->unit);
 	if (!r->units) {

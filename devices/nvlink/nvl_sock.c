@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Frames on the Unix socket of a connection, after the hello.  A frame's
- * descriptors lie on its first byte; the kernel never joins the bytes of two
- * messages that carry descriptors, so one recvmsg() of one frame's length sees
- * its own.
- */
+/* Frames on the Unix socket of a connection, after the hello. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "devices/frame.h"
 #include "devices/nvlink/nvl_sock.h"
 #include "util/log.h"
 
@@ -29,36 +23,6 @@ static const bool has_fd[NVL_FRAME_TYPES] = {
 	[NVL_FRAME_INBOX] = true,
 	[NVL_FRAME_RING_OFFER] = true,
 };
-
-/* @fd -1: none; 0, -EAGAIN, -errno */
-static int send_frame(int sock, const struct nvl_frame *f, int fd)
-{
-	union {
-		char buf[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control = { { 0 } };
-	struct iovec iov = { .iov_base = (void *)f, .iov_len = sizeof(*f) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-	struct cmsghdr *c;
-	ssize_t n;
-
-	if (fd >= 0) {
-		m.msg_control = control.buf;
-		m.msg_controllen = sizeof(control.buf);
-		c = CMSG_FIRSTHDR(&m);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
-	do
-		n = sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return errno == EWOULDBLOCK ? -EAGAIN : -errno;
-	/* a Unix stream takes a message this small whole or not at all */
-	return n == sizeof(*f) ? 0 : -EPROTO;
-}
 
 static int queue_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 {
@@ -118,7 +82,7 @@ int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, int fd)
 	f->magic = NVL_FRAME_MAGIC;
 	f->nfds = fd >= 0;
 	if (weft_list_empty(&conn->frames_out))
-		err = send_frame(conn->fd, f, fd);
+		err = weft_frame_send(conn->fd, f, sizeof(*f), fd);
 	if (err == -EAGAIN)
 		return queue_frame(conn, f, fd);
 	if (!err)
@@ -132,7 +96,8 @@ int nvl_sock_flush(struct nvl_conn *conn)
 	int err;
 
 	weft_list_for_each (q, tmp, &conn->frames_out, link) {
-		err = send_frame(conn->fd, &q->frame, q->fd);
+		err = weft_frame_send(conn->fd, &q->frame, sizeof(q->frame),
+				      q->fd);
 		if (err)
 			return err == -EAGAIN || note_hangup(conn, err) ? 0
 									: err;
@@ -150,76 +115,27 @@ void nvl_sock_drop(struct nvl_conn *conn)
 		drop_frame(conn, q);
 }
 
-/* The first descriptor to *@fd, else -1; how many there were. */
-static unsigned int take_fds(struct msghdr *m, int *fd)
-{
-	unsigned int n = 0, i, room;
-	struct cmsghdr *c;
-	int one;
-
-	*fd = -1;
-	for (c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		room = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (i = 0; i < room; i++) {
-			memcpy(&one, CMSG_DATA(c) + i * sizeof(int),
-			       sizeof(one));
-			if (!n++)
-				*fd = one;
-			else
-				close(one);
-		}
-	}
-	return n;
-}
-
 int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd)
 {
-	union {
-		/* room for one more than allowed, so that a lie is seen */
-		char buf[CMSG_SPACE(2 * sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	struct iovec iov = { .iov_base = f, .iov_len = sizeof(*f) };
-	struct msghdr m = { .msg_iov = &iov,
-			    .msg_iovlen = 1,
-			    .msg_control = control.buf,
-			    .msg_controllen = sizeof(control.buf) };
 	unsigned int nfds;
 	ssize_t n;
-	int err;
 
-	*fd = -1;
-	do
-		n = recvmsg(conn->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
-	nfds = take_fds(&m, fd);
-	if (n == sizeof(*f) && !(m.msg_flags & MSG_CTRUNC) &&
-	    f->magic == NVL_FRAME_MAGIC && f->type &&
+	n = weft_frame_recv(conn->fd, f, sizeof(*f), fd, &nfds);
+	if (n == -EAGAIN)
+		return 0;
+	if (n <= 0)
+		return n ? (int)n : -ECONNRESET;
+	if (n == sizeof(*f) && f->magic == NVL_FRAME_MAGIC && f->type &&
 	    f->type < NVL_FRAME_TYPES && nfds == f->nfds &&
 	    nfds == has_fd[f->type])
 		return 1;
-	if (!n)
-		err = -ECONNRESET;
-	else if (m.msg_flags & MSG_CTRUNC)
-		err = weft_fail(EMFILE,
-				"descriptors sent by a peer on this "
-				"host were lost: raise the limit on open files "
-				"('ulimit -n'), or see whether SELinux or "
-				"AppArmor forbids passing them (give both "
-				"containers the same label or profile)");
-	else
-		err = weft_fail(EPROTO,
-				"a peer on this host sent a frame that "
-				"is none (%zd bytes, %u descriptors)",
-				n, nfds);
 	if (*fd >= 0)
 		close(*fd);
 	*fd = -1;
-	return err;
+	return weft_fail(EPROTO,
+			 "a peer on this host sent a frame that "
+			 "is none (%zd bytes, %u descriptors)",
+			 n, nfds);
 }
 
 /* Counted after they are sent, never before. */

@@ -123,7 +123,7 @@ static int dial(const struct weft_address *addr)
 	int n, fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	n = snprintf(sa.sun_path + 1, sizeof(sa.sun_path) - 1,
-		     "weft-nvl-%016" PRIx64, weft_key_id(addr->key));
+		     "weft-%016" PRIx64, weft_key_id(addr->key));
 	if (fd < 0 || connect(fd, (struct sockaddr *)&sa,
 			      offsetof(struct sockaddr_un, sun_path) + 1 + n))
 		broken("cannot dial");

@@ -122,7 +122,7 @@ static bool stranger(void)
 	nvl->iface_query(a.iface, &attr);
 	len = offsetof(struct sockaddr_un, sun_path) + 1 +
 	      (socklen_t)snprintf(sa.sun_path + 1, sizeof(sa.sun_path) - 1,
-				  "weft-nvl-%016" PRIx64,
+				  "weft-%016" PRIx64,
 				  weft_key_id(attr.addr.key));
 	fds[nfds] =
 		socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -149,7 +149,7 @@ static void take_and_give(unsigned int i)
 {
 	const unsigned int limit = ARRAY_SIZE(told->owner[0]);
 	static const char *const names[] = { "gpu-a", "gpu-b" };
-	struct nvl_folder *run = nvl_folder_open();
+	struct weft_folder *run = weft_folder_open();
 	unsigned int round, first, n, u, which;
 	int me = i + 1, nobody;
 
@@ -173,7 +173,7 @@ static void take_and_give(unsigned int i)
 				atomic_fetch_add(&told->wrong, 1);
 		nvl_budget_give(names[which], first, n);
 	}
-	nvl_folder_close(run);
+	weft_folder_close(run);
 }
 
 /* A unit has one owner at a time. */

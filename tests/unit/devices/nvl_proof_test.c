@@ -37,8 +37,7 @@ static socklen_t name_of(const struct weft_address *addr,
 	*sa = (struct sockaddr_un){ .sun_family = AF_UNIX };
 	return offsetof(struct sockaddr_un, sun_path) + 1 +
 	       (socklen_t)snprintf(sa->sun_path + 1, sizeof(sa->sun_path) - 1,
-				   "weft-nvl-%016" PRIx64,
-				   weft_key_id(addr->key));
+				   "weft-%016" PRIx64, weft_key_id(addr->key));
 }
 
 static void open_victim(void)

@@ -240,7 +240,7 @@ static pid_t start_peer(void)
 }
 
 /* Of a budget of one unit on GPU @phys; both processes use it up. */
-static bool unit_is_free(struct nvl_folder *run, int phys)
+static bool unit_is_free(struct weft_folder *run, int phys)
 {
 	char name[64] = "gpu-";
 	unsigned int first, i, n;
@@ -256,7 +256,7 @@ Test(nvl_setup, killed_peer_leaves_no_ring_or_mapping)
 {
 	struct fake_cuda_live before, during, after;
 	struct weft_mem *mem;
-	struct nvl_folder *run;
+	struct weft_folder *run;
 	unsigned int fds;
 	pid_t pid;
 
@@ -267,7 +267,7 @@ Test(nvl_setup, killed_peer_leaves_no_ring_or_mapping)
 	pid = start_peer();
 	cr_assert(gt(int, pid, 0));
 	load_fake();
-	run = nvl_folder_open();
+	run = weft_folder_open();
 	cr_assert(run != NULL);
 	cr_assert(eq(int, open_side(&a), 0));
 	fake.fake_cuda_live(&before);
@@ -299,7 +299,7 @@ Test(nvl_setup, killed_peer_leaves_no_ring_or_mapping)
 	fake.fake_cuda_live(&after);
 	cr_expect(eq(int, memcmp(&before, &after, sizeof(before)), 0),
 		  "something lives on");
-	nvl_folder_close(run);
+	weft_folder_close(run);
 }
 
 /* ---- endpoints ---------------------------------------------------------- */

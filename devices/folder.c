@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What NVLink keeps in the folder that pods share (bootstrap/rundir.h):
+ * What devices keep in the folder that pods share (bootstrap/rundir.h):
  *   s-<id>      the socket of a listening interface, <id> from its random key
  *   l-<id>      flocked as long as that interface lives
- *   b-<gpu>     the GPU's budget for rings (nvl_budget.c)
+ *   b-<gpu>     a GPU's budget for rings (nvlink)
  * Nothing here is believed: it says whom to dial, the hello says who answers.
  * Kernel locks and not pids tell what is stale: pids mean nothing across pods.
  */
@@ -22,17 +22,17 @@
 
 #include "bootstrap/rundir.h"
 #include "bootstrap/settings.h"
-#include "devices/nvlink/nvl_addr.h"
+#include "devices/folder.h"
 #include "util/file.h"
 #include "util/log.h"
 #include "util/parse.h"
 
-struct nvl_folder {
+struct weft_folder {
 	struct weft_rundir dir;
 	int lock; /* our l-<id>; -1 */
 };
 
-int nvl_folder_socket(void)
+int weft_folder_socket(void)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
@@ -40,7 +40,7 @@ int nvl_folder_socket(void)
 }
 
 /* Through /proc, so that neither length nor a swapped folder matters. */
-static void socket_path(const struct nvl_folder *run, uint64_t id,
+static void socket_path(const struct weft_folder *run, uint64_t id,
 			struct sockaddr_un *sa)
 {
 	memset(sa, 0, sizeof(*sa));
@@ -49,7 +49,7 @@ static void socket_path(const struct nvl_folder *run, uint64_t id,
 		 "/proc/self/fd/%d/s-%016" PRIx64, run->dir.fd, id);
 }
 
-static void remove_files(const struct nvl_folder *run, uint64_t id)
+static void remove_files(const struct weft_folder *run, uint64_t id)
 {
 	char name[32];
 
@@ -60,7 +60,7 @@ static void remove_files(const struct nvl_folder *run, uint64_t id)
 }
 
 /* A socket nobody listens on, whose lock nobody holds, is of the dead. */
-static void remove_stale_file(struct nvl_folder *run, const char *lock_name)
+static void remove_stale_file(struct weft_folder *run, const char *lock_name)
 {
 	struct sockaddr_un sa;
 	const char *why;
@@ -76,7 +76,7 @@ static void remove_stale_file(struct nvl_folder *run, const char *lock_name)
 	if (fd < 0)
 		return;
 	if (!flock(fd, LOCK_EX | LOCK_NB))
-		s = nvl_folder_socket();
+		s = weft_folder_socket();
 	if (s >= 0) {
 		socket_path(run, id, &sa);
 		if (connect(s, (struct sockaddr *)&sa, sizeof(sa)) &&
@@ -87,7 +87,7 @@ static void remove_stale_file(struct nvl_folder *run, const char *lock_name)
 	close(fd);
 }
 
-static void sweep_folder(struct nvl_folder *run)
+static void sweep_folder(struct weft_folder *run)
 {
 	struct dirent *e;
 	DIR *d;
@@ -108,9 +108,9 @@ static void sweep_folder(struct nvl_folder *run)
 	closedir(d);
 }
 
-struct nvl_folder *nvl_folder_open(void)
+struct weft_folder *weft_folder_open(void)
 {
-	struct nvl_folder *run = calloc(1, sizeof(*run));
+	struct weft_folder *run = calloc(1, sizeof(*run));
 	int err;
 
 	if (!run)
@@ -131,7 +131,7 @@ struct nvl_folder *nvl_folder_open(void)
 	return NULL;
 }
 
-void nvl_folder_close(struct nvl_folder *run)
+void weft_folder_close(struct weft_folder *run)
 {
 	if (!run)
 		return;
@@ -141,13 +141,13 @@ void nvl_folder_close(struct nvl_folder *run)
 	free(run);
 }
 
-uint64_t nvl_folder_id(const struct nvl_folder *run)
+uint64_t weft_folder_id(const struct weft_folder *run)
 {
 	return run ? run->dir.id : 0;
 }
 
 /* The lock first: a socket without one would be swept away. */
-static int take_lock(struct nvl_folder *run, uint64_t id)
+static int take_lock(struct weft_folder *run, uint64_t id)
 {
 	struct statx st;
 	char name[32];
@@ -155,7 +155,7 @@ static int take_lock(struct nvl_folder *run, uint64_t id)
 
 	snprintf(name, sizeof(name), "l-%016" PRIx64, id);
 	for (tries = 0; tries < 8; tries++) {
-		fd = nvl_folder_open_file(run, name);
+		fd = weft_folder_open_file(run, name);
 		if (fd < 0)
 			return fd;
 		/* a sweeper may have locked and unlinked it in between */
@@ -170,7 +170,7 @@ static int take_lock(struct nvl_folder *run, uint64_t id)
 	return -EBUSY;
 }
 
-int nvl_folder_listen(struct nvl_folder *run, uint64_t id)
+int weft_folder_listen(struct weft_folder *run, uint64_t id)
 {
 	struct sockaddr_un sa;
 	int fd, err;
@@ -179,7 +179,7 @@ int nvl_folder_listen(struct nvl_folder *run, uint64_t id)
 	if (err)
 		return weft_fail(err, "cannot lock a file in '%s'",
 				 run->dir.path);
-	fd = nvl_folder_socket();
+	fd = weft_folder_socket();
 	if (fd < 0)
 		return fd;
 	socket_path(run, id, &sa);
@@ -196,7 +196,7 @@ int nvl_folder_listen(struct nvl_folder *run, uint64_t id)
 	return fd;
 }
 
-void nvl_folder_unlisten(struct nvl_folder *run, uint64_t id)
+void weft_folder_unlisten(struct weft_folder *run, uint64_t id)
 {
 	remove_files(run, id);
 	if (run->lock >= 0)
@@ -204,7 +204,7 @@ void nvl_folder_unlisten(struct nvl_folder *run, uint64_t id)
 	run->lock = -1;
 }
 
-int nvl_folder_connect(struct nvl_folder *run, int fd, uint64_t id)
+int weft_folder_connect(struct weft_folder *run, int fd, uint64_t id)
 {
 	struct sockaddr_un sa;
 
@@ -212,7 +212,7 @@ int nvl_folder_connect(struct nvl_folder *run, int fd, uint64_t id)
 	return connect(fd, (struct sockaddr *)&sa, sizeof(sa)) ? -errno : 0;
 }
 
-int nvl_folder_open_file(const struct nvl_folder *run, const char *name)
+int weft_folder_open_file(const struct weft_folder *run, const char *name)
 {
 	const char *why;
 

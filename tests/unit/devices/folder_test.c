@@ -7,11 +7,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl_addr.h"
+#include "devices/local.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 static char sub[64]; /* in it: of this user */
-static struct nvl_folder *run;
+static struct weft_folder *run;
 
 static void begin(void)
 {
@@ -22,11 +22,11 @@ static void begin(void)
 
 static void finish(void)
 {
-	nvl_folder_close(run);
+	weft_folder_close(run);
 	end_folder();
 }
 
-TestSuite(nvl_folder, .init = begin, .fini = finish, .timeout = 60);
+TestSuite(folder, .init = begin, .fini = finish, .timeout = 60);
 
 static const char *in(const char *dir, const char *name)
 {
@@ -47,12 +47,12 @@ static bool there(const char *name)
 
 /* ---- whose it is -------------------------------------------------------- */
 
-Test(nvl_folder, folder_is_created_with_mode_0700)
+Test(folder, folder_is_created_with_mode_0700)
 {
 	struct stat st;
 
 	umask(0);
-	run = nvl_folder_open();
+	run = weft_folder_open();
 	cr_assert(run != NULL);
 	cr_assert(eq(int, lstat(sub, &st), 0));
 	cr_expect(eq(uint, st.st_mode, S_IFDIR | 0700));
@@ -64,13 +64,13 @@ Test(nvl_folder, folder_is_created_with_mode_0700)
 /* It is said once, what to do about it, and nothing is written there. */
 static void refused(void)
 {
-	run = nvl_folder_open();
+	run = weft_folder_open();
 	cr_expect(eq(ptr, run, NULL));
 	cr_expect(not(there("cookie")));
 	cr_expect(eq(uint, log_lines("WEFT_RUN_DIR"), 1));
 }
 
-Test(nvl_folder, folder_behind_a_symbolic_link_is_refused)
+Test(folder, folder_behind_a_symbolic_link_is_refused)
 {
 	const char *other = in(run_folder, "other");
 
@@ -79,7 +79,7 @@ Test(nvl_folder, folder_behind_a_symbolic_link_is_refused)
 	refused();
 }
 
-Test(nvl_folder, folder_open_to_others_is_refused)
+Test(folder, folder_open_to_others_is_refused)
 {
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	cr_assert(eq(int, chmod(sub, 0755), 0));
@@ -87,7 +87,7 @@ Test(nvl_folder, folder_open_to_others_is_refused)
 	cr_expect(eq(uint, log_lines("not a folder of this user alone"), 1));
 }
 
-Test(nvl_folder, folder_of_another_user_is_refused)
+Test(folder, folder_of_another_user_is_refused)
 {
 	if (geteuid())
 		cr_skip_test("only root can give a folder away");
@@ -97,7 +97,7 @@ Test(nvl_folder, folder_of_another_user_is_refused)
 	cr_expect(eq(uint, log_lines("owner 12345"), 1));
 }
 
-Test(nvl_folder, fifo_in_place_of_the_folder_is_refused)
+Test(folder, fifo_in_place_of_the_folder_is_refused)
 {
 	cr_assert(eq(int, mkfifo(sub, 0700), 0));
 	refused();
@@ -108,7 +108,7 @@ Test(nvl_folder, fifo_in_place_of_the_folder_is_refused)
 /* It is said once, with what helps against it. */
 static void cookie_refused(const char *why)
 {
-	run = nvl_folder_open();
+	run = weft_folder_open();
 	cr_expect(eq(ptr, run, NULL));
 	cr_expect(eq(uint, log_lines("/cookie'"), 1));
 	cr_expect(eq(uint, log_lines(why), 1));
@@ -116,14 +116,14 @@ static void cookie_refused(const char *why)
 	cr_expect(eq(uint, log_lines(""), 1), "and not that it be mounted");
 }
 
-Test(nvl_folder, cookie_fifo_is_refused, .timeout = 10)
+Test(folder, cookie_fifo_is_refused, .timeout = 10)
 {
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	cr_assert(eq(int, mkfifo(in(sub, "cookie"), 0600), 0));
 	cookie_refused("not a regular file");
 }
 
-Test(nvl_folder, cookie_behind_a_symbolic_link_is_refused)
+Test(folder, cookie_behind_a_symbolic_link_is_refused)
 {
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	cr_assert(eq(int, symlink("/dev/zero", in(sub, "cookie")), 0));
@@ -141,7 +141,7 @@ static void leave_cookie(const char *bytes)
 	close(fd);
 }
 
-Test(nvl_folder, cookie_of_another_user_is_refused)
+Test(folder, cookie_of_another_user_is_refused)
 {
 	if (geteuid())
 		cr_skip_test("only root can give a file away");
@@ -150,28 +150,28 @@ Test(nvl_folder, cookie_of_another_user_is_refused)
 	cookie_refused("another user");
 }
 
-Test(nvl_folder, short_cookie_is_refused)
+Test(folder, short_cookie_is_refused)
 {
 	leave_cookie("0123456789abcde");
 	cookie_refused("damaged");
 }
 
-Test(nvl_folder, long_cookie_is_refused)
+Test(folder, long_cookie_is_refused)
 {
 	leave_cookie("0123456789abcdef0");
 	cookie_refused("damaged");
 }
 
-Test(nvl_folder, lock_fifo_is_not_opened, .timeout = 10)
+Test(folder, lock_fifo_is_not_opened, .timeout = 10)
 {
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	cr_assert(eq(int, mkfifo(in(sub, "l-0123456789abcdef"), 0600), 0));
-	run = nvl_folder_open();
+	run = weft_folder_open();
 	cr_assert(run != NULL);
 	cr_expect(there("l-0123456789abcdef"), "not ours to remove");
-	cr_expect(lt(int, nvl_folder_listen(run, 0x0123456789abcdef), 0));
+	cr_expect(lt(int, weft_folder_listen(run, 0x0123456789abcdef), 0));
 	cr_expect(eq(uint, log_lines("cannot lock"), 1));
-	cr_expect(eq(int, nvl_folder_open_file(run, "l-0123456789abcdef"),
+	cr_expect(eq(int, weft_folder_open_file(run, "l-0123456789abcdef"),
 		     -EINVAL));
 }
 
@@ -203,21 +203,21 @@ static int leave_lock(void)
 
 static void sweep(bool stays)
 {
-	run = nvl_folder_open();
+	run = weft_folder_open();
 	cr_assert(run != NULL);
 	cr_expect(eq(int, there(SOCK), stays));
 	cr_expect(eq(int, there(LOCK), stays));
 	cr_expect(eq(uint, log_lines(""), 0));
 }
 
-Test(nvl_folder, files_of_a_killed_process_are_removed)
+Test(folder, files_of_a_killed_process_are_removed)
 {
 	close(leave(1));
 	close(leave_lock());
 	sweep(false);
 }
 
-Test(nvl_folder, lock_without_socket_is_removed)
+Test(folder, lock_without_socket_is_removed)
 {
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
 	close(leave_lock());
@@ -225,7 +225,7 @@ Test(nvl_folder, lock_without_socket_is_removed)
 }
 
 /* One that has its lock and does not listen yet, or is in another pod. */
-Test(nvl_folder, held_lock_keeps_socket_and_lock)
+Test(folder, held_lock_keeps_socket_and_lock)
 {
 	int fd;
 
@@ -237,7 +237,7 @@ Test(nvl_folder, held_lock_keeps_socket_and_lock)
 }
 
 /* Where locks of other pods are not seen, as in some shared file systems. */
-Test(nvl_folder, listening_socket_is_kept)
+Test(folder, listening_socket_is_kept)
 {
 	int fd = leave(1);
 
@@ -247,7 +247,7 @@ Test(nvl_folder, listening_socket_is_kept)
 }
 
 /* It is not asked in vain because others wait to be accepted. */
-Test(nvl_folder, socket_with_full_backlog_is_kept)
+Test(folder, socket_with_full_backlog_is_kept)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	int fd = leave(0), waits[8], i;
@@ -269,7 +269,7 @@ Test(nvl_folder, socket_with_full_backlog_is_kept)
 }
 
 /* What is there by another name is not ours to remove. */
-Test(nvl_folder, files_of_other_names_are_kept)
+Test(folder, files_of_other_names_are_kept)
 {
 	const char *const names[] = { "l-0123", "s-fedcba9876543210", "b-gpu",
 				      "cookie", "x" };
@@ -283,34 +283,34 @@ Test(nvl_folder, files_of_other_names_are_kept)
 		cr_assert(eq(long, write(fd, "0123456789abcdef", 16), 16));
 		close(fd);
 	}
-	run = nvl_folder_open();
+	run = weft_folder_open();
 	cr_assert(run != NULL);
 	for (i = 0; i < ARRAY_SIZE(names); i++)
 		cr_expect(there(names[i]), "%s", names[i]);
 }
 
 /* Two that listen, and one of them ends in order: the other's files stay. */
-Test(nvl_folder, close_removes_own_files_only)
+Test(folder, close_removes_own_files_only)
 {
-	struct nvl_folder *second;
+	struct weft_folder *second;
 	int fd, other;
 
-	run = nvl_folder_open();
-	second = nvl_folder_open();
+	run = weft_folder_open();
+	second = weft_folder_open();
 	cr_assert(run && second);
-	cr_expect(eq(u64, nvl_folder_id(run), nvl_folder_id(second)));
-	fd = nvl_folder_listen(run, 0x0123456789abcdef);
-	other = nvl_folder_listen(second, 0xfedcba9876543210);
+	cr_expect(eq(u64, weft_folder_id(run), weft_folder_id(second)));
+	fd = weft_folder_listen(run, 0x0123456789abcdef);
+	other = weft_folder_listen(second, 0xfedcba9876543210);
 	cr_assert(fd >= 0 && other >= 0);
 	cr_expect(there(SOCK));
-	nvl_folder_unlisten(second, 0xfedcba9876543210);
-	nvl_folder_close(second);
+	weft_folder_unlisten(second, 0xfedcba9876543210);
+	weft_folder_close(second);
 	cr_expect(not(there("s-fedcba9876543210")));
 	cr_expect(not(there("l-fedcba9876543210")));
 	cr_expect(there(SOCK));
 	cr_expect(there(LOCK));
 	close(other);
-	nvl_folder_unlisten(run, 0x0123456789abcdef);
+	weft_folder_unlisten(run, 0x0123456789abcdef);
 	cr_expect(not(there(SOCK)));
 	close(fd);
 }
@@ -340,7 +340,7 @@ static struct weft_address behind_a_mode(struct side *s, mode_t mode)
 	return attr.addr;
 }
 
-Test(nvl_folder, socket_without_permission_is_unreachable)
+Test(folder, socket_without_permission_is_unreachable)
 {
 	const char *why = NULL;
 	struct weft_address addr;
@@ -378,7 +378,7 @@ int connect(int fd, const struct sockaddr *sa, socklen_t len)
 }
 
 /* It is asked once, and that leaves nothing behind. */
-Test(nvl_folder, reachable_peer_is_probed_once_and_connected)
+Test(folder, reachable_peer_is_probed_once_and_connected)
 {
 	struct weft_address addr;
 	unsigned int i;

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Where an interface is found.  The common address has room for 64 + 16 bits
+ * beside version and key; here they are two numbers of 40 bits: the network
+ * namespace's (ns_id's upper 40) and the run folder's (ns_id's lower 24 and
+ * the port).  Both hash the host's boot id, so that equal means the same host;
+ * either one being equal means there is a socket of the peer that we can dial.
+ * The device part is always 0.0.0.0.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "bootstrap/host.h"
+#include "devices/local.h"
+#include "util/log.h"
+
+#define MASK40 (BIT(40) - 1)
+
+static uint64_t netns_of(const struct weft_address *a)
+{
+	return a->ns_id >> 24;
+}
+
+static uint64_t run_of(const struct weft_address *a)
+{
+	return (a->ns_id & (BIT(24) - 1)) << 16 | ntohs(a->sa.in.sin_port);
+}
+
+static void make_address(const struct weft_local *local,
+			 const struct weft_base *base)
+{
+	uint64_t run = weft_folder_id(local->run) & MASK40;
+	uint64_t netns = weft_netns_id() & MASK40;
+	struct weft_address *a = base->addr;
+
+	if (local->run && !run)
+		run = 1; /* 0 stands for no folder */
+	if (local->listen_fd < 0)
+		netns = 0;
+	a->ns_id = netns << 24 | run >> 16;
+	memset(&a->sa, 0, sizeof(a->sa));
+	a->sa.in.sin_family = AF_INET;
+	a->sa.in.sin_port = htons(run & 0xffff);
+}
+
+static bool same_netns(const struct weft_base *base,
+		       const struct weft_address *remote)
+{
+	return netns_of(remote) && netns_of(remote) == netns_of(base->addr);
+}
+
+static bool same_run(const struct weft_base *base,
+		     const struct weft_address *remote)
+{
+	return run_of(remote) && run_of(remote) == run_of(base->addr);
+}
+
+bool weft_local_sees(const struct weft_base *base,
+		     const struct weft_address *remote, const char **why)
+{
+	const char *no = NULL;
+
+	if (!weft_address_has_version(remote))
+		no = weft_other_wire;
+	else if (!same_netns(base, remote) && !same_run(base, remote))
+		no = "it shares neither the network namespace nor the run folder";
+	if (no && why)
+		*why = no;
+	return !no;
+}
+
+static socklen_t abstract_name(uint64_t id, struct sockaddr_un *sa)
+{
+	memset(sa, 0, sizeof(*sa));
+	sa->sun_family = AF_UNIX;
+	return offsetof(struct sockaddr_un, sun_path) + 1 +
+	       snprintf(sa->sun_path + 1, sizeof(sa->sun_path) - 1,
+			"weft-%016" PRIx64, id);
+}
+
+static int listen_abstract(uint64_t id)
+{
+	struct sockaddr_un sa;
+	socklen_t len = abstract_name(id, &sa);
+	int fd, err;
+
+	fd = weft_folder_socket();
+	if (fd < 0)
+		return fd;
+	if (bind(fd, (struct sockaddr *)&sa, len) || listen(fd, SOMAXCONN)) {
+		err = -errno;
+		weft_info("no abstract Unix socket here: %s", strerror(-err));
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+static int connect_to(const struct weft_local *local,
+		      const struct weft_base *base, int fd,
+		      const struct weft_address *remote)
+{
+	const uint64_t id = weft_key_id(remote->key);
+	struct sockaddr_un sa;
+	socklen_t len = abstract_name(id, &sa);
+	int err = -ECONNREFUSED;
+
+	if (same_netns(base, remote))
+		err = connect(fd, (struct sockaddr *)&sa, len) ? -errno : 0;
+	if (err && err != -EAGAIN && same_run(base, remote))
+		err = weft_folder_connect(local->run, fd, id);
+	return err;
+}
+
+/* ---- listening ----------------------------------------------------------- */
+
+void weft_local_init(struct weft_local *local)
+{
+	*local = (struct weft_local){ .listen_fd = -1, .listen_path_fd = -1 };
+}
+
+/* Both ways in; one is enough. */
+int weft_local_open(struct weft_local *local, struct weft_base *base)
+{
+	int err = 0;
+
+	local->listen_fd = listen_abstract(base->id);
+	local->run = weft_folder_open();
+	if (local->run) {
+		local->listen_path_fd =
+			weft_folder_listen(local->run, base->id);
+		if (local->listen_path_fd < 0) {
+			weft_folder_close(local->run);
+			local->run = NULL;
+		}
+	}
+	if (local->listen_fd < 0 && local->listen_path_fd < 0)
+		return weft_fail(ENODEV,
+				 "neither an abstract Unix socket nor "
+				 "one in a shared folder (WEFT_RUN_DIR) can be "
+				 "made: peers of this host use TCP");
+	if (local->listen_fd >= 0)
+		err = weft_session_listen(&base->session, local->listen_fd);
+	if (!err && local->listen_path_fd >= 0)
+		err = weft_session_listen(&base->session,
+					  local->listen_path_fd);
+	make_address(local, base);
+	return err;
+}
+
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+void weft_local_close(struct weft_local *local, struct weft_base *base)
+{
+	if (local->run) {
+		weft_folder_unlisten(local->run, base->id);
+		weft_folder_close(local->run);
+	}
+	close_fd(local->listen_fd);
+	close_fd(local->listen_path_fd);
+}
+
+/* ---- dialling ------------------------------------------------------------ */
+
+static bool is_forbidden(const struct weft_base *base, int err)
+{
+	if (err != -EACCES && err != -EPERM)
+		return false;
+	weft_warn_once(
+		"a peer on this host may not be dialled (%s): SELinux or "
+		"AppArmor keeps the two containers apart (give both the "
+		"same label or profile), or its socket belongs to "
+		"another user; %s is not used between them",
+		strerror(-err), base->session.name);
+	return true;
+}
+
+/*
+ * Security modules know more than addresses.  Asked once of each peer, which
+ * sees somebody hang up before the hello.
+ */
+static bool may_dial(const struct weft_local *local, struct weft_base *base,
+		     const struct weft_address *remote)
+{
+	const uint64_t id = weft_key_id(remote->key);
+	struct weft_ep_number *known = weft_ep_number_get(&base->numbers, id);
+	int fd, err;
+
+	if (!known || known->asked || id == base->id)
+		return !known || !known->refused;
+	fd = weft_folder_socket();
+	if (fd < 0)
+		return true;
+	err = connect_to(local, base, fd, remote);
+	close(fd);
+	known->refused = is_forbidden(base, err);
+	/* with a full backlog the security modules were not asked */
+	known->asked = err != -EAGAIN;
+	return !known->refused;
+}
+
+bool weft_local_reaches(const struct weft_local *local, struct weft_base *base,
+			const struct weft_address *remote, const char **why)
+{
+	if (!weft_local_sees(base, remote, why))
+		return false;
+	if (may_dial(local, base, remote))
+		return true;
+	if (why)
+		*why = "it may not be dialled (SELinux, AppArmor or another "
+		       "user's socket)";
+	return false;
+}
+
+int weft_local_dial(const struct weft_local *local,
+		    const struct weft_base *base,
+		    const struct weft_address *remote)
+{
+	int fd = weft_folder_socket(), err;
+
+	if (fd < 0)
+		return fd;
+	err = connect_to(local, base, fd, remote);
+	if (!err)
+		return fd;
+	close(fd);
+	is_forbidden(base, err);
+	return err == -ENOENT ? -ECONNREFUSED : err;
+}
