@@ -176,7 +176,7 @@ struct weft_ep_attr {
 };
 
 struct weft_dev_ops {
-	const char *name; /* "tcp", "nvlink", "ib" */
+	const char *name; /* "tcp", "shm", "nvlink", "ib" */
 	size_t rkey_len;  /* bytes of a packed key */
 
 	/*
@@ -325,7 +325,7 @@ struct weft_dev_ops {
 	void (*mem_release)(struct weft_mem *mem);
 };
 
-extern const struct weft_dev_ops weft_tcp_ops, weft_nvlink_ops;
+extern const struct weft_dev_ops weft_tcp_ops, weft_shm_ops, weft_nvlink_ops;
 extern const struct weft_dev_ops weft_ib_ops; /* where HAVE_VERBS_H */
 
 #endif

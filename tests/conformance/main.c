@@ -23,6 +23,7 @@ static struct device_row rows[] = {
 	{ "memory", &memory_ops, "memory", AF_UNSPEC, .in_process = true },
 	{ "tcp", &weft_tcp_ops, "lo", AF_INET, .sockets = true },
 	{ "tcp over IPv6", &weft_tcp_ops, "lo", AF_INET6, .sockets = true },
+	{ "shm", &weft_shm_ops, "shm", AF_UNSPEC },
 	{ "nvlink", &weft_nvlink_ops, "nvl", AF_UNSPEC },
 #ifdef HAVE_VERBS_H
 	{ "ib", &weft_ib_ops, "fake0:1", AF_INET, .other = "fake1:1",

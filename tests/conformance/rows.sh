@@ -9,5 +9,5 @@ program=${1:?the build folder}/tests/conformance/conformance
 make -s -C "$1" tests/conformance/conformance >&2 || exit 1
 export WEFT_SANITIZED=thread TSAN_OPTIONS=suppressions=$here/../lib/tsan.supp
 # over IPv6 it is the same threads and locks again
-printf '%s\n' nvlink tcp ib memory ${WEFT_TEST_LONG:+"tcp over IPv6"} |
+printf '%s\n' nvlink tcp ib shm memory ${WEFT_TEST_LONG:+"tcp over IPv6"} |
 	xargs -d '\n' -n 1 -P "$(nproc)" "$program" -d

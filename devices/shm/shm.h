@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Host memory between processes of one host that need not share a namespace.
+ *
+ *   iface -> conn (one per n-th endpoints of two interfaces)
+ *                 -> rings (shared memory, one per direction)
+ *                 -> transfers (puts, gets, and replies to the peer's gets)
+ *
+ * To read: shm_proto.h; shm_ring.c writes and reads records; shm_tx.c makes
+ * records of transfers; shm_rx.c lands those of the peer; shm_conn.c joins and
+ * ends a connection; shm_ep.c and shm_iface.c are the contract.
+ *
+ * Bytes are copied twice, into the ring by the source and out of it by the
+ * target, both at the same time.  The copy that touches memory named by a peer
+ * is the kernel's, from or to the ring's descriptor: that memory may be
+ * unmapped by now.  Nobody gets access to more than the rings.
+ *
+ * Everything runs in the caller's thread; mem_release() may run anywhere and
+ * meets us in the region table.
+ */
+#ifndef WEFT_DEVICES_SHM_H
+#define WEFT_DEVICES_SHM_H
+
+#include "devices/ep.h"
+#include "devices/local.h"
+#include "devices/region.h"
+#include "devices/shm/shm_proto.h"
+
+#define SHM_MAX_IOV 8u
+#define SHM_POLLS   256u /* progress calls between system calls */
+
+/* One side of a direction. */
+struct shm_ring {
+	struct shm_head *head; /* NULL: not there yet */
+	uint8_t *bytes;
+	int fd;
+};
+
+enum shm_transfer_kind { SHM_TX_PUT, SHM_TX_GET, SHM_TX_REPLY };
+
+struct shm_transfer {
+	struct weft_list link; /* conn->queue, placing or asking */
+	enum shm_transfer_kind kind;
+	struct weft_op *op; /* NULL: nobody waits for it any more */
+	int status;	    /* it was given up, and ends with that */
+	bool begun;	    /* PUT: its first record is sent */
+	struct shm_op what; /* as it is sent */
+	uint64_t moved;	    /* bytes */
+	unsigned int niov, iov_i;
+	size_t iov_off;
+	struct weft_iov iov[SHM_MAX_IOV];
+};
+
+/* The peer's put that has begun. */
+struct shm_landing {
+	bool live;
+	int status;
+	struct shm_op what;
+	uint64_t seen;
+};
+
+struct shm_conn {
+	struct weft_conn base;
+	struct weft_source src;
+	struct weft_list link; /* iface->conns, or dead */
+	struct shm_iface *iface;
+	int fd;	      /* -1: not met yet */
+	bool hung_up; /* the socket has ended */
+	struct weft_counters *stats;
+
+	struct shm_ring rx, tx;
+	uint64_t rx_head, rx_tail; /* ours; the writer's, last seen */
+	uint64_t tx_tail, tx_head; /* ours; the reader's, last seen */
+	uint64_t tx_messages;	   /* tx_tail behind the last message */
+
+	struct weft_list queue;	  /* not all sent, in the order of the calls */
+	struct weft_list placing; /* puts: to be acknowledged, in order */
+	struct weft_list asking;  /* gets: to be replied to, in order */
+	unsigned int nops;	  /* puts and gets in them */
+	unsigned int nreplies;
+	uint64_t puts, puts_sent;
+	uint64_t fence; /* the next message waits for so many puts sent */
+
+	struct shm_landing landing;
+	int acks[SHM_OPS]; /* for puts, which did not fit the ring: a queue */
+	unsigned int ack_at, nacks;
+};
+
+struct shm_iface {
+	struct weft_base base;
+	struct weft_local local;
+	struct weft_list conns, dead;
+	unsigned int polls;
+	unsigned int messages, notices; /* left to this progress() */
+	bool armed;
+};
+
+static inline struct shm_iface *shm_iface(struct weft_iface *i)
+{
+	return container_of(i, struct shm_iface, base.iface);
+}
+
+static inline struct shm_conn *shm_conn(struct weft_conn *c)
+{
+	return container_of(c, struct shm_conn, base);
+}
+
+static inline bool shm_conn_is_open(const struct shm_conn *conn)
+{
+	return conn->base.state == WEFT_CONN_OPEN;
+}
+
+/* ---- shm_ring.c: records ------------------------------------------------- */
+
+/* To read; -errno, logged.  ring->fd is the ring's. */
+int shm_ring_make(struct shm_ring *ring);
+/* The peer's, to write; takes @fd.  -EINVAL, logged: it is none of ours. */
+int shm_ring_map(struct shm_ring *ring, int fd);
+void shm_ring_close(struct shm_ring *ring);
+/* Is there room for a record of @len bytes?  A peer that lies: -EPROTO. */
+bool shm_ring_has_room(struct shm_conn *conn, size_t len);
+/* How much of @want the next record may carry, leaving room for messages. */
+size_t shm_ring_bulk(struct shm_conn *conn, size_t want);
+/* Where @len bytes may be written, there being room, ... */
+void *shm_ring_begin(struct shm_conn *conn, size_t len);
+/* ... and the record is made, of at most as many ... */
+void shm_ring_end(struct shm_conn *conn, enum shm_kind kind, uint8_t id,
+		  int status, size_t len);
+/* ... and the peer sees all that were, and is woken. */
+void shm_ring_publish(struct shm_conn *conn);
+/* 1: *@r is the next record, *@data its bytes; 0: none; -EPROTO. */
+int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data);
+/* The peer may write over it. */
+void shm_ring_release(struct shm_conn *conn, const struct shm_record *r);
+/* Wakes a peer that waits for what was released. */
+void shm_ring_wake_writer(struct shm_conn *conn);
+/* We are about to sleep, and maybe for room; or no more. */
+void shm_ring_sleep(struct shm_conn *conn, bool on, bool wants);
+
+/* ---- shm_tx.c: what we send ---------------------------------------------- */
+
+/* A put or get of the program's, or (@op and @iov NULL) a reply; -ENOMEM. */
+int shm_tx_add(struct shm_conn *conn, enum shm_transfer_kind kind,
+	       const struct weft_iov *iov, unsigned int niov,
+	       const struct shm_op *what, struct weft_op *op);
+/* The peer is told how its put ended; -EPROTO: it had no more. */
+int shm_tx_ack(struct shm_conn *conn, int status);
+/* Sends what there is room for, up to a limit; how much was done. */
+unsigned int shm_tx_run(struct shm_conn *conn);
+/* Would that do anything? */
+bool shm_tx_can_run(struct shm_conn *conn);
+/* Is there anything left to send, now or later? */
+bool shm_tx_waits(const struct shm_conn *conn);
+/* The next piece of at most @max bytes of its memory. */
+size_t shm_tx_piece(struct shm_transfer *t, size_t max, void **p);
+/* Frees it, and ends its op with @status. */
+void shm_tx_finish(struct shm_conn *conn, struct shm_transfer *t, int status);
+/* All ops end with @status, here and now; what has begun goes on without. */
+void shm_tx_give_up(struct shm_conn *conn, int status);
+
+/* ---- shm_rx.c: what comes ------------------------------------------------ */
+
+/* Handles records, up to a limit; how many. */
+unsigned int shm_rx_run(struct shm_conn *conn);
+
+/* ---- shm_conn.c: joining and ending -------------------------------------- */
+
+extern const struct weft_session_ops shm_session_ops;
+/* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
+void shm_conn_break(struct shm_conn *conn, int err);
+/* Looks whether it ends; called with nothing of it in hand.  True: it did. */
+bool shm_conn_end(struct shm_conn *conn);
+/* Tells the peer that the interface closes in order. */
+void shm_conn_say_close(struct shm_conn *conn);
+void shm_conn_free(struct shm_conn *conn);
+
+/* ---- shm_ep.c: the contract ---------------------------------------------- */
+
+extern const struct weft_ep_ops shm_ep_ops;
+bool shm_ep_is_ready(struct weft_conn *conn);
+void shm_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
+int shm_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
+		   unsigned int n, struct weft_op *op);
+ssize_t shm_ep_message_pack(struct weft_ep *ep, uint8_t id,
+			    size_t (*pack)(void *dest, void *arg), void *arg);
+int shm_ep_put(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,
+	       uint64_t addr, const void *rkey,
+	       const struct weft_notify *notify, struct weft_op *op);
+int shm_ep_get(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,
+	       uint64_t addr, const void *rkey, struct weft_op *op);
+void shm_ep_fence(struct weft_ep *ep);
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Endpoints: the caller's end of a connection. */
+#include <errno.h>
+#include <string.h>
+
+#include "devices/shm/shm.h"
+
+static int connect_ep(struct weft_iface *iface,
+		      const struct weft_address *remote, uint32_t number,
+		      struct weft_conn **conn)
+{
+	struct weft_base *base = weft_base(iface);
+
+	if (!weft_local_sees(base, remote, NULL))
+		return -EHOSTUNREACH;
+	return weft_session_connect(&base->session, remote, number, conn);
+}
+
+/*
+ * A message behind a fence waits until the puts before it are in the ring,
+ * which keeps their order.
+ */
+bool shm_ep_is_ready(struct weft_conn *base)
+{
+	struct shm_conn *conn = shm_conn(base);
+
+	return shm_conn_is_open(conn) && !conn->hung_up &&
+	       conn->nops < SHM_OPS && conn->puts_sent >= conn->fence &&
+	       shm_ring_has_room(conn, SHM_MAX_MESSAGE);
+}
+
+static bool is_flushed(struct weft_conn *base)
+{
+	return !shm_conn(base)->nops;
+}
+
+static void cancel_ops(struct weft_conn *base)
+{
+	shm_tx_give_up(shm_conn(base), -ECANCELED);
+}
+
+/* One that is open ends in progress(), when the peer's is gone. */
+static void leave_conn(struct weft_conn *base)
+{
+	if (weft_conn_give_up(base))
+		shm_conn_break(shm_conn(base), 0);
+}
+
+const struct weft_ep_ops shm_ep_ops = {
+	.max_iov = SHM_MAX_IOV,
+	.max_message = SHM_MAX_MESSAGE,
+	.connect = connect_ep,
+	.is_ready = shm_ep_is_ready,
+	.is_flushed = is_flushed,
+	.cancel = cancel_ops,
+	.leave = leave_conn,
+};
+
+/* The connection of an endpoint that lives. */
+static struct shm_conn *live_conn(struct weft_ep *ep)
+{
+	struct weft_conn *conn = weft_ep_conn(ep);
+
+	return conn ? shm_conn(conn) : NULL;
+}
+
+void shm_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr)
+{
+	struct shm_conn *conn = live_conn(ep);
+
+	memset(attr, 0, sizeof(*attr));
+	if (!conn)
+		return;
+	attr->connected = shm_conn_is_open(conn);
+	attr->unsent = shm_tx_waits(conn);
+}
+
+/* ---- messages ------------------------------------------------------------ */
+
+static void send_message(struct shm_conn *conn, uint8_t id, size_t len)
+{
+	shm_ring_end(conn, SHM_MESSAGE, id, 0, len);
+	conn->tx_messages = conn->tx_tail;
+	shm_ring_publish(conn);
+	weft_count(conn->stats, tx_messages, 1);
+	weft_count(conn->stats, tx_message_bytes, len);
+}
+
+int shm_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
+		   unsigned int n, struct weft_op *op)
+{
+	struct shm_conn *conn = live_conn(ep);
+	size_t len;
+	int err;
+
+	(void)op; /* always copied */
+	err = weft_ep_check_message(weft_base_ep(ep), iov, n, &len);
+	if (err)
+		return err;
+	weft_iov_copy(shm_ring_begin(conn, len), iov, n);
+	send_message(conn, id, len);
+	return 0;
+}
+
+ssize_t shm_ep_message_pack(struct weft_ep *ep, uint8_t id,
+			    size_t (*pack)(void *dest, void *arg), void *arg)
+{
+	struct shm_conn *conn = live_conn(ep);
+	size_t len;
+	int err;
+
+	err = weft_ep_check(weft_base_ep(ep), 0, 0);
+	if (err)
+		return err;
+	len = pack(shm_ring_begin(conn, SHM_MAX_MESSAGE), arg);
+	send_message(conn, id, len);
+	return len;
+}
+
+/* ---- puts and gets ------------------------------------------------------- */
+
+static int start(struct weft_ep *ep, enum shm_transfer_kind kind,
+		 const struct weft_iov *iov, unsigned int n, uint64_t addr,
+		 const void *packed, const struct weft_notify *notify,
+		 struct weft_op *op)
+{
+	struct shm_conn *conn = live_conn(ep);
+	struct weft_rkey key;
+	struct shm_op what;
+	unsigned int i;
+	int err;
+
+	err = weft_ep_check(weft_base_ep(ep), n, 0);
+	if (err)
+		return err;
+	weft_rkey_unpack(packed, &key);
+	what = (struct shm_op){
+		.slot = key.slot,
+		.generation = key.generation,
+		.token = key.token,
+		.addr = addr,
+		.notify = notify != NULL,
+		.tag = notify ? notify->tag : 0,
+	};
+	for (i = 0; i < n; i++)
+		what.len += iov[i].len;
+	err = shm_tx_add(conn, kind, iov, n, &what, op);
+	if (err)
+		return err;
+	shm_tx_run(conn);
+	return -EINPROGRESS;
+}
+
+int shm_ep_put(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,
+	       uint64_t addr, const void *rkey,
+	       const struct weft_notify *notify, struct weft_op *op)
+{
+	return start(ep, SHM_TX_PUT, iov, n, addr, rkey, notify, op);
+}
+
+int shm_ep_get(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,
+	       uint64_t addr, const void *rkey, struct weft_op *op)
+{
+	return start(ep, SHM_TX_GET, iov, n, addr, rkey, NULL, op);
+}
+
+void shm_ep_fence(struct weft_ep *ep)
+{
+	struct shm_conn *conn = live_conn(ep);
+
+	if (conn)
+		conn->fence = conn->puts;
+}

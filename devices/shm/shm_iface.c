@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Interfaces: opening, progress, sleeping; registered memory. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "devices/shm/shm.h"
+
+/* ---- opening ------------------------------------------------------------- */
+
+static void iface_free(struct shm_iface *iface)
+{
+	weft_local_close(&iface->local, &iface->base);
+	weft_base_close(&iface->base);
+	free(iface);
+}
+
+static unsigned int on_timer(struct weft_events *ev, uint64_t now,
+			     uint64_t stood)
+{
+	weft_session_tick(
+		&container_of(ev, struct shm_iface, base.events)->base.session,
+		now, stood);
+	return 0;
+}
+
+static int iface_open(const struct weft_iface_params *params,
+		      struct weft_iface **out)
+{
+	struct shm_iface *iface = calloc(1, sizeof(*iface));
+	int err;
+
+	if (!iface)
+		return -ENOMEM;
+	weft_local_init(&iface->local);
+	weft_list_init(&iface->conns);
+	weft_list_init(&iface->dead);
+	iface->base.session.ops = &shm_session_ops;
+	iface->base.session.name = "shm";
+	iface->base.session.where = "this host";
+	iface->base.session.kind = SHM_PURPOSE;
+	err = weft_base_open(&iface->base, &weft_shm_ops, &shm_ep_ops, params,
+			     on_timer);
+	if (!err)
+		err = weft_local_open(&iface->local, &iface->base);
+	if (err) {
+		iface_free(iface);
+		return err;
+	}
+	weft_base_count(&iface->base, params->netdev ? params->netdev : "shm");
+	*out = &iface->base.iface;
+	return 0;
+}
+
+static void reap(struct shm_iface *iface)
+{
+	struct shm_conn *conn, *tmp;
+
+	weft_list_for_each (conn, tmp, &iface->dead, link)
+		shm_conn_free(conn);
+}
+
+static void iface_close(struct weft_iface *base)
+{
+	struct shm_iface *iface = shm_iface(base);
+	struct shm_conn *conn, *tmp;
+
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
+		shm_conn_say_close(conn);
+		shm_conn_break(conn, 0);
+		shm_conn_end(conn);
+	}
+	reap(iface);
+	iface_free(iface);
+}
+
+static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
+{
+	*attr = (struct weft_iface_attr){
+		.max_message = SHM_MAX_MESSAGE,
+		.max_iov = SHM_MAX_IOV,
+		.max_put = SIZE_MAX >> 1,
+		.mem_kinds = BIT(WEFT_MEM_HOST),
+		.same_host = true,
+		.bandwidth = 10e9,
+		.latency = 0.3e-6,
+		.overhead = 0.1e-6,
+		.addr = *weft_base(base)->addr,
+	};
+}
+
+static bool reaches(struct weft_iface *base, const struct weft_address *remote,
+		    const char **why)
+{
+	struct shm_iface *iface = shm_iface(base);
+
+	return weft_local_reaches(&iface->local, &iface->base, remote, why);
+}
+
+/* ---- progress ------------------------------------------------------------ */
+
+static void leave_sleep(struct shm_iface *iface)
+{
+	struct shm_conn *conn, *tmp;
+
+	if (!iface->armed)
+		return;
+	iface->armed = false;
+	weft_list_for_each (conn, tmp, &iface->conns, link)
+		if (shm_conn_is_open(conn))
+			shm_ring_sleep(conn, false, false);
+}
+
+/* The system calls, not in each round. */
+static unsigned int poll_sockets(struct shm_iface *iface)
+{
+	if (!iface->armed && ++iface->polls < SHM_POLLS &&
+	    !weft_session_busy(&iface->base.session))
+		return 0;
+	iface->polls = 0;
+	leave_sleep(iface);
+	return weft_events_handle(&iface->base.events);
+}
+
+/* Is it BROKEN, or may it end on its own? */
+static bool may_end(const struct shm_conn *conn)
+{
+	return conn->base.state == WEFT_CONN_BROKEN ||
+	       (shm_conn_is_open(conn) && (!conn->base.ep || conn->hung_up));
+}
+
+/* Callbacks run here: no connection but the one that ends is held on to. */
+static unsigned int end_conns(struct shm_iface *iface)
+{
+	struct shm_conn *conn, *tmp;
+	unsigned int n = 0;
+
+again:
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
+		if (may_end(conn) && shm_conn_end(conn)) {
+			n++;
+			goto again;
+		}
+	}
+	reap(iface);
+	weft_session_reap(&iface->base.session);
+	return n;
+}
+
+static unsigned int iface_progress(struct weft_iface *base)
+{
+	struct shm_iface *iface = shm_iface(base);
+	struct shm_conn *conn, *tmp;
+	unsigned int n = poll_sockets(iface);
+	bool ends = n;
+
+	iface->messages = iface->notices = WEFT_PROGRESS_MAX;
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
+		if (shm_conn_is_open(conn) && iface->messages && iface->notices)
+			n += shm_rx_run(conn);
+		if (shm_conn_is_open(conn))
+			n += shm_tx_run(conn);
+		n += weft_ep_notify(&conn->base);
+		ends |= may_end(conn);
+	}
+	if (!iface->messages || !iface->notices) {
+		/* another one is the first the next time */
+		conn = weft_list_first(&iface->conns, struct shm_conn, link);
+		weft_list_del(&conn->link);
+		weft_list_add_tail(&iface->conns, &conn->link);
+	}
+	if (ends)
+		n += end_conns(iface);
+	return n;
+}
+
+/* ---- sleeping ------------------------------------------------------------ */
+
+/* Does it need room in the ring to go on? */
+static bool wants_room(const struct shm_conn *conn)
+{
+	return conn->base.ready_owed || shm_tx_waits(conn) || !conn->base.ep;
+}
+
+static bool is_pending(struct shm_iface *iface)
+{
+	struct shm_conn *conn, *tmp;
+	struct shm_record r;
+	uint8_t *data;
+
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
+		if (conn->base.state == WEFT_CONN_BROKEN)
+			return true;
+		if (!shm_conn_is_open(conn))
+			continue;
+		if (conn->hung_up || shm_ring_next(conn, &r, &data) ||
+		    shm_tx_can_run(conn) ||
+		    (conn->base.ready_owed && shm_ep_is_ready(&conn->base)))
+			return true;
+	}
+	return false;
+}
+
+static int arm(struct weft_iface *base)
+{
+	struct shm_iface *iface = shm_iface(base);
+	struct shm_conn *conn, *tmp;
+
+	if (is_pending(iface))
+		return -EBUSY;
+	iface->armed = true;
+	weft_list_for_each (conn, tmp, &iface->conns, link)
+		if (shm_conn_is_open(conn))
+			shm_ring_sleep(conn, true, wants_room(conn));
+	/* whoever wrote before it could see that we sleep is seen here */
+	if (!is_pending(iface))
+		return 0;
+	leave_sleep(iface);
+	return -EBUSY;
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
+			struct weft_mem **mem)
+{
+	return kind == WEFT_MEM_HOST ? weft_region_add(addr, len, kind, mem)
+				     : -EOPNOTSUPP;
+}
+
+static void mem_pack(struct weft_mem *mem, void *rkey)
+{
+	weft_rkey_pack(&mem->rkey, rkey);
+}
+
+const struct weft_dev_ops weft_shm_ops = {
+	.name = "shm",
+	.rkey_len = WEFT_RKEY_LEN,
+	.iface_open = iface_open,
+	.iface_close = iface_close,
+	.iface_query = iface_query,
+	.reaches = reaches,
+	.progress = iface_progress,
+	.event_fd = weft_base_event_fd,
+	.arm = arm,
+	.ep_create = weft_ep_create,
+	.ep_destroy = weft_ep_destroy,
+	.ep_query = shm_ep_query,
+	.ready = weft_ep_ready,
+	.message = shm_ep_message,
+	.message_pack = shm_ep_message_pack,
+	.put = shm_ep_put,
+	.get = shm_ep_get,
+	.fence = shm_ep_fence,
+	.flush = weft_ep_flush,
+	.cancel = weft_ep_cancel,
+	.mem_register = mem_register,
+	.mem_pack = mem_pack,
+	.mem_release = weft_region_remove,
+};

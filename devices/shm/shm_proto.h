@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What two processes of one host say to each other about host memory.  Both run
+ * on the same kernel and processor, so fields are in native order; the wire
+ * version agreed in the hello stands for all of it.
+ *
+ *   the socket   the ring's descriptor, once each way; then what wakes a peer
+ *                that sleeps, and by its end the peer's death
+ *   the ring     a memfd that its reader made and sealed: records in one order,
+ *                which carry all bytes.  One per direction.
+ *
+ * The order of records is that of what they say.  Puts come one after the
+ * other, and so do their acknowledgements, gets and the replies to them:
+ * nothing needs a number.  Messages may stand between the pieces of a put.
+ *
+ * The other process can change shared memory at any time: everything read from
+ * there is copied out first and then judged; sizes of mappings never come from
+ * there.
+ */
+#ifndef WEFT_DEVICES_SHM_PROTO_H
+#define WEFT_DEVICES_SHM_PROTO_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include "devices/device.h"
+
+#define SHM_MAX_MESSAGE (16u << 10)
+#define SHM_RING	(512u << 10) /* bytes, a power of two */
+#define SHM_OPS		256u	     /* puts and gets under way, each way */
+
+/* Kind of the socket, in the purpose of the hello. */
+#define SHM_PURPOSE 0x6d687377u /* "wshm" */
+
+/* ---- the socket --------------------------------------------------------- */
+
+enum shm_frame_type {
+	SHM_FRAME_RING = 1, /* fd: the memfd that its sender reads */
+	SHM_FRAME_BELL,	    /* wakes who sleeps */
+	SHM_FRAME_TYPES,
+};
+
+#define SHM_FRAME_MAGIC 0x316d6877u
+
+struct shm_frame {
+	uint32_t magic;
+	uint32_t type;
+	uint64_t size;
+};
+_Static_assert(sizeof(struct shm_frame) == 16, "no holes");
+
+/* ---- the ring ----------------------------------------------------------- */
+
+/*
+ * Positions count bytes since the start and never wrap.  A line, and the one
+ * that processors fetch beside it, has one writer; whoever sends looks at
+ * `sleeping` each time, at `head` only when room is short.
+ */
+struct shm_head {
+	_Atomic uint64_t tail;	 /* the writer's */
+	_Atomic uint32_t wants;	 /* the writer sleeps until there is room */
+	_Atomic uint32_t closed; /* its interface has closed in order */
+	uint8_t pad0[112];
+	_Atomic uint64_t head; /* the reader's, as the rest */
+	uint8_t pad1[120];
+	_Atomic uint32_t sleeping; /* the reader is about to sleep: ring */
+	uint8_t pad2[124];
+};
+_Static_assert(sizeof(struct shm_head) == 384, "whole cache lines");
+
+#define SHM_RING_AT 4096u /* the records, behind the head's page */
+#define SHM_SIZE    (SHM_RING_AT + SHM_RING)
+
+enum shm_kind {
+	SHM_MESSAGE = 1,
+	SHM_PAD,   /* to the end of the ring */
+	SHM_BYE,   /* the sender's endpoint is gone */
+	SHM_PUT,   /* begins a put: struct shm_op */
+	SHM_DATA,  /* the next bytes of the put that has begun */
+	SHM_ABORT, /* it ends here, incomplete */
+	SHM_ACK, /* the next put of the other side is placed, or was refused */
+	SHM_GET, /* please send this: struct shm_op */
+	SHM_REPLY, /* the next bytes of the other side's next get */
+	SHM_FAIL,  /* which will not be completed */
+};
+
+struct shm_record {
+	uint32_t len; /* of what follows */
+	uint8_t kind;
+	uint8_t id;
+	uint16_t zero;
+	int32_t status; /* ACK, FAIL */
+	uint32_t zero2;
+};
+_Static_assert(sizeof(struct shm_record) == 16, "no holes");
+
+struct shm_op {
+	uint32_t slot, generation;
+	uint64_t token;
+	uint64_t addr;
+	uint64_t len;	 /* of the whole */
+	uint64_t notify; /* PUT: tell the target, with the tag */
+	uint64_t tag;
+};
+_Static_assert(sizeof(struct shm_op) == 48, "no holes");
+
+#endif

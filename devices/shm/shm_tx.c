@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sending: records are made of transfers in their order, as there is room. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "devices/shm/shm.h"
+#include "util/log.h"
+
+/* Of one connection and progress(): others get on, and so does the caller. */
+#define STEP (256u << 10)
+
+int shm_tx_add(struct shm_conn *conn, enum shm_transfer_kind kind,
+	       const struct weft_iov *iov, unsigned int niov,
+	       const struct shm_op *what, struct weft_op *op)
+{
+	struct shm_transfer *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return -ENOMEM;
+	t->kind = kind;
+	t->op = op;
+	t->what = *what;
+	t->niov = niov;
+	for (unsigned int i = 0; i < niov; i++)
+		t->iov[i] = iov[i];
+	if (kind == SHM_TX_REPLY)
+		conn->nreplies++;
+	else
+		conn->nops++;
+	if (kind == SHM_TX_PUT)
+		conn->puts++;
+	weft_list_add_tail(&conn->queue, &t->link);
+	return 0;
+}
+
+size_t shm_tx_piece(struct shm_transfer *t, size_t max, void **p)
+{
+	struct weft_iov *v = &t->iov[t->iov_i];
+
+	while (t->iov_off == v->len) {
+		v = &t->iov[++t->iov_i];
+		t->iov_off = 0;
+	}
+	*p = (char *)v->addr + t->iov_off;
+	max = weft_min(max, v->len - t->iov_off);
+	t->iov_off += max;
+	return max;
+}
+
+/* ---- ends ---------------------------------------------------------------- */
+
+void shm_tx_finish(struct shm_conn *conn, struct shm_transfer *t, int status)
+{
+	struct weft_op *op = t->op;
+
+	weft_list_del(&t->link);
+	if (t->kind == SHM_TX_REPLY) {
+		conn->nreplies--;
+		if (!status) {
+			weft_count(conn->stats, tx_gets, 1);
+			weft_count(conn->stats, tx_get_bytes, t->what.len);
+		}
+	} else {
+		conn->nops--;
+		if (!status && t->kind == SHM_TX_PUT) {
+			weft_count(conn->stats, tx_puts, 1);
+			weft_count(conn->stats, tx_put_bytes, t->what.len);
+		} else if (!status) {
+			weft_count(conn->stats, gets, 1);
+			weft_count(conn->stats, get_bytes, t->what.len);
+		}
+	}
+	free(t);
+	if (op)
+		op->done(op, status);
+}
+
+static struct shm_transfer *find_op(struct weft_list *list)
+{
+	struct shm_transfer *t, *tmp;
+
+	weft_list_for_each (t, tmp, list, link)
+		if (t->op)
+			return t;
+	return NULL;
+}
+
+/* The peer does not know of it. */
+static bool is_unknown(const struct shm_conn *conn,
+		       const struct shm_transfer *t)
+{
+	return !shm_conn_is_open(conn) ||
+	       (!t->begun && t->kind != SHM_TX_REPLY);
+}
+
+void shm_tx_give_up(struct shm_conn *conn, int status)
+{
+	struct weft_list *const lists[] = { &conn->queue, &conn->placing,
+					    &conn->asking };
+	struct shm_transfer *t;
+	struct weft_op *op;
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(lists); i++) {
+		/* a done() may change the list */
+		while ((t = find_op(lists[i]))) {
+			if (is_unknown(conn, t)) {
+				shm_tx_finish(conn, t, status);
+				continue;
+			}
+			op = t->op;
+			t->op = NULL;
+			t->status = status;
+			op->done(op, status);
+		}
+	}
+	if (shm_conn_is_open(conn))
+		return;
+	for (i = 0; i < ARRAY_SIZE(lists); i++)
+		while (!weft_list_empty(lists[i]))
+			shm_tx_finish(conn,
+				      weft_list_first(lists[i],
+						      struct shm_transfer,
+						      link),
+				      status);
+}
+
+/* ---- acknowledgements ---------------------------------------------------- */
+
+static void send_empty(struct shm_conn *conn, enum shm_kind kind, int status)
+{
+	shm_ring_begin(conn, 0);
+	shm_ring_end(conn, kind, 0, status, 0);
+}
+
+int shm_tx_ack(struct shm_conn *conn, int status)
+{
+	if (conn->nacks == SHM_OPS)
+		return -EPROTO;
+	conn->acks[(conn->ack_at + conn->nacks++) % SHM_OPS] = status;
+	return 0;
+}
+
+static unsigned int send_acks(struct shm_conn *conn)
+{
+	unsigned int n = 0;
+
+	while (conn->nacks && shm_ring_has_room(conn, 0)) {
+		send_empty(conn, SHM_ACK, conn->acks[conn->ack_at]);
+		conn->ack_at = (conn->ack_at + 1) % SHM_OPS;
+		conn->nacks--;
+		n++;
+	}
+	return n;
+}
+
+/* ---- transfers ----------------------------------------------------------- */
+
+static void send_what(struct shm_conn *conn, enum shm_kind kind,
+		      const struct shm_op *what)
+{
+	memcpy(shm_ring_begin(conn, sizeof(*what)), what, sizeof(*what));
+	shm_ring_end(conn, kind, 0, 0, sizeof(*what));
+}
+
+/* The program's memory is read by us, ... */
+static void fill_put(struct shm_transfer *t, uint8_t *to, size_t len)
+{
+	size_t n;
+	void *p;
+
+	for (; len; len -= n, to += n) {
+		n = shm_tx_piece(t, len, &p);
+		memcpy(to, p, n);
+	}
+}
+
+/* ... and what the peer has named by the kernel: it may be unmapped. */
+static int fill_reply(struct shm_conn *conn, struct shm_transfer *t,
+		      const uint8_t *to, size_t len)
+{
+	const struct weft_rkey key = { t->what.slot, t->what.generation,
+				       t->what.token };
+	uint8_t *from = weft_region_get(&key, t->what.addr, t->what.len);
+	ssize_t n = len;
+
+	if (!from)
+		return -EACCES;
+	if (len)
+		n = pwrite(conn->tx.fd, from + t->moved, len,
+			   to - (uint8_t *)conn->tx.head);
+	weft_region_put(&key);
+	return n == (ssize_t)len ? 0 : -EACCES;
+}
+
+/* Its records are sent: it waits in @list for the peer's. */
+static void hand_on(struct weft_list *list, struct shm_transfer *t)
+{
+	weft_list_del(&t->link);
+	weft_list_add_tail(list, &t->link);
+}
+
+/* Is there room for what comes next of it? */
+static bool has_room_for(struct shm_conn *conn, const struct shm_transfer *t)
+{
+	const size_t left = t->what.len - t->moved;
+
+	if (t->kind != SHM_TX_REPLY && !t->begun)
+		return shm_ring_bulk(conn, sizeof(t->what));
+	return left && !t->status ? shm_ring_bulk(conn, left)
+				  : shm_ring_has_room(conn, 0);
+}
+
+/* The same for the bytes alone: how many of them. */
+static size_t next_piece(struct shm_conn *conn, const struct shm_transfer *t)
+{
+	const size_t left = t->what.len - t->moved;
+
+	return left ? shm_ring_bulk(conn, left) : 0;
+}
+
+static void run_put(struct shm_conn *conn, struct shm_transfer *t)
+{
+	size_t n;
+
+	if (!t->begun) {
+		send_what(conn, SHM_PUT, &t->what);
+		t->begun = true;
+	} else if (t->status) {
+		send_empty(conn, SHM_ABORT, 0);
+		t->moved = t->what.len;
+	}
+	n = next_piece(conn, t);
+	if (n) {
+		fill_put(t, shm_ring_begin(conn, n), n);
+		shm_ring_end(conn, SHM_DATA, 0, 0, n);
+		t->moved += n;
+	}
+	if (t->moved == t->what.len) {
+		hand_on(&conn->placing, t);
+		conn->puts_sent++;
+	}
+}
+
+static void run_get(struct shm_conn *conn, struct shm_transfer *t)
+{
+	send_what(conn, SHM_GET, &t->what);
+	t->begun = true;
+	hand_on(&conn->asking, t);
+}
+
+static void run_reply(struct shm_conn *conn, struct shm_transfer *t)
+{
+	const size_t n = next_piece(conn, t);
+	int err = fill_reply(conn, t, shm_ring_begin(conn, n), n);
+
+	if (err) {
+		send_empty(conn, SHM_FAIL, err);
+	} else {
+		shm_ring_end(conn, SHM_REPLY, 0, 0, n);
+		t->moved += n;
+	}
+	if (err || t->moved == t->what.len)
+		shm_tx_finish(conn, t, err);
+}
+
+/* False: there is nothing, or no room for it. */
+static bool run_first(struct shm_conn *conn)
+{
+	struct shm_transfer *t;
+
+	if (weft_list_empty(&conn->queue))
+		return false;
+	t = weft_list_first(&conn->queue, struct shm_transfer, link);
+	if (!has_room_for(conn, t))
+		return false;
+	if (t->kind == SHM_TX_PUT)
+		run_put(conn, t);
+	else if (t->kind == SHM_TX_GET)
+		run_get(conn, t);
+	else
+		run_reply(conn, t);
+	return true;
+}
+
+unsigned int shm_tx_run(struct shm_conn *conn)
+{
+	const uint64_t end = conn->tx_tail + STEP;
+	unsigned int n;
+
+	if (!shm_conn_is_open(conn) || !shm_tx_waits(conn))
+		return 0;
+	n = send_acks(conn);
+	if (n)
+		shm_ring_publish(conn);
+	while (conn->tx_tail < end && run_first(conn)) {
+		/* the peer copies while we copy the next */
+		shm_ring_publish(conn);
+		n++;
+	}
+	return n;
+}
+
+bool shm_tx_can_run(struct shm_conn *conn)
+{
+	if (conn->nacks && shm_ring_has_room(conn, 0))
+		return true;
+	return !weft_list_empty(&conn->queue) &&
+	       has_room_for(conn, weft_list_first(&conn->queue,
+						  struct shm_transfer, link));
+}
+
+bool shm_tx_waits(const struct shm_conn *conn)
+{
+	return conn->nacks || !weft_list_empty(&conn->queue);
+}
