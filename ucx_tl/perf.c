@@ -24,7 +24,9 @@ void weft_uct_iface_scores(const struct weft_uct_iface *iface,
 {
 	attr->overhead = iface->attr.overhead;
 	attr->bandwidth.dedicated = 0;
-	attr->bandwidth.shared = iface->attr.bandwidth;
+	attr->bandwidth.shared = iface->tl->lane_bandwidth > 0
+					 ? iface->tl->lane_bandwidth
+					 : iface->attr.bandwidth;
 	attr->latency.c = iface->attr.latency;
 	attr->latency.m = 0;
 	attr->dev_num_paths = 1;

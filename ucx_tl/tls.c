@@ -129,6 +129,24 @@ static enum weft_ucs_status list_nvlink(const struct weft_uct *uct,
 	return WEFT_UCS_OK;
 }
 
+/* One device: peers and their memory are all on this host. */
+static enum weft_ucs_status list_shm(const struct weft_uct *uct,
+				     struct weft_uct_tl_device **out,
+				     unsigned int *count)
+{
+	struct weft_uct_tl_device *device =
+		uct->sym.calloc(1, sizeof(*device), "weft device");
+
+	if (!device)
+		return WEFT_UCS_NO_MEMORY;
+	strcpy(device->name, "shm");
+	device->type = WEFT_UCT_DEVICE_SHM;
+	device->sys_device = WEFT_UCS_SYS_DEVICE_UNKNOWN;
+	*out = device;
+	*count = 1;
+	return WEFT_UCS_OK;
+}
+
 static double no_better(const char *device)
 {
 	(void)device;
@@ -219,6 +237,30 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.message_copy = 2.5e9,
 		.put_overhead = 0,
 		.get_overhead = 32e-6,
+	},
+	{
+		.name = "weft_shm",
+		.dev = &weft_shm_ops,
+		.config_prefix = "WEFT_SHM_",
+		.minor_min = WEFT_UCX_MINOR_MIN,
+		.mem_kind = WEFT_MEM_HOST,
+		.am_zcopy = false,
+		.same_host = true,
+		.yields_to_sm = true,
+		.devices = list_shm,
+		.better_bandwidth = no_better,
+		/*
+		 * More than UCX_MULTI_LANE_MAX_RATIO (4) times any netdev: a
+		 * rail of weft_tcp beside it would be last with its part.
+		 */
+		.lane_bandwidth = 200e9,
+		/*
+		 * A message and a put are copied as often, but a put by the
+		 * kernel at its target, and behind a rendezvous.
+		 */
+		.message_copy = 20e9,
+		.put_overhead = 10e-6,
+		.get_overhead = 60e-6,
 	},
 	{
 		.name = "weft_nvl",

@@ -69,6 +69,14 @@ struct weft_uct_tl {
 	bool needs_memh; /* puts and gets want what they touch registered */
 	bool am_zcopy;	 /* large messages go without a copy */
 	bool same_host;	 /* reaches peers of this host alone */
+	/*
+	 * Peers in the same IPC namespace, as their addresses say
+	 * (devices/local.c), are left to UCX's own shared memory, where UCX_TLS
+	 * allows that.
+	 */
+	bool yields_to_sm;
+	/* bytes/s that UCP is told of; 0: as the device says */
+	double lane_bandwidth;
 	/* Sets both on success only; no device is no error. */
 	enum weft_ucs_status (*devices)(const struct weft_uct *uct,
 					struct weft_uct_tl_device **out,
@@ -84,9 +92,9 @@ struct weft_uct_tl {
 };
 
 #ifdef HAVE_VERBS_H
-#define WEFT_UCT_TLS 3
+#define WEFT_UCT_TLS 4
 #else
-#define WEFT_UCT_TLS 2
+#define WEFT_UCT_TLS 3
 #endif
 extern const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS];
 /* Is one of them requested? */

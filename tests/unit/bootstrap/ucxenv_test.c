@@ -251,6 +251,38 @@ Test(ucxenv, cuda_copy_is_recognised_in_tls)
 	}
 }
 
+/* weft_shm yields to it. */
+Test(ucxenv, shared_memory_of_ucx_is_recognised_in_tls)
+{
+	static const struct {
+		const char *given;
+		bool let_in;
+	} lists[] = {
+		{ "", true },
+		{ "UCX_TLS=all", true },
+		{ "UCX_TLS=weft_shm,weft_tcp", false },
+		{ "UCX_TLS=weft_shm,self,cma", false },
+		{ "UCX_TLS=weft_shm,sm", true },
+		{ "UCX_TLS=weft_shm,\\shm", true },
+		{ "UCX_TLS=mm,weft_shm", true },
+		{ "UCX_TLS=weft_shm,posix", true },
+		{ "UCX_TLS=weft_shm,sysv:aux", true },
+		{ "UCX_TLS=^tcp", true },
+		{ "UCX_TLS=^posix", true },
+		{ "UCX_TLS=^posix,sysv", false },
+		{ "UCX_TLS=^sm", false },
+		{ OLD "ENVIRONMENT__TLS=weft_shm,sm", true },
+		{ NEW "TCP=True", false },
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(lists); i++) {
+		environment(lists[i].given);
+		cr_expect(weft_sm_allowed() == lists[i].let_in, "[%s]",
+			  lists[i].given);
+	}
+}
+
 /* Without one, UCX has no cuda transports and Dask fails for naming them. */
 Test(ucxenv, no_gpu_no_gpu_transports)
 {

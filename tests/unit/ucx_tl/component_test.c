@@ -116,15 +116,16 @@ Test(component, has_no_memory_domain_unless_asked_for)
 	struct weft_uct *uct = copy_of(WEFT_UCX_MINOR_MAX);
 	static const struct {
 		const char *name, *value;
-		unsigned int tcp, nvl;
+		unsigned int tcp, shm, nvl;
 	} cases[] = {
-		{ "UCX_TLS", "all", 0, 0 },
-		{ "UCX_TLS", "^sm", 0, 0 },
-		{ "UCX_TLS", "tcp", 0, 0 },
-		{ "UCX_TLS", "weft_tcp,sm", 1, 0 },
-		{ "UCX_TLS", "\\weft_nvl", 0, 1 },
-		{ "WEFT_UCX", "on", 1, 1 },
-		{ "DASK_UCX__TCP", "True", 1, 0 },
+		{ "UCX_TLS", "all", 0, 0, 0 },
+		{ "UCX_TLS", "^sm", 0, 0, 0 },
+		{ "UCX_TLS", "tcp", 0, 0, 0 },
+		{ "UCX_TLS", "weft_tcp,sm", 1, 0, 0 },
+		{ "UCX_TLS", "weft_shm", 0, 1, 0 },
+		{ "UCX_TLS", "\\weft_nvl", 0, 0, 1 },
+		{ "WEFT_UCX", "on", 1, 1, 1 },
+		{ "DASK_UCX__TCP", "True", 1, 0, 0 },
 	};
 
 	weft_uct_register(uct);
@@ -135,7 +136,9 @@ Test(component, has_no_memory_domain_unless_asked_for)
 		weft_settings_reset();
 		cr_expect_eq(mds(registered[0]), cases[i].tcp, "%s=%s",
 			     cases[i].name, cases[i].value);
-		cr_expect_eq(mds(registered[1]), cases[i].nvl, "%s=%s",
+		cr_expect_eq(mds(registered[1]), cases[i].shm, "%s=%s",
+			     cases[i].name, cases[i].value);
+		cr_expect_eq(mds(registered[2]), cases[i].nvl, "%s=%s",
 			     cases[i].name, cases[i].value);
 	}
 	free(uct);

@@ -222,4 +222,5 @@ static void mem_release(struct weft_mem *mem)
 	}
 
 const struct weft_dev_ops weft_tcp_ops = FAKE_OPS;
+const struct weft_dev_ops weft_shm_ops = FAKE_OPS;
 const struct weft_dev_ops weft_nvlink_ops = FAKE_OPS;

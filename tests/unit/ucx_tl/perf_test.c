@@ -87,6 +87,7 @@ Test(perf, each_operation_has_its_cost)
 		double copy, bcopy, put, get;
 	} wanted[] = {
 		{ "weft_tcp", 2.5e9, 20e-6, 0, 32e-6 },
+		{ "weft_shm", 20e9, 0.2e-6, 10e-6, 60e-6 },
 		{ "weft_nvl", 1e9, 0.2e-6, 10e-6, 14e-6 },
 		{ "weft_ib", 10e9, 0.2e-6, 0, 0 },
 	};
@@ -192,4 +193,15 @@ Test(perf, loopback_beside_another_is_no_rail)
 	/* UCX_MULTI_LANE_MAX_RATIO is 4 by default */
 	cr_expect_lt(narrow.bandwidth.shared * 4, wide.bandwidth.shared);
 	cr_expect_gt(narrow.latency.c, 3 * wide.latency.c);
+}
+
+/* A rail of a netdev would be the last with its part. */
+Test(perf, shared_memory_leaves_no_netdev_a_rail)
+{
+	struct weft_uct_iface_attr attr = { 0 };
+
+	iface.tl = transport("weft_shm");
+	weft_uct_iface_scores(&iface, &attr);
+	/* 200 Gbit/s, and UCX_MULTI_LANE_MAX_RATIO */
+	cr_expect_gt(attr.bandwidth.shared, 4 * 25e9);
 }

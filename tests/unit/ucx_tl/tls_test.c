@@ -150,7 +150,8 @@ Test(tls, auto_offers_port_nearest_to_gpu, .init = begin, .fini = end)
 
 Test(tls, slower_of_two_on_a_port_is_deprioritized)
 {
-	struct weft_uct_iface iface = { .attr.bandwidth = 12.5e9,
+	struct weft_uct_iface iface = { .tl = &weft_uct_tls[0],
+					.attr.bandwidth = 12.5e9,
 					.attr.latency = 10e-6 };
 	struct weft_uct_iface_attr attr;
 
