@@ -152,6 +152,10 @@ static void print_paths(bool interfaces, bool tcp, bool ib, bool nvl)
 	printf("  on this host            %s\n", tcp  ? "weft_tcp"
 						 : ib ? "weft_ib"
 						      : "not weft");
+	if (weft_is_requested("weft_shm"))
+		puts("  on this host, too       weft_shm, between processes that "
+		     "share a network\n                          namespace or "
+		     "the folder of WEFT_RUN_DIR");
 	if (nvl)
 		puts("  GPU memory, this host   weft_nvl, between processes that "
 		     "share a network\n                          namespace or "
@@ -209,7 +213,7 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 		return false;
 	}
 	tcp = asked && interfaces;
-	if (!tcp && !ib && !nvl_here) {
+	if (!tcp && !ib && !nvl_here && !weft_is_requested("weft_shm")) {
 		tcp = run_tcp && interfaces;
 		if (!tcp && !run_nvl) {
 			printf("  weft carries nothing%s.\n",

@@ -137,8 +137,8 @@ static void op_done(struct weft_op *op, int status)
 
 /* ---- what it says -------------------------------------------------------- */
 
-static void say_record(struct shm_conn *conn, uint8_t control,
-		       const uint8_t *p, size_t n)
+static void say_record(struct shm_conn *conn, uint8_t control, const uint8_t *p,
+		       size_t n)
 {
 	struct shm_record r = { 0 };
 	struct shm_op op = { 0 };
