@@ -7,11 +7,20 @@ import socket
 import subprocess
 import time
 
-# What each arm sets; the last has weft preloaded.
+# What each arm sets; weft's have it preloaded.
 ARMS = {
     "tcp": {"UCX_TLS": "tcp"},
     "tcp, 64k segments": {"UCX_TLS": "tcp", "UCX_TCP_TX_SEG_SIZE": "64k"},
     "weft_tcp": {"UCX_TLS": "weft_tcp"},
+    "weft_shm": {"UCX_TLS": "weft_shm,weft_tcp"},
+    "sm": {"UCX_TLS": "sm"},
+    "posix": {"UCX_TLS": "posix"},
+}
+# Where they compete: over which devices, the first ones, and weft's.
+PLACES = {
+    "lo": ("lo", ("tcp", "tcp, 64k segments"), "weft_tcp"),
+    "two rails": (None, ("tcp", "tcp, 64k segments"), "weft_tcp"),
+    "one host": (None, ("sm", "posix", "weft_tcp"), "weft_shm"),
 }
 
 # Iterations by message size: about half a second each.
@@ -23,7 +32,7 @@ def environment(ucx, preload, arm, devices):
            if not k.startswith(("UCX_", "WEFT_", "LD_"))}
     env.update(ARMS[arm], LD_LIBRARY_PATH=f"{ucx}/lib",
                UCX_WARN_UNUSED_ENV_VARS="n")
-    if arm == "weft_tcp":
+    if arm.startswith("weft"):
         env["LD_PRELOAD"] = preload
     if devices:
         env["UCX_NET_DEVICES"] = devices

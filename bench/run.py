@@ -38,10 +38,9 @@ def machine():
 
 
 def run_perftest(options, results):
-    for devices in ("lo", None):
-        where = devices or "two rails"
+    for where, (devices, others, weft_arm) in perftest.PLACES.items():
         for test, size in SIZES:
-            got = {arm: [] for arm in perftest.ARMS}
+            got = {arm: [] for arm in (*others, weft_arm)}
             for _ in range(options.rounds):
                 for arm in got:
                     got[arm].append(perftest.measure(
@@ -53,10 +52,10 @@ def run_perftest(options, results):
             results.append({"bench": "perftest", "where": where,
                             "test": test, "size": size, "unit": unit,
                             "best": row, "all": got})
-            weft = row["weft_tcp"]
+            weft = row[weft_arm]
             ratios = ", ".join(
                 f"{(weft / value if best is max else value / weft):.2f} x "
-                f"{arm}" for arm, value in row.items() if arm != "weft_tcp")
+                f"{arm}" for arm, value in row.items() if arm != weft_arm)
             say(f"{where:10} {test:8}{size:10}  " + "  ".join(
                 f"{arm} {value:.1f}" for arm, value in row.items())
                 + f" {unit}   weft: {ratios}")
