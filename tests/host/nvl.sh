@@ -99,10 +99,12 @@ host_memory() # VERSION
 		"$(of nvlink tx_message_bytes)" 65536
 }
 
-all_by_tcp() # NAME
+# A list that does not name them allows weft_shm, too.
+not_by_nvl() # NAME
 {
-	between "$1: all by weft_tcp" $((2 * 88080388)) \
-		$(($(of tcp tx_put_bytes) + $(of tcp get_bytes))) \
+	between "$1: all by weft_tcp or weft_shm" $((2 * 88080388)) \
+		$(($(of tcp tx_put_bytes) + $(of tcp get_bytes) +
+			$(of shm tx_put_bytes) + $(of shm get_bytes))) \
 		$((2 * 88080388 + 65536))
 }
 
@@ -117,7 +119,7 @@ without_cuda_copy() # VERSION
 		between "$1: it is logged once" 2 \
 			"$(cat "$tap_tmp"/{wait,come} |
 				grep -c 'weft_nvl needs')" 2
-		all_by_tcp "$1: UCX_TLS=$tls"
+		not_by_nvl "$1: UCX_TLS=$tls"
 	done
 }
 
@@ -128,12 +130,12 @@ without_gpu() # VERSION
 	local name=CUDA_VISIBLE_DEVICES
 	IGNORE='are not available' COME="env $name=" UCX_TLS=$chosen \
 		try "$1: $name is empty" exchange "$1" peer large
-	all_by_tcp "$1: $name is empty"
+	not_by_nvl "$1: $name is empty"
 	name=WEFT_TEST_CUDA_NODES
 	IGNORE='are not available' WAIT="env $name=" COME="env $name=" \
 		UCX_TLS=$chosen try "$1: a driver without a GPU" \
 		exchange "$1" peer large
-	all_by_tcp "$1: a driver without a GPU"
+	not_by_nvl "$1: a driver without a GPU"
 }
 
 # In 1.18 UCX loses a request then, and says so.

@@ -31,7 +31,7 @@ else
 fi
 notices properties no-host "no host memory"
 notices sizes flip "wrong bytes"
-notices sizes size "the receiver was told"
+notices sizes size "the receiver got a size"
 notices sizes beyond "\(beyond the\|remote error\)"
 notices unaligned beyond "\(beyond the\|remote error\)"
 notices in-flight flip "wrong bytes"
