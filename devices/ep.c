@@ -74,6 +74,7 @@ void weft_ep_cancel(struct weft_ep *base)
 	if (ep->err)
 		return;
 	ep->err = -ECANCELED; /* refuse what a done() starts */
+	ep->conn->ready_owed = false;
 	ops_of(ep)->cancel(ep->conn);
 	end_flushes(ep, -ECANCELED);
 }

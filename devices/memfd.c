@@ -16,13 +16,17 @@ int weft_memfd_make(const char *name, size_t size)
 	if (fd < 0)
 		return -errno;
 	/* memory that lacks later is a SIGBUS; not every sandbox can tell */
-	if (ftruncate(fd, size) ||
-	    (fallocate(fd, 0, 0, size) && errno != EOPNOTSUPP &&
-	     errno != ENOSYS) ||
-	    fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL)) {
-		err = -errno;
+	do {
+		err = ftruncate(fd, size) || fallocate(fd, 0, 0, size) ? errno
+								       : 0;
+	} while (err == EINTR);
+	if (err == EOPNOTSUPP || err == ENOSYS)
+		err = 0;
+	if (!err && fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL))
+		err = errno;
+	if (err) {
 		close(fd);
-		return err;
+		return -err;
 	}
 	return fd;
 }

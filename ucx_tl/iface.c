@@ -181,6 +181,7 @@ static bool can_reach(struct weft_uct_iface *iface,
 		return false;
 	}
 	if (iface->tl->yields_to_sm && weft_sm_allowed() &&
+	    remote->sa.in.sin_addr.s_addr && /* 0: it could not be read */
 	    remote->sa.in.sin_addr.s_addr ==
 		    iface->attr.addr.sa.in.sin_addr.s_addr) {
 		*why = "UCX's own shared memory is for it";

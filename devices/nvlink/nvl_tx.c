@@ -502,7 +502,7 @@ int nvl_tx_ack(struct nvl_conn *conn, const struct nvl_op *op)
 
 	if (!transfer || transfer->seq != op->seq || transfer->in_flight ||
 	    (!transfer->aborted && transfer->sent < transfer->total) ||
-	    !weft_list_empty(&transfer->link))
+	    !weft_list_empty(&transfer->link) || op->status == -EINPROGRESS)
 		return -EPROTO;
 	nvl_tx_finish(transfer, transfer->aborted ? transfer->status
 				: op->status < 0  ? op->status

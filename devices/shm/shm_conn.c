@@ -237,12 +237,10 @@ void shm_conn_say_close(struct shm_conn *conn)
 void shm_conn_free(struct shm_conn *conn)
 {
 	weft_list_del(&conn->link);
-	if (conn->fd >= 0) {
-		/* a child may hold the same: close() alone keeps it watched */
-		if (!conn->hung_up)
-			weft_events_del(&conn->iface->base.events, conn->fd);
-		close(conn->fd);
-	}
+	/* the peer must see the end, even if a child holds the socket */
+	if (conn->fd >= 0)
+		shutdown(conn->fd, SHUT_RDWR);
+	weft_events_close_fd(&conn->iface->base.events, conn->fd);
 	weft_conn_fini(&conn->base);
 	shm_ring_close(&conn->rx);
 	shm_ring_close(&conn->tx);

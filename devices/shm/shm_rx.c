@@ -105,7 +105,7 @@ static int end_first(struct shm_conn *conn, struct weft_list *list, int status)
 {
 	struct shm_transfer *t = first_of(list);
 
-	if (!t || status > 0)
+	if (!t || status > 0 || status == -EINPROGRESS)
 		return -EPROTO;
 	shm_tx_finish(conn, t, t->status ? t->status : status);
 	return 0;

@@ -223,6 +223,28 @@ static void silent(void)
 	side_close(&b);
 }
 
+/* One that waited for room is given up; nobody is left to be told of it. */
+static void room_for_nobody(void)
+{
+	struct side a, b;
+	struct iovec iov;
+	unsigned int i;
+
+	sides_open(&a, &b);
+	iov = (struct iovec){ calloc(1, 8192), fit(&b, 8192) };
+	for (i = 0; i < 100000 && a.ops->ready(a.ep); i++)
+		a.ops->message(a.ep, 1, &iov, 1, NULL);
+	check(i < 100000, "there is always room");
+	a.ops->ep_destroy(a.ep);
+	a.ep = NULL;
+	run_for(&b, &a, 200);
+	for (i = 0; i < 1000 && a.ops->arm(a.iface); i++)
+		side_progress(&a);
+	check(i < 1000, "it can never sleep again");
+	free(iov.iov_base);
+	sides_close(&a, &b);
+}
+
 /* A child that was forked holds the sockets after they are closed here. */
 static void forked(void)
 {
@@ -616,6 +638,8 @@ const struct conformance_test meet_tests[] = {
 	{ "a listener that never speaks is an error that names the setting",
 	  silent },
 	{ "a child may hold the sockets of closed connections", forked },
+	{ "a destroyed endpoint that waited for room lets its caller sleep",
+	  room_for_nobody },
 	{ "a stalled process fails no connection being set up", after_a_stall },
 	{ "garbage, scans and silent connections harm no peer", unproven },
 	{ "silent connections leave most descriptors free", crowd },
