@@ -486,17 +486,12 @@ def pbs_recipe_over_ucx_by_open_mpi():
     return pbs_over_ucx("openmpi", 2)
 
 
-@test(200)
-def pbs_recipe_over_ucx_by_mpich():
-    return pbs_over_ucx("mpich", 1)
-
-
 @test(200, only_long=True)
-def pbs_recipe_over_ucx_by_mpich_on_two_nodes():
+def pbs_recipe_over_ucx_by_mpich():
     return pbs_over_ucx("mpich", 2)
 
 
-@test(200)
+@test(200, only_long=True)
 def pbs_recipe_over_tcp():
     """
     The old recipe's protocol and GPU of a rank: weft is preloaded, nothing
