@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "util/clock.h"
+
 #define BIG (64u << 20)
 
 /* @s ends in order, after @n messages to @other. */
@@ -250,6 +252,21 @@ static void under_way(void)
 	free(mem);
 }
 
+static uint64_t ahead_ms;
+
+static uint64_t clock_ahead(void)
+{
+	return (now_ms() + ahead_ms) * 1000000;
+}
+
+/* A dial that was hung up on is repeated 250 ms later, which need not pass. */
+static bool has_failed(const struct side *s)
+{
+	/* an adapter's silence is counted by the same clock */
+	ahead_ms += row->one_socket ? 0 : 5;
+	return s->errors;
+}
+
 /* It closes before, while, or after the two have met. */
 static void at_any_time(void)
 {
@@ -260,6 +277,7 @@ static void at_any_time(void)
 
 	log_keep(); /* an adapter's peer that was never met is lost, perhaps */
 	no_deadlines();
+	weft_clock_set(clock_ahead);
 	iov = (struct iovec){ &a, 8 };
 	for (round = 0; round < N; round++) {
 		side_open(&a);
@@ -276,7 +294,7 @@ static void at_any_time(void)
 				a.ops->message(a.ep, 1, &iov, 1, NULL);
 		}
 		side_close(&b);
-		wait_for(&a, NULL, a.errors);
+		wait_for(&a, NULL, has_failed(&a));
 		check(a.ops->message(a.ep, 1, &iov, 1, NULL) == a.error,
 		      "a dead endpoint took a message");
 		check_int(a.errors, 1);
