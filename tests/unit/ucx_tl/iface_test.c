@@ -180,6 +180,7 @@ Test(iface, weft_shm_yields_to_shared_memory_of_ucx)
 	shm = *iface->tl;
 	shm.yields_to_sm = true;
 	iface->tl = &shm;
+	iface->attr.addr.sa.in.sin_addr.s_addr = 7;
 	remote = iface->attr.addr;
 	remote.key[0]++;
 	setenv("UCX_TLS", "weft_shm,weft_tcp", 1);
@@ -188,6 +189,10 @@ Test(iface, weft_shm_yields_to_shared_memory_of_ucx)
 	cr_expect(!reachable(&remote, why));
 	cr_expect(strstr(why, "UCX's own shared memory"), "%s", why);
 	remote.sa.in.sin_addr.s_addr++;
+	cr_expect(reachable(&remote, why));
+	/* neither could read its own */
+	iface->attr.addr.sa.in.sin_addr.s_addr = 0;
+	remote.sa.in.sin_addr.s_addr = 0;
 	cr_expect(reachable(&remote, why));
 }
 
