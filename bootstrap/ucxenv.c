@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config.h"
 #include "bootstrap/pci.h"
 #include "bootstrap/settings_table.h"
 #include "bootstrap/ucxenv.h"
@@ -13,9 +12,6 @@
 #include "util/log.h"
 #include "util/parse.h"
 #include "util/util.h"
-#ifdef HAVE_VERBS_H
-#include "util/verbs.h"
-#endif
 
 #define TLS_MAX 512
 
@@ -85,18 +81,6 @@ bool weft_gpu_here(void)
 	       !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK);
 }
 
-#ifdef HAVE_VERBS_H
-static bool have_library(void)
-{
-	return weft_verbs() != NULL;
-}
-#else
-static bool have_library(void)
-{
-	return false;
-}
-#endif
-
 /* A host without a port never loads libibverbs. */
 static bool can_use_verbs(void)
 {
@@ -109,7 +93,7 @@ static bool can_use_verbs(void)
 	for (i = 0; i < n && !openable; i++)
 		openable = weft_verbs_openable(list[i].dev);
 	free(list);
-	return openable && have_library();
+	return openable && weft_verbs_loads();
 }
 
 /* The transport for Dask's INFINIBAND; NULL: none works on this host. */

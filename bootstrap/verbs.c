@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "config.h"
+
 #include "bootstrap/verbs.h"
 
 #include <dirent.h>
@@ -17,6 +19,9 @@
 #include "util/log.h"
 #include "util/parse.h"
 #include "util/util.h"
+#ifdef HAVE_VERBS_H
+#include "util/verbs.h"
+#endif
 
 #define MAX_PORTS 256
 #define MAX_GIDS  256
@@ -315,6 +320,18 @@ bool weft_verbs_openable(const char *dev)
 		close(fd);
 	return !known || fd >= 0;
 }
+
+#ifdef HAVE_VERBS_H
+bool weft_verbs_loads(void)
+{
+	return weft_verbs() != NULL;
+}
+#else
+bool weft_verbs_loads(void)
+{
+	return false;
+}
+#endif
 
 /* "fe80:0000:0000:0000:5054:00ff:fe12:3456" */
 static bool parse_gid(const char *text, uint8_t gid[16])

@@ -52,6 +52,11 @@ int weft_verbs_of_netdev(const char *netdev, struct weft_verbs_port *out);
  * if sysfs does not tell the node.
  */
 bool weft_verbs_openable(const char *dev);
+/*
+ * Was weft built with libibverbs, and does it load?  Look for a port first: a
+ * host without one never loads it.
+ */
+bool weft_verbs_loads(void);
 
 /*
  * The index of the GID to use.  InfiniBand: always the first, as in NCCL

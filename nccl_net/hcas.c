@@ -5,13 +5,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include "config.h"
+
 #include "bootstrap/gpu.h"
 #include "bootstrap/verbs.h"
 #include "util/log.h"
-#ifdef HAVE_VERBS_H
-#include "util/verbs.h"
-#endif
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool listed;
@@ -41,18 +38,6 @@ bool weft_net_hcas_disabled(void)
 	return *v && strchr(digits, *v);
 }
 
-#ifdef HAVE_VERBS_H
-static bool have_library(void)
-{
-	return weft_verbs() != NULL;
-}
-#else
-static bool have_library(void)
-{
-	return false;
-}
-#endif
-
 static void find_hcas(void)
 {
 	struct weft_verbs_port *list = NULL;
@@ -62,7 +47,7 @@ static void find_hcas(void)
 		return;
 	n = weft_verbs_list(&list);
 	/* a host without any never loads the library */
-	if (n <= 0 || !have_library()) {
+	if (n <= 0 || !weft_verbs_loads()) {
 		if (n >= 0)
 			free(list);
 		return;
