@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #include "devices/device.h"
+#include "tests/lib/quiet.h"
 #include "tests/lib/tcp_peer.h"
 #include "util/bytes.h"
-#include "util/log.h"
 #include "util/util.h"
 
 #define GUARD  4096
@@ -62,11 +62,6 @@ static void on_notify(void *arg, uint64_t tag, uint64_t size)
 {
 }
 
-static void quiet(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
-{
-}
-
 static void start(void)
 {
 	struct weft_iface_cb cb = {
@@ -81,7 +76,7 @@ static void start(void)
 
 	/* all in this thread, so that an input always does the same */
 	setenv("WEFT_TCP_THREADS", "0", 1);
-	weft_log_set_sink(quiet, NULL);
+	log_quiet();
 	if (dev->iface_open(&params, &iface) ||
 	    dev->mem_register(memory + GUARD, TARGET, WEFT_MEM_HOST, &mem))
 		broken("the interface does not open");

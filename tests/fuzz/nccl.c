@@ -14,9 +14,9 @@
 #include "nccl_net/comm.h"
 #include "nccl_net/context.h"
 #include "nccl_net/progress.h"
+#include "tests/lib/quiet.h"
 #include "tests/unit/nccl_net/fake.h"
 #include "util/bytes.h"
-#include "util/log.h"
 
 #define GUARD  256
 #define TARGET 4096
@@ -30,22 +30,12 @@ static struct weft_net_listener *listener;
 static struct weft_net_comm *tx, *rx;
 static struct weft_net_mr *mr;
 
-static void quiet(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
-{
-	(void)arg;
-	(void)level;
-	(void)file;
-	(void)line;
-	(void)text;
-}
-
 static void open_both(void)
 {
 	char handle[WEFT_NET_HANDLE];
 	int i;
 
-	weft_log_set_sink(quiet, NULL);
+	log_quiet();
 	if (weft_net_open(&a) || weft_net_open(&b) ||
 	    weft_net_listen(b, 0, handle, &listener))
 		abort();

@@ -21,91 +21,37 @@
  * gets into, no message may be longer than the interface says, every operation
  * must end once, and so must the endpoint when the peer has gone.
  */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/fuzz/victim.h"
 #include "tests/lib/nvl_liar.h"
 #include "util/util.h"
 
-#define GUARD  4096
-#define TARGET 8192
-#define POISON 0xa5
-#define OPS    16
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-struct guarded {
-	uint8_t before[GUARD], bytes[TARGET], behind[GUARD];
-};
-
-struct fop {
-	struct weft_op op;
-	unsigned int done;
-};
-
 static const struct weft_dev_ops *const dev = &weft_nvlink_ops;
-static struct liar_victim victim;
-static struct guarded target, landing;
-static struct fop fops[OPS];
-static unsigned int nfops, ended;
+static struct liar_victim lied_to;
 static uint32_t sequence, put_seq;
-
-static void __attribute__((noreturn)) broken(const char *what)
-{
-	fprintf(stderr, "nvl: %s\n", what);
-	abort();
-}
-
-static void on_message(void *arg, uint8_t id, void *data, size_t len)
-{
-	volatile uint8_t *bytes = data;
-	uint8_t all = 0;
-	size_t i;
-
-	(void)arg;
-	if (len > victim.attr.max_message || id >= WEFT_MSG_IDS)
-		broken("a message is longer than the interface says");
-	for (i = 0; i < len; i++)
-		all |= bytes[i];
-	(void)all;
-}
-
-static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
-{
-	(void)arg;
-	(void)ep;
-	(void)user;
-	(void)err;
-	ended++;
-}
-
-static void op_done(struct weft_op *op, int status)
-{
-	(void)status;
-	if (((struct fop *)op)->done++)
-		broken("an operation ends twice");
-}
 
 static void start(void)
 {
-	const struct weft_iface_cb cb = { .on_message = on_message,
-					  .on_error = on_error };
-
-	liar_victim_open(&victim, &cb, target.bytes, TARGET);
+	victim.name = "nvl";
+	victim.dev = dev;
+	liar_victim_open(&lied_to, &victim_cb, victim_memory, VICTIM_MEMORY);
+	victim.mem = lied_to.mem;
+	victim.max_message = lied_to.attr.max_message;
 }
 
 static void mend_op(struct liar *l, struct nvl_op *op, uint8_t control)
 {
 	if (control & 1) {
-		op->addr = (uintptr_t)target.bytes + op->addr % TARGET;
-		op->slot = victim.key.slot;
-		op->generation = victim.key.generation;
-		op->token = victim.key.token;
+		op->addr = (uintptr_t)victim_memory + op->addr % VICTIM_MEMORY;
+		op->slot = lied_to.key.slot;
+		op->generation = lied_to.key.generation;
+		op->token = lied_to.key.token;
 	}
 	if (control & 2) {
 		op->ring = l->ring;
@@ -152,22 +98,6 @@ static void say_message(struct liar *l, uint8_t control, const uint8_t *p,
 	liar_message(l, &m, p + sizeof(m), n);
 }
 
-static void set_counter(uint8_t *inbox, uint8_t control, const uint8_t *p,
-			size_t n)
-{
-	_Atomic uint64_t *at;
-	uint64_t value = 0;
-
-	if (!n)
-		return;
-	memcpy(&value, p + 1, weft_min(n - 1, sizeof(value)));
-	at = (_Atomic uint64_t *)inbox +
-	     *p % (sizeof(struct nvl_inbox_head) / sizeof(value));
-	if (control & 1)
-		value += atomic_load(at);
-	atomic_store(at, value);
-}
-
 static void say_frame(struct liar *l, uint8_t control, const uint8_t *p,
 		      size_t n)
 {
@@ -193,33 +123,6 @@ static void say_frame(struct liar *l, uint8_t control, const uint8_t *p,
 		close(fds[1]);
 }
 
-static void act(struct weft_ep *ep, uint8_t control, const uint8_t *p, size_t n)
-{
-	struct weft_iov iov = { target.bytes, TARGET, NULL };
-	struct iovec message = { target.bytes, 64 };
-	uint8_t key[WEFT_RKEY_MAX];
-	struct fop *f = &fops[nfops];
-	int r;
-
-	dev->mem_pack(victim.mem, key);
-	memcpy(key, p, weft_min(n, dev->rkey_len));
-	if (ended || nfops == OPS || !dev->ready(ep))
-		return;
-	f->op.done = op_done;
-	f->done = 0;
-	if (control % 3 == 0) {
-		r = dev->put(ep, &iov, 1, 4096, key, NULL, &f->op);
-	} else if (control % 3 == 1) {
-		iov.addr = landing.bytes;
-		r = dev->get(ep, &iov, 1, 4096, key, &f->op);
-	} else {
-		dev->message(ep, 1, &message, 1, NULL);
-		return;
-	}
-	if (r == -EINPROGRESS)
-		nfops++;
-}
-
 static void say(struct liar *l, struct weft_ep *ep, const uint8_t *data,
 		size_t size)
 {
@@ -235,10 +138,12 @@ static void say(struct liar *l, struct weft_ep *ep, const uint8_t *data,
 			say_message(l, data[1], data + 3, n);
 			continue;
 		case 2:
-			set_counter(l->theirs, data[1], data + 3, n);
+			fuzz_counter(l->theirs, sizeof(struct nvl_inbox_head),
+				     data[1], data + 3, n);
 			continue;
 		case 3:
-			set_counter(l->ours, data[1], data + 3, n);
+			fuzz_counter(l->ours, sizeof(struct nvl_inbox_head),
+				     data[1], data + 3, n);
 			continue;
 		case 4:
 			say_frame(l, data[1], data + 3, n);
@@ -247,35 +152,12 @@ static void say(struct liar *l, struct weft_ep *ep, const uint8_t *data,
 			liar_ring(l);
 			continue;
 		case 6:
-			act(ep, data[1], data + 3, n);
+			victim_act(ep, data[1], data + 3, n);
 			continue;
 		}
-		dev->progress(victim.iface);
+		dev->progress(lied_to.iface);
 		liar_read(l);
 	}
-}
-
-static bool poisoned(const uint8_t *p)
-{
-	size_t i;
-
-	for (i = 0; i < GUARD && p[i] == POISON; i++)
-		;
-	return i == GUARD;
-}
-
-static void check(void)
-{
-	unsigned int i;
-
-	if (ended != 1)
-		broken("the endpoint does not end once");
-	for (i = 0; i < nfops; i++)
-		if (!fops[i].done)
-			broken("an operation does not end");
-	if (!poisoned(target.before) || !poisoned(target.behind) ||
-	    !poisoned(landing.before) || !poisoned(landing.behind))
-		broken("memory that nobody gave was written");
 }
 
 /* What it hands over as its inbox. */
@@ -300,28 +182,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
-	if (!victim.iface)
+	if (!lied_to.iface)
 		start();
-	memset(&target, POISON, sizeof(target));
-	memset(&landing, POISON, sizeof(landing));
-	nfops = ended = put_seq = 0;
+	victim_begin();
+	put_seq = 0;
 	mine = inbox(data[0]);
-	liar_dial(&liar, victim.iface, &victim.attr.addr, sequence++, mine);
+	liar_dial(&liar, lied_to.iface, &lied_to.attr.addr, sequence++, mine);
 	if (mine >= 0)
 		close(mine);
-	if (dev->ep_create(victim.iface, &victim.liar, NULL, &ep))
-		broken("no endpoint is made");
-	dev->progress(victim.iface);
+	if (dev->ep_create(lied_to.iface, &lied_to.liar, NULL, &ep))
+		victim_broken("no endpoint is made");
+	dev->progress(lied_to.iface);
 	say(&liar, ep, data + 1, size - 1);
 	for (i = 0; i < 8; i++)
-		dev->progress(victim.iface);
+		dev->progress(lied_to.iface);
 	liar_close(&liar);
 	/* within its own number of looks: nothing here takes time */
-	for (i = 0; i < 1000 && !ended; i++)
-		dev->progress(victim.iface);
+	for (i = 0; i < 1000 && !victim_ended; i++)
+		dev->progress(lied_to.iface);
 	dev->ep_destroy(ep);
-	check();
+	victim_check();
 	for (i = 0; i < 4; i++)
-		dev->progress(victim.iface);
+		dev->progress(lied_to.iface);
 	return 0;
 }

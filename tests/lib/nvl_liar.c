@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "bootstrap/hello.h"
+#include "tests/lib/quiet.h"
 #include "util/compat.h"
-#include "util/log.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -76,16 +76,6 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 	(void)user;
 }
 
-static void quiet(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
-{
-	(void)arg;
-	(void)level;
-	(void)file;
-	(void)line;
-	(void)text;
-}
-
 void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 		      void *buf, size_t len)
 {
@@ -103,7 +93,7 @@ void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 		all.on_notify = on_notify;
 	if (!all.on_ready)
 		all.on_ready = on_ready;
-	weft_log_set_sink(quiet, NULL);
+	log_quiet();
 	setenv("WEFT_LIBCUDA", "/nonexistent", 1);
 	if (nvl->iface_open(&params, &v->iface) ||
 	    nvl->mem_register(buf, len, WEFT_MEM_HOST, &v->mem))

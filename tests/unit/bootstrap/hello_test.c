@@ -10,8 +10,8 @@
 #include "bootstrap/hash.h"
 #include "bootstrap/hello.h"
 #include "bootstrap/settings.h"
+#include "tests/lib/quiet.h"
 #include "util/bytes.h"
-#include "util/log.h"
 
 static const uint8_t listener_key[WEFT_KEY_LEN] = "listener's key!";
 static const uint8_t dialer_key[WEFT_KEY_LEN] = "the dialer's key";
@@ -418,11 +418,6 @@ static void use_secret(const char *text)
 	weft_settings_reset();
 }
 
-static void quiet(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
-{
-}
-
 Test(hello, job_secret_must_be_the_same)
 {
 	struct weft_hello d, l;
@@ -446,7 +441,7 @@ Test(hello, unusable_secret_file_fails_the_handshake)
 {
 	struct weft_hello d, l;
 
-	weft_log_set_sink(quiet, NULL);
+	log_quiet();
 	setenv("WEFT_SECRET_FILE", "/nonexistent/secret", 1);
 	weft_settings_reset();
 	weft_hello_listen(&l, listener_key);
