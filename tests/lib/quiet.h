@@ -3,6 +3,8 @@
 #ifndef WEFT_TESTS_LIB_QUIET_H
 #define WEFT_TESTS_LIB_QUIET_H
 
+#include <stddef.h>
+
 #include "util/log.h"
 
 static inline void quiet_sink(void *arg, enum weft_level level,
