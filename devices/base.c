@@ -31,6 +31,14 @@ int weft_base_open(struct weft_base *base, const struct weft_dev_ops *ops,
 	return weft_events_open(&base->events, on_timer);
 }
 
+unsigned int weft_base_on_timer(struct weft_events *ev, uint64_t now,
+				uint64_t stood)
+{
+	weft_session_tick(&container_of(ev, struct weft_base, events)->session,
+			  now, stood);
+	return 0;
+}
+
 void weft_base_close(struct weft_base *base)
 {
 	weft_session_close(&base->session);

@@ -34,6 +34,9 @@ int weft_base_open(struct weft_base *base, const struct weft_dev_ops *ops,
 		   const struct weft_iface_params *params,
 		   unsigned int (*on_timer)(struct weft_events *ev,
 					    uint64_t now, uint64_t stood));
+/* The on_timer() of a device whose session alone has deadlines. */
+unsigned int weft_base_on_timer(struct weft_events *ev, uint64_t now,
+				uint64_t stood);
 /* Frees what weft_base_open() acquired, after all connections and endpoints. */
 void weft_base_close(struct weft_base *base);
 /* Starts counting, as interface @name. */

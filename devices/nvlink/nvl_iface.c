@@ -28,15 +28,6 @@ static void iface_free(struct nvl_iface *iface)
 	free(iface);
 }
 
-static unsigned int on_timer(struct weft_events *ev, uint64_t now,
-			     uint64_t stood)
-{
-	weft_session_tick(
-		&container_of(ev, struct nvl_iface, base.events)->base.session,
-		now, stood);
-	return 0;
-}
-
 static int iface_open(const struct weft_iface_params *params,
 		      struct weft_iface **out)
 {
@@ -58,7 +49,7 @@ static int iface_open(const struct weft_iface_params *params,
 	iface->base.session.where = "this host";
 	iface->base.session.kind = NVL_PURPOSE;
 	err = weft_base_open(&iface->base, &weft_nvlink_ops, &nvl_ep_ops,
-			     params, on_timer);
+			     params, weft_base_on_timer);
 	if (!err)
 		err = weft_local_open(&iface->local, &iface->base);
 	if (!err && iface->kernels_wait)

@@ -102,12 +102,16 @@ void tcp_conn_open(struct tcp_conn *conn, int fd)
 		tcp_conn_send_control(conn, TCP_FRAME_WELCOME, body,
 				      sizeof(body));
 	}
-	if (!conn->base.ep && conn->base.had_ep) { /* given up meanwhile */
-		tcp_conn_send_control(conn, TCP_FRAME_BYE, NULL, 0);
-		conn->base.bye_sent = true;
-	}
+	if (!conn->base.ep && conn->base.had_ep) /* given up meanwhile */
+		tcp_conn_send_bye(conn);
 	tcp_iface_start_tick(conn->iface);
 	weft_conn_attend(&conn->base);
+}
+
+void tcp_conn_send_bye(struct tcp_conn *conn)
+{
+	tcp_conn_send_control(conn, TCP_FRAME_BYE, NULL, 0);
+	conn->base.bye_sent = true;
 }
 
 void tcp_conn_suspect(struct tcp_conn *conn, int err)

@@ -18,6 +18,8 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface,
 struct tcp_conn *tcp_conn_by_token(struct tcp_iface *iface, uint64_t token);
 /* Both sides are proven; takes over @fd as the message stream. */
 void tcp_conn_open(struct tcp_conn *conn, int fd);
+/* The endpoint is gone: nothing more will be asked of the peer. */
+void tcp_conn_send_bye(struct tcp_conn *conn);
 /* Polls a recently active socket directly, which saves a system call. */
 void tcp_conn_poll_add(struct tcp_conn *conn);
 void tcp_conn_poll_del(struct tcp_conn *conn);

@@ -55,8 +55,7 @@ static void leave_conn(struct weft_conn *base)
 	if (weft_conn_give_up(base)) {
 		tcp_conn_break(conn, -ECANCELED);
 	} else if (base->state == WEFT_CONN_OPEN) {
-		tcp_conn_send_control(conn, TCP_FRAME_BYE, NULL, 0);
-		base->bye_sent = true;
+		tcp_conn_send_bye(conn);
 		tcp_conn_maybe_end(conn);
 	}
 }

@@ -32,6 +32,16 @@ packages() # DEBIAN-ARCHITECTURE
 
 run() { "$emulator" -L "/usr/$host" "$@"; }
 
+passes() # NAME COMMAND...
+{
+	local name=$1 rc
+	shift
+	"$@" >"$tap_tmp/log" 2>&1
+	rc=$?
+	tap_equal "$cpu: $name" \
+		"$rc $(grep -a 'FAIL\|^not ok' "$tap_tmp/log")" "0 "
+}
+
 # Every library is found beside the others, and loads.
 loads() # NAME FOLDER
 {
@@ -48,7 +58,7 @@ loads() # NAME FOLDER
 
 programs()
 {
-	local replays replay rc line
+	local replays replay line
 	cd "$tap_tmp/$cpu" || return
 	replays=$(sed -n 's/^fuzz_replays = //p; /^\t%D%\/.*_replay/p' \
 		"$WEFT_SRC/tests/fuzz/include.am" | tr -d '\\' |
@@ -61,15 +71,9 @@ programs()
 		return
 	}
 	for replay in $replays; do
-		run "$replay" >"$tap_tmp/log" 2>&1
-		rc=$?
-		tap_equal "$cpu: ${replay##*/}" \
-			"$rc $(grep '^not ok' "$tap_tmp/log")" "0 "
+		passes "${replay##*/}" run "$replay"
 	done
-	run tests/conformance/conformance -d tcp >"$tap_tmp/log" 2>&1
-	rc=$?
-	tap_equal "$cpu: conformance over tcp" \
-		"$rc $(grep '^not ok' "$tap_tmp/log")" "0 "
+	passes "conformance over tcp" run tests/conformance/conformance -d tcp
 	while read -r line; do
 		tap_skip "$cpu: ${line%% # SKIP*}" "${line##* # SKIP }"
 	done < <(sed -n '/# SKIP/s/^ok [0-9]* - //p' "$tap_tmp/log")
@@ -122,7 +126,7 @@ emulated() # COMMAND...
 
 unit_tests() # DEBIAN-ARCHITECTURE
 {
-	local programs="" unit rc
+	local programs="" unit
 	criterion "$1" || {
 		tap_skip "$cpu: unit tests" \
 			"no Criterion for it: $(tail -1 "$tap_tmp/why")"
@@ -144,10 +148,7 @@ unit_tests() # DEBIAN-ARCHITECTURE
 		return
 	}
 	for unit in $units; do
-		emulated "tests/unit/${unit}_test" >"$tap_tmp/log" 2>&1
-		rc=$?
-		tap_equal "$cpu: $unit" \
-			"$rc $(grep -a 'FAIL\|^not ok' "$tap_tmp/log")" "0 "
+		passes "$unit" emulated "tests/unit/${unit}_test"
 	done
 }
 
