@@ -5,6 +5,7 @@ weft has introduced the pods to each other.  Each rank runs in a pod of its own
 (tests/gpu/pod.sh), and a kernel checks every value on the receiving GPU.
 """
 import argparse
+import glob
 import json
 import os
 import sys
@@ -24,6 +25,8 @@ cable, printing = threading.Lock(), threading.Lock()
 def run_case(name, a):
     case = CASES[name]()
     why = case.skip()
+    if case.gpus > a.gpus:
+        why = "there is one GPU"
     if why:
         print("skipped  %s: %s" % (name, why))
         return {"case": name, "what": case.__doc__, "skipped": why}
@@ -79,6 +82,7 @@ def main():
     if unknown:
         p.error("no case is named '%s'; there are %s" %
                 (unknown[0], ", ".join(CASES)))
+    a.gpus = len(glob.glob("/dev/nvidia[0-9]*"))
     open(os.path.join(a.out, "cases.log"), "w").close()
     with ThreadPoolExecutor(a.jobs) as pool:
         done = list(pool.map(lambda name: run_case(name, a), names))

@@ -17,6 +17,7 @@ NATIVE = {"NCCL_NET_PLUGIN": "none"}
 
 class ByPreload(Visible):
     """introduced by the preload: a kernel sees every byte"""
+    gpus = 2
     way, want, timeout = "preload", {"P2P"}, 60
 
     def settings(self, plugin):
@@ -143,6 +144,7 @@ class Third(ByPreload):
 
 class Lone(ByPreload):
     """one rank without weft: sockets, as without weft anywhere"""
+    gpus = 1
     opt, want = {"visible": SOME}, {"NET"}
 
     def place(self, rank, folder):
@@ -173,6 +175,7 @@ class AllHidden(ByPreload):
 
 class InMps(ByPreload):
     """clients of MPS, preloaded: what they do without weft"""
+    gpus = 1
     opt = {"visible": SOME}
     skip = Mps.skip
     control = Mps.control

@@ -24,6 +24,7 @@ class Case(job.Place):
     """How the ranks are placed, and what is wrong with what came of it."""
     ranks, timeout, program, env = 2, 60, "visible", {}
     script = "rank_cases.py"
+    gpus = 1  # that it needs: with one alone, all ranks are clients of MPS
 
     def skip(self):
         """Why it cannot be tried here, or nothing."""
@@ -113,6 +114,7 @@ class Nap(Case):
 
 class Hidden(Case):
     """each pod has the device node of its own GPU alone"""
+    gpus = 2
     env = {"WEFT_NCCL_INTRODUCE": "auto"}
     opt = {"visible": [[8, 100], [65540, 100], [(1 << 20) + 4, 50],
                        [64 << 20, 10]]}
@@ -207,6 +209,7 @@ class Vanish(Apart):
 
 class Alien(Case):
     """with one rank without weft the others say so, and no rank hangs"""
+    gpus = 2
     timeout, opt = 40, {"visible": SOME}
 
     def place(self, rank, folder):
@@ -226,6 +229,7 @@ class Alien(Case):
 
 class Whole(Case):
     """two GPUs in one process, two communicators; weft second in a list"""
+    gpus = 2
     ranks, program = 1, "whole"
     env = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
     opt = {"visible": [[8, 50], [65540, 50], [(1 << 20) + 4, 50],
@@ -243,6 +247,7 @@ class Whole(Case):
 
 class Mps(Case):
     """GPUs used through MPS: through host memory, with one warning each"""
+    gpus = 2
     control = "nvidia-cuda-mps-control"
     # clients of one daemon share its IPC namespace
     env = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}

@@ -6,6 +6,9 @@
 # root is needed, two GPUs, and python3 with cupy; for training torch, too. Nothing is
 # built and nothing is fetched. bench/gpu/run.sh measures.
 #
+# With one GPU start nvidia-cuda-mps-control -d and set WEFT_NCCL_NVLINK=on: the cases
+# of weft's rings run, as clients of MPS.
+#
 #   tests/gpu/run.sh [OPTION...] [CASE...]     all cases, or those that are named
 #   tests/gpu/run.sh --help                    the options and the cases
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
