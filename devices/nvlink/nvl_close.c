@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl_close.h"
@@ -204,6 +205,9 @@ bool nvl_conn_finish_close(struct nvl_conn *conn)
 void nvl_conn_free(struct nvl_conn *conn)
 {
 	weft_list_del(&conn->link);
+	/* the peer must see the end, even if a child holds the socket */
+	if (conn->fd >= 0)
+		shutdown(conn->fd, SHUT_RDWR);
 	weft_events_close_fd(&conn->iface->base.events, conn->fd);
 	nvl_sock_drop(conn);
 	weft_conn_fini(&conn->base);

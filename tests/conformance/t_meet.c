@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -245,18 +246,27 @@ static void room_for_nobody(void)
 	sides_close(&a, &b);
 }
 
-/* A child that was forked holds the sockets after they are closed here. */
+/* A child that holds the sockets after they are closed here, until killed. */
+static pid_t fork_holder(void)
+{
+	pid_t pid = fork();
+
+	check(pid >= 0, "no child");
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		pause();
+		_exit(0);
+	}
+	return pid;
+}
+
 static void forked(void)
 {
 	struct side a, b;
 	pid_t pid;
 
 	sides_open(&a, &b);
-	pid = fork();
-	if (!pid) {
-		pause();
-		_exit(0);
-	}
+	pid = fork_holder();
 	a.ops->ep_destroy(a.ep);
 	a.ep = NULL;
 	b.ops->ep_destroy(b.ep);
@@ -265,6 +275,21 @@ static void forked(void)
 	side_close(&b);
 	run_for(&a, NULL, 300);
 	check_int(a.errors + b.errors, 0);
+	side_close(&a);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static void forked_then_closed(void)
+{
+	struct side a, b;
+	pid_t pid;
+
+	sides_open(&a, &b);
+	pid = fork_holder();
+	side_close(&b);
+	wait_for(&a, NULL, a.errors);
+	check_int(a.error, -ESHUTDOWN);
 	side_close(&a);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
@@ -638,6 +663,8 @@ const struct conformance_test meet_tests[] = {
 	{ "a listener that never speaks is an error that names the setting",
 	  silent },
 	{ "a child may hold the sockets of closed connections", forked },
+	{ "a peer's end is seen even if a child of it holds its sockets",
+	  forked_then_closed },
 	{ "a destroyed endpoint that waited for room lets its caller sleep",
 	  room_for_nobody },
 	{ "a stalled process fails no connection being set up", after_a_stall },
