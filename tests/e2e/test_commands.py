@@ -41,12 +41,19 @@ if __name__ == "__main__":
         assert (client.submit(lambda x: x + 1, sent).result() == data + 1).all()
         del sent
 """,
+    "my_ranks.py": f"""
+import runpy, sys
+sys.argv[1:] = ["."]
+runpy.run_path("{SOURCE}/tests/e2e/programs/barriers.py", run_name="__main__")
+""",
 }
 # What each has weft carry, by all receivers together: there and back, in Dask to
 # the worker by way of the scheduler.
 CARRIED = {
     "my_program.py": (2002001, 1.1 * 2002001),
     "my_dask_program.py": (24e6, 1.1 * 24e6),
+    # three messages of 31 bytes for each of 200 barriers
+    "my_ranks.py": (200 * 3 * 31, 1.1 * 200 * 3 * 31),
 }
 
 # A command that fails ends its block, but what `weft info` answers with status 1.
