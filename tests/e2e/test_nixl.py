@@ -2,7 +2,11 @@
 """
 NIXL, whose wheel has a UCX of its own (1.23), moves blocks of memory between two
 pods: one agent in each of two network namespaces, every byte checked.
+
+With E2E_POD, a path of tests/gpu/pod, the pods of the tests with GPUs are its own,
+and without E2E_FAKE_CUDA the GPUs are real: bench/gpu/nixl.sh.
 """
+import contextlib
 import glob
 import os
 import re
@@ -22,6 +26,7 @@ KV = f"{HERE}/programs/kv.py"
 TWO_UCX = f"{HERE}/programs/two_ucx.py"
 ROLES = ("target", "initiator")
 BUILD = os.path.dirname(os.path.dirname(os.environ["E2E_WEFT"]))
+POD = os.environ.get("E2E_POD")
 
 
 def nixl():
@@ -31,7 +36,7 @@ def nixl():
     if not found:
         raise Skip("no NIXL in the cache: tests/tools/fetch-ucx.sh")
     version = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-"
-    if not glob.glob(f"{found[-1]}/nixl_*/_bindings.{version}*"):
+    if not glob.glob(f"{found[-1]}/nixl_cu*/_bindings.{version}*"):
         raise Skip(f"the NIXL in the cache is not for this Python ({version})")
     return found[-1]
 
@@ -44,27 +49,34 @@ LD_LIBRARY_PATH=$verbs exec "$@\"""", "bash"]
 
 
 class Pair:
-    """What the two agents said, and weft's counters of each."""
+    """
+    What the two agents said, and weft's counters of each.
+
+    @places: the command that each is started by, in place of network namespaces.
+    """
 
     def __init__(self, jobs, env=None, weft=True, wires=1, seconds=60,
-                 dies=None, adapter=False):
+                 dies=None, adapter=False, places=None):
         env = dict(clean_env(env), PYTHONPATH=nixl())
         argv = [sys.executable, KV]
         if weft:
             argv = [weft_command(), "run", *argv]
+        network = contextlib.nullcontext() if places else Network(2)
         with tempfile.TemporaryDirectory(prefix="weft-e2e.") as folder, \
-                Network(2) as net:
-            hosts = net.hosts
+                network as net:
+            hosts = net.hosts if net else [None, None]
             if wires == 2:
                 second_wire(net)
             if adapter:
                 env.update(KV_FABRIC=folder, WEFT_BUILD=BUILD)
                 argv, hosts = [*ADAPTER, *argv], [None, None]
             pair = []
-            for role, host in zip(ROLES, hosts):
+            for role, host, place in zip(ROLES, hosts, places or [[], []]):
                 full = dict(env, WEFT_STATS=f"{folder}/{role}.%p.stats")
-                pair.append(Process(role, [*argv, role, folder, *jobs], full,
-                                    f"{folder}/{role}.log", host))
+                pair.append(Process(role, [*place, *argv, role, folder, *jobs],
+                                    full, f"{folder}/{role}.log", host))
+            if dies:
+                kill(pair[ROLES.index(dies)], folder)
             status = [process.wait(seconds) for process in pair]
             self.said = {p.name: p.output() for p in pair}
             for process in pair:
@@ -110,6 +122,17 @@ class Pair:
                   f"{role}: {wire} bytes on the wire for {want}")
             check(counters.total(self.rows[role], "key_errors") == 0,
                   f"{role}: key errors")
+
+
+def kill(process, folder):
+    """When the other agent asks for it, and tells it then."""
+    end = time.monotonic() + 60
+    while not os.path.exists(f"{folder}/kill") and process.alive() and \
+            time.monotonic() < end:
+        time.sleep(0.001)
+    process.kill()
+    with open(f"{folder}/killed", "w"):
+        pass
 
 
 def second_wire(net):
@@ -170,21 +193,68 @@ def without_preload_in_a_scope_of_its_own():
          weft=False).carried_by("tcp")
 
 
+@contextlib.contextmanager
+def gpus():
+    """How agents move GPU memory by weft_nvl: of a fake driver, or of real ones."""
+    fake = os.environ.get("E2E_FAKE_CUDA")
+    if not POD and not os.path.exists(fake):
+        raise Skip("the fake driver is not built: make check TESTS=")
+    with tempfile.TemporaryDirectory(prefix="weft-e2e.") as folder:
+        env = {"KV_MEMORY": "cuda", "WEFT_RUN_DIR": folder,
+               "UCX_TLS": "weft_nvl,weft_tcp,cuda_copy"}
+        if fake:
+            for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+                os.symlink(fake, f"{folder}/{name}")
+            env.update(LD_LIBRARY_PATH=folder, UCX_MEMTYPE_CACHE="n",
+                       WEFT_LIBCUDA=f"{folder}/libcuda.so.1")
+        yield {"env": env, "places": POD and [[POD, "a"], [POD, "b"]]}
+
+
 @test(100)
 def gpu_memory_between_pods():
-    """By weft_nvl, on a fake driver."""
-    fake = os.environ["E2E_FAKE_CUDA"]
-    if not os.path.exists(fake):
-        raise Skip("the fake driver is not built: make check TESTS=")
-    with tempfile.TemporaryDirectory(prefix="weft-e2e.") as driver:
-        for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-            os.symlink(fake, f"{driver}/{name}")
-        pair = Pair(["500:mix", "1:4m"], {
-            "LD_LIBRARY_PATH": driver, "WEFT_LIBCUDA": f"{driver}/libcuda.so.1",
-            "WEFT_RUN_DIR": driver, "KV_MEMORY": "cuda",
-            "UCX_MEMTYPE_CACHE": "n",
-            "UCX_TLS": "weft_nvl,weft_tcp,cuda_copy"})
+    with gpus() as how:
+        pair = Pair(["10000:mix", "1:1g"] if POD else ["500:mix", "1:4m"],
+                    **how)
     pair.carried_by("nvlink")
+    return times(pair)
+
+
+def gpu_mishap(mishap, env=None, **more):
+    """As with host memory below; real GPUs are too fast for small blocks."""
+    with gpus() as how:
+        how["env"].update(env or {})
+        size = "2000:512k" if POD else "500:64k"
+        return Pair([f"{mishap}={size}"], **how, **more)
+
+
+@test(100)
+def gpu_memory_of_who_sleeps():
+    gpu_mishap("asleep")
+
+
+@test(100)
+def gpu_memory_of_a_killed_target():
+    said = gpu_mishap("killed_target", dies="target").said["initiator"]
+    check("error: NIXL_ERR_REMOTE_DISCONNECT" in said, said)
+
+
+@test(100)
+def gpu_memory_and_a_killed_initiator():
+    gpu_mishap("killed_initiator", {"UCX_RCACHE_ENABLE": "n"},
+               dies="initiator")
+
+
+@test(100)
+def gpu_memory_of_a_cancelled_read():
+    gpu_mishap("cancelled")
+
+
+@test(100)
+def gpu_memory_that_is_taken_back():
+    pair = gpu_mishap("revoked", {"UCX_RCACHE_ENABLE": "n"})
+    check("error: NIXL_ERR_BACKEND" in pair.said["initiator"], pair.said)
+    check(pair.total("target", "key_errors", "nvlink") > 0,
+          "no key error was counted")
 
 
 @test(100)
@@ -237,7 +307,7 @@ def nothing_lands_of_a_killed_initiator():
 
 
 @test(100)
-def nothing_lands_of_a_cancelled_read():
+def nothing_wrong_lands_of_a_cancelled_read():
     Pair(["cancelled"])
 
 
