@@ -1,47 +1,111 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
 NIXL between two pods of this machine: requests of 10,000 blocks of each size and
-of one large block, over weft_tcp and over UCX's tcp in turn, the best of each.
+of one large block, each arm in turn, the best of each.
 
-usage: nixl.py [ROUNDS]     in a build folder, as root, by the tests' Python
+usage: nixl.py [ROUNDS]     in a build folder, as root, by the tests' Python:
+                            host memory, over weft_tcp, weft_shm and UCX's tcp
+
+With E2E_POD, memory of GPUs: gpu/nixl.sh.  NIXL_SECONDS: after so many, no round is
+begun.  What each run took is in $OUT/nixl.json.
 """
+import contextlib
+import json
 import os
 import re
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 os.environ.setdefault("E2E_WEFT", os.path.abspath("tools/weft"))
 sys.path.insert(0, f"{HERE}/../tests/e2e")
 
-from test_nixl import Pair  # noqa: E402
+from lib.tap import check  # noqa: E402
+from test_nixl import POD, Pair, gpus  # noqa: E402
 
 JOBS = [f"10000:{size}k" for size in (1, 4, 16, 45, 64)] + ["1:1g"]
-ARMS = {"tcp": {"weft": False, "env": {"UCX_TLS": "tcp"}},
-        "weft_tcp": {"env": {"UCX_TLS": "weft_tcp"}}}
+DEVICES = {"weft_tcp": "tcp", "weft_shm": "shm", "weft_nvl": "nvlink"}
+FIRST = "1000:mix"  # makes the connections, and is not counted
+NET = [[POD, "-n", "a"], [POD, "-n", "b"]]  # on this network
+SHARED = [["env"], ["env"]]
+
+
+def arms(on_gpus):
+    if not POD:
+        return {"tcp": {"weft": False, "env": {"UCX_TLS": "tcp"}},
+                "weft_tcp": {"env": {"UCX_TLS": "weft_tcp"}},
+                "weft_shm": {"env": {"UCX_TLS": "weft_shm,weft_tcp"}}}
+
+    def arm(tls, weft=False, **places):
+        return {**on_gpus, "env": {**on_gpus["env"], "UCX_TLS": tls},
+                "weft": weft, **places}
+    return {"cuda_ipc": arm("cuda_ipc,cuda_copy,sm,tcp,self", places=SHARED),
+            "weft_nvl": {**on_gpus, "weft": True},
+            "weft_tcp": arm("weft_tcp,cuda_copy", True, places=NET),
+            "tcp": arm("tcp,cuda_copy,self", places=NET)}
+
+
+def in_messages(pair):
+    moved = pair.moved()
+    for role, want in ("initiator", moved["WRITE"]), ("target", moved["READ"]):
+        sent = pair.total(role, "tx_message_bytes")
+        check(want <= sent <= 1.1 * want + 65536,
+              f"{role}: {sent} bytes in messages for {want}")
+
+
+def measure(arm, how, number):
+    """A row for each request of one run."""
+    pair = Pair([FIRST, *JOBS], seconds=200, **how)
+    if arm == "weft_tcp" and POD:
+        in_messages(pair)  # UCX has no put of GPU memory over a network
+    elif how.get("weft", True):
+        pair.carried_by(DEVICES[arm])
+    found = re.findall(r"^(WRITE|READ) (\S+) (\d+) (\S+)$",
+                       pair.said["initiator"], re.M)
+    return [{"arm": arm, "round": number, "request": f"{word} {job}",
+             "bytes": int(size), "seconds": float(took)}
+            for word, job, size, took in found if job != FIRST]
+
+
+def told(request):
+    word, count, size = re.match(r"(\w+) (\d+):(\w+)", request).groups()
+    return f"{word} {int(count):,} × {size[:-1]} {size[-1].upper()}iB"
+
+
+def table(rows, names):
+    best = {}
+    for row in rows:
+        key = row["request"], row["arm"]
+        rate = row["bytes"] / row["seconds"] / 1e6
+        best[key] = max(best.get(key, 0), rate)
+    print("| request | " + " | ".join(f"{name}, MB/s" for name in names) +
+          " |\n|---" + "|---:" * len(names) + "|")
+    for request in [f"{word} {job}" for word in ("WRITE", "READ")
+                    for job in JOBS]:
+        print(f"| {told(request)} | " + " | ".join(
+            f"{best[request, name]:.0f}" if (request, name) in best else "-"
+            for name in names) + " |", flush=True)
 
 
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    best = {}
-    for number in range(rounds):
-        for arm in list(ARMS)[::1 - 2 * (number % 2)]:
-            try:
-                pair = Pair(JOBS, seconds=600, **ARMS[arm])
-            except AssertionError as error:
-                print(f"round {number}, {arm}: {error}", file=sys.stderr)
-                continue
-            for word, job, size, took in re.findall(
-                    r"^(WRITE|READ) (\S+) (\d+) (\S+)$",
-                    pair.said["initiator"], re.M):
-                rate = int(size) / float(took) / 1e6
-                key = word, job, arm
-                best[key] = max(best.get(key, 0), rate)
-    print("| request | " + " | ".join(f"{arm}, MB/s" for arm in ARMS) + " |")
-    print("|---|" + "---|" * len(ARMS))
-    for word in ("WRITE", "READ"):
-        for job in JOBS:
-            print(f"| {word} {job} | " + " | ".join(
-                f"{best[word, job, arm]:.0f}" for arm in ARMS) + " |")
+    end = time.monotonic() + int(os.environ.get("NIXL_SECONDS", "3600"))
+    rows, failed = [], False
+    with gpus() if POD else contextlib.nullcontext() as on_gpus:
+        all_arms = arms(on_gpus)
+        for number in range(rounds):
+            for arm in list(all_arms)[::1 - 2 * (number % 2)]:
+                if time.monotonic() > end:
+                    continue
+                try:
+                    rows += measure(arm, all_arms[arm], number)
+                except AssertionError as error:
+                    failed = True
+                    print(f"round {number}, {arm}: {error}", file=sys.stderr)
+        table(rows, list(all_arms))
+    with open(f"{os.environ.get('OUT', '.')}/nixl.json", "w") as file:
+        json.dump(rows, file, indent=0)
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
