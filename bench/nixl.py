@@ -3,8 +3,8 @@
 NIXL between two pods of this machine: requests of 10,000 blocks of each size and
 of one large block, each arm in turn, the best of each.
 
-usage: nixl.py [ROUNDS]     in a build folder, as root, by the tests' Python:
-                            host memory, over weft_tcp, weft_shm and UCX's tcp
+usage: nixl.py [ROUNDS [ARM...]]    in a build folder, as root, by the tests'
+        Python: host memory, over weft_tcp, weft_shm and UCX's tcp
 
 With E2E_POD, memory of GPUs: gpu/nixl.sh.  NIXL_SECONDS: after so many, no round is
 begun.  What each run took is in $OUT/nixl.json.
@@ -93,8 +93,9 @@ def main():
     rows, failed = [], False
     with gpus() if POD else contextlib.nullcontext() as on_gpus:
         all_arms = arms(on_gpus)
+        chosen = sys.argv[2:] or list(all_arms)
         for number in range(rounds):
-            for arm in list(all_arms)[::1 - 2 * (number % 2)]:
+            for arm in chosen[::1 - 2 * (number % 2)]:
                 if time.monotonic() > end:
                     continue
                 try:
@@ -102,7 +103,7 @@ def main():
                 except AssertionError as error:
                     failed = True
                     print(f"round {number}, {arm}: {error}", file=sys.stderr)
-        table(rows, list(all_arms))
+        table(rows, chosen)
     with open(f"{os.environ.get('OUT', '.')}/nixl.json", "w") as file:
         json.dump(rows, file, indent=0)
     sys.exit(failed)
