@@ -33,6 +33,7 @@ WEFT, ALSO_WEFT, BEST, PLAIN, TUNED, OTHER = (
 # the rows begin in the first table under it that has the column, the column.
 ONE, MPI = "One interface", "MPI"
 CUDA = "Tagged messages of CUDA memory"
+GPUS = "Memory of a GPU"
 PODS, RINGS = "NCCL between containers of one host", "Through host memory"
 TIMES, RATES = "Time per operation, microseconds", "Bus bandwidth, GB/s"
 PLOTS = {
@@ -59,6 +60,16 @@ PLOTS = {
             ("weft_nvl, two containers", WEFT, CUDA, "latency", "weft 1.22"),
             ("UCX's tcp, two containers", PLAIN, CUDA, "latency",
              "tcp 1.22")])],
+    "kv-transfer": [
+        (f"{word} of 10,000 blocks of GPU memory, MB/s", "log", [
+            ("cuda_ipc, shared namespaces", BEST, GPUS, f"{word} 10,000",
+             "cuda_ipc, MB/s"),
+            ("weft_nvl, two pods", WEFT, GPUS, f"{word} 10,000",
+             "weft_nvl, MB/s"),
+            ("weft_tcp, two pods", ALSO_WEFT, GPUS, f"{word} 10,000",
+             "weft_tcp, MB/s"),
+            ("UCX's tcp, two pods", PLAIN, GPUS, f"{word} 10,000",
+             "tcp, MB/s")]) for word in ("WRITE", "READ")],
     "nccl-over-nvlink": [
         ("all_reduce, GB/s of bus bandwidth", "log", [
             ("one container", BEST, PODS, "all_reduce", "native GB/s"),
