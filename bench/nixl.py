@@ -37,8 +37,10 @@ def arms(on_gpus):
                 "weft_shm": {"env": {"UCX_TLS": "weft_shm,weft_tcp"}}}
 
     def arm(tls, weft=False, **places):
-        return {**on_gpus, "env": {**on_gpus["env"], "UCX_TLS": tls},
-                "weft": weft, **places}
+        # cuda_ipc has no get where it finds no NVLink, unless asked for it
+        return {**on_gpus, "weft": weft, **places,
+                "env": {**on_gpus["env"], "UCX_TLS": tls,
+                        "UCX_CUDA_IPC_ENABLE_GET_ZCOPY": "on"}}
     return {"cuda_ipc": arm("cuda_ipc,cuda_copy,sm,tcp,self", places=SHARED),
             "weft_nvl": {**on_gpus, "weft": True},
             "weft_tcp": arm("weft_tcp,cuda_copy", True, places=NET),
@@ -76,14 +78,14 @@ def table(rows, names):
     best = {}
     for row in rows:
         key = row["request"], row["arm"]
-        rate = row["bytes"] / row["seconds"] / 1e6
+        rate = row["bytes"] / row["seconds"] / 1e9
         best[key] = max(best.get(key, 0), rate)
-    print("| request | " + " | ".join(f"{name}, MB/s" for name in names) +
+    print("| request | " + " | ".join(f"{name}, GB/s" for name in names) +
           " |\n|---" + "|---:" * len(names) + "|")
     for request in [f"{word} {job}" for word in ("WRITE", "READ")
                     for job in JOBS]:
         print(f"| {told(request)} | " + " | ".join(
-            f"{best[request, name]:.0f}" if (request, name) in best else "-"
+            f"{float(f'{best[request, name]:.3g}'):g}" if (request, name) in best else "-"
             for name in names) + " |", flush=True)
 
 

@@ -61,15 +61,15 @@ PLOTS = {
             ("UCX's tcp, two containers", PLAIN, CUDA, "latency",
              "tcp 1.22")])],
     "kv-transfer": [
-        (f"{word} of 10,000 blocks of GPU memory, MB/s", "log", [
+        (f"{word} of 10,000 blocks of GPU memory, GB/s", "log", [
             ("cuda_ipc, shared namespaces", BEST, GPUS, f"{word} 10,000",
-             "cuda_ipc, MB/s"),
+             "cuda_ipc, GB/s"),
             ("weft_nvl, two pods", WEFT, GPUS, f"{word} 10,000",
-             "weft_nvl, MB/s"),
+             "weft_nvl, GB/s"),
             ("weft_tcp, two pods", ALSO_WEFT, GPUS, f"{word} 10,000",
-             "weft_tcp, MB/s"),
+             "weft_tcp, GB/s"),
             ("UCX's tcp, two pods", PLAIN, GPUS, f"{word} 10,000",
-             "tcp, MB/s")]) for word in ("WRITE", "READ")],
+             "tcp, GB/s")]) for word in ("WRITE", "READ")],
     "nccl-over-nvlink": [
         ("all_reduce, GB/s of bus bandwidth", "log", [
             ("one container", BEST, PODS, "all_reduce", "native GB/s"),
