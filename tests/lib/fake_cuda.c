@@ -14,7 +14,7 @@
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 struct fake_cuda_live fake_live;
 unsigned int fake_delay_us = 200;
-bool fake_no_write, fake_full;
+bool fake_no_write, fake_full, fake_all;
 _Atomic bool fake_wrong;
 
 static struct object objects[OBJECTS];
@@ -42,6 +42,28 @@ struct object *fake_find(uint64_t p, size_t len)
 		    p + len <= objects[i].base + objects[i].size)
 			return &objects[i];
 	return NULL;
+}
+
+bool fake_has(enum kind kind, uint64_t p, size_t len)
+{
+	unsigned int i;
+
+	for (i = 0; i < OBJECTS; i++)
+		if (objects[i].kind == kind && objects[i].base < p + len &&
+		    p < objects[i].base + objects[i].size)
+			return true;
+	return false;
+}
+
+bool fake_within(enum kind kind, uint64_t p, size_t len)
+{
+	unsigned int i;
+
+	for (i = 0; i < OBJECTS; i++)
+		if (objects[i].kind == kind && p >= objects[i].base &&
+		    p + len <= objects[i].base + objects[i].size)
+			return true;
+	return false;
 }
 
 struct object *fake_add(enum kind kind, uint64_t base, uint64_t size,
@@ -107,6 +129,7 @@ EXPORT int cuInit(unsigned int flags)
 		fake_no_write = getenv(FAKE_CUDA_NO_WRITE);
 		fake_wrong = getenv(FAKE_CUDA_WRONG);
 		fake_full = getenv(FAKE_CUDA_FULL);
+		fake_all = getenv(FAKE_CUDA_ALL);
 	}
 	fake_inits++;
 	return fake_gpus ? 0 : WEFT_CU_NO_DEVICE;
@@ -289,12 +312,15 @@ EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)
 EXPORT int cuPointerGetAttributes(unsigned int n, int *attrs, void **values,
 				  uint64_t ptr)
 {
+	static struct object all = { .kind = MALLOC, .ctx = &contexts[0] };
 	struct object *o;
 	unsigned int i;
 
 	GATE(0);
 	pthread_mutex_lock(&fake_lock);
 	o = fake_find(ptr, 1);
+	if (!o && fake_all)
+		o = &all;
 	for (i = 0; i < n; i++) {
 		switch (attrs[i]) {
 		case WEFT_CU_POINTER_CONTEXT:
@@ -445,26 +471,55 @@ EXPORT void *fake_cuda_pool(int ordinal, size_t size)
 	return p;
 }
 
-/* As NCCL allocates: exportable, and of no context. */
-EXPORT void *fake_cuda_vmm(int ordinal, size_t size)
+EXPORT void fake_cuda_map(void *at, int ordinal, size_t size, int types)
 {
 	struct weft_cu_alloc_prop prop = {
 		.type = WEFT_CU_ALLOCATION_PINNED,
-		.handle_types = WEFT_CU_HANDLE_POSIX_FD,
+		.handle_types = types,
 		.location = { WEFT_CU_LOCATION_DEVICE, ordinal },
 	};
 	struct weft_cu_access access = { prop.location,
 					 WEFT_CU_ACCESS_READWRITE };
+	const uint64_t p = (uintptr_t)at;
 	unsigned long long h;
+
+	if (cuMemCreate(&h, size, &prop, 0) || cuMemMap(p, size, 0, h, 0) ||
+	    cuMemSetAccess(p, size, &access, 1))
+		abort();
+	cuMemRelease(h);
+}
+
+/* As NCCL allocates: exportable, and of no context. */
+EXPORT void *fake_cuda_vmm(int ordinal, size_t size)
+{
 	uint64_t p;
 
 	size = (size + PAGE_2M - 1) & ~(PAGE_2M - 1);
-	if (cuMemCreate(&h, size, &prop, 0) ||
-	    cuMemAddressReserve(&p, size, 0, 0, 0) ||
-	    cuMemMap(p, size, 0, h, 0) || cuMemSetAccess(p, size, &access, 1))
+	if (cuMemAddressReserve(&p, size, 0, 0, 0))
 		abort();
-	cuMemRelease(h);
+	fake_cuda_map((void *)(uintptr_t)p, ordinal, size,
+		      WEFT_CU_HANDLE_POSIX_FD);
 	return (void *)(uintptr_t)p;
+}
+
+EXPORT void *fake_cuda_segments(int ordinal, unsigned int n, int types)
+{
+	unsigned int i;
+	uint64_t p;
+
+	if (cuMemAddressReserve(&p, n * PAGE_2M, 0, 0, 0))
+		abort();
+	for (i = 0; i < n; i++)
+		fake_cuda_map((void *)(uintptr_t)(p + i * PAGE_2M), ordinal,
+			      PAGE_2M, types);
+	return (void *)(uintptr_t)p;
+}
+
+EXPORT void fake_cuda_unmap(void *p, size_t size)
+{
+	fake_streams_drain();
+	if (cuMemUnmap((uintptr_t)p, size))
+		abort();
 }
 
 EXPORT void fake_cuda_free(void *p)

@@ -6,9 +6,9 @@
  * Streams are threads that are late on purpose and know nothing of each other,
  * so that what is not ordered does happen in the wrong order.  It refuses what
  * the real driver refuses: calls without a context, a stream of another
- * context, memory that was freed, GPUs without a device node, managed or
- * cudaMalloc'ed memory to be exported, and calls that would invalidate a
- * capture (it notes that they would have).
+ * context, memory that was freed or is mapped without access, GPUs without a
+ * device node, memory to be exported that was not allocated for that, and calls
+ * that would invalidate a capture (it notes that they would have).
  *
  * Tests find these functions with dlsym() in the library that they loaded.
  */
@@ -31,6 +31,8 @@
 #define FAKE_CUDA_MPS "WEFT_TEST_CUDA_MPS"
 /* the first copy of more than a page gets one byte wrong */
 #define FAKE_CUDA_WRONG "WEFT_TEST_CUDA_WRONG"
+/* memory that nobody has told of is GPU 0's, and its primary context's */
+#define FAKE_CUDA_ALL "WEFT_TEST_CUDA_ALL"
 /* there is no memory to be had */
 #define FAKE_CUDA_FULL "WEFT_TEST_CUDA_FULL"
 /* "1": GPU 1 has no virtual memory management; asked at any time */
@@ -80,6 +82,12 @@ struct fake_cuda_live {
 	X(void *, fake_cuda_context, (int ordinal))                            \
 	X(void *, fake_cuda_malloc, (int ordinal, size_t size))                \
 	X(void *, fake_cuda_vmm, (int ordinal, size_t size))                   \
+	/* @n allocations of 2 MiB, one behind the other */                    \
+	X(void *, fake_cuda_segments,                                          \
+	  (int ordinal, unsigned int n, int types))                            \
+	/* one of them is unmapped, or another one mapped in its place */      \
+	X(void, fake_cuda_unmap, (void *p, size_t size))                       \
+	X(void, fake_cuda_map, (void *p, int ordinal, size_t size, int types)) \
 	X(void *, fake_cuda_managed, (int ordinal, size_t size))               \
 	/* of no context, as from a stream-ordered pool */                     \
 	X(void *, fake_cuda_pool, (int ordinal, size_t size))                  \

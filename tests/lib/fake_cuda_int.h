@@ -41,6 +41,7 @@ struct context {
 
 struct handle {
 	int fd, phys;
+	int types; /* that it may be exported as */
 	_Atomic int refs;
 	size_t size;
 };
@@ -59,7 +60,7 @@ struct object {
 extern pthread_mutex_t fake_lock; /* all of the fake's own state */
 extern struct fake_cuda_live fake_live;
 extern unsigned int fake_delay_us;
-extern bool fake_no_write, fake_full;
+extern bool fake_no_write, fake_full, fake_all;
 extern _Atomic bool fake_wrong;
 
 extern int fake_inits;
@@ -88,6 +89,10 @@ struct object *fake_add(enum kind kind, uint64_t base, uint64_t size,
 struct object *fake_exact(enum kind kind, uint64_t base, size_t size);
 /* Under fake_lock: the object around [p, p+len), or NULL. */
 struct object *fake_find(uint64_t p, size_t len);
+/* Is something that @kind says within [p, p+len)? */
+bool fake_has(enum kind kind, uint64_t p, size_t len);
+/* Is all of that within one such object? */
+bool fake_within(enum kind kind, uint64_t p, size_t len);
 /* The driver's calls that its other half makes. */
 int cuMemCreate(unsigned long long *handle, size_t size,
 		const struct weft_cu_alloc_prop *prop,

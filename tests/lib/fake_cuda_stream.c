@@ -124,15 +124,28 @@ static void drain(struct stream *st)
 	pthread_mutex_unlock(&st->lock);
 }
 
+static bool is_busy(unsigned int i)
+{
+	bool busy = false;
+
+	pthread_mutex_lock(&list_lock);
+	if (streams[i]) {
+		pthread_mutex_lock(&streams[i]->lock);
+		busy = streams[i]->first;
+		pthread_mutex_unlock(&streams[i]->lock);
+	}
+	pthread_mutex_unlock(&list_lock);
+	return busy;
+}
+
+/* Their threads take the list's lock: it is not held meanwhile. */
 void fake_streams_drain(void)
 {
 	unsigned int i;
 
-	pthread_mutex_lock(&list_lock);
 	for (i = 0; i < STREAMS; i++)
-		if (streams[i])
-			drain(streams[i]);
-	pthread_mutex_unlock(&list_lock);
+		while (is_busy(i))
+			usleep(50);
 }
 
 unsigned int fake_streams_of(const struct context *c)
@@ -229,26 +242,31 @@ EXPORT int cuStreamQuery(void *stream)
 /* Known, or ordinary host memory that is still mapped. */
 static bool reachable(uint64_t p, size_t len, int ordinal)
 {
-	struct object *whole, *part;
+	struct object *o;
+	uint64_t at = p;
 	bool ok;
 
 	pthread_mutex_lock(&fake_lock);
-	whole = fake_find(p, len);
-	part = whole ? whole : fake_find(p, 1);
-	ok = whole ? whole->kind != MAPPED || (whole->access & BIT(ordinal))
-		   : !part;
+	o = fake_find(p, 1);
+	ok = !o;
+	/* mappings may follow each other */
+	while (o && (o->kind != MAPPED || (o->access & BIT(ordinal)))) {
+		at = o->base + o->size;
+		ok = at >= p + len;
+		o = ok || o->kind != MAPPED ? NULL : fake_find(at, 1);
+	}
 	pthread_mutex_unlock(&fake_lock);
 	return ok;
 }
 
 /* The GPU that has it, or -1: host memory. */
-static int gpu_of(uint64_t p, size_t len)
+static int gpu_of(uint64_t p)
 {
 	struct object *o;
 	int gpu = -1;
 
 	pthread_mutex_lock(&fake_lock);
-	o = fake_find(p, len);
+	o = fake_find(p, 1);
 	if (o && o->kind != PINNED)
 		gpu = o->handle ? o->handle->phys : fake_phys_of[o->ordinal];
 	pthread_mutex_unlock(&fake_lock);
@@ -258,7 +276,7 @@ static int gpu_of(uint64_t p, size_t len)
 /* As the real driver does: seen, not documented. */
 static bool by_compute_engine(uint64_t dst, uint64_t src, size_t n)
 {
-	const int from = gpu_of(src, n), to = gpu_of(dst, n);
+	const int from = gpu_of(src), to = gpu_of(dst);
 
 	return to >= 0 && (from == to || (from < 0 && n < SMALL));
 }
@@ -314,7 +332,7 @@ EXPORT int cuMemcpy2DAsync_v2(const struct weft_cu_copy_2d *c, void *stream)
 	    c->dst_pitch < c->width || !c->width || !c->height)
 		return WEFT_CU_INVALID_VALUE;
 	compute = by_compute_engine(c->dst, c->src, c->width) &&
-		  (c->height == 1 || gpu_of(c->src, 1) >= 0);
+		  (c->height == 1 || gpu_of(c->src) >= 0);
 	for (row = 0; row < c->height && !err; row++)
 		err = copy(c->dst + row * c->dst_pitch,
 			   c->src + row * c->src_pitch, c->width, stream,

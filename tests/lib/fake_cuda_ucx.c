@@ -199,24 +199,6 @@ EXPORT int cuMemRangeGetAttribute(void *value, size_t size, int attr,
 	return WEFT_CU_INVALID_VALUE;
 }
 
-EXPORT int
-cuMemGetAllocationPropertiesFromHandle(struct weft_cu_alloc_prop *prop,
-				       unsigned long long handle)
-{
-	const struct handle *h = (struct handle *)(uintptr_t)handle;
-	int i;
-
-	GATE(0);
-	memset(prop, 0, sizeof(*prop));
-	prop->type = WEFT_CU_ALLOCATION_PINNED;
-	prop->handle_types = WEFT_CU_HANDLE_POSIX_FD;
-	prop->location.type = WEFT_CU_LOCATION_DEVICE;
-	for (i = 0; i < fake_gpus && fake_phys_of[i] != h->phys; i++)
-		;
-	prop->location.id = i;
-	return 0;
-}
-
 /* ---- streams ------------------------------------------------------------- */
 
 EXPORT int cuStreamSynchronize(void *stream)

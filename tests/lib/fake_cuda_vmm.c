@@ -29,7 +29,7 @@ EXPORT int cuMemCreate(unsigned long long *handle, size_t size,
 	GATE(UNSAFE);
 	if (flags || !size || size % PAGE_2M ||
 	    prop->type != WEFT_CU_ALLOCATION_PINNED ||
-	    prop->handle_types != WEFT_CU_HANDLE_POSIX_FD || prop->win32 ||
+	    (prop->handle_types & ~WEFT_CU_HANDLE_POSIX_FD) || prop->win32 ||
 	    prop->location.type != WEFT_CU_LOCATION_DEVICE ||
 	    prop->location.id >= fake_gpus)
 		return WEFT_CU_INVALID_VALUE;
@@ -40,6 +40,7 @@ EXPORT int cuMemCreate(unsigned long long *handle, size_t size,
 	snprintf(name, sizeof(name), "fakecuda-%d", h->phys);
 	h->fd = memfd_create(name, MFD_CLOEXEC);
 	h->size = size;
+	h->types = prop->handle_types;
 	h->refs = 1;
 	if (h->fd < 0 || ftruncate(h->fd, size))
 		abort();
@@ -81,6 +82,24 @@ EXPORT int cuMemRetainAllocationHandle(unsigned long long *handle, void *addr)
 	return o && o->kind == MAPPED ? 0 : WEFT_CU_INVALID_VALUE;
 }
 
+EXPORT int
+cuMemGetAllocationPropertiesFromHandle(struct weft_cu_alloc_prop *prop,
+				       unsigned long long handle)
+{
+	const struct handle *h = (struct handle *)(uintptr_t)handle;
+	int i;
+
+	GATE(0);
+	for (i = 0; fake_phys_of[i] != h->phys; i++)
+		;
+	*prop = (struct weft_cu_alloc_prop){
+		.type = WEFT_CU_ALLOCATION_PINNED,
+		.handle_types = h->types,
+		.location = { WEFT_CU_LOCATION_DEVICE, i },
+	};
+	return 0;
+}
+
 EXPORT int cuMemExportToShareableHandle(void *shareable,
 					unsigned long long handle, int type,
 					unsigned long long flags)
@@ -88,7 +107,7 @@ EXPORT int cuMemExportToShareableHandle(void *shareable,
 	struct handle *h = (struct handle *)(uintptr_t)handle;
 
 	GATE(0);
-	if (type != WEFT_CU_HANDLE_POSIX_FD || flags)
+	if (type != WEFT_CU_HANDLE_POSIX_FD || flags || !(h->types & type))
 		return WEFT_CU_INVALID_VALUE;
 	*(int *)shareable = dup(h->fd);
 	return 0;
@@ -150,7 +169,7 @@ EXPORT int cuMemAddressFree(uint64_t ptr, size_t size)
 	GATE(UNSAFE);
 	pthread_mutex_lock(&fake_lock);
 	o = fake_exact(RESERVED, ptr, size);
-	if (o && !fake_exact(MAPPED, ptr, size)) {
+	if (o && !fake_has(MAPPED, ptr, size)) {
 		o->kind = FREE;
 		__atomic_fetch_sub(&fake_live.reservations, 1,
 				   __ATOMIC_RELAXED);
@@ -167,15 +186,14 @@ int cuMemMap(uint64_t ptr, size_t size, size_t offset,
 	     unsigned long long handle, unsigned long long flags)
 {
 	struct handle *h = (struct handle *)(uintptr_t)handle;
-	struct object *o;
+	struct object *o = NULL;
 	int i;
 
 	GATE(UNSAFE);
 	if (offset || flags || size > h->size || size % PAGE_2M)
 		return WEFT_CU_INVALID_VALUE;
 	pthread_mutex_lock(&fake_lock);
-	o = fake_exact(RESERVED, ptr, size);
-	if (o) {
+	if (fake_within(RESERVED, ptr, size) && !fake_has(MAPPED, ptr, size)) {
 		for (i = 0; fake_phys_of[i] != h->phys; i++)
 			;
 		o = fake_add(MAPPED, ptr, size, i);
@@ -213,14 +231,22 @@ EXPORT int cuMemSetAccess(uint64_t ptr, size_t size,
 			  const struct weft_cu_access *desc, size_t n)
 {
 	struct object *o;
+	uint64_t at;
 
 	GATE(UNSAFE);
+	if (n != 1 || desc->flags != WEFT_CU_ACCESS_READWRITE)
+		return WEFT_CU_INVALID_VALUE;
+	if (desc->location.id < 0 || desc->location.id >= fake_gpus)
+		return WEFT_CU_INVALID_DEVICE;
 	pthread_mutex_lock(&fake_lock);
-	o = fake_exact(MAPPED, ptr, size);
-	if (o && n == 1 && desc->flags == WEFT_CU_ACCESS_READWRITE)
+	/* whole mappings, one behind the other */
+	for (at = ptr; at < ptr + size; at += o->size) {
+		o = fake_find(at, 1);
+		if (!o || o->kind != MAPPED || o->base != at ||
+		    at + o->size > ptr + size)
+			break;
 		o->access |= BIT(desc->location.id);
-	else
-		o = NULL;
+	}
 	pthread_mutex_unlock(&fake_lock);
-	return o ? 0 : WEFT_CU_INVALID_VALUE;
+	return at == ptr + size ? 0 : WEFT_CU_INVALID_VALUE;
 }
