@@ -145,6 +145,12 @@ static const struct weft_setting table[] = {
 	  .help = "GPU memory for the staging rings of all processes on a GPU "
 		  "that share run folder and user id; beyond it data goes "
 		  "through host memory" },
+	{ "WEFT_NVL_DIRECT", NULL, WEFT_SET_TRISTATE, AT(nvl_direct), "auto",
+	  .help = "Let peers map GPU memory that the driver can export (torch's "
+		  "expandable segments, ncclMemAlloc, cuMemCreate with POSIX "
+		  "file descriptors) and copy to and from it without a ring. "
+		  "A peer keeps access to all of an allocation while it is "
+		  "mapped; off never does; auto and on do where possible" },
 	{ "WEFT_NCCL_NVLINK", NULL, WEFT_SET_TRISTATE, AT(nccl_nvlink), "auto",
 	  .help = "Accept GPU memory from an NCCL that is not introduced, and "
 		  "send it through host memory between processes of one host "

@@ -38,6 +38,7 @@ struct weft_mem {
 	enum weft_mem_kind kind;
 	struct weft_cuda_ptr where; /* nvlink only, else zero */
 	struct weft_rkey rkey;
+	struct nvl_export *exported; /* nvlink's: peers may map it, or NULL */
 };
 
 /* -ENOMEM, -ENOSPC (a million regions), or the error of getrandom(). */

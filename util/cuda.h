@@ -163,6 +163,8 @@ struct weft_cu_copy_2d {
 	X(mem_release, cuMemRelease, (unsigned long long handle))            \
 	X(mem_retain, cuMemRetainAllocationHandle,                           \
 	  (unsigned long long *handle, void *addr))                          \
+	X(mem_props, cuMemGetAllocationPropertiesFromHandle,                 \
+	  (struct weft_cu_alloc_prop *, unsigned long long handle))          \
 	X(mem_export, cuMemExportToShareableHandle,                          \
 	  (void *shareable, unsigned long long handle, int type,             \
 	   unsigned long long flags))                                        \

@@ -16,6 +16,10 @@
  * acknowledges. nvl_iface.c calls them in turn.  nvl_map.c and nvl_gpu.c make
  * what is missing the first time.
  *
+ * Memory that the driver can export needs no ring: nvl_export.c gives it to a
+ * peer that asks, nvl_import.c asks and maps it, and nvl_direct.c copies to and
+ * from where it lies.
+ *
  * A connection: devices/session proves both sides, nvl_dial.c has it join,
  * nvl_close.c ends it, and whoever finds it broken says so by nvl_conn.c.
  *
@@ -36,6 +40,7 @@
 #include "devices/local.h"
 #include "devices/nvlink/nvl_proto.h"
 #include "util/list.h"
+#include "util/table.h"
 #include "util/util.h"
 
 struct nvl_transfer;
@@ -83,6 +88,7 @@ struct nvl_route {
 	uint8_t ring;	       /* id, NVL_NO_RING: none yet */
 	bool wanted;	       /* asked for, not answered yet */
 	bool via_host_ring;    /* no ring there: the host's serves */
+	bool not_direct;       /* nor can its memory be mapped */
 	uint64_t retry_ms;     /* when to ask again; 0: never */
 	unsigned int pause_ms; /* between that and the last time */
 };
@@ -142,7 +148,8 @@ struct nvl_conn {
 	struct weft_list frames_out; /* frames that did not fit the socket */
 	unsigned int nframes_out;
 
-	uint64_t fence; /* next message waits for puts below */
+	/* next message waits for puts below; see struct nvl_msg */
+	uint64_t fence;
 	/* puts from here: numbers [put_acked, put_next) are under way */
 	uint64_t put_next, put_acked;
 	struct nvl_transfer *puts[NVL_PUTS];
@@ -159,13 +166,32 @@ struct nvl_conn {
 	struct nvl_route paths[NVL_LOCS];
 	struct nvl_txring *txrings[NVL_RINGS];
 	struct nvl_rxring *rxrings[NVL_RINGS];
+
+	/* our copies to and from its memory, and what of it is mapped */
+	uint32_t direct_next, direct_placed; /* puts: as put_next, put_acked */
+	bool direct_ended[NVL_DIRECTS];
+	struct weft_list directs, direct_waiting;
+	unsigned int ndirects, direct_copies;
+	struct weft_table views; /* by the token of a key */
+	struct weft_list view_list, imports;
+	bool marks_sent;
+	uint32_t revoked; /* tx.head's, as last seen */
+	/* its copies to and from ours, and what of ours it may map */
+	const struct nvl_mark *peer_marks; /* NULL: not told */
+	struct weft_list grants;	   /* by nvl_export.c's lock */
+	bool granted[NVL_VIEWS];	   /* by that lock: slots in use */
+	uint32_t peer_puts, peer_gets;	   /* counted so far */
+	uint64_t peer_put_bytes, peer_get_bytes;
 };
 
 struct nvl_iface {
 	struct weft_base base;
 	struct weft_local local;
 	struct weft_list conns, dead, gpus;
-	struct weft_list done, done_gets, landed;
+	struct weft_list done, done_gets, landed, done_directs;
+	struct nvl_mark *marks; /* shared; NULL: none, or not yet */
+	int marks_fd;
+	unsigned int nmarks; /* pages in use */
 	unsigned int polls;
 	unsigned int messages, notices; /* left to this progress() */
 	bool armed;

@@ -9,6 +9,7 @@
 
 #include "devices/nvlink/nvl_close.h"
 #include "devices/nvlink/nvl_copy.h"
+#include "devices/nvlink/nvl_direct.h"
 #include "devices/nvlink/nvl_inbox.h"
 #include "devices/nvlink/nvl_ring.h"
 #include "devices/nvlink/nvl_rx.h"
@@ -28,7 +29,8 @@ static void send_control(struct nvl_conn *conn, uint8_t kind)
 static bool is_idle(struct nvl_conn *conn)
 {
 	return !conn->ntransfers && !conn->deferred_n && !conn->copies &&
-	       !conn->ngets && conn->put_acked == conn->put_next;
+	       !conn->ngets && !conn->ndirects &&
+	       conn->put_acked == conn->put_next;
 }
 
 /* Our endpoint is gone; the connection ends when the peer's is, too. */
@@ -81,6 +83,7 @@ void nvl_conn_stop_copies(struct nvl_conn *conn)
 {
 	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
 
+	nvl_direct_cancel(conn);
 	nvl_copy_cancel(conn);
 	while (conn->copies && weft_now_ms() < end)
 		if (!nvl_copy_poll(conn->iface))
@@ -160,6 +163,7 @@ void nvl_conn_drop_ops(struct nvl_conn *conn, int status)
 		if (conn->puts[i])
 			drop_put(conn, conn->puts[i], status);
 	drop_gets(conn, status);
+	nvl_direct_drop(conn, status);
 }
 
 void nvl_conn_forget(struct nvl_conn *conn)
@@ -184,13 +188,26 @@ void nvl_conn_forget(struct nvl_conn *conn)
 			nvl_tx_finish(conn->puts[i], -ECANCELED);
 }
 
+/* Copies of both sides; the driver ends those of a process that is gone. */
+static bool has_stopped(struct nvl_conn *conn, uint64_t now)
+{
+	const uint64_t gone =
+		conn->watchdog_ms - NVL_WATCHDOG_MS + NVL_SUSPECT_MS;
+
+	if (conn->copies && now < conn->watchdog_ms)
+		return false;
+	return nvl_export_revoke(conn) || now >= conn->watchdog_ms ||
+	       (conn->hung_up && now >= gone);
+}
+
 bool nvl_conn_finish_close(struct nvl_conn *conn)
 {
 	struct nvl_iface *iface = conn->iface;
 	const int err = conn->base.err ? conn->base.err : -ECONNRESET;
 
+	nvl_direct_cancel(conn);
 	nvl_copy_cancel(conn);
-	if (conn->copies && weft_now_ms() < conn->watchdog_ms)
+	if (!has_stopped(conn, weft_now_ms()))
 		return false;
 	weft_conn_set_state(&conn->base, WEFT_CONN_CLOSED);
 	weft_list_del(&conn->link);
@@ -205,6 +222,7 @@ bool nvl_conn_finish_close(struct nvl_conn *conn)
 void nvl_conn_free(struct nvl_conn *conn)
 {
 	weft_list_del(&conn->link);
+	nvl_export_close(conn);
 	/* the peer must see the end, even if a child holds the socket */
 	if (conn->fd >= 0)
 		shutdown(conn->fd, SHUT_RDWR);
@@ -215,6 +233,7 @@ void nvl_conn_free(struct nvl_conn *conn)
 		return; /* an engine never came back: its
 			   memory stays */
 	nvl_ring_close_all(conn);
+	nvl_import_close_all(conn);
 	nvl_inbox_close(&conn->rx);
 	nvl_inbox_close(&conn->tx);
 	weft_stats_peer_ended(conn->iface->base.stats, conn->stats);

@@ -32,6 +32,11 @@ struct nvl_conn *nvl_conn_new(struct nvl_iface *iface,
 	conn->fd = -1;
 	weft_list_init(&conn->frames_out);
 	weft_list_init(&conn->transfers);
+	weft_list_init(&conn->directs);
+	weft_list_init(&conn->direct_waiting);
+	weft_list_init(&conn->view_list);
+	weft_list_init(&conn->imports);
+	weft_list_init(&conn->grants);
 	for (i = 0; i < NVL_LOCS; i++)
 		conn->paths[i].ring = NVL_NO_RING;
 	weft_list_add_tail(&iface->conns, &conn->link);

@@ -11,7 +11,9 @@
  *
  * A guarded copy is looked up in the region table while it is handed over, and
  * counted in `issued` before the reference is given back: weft_region_remove()
- * and then nvl_copy_drain_all() leave nothing that could still land.
+ * and then nvl_copy_drain_all() leave nothing that could still land.  So with
+ * a copy to or from memory of a peer: its owner takes `live` back, waits while
+ * a batch is claimed, and then for what was issued (nvl_export.c).
  *
  * Handing over never calls back; what fails there waits in `failed` for the
  * next poll.
@@ -46,9 +48,9 @@ static bool ends_in_event(const struct nvl_stream *st, uint32_t seq)
 
 static void set_finished(struct nvl_stream *st, uint32_t seq)
 {
-	if (seq == atomic_load(&st->finished))
+	if (seq == atomic_load(&st->mark->finished))
 		return;
-	atomic_store_explicit(&st->finished, seq, memory_order_release);
+	atomic_store_explicit(&st->mark->finished, seq, memory_order_release);
 	st->issued_ms = 0;
 }
 
@@ -96,15 +98,16 @@ static void ask_driver(struct nvl_stream *st, const struct weft_cuda *cu,
 				   "or its CUDA context is gone",
 				   st->gpu->ordinal, weft_cuda_error_name(r));
 	}
-	atomic_store_explicit(&st->finished, issued, memory_order_release);
+	atomic_store_explicit(&st->mark->finished, issued,
+			      memory_order_release);
 }
 
 /* Moves `finished` on; st->lock held, any thread. */
 static void update_finished(struct nvl_stream *st)
 {
 	uint32_t issued =
-		atomic_load_explicit(&st->issued, memory_order_acquire);
-	uint32_t done = atomic_load(&st->finished);
+		atomic_load_explicit(&st->mark->issued, memory_order_acquire);
+	uint32_t done = atomic_load(&st->mark->finished);
 	const bool broken = atomic_load(&st->broken);
 	struct weft_cuda_scope s;
 	bool by_event, ask;
@@ -123,7 +126,7 @@ static void update_finished(struct nvl_stream *st)
 	r = weft_cuda_enter(&s, st->gpu->ctx);
 	if (r == -ENODEV) { /* and all that was in it */
 		atomic_store(&st->broken, -ENODEV);
-		atomic_store(&st->finished, issued);
+		atomic_store(&st->mark->finished, issued);
 	}
 	if (r)
 		return;
@@ -143,13 +146,14 @@ static uint32_t last_finished(struct nvl_stream *st)
 	pthread_mutex_lock(&st->lock);
 	update_finished(st);
 	pthread_mutex_unlock(&st->lock);
-	return atomic_load_explicit(&st->finished, memory_order_acquire);
+	return atomic_load_explicit(&st->mark->finished, memory_order_acquire);
 }
 
 static bool drain_stream(struct nvl_stream *st)
 {
 	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
-	uint32_t seq = atomic_load_explicit(&st->issued, memory_order_acquire);
+	uint32_t seq =
+		atomic_load_explicit(&st->mark->issued, memory_order_acquire);
 
 	while (!is_reached(last_finished(st), seq)) {
 		if (weft_now_ms() > end) {
@@ -291,13 +295,14 @@ static uint32_t count_batches(struct nvl_stream *st)
 	uint32_t done = st->flag ? __atomic_load_n(st->flag, __ATOMIC_RELAXED)
 				 : last_finished(st);
 
-	return atomic_load(&st->issued) - done;
+	return atomic_load(&st->mark->issued) - done;
 }
 
 static bool has_room(const struct nvl_stream *st)
 {
 	return st->nflying < NVL_STREAM_DEPTH &&
-	       atomic_load(&st->issued) - atomic_load(&st->finished) <
+	       atomic_load(&st->mark->issued) -
+			       atomic_load(&st->mark->finished) <
 		       st->gpu->how->batches;
 }
 
@@ -361,13 +366,17 @@ static unsigned int submit_batch(struct nvl_stream *st,
 	unsigned int i, n, ngo = 0, good = 0;
 	size_t bytes = 0;
 	bool all = false;
-	uint32_t seq = atomic_load(&st->issued) + 1;
+	uint32_t seq = atomic_load(&st->mark->issued) + 1;
 
 	n = take_batch(st, c);
+	/* as the region table's references, for a peer that revokes */
+	atomic_store(&st->mark->claimed, 1);
 	for (i = 0; i < n; i++) {
 		c[i]->seq = seq;
-		if (c[i]->guarded &&
-		    !weft_region_get(&c[i]->key, c[i]->at, c[i]->len))
+		if (c[i]->live && atomic_load(c[i]->live) != c[i]->serial)
+			c[i]->status = -EACCES;
+		else if (c[i]->guarded &&
+			 !weft_region_get(&c[i]->key, c[i]->at, c[i]->len))
 			c[i]->status = -EACCES;
 		else
 			go[ngo++] = c[i];
@@ -384,7 +393,9 @@ static unsigned int submit_batch(struct nvl_stream *st,
 			   "no more are made there",
 			   st->gpu->ordinal, weft_cuda_error_name(r));
 	if (good || all)
-		atomic_store_explicit(&st->issued, seq, memory_order_release);
+		atomic_store_explicit(&st->mark->issued, seq,
+				      memory_order_release);
+	atomic_store_explicit(&st->mark->claimed, 0, memory_order_release);
 	for (i = 0; i < ngo; i++) {
 		if (go[i]->guarded)
 			weft_region_put(&go[i]->key);

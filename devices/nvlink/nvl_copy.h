@@ -8,6 +8,7 @@
 #define WEFT_DEVICES_NVL_COPY_H
 
 #include <pthread.h>
+#include "devices/nvlink/nvl_proto.h"
 #include "devices/region.h"
 #include "util/cuda.h"
 #include "util/list.h"
@@ -36,6 +37,8 @@ struct nvl_copy {
 	uint32_t seq;	/* of its batch */
 	struct weft_rkey key;
 	uint64_t at;
+	_Atomic uint32_t *live; /* goes only while *@live is @serial */
+	uint32_t serial;
 	int status; /* FAILED: of a copy that never flew */
 };
 
@@ -46,11 +49,10 @@ struct nvl_stream {
 	struct weft_list *waiting; /* gpu->tx_waiting or gpu->rx_waiting */
 	struct weft_list in_flight, failed;
 	unsigned int nflying;
-	pthread_mutex_t lock;	 /* looking for the end */
-	_Atomic uint32_t issued; /* batches given to the engine */
-	_Atomic uint32_t finished;
+	pthread_mutex_t lock; /* looking for the end */
+	struct nvl_mark *mark;
 	_Atomic int broken; /* -errno: the engine takes no more */
-	/* pinned, the engine writes `finished`; NULL: the driver cannot */
+	/* mark->flag, pinned; NULL: the driver cannot write it */
 	uint32_t *flag;
 	uint64_t flag_dev;
 	/* by a batch's number: where it ends in an event and not the flag */
@@ -78,8 +80,9 @@ struct nvl_gpu {
 	void *ctx; /* ours to work in: that one or our own */
 	int ordinal;
 	const struct nvl_handing *how;
-	uint32_t *page; /* flags, one line per stream */
+	struct nvl_mark *page; /* one per stream */
 	bool page_pinned;
+	bool page_shared; /* of iface->marks: peers can read it */
 	struct nvl_stream streams[NVL_STREAMS];
 	struct weft_list tx_waiting; /* for whichever stream is free first */
 	struct weft_list rx_waiting;

@@ -7,6 +7,7 @@
 #include "devices/nvlink/nvl_close.h"
 #include "devices/nvlink/nvl_copy.h"
 #include "devices/nvlink/nvl_dial.h"
+#include "devices/nvlink/nvl_direct.h"
 #include "devices/nvlink/nvl_ep.h"
 #include "devices/nvlink/nvl_inbox.h"
 #include "devices/nvlink/nvl_ring.h"
@@ -32,7 +33,7 @@ static void cancel_ops(struct weft_conn *base)
 	struct nvl_conn *conn = nvl_conn(base);
 
 	if (conn->put_acked == conn->put_next && !conn->ngets &&
-	    weft_list_empty(&conn->iface->done))
+	    !conn->ndirects && weft_list_empty(&conn->iface->done))
 		return;
 	nvl_conn_stop_copies(conn);
 	nvl_conn_drop_ops(conn, -ECANCELED);
@@ -50,7 +51,8 @@ static bool is_flushed(struct weft_conn *base)
 {
 	const struct nvl_conn *conn = nvl_conn(base);
 
-	return conn->put_acked == conn->put_next && !conn->ngets;
+	return conn->put_acked == conn->put_next && !conn->ngets &&
+	       !conn->ndirects;
 }
 
 const struct weft_ep_ops nvl_ep_ops = {
@@ -87,7 +89,7 @@ void nvl_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 		return;
 	attr->connected = conn->base.state == WEFT_CONN_OPEN;
 	attr->unsent = conn->deferred_n || conn->ntransfers || conn->copies ||
-		       !weft_list_empty(&conn->frames_out);
+		       conn->ndirects || !weft_list_empty(&conn->frames_out);
 	for (i = 0; i < NVL_RINGS; i++) {
 		attr->streams += !!conn->txrings[i];
 		if (conn->txrings[i] && conn->txrings[i]->made)
@@ -144,18 +146,28 @@ int nvl_ep_put(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 	       const struct weft_notify *notify, struct weft_op *op)
 {
 	int err = weft_ep_check(weft_base_ep(base), n, 0);
+	struct nvl_conn *conn;
 
-	return err ? err
-		   : nvl_tx_put(live_conn(base), iov, n, addr, rkey, notify,
-				op);
+	if (err)
+		return err;
+	conn = live_conn(base);
+	/* a notification is the target's to give, in its order */
+	if (!notify)
+		err = nvl_direct_start(conn, false, iov, n, addr, rkey, op);
+	return err ? err : nvl_tx_put(conn, iov, n, addr, rkey, notify, op);
 }
 
 int nvl_ep_get(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 	       uint64_t addr, const void *rkey, struct weft_op *op)
 {
 	int err = weft_ep_check(weft_base_ep(base), n, 0);
+	struct nvl_conn *conn;
 
-	return err ? err : nvl_rx_get(live_conn(base), iov, n, addr, rkey, op);
+	if (err)
+		return err;
+	conn = live_conn(base);
+	err = nvl_direct_start(conn, true, iov, n, addr, rkey, op);
+	return err ? err : nvl_rx_get(conn, iov, n, addr, rkey, op);
 }
 
 void nvl_ep_fence(struct weft_ep *base)
@@ -163,7 +175,8 @@ void nvl_ep_fence(struct weft_ep *base)
 	struct nvl_conn *conn = live_conn(base);
 
 	if (conn)
-		conn->fence = conn->put_next;
+		conn->fence = (uint64_t)conn->direct_next << 32 |
+			      (uint32_t)conn->put_next;
 }
 
 /* ---- ahead of traffic ---------------------------------------------------- */

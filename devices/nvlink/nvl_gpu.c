@@ -8,10 +8,8 @@
 
 #include "devices/nvlink/nvl.h"
 #include "devices/nvlink/nvl_copy.h"
+#include "devices/nvlink/nvl_direct.h"
 #include "util/log.h"
-
-#define PAGE 4096u
-#define LINE 64u
 
 /* ---- streams ------------------------------------------------------------ */
 
@@ -43,6 +41,7 @@ static int init_stream(struct nvl_gpu *gpu, unsigned int index,
 	weft_list_init(&st->in_flight);
 	weft_list_init(&st->failed);
 	st->gpu = gpu;
+	st->mark = &gpu->page[index];
 	st->waiting =
 		index == NVL_RX_STREAM ? &gpu->rx_waiting : &gpu->tx_waiting;
 	pthread_mutex_init(&st->lock, NULL);
@@ -56,10 +55,9 @@ static int init_stream(struct nvl_gpu *gpu, unsigned int index,
 	}
 	/* tried with the value that is there: some drivers refuse it */
 	if (gpu->page_pinned && cu->write_value32 &&
-	    !cu->host_device_ptr(&st->flag_dev,
-				 (char *)gpu->page + index * LINE, 0) &&
+	    !cu->host_device_ptr(&st->flag_dev, &st->mark->flag, 0) &&
 	    !cu->write_value32(st->cu, st->flag_dev, 0, 0))
-		st->flag = gpu->page + index * LINE / sizeof(uint32_t);
+		st->flag = &st->mark->flag;
 	nvl_stream_enlist(st);
 	return gpu->how->by_event < SIZE_MAX ? make_events(st, cu) : 0;
 }
@@ -121,12 +119,33 @@ static int open_gpu(struct nvl_gpu *gpu)
 		return weft_fail(err, "cannot use the CUDA context of GPU %d",
 				 gpu->ordinal);
 	gpu->page_pinned = !s.cu->host_register(
-		gpu->page, PAGE,
+		gpu->page, NVL_MARK_PAGE,
 		WEFT_CU_HOSTREGISTER_PORTABLE | WEFT_CU_HOSTREGISTER_DEVICEMAP);
 	for (i = 0; i < NVL_STREAMS && !err; i++)
 		err = init_stream(gpu, i, s.cu);
 	weft_cuda_leave(&s);
 	return err;
+}
+
+/* One of those that peers may see, as long as there are some. */
+static bool take_page(struct nvl_gpu *gpu)
+{
+	struct nvl_iface *iface = gpu->iface;
+	void *p;
+
+	if (!iface->marks && !iface->kernels_wait)
+		nvl_marks_make(iface);
+	gpu->page_shared = iface->marks && iface->nmarks < NVL_MARK_PAGES;
+	if (gpu->page_shared) {
+		p = (char *)iface->marks + iface->nmarks++ * NVL_MARK_PAGE;
+	} else {
+		p = mmap(NULL, NVL_MARK_PAGE, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p == MAP_FAILED)
+			return false;
+	}
+	gpu->page = p;
+	return true;
 }
 
 struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
@@ -148,9 +167,7 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 	gpu->how = iface->kernels_wait ? &kernels_wait : &plain;
 	gpu->of = gpu->ctx = where->ctx;
 	gpu->ordinal = where->ordinal;
-	gpu->page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (gpu->page == MAP_FAILED) {
+	if (!take_page(gpu)) {
 		free(gpu);
 		return NULL;
 	}
@@ -178,7 +195,8 @@ void nvl_gpu_free(struct nvl_gpu *gpu)
 	/* to destroy one that works would wait, maybe for ever: it stays */
 	if (gpu->ctx != gpu->of && drained)
 		weft_cuda_own_put(gpu->ordinal);
-	munmap(gpu->page, PAGE);
+	if (!gpu->page_shared)
+		munmap(gpu->page, NVL_MARK_PAGE);
 	weft_list_del(&gpu->link);
 	free(gpu);
 }

@@ -4,11 +4,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "bootstrap/settings.h"
 #include "devices/nvlink/nvl_close.h"
 #include "devices/nvlink/nvl_copy.h"
 #include "devices/nvlink/nvl_dial.h"
+#include "devices/nvlink/nvl_direct.h"
 #include "devices/nvlink/nvl_ep.h"
 #include "devices/nvlink/nvl_inbox.h"
 #include "devices/nvlink/nvl_map.h"
@@ -24,6 +27,10 @@
 static void iface_free(struct nvl_iface *iface)
 {
 	weft_local_close(&iface->local, &iface->base);
+	if (iface->marks) {
+		munmap(iface->marks, NVL_MARKS_SIZE);
+		close(iface->marks_fd);
+	}
 	weft_base_close(&iface->base);
 	free(iface);
 }
@@ -44,6 +51,8 @@ static int iface_open(const struct weft_iface_params *params,
 	weft_list_init(&iface->done);
 	weft_list_init(&iface->done_gets);
 	weft_list_init(&iface->landed);
+	weft_list_init(&iface->done_directs);
+	iface->marks_fd = -1;
 	iface->base.session.ops = &nvl_session_ops;
 	iface->base.session.name = "nvlink";
 	iface->base.session.where = "this host";
@@ -72,6 +81,7 @@ static void iface_close(struct weft_iface *base)
 	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		nvl_conn_say_close(conn);
 		nvl_conn_stop_copies(conn);
+		nvl_export_leave(conn);
 		nvl_conn_break(conn, 0);
 		nvl_conn_drop_ops(conn, -ECANCELED);
 		nvl_conn_forget(conn);
@@ -121,8 +131,11 @@ static unsigned int poll_sockets(struct nvl_iface *iface)
 	n = weft_events_handle(&iface->base.events);
 	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		n += nvl_conn_step(conn);
-		if (conn->base.state == WEFT_CONN_OPEN)
-			nvl_ring_tick(conn, now);
+		if (conn->base.state != WEFT_CONN_OPEN)
+			continue;
+		nvl_ring_tick(conn, now);
+		nvl_import_tick(conn);
+		nvl_export_count(conn);
 	}
 	return n;
 }
@@ -248,6 +261,7 @@ static bool is_quiet(struct nvl_iface *iface)
 	    weft_session_busy(&iface->base.session) ||
 	    !weft_list_empty(&iface->done) ||
 	    !weft_list_empty(&iface->done_gets) ||
+	    !weft_list_empty(&iface->done_directs) ||
 	    !weft_list_empty(&iface->landed) || !weft_list_empty(&iface->dead))
 		return false;
 	weft_list_for_each (conn, tmp, &iface->conns, link)
@@ -273,11 +287,14 @@ static unsigned int iface_progress(struct weft_iface *base)
 	n += nvl_copy_poll(iface);
 	n += read_inboxes(iface);
 	weft_list_for_each (conn, tmp, &iface->conns, link)
-		if (conn->base.state == WEFT_CONN_OPEN && conn->ntransfers)
-			n += nvl_tx_schedule(conn);
+		if (conn->base.state == WEFT_CONN_OPEN) {
+			n += nvl_direct_schedule(conn);
+			n += conn->ntransfers ? nvl_tx_schedule(conn) : 0;
+		}
 	n += nvl_copy_submit(iface);
 	n += nvl_rx_deliver(iface);
 	n += nvl_tx_deliver(iface);
+	n += nvl_direct_deliver(iface);
 	n += notify_eps(iface);
 	n += end_conns(iface);
 	return n;
@@ -291,6 +308,7 @@ static bool is_pending(struct nvl_iface *iface)
 
 	if (!weft_list_empty(&iface->done) ||
 	    !weft_list_empty(&iface->done_gets) ||
+	    !weft_list_empty(&iface->done_directs) ||
 	    !weft_list_empty(&iface->landed) || nvl_copy_pending(iface))
 		return true;
 	weft_list_for_each (conn, tmp, &iface->conns, link) {
@@ -373,9 +391,12 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 		nvl_share_allowed(where.ordinal);
 	}
 	err = weft_region_add(addr, len, kind, mem);
-	if (!err)
-		(*mem)->where = where;
-	return err;
+	if (err)
+		return err;
+	(*mem)->where = where;
+	if (kind == WEFT_MEM_CUDA)
+		nvl_export_add(*mem);
+	return 0;
 }
 
 static void mem_pack(struct weft_mem *mem, void *rkey)
@@ -385,14 +406,20 @@ static void mem_pack(struct weft_mem *mem, void *rkey)
 	weft_rkey_pack(&mem->rkey, rkey);
 	if (mem->kind == WEFT_MEM_CUDA)
 		loc = NVL_LOC_GPU(mem->where.ordinal);
-	((uint8_t *)rkey)[WEFT_RKEY_LEN] = loc < NVL_LOCS ? loc : NVL_LOC_HOST;
+	if (loc >= NVL_LOCS)
+		loc = NVL_LOC_HOST;
+	if (mem->exported)
+		loc |= NVL_LOC_DIRECT;
+	((uint8_t *)rkey)[WEFT_RKEY_LEN] = loc;
 }
 
 static void mem_release(struct weft_mem *mem)
 {
+	struct nvl_export *exported = mem->exported;
 	bool gpu = mem->kind == WEFT_MEM_CUDA;
 
 	weft_region_remove(mem);
+	nvl_export_del(exported);
 	/* what engines already had of it */
 	if (gpu)
 		nvl_copy_drain_all();

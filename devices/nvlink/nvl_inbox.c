@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "devices/memfd.h"
+#include "devices/nvlink/nvl_direct.h"
 #include "devices/nvlink/nvl_inbox.h"
 #include "devices/nvlink/nvl_sock.h"
 #include "util/log.h"
@@ -92,6 +93,11 @@ static void wake_peer(struct nvl_conn *conn)
 		send_bell(conn);
 }
 
+void nvl_inbox_wake(struct nvl_conn *conn)
+{
+	wake_peer(conn);
+}
+
 /* Wakes a writer that said what it sleeps for. */
 static void bell_if_wanted(struct nvl_conn *conn, uint32_t what)
 {
@@ -143,6 +149,8 @@ bool nvl_conn_is_ready(struct weft_conn *base)
 	return conn->base.state == WEFT_CONN_OPEN && !conn->hung_up &&
 	       !conn->deferred_n && conn->ngets < NVL_GETS - NVL_MAX_IOV &&
 	       conn->put_next - conn->put_acked < NVL_PUTS &&
+	       conn->ndirects < NVL_DIRECTS &&
+	       conn->direct_next - conn->direct_placed < NVL_DIRECTS &&
 	       nvl_msg_room(conn, NVL_MAX_MESSAGE);
 }
 
@@ -181,6 +189,16 @@ void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id,
 	wake_peer(conn);
 }
 
+/* Both numbers of @fence: those of the ring, and those of the peer's copies. */
+static bool is_placed(const struct nvl_conn *conn, uint64_t fence)
+{
+	uint32_t direct = atomic_load_explicit(&conn->rx.head->direct_placed,
+					       memory_order_acquire);
+
+	return (int32_t)((uint32_t)fence - (uint32_t)conn->placed) <= 0 &&
+	       (int32_t)((uint32_t)(fence >> 32) - direct) <= 0;
+}
+
 /* 1: *@m is the next message, @data its bytes; 0: none now; -EPROTO */
 static int peek_message(struct nvl_conn *conn, struct nvl_msg *m,
 			uint8_t **data)
@@ -202,7 +220,7 @@ static int peek_message(struct nvl_conn *conn, struct nvl_msg *m,
 	    (m->len > NVL_MAX_MESSAGE || m->id >= WEFT_MSG_IDS))
 		return -EPROTO;
 	*data = conn->rx.msgs + at + sizeof(*m);
-	return m->kind == NVL_MSG_PAD || m->fence <= conn->placed;
+	return m->kind == NVL_MSG_PAD || is_placed(conn, m->fence);
 }
 
 static void deliver_message(struct nvl_conn *conn, const struct nvl_msg *m,

@@ -10,6 +10,8 @@ int nvl_inbox_make(struct nvl_inbox *box, int *fd);
 /* The peer's, to write.  -EINVAL: not sealed, or of another size. */
 int nvl_inbox_map(struct nvl_inbox *box, int fd);
 void nvl_inbox_close(struct nvl_inbox *box);
+/* Wakes the peer if it sleeps.  Any thread. */
+void nvl_inbox_wake(struct nvl_conn *conn);
 /* Wakes the peer if it sleeps until its chunks are taken; after that. */
 void nvl_inbox_bell_credit(struct nvl_conn *conn);
 /* Would a message, a put or a get be taken now? */

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -82,7 +83,14 @@ static int set_access(const struct weft_cuda *cu, struct nvl_mapping *m,
 
 static void unmap_handle(const struct weft_cuda *cu, struct nvl_mapping *m)
 {
-	cu->mem_unmap(m->dev, m->size);
+	uint64_t at = m->dev;
+	unsigned int i;
+
+	if (!m->parts)
+		cu->mem_unmap(m->dev, m->size);
+	/* what was mapped by one call is unmapped by one call */
+	for (i = 0; i < m->nparts; at += m->parts[i++])
+		cu->mem_unmap(at, m->parts[i]);
 	cu->address_free(m->dev, m->size);
 	m->dev = 0;
 }
@@ -198,6 +206,61 @@ int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 	return weft_cuda_errno(r);
 }
 
+int nvl_map_cuda_reserve(struct nvl_mapping *m, struct nvl_gpu *gpu,
+			 size_t size)
+{
+	struct weft_cuda_scope s;
+	int r, err;
+
+	if (!nvl_share_allowed(gpu->ordinal))
+		return -EOPNOTSUPP;
+	err = weft_cuda_enter(&s, gpu->of);
+	if (err)
+		return err;
+	*m = (struct nvl_mapping){
+		.kind = NVL_RING_CUDA, .size = size, .fd = -1, .ctx = gpu->of
+	};
+	m->parts = malloc(sizeof(*m->parts));
+	r = m->parts ? s.cu->address_reserve(&m->dev, size, 0, 0, 0)
+		     : WEFT_CU_OUT_OF_MEMORY;
+	if (r) {
+		m->dev = 0;
+		free(m->parts);
+		m->parts = NULL;
+	}
+	weft_cuda_leave(&s);
+	return weft_cuda_errno(r);
+}
+
+int nvl_map_cuda_part(struct nvl_mapping *m, int fd, size_t len)
+{
+	size_t *parts = realloc(m->parts, (m->nparts + 1) * sizeof(*parts));
+	unsigned long long handle;
+	struct weft_cuda_scope s;
+	uint64_t at = m->dev;
+	unsigned int i;
+	int r, err;
+
+	if (!parts)
+		return -ENOMEM;
+	m->parts = parts;
+	for (i = 0; i < m->nparts; i++)
+		at += parts[i];
+	err = weft_cuda_enter(&s, m->ctx);
+	if (err)
+		return err;
+	r = s.cu->mem_import(&handle, (void *)(intptr_t)fd,
+			     WEFT_CU_HANDLE_POSIX_FD);
+	if (!r) {
+		r = s.cu->mem_map(at, len, 0, handle, 0);
+		s.cu->mem_release(handle);
+	}
+	weft_cuda_leave(&s);
+	if (!r)
+		parts[m->nparts++] = len;
+	return weft_cuda_errno(r);
+}
+
 static bool has_access(const struct nvl_mapping *m, const struct nvl_gpu *gpu)
 {
 	return m->kind == NVL_RING_HOST
@@ -251,6 +314,7 @@ void nvl_map_undo(struct nvl_mapping *m)
 		unmap_handle(s.cu, m);
 		weft_cuda_leave(&s);
 	}
+	free(m->parts);
 	memset(m, 0, sizeof(*m));
 	m->fd = -1;
 }

@@ -17,6 +17,9 @@ struct nvl_mapping {
 	uint64_t access; /* CUDA: ordinals that may reach it */
 #define NVL_ORDINALS 64
 	void *ctx; /* in which it was mapped or pinned */
+	/* CUDA: bytes of its allocations; NULL: it is one */
+	size_t *parts;
+	unsigned int nparts;
 };
 
 /* A memfd of @size bytes and its mapping; m->fd is the mapping's. */
@@ -32,6 +35,14 @@ int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
 /* For @gpu; nvl_map_reach() lets in others.  @fd stays the caller's. */
 int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
 			size_t size);
+/*
+ * Addresses for @size bytes of the peer's, of several allocations one behind
+ * the other: each by nvl_map_cuda_part(), then nvl_map_reach().
+ */
+int nvl_map_cuda_reserve(struct nvl_mapping *m, struct nvl_gpu *gpu,
+			 size_t size);
+/* The next @len bytes.  @fd stays the caller's. */
+int nvl_map_cuda_part(struct nvl_mapping *m, int fd, size_t len);
 /* Lets engines of @gpu copy to and from it: pins host memory, grants access. */
 int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu);
 /* Unmaps it, waiting for the kernels that run. */

@@ -29,6 +29,8 @@
 #define NVL_RING_CHUNKS 64u	     /* chunks under way in one ring */
 #define NVL_PUTS	512u	     /* puts under way: a power of two */
 #define NVL_GETS	128u
+#define NVL_DIRECTS	512u /* puts or gets by own copies under way */
+#define NVL_VIEWS	512u /* registrations that a peer may map */
 #define NVL_ALIGN	256u /* of a chunk in its ring */
 
 /* Kind of the socket, in the purpose of the hello. */
@@ -49,6 +51,14 @@ enum nvl_frame_type {
 				  No eventfd: its O_NONBLOCK is of what both
 				  hold, so that the peer could clear it and
 				  make a write to a full one wait */
+	/* memory that is copied to and from where it lies: nvl_export.c has its
+	 * owner's side, nvl_import.c the other one */
+	NVL_FRAME_MARKS,    /* fd: how far the sender's copies are; before... */
+	NVL_FRAME_MAP_WANT, /* what the key stands for, please */
+	NVL_FRAME_MAP_GRANT, /* the same key: `err`, or where it lies */
+	NVL_FRAME_MAP_FETCH, /* and the descriptors of allocation `id` */
+	NVL_FRAME_MAP_PART,  /* fd: of its bytes [addr, addr+len) */
+	NVL_FRAME_MAP_NONE,  /* there are none: `err` */
 	NVL_FRAME_TYPES,
 };
 
@@ -57,7 +67,7 @@ enum nvl_ring_kind {
 	NVL_RING_CUDA, /* GPU memory, VMM */
 };
 
-#define NVL_FRAME_MAGIC 0x3376776eu
+#define NVL_FRAME_MAGIC 0x3476776eu
 
 struct nvl_frame {
 	uint32_t magic;
@@ -67,9 +77,15 @@ struct nvl_frame {
 	uint8_t loc;
 	int32_t err;
 	uint32_t kind;
-	uint64_t size;
+	uint64_t size; /* of a ring, an inbox, an allocation */
+	/* MAP_ alone: of an allocation, never used again */
+	uint64_t id, base;
+	uint64_t addr, len; /* GRANT: what the key allows */
+	uint64_t token;	    /* the key */
+	uint32_t slot, generation;
+	uint32_t view, serial; /* GRANT: as long as head->live[view] says so */
 };
-_Static_assert(sizeof(struct nvl_frame) == 24, "no holes");
+_Static_assert(sizeof(struct nvl_frame) == 80, "no holes");
 
 /*
  * Where memory is, as its owner counts: the last byte of a packed key, so that
@@ -79,6 +95,7 @@ _Static_assert(sizeof(struct nvl_frame) == 24, "no holes");
 #define NVL_LOC_HOST	     0u
 #define NVL_LOC_GPU(ordinal) ((ordinal) + 1u)
 #define NVL_LOCS	     64u
+#define NVL_LOC_DIRECT	     0x80u /* beside it: peers may map it */
 
 /* ---- the inbox ---------------------------------------------------------- */
 
@@ -91,15 +108,26 @@ struct nvl_inbox_head {
 	_Atomic uint64_t op_tail;
 	_Atomic uint32_t frames; /* frames sent on the socket so far */
 	_Atomic uint32_t wants;	 /* what the writer sleeps for: NVL_WANTS_ */
-	uint8_t pad0[40];
+	/* the writer's own copies to and from the reader's memory: puts below
+	 * this are placed; how many succeeded */
+	_Atomic uint32_t direct_placed, direct_puts;
+	_Atomic uint64_t direct_put_bytes, direct_get_bytes;
+	_Atomic uint32_t direct_gets;
+	uint8_t pad0[12];
 	_Atomic uint64_t msg_head;
 	_Atomic uint64_t op_head;
 	_Atomic uint32_t sleeping; /* the reader is about to sleep: ring */
 	uint8_t pad1[44];
 	/* per ring: everything up to here has been copied out */
 	_Atomic uint64_t credit[NVL_RINGS];
+	/* the reader's memory that the writer may copy to and from: serials,
+	 * 0 or another one when it may no more */
+	_Atomic uint32_t revoked; /* so often */
+	uint8_t pad2[60];
+	_Atomic uint32_t live[NVL_VIEWS];
 };
-_Static_assert(sizeof(struct nvl_inbox_head) == 256, "whole cache lines");
+_Static_assert(sizeof(struct nvl_inbox_head) == 320 + 4 * NVL_VIEWS,
+	       "whole cache lines");
 
 #define NVL_WANTS_ROOM	 1u /* in this inbox */
 #define NVL_WANTS_CREDIT 2u /* for its chunks: in the other inbox */
@@ -148,9 +176,34 @@ struct nvl_msg {
 	uint8_t kind;
 	uint8_t id;
 	uint16_t zero;
-	uint64_t fence; /* deliver when all puts below are placed */
+	/* deliver when all puts below are placed: by ring, and in the upper
+	   half by the sender's own copies */
+	uint64_t fence;
 };
 _Static_assert(sizeof(struct nvl_msg) == 16, "no holes");
+
+/* ---- marks --------------------------------------------------------------- */
+
+/*
+ * How far the copies of an interface are, one page for each CUDA context: who
+ * lets the interface copy to and from its memory sees there, without its help,
+ * when they have ended.  Batches are numbered.
+ */
+struct nvl_mark {
+	_Atomic uint32_t claimed;  /* one is about to be handed over */
+	_Atomic uint32_t issued;   /* given to the engine */
+	_Atomic uint32_t finished; /* as its process knows */
+	uint8_t pad0[52];
+	uint32_t flag; /* the same, written by the engine */
+	uint8_t pad1[60];
+};
+_Static_assert(sizeof(struct nvl_mark) == 128, "whole cache lines");
+
+#define NVL_MARK_PAGE  4096u
+#define NVL_MARK_PAGES 16u
+#define NVL_MARKS_SIZE (NVL_MARK_PAGES * NVL_MARK_PAGE)
+
+/* ---- the inbox's layout -------------------------------------------------- */
 
 #define NVL_INBOX_MSGS 4096u
 #define NVL_INBOX_OPS  (NVL_INBOX_MSGS + NVL_MSG_RING)

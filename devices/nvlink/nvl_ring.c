@@ -19,6 +19,7 @@
 
 #include "bootstrap/settings.h"
 #include "devices/nvlink/nvl_budget.h"
+#include "devices/nvlink/nvl_direct.h"
 #include "devices/nvlink/nvl_ring.h"
 #include "devices/nvlink/nvl_sock.h"
 #include "devices/nvlink/nvl_tx.h"
@@ -481,6 +482,14 @@ static int handle_frame(struct nvl_conn *conn, struct nvl_frame *f, int fd)
 		return handle_recall(conn, f);
 	case NVL_FRAME_RING_CLOSED:
 		return handle_closed(conn, f);
+	case NVL_FRAME_MARKS:
+	case NVL_FRAME_MAP_WANT:
+	case NVL_FRAME_MAP_FETCH:
+		return nvl_export_frame(conn, f, fd);
+	case NVL_FRAME_MAP_GRANT:
+	case NVL_FRAME_MAP_PART:
+	case NVL_FRAME_MAP_NONE:
+		return nvl_import_frame(conn, f, fd);
 	default:
 		return weft_fail(EPROTO,
 				 "a peer on this host sent a frame of "

@@ -22,6 +22,8 @@ struct queued_frame {
 static const bool has_fd[NVL_FRAME_TYPES] = {
 	[NVL_FRAME_INBOX] = true,
 	[NVL_FRAME_RING_OFFER] = true,
+	[NVL_FRAME_MARKS] = true,
+	[NVL_FRAME_MAP_PART] = true,
 };
 
 static int queue_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)

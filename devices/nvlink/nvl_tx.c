@@ -358,8 +358,8 @@ unsigned int nvl_tx_schedule(struct nvl_conn *conn)
 	nvl_ring_credits(conn);
 	/* any transfer may end while another one sends: none is held on to */
 	while (conn->base.state == WEFT_CONN_OPEN && n < CHUNKS_AT_ONCE &&
-	       conn->copies < NVL_CONN_CHUNKS && stuck < 16 &&
-	       (transfer = get_transfer(conn, stuck))) {
+	       conn->copies - conn->direct_copies < NVL_CONN_CHUNKS &&
+	       stuck < 16 && (transfer = get_transfer(conn, stuck))) {
 		n += send_transfer(transfer, CHUNKS_AT_ONCE - n);
 		if (get_transfer(conn, stuck) == transfer)
 			stuck++;
@@ -450,7 +450,8 @@ int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,
 	transfer->op = op;
 	transfer->seq = conn->put_next++;
 	weft_rkey_unpack(rkey, &transfer->key);
-	transfer->loc = ((const uint8_t *)rkey)[WEFT_RKEY_LEN];
+	transfer->loc =
+		((const uint8_t *)rkey)[WEFT_RKEY_LEN] & ~NVL_LOC_DIRECT;
 	transfer->addr = addr;
 	if (notify) {
 		transfer->flags |= NVL_CHUNK_NOTIFY;

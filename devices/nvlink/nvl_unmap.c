@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A thread that unmaps what is needed no more, for NCCL: cuMemUnmap waits until
- * the kernels that run have ended, and NCCL's wait for whoever calls us.  When
- * a rank dies the others must hear of it while their kernels still run.
+ * A thread that unmaps what is needed no more, for NCCL and for memory of
+ * peers: cuMemUnmap waits until the kernels that run have ended, and NCCL's
+ * wait for whoever calls us.  When a rank dies the others must hear of it while
+ * their kernels still run.
  *
  * The thread is started when the first one is to go; what it has not come to
  * when the interface closes is unmapped there.

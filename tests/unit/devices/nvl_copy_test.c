@@ -113,8 +113,8 @@ Test(nvl_copy, completion_flag_2_31_behind_is_not_ahead)
 	for (i = 0; i < NVL_STREAMS; i++) {
 		st = &gpu->streams[i];
 		cr_assert(yes(st->flag && !st->nflying));
-		atomic_store(&st->issued, *st->flag + far);
-		atomic_store(&st->finished, *st->flag + far);
+		atomic_store(&st->mark->issued, *st->flag + far);
+		atomic_store(&st->mark->finished, *st->flag + far);
 	}
 	fake.fake_cuda_hold(true);
 	iov = (struct weft_iov){ from, LEN, NULL };
@@ -125,8 +125,9 @@ Test(nvl_copy, completion_flag_2_31_behind_is_not_ahead)
 		progress_all();
 	for (i = 0; i < NVL_STREAMS; i++) {
 		st = &gpu->streams[i];
-		busy += atomic_load(&st->issued) != *st->flag + far;
-		cr_expect(eq(u32, atomic_load(&st->finished), *st->flag + far));
+		busy += atomic_load(&st->mark->issued) != *st->flag + far;
+		cr_expect(eq(u32, atomic_load(&st->mark->finished),
+			     *st->flag + far));
 	}
 	cr_expect(gt(uint, busy, 0));
 	cr_expect(yes(!w.done));

@@ -13,6 +13,8 @@ static void begin(void)
 {
 	begin_folder();
 	setenv(FAKE_NVML, "1", 1);
+	/* rings are what is looked at */
+	setenv("WEFT_NVL_DIRECT", "off", 1);
 	load_fake();
 }
 

@@ -361,6 +361,15 @@ FRAME(recall_of_no_ring, -1, .type = NVL_FRAME_RING_RECALL, .ring = 5)
 FRAME(closed_and_not_recalled, -1, .type = NVL_FRAME_RING_CLOSED)
 FRAME(state_of_no_ring, -1, .type = NVL_FRAME_RING_STATE, .ring = 9)
 FRAME(want_of_a_wild_place, -1, .type = NVL_FRAME_RING_WANT, .loc = NVL_LOCS)
+FRAME(marks_unsealed, liar_memfd(NVL_MARKS_SIZE, false),
+      .type = NVL_FRAME_MARKS)
+FRAME(marks_of_another_size, liar_memfd(4096, true), .type = NVL_FRAME_MARKS)
+FRAME(marks_without_a_descriptor, -1, .type = NVL_FRAME_MARKS)
+FRAME(memory_wanted_before_marks, -1, .type = NVL_FRAME_MAP_WANT)
+FRAME(grant_that_nobody_asked_for, -1, .type = NVL_FRAME_MAP_GRANT, .size = LEN)
+FRAME(part_of_no_allocation, liar_memfd(65536, true),
+      .type = NVL_FRAME_MAP_PART, .len = 65536)
+FRAME(no_part_of_no_allocation, -1, .type = NVL_FRAME_MAP_NONE)
 FRAME(second_inbox, liar_memfd(NVL_INBOX_SIZE, true), .type = NVL_FRAME_INBOX)
 /* One that is lost on its way, as where a security module keeps it back. */
 static char logged[1024];

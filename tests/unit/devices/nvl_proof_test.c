@@ -143,7 +143,8 @@ Test(nvl_proof, no_descriptor_for_a_squatter)
 {
 	int own = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
 	uint8_t buf[WEFT_HELLO_MAX];
-	uint8_t challenge[40] = { 'W', 'E', 'F', 'T', 2, 40, 1, 1 };
+	uint8_t challenge[40] = { 'W', 'E', 'F',	   'T',
+				  2,   40,  WEFT_WIRE_MIN, WEFT_WIRE_MAX };
 	struct sockaddr_un sa;
 	socklen_t len = name_of(&victim.liar, &sa);
 	ssize_t n;

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory that is copied to and from where it lies, without a ring: GPU memory
+ * that the driver exports as POSIX file descriptors.
+ *
+ * The owner (nvl_export.c) lists what it registers.  A peer that has the key
+ * asks for it (nvl_import.c), gets a descriptor for each allocation once, and
+ * maps it; from then on its own engines copy (nvl_direct.c).  Until then, and
+ * wherever a step fails, the ring carries as if nothing had been asked.
+ *
+ * A mapping cannot be taken back, so the peer is trusted to look: before each
+ * batch of copies, at a word of the owner's for the registration.  The owner
+ * clears that word and then waits for what the peer's engines have, which it
+ * sees in pages of the peer's, whether the peer makes progress or not.
+ */
+#ifndef WEFT_DEVICES_NVL_DIRECT_H
+#define WEFT_DEVICES_NVL_DIRECT_H
+
+#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_map.h"
+
+struct nvl_export;
+
+/* ---- nvl_export.c: memory of ours ---------------------------------------- */
+
+/* Sets mem->exported where peers may map @mem: mem_pack() tells them. */
+void nvl_export_add(struct weft_mem *mem);
+/*
+ * No peer copies to or from it any more: waits for copies that are with their
+ * engines, bounded by the watchdog.  Any thread.
+ */
+void nvl_export_del(struct nvl_export *x);
+/* A peer's frame: MARKS, MAP_WANT or MAP_FETCH. */
+int nvl_export_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd);
+/* The peer starts no more copies; false: some are with its engines. */
+bool nvl_export_revoke(struct nvl_conn *conn);
+/* The same, and waits as nvl_export_del(). */
+void nvl_export_leave(struct nvl_conn *conn);
+/* Counts what the peer has put and got by itself. */
+void nvl_export_count(struct nvl_conn *conn);
+/* @conn is freed. */
+void nvl_export_close(struct nvl_conn *conn);
+
+/* ---- nvl_import.c: memory of the peer's ---------------------------------- */
+
+/* An allocation of the peer's, mapped. */
+struct nvl_import {
+	struct weft_list link; /* conn->imports */
+	uint64_t id;
+	uint64_t base; /* the peer's address */
+	size_t mapped; /* bytes, so far */
+	struct nvl_gpu *gpu;
+	bool ready, failed;
+	unsigned int views, copies; /* that use it */
+	struct nvl_mapping map;
+};
+
+/* A registration of the peer's, as long as it is live. */
+struct nvl_view {
+	struct weft_entry entry; /* conn->views, by the key's token */
+	struct weft_list link;	 /* conn->view_list */
+	struct weft_rkey key;
+	struct nvl_gpu *gpu;
+	uint8_t loc;
+	bool answered;
+	uint64_t addr, len;
+	unsigned int slot;
+	uint32_t serial;
+	struct nvl_import *import;
+};
+
+/* Pages in which peers see how far our copies are: iface->marks. */
+void nvl_marks_make(struct nvl_iface *iface);
+/*
+ * What @gpu can copy to and from directly for [addr, addr+len) of the peer's;
+ * NULL: go by the ring, and maybe it is asked for now.
+ */
+struct nvl_view *nvl_import_find(struct nvl_conn *conn,
+				 const struct weft_rkey *key, uint8_t loc,
+				 struct nvl_gpu *gpu, uint64_t addr,
+				 size_t len);
+/* A copy has ended. */
+void nvl_import_put(struct nvl_conn *conn, struct nvl_import *import);
+/* The peer's answer: MAP_GRANT, MAP_PART or MAP_NONE. */
+int nvl_import_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd);
+/* Unmaps what the peer has revoked. */
+void nvl_import_tick(struct nvl_conn *conn);
+void nvl_import_close_all(struct nvl_conn *conn);
+
+/* ---- nvl_direct.c: copies ------------------------------------------------ */
+
+#define NVL_DIRECT_COPIES 128u /* of them, with engines */
+
+/* -EINPROGRESS: as the contract's put() and get(); 0: not directly. */
+int nvl_direct_start(struct nvl_conn *conn, bool get,
+		     const struct weft_iov *iov, unsigned int n, uint64_t addr,
+		     const void *rkey, struct weft_op *op);
+/* Hands on what waited for others. */
+unsigned int nvl_direct_schedule(struct nvl_conn *conn);
+/* Completes what has ended; the number. */
+unsigned int nvl_direct_deliver(struct nvl_iface *iface);
+/* Ends what no engine has. */
+void nvl_direct_cancel(struct nvl_conn *conn);
+/* Completes all with @status, here and now. */
+void nvl_direct_drop(struct nvl_conn *conn, int status);
+
+#endif

@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory of ours that peers may map.
+ *
+ * A buffer may lie in several allocations, one behind the other (torch's
+ * expandable segments).  Registrations of the same allocations share one entry
+ * here, so that a peer maps them once; what it may do is ruled by registration.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "bootstrap/settings.h"
+#include "devices/memfd.h"
+#include "devices/nvlink/nvl_direct.h"
+#include "devices/nvlink/nvl_inbox.h"
+#include "devices/nvlink/nvl_sock.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+/*
+ * Of one registration.  Each is a descriptor on its way through a socket, of
+ * which the kernel allows as many as the limit on open files, often 1024.
+ */
+#define PARTS_MAX 256u
+
+/* As the driver made it. */
+struct part {
+	uint64_t base;
+	size_t size;
+	unsigned long long buffer_id; /* never used again */
+};
+
+/* Allocations one behind the other. */
+struct allocation {
+	struct weft_list link;
+	unsigned int users;
+	uint64_t id;
+	unsigned int nparts;
+	struct part parts[];
+};
+
+/* A registration. */
+struct nvl_export {
+	struct weft_entry entry; /* by its token */
+	struct weft_rkey key;
+	uint64_t addr, len;
+	struct allocation *allocation;
+	struct weft_list grants;
+};
+
+/* That one peer may use it. */
+struct grant {
+	struct weft_list link;	    /* export->grants */
+	struct weft_list conn_link; /* conn->grants */
+	struct nvl_conn *conn;
+	unsigned int slot;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weft_table exports;
+static struct weft_list allocations = { &allocations, &allocations };
+static uint64_t last_id;
+static uint32_t last_serial;
+
+/* ---- what can be exported ------------------------------------------------ */
+
+static bool is_exportable(const struct weft_cuda *cu, uint64_t base)
+{
+	struct weft_cu_alloc_prop prop;
+	unsigned long long handle;
+	int r;
+
+	/* memory that is not of cuMemCreate() has none */
+	if (cu->mem_retain(&handle, (void *)(uintptr_t)base))
+		return false;
+	memset(&prop, 0, sizeof(prop));
+	r = cu->mem_props(&prop, handle);
+	cu->mem_release(handle);
+	return !r && (prop.handle_types & WEFT_CU_HANDLE_POSIX_FD) &&
+	       prop.location.type == WEFT_CU_LOCATION_DEVICE;
+}
+
+static bool read_part(const struct weft_cuda *cu, uint64_t at,
+		      struct part *part)
+{
+	int attr = WEFT_CU_POINTER_BUFFER_ID;
+	void *value = &part->buffer_id;
+
+	part->buffer_id = 0;
+	/* in a range of several allocations: the one around @at */
+	return !cu->address_range(&part->base, &part->size, at) && part->size &&
+	       part->base <= at && at - part->base < part->size &&
+	       !cu->pointer_attrs(1, &attr, &value, part->base);
+}
+
+/* Those around [addr, addr+len), as many as there are; 0: not all can be. */
+static unsigned int find_parts(const struct weft_cuda *cu, uint64_t addr,
+			       size_t len, struct part *parts)
+{
+	uint64_t at = addr;
+	unsigned int n = 0;
+
+	while (at - addr < len) {
+		if (n == PARTS_MAX || !read_part(cu, at, &parts[n]) ||
+		    (n && parts[n].base != at) ||
+		    !is_exportable(cu, parts[n].base))
+			return 0;
+		at = parts[n].base + parts[n].size;
+		n++;
+	}
+	return n;
+}
+
+static bool is_same_part(const struct part *a, const struct part *b)
+{
+	return a->base == b->base && a->size == b->size &&
+	       a->buffer_id == b->buffer_id;
+}
+
+/* One that has all of them, in their order. */
+static struct allocation *find_allocation(const struct part *parts,
+					  unsigned int n)
+{
+	struct allocation *al, *tmp;
+	unsigned int i, j;
+
+	weft_list_for_each (al, tmp, &allocations, link) {
+		for (i = 0; i + n <= al->nparts; i++) {
+			for (j = 0; j < n; j++)
+				if (!is_same_part(&al->parts[i + j], &parts[j]))
+					break;
+			if (j == n)
+				return al;
+		}
+	}
+	return NULL;
+}
+
+static struct allocation *get_allocation(const struct part *parts,
+					 unsigned int n)
+{
+	struct allocation *al = find_allocation(parts, n);
+
+	if (!al) {
+		al = calloc(1, sizeof(*al) + n * sizeof(*parts));
+		if (!al)
+			return NULL;
+		al->id = ++last_id;
+		al->nparts = n;
+		memcpy(al->parts, parts, n * sizeof(*parts));
+		weft_list_add_tail(&allocations, &al->link);
+	}
+	al->users++;
+	return al;
+}
+
+static void put_allocation(struct allocation *al)
+{
+	if (--al->users)
+		return;
+	weft_list_del(&al->link);
+	free(al);
+}
+
+static uint64_t allocation_size(const struct allocation *al)
+{
+	const struct part *last = &al->parts[al->nparts - 1];
+
+	return last->base + last->size - al->parts[0].base;
+}
+
+void nvl_export_add(struct weft_mem *mem)
+{
+	struct part *parts = malloc(PARTS_MAX * sizeof(*parts));
+	struct nvl_export *x = calloc(1, sizeof(*x));
+	struct weft_cuda_scope s;
+	unsigned int n = 0;
+
+	if (parts && x && weft_settings()->nvl_direct != WEFT_OFF &&
+	    nvl_share_allowed(mem->where.ordinal) &&
+	    !weft_cuda_enter(&s, mem->where.ctx)) {
+		n = find_parts(s.cu, (uintptr_t)mem->addr, mem->len, parts);
+		weft_cuda_leave(&s);
+	}
+	if (n) {
+		x->key = mem->rkey;
+		x->addr = (uintptr_t)mem->addr;
+		x->len = mem->len;
+		weft_list_init(&x->grants);
+		pthread_mutex_lock(&lock);
+		x->allocation = get_allocation(parts, n);
+		if (x->allocation &&
+		    !weft_table_add(&exports, &x->entry, x->key.token))
+			mem->exported = x;
+		else if (x->allocation)
+			put_allocation(x->allocation);
+		pthread_mutex_unlock(&lock);
+	}
+	if (!mem->exported)
+		free(x);
+	free(parts);
+}
+
+/* ---- taking it back ------------------------------------------------------ */
+
+static bool is_reached(uint32_t finished, uint32_t seq)
+{
+	return (int32_t)(finished - seq) >= 0;
+}
+
+/* Nothing that was handed over before @seq is under way; any process's. */
+static bool has_ended(const struct nvl_mark *m, uint32_t seq)
+{
+	return is_reached(__atomic_load_n(&m->flag, __ATOMIC_ACQUIRE), seq) ||
+	       is_reached(atomic_load(&m->finished), seq);
+}
+
+/* Is it idle, or at least as far as @seq (once it is not claimed)? */
+static bool is_done_until(const struct nvl_mark *m, bool *snapped,
+			  uint32_t *seq)
+{
+	if (!*snapped) {
+		if (atomic_load(&m->claimed))
+			return false;
+		*seq = atomic_load(&m->issued);
+		*snapped = true;
+	}
+	return has_ended(m, *seq);
+}
+
+static const struct nvl_mark *mark_of(const struct nvl_conn *conn,
+				      unsigned int i)
+{
+	const unsigned int page = i / NVL_STREAMS;
+
+	return (const struct nvl_mark *)((const char *)conn->peer_marks +
+					 page * NVL_MARK_PAGE) +
+	       i % NVL_STREAMS;
+}
+
+#define MARKS (NVL_MARK_PAGES * NVL_STREAMS)
+
+static bool has_hung_up(const struct nvl_conn *conn)
+{
+	struct pollfd p = { .fd = conn->fd, .events = POLLRDHUP };
+
+	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP));
+}
+
+/*
+ * Waits until copies that the peer's engines have now are done.  Of a process
+ * that is gone the driver ends them, and may not say so.
+ */
+static void wait_for_peer(const struct nvl_conn *conn)
+{
+	uint64_t now = weft_now_ms(), end = now + NVL_WATCHDOG_MS;
+	bool snapped, gone = false;
+	unsigned int i;
+	uint32_t seq;
+
+	for (i = 0; conn->peer_marks && i < MARKS; i++) {
+		snapped = false;
+		while (!is_done_until(mark_of(conn, i), &snapped, &seq)) {
+			now = weft_now_ms();
+			if (!gone && has_hung_up(conn)) {
+				gone = true;
+				end = weft_min(end, now + NVL_SUSPECT_MS);
+			}
+			if (now > end) {
+				if (!gone)
+					weft_error("copies of a peer on this "
+						   "host, to or from memory "
+						   "that it has mapped, did "
+						   "not end within %u s",
+						   NVL_WATCHDOG_MS / 1000);
+				return;
+			}
+			sched_yield();
+		}
+	}
+}
+
+/* It starts no more copies; those it has may go on. */
+static void stop_grant(struct grant *g)
+{
+	struct nvl_inbox_head *head = g->conn->rx.head;
+
+	atomic_store(&head->live[g->slot], 0);
+	atomic_fetch_add(&head->revoked, 1);
+	g->conn->granted[g->slot] = false;
+	weft_list_del(&g->link);
+	weft_list_del(&g->conn_link);
+}
+
+void nvl_export_del(struct nvl_export *x)
+{
+	struct grant *g, *tmp;
+
+	if (!x)
+		return;
+	pthread_mutex_lock(&lock);
+	weft_table_del(&exports, &x->entry);
+	weft_list_for_each (g, tmp, &x->grants, link)
+		atomic_store(&g->conn->rx.head->live[g->slot], 0);
+	weft_list_for_each (g, tmp, &x->grants, link) {
+		stop_grant(g);
+		wait_for_peer(g->conn);
+		/* it unmaps, awake or not */
+		nvl_inbox_wake(g->conn);
+		free(g);
+	}
+	put_allocation(x->allocation);
+	pthread_mutex_unlock(&lock);
+	free(x);
+}
+
+bool nvl_export_revoke(struct nvl_conn *conn)
+{
+	bool snapped, done = true;
+	struct grant *g, *tmp;
+	unsigned int i;
+	uint32_t seq;
+
+	pthread_mutex_lock(&lock);
+	weft_list_for_each (g, tmp, &conn->grants, conn_link) {
+		stop_grant(g);
+		free(g);
+	}
+	pthread_mutex_unlock(&lock);
+	for (i = 0; conn->peer_marks && i < MARKS && done; i++) {
+		snapped = false;
+		done = is_done_until(mark_of(conn, i), &snapped, &seq);
+	}
+	return done;
+}
+
+void nvl_export_leave(struct nvl_conn *conn)
+{
+	if (!nvl_export_revoke(conn))
+		wait_for_peer(conn);
+}
+
+/* ---- what a peer asks ---------------------------------------------------- */
+
+static int map_marks(struct nvl_conn *conn, int fd)
+{
+	void *p;
+
+	if (conn->peer_marks)
+		return -EPROTO;
+	if (!weft_memfd_is_sealed(fd, NVL_MARKS_SIZE))
+		return weft_fail(EINVAL,
+				 "a peer on this host sent marks that are not "
+				 "sealed or have another size");
+	p = mmap(NULL, NVL_MARKS_SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	conn->peer_marks = p;
+	return 0;
+}
+
+static struct nvl_export *find_export(const struct nvl_frame *f)
+{
+	const struct weft_rkey key = { f->slot, f->generation, f->token };
+	struct weft_entry *e = weft_table_find(&exports, f->token);
+	struct nvl_export *x = NULL;
+
+	for (; e; e = weft_table_next(e)) {
+		x = container_of(e, struct nvl_export, entry);
+		if (weft_rkey_same(&x->key, &key))
+			return x;
+	}
+	return NULL;
+}
+
+/* With the lock. */
+static int make_grant(struct nvl_conn *conn, struct nvl_export *x,
+		      struct nvl_frame *answer)
+{
+	struct grant *g;
+	unsigned int slot = 0;
+
+	while (slot < NVL_VIEWS && conn->granted[slot])
+		slot++;
+	if (slot == NVL_VIEWS)
+		return -ENOSPC;
+	g = calloc(1, sizeof(*g));
+	if (!g)
+		return -ENOMEM;
+	g->conn = conn;
+	g->slot = slot;
+	conn->granted[slot] = true;
+	weft_list_init(&g->link);
+	weft_list_init(&g->conn_link);
+	weft_list_add_tail(&x->grants, &g->link);
+	weft_list_add_tail(&conn->grants, &g->conn_link);
+	if (!++last_serial)
+		last_serial++;
+	atomic_store(&conn->rx.head->live[slot], last_serial);
+	answer->view = slot;
+	answer->serial = last_serial;
+	answer->addr = x->addr;
+	answer->len = x->len;
+	answer->id = x->allocation->id;
+	answer->base = x->allocation->parts[0].base;
+	answer->size = allocation_size(x->allocation);
+	return 0;
+}
+
+static int handle_want(struct nvl_conn *conn, const struct nvl_frame *f)
+{
+	struct nvl_frame answer = { .type = NVL_FRAME_MAP_GRANT,
+				    .slot = f->slot,
+				    .generation = f->generation,
+				    .token = f->token };
+	struct nvl_export *x;
+
+	/* without them nobody could wait for its copies */
+	if (!conn->peer_marks)
+		return -EPROTO;
+	pthread_mutex_lock(&lock);
+	x = find_export(f);
+	answer.err = x ? make_grant(conn, x, &answer) : -EACCES;
+	pthread_mutex_unlock(&lock);
+	return nvl_sock_send(conn, &answer, -1);
+}
+
+/* CUresult; INVALID_VALUE: another one lies there now. */
+static int export_part(const struct weft_cuda *cu, const struct part *part,
+		       int *fd)
+{
+	unsigned long long handle;
+	struct part now;
+	int r;
+
+	if (!read_part(cu, part->base, &now) || !is_same_part(part, &now))
+		return WEFT_CU_INVALID_VALUE;
+	r = cu->mem_retain(&handle, (void *)(uintptr_t)part->base);
+	if (r)
+		return r;
+	r = cu->mem_export(fd, handle, WEFT_CU_HANDLE_POSIX_FD, 0);
+	cu->mem_release(handle);
+	return r;
+}
+
+static int send_parts(struct nvl_conn *conn, uint64_t id,
+		      const struct part *parts, unsigned int n)
+{
+	struct nvl_frame f = { .type = NVL_FRAME_MAP_PART, .id = id };
+	struct nvl_frame none = { .type = NVL_FRAME_MAP_NONE, .id = id };
+	struct weft_cuda_scope s;
+	unsigned int i;
+	int fd, r, err;
+
+	for (i = 0; i < n; i++) {
+		fd = -1;
+		r = weft_cuda_enter(&s, NULL);
+		if (!r) {
+			r = weft_cuda_errno(export_part(s.cu, &parts[i], &fd));
+			weft_cuda_leave(&s);
+		}
+		if (r) {
+			weft_debug("memory at %#llx is not exported (%s)",
+				   (unsigned long long)parts[i].base,
+				   strerror(-r));
+			none.err = r;
+			return nvl_sock_send(conn, &none, -1);
+		}
+		f.addr = parts[i].base;
+		f.len = parts[i].size;
+		err = nvl_sock_send(conn, &f, fd);
+		close(fd);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int handle_fetch(struct nvl_conn *conn, const struct nvl_frame *f)
+{
+	struct nvl_frame none = { .type = NVL_FRAME_MAP_NONE,
+				  .id = f->id,
+				  .err = -EACCES };
+	struct allocation *al = NULL;
+	struct nvl_export *x;
+	int err;
+
+	pthread_mutex_lock(&lock);
+	x = find_export(f);
+	if (x && x->allocation->id == f->id) {
+		al = x->allocation;
+		al->users++;
+	}
+	pthread_mutex_unlock(&lock);
+	if (!al)
+		return nvl_sock_send(conn, &none, -1);
+	err = send_parts(conn, al->id, al->parts, al->nparts);
+	pthread_mutex_lock(&lock);
+	put_allocation(al);
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+int nvl_export_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
+{
+	/* what kernels wait for is never mapped while they do */
+	if (conn->iface->kernels_wait)
+		return -EPROTO;
+	switch (f->type) {
+	case NVL_FRAME_MARKS:
+		return map_marks(conn, fd);
+	case NVL_FRAME_MAP_WANT:
+		return handle_want(conn, f);
+	default:
+		return handle_fetch(conn, f);
+	}
+}
+
+/* ---- counters ------------------------------------------------------------ */
+
+static uint64_t take_new(uint64_t now, uint64_t *seen)
+{
+	const uint64_t n = now - *seen;
+
+	*seen = now;
+	return n;
+}
+
+void nvl_export_count(struct nvl_conn *conn)
+{
+	struct nvl_inbox_head *h = conn->rx.head;
+	const uint32_t puts =
+		atomic_load_explicit(&h->direct_puts, memory_order_acquire);
+	const uint32_t gets =
+		atomic_load_explicit(&h->direct_gets, memory_order_acquire);
+	uint64_t n;
+
+	if (puts != conn->peer_puts) {
+		weft_count(conn->stats, rx_puts,
+			   (uint32_t)(puts - conn->peer_puts));
+		conn->peer_puts = puts;
+		n = take_new(atomic_load(&h->direct_put_bytes),
+			     &conn->peer_put_bytes);
+		weft_count(conn->stats, rx_put_bytes, n);
+		weft_count(conn->stats, wire_rx_bytes, n);
+	}
+	if (gets != conn->peer_gets) {
+		weft_count(conn->stats, tx_gets,
+			   (uint32_t)(gets - conn->peer_gets));
+		conn->peer_gets = gets;
+		n = take_new(atomic_load(&h->direct_get_bytes),
+			     &conn->peer_get_bytes);
+		weft_count(conn->stats, tx_get_bytes, n);
+		weft_count(conn->stats, wire_tx_bytes, n);
+	}
+}
+
+void nvl_export_close(struct nvl_conn *conn)
+{
+	nvl_export_revoke(conn);
+	if (conn->peer_marks)
+		munmap((void *)(uintptr_t)conn->peer_marks, NVL_MARKS_SIZE);
+	conn->peer_marks = NULL;
+	if (conn->rx.head)
+		nvl_export_count(conn);
+}

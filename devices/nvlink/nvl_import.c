@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory of the peer's that is mapped here.  A key is asked for when it is
+ * first used; the ring serves until the answer has come and all is mapped.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "bootstrap/settings.h"
+#include "devices/memfd.h"
+#include "devices/nvlink/nvl_direct.h"
+#include "devices/nvlink/nvl_sock.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+void nvl_marks_make(struct nvl_iface *iface)
+{
+	int fd;
+	void *p;
+
+	if (weft_settings()->nvl_direct == WEFT_OFF)
+		return;
+	fd = weft_memfd_make("weft-marks", NVL_MARKS_SIZE);
+	if (fd < 0)
+		return;
+	p = mmap(NULL, NVL_MARKS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+		 0);
+	if (p == MAP_FAILED) {
+		close(fd);
+		return;
+	}
+	iface->marks = p;
+	iface->marks_fd = fd;
+}
+
+/* ---- mappings ------------------------------------------------------------ */
+
+static struct nvl_import *find_import(struct nvl_conn *conn, uint64_t id)
+{
+	struct nvl_import *im, *tmp;
+
+	weft_list_for_each (im, tmp, &conn->imports, link)
+		if (im->id == id)
+			return im;
+	return NULL;
+}
+
+static void free_import(struct nvl_conn *conn, struct nvl_import *im)
+{
+	weft_list_del(&im->link);
+	/* the thread is for unmapping alone, which waits for kernels */
+	if (!conn->iface->unmapper)
+		nvl_unmap_begin(conn->iface);
+	nvl_map_close(conn->iface, &im->map);
+	free(im);
+}
+
+static void check_import(struct nvl_conn *conn, struct nvl_import *im)
+{
+	/* while its parts are on their way they need somewhere to go */
+	if (!im->views && !im->copies && (im->ready || im->failed))
+		free_import(conn, im);
+}
+
+void nvl_import_put(struct nvl_conn *conn, struct nvl_import *im)
+{
+	im->copies--;
+	check_import(conn, im);
+}
+
+static void drop_view(struct nvl_conn *conn, struct nvl_view *v)
+{
+	struct nvl_import *im = v->import;
+
+	weft_table_del(&conn->views, &v->entry);
+	weft_list_del(&v->link);
+	free(v);
+	if (im) {
+		im->views--;
+		check_import(conn, im);
+	}
+}
+
+/* Nor will it be: all that goes there goes by the ring. */
+static void give_up(struct nvl_conn *conn, struct nvl_import *im, int err)
+{
+	struct nvl_view *v, *tmp;
+
+	weft_debug("memory of a peer's GPU is not mapped (%s): it goes by a "
+		   "ring",
+		   strerror(-err));
+	im->failed = true;
+	im->views++; /* keeps it */
+	weft_list_for_each (v, tmp, &conn->view_list, link) {
+		if (v->import != im)
+			continue;
+		if (err != -EACCES)
+			conn->paths[v->loc].not_direct = true;
+		drop_view(conn, v);
+	}
+	im->views--;
+}
+
+/* ---- keys ---------------------------------------------------------------- */
+
+static struct nvl_view *find_view(struct nvl_conn *conn,
+				  const struct weft_rkey *key)
+{
+	struct weft_entry *e = weft_table_find(&conn->views, key->token);
+	struct nvl_view *v;
+
+	for (; e; e = weft_table_next(e)) {
+		v = container_of(e, struct nvl_view, entry);
+		if (weft_rkey_same(&v->key, key))
+			return v;
+	}
+	return NULL;
+}
+
+static bool is_live(const struct nvl_conn *conn, const struct nvl_view *v)
+{
+	return atomic_load_explicit(&conn->tx.head->live[v->slot],
+				    memory_order_acquire) == v->serial;
+}
+
+static void send_frame(struct nvl_conn *conn, struct nvl_frame *f, int fd)
+{
+	int err = nvl_sock_send(conn, f, fd);
+
+	if (err)
+		nvl_conn_break(conn, err);
+}
+
+static void send_key(struct nvl_conn *conn, uint8_t type,
+		     const struct weft_rkey *key, uint64_t id)
+{
+	struct nvl_frame f = { .type = type,
+			       .id = id,
+			       .slot = key->slot,
+			       .generation = key->generation,
+			       .token = key->token };
+
+	send_frame(conn, &f, -1);
+}
+
+static void ask_for_key(struct nvl_conn *conn, const struct weft_rkey *key,
+			uint8_t loc, struct nvl_gpu *gpu)
+{
+	struct nvl_frame marks = { .type = NVL_FRAME_MARKS };
+	struct nvl_route *p = &conn->paths[loc];
+	struct nvl_view *v;
+
+	if (p->not_direct || conn->views.n >= NVL_VIEWS)
+		return;
+	v = calloc(1, sizeof(*v));
+	if (!v || weft_table_add(&conn->views, &v->entry, key->token)) {
+		free(v);
+		return;
+	}
+	v->key = *key;
+	v->loc = loc;
+	v->gpu = gpu;
+	weft_list_add_tail(&conn->view_list, &v->link);
+	if (!conn->marks_sent)
+		send_frame(conn, &marks, conn->iface->marks_fd);
+	conn->marks_sent = true;
+	if (conn->base.state == WEFT_CONN_OPEN)
+		send_key(conn, NVL_FRAME_MAP_WANT, key, 0);
+}
+
+struct nvl_view *nvl_import_find(struct nvl_conn *conn,
+				 const struct weft_rkey *key, uint8_t loc,
+				 struct nvl_gpu *gpu, uint64_t addr, size_t len)
+{
+	struct nvl_view *v = find_view(conn, key);
+
+	if (!v) {
+		ask_for_key(conn, key, loc, gpu);
+		return NULL;
+	}
+	if (!v->import || !v->import->ready)
+		return NULL;
+	if (!is_live(conn, v)) {
+		drop_view(conn, v);
+		return NULL; /* the owner of the key says what it is worth */
+	}
+	if (addr < v->addr || len > v->len || addr - v->addr > v->len - len ||
+	    nvl_map_reach(&v->import->map, gpu))
+		return NULL;
+	return v;
+}
+
+/* ---- what the peer answers ----------------------------------------------- */
+
+static struct nvl_import *add_import(struct nvl_conn *conn,
+				     const struct nvl_view *v,
+				     const struct nvl_frame *f)
+{
+	struct nvl_import *im = calloc(1, sizeof(*im));
+
+	if (!im)
+		return NULL;
+	if (nvl_map_cuda_reserve(&im->map, v->gpu, f->size)) {
+		free(im);
+		return NULL;
+	}
+	im->id = f->id;
+	im->base = f->base;
+	im->gpu = v->gpu;
+	weft_list_add_tail(&conn->imports, &im->link);
+	send_key(conn, NVL_FRAME_MAP_FETCH, &v->key, f->id);
+	return im;
+}
+
+static bool is_within(uint64_t addr, uint64_t len, uint64_t base, uint64_t size)
+{
+	return addr >= base && len <= size && addr - base <= size - len;
+}
+
+static int handle_grant(struct nvl_conn *conn, const struct nvl_frame *f)
+{
+	const struct weft_rkey key = { f->slot, f->generation, f->token };
+	struct nvl_view *v = find_view(conn, &key);
+	struct nvl_import *im;
+
+	if (!v || v->answered)
+		return -EPROTO;
+	v->answered = true;
+	if (f->err) {
+		/* no room for more: those that have some keep it */
+		if (f->err != -EACCES)
+			conn->paths[v->loc].not_direct = true;
+		drop_view(conn, v);
+		return 0;
+	}
+	if (f->view >= NVL_VIEWS || !f->size ||
+	    !is_within(f->addr, f->len, f->base, f->size))
+		return -EPROTO;
+	im = find_import(conn, f->id);
+	if (im && (im->base != f->base || im->map.size != f->size))
+		return -EPROTO;
+	if (!im)
+		im = add_import(conn, v, f);
+	if (!im || im->failed) {
+		conn->paths[v->loc].not_direct = true;
+		drop_view(conn, v);
+		return 0;
+	}
+	v->addr = f->addr;
+	v->len = f->len;
+	v->slot = f->view;
+	v->serial = f->serial;
+	v->import = im;
+	im->views++;
+	return 0;
+}
+
+/* They come one behind the other, and all of them or MAP_NONE. */
+static int handle_part(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
+{
+	struct nvl_import *im = find_import(conn, f->id);
+	int err = 0;
+
+	if (!im || im->ready || !f->len || f->addr != im->base + im->mapped ||
+	    f->len > im->map.size - im->mapped)
+		return -EPROTO;
+	im->mapped += f->len;
+	if (!im->failed)
+		err = nvl_map_cuda_part(&im->map, fd, f->len);
+	if (!err && !im->failed && im->mapped == im->map.size)
+		err = nvl_map_reach(&im->map, im->gpu);
+	if (err)
+		give_up(conn, im, err);
+	if (im->mapped < im->map.size)
+		return 0;
+	im->ready = !im->failed;
+	check_import(conn, im);
+	return 0;
+}
+
+static int handle_none(struct nvl_conn *conn, const struct nvl_frame *f)
+{
+	struct nvl_import *im = find_import(conn, f->id);
+
+	if (!im || im->ready)
+		return -EPROTO;
+	give_up(conn, im, f->err < 0 ? f->err : -EIO);
+	check_import(conn, im);
+	return 0;
+}
+
+int nvl_import_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
+{
+	switch (f->type) {
+	case NVL_FRAME_MAP_GRANT:
+		return handle_grant(conn, f);
+	case NVL_FRAME_MAP_PART:
+		return handle_part(conn, f, fd);
+	default:
+		return handle_none(conn, f);
+	}
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+void nvl_import_tick(struct nvl_conn *conn)
+{
+	const uint32_t revoked = atomic_load_explicit(&conn->tx.head->revoked,
+						      memory_order_acquire);
+	struct nvl_view *v, *tmp;
+
+	if (revoked == conn->revoked)
+		return;
+	conn->revoked = revoked;
+	weft_list_for_each (v, tmp, &conn->view_list, link)
+		if (v->import && !is_live(conn, v))
+			drop_view(conn, v);
+}
+
+void nvl_import_close_all(struct nvl_conn *conn)
+{
+	struct nvl_import *im, *next;
+	struct nvl_view *v, *tmp;
+
+	weft_list_for_each (v, tmp, &conn->view_list, link)
+		drop_view(conn, v);
+	weft_list_for_each (im, next, &conn->imports, link)
+		free_import(conn, im);
+	weft_table_free(&conn->views);
+}

@@ -1,0 +1,660 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory that peers map: who copies, until when, and what is left. */
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "devices/nvlink/nvl_direct.h"
+#include "tests/unit/devices/nvl_pair.h"
+
+#define SEGMENT (2u << 20)
+#define LEN	(3 * SEGMENT)
+#define POISON	0xa5
+
+static uint8_t *from, *to;
+static struct weft_mem *mem;
+static uint8_t key[WEFT_RKEY_MAX];
+static struct fake_cuda_live before;
+
+static void begin(void)
+{
+	begin_folder();
+	setenv(FAKE_NVML, "1", 1);
+}
+
+static void finish(void)
+{
+	side_close(&a);
+	side_close(&b);
+	end_folder();
+}
+
+TestSuite(nvl_direct, .init = begin, .fini = finish, .timeout = 120);
+
+static void register_all(void)
+{
+	cr_assert(eq(int, nvl->mem_register(to, LEN, WEFT_MEM_CUDA, &mem), 0));
+	nvl->mem_pack(mem, &key);
+}
+
+static void pair_up(int types)
+{
+	load_fake();
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+	meet(&a, &b);
+	from = fake.fake_cuda_malloc(0, LEN);
+	to = fake.fake_cuda_segments(1, 3, types);
+	fake.fake_cuda_live(&before);
+	register_all();
+}
+
+static struct nvl_conn *conn_of(struct side *s)
+{
+	return weft_list_first(&nvl_iface(s->iface)->conns, struct nvl_conn,
+			       link);
+}
+
+#define counter(s, name) ((unsigned long)conn_of(s)->stats->name)
+
+static void put_all(void)
+{
+	cr_assert(eq(int, put_checked(&a, from, to, LEN, &key), 0));
+}
+
+/* The first one asks, and goes by a ring. */
+static void put_until_direct(void)
+{
+	const unsigned long so_far = counter(&a, direct_put_bytes);
+
+	while (counter(&a, direct_put_bytes) == so_far)
+		put_all();
+}
+
+static void pair_up_direct(void)
+{
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	put_until_direct();
+}
+
+static int start_put(struct wait_op *w)
+{
+	struct weft_iov iov = { from, LEN, NULL };
+
+	return nvl->put(a.ep, &iov, 1, (uintptr_t)to, &key, NULL, &w->op);
+}
+
+static bool is_poison(void)
+{
+	size_t i = 0;
+
+	while (i < LEN && to[i] == POISON)
+		i++;
+	return i == LEN;
+}
+
+/* Of what other tests keep in one process nothing stays, but for streams. */
+static bool is_unmapped(void)
+{
+	struct fake_cuda_live now;
+
+	fake.fake_cuda_live(&now);
+	return now.reservations <= before.reservations + 2 &&
+	       weft_list_empty(&conn_of(&a)->imports);
+}
+
+/* ---- who copies ---------------------------------------------------------- */
+
+Test(nvl_direct, every_byte_of_many_sizes)
+{
+	static const size_t sizes[] = { 1,	     7,
+					4096,	     65537,
+					SEGMENT,     SEGMENT + 1,
+					2 * SEGMENT, 2 * SEGMENT + 12345 };
+	unsigned long sum = 0, ring;
+	unsigned int i;
+
+	pair_up_direct();
+	ring = counter(&a, tx_put_bytes) - counter(&a, direct_put_bytes);
+	sum = counter(&a, direct_put_bytes);
+	for (i = 0; i < ARRAY_SIZE(sizes); i++) {
+		cr_expect(eq(int,
+			     put_checked(&a, from + 3, to + 11, sizes[i], &key),
+			     0));
+		sum += sizes[i];
+		cr_expect(eq(int,
+			     get_checked(&a, from + 5, to + SEGMENT - 1,
+					 sizes[i] / 2 + 1, &key),
+			     0));
+	}
+	cr_expect(eq(ulong, counter(&a, direct_put_bytes), sum));
+	cr_expect(eq(ulong, counter(&a, tx_put_bytes), sum + ring));
+	cr_expect(eq(ulong, counter(&a, direct_get_bytes),
+		     counter(&a, get_bytes)));
+	nvl->mem_release(mem);
+}
+
+/* Gets ask, too. */
+Test(nvl_direct, both_sides_count_the_same)
+{
+	unsigned int i;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	for (i = 0; i < 4 || !counter(&a, direct_get_bytes); i++)
+		cr_assert(eq(int, get_checked(&a, from, to, LEN, &key), 0));
+	for (i = 0; i < 4; i++)
+		put_all();
+	wait_for(counter(&b, rx_put_bytes) == counter(&a, tx_put_bytes));
+	wait_for(counter(&b, tx_get_bytes) == counter(&a, get_bytes));
+	cr_expect(eq(ulong, counter(&b, rx_puts), counter(&a, tx_puts)));
+	cr_expect(eq(ulong, counter(&b, tx_gets), counter(&a, gets)));
+	nvl->mem_release(mem);
+}
+
+/* Another registration of it is another question, but no other mapping. */
+Test(nvl_direct, an_allocation_is_mapped_once)
+{
+	struct weft_mem *part;
+	uint8_t part_key[WEFT_RKEY_MAX];
+	unsigned long so_far;
+	unsigned int imports;
+
+	pair_up_direct();
+	imports = fake.fake_cuda_called("cuMemImportFromShareableHandle");
+	cr_assert(eq(int,
+		     nvl->mem_register(to + SEGMENT + 5, SEGMENT, WEFT_MEM_CUDA,
+				       &part),
+		     0));
+	nvl->mem_pack(part, &part_key);
+	so_far = counter(&a, direct_put_bytes);
+	while (counter(&a, direct_put_bytes) == so_far)
+		cr_assert(eq(int,
+			     put_checked(&a, from, to + SEGMENT + 5, SEGMENT,
+					 &part_key),
+			     0));
+	cr_expect(eq(uint,
+		     fake.fake_cuda_called("cuMemImportFromShareableHandle"),
+		     imports));
+	/* beside what it allows there is memory that is mapped as well */
+	cr_expect(eq(int, put_checked(&a, from, to, 8, &part_key), -EACCES));
+	nvl->mem_release(part);
+	put_until_direct();
+	nvl->mem_release(mem);
+}
+
+static void stays_with_the_ring(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < 5; i++) {
+		put_all();
+		cr_assert(eq(int, get_checked(&a, from, to, LEN, &key), 0));
+	}
+	cr_expect(eq(ulong, counter(&a, direct_put_bytes), 0));
+	cr_expect(eq(ulong, counter(&a, direct_get_bytes), 0));
+	cr_expect(yes(weft_list_empty(&conn_of(&a)->imports)));
+	nvl->mem_release(mem);
+}
+
+static bool may_be_mapped(void)
+{
+	return key[WEFT_RKEY_LEN] & NVL_LOC_DIRECT;
+}
+
+Test(nvl_direct, memory_without_descriptors_goes_by_a_ring)
+{
+	pair_up(0);
+	cr_expect(not(may_be_mapped()));
+	stays_with_the_ring();
+	cr_expect(eq(int, staged(a.ep), WEFT_STAGING_GPU));
+}
+
+Test(nvl_direct, one_allocation_without_a_descriptor_is_enough)
+{
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	nvl->mem_release(mem);
+	fake.fake_cuda_unmap(to + SEGMENT, SEGMENT);
+	fake.fake_cuda_map(to + SEGMENT, 1, SEGMENT, 0);
+	register_all();
+	cr_expect(not(may_be_mapped()));
+	stays_with_the_ring();
+}
+
+Test(nvl_direct, setting_keeps_it_to_the_ring)
+{
+	setenv("WEFT_NVL_DIRECT", "off", 1);
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	cr_expect(not(may_be_mapped()));
+	stays_with_the_ring();
+	cr_expect(eq(int, staged(a.ep), WEFT_STAGING_GPU));
+}
+
+/* The writer's driver does not reach that GPU: not even its ring. */
+Test(nvl_direct, what_cannot_be_imported_goes_by_a_ring)
+{
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	fake.fake_cuda_refuse("cuMemImportFromShareableHandle",
+			      WEFT_CU_INVALID_DEVICE);
+	stays_with_the_ring();
+	cr_expect(eq(int, staged(a.ep), WEFT_STAGING_HOST));
+	cr_expect(eq(uint,
+		     fake.fake_cuda_called("cuMemImportFromShareableHandle"),
+		     3),
+		  "more than it, and a ring each way");
+}
+
+Test(nvl_direct, without_access_it_goes_by_a_ring)
+{
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	fake.fake_cuda_refuse("cuMemSetAccess", WEFT_CU_INVALID_DEVICE);
+	stays_with_the_ring();
+}
+
+Test(nvl_direct, an_owner_that_cannot_export_it_uses_the_ring)
+{
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	fake.fake_cuda_refuse("cuMemExportToShareableHandle",
+			      WEFT_CU_OUT_OF_MEMORY);
+	stays_with_the_ring();
+}
+
+/* Whom nobody could wait for may not copy. */
+Test(nvl_direct, driver_without_stream_writes_uses_the_ring)
+{
+	setenv(FAKE_CUDA_NO_WRITE, "1", 1);
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	stays_with_the_ring();
+}
+
+/* ---- order --------------------------------------------------------------- */
+
+static bool right_when_told;
+
+static void look(struct side *s, uint8_t id, void *data, size_t len)
+{
+	(void)s;
+	(void)id;
+	(void)data;
+	(void)len;
+	right_when_told = !memcmp(from, to, LEN);
+}
+
+Test(nvl_direct, message_behind_a_fence_comes_after_every_copy)
+{
+	struct wait_op w[3] = { WAIT_OP, WAIT_OP, WAIT_OP };
+	struct iovec none = { NULL, 0 };
+	struct weft_iov iov;
+	unsigned int i, round;
+
+	pair_up_direct();
+	b.hook = look;
+	for (round = 0; round < 20; round++) {
+		pattern_fill(from, LEN, 1000 + round);
+		memset(to, POISON, LEN);
+		fake.fake_cuda_hold(true);
+		right_when_told = false;
+		for (i = 0; i < 3; i++) {
+			iov = (struct weft_iov){ from + i * SEGMENT, SEGMENT,
+						 NULL };
+			w[i].done = 0;
+			cr_assert(eq(int,
+				     nvl->put(a.ep, &iov, 1,
+					      (uintptr_t)to + i * SEGMENT, &key,
+					      NULL, &w[i].op),
+				     -EINPROGRESS));
+		}
+		nvl->fence(a.ep);
+		cr_assert(eq(int, nvl->message(a.ep, 1, &none, 1, NULL), 0));
+		for (i = 0; i < 50; i++)
+			progress_all();
+		cr_assert(eq(uint, b.messages, round));
+		fake.fake_cuda_hold(false);
+		wait_for(b.messages == round + 1);
+		cr_assert(yes(right_when_told));
+		wait_for(w[0].done && w[1].done && w[2].done);
+	}
+	nvl->mem_release(mem);
+}
+
+/* Would a program that sleeps wake up? */
+static bool is_woken(struct side *s)
+{
+	struct pollfd p = { .fd = nvl->event_fd(s->iface), .events = POLLIN };
+
+	return poll(&p, 1, 0) == 1;
+}
+
+/* Its receiver sleeps meanwhile: nothing else would wake it. */
+Test(nvl_direct, such_a_message_wakes_its_receiver)
+{
+	struct wait_op w = WAIT_OP;
+	struct iovec none = { NULL, 0 };
+
+	pair_up_direct();
+	fake.fake_cuda_hold(true);
+	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
+	nvl->fence(a.ep);
+	cr_assert(eq(int, nvl->message(a.ep, 1, &none, 1, NULL), 0));
+	while (nvl->arm(b.iface) == -EBUSY || is_woken(&b))
+		progress_all();
+	fake.fake_cuda_hold(false);
+	cr_assert(yes(step_until(side_progress(&a), w.done)));
+	cr_expect(yes(is_woken(&b)));
+	wait_for(b.messages == 1);
+	nvl->mem_release(mem);
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+/* Taken, but no engine has it yet. */
+Test(nvl_direct, revoked_put_is_not_handed_over)
+{
+	struct wait_op w = WAIT_OP, late = WAIT_OP;
+
+	pair_up_direct();
+	memset(to, POISON, LEN);
+	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
+	nvl->mem_release(mem);
+	wait_for(w.done);
+	cr_expect(eq(int, w.status, -EACCES));
+	cr_expect(yes(is_poison()));
+	cr_assert(eq(int, start_put(&late), -EINPROGRESS));
+	wait_for(late.done);
+	cr_expect(eq(int, late.status, -EACCES));
+	cr_expect(yes(is_poison()));
+	/* and the endpoint lives on */
+	register_all();
+	put_until_direct();
+	nvl->mem_release(mem);
+}
+
+Test(nvl_direct, peer_unmaps_what_was_released)
+{
+	pair_up_direct();
+	cr_expect(not(weft_list_empty(&conn_of(&a)->imports)));
+	nvl->mem_release(mem);
+	wait_for(is_unmapped());
+	cr_expect(eq(ulong, conn_of(&a)->views.n, 0));
+}
+
+/* Nobody makes progress but to sleep: the owner wakes it. */
+Test(nvl_direct, sleeping_peer_unmaps_as_well)
+{
+	pair_up_direct();
+	while (nvl->arm(a.iface) == -EBUSY || is_woken(&a))
+		progress_all();
+	nvl->mem_release(mem);
+	cr_assert(yes(is_woken(&a)));
+	cr_assert(yes(step_until(side_progress(&a), is_unmapped())));
+}
+
+/* The same address, another allocation: the first one is still mapped. */
+Test(nvl_direct, reused_address_is_another_mapping)
+{
+	unsigned int i;
+
+	pair_up_direct();
+	for (i = 0; i < 5; i++) {
+		nvl->mem_release(mem);
+		fake.fake_cuda_unmap(to + SEGMENT, SEGMENT);
+		fake.fake_cuda_map(to + SEGMENT, 1, SEGMENT,
+				   WEFT_CU_HANDLE_POSIX_FD);
+		register_all();
+		put_until_direct();
+		put_all();
+	}
+	nvl->mem_release(mem);
+}
+
+Test(nvl_direct, nothing_lands_after_cancel)
+{
+	struct wait_op w[64];
+	uint8_t *seen = malloc(LEN);
+	unsigned int i, canceled = 0;
+	struct weft_iov iov = { NULL, 65536, NULL };
+
+	pair_up_direct();
+	memset(to, POISON, LEN);
+	for (i = 0; i < ARRAY_SIZE(w); i++) {
+		w[i] = (struct wait_op)WAIT_OP;
+		iov.addr = from + i * 65536;
+		cr_assert(eq(int,
+			     nvl->put(a.ep, &iov, 1, (uintptr_t)to + i * 65536,
+				      &key, NULL, &w[i].op),
+			     -EINPROGRESS));
+		if (i == ARRAY_SIZE(w) / 2)
+			progress_all();
+	}
+	nvl->cancel(a.ep);
+	memcpy(seen, to, LEN);
+	for (i = 0; i < ARRAY_SIZE(w); i++) {
+		cr_expect(eq(uint, w[i].done, 1));
+		canceled += w[i].status == -ECANCELED;
+	}
+	cr_expect(gt(uint, canceled, 0));
+	for (i = 0; i < 100; i++)
+		progress_all();
+	fake.fake_cuda_free(fake.fake_cuda_malloc(0, 4096)); /* drains */
+	cr_expect(eq(int, memcmp(seen, to, LEN), 0));
+	nvl->mem_release(mem);
+	free(seen);
+}
+
+Test(nvl_direct, many_more_than_fit)
+{
+	struct wait_op *w = calloc(4000, sizeof(*w));
+	struct weft_iov iov = { NULL, 1024, NULL };
+	unsigned int i;
+
+	pair_up_direct();
+	fake.fake_cuda_delay(0);
+	pattern_fill(from, LEN, 77);
+	memset(to, POISON, LEN);
+	for (i = 0; i < 4000; i++) {
+		w[i] = (struct wait_op)WAIT_OP;
+		iov.addr = from + i * 1024;
+		wait_for(nvl->ready(a.ep));
+		cr_assert(eq(int,
+			     nvl->put(a.ep, &iov, 1, (uintptr_t)to + i * 1024,
+				      &key, NULL, &w[i].op),
+			     -EINPROGRESS));
+	}
+	for (i = 0; i < 4000; i++)
+		wait_for(w[i].done);
+	cr_expect(eq(int, memcmp(from, to, 4000 * 1024), 0));
+	nvl->mem_release(mem);
+	free(w);
+}
+
+Test(nvl_direct, endpoints_end_with_copies_under_way)
+{
+	struct wait_op w = WAIT_OP;
+
+	pair_up_direct();
+	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
+	progress_all();
+	nvl->ep_destroy(a.ep);
+	a.ep = NULL;
+	cr_expect(eq(uint, w.done, 1));
+	side_close(&a);
+	memset(to, POISON, LEN);
+	wait_for(weft_list_empty(&nvl_iface(b.iface)->conns));
+	nvl->mem_release(mem);
+	cr_expect(yes(is_poison()));
+	side_close(&b);
+	cr_expect(eq(uint, log_lines(""), 0));
+}
+
+/* ---- a peer in another process ------------------------------------------- */
+
+struct shared {
+	volatile int step;
+	struct weft_address addr;
+	uint8_t key[WEFT_RKEY_MAX];
+	uint64_t to;
+};
+
+static void put_there(struct shared *sh, struct weft_mem *mine,
+		      struct wait_op *w)
+{
+	struct weft_iov iov = { from, LEN, mine };
+
+	w->done = 0;
+	cr_assert(eq(int,
+		     nvl->put(a.ep, &iov, 1, sh->to, sh->key, NULL, &w->op),
+		     -EINPROGRESS));
+}
+
+/* The other process: it has the memory mapped when this returns. */
+static struct weft_mem *be_the_peer(struct shared *sh)
+{
+	struct wait_op w = WAIT_OP;
+	struct weft_mem *mine;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	load_fake();
+	cr_assert(eq(int, open_side(&a), 0));
+	while (!sh->step)
+		usleep(1000);
+	cr_assert(eq(int, nvl->ep_create(a.iface, &sh->addr, NULL, &a.ep), 0));
+	wait_for(nvl->ready(a.ep));
+	from = fake.fake_cuda_malloc(0, LEN);
+	cr_assert(
+		eq(int, nvl->mem_register(from, LEN, WEFT_MEM_CUDA, &mine), 0));
+	do {
+		put_there(sh, mine, &w);
+		wait_for(w.done);
+	} while (!counter(&a, direct_put_bytes));
+	return mine;
+}
+
+static struct shared *share(void)
+{
+	struct shared *sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE,
+				 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	cr_assert(ne(ptr, sh, MAP_FAILED));
+	return sh;
+}
+
+static void be_the_owner(struct shared *sh)
+{
+	load_fake();
+	cr_assert(eq(int, open_side(&b), 0));
+	to = fake.fake_cuda_segments(1, 3, WEFT_CU_HANDLE_POSIX_FD);
+	register_all();
+	sh->addr = b.attr.addr;
+	memcpy(sh->key, key, sizeof(key));
+	sh->to = (uintptr_t)to;
+	sh->step = 1;
+	wait_for(sh->step == 2);
+}
+
+static void end_peer(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	cr_assert(eq(int, waitpid(pid, NULL, 0), pid));
+}
+
+/* Its engine has a copy, and does not begin with it before step 3. */
+static void copy_late(struct shared *sh)
+{
+	struct weft_mem *mine = be_the_peer(sh);
+	struct wait_op w = WAIT_OP;
+	unsigned int i;
+
+	fake.fake_cuda_hold(true);
+	put_there(sh, mine, &w);
+	for (i = 0; i < 10; i++)
+		progress_all();
+	sh->step = 2;
+	while (sh->step < 3)
+		usleep(1000);
+	/* and makes no progress */
+	fake.fake_cuda_hold(false);
+	while (sh->step < 4)
+		usleep(1000);
+	wait_for(w.done);
+	sh->step = 5;
+	for (;;)
+		pause();
+}
+
+static void *release(void *arg)
+{
+	nvl->mem_release(mem);
+	__atomic_store_n((bool *)arg, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static uint32_t revocations(void)
+{
+	return atomic_load(&conn_of(&b)->rx.head->revoked);
+}
+
+/* It cannot stop the peer's engine; nor is it told when that has ended. */
+Test(nvl_direct, release_waits_for_copies_of_a_peer_that_does_not_run)
+{
+	struct shared *sh = share();
+	bool released = false, early;
+	pthread_t thread;
+	uint32_t so_far;
+	pid_t pid;
+
+	pid = fork();
+	cr_assert(ge(int, pid, 0));
+	if (!pid)
+		copy_late(sh);
+	be_the_owner(sh);
+	so_far = revocations();
+	cr_assert(
+		eq(int, pthread_create(&thread, NULL, release, &released), 0));
+	while (revocations() == so_far)
+		usleep(1000);
+	/* were it over now, the copy would land behind it */
+	usleep(50000);
+	early = __atomic_load_n(&released, __ATOMIC_ACQUIRE);
+	if (early)
+		memset(to, POISON, LEN);
+	sh->step = 3;
+	pthread_join(thread, NULL);
+	if (!early)
+		memset(to, POISON, LEN);
+	sh->step = 4;
+	wait_for(sh->step == 5);
+	cr_expect(yes(is_poison()), "a byte landed after release");
+	end_peer(pid);
+}
+
+/* In the middle of handing over: it will never say that it has ended. */
+static void be_killed(struct shared *sh)
+{
+	be_the_peer(sh);
+	atomic_store(&nvl_iface(a.iface)->marks->claimed, 1);
+	sh->step = 2;
+	for (;;)
+		pause();
+}
+
+Test(nvl_direct, killed_peer_is_not_waited_for)
+{
+	struct shared *sh = share();
+	uint64_t start;
+	pid_t pid;
+
+	pid = fork();
+	cr_assert(ge(int, pid, 0));
+	if (!pid)
+		be_killed(sh);
+	be_the_owner(sh);
+	end_peer(pid);
+	start = now_ms();
+	nvl->mem_release(mem);
+	cr_expect(lt(ulong, now_ms() - start, NVL_WATCHDOG_MS / 2));
+	wait_for(weft_list_empty(&nvl_iface(b.iface)->conns));
+	cr_expect(lt(ulong, now_ms() - start, NVL_WATCHDOG_MS / 2));
+}
