@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# How fast UCX is over weft_nvl between two pods on real GPUs, beside cuda_ipc in
-# shared namespaces and UCX's tcp, arms interleaved. Prints a table;
+# How fast UCX is over weft_nvl between two pods on real GPUs, over rings and with
+# memory that peers map, beside cuda_ipc in shared namespaces and UCX's tcp, arms
+# interleaved. Prints a table;
 # ucx_speed.json, ucx_speed.log and crash.txt lie in $OUT, or in ./out.
 #
 #   bench/gpu/ucx_pods.sh ARCHIVE
@@ -14,20 +15,22 @@ test $# = 1 || { sed -n 's/^# \{0,1\}//;3,10p' "$0" >&2; exit 2; }
 json=$out/ucx_speed.json
 : >"$json"
 
-speed() # ARM VERSION PLACE TLS MAX TOTAL
+speed() # ARM VERSION PLACE TLS MAX TOTAL [memory=KIND]
 {
 	local arm=$1 v=$2 place=$3 tls=$4
 	two "speed: $arm, UCX $v" "$v" "$place" "$tls" 40 max="$5" total="$6" \
-		speed || return
+		"${@:7}" speed || return
 	grep '^{' "$tmp/one" | sed "s/^{/{\"arm\":\"$arm\",\"ucx\":\"$v\",/" \
 		>>"$json"
 	case $tls in
-	*weft*)	say "        weft_nvl carried $(carried) bytes" ;;
+	*weft*)	say "        weft_nvl carried $(carried) bytes," \
+			"$(of direct_put_bytes) without a ring" ;;
 	esac
 }
 
 for round in 1 2; do
 	speed weft 1.22.0 pods $weft $largest $total
+	speed mapped 1.22.0 pods $weft $largest $total memory=vmm
 	test -n "$driver" ||
 		speed cuda_ipc 1.22.0 here $ipc $largest $total
 	test $round = 2 ||

@@ -6,6 +6,7 @@
  */
 #include "config.h"
 #include "tests/conformance/pair.h"
+#include "tests/lib/fake_cuda.h"
 #ifdef HAVE_VERBS_H
 #include "tests/lib/fake_verbs.h"
 #endif
@@ -25,11 +26,34 @@ static struct device_row rows[] = {
 	{ "tcp over IPv6", &weft_tcp_ops, "lo", AF_INET6, .sockets = true },
 	{ "shm", &weft_shm_ops, "shm", AF_UNSPEC },
 	{ "nvlink", &weft_nvlink_ops, "nvl", AF_UNSPEC },
+	{ "nvlink, mapped memory", &weft_nvlink_ops, "nvl", AF_UNSPEC,
+	  .mapped = true },
 #ifdef HAVE_VERBS_H
 	{ "ib", &weft_ib_ops, "fake0:1", AF_INET, .other = "fake1:1",
 	  .one_socket = true, .own_keys = true },
 #endif
 };
+
+/* On which all memory is a GPU's. */
+static void use_fake_driver(bool on)
+{
+	static const char *const names[] = { "WEFT_LIBCUDA", "WEFT_LIBNVML" };
+	const char *build = getenv("WEFT_BUILD");
+	char path[4200];
+	unsigned int i;
+
+	snprintf(path, sizeof(path), "%s/tests/lib/.libs/libfake_cuda.so",
+		 build ? build : ".");
+	for (i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (on)
+			setenv(names[i], path, 1);
+		else
+			unsetenv(names[i]);
+	}
+	setenv(FAKE_NVML, "1", 1);
+	setenv(FAKE_CUDA_ALL, "1", 1);
+	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 0);
+}
 
 /*
  * The InfiniBand row runs on a fake adapter, or on WEFT_TEST_IB=DEVICE,DEVICE,
@@ -44,6 +68,8 @@ static void prepare_row(struct device_row *r)
 
 	/* ThreadSanitizer is the slowest of all */
 	r->slow = sanitized && strstr(sanitized, "thread");
+	if (r->mapped)
+		use_fake_driver(true);
 #ifdef HAVE_VERBS_H
 	if (r->ops != &weft_ib_ops)
 		return;
@@ -66,11 +92,11 @@ static void prepare_row(struct device_row *r)
 
 static void leave_row(const struct device_row *r)
 {
+	if (r->mapped)
+		use_fake_driver(false);
 #ifdef HAVE_VERBS_H
 	if (r->ops == &weft_ib_ops && !getenv("WEFT_TEST_IB"))
 		fake_verbs_end();
-#else
-	(void)r;
 #endif
 }
 
@@ -79,6 +105,13 @@ static const struct conformance_test *const lists[] = {
 	meet_tests,    port_tests,  wait_tests,	 stream_tests, cheat_tests,
 	skew_tests,    leave_tests, limit_tests,
 };
+
+/* Those that move blocks: what is mapped changes no others. */
+static bool moves_blocks(const struct conformance_test *list)
+{
+	return list == put_tests || list == order_tests || list == end_tests ||
+	       list == leave_tests || list == wait_tests;
+}
 
 static const char *run_one(const struct conformance_test *t, bool *ok)
 {
@@ -133,6 +166,8 @@ int main(int argc, char **argv)
 			continue;
 		prepare_row(&rows[i]);
 		for (j = 0; j < sizeof(lists) / sizeof(*lists); j++) {
+			if (row->mapped && !moves_blocks(lists[j]))
+				continue;
 			for (k = 0; lists[j][k].name; k++) {
 				if (part && !strstr(lists[j][k].name, part))
 					continue;

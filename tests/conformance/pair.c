@@ -2,11 +2,15 @@
 #include "tests/conformance/pair.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "tests/lib/fake_cuda.h"
+#include "util/cuda.h"
 
 const struct device_row *row;
 void (*sides_are_open)(void);
@@ -36,11 +40,36 @@ void skip_test(const char *fmt, ...)
 	_exit(77);
 }
 
+/* ---- GPU memory ---------------------------------------------------------- */
+
+#define SEGMENT (2ul << 20)
+
+static struct {
+#define X(type, name, args) type(*name) args;
+	FAKE_CUDA_CONTROL(X)
+#undef X
+} fake;
+
+static void load_driver(void)
+{
+	void *lib = dlopen(getenv("WEFT_LIBCUDA"), RTLD_NOW);
+
+	check(lib, "%s; run it by make check", dlerror());
+#define X(type, name, args) *(void **)&fake.name = dlsym(lib, #name);
+	FAKE_CUDA_CONTROL(X)
+#undef X
+	fake.fake_cuda_context(0);
+	fake.fake_cuda_context(1);
+	check_int(weft_cuda_init(), 0);
+}
+
 void side_open(struct side *s)
 {
 	static unsigned int opened;
 	const char *netdev = row->netdev;
 
+	if (row->mapped && !opened)
+		load_driver();
 	if (opened++ % 2 && row->other)
 		netdev = row->other;
 	check_int(side_init(s, row->ops, netdev, row->family, 0), 0);
@@ -56,6 +85,26 @@ struct weft_ep *side_connect(struct side *from, const struct side *to,
 	check_int(from->ops->ep_create(from->iface, &to->attr.addr, user, &ep),
 		  0);
 	return ep;
+}
+
+/*
+ * The first operation asks for the memory and goes by a ring; most tests have
+ * no second one.
+ */
+static void have_mapped(struct side *s, struct side *other, uint64_t addr,
+			const void *key)
+{
+	static uint8_t byte;
+	struct weft_iov iov = { &byte, 1, NULL };
+	struct wait_op w;
+	unsigned int i;
+
+	for (i = 0; i < 3 && row->mapped && s->ops->ready(s->ep); i++) {
+		wait_op_init(&w);
+		if (s->ops->get(s->ep, &iov, 1, addr, key, &w.op) ==
+		    -EINPROGRESS)
+			wait_for(s, other, w.done);
+	}
 }
 
 void sides_open(struct side *a, struct side *b)
@@ -145,6 +194,9 @@ int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 	struct wait_op w;
 	int ret;
 
+	wait_for(s, other, s->ops->ready(s->ep));
+	if (len)
+		have_mapped(s, other, addr, key);
 	wait_op_init(&w);
 	wait_for(s, other, s->ops->ready(s->ep));
 	ret = s->ops->put(s->ep, &iov, 1, addr, key, notify, &w.op);
@@ -177,6 +229,9 @@ int get_wait(struct side *s, struct side *other, void *dst, size_t len,
 	struct weft_iov iov = { dst, len, NULL };
 	struct wait_op w;
 
+	wait_for(s, other, s->ops->ready(s->ep));
+	if (len)
+		have_mapped(s, other, addr, key);
 	wait_op_init(&w);
 	wait_for(s, other, s->ops->ready(s->ep));
 	check_int(s->ops->get(s->ep, &iov, 1, addr, key, &w.op), -EINPROGRESS);
@@ -192,13 +247,21 @@ void target_open(struct target *t, size_t len)
 	memset(t, 0, sizeof(*t));
 	t->len = len;
 	t->map_len = 2 * GUARD + (len + page) / page * page;
-	t->map = mmap(NULL, t->map_len, PROT_READ | PROT_WRITE,
-		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	check(t->map != MAP_FAILED, "out of memory");
+	if (row->mapped) {
+		t->map_len = (t->map_len + SEGMENT - 1) / SEGMENT * SEGMENT;
+		t->map = fake.fake_cuda_segments(1, t->map_len / SEGMENT,
+						 WEFT_CU_HANDLE_POSIX_FD);
+	} else {
+		t->map = mmap(NULL, t->map_len, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		check(t->map != MAP_FAILED, "out of memory");
+	}
 	/* not aligned on purpose */
 	t->buf = t->map + GUARD + (len ? 3 : 0);
 	target_poison(t);
-	check_int(row->ops->mem_register(t->buf, len, WEFT_MEM_HOST, &t->mem),
+	check_int(row->ops->mem_register(
+			  t->buf, len,
+			  row->mapped ? WEFT_MEM_CUDA : WEFT_MEM_HOST, &t->mem),
 		  0);
 	row->ops->mem_pack(t->mem, &t->key);
 }
@@ -230,9 +293,14 @@ void target_check_guards(const struct target *t)
 
 void target_close(struct target *t)
 {
+	size_t at;
+
 	if (t->mem)
 		row->ops->mem_release(t->mem);
-	munmap(t->map, t->map_len);
+	if (!row->mapped)
+		munmap(t->map, t->map_len);
+	for (at = 0; row->mapped && at < t->map_len; at += SEGMENT)
+		fake.fake_cuda_unmap(t->map + at, SEGMENT);
 }
 
 int raw_connect(const struct side *s)

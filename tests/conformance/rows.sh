@@ -6,8 +6,11 @@
 #   tests/conformance/rows.sh BUILD
 here=$(cd "$(dirname "$0")" && pwd)
 program=${1:?the build folder}/tests/conformance/conformance
-make -s -C "$1" tests/conformance/conformance >&2 || exit 1
+make -s -C "$1" tests/conformance/conformance tests/lib/libfake_cuda.la >&2 ||
+	exit 1
+export WEFT_BUILD=$1
 export WEFT_SANITIZED=thread TSAN_OPTIONS=suppressions=$here/../lib/tsan.supp
-# over IPv6 it is the same threads and locks again
-printf '%s\n' nvlink tcp ib shm memory ${WEFT_TEST_LONG:+"tcp over IPv6"} |
+# over IPv6 and with mapped memory it is the same threads and locks again
+printf '%s\n' nvlink tcp ib shm memory \
+	${WEFT_TEST_LONG:+"tcp over IPv6" "nvlink, mapped memory"} |
 	xargs -d '\n' -n 1 -P "$(nproc)" "$program" -d

@@ -10,6 +10,7 @@
 #include "util/cuda.h"
 
 #define VMM_PAGE (2ul << 20)
+#define PART	 (20ul << 20) /* torch's, for what is large */
 
 /* Calls that only a program makes; not part of util/cuda.h for that reason. */
 static struct {
@@ -112,7 +113,13 @@ void gpumem_name(char *buf, size_t len)
 		 v / 1000, v % 1000 / 10);
 }
 
-static uint64_t alloc_vmm(size_t size)
+static size_t vmm_size(size_t size)
+{
+	return (size + VMM_PAGE - 1) & ~(VMM_PAGE - 1);
+}
+
+/* @size bytes at @p, which is reserved. */
+static void map_vmm(uint64_t p, size_t size)
 {
 	const struct weft_cuda *cu = weft_cuda();
 	struct weft_cu_alloc_prop prop = {
@@ -123,15 +130,41 @@ static uint64_t alloc_vmm(size_t size)
 	struct weft_cu_access access = { prop.location,
 					 WEFT_CU_ACCESS_READWRITE };
 	unsigned long long h;
-	uint64_t p;
 
-	size = (size + VMM_PAGE - 1) & ~(VMM_PAGE - 1);
 	must(cu->mem_create(&h, size, &prop, 0));
-	must(cu->address_reserve(&p, size, 0, 0, 0));
 	must(cu->mem_map(p, size, 0, h, 0));
 	must(cu->mem_access(p, size, &access, 1));
 	must(cu->mem_release(h));
+}
+
+/* How much of [@at, @end) is one allocation. */
+static size_t part_len(enum gpumem_kind kind, uint64_t at, uint64_t end)
+{
+	return kind == GPUMEM_PARTS && end - at > PART ? PART : end - at;
+}
+
+static uint64_t alloc_vmm(enum gpumem_kind kind, size_t size)
+{
+	uint64_t p, at, len;
+
+	must(weft_cuda()->address_reserve(&p, size, 0, 0, 0));
+	for (at = p; at < p + size; at += len) {
+		len = part_len(kind, at, p + size);
+		map_vmm(at, len);
+	}
 	return p;
+}
+
+static void free_vmm(enum gpumem_kind kind, uint64_t p, size_t size)
+{
+	uint64_t at, len;
+
+	must(drv.sync());
+	for (at = p; at < p + size; at += len) {
+		len = part_len(kind, at, p + size);
+		must(weft_cuda()->mem_unmap(at, len));
+	}
+	must(weft_cuda()->address_free(p, size));
 }
 
 void *gpumem_alloc(enum gpumem_kind kind, size_t size)
@@ -143,7 +176,8 @@ void *gpumem_alloc(enum gpumem_kind kind, size_t size)
 		must(drv.alloc(&p, size));
 		break;
 	case GPUMEM_VMM:
-		p = alloc_vmm(size);
+	case GPUMEM_PARTS:
+		p = alloc_vmm(kind, vmm_size(size));
 		break;
 	case GPUMEM_POOL:
 		must(drv.alloc_async(&p, size, NULL));
@@ -162,10 +196,8 @@ void gpumem_free(enum gpumem_kind kind, void *p, size_t size)
 		must(drv.free(d));
 		break;
 	case GPUMEM_VMM:
-		size = (size + VMM_PAGE - 1) & ~(VMM_PAGE - 1);
-		must(drv.sync());
-		must(weft_cuda()->mem_unmap(d, size));
-		must(weft_cuda()->address_free(d, size));
+	case GPUMEM_PARTS:
+		free_vmm(kind, d, vmm_size(size));
 		break;
 	case GPUMEM_POOL:
 		must(drv.free_async(d, NULL));

@@ -233,6 +233,186 @@ static int gpu_run(int rank)
 	return 0;
 }
 
+/* ---- memory that the peer maps ------------------------------------------- */
+
+#define AHEAD 8
+/* of each of AHEAD operations */
+static size_t block;
+
+static struct nvl_conn *the_conn(void)
+{
+	return weft_list_first(&nvl_iface(side.iface)->conns, struct nvl_conn,
+			       link);
+}
+
+/* As start(), but what the peer has taken back may fail. */
+static void start_block(struct wait_op *w, bool get, struct buf *local,
+			struct buf *remote, unsigned int i)
+{
+	const size_t off = i * block;
+	struct weft_iov iov = { local->p + off, block, NULL };
+	int r;
+
+	wait_op_init(w);
+	do {
+		progress();
+		r = get ? ops->get(side.ep, &iov, 1, remote->theirs.addr + off,
+				   &remote->theirs.key, &w->op)
+			: ops->put(side.ep, &iov, 1, remote->theirs.addr + off,
+				   &remote->theirs.key, NULL, &w->op);
+	} while (r == -EAGAIN);
+	if (r != -EINPROGRESS)
+		pods_fail("put or get: %s", strerror(-r));
+}
+
+/*
+ * Goes on until the owner, which is told of the first ones, takes the memory
+ * back; @lazy: makes no progress meanwhile.
+ */
+static void put_until_refused(struct buf *src, struct buf *dst, bool lazy)
+{
+	struct wait_op w[AHEAD];
+	unsigned int i, good = 0, refused = 0;
+
+	for (i = 0; i < AHEAD; i++)
+		start_block(&w[i], false, src, dst, i);
+	for (i = 0; !refused; i = (i + 1) % AHEAD) {
+		wait_until(w[i].done);
+		good += !w[i].status;
+		refused += w[i].status == -EACCES;
+		if (w[i].status && w[i].status != -EACCES)
+			pods_fail("a put of revoked memory: %s",
+				  strerror(-w[i].status));
+		if (!refused)
+			start_block(&w[i], false, src, dst, i);
+		if (good == AHEAD)
+			message(3);
+		if (good == AHEAD && lazy)
+			usleep(100000);
+	}
+	for (i = 0; i < AHEAD; i++)
+		wait_until(w[i].done);
+}
+
+static void must_stay(struct buf *b, const char *what)
+{
+	gpumem_fill(b->p, 0, AHEAD * block, POISON);
+	usleep(100000);
+	verify(b, 0, AHEAD * block, POISON, what);
+}
+
+/* Nothing lands once mem_release() has returned. */
+static void releases(struct buf *src, struct buf *dst, unsigned int rounds)
+{
+	double t, longest = 0;
+	unsigned int i, k;
+	int err;
+
+	for (i = 0; i < rounds; i++) {
+		pods_step("release, round %u", i);
+		k = side.messages;
+		/* maps it */
+		if (!me) {
+			move(false, src, dst, 0, block, NULL);
+			move(false, src, dst, 0, block, NULL);
+		}
+		pods_barrier(progress);
+		if (!me) {
+			put_until_refused(src, dst, i % 2);
+		} else {
+			wait_until(side.messages != k);
+			usleep(i * 200);
+			t = pods_now();
+			ops->mem_release(dst->mem);
+			t = pods_now() - t;
+			longest = t > longest ? t : longest;
+			must_stay(dst, "after release");
+			err = ops->mem_register(dst->p, dst->size,
+						WEFT_MEM_CUDA, &dst->mem);
+			if (err)
+				pods_fail("mem_register: %s", strerror(-err));
+			ops->mem_pack(dst->mem, &dst->mine.key);
+		}
+		pods_exchange(&dst->mine, &dst->theirs, sizeof(dst->mine),
+			      progress);
+	}
+	if (me)
+		pods_result(0, "ms", longest * 1e3,
+			    "the longest of %u releases, nothing landed after",
+			    rounds);
+}
+
+/* Nothing lands once cancel() has returned, at either end. */
+static void cancels(bool get)
+{
+	struct wait_op w[AHEAD];
+	unsigned int i, canceled = 0;
+	struct buf src, dst;
+
+	device_open();
+	buf_open(&src, GPUMEM_MALLOC, AHEAD * block);
+	buf_open(&dst, GPUMEM_PARTS, AHEAD * block);
+	pods_step("cancel of %s", get ? "gets" : "puts");
+	if (!me) {
+		while (!the_conn()->stats->direct_put_bytes)
+			move(false, &src, &dst, 0, block, NULL);
+		for (i = 0; i < AHEAD; i++)
+			start_block(&w[i], get, &src, &dst, i);
+		ops->cancel(side.ep);
+		for (i = 0; i < AHEAD; i++) {
+			if (!w[i].done)
+				pods_fail("operation %u is not done", i);
+			canceled += w[i].status == -ECANCELED;
+		}
+		if (get)
+			must_stay(&src, "after cancel, here");
+	}
+	pods_barrier(me ? progress : NULL);
+	if (me)
+		must_stay(&dst, "after cancel");
+	pods_barrier(NULL);
+	if (!me)
+		pods_result(0, "", canceled,
+			    "%s cancelled, nothing landed after",
+			    get ? "gets" : "puts");
+	ops->mem_release(src.mem);
+	ops->mem_release(dst.mem);
+	side_close(&side);
+	gpumem_free(src.kind, src.p, src.size);
+	gpumem_free(dst.kind, dst.p, dst.size);
+}
+
+static int mapped_run(int rank)
+{
+	const struct weft_counters *c;
+	struct buf src, dst;
+	size_t size;
+
+	me = rank;
+	gpu_open(false);
+	block = gpumem_is_fake() ? MIB / 2 : 32 * MIB;
+	size = weft_max(largest, AHEAD * block);
+	device_open();
+	buf_open(&src, GPUMEM_VMM, size);
+	buf_open(&dst, GPUMEM_PARTS, size);
+	every_size(&src, &dst, "mapped");
+	c = the_conn()->stats;
+	if (c->direct_put_bytes < c->tx_put_bytes / 10 ||
+	    c->direct_get_bytes < c->get_bytes / 10)
+		pods_fail("of %llu bytes put %llu are direct, of %llu got %llu",
+			  (unsigned long long)c->tx_put_bytes,
+			  (unsigned long long)c->direct_put_bytes,
+			  (unsigned long long)c->get_bytes,
+			  (unsigned long long)c->direct_get_bytes);
+	releases(&src, &dst, quick ? 8 : 30);
+	buf_close(&dst);
+	buf_close(&src);
+	device_close();
+	cancels(false);
+	cancels(true);
+	return 0;
+}
+
 /* Each pod has the device node of its own GPU alone. */
 static int hidden_run(int rank)
 {
@@ -271,6 +451,8 @@ int main(int argc, char **argv)
 	if (!mkdtemp(dir) || setenv("WEFT_RUN_DIR", dir, 1))
 		return 2;
 	if (pods_run(&opt, gpu_run))
+		return 1;
+	if (pods_run(&opt, mapped_run))
 		return 1;
 	opt.hide_gpus = true;
 	opt.limit_s = 100;

@@ -114,10 +114,15 @@ two() # NAME VERSION PLACE TLS SECONDS ARGUMENT...
 	return 1
 }
 
+of() # COUNTER of weft_nvl, both sides
+{
+	sed -n "s/.*\"weft\":\"nvlink\".*\"$1\":\([0-9]*\).*/\1/p" \
+		"$tmp/stats" 2>/dev/null | awk '{ n += $1 } END { print n + 0 }'
+}
+
 carried() # by weft_nvl, bytes
 {
-	sed -n 's/.*"weft":"nvlink".*"tx_put_bytes":\([0-9]*\).*"get_bytes":\([0-9]*\).*/\1 \2/p' \
-		"$tmp/stats" 2>/dev/null | awk '{ n += $1 + $2 } END { print n + 0 }'
+	echo $(($(of tx_put_bytes) + $(of get_bytes)))
 }
 
 weft=weft_nvl,weft_tcp,cuda_copy

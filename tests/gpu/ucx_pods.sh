@@ -30,6 +30,20 @@ for v in 1.22.0 1.21.0; do
 	two "weft, pods on one network, socket address, UCX $v" $v net $weft \
 		30 sock peer block max=1 values
 done
+# the first message goes through a ring, and some of the second may
+for scheme in put get; do
+	export UCX_RNDV_SCHEME=${scheme}_zcopy
+	two "mapped memory, scheme $scheme" 1.22.0 pods $weft 30 peer memory=vmm \
+		max=$some large &&
+		if test "$(of direct_${scheme}_bytes)" -lt $(($(carried) / 2)); then
+			say "FAILED  most of it went through a ring"
+			failed=1
+		fi
+	PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
+		two "several allocations, scheme $scheme" 1.22.0 pods $weft 30 \
+		peer memory=parts max=$some large
+done
+unset UCX_RNDV_SCHEME
 two "4,000 messages" 1.22.0 pods $weft 40 max=$some many
 two "weft_nvl alone, pods" 1.22.0 pods weft_nvl,cuda_copy 30 max=1 values
 two "lanes" 1.22.0 pods $weft 20 lanes &&

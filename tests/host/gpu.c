@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * GPU memory through UCP, every byte checked by the GPU that received it.
- *   gpu wait|come SOCKET [OPTION...] [gpu=N] [max=MIB] [total=MIB] MODE
+ *   gpu wait|come SOCKET [OPTION...] [gpu=N] [max=MIB] [total=MIB]
+ *       [memory=malloc|vmm|parts|pool] MODE
  *   gpu [gpu=N] driver|setup
- * Options as for `exchange`.  Modes:
+ * Options as for `exchange`.  memory: how it is allocated (gpumem.h), for all
+ * modes but `values`, which has every kind.  Modes:
  *   driver   the CUDA driver alone: no UCX call is made, nobody is met
  *   setup    a UCX context and worker over a CUDA context, nobody is met
  *   values   tagged and active messages, puts and gets, of GPU memory of each
@@ -29,6 +31,7 @@
 #define EDGE   64 /* looked at before and behind */
 
 static size_t largest = 16 * MIB, total;
+enum gpumem_kind gpu_kind = GPUMEM_MALLOC;
 
 static void on_crash(int sig)
 {
@@ -218,8 +221,8 @@ static void large(struct host *h)
 	struct buf out, in;
 	uint64_t round = 1, bytes = 0;
 
-	buf_open(&out, GPUMEM_MALLOC, largest + EDGE);
-	buf_open(&in, GPUMEM_MALLOC, largest + EDGE);
+	buf_open(&out, gpu_kind, largest + EDGE);
+	buf_open(&in, gpu_kind, largest + EDGE);
 	for (size_t len = MIB; len <= largest; len *= 4)
 		for (int k = 0; k < 4; k++, round++, bytes += len)
 			tag_round(h, &out, &in, k * 13, len, round);
@@ -239,8 +242,8 @@ static void many(struct host *h)
 	struct buf out, in;
 	size_t len, off;
 
-	buf_open(&out, GPUMEM_MALLOC, largest + EDGE);
-	buf_open(&in, GPUMEM_MALLOC, largest + EDGE);
+	buf_open(&out, gpu_kind, largest + EDGE);
+	buf_open(&in, gpu_kind, largest + EDGE);
 	for (round = 1; round <= 4000; round++) {
 		/* the same on both sides: Knuth's MMIX generator */
 		mix = mix * 6364136223846793005u + 1442695040888963407u;
@@ -267,8 +270,8 @@ static void killed(struct host *h)
 {
 	struct buf out, in;
 
-	buf_open(&out, GPUMEM_MALLOC, largest);
-	buf_open(&in, GPUMEM_MALLOC, largest);
+	buf_open(&out, gpu_kind, largest);
+	buf_open(&in, gpu_kind, largest);
 	transfer_until_killed(h, out.p, in.p, largest, end_here);
 	buf_fill(&in, 0, largest, 99);
 	transfer_linger(h);
@@ -280,8 +283,8 @@ static void lanes(struct host *h)
 {
 	struct buf out, in;
 
-	buf_open(&out, GPUMEM_MALLOC, 4096);
-	buf_open(&in, GPUMEM_MALLOC, 4096);
+	buf_open(&out, gpu_kind, 4096);
+	buf_open(&in, gpu_kind, 4096);
 	tag_round(h, &out, &in, 0, 1, 1);
 	ucp_ep_print_info(h->eps[0], stdout);
 	barrier(h);
@@ -326,6 +329,22 @@ static int setup(void)
 	return 0;
 }
 
+static enum gpumem_kind kind_of(const char *name)
+{
+	static const char *const names[] = {
+		[GPUMEM_MALLOC] = "malloc",
+		[GPUMEM_VMM] = "vmm",
+		[GPUMEM_PARTS] = "parts",
+		[GPUMEM_POOL] = "pool",
+	};
+	unsigned int i;
+
+	for (i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (!strcmp(name, names[i]))
+			return (enum gpumem_kind)i;
+	die("there is no memory '%s'", name);
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[argc - 1] : "";
@@ -346,6 +365,8 @@ int main(int argc, char **argv)
 			largest = strtoul(argv[i] + 4, NULL, 0) * MIB;
 		else if (!strncmp(argv[i], "total=", 6))
 			total = strtoul(argv[i] + 6, NULL, 0) * MIB;
+		else if (!strncmp(argv[i], "memory=", 7))
+			gpu_kind = kind_of(argv[i] + 7);
 	}
 	if (weft_cuda_init() || weft_cuda()->device_count(&n) || n < 1)
 		die("no CUDA driver or no GPU");

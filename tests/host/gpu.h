@@ -17,6 +17,8 @@ struct buf {
 	enum gpumem_kind kind;
 };
 
+/* What a mode has that does not name it. */
+extern enum gpumem_kind gpu_kind;
 void buf_open(struct buf *b, enum gpumem_kind kind, size_t size);
 void buf_close(struct buf *b);
 void buf_fill(struct buf *b, size_t off, size_t len, uint64_t seed);

@@ -114,8 +114,8 @@ static double fresh(struct host *h, size_t len)
 	struct buf out, in;
 	double start, v = 0;
 
-	buf_open(&out, GPUMEM_MALLOC, len);
-	buf_open(&in, GPUMEM_MALLOC, len);
+	buf_open(&out, gpu_kind, len);
+	buf_open(&in, gpu_kind, len);
 	buf_fill(&out, 0, len, 41 + (uint64_t)h->side);
 	buf_fill(&in, 0, len, 7);
 	for (int from = 0; from < 2; from++) {
@@ -169,8 +169,8 @@ void gpu_speed(struct host *h, size_t largest, size_t total)
 
 	if (!total)
 		total = gpumem_is_fake() ? 16 * MIB : 4096 * MIB;
-	buf_open(&out, GPUMEM_MALLOC, room);
-	buf_open(&in, GPUMEM_MALLOC, room);
+	buf_open(&out, gpu_kind, room);
+	buf_open(&in, gpu_kind, room);
 	/* makes the rings and the caches of what follows */
 	checked(h, &out, &in, MIB, 1);
 	for (size_t i = 0; i < 4; i++) {

@@ -84,6 +84,32 @@ carried() # VERSION
 		"$(of nvlink tx_put_bytes)" $((2 * large))
 }
 
+# The first message goes by a ring, and some of the second may.
+mapped() # VERSION
+{
+	local v=$1
+	UCX_TLS=$chosen try "$v: memory that peers map" \
+		gpu "$v" peer memory=parts max=4 large
+	tap_equal "$v: mapped: weft_nvl puts all bytes" \
+		"$(of nvlink tx_put_bytes)" $((2 * large))
+	tap_equal "$v: mapped: both sides count them" \
+		"$(of nvlink rx_put_bytes)" $((2 * large))
+	between "$v: mapped: most of them without a ring" $((large * 3 / 2)) \
+		"$(of nvlink direct_put_bytes)" $((2 * large))
+	UCX_TLS=$chosen UCX_RNDV_SCHEME=get_zcopy \
+		try "$v: memory that peers map, scheme get" \
+		gpu "$v" peer memory=parts max=4 large
+	between "$v: mapped: most gets without a ring" $((large * 3 / 2)) \
+		"$(of nvlink direct_get_bytes)" $((2 * large))
+	WEFT_NVL_DIRECT=off UCX_TLS=$chosen \
+		try "$v: memory that peers may not map" \
+		gpu "$v" peer memory=parts max=4 large
+	tap_equal "$v: not mapped: all by the ring" \
+		"$(of nvlink direct_put_bytes)" 0
+	UCX_TLS=$chosen try "$v: 4,000 messages of mapped memory" \
+		gpu "$v" memory=vmm max=2 many
+}
+
 # Host memory goes where it went without weft_nvl.
 host_memory() # VERSION
 {
@@ -143,6 +169,9 @@ killed() # VERSION
 {
 	IGNORE='was not \(matched\|returned\)' UCX_TLS=$chosen \
 		try "$1: a killed peer" gpu "$1" peer max=4 killed
+	IGNORE='was not \(matched\|returned\)' UCX_TLS=$chosen \
+		try "$1: a killed peer that has memory mapped" \
+		gpu "$1" peer memory=parts max=4 killed
 }
 
 # Two network namespaces with a cable between them; needs root.
@@ -235,6 +264,7 @@ for v in "${capable[@]}"; do
 	UCX_TLS=$chosen try "$v: by socket address, blocking, error handling" \
 		gpu "$v" sock peer block max=1 values
 	carried "$v"
+	mapped "$v"
 	UCX_TLS=weft_nvl,cuda_copy \
 		try "$v: weft_nvl alone" gpu "$v" peer max=1 values
 	UCX_TLS=weft_nvl,cuda_copy \
