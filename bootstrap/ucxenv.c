@@ -334,44 +334,58 @@ static bool is_nvl_chosen(const struct weft_ucxenv *out, size_t n)
 	return !tls || is_open_list(tls) || has_entry(tls, "weft_nvl", false);
 }
 
-/*
- * UCX >= 1.18 treats memory of cudaMallocAsync as managed memory, because CUDA
- * IPC does not support it; weft_nvl does.
- */
-static void fix_async_mem_types(struct weft_ucxenv *out, size_t *n)
+/* Unless the user or Dask has set it. */
+static void set_for_nvl(struct weft_ucxenv *out, size_t *n, const char *name,
+			const char *value, const char *reason)
 {
-	const char *given = secure_getenv("UCX_CUDA_COPY_ASYNC_MEM_TYPE");
+	const char *given = secure_getenv(name);
+	char dask[64], full[96];
 	struct weft_ucxenv *e;
-	char full[96];
 
-	if ((given && *given) || !is_nvl_chosen(out, *n) ||
-	    get_dask_value("ENVIRONMENT__CUDA_COPY_ASYNC_MEM_TYPE", full,
-			   sizeof(full)))
+	snprintf(dask, sizeof(dask), "ENVIRONMENT__%s", name + strlen("UCX_"));
+	if ((given && *given) || get_dask_value(dask, full, sizeof(full)))
 		return;
-	e = add_change(out, n, "UCX_CUDA_COPY_ASYNC_MEM_TYPE",
-		       "weft_nvl carries memory of cudaMallocAsync, too");
-	append_entry(e->value, sizeof(e->value), "cuda");
+	e = add_change(out, n, name, reason);
+	append_entry(e->value, sizeof(e->value), value);
 }
 
-/*
- * With a transport for GPU memory UCX >= 1.18 sends large host messages
- * through fragments in GPU memory, which is far slower and takes GPU memory in
- * processes that use none.  ucxx requests them by the variable's old name; the
- * new name wins.
- */
-static void fix_frag_mem_types(struct weft_ucxenv *out, size_t *n)
+/* PyTorch takes either name. */
+static bool has_expandable_segments(void)
 {
-	const char *given = secure_getenv("UCX_RNDV_FRAG_MEM_TYPES");
-	struct weft_ucxenv *e;
-	char full[96];
+	const char *old = secure_getenv("PYTORCH_CUDA_ALLOC_CONF");
+	const char *new = secure_getenv("PYTORCH_ALLOC_CONF");
+	const char *on = "expandable_segments:True";
 
-	if ((given && *given) || !is_nvl_chosen(out, *n) ||
-	    get_dask_value("ENVIRONMENT__RNDV_FRAG_MEM_TYPES", full,
-			   sizeof(full)))
+	return (old && strstr(old, on)) || (new &&strstr(new, on));
+}
+
+static void fix_gpu_memory(struct weft_ucxenv *out, size_t *n)
+{
+	if (!is_nvl_chosen(out, *n))
 		return;
-	e = add_change(out, n, "UCX_RNDV_FRAG_MEM_TYPES",
-		       "host messages do not go through GPU memory");
-	append_entry(e->value, sizeof(e->value), "host");
+	/*
+	 * With a transport for GPU memory UCX >= 1.18 sends large host messages
+	 * through fragments in GPU memory, which is far slower and takes GPU
+	 * memory in processes that use none.  ucxx requests them by the
+	 * variable's old name; the new name wins.
+	 */
+	set_for_nvl(out, n, "UCX_RNDV_FRAG_MEM_TYPES", "host",
+		    "host messages do not go through GPU memory");
+	/*
+	 * UCX >= 1.18 treats memory of cudaMallocAsync as managed memory,
+	 * because CUDA IPC does not support it; weft_nvl does.
+	 */
+	set_for_nvl(out, n, "UCX_CUDA_COPY_ASYNC_MEM_TYPE", "cuda",
+		    "weft_nvl carries memory of cudaMallocAsync, too");
+	/*
+	 * UCX registers the allocation that a buffer begins in, and no more: a
+	 * key of a buffer that goes on in the next one is refused beyond that
+	 * (openucx/ucx pull request 11461).
+	 */
+	if (has_expandable_segments())
+		set_for_nvl(out, n, "UCX_CUDA_COPY_REG_WHOLE_ALLOC", "off",
+			    "buffers may span several of PyTorch's expandable "
+			    "segments");
 }
 
 /*
@@ -495,8 +509,7 @@ size_t weft_ucxenv(enum weft_ucxenv_how how,
 		return 0;
 	fix_sockaddr_tls(out, &n);
 	fix_net_devices(how, out, &n);
-	fix_frag_mem_types(out, &n);
-	fix_async_mem_types(out, &n);
+	fix_gpu_memory(out, &n);
 	return n;
 }
 

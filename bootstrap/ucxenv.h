@@ -41,7 +41,7 @@ struct weft_ucxenv {
 	char value[512];
 	char reason[160];
 };
-#define WEFT_UCXENV_MAX 7
+#define WEFT_UCXENV_MAX 8
 
 /* The variables to set; returns how many. */
 size_t weft_ucxenv(enum weft_ucxenv_how how,

@@ -42,6 +42,8 @@ static const char help[] =
 	"                tcp, if it is sockcm, which current UCX lacks\n"
 	"  UCX_RNDV_FRAG_MEM_TYPES, UCX_CUDA_COPY_ASYNC_MEM_TYPE\n"
 	"                host and cuda, if unset and weft_nvl is used\n"
+	"  UCX_CUDA_COPY_REG_WHOLE_ALLOC\n"
+	"                off, likewise, with PyTorch's expandable segments\n"
 	"  UCX_NET_DEVICES\n"
 	"                from Dask's NET_DEVICES, if unset; the interface of a verbs\n"
 	"                device is added\n"

@@ -10,7 +10,6 @@
 #include "util/cuda.h"
 
 #define VMM_PAGE (2ul << 20)
-#define PART	 (20ul << 20) /* torch's, for what is large */
 
 /* Calls that only a program makes; not part of util/cuda.h for that reason. */
 static struct {
@@ -140,7 +139,10 @@ static void map_vmm(uint64_t p, size_t size)
 /* How much of [@at, @end) is one allocation. */
 static size_t part_len(enum gpumem_kind kind, uint64_t at, uint64_t end)
 {
-	return kind == GPUMEM_PARTS && end - at > PART ? PART : end - at;
+	/* torch has 20 MiB for what is large */
+	const size_t part = gpumem_is_fake() ? VMM_PAGE : 10 * VMM_PAGE;
+
+	return kind == GPUMEM_PARTS && end - at > part ? part : end - at;
 }
 
 static uint64_t alloc_vmm(enum gpumem_kind kind, size_t size)

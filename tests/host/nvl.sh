@@ -89,7 +89,7 @@ mapped() # VERSION
 {
 	local v=$1
 	UCX_TLS=$chosen try "$v: memory that peers map" \
-		gpu "$v" peer memory=parts max=4 large
+		gpu "$v" peer memory=vmm max=4 large
 	tap_equal "$v: mapped: weft_nvl puts all bytes" \
 		"$(of nvlink tx_put_bytes)" $((2 * large))
 	tap_equal "$v: mapped: both sides count them" \
@@ -98,14 +98,19 @@ mapped() # VERSION
 		"$(of nvlink direct_put_bytes)" $((2 * large))
 	UCX_TLS=$chosen UCX_RNDV_SCHEME=get_zcopy \
 		try "$v: memory that peers map, scheme get" \
-		gpu "$v" peer memory=parts max=4 large
+		gpu "$v" peer memory=vmm max=4 large
 	between "$v: mapped: most gets without a ring" $((large * 3 / 2)) \
 		"$(of nvlink direct_get_bytes)" $((2 * large))
 	WEFT_NVL_DIRECT=off UCX_TLS=$chosen \
 		try "$v: memory that peers may not map" \
-		gpu "$v" peer memory=parts max=4 large
+		gpu "$v" peer memory=vmm max=4 large
 	tap_equal "$v: not mapped: all by the ring" \
 		"$(of nvlink direct_put_bytes)" 0
+	PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True UCX_TLS=$chosen \
+		try "$v: buffers over several allocations" \
+		gpu "$v" peer memory=parts max=4 large
+	tap_equal "$v: several allocations: weft_nvl puts all bytes" \
+		"$(of nvlink tx_put_bytes)" $((2 * large))
 	UCX_TLS=$chosen try "$v: 4,000 messages of mapped memory" \
 		gpu "$v" memory=vmm max=2 many
 }
@@ -171,7 +176,7 @@ killed() # VERSION
 		try "$1: a killed peer" gpu "$1" peer max=4 killed
 	IGNORE='was not \(matched\|returned\)' UCX_TLS=$chosen \
 		try "$1: a killed peer that has memory mapped" \
-		gpu "$1" peer memory=parts max=4 killed
+		gpu "$1" peer memory=vmm max=4 killed
 }
 
 # Two network namespaces with a cable between them; needs root.

@@ -155,6 +155,7 @@ Test(ucxenv, variables_set_for_ucx)
 #define GPU   "WEFT_LIBCUDA=/nowhere "
 #define ASYNC " UCX_CUDA_COPY_ASYNC_MEM_TYPE=cuda"
 #define FRAGS " UCX_RNDV_FRAG_MEM_TYPES=host" ASYNC
+#define WHOLE " UCX_CUDA_COPY_REG_WHOLE_ALLOC=off"
 
 /* weft_nvl is offered where `loaded` or UCX_TLS has it. */
 static const struct {
@@ -201,6 +202,18 @@ static const struct {
 	{ GPU NEW "NVLINK=True " NEW "ENVIRONMENT__RNDV_FRAG_MEM_TYPES=cuda",
 	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" ASYNC,
 	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" ASYNC, true },
+	{ GPU "UCX_TLS=weft_nvl PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:9,"
+	      "expandable_segments:True",
+	  FRAGS WHOLE + 1, FRAGS WHOLE + 1, true },
+	{ GPU "UCX_TLS=weft_nvl PYTORCH_ALLOC_CONF=expandable_segments:True",
+	  FRAGS WHOLE + 1, FRAGS WHOLE + 1, true },
+	{ GPU "UCX_TLS=weft_nvl PYTORCH_ALLOC_CONF=expandable_segments:False",
+	  FRAGS + 1, FRAGS + 1, true },
+	{ GPU "UCX_TLS=weft_nvl PYTORCH_ALLOC_CONF=expandable_segments:True "
+	      "UCX_CUDA_COPY_REG_WHOLE_ALLOC=on",
+	  FRAGS + 1, FRAGS + 1, true },
+	{ GPU "UCX_TLS=weft_tcp PYTORCH_ALLOC_CONF=expandable_segments:True",
+	  "", "", false },
 	{ GPU "WEFT_UCX=off UCX_TLS=weft_nvl", "", "", false },
 };
 
