@@ -11,17 +11,18 @@
  *
  * A put, in the order in which to read: nvl_ep.c takes it; nvl_tx.c makes a
  * transfer of it and cuts that into chunks; nvl_ring.c finds room in a ring;
- * nvl_copy.c has an engine copy there; nvl_inbox.c tells the peer; there
+ * nvl_copy.c has an engine copy there; nvl_inbox.c informs the peer; there
  * nvl_rx.c checks the key, has it copied to its place, gives the room back and
  * acknowledges. nvl_iface.c calls them in turn.  nvl_map.c and nvl_gpu.c make
  * what is missing the first time.
  *
  * Memory that the driver can export needs no ring: nvl_export.c gives it to a
- * peer that asks, nvl_import.c asks and maps it, and nvl_direct.c copies to and
- * from where it lies.
+ * peer that queries it, nvl_import.c does so and maps it, and nvl_direct.c
+ * copies to and from where it lies.
  *
  * A connection: devices/session proves both sides, nvl_dial.c has it join,
- * nvl_close.c ends it, and whoever finds it broken says so by nvl_conn.c.
+ * nvl_close.c ends it, and a function that finds it broken marks it with
+ * nvl_conn.c.
  *
  * Everything runs in the caller's thread, inside progress(); a driver thread
  * only writes to an eventfd.  Two exceptions: mem_release() may run anywhere;
@@ -61,14 +62,14 @@ enum nvl_times {
 	NVL_SEND_AGAIN_MS = 2,
 	/* a copy that an engine has had for so long: the GPU is lost */
 	NVL_WATCHDOG_MS = 20000,
-	/* unfinished for so long: the driver is asked why */
+	/* unfinished for so long: the driver is queried */
 	NVL_SUSPECT_MS = 1000,
-	/* before looking at copies that ring no bell, as the driver refused */
+	/* before looking at copies that wake no one: the driver refused */
 	NVL_POLL_MS = 1,
 	/* the same where they ring: an engine that fails rings none */
 	NVL_FAILURE_MS = 1000,
-	/* closing waits for a bell that the driver rings just now */
-	NVL_LAST_BELL_MS = 1000,
+	/* closing waits for a wake that the driver is writing */
+	NVL_LAST_WAKE_MS = 1000,
 };
 
 /* Measured on two H200 (tests/gpu); tests make them small. */
@@ -86,10 +87,10 @@ extern struct nvl_tune nvl_tune;
 /* Towards one place at the peer. */
 struct nvl_route {
 	uint8_t ring;	       /* id, NVL_NO_RING: none yet */
-	bool wanted;	       /* asked for, not answered yet */
+	bool wanted;	       /* requested, no reply yet */
 	bool via_host_ring;    /* no ring there: the host's serves */
 	bool not_direct;       /* nor can its memory be mapped */
-	uint64_t retry_ms;     /* when to ask again; 0: never */
+	uint64_t retry_ms;     /* of the next request; 0: none */
 	unsigned int pause_ms; /* between that and the last time */
 };
 
@@ -109,8 +110,8 @@ struct nvl_get {
 struct nvl_landing {
 	struct weft_list link; /* iface->landed */
 	struct nvl_conn *conn;
-	bool live, done, over; /* over: but an earlier put is not */
-	bool ended;	       /* no more chunks come */
+	bool live, done, placed; /* placed: but an earlier put is not */
+	bool ended;		 /* no more chunks come */
 	bool notify;
 	uint32_t seq;
 	int status;
@@ -139,8 +140,8 @@ struct nvl_conn {
 	struct weft_counters *stats;
 
 	struct nvl_inbox rx, tx;
-	uint64_t msg_head, op_head; /* of rx, ours */
-	uint64_t msg_tail, op_tail; /* of tx, ours */
+	uint64_t msg_head, op_head; /* of rx, local */
+	uint64_t msg_tail, op_tail; /* of tx, local */
 	uint64_t msg_room, op_room; /* of tx: heads last seen */
 	uint32_t frames_sent, frames_read;
 	struct nvl_op *deferred; /* records that did not fit: a queue */
@@ -167,7 +168,7 @@ struct nvl_conn {
 	struct nvl_txring *txrings[NVL_RINGS];
 	struct nvl_rxring *rxrings[NVL_RINGS];
 
-	/* our copies to and from its memory, and what of it is mapped */
+	/* local copies to and from its memory, and what is mapped */
 	uint32_t direct_next, direct_placed; /* puts: as put_next, put_acked */
 	bool direct_ended[NVL_DIRECTS];
 	struct weft_list directs, direct_waiting;
@@ -176,8 +177,8 @@ struct nvl_conn {
 	struct weft_list view_list, imports;
 	bool marks_sent;
 	uint32_t revoked; /* tx.head's, as last seen */
-	/* its copies to and from ours, and what of ours it may map */
-	const struct nvl_mark *peer_marks; /* NULL: not told */
+	/* its copies to and from local memory, and what it may map */
+	const struct nvl_mark *peer_marks; /* NULL: not sent yet */
 	struct weft_list grants;	   /* by nvl_export.c's lock */
 	bool granted[NVL_VIEWS];	   /* by that lock: slots in use */
 	uint32_t peer_puts, peer_gets;	   /* counted so far */
@@ -203,7 +204,7 @@ struct nvl_iface {
 /* To dial @remote, or NULL: it has dialled.  NULL: no memory. */
 struct nvl_conn *nvl_conn_new(struct nvl_iface *iface,
 			      const struct weft_address *remote,
-			      uint64_t peer_id, uint32_t sn);
+			      uint64_t peer_id, uint32_t number);
 /* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
 void nvl_conn_break(struct nvl_conn *conn, int err);
 

@@ -6,7 +6,7 @@
  * only this process's own rings are counted.
  *
  * The locks belong to an open file description, so that two plugins in one
- * process count as two; within one plugin this table knows what is ours.
+ * process count as two; within one plugin this table knows the local ones.
  */
 #include <errno.h>
 #include <fcntl.h>

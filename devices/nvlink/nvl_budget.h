@@ -9,7 +9,7 @@
 
 /*
  * Takes up to @want units (NVL_BUDGET_UNIT) of GPU @name out of @limit, fewer
- * when little is left; the first one is told in *@first.  0: nothing is left.
+ * when little is left; *@first is the first one.  0: nothing is left.
  */
 unsigned int nvl_budget_take(const struct weft_folder *run, const char *name,
 			     unsigned int want, unsigned int limit,

@@ -93,7 +93,7 @@ void nvl_conn_stop_copies(struct nvl_conn *conn)
 			   conn->copies, NVL_WATCHDOG_MS / 1000);
 }
 
-/* Puts that have ended, but of which nobody has been told yet. */
+/* Puts that have ended, but whose op has not completed yet. */
 static void complete_ended(struct nvl_conn *conn, int status)
 {
 	struct nvl_transfer *transfer, *tmp;
@@ -182,7 +182,7 @@ void nvl_conn_forget(struct nvl_conn *conn)
 	for (i = 0; i < NVL_GETS; i++)
 		if (conn->replies[i] && !conn->replies[i]->in_flight)
 			nvl_tx_finish(conn->replies[i], -ECANCELED);
-	/* cancelled before; the peer's answer will not come any more */
+	/* cancelled before; the peer's reply does not come any more */
 	for (i = 0; i < NVL_PUTS; i++)
 		if (conn->puts[i] && !conn->puts[i]->in_flight)
 			nvl_tx_finish(conn->puts[i], -ECANCELED);

@@ -7,7 +7,7 @@
 
 /* The peer's end of the socket is closed and all it sent is delivered. */
 void nvl_conn_on_hangup(struct nvl_conn *conn);
-/* BROKEN and no copy left: ops end, the endpoint is told.  True: it is dead. */
+/* BROKEN and no copy left: ops end, on_error() is called.  True: it is dead. */
 bool nvl_conn_finish_close(struct nvl_conn *conn);
 void nvl_conn_free(struct nvl_conn *conn);
 void nvl_conn_reap(struct nvl_iface *iface);

@@ -4,9 +4,9 @@
  *
  * Copies are queued during a round of progress and handed over together, each
  * batch followed by a stream write of its number: the write is ordered behind
- * the copies and carries a system-wide barrier, so that whoever reads the
- * number sees the bytes.  Where the engine must not stand still meanwhile it is
- * an event, and a driver that has no stream writes is asked whether the stream
+ * the copies and carries a system-wide barrier, so that a reader of the
+ * number sees the bytes.  Where the engine must not stall meanwhile it is an
+ * event, and a driver that has no stream writes is queried whether the stream
  * is empty.
  *
  * A guarded copy is looked up in the region table while it is handed over, and
@@ -70,7 +70,7 @@ static uint32_t read_flag(struct nvl_stream *st, uint32_t done, uint32_t issued)
 	return done;
 }
 
-/* False: the driver tells of an error. */
+/* False: the driver reports an error. */
 static bool query_events(struct nvl_stream *st, const struct weft_cuda *cu,
 			 uint32_t done, uint32_t issued)
 {
@@ -84,9 +84,9 @@ static bool query_events(struct nvl_stream *st, const struct weft_cuda *cu,
 	return !r || r == WEFT_CU_NOT_READY;
 }
 
-/* Asks the driver whether all of the stream has ended: batches to @issued. */
-static void ask_driver(struct nvl_stream *st, const struct weft_cuda *cu,
-		       uint32_t issued)
+/* Queries whether all of the stream has ended: batches to @issued. */
+static void query_driver(struct nvl_stream *st, const struct weft_cuda *cu,
+			 uint32_t issued)
 {
 	int r = cu->stream_query(st->cu);
 
@@ -110,7 +110,7 @@ static void update_finished(struct nvl_stream *st)
 	uint32_t done = atomic_load(&st->mark->finished);
 	const bool broken = atomic_load(&st->broken);
 	struct weft_cuda_scope s;
-	bool by_event, ask;
+	bool by_event, query;
 	int r;
 
 	if (st->flag && !broken)
@@ -131,12 +131,12 @@ static void update_finished(struct nvl_stream *st)
 	if (r)
 		return;
 	if (by_event)
-		ask = !query_events(st, s.cu, done, issued);
+		query = !query_events(st, s.cu, done, issued);
 	else /* of a broken one the last mark was not made */
-		ask = !st->flag || broken ||
-		      weft_now_ms() - st->issued_ms > NVL_SUSPECT_MS;
-	if (ask)
-		ask_driver(st, s.cu, issued);
+		query = !st->flag || broken ||
+			weft_now_ms() - st->issued_ms > NVL_SUSPECT_MS;
+	if (query)
+		query_driver(st, s.cu, issued);
 	weft_cuda_leave(&s);
 }
 
@@ -175,14 +175,14 @@ void nvl_stream_enlist(struct nvl_stream *st)
 
 bool nvl_stream_retire(struct nvl_stream *st)
 {
-	uint64_t end = weft_now_ms() + NVL_LAST_BELL_MS;
+	uint64_t end = weft_now_ms() + NVL_LAST_WAKE_MS;
 	bool drained;
 
 	pthread_mutex_lock(&streams_lock);
 	weft_list_del(&st->link);
 	pthread_mutex_unlock(&streams_lock);
 	drained = drain_stream(st);
-	while (atomic_load(&st->bells) && weft_now_ms() < end)
+	while (atomic_load(&st->wakes) && weft_now_ms() < end)
 		sched_yield();
 	return drained;
 }
@@ -224,7 +224,7 @@ static bool has_batches(const struct weft_cuda *cu)
 	return cu->memcpy_batch || cu->memcpy_batch_12;
 }
 
-/* CUDA's error; which of them it is about is not asked. */
+/* CUDA's error; of which of them is unknown. */
 static int issue_batch(const struct weft_cuda *cu, uint64_t *dst, uint64_t *src,
 		       size_t *len, size_t n, void *st)
 {
@@ -261,7 +261,7 @@ static bool issue_copies(struct nvl_stream *st, const struct weft_cuda *cu,
 	if (together < 2 || !has_batches(cu)) {
 		together = 0;
 	} else if (issue_batch(cu, dst, src, len, together, st->cu)) {
-		/* one by one tells which of them it is */
+		/* one by one shows which of them it is */
 		refused = true;
 		together = 0;
 	}
@@ -554,18 +554,18 @@ void nvl_copy_cancel(struct nvl_conn *conn)
 /* ---- sleeping ----------------------------------------------------------- */
 
 /* Runs on a thread of the driver, behind the copies. */
-static void ring_bell(void *arg)
+static void wake_iface(void *arg)
 {
 	struct nvl_stream *st = arg;
 	int fd = st->gpu->iface->base.events.wake_fd;
 	uint64_t one = 1;
 
-	/* first: this may be too early for one who arms from now on */
-	atomic_store(&st->bell_set, false);
+	/* first: this may be too early for an arm() from now on */
+	atomic_store(&st->wake_set, false);
 	if (write(fd, &one, sizeof(one)) < 0)
 		weft_debug("an interface's eventfd is gone");
 	/* last: stream_free() waits for this */
-	atomic_fetch_sub(&st->bells, 1);
+	atomic_fetch_sub(&st->wakes, 1);
 }
 
 static bool arm_stream(struct nvl_stream *st, bool *in_flight)
@@ -576,17 +576,17 @@ static bool arm_stream(struct nvl_stream *st, bool *in_flight)
 	if (!st->nflying)
 		return true;
 	*in_flight = true;
-	if (atomic_exchange(&st->bell_set, true))
+	if (atomic_exchange(&st->wake_set, true))
 		return true;
 	r = -1;
-	atomic_fetch_add(&st->bells, 1);
+	atomic_fetch_add(&st->wakes, 1);
 	if (!weft_cuda_enter(&s, st->gpu->ctx)) {
-		r = s.cu->host_func(st->cu, ring_bell, st);
+		r = s.cu->host_func(st->cu, wake_iface, st);
 		weft_cuda_leave(&s);
 	}
 	if (r) {
-		atomic_fetch_sub(&st->bells, 1);
-		atomic_store(&st->bell_set, false);
+		atomic_fetch_sub(&st->wakes, 1);
+		atomic_store(&st->wake_set, false);
 	}
 	return !r;
 }

@@ -24,7 +24,7 @@ struct nvl_iface;
 struct nvl_copy;
 typedef void (*nvl_copy_done)(struct nvl_copy *copy, int status);
 
-/* One copy by an engine; owned by whoever queued it until done() ran. */
+/* One copy by an engine; its queuer owns it until done() ran. */
 struct nvl_copy {
 	struct weft_list link;
 	struct nvl_conn *conn;
@@ -58,10 +58,10 @@ struct nvl_stream {
 	/* by a batch's number: where it ends in an event and not the flag */
 	void *events[NVL_MARKS];
 	_Atomic bool by_event[NVL_MARKS];
-	uint32_t looks;		    /* at the flag, in vain */
+	uint32_t looks;		    /* at the flag, without result */
 	uint64_t issued_ms;	    /* of the oldest unfinished batch */
-	_Atomic bool bell_set;	    /* a host function will ring wake_fd */
-	_Atomic unsigned int bells; /* of them, those not over */
+	_Atomic bool wake_set;	    /* a host function will write wake_fd */
+	_Atomic unsigned int wakes; /* host functions that have not ended */
 };
 
 /* How copies are handed over (nvl_gpu.c). */
@@ -77,7 +77,7 @@ struct nvl_gpu {
 	struct weft_list link; /* iface->gpus */
 	struct nvl_iface *iface;
 	void *of;  /* the context of the program's memory */
-	void *ctx; /* ours to work in: that one or our own */
+	void *ctx; /* to work in: that one or one of weft's */
 	int ordinal;
 	const struct nvl_handing *how;
 	struct nvl_mark *page; /* one per stream */
@@ -98,7 +98,7 @@ void nvl_gpu_free(struct nvl_gpu *gpu);
 /* nvl_copy.c */
 /* From now on nvl_copy_drain_all() waits for what @st carries. */
 void nvl_stream_enlist(struct nvl_stream *st);
-/* Waits itself, once more.  False: the engine still has work of it. */
+/* Waits itself, again.  False: the engine still has work of it. */
 bool nvl_stream_retire(struct nvl_stream *st);
 /* Any thread: waits for what engines have now, bounded by the watchdog. */
 void nvl_copy_drain_all(void);

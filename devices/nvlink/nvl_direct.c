@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Puts and gets by our own copies to and from memory of the peer's.  The peer
- * has no part in them: it learns by counters in its inbox, which messages
- * behind a fence wait for.
+ * Puts and gets by local copies to and from the peer's memory.  The peer has
+ * no part in them: counters in its inbox show them, which messages behind a
+ * fence wait for.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -92,7 +92,7 @@ static void finish_copy(struct nvl_copy *copy, int status)
 	copy->conn->copies--;
 	copy->conn->direct_copies--;
 	nvl_import_put(d->conn, d->import);
-	/* memory of ours that the driver refuses */
+	/* local memory that the driver refuses */
 	if (status && status != -ECANCELED && status != -EIO &&
 	    status != -EACCES)
 		status = -EFAULT;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory that is copied to and from where it lies, without a ring: GPU memory
+ * Memory that is copied to and from in place, without a ring: GPU memory
  * that the driver exports as POSIX file descriptors.
  *
  * The owner (nvl_export.c) lists what it registers.  A peer that has the key
- * asks for it (nvl_import.c), gets a descriptor for each allocation once, and
+ * queries it (nvl_import.c), gets a descriptor for each allocation once, and
  * maps it; from then on its own engines copy (nvl_direct.c).  Until then, and
- * wherever a step fails, the ring carries as if nothing had been asked.
+ * wherever a step fails, data goes over the ring as without a query.
  *
  * A mapping cannot be taken back, so the peer is trusted to look: before each
  * batch of copies, at a word of the owner's for the registration.  The owner
@@ -21,9 +21,9 @@
 
 struct nvl_export;
 
-/* ---- nvl_export.c: memory of ours ---------------------------------------- */
+/* ---- nvl_export.c: local memory ------------------------------------------ */
 
-/* Sets mem->exported where peers may map @mem: mem_pack() tells them. */
+/* Sets mem->exported where peers may map @mem: mem_pack() marks the key. */
 void nvl_export_add(struct weft_mem *mem);
 /*
  * No peer copies to or from it any more: waits for copies that are with their
@@ -41,7 +41,7 @@ void nvl_export_count(struct nvl_conn *conn);
 /* @conn is freed. */
 void nvl_export_close(struct nvl_conn *conn);
 
-/* ---- nvl_import.c: memory of the peer's ---------------------------------- */
+/* ---- nvl_import.c: remote memory ----------------------------------------- */
 
 /* An allocation of the peer's, mapped. */
 struct nvl_import {
@@ -62,18 +62,18 @@ struct nvl_view {
 	struct weft_rkey key;
 	struct nvl_gpu *gpu;
 	uint8_t loc;
-	bool answered;
+	bool replied;
 	uint64_t addr, len;
 	unsigned int slot;
 	uint32_t serial;
 	struct nvl_import *import;
 };
 
-/* Pages in which peers see how far our copies are: iface->marks. */
+/* Pages in which peers see how far local copies are: iface->marks. */
 void nvl_marks_make(struct nvl_iface *iface);
 /*
  * What @gpu can copy to and from directly for [addr, addr+len) of the peer's;
- * NULL: go by the ring, and maybe it is asked for now.
+ * NULL: use the ring.  A key that is new is queried now.
  */
 struct nvl_view *nvl_import_find(struct nvl_conn *conn,
 				 const struct weft_rkey *key, uint8_t loc,
@@ -81,7 +81,7 @@ struct nvl_view *nvl_import_find(struct nvl_conn *conn,
 				 size_t len);
 /* A copy has ended. */
 void nvl_import_put(struct nvl_conn *conn, struct nvl_import *import);
-/* The peer's answer: MAP_GRANT, MAP_PART or MAP_NONE. */
+/* The peer's reply: MAP_GRANT, MAP_PART or MAP_NONE. */
 int nvl_import_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd);
 /* Unmaps what the peer has revoked. */
 void nvl_import_tick(struct nvl_conn *conn);

@@ -200,8 +200,8 @@ int nvl_ep_prepare(struct weft_ep *base, struct weft_mem *mem)
 	err = nvl_ring_offer(conn, NVL_LOC_HOST, true);
 	if (err)
 		return err;
-	/* who is connected to itself prepares one end of the two */
-	nvl_ring_ask(conn, NVL_LOC_HOST);
+	/* an interface connected to itself prepares one end of the two */
+	nvl_ring_request(conn, NVL_LOC_HOST);
 	for (i = 0; i < NVL_RINGS; i++) {
 		if (conn->rxrings[i] && gpu)
 			nvl_map_reach(&conn->rxrings[i]->map, gpu);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory of ours that peers may map.
+ * Local memory that peers may map.
  *
  * A buffer may lie in several allocations, one behind the other (torch's
  * expandable segments).  Registrations of the same allocations share one entry
@@ -345,7 +345,7 @@ void nvl_export_leave(struct nvl_conn *conn)
 		wait_for_peer(conn);
 }
 
-/* ---- what a peer asks ---------------------------------------------------- */
+/* ---- a peer's queries ---------------------------------------------------- */
 
 static int map_marks(struct nvl_conn *conn, int fd)
 {
@@ -380,7 +380,7 @@ static struct nvl_export *find_export(const struct nvl_frame *f)
 
 /* With the lock. */
 static int make_grant(struct nvl_conn *conn, struct nvl_export *x,
-		      struct nvl_frame *answer)
+		      struct nvl_frame *reply)
 {
 	struct grant *g;
 	unsigned int slot = 0;
@@ -402,35 +402,35 @@ static int make_grant(struct nvl_conn *conn, struct nvl_export *x,
 	if (!++last_serial)
 		last_serial++;
 	atomic_store(&conn->rx.head->live[slot], last_serial);
-	answer->view = slot;
-	answer->serial = last_serial;
-	answer->addr = x->addr;
-	answer->len = x->len;
-	answer->id = x->allocation->id;
-	answer->base = x->allocation->parts[0].base;
-	answer->size = allocation_size(x->allocation);
+	reply->view = slot;
+	reply->serial = last_serial;
+	reply->addr = x->addr;
+	reply->len = x->len;
+	reply->id = x->allocation->id;
+	reply->base = x->allocation->parts[0].base;
+	reply->size = allocation_size(x->allocation);
 	return 0;
 }
 
 static int handle_want(struct nvl_conn *conn, const struct nvl_frame *f)
 {
-	struct nvl_frame answer = { .type = NVL_FRAME_MAP_GRANT,
-				    .slot = f->slot,
-				    .generation = f->generation,
-				    .token = f->token };
+	struct nvl_frame reply = { .type = NVL_FRAME_MAP_GRANT,
+				   .slot = f->slot,
+				   .generation = f->generation,
+				   .token = f->token };
 	struct nvl_export *x;
 
-	/* without them nobody could wait for its copies */
+	/* without them no thread could wait for its copies */
 	if (!conn->peer_marks)
 		return -EPROTO;
 	pthread_mutex_lock(&lock);
 	x = find_export(f);
-	answer.err = x ? make_grant(conn, x, &answer) : -EACCES;
+	reply.err = x ? make_grant(conn, x, &reply) : -EACCES;
 	pthread_mutex_unlock(&lock);
-	return nvl_sock_send(conn, &answer, -1);
+	return nvl_sock_send(conn, &reply, -1);
 }
 
-/* CUresult; INVALID_VALUE: another one lies there now. */
+/* CUresult; INVALID_VALUE: another one is there now. */
 static int export_part(const struct weft_cuda *cu, const struct part *part,
 		       int *fd)
 {

@@ -86,11 +86,11 @@ static bool free_stream(struct nvl_stream *st, const struct weft_cuda *cu)
  * Two H200, copies between host memory and both in both directions at once, a
  * stream each: pieces of 512 KiB go at 29 GB/s with a stream write behind each
  * and at 35 with an event, of 1 MiB at 36 and 42, of 4 MiB at 43 by writes.  A
- * piece costs the engine 3 us, a stream write 4 more.  To ask for an event is a
+ * piece costs the engine 3 us, a stream write 4 more.  To query an event is a
  * call of the driver's, so what is small has the write.
  *
  * Where kernels wait, what comes first is to end first: two copies beside each
- * other take twice as long, and nobody can use a part of a batch.
+ * other take twice as long, and a part of a batch is of no use.
  */
 static const struct nvl_handing plain = {
 	.tx_streams = NVL_TX_STREAMS,

@@ -194,7 +194,8 @@ static unsigned int read_inboxes(struct nvl_iface *iface)
 	n += nvl_rx_deliver(iface);
 	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		if (!iface->messages) {
-			/* whoever got nothing is the first the next time */
+			/* a connection that got nothing is the first the next
+			 * time */
 			weft_list_del(&iface->conns);
 			weft_list_add_tail(&conn->link, &iface->conns);
 			break;
@@ -250,8 +251,8 @@ static bool is_conn_quiet(struct nvl_conn *conn)
 }
 
 /*
- * NCCL asks for each of its requests, some twenty times before one is done: the
- * answer "nothing new" has to be cheap.
+ * NCCL calls it for each of its requests, some twenty times before one is done:
+ * "nothing new" must be cheap.
  */
 static bool is_quiet(struct nvl_iface *iface)
 {
@@ -348,7 +349,7 @@ static int arm(struct weft_iface *base)
 {
 	struct nvl_iface *iface = nvl_iface(base);
 	struct nvl_conn *conn, *tmp;
-	bool in_flight, belled;
+	bool in_flight, wakes;
 
 	if (is_pending(iface))
 		return -EBUSY;
@@ -356,13 +357,13 @@ static int arm(struct weft_iface *base)
 	weft_list_for_each (conn, tmp, &iface->conns, link)
 		if (conn->base.state == WEFT_CONN_OPEN)
 			nvl_inbox_sleep(conn, true);
-	belled = nvl_copy_arm(iface, &in_flight);
-	/* whoever wrote before it could see that we sleep is seen here */
+	wakes = nvl_copy_arm(iface, &in_flight);
+	/* a peer that wrote before it could see `sleeping` is seen here */
 	if (is_pending(iface)) {
 		leave_sleep(iface);
 		return -EBUSY;
 	}
-	set_timer(iface, !belled, in_flight);
+	set_timer(iface, !wakes, in_flight);
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory of the peer's that is mapped here.  A key is asked for when it is
- * first used; the ring serves until the answer has come and all is mapped.
+ * The peer's memory that is mapped here.  A key is queried when it is first
+ * used; the ring serves until the reply has come and all is mapped.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static void free_import(struct nvl_conn *conn, struct nvl_import *im)
 
 static void check_import(struct nvl_conn *conn, struct nvl_import *im)
 {
-	/* while its parts are on their way they need somewhere to go */
+	/* while its parts are on their way they need a place */
 	if (!im->views && !im->copies && (im->ready || im->failed))
 		free_import(conn, im);
 }
@@ -84,13 +84,13 @@ static void drop_view(struct nvl_conn *conn, struct nvl_view *v)
 	}
 }
 
-/* Nor will it be: all that goes there goes by the ring. */
+/* Nor will it be: all that goes there goes over the ring. */
 static void give_up(struct nvl_conn *conn, struct nvl_import *im, int err)
 {
 	struct nvl_view *v, *tmp;
 
-	weft_debug("memory of a peer's GPU is not mapped (%s): it goes by a "
-		   "ring",
+	weft_debug("memory of a peer's GPU is not mapped (%s): it goes "
+		   "over a ring",
 		   strerror(-err));
 	im->failed = true;
 	im->views++; /* keeps it */
@@ -146,8 +146,8 @@ static void send_key(struct nvl_conn *conn, uint8_t type,
 	send_frame(conn, &f, -1);
 }
 
-static void ask_for_key(struct nvl_conn *conn, const struct weft_rkey *key,
-			uint8_t loc, struct nvl_gpu *gpu)
+static void query_key(struct nvl_conn *conn, const struct weft_rkey *key,
+		      uint8_t loc, struct nvl_gpu *gpu)
 {
 	struct nvl_frame marks = { .type = NVL_FRAME_MARKS };
 	struct nvl_route *p = &conn->paths[loc];
@@ -178,7 +178,7 @@ struct nvl_view *nvl_import_find(struct nvl_conn *conn,
 	struct nvl_view *v = find_view(conn, key);
 
 	if (!v) {
-		ask_for_key(conn, key, loc, gpu);
+		query_key(conn, key, loc, gpu);
 		return NULL;
 	}
 	if (!v->import || !v->import->ready)
@@ -193,7 +193,7 @@ struct nvl_view *nvl_import_find(struct nvl_conn *conn,
 	return v;
 }
 
-/* ---- what the peer answers ----------------------------------------------- */
+/* ---- the peer's replies -------------------------------------------------- */
 
 static struct nvl_import *add_import(struct nvl_conn *conn,
 				     const struct nvl_view *v,
@@ -226,9 +226,9 @@ static int handle_grant(struct nvl_conn *conn, const struct nvl_frame *f)
 	struct nvl_view *v = find_view(conn, &key);
 	struct nvl_import *im;
 
-	if (!v || v->answered)
+	if (!v || v->replied)
 		return -EPROTO;
-	v->answered = true;
+	v->replied = true;
 	if (f->err) {
 		/* no room for more: those that have some keep it */
 		if (f->err != -EACCES)

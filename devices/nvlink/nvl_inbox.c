@@ -3,8 +3,8 @@
  * The shared memory of a connection: one inbox per direction, made and sealed
  * by its reader, so that no size of it can change under anybody's feet.
  *
- * Sleeping and waking is a Dekker pair: whoever goes to sleep sets `sleeping`,
- * then looks once more; whoever has written something looks at `sleeping`
+ * Sleeping and waking is a Dekker pair: a reader that goes to sleep sets
+ * `sleeping`, then looks again; a writer that has written looks at `sleeping`
  * afterwards.  With a full fence between the two on both sides, at least one
  * of them sees the other.
  */
@@ -73,12 +73,12 @@ void nvl_inbox_close(struct nvl_inbox *box)
 	box->head = NULL;
 }
 
-static void send_bell(struct nvl_conn *conn)
+static void send_wake(struct nvl_conn *conn)
 {
 	const struct nvl_frame f = { .magic = NVL_FRAME_MAGIC,
-				     .type = NVL_FRAME_BELL };
+				     .type = NVL_FRAME_WAKE };
 
-	/* full is rung all the same; an end is met by who reads the socket */
+	/* a full socket wakes as well; its reader finds an end */
 	send(conn->fd, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -90,7 +90,7 @@ static void wake_peer(struct nvl_conn *conn)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&h->sleeping, memory_order_relaxed) &&
 	    atomic_exchange(&h->sleeping, 0))
-		send_bell(conn);
+		send_wake(conn);
 }
 
 void nvl_inbox_wake(struct nvl_conn *conn)
@@ -99,7 +99,7 @@ void nvl_inbox_wake(struct nvl_conn *conn)
 }
 
 /* Wakes a writer that said what it sleeps for. */
-static void bell_if_wanted(struct nvl_conn *conn, uint32_t what)
+static void wake_if_wanted(struct nvl_conn *conn, uint32_t what)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&conn->rx.head->wants, memory_order_relaxed) &
@@ -107,9 +107,9 @@ static void bell_if_wanted(struct nvl_conn *conn, uint32_t what)
 		wake_peer(conn);
 }
 
-void nvl_inbox_bell_credit(struct nvl_conn *conn)
+void nvl_inbox_wake_for_credit(struct nvl_conn *conn)
 {
-	bell_if_wanted(conn, NVL_WANTS_CREDIT);
+	wake_if_wanted(conn, NVL_WANTS_CREDIT);
 }
 
 /* ---- messages ----------------------------------------------------------- */
@@ -274,7 +274,7 @@ unsigned int nvl_msg_progress(struct nvl_conn *conn)
 		nvl_conn_break(conn, r);
 	}
 	if (n)
-		bell_if_wanted(conn, NVL_WANTS_ROOM);
+		wake_if_wanted(conn, NVL_WANTS_ROOM);
 	return n;
 }
 
@@ -342,9 +342,8 @@ void nvl_op_send(struct nvl_conn *conn, const struct nvl_op *op)
 	else
 		wake_peer(conn);
 	if (err)
-		nvl_conn_break(conn,
-			       weft_fail(err, "no room for what a peer "
-					      "on this host must be told"));
+		nvl_conn_break(conn, weft_fail(err, "no room for what a peer "
+						    "on this host must know"));
 }
 
 void nvl_op_retry(struct nvl_conn *conn)
@@ -383,7 +382,7 @@ void nvl_op_release(struct nvl_conn *conn)
 			      memory_order_release);
 	/* half empty is soon enough for a writer that sleeps */
 	if (conn->op_head % (NVL_OP_SLOTS / 2) == 0)
-		bell_if_wanted(conn, NVL_WANTS_ROOM);
+		wake_if_wanted(conn, NVL_WANTS_ROOM);
 }
 
 /* ---- sleeping ----------------------------------------------------------- */

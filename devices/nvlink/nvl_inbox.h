@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The shared memory of a connection: messages, operation records, bells. */
+/* The shared memory of a connection: messages, operation records, wakes. */
 #ifndef WEFT_DEVICES_NVL_INBOX_H
 #define WEFT_DEVICES_NVL_INBOX_H
 
@@ -13,7 +13,7 @@ void nvl_inbox_close(struct nvl_inbox *box);
 /* Wakes the peer if it sleeps.  Any thread. */
 void nvl_inbox_wake(struct nvl_conn *conn);
 /* Wakes the peer if it sleeps until its chunks are taken; after that. */
-void nvl_inbox_bell_credit(struct nvl_conn *conn);
+void nvl_inbox_wake_for_credit(struct nvl_conn *conn);
 /* Would a message, a put or a get be taken now? */
 bool nvl_conn_is_ready(struct weft_conn *conn);
 /* Is there room for a message of @len?  A peer that lies breaks it. */

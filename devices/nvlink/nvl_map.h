@@ -59,7 +59,7 @@ void nvl_unmap_end(struct nvl_iface *iface);
 /* nvl_share.c */
 /*
  * May memory of this GPU be exported, and other GPUs' be mapped for it?  Found
- * when first asked, which may take as long as NVML takes to begin; any thread.
+ * when first called, which may take as long as NVML takes to begin; any thread.
  */
 bool nvl_share_allowed(int ordinal);
 

@@ -40,21 +40,21 @@
 
 enum nvl_frame_type {
 	NVL_FRAME_INBOX = 1,   /* fd: inbox memfd */
-	NVL_FRAME_RING_WANT,   /* sender asks: a ring towards `loc` */
+	NVL_FRAME_RING_WANT,   /* sender requests a ring towards `loc` */
 	NVL_FRAME_RING_OFFER,  /* reader: ring `id` for `loc`; fd */
 	NVL_FRAME_RING_STATE,  /* sender: `err` 0 mapped, else why not */
 	NVL_FRAME_RING_NONE,   /* reader: no ring for `loc`, use the host's;
 				  `err` -EOPNOTSUPP: for good */
 	NVL_FRAME_RING_RECALL, /* reader wants ring `id` back */
 	NVL_FRAME_RING_CLOSED, /* sender has unmapped ring `id` */
-	NVL_FRAME_BELL,	       /* wakes who sleeps; `frames` does not count it.
+	NVL_FRAME_WAKE,	       /* wakes a sleeper; `frames` does not count it.
 				  No eventfd: its O_NONBLOCK is of what both
 				  hold, so that the peer could clear it and
 				  make a write to a full one wait */
 	/* memory that is copied to and from where it lies: nvl_export.c has its
 	 * owner's side, nvl_import.c the other one */
 	NVL_FRAME_MARKS,    /* fd: how far the sender's copies are; before... */
-	NVL_FRAME_MAP_WANT, /* what the key stands for, please */
+	NVL_FRAME_MAP_WANT, /* what the key stands for */
 	NVL_FRAME_MAP_GRANT, /* the same key: `err`, or where it lies */
 	NVL_FRAME_MAP_FETCH, /* and the descriptors of allocation `id` */
 	NVL_FRAME_MAP_PART,  /* fd: of its bytes [addr, addr+len) */
@@ -176,8 +176,8 @@ struct nvl_msg {
 	uint8_t kind;
 	uint8_t id;
 	uint16_t zero;
-	/* deliver when all puts below are placed: by ring, and in the upper
-	   half by the sender's own copies */
+	/* deliver when all puts below are placed: over rings, and in the
+	   upper half by the sender's copies */
 	uint64_t fence;
 };
 _Static_assert(sizeof(struct nvl_msg) == 16, "no holes");
@@ -185,9 +185,9 @@ _Static_assert(sizeof(struct nvl_msg) == 16, "no holes");
 /* ---- marks --------------------------------------------------------------- */
 
 /*
- * How far the copies of an interface are, one page for each CUDA context: who
- * lets the interface copy to and from its memory sees there, without its help,
- * when they have ended.  Batches are numbered.
+ * How far the copies of an interface are, one page for each CUDA context: a
+ * peer that lets the interface copy to and from its memory sees there, without
+ * its help, when they have ended.  Batches are numbered.
  */
 struct nvl_mark {
 	_Atomic uint32_t claimed;  /* one is about to be handed over */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Staging rings: memory on the reader's side in which bulk waits for its last
- * copy.  One-way, per connection and place: the writer asks for a ring towards
+ * copy.  One-way, per connection and place: the writer requests a ring towards
  * a GPU (or the host), the reader makes one within its budget and passes it
  * once as a descriptor, the writer maps it.  What the writer cannot map,
  * because the GPU's device node is not in its container, goes through host
@@ -89,10 +89,10 @@ static unsigned int choose_path(struct nvl_conn *conn,
 	    transfer->loc >= NVL_LOCS)
 		return NVL_LOC_HOST;
 	p = &conn->paths[transfer->loc];
-	/* the host's ring serves until there is an answer */
+	/* the host's ring serves until there is a reply */
 	if (p->via_host_ring && p->retry_ms && p->retry_ms <= weft_now_ms()) {
 		p->retry_ms = 0;
-		nvl_ring_ask(conn, transfer->loc);
+		nvl_ring_request(conn, transfer->loc);
 	}
 	return p->via_host_ring ? NVL_LOC_HOST : transfer->loc;
 }
@@ -105,7 +105,7 @@ void nvl_ring_use_host(struct nvl_conn *conn, uint8_t loc)
 	conn->paths[loc].retry_ms = 0;
 }
 
-void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc)
+void nvl_ring_request(struct nvl_conn *conn, uint8_t loc)
 {
 	struct nvl_frame f = { .type = NVL_FRAME_RING_WANT, .loc = loc };
 	struct nvl_route *p = &conn->paths[loc];
@@ -119,7 +119,7 @@ void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc)
 		nvl_conn_break(conn, err);
 }
 
-/* NULL: not yet; progress() goes on when the peer has answered. */
+/* NULL: not yet; progress() goes on when the peer has replied. */
 struct nvl_txring *nvl_ring_for(struct nvl_conn *conn,
 				struct nvl_transfer *transfer)
 {
@@ -128,7 +128,7 @@ struct nvl_txring *nvl_ring_for(struct nvl_conn *conn,
 
 	if (p->ring != NVL_NO_RING)
 		return conn->txrings[p->ring];
-	nvl_ring_ask(conn, loc);
+	nvl_ring_request(conn, loc);
 	return NULL;
 }
 
@@ -249,8 +249,8 @@ static int map_offer(struct nvl_conn *conn, const struct nvl_frame *f, int fd,
 static int handle_offer(struct nvl_conn *conn, const struct nvl_frame *f,
 			int fd)
 {
-	struct nvl_frame answer = { .type = NVL_FRAME_RING_STATE,
-				    .ring = f->ring };
+	struct nvl_frame reply = { .type = NVL_FRAME_RING_STATE,
+				   .ring = f->ring };
 	struct nvl_txring *r;
 
 	if (f->ring >= NVL_RINGS || f->loc >= NVL_LOCS ||
@@ -265,12 +265,12 @@ static int handle_offer(struct nvl_conn *conn, const struct nvl_frame *f,
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
-	answer.err = map_offer(conn, f, fd, &r->map);
+	reply.err = map_offer(conn, f, fd, &r->map);
 	conn->paths[f->loc].wanted = false;
-	if (answer.err) {
+	if (reply.err) {
 		free(r);
 		if (f->loc == NVL_LOC_HOST)
-			return answer.err;
+			return reply.err;
 		nvl_ring_use_host(conn, f->loc);
 	} else {
 		conn->txrings[f->ring] = r;
@@ -278,7 +278,7 @@ static int handle_offer(struct nvl_conn *conn, const struct nvl_frame *f,
 		conn->paths[f->loc].via_host_ring = false;
 		conn->paths[f->loc].pause_ms = 0;
 	}
-	return nvl_sock_send(conn, &answer, -1);
+	return nvl_sock_send(conn, &reply, -1);
 }
 
 static int handle_none(struct nvl_conn *conn, const struct nvl_frame *f)
@@ -502,15 +502,15 @@ unsigned int nvl_ring_read_frames(struct nvl_conn *conn)
 {
 	int fd, err;
 	int32_t unread = nvl_sock_unread(conn);
-	unsigned int n = 0, bells = 0;
+	unsigned int n = 0, wakes = 0;
 	struct nvl_frame f;
 
 	while (conn->base.state == WEFT_CONN_OPEN &&
-	       n + bells < FRAMES_AT_ONCE) {
+	       n + wakes < FRAMES_AT_ONCE) {
 		err = nvl_sock_recv(conn, &f, &fd);
 		if (!err && unread > (int32_t)n) {
 			/* or else we would wait for them for ever, awake */
-			weft_error("a peer on this host tells of frames that "
+			weft_error("a peer on this host counts frames that "
 				   "it has not sent");
 			nvl_conn_break(conn, -EPROTO);
 		}
@@ -523,8 +523,8 @@ unsigned int nvl_ring_read_frames(struct nvl_conn *conn)
 				nvl_conn_break(conn, err);
 			break;
 		}
-		if (f.type == NVL_FRAME_BELL) {
-			bells++;
+		if (f.type == NVL_FRAME_WAKE) {
+			wakes++;
 			continue;
 		}
 		n++;

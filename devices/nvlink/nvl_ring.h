@@ -11,7 +11,7 @@ struct nvl_txchunk {
 	struct nvl_copy copy;
 	struct nvl_op op;
 	uint64_t end;
-	struct nvl_transfer *transfer; /* NULL: nobody waits any more */
+	struct nvl_transfer *transfer; /* NULL: cancelled */
 	bool done;
 };
 
@@ -53,12 +53,13 @@ struct nvl_rxring {
 };
 
 /*
- * Asks the peer for a ring towards @loc, unless there is one or it was asked.
+ * Requests a ring towards @loc from the peer, unless one exists or is
+ * requested.
  */
-void nvl_ring_ask(struct nvl_conn *conn, uint8_t loc);
+void nvl_ring_request(struct nvl_conn *conn, uint8_t loc);
 /* What goes to @loc goes through host memory, and that is that. */
 void nvl_ring_use_host(struct nvl_conn *conn, uint8_t loc);
-/* The ring that takes @transfer's bytes; NULL: asked for, not there yet. */
+/* The ring that takes @transfer's bytes; NULL: requested, not there yet. */
 struct nvl_txring *nvl_ring_for(struct nvl_conn *conn,
 				struct nvl_transfer *transfer);
 /* Room for @len bytes in one piece, from position *@pos on. */
@@ -69,7 +70,7 @@ bool nvl_ring_credit_pending(struct nvl_conn *conn);
 /* All frames that have come; the number. */
 unsigned int nvl_ring_read_frames(struct nvl_conn *conn);
 /*
- * Makes a ring for what goes to @loc here and offers it, or tells the peer that
+ * Makes a ring for what goes to @loc here and offers it, or replies that
  * there is none; @keep: idle, it is not given back.
  */
 int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep);

@@ -31,7 +31,7 @@ static struct nvl_landing *find_landing(struct nvl_conn *conn,
 	if (ahead >= NVL_PUTS)
 		return NULL;
 	if (!l->live) {
-		if (l->over)
+		if (l->placed)
 			return NULL;
 		memset(l, 0, sizeof(*l));
 		weft_list_init(&l->link);
@@ -99,7 +99,7 @@ static void give_credit(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id)
 		return;
 	atomic_store_explicit(&conn->rx.head->credit[id], r->freed,
 			      memory_order_release);
-	nvl_inbox_bell_credit(conn);
+	nvl_inbox_wake_for_credit(conn);
 }
 
 static void finish_copy(struct nvl_copy *copy, int status)
@@ -163,7 +163,7 @@ static int copy_from_ring(struct nvl_rxring *r, const struct nvl_op *op,
 }
 
 /*
- * Where @dst is.  Of what kernels wait for the driver is not asked: the program
+ * Where @dst is.  If kernels wait for it the driver is not queried: the program
  * may be in a call that keeps others out.  A put's key says it, too; what comes
  * of a lie stays within the key's region.
  */
@@ -179,7 +179,7 @@ static int find_destination(const struct nvl_conn *conn,
 }
 
 /*
- * @key is the region's for a put; NULL for a get of ours.  -EINPROGRESS: an
+ * @key is the region's for a put; NULL for a local get.  -EINPROGRESS: an
  * engine does it.
  */
 static int copy_out(struct nvl_conn *conn, struct nvl_rxring *r,
@@ -385,7 +385,7 @@ unsigned int nvl_rx_ops(struct nvl_conn *conn)
 	return n;
 }
 
-/* ---- what the caller and the peer are told ------------------------------- */
+/* ---- completions for the caller and the peer ----------------------------- */
 
 static void finish_landing(struct nvl_landing *l)
 {
@@ -396,9 +396,9 @@ static void finish_landing(struct nvl_landing *l)
 
 	nvl_op_send(conn, &ack);
 	l->live = l->done = false;
-	l->over = true;
-	while (conn->landing[conn->placed % NVL_PUTS].over)
-		conn->landing[conn->placed++ % NVL_PUTS].over = false;
+	l->placed = true;
+	while (conn->landing[conn->placed % NVL_PUTS].placed)
+		conn->landing[conn->placed++ % NVL_PUTS].placed = false;
 }
 
 unsigned int nvl_rx_deliver(struct nvl_iface *iface)

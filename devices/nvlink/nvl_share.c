@@ -3,13 +3,14 @@
  * GPUs whose memory is not shared between processes: it is neither exported nor
  * imported, and all for or from them goes through rings of host memory, which
  * need nothing but cuMemHostRegister().  Each side looks at its own GPUs alone
- * and tells the peer by the answer that a failure has (NVL_FRAME_RING_NONE, a
+ * and sends the peer the reply that a failure has (NVL_FRAME_RING_NONE, a
  * RING_STATE with an error), so reachability does not depend on it.
  *
  * MIG: a process sees one instance, and memory of another one cannot be
  * imported; NVLink is off for the whole GPU (NVIDIA's MIG User Guide,
  * Deployment Considerations; RAPIDS, Deployment, Multi-Instance GPU).  Two
- * compute instances of one GPU instance could share; they are not told apart.
+ * compute instances of one GPU instance could share; they are not
+ * distinguished.
  *
  * MPS: nothing is promised of virtual-memory handles between its clients, and
  * less between clients of different daemons (one per container) or between a
@@ -27,7 +28,7 @@ enum share { UNKNOWN, YES, NO };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum share known[NVL_LOCS];
 
-/* Drivers that do not know the attribute are asked by the daemon's socket. */
+/* Of drivers that do not know the attribute the daemon's socket shows it. */
 static bool is_under_mps(const struct weft_cuda *cu, int dev)
 {
 	const char *folder;
@@ -51,7 +52,7 @@ static bool is_under_mig(const struct weft_cuda *cu, int dev)
 	return weft_gpu_mig(busid);
 }
 
-static enum share ask_driver(int ordinal)
+static enum share query_driver(int ordinal)
 {
 	bool mps = false, mig = false;
 	struct weft_cuda_scope s;
@@ -81,7 +82,7 @@ bool nvl_share_allowed(int ordinal)
 		return true;
 	pthread_mutex_lock(&lock);
 	if (known[ordinal] == UNKNOWN)
-		known[ordinal] = ask_driver(ordinal);
+		known[ordinal] = query_driver(ordinal);
 	share = known[ordinal];
 	pthread_mutex_unlock(&lock);
 	return share != NO;

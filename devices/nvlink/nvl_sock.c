@@ -9,13 +9,13 @@
 #include "devices/nvlink/nvl_sock.h"
 #include "util/log.h"
 
-/* A peer that asks and never reads the answers: some for each place. */
+/* A peer that queries and never reads the replies: some for each place. */
 #define FRAMES_KEPT (1u << 10)
 
 struct queued_frame {
 	struct weft_list link;
 	struct nvl_frame frame;
-	int fd; /* a duplicate, ours; -1: none */
+	int fd; /* a duplicate, local; -1: none */
 };
 
 /* Does a frame of this type carry a descriptor? */
@@ -32,7 +32,7 @@ static int queue_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 
 	if (conn->nframes_out == FRAMES_KEPT)
 		return weft_fail(ENOBUFS, "a peer on this host does not read "
-					  "what it is told");
+					  "its frames");
 	q = malloc(sizeof(*q));
 	if (!q)
 		return -ENOMEM;

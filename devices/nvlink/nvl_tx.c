@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sending bulk: puts of ours, and what the peer gets from us.  A transfer is
- * cut into chunks; each is copied into a ring and told to the peer when the
+ * Sending bulk: local puts, and what the peer gets.  A transfer is
+ * cut into chunks; each is copied into a ring and announced when the
  * copy has ended.
  *
- * A transfer that fails half way sends no more; what is under way is told as it
- * is, failed chunks as void, and NVL_OP_ABORT comes last.  A put then ends when
- * the peer answers that nothing of it is under way there either.
+ * A transfer that fails half way sends no more; what is under way is announced
+ * as it is, failed chunks as void, and NVL_OP_ABORT comes last.  A put then
+ * ends when the peer replies that nothing of it is under way there either.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,11 +21,10 @@
 
 #define CHUNKS_AT_ONCE 8u /* per connection and progress() */
 
-/* ---- the end of a transfer
- * ---------------------------------------------------- */
+/* ---- the end of a transfer ----------------------------------------------- */
 
-/* The put's number is no longer under way. */
-static void settle_put(struct nvl_conn *conn, uint32_t seq)
+/* Moves the window on. */
+static void finish_put(struct nvl_conn *conn, uint32_t seq)
 {
 	conn->puts[seq % NVL_PUTS] = NULL;
 	conn->acked_early[seq % NVL_PUTS] = true;
@@ -48,7 +47,7 @@ void nvl_tx_finish(struct nvl_transfer *transfer, int status)
 	struct nvl_conn *conn = transfer->conn;
 
 	unqueue_transfer(transfer);
-	if (transfer->kind == NVL_JOB_SERVE) {
+	if (transfer->kind == NVL_TRANSFER_SERVE) {
 		conn->replies[transfer->seq] = NULL;
 		if (!status) {
 			weft_count(conn->stats, tx_gets, 1);
@@ -57,7 +56,7 @@ void nvl_tx_finish(struct nvl_transfer *transfer, int status)
 		free(transfer);
 		return;
 	}
-	settle_put(conn, transfer->seq);
+	finish_put(conn, transfer->seq);
 	transfer->status = status;
 	weft_list_add_tail(&conn->iface->done, &transfer->done_link);
 }
@@ -68,7 +67,7 @@ static void send_abort(struct nvl_transfer *transfer)
 			     .seq = transfer->seq,
 			     .status = transfer->status };
 
-	if (transfer->kind == NVL_JOB_SERVE)
+	if (transfer->kind == NVL_TRANSFER_SERVE)
 		op.type = NVL_OP_GET_FAIL;
 	nvl_op_send(transfer->conn, &op);
 }
@@ -84,11 +83,11 @@ static void check_transfer(struct nvl_transfer *transfer)
 	if (transfer->status) {
 		send_abort(transfer);
 		/* chunks of a put may still be on their way to its target */
-		if (transfer->kind == NVL_JOB_PUT)
+		if (transfer->kind == NVL_TRANSFER_PUT)
 			transfer->aborted = true;
 		else
 			nvl_tx_finish(transfer, transfer->status);
-	} else if (transfer->kind == NVL_JOB_SERVE) {
+	} else if (transfer->kind == NVL_TRANSFER_SERVE) {
 		nvl_tx_finish(transfer, 0);
 	} else {
 		unqueue_transfer(transfer); /* the ack completes it */
@@ -133,9 +132,10 @@ static void finish_chunk(struct nvl_txchunk *c, int status)
 		c->op.flags |= NVL_CHUNK_VOID;
 		/* what the peer named and is gone: no better than a bad key */
 		if (!c->transfer->status)
-			c->transfer->status = c->transfer->kind == NVL_JOB_SERVE
-						      ? -EACCES
-						      : -EFAULT;
+			c->transfer->status =
+				c->transfer->kind == NVL_TRANSFER_SERVE
+					? -EACCES
+					: -EFAULT;
 	}
 	c->done = true;
 }
@@ -155,7 +155,7 @@ static int copy_to_ring(struct nvl_transfer *transfer, struct nvl_txring *r,
 {
 	ssize_t n;
 
-	if (transfer->kind == NVL_JOB_PUT) {
+	if (transfer->kind == NVL_TRANSFER_PUT) {
 		memcpy((char *)r->map.host + at, src, len);
 		return 0;
 	}
@@ -191,7 +191,8 @@ static void make_chunk(struct nvl_transfer *transfer, struct nvl_txring *r,
 		.len = len,
 		.total = transfer->total,
 		.pos = pos,
-		.addr = transfer->kind == NVL_JOB_SERVE ? transfer->sent : addr,
+		.addr = transfer->kind == NVL_TRANSFER_SERVE ? transfer->sent
+							     : addr,
 		.slot = transfer->key.slot,
 		.generation = transfer->key.generation,
 		.token = transfer->key.token,
@@ -210,7 +211,7 @@ static void make_chunk(struct nvl_transfer *transfer, struct nvl_txring *r,
 		.owner = r,
 		.len = len,
 		.src = (uintptr_t)src,
-		.guarded = transfer->kind == NVL_JOB_SERVE,
+		.guarded = transfer->kind == NVL_TRANSFER_SERVE,
 		.key = transfer->key,
 		.at = addr,
 		.dst = r->map.kind == NVL_RING_CUDA
@@ -371,7 +372,7 @@ unsigned int nvl_tx_schedule(struct nvl_conn *conn)
  * ---------------------------------------------------------- */
 
 static struct nvl_transfer *create_transfer(struct nvl_conn *conn,
-					    enum nvl_job_kind kind,
+					    enum nvl_transfer_kind kind,
 					    const struct weft_iov *iov,
 					    unsigned int n)
 {
@@ -439,7 +440,7 @@ int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,
 	struct nvl_transfer *transfer;
 	int err;
 
-	transfer = create_transfer(conn, NVL_JOB_PUT, iov, n);
+	transfer = create_transfer(conn, NVL_TRANSFER_PUT, iov, n);
 	if (!transfer)
 		return -ENOMEM;
 	err = find_source(transfer);
@@ -463,7 +464,7 @@ int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,
 	return -EINPROGRESS;
 }
 
-/* The peer wants memory of ours.  -EPROTO: it breaks the rules. */
+/* The peer gets local memory.  -EPROTO: it breaks the rules. */
 int nvl_tx_serve(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	struct weft_iov iov = { (void *)(uintptr_t)op->addr, op->total, NULL };
@@ -471,7 +472,7 @@ int nvl_tx_serve(struct nvl_conn *conn, const struct nvl_op *op)
 
 	if (op->seq >= NVL_GETS || conn->replies[op->seq] || !op->total)
 		return -EPROTO;
-	transfer = create_transfer(conn, NVL_JOB_SERVE, &iov, 1);
+	transfer = create_transfer(conn, NVL_TRANSFER_SERVE, &iov, 1);
 	if (!transfer)
 		return -ENOMEM;
 	transfer->seq = op->seq;

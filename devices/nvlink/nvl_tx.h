@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sending bulk: puts of ours, and what the peer gets from us. */
+/* Sending bulk: local puts, and what the peer gets. */
 #ifndef WEFT_DEVICES_NVL_TX_H
 #define WEFT_DEVICES_NVL_TX_H
 
@@ -7,21 +7,24 @@
 #include "devices/region.h"
 #include "util/cuda.h"
 
-enum nvl_job_kind { NVL_JOB_PUT, NVL_JOB_SERVE /* a get of the peer's */ };
+enum nvl_transfer_kind {
+	NVL_TRANSFER_PUT,
+	NVL_TRANSFER_SERVE, /* a get of the peer's */
+};
 
 struct nvl_transfer {
 	struct weft_list link;	    /* conn->transfers while bytes are unsent */
 	struct weft_list done_link; /* iface->done */
-	enum nvl_job_kind kind;
+	enum nvl_transfer_kind kind;
 	struct nvl_conn *conn;
-	struct weft_op *op;   /* PUT; NULL: nobody waits any more */
+	struct weft_op *op;   /* PUT; NULL: cancelled */
 	uint32_t seq;	      /* PUT; SERVE: the get's id */
 	struct weft_rkey key; /* PUT: target; SERVE: source */
 	uint64_t addr;	      /* the peer's, of the first byte */
 	uint64_t tag;
 	uint8_t flags; /* NVL_CHUNK_* */
 	uint8_t loc;   /* where to, at the peer */
-	bool aborted;  /* PUT: told so; its ack ends it */
+	bool aborted;  /* PUT: announced; its ack ends it */
 	int status;
 	size_t total, sent;
 	unsigned int in_flight;	    /* chunks of it with an engine */
@@ -37,11 +40,11 @@ int nvl_mem_locate(const struct weft_iov *v, struct weft_cuda_ptr *where);
 int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,
 	       unsigned int n, uint64_t addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op);
-/* The peer wants memory of ours.  -EPROTO: it breaks the rules; -ENOMEM. */
+/* The peer gets local memory.  -EPROTO: it breaks the rules; -ENOMEM. */
 int nvl_tx_serve(struct nvl_conn *conn, const struct nvl_op *op);
 /* Cuts what waits into chunks, as far as rings have room; their number. */
 unsigned int nvl_tx_schedule(struct nvl_conn *conn);
-/* The peer has placed a put or refused it.  -EPROTO: none of ours. */
+/* The peer has placed a put or refused it.  -EPROTO: unknown here. */
 int nvl_tx_ack(struct nvl_conn *conn, const struct nvl_op *op);
 /* Completes puts that have ended; the number. */
 unsigned int nvl_tx_deliver(struct nvl_iface *iface);

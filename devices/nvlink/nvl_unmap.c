@@ -2,7 +2,7 @@
 /*
  * A thread that unmaps what is needed no more, for NCCL and for memory of
  * peers: cuMemUnmap waits until the kernels that run have ended, and NCCL's
- * wait for whoever calls us.  When a rank dies the others must hear of it while
+ * wait for the caller.  When a rank dies the others must hear of it while
  * their kernels still run.
  *
  * The thread is started when the first one is to go; what it has not come to

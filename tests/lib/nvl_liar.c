@@ -131,9 +131,9 @@ static void wait_readable(struct liar *l)
 }
 
 static void say_hello(struct liar *l, const struct weft_address *addr,
-		      uint32_t sn)
+		      uint32_t number)
 {
-	const uint32_t purpose[4] = { NVL_PURPOSE, sn };
+	const uint32_t purpose[4] = { NVL_PURPOSE, number };
 	struct weft_hello h;
 	ssize_t n;
 
@@ -148,7 +148,7 @@ static void say_hello(struct liar *l, const struct weft_address *addr,
 			wait_readable(l);
 			n = recv(l->fd, h.in + h.have, h.want - h.have, 0);
 			if (n <= 0)
-				broken("the hello is not answered");
+				broken("the hello has no reply");
 			h.have += (size_t)n;
 			if (h.have < h.want)
 				continue;
@@ -190,7 +190,7 @@ static int take_frame(struct liar *l, struct nvl_frame *f, int fds[2])
 }
 
 int liar_dial(struct liar *l, struct weft_iface *iface,
-	      const struct weft_address *addr, uint32_t sn, int mine)
+	      const struct weft_address *addr, uint32_t number, int mine)
 {
 	struct nvl_frame f = { .type = NVL_FRAME_INBOX,
 			       .size = NVL_INBOX_SIZE };
@@ -200,7 +200,7 @@ int liar_dial(struct liar *l, struct weft_iface *iface,
 	l->iface = iface;
 	l->ring_fd = -1;
 	l->fd = dial(addr);
-	say_hello(l, addr, sn);
+	say_hello(l, addr, number);
 	while (!(r = take_frame(l, &f, fds)))
 		step(l);
 	if (r < 0 || f.type != NVL_FRAME_INBOX || fds[0] < 0)
@@ -253,8 +253,8 @@ int liar_frame(struct liar *l, struct nvl_frame *f, const int *fds,
 	}
 	if (sendmsg(l->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(*f))
 		return -ECONNRESET;
-	/* bells, and those before the inboxes are exchanged, do not count */
-	if (f->type != NVL_FRAME_INBOX && f->type != NVL_FRAME_BELL)
+	/* wakes, and those before the inboxes are exchanged, do not count */
+	if (f->type != NVL_FRAME_INBOX && f->type != NVL_FRAME_WAKE)
 		atomic_fetch_add(&liar_head(l->theirs)->frames, 1);
 	return 0;
 }

@@ -55,12 +55,12 @@ void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 /* A sealed memfd, as the device makes them. */
 int liar_memfd(size_t size, bool seal);
 /*
- * Dials the @sn-th time, proves itself and tells its inbox; 0, or -errno when
- * the other side has hung up.  @mine: the inbox to send; -1: a proper one.
+ * Dials the @number-th time, proves itself and sends its inbox; 0, or -errno
+ * when the other side has hung up.  @mine: the inbox to send; -1: a proper one.
  * liar_close() in any case.
  */
 int liar_dial(struct liar *l, struct weft_iface *iface,
-	      const struct weft_address *addr, uint32_t sn, int mine);
+	      const struct weft_address *addr, uint32_t number, int mine);
 void liar_close(struct liar *l);
 /* 0 when it was sent whole. */
 int liar_frame(struct liar *l, struct nvl_frame *f, const int *fds,

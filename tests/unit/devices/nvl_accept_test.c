@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Peers that cannot be accepted now: they wait, whoever sleeps goes on
- * sleeping, and they are served as soon as it can be.
+ * Peers that cannot be accepted now: they wait, a process that
+ * sleeps goes on, and they are served as soon as it can be.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -199,7 +199,7 @@ Test(nvl_accept, proven_peers_are_bounded)
 	cr_expect(eq(uint, log_lines("turned away on 'nvlink'"), 1));
 	cr_expect(eq(uint, log_lines(""), 1));
 	cr_expect(eq(uint, b.errors, 1), "of the last one alone");
-	/* whoever leaves makes room for another */
+	/* one that leaves makes room for another */
 	nvl->ep_destroy(first[0]);
 	do {
 		b.errors = 0;

@@ -17,10 +17,10 @@
 
 /* What the processes tell. */
 static struct {
-	_Atomic unsigned int units[MAX_CHILDREN]; /* on the GPU; +1: told */
+	_Atomic unsigned int units[MAX_CHILDREN]; /* on the GPU; +1: counted */
 	_Atomic int owner[2][UNITS * 4];
 	_Atomic unsigned int wrong, taken;
-} * told;
+} * common;
 static pid_t pids[MAX_CHILDREN];
 static unsigned int npids;
 
@@ -29,9 +29,9 @@ static void begin(void)
 	begin_folder();
 	setenv("WEFT_NVL_BUDGET", "16m", 1);
 	setenv(FAKE_NVML, "1", 1);
-	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE,
-		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	cr_assert(told != MAP_FAILED);
+	common = mmap(NULL, sizeof(*common), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	cr_assert(common != MAP_FAILED);
 }
 
 static void end(unsigned int i)
@@ -101,7 +101,7 @@ static void a_ring(unsigned int i)
 	nvl->mem_pack(mem, &key);
 	if (!until(nvl->ready(a.ep)) || put_checked(&a, src, dst, 4096, &key))
 		_exit(1);
-	atomic_store(&told->units[i], units_of(&b) + 1);
+	atomic_store(&common->units[i], units_of(&b) + 1);
 	for (;;)
 		pause();
 }
@@ -110,13 +110,13 @@ static unsigned int wait_told(unsigned int i)
 {
 	const uint64_t end = now_ms() + WAIT_MS;
 
-	while (!atomic_load(&told->units[i])) {
+	while (!atomic_load(&common->units[i])) {
 		cr_assert(lt(u64, now_ms(), end), "process %u: nothing", i);
 		cr_assert(eq(int, waitpid(pids[i], NULL, WNOHANG), 0),
 			  "process %u has ended", i);
 		usleep(1000);
 	}
-	return atomic_load(&told->units[i]) - 1;
+	return atomic_load(&common->units[i]) - 1;
 }
 
 /* However they count the GPUs; and what killed ones had is there again. */
@@ -147,11 +147,11 @@ Test(nvl_budget, processes_share_one_budget)
 
 static void take_and_give(unsigned int i)
 {
-	const unsigned int limit = ARRAY_SIZE(told->owner[0]);
+	const unsigned int limit = ARRAY_SIZE(common->owner[0]);
 	static const char *const names[] = { "gpu-a", "gpu-b" };
 	struct weft_folder *run = weft_folder_open();
 	unsigned int round, first, n, u, which;
-	int me = i + 1, nobody;
+	int me = i + 1, none;
 
 	if (!run)
 		_exit(1);
@@ -159,18 +159,18 @@ static void take_and_give(unsigned int i)
 		which = (round + i) % 2;
 		n = nvl_budget_take(run, names[which], 3, limit, &first);
 		if (n && first + n > limit)
-			atomic_fetch_add(&told->wrong, 1);
+			atomic_fetch_add(&common->wrong, 1);
 		for (u = first; n && u < weft_min(first + n, limit); u++) {
-			nobody = 0;
+			none = 0;
 			if (!atomic_compare_exchange_strong(
-				    &told->owner[which][u], &nobody, me))
-				atomic_fetch_add(&told->wrong, 1);
+				    &common->owner[which][u], &none, me))
+				atomic_fetch_add(&common->wrong, 1);
 		}
 		sched_yield();
-		atomic_fetch_add(&told->taken, n);
+		atomic_fetch_add(&common->taken, n);
 		for (u = first; n && u < weft_min(first + n, limit); u++)
-			if (atomic_exchange(&told->owner[which][u], 0) != me)
-				atomic_fetch_add(&told->wrong, 1);
+			if (atomic_exchange(&common->owner[which][u], 0) != me)
+				atomic_fetch_add(&common->wrong, 1);
 		nvl_budget_give(names[which], first, n);
 	}
 	weft_folder_close(run);
@@ -189,6 +189,6 @@ Test(nvl_budget, a_unit_has_one_owner_at_a_time)
 		pids[i] = 0;
 		cr_expect(eq(int, status, 0));
 	}
-	cr_expect(eq(uint, atomic_load(&told->wrong), 0));
-	cr_expect(gt(uint, atomic_load(&told->taken), PROCESSES * 500));
+	cr_expect(eq(uint, atomic_load(&common->wrong), 0));
+	cr_expect(gt(uint, atomic_load(&common->taken), PROCESSES * 500));
 }

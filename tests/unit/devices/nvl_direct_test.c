@@ -66,7 +66,7 @@ static void put_all(void)
 	cr_assert(eq(int, put_checked(&a, from, to, LEN, &key), 0));
 }
 
-/* The first one asks, and goes by a ring. */
+/* The first one queries, and goes over a ring. */
 static void put_until_direct(void)
 {
 	const unsigned long so_far = counter(&a, direct_put_bytes);
@@ -138,7 +138,7 @@ Test(nvl_direct, every_byte_of_many_sizes)
 	nvl->mem_release(mem);
 }
 
-/* Gets ask, too. */
+/* Gets query, too. */
 Test(nvl_direct, both_sides_count_the_same)
 {
 	unsigned int i;
@@ -155,7 +155,7 @@ Test(nvl_direct, both_sides_count_the_same)
 	nvl->mem_release(mem);
 }
 
-/* Another registration of it is another question, but no other mapping. */
+/* Another registration of it is another query, but no other mapping. */
 Test(nvl_direct, an_allocation_is_mapped_once)
 {
 	struct weft_mem *part;
@@ -262,7 +262,7 @@ Test(nvl_direct, an_owner_that_cannot_export_it_uses_the_ring)
 	stays_with_the_ring();
 }
 
-/* Whom nobody could wait for may not copy. */
+/* A process whose copies no other can await may not copy. */
 Test(nvl_direct, driver_without_stream_writes_uses_the_ring)
 {
 	setenv(FAKE_CUDA_NO_WRITE, "1", 1);
@@ -381,7 +381,7 @@ Test(nvl_direct, peer_unmaps_what_was_released)
 	cr_expect(eq(ulong, conn_of(&a)->views.n, 0));
 }
 
-/* Nobody makes progress but to sleep: the owner wakes it. */
+/* It makes no progress but to sleep: the owner wakes it. */
 Test(nvl_direct, sleeping_peer_unmaps_as_well)
 {
 	pair_up_direct();
@@ -596,7 +596,7 @@ static uint32_t revocations(void)
 	return atomic_load(&conn_of(&b)->rx.head->revoked);
 }
 
-/* It cannot stop the peer's engine; nor is it told when that has ended. */
+/* It cannot stop the peer's engine; no message says when that has ended. */
 Test(nvl_direct, release_waits_for_copies_of_a_peer_that_does_not_run)
 {
 	struct shared *sh = share();
@@ -615,7 +615,7 @@ Test(nvl_direct, release_waits_for_copies_of_a_peer_that_does_not_run)
 		eq(int, pthread_create(&thread, NULL, release, &released), 0));
 	while (revocations() == so_far)
 		usleep(1000);
-	/* were it over now, the copy would land behind it */
+	/* had it returned now, the copy would land behind it */
 	usleep(50000);
 	early = __atomic_load_n(&released, __ATOMIC_ACQUIRE);
 	if (early)
@@ -630,7 +630,7 @@ Test(nvl_direct, release_waits_for_copies_of_a_peer_that_does_not_run)
 	end_peer(pid);
 }
 
-/* In the middle of handing over: it will never say that it has ended. */
+/* In the middle of handing over: its mark never ends. */
 static void be_killed(struct shared *sh)
 {
 	be_the_peer(sh);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The NVLink device where the CUDA driver fails: every call of a program's life
- * does once.  Then the bytes are right all the same, or somebody is told; and
- * nothing is left open, mapped or allocated.
+ * does once.  Then the bytes are right all the same, or an error is reported;
+ * and nothing is left open, mapped or allocated.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -47,7 +47,7 @@ static void sleep_until(const unsigned int *done)
 		if (nvl->arm(a.iface) || nvl->arm(b.iface))
 			continue;
 		cr_assert(ne(int, poll(fds, 2, WAIT_MS), 0),
-			  "nobody wakes it: '%s' failed",
+			  "nothing wakes it: '%s' failed",
 			  fake.fake_cuda_failed());
 		cr_assert(lt(u64, now_ms(), end), "'%s' failed: no end",
 			  fake.fake_cuda_failed());
@@ -75,7 +75,7 @@ static int put_asleep(uint8_t *src, uint8_t *dst, const void *key)
 	return w.status;
 }
 
-/* An error is an answer, too. */
+/* An error is a reply, too. */
 static bool prepared(struct side *s, const void *memory)
 {
 	return s->errors || prepare(s->ep, memory) != -EINPROGRESS;
@@ -109,7 +109,7 @@ static unsigned int move(struct weft_mem *mem, struct weft_mem *virt,
 static int calls;	   /* of the last life, and */
 static const char *failed; /* which of them did; NULL: none */
 
-/* What a program does in its life; the number of errors that it was told. */
+/* What a program does in its life; the number of errors that it got. */
 static unsigned int life(int fail)
 {
 	struct weft_mem *mem = NULL, *virt = NULL, *plain = NULL;
@@ -210,7 +210,7 @@ Test(nvl_fault, driver_without_stream_writes_works)
 	free(host);
 }
 
-/* ---- a bell that is slow to ring ---------------------------------------- */
+/* ---- a host function that is late ---------------------------------------- */
 
 static pthread_t tester;
 static atomic_bool hold, held;
@@ -250,15 +250,15 @@ static void sleep_on(void)
 }
 
 /*
- * The driver's thread has rung for one copy and has not left yet: whoever goes
- * to sleep now for the next copy on that stream needs a bell of its own.
+ * The driver's thread has woken for one copy and has not left yet: to sleep
+ * now for the next copy on that stream needs a wake of its own.
  */
 Test(nvl_fault, a_second_copy_wakes_a_sleeper_by_its_own_callback)
 {
 	struct wait_op w[3];
 	struct weft_mem *mem;
 	uint8_t key[WEFT_RKEY_MAX];
-	unsigned int bells;
+	unsigned int wakes;
 
 	load_fake();
 	tester = pthread_self();
@@ -285,10 +285,10 @@ Test(nvl_fault, a_second_copy_wakes_a_sleeper_by_its_own_callback)
 	start(&w[1], gpu0, gpu1, &key);
 	wait_for(w[1].done);
 	start(&w[2], gpu0, gpu1, &key);
-	bells = fake.fake_cuda_called("cuLaunchHostFunc");
+	wakes = fake.fake_cuda_called("cuLaunchHostFunc");
 	sleep_on();
 	cr_expect(
-		eq(uint, fake.fake_cuda_called("cuLaunchHostFunc"), bells + 1));
+		eq(uint, fake.fake_cuda_called("cuLaunchHostFunc"), wakes + 1));
 	atomic_store(&hold, false);
 	wait_for(w[2].done);
 	nvl->mem_release(mem);

@@ -117,8 +117,8 @@ LIE(no_length, op->len = 0)
 LIE(longer_than_its_put, op->len = 512)
 LIE(number_far_ahead, op->seq = NVL_PUTS)
 LIE(number_of_the_past, op->seq = UINT32_MAX)
-LIE(answer_to_no_get, op->flags = NVL_CHUNK_GET)
-LIE(answer_beyond_gets, op->flags = NVL_CHUNK_GET; op->seq = NVL_GETS)
+LIE(reply_to_no_get, op->flags = NVL_CHUNK_GET)
+LIE(reply_beyond_gets, op->flags = NVL_CHUNK_GET; op->seq = NVL_GETS)
 LIE(ack_of_no_put, op->type = NVL_OP_ACK)
 LIE(refusal_of_no_get, op->type = NVL_OP_GET_FAIL)
 LIE(get_beyond_gets, op->type = NVL_OP_GET; op->seq = NVL_GETS)
@@ -136,8 +136,8 @@ static struct lie lies[] = {
 	ROW(place_near_the_end),    ROW(place_not_aligned),
 	ROW(longer_than_the_ring),  ROW(no_length),
 	ROW(longer_than_its_put),   ROW(number_far_ahead),
-	ROW(number_of_the_past),    ROW(answer_to_no_get),
-	ROW(answer_beyond_gets),    ROW(ack_of_no_put),
+	ROW(number_of_the_past),    ROW(reply_to_no_get),
+	ROW(reply_beyond_gets),	    ROW(ack_of_no_put),
 	ROW(refusal_of_no_get),	    ROW(get_beyond_gets),
 	ROW(get_of_nothing),	    ROW(no_such_operation),
 	ROW(empty_with_a_length),
@@ -426,7 +426,7 @@ Test(nvl_lies, unread_wakeups_are_bounded, .init = begin, .fini = finish,
 	}
 	cr_assert(eq(int, ended, 0));
 	liar_read(&liar);
-	heard = liar.frames[NVL_FRAME_BELL];
+	heard = liar.frames[NVL_FRAME_WAKE];
 	cr_assert(gt(uint, heard, 0));
 	cr_assert(lt(uint, heard, rounds));
 	/* once it reads, it is rung again, once */
@@ -435,18 +435,18 @@ Test(nvl_lies, unread_wakeups_are_bounded, .init = begin, .fini = finish,
 	cr_assert(eq(int, nvl->message(ep, 1, &iov, 1, NULL), 0));
 	cr_assert(eq(int, nvl->message(ep, 1, &iov, 1, NULL), 0));
 	liar_read(&liar);
-	cr_assert(eq(uint, liar.frames[NVL_FRAME_BELL], heard + 1));
+	cr_assert(eq(uint, liar.frames[NVL_FRAME_WAKE], heard + 1));
 }
 
-/* Bells wake and do nothing else: a frame behind them is told of, and taken. */
+/* Wakes do nothing else: a frame behind them is counted, and taken. */
 Test(nvl_lies, endless_wakeups_are_harmless, .init = begin, .fini = finish)
 {
-	struct nvl_frame bell = { .type = NVL_FRAME_BELL };
+	struct nvl_frame wake = { .type = NVL_FRAME_WAKE };
 	struct nvl_frame want = { .type = NVL_FRAME_RING_WANT, .loc = 5 };
 	unsigned int i;
 
 	for (i = 0; i < 1000; i++)
-		liar_wait(&victim, liar_frame(&liar, &bell, NULL, 0) == 0);
+		liar_wait(&victim, liar_frame(&liar, &wake, NULL, 0) == 0);
 	for (i = 0; i < 10000; i++)
 		nvl->progress(victim.iface);
 	cr_assert(eq(int, ended, 0));
@@ -456,4 +456,4 @@ Test(nvl_lies, endless_wakeups_are_harmless, .init = begin, .fini = finish)
 	cr_assert(eq(uint, liar.frames[NVL_FRAME_RING_NONE], 1));
 }
 
-FRAME(a_bell_with_a_descriptor, liar_memfd(4096, true), .type = NVL_FRAME_BELL)
+FRAME(a_wake_with_a_descriptor, liar_memfd(4096, true), .type = NVL_FRAME_WAKE)

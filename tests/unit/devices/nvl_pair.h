@@ -29,7 +29,7 @@ int open_side(struct side *s);
 /* An endpoint each way, ready. */
 void meet(struct side *from, struct side *to);
 
-/* Fills @src anew, poisons the target, and looks; the operation's status. */
+/* Fills @src again, poisons the target, and looks; the operation's status. */
 int put_checked(struct side *s, uint8_t *src, uint8_t *dst, size_t len,
 		const void *key);
 int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,

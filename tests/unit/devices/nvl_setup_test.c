@@ -191,7 +191,7 @@ static struct {
 	uint8_t key[WEFT_RKEY_MAX];
 	uint64_t at;
 	_Atomic int step; /* 1: the above is there; 2: it has put */
-} * told;		  /* by both processes */
+} * common;		  /* of both processes */
 
 /* Offers its memory on GPU @me, and writes to the other's. */
 static void exchange(int me, struct weft_mem **mem)
@@ -205,22 +205,23 @@ static void exchange(int me, struct weft_mem **mem)
 	iov.addr = memset(fake.fake_cuda_malloc(me, LEN), 0x60 + me, LEN);
 	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, mem), 0));
 	nvl->iface_query(a.iface, &attr);
-	told[me].addr = attr.addr;
-	nvl->mem_pack(*mem, &told[me].key);
-	told[me].at = (uintptr_t)dst;
-	atomic_store(&told[me].step, 1);
-	wait_for(atomic_load(&told[!me].step));
-	cr_assert(eq(int, nvl->ep_create(a.iface, &told[!me].addr, NULL, &a.ep),
+	common[me].addr = attr.addr;
+	nvl->mem_pack(*mem, &common[me].key);
+	common[me].at = (uintptr_t)dst;
+	atomic_store(&common[me].step, 1);
+	wait_for(atomic_load(&common[!me].step));
+	cr_assert(eq(int,
+		     nvl->ep_create(a.iface, &common[!me].addr, NULL, &a.ep),
 		     0));
 	wait_for(nvl->ready(a.ep));
 	cr_assert(eq(int,
-		     nvl->put(a.ep, &iov, 1, told[!me].at, &told[!me].key, NULL,
-			      &w.op),
+		     nvl->put(a.ep, &iov, 1, common[!me].at, &common[!me].key,
+			      NULL, &w.op),
 		     -EINPROGRESS));
 	wait_for(w.done);
 	cr_assert(eq(int, w.status, 0));
-	atomic_store(&told[me].step, 2);
-	wait_for(atomic_load(&told[!me].step) == 2);
+	atomic_store(&common[me].step, 2);
+	wait_for(atomic_load(&common[!me].step) == 2);
 	for (unsigned int i = 0; i < LEN; i++)
 		cr_assert(eq(int, dst[i], 0x60 + !me));
 }
@@ -261,9 +262,9 @@ Test(nvl_setup, killed_peer_leaves_no_ring_or_mapping)
 	pid_t pid;
 
 	setenv("WEFT_NVL_BUDGET", "4m", 1);
-	told = mmap(NULL, 2 * sizeof(*told), PROT_READ | PROT_WRITE,
-		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	cr_assert(told != MAP_FAILED);
+	common = mmap(NULL, 2 * sizeof(*common), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	cr_assert(common != MAP_FAILED);
 	pid = start_peer();
 	cr_assert(gt(int, pid, 0));
 	load_fake();
@@ -335,7 +336,7 @@ Test(nvl_setup, failed_endpoint_takes_no_number)
 	cr_expect(conns->next->next == conns, "more than one connection");
 }
 
-/* A bug of ours ends neither the program nor the connection. */
+/* A bug of weft ends neither the program nor the connection. */
 Test(nvl_setup, an_illegal_change_of_state_is_logged_and_not_made)
 {
 	struct nvl_conn *conn;

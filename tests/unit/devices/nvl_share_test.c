@@ -9,7 +9,7 @@
 
 static const char the_line[] = "its memory is not shared with other processes";
 
-/* Moves bytes both ways; what was shared meanwhile is told in @during. */
+/* Moves bytes both ways; @during: what was shared meanwhile. */
 static void transfer(struct fake_cuda_live *during)
 {
 	struct weft_mem *mem, *own, *buf;
