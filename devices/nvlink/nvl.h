@@ -68,6 +68,8 @@ enum nvl_times {
 	NVL_POLL_MS = 1,
 	/* the same where they ring: an engine that fails rings none */
 	NVL_FAILURE_MS = 1000,
+	/* between two descriptors for a peer whose data is under way */
+	NVL_EXPORT_MS = 5,
 	/* closing waits for a wake that the driver is writing */
 	NVL_LAST_WAKE_MS = 1000,
 };
@@ -180,8 +182,10 @@ struct nvl_conn {
 	/* its copies to and from local memory, and what it may map */
 	const struct nvl_mark *peer_marks; /* NULL: not sent yet */
 	struct weft_list grants;	   /* by nvl_export.c's lock */
-	bool granted[NVL_VIEWS];	   /* by that lock: slots in use */
-	uint32_t peer_puts, peer_gets;	   /* counted so far */
+	struct weft_list fetches;	   /* descriptors that it requested */
+	uint64_t exported_ms;	       /* when it last got or requested one */
+	bool granted[NVL_VIEWS];       /* by that lock: slots in use */
+	uint32_t peer_puts, peer_gets; /* counted so far */
 	uint64_t peer_put_bytes, peer_get_bytes;
 };
 

@@ -37,6 +37,7 @@ struct nvl_conn *nvl_conn_new(struct nvl_iface *iface,
 	weft_list_init(&conn->view_list);
 	weft_list_init(&conn->imports);
 	weft_list_init(&conn->grants);
+	weft_list_init(&conn->fetches);
 	for (i = 0; i < NVL_LOCS; i++)
 		conn->paths[i].ring = NVL_NO_RING;
 	weft_list_add_tail(&iface->conns, &conn->link);

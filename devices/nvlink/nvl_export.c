@@ -53,6 +53,13 @@ struct nvl_export {
 	struct weft_list grants;
 };
 
+/* Descriptors that a peer has yet to get. */
+struct fetch {
+	struct weft_list link; /* conn->fetches */
+	struct allocation *allocation;
+	unsigned int sent;
+};
+
 /* That one peer may use it. */
 struct grant {
 	struct weft_list link;	    /* export->grants */
@@ -448,37 +455,77 @@ static int export_part(const struct weft_cuda *cu, const struct part *part,
 	return r;
 }
 
-static int send_parts(struct nvl_conn *conn, uint64_t id,
-		      const struct part *parts, unsigned int n)
+/* The next descriptor, or that there are none; after that 0, else 1: more. */
+static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 {
-	struct nvl_frame f = { .type = NVL_FRAME_MAP_PART, .id = id };
-	struct nvl_frame none = { .type = NVL_FRAME_MAP_NONE, .id = id };
+	const struct allocation *al = fetch->allocation;
+	const struct part *part = &al->parts[fetch->sent];
+	struct nvl_frame f = { .type = NVL_FRAME_MAP_PART,
+			       .id = al->id,
+			       .addr = part->base,
+			       .len = part->size };
 	struct weft_cuda_scope s;
-	unsigned int i;
-	int fd, r, err;
+	int fd = -1, r, err;
 
-	for (i = 0; i < n; i++) {
-		fd = -1;
-		r = weft_cuda_enter(&s, NULL);
-		if (!r) {
-			r = weft_cuda_errno(export_part(s.cu, &parts[i], &fd));
-			weft_cuda_leave(&s);
-		}
-		if (r) {
-			weft_debug("memory at %#llx is not exported (%s)",
-				   (unsigned long long)parts[i].base,
-				   strerror(-r));
-			none.err = r;
-			return nvl_sock_send(conn, &none, -1);
-		}
-		f.addr = parts[i].base;
-		f.len = parts[i].size;
-		err = nvl_sock_send(conn, &f, fd);
-		close(fd);
-		if (err)
-			return err;
+	r = weft_cuda_enter(&s, NULL);
+	if (!r) {
+		r = weft_cuda_errno(export_part(s.cu, part, &fd));
+		weft_cuda_leave(&s);
 	}
-	return 0;
+	if (r) {
+		weft_debug("memory at %#llx is not exported (%s)",
+			   (unsigned long long)part->base, strerror(-r));
+		f = (struct nvl_frame){ .type = NVL_FRAME_MAP_NONE,
+					.id = al->id,
+					.err = r };
+		return nvl_sock_send(conn, &f, -1);
+	}
+	err = nvl_sock_send(conn, &f, fd);
+	close(fd);
+	return err ? err : ++fetch->sent < al->nparts;
+}
+
+static void free_fetch(struct fetch *fetch)
+{
+	weft_list_del(&fetch->link);
+	pthread_mutex_lock(&lock);
+	put_allocation(fetch->allocation);
+	pthread_mutex_unlock(&lock);
+	free(fetch);
+}
+
+bool nvl_export_is_due(const struct nvl_conn *conn)
+{
+	return !weft_list_empty(&conn->fetches) &&
+	       ((!conn->copies && !conn->ntransfers) ||
+		weft_now_ms() - conn->exported_ms >= NVL_EXPORT_MS);
+}
+
+unsigned int nvl_export_step(struct nvl_conn *conn)
+{
+	struct fetch *fetch;
+	int r;
+
+	if (!nvl_export_is_due(conn))
+		return 0;
+	fetch = weft_list_first(&conn->fetches, struct fetch, link);
+	r = send_part(conn, fetch);
+	conn->exported_ms = weft_now_ms();
+	if (r <= 0)
+		free_fetch(fetch);
+	if (r < 0)
+		nvl_conn_break(conn, r);
+	return 1;
+}
+
+static bool is_fetching(struct nvl_conn *conn, uint64_t id)
+{
+	struct fetch *fetch, *tmp;
+
+	weft_list_for_each (fetch, tmp, &conn->fetches, link)
+		if (fetch->allocation->id == id)
+			return true;
+	return false;
 }
 
 static int handle_fetch(struct nvl_conn *conn, const struct nvl_frame *f)
@@ -486,24 +533,29 @@ static int handle_fetch(struct nvl_conn *conn, const struct nvl_frame *f)
 	struct nvl_frame none = { .type = NVL_FRAME_MAP_NONE,
 				  .id = f->id,
 				  .err = -EACCES };
-	struct allocation *al = NULL;
+	struct fetch *fetch;
 	struct nvl_export *x;
-	int err;
 
+	if (is_fetching(conn, f->id))
+		return -EPROTO;
+	fetch = calloc(1, sizeof(*fetch));
+	if (!fetch)
+		return -ENOMEM;
+	weft_list_init(&fetch->link);
 	pthread_mutex_lock(&lock);
 	x = find_export(f);
 	if (x && x->allocation->id == f->id) {
-		al = x->allocation;
-		al->users++;
+		fetch->allocation = x->allocation;
+		fetch->allocation->users++;
 	}
 	pthread_mutex_unlock(&lock);
-	if (!al)
+	if (!fetch->allocation) {
+		free(fetch);
 		return nvl_sock_send(conn, &none, -1);
-	err = send_parts(conn, al->id, al->parts, al->nparts);
-	pthread_mutex_lock(&lock);
-	put_allocation(al);
-	pthread_mutex_unlock(&lock);
-	return err;
+	}
+	weft_list_add_tail(&conn->fetches, &fetch->link);
+	conn->exported_ms = weft_now_ms();
+	return 0;
 }
 
 int nvl_export_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
@@ -562,7 +614,11 @@ void nvl_export_count(struct nvl_conn *conn)
 
 void nvl_export_close(struct nvl_conn *conn)
 {
+	struct fetch *fetch, *tmp;
+
 	nvl_export_revoke(conn);
+	weft_list_for_each (fetch, tmp, &conn->fetches, link)
+		free_fetch(fetch);
 	if (conn->peer_marks)
 		munmap((void *)(uintptr_t)conn->peer_marks, NVL_MARKS_SIZE);
 	conn->peer_marks = NULL;

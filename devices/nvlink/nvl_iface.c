@@ -239,7 +239,8 @@ static bool is_conn_quiet(struct nvl_conn *conn)
 	if (conn->base.state != WEFT_CONN_OPEN || !conn->base.ep ||
 	    conn->hung_up || conn->base.ready_owed || conn->deferred_n ||
 	    (conn->ntransfers && conn->copies < NVL_CONN_CHUNKS) ||
-	    !weft_list_empty(&conn->frames_out) || conn->base.ep->nflushes)
+	    !weft_list_empty(&conn->frames_out) ||
+	    !weft_list_empty(&conn->fetches) || conn->base.ep->nflushes)
 		return false;
 	/* one cache line, which only the peer's writes take from us */
 	return atomic_load_explicit(&h->op_tail, memory_order_relaxed) ==
@@ -291,6 +292,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 		if (conn->base.state == WEFT_CONN_OPEN) {
 			n += nvl_direct_schedule(conn);
 			n += conn->ntransfers ? nvl_tx_schedule(conn) : 0;
+			n += nvl_export_step(conn);
 		}
 	n += nvl_copy_submit(iface);
 	n += nvl_rx_deliver(iface);
@@ -316,7 +318,8 @@ static bool is_pending(struct nvl_iface *iface)
 		if (conn->base.state == WEFT_CONN_BROKEN && !conn->copies)
 			return true;
 		if (conn->base.state == WEFT_CONN_OPEN &&
-		    (nvl_inbox_pending(conn) || nvl_ring_credit_pending(conn)))
+		    (nvl_inbox_pending(conn) || nvl_ring_credit_pending(conn) ||
+		     nvl_export_is_due(conn)))
 			return true;
 	}
 	return false;
@@ -335,6 +338,9 @@ static void set_timer(struct nvl_iface *iface, bool poll_copies, bool in_flight)
 		else if (!weft_list_empty(&conn->frames_out))
 			weft_events_wake_at(&iface->base.events,
 					    now + NVL_SEND_AGAIN_MS);
+		else if (!weft_list_empty(&conn->fetches))
+			weft_events_wake_at(&iface->base.events,
+					    now + NVL_EXPORT_MS);
 		else
 			weft_events_wake_at(&iface->base.events,
 					    now + nvl_tune.idle_ms);

@@ -155,6 +155,40 @@ Test(nvl_direct, both_sides_count_the_same)
 	nvl->mem_release(mem);
 }
 
+/* Each takes a driver long: a peer's other connections are served between. */
+Test(nvl_direct, owner_exports_one_descriptor_at_a_time)
+{
+	const char *call = "cuMemExportToShareableHandle";
+	unsigned int n, so_far, total = 0, most = 0;
+	struct wait_op w = WAIT_OP;
+	struct weft_mem *plain;
+	uint8_t plain_key[WEFT_RKEY_MAX], *plain_to;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	/* makes the ring, whose memory is exported as well */
+	plain_to = fake.fake_cuda_malloc(1, 4096);
+	cr_assert(eq(int,
+		     nvl->mem_register(plain_to, 4096, WEFT_MEM_CUDA, &plain),
+		     0));
+	nvl->mem_pack(plain, &plain_key);
+	cr_assert(
+		eq(int, put_checked(&a, from, plain_to, 4096, &plain_key), 0));
+	nvl->mem_release(plain);
+	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
+	while (!w.done || total < 3) {
+		side_progress(&a);
+		so_far = fake.fake_cuda_called(call);
+		side_progress(&b);
+		n = fake.fake_cuda_called(call) - so_far;
+		total += n;
+		most = n > most ? n : most;
+	}
+	cr_expect(eq(uint, total, 3));
+	cr_expect(eq(uint, most, 1));
+	put_until_direct();
+	nvl->mem_release(mem);
+}
+
 /* Another registration of it is another query, but no other mapping. */
 Test(nvl_direct, an_allocation_is_mapped_once)
 {
