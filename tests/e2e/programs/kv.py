@@ -10,11 +10,12 @@ then read; or one of the mishaps below, MISHAP=COUNT:SIZE for its blocks.  The
 agents meet by files in FOLDER; who kills one when asked to is the caller.
 KV_THREAD=n is an agent without NIXL's progress thread; KV_DEVICES names the
 adapters that NIXL is to use; KV_MEMORY=cuda moves memory of a GPU: the target's
-is the first, the initiator's the last.
+is the first, the initiator's the last; KV_MEMORY=mappable such as can be exported.
 """
 import ctypes
 import importlib.util
 import os
+import struct
 import sys
 import time
 import traceback
@@ -25,6 +26,7 @@ ROLES = ("target", "initiator")
 SIZES = [1 << 10, 4 << 10, 16 << 10, 45 << 10, 64 << 10]
 PIECE = 64 << 10
 RAMP = np.arange(PIECE // 8, dtype="u8") << np.uint64(32)
+HUGE = 2 << 20  # what allocations that can be exported are multiples of
 GUARD = 4096  # bytes of EMPTY on both sides of a buffer
 EMPTY = 0xa5  # what no block begins with
 EMPTY_WORD = np.uint64(EMPTY * 0x0101010101010101)
@@ -121,20 +123,36 @@ class CudaMemory:
 
     def __init__(self, size, role):
         self.driver = ctypes.CDLL("libcuda.so.1")
-        context, at = ctypes.c_void_p(), ctypes.c_uint64()
-        count = ctypes.c_int()
+        context, count = ctypes.c_void_p(), ctypes.c_int()
         self.call("cuInit", 0)
         self.call("cuDeviceGetCount", ctypes.byref(count))
         self.device = ROLES.index(role) and count.value - 1
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context),
                   self.device)
         self.call("cuCtxPushCurrent_v2", context)
-        self.call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size))
         self.stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(self.stream), 1)
-        self.at = at.value
+        self.at = self.allocate(size)
         self.array = np.full(size, EMPTY, dtype="u1")
         self.push()
+
+    def allocate(self, size):
+        at, handle = ctypes.c_uint64(), ctypes.c_uint64()
+        if os.environ["KV_MEMORY"] == "cuda":
+            self.call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size))
+            return at.value
+        # CUmemAllocationProp and CUmemAccessDesc of cuda.h: pinned memory of a
+        # device, with a file descriptor; read and write
+        size = ctypes.c_size_t(-(-size // HUGE) * HUGE)
+        none = ctypes.c_uint64(0)
+        kind = struct.pack("iiiiQQ", 1, 1, 1, self.device, 0, 0)
+        access = struct.pack("iii", 1, self.device, 3)
+        self.call("cuMemCreate", ctypes.byref(handle), size, kind, none)
+        self.call("cuMemAddressReserve", ctypes.byref(at), size, none, none,
+                  none)
+        self.call("cuMemMap", at, size, none, handle, none)
+        self.call("cuMemSetAccess", at, size, access, ctypes.c_size_t(1))
+        return at.value
 
     def call(self, name, *args):
         status = getattr(self.driver, name)(*args)
@@ -187,8 +205,7 @@ class Agent:
 
     def register(self, size):
         """A buffer of @size bytes between guards; its address to the peer."""
-        cuda = os.environ.get("KV_MEMORY") == "cuda"
-        memory = CudaMemory if cuda else HostMemory
+        memory = CudaMemory if "KV_MEMORY" in os.environ else HostMemory
         self.memory = memory(size + 2 * GUARD, self.role)
         self.buffer = self.memory.array[GUARD:GUARD + size]
         at, device = self.memory.at + GUARD, self.memory.device
