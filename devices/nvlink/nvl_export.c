@@ -40,6 +40,7 @@ struct allocation {
 	struct weft_list link;
 	unsigned int users;
 	uint64_t id;
+	void *ctx; /* without one the driver looks no address up */
 	unsigned int nparts;
 	struct part parts[];
 };
@@ -149,7 +150,7 @@ static struct allocation *find_allocation(const struct part *parts,
 }
 
 static struct allocation *get_allocation(const struct part *parts,
-					 unsigned int n)
+					 unsigned int n, void *ctx)
 {
 	struct allocation *al = find_allocation(parts, n);
 
@@ -158,6 +159,7 @@ static struct allocation *get_allocation(const struct part *parts,
 		if (!al)
 			return NULL;
 		al->id = ++last_id;
+		al->ctx = ctx;
 		al->nparts = n;
 		memcpy(al->parts, parts, n * sizeof(*parts));
 		weft_list_add_tail(&allocations, &al->link);
@@ -200,7 +202,7 @@ void nvl_export_add(struct weft_mem *mem)
 		x->len = mem->len;
 		weft_list_init(&x->grants);
 		pthread_mutex_lock(&lock);
-		x->allocation = get_allocation(parts, n);
+		x->allocation = get_allocation(parts, n, mem->where.ctx);
 		if (x->allocation &&
 		    !weft_table_add(&exports, &x->entry, x->key.token))
 			mem->exported = x;
@@ -467,7 +469,7 @@ static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 	struct weft_cuda_scope s;
 	int fd = -1, r, err;
 
-	r = weft_cuda_enter(&s, NULL);
+	r = weft_cuda_enter(&s, al->ctx);
 	if (!r) {
 		r = weft_cuda_errno(export_part(s.cu, part, &fd));
 		weft_cuda_leave(&s);

@@ -352,7 +352,7 @@ EXPORT int cuMemGetAddressRange_v2(uint64_t *base, size_t *size, uint64_t ptr)
 {
 	struct object *o;
 
-	GATE(0);
+	GATE(CONTEXT);
 	pthread_mutex_lock(&fake_lock);
 	o = fake_find(ptr, 1);
 	if (o) {
