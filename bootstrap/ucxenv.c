@@ -168,6 +168,13 @@ static void append_entry(char *list, size_t len, const char *entry)
 	snprintf(list + n, len - n, "%s%s", n ? "," : "", entry);
 }
 
+/* Host memory: within a host by shared memory. */
+static void append_host_tls(char *list, size_t len)
+{
+	append_entry(list, len, "weft_shm");
+	append_entry(list, len, "weft_tcp");
+}
+
 /* UCX_TLS, or Dask's value for it, unless Dask's flags override that. */
 static const char *get_tls(void)
 {
@@ -201,10 +208,12 @@ static void build_tls(char *tls, size_t len, char *reason, size_t rlen)
 			append_entry(tls, len, "cuda_copy");
 		if (!strcmp(tl, "weft_ib"))
 			tl = choose_infiniband();
-		if (tl)
-			append_entry(tls, len, tl);
-		else
+		if (!tl)
 			no_ib = "; weft_ib left out, no port is active here";
+		else if (!strcmp(tl, "weft_tcp"))
+			append_host_tls(tls, len);
+		else
+			append_entry(tls, len, tl);
 	}
 	snprintf(reason, rlen, "Dask's flags request it%s%s", no_gpu, no_ib);
 }
@@ -220,11 +229,11 @@ static void add_weft_to_list(const char *given, char *tls, size_t len)
 
 	*tls = '\0';
 	if (!has_entry(given, "tcp", false))
-		append_entry(tls, len, "weft_tcp");
+		append_host_tls(tls, len);
 	while (*given) {
 		given = take_entry(given, entry, sizeof(entry));
 		if (has_entry(entry, "tcp", false))
-			append_entry(tls, len, "weft_tcp");
+			append_host_tls(tls, len);
 		else if (has_entry(entry, "cuda_ipc", false) && gpu)
 			append_entry(tls, len, "weft_nvl");
 		else if (strcmp(entry, "sockcm") &&
@@ -278,7 +287,7 @@ static bool fix_tls(enum weft_ucxenv_how how, struct weft_ucxenv *out,
 				: "weft carries");
 		if (weft_gpu_here())
 			append_entry(e->value, sizeof(e->value), "weft_nvl");
-		append_entry(e->value, sizeof(e->value), "weft_tcp");
+		append_host_tls(e->value, sizeof(e->value));
 		if (weft_gpu_here())
 			append_entry(e->value, sizeof(e->value), "cuda_copy");
 		return true;
@@ -298,8 +307,8 @@ static bool fix_tls(enum weft_ucxenv_how how, struct weft_ucxenv *out,
 		e = add_change(out, n, "UCX_TLS", "");
 		snprintf(e->reason, sizeof(e->reason), "%s%s",
 			 has_entry(given, "tcp", false)
-				 ? "weft_tcp replaces tcp"
-				 : "weft_tcp is added to yours",
+				 ? "weft_shm and weft_tcp replace tcp"
+				 : "weft_shm and weft_tcp are added",
 			 has_entry(given, "cuda", true) && !weft_gpu_here()
 				 ? "; cuda left out, there is no GPU here"
 				 : "");

@@ -60,7 +60,8 @@ def main():
     blocks = sum(row["rx_puts"] + row["gets"] for row in rows)
     messages = sum(row["rx_messages"] for row in rows)
     # Linux takes lo to an address of its own, whatever interface has that.
-    devices = sorted({f"weft_{row['weft']} over lo" +
+    devices = sorted({"weft_shm" if row["weft"] == "shm" else
+                      f"weft_{row['weft']} over lo" +
                       (f" (to an address of {row['netdev']})"
                        if row["netdev"] != "lo" else "")
                       for row in rows if row["rx_put_bytes"] + row["get_bytes"]})

@@ -116,9 +116,9 @@ shows "weft_tcp is offered if UCX_TLS names it" 'UCX_TLS here is weft_tcp: weft_
 	UCX_TLS=weft_tcp
 shows "weft_ib without an active port" 'no active port: .*weft_ib' \
 	UCX_TLS=weft_ib WEFT_IB_DEVICES=nosuch
-shows "a Dask flag becomes UCX_TLS" 'loaded here, weft sets  UCX_TLS=weft_tcp  (Dask' \
+shows "a Dask flag becomes UCX_TLS" 'loaded here, weft sets  UCX_TLS=weft_shm,weft_tcp  (Dask' \
 	DASK_UCX__TCP=True
-shows "what weft run would set" "'weft run' would set    UCX_TLS=weft_tcp,sm" \
+shows "what weft run would set" "'weft run' would set    UCX_TLS=weft_shm,weft_tcp,sm" \
 	UCX_TLS=tcp,sm
 shows "interfaces of UCX are set for NCCL" 'NCCL_SOCKET_IFNAME==lo (from UCX_NET_DEVICES)' \
 	UCX_NET_DEVICES=lo -- nccl

@@ -73,13 +73,13 @@ tap_equal "and one line says so" "$(cat "$tap_tmp/said")" \
 	"weft run: LD_PRELOAD has another weft's '$tap_tmp/other/libweft_preload.so': left out, '$preload' takes its place"
 tap_equal "a nested weft run preloads once" "$("$weft" run "$weft" run sh -c 'echo $LD_PRELOAD')" \
 	"$preload"
-tap_equal "UCX_TLS defaults to weft" "$(seen UCX_TLS | sed 's/,cuda_copy//; s/weft_nvl,//')" weft_tcp
+tap_equal "UCX_TLS defaults to weft" "$(seen UCX_TLS | sed 's/,cuda_copy//; s/weft_nvl,//')" weft_shm,weft_tcp
 tap_equal "NCCL's bootstrap uses UCX's interfaces" \
 	"$(UCX_NET_DEVICES=lo seen NCCL_SOCKET_IFNAME)" =lo
 tap_equal "a NCCL_SOCKET_IFNAME that is set stays" \
 	"$(UCX_NET_DEVICES=lo NCCL_SOCKET_IFNAME=eth seen NCCL_SOCKET_IFNAME)" eth
-tap_equal "weft_tcp replaces tcp in a list" "$(UCX_TLS=tcp,sm,self seen UCX_TLS)" \
-	weft_tcp,sm,self
+tap_equal "weft_shm and weft_tcp replace tcp in a list" \
+	"$(UCX_TLS=tcp,sm,self seen UCX_TLS)" weft_shm,weft_tcp,sm,self
 tap_equal "a UCX_TLS with a weft_ name stays" "$(UCX_TLS=weft_tcp,tcp seen UCX_TLS)" \
 	weft_tcp,tcp
 tap_equal "UCX_TLS=all stays" "$(UCX_TLS=all seen UCX_TLS)" all
@@ -101,7 +101,7 @@ tap_equal "arguments are the program's" \
 	"$("$weft" run printf '%s|' --print -p 'a b' '')" '--print|-p|a b||'
 tap_equal "what is printed can be used" \
 	"$(eval "$(UCX_TLS=tcp,sm "$weft" run --print)" && echo "$LD_PRELOAD $UCX_TLS")" \
-	"$preload weft_tcp,sm"
+	"$preload weft_shm,weft_tcp,sm"
 
 # Installed and moved: the library is found from the program.
 mkdir -p "$tap_tmp/moved/bin" "$tap_tmp/moved/lib" "$tap_tmp/a b/bin" "$tap_tmp/a b/lib"

@@ -55,7 +55,9 @@ def transpose_shuffle_and_a_late_worker():
         cluster.stop()
         rows = cluster.counters()
         check(rows, "no process wrote counters: weft carried nothing")
-        check({row["weft"] for row in rows} == {"tcp"}, "not only weft_tcp")
+        # within a host by weft_shm; the cables tell who goes between hosts
+        check({row["weft"] for row in rows} <= {"tcp", "shm"},
+              "some other device")
         workers = workers_only(rows)
         names = {row["process"] for row in workers}
         check(names == {"worker1", "worker2", "worker3"},

@@ -29,9 +29,10 @@ def carried(cluster, moved, devices=None, wire="tcp"):
     got = payload_received([row for row in rows if row["weft"] == wire and
                             row["process"].startswith("worker")])
     check(moved <= got <= 1.2 * moved, f"Dask moved {moved}, weft {got}")
-    used = {row["netdev"] for row in rows}
+    used = {row["netdev"] for row in rows if row["weft"] != "shm"}
     check(devices is None or used == devices, f"over {used}")
-    others = payload_received([row for row in rows if row["weft"] != wire])
+    others = payload_received([row for row in rows if row["weft"] != wire and
+                               row["process"].startswith("worker")])
     check(others < 1e6, f"{others} bytes went over another wire")
     return f"Dask {moved / 1e6:.0f} MB, weft {got / 1e6:.0f} MB"
 
@@ -104,8 +105,11 @@ def infiniband_of_2020_and_a_client_told_by_os_environ():
 
 
 @test(90)
-def local_cuda_cluster_over_infiniband():
-    """A worker for each of two GPUs, which are there in name only."""
+def local_cuda_cluster_with_all_transports():
+    """
+    A worker for each of two GPUs, which are there in name only.  On one host
+    weft_shm is chosen over weft_ib.
+    """
     with Network(1, "ib0", verbs=True) as net:
         output, rows = run(
             [sys.executable, f"{HERE}/programs/local_cuda.py"],
@@ -117,10 +121,10 @@ def local_cuda_cluster_over_infiniband():
         check(said["visible"] == ["0,1", "1,0"], f"GPUs: {said['visible']}")
         check(said["at"].startswith(f"ucx://{net.hosts[0].address}:"),
               said["at"])
-        got = payload_received([row for row in rows if row["weft"] == "ib"])
+        got = payload_received([row for row in rows if row["weft"] == "shm"])
         check(said["moved"] <= got <= 1.2 * said["moved"] + 1e6,
-              f"Dask moved {said['moved']}, weft_ib {got}")
-        return f"Dask {said['moved'] / 1e6:.0f} MB, weft_ib {got / 1e6:.0f} MB"
+              f"Dask moved {said['moved']}, weft_shm {got}")
+        return f"Dask {said['moved'] / 1e6:.0f} MB, weft_shm {got / 1e6:.0f} MB"
 
 
 # What is set, and what of it UCX has in the end.  A host without a GPU: nothing
@@ -129,27 +133,29 @@ READ_BACK = (
     ("preload", "ucx", "DASK_RMM__POOL_SIZE=1GB DASK_UCX__CUDA_COPY=True "
      "DASK_UCX__TCP=True DASK_UCX__NVLINK=True DASK_UCX__RDMACM=True "
      "DASK_UCX__NET_DEVICES=lo",
-     "TLS=weft_tcp NET_DEVICES=lo SOCKADDR_TLS_PRIORITY=rdmacm,tcp "
+     "TLS=weft_shm,weft_tcp NET_DEVICES=lo "
+     "SOCKADDR_TLS_PRIORITY=rdmacm,tcp "
      "pool=1000000000"),
-    ("preload", "ucx", "DASK_UCX__INFINIBAND=True", "TLS=weft_tcp"),
+    ("preload", "ucx", "DASK_UCX__INFINIBAND=True", "TLS=weft_shm,weft_tcp"),
     ("preload", "ucx", "DASK_DISTRIBUTED__COMM__UCX__TCP=True "
      "DASK_DISTRIBUTED__COMM__UCX__RDMACM=True "
      "DASK_DISTRIBUTED__COMM__UCX__ENVIRONMENT__RNDV_THRESH=64k "
      "DASK_DISTRIBUTED__RMM__POOL_SIZE=2GB",
-     "TLS=weft_tcp SOCKADDR_TLS_PRIORITY=rdmacm,tcp RNDV_THRESH=intra:64K,inter:64K "
+     "TLS=weft_shm,weft_tcp SOCKADDR_TLS_PRIORITY=rdmacm,tcp "
+     "RNDV_THRESH=intra:64K,inter:64K "
      "pool=2000000000"),
     ("weft", "ucx", "DASK_DISTRIBUTED__COMM__UCX__NVLINK=True "
-     "DASK_DISTRIBUTED__COMM__UCX__CUDA_COPY=True", "TLS=weft_tcp"),
+     "DASK_DISTRIBUTED__COMM__UCX__CUDA_COPY=True", "TLS=weft_shm,weft_tcp"),
     ("preload", "ucxx", "DASK_DISTRIBUTED_UCXX__TCP=True "
      "DASK_DISTRIBUTED_UCXX__ENVIRONMENT__NET_DEVICES=lo",
-     "TLS=weft_tcp NET_DEVICES=lo SOCKADDR_TLS_PRIORITY=tcp"),
+     "TLS=weft_shm,weft_tcp NET_DEVICES=lo SOCKADDR_TLS_PRIORITY=tcp"),
     ("preload", "ucxx", "DASK_DISTRIBUTED_UCXX__ENVIRONMENT__TLS=weft_tcp",
      "TLS=weft_tcp"),
     ("preload", "ucxx", "UCX_TLS=weft_tcp UCX_NET_DEVICES=lo "
      "UCX_RNDV_THRESH=64k DASK_DISTRIBUTED_UCXX__NVLINK=False",
      "TLS=weft_tcp NET_DEVICES=lo RNDV_THRESH=intra:64K,inter:64K"),
     ("weft", "ucxx", "UCXPY_IFNAME=lo UCXPY_PROGRESS_MODE=thread",
-     "TLS=weft_tcp address=127.0.0.1 mode=thread"),
+     "TLS=weft_shm,weft_tcp address=127.0.0.1 mode=thread"),
     # what is set in UCX's own words is UCX's, and weft is not in it
     ("preload", "ucxx", "UCX_TLS=tcp DASK_UCX__TCP=True "
      "DASK_DISTRIBUTED_UCXX__TCP=True", "TLS=tcp"),
@@ -195,7 +201,7 @@ def demo_of_the_readme():
     for arm in "Dask's tcp://", "ucxx://, UCX's tcp", "ucxx://, weft run":
         check(re.search(f"^{re.escape(arm)} .* 1 runs, results right$",
                         output, re.M), f"no result of {arm}:\n{output}")
-    check("who carried the bytes: weft_tcp over " in output, output)
+    check("who carried the bytes: weft_shm" in output, output)
     carried = float(re.search(r"counters: ([\d.]+) MB", output)[1])
     moved = float(re.search(r"workers moved ([\d.]+) MB", output)[1])
     check(0 < moved <= carried <= 2 * moved + 1,

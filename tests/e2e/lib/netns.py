@@ -17,10 +17,13 @@ PREFIX = "10.77.0."
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.dirname(os.path.dirname(os.environ.get("E2E_WEFT", "")))
 
-# What a process finds on its host: the names of all, and an adapter if asked.
+# What a process finds on its host: the names of all, a folder to meet in that no
+# other host has, and an adapter if asked.
 ENTER = """
 echo "$1" >/proc/sys/kernel/hostname
 mount --bind "$2/hosts" /etc/hosts
+export WEFT_RUN_DIR=${WEFT_RUN_DIR-$2/run-$1}
+mkdir -p "$WEFT_RUN_DIR"
 if test -n "$3"; then
 	. "$4/verbs.sh"
 	WEFT_BUILD=$6

@@ -58,15 +58,18 @@ static const struct {
 	const char *run;    /* what weft run sets */
 	bool offered;	    /* weft_tcp, when merely loaded */
 } cases[] = {
-	{ "", "", "UCX_TLS=weft_tcp", false },
+	{ "", "", "UCX_TLS=weft_shm,weft_tcp", false },
 	{ "UCX_TLS=all", "", "WEFT_UCX=on", false },
 	{ "UCX_TLS=^tcp", "", "WEFT_UCX=on", false },
 	{ "UCX_TLS=^weft_tcp", "", "WEFT_UCX=on", false },
 	{ "UCX_TLS=^sm,weft_tcp", "", "WEFT_UCX=on", false },
-	{ "UCX_TLS=tcp", "", "UCX_TLS=weft_tcp", false },
-	{ "UCX_TLS=tcp,cuda_copy,sm", "", "UCX_TLS=weft_tcp,sm", false },
-	{ "UCX_TLS=rc,ud:aux,cuda", "", "UCX_TLS=weft_tcp,rc,ud:aux", false },
-	{ "UCX_TLS=\\rc_x,\\tcp", "", "UCX_TLS=\\rc_x,weft_tcp", false },
+	{ "UCX_TLS=tcp", "", "UCX_TLS=weft_shm,weft_tcp", false },
+	{ "UCX_TLS=tcp,cuda_copy,sm", "", "UCX_TLS=weft_shm,weft_tcp,sm",
+	  false },
+	{ "UCX_TLS=rc,ud:aux,cuda", "", "UCX_TLS=weft_shm,weft_tcp,rc,ud:aux",
+	  false },
+	{ "UCX_TLS=\\rc_x,\\tcp", "", "UCX_TLS=\\rc_x,weft_shm,weft_tcp",
+	  false },
 	{ "UCX_TLS=weft_tcp", "", "", true },
 	{ "UCX_TLS=weft_tcp,tcp", "", "", true },
 	{ "UCX_TLS=\\weft_tcp,sm", "", "", true },
@@ -75,59 +78,68 @@ static const struct {
 	{ "UCX_TLS=weft_tcpx", "", "", false },
 	/* seed 004 */
 	{ "UCX_TLS=tcp,sockcm " SOCKADDR "sockcm UCXPY_IFNAME=eth0", "",
-	  "UCX_TLS=weft_tcp " SOCKADDR "tcp", false },
+	  "UCX_TLS=weft_shm,weft_tcp " SOCKADDR "tcp", false },
 	{ "UCX_TLS=tcp,sockcm,cuda_copy,cuda_ipc " SOCKADDR "sockcm", "",
-	  "UCX_TLS=weft_tcp " SOCKADDR "tcp", false },
+	  "UCX_TLS=weft_shm,weft_tcp " SOCKADDR "tcp", false },
 	{ "UCX_TLS=sockcm,cuda_copy,cuda_ipc " SOCKADDR "sockcm", "",
-	  "UCX_TLS=weft_tcp " SOCKADDR "tcp", false },
+	  "UCX_TLS=weft_shm,weft_tcp " SOCKADDR "tcp", false },
 	{ "UCX_TLS=weft_tcp,sockcm " SOCKADDR "sockcm",
 	  "UCX_TLS=weft_tcp " SOCKADDR "tcp",
 	  "UCX_TLS=weft_tcp " SOCKADDR "tcp", true },
 	{ "UCX_TLS=weft_tcp " SOCKADDR "rdmacm,sockcm", "", "", true },
-	{ SOCKADDR "sockcm", "", "UCX_TLS=weft_tcp " SOCKADDR "tcp", false },
-	/* seed 001 and its later forms */
-	{ "DASK_UCX__TCP=True", "UCX_TLS=weft_tcp", "UCX_TLS=weft_tcp", true },
-	{ OLD "TCP=true", "UCX_TLS=weft_tcp", "UCX_TLS=weft_tcp", true },
-	{ NEW "TCP=1", "UCX_TLS=weft_tcp", "UCX_TLS=weft_tcp", true },
-	{ "DASK_UCX__TCP=False", "", "UCX_TLS=weft_tcp", false },
-	{ "DASK_UCX__TCP=True " NEW "TCP=False", "", "UCX_TLS=weft_tcp",
+	{ SOCKADDR "sockcm", "", "UCX_TLS=weft_shm,weft_tcp " SOCKADDR "tcp",
 	  false },
-	{ "DASK_UCX__CUDA_COPY=True", "", "UCX_TLS=weft_tcp", false },
-	{ "DASK_UCX__INFINIBAND=True", "UCX_TLS=weft_tcp", "UCX_TLS=weft_tcp",
+	/* seed 001 and its later forms */
+	{ "DASK_UCX__TCP=True", "UCX_TLS=weft_shm,weft_tcp",
+	  "UCX_TLS=weft_shm,weft_tcp", true },
+	{ OLD "TCP=true", "UCX_TLS=weft_shm,weft_tcp",
+	  "UCX_TLS=weft_shm,weft_tcp", true },
+	{ NEW "TCP=1", "UCX_TLS=weft_shm,weft_tcp", "UCX_TLS=weft_shm,weft_tcp",
 	  true },
+	{ "DASK_UCX__TCP=False", "", "UCX_TLS=weft_shm,weft_tcp", false },
+	{ "DASK_UCX__TCP=True " NEW "TCP=False", "",
+	  "UCX_TLS=weft_shm,weft_tcp", false },
+	{ "DASK_UCX__CUDA_COPY=True", "", "UCX_TLS=weft_shm,weft_tcp", false },
+	{ "DASK_UCX__INFINIBAND=True", "UCX_TLS=weft_shm,weft_tcp",
+	  "UCX_TLS=weft_shm,weft_tcp", true },
 	{ "DASK_UCX__TCP=True DASK_UCX__RDMACM=True",
-	  "UCX_TLS=weft_tcp " SOCKADDR "rdmacm,tcp",
-	  "UCX_TLS=weft_tcp " SOCKADDR "rdmacm,tcp", true },
+	  "UCX_TLS=weft_shm,weft_tcp " SOCKADDR "rdmacm,tcp",
+	  "UCX_TLS=weft_shm,weft_tcp " SOCKADDR "rdmacm,tcp", true },
 	{ "DASK_UCX__TCP=True DASK_UCX__NET_DEVICES=eth0",
-	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=eth0",
-	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=eth0", true },
-	{ "DASK_UCX__TCP=True DASK_UCX__NET_DEVICES=auto", "UCX_TLS=weft_tcp",
-	  "UCX_TLS=weft_tcp", true },
+	  "UCX_TLS=weft_shm,weft_tcp UCX_NET_DEVICES=eth0",
+	  "UCX_TLS=weft_shm,weft_tcp UCX_NET_DEVICES=eth0", true },
+	{ "DASK_UCX__TCP=True DASK_UCX__NET_DEVICES=auto",
+	  "UCX_TLS=weft_shm,weft_tcp", "UCX_TLS=weft_shm,weft_tcp", true },
 	{ "DASK_UCX__TCP=True UCX_NET_DEVICES=auto",
-	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto",
-	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto", true },
+	  "UCX_TLS=weft_shm,weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto",
+	  "UCX_TLS=weft_shm,weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto",
+	  true },
 	{ "UCX_TLS=weft_tcp UCX_NET_DEVICES=auto WEFT_NET_DEVICES=eth0",
 	  "UCX_NET_DEVICES=all", "UCX_NET_DEVICES=all", true },
 	{ NEW "TCP=True " NEW "ENVIRONMENT__NET_DEVICES=auto",
-	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto",
-	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto", true },
+	  "UCX_TLS=weft_shm,weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto",
+	  "UCX_TLS=weft_shm,weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto",
+	  true },
 	{ "UCX_TLS=tcp UCX_NET_DEVICES=auto", "",
-	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto", false },
+	  "UCX_TLS=weft_shm,weft_tcp UCX_NET_DEVICES=all WEFT_NET_DEVICES=auto",
+	  false },
 	{ "DASK_UCX__TCP=True DASK_UCX__NET_DEVICES=eth0 UCX_NET_DEVICES=ib0",
-	  "UCX_TLS=weft_tcp", "UCX_TLS=weft_tcp", true },
+	  "UCX_TLS=weft_shm,weft_tcp", "UCX_TLS=weft_shm,weft_tcp", true },
 	{ NEW "TCP=True " NEW "ENVIRONMENT__NET_DEVICES=eth0,mlx5_0:1,mlx5_0:2",
-	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=eth0,mlx5_0:1,mlx5_0:2",
-	  "UCX_TLS=weft_tcp UCX_NET_DEVICES=eth0,mlx5_0:1,mlx5_0:2", true },
+	  "UCX_TLS=weft_shm,weft_tcp UCX_NET_DEVICES=eth0,mlx5_0:1,mlx5_0:2",
+	  "UCX_TLS=weft_shm,weft_tcp UCX_NET_DEVICES=eth0,mlx5_0:1,mlx5_0:2",
+	  true },
 	/* UCX_TLS wins over Dask's flags, these over Dask's environment */
-	{ "UCX_TLS=tcp DASK_UCX__TCP=True", "", "UCX_TLS=weft_tcp", false },
+	{ "UCX_TLS=tcp DASK_UCX__TCP=True", "", "UCX_TLS=weft_shm,weft_tcp",
+	  false },
 	{ OLD "ENVIRONMENT__TLS=weft_tcp", "", "", true },
-	{ OLD "ENVIRONMENT__TLS=tcp", "", "UCX_TLS=weft_tcp", false },
-	{ OLD "ENVIRONMENT__TLS=tcp DASK_UCX__TCP=True", "UCX_TLS=weft_tcp",
-	  "UCX_TLS=weft_tcp", true },
+	{ OLD "ENVIRONMENT__TLS=tcp", "", "UCX_TLS=weft_shm,weft_tcp", false },
+	{ OLD "ENVIRONMENT__TLS=tcp DASK_UCX__TCP=True",
+	  "UCX_TLS=weft_shm,weft_tcp", "UCX_TLS=weft_shm,weft_tcp", true },
 	/* the switch */
 	{ "WEFT_UCX=off UCX_TLS=weft_tcp", "", "", false },
 	{ "WEFT_UCX=off DASK_UCX__TCP=True", "", "", false },
-	{ "WEFT_UCX=on", "", "UCX_TLS=weft_tcp", true },
+	{ "WEFT_UCX=on", "", "UCX_TLS=weft_shm,weft_tcp", true },
 	{ "WEFT_UCX=on UCX_TLS=all", "", "", true },
 	{ "WEFT_UCX=on UCX_TLS=all " SOCKADDR "sockcm", SOCKADDR "tcp",
 	  SOCKADDR "tcp", true },
@@ -164,19 +176,21 @@ static const struct {
 	const char *run;
 	bool offered; /* weft_nvl */
 } gpu_cases[] = {
-	{ GPU, "", "UCX_TLS=weft_nvl,weft_tcp,cuda_copy" FRAGS, false },
-	{ GPU "CUDA_VISIBLE_DEVICES=0", "",
-	  "UCX_TLS=weft_nvl,weft_tcp,cuda_copy" FRAGS, false },
-	{ GPU "CUDA_VISIBLE_DEVICES=", "", "UCX_TLS=weft_tcp", false },
-	{ GPU "CUDA_VISIBLE_DEVICES=-1", "", "UCX_TLS=weft_tcp", false },
-	{ GPU "CUDA_VISIBLE_DEVICES= " NEW "NVLINK=True", "UCX_TLS=weft_tcp",
-	  "UCX_TLS=weft_tcp", false },
-	{ GPU "UCX_TLS=tcp,cuda_copy,cuda_ipc", "",
-	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS, false },
-	{ GPU "UCX_TLS=tcp,cuda_copy", "", "UCX_TLS=weft_tcp,cuda_copy",
+	{ GPU, "", "UCX_TLS=weft_nvl,weft_shm,weft_tcp,cuda_copy" FRAGS,
 	  false },
+	{ GPU "CUDA_VISIBLE_DEVICES=0", "",
+	  "UCX_TLS=weft_nvl,weft_shm,weft_tcp,cuda_copy" FRAGS, false },
+	{ GPU "CUDA_VISIBLE_DEVICES=", "", "UCX_TLS=weft_shm,weft_tcp", false },
+	{ GPU "CUDA_VISIBLE_DEVICES=-1", "", "UCX_TLS=weft_shm,weft_tcp",
+	  false },
+	{ GPU "CUDA_VISIBLE_DEVICES= " NEW "NVLINK=True",
+	  "UCX_TLS=weft_shm,weft_tcp", "UCX_TLS=weft_shm,weft_tcp", false },
+	{ GPU "UCX_TLS=tcp,cuda_copy,cuda_ipc", "",
+	  "UCX_TLS=weft_shm,weft_tcp,cuda_copy,weft_nvl" FRAGS, false },
+	{ GPU "UCX_TLS=tcp,cuda_copy", "",
+	  "UCX_TLS=weft_shm,weft_tcp,cuda_copy", false },
 	{ GPU "UCX_TLS=sockcm,cuda_copy,cuda_ipc", "",
-	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS, false },
+	  "UCX_TLS=weft_shm,weft_tcp,cuda_copy,weft_nvl" FRAGS, false },
 	{ GPU "UCX_TLS=weft_nvl,weft_tcp,cuda_copy", FRAGS + 1, FRAGS + 1,
 	  true },
 	{ GPU "UCX_TLS=weft_nvl,weft_tcp UCX_RNDV_FRAG_MEM_TYPES=cuda",
@@ -192,16 +206,17 @@ static const struct {
 	{ GPU "WEFT_UCX=on UCX_TLS=^sm", FRAGS + 1, FRAGS + 1, true },
 	{ GPU "WEFT_UCX=on UCX_TLS=^sm,cuda_copy", "", "", true },
 	{ GPU "WEFT_UCX=on", FRAGS + 1,
-	  "UCX_TLS=weft_nvl,weft_tcp,cuda_copy" FRAGS, true },
+	  "UCX_TLS=weft_nvl,weft_shm,weft_tcp,cuda_copy" FRAGS, true },
 	{ GPU "DASK_UCX__TCP=True DASK_UCX__NVLINK=True "
 	      "DASK_UCX__CUDA_COPY=True",
-	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS,
-	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS, true },
-	{ GPU NEW "NVLINK=True", "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS,
-	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" FRAGS, true },
+	  "UCX_TLS=weft_shm,weft_tcp,cuda_copy,weft_nvl" FRAGS,
+	  "UCX_TLS=weft_shm,weft_tcp,cuda_copy,weft_nvl" FRAGS, true },
+	{ GPU NEW "NVLINK=True",
+	  "UCX_TLS=weft_shm,weft_tcp,cuda_copy,weft_nvl" FRAGS,
+	  "UCX_TLS=weft_shm,weft_tcp,cuda_copy,weft_nvl" FRAGS, true },
 	{ GPU NEW "NVLINK=True " NEW "ENVIRONMENT__RNDV_FRAG_MEM_TYPES=cuda",
-	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" ASYNC,
-	  "UCX_TLS=weft_tcp,cuda_copy,weft_nvl" ASYNC, true },
+	  "UCX_TLS=weft_shm,weft_tcp,cuda_copy,weft_nvl" ASYNC,
+	  "UCX_TLS=weft_shm,weft_tcp,cuda_copy,weft_nvl" ASYNC, true },
 	{ GPU "UCX_TLS=weft_nvl PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:9,"
 	      "expandable_segments:True",
 	  FRAGS WHOLE + 1, FRAGS WHOLE + 1, true },
@@ -305,7 +320,7 @@ Test(ucxenv, no_gpu_no_gpu_transports)
 	environment("DASK_UCX__TCP=True DASK_UCX__NVLINK=True "
 		    "DASK_UCX__CUDA_COPY=True");
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
-		     (char *)"UCX_TLS=weft_tcp"));
+		     (char *)"UCX_TLS=weft_shm,weft_tcp"));
 	environment("UCX_TLS=weft_nvl,weft_tcp");
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED), (char *)""));
 }
@@ -361,7 +376,8 @@ Test(ucxenv, verbs_device_adds_its_interface)
 	cr_assert(zero(int, system(command)));
 	weft_sysfs_root = root;
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
-		     (char *)"UCX_TLS=weft_tcp UCX_NET_DEVICES=mlx5_0:1,ib0"));
+		     (char *)"UCX_TLS=weft_shm,weft_tcp "
+			     "UCX_NET_DEVICES=mlx5_0:1,ib0"));
 	environment("PATH=/bin:/usr/bin UCX_TLS=weft_tcp "
 		    "UCX_NET_DEVICES=mlx5_0:1,eth0");
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED), (char *)""));
@@ -393,7 +409,7 @@ Test(ucxenv, infiniband_follows_the_port)
 				    "DASK_UCX__RDMACM=True "
 				    "DASK_UCX__NET_DEVICES=mlx5_0:1";
 	static const char *const rc =
-		"UCX_TLS=rc,weft_tcp " SOCKADDR "rdmacm,tcp "
+		"UCX_TLS=rc,weft_shm,weft_tcp " SOCKADDR "rdmacm,tcp "
 		"UCX_NET_DEVICES=mlx5_0:1,ib0";
 	char root[] = "/tmp/weft-sysfs-XXXXXX", command[512];
 
@@ -401,7 +417,7 @@ Test(ucxenv, infiniband_follows_the_port)
 	weft_sysfs_root = root;
 	environment(asked);
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
-		     (char *)"UCX_TLS=weft_tcp " SOCKADDR "rdmacm,tcp "
+		     (char *)"UCX_TLS=weft_shm,weft_tcp " SOCKADDR "rdmacm,tcp "
 			     "UCX_NET_DEVICES=mlx5_0:1"));
 	snprintf(
 		command, sizeof(command),
@@ -418,11 +434,12 @@ Test(ucxenv, infiniband_follows_the_port)
 	weft_verbs_set(&table);
 	environment(asked);
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
-		     (char *)"UCX_TLS=weft_ib,weft_tcp " SOCKADDR "tcp "
+		     (char *)"UCX_TLS=weft_ib,weft_shm,weft_tcp " SOCKADDR
+			     "tcp "
 			     "UCX_NET_DEVICES=mlx5_0:1,ib0"));
 	cr_expect(weft_is_requested("weft_ib"));
 	cr_expect(eq(str, (char *)weft_ucxenv_option("TLS", "rc,tcp"),
-		     (char *)"weft_ib,weft_tcp"));
+		     (char *)"weft_ib,weft_shm,weft_tcp"));
 	cr_expect(eq(
 		str,
 		(char *)weft_ucxenv_option("SOCKADDR_TLS_PRIORITY", "rdmacm"),
@@ -431,7 +448,7 @@ Test(ucxenv, infiniband_follows_the_port)
 	environment("PATH=/bin:/usr/bin DASK_UCX__INFINIBAND=True "
 		    "WEFT_IB_DEVICES=mlx5_1");
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
-		     (char *)"UCX_TLS=rc,weft_tcp"));
+		     (char *)"UCX_TLS=rc,weft_shm,weft_tcp"));
 #endif
 	/* in sysfs, but its device node is not in this container */
 	snprintf(command, sizeof(command),
@@ -449,10 +466,10 @@ Test(ucxenv, option_of_ucxx_is_replaced)
 {
 	environment(NEW "TCP=True");
 	cr_expect(eq(str, (char *)weft_ucxenv_option("TLS", "tcp"),
-		     (char *)"weft_tcp"));
-	setenv("UCX_TLS", "weft_tcp", 1); /* as we ourselves would */
+		     (char *)"weft_shm,weft_tcp"));
+	setenv("UCX_TLS", "weft_shm,weft_tcp", 1); /* as we ourselves would */
 	cr_expect(eq(str, (char *)weft_ucxenv_option("TLS", "tcp"),
-		     (char *)"weft_tcp"));
+		     (char *)"weft_shm,weft_tcp"));
 	cr_expect(
 		eq(ptr, (void *)weft_ucxenv_option("RNDV_THRESH", "1"), NULL));
 	cr_expect(eq(ptr, (void *)weft_ucxenv_option("TLS", "weft_tcp,sm"),

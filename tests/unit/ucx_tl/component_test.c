@@ -125,7 +125,7 @@ Test(component, has_no_memory_domain_unless_asked_for)
 		{ "UCX_TLS", "weft_shm", 0, 1, 0 },
 		{ "UCX_TLS", "\\weft_nvl", 0, 0, 1 },
 		{ "WEFT_UCX", "on", 1, 1, 1 },
-		{ "DASK_UCX__TCP", "True", 1, 0, 0 },
+		{ "DASK_UCX__TCP", "True", 1, 1, 0 },
 	};
 
 	weft_uct_register(uct);
