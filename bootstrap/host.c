@@ -94,18 +94,6 @@ uint64_t weft_netns_id(void)
 	return weft_hash_u64("weft netns", &id, sizeof(id));
 }
 
-uint32_t weft_ipcns_id(void)
-{
-	struct {
-		uint64_t host;
-		char link[64];
-	} id = { .host = weft_host_id() };
-
-	if (readlink("/proc/self/ns/ipc", id.link, sizeof(id.link)) < 0)
-		return 0;
-	return (uint32_t)weft_hash_u64("weft ipcns", &id, sizeof(id));
-}
-
 /* Processors of a quota, rounded up; 0: none. */
 static unsigned int parse_quota(const char *quota, const char *period)
 {

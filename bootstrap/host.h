@@ -20,9 +20,6 @@ uint64_t weft_host_id(void);
  */
 uint64_t weft_netns_id(void);
 
-/* The same of the process's IPC namespace, in 32 bits; 0: not known. */
-uint32_t weft_ipcns_id(void);
-
 /* Processors that this process may use (affinity and cgroup quota). */
 unsigned int weft_host_cpus(void);
 

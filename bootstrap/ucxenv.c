@@ -547,28 +547,6 @@ bool weft_cuda_copy_requested(void)
 	return !given || allows_cuda_copy(given);
 }
 
-bool weft_sm_allowed(void)
-{
-	/*
-	 * Transports that make a connection alone, and UCX's names for lists
-	 * of them (ucp_context.c, 1.13 to 1.23).
-	 */
-	static const char *const lists[] = { "sm", "shm", "mm" };
-	const char *given = get_tls();
-	bool posix, sysv, both = false;
-	size_t i;
-
-	if (!given)
-		return !is_dask_flag_set(); /* they name none of UCX's */
-	posix = has_entry(given + (*given == '^'), "posix", false);
-	sysv = has_entry(given + (*given == '^'), "sysv", false);
-	for (i = 0; i < ARRAY_SIZE(lists); i++)
-		both |= has_entry(given + (*given == '^'), lists[i], false);
-	if (*given == '^')
-		return !both && !(posix && sysv);
-	return both || posix || sysv || has_entry(given, "all", false);
-}
-
 /* Is any weft transport requested? */
 static bool is_any_requested(void)
 {

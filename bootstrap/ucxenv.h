@@ -68,9 +68,6 @@ bool weft_is_requested(const char *tl_name);
  */
 bool weft_cuda_copy_requested(void);
 
-/* Does UCX_TLS allow UCX's own shared memory? */
-bool weft_sm_allowed(void);
-
 /*
  * ucxx passes Dask's flags to UCX with ucp_config_modify(@name, @value), which
  * overrides the environment.  Returns the value to use instead, or NULL if

@@ -5,8 +5,7 @@
  * namespace's (ns_id's upper 40) and the run folder's (ns_id's lower 24 and
  * the port).  Both hash the host's boot id, so that equal means the same host;
  * either one being equal means there is a socket of the peer that we can dial.
- * The device part is a number of the IPC namespace, which no device asks for:
- * an adaptor's own way may (ucx_tl).
+ * The device part is always 0.0.0.0.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -47,7 +46,6 @@ static void make_address(const struct weft_local *local,
 	memset(&a->sa, 0, sizeof(a->sa));
 	a->sa.in.sin_family = AF_INET;
 	a->sa.in.sin_port = htons(run & 0xffff);
-	a->sa.in.sin_addr.s_addr = weft_ipcns_id();
 }
 
 static bool same_netns(const struct weft_base *base,

@@ -6,7 +6,6 @@
 #include <string.h>
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
-#include "bootstrap/ucxenv.h"
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
 #include "util/log.h"
@@ -178,13 +177,6 @@ static bool can_reach(struct weft_uct_iface *iface,
 	if (iface->tl->mem_kind == WEFT_MEM_CUDA &&
 	    !memcmp(remote->key, iface->attr.addr.key, sizeof(remote->key))) {
 		*why = "it is this worker itself";
-		return false;
-	}
-	if (iface->tl->yields_to_sm && weft_sm_allowed() &&
-	    remote->sa.in.sin_addr.s_addr && /* 0: it could not be read */
-	    remote->sa.in.sin_addr.s_addr ==
-		    iface->attr.addr.sa.in.sin_addr.s_addr) {
-		*why = "UCX's own shared memory is for it";
 		return false;
 	}
 	return iface->dev->reaches(iface->iface, remote, why);

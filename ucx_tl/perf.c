@@ -61,11 +61,13 @@ struct cost {
 
 static struct cost get_cost(const struct weft_uct_tl *tl, uint32_t operation)
 {
+	const double put_copy = tl->put_copy > 0 ? 1 / tl->put_copy : 0;
+
 	switch (operation) {
 	case WEFT_EP_OP_PUT_ZCOPY:
-		return (struct cost){ 0, tl->put_overhead };
+		return (struct cost){ put_copy, tl->put_overhead };
 	case WEFT_EP_OP_GET_ZCOPY:
-		return (struct cost){ 0, tl->get_overhead };
+		return (struct cost){ put_copy, tl->get_overhead };
 	case WEFT_EP_OP_AM_ZCOPY:
 		return (struct cost){ 1 / tl->message_copy, ZCOPY_OVERHEAD };
 	case WEFT_EP_OP_AM_BCOPY:

@@ -69,12 +69,6 @@ struct weft_uct_tl {
 	bool needs_memh; /* puts and gets want what they touch registered */
 	bool am_zcopy;	 /* large messages go without a copy */
 	bool same_host;	 /* reaches peers of this host alone */
-	/*
-	 * Peers in the same IPC namespace, as their addresses say
-	 * (devices/local.c), are left to UCX's own shared memory, where UCX_TLS
-	 * allows that.
-	 */
-	bool yields_to_sm;
 	/* bytes/s that UCP is told of; 0: as the device says */
 	double lane_bandwidth;
 	/* Sets both on success only; no device is no error. */
@@ -88,6 +82,7 @@ struct weft_uct_tl {
 	double (*better_bandwidth)(const char *device);
 	/* added to the iface's figures for UCP */
 	double message_copy;		   /* bytes/s */
+	double put_copy;		   /* of gets, too; 0: none */
 	double put_overhead, get_overhead; /* s */
 };
 

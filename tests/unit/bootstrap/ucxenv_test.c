@@ -249,27 +249,13 @@ Test(ucxenv, gpu_transports_follow_the_gpu)
 	}
 }
 
-/* Whether the transports that UCX is given include some of its own. */
-struct tls_case {
-	const char *given;
-	bool let_in;
-};
-
-static void expect_let_in(bool (*let_in)(void), const struct tls_case *list,
-			  size_t n)
-{
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		environment(list[i].given);
-		cr_expect(let_in() == list[i].let_in, "[%s]", list[i].given);
-	}
-}
-
 /* UCX fails a worker that has weft_nvl and no cuda_copy. */
 Test(ucxenv, cuda_copy_is_recognised_in_tls)
 {
-	static const struct tls_case lists[] = {
+	static const struct {
+		const char *given;
+		bool let_in;
+	} lists[] = {
 		{ "", true },
 		{ "UCX_TLS=all", true },
 		{ "UCX_TLS=weft_nvl,cuda_copy", true },
@@ -284,32 +270,13 @@ Test(ucxenv, cuda_copy_is_recognised_in_tls)
 		{ OLD "ENVIRONMENT__TLS=^cuda", false },
 		{ GPU NEW "NVLINK=True", true },
 	};
+	size_t i;
 
-	expect_let_in(weft_cuda_copy_requested, lists, ARRAY_SIZE(lists));
-}
-
-/* weft_shm yields to it. */
-Test(ucxenv, shared_memory_of_ucx_is_recognised_in_tls)
-{
-	static const struct tls_case lists[] = {
-		{ "", true },
-		{ "UCX_TLS=all", true },
-		{ "UCX_TLS=weft_shm,weft_tcp", false },
-		{ "UCX_TLS=weft_shm,self,cma", false },
-		{ "UCX_TLS=weft_shm,sm", true },
-		{ "UCX_TLS=weft_shm,\\shm", true },
-		{ "UCX_TLS=mm,weft_shm", true },
-		{ "UCX_TLS=weft_shm,posix", true },
-		{ "UCX_TLS=weft_shm,sysv:aux", true },
-		{ "UCX_TLS=^tcp", true },
-		{ "UCX_TLS=^posix", true },
-		{ "UCX_TLS=^posix,sysv", false },
-		{ "UCX_TLS=^sm", false },
-		{ OLD "ENVIRONMENT__TLS=weft_shm,sm", true },
-		{ NEW "TCP=True", false },
-	};
-
-	expect_let_in(weft_sm_allowed, lists, ARRAY_SIZE(lists));
+	for (i = 0; i < ARRAY_SIZE(lists); i++) {
+		environment(lists[i].given);
+		cr_expect(weft_cuda_copy_requested() == lists[i].let_in, "[%s]",
+			  lists[i].given);
+	}
 }
 
 /* Without one, UCX has no cuda transports and Dask fails for naming them. */

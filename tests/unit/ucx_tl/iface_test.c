@@ -169,33 +169,6 @@ static int reachable(const struct weft_address *remote, char why[128])
 			uct.internal_ops[IS_REACHABLE_V2])(iface, &params);
 }
 
-/* Peers in one IPC namespace, where UCX_TLS has UCX's shared memory, too. */
-Test(iface, weft_shm_yields_to_shared_memory_of_ucx)
-{
-	static struct weft_uct_tl shm;
-	struct weft_address remote;
-	char why[128];
-
-	iface = open_on("lo", "worker");
-	shm = *iface->tl;
-	shm.yields_to_sm = true;
-	iface->tl = &shm;
-	iface->attr.addr.sa.in.sin_addr.s_addr = 7;
-	remote = iface->attr.addr;
-	remote.key[0]++;
-	setenv("UCX_TLS", "weft_shm,weft_tcp", 1);
-	cr_expect(reachable(&remote, why));
-	setenv("UCX_TLS", "weft_shm,posix", 1);
-	cr_expect(!reachable(&remote, why));
-	cr_expect(strstr(why, "UCX's own shared memory"), "%s", why);
-	remote.sa.in.sin_addr.s_addr++;
-	cr_expect(reachable(&remote, why));
-	/* neither could read its own */
-	iface->attr.addr.sa.in.sin_addr.s_addr = 0;
-	remote.sa.in.sin_addr.s_addr = 0;
-	cr_expect(reachable(&remote, why));
-}
-
 Test(iface, unreachable_reason_is_reported)
 {
 	struct weft_address remote = { .wire_min = 1, .wire_max = 1 };

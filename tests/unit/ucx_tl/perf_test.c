@@ -84,16 +84,17 @@ Test(perf, each_operation_has_its_cost)
 {
 	static const struct {
 		const char *tl;
-		double copy, bcopy, put, get;
+		double copy, bcopy, put_copy, put, get;
 	} wanted[] = {
-		{ "weft_tcp", 2.5e9, 20e-6, 0, 32e-6 },
-		{ "weft_shm", 20e9, 0.2e-6, 10e-6, 60e-6 },
-		{ "weft_nvl", 1e9, 0.2e-6, 10e-6, 14e-6 },
-		{ "weft_ib", 10e9, 0.2e-6, 0, 0 },
+		{ "weft_tcp", 2.5e9, 20e-6, INFINITY, 0, 32e-6 },
+		{ "weft_shm", 20e9, 0.2e-6, 4e9, 10e-6, 60e-6 },
+		{ "weft_nvl", 1e9, 0.2e-6, INFINITY, 10e-6, 14e-6 },
+		{ "weft_ib", 10e9, 0.2e-6, INFINITY, 0, 0 },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
 		const double copied = with_copy(wanted[i].copy);
+		const double put = with_copy(wanted[i].put_copy);
 		const struct {
 			enum weft_uct_ep_op op;
 			double pre, bandwidth;
@@ -101,8 +102,8 @@ Test(perf, each_operation_has_its_cost)
 			{ WEFT_EP_OP_AM_SHORT, 0, copied },
 			{ WEFT_EP_OP_AM_BCOPY, wanted[i].bcopy, copied },
 			{ WEFT_EP_OP_AM_ZCOPY, 0.4e-6, copied },
-			{ WEFT_EP_OP_PUT_ZCOPY, wanted[i].put, BANDWIDTH },
-			{ WEFT_EP_OP_GET_ZCOPY, wanted[i].get, BANDWIDTH },
+			{ WEFT_EP_OP_PUT_ZCOPY, wanted[i].put, put },
+			{ WEFT_EP_OP_GET_ZCOPY, wanted[i].get, put },
 		};
 
 		iface.tl = transport(wanted[i].tl);
