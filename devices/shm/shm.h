@@ -11,9 +11,11 @@
  * ends a connection; shm_ep.c and shm_iface.c are the contract.
  *
  * Bytes are copied twice, into the ring by the source and out of it by the
- * target, both at the same time.  The copy that touches memory named by a peer
- * is the kernel's, from or to the ring's descriptor: that memory may be
- * unmapped by now.  Nobody gets access to more than the rings.
+ * target, both at the same time.  Memory named by a peer may be unmapped by
+ * now: the kernel copies between it and a bounce buffer.  That is the
+ * interface's own: a peer could keep the kernel waiting for the lock of a memfd
+ * that it has, and mem_release() with it.  Nobody gets access to more than the
+ * rings.
  *
  * Everything runs in the caller's thread; mem_release() may run anywhere and
  * meets us in the region table.
@@ -28,12 +30,16 @@
 
 #define SHM_MAX_IOV 8u
 #define SHM_POLLS   256u /* progress calls between system calls */
+/*
+ * Both sides copy at the same time, a piece of this size apart; a system call
+ * each where a peer has named the memory.
+ */
+#define SHM_PIECE (32u << 10)
 
 /* One side of a direction. */
 struct shm_ring {
 	struct shm_head *head; /* NULL: not there yet */
 	uint8_t *bytes;
-	int fd;
 };
 
 enum shm_transfer_kind { SHM_TX_PUT, SHM_TX_GET, SHM_TX_REPLY };
@@ -89,6 +95,8 @@ struct shm_conn {
 struct shm_iface {
 	struct weft_base base;
 	struct weft_local local;
+	int bounce_fd; /* -1: none */
+	uint8_t *bounce;
 	struct weft_list conns, dead;
 	unsigned int polls;
 	unsigned int messages, notices; /* left to this progress() */
@@ -112,8 +120,8 @@ static inline bool shm_conn_is_open(const struct shm_conn *conn)
 
 /* ---- shm_ring.c: records ------------------------------------------------- */
 
-/* To read; -errno, logged.  ring->fd is the ring's. */
-int shm_ring_make(struct shm_ring *ring);
+/* To read; *@fd, the caller's, is for the peer.  -errno, logged. */
+int shm_ring_make(struct shm_ring *ring, int *fd);
 /* The peer's, to write; takes @fd.  -EINVAL, logged: it is none of ours. */
 int shm_ring_map(struct shm_ring *ring, int fd);
 void shm_ring_close(struct shm_ring *ring);
@@ -136,6 +144,18 @@ void shm_ring_release(struct shm_conn *conn, const struct shm_record *r);
 void shm_ring_wake_writer(struct shm_conn *conn);
 /* We are about to sleep, and maybe for room; or no more. */
 void shm_ring_sleep(struct shm_conn *conn, bool on, bool wants);
+
+/* ---- shm_bounce.c: memory that a peer names -------------------------------
+ */
+
+/* -errno, logged; to be closed in any case. */
+int shm_bounce_open(struct shm_iface *iface);
+void shm_bounce_close(struct shm_iface *iface);
+/* From the ring to such memory, or back; false: not all of it is there. */
+bool shm_bounce_out(struct shm_iface *iface, void *to, const void *ring,
+		    size_t len);
+bool shm_bounce_in(struct shm_iface *iface, void *ring, const void *from,
+		   size_t len);
 
 /* ---- shm_tx.c: what we send ---------------------------------------------- */
 

@@ -101,7 +101,7 @@ static void join_socket(struct weft_handshake *hs, int fd)
 				     SHM_SIZE };
 	struct shm_conn *conn = shm_conn(hs->conn);
 	struct weft_base *base = &conn->iface->base;
-	int err;
+	int err, ring = -1;
 
 	conn->fd = fd;
 	conn->src.handle = handle_socket;
@@ -112,10 +112,12 @@ static void join_socket(struct weft_handshake *hs, int fd)
 	if (err)
 		weft_fail(err, "cannot watch a socket");
 	if (!err)
-		err = shm_ring_make(&conn->rx);
+		err = shm_ring_make(&conn->rx, &ring);
 	/* the first bytes after the hello: there is room for them */
 	if (!err)
-		err = weft_frame_send(fd, &f, sizeof(f), conn->rx.fd);
+		err = weft_frame_send(fd, &f, sizeof(f), ring);
+	if (ring >= 0)
+		close(ring);
 	if (err)
 		shm_conn_break(conn, err);
 }

@@ -9,6 +9,7 @@
 
 static void iface_free(struct shm_iface *iface)
 {
+	shm_bounce_close(iface);
 	weft_local_close(&iface->local, &iface->base);
 	weft_base_close(&iface->base);
 	free(iface);
@@ -22,6 +23,7 @@ static int iface_open(const struct weft_iface_params *params,
 
 	if (!iface)
 		return -ENOMEM;
+	iface->bounce_fd = -1;
 	weft_local_init(&iface->local);
 	weft_list_init(&iface->conns);
 	weft_list_init(&iface->dead);
@@ -31,6 +33,8 @@ static int iface_open(const struct weft_iface_params *params,
 	iface->base.session.kind = SHM_PURPOSE;
 	err = weft_base_open(&iface->base, &weft_shm_ops, &shm_ep_ops, params,
 			     weft_base_on_timer);
+	if (!err)
+		err = shm_bounce_open(iface);
 	if (!err)
 		err = weft_local_open(&iface->local, &iface->base);
 	if (err) {
@@ -202,7 +206,7 @@ static int arm(struct weft_iface *base)
 	weft_list_for_each (conn, tmp, &iface->conns, link)
 		if (shm_conn_is_open(conn))
 			shm_ring_sleep(conn, true, wants_room(conn));
-	/* whoever wrote before it could see that we sleep is seen here */
+	/* a peer that wrote before it could see that we sleep is seen here */
 	if (!is_pending(iface))
 		return 0;
 	leave_sleep(iface);

@@ -4,8 +4,8 @@
  * on the same kernel and processor, so fields are in native order; the wire
  * version agreed in the hello stands for all of it.
  *
- *   the socket   the ring's descriptor, once each way; then what wakes a peer
- *                that sleeps, and by its end the peer's death
+ *   the socket   the ring's descriptor, once each way; then frames that wake a
+ *                peer that sleeps; its end is the peer's
  *   the ring     a memfd that its reader made and sealed: records in one order,
  *                which carry all bytes.  One per direction.
  *
@@ -13,9 +13,12 @@
  * other, and so do their acknowledgements, gets and the replies to them:
  * nothing needs a number.  Messages may stand between the pieces of a put.
  *
- * The other process can change shared memory at any time: everything read from
- * there is copied out first and then judged; sizes of mappings never come from
- * there.
+ * The other process can change shared memory at any time.  Positions and
+ * headers are copied out, then checked; sizes of mappings never come from
+ * there.  Bodies are handed on where they lie: on_message() gets a pointer into
+ * the ring, and what it reads twice may differ.  UCP's handlers copy the data
+ * and read their own headers in place, so a peer that changes these meanwhile
+ * can do what a peer that sends any header can (SECURITY.md, "Messages").
  */
 #ifndef WEFT_DEVICES_SHM_PROTO_H
 #define WEFT_DEVICES_SHM_PROTO_H
@@ -35,7 +38,7 @@
 
 enum shm_frame_type {
 	SHM_FRAME_RING = 1, /* fd: the memfd that its sender reads */
-	SHM_FRAME_BELL,	    /* wakes who sleeps */
+	SHM_FRAME_BELL,	    /* wakes a peer that sleeps */
 	SHM_FRAME_TYPES,
 };
 
@@ -52,8 +55,8 @@ _Static_assert(sizeof(struct shm_frame) == 16, "no holes");
 
 /*
  * Positions count bytes since the start and never wrap.  A line, and the one
- * that processors fetch beside it, has one writer; whoever sends looks at
- * `sleeping` each time, at `head` only when room is short.
+ * that processors fetch beside it, has one writer; the sender reads `sleeping`
+ * each time, `head` only when room is short.
  */
 struct shm_head {
 	_Atomic uint64_t tail;	 /* the writer's */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Rings of records, made and sealed by their reader, so that no size can change
- * under anybody's feet.
+ * while it is used.
  *
- * Sleeping and waking is a Dekker pair: whoever goes to sleep sets `sleeping`,
- * then looks once more; whoever has written something looks at `sleeping`
- * afterwards.  With a full fence between the two on both sides, at least one
- * of them sees the other.
+ * Sleeping and waking is a Dekker pair: the side that goes to sleep sets
+ * `sleeping`, then looks once more; the side that has written something reads
+ * `sleeping` afterwards.  With a full fence between the two on both sides, at
+ * least one of them sees the other.
  */
 #include <errno.h>
 #include <string.h>
@@ -21,11 +21,6 @@
 #define RECORD(len) (sizeof(struct shm_record) + (((len) + 15) & ~(size_t)15))
 /* Left to messages by bulk: two of the largest, one at the end of the ring. */
 #define RESERVE (4 * RECORD(SHM_MAX_MESSAGE))
-/*
- * Both sides copy at the same time, a piece of this size apart; a system call
- * of the target's each.
- */
-#define PIECE (32u << 10)
 /* Shorter pieces are not worth one: the rest of the ring is skipped. */
 #define PIECE_MIN 1024u
 
@@ -39,19 +34,20 @@ static int map_ring(struct shm_ring *ring, int fd)
 	madvise(p, SHM_SIZE, MADV_DONTDUMP);
 	ring->head = (struct shm_head *)p;
 	ring->bytes = p + SHM_RING_AT;
-	ring->fd = fd;
 	return 0;
 }
 
-int shm_ring_make(struct shm_ring *ring)
+int shm_ring_make(struct shm_ring *ring, int *fd)
 {
-	int fd = weft_memfd_make("weft-shm", SHM_SIZE), err;
+	int err;
 
-	err = fd < 0 ? fd : map_ring(ring, fd);
+	*fd = weft_memfd_make("weft-shm", SHM_SIZE);
+	err = *fd < 0 ? *fd : map_ring(ring, *fd);
 	if (!err)
 		return 0;
-	if (fd >= 0)
-		close(fd);
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
 	return weft_fail(err,
 			 "cannot set up %u KiB of shared memory for a "
 			 "peer on this host",
@@ -64,9 +60,9 @@ int shm_ring_map(struct shm_ring *ring, int fd)
 
 	if (weft_memfd_is_sealed(fd, SHM_SIZE))
 		err = map_ring(ring, fd);
+	close(fd);
 	if (!err)
 		return 0;
-	close(fd);
 	return weft_fail(err, "a peer on this host sent a ring that is not "
 			      "sealed, has another size, or cannot be mapped");
 }
@@ -76,7 +72,6 @@ void shm_ring_close(struct shm_ring *ring)
 	if (!ring->head)
 		return;
 	munmap(ring->head, SHM_SIZE);
-	close(ring->fd);
 	ring->head = NULL;
 }
 
@@ -154,7 +149,7 @@ bool shm_ring_has_room(struct shm_conn *conn, size_t len)
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 {
 	const size_t end = to_end(conn->tx_tail);
-	size_t n = weft_min(want, PIECE);
+	size_t n = weft_min(want, SHM_PIECE);
 
 	if (end >= RECORD(weft_min(n, PIECE_MIN)))
 		n = weft_min(n, end - sizeof(struct shm_record));

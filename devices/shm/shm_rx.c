@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Receiving: records are handled in their order.  A put's bytes are read from
- * the ring's descriptor to the place that its key allows, piece by piece.
+ * Receiving: records are handled in their order.  A put's bytes are copied to
+ * the place that its key allows, piece by piece.
  */
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "devices/shm/shm.h"
 #include "util/log.h"
@@ -21,16 +20,13 @@ static void land(struct shm_conn *conn, const uint8_t *data, size_t len)
 	const struct weft_rkey key = { l->what.slot, l->what.generation,
 				       l->what.token };
 	uint8_t *to = weft_region_get(&key, l->what.addr, l->what.len);
-	ssize_t n = len;
+	bool ok = false;
 
 	if (to) {
-		/* by the kernel: what a peer names may be unmapped by now */
-		if (len)
-			n = pread(conn->rx.fd, to + l->seen, len,
-				  data - (uint8_t *)conn->rx.head);
+		ok = shm_bounce_out(conn->iface, to + l->seen, data, len);
 		weft_region_put(&key);
 	}
-	if (to && n == (ssize_t)len)
+	if (ok)
 		return;
 	l->status = -EACCES;
 	weft_count(conn->stats, key_errors, 1);

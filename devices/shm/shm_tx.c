@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "devices/shm/shm.h"
 #include "util/log.h"
@@ -179,20 +178,18 @@ static void fill_put(struct shm_transfer *t, uint8_t *to, size_t len)
 
 /* ... and what the peer has named by the kernel: it may be unmapped. */
 static int fill_reply(struct shm_conn *conn, struct shm_transfer *t,
-		      const uint8_t *to, size_t len)
+		      uint8_t *to, size_t len)
 {
 	const struct weft_rkey key = { t->what.slot, t->what.generation,
 				       t->what.token };
 	uint8_t *from = weft_region_get(&key, t->what.addr, t->what.len);
-	ssize_t n = len;
+	bool ok;
 
 	if (!from)
 		return -EACCES;
-	if (len)
-		n = pwrite(conn->tx.fd, from + t->moved, len,
-			   to - (uint8_t *)conn->tx.head);
+	ok = shm_bounce_in(conn->iface, to, from + t->moved, len);
 	weft_region_put(&key);
-	return n == (ssize_t)len ? 0 : -EACCES;
+	return ok ? 0 : -EACCES;
 }
 
 /* Its records are sent: it waits in @list for the peer's. */

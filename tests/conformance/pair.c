@@ -313,7 +313,7 @@ int raw_connect(const struct side *s)
 	return fd;
 }
 
-unsigned int count_sockets(void)
+unsigned int count_descriptors(void)
 {
 	DIR *d = opendir("/proc/self/fd");
 	char link[64], name[300];
@@ -324,7 +324,8 @@ unsigned int count_sockets(void)
 	while ((e = readdir(d))) {
 		snprintf(name, sizeof(name), "/proc/self/fd/%s", e->d_name);
 		len = readlink(name, link, sizeof(link) - 1);
-		n += len > 7 && !memcmp(link, "socket:", 7);
+		n += len > 7 && (!memcmp(link, "socket:", 7) ||
+				 !memcmp(link, "/memfd:", 7));
 	}
 	closedir(d);
 	return n;

@@ -97,7 +97,8 @@ void put_halves(struct side *s, struct target *t, uint8_t *src, size_t len,
 
 /* A plain TCP connection to where @s listens. */
 int raw_connect(const struct side *s);
-unsigned int count_sockets(void);
+/* Of this process: sockets and memory that can be shared. */
+unsigned int count_descriptors(void);
 
 struct conformance_test {
 	const char *name;

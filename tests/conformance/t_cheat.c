@@ -252,7 +252,7 @@ static void endless_streams(void)
 
 	cheat(&victim, &p);
 	fd = meet_at(&victim, key);
-	before = count_sockets();
+	before = count_descriptors();
 	weft_put_le32(welcome + 4, 8);
 	weft_put_le64(welcome + TCP_FRAME_LEN, 1);
 	check(send(fd, welcome, sizeof(welcome), MSG_NOSIGNAL) > 0, "send");
@@ -262,7 +262,7 @@ static void endless_streams(void)
 		if (send(fd, ask, sizeof(ask), MSG_NOSIGNAL) < 0)
 			break;
 		both_progress(&victim, NULL);
-		most = count_sockets() > most ? count_sockets() : most;
+		most = count_descriptors() > most ? count_descriptors() : most;
 	}
 	wait_for(&victim, NULL, victim.errors);
 	check(most <= before + 2 * 64, "%u sockets for one peer",

@@ -51,7 +51,7 @@ static void simultaneous(void)
 	setrlimit(RLIMIT_NOFILE, &lim);
 	side_open(&a);
 	side_open(&b);
-	before = count_sockets();
+	before = count_descriptors();
 	memory = resident();
 	for (i = 0; i < N; i++) {
 		ea[i] = side_connect(&a, &b, NULL);
@@ -65,8 +65,8 @@ static void simultaneous(void)
 	}
 	wait_for(&a, &b, a.messages == N && b.messages == N);
 	run_for(&a, &b, 50);
-	/* one socket each way of the pair: both ends are in this process */
-	check_int(count_sockets() - before, row->in_process   ? 0
+	/* a socket and nothing else; both ends are in this process */
+	check_int(count_descriptors() - before, row->in_process   ? 0
 					    : row->one_socket ? 2
 							      : 2 * N);
 	check_idle_memory(memory, 2 * N);
@@ -75,7 +75,7 @@ static void simultaneous(void)
 		b.ops->ep_destroy(eb[i]);
 	}
 	kept = row->one_socket ? 2 : 0;
-	wait_for(&a, &b, count_sockets() == before + kept);
+	wait_for(&a, &b, count_descriptors() == before + kept);
 	sides_close(&a, &b);
 }
 
@@ -92,7 +92,7 @@ static void later(void)
 	for (i = 0; i < 50; i++)
 		send_pattern(&a, &b, a.ep, 1, 100, i);
 	wait_for(&a, &b, b.messages == 50);
-	before = count_sockets();
+	before = count_descriptors();
 	b.ep = side_connect(&b, &a, NULL);
 	check(b.ops->ready(b.ep), "not ready at once");
 	send_pattern(&b, &a, b.ep, 2, 100, 3);
@@ -101,7 +101,7 @@ static void later(void)
 	check_message(&a, 2, 100, 3);
 	for (i = 0; i < 51; i++)
 		check_message(&b, 1, 100, i);
-	check_int(count_sockets(), before);
+	check_int(count_descriptors(), before);
 	sides_close(&a, &b);
 }
 
@@ -112,14 +112,14 @@ static void passive_end(void)
 	unsigned int before;
 
 	side_open(&b);
-	before = count_sockets();
+	before = count_descriptors();
 	side_open(&a);
 	a.ep = side_connect(&a, &b, NULL);
 	wait_for(&a, &b, a.ops->ready(a.ep));
 	send_pattern(&a, &b, a.ep, 1, 100, 3);
 	wait_for(&a, &b, b.first);
 	side_close(&a);
-	wait_for(&b, NULL, count_sockets() == before);
+	wait_for(&b, NULL, count_descriptors() == before);
 	check_int(b.errors, 0);
 	check_message(&b, 1, 100, 3);
 	side_close(&b);
@@ -164,7 +164,7 @@ static void given_up(void)
 
 	side_open(&a);
 	side_open(&b);
-	sockets = count_sockets();
+	sockets = count_descriptors();
 	for (i = 0; i < rounds(200); i++) {
 		/* either of the two has the smaller key */
 		quits = i % 2 ? &a : &b;
@@ -201,7 +201,7 @@ static void given_up(void)
 	}
 	/* and nothing stays behind, but what a pair has in any case */
 	if (!row->one_socket)
-		wait_for(&a, &b, count_sockets() == sockets);
+		wait_for(&a, &b, count_descriptors() == sockets);
 	sides_close(&a, &b);
 }
 
@@ -308,7 +308,7 @@ static void unproven(void)
 		skip_test("no port to knock at");
 	side_open(&a);
 	side_open(&b);
-	before = count_sockets();
+	before = count_descriptors();
 	for (i = 0; i < N; i++) {
 		fd[i] = raw_connect(&b);
 		pattern_fill(junk, sizeof(junk), i);
@@ -324,12 +324,12 @@ static void unproven(void)
 	wait_for(&a, &b, b.first);
 	check_message(&b, 1, fit(&a, 50000), 3);
 	/* the garbage is gone; the silent ones wait for their deadline */
-	wait_for(&a, &b, count_sockets() <= before + 2 + N / 3 * 2 + N / 3);
+	wait_for(&a, &b, count_descriptors() <= before + 2 + N / 3 * 2 + N / 3);
 	check_int(b.messages, 1);
 	for (i = 0; i < N; i++)
 		if (i % 3 != 1)
 			close(fd[i]);
-	wait_for(&a, &b, count_sockets() == before + 2);
+	wait_for(&a, &b, count_descriptors() == before + 2);
 	sides_close(&a, &b);
 }
 
@@ -378,13 +378,13 @@ static void crowd(void)
 		skip_test("no port to knock at");
 	check(!setrlimit(RLIMIT_NOFILE, &lim), "no limit");
 	side_open(&b);
-	before = count_sockets();
+	before = count_descriptors();
 	pid = begin_crowd(&b, CROWD, &leave);
-	wait_for(&b, NULL, count_sockets() == before + MOST);
+	wait_for(&b, NULL, count_descriptors() == before + MOST);
 	pfd.fd = b.ops->event_fd(b.iface);
 	for (i = 0; i < 30; i++) {
 		side_progress(&b);
-		check_int(count_sockets(), before + MOST);
+		check_int(count_descriptors(), before + MOST);
 		if (!b.ops->arm(b.iface) && !poll(&pfd, 1, 10))
 			slept++;
 	}
@@ -394,7 +394,7 @@ static void crowd(void)
 	side_open(&a);
 	a.ep = side_connect(&a, &b, NULL);
 	wait_for(&a, &b, a.ops->ready(a.ep));
-	wait_for(&a, &b, count_sockets() == before + 3);
+	wait_for(&a, &b, count_descriptors() == before + 3);
 	sides_close(&a, &b);
 }
 
@@ -437,10 +437,10 @@ static void not_a_word(void)
 	setenv("WEFT_CONNECT_TIMEOUT", "3600s", 1);
 	log_keep();
 	side_open(&b);
-	before = count_sockets();
+	before = count_descriptors();
 	fd = raw_connect(&b);
-	wait_for(&b, NULL, count_sockets() == before + 2);
-	wait_for(&b, NULL, count_sockets() == before + 1);
+	wait_for(&b, NULL, count_descriptors() == before + 2);
+	wait_for(&b, NULL, count_descriptors() == before + 1);
 	check_int(log_lines(""), 0);
 	close(fd);
 	side_close(&b);
@@ -510,11 +510,11 @@ static void half_open(void)
 	setenv("WEFT_CONNECT_TIMEOUT", "1s", 1);
 	log_keep();
 	side_open(&b);
-	before = count_sockets();
+	before = count_descriptors();
 	fd = raw_connect(&b);
 	check(write(fd, "w", 1) == 1, "write");
-	wait_for(&b, NULL, count_sockets() == before + 2);
-	wait_for(&b, NULL, count_sockets() == before + 1);
+	wait_for(&b, NULL, count_descriptors() == before + 2);
+	wait_for(&b, NULL, count_descriptors() == before + 1);
 	/* a scan is no news */
 	check_int(log_lines(""), 0);
 	close(fd);

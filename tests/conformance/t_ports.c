@@ -117,9 +117,9 @@ static void lingering(void)
 
 	port = set_range(1, text);
 	side_open(&a);
-	before = count_sockets();
+	before = count_descriptors();
 	fd = raw_connect(&a);
-	wait_for(&a, NULL, count_sockets() == before + 2);
+	wait_for(&a, NULL, count_descriptors() == before + 2);
 	side_close(&a);
 	while (read(fd, drop, sizeof(drop)) > 0)
 		;

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "devices/memfd.h"
+#include "devices/shm/shm.h"
+#include "util/log.h"
+
+int shm_bounce_open(struct shm_iface *iface)
+{
+	int fd = weft_memfd_make("weft-bounce", SHM_PIECE), err = fd;
+	void *p;
+
+	if (fd >= 0) {
+		p = mmap(NULL, SHM_PIECE, PROT_READ | PROT_WRITE, MAP_SHARED,
+			 fd, 0);
+		err = p == MAP_FAILED ? -errno : 0;
+	}
+	if (!err) {
+		iface->bounce_fd = fd;
+		iface->bounce = p;
+		return 0;
+	}
+	if (fd >= 0)
+		close(fd);
+	return weft_fail(err, "cannot set up a bounce buffer of %u KiB",
+			 SHM_PIECE >> 10);
+}
+
+void shm_bounce_close(struct shm_iface *iface)
+{
+	if (iface->bounce_fd < 0)
+		return;
+	munmap(iface->bounce, SHM_PIECE);
+	close(iface->bounce_fd);
+}
+
+bool shm_bounce_out(struct shm_iface *iface, void *to, const void *ring,
+		    size_t len)
+{
+	for (size_t at = 0, n; at < len; at += n) {
+		n = weft_min(len - at, (size_t)SHM_PIECE);
+		memcpy(iface->bounce, (const char *)ring + at, n);
+		if (pread(iface->bounce_fd, (char *)to + at, n, 0) !=
+		    (ssize_t)n)
+			return false;
+	}
+	return true;
+}
+
+bool shm_bounce_in(struct shm_iface *iface, void *ring, const void *from,
+		   size_t len)
+{
+	for (size_t at = 0, n; at < len; at += n) {
+		n = weft_min(len - at, (size_t)SHM_PIECE);
+		if (pwrite(iface->bounce_fd, (const char *)from + at, n, 0) !=
+		    (ssize_t)n)
+			return false;
+		memcpy((char *)ring + at, iface->bounce, n);
+	}
+	return true;
+}
