@@ -188,6 +188,8 @@ unsigned int shm_rx_run(struct shm_conn *conn);
 extern const struct weft_session_ops shm_session_ops;
 /* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
 void shm_conn_break(struct shm_conn *conn, int err);
+/* Must the peer be told, once there is room, that our endpoint is gone? */
+bool shm_conn_owes_bye(const struct shm_conn *conn);
 /* Looks whether it ends; called with nothing of it in hand.  True: it did. */
 bool shm_conn_end(struct shm_conn *conn);
 /* Tells the peer that the interface closes in order. */

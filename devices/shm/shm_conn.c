@@ -169,15 +169,20 @@ static bool is_idle(const struct shm_conn *conn)
 	return !conn->nops && !conn->nreplies && !conn->nacks;
 }
 
+bool shm_conn_owes_bye(const struct shm_conn *conn)
+{
+	const struct weft_conn *base = &conn->base;
+
+	return !base->ep && !base->bye_sent &&
+	       (base->had_ep || base->bye_received) && is_idle(conn);
+}
+
 /* Our endpoint is gone; the connection ends when the peer's is, too. */
 static void maybe_end(struct shm_conn *conn)
 {
 	struct weft_conn *base = &conn->base;
 
-	if (base->ep || !is_idle(conn))
-		return;
-	if (!base->bye_sent && (base->had_ep || base->bye_received) &&
-	    shm_ring_has_room(conn, 0)) {
+	if (shm_conn_owes_bye(conn) && shm_ring_has_room(conn, 0)) {
 		shm_ring_begin(conn, 0);
 		shm_ring_end(conn, SHM_BYE, 0, 0, 0);
 		shm_ring_publish(conn);

@@ -173,7 +173,8 @@ static unsigned int iface_progress(struct weft_iface *base)
 /* Does it need room in the ring to go on? */
 static bool wants_room(const struct shm_conn *conn)
 {
-	return conn->base.ready_owed || shm_tx_waits(conn) || !conn->base.ep;
+	return conn->base.ready_owed || shm_tx_waits(conn) ||
+	       shm_conn_owes_bye(conn);
 }
 
 static bool is_pending(struct shm_iface *iface)
@@ -189,6 +190,7 @@ static bool is_pending(struct shm_iface *iface)
 			continue;
 		if (conn->hung_up || shm_ring_next(conn, &r, &data) ||
 		    shm_tx_can_run(conn) ||
+		    (shm_conn_owes_bye(conn) && shm_ring_has_room(conn, 0)) ||
 		    (conn->base.ready_owed && shm_ep_is_ready(&conn->base)))
 			return true;
 	}

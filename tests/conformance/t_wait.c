@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sleeping on the event fd: no wakeup is lost, whatever comes. */
+#include "devices/events.h"
 #include "tests/conformance/pair.h"
 
 #include <errno.h>
@@ -181,6 +182,38 @@ static void idle(void)
 	/* the timer of deadlines may ring now and then */
 	check(slept > 25, "slept in %u of 50 rounds", slept);
 	target_close(&t);
+	sides_close(&a, &b);
+}
+
+/* Progress only where arm() or the event demands it. */
+static void doze(struct side *s)
+{
+	struct pollfd pfd = { s->ops->event_fd(s->iface), POLLIN, 0 };
+
+	if (s->ops->arm(s->iface) || poll(&pfd, 1, 1))
+		side_progress(s);
+}
+
+/* Endpoints that go between two calls of arm(): both learn of it. */
+static void parting(void)
+{
+	const bool closes = !row->in_process && !row->one_socket;
+	const uint64_t end = now_ms() + WAIT_MS;
+	unsigned int open;
+	struct side a, b;
+
+	sides_open(&a, &b);
+	/* the timer of the meeting has rung for the last time */
+	run_for(&a, &b, 2 * WEFT_TICK_MS);
+	open = count_descriptors();
+	a.ops->ep_destroy(a.ep);
+	b.ops->ep_destroy(b.ep);
+	a.ep = b.ep = NULL;
+	while (count_descriptors() != open - (closes ? 2 : 0)) {
+		check(now_ms() < end, "both sleep, and neither has hung up");
+		doze(&a);
+		doze(&b);
+	}
 	sides_close(&a, &b);
 }
 
@@ -366,6 +399,7 @@ const struct conformance_test wait_tests[] = {
 	{ "no wakeup is lost (edge)", edge },
 	{ "a put wakes its source and a notified target", bulk },
 	{ "an idle interface can sleep", idle },
+	{ "endpoints that go while both sides sleep are gone", parting },
 	{ "one progress delivers at most WEFT_PROGRESS_MAX messages", bounded },
 	{ "one progress delivers at most WEFT_PROGRESS_MAX notifications",
 	  bounded_notices },
