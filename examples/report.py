@@ -48,6 +48,10 @@ def table(folder):
     return moved
 
 
+def got(row):
+    return row["rx_message_bytes"] + row["rx_put_bytes"] + row["get_bytes"]
+
+
 def main():
     folder = sys.argv[1]
     moved = table(folder)
@@ -55,8 +59,7 @@ def main():
     for path in glob.glob(f"{folder}/weft/counters.*"):
         with open(path) as file:
             rows += [json.loads(line) for line in file]
-    carried = sum(row["rx_message_bytes"] + row["rx_put_bytes"] +
-                  row["get_bytes"] for row in rows)
+    carried = sum(got(row) for row in rows)
     blocks = sum(row["rx_puts"] + row["gets"] for row in rows)
     messages = sum(row["rx_messages"] for row in rows)
     # Linux takes lo to an address of its own, whatever interface has that.
@@ -64,7 +67,7 @@ def main():
                       f"weft_{row['weft']} over lo" +
                       (f" (to an address of {row['netdev']})"
                        if row["netdev"] != "lo" else "")
-                      for row in rows if row["rx_put_bytes"] + row["get_bytes"]})
+                      for row in rows if got(row) > carried / 100})
     print(f"\nwho carried the bytes: {', '.join(devices) or 'not weft'}")
     print(f"weft's counters: {carried / 1e6:.1f} MB delivered, in {blocks} "
           f"blocks placed and {messages} messages;\n"

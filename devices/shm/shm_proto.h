@@ -28,7 +28,7 @@
 #include "devices/device.h"
 
 #define SHM_MAX_MESSAGE (16u << 10)
-#define SHM_RING	(512u << 10) /* bytes, a power of two */
+#define SHM_RING	(256u << 10) /* bytes, a power of two */
 #define SHM_OPS		256u	     /* puts and gets under way, each way */
 
 /* Kind of the socket, in the purpose of the hello. */

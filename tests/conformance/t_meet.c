@@ -66,9 +66,9 @@ static void simultaneous(void)
 	wait_for(&a, &b, a.messages == N && b.messages == N);
 	run_for(&a, &b, 50);
 	/* a socket and nothing else; both ends are in this process */
-	check_int(count_descriptors() - before, row->in_process   ? 0
-					    : row->one_socket ? 2
-							      : 2 * N);
+	check_int(count_descriptors() - before, row->in_process	  ? 0
+						: row->one_socket ? 2
+								  : 2 * N);
 	check_idle_memory(memory, 2 * N);
 	for (i = 0; i < N; i++) {
 		a.ops->ep_destroy(ea[i]);
