@@ -41,7 +41,7 @@ static int handle_frame(struct shm_conn *conn, const struct shm_frame *f,
 	int err;
 
 	if (len == sizeof(*f) && f->magic == SHM_FRAME_MAGIC && !joining &&
-	    f->type == SHM_FRAME_BELL && !nfds)
+	    f->type == SHM_FRAME_WAKE && !nfds)
 		return 0;
 	if (len != sizeof(*f) || f->magic != SHM_FRAME_MAGIC || !joining ||
 	    f->type != SHM_FRAME_RING || f->size != SHM_SIZE || nfds != 1) {

@@ -38,7 +38,7 @@
 
 enum shm_frame_type {
 	SHM_FRAME_RING = 1, /* fd: the memfd that its sender reads */
-	SHM_FRAME_BELL,	    /* wakes a peer that sleeps */
+	SHM_FRAME_WAKE,	    /* wakes a peer that sleeps */
 	SHM_FRAME_TYPES,
 };
 

@@ -80,15 +80,15 @@ void shm_ring_close(struct shm_ring *ring)
 /* After anything it waits for was written. */
 static void wake_peer(struct shm_conn *conn)
 {
-	const struct shm_frame bell = { SHM_FRAME_MAGIC, SHM_FRAME_BELL, 0 };
+	const struct shm_frame wake = { SHM_FRAME_MAGIC, SHM_FRAME_WAKE, 0 };
 	struct shm_head *h = conn->tx.head;
 
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!atomic_load_explicit(&h->sleeping, memory_order_relaxed) ||
 	    !atomic_exchange(&h->sleeping, 0))
 		return;
-	/* full is rung all the same; an end is met by who reads the socket */
-	send(conn->fd, &bell, sizeof(bell), MSG_NOSIGNAL | MSG_DONTWAIT);
+	/* a full socket wakes as well; its reader finds an end */
+	send(conn->fd, &wake, sizeof(wake), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void shm_ring_wake_writer(struct shm_conn *conn)
