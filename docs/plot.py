@@ -62,13 +62,15 @@ PLOTS = {
              "tcp 1.22")])],
     "kv-transfer": [
         (f"{word} of 10,000 blocks of GPU memory, GB/s", "log", [
-            ("cuda_ipc, shared namespaces", BEST, GPUS, f"{word} 10,000",
+            ("cuda_ipc, no pods", BEST, GPUS, f"{word} 10,000",
              "cuda_ipc, GB/s"),
-            ("weft_nvl, two pods", WEFT, GPUS, f"{word} 10,000",
+            ("weft_nvl, mapped", TUNED, GPUS, f"{word} 10,000",
+             "weft_nvl, mapped, GB/s"),
+            ("weft_nvl, ring", WEFT, GPUS, f"{word} 10,000",
              "weft_nvl, GB/s"),
-            ("weft_tcp, two pods", ALSO_WEFT, GPUS, f"{word} 10,000",
+            ("weft_tcp", ALSO_WEFT, GPUS, f"{word} 10,000",
              "weft_tcp, GB/s"),
-            ("UCX's tcp, two pods", PLAIN, GPUS, f"{word} 10,000",
+            ("UCX's tcp", PLAIN, GPUS, f"{word} 10,000",
              "tcp, GB/s")]) for word in ("WRITE", "READ")],
     "nccl-over-nvlink": [
         ("all_reduce, GB/s of bus bandwidth", "log", [
@@ -170,7 +172,7 @@ def draw(page, out):
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_title(title, loc="left", fontsize=10)
     figure.legend(legend.values(), legend, loc="upper left",
-                  bbox_to_anchor=(0.045, 1), ncols=4, frameon=False)
+                  bbox_to_anchor=(0.045, 1), ncols=5, frameon=False)
     figure.savefig(f"{out}/{page}.svg", metadata={"Date": None})
     pyplot.close(figure)
 
