@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -116,8 +117,9 @@ void weft_events_close_fd(struct weft_events *ev, int fd)
 {
 	if (fd < 0)
 		return;
-	/* a child may hold the same: close() alone keeps it watched */
+	/* a child may hold it: close() alone neither ends nor unwatches it */
 	weft_events_del(ev, fd);
+	shutdown(fd, SHUT_RDWR);
 	close(fd);
 }
 

@@ -42,7 +42,7 @@ int weft_events_add(struct weft_events *ev, int fd, struct weft_source *src,
 int weft_events_change(struct weft_events *ev, int fd, struct weft_source *src,
 		       uint32_t events);
 void weft_events_del(struct weft_events *ev, int fd);
-/* Stops watching @fd and closes it; -1: nothing. */
+/* Stops watching the socket @fd, shuts it down and closes it; -1: nothing. */
 void weft_events_close_fd(struct weft_events *ev, int fd);
 /* Makes the timer fire at @ms (weft_now_ms()) at the latest. */
 void weft_events_wake_at(struct weft_events *ev, uint64_t ms);

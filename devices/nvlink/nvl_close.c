@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl_close.h"
@@ -223,9 +222,6 @@ void nvl_conn_free(struct nvl_conn *conn)
 {
 	weft_list_del(&conn->link);
 	nvl_export_close(conn);
-	/* the peer must see the end, even if a child holds the socket */
-	if (conn->fd >= 0)
-		shutdown(conn->fd, SHUT_RDWR);
 	weft_events_close_fd(&conn->iface->base.events, conn->fd);
 	nvl_sock_drop(conn);
 	weft_conn_fini(&conn->base);

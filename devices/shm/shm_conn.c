@@ -244,9 +244,6 @@ void shm_conn_say_close(struct shm_conn *conn)
 void shm_conn_free(struct shm_conn *conn)
 {
 	weft_list_del(&conn->link);
-	/* the peer must see the end, even if a child holds the socket */
-	if (conn->fd >= 0)
-		shutdown(conn->fd, SHUT_RDWR);
 	weft_events_close_fd(&conn->iface->base.events, conn->fd);
 	weft_conn_fini(&conn->base);
 	shm_ring_close(&conn->rx);
