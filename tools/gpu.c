@@ -79,9 +79,9 @@ static int map_at_address(struct tool_gpu *g, unsigned long long handle,
 
 int tool_gpu_alloc(struct tool_gpu *g, size_t *len, uint64_t *at)
 {
+	/* as cudaMalloc()'s, peers cannot map it */
 	const struct weft_cu_alloc_prop prop = {
 		.type = WEFT_CU_ALLOCATION_PINNED,
-		.handle_types = WEFT_CU_HANDLE_POSIX_FD,
 		.location = { WEFT_CU_LOCATION_DEVICE, g->dev },
 	};
 	const size_t whole = (*len + GRANULE - 1) & ~(GRANULE - 1);

@@ -151,8 +151,8 @@ struct nvl_conn {
 	struct weft_list frames_out; /* frames that did not fit the socket */
 	unsigned int nframes_out;
 
-	/* next message waits for puts below; see struct nvl_msg */
-	uint64_t fence;
+	/* the next message waits for puts below; see struct nvl_msg */
+	uint64_t put_fence, direct_fence;
 	/* puts from here: numbers [put_acked, put_next) are under way */
 	uint64_t put_next, put_acked;
 	struct nvl_transfer *puts[NVL_PUTS];
@@ -171,7 +171,7 @@ struct nvl_conn {
 	struct nvl_rxring *rxrings[NVL_RINGS];
 
 	/* local copies to and from its memory, and what is mapped */
-	uint32_t direct_next, direct_placed; /* puts: as put_next, put_acked */
+	uint64_t direct_next, direct_placed; /* puts: as put_next, put_acked */
 	bool direct_ended[NVL_DIRECTS];
 	struct weft_list directs, direct_waiting;
 	unsigned int ndirects, direct_copies;

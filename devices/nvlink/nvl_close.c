@@ -22,7 +22,7 @@
 static void send_control(struct nvl_conn *conn, uint8_t kind)
 {
 	nvl_msg_begin(conn, 0);
-	nvl_msg_end(conn, kind, 0, conn->fence, 0);
+	nvl_msg_end(conn, kind, 0, 0);
 }
 
 static bool is_idle(struct nvl_conn *conn)

@@ -34,7 +34,7 @@ struct direct {
 /* Moves on what messages behind a fence wait for. */
 static void publish_placed(struct nvl_conn *conn)
 {
-	const uint32_t before = conn->direct_placed;
+	const uint64_t before = conn->direct_placed;
 	bool *ended = conn->direct_ended;
 
 	while (conn->direct_placed != conn->direct_next &&
@@ -44,7 +44,7 @@ static void publish_placed(struct nvl_conn *conn)
 		return;
 	atomic_store_explicit(&conn->tx.head->direct_placed,
 			      conn->direct_placed, memory_order_release);
-	if ((int32_t)((uint32_t)(conn->fence >> 32) - before) > 0)
+	if (conn->direct_fence > before)
 		nvl_inbox_wake(conn);
 }
 

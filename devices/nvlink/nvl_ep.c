@@ -120,7 +120,7 @@ int nvl_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	if (err)
 		return err;
 	weft_iov_copy(nvl_msg_begin(conn, len), iov, n);
-	nvl_msg_end(conn, NVL_MSG_USER, id, conn->fence, len);
+	nvl_msg_end(conn, NVL_MSG_USER, id, len);
 	count_message(conn, len);
 	return 0;
 }
@@ -136,7 +136,7 @@ ssize_t nvl_ep_message_pack(struct weft_ep *base, uint8_t id,
 	if (err)
 		return err;
 	len = pack(nvl_msg_begin(conn, NVL_MAX_MESSAGE), arg);
-	nvl_msg_end(conn, NVL_MSG_USER, id, conn->fence, len);
+	nvl_msg_end(conn, NVL_MSG_USER, id, len);
 	count_message(conn, len);
 	return len;
 }
@@ -174,9 +174,10 @@ void nvl_ep_fence(struct weft_ep *base)
 {
 	struct nvl_conn *conn = live_conn(base);
 
-	if (conn)
-		conn->fence = (uint64_t)conn->direct_next << 32 |
-			      (uint32_t)conn->put_next;
+	if (!conn)
+		return;
+	conn->put_fence = conn->put_next;
+	conn->direct_fence = conn->direct_next;
 }
 
 /* ---- ahead of traffic ---------------------------------------------------- */

@@ -179,10 +179,19 @@ void *nvl_msg_begin(struct nvl_conn *conn, size_t len)
 	       sizeof(struct nvl_msg);
 }
 
-void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id,
-		 uint64_t fence, size_t len)
+/* With 32 bits of each number a fence of long ago would seem to be ahead. */
+static uint64_t pack_fence(const struct nvl_conn *conn)
 {
-	write_header(conn, kind, id, fence, len);
+	const uint64_t puts = weft_max(conn->put_fence, conn->put_acked);
+	const uint64_t directs =
+		weft_max(conn->direct_fence, conn->direct_placed);
+
+	return directs << 32 | (uint32_t)puts;
+}
+
+void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id, size_t len)
+{
+	write_header(conn, kind, id, pack_fence(conn), len);
 	conn->msg_tail += RECORD(len);
 	atomic_store_explicit(&conn->tx.head->msg_tail, conn->msg_tail,
 			      memory_order_release);

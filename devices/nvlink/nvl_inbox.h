@@ -20,9 +20,8 @@ bool nvl_conn_is_ready(struct weft_conn *conn);
 bool nvl_msg_room(struct nvl_conn *conn, size_t len);
 /* Where @len bytes may be written, nvl_msg_room() having said yes, ... */
 void *nvl_msg_begin(struct nvl_conn *conn, size_t len);
-/* ... and sent: at most as many.  @fence: number of the put to come first. */
-void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id,
-		 uint64_t fence, size_t len);
+/* ... and sent: at most as many, behind the puts before the last fence. */
+void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id, size_t len);
 /*
  * Sends, or keeps for later: the number kept is bounded by what is under way.
  */

@@ -354,6 +354,45 @@ Test(nvl_direct, message_behind_a_fence_comes_after_every_copy)
 	nvl->mem_release(mem);
 }
 
+/* 2^31 puts ago, which no fence has been called since. */
+static void skip_ahead(void)
+{
+	struct nvl_conn *ca = conn_of(&a), *cb = conn_of(&b);
+	const uint64_t many = 1ull << 31;
+
+	ca->put_next = ca->put_acked = cb->placed = many;
+	ca->direct_next = ca->direct_placed = many;
+	atomic_store(&ca->tx.head->direct_placed, many);
+}
+
+static void messages_pass(void)
+{
+	struct iovec none = { NULL, 0 };
+	unsigned int i, so_far;
+
+	skip_ahead();
+	for (i = 0; i < 4; i++) {
+		put_all();
+		so_far = b.messages;
+		cr_assert(eq(int, nvl->message(a.ep, 1, &none, 1, NULL), 0));
+		wait_for(b.messages == so_far + 1);
+	}
+	nvl->mem_release(mem);
+}
+
+Test(nvl_direct, messages_pass_after_many_puts)
+{
+	pair_up_direct();
+	messages_pass();
+}
+
+Test(nvl_direct, messages_pass_after_many_puts_over_a_ring)
+{
+	pair_up(0);
+	put_all();
+	messages_pass();
+}
+
 /* Would a program that sleeps wake up? */
 static bool is_woken(struct side *s)
 {
