@@ -148,7 +148,10 @@ Test(address, overlapping_versions_are_compatible)
 	a.wire_min = 1;
 	a.wire_max = 200;
 	cr_expect(weft_address_has_version(&a));
+	a.wire_max = WEFT_WIRE_MIN - 1;
+	cr_expect(not(weft_address_has_version(&a)));
 	a.wire_min = WEFT_WIRE_MAX + 1;
+	a.wire_max = 200;
 	cr_expect(not(weft_address_has_version(&a)));
 	a.wire_min = a.wire_max = WEFT_WIRE_MIN;
 	cr_expect(weft_address_has_version(&a));

@@ -358,7 +358,9 @@ Test(hello, reflection_fails)
 	memcpy(l2.out, l.out, sizeof(l.out));
 	l.out_done = l.out_len;
 	weft_hello_step(&l);
-	memcpy(l.in, "WEFT\x03\x28\x01\x00", 8);
+	memcpy(l.in, "WEFT\x03\x28", 6);
+	l.in[6] = WEFT_WIRE_MAX;
+	l.in[7] = 0;
 	l.have = 8;
 	weft_hello_step(&l);
 	cr_assert(eq(sz, l.want, 40));

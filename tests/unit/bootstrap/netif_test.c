@@ -95,8 +95,8 @@ Test(netif, reachability_rules)
 		local.loopback = !strcmp(cases[i].local, "::1") ||
 				 !strncmp(cases[i].local, "127.", 4);
 		remote = (struct weft_address){
-			.wire_min = cases[i].wire ? cases[i].wire : 1,
-			.wire_max = cases[i].wire ? cases[i].wire : 1,
+			.wire_min = cases[i].wire ?: WEFT_WIRE_MIN,
+			.wire_max = cases[i].wire ?: WEFT_WIRE_MAX,
 			.ns_id = cases[i].ns,
 			.sa = ip(cases[i].remote),
 		};
@@ -198,8 +198,8 @@ static bool reaches(const char *netdev, int family, const char *to,
 {
 	struct weft_netif nif;
 	struct weft_address remote = {
-		.wire_min = 1,
-		.wire_max = 1,
+		.wire_min = WEFT_WIRE_MIN,
+		.wire_max = WEFT_WIRE_MAX,
 		.ns_id = weft_netns_id(),
 		.sa = ip(to),
 	};
@@ -318,8 +318,8 @@ Test(netif, link_local_needs_a_named_interface)
 {
 	struct weft_netif nif;
 	struct weft_address remote = {
-		.wire_min = 1,
-		.wire_max = 1,
+		.wire_min = WEFT_WIRE_MIN,
+		.wire_max = WEFT_WIRE_MAX,
 		.ns_id = 5,
 		.sa = ip("169.254.7.8"),
 	};

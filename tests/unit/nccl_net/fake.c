@@ -89,7 +89,8 @@ static int iface_open(const struct weft_iface_params *params,
 
 	i->base.ops = &weft_tcp_ops;
 	i->base.cb = *params->cb;
-	i->addr.wire_min = i->addr.wire_max = 1;
+	i->addr.wire_min = WEFT_WIRE_MIN;
+	i->addr.wire_max = WEFT_WIRE_MAX;
 	i->addr.ns_id = weft_netns_id();
 	weft_random(i->addr.key, WEFT_KEY_LEN);
 	i->addr.sa.in.sin_family = AF_INET;

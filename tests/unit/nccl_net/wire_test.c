@@ -8,7 +8,9 @@
 
 static struct weft_address address(int family, uint8_t salt)
 {
-	struct weft_address a = { .wire_min = 1, .wire_max = 1, .ns_id = 7 };
+	struct weft_address a = { .wire_min = WEFT_WIRE_MIN,
+				  .wire_max = WEFT_WIRE_MAX,
+				  .ns_id = 7 };
 
 	memset(a.key, salt, sizeof(a.key));
 	if (family == AF_INET) {

@@ -28,7 +28,8 @@ static enum weft_ucs_status create(void)
 {
 	uint8_t dev[WEFT_DEV_ADDR_MAX] = { 0, AF_INET, 127, 0, 0, 1 };
 	uint8_t addr[WEFT_IFACE_ADDR_LEN];
-	struct weft_address a = { .wire_min = 1, .wire_max = 1 };
+	struct weft_address a = { .wire_min = WEFT_WIRE_MIN,
+				  .wire_max = WEFT_WIRE_MAX };
 	struct weft_uct_ep_params params = {
 		.field_mask = 1 | WEFT_UCT_EP_HAS_DEV_ADDR |
 			      WEFT_UCT_EP_HAS_IFACE_ADDR,

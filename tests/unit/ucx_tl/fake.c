@@ -38,7 +38,8 @@ static void iface_query(struct weft_iface *iface, struct weft_iface_attr *attr)
 		.latency = 5e-6,
 		.overhead = 1e-6,
 	};
-	attr->addr.wire_min = attr->addr.wire_max = 1;
+	attr->addr.wire_min = WEFT_WIRE_MIN;
+	attr->addr.wire_max = WEFT_WIRE_MAX;
 	attr->addr.sa.in.sin_family = AF_INET;
 	attr->addr.sa.in.sin_port = 1;
 }

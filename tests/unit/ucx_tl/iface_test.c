@@ -171,8 +171,9 @@ static int reachable(const struct weft_address *remote, char why[128])
 
 Test(iface, unreachable_reason_is_reported)
 {
-	struct weft_address remote = { .wire_min = 1, .wire_max = 1 };
-	char why[128];
+	struct weft_address remote = { .wire_min = WEFT_WIRE_MIN,
+				       .wire_max = WEFT_WIRE_MAX };
+	char why[128], versions[64];
 
 	remote.sa.in.sin_family = AF_INET;
 	remote.sa.in.sin_addr.s_addr = htonl(0x0a060102);
@@ -191,8 +192,10 @@ Test(iface, unreachable_reason_is_reported)
 	cr_expect(!reachable(&remote, why));
 	cr_expect(!reachable(&remote, why));
 	cr_expect_eq(warned, 1);
-	cr_expect(strstr(warning, "10.6.1.2:7 speaks wire versions 2 to 2"),
-		  "%s", warning);
+	snprintf(versions, sizeof(versions),
+		 "10.6.1.2:7 speaks wire versions %d to %d", WEFT_WIRE_MAX + 1,
+		 WEFT_WIRE_MAX + 1);
+	cr_expect(strstr(warning, versions), "%s", warning);
 	cr_expect(strstr(warning, "install the same release"), "%s", warning);
 
 	remote.wire_min = remote.wire_max = 0;
