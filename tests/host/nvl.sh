@@ -130,13 +130,16 @@ host_memory() # VERSION
 		"$(of nvlink tx_message_bytes)" 65536
 }
 
-# A list that does not name them allows weft_shm, too.
+# A list that does not name them allows weft_shm, too, which carries messages
+# and, in them, UCX's headers.
 not_by_nvl() # NAME
 {
+	local messages
+	messages=$(of shm tx_message_bytes)
 	between "$1: all by weft_tcp or weft_shm" $((2 * 88080388)) \
-		$(($(of tcp tx_put_bytes) + $(of tcp get_bytes) +
+		$(($(of tcp tx_put_bytes) + $(of tcp get_bytes) + messages +
 			$(of shm tx_put_bytes) + $(of shm get_bytes))) \
-		$((2 * 88080388 + 65536))
+		$((2 * 88080388 + 65536 + messages / 1000))
 }
 
 # Without cuda_copy UCX fails a worker that has a transport for GPU memory.
