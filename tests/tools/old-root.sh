@@ -152,7 +152,7 @@ status 0"
 		in_root "$root" env PATH=/weft/env/bin:/bin:/usr/bin \
 			bash /weft/examples/demo.sh 1000 1 1 >"$tap_tmp/demo"
 		if grep -qx 'status 0' "$tap_tmp/demo" &&
-			grep -q '^who carried.*: weft_tcp' "$tap_tmp/demo"; then
+			grep -q '^who carried the bytes: weft_shm$' "$tap_tmp/demo"; then
 			tap_ok "$name: the demo runs from the wheel"
 		else
 			tap_not_ok "$name: the demo runs from the wheel" \
