@@ -183,8 +183,9 @@ struct nvl_conn {
 	const struct nvl_mark *peer_marks; /* NULL: not sent yet */
 	struct weft_list grants;	   /* by nvl_export.c's lock */
 	struct weft_list fetches;	   /* descriptors that it requested */
-	uint64_t exported_ms;	       /* when it last got or requested one */
-	bool granted[NVL_VIEWS];       /* by that lock: slots in use */
+	uint64_t exported_ms;	 /* when it last got or requested one */
+	bool granted[NVL_VIEWS]; /* by that lock: slots in use */
+	bool exports_stuck; /* by that lock: its copies did not end in time */
 	uint32_t peer_puts, peer_gets; /* counted so far */
 	uint64_t peer_put_bytes, peer_get_bytes;
 };

@@ -61,12 +61,23 @@ struct fetch {
 	unsigned int sent;
 };
 
-/* That one peer may use it. */
+/* How far the copies of a peer have been looked at. */
+struct watch {
+	unsigned int mark; /* those before it have ended */
+	bool snapped, gone;
+	uint32_t seq;	   /* of @mark, once snapped */
+	uint64_t until_ms; /* 0: not begun */
+};
+
+/* That one peer may use it; all by the lock. */
 struct grant {
 	struct weft_list link;	    /* export->grants */
 	struct weft_list conn_link; /* conn->grants */
 	struct nvl_conn *conn;
 	unsigned int slot;
+	uint32_t serial;
+	bool stopped;
+	struct watch watch;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -261,37 +272,43 @@ static bool has_hung_up(const struct nvl_conn *conn)
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP));
 }
 
-/*
- * Waits until copies that the peer's engines have now are done.  Of a process
- * that is gone the driver ends them, and may not say so.
- */
-static void wait_for_peer(const struct nvl_conn *conn)
+/* It has had its time: nobody waits for this peer again, nor grants it more. */
+static void give_up_waiting(struct nvl_conn *conn, const struct watch *w)
 {
-	uint64_t now = weft_now_ms(), end = now + NVL_WATCHDOG_MS;
-	bool snapped, gone = false;
-	unsigned int i;
-	uint32_t seq;
+	conn->exports_stuck = true;
+	if (!w->gone)
+		weft_error("copies of a peer on this host, to or from memory "
+			   "that it has mapped, did not end within %u s",
+			   NVL_WATCHDOG_MS / 1000);
+}
 
-	for (i = 0; conn->peer_marks && i < MARKS; i++) {
-		snapped = false;
-		while (!is_done_until(mark_of(conn, i), &snapped, &seq)) {
-			now = weft_now_ms();
-			if (!gone && has_hung_up(conn)) {
-				gone = true;
-				end = weft_min(end, now + NVL_SUSPECT_MS);
-			}
-			if (now > end) {
-				if (!gone)
-					weft_error("copies of a peer on this "
-						   "host, to or from memory "
-						   "that it has mapped, did "
-						   "not end within %u s",
-						   NVL_WATCHDOG_MS / 1000);
-				return;
-			}
-			sched_yield();
-		}
+/*
+ * Are copies done that the peer's engines had when first looked at, or is it
+ * too late for them?  Of a process that is gone the driver ends them, and may
+ * not say so.  With the lock.
+ */
+static bool is_over(struct nvl_conn *conn, struct watch *w)
+{
+	const uint64_t now = weft_now_ms();
+
+	for (; conn->peer_marks && w->mark < MARKS; w->mark++) {
+		if (!is_done_until(mark_of(conn, w->mark), &w->snapped,
+				   &w->seq))
+			break;
+		w->snapped = false;
 	}
+	if (!conn->peer_marks || w->mark == MARKS || conn->exports_stuck)
+		return true;
+	if (!w->until_ms)
+		w->until_ms = now + NVL_WATCHDOG_MS;
+	if (!w->gone && has_hung_up(conn)) {
+		w->gone = true;
+		w->until_ms = weft_min(w->until_ms, now + NVL_SUSPECT_MS);
+	}
+	if (now <= w->until_ms)
+		return false;
+	give_up_waiting(conn, w);
+	return true;
 }
 
 /* It starts no more copies; those it has may go on. */
@@ -299,11 +316,34 @@ static void stop_grant(struct grant *g)
 {
 	struct nvl_inbox_head *head = g->conn->rx.head;
 
+	if (g->stopped)
+		return;
+	g->stopped = true;
 	atomic_store(&head->live[g->slot], 0);
 	atomic_fetch_add(&head->revoked, 1);
 	g->conn->granted[g->slot] = false;
+}
+
+static void free_grant(struct grant *g)
+{
 	weft_list_del(&g->link);
 	weft_list_del(&g->conn_link);
+	free(g);
+}
+
+/* Frees those that need no waiting; connections that end free theirs. */
+static bool has_grants(struct nvl_export *x)
+{
+	struct grant *g, *tmp;
+
+	weft_list_for_each (g, tmp, &x->grants, link) {
+		if (!is_over(g->conn, &g->watch))
+			continue;
+		/* it unmaps, awake or not */
+		nvl_inbox_wake(g->conn);
+		free_grant(g);
+	}
+	return !weft_list_empty(&x->grants);
 }
 
 void nvl_export_del(struct nvl_export *x)
@@ -315,13 +355,12 @@ void nvl_export_del(struct nvl_export *x)
 	pthread_mutex_lock(&lock);
 	weft_table_del(&exports, &x->entry);
 	weft_list_for_each (g, tmp, &x->grants, link)
-		atomic_store(&g->conn->rx.head->live[g->slot], 0);
-	weft_list_for_each (g, tmp, &x->grants, link) {
 		stop_grant(g);
-		wait_for_peer(g->conn);
-		/* it unmaps, awake or not */
-		nvl_inbox_wake(g->conn);
-		free(g);
+	/* progress() of any interface gets the lock between two looks */
+	while (has_grants(x)) {
+		pthread_mutex_unlock(&lock);
+		sched_yield();
+		pthread_mutex_lock(&lock);
 	}
 	put_allocation(x->allocation);
 	pthread_mutex_unlock(&lock);
@@ -335,11 +374,10 @@ bool nvl_export_revoke(struct nvl_conn *conn)
 	unsigned int i;
 	uint32_t seq;
 
+	/* a release waits for those, as long as this connection does */
 	pthread_mutex_lock(&lock);
-	weft_list_for_each (g, tmp, &conn->grants, conn_link) {
+	weft_list_for_each (g, tmp, &conn->grants, conn_link)
 		stop_grant(g);
-		free(g);
-	}
 	pthread_mutex_unlock(&lock);
 	for (i = 0; conn->peer_marks && i < MARKS && done; i++) {
 		snapped = false;
@@ -350,8 +388,15 @@ bool nvl_export_revoke(struct nvl_conn *conn)
 
 void nvl_export_leave(struct nvl_conn *conn)
 {
-	if (!nvl_export_revoke(conn))
-		wait_for_peer(conn);
+	struct watch w = { 0 };
+	bool over;
+
+	nvl_export_revoke(conn);
+	do {
+		pthread_mutex_lock(&lock);
+		over = is_over(conn, &w);
+		pthread_mutex_unlock(&lock);
+	} while (!over && !sched_yield());
 }
 
 /* ---- a peer's queries ---------------------------------------------------- */
@@ -387,13 +432,26 @@ static struct nvl_export *find_export(const struct nvl_frame *f)
 	return NULL;
 }
 
-/* With the lock. */
+/* Its grant, if it has one: peers that query twice get it twice. */
+static struct grant *find_grant(const struct nvl_conn *conn,
+				struct nvl_export *x)
+{
+	struct grant *g, *tmp;
+
+	weft_list_for_each (g, tmp, &x->grants, link)
+		if (g->conn == conn)
+			return g;
+	return NULL;
+}
+
 static int make_grant(struct nvl_conn *conn, struct nvl_export *x,
-		      struct nvl_frame *reply)
+		      struct grant **out)
 {
 	struct grant *g;
 	unsigned int slot = 0;
 
+	if (conn->exports_stuck)
+		return -ETIMEDOUT;
 	while (slot < NVL_VIEWS && conn->granted[slot])
 		slot++;
 	if (slot == NVL_VIEWS)
@@ -401,18 +459,32 @@ static int make_grant(struct nvl_conn *conn, struct nvl_export *x,
 	g = calloc(1, sizeof(*g));
 	if (!g)
 		return -ENOMEM;
+	if (!++last_serial)
+		last_serial++;
 	g->conn = conn;
 	g->slot = slot;
+	g->serial = last_serial;
 	conn->granted[slot] = true;
 	weft_list_init(&g->link);
 	weft_list_init(&g->conn_link);
 	weft_list_add_tail(&x->grants, &g->link);
 	weft_list_add_tail(&conn->grants, &g->conn_link);
-	if (!++last_serial)
-		last_serial++;
-	atomic_store(&conn->rx.head->live[slot], last_serial);
-	reply->view = slot;
-	reply->serial = last_serial;
+	atomic_store(&conn->rx.head->live[slot], g->serial);
+	*out = g;
+	return 0;
+}
+
+/* With the lock. */
+static int grant(struct nvl_conn *conn, struct nvl_export *x,
+		 struct nvl_frame *reply)
+{
+	struct grant *g = find_grant(conn, x);
+	int err = g ? 0 : make_grant(conn, x, &g);
+
+	if (err)
+		return err;
+	reply->view = g->slot;
+	reply->serial = g->serial;
 	reply->addr = x->addr;
 	reply->len = x->len;
 	reply->id = x->allocation->id;
@@ -434,7 +506,7 @@ static int handle_want(struct nvl_conn *conn, const struct nvl_frame *f)
 		return -EPROTO;
 	pthread_mutex_lock(&lock);
 	x = find_export(f);
-	reply.err = x ? make_grant(conn, x, &reply) : -EACCES;
+	reply.err = x ? grant(conn, x, &reply) : -EACCES;
 	pthread_mutex_unlock(&lock);
 	return nvl_sock_send(conn, &reply, -1);
 }
@@ -617,8 +689,15 @@ void nvl_export_count(struct nvl_conn *conn)
 void nvl_export_close(struct nvl_conn *conn)
 {
 	struct fetch *fetch, *tmp;
+	struct grant *g, *next;
 
-	nvl_export_revoke(conn);
+	/* nobody waits for this peer any more */
+	pthread_mutex_lock(&lock);
+	weft_list_for_each (g, next, &conn->grants, conn_link) {
+		stop_grant(g);
+		free_grant(g);
+	}
+	pthread_mutex_unlock(&lock);
 	weft_list_for_each (fetch, tmp, &conn->fetches, link)
 		free_fetch(fetch);
 	if (conn->peer_marks)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "devices/nvlink/nvl_direct.h"
+#include "devices/nvlink/nvl_sock.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 #define SEGMENT (2u << 20)
@@ -302,6 +303,35 @@ Test(nvl_direct, driver_without_stream_writes_uses_the_ring)
 	setenv(FAKE_CUDA_NO_WRITE, "1", 1);
 	pair_up(WEFT_CU_HANDLE_POSIX_FD);
 	stays_with_the_ring();
+}
+
+static unsigned int count_grants(void)
+{
+	unsigned int i, n = 0;
+
+	for (i = 0; i < NVL_VIEWS; i++)
+		n += conn_of(&b)->granted[i];
+	return n;
+}
+
+/* What a release waits for is bounded by the peers, not by their queries. */
+Test(nvl_direct, a_key_is_granted_once)
+{
+	struct nvl_frame want = { .type = NVL_FRAME_MAP_WANT };
+	struct weft_rkey k;
+	unsigned int i;
+
+	pair_up_direct();
+	weft_rkey_unpack(key, &k);
+	want.slot = k.slot;
+	want.generation = k.generation;
+	want.token = k.token;
+	for (i = 0; i < 5; i++)
+		cr_assert(eq(int, nvl_sock_send(conn_of(&a), &want, -1), 0));
+	for (i = 0; i < 1000; i++)
+		side_progress(&b);
+	cr_expect(eq(uint, count_grants(), 1));
+	nvl->mem_release(mem);
 }
 
 /* ---- order --------------------------------------------------------------- */
@@ -669,8 +699,18 @@ static uint32_t revocations(void)
 	return atomic_load(&conn_of(&b)->rx.head->revoked);
 }
 
-/* It cannot stop the peer's engine; no message says when that has ended. */
-Test(nvl_direct, release_waits_for_copies_of_a_peer_that_does_not_run)
+/* Registers other memory, which needs what a release holds. */
+static void register_another(void)
+{
+	void *other = fake.fake_cuda_segments(1, 1, WEFT_CU_HANDLE_POSIX_FD);
+	struct weft_mem *m;
+
+	cr_assert(eq(int, nvl->mem_register(other, SEGMENT, WEFT_MEM_CUDA, &m),
+		     0));
+	nvl->mem_release(m);
+}
+
+static void check_release_waits(bool broken)
 {
 	struct shared *sh = share();
 	bool released = false, early;
@@ -684,12 +724,17 @@ Test(nvl_direct, release_waits_for_copies_of_a_peer_that_does_not_run)
 		copy_late(sh);
 	be_the_owner(sh);
 	so_far = revocations();
+	if (broken) {
+		nvl_conn_break(conn_of(&b), -EIO);
+		side_progress(&b);
+	}
 	cr_assert(
 		eq(int, pthread_create(&thread, NULL, release, &released), 0));
 	while (revocations() == so_far)
 		usleep(1000);
 	/* had it returned now, the copy would land behind it */
 	usleep(50000);
+	register_another();
 	early = __atomic_load_n(&released, __ATOMIC_ACQUIRE);
 	if (early)
 		memset(to, POISON, LEN);
@@ -701,6 +746,17 @@ Test(nvl_direct, release_waits_for_copies_of_a_peer_that_does_not_run)
 	wait_for(sh->step == 5);
 	cr_expect(yes(is_poison()), "a byte landed after release");
 	end_peer(pid);
+}
+
+/* It cannot stop the peer's engine; no message says when that has ended. */
+Test(nvl_direct, release_waits_for_copies_of_a_peer_that_does_not_run)
+{
+	check_release_waits(false);
+}
+
+Test(nvl_direct, release_waits_while_the_connection_ends)
+{
+	check_release_waits(true);
 }
 
 /* In the middle of handing over: its mark never ends. */
