@@ -184,6 +184,7 @@ struct nvl_conn {
 	struct weft_list grants;	   /* by nvl_export.c's lock */
 	struct weft_list fetches;	   /* descriptors that it requested */
 	uint64_t exported_ms;	 /* when it last got or requested one */
+	bool export_refused;	 /* the kernel took no descriptor then */
 	bool granted[NVL_VIEWS]; /* by that lock: slots in use */
 	bool exports_stuck; /* by that lock: its copies did not end in time */
 	uint32_t peer_puts, peer_gets; /* counted so far */

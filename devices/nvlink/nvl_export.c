@@ -570,8 +570,10 @@ static void free_fetch(struct fetch *fetch)
 
 bool nvl_export_is_due(const struct nvl_conn *conn)
 {
+	/* what the socket has no room for would be kept open here */
 	return !weft_list_empty(&conn->fetches) &&
-	       ((!conn->copies && !conn->ntransfers) ||
+	       weft_list_empty(&conn->frames_out) &&
+	       ((!conn->copies && !conn->ntransfers && !conn->export_refused) ||
 		weft_now_ms() - conn->exported_ms >= NVL_EXPORT_MS);
 }
 
@@ -585,6 +587,10 @@ unsigned int nvl_export_step(struct nvl_conn *conn)
 	fetch = weft_list_first(&conn->fetches, struct fetch, link);
 	r = send_part(conn, fetch);
 	conn->exported_ms = weft_now_ms();
+	/* too many are open, or on their way: the ring serves meanwhile */
+	conn->export_refused = r == -EMFILE || r == -ETOOMANYREFS;
+	if (conn->export_refused)
+		return 0;
 	if (r <= 0)
 		free_fetch(fetch);
 	if (r < 0)

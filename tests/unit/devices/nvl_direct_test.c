@@ -305,6 +305,40 @@ Test(nvl_direct, driver_without_stream_writes_uses_the_ring)
 	stays_with_the_ring();
 }
 
+/* A put whose key has been queried: the owner has yet to send descriptors. */
+static void put_until_fetched(struct wait_op *w)
+{
+	*w = (struct wait_op)WAIT_OP;
+	cr_assert(eq(int, start_put(w), -EINPROGRESS));
+	while (weft_list_empty(&conn_of(&b)->fetches)) {
+		side_progress(&a);
+		side_progress(&b);
+	}
+}
+
+/* Its socket is full: what would wait for room is not exported yet. */
+Test(nvl_direct, no_descriptor_waits_in_the_owner)
+{
+	struct nvl_frame none = { .type = NVL_FRAME_RING_NONE, .loc = 5 };
+	const char *call = "cuMemExportToShareableHandle";
+	unsigned int so_far, i;
+	struct wait_op w;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	put_until_fetched(&w);
+	so_far = fake.fake_cuda_called(call);
+	while (weft_list_empty(&conn_of(&b)->frames_out))
+		cr_assert(eq(int, nvl_sock_send(conn_of(&b), &none, -1), 0));
+	for (i = 0; i < 10; i++) {
+		usleep(2 * NVL_EXPORT_MS * 1000);
+		side_progress(&b);
+	}
+	cr_expect(eq(uint, fake.fake_cuda_called(call), so_far));
+	wait_for(w.done);
+	put_until_direct();
+	nvl->mem_release(mem);
+}
+
 static unsigned int count_grants(void)
 {
 	unsigned int i, n = 0;
