@@ -38,7 +38,8 @@ struct part {
 /* Allocations one behind the other. */
 struct allocation {
 	struct weft_list link;
-	unsigned int users;
+	unsigned int users;	    /* registrations and fetches */
+	unsigned int registrations; /* that are live */
 	uint64_t id;
 	void *ctx; /* without one the driver looks no address up */
 	unsigned int nparts;
@@ -176,6 +177,7 @@ static struct allocation *get_allocation(const struct part *parts,
 		weft_list_add_tail(&allocations, &al->link);
 	}
 	al->users++;
+	al->registrations++;
 	return al;
 }
 
@@ -185,6 +187,12 @@ static void put_allocation(struct allocation *al)
 		return;
 	weft_list_del(&al->link);
 	free(al);
+}
+
+static void unregister(struct allocation *al)
+{
+	al->registrations--;
+	put_allocation(al);
 }
 
 static uint64_t allocation_size(const struct allocation *al)
@@ -218,7 +226,7 @@ void nvl_export_add(struct weft_mem *mem)
 		    !weft_table_add(&exports, &x->entry, x->key.token))
 			mem->exported = x;
 		else if (x->allocation)
-			put_allocation(x->allocation);
+			unregister(x->allocation);
 		pthread_mutex_unlock(&lock);
 	}
 	if (!mem->exported)
@@ -354,6 +362,7 @@ void nvl_export_del(struct nvl_export *x)
 		return;
 	pthread_mutex_lock(&lock);
 	weft_table_del(&exports, &x->entry);
+	x->allocation->registrations--;
 	weft_list_for_each (g, tmp, &x->grants, link)
 		stop_grant(g);
 	/* progress() of any interface gets the lock between two looks */
@@ -529,6 +538,16 @@ static int export_part(const struct weft_cuda *cu, const struct part *part,
 	return r;
 }
 
+static bool is_registered(const struct allocation *al)
+{
+	bool registered;
+
+	pthread_mutex_lock(&lock);
+	registered = al->registrations;
+	pthread_mutex_unlock(&lock);
+	return registered;
+}
+
 /* The next descriptor, or that there are none; after that 0, else 1: more. */
 static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 {
@@ -541,7 +560,7 @@ static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 	struct weft_cuda_scope s;
 	int fd = -1, r, err;
 
-	r = weft_cuda_enter(&s, al->ctx);
+	r = is_registered(al) ? weft_cuda_enter(&s, al->ctx) : -EACCES;
 	if (!r) {
 		r = weft_cuda_errno(export_part(s.cu, part, &fd));
 		weft_cuda_leave(&s);

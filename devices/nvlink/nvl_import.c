@@ -84,7 +84,14 @@ static void drop_view(struct nvl_conn *conn, struct nvl_view *v)
 	}
 }
 
-/* Nor will it be: all that goes there goes over the ring. */
+static bool is_live(const struct nvl_conn *conn, const struct nvl_view *v)
+{
+	return atomic_load_explicit(&conn->tx.head->live[v->slot],
+				    memory_order_acquire) == v->serial;
+}
+
+/* Nor will it be: all that goes there goes over the ring, but if it was freed
+ * meanwhile. */
 static void give_up(struct nvl_conn *conn, struct nvl_import *im, int err)
 {
 	struct nvl_view *v, *tmp;
@@ -97,7 +104,7 @@ static void give_up(struct nvl_conn *conn, struct nvl_import *im, int err)
 	weft_list_for_each (v, tmp, &conn->view_list, link) {
 		if (v->import != im)
 			continue;
-		if (err != -EACCES)
+		if (err != -EACCES && is_live(conn, v))
 			conn->paths[v->loc].not_direct = true;
 		drop_view(conn, v);
 	}
@@ -118,12 +125,6 @@ static struct nvl_view *find_view(struct nvl_conn *conn,
 			return v;
 	}
 	return NULL;
-}
-
-static bool is_live(const struct nvl_conn *conn, const struct nvl_view *v)
-{
-	return atomic_load_explicit(&conn->tx.head->live[v->slot],
-				    memory_order_acquire) == v->serial;
 }
 
 static void send_frame(struct nvl_conn *conn, struct nvl_frame *f, int fd)

@@ -339,6 +339,37 @@ Test(nvl_direct, no_descriptor_waits_in_the_owner)
 	nvl->mem_release(mem);
 }
 
+static bool is_direct_soon(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < 20 && !counter(&a, direct_put_bytes); i++)
+		put_all();
+	return counter(&a, direct_put_bytes);
+}
+
+/* Its address is another allocation's then; the GPU is no other. */
+Test(nvl_direct, freed_during_its_fetch_the_next_one_is_mapped)
+{
+	const char *call = "cuMemExportToShareableHandle";
+	unsigned int so_far;
+	struct wait_op w;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	put_until_fetched(&w);
+	nvl->mem_release(mem);
+	so_far = fake.fake_cuda_called(call);
+	fake.fake_cuda_unmap(to + SEGMENT, SEGMENT);
+	fake.fake_cuda_map(to + SEGMENT, 1, SEGMENT, WEFT_CU_HANDLE_POSIX_FD);
+	while (!weft_list_empty(&conn_of(&b)->fetches))
+		side_progress(&b);
+	wait_for(w.done);
+	cr_expect(eq(uint, fake.fake_cuda_called(call), so_far));
+	register_all();
+	cr_expect(yes(is_direct_soon()));
+	nvl->mem_release(mem);
+}
+
 static unsigned int count_grants(void)
 {
 	unsigned int i, n = 0;
