@@ -520,7 +520,10 @@ static int handle_want(struct nvl_conn *conn, const struct nvl_frame *f)
 	return nvl_sock_send(conn, &reply, -1);
 }
 
-/* CUresult; INVALID_VALUE: another one is there now. */
+/*
+ * CUresult; INVALID_VALUE: another one is there now.  What is retained is
+ * compared: its numbers stay its own, whatever is mapped there next.
+ */
 static int export_part(const struct weft_cuda *cu, const struct part *part,
 		       int *fd)
 {
@@ -528,12 +531,13 @@ static int export_part(const struct weft_cuda *cu, const struct part *part,
 	struct part now;
 	int r;
 
-	if (!read_part(cu, part->base, &now) || !is_same_part(part, &now))
-		return WEFT_CU_INVALID_VALUE;
 	r = cu->mem_retain(&handle, (void *)(uintptr_t)part->base);
 	if (r)
 		return r;
-	r = cu->mem_export(fd, handle, WEFT_CU_HANDLE_POSIX_FD, 0);
+	if (read_part(cu, part->base, &now) && is_same_part(part, &now))
+		r = cu->mem_export(fd, handle, WEFT_CU_HANDLE_POSIX_FD, 0);
+	else
+		r = WEFT_CU_INVALID_VALUE;
 	cu->mem_release(handle);
 	return r;
 }
