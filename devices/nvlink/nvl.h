@@ -177,6 +177,8 @@ struct nvl_conn {
 	unsigned int ndirects, direct_copies;
 	struct weft_table views; /* by the token of a key */
 	struct weft_list view_list, imports;
+	unsigned int nimports;
+	uint64_t imported; /* bytes of addresses for them */
 	bool marks_sent;
 	uint32_t revoked; /* tx.head's, as last seen */
 	/* its copies to and from local memory, and what it may map */

@@ -57,6 +57,7 @@ struct nvl_import {
 	uint64_t id;
 	uint64_t base; /* the peer's address */
 	size_t mapped; /* bytes, so far */
+	unsigned int nparts;
 	struct nvl_gpu *gpu;
 	bool ready, failed;
 	unsigned int views, copies; /* that use it */

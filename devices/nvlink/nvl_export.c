@@ -22,12 +22,6 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-/*
- * Of one registration.  Each is a descriptor on its way through a socket, of
- * which the kernel allows as many as the limit on open files, often 1024.
- */
-#define PARTS_MAX 256u
-
 /* As the driver made it. */
 struct part {
 	uint64_t base;
@@ -126,7 +120,7 @@ static unsigned int find_parts(const struct weft_cuda *cu, uint64_t addr,
 	unsigned int n = 0;
 
 	while (at - addr < len) {
-		if (n == PARTS_MAX || !read_part(cu, at, &parts[n]) ||
+		if (n == NVL_PARTS || !read_part(cu, at, &parts[n]) ||
 		    (n && parts[n].base != at) ||
 		    !is_exportable(cu, parts[n].base))
 			return 0;
@@ -204,7 +198,7 @@ static uint64_t allocation_size(const struct allocation *al)
 
 void nvl_export_add(struct weft_mem *mem)
 {
-	struct part *parts = malloc(PARTS_MAX * sizeof(*parts));
+	struct part *parts = malloc(NVL_PARTS * sizeof(*parts));
 	struct nvl_export *x = calloc(1, sizeof(*x));
 	struct weft_cuda_scope s;
 	unsigned int n = 0;

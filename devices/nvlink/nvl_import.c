@@ -36,6 +36,13 @@ void nvl_marks_make(struct nvl_iface *iface)
 	iface->marks_fd = fd;
 }
 
+/*
+ * Addresses that one peer may have reserved here: 16 GPUs, as many as any host
+ * with NVLink has (HGX-2), with 512 GiB each; a B300 has 288 GB (NVIDIA's data
+ * sheets).  A process has 128 TiB of them (x86-64, four levels of tables).
+ */
+#define IMPORT_BYTES ((uint64_t)8 << 40)
+
 /* ---- mappings ------------------------------------------------------------ */
 
 static struct nvl_import *find_import(struct nvl_conn *conn, uint64_t id)
@@ -51,6 +58,8 @@ static struct nvl_import *find_import(struct nvl_conn *conn, uint64_t id)
 static void free_import(struct nvl_conn *conn, struct nvl_import *im)
 {
 	weft_list_del(&im->link);
+	conn->nimports--;
+	conn->imported -= im->map.size;
 	/* the thread is for unmapping alone, which waits for kernels */
 	if (!conn->iface->unmapper)
 		nvl_unmap_begin(conn->iface);
@@ -200,8 +209,13 @@ static struct nvl_import *add_import(struct nvl_conn *conn,
 				     const struct nvl_view *v,
 				     const struct nvl_frame *f)
 {
-	struct nvl_import *im = calloc(1, sizeof(*im));
+	struct nvl_import *im;
 
+	/* also those whose views are gone and whose parts have yet to come */
+	if (conn->nimports == NVL_VIEWS ||
+	    f->size > IMPORT_BYTES - conn->imported)
+		return NULL;
+	im = calloc(1, sizeof(*im));
 	if (!im)
 		return NULL;
 	if (nvl_map_cuda_reserve(&im->map, v->gpu, f->size)) {
@@ -212,6 +226,8 @@ static struct nvl_import *add_import(struct nvl_conn *conn,
 	im->base = f->base;
 	im->gpu = v->gpu;
 	weft_list_add_tail(&conn->imports, &im->link);
+	conn->nimports++;
+	conn->imported += f->size;
 	send_key(conn, NVL_FRAME_MAP_FETCH, &v->key, f->id);
 	return im;
 }
@@ -266,8 +282,9 @@ static int handle_part(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 	int err = 0;
 
 	if (!im || im->ready || !f->len || f->addr != im->base + im->mapped ||
-	    f->len > im->map.size - im->mapped)
+	    f->len > im->map.size - im->mapped || im->nparts == NVL_PARTS)
 		return -EPROTO;
+	im->nparts++;
 	im->mapped += f->len;
 	if (!im->failed)
 		err = nvl_map_cuda_part(&im->map, fd, f->len);

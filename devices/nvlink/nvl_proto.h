@@ -32,6 +32,12 @@
 #define NVL_DIRECTS	512u /* puts or gets by own copies under way */
 #define NVL_VIEWS	512u /* registrations that a peer may map */
 #define NVL_ALIGN	256u /* of a chunk in its ring */
+/*
+ * Allocations of one registration.  Each is a descriptor on its way through a
+ * socket, of which the kernel allows as many as the limit on open files, often
+ * 1024.
+ */
+#define NVL_PARTS 256u
 
 /* Kind of the socket, in the purpose of the hello. */
 #define NVL_PURPOSE 0x6c6e7677u /* "wvnl" */

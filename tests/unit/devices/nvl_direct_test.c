@@ -370,6 +370,41 @@ Test(nvl_direct, freed_during_its_fetch_the_next_one_is_mapped)
 	nvl->mem_release(mem);
 }
 
+/* As the owner, who has said nothing yet: what is reserved for that, if so. */
+static uint64_t lie_about_size(uint64_t size)
+{
+	struct nvl_frame f = {
+		.type = NVL_FRAME_MAP_GRANT, .id = 7, .size = size, .len = 1
+	};
+	static struct wait_op w = WAIT_OP;
+	struct weft_rkey k;
+	unsigned int i;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
+	weft_rkey_unpack(key, &k);
+	f.slot = k.slot;
+	f.generation = k.generation;
+	f.token = k.token;
+	cr_assert(eq(int, nvl_sock_send(conn_of(&b), &f, -1), 0));
+	for (i = 0; i < 1000; i++)
+		side_progress(&a);
+	return conn_of(&a)->imported;
+}
+
+Test(nvl_direct, an_owner_may_have_much_mapped)
+{
+	cr_expect(eq(ulong, lie_about_size(1ul << 40), 1ul << 40));
+	nvl->mem_release(mem);
+}
+
+Test(nvl_direct, an_owner_cannot_use_up_addresses)
+{
+	cr_expect(eq(ulong, lie_about_size(9ul << 40), 0));
+	cr_expect(yes(weft_list_empty(&conn_of(&a)->imports)));
+	nvl->mem_release(mem);
+}
+
 static unsigned int count_grants(void)
 {
 	unsigned int i, n = 0;
