@@ -60,6 +60,7 @@ struct nvl_import {
 	unsigned int nparts;
 	struct nvl_gpu *gpu;
 	bool ready, failed;
+	uint64_t refused;	    /* ordinals that may not reach it */
 	unsigned int views, copies; /* that use it */
 	struct nvl_mapping map;
 };

@@ -181,6 +181,16 @@ static void query_key(struct nvl_conn *conn, const struct weft_rkey *key,
 		send_key(conn, NVL_FRAME_MAP_WANT, key, 0);
 }
 
+/* A refusal is final: no call of the driver's for every copy. */
+static bool can_reach(struct nvl_import *im, struct nvl_gpu *gpu)
+{
+	if (gpu->ordinal >= NVL_ORDINALS || (im->refused & BIT(gpu->ordinal)))
+		return false;
+	if (nvl_map_reach(&im->map, gpu))
+		im->refused |= BIT(gpu->ordinal);
+	return !(im->refused & BIT(gpu->ordinal));
+}
+
 struct nvl_view *nvl_import_find(struct nvl_conn *conn,
 				 const struct weft_rkey *key, uint8_t loc,
 				 struct nvl_gpu *gpu, uint64_t addr, size_t len)
@@ -198,7 +208,7 @@ struct nvl_view *nvl_import_find(struct nvl_conn *conn,
 		return NULL; /* the owner of the key says what it is worth */
 	}
 	if (addr < v->addr || len > v->len || addr - v->addr > v->len - len ||
-	    nvl_map_reach(&v->import->map, gpu))
+	    !can_reach(v->import, gpu))
 		return NULL;
 	return v;
 }

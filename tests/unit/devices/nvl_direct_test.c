@@ -297,6 +297,30 @@ Test(nvl_direct, an_owner_that_cannot_export_it_uses_the_ring)
 	stays_with_the_ring();
 }
 
+/* One of the writer's GPUs reaches it, and another one the ring alone. */
+Test(nvl_direct, access_that_is_refused_is_not_sought_again)
+{
+	const char *call = "cuMemSetAccess";
+	uint8_t plain_key[WEFT_RKEY_MAX], *plain, *other;
+	struct weft_mem *m;
+	unsigned int so_far, i;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	other = fake.fake_cuda_malloc(1, LEN);
+	plain = fake.fake_cuda_malloc(1, LEN);
+	cr_assert(eq(int, nvl->mem_register(plain, LEN, WEFT_MEM_CUDA, &m), 0));
+	nvl->mem_pack(m, &plain_key);
+	cr_assert(eq(int, put_checked(&a, other, plain, LEN, &plain_key), 0));
+	nvl->mem_release(m);
+	put_until_direct();
+	fake.fake_cuda_refuse(call, WEFT_CU_INVALID_DEVICE);
+	so_far = fake.fake_cuda_called(call);
+	for (i = 0; i < 5; i++)
+		cr_assert(eq(int, put_checked(&a, other, to, LEN, &key), 0));
+	cr_expect(eq(uint, fake.fake_cuda_called(call), so_far + 1));
+	nvl->mem_release(mem);
+}
+
 /* A process whose copies no other can await may not copy. */
 Test(nvl_direct, driver_without_stream_writes_uses_the_ring)
 {
