@@ -672,10 +672,15 @@ int nvl_export_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 
 /* ---- counters ------------------------------------------------------------ */
 
-static uint64_t take_new(uint64_t now, uint64_t *seen)
+/* 0: it ran backwards, which breaks the connection. */
+static uint64_t take_new(struct nvl_conn *conn, uint64_t now, uint64_t *seen)
 {
 	const uint64_t n = now - *seen;
 
+	if ((int64_t)n < 0) {
+		nvl_conn_break(conn, -EPROTO);
+		return 0;
+	}
 	*seen = now;
 	return n;
 }
@@ -693,7 +698,7 @@ void nvl_export_count(struct nvl_conn *conn)
 		weft_count(conn->stats, rx_puts,
 			   (uint32_t)(puts - conn->peer_puts));
 		conn->peer_puts = puts;
-		n = take_new(atomic_load(&h->direct_put_bytes),
+		n = take_new(conn, atomic_load(&h->direct_put_bytes),
 			     &conn->peer_put_bytes);
 		weft_count(conn->stats, rx_put_bytes, n);
 		weft_count(conn->stats, wire_rx_bytes, n);
@@ -702,7 +707,7 @@ void nvl_export_count(struct nvl_conn *conn)
 		weft_count(conn->stats, tx_gets,
 			   (uint32_t)(gets - conn->peer_gets));
 		conn->peer_gets = gets;
-		n = take_new(atomic_load(&h->direct_get_bytes),
+		n = take_new(conn, atomic_load(&h->direct_get_bytes),
 			     &conn->peer_get_bytes);
 		weft_count(conn->stats, tx_get_bytes, n);
 		weft_count(conn->stats, wire_tx_bytes, n);

@@ -276,6 +276,10 @@ COUNTER(messages_beyond_the_inbox,
 	atomic_store(&theirs->msg_tail, NVL_MSG_RING + 16))
 COUNTER(messages_not_aligned, atomic_store(&theirs->msg_tail, 8))
 COUNTER(frames_that_never_came, atomic_fetch_add(&theirs->frames, 1))
+COUNTER(bytes_put_run_backwards, atomic_store(&theirs->direct_put_bytes, -1);
+	atomic_store(&theirs->direct_puts, 1))
+COUNTER(bytes_got_run_backwards, atomic_store(&theirs->direct_get_bytes, -1);
+	atomic_store(&theirs->direct_gets, 1))
 
 static void message_of(uint32_t len, uint8_t kind, uint8_t id)
 {
