@@ -173,6 +173,8 @@ struct nvl_gpu *nvl_gpu_get(struct nvl_iface *iface,
 	}
 	*err = open_gpu(gpu);
 	if (*err) {
+		/* the next one takes it: engines wrote zeros alone */
+		iface->nmarks -= gpu->page_shared;
 		nvl_gpu_free(gpu);
 		return NULL;
 	}

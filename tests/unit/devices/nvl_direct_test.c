@@ -76,6 +76,15 @@ static void put_until_direct(void)
 		put_all();
 }
 
+static bool is_direct_soon(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < 20 && !counter(&a, direct_put_bytes); i++)
+		put_all();
+	return counter(&a, direct_put_bytes);
+}
+
 static void pair_up_direct(void)
 {
 	pair_up(WEFT_CU_HANDLE_POSIX_FD);
@@ -321,6 +330,25 @@ Test(nvl_direct, access_that_is_refused_is_not_sought_again)
 	nvl->mem_release(mem);
 }
 
+/* Each try took a page of what peers watch, of which there are some. */
+Test(nvl_direct, context_that_opens_late_copies_as_well)
+{
+	struct wait_op w = WAIT_OP;
+	unsigned int i;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	fake.fake_cuda_refuse("cuStreamCreate", WEFT_CU_OUT_OF_MEMORY);
+	for (i = 0; i < 2 * NVL_MARK_PAGES; i++) {
+		w.done = 0;
+		cr_assert(eq(int, start_put(&w), -EINPROGRESS));
+		wait_for(w.done);
+		cr_assert(eq(int, w.status, -ENOMEM));
+	}
+	fake.fake_cuda_refuse("cuStreamCreate", 0);
+	cr_expect(yes(is_direct_soon()));
+	nvl->mem_release(mem);
+}
+
 /* A process whose copies no other can await may not copy. */
 Test(nvl_direct, driver_without_stream_writes_uses_the_ring)
 {
@@ -361,15 +389,6 @@ Test(nvl_direct, no_descriptor_waits_in_the_owner)
 	wait_for(w.done);
 	put_until_direct();
 	nvl->mem_release(mem);
-}
-
-static bool is_direct_soon(void)
-{
-	unsigned int i;
-
-	for (i = 0; i < 20 && !counter(&a, direct_put_bytes); i++)
-		put_all();
-	return counter(&a, direct_put_bytes);
 }
 
 /* Its address is another allocation's then; the GPU is no other. */
