@@ -356,6 +356,8 @@ void nvl_export_del(struct nvl_export *x)
 		return;
 	pthread_mutex_lock(&lock);
 	weft_table_del(&exports, &x->entry);
+	if (!exports.n)
+		weft_table_free(&exports);
 	x->allocation->registrations--;
 	weft_list_for_each (g, tmp, &x->grants, link)
 		stop_grant(g);
