@@ -362,10 +362,10 @@ static void set_for_nvl(struct weft_ucxenv *out, size_t *n, const char *name,
 static bool has_expandable_segments(void)
 {
 	const char *old = secure_getenv("PYTORCH_CUDA_ALLOC_CONF");
-	const char *new = secure_getenv("PYTORCH_ALLOC_CONF");
+	const char *current = secure_getenv("PYTORCH_ALLOC_CONF");
 	const char *on = "expandable_segments:True";
 
-	return (old && strstr(old, on)) || (new &&strstr(new, on));
+	return (old && strstr(old, on)) || (current && strstr(current, on));
 }
 
 static void fix_gpu_memory(struct weft_ucxenv *out, size_t *n)
