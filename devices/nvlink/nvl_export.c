@@ -4,7 +4,8 @@
  *
  * A buffer may lie in several allocations, one behind the other (torch's
  * expandable segments).  Registrations of the same allocations share one entry
- * here, so that a peer maps them once; what it may do is ruled by registration.
+ * here, so that a peer maps them once; what it may do is decided per
+ * registration.
  */
 #include <errno.h>
 #include <poll.h>
