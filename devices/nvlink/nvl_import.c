@@ -99,8 +99,10 @@ static bool is_live(const struct nvl_conn *conn, const struct nvl_view *v)
 				    memory_order_acquire) == v->serial;
 }
 
-/* Nor will it be: all that goes there goes over the ring, but if it was freed
- * meanwhile. */
+/*
+ * Nor will it be: all that goes there goes over the ring, unless it was freed
+ * meanwhile.
+ */
 static void give_up(struct nvl_conn *conn, struct nvl_import *im, int err)
 {
 	struct nvl_view *v, *tmp;
