@@ -116,7 +116,8 @@ class Site:
 
     def workers(self, *args):
         output = self.client(f"{PROGRAMS}/workers.py", *args)
-        return json.loads(output.splitlines()[-1])
+        return json.loads([line for line in output.splitlines()
+                           if line.startswith("{")][-1])
 
     def read(self, name):
         """A file of the user's; nothing where there is none."""

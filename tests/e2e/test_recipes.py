@@ -94,7 +94,8 @@ def infiniband_of_2020_and_a_client_told_by_os_environ():
             f"{HERE}/programs/environ.py",
             *(f"{name}={value}" for name, value in FLAGS_OF_2020.items()),
             env=dict.fromkeys(FLAGS_OF_2020))
-        said = json.loads(output.splitlines()[-1])
+        said = json.loads([line for line in output.splitlines()
+                           if line.startswith("{")][-1])
         check(said["address"].startswith(f"ucx://{net.hosts[0].address}:"),
               f"the scheduler is at {said['address']}")
         note = carried(cluster, said["total"], {"mlx5_0:1", "ib0"}, "ib")

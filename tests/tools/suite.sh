@@ -181,7 +181,7 @@ ucx_sources() # prints VERSION-KIND=PREFIX for each that could be built
 
 suite() # [--long]
 {
-	local long="" few ahead fuzz_seconds=10 start=$SECONDS
+	local long="" few ahead fuzz_seconds=5 start=$SECONDS
 	export WEFT_TEST_LONG=""
 	case ${1-} in
 	--long)	long=yes fuzz_seconds=300 WEFT_TEST_LONG=yes ;;
