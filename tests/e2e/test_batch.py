@@ -116,8 +116,7 @@ class Site:
 
     def workers(self, *args):
         output = self.client(f"{PROGRAMS}/workers.py", *args)
-        return json.loads([line for line in output.splitlines()
-                           if line.startswith("{")][-1])
+        return json.loads(output.splitlines()[-1])
 
     def read(self, name):
         """A file of the user's; nothing where there is none."""
