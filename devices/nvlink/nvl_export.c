@@ -285,6 +285,18 @@ static void give_up_waiting(struct nvl_conn *conn, const struct watch *w)
 			   NVL_WATCHDOG_MS / 1000);
 }
 
+/* Have all copies ended that the peer's engines had when first looked at? */
+static bool have_ended(const struct nvl_conn *conn, struct watch *w)
+{
+	for (; conn->peer_marks && w->mark < MARKS; w->mark++) {
+		if (!is_done_until(mark_of(conn, w->mark), &w->snapped,
+				   &w->seq))
+			return false;
+		w->snapped = false;
+	}
+	return true;
+}
+
 /*
  * Are copies done that the peer's engines had when first looked at, or is it
  * too late for them?  Of a process that is gone the driver ends them, and may
@@ -294,13 +306,7 @@ static bool is_over(struct nvl_conn *conn, struct watch *w)
 {
 	const uint64_t now = weft_now_ms();
 
-	for (; conn->peer_marks && w->mark < MARKS; w->mark++) {
-		if (!is_done_until(mark_of(conn, w->mark), &w->snapped,
-				   &w->seq))
-			break;
-		w->snapped = false;
-	}
-	if (!conn->peer_marks || w->mark == MARKS || conn->exports_stuck)
+	if (have_ended(conn, w) || conn->exports_stuck)
 		return true;
 	if (!w->until_ms)
 		w->until_ms = now + NVL_WATCHDOG_MS;
@@ -375,21 +381,15 @@ void nvl_export_del(struct nvl_export *x)
 
 bool nvl_export_revoke(struct nvl_conn *conn)
 {
-	bool snapped, done = true;
+	struct watch w = { 0 };
 	struct grant *g, *tmp;
-	unsigned int i;
-	uint32_t seq;
 
 	/* a release waits for those, as long as this connection does */
 	pthread_mutex_lock(&lock);
 	weft_list_for_each (g, tmp, &conn->grants, conn_link)
 		stop_grant(g);
 	pthread_mutex_unlock(&lock);
-	for (i = 0; conn->peer_marks && i < MARKS && done; i++) {
-		snapped = false;
-		done = is_done_until(mark_of(conn, i), &snapped, &seq);
-	}
-	return done;
+	return have_ended(conn, &w);
 }
 
 void nvl_export_leave(struct nvl_conn *conn)
