@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Dask clusters over weft_tcp, each process on a host of its own."""
-import json
 import os
 import subprocess
 import sys
@@ -8,6 +7,7 @@ import sys
 from lib.cluster import Cluster
 from lib.counters import payload_received, to_others, wire_sent
 from lib.netns import Network
+from lib.program import last_json
 from lib.tap import check, main, test
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -17,11 +17,6 @@ SHUFFLE = f"{HERE}/programs/shuffle.py"
 # Of the bytes that Dask counts, what weft may carry beside them: Dask's own
 # control messages, headers of frames, heartbeats.
 MARGIN = 1.2
-
-
-def last_json(output):
-    return json.loads([line for line in output.splitlines()
-                       if line.startswith("{")][-1])
 
 
 def within(got, low, high, what):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Settings and launch lines from the documents that users follow."""
-import json
 import os
 import re
 import sys
@@ -9,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from lib.cluster import Cluster, weft_command
 from lib.counters import payload_received
 from lib.netns import Network
-from lib.program import run
+from lib.program import last_json, run
 from lib.tap import check, main, test
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -18,8 +17,7 @@ TRANSPOSE = os.path.abspath(f"{HERE}/../../examples/demo.py")
 
 def compute(cluster, workers=2, name="client"):
     output = cluster.run(TRANSPOSE, 2000, 500, 2, workers, name=name)
-    return json.loads([line for line in output.splitlines()
-                       if line.startswith("{")][-1])["total"]
+    return last_json(output)["total"]
 
 
 def carried(cluster, moved, devices=None, wire="tcp"):
@@ -94,8 +92,7 @@ def infiniband_of_2020_and_a_client_told_by_os_environ():
             f"{HERE}/programs/environ.py",
             *(f"{name}={value}" for name, value in FLAGS_OF_2020.items()),
             env=dict.fromkeys(FLAGS_OF_2020))
-        said = json.loads([line for line in output.splitlines()
-                           if line.startswith("{")][-1])
+        said = last_json(output)
         check(said["address"].startswith(f"ucx://{net.hosts[0].address}:"),
               f"the scheduler is at {said['address']}")
         note = carried(cluster, said["total"], {"mlx5_0:1", "ib0"}, "ib")
@@ -117,8 +114,7 @@ def local_cuda_cluster_with_all_transports():
             {"LD_PRELOAD": os.environ["E2E_PRELOAD"],
              "PYTHONPATH": f"{HERE}/double/gpus:{os.environ['PYTHONPATH']}"},
             seconds=80, weft=False, host=net.hosts[0])
-        said = json.loads([line for line in output.splitlines()
-                           if line.startswith("{")][-1])
+        said = last_json(output)
         check(said["visible"] == ["0,1", "1,0"], f"GPUs: {said['visible']}")
         check(said["at"].startswith(f"ucx://{net.hosts[0].address}:"),
               said["at"])
@@ -170,8 +166,7 @@ def read_back(case):
         env["LD_PRELOAD"] = os.environ["E2E_PRELOAD"]
     output, rows = run([sys.executable, f"{HERE}/programs/settings.py",
                         protocol], env, seconds=80, weft=arm == "weft")
-    said = json.loads([line for line in output.splitlines()
-                       if line.startswith("{")][-1])
+    said = last_json(output)
     for name, value in settings(wanted).items():
         check(said[name] == value, f"[{given}]: {name} is {said[name]}")
     got, want = payload_received(rows), said["moved"]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One program under `weft run`, with its output and its counters."""
+import json
 import os
 import subprocess
 import tempfile
@@ -13,6 +14,12 @@ def clean_env(extra=None):
     env["UCX_WARN_UNUSED_ENV_VARS"] = "n"
     env.update(extra or {})
     return env
+
+
+def last_json(output):
+    """A program's result; libraries may print before and after it."""
+    return json.loads([line for line in output.splitlines()
+                       if line.startswith("{")][-1])
 
 
 def run(argv, env=None, seconds=60, weft=True, host=None):

@@ -21,20 +21,7 @@ static struct weft_mem *mem;
 static uint8_t key[WEFT_RKEY_MAX];
 static struct fake_cuda_live before;
 
-static void begin(void)
-{
-	begin_folder();
-	setenv(FAKE_NVML, "1", 1);
-}
-
-static void finish(void)
-{
-	side_close(&a);
-	side_close(&b);
-	end_folder();
-}
-
-TestSuite(nvl_direct, .init = begin, .fini = finish, .timeout = 120);
+TestSuite(nvl_direct, .init = begin_pair, .fini = end_pair, .timeout = 120);
 
 static void register_all(void)
 {

@@ -18,18 +18,12 @@
 
 static uint8_t *gpu0, *gpu1, *vmm, *host;
 
-static void begin(void)
-{
-	begin_folder();
-	setenv(FAKE_NVML, "1", 1);
-}
-
 static void finish(void)
 {
 	end_folder();
 }
 
-TestSuite(nvl_fault, .init = begin, .fini = finish, .timeout = 600);
+TestSuite(nvl_fault, .init = begin_pair, .fini = finish, .timeout = 600);
 
 /* As a program that sleeps until something happens. */
 static void sleep_until(const unsigned int *done)

@@ -22,6 +22,19 @@ void end_folder(void)
 	cr_expect(eq(int, system(cmd), 0));
 }
 
+void begin_pair(void)
+{
+	begin_folder();
+	setenv(FAKE_NVML, "1", 1);
+}
+
+void end_pair(void)
+{
+	side_close(&a);
+	side_close(&b);
+	end_folder();
+}
+
 void load_fake(void)
 {
 	char path[4200];

@@ -21,6 +21,9 @@ extern struct fake {
 extern char run_folder[];
 void begin_folder(void);
 void end_folder(void);
+/* The same with NVML, and with the sides a and b, which it closes. */
+void begin_pair(void);
+void end_pair(void);
 /* Keeps warnings and errors, loads the driver and makes two contexts. */
 void load_fake(void);
 

@@ -17,20 +17,7 @@
 
 #define LEN (256u << 10)
 
-static void begin(void)
-{
-	begin_folder();
-	setenv(FAKE_NVML, "1", 1);
-}
-
-static void finish(void)
-{
-	side_close(&a);
-	side_close(&b);
-	end_folder();
-}
-
-TestSuite(nvl_setup, .init = begin, .fini = finish, .timeout = 120);
+TestSuite(nvl_setup, .init = begin_pair, .fini = end_pair, .timeout = 120);
 
 /* ---- nothing before bulk ------------------------------------------------ */
 
