@@ -70,7 +70,7 @@ struct card {
 	uint8_t dev[WEFT_DEV_ADDR_MAX];
 };
 _Static_assert(sizeof(struct card) == 55, "no padding");
-static const char card_magic[8] = { 'W', 'E', 'F', 'T', 'C', 'H', 'K', '2' };
+static const char card_magic[8] = { 'W', 'E', 'F', 'T', 'C', 'H', 'K', '3' };
 
 /* "host:port", "[v6]:port", "v6", "host"; modifies @text and returns parts. */
 static int split_host_port(char *text, char **host, const char **port)
@@ -501,23 +501,23 @@ static void speak(int out)
 /* Over the connection on which the list was asked for. */
 static int run_check(const struct place *place, int fd)
 {
-	struct check_device here[CHECK_DEVICES_MAX], there[CHECK_DEVICES_MAX];
 	struct check_pair pairs[CHECK_DEVICES_MAX];
+	struct check_list here, there;
 	uint8_t text[CHECK_LIST_LEN];
 	struct weft_netif route;
-	int own, others, n, out = -1;
+	int err, n, out = -1;
 	bool works;
 
 	if (find_local_netif(fd, &route) || read_whole(fd, text, sizeof(text)))
 		return EXIT_FAILED;
-	own = check_list(&route, here);
-	others = check_unpack_list(text, there);
-	if (own < 0 || others < 0)
+	err = check_list_own(&route, &here);
+	if (err)
+		return tool_error("check", "%s", strerror(-err));
+	if (check_unpack_list(text, &there))
 		return tool_error(
-			"check", "%s",
-			own < 0 ? strerror(-own)
-				: "the other side is not 'weft check' of this release");
-	n = check_match(here, own, there, others, pairs);
+			"check",
+			"the other side is not 'weft check' of this release");
+	n = check_match(&here, &there, pairs);
 	if (!n)
 		return tool_error("check",
 				  "the two sides have no device in common");
@@ -531,7 +531,7 @@ static int run_check(const struct place *place, int fd)
 		speak(out);
 		print_json(place, pairs, n, works);
 	}
-	check_advise(pairs, n, here, own, there, others, place->json);
+	check_advise(pairs, n, &here, &there, place->json);
 	if (place->json)
 		puts("]}");
 	return works ? 0 : EXIT_FAILED;
@@ -608,11 +608,11 @@ static int check_scheduler(const char *file, const char *where, bool json)
 	return check_host(text, json);
 }
 
-static int send_list(int fd, const struct check_device *list, int n)
+static int send_list(int fd, const struct check_list *list)
 {
 	uint8_t text[CHECK_LIST_LEN];
 
-	check_pack_list(list, n, text);
+	check_pack_list(list, text);
 	return send_whole(fd, text, sizeof(text));
 }
 
@@ -637,12 +637,12 @@ static int serve_device(int fd, const char *from,
 
 static void serve_one(int fd, const union weft_sockaddr *from)
 {
-	struct check_device list[CHECK_DEVICES_MAX];
+	struct check_list list = { .n = 0 };
 	char text[WEFT_SOCKADDR_STR];
 	struct weft_netif route;
 	struct request request;
 	const int one = 1;
-	int n = -1, i;
+	int i;
 
 	weft_sockaddr_str(from, text, sizeof(text));
 	set_patience(fd);
@@ -654,14 +654,14 @@ static void serve_one(int fd, const union weft_sockaddr *from)
 				   "%s is not 'weft check' of this release",
 				   text);
 		else if (!find_local_netif(fd, &route))
-			n = check_list(&route, list);
+			check_list_own(&route, &list);
 	}
 	request.device[sizeof(request.device) - 1] = '\0';
-	if (n >= 0 && !*request.device)
-		send_list(fd, list, n);
-	for (i = 0; i < n && *request.device; i++)
-		if (!strcmp(list[i].name, request.device)) {
-			serve_device(fd, text, &list[i]);
+	if (list.n && !*request.device)
+		send_list(fd, &list);
+	for (i = 0; i < list.n && *request.device; i++)
+		if (!strcmp(list.devices[i].name, request.device)) {
+			serve_device(fd, text, &list.devices[i]);
 			break;
 		}
 	close(fd);

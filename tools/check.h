@@ -101,7 +101,7 @@ int check_send_card(struct check *c, const struct check_card *own);
 #define CHECK_DEVICES_MAX 32
 #define CHECK_NAME_LEN	  (WEFT_VERBS_NAME + 8)
 
-/* An interface (weft_tcp) or a port (weft_ib) that may be used. */
+/* An interface (weft_tcp), a port (weft_ib) or "shm" that may be used. */
 struct check_device {
 	const struct weft_dev_ops *ops;
 	char name[CHECK_NAME_LEN];
@@ -111,19 +111,25 @@ struct check_device {
 	struct weft_address addr; /* without port and key */
 };
 
+/* What one side may use. */
+struct check_list {
+	uint64_t host; /* weft_host_id() */
+	int n;
+	struct check_device devices[CHECK_DEVICES_MAX];
+};
+
 /*
  * List this side's; @route is the interface of the control connection, whose
- * family counts.  Returns how many, or -errno.
+ * family counts.  -errno.
  */
-int check_list(const struct weft_netif *route,
-	       struct check_device list[CHECK_DEVICES_MAX]);
-/* The list as bytes.  Returns how many, or -EPROTO. */
+int check_list_own(const struct weft_netif *route, struct check_list *list);
+/* The list as bytes; unpacking it: -EPROTO. */
 #define CHECK_ENTRY_LEN 160
-#define CHECK_LIST_LEN	(1 + CHECK_DEVICES_MAX * CHECK_ENTRY_LEN)
-void check_pack_list(const struct check_device *list, int n,
+#define CHECK_LIST_LEN	(9 + CHECK_DEVICES_MAX * CHECK_ENTRY_LEN)
+void check_pack_list(const struct check_list *list,
 		     uint8_t text[CHECK_LIST_LEN]);
 int check_unpack_list(const uint8_t text[CHECK_LIST_LEN],
-		      struct check_device list[CHECK_DEVICES_MAX]);
+		      struct check_list *list);
 
 /* Two devices that reach each other, and what was measured between them. */
 struct check_pair {
@@ -137,13 +143,12 @@ struct check_pair {
  * The pairs to measure, that of the control connection first; each device of
  * this side at most once.  Returns how many.
  */
-int check_match(const struct check_device *here, int n,
-		const struct check_device *there, int m,
+int check_match(const struct check_list *here, const struct check_list *there,
 		struct check_pair pairs[CHECK_DEVICES_MAX]);
 /* Print what to change, as text or as strings of a JSON array. */
 void check_advise(const struct check_pair *pairs, int n,
-		  const struct check_device *here, int own,
-		  const struct check_device *there, int others, bool json);
+		  const struct check_list *here, const struct check_list *there,
+		  bool json);
 
 /* check_gpu.c */
 /* Both buffers, one behind the other; NULL after an error message. */

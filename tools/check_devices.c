@@ -13,7 +13,7 @@
 #include "util/bytes.h"
 #include "util/util.h"
 
-enum wire_kind { KIND_TCP = 1, KIND_IB };
+enum wire_kind { KIND_TCP = 1, KIND_IB, KIND_SHM };
 
 /* ---- lists --------------------------------------------------------------- */
 
@@ -28,68 +28,104 @@ static void fill_address(struct check_device *d, const struct weft_netif *netif)
 	d->netif = *netif;
 }
 
-static int add_netifs(const struct weft_netif *route, struct check_device *list)
+static int add_netifs(const struct weft_netif *route, struct check_list *list)
 {
 	struct weft_netif *netifs;
-	int n, i, used = 0;
+	struct check_device *d;
+	int n, i;
 
 	n = weft_netif_list(route->addr.sa.sa_family, &netifs);
 	if (n < 0)
 		return n;
-	for (i = 0; i < n && used < CHECK_DEVICES_MAX; i++) {
+	for (i = 0; i < n && list->n < CHECK_DEVICES_MAX; i++) {
 		if (!weft_settings_netdev_allowed(netifs[i].name))
 			continue;
-		list[used] = (struct check_device){
+		d = &list->devices[list->n++];
+		*d = (struct check_device){
 			.ops = &weft_tcp_ops,
 			.speed = netifs[i].loopback ? 0 : netifs[i].speed,
 			.route = !strcmp(netifs[i].name, route->name),
 		};
-		snprintf(list[used].name, sizeof(list[used].name), "%s",
-			 netifs[i].name);
-		fill_address(&list[used++], &netifs[i]);
+		snprintf(d->name, sizeof(d->name), "%s", netifs[i].name);
+		fill_address(d, &netifs[i]);
 	}
 	free(netifs);
-	return used;
+	return 0;
 }
 
 #ifdef HAVE_VERBS_H
-static int add_ports(const struct weft_netif *route, struct check_device *list,
-		     int used)
+static void add_ports(const struct weft_netif *route, struct check_list *list)
 {
 	struct weft_verbs_port *ports;
+	struct check_device *d;
 	unsigned int index;
 	uint8_t gid[16];
 	int n, i;
 
 	n = weft_verbs_list(&ports);
-	for (i = 0; i < n && used < CHECK_DEVICES_MAX; i++) {
+	for (i = 0; i < n && list->n < CHECK_DEVICES_MAX; i++) {
 		if (!weft_verbs_openable(ports[i].dev) ||
 		    weft_verbs_gid(&ports[i], route->addr.sa.sa_family, &index,
 				   gid))
 			continue;
-		list[used] = (struct check_device){ .ops = &weft_ib_ops,
-						    .speed = ports[i].speed };
-		snprintf(list[used].name, sizeof(list[used].name), "%s",
-			 ports[i].name);
-		fill_address(&list[used], route);
-		list[used++].addr.fabric = weft_verbs_fabric(&ports[i], gid);
+		d = &list->devices[list->n++];
+		*d = (struct check_device){ .ops = &weft_ib_ops,
+					    .speed = ports[i].speed };
+		snprintf(d->name, sizeof(d->name), "%s", ports[i].name);
+		fill_address(d, route);
+		d->addr.fabric = weft_verbs_fabric(&ports[i], gid);
 	}
 	if (n >= 0)
 		free(ports);
-	return used;
 }
 #endif
 
-int check_list(const struct weft_netif *route,
-	       struct check_device list[CHECK_DEVICES_MAX])
+/*
+ * Does weft_shm work here (*@own is where it is found), and does it reach
+ * @remote (NULL: not asked)?  If not, *@why says so.
+ */
+static bool try_shm(struct weft_address *own, const struct weft_address *remote,
+		    const char **why)
 {
-	int n = add_netifs(route, list);
+	static const struct weft_iface_cb cb; /* there is no progress() */
+	const struct weft_iface_params params = { .netdev = "shm", .cb = &cb };
+	struct weft_iface_attr attr;
+	struct weft_iface *iface;
+	bool reached;
 
+	*why = "its own message says why";
+	if (weft_shm_ops.iface_open(&params, &iface))
+		return false;
+	weft_shm_ops.iface_query(iface, &attr);
+	*own = attr.addr;
+	reached = !remote || weft_shm_ops.reaches(iface, remote, why);
+	weft_shm_ops.iface_close(iface);
+	return reached;
+}
+
+static void add_shm(struct check_list *list)
+{
+	struct check_device d = { .ops = &weft_shm_ops, .name = "shm" };
+	const char *why;
+
+	if (list->n < CHECK_DEVICES_MAX && try_shm(&d.addr, NULL, &why))
+		list->devices[list->n++] = d;
+}
+
+int check_list_own(const struct weft_netif *route, struct check_list *list)
+{
+	int err;
+
+	memset(list, 0, sizeof(*list));
+	list->host = weft_host_id();
+	err = add_netifs(route, list);
+	if (err)
+		return err;
+	add_shm(list);
 #ifdef HAVE_VERBS_H
-	if (n >= 0)
-		n = add_ports(route, list, n);
+	add_ports(route, list);
 #endif
-	return n;
+	return 0;
 }
 
 /* kind, route, speed, name, length of the device address, both addresses */
@@ -99,22 +135,49 @@ int check_list(const struct weft_netif *route,
 #define DEV_AT	 (IFACE_AT + WEFT_IFACE_ADDR_LEN)
 _Static_assert(DEV_AT + WEFT_DEV_ADDR_MAX <= CHECK_ENTRY_LEN, "it fits");
 
-void check_pack_list(const struct check_device *list, int n,
+static enum wire_kind kind_of(const struct check_device *d)
+{
+	if (d->ops == &weft_tcp_ops)
+		return KIND_TCP;
+	return d->ops == &weft_shm_ops ? KIND_SHM : KIND_IB;
+}
+
+/* NULL: this side has no such device. */
+static const struct weft_dev_ops *ops_of(enum wire_kind kind)
+{
+	switch (kind) {
+	case KIND_TCP:
+		return &weft_tcp_ops;
+	case KIND_SHM:
+		return &weft_shm_ops;
+#ifdef HAVE_VERBS_H
+	case KIND_IB:
+		return &weft_ib_ops;
+#endif
+	default:
+		return NULL;
+	}
+}
+
+void check_pack_list(const struct check_list *list,
 		     uint8_t text[CHECK_LIST_LEN])
 {
-	uint8_t *at = text + 1;
+	const struct check_device *d;
+	uint8_t *at = text + 9;
 	int i;
 
 	memset(text, 0, CHECK_LIST_LEN);
-	text[0] = (uint8_t)n;
-	for (i = 0; i < n; i++, at += CHECK_ENTRY_LEN) {
-		at[0] = list[i].ops == &weft_tcp_ops ? KIND_TCP : KIND_IB;
-		at[1] = list[i].route;
-		weft_put_le64(at + 2, list[i].speed);
-		memcpy(at + NAME_AT, list[i].name, CHECK_NAME_LEN);
-		weft_address_pack_iface(&list[i].addr, at + IFACE_AT);
-		at[DEV_LEN] = (uint8_t)weft_address_pack_dev(&list[i].addr,
-							     at + DEV_AT);
+	text[0] = (uint8_t)list->n;
+	weft_put_le64(text + 1, list->host);
+	for (i = 0; i < list->n; i++, at += CHECK_ENTRY_LEN) {
+		d = &list->devices[i];
+		at[0] = kind_of(d);
+		at[1] = d->route;
+		weft_put_le64(at + 2, d->speed);
+		memcpy(at + NAME_AT, d->name, CHECK_NAME_LEN);
+		weft_address_pack_iface(&d->addr, at + IFACE_AT);
+		at[DEV_LEN] =
+			(uint8_t)weft_address_pack_dev(&d->addr, at + DEV_AT);
 	}
 }
 
@@ -134,77 +197,79 @@ static void unpack_name(const uint8_t *from, char name[CHECK_NAME_LEN])
 }
 
 int check_unpack_list(const uint8_t text[CHECK_LIST_LEN],
-		      struct check_device list[CHECK_DEVICES_MAX])
+		      struct check_list *list)
 {
-	const uint8_t *at = text + 1;
-	int i, used = 0;
+	const uint8_t *at = text + 9;
+	int i;
 
 	if (text[0] > CHECK_DEVICES_MAX)
 		return -EPROTO;
+	memset(list, 0, sizeof(*list));
+	list->host = weft_get_le64(text + 1);
 	for (i = 0; i < text[0]; i++, at += CHECK_ENTRY_LEN) {
-		struct check_device *d = &list[used];
+		struct check_device *d = &list->devices[list->n];
 
 		memset(d, 0, sizeof(*d));
 		if (at[DEV_LEN] > WEFT_DEV_ADDR_MAX ||
 		    weft_address_unpack(at + IFACE_AT, WEFT_IFACE_ADDR_LEN,
 					at + DEV_AT, at[DEV_LEN], &d->addr))
 			return -EPROTO;
-		if (at[0] == KIND_TCP)
-			d->ops = &weft_tcp_ops;
-#ifdef HAVE_VERBS_H
-		else if (at[0] == KIND_IB)
-			d->ops = &weft_ib_ops;
-#endif
-		else
-			continue; /* this side has no such device */
+		d->ops = ops_of(at[0]);
+		if (!d->ops)
+			continue;
 		d->route = at[1];
 		d->speed = weft_get_le64(at + 2);
 		unpack_name(at + NAME_AT, d->name);
-		used++;
+		list->n++;
 	}
-	return used;
+	return 0;
 }
 
 /* ---- pairs --------------------------------------------------------------- */
 
-static bool is_ib(const struct check_device *d)
-{
-	return d->ops != &weft_tcp_ops;
-}
-
 static bool is_pair(const struct check_device *here,
 		    const struct check_device *there)
 {
+	struct weft_address own;
+	const char *why;
+
 	if (here->ops != there->ops)
 		return false;
 	if (here->route || there->route)
 		return here->route && there->route;
-	if (is_ib(here))
+	switch (kind_of(here)) {
+	case KIND_IB:
 		return weft_verbs_reachable(here->addr.fabric,
 					    there->addr.fabric, NULL);
-	/* within one namespace all is loopback's */
-	return here->addr.ns_id != there->addr.ns_id &&
-	       weft_netif_reaches(&here->netif, &there->addr, NULL);
+	case KIND_SHM:
+		return try_shm(&own, &there->addr, &why);
+	default:
+		/* within one namespace all is loopback's */
+		return here->addr.ns_id != there->addr.ns_id &&
+		       weft_netif_reaches(&here->netif, &there->addr, NULL);
+	}
 }
 
 /* Of the same name if possible, else one that no other is paired with. */
-static const struct check_device *
-find_partner(const struct check_device *here, const struct check_device *there,
-	     int m, const struct check_pair *pairs, int n)
+static const struct check_device *find_partner(const struct check_device *here,
+					       const struct check_list *list,
+					       const struct check_pair *pairs,
+					       int n)
 {
-	const struct check_device *best = NULL;
+	const struct check_device *best = NULL, *there;
 	bool taken;
 	int i, p;
 
-	for (i = 0; i < m; i++) {
-		if (!is_pair(here, &there[i]))
+	for (i = 0; i < list->n; i++) {
+		there = &list->devices[i];
+		if (!is_pair(here, there))
 			continue;
-		if (!strcmp(here->name, there[i].name))
-			return &there[i];
+		if (!strcmp(here->name, there->name))
+			return there;
 		for (taken = false, p = 0; p < n; p++)
-			taken |= pairs[p].there == &there[i];
+			taken |= pairs[p].there == there;
 		if (!best || !taken)
-			best = &there[i];
+			best = there;
 	}
 	return best;
 }
@@ -216,17 +281,17 @@ static int compare_routes(const void *a, const void *b)
 	return (int)y->here->route - (int)x->here->route;
 }
 
-int check_match(const struct check_device *here, int n,
-		const struct check_device *there, int m,
+int check_match(const struct check_list *here, const struct check_list *there,
 		struct check_pair pairs[CHECK_DEVICES_MAX])
 {
-	const struct check_device *partner;
+	const struct check_device *own, *partner;
 	int i, used = 0;
 
-	for (i = 0; i < n; i++) {
-		partner = find_partner(&here[i], there, m, pairs, used);
+	for (i = 0; i < here->n; i++) {
+		own = &here->devices[i];
+		partner = find_partner(own, there, pairs, used);
 		if (partner)
-			pairs[used++] = (struct check_pair){ .here = &here[i],
+			pairs[used++] = (struct check_pair){ .here = own,
 							     .there = partner };
 	}
 	qsort(pairs, (size_t)used, sizeof(*pairs), compare_routes);
@@ -240,14 +305,15 @@ static double get_rate(const struct check_pair *p)
 	return p->measured ? p->rates.put : 0;
 }
 
+/* NULL: none of @kind was measured. */
 static const struct check_pair *find_fastest(const struct check_pair *pairs,
-					     int n, bool ib)
+					     int n, enum wire_kind kind)
 {
 	const struct check_pair *best = NULL;
 	int i;
 
 	for (i = 0; i < n; i++)
-		if (is_ib(pairs[i].here) == ib &&
+		if (kind_of(pairs[i].here) == kind &&
 		    get_rate(&pairs[i]) > (best ? get_rate(best) : 0))
 			best = &pairs[i];
 	return best;
@@ -255,19 +321,46 @@ static const struct check_pair *find_fastest(const struct check_pair *pairs,
 
 /* Why no port of the two sides meets another; NULL: some do, or one has none.
  */
-static const char *find_ib_obstacle(const struct check_device *here, int n,
-				    const struct check_device *there, int m)
+static const char *find_ib_obstacle(const struct check_list *here,
+				    const struct check_list *there)
 {
+	const struct check_device *a, *b;
 	const char *why = NULL;
 	int i, k;
 
-	for (i = 0; i < n; i++)
-		for (k = 0; k < m; k++)
-			if (is_ib(&here[i]) && is_ib(&there[k]) &&
-			    weft_verbs_reachable(here[i].addr.fabric,
-						 there[k].addr.fabric, &why))
+	for (i = 0; i < here->n; i++)
+		for (k = 0; k < there->n; k++) {
+			a = &here->devices[i];
+			b = &there->devices[k];
+			if (kind_of(a) == KIND_IB && kind_of(b) == KIND_IB &&
+			    weft_verbs_reachable(a->addr.fabric, b->addr.fabric,
+						 &why))
 				return NULL;
+		}
 	return why;
+}
+
+static const struct check_device *find_shm(const struct check_list *list)
+{
+	int i;
+
+	for (i = 0; i < list->n; i++)
+		if (kind_of(&list->devices[i]) == KIND_SHM)
+			return &list->devices[i];
+	return NULL;
+}
+
+/* Why two sides of one host do not meet; NULL: they do, or are of two. */
+static const char *find_shm_obstacle(const struct check_list *here,
+				     const struct check_list *there)
+{
+	const struct check_device *a = find_shm(here), *b = find_shm(there);
+	struct weft_address own;
+	const char *why;
+
+	if (!a || !b || here->host != there->host)
+		return NULL;
+	return try_shm(&own, &b->addr, &why) ? NULL : why;
 }
 
 static void print_advice(const char *text, bool json, int *count)
@@ -279,28 +372,43 @@ static void print_advice(const char *text, bool json, int *count)
 	(*count)++;
 }
 
-void check_advise(const struct check_pair *pairs, int n,
-		  const struct check_device *here, int own,
-		  const struct check_device *there, int others, bool json)
+static void advise_broken(const struct check_pair *pair, bool json, int *count)
 {
-	const struct check_pair *tcp = find_fastest(pairs, n, false);
-	const struct check_pair *ib = find_fastest(pairs, n, true);
-	const char *why = find_ib_obstacle(here, own, there, others);
+	const char *name = pair->here->name;
+	char text[300];
+
+	if (kind_of(pair->here) == KIND_SHM) {
+		print_advice("weft_shm does not work, though the two have a "
+			     "network namespace or a folder in common: "
+			     "UCX_TLS=weft_tcp, on both sides, leaves it out",
+			     json, count);
+		return;
+	}
+	snprintf(text, sizeof(text),
+		 "%s does not work, though addresses and routes promise it: "
+		 "let the ports of WEFT_PORT_RANGE through, or leave it out "
+		 "(WEFT_NET_DEVICES=^%s, on all hosts)",
+		 name, name);
+	print_advice(text, json, count);
+}
+
+void check_advise(const struct check_pair *pairs, int n,
+		  const struct check_list *here, const struct check_list *there,
+		  bool json)
+{
+	const struct check_pair *tcp = find_fastest(pairs, n, KIND_TCP);
+	const struct check_pair *ib = find_fastest(pairs, n, KIND_IB);
+	const struct check_pair *shm = find_fastest(pairs, n, KIND_SHM);
+	const double tcp_rate = tcp ? get_rate(tcp) : 0;
+	const double ib_rate = ib ? get_rate(ib) : 0;
+	const char *why;
 	char text[400];
 	int i, count = 0;
 
-	for (i = 0; i < n; i++) {
-		if (!pairs[i].err)
-			continue;
-		snprintf(
-			text, sizeof(text),
-			"%s does not work, though addresses and routes "
-			"promise it: let the ports of WEFT_PORT_RANGE through, "
-			"or leave it out (WEFT_NET_DEVICES=^%s, on all hosts)",
-			pairs[i].here->name, pairs[i].here->name);
-		print_advice(text, json, &count);
-	}
-	if (tcp && tcp != pairs && get_rate(tcp) > 1.5 * get_rate(pairs)) {
+	for (i = 0; i < n; i++)
+		if (pairs[i].err)
+			advise_broken(&pairs[i], json, &count);
+	if (tcp && tcp != pairs && tcp_rate > 1.5 * get_rate(pairs)) {
 		snprintf(
 			text, sizeof(text),
 			"%s is faster than %s, over which this check reached the host: give programs the addresses of %s (Dask: "
@@ -309,15 +417,30 @@ void check_advise(const struct check_pair *pairs, int n,
 			tcp->here->name);
 		print_advice(text, json, &count);
 	}
-	if (ib && get_rate(ib) > (tcp ? get_rate(tcp) : 0) &&
-	    !weft_is_requested("weft_ib"))
+	if (shm && get_rate(shm) > tcp_rate && get_rate(shm) > ib_rate &&
+	    !weft_is_requested("weft_shm"))
+		print_advice("weft_shm is the fastest: "
+			     "UCX_TLS=weft_shm,weft_tcp takes it, and so does "
+			     "'weft run'",
+			     json, &count);
+	else if (ib_rate > tcp_rate && !weft_is_requested("weft_ib"))
 		print_advice("weft_ib is the fastest: UCX_TLS=weft_ib,weft_tcp "
 			     "takes it",
 			     json, &count);
+	why = find_ib_obstacle(here, there);
 	if (why) {
 		snprintf(text, sizeof(text),
 			 "both sides have InfiniBand or RoCE ports, but none "
 			 "that meet: %s",
+			 why);
+		print_advice(text, json, &count);
+	}
+	why = find_shm_obstacle(here, there);
+	if (why) {
+		snprintf(text, sizeof(text),
+			 "both sides are of one host, but weft_shm does not "
+			 "reach the other: %s; mount one folder in both "
+			 "(WEFT_RUN_DIR)",
 			 why);
 		print_advice(text, json, &count);
 	}

@@ -189,38 +189,45 @@ static void sleep_until_event(struct check *c)
 	}
 }
 
-/* Wait for *@flag; spin first, for the sake of latency. */
+/*
+ * Progress, or rest; spin first, for the sake of latency.  @idle: how many
+ * times in vain so far.
+ */
+static void progress_or_sleep(struct check *c, unsigned int *idle)
+{
+	if (c->ops->progress(c->iface))
+		*idle = 0;
+	else if (++*idle >= 1000)
+		sleep_until_event(c);
+}
+
 static int wait_for(struct check *c, const bool *flag)
 {
 	uint64_t end = weft_now_ms() + c->patience_ms;
 	unsigned int idle = 0;
 
 	while (!*flag && !c->err) {
-		if (c->ops->progress(c->iface)) {
-			idle = 0;
-			continue;
-		}
-		if (++idle < 1000)
-			continue;
-		if (idle % 64 == 0 && weft_now_ms() > end)
+		progress_or_sleep(c, &idle);
+		if (idle && idle % 64 == 0 && weft_now_ms() > end)
 			record_error(c, -ETIMEDOUT);
-		sleep_until_event(c);
 	}
 	return *flag ? 0 : c->err;
 }
 
 static int report_error(struct check *c, const char *what, int err)
 {
+	const bool has_ports =
+		c->ops != &weft_shm_ops && c->ops != &weft_nvlink_ops;
 	const char *advice = "";
 
 	if (err == -EACCES)
 		advice = "; is WEFT_SECRET_FILE the same on both hosts?";
 	else if (err == -ECONNRESET)
 		advice = "; see the other side's own message";
-	else if (err == -ECONNREFUSED) /* it listened a moment ago */
+	else if (err == -ECONNREFUSED && has_ports) /* it listened just now */
 		advice = "; see the other side's own message; or a "
 			 "firewall refuses the ports of WEFT_PORT_RANGE";
-	else if (err == -ETIMEDOUT)
+	else if (err == -ETIMEDOUT && has_ports)
 		advice = "; does a firewall drop the ports of "
 			 "WEFT_PORT_RANGE?";
 	tool_error("check", "%s: %s%s", what, strerror(-err), advice);
@@ -510,9 +517,10 @@ int check_swap_cards(struct check *c, const struct check_card *own)
 
 int check_serve(struct check *c)
 {
+	unsigned int idle = 0;
+
 	while (!c->bye && !c->err) {
-		if (!c->ops->progress(c->iface))
-			sleep_until_event(c);
+		progress_or_sleep(c, &idle);
 		if (c->have_card && !c->gpu)
 			check_serve_gpu(c);
 		c->have_card = false;

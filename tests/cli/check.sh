@@ -72,12 +72,17 @@ printf '{"type": "Scheduler", "address": "ucxx://127.0.0.1:8786"}' \
 json=$(timeout 60 "$weft" check --json --scheduler-file "$tap_tmp/scheduler.json" \
 	":$port" | python3 -c 'import json, sys
 seen = json.load(sys.stdin)
-device, = seen.pop("devices")
+devices, change = seen.pop("devices"), seen.pop("change")
+put = [device["put_bytes_per_s"] for device in devices]
 for key in "message_us", "put_bytes_per_s", "get_bytes_per_s":
-    assert device.pop(key) > 0, key
-print(seen, device)')
+    for device in devices:
+        assert device.pop(key) > 0, key
+assert len(change) == (put[1] > put[0]), change
+assert all("UCX_TLS=weft_shm,weft_tcp" in words for words in change), change
+print(seen, *devices)')
 tap_equal "the scheduler of a file, and JSON" "$json" "{'host': '127.0.0.1', \
-'works': True, 'change': []} {'weft': 'tcp', 'here': 'lo', 'there': 'lo'}"
+'works': True} {'weft': 'tcp', 'here': 'lo', 'there': 'lo'} \
+{'weft': 'shm', 'here': 'shm', 'there': 'shm'}"
 says "a scheduler that is not there yet" 3 "Dask's scheduler writes it" \
 	"$weft" check -s "$tap_tmp/nosuch.json"
 printf '{"address": ":x"}' >"$tap_tmp/odd.json"
@@ -196,7 +201,17 @@ print(seen["works"], *(x["here"] + "=" + x["there"] for x in seen["devices"]))'
 	only="WEFT_NET_DEVICES=wc$$a,wd$$a"
 	tap_equal "all that two hosts share" \
 		"$(env "$only" timeout 60 "$weft" check --json "10.213.7.2:$port" | devices)" \
-		"True wc$$a=wcb wd$$a=wdb"
+		"True wc$$a=wcb wd$$a=wdb shm=shm"
+	mkdir -m 700 "$tap_tmp/other-run"
+	tap_equal "one host, and no folder in common: JSON says what to do" \
+		"$(env "$only" WEFT_RUN_DIR="$tap_tmp/other-run" timeout 60 "$weft" \
+			check --json "10.213.7.2:$port" | python3 -c 'import json, sys
+seen = json.load(sys.stdin)
+print(*(x["weft"] for x in seen["devices"]), *seen["change"])' |
+			grep -o "tcp tcp\|of one host.*WEFT_RUN_DIR")" \
+		"tcp tcp
+of one host, but weft_shm does not reach the other: it shares neither the \
+network namespace nor the run folder; mount one folder in both (WEFT_RUN_DIR"
 	# on a very busy host the time may be up
 	tap_equal "it reports the speed of each" \
 		"$(env "$only" timeout 60 "$weft" check "10.213.7.2:$port" |
@@ -214,7 +229,6 @@ print(seen["works"], *(x["here"] + "=" + x["there"] for x in seen["devices"]))'
 	says "two pods with a shared folder use GPU rings" 0 \
 		"put through a ring in GPU memory, get through a ring in GPU memory" \
 		env "${gpu[@]}" "$weft" check "10.213.7.2:$port"
-	mkdir -m 700 "$tap_tmp/other-run"
 	says "two pods without a shared folder: the reason" 0 \
 		"shares neither the network namespace nor the run folder" \
 		env "${gpu[@]}" WEFT_RUN_DIR="$tap_tmp/other-run" \
