@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +24,12 @@
 #include "bootstrap/rundir.h"
 #include "bootstrap/settings.h"
 #include "devices/folder.h"
+#include "util/clock.h"
 #include "util/file.h"
 #include "util/log.h"
 #include "util/parse.h"
+
+#define LOCK_MS 1000 /* a lock that somebody keeps is not waited for longer */
 
 struct weft_folder {
 	struct weft_rundir dir;
@@ -146,15 +150,20 @@ uint64_t weft_folder_id(const struct weft_folder *run)
 	return run ? run->dir.id : 0;
 }
 
-/* The lock first: a socket without one would be swept away. */
+/*
+ * The lock first: a socket without one would be swept away.  Every process that
+ * starts looks at every lock for a moment, so where many start at once one is
+ * seldom free at the first try.
+ */
 static int take_lock(struct weft_folder *run, uint64_t id)
 {
+	const uint64_t end = weft_now_ms() + LOCK_MS;
 	struct statx st;
 	char name[32];
-	int fd, tries;
+	int fd;
 
 	snprintf(name, sizeof(name), "l-%016" PRIx64, id);
-	for (tries = 0; tries < 8; tries++) {
+	do {
 		fd = weft_folder_open_file(run, name);
 		if (fd < 0)
 			return fd;
@@ -166,7 +175,8 @@ static int take_lock(struct weft_folder *run, uint64_t id)
 			return 0;
 		}
 		close(fd);
-	}
+		sched_yield();
+	} while (weft_now_ms() < end);
 	return -EBUSY;
 }
 

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "devices/local.h"
@@ -234,6 +236,33 @@ Test(folder, held_lock_keeps_socket_and_lock)
 	cr_assert(eq(int, flock(fd, LOCK_EX), 0));
 	sweep(true);
 	close(fd);
+}
+
+/* Another process that starts has a look at the new lock. */
+Test(folder, lock_that_is_looked_at_is_waited_for)
+{
+	const struct timespec look = { .tv_nsec = 20000000 };
+	int fd, ready[2];
+	char byte;
+
+	run = weft_folder_open();
+	cr_assert(run != NULL);
+	cr_assert(eq(int, pipe2(ready, O_CLOEXEC), 0));
+	if (!fork()) {
+		fd = leave_lock();
+		flock(fd, LOCK_EX);
+		byte = (char)write(ready[1], "", 1);
+		nanosleep(&look, NULL);
+		_exit(0);
+	}
+	cr_assert(eq(long, read(ready[0], &byte, 1), 1));
+	fd = weft_folder_listen(run, 0x0123456789abcdef);
+	cr_expect(ge(int, fd, 0));
+	cr_expect(eq(uint, log_lines(""), 0));
+	close(fd);
+	close(ready[0]);
+	close(ready[1]);
+	wait(NULL);
 }
 
 /* Where locks of other pods are not seen, as in some shared file systems. */
