@@ -78,6 +78,13 @@ environment() # ARM: sets env
 	esac
 }
 
+on_wire() # DEVICE: bytes that it sent, all processes
+{
+	cat "$tmp"/stats.* 2>/dev/null |
+		sed -n "s/.*\"weft\":\"$1\".*\"wire_tx_bytes\":\([0-9]*\).*/\1/p" |
+		awk '{ n += $1 } END { print n + 0 }'
+}
+
 finish() # ARM EXIT-CODE
 {
 	local arm=$1 rc=$2 by_nvl due
@@ -97,11 +104,9 @@ finish() # ARM EXIT-CODE
 	*weft*)	by_nvl=$(cat "$tmp"/stats.* 2>/dev/null |
 			sed -n 's/.*"weft":"nvlink".*"tx_put_bytes":\([0-9]*\).*"get_bytes":\([0-9]*\).*/\1 \2/p' |
 			awk '{ n += $1 + $2 } END { print n + 0 }')
-		say "        weft_nvl moved $by_nvl bytes, weft_tcp $(cat \
-		"$tmp"/stats.* 2>/dev/null |
-		sed -n 's/.*"weft":"tcp".*"wire_tx_bytes":\([0-9]*\).*/\1/p' |
-		awk '{ n += $1 } END { print n + 0 }'), NVLink itself \
-$(($(nvlink_mb) - sent)) MB"
+		say "        weft_nvl moved $by_nvl bytes, weft_shm $(on_wire shm)," \
+			"weft_tcp $(on_wire tcp), NVLink itself" \
+			"$(($(nvlink_mb) - sent)) MB"
 		# what Dask fetched of GPUs, no byte twice
 		due=$(sed -n 's/.*"gpu_bytes": \([0-9]*\).*/\1/p' \
 			"$tmp/client.out")
