@@ -14,6 +14,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -31,11 +32,12 @@ NET = [[POD, "-n", "a"], [POD, "-n", "b"]]  # on this network
 SHARED = [["env"], ["env"]]
 
 
-def arms(on_gpus):
+def arms(on_gpus, folder):
     if not POD:
         return {"tcp": {"weft": False, "env": {"UCX_TLS": "tcp"}},
                 "weft_tcp": {"env": {"UCX_TLS": "weft_tcp"}},
-                "weft_shm": {"env": {"UCX_TLS": "weft_shm,weft_tcp"}}}
+                "weft_shm": {"env": {"UCX_TLS": "weft_shm,weft_tcp",
+                                     "WEFT_RUN_DIR": folder}}}
 
     def arm(tls, weft=False, **places):
         # cuda_ipc has no get where it finds no NVLink, unless asked for it
@@ -104,8 +106,9 @@ def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     end = time.monotonic() + int(os.environ.get("NIXL_SECONDS", "3600"))
     rows, failed = [], False
-    with gpus() if POD else contextlib.nullcontext() as on_gpus:
-        all_arms = arms(on_gpus)
+    with gpus() if POD else contextlib.nullcontext() as on_gpus, \
+            tempfile.TemporaryDirectory(prefix="weft-nixl.") as folder:
+        all_arms = arms(on_gpus, folder)
         chosen = sys.argv[2:] or list(all_arms)
         for number in range(rounds):
             for arm in chosen[::1 - 2 * (number % 2)]:

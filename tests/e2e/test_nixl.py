@@ -164,6 +164,15 @@ def ten_thousand_blocks_and_a_large_one():
     return times(pair)
 
 
+@test(100)
+def between_pods_with_a_folder_in_common():
+    with tempfile.TemporaryDirectory(prefix="weft-e2e.") as folder:
+        pair = Pair(["2000:mix", "1:64m"],
+                    {"UCX_TLS": "weft_shm,weft_tcp", "WEFT_RUN_DIR": folder})
+    pair.carried_by("shm")
+    return times(pair)
+
+
 @test(600, only_long=True)
 def ten_thousand_blocks_of_each_size_and_a_gigabyte():
     pair = Pair([f"10000:{size}k" for size in (1, 4, 16, 45, 64)] + ["1:1g"],
