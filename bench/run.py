@@ -83,15 +83,20 @@ def run_shaped(options, results):
 
 
 def run_dask(options, results):
+    from lib import counters
     from lib.cluster import Cluster
-    arms = (("tcp://", "none", "tcp"), ("ucxx, tcp", "tcp", "ucxx"),
-            ("ucxx, weft_tcp", "weft", "ucxx"))
-    times = {name: [] for name, _, _ in arms}
-    rates = {name: [] for name, _, _ in arms}
+    arms = (("tcp://", "none", "tcp", {}),
+            ("ucxx, tcp", "tcp", "ucxx", {}),
+            ("ucxx, weft_tcp", "weft", "ucxx", {"UCX_TLS": "weft_tcp"}),
+            # what `weft run` chooses
+            ("ucxx, weft_shm", "weft", "ucxx", {}))
+    times = {name: [] for name, *_ in arms}
+    rates = {name: [] for name, *_ in arms}
     for _ in range(options.rounds):
-        for name, arm, protocol in arms:
+        for name, arm, protocol, env in arms:
             with Cluster(arm, protocol,
-                         env={"UCX_WARN_UNUSED_ENV_VARS": "n"}) as cluster:
+                         env={"UCX_WARN_UNUSED_ENV_VARS": "n", **env}) \
+                    as cluster:
                 cluster.worker()
                 cluster.worker()
                 output = cluster.run(f"{HERE}/../examples/demo.py", 8000,
@@ -100,6 +105,14 @@ def run_dask(options, results):
                 times[name] += told["times"]
                 rates[name] += [size / seconds / 1e6 for size, seconds
                                 in zip(told["moved"], told["times"])]
+                cluster.stop()
+                device = name.partition("weft_")[2]
+                carried = counters.payload_received(
+                    row for row in cluster.counters()
+                    if row["weft"] == device)
+                if device and carried < sum(told["moved"]):
+                    sys.exit(f"{name} carried {carried} bytes of "
+                             f"{sum(told['moved'])}")
     for name in times:
         middle = sorted(times[name])[len(times[name]) // 2]
         results.append({"bench": "dask transpose", "arm": name, "unit": "s",
