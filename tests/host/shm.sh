@@ -7,6 +7,7 @@
 tap_folder
 find_builds
 build_program exchange exchange.c host.c transfer.c || tap_skip_all "cannot build"
+build_program mesh mesh.c || tap_skip_all "cannot build"
 export UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n UCX_TLS=weft_shm,weft_tcp
 export EXCHANGE_ALARM=${EXCHANGE_ALARM:-60}
 export WEFT_RUN_DIR=$tap_tmp/run WEFT_STATS=$tap_tmp/stats
@@ -79,6 +80,27 @@ for v in "${versions[@]}"; do
 		"$(of shm tx_get_bytes)" "$(of shm get_bytes)"
 done
 
+mesh() # PROCESSES: what a program that connects each to each has open
+{
+	local name="$v: $1 processes, each connected to each" said
+	# less than their rings take: a container has 64 MiB
+	local small=(unshare -m sh -c
+		'mount -t tmpfs -o size=1m none /dev/shm && exec "$@"' sh)
+	"${small[@]}" true 2>/dev/null || small=()
+	rm -f "$tap_tmp/stats"
+	if ! said=$(under "$v" timeout 60 "${small[@]}" "$tap_tmp/mesh" "$1" \
+			40000 2>&1); then
+		tap_not_ok "$name" "$said"
+		return
+	fi
+	between "$name: a descriptor for each" "$1" \
+		"$(sed -n 's/.*"descriptors":\([0-9]*\),.*/\1/p' <<<"$said")" \
+		$(($1 + 30))
+	between "$name: weft_shm carries every message, once" \
+		$(($1 * ($1 - 1) * 40000)) "$(of shm tx_message_bytes)" \
+		$(($1 * ($1 - 1) * 41000))
+}
+
 pods()
 {
 	local v=${versions[-1]} pod="unshare -nimup --fork --mount-proc --kill-child"
@@ -109,5 +131,7 @@ pods()
 		"$v, two pods: without a folder they do not meet" "$(words)" ||
 		tap_ok "$v, two pods: without a folder they do not meet"
 }
+v=${versions[-1]}
+mesh 12
 pods
 tap_done
