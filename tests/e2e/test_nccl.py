@@ -197,18 +197,6 @@ if nccl.GPU:
         return local_frame("--cudf")
 
     @test(120)
-    def comms_of_raft():
-        """RAFT's own tests of both ways; each worker has a GPU first."""
-        needs("raft_dask.common")
-        with nccl.environment() as env, Cluster("weft", env=env) as cluster:
-            for gpus in "0,1", "1,0":
-                cluster.worker(env={"CUDA_VISIBLE_DEVICES": gpus})
-            cluster.run(f"{HERE}/programs/raft.py")
-            cluster.stop()
-            rows = of(cluster.counters("worker*"), "nccl")
-            check(payload_received(rows) > 0, "NCCL went without weft")
-
-    @test(120)
     def script_with_a_local_cuda_cluster():
         return script("--cuda")
 

@@ -2,8 +2,9 @@
 """
 raft-dask's Comms between two workers: NCCL's unique id is made in the scheduler,
 each worker has a communicator and UCX endpoints to all. On a GPU RAFT's own
-tests of both are run. Without one there is no handle, which takes CUDA: the
-communicator reduces by clique_moments(), and the endpoints carry a block each.
+tests of both are run, and a frame of cuDF is reduced. Without one there is no
+handle, which takes CUDA: the communicator reduces by clique_moments(), and the
+endpoints carry a block each.
 
 usage: raft.py SCHEDULER_FILE
 """
@@ -17,6 +18,7 @@ from raft_dask.common import Comms
 
 GPU = os.path.exists("/dev/nvidiactl")
 SIZE = 4 << 20
+COLUMNS = 128
 
 
 def without_a_handle():
@@ -70,6 +72,58 @@ def on_a_gpu(session, dask_worker):
     assert perform_test_comms_send_recv(handle, 100)
 
 
+def part(rank):
+    import cudf
+    import cupy
+    rows = cupy.arange(SIZE // 8 // COLUMNS)[:, None]
+    return cudf.DataFrame((rows * 7.0 + cupy.arange(COLUMNS)) * (rank + 1),
+                          columns=[f"c{i}" for i in range(COLUMNS)])
+
+
+def summed(session, frame):
+    """The sum of both ranks' frames."""
+    import cupy
+    from distributed import get_worker
+    from raft_dask.common.comms import get_raft_comm_state
+    comms = get_raft_comm_state(session, dask_worker=get_worker())["nccl"]
+    mine = cupy.ascontiguousarray(frame.values)
+    total = cupy.empty_like(mine)
+    stream = cupy.cuda.Stream()
+    cupy.cuda.runtime.deviceSynchronize()
+    double, plus = 8, 0  # nccl.h
+    status = ctypes.CDLL("libnccl.so.2").ncclAllReduce(
+        ctypes.c_void_p(mine.data.ptr), ctypes.c_void_p(total.data.ptr),
+        ctypes.c_size_t(mine.size), double, plus,
+        ctypes.c_void_p.from_address(comms.get_comm()),
+        ctypes.c_void_p(stream.ptr))
+    assert status == 0, status
+    stream.synchronize()
+    return type(frame)(total, columns=frame.columns)
+
+
+def here(frame):
+    return frame
+
+
+def frame(client, session):
+    """Each rank's part begins with the other, so UCX carries it to NCCL."""
+    import dask.dataframe as dd
+    from distributed import wait
+    a, b = client.scheduler_info()["workers"]
+    parts = [client.submit(part, rank, workers=[where], pure=False)
+             for rank, where in enumerate((b, a))]
+    parts = [client.submit(here, mine, workers=[where], pure=False)
+             for mine, where in zip(parts, (a, b))]
+    wait(parts)
+    sums = dd.from_delayed([client.submit(summed, session, mine, pure=False,
+                                          workers=[where])
+                            for mine, where in zip(parts, (a, b))])
+    assert type(sums._meta).__module__.startswith("cudf"), type(sums._meta)
+    got = sums.compute().to_pandas()
+    due = client.submit(part, 2, workers=[a]).result().to_pandas()
+    assert (got.values.reshape(2, *due.shape) == due.values).all()
+
+
 def main():
     with Client(scheduler_file=sys.argv[1]) as client:
         client.wait_for_workers(2, timeout=60)
@@ -79,6 +133,7 @@ def main():
         comms.init()
         if GPU:
             client.run(on_a_gpu, comms.sessionId)
+            frame(client, comms.sessionId)
         else:
             done = client.run(exchange, comms.sessionId, SIZE // 8)
             assert sorted(done.values()) == [(0, 2), (1, 2)], done
