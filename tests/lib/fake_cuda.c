@@ -211,10 +211,35 @@ EXPORT int cuDevicePrimaryCtxRetain(void **ctx, int dev)
 	return 0;
 }
 
+/* Its memory ends with it, but not that of cuMemCreate(). */
+static void free_context_memory(const struct context *c)
+{
+	unsigned int i;
+
+	pthread_mutex_lock(&fake_lock);
+	for (i = 0; i < OBJECTS; i++)
+		if (objects[i].ctx == c && (objects[i].kind == MALLOC ||
+					    objects[i].kind == MANAGED_MEM)) {
+			munmap((void *)(uintptr_t)objects[i].base,
+			       objects[i].size);
+			objects[i].kind = FREE;
+		}
+	pthread_mutex_unlock(&fake_lock);
+}
+
 EXPORT int cuDevicePrimaryCtxRelease_v2(int dev)
 {
 	GATE(0);
-	contexts[dev].refs--;
+	if (!--contexts[dev].refs)
+		free_context_memory(&contexts[dev]);
+	return 0;
+}
+
+EXPORT int cuDevicePrimaryCtxReset(int dev)
+{
+	GATE(UNSAFE);
+	contexts[dev].refs = 0;
+	free_context_memory(&contexts[dev]);
 	return 0;
 }
 
@@ -249,6 +274,7 @@ EXPORT int cuCtxDestroy_v2(void *ctx)
 	if (!c->made || c->refs <= 0 || fake_streams_of(c))
 		return WEFT_CU_INVALID_CONTEXT;
 	c->refs = 0; /* for users that still name it */
+	free_context_memory(c);
 	__atomic_fetch_sub(&fake_live.contexts, 1, __ATOMIC_RELAXED);
 	return 0;
 }

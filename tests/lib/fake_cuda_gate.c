@@ -82,8 +82,9 @@ int fake_gate(const char *name, int flags)
 		return WEFT_CU_NOT_INITIALIZED;
 	if ((flags & CONTEXT) && !fake_depth)
 		return WEFT_CU_INVALID_CONTEXT;
-	if ((flags & UNSAFE) && capturing &&
-	    fake_capture_mode != WEFT_CU_CAPTURE_RELAXED) {
+	if (capturing && ((flags & NO_CAPTURE) ||
+			  ((flags & UNSAFE) &&
+			   fake_capture_mode != WEFT_CU_CAPTURE_RELAXED))) {
 		capture_broken = true;
 		return WEFT_CU_CAPTURE_UNSUPPORTED;
 	}

@@ -29,10 +29,11 @@
 		".size " #name ", . - " #name "\n"           \
 		".popsection")
 
-#define GPUS	8
-#define PAGE_2M (2ul << 20)
-#define UNSAFE	1 /* would break a capture in the global mode */
-#define CONTEXT 2 /* needs a current one */
+#define GPUS	   8
+#define PAGE_2M	   (2ul << 20)
+#define UNSAFE	   1 /* would break a capture in the global mode */
+#define CONTEXT	   2 /* needs a current one */
+#define NO_CAPTURE 4 /* breaks one in any mode */
 
 struct context {
 	_Atomic int ordinal, refs;
@@ -42,6 +43,7 @@ struct context {
 struct handle {
 	int fd, phys;
 	int types; /* that it may be exported as */
+	bool rdma; /* adapters reach it */
 	_Atomic int refs;
 	size_t size;
 };

@@ -25,7 +25,7 @@ EXPORT int cuDriverGetVersion(int *version)
 	return 0;
 }
 
-static int cuCtxSetFlags(unsigned int flags)
+EXPORT int cuCtxSetFlags(unsigned int flags)
 {
 	GATE(CONTEXT);
 	(void)flags;
@@ -37,19 +37,6 @@ EXPORT int cuCtxGetFlags(unsigned int *flags)
 	GATE(CONTEXT);
 	*flags = 0; /* those of cuCtxSetFlags() are not kept */
 	return 0;
-}
-
-EXPORT int cuGetProcAddress_v2(const char *name, void **fn, int version,
-			       uint64_t flags, int *found)
-{
-	bool known = !strcmp(name, "cuCtxSetFlags");
-
-	(void)version;
-	(void)flags;
-	*fn = known ? (void *)cuCtxSetFlags : NULL;
-	if (found)
-		*found = !known; /* CUdriverProcAddressQueryResult */
-	return known ? 0 : NOT_FOUND;
 }
 
 /* ---- devices and contexts ------------------------------------------------ */
@@ -102,8 +89,10 @@ int cuMemAlloc_v2(uint64_t *p, size_t size) HOOKED(cuMemAlloc_v2);
 int cuMemAlloc_v2(uint64_t *p, size_t size)
 {
 	GATE(CONTEXT | UNSAFE);
-	if (!size)
+	if (!p || !size)
 		return WEFT_CU_INVALID_VALUE;
+	if (fake_full || size > 1ul << 40)
+		return WEFT_CU_OUT_OF_MEMORY;
 	*p = (uintptr_t)fake_cuda_malloc(fake_current()->ordinal, size);
 	return 0;
 }
@@ -119,11 +108,22 @@ int cuMemAllocManaged(uint64_t *p, size_t size, unsigned int flags)
 	return 0;
 }
 
+/* Only what it allocated, and by its first address. */
 HOOKABLE(cuMemFree_v2);
 int cuMemFree_v2(uint64_t p) HOOKED(cuMemFree_v2);
 int cuMemFree_v2(uint64_t p)
 {
+	struct object *o;
+	bool own;
+
 	GATE(UNSAFE);
+	pthread_mutex_lock(&fake_lock);
+	o = fake_find(p, 1);
+	own = o && o->base == p &&
+	      (o->kind == MALLOC || o->kind == MANAGED_MEM);
+	pthread_mutex_unlock(&fake_lock);
+	if (!own)
+		return WEFT_CU_INVALID_VALUE;
 	fake_cuda_free((void *)(uintptr_t)p);
 	return 0;
 }
@@ -151,7 +151,7 @@ int cuMemFreeAsync(uint64_t p, void *stream)
 
 EXPORT int cuCtxSynchronize(void)
 {
-	GATE(CONTEXT | UNSAFE);
+	GATE(CONTEXT | NO_CAPTURE);
 	fake_streams_drain();
 	return 0;
 }
@@ -178,13 +178,18 @@ EXPORT int cuPointerGetAttribute(void *value, int attr, uint64_t ptr)
 	return WEFT_CU_INVALID_VALUE;
 }
 
+/* SYNC_MEMOPS, which memory of cuMemCreate() does not have. */
 EXPORT int cuPointerSetAttribute(const void *value, int attr, uint64_t ptr)
 {
+	struct object *o;
+
 	GATE(0);
 	(void)value;
 	(void)attr;
-	(void)ptr;
-	return 0;
+	pthread_mutex_lock(&fake_lock);
+	o = fake_find(ptr, 1);
+	pthread_mutex_unlock(&fake_lock);
+	return o && o->kind == MAPPED ? WEFT_CU_NOT_SUPPORTED : 0;
 }
 
 EXPORT int cuMemRangeGetAttribute(void *value, size_t size, int attr,
@@ -197,6 +202,20 @@ EXPORT int cuMemRangeGetAttribute(void *value, size_t size, int attr,
 	(void)ptr;
 	(void)len;
 	return WEFT_CU_INVALID_VALUE;
+}
+
+/* Legacy handles are of cuMemAlloc()'s memory alone. */
+EXPORT int cuIpcGetMemHandle(void *handle, uint64_t ptr)
+{
+	struct object *o;
+
+	GATE(0);
+	pthread_mutex_lock(&fake_lock);
+	o = fake_find(ptr, 1);
+	pthread_mutex_unlock(&fake_lock);
+	(void)handle;
+	return o && o->kind == MALLOC ? WEFT_CU_NOT_SUPPORTED
+				      : WEFT_CU_INVALID_VALUE;
 }
 
 /* ---- streams ------------------------------------------------------------- */
@@ -259,7 +278,6 @@ EXPORT int cuStreamAddCallback(void *stream,
 	{                                     \
 		return WEFT_CU_NOT_SUPPORTED; \
 	}
-NOT_HERE(cuIpcGetMemHandle)
 NOT_HERE(cuIpcOpenMemHandle_v2)
 NOT_HERE(cuIpcCloseMemHandle)
 NOT_HERE(cuMemPoolDestroy)
@@ -268,3 +286,71 @@ NOT_HERE(cuMemPoolExportToShareableHandle)
 NOT_HERE(cuMemPoolImportFromShareableHandle)
 NOT_HERE(cuMemPoolImportPointer)
 NOT_HERE(cuMemPoolSetAccess)
+
+/* ---- looking them up ----------------------------------------------------- */
+
+EXPORT int cuDeviceCanAccessPeer(int *can, int dev, int peer)
+{
+	GATE(0);
+	*can = dev != peer;
+	return 0;
+}
+
+/*
+ * Those that CUDA's runtime or a test looks up: the name without its suffix,
+ * the version it is of, the symbol.
+ */
+#define LOOKUPS(X)                                                \
+	X(cuCtxDestroy, 4000, cuCtxDestroy_v2)                    \
+	X(cuCtxSetFlags, 12010, cuCtxSetFlags)                    \
+	X(cuCtxSynchronize, 2000, cuCtxSynchronize)               \
+	X(cuDevicePrimaryCtxReset, 7000, cuDevicePrimaryCtxReset) \
+	X(cuDriverGetVersion, 2020, cuDriverGetVersion)           \
+	X(cuGetProcAddress, 11030, cuGetProcAddress)              \
+	X(cuGetProcAddress, 12000, cuGetProcAddress_v2)           \
+	X(cuInit, 2000, cuInit)                                   \
+	X(cuIpcGetMemHandle, 4010, cuIpcGetMemHandle)             \
+	X(cuMemAlloc, 3020, cuMemAlloc_v2)                        \
+	X(cuMemFree, 3020, cuMemFree_v2)                          \
+	X(cuMemFreeAsync, 11020, cuMemFreeAsync)                  \
+	X(cuMemGetAddressRange, 3020, cuMemGetAddressRange_v2)
+
+/* what dlsym() finds; of some the C name is another one, behind it */
+#define X(name, version, symbol) extern char found_##symbol[] __asm__(#symbol);
+LOOKUPS(X)
+#undef X
+
+static const struct {
+	const char *name;
+	int from;
+	void *fn;
+} lookups[] = {
+#define X(name, version, symbol) { #name, version, found_##symbol },
+	LOOKUPS(X)
+#undef X
+};
+
+int cuGetProcAddress_v2(const char *name, void **fn, int version,
+			uint64_t flags, int *found);
+
+EXPORT int cuGetProcAddress(const char *name, void **fn, int version,
+			    uint64_t flags)
+{
+	return cuGetProcAddress_v2(name, fn, version, flags, NULL);
+}
+
+EXPORT int cuGetProcAddress_v2(const char *name, void **fn, int version,
+			       uint64_t flags, int *found)
+{
+	unsigned int i;
+
+	(void)flags;
+	*fn = NULL;
+	for (i = 0; i < ARRAY_SIZE(lookups); i++)
+		if (!strcmp(lookups[i].name, name) &&
+		    lookups[i].from <= version)
+			*fn = lookups[i].fn;
+	if (found)
+		*found = !*fn; /* CUdriverProcAddressQueryResult */
+	return *fn ? 0 : NOT_FOUND;
+}

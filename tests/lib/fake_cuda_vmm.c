@@ -41,6 +41,7 @@ EXPORT int cuMemCreate(unsigned long long *handle, size_t size,
 	h->fd = memfd_create(name, MFD_CLOEXEC);
 	h->size = size;
 	h->types = prop->handle_types;
+	h->rdma = prop->flags.rdma;
 	h->refs = 1;
 	if (h->fd < 0 || ftruncate(h->fd, size))
 		abort();
@@ -96,6 +97,7 @@ cuMemGetAllocationPropertiesFromHandle(struct weft_cu_alloc_prop *prop,
 		.type = WEFT_CU_ALLOCATION_PINNED,
 		.handle_types = h->types,
 		.location = { WEFT_CU_LOCATION_DEVICE, i },
+		.flags = { .rdma = h->rdma },
 	};
 	return 0;
 }
@@ -231,13 +233,18 @@ EXPORT int cuMemSetAccess(uint64_t ptr, size_t size,
 			  const struct weft_cu_access *desc, size_t n)
 {
 	struct object *o;
-	uint64_t at;
+	uint64_t at, access = 0;
 
 	GATE(UNSAFE);
-	if (n != 1 || desc->flags != WEFT_CU_ACCESS_READWRITE)
+	for (; n; n--, desc++) {
+		if (desc->flags != WEFT_CU_ACCESS_READWRITE)
+			return WEFT_CU_INVALID_VALUE;
+		if (desc->location.id < 0 || desc->location.id >= fake_gpus)
+			return WEFT_CU_INVALID_DEVICE;
+		access |= BIT(desc->location.id);
+	}
+	if (!access)
 		return WEFT_CU_INVALID_VALUE;
-	if (desc->location.id < 0 || desc->location.id >= fake_gpus)
-		return WEFT_CU_INVALID_DEVICE;
 	pthread_mutex_lock(&fake_lock);
 	/* whole mappings, one behind the other */
 	for (at = ptr; at < ptr + size; at += o->size) {
@@ -245,7 +252,7 @@ EXPORT int cuMemSetAccess(uint64_t ptr, size_t size,
 		if (!o || o->kind != MAPPED || o->base != at ||
 		    at + o->size > ptr + size)
 			break;
-		o->access |= BIT(desc->location.id);
+		o->access |= access;
 	}
 	pthread_mutex_unlock(&fake_lock);
 	return at == ptr + size ? 0 : WEFT_CU_INVALID_VALUE;
