@@ -19,11 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
 #include "bootstrap/samehost.h"
+#include "ucx_tl/env_flag.h"
 #include "ucx_tl/load.h"
 
 /*
@@ -58,23 +58,6 @@ static bool plugin_tried;
 static atomic_bool event_driven; /* pass calls of workers to the plugin */
 static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* 1: yes, 0: no, -1: unset or neither. */
-static int env_flag(const char *name)
-{
-	static const char *const words[][2] = {
-		{ "0", "1" },	 { "n", "y" },	      { "no", "yes" },
-		{ "off", "on" }, { "false", "true" },
-	};
-	const char *value = getenv(name);
-	size_t i;
-
-	for (i = 0; value && i < sizeof(words) / sizeof(*words); i++)
-		if (!strcasecmp(value, words[i][0]) ||
-		    !strcasecmp(value, words[i][1]))
-			return !strcasecmp(value, words[i][1]);
-	return -1;
-}
-
 /*
  * The variable that requests weft, or NULL.  An approximation:
  * bootstrap/ucxenv.c decides it, but is in the file that could not be loaded.
@@ -93,7 +76,7 @@ static const char *find_request(void)
 		"DASK_UCX__INFINIBAND",
 	};
 	const char *tls = getenv("UCX_TLS");
-	const int ucx = env_flag("WEFT_UCX");
+	const int ucx = weft_env_flag("WEFT_UCX");
 	size_t i;
 
 	if (ucx >= 0)
@@ -101,7 +84,7 @@ static const char *find_request(void)
 	if (tls && *tls)
 		return strstr(tls, "weft_") ? "UCX_TLS" : NULL;
 	for (i = 0; i < sizeof(flags) / sizeof(*flags); i++)
-		if (env_flag(flags[i]) == 1)
+		if (weft_env_flag(flags[i]) == 1)
 			return flags[i];
 	return NULL;
 }

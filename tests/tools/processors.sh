@@ -49,11 +49,11 @@ loads() # NAME FOLDER
 	version="weft $(sed -n 's/^AC_INIT(\[weft\], \[\(.*\)\])/\1/p' \
 		"$WEFT_SRC/configure.ac")"
 	tap_equal "$1: the command starts, and each library loads" "$(
-		for file in "$2"/lib/{libweft_preload,libnccl-net-weft}.so \
+		for file in "$2"/lib/{libweft_preload,libweft_cuda,libnccl-net-weft}.so \
 			"$2"/lib/{libnccl-env-weft,ucx/libuct_weft}.so; do
 			run -E LD_PRELOAD="$file" "$2/bin/weft" --version 2>&1 ||
 				echo "$file"
-		done | sort | uniq -c | tr -s ' ')" " 4 $version"
+		done | sort | uniq -c | tr -s ' ')" " 5 $version"
 }
 
 programs()
