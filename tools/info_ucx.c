@@ -9,6 +9,7 @@
 #include "bootstrap/settings.h"
 #include "tools/tool.h"
 #include "ucx_tl/abi.h"
+#include "util/cuda.h"
 
 #define PRELOAD	     "libweft_preload.so"
 #define PLUGINS_FROM 22u /* the first to read UCX_PLUGIN_PATH */
@@ -66,6 +67,22 @@ static bool is_preloaded(void)
 	if (here)
 		printf("%s ('weft run' sets it)\n", own);
 	return false;
+}
+
+/* Is memory of cudaMalloc() exportable in programs that are started here? */
+static void print_exportable(void)
+{
+	const bool on = weft_settings()->cuda_exportable == WEFT_ON;
+
+	printf("  cudaMalloc()     ");
+	if (on && weft_cuda_is_interposed())
+		puts("exportable: WEFT_CUDA_EXPORTABLE=on, and libweft_cuda.so "
+		     "is set here");
+	else if (on)
+		puts("WEFT_CUDA_EXPORTABLE=on needs libweft_cuda.so in "
+		     "LD_PRELOAD\n                   ('weft run' sets it)");
+	else
+		puts("as the driver allocates (WEFT_CUDA_EXPORTABLE=off)");
 }
 
 /* Does a folder of UCX_PLUGIN_PATH have the plugin? */
@@ -170,6 +187,7 @@ enum info_entry info_ucx(void)
 
 	puts("\nHow UCX loads weft");
 	preload = is_preloaded();
+	print_exportable();
 	path = is_on_plugin_path();
 	puts("\nUCX found in this environment");
 	for (i = 0; i < n; i++) {

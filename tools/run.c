@@ -31,7 +31,8 @@ static const char help[] =
 	"\n"
 	"What is set. Variables that you have set stay, except as described here:\n"
 	"  LD_PRELOAD    libweft_preload.so, before yours; it also introduces NCCL to\n"
-	"                other containers of this host (WEFT_NCCL_INTRODUCE)\n"
+	"                other containers of this host (WEFT_NCCL_INTRODUCE). With\n"
+	"                WEFT_CUDA_EXPORTABLE=on also libweft_cuda.so\n"
 	"  UCX_TLS       weft_shm and weft_tcp, with a GPU also weft_nvl and cuda_copy.\n"
 	"                In your own list the first two replace tcp or are added,\n"
 	"                weft_nvl replaces cuda_ipc, sockcm is dropped; a list with a\n"
@@ -60,7 +61,10 @@ static const char help[] =
 	"The exit code is COMMAND's, or 127 if it is not found and 126 if it cannot be\n"
 	"started. weft(7) lists weft's settings.\n";
 
-#define PRELOAD "libweft_preload.so"
+/* What LD_PRELOAD gets; the second with WEFT_CUDA_EXPORTABLE=on. */
+static const char *const libraries[] = { "libweft_preload.so",
+					 "libweft_cuda.so" };
+typedef char library_path[TOOL_PATH_MAX];
 
 /* A variable to set. */
 struct change {
@@ -84,35 +88,74 @@ static const struct change open_mpi[] = {
 	{ "OMPI_MCA_pml_ucx_devices", "any", "the same for devices" },
 };
 
-/*
- * Empty if LD_PRELOAD has the library already.  Of two installations only one
- * can enter a UCX: another one's library is left out.
+/* The one of @n that @entry of LD_PRELOAD names, in whatever folder; else @n.
  */
-static void make_preload(const char *library, char *value, size_t len)
+static size_t find_library(const char *entry, size_t len, size_t n)
+{
+	const char *slash = memrchr(entry, '/', len);
+	const size_t dir = slash ? (size_t)(slash + 1 - entry) : len;
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (len - dir == strlen(libraries[i]) &&
+		    !memcmp(entry + dir, libraries[i], len - dir))
+			break;
+	return i;
+}
+
+/*
+ * Empty if LD_PRELOAD has the libraries already.  Of two installations only one
+ * can enter a UCX: another one's are left out.
+ */
+static void make_preload(const library_path *paths, size_t n, char *value,
+			 size_t len)
 {
 	static const char separators[] = " :\t\n";
 	const char *entry = getenv("LD_PRELOAD") ?: "";
-	const char *base;
-	size_t n, at;
+	size_t length, i, at = 0, present = 0;
 
-	at = (size_t)snprintf(value, len, "%s", library);
-	for (; *entry && at < len; entry += n + !!entry[n]) {
-		n = strcspn(entry, separators);
-		if (n == strlen(library) && !memcmp(entry, library, n)) {
-			*value = '\0';
-			return;
-		}
-		base = memrchr(entry, '/', n);
-		if (base && entry + n - base == sizeof("/" PRELOAD) - 1 &&
-		    !memcmp(base + 1, PRELOAD, sizeof(PRELOAD) - 1))
+	for (i = 0; i < n; i++)
+		at += (size_t)snprintf(value + at, len - at, "%s%s",
+				       i ? ":" : "", paths[i]);
+	for (; *entry && at < len; entry += length + !!entry[length]) {
+		length = strcspn(entry, separators);
+		i = find_library(entry, length, n);
+		if (i == n && length)
+			at += (size_t)snprintf(value + at, len - at, ":%.*s",
+					       (int)length, entry);
+		else if (i < n && length == strlen(paths[i]) &&
+			 !memcmp(entry, paths[i], length))
+			present++;
+		else if (i < n)
 			tool_error("run",
 				   "LD_PRELOAD has another weft's '%.*s': left "
 				   "out, '%s' takes its place",
-				   (int)n, entry, library);
-		else if (n)
-			at += (size_t)snprintf(value + at, len - at, ":%.*s",
-					       (int)n, entry);
+				   (int)length, entry, paths[i]);
 	}
+	if (present == n)
+		*value = '\0';
+}
+
+static int find_libraries(library_path *paths, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		if (!tool_find(libraries[i], paths[i]))
+			return tool_error("run",
+					  "%s is neither beside this program's "
+					  "folder nor in %s; reinstall weft "
+					  "('make install')",
+					  libraries[i], WEFT_LIBDIR);
+		if (strpbrk(paths[i], " :\t\n"))
+			return tool_error(
+				"run",
+				"the dynamic linker takes no blank "
+				"and no colon in LD_PRELOAD, but "
+				"'%s' has one; install weft elsewhere",
+				paths[i]);
+	}
+	return 0;
 }
 
 /* weft_ib uses one port per process, if there are several to choose from. */
@@ -178,23 +221,16 @@ static int collect_changes(struct change *changes, struct weft_ucxenv *ucx,
 			   size_t *n)
 {
 	static char preload[1 << 16];
-	char library[TOOL_PATH_MAX];
+	library_path paths[ARRAY_SIZE(libraries)];
 	struct weft_nccl_setting nccl;
 	size_t i, count;
+	int err;
 
-	if (!tool_find(PRELOAD, library))
-		return tool_error("run",
-				  "libweft_preload.so is neither beside this "
-				  "program's folder nor in %s; reinstall "
-				  "weft ('make install')",
-				  WEFT_LIBDIR);
-	if (strpbrk(library, " :\t\n"))
-		return tool_error("run",
-				  "the dynamic linker takes no blank and no "
-				  "colon in LD_PRELOAD, but '%s' has one; "
-				  "install weft elsewhere",
-				  library);
-	make_preload(library, preload, sizeof(preload));
+	count = weft_settings()->cuda_exportable == WEFT_ON ? 2 : 1;
+	err = find_libraries(paths, count);
+	if (err)
+		return err;
+	make_preload(paths, count, preload, sizeof(preload));
 	if (*preload) {
 		changes[*n].value = preload;
 		changes[*n].name = "LD_PRELOAD";

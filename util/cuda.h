@@ -237,6 +237,9 @@ int weft_cuda_program_gpus(void);
 /* Does one of those GPUs lack @attr?  False if the driver does not answer. */
 bool weft_cuda_program_lacks(int attr);
 
+/* Is libweft_cuda.so preloaded?  WEFT_CUDA_EXPORTABLE has no effect without. */
+bool weft_cuda_is_interposed(void);
+
 /* The driver, or NULL until weft_cuda_init() has succeeded. */
 const struct weft_cuda *weft_cuda(void);
 
