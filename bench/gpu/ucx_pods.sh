@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # How fast UCX is over weft_nvl between two pods on real GPUs, over rings and with
-# memory that peers map, beside cuda_ipc in shared namespaces and UCX's tcp, arms
+# memory that peers map (cuMemCreate's, and cuMemAlloc's with
+# WEFT_CUDA_EXPORTABLE=on), beside cuda_ipc in shared namespaces and UCX's tcp, arms
 # interleaved. Prints a table;
 # ucx_speed.json, ucx_speed.log and crash.txt lie in $OUT, or in ./out.
 #
@@ -31,6 +32,9 @@ speed() # ARM VERSION PLACE TLS MAX TOTAL [memory=KIND]
 for round in 1 2; do
 	speed weft 1.22.0 pods $weft $largest $total
 	speed mapped 1.22.0 pods $weft $largest $total memory=vmm
+	export_memory
+	speed exported 1.22.0 pods $weft $largest $total
+	keep_memory
 	test -n "$driver" ||
 		speed cuda_ipc 1.22.0 here $ipc $largest $total
 	test $round = 2 ||

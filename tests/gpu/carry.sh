@@ -46,8 +46,8 @@ pack_ucx()
 {
 	local version prefix root=$tmp/ucx
 	mkdir -p "$root/weft" "$root/bin"
-	cp -L "$build/ucx_tl/.libs/libuct_weft.so" \
-		"$build/ucx_tl/.libs/libweft_preload.so" "$root/weft"
+	cp -L "$build"/ucx_tl/.libs/lib{uct_weft,weft_preload,weft_cuda}.so \
+		"$root/weft"
 	cp "$build/tools/weft" "$build"/tests/gpu/{pod,probe} "$root/bin"
 	while read -r version prefix; do
 		case $version in

@@ -83,7 +83,7 @@ two() # NAME VERSION PLACE TLS SECONDS ARGUMENT...
 	local env=(env LD_LIBRARY_PATH="$(libraries "$v")" UCX_TLS="$tls")
 	shift 5
 	case $tls in
-	*weft*)	env+=(LD_PRELOAD="$tmp/kit/weft/libweft_preload.so"
+	*weft*)	env+=(LD_PRELOAD="$tmp/kit/weft/libweft_preload.so$exportable"
 			WEFT_STATS="$tmp/stats") ;;
 	esac
 	case $place in
@@ -124,6 +124,20 @@ carried() # by weft_nvl, bytes
 {
 	echo $(($(of tx_put_bytes) + $(of get_bytes)))
 }
+
+# Memory of cuMemAlloc() that peers map, from here on.
+export_memory()
+{
+	export WEFT_CUDA_EXPORTABLE=on
+	exportable=:$tmp/kit/weft/libweft_cuda.so
+}
+
+keep_memory()
+{
+	unset WEFT_CUDA_EXPORTABLE
+	exportable=
+}
+keep_memory
 
 weft=weft_nvl,weft_tcp,cuda_copy
 ipc=cuda_ipc,cuda_copy,posix,self

@@ -44,6 +44,15 @@ for scheme in put get; do
 		peer memory=parts max=$some large
 done
 unset UCX_RNDV_SCHEME
+export_memory
+two "cudaMalloc's memory, mapped" 1.22.0 pods $weft 30 peer max=$some large &&
+	if test "$(of direct_put_bytes)" -lt $(($(carried) / 2)); then
+		say "FAILED  most of it went through a ring"
+		failed=1
+	fi
+two "every byte, cudaMalloc's memory mapped" 1.22.0 pods $weft 40 peer \
+	max=$some values
+keep_memory
 two "4,000 messages" 1.22.0 pods $weft 40 max=$some many
 two "weft_nvl alone, pods" 1.22.0 pods weft_nvl,cuda_copy 30 max=1 values
 two "lanes" 1.22.0 pods $weft 20 lanes &&

@@ -67,6 +67,8 @@ carried() # VERSION
 	gets=$(of nvlink get_bytes)
 	between "$v: weft_nvl carries all bytes" $((2 * large)) $((puts + gets)) $((2 * large))
 	tap_equal "$v: large messages are puts, not gets" "$gets" 0
+	tap_equal "$v: large messages go by the ring" \
+		"$(of nvlink direct_put_bytes)" 0
 	between "$v: large messages use no active messages" 1 "$(of nvlink tx_message_bytes)" 65536
 	between "$v: at most 10 % more on the wire" $((2 * large)) \
 		"$(of nvlink wire_tx_bytes)" $((2 * large * 11 / 10))
@@ -113,6 +115,32 @@ mapped() # VERSION
 		"$(of nvlink tx_put_bytes)" $((2 * large))
 	UCX_TLS=$chosen try "$v: 4,000 messages of mapped memory" \
 		gpu "$v" memory=vmm max=2 many
+}
+
+# Plain memory, as programs allocate it, made exportable below them.
+exported() # VERSION
+{
+	local v=$1 both=$PRELOAD_BOTH
+	export WEFT_CUDA_EXPORTABLE=on
+	IGNORE='has no effect without' UCX_TLS=$chosen \
+		try "$v: WEFT_CUDA_EXPORTABLE=on without its library" \
+		gpu "$v" peer max=4 large
+	between "$v: both sides say that it is missing" 2 \
+		"$(cat "$tap_tmp"/{wait,come} | grep -c 'has no effect without')" 2
+	tap_equal "$v: then all goes by the ring" \
+		"$(of nvlink direct_put_bytes)" 0
+	PRELOAD_BOTH=$both:$plugins/libweft_cuda.so
+	UCX_TLS=$chosen try "$v: plain memory that peers map" \
+		gpu "$v" peer max=4 large
+	tap_equal "$v: exported: weft_nvl puts all bytes" \
+		"$(of nvlink tx_put_bytes)" $((2 * large))
+	between "$v: exported: most of them without a ring" \
+		$((large * 3 / 2)) "$(of nvlink direct_put_bytes)" $((2 * large))
+	# as a program's memory, but that it ends while UCX's hooks look on
+	UCX_MEMTYPE_CACHE=y UCX_TLS=$chosen \
+		try "$v: every size and allocator, exported" gpu "$v" max=4 values
+	unset WEFT_CUDA_EXPORTABLE
+	PRELOAD_BOTH=$both
 }
 
 # Host memory goes where it went without weft_nvl.
@@ -273,6 +301,7 @@ for v in "${capable[@]}"; do
 		gpu "$v" sock peer block max=1 values
 	carried "$v"
 	mapped "$v"
+	exported "$v"
 	UCX_TLS=weft_nvl,cuda_copy \
 		try "$v: weft_nvl alone" gpu "$v" peer max=1 values
 	UCX_TLS=weft_nvl,cuda_copy \
