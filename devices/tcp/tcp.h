@@ -19,6 +19,7 @@
  *   tcp_dial       opens sockets, and takes those that devices/session proved
  *   tcp_conn       connections: found by peer and number; their states
  *   tcp_tx         frames of the message stream out
+ *   tcp_copy       bytes from and to memory that a peer named
  *   tcp_engine     threads, and which stream is whose
  *   tcp_stream     one bulk socket: chunks one way, acknowledgements back
  *   tcp_bulk puts as numbers: chunks, bytes placed, acknowledgements

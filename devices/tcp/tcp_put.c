@@ -6,15 +6,13 @@
  */
 #include "devices/tcp/tcp_rma.h"
 #include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_msg.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "util/bytes.h"
 
@@ -85,71 +83,20 @@ void tcp_put_carry(struct tcp_conn *conn, struct tcp_put *put)
 }
 
 /*
- * Never memcpy() to or from memory that a peer named: if it was unmapped
- * meanwhile, a system call returns EFAULT, but memcpy() would end the process.
- * The pipe serves where a seccomp filter refuses process_vm_writev().
- */
-static int copy_by_pipe(struct tcp_iface *iface, uint8_t *dest,
-			const uint8_t *src, size_t n)
-{
-	ssize_t got, put;
-
-	if (iface->pipe[0] < 0 && pipe2(iface->pipe, O_CLOEXEC | O_NONBLOCK))
-		return -errno;
-	while (n) {
-		put = write(iface->pipe[1], src, weft_min(n, 64 << 10));
-		if (put < 0)
-			return errno == EFAULT ? -EACCES : -errno;
-		src += put;
-		n -= put;
-		while (put) {
-			got = read(iface->pipe[0], dest, put);
-			if (got <= 0) /* bytes are left: do not reuse it */
-				goto broken_pipe;
-			dest += got;
-			put -= got;
-		}
-	}
-	return 0;
-
-broken_pipe:
-	close(iface->pipe[0]);
-	close(iface->pipe[1]);
-	iface->pipe[0] = iface->pipe[1] = -1;
-	return -EACCES;
-}
-
-/* -EACCES: either side is not mapped */
-static int copy_by_kernel(struct tcp_iface *iface, void *dest, const void *src,
-			  size_t n)
-{
-	struct iovec l = { (void *)src, n }, r = { dest, n };
-	ssize_t got;
-
-	got = process_vm_writev(getpid(), &l, 1, &r, 1, 0);
-	if (got == (ssize_t)n)
-		return 0;
-	if (got >= 0 || errno == EFAULT)
-		return -EACCES;
-	return copy_by_pipe(iface, dest, src, n);
-}
-
-/*
  * Copy out what a peer's get names before sending, with its key and mapping
  * checked: the memory must not vanish in the middle of a frame.
  */
 static int copy_source(struct tcp_conn *conn, const struct tcp_put *put,
 		       size_t off, size_t len, struct iovec *out)
 {
-	uint8_t *src = (uint8_t *)put->iov[0].iov_base + off;
+	const struct iovec src = { (uint8_t *)put->iov[0].iov_base + off, len };
 	int err;
 
-	if (!weft_region_get(&put->source_key, (uintptr_t)src, len))
+	if (!weft_region_get(&put->source_key, (uintptr_t)src.iov_base, len))
 		return -EACCES;
-	err = copy_by_kernel(conn->iface, conn->iface->txbuf, src, len);
+	*out = (struct iovec){ conn->iface->txbuf, len };
+	tcp_copy(conn->iface, out, &src, 1, &err);
 	weft_region_put(&put->source_key);
-	out->iov_base = conn->iface->txbuf;
-	out->iov_len = len;
 	return err;
 }
 
@@ -342,6 +289,7 @@ int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len)
 	uint8_t ack[TCP_ACK_LEN] = { 0 };
 	struct tcp_chunk_head c;
 	int land, status = 0, result;
+	struct iovec to, from;
 	uint8_t *dest;
 
 	if (len < TCP_CHUNK_LEN)
@@ -358,8 +306,10 @@ int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		/* of the whole put */
 		dest = weft_region_get(&c.rkey, c.addr, c.total);
 		if (dest) {
-			status = copy_by_kernel(conn->iface, dest + c.offset,
-						p + TCP_CHUNK_LEN, c.len);
+			to = (struct iovec){ dest + c.offset, c.len };
+			from = (struct iovec){ (uint8_t *)p + TCP_CHUNK_LEN,
+					       c.len };
+			tcp_copy(conn->iface, &to, &from, 1, &status);
 			weft_region_put(&c.rkey);
 		} else {
 			status = -EACCES;
