@@ -275,7 +275,8 @@ struct weft_dev_ops {
 	 * when every byte is placed and visible at the target.  Else -EAGAIN,
 	 * or the endpoint's error.  Completion -EACCES: the key does not allow
 	 * it (revoked, out of bounds); the endpoint stays alive unless
-	 * errors_end_ep is set.
+	 * errors_end_ep is set.  A small one may leave with the next message,
+	 * progress() or arm() only.
 	 */
 	int (*put)(struct weft_ep *ep, const struct weft_iov *iov,
 		   unsigned int iovcnt, uint64_t remote_addr, const void *rkey,

@@ -68,8 +68,16 @@ enum tcp_times {
 #define TCP_RX_BUF	(512u << 10) /* per iface, shared by its streams */
 #define TCP_RX_PART	(64u << 10)  /* read of those that send small ones */
 #define TCP_SHARE	(WEFT_PROGRESS_MAX / 2) /* of one stream */
-#define TCP_POLLED	4 /* streams polled without epoll */
-#define TCP_MAX_STREAMS 64
+/*
+ * What is small (TCP_SMALL) is gathered and written together: with a copy,
+ * which costs less than a system call at both ends.  A write takes as many
+ * bytes as the kernel makes one packet of (GSO_LEGACY_MAX_SIZE), and so few
+ * frames that the peer is at work before the window is full.
+ */
+#define TCP_GATHER	  (64u << 10)
+#define TCP_GATHER_FRAMES 64
+#define TCP_POLLED	  4 /* streams polled without epoll */
+#define TCP_MAX_STREAMS	  64
 /* One that its end has closed may not have ended here when it is replaced. */
 #define TCP_MAX_STREAMS_IN (2 * TCP_MAX_STREAMS)
 #define TCP_FEW_STREAMS	   4 /* where the caller moves them all */
@@ -94,7 +102,8 @@ struct tcp_conn {
 	uint64_t warn_at_ms;			/* of bulk->lost_err */
 	struct weft_counters *stats;
 	/*
-	 * sending: unsent_iov, then tx; messages are taken when both are empty
+	 * sending: unsent_iov, then tx; messages are taken when both are
+	 * empty, or tx is not tried yet
 	 */
 	struct iovec unsent_iov[TCP_MAX_IOV + 1];
 	unsigned int unsent_n, unsent_i;
@@ -102,10 +111,12 @@ struct tcp_conn {
 	uint8_t unsent_head[TCP_FRAME_LEN];
 	uint8_t *tx;
 	size_t tx_off, tx_len, tx_cap;
+	unsigned int gathered; /* frames, if tx is not tried yet */
 	bool want_write;
-	uint64_t fence;		/* next message waits for puts below */
-	struct tcp_unplaced {	/* messages that may wait there */
-		uint64_t fence; /* for puts below */
+	struct weft_list gather_link; /* iface->gathering: tx is not tried */
+	uint64_t fence;		      /* next message waits for puts below */
+	struct tcp_unplaced {	      /* messages that may wait there */
+		uint64_t fence;	      /* for puts below */
 		size_t bytes;
 	} unplaced[2]; /* older, newer */
 	/* receiving: bytes not yet delivered */
@@ -115,13 +126,13 @@ struct tcp_conn {
 	bool rx_limited; /* more messages came than may be delivered */
 	struct weft_list deferred_messages; /* wait for their puts (tcp_rx.c) */
 	size_t deferred_bytes;
-	_Atomic bool deferred;		     /* there is one: engines wake us */
-	unsigned int nputs, ngets, nreplies; /* ops not completed yet */
-	bool in_rx;			     /* guards against re-entry */
+	_Atomic bool deferred;		   /* there is one: engines wake us */
+	unsigned int nputs, ngets, nasked; /* ops not completed yet */
+	bool in_rx;			   /* guards against re-entry */
 	unsigned int idle_polls;
 	struct tcp_bulk *bulk;
-	struct weft_list gets;	  /* struct tcp_get.link */
-	struct weft_list replies; /* puts that answer gets, not yet numbered */
+	struct weft_list gets;	/* struct tcp_get.link */
+	struct weft_list asked; /* gets of the peer's, not yet answered */
 };
 
 struct tcp_iface {
@@ -131,6 +142,7 @@ struct tcp_iface {
 	unsigned int (*handle_conn)(struct weft_source *src, uint32_t events);
 	uint64_t tick_ms; /* next check of open connections; 0: none */
 	struct weft_list conns, dead, deferred;
+	struct weft_list gathering;  /* struct tcp_conn.gather_link */
 	struct weft_table by_token;  /* of conns */
 	struct weft_list rx_pending; /* streams with more to deliver */
 	unsigned int budget;	     /* messages left to this progress() */
@@ -141,6 +153,7 @@ struct tcp_iface {
 	uint8_t *rxbuf, *txbuf;
 	uint8_t *rxnext; /* in rxbuf's place when that is lent; NULL: it is */
 	int pipe[2];	 /* to place bytes without a signal; -1 */
+	struct tcp_placing *placing; /* of tcp_put.c; NULL: no put came yet */
 	uint64_t next_get;
 	struct tcp_engine *engines;
 	unsigned int nengines;

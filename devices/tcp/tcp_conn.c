@@ -31,10 +31,11 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface,
 	conn->fd = -1;
 	conn->stats = weft_stats_peer(iface->base.stats, peer_id, where);
 	weft_list_init(&conn->deferred_link);
+	weft_list_init(&conn->gather_link);
 	weft_list_init(&conn->rx_pending_link);
 	weft_list_init(&conn->deferred_messages);
 	weft_list_init(&conn->gets);
-	weft_list_init(&conn->replies);
+	weft_list_init(&conn->asked);
 	weft_list_add_tail(&iface->conns, &conn->link);
 	return conn;
 }
@@ -141,7 +142,7 @@ void tcp_conn_maybe_end(struct tcp_conn *conn)
 	if (conn->base.state == WEFT_CONN_OPEN && !conn->base.ep &&
 	    conn->base.bye_received && !conn->base.err &&
 	    weft_list_empty(&conn->deferred_messages) &&
-	    tcp_conn_drained(conn) &&
+	    tcp_conn_drained(conn) && weft_list_empty(&conn->gather_link) &&
 	    (conn->base.bye_sent || !conn->base.had_ep))
 		tcp_conn_break(conn, -ESHUTDOWN);
 }

@@ -83,8 +83,8 @@ void tcp_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 	struct tcp_conn *conn = live_conn(base);
 
 	attr->connected = conn && conn->base.state == WEFT_CONN_OPEN;
-	attr->unsent = attr->connected &&
-		       (conn->tx_len || conn->unsent_i != conn->unsent_n);
+	/* who waits for a gathered put or get makes progress */
+	attr->unsent = attr->connected && !tcp_conn_drained(conn);
 	attr->streams =
 		attr->connected && conn->bulk ? conn->bulk->out_streams : 0;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Gets: a get asks the owner of the memory for a put.  Its target is registered
- * for this get alone, so that ending the get revokes the key.
+ * Gets.  Of a few bytes, the answer is a frame, which the get is found for by
+ * its id.  Else the owner of the memory is asked for a put: its target is
+ * registered for this get alone, so that ending the get revokes the key.
  */
 #include "devices/tcp/tcp_rma.h"
+#include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_msg.h"
 
@@ -17,8 +19,9 @@
 struct tcp_get {
 	struct weft_list link; /* conn->gets */
 	struct tcp_get_op *parent;
-	struct weft_mem *landing;
+	struct weft_mem *landing; /* NULL: small */
 	uint64_t id;
+	void *addr;
 	size_t len;
 };
 
@@ -36,7 +39,8 @@ static void end_part(struct tcp_conn *conn, struct tcp_get *g, int status)
 
 	weft_list_del(&g->link);
 	conn->ngets--;
-	weft_region_remove(g->landing); /* nothing lands from here on */
+	if (g->landing)
+		weft_region_remove(g->landing); /* nothing lands from here on */
 	free(g);
 	if (status && !parent->status)
 		parent->status = status;
@@ -56,14 +60,21 @@ static void request_part(struct tcp_conn *conn, const struct tcp_get *g,
 			 uint64_t addr, const void *rkey)
 {
 	uint8_t body[TCP_GET_LEN];
+	struct iovec iov = { body, TCP_GET_SMALL_LEN };
 
 	weft_put_le64(body, addr);
 	memcpy(body + 8, rkey, WEFT_RKEY_LEN);
 	weft_put_le64(body + 24, g->len);
 	weft_put_le64(body + 32, g->id);
-	weft_put_le64(body + 40, (uintptr_t)g->landing->addr);
-	weft_rkey_pack(&g->landing->rkey, body + 48);
-	tcp_conn_send_control(conn, TCP_FRAME_GET, body, sizeof(body));
+	if (g->landing) {
+		weft_put_le64(body + 40, (uintptr_t)g->addr);
+		weft_rkey_pack(&g->landing->rkey, body + 48);
+		iov.iov_len = sizeof(body);
+	}
+	if (tcp_conn_is_busy(conn))
+		tcp_conn_gather(conn, TCP_FRAME_GET, &iov, 1, iov.iov_len);
+	else
+		tcp_conn_send_control(conn, TCP_FRAME_GET, body, iov.iov_len);
 }
 
 int tcp_get_start(struct weft_ep *base, const struct weft_iov *iov,
@@ -71,6 +82,8 @@ int tcp_get_start(struct weft_ep *base, const struct weft_iov *iov,
 		  struct weft_op *op)
 {
 	static const struct weft_iov nothing;
+	const size_t max_small =
+		weft_min(weft_settings()->tcp_bulk_min, TCP_SMALL);
 	struct tcp_get *part[TCP_MAX_IOV] = { NULL };
 	struct tcp_get_op *parent;
 	unsigned int i;
@@ -80,7 +93,6 @@ int tcp_get_start(struct weft_ep *base, const struct weft_iov *iov,
 	if (err)
 		return err;
 	conn = tcp_conn(weft_ep_conn(base));
-	err = -ENOMEM;
 	if (!n) { /* still ends when the peer has looked at the key */
 		iov = &nothing;
 		n = 1;
@@ -92,15 +104,19 @@ int tcp_get_start(struct weft_ep *base, const struct weft_iov *iov,
 	parent->parts = n;
 	for (i = 0; i < n; i++) {
 		part[i] = calloc(1, sizeof(*part[i]));
+		err = -ENOMEM;
 		if (!part[i])
 			goto free_parts;
 		part[i]->parent = parent;
+		part[i]->addr = iov[i].addr;
 		part[i]->len = iov[i].len;
+		parent->len += iov[i].len;
+		if (iov[i].len <= max_small)
+			continue;
 		err = weft_region_add(iov[i].addr, iov[i].len, WEFT_MEM_HOST,
 				      &part[i]->landing);
 		if (err)
 			goto free_parts;
-		parent->len += iov[i].len;
 	}
 	for (i = 0; i < n; i++) {
 		part[i]->id = ++conn->iface->next_get;
@@ -121,24 +137,131 @@ free_parts:
 	return err;
 }
 
-int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p)
-{
-	uint64_t addr = weft_get_le64(p), len = weft_get_le64(p + 24);
-	uint64_t id = weft_get_le64(p + 32);
+/* A get of the peer's. */
+struct tcp_asked {
+	struct weft_list link; /* conn->asked */
+	uint64_t addr, len, id;
 	struct weft_rkey key;
+	bool small; /* answered in a frame; else by a put, to: */
+	uint64_t target_addr;
+	struct weft_rkey target_key;
+};
+
+int tcp_get_asked(struct tcp_conn *conn, const uint8_t *p, size_t len)
+{
+	struct tcp_asked *ask;
+
+	if (len != TCP_GET_SMALL_LEN && len != TCP_GET_LEN)
+		return -EPROTO;
+	if (conn->nasked > 2 * TCP_WINDOW) /* more than a peer may request */
+		return -EPROTO;
+	ask = calloc(1, sizeof(*ask));
+	if (!ask)
+		return -ENOMEM;
+	ask->addr = weft_get_le64(p);
+	weft_rkey_unpack(p + 8, &ask->key);
+	ask->len = weft_get_le64(p + 24);
+	ask->id = weft_get_le64(p + 32);
+	ask->small = len == TCP_GET_SMALL_LEN;
+	if (ask->small && ask->len > TCP_SMALL) {
+		free(ask);
+		return -EPROTO;
+	}
+	if (!ask->small) {
+		ask->target_addr = weft_get_le64(p + 40);
+		weft_rkey_unpack(p + 48, &ask->target_key);
+	}
+	weft_list_add_tail(&conn->asked, &ask->link);
+	conn->nasked++;
+	return 0;
+}
+
+static struct tcp_asked *first_asked(struct tcp_conn *conn)
+{
+	if (weft_list_empty(&conn->asked))
+		return NULL;
+	return weft_list_first(&conn->asked, struct tcp_asked, link);
+}
+
+static void free_asked(struct tcp_conn *conn, struct tcp_asked *ask)
+{
+	weft_list_del(&ask->link);
+	conn->nasked--;
+	free(ask);
+}
+
+void tcp_gets_forget(struct tcp_conn *conn)
+{
+	struct tcp_asked *ask;
+
+	while ((ask = first_asked(conn)))
+		free_asked(conn, ask);
+}
+
+/* Refers to what is asked for, or refuses it. */
+static bool may_read(struct tcp_conn *conn, const struct tcp_asked *ask)
+{
+	if (ask->len <= SIZE_MAX / 2 &&
+	    weft_region_get(&ask->key, ask->addr, ask->len))
+		return true;
+	weft_count(conn->stats, key_errors, 1);
+	tcp_get_refuse(conn, ask->id, -EACCES);
+	return false;
+}
+
+/* Answers the first ones, which are small, in frames. */
+static void answer_small(struct tcp_conn *conn)
+{
+	struct iovec to[TCP_COPIES], from[TCP_COPIES], data[2];
+	struct tcp_asked *ask, *reading[TCP_COPIES];
+	uint8_t *p = conn->iface->txbuf, *const end = p + TCP_MAX_MESSAGE;
+	uint8_t id[8];
+	int status[TCP_COPIES];
+	unsigned int n = 0, i;
+
+	while (n < TCP_COPIES && (ask = first_asked(conn)) && ask->small &&
+	       ask->len <= (size_t)(end - p)) {
+		if (!may_read(conn, ask)) {
+			free_asked(conn, ask);
+			continue;
+		}
+		weft_list_del(&ask->link);
+		from[n] = (struct iovec){ (void *)(uintptr_t)ask->addr,
+					  ask->len };
+		to[n] = (struct iovec){ p, ask->len };
+		p += ask->len;
+		reading[n++] = ask;
+	}
+	tcp_copy(conn->iface, to, from, n, status);
+	for (i = 0; i < n; i++)
+		weft_region_put(&reading[i]->key);
+	for (i = 0; i < n; i++) {
+		ask = reading[i];
+		if (status[i]) {
+			tcp_get_refuse(conn, ask->id, status[i]);
+		} else {
+			weft_put_le64(id, ask->id);
+			data[0] = (struct iovec){ id, sizeof(id) };
+			data[1] = to[i];
+			tcp_conn_gather(conn, TCP_FRAME_GET_DATA, data, 2,
+					sizeof(id) + ask->len);
+			weft_count(conn->stats, tx_gets, 1);
+			weft_count(conn->stats, tx_get_bytes, ask->len);
+		}
+		free_asked(conn, ask);
+	}
+}
+
+/* Answers by a put. */
+static int answer_large(struct tcp_conn *conn, const struct tcp_asked *ask)
+{
 	struct tcp_put *put;
 
-	weft_rkey_unpack(p + 8, &key);
-	if (conn->nreplies > 2 * TCP_WINDOW) /* more than a peer may request */
-		return -EPROTO;
 	if (!tcp_bulk_get(conn))
 		return -ENOMEM;
-	if (len > SIZE_MAX / 2 || !weft_region_get(&key, addr, len)) {
-		weft_count(conn->stats, key_errors, 1);
-		tcp_get_refuse(conn, id, -EACCES);
+	if (!may_read(conn, ask))
 		return 0;
-	}
-	weft_region_put(&key);
+	weft_region_put(&ask->key);
 	put = calloc(1, sizeof(*put));
 	if (!put)
 		return -ENOMEM;
@@ -146,18 +269,16 @@ int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p)
 	weft_list_init(&put->done_link);
 	put->conn = conn;
 	put->flags = TCP_CHUNK_GET;
-	put->tag = id;
-	put->remote_addr = weft_get_le64(p + 40);
-	weft_rkey_unpack(p + 48, &put->rkey);
+	put->tag = ask->id;
+	put->remote_addr = ask->target_addr;
+	put->rkey = ask->target_key;
 	put->source_checked = true;
-	put->source_key = key;
-	put->total = len;
+	put->source_key = ask->key;
+	put->total = ask->len;
 	put->iovcnt = 1;
-	put->iov[0].iov_base = (void *)(uintptr_t)addr;
-	put->iov[0].iov_len = len;
-	weft_list_add_tail(&conn->replies, &put->link);
-	conn->nreplies++;
-	tcp_get_send_replies(conn);
+	put->iov[0].iov_base = (void *)(uintptr_t)ask->addr;
+	put->iov[0].iov_len = ask->len;
+	tcp_put_carry(conn, put);
 	return 0;
 }
 
@@ -170,30 +291,64 @@ void tcp_get_refuse(struct tcp_conn *conn, uint64_t id, int status)
 	tcp_conn_send_control(conn, TCP_FRAME_GET_FAIL, body, sizeof(body));
 }
 
-void tcp_get_send_replies(struct tcp_conn *conn)
+void tcp_get_answer(struct tcp_conn *conn)
 {
-	struct tcp_put *put;
+	struct tcp_asked *ask;
+	int err = 0;
 
-	while (!weft_list_empty(&conn->replies) && !tcp_bulk_full(conn)) {
-		put = weft_list_first(&conn->replies, struct tcp_put, link);
-		weft_list_del(&put->link);
-		conn->nreplies--;
-		tcp_put_carry(conn, put);
+	while (!err && (ask = first_asked(conn))) {
+		if (ask->small) {
+			if (!tcp_conn_drained(conn))
+				break;
+			answer_small(conn);
+		} else {
+			if (tcp_bulk_full(conn))
+				break;
+			err = answer_large(conn, ask);
+			free_asked(conn, ask);
+		}
 	}
+	if (err)
+		tcp_conn_break(conn, err);
 	tcp_puts_post_waiting(conn);
+}
+
+/* The oldest come first, as a rule. */
+static struct tcp_get *find_get(struct tcp_conn *conn, uint64_t id)
+{
+	struct tcp_get *g, *tg;
+
+	weft_list_for_each (g, tg, &conn->gets, link)
+		if (g->id == id)
+			return g;
+	return NULL;
 }
 
 void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status)
 {
-	struct tcp_get *g, *tg;
+	struct tcp_get *g = find_get(conn, id);
 
-	weft_list_for_each (g, tg, &conn->gets, link) {
-		if (g->id == id) {
-			end_part(conn, g, status);
-			break;
-		}
-	}
+	if (g)
+		end_part(conn, g, status);
 	weft_conn_attend(&conn->base);
+}
+
+int tcp_get_answered(struct tcp_conn *conn, const uint8_t *p, size_t len)
+{
+	struct tcp_get *g;
+
+	if (len < 8)
+		return -EPROTO;
+	g = find_get(conn, weft_get_le64(p));
+	if (!g) /* it was cancelled */
+		return 0;
+	if (g->landing || g->len != len - 8)
+		return -EPROTO;
+	if (g->len) /* the caller's memory, which no peer named */
+		memcpy(g->addr, p + 8, g->len);
+	end_part(conn, g, 0);
+	weft_conn_attend(&conn->base);
+	return 0;
 }
 
 void tcp_gets_cancel(struct tcp_conn *conn, int status)

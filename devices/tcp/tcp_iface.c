@@ -114,6 +114,7 @@ static void free_iface(struct tcp_iface *iface)
 	free(iface->rxbuf);
 	free(iface->rxnext);
 	free(iface->txbuf);
+	free(iface->placing);
 	free(iface);
 }
 
@@ -140,6 +141,7 @@ static int open_iface(const struct weft_iface_params *params,
 	weft_list_init(&iface->conns);
 	weft_list_init(&iface->dead);
 	weft_list_init(&iface->deferred);
+	weft_list_init(&iface->gathering);
 	weft_list_init(&iface->rx_pending);
 	tcp_events_init(iface);
 

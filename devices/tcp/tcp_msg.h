@@ -5,10 +5,14 @@
 
 #include "devices/tcp/tcp.h"
 
-/* Has the socket taken everything? */
+/* Has the socket taken everything, but for what is gathered? */
 bool tcp_conn_drained(const struct tcp_conn *conn);
 /* The one predicate behind ready(), -EAGAIN and on_ready(). */
 bool tcp_conn_is_ready(struct weft_conn *conn);
+/*
+ * Is there a put or get besides the newest?  Then that may wait for progress().
+ */
+bool tcp_conn_is_busy(const struct tcp_conn *conn);
 /* Counts a message of @len bytes. */
 void tcp_conn_count_message(struct tcp_conn *conn, size_t len);
 /*
@@ -19,7 +23,17 @@ void tcp_conn_count_message(struct tcp_conn *conn, size_t len);
 int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 		  uint64_t fence, const struct iovec *iov, unsigned int n,
 		  size_t len, struct weft_op *op);
-/* Sends a frame, behind whatever is not sent yet. */
+/*
+ * Copies a frame, to be written with others: by the next tcp_conn_send(), or
+ * tcp_conn_write_gathered(), or once there are TCP_GATHER bytes.
+ */
+void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
+		     const struct iovec *iov, unsigned int n, size_t len);
+void tcp_conn_write_gathered(struct tcp_conn *conn);
+/*
+ * Sends a frame, behind whatever is not sent yet; gathered while frames of the
+ * peer's are read.
+ */
 void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type,
 			   const void *body, size_t len);
 /* The socket can be written again. */

@@ -123,15 +123,13 @@ static void end_streams(struct tcp_conn *conn)
 /* Did this side lose anything in an orderly close? */
 static bool nothing_lost(const struct tcp_conn *conn)
 {
-	return !conn->unsent_op && !conn->tx_len && !conn->ngets &&
-	       !conn->nputs;
+	return tcp_conn_drained(conn) && !conn->ngets && !conn->nputs;
 }
 
 /* Completes everything pending on @conn with @err. */
 static void fail_pending(struct tcp_conn *conn, int err)
 {
 	struct weft_op *op = conn->unsent_op;
-	struct tcp_put *put, *tput;
 
 	conn->unsent_op = NULL;
 	conn->unsent_i = conn->unsent_n = 0;
@@ -139,9 +137,7 @@ static void fail_pending(struct tcp_conn *conn, int err)
 		op->done(op, err);
 	tcp_puts_cancel(conn, err);
 	tcp_gets_cancel(conn, err);
-	weft_list_for_each (put, tput, &conn->replies, link)
-		free(put);
-	weft_list_init(&conn->replies);
+	tcp_gets_forget(conn);
 }
 
 void tcp_conn_close(struct tcp_conn *conn, int err)
@@ -165,6 +161,7 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 	weft_conn_fini(&conn->base);
 	weft_table_del(&iface->by_token, &conn->by_token);
 	weft_list_del(&conn->deferred_link);
+	weft_list_del(&conn->gather_link);
 	weft_list_del(&conn->rx_pending_link);
 	weft_list_add_tail(&iface->dead, &conn->link);
 	weft_ep_fail(&conn->base, err);
@@ -241,7 +238,8 @@ static unsigned int settle_conn(struct weft_conn *base)
 	struct tcp_conn *conn = tcp_conn(base);
 
 	if (base->state == WEFT_CONN_OPEN && !base->err) {
-		tcp_get_send_replies(conn);
+		tcp_get_answer(conn);
+		tcp_conn_write_gathered(conn);
 		weft_ep_notify(base);
 		tcp_conn_maybe_end(conn);
 	}
@@ -311,6 +309,14 @@ static bool must_poll_events(struct tcp_iface *iface)
 	       !weft_list_empty(&session->handshakes);
 }
 
+static void write_gathered(struct tcp_iface *iface)
+{
+	struct tcp_conn *c, *tc;
+
+	weft_list_for_each (c, tc, &iface->gathering, gather_link)
+		tcp_conn_write_gathered(c);
+}
+
 unsigned int tcp_iface_progress(struct weft_iface *base)
 {
 	struct tcp_iface *iface = tcp_iface(base);
@@ -318,6 +324,7 @@ unsigned int tcp_iface_progress(struct weft_iface *base)
 	unsigned int n, i, got;
 
 	iface->budget = WEFT_PROGRESS_MAX;
+	write_gathered(iface);
 	n = serve_pending(iface);
 	for (i = 0; i < TCP_POLLED && iface->budget; i++) {
 		conn = iface->polled[i];
@@ -351,6 +358,7 @@ int tcp_iface_arm(struct weft_iface *base)
 	bool more;
 
 	iface->polls = POLL_EVERY; /* the next progress() calls epoll_wait() */
+	write_gathered(iface);
 	if (!weft_list_empty(&iface->base.work) ||
 	    !weft_list_empty(&iface->rx_pending))
 		return -EBUSY;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What travels on weft's TCP sockets after the hello (bootstrap/hello.h).
- * Wire version 1; every field is little-endian.
+ * Every field is little-endian.
  *
  * One message stream per pair carries frames both ways.  Bulk streams, opened
  * only while bulk flows, carry chunks one way and acknowledgements back; the
@@ -31,17 +31,18 @@ enum tcp_purpose {
 enum tcp_frame_type {
 	TCP_FRAME_MESSAGE = 1, /* id: message id; the payload */
 	TCP_FRAME_PUT,	       /* a chunk header and its bytes */
-	TCP_FRAME_PUT_ACK,     /* struct ack: for a put that came in a frame */
+	TCP_FRAME_PUT_ACK,     /* acks: for puts that came in frames */
 	TCP_FRAME_PUT_ABORT,   /* u64 seq: no more of this put will come */
-	TCP_FRAME_GET,	       /* struct get: asks for a put */
+	TCP_FRAME_GET,	       /* struct get: asks for a put, or GET_DATA */
 	TCP_FRAME_GET_FAIL,    /* u64 get id, i32 -errno */
 	TCP_FRAME_WELCOME,     /* u64 token, by which bulk streams join */
-	TCP_FRAME_STREAMS, /* u32: dial so many; 0, to the requester: one could
-			      not be opened */
-	TCP_FRAME_BYE,	   /* no endpoint here uses this stream any more */
-	TCP_FRAME_CLOSE,   /* the interface closes; nothing follows */
-	TCP_FRAME_DROP,	   /* u32 stream: nothing more is sent on it */
-	TCP_FRAME_DROPPED, /* struct dropped: what was taken from it */
+	TCP_FRAME_STREAMS,  /* u32: dial so many; 0, to the requester: one could
+			       not be opened */
+	TCP_FRAME_BYE,	    /* no endpoint here uses this stream any more */
+	TCP_FRAME_CLOSE,    /* the interface closes; nothing follows */
+	TCP_FRAME_DROP,	    /* u32 stream: nothing more is sent on it */
+	TCP_FRAME_DROPPED,  /* struct dropped: what was taken from it */
+	TCP_FRAME_GET_DATA, /* u64 get id, and the bytes */
 	TCP_FRAME_TYPES
 };
 
@@ -65,10 +66,13 @@ enum tcp_frame_type {
 #define TCP_DROPPED_LEN 16
 
 /*
- * Get: u64 address, u32 slot, u32 generation, u64 token, u64 length, u64 id,
- * then the target: u64 address, u32 slot, u32 generation, u64 token.
+ * Get: u64 address, u32 slot, u32 generation, u64 token, u64 length, u64 id.
+ * If the target follows (u64 address, u32 slot, u32 generation, u64 token), it
+ * asks for a put, else for GET_DATA: of TCP_SMALL bytes at most.
  */
-#define TCP_GET_LEN 64
+#define TCP_GET_SMALL_LEN 40
+#define TCP_GET_LEN	  64
+#define TCP_SMALL	  (16u << 10)
 
 /* Puts that may be unacknowledged, per direction of a connection. */
 #define TCP_WINDOW 256
@@ -82,7 +86,7 @@ enum tcp_frame_type {
 #define TCP_MAX_UNPLACED (4u << 20)
 #define TCP_KEPT	 64
 
-/* The longest frame that is neither a message nor a put. */
+/* The longest frame that carries no bytes of the caller's. */
 #define TCP_MAX_CONTROL (TCP_DROPPED_LEN + TCP_WINDOW * TCP_ACK_LEN)
 
 #endif

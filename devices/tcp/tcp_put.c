@@ -16,19 +16,20 @@
 
 #include "util/bytes.h"
 
-static int send_framed(struct tcp_conn *conn, struct tcp_put *put)
+/* A connection that breaks here completes it with an error. */
+static void send_framed(struct tcp_conn *conn, struct tcp_put *put)
 {
 	uint8_t head[TCP_CHUNK_LEN];
-	struct iovec iov[TCP_MAX_IOV + 1];
+	struct iovec iov[TCP_MAX_IOV + 1] = { { head, sizeof(head) } };
 
 	tcp_bulk_submit_framed(conn, put, head);
-	iov[0].iov_base = head;
-	iov[0].iov_len = TCP_CHUNK_LEN;
 	memcpy(iov + 1, put->iov, put->iovcnt * sizeof(*iov));
-	/* a connection that breaks here completes it with an error */
-	tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, put->iovcnt + 1,
-		      TCP_CHUNK_LEN + put->total, NULL);
-	return -EINPROGRESS;
+	if (put->total <= TCP_SMALL && tcp_conn_is_busy(conn))
+		tcp_conn_gather(conn, TCP_FRAME_PUT, iov, put->iovcnt + 1,
+				sizeof(head) + put->total);
+	else
+		tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, put->iovcnt + 1,
+			      sizeof(head) + put->total, NULL);
 }
 
 int tcp_put_start(struct weft_ep *base, const struct weft_iov *iov,
@@ -68,10 +69,12 @@ int tcp_put_start(struct weft_ep *base, const struct weft_iov *iov,
 	conn->nputs++;
 	max_framed =
 		weft_min(weft_settings()->tcp_bulk_min, TCP_MAX_MESSAGE / 2);
-	if (put->total <= max_framed)
-		return send_framed(conn, put);
-	tcp_put_carry(conn, put);
-	tcp_puts_post_waiting(conn);
+	if (put->total <= max_framed) {
+		send_framed(conn, put);
+	} else {
+		tcp_put_carry(conn, put);
+		tcp_puts_post_waiting(conn);
+	}
 	return -EINPROGRESS;
 }
 
@@ -284,13 +287,89 @@ void tcp_puts_cancel(struct tcp_conn *conn, int status)
 	cancel_settled(conn, status);
 }
 
+/* Puts of the peer's that were read, until they are placed together. */
+struct tcp_placing {
+	unsigned int n, copies;
+	size_t bytes;
+	struct tcp_chunk_head head[TCP_COPIES];
+	int status[TCP_COPIES];
+	/* of those that are allowed, each with a reference to its region */
+	unsigned int put[TCP_COPIES];
+	struct iovec to[TCP_COPIES], from[TCP_COPIES];
+};
+
+static void place(struct tcp_conn *conn, struct tcp_placing *p)
+{
+	int status[TCP_COPIES];
+	unsigned int i;
+
+	tcp_copy(conn->iface, p->to, p->from, p->copies, status);
+	for (i = 0; i < p->copies; i++) {
+		weft_region_put(&p->head[p->put[i]].rkey);
+		p->status[p->put[i]] = status[i];
+	}
+}
+
+int tcp_puts_place(struct tcp_conn *conn)
+{
+	struct tcp_placing *p = conn->iface->placing;
+	uint8_t acks[TCP_COPIES * TCP_ACK_LEN], *ack = acks;
+	int placed, result, err = 0;
+	unsigned int i;
+
+	if (!p || !p->n)
+		return 0;
+	place(conn, p);
+	for (i = 0; i < p->n && !err; i++) {
+		if (p->status[i])
+			weft_count(conn->stats, key_errors, 1);
+		placed = tcp_bulk_end_chunk(conn, &p->head[i], p->status[i], 0,
+					    &result);
+		if (placed < 0)
+			err = placed;
+		if (placed <= 0)
+			continue;
+		weft_put_le64(ack, p->head[i].seq);
+		weft_put_le32(ack + 8, (uint32_t)result);
+		weft_put_le32(ack + 12, 0);
+		ack += TCP_ACK_LEN;
+	}
+	p->n = p->copies = 0;
+	p->bytes = 0;
+	if (ack != acks)
+		tcp_conn_send_control(conn, TCP_FRAME_PUT_ACK, acks,
+				      ack - acks);
+	return err;
+}
+
+/* Adds a put, whose bytes are @data if it may land. */
+static void add_placing(struct tcp_placing *p, const struct tcp_chunk_head *c,
+			const uint8_t *data)
+{
+	uint8_t *dest = NULL;
+
+	p->head[p->n] = *c;
+	p->status[p->n] = 0;
+	if (data && c->total) {
+		/* of the whole put */
+		dest = weft_region_get(&c->rkey, c->addr, c->total);
+		if (!dest)
+			p->status[p->n] = -EACCES;
+	}
+	if (dest) {
+		p->put[p->copies] = p->n;
+		p->to[p->copies] = (struct iovec){ dest + c->offset, c->len };
+		p->from[p->copies++] = (struct iovec){ (void *)data, c->len };
+	}
+	p->n++;
+	p->bytes += c->len;
+}
+
 int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len)
 {
-	uint8_t ack[TCP_ACK_LEN] = { 0 };
+	struct tcp_iface *iface = conn->iface;
 	struct tcp_chunk_head c;
-	int land, status = 0, result;
-	struct iovec to, from;
-	uint8_t *dest;
+	int land;
 
 	if (len < TCP_CHUNK_LEN)
 		return -EPROTO;
@@ -299,30 +378,18 @@ int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		return -EPROTO;
 	if (!tcp_bulk_get(conn))
 		return -ENOMEM;
+	if (!iface->placing)
+		iface->placing = calloc(1, sizeof(*iface->placing));
+	if (!iface->placing)
+		return -ENOMEM;
 	land = tcp_bulk_begin_chunk(conn, &c);
 	if (land < 0)
 		return land;
-	if (land && c.total) {
-		/* of the whole put */
-		dest = weft_region_get(&c.rkey, c.addr, c.total);
-		if (dest) {
-			to = (struct iovec){ dest + c.offset, c.len };
-			from = (struct iovec){ (uint8_t *)p + TCP_CHUNK_LEN,
-					       c.len };
-			tcp_copy(conn->iface, &to, &from, 1, &status);
-			weft_region_put(&c.rkey);
-		} else {
-			status = -EACCES;
-		}
-		if (status)
-			weft_count(conn->stats, key_errors, 1);
-	}
-	land = tcp_bulk_end_chunk(conn, &c, status, 0, &result);
-	if (land <= 0)
-		return land;
-	weft_put_le64(ack, c.seq);
-	weft_put_le32(ack + 8, (uint32_t)result);
-	tcp_conn_send_control(conn, TCP_FRAME_PUT_ACK, ack, sizeof(ack));
+	add_placing(iface->placing, &c, land ? p + TCP_CHUNK_LEN : NULL);
+	/* what is left of a put is known when a part of it is placed */
+	if (c.len < c.total || iface->placing->n == TCP_COPIES ||
+	    iface->placing->bytes >= TCP_GATHER)
+		return tcp_puts_place(conn);
 	return 0;
 }
 

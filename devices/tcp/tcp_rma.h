@@ -32,19 +32,27 @@ void tcp_put_done(struct tcp_put *put);
  * when this returns.  Replies to the peer's gets continue.
  */
 void tcp_puts_cancel(struct tcp_conn *conn, int status);
-/* TCP_FRAME_PUT and TCP_FRAME_PUT_ABORT of the peer's; -errno */
+/*
+ * TCP_FRAME_PUT and TCP_FRAME_PUT_ABORT of the peer's; -errno.  @p stays where
+ * it is until tcp_puts_place(), which places and acknowledges what arrived.
+ * Until then regions are referenced: call nothing back.
+ */
 int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len);
+int tcp_puts_place(struct tcp_conn *conn);
 int tcp_put_aborted(struct tcp_conn *conn, const uint8_t *p);
 
 int tcp_get_start(struct weft_ep *ep, const struct weft_iov *iov,
 		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		  struct weft_op *op);
-/* TCP_FRAME_GET of the peer's; -errno */
-int tcp_get_serve(struct tcp_conn *conn, const uint8_t *p);
-/* Sends the replies that waited while the window of puts was full. */
-void tcp_get_send_replies(struct tcp_conn *conn);
+/* TCP_FRAME_GET and TCP_FRAME_GET_DATA of the peer's; -errno */
+int tcp_get_asked(struct tcp_conn *conn, const uint8_t *p, size_t len);
+int tcp_get_answered(struct tcp_conn *conn, const uint8_t *p, size_t len);
+/* Answers what was asked, as far as there is room. */
+void tcp_get_answer(struct tcp_conn *conn);
 void tcp_get_refuse(struct tcp_conn *conn, uint64_t id, int status);
 void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status);
 void tcp_gets_cancel(struct tcp_conn *conn, int status);
+/* Answers none of the peer's any more. */
+void tcp_gets_forget(struct tcp_conn *conn);
 
 #endif

@@ -143,33 +143,44 @@ void tcp_conn_drop_received(struct tcp_conn *conn)
 	free_rx(conn);
 }
 
+static int take_acks(struct tcp_conn *conn, const uint8_t *p, size_t len)
+{
+	int err = len && len % TCP_ACK_LEN == 0 ? 0 : -EPROTO;
+
+	for (; len && !err; p += TCP_ACK_LEN, len -= TCP_ACK_LEN)
+		err = tcp_bulk_acked(conn, weft_get_le64(p),
+				     (int32_t)weft_get_le32(p + 8), false);
+	return err;
+}
+
 static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 {
 	uint8_t *p = f + TCP_FRAME_LEN;
+	int ret;
 	static const size_t fixed[TCP_FRAME_TYPES] = {
-		[TCP_FRAME_PUT_ACK] = TCP_ACK_LEN,
-		[TCP_FRAME_PUT_ABORT] = 8,
-		[TCP_FRAME_GET] = TCP_GET_LEN,
-		[TCP_FRAME_GET_FAIL] = 12,
-		[TCP_FRAME_WELCOME] = 8,
-		[TCP_FRAME_STREAMS] = 4,
+		[TCP_FRAME_PUT_ABORT] = 8, [TCP_FRAME_GET_FAIL] = 12,
+		[TCP_FRAME_WELCOME] = 8,   [TCP_FRAME_STREAMS] = 4,
 		[TCP_FRAME_DROP] = 4,
 	};
 
 	if (f[0] < TCP_FRAME_TYPES && fixed[f[0]] && fixed[f[0]] != len)
 		return -EPROTO;
+	if (f[0] == TCP_FRAME_PUT)
+		return tcp_put_arrives(conn, p, len);
+	ret = tcp_puts_place(conn);
+	if (ret)
+		return ret;
 	switch (f[0]) {
 	case TCP_FRAME_MESSAGE:
 		return take_message(conn, f[1], weft_get_le64(f + 8), p, len);
-	case TCP_FRAME_PUT:
-		return tcp_put_arrives(conn, p, len);
 	case TCP_FRAME_PUT_ACK:
-		return tcp_bulk_acked(conn, weft_get_le64(p),
-				      (int32_t)weft_get_le32(p + 8), false);
+		return take_acks(conn, p, len);
 	case TCP_FRAME_PUT_ABORT:
 		return tcp_put_aborted(conn, p);
 	case TCP_FRAME_GET:
-		return tcp_get_serve(conn, p);
+		return tcp_get_asked(conn, p, len);
+	case TCP_FRAME_GET_DATA:
+		return tcp_get_answered(conn, p, len);
 	case TCP_FRAME_GET_FAIL:
 		tcp_get_done(conn, weft_get_le64(p),
 			     (int32_t)weft_get_le32(p + 8));
@@ -207,9 +218,8 @@ static bool holds_frame(const struct tcp_conn *conn)
 	       whole_frame(conn->rx + conn->rx_off, conn->rx_len);
 }
 
-/* Delivers whole frames of @p within the budget; bytes used, or -errno. */
-static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
-			      unsigned int *frames)
+static ssize_t deliver_each(struct tcp_conn *conn, uint8_t *p, size_t n,
+			    unsigned int *frames)
 {
 	size_t used = 0, len;
 	int ret;
@@ -229,6 +239,16 @@ static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
 		used += TCP_FRAME_LEN + len;
 	}
 	return used;
+}
+
+/* Delivers whole frames of @p within the budget; bytes used, or -errno. */
+static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
+			      unsigned int *frames)
+{
+	ssize_t used = deliver_each(conn, p, n, frames);
+	int err = tcp_puts_place(conn);
+
+	return used < 0 || !err ? used : err;
 }
 
 /* Room for the frame that begins at rx_off, whose head may be incomplete. */
@@ -367,11 +387,18 @@ unsigned int tcp_conn_receive(struct tcp_conn *conn)
 		return 0;
 	conn->in_rx = true;
 	iface->floor = iface->budget - weft_min(iface->budget, TCP_SHARE);
-	if (atomic_load(&conn->deferred))
+	if (atomic_load(&conn->deferred)) {
 		frames += deliver_deferred(conn);
+		tcp_conn_write_gathered(conn);
+	}
 	while (ret > 0 && rounds-- && conn->base.state == WEFT_CONN_OPEN &&
-	       !conn->base.err && !conn->rx_ended && may_deliver(conn))
+	       !conn->base.err && !conn->rx_ended && may_deliver(conn)) {
 		ret = receive_once(conn, &frames);
+		if (ret < 0) /* nobody wants answers any more */
+			break;
+		tcp_get_answer(conn);
+		tcp_conn_write_gathered(conn);
+	}
 	conn->in_rx = false;
 	if (conn->base.state != WEFT_CONN_OPEN)
 		return frames + 1;

@@ -5,6 +5,10 @@
  * (unsent_iov), and is copied otherwise (tx).  No further message is taken
  * until both are empty, so unsent_iov always goes first; only control frames
  * queue up behind, and the window of puts bounds those.
+ *
+ * Small puts, and what answers the peer's frames, are gathered in tx instead,
+ * if it is empty: they are written with the next message, at the end of a read,
+ * or when progress() or arm() begins.
  */
 #include "devices/tcp/tcp_msg.h"
 #include "devices/tcp/tcp_bulk.h"
@@ -21,9 +25,20 @@
 /* A peer that sends requests but reads no replies breaks the protocol. */
 #define MAX_CONTROL (8u << 20)
 
+static bool is_gathering(const struct tcp_conn *conn)
+{
+	return !weft_list_empty(&conn->gather_link);
+}
+
 bool tcp_conn_drained(const struct tcp_conn *conn)
 {
-	return conn->unsent_i == conn->unsent_n && !conn->tx_len;
+	return conn->unsent_i == conn->unsent_n &&
+	       (!conn->tx_len || is_gathering(conn));
+}
+
+bool tcp_conn_is_busy(const struct tcp_conn *conn)
+{
+	return conn->nputs + conn->ngets > 1;
 }
 
 /*
@@ -155,7 +170,17 @@ static void encode_head(uint8_t *p, uint8_t type, uint8_t id, size_t len,
 	weft_put_le64(p + 8, fence);
 }
 
-/* The connection is drained.  0, -EINPROGRESS, or -errno: it is broken. */
+static int append_frame(struct tcp_conn *conn, const uint8_t *head,
+			const struct iovec *iov, unsigned int n)
+{
+	int err = append_tx(conn, head, TCP_FRAME_LEN);
+
+	return err ? err : append_iov(conn, iov, n, 0);
+}
+
+/*
+ * Nothing is unsent nor gathered.  0, -EINPROGRESS, or -errno: it is broken.
+ */
 static int write_frame(struct tcp_conn *conn, struct iovec *all, unsigned int n,
 		       size_t total, struct weft_op *op)
 {
@@ -198,7 +223,13 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 	int err;
 
 	encode_head(small, type, id, len, fence);
-	if (len <= SMALL_FRAME) {
+	if (is_gathering(conn) && len > TCP_SMALL)
+		tcp_conn_write_gathered(conn);
+	if (conn->tx_len) {
+		err = append_frame(conn, small, iov, n);
+		if (!err)
+			tcp_conn_write_gathered(conn);
+	} else if (len <= SMALL_FRAME) {
 		p += TCP_FRAME_LEN;
 		for (i = 0; i < n; i++) {
 			/* An empty piece may have no address at all. */
@@ -224,28 +255,47 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 	return -EAGAIN;
 }
 
-void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type,
-			   const void *body, size_t len)
+void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
+		     const struct iovec *iov, unsigned int n, size_t len)
 {
-	uint8_t frame[TCP_FRAME_LEN + TCP_MAX_CONTROL];
-	struct iovec iov = { .iov_base = frame };
-	int err;
+	const bool first = tcp_conn_drained(conn) && !is_gathering(conn);
+	uint8_t head[TCP_FRAME_LEN];
+	int err = -ENOBUFS;
 
 	if (conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
 	    conn->rx_ended)
 		return;
-	encode_head(frame, type, 0, len, 0);
-	if (len)
-		memcpy(frame + TCP_FRAME_LEN, body, len);
-	iov.iov_len = TCP_FRAME_LEN + len;
-	if (tcp_conn_drained(conn))
-		err = write_frame(conn, &iov, 1, iov.iov_len, NULL);
-	else if (conn->tx_len > MAX_CONTROL)
-		err = -ENOBUFS;
-	else
-		err = append_tx(conn, frame, iov.iov_len);
-	if (err)
+	encode_head(head, type, 0, len, 0);
+	if (conn->tx_len <= MAX_CONTROL)
+		err = append_frame(conn, head, iov, n);
+	if (err) {
 		tcp_conn_break(conn, err);
+		return;
+	}
+	if (first) {
+		weft_list_add_tail(&conn->iface->gathering, &conn->gather_link);
+		conn->gathered = 0;
+	}
+	if (++conn->gathered >= TCP_GATHER_FRAMES || conn->tx_len >= TCP_GATHER)
+		tcp_conn_write_gathered(conn);
+}
+
+void tcp_conn_write_gathered(struct tcp_conn *conn)
+{
+	if (!is_gathering(conn))
+		return;
+	weft_list_del(&conn->gather_link);
+	tcp_conn_flush(conn);
+}
+
+void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type,
+			   const void *body, size_t len)
+{
+	const struct iovec iov = { (void *)body, len };
+
+	tcp_conn_gather(conn, type, &iov, 1, len);
+	if (!conn->in_rx)
+		tcp_conn_write_gathered(conn);
 }
 
 static int flush_unsent(struct tcp_conn *conn)
@@ -282,6 +332,7 @@ static int flush_tx(struct tcp_conn *conn)
 	struct iovec iov;
 	ssize_t n;
 
+	weft_list_del(&conn->gather_link);
 	while (conn->tx_len) {
 		iov.iov_base = conn->tx + conn->tx_off;
 		iov.iov_len = conn->tx_len;
@@ -314,7 +365,9 @@ void tcp_conn_flush(struct tcp_conn *conn)
 	}
 	if (conn->base.state != WEFT_CONN_OPEN) /* op->done() ended it */
 		return;
-	if (tcp_conn_drained(conn)) {
+	if (err) {
+		set_want_write(conn, true);
+	} else if (conn->want_write) {
 		set_want_write(conn, false);
 		weft_conn_attend(&conn->base);
 	}

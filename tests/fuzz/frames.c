@@ -7,6 +7,7 @@
  *   1  the key and the address of memory that is really registered
  *   2  lengths that fit the record
  *   4  it is a put
+ *   8  it is a get, as its length says
  * Nothing may be written outside the registered memory, no message may be
  * longer than the interface says, and the interface must live on.
  */
@@ -95,6 +96,14 @@ static void mend(uint8_t *rec, size_t len, uint8_t control, bool bulk)
 		rec[0] = TCP_FRAME_PUT;
 	if (!bulk && len >= TCP_FRAME_LEN && control & 2)
 		weft_put_le32(rec + 4, len - TCP_FRAME_LEN);
+	if (!bulk && len >= TCP_FRAME_LEN + TCP_GET_SMALL_LEN && control & 8) {
+		rec[0] = TCP_FRAME_GET;
+		if (control & 1) {
+			weft_put_le64(chunk, (uintptr_t)memory + GUARD);
+			memcpy(chunk + 8, rkey, 16);
+		}
+		return;
+	}
 	if (len < head + TCP_CHUNK_LEN)
 		return;
 	if (control & 2)
