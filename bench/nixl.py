@@ -6,8 +6,9 @@ of one large block, each arm in turn, the best of each.
 usage: nixl.py [ROUNDS [ARM...]]    in a build folder, as root, by the tests'
         Python: host memory, over weft_tcp, weft_shm and UCX's tcp
 
-With E2E_POD, memory of GPUs: gpu/nixl.sh.  NIXL_SECONDS: after so many, no round is
-begun.  What each run took is in $OUT/nixl.json.
+With E2E_POD, memory of GPUs: gpu/nixl.sh; or, with NIXL_MEMORY=host, of the host, in
+pods on this network.  NIXL_SECONDS: after so many, no round is begun.  What each run
+took is in $OUT/nixl.json.
 """
 import contextlib
 import json
@@ -33,11 +34,16 @@ SHARED = [["env"], ["env"]]
 
 
 def arms(on_gpus, folder):
-    if not POD:
-        return {"tcp": {"weft": False, "env": {"UCX_TLS": "tcp"}},
-                "weft_tcp": {"env": {"UCX_TLS": "weft_tcp"}},
-                "weft_shm": {"env": {"UCX_TLS": "weft_shm,weft_tcp",
-                                     "WEFT_RUN_DIR": folder}}}
+    if not on_gpus:
+        tls = {"tcp": "tcp", "weft_tcp": "weft_tcp",
+               "weft_shm": "weft_shm,weft_tcp"}
+        # where there is a GPU, NIXL refuses to go without
+        gpu = ",cuda_copy" if POD else ""
+        # the two pods have no folder in common but this
+        shared = {"weft_shm": {"WEFT_RUN_DIR": folder}}
+        return {name: {"weft": name != "tcp", "places": POD and NET,
+                       "env": {"UCX_TLS": tls[name] + gpu,
+                               **shared.get(name, {})}} for name in tls}
 
     def arm(tls, weft=False, **places):
         # cuda_ipc has no get where it finds no NVLink, unless asked for it
@@ -63,7 +69,7 @@ def in_messages(pair):
 def measure(arm, how, number):
     """A row for each request of one run."""
     pair = Pair([FIRST, *JOBS], seconds=200, **how)
-    if arm == "weft_tcp" and POD:
+    if arm == "weft_tcp" and "KV_MEMORY" in how["env"]:
         in_messages(pair)  # UCX has no put of GPU memory over a network
     elif how.get("weft", True):
         pair.carried_by(DEVICES[arm])
@@ -106,7 +112,8 @@ def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     end = time.monotonic() + int(os.environ.get("NIXL_SECONDS", "3600"))
     rows, failed = [], False
-    with gpus() if POD else contextlib.nullcontext() as on_gpus, \
+    on_host = not POD or os.environ.get("NIXL_MEMORY") == "host"
+    with contextlib.nullcontext() if on_host else gpus() as on_gpus, \
             tempfile.TemporaryDirectory(prefix="weft-nixl.") as folder:
         all_arms = arms(on_gpus, folder)
         chosen = sys.argv[2:] or list(all_arms)
