@@ -175,6 +175,8 @@ struct nvl_conn {
 	bool direct_ended[NVL_DIRECTS];
 	struct weft_list directs, direct_waiting;
 	unsigned int ndirects, direct_copies;
+	uint64_t used[NVL_VIEWS]; /* tokens of keys; 0: none */
+	unsigned int nused;
 	struct weft_table views; /* by the token of a key */
 	struct weft_list view_list, imports;
 	unsigned int nimports;

@@ -3,10 +3,10 @@
  * Memory that is copied to and from in place, without a ring: GPU memory
  * that the driver exports as POSIX file descriptors.
  *
- * The owner (nvl_export.c) lists what it registers.  A peer that has the key
- * queries it (nvl_import.c), gets a descriptor for each allocation once, and
- * maps it; from then on its own engines copy (nvl_direct.c).  Until then, and
- * wherever a step fails, data goes over the ring as without a query.
+ * The owner (nvl_export.c) lists what it registers.  A peer that uses a key
+ * again queries it (nvl_import.c), gets a descriptor for each allocation once,
+ * and maps it; from then on its own engines copy (nvl_direct.c).  Until then,
+ * and wherever a step fails, data goes over the ring as without a query.
  *
  * A mapping cannot be taken back, so the peer is trusted to look: before each
  * batch of copies, at a word of the owner's for the registration.  The owner
@@ -83,7 +83,7 @@ struct nvl_view {
 void nvl_marks_make(struct nvl_iface *iface);
 /*
  * What @gpu can copy to and from directly for [addr, addr+len) of the peer's;
- * NULL: use the ring.  A key that is new is queried now.
+ * NULL: use the ring.  A key that is used for the second time is queried now.
  */
 struct nvl_view *nvl_import_find(struct nvl_conn *conn,
 				 const struct weft_rkey *key, uint8_t loc,

@@ -88,8 +88,8 @@ struct weft_ep *side_connect(struct side *from, const struct side *to,
 }
 
 /*
- * The first operation asks for the memory and goes by a ring; most tests have
- * no second one.
+ * The second operation asks for the memory and goes by a ring as the first one;
+ * most tests have no third one.
  */
 static void have_mapped(struct side *s, struct side *other, uint64_t addr,
 			const void *key)
@@ -99,7 +99,7 @@ static void have_mapped(struct side *s, struct side *other, uint64_t addr,
 	struct wait_op w;
 	unsigned int i;
 
-	for (i = 0; i < 3 && row->mapped && s->ops->ready(s->ep); i++) {
+	for (i = 0; i < 4 && row->mapped && s->ops->ready(s->ep); i++) {
 		wait_op_init(&w);
 		if (s->ops->get(s->ep, &iov, 1, addr, key, &w.op) ==
 		    -EINPROGRESS)

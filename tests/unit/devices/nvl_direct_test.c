@@ -54,7 +54,7 @@ static void put_all(void)
 	cr_assert(eq(int, put_checked(&a, from, to, LEN, &key), 0));
 }
 
-/* The first one queries, and goes over a ring. */
+/* The second one queries, and goes over a ring. */
 static void put_until_direct(void)
 {
 	const unsigned long so_far = counter(&a, direct_put_bytes);
@@ -171,6 +171,7 @@ Test(nvl_direct, owner_exports_one_descriptor_at_a_time)
 	cr_assert(
 		eq(int, put_checked(&a, from, plain_to, 4096, &plain_key), 0));
 	nvl->mem_release(plain);
+	put_all();
 	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
 	while (!w.done || total < 3) {
 		side_progress(&a);
@@ -183,6 +184,61 @@ Test(nvl_direct, owner_exports_one_descriptor_at_a_time)
 	cr_expect(eq(uint, total, 3));
 	cr_expect(eq(uint, most, 1));
 	put_until_direct();
+	nvl->mem_release(mem);
+}
+
+/* Neither a query nor a descriptor, whose exporting it would wait for. */
+Test(nvl_direct, buffers_used_once_are_not_mapped)
+{
+	unsigned int i;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	for (i = 0; i < 20; i++) {
+		put_all();
+		nvl->mem_release(mem);
+		register_all();
+	}
+	cr_expect(eq(ulong, conn_of(&a)->views.n, 0));
+	cr_expect(not(conn_of(&a)->marks_sent));
+	cr_expect(yes(is_direct_soon()));
+	nvl->mem_release(mem);
+}
+
+/* They are remembered, while many others are used once. */
+Test(nvl_direct, buffers_used_by_turns_are_mapped)
+{
+	struct weft_mem *part[40], *m;
+	uint8_t part_key[40][WEFT_RKEY_MAX], once[WEFT_RKEY_MAX];
+	unsigned int i, round;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	for (i = 0; i < 40; i++) {
+		cr_assert(eq(int,
+			     nvl->mem_register(to + i * 64, 64, WEFT_MEM_CUDA,
+					       &part[i]),
+			     0));
+		nvl->mem_pack(part[i], &part_key[i]);
+	}
+	for (round = 0; conn_of(&a)->views.n < 40; round++) {
+		cr_assert(lt(uint, round, 100));
+		for (i = 0; i < 40; i++)
+			cr_assert(eq(int,
+				     put_checked(&a, from, to + i * 64, 64,
+						 &part_key[i]),
+				     0));
+		for (i = 0; i < NVL_VIEWS / 2; i++) {
+			cr_assert(
+				eq(int,
+				   nvl->mem_register(to, 8, WEFT_MEM_CUDA, &m),
+				   0));
+			nvl->mem_pack(m, &once);
+			cr_assert(eq(int, put_checked(&a, from, to, 8, &once),
+				     0));
+			nvl->mem_release(m);
+		}
+	}
+	for (i = 0; i < 40; i++)
+		nvl->mem_release(part[i]);
 	nvl->mem_release(mem);
 }
 
@@ -347,6 +403,7 @@ Test(nvl_direct, driver_without_stream_writes_uses_the_ring)
 /* A put whose key has been queried: the owner has yet to send descriptors. */
 static void put_until_fetched(struct wait_op *w)
 {
+	put_all();
 	*w = (struct wait_op)WAIT_OP;
 	cr_assert(eq(int, start_put(w), -EINPROGRESS));
 	while (weft_list_empty(&conn_of(&b)->fetches)) {
@@ -411,6 +468,7 @@ static uint64_t lie_about_size(uint64_t size)
 	unsigned int i;
 
 	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	put_all();
 	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
 	weft_rkey_unpack(key, &k);
 	f.slot = k.slot;
