@@ -8,6 +8,7 @@
  * registration.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -549,7 +550,21 @@ static bool is_registered(const struct allocation *al)
 	return registered;
 }
 
-/* The next descriptor, or that there are none; after that 0, else 1: more. */
+/* A driver that finds none left reports some error or other. */
+static bool is_out_of_descriptors(const struct nvl_conn *conn)
+{
+	const int fd = fcntl(conn->fd, F_DUPFD_CLOEXEC, 0);
+
+	if (fd < 0)
+		return errno == EMFILE || errno == ENFILE;
+	close(fd);
+	return false;
+}
+
+/*
+ * The next descriptor, or that there are none; after that 0, else 1: more.
+ * -EMFILE, -ETOOMANYREFS: not now.
+ */
 static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 {
 	const struct allocation *al = fetch->allocation;
@@ -565,6 +580,8 @@ static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 	if (!r) {
 		r = weft_cuda_errno(export_part(s.cu, part, &fd));
 		weft_cuda_leave(&s);
+		if (r && is_out_of_descriptors(conn))
+			return -EMFILE;
 	}
 	if (r) {
 		weft_debug("memory at %#llx is not exported (%s)",

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -432,6 +433,45 @@ Test(nvl_direct, no_descriptor_waits_in_the_owner)
 	cr_expect(eq(uint, fake.fake_cuda_called(call), so_far));
 	wait_for(w.done);
 	put_until_direct();
+	nvl->mem_release(mem);
+}
+
+/* No descriptor is left; what the limit was. */
+static rlim_t use_up_descriptors(void)
+{
+	const int next = dup(0);
+	struct rlimit l;
+	rlim_t was;
+
+	cr_assert(ge(int, next, 0));
+	close(next);
+	cr_assert(eq(int, getrlimit(RLIMIT_NOFILE, &l), 0));
+	was = l.rlim_cur;
+	l.rlim_cur = next;
+	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &l), 0));
+	return was;
+}
+
+/* It has some again soon. */
+Test(nvl_direct, an_owner_without_descriptors_exports_later)
+{
+	const char *call = "cuMemExportToShareableHandle";
+	struct rlimit l;
+	unsigned int so_far;
+	struct wait_op w;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	put_until_fetched(&w);
+	cr_assert(eq(int, getrlimit(RLIMIT_NOFILE, &l), 0));
+	l.rlim_cur = use_up_descriptors();
+	/* what the driver says of it is not documented */
+	fake.fake_cuda_refuse(call, WEFT_CU_OPERATING_SYSTEM);
+	so_far = fake.fake_cuda_called(call);
+	wait_for(fake.fake_cuda_called(call) >= so_far + 3);
+	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &l), 0));
+	fake.fake_cuda_refuse(call, 0);
+	wait_for(w.done);
+	cr_expect(yes(is_direct_soon()));
 	nvl->mem_release(mem);
 }
 
