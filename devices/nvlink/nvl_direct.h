@@ -27,8 +27,9 @@ struct nvl_export;
 void nvl_export_add(struct weft_mem *mem);
 /*
  * No peer copies to or from it any more: waits for copies that are with their
- * engines, bounded by the watchdog, or by a second where the peer is gone; for
- * a peer that was given up once it does not wait again.  Any thread.
+ * engines, bounded by the watchdog, or by a second where the peer is gone.  A
+ * peer that was given up once may copy nothing more: it is not waited for
+ * again.  Any thread.
  */
 void nvl_export_del(struct nvl_export *x);
 /* A peer's frame: MARKS, MAP_WANT or MAP_FETCH. */

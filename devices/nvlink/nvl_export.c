@@ -276,10 +276,27 @@ static bool has_hung_up(const struct nvl_conn *conn)
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP));
 }
 
-/* It has had its time: nobody waits for this peer again, nor grants it more. */
+/* It starts no more copies; those it has may go on. */
+static void stop_grant(struct grant *g)
+{
+	struct nvl_inbox_head *head = g->conn->rx.head;
+
+	if (g->stopped)
+		return;
+	g->stopped = true;
+	atomic_store(&head->live[g->slot], 0);
+	atomic_fetch_add(&head->revoked, 1);
+	g->conn->granted[g->slot] = false;
+}
+
+/* It has had its time: nobody waits for this peer again, nor lets it copy. */
 static void give_up_waiting(struct nvl_conn *conn, const struct watch *w)
 {
+	struct grant *g, *tmp;
+
 	conn->exports_stuck = true;
+	weft_list_for_each (g, tmp, &conn->grants, conn_link)
+		stop_grant(g);
 	if (!w->gone)
 		weft_error("copies of a peer on this host, to or from memory "
 			   "that it has mapped, did not end within %u s",
@@ -319,19 +336,6 @@ static bool is_over(struct nvl_conn *conn, struct watch *w)
 		return false;
 	give_up_waiting(conn, w);
 	return true;
-}
-
-/* It starts no more copies; those it has may go on. */
-static void stop_grant(struct grant *g)
-{
-	struct nvl_inbox_head *head = g->conn->rx.head;
-
-	if (g->stopped)
-		return;
-	g->stopped = true;
-	atomic_store(&head->live[g->slot], 0);
-	atomic_fetch_add(&head->revoked, 1);
-	g->conn->granted[g->slot] = false;
 }
 
 static void free_grant(struct grant *g)

@@ -12,6 +12,7 @@
 #include "devices/nvlink/nvl_direct.h"
 #include "devices/nvlink/nvl_sock.h"
 #include "tests/unit/devices/nvl_pair.h"
+#include "util/clock.h"
 
 #define SEGMENT (2u << 20)
 #define LEN	(3 * SEGMENT)
@@ -721,6 +722,44 @@ Test(nvl_direct, sleeping_peer_unmaps_as_well)
 	nvl->mem_release(mem);
 	cr_assert(yes(is_woken(&a)));
 	cr_assert(yes(step_until(side_progress(&a), is_unmapped())));
+}
+
+static uint64_t clock_ahead(void)
+{
+	static uint64_t ahead_ms;
+
+	ahead_ms += 5;
+	return (now_ms() + ahead_ms) * 1000000;
+}
+
+/* For what else it may copy to nobody would wait. */
+Test(nvl_direct, peer_that_was_given_up_goes_by_a_ring)
+{
+	struct weft_mem *other;
+	uint8_t other_key[WEFT_RKEY_MAX];
+	unsigned long so_far;
+
+	pair_up_direct();
+	cr_assert(eq(int, nvl->mem_register(to, SEGMENT, WEFT_MEM_CUDA, &other),
+		     0));
+	nvl->mem_pack(other, &other_key);
+	so_far = counter(&a, direct_put_bytes);
+	while (counter(&a, direct_put_bytes) == so_far)
+		cr_assert(eq(int,
+			     put_checked(&a, from, to, SEGMENT, &other_key),
+			     0));
+	/* it has stopped while it hands over a copy */
+	atomic_store(&nvl_iface(a.iface)->marks->claimed, 1);
+	weft_clock_set(clock_ahead);
+	nvl->mem_release(mem);
+	weft_clock_set(NULL);
+	cr_expect(eq(uint, log_lines("did not end within"), 1));
+	/* and goes on */
+	atomic_store(&nvl_iface(a.iface)->marks->claimed, 0);
+	so_far = counter(&a, direct_put_bytes);
+	cr_expect(eq(int, put_checked(&a, from, to, SEGMENT, &other_key), 0));
+	cr_expect(eq(ulong, counter(&a, direct_put_bytes), so_far));
+	nvl->mem_release(other);
 }
 
 /* The same address, another allocation: the first one is still mapped. */
