@@ -313,10 +313,10 @@ static int handle_part(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 	if (!im || im->ready || !f->len || f->addr != im->base + im->mapped ||
 	    f->len > im->map.size - im->mapped || im->nparts == NVL_PARTS)
 		return -EPROTO;
+	if (!im->failed)
+		err = nvl_map_cuda_part(&im->map, im->mapped, fd, f->len);
 	im->nparts++;
 	im->mapped += f->len;
-	if (!im->failed)
-		err = nvl_map_cuda_part(&im->map, fd, f->len);
 	if (!err && !im->failed && im->mapped == im->map.size)
 		err = nvl_map_reach(&im->map, im->gpu);
 	if (err)

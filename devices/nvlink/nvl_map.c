@@ -164,48 +164,6 @@ out:
 	return weft_cuda_errno(r);
 }
 
-int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
-			size_t size)
-{
-	unsigned long long handle;
-	struct weft_cuda_scope s;
-	int r, err;
-
-	if (!nvl_share_allowed(gpu->ordinal))
-		return -EOPNOTSUPP;
-	err = weft_cuda_enter(&s, gpu->of);
-	if (err)
-		return err;
-	r = s.cu->mem_import(&handle, (void *)(intptr_t)fd,
-			     WEFT_CU_HANDLE_POSIX_FD);
-	if (!r) {
-		r = map_handle(s.cu, m, handle, size);
-		s.cu->mem_release(handle);
-		if (!r) {
-			r = set_access(s.cu, m, gpu->ordinal);
-			if (r)
-				unmap_handle(s.cu, m);
-		}
-	}
-	weft_cuda_leave(&s);
-	if (!r) {
-		m->ctx = gpu->of;
-		return 0;
-	}
-	if (r == WEFT_CU_INVALID_DEVICE)
-		weft_warn_once(
-			"a peer's GPU cannot be reached from this "
-			"container (its device node is not here): data "
-			"for it goes through host memory, at a seventh "
-			"of NVLink's speed; give each container all GPUs "
-			"of the host and choose by CUDA_VISIBLE_DEVICES");
-	else
-		weft_warn_once("memory of a peer's GPU cannot be mapped (%s): "
-			       "data for it goes through host memory",
-			       weft_cuda_error_name(r));
-	return weft_cuda_errno(r);
-}
-
 int nvl_map_cuda_reserve(struct nvl_mapping *m, struct nvl_gpu *gpu,
 			 size_t size)
 {
@@ -232,27 +190,24 @@ int nvl_map_cuda_reserve(struct nvl_mapping *m, struct nvl_gpu *gpu,
 	return weft_cuda_errno(r);
 }
 
-int nvl_map_cuda_part(struct nvl_mapping *m, int fd, size_t len)
+int nvl_map_cuda_part(struct nvl_mapping *m, uint64_t offset, int fd,
+		      size_t len)
 {
 	size_t *parts = realloc(m->parts, (m->nparts + 1) * sizeof(*parts));
 	unsigned long long handle;
 	struct weft_cuda_scope s;
-	uint64_t at = m->dev;
-	unsigned int i;
 	int r, err;
 
 	if (!parts)
 		return -ENOMEM;
 	m->parts = parts;
-	for (i = 0; i < m->nparts; i++)
-		at += parts[i];
 	err = weft_cuda_enter(&s, m->ctx);
 	if (err)
 		return err;
 	r = s.cu->mem_import(&handle, (void *)(intptr_t)fd,
 			     WEFT_CU_HANDLE_POSIX_FD);
 	if (!r) {
-		r = s.cu->mem_map(at, len, 0, handle, 0);
+		r = s.cu->mem_map(m->dev + offset, len, 0, handle, 0);
 		s.cu->mem_release(handle);
 	}
 	weft_cuda_leave(&s);
@@ -317,4 +272,31 @@ void nvl_map_undo(struct nvl_mapping *m)
 	free(m->parts);
 	memset(m, 0, sizeof(*m));
 	m->fd = -1;
+}
+
+int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
+			size_t size)
+{
+	int err = nvl_map_cuda_reserve(m, gpu, size);
+
+	if (err)
+		return err;
+	err = nvl_map_cuda_part(m, 0, fd, size);
+	if (!err)
+		err = nvl_map_reach(m, gpu);
+	if (!err)
+		return 0;
+	nvl_map_undo(m);
+	if (err == -ENODEV)
+		weft_warn_once(
+			"a peer's GPU cannot be reached from this "
+			"container (its device node is not here): data "
+			"for it goes through host memory, at a seventh "
+			"of NVLink's speed; give each container all GPUs "
+			"of the host and choose by CUDA_VISIBLE_DEVICES");
+	else
+		weft_warn_once("memory of a peer's GPU cannot be mapped (%s): "
+			       "data for it goes through host memory",
+			       strerror(-err));
+	return err;
 }

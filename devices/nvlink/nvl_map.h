@@ -32,21 +32,28 @@ int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size);
 /* On @gpu; *@fd is the caller's.  -EOPNOTSUPP: it is not shared, for good. */
 int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
 		      int *fd);
-/* For @gpu; nvl_map_reach() lets in others.  @fd stays the caller's. */
-int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
-			size_t size);
 /*
  * Addresses for @size bytes of the peer's, of several allocations one behind
  * the other: each by nvl_map_cuda_part(), then nvl_map_reach().
  */
 int nvl_map_cuda_reserve(struct nvl_mapping *m, struct nvl_gpu *gpu,
 			 size_t size);
-/* The next @len bytes.  @fd stays the caller's. */
-int nvl_map_cuda_part(struct nvl_mapping *m, int fd, size_t len);
+/*
+ * The next @len bytes, which begin at @offset.  @fd stays the caller's.  When
+ * it fails the caller undoes the mapping.
+ */
+int nvl_map_cuda_part(struct nvl_mapping *m, uint64_t offset, int fd,
+		      size_t len);
 /* Lets engines of @gpu copy to and from it: pins host memory, grants access. */
 int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu);
 /* Unmaps it, waiting for the kernels that run. */
 void nvl_map_undo(struct nvl_mapping *m);
+/*
+ * All three for one allocation, a ring; logs why not.  nvl_map_reach() lets in
+ * other GPUs.
+ */
+int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
+			size_t size);
 
 /* nvl_unmap.c */
 /* From here on nvl_map_close() leaves it to a thread.  -ENOMEM. */
