@@ -452,6 +452,8 @@ void nvl_ring_tick(struct nvl_conn *conn, uint64_t now)
 	unsigned int id;
 	int err;
 
+	/* nothing else looks at the last ones of a ring that is recalled */
+	nvl_ring_credits(conn);
 	for (id = 0; id < NVL_RINGS && conn->base.state == WEFT_CONN_OPEN;
 	     id++) {
 		r = conn->rxrings[id];

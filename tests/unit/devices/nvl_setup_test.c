@@ -102,6 +102,35 @@ Test(nvl_setup, first_bulk_put_makes_the_only_ring)
 	}
 }
 
+/* The writer has nothing to send, and so no reason to look at credits. */
+Test(nvl_setup, idle_ring_is_given_back)
+{
+	struct fake_cuda_live before, now;
+	uint8_t key[WEFT_RKEY_MAX], *src, *dst;
+	struct weft_mem *mem;
+	unsigned int round;
+
+	load_fake();
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+	meet(&a, &b);
+	src = fake.fake_cuda_malloc(0, LEN);
+	dst = fake.fake_cuda_malloc(1, LEN);
+	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, &mem), 0));
+	nvl->mem_pack(mem, &key);
+	fake.fake_cuda_live(&before);
+	for (round = 0; round < 3; round++) {
+		cr_assert(eq(int, put_checked(&a, src, dst, LEN, &key), 0));
+		fake.fake_cuda_live(&now);
+		cr_expect(eq(uint, now.maps, before.maps + 2));
+		nvl_tune.idle_ms = 1;
+		wait_for((fake.fake_cuda_live(&now), now.maps == before.maps));
+		nvl_tune.idle_ms = 30000;
+	}
+	nvl->mem_release(mem);
+	cr_expect(eq(uint, log_lines(""), 0));
+}
+
 /* ---- no context where there is none ------------------------------------- */
 
 /* Of a pool, or of cuMemCreate(): the driver names no context for it. */
