@@ -69,7 +69,7 @@ enum nvl_times {
 	/* the same where they ring: an engine that fails rings none */
 	NVL_FAILURE_MS = 1000,
 	/* between two descriptors for a peer whose data is under way */
-	NVL_EXPORT_MS = 5,
+	NVL_EXPORT_MS = 1,
 	/* closing waits for a wake that the driver is writing */
 	NVL_LAST_WAKE_MS = 1000,
 };

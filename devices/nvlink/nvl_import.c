@@ -160,8 +160,8 @@ static void send_key(struct nvl_conn *conn, uint8_t type,
 
 /*
  * Has it been used before?  To export and map an allocation takes the drivers
- * 0.85 ms (580, H200), in which what is used once has long gone over the ring.
- * Of more keys than there are places some are forgotten.
+ * 80 us and more (580, H200), which what is used once does not bring in.  Of
+ * more keys than there are places some are forgotten.
  */
 static bool was_used(struct nvl_conn *conn, const struct weft_rkey *key)
 {

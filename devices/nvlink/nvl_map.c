@@ -115,15 +115,13 @@ static int map_handle(const struct weft_cuda *cu, struct nvl_mapping *m,
 	return r;
 }
 
-int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
-		      int *fd)
+int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size)
 {
 	struct weft_cu_alloc_prop prop;
 	unsigned long long handle;
 	struct weft_cuda_scope s;
-	int r, dev, err;
+	int r, dev, err, fd = -1;
 
-	*fd = -1;
 	if (!nvl_share_allowed(gpu->ordinal))
 		return -EOPNOTSUPP;
 	err = weft_cuda_enter(&s, gpu->of);
@@ -136,11 +134,11 @@ int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
 	r = s.cu->mem_create(&handle, size, &prop, 0);
 	if (r)
 		goto out;
-	r = s.cu->mem_export(fd, handle, WEFT_CU_HANDLE_POSIX_FD, 0);
-	if (!r)
-		r = map_handle(s.cu, m, handle, size);
+	r = s.cu->mem_export(&fd, handle, WEFT_CU_HANDLE_POSIX_FD, 0);
+	if (r)
+		fd = -1;
 	else
-		*fd = -1;
+		r = map_handle(s.cu, m, handle, size);
 	if (!r) {
 		r = set_access(s.cu, m, gpu->ordinal);
 		if (r)
@@ -148,13 +146,13 @@ int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size,
 	}
 	/* the mapping keeps the memory */
 	s.cu->mem_release(handle);
-	if (r && *fd >= 0) {
-		close(*fd);
-		*fd = -1;
-	}
+	if (r && fd >= 0)
+		close(fd);
 out:
 	weft_cuda_leave(&s);
 	if (!r) {
+		fcntl(fd, F_SETFD, FD_CLOEXEC);
+		m->fd = fd;
 		m->ctx = gpu->of;
 		return 0;
 	}
@@ -264,11 +262,12 @@ void nvl_map_undo(struct nvl_mapping *m)
 			weft_cuda_leave(&s);
 		}
 		munmap(m->host, m->size);
-		close(m->fd);
 	} else if (m->dev && !weft_cuda_enter(&s, m->ctx)) {
 		unmap_handle(s.cu, m);
 		weft_cuda_leave(&s);
 	}
+	if (m->fd >= 0)
+		close(m->fd);
 	free(m->parts);
 	memset(m, 0, sizeof(*m));
 	m->fd = -1;

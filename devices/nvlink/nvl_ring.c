@@ -332,7 +332,7 @@ static void release_rxring(struct nvl_conn *conn, struct nvl_rxring *r,
 	conn->rxrings[id] = NULL;
 }
 
-static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
+static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r)
 {
 	size_t budget = weft_settings()->nvl_budget / NVL_BUDGET_UNIT;
 	struct weft_cuda_ptr where;
@@ -358,7 +358,7 @@ static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 			       weft_settings()->nvl_budget >> 20, gpu->ordinal);
 		return -ENOMEM;
 	}
-	err = nvl_map_cuda_make(&r->map, gpu, r->units * NVL_BUDGET_UNIT, fd);
+	err = nvl_map_cuda_make(&r->map, gpu, r->units * NVL_BUDGET_UNIT);
 	if (err) {
 		nvl_budget_give(r->budget, r->unit, r->units);
 		r->units = 0;
@@ -366,8 +366,7 @@ static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r, int *fd)
 	return err;
 }
 
-static int send_offer(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id,
-		      int fd)
+static int send_offer(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id)
 {
 	struct nvl_frame f = { .type = NVL_FRAME_RING_OFFER,
 			       .ring = id,
@@ -375,15 +374,15 @@ static int send_offer(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id,
 			       .kind = r->map.kind,
 			       .size = r->map.size };
 
-	return nvl_sock_send(conn, &f, fd);
+	return nvl_sock_send(conn, &f, r->map.fd);
 }
 
 int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
 {
 	struct nvl_frame none = { .type = NVL_FRAME_RING_NONE, .loc = loc };
 	struct nvl_rxring *r;
-	int fd = -1, err;
 	uint8_t id, i;
+	int err;
 
 	for (id = NVL_RINGS, i = 0; i < NVL_RINGS; i++) {
 		if (!conn->rxrings[i])
@@ -403,7 +402,7 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
 	if (loc == NVL_LOC_HOST)
 		err = nvl_map_host_make(&r->map, nvl_tune.host_ring);
 	else
-		err = make_cuda_ring(conn, r, &fd);
+		err = make_cuda_ring(conn, r);
 	if (err) {
 		free(r);
 		none.err = err;
@@ -412,10 +411,7 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
 	r->state = NVL_RXRING_OFFERED;
 	conn->rxrings[id] = r;
 	atomic_store(&conn->rx.head->credit[id], 0);
-	err = send_offer(conn, r, id, loc ? fd : r->map.fd);
-	if (fd >= 0)
-		close(fd);
-	return err;
+	return send_offer(conn, r, id);
 }
 
 static int handle_state(struct nvl_conn *conn, const struct nvl_frame *f)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory that peers map: who copies, until when, and what is left. */
+#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -242,6 +243,40 @@ Test(nvl_direct, buffers_used_by_turns_are_mapped)
 	for (i = 0; i < 40; i++)
 		nvl->mem_release(part[i]);
 	nvl->mem_release(mem);
+}
+
+/* Of exported memory: the fake driver has one of its own for each handle. */
+static unsigned int count_exported(void)
+{
+	struct fake_cuda_live now;
+	DIR *d = opendir("/proc/self/fd");
+	char target[64];
+	unsigned int n = 0;
+	struct dirent *e;
+
+	while ((e = readdir(d))) {
+		memset(target, 0, sizeof(target));
+		if (readlinkat(dirfd(d), e->d_name, target,
+			       sizeof(target) - 1) > 0)
+			n += !strncmp(target, "/memfd:fakecuda", 15);
+	}
+	closedir(d);
+	fake.fake_cuda_live(&now);
+	return n - now.handles;
+}
+
+/* To export is slow where no other descriptor is open: that of a ring is. */
+Test(nvl_direct, descriptor_is_open_as_long_as_there_is_a_ring)
+{
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	cr_assert(eq(uint, count_exported(), 0));
+	put_all();
+	cr_expect(eq(uint, count_exported(), 1));
+	put_until_direct();
+	nvl->mem_release(mem);
+	cr_expect(eq(uint, count_exported(), 1));
+	nvl_tune.idle_ms = 1;
+	wait_for(!count_exported());
 }
 
 /* Another registration of it is another query, but no other mapping. */
