@@ -87,6 +87,11 @@ void target_open(struct target *t, size_t len);
 void target_poison(struct target *t);
 void target_check_guards(const struct target *t);
 void target_check_poison(const struct target *t, size_t from, size_t to);
+/*
+ * A byte that may be written meanwhile.  An engine does not ask the processor,
+ * but ThreadSanitizer knows the fake driver's as a thread.
+ */
+uint8_t peek(const uint8_t *at);
 void target_close(struct target *t);
 /*
  * Puts both halves of [src, src + 2 * len), pages of their own, to the same

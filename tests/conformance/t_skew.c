@@ -163,7 +163,7 @@ static void last_words_amid_a_put(void)
 					   (uintptr_t)t.buf, &t.key, NULL,
 					   &w.op),
 			  -EINPROGRESS);
-		wait_for(&s.stays, &s.leaves, t.buf[0] != POISON);
+		wait_for(&s.stays, &s.leaves, peek(t.buf) != POISON);
 		leave(&s, 3);
 		hear(&s, 3, -ECONNRESET);
 		check_int(w.done, 1);
