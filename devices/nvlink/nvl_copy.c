@@ -28,8 +28,6 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define BATCH 64u
-
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list streams = { &streams, &streams };
 
@@ -245,9 +243,9 @@ static int issue_batch(const struct weft_cuda *cu, uint64_t *dst, uint64_t *src,
 static bool issue_copies(struct nvl_stream *st, const struct weft_cuda *cu,
 			 struct nvl_copy **c, int *result, unsigned int n)
 {
-	uint64_t dst[BATCH], src[BATCH];
+	uint64_t dst[NVL_BATCH], src[NVL_BATCH];
 	unsigned int i, together = 0;
-	size_t len[BATCH];
+	size_t len[NVL_BATCH];
 	bool refused = false;
 
 	for (i = 0; i < n; i++) {
@@ -319,8 +317,8 @@ static unsigned int take_batch(struct nvl_stream *st, struct nvl_copy **c)
 
 	if (!max)
 		max = nvl_tune.ring / 4;
-	while (n < BATCH && st->nflying + n < NVL_STREAM_DEPTH && bytes < max &&
-	       !weft_list_empty(st->waiting)) {
+	while (n < st->gpu->how->copies && st->nflying + n < NVL_STREAM_DEPTH &&
+	       bytes < max && !weft_list_empty(st->waiting)) {
 		c[n] = weft_list_first(st->waiting, struct nvl_copy, link);
 		bytes += c[n]->len;
 		weft_list_del(&c[n++]->link);
@@ -345,7 +343,7 @@ static void check_results(struct nvl_stream *st, struct nvl_copy **c,
 
 static unsigned int fail_waiting(struct nvl_stream *st, int status)
 {
-	struct nvl_copy *c[BATCH];
+	struct nvl_copy *c[NVL_BATCH];
 	unsigned int i, n, all = 0;
 
 	while ((n = take_batch(st, c))) {
@@ -361,8 +359,8 @@ static unsigned int fail_waiting(struct nvl_stream *st, int status)
 static unsigned int submit_batch(struct nvl_stream *st,
 				 const struct weft_cuda *cu)
 {
-	struct nvl_copy *c[BATCH], *go[BATCH];
-	int result[BATCH], r = 0;
+	struct nvl_copy *c[NVL_BATCH], *go[NVL_BATCH];
+	int result[NVL_BATCH], r = 0;
 	unsigned int i, n, ngo = 0, good = 0;
 	size_t bytes = 0;
 	bool all = false;

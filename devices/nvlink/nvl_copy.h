@@ -18,6 +18,7 @@
 #define NVL_STREAMS	 (NVL_TX_STREAMS + 1)
 #define NVL_STREAM_DEPTH 256u /* copies with the engine, per stream */
 #define NVL_MARKS	 4u   /* batches of which some end in events */
+#define NVL_BATCH	 64u
 
 struct nvl_conn;
 struct nvl_iface;
@@ -68,6 +69,7 @@ struct nvl_stream {
 struct nvl_handing {
 	unsigned int tx_streams; /* at most NVL_TX_STREAMS */
 	unsigned int batches;	 /* with the engine, per stream */
+	unsigned int copies;	 /* of a batch, at most NVL_BATCH */
 	size_t batch;		 /* bytes; 0: a quarter of a GPU's ring */
 	size_t by_event;	 /* from this size on they end in one */
 };

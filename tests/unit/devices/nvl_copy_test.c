@@ -94,6 +94,41 @@ Test(nvl_copy, refused_batch_is_copied_one_by_one)
 	part();
 }
 
+/* The reader sees nothing of a batch before its end: it is not a long one. */
+Test(nvl_copy, four_copies_end_together)
+{
+	struct wait_op w = WAIT_OP;
+	struct weft_iov iov;
+	struct nvl_stream *st;
+	struct nvl_gpu *gpu;
+	unsigned int i, copies = 0, batches = 0;
+
+	pair_up();
+	cr_assert(eq(int, put_checked(&a, from, to, LEN, &key), 0));
+	nvl_tune.chunk_min = nvl_tune.chunk_max = LEN / 32;
+	gpu = weft_list_first(&nvl_iface(a.iface)->gpus, struct nvl_gpu, link);
+	fake.fake_cuda_hold(true);
+	iov = (struct weft_iov){ from, LEN, NULL };
+	cr_assert(eq(int,
+		     nvl->put(a.ep, &iov, 1, (uintptr_t)to, &key, NULL, &w.op),
+		     -EINPROGRESS));
+	for (i = 0; i < 100; i++)
+		progress_all();
+	for (i = 0; i < NVL_TX_STREAMS; i++) {
+		st = &gpu->streams[i];
+		copies += st->nflying;
+		batches += atomic_load(&st->mark->issued) -
+			   atomic_load(&st->mark->finished);
+	}
+	cr_expect(eq(uint, copies, 32), "not all are with the engine");
+	cr_expect(eq(uint, batches, 32 / 4));
+	fake.fake_cuda_hold(false);
+	cr_expect(until(w.done));
+	cr_expect(eq(int, w.status, 0));
+	cr_expect(eq(int, memcmp(from, to, LEN), 0));
+	part();
+}
+
 /*
  * What ends in events leaves the flag behind; two thousand million batches
  * later it looks as if it were ahead.
