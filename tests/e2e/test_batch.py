@@ -19,6 +19,7 @@ import time
 from lib import counters
 from lib.cluster import FOREIGN, weft_command
 from lib.netns import Network
+from lib.program import last_json
 from lib.tap import Skip, check, main, test
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -115,8 +116,8 @@ class Site:
         return self.run("weft", "run", "python", program, *args)
 
     def workers(self, *args):
-        output = self.client(f"{PROGRAMS}/workers.py", *args)
-        return json.loads(output.splitlines()[-1])
+        said = self.client(f"{PROGRAMS}/workers.py", *args)
+        return last_json(said)["workers"]
 
     def read(self, name):
         """A file of the user's; nothing where there is none."""

@@ -47,7 +47,7 @@ def main():
         client.wait_for_workers(int(sys.argv[2]), timeout=90)
         if sys.argv[3:]:
             client.run(load, sys.argv[3])
-        print(json.dumps(list(client.run(facts).values())))
+        print(json.dumps({"workers": list(client.run(facts).values())}))
 
 
 if __name__ == "__main__":
