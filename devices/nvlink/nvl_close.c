@@ -82,6 +82,7 @@ void nvl_conn_stop_copies(struct nvl_conn *conn)
 {
 	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
 
+	nvl_msg_cut(conn);
 	nvl_direct_cancel(conn);
 	nvl_copy_cancel(conn);
 	while (conn->copies && weft_now_ms() < end)
@@ -204,6 +205,7 @@ bool nvl_conn_finish_close(struct nvl_conn *conn)
 	struct nvl_iface *iface = conn->iface;
 	const int err = conn->base.err ? conn->base.err : -ECONNRESET;
 
+	nvl_msg_cut(conn);
 	nvl_direct_cancel(conn);
 	nvl_copy_cancel(conn);
 	if (!has_stopped(conn, weft_now_ms()))

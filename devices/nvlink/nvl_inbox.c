@@ -189,6 +189,20 @@ static uint64_t pack_fence(const struct nvl_conn *conn)
 	return directs << 32 | (uint32_t)puts;
 }
 
+void nvl_msg_cut(struct nvl_conn *conn)
+{
+	struct nvl_inbox_head *h = conn->tx.head;
+
+	/* once: later, puts that were cut have ended, too */
+	if (!h || atomic_load_explicit(&h->cut, memory_order_relaxed))
+		return;
+	atomic_store_explicit(&h->cut_fence,
+			      conn->direct_placed << 32 |
+				      (uint32_t)conn->put_acked,
+			      memory_order_relaxed);
+	atomic_store_explicit(&h->cut, 1, memory_order_release);
+}
+
 void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id, size_t len)
 {
 	write_header(conn, kind, id, pack_fence(conn), len);
@@ -206,6 +220,19 @@ static bool is_placed(const struct nvl_conn *conn, uint64_t fence)
 
 	return (int32_t)((uint32_t)fence - (uint32_t)conn->placed) <= 0 &&
 	       (int32_t)((uint32_t)(fence >> 32) - direct) <= 0;
+}
+
+/* Behind puts that were cut?  Asked when is_placed(), which orders the two. */
+static bool is_cut(const struct nvl_conn *conn, uint64_t fence)
+{
+	const struct nvl_inbox_head *h = conn->rx.head;
+	uint64_t cut;
+
+	if (!atomic_load_explicit(&h->cut, memory_order_acquire))
+		return false;
+	cut = atomic_load_explicit(&h->cut_fence, memory_order_relaxed);
+	return (int32_t)((uint32_t)fence - (uint32_t)cut) > 0 ||
+	       (int32_t)((uint32_t)(fence >> 32) - (uint32_t)(cut >> 32)) > 0;
 }
 
 /* 1: *@m is the next message, @data its bytes; 0: none now; -EPROTO */
@@ -239,6 +266,8 @@ static void deliver_message(struct nvl_conn *conn, const struct nvl_msg *m,
 
 	switch (m->kind) {
 	case NVL_MSG_USER:
+		if (is_cut(conn, m->fence))
+			break;
 		weft_count(conn->stats, rx_messages, 1);
 		weft_count(conn->stats, rx_message_bytes, m->len);
 		weft_count(conn->stats, wire_rx_bytes, RECORD(m->len));

@@ -23,6 +23,11 @@ void *nvl_msg_begin(struct nvl_conn *conn, size_t len);
 /* ... and sent: at most as many, behind the puts before the last fence. */
 void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id, size_t len);
 /*
+ * Puts are about to be cut, which ends them: the peer drops messages behind any
+ * that has not ended yet.
+ */
+void nvl_msg_cut(struct nvl_conn *conn);
+/*
  * Sends, or keeps for later: the number kept is bounded by what is under way.
  */
 void nvl_op_send(struct nvl_conn *conn, const struct nvl_op *op);

@@ -119,7 +119,10 @@ struct nvl_inbox_head {
 	_Atomic uint32_t direct_placed, direct_puts;
 	_Atomic uint64_t direct_put_bytes, direct_get_bytes;
 	_Atomic uint32_t direct_gets;
-	uint8_t pad0[12];
+	/* puts were cut: of messages behind a fence above `cut_fence`, in
+	   either half, none is delivered any more */
+	_Atomic uint32_t cut;
+	_Atomic uint64_t cut_fence;
 	_Atomic uint64_t msg_head;
 	_Atomic uint64_t op_head;
 	_Atomic uint32_t sleeping; /* the reader is about to sleep: ring */
