@@ -126,7 +126,8 @@ struct tcp_conn {
 	bool rx_limited; /* more messages came than may be delivered */
 	struct weft_list deferred_messages; /* wait for their puts (tcp_rx.c) */
 	size_t deferred_bytes;
-	_Atomic bool deferred;		   /* there is one: engines wake us */
+	uint64_t cut;	       /* the peer's first put that it has cancelled */
+	_Atomic bool deferred; /* there is one: engines wake us */
 	unsigned int nputs, ngets, nasked; /* ops not completed yet */
 	bool in_rx;			   /* guards against re-entry */
 	unsigned int idle_polls;

@@ -34,6 +34,7 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface,
 	weft_list_init(&conn->gather_link);
 	weft_list_init(&conn->rx_pending_link);
 	weft_list_init(&conn->deferred_messages);
+	conn->cut = UINT64_MAX;
 	weft_list_init(&conn->gets);
 	weft_list_init(&conn->asked);
 	weft_list_add_tail(&iface->conns, &conn->link);

@@ -32,7 +32,8 @@ enum tcp_frame_type {
 	TCP_FRAME_MESSAGE = 1, /* id: message id; the payload */
 	TCP_FRAME_PUT,	       /* a chunk header and its bytes */
 	TCP_FRAME_PUT_ACK,     /* acks: for puts that came in frames */
-	TCP_FRAME_PUT_ABORT,   /* u64 seq: no more of this put will come */
+	TCP_FRAME_PUT_ABORT,   /* u64 seq, i32 -errno: no more of this put will
+				  come; -ECANCELED: nor messages behind it */
 	TCP_FRAME_GET,	       /* struct get: asks for a put, or GET_DATA */
 	TCP_FRAME_GET_FAIL,    /* u64 get id, i32 -errno */
 	TCP_FRAME_WELCOME,     /* u64 token, by which bulk streams join */

@@ -142,11 +142,16 @@ void tcp_puts_post_waiting(struct tcp_conn *conn)
 	}
 }
 
-void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put)
+void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put,
+			int status)
 {
-	uint8_t body[8];
+	uint8_t body[12];
 
+	/* of a get the peer knows its end: its messages go on */
+	if (put->flags & TCP_CHUNK_GET)
+		status = -EIO;
 	weft_put_le64(body, put->seq);
+	weft_put_le32(body + 8, (uint32_t)status);
 	tcp_conn_send_control(conn, TCP_FRAME_PUT_ABORT, body, sizeof(body));
 }
 
@@ -157,7 +162,7 @@ void tcp_put_give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
 
 	op = tcp_bulk_give_up(conn->bulk, put, &abort);
 	if (abort && conn->base.state == WEFT_CONN_OPEN) {
-		tcp_put_send_abort(conn, put);
+		tcp_put_send_abort(conn, put, status);
 		if (put->flags & TCP_CHUNK_GET)
 			tcp_get_refuse(conn, put->tag, status);
 	}
@@ -396,11 +401,14 @@ int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len)
 int tcp_put_aborted(struct tcp_conn *conn, const uint8_t *p)
 {
 	uint8_t ack[TCP_ACK_LEN] = { 0 };
+	uint64_t seq = weft_get_le64(p);
 
 	if (!tcp_bulk_get(conn))
 		return -ENOMEM;
-	if (!tcp_bulk_abort(conn, weft_get_le64(p)))
+	if (!tcp_bulk_abort(conn, seq))
 		return 0;
+	if ((int32_t)weft_get_le32(p + 8) == -ECANCELED)
+		conn->cut = weft_min(conn->cut, seq);
 	memcpy(ack, p, 8);
 	weft_put_le32(ack + 8, (uint32_t)-ECANCELED);
 	tcp_conn_send_control(conn, TCP_FRAME_PUT_ACK, ack, sizeof(ack));

@@ -23,8 +23,12 @@ void tcp_stream_abandon(struct tcp_conn *conn, struct tcp_stream *s);
 void tcp_put_give_up(struct tcp_conn *conn, struct tcp_put *put, int status);
 /* A stream could not read what @put sends. */
 void tcp_put_source_gone(struct tcp_conn *conn, struct tcp_put *put);
-/* Tells the peer that no more of @put will come. */
-void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put);
+/*
+ * Tells the peer that no more of @put will come; if cancelled (-ECANCELED), nor
+ * is a message behind it delivered.
+ */
+void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put,
+			int status);
 /* Completes its op. */
 void tcp_put_done(struct tcp_put *put);
 /*

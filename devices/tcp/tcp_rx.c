@@ -39,12 +39,12 @@ static bool may_deliver(const struct tcp_conn *conn)
 	return conn->iface->budget > conn->iface->floor;
 }
 
-static void deliver_message(struct tcp_conn *conn, uint8_t id, void *data,
-			    size_t len)
+static void deliver_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
+			    void *data, size_t len)
 {
 	struct weft_iface_cb *cb = &conn->iface->base.iface.cb;
 
-	if (conn->iface->closing)
+	if (conn->iface->closing || fence > conn->cut)
 		return;
 	if (conn->iface->budget)
 		conn->iface->budget--;
@@ -72,7 +72,7 @@ static unsigned int deliver_deferred(struct tcp_conn *conn)
 		weft_list_del(&m->link);
 		conn->deferred_bytes -= sizeof(*m) + m->len;
 		tcp_events_notify(conn);
-		deliver_message(conn, m->id, m->data, m->len);
+		deliver_message(conn, m->id, m->fence, m->data, m->len);
 		free(m);
 		n++;
 	}
@@ -91,7 +91,7 @@ static int take_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 	    are_puts_placed(conn, fence)) {
 		if (fence)
 			tcp_events_notify(conn);
-		deliver_message(conn, id, data, len);
+		deliver_message(conn, id, fence, data, len);
 		return 0;
 	}
 	if (conn->deferred_bytes > 2 * TCP_MAX_UNPLACED)
@@ -158,8 +158,8 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 	uint8_t *p = f + TCP_FRAME_LEN;
 	int ret;
 	static const size_t fixed[TCP_FRAME_TYPES] = {
-		[TCP_FRAME_PUT_ABORT] = 8, [TCP_FRAME_GET_FAIL] = 12,
-		[TCP_FRAME_WELCOME] = 8,   [TCP_FRAME_STREAMS] = 4,
+		[TCP_FRAME_PUT_ABORT] = 12, [TCP_FRAME_GET_FAIL] = 12,
+		[TCP_FRAME_WELCOME] = 8,    [TCP_FRAME_STREAMS] = 4,
 		[TCP_FRAME_DROP] = 4,
 	};
 
