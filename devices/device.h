@@ -17,8 +17,9 @@
  * Order: messages of one endpoint arrive in the order sent.  A message sent
  * after fence() is delivered only after every put issued before that fence is
  * placed, whatever streams carried them, and after on_notify() of those that
- * notify.  Puts are not ordered among each other, and gets are not ordered at
- * all.
+ * notify; if one of them was cut by cancel() or ep_destroy(), neither it nor
+ * any after it is delivered.  A put that fails holds nothing back.  Puts are
+ * not ordered among each other, and gets are not ordered at all.
  *
  * A call reads its array of iovecs before it returns.  The memory they name
  * belongs to the caller again once the operation completes, or 0 is returned.

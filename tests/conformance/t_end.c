@@ -232,6 +232,103 @@ static void destroyed(void)
 	sides_close(&a, &b);
 }
 
+/* What may be delivered of a round: @before always, the rest if all is here. */
+struct cut {
+	const struct target *t;
+	unsigned int round, before;
+};
+
+enum { CUT_PUTS = 48, CUT_LEN = 1 << 19, CUT_BEFORE = 1, CUT_BEHIND = 2 };
+
+static void on_cut_message(struct side *s, uint8_t id, void *data, size_t len)
+{
+	struct cut *c = s->hook_arg;
+	unsigned int round;
+
+	check_int(len, sizeof(round));
+	memcpy(&round, data, sizeof(round));
+	check_int(round, c->round);
+	if (id == CUT_BEFORE)
+		c->before++;
+	else
+		pattern_check("put before a delivered message", c->t->buf,
+			      c->t->len, round);
+}
+
+/* As many puts as there is room for in one go; how many. */
+static unsigned int put_many(struct side *a, const struct target *t,
+			     uint8_t *src, struct wait_op *w)
+{
+	struct weft_iov iov;
+	unsigned int n;
+
+	for (n = 0; n < CUT_PUTS; n++) {
+		if (!a->ops->ready(a->ep))
+			break;
+		iov = (struct weft_iov){ src + n * CUT_LEN, CUT_LEN, NULL };
+		wait_op_init(&w[n]);
+		check_int(a->ops->put(a->ep, &iov, 1,
+				      (uintptr_t)t->buf + n * CUT_LEN, &t->key,
+				      NULL, &w[n].op),
+			  -EINPROGRESS);
+	}
+	return n;
+}
+
+/*
+ * Puts, and a message behind them, are cut at any moment: the message is
+ * delivered if all of them are placed, and the one before them in any case.
+ */
+static void cut_before_message(void)
+{
+	static struct wait_op w[CUT_PUTS];
+	uint8_t *src = malloc(CUT_PUTS * CUT_LEN);
+	unsigned int round, step, n, i;
+	struct iovec number = { &round, sizeof(round) };
+	struct cut c = { 0 };
+	struct side a, b;
+	struct target t;
+
+	sides_open(&a, &b);
+	target_open(&t, CUT_PUTS * CUT_LEN);
+	c.t = &t;
+	for (round = 0; round < rounds(16); round++) {
+		/* what is mapped, and rings, are there when they begin */
+		check_int(put_wait(&a, &b, src, CUT_LEN, (uintptr_t)t.buf,
+				   &t.key, NULL),
+			  0);
+		pattern_fill(src, CUT_PUTS * CUT_LEN, round);
+		target_poison(&t);
+		c.round = round;
+		c.before = 0;
+		b.hook = on_cut_message;
+		b.hook_arg = &c;
+		check_int(a.ops->message(a.ep, CUT_BEFORE, &number, 1, NULL),
+			  0);
+		wait_for(&a, &b, a.ops->flush(a.ep, NULL) == 0);
+		n = put_many(&a, &t, src, w);
+		a.ops->fence(a.ep);
+		if (n == CUT_PUTS)
+			a.ops->message(a.ep, CUT_BEHIND, &number, 1, NULL);
+		for (step = 0; step < 2 * round; step++)
+			both_progress(&a, &b);
+		if (round % 2)
+			a.ops->cancel(a.ep);
+		a.ops->ep_destroy(a.ep);
+		a.ep = NULL;
+		for (i = 0; i < n; i++)
+			check_int(w[i].done, 1);
+		run_for(&a, &b, 5);
+		wait_for(&a, &b, c.before == 1);
+		sides_mend(&a, &b);
+		b.hook = NULL;
+	}
+	target_check_guards(&t);
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
 /*
  * The same where a thread has seen a put's end and progress() has not told it:
  * a window that was full has room again while its source does nothing.
@@ -500,6 +597,8 @@ const struct conformance_test end_tests[] = {
 	  cancelled_asks_again },
 	{ "destroy ends pending operations, the peer's messages arrive",
 	  destroyed },
+	{ "no message is delivered behind puts that were cut",
+	  cut_before_message },
 	{ "destroy ends operations that a thread completed",
 	  destroyed_when_settled },
 	{ "a peer killed in mid-transfer is an error", killed },

@@ -311,8 +311,7 @@ static void serve(struct peer *p, const struct note *n)
 
 	if (n->len > SIZE || n->off > SIZE - n->len)
 		fail("a note of rank %d is damaged", p->rank);
-	/* who leaves has cancelled puts, and not the messages behind them */
-	if (!stale && n->what == CHECK && !is_leaving(p))
+	if (!stale && n->what == CHECK)
 		mem_check_all(m, n->off, n->len, n->seed, "put");
 	if (!stale)
 		mem_fill(m, n->off, n->len, n->what == FILL ? n->seed : POISON);
