@@ -71,21 +71,28 @@ typedef void *(*dlsym_fn)(void *handle, const char *name);
 
 /* ---- the driver ---------------------------------------------------------- */
 
-/* libc's, or that of another library that interposes it. */
+/* Those for which dlsym() is below; elsewhere the library stays off. */
+#if defined(__x86_64__) || defined(__aarch64__)
+#define HAS_DLSYM 1
+#else
+#define HAS_DLSYM	0
+#define WEFT_GLIBC_BASE "GLIBC_2.17" /* ppc64le's first */
+#endif
+
+/*
+ * libc's, or that of another library that interposes it.  The version is one
+ * that every glibc has: a lookup that fails allocates, and the caller may be a
+ * malloc() that looks for the next one.
+ */
 static dlsym_fn get_next_dlsym(void)
 {
-	/* of glibc from 2.34 on; before, on x86-64 and on others */
-	static const char *const versions[] = { "GLIBC_2.34", "GLIBC_2.2.5",
-						"GLIBC_2.17" };
 	static _Atomic(dlsym_fn) found;
 	dlsym_fn fn = atomic_load_explicit(&found, memory_order_relaxed);
 	void *next;
-	size_t i;
 
 	if (fn)
 		return fn;
-	for (i = 0; !fn && i < ARRAY_SIZE(versions); i++)
-		*(void **)&fn = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+	*(void **)&fn = dlvsym(RTLD_NEXT, "dlsym", WEFT_GLIBC_BASE);
 	/* dlvsym() skips what has no version */
 	next = fn(RTLD_NEXT, "dlsym");
 	if (next)
@@ -100,7 +107,7 @@ static bool is_on(void)
 	int now = atomic_load_explicit(&on, memory_order_relaxed);
 
 	if (now < 0) {
-		now = weft_env_flag("WEFT_CUDA_EXPORTABLE") == 1;
+		now = HAS_DLSYM && weft_env_flag("WEFT_CUDA_EXPORTABLE") == 1;
 		atomic_store_explicit(&on, now, memory_order_relaxed);
 	}
 	return now;
