@@ -98,6 +98,11 @@ tap_equal "RTLD_NEXT is what follows the caller, not libweft_cuda.so" \
 		"$tap_tmp/linked")" "next: libcuda.so.1
 exportable, freed 0"
 
+tap_equal "what another library has of that name is not the driver's" \
+	"$(WEFT_CUDA_EXPORTABLE=on LD_PRELOAD="$tap_tmp/next.so $preload" \
+		"$tap_tmp/linked")" "next: libcuda.so.1
+exportable, freed 0"
+
 tap_equal "a library that interposes dlsym() behind it is asked" \
 	"$(WEFT_CUDA_EXPORTABLE=on LD_PRELOAD="$preload $tap_tmp/lookups.so" \
 		"$tap_tmp/program" nothing | grep -c '^cuMemAlloc lib')" 1

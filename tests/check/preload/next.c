@@ -1,9 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Another library that interposes a function and looks for the one behind it.
- */
+/* Another library that interposes functions and looks for those behind it. */
 #include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+int cuMemAlloc_v2(uint64_t *ptr, size_t size);
+int cuMemAlloc_v2(uint64_t *ptr, size_t size)
+{
+	int (*driver)(uint64_t * ptr, size_t size);
+
+	*(void **)&driver =
+		dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v2");
+	if (driver != cuMemAlloc_v2)
+		return driver(ptr, size);
+	puts("dlsym() found its caller");
+	return -1;
+}
 
 int cuInit(unsigned int flags);
 int cuInit(unsigned int flags)
