@@ -112,7 +112,8 @@ static void make_preload(const library_path *paths, size_t n, char *value,
 {
 	static const char separators[] = " :\t\n";
 	const char *entry = getenv("LD_PRELOAD") ?: "";
-	size_t length, i, at = 0, present = 0;
+	unsigned int present = 0; /* a bit for each of @paths */
+	size_t length, i, at = 0;
 
 	for (i = 0; i < n; i++)
 		at += (size_t)snprintf(value + at, len - at, "%s%s",
@@ -125,14 +126,14 @@ static void make_preload(const library_path *paths, size_t n, char *value,
 					       (int)length, entry);
 		else if (i < n && length == strlen(paths[i]) &&
 			 !memcmp(entry, paths[i], length))
-			present++;
+			present |= 1u << i;
 		else if (i < n)
 			tool_error("run",
 				   "LD_PRELOAD has another weft's '%.*s': left "
 				   "out, '%s' takes its place",
 				   (int)length, entry, paths[i]);
 	}
-	if (present == n)
+	if (present == (1u << n) - 1)
 		*value = '\0';
 }
 

@@ -83,6 +83,9 @@ tap_equal "it is added to what an outer weft run set" \
 tap_equal "nested, both are preloaded once" \
 	"$(WEFT_CUDA_EXPORTABLE=on "$weft" run "$weft" run sh -c 'echo $LD_PRELOAD')" \
 	"$preload:$cuda"
+tap_equal "one that LD_PRELOAD has twice is not both" \
+	"$(WEFT_CUDA_EXPORTABLE=on LD_PRELOAD=$preload:$preload seen LD_PRELOAD)" \
+	"$preload:$cuda"
 for value in off auto 0; do
 	tap_equal "WEFT_CUDA_EXPORTABLE=$value does not" \
 		"$(WEFT_CUDA_EXPORTABLE=$value seen LD_PRELOAD)" "$preload"
