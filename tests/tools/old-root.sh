@@ -129,7 +129,8 @@ EOF
 	if $CC -nostdinc -isystem "$root/usr/include/$(basename "$lib")" \
 		-O1 -no-pie -fno-pie -fno-stack-protector -U_FORTIFY_SOURCE \
 		-nostdlib "$lib"/crt1.o "$lib"/crti.o \
-		"$tap_tmp/launch.c" -L"$lib" -lc "$lib"/crtn.o \
+		"$tap_tmp/launch.c" -L"$root/lib/$(basename "$lib")" -lc \
+		"$lib"/crtn.o \
 		-Wl,-dynamic-linker,"/lib/$(basename "$root"/lib/ld-musl-*)" \
 		-o "$bind/launch"; then
 		launch=/weft/launch
