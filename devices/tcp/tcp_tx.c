@@ -303,6 +303,7 @@ static int flush_unsent(struct tcp_conn *conn)
 	struct weft_op *op;
 	ssize_t n;
 
+	/* done() may send a message that is unsent in its turn */
 	while (conn->unsent_i < conn->unsent_n) {
 		n = write_iov(conn, conn->unsent_iov + conn->unsent_i,
 			      conn->unsent_n - conn->unsent_i);
@@ -317,13 +318,14 @@ static int flush_unsent(struct tcp_conn *conn)
 					.iov_base +
 				n;
 			conn->unsent_iov[conn->unsent_i].iov_len -= n;
+			continue;
 		}
+		conn->unsent_i = conn->unsent_n = 0;
+		op = conn->unsent_op;
+		conn->unsent_op = NULL;
+		if (op)
+			op->done(op, 0);
 	}
-	conn->unsent_i = conn->unsent_n = 0;
-	op = conn->unsent_op;
-	conn->unsent_op = NULL;
-	if (op)
-		op->done(op, 0);
 	return 0;
 }
 

@@ -234,6 +234,37 @@ Test(tcp_small, full_socket_delays_and_loses_nothing)
 	blocks_are_equal();
 }
 
+/* One message after the other, each sent when the one before is. */
+#define CHAIN 64u
+static uint8_t block[256 << 10];
+static unsigned int chained;
+
+static void send_next(struct wait_op *w)
+{
+	struct iovec iov = { block, sizeof(block) };
+	int ret = 0;
+
+	while (!ret && chained < CHAIN) {
+		wait_op_init(w);
+		w->hook = send_next;
+		ret = tcp->message(a.ep, 1, &iov, 1, &w->op);
+		if (ret == -EAGAIN)
+			return;
+		chained++;
+	}
+	cr_assert(ret == 0 || ret == -EINPROGRESS);
+}
+
+/* What done() sends waits for the socket like anything else. */
+Test(tcp_small, completion_may_send_into_a_full_socket)
+{
+	struct wait_op w;
+
+	send_next(&w);
+	cr_assert(lt(uint, chained, CHAIN), "the socket took it all");
+	cr_expect(until(b.messages == CHAIN), "%u of %u", b.messages, chained);
+}
+
 /* After a's endpoint was cancelled b sends as before. */
 static void peer_lives(void)
 {
