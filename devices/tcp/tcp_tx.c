@@ -282,7 +282,8 @@ void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
 
 void tcp_conn_write_gathered(struct tcp_conn *conn)
 {
-	if (!is_gathering(conn))
+	/* nobody reads any more: that is no loss */
+	if (!is_gathering(conn) || conn->rx_ended)
 		return;
 	weft_list_del(&conn->gather_link);
 	tcp_conn_flush(conn);

@@ -326,6 +326,40 @@ Test(tcp_small, gets_fail_when_the_peer_closes)
 	peer_closes(true);
 }
 
+/*
+ * What b still had to answer is nothing that it lost: a left in order, with
+ * messages behind a put over a bulk stream and a small one.
+ */
+Test(tcp_small, answers_owed_to_a_closed_peer_are_no_loss)
+{
+	const size_t large = N * SIZE - SIZE;
+	struct weft_iov iov = { here, large };
+	struct iovec text = { key, sizeof(key) };
+	unsigned int i;
+
+	fill(here);
+	for (i = 0; i < 2; i++) { /* the first one opens the stream */
+		wait_op_init(&ops[0]);
+		cr_assert(eq(int,
+			     tcp->put(a.ep, &iov, 1, (uintptr_t)there, key,
+				      NULL, &ops[0].op),
+			     -EINPROGRESS));
+		if (!i)
+			cr_assert(until(ops[0].done));
+	}
+	posted = 1;
+	post(false, 1);
+	tcp->fence(a.ep);
+	for (i = 0; i < 3 * WEFT_PROGRESS_MAX; i++)
+		cr_assert(zero(int, tcp->message(a.ep, 1, &text, 1, NULL)));
+	for (i = 0; i < 10; i++)
+		tcp->progress(a.iface);
+	side_close(&a);
+	cr_expect(until(b.errors == 1));
+	cr_expect(eq(uint, b.messages, 3 * WEFT_PROGRESS_MAX));
+	cr_expect(eq(int, b.error, -ESHUTDOWN), "%d", b.error);
+}
+
 /* No byte of a get lands after its end, whoever answers. */
 Test(tcp_small, cancelled_gets_land_no_more)
 {
