@@ -6,8 +6,9 @@
 #include "bootstrap/settings.h"
 #include "tests/unit/devices/sides.h"
 
-#define N    200u /* within the window of puts */
-#define SIZE 1024u
+#define N      200u /* within the window of puts */
+#define SIZE   1024u
+#define FILLER (64u << 10)
 
 static const struct weft_dev_ops *const tcp = &weft_tcp_ops;
 
@@ -207,20 +208,44 @@ Test(tcp_small, large_message_takes_them_along)
 	message_takes_them_along(100000);
 }
 
+/* Each message says which it is, and comes behind the puts before its fence. */
+static unsigned int in_order;
+
+static void check_order(struct side *s, uint8_t id, void *data, size_t len)
+{
+	unsigned int said[2], i; /* its number; puts before it */
+
+	(void)s;
+	(void)id;
+	cr_assert(eq(sz, len, FILLER));
+	memcpy(said, data, sizeof(said));
+	cr_assert(eq(uint, said[0], in_order));
+	for (i = 0; i < said[1]; i++)
+		cr_assert(zero(int, memcmp(here + (size_t)i * SIZE,
+					   there + (size_t)(N - 1 - i) * SIZE,
+					   SIZE)),
+			  "block %u, message %u", i, said[0]);
+	in_order++;
+}
+
 /*
  * A peer that reads nothing: the socket fills up with puts, messages and
  * answers, and none is lost or passes another.
  */
 Test(tcp_small, full_socket_delays_and_loses_nothing)
 {
-	static uint8_t filler[64 << 10];
-	struct iovec iov = { filler, sizeof(filler) };
+	static unsigned int filler[FILLER / sizeof(unsigned int)];
+	struct iovec iov = { filler, FILLER };
 	unsigned int sent = 0, n;
 
 	fill(here);
+	b.hook = check_order;
 	for (n = 0; n < 20; n++) {
 		post(false, N / 20);
+		tcp->fence(a.ep);
 		while (tcp->ready(a.ep)) {
+			filler[0] = sent;
+			filler[1] = posted;
 			cr_assert(zero(int,
 				       tcp->message(a.ep, 1, &iov, 1, NULL)));
 			if (++sent % 16 == 0)
@@ -230,7 +255,7 @@ Test(tcp_small, full_socket_delays_and_loses_nothing)
 			break;
 	}
 	cr_assert(lt(uint, n, 20), "the socket took it all");
-	cr_expect(until(b.messages == sent && all_done()));
+	cr_expect(until(in_order == sent && all_done()));
 	blocks_are_equal();
 }
 
