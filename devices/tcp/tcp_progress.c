@@ -2,7 +2,8 @@
 /*
  * One progress(): reads the message streams, runs engines without a thread,
  * delivers their events, and finally handles connections that need attention.
- * All callbacks except on_message() run from here.
+ * All callbacks run from here but on_message() and the completions of gathered
+ * gets, which tcp_rx.c makes as it reads the answers.
  */
 #include "devices/tcp/tcp_iface.h"
 #include "devices/tcp/tcp_conn.h"
