@@ -138,7 +138,7 @@ static bool print_ib(void)
 }
 
 /* Print which of the offered transports is used for which peers. */
-static void print_paths(bool interfaces, bool tcp, bool ib, bool nvl)
+static void print_paths(bool interfaces, bool tcp, bool ib, bool shm, bool nvl)
 {
 	static const char netdev[] =
 		"weft_tcp, over the interface that the route uses";
@@ -152,7 +152,7 @@ static void print_paths(bool interfaces, bool tcp, bool ib, bool nvl)
 	printf("  on this host            %s\n", tcp  ? "weft_tcp"
 						 : ib ? "weft_ib"
 						      : "not weft");
-	if (weft_is_requested("weft_shm"))
+	if (shm)
 		puts("  on this host, too       weft_shm, between processes that "
 		     "share a network\n                          namespace or "
 		     "the folder of WEFT_RUN_DIR");
@@ -170,7 +170,8 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 	const bool asked = weft_is_requested("weft_tcp");
 	const bool nvl = weft_is_requested("weft_nvl");
 	bool nvl_here = nvl && weft_gpu_here() && weft_cuda_copy_requested();
-	bool ib, tcp, run_tcp = false, run_nvl = false;
+	bool shm = weft_is_requested("weft_shm");
+	bool ib, tcp, run_tcp = false, run_shm = false, run_nvl = false;
 	const char *why = NULL;
 	const uint8_t *secret;
 	size_t i, n, len;
@@ -203,6 +204,7 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 			continue;
 		run_tcp |= !strcmp(out[i].value, "on") ||
 			   strstr(out[i].value, "weft_tcp");
+		run_shm |= strstr(out[i].value, "weft_shm") != NULL;
 		run_nvl |= strstr(out[i].value, "weft_nvl") != NULL;
 	}
 	if (weft_settings()->ucx == WEFT_OFF)
@@ -213,7 +215,7 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 		return false;
 	}
 	tcp = asked && interfaces;
-	if (!tcp && !ib && !nvl_here && !weft_is_requested("weft_shm")) {
+	if (!tcp && !ib && !nvl_here && !shm) {
 		tcp = run_tcp && interfaces;
 		if (!tcp && !run_nvl) {
 			printf("  weft carries nothing%s.\n",
@@ -222,6 +224,7 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 				       : "");
 			return false;
 		}
+		shm = run_shm;
 		nvl_here = run_nvl;
 		why = "it is not requested";
 	} else if (entry != INFO_ENTERED) {
@@ -231,7 +234,7 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 		printf("  In this environment weft carries nothing: %s%s\n",
 		       why, entry != INFO_NO_WAY ? "; under 'weft run':" : "");
 	if (!why || entry != INFO_NO_WAY)
-		print_paths(interfaces & IF_WIDE, tcp, ib, nvl_here);
+		print_paths(interfaces & IF_WIDE, tcp, ib, shm, nvl_here);
 	return !why;
 }
 
