@@ -88,8 +88,7 @@ static const struct change open_mpi[] = {
 	{ "OMPI_MCA_pml_ucx_devices", "any", "the same for devices" },
 };
 
-/* The one of @n that @entry of LD_PRELOAD names, in whatever folder; else @n.
- */
+/* The one of @n that LD_PRELOAD's @entry names, in whatever folder; else @n. */
 static size_t find_library(const char *entry, size_t len, size_t n)
 {
 	const char *slash = memrchr(entry, '/', len);

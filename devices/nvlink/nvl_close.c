@@ -78,13 +78,19 @@ void nvl_conn_on_hangup(struct nvl_conn *conn)
 		nvl_conn_break(conn, -ECONNRESET);
 }
 
+/* The peer drops the messages behind them: it is told before they end. */
+static void cancel_copies(struct nvl_conn *conn)
+{
+	nvl_msg_cut(conn);
+	nvl_direct_cancel(conn);
+	nvl_copy_cancel(conn);
+}
+
 void nvl_conn_stop_copies(struct nvl_conn *conn)
 {
 	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
 
-	nvl_msg_cut(conn);
-	nvl_direct_cancel(conn);
-	nvl_copy_cancel(conn);
+	cancel_copies(conn);
 	while (conn->copies && weft_now_ms() < end)
 		if (!nvl_copy_poll(conn->iface))
 			sched_yield();
@@ -205,9 +211,7 @@ bool nvl_conn_finish_close(struct nvl_conn *conn)
 	struct nvl_iface *iface = conn->iface;
 	const int err = conn->base.err ? conn->base.err : -ECONNRESET;
 
-	nvl_msg_cut(conn);
-	nvl_direct_cancel(conn);
-	nvl_copy_cancel(conn);
+	cancel_copies(conn);
 	if (!has_stopped(conn, weft_now_ms()))
 		return false;
 	weft_conn_set_state(&conn->base, WEFT_CONN_CLOSED);

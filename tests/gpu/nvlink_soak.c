@@ -524,7 +524,7 @@ static void step_job(struct job *job)
 	case GETTING:
 		if (!job->done)
 			break;
-		/* its status is judged when it is known whether it was stale */
+		/* an error is right only if the reply says that it was stale */
 		tell(job, EMPTY);
 		job->state = EMPTYING;
 		break;

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from lib import counters, nccl
 from lib.cluster import Cluster, Process, weft_command
-from lib.program import clean_env
+from lib.program import clean_env, last_json
 from lib.tap import Skip, check, main, test
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -173,6 +173,14 @@ def tests_of_rapidsmpf_on_two_ranks():
             f"weft_nvl moved {by_nvlink(rows) / 1e6:.1f} MB")
 
 
+def joined_by_nvlink(rows, least, most):
+    """The join takes @least bytes, and not @most times as many."""
+    moved = by_nvlink(rows)
+    check(least <= moved <= most * least,
+          f"weft_nvl moved {moved} bytes, the join takes {least}")
+    return f", weft_nvl moved {moved / 1e6:.0f} MB"
+
+
 def polars(arm):
     needs("cudf_polars", "rapidsmpf")
     with tempfile.TemporaryDirectory(prefix="weft-gpu.") as folder:
@@ -185,10 +193,7 @@ def polars(arm):
     note = f"{2 * rows} rows joined, {GROUPS} groups"
     if arm == "weft":
         # of each row one half of two columns has to go where the other is
-        moved, least = by_nvlink(carried), 2 * rows * 16
-        check(least <= moved <= 4 * least,
-              f"weft_nvl moved {moved} bytes, the join takes {least}")
-        note += f", weft_nvl moved {moved / 1e6:.0f} MB"
+        note += joined_by_nvlink(carried, 2 * rows * 16, 4)
     return note
 
 
@@ -227,9 +232,8 @@ def workers_in_pods(arm, env=None):
 
 def on_dask(arm, *args, seconds=120):
     with workers_in_pods(arm) as cluster:
-        said = json.loads([line for line in cluster.run(
-            f"{HERE}/rapids_dask.py", *args, seconds=seconds).splitlines()
-            if line.startswith('{"rows"')][-1])
+        said = last_json(cluster.run(f"{HERE}/rapids_dask.py", *args,
+                                     seconds=seconds))
         for worker in cluster.workers:
             check(worker.alive(), f"{worker.name} ended with "
                   f"{worker.popen.returncode}:\n{worker.output()[-3000:]}")
@@ -266,10 +270,7 @@ def polars_on_dask(arm):
         said, rows = on_dask(arm, "polars", folder)
     note = f"{said['rows']} rows, {said['groups']} groups, {said['first_s']} s"
     if arm == "weft":
-        moved, least = by_nvlink(rows), said["rows"] * 8
-        check(least <= moved <= 16 * least,
-              f"weft_nvl moved {moved} bytes, the join takes {least}")
-        note += f", weft_nvl moved {moved / 1e6:.0f} MB"
+        note += joined_by_nvlink(rows, said["rows"] * 8, 16)
     return note
 
 
@@ -292,8 +293,7 @@ def cudf_through_the_comms_of_raft():
     with nccl.environment() as env:
         env.update(WEFT_NCCL_INTRODUCE="off", NCCL_SOCKET_IFNAME="lo")
         with workers_in_pods("weft", env) as cluster:
-            said = json.loads([line for line in cluster.run(
-                RAFT).splitlines() if line.startswith('{"bytes"')][-1])
+            said = last_json(cluster.run(RAFT))
             cluster.stop()
             rows = cluster.counters("worker*")
     moved = counters.payload_received(row for row in rows

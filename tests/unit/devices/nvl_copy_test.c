@@ -94,11 +94,24 @@ Test(nvl_copy, refused_batch_is_copied_one_by_one)
 	part();
 }
 
+/* Hands a put to engines that do not begin. */
+static void put_held(struct wait_op *w)
+{
+	const struct weft_iov iov = { from, LEN, NULL };
+	unsigned int i;
+
+	fake.fake_cuda_hold(true);
+	cr_assert(eq(int,
+		     nvl->put(a.ep, &iov, 1, (uintptr_t)to, &key, NULL, &w->op),
+		     -EINPROGRESS));
+	for (i = 0; i < 100; i++)
+		progress_all();
+}
+
 /* The reader sees nothing of a batch before its end: it is not a long one. */
 Test(nvl_copy, four_copies_end_together)
 {
 	struct wait_op w = WAIT_OP;
-	struct weft_iov iov;
 	struct nvl_stream *st;
 	struct nvl_gpu *gpu;
 	unsigned int i, copies = 0, batches = 0;
@@ -107,13 +120,7 @@ Test(nvl_copy, four_copies_end_together)
 	cr_assert(eq(int, put_checked(&a, from, to, LEN, &key), 0));
 	nvl_tune.chunk_min = nvl_tune.chunk_max = LEN / 32;
 	gpu = weft_list_first(&nvl_iface(a.iface)->gpus, struct nvl_gpu, link);
-	fake.fake_cuda_hold(true);
-	iov = (struct weft_iov){ from, LEN, NULL };
-	cr_assert(eq(int,
-		     nvl->put(a.ep, &iov, 1, (uintptr_t)to, &key, NULL, &w.op),
-		     -EINPROGRESS));
-	for (i = 0; i < 100; i++)
-		progress_all();
+	put_held(&w);
 	for (i = 0; i < NVL_TX_STREAMS; i++) {
 		st = &gpu->streams[i];
 		copies += st->nflying;
@@ -137,7 +144,6 @@ Test(nvl_copy, completion_flag_2_31_behind_is_not_ahead)
 {
 	const uint32_t far = 0x80000010;
 	struct wait_op w = WAIT_OP;
-	struct weft_iov iov;
 	struct nvl_gpu *gpu;
 	struct nvl_stream *st;
 	unsigned int i, busy = 0;
@@ -151,13 +157,7 @@ Test(nvl_copy, completion_flag_2_31_behind_is_not_ahead)
 		atomic_store(&st->mark->issued, *st->flag + far);
 		atomic_store(&st->mark->finished, *st->flag + far);
 	}
-	fake.fake_cuda_hold(true);
-	iov = (struct weft_iov){ from, LEN, NULL };
-	cr_assert(eq(int,
-		     nvl->put(a.ep, &iov, 1, (uintptr_t)to, &key, NULL, &w.op),
-		     -EINPROGRESS));
-	for (i = 0; i < 100; i++)
-		progress_all();
+	put_held(&w);
 	for (i = 0; i < NVL_STREAMS; i++) {
 		st = &gpu->streams[i];
 		busy += atomic_load(&st->mark->issued) != *st->flag + far;

@@ -5,13 +5,13 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl_budget.h"
 #include "devices/nvlink/nvl_inbox.h"
 #include "devices/nvlink/nvl_map.h"
+#include "tests/lib/fallocate.h"
 #include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
 
@@ -368,17 +368,6 @@ Test(nvl_setup, an_illegal_change_of_state_is_logged_and_not_made)
 }
 
 /* ---- memory that is not there ------------------------------------------- */
-
-static int lacking;
-
-/* fallocate() of this program: the memory there is, or is not. */
-int fallocate(int fd, int mode, off_t at, off_t len)
-{
-	if (!lacking)
-		return syscall(SYS_fallocate, fd, mode, at, len);
-	errno = lacking;
-	return -1;
-}
 
 /* Memory that is promised only would end the process, once it is written. */
 Test(nvl_setup, host_ring_is_allocated_or_fails)

@@ -2,23 +2,13 @@
 /* How often weft_shm copies, and memory that is not there. */
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "devices/shm/shm.h"
+#include "tests/lib/fallocate.h"
 #include "tests/unit/devices/sides.h"
 
 static char run_folder[] = "/tmp/weft-shm-test-XXXXXX";
-static int lacking;
-
-/* fallocate() of this program: the memory there is, or is not. */
-int fallocate(int fd, int mode, off_t at, off_t len)
-{
-	if (!lacking)
-		return syscall(SYS_fallocate, fd, mode, at, len);
-	errno = lacking;
-	return -1;
-}
 
 static void begin(void)
 {
