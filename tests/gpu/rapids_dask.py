@@ -18,8 +18,11 @@ ROUNDS = 4
 FACTOR = 2654435761
 
 
-def part(number, rows, column, factor, step):
-    """The ids number, number + step, ... : each side has its own order."""
+def part(number, rows, column, factor, step, turn):
+    """
+    The ids number, number + step, ... : each side has its own order. Those of
+    another @turn have other keys, so that Dask computes anew.
+    """
     import cudf
     import cupy
     ids = (cupy.arange(rows, dtype="i8") * PARTS + number) * step % (rows * PARTS)
@@ -43,15 +46,15 @@ def merge(client, rows=1 << 22):
     import dask.dataframe as dd
     from distributed import wait
     dask.config.set({"dataframe.shuffle.method": "tasks"})
-    # 7 and 11 do not divide the number of ids: all of them, in another order
-    left, right = (client.persist(dd.from_map(part, range(PARTS), rows=rows,
-                                              column=column, factor=factor,
-                                              step=step))
-                   for column, factor, step in (("x", 3, 7), ("y", 5, 11)))
-    wait([left, right])
     took = []
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
         merged = None
+        # 7 and 11 do not divide the number of ids: all, in another order
+        left, right = (client.persist(dd.from_map(part, range(PARTS), rows=rows,
+                                                  column=column, factor=factor,
+                                                  step=step, turn=turn))
+                       for column, factor, step in (("x", 3, 7), ("y", 5, 11)))
+        wait([left, right])
         start = time.monotonic()
         merged = client.persist(left.merge(right, on="id"))
         wait(merged)
