@@ -289,7 +289,8 @@ def cudf_through_the_comms_of_raft():
     """RAFT's own tests of both ways, and a frame; as if on two hosts."""
     needs("raft_dask", "cudf", "distributed_ucxx")
     if len(glob.glob(GPUS)) < 2:
-        raise Skip("two ranks on one GPU take 8 s for each of RAFT's 100 trials")
+        raise Skip("two ranks on one GPU take 8 s for each of RAFT's 100 "
+                   "trials, under MPS and over UCX's tcp, too")
     with nccl.environment() as env:
         env.update(WEFT_NCCL_INTRODUCE="off", NCCL_SOCKET_IFNAME="lo")
         with workers_in_pods("weft", env) as cluster:
