@@ -256,11 +256,13 @@ struct allocation {
 	 * A byte of the driver's.  Programs rely on cuMemFree() to wait for the
 	 * GPU, which cuMemUnmap() does not.  cuCtxSynchronize() would, but
 	 * fails while a stream captures, and ends its capture.
+	 *
+	 * It also ends with its context, and shows that this has ended.  The
+	 * context's address would not: the next one may get it, and what is
+	 * allocated in a green context is the primary one's.
 	 */
 	uint64_t fence;
-	void *ctx; /* with which it ends */
-	int dev;
-	bool primary; /* @ctx is @dev's */
+	unsigned long long id; /* of @fence; never that of another */
 };
 
 #define BUCKETS 1024u
@@ -320,18 +322,14 @@ static bool has_allocation(uint64_t ptr)
 	return has;
 }
 
-static bool is_primary(const struct driver *d, const void *ctx, int dev)
+/* The driver's number of the allocation at @ptr, 0: there is none. */
+static int get_id(const struct driver *d, uint64_t ptr, unsigned long long *id)
 {
-	void *primary = NULL;
-	unsigned int flags;
-	int active = 0;
+	int attr = WEFT_CU_POINTER_BUFFER_ID;
+	void *value = id;
 
-	/* active: retaining it creates none */
-	if (d->cu.primary_state(dev, &flags, &active) || !active ||
-	    d->cu.primary_retain(&primary, dev))
-		return false;
-	d->cu.primary_release(dev);
-	return primary == ctx;
+	*id = 0;
+	return d->cu.pointer_attrs(1, &attr, &value, ptr);
 }
 
 static bool map_memory(const struct driver *d, const struct gpu *gpu,
@@ -361,11 +359,9 @@ static bool allocate(const struct driver *d, uint64_t *ptr, size_t size)
 {
 	struct allocation *a;
 	const struct gpu *gpu;
-	void *ctx = NULL;
 	int dev;
 
-	if (!ptr || d->cu.ctx_current(&ctx) || !ctx || d->cu.ctx_device(&dev) ||
-	    dev < 0 || dev >= GPUS)
+	if (!ptr || d->cu.ctx_device(&dev) || dev < 0 || dev >= GPUS)
 		return false;
 	gpu = get_gpu(d, dev);
 	if (!gpu || size < gpu->granule || size > SIZE_MAX - gpu->granule)
@@ -374,14 +370,11 @@ static bool allocate(const struct driver *d, uint64_t *ptr, size_t size)
 	if (!a)
 		return false;
 	a->size = (size + gpu->granule - 1) / gpu->granule * gpu->granule;
-	a->ctx = ctx;
-	a->dev = dev;
-	a->primary = is_primary(d, ctx, dev);
 	if (d->mem_alloc(&a->fence, 1)) {
 		free(a);
 		return false;
 	}
-	if (!map_memory(d, gpu, a)) {
+	if (get_id(d, a->fence, &a->id) || !map_memory(d, gpu, a)) {
 		d->mem_free(a->fence);
 		free(a);
 		return false;
@@ -419,9 +412,15 @@ static bool release(const struct driver *d, uint64_t ptr, int *r)
 	return true;
 }
 
-/* Those of a context that is gone: @ctx, or if it is NULL @dev's primary one.
- */
-static void release_context(const struct driver *d, const void *ctx, int dev)
+static bool has_ended(const struct driver *d, const struct allocation *a)
+{
+	unsigned long long id;
+
+	return !get_id(d, a->fence, &id) && id != a->id;
+}
+
+/* What a context that is gone has left. */
+static void release_ended(const struct driver *d)
 {
 	struct allocation **at, *a, *gone = NULL;
 	unsigned int i;
@@ -431,8 +430,7 @@ static void release_context(const struct driver *d, const void *ctx, int dev)
 	pthread_mutex_lock(&lock);
 	for (i = 0; i < BUCKETS; i++)
 		for (at = &buckets[i]; (a = *at);) {
-			if (ctx ? a->ctx != ctx
-				: !a->primary || a->dev != dev) {
+			if (!has_ended(d, a)) {
 				at = &a->next;
 				continue;
 			}
@@ -514,7 +512,7 @@ static int end_context(const struct driver *d, int r, int dev)
 	int active = 1;
 
 	if (!r && !d->cu.primary_state(dev, &flags, &active) && !active)
-		release_context(d, NULL, dev);
+		release_ended(d);
 	return r;
 }
 
@@ -540,8 +538,8 @@ int cuCtxDestroy_v2(void *ctx)
 	if (!d)
 		return WEFT_CU_NOT_INITIALIZED;
 	r = d->destroy(ctx);
-	if (!r && ctx)
-		release_context(d, ctx, -1);
+	if (!r)
+		release_ended(d);
 	return r;
 }
 

@@ -69,6 +69,10 @@ is "a capture is broken by what breaks it without this library" capture \
 is "four threads allocate and free" threads "0 mappings left, many made"
 is "memory ends with its context" contexts \
 	"2 mappings, one context destroyed 1, free 1, the other one reset 0, free 1, used by another 1, released 0"
+is "memory of a green context ends with its primary one" green \
+	"another destroyed 1, its primary one reset 0, free 1, "
+is "memory of a context stays when its address was that of an ended one" reused \
+	"1 mappings, free 1, free 0, 0 left"
 is "a legacy IPC handle is refused by the driver, with one warning" ipc "\
 weft: warning: cudaIpcGetMemHandle() fails for memory that WEFT_CUDA_EXPORTABLE made exportable; unset it for programs that need CUDA IPC
 large 1, inside 1, small 801, "

@@ -80,6 +80,8 @@ struct fake_cuda_live {
 	X(void, fake_cuda_kernels, (bool on))                                  \
 	/* the program's own: a primary context and memory of GPU @ordinal */  \
 	X(void *, fake_cuda_context, (int ordinal))                            \
+	/* a green one, by its handle as a context */                          \
+	X(void *, fake_cuda_green, (int ordinal))                              \
 	X(void *, fake_cuda_malloc, (int ordinal, size_t size))                \
 	X(void *, fake_cuda_vmm, (int ordinal, size_t size))                   \
 	/* @n allocations of 2 MiB, one behind the other */                    \

@@ -77,6 +77,8 @@ int fake_gate(const char *name, int flags);
 	} while (0)
 
 struct context *fake_current(void);
+/* Whose memory is allocated in it: its own, or the primary one's. */
+struct context *fake_owner(struct context *c);
 /* How many streams there are in it. */
 unsigned int fake_streams_of(const struct context *c);
 int cuCtxPushCurrent_v2(void *ctx);

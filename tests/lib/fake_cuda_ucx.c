@@ -94,6 +94,9 @@ int cuMemAlloc_v2(uint64_t *p, size_t size)
 	if (fake_full || size > 1ul << 40)
 		return WEFT_CU_OUT_OF_MEMORY;
 	*p = (uintptr_t)fake_cuda_malloc(fake_current()->ordinal, size);
+	pthread_mutex_lock(&fake_lock);
+	fake_find(*p, 1)->ctx = fake_owner(fake_current());
+	pthread_mutex_unlock(&fake_lock);
 	return 0;
 }
 

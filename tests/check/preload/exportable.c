@@ -312,6 +312,60 @@ static void test_contexts(void)
 	printf("released %u\n", maps());
 }
 
+/* What is allocated in a green one is its primary one's. */
+static void test_green(void)
+{
+	void *made, *green = c_fake_cuda_green(0);
+	uint64_t p;
+
+	if (weft_cuda()->ctx_push(green))
+		fail("cuCtxPushCurrent");
+	p = alloc(8 * MIB);
+	weft_cuda()->ctx_pop(&green);
+	if (weft_cuda()->ctx_create(&made, 0, 0) || drv.destroy(made))
+		fail("a context");
+	printf("another destroyed %u, ", maps());
+	if (drv.reset(0))
+		fail("cuDevicePrimaryCtxReset");
+	printf("its primary one reset %u, ", maps());
+	print("free", drv.free(p));
+	puts("");
+}
+
+static void *destroy_it(void *ended)
+{
+	if (drv.destroy(ended))
+		fail("cuCtxDestroy");
+	return NULL;
+}
+
+/* Before cuCtxDestroy() returns, another thread gets a context in its place. */
+static void test_reused(void)
+{
+	pthread_t thread;
+	void *old, *made;
+	uint64_t p, q;
+
+	if (weft_cuda()->ctx_create(&old, 0, 0))
+		fail("cuCtxCreate");
+	p = alloc(8 * MIB);
+	weft_cuda()->ctx_pop(&made);
+	c_fake_cuda_stall("cuCtxDestroy_v2, at its end");
+	if (pthread_create(&thread, NULL, destroy_it, old))
+		fail("a thread");
+	while (!c_fake_cuda_stalled())
+		usleep(1000);
+	if (weft_cuda()->ctx_create(&made, 0, 0) || made != old)
+		fail("a context in its place");
+	q = alloc(4 * MIB);
+	c_fake_cuda_stall(NULL);
+	pthread_join(thread, NULL);
+	printf("%u mappings, ", maps());
+	print("free", drv.free(p));
+	print("free", drv.free(q));
+	printf("%u left\n", maps());
+}
+
 static void test_ipc(void)
 {
 	uint64_t p = alloc(8 * MIB), small = alloc(4096);
@@ -416,6 +470,8 @@ static const struct {
 	{ "capture", test_capture },
 	{ "threads", test_threads },
 	{ "contexts", test_contexts },
+	{ "green", test_green },
+	{ "reused", test_reused },
 	{ "ipc", test_ipc },
 	{ "fork", test_fork },
 	{ "peers", test_peers },
