@@ -332,34 +332,60 @@ static int get_id(const struct driver *d, uint64_t ptr, unsigned long long *id)
 	return d->cu.pointer_attrs(1, &attr, &value, ptr);
 }
 
-static bool map_memory(const struct driver *d, const struct gpu *gpu,
-		       struct allocation *a)
+/* CUresult, and which @call failed. */
+static int map_memory(const struct driver *d, const struct gpu *gpu,
+		      struct allocation *a, const char **call)
 {
 	unsigned long long handle;
-	bool mapped = false;
+	int r;
 
-	if (d->cu.mem_create(&handle, a->size, &gpu->prop, 0))
-		return false;
-	if (!d->cu.address_reserve(&a->base, a->size, 0, 0, 0)) {
-		if (!d->cu.mem_map(a->base, a->size, 0, handle, 0)) {
-			mapped = !d->cu.mem_access(a->base, a->size,
-						   gpu->access, gpu->naccess);
-			if (!mapped)
+	*call = "cuMemCreate";
+	r = d->cu.mem_create(&handle, a->size, &gpu->prop, 0);
+	if (r)
+		return r;
+	*call = "cuMemAddressReserve";
+	r = d->cu.address_reserve(&a->base, a->size, 0, 0, 0);
+	if (!r) {
+		*call = "cuMemMap";
+		r = d->cu.mem_map(a->base, a->size, 0, handle, 0);
+		if (!r) {
+			*call = "cuMemSetAccess";
+			r = d->cu.mem_access(a->base, a->size, gpu->access,
+					     gpu->naccess);
+			if (r)
 				d->cu.mem_unmap(a->base, a->size);
 		}
-		if (!mapped)
+		if (r)
 			d->cu.address_free(a->base, a->size);
 	}
 	/* the mapping keeps it */
 	d->cu.mem_release(handle);
-	return mapped;
+	return r;
+}
+
+/* Of a GPU that is full programs learn from the driver. */
+static void warn_refused(const struct driver *d, int dev, size_t size,
+			 const char *call, int err)
+{
+	static atomic_bool warned;
+	const char *name = NULL;
+
+	if (err == WEFT_CU_OUT_OF_MEMORY || atomic_exchange(&warned, true))
+		return;
+	d->cu.error_name(err, &name);
+	dprintf(STDERR_FILENO,
+		"weft: warning: WEFT_CUDA_EXPORTABLE has no effect on %zu "
+		"bytes of GPU %d: %s() failed (%s), so they go through a "
+		"ring; if this driver or container never allows it, unset it\n",
+		size, dev, call, name ? name : "an unknown error");
 }
 
 static bool allocate(const struct driver *d, uint64_t *ptr, size_t size)
 {
 	struct allocation *a;
 	const struct gpu *gpu;
-	int dev;
+	const char *call;
+	int dev, r;
 
 	if (!ptr || d->cu.ctx_device(&dev) || dev < 0 || dev >= GPUS)
 		return false;
@@ -374,9 +400,14 @@ static bool allocate(const struct driver *d, uint64_t *ptr, size_t size)
 		free(a);
 		return false;
 	}
-	if (get_id(d, a->fence, &a->id) || !map_memory(d, gpu, a)) {
+	call = "cuPointerGetAttributes";
+	r = get_id(d, a->fence, &a->id);
+	if (!r)
+		r = map_memory(d, gpu, a, &call);
+	if (r) {
 		d->mem_free(a->fence);
 		free(a);
+		warn_refused(d, dev, size, call, r);
 		return false;
 	}
 	*ptr = a->base;

@@ -167,6 +167,8 @@ static void test_errors(void)
 	print("no pointer", drv.alloc(NULL, 8 * MIB));
 	print("all", drv.alloc(&q, SIZE_MAX));
 	c_fake_cuda_refuse("cuMemCreate", WEFT_CU_OUT_OF_MEMORY);
+	print("full", drv.alloc(&q, 8 * MIB));
+	print("free", drv.free(q));
 	c_fake_cuda_refuse("cuMemAlloc_v2", WEFT_CU_OUT_OF_MEMORY);
 	print("no memory", drv.alloc(&q, 8 * MIB));
 	printf("%u mappings left\n", maps());
