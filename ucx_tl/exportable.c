@@ -71,11 +71,7 @@ typedef void *(*dlsym_fn)(void *handle, const char *name);
 
 /* ---- the driver ---------------------------------------------------------- */
 
-/* Those for which dlsym() is below; elsewhere the library stays off. */
-#if defined(__x86_64__) || defined(__aarch64__)
-#define HAS_DLSYM 1
-#else
-#define HAS_DLSYM	0
+#ifdef __powerpc64__
 #define WEFT_GLIBC_BASE "GLIBC_2.17" /* ppc64le's first */
 #endif
 
@@ -107,7 +103,7 @@ static bool is_on(void)
 	int now = atomic_load_explicit(&on, memory_order_relaxed);
 
 	if (now < 0) {
-		now = HAS_DLSYM && weft_env_flag("WEFT_CUDA_EXPORTABLE") == 1;
+		now = weft_env_flag("WEFT_CUDA_EXPORTABLE") == 1;
 		atomic_store_explicit(&on, now, memory_order_relaxed);
 	}
 	return now;
@@ -696,4 +692,32 @@ __asm__(".pushsection .text\n"
 	"	br x16\n"
 	".size dlsym, . - dlsym\n"
 	".popsection");
+#elif defined(__powerpc64__) && _CALL_ELF == 2
+__asm__(".pushsection .text\n"
+	".p2align 2\n"
+	".globl dlsym\n"
+	".type dlsym, @function\n"
+	"dlsym:\n"
+	"0:	addis 2, 12, .TOC. - 0b@ha\n"
+	"	addi 2, 2, .TOC. - 0b@l\n"
+	".localentry dlsym, . - dlsym\n"
+	"	mflr 0\n"
+	"	std 0, 16(1)\n"
+	"	stdu 1, -48(1)\n"
+	"	std 3, 32(1)\n"
+	"	std 4, 40(1)\n"
+	"	bl weft_choose_dlsym\n"
+	"	nop\n"
+	"	mr 12, 3\n" /* from which it finds its own r2 */
+	"	ld 3, 32(1)\n"
+	"	ld 4, 40(1)\n"
+	"	addi 1, 1, 48\n"
+	"	ld 0, 16(1)\n"
+	"	mtlr 0\n"
+	"	mtctr 12\n"
+	"	bctr\n"
+	".size dlsym, . - dlsym\n"
+	".popsection");
+#else
+#error "write dlsym() for this architecture"
 #endif
