@@ -145,7 +145,7 @@ static const struct driver *get_driver(void)
 
 /* ---- what can be exported ------------------------------------------------ */
 
-#define GPUS 64
+#define GPUS 64 /* drivers have at most 32 (NV_MAX_DEVICES, nvlimits.h) */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
