@@ -30,7 +30,7 @@ struct driver {
 	unsigned int n;
 	struct {
 		char busid[WEFT_BUSID_LEN];
-		bool vmm, fd, mps;
+		bool vmm, fd;
 	} gpu[WEFT_GPUS_MAX];
 };
 
@@ -66,8 +66,7 @@ static bool has_attribute(const struct weft_cuda *cu, int attr, int dev)
 
 static void query_gpu(const struct weft_cuda *cu, struct driver *d, int dev)
 {
-	int domain = 0, bus = 0, device = 0, mps;
-	const char *folder;
+	int domain = 0, bus = 0, device = 0;
 
 	cu->device_attr(&domain, WEFT_CU_DEVICE_PCI_DOMAIN, dev);
 	cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, dev);
@@ -75,10 +74,6 @@ static void query_gpu(const struct weft_cuda *cu, struct driver *d, int dev)
 	weft_gpu_busid(d->gpu[d->n].busid, domain, bus, device);
 	d->gpu[d->n].vmm = has_attribute(cu, WEFT_CU_DEVICE_VMM, dev);
 	d->gpu[d->n].fd = has_attribute(cu, WEFT_CU_DEVICE_POSIX_FD, dev);
-	/* as devices/nvlink/nvl_share.c decides */
-	d->gpu[d->n].mps = cu->device_attr(&mps, WEFT_CU_DEVICE_MPS, dev)
-				   ? weft_gpu_mps(&folder)
-				   : mps;
 	d->n++;
 }
 
@@ -210,8 +205,6 @@ static bool is_unshareable(const struct weft_gpu *g, char *why, size_t len)
 			 g->busid);
 	else if (i < 0)
 		snprintf(why, len, "CUDA does not show %s", g->busid);
-	else if (query.driver.gpu[i].mps)
-		snprintf(why, len, "%s is used through MPS", g->busid);
 	else if (!query.driver.gpu[i].vmm || !query.driver.gpu[i].fd)
 		snprintf(why, len,
 			 "the driver cannot export memory of %s as a "

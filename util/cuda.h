@@ -58,7 +58,6 @@
 #define WEFT_CU_DEVICE_VMM	  102 /* cuMemCreate and so on */
 #define WEFT_CU_DEVICE_POSIX_FD	  103 /* exports as a descriptor */
 #define WEFT_CU_DEVICE_VMM_RDMA	  110 /* adapters reach such memory */
-#define WEFT_CU_DEVICE_MPS	  133 /* from 12.x on, else unknown */
 
 #define WEFT_CU_LIMIT_STACK_SIZE       0
 #define WEFT_CU_LIMIT_PRINTF_FIFO_SIZE 1

@@ -113,7 +113,6 @@ AT(weft_cu_copy_2d, width, CUDA_MEMCPY2D, WidthInBytes);
 AT(weft_cu_copy_2d, height, CUDA_MEMCPY2D, Height);
 
 #if CUDA_VERSION >= 12080
-SAME(WEFT_CU_DEVICE_MPS, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
 SAME(WEFT_CU_SRC_ORDER_STREAM, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
 SAME(sizeof(struct weft_cu_copy_attr), sizeof(CUmemcpyAttributes));
 AT(weft_cu_copy_attr, src_order, CUmemcpyAttributes, srcAccessOrder);

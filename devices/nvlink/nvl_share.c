@@ -11,11 +11,6 @@
  * Deployment Considerations; RAPIDS, Deployment, Multi-Instance GPU).  Two
  * compute instances of one GPU instance could share; they are not
  * distinguished.
- *
- * MPS: nothing is promised of virtual-memory handles between its clients, and
- * less between clients of different daemons (one per container) or between a
- * client and a process without MPS; a fault of one client ends its neighbours.
- * Assumed, not tried: that handles are better left alone.
  */
 #include <pthread.h>
 
@@ -27,17 +22,6 @@ enum share { UNKNOWN, YES, NO };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum share known[NVL_LOCS];
-
-/* Of drivers that do not know the attribute the daemon's socket shows it. */
-static bool is_under_mps(const struct weft_cuda *cu, int dev)
-{
-	const char *folder;
-	int on = 0;
-
-	if (!cu->device_attr(&on, WEFT_CU_DEVICE_MPS, dev))
-		return on;
-	return weft_gpu_mps(&folder);
-}
 
 static bool is_under_mig(const struct weft_cuda *cu, int dev)
 {
@@ -54,24 +38,21 @@ static bool is_under_mig(const struct weft_cuda *cu, int dev)
 
 static enum share query_driver(int ordinal)
 {
-	bool mps = false, mig = false;
 	struct weft_cuda_scope s;
+	bool mig = false;
 	int dev;
 
 	if (weft_cuda_enter(&s, NULL))
 		return UNKNOWN;
-	if (!s.cu->device_get(&dev, ordinal)) {
-		mps = is_under_mps(s.cu, dev);
-		mig = !mps && is_under_mig(s.cu, dev);
-	}
+	if (!s.cu->device_get(&dev, ordinal))
+		mig = is_under_mig(s.cu, dev);
 	weft_cuda_leave(&s);
-	if (mps || mig)
-		weft_warn_once("GPU %d is %s: its memory is not shared with "
-			       "other processes, data goes through host memory",
-			       ordinal,
-			       mps ? "used through MPS"
-				   : "divided into instances (MIG)");
-	return mps || mig ? NO : YES;
+	if (mig)
+		weft_warn_once("GPU %d is divided into instances (MIG): its "
+			       "memory is not shared with other processes, "
+			       "data goes through host memory",
+			       ordinal);
+	return mig ? NO : YES;
 }
 
 bool nvl_share_allowed(int ordinal)

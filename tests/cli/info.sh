@@ -209,7 +209,6 @@ gpus() # NAME WORDS [VARIABLE=VALUE...]
 	shows "$@" WEFT_LIBCUDA="$fake" WEFT_LIBNVML="$fake" WEFT_TEST_NVML=1
 }
 fake=$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so
-export CUDA_MPS_PIPE_DIRECTORY=$tap_tmp/mps
 gpus "a GPU and its name" '^  0000:e1:00\.0  a fake GPU 1$'
 gpus "NVLink between two GPUs, with its links" \
 	'e0:00\.0 - 0000:e1:00\.0  NVLink, 4 links; importable; a ring of GPU memory$'
@@ -222,11 +221,7 @@ gpus "PCIe without peer access is not importable" \
 	WEFT_TEST_CUDA_NODES=14
 gpus "MIG is not importable" 'not importable: 0000:e0:00\.0 is divided into instances (MIG)' \
 	WEFT_TEST_CUDA_MIG=1
-gpus "MPS is not importable" 'not importable: 0000:e0:00\.0 is used through MPS' \
-	WEFT_TEST_CUDA_MPS=1
-gpus "importable without MPS" '; importable' \
-	WEFT_TEST_CUDA_MPS=0
-gpus "a ring of host memory under MPS" '^    a ring of host memory$' WEFT_TEST_CUDA_MPS=1
+gpus "a ring of host memory under MIG" '^    a ring of host memory$' WEFT_TEST_CUDA_MIG=1
 gpus "a driver that hangs is given up" 'the driver did not answer within 0\.9 s' \
 	WEFT_TEST_CUDA_HANG=1
 shows "a missing CUDA driver is named" "cannot load the CUDA driver '/nosuch'" \

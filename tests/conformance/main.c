@@ -52,7 +52,6 @@ static void use_fake_driver(bool on)
 	}
 	setenv(FAKE_NVML, "1", 1);
 	setenv(FAKE_CUDA_ALL, "1", 1);
-	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 0);
 }
 
 /*

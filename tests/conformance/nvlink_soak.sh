@@ -6,7 +6,6 @@
 . "$(dirname "$0")/../lib/tap.sh"
 driver=$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so
 export WEFT_LIBCUDA=$driver WEFT_LIBNVML=$driver WEFT_TEST_NVML=1
-export CUDA_MPS_PIPE_DIRECTORY=/nonexistent
 seed=$(date +%j)
 seconds=3
 test -z "${WEFT_TEST_LONG-}" || seconds=120

@@ -246,7 +246,7 @@ class Whole(Case):
 
 
 class Mps(Case):
-    """GPUs used through MPS: through host memory, with one warning each"""
+    """GPUs used through MPS"""
     gpus = 2
     control = "nvidia-cuda-mps-control"
     # clients of one daemon share its IPC namespace
@@ -269,11 +269,6 @@ class Mps(Case):
         bad = super().wrong(run)
         subprocess.run([self.control], env=self.daemon, input="quit\n",
                        text=True, timeout=30)
-        said = [x for x in run.log().splitlines() if " WARN " in x]
-        if not bad and not (len(said) == self.ranks and
-                            all("through MPS" in x for x in said)):
-            return "%d warnings, not one of MPS from each:\n%s" % (
-                len(said), "\n".join(said[:6]))
         return bad
 
 

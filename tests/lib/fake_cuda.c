@@ -167,7 +167,6 @@ EXPORT int cuDeviceGetUuid_v2(struct weft_cu_uuid *uuid, int dev)
 
 EXPORT int cuDeviceGetAttribute(int *v, int attr, int dev)
 {
-	const char *mps = getenv(FAKE_CUDA_MPS);
 	const char *old = getenv(FAKE_CUDA_NO_VMM);
 
 	GATE(0);
@@ -181,11 +180,6 @@ EXPORT int cuDeviceGetAttribute(int *v, int attr, int dev)
 		break;
 	case WEFT_CU_DEVICE_VMM:
 		*v = !old || !strchr(old, '0' + fake_phys_of[dev]);
-		break;
-	case WEFT_CU_DEVICE_MPS:
-		if (mps && *mps == '0')
-			return WEFT_CU_INVALID_VALUE; /* an old driver */
-		*v = mps != NULL;
 		break;
 	default:
 		*v = 1;

@@ -27,8 +27,6 @@
 #define FAKE_CUDA_BATCH "WEFT_TEST_CUDA_BATCH"
 /* "1": all GPUs are divided; memory of another process cannot be imported */
 #define FAKE_CUDA_MIG "WEFT_TEST_CUDA_MIG"
-/* "1": all are used through MPS; "0": a driver that cannot be asked */
-#define FAKE_CUDA_MPS "WEFT_TEST_CUDA_MPS"
 /* the first copy of more than a page gets one byte wrong */
 #define FAKE_CUDA_WRONG "WEFT_TEST_CUDA_WRONG"
 /* memory that nobody has told of is GPU 0's, and its primary context's */

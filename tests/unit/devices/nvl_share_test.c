@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GPUs under MPS and MIG, on the fake driver: through host memory, and said. */
-#include <sys/un.h>
-#include <unistd.h>
-
+/* GPUs under MIG, on the fake driver: through host memory, and said. */
 #include "tests/unit/devices/nvl_pair.h"
 
 #define LEN (5u << 20)
@@ -69,7 +66,7 @@ static void shared(void)
 	cr_assert(eq(uint, log_lines(""), 0));
 }
 
-Test(nvl_share, gpu_without_mps_and_mig_is_shared)
+Test(nvl_share, gpu_without_mig_is_shared)
 {
 	setenv(FAKE_NVML, "1", 1);
 	shared();
@@ -80,56 +77,4 @@ Test(nvl_share, mig_gpu_is_not_shared)
 	setenv(FAKE_NVML, "1", 1);
 	setenv(FAKE_CUDA_MIG, "1", 1);
 	not_shared();
-}
-
-Test(nvl_share, gpu_under_mps_by_the_driver_is_not_shared)
-{
-	setenv(FAKE_CUDA_MPS, "1", 1);
-	not_shared();
-}
-
-/* An older driver: the daemon's socket tells, if somebody listens on it. */
-static int daemon_socket(char *dir)
-{
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
-			0);
-
-	cr_assert(mkdtemp(dir) != NULL);
-	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/control", dir);
-	cr_assert(bind(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0);
-	cr_assert(listen(fd, 1) == 0);
-	setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1);
-	setenv(FAKE_CUDA_MPS, "0", 1);
-	return fd;
-}
-
-static void remove_socket(const char *dir)
-{
-	char path[128];
-
-	snprintf(path, sizeof(path), "%s/control", dir);
-	unlink(path);
-	rmdir(dir);
-}
-
-Test(nvl_share, gpu_with_mps_daemon_is_not_shared)
-{
-	char dir[] = "/tmp/weft-mps-XXXXXX";
-	int fd = daemon_socket(dir);
-
-	not_shared();
-	/* it has not noticed */
-	cr_assert(eq(int, accept(fd, NULL, NULL), -1));
-	close(fd);
-	remove_socket(dir);
-}
-
-Test(nvl_share, dead_mps_daemon_is_ignored)
-{
-	char dir[] = "/tmp/weft-mps-XXXXXX";
-
-	close(daemon_socket(dir));
-	shared();
-	remove_socket(dir);
 }
