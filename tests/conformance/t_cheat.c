@@ -77,6 +77,43 @@ static void unread_answers(void)
 	close(fd);
 }
 
+/* Nor can one that asks for bytes and reads none. */
+static void unread_gets(void)
+{
+	/* twice what it may ask for: the sockets' buffers hold some, too */
+	enum { MANY = 4 * TCP_WINDOW };
+	uint8_t get[TCP_FRAME_LEN + TCP_GET_SMALL_LEN] = { TCP_FRAME_GET };
+	static uint8_t bytes[TCP_SMALL];
+	struct weft_mem *mem;
+	struct side victim;
+	struct tcp_peer p;
+	int fd, i, size = 4096;
+
+	setenv("WEFT_TCP_RCVBUF", "8k", 1);
+	cheat(&victim, &p);
+	check_int(victim.ops->mem_register(bytes, sizeof(bytes), WEFT_MEM_HOST,
+					   &mem),
+		  0);
+	weft_put_le32(get + 4, TCP_GET_SMALL_LEN);
+	weft_put_le64(get + TCP_FRAME_LEN, (uintptr_t)bytes);
+	victim.ops->mem_pack(mem, get + TCP_FRAME_LEN + 8);
+	weft_put_le64(get + TCP_FRAME_LEN + 24, sizeof(bytes));
+	fd = tcp_peer_join(&p, TCP_PURPOSE_MESSAGES, 0, size);
+	check(fd >= 0, "the meeting ended with %d", fd);
+	check(!setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)),
+	      "SO_SNDBUF");
+	for (i = 0; i < MANY; i++) {
+		tcp_peer_wait(&p, fd, POLLOUT);
+		if (send(fd, get, sizeof(get), MSG_NOSIGNAL) != sizeof(get))
+			break;
+	}
+	check(i > 2 * TCP_WINDOW, "ended after %d gets", i);
+	check(i < MANY, "%d gets were accepted without reading answers", MANY);
+	check_ended(&victim, fd, "sent a frame that breaks the protocol");
+	victim.ops->mem_release(mem);
+	close(fd);
+}
+
 static void bad_frame(uint8_t type, uint32_t len, uint32_t rest)
 {
 	uint8_t frame[TCP_FRAME_LEN + 64] = { type };
@@ -346,6 +383,8 @@ static void endless_connections(void)
 const struct conformance_test cheat_tests[] = {
 	{ "a peer that reads no replies cannot fill our memory",
 	  unread_answers },
+	{ "a peer that reads no bytes it asked for cannot either",
+	  unread_gets },
 	{ "messages that wait for ever are bounded", endless_wait },
 	{ "a frame that is too long ends the connection", long_frame },
 	{ "a frame of unknown type ends the connection", unknown_frame },
