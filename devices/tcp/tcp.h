@@ -128,6 +128,7 @@ struct tcp_conn {
 	size_t deferred_bytes;
 	uint64_t cut;	       /* the peer's first put that it has cancelled */
 	_Atomic bool deferred; /* there is one: engines wake us */
+	_Atomic unsigned int nlandings;	   /* of iface->found.landings */
 	unsigned int nputs, ngets, nasked; /* ops not completed yet */
 	bool in_rx;			   /* guards against re-entry */
 	unsigned int idle_polls;

@@ -38,6 +38,15 @@ void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put)
 	tcp_events_wake(iface);
 }
 
+/*
+ * The window does not bound these: a put is acknowledged when it is placed, so
+ * the next one may come before progress() has told the caller.
+ */
+bool tcp_events_full(const struct tcp_conn *conn)
+{
+	return atomic_load(&conn->nlandings) >= 4 * TCP_WINDOW;
+}
+
 int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 			   uint64_t size, int status)
 {
@@ -53,6 +62,7 @@ int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 	e->status = status;
 	pthread_mutex_lock(&iface->found.lock);
 	weft_list_add_tail(&iface->found.landings, &e->link);
+	atomic_fetch_add(&conn->nlandings, 1);
 	pthread_mutex_unlock(&iface->found.lock);
 	tcp_events_wake(iface);
 	return 0;
@@ -78,6 +88,7 @@ static struct tcp_event *first_notify(struct tcp_conn *conn)
 	weft_list_for_each (e, te, &iface->found.landings, link)
 		if (e->conn == conn && !(e->flags & TCP_CHUNK_GET)) {
 			weft_list_del(&e->link);
+			atomic_fetch_sub(&conn->nlandings, 1);
 			found = e;
 			break;
 		}

@@ -78,6 +78,7 @@ unsigned int tcp_iface_deliver(struct tcp_iface *iface, bool all)
 			e = weft_list_first(&iface->found.landings,
 					    struct tcp_event, link);
 			weft_list_del(&e->link);
+			atomic_fetch_sub(&e->conn->nlandings, 1);
 		} else if (!weft_list_empty(&iface->found.puts)) {
 			put = weft_list_first(&iface->found.puts,
 					      struct tcp_put, done_link);

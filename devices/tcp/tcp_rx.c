@@ -36,7 +36,8 @@ struct deferred_message {
 /* May this stream and this progress() deliver another message? */
 static bool may_deliver(const struct tcp_conn *conn)
 {
-	return conn->iface->budget > conn->iface->floor;
+	return conn->iface->budget > conn->iface->floor &&
+	       !tcp_events_full(conn);
 }
 
 static void deliver_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,

@@ -4,6 +4,7 @@
  * engine's lock, in whatever thread moves the engine.
  */
 #include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/tcp_event.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -248,7 +249,7 @@ static int stream_in(struct tcp_stream *s, bool *again)
 	int err;
 
 	while (s->readable) {
-		if (!budget) {
+		if (!budget || tcp_events_full(s->conn)) {
 			*again = true;
 			return 0;
 		}

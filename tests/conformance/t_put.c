@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "util/clock.h"
+
 static const size_t sizes[] = {
 	0,     1,      8,      4095,   4096,	65536,
 	65537, 131072, 131073, 524288, 1048577, 16777217
@@ -156,6 +158,104 @@ static void notified(void)
 	check_int(b.notifies, NSIZES);
 	free(src);
 	sides_close(&a, &b);
+}
+
+#define NOTIFIED 6000u
+
+static unsigned int placed;
+static bool told[NOTIFIED];
+
+static void count_notified(uint64_t tag, uint64_t size)
+{
+	check(tag < NOTIFIED && !told[tag], "the tag is another");
+	check_int(size, 8);
+	told[tag] = true;
+}
+
+static void count_placed(struct weft_op *op, int status)
+{
+	(void)op;
+	check_int(status, 0);
+	placed++;
+}
+
+/*
+ * A put is complete when it is placed, and its target learns of it with a later
+ * progress(): memory for these must not grow with the puts.  The target makes
+ * none until nothing was placed for @pause_ms.
+ */
+static void notify_slow_peer(unsigned int pause_ms)
+{
+	enum { MAX_KEPT = 2048 };
+	uint8_t src[8] = "8 bytes";
+	struct weft_iov iov = { src, sizeof(src), NULL };
+	struct weft_notify n = { 0 };
+	struct weft_op *ops = calloc(NOTIFIED, sizeof(*ops));
+	unsigned int i = 0, j, before;
+	uint64_t since;
+	struct side a, b;
+	struct target t;
+	int ret;
+
+	sides_open(&a, &b);
+	target_open(&t, sizeof(src));
+	check_int(put_wait(&a, &b, src, sizeof(src), (uintptr_t)t.buf, &t.key,
+			   NULL),
+		  0);
+	b.notify_hook = count_notified;
+	while (placed < NOTIFIED || b.notifies < NOTIFIED) {
+		since = weft_now_ms();
+		do {
+			for (; i < NOTIFIED; i++) {
+				ops[i].done = count_placed;
+				n.tag = i;
+				ret = a.ops->put(a.ep, &iov, 1,
+						 (uintptr_t)t.buf, &t.key, &n,
+						 &ops[i]);
+				if (ret == -EAGAIN)
+					break;
+				check_int(ret, -EINPROGRESS);
+			}
+			before = placed;
+			for (j = 0; j < 50; j++)
+				a.ops->progress(a.iface);
+			if (placed != before)
+				since = weft_now_ms();
+		} while (!b.notifies && weft_now_ms() < since + pause_ms);
+		b.ops->progress(b.iface);
+		check(placed <= b.notifies + MAX_KEPT,
+		      "%u puts are placed, of %u the target knows", placed,
+		      b.notifies);
+	}
+	check_int(b.notifies, NOTIFIED);
+	target_close(&t);
+	free(ops);
+	sides_close(&a, &b);
+}
+
+static void notify_in_progress(void)
+{
+	notify_slow_peer(0);
+}
+
+/* The same where streams carry them, read by progress() or by a thread. */
+static void notify_by_stream(const char *threads, unsigned int pause_ms)
+{
+	if (!row->sockets)
+		skip_test("it has no bulk streams");
+	setenv("WEFT_TCP_BULK_MIN", "1", 1);
+	setenv("WEFT_TCP_THREADS", threads, 1);
+	notify_slow_peer(pause_ms);
+}
+
+static void notify_by_caller(void)
+{
+	notify_by_stream("0", 0);
+}
+
+static void notify_by_thread(void)
+{
+	notify_by_stream("1", 50);
 }
 
 /* The source's registration may go while the put is under way. */
@@ -471,6 +571,10 @@ const struct conformance_test put_tests[] = {
 	{ "gathered puts and scattered gets", scattered },
 	{ "puts and gets of no pieces complete", no_pieces },
 	{ "notifications come after every byte, with the true size", notified },
+	{ "notifications that wait for progress() are bounded",
+	  notify_in_progress },
+	{ "so are those from bulk streams", notify_by_caller },
+	{ "so are those from a thread", notify_by_thread },
 	{ "600 puts at once, both ways", many },
 	{ "puts and gets use the caller's registration", registered },
 	{ "a put survives the release of its source's registration",
