@@ -13,8 +13,9 @@
 #include "util/bytes.h"
 #include "util/clock.h"
 
-/* Gives the engine's other streams a turn. */
+/* Gives the engine's other streams a turn; a read costs as much as some KiB. */
 #define RX_BUDGET (2u << 20)
+#define RX_READ	  (4u << 10)
 
 static uint8_t drain[64 << 10]; /* for bytes to discard */
 
@@ -263,7 +264,7 @@ static int stream_in(struct tcp_stream *s, bool *again)
 		if (n <= 0)
 			return n ? n : -ECONNRESET;
 		weft_count(s->conn->stats, wire_rx_bytes, n);
-		budget -= weft_min(budget, n);
+		budget -= weft_min(budget, weft_max(n, RX_READ));
 		part = weft_min(n, s->rx_busy ? s->rx_left : 0);
 		s->rx_addr += part;
 		s->rx_left -= part;

@@ -114,6 +114,47 @@ static void unread_gets(void)
 	close(fd);
 }
 
+/* Nor can one with many tiny puts keep progress() from returning. */
+static void tiny_puts(void)
+{
+	enum { MANY = 4000, MOST = 1000 };
+	static uint8_t chunks[MANY][TCP_CHUNK_LEN];
+	uint8_t acks[1024];
+	struct side victim;
+	struct tcp_peer p;
+	uint64_t token, i;
+	size_t placed = 0, before;
+	ssize_t n;
+	int fd, bulk_fd;
+
+	setenv("WEFT_TCP_THREADS", "0", 1);
+	cheat(&victim, &p);
+	fd = tcp_peer_meet(&p, &token);
+	check(fd >= 0, "the meeting ended with %d", fd);
+	bulk_fd = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0);
+	check(bulk_fd >= 0, "the bulk stream ended with %d", bulk_fd);
+	for (i = 0; i < MANY; i++) /* of no bytes */
+		weft_put_le64(chunks[i], i);
+	i = 0;
+	while (placed < MANY * TCP_ACK_LEN) {
+		n = send(bulk_fd, (uint8_t *)chunks + i, sizeof(chunks) - i,
+			 MSG_NOSIGNAL | MSG_DONTWAIT);
+		i += n > 0 ? n : 0;
+		before = placed;
+		both_progress(&victim, NULL);
+		while ((n = recv(bulk_fd, acks, sizeof(acks), MSG_DONTWAIT)) >
+		       0)
+			placed += n;
+		check(n < 0 && errno == EAGAIN, "the stream ended");
+		check(placed - before < MOST * TCP_ACK_LEN,
+		      "%zu puts in one progress()",
+		      (placed - before) / TCP_ACK_LEN);
+	}
+	close(bulk_fd);
+	close(fd);
+	side_close(&victim);
+}
+
 static void bad_frame(uint8_t type, uint32_t len, uint32_t rest)
 {
 	uint8_t frame[TCP_FRAME_LEN + 64] = { type };
@@ -385,6 +426,7 @@ const struct conformance_test cheat_tests[] = {
 	  unread_answers },
 	{ "a peer that reads no bytes it asked for cannot either",
 	  unread_gets },
+	{ "many tiny puts do not keep progress() from returning", tiny_puts },
 	{ "messages that wait for ever are bounded", endless_wait },
 	{ "a frame that is too long ends the connection", long_frame },
 	{ "a frame of unknown type ends the connection", unknown_frame },
