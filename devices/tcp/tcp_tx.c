@@ -20,10 +20,15 @@
 #include <sys/socket.h>
 
 #include "util/bytes.h"
+#include "util/log.h"
 
 #define SMALL_FRAME 512 /* gathered on the stack, sent by send() */
-/* A peer that sends requests but reads no replies breaks the protocol. */
-#define MAX_CONTROL (8u << 20)
+/*
+ * A peer that sends requests but reads no replies breaks the protocol.  Gets
+ * are answered only when the socket has taken everything: 256 KiB at once, and
+ * all other frames that may be due are less.
+ */
+#define MAX_CONTROL (2u << 20)
 
 static bool is_gathering(const struct tcp_conn *conn)
 {
@@ -260,7 +265,7 @@ void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
 {
 	const bool first = tcp_conn_drained(conn) && !is_gathering(conn);
 	uint8_t head[TCP_FRAME_LEN];
-	int err = -ENOBUFS;
+	int err = -EPROTO;
 
 	if (conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
 	    conn->rx_ended)
@@ -268,6 +273,10 @@ void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
 	encode_head(head, type, 0, len, 0);
 	if (conn->tx_len <= MAX_CONTROL)
 		err = append_frame(conn, head, iov, n);
+	else
+		weft_error(
+			"peer %016llx sends requests and reads no replies; the connection is closed",
+			(unsigned long long)conn->base.peer_id);
 	if (err) {
 		tcp_conn_break(conn, err);
 		return;

@@ -77,6 +77,39 @@ static void unread_answers(void)
 	close(fd);
 }
 
+/* Nor if the puts come in frames, whose acknowledgements are gathered. */
+static void unread_acks(void)
+{
+	enum { MANY = 1000, FRAME = TCP_FRAME_LEN + TCP_CHUNK_LEN };
+	static uint8_t puts[256][FRAME];
+	struct side victim;
+	struct tcp_peer p;
+	uint64_t token, seq = 0;
+	size_t at = sizeof(puts);
+	ssize_t n = 0;
+	int fd, i, k;
+
+	cheat(&victim, &p);
+	fd = tcp_peer_meet(&p, &token);
+	check(fd >= 0, "the meeting ended with %d", fd);
+	for (i = 0; i < MANY && n >= 0; i += at == sizeof(puts)) {
+		for (k = 0; k < 256 && at == sizeof(puts); k++) {
+			puts[k][0] = TCP_FRAME_PUT;
+			weft_put_le32(puts[k] + 4, TCP_CHUNK_LEN);
+			weft_put_le64(puts[k] + TCP_FRAME_LEN, seq++);
+		}
+		at %= sizeof(puts);
+		tcp_peer_wait(&p, fd, POLLOUT);
+		n = send(fd, (uint8_t *)puts + at, sizeof(puts) - at,
+			 MSG_NOSIGNAL | MSG_DONTWAIT);
+		at += n > 0 ? n : 0;
+	}
+	check(n < 0, "%d puts were accepted without reading replies",
+	      256 * MANY);
+	check_ended(&victim, fd, "sends requests and reads no replies");
+	close(fd);
+}
+
 /* Nor can one that asks for bytes and reads none. */
 static void unread_gets(void)
 {
@@ -424,6 +457,8 @@ static void endless_connections(void)
 const struct conformance_test cheat_tests[] = {
 	{ "a peer that reads no replies cannot fill our memory",
 	  unread_answers },
+	{ "a peer that reads no acknowledgements of its frames cannot either",
+	  unread_acks },
 	{ "a peer that reads no bytes it asked for cannot either",
 	  unread_gets },
 	{ "many tiny puts do not keep progress() from returning", tiny_puts },
