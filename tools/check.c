@@ -72,28 +72,35 @@ struct card {
 _Static_assert(sizeof(struct card) == 55, "no padding");
 static const char card_magic[8] = { 'W', 'E', 'F', 'T', 'C', 'H', 'K', '3' };
 
-/* "host:port", "[v6]:port", "v6", "host"; modifies @text and returns parts. */
+/*
+ * "host:port", "[v6]:port", "v6", "host"; modifies @text and returns parts.
+ * -EINVAL, with @text unchanged.
+ */
 static int split_host_port(char *text, char **host, const char **port)
 {
-	char *end = strrchr(text, ':');
+	char *end = strrchr(text, ':'), *close = NULL;
 	uint64_t n;
 
 	*host = text;
 	*port = DEFAULT_PORT;
 	if (*text == '[') {
 		(*host)++;
-		end = strchr(text, ']');
-		if (!end || (end[1] && end[1] != ':'))
+		close = strchr(text, ']');
+		if (!close || (close[1] && close[1] != ':'))
 			return -EINVAL;
-		*end++ = '\0';
-		if (!*end)
-			return 0;
-	} else if (!end || strchr(text, ':') != end) {
-		return 0; /* no port, or an IPv6 address without brackets */
+		end = close[1] ? close + 1 : NULL;
+	} else if (end && strchr(text, ':') != end) {
+		end = NULL; /* an IPv6 address without brackets */
 	}
-	*end++ = '\0';
-	*port = end;
-	return weft_parse_u64(end, 0, 65535, &n);
+	if (end && weft_parse_u64(end + 1, 0, 65535, &n))
+		return -EINVAL;
+	if (close)
+		*close = '\0';
+	if (end) {
+		*end = '\0';
+		*port = end + 1;
+	}
+	return 0;
 }
 
 static void convert_sockaddr(const struct sockaddr_storage *ss,
@@ -544,9 +551,11 @@ static int check_host(char *where, bool json)
 	char *host;
 	int fd, err;
 
-	if (split_host_port(where, &host, &place.port) || !*host)
+	if (split_host_port(where, &host, &place.port))
 		return usage_error("check", "'%s' is not HOST or HOST:PORT",
 				   where);
+	if (!*host)
+		return usage_error("check", "no host given");
 	place.host = host;
 	err = getaddrinfo(host, place.port, &hints, &place.all);
 	if (err) {

@@ -122,7 +122,13 @@ says "no listener: the error suggests to start it" 3 "is 'weft check --listen' r
 says "an unknown host name is an error" 3 "cannot resolve 'no.such.host.invalid'" \
 	"$weft" check no.such.host.invalid
 says "a missing host is a usage error" 2 "no host given" "$weft" check
-says "host:port without a number is a usage error" 2 "is not HOST or HOST:PORT" "$weft" check host:port
+says "a port without a host is a usage error" 2 "no host given" "$weft" check :19515
+for wrong in host:port host:65536 '[::1]:x' '[::1'; do
+	says "$wrong is a usage error that names it" 2 "'${wrong//[/\\[}' is not HOST or HOST:PORT" \
+		"$weft" check "$wrong"
+done
+says "a wrong port to listen on is named" 2 "':65536' is not \[ADDRESS\]:PORT" \
+	"$weft" check --listen :65536
 says "two hosts are a usage error" 2 "more than one host" "$weft" check a b
 
 # GPUs, as the fake driver shows them.
