@@ -18,6 +18,7 @@
 
 #define COOKIE_LEN 16
 
+/* -EPERM: others have access; logged. */
 static int check_dir(int fd, const char *path)
 {
 	struct statx st;
@@ -28,8 +29,8 @@ static int check_dir(int fd, const char *path)
 	    (st.stx_mode & 077)) {
 		weft_warn_once(
 			"'%s' is not a folder of this user alone (owner "
-			"%u, mode %o); it is not used, so pods without a "
-			"common network namespace use TCP",
+			"%u, mode %o), so it is not used; remove it, or set "
+			"WEFT_RUN_DIR",
 			path, st.stx_uid, st.stx_mode & 07777);
 		return -EPERM;
 	}
@@ -48,7 +49,8 @@ static int open_user_folder(const char *dir, char *path, size_t len)
 	if (parent < 0)
 		return -errno;
 	if (mkdirat(parent, sub, 0700) && errno != EEXIST) {
-		err = -errno;
+		/* procfs and sysfs; -EPERM has been logged */
+		err = errno == EPERM ? -EACCES : -errno;
 		close(parent);
 		return err;
 	}
@@ -175,7 +177,7 @@ int weft_rundir_open(struct weft_rundir *dir)
 	if (!err)
 		return 0;
 	/* it exists for weft, but /dev/shm may not be shared */
-	if (err != -ENOENT)
+	if (err != -ENOENT && err != -EPERM && err != -EBADMSG)
 		weft_warn_once("'/run/weft' cannot be used by uid %u (%s): "
 			       "give it mode 1777, or set WEFT_RUN_DIR; "
 			       "/dev/shm is used, which containers may not "

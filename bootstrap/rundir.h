@@ -23,7 +23,8 @@ struct weft_rundir {
 
 /*
  * Open the folder, creating what is missing.  0, or -errno of the folder tried
- * last; -EBADMSG: its cookie is not one of weft's (logged).
+ * last; logged are -EPERM: others have access, and -EBADMSG: its cookie is not
+ * one of weft's.
  */
 int weft_rundir_open(struct weft_rundir *dir);
 void weft_rundir_close(struct weft_rundir *dir);

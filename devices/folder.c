@@ -125,12 +125,12 @@ struct weft_folder *weft_folder_open(void)
 		sweep_folder(run);
 		return run;
 	}
-	if (*weft_settings()->run_dir && err != -EBADMSG)
-		weft_warn_once("the folder of WEFT_RUN_DIR ('%s') cannot be "
-			       "used: mount it with write access for uid %u; "
-			       "peers in other network namespaces are reached "
-			       "by TCP",
-			       weft_settings()->run_dir, geteuid());
+	if (*weft_settings()->run_dir && err != -EPERM && err != -EBADMSG)
+		weft_warn_once("cannot use '%s', in the folder of "
+			       "WEFT_RUN_DIR: %s; mount that folder with write "
+			       "access for uid %u; peers in other network "
+			       "namespaces are reached over TCP",
+			       run->dir.path, strerror(-err), geteuid());
 	free(run);
 	return NULL;
 }

@@ -87,6 +87,7 @@ Test(folder, folder_open_to_others_is_refused)
 	cr_assert(eq(int, chmod(sub, 0755), 0));
 	refused();
 	cr_expect(eq(uint, log_lines("not a folder of this user alone"), 1));
+	cr_expect(eq(uint, log_lines(""), 1), "and not that it be mounted");
 }
 
 Test(folder, folder_of_another_user_is_refused)
@@ -103,6 +104,8 @@ Test(folder, fifo_in_place_of_the_folder_is_refused)
 {
 	cr_assert(eq(int, mkfifo(sub, 0700), 0));
 	refused();
+	cr_expect(eq(uint, log_lines(strerror(ENOTDIR)), 1));
+	cr_expect(eq(uint, log_lines(sub), 1));
 }
 
 /* ---- what somebody else left in it -------------------------------------- */
