@@ -83,15 +83,21 @@ case ${1-} in
 esac
 case $# in 1 | 2) ;; *) usage ;; esac
 if test "$mode" = binary; then
-	binary "$1"
+	found=$(binary "$1")
+	if test -z "$found"; then
+		echo "no function of libuct that calls a slot in $1" >&2
+		exit 1
+	fi
+	printf '%s\n' "$found"
 	exit
 fi
+for tree in "$@"; do
+	test -z "$(version_part "$tree" minor 2>/dev/null)" || continue
+	echo "no version in $tree/configure.ac: is it a source tree of UCX?" >&2
+	exit 1
+done
 tree=$1
 minor=$(version_part "$tree" minor)
-if test -z "$minor"; then
-	echo "no version in $tree/configure.ac: is it a source tree of UCX?"
-	exit 1
-fi
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 build "$tree" "$minor" 2>"$tmp/errors" || {
