@@ -150,9 +150,9 @@ static const struct weft_uct_abi *choose_abi(void *handle, const char *path)
 		refuse("UCX in '%s' says it is 1.%u but its symbols are those of 1.%u: weft is not used; WEFT_UCX_FORCE=%u (or %u) takes it for that version",
 		       path, said, minor, said, minor);
 	else
-		refuse("UCX %u.%u in '%s' is not known to this weft (1.%u to 1.%u are): weft is not used; WEFT_UCX_FORCE=%u takes it for 1.%u",
+		refuse("UCX %u.%u in '%s' is not known to this weft (1.%u to 1.%u are): weft is not used; install a weft and a UCX that match, or try WEFT_UCX_FORCE=%u at your own risk",
 		       major, said, path, WEFT_UCX_MINOR_MIN,
-		       WEFT_UCX_MINOR_MAX, minor, minor);
+		       WEFT_UCX_MINOR_MAX, minor);
 	return NULL;
 }
 

@@ -111,9 +111,9 @@ unknown()
 		grep 'weft: ')
 	tap_equal "1.$((minor + 1)): one line" "$(wc -l <<<"$out")" 1
 	case $out in
-	*"UCX 1.$((minor + 1)) in"*WEFT_UCX_FORCE=*)
-		tap_ok "1.$((minor + 1)): it names version and override" ;;
-	*)	tap_not_ok "1.$((minor + 1)): it names version and override" \
+	*"UCX 1.$((minor + 1)) in"*"install a weft and a UCX that match"*WEFT_UCX_FORCE=$minor*)
+		tap_ok "1.$((minor + 1)): it names version, cure and override" ;;
+	*)	tap_not_ok "1.$((minor + 1)): it names version, cure and override" \
 			"$out" ;;
 	esac
 	tap_equal "1.$((minor + 1)): no line for who did not ask" \
