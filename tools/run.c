@@ -83,7 +83,7 @@ struct change {
 static const struct change open_mpi[] = {
 	{ "OMPI_MCA_pml", "", "Open MPI may use UCX" },
 	{ "OMPI_MCA_osc", "", "the same for its one-sided operations" },
-	{ "OMPI_MCA_pml_ucx_tls", "weft_tcp,weft_nvl,weft_ib",
+	{ "OMPI_MCA_pml_ucx_tls", "weft_tcp,weft_shm,weft_nvl,weft_ib",
 	  "the transports with which Open MPI uses UCX" },
 	{ "OMPI_MCA_pml_ucx_devices", "any", "the same for devices" },
 };

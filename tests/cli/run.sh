@@ -108,10 +108,10 @@ tap_equal "WEFT_UCX=off does not change NCCL" \
 	"$(WEFT_UCX=off UCX_NET_DEVICES=lo seen NCCL_SOCKET_IFNAME)" =lo
 open_mpi='echo "${OMPI_MCA_pml-no}|${OMPI_MCA_osc-no}|${OMPI_MCA_pml_ucx_tls-no}|${OMPI_MCA_pml_ucx_devices-no}"'
 tap_equal "Open MPI takes UCX" "$("$weft" run sh -c "$open_mpi")" \
-	"||weft_tcp,weft_nvl,weft_ib|any"
+	"||weft_tcp,weft_shm,weft_nvl,weft_ib|any"
 tap_equal "Open MPI variables that are set stay" \
 	"$(OMPI_MCA_pml=ob1 "$weft" run sh -c "$open_mpi")" \
-	"ob1||weft_tcp,weft_nvl,weft_ib|any"
+	"ob1||weft_tcp,weft_shm,weft_nvl,weft_ib|any"
 tap_equal "WEFT_UCX=off sets nothing for Open MPI" \
 	"$(WEFT_UCX=off "$weft" run sh -c "$open_mpi")" "no|no|no|no"
 tap_equal "arguments are the program's" \
