@@ -49,7 +49,7 @@ static int open_user_folder(const char *dir, char *path, size_t len)
 	if (parent < 0)
 		return -errno;
 	if (mkdirat(parent, sub, 0700) && errno != EEXIST) {
-		/* procfs and sysfs; -EPERM has been logged */
+		/* sysfs, say; -EPERM would mean that it was logged */
 		err = errno == EPERM ? -EACCES : -errno;
 		close(parent);
 		return err;

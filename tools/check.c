@@ -128,6 +128,7 @@ static int find_local_netif(int fd, struct weft_netif *netif)
 {
 	struct sockaddr_storage ss;
 	socklen_t len = sizeof(ss);
+	const int family = weft_settings()->family;
 	struct weft_netif *list;
 	char text[WEFT_SOCKADDR_STR];
 	union weft_sockaddr sa;
@@ -154,6 +155,12 @@ static int find_local_netif(int fd, struct weft_netif *netif)
 			   "list of interfaces excludes ('weft info' shows "
 			   "which list)",
 			   netif->name);
+		err = -ENODEV;
+	} else if (family != AF_UNSPEC && family != sa.sa.sa_family) {
+		tool_error("check",
+			   "the route to the other side uses %s, which "
+			   "WEFT_FAMILY excludes",
+			   weft_sockaddr_str(&sa, text, sizeof(text)));
 		err = -ENODEV;
 	}
 	return err;
@@ -546,7 +553,10 @@ static int run_check(const struct place *place, int fd)
 
 static int check_host(char *where, bool json)
 {
-	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+	const struct addrinfo hints = {
+		.ai_socktype = SOCK_STREAM,
+		.ai_family = weft_settings()->family,
+	};
 	struct place place = { .json = json };
 	char *host;
 	int fd, err;
@@ -559,7 +569,8 @@ static int check_host(char *where, bool json)
 	place.host = host;
 	err = getaddrinfo(host, place.port, &hints, &place.all);
 	if (err) {
-		tool_error("check", "cannot resolve '%s': %s", host,
+		tool_error("check", "cannot resolve '%s'%s: %s", host,
+			   hints.ai_family ? " within WEFT_FAMILY" : "",
 			   gai_strerror(err));
 		return EXIT_AWAY;
 	}
@@ -592,6 +603,9 @@ static int check_scheduler(const char *file, const char *where, bool json)
 	if (*where && *where != ':')
 		return usage_error("check", "'%s' is not :PORT", where);
 	if (access(file, R_OK)) {
+		if (errno != ENOENT)
+			return tool_error("check", "cannot read '%s': %m",
+					  file);
 		tool_error("check",
 			   "cannot read '%s': %m; Dask's scheduler writes it "
 			   "when it is up",

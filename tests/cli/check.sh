@@ -59,6 +59,13 @@ tap_equal "the listening side prints address, transport and interface" "$(who_as
 	"127.0.0.1 over weft_tcp on lo"
 if test -e /proc/net/if_inet6 && grep -q ' lo$' /proc/net/if_inet6; then
 	says "a second check of the same listener, over IPv6" 0 "64 MiB" "$weft" check "[::1]:$port"
+	says "an address that WEFT_FAMILY excludes is refused" 3 "'::1' within WEFT_FAMILY" \
+		env WEFT_FAMILY=ipv4 "$weft" check "[::1]:$port"
+	serve env WEFT_FAMILY=ipv4
+	says "... and the listening side refuses it" 1 "closed the connection" \
+		"$weft" check "[::1]:$port"
+	tap_equal "... with its reason" "$(grep -c "which WEFT_FAMILY excludes" "$tap_tmp/server")" 1
+	serve env
 else
 	says "a second check of the same listener" 0 "64 MiB" "$weft" check "localhost:$port"
 	tap_skip "a check over IPv6" "no IPv6 here"
@@ -85,6 +92,8 @@ tap_equal "the scheduler of a file, and JSON" "$json" "{'host': '127.0.0.1', \
 {'weft': 'shm', 'here': 'shm', 'there': 'shm'}"
 says "a scheduler that is not there yet" 3 "Dask's scheduler writes it" \
 	"$weft" check -s "$tap_tmp/nosuch.json"
+says "a scheduler file that cannot be read is no reason to wait" 1 "Not a directory" \
+	"$weft" check -s "$weft/nosuch.json"
 printf '{"address": ":x"}' >"$tap_tmp/odd.json"
 says "an address that is none" 1 "has an invalid address: ':x'" \
 	"$weft" check -s "$tap_tmp/odd.json"
