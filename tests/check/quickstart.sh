@@ -29,6 +29,21 @@ for command in demo test bench install; do
 	done
 done
 
+wrong() # TEXT ARGUMENT...
+{
+	local seen rc text=$1
+	shift
+	seen=$(HOME=$tap_tmp bash "$WEFT_SRC/quickstart" "$@" 2>&1)
+	rc=$?
+	tap_equal "'quickstart $*' is a usage error" "$rc $(head -1 <<<"$seen")" \
+		"2 quickstart$text"
+}
+wrong ": unknown command 'nosuch'" nosuch
+wrong " install: unknown option '--nosuch'" install --nosuch
+wrong " test: unknown option '--nosuch'" test --nosuch
+wrong " bench: it takes no argument: x" bench x
+wrong " install: more than one prefix: /a /b" install /a /b
+
 # A clone is left as it was: what is made is made of a copy.  This one has little
 # in it that takes time.
 clone=$tap_tmp/clone

@@ -186,7 +186,7 @@ suite() # [--long]
 	case ${1-} in
 	--long)	long=yes fuzz_seconds=300 WEFT_TEST_LONG=yes ;;
 	'')	;;
-	*)	usage_test >&2; exit 2 ;;
+	*)	usage_error test "unknown option '$1'" ;;
 	esac
 	# shellcheck disable=SC2086 # lists
 	need $packages_build $packages_python $packages_ucx $packages_manual \
