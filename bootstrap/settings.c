@@ -518,10 +518,12 @@ const char *weft_setting_variable(const struct weft_setting_info *info)
 
 const char *weft_setting_nearest(const char *name)
 {
-	unsigned int row[64], best = 4, diag, cost;
+	unsigned int row[64], best, diag, cost;
 	const char *nearest = NULL, *other;
 	size_t i, j, k;
 
+	/* up to three letters, and half of those after WEFT_ */
+	best = (unsigned int)weft_min(4, strlen(name + 5) / 2 + 1);
 	for (i = 0; i < ARRAY_SIZE(table); i++) {
 		other = table[i].name;
 		for (k = 0; k <= strlen(other) && k < ARRAY_SIZE(row); k++)

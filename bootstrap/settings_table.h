@@ -66,7 +66,7 @@ bool weft_netdev_read_verbs(const char *dev, unsigned int which,
 /* For tests: the file with this process's command line. */
 extern const char *weft_cmdline;
 
-/* The most similar name in the table, or NULL if none is similar. */
+/* The name in the table most like @name (WEFT_...), or NULL if none is. */
 const char *weft_setting_nearest(const char *name);
 
 void weft_settings_secret_reset(void);
