@@ -155,11 +155,13 @@ static void print_paths(bool interfaces, bool tcp, bool ib, bool shm, bool nvl)
 	if (shm)
 		puts("  on this host, too       weft_shm, between processes that "
 		     "share a network\n                          namespace or "
-		     "the folder of WEFT_RUN_DIR");
+		     "the run folder (WEFT_RUN_DIR)");
 	if (nvl)
 		puts("  GPU memory, this host   weft_nvl, between processes that "
 		     "share a network\n                          namespace or "
-		     "the folder of WEFT_RUN_DIR");
+		     "the run folder (WEFT_RUN_DIR)");
+	if (shm || nvl)
+		info_folder();
 }
 
 /* Returns whether weft would carry anything in this environment. */

@@ -256,13 +256,11 @@ static void print_pair(unsigned int a, unsigned int b)
 		puts("importable; a ring of GPU memory");
 }
 
-static void print_folder(void)
+void info_folder(void)
 {
 	char path[TOOL_PATH_MAX];
 	const int err = weft_rundir_check(path, sizeof(path));
 
-	puts("  Rings are used between processes that share a network namespace "
-	     "or the run\n  folder (WEFT_RUN_DIR), TCP between others.");
 	if (err)
 		printf("  run folder: none; '%s' %s%s\n", path,
 		       err == -EPERM ? "is not private to this user"
@@ -306,5 +304,6 @@ void info_gpu(void)
 	for (a = 0; a < g->n; a++)
 		for (b = a + 1; b < g->n; b++)
 			print_pair(a, b);
-	print_folder();
+	puts("  Rings are used between processes that share a network namespace "
+	     "or the run\n  folder (WEFT_RUN_DIR), TCP between others.");
 }

@@ -69,5 +69,7 @@ int info_nccl(void);
 /* Query the driver in a child process; info_gpu() prints the result. */
 void info_gpu_begin(void);
 void info_gpu(void);
+/* Print the folder through which processes meet, or why it cannot be used. */
+void info_folder(void);
 
 #endif

@@ -229,6 +229,8 @@ shows "a missing CUDA driver is named" "cannot load the CUDA driver '/nosuch'" \
 mkdir "$tap_tmp/run"
 gpus "the run folder is printed" "^  run folder: $tap_tmp/run/weft-" \
 	WEFT_RUN_DIR="$tap_tmp/run"
+shows "... and for weft_shm, without a GPU" "^  run folder: $tap_tmp/run/weft-" \
+	WEFT_RUN_DIR="$tap_tmp/run" CUDA_VISIBLE_DEVICES=
 tap_nothing "info does not create the run folder" "$(ls "$tap_tmp/run")"
 mkdir -m 755 "$tap_tmp/run/weft-$(id -u)"
 gpus "a run folder open to others is refused" \
