@@ -156,8 +156,8 @@ static const struct weft_setting table[] = {
 	  .help = "Have cudaMalloc() and cuMemAlloc() return memory that the "
 		  "driver can export, from 2 MiB on, so that peers map it "
 		  "(WEFT_NVL_DIRECT). Needs libweft_cuda.so in LD_PRELOAD, "
-		  "where weft run puts it. Legacy CUDA IPC handles cannot be "
-		  "had of such memory; auto is off" },
+		  "where weft run puts it. cudaIpcGetMemHandle() fails for such "
+		  "memory; auto is off" },
 	{ "WEFT_NCCL_NVLINK", NULL, WEFT_SET_TRISTATE, AT(nccl_nvlink), "auto",
 	  .help = "Accept GPU memory from an NCCL that is not introduced, and "
 		  "send it through host memory between processes of one host "
