@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Puts and gets, one at a time with each region of a peer. */
+#include <errno.h>
+#include <string.h>
+
+#include "tests/gpu/soak.h"
+
+static unsigned long last_seed;
+
+static void on_done(struct weft_op *op, int status)
+{
+	struct job *job = container_of(op, struct job, op);
+
+	if (job->done)
+		fail("an operation ends twice");
+	job->done = true;
+	job->status = status;
+}
+
+/* In up to three pieces, whose registration is named or is not. */
+static bool begin(struct job *job, bool get)
+{
+	struct weft_iov iov[3];
+	struct peer *p = job->peer;
+	unsigned int n = 1 + rnd(3), i;
+	size_t at = job->off, left = job->len, len;
+	int r;
+
+	for (i = 0; i < n; i++) {
+		len = i + 1 == n ? left : rnd(left + 1);
+		iov[i] = (struct weft_iov){ job->local.p + at, len,
+					    rnd(2) ? job->local.mem : NULL };
+		at += len;
+		left -= len;
+	}
+	job->op.done = on_done;
+	job->done = false;
+	r = get ? ops->get(p->ep, iov, n, job->there.addr + job->off,
+			   job->there.key, &job->op)
+		: ops->put(p->ep, iov, n, job->there.addr + job->off,
+			   job->there.key, NULL, &job->op);
+	if (r == -EINPROGRESS)
+		return true;
+	if (r != -EAGAIN)
+		fail("an operation does not begin: %s", strerror(-r));
+	job->done = true; /* no room */
+	return false;
+}
+
+static void tell(struct job *job, enum what what)
+{
+	struct note *n = queue_note(job->peer, what, job - job->peer->job);
+
+	n->off = job->off;
+	n->len = job->len;
+	n->seed = job->seed;
+	n->epoch = job->there.epoch;
+	job->ready = false;
+}
+
+static void start_job(struct job *job)
+{
+	size_t max = rnd(8) ? 1 + rnd(20000) : SIZE;
+
+	job->len = 1 + rnd(max);
+	job->off = rnd(SIZE - job->len + 1);
+	job->seed = 1000 + 1000 * (unsigned int)me + ++last_seed;
+	job->there = job->next;
+	job->stale = false;
+	job->status = 0;
+	job->began = now();
+	if (rnd(2)) {
+		tell(job, FILL);
+		job->state = FILLING;
+		return;
+	}
+	mem_fill(&job->local, job->off, job->len, job->seed);
+	if (!begin(job, false)) {
+		mem_fill(&job->local, job->off, job->len, POISON);
+		return;
+	}
+	ops->fence(job->peer->ep);
+	tell(job, CHECK);
+	job->state = PUTTING;
+}
+
+const struct nvl_conn *conn_of(const struct peer *p)
+{
+	return nvl_conn(weft_ep_conn(p->ep));
+}
+
+/* May it have been moved without a ring? */
+static bool may_be_mapped(const struct job *job)
+{
+	const unsigned int kind = job - job->peer->job;
+
+	return job->local.kind != HOST && mem_is_mapped(kind);
+}
+
+/* A key that its owner has taken back may be refused, and nothing else. */
+static bool has_succeeded(struct job *job)
+{
+	if (!job->status)
+		return true;
+	if (job->status != -EACCES || !job->stale)
+		fail("an operation of %zu bytes at %zu: %s%s", job->len,
+		     job->off, strerror(-job->status),
+		     job->stale ? " (stale)" : "");
+	atomic_fetch_add(&board->rank[me].refused, 1);
+	return false;
+}
+
+void note_direct(struct peer *p)
+{
+	const struct nvl_conn *conn = conn_of(p);
+	unsigned long direct;
+
+	if (!conn || !conn->stats)
+		return;
+	direct = conn->stats->direct_put_bytes + conn->stats->direct_get_bytes;
+	atomic_fetch_add(&board->rank[me].direct, direct - p->direct);
+	p->direct = direct;
+}
+
+static void count_success(struct job *job, unsigned long *bytes)
+{
+	*bytes += job->len;
+	if (may_be_mapped(job))
+		job->peer->mapped_bytes += job->len;
+	note_direct(job->peer);
+}
+
+static void end_put(struct job *job)
+{
+	if (has_succeeded(job)) {
+		count_success(job, &job->peer->put_bytes);
+		atomic_fetch_add(&board->rank[me].puts, 1);
+	}
+	mem_fill(&job->local, job->off, job->len, POISON);
+	job->state = IDLE;
+}
+
+static void end_get(struct job *job)
+{
+	if (has_succeeded(job)) {
+		count_success(job, &job->peer->get_bytes);
+		atomic_fetch_add(&board->rank[me].gets, 1);
+		if (!job->stale)
+			mem_check_all(&job->local, job->off, job->len,
+				      job->seed, "get");
+	}
+	mem_fill(&job->local, job->off, job->len, POISON);
+	job->state = IDLE;
+}
+
+void step_job(struct job *job)
+{
+	switch (job->state) {
+	case IDLE:
+		if (job->next.addr && !board->stop && !rnd(4))
+			start_job(job);
+		return;
+	case PUTTING:
+		if (job->done && job->ready)
+			end_put(job);
+		break;
+	case FILLING:
+		if (!job->ready)
+			break;
+		if (job->stale)
+			job->state = IDLE;
+		else if (begin(job, true))
+			job->state = GETTING;
+		break;
+	case GETTING:
+		if (!job->done)
+			break;
+		/* an error is right only if the reply says that it was stale */
+		tell(job, EMPTY);
+		job->state = EMPTYING;
+		break;
+	case EMPTYING:
+		if (job->ready)
+			end_get(job);
+		break;
+	}
+	if (job->state != IDLE && now() - job->began > STUCK_S)
+		fail("rank %d: an operation of %zu bytes at %zu is in state %d "
+		     "for %.0f s",
+		     job->peer->rank, job->len, job->off, job->state, STUCK_S);
+}
