@@ -60,8 +60,9 @@ static bool same_run(const struct weft_base *base,
 	return run_of(remote) && run_of(remote) == run_of(base->addr);
 }
 
-bool weft_local_sees(const struct weft_base *base,
-		     const struct weft_address *remote, const char **why)
+/* By address bytes alone. */
+static bool may_see(const struct weft_base *base,
+		    const struct weft_address *remote, const char **why)
 {
 	const char *no = NULL;
 
@@ -211,7 +212,7 @@ static bool may_dial(const struct weft_local *local, struct weft_base *base,
 bool weft_local_reaches(const struct weft_local *local, struct weft_base *base,
 			const struct weft_address *remote, const char **why)
 {
-	if (!weft_local_sees(base, remote, why))
+	if (!may_see(base, remote, why))
 		return false;
 	if (may_dial(local, base, remote))
 		return true;
@@ -219,6 +220,17 @@ bool weft_local_reaches(const struct weft_local *local, struct weft_base *base,
 		*why = "it may not be dialled (SELinux, AppArmor or another "
 		       "user's socket)";
 	return false;
+}
+
+int weft_local_connect(struct weft_iface *iface,
+		       const struct weft_address *remote, uint32_t number,
+		       struct weft_conn **conn)
+{
+	struct weft_base *base = weft_base(iface);
+
+	if (!may_see(base, remote, NULL))
+		return -EHOSTUNREACH;
+	return weft_session_connect(&base->session, remote, number, conn);
 }
 
 int weft_local_dial(const struct weft_local *local,

@@ -25,9 +25,10 @@ void weft_local_close(struct weft_local *local, struct weft_base *base);
 /* The contract's reaches(); it asks the kernel once of each peer. */
 bool weft_local_reaches(const struct weft_local *local, struct weft_base *base,
 			const struct weft_address *remote, const char **why);
-/* The same by address bytes alone. */
-bool weft_local_sees(const struct weft_base *base,
-		     const struct weft_address *remote, const char **why);
+/* The connect() of struct weft_ep_ops; address bytes alone refuse a peer. */
+int weft_local_connect(struct weft_iface *iface,
+		       const struct weft_address *remote, uint32_t number,
+		       struct weft_conn **conn);
 /* A socket that is connected to @remote; -EAGAIN (backlog full), or why not. */
 int weft_local_dial(const struct weft_local *local,
 		    const struct weft_base *base,

@@ -3,12 +3,26 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "util/log.h"
+
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
-int weft_memfd_make(const char *name, size_t size)
+static int map_memory(int fd, size_t size, int prot, void **p)
+{
+	void *at = mmap(NULL, size, prot, MAP_SHARED, fd, 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	madvise(at, size, MADV_DONTDUMP);
+	*p = at;
+	return 0;
+}
+
+int weft_memfd_make(const char *name, size_t size, void **p)
 {
 	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int err;
@@ -17,24 +31,40 @@ int weft_memfd_make(const char *name, size_t size)
 		return -errno;
 	/* memory that lacks later is a SIGBUS; not every sandbox can tell */
 	do {
-		err = ftruncate(fd, size) || fallocate(fd, 0, 0, size) ? errno
+		err = ftruncate(fd, size) || fallocate(fd, 0, 0, size) ? -errno
 								       : 0;
-	} while (err == EINTR);
-	if (err == EOPNOTSUPP || err == ENOSYS)
+	} while (err == -EINTR);
+	if (err == -EOPNOTSUPP || err == -ENOSYS)
 		err = 0;
 	if (!err && fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL))
-		err = errno;
+		err = -errno;
+	if (!err)
+		err = map_memory(fd, size, PROT_READ | PROT_WRITE, p);
 	if (err) {
 		close(fd);
-		return -err;
+		return err;
 	}
 	return fd;
 }
 
-bool weft_memfd_is_sealed(int fd, size_t size)
+static bool is_sealed(int fd, size_t size)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
 
 	return seals >= 0 && (seals & SEALS) == SEALS &&
 	       lseek(fd, 0, SEEK_END) == (off_t)size;
+}
+
+int weft_memfd_map(int fd, size_t size, int prot, void **p)
+{
+	const int err =
+		is_sealed(fd, size) ? map_memory(fd, size, prot, p) : -EINVAL;
+
+	if (!err)
+		return 0;
+	return weft_fail(err,
+			 "a peer on this host sent shared memory that is "
+			 "not sealed, has another size than %zu bytes, or "
+			 "cannot be mapped",
+			 size);
 }

@@ -4,15 +4,17 @@
 #ifndef WEFT_DEVICES_MEMFD_H
 #define WEFT_DEVICES_MEMFD_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 /*
  * Shared memory whose size is sealed and whose pages are there: using it raises
- * no SIGBUS later.  Its descriptor, the caller's, or -errno.
+ * no SIGBUS later.  Mapped at *@p; its descriptor, the caller's, or -errno.
  */
-int weft_memfd_make(const char *name, size_t size);
-/* Is a peer's of that size, and sealed? */
-bool weft_memfd_is_sealed(int fd, size_t size);
+int weft_memfd_make(const char *name, size_t size, void **p);
+/*
+ * Maps a peer's, which must be sealed and of that size, with @prot at *@p; @fd
+ * stays the caller's.  -EINVAL (it is none of ours) or -errno, logged.
+ */
+int weft_memfd_map(int fd, size_t size, int prot, void **p);
 
 #endif

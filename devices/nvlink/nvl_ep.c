@@ -17,17 +17,6 @@
 
 /* ---- life ---------------------------------------------------------------- */
 
-static int connect_ep(struct weft_iface *base,
-		      const struct weft_address *remote, uint32_t number,
-		      struct weft_conn **conn)
-{
-	struct nvl_iface *iface = nvl_iface(base);
-
-	if (!weft_local_sees(&iface->base, remote, NULL))
-		return -EHOSTUNREACH;
-	return weft_session_connect(&iface->base.session, remote, number, conn);
-}
-
 static void cancel_ops(struct weft_conn *base)
 {
 	struct nvl_conn *conn = nvl_conn(base);
@@ -58,7 +47,7 @@ static bool is_flushed(struct weft_conn *base)
 const struct weft_ep_ops nvl_ep_ops = {
 	.max_iov = NVL_MAX_IOV,
 	.max_message = NVL_MAX_MESSAGE,
-	.connect = connect_ep,
+	.connect = weft_local_connect,
 	.is_ready = nvl_conn_is_ready,
 	.is_flushed = is_flushed,
 	.cancel = cancel_ops,

@@ -415,16 +415,13 @@ void nvl_export_leave(struct nvl_conn *conn)
 static int map_marks(struct nvl_conn *conn, int fd)
 {
 	void *p;
+	int err;
 
 	if (conn->peer_marks)
 		return -EPROTO;
-	if (!weft_memfd_is_sealed(fd, NVL_MARKS_SIZE))
-		return weft_fail(EINVAL,
-				 "a peer on this host sent marks that are not "
-				 "sealed or have another size");
-	p = mmap(NULL, NVL_MARKS_SIZE, PROT_READ, MAP_SHARED, fd, 0);
-	if (p == MAP_FAILED)
-		return -errno;
+	err = weft_memfd_map(fd, NVL_MARKS_SIZE, PROT_READ, &p);
+	if (err)
+		return err;
 	conn->peer_marks = p;
 	return 0;
 }

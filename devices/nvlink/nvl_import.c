@@ -18,20 +18,14 @@
 
 void nvl_marks_make(struct nvl_iface *iface)
 {
-	int fd;
 	void *p;
+	int fd;
 
 	if (weft_settings()->nvl_direct == WEFT_OFF)
 		return;
-	fd = weft_memfd_make("weft-marks", NVL_MARKS_SIZE);
+	fd = weft_memfd_make("weft-marks", NVL_MARKS_SIZE, &p);
 	if (fd < 0)
 		return;
-	p = mmap(NULL, NVL_MARKS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-		 0);
-	if (p == MAP_FAILED) {
-		close(fd);
-		return;
-	}
 	iface->marks = p;
 	iface->marks_fd = fd;
 }

@@ -25,44 +25,36 @@
 #define SHARE	    (WEFT_PROGRESS_MAX / 2) /* of one peer */
 #define LATER_MAX   (2 * (NVL_PUTS + NVL_GETS) + NVL_RINGS * NVL_RING_CHUNKS)
 
-static int map_inbox(struct nvl_inbox *box, int fd)
+static void set_inbox(struct nvl_inbox *box, void *p)
 {
-	char *p = mmap(NULL, NVL_INBOX_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED,
-		       fd, 0);
-
-	if (p == MAP_FAILED)
-		return -errno;
-	madvise(p, NVL_INBOX_SIZE, MADV_DONTDUMP);
-	box->head = (struct nvl_inbox_head *)p;
+	box->head = p;
 	box->msgs = (uint8_t *)p + NVL_INBOX_MSGS;
-	box->ops = (struct nvl_op *)(p + NVL_INBOX_OPS);
-	return 0;
+	box->ops = (struct nvl_op *)((uint8_t *)p + NVL_INBOX_OPS);
 }
 
-int nvl_inbox_make(struct nvl_inbox *box, int *out)
+int nvl_inbox_make(struct nvl_inbox *box, int *fd)
 {
-	int fd = weft_memfd_make("weft-inbox", NVL_INBOX_SIZE), err;
+	void *p;
 
-	err = fd < 0 ? fd : map_inbox(box, fd);
-	if (!err) {
-		*out = fd;
-		return 0;
-	}
-	if (fd >= 0)
-		close(fd);
-	return weft_fail(err,
-			 "cannot set up %zu KiB of shared memory for a "
-			 "peer on this host",
-			 NVL_INBOX_SIZE >> 10);
+	*fd = weft_memfd_make("weft-inbox", NVL_INBOX_SIZE, &p);
+	if (*fd < 0)
+		return weft_fail(*fd,
+				 "cannot set up %zu KiB of shared memory for a "
+				 "peer on this host",
+				 NVL_INBOX_SIZE >> 10);
+	set_inbox(box, p);
+	return 0;
 }
 
 int nvl_inbox_map(struct nvl_inbox *box, int fd)
 {
-	if (!weft_memfd_is_sealed(fd, NVL_INBOX_SIZE))
-		return weft_fail(EINVAL,
-				 "a peer on this host sent an inbox "
-				 "that is not sealed or has another size");
-	return map_inbox(box, fd);
+	void *p;
+	int err;
+
+	err = weft_memfd_map(fd, NVL_INBOX_SIZE, PROT_READ | PROT_WRITE, &p);
+	if (!err)
+		set_inbox(box, p);
+	return err;
 }
 
 void nvl_inbox_close(struct nvl_inbox *box)
@@ -83,7 +75,7 @@ static void send_wake(struct nvl_conn *conn)
 }
 
 /* After anything it waits for was written. */
-static void wake_peer(struct nvl_conn *conn)
+void nvl_inbox_wake(struct nvl_conn *conn)
 {
 	struct nvl_inbox_head *h = conn->tx.head;
 
@@ -93,18 +85,13 @@ static void wake_peer(struct nvl_conn *conn)
 		send_wake(conn);
 }
 
-void nvl_inbox_wake(struct nvl_conn *conn)
-{
-	wake_peer(conn);
-}
-
 /* Wakes a writer that said what it sleeps for. */
 static void wake_if_wanted(struct nvl_conn *conn, uint32_t what)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&conn->rx.head->wants, memory_order_relaxed) &
 	    what)
-		wake_peer(conn);
+		nvl_inbox_wake(conn);
 }
 
 void nvl_inbox_wake_for_credit(struct nvl_conn *conn)
@@ -209,7 +196,7 @@ void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id, size_t len)
 	conn->msg_tail += RECORD(len);
 	atomic_store_explicit(&conn->tx.head->msg_tail, conn->msg_tail,
 			      memory_order_release);
-	wake_peer(conn);
+	nvl_inbox_wake(conn);
 }
 
 /* Both numbers of @fence: those of the ring, and those of the peer's copies. */
@@ -378,7 +365,7 @@ void nvl_op_send(struct nvl_conn *conn, const struct nvl_op *op)
 	if (conn->deferred_n || !write_op(conn, op))
 		err = queue_op(conn, op);
 	else
-		wake_peer(conn);
+		nvl_inbox_wake(conn);
 	if (err)
 		nvl_conn_break(conn, weft_fail(err, "no room for what a peer "
 						    "on this host must know"));
@@ -396,7 +383,7 @@ void nvl_op_retry(struct nvl_conn *conn)
 		n++;
 	}
 	if (n && conn->base.state == WEFT_CONN_OPEN)
-		wake_peer(conn);
+		nvl_inbox_wake(conn);
 }
 
 int nvl_op_next(struct nvl_conn *conn, struct nvl_op *op)

@@ -14,45 +14,40 @@
 #include "devices/nvlink/nvl_map.h"
 #include "util/log.h"
 
-static int map_host(struct nvl_mapping *m, int fd, size_t size)
+static void set_host(struct nvl_mapping *m, int fd, void *p, size_t size)
 {
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	if (p == MAP_FAILED)
-		return -errno;
-	madvise(p, size, MADV_DONTDUMP);
 	*m = (struct nvl_mapping){
 		.kind = NVL_RING_HOST, .size = size, .fd = fd, .host = p
 	};
-	return 0;
 }
 
 int nvl_map_host_make(struct nvl_mapping *m, size_t size)
 {
-	int fd = weft_memfd_make("weft-ring", size), err;
+	void *p;
+	int fd = weft_memfd_make("weft-ring", size, &p);
 
-	err = fd < 0 ? fd : map_host(m, fd, size);
-	if (!err)
-		return 0;
-	if (fd >= 0)
-		close(fd);
-	return weft_fail(err, "cannot set up a ring of %zu bytes", size);
+	if (fd < 0)
+		return weft_fail(fd, "cannot set up a ring of %zu bytes", size);
+	set_host(m, fd, p, size);
+	return 0;
 }
 
 int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size)
 {
-	int mine, err;
+	void *p;
+	int err;
 
-	if (!weft_memfd_is_sealed(fd, size))
-		return weft_fail(EINVAL, "a peer on this host sent a ring that "
-					 "is not sealed or has another size");
-	mine = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (mine < 0)
-		return -errno;
-	err = map_host(m, mine, size);
+	err = weft_memfd_map(fd, size, PROT_READ | PROT_WRITE, &p);
 	if (err)
-		close(mine);
-	return err;
+		return err;
+	fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0) {
+		err = -errno;
+		munmap(p, size);
+		return err;
+	}
+	set_host(m, fd, p, size);
+	return 0;
 }
 
 static struct weft_cu_alloc_prop make_prop(int dev)

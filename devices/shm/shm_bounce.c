@@ -10,23 +10,15 @@
 
 int shm_bounce_open(struct shm_iface *iface)
 {
-	int fd = weft_memfd_make("weft-bounce", SHM_PIECE), err = fd;
 	void *p;
+	int fd = weft_memfd_make("weft-bounce", SHM_PIECE, &p);
 
-	if (fd >= 0) {
-		p = mmap(NULL, SHM_PIECE, PROT_READ | PROT_WRITE, MAP_SHARED,
-			 fd, 0);
-		err = p == MAP_FAILED ? -errno : 0;
-	}
-	if (!err) {
-		iface->bounce_fd = fd;
-		iface->bounce = p;
-		return 0;
-	}
-	if (fd >= 0)
-		close(fd);
-	return weft_fail(err, "cannot set up a bounce buffer of %u KiB",
-			 SHM_PIECE >> 10);
+	if (fd < 0)
+		return weft_fail(fd, "cannot set up a bounce buffer of %u KiB",
+				 SHM_PIECE >> 10);
+	iface->bounce_fd = fd;
+	iface->bounce = p;
+	return 0;
 }
 
 void shm_bounce_close(struct shm_iface *iface)

@@ -5,17 +5,6 @@
 
 #include "devices/shm/shm.h"
 
-static int connect_ep(struct weft_iface *iface,
-		      const struct weft_address *remote, uint32_t number,
-		      struct weft_conn **conn)
-{
-	struct weft_base *base = weft_base(iface);
-
-	if (!weft_local_sees(base, remote, NULL))
-		return -EHOSTUNREACH;
-	return weft_session_connect(&base->session, remote, number, conn);
-}
-
 /*
  * A message behind a fence waits until the puts before it are in the ring,
  * which keeps their order.
@@ -49,7 +38,7 @@ static void leave_conn(struct weft_conn *base)
 const struct weft_ep_ops shm_ep_ops = {
 	.max_iov = SHM_MAX_IOV,
 	.max_message = SHM_MAX_MESSAGE,
-	.connect = connect_ep,
+	.connect = weft_local_connect,
 	.is_ready = shm_ep_is_ready,
 	.is_flushed = is_flushed,
 	.cancel = cancel_ops,

@@ -24,47 +24,35 @@
 /* Shorter pieces are not worth one: the rest of the ring is skipped. */
 #define PIECE_MIN 1024u
 
-static int map_ring(struct shm_ring *ring, int fd)
+static void set_ring(struct shm_ring *ring, void *p)
 {
-	uint8_t *p =
-		mmap(NULL, SHM_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	if (p == MAP_FAILED)
-		return -errno;
-	madvise(p, SHM_SIZE, MADV_DONTDUMP);
-	ring->head = (struct shm_head *)p;
-	ring->bytes = p + SHM_RING_AT;
-	return 0;
+	ring->head = p;
+	ring->bytes = (uint8_t *)p + SHM_RING_AT;
 }
 
 int shm_ring_make(struct shm_ring *ring, int *fd)
 {
-	int err;
+	void *p;
 
-	*fd = weft_memfd_make("weft-shm", SHM_SIZE);
-	err = *fd < 0 ? *fd : map_ring(ring, *fd);
-	if (!err)
-		return 0;
-	if (*fd >= 0)
-		close(*fd);
-	*fd = -1;
-	return weft_fail(err,
-			 "cannot set up %u KiB of shared memory for a "
-			 "peer on this host",
-			 SHM_SIZE >> 10);
+	*fd = weft_memfd_make("weft-shm", SHM_SIZE, &p);
+	if (*fd < 0)
+		return weft_fail(*fd,
+				 "cannot set up %u KiB of shared memory for a "
+				 "peer on this host",
+				 SHM_SIZE >> 10);
+	set_ring(ring, p);
+	return 0;
 }
 
 int shm_ring_map(struct shm_ring *ring, int fd)
 {
-	int err = -EINVAL;
+	void *p;
+	int err = weft_memfd_map(fd, SHM_SIZE, PROT_READ | PROT_WRITE, &p);
 
-	if (weft_memfd_is_sealed(fd, SHM_SIZE))
-		err = map_ring(ring, fd);
-	close(fd);
 	if (!err)
-		return 0;
-	return weft_fail(err, "a peer on this host sent a ring that is not "
-			      "sealed, has another size, or cannot be mapped");
+		set_ring(ring, p);
+	close(fd);
+	return err;
 }
 
 void shm_ring_close(struct shm_ring *ring)

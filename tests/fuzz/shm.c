@@ -18,6 +18,7 @@
  * must end once, and so must the endpoint when the peer has gone.
  */
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -100,7 +101,8 @@ static void say_frame(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 		      size_t n)
 {
 	struct shm_frame f = { 0 };
-	int fd = control & 2 ? weft_memfd_make("liar", SHM_SIZE) : -1;
+	void *map = NULL;
+	int fd = control & 2 ? weft_memfd_make("liar", SHM_SIZE, &map) : -1;
 
 	memcpy(&f, p, weft_min(n, sizeof(f)));
 	if (control & 1) {
@@ -108,8 +110,10 @@ static void say_frame(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 		f.type = f.type % (SHM_FRAME_TYPES - 1) + 1;
 	}
 	weft_frame_send(conn->fd, &f, sizeof(f), fd);
-	if (fd >= 0)
-		close(fd);
+	if (fd < 0)
+		return;
+	munmap(map, SHM_SIZE);
+	close(fd);
 }
 
 static void say(struct shm_conn *conn, struct weft_ep *ep, const uint8_t *data,
