@@ -154,11 +154,12 @@ static void new_namespace(void)
 		   "ip addr add fd08::1/64 dev w1 nodad &&"
 		   "ip addr add 10.9.0.1/24 dev gone0 &&"
 		   "for i in w0 w1 p0 p1; do ip link set $i up; done &&"
-		   /* the kernel sees a carrier when it finds the time */
+		   /* a work queue of the kernel makes IPv6's addresses usable */
 		   "for i in $(seq 200); do "
-		   "ip -br link show w0 | grep -q LOWER_UP && "
-		   "ip -br link show w1 | grep -q LOWER_UP && break; "
-		   "sleep 0.05; done &&"
+		   "ip -6 route show table local | grep -q fd07::1 && "
+		   "ip -6 route show table local | grep -q fd08::1 && "
+		   "! ip -6 addr show tentative to fd00::/8 | grep -q . && "
+		   "break; sleep 0.05; done &&"
 		   "ip route add 10.8.0.0/16 via 10.7.0.2 &&"
 		   "ip route add prohibit 10.6.0.0/16"))
 		cr_skip_test("no iproute2");
