@@ -154,7 +154,7 @@ static void new_namespace(void)
 		   "ip addr add fd08::1/64 dev w1 nodad &&"
 		   "ip addr add 10.9.0.1/24 dev gone0 &&"
 		   "for i in w0 w1 p0 p1; do ip link set $i up; done &&"
-		   /* a work queue of the kernel makes IPv6's addresses usable */
+		   /* a work queue makes IPv6's addresses usable, later */
 		   "for i in $(seq 200); do "
 		   "ip -6 route show table local | grep -q fd07::1 && "
 		   "ip -6 route show table local | grep -q fd08::1 && "
