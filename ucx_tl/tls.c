@@ -281,17 +281,20 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.devices = list_nvlink,
 		.better_bandwidth = no_better,
 		/*
+		 * message_copy is less than any netdev's: weft_tcp's puts carry
+		 * blocks of host memory without a copy.
+		 *
 		 * Two H200 (docs/performance/nvlink-device.md): 18 us for a
-		 * put of 8 bytes, two engine copies and a handoff, of which
-		 * UCP adds the messages around it by itself.
-		 */
-		/*
-		 * Less than any netdev: weft_tcp's puts carry blocks of host
-		 * memory without a copy.
+		 * put of 8 bytes over a ring, two engine copies and a handoff,
+		 * of which UCP adds the messages around it by itself.  Memory
+		 * that is mapped takes one copy: 8 bytes are 3 us faster by
+		 * rendezvous than through the host, over a ring 9 us slower,
+		 * and UCP chooses for all GPU memory alike.
 		 */
 		.message_copy = 1e9,
 		.put_overhead = 10e-6,
 		.get_overhead = 14e-6,
+		.mapped_overhead = 0.5e-6,
 	},
 #ifdef HAVE_VERBS_H
 	{

@@ -25,7 +25,7 @@ speed() # ARM VERSION PLACE TLS MAX TOTAL [memory=KIND]
 		>>"$json"
 	case $tls in
 	*weft*)	say "        weft_nvl carried $(carried) bytes," \
-			"$(of direct_put_bytes) without a ring" ;;
+			"$(mapped) without a ring" ;;
 	esac
 }
 

@@ -125,6 +125,11 @@ carried() # by weft_nvl, bytes
 	echo $(($(of tx_put_bytes) + $(of get_bytes)))
 }
 
+mapped() # of those, without a ring
+{
+	echo $(($(of direct_put_bytes) + $(of direct_get_bytes)))
+}
+
 # Memory of cuMemAlloc() that peers map, from here on.
 export_memory()
 {

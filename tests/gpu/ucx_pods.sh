@@ -46,7 +46,7 @@ done
 unset UCX_RNDV_SCHEME
 export_memory
 two "cudaMalloc's memory, mapped" 1.22.0 pods $weft 30 peer max=$some large &&
-	if test "$(of direct_put_bytes)" -lt $(($(carried) / 2)); then
+	if test "$(mapped)" -lt $(($(carried) / 2)); then
 		say "FAILED  most of it went through a ring"
 		failed=1
 	fi
