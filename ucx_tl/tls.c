@@ -288,7 +288,7 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		 * put of 8 bytes over a ring, two engine copies and a handoff,
 		 * of which UCP adds the messages around it by itself.  Memory
 		 * that is mapped takes one copy: 8 bytes are 3 us faster by
-		 * rendezvous than through the host, over a ring 9 us slower,
+		 * rendezvous than through the host, over a ring 10 us slower,
 		 * and UCP chooses for all GPU memory alike.
 		 */
 		.message_copy = 1e9,
