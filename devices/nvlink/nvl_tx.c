@@ -394,6 +394,17 @@ static struct nvl_transfer *create_transfer(struct nvl_conn *conn,
 	return transfer;
 }
 
+/*
+ * UCP registers no local memory, so that this may be the first GPU memory of
+ * the process, which the driver is to be asked about.  Not where the program
+ * has none: what it passes is host memory.
+ */
+static int use_driver(void)
+{
+	return weft_cuda() || weft_cuda_program_gpus() <= 0 ? 0
+							    : weft_cuda_init();
+}
+
 int nvl_mem_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
 {
 	int err;
@@ -402,6 +413,9 @@ int nvl_mem_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
 		*where = v->mem->where;
 		return 0;
 	}
+	err = use_driver();
+	if (err)
+		return err;
 	err = weft_cuda_query(v->addr, where);
 	if (err)
 		return weft_fail(err,

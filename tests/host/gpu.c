@@ -11,6 +11,8 @@
  *   values   tagged and active messages, puts and gets, of GPU memory of each
  *            allocator, and between GPU and host memory; every size
  *   large    tagged messages of 1 MiB to `max` only
+ *   oneway   one tagged message of 1 MiB, of side 0; GPU memory has not moved
+ *            before
  *   many     4,000 tagged messages of up to 1 MiB, some larger
  *   lanes    prints the lanes, after one message
  *   killed   one side is killed in mid-transfer; the other must be told
@@ -215,6 +217,33 @@ static void values(struct host *h)
 	values_of(h, GPU_HOST, GPU_HOST, true, 6000);
 }
 
+static void oneway(struct host *h)
+{
+	ucp_request_param_t param = { 0 };
+	unsigned long copies;
+	ucs_status_ptr_t r;
+	struct buf b;
+
+	buf_open(&b, gpu_kind, 2 * MIB);
+	poison(&b, EDGE, MIB);
+	if (!h->side)
+		buf_fill(&b, EDGE, MIB, seed_of(0, 1, 1));
+	copies = gpumem_is_fake() ? gpumem_copies() : 0;
+	if (h->side)
+		r = ucp_tag_recv_nbx(h->worker, b.p + EDGE, MIB, 1, UINT64_MAX,
+				     &param);
+	else
+		r = ucp_tag_send_nbx(h->eps[0], b.p + EDGE, MIB, 1, &param);
+	check(host_wait(h, r), "the first message");
+	/* the fake's memory is the processor's as well, a GPU's is not */
+	if (gpumem_is_fake() && gpumem_copies() == copies)
+		die("no engine has copied it");
+	if (h->side)
+		verify_in(h, &b, EDGE, MIB, 1, 1, "the first message");
+	barrier(h);
+	buf_close(&b);
+}
+
 /* Both ways, `times` messages of each size: so much each side receives. */
 static void large(struct host *h)
 {
@@ -383,6 +412,8 @@ int main(int argc, char **argv)
 		values(&h);
 	else if (!strcmp(mode, "large"))
 		large(&h);
+	else if (!strcmp(mode, "oneway"))
+		oneway(&h);
 	else if (!strcmp(mode, "many"))
 		many(&h);
 	else if (!strcmp(mode, "lanes"))

@@ -86,6 +86,18 @@ carried() # VERSION
 		"$(of nvlink tx_put_bytes)" $((2 * large))
 }
 
+# GPU memory that a process has registered tells weft of the driver; of one side
+# UCX registers none.
+first() # VERSION
+{
+	local v=$1 scheme
+	for scheme in get put; do
+		UCX_TLS=$chosen UCX_RNDV_SCHEME=${scheme}_zcopy \
+			try "$v: the first GPU memory, scheme $scheme" \
+			gpu "$v" peer oneway
+	done
+}
+
 # The first message goes by a ring, and some of the second may.
 mapped() # VERSION
 {
@@ -316,6 +328,7 @@ for v in "${capable[@]}"; do
 	UCX_TLS=$chosen try "$v: by socket address, blocking, error handling" \
 		gpu "$v" sock peer block max=1 values
 	carried "$v"
+	first "$v"
 	mapped "$v"
 	exported "$v"
 	UCX_TLS=weft_nvl,cuda_copy \
