@@ -62,26 +62,30 @@ struct cost {
 };
 
 /* Do peers map all of the memory that the program is likely to move? */
-static bool is_all_mapped(const struct weft_uct_tl *tl)
+static bool is_all_mapped(void)
 {
 	const struct weft_settings *set = weft_settings();
 
-	return tl->mapped_overhead > 0 && set->cuda_exportable == WEFT_ON &&
-	       set->nvl_direct != WEFT_OFF && weft_cuda_is_interposed();
+	return set->cuda_exportable == WEFT_ON && set->nvl_direct != WEFT_OFF &&
+	       weft_cuda_is_interposed();
+}
+
+static double put_overhead(const struct weft_uct_tl *tl)
+{
+	return tl->mapped_put_overhead > 0 && is_all_mapped()
+		       ? tl->mapped_put_overhead
+		       : tl->put_overhead;
 }
 
 static struct cost get_cost(const struct weft_uct_tl *tl, uint32_t operation)
 {
 	const double put_copy = tl->put_copy > 0 ? 1 / tl->put_copy : 0;
-	const bool mapped = is_all_mapped(tl);
 
 	switch (operation) {
 	case WEFT_EP_OP_PUT_ZCOPY:
-		return (struct cost){ put_copy, mapped ? tl->mapped_overhead
-						       : tl->put_overhead };
+		return (struct cost){ put_copy, put_overhead(tl) };
 	case WEFT_EP_OP_GET_ZCOPY:
-		return (struct cost){ put_copy, mapped ? tl->mapped_overhead
-						       : tl->get_overhead };
+		return (struct cost){ put_copy, tl->get_overhead };
 	case WEFT_EP_OP_AM_ZCOPY:
 		return (struct cost){ 1 / tl->message_copy, ZCOPY_OVERHEAD };
 	case WEFT_EP_OP_AM_BCOPY:

@@ -84,8 +84,8 @@ struct weft_uct_tl {
 	double message_copy;		   /* bytes/s */
 	double put_copy;		   /* of gets, too; 0: none */
 	double put_overhead, get_overhead; /* s */
-	/* the same with WEFT_CUDA_EXPORTABLE=on; 0: no difference */
-	double mapped_overhead;
+	/* of a put with WEFT_CUDA_EXPORTABLE=on; 0: no difference */
+	double mapped_put_overhead;
 };
 
 #ifdef HAVE_VERBS_H

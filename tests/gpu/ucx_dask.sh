@@ -3,9 +3,10 @@
 # Unchanged Dask over ucxx on real GPUs: the transpose and sum of a cupy array, a
 # shuffle by value and more (ucx_dask.py), every element checked, on `dask cuda
 # worker`s in two pods or one container and on a LocalCUDACluster, with weft and
-# without, with a pool of memory and without, where they must spill, beside a
-# worker that has no GPU, and on eight workers, several of them on a GPU; weft_nvl
-# must have carried what Dask counts, and no byte twice. Prints a table;
+# without, with a pool of memory and without, exported or not, where they must
+# spill, beside a worker that has no GPU, and on eight workers, several of them on a
+# GPU; weft_nvl must have carried what Dask counts, and no byte twice, and most of
+# what is exported without a ring. Prints a table;
 # ucx_dask.json and ucx_dask.log lie in $OUT, or in ./out.
 #
 #   tests/gpu/ucx_dask.sh UCX-ARCHIVE DASK-ARCHIVE
@@ -14,7 +15,7 @@
 # one GPU both workers use it. For a dry run without one: UCX_PODS_DRIVER as in
 # ucx_pods.sh, UCX_DASK_NUMPY=1, UCX_DASK_SITE a folder with numpy, PYTHON.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
-test $# = 2 || { sed -n 's/^# \{0,1\}//;3,15p' "$0" >&2; exit 2; }
+test $# = 2 || { sed -n 's/^# \{0,1\}//;3,16p' "$0" >&2; exit 2; }
 out=${OUT:-$PWD/out}
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
@@ -34,7 +35,7 @@ sent=0
 # `weft run` looks for its libraries where make install puts them.
 mkdir -p "$tmp/weft/bin" "$tmp/weft/lib/ucx"
 cp "$tmp/kit/bin/weft" "$tmp/weft/bin"
-cp "$tmp/kit/weft/libweft_preload.so" "$tmp/weft/lib"
+cp "$tmp/kit"/weft/libweft_{preload,cuda}.so "$tmp/weft/lib"
 cp "$tmp/kit/weft/libuct_weft.so" "$tmp/weft/lib/ucx"
 mkdir "$tmp/run"
 export WEFT_RUN_DIR=$tmp/run UCX_WARN_UNUSED_ENV_VARS=n
@@ -72,6 +73,9 @@ environment() # ARM: sets env
 {
 	env=(env)
 	case $1 in
+	exported*)	env+=(WEFT_CUDA_EXPORTABLE=on) ;;
+	esac
+	case $1 in
 	*weft*)	env+=(WEFT_STATS="$tmp/stats.%p"
 			"$tmp/weft/bin/weft" run) ;;
 	*tcp*)	env+=(UCX_TLS="$stock") ;;
@@ -85,9 +89,16 @@ on_wire() # DEVICE: bytes that it sent, all processes
 		awk '{ n += $1 } END { print n + 0 }'
 }
 
+by_nvlink() # COUNTER: all processes
+{
+	cat "$tmp"/stats.* 2>/dev/null |
+		sed -n "s/.*\"weft\":\"nvlink\".*\"$1\":\([0-9]*\).*/\1/p" |
+		awk '{ n += $1 } END { print n + 0 }'
+}
+
 finish() # ARM EXIT-CODE
 {
-	local arm=$1 rc=$2 by_nvl due
+	local arm=$1 rc=$2 by_nvl direct due
 	{ for file in "$tmp"/*.out; do echo "--- $arm: $file"; tail -c 6000 "$file"
 	done; cat "$tmp"/stats.* 2>/dev/null; } >>"$log"
 	if test "$rc" = 0; then
@@ -101,10 +112,11 @@ finish() # ARM EXIT-CODE
 		failed=1
 	fi
 	case $arm in
-	*weft*)	by_nvl=$(cat "$tmp"/stats.* 2>/dev/null |
-			sed -n 's/.*"weft":"nvlink".*"tx_put_bytes":\([0-9]*\).*"get_bytes":\([0-9]*\).*/\1 \2/p' |
-			awk '{ n += $1 + $2 } END { print n + 0 }')
-		say "        weft_nvl moved $by_nvl bytes, weft_shm $(on_wire shm)," \
+	*weft*)	by_nvl=$(($(by_nvlink tx_put_bytes) + $(by_nvlink get_bytes)))
+		direct=$(($(by_nvlink direct_put_bytes) +
+			$(by_nvlink direct_get_bytes)))
+		say "        weft_nvl moved $by_nvl bytes, $direct without a" \
+			"ring, weft_shm $(on_wire shm)," \
 			"weft_tcp $(on_wire tcp), NVLink itself" \
 			"$(($(nvlink_mb) - sent)) MB"
 		# what Dask fetched of GPUs, no byte twice
@@ -113,6 +125,12 @@ finish() # ARM EXIT-CODE
 		if test -n "$due" && { test "$by_nvl" -lt $((due / 1000 * 999)) ||
 			test "$by_nvl" -gt $((due / 10 * 12)); }; then
 			say "FAILED  $arm: weft_nvl moved $by_nvl bytes of $due"
+			failed=1
+		fi
+		# a pool's pages are used again; what is new goes by a ring
+		if test "$arm" = "exported weft, two pods" &&
+			test "$direct" -le $((by_nvl / 2)); then
+			say "FAILED  $arm: $direct of $by_nvl bytes without a ring"
 			failed=1
 		fi ;;
 	esac
@@ -192,6 +210,10 @@ apart "weft, two pods and a worker without a GPU" mixed
 if test -z "$driver"; then
 	options=()
 	apart "weft, two pods, no pool" uuids transpose shuffle
+	options=("${pool[@]}")
+	apart "exported weft, two pods" transpose shuffle
+	options=()
+	apart "exported weft, two pods, no pool" uuids transpose shuffle
 	options=("${pool[@]}" "${limit[@]}")
 	apart "weft, two pods, 1 GB of each GPU" spill
 	whole "weft, LocalCUDACluster" 6GB transpose shuffle

@@ -153,16 +153,9 @@ exported() # VERSION
 	*)	tap_not_ok "$v: exported: a message of a byte is a rendezvous" \
 			"$(words)" ;;
 	esac
-	tap_equal "$v: exported: weft_nvl gets all bytes" \
-		"$(of nvlink get_bytes)" $((2 * large))
-	tap_equal "$v: exported: both sides count them" \
-		"$(of nvlink tx_get_bytes)" $((2 * large))
+	tap_equal "$v: exported: weft_nvl puts all bytes" \
+		"$(of nvlink tx_put_bytes)" $((2 * large))
 	between "$v: exported: most of them without a ring" \
-		$((large * 3 / 2)) "$(of nvlink direct_get_bytes)" $((2 * large))
-	UCX_RNDV_SCHEME=put_zcopy UCX_TLS=$chosen \
-		try "$v: plain memory that peers map, scheme put" \
-		gpu "$v" peer max=4 large
-	between "$v: exported: most puts without a ring" \
 		$((large * 3 / 2)) "$(of nvlink direct_put_bytes)" $((2 * large))
 	# as a program's memory, but that it ends while UCX's hooks look on
 	UCX_MEMTYPE_CACHE=y UCX_TLS=$chosen \
