@@ -32,8 +32,9 @@ static const struct weft_setting table[] = {
 		  "from UCX's file or from the program); off never does" },
 	{ "WEFT_UCX_FORCE", NULL, WEFT_SET_MINOR, AT(ucx_force), "", .min = 13,
 	  .max = 23,
-	  .help = "Treat an unknown UCX as this version (23 or 1.23), at your "
-		  "own risk" },
+	  .help = "Take any UCX for this version (23 or 1.23), to try one that "
+		  "weft refuses. A wrong version may crash the program or "
+		  "corrupt data" },
 	{ "WEFT_UCX_IDLE_WAIT", NULL, WEFT_SET_UINT, AT(ucx_idle_wait_us),
 	  "5000", .min = 0, .max = 10000,
 	  .help = "Longest sleep, in microseconds, inserted when a program "

@@ -155,6 +155,8 @@ static const char *get_entry(const struct tool_ucx *u, bool preload, bool path)
 static bool print_one(const struct tool_ucx *u, bool preload, bool path)
 {
 	const char *entry = get_entry(u, preload, path);
+	const unsigned int forced = weft_settings()->ucx_force;
+	char as[48] = "";
 
 	if (!u->found) {
 		printf("  %-9s none: %s\n", u->who, u->why);
@@ -162,11 +164,13 @@ static bool print_one(const struct tool_ucx *u, bool preload, bool path)
 	}
 	printf("  %-9s %u.%u.%u %s\n            %s; ", u->who, u->version[0],
 	       u->version[1], u->version[2], u->path, u->why);
+	if (forced && (u->version[0] != 1 || u->version[1] != forced))
+		snprintf(as, sizeof(as),
+			 ", as if it were 1.%u (WEFT_UCX_FORCE)", forced);
 	if (!is_supported(u))
 		print_unknown(u);
 	else if (entry)
-		printf("it loads weft through %s%s%s\n", entry,
-		       is_known(u) ? "" : ", as WEFT_UCX_FORCE says",
+		printf("it loads weft through %s%s%s\n", entry, as,
 		       preload || strcmp(u->who, "Python")
 			       ? ""
 			       : ";\n            Dask polls in it without end and is slow: "

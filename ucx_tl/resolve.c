@@ -25,7 +25,7 @@ static struct weft_uct *copies;
 static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Do not warn users who did not select weft. */
-#define refuse(...)                              \
+#define report(...)                              \
 	do {                                     \
 		if (weft_uct_asked_for_any())    \
 			weft_warn(__VA_ARGS__);  \
@@ -138,19 +138,23 @@ static const struct weft_uct_abi *choose_abi(void *handle, const char *path)
 	unsigned int forced = weft_settings()->ucx_force;
 	unsigned int major = 1, minor, said;
 
-	if (forced)
-		return weft_uct_abi_find(forced);
 	minor = weft_uct_abi_fingerprint(find_fingerprint, handle);
 	if (!query_libucp(handle, path, &major, &said))
 		said = minor;
+	if (forced) {
+		if (major != 1 || said != forced || minor != forced)
+			report("WEFT_UCX_FORCE=%u: UCX %u.%u in '%s', with the symbols of 1.%u, is used as if it were 1.%u, and may crash or corrupt data; unset WEFT_UCX_FORCE unless weft refuses this UCX without it",
+			       forced, major, said, path, minor, forced);
+		return weft_uct_abi_find(forced);
+	}
 	if (major == 1 && said == minor)
 		return weft_uct_abi_find(minor);
 	if (major == 1 && said >= WEFT_UCX_MINOR_MIN &&
 	    said <= WEFT_UCX_MINOR_MAX)
-		refuse("UCX in '%s' says it is 1.%u but its symbols are those of 1.%u: weft is not used; WEFT_UCX_FORCE=%u (or %u) takes it for that version",
+		report("UCX in '%s' says it is 1.%u but its symbols are those of 1.%u: weft is not used; WEFT_UCX_FORCE=%u (or %u) takes it for that version",
 		       path, said, minor, said, minor);
 	else
-		refuse("UCX %u.%u in '%s' is not known to this weft (1.%u to 1.%u are): weft is not used; install a weft and a UCX that match, or try WEFT_UCX_FORCE=%u at your own risk",
+		report("UCX %u.%u in '%s' is not known to this weft (1.%u to 1.%u are): weft is not used; install a weft and a UCX that match, or try WEFT_UCX_FORCE=%u at your own risk",
 		       major, said, path, WEFT_UCX_MINOR_MIN,
 		       WEFT_UCX_MINOR_MAX, minor);
 	return NULL;
@@ -196,7 +200,7 @@ static int find_symbols(struct weft_uct *uct, void *handle, const char *path)
 		void *p = find_symbol(handle, wanted[i].name);
 
 		if (!p && wanted[i].needed) {
-			refuse("UCX in '%s' has no '%s': weft is not used; is it a build of UCX 1.%u to 1.%u with its own symbols?",
+			report("UCX in '%s' has no '%s': weft is not used; is it a build of UCX 1.%u to 1.%u with its own symbols?",
 			       path, wanted[i].name, WEFT_UCX_MINOR_MIN,
 			       WEFT_UCX_MINOR_MAX);
 			return -ENOSYS;
@@ -272,7 +276,7 @@ int weft_uct_load(const void *inside)
 	/* UCX may not use weft at all */
 	weft_settings_defer_warnings();
 	if (!handle) {
-		refuse("cannot find the libuct that address %p belongs to: weft is not used; is UCX linked statically?",
+		report("cannot find the libuct that address %p belongs to: weft is not used; is UCX linked statically?",
 		       inside);
 		return -ENOENT;
 	}

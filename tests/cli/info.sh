@@ -295,9 +295,14 @@ if fake_ucx "$tap_tmp/old" 12 2>"$tap_tmp/err"; then
 			LD_LIBRARY_PATH="$tap_tmp/package/lib" "$preload"
 	test -n "$WEFT_SANITIZED" ||
 		way "WEFT_UCX_FORCE loads weft into an unsupported UCX" \
-			"it loads weft through LD_PRELOAD, as WEFT_UCX_FORCE says$" 0 \
+			"it loads weft through LD_PRELOAD, as if it were 1.23 (WEFT_UCX_FORCE)$" 0 \
 			LD_LIBRARY_PATH="$tap_tmp/new" "$preload" \
 			WEFT_UCX_FORCE=23
+	test -n "$WEFT_SANITIZED" ||
+		way "WEFT_UCX_FORCE takes a supported UCX for another" \
+			"it loads weft through LD_PRELOAD, as if it were 1.18 (WEFT_UCX_FORCE)$" 0 \
+			LD_LIBRARY_PATH="$tap_tmp/package/lib" "$preload" \
+			WEFT_UCX_FORCE=1.18
 	ends "only an unsupported UCX" 1 UCX_TLS=weft_tcp PATH=/nosuch \
 		LD_LIBRARY_PATH="$tap_tmp/new" ${preload-}
 

@@ -119,14 +119,41 @@ unknown()
 	tap_equal "1.$((minor + 1)): no line for who did not ask" \
 		"$(LD_LIBRARY_PATH=$dir LD_PRELOAD=$preload \
 			"${prefix_of[$v]}/bin/ucx_info" -d 2>&1 | grep weft)" ""
+	out=$(LD_LIBRARY_PATH=$dir LD_PRELOAD=$preload UCX_TLS=weft_tcp \
+		WEFT_UCX_FORCE=$minor "${prefix_of[$v]}/bin/ucx_info" -d 2>&1)
 	tap_equal "1.$((minor + 1)): WEFT_UCX_FORCE=$minor" \
-		"$(LD_LIBRARY_PATH=$dir LD_PRELOAD=$preload UCX_TLS=weft_tcp \
-			WEFT_UCX_FORCE="$minor" \
-			"${prefix_of[$v]}/bin/ucx_info" -d 2>&1 |
-		   grep -c 'Memory domain: weft_tcp')" 1
+		"$(grep -c 'Memory domain: weft_tcp' <<<"$out")" 1
+	warns_of_force "1.$((minor + 1)): WEFT_UCX_FORCE=$minor is logged" \
+		"$minor: UCX 1.$((minor + 1)) in" "$out"
+}
+
+# One line, with both versions, what may happen and what to do.
+warns_of_force() # NAME FORCED-AND-FOUND OUTPUT
+{
+	local line
+	line=$(grep 'weft: ' <<<"$3")
+	case $line in
+	*$'\n'*) tap_not_ok "$1" "$line" ;;
+	*"warning: WEFT_UCX_FORCE=$2 '"*"may crash"*"unset WEFT_UCX_FORCE"*)
+		tap_ok "$1" ;;
+	*)	tap_not_ok "$1" "${line:-nothing}" ;;
+	esac
 }
 newest=${versions[-1]}
 unknown "$newest" || tap_skip "a UCX from the future" "cannot make one here"
+
+forced() # VERSION MINOR [UCX_TLS]: what ucx_info lists, and weft logs
+{
+	PRELOAD="LD_PRELOAD=$preload UCX_TLS=${3-weft_tcp}" under "$1" \
+		env WEFT_UCX_FORCE="$2" "${prefix_of[$1]}/bin/ucx_info" -d 2>&1
+}
+minor=$(minor_of "$newest")
+warns_of_force "1.$minor: WEFT_UCX_FORCE=$((minor - 1)) is logged" \
+	"$((minor - 1)): UCX 1.$minor in" "$(forced "$newest" $((minor - 1)))"
+tap_nothing "1.$minor: WEFT_UCX_FORCE=$minor changes nothing" \
+	"$(forced "$newest" "$minor" | grep 'weft: ')"
+tap_nothing "1.$minor: WEFT_UCX_FORCE=$((minor - 1)), and weft is not selected" \
+	"$(forced "$newest" $((minor - 1)) tcp | grep 'weft: ')"
 
 # Asked for, and there is no interface for it: which, who said so, what to do.
 no_interface() # NAME WORDS COMMAND...: one line, which matches WORDS
