@@ -55,26 +55,27 @@ cat >"$clone/autogen.sh" <<'EOF'
 #!/bin/sh
 cat >configure <<'END'
 #!/bin/sh
-printf 'all:\ninstall:\n\tls %s >%s\n' "$(dirname "$0")" "${2#--prefix=}" >Makefile
+printf 'all:\ninstall:\n\tls %s >%s\nuninstall:\n\trm %s\n' "$(dirname "$0")" \
+	"${2#--prefix=}" "${2#--prefix=}" >Makefile
 END
 chmod +x configure
 EOF
 chmod +x "$clone/autogen.sh"
 printf '#!/bin/sh\necho install ok installed\n' >"$tap_tmp/packages/dpkg-query"
 chmod +x "$tap_tmp/packages/dpkg-query"
-installed() # what a run made of the clone; what it said
+installed() # PREFIX: what a run made of the clone
 {
-	(cd "$tap_tmp" && HOME=$tap_tmp WEFT_CACHE=$tap_tmp/cache \
-		PATH=$tap_tmp/packages:$PATH bash "$clone/quickstart" install made \
-		>"$tap_tmp/log" 2>&1)
-	cat "$tap_tmp/made" 2>/dev/null | tr '\n' ' '
+	(cd "$tap_tmp" && env -u WEFT_CACHE HOME="$tap_tmp" \
+		PATH="$tap_tmp/packages:$PATH" bash "$clone/quickstart" \
+		install "$1" >"$tap_tmp/log" 2>&1)
+	cat "$tap_tmp/$1" 2>/dev/null | tr '\n' ' '
 }
 before=$(find "$clone" | sort)
-tap_equal "quickstart builds a copy of the clone" "$(installed)" \
+tap_equal "quickstart builds a copy of the clone" "$(installed made)" \
 	"autogen.sh configure configure.ac m4 old.c quickstart tests "
 rm "$clone/old.c"
 before=$(grep -v old.c <<<"$before")
-tap_equal "the copy loses files that the clone lost" "$(installed)" \
+tap_equal "the copy loses files that the clone lost" "$(installed made)" \
 	"autogen.sh configure configure.ac m4 quickstart tests "
 tap_equal "the clone itself is unchanged" "$(find "$clone" | sort)" "$before"
 
@@ -117,14 +118,15 @@ else
 	tap_skip "the demo's table" "needs python3"
 fi
 
-# Two clones were installed: both go.
-for clone in one two; do
-	mkdir -p "$tap_tmp/.cache/weft/build-$clone/install"
-	printf 'uninstall:\n\t@touch %s\n' "$tap_tmp/gone-$clone" \
-		>"$tap_tmp/.cache/weft/build-$clone/install/Makefile"
-done
+# A clone was installed to two prefixes, and another one: all go, by the line of
+# docs/install.md.
+installed again >/dev/null
+cp -r "$clone" "$tap_tmp/other"
+clone=$tap_tmp/other installed third >/dev/null
+tap_equal "two clones are installed to three prefixes" \
+	"$(cd "$tap_tmp" && ls -d made again third 2>&1)" $'again\nmade\nthird'
 sed -n '/^## Uninstall/,/^and unset/p' "$WEFT_SRC/docs/install.md" |
 	grep '^    .*\.cache' | HOME=$tap_tmp MAKEFLAGS='' bash >"$tap_tmp/log" 2>&1
-tap_equal "the line of docs/install.md uninstalls each clone" \
-	"$(cd "$tap_tmp" && echo gone-*)" "gone-one gone-two"
+tap_nothing "the line of docs/install.md uninstalls all of them" \
+	"$(cd "$tap_tmp" && ls -d made again third 2>/dev/null)"
 tap_done
