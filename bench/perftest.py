@@ -16,11 +16,15 @@ ARMS = {
     "sm": {"UCX_TLS": "sm"},
     "posix": {"UCX_TLS": "posix"},
 }
-# Where they compete: over which devices, the first ones, and weft's.
+# Two share a network, as pods of hostNetwork do.
+POD = ("unshare", "-uimpf", "--mount-proc", "--kill-child")
+# Where they compete: what starts both sides, over which devices, the first ones,
+# and weft's.
 PLACES = {
-    "lo": ("lo", ("tcp", "tcp, 64k segments"), "weft_tcp"),
-    "two rails": (None, ("tcp", "tcp, 64k segments"), "weft_tcp"),
-    "one host": (None, ("sm", "posix", "weft_tcp"), "weft_shm"),
+    "lo": ((), "lo", ("tcp", "tcp, 64k segments"), "weft_tcp"),
+    "two rails": ((), None, ("tcp", "tcp, 64k segments"), "weft_tcp"),
+    "one host": ((), None, ("sm", "posix", "weft_tcp"), "weft_shm"),
+    "two pods": (POD, None, ("tcp", "weft_tcp"), "weft_shm"),
 }
 
 # Iterations by message size: about half a second each.
