@@ -21,8 +21,8 @@ static const char help[] =
 	"\n"
 	"Shows this host's interfaces and GPUs, the UCX that programs load "
 	"here, how it\n"
-	"loads weft, and what would be chosen. Sends nothing and starts "
-	"nothing.\n"
+	"loads weft, and what would be chosen. Sends nothing over the "
+	"network.\n"
 	"\n"
 	"  settings   every setting, its value and its origin\n"
 	"  nccl       what the NCCL plugin uses, and what it sets for NCCL\n"
@@ -149,13 +149,14 @@ static void print_paths(bool interfaces, bool tcp, bool ib, bool shm, bool nvl)
 	       : !tcp	    ? "not weft"
 	       : interfaces ? netdev
 			    : "none: no usable interface");
-	printf("  on this host            %s\n", tcp  ? "weft_tcp"
-						 : ib ? "weft_ib"
-						      : "not weft");
-	if (shm)
-		puts("  on this host, too       weft_shm, between processes that "
-		     "share a network\n                          namespace or "
-		     "the run folder (WEFT_RUN_DIR)");
+	printf("  on this host            %s%s\n",
+	       shm ? "weft_shm, between processes that share a network\n"
+		     "                          namespace or the run folder "
+		     "(WEFT_RUN_DIR),\n                          else "
+		   : "",
+	       tcp  ? "weft_tcp"
+	       : ib ? "weft_ib"
+		    : "not weft");
 	if (nvl)
 		puts("  GPU memory, this host   weft_nvl, between processes that "
 		     "share a network\n                          namespace or "

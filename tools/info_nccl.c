@@ -153,7 +153,8 @@ static void print_variables(void)
 	size_t i;
 	int count = 0;
 
-	puts("\nWhat weft sets for NCCL (NCCL_ENV_PLUGIN=weft from 2.28.7 on)");
+	puts("\nSet for NCCL by 'weft run', and by NCCL_ENV_PLUGIN=weft from "
+	     "2.28.7 on");
 	for (i = 0; i < weft_nccl_env_count(); i++) {
 		weft_nccl_env(i, &s);
 		if (!s.value)

@@ -54,9 +54,10 @@ static const char help[] =
 	"  NCCL_IB_HCA, NCCL_IB_DISABLE\n"
 	"                the same for InfiniBand and RoCE adapters\n"
 	"  NCCL_NET_PLUGIN_REF_COUNT\n"
-	"                1, if unset and NCCL_NET_PLUGIN names weft: NCCL 2.28 cannot\n"
-	"                load it twice. With NVLink for NCCL also what\n"
-	"                `weft info nccl` shows\n"
+	"                1, if unset and NCCL_NET_PLUGIN names weft: NCCL 2.28 and 2.29\n"
+	"                forget the plugin with the last communicator\n"
+	"  OMPI_MCA_pml, OMPI_MCA_osc, OMPI_MCA_pml_ucx_tls, OMPI_MCA_pml_ucx_devices\n"
+	"                if unset: Open MPI may use UCX with weft's transports\n"
 	"\n"
 	"The exit code is COMMAND's, or 127 if it is not found and 126 if it cannot be\n"
 	"started. weft(7) lists weft's settings.\n";

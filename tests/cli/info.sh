@@ -109,11 +109,11 @@ else
 fi
 shows "the transport within this host" '^  on this host  *weft_tcp$' UCX_TLS=weft_tcp
 shows "WEFT_UCX=off disables weft run, too" 'weft is not offered, not even by' WEFT_UCX=off UCX_TLS=weft_tcp
-shows "weft_shm, where it is asked for" '^  on this host, too  *weft_shm, between' \
+shows "weft_shm, where it is asked for" '^  on this host  *weft_shm, between' \
 	UCX_TLS=weft_shm,weft_tcp
-shows "weft_shm, which weft run would ask for" '^  on this host, too  *weft_shm, between' \
+shows "weft_shm, which weft run would ask for" '^  on this host  *weft_shm, between' \
 	UCX_TLS=
-shows "weft_shm alone" '^  on this host, too  *weft_shm, between' UCX_TLS=weft_shm
+shows "weft_shm alone" '^  on this host  *weft_shm, between' UCX_TLS=weft_shm
 lacks "weft_shm, where it is not asked for" 'weft_shm' UCX_TLS=weft_tcp
 lacks "no paths are printed with WEFT_UCX=off" 'on this host' WEFT_UCX=off
 shows "weft_nvl alone without a GPU carries nothing" '^  weft carries nothing\.$' \
