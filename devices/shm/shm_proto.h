@@ -28,7 +28,7 @@
 #include "devices/device.h"
 
 #define SHM_MAX_MESSAGE (16u << 10)
-/* Bytes, a power of two: half of it is slower (docs/ucx.md). */
+/* Bytes, a power of two: see docs/performance/ucx-over-shm.md. */
 #define SHM_RING (512u << 10)
 #define SHM_OPS	 256u /* puts and gets under way, each way */
 
