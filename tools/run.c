@@ -18,7 +18,7 @@
 static const char help[] =
 	"usage: weft run [--print] [--gpus-per-task N] COMMAND [ARGUMENT...]\n"
 	"\n"
-	"Starts COMMAND, unchanged, with weft loaded into its UCX.\n"
+	"Starts COMMAND, unchanged, with weft loaded into its UCX and NCCL.\n"
 	"\n"
 	"  -p, --print   print the variables as shell commands; start nothing\n"
 	"  -g, --gpus-per-task N\n"

@@ -15,7 +15,7 @@ static const struct {
 } commands[] = {
 	{ "info", "Show what this host has, what would be used, and why",
 	  info_main },
-	{ "run", "Start a program with weft in its UCX", run_main },
+	{ "run", "Start a program with weft in its UCX and NCCL", run_main },
 	{ "check", "Test whether it works between two hosts, and how fast",
 	  check_main },
 };
