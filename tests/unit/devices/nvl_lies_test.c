@@ -46,7 +46,8 @@ static void on_error(void *arg, struct weft_ep *dead, void *user, int err)
 	ended = err;
 }
 
-static void begin(void)
+/* @inbox: a descriptor of the peer's; -1: a proper one */
+static void meet(int inbox)
 {
 	const struct weft_iface_cb cb = { .on_notify = on_notify,
 					  .on_error = on_error };
@@ -54,8 +55,14 @@ static void begin(void)
 
 	memset(target, POISON, sizeof(target));
 	liar_victim_open(v, &cb, target + LEN, LEN);
-	cr_assert(eq(int, liar_dial(&liar, v->iface, &v->attr.addr, 0, -1), 0));
+	cr_assert(eq(int, liar_dial(&liar, v->iface, &v->attr.addr, 0, inbox),
+		     0));
 	cr_assert(eq(int, nvl->ep_create(v->iface, &v->liar, NULL, &ep), 0));
+}
+
+static void begin(void)
+{
+	meet(-1);
 	cr_assert(liar_ring(&liar), "no ring is offered");
 }
 
@@ -374,6 +381,24 @@ FRAME(grant_that_nobody_asked_for, -1, .type = NVL_FRAME_MAP_GRANT, .size = LEN)
 FRAME(part_of_no_allocation, liar_memfd(65536, true),
       .type = NVL_FRAME_MAP_PART, .len = 65536)
 FRAME(no_part_of_no_allocation, -1, .type = NVL_FRAME_MAP_NONE)
+static void inbox_of(int fd)
+{
+	meet(fd);
+	close(fd);
+	liar_wait(&victim, ended);
+	cr_assert(eq(int, ended, -EINVAL));
+}
+
+Test(nvl_lies, inbox_unsealed, .fini = finish)
+{
+	inbox_of(liar_memfd(NVL_INBOX_SIZE, false));
+}
+
+Test(nvl_lies, inbox_of_another_size, .fini = finish)
+{
+	inbox_of(liar_memfd(4096, true));
+}
+
 FRAME(second_inbox, liar_memfd(NVL_INBOX_SIZE, true), .type = NVL_FRAME_INBOX)
 /* One that is lost on its way, as where a security module keeps it back. */
 static char logged[1024];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How often weft_shm copies, and memory that is not there. */
 #include <fcntl.h>
+#include <stdarg.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -98,4 +99,30 @@ Test(shm, ring_is_allocated_or_the_endpoint_fails)
 	cr_expect(until(b.errors));
 	cr_expect(eq(int, b.error, -ENOSPC));
 	cr_expect(ge(uint, log_lines("KiB of shared memory"), 1));
+}
+
+static bool unsealed;
+
+/* fcntl() of this program: makes memory whose size may change. */
+int fcntl(int fd, int cmd, ...)
+{
+	va_list args;
+	long arg;
+
+	va_start(args, cmd);
+	arg = va_arg(args, long);
+	va_end(args);
+	return unsealed && cmd == F_ADD_SEALS
+		       ? 0
+		       : (int)syscall(SYS_fcntl, fd, cmd, arg);
+}
+
+/* A peer that shrinks its ring would end the process, at the next write. */
+Test(shm, ring_that_its_peer_may_shrink_ends_the_endpoint)
+{
+	unsealed = true;
+	cr_assert(zero(int, side_dial(&b, &a)));
+	cr_expect(until(b.errors));
+	cr_expect(eq(int, b.error, -EINVAL));
+	cr_expect(ge(uint, log_lines("not sealed"), 1));
 }
