@@ -108,15 +108,8 @@ pods()
 		tap_skip "between pods" "no namespaces to be had here"
 		return
 	fi
-	# the first process of a pod cannot be killed from within
-	cat >"$tap_tmp/first" <<-'END'
-		#!/bin/sh
-		"$@"
-		exit $?
-	END
-	chmod +x "$tap_tmp/first"
 	# unquoted where they are used: words of a command
-	PRELOAD_WAIT="timeout 100 $pod $tap_tmp/first env LD_PRELOAD=$preload"
+	PRELOAD_WAIT="timeout -k 5 100 $pod env LD_PRELOAD=$preload"
 	PRELOAD_COME=$PRELOAD_WAIT
 	# no interface is up there
 	unset UCX_NET_DEVICES

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/host/transfer.h"
 
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -165,8 +166,11 @@ void transfer_until_killed(struct host *h, const void *out, void *in,
 		recv = ucp_tag_recv_nbx(h->worker, in, len, round, UINT64_MAX,
 					&param);
 		send = ucp_tag_send_nbx(h->eps[0], out, len, round, &param);
-		if (h->side && round == KILL_ROUND)
+		if (h->side && round == KILL_ROUND) {
 			end(h);
+			/* as SIGKILL, which a pod's first process ignores */
+			_exit(128 + SIGKILL);
+		}
 		status = host_wait(h, send);
 		while (status == UCS_OK && !h->errors &&
 		       ucp_request_check_status(recv) == UCS_INPROGRESS)
