@@ -6,7 +6,9 @@
 #include "devices/tcp/tcp_msg.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -144,13 +146,59 @@ static int open_socket(struct weft_conn *base, bool *connecting)
 	return err;
 }
 
+/* Bulk streams of @conn one way, those whose hello is not done included. */
+static unsigned int count_streams(const struct tcp_conn *conn, bool out)
+{
+	const enum tcp_purpose ours =
+		out ? TCP_PURPOSE_BULK_OUT : TCP_PURPOSE_BULK_IN;
+	const enum tcp_purpose theirs =
+		out ? TCP_PURPOSE_BULK_IN : TCP_PURPOSE_BULK_OUT;
+	struct weft_handshake *hs, *th;
+	struct tcp_stream *s, *ts;
+	unsigned int n = 0;
+
+	weft_list_for_each (hs, th, &conn->iface->base.session.handshakes, link)
+		n += hs->conn == &conn->base &&
+		     hs->kind == (hs->dialer ? ours : theirs);
+	if (conn->bulk)
+		weft_list_for_each (s, ts, &conn->bulk->streams, link)
+			n += s->out == out && !s->abandoned;
+	return n;
+}
+
+/*
+ * May a bulk stream take a descriptor?  The kernel gives the lowest free
+ * number, so as many are in use, whatever for.  The last quarter is left to the
+ * program (devices/unproven.h), the one before to peers that have no stream.
+ */
+static bool has_descriptors(const struct tcp_conn *conn, bool out)
+{
+	const int fd = fcntl(conn->fd, F_DUPFD_CLOEXEC, 0);
+	struct rlimit lim;
+
+	if (fd >= 0) {
+		close(fd);
+		if (getrlimit(RLIMIT_NOFILE, &lim) ||
+		    (rlim_t)fd < lim.rlim_cur / 2)
+			return true;
+		if (count_streams(conn, out))
+			return false;
+		if ((rlim_t)fd < lim.rlim_cur / 4 * 3)
+			return true;
+	}
+	weft_warn_once(
+		"no further connections for bulk: three quarters of the descriptors of this process are in use; raise the limit with 'ulimit -n'");
+	return false;
+}
+
 static int dial_stream(struct tcp_conn *conn, enum tcp_purpose purpose)
 {
 	const bool out = purpose == TCP_PURPOSE_BULK_OUT;
-	int err;
+	int err = has_descriptors(conn, out) ? 0 : -EMFILE;
 
 	conn->bulk->out_dialing += out;
-	err = tcp_engines_need(conn->iface);
+	if (!err)
+		err = tcp_engines_need(conn->iface);
 	if (!err)
 		return weft_conn_dial_more(&conn->base, purpose,
 					   ++conn->bulk->streams_made,
@@ -198,33 +246,6 @@ void tcp_streams_open(struct tcp_conn *conn)
 			break;
 }
 
-/* Bulk streams of @conn one way, whose hello is not done. */
-static unsigned int count_under_way(const struct tcp_conn *conn,
-				    enum tcp_purpose dialed,
-				    enum tcp_purpose accepted)
-{
-	struct weft_handshake *hs, *th;
-	unsigned int n = 0;
-
-	weft_list_for_each (hs, th, &conn->iface->base.session.handshakes, link)
-		n += hs->conn == &conn->base &&
-		     hs->kind == (hs->dialer ? dialed : accepted);
-	return n;
-}
-
-/* The streams that the peer sends on, or will when their hello is done. */
-static unsigned int count_streams_in(const struct tcp_conn *conn)
-{
-	unsigned int n = count_under_way(conn, TCP_PURPOSE_BULK_IN,
-					 TCP_PURPOSE_BULK_OUT);
-	struct tcp_stream *s, *ts;
-
-	if (conn->bulk)
-		weft_list_for_each (s, ts, &conn->bulk->streams, link)
-			n += !s->out;
-	return n;
-}
-
 int tcp_streams_asked(struct tcp_conn *conn, uint32_t n)
 {
 	if (!tcp_bulk_get(conn))
@@ -237,7 +258,7 @@ int tcp_streams_asked(struct tcp_conn *conn, uint32_t n)
 		return 0;
 	}
 	if (n > TCP_MAX_STREAMS ||
-	    n + count_streams_in(conn) > TCP_MAX_STREAMS_IN)
+	    n + count_streams(conn, false) > TCP_MAX_STREAMS_IN)
 		return -EPROTO;
 	while (n--) /* the peer waits for each, so each is tried */
 		dial_stream(conn, TCP_PURPOSE_BULK_IN);
@@ -258,13 +279,14 @@ static struct weft_conn *new_conn(struct weft_session *s,
 }
 
 /* Is there room for the bulk stream that the peer dials? */
-static bool has_room(const struct tcp_conn *conn, enum tcp_purpose purpose)
+static bool has_room(const struct tcp_conn *conn, bool out)
 {
-	if (purpose == TCP_PURPOSE_BULK_OUT)
-		return count_streams_in(conn) < TCP_MAX_STREAMS_IN;
-	return conn->bulk &&
-	       count_under_way(conn, TCP_PURPOSE_BULK_OUT,
-			       TCP_PURPOSE_BULK_IN) < conn->bulk->out_dialing;
+	const struct tcp_bulk *b = conn->bulk;
+	unsigned int max = TCP_MAX_STREAMS_IN;
+
+	if (out) /* those that we have requested */
+		max = b ? b->out_streams + b->out_dialing : 0;
+	return count_streams(conn, out) < max && has_descriptors(conn, out);
 }
 
 /* Allocate what may fail before the dialer relies on it. */
@@ -277,8 +299,8 @@ static struct weft_conn *find_conn(struct weft_handshake *hs)
 	if (hs->kind != TCP_PURPOSE_BULK_OUT && hs->kind != TCP_PURPOSE_BULK_IN)
 		return NULL;
 	conn = tcp_conn_by_token(iface, hs->token);
-	return conn && has_room(conn, hs->kind) && tcp_bulk_get(conn) &&
-			       !tcp_engines_need(iface)
+	return conn && has_room(conn, hs->kind == TCP_PURPOSE_BULK_IN) &&
+			       tcp_bulk_get(conn) && !tcp_engines_need(iface)
 		       ? &conn->base
 		       : NULL;
 }

@@ -454,6 +454,56 @@ static void endless_connections(void)
 	side_close(&victim);
 }
 
+/* As many as the lowest free number. */
+static unsigned int descriptors_in_use(void)
+{
+	int fd = dup(0);
+
+	close(fd);
+	return fd;
+}
+
+/*
+ * Peers with the key open bulk streams: one takes no more than half of the
+ * descriptors, the next one stream each, and a quarter is left.
+ */
+static void endless_bulk(void)
+{
+	enum { FDS = 200, PEERS = 40, NEAR = 8 };
+	struct rlimit lim = { FDS, FDS };
+	unsigned int n, used;
+	struct side victim;
+	struct tcp_peer p;
+	uint64_t token;
+	int fd;
+
+	cheat(&victim, &p);
+	check(!setrlimit(RLIMIT_NOFILE, &lim), "no limit");
+	check(tcp_peer_meet(&p, &token) >= 0, "no meeting");
+	while ((fd = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0)) >= 0)
+		;
+	check_int(fd, -ECONNREFUSED);
+	used = descriptors_in_use();
+	check(used <= FDS / 2 + 1 && used > FDS / 2 - NEAR,
+	      "one peer takes %u of %u descriptors", used, FDS);
+	check_int(log_lines(""), 0);
+	for (n = 0; n < PEERS; n++) {
+		check(tcp_peer_meet(&p, &token) >= 0, "no meeting");
+		fd = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0);
+		if (fd < 0)
+			break;
+		check_int(tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0),
+			  -ECONNREFUSED);
+	}
+	check_int(fd, -ECONNREFUSED);
+	used = descriptors_in_use();
+	check(used <= FDS / 4 * 3 + 2 && used > FDS / 4 * 3 - NEAR,
+	      "%u peers take %u of %u descriptors", n, used, FDS);
+	check_int(log_lines("'ulimit -n'"), 1);
+	check_int(log_lines(""), 1);
+	side_close(&victim);
+}
+
 const struct conformance_test cheat_tests[] = {
 	{ "a peer that reads no replies cannot fill our memory",
 	  unread_answers },
@@ -472,5 +522,6 @@ const struct conformance_test cheat_tests[] = {
 	  endless_streams },
 	{ "unrequested streams are refused", uncalled_streams },
 	{ "a peer cannot take all descriptors", endless_connections },
+	{ "a peer's streams cannot either", endless_bulk },
 	{ NULL, NULL },
 };

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -451,6 +452,29 @@ static void no_more(void)
 	free(src);
 }
 
+/* More than half of the descriptors are in use: one stream each way is left. */
+static void one_each_way(void)
+{
+	struct rlimit lim = { 200, 200 };
+	struct side a, b;
+	unsigned int i;
+
+	setenv("WEFT_TCP_STREAMS", "8", 1);
+	meet(&a, &b);
+	check(!setrlimit(RLIMIT_NOFILE, &lim), "no limit");
+	while (dup(0) < 100)
+		;
+	for (i = 0; i < 3; i++) {
+		put_checked(&a, &b, LEN, i);
+		put_checked(&b, &a, LEN, i + 10);
+		check_int(streams(&a), 1);
+		check_int(streams(&b), 1);
+	}
+	check_int(atomic_load(&nmade), 2); /* no other was dialled */
+	check_int(log_lines(""), 0);
+	part(&a, &b);
+}
+
 /* No socket for the message stream: an error, soon, and it says which. */
 static void no_message_stream(void)
 {
@@ -563,6 +587,8 @@ const struct conformance_test stream_tests[] = {
 	{ "puts end over the message stream if every dial fails", none_later },
 	{ "one of two bulk sockets carries all", one_of_two },
 	{ "a refused further stream leaves the others", no_more },
+	{ "half of the descriptors leave a bulk socket each way",
+	  one_each_way },
 	{ "idle bulk sockets are closed", idle },
 	{ "a caller that sleeps gets a thread for its streams", caller_sleeps },
 	{ "an endpoint without a socket fails at once", no_message_stream },
