@@ -67,7 +67,13 @@ enum tcp_times {
 #define TCP_MAX_IOV	16
 #define TCP_RX_BUF	(512u << 10) /* per iface, shared by its streams */
 #define TCP_RX_PART	(64u << 10)  /* read of those that send small ones */
-#define TCP_SHARE	(WEFT_PROGRESS_MAX / 2) /* of one stream */
+/*
+ * What one progress() may take: a frame costs 1, the callback of a message as
+ * much as so many more.
+ */
+#define TCP_CALLBACK 15
+#define TCP_BUDGET   (WEFT_PROGRESS_MAX * (1 + TCP_CALLBACK))
+#define TCP_SHARE    (TCP_BUDGET / 2) /* of one stream */
 /*
  * What is small (TCP_SMALL) is gathered and written together: with a copy,
  * which costs less than a system call at both ends.  A write takes as many
@@ -147,7 +153,7 @@ struct tcp_iface {
 	struct weft_list gathering;  /* struct tcp_conn.gather_link */
 	struct weft_table by_token;  /* of conns */
 	struct weft_list rx_pending; /* streams with more to deliver */
-	unsigned int budget;	     /* messages left to this progress() */
+	unsigned int budget;	     /* left to this progress() */
 	unsigned int floor;	     /* what it may fall to now */
 	struct tcp_conn *polled[TCP_POLLED];
 	unsigned int polls; /* progress calls since epoll was asked */

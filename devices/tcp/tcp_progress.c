@@ -325,7 +325,7 @@ unsigned int tcp_iface_progress(struct weft_iface *base)
 	struct tcp_conn *conn;
 	unsigned int n, i, got;
 
-	iface->budget = WEFT_PROGRESS_MAX;
+	iface->budget = TCP_BUDGET;
 	write_gathered(iface);
 	n = serve_pending(iface);
 	for (i = 0; i < TCP_POLLED && iface->budget; i++) {

@@ -33,11 +33,16 @@ struct deferred_message {
 	uint8_t data[];
 };
 
-/* May this stream and this progress() deliver another message? */
+/* May this stream and this progress() take another frame or message? */
 static bool may_deliver(const struct tcp_conn *conn)
 {
 	return conn->iface->budget > conn->iface->floor &&
 	       !tcp_events_full(conn);
+}
+
+static void spend(struct tcp_iface *iface, unsigned int cost)
+{
+	iface->budget -= weft_min(iface->budget, cost);
 }
 
 static void deliver_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
@@ -47,8 +52,7 @@ static void deliver_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 
 	if (conn->iface->closing || fence > conn->cut)
 		return;
-	if (conn->iface->budget)
-		conn->iface->budget--;
+	spend(conn->iface, TCP_CALLBACK);
 	weft_count(conn->stats, rx_messages, 1);
 	weft_count(conn->stats, rx_message_bytes, len);
 	cb->on_message(cb->arg, id, data, len);
@@ -72,6 +76,7 @@ static unsigned int deliver_deferred(struct tcp_conn *conn)
 			return n;
 		weft_list_del(&m->link);
 		conn->deferred_bytes -= sizeof(*m) + m->len;
+		spend(conn->iface, 1);
 		tcp_events_notify(conn);
 		deliver_message(conn, m->id, m->fence, m->data, m->len);
 		free(m);
@@ -233,6 +238,7 @@ static ssize_t deliver_each(struct tcp_conn *conn, uint8_t *p, size_t n,
 			return -EPROTO;
 		if (n - used < TCP_FRAME_LEN + len)
 			break;
+		spend(conn->iface, 1);
 		ret = dispatch_frame(conn, p + used, len);
 		if (ret)
 			return ret;

@@ -188,6 +188,48 @@ static void tiny_puts(void)
 	side_close(&victim);
 }
 
+/* Nor can one with many small frames. */
+static void tiny_frames(void)
+{
+	enum {
+		FRAME = TCP_FRAME_LEN + TCP_CHUNK_LEN,
+		MANY = 20000,
+		MOST = 1000
+	};
+	static uint8_t puts[MANY][FRAME];
+	uint8_t acks[4096];
+	struct side victim;
+	struct tcp_peer p;
+	uint64_t token, i;
+	unsigned int seen = 0, now;
+	ssize_t n;
+	int fd;
+
+	setenv("WEFT_TCP_RCVBUF", "4m", 1);
+	cheat(&victim, &p);
+	fd = tcp_peer_meet(&p, &token);
+	check(fd >= 0, "the meeting ended with %d", fd);
+	for (i = 0; i < MANY; i++) { /* of no bytes */
+		puts[i][0] = TCP_FRAME_PUT;
+		weft_put_le32(puts[i] + 4, TCP_CHUNK_LEN);
+		weft_put_le64(puts[i] + TCP_FRAME_LEN, i);
+	}
+	i = 0;
+	while (seen < MANY) {
+		n = send(fd, (uint8_t *)puts + i, sizeof(puts) - i,
+			 MSG_NOSIGNAL | MSG_DONTWAIT);
+		i += n > 0 ? n : 0;
+		now = victim.ops->progress(victim.iface);
+		check(now < MOST, "%u frames in one progress()", now);
+		seen += now;
+		while ((n = recv(fd, acks, sizeof(acks), MSG_DONTWAIT)) > 0)
+			;
+		check(n < 0 && errno == EAGAIN, "the stream ended");
+	}
+	close(fd);
+	side_close(&victim);
+}
+
 static void bad_frame(uint8_t type, uint32_t len, uint32_t rest)
 {
 	uint8_t frame[TCP_FRAME_LEN + 64] = { type };
@@ -512,6 +554,7 @@ const struct conformance_test cheat_tests[] = {
 	{ "a peer that reads no bytes it asked for cannot either",
 	  unread_gets },
 	{ "many tiny puts do not keep progress() from returning", tiny_puts },
+	{ "many tiny frames do not either", tiny_frames },
 	{ "messages that wait for ever are bounded", endless_wait },
 	{ "a frame that is too long ends the connection", long_frame },
 	{ "a frame of unknown type ends the connection", unknown_frame },
