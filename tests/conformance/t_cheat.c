@@ -16,7 +16,7 @@ static void cheat(struct side *victim, struct tcp_peer *p)
 {
 	if (!row->sockets)
 		skip_test("its peers speak otherwise");
-	setenv("WEFT_TCP_SNDBUF", "8k", 1);
+	setenv("WEFT_TCP_SNDBUF", "8k", 0);
 	log_keep();
 	side_open(victim);
 	memset(p, 0, sizeof(*p));
@@ -161,6 +161,7 @@ static void tiny_puts(void)
 	int fd, bulk_fd;
 
 	setenv("WEFT_TCP_THREADS", "0", 1);
+	setenv("WEFT_TCP_SNDBUF", "1m", 1); /* of all replies to one call */
 	cheat(&victim, &p);
 	fd = tcp_peer_meet(&p, &token);
 	check(fd >= 0, "the meeting ended with %d", fd);
@@ -206,6 +207,7 @@ static void tiny_frames(void)
 	int fd;
 
 	setenv("WEFT_TCP_RCVBUF", "4m", 1);
+	setenv("WEFT_TCP_SNDBUF", "1m", 1);
 	cheat(&victim, &p);
 	fd = tcp_peer_meet(&p, &token);
 	check(fd >= 0, "the meeting ended with %d", fd);
