@@ -23,6 +23,7 @@
 #include "util/thread.h"
 
 #define MANY_CPUS 8u  /* from here on engines have their own threads */
+#define TURNS	  8u  /* of streams in one call: 2 MiB each (tcp_stream.c) */
 #define SLEEPER	  64u /* calls of arm(); UCP makes a few even if it spins */
 
 static void end_stream(struct tcp_stream *s, int err)
@@ -40,11 +41,11 @@ static void mark_ready(struct tcp_engine *eng, struct tcp_stream *s)
 		weft_list_add_tail(&eng->ready, &s->ready_link);
 }
 
-/* Engine lock held. */
+/* A turn for those that are ready, within TURNS.  Engine lock held. */
 static unsigned int run_ready(struct tcp_engine *eng)
 {
-	struct tcp_stream *s, *ts;
-	struct weft_list now;
+	const struct weft_list *last = eng->ready.prev;
+	struct tcp_stream *s;
 	unsigned int n = 0;
 	bool again;
 	int err;
@@ -53,11 +54,8 @@ static unsigned int run_ready(struct tcp_engine *eng)
 		return 0;
 	if (atomic_load(&eng->mode) == TCP_ENGINE_POLLING)
 		atomic_store(&eng->mode, TCP_ENGINE_BUSY);
-	/* one round over the streams that are ready now */
-	now = eng->ready;
-	now.prev->next = now.next->prev = &now;
-	weft_list_init(&eng->ready);
-	weft_list_for_each (s, ts, &now, ready_link) {
+	do {
+		s = weft_list_first(&eng->ready, struct tcp_stream, ready_link);
 		weft_list_del(&s->ready_link);
 		again = false;
 		err = tcp_stream_io(s, &again);
@@ -65,8 +63,7 @@ static unsigned int run_ready(struct tcp_engine *eng)
 			end_stream(s, err);
 		else if (again)
 			weft_list_add_tail(&eng->ready, &s->ready_link);
-		n++;
-	}
+	} while (++n < TURNS && &s->ready_link != last);
 	return n;
 }
 

@@ -189,6 +189,47 @@ static void tiny_puts(void)
 	side_close(&victim);
 }
 
+/* Nor can one with many streams, of 2 MiB each. */
+static void many_streams(void)
+{
+	enum { MANY = 60, MOST = 16 };
+	uint8_t chunk[TCP_CHUNK_LEN] = { 0 }, acks[TCP_ACK_LEN];
+	unsigned int i, calls = 0, now, placed = 0;
+	int fd, fds[MANY];
+	struct side victim;
+	struct tcp_peer p;
+	uint64_t token;
+
+	setenv("WEFT_TCP_THREADS", "0", 1);
+	cheat(&victim, &p);
+	fd = tcp_peer_meet(&p, &token);
+	check(fd >= 0, "the meeting ended with %d", fd);
+	for (i = 0; i < MANY; i++) {
+		fds[i] = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0);
+		check(fds[i] >= 0, "stream %u ended with %d", i, fds[i]);
+	}
+	run_for(&victim, NULL, 10);
+	for (i = 0; i < MANY; i++) { /* of no bytes */
+		weft_put_le64(chunk, i);
+		check(send(fds[i], chunk, sizeof(chunk), MSG_NOSIGNAL) ==
+			      sizeof(chunk),
+		      "send");
+	}
+	while (placed < MANY) {
+		now = victim.ops->progress(victim.iface);
+		check(now < MOST, "%u streams in one progress()", now);
+		calls += now > 0;
+		for (i = 0; i < MANY; i++)
+			placed += recv(fds[i], acks, sizeof(acks),
+				       MSG_DONTWAIT) == sizeof(acks);
+	}
+	check(calls >= MANY / MOST, "all in %u calls", calls);
+	for (i = 0; i < MANY; i++)
+		close(fds[i]);
+	close(fd);
+	side_close(&victim);
+}
+
 /* Nor can one with many small frames. */
 static void tiny_frames(void)
 {
@@ -556,6 +597,7 @@ const struct conformance_test cheat_tests[] = {
 	{ "a peer that reads no bytes it asked for cannot either",
 	  unread_gets },
 	{ "many tiny puts do not keep progress() from returning", tiny_puts },
+	{ "many bulk streams do not either", many_streams },
 	{ "many tiny frames do not either", tiny_frames },
 	{ "messages that wait for ever are bounded", endless_wait },
 	{ "a frame that is too long ends the connection", long_frame },
