@@ -10,7 +10,8 @@
 int weft_frame_send(int sock, const void *frame, size_t len, int fd);
 /*
  * At most @len bytes; how many.  0: the socket has ended; -EAGAIN: none came;
- * -errno.  *@fd (-1: none) is the caller's, of *@nfds that came.
+ * -EMFILE: all of them, but a descriptor was lost on its way; -errno.  *@fd
+ * (-1: none) is the caller's, of *@nfds that came.
  */
 ssize_t weft_frame_recv(int sock, void *frame, size_t len, int *fd,
 			unsigned int *nfds);

@@ -308,7 +308,9 @@ static int handle_part(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 	    f->len > im->map.size - im->mapped || im->nparts == NVL_PARTS)
 		return -EPROTO;
 	if (!im->failed)
-		err = nvl_map_cuda_part(&im->map, im->mapped, fd, f->len);
+		err = fd < 0 ? -EMFILE
+			     : nvl_map_cuda_part(&im->map, im->mapped, fd,
+						 f->len);
 	im->nparts++;
 	im->mapped += f->len;
 	if (!err && !im->failed && im->mapped == im->map.size)

@@ -125,6 +125,10 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd)
 	n = weft_frame_recv(conn->fd, f, sizeof(*f), fd, &nfds);
 	if (n == -EAGAIN)
 		return 0;
+	/* what is not mapped goes over a ring */
+	if (n == -EMFILE && f->magic == NVL_FRAME_MAGIC &&
+	    f->type == NVL_FRAME_MAP_PART)
+		return 1;
 	if (n <= 0)
 		return n ? (int)n : -ECONNRESET;
 	if (n == sizeof(*f) && f->magic == NVL_FRAME_MAGIC && f->type &&

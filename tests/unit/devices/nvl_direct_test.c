@@ -478,6 +478,31 @@ Test(nvl_direct, an_owner_without_descriptors_exports_later)
 	nvl->mem_release(mem);
 }
 
+/* What it would map is lost on its way, so all goes over the ring. */
+Test(nvl_direct, an_importer_without_descriptors_stays_with_the_ring)
+{
+	struct rlimit l;
+	struct wait_op w;
+	unsigned int i;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	put_until_fetched(&w);
+	while (!weft_list_empty(&conn_of(&b)->fetches))
+		side_progress(&b);
+	cr_assert(eq(int, getrlimit(RLIMIT_NOFILE, &l), 0));
+	l.rlim_cur = use_up_descriptors();
+	for (i = 0; i < 1000; i++)
+		side_progress(&a);
+	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &l), 0));
+	cr_expect(eq(uint, log_lines("'ulimit -n'"), 1));
+	wait_for(w.done);
+	cr_expect(eq(int, w.status, 0));
+	cr_expect(not(is_direct_soon()));
+	cr_expect(zero(uint, a.errors + b.errors));
+	cr_expect(yes(is_unmapped()));
+	nvl->mem_release(mem);
+}
+
 /* Its address is another allocation's then; the GPU is no other. */
 Test(nvl_direct, freed_during_its_fetch_the_next_one_is_mapped)
 {
