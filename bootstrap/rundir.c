@@ -37,6 +37,12 @@ static int check_dir(int fd, const char *path)
 	return 0;
 }
 
+/* sysfs, say, or an immutable folder; -EPERM would mean that it was logged. */
+static int creation_error(void)
+{
+	return errno == EPERM ? -EACCES : -errno;
+}
+
 /* Open or create DIR/weft-<uid>. */
 static int open_user_folder(const char *dir, char *path, size_t len)
 {
@@ -49,8 +55,7 @@ static int open_user_folder(const char *dir, char *path, size_t len)
 	if (parent < 0)
 		return -errno;
 	if (mkdirat(parent, sub, 0700) && errno != EEXIST) {
-		/* sysfs, say; -EPERM would mean that it was logged */
-		err = errno == EPERM ? -EACCES : -errno;
+		err = creation_error();
 		close(parent);
 		return err;
 	}
@@ -108,12 +113,13 @@ static int make_cookie(int dir)
 	snprintf(tmp, sizeof(tmp), "t-%016" PRIx64, name);
 	fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return -errno;
+		return creation_error();
 	if (write(fd, cookie, sizeof(cookie)) != sizeof(cookie))
 		err = -ENOSPC; /* a short write of 16 bytes */
 	close(fd);
 	if (!err && linkat(dir, tmp, dir, "cookie", 0) && errno != EEXIST)
-		err = -errno;
+		/* link(2): the file system has no hard links */
+		err = errno == EPERM ? -EOPNOTSUPP : -errno;
 	unlinkat(dir, tmp, 0);
 	return err;
 }

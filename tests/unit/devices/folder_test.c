@@ -108,6 +108,26 @@ Test(folder, fifo_in_place_of_the_folder_is_refused)
 	cr_expect(eq(uint, log_lines(sub), 1));
 }
 
+static bool no_links;
+
+/* linkat() of this program: as where the file system has no hard links. */
+int linkat(int from_dir, const char *from, int to_dir, const char *to,
+	   int flags)
+{
+	if (!no_links)
+		return syscall(SYS_linkat, from_dir, from, to_dir, to, flags);
+	errno = EPERM;
+	return -1;
+}
+
+Test(folder, folder_without_hard_links_is_refused)
+{
+	no_links = true;
+	refused();
+	cr_expect(eq(uint, log_lines(strerror(EOPNOTSUPP)), 1));
+	cr_expect(eq(uint, log_lines(""), 1), "and not that others own it");
+}
+
 /* ---- what somebody else left in it -------------------------------------- */
 
 /* It is said once, with what helps against it. */
