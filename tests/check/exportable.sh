@@ -55,13 +55,14 @@ is "from 2 MiB on allocations are whole pages of 2 MiB that can be exported" \
 0 mappings left"
 # 1: CUDA_ERROR_INVALID_VALUE, 2: CUDA_ERROR_OUT_OF_MEMORY
 is "errors are the driver's" errors \
-	"interior 1, free 0, twice 1, foreign 1, no bytes 1, no pointer 1, all 2, full 0, free 0, no memory 2, 0 mappings left"
+	"interior 1, refused 801, free 0, twice 1, foreign 1, no bytes 1, no pointer 1, all 2, full 0, free 0, no memory 2, 0 mappings left"
 is "what cannot be mapped is the driver's, leaves nothing, and one warning says so" fallback "\
 weft: warning: WEFT_CUDA_EXPORTABLE has no effect on 8388608 bytes of GPU 0: cuMemCreate() failed (CUDA_ERROR_FAKE), so they go through a ring; if this driver or container never allows it, unset it
 cuMemCreate: 8388608 B of the driver's
 cuMemAddressReserve: 8388608 B of the driver's
 cuMemMap: 8388608 B of the driver's
-cuMemSetAccess: 8388608 B of the driver's"
+cuMemSetAccess: 8388608 B of the driver's
+cuPointerGetAttributes: 8388608 B of the driver's"
 is "freeing waits for the GPU" waits \
 	"freed 0, 2 mappings, then freed 1, 1 mappings, asynchronously 0, 0 mappings"
 # 900: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED

@@ -160,6 +160,8 @@ static void test_errors(void)
 	uint64_t p = alloc(8 * MIB), q = 7;
 
 	print("interior", drv.free(p + 4096));
+	c_fake_cuda_fail("cuMemFree_v2", 1, WEFT_CU_NOT_SUPPORTED);
+	print("refused", drv.free(p));
 	print("free", drv.free(p));
 	print("twice", drv.free(p));
 	print("foreign", drv.free(64));
@@ -178,10 +180,8 @@ static void test_errors(void)
 static void test_fallback(void)
 {
 	static const char *const names[] = {
-		"cuMemCreate",
-		"cuMemAddressReserve",
-		"cuMemMap",
-		"cuMemSetAccess",
+		"cuMemCreate",	  "cuMemAddressReserve",    "cuMemMap",
+		"cuMemSetAccess", "cuPointerGetAttributes",
 	};
 	unsigned int i;
 	uint64_t p;
@@ -190,7 +190,9 @@ static void test_fallback(void)
 		c_fake_cuda_fail(names[i], 1, WEFT_CU_NOT_SUPPORTED);
 		p = alloc(8 * MIB);
 		show(names[i], p);
-		if (maps() || drv.free(p))
+		if (maps() || drv.free(p) ||
+		    c_fake_cuda_called("cuMemAlloc_v2") !=
+			    c_fake_cuda_called("cuMemFree_v2"))
 			fail(names[i]);
 	}
 }
