@@ -175,6 +175,7 @@ struct tcp_iface {
 		struct weft_list streams;  /* tcp_stream.report_link */
 		_Atomic bool any;
 		_Atomic bool armed; /* the owner may sleep: wake it */
+		bool room;	    /* for landings again; the owner's own */
 	} found;
 };
 

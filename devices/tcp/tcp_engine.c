@@ -92,7 +92,7 @@ static unsigned int run_locked(struct tcp_engine *eng)
 	}
 	if (atomic_exchange(&eng->has_work, false))
 		weft_list_for_each (s, ts, &eng->streams, eng_link)
-			if (s->out && atomic_load(&s->writable))
+			if (s->out ? atomic_load(&s->writable) : s->readable)
 				mark_ready(eng, s);
 	return run_ready(eng);
 }
@@ -239,6 +239,23 @@ void tcp_engines_wake(struct tcp_conn *conn)
 	chunks = assign_chunks(conn, TCP_ENGINE_POLLING, chunks);
 	chunks = assign_chunks(conn, TCP_ENGINE_WOKEN, chunks);
 	assign_chunks(conn, TCP_ENGINE_ASLEEP, chunks);
+}
+
+void tcp_engines_resume(struct tcp_iface *iface)
+{
+	struct tcp_engine *eng;
+	unsigned int i;
+
+	iface->found.room = false;
+	for (i = 0; i < iface->nengines; i++) {
+		eng = &iface->engines[i];
+		/* arm() is busy until progress() runs it: only with streams */
+		if (!eng->nstreams)
+			continue;
+		atomic_store(&eng->has_work, true);
+		if (eng->has_thread)
+			wake_sleeper(eng);
+	}
 }
 
 /* progress() runs it in any case. */

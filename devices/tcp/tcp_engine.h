@@ -61,7 +61,7 @@ struct tcp_engine {
 	int wake_fd;
 	struct weft_list streams, ready;
 	unsigned int nstreams;
-	_Atomic bool has_work; /* chunks were queued */
+	_Atomic bool has_work; /* chunks were queued, or streams may read */
 	/* its thread */
 	bool has_thread; /* else the owner moves it; owner only */
 	pthread_t thread;
@@ -78,6 +78,8 @@ void tcp_engines_sleep(struct tcp_iface *iface);
 unsigned int tcp_engine_run(struct tcp_engine *eng);
 /* Chunks were queued for @conn. */
 void tcp_engines_wake(struct tcp_conn *conn);
+/* Streams that stopped reading (tcp_events_full()) may go on. */
+void tcp_engines_resume(struct tcp_iface *iface);
 /* Waits until no engine is between settling a put and reporting it. */
 void tcp_engines_sync(struct tcp_iface *iface);
 

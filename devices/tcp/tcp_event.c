@@ -47,6 +47,13 @@ bool tcp_events_full(const struct tcp_conn *conn)
 	return atomic_load(&conn->nlandings) >= 4 * TCP_WINDOW;
 }
 
+void tcp_events_take_landing(struct tcp_event *e)
+{
+	weft_list_del(&e->link);
+	if (atomic_fetch_sub(&e->conn->nlandings, 1) == 2 * TCP_WINDOW)
+		e->conn->iface->found.room = true;
+}
+
 int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 			   uint64_t size, int status)
 {
@@ -87,8 +94,7 @@ static struct tcp_event *first_notify(struct tcp_conn *conn)
 	pthread_mutex_lock(&iface->found.lock);
 	weft_list_for_each (e, te, &iface->found.landings, link)
 		if (e->conn == conn && !(e->flags & TCP_CHUNK_GET)) {
-			weft_list_del(&e->link);
-			atomic_fetch_sub(&conn->nlandings, 1);
+			tcp_events_take_landing(e);
 			found = e;
 			break;
 		}

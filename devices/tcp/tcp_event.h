@@ -30,6 +30,8 @@ int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 			   uint64_t size, int status);
 /* So many of @conn's wait for progress() that nothing more of it is read. */
 bool tcp_events_full(const struct tcp_conn *conn);
+/* Off the list, with its lock; progress() has engines read if there is room. */
+void tcp_events_take_landing(struct tcp_event *e);
 /* @s has died; s->err says why. */
 void tcp_events_add_stream(struct tcp_stream *s);
 /* Delivers @conn's notifications, before a message behind their fence. */

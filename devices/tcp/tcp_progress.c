@@ -77,8 +77,7 @@ unsigned int tcp_iface_deliver(struct tcp_iface *iface, bool all)
 		    (all || events++ < WEFT_PROGRESS_MAX)) {
 			e = weft_list_first(&iface->found.landings,
 					    struct tcp_event, link);
-			weft_list_del(&e->link);
-			atomic_fetch_sub(&e->conn->nlandings, 1);
+			tcp_events_take_landing(e);
 		} else if (!weft_list_empty(&iface->found.puts)) {
 			put = weft_list_first(&iface->found.puts,
 					      struct tcp_put, done_link);
@@ -348,6 +347,8 @@ unsigned int tcp_iface_progress(struct weft_iface *base)
 			n += tcp_engine_run(&iface->engines[i]);
 	n += tcp_iface_deliver(iface, false);
 	n += weft_base_work(&iface->base, settle_conn);
+	if (iface->found.room)
+		tcp_engines_resume(iface);
 	tcp_conns_reap(iface);
 	weft_session_reap(&iface->base.session);
 	return n;

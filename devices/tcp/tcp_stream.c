@@ -250,7 +250,9 @@ static int stream_in(struct tcp_stream *s, bool *again)
 	int err;
 
 	while (s->readable) {
-		if (!budget || tcp_events_full(s->conn)) {
+		if (tcp_events_full(s->conn)) /* tcp_engines_resume() */
+			return 0;
+		if (!budget) {
 			*again = true;
 			return 0;
 		}

@@ -273,6 +273,53 @@ static void tiny_frames(void)
 	side_close(&victim);
 }
 
+/*
+ * Nor keep arm() busy, if it leaves in the progress() in which so many
+ * notifications are delivered that its stream may be read on.
+ */
+static void left_with_notifications(void)
+{
+	enum { MANY = 4 * TCP_WINDOW };
+	static uint8_t chunks[MANY][TCP_CHUNK_LEN];
+	uint8_t acks[1024];
+	struct side victim;
+	struct tcp_peer p;
+	uint64_t token, i;
+	size_t placed = 0;
+	ssize_t n;
+	int fd, bulk_fd;
+
+	setenv("WEFT_TCP_THREADS", "0", 1);
+	setenv("WEFT_TCP_SNDBUF", "1m", 1); /* of all replies to one call */
+	cheat(&victim, &p);
+	fd = tcp_peer_meet(&p, &token);
+	check(fd >= 0, "the meeting ended with %d", fd);
+	bulk_fd = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0);
+	check(bulk_fd >= 0, "the bulk stream ended with %d", bulk_fd);
+	for (i = 0; i < MANY; i++) {
+		weft_put_le64(chunks[i], i);
+		weft_put_le32(chunks[i] + 60, TCP_CHUNK_NOTIFY);
+	}
+	i = 0;
+	while (placed < MANY * TCP_ACK_LEN ||
+	       MANY - victim.notifies >= 2 * TCP_WINDOW + WEFT_PROGRESS_MAX) {
+		n = send(bulk_fd, (uint8_t *)chunks + i, sizeof(chunks) - i,
+			 MSG_NOSIGNAL | MSG_DONTWAIT);
+		i += n > 0 ? n : 0;
+		both_progress(&victim, NULL);
+		while ((n = recv(bulk_fd, acks, sizeof(acks), MSG_DONTWAIT)) >
+		       0)
+			placed += n;
+	}
+	check(MANY - victim.notifies >= 2 * TCP_WINDOW,
+	      "only %u notifications wait", MANY - victim.notifies);
+	close(fd);
+	wait_for(&victim, NULL, victim.notifies == MANY);
+	wait_for(&victim, NULL, !victim.ops->arm(victim.iface));
+	close(bulk_fd);
+	side_close(&victim);
+}
+
 static void bad_frame(uint8_t type, uint32_t len, uint32_t rest)
 {
 	uint8_t frame[TCP_FRAME_LEN + 64] = { type };
@@ -599,6 +646,8 @@ const struct conformance_test cheat_tests[] = {
 	{ "many tiny puts do not keep progress() from returning", tiny_puts },
 	{ "many bulk streams do not either", many_streams },
 	{ "many tiny frames do not either", tiny_frames },
+	{ "a peer that leaves as its notifications come lets arm() sleep",
+	  left_with_notifications },
 	{ "messages that wait for ever are bounded", endless_wait },
 	{ "a frame that is too long ends the connection", long_frame },
 	{ "a frame of unknown type ends the connection", unknown_frame },

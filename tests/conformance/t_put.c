@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "util/clock.h"
 
@@ -179,10 +181,22 @@ static void count_placed(struct weft_op *op, int status)
 	placed++;
 }
 
+static void check_idle(void)
+{
+	struct timespec a, b;
+	double s;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
+	usleep(100000);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
+	s = b.tv_sec - a.tv_sec + 1e-9 * (b.tv_nsec - a.tv_nsec);
+	check(s < 0.05, "a thread ran for %g of 0.1 s", s);
+}
+
 /*
  * A put is complete when it is placed, and its target learns of it with a later
  * progress(): memory for these must not grow with the puts.  The target makes
- * none until nothing was placed for @pause_ms.
+ * none until nothing was placed for @pause_ms, and no thread spins until then.
  */
 static void notify_slow_peer(unsigned int pause_ms)
 {
@@ -222,6 +236,8 @@ static void notify_slow_peer(unsigned int pause_ms)
 			if (placed != before)
 				since = weft_now_ms();
 		} while (!b.notifies && weft_now_ms() < since + pause_ms);
+		if (pause_ms && !b.notifies)
+			check_idle();
 		b.ops->progress(b.iface);
 		check(placed <= b.notifies + MAX_KEPT,
 		      "%u puts are placed, of %u the target knows", placed,
