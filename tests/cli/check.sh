@@ -143,7 +143,7 @@ says "two hosts are a usage error" 2 "more than one host" "$weft" check a b
 # GPUs, as the fake driver shows them.
 fake=$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so
 gpu=(WEFT_LIBCUDA="$fake" WEFT_LIBNVML="$fake" WEFT_TEST_NVML=1
-	CUDA_MPS_PIPE_DIRECTORY="$tap_tmp/mps" WEFT_RUN_DIR="$tap_tmp/run")
+	WEFT_RUN_DIR="$tap_tmp/run")
 no_gpu=(CUDA_VISIBLE_DEVICES=)
 mkdir -m 700 "$tap_tmp/run"
 
