@@ -6,6 +6,7 @@
  * there cookie random bytes: processes that read the same ones share the folder
  *   s-, l-      sockets of interfaces (devices/folder.c)
  *   b-          NVLink's budgets (devices/nvlink/nvl_budget.c)
+ *   p-          ranges of process ids, flocked (tools/pids.c)
  *   n-, nccl-   NCCL's own, of introduced processes (nccl_net/files.c)
  * Other users cannot write here (0700).
  */

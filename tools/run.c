@@ -11,6 +11,7 @@
 #include "bootstrap/ucxenv.h"
 #include "nccl_net/env.h"
 #include "tools/launcher.h"
+#include "tools/pids.h"
 #include "tools/tool.h"
 #include "util/parse.h"
 #include "util/util.h"
@@ -58,6 +59,10 @@ static const char help[] =
 	"                forget the plugin with the last communicator\n"
 	"  OMPI_MCA_pml, OMPI_MCA_osc, OMPI_MCA_pml_ucx_tls, OMPI_MCA_pml_ucx_devices\n"
 	"                if unset: Open MPI may use UCX with weft's transports\n"
+	"\n"
+	"In a container with a GPU and process ids of its own, COMMAND gets an id that\n"
+	"no container with the same WEFT_RUN_DIR has, as CUDA IPC requires; weft run\n"
+	"then stays, and passes signals on.\n"
 	"\n"
 	"The exit code is COMMAND's, or 127 if it is not found and 126 if it cannot be\n"
 	"started. weft(7) lists weft's settings.\n";
@@ -349,6 +354,8 @@ int run_main(int argc, char **argv)
 	}
 	if (print)
 		return 0;
+	if (!pids_take_range())
+		return pids_start(argv + optind);
 	execvp(argv[optind], argv + optind);
 	err = errno == ENOENT ? 127 : 126;
 	tool_error("run", "cannot start '%s': %m", argv[optind]);
