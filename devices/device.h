@@ -18,8 +18,18 @@
  * after fence() is delivered only after every put issued before that fence is
  * placed, whatever streams carried them, and after on_notify() of those that
  * notify; if one of them was cut by cancel() or ep_destroy(), neither it nor
- * any after it is delivered.  A put that fails holds nothing back.  Puts are
- * not ordered among each other, and gets are not ordered at all.
+ * any after it is delivered.  Puts are not ordered among each other, and gets
+ * are not ordered at all.
+ *
+ * Failures: a put or get that fails on a live endpoint (key refused or revoked,
+ * memory of either side that cannot be read or written, an engine's error)
+ * completes with the cause and ends the connection: both endpoints get
+ * on_error().  No message behind it is delivered: none whose fence covers it,
+ * and none sent once it has completed.  What was placed or delivered before
+ * stays.  cancel() and ep_destroy() are no failures.  What a call itself copies
+ * of the caller's own memory, as a small put or message, it reads as the
+ * program would: there a bad address is a signal.  weft_nvl's rings do not keep
+ * this yet: there such an operation ends alone.
  *
  * A call reads its array of iovecs before it returns.  The memory they name
  * belongs to the caller again once the operation completes, or 0 is returned.
@@ -146,10 +156,10 @@ struct weft_iface_attr {
 	size_t max_put;		/* bytes of one put or get */
 	unsigned int mem_kinds; /* BIT(enum weft_mem_kind) of put, get */
 	/*
-	 * A refused key, and cancelling operations in flight (cancel(),
-	 * ep_destroy()), end the connection: both its endpoints fail.
+	 * Cancelling operations in flight (cancel(), ep_destroy()) ends the
+	 * connection: both its endpoints fail.
 	 */
-	bool errors_end_ep;
+	bool cancel_ends_ep;
 	bool same_host;		  /* reaches only this host's processes */
 	double bandwidth;	  /* bytes/s one way, an estimate */
 	double latency;		  /* s, an estimate */
@@ -236,7 +246,7 @@ struct weft_dev_ops {
 	 * of its operations.  Completes pending operations with -ECANCELED
 	 * before it returns; messages that were not flushed may be lost.  What
 	 * the peer still sends to this iface is delivered as before, unless
-	 * this ends the connection (errors_end_ep).
+	 * this ends the connection (cancel_ends_ep).
 	 */
 	void (*ep_destroy)(struct weft_ep *ep);
 	void (*ep_query)(struct weft_ep *ep, struct weft_ep_attr *attr);
@@ -275,9 +285,9 @@ struct weft_dev_ops {
 	 * Writes to the peer's memory.  -EINPROGRESS: accepted; @op completes
 	 * when every byte is placed and visible at the target.  Else -EAGAIN,
 	 * or the endpoint's error.  Completion -EACCES: the key does not allow
-	 * it (revoked, out of bounds); the endpoint stays alive unless
-	 * errors_end_ep is set.  A small one may leave with the next message,
-	 * progress() or arm() only.
+	 * it (revoked, out of bounds), or the memory is not there; see
+	 * "Failures".  A small one may leave with the next message, progress()
+	 * or arm() only.
 	 */
 	int (*put)(struct weft_ep *ep, const struct weft_iov *iov,
 		   unsigned int iovcnt, uint64_t remote_addr, const void *rkey,

@@ -269,7 +269,7 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 	attr->max_iov = IB_MAX_IOV;
 	attr->max_put = SIZE_MAX / 2;
 	attr->mem_kinds = BIT(WEFT_MEM_HOST);
-	attr->errors_end_ep = true;
+	attr->cancel_ends_ep = true;
 	attr->bandwidth = iface->port.speed ? iface->port.speed : 1.25e9;
 	/* estimates for adapters of the last ten years */
 	attr->latency = 1.5e-6;

@@ -347,14 +347,18 @@ static bool post_immediate(struct ib_op *op)
 /* True: go on with the next operation. */
 static bool post_op(struct ib_op *op)
 {
-	if (op->status)
+	struct ib_conn *conn = op->conn;
+
+	if (op->status) { /* it failed before the adapter saw it */
 		op_all_posted(op);
-	else if (fits_immediate(op))
-		return post_immediate(op);
-	else if (!post_pieces(op) || (op->notify && !post_notify(op)))
+		ib_conn_break(conn, -ECONNRESET);
 		return false;
-	else
-		op_all_posted(op);
+	}
+	if (fits_immediate(op))
+		return post_immediate(op);
+	if (!post_pieces(op) || (op->notify && !post_notify(op)))
+		return false;
+	op_all_posted(op);
 	return true;
 }
 

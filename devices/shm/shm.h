@@ -157,6 +157,12 @@ bool shm_bounce_out(struct shm_iface *iface, void *to, const void *ring,
 bool shm_bounce_in(struct shm_iface *iface, void *ring, const void *from,
 		   size_t len);
 
+/*
+ * Can the program's own memory be read (or written) by us?  False: it would be
+ * a signal.  True on Linux before 5.14, which cannot tell.
+ */
+bool shm_bounce_check(const void *p, size_t len, bool write);
+
 /* ---- shm_tx.c: what we send ---------------------------------------------- */
 
 /* A put or get of the program's, or (@op and @iov NULL) a reply; -ENOMEM. */
@@ -165,6 +171,8 @@ int shm_tx_add(struct shm_conn *conn, enum shm_transfer_kind kind,
 	       const struct shm_op *what, struct weft_op *op);
 /* The peer is told how its put ended; -EPROTO: it had no more. */
 int shm_tx_ack(struct shm_conn *conn, int status);
+/* Sends acknowledgements as far as there is room; how many. */
+unsigned int shm_tx_send_acks(struct shm_conn *conn);
 /* Sends what there is room for, up to a limit; how much was done. */
 unsigned int shm_tx_run(struct shm_conn *conn);
 /* Would that do anything? */
@@ -188,6 +196,13 @@ unsigned int shm_rx_run(struct shm_conn *conn);
 extern const struct weft_session_ops shm_session_ops;
 /* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
 void shm_conn_break(struct shm_conn *conn, int err);
+/*
+ * An operation has failed here, which could not do @what: logged.  The same
+ * with -EIO, and the peer is told.
+ */
+void shm_conn_fail(struct shm_conn *conn, const char *what);
+/* The peer has told so. */
+void shm_conn_told(struct shm_conn *conn);
 /* Must the peer be told, once there is room, that our endpoint is gone? */
 bool shm_conn_owes_bye(const struct shm_conn *conn);
 /* Looks whether it ends; called with nothing of it in hand.  True: it did. */

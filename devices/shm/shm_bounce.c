@@ -54,3 +54,24 @@ bool shm_bounce_in(struct shm_iface *iface, void *ring, const void *from,
 	}
 	return true;
 }
+
+/* linux/mman.h of 5.14 */
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+bool shm_bounce_check(const void *p, size_t len, bool write)
+{
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
+	const uintptr_t begin = (uintptr_t)p & ~page;
+	const int how = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+
+	if (!madvise((void *)begin, (uintptr_t)p + len - begin, how))
+		return true;
+	if (errno == EFAULT || errno == ENOMEM)
+		return false;
+	/* -EINVAL: protected, or unknown to the kernel */
+	return errno != EINVAL ||
+	       madvise((void *)((uintptr_t)&page & ~page), page + 1, how);
+}

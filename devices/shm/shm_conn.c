@@ -33,6 +33,27 @@ void shm_conn_break(struct shm_conn *conn, int err)
 	conn->base.err = err;
 }
 
+void shm_conn_fail(struct shm_conn *conn, const char *what)
+{
+	if (!shm_conn_is_open(conn))
+		return;
+	weft_error(
+		"cannot %s (peer %016llx): its key was revoked or does not cover it, or the memory is unmapped, protected or in a full file system; the connection is closed",
+		what, (unsigned long long)conn->base.peer_id);
+	shm_tx_send_acks(conn);
+	atomic_store(&conn->tx.head->failed, 1);
+	shm_ring_publish(conn);
+	shm_conn_break(conn, -EIO);
+}
+
+void shm_conn_told(struct shm_conn *conn)
+{
+	weft_error(
+		"peer %016llx cannot write a put of this process, or read what a get of it names; the connection is closed",
+		(unsigned long long)conn->base.peer_id);
+	shm_conn_break(conn, -EIO);
+}
+
 /* Takes @fd. */
 static int handle_frame(struct shm_conn *conn, const struct shm_frame *f,
 			ssize_t len, int fd, unsigned int nfds)
@@ -207,7 +228,9 @@ static void maybe_hang_up(struct shm_conn *conn)
 
 	if (!conn->hung_up || shm_ring_next(conn, &r, &data))
 		return;
-	if (!conn->base.ep)
+	if (atomic_load(&conn->rx.head->failed))
+		shm_conn_told(conn);
+	else if (!conn->base.ep)
 		shm_conn_break(conn, 0);
 	else if (atomic_load(&conn->rx.head->closed) && !has_lost(conn))
 		shm_conn_break(conn, -ESHUTDOWN);

@@ -63,7 +63,8 @@ struct shm_head {
 	_Atomic uint64_t tail;	 /* the writer's */
 	_Atomic uint32_t wants;	 /* the writer sleeps until there is room */
 	_Atomic uint32_t closed; /* its interface has closed in order */
-	uint8_t pad0[112];
+	_Atomic uint32_t failed; /* it ended because an operation failed */
+	uint8_t pad0[108];
 	_Atomic uint64_t head; /* the reader's, as the rest */
 	uint8_t pad1[120];
 	_Atomic uint32_t sleeping; /* the reader is about to sleep: ring */
@@ -81,8 +82,8 @@ enum shm_kind {
 	SHM_PUT,   /* begins a put: struct shm_op */
 	SHM_DATA,  /* the next bytes of the put that has begun */
 	SHM_ABORT, /* it ends here, incomplete */
-	SHM_ACK, /* the next put of the other side is placed, or was refused */
-	SHM_GET, /* please send this: struct shm_op */
+	SHM_ACK,   /* the next put of the other side is placed, or has failed */
+	SHM_GET,   /* please send this: struct shm_op */
 	SHM_REPLY, /* the next bytes of the other side's next get */
 	SHM_FAIL,  /* which will not be completed */
 };

@@ -14,7 +14,7 @@
 
 /* ---- the peer's puts ----------------------------------------------------- */
 
-static void land(struct shm_conn *conn, const uint8_t *data, size_t len)
+static bool land(struct shm_conn *conn, const uint8_t *data, size_t len)
 {
 	struct shm_landing *l = &conn->landing;
 	const struct weft_rkey key = { l->what.slot, l->what.generation,
@@ -26,10 +26,18 @@ static void land(struct shm_conn *conn, const uint8_t *data, size_t len)
 		ok = shm_bounce_out(conn->iface, to + l->seen, data, len);
 		weft_region_put(&key);
 	}
-	if (ok)
-		return;
-	l->status = -EACCES;
+	return ok;
+}
+
+/* Nothing of the peer's is read any more. */
+static int fail_landing(struct shm_conn *conn)
+{
+	int err = shm_tx_ack(conn, -EACCES);
+
 	weft_count(conn->stats, key_errors, 1);
+	if (!err)
+		shm_conn_fail(conn, "write a put");
+	return err;
 }
 
 /* All of it is here, or no more comes. */
@@ -64,8 +72,7 @@ static int begin_put(struct shm_conn *conn, const uint8_t *data, size_t len)
 	memcpy(&l->what, data, sizeof(l->what));
 	if (l->what.len)
 		return 0;
-	land(conn, data, 0);
-	return finish_landing(conn);
+	return land(conn, data, 0) ? finish_landing(conn) : fail_landing(conn);
 }
 
 static int land_data(struct shm_conn *conn, const uint8_t *data, size_t len)
@@ -74,8 +81,8 @@ static int land_data(struct shm_conn *conn, const uint8_t *data, size_t len)
 
 	if (!l->live || !len || len > l->what.len - l->seen)
 		return -EPROTO;
-	if (!l->status)
-		land(conn, data, len);
+	if (!land(conn, data, len))
+		return fail_landing(conn);
 	l->seen += len;
 	return l->seen == l->what.len ? finish_landing(conn) : 0;
 }
@@ -97,14 +104,25 @@ static struct shm_transfer *first_of(struct weft_list *list)
 		       : weft_list_first(list, struct shm_transfer, link);
 }
 
-static int end_first(struct shm_conn *conn, struct weft_list *list, int status)
+/* The put that is answered next; one that fails may not be sent whole yet. */
+static struct shm_transfer *first_put(struct shm_conn *conn, int status)
 {
-	struct shm_transfer *t = first_of(list);
+	struct shm_transfer *t = first_of(&conn->placing);
 
+	if (t || !status)
+		return t;
+	t = first_of(&conn->queue);
+	return t && t->kind == SHM_TX_PUT && t->begun ? t : NULL;
+}
+
+/* -EIO: it has failed, and the peer has ended the connection. */
+static int end_transfer(struct shm_conn *conn, struct shm_transfer *t,
+			int status)
+{
 	if (!t || status > 0 || status == -EINPROGRESS)
 		return -EPROTO;
-	shm_tx_finish(conn, t, t->status ? t->status : status);
-	return 0;
+	shm_tx_finish(conn, t, status);
+	return status && status != -ECANCELED ? -EIO : 0;
 }
 
 static int take_reply(struct shm_conn *conn, const uint8_t *data, size_t len)
@@ -119,10 +137,15 @@ static int take_reply(struct shm_conn *conn, const uint8_t *data, size_t len)
 	/* given up: the memory is the program's again */
 	for (; len && !t->status; len -= n, data += n) {
 		n = shm_tx_piece(t, len, &to);
+		if (!shm_bounce_check(to, n, true)) {
+			t->status = -EACCES;
+			shm_conn_fail(conn, "write memory of a get");
+			return 0;
+		}
 		memcpy(to, data, n);
 	}
 	if (t->moved == t->what.len)
-		shm_tx_finish(conn, t, t->status);
+		shm_tx_finish(conn, t, 0);
 	return 0;
 }
 
@@ -171,14 +194,17 @@ static int handle(struct shm_conn *conn, const struct shm_record *r,
 	case SHM_ABORT:
 		return abort_put(conn);
 	case SHM_ACK:
-		return end_first(conn, &conn->placing, r->status);
+		return end_transfer(conn, first_put(conn, r->status),
+				    r->status);
 	case SHM_GET:
 		return take_get(conn, data, r->len);
 	case SHM_REPLY:
 		return take_reply(conn, data, r->len);
 	case SHM_FAIL:
-		return r->status < 0 ? end_first(conn, &conn->asking, r->status)
-				     : -EPROTO;
+		return r->status < 0
+			       ? end_transfer(conn, first_of(&conn->asking),
+					      r->status)
+			       : -EPROTO;
 	default:
 		return -EPROTO;
 	}
@@ -205,7 +231,7 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 		if (ret)
 			break;
 		n++;
-		/* a callback may have ended it */
+		/* it has failed, or a callback may have ended it */
 		if (!shm_conn_is_open(conn))
 			return n;
 		shm_ring_release(conn, &r);
@@ -213,7 +239,9 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 	if (ret == -EPROTO)
 		weft_error("a peer on this host has damaged what it shares "
 			   "with us");
-	if (ret < 0)
+	if (ret == -EIO)
+		shm_conn_told(conn);
+	else if (ret < 0)
 		shm_conn_break(conn, ret);
 	else if (n)
 		shm_ring_wake_writer(conn);

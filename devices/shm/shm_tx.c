@@ -54,6 +54,8 @@ void shm_tx_finish(struct shm_conn *conn, struct shm_transfer *t, int status)
 {
 	struct weft_op *op = t->op;
 
+	if (t->status)
+		status = t->status;
 	weft_list_del(&t->link);
 	if (t->kind == SHM_TX_REPLY) {
 		conn->nreplies--;
@@ -142,7 +144,7 @@ int shm_tx_ack(struct shm_conn *conn, int status)
 	return 0;
 }
 
-static unsigned int send_acks(struct shm_conn *conn)
+unsigned int shm_tx_send_acks(struct shm_conn *conn)
 {
 	unsigned int n = 0;
 
@@ -165,15 +167,18 @@ static void send_what(struct shm_conn *conn, enum shm_kind kind,
 }
 
 /* The program's memory is read by us, ... */
-static void fill_put(struct shm_transfer *t, uint8_t *to, size_t len)
+static bool fill_put(struct shm_transfer *t, uint8_t *to, size_t len)
 {
 	size_t n;
 	void *p;
 
 	for (; len; len -= n, to += n) {
 		n = shm_tx_piece(t, len, &p);
+		if (!shm_bounce_check(p, n, false))
+			return false;
 		memcpy(to, p, n);
 	}
+	return true;
 }
 
 /* ... and what the peer has named by the kernel: it may be unmapped. */
@@ -230,8 +235,12 @@ static void run_put(struct shm_conn *conn, struct shm_transfer *t)
 		t->moved = t->what.len;
 	}
 	n = next_piece(conn, t);
+	if (n && !fill_put(t, shm_ring_begin(conn, n), n)) {
+		t->status = -EACCES;
+		shm_conn_fail(conn, "read memory of a put");
+		return;
+	}
 	if (n) {
-		fill_put(t, shm_ring_begin(conn, n), n);
 		shm_ring_end(conn, SHM_DATA, 0, 0, n);
 		t->moved += n;
 	}
@@ -261,6 +270,8 @@ static void run_reply(struct shm_conn *conn, struct shm_transfer *t)
 	}
 	if (err || t->moved == t->what.len)
 		shm_tx_finish(conn, t, err);
+	if (err)
+		shm_conn_fail(conn, "read what a get names");
 }
 
 /* False: there is nothing, or no room for it. */
@@ -289,10 +300,11 @@ unsigned int shm_tx_run(struct shm_conn *conn)
 
 	if (!shm_conn_is_open(conn) || !shm_tx_waits(conn))
 		return 0;
-	n = send_acks(conn);
+	n = shm_tx_send_acks(conn);
 	if (n)
 		shm_ring_publish(conn);
-	while (conn->tx_tail < end && run_first(conn)) {
+	while (shm_conn_is_open(conn) && conn->tx_tail < end &&
+	       run_first(conn)) {
 		/* the peer copies while we copy the next */
 		shm_ring_publish(conn);
 		n++;

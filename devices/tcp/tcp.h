@@ -16,6 +16,7 @@
  *   tcp_ep         endpoints: messages and flushes
  *   tcp_stall      gives up streams that have become slow
  *   tcp_put, _get  one put, one get, from the call to its end
+ *   tcp_fail       operations that fail, and the ends of their connections
  *   tcp_dial       opens sockets, and takes those that devices/session proved
  *   tcp_conn       connections: found by peer and number; their states
  *   tcp_tx         frames of the message stream out
@@ -100,6 +101,7 @@ struct tcp_conn {
 	struct tcp_iface *iface;
 	int fd;
 	bool close_received;
+	bool failed;	 /* an operation: nothing is delivered any more */
 	bool rx_ended;	 /* its message stream; bulk may come yet */
 	uint64_t end_ms; /* wait for that until then */
 	int suspect_err; /* why a bulk stream died amid puts, or 0 */
@@ -150,6 +152,7 @@ struct tcp_iface {
 	unsigned int (*handle_conn)(struct weft_source *src, uint32_t events);
 	uint64_t tick_ms; /* next check of open connections; 0: none */
 	struct weft_list conns, dead, deferred;
+	struct weft_list leaving;    /* of tcp_fail.c */
 	struct weft_list gathering;  /* struct tcp_conn.gather_link */
 	struct weft_table by_token;  /* of conns */
 	struct weft_list rx_pending; /* streams with more to deliver */

@@ -360,8 +360,13 @@ int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status, bool late)
 		pthread_mutex_unlock(&b->lock);
 		return late ? 0 : -EPROTO;
 	}
-	/* an aborted put is acknowledged whatever part of it was sent */
-	if ((put->assigned != put->total || put->resend) && !put->aborted) {
+	/*
+	 * An aborted put is acknowledged whatever part of it was sent.  Another
+	 * that fails ends the connection instead; a get may have been
+	 * cancelled.
+	 */
+	if (!put->aborted && (put->assigned != put->total || put->resend ||
+			      (status && !(put->flags & TCP_CHUNK_GET)))) {
 		pthread_mutex_unlock(&b->lock);
 		return -EPROTO;
 	}

@@ -38,7 +38,7 @@ struct tcp_stream {
 	struct tcp_chunk_head chunk;
 	bool rx_busy;  /* inside a chunk */
 	bool rx_drain; /* discard its bytes */
-	int rx_status; /* why */
+	int rx_status; /* why; of a put: it has failed */
 	uint64_t rx_addr, rx_left;
 	uint8_t *ack_buf; /* acks that did not fit the socket */
 	size_t ack_len, ack_cap;

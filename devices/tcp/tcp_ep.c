@@ -4,6 +4,7 @@
 #include "devices/tcp/tcp_bulk.h"
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_msg.h"
 #include "devices/tcp/tcp_rma.h"
 
@@ -93,6 +94,7 @@ int tcp_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 		   unsigned int iovcnt, struct weft_op *op)
 {
 	struct tcp_conn *conn = live_conn(base);
+	struct tcp_failure unreadable = { .what = "message" };
 	size_t len;
 	int err;
 
@@ -101,6 +103,12 @@ int tcp_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 		return err;
 	err = tcp_conn_send(conn, TCP_FRAME_MESSAGE, id, conn->fence, iov,
 			    iovcnt, len, op);
+	if (err == -EFAULT) {
+		unreadable.len = len;
+		tcp_conn_fail(conn, &unreadable);
+		conn->base.ready_owed = true;
+		return -EAGAIN;
+	}
 	if (!err || err == -EINPROGRESS)
 		tcp_conn_count_message(conn, len);
 	return err;

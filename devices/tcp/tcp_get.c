@@ -7,6 +7,7 @@
 #include "devices/tcp/tcp_rma.h"
 #include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_msg.h"
 
 #include <errno.h>
@@ -198,6 +199,20 @@ void tcp_gets_forget(struct tcp_conn *conn)
 		free_asked(conn, ask);
 }
 
+static void refuse(struct tcp_conn *conn, const struct tcp_asked *ask,
+		   int status)
+{
+	const struct tcp_failure f = {
+		.what = "get",
+		.len = ask->len,
+		.told = true,
+		.id = ask->id,
+		.status = status,
+	};
+
+	tcp_conn_fail(conn, &f);
+}
+
 /* Refers to what is asked for, or refuses it. */
 static bool may_read(struct tcp_conn *conn, const struct tcp_asked *ask)
 {
@@ -205,7 +220,7 @@ static bool may_read(struct tcp_conn *conn, const struct tcp_asked *ask)
 	    weft_region_get(&ask->key, ask->addr, ask->len))
 		return true;
 	weft_count(conn->stats, key_errors, 1);
-	tcp_get_refuse(conn, ask->id, -EACCES);
+	refuse(conn, ask, -EACCES);
 	return false;
 }
 
@@ -238,7 +253,7 @@ static void answer_small(struct tcp_conn *conn)
 	for (i = 0; i < n; i++) {
 		ask = reading[i];
 		if (status[i]) {
-			tcp_get_refuse(conn, ask->id, status[i]);
+			refuse(conn, ask, status[i]);
 		} else {
 			weft_put_le64(id, ask->id);
 			data[0] = (struct iovec){ id, sizeof(id) };
@@ -282,21 +297,12 @@ static int answer_large(struct tcp_conn *conn, const struct tcp_asked *ask)
 	return 0;
 }
 
-void tcp_get_refuse(struct tcp_conn *conn, uint64_t id, int status)
-{
-	uint8_t body[12];
-
-	weft_put_le64(body, id);
-	weft_put_le32(body + 8, (uint32_t)status);
-	tcp_conn_send_control(conn, TCP_FRAME_GET_FAIL, body, sizeof(body));
-}
-
 void tcp_get_answer(struct tcp_conn *conn)
 {
 	struct tcp_asked *ask;
 	int err = 0;
 
-	while (!err && (ask = first_asked(conn))) {
+	while (!err && !conn->base.err && (ask = first_asked(conn))) {
 		if (ask->small) {
 			if (!tcp_conn_drained(conn))
 				break;
@@ -324,12 +330,26 @@ static struct tcp_get *find_get(struct tcp_conn *conn, uint64_t id)
 	return NULL;
 }
 
-void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status)
+void tcp_get_failed(struct tcp_conn *conn, uint64_t id, int status)
 {
 	struct tcp_get *g = find_get(conn, id);
 
-	if (g)
-		end_part(conn, g, status);
+	if (g && !g->parent->status)
+		g->parent->status = status;
+}
+
+void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status)
+{
+	struct tcp_get *g = find_get(conn, id);
+	struct tcp_failure f = { .what = "get", .written = true };
+
+	if (g && status) {
+		tcp_get_failed(conn, id, status);
+		f.len = g->len;
+		tcp_conn_fail(conn, &f);
+	} else if (g) { /* else it was cancelled */
+		end_part(conn, g, 0);
+	}
 	weft_conn_attend(&conn->base);
 }
 

@@ -4,6 +4,7 @@
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_msg.h"
 #include "devices/tcp/tcp_rma.h"
 
@@ -143,6 +144,7 @@ static int open_iface(const struct weft_iface_params *params,
 	weft_list_init(&iface->deferred);
 	weft_list_init(&iface->gathering);
 	weft_list_init(&iface->rx_pending);
+	weft_list_init(&iface->leaving);
 	tcp_events_init(iface);
 
 	err = weft_base_open(&iface->base, &weft_tcp_ops, &tcp_ep_ops, params,
@@ -212,7 +214,7 @@ static void flush_at_close(struct tcp_iface *iface)
 	bool waiting;
 
 	do {
-		waiting = false;
+		waiting = tcp_leaving_busy(iface);
 		weft_list_for_each (c, tc, &iface->conns, link)
 			waiting |= c->base.state == WEFT_CONN_OPEN &&
 				   has_unsent_data(c);
@@ -228,7 +230,10 @@ static void close_iface(struct weft_iface *base)
 	weft_list_for_each (c, tc, &iface->conns, link)
 		if (c->base.state == WEFT_CONN_OPEN && !c->base.err)
 			send_close(c);
+		else if (c->failed)
+			tcp_conn_close(c, c->base.err);
 	flush_at_close(iface);
+	tcp_leaving_close(iface);
 	weft_list_for_each (c, tc, &iface->conns, link)
 		tcp_conn_close(c, -ESHUTDOWN);
 	tcp_engines_close(iface);

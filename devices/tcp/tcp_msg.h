@@ -18,7 +18,8 @@ void tcp_conn_count_message(struct tcp_conn *conn, size_t len);
 /*
  * Sends a frame; the connection must be drained.  0: sent or copied;
  * -EINPROGRESS: @op completes when the source may be reused; -EAGAIN: the
- * connection has just broken.
+ * connection has just broken; -EFAULT: the source cannot be read, and the frame
+ * may be cut: break the connection.
  */
 int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 		  uint64_t fence, const struct iovec *iov, unsigned int n,
@@ -29,6 +30,9 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
  */
 void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
 		     const struct iovec *iov, unsigned int n, size_t len);
+/* The same for the last frame, which tcp_fail.c writes. */
+void tcp_conn_append(struct tcp_conn *conn, uint8_t type, const void *body,
+		     size_t len);
 void tcp_conn_write_gathered(struct tcp_conn *conn);
 /*
  * Sends a frame, behind whatever is not sent yet; gathered while frames of the

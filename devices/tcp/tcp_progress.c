@@ -9,6 +9,7 @@
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_msg.h"
 #include "devices/tcp/tcp_rma.h"
 
@@ -34,9 +35,13 @@ static void end_stream(struct tcp_stream *s)
 
 	if (s->abandoned) /* the peer's reply will end it */
 		return;
-	if (err == -ECANCELED) { /* its source was revoked */
+	if (err == -ECANCELED) {
 		tcp_put_source_gone(conn, put);
-		tcp_engines_wake(conn);
+		return;
+	}
+	if (err == -EACCES) {
+		weft_count(conn->stats, key_errors, 1);
+		tcp_put_target_gone(conn, &s->chunk, err);
 		return;
 	}
 	tcp_stream_detach(s);
@@ -156,7 +161,10 @@ void tcp_conn_close(struct tcp_conn *conn, int err)
 	if (conn->base.state == WEFT_CONN_CLOSED)
 		return;
 	weft_conn_set_state(&conn->base, WEFT_CONN_CLOSED);
-	weft_events_close_fd(&iface->base.events, conn->fd);
+	if (conn->failed && !conn->rx_ended)
+		tcp_conn_leave(conn);
+	else
+		weft_events_close_fd(&iface->base.events, conn->fd);
 	conn->fd = -1;
 	weft_list_del(&conn->link);
 	weft_conn_fini(&conn->base);
@@ -222,7 +230,7 @@ static void drain_socket(struct tcp_conn *conn)
 	const int err = conn->base.err;
 	unsigned int rounds = 64;
 
-	if (conn->base.state != WEFT_CONN_OPEN ||
+	if (conn->base.state != WEFT_CONN_OPEN || conn->failed ||
 	    (err != -EPIPE && err != -ECONNRESET && err != -ETIMEDOUT))
 		return;
 	conn->base.err = 0;

@@ -32,10 +32,10 @@ enum tcp_frame_type {
 	TCP_FRAME_MESSAGE = 1, /* id: message id; the payload */
 	TCP_FRAME_PUT,	       /* a chunk header and its bytes */
 	TCP_FRAME_PUT_ACK,     /* acks: for puts that came in frames */
-	TCP_FRAME_PUT_ABORT,   /* u64 seq, i32 -errno: no more of this put will
-				  come; -ECANCELED: nor messages behind it */
+	TCP_FRAME_PUT_ABORT,   /* u64 seq: no more of this put will come, nor
+				  messages behind it */
 	TCP_FRAME_GET,	       /* struct get: asks for a put, or GET_DATA */
-	TCP_FRAME_GET_FAIL,    /* u64 get id, i32 -errno */
+	TCP_FRAME_FAIL,	       /* struct fail: nothing follows */
 	TCP_FRAME_WELCOME,     /* u64 token, by which bulk streams join */
 	TCP_FRAME_STREAMS,  /* u32: dial so many; 0, to the requester: one could
 			       not be opened */
@@ -57,8 +57,18 @@ enum tcp_frame_type {
 #define TCP_CHUNK_NOTIFY 1u /* tag goes to on_notify() */
 #define TCP_CHUNK_GET	 2u /* tag is the id of a get */
 
-/* Ack: u64 seq, i32 0 or -errno, u32 zero.  One per put. */
+/*
+ * Ack: u64 seq, i32 0 or, of a put that was withdrawn or a get that was
+ * cancelled, -errno, u32 zero.
+ */
 #define TCP_ACK_LEN 16
+
+/*
+ * Fail: u64 seq of a put, or (TCP_FAIL_GET) id of a get, u32 flags, i32 -errno.
+ * The sender of the frame cannot access the memory that this names.
+ */
+#define TCP_FAIL_LEN 16
+#define TCP_FAIL_GET 1u
 
 /*
  * Dropped: u32 stream, u32 number of acks, u64 chunks taken whole from it, then

@@ -9,6 +9,7 @@
 #include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_msg.h"
 
 #include <errno.h>
@@ -27,9 +28,9 @@ static void send_framed(struct tcp_conn *conn, struct tcp_put *put)
 	if (put->total <= TCP_SMALL && tcp_conn_is_busy(conn))
 		tcp_conn_gather(conn, TCP_FRAME_PUT, iov, put->iovcnt + 1,
 				sizeof(head) + put->total);
-	else
-		tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, put->iovcnt + 1,
-			      sizeof(head) + put->total, NULL);
+	else if (tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, put->iovcnt + 1,
+			       sizeof(head) + put->total, NULL) == -EFAULT)
+		tcp_put_source_gone(conn, put);
 }
 
 int tcp_put_start(struct weft_ep *base, const struct weft_iov *iov,
@@ -116,7 +117,7 @@ void tcp_puts_post_waiting(struct tcp_conn *conn)
 
 	if (!b || !b->no_streams || conn->rx_ended)
 		return;
-	while (tcp_conn_drained(conn) && !err) {
+	while (tcp_conn_drained(conn) && !err && !conn->base.err) {
 		put = tcp_bulk_next_frame(b, TCP_MAX_MESSAGE / 4, &off, &len,
 					  head);
 		if (!put)
@@ -128,9 +129,8 @@ void tcp_puts_post_waiting(struct tcp_conn *conn)
 			err = copy_source(conn, put, off, len, iov + 1);
 			if (err) {
 				tcp_bulk_stream_stopped(conn, put, false);
-				tcp_put_give_up(conn, put, err);
-				err = 0;
-				continue;
+				tcp_put_source_gone(conn, put);
+				return;
 			}
 		} else {
 			tcp_iov_slice(put->iov, put->iovcnt, off, len, iov + 1,
@@ -138,37 +138,35 @@ void tcp_puts_post_waiting(struct tcp_conn *conn)
 		}
 		err = tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, parts + 1,
 				    TCP_CHUNK_LEN + len, NULL);
+		if (err == -EFAULT) {
+			tcp_bulk_stream_stopped(conn, put, false);
+			tcp_put_source_gone(conn, put);
+			return;
+		}
 		tcp_bulk_chunk_sent(conn, put, len);
 	}
 }
 
-void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put,
-			int status)
+void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put)
 {
-	uint8_t body[12];
+	uint8_t body[8];
 
-	/* of a get the peer knows its end: its messages go on */
-	if (put->flags & TCP_CHUNK_GET)
-		status = -EIO;
 	weft_put_le64(body, put->seq);
-	weft_put_le32(body + 8, (uint32_t)status);
 	tcp_conn_send_control(conn, TCP_FRAME_PUT_ABORT, body, sizeof(body));
 }
 
-void tcp_put_give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
+/* Ends @put, between chunks, with @status or why it has failed itself. */
+static void give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
 {
 	struct weft_op *op;
 	bool abort;
 
 	op = tcp_bulk_give_up(conn->bulk, put, &abort);
-	if (abort && conn->base.state == WEFT_CONN_OPEN) {
-		tcp_put_send_abort(conn, put, status);
-		if (put->flags & TCP_CHUNK_GET)
-			tcp_get_refuse(conn, put->tag, status);
-	}
+	if (abort && conn->base.state == WEFT_CONN_OPEN)
+		tcp_put_send_abort(conn, put);
 	if (op) {
 		conn->nputs--;
-		op->done(op, status);
+		op->done(op, put->status ? put->status : status);
 	}
 }
 
@@ -211,9 +209,41 @@ static void abandon_senders(struct tcp_conn *conn)
 
 void tcp_put_source_gone(struct tcp_conn *conn, struct tcp_put *put)
 {
-	tcp_bulk_withdraw(conn->bulk, put);
-	abandon_senders(conn);
-	tcp_put_give_up(conn, put, -EACCES);
+	const bool get = put->flags & TCP_CHUNK_GET;
+	const struct tcp_failure f = {
+		.what = get ? "get" : "put",
+		.len = put->total,
+		.told = get,
+		.id = put->tag,
+		.status = -EACCES,
+	};
+
+	put->status = f.status;
+	tcp_conn_fail(conn, &f);
+}
+
+void tcp_put_target_gone(struct tcp_conn *conn, const struct tcp_chunk_head *c,
+			 int status)
+{
+	const struct tcp_failure f = {
+		.what = "put",
+		.len = c->total,
+		.written = true,
+		.told = true,
+		.id = c->seq,
+		.status = status,
+	};
+
+	tcp_conn_fail(conn, &f);
+}
+
+void tcp_put_failed(struct tcp_conn *conn, uint64_t seq, int status)
+{
+	struct tcp_put *put =
+		conn->bulk ? tcp_bulk_pending(conn->bulk, seq) : NULL;
+
+	if (put)
+		put->status = status;
 }
 
 void tcp_put_done(struct tcp_put *put)
@@ -287,7 +317,7 @@ void tcp_puts_cancel(struct tcp_conn *conn, int status)
 	     seq++) {
 		put = tcp_bulk_pending(b, seq);
 		if (put)
-			tcp_put_give_up(conn, put, status);
+			give_up(conn, put, status);
 	}
 	cancel_settled(conn, status);
 }
@@ -319,7 +349,8 @@ int tcp_puts_place(struct tcp_conn *conn)
 {
 	struct tcp_placing *p = conn->iface->placing;
 	uint8_t acks[TCP_COPIES * TCP_ACK_LEN], *ack = acks;
-	int placed, result, err = 0;
+	const struct tcp_chunk_head *failed = NULL;
+	int placed, result, status, err = 0;
 	unsigned int i;
 
 	if (!p || !p->n)
@@ -328,6 +359,11 @@ int tcp_puts_place(struct tcp_conn *conn)
 	for (i = 0; i < p->n && !err; i++) {
 		if (p->status[i])
 			weft_count(conn->stats, key_errors, 1);
+		if (p->status[i] && !(p->head[i].flags & TCP_CHUNK_GET)) {
+			failed = &p->head[i];
+			status = p->status[i];
+			break;
+		}
 		placed = tcp_bulk_end_chunk(conn, &p->head[i], p->status[i], 0,
 					    &result);
 		if (placed < 0)
@@ -344,6 +380,8 @@ int tcp_puts_place(struct tcp_conn *conn)
 	if (ack != acks)
 		tcp_conn_send_control(conn, TCP_FRAME_PUT_ACK, acks,
 				      ack - acks);
+	if (failed)
+		tcp_put_target_gone(conn, failed, status);
 	return err;
 }
 
@@ -407,8 +445,7 @@ int tcp_put_aborted(struct tcp_conn *conn, const uint8_t *p)
 		return -ENOMEM;
 	if (!tcp_bulk_abort(conn, seq))
 		return 0;
-	if ((int32_t)weft_get_le32(p + 8) == -ECANCELED)
-		conn->cut = weft_min(conn->cut, seq);
+	conn->cut = weft_min(conn->cut, seq);
 	memcpy(ack, p, 8);
 	weft_put_le32(ack + 8, (uint32_t)-ECANCELED);
 	tcp_conn_send_control(conn, TCP_FRAME_PUT_ACK, ack, sizeof(ack));

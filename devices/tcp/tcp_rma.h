@@ -19,16 +19,15 @@ void tcp_puts_post_waiting(struct tcp_conn *conn);
  * acknowledgements sent on @s are not lost (tcp_stall.c).
  */
 void tcp_stream_abandon(struct tcp_conn *conn, struct tcp_stream *s);
-/* Ends @put with @status, between chunks; the peer stops waiting for it. */
-void tcp_put_give_up(struct tcp_conn *conn, struct tcp_put *put, int status);
-/* A stream could not read what @put sends. */
+/* What @put sends cannot be read: the connection fails. */
 void tcp_put_source_gone(struct tcp_conn *conn, struct tcp_put *put);
-/*
- * Tells the peer that no more of @put will come; if cancelled (-ECANCELED), nor
- * is a message behind it delivered.
- */
-void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put,
-			int status);
+/* A put of the peer's cannot be placed: likewise. */
+void tcp_put_target_gone(struct tcp_conn *conn, const struct tcp_chunk_head *c,
+			 int status);
+/* TCP_FRAME_FAIL: the peer cannot place it. */
+void tcp_put_failed(struct tcp_conn *conn, uint64_t seq, int status);
+/* Tells the peer that no more of @put will come. */
+void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put);
 /* Completes its op. */
 void tcp_put_done(struct tcp_put *put);
 /*
@@ -53,7 +52,8 @@ int tcp_get_asked(struct tcp_conn *conn, const uint8_t *p, size_t len);
 int tcp_get_answered(struct tcp_conn *conn, const uint8_t *p, size_t len);
 /* Answers what was asked, as far as there is room. */
 void tcp_get_answer(struct tcp_conn *conn);
-void tcp_get_refuse(struct tcp_conn *conn, uint64_t id, int status);
+/* TCP_FRAME_FAIL: the peer cannot read it. */
+void tcp_get_failed(struct tcp_conn *conn, uint64_t id, int status);
 void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status);
 void tcp_gets_cancel(struct tcp_conn *conn, int status);
 /* Answers none of the peer's any more. */

@@ -10,6 +10,7 @@
 #include "devices/tcp/tcp_bulk.h"
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_rma.h"
 #include "devices/tcp/tcp_stall.h"
 
@@ -159,13 +160,28 @@ static int take_acks(struct tcp_conn *conn, const uint8_t *p, size_t len)
 	return err;
 }
 
+static int take_failure(struct tcp_conn *conn, const uint8_t *p)
+{
+	const uint64_t id = weft_get_le64(p);
+	const int status = (int32_t)weft_get_le32(p + 12);
+
+	if (status >= 0)
+		return -EPROTO;
+	if (weft_get_le32(p + 8) & TCP_FAIL_GET)
+		tcp_get_failed(conn, id, status);
+	else
+		tcp_put_failed(conn, id, status);
+	tcp_conn_failed(conn);
+	return 0;
+}
+
 static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 {
 	uint8_t *p = f + TCP_FRAME_LEN;
 	int ret;
 	static const size_t fixed[TCP_FRAME_TYPES] = {
-		[TCP_FRAME_PUT_ABORT] = 12, [TCP_FRAME_GET_FAIL] = 12,
-		[TCP_FRAME_WELCOME] = 8,    [TCP_FRAME_STREAMS] = 4,
+		[TCP_FRAME_PUT_ABORT] = 8, [TCP_FRAME_FAIL] = TCP_FAIL_LEN,
+		[TCP_FRAME_WELCOME] = 8,   [TCP_FRAME_STREAMS] = 4,
 		[TCP_FRAME_DROP] = 4,
 	};
 
@@ -174,7 +190,7 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 	if (f[0] == TCP_FRAME_PUT)
 		return tcp_put_arrives(conn, p, len);
 	ret = tcp_puts_place(conn);
-	if (ret)
+	if (ret || conn->failed)
 		return ret;
 	switch (f[0]) {
 	case TCP_FRAME_MESSAGE:
@@ -187,10 +203,8 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 		return tcp_get_asked(conn, p, len);
 	case TCP_FRAME_GET_DATA:
 		return tcp_get_answered(conn, p, len);
-	case TCP_FRAME_GET_FAIL:
-		tcp_get_done(conn, weft_get_le64(p),
-			     (int32_t)weft_get_le32(p + 8));
-		return 0;
+	case TCP_FRAME_FAIL:
+		return take_failure(conn, p);
 	case TCP_FRAME_WELCOME:
 		conn->token = weft_get_le64(p);
 		tcp_streams_open(conn);
@@ -412,7 +426,8 @@ unsigned int tcp_conn_receive(struct tcp_conn *conn)
 	update_deferred(conn);
 	weft_list_del(&conn->rx_pending_link);
 	/* behind those that have not had their share */
-	if (conn->rx_ended ? tcp_conn_has_pending(conn) : ret > 0)
+	if (!conn->failed &&
+	    (conn->rx_ended ? tcp_conn_has_pending(conn) : ret > 0))
 		weft_list_add_tail(&iface->rx_pending, &conn->rx_pending_link);
 	tcp_conn_maybe_end(conn);
 	if (ret == -ESHUTDOWN || conn->rx_ended) {

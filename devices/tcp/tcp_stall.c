@@ -162,7 +162,7 @@ int tcp_stall_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len)
 	err = tcp_bulk_resend(b, s, weft_get_le64(p + 8), &aborted);
 	weft_list_for_each (put, tput, &aborted, link) {
 		weft_list_del(&put->link);
-		tcp_put_send_abort(conn, put, -ECANCELED);
+		tcp_put_send_abort(conn, put);
 	}
 	tcp_stream_detach(s);
 	if (err)

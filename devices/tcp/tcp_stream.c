@@ -204,6 +204,7 @@ static int chunk_ends(struct tcp_stream *s)
  * Reads directly into the target, and the next chunk's header in the same call.
  * The key is checked for each call, so revoking it stops a chunk half way; and
  * for the whole put, so that one it does not cover is refused from the start.
+ * -EACCES: the put cannot be placed.
  */
 static ssize_t read_piece(struct tcp_stream *s)
 {
@@ -222,6 +223,7 @@ static ssize_t read_piece(struct tcp_stream *s)
 		return n < 0 ? -errno : n;
 	}
 	if (!s->rx_drain) {
+		n = -EFAULT;
 		if (weft_region_get(&s->chunk.rkey, s->chunk.addr,
 				    s->chunk.total)) {
 			iov[0].iov_base = (void *)(uintptr_t)s->rx_addr;
@@ -229,11 +231,14 @@ static ssize_t read_piece(struct tcp_stream *s)
 			n = recvmsg(s->fd, &msg, MSG_DONTWAIT);
 			n = n < 0 ? -errno : n;
 			weft_region_put(&s->chunk.rkey);
-			if (n != -EFAULT)
-				return n;
 		}
-		s->rx_drain = true;
+		if (n != -EFAULT)
+			return n;
 		s->rx_status = -EACCES;
+		/* the landing of a get that was cancelled is no failure */
+		if (!(s->chunk.flags & TCP_CHUNK_GET))
+			return s->rx_status;
+		s->rx_drain = true;
 	}
 	iov[0].iov_base = drain;
 	iov[0].iov_len = weft_min(s->rx_left, sizeof(drain));

@@ -12,6 +12,7 @@
  */
 #include "devices/tcp/tcp_msg.h"
 #include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_event.h"
 
 #include <errno.h>
@@ -93,7 +94,8 @@ bool tcp_conn_is_ready(struct weft_conn *base)
 		  !weft_list_empty(&conn->bulk->resend)));
 }
 
-static int append_tx(struct tcp_conn *conn, const void *p, size_t n)
+/* Room for @n bytes more; NULL: no memory. */
+static uint8_t *extend_tx(struct tcp_conn *conn, size_t n)
 {
 	size_t cap;
 	uint8_t *t;
@@ -106,17 +108,42 @@ static int append_tx(struct tcp_conn *conn, const void *p, size_t n)
 		cap = weft_max(conn->tx_len + n, 2 * conn->tx_cap);
 		t = realloc(conn->tx, cap);
 		if (!t)
-			return -ENOMEM;
+			return NULL;
 		conn->tx = t;
 		conn->tx_cap = cap;
 	}
-	memcpy(conn->tx + conn->tx_off + conn->tx_len, p, n);
+	t = conn->tx + conn->tx_off + conn->tx_len;
 	conn->tx_len += n;
+	return t;
+}
+
+static int append_tx(struct tcp_conn *conn, const void *p, size_t n)
+{
+	uint8_t *t = extend_tx(conn, n);
+
+	if (!t)
+		return -ENOMEM;
+	memcpy(t, p, n);
 	return 0;
 }
 
+/* Of memory that write_iov() may have found unreadable: -EFAULT. */
+static int append_unsure(struct tcp_conn *conn, const void *p, size_t n)
+{
+	const struct iovec from = { (void *)p, n };
+	struct iovec to = { extend_tx(conn, n), n };
+	int status;
+
+	if (!to.iov_base)
+		return -ENOMEM;
+	tcp_copy(conn->iface, &to, &from, 1, &status);
+	return status ? -EFAULT : 0;
+}
+
 static int append_iov(struct tcp_conn *conn, const struct iovec *iov,
-		      unsigned int n, size_t skip)
+		      unsigned int n, size_t skip,
+		      int (*append)(struct tcp_conn *conn, const void *p,
+				    size_t n))
 {
 	unsigned int i;
 	int err;
@@ -126,8 +153,8 @@ static int append_iov(struct tcp_conn *conn, const struct iovec *iov,
 			skip -= iov[i].iov_len;
 			continue;
 		}
-		err = append_tx(conn, (uint8_t *)iov[i].iov_base + skip,
-				iov[i].iov_len - skip);
+		err = append(conn, (uint8_t *)iov[i].iov_base + skip,
+			     iov[i].iov_len - skip);
 		if (err)
 			return err;
 		skip = 0;
@@ -180,7 +207,7 @@ static int append_frame(struct tcp_conn *conn, const uint8_t *head,
 {
 	int err = append_tx(conn, head, TCP_FRAME_LEN);
 
-	return err ? err : append_iov(conn, iov, n, 0);
+	return err ? err : append_iov(conn, iov, n, 0, append_tx);
 }
 
 /*
@@ -199,7 +226,7 @@ static int write_frame(struct tcp_conn *conn, struct iovec *all, unsigned int n,
 	if ((size_t)sent == total)
 		return 0;
 	if (!op) {
-		err = append_iov(conn, all, n, sent);
+		err = append_iov(conn, all, n, sent, append_unsure);
 		if (err)
 			return err;
 		set_want_write(conn, true);
@@ -254,6 +281,10 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 	}
 	if (!err || err == -EINPROGRESS)
 		return err;
+	if (err == -EFAULT) {
+		conn->tx_len = 0;
+		return err;
+	}
 	/* the caller asks again, and on_error() follows from progress() */
 	tcp_conn_break(conn, err);
 	conn->base.ready_owed = true;
@@ -287,6 +318,18 @@ void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
 	}
 	if (++conn->gathered >= TCP_GATHER_FRAMES || conn->tx_len >= TCP_GATHER)
 		tcp_conn_write_gathered(conn);
+}
+
+void tcp_conn_append(struct tcp_conn *conn, uint8_t type, const void *body,
+		     size_t len)
+{
+	const struct iovec iov = { (void *)body, len };
+	uint8_t head[TCP_FRAME_LEN];
+
+	encode_head(head, type, 0, len, 0);
+	/* without memory for it the peer learns of the end alone */
+	if (append_frame(conn, head, &iov, 1))
+		weft_warn("no memory to tell a peer what failed");
 }
 
 void tcp_conn_write_gathered(struct tcp_conn *conn)
@@ -396,7 +439,7 @@ void tcp_conn_copy_unsent(struct tcp_conn *conn)
 	conn->tx = NULL;
 	conn->tx_off = conn->tx_len = conn->tx_cap = 0;
 	err = append_iov(conn, conn->unsent_iov + conn->unsent_i,
-			 conn->unsent_n - conn->unsent_i, 0);
+			 conn->unsent_n - conn->unsent_i, 0, append_tx);
 	if (!err && len)
 		err = append_tx(conn, rest + off, len);
 	free(rest);

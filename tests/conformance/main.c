@@ -25,9 +25,9 @@ static struct device_row rows[] = {
 	{ "tcp", &weft_tcp_ops, "lo", AF_INET, .sockets = true },
 	{ "tcp over IPv6", &weft_tcp_ops, "lo", AF_INET6, .sockets = true },
 	{ "shm", &weft_shm_ops, "shm", AF_UNSPEC },
-	{ "nvlink", &weft_nvlink_ops, "nvl", AF_UNSPEC },
+	{ "nvlink", &weft_nvlink_ops, "nvl", AF_UNSPEC, .fails_alone = true },
 	{ "nvlink, mapped memory", &weft_nvlink_ops, "nvl", AF_UNSPEC,
-	  .mapped = true },
+	  .mapped = true, .fails_alone = true },
 #ifdef HAVE_VERBS_H
 	{ "ib", &weft_ib_ops, "fake0:1", AF_INET, .other = "fake1:1",
 	  .one_socket = true, .own_keys = true },
@@ -102,14 +102,14 @@ static void leave_row(const struct device_row *r)
 static const struct conformance_test *const lists[] = {
 	message_tests, put_tests,   order_tests, stall_tests,  end_tests,
 	meet_tests,    port_tests,  wait_tests,	 stream_tests, cheat_tests,
-	skew_tests,    leave_tests, limit_tests,
+	skew_tests,    leave_tests, limit_tests, fail_tests,
 };
 
 /* Those that move blocks: what is mapped changes no others. */
 static bool moves_blocks(const struct conformance_test *list)
 {
 	return list == put_tests || list == order_tests || list == end_tests ||
-	       list == leave_tests || list == wait_tests;
+	       list == leave_tests || list == wait_tests || list == fail_tests;
 }
 
 static const char *run_one(const struct conformance_test *t, bool *ok)

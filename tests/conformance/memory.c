@@ -57,10 +57,11 @@ struct mem_ep {
 	struct weft_ep base;
 	struct weft_list link; /* eps */
 	struct mem_iface *owner;
+	struct mem_ep *twin; /* the peer's endpoint back; NULL: none */
 	_Atomic(struct mem_iface *) peer; /* NULL: it has closed */
-	int end;	 /* the error then, if nothing is lost */
-	int err;	 /* the endpoint is dead */
-	bool ready_owed; /* a caller waits for on_ready() */
+	int end;			  /* the error then, if no frame is */
+	int err;			  /* the endpoint is dead */
+	bool ready_owed;		  /* a caller waits for on_ready() */
 	struct weft_list queue;
 	atomic_uint taken; /* frames in it */
 };
@@ -188,7 +189,18 @@ static enum work next_work(const struct mem_iface *iface, struct mem_ep **out)
 	return work;
 }
 
-/* The operation that this completes, with *@status; the lock is held. */
+/* Nothing of @ep is delivered or moved any more; the lock is held. */
+static void break_ep(struct mem_ep *ep)
+{
+	wake(ep);
+	ep->peer = NULL;
+	ep->end = -ECONNRESET;
+}
+
+/*
+ * The operation that this completes, with *@status; the lock is held.  One that
+ * fails ends both endpoints.
+ */
 static struct weft_op *move(struct mem_ep *ep, int *status)
 {
 	struct frame *f = first_frame(ep);
@@ -203,6 +215,11 @@ static struct weft_op *move(struct mem_ep *ep, int *status)
 		wake(ep);
 	} else {
 		free(take_frame(ep));
+	}
+	if (*status) {
+		break_ep(ep);
+		if (ep->twin)
+			break_ep(ep->twin);
 	}
 	return op;
 }
@@ -388,7 +405,7 @@ static int flush(struct weft_ep *base, struct weft_op *op)
 	struct frame *f;
 	int err;
 
-	if (ep->err || !ep->taken)
+	if (ep->err || (!ep->taken && ep->end != -ECONNRESET))
 		return ep->err == -ECONNRESET ? ep->err : 0;
 	err = op ? new_frame(base, FLUSH, 0, 0, &f) : -EINPROGRESS;
 	if (err)
@@ -403,6 +420,7 @@ static int ep_create(struct weft_iface *base, const struct weft_address *remote,
 {
 	struct mem_ep *ep = calloc(1, sizeof(*ep));
 	struct mem_iface *iface, *next;
+	struct mem_ep *back, *tback;
 
 	if (!ep)
 		return -ENOMEM;
@@ -415,6 +433,13 @@ static int ep_create(struct weft_iface *base, const struct weft_address *remote,
 			ep->peer = iface;
 	/* without a peer progress() finds its end */
 	ep->end = ep->peer ? -ESHUTDOWN : -ECONNREFUSED;
+	weft_list_for_each (back, tback, &eps, link) {
+		if (ep->twin || back->twin || back->owner != ep->peer ||
+		    back->peer != ep->owner)
+			continue;
+		ep->twin = back;
+		back->twin = ep;
+	}
 	weft_list_add_tail(&eps, &ep->link);
 	wake(ep);
 	pthread_mutex_unlock(&lock);
@@ -433,6 +458,8 @@ static void ep_destroy(struct weft_ep *base)
 	cancel(base);
 	pthread_mutex_lock(&lock);
 	weft_list_del(&mem_ep(base)->link);
+	if (mem_ep(base)->twin)
+		mem_ep(base)->twin->twin = NULL;
 	pthread_mutex_unlock(&lock);
 	free(mem_ep(base));
 }

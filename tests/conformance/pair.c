@@ -13,7 +13,7 @@
 #include "util/cuda.h"
 
 const struct device_row *row;
-void (*sides_are_open)(void);
+void (*sides_connect_hook)(bool connected);
 
 void fail_at(const char *file, int line, const char *fmt, ...)
 {
@@ -107,15 +107,24 @@ static void have_mapped(struct side *s, struct side *other, uint64_t addr,
 	}
 }
 
+static void connect_both(struct side *a, struct side *b)
+{
+	if (sides_connect_hook)
+		sides_connect_hook(false);
+	if (!a->ep)
+		a->ep = side_connect(a, b, NULL);
+	if (!b->ep)
+		b->ep = side_connect(b, a, NULL);
+	wait_for(a, b, a->ops->ready(a->ep) && b->ops->ready(b->ep));
+	if (sides_connect_hook)
+		sides_connect_hook(true);
+}
+
 void sides_open(struct side *a, struct side *b)
 {
 	side_open(a);
 	side_open(b);
-	a->ep = side_connect(a, b, NULL);
-	b->ep = side_connect(b, a, NULL);
-	wait_for(a, b, a->ops->ready(a->ep) && b->ops->ready(b->ep));
-	if (sides_are_open)
-		sides_are_open();
+	connect_both(a, b);
 }
 
 void sides_close(struct side *a, struct side *b)
@@ -140,20 +149,25 @@ static void check_reset(struct side *s)
 	s->ep = NULL;
 }
 
-void sides_mend(struct side *a, struct side *b)
+void sides_fail(struct side *a, struct side *b)
 {
-	if (a->attr.errors_end_ep) {
+	if (!row->fails_alone) {
 		wait_for(a, b, (!a->ep || a->errors) && (!b->ep || b->errors));
 		check_reset(a);
 		check_reset(b);
 	}
+	connect_both(a, b);
+}
+
+void sides_mend(struct side *a, struct side *b)
+{
+	if (a->attr.cancel_ends_ep) {
+		sides_fail(a, b);
+		return;
+	}
 	check_int(a->errors, 0);
 	check_int(b->errors, 0);
-	if (!a->ep)
-		a->ep = side_connect(a, b, NULL);
-	if (!b->ep)
-		b->ep = side_connect(b, a, NULL);
-	wait_for(a, b, a->ops->ready(a->ep) && b->ops->ready(b->ep));
+	connect_both(a, b);
 }
 
 void send_pattern(struct side *s, struct side *other, struct weft_ep *ep,
@@ -204,23 +218,6 @@ int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 	wait_for(s, other, w.done);
 	check_int(w.done, 1);
 	return w.status;
-}
-
-void put_halves(struct side *s, struct target *t, uint8_t *src, size_t len,
-		struct wait_op w[2])
-{
-	struct weft_iov iov;
-	unsigned int i;
-
-	check_int(mprotect(src + len, len, PROT_NONE), 0);
-	for (i = 0; i < 2; i++) {
-		wait_op_init(&w[i]);
-		iov = (struct weft_iov){ src + i * len, len, NULL };
-		check_int(s->ops->put(s->ep, &iov, 1,
-				      (uintptr_t)t->buf + i * len, &t->key,
-				      NULL, &w[i].op),
-			  -EINPROGRESS);
-	}
 }
 
 int get_wait(struct side *s, struct side *other, void *dst, size_t len,

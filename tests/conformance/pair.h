@@ -18,6 +18,7 @@ struct device_row {
 	const char *other; /* of every second side; NULL: the same */
 	bool one_socket;   /* for all endpoints of a pair, and kept */
 	bool own_keys;	   /* not those of the region table */
+	bool fails_alone;  /* a failed put or get ends no endpoint yet */
 	bool sockets;	   /* bulk too, from a port open to all */
 	bool in_process;   /* no socket, no peer elsewhere */
 	bool mapped;	   /* GPU memory that the other side maps */
@@ -46,13 +47,14 @@ void sides_open(struct side *a, struct side *b);
 /* Bulk reads that still find what came (t_order.c); -1: all. */
 extern atomic_int bulk_reads;
 
-/* Called by sides_open() when both are connected, where set. */
-extern void (*sides_are_open)(void);
+/* Called before both are connected to each other, and when they are. */
+extern void (*sides_connect_hook)(bool connected);
 void sides_close(struct side *a, struct side *b);
+/* After an operation has failed: both endpoints fail, and are made anew. */
+void sides_fail(struct side *a, struct side *b);
 /*
- * After a refused key, or giving up what was under way: both endpoints have
- * failed where the device says so, and live on where it does not.  Both sides
- * are connected when this returns.
+ * After giving up what was under way: the same where the device says so; else
+ * the endpoints live on.  Both sides are connected when this returns.
  */
 void sides_mend(struct side *a, struct side *b);
 
@@ -93,13 +95,6 @@ void target_check_poison(const struct target *t, size_t from, size_t to);
  */
 uint8_t peek(const uint8_t *at);
 void target_close(struct target *t);
-/*
- * Puts both halves of [src, src + 2 * len), pages of their own, to the same
- * places of @t.  The second half cannot be read any more.
- */
-void put_halves(struct side *s, struct target *t, uint8_t *src, size_t len,
-		struct wait_op w[2]);
-
 /* A plain TCP connection to where @s listens. */
 int raw_connect(const struct side *s);
 /* Of this process: sockets and memory that can be shared. */
@@ -112,6 +107,6 @@ struct conformance_test {
 extern const struct conformance_test message_tests[], put_tests[],
 	order_tests[], stall_tests[], end_tests[], meet_tests[], port_tests[],
 	wait_tests[], stream_tests[], cheat_tests[], skew_tests[],
-	leave_tests[], limit_tests[];
+	leave_tests[], limit_tests[], fail_tests[];
 
 #endif

@@ -40,8 +40,8 @@ static void revoked_midway(void)
 	watch_quiet(&a, &b, &t);
 	wait_for(&a, &b, w.done);
 	check_int(w.status, -EACCES);
-	/* and the pair goes on */
-	sides_mend(&a, &b);
+	/* and another pair goes on */
+	sides_fail(&a, &b);
 	send_pattern(&a, &b, a.ep, 1, 100, 4);
 	wait_for(&a, &b, b.first);
 	check_message(&b, 1, 100, 4);
@@ -69,7 +69,7 @@ static void get_revoked_midway(void)
 	t.mem = NULL;
 	wait_for(&a, &b, w.done);
 	check_int(w.status, -EACCES);
-	sides_mend(&a, &b);
+	sides_fail(&a, &b);
 	a.ops->fence(a.ep);
 	b.ops->fence(b.ep);
 	send_pattern(&a, &b, a.ep, 1, 100, 4);
@@ -223,7 +223,7 @@ static void destroyed(void)
 	a.ep = NULL;
 	check_int(w.done, 1);
 	free(src);
-	if (a.attr.errors_end_ep)
+	if (a.attr.cancel_ends_ep)
 		sides_mend(&a, &b);
 	send_pattern(&b, &a, b.ep, 1, fit(&b, 100000), 4);
 	wait_for(&a, &b, a.first);
@@ -323,7 +323,7 @@ static void cut_before_message(void)
 		run_for(&a, &b, 5);
 		wait_for(&a, &b, c.before == 1);
 		/* nothing was cut: to the other side it may be no error */
-		if (a.attr.errors_end_ep && placed == n && !b.errors) {
+		if (a.attr.cancel_ends_ep && placed == n && !b.errors) {
 			b.ops->ep_destroy(b.ep);
 			b.ep = NULL;
 		}

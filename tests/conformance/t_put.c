@@ -3,7 +3,6 @@
 #include "tests/conformance/pair.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -299,7 +298,7 @@ static void released_source(void)
 	a.ops->mem_release(mem);
 	wait_for(&a, &b, w.done);
 	if (w.status)
-		sides_mend(&a, &b);
+		sides_fail(&a, &b);
 	else
 		pattern_check("put of what was released", t.buf, LEN - OFF, 2);
 	target_close(&t);
@@ -385,25 +384,6 @@ static void many(void)
 }
 
 /*
- * Goes on with other endpoints where refusing a key may have ended these: the
- * device does so for what it has to ask the peer about.
- */
-static void go_on(struct side *a, struct side *b)
-{
-	if (!a->attr.errors_end_ep) {
-		check_int(a->errors, 0);
-		check_int(b->errors, 0);
-		return;
-	}
-	a->ops->ep_destroy(a->ep);
-	b->ops->ep_destroy(b->ep);
-	a->errors = b->errors = 0;
-	a->ep = side_connect(a, b, NULL);
-	b->ep = side_connect(b, a, NULL);
-	wait_for(a, b, a->ops->ready(a->ep) && b->ops->ready(b->ep));
-}
-
-/*
  * What no peer may access: 0 to 3 by its place, 4 to 6 by its key, 7 to 9 by
  * one field of the key alone.
  */
@@ -439,7 +419,10 @@ static uint64_t spoil(const struct target *t, size_t len, unsigned int how,
 	return at;
 }
 
-/* What a key does not cover is refused, byte for byte, and nothing breaks. */
+/*
+ * What a key does not cover is refused, byte for byte, and another endpoint
+ * works.
+ */
 static void bad_keys(void)
 {
 	struct side a, b;
@@ -459,16 +442,15 @@ static void bad_keys(void)
 			at = spoil(&t, len, i, bad);
 			check_int(put_wait(&a, &b, src, len, at, &bad, NULL),
 				  -EACCES);
-			go_on(&a, &b);
+			sides_fail(&a, &b);
 			check_int(get_wait(&a, &b, src, len, at, &bad),
 				  -EACCES);
-			go_on(&a, &b);
+			sides_fail(&a, &b);
 			target_check_poison(&t, 0, t.len);
 			target_check_guards(&t);
 		}
 	}
 	pattern_check("refused get", src, 300000, 1);
-	/* the endpoint lives on, or another does */
 	check_int(put_wait(&a, &b, src, 1000, (uintptr_t)t.buf, &t.key, NULL),
 		  0);
 	pattern_check("put after refusals", t.buf, 1000, 1);
@@ -478,10 +460,10 @@ static void bad_keys(void)
 	target_poison(&t);
 	check_int(put_wait(&a, &b, src, 1000, (uintptr_t)t.buf, &t.key, NULL),
 		  -EACCES);
-	sides_mend(&a, &b);
+	sides_fail(&a, &b);
 	check_int(put_wait(&a, &b, src, 150000, (uintptr_t)t.buf, &t.key, NULL),
 		  -EACCES);
-	sides_mend(&a, &b);
+	sides_fail(&a, &b);
 	target_check_poison(&t, 0, t.len);
 	target_close(&t);
 	free(src);
@@ -528,34 +510,6 @@ static void registered(void)
 	sides_close(&a, &b);
 }
 
-/* Memory that was unmapped behind our back: an error, not a signal. */
-static void unmapped(void)
-{
-	struct side a, b;
-	struct target t;
-	uint8_t *src = malloc(300000);
-
-	if (!strncmp(row->name, "ib", 2))
-		skip_test("an adapter keeps the pages that it was given");
-	if (row->mapped)
-		skip_test("who has mapped memory keeps it");
-	sides_open(&a, &b);
-	target_open(&t, 300000);
-	/* not munmap(): another mapping could take its place */
-	check(mmap(t.map, t.map_len, PROT_NONE,
-		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == t.map,
-	      "mmap");
-	check_int(put_wait(&a, &b, src, 1000, (uintptr_t)t.buf, &t.key, NULL),
-		  -EACCES);
-	check_int(put_wait(&a, &b, src, 300000, (uintptr_t)t.buf, &t.key, NULL),
-		  -EACCES);
-	check_int(get_wait(&a, &b, src, 300000, (uintptr_t)t.buf, &t.key),
-		  -EACCES);
-	row->ops->mem_release(t.mem);
-	free(src);
-	sides_close(&a, &b);
-}
-
 /* A peer without an endpoint of its own is put to, and read from. */
 static void passive(void)
 {
@@ -597,7 +551,6 @@ const struct conformance_test put_tests[] = {
 	  released_source },
 	{ "puts work after both sides prepared", prepared },
 	{ "bad keys are refused and break nothing", bad_keys },
-	{ "unmapped memory is an error, not a signal", unmapped },
 	{ "puts and gets reach a peer without an endpoint", passive },
 	{ NULL, NULL },
 };

@@ -332,46 +332,6 @@ static void cancelled_after(void)
 	cancelled(1500);
 }
 
-/*
- * One stream carries two puts, and the source of the second is gone: the first,
- * all of which was sent, is acknowledged, and so are those that follow.
- */
-static void source_gone(void)
-{
-	size_t len = 1 << 20;
-	struct target t;
-	struct wait_op w[2];
-	struct side a, b;
-	uint8_t *src;
-
-	only_tcp();
-	setenv("WEFT_TCP_STREAMS", "1", 1);
-	setenv("WEFT_TCP_THREADS", "0", 1);
-	sides_open(&a, &b);
-	target_open(&t, 2 * len);
-	src = mmap(NULL, 2 * len, PROT_READ | PROT_WRITE,
-		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	check(src != MAP_FAILED, "no memory");
-	pattern_fill(src, len, 1);
-	/* the stream is there when the two begin */
-	check_int(put_wait(&a, &b, src, len, (uintptr_t)t.buf, &t.key, NULL),
-		  0);
-	target_poison(&t);
-	put_halves(&a, &t, src, len, w);
-	wait_for(&a, &b, w[0].done && w[1].done);
-	check_int(w[0].status, 0);
-	check_int(w[1].status, -EACCES);
-	pattern_check("first", t.buf, len, 1);
-	pattern_fill(src, len, 2);
-	check_int(put_wait(&a, &b, src, len, (uintptr_t)t.buf, &t.key, NULL),
-		  0);
-	pattern_check("next", t.buf, len, 2);
-	munmap(src, 2 * len);
-	target_check_guards(&t);
-	target_close(&t);
-	sides_close(&a, &b);
-}
-
 /* In the end of the first of many cancelled puts, another endpoint puts. */
 struct other {
 	struct side *a;
@@ -467,7 +427,6 @@ const struct conformance_test stall_tests[] = {
 	{ "a stalled stream's get replies are resent", replies },
 	{ "cancel before a stream is abandoned", cancelled_before },
 	{ "cancel after a stream was abandoned", cancelled_after },
-	{ "a put whose source was unmapped fails alone", source_gone },
 	{ "no source is read after its put was cancelled", many_cancelled },
 	{ NULL, NULL },
 };

@@ -178,42 +178,23 @@ static void none_for_gets(void)
 	part(&a, &b);
 }
 
-/* A get over the message stream of what is no longer mapped: no signal. */
-static void none_for_unmapped(void)
+static void no_more_sockets(bool connected)
 {
-	static const size_t lens[] = { 100, 40000, LEN };
-	struct side a, b;
-	struct target t;
-	uint8_t *dst = malloc(LEN);
-	unsigned int i;
-	size_t good;
-
-	meet(&a, &b);
-	atomic_store(&sockets_left, 0);
-	for (i = 0; i < 6; i++) {
-		target_open(&t, LEN);
-		/* nothing of it is there, or the beginning */
-		good = i < 3 ? 0 : lens[i % 3] / 8192 * 4096 + GUARD;
-		check(mmap(t.map + good, t.map_len - good, PROT_NONE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-			   0) == t.map + good,
-		      "mmap");
-		check_int(get_wait(&a, &b, dst, lens[i % 3], (uintptr_t)t.buf,
-				   &t.key),
-			  -EACCES);
-		row->ops->mem_release(t.mem);
-		munmap(t.map, t.map_len);
-	}
-	free(dst);
-	/* the pair lives on */
-	put_checked(&a, &b, LEN, 1);
-	put_checked(&b, &a, LEN, 2);
-	part(&a, &b);
+	atomic_store(&sockets_left, connected ? 0 : -1);
 }
 
-static void no_more_sockets(void)
+static const struct conformance_test *find_test(const char *part)
 {
-	atomic_store(&sockets_left, 0);
+	const struct conformance_test *t;
+
+	for (t = put_tests; t->name; t++)
+		if (strstr(t->name, part))
+			return t;
+	for (t = fail_tests; t->name; t++)
+		if (strstr(t->name, part))
+			return t;
+	check(false, "there is no test '%s'", part);
+	return NULL;
 }
 
 /* What is asked of puts and gets, over the message stream alone. */
@@ -221,11 +202,9 @@ static void without_streams(const char *const *parts)
 {
 	const struct conformance_test *t;
 
-	sides_are_open = no_more_sockets;
+	sides_connect_hook = no_more_sockets;
 	for (; *parts; parts++) {
-		for (t = put_tests; t->name && !strstr(t->name, *parts); t++)
-			;
-		check(t->name, "there is no test '%s'", *parts);
+		t = find_test(*parts);
 		atomic_store(&sockets_left, -1);
 		atomic_store(&refused, 0);
 		t->run();
@@ -233,18 +212,18 @@ static void without_streams(const char *const *parts)
 		      t->name);
 	}
 	atomic_store(&sockets_left, -1);
-	sides_are_open = NULL;
+	sides_connect_hook = NULL;
 }
 
 static void none_for_all(void)
 {
-	static const char *const parts[] = { "puts of every size",
-					     "gets of every size",
-					     "gathered",
-					     "notifications",
-					     "bad keys",
-					     "unmapped memory",
-					     NULL };
+	static const char *const parts[] = {
+		"puts of every size", "gets of every size",
+		"gathered",	      "notifications",
+		"bad keys",	      "cannot take",
+		"put whose source",   "get whose source",
+		"cannot land",	      NULL
+	};
 
 	if (strcmp(row->name, "tcp"))
 		skip_test("has no bulk sockets, or has had none over IPv4");
@@ -303,7 +282,8 @@ static void none_and_filtered(void)
 	};
 	struct sock_fprog prog = { sizeof(code) / sizeof(*code), code };
 	static const char *const parts[] = { "puts of every size", "bad keys",
-					     "unmapped memory", NULL };
+					     "cannot take", "get whose source",
+					     NULL };
 
 	if (strcmp(row->name, "tcp"))
 		skip_test("has no bulk sockets, or has had none over IPv4");
@@ -328,10 +308,12 @@ static void beyond(void)
 	meet(&a, &b);
 	pattern_fill(src, LEN, 1);
 	target_open(&t, LEN - 1);
+	put_checked(&a, &b, LEN, 2);
+	check_int(streams(&a) > 0, 1);
 	check_int(put_wait(&a, &b, src, LEN, (uintptr_t)t.buf, &t.key, NULL),
 		  -EACCES);
-	check_int(streams(&a) > 0, 1);
 	target_check_poison(&t, 0, t.len);
+	sides_fail(&a, &b);
 	target_check_guards(&t);
 	target_close(&t);
 	free(src);
@@ -534,55 +516,14 @@ static void caller_sleeps(void)
 	part(&a, &b);
 }
 
-/* What was on the only one when it was given up goes by frame. */
-static void none_for_rest(void)
-{
-	const size_t len = 128 << 10; /* that a socket holds */
-	struct wait_op w[2];
-	struct side a, b;
-	struct target t;
-	uint8_t *src;
-
-	setenv("WEFT_TCP_STREAMS", "1", 1);
-	setenv("WEFT_TCP_THREADS", "0", 1);
-	setenv("WEFT_TCP_SNDBUF", "1m", 1);
-	meet(&a, &b);
-	put_checked(&a, &b, LEN, 1);
-	check_int(streams(&a), 1);
-	atomic_store(&sockets_left, 0);
-	target_open(&t, 2 * len);
-	src = mmap(NULL, 2 * len, PROT_READ | PROT_WRITE,
-		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	check(src != MAP_FAILED, "no memory");
-	pattern_fill(src, len, 2);
-	put_halves(&a, &t, src, len, w);
-	/* before the other side has read any of it */
-	wait_for(&a, NULL, w[1].done);
-	wait_for(&a, &b, w[0].done);
-	check_int(w[0].status, 0);
-	check_int(w[1].status, -EACCES);
-	pattern_check("put", t.buf, len, 2);
-	check_int(streams(&a), 0);
-	check(atomic_load(&refused) > 0, "no bulk socket was tried");
-	put_checked(&a, &b, LEN, 3);
-	target_check_guards(&t);
-	target_close(&t);
-	munmap(src, 2 * len);
-	part(&a, &b);
-}
-
 const struct conformance_test stream_tests[] = {
 	{ "puts go over the message stream without bulk sockets", none },
 	{ "gets go over the message stream without bulk sockets",
 	  none_for_gets },
-	{ "unmapped memory without bulk sockets is an error",
-	  none_for_unmapped },
 	{ "the put and get tests pass without bulk sockets", none_for_all },
 	{ "the put and get tests pass under a system call filter",
 	  none_and_filtered },
 	{ "messages follow their puts without bulk sockets", none_for_order },
-	{ "chunks of a lost only bulk socket go over the message stream",
-	  none_for_rest },
 	{ "a put beyond its key writes no chunk", beyond },
 	{ "puts end over the message stream if every dial fails", none_later },
 	{ "one of two bulk sockets carries all", one_of_two },

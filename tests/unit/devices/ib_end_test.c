@@ -250,10 +250,9 @@ Test(ib_end, failed_late_registration_refuses_the_put, .init = begin,
 	cr_expect(yes(strstr(logged, "'fake0:1': a key from peer ")), "%s",
 		  logged);
 	cr_expect(zero(uint, dst[0]));
-	cr_expect(zero(int, put_all(src, dst, mem)));
-	cr_expect(zero(int, memcmp(src, dst, LEN)));
+	/* which ends both endpoints */
+	cr_expect(until(a.errors && b.errors), "%s", logged);
 	ib->mem_release(mem);
-	cr_expect(zero(uint, a.errors + b.errors), "%s", logged);
 	pair_down();
 	free(src);
 	free(dst);
@@ -291,7 +290,7 @@ Test(ib_end, registered_memory_is_not_registered_again, .init = begin,
 	cr_expect(until(w.done));
 	cr_expect(lt(int, w.status, 0));
 	cr_expect(eq(str, (char *)fake_verbs_failed(), "reg_mr"));
-	cr_expect(zero(uint, a.errors + b.errors), "%s", logged);
+	cr_expect(until(a.errors && b.errors), "%s", logged);
 	ib->mem_release(from);
 	ib->mem_release(to);
 	pair_down();
