@@ -10,7 +10,15 @@
  * KIND freed: no process ends, but the target memory of puts is freed.  UCX
  * keeps its registration until it learns of that.  (If puts or gets are
  * messages, UCX accesses the memory itself, unchecked: before 1.16 and 1.20.)
+ *
+ *	gone lost LENGTH tag|am source|target LOSS [unhandled]
+ * No process ends, but the second half of what is sent, or of where it goes,
+ * cannot be accessed: LOSS is unmapped, read-only, truncated or, of a target,
+ * a folder whose file system is too small.  Nobody may be told of a success.
+ * unhandled: of endpoints that handle no errors.
  */
+#define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +36,7 @@ struct side {
 	ucp_ep_h ep;
 	unsigned int received, errors;
 	ucs_status_t error;
+	void *offered; /* the last rendezvous */
 };
 
 static struct side stays, goes;
@@ -36,6 +45,8 @@ static size_t len;
 static void *buf, *target;
 static ucp_mem_h mem;
 static ucp_rkey_h rkey;
+static void *packed;
+static ucp_err_handling_mode_t err_mode = UCP_ERR_HANDLING_MODE_PEER;
 
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
@@ -54,12 +65,13 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_len,
 
 	(void)header;
 	(void)header_len;
-	(void)data;
 	(void)length;
 	s->received++;
-	/* a rendezvous that is never fetched */
-	return param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV ? UCS_INPROGRESS
-							     : UCS_OK;
+	/* a rendezvous that is fetched by lost() alone */
+	if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
+		return UCS_OK;
+	s->offered = data;
+	return UCS_INPROGRESS;
 }
 
 static void side_open(struct side *s)
@@ -92,7 +104,7 @@ static void connect_to(struct side *s, struct side *to)
 		.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
 			      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
 			      UCP_EP_PARAM_FIELD_ERR_HANDLER,
-		.err_mode = UCP_ERR_HANDLING_MODE_PEER,
+		.err_mode = err_mode,
 		.err_handler = { on_error, s },
 	};
 	ucp_address_t *address;
@@ -183,13 +195,11 @@ static ucp_mem_h map(void *address)
 
 static void expose(void)
 {
-	void *packed;
 	size_t size;
 
 	mem = map(target);
 	check(ucp_rkey_pack(goes.context, mem, &packed, &size), "pack");
 	check(ucp_ep_rkey_unpack(stays.ep, packed, &rkey), "unpack");
-	ucp_rkey_buffer_release(packed);
 }
 
 static void close_by_force(struct side *s)
@@ -212,10 +222,22 @@ static void *pages(int protection, int flags)
 	return at;
 }
 
+/* It ends both endpoints; the next ones know the same key. */
 static void must_fail(const char *when)
 {
 	if (end(start(&stays, "put", len)) == UCS_OK)
 		die("a put succeeds %s", when);
+	wait_until(stays.errors && goes.errors);
+	if (stays.errors != 1 || goes.errors != 1)
+		die("told of the error %u and %u times", stays.errors,
+		    goes.errors);
+	stays.errors = goes.errors = 0;
+	ucp_rkey_destroy(rkey);
+	close_by_force(&stays);
+	close_by_force(&goes);
+	connect_to(&stays, &goes);
+	connect_to(&goes, &stays);
+	check(ucp_ep_rkey_unpack(stays.ep, packed, &rkey), "unpack");
 }
 
 static void freed(void)
@@ -248,8 +270,112 @@ static void freed(void)
 			die("and writes there");
 	check(end(start(&stays, "am", 1)), "message");
 	check(flush(&stays), "flush");
-	if (stays.errors || goes.errors)
-		die("the endpoint did not outlive it");
+}
+
+/* ---- memory that is lost ------------------------------------------------- */
+
+/* A file of @length bytes in @folder, or in memory; its mapping. */
+static void *map_file(const char *folder, size_t length, int *fd)
+{
+	void *at;
+
+	*fd = folder ? open(folder, O_TMPFILE | O_RDWR, 0600)
+		     : memfd_create("lost", MFD_CLOEXEC);
+	if (*fd < 0 || ftruncate(*fd, length))
+		die("no file: %m");
+	at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+	if (at == MAP_FAILED)
+		die("mmap");
+	return at;
+}
+
+static void lose(char *at, int fd, const char *loss)
+{
+	const size_t half = len / 2 & ~4095ul;
+
+	if (!strcmp(loss, "unmapped"))
+		mprotect(at + half, len - half, PROT_NONE);
+	else if (!strcmp(loss, "read-only"))
+		mprotect(at + half, len - half, PROT_READ);
+	else if (!strcmp(loss, "truncated") && ftruncate(fd, half))
+		die("ftruncate");
+}
+
+static ucs_status_ptr_t receive(const char *op, void *at)
+{
+	ucp_request_param_t param = { 0 };
+
+	if (!strcmp(op, "tag"))
+		return ucp_tag_recv_nbx(goes.worker, at, len, 1, -1, &param);
+	wait_until(goes.offered || goes.errors || stays.errors);
+	if (!goes.offered)
+		return UCS_STATUS_PTR(UCS_ERR_CONNECTION_RESET);
+	return ucp_am_recv_data_nbx(goes.worker, goes.offered, at, len, &param);
+}
+
+static ucs_status_t status_of(ucs_status_ptr_t request)
+{
+	return UCS_PTR_IS_PTR(request) ? ucp_request_check_status(request)
+				       : UCS_PTR_STATUS(request);
+}
+
+/* UCX ends the requests of one side, and those of the other never. */
+static void unhandled(ucs_status_ptr_t sends, ucs_status_ptr_t receives)
+{
+	wait_until(status_of(sends) != UCS_INPROGRESS ||
+		   status_of(receives) != UCS_INPROGRESS);
+	for (unsigned int i = 0; i < 10000; i++)
+		progress();
+	if (status_of(sends) == UCS_OK || status_of(receives) == UCS_OK)
+		die("a side is told of a success");
+	printf("lost: sent '%s', received '%s'\n",
+	       ucs_status_string(status_of(sends)),
+	       ucs_status_string(status_of(receives)));
+}
+
+static void lost(char **argv)
+{
+	const char *op = argv[0], *loss = argv[2];
+	const bool at_target = !strcmp(argv[1], "target");
+	ucs_status_ptr_t sends, receives, behind, last;
+	ucp_request_param_t param = { 0 };
+	ucs_status_t sent, received;
+	char *from, *to, c = 0;
+	int from_fd, to_fd;
+
+	from = map_file(NULL, len, &from_fd);
+	to = map_file(*loss == '/' ? loss : NULL, len, &to_fd);
+	memset(from, 5, len);
+	check(end(start(&goes, "am", 1)), "first message back");
+	wait_until(stays.received);
+	lose(at_target ? to : from, at_target ? to_fd : from_fd, loss);
+	receives = !strcmp(op, "tag") ? receive(op, to) : NULL;
+	behind = ucp_tag_recv_nbx(goes.worker, &c, 1, 2, -1, &param);
+	buf = from;
+	sends = start(&stays, op, len);
+	if (!receives)
+		receives = receive(op, to);
+	if (err_mode == UCP_ERR_HANDLING_MODE_NONE) {
+		unhandled(sends, receives);
+		return;
+	}
+	received = end(receives);
+	sent = end(sends);
+	if (received == UCS_OK)
+		die("the receiver is told of a success");
+	/* what is sent behind it is refused, or lost */
+	last = ucp_tag_send_nbx(stays.ep, "b", 1, 2, &param);
+	end(last);
+	wait_until(stays.errors && goes.errors);
+	for (unsigned int i = 0; i < 1000; i++)
+		progress();
+	if (stays.errors != 1 || goes.errors != 1)
+		die("told of the error %u and %u times", stays.errors,
+		    goes.errors);
+	if (c || ucp_request_check_status(behind) == UCS_OK)
+		die("the message behind it came");
+	printf("lost: sent '%s', received '%s'\n", ucs_status_string(sent),
+	       ucs_status_string(received));
 }
 
 int main(int argc, char **argv)
@@ -267,19 +393,25 @@ int main(int argc, char **argv)
 		cold |= !strcmp(argv[i], "cold");
 		back |= !strcmp(argv[i], "back");
 	}
+	if (argc > 6 && !strcmp(argv[6], "unhandled"))
+		err_mode = UCP_ERR_HANDLING_MODE_NONE;
 	alarm(6 * PATIENCE_S);
 	buf = calloc(1, len);
 	target = pages(PROT_READ | PROT_WRITE, 0);
 	side_open(&stays);
 	side_open(&goes);
 	connect_to(&stays, &goes);
-	if (back)
+	if (back || !strcmp(kind, "lost"))
 		connect_to(&goes, &stays);
 	expose();
 	if (!cold) {
 		check(end(start(&stays, "am", 1)), "first message");
 		wait_until(goes.received);
 		check(flush(&stays), "first flush");
+	}
+	if (!strcmp(kind, "lost")) {
+		lost(argv + 3);
+		return 0;
 	}
 	if (!strcmp(kind, "freed")) {
 		freed();
@@ -322,6 +454,7 @@ int main(int argc, char **argv)
 	if (stays.errors != 1)
 		die("told of the error %u times", stays.errors);
 	ucp_rkey_destroy(rkey);
+	ucp_rkey_buffer_release(packed);
 	close_by_force(&stays);
 	ucp_worker_destroy(stays.worker);
 	ucp_cleanup(stays.context);

@@ -3,10 +3,16 @@
 # A worker goes without closing anything: what its peers have under way ends with
 # an error, and they are told, without UCX's keepalive, in the oldest UCX and the
 # newest (all with ./quickstart test --long). So does a put to memory that was
-# freed.
+# freed, and what is sent from or to memory that cannot be accessed.
 . "$(dirname "$0")/common.sh"
 
+# a file system that is too small, in a mount namespace of this test alone
+test -n "${GONE_MOUNTS-}" ||
+	! unshare --user --map-root-user --mount true 2>/dev/null ||
+	GONE_MOUNTS=1 exec unshare --user --map-root-user --mount bash "$0" "$@"
+
 tap_folder
+mkdir "$tap_tmp/full"
 find_builds
 test -n "${WEFT_TEST_LONG-}" || test ${#versions[@]} -lt 3 ||
 	versions=("${versions[0]}" "${versions[-1]}")
@@ -25,7 +31,33 @@ try() # VERSION ARGUMENT...
 	fi
 }
 
+full=
+if mount -t tmpfs -o size=1m none "$tap_tmp/full" 2>/dev/null; then
+	full=$tap_tmp/full
+fi
+
+lost() # VERSION: by each scheme, from and to memory of each kind
+{
+	local scheme op
+	for scheme in auto put_zcopy get_zcopy; do
+		export UCX_RNDV_SCHEME=$scheme
+		for op in tag am; do
+			try "$1" lost 4194304 $op source unmapped
+			try "$1" lost 4194304 $op source truncated
+			try "$1" lost 4194304 $op target unmapped
+			try "$1" lost 4194304 $op target read-only
+			try "$1" lost 4194304 $op target truncated
+			try "$1" lost 4194304 $op source truncated unhandled
+			try "$1" lost 4194304 $op target unmapped unhandled
+			test -z "$full" ||
+				try "$1" lost 4194304 $op target "$full"
+		done
+	done
+	unset UCX_RNDV_SCHEME
+}
+
 for v in "${versions[@]}"; do
+	lost "$v"
 	try "$v" idle 8
 	try "$v" idle 8 back
 	for kind in am tag; do	# whole, in pieces, by rendezvous
@@ -44,4 +76,5 @@ for v in "${versions[@]}"; do
 	# before, puts are messages
 	test "$(minor_of "$v")" -lt 16 || try "$v" freed 1048576
 done
+test -z "$full" || umount "$full"
 tap_done
