@@ -76,8 +76,9 @@ static const struct weft_setting table[] = {
 		  "sockets; empty is /run/weft, else /dev/shm" },
 	{ "WEFT_CONNECT_TIMEOUT", NULL, WEFT_SET_MSEC, AT(connect_timeout_ms),
 	  "30s", .min = 1, .max = 3600000,
-	  .help = "Time limit for connecting to a peer, including the proof "
-		  "of identity" },
+	  .help = "Time limit for a peer's host to answer a new connection, "
+		  "and of all that NCCL's connecting takes. UCX waits for a "
+		  "peer that is merely busy as long as it lives" },
 	{ "WEFT_PEER_TIMEOUT", NULL, WEFT_SET_MSEC, AT(peer_timeout_ms), "5s",
 	  .min = 100, .max = 3600000,
 	  .help = "Time without an answer of a peer's kernel before the peer "

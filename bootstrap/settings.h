@@ -34,7 +34,7 @@ struct weft_settings {
 	struct weft_port_range ports; /* WEFT_PORT_RANGE */
 	const char *secret_file;      /* WEFT_SECRET_FILE; "": none */
 	const char *run_dir;	      /* WEFT_RUN_DIR; "": the built-in ones */
-	uint64_t connect_timeout_ms;  /* WEFT_CONNECT_TIMEOUT: hello included */
+	uint64_t connect_timeout_ms;  /* WEFT_CONNECT_TIMEOUT */
 	uint64_t peer_timeout_ms;     /* WEFT_PEER_TIMEOUT */
 	unsigned int tcp_streams; /* WEFT_TCP_STREAMS: 0 = find by measuring */
 	unsigned int tcp_threads; /* WEFT_TCP_THREADS: UINT_MAX = auto */

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "bootstrap/settings.h"
 #include "devices/base.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -77,7 +76,6 @@ int weft_conn_init(struct weft_conn *conn, struct weft_session *s,
 		   uint32_t number)
 {
 	struct weft_base *base = container_of(s, struct weft_base, session);
-	const uint64_t now = weft_now_ms();
 
 	weft_conn_begin(conn, base, peer_id, number);
 	if (remote) {
@@ -90,9 +88,8 @@ int weft_conn_init(struct weft_conn *conn, struct weft_session *s,
 		weft_secret_free(conn->remote, sizeof(*conn->remote));
 		return -ENOMEM;
 	}
-	conn->deadline_ms = now + weft_settings()->connect_timeout_ms;
 	weft_list_add_tail(&s->meeting, &conn->meet_link);
-	weft_events_wake_at(&base->events, now + WEFT_TICK_MS);
+	weft_events_wake_at(&base->events, weft_now_ms() + WEFT_TICK_MS);
 	return 0;
 }
 

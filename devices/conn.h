@@ -43,9 +43,9 @@ struct weft_conn {
 	int err;		     /* -errno: progress() closes it */
 	struct weft_address *remote; /* of the endpoint here; with the key */
 	struct weft_hello *hello;    /* accepted, endpoint not known */
-	uint64_t deadline_ms;	     /* until it is OPEN */
 	uint64_t retry_ms;	     /* when to dial; 0: not now */
-	unsigned int redials;	     /* a listener hung up before the hello */
+	/* before the next dial; and what ended those before */
+	unsigned int pause_ms, hangups, yields;
 };
 
 /* Initialises a zeroed connection that does not meet in a session. */

@@ -234,9 +234,10 @@ struct weft_dev_ops {
 	/*
 	 * Creates an endpoint; never blocks.  It connects in progress(),
 	 * operations return -EAGAIN until then, and failure to connect is for
-	 * on_error().  One connection per pair: the n-th endpoint to an address
-	 * pairs with the peer's n-th endpoint back.  A device without
-	 * connections pairs nothing.
+	 * on_error(); -ENOMEM, -EMFILE and the like: it cannot even try.  One
+	 * connection per pair: the n-th endpoint to an address pairs with the
+	 * peer's n-th endpoint back.  A device without connections pairs
+	 * nothing.
 	 */
 	int (*ep_create)(struct weft_iface *iface,
 			 const struct weft_address *remote, void *user,

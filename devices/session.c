@@ -16,13 +16,20 @@
 #include "util/secret.h"
 
 #define MAX_UNPROVEN 4096 /* at a time; more wait in the backlog */
-#define REDIALS	     3
+/*
+ * Answers that a peer gives once or twice, however busy it is; one that gives
+ * no other answers wrongly, or is no weft.
+ */
+#define HANGUPS 3  /* on a dialer that has not let it wait */
+#define YIELDS	15 /* to a dial of its own, which never comes */
 
 enum {
-	/* a listener's backlog is full: it is of this host, and reads soon */
+	/* a listener's backlog is full: it is of this host */
 	BACKLOG_MS = 5,
-	/* after a listener hung up before its hello: a place may be free */
+	BACKLOG_MOST_MS = 250, /* of one that stays full */
+	/* after a listener hung up: a place may be free */
 	REDIAL_MS = 250,
+	REDIAL_MOST_MS = 4000,
 	/* for the peer's own dial, which was preferred; then ours again */
 	YIELD_MS = 2000,
 };
@@ -52,6 +59,7 @@ static struct weft_handshake *new_handshake(struct weft_session *s, int fd)
 	hs->session = s;
 	hs->fd = fd;
 	hs->deadline_ms = now + weft_settings()->connect_timeout_ms;
+	hs->moved_ms = now;
 	weft_list_add_tail(&s->handshakes, &hs->link);
 	weft_events_wake_at(events_of(s), now + WEFT_TICK_MS);
 	return hs;
@@ -98,16 +106,8 @@ static const char *peer_name(const struct weft_session *s,
 
 /* ---- dialling ------------------------------------------------------------ */
 
-static void log_timeout(const char *where)
-{
-	weft_error(
-		"peer at %s did not answer within WEFT_CONNECT_TIMEOUT (%" PRIu64
-		" ms)",
-		where, weft_settings()->connect_timeout_ms);
-}
-
 static void log_dial(const struct weft_session *s, const struct weft_hello *h,
-		     int err, const char *where)
+		     bool connecting, int err, const char *where)
 {
 	if (err == -EACCES && h)
 		weft_error(
@@ -118,8 +118,11 @@ static void log_dial(const struct weft_session *s, const struct weft_hello *h,
 			"peer at %s speaks wire versions %u to %u, this weft %u to %u; install the same release on both",
 			where, h->peer_min, h->peer_max, WEFT_WIRE_MIN,
 			WEFT_WIRE_MAX);
-	else if (err == -ETIMEDOUT)
-		log_timeout(where);
+	else if (err == -ETIMEDOUT && connecting)
+		weft_error(
+			"the host of the peer at %s did not answer within WEFT_CONNECT_TIMEOUT (%" PRIu64
+			" ms)",
+			where, weft_settings()->connect_timeout_ms);
 	else
 		weft_info("connecting to a peer at %s from '%s' failed: %s",
 			  where, s->name, strerror(-err));
@@ -139,14 +142,26 @@ static void wait_to_dial(struct weft_conn *conn, unsigned int ms)
 	redial_at(conn, ms);
 }
 
-/*
- * The listener hung up before its hello: its places were all taken, or this
- * process was too busy to send its own in time.
- */
-static bool has_hung_up(const struct weft_handshake *hs, int err)
+/* Each time twice as long. */
+static unsigned int next_pause(unsigned int *pause, unsigned int least,
+			       unsigned int most)
 {
-	return !hs->connecting && !hs->hello.peer_max &&
-	       (err == -ECONNRESET || err == -EPIPE);
+	*pause = weft_min(weft_max(2 * *pause, least), most);
+	return *pause;
+}
+
+/*
+ * The listener hung up amid the hello.  It does so on one that is silent: then
+ * this process was busy, and dials again, as often as that happens.  On any
+ * other, a few times: its places were all taken.
+ */
+static bool is_dialled_again(const struct weft_handshake *hs, int err)
+{
+	if (hs->kind != hs->session->kind || hs->connecting ||
+	    (err != -ECONNRESET && err != -EPIPE))
+		return false;
+	return hs->late ||
+	       (!hs->hello.peer_max && hs->conn->hangups++ < HANGUPS);
 }
 
 /* A dial ended without a connection. */
@@ -158,13 +173,13 @@ static void fail_dial(struct weft_handshake *hs, int err)
 	const char *where = peer_name(s, &hs->peer, buf);
 
 	weft_handshake_free(hs);
-	if (hs->kind == s->kind && has_hung_up(hs, err) &&
-	    conn->redials++ < REDIALS) {
-		wait_to_dial(conn, REDIAL_MS);
+	if (is_dialled_again(hs, err)) {
+		wait_to_dial(conn, next_pause(&conn->pause_ms, REDIAL_MS,
+					      REDIAL_MOST_MS));
 		return;
 	}
 	if (hs->kind == s->kind)
-		log_dial(s, &hs->hello, err, where);
+		log_dial(s, &hs->hello, hs->connecting, err, where);
 	s->ops->lost(conn, hs->kind, err, where);
 }
 
@@ -180,7 +195,8 @@ int weft_conn_dial_more(struct weft_conn *conn, uint32_t kind, uint32_t number,
 
 	fd = s->ops->open_socket(conn, &connecting);
 	if (fd == -EAGAIN && kind == s->kind) {
-		redial_at(conn, BACKLOG_MS);
+		redial_at(conn, next_pause(&conn->pause_ms, BACKLOG_MS,
+					   BACKLOG_MOST_MS));
 		return 0;
 	}
 	if (fd >= 0)
@@ -192,7 +208,7 @@ int weft_conn_dial_more(struct weft_conn *conn, uint32_t kind, uint32_t number,
 		if (fd >= 0)
 			close(fd);
 		if (kind == s->kind)
-			log_dial(s, NULL, err, where);
+			log_dial(s, NULL, false, err, where);
 		s->ops->lost(conn, kind, err, where);
 		return err;
 	}
@@ -214,12 +230,20 @@ int weft_conn_dial_more(struct weft_conn *conn, uint32_t kind, uint32_t number,
 	return err;
 }
 
-static void dial(struct weft_conn *conn)
+static int dial(struct weft_conn *conn)
 {
 	if (conn->state == WEFT_CONN_WAITING)
 		weft_conn_set_state(conn, WEFT_CONN_DIALING);
 	conn->retry_ms = 0;
-	weft_conn_dial_more(conn, conn->base->session.kind, conn->number, 0);
+	return weft_conn_dial_more(conn, conn->base->session.kind, conn->number,
+				   0);
+}
+
+/* No dial was made, for want of what this process or host has too little of. */
+static bool lacks_resources(int err)
+{
+	return err == -EMFILE || err == -ENFILE || err == -ENOMEM ||
+	       err == -ENOBUFS || err == -ENOSPC;
 }
 
 int weft_session_connect(struct weft_session *s,
@@ -227,6 +251,7 @@ int weft_session_connect(struct weft_session *s,
 			 struct weft_conn **conn)
 {
 	char buf[WEFT_SOCKADDR_STR];
+	int err;
 
 	*conn = weft_conn_adopt(s, remote->key, number);
 	if (*conn)
@@ -235,9 +260,9 @@ int weft_session_connect(struct weft_session *s,
 				 peer_name(s, &remote->sa, buf));
 	if (!*conn)
 		return -ENOMEM;
-	/* one that fails at once is reported by progress() */
-	dial(*conn);
-	return 0;
+	err = dial(*conn);
+	/* what a peer has to do with is reported by progress() */
+	return lacks_resources(err) ? err : 0;
 }
 
 /* ---- the hello ----------------------------------------------------------- */
@@ -347,7 +372,8 @@ static void finish_handshake(struct weft_handshake *hs)
 	const bool first = hs->kind == s->kind;
 	const int fd = hs->fd;
 
-	if (hs->hello.verdict == WEFT_HELLO_YIELD && hs->dialer && first) {
+	if (hs->hello.verdict == WEFT_HELLO_YIELD && hs->dialer && first &&
+	    conn->yields++ < YIELDS) {
 		weft_handshake_free(hs);
 		wait_to_dial(conn, YIELD_MS);
 		return;
@@ -371,6 +397,15 @@ static void finish_handshake(struct weft_handshake *hs)
 	s->ops->joined(hs, fd);
 }
 
+/* What it sends is overdue: the listener may have hung up meanwhile. */
+static void note_silence(struct weft_handshake *hs)
+{
+	const uint64_t now = weft_now_ms();
+
+	hs->late |= now - hs->moved_ms >= WEFT_UNPROVEN_SPARED_MS;
+	hs->moved_ms = now;
+}
+
 /* 1: goes on; 0: would block; -errno */
 static int move_hello(struct weft_handshake *hs)
 {
@@ -384,6 +419,8 @@ static int move_hello(struct weft_handshake *hs)
 	else
 		n = send(hs->fd, h->out + h->out_done, h->out_len - h->out_done,
 			 MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (!reading)
+		note_silence(hs);
 	if (n < 0)
 		return errno == EINTR ? 1 : errno == EAGAIN ? 0 : -errno;
 	if (!n)
@@ -486,26 +523,18 @@ bool weft_session_busy(const struct weft_session *s)
 	       !weft_list_empty(&s->meeting);
 }
 
-/* One that ends may end others of its connection. */
+/*
+ * One that ends may end others of its connection.  A listener whose kernel has
+ * accepted may be busy for as long as it lives.
+ */
 static struct weft_handshake *find_expired(struct weft_session *s, uint64_t now)
 {
 	struct weft_handshake *hs, *th;
 
 	weft_list_for_each (hs, th, &s->handshakes, link)
-		if (now >= hs->deadline_ms)
+		if ((!hs->dialer || hs->connecting) && now >= hs->deadline_ms)
 			return hs;
 	return NULL;
-}
-
-static void expire_conn(struct weft_conn *conn)
-{
-	struct weft_session *s = &conn->base->session;
-	char buf[WEFT_SOCKADDR_STR];
-
-	if (conn->ep && (s->where || conn->remote))
-		log_timeout(s->where ? s->where
-				     : peer_name(s, &conn->remote->sa, buf));
-	s->ops->lost(conn, s->kind, -ETIMEDOUT, NULL);
 }
 
 void weft_session_tick(struct weft_session *s, uint64_t now, uint64_t stood)
@@ -521,12 +550,9 @@ void weft_session_tick(struct weft_session *s, uint64_t now, uint64_t stood)
 	while ((hs = find_expired(s, now)))
 		weft_handshake_fail(hs, -ETIMEDOUT);
 	weft_list_for_each (conn, tc, &s->meeting, meet_link) {
-		conn->deadline_ms = weft_min(conn->deadline_ms + stood, latest);
 		if (conn->err)
 			continue; /* it is about to end */
-		if (now >= conn->deadline_ms)
-			expire_conn(conn);
-		else if (conn->retry_ms && now >= conn->retry_ms)
+		if (conn->retry_ms && now >= conn->retry_ms)
 			dial(conn);
 		if (conn->retry_ms)
 			next = weft_min(next, conn->retry_ms);

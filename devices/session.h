@@ -86,7 +86,9 @@ struct weft_handshake {
 	uint32_t kind, number;
 	uint64_t token;
 	struct weft_unproven unproven; /* listener */
-	uint64_t deadline_ms;
+	uint64_t deadline_ms; /* listener; dialer: while it is connecting */
+	uint64_t moved_ms;    /* dialled, or last sent something */
+	bool late;	      /* that was long ago when it sent the next */
 	union weft_sockaddr peer;
 	struct weft_hello hello;
 };
@@ -95,7 +97,7 @@ struct weft_handshake {
 void weft_session_init(struct weft_session *s);
 /*
  * The connection for endpoint @number: the one that the peer has dialled, or a
- * new one, which dials; -ENOMEM.
+ * new one, which dials.  -errno: it cannot even dial, and ends by itself.
  */
 int weft_session_connect(struct weft_session *s,
 			 const struct weft_address *remote, uint32_t number,

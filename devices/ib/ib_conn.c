@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "util/clock.h"
 #include "util/log.h"
 
 #define BUFFERS_LEN ((IB_RX_SLOTS + IB_TX_SLOTS) * (size_t)IB_SLOT)
@@ -122,8 +121,6 @@ struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t number)
 		return NULL;
 	}
 	conn->info_due = true;
-	conn->base.deadline_ms =
-		weft_now_ms() + weft_settings()->connect_timeout_ms;
 	conn->stats = weft_stats_peer(
 		iface->base.stats, peer->id,
 		weft_sockaddr_str(&peer->addr.sa, where, sizeof(where)));

@@ -62,23 +62,6 @@ static void check_open(struct ib_conn *conn, unsigned int elapsed)
 	}
 }
 
-/* @stood: ms for which this process stalled. */
-static void check_meeting(struct ib_conn *conn, uint64_t now, uint64_t stood)
-{
-	conn->base.deadline_ms =
-		weft_min(conn->base.deadline_ms + stood,
-			 now + weft_settings()->connect_timeout_ms);
-	if (now < conn->base.deadline_ms)
-		return;
-	/* of one that was never met tcp has said it */
-	if (conn->peer->verified)
-		weft_warn(
-			"'%s': connecting with peer %016llx took too long (WEFT_CONNECT_TIMEOUT)",
-			conn->iface->port.name,
-			(unsigned long long)conn->peer->id);
-	ib_conn_break(conn, -ETIMEDOUT);
-}
-
 static void fail_all(struct ib_iface *iface, int err)
 {
 	struct ib_peer *peer, *tp;
@@ -116,6 +99,7 @@ unsigned int ib_timer_tick(struct weft_events *ev, uint64_t now, uint64_t stood)
 	unsigned int elapsed;
 	bool any = false;
 
+	(void)stood;
 	/* do not blame the peer for this process's stall */
 	elapsed =
 		(unsigned int)weft_min(now - iface->tick_ms, 2 * WEFT_TICK_MS);
@@ -131,12 +115,11 @@ unsigned int ib_timer_tick(struct weft_events *ev, uint64_t now, uint64_t stood)
 		ib_peer_send(peer);
 		any |= !weft_list_empty(&peer->conns);
 		weft_list_for_each (conn, tc, &peer->conns, link) {
-			if (conn->base.err)
-				continue;
-			if (conn->base.state == WEFT_CONN_OPEN)
+			/* one that is not met yet ends with its TCP connection
+			 */
+			if (!conn->base.err &&
+			    conn->base.state == WEFT_CONN_OPEN)
 				check_open(conn, elapsed);
-			else
-				check_meeting(conn, now, stood);
 		}
 	}
 	iface->timer_on = false;

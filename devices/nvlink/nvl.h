@@ -53,8 +53,7 @@ struct nvl_txring;
 #define NVL_POLLS	256u /* progress calls between system calls */
 
 /*
- * Times that no setting changes; nvl_tune has two more.  How long a peer may
- * take to connect is WEFT_CONNECT_TIMEOUT.
+ * Times that no setting changes; nvl_tune has two more.
  */
 enum nvl_times {
 	/* for frames that did not fit the socket's buffer: what

@@ -205,8 +205,11 @@ static void given_up(void)
 	sides_close(&a, &b);
 }
 
-/* A listener that accepts and never speaks: the reason names the setting. */
-static void silent(void)
+/*
+ * B makes no progress for several times WEFT_CONNECT_TIMEOUT after it gave its
+ * address away: it is busy, whichever of the two has the smaller key.
+ */
+static void busy(bool dials)
 {
 	struct side a, b;
 
@@ -217,11 +220,64 @@ static void silent(void)
 	side_open(&a);
 	side_open(&b);
 	a.ep = side_connect(&a, &b, NULL);
-	wait_for(&a, NULL, a.errors);
-	check_int(a.error, -ETIMEDOUT);
-	check_int(log_lines("WEFT_CONNECT_TIMEOUT"), 1);
-	side_close(&a);
-	side_close(&b);
+	if (dials)
+		b.ep = side_connect(&b, &a, NULL);
+	run_for(&a, NULL, 4000);
+	check_int(a.errors, 0);
+	if (!dials)
+		b.ep = side_connect(&b, &a, NULL);
+	send_pattern(&a, &b, a.ep, 1, 100, 3);
+	send_pattern(&b, &a, b.ep, 2, 100, 4);
+	wait_for(&a, &b, (a.first && b.first) || a.errors || b.errors);
+	check_int(a.errors + b.errors, 0);
+	check_message(&b, 1, 100, 3);
+	check_message(&a, 2, 100, 4);
+	check_int(log_lines("WEFT_CONNECT_TIMEOUT"), 0);
+	sides_close(&a, &b);
+}
+
+static void busy_listener(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < 3; i++)
+		busy(false);
+}
+
+static void busy_dialler(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < 3; i++)
+		busy(true);
+}
+
+/* Without a descriptor there is no dial: the call says so, and nobody else. */
+static void no_descriptor(void)
+{
+	struct rlimit old, none;
+	struct side a, b;
+
+	if (row->in_process)
+		skip_test("needs no socket");
+	side_open(&a);
+	side_open(&b);
+	check(!getrlimit(RLIMIT_NOFILE, &old), "no limit");
+	none = old;
+	none.rlim_cur = dup(0); /* the lowest that is free */
+	close((int)none.rlim_cur);
+	check(!setrlimit(RLIMIT_NOFILE, &none), "no limit");
+	check_int(a.ops->ep_create(a.iface, &b.attr.addr, NULL, &a.ep),
+		  -EMFILE);
+	a.ep = NULL;
+	run_for(&a, &b, 300);
+	check_int(a.errors, 0);
+	check(!setrlimit(RLIMIT_NOFILE, &old), "no limit");
+	a.ep = side_connect(&a, &b, NULL);
+	send_pattern(&a, &b, a.ep, 1, 100, 3);
+	wait_for(&a, &b, b.first);
+	check_message(&b, 1, 100, 3);
+	sides_close(&a, &b);
 }
 
 /* One that waited for room is given up; nobody is left to be told of it. */
@@ -660,8 +716,10 @@ const struct conformance_test meet_tests[] = {
 	{ "a passive side sees nothing when the other ends", passive_end },
 	{ "destroying an endpoint while connecting spares the other side",
 	  given_up },
-	{ "a listener that never speaks is an error that names the setting",
-	  silent },
+	{ "a peer that is busy for longer than WEFT_CONNECT_TIMEOUT is met",
+	  busy_listener },
+	{ "a peer that is busy after its own dial is met", busy_dialler },
+	{ "a dial without a descriptor fails in ep_create()", no_descriptor },
 	{ "a child may hold the sockets of closed connections", forked },
 	{ "a peer's end is seen even if a child of it holds its sockets",
 	  forked_then_closed },

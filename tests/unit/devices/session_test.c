@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A dialler whose listener has no room, hangs up, yields, or says nothing. */
+/*
+ * A dialler whose listener is busy, has no room, hangs up or yields; or whose
+ * host does not answer.
+ */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <errno.h>
@@ -20,23 +23,32 @@ enum answer {
 	HANGUP, /* before its hello */
 	YIELD,
 	ACCEPT,
-	SILENCE,
+	BUSY,	/* accepts after BUSY_MS */
+	NOBODY, /* the host does not answer */
+	NONE,	/* a socket cannot even be opened */
 };
 
 struct meeting {
 	enum answer first[4]; /* of the first dials */
 	enum answer rest;
 	unsigned int nfirst;
-	int err; /* how it ends; 0: they meet */
+	bool full; /* FULL, all of them */
+	/* of the first dials: the dialler is busy till the listener hangs up,
+	   before it has sent a word or (amid) its proof */
+	unsigned int late;
+	bool amid;
+	bool at_once; /* it fails in the call */
+	int err;      /* how it ends; 0: they meet */
 	unsigned int min_dials, max_dials;
 	uint64_t min_ms, max_ms; /* of the clock here; SOON, TIMEOUT */
 };
 
-enum { SOON = 200, TIMEOUT = 30000 };
+enum { SOON = 200, TIMEOUT = 30000, BUSY_MS = 20 * TIMEOUT };
 
 static struct {
 	const struct meeting *meeting;
 	unsigned int dials;
+	uint64_t begin;
 	int fd; /* the listener's end of the last dial; -1: none */
 	struct weft_hello hello;
 	unsigned int joined, lost;
@@ -52,6 +64,8 @@ static uint64_t test_clock(void)
 
 static enum answer answer(void)
 {
+	if (t.meeting->full && t.dials <= t.meeting->nfirst)
+		return FULL;
 	return t.dials <= t.meeting->nfirst ? t.meeting->first[t.dials - 1]
 					    : t.meeting->rest;
 }
@@ -64,6 +78,8 @@ static int open_socket(struct weft_conn *conn, bool *connecting)
 	t.dials++;
 	if (answer() == FULL)
 		return -EAGAIN;
+	if (answer() == NONE)
+		return -EMFILE;
 	cr_assert(zero(int, socketpair(AF_UNIX, SOCK_STREAM, 0, sv)));
 	if (t.fd >= 0)
 		close(t.fd);
@@ -73,7 +89,9 @@ static int open_socket(struct weft_conn *conn, bool *connecting)
 		close(t.fd);
 		t.fd = -1;
 	}
-	*connecting = false;
+	*connecting = answer() == NOBODY;
+	while (*connecting && send(sv[0], "?", 1, MSG_DONTWAIT) == 1)
+		; /* never writable: no answer to the first packet */
 	return sv[0];
 }
 
@@ -118,7 +136,8 @@ static bool listener_moves(void)
 	struct weft_hello *h = &t.hello;
 	ssize_t n = -1;
 
-	if (t.fd < 0 || answer() == SILENCE)
+	if (t.fd < 0 || answer() == NOBODY ||
+	    (answer() == BUSY && now_ms < t.begin + BUSY_MS))
 		return false;
 	if (h->state == WEFT_HELLO_DECIDE) {
 		weft_hello_verdict(h, answer() == YIELD ? WEFT_HELLO_YIELD
@@ -135,12 +154,30 @@ static bool listener_moves(void)
 	return n > 0;
 }
 
+/* The dialler is away for a while, and finds its socket closed. */
+static bool is_late(struct weft_base *base)
+{
+	if (t.fd < 0 || t.dials > t.meeting->late)
+		return false;
+	if (t.meeting->amid) {
+		weft_events_handle(&base->events); /* its hello */
+		while (listener_moves())	   /* the challenge */
+			;
+	}
+	now_ms += TIMEOUT;
+	close(t.fd);
+	t.fd = -1;
+	return true;
+}
+
 /* From timer to timer, until they have met or it is given up. */
 static void pass_time(struct weft_base *base)
 {
-	const uint64_t end = now_ms + 10 * TIMEOUT;
+	const uint64_t end = now_ms + 2 * BUSY_MS;
 
 	while (now_ms < end && !t.joined && !t.lost) {
+		if (is_late(base))
+			continue;
 		if (listener_moves() || weft_events_handle(&base->events) ||
 		    weft_events_pending(&base->events))
 			continue;
@@ -159,6 +196,7 @@ static void meet(const struct meeting *m)
 
 	memset(&t, 0, sizeof(t));
 	t.meeting = m;
+	t.begin = now_ms;
 	t.fd = -1;
 	cr_assert(zero(int, weft_base_open(&base, NULL, NULL, &params,
 					   weft_base_on_timer)));
@@ -166,8 +204,9 @@ static void meet(const struct meeting *m)
 	base.session.name = "test";
 	base.session.where = "the test";
 	memcpy(remote.key, listener_key, sizeof(remote.key));
-	cr_assert(zero(int,
-		       weft_session_connect(&base.session, &remote, 3, &conn)));
+	cr_expect(eq(int,
+		     weft_session_connect(&base.session, &remote, 3, &conn),
+		     m->at_once ? m->err : 0));
 	pass_time(&base);
 	cr_expect(eq(uint, t.joined, m->err ? 0 : 1));
 	cr_expect(eq(uint, t.lost, m->err ? 1 : 0));
@@ -205,14 +244,18 @@ Test(session, a_full_backlog_is_dialled_again)
 				.max_ms = SOON });
 }
 
-Test(session, a_backlog_that_stays_full_is_given_up)
+/* That of a process that lives: it is busy. */
+Test(session, a_backlog_may_stay_full_for_longer_than_the_timeout)
 {
-	meet(&(struct meeting){ .rest = FULL,
-				.err = -ETIMEDOUT,
-				.min_dials = 100,
-				.max_dials = TIMEOUT,
-				.min_ms = TIMEOUT,
-				.max_ms = TIMEOUT + 2 * WEFT_TICK_MS });
+	static struct meeting m = { .rest = ACCEPT,
+				    .min_dials = 1000,
+				    .max_dials = 1000,
+				    .min_ms = 2 * TIMEOUT,
+				    .max_ms = BUSY_MS };
+
+	m.nfirst = 999;
+	m.full = true;
+	meet(&m);
 }
 
 /* Its own dial was preferred, and never comes. */
@@ -230,11 +273,11 @@ Test(session, a_peer_that_yielded_to_itself_is_dialled_again)
 Test(session, a_peer_that_always_prefers_its_own_dial_is_given_up)
 {
 	meet(&(struct meeting){ .rest = YIELD,
-				.err = -ETIMEDOUT,
-				.min_dials = 3,
+				.err = -ECONNREFUSED,
+				.min_dials = 10,
 				.max_dials = 20,
-				.min_ms = TIMEOUT,
-				.max_ms = TIMEOUT + 2 * WEFT_TICK_MS });
+				.min_ms = TIMEOUT / 2,
+				.max_ms = 2 * TIMEOUT });
 }
 
 Test(session, a_listener_that_hung_up_is_dialled_again)
@@ -258,12 +301,57 @@ Test(session, a_listener_that_hangs_up_each_time_is_given_up)
 				.max_ms = 5000 });
 }
 
-Test(session, a_silent_listener_is_given_up)
+Test(session, a_busy_listener_is_waited_for)
 {
-	meet(&(struct meeting){ .rest = SILENCE,
+	meet(&(struct meeting){ .rest = BUSY,
+				.min_dials = 1,
+				.max_dials = 1,
+				.min_ms = BUSY_MS,
+				.max_ms = BUSY_MS + SOON });
+}
+
+Test(session, a_host_that_does_not_answer_is_given_up)
+{
+	meet(&(struct meeting){ .rest = NOBODY,
 				.err = -ETIMEDOUT,
 				.min_dials = 1,
 				.max_dials = 1,
 				.min_ms = TIMEOUT,
 				.max_ms = TIMEOUT + 2 * WEFT_TICK_MS });
+}
+
+/*
+ * Before its hello, and amid it, as a listener does that has waited for long:
+ * as often as the dialler is busy again.
+ */
+Test(session, a_dialler_that_was_too_busy_for_its_hello_dials_again)
+{
+	meet(&(struct meeting){ .late = 10,
+				.rest = ACCEPT,
+				.min_dials = 11,
+				.max_dials = 11,
+				.min_ms = 10 * TIMEOUT,
+				.max_ms = 2 * BUSY_MS });
+}
+
+Test(session, a_dialler_that_was_too_busy_for_its_proof_dials_again)
+{
+	meet(&(struct meeting){ .late = 10,
+				.amid = true,
+				.rest = ACCEPT,
+				.min_dials = 11,
+				.max_dials = 11,
+				.min_ms = 10 * TIMEOUT,
+				.max_ms = 2 * BUSY_MS });
+}
+
+/* At once, not from progress(). */
+Test(session, a_dial_without_a_socket_fails_in_the_call)
+{
+	meet(&(struct meeting){ .rest = NONE,
+				.at_once = true,
+				.err = -EMFILE,
+				.min_dials = 1,
+				.max_dials = 1,
+				.max_ms = SOON });
 }
