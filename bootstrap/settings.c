@@ -82,7 +82,9 @@ static const struct weft_setting table[] = {
 	{ "WEFT_PEER_TIMEOUT", NULL, WEFT_SET_MSEC, AT(peer_timeout_ms), "5s",
 	  .min = 100, .max = 3600000,
 	  .help = "Time without an answer of a peer's kernel before the peer "
-		  "is declared dead. A busy program is never declared dead" },
+		  "is declared dead, from the first packet that has none; it "
+		  "may take twice as long. A busy program is never declared "
+		  "dead" },
 	{ "WEFT_TCP_STREAMS", "NCCL_NSOCKS_PERTHREAD", WEFT_SET_AUTO_UINT,
 	  AT(tcp_streams), "auto", .max = 64, .automatic = 0,
 	  .help = "Sockets per peer for bulk data; auto measures which number "

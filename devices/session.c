@@ -120,7 +120,7 @@ static void log_dial(const struct weft_session *s, const struct weft_hello *h,
 			WEFT_WIRE_MAX);
 	else if (err == -ETIMEDOUT && connecting)
 		weft_error(
-			"the host of the peer at %s did not answer within WEFT_CONNECT_TIMEOUT (%" PRIu64
+			"host %s did not answer within WEFT_CONNECT_TIMEOUT (%" PRIu64
 			" ms)",
 			where, weft_settings()->connect_timeout_ms);
 	else

@@ -257,7 +257,8 @@ struct ib_conn {
 	unsigned int nqueued, nops, nfinished; /* nfinished: not reported yet */
 	/* watchdog */
 	bool moved;		/* completed since the last tick */
-	unsigned int silent_ms; /* since the last completion */
+	bool waits;		/* for a completion, at the last tick */
+	unsigned int silent_ms; /* since the last completion, or so long */
 	struct weft_counters *stats;
 };
 

@@ -5,9 +5,8 @@
  * An adapter reports a dead path only to a sender, and only when its retries
  * are used up, which for some adapters is never.  So an idle queue pair is
  * probed by an empty WRITE four times per WEFT_PEER_TIMEOUT, and one with
- * posted requests but no completions fails within that time of its last
- * completion.  Busy is not dead: the peer's adapter answers without its
- * program.
+ * posted requests fails when none has completed for that time.  Busy is not
+ * dead: the peer's adapter answers without its program.
  */
 #include "devices/ib/ib.h"
 
@@ -27,29 +26,21 @@ void ib_timer_start(struct ib_iface *iface)
 	weft_events_wake_at(&iface->base.events, iface->tick_ms + WEFT_TICK_MS);
 }
 
-/*
- * How long a queue pair may complete nothing, in ms.  The count may lag by one
- * tick and is checked once per tick, so a request has at least two.
- */
-static unsigned int completion_timeout(unsigned int limit)
-{
-	const unsigned int ticks = 2 * WEFT_TICK_MS;
-
-	return limit > ticks + limit / 4 + ticks ? limit - ticks
-						 : limit / 4 + ticks;
-}
-
 static void check_open(struct ib_conn *conn, unsigned int elapsed)
 {
 	const unsigned int limit =
 		(unsigned int)weft_settings()->peer_timeout_ms;
 
-	if (conn->moved || !conn->peer_ready)
+	/* from the first request without a completion: not what was idle before
+	 */
+	if (conn->moved || !conn->peer_ready || conn->waits != !!conn->tx_out)
 		conn->silent_ms = 0;
 	else
 		conn->silent_ms += elapsed;
 	conn->moved = false;
-	if (conn->tx_out && conn->silent_ms >= completion_timeout(limit)) {
+	conn->waits = conn->tx_out;
+	if (conn->tx_out &&
+	    conn->silent_ms >= weft_max(limit, 2 * WEFT_TICK_MS)) {
 		weft_warn(
 			"'%s' lost its peer %016llx: no answer for %u ms (WEFT_PEER_TIMEOUT is %u ms)",
 			conn->iface->port.name,

@@ -90,6 +90,13 @@ enum tcp_times {
 #define TCP_FEW_STREAMS	   4 /* where the caller moves them all */
 #define TCP_MAX_ENGINES	   16
 
+/* Since when a socket's peer has not answered (tcp_timer.c). */
+struct tcp_watch {
+	uint64_t since_ms; /* 0: it answers, or was not asked */
+	uint64_t tried_ms; /* asked again */
+	unsigned int probes;
+};
+
 /* The message stream of a pair. */
 struct tcp_conn {
 	struct weft_conn base;
@@ -108,6 +115,7 @@ struct tcp_conn {
 	uint64_t suspect_seq, suspect_until_ms; /* the puts below; how long */
 	uint64_t token;				/* bulk streams join by it */
 	uint64_t warn_at_ms;			/* of bulk->lost_err */
+	struct tcp_watch watch;
 	struct weft_counters *stats;
 	/*
 	 * sending: unsent_iov, then tx; messages are taken when both are

@@ -20,16 +20,15 @@
 
 /*
  * Enables keepalive, which the peer's kernel answers, however busy its program
- * is.  A peer is dead if it answers none of the probes that fill @sec, so
- * shorter outages do no harm; an idle connection costs a probe per eighth of
- * it.  With whole seconds and three probes 4 s is the minimum.
+ * is.  A peer is dead if it answers none of the probes of @sec, the first and
+ * the last of them included; so a shorter outage does no harm, whenever it
+ * begins.  An idle connection costs a probe per eighth of it.
  */
 static void set_keepalive(int fd, unsigned int sec)
 {
 	unsigned int idle = weft_max(sec / 8, sec > 4 ? 2 : 1);
-	unsigned int rest = weft_max(sec - idle, 3);
-	unsigned int intvl = (rest + MAX_PROBES - 1) / MAX_PROBES;
-	unsigned int cnt = rest / intvl;
+	unsigned int intvl = sec / (MAX_PROBES - 1) + 1;
+	unsigned int cnt = weft_max((sec + intvl - 1) / intvl + 1, 3);
 	int one = 1;
 
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));

@@ -21,10 +21,11 @@ struct tcp_stream {
 	int err;		      /* why it died; 0 while it lives */
 	struct weft_list report_link; /* iface->found.streams */
 	uint64_t used_ms;	      /* when it last carried a chunk */
-	bool abandoned;		      /* out: engines skip it */
-	struct weft_list sent;	      /* out: chunks not settled; bulk lock */
-	uint64_t nsent;		      /* out: chunks that it took */
-	uint64_t taken;		      /* in: whole chunks */
+	bool abandoned;		      /* no engine moves it any more */
+	struct tcp_watch watch;
+	struct weft_list sent; /* out: chunks not settled; bulk lock */
+	uint64_t nsent;	       /* out: chunks that it took */
+	uint64_t taken;	       /* in: whole chunks */
 	uint64_t seen_acked, seen_window; /* at the last tick */
 	unsigned int slow_ticks;
 	/* sending a chunk (out), or acks (in) */
@@ -90,6 +91,12 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id);
  * was sending, for which the caller calls tcp_bulk_stream_stopped(), or NULL.
  */
 struct tcp_put *tcp_stream_stop(struct tcp_stream *s);
+/*
+ * A socket's path has died, or its peer's kernel; the connection has others.
+ * An outgoing stream's chunks are sent again, an incoming one waits to be asked
+ * how many it took.
+ */
+void tcp_stream_lost(struct tcp_conn *conn, struct tcp_stream *s, int err);
 /* Closes and frees @s; it places and reads nothing afterwards. */
 void tcp_stream_detach(struct tcp_stream *s);
 

@@ -44,6 +44,11 @@ static void end_stream(struct tcp_stream *s)
 		tcp_put_target_gone(conn, &s->chunk, err);
 		return;
 	}
+	if (!conn->rx_ended && (err == -ETIMEDOUT || err == -EHOSTUNREACH ||
+				err == -ENETUNREACH)) {
+		tcp_stream_lost(conn, s, err);
+		return;
+	}
 	tcp_stream_detach(s);
 	busy = busy ||
 	       (out && atomic_load(&b->next_seq) != atomic_load(&b->acked));

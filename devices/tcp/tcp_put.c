@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "util/bytes.h"
+#include "util/log.h"
 
 /* A connection that breaks here completes it with an error. */
 static void send_framed(struct tcp_conn *conn, struct tcp_put *put)
@@ -185,6 +186,18 @@ void tcp_stream_abandon(struct tcp_conn *conn, struct tcp_stream *s)
 	pthread_mutex_unlock(&b->lock);
 	weft_put_le32(body, s->id);
 	tcp_conn_send_control(conn, TCP_FRAME_DROP, body, sizeof(body));
+}
+
+void tcp_stream_lost(struct tcp_conn *conn, struct tcp_stream *s, int err)
+{
+	weft_info("a connection to peer %016llx is lost: %s",
+		  (unsigned long long)conn->base.peer_id, strerror(-err));
+	if (s->out) {
+		tcp_stream_abandon(conn, s);
+	} else {
+		tcp_stream_stop(s);
+		s->abandoned = true;
+	}
 }
 
 /*

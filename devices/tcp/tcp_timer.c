@@ -9,6 +9,10 @@
  * knows (TCP_INFO, linux/tcp.h): segments that were sent again and never
  * acknowledged for the whole of WEFT_PEER_TIMEOUT mean that no kernel is there;
  * a window that is closed but acknowledged means a busy one.
+ *
+ * The time counts from the first segment without an answer to the last: the
+ * kernel sends at growing intervals, and an outage that ended meanwhile is
+ * known by the next only.
  */
 #include "devices/tcp/tcp_iface.h"
 #include "devices/tcp/tcp_conn.h"
@@ -38,15 +42,52 @@ static bool socket_info(int fd, struct tcp_info *ti)
 	return fd >= 0 && !getsockopt(fd, IPPROTO_TCP, TCP_INFO, ti, &len);
 }
 
-/* Does the peer's kernel not answer our segments? */
-static bool kernel_silent(const struct tcp_info *ti)
+/* Has the peer's kernel stopped to answer our segments?  Once per tick. */
+static bool kernel_silent(const struct tcp_info *ti, struct tcp_watch *w,
+			  uint64_t now)
 {
-	if (ti->tcpi_last_ack_recv < weft_settings()->peer_timeout_ms)
+	/* time for an answer: delayed acknowledgements included */
+	const uint64_t answer = 2 * WEFT_TICK_MS + 2 * ti->tcpi_rtt / 1000;
+
+	if (!ti->tcpi_unacked && !ti->tcpi_probes) {
+		w->since_ms = 0;
 		return false;
-	/* a live kernel answers probes of a closed window */
-	if (ti->tcpi_probes >= RETRANSMITS)
-		return true;
-	return ti->tcpi_unacked && ti->tcpi_backoff >= RETRANSMITS;
+	}
+	if (!w->since_ms || now - w->since_ms >= ti->tcpi_last_ack_recv) {
+		*w = (struct tcp_watch){ now, now, ti->tcpi_probes };
+		return false;
+	}
+	/* a live kernel answers probes, those of a closed window, too */
+	if (ti->tcpi_probes != w->probes)
+		w->tried_ms = now;
+	w->probes = ti->tcpi_probes;
+	if (ti->tcpi_unacked)
+		w->tried_ms =
+			weft_max(w->tried_ms, now - ti->tcpi_last_data_sent);
+	return (ti->tcpi_probes >= RETRANSMITS ||
+		ti->tcpi_backoff >= RETRANSMITS) &&
+	       w->tried_ms - w->since_ms >= weft_settings()->peer_timeout_ms &&
+	       now - w->tried_ms >= answer;
+}
+
+/*
+ * A hello waits for a busy peer, but not for a kernel that is gone.  One that
+ * fails may end others of its connection.
+ */
+static struct weft_handshake *find_silent(struct tcp_iface *iface, uint64_t now)
+{
+	struct weft_handshake *hs, *th;
+	struct tcp_watch watch = { 0 };
+	struct tcp_info ti;
+
+	weft_list_for_each (hs, th, &iface->base.session.handshakes, link) {
+		/* all that it has sent, it sent then */
+		watch.since_ms = watch.tried_ms = hs->moved_ms;
+		if (hs->dialer && !hs->connecting && socket_info(hs->fd, &ti) &&
+		    kernel_silent(&ti, &watch, now))
+			return hs;
+	}
+	return NULL;
 }
 
 /* Does it wait for the peer?  Keepalive is silent while bytes are unacked. */
@@ -75,13 +116,13 @@ static void check_streams(struct tcp_conn *conn, uint64_t now)
 
 	weft_list_for_each (s, ts, &b->streams, link) {
 		if (s->abandoned) {
-			seen.busy = true;
+			seen.busy |= s->out;
 			continue;
 		}
 		known = socket_info(s->fd, &ti);
-		if (known && kernel_silent(&ti)) {
-			tcp_conn_break(conn, -ETIMEDOUT);
-			return;
+		if (known && kernel_silent(&ti, &s->watch, now)) {
+			tcp_stream_lost(conn, s, -ETIMEDOUT);
+			continue;
 		}
 		if (s->out && idle && now - s->used_ms > TCP_STREAM_IDLE_MS)
 			tcp_stream_detach(s);
@@ -102,7 +143,8 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 	if (conn->rx_ended || conn->base.err)
 		return true;
 	/* unacknowledged bytes may be only in the kernel */
-	if (socket_info(conn->fd, &ti) && kernel_silent(&ti)) {
+	if (socket_info(conn->fd, &ti) &&
+	    kernel_silent(&ti, &conn->watch, now)) {
 		tcp_conn_break(conn, -ETIMEDOUT);
 		return true;
 	}
@@ -129,10 +171,13 @@ unsigned int tcp_iface_on_timer(struct weft_events *ev, uint64_t now,
 {
 	struct tcp_iface *iface =
 		container_of(ev, struct tcp_iface, base.events);
+	struct weft_handshake *hs;
 	struct tcp_conn *c, *tc;
 	bool needed = false;
 
 	weft_session_tick(&iface->base.session, now, stood);
+	while ((hs = find_silent(iface, now)))
+		weft_handshake_fail(hs, -ETIMEDOUT);
 	if (!iface->tick_ms)
 		return 0;
 	if (now < iface->tick_ms) {

@@ -604,13 +604,13 @@ static void resting(unsigned int sec)
 			      !getsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &cnt,
 					  &len),
 		      "keepalive is not set: %s", strerror(errno));
-		/* dead in time, and not by a short outage */
-		check(idle + cnt * intvl <= (sec > 4 ? sec : 4) &&
-			      idle + cnt * intvl >= sec - intvl + 1,
+		/* the last probe comes after an outage of less */
+		check((cnt - 1) * intvl >= sec,
+		      "an outage of %u * %u of %u s kills", cnt - 1, intvl,
+		      sec);
+		check(idle + cnt * intvl <= (sec > 2 ? 2 * sec : 4),
 		      "dead after %u + %u * %u s, not %u", idle, cnt, intvl,
 		      sec);
-		check(sec < 8 || cnt * intvl >= sec * 3 / 4,
-		      "an outage of %u * %u of %u s kills", cnt, intvl, sec);
 		check(cnt >= 3, "%u lost packets kill", cnt);
 		seen++;
 	}

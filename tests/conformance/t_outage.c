@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The network loses every packet for a while.  Less than WEFT_PEER_TIMEOUT
+ * harms nothing, whatever was under way, and whenever it begins.
+ */
+#include "tests/conformance/pair.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LEN	   ((size_t)4 << 20)
+#define TIMEOUT_MS 10000u
+#define FDS	   200
+#define IDLE_MS	   1900u /* the connection's last packet is as old */
+
+/* A network of this process alone, whose loopback can be cut. */
+static void own_network(const char *timeout)
+{
+	struct ifreq up = { .ifr_name = "lo", .ifr_flags = IFF_UP };
+	char map[32];
+	int fd;
+
+	if (strcmp(row->name, "tcp"))
+		skip_test("other devices do not use the network, or tcp's");
+	snprintf(map, sizeof(map), "0 %u 1", getuid());
+	if (unshare(CLONE_NEWNET)) {
+		if (unshare(CLONE_NEWUSER | CLONE_NEWNET))
+			skip_test("may not make a network namespace");
+		fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
+		if (write(fd, map, strlen(map)) < 0)
+			skip_test("may not be root there");
+		close(fd);
+	}
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	if (ioctl(fd, SIOCSIFFLAGS, &up))
+		skip_test("cannot bring up a loopback: %s", strerror(errno));
+	close(fd);
+	if (system("tc qdisc add dev lo root blackhole 2>/dev/null && tc qdisc del dev lo root"))
+		skip_test("no tc, or no qdisc that loses all");
+	setenv("WEFT_PEER_TIMEOUT", timeout, 1);
+}
+
+static void cut(void)
+{
+	check(!system("tc qdisc add dev lo root blackhole"), "no outage");
+}
+
+static void mend(void)
+{
+	check(!system("tc qdisc del dev lo root"), "no end of the outage");
+}
+
+struct block {
+	struct target t;
+	uint8_t *src;
+	struct wait_op w;
+};
+
+static void block_put(struct side *a, struct block *k, unsigned int seed)
+{
+	struct weft_iov iov;
+
+	target_open(&k->t, LEN);
+	k->src = malloc(LEN);
+	pattern_fill(k->src, LEN, seed);
+	iov = (struct weft_iov){ k->src, LEN, NULL };
+	wait_op_init(&k->w);
+	check_int(a->ops->put(a->ep, &iov, 1, (uintptr_t)k->t.buf, &k->t.key,
+			      NULL, &k->w.op),
+		  -EINPROGRESS);
+}
+
+static void block_end(struct side *a, struct side *b, struct block *k,
+		      unsigned int seed)
+{
+	wait_for(a, b, k->w.done);
+	check_int(k->w.status, 0);
+	pattern_check("block", k->t.buf, LEN, seed);
+	target_check_guards(&k->t);
+	target_close(&k->t);
+	free(k->src);
+}
+
+static void exchange(struct side *a, struct side *b, unsigned int seed)
+{
+	struct block k;
+
+	block_put(a, &k, seed);
+	block_end(a, b, &k, seed);
+	send_pattern(a, b, a->ep, 1, 100, seed);
+	send_pattern(b, a, b->ep, 1, 100, seed + 1);
+}
+
+static void check_alive(const struct side *a, const struct side *b)
+{
+	check_int(a->errors, 0);
+	check_int(b->errors, 0);
+}
+
+/*
+ * @percent of WEFT_PEER_TIMEOUT.  Idle, or with a block and messages that are
+ * sent as it has just begun.
+ */
+static void outage(unsigned int percent, bool traffic)
+{
+	const unsigned int ms = TIMEOUT_MS * percent / 100;
+	struct side a, b;
+	struct block k;
+	uint64_t begin;
+
+	sides_open(&a, &b);
+	exchange(&a, &b, 1);
+	exchange(&b, &a, 3);
+	run_for(&a, &b, IDLE_MS);
+	begin = now_ms();
+	cut();
+	if (traffic) {
+		block_put(&a, &k, 5);
+		send_pattern(&a, NULL, a.ep, 1, 100, 6);
+		send_pattern(&b, NULL, b.ep, 1, 100, 7);
+	}
+	run_for(&a, &b, ms);
+	mend();
+	if (now_ms() - begin > TIMEOUT_MS)
+		skip_test("this machine is too busy for a short outage");
+	if (traffic)
+		block_end(&a, &b, &k, 5);
+	/* what counted then would end it now */
+	run_for(&a, &b, TIMEOUT_MS / 2);
+	check_alive(&a, &b);
+	exchange(&a, &b, 8);
+	wait_for(&a, &b, a.messages >= 3 && b.messages >= 3);
+	check_alive(&a, &b);
+	sides_close(&a, &b);
+}
+
+static void idle(void)
+{
+	own_network("10s");
+	outage(50, false);
+	outage(90, false);
+}
+
+static void under_traffic(void)
+{
+	own_network("10s");
+	outage(50, true);
+	outage(90, true);
+}
+
+/* Longer than twice WEFT_PEER_TIMEOUT, it is told. */
+static void told(bool traffic)
+{
+	struct side a, b;
+	struct block k;
+
+	sides_open(&a, &b);
+	exchange(&a, &b, 1);
+	cut();
+	if (traffic)
+		block_put(&a, &k, 5);
+	wait_for(&a, &b, a.errors && b.errors);
+	mend();
+	check(a.error == -ETIMEDOUT || a.error == -ECONNRESET ||
+		      a.error == -EHOSTUNREACH,
+	      "the error is %d", a.error);
+	if (traffic) {
+		check(k.w.done && k.w.status, "the put did not fail");
+		target_close(&k.t);
+		free(k.src);
+	}
+	side_close(&a);
+	side_close(&b);
+}
+
+static void long_idle(void)
+{
+	own_network("2s");
+	told(false);
+}
+
+static void long_traffic(void)
+{
+	own_network("2s");
+	told(true);
+}
+
+/* The kernel soon gives up those TCP sockets that @kept has not. */
+static unsigned int doom(const bool kept[FDS])
+{
+	const unsigned int ms = 300;
+	unsigned int n = 0, fd;
+
+	for (fd = 3; fd < FDS; fd++)
+		n += !kept[fd] && !setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
+					      &ms, sizeof(ms));
+	return n;
+}
+
+static void bulk_dies(bool traffic)
+{
+	struct side a, b;
+	struct block k;
+	bool kept[FDS];
+	unsigned int fd;
+
+	own_network("60s");
+	sides_open(&a, &b);
+	for (fd = 0; fd < FDS; fd++)
+		kept[fd] = fcntl((int)fd, F_GETFD) >= 0;
+	exchange(&a, &b, 1);
+	check(doom(kept) >= 2, "no bulk sockets");
+	cut();
+	if (traffic)
+		block_put(&a, &k, 5);
+	run_for(&a, &b, 12000);
+	mend();
+	if (traffic)
+		block_end(&a, &b, &k, 5);
+	check_alive(&a, &b);
+	exchange(&a, &b, 8);
+	exchange(&b, &a, 9);
+	check_alive(&a, &b);
+	sides_close(&a, &b);
+}
+
+static void idle_bulk_dies(void)
+{
+	bulk_dies(false);
+}
+
+static void busy_bulk_dies(void)
+{
+	bulk_dies(true);
+}
+
+const struct conformance_test outage_tests[] = {
+	{ "an idle pair outlives an outage", idle },
+	{ "traffic outlives an outage", under_traffic },
+	{ "an idle pair is told of a long outage", long_idle },
+	{ "traffic is told of a long outage", long_traffic },
+	{ "an idle bulk socket that dies is replaced", idle_bulk_dies },
+	{ "a busy bulk socket that dies is replaced", busy_bulk_dies },
+	{ NULL, NULL },
+};
