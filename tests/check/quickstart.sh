@@ -96,6 +96,18 @@ tap_equal "skips are grouped by their reason" "$report" \
     1  no \"GPU\" (Dask: five)
     1  no reason given (make check: c 3 - three)"
 
+# A run that reached its limit of time is not one that has ended.
+printf '%s\n' "PASS: a.sh 1 - one" "FAIL: a.sh 2 - two" >"$tap_tmp/cut"
+tap_equal "a run that was cut off says so" "$(
+	build_root=$tap_tmp took="9 s"
+	say() { :; }
+	. "$WEFT_SRC/tests/tools/suite.sh"
+	failures() { :; }
+	count "make check" "$tap_tmp/cut" 124
+	printf '%s failed\n%s' "$failed" "$fail_list")" "2 failed
+  make check: cut off after 9 s: what follows in $tap_tmp/cut did not run
+  make check: FAIL: a.sh 2 - two"
+
 # What the demo prints: a time and a rate are of one run.
 mkdir "$tap_tmp"/{dask-tcp,ucx-tcp,weft}
 for arm in dask-tcp ucx-tcp; do
