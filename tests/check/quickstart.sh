@@ -108,6 +108,26 @@ tap_equal "a run that was cut off says so" "$(
   make check: cut off after 9 s: what follows in $tap_tmp/cut did not run
   make check: FAIL: a.sh 2 - two"
 
+# Whatever comes first on PATH, Python's packages are for the distribution's.
+mkdir "$tap_tmp/path"
+printf '#!/bin/sh\ntouch "%s/used"\nexit 1\n' "$tap_tmp" >"$tap_tmp/path/python3"
+chmod +x "$tap_tmp/path/python3"
+listed() # what the python3 that is first on PATH left
+{
+	rm -f "$tap_tmp/used"
+	WEFT_CACHE=$tap_tmp PATH=$tap_tmp/path:$PATH \
+		bash "$WEFT_SRC/tests/tools/venv.sh" --list >/dev/null 2>&1
+	ls "$tap_tmp/used" 2>/dev/null
+}
+if /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null; then
+	tap_nothing "the distribution's Python is used" \
+		"$(unset WEFT_PYTHON; listed)"
+	tap_equal "but for WEFT_PYTHON" "$(WEFT_PYTHON=python3 listed)" \
+		"$tap_tmp/used"
+else
+	tap_skip "the distribution's Python is used" "/usr/bin/python3 makes no environment here"
+fi
+
 # What the demo prints: a time and a rate are of one run.
 mkdir "$tap_tmp"/{dask-tcp,ucx-tcp,weft}
 for arm in dask-tcp ucx-tcp; do

@@ -7,14 +7,18 @@
 #
 #   tests/tools/venv.sh [--list] [NAME]
 #
-# --list prints the folder if it is ready, else nothing.
+# --list prints the folder if it is ready, else nothing. The distribution's Python
+# is used where it can make environments: the versions are resolved for that
+# (tests/check/pins.sh). WEFT_PYTHON names another.
 set -eu
 cache=${WEFT_CACHE:-$HOME/.cache/weft}
 here=$(cd "$(dirname "$0")/../.." && pwd)
 list=
 test "${1-}" != --list || { list=yes; shift; }
 requirements=$here/tests/${1:-e2e}/requirements.txt
-python=${WEFT_PYTHON:-python3}
+python=${WEFT_PYTHON:-/usr/bin/python3}
+test -n "${WEFT_PYTHON-}" || "$python" -c 'import venv, ensurepip' 2>/dev/null ||
+	python=python3
 
 sum=$({ cat "$requirements"; "$python" --version; } | sha256sum | cut -c1-12)
 folder=$cache/venv-$sum
