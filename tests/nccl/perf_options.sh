@@ -73,6 +73,19 @@ says "and one of them without a tuner" 1 \
 	"one rank's NCCL asks weft's tuner and the other's does not" \
 	--api 6,12 --case sizes "$plugin"
 
+# A limit of time is for a machine with nothing else to do: this check takes
+# eight seconds and may take two.
+if echo 'int getloadavg(double *load, int n);
+	int getloadavg(double *load, int n) { *load = 100000; return n; }' |
+	${CC:-cc} -x c -shared -fPIC -o "$tap_tmp/busy.so" - 2>/dev/null &&
+	test -z "$WEFT_SANITIZED"; then
+	WEFT_PEER_TIMEOUT=500ms LD_PRELOAD=$tap_tmp/busy.so says \
+		"a busy machine has more time" 0 " ok " --timeout 1 \
+		--case peer-busy "$plugin"
+else
+	tap_skip "a busy machine has more time" "the load cannot be made up here"
+fi
+
 # Somebody else's plugin, which passes in all, but maybe in one: the kernel may
 # have taken what its receiver has no room for, and the sender is done.
 seen=$("$perf" --check --all-api "$other" 2>&1)

@@ -251,7 +251,7 @@ struct ranks {
 	size_t len;
 };
 
-static int start(struct ranks *r, const struct perf_options *opt)
+static int start_ranks(struct ranks *r, const struct perf_options *opt)
 {
 	int wire[PERF_RANKS_MAX][PERF_RANKS_MAX], report[2], i, j, k;
 	struct perf p;
@@ -381,33 +381,48 @@ static bool all_over(const struct ranks *r)
 	return true;
 }
 
+/*
+ * Has the limit passed?  Of a processor that others want, too, a rank gets a
+ * part of its time: the limit is as many times longer.
+ */
+static bool over_limit(double start, double limit)
+{
+	double load = 0;
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (perf_now() - start < limit)
+		return false;
+	if (getloadavg(&load, 1) == 1 && cpus > 0 && load > cpus)
+		limit *= load / cpus;
+	return perf_now() - start >= limit;
+}
+
 enum perf_verdict perf_run(const struct perf_case *c,
 			   const struct perf_options *opt, char *text,
 			   size_t len)
 {
-	const double end =
-		perf_now() + opt->time_limit * (c->slow ? c->slow : 1);
+	const double start = perf_now();
+	const double limit = opt->time_limit * (c->slow ? c->slow : 1);
 	struct ranks r = { .c = c, .text = text, .len = len };
 	struct pollfd fd[PERF_RANKS_MAX];
-	double left, grace = end;
+	double grace = 0;
 	int i;
 
 	text[0] = '\0';
 	signal(SIGPIPE, SIG_IGN);
-	if (start(&r, opt) < 0) {
+	if (start_ranks(&r, opt) < 0) {
 		snprintf(text, len, "cannot start processes: %s",
 			 strerror(errno));
 		return PERF_FAILED;
 	}
 	while (!all_over(&r)) {
 		/* Once one has failed the others soon have, or never will. */
-		if (r.verdict != PERF_OK && grace == end &&
-		    perf_now() + GRACE < end)
+		if (r.verdict != PERF_OK && !grace)
 			grace = perf_now() + GRACE;
-		left = grace - perf_now();
 		for (i = 0; i < c->ranks; i++)
 			fd[i] = (struct pollfd){ r.report[i], POLLIN, 0 };
-		if (left <= 0) {
+		if ((grace && perf_now() >= grace) ||
+		    over_limit(start, limit)) {
 			for (i = 0; i < c->ranks; i++)
 				if (!r.over[i]) {
 					if (r.verdict == PERF_OK)
@@ -419,7 +434,7 @@ enum perf_verdict perf_run(const struct perf_case *c,
 				}
 			break;
 		}
-		if (poll(fd, c->ranks, (int)(left * 1000) + 1) <= 0)
+		if (poll(fd, c->ranks, 100) <= 0)
 			continue;
 		for (i = 0; i < c->ranks; i++)
 			if (fd[i].revents)
