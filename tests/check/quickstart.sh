@@ -99,14 +99,25 @@ tap_equal "skips are grouped by their reason" "$report" \
 # A run that reached its limit of time is not one that has ended.
 printf '%s\n' "PASS: a.sh 1 - one" "FAIL: a.sh 2 - two" >"$tap_tmp/cut"
 tap_equal "a run that was cut off says so" "$(
-	build_root=$tap_tmp took="9 s"
-	say() { :; }
+	build_root=$tap_tmp took="9 s" now="3 of 7: b.sh for 5 s"
+	say() { echo "$1"; }
 	. "$WEFT_SRC/tests/tools/suite.sh"
 	failures() { :; }
 	count "make check" "$tap_tmp/cut" 124
-	printf '%s failed\n%s' "$failed" "$fail_list")" "2 failed
-  make check: cut off after 9 s: what follows in $tap_tmp/cut did not run
+	printf '%s failed\n%s' "$failed" "$fail_list")" "cut off after 9 s, at 3 of 7: b.sh for 5 s: 1 passed, 2 FAILED (9 s)
+2 failed
+  make check: cut off after 9 s, at 3 of 7: b.sh for 5 s: what follows in $tap_tmp/cut did not run
   make check: FAIL: a.sh 2 - two"
+
+# What runs, and how many have ended.
+mkdir "$tap_tmp/check"
+printf 'print-tests:\n\t@echo a.sh b.sh c d\n' >"$tap_tmp/check/Makefile"
+touch "$tap_tmp"/check/{a,b,c}.log "$tap_tmp"/check/{a,b}.trs
+tap_equal "a run says how far it is, and at what" "$(
+	build_root=$tap_tmp checked=$tap_tmp/check
+	. "$WEFT_SRC/tests/tools/suite.sh"
+	MAKEFLAGS="" check_state "$tap_tmp/cut" | sed 's/[0-9]* s$/N s/')" \
+	"2 of 4: c for N s"
 
 # Whatever comes first on PATH, Python's packages are for the distribution's.
 mkdir "$tap_tmp/path"

@@ -8,7 +8,7 @@ skip_list="" fail_list=""
 # Adds up what a log says, in make's form or plain TAP.
 count() # NAME LOG EXIT-STATUS
 {
-	local p f s e
+	local p f s e cut=""
 	p=$(grep -cE '^(PASS:|ok .*)' "$2")
 	s=$(grep -cE '^SKIP:|^ok .*# SKIP|^1\.\.0 # SKIP' "$2")
 	p=$((p - $(grep -cE '^ok .*# SKIP' "$2")))
@@ -22,7 +22,8 @@ count() # NAME LOG EXIT-STATUS
 	case $3 in
 	124 | 137) # timeout(1)
 		f=$((f + 1))
-		fail_list+="  $1: cut off after $took: what follows in $2 did not run"$'\n' ;;
+		cut="cut off after $took${now:+, at $now}"
+		fail_list+="  $1: $cut: what follows in $2 did not run"$'\n' ;;
 	esac
 	if test "$3" != 0 && test "$f" = 0; then
 		f=1
@@ -34,7 +35,7 @@ count() # NAME LOG EXIT-STATUS
 	passed=$((passed + p))
 	failed=$((failed + f))
 	skipped=$((skipped + s))
-	say "$p passed$(test "$f" = 0 || printf ', %d FAILED' "$f")$(
+	say "${cut:+$cut: }$p passed$(test "$f" = 0 || printf ', %d FAILED' "$f")$(
 		test "$s" = 0 || printf ', %d skipped' "$s") ($took)"
 	test "$f" = 0 || failures "$2" | head -60
 }
@@ -78,6 +79,37 @@ failures() # LOG
 				head -15
 		done
 	grep -E '(error:|\*\*\*|undefined reference)' "$1" | head -5
+}
+
+# How many of the programs of `make check` in $checked have ended, which are
+# running, and for how long. While it builds none are.
+check_state() # LOG
+{
+	local names name log born n=0 of=0 run=""
+	names=$(make -s -C "$checked" print-tests 2>/dev/null)
+	for name in $names; do
+		of=$((of + 1))
+		log=$checked/${name%.*}.log
+		if test -e "${log%.log}.trs"; then
+			n=$((n + 1))
+		elif test -e "$log"; then
+			born=$(stat -c %W "$log") # 0: not known
+			run+="${run:+, }$name$(test "$born" = 0 ||
+				echo " for $(($(date +%s) - born)) s")"
+		fi
+	done
+	if test -n "$run"; then
+		echo "$n of $of: $run"
+	else
+		last_line "$1"
+	fi
+}
+
+run_check() # NAME SECONDS BUILD: `make check` there
+{
+	# shellcheck disable=SC2034 # run_logged asks it
+	local state=check_state checked=$3
+	run_tests "$1" "$2" make -j"$jobs" -C "$3" -k check
 }
 
 run_tests() # NAME SECONDS COMMAND...
@@ -215,7 +247,7 @@ suite() # [--long]
 	build_ahead &
 	ahead=$!
 
-	run_tests "make check" 1800 make -j"$jobs" -C "$WEFT_BUILD" -k check
+	run_check "make check" 3600 "$WEFT_BUILD"
 	if test -n "$long"; then
 		WEFT_UCX_BUILDS=$(ucx_sources | tr '\n' ' ')
 		export WEFT_UCX_BUILDS
@@ -258,8 +290,7 @@ suite() # [--long]
 	fi
 
 	if try_build "ASan and UBSan" asan; then
-		run_tests "make check, ASan and UBSan" 1800 \
-			make -j"$jobs" -C "$build_root/asan" -k check
+		run_check "make check, ASan and UBSan" 3600 "$build_root/asan"
 	fi
 	if try_build "TSan" tsan; then
 		# the programs with threads; the others only take longer
