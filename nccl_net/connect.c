@@ -504,7 +504,8 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 		weft_net_progress(net);
 		ret = comm->answered ? 0 : advance_dial(comm->dial);
 	}
-	if (!ret && comm->answered)
+	/* One that was lost meanwhile fails with its first request. */
+	if (!ret && comm->answered && !comm->err)
 		ret = weft_net_peer_prepare(comm->peer);
 	if (ret == -EAGAIN && weft_now_ms() < comm->dial->deadline) {
 		weft_net_progress(net);

@@ -126,38 +126,49 @@ void weft_net_peer_reap(struct weft_net_port *port, bool force)
 	}
 }
 
-/* Every job ends with lost peers: warn only if transfers were cut off. */
-static void log_lost_peer(struct weft_net_peer *peer)
+void weft_net_peer_log_lost(struct weft_net_peer *peer, unsigned int transfers)
 {
-	struct weft_net_comm *comm, *tmp;
-	char text[WEFT_SOCKADDR_STR], addr[WEFT_SOCKADDR_STR + 4];
-	unsigned int active = peer->failed_puts;
+	char text[WEFT_SOCKADDR_STR], addr[WEFT_SOCKADDR_STR + 4], what[64];
 
-	weft_list_for_each (comm, tmp, &peer->comms, link)
-		active += comm->active + (comm->dial != NULL);
+	if (peer->lost_logged || peer->err == -ECANCELED)
+		return;
+	peer->lost_logged = true;
+	snprintf(what, sizeof(what),
+		 transfers ? "with %u transfers under way"
+			   : "before a transfer that needs it",
+		 transfers);
 	if (peer->port->attr.same_host)
 		snprintf(addr, sizeof(addr), "on this host");
 	else
 		snprintf(addr, sizeof(addr), "at %s",
 			 weft_sockaddr_str(&peer->addr.sa, text, sizeof(text)));
-	if (active && peer->err != -ECANCELED)
-		weft_fail(
-			peer->err,
-			"lost the connection to the rank %s over %s, with %u transfers under way",
-			addr, peer->port->netdev, active);
-	else
-		weft_debug("the rank %s is gone", addr);
+	weft_fail(peer->err, "lost the connection to the rank %s over %s, %s",
+		  addr, peer->port->netdev, what);
+}
+
+static unsigned int transfers_cut_off(struct weft_net_peer *peer)
+{
+	struct weft_net_comm *comm, *tmp;
+	unsigned int n = peer->failed_puts;
+
+	weft_list_for_each (comm, tmp, &peer->comms, link)
+		n += comm->active;
+	return n;
 }
 
 void weft_net_peer_fail(struct weft_net_peer *peer, int err)
 {
 	struct weft_ep *ep = peer->ep;
+	unsigned int transfers;
 
 	if (peer->err)
 		return;
 	peer->err = err < 0 ? err : -EIO;
 	drop_posts(peer);
-	log_lost_peer(peer);
+	/* else it is told if it is missed: every job ends with lost peers */
+	transfers = transfers_cut_off(peer);
+	if (transfers)
+		weft_net_peer_log_lost(peer, transfers);
 	peer->ep = NULL;
 	/* A dead peer is not found again, and freed with its last comm. */
 	weft_list_del(&peer->link);

@@ -23,6 +23,7 @@ struct weft_net_peer {
 	struct weft_ep *ep; /* NULL once dead */
 	int err;
 	unsigned int failed_puts;
+	bool lost_logged;
 	bool prepared; /* prepare() is done */
 	bool flushing;
 	unsigned int refs;
@@ -38,6 +39,11 @@ int weft_net_peer_get(struct weft_net_port *port,
 		      struct weft_net_peer **peer);
 void weft_net_peer_put(struct weft_net_peer *peer);
 void weft_net_peer_fail(struct weft_net_peer *peer, int err);
+/*
+ * Logs, once, that @peer is lost: @transfers were cut off by that; 0: one could
+ * not begin.
+ */
+void weft_net_peer_log_lost(struct weft_net_peer *peer, unsigned int transfers);
 /* Frees those of @port->leaving that are done with; @force: all. */
 void weft_net_peer_reap(struct weft_net_port *port, bool force);
 /* -EAGAIN: not now; other errors are the peer's. */

@@ -39,6 +39,9 @@ static int comm_error(struct weft_net_comm *comm)
 {
 	if (comm->net->closed)
 		return -ECANCELED;
+	/* unless it closed first, as one that is done does */
+	if (comm->err && comm->err == comm->peer->err && !comm->peer_closed)
+		weft_net_peer_log_lost(comm->peer, 0);
 	if (comm->err)
 		return comm->err;
 	return comm->peer_closed ? -ECONNRESET : 0;

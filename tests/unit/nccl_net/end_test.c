@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What each side is told when a connection, or a transfer, ends badly. */
+#include "tests/unit/nccl_net/pair.h"
+
+TestSuite(end, .timeout = 20);
+
+/* The rank that accepts has closed all when the other one looks again. */
+Test(end, connection_accepted_and_closed_between_two_polls_is_handed_out,
+     .init = init)
+{
+	char handle[WEFT_NET_HANDLE];
+	struct weft_net_request *s;
+	int i;
+
+	cr_assert(eq(int, weft_net_listen(b, 0, handle, &listener), 0));
+	tx = rx = NULL;
+	cr_assert(eq(int, weft_net_connect(a, 0, handle, &tx), 0));
+	cr_assert(tx == NULL);
+	for (i = 0; i < 100 && !rx; i++)
+		cr_assert(eq(int, weft_net_accept(listener, &rx), 0));
+	cr_assert(rx != NULL);
+	weft_net_close_comm(rx);
+	weft_net_close_listener(listener);
+	fake_break_all(-ESHUTDOWN);
+	cr_assert(eq(int, weft_net_connect(a, 0, handle, &tx), 0), "%s",
+		  last_error);
+	cr_assert(tx != NULL);
+	cr_expect(eq(uint, errors, 0), "%s", last_error);
+	cr_expect(lt(int, weft_net_send(tx, src, 1, NULL, &s), 0));
+	weft_net_close_comm(tx);
+	cr_expect(eq(uint, fake.eps, 0));
+	cr_expect(eq(uint, fake.ifaces, 0));
+}
+
+/* Where it cost nothing so far; else dead_peer_fails_pending_requests. */
+Test(end, lost_connection_is_said_when_a_transfer_needs_it, .init = connected)
+{
+	struct weft_net_request *req;
+
+	transfer(100000, BIG - 8);
+	fake_break_all(-ECONNRESET);
+	step();
+	cr_expect(eq(uint, errors, 0), "%s", last_error);
+	cr_expect(eq(int, weft_net_send(tx, src, 1, NULL, &req), -ECONNRESET));
+	cr_expect(eq(uint, errors, 1));
+	cr_expect(strstr(last_error, "lost the connection") != NULL, "%s",
+		  last_error);
+	cr_expect(eq(int, weft_net_recv(rx, dst, 1, rmr, &req), -ECONNRESET));
+	cr_expect(eq(uint, errors, 2));
+	cr_expect(eq(int, weft_net_send(tx, src, 1, NULL, &req), -ECONNRESET));
+	cr_expect(eq(int, weft_net_recv(rx, dst, 1, rmr, &req), -ECONNRESET));
+	cr_expect(eq(uint, errors, 2), "%s", last_error);
+}
