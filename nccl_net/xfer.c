@@ -152,10 +152,10 @@ static void put_done(struct weft_op *op, int status)
 	if (status == -EACCES && req->comm->peer_closed)
 		status = -ECONNRESET;
 	else if (status == -EACCES)
-		weft_error("the receiver revoked the memory that a send of %zu "
-			   "bytes was going to",
+		weft_error("a send of %zu bytes failed: its memory, or its "
+			   "receive's, cannot be accessed (any more)",
 			   req->size);
-	else if (status < 0)
+	if (status < 0) /* and with it the connection */
 		req->comm->peer->failed_puts++;
 	weft_net_request_end(req, status);
 }

@@ -51,3 +51,31 @@ Test(end, lost_connection_is_said_when_a_transfer_needs_it, .init = connected)
 	cr_expect(eq(int, weft_net_recv(rx, dst, 1, rmr, &req), -ECONNRESET));
 	cr_expect(eq(uint, errors, 2), "%s", last_error);
 }
+
+/* One connection for all comms between two processes. */
+Test(end, put_that_fails_ends_all_comms_to_that_process, .init = connected)
+{
+	struct weft_net_request *r, *r2, *s;
+	struct weft_net_comm *tx2, *rx2;
+	struct weft_net_mr *mr2;
+	size_t got;
+
+	join(a, b, &tx2, &rx2);
+	cr_assert(eq(int, weft_net_register(rx2, dst, BIG, 1, &mr2), 0));
+	cr_assert(eq(int, weft_net_recv(rx2, dst, BIG, mr2, &r2), 0));
+	fake.hold_puts = true;
+	r = recv_now(dst, BIG);
+	s = send_now(src, BIG);
+	weft_net_deregister(rmr);
+	fake.hold_puts = false;
+	cr_expect(lt(int, finish(s, &got), 0));
+	cr_expect(lt(int, finish(r, &got), 0));
+	cr_expect(eq(int, finish(r2, &got), -ECONNRESET));
+	cr_expect(eq(int, weft_net_send(tx2, src, BIG, NULL, &s), -ECONNRESET));
+	weft_net_deregister(mr2);
+	weft_net_close_comm(tx2);
+	weft_net_close_comm(rx2);
+	weft_net_close_comm(tx);
+	weft_net_close_comm(rx);
+	cr_expect(eq(uint, fake.eps, 0));
+}

@@ -168,6 +168,27 @@ static void complete_all(struct fake_ep *ep, int status)
 	}
 }
 
+static void post_death(struct fake_ep *ep, int err)
+{
+	struct event *e = post(ep->iface, DEATH, 0);
+
+	e->ep_id = ep->id;
+	e->status = err;
+}
+
+/* A put that failed ends the endpoints of both. */
+static void break_pair(struct fake_iface *i, struct fake_iface *j)
+{
+	struct fake_ep *ep, *tmp;
+
+	weft_list_for_each (ep, tmp, &i->eps, link)
+		if (!memcmp(ep->peer, j->addr.key, WEFT_KEY_LEN))
+			post_death(ep, -ECONNRESET);
+	weft_list_for_each (ep, tmp, &j->eps, link)
+		if (!memcmp(ep->peer, i->addr.key, WEFT_KEY_LEN))
+			post_death(ep, -ECONNRESET);
+}
+
 static void land(struct fake_iface *i, struct event *e)
 {
 	struct fake_iface *back = e->from;
@@ -182,6 +203,7 @@ static void land(struct fake_iface *i, struct event *e)
 	if (!hit || e->addr < (uintptr_t)hit->addr ||
 	    e->addr + e->len > (uintptr_t)hit->addr + hit->len) {
 		done->status = -EACCES;
+		break_pair(i, back);
 		return;
 	}
 	memcpy((void *)(uintptr_t)e->addr, e->data, e->len);
@@ -262,7 +284,6 @@ static int ep_create(struct weft_iface *base, const struct weft_address *remote,
 {
 	struct fake_iface *i = (struct fake_iface *)base;
 	struct fake_ep *ep = calloc(1, sizeof(*ep));
-	struct event *e;
 
 	ep->iface = i;
 	ep->base.iface = base;
@@ -271,11 +292,8 @@ static int ep_create(struct weft_iface *base, const struct weft_address *remote,
 	memcpy(ep->peer, remote->key, WEFT_KEY_LEN);
 	weft_list_init(&ep->pending);
 	weft_list_add_tail(&i->eps, &ep->link);
-	if (fake.refuse_eps || !find(ep->peer)) {
-		e = post(i, DEATH, 0);
-		e->ep_id = ep->id;
-		e->status = -ECONNREFUSED;
-	}
+	if (fake.refuse_eps || !find(ep->peer))
+		post_death(ep, -ECONNREFUSED);
 	fake.eps++;
 	*out = &ep->base;
 	return 0;
@@ -488,14 +506,10 @@ void fake_break_all(int err)
 {
 	struct fake_iface *i, *itmp;
 	struct fake_ep *ep, *tmp;
-	struct event *e;
 
 	weft_list_for_each (i, itmp, &ifaces, link)
-		weft_list_for_each (ep, tmp, &i->eps, link) {
-			e = post(i, DEATH, 0);
-			e->ep_id = ep->id;
-			e->status = err;
-		}
+		weft_list_for_each (ep, tmp, &i->eps, link)
+			post_death(ep, err);
 }
 
 void fake_inject(uint8_t id, void *buf, size_t len)

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * gone source|target LOSS PLUGIN: the second half of what one transfer of a
+ * connection reads or writes cannot be accessed.  LOSS is unmapped, read-only,
+ * truncated or, of a target, a folder whose file system is too small.  That
+ * transfer must fail on both sides, and so must what another connection of the
+ * same two ranks begins later; no other receive may succeed with wrong bytes.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "tests/nccl/perf/perf.h"
+
+#define LEN	((size_t)4 << 20)
+#define OPS	4 /* the third cannot be accessed */
+#define LOST	2
+#define BOUND_S 60
+
+static const char *loss;
+static int loser;
+static int fd = -1;
+
+static void *map(struct perf *p)
+{
+	char *at;
+
+	if (p->rank == loser && loss[0] == '/')
+		fd = open(loss, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	else
+		fd = memfd_create("gone", MFD_CLOEXEC);
+	if (fd < 0 || ftruncate(fd, LEN))
+		perf_fail(p, "cannot make a file");
+	at = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		perf_fail(p, "cannot map a file");
+	return at;
+}
+
+static void lose_half(struct perf *p, char *at)
+{
+	const size_t half = LEN / 2;
+	int ret = 0;
+
+	if (!strcmp(loss, "unmapped"))
+		ret = munmap(at + half, half);
+	else if (!strcmp(loss, "read-only"))
+		ret = mprotect(at + half, half, PROT_READ);
+	else if (!strcmp(loss, "truncated"))
+		ret = ftruncate(fd, half);
+	if (ret)
+		perf_fail(p, "cannot lose memory");
+}
+
+/* Until each has ended in one way or the other. */
+static void end_all(struct perf *p, struct perf_op *op, unsigned int n)
+{
+	const double end = perf_now() + BOUND_S;
+	unsigned int i, open;
+
+	do {
+		perf_step(p, op, n, n);
+		for (i = open = 0; i < n; i++)
+			open += !op[i].result && !op[i].done;
+		usleep(100);
+	} while (open && perf_now() < end);
+	if (open)
+		perf_fail(p, "after %d s %u transfers of the %s wait", BOUND_S,
+			  open, p->rank ? "receiver" : "sender");
+}
+
+static struct perf_op make_op(struct perf *p, void *comm, struct perf_buf *b)
+{
+	return (struct perf_op){
+		.send = !p->rank,
+		.comm = comm,
+		.data = b->data,
+		.size = LEN,
+		.mr = b->mr,
+	};
+}
+
+static void one_way(struct perf *p)
+{
+	void *comm = perf_join_one(p, 0, 1), *other = perf_join_one(p, 0, 1);
+	struct perf_buf b[OPS], late;
+	struct perf_op op[OPS], late_op;
+	char *at = map(p);
+	void *mr;
+	int i;
+
+	for (i = 0; i < OPS; i++) {
+		perf_buf_new(p, &b[i], comm, LEN, 0);
+		op[i] = make_op(p, comm, &b[i]);
+		if (!p->rank)
+			perf_fill(b[i].data, LEN, i);
+	}
+	perf_buf_new(p, &late, other, LEN, 0);
+	late_op = make_op(p, other, &late);
+	perf_check(p, perf_reg(&p->plugin, comm, at, LEN, NCCL_PTR_HOST, &mr),
+		   "regMr");
+	if (!p->rank)
+		perf_fill(at, LEN, LOST);
+	op[LOST].data = at;
+	op[LOST].mr = mr;
+	/* the first crosses, and shows that the way is open */
+	perf_finish(p, op, 1, 1);
+	if (p->rank == loser)
+		lose_half(p, at);
+	/* a receive that is posted on another connection meanwhile ends, too */
+	if (p->rank)
+		perf_step(p, &late_op, 1, 1);
+	perf_meet(p);
+	end_all(p, op + 1, OPS - 1);
+	if (!op[LOST].result)
+		perf_fail(p, "the %s was told of a success",
+			  p->rank ? "receiver" : "sender");
+	if (!*perf_last_warning())
+		perf_fail(p, "nothing was said");
+	for (i = 0; p->rank && i < OPS; i++)
+		if (op[i].done && !op[i].result)
+			perf_look(p, &b[i], 0, LEN, LEN, i, "received");
+	perf_meet(p);
+	end_all(p, &late_op, 1);
+	if (!late_op.result)
+		perf_fail(p, "the other connection lives on");
+	perf_meet(p);
+	perf_check(p, perf_dereg(&p->plugin, comm, mr), "deregMr");
+	for (i = 0; i < OPS; i++)
+		perf_buf_free(p, &b[i]);
+	perf_buf_free(p, &late);
+	if (p->rank) {
+		perf_close_recv(&p->plugin, comm);
+		perf_close_recv(&p->plugin, other);
+	} else {
+		perf_close_send(&p->plugin, comm);
+		perf_close_send(&p->plugin, other);
+	}
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct perf_case gone = {
+		.name = "gone",
+		.ranks = 2,
+		.run = one_way,
+	};
+	struct perf_options opt = { .time_limit = 3 * BOUND_S };
+	char text[2048];
+
+	if (argc != 4)
+		return 2;
+	loser = strcmp(argv[1], "source") != 0;
+	loss = argv[2];
+	opt.plugin = argv[3];
+	if (perf_run(&gone, &opt, text, sizeof(text)) == PERF_OK)
+		return 0;
+	fprintf(stderr, "%s\n", text);
+	return 1;
+}
