@@ -162,6 +162,48 @@ void weft_net_comm_fail(struct weft_net_comm *comm, int err)
 			weft_net_request_end(&comm->req[i], err);
 }
 
+int weft_net_comm_send_last(struct weft_net_comm *comm)
+{
+	int ret;
+
+	if (!comm->last_word_len)
+		return 0;
+	ret = weft_net_peer_send(comm->peer, comm->last_word_id,
+				 comm->last_word, comm->last_word_len);
+	if (ret != -EAGAIN)
+		comm->last_word_len = 0;
+	return ret;
+}
+
+/* Behind all that @comm has sent. */
+static void end_for_peer(struct weft_net_comm *comm,
+			 const struct weft_msg_too_large *why)
+{
+	const struct weft_msg_seq bye = { .to = comm->remote_id };
+
+	if (comm->ended || comm->peer_closed || comm->peer->err)
+		return;
+	comm->ended = true;
+	comm->peer->port->ops->fence(comm->peer->ep);
+	if (why) {
+		comm->last_word_id = WEFT_MSG_TOO_LARGE;
+		comm->last_word_len = WEFT_MSG_TOO_LARGE_LEN;
+		weft_msg_too_large_pack(why, comm->last_word);
+	} else {
+		comm->last_word_id = WEFT_MSG_BYE;
+		comm->last_word_len = WEFT_MSG_SEQ_LEN;
+		weft_msg_seq_pack(&bye, comm->last_word);
+	}
+	weft_net_comm_send_last(comm);
+}
+
+void weft_net_comm_break(struct weft_net_comm *comm, int err,
+			 const struct weft_msg_too_large *why)
+{
+	weft_net_comm_fail(comm, err);
+	end_for_peer(comm, why);
+}
+
 /* Nothing may be written to posted receives after this. */
 static void revoke_posted(struct weft_net_comm *comm)
 {
@@ -217,15 +259,11 @@ static int drain_sends(struct weft_net_comm *comm)
 static int send_close(struct weft_net_comm *comm)
 {
 	const uint64_t deadline = weft_now_ms() + CLOSE_MS;
-	struct weft_msg_seq m = { .to = comm->remote_id };
-	uint8_t buf[WEFT_MSG_SEQ_LEN];
 	int ret = 0;
 
-	weft_msg_seq_pack(&m, buf);
-	comm->peer->port->ops->fence(comm->peer->ep);
+	end_for_peer(comm, NULL);
 	while (!ret && weft_now_ms() < deadline &&
-	       weft_net_peer_send(comm->peer, WEFT_MSG_BYE, buf, sizeof(buf)) ==
-		       -EAGAIN)
+	       weft_net_comm_send_last(comm) == -EAGAIN)
 		ret = progress_and_yield(comm->net);
 	return ret;
 }
@@ -242,7 +280,7 @@ void weft_net_close_comm(struct weft_net_comm *comm)
 		ret = drain_sends(comm);
 	if (!ret && !comm->sender)
 		revoke_posted(comm);
-	if (!ret && !comm->err && !comm->peer_closed)
+	if (!ret)
 		ret = send_close(comm);
 	if (!ret)
 		weft_net_comm_free(comm);

@@ -71,6 +71,10 @@ struct weft_net_comm {
 	bool sender;
 	bool answered; /* ACCEPT is out, or in */
 	bool peer_closed;
+	bool ended;	       /* the peer is told, or will be: */
+	uint8_t last_word_len; /* 0: it was sent */
+	enum weft_net_msg last_word_id;
+	uint8_t last_word[WEFT_MSG_TOO_LARGE_LEN];
 	uint8_t path; /* to be named in ACCEPT */
 	uint32_t id, remote_id;
 	uint64_t token; /* of the connecting side */
@@ -107,6 +111,14 @@ struct weft_net_comm *weft_net_comm_tagged(struct weft_net *net,
 void weft_net_comm_attach(struct weft_net_comm *comm,
 			  struct weft_net_peer *peer);
 void weft_net_comm_fail(struct weft_net_comm *comm, int err);
+/*
+ * Fails @comm and tells the peer, which must not wait; @why: TOO_LARGE, NULL:
+ * BYE.
+ */
+void weft_net_comm_break(struct weft_net_comm *comm, int err,
+			 const struct weft_msg_too_large *why);
+/* Sends what weft_net_comm_break() could not; -EAGAIN: not now. */
+int weft_net_comm_send_last(struct weft_net_comm *comm);
 
 /* A send or receive begins; its slot is free. */
 struct weft_net_request *weft_net_request_start(struct weft_net_comm *comm,

@@ -79,7 +79,8 @@ void weft_net_deregister(struct weft_net_mr *mr);
 /*
  * *@req is NULL when the other side has not posted its receive yet, the wire is
  * full, or as many requests as NCCL has are out: try again.  -EMSGSIZE: larger
- * than the receive that it meets.
+ * than the receive that it meets.  Whatever fails, here or in a test, ends the
+ * comm on both sides; a put, all between the two processes.
  */
 int weft_net_send(struct weft_net_comm *comm, const void *data, size_t size,
 		  struct weft_net_mr *mr, struct weft_net_request **req);

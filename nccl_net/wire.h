@@ -73,7 +73,7 @@ enum weft_net_msg {
 	WEFT_MSG_EAGER,
 	/* either way: a send was larger than its receive */
 	WEFT_MSG_TOO_LARGE,
-	/* either way: this comm is closed */
+	/* either way: this comm is closed, or has failed */
 	WEFT_MSG_BYE,
 	/* connecting side -> listener, as ACCEPT: I no longer wait for this */
 	WEFT_MSG_WITHDRAW,

@@ -57,24 +57,34 @@ static int send_seq(struct weft_net_comm *comm, enum weft_net_msg id,
 	return weft_net_peer_send(comm->peer, id, buf, sizeof(buf));
 }
 
+/* @found: by the receiver, when the send was done. */
+static void log_too_large(const struct weft_msg_too_large *m, bool found)
+{
+	weft_error("a send of %llu bytes met a receive of %llu bytes; %s",
+		   (unsigned long long)m->sent, (unsigned long long)m->posted,
+		   found ? "the receive fails, and all that follows the send"
+			 : "both fail");
+}
+
 static void too_large(struct weft_net_comm *comm, uint32_t seq, uint64_t sent,
 		      uint64_t posted)
 {
-	struct weft_msg_too_large m = {
+	const struct weft_msg_too_large m = {
 		.to = comm->remote_id,
 		.seq = seq,
 		.sent = sent,
 		.posted = posted,
 	};
-	uint8_t buf[WEFT_MSG_TOO_LARGE_LEN];
 
-	weft_msg_too_large_pack(&m, buf);
-	/* If the wire is full the other side learns it from BYE. */
-	weft_net_peer_send(comm->peer, WEFT_MSG_TOO_LARGE, buf, sizeof(buf));
-	weft_net_comm_fail(comm, -EMSGSIZE);
-	weft_error("a send of %llu bytes met a receive of %llu bytes; both "
-		   "sides fail",
-		   (unsigned long long)sent, (unsigned long long)posted);
+	weft_net_comm_break(comm, -EMSGSIZE, &m);
+	log_too_large(&m, !comm->sender);
+}
+
+/* Neither side may wait for what comes behind it. */
+static void fail_request(struct weft_net_request *req, int status)
+{
+	weft_net_request_end(req, status);
+	weft_net_comm_break(req->comm, status, NULL);
 }
 
 /* What a comm owes its peer. */
@@ -133,6 +143,8 @@ static void announce_receives(struct weft_net_comm *comm)
 
 void weft_net_comm_push(struct weft_net_comm *comm)
 {
+	if (comm->last_word_len)
+		weft_net_comm_send_last(comm);
 	if (comm->err || comm->peer_closed || !comm->answered)
 		return;
 	if (!comm->sender)
@@ -232,8 +244,10 @@ static int finish_send_copy(struct weft_net_request *req, int status)
 	if (!status)
 		status = send_from_bounce(req);
 	/* a put that was started completes the request */
-	if (status != -EAGAIN && status != -EINPROGRESS)
-		weft_net_request_end(req, status ? status : req->comm->err);
+	if (!status)
+		weft_net_request_end(req, 0);
+	else if (status != -EAGAIN && status != -EINPROGRESS)
+		fail_request(req, status);
 	return status;
 }
 
@@ -253,7 +267,7 @@ static int send_bounced(struct weft_net_comm *comm, const void *data,
 	mr->posted++;
 	ret = weft_net_bounce_copy(req, data, size, false, finish_send_copy);
 	if (ret < 0)
-		weft_net_request_end(req, ret);
+		fail_request(req, ret);
 	*out = req;
 	return 0;
 }
@@ -296,11 +310,9 @@ static int try_send(struct weft_net_comm *comm, const void *data, size_t size,
 		return 0;
 	}
 	if (!posted) {
-		if (comm->peer_eager_only) {
-			comm->peer_eager_only = false;
-			comm->post_wanted = true;
-			weft_net_comm_push(comm);
-		}
+		comm->post_wanted |= comm->peer_eager_only;
+		comm->peer_eager_only = false;
+		weft_net_comm_push(comm);
 		return -EAGAIN;
 	}
 	ret = send_put(comm, comm->seq, data, size, mr ? mr->mem : NULL);
@@ -309,6 +321,13 @@ static int try_send(struct weft_net_comm *comm, const void *data, size_t size,
 	post->valid = false;
 	*out = weft_net_request_start(comm, size);
 	return 0;
+}
+
+/* A call that fails: the other side would wait for its request. */
+static void end_refused(struct weft_net_comm *comm, int ret)
+{
+	if (ret < 0 && ret != -EAGAIN && !comm->net->closed)
+		weft_net_comm_break(comm, ret, NULL);
 }
 
 int weft_net_send(struct weft_net_comm *comm, const void *data, size_t size,
@@ -322,6 +341,7 @@ int weft_net_send(struct weft_net_comm *comm, const void *data, size_t size,
 	ret = try_send(comm, data, size, mr, out);
 	if (ret == -EAGAIN && weft_net_may_progress(net, &comm->calls))
 		ret = try_send(comm, data, size, mr, out);
+	end_refused(comm, ret);
 	pthread_mutex_unlock(&net->lock);
 	return ret == -EAGAIN ? 0 : ret;
 }
@@ -331,7 +351,10 @@ int weft_net_send(struct weft_net_comm *comm, const void *data, size_t size,
 /* A receive's data is in GPU memory. */
 static int finish_receive_copy(struct weft_net_request *req, int status)
 {
-	weft_net_request_end(req, status ? status : req->comm->err);
+	if (status < 0)
+		fail_request(req, status);
+	else
+		weft_net_request_end(req, 0);
 	return 0;
 }
 
@@ -347,7 +370,7 @@ static void finish_receive(struct weft_net_request *req)
 	ret = weft_net_bounce_copy(req, req->data, req->size, true,
 				   finish_receive_copy);
 	if (ret < 0)
-		weft_net_request_end(req, ret);
+		fail_request(req, ret);
 }
 
 /*
@@ -370,13 +393,13 @@ static void receive_small(struct weft_net_comm *comm,
 	if (cancel_post(req))
 		return;
 	if (size > req->size) {
+		weft_net_request_end(req, -EMSGSIZE);
 		too_large(comm, req->seq, size, req->size);
 		return;
 	}
 	if (size && req->mr->gpu && !req->mr->bounce_mem) {
-		weft_net_comm_fail(comm, weft_fail(EPROTO,
-						   "a rank sent a "
-						   "message into GPU memory"));
+		fail_request(req, weft_fail(EPROTO, "a rank sent a message "
+						    "into GPU memory"));
 		return;
 	}
 	if (size)
@@ -431,6 +454,7 @@ int weft_net_recv(struct weft_net_comm *comm, void *data, size_t size,
 	weft_net_comm_push(comm);
 	*out = req;
 unlock:
+	end_refused(comm, ret);
 	pthread_mutex_unlock(&net->lock);
 	return ret;
 }
@@ -529,10 +553,11 @@ static void on_eager(struct weft_net *net, uint8_t *buf, size_t len)
 		return;
 	early_data->data = malloc(len ? len : 1);
 	if (!early_data->data) {
-		weft_net_comm_fail(comm, weft_fail(ENOMEM,
-						   "cannot keep %zu "
-						   "received bytes",
-						   len));
+		weft_net_comm_break(comm,
+				    weft_fail(ENOMEM,
+					      "cannot keep %zu received bytes",
+					      len),
+				    NULL);
 		return;
 	}
 	memcpy(early_data->data, buf, len);
@@ -570,9 +595,7 @@ static void on_too_large(struct weft_net *net, const void *buf, size_t len)
 	comm = weft_net_comm_find(net, m.to);
 	if (!comm || comm->err)
 		return;
-	weft_error("a send of %llu bytes met a receive of %llu bytes; both "
-		   "sides fail",
-		   (unsigned long long)m.sent, (unsigned long long)m.posted);
+	log_too_large(&m, comm->sender);
 	weft_net_comm_fail(comm, -EMSGSIZE);
 }
 

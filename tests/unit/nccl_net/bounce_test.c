@@ -197,3 +197,55 @@ Test(stage, failed_send_waits_for_its_puts)
 	weft_net_close_listener(stay);
 	(void)s;
 }
+
+/* The other side would wait for ever, or go on beside it. */
+Test(stage, failing_copy_fails_on_both_sides)
+{
+	struct weft_net_request *r, *s = NULL;
+	struct weft_net_mr *mr;
+	size_t got;
+	int ret = 0, i;
+
+	cr_assert(eq(int, weft_net_register(tx, gpu, BIG, NCCL_PTR_CUDA, &mr),
+		     0));
+	cr_assert(eq(int, weft_net_register(rx, dst, BIG, 1, &rmr), 0));
+	r = recv_now(dst, BIG);
+	cuda.fake_cuda_refuse("cuMemcpyAsync", 700);
+	for (i = 0; i < 50 && !s && !ret; i++) {
+		ret = weft_net_send(tx, gpu, BIG, mr, &s);
+		weft_net_progress(b);
+	}
+	cr_assert(s != NULL, "the send was never taken");
+	cr_expect(lt(int, finish_late(s, &got), 0));
+	cuda.fake_cuda_refuse("cuMemcpyAsync", 0);
+	cr_expect(eq(int, finish_late(r, &got), -ECONNRESET));
+	cr_expect(lt(int, weft_net_send(tx, gpu, BIG, mr, &s), 0));
+	weft_net_deregister(rmr);
+	weft_net_deregister(mr);
+	weft_net_close_comm(tx);
+	weft_net_close_comm(rx);
+	weft_net_close_listener(listener);
+}
+
+Test(stage, failing_copy_of_a_receive_ends_its_sender)
+{
+	struct weft_net_request *r = NULL, *s;
+	struct weft_net_mr *mr;
+	size_t got;
+
+	cr_assert(eq(int, weft_net_register(rx, gpu, BIG, NCCL_PTR_CUDA, &mr),
+		     0));
+	cr_assert(eq(int, weft_net_recv(rx, gpu, BIG, mr, &r), 0));
+	cuda.fake_cuda_refuse("cuMemcpyAsync", 700);
+	s = send_now(src, BIG);
+	cr_expect(lt(int, finish_late(r, &got), 0));
+	cuda.fake_cuda_refuse("cuMemcpyAsync", 0);
+	finish_late(s, &got);
+	step();
+	cr_expect(eq(int, weft_net_send(tx, src, 1, NULL, &s), -ECONNRESET));
+	cr_expect(lt(int, weft_net_recv(rx, gpu, BIG, mr, &r), 0));
+	weft_net_deregister(mr);
+	weft_net_close_comm(tx);
+	weft_net_close_comm(rx);
+	weft_net_close_listener(listener);
+}

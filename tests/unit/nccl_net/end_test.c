@@ -79,3 +79,71 @@ Test(end, put_that_fails_ends_all_comms_to_that_process, .init = connected)
 	weft_net_close_comm(rx);
 	cr_expect(eq(uint, fake.eps, 0));
 }
+
+/* The sender knows, and the wire takes nothing at that moment. */
+Test(end, larger_send_fails_on_both_sides_by_a_full_wire, .init = connected)
+{
+	struct weft_net_request *r = recv_now(dst, 1000), *s = NULL;
+	int ret = 0, i;
+	size_t got;
+
+	step();
+	for (i = 0; i < 50 && !ret; i++) {
+		fake.busy = 3;
+		ret = weft_net_send(tx, src, BIG, NULL, &s);
+	}
+	cr_expect(eq(int, ret, -EMSGSIZE));
+	cr_expect(eq(int, finish(r, &got), -EMSGSIZE));
+	cr_expect(eq(uint, errors, 2), "each side says it");
+	cr_expect(strstr(last_error, "1048576") && strstr(last_error, "1000"),
+		  "%s", last_error);
+	weft_net_close_comm(tx);
+	weft_net_close_comm(rx);
+}
+
+/* The same, and closing is the next that it does. */
+Test(end, larger_send_is_told_by_close, .init = connected)
+{
+	struct weft_net_request *r = recv_now(dst, 1000), *s = NULL;
+	int ret = 0, i;
+	size_t got;
+
+	step();
+	for (i = 0; i < 50 && !ret; i++) {
+		fake.busy = 3;
+		ret = weft_net_send(tx, src, BIG, NULL, &s);
+	}
+	weft_net_close_comm(tx);
+	cr_expect(eq(int, finish(r, &got), -EMSGSIZE));
+}
+
+/* The receiver finds out, when the send was done long ago. */
+Test(end, larger_small_send_says_what_has_failed, .init = connected)
+{
+	struct weft_net_request *s = send_now(src, 101), *r;
+	size_t got;
+
+	cr_expect(eq(int, finish(s, &got), 0));
+	r = recv_now(dst, 100);
+	cr_expect(eq(int, finish(r, &got), -EMSGSIZE));
+	step();
+	cr_expect(eq(uint, errors, 2));
+	cr_expect(strstr(last_error, "101") && strstr(last_error, "100 bytes"),
+		  "%s", last_error);
+	cr_expect(strstr(last_error, "both") == NULL, "%s", last_error);
+	cr_expect(eq(int, weft_net_send(tx, src, 1, NULL, &s), -EMSGSIZE));
+}
+
+/* Else the other side would wait. */
+Test(end, refused_receive_ends_its_sender, .init = connected)
+{
+	struct weft_net_request *r = NULL, *s = NULL;
+	int ret = 0, i;
+
+	cr_expect(eq(int, weft_net_recv(rx, dst + 1, BIG, rmr, &r), -EINVAL));
+	for (i = 0; i < 50 && !ret; i++) {
+		ret = weft_net_send(tx, src, BIG, NULL, &s);
+		step();
+	}
+	cr_expect(eq(int, ret, -ECONNRESET));
+}
