@@ -416,23 +416,27 @@ static void receive_small(struct weft_net_comm *comm,
 	comm->eager_only = comm->announce_eager = true;
 }
 
+/* What came before its sender closed, or died, is delivered. */
+static bool is_early_data_good(const struct weft_net_comm *comm)
+{
+	return !comm->net->closed &&
+	       (!comm->err || comm->err == comm->peer->err);
+}
+
 int weft_net_recv(struct weft_net_comm *comm, void *data, size_t size,
 		  struct weft_net_mr *mr, struct weft_net_request **out)
 {
 	struct weft_net *net = comm->net;
 	struct weft_net_request *req;
 	struct weft_net_early_data *early_data;
-	int ret;
+	int ret = 0;
 
 	*out = NULL;
 	pthread_mutex_lock(&net->lock);
-	ret = comm_error(comm);
 	early_data = &comm->early_data[WEFT_NET_SLOT(comm->seq)];
-	/* Data that came before its sender closed is still delivered. */
-	if (ret < 0 && !(comm->peer_closed && !comm->err && early_data->valid))
-		goto unlock;
-	ret = 0;
-	if (!slot_free(comm))
+	if (!early_data->valid || !is_early_data_good(comm))
+		ret = comm_error(comm);
+	if (ret < 0 || !slot_free(comm))
 		goto unlock;
 	if (!mr || !weft_net_mr_covers(mr, data, size)) {
 		ret = weft_fail(EINVAL,

@@ -147,3 +147,20 @@ Test(end, refused_receive_ends_its_sender, .init = connected)
 	}
 	cr_expect(eq(int, ret, -ECONNRESET));
 }
+
+/* It is here, and its sender was told that it is done. */
+Test(end, data_sent_before_death_arrives, .init = connected)
+{
+	struct weft_net_request *s, *r;
+	size_t got;
+
+	s = send_now(src, 100);
+	cr_expect(eq(int, finish(s, &got), 0));
+	fake_break_all(-ECONNRESET);
+	step();
+	r = recv_now(dst, 100);
+	cr_expect(eq(int, finish(r, &got), 0));
+	cr_expect(eq(sz, got, 100));
+	cr_expect(memcmp(dst, src, 100) == 0);
+	cr_expect(eq(int, weft_net_recv(rx, dst, 100, rmr, &r), -ECONNRESET));
+}
