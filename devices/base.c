@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "devices/forked.h"
 #include "util/secret.h"
 
 int weft_base_open(struct weft_base *base, const struct weft_dev_ops *ops,
@@ -16,6 +17,7 @@ int weft_base_open(struct weft_base *base, const struct weft_dev_ops *ops,
 	base->iface.ops = ops;
 	base->iface.cb = *params->cb;
 	base->ep_ops = ep_ops;
+	weft_list_init(&base->live_link);
 	weft_ep_numbers_init(&base->numbers);
 	weft_list_init(&base->work);
 	weft_session_init(&base->session);
@@ -28,7 +30,9 @@ int weft_base_open(struct weft_base *base, const struct weft_dev_ops *ops,
 	if (err)
 		return err;
 	base->id = weft_key_id(base->addr->key);
-	return weft_events_open(&base->events, on_timer);
+	err = weft_events_open(&base->events, on_timer);
+	weft_forked_watch(base);
+	return err;
 }
 
 unsigned int weft_base_on_timer(struct weft_events *ev, uint64_t now,
@@ -41,11 +45,22 @@ unsigned int weft_base_on_timer(struct weft_events *ev, uint64_t now,
 
 void weft_base_close(struct weft_base *base)
 {
+	weft_forked_unwatch(base);
 	weft_session_close(&base->session);
 	weft_events_close(&base->events);
 	weft_stats_close(base->stats);
 	weft_ep_numbers_free(&base->numbers);
 	weft_secret_free(base->addr, sizeof(*base->addr));
+}
+
+void weft_base_forget(struct weft_base *base)
+{
+	struct weft_handshake *hs, *th;
+
+	weft_list_for_each (hs, th, &base->session.handshakes, link)
+		weft_forked_close(&hs->fd);
+	weft_forked_close(&base->events.wake_fd);
+	weft_forked_close(&base->events.timer_fd);
 }
 
 void weft_base_count(struct weft_base *base, const char *name)

@@ -14,6 +14,7 @@ struct weft_ep_ops;
 /* The first member of a device's interface. */
 struct weft_base {
 	struct weft_iface iface;
+	struct weft_list live_link; /* forked.c */
 	const struct weft_ep_ops *ep_ops;
 	struct weft_events events;
 	struct weft_session session; /* not used by ib */
@@ -39,6 +40,11 @@ unsigned int weft_base_on_timer(struct weft_events *ev, uint64_t now,
 				uint64_t stood);
 /* Frees what weft_base_open() acquired, after all connections and endpoints. */
 void weft_base_close(struct weft_base *base);
+/*
+ * Part of iface_forget(): closes the descriptors of what weft_base_open()
+ * acquired, event_fd() excepted, and those of handshakes.
+ */
+void weft_base_forget(struct weft_base *base);
 /* Starts counting, as interface @name. */
 void weft_base_count(struct weft_base *base, const char *name);
 /*

@@ -35,6 +35,12 @@
  * belongs to the caller again once the operation completes, or 0 is returned.
  * On -ENOMEM nothing was taken.
  *
+ * Forks: an interface stays with the process that opened it, and so does its
+ * memory.  In a child iface->ops is another table, from which a caller must
+ * take the calls if it may be one: what is closed, destroyed or cancelled there
+ * is left alone, no callback runs, and no operation starts.  Peers notice
+ * nothing.
+ *
  * Limits: more than max_iov entries in one call, or a message of more than
  * max_message bytes, is -EMSGSIZE, whether there is room or not.
  *
@@ -201,6 +207,11 @@ struct weft_dev_ops {
 	 * operation is pending.  Peers see an orderly close.
 	 */
 	void (*iface_close)(struct weft_iface *iface);
+	/*
+	 * Called in a child while it is forked: closes the descriptors of
+	 * @iface but event_fd(), and does nothing else.  Takes no lock.
+	 */
+	void (*iface_forget)(struct weft_iface *iface);
 	void (*iface_query)(struct weft_iface *iface,
 			    struct weft_iface_attr *attr);
 	/*

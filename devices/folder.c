@@ -24,6 +24,7 @@
 #include "bootstrap/rundir.h"
 #include "bootstrap/settings.h"
 #include "devices/folder.h"
+#include "devices/forked.h"
 #include "util/clock.h"
 #include "util/file.h"
 #include "util/log.h"
@@ -143,6 +144,12 @@ void weft_folder_close(struct weft_folder *run)
 		close(run->lock);
 	weft_rundir_close(&run->dir);
 	free(run);
+}
+
+void weft_folder_forget(struct weft_folder *run)
+{
+	weft_forked_close(&run->lock);
+	weft_rundir_close(&run->dir);
 }
 
 uint64_t weft_folder_id(const struct weft_folder *run)

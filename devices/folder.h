@@ -10,6 +10,8 @@ struct weft_folder;
 /* NULL: there is none that can be used; logs at INFO why. */
 struct weft_folder *weft_folder_open(void);
 void weft_folder_close(struct weft_folder *run);
+/* In a forked child: closes its descriptors. */
+void weft_folder_forget(struct weft_folder *run);
 /* Equal for two processes exactly when they see the same folder; never 0. */
 uint64_t weft_folder_id(const struct weft_folder *run);
 /* A Unix socket for any of this; -errno, which is logged. */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "bootstrap/host.h"
+#include "devices/forked.h"
 #include "devices/local.h"
 #include "util/log.h"
 
@@ -168,6 +169,14 @@ void weft_local_close(struct weft_local *local, struct weft_base *base)
 	}
 	close_fd(local->listen_fd);
 	close_fd(local->listen_path_fd);
+}
+
+void weft_local_forget(struct weft_local *local)
+{
+	if (local->run)
+		weft_folder_forget(local->run);
+	weft_forked_close(&local->listen_fd);
+	weft_forked_close(&local->listen_path_fd);
 }
 
 /* ---- dialling ------------------------------------------------------------ */

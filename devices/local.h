@@ -22,6 +22,8 @@ void weft_local_init(struct weft_local *local);
  */
 int weft_local_open(struct weft_local *local, struct weft_base *base);
 void weft_local_close(struct weft_local *local, struct weft_base *base);
+/* Part of iface_forget(). */
+void weft_local_forget(struct weft_local *local);
 /* The contract's reaches(); it asks the kernel once of each peer. */
 bool weft_local_reaches(const struct weft_local *local, struct weft_base *base,
 			const struct weft_address *remote, const char **why);

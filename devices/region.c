@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "util/bytes.h"
+#include "util/fork.h"
 #include "util/util.h"
 
 #define SLOTS_PER_BLOCK 1024u
@@ -105,6 +106,7 @@ int weft_region_add(void *addr, size_t len, enum weft_mem_kind kind,
 	m->addr = addr;
 	m->len = len;
 	m->kind = kind;
+	m->forks = weft_forks();
 	*mem = m;
 	return 0;
 }
@@ -114,6 +116,10 @@ void weft_region_remove(struct weft_mem *mem)
 	struct slot *s = slot_at(mem->rkey.slot);
 
 	atomic_store(&s->live, false);
+	if (mem->forks != weft_forks()) { /* references are the parent's */
+		free(mem);
+		return;
+	}
 	/* one non-blocking system call at most: microseconds */
 	while (atomic_load(&s->refs))
 		sched_yield();

@@ -35,6 +35,7 @@ static inline bool weft_rkey_same(const struct weft_rkey *a,
 struct weft_mem {
 	void *addr;
 	size_t len;
+	unsigned int forks; /* util/fork.h: whose it is */
 	enum weft_mem_kind kind;
 	struct weft_cuda_ptr where; /* nvlink only, else zero */
 	struct weft_rkey rkey;

@@ -48,8 +48,8 @@ static enum weft_ucs_status am_short(struct weft_uct_ep *ep, uint8_t id,
 	if (ret)
 		return weft_ucs_status(ret);
 	return map_send_status(
-		ep,
-		ep->iface->dev->message(ep->ep, id, iov, length ? 2 : 1, NULL));
+		ep, ep->iface->iface->ops->message(ep->ep, id, iov,
+						   length ? 2 : 1, NULL));
 }
 
 /*
@@ -93,8 +93,8 @@ static enum weft_ucs_status am_short_iov(struct weft_uct_ep *ep, uint8_t id,
 	if (ret)
 		return weft_ucs_status(ret);
 	return map_send_status(
-		ep, ep->iface->dev->message(ep->ep, id, iov,
-					    to_iovec(from, n, iov), NULL));
+		ep, ep->iface->iface->ops->message(
+			    ep->ep, id, iov, to_iovec(from, n, iov), NULL));
 }
 
 static ssize_t am_bcopy(struct weft_uct_ep *ep, uint8_t id,
@@ -105,7 +105,8 @@ static ssize_t am_bcopy(struct weft_uct_ep *ep, uint8_t id,
 
 	(void)flags;
 	if (!ret) {
-		ret = ep->iface->dev->message_pack(ep->ep, id, pack, arg);
+		ret = ep->iface->iface->ops->message_pack(ep->ep, id, pack,
+							  arg);
 		map_send_status(ep, ret < 0 ? (int)ret : 0);
 	}
 	return ret < 0 ? weft_ucs_status((int)ret) : ret;
@@ -144,7 +145,7 @@ am_zcopy(struct weft_uct_ep *ep, uint8_t id, const void *header,
 	used += to_iovec(from, n, iov + used);
 	return map_start_status(
 		ep, op,
-		ep->iface->dev->message(ep->ep, id, iov, used, &op->op));
+		ep->iface->iface->ops->message(ep->ep, id, iov, used, &op->op));
 }
 
 /* May a put or get be tried?  Sets *@op, or returns the status to return. */
@@ -188,10 +189,10 @@ static enum weft_ucs_status put_zcopy(struct weft_uct_ep *ep,
 	ret = may_access(ep, comp, &op);
 	if (ret)
 		return weft_ucs_status(ret);
-	return run_access(ep, op,
-			  ep->iface->dev->put(ep->ep, iov, used, remote_addr,
-					      (const void *)rkey, NULL,
-					      &op->op));
+	return run_access(
+		ep, op,
+		ep->iface->iface->ops->put(ep->ep, iov, used, remote_addr,
+					   (const void *)rkey, NULL, &op->op));
 }
 
 static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
@@ -209,9 +210,10 @@ static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
 	ret = may_access(ep, comp, &op);
 	if (ret)
 		return weft_ucs_status(ret);
-	return run_access(ep, op,
-			  ep->iface->dev->get(ep->ep, iov, used, remote_addr,
-					      (const void *)rkey, &op->op));
+	return run_access(
+		ep, op,
+		ep->iface->iface->ops->get(ep->ep, iov, used, remote_addr,
+					   (const void *)rkey, &op->op));
 }
 
 /*
@@ -228,7 +230,7 @@ static enum weft_ucs_status ep_flush(struct weft_uct_ep *ep, unsigned int flags,
 		if (!ep->err) {
 			/* completions in cancel() must find it dead */
 			ep->err = -ECANCELED;
-			ep->iface->dev->cancel(ep->ep);
+			ep->iface->iface->ops->cancel(ep->ep);
 		}
 		weft_list_del(&ep->ended);
 		return WEFT_UCS_OK;
@@ -240,7 +242,7 @@ static enum weft_ucs_status ep_flush(struct weft_uct_ep *ep, unsigned int flags,
 		if (!op)
 			return WEFT_UCS_NO_MEMORY;
 	}
-	ret = ep->iface->dev->flush(ep->ep, op ? &op->op : NULL);
+	ret = ep->iface->iface->ops->flush(ep->ep, op ? &op->op : NULL);
 	return op ? map_start_status(ep, op, ret) : map_send_status(ep, ret);
 }
 
@@ -258,7 +260,7 @@ static enum weft_ucs_status ep_fence(struct weft_uct_ep *ep, unsigned int flags)
 	if (weft_uct_must_queue(ep)) {
 		weft_uct_fence_all(ep);
 	} else {
-		ep->iface->dev->fence(ep->ep);
+		ep->iface->iface->ops->fence(ep->ep);
 		ep->fenced = true;
 	}
 	return WEFT_UCS_OK;
@@ -317,7 +319,7 @@ static enum weft_ucs_status ep_create(const struct weft_uct_ep_params *params,
 	weft_list_init(&ep->pending);
 	weft_list_init(&ep->waiting);
 	weft_list_init(&ep->ended);
-	err = iface->dev->ep_create(iface->iface, &remote, ep, &ep->ep);
+	err = iface->iface->ops->ep_create(iface->iface, &remote, ep, &ep->ep);
 	if (err) {
 		free(ep);
 		return weft_ucs_status(err);
@@ -331,7 +333,7 @@ static enum weft_ucs_status ep_create(const struct weft_uct_ep_params *params,
 static void ep_destroy(struct weft_uct_ep *ep)
 {
 	ep->err = -ECANCELED; /* for what completes on the way */
-	ep->iface->dev->ep_destroy(ep->ep);
+	ep->iface->iface->ops->ep_destroy(ep->ep);
 	weft_uct_pending_purge(ep, NULL, NULL);
 	weft_list_del(&ep->ended);
 	weft_list_del(&ep->link);

@@ -32,7 +32,7 @@ static void on_notify(void *arg, uint64_t tag, uint64_t size)
 
 static unsigned int progress(struct weft_uct_iface *iface)
 {
-	unsigned int events = iface->dev->progress(iface->iface);
+	unsigned int events = iface->iface->ops->progress(iface->iface);
 
 	if (__builtin_expect(!weft_list_empty(&iface->waiting), 0))
 		events += weft_uct_pending_run_all(iface);
@@ -43,7 +43,7 @@ static unsigned int progress(struct weft_uct_iface *iface)
 
 static enum weft_ucs_status event_fd(struct weft_uct_iface *iface, int *fd)
 {
-	*fd = iface->dev->event_fd(iface->iface);
+	*fd = iface->iface->ops->event_fd(iface->iface);
 	return *fd < 0 ? weft_ucs_status(*fd) : WEFT_UCS_OK;
 }
 
@@ -52,7 +52,7 @@ bool weft_uct_iface_arm(struct weft_uct_iface *iface)
 	/* an end that is not reported yet is too rare for a timer */
 	return weft_list_empty(&iface->ended) &&
 	       !weft_uct_pending_runnable(iface) &&
-	       iface->dev->arm(iface->iface) != -EBUSY;
+	       iface->iface->ops->arm(iface->iface) != -EBUSY;
 }
 
 /* UCP ends the process on anything but OK and BUSY. */
@@ -76,7 +76,7 @@ static enum weft_ucs_status iface_flush(struct weft_uct_iface *iface,
 	weft_list_for_each (ep, tmp, &iface->eps, link)
 		if (!ep->err &&
 		    (!weft_list_empty(&ep->pending) ||
-		     iface->dev->flush(ep->ep, NULL) == -EINPROGRESS))
+		     iface->iface->ops->flush(ep->ep, NULL) == -EINPROGRESS))
 			return WEFT_UCS_INPROGRESS;
 	return WEFT_UCS_OK;
 }
@@ -179,7 +179,7 @@ static bool can_reach(struct weft_uct_iface *iface,
 		*why = "it is this worker itself";
 		return false;
 	}
-	return iface->dev->reaches(iface->iface, remote, why);
+	return iface->iface->ops->reaches(iface->iface, remote, why);
 }
 
 static bool report_reachable(bool reached)
@@ -255,7 +255,7 @@ static void iface_close(struct weft_uct_iface *iface)
 
 	sym->progress_disable(iface, 3); /* both directions */
 	weft_uct_idle_iface(-1);
-	iface->dev->iface_close(iface->iface);
+	iface->iface->ops->iface_close(iface->iface);
 	if (!iface->loopback)
 		atomic_fetch_sub(&iface->md->wide_ifaces, 1);
 	sym->class_cleanup(sym->base_iface_class, iface, -1);
@@ -355,7 +355,6 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	iface->uct = md->uct;
 	iface->md = md;
 	iface->tl = md->tl;
-	iface->dev = md->tl->dev;
 	snprintf(iface->device, sizeof(iface->device), "%s", netdev);
 	weft_list_init(&iface->eps);
 	weft_list_init(&iface->waiting);
@@ -374,13 +373,13 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 			   netdev, status);
 		goto free_iface;
 	}
-	err = iface->dev->iface_open(&how, &iface->iface);
+	err = md->tl->dev->iface_open(&how, &iface->iface);
 	if (err) {
 		status = weft_ucs_status(err);
 		goto cleanup_base;
 	}
 	weft_uct_idle_iface(1);
-	iface->dev->iface_query(iface->iface, &iface->attr);
+	iface->iface->ops->iface_query(iface->iface, &iface->attr);
 	iface->loopback =
 		!weft_netif_get(netdev, how.family, &netif) && netif.loopback;
 	iface->deprioritized = iface->loopback && atomic_load(&md->wide_ifaces);

@@ -45,7 +45,7 @@ enum weft_ucs_status weft_uct_pending_add(struct weft_uct_ep *ep,
 {
 	(void)flags;
 	if (ep->err || (!weft_uct_must_queue(ep) && !weft_uct_rma_waits(ep) &&
-			ep->iface->dev->ready(ep->ep)))
+			ep->iface->iface->ops->ready(ep->ep)))
 		return WEFT_UCS_BUSY;
 	get_queued(req)->fence = false;
 	weft_list_add_tail(&ep->pending, &get_queued(req)->link);
@@ -72,7 +72,7 @@ static void fence_ep(struct weft_uct_ep *ep)
 {
 	if (ep->err)
 		return;
-	ep->iface->dev->fence(ep->ep);
+	ep->iface->iface->ops->fence(ep->ep);
 	ep->rma_waits = ep->rma_out > 0;
 }
 
@@ -84,7 +84,7 @@ unsigned int weft_uct_pending_run(struct weft_uct_ep *ep)
 		return 0;
 	ep->dispatching = true;
 	while (!weft_list_empty(&ep->pending) && !ep->err &&
-	       ep->iface->dev->ready(ep->ep)) {
+	       ep->iface->iface->ops->ready(ep->ep)) {
 		struct weft_uct_pending *req = first_request(ep);
 		bool fence = get_queued(req)->fence;
 		enum weft_ucs_status status;
@@ -135,7 +135,7 @@ bool weft_uct_pending_runnable(struct weft_uct_iface *iface)
 
 	weft_list_for_each (ep, tmp, &iface->waiting, waiting)
 		if (!ep->err && !weft_uct_rma_waits(ep) &&
-		    iface->dev->ready(ep->ep))
+		    iface->iface->ops->ready(ep->ep))
 			return true;
 	return false;
 }

@@ -140,7 +140,6 @@ struct weft_uct_iface {
 	struct weft_uct *uct;
 	struct weft_uct_memory_domain *md;
 	const struct weft_uct_tl *tl;
-	const struct weft_dev_ops *dev; /* tl's */
 	struct weft_iface *iface;
 	struct weft_iface_attr attr;
 	bool loopback;

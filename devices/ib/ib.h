@@ -58,6 +58,7 @@ struct ib_iface;
 struct ib_device {
 	unsigned int number; /* below IB_MAX_DEVICES */
 	unsigned int refs;   /* interfaces, registrations */
+	unsigned int forks;  /* util/fork.h: whose it is */
 	char name[WEFT_VERBS_NAME];
 	const struct weft_verbs *v;
 	struct ibv_context *ctx;

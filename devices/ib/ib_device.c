@@ -15,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "util/fork.h"
 #include "util/log.h"
 #include "util/thread.h"
 
@@ -167,6 +168,7 @@ static int device_open(const char *name, struct ib_device **out)
 	if (!dev)
 		return -ENOMEM;
 	dev->stop_fd = -1;
+	dev->forks = weft_forks();
 	dev->v = weft_verbs();
 	weft_list_init(&dev->alarms);
 	snprintf(dev->name, sizeof(dev->name), "%s", name);
@@ -207,6 +209,18 @@ fail:
 	return err;
 }
 
+/* Those of a process that this one was forked off.  Called with the lock. */
+static void forget_inherited(void)
+{
+	int i;
+
+	for (i = 0; i < IB_MAX_DEVICES; i++)
+		if (devices[i] && devices[i]->forks != weft_forks()) {
+			atomic_fetch_and(&open_mask, ~(1u << i));
+			devices[i] = NULL;
+		}
+}
+
 /* The index of @name; or of a free slot; or -ENOSPC. */
 static int find_device(const char *name)
 {
@@ -226,6 +240,7 @@ int ib_device_get(const char *name, struct ib_device **out)
 	int at, err = 0;
 
 	pthread_mutex_lock(&lock);
+	forget_inherited();
 	at = find_device(name);
 	if (at < 0) {
 		err = weft_fail(
@@ -279,6 +294,7 @@ unsigned int ib_device_hold(struct ib_device *list[IB_MAX_DEVICES])
 	unsigned int i, n = 0;
 
 	pthread_mutex_lock(&lock);
+	forget_inherited();
 	for (i = 0; i < IB_MAX_DEVICES; i++)
 		if (devices[i]) {
 			devices[i]->refs++;

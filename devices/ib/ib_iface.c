@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An interface: a port of a verbs device, and a control plane beside it. */
+#include "devices/forked.h"
 #include "devices/ib/ib.h"
 
 #include <errno.h>
@@ -260,6 +261,23 @@ static void iface_close(struct weft_iface *base)
 	iface_free(iface);
 }
 
+/* What an adapter has of the parent ends with the last of these descriptors. */
+static void iface_forget(struct weft_iface *base)
+{
+	struct ib_iface *iface = ib_iface(base);
+
+	if (iface->channel)
+		weft_forked_close(&iface->channel->fd);
+	if (iface->dev) {
+		weft_forked_close(&iface->dev->stop_fd);
+		weft_forked_close(&iface->dev->ctx->async_fd);
+		weft_forked_close(&iface->dev->ctx->cmd_fd);
+	}
+	if (iface->ctl)
+		weft_forked_close(&weft_base(iface->ctl)->events.epfd);
+	weft_base_forget(&iface->base);
+}
+
 static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 {
 	struct ib_iface *iface = ib_iface(base);
@@ -348,6 +366,7 @@ const struct weft_dev_ops weft_ib_ops = {
 	.rkey_len = IB_KEY_LEN,
 	.iface_open = iface_open,
 	.iface_close = iface_close,
+	.iface_forget = iface_forget,
 	.iface_query = iface_query,
 	.reaches = iface_reaches,
 	.progress = iface_progress,

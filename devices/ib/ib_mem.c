@@ -12,15 +12,20 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "util/fork.h"
 #include "util/log.h"
 
 struct weft_mem {
 	void *addr;
 	size_t len;
+	unsigned int forks; /* util/fork.h: whose it is */
+	struct weft_mem *next_inherited;
 	/* by the device's number */
 	_Atomic(struct ibv_mr *) mr[IB_MAX_DEVICES];
 	struct ib_device *dev[IB_MAX_DEVICES]; /* a reference, with mr */
 };
+
+static _Atomic(struct weft_mem *) inherited;
 
 /* For registering with a device that was opened later. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -96,6 +101,7 @@ int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 		return -ENOMEM;
 	m->addr = addr;
 	m->len = len;
+	m->forks = weft_forks();
 	/* nothing can land in zero bytes */
 	err = len ? register_on_all(m) : 0;
 	if (err)
@@ -141,6 +147,11 @@ void ib_mem_release(struct weft_mem *m)
 	unsigned int i;
 	int err;
 
+	if (m->forks != weft_forks()) {
+		/* the parent's adapter has it: nothing is freed here */
+		m->next_inherited = atomic_exchange(&inherited, m);
+		return;
+	}
 	for (i = 0; i < IB_MAX_DEVICES; i++) {
 		mr = atomic_load(&m->mr[i]);
 		if (!mr)

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "devices/forked.h"
 #include "devices/nvlink/nvl_budget.h"
 #include "util/util.h"
 
@@ -144,4 +145,15 @@ void nvl_budget_give(const char *name, unsigned int first, unsigned int units)
 			close(g->fd);
 	}
 	pthread_mutex_unlock(&lock);
+}
+
+void nvl_budget_forget(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < MAX_GPUS; i++) {
+		if (gpus[i].used)
+			weft_forked_close(&gpus[i].fd);
+		gpus[i].used = 0;
+	}
 }

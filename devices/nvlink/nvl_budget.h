@@ -15,5 +15,7 @@ unsigned int nvl_budget_take(const struct weft_folder *run, const char *name,
 			     unsigned int want, unsigned int limit,
 			     unsigned int *first);
 void nvl_budget_give(const char *name, unsigned int first, unsigned int units);
+/* In a forked child, which has no rings: the locks stay with the parent. */
+void nvl_budget_forget(void);
 
 #endif

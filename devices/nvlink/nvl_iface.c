@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "bootstrap/settings.h"
+#include "devices/forked.h"
+#include "devices/nvlink/nvl_budget.h"
 #include "devices/nvlink/nvl_close.h"
 #include "devices/nvlink/nvl_copy.h"
 #include "devices/nvlink/nvl_dial.h"
@@ -20,6 +22,7 @@
 #include "devices/nvlink/nvl_sock.h"
 #include "devices/nvlink/nvl_tx.h"
 #include "util/clock.h"
+#include "util/fork.h"
 #include "util/log.h"
 
 /* ---- opening ------------------------------------------------------------- */
@@ -93,6 +96,21 @@ static void iface_close(struct weft_iface *base)
 	weft_list_for_each (gpu, next, &iface->gpus, link)
 		nvl_gpu_free(gpu);
 	iface_free(iface);
+}
+
+static void iface_forget(struct weft_iface *base)
+{
+	struct nvl_iface *iface = nvl_iface(base);
+	struct nvl_conn *conn, *tmp;
+
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
+		weft_forked_close(&conn->fd);
+		nvl_ring_forget(conn);
+	}
+	nvl_budget_forget();
+	weft_forked_close(&iface->marks_fd);
+	weft_local_forget(&iface->local);
+	weft_base_forget(&iface->base);
 }
 
 static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
@@ -423,13 +441,14 @@ static void mem_pack(struct weft_mem *mem, void *rkey)
 static void mem_release(struct weft_mem *mem)
 {
 	struct nvl_export *exported = mem->exported;
-	bool gpu = mem->kind == WEFT_MEM_CUDA;
+	bool gpu = mem->kind == WEFT_MEM_CUDA && mem->forks == weft_forks();
 
 	weft_region_remove(mem);
+	if (!gpu)
+		return;
 	nvl_export_del(exported);
 	/* what engines already had of it */
-	if (gpu)
-		nvl_copy_drain_all();
+	nvl_copy_drain_all();
 }
 
 const struct weft_dev_ops weft_nvlink_ops = {
@@ -437,6 +456,7 @@ const struct weft_dev_ops weft_nvlink_ops = {
 	.rkey_len = WEFT_RKEY_LEN + 1,
 	.iface_open = iface_open,
 	.iface_close = iface_close,
+	.iface_forget = iface_forget,
 	.iface_query = iface_query,
 	.reaches = reaches,
 	.progress = iface_progress,

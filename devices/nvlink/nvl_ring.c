@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "bootstrap/settings.h"
+#include "devices/forked.h"
 #include "devices/nvlink/nvl_budget.h"
 #include "devices/nvlink/nvl_direct.h"
 #include "devices/nvlink/nvl_ring.h"
@@ -552,5 +553,17 @@ void nvl_ring_close_all(struct nvl_conn *conn)
 			free_txring(conn, id);
 		if (conn->rxrings[id])
 			release_rxring(conn, conn->rxrings[id], id);
+	}
+}
+
+void nvl_ring_forget(struct nvl_conn *conn)
+{
+	unsigned int id;
+
+	for (id = 0; id < NVL_RINGS; id++) {
+		if (conn->txrings[id])
+			weft_forked_close(&conn->txrings[id]->map.fd);
+		if (conn->rxrings[id])
+			weft_forked_close(&conn->rxrings[id]->map.fd);
 	}
 }

@@ -77,6 +77,8 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep);
 /* Recalls rings that were idle for long. */
 void nvl_ring_tick(struct nvl_conn *conn, uint64_t now);
 void nvl_ring_close_all(struct nvl_conn *conn);
+/* Part of iface_forget(). */
+void nvl_ring_forget(struct nvl_conn *conn);
 /* Remembers where the process has GPU memory. */
 void nvl_location_add(const struct weft_cuda_ptr *where);
 bool nvl_location_of(unsigned int loc, struct weft_cuda_ptr *where);

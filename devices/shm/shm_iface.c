@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "devices/forked.h"
 #include "devices/shm/shm.h"
 
 /* ---- opening ------------------------------------------------------------- */
@@ -66,6 +67,18 @@ static void iface_close(struct weft_iface *base)
 	}
 	reap(iface);
 	iface_free(iface);
+}
+
+static void iface_forget(struct weft_iface *base)
+{
+	struct shm_iface *iface = shm_iface(base);
+	struct shm_conn *conn, *tmp;
+
+	weft_list_for_each (conn, tmp, &iface->conns, link)
+		weft_forked_close(&conn->fd);
+	weft_forked_close(&iface->bounce_fd);
+	weft_local_forget(&iface->local);
+	weft_base_forget(&iface->base);
 }
 
 static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
@@ -234,6 +247,7 @@ const struct weft_dev_ops weft_shm_ops = {
 	.rkey_len = WEFT_RKEY_LEN,
 	.iface_open = iface_open,
 	.iface_close = iface_close,
+	.iface_forget = iface_forget,
 	.iface_query = iface_query,
 	.reaches = reaches,
 	.progress = iface_progress,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An interface: it listens, and owns all connections of its netdev. */
+#include "devices/forked.h"
 #include "devices/tcp/tcp_iface.h"
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_engine.h"
@@ -242,6 +243,29 @@ static void close_iface(struct weft_iface *base)
 	free_iface(iface);
 }
 
+static void forget_iface(struct weft_iface *base)
+{
+	struct tcp_iface *iface = tcp_iface(base);
+	struct tcp_stream *s, *ts;
+	struct tcp_conn *c, *tc;
+	unsigned int i;
+
+	weft_list_for_each (c, tc, &iface->conns, link) {
+		weft_forked_close(&c->fd);
+		if (c->bulk)
+			weft_list_for_each (s, ts, &c->bulk->streams, link)
+				weft_forked_close(&s->fd);
+	}
+	for (i = 0; i < iface->nengines; i++) {
+		weft_forked_close(&iface->engines[i].epfd);
+		weft_forked_close(&iface->engines[i].wake_fd);
+	}
+	weft_forked_close(&iface->listen_fd);
+	weft_forked_close(&iface->pipe[0]);
+	weft_forked_close(&iface->pipe[1]);
+	weft_base_forget(&iface->base);
+}
+
 static void query_iface(struct weft_iface *base, struct weft_iface_attr *attr)
 {
 	struct tcp_iface *iface = tcp_iface(base);
@@ -294,6 +318,7 @@ const struct weft_dev_ops weft_tcp_ops = {
 	.rkey_len = WEFT_RKEY_LEN,
 	.iface_open = open_iface,
 	.iface_close = close_iface,
+	.iface_forget = forget_iface,
 	.iface_query = query_iface,
 	.reaches = iface_reaches,
 	.progress = tcp_iface_progress,

@@ -100,9 +100,10 @@ static void leave_row(const struct device_row *r)
 }
 
 static const struct conformance_test *const lists[] = {
-	message_tests, put_tests,   order_tests, stall_tests,  end_tests,
-	meet_tests,    port_tests,  wait_tests,	 stream_tests, cheat_tests,
-	skew_tests,    leave_tests, limit_tests, fail_tests,   outage_tests,
+	message_tests, put_tests,   order_tests,  stall_tests,
+	end_tests,     meet_tests,  port_tests,	  wait_tests,
+	stream_tests,  cheat_tests, skew_tests,	  leave_tests,
+	limit_tests,   fail_tests,  outage_tests, fork_tests,
 };
 
 /* Those that move blocks: what is mapped changes no others. */

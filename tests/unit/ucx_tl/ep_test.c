@@ -49,7 +49,6 @@ static void setup(void)
 	fake_reset();
 	uct.sym.handle_ep_err = handle_ep_err;
 	iface.uct = &uct;
-	iface.dev = &weft_tcp_ops;
 	iface.iface = &fake.iface;
 	weft_list_init(&iface.eps);
 	weft_list_init(&iface.waiting);

@@ -10,12 +10,12 @@ void fake_reset(void)
 {
 	memset(&fake, 0, sizeof(fake));
 	fake.ready = true;
+	fake.iface.ops = &weft_tcp_ops;
 }
 
 static int iface_open(const struct weft_iface_params *params,
 		      struct weft_iface **iface)
 {
-	fake.iface.ops = &weft_tcp_ops;
 	fake.iface.cb = *params->cb;
 	*iface = &fake.iface;
 	return 0;
