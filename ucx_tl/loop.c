@@ -2,9 +2,11 @@
 #include "ucx_tl/loop.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "util/parse.h"
@@ -33,27 +35,46 @@ static int parse_number(char *text)
 	return weft_parse_u64(text, 0, INT_MAX, &value) ? -1 : (int)value;
 }
 
+/* The number behind @name in @line, whose radix is that of @prefix. */
+static bool find_number(const char *line, const char *name, const char *prefix,
+			uint64_t *value)
+{
+	const char *at = strstr(line, name);
+	char text[32];
+
+	if (!at)
+		return false;
+	at += strlen(name);
+	at += strspn(at, " \t");
+	snprintf(text, sizeof(text), "%s%.*s", prefix,
+		 (int)strcspn(at, " \t\n"), at);
+	return !weft_parse_u64(text, 0, UINT64_MAX, value);
+}
+
+static FILE *open_info(int epfd)
+{
+	char name[40];
+
+	snprintf(name, sizeof(name), "/proc/self/fdinfo/%d", epfd);
+	return fopen(name, "re");
+}
+
 /* Does @epfd watch fds of @set (*@members), and any others (*@others)? */
 static void read_watched(int epfd, const struct set *set, bool *members,
 			 bool *others)
 {
-	char name[40], line[160];
-	int fd;
-	FILE *info;
+	FILE *info = open_info(epfd);
+	char line[160];
+	uint64_t fd;
 
 	*members = *others = false;
-	snprintf(name, sizeof(name), "/proc/self/fdinfo/%d", epfd);
-	info = fopen(name, "re");
 	if (!info)
 		return;
 	/* "tfd:       12 events:       19 data: ...", proc(5) */
 	while (fgets(line, sizeof(line), info)) {
-		if (strncmp(line, "tfd:", 4))
+		if (!find_number(line, "tfd:", "", &fd))
 			continue;
-		fd = parse_number(line + 4 + strspn(line + 4, " \t"));
-		if (fd < 0)
-			continue;
-		if (has_fd(set, fd))
+		if (has_fd(set, (int)fd))
 			*members = true;
 		else
 			*others = true;
@@ -109,4 +130,33 @@ unsigned int weft_loop_find(int fd, int epfds[WEFT_LOOP_MAX], bool *more)
 		epfds[i - 1] = set.fds[i];
 	}
 	return set.n - 1;
+}
+
+void weft_loop_own(int epfd)
+{
+	FILE *info = open_info(epfd);
+	struct epoll_event event;
+	uint64_t fd, events, data;
+	char line[160];
+	int own = -1;
+
+	if (!info)
+		return;
+	while (fgets(line, sizeof(line), info)) {
+		if (!find_number(line, "tfd:", "", &fd) ||
+		    !find_number(line, "events:", "0x", &events) ||
+		    !find_number(line, "data:", "0x", &data))
+			continue;
+		event.events = (uint32_t)events;
+		event.data.u64 = data;
+		if (own < 0)
+			own = epoll_create1(EPOLL_CLOEXEC);
+		/* fails for one that only the parent has open */
+		(void)epoll_ctl(own, EPOLL_CTL_ADD, (int)fd, &event);
+	}
+	fclose(info);
+	if (own < 0)
+		return;
+	(void)dup3(own, epfd, O_CLOEXEC);
+	close(own);
 }

@@ -16,5 +16,10 @@
  * microsecond per open descriptor.
  */
 unsigned int weft_loop_find(int fd, int epfds[WEFT_LOOP_MAX], bool *more);
+/*
+ * In a forked child: @epfd becomes an epoll instance that watches the same
+ * descriptors and is this process's alone.
+ */
+void weft_loop_own(int epfd);
 
 #endif

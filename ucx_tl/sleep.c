@@ -20,6 +20,7 @@
  * between.  Only the preload library sees these calls.
  */
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 #include "bootstrap/settings.h"
@@ -49,6 +50,7 @@ struct idle_worker {
 };
 
 static struct idle_worker idle_workers[MAX_WORKERS];
+static atomic_flag adding = ATOMIC_FLAG_INIT;
 static atomic_uint n_ifaces;
 
 void weft_uct_idle_iface(int change)
@@ -65,12 +67,31 @@ static struct idle_worker *find_sleeper(void *worker)
 	return NULL;
 }
 
+/*
+ * In a forked child: UCP's destructors take the interfaces out of the worker's
+ * epoll instance, which would be the parent's; it would never wake up again,
+ * and UCP ends a process that does not find there what it has put in.
+ */
+static void leave_parent(void)
+{
+	for (unsigned int i = 0; i < MAX_WORKERS; i++)
+		if (atomic_exchange(&idle_workers[i].worker, NULL))
+			weft_loop_own(idle_workers[i].efd);
+	atomic_flag_clear(&adding);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, leave_parent);
+}
+
 void weft_uct_event_driven(void *worker, int efd,
 			   const struct weft_uct_worker_calls *calls)
 {
-	static atomic_flag adding = ATOMIC_FLAG_INIT;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct idle_worker *s;
 
+	pthread_once(&once, watch_forks);
 	while (atomic_flag_test_and_set(&adding))
 		;
 	s = find_sleeper(worker);

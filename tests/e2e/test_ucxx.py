@@ -81,6 +81,23 @@ def a_closed_endpoint_does_not_overtake_its_last_message():
         {"UCXPY_PROGRESS_MODE": "blocking"})
 
 
+def go_on_beside_a_child(tls):
+    for mode in "blocking", "thread":
+        output, _ = run([sys.executable, f"{HERE}/programs/forked.py"],
+                        {"UCX_TLS": tls, "UCXPY_PROGRESS_MODE": mode})
+        check("went on" in output, output)
+
+
+@test(140)
+def a_forked_child_that_exits_harms_no_connection_over_tcp():
+    go_on_beside_a_child("weft_tcp")
+
+
+@test(140)
+def a_forked_child_that_exits_harms_no_connection_over_shared_memory():
+    go_on_beside_a_child("weft_shm,weft_tcp")
+
+
 def newer_ucx():
     """The folder of a Python package libucx 1.22, fetched for the tests."""
     cache = os.environ.get("WEFT_CACHE", os.path.expanduser("~/.cache/weft"))

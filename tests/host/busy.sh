@@ -7,7 +7,7 @@
 tap_folder
 find_builds
 test ${#versions[@]} -lt 3 || versions=("${versions[0]}" "${versions[-1]}")
-build_program busy busy.c host.c || tap_skip_all "cannot build"
+build_program busy busy.c sides.c host.c || tap_skip_all "cannot build"
 export UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n
 export WEFT_CONNECT_TIMEOUT=1s
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "bootstrap/settings.h"
@@ -421,4 +422,28 @@ Test(loop, too_many_epolls_find_none)
 	start_loop();
 	cr_expect_eq(weft_loop_find(ucp.efd, found, &more), 0);
 	cr_expect(!more);
+}
+
+/* UCP's destructors take the interfaces out in a child, too. */
+Test(sleep, forked_child_has_an_epoll_instance_of_its_own)
+{
+	int status;
+	pid_t pid;
+
+	start_loop();
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	arm(WORKER); /* which makes it quiet */
+	pid = fork();
+	if (!pid) {
+		fruitless(100 * FRUITLESS);
+		_exit(sleeps ||
+		      epoll_ctl(ucp.efd, EPOLL_CTL_DEL, ucp.wire[0], NULL) ||
+		      epoll_ctl(ucp.efd, EPOLL_CTL_DEL, ucp.event, NULL));
+	}
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_expect_eq(status, 0);
+	cr_expect(!readable(ucp.efd));
+	cr_assert_eq(write(ucp.wire[1], "d", 1), 1);
+	cr_expect(readable(ucp.efd), "it still watches the interface");
+	cr_expect(readable(loop), "and the loop the worker");
 }
