@@ -62,7 +62,11 @@ int weft_net_listen(struct weft_net *net, int dev, void *handle,
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return weft_fail(ENOMEM, "cannot listen");
-	pthread_mutex_lock(&net->lock);
+	ret = weft_net_lock(net);
+	if (ret < 0) {
+		free(l);
+		return ret;
+	}
 	weft_net_dials_drop_expired(net);
 	ret = weft_net_random_token(&l->token);
 	if (!ret)
@@ -105,11 +109,8 @@ void weft_net_close_listener(struct weft_net_listener *l)
 	struct weft_net *net = l->net;
 	struct weft_net_comm *comm, *tmp;
 
-	pthread_mutex_lock(&net->lock);
-	if (net->closed) {
-		pthread_mutex_unlock(&net->lock);
+	if (weft_net_inherited(net) || weft_net_lock(net) < 0)
 		return;
-	}
 	weft_net_dials_drop_expired(net);
 	weft_list_for_each (comm, tmp, &l->queue, link) {
 		send_refuse(comm->peer, comm->token, comm->remote_id,

@@ -273,6 +273,8 @@ void weft_net_close_comm(struct weft_net_comm *comm)
 	struct weft_net *net = comm->net;
 	int ret;
 
+	if (weft_net_inherited(net))
+		return;
 	pthread_mutex_lock(&net->lock);
 	net->closing++;
 	ret = net->closed ? -ECANCELED : 0;

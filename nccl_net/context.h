@@ -20,6 +20,7 @@
 #include "devices/device.h"
 #include "nccl_net/net.h"
 #include "nccl_net/wire.h"
+#include "util/fork.h"
 #include "util/list.h"
 
 struct weft_net_peer;
@@ -40,6 +41,7 @@ struct weft_net_thread {
 struct weft_net {
 	struct weft_list link; /* of all contexts */
 	const struct weft_net_ops *ops;
+	unsigned int forks; /* util/fork.h: whose it is */
 	pthread_mutex_t lock;
 	struct weft_list ports;
 	struct weft_list listeners;
@@ -65,5 +67,14 @@ struct weft_net {
 	struct weft_list copy_queues, bounces;
 	struct weft_list copying; /* requests being copied */
 };
+
+/*
+ * Is it of the process that this one was forked off?  Then its threads do not
+ * exist here, and one may have had the lock: calls fail or do nothing.
+ */
+static inline bool weft_net_inherited(const struct weft_net *net)
+{
+	return net->forks != weft_forks();
+}
 
 #endif

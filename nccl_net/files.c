@@ -18,6 +18,7 @@
 
 #include "bootstrap/hash.h"
 #include "util/file.h"
+#include "util/fork.h"
 #include "util/list.h"
 
 static const char shm[] = "/dev/shm", shm_file[] = "/dev/shm/nccl-";
@@ -31,13 +32,13 @@ static const char socket_name[] = "tmp/nccl-socket-";
 
 struct own_socket { /* a socket of this process */
 	struct weft_list link;
+	unsigned int forks; /* util/fork.h: whose it is */
 	struct sockaddr_un sa;
 };
 
 static _Atomic(const struct weft_samehost *) host;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list sockets = { &sockets, &sockets };
-static pid_t owner; /* a fork()ed child owns nothing */
 
 /* ---- names -------------------------------------------------------------- */
 
@@ -128,12 +129,17 @@ static void del_socket(struct own_socket *m)
 	free(m);
 }
 
-/* Those that NCCL has closed meanwhile, and this one if it is not NULL. */
+/*
+ * Those that NCCL has closed meanwhile, and this one if it is not NULL.  A
+ * forked child has none of its parent's.
+ */
 static void remove_dead(const struct sockaddr_un *gone)
 {
 	struct own_socket *m, *tmp;
 
 	weft_list_for_each (m, tmp, &sockets, link) {
+		if (m->forks != weft_forks())
+			continue;
 		if (gone && !strcmp(gone->sun_path, m->sa.sun_path)) {
 			del_socket(m);
 		} else if (is_dead(&m->sa)) {
@@ -151,6 +157,7 @@ static void add_socket(const struct sockaddr_un *sa)
 	if (!m)
 		return;
 	m->sa = *sa;
+	m->forks = weft_forks();
 	weft_list_add_tail(&sockets, &m->link);
 }
 
@@ -162,10 +169,6 @@ int weft_nccl_bind(int fd, const struct sockaddr *sa, socklen_t len)
 	if (!move_address(sa, len, &to))
 		return bind(fd, sa, len);
 	pthread_mutex_lock(&lock);
-	if (owner != getpid()) {
-		weft_list_init(&sockets);
-		owner = getpid();
-	}
 	remove_dead(NULL);
 	ret = bind(fd, (struct sockaddr *)&to, sizeof(to));
 	if (ret && errno == EADDRINUSE) {
@@ -201,10 +204,11 @@ __attribute__((destructor)) static void leave(void)
 
 	/* A thread of NCCL's may be in bind(): the next process removes them.
 	 */
-	if (owner != getpid() || pthread_mutex_trylock(&lock))
+	if (pthread_mutex_trylock(&lock))
 		return;
 	weft_list_for_each (m, tmp, &sockets, link)
-		unlink(m->sa.sun_path);
+		if (m->forks == weft_forks())
+			unlink(m->sa.sun_path);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -257,19 +261,32 @@ int weft_nccl_open(const char *path, int flags, mode_t mode)
 	return fd;
 }
 
+static bool is_parents(const struct sockaddr_un *sa)
+{
+	struct own_socket *m, *tmp;
+
+	weft_list_for_each (m, tmp, &sockets, link)
+		if (m->forks != weft_forks() &&
+		    !strcmp(m->sa.sun_path, sa->sun_path))
+			return true;
+	return false;
+}
+
 int weft_nccl_unlink(const char *path)
 {
 	struct sockaddr_un sa;
 	char to[PATH_LEN];
+	bool parents;
 
 	if (move_file(path, to))
 		return unlink(to);
 	if (!move_socket(path, &sa))
 		return unlink(path);
 	pthread_mutex_lock(&lock);
+	parents = is_parents(&sa);
 	remove_dead(&sa);
 	pthread_mutex_unlock(&lock);
-	return unlink(sa.sun_path);
+	return parents ? 0 : unlink(sa.sun_path);
 }
 
 /* ---- what the dead have left -------------------------------------------- */

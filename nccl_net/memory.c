@@ -135,6 +135,8 @@ int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 				 "host memory (%d)%s was offered",
 				 ptr_type, NCCL_PTR_HOST,
 				 gpu ? " and the GPU's (2)" : " alone");
+	if (weft_net_inherited(comm->net))
+		return -ECANCELED;
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return weft_fail(ENOMEM, "cannot register %zu bytes", size);
@@ -184,6 +186,8 @@ void weft_net_deregister(struct weft_net_mr *mr)
 	struct weft_net *net = mr->net;
 	bool last;
 
+	if (weft_net_inherited(net))
+		return;
 	pthread_mutex_lock(&net->lock);
 	weft_net_mr_revoke(mr);
 	mr->deregistered = true;

@@ -97,6 +97,7 @@ int weft_net_open(struct weft_net **net)
 	}
 	weft_stats_runtime("nccl");
 	n->ops = &ops;
+	n->forks = weft_forks();
 	pthread_mutex_init(&n->lock, NULL);
 	weft_net_progress_init(n);
 	weft_list_init(&n->ports);
@@ -132,7 +133,7 @@ int weft_net_shared(struct weft_net **net)
 	int ret = 0;
 
 	pthread_mutex_lock(&lock);
-	if (!shared)
+	if (!shared || weft_net_inherited(shared))
 		ret = weft_net_open(&shared);
 	*net = shared;
 	pthread_mutex_unlock(&lock);
@@ -158,6 +159,8 @@ void weft_net_close(struct weft_net *net)
 {
 	bool users;
 
+	if (weft_net_inherited(net))
+		return;
 	pthread_mutex_lock(&all_lock);
 	weft_list_del(&net->link);
 	pthread_mutex_unlock(&all_lock);

@@ -25,7 +25,8 @@ static inline bool weft_net_may_progress(struct weft_net *net, uint64_t *calls)
 	return mine;
 }
 
-/* Takes the lock; -ECANCELED, without it: the context is closed. */
+/* Takes the lock; -ECANCELED, without it: the context is closed, or inherited.
+ */
 int weft_net_lock(struct weft_net *net);
 /* With the lock, which it gives away until the threads have ended. */
 void weft_net_threads_stop(struct weft_net *net);

@@ -337,6 +337,8 @@ int weft_net_send(struct weft_net_comm *comm, const void *data, size_t size,
 	int ret;
 
 	*out = NULL;
+	if (weft_net_inherited(net))
+		return -ECANCELED;
 	pthread_mutex_lock(&net->lock);
 	ret = try_send(comm, data, size, mr, out);
 	if (ret == -EAGAIN && weft_net_may_progress(net, &comm->calls))
@@ -432,6 +434,8 @@ int weft_net_recv(struct weft_net_comm *comm, void *data, size_t size,
 	int ret = 0;
 
 	*out = NULL;
+	if (weft_net_inherited(net))
+		return -ECANCELED;
 	pthread_mutex_lock(&net->lock);
 	early_data = &comm->early_data[WEFT_NET_SLOT(comm->seq)];
 	if (!early_data->valid || !is_early_data_good(comm))
@@ -469,6 +473,8 @@ int weft_net_test(struct weft_net_request *req, bool *done, size_t *size)
 	int status;
 
 	*done = false;
+	if (weft_net_inherited(net))
+		return -ECANCELED;
 	if (atomic_load_explicit(&req->state, memory_order_acquire) !=
 	    REQ_DONE) {
 		pthread_mutex_lock(&net->lock);

@@ -379,8 +379,10 @@ Test(files, exit_of_a_forked_child_keeps_the_parents_socket)
 		pid = fork();
 		if (!pid) {
 			close(a);
+			weft_nccl_unlink("/tmp/nccl-socket-0-1");
 			if (b)
 				close(bound("nccl-socket-0-2", true));
+			weft_nccl_unlink("/tmp/nccl-socket-0-1");
 			exit(0);
 		}
 		cr_assert(eq(int, waitpid(pid, &status, 0), pid));

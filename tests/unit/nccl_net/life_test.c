@@ -2,6 +2,7 @@
 /* Connections, their ends, and what a peer may say meanwhile. */
 #include <dirent.h>
 #include <sched.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "nccl_net/accept.h"
 #include "tests/unit/nccl_net/pair.h"
@@ -178,6 +179,62 @@ Test(life, flusher_progresses_when_nccl_stops_calling, .init = connected)
 	weft_net_close(a);
 	weft_net_close(b);
 	cr_expect(eq(uint, fake.ifaces, 0));
+}
+
+/* What NCCL would call in a child that ends, on what the parent goes on with.
+ */
+static int use_inherited(struct weft_net_request *req)
+{
+	char handle[WEFT_NET_HANDLE];
+	struct weft_net_listener *l;
+	struct weft_net_request *r;
+	struct weft_net_mr *mr;
+	bool done;
+	size_t got;
+
+	if (weft_net_test(req, &done, &got) != -ECANCELED ||
+	    weft_net_send(tx, src, 1, NULL, &r) != -ECANCELED ||
+	    weft_net_recv(rx, dst, 1, rmr, &r) != -ECANCELED ||
+	    weft_net_register(rx, dst, BIG, 1, &mr) != -ECANCELED ||
+	    weft_net_listen(b, 0, handle, &l) != -ECANCELED)
+		return 1;
+	weft_net_deregister(rmr);
+	weft_net_close_comm(tx);
+	weft_net_close_comm(rx);
+	weft_net_close_listener(listener);
+	weft_net_close(a);
+	weft_net_close(b);
+	return fake.ifaces && fake.eps && fake.mems ? 0 : 2;
+}
+
+/* The flusher has no thread in it, and may have had the lock. */
+Test(life, forked_child_leaves_contexts_alone, .init = connected)
+{
+	struct weft_net_request *r;
+	int i, status;
+	size_t got;
+	pid_t pid;
+
+	fake.unsent = true;
+	transfer(100, 100);
+	for (i = 0; i < 20; i++) {
+		r = recv_now(dst, 100);
+		pid = fork();
+		if (!pid)
+			_exit(use_inherited(r));
+		cr_assert(eq(int, waitpid(pid, &status, 0), pid));
+		cr_assert(zero(int, status), "round %d", i);
+		finish(send_now(src, 100), &got);
+		cr_expect(zero(int, finish(r, &got)));
+		cr_expect(zero(int, memcmp(src, dst, 100)));
+	}
+	fake.unsent = false;
+	transfer(100, 100);
+	weft_net_deregister(rmr);
+	weft_net_close_comm(tx);
+	weft_net_close_comm(rx);
+	weft_net_close_listener(listener);
+	cr_expect(zero(uint, fake.ifaces));
 }
 
 static unsigned int threads(void)
