@@ -231,7 +231,8 @@ struct weft_dev_ops {
 	unsigned int (*progress)(struct weft_iface *iface);
 	/*
 	 * A descriptor that polls readable when progress() has work, including
-	 * deadlines and completions of the device's threads.  The device's: do
+	 * completions of the device's threads and, once arm() was called,
+	 * deadlines.  The device's: do
 	 * not read or close it.
 	 */
 	int (*event_fd)(struct weft_iface *iface);

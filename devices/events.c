@@ -2,6 +2,7 @@
 #include "devices/events.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -12,15 +13,49 @@
 #include "util/log.h"
 #include "util/util.h"
 
-static void set_timer(struct weft_events *ev, uint64_t now)
+/* Descriptors are made when they are needed: many interfaces never are busy. */
+static int add_fd(struct weft_events *ev, int *at, int fd,
+		  struct weft_source *src)
 {
+	int err = fd < 0 ? -errno : weft_events_add(ev, fd, src, EPOLLIN);
+
+	if (!err)
+		*at = fd;
+	else if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+static bool has_timer(struct weft_events *ev)
+{
+	int err = 0;
+
+	if (ev->timer_fd < 0)
+		err = add_fd(ev, &ev->timer_fd,
+			     timerfd_create(CLOCK_MONOTONIC,
+					    TFD_CLOEXEC | TFD_NONBLOCK),
+			     &ev->timer);
+	if (err)
+		weft_warn_once(
+			"cannot create a timer (%s): a program that sleeps may learn of a dead peer late; raise the limit with 'ulimit -n'",
+			strerror(-err));
+	return !err;
+}
+
+/* Who makes progress looks at the clock: only a sleeper needs a descriptor. */
+static void set_timer(struct weft_events *ev)
+{
+	const uint64_t now = weft_now_ms();
 	const uint64_t ms = ev->timer_ms > now ? ev->timer_ms - now : 1;
 	const struct itimerspec its = {
 		.it_value.tv_sec = ms / 1000,
 		.it_value.tv_nsec = ms % 1000 * 1000000,
 	};
 
+	if (!ev->sleeps || ev->timer_ms >= ev->set_ms || !has_timer(ev))
+		return;
 	timerfd_settime(ev->timer_fd, 0, &its, NULL);
+	ev->set_ms = ev->timer_ms;
 }
 
 void weft_events_wake_at(struct weft_events *ev, uint64_t ms)
@@ -28,7 +63,13 @@ void weft_events_wake_at(struct weft_events *ev, uint64_t ms)
 	if (ms >= ev->timer_ms)
 		return;
 	ev->timer_ms = ms;
-	set_timer(ev, weft_now_ms());
+	set_timer(ev);
+}
+
+void weft_events_arm(struct weft_events *ev)
+{
+	ev->sleeps = true;
+	set_timer(ev);
 }
 
 static unsigned int handle_wake(struct weft_source *src, uint32_t events)
@@ -41,17 +82,15 @@ static unsigned int handle_wake(struct weft_source *src, uint32_t events)
 	return 0;
 }
 
-/* Check the clock, whether the timerfd has fired or not. */
+/* The clock is looked at whether it has fired or not. */
 static unsigned int handle_timer(struct weft_source *src, uint32_t events)
 {
 	struct weft_events *ev = container_of(src, struct weft_events, timer);
-	const uint64_t now = weft_now_ms();
 	uint64_t fires;
 
 	(void)events;
-	if (read(ev->timer_fd, &fires, sizeof(fires)) > 0 &&
-	    ev->timer_ms != UINT64_MAX && now < ev->timer_ms)
-		set_timer(ev, now);
+	if (read(ev->timer_fd, &fires, sizeof(fires)) > 0)
+		ev->set_ms = UINT64_MAX;
 	return 0;
 }
 
@@ -61,19 +100,37 @@ int weft_events_open(struct weft_events *ev,
 {
 	ev->wake.handle = handle_wake;
 	ev->timer.handle = handle_timer;
-	ev->timer_ms = UINT64_MAX;
+	ev->timer_ms = ev->set_ms = UINT64_MAX;
 	ev->on_timer = on_timer;
+	ev->wake_fd = ev->timer_fd = -1;
 	ev->epfd = epoll_create1(EPOLL_CLOEXEC);
-	ev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	ev->timer_fd =
-		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (ev->epfd < 0 || ev->wake_fd < 0 || ev->timer_fd < 0 ||
-	    weft_events_add(ev, ev->wake_fd, &ev->wake, EPOLLIN) ||
-	    weft_events_add(ev, ev->timer_fd, &ev->timer, EPOLLIN))
+	if (ev->epfd < 0)
 		return weft_fail(
 			errno,
 			"cannot create an event queue; raise the limit with 'ulimit -n'");
 	return 0;
+}
+
+int weft_events_need_wake(struct weft_events *ev)
+{
+	int err = 0;
+
+	if (ev->wake_fd < 0)
+		err = add_fd(ev, &ev->wake_fd,
+			     eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), &ev->wake);
+	if (err)
+		weft_fail(
+			err,
+			"cannot create an event descriptor; raise the limit with 'ulimit -n'");
+	return err;
+}
+
+void weft_events_wake(struct weft_events *ev)
+{
+	if (ev->wake_fd >= 0)
+		eventfd_write(ev->wake_fd, 1);
+	else
+		weft_events_wake_at(ev, weft_now_ms());
 }
 
 void weft_events_close(struct weft_events *ev)
@@ -142,6 +199,7 @@ unsigned int weft_events_handle(struct weft_events *ev)
 	unsigned int done = 0;
 	int i, n;
 
+	ev->sleeps = false;
 	n = epoll_wait(ev->epfd, e, ARRAY_SIZE(e), 0);
 	for (i = 0; i < n; i++) {
 		src = e[i].data.ptr;

@@ -18,11 +18,13 @@ struct weft_source {
 };
 
 struct weft_events {
-	int epfd;    /* the descriptor for the caller */
-	int wake_fd; /* any thread may write to it */
-	int timer_fd;
+	int epfd;     /* the descriptor for the caller */
+	int wake_fd;  /* any thread may write to it; -1: none needed it yet */
+	int timer_fd; /* -1: likewise */
+	bool sleeps;  /* armed: deadlines must wake the owner */
 	struct weft_source wake, timer;
-	uint64_t timer_ms; /* when it fires; UINT64_MAX: never */
+	uint64_t timer_ms; /* the next deadline; UINT64_MAX: none */
+	uint64_t set_ms;   /* when timer_fd fires, likewise */
 	/*
 	 * The timer has fired.  @stood: ms for which this process stalled, by
 	 * which deadlines of peers are extended.
@@ -36,6 +38,10 @@ int weft_events_open(struct weft_events *ev,
 		     unsigned int (*on_timer)(struct weft_events *ev,
 					      uint64_t now, uint64_t stood));
 void weft_events_close(struct weft_events *ev);
+/* From now on other threads may wake the owner; -errno, logged. */
+int weft_events_need_wake(struct weft_events *ev);
+/* Makes the descriptor readable, without that in the owner's thread only. */
+void weft_events_wake(struct weft_events *ev);
 /* Watches @fd for @events; _change() replaces the former ones.  -errno. */
 int weft_events_add(struct weft_events *ev, int fd, struct weft_source *src,
 		    uint32_t events);
@@ -44,7 +50,9 @@ int weft_events_change(struct weft_events *ev, int fd, struct weft_source *src,
 void weft_events_del(struct weft_events *ev, int fd);
 /* Stops watching the socket @fd, shuts it down and closes it; -1: nothing. */
 void weft_events_close_fd(struct weft_events *ev, int fd);
-/* Makes the timer fire at @ms (weft_now_ms()) at the latest. */
+/* The owner may sleep until it handles events again. */
+void weft_events_arm(struct weft_events *ev);
+/* Has on_timer() called at @ms (weft_now_ms()) or earlier. */
 void weft_events_wake_at(struct weft_events *ev, uint64_t ms);
 /* Handles pending events, the timer last; returns how much was done. */
 unsigned int weft_events_handle(struct weft_events *ev);

@@ -199,6 +199,8 @@ static int iface_open(const struct weft_iface_params *params,
 	err = weft_base_open(&iface->base, &weft_ib_ops, &ib_ep_ops, params,
 			     ib_timer_tick);
 	if (!err)
+		err = weft_events_need_wake(&iface->base.events);
+	if (!err)
 		err = open_port(iface, params->netdev, params->family);
 	if (!err)
 		err = open_ctl(iface, params->family);
@@ -352,6 +354,7 @@ static int iface_arm(struct weft_iface *base)
 	int err;
 
 	iface->polls = IB_POLL_EVERY; /* the next progress() looks */
+	weft_events_arm(&iface->base.events);
 	err = weft_tcp_ops.arm(iface->ctl);
 	if (!err)
 		err = ib_xfer_arm(iface);

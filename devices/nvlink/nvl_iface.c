@@ -63,6 +63,8 @@ static int iface_open(const struct weft_iface_params *params,
 	err = weft_base_open(&iface->base, &weft_nvlink_ops, &nvl_ep_ops,
 			     params, weft_base_on_timer);
 	if (!err)
+		err = weft_events_need_wake(&iface->base.events);
+	if (!err)
 		err = weft_local_open(&iface->local, &iface->base);
 	if (!err && iface->kernels_wait)
 		err = nvl_unmap_begin(iface);
@@ -375,6 +377,7 @@ static int arm(struct weft_iface *base)
 	struct nvl_conn *conn, *tmp;
 	bool in_flight, wakes;
 
+	weft_events_arm(&iface->base.events);
 	if (is_pending(iface))
 		return -EBUSY;
 	iface->armed = true;

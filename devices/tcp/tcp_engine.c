@@ -360,6 +360,9 @@ int tcp_engines_need(struct tcp_iface *iface)
 
 	if (iface->engines)
 		return 0;
+	err = weft_events_need_wake(&iface->base.events);
+	if (err)
+		return err;
 	iface->spare_cores = setting == UINT_MAX ? cpus >= MANY_CPUS : setting;
 	want = 1;
 	if (iface->spare_cores)

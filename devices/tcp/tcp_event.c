@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 
 #include "util/clock.h"
 
@@ -27,7 +26,7 @@ void tcp_events_wake(struct tcp_iface *iface)
 {
 	atomic_store(&iface->found.any, true);
 	if (atomic_exchange(&iface->found.armed, false))
-		eventfd_write(iface->base.events.wake_fd, 1);
+		weft_events_wake(&iface->base.events);
 }
 
 void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put)

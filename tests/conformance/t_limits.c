@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bootstrap/stats.h"
+#include "tests/lib/fds.h"
 
 #define PIECE 1000u
 
@@ -181,9 +182,39 @@ static void uncounted(void)
 	sides_close(&a, &b);
 }
 
+/* As many as UCX's tcp: a program may have a worker for each of its threads. */
+static void descriptors(void)
+{
+	enum { N = 8 };
+	unsigned int before, opened, i;
+	struct side a, b, s[N];
+
+	if (!row->sockets)
+		skip_test("has more, for the peers of its host");
+	sides_open(&a, &b);
+	before = count_fds();
+	for (i = 0; i < N; i++)
+		side_open(&s[i]);
+	opened = count_fds();
+	check_int(opened - before, 2 * N);
+	for (i = 0; i < N; i++) {
+		s[i].ep = side_connect(&s[i], &a, NULL);
+		send_pattern(&s[i], &a, s[i].ep, 1, 100, i);
+		wait_for(&s[i], &a, a.first);
+		check_message(&a, 1, 100, i);
+	}
+	/* the message stream, both of whose ends are here */
+	check_int(count_fds() - opened, 2 * N);
+	for (i = 0; i < N; i++)
+		side_close(&s[i]);
+	sides_close(&a, &b);
+}
+
 const struct conformance_test limit_tests[] = {
 	{ "max_iov entries are taken, one more is -EMSGSIZE", entries },
 	{ "calls on a dead endpoint return its error", dead },
 	{ "an interface works without memory for counters", uncounted },
+	{ "an interface takes two descriptors, and one for each peer",
+	  descriptors },
 	{ NULL, NULL },
 };

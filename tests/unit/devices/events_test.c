@@ -80,15 +80,19 @@ Test(events, a_sleeper_is_woken)
 	struct pollfd p = { .fd = ev.epfd, .events = POLLIN };
 
 	cr_expect(not(weft_events_pending(&ev)));
+	cr_assert(zero(int, weft_events_need_wake(&ev)));
 	eventfd_write(ev.wake_fd, 1);
 	cr_expect(eq(int, poll(&p, 1, 0), 1));
 	weft_events_handle(&ev);
 	cr_expect(not(weft_events_pending(&ev)));
 	/* by the real clock, which is the kernel's */
 	weft_events_wake_at(&ev, now_ms + 1);
+	cr_expect(eq(int, ev.timer_fd, -1), "it may be polling");
+	weft_events_arm(&ev);
 	cr_expect(eq(int, poll(&p, 1, 30000), 1));
 	weft_events_handle(&ev);
 	cr_expect(eq(uint, fires, 0), "ours says that it is too early");
+	weft_events_arm(&ev);
 	cr_expect(eq(int, poll(&p, 1, 30000), 1), "it fires again");
 	cr_expect(eq(uint, fires_at(now_ms + 1), 1));
 }
