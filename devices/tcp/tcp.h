@@ -55,6 +55,8 @@ enum tcp_times {
 	/* a bulk stream without work is closed: longer than the pauses of a
 	   program between two transfers, short enough to free descriptors */
 	TCP_STREAM_IDLE_MS = 5000,
+	/* the same while others of its peer need descriptors */
+	TCP_STREAM_SPARE_MS = 5,
 	/* iface_close() waits for peers' kernels to take the last bytes: time
 	   for some retransmissions (TCP_RTO_MIN is 200 ms) */
 	TCP_LINGER_MS = 1000,

@@ -34,6 +34,8 @@ void tcp_conn_suspect(struct tcp_conn *conn, int err);
 extern const struct weft_session_ops tcp_session_ops;
 /* Dials the bulk streams that the tuner wants, or asks the peer to. */
 void tcp_streams_open(struct tcp_conn *conn);
+/* Closes those to the peer if none has work: more can be dialled later. */
+void tcp_streams_give_back(struct tcp_conn *conn);
 /*
  * TCP_FRAME_STREAMS: the peer requests @n streams or, as the dialer, reports
  * that one that we requested cannot be opened; -errno.

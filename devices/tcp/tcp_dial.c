@@ -16,6 +16,7 @@
 #include "util/clock.h"
 #include "util/log.h"
 
+#define IDLE_CONNS 4   /* of one peer that keep their bulk streams */
 #define MAX_PROBES 127 /* Linux, include/net/tcp.h: MAX_TCP_KEEPCNT */
 
 /*
@@ -206,6 +207,58 @@ static int dial_stream(struct tcp_conn *conn, enum tcp_purpose purpose)
 	return err;
 }
 
+/* Has it streams out, and nothing for them since @ms? */
+static bool has_idle_streams(const struct tcp_conn *conn, uint64_t ms)
+{
+	const struct tcp_bulk *b = conn->bulk;
+	struct tcp_stream *s, *ts;
+	bool any = false;
+
+	if (!b || atomic_load(&b->acked) != atomic_load(&b->next_seq))
+		return false;
+	weft_list_for_each (s, ts, &b->streams, link) {
+		if (s->abandoned || (s->out && s->used_ms > ms))
+			return false;
+		any |= s->out;
+	}
+	return any;
+}
+
+void tcp_streams_give_back(struct tcp_conn *conn)
+{
+	struct tcp_stream *s, *ts;
+
+	if (has_idle_streams(conn, UINT64_MAX))
+		weft_list_for_each (s, ts, &conn->bulk->streams, link)
+			if (s->out)
+				tcp_stream_detach(s);
+}
+
+/*
+ * UCP keeps the endpoints of a program that has closed its own after a
+ * rendezvous: a new one for each transfer would let their streams pile up.  A
+ * few connections of one peer may take turns.
+ */
+static void spare_streams(const struct tcp_conn *conn)
+{
+	const uint64_t ms = weft_now_ms() - TCP_STREAM_SPARE_MS;
+	struct tcp_conn *c, *tc;
+	unsigned int idle = 0;
+
+	weft_list_for_each (c, tc, &conn->iface->conns, link)
+		idle += c->base.peer_id == conn->base.peer_id &&
+			has_idle_streams(c, ms);
+	weft_list_for_each (c, tc, &conn->iface->conns, link) {
+		if (idle <= IDLE_CONNS)
+			return;
+		if (c->base.peer_id != conn->base.peer_id ||
+		    !has_idle_streams(c, ms))
+			continue;
+		tcp_streams_give_back(c);
+		idle--;
+	}
+}
+
 void tcp_streams_open(struct tcp_conn *conn)
 {
 	struct tcp_bulk *b = conn->bulk;
@@ -228,6 +281,8 @@ void tcp_streams_open(struct tcp_conn *conn)
 	pthread_mutex_unlock(&b->lock);
 	if (!work || have >= limit)
 		return;
+	if (!have)
+		spare_streams(conn);
 	if (!conn->base.dialer) {
 		if (b->asked_streams)
 			return;

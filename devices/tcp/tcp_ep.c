@@ -57,6 +57,7 @@ static void leave_conn(struct weft_conn *base)
 		tcp_conn_break(conn, -ECANCELED);
 	} else if (base->state == WEFT_CONN_OPEN) {
 		tcp_conn_send_bye(conn);
+		tcp_streams_give_back(conn);
 		tcp_conn_maybe_end(conn);
 	}
 }

@@ -405,6 +405,87 @@ static void idle(void)
 	part(&a, &b);
 }
 
+/* Stands still, and with it all that waits for an idle stream. */
+static uint64_t frozen(void)
+{
+	static uint64_t begin;
+
+	if (!begin)
+		begin = now_ms() * 1000000;
+	return begin + atomic_load(&skew_ns);
+}
+
+enum { STREAMS = 2 }; /* that a first put dials */
+
+static void need_streams(struct side *a, struct side *b, unsigned int seed)
+{
+	put_checked(a, b, LEN, seed);
+	put_checked(b, a, LEN, seed + 1);
+	wait_for(a, b, streams(a) == STREAMS && streams(b) == STREAMS);
+}
+
+/* UCP keeps those that a program has closed, and makes others. */
+static void kept_endpoints(void)
+{
+	enum { N = 20, BUSY = 5 };
+	struct weft_ep *eps[2][N];
+	struct side a, b;
+	unsigned int i, before;
+
+	meet(&a, &b);
+	weft_clock_set(frozen);
+	before = count_descriptors();
+	for (i = 0; i < N; i++) {
+		if (i) {
+			a.ep = side_connect(&a, &b, NULL);
+			b.ep = side_connect(&b, &a, NULL);
+			wait_for(&a, &b,
+				 a.ops->ready(a.ep) && b.ops->ready(b.ep));
+		}
+		eps[0][i] = a.ep;
+		eps[1][i] = b.ep;
+		need_streams(&a, &b, i);
+		atomic_fetch_add(&skew_ns, 50000000);
+	}
+	/* both ends of all sockets are here */
+	wait_for(&a, &b,
+		 count_descriptors() <=
+			 before + 2 * (N - 1 + BUSY * 2 * STREAMS));
+	for (i = 0; i < N; i++) {
+		a.ep = eps[0][i];
+		b.ep = eps[1][i];
+		put_checked(&a, &b, LEN, i);
+		put_checked(&b, &a, LEN, i);
+		if (i == N - 1)
+			break;
+		a.ops->ep_destroy(a.ep);
+		b.ops->ep_destroy(b.ep);
+	}
+	part(&a, &b);
+}
+
+/* Those to a peer that may still use its own endpoint, too. */
+static void left_endpoint(void)
+{
+	struct side a, b;
+	unsigned int before, with;
+
+	meet(&a, &b);
+	weft_clock_set(frozen);
+	before = count_descriptors();
+	need_streams(&a, &b, 1);
+	with = count_descriptors();
+	a.ops->ep_destroy(a.ep);
+	a.ep = NULL;
+	wait_for(&a, &b, count_descriptors() <= with - 2 * STREAMS);
+	put_checked(&b, &a, LEN, 3);
+	b.ops->ep_destroy(b.ep);
+	b.ep = NULL;
+	/* with the message stream */
+	wait_for(&a, &b, count_descriptors() == before - 2);
+	part(&a, &b);
+}
+
 /* What measuring asks for and does not get leaves the streams that are. */
 static void no_more(void)
 {
@@ -530,6 +611,10 @@ const struct conformance_test stream_tests[] = {
 	{ "half of the descriptors leave a bulk socket each way",
 	  one_each_way },
 	{ "idle bulk sockets are closed", idle },
+	{ "endpoints that are kept leave their bulk sockets to others",
+	  kept_endpoints },
+	{ "an endpoint that is destroyed leaves its bulk sockets at once",
+	  left_endpoint },
 	{ "a caller that sleeps gets a thread for its streams", caller_sleeps },
 	{ "an endpoint without a socket fails at once", no_message_stream },
 	{ NULL, NULL },
