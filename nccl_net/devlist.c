@@ -105,7 +105,10 @@ int weft_net_properties(int dev, struct weft_net_props *props)
 		.name = name,
 		.guid = 0,
 		.ptr_support = NCCL_PTR_HOST | (nvlink ? NCCL_PTR_CUDA : 0),
-		/* a buffer is registered with its connection's wire */
+		/*
+		 * Over TCP an entry in a table of the process's, of any comm
+		 * and at once; else something of one comm's wire.
+		 */
 		.reg_is_global = !nvlink,
 		/* NCCL's own guess where a driver does not say. */
 		.speed = speed ? (int)(speed / 125000) : 10000,

@@ -243,6 +243,37 @@ Test(net, a_larger_small_send_fails_when_posted, .init = connected)
 	larger_fails(101, 100, true);
 }
 
+/* regIsGlobal, which is said where all comms are TCP's. */
+Test(net, registration_is_valid_for_all_comms, .init = connected)
+{
+	struct weft_net_comm *tx2, *rx2, *first_tx = tx, *first_rx = rx;
+	struct weft_net_request *r, *s = NULL;
+	struct weft_net_props p;
+	struct weft_net_mr *smr;
+	size_t got;
+	int i;
+
+	cr_assert(eq(int, weft_net_properties(0, &p), 0));
+	cr_assert(eq(int, p.reg_is_global, 1));
+	join(a, b, &tx2, &rx2);
+	cr_assert(eq(int, weft_net_register(first_tx, src, BIG, 1, &smr), 0));
+	weft_net_close_comm(first_tx);
+	weft_net_close_comm(first_rx);
+	tx = tx2;
+	rx = rx2;
+	r = recv_now(dst, BIG);
+	for (i = 0; i < 50 && !s; i++) {
+		cr_assert(eq(int, weft_net_send(tx, src, BIG, smr, &s), 0));
+		step();
+	}
+	cr_assert(s != NULL, "the send was never taken");
+	cr_expect(eq(int, finish(s, &got), 0));
+	cr_expect(eq(int, finish(r, &got), 0));
+	cr_expect(memcmp(src, dst, BIG) == 0);
+	weft_net_deregister(smr);
+	weft_net_deregister(rmr);
+}
+
 Test(net, memory_outside_its_registration_is_refused, .init = connected)
 {
 	struct weft_net_request *r = NULL;
