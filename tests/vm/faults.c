@@ -249,7 +249,7 @@ static int error_named(const char *text, size_t len)
 	return 0;
 }
 
-/* Has it come to one of these ends, and within the time it was given? */
+/* Has it come to one of these ends, and not before the time it was given? */
 static bool expected(const char *ends, const struct port *s)
 {
 	static const char silent[] = "no answer for ";
@@ -257,7 +257,7 @@ static bool expected(const char *ends, const struct port *s)
 	char words[128];
 	size_t len;
 
-	if (ms && atoi(ms + sizeof(silent) - 1) > SILENCE_MS)
+	if (ms && atoi(ms + sizeof(silent) - 1) < SILENCE_MS)
 		return false;
 	for (; *ends; ends += !!*ends) {
 		colon = ends + strcspn(ends, ":");

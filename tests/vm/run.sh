@@ -8,7 +8,8 @@ here=$WEFT_SRC/tests/vm
 grep -q 'HAVE_VERBS_H 1' "${WEFT_BUILD:?}/config.h" ||
 	tap_skip_all "built without rdma-core's headers"
 make -s -C "$WEFT_BUILD" tests/conformance/conformance tests/vm/faults \
-	tools/weft nccl_net/libnccl-net-weft.la tests/lib/libfake_cuda.la >&2 ||
+	tools/weft nccl_net/libnccl-net-weft.la tests/lib/libfake_cuda.la \
+	tests/nccl/perf/nccl_perf >&2 ||
 	exit 99
 tap_folder
 kernel=$(bash "$here/prepare.sh" 2>"$tap_tmp/why") ||
