@@ -315,10 +315,13 @@ struct weft_dev_ops {
 	/* See "Order" above.  Never fails, never waits. */
 	void (*fence)(struct weft_ep *ep);
 	/*
-	 * 0: all earlier messages are sent and all puts and gets are complete;
-	 * -EINPROGRESS: @op completes then (NULL: call again), and may wait for
-	 * what is started meanwhile.  On a dead endpoint: 0 if nothing was lost
-	 * or the caller cancelled it (cancel()), else its error.
+	 * 0: the peer's weft has all earlier messages, which it will deliver
+	 * if its caller makes progress, even if this process is killed now;
+	 * and all puts and gets are complete.  -EINPROGRESS: @op completes then
+	 * (NULL: call again), and may wait for puts and gets that are started
+	 * meanwhile; as long as the peer makes no progress, it may wait.  On a
+	 * dead endpoint: 0 if nothing was lost or the caller cancelled it
+	 * (cancel()), else its error.
 	 */
 	int (*flush)(struct weft_ep *ep, struct weft_op *op);
 	/*

@@ -9,6 +9,7 @@
 struct flush {
 	struct weft_list link;
 	struct weft_op *op;
+	uint64_t sent; /* before it */
 };
 
 static const struct weft_ep_ops *ops_of(const struct weft_base_ep *ep)
@@ -16,8 +17,23 @@ static const struct weft_ep_ops *ops_of(const struct weft_base_ep *ep)
 	return weft_base(ep->ep.iface)->ep_ops;
 }
 
-/* Completes those pending now, not those that a done() adds. */
-static unsigned int end_flushes(struct weft_base_ep *ep, int status)
+static uint64_t count_sent(const struct weft_base_ep *ep)
+{
+	const struct weft_ep_ops *ops = ops_of(ep);
+
+	return ops->sent ? ops->sent(ep->conn) : 0;
+}
+
+static bool is_flushed(struct weft_base_ep *ep, uint64_t sent)
+{
+	return ops_of(ep)->is_flushed(ep->conn, sent);
+}
+
+/*
+ * Completes those pending now, not those that a done() adds; @met: as far as
+ * they are flushed.
+ */
+static unsigned int end_flushes(struct weft_base_ep *ep, bool met, int status)
 {
 	unsigned int left = ep->nflushes, ended = 0;
 	struct weft_op *op;
@@ -26,6 +42,8 @@ static unsigned int end_flushes(struct weft_base_ep *ep, int status)
 	/* a done() may cancel the endpoint, which ends the rest */
 	while (left-- && ep->nflushes) {
 		f = weft_list_first(&ep->flushes, struct flush, link);
+		if (met && !is_flushed(ep, f->sent))
+			break;
 		weft_list_del(&f->link);
 		ep->nflushes--;
 		op = f->op;
@@ -78,7 +96,7 @@ void weft_ep_cancel(struct weft_ep *base)
 	ep->err = -ECANCELED; /* refuse what a done() starts */
 	ep->conn->ready_owed = false;
 	ops_of(ep)->cancel(ep->conn);
-	end_flushes(ep, -ECANCELED);
+	end_flushes(ep, false, -ECANCELED);
 }
 
 void weft_ep_destroy(struct weft_ep *base)
@@ -152,10 +170,12 @@ int weft_ep_flush(struct weft_ep *base, struct weft_op *op)
 {
 	struct weft_base_ep *ep = weft_base_ep(base);
 	struct flush *f;
+	uint64_t sent;
 
 	if (ep->err)
 		return ep->err == -ESHUTDOWN || ep->cancelled ? 0 : ep->err;
-	if (ops_of(ep)->is_flushed(ep->conn))
+	sent = count_sent(ep);
+	if (is_flushed(ep, sent))
 		return 0;
 	if (!op)
 		return -EINPROGRESS;
@@ -163,6 +183,7 @@ int weft_ep_flush(struct weft_ep *base, struct weft_op *op)
 	if (!f)
 		return -ENOMEM;
 	f->op = op;
+	f->sent = sent;
 	weft_list_add_tail(&ep->flushes, &f->link);
 	ep->nflushes++;
 	return -EINPROGRESS;
@@ -172,12 +193,11 @@ unsigned int weft_ep_notify(struct weft_conn *conn)
 {
 	struct weft_base_ep *ep = conn->ep;
 	const struct weft_iface_cb *cb;
-	unsigned int n = 0;
+	unsigned int n;
 
 	if (!ep || ep->err)
 		return 0;
-	if (ep->nflushes && ops_of(ep)->is_flushed(conn))
-		n += end_flushes(ep, 0);
+	n = end_flushes(ep, true, 0);
 	if (conn->ep != ep || ep->err || !conn->ready_owed ||
 	    !ops_of(ep)->is_ready(conn))
 		return n;
@@ -189,8 +209,13 @@ unsigned int weft_ep_notify(struct weft_conn *conn)
 
 void weft_ep_fail(struct weft_conn *conn, int err)
 {
-	if (conn->ep)
-		conn->ep->err = err;
+	struct weft_base_ep *ep = conn->ep;
+
+	if (!ep)
+		return;
+	/* the peer's last word may have come with its end */
+	end_flushes(ep, true, 0);
+	ep->err = err;
 }
 
 void weft_ep_failed(struct weft_conn *conn)
@@ -204,7 +229,7 @@ void weft_ep_failed(struct weft_conn *conn)
 	conn->ep = NULL;
 	ep->conn = NULL;
 	err = ep->err;
-	end_flushes(ep, err == -ESHUTDOWN ? 0 : err);
+	end_flushes(ep, false, err == -ESHUTDOWN ? 0 : err);
 	if (ep->cancelled)
 		return;
 	cb = &ep->ep.iface->cb;

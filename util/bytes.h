@@ -7,6 +7,12 @@
 #include <stdint.h>
 #include <string.h>
 
+static inline void weft_put_le16(void *p, uint16_t v)
+{
+	v = htole16(v);
+	memcpy(p, &v, sizeof(v));
+}
+
 static inline void weft_put_le32(void *p, uint32_t v)
 {
 	v = htole32(v);
@@ -17,6 +23,14 @@ static inline void weft_put_le64(void *p, uint64_t v)
 {
 	v = htole64(v);
 	memcpy(p, &v, sizeof(v));
+}
+
+static inline uint16_t weft_get_le16(const void *p)
+{
+	uint16_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return le16toh(v);
 }
 
 static inline uint32_t weft_get_le32(const void *p)

@@ -85,7 +85,8 @@ enum tcp_times {
  */
 #define TCP_GATHER	  (64u << 10)
 #define TCP_GATHER_FRAMES 64
-#define TCP_POLLED	  4 /* streams polled without epoll */
+#define TCP_MAX_ASKS	  64 /* that may be unanswered */
+#define TCP_POLLED	  4  /* streams polled without epoll */
 #define TCP_MAX_STREAMS	  64
 /* One that its end has closed may not have ended here when it is replaced. */
 #define TCP_MAX_STREAMS_IN (2 * TCP_MAX_STREAMS)
@@ -136,12 +137,16 @@ struct tcp_conn {
 	struct tcp_unplaced {	      /* messages that may wait there */
 		uint64_t fence;	      /* for puts below */
 		size_t bytes;
-	} unplaced[2]; /* older, newer */
+	} unplaced[2];	      /* older, newer */
+	uint64_t sent, acked; /* messages, and those that the peer has */
+	uint64_t asked_of;    /* messages before the last question */
+	unsigned int asks;    /* questions that it has not answered */
 	/* receiving: bytes not yet delivered */
 	uint8_t *rx;
 	size_t rx_off, rx_len, rx_cap;
 	bool rx_lent;	 /* rx is one of the iface's */
 	bool rx_limited; /* more messages came than may be delivered */
+	uint64_t taken;	 /* messages */
 	struct weft_list deferred_messages; /* wait for their puts (tcp_rx.c) */
 	size_t deferred_bytes;
 	uint64_t cut;	       /* the peer's first put that it has cancelled */

@@ -28,11 +28,20 @@ static int connect_ep(struct weft_iface *base,
 	return err;
 }
 
-static bool is_flushed(struct weft_conn *base)
+static uint64_t count_sent(const struct weft_conn *base)
 {
-	const struct tcp_conn *conn = tcp_conn(base);
+	return container_of(base, struct tcp_conn, base)->sent;
+}
 
-	return tcp_conn_drained(conn) && !conn->ngets && !conn->nputs;
+static bool is_flushed(struct weft_conn *base, uint64_t sent)
+{
+	struct tcp_conn *conn = tcp_conn(base);
+
+	if (conn->acked < sent) {
+		tcp_conn_ask(conn);
+		return false;
+	}
+	return !conn->ngets && !conn->nputs;
 }
 
 static void cancel_ops(struct weft_conn *base)
@@ -67,6 +76,7 @@ const struct weft_ep_ops tcp_ep_ops = {
 	.max_message = TCP_MAX_MESSAGE,
 	.connect = connect_ep,
 	.is_ready = tcp_conn_is_ready,
+	.sent = count_sent,
 	.is_flushed = is_flushed,
 	.cancel = cancel_ops,
 	.leave = leave_conn,

@@ -187,8 +187,8 @@ static void send_close(struct tcp_conn *conn)
 }
 
 /*
- * Does the local kernel still hold what a flush reported as sent?  Then closing
- * with unread bytes of the peer would reset the connection and discard it.
+ * Does the local kernel still hold messages?  Then closing with unread bytes of
+ * the peer would reset the connection and discard them.
  */
 static bool has_unsent_data(struct tcp_conn *conn)
 {

@@ -40,6 +40,9 @@ void tcp_conn_write_gathered(struct tcp_conn *conn);
  */
 void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type,
 			   const void *body, size_t len);
+/* Asks the peer how many messages it has, unless it was asked since the last.
+ */
+void tcp_conn_ask(struct tcp_conn *conn);
 /* The socket can be written again. */
 void tcp_conn_flush(struct tcp_conn *conn);
 /* Copies what is unsent of a message in the caller's memory. */

@@ -134,7 +134,7 @@ static void end_streams(struct tcp_conn *conn)
 /* Did this side lose anything in an orderly close? */
 static bool nothing_lost(const struct tcp_conn *conn)
 {
-	return tcp_conn_drained(conn) && !conn->ngets && !conn->nputs;
+	return conn->acked == conn->sent && !conn->ngets && !conn->nputs;
 }
 
 /* Completes everything pending on @conn with @err. */

@@ -23,7 +23,8 @@ enum tcp_purpose {
 };
 
 /*
- * Frame: u8 type, u8 id, u16 zero, u32 length of what follows, u64 fence.
+ * Frame: u8 type, u8 id, u16 taken, u32 length of what follows, u64 fence.
+ * taken: number of messages that its sender has, modulo 65536.
  * fence: number of puts that must be placed before this one is delivered.
  */
 #define TCP_FRAME_LEN 16
@@ -44,6 +45,8 @@ enum tcp_frame_type {
 	TCP_FRAME_DROP,	    /* u32 stream: nothing more is sent on it */
 	TCP_FRAME_DROPPED,  /* struct dropped: what was taken from it */
 	TCP_FRAME_GET_DATA, /* u64 get id, and the bytes */
+	TCP_FRAME_ASK,	    /* how many messages have you? */
+	TCP_FRAME_TAKEN,    /* u64: so many */
 	TCP_FRAME_TYPES
 };
 

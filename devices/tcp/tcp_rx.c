@@ -94,6 +94,8 @@ static int take_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 
 	if (id >= WEFT_MSG_IDS)
 		return -EPROTO;
+	/* before the callback, which may answer, or end it all */
+	conn->taken++;
 	if (weft_list_empty(&conn->deferred_messages) &&
 	    are_puts_placed(conn, fence)) {
 		if (fence)
@@ -175,6 +177,45 @@ static int take_failure(struct tcp_conn *conn, const uint8_t *p)
 	return 0;
 }
 
+/* The peer has @n of our messages. */
+static int take_count(struct tcp_conn *conn, uint64_t n)
+{
+	if (n < conn->acked || n > conn->sent)
+		return -EPROTO;
+	if (n != conn->acked && conn->base.ep && conn->base.ep->nflushes)
+		weft_conn_attend(&conn->base);
+	conn->acked = n;
+	return 0;
+}
+
+/* A head has the last bits: what exceeds them is missed, not invented. */
+static int take_head(struct tcp_conn *conn, const uint8_t *head)
+{
+	const uint16_t more = weft_get_le16(head + 2) - (uint16_t)conn->acked;
+
+	return more ? take_count(conn, conn->acked + more) : 0;
+}
+
+/* The answer must not wait for what a callback does next: end the process. */
+static int answer_ask(struct tcp_conn *conn)
+{
+	uint8_t body[8];
+
+	weft_put_le64(body, conn->taken);
+	tcp_conn_send_control(conn, TCP_FRAME_TAKEN, body, sizeof(body));
+	tcp_conn_write_gathered(conn);
+	return 0;
+}
+
+static int ask_answered(struct tcp_conn *conn, uint64_t taken)
+{
+	if (!conn->asks)
+		return -EPROTO;
+	conn->asks--;
+	weft_conn_attend(&conn->base);
+	return take_count(conn, taken);
+}
+
 static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 {
 	uint8_t *p = f + TCP_FRAME_LEN;
@@ -182,11 +223,14 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 	static const size_t fixed[TCP_FRAME_TYPES] = {
 		[TCP_FRAME_PUT_ABORT] = 8, [TCP_FRAME_FAIL] = TCP_FAIL_LEN,
 		[TCP_FRAME_WELCOME] = 8,   [TCP_FRAME_STREAMS] = 4,
-		[TCP_FRAME_DROP] = 4,
+		[TCP_FRAME_DROP] = 4,	   [TCP_FRAME_TAKEN] = 8,
 	};
 
 	if (f[0] < TCP_FRAME_TYPES && fixed[f[0]] && fixed[f[0]] != len)
 		return -EPROTO;
+	ret = take_head(conn, f);
+	if (ret)
+		return ret;
 	if (f[0] == TCP_FRAME_PUT)
 		return tcp_put_arrives(conn, p, len);
 	ret = tcp_puts_place(conn);
@@ -217,6 +261,10 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 	case TCP_FRAME_CLOSE:
 		conn->close_received = true;
 		return 0;
+	case TCP_FRAME_ASK:
+		return answer_ask(conn);
+	case TCP_FRAME_TAKEN:
+		return ask_answered(conn, weft_get_le64(p));
 	case TCP_FRAME_DROP:
 		return tcp_stall_drop(conn, p);
 	case TCP_FRAME_DROPPED:

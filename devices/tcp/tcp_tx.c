@@ -71,6 +71,7 @@ void tcp_conn_count_message(struct tcp_conn *conn, size_t len)
 {
 	struct tcp_unplaced *u = conn->unplaced;
 
+	conn->sent++;
 	weft_count(conn->stats, tx_messages, 1);
 	weft_count(conn->stats, tx_message_bytes, len);
 	if (!conn->bulk || conn->fence <= atomic_load(&conn->bulk->acked))
@@ -192,12 +193,12 @@ static ssize_t write_iov(struct tcp_conn *conn, const struct iovec *iov,
 	return sent;
 }
 
-static void encode_head(uint8_t *p, uint8_t type, uint8_t id, size_t len,
-			uint64_t fence)
+static void encode_head(const struct tcp_conn *conn, uint8_t *p, uint8_t type,
+			uint8_t id, size_t len, uint64_t fence)
 {
 	p[0] = type;
 	p[1] = id;
-	p[2] = p[3] = 0;
+	weft_put_le16(p + 2, conn->taken);
 	weft_put_le32(p + 4, len);
 	weft_put_le64(p + 8, fence);
 }
@@ -254,7 +255,7 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 	unsigned int i;
 	int err;
 
-	encode_head(small, type, id, len, fence);
+	encode_head(conn, small, type, id, len, fence);
 	if (is_gathering(conn) && len > TCP_SMALL)
 		tcp_conn_write_gathered(conn);
 	if (conn->tx_len) {
@@ -301,7 +302,7 @@ void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
 	if (conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
 	    conn->rx_ended)
 		return;
-	encode_head(head, type, 0, len, 0);
+	encode_head(conn, head, type, 0, len, 0);
 	if (conn->tx_len <= MAX_CONTROL)
 		err = append_frame(conn, head, iov, n);
 	else
@@ -326,7 +327,7 @@ void tcp_conn_append(struct tcp_conn *conn, uint8_t type, const void *body,
 	const struct iovec iov = { (void *)body, len };
 	uint8_t head[TCP_FRAME_LEN];
 
-	encode_head(head, type, 0, len, 0);
+	encode_head(conn, head, type, 0, len, 0);
 	/* without memory for it the peer learns of the end alone */
 	if (append_frame(conn, head, &iov, 1))
 		weft_warn("no memory to tell a peer what failed");
@@ -349,6 +350,15 @@ void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type,
 	tcp_conn_gather(conn, type, &iov, 1, len);
 	if (!conn->in_rx)
 		tcp_conn_write_gathered(conn);
+}
+
+void tcp_conn_ask(struct tcp_conn *conn)
+{
+	if (conn->asked_of == conn->sent || conn->asks == TCP_MAX_ASKS)
+		return;
+	conn->asked_of = conn->sent;
+	conn->asks++;
+	tcp_conn_send_control(conn, TCP_FRAME_ASK, NULL, 0);
 }
 
 static int flush_unsent(struct tcp_conn *conn)

@@ -107,7 +107,7 @@ struct conformance_test {
 extern const struct conformance_test message_tests[], put_tests[],
 	order_tests[], stall_tests[], end_tests[], meet_tests[], port_tests[],
 	wait_tests[], stream_tests[], cheat_tests[], skew_tests[],
-	leave_tests[], limit_tests[], fail_tests[], outage_tests[],
-	fork_tests[];
+	leave_tests[], exit_tests[], limit_tests[], fail_tests[],
+	outage_tests[], fork_tests[];
 
 #endif

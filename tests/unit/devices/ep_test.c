@@ -11,6 +11,7 @@ static struct weft_base base;
 static struct weft_conn conn;
 static struct weft_ep *ep;
 static bool is_ready, is_flushed;
+static uint64_t sent_now = 1, taken; /* messages */
 static int refuses;
 static uint32_t asked;
 static unsigned int readies, errors, cancels, leaves;
@@ -32,9 +33,14 @@ static bool ready(struct weft_conn *c)
 	return c == &conn && is_ready;
 }
 
-static bool flushed(struct weft_conn *c)
+static uint64_t count_sent(const struct weft_conn *c)
 {
-	return c == &conn && is_flushed;
+	return c == &conn ? sent_now : 0;
+}
+
+static bool flushed(struct weft_conn *c, uint64_t sent)
+{
+	return c == &conn && (is_flushed || sent <= taken);
 }
 
 static void cancel(struct weft_conn *c)
@@ -52,6 +58,7 @@ static const struct weft_ep_ops ops = {
 	.max_message = 100,
 	.connect = connect_ep,
 	.is_ready = ready,
+	.sent = count_sent,
 	.is_flushed = flushed,
 	.cancel = cancel,
 	.leave = leave,
@@ -183,6 +190,22 @@ Test(ep, flushes_end_in_order_and_together)
 	cr_expect(zero(int, weft_ep_flush(ep, NULL)));
 }
 
+Test(ep, a_flush_waits_for_what_was_sent_before_it)
+{
+	struct told first = { 0 }, second = { 0 };
+
+	cr_expect(eq(int, flush(&first), -EINPROGRESS));
+	sent_now = 2;
+	cr_expect(eq(int, flush(&second), -EINPROGRESS));
+	taken = 1;
+	cr_expect(eq(uint, weft_ep_notify(&conn), 1));
+	cr_expect(eq(uint, first.at, 1));
+	cr_expect(eq(int, weft_ep_flush(ep, NULL), -EINPROGRESS));
+	taken = 2;
+	cr_expect(eq(uint, weft_ep_notify(&conn), 1));
+	cr_expect(eq(uint, second.at, 2));
+}
+
 Test(ep, a_flush_may_cancel_those_behind_it)
 {
 	struct told first = { .cancels = true }, second = { 0 };
@@ -216,6 +239,22 @@ Test(ep, a_cancelled_one_ends_quietly)
 	cr_expect(zero(int, weft_ep_flush(ep, NULL)));
 	weft_ep_destroy(ep);
 	cr_expect(zero(uint, leaves), "there is no connection to leave");
+}
+
+/* Its peer may say that it has all, and end, before progress() looks. */
+Test(ep, a_flush_that_was_met_outlives_the_end)
+{
+	struct told met = { 0 }, lost = { 0 };
+
+	cr_expect(eq(int, flush(&met), -EINPROGRESS));
+	sent_now = 2;
+	cr_expect(eq(int, flush(&lost), -EINPROGRESS));
+	taken = 1;
+	weft_ep_fail(&conn, -ECONNRESET);
+	weft_ep_failed(&conn);
+	cr_expect(eq(uint, met.at, 1));
+	cr_expect(zero(int, met.status));
+	cr_expect(eq(int, lost.status, -ECONNRESET));
 }
 
 /* Only what was lost is an error of a flush. */
