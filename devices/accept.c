@@ -118,12 +118,16 @@ static unsigned int handle_listener(struct weft_source *src, uint32_t events)
 
 int weft_session_listen(struct weft_session *s, int fd)
 {
-	struct weft_listener *l = &s->listeners[s->nlisteners++];
+	struct weft_listener *l = &s->listeners[s->nlisteners];
+	int err;
 
 	l->src.handle = handle_listener;
 	l->session = s;
 	l->fd = fd;
-	return weft_events_add(
+	err = weft_events_add(
 		&container_of(s, struct weft_base, session)->events, fd,
 		&l->src, EPOLLIN);
+	if (!err)
+		s->nlisteners++;
+	return err;
 }

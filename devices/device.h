@@ -197,6 +197,13 @@ struct weft_dev_ops {
 	size_t rkey_len;  /* bytes of a packed key */
 
 	/*
+	 * Can interfaces be opened in this process, and meet anybody?  What a
+	 * sandbox may refuse is tried.  0, or -errno and *@why, a constant
+	 * string; the caller says so, and does without the device.  NULL: what
+	 * the host shows of the device is all that is needed.
+	 */
+	int (*works)(const char **why);
+	/*
 	 * Opens the interface and listens.  -ENODEV: no such device;
 	 * -EADDRINUSE: the port range is used up.  Logs the cause.
 	 */

@@ -18,6 +18,7 @@
 #include "bootstrap/host.h"
 #include "devices/forked.h"
 #include "devices/local.h"
+#include "devices/memfd.h"
 #include "util/log.h"
 
 #define MASK40 (BIT(40) - 1)
@@ -85,22 +86,14 @@ static socklen_t abstract_name(uint64_t id, struct sockaddr_un *sa)
 			"weft-%016" PRIx64, id);
 }
 
-static int listen_abstract(uint64_t id)
+static int bind_abstract(int fd, uint64_t id)
 {
 	struct sockaddr_un sa;
-	socklen_t len = abstract_name(id, &sa);
-	int fd, err;
+	const socklen_t len = abstract_name(id, &sa);
 
-	fd = weft_folder_socket();
-	if (fd < 0)
-		return fd;
-	if (bind(fd, (struct sockaddr *)&sa, len) || listen(fd, SOMAXCONN)) {
-		err = -errno;
-		weft_info("no abstract Unix socket here: %s", strerror(-err));
-		close(fd);
-		return err;
-	}
-	return fd;
+	return bind(fd, (struct sockaddr *)&sa, len) || listen(fd, SOMAXCONN)
+		       ? -errno
+		       : 0;
 }
 
 static int connect_to(const struct weft_local *local,
@@ -121,38 +114,42 @@ static int connect_to(const struct weft_local *local,
 
 /* ---- listening ----------------------------------------------------------- */
 
-void weft_local_init(struct weft_local *local)
+/* A socket in the folder, where no abstract one can be had. */
+static int try_folder(uint64_t id)
 {
-	*local = (struct weft_local){ .listen_fd = -1, .listen_path_fd = -1 };
+	struct weft_folder *run = weft_folder_open();
+	int fd;
+
+	if (!run)
+		return -ENOENT;
+	fd = weft_folder_listen(run, id);
+	weft_folder_unlisten(run, id);
+	weft_folder_close(run);
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? fd : 0;
 }
 
-/* Both ways in; one is enough. */
-int weft_local_open(struct weft_local *local, struct weft_base *base)
+int weft_local_works(const char **why)
 {
-	int err = 0;
+	uint64_t id;
+	int fd, err = weft_memfd_check();
 
-	local->listen_fd = listen_abstract(base->id);
-	local->run = weft_folder_open();
-	if (local->run) {
-		local->listen_path_fd =
-			weft_folder_listen(local->run, base->id);
-		if (local->listen_path_fd < 0) {
-			weft_folder_close(local->run);
-			local->run = NULL;
-		}
-	}
-	if (local->listen_fd < 0 && local->listen_path_fd < 0)
-		return weft_fail(ENODEV,
-				 "neither an abstract Unix socket nor "
-				 "one in a shared folder (WEFT_RUN_DIR) can be "
-				 "made: peers of this host use TCP");
-	if (local->listen_fd >= 0)
-		err = weft_session_listen(&base->session, local->listen_fd);
-	if (!err && local->listen_path_fd >= 0)
-		err = weft_session_listen(&base->session,
-					  local->listen_path_fd);
-	make_address(local, base);
-	return err;
+	*why = "memory that is shared cannot be made and sealed (memfd_create)";
+	if (err)
+		return err;
+	*why = "no Unix socket can be made";
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	err = weft_random(&id, sizeof(id));
+	if (!err)
+		err = bind_abstract(fd, id);
+	close(fd);
+	if (!err)
+		return 0;
+	*why = "neither an abstract Unix socket nor one in a shared folder (WEFT_RUN_DIR) can be made";
+	return try_folder(id);
 }
 
 static void close_fd(int fd)
@@ -161,12 +158,70 @@ static void close_fd(int fd)
 		close(fd);
 }
 
+void weft_local_init(struct weft_local *local)
+{
+	*local = (struct weft_local){ .listen_fd = -1, .listen_path_fd = -1 };
+}
+
+static void listen_abstract(struct weft_local *local, struct weft_base *base)
+{
+	int fd = weft_folder_socket(), err;
+
+	if (fd < 0)
+		return;
+	err = bind_abstract(fd, base->id);
+	if (!err)
+		err = weft_session_listen(&base->session, fd);
+	if (!err) {
+		local->listen_fd = fd;
+		return;
+	}
+	weft_info("no abstract Unix socket here: %s", strerror(-err));
+	close(fd);
+}
+
+static void close_folder(struct weft_local *local, struct weft_base *base)
+{
+	if (!local->run)
+		return;
+	weft_folder_unlisten(local->run, base->id);
+	weft_folder_close(local->run);
+	local->run = NULL;
+}
+
+static void listen_in_folder(struct weft_local *local, struct weft_base *base)
+{
+	int fd;
+
+	local->run = weft_folder_open();
+	if (!local->run)
+		return;
+	fd = weft_folder_listen(local->run, base->id);
+	if (fd >= 0 && !weft_session_listen(&base->session, fd)) {
+		local->listen_path_fd = fd;
+		return;
+	}
+	close_fd(fd);
+	close_folder(local, base);
+}
+
+/* Both ways in; one is enough. */
+int weft_local_open(struct weft_local *local, struct weft_base *base)
+{
+	listen_abstract(local, base);
+	listen_in_folder(local, base);
+	if (local->listen_fd < 0 && local->listen_path_fd < 0)
+		return weft_fail(ENODEV,
+				 "neither an abstract Unix socket nor "
+				 "one in a shared folder (WEFT_RUN_DIR) can be "
+				 "made: peers of this host use TCP");
+	make_address(local, base);
+	return 0;
+}
+
 void weft_local_close(struct weft_local *local, struct weft_base *base)
 {
-	if (local->run) {
-		weft_folder_unlisten(local->run, base->id);
-		weft_folder_close(local->run);
-	}
+	close_folder(local, base);
 	close_fd(local->listen_fd);
 	close_fd(local->listen_path_fd);
 }

@@ -15,6 +15,8 @@ struct weft_local {
 	struct weft_folder *run;       /* the shared folder; NULL: none */
 };
 
+/* The contract's works(), for devices that meet here and share memory. */
+int weft_local_works(const char **why);
 void weft_local_init(struct weft_local *local);
 /*
  * Listens, and completes the address of @base, which is open; see the file for

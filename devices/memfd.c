@@ -55,6 +55,21 @@ static bool is_sealed(int fd, size_t size)
 	       lseek(fd, 0, SEEK_END) == (off_t)size;
 }
 
+int weft_memfd_check(void)
+{
+	const size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	void *p;
+	int fd, err;
+
+	fd = weft_memfd_make("weft-check", size, &p);
+	if (fd < 0)
+		return fd;
+	err = is_sealed(fd, size) ? 0 : -EOPNOTSUPP;
+	munmap(p, size);
+	close(fd);
+	return err;
+}
+
 int weft_memfd_map(int fd, size_t size, int prot, void **p)
 {
 	const int err =

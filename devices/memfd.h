@@ -11,6 +11,8 @@
  * no SIGBUS later.  Mapped at *@p; its descriptor, the caller's, or -errno.
  */
 int weft_memfd_make(const char *name, size_t size, void **p);
+/* Would that work at all?  A sandbox may refuse it.  0 or -errno. */
+int weft_memfd_check(void);
 /*
  * Maps a peer's, which must be sealed and of that size, with @prot at *@p; @fd
  * stays the caller's.  -EINVAL (it is none of ours) or -errno, logged.

@@ -13,6 +13,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool decided, offered, untested, introduced;
+static int (*device_works)(const char **why);
 
 static bool driver_is_loaded(void)
 {
@@ -54,6 +55,8 @@ static bool decide_offer(const char **why)
 		*why = "the CUDA driver has no GPU";
 		return false;
 	}
+	if (device_works && device_works(why))
+		return false;
 	if (wanted == WEFT_ON) {
 		*why = "WEFT_NCCL_NVLINK is on";
 		return true;
@@ -68,6 +71,13 @@ static bool decide_offer(const char **why)
 	}
 	*why = "this host has several GPUs";
 	return true;
+}
+
+void weft_nccl_nvlink_if(int (*works)(const char **why))
+{
+	pthread_mutex_lock(&lock);
+	device_works = works;
+	pthread_mutex_unlock(&lock);
 }
 
 void weft_nccl_nvlink_untested(void)

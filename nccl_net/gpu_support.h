@@ -18,6 +18,8 @@
  * initialises it: for the network plugin, which NCCL asks when it has done so.
  */
 bool weft_nccl_nvlink_offered(void);
+/* The contract's works() of the device, which not all who ask here have. */
+void weft_nccl_nvlink_if(int (*works)(const char **why));
 /*
  * NCCL speaks a version of the interface older than 10 (2.26): nothing is
  * offered unless the user says so.  On GPUs 2.27, 2.28 and 2.32 were right and

@@ -2,6 +2,7 @@
 /* Translates NCCL's types; no behaviour of its own. */
 #include <errno.h>
 #include <stdbool.h>
+#include "devices/device.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/env.h"
 #include "nccl_net/gpu_support.h"
@@ -23,6 +24,7 @@ static void start_plugin(nccl_logger log)
 	    weft_nccl_introduce((const void *)log, WEFT_INTRODUCE_BY_NET) &&
 	    weft_nccl_introduced_to_all())
 		weft_nccl_set_introduced();
+	weft_nccl_nvlink_if(weft_nvlink_ops.works);
 	if (!weft_nccl_network_ours())
 		weft_nccl_env_apply();
 }

@@ -87,6 +87,18 @@ static enum weft_ucs_status list_netdevs(const struct weft_uct *uct,
 	return WEFT_UCS_OK;
 }
 
+/* Some sandboxes refuse what a device needs: it must not end the worker. */
+static bool works(const char *name, const struct weft_dev_ops *dev)
+{
+	const char *why;
+	const int err = dev->works ? dev->works(&why) : 0;
+
+	if (err)
+		weft_info("%s is not offered: %s: %s", name, why,
+			  strerror(-err));
+	return !err;
+}
+
 /*
  * One device for all GPUs: a worker has a single control ring per peer, and
  * each buffer determines its GPU.  UCP connects it in addition to the netdev
@@ -121,7 +133,7 @@ static enum weft_ucs_status list_nvlink(const struct weft_uct *uct,
 			"weft_nvl needs UCX's cuda_copy beside it (%s): GPU memory does not go over NVLink",
 			lacking);
 	/* no copiers: the driver shows this process no GPU */
-	if (lacking || !copiers)
+	if (lacking || !copiers || !works("weft_nvl", &weft_nvlink_ops))
 		return WEFT_UCS_OK;
 	device = uct->sym.calloc(1, sizeof(*device), "weft device");
 	if (!device)
@@ -139,9 +151,11 @@ static enum weft_ucs_status list_shm(const struct weft_uct *uct,
 				     struct weft_uct_tl_device **out,
 				     unsigned int *count)
 {
-	struct weft_uct_tl_device *device =
-		uct->sym.calloc(1, sizeof(*device), "weft device");
+	struct weft_uct_tl_device *device;
 
+	if (!works("weft_shm", &weft_shm_ops))
+		return WEFT_UCS_OK;
+	device = uct->sym.calloc(1, sizeof(*device), "weft device");
 	if (!device)
 		return WEFT_UCS_NO_MEMORY;
 	strcpy(device->name, "shm");

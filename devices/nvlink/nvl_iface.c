@@ -457,6 +457,7 @@ static void mem_release(struct weft_mem *mem)
 const struct weft_dev_ops weft_nvlink_ops = {
 	.name = "nvlink",
 	.rkey_len = WEFT_RKEY_LEN + 1,
+	.works = weft_local_works,
 	.iface_open = iface_open,
 	.iface_close = iface_close,
 	.iface_forget = iface_forget,

@@ -246,6 +246,7 @@ static void mem_pack(struct weft_mem *mem, void *rkey)
 const struct weft_dev_ops weft_shm_ops = {
 	.name = "shm",
 	.rkey_len = WEFT_RKEY_LEN,
+	.works = weft_local_works,
 	.iface_open = iface_open,
 	.iface_close = iface_close,
 	.iface_forget = iface_forget,

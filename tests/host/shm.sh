@@ -43,11 +43,34 @@ by() # VERSION
 		echo tx_message_bytes
 }
 
+refused() # VERSION: memory to share, on both sides or on one
+{
+	local v=$1 box="$WEFT_BUILD/tests/lib/refuse" what
+	if ! $box memfd true 2>/dev/null; then
+		tap_skip "$v: in a sandbox" "no seccomp filter can be had here"
+		return
+	fi
+	# unquoted where it is used: words of a command
+	for what in memfd seals; do
+		PRELOAD_WAIT="$box $what env LD_PRELOAD=$preload" \
+			PRELOAD_COME="$box $what env LD_PRELOAD=$preload" \
+			IGNORE="'weft_shm' is not available" \
+			try "$v: in a sandbox without $what weft_tcp serves" \
+			"$v" peer large
+		between "$v: without $what weft_tcp carries it" $large \
+			"$(of tcp wire_tx_bytes)" $((large + large / 100))
+	done
+	PRELOAD_COME="$box memfd env LD_PRELOAD=$preload" \
+		IGNORE="'weft_shm' is not available" \
+		try "$v: one side in such a sandbox" "$v" peer large
+}
+
 for v in "${versions[@]}"; do
 	try "$v: every kind of transfer" "$v" peer
 	test "$v" = "${versions[0]}" || test "$v" = "${versions[-1]}" || continue
 	try "$v: large messages" "$v" peer large
 	carried "$v" "$(by "$v")"
+	refused "$v"
 	UCX_RNDV_SCHEME=put_zcopy UCX_RNDV_THRESH=64k \
 		try "$v: large messages, scheme put" "$v" peer large
 	carried "$v, scheme put" tx_put_bytes

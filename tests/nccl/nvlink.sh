@@ -120,7 +120,7 @@ tap_nothing "the user's own settings stay, NVLink or not" "$(
 		--memory gpu,host --env 1:WEFT_NCCL_NVLINK=off)"
 properties() # OPTION...
 {
-	"$WEFT_BUILD"/tests/nccl/perf/nccl_perf --check --case properties "$@" "$plugin" |
+	${around-} "$WEFT_BUILD"/tests/nccl/perf/nccl_perf --check --case properties "$@" "$plugin" |
 		grep -o '[0-9]* device.*Mbit/s'
 }
 tap_equal "one GPU in the host and none elsewhere: not offered" \
@@ -128,6 +128,18 @@ tap_equal "one GPU in the host and none elsewhere: not offered" \
 tap_equal "the device list is the same, but for its speed" \
 	"$(properties --memory gpu | sed 's/,[^,]*$//')" \
 	"$(properties | sed 's/,[^,]*$//')"
+# what cannot be shared between processes cannot carry their bytes
+for what in memfd seals; do
+	around="$WEFT_BUILD/tests/lib/refuse $what"
+	if ! $around true 2>/dev/null; then
+		tap_skip "without $what" "no seccomp filter can be had here"
+		continue
+	fi
+	tap_equal "a sandbox without $what: not offered" \
+		"$(around=$around properties --memory gpu)" \
+		"$(around= properties)"
+done
+around=
 tap_equal "NCCL before 2.26: not offered unless asked for" \
 	"$(properties --api 9 --memory gpu)" "$(properties --api 9)"
 tap_done

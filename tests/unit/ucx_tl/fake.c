@@ -13,6 +13,12 @@ void fake_reset(void)
 	fake.iface.ops = &weft_tcp_ops;
 }
 
+static int works(const char **why)
+{
+	*why = "the test says so";
+	return fake.works;
+}
+
 static int iface_open(const struct weft_iface_params *params,
 		      struct weft_iface **iface)
 {
@@ -208,18 +214,18 @@ static void mem_release(struct weft_mem *mem)
 	fake.registered--;
 }
 
-#define FAKE_OPS                                                          \
-	{                                                                 \
-		.name = "fake", .rkey_len = FAKE_RKEY_LEN,                \
-		.iface_open = iface_open, .iface_close = iface_close,     \
-		.iface_query = iface_query, .reaches = reaches,           \
-		.progress = progress, .event_fd = event_fd, .arm = arm,   \
-		.ep_create = ep_create, .ep_destroy = ep_destroy,         \
-		.ep_query = ep_query, .ready = ready, .message = message, \
-		.message_pack = message_pack, .put = put, .get = get,     \
-		.fence = fence, .flush = flush, .cancel = cancel,         \
-		.mem_register = mem_register, .mem_pack = mem_pack,       \
-		.mem_release = mem_release,                               \
+#define FAKE_OPS                                                           \
+	{                                                                  \
+		.name = "fake", .rkey_len = FAKE_RKEY_LEN, .works = works, \
+		.iface_open = iface_open, .iface_close = iface_close,      \
+		.iface_query = iface_query, .reaches = reaches,            \
+		.progress = progress, .event_fd = event_fd, .arm = arm,    \
+		.ep_create = ep_create, .ep_destroy = ep_destroy,          \
+		.ep_query = ep_query, .ready = ready, .message = message,  \
+		.message_pack = message_pack, .put = put, .get = get,      \
+		.fence = fence, .flush = flush, .cancel = cancel,          \
+		.mem_register = mem_register, .mem_pack = mem_pack,        \
+		.mem_release = mem_release,                                \
 	}
 
 const struct weft_dev_ops weft_tcp_ops = FAKE_OPS;

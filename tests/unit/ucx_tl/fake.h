@@ -20,6 +20,7 @@ struct fake {
 	bool ready;		 /* the predicate */
 	int flush, put, message; /* results; message 0 counts as taken */
 	int arm;
+	int works;
 	const char *unreached; /* why no peer is reached */
 	struct weft_op *op;    /* the last one taken */
 	unsigned int taken;

@@ -2,13 +2,16 @@
 /* weft_tcp and weft_ib on one wire: bulk goes by the latter. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bootstrap/pci.h"
 #include "bootstrap/settings.h"
+#include "tests/unit/ucx_tl/fake.h"
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
+#include "util/log.h"
 
 static char root[] = "/tmp/weft-sysfs-XXXXXX";
 
@@ -74,13 +77,51 @@ Test(tls, weft_tcp_knows_it_shares_a_port, .init = begin, .fini = end)
 	cr_expect(zero(dbl, get_better("weft_ib,weft_tcp", "all", "weft_nvl")));
 }
 
-#ifdef HAVE_VERBS_H
 static void *plain_calloc(size_t n, size_t size, const char *name)
 {
 	(void)name;
 	return calloc(n, size);
 }
 
+static char said[512];
+
+static void keep(void *arg, enum weft_level level, const char *file, int line,
+		 const char *text)
+{
+	(void)arg;
+	(void)file;
+	(void)line;
+	cr_expect(eq(int, level, WEFT_LOG_INFO));
+	snprintf(said, sizeof(said), "%s", text);
+}
+
+/* UCX fails a worker for a device that does not open. */
+Test(tls, device_that_does_not_work_is_not_offered)
+{
+	struct weft_uct uct = { .sym.calloc = plain_calloc };
+	struct weft_uct_tl_device *devices = NULL;
+	unsigned int n = 0;
+	size_t i = 0;
+
+	while (strcmp(weft_uct_tls[i].name, "weft_shm"))
+		i++;
+	weft_log_set_level(WEFT_LOG_INFO);
+	weft_log_set_sink(keep, NULL);
+	fake.works = -EPERM;
+	cr_assert(eq(int, weft_uct_tls[i].devices(&uct, &devices, &n),
+		     WEFT_UCS_OK));
+	cr_expect(zero(uint, n));
+	cr_expect(eq(
+		str, said,
+		"weft_shm is not offered: the test says so: Operation not permitted"));
+	fake.works = 0;
+	cr_assert(eq(int, weft_uct_tls[i].devices(&uct, &devices, &n),
+		     WEFT_UCS_OK));
+	cr_expect(eq(uint, n, 1));
+	free(devices);
+}
+
+#ifdef HAVE_VERBS_H
 static void expect_ports(const char *visible, const char *first,
 			 unsigned int count)
 {

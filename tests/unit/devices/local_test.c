@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where peers of a host meet: each way in alone, and what a sandbox refuses. */
+#include <stddef.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "tests/lib/refuse.h"
+#include "tests/unit/devices/sides.h"
+
+static char run_folder[] = "/tmp/weft-local-test-XXXXXX";
+
+static void begin(void)
+{
+	cr_assert(mkdtemp(run_folder) != NULL);
+	setenv("WEFT_RUN_DIR", run_folder, 1);
+	log_keep();
+}
+
+static void finish(void)
+{
+	char cmd[64];
+
+	side_close(&a);
+	side_close(&b);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", run_folder);
+	cr_expect(eq(int, system(cmd), 0));
+}
+
+TestSuite(local, .init = begin, .fini = finish, .timeout = 60);
+
+/* ---- what a sandbox refuses ---------------------------------------------- */
+
+static const struct weft_dev_ops *const devices[] = { &weft_shm_ops,
+						      &weft_nvlink_ops };
+
+static void expect_works(int wanted, const char *part)
+{
+	for (size_t i = 0; i < 2; i++) {
+		const char *why = "";
+
+		cr_expect(eq(int, devices[i]->works(&why), wanted), "%s",
+			  devices[i]->name);
+		cr_expect(yes(!part || strstr(why, part)), "%s: %s",
+			  devices[i]->name, why);
+	}
+	/* what to make of it is for the caller */
+	cr_expect(eq(uint, log_lines(""), 0));
+}
+
+Test(local, devices_work_where_nothing_is_refused)
+{
+	expect_works(0, NULL);
+}
+
+Test(local, devices_do_not_work_without_memfd_create)
+{
+	if (refuse_memfd(ENOSYS))
+		cr_skip_test("no seccomp filter can be had here");
+	expect_works(-ENOSYS, "memfd_create");
+}
+
+/* What cannot be sealed cannot be shared. */
+Test(local, devices_do_not_work_without_seals)
+{
+	if (refuse_seals(EPERM))
+		cr_skip_test("no seccomp filter can be had here");
+	expect_works(-EPERM, "memfd_create");
+}
+
+Test(local, devices_do_not_work_where_seals_have_no_effect)
+{
+	if (refuse_seals(0))
+		cr_skip_test("no seccomp filter can be had here");
+	expect_works(-EOPNOTSUPP, "memfd_create");
+}
+
+Test(local, devices_do_not_work_without_unix_sockets)
+{
+	if (refuse_call(SYS_socket, SOCK_STREAM | SOCK_CLOEXEC, EPERM))
+		cr_skip_test("no seccomp filter can be had here");
+	expect_works(-EPERM, "Unix socket");
+}
+
+/* ---- one way in is enough ------------------------------------------------ */
+
+enum { ABSTRACT = 1, FOLDER = 2 };
+static int unbound, unwatched; /* of which kind none is bound, or polled */
+
+static int kind_of(int fd)
+{
+	struct sockaddr_un sa;
+	socklen_t len = sizeof(sa);
+
+	if (getsockname(fd, (struct sockaddr *)&sa, &len) ||
+	    sa.sun_family != AF_UNIX ||
+	    len <= offsetof(struct sockaddr_un, sun_path))
+		return 0;
+	return sa.sun_path[0] ? FOLDER : ABSTRACT;
+}
+
+/* bind() and epoll_ctl() of this program. */
+int bind(int fd, const struct sockaddr *sa, socklen_t len)
+{
+	const struct sockaddr_un *un = (const void *)sa;
+	const int kind = un->sun_path[0] ? FOLDER : ABSTRACT;
+
+	if (sa->sa_family != AF_UNIX || !(unbound & kind))
+		return (int)syscall(SYS_bind, fd, sa, len);
+	errno = EACCES;
+	return -1;
+}
+
+int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
+{
+	if (op != EPOLL_CTL_ADD || !(unwatched & kind_of(fd)))
+		return (int)syscall(SYS_epoll_ctl, epfd, op, fd, event);
+	errno = ENOSPC;
+	return -1;
+}
+
+static void meet(void)
+{
+	cr_assert(zero(int, side_init(&a, &weft_shm_ops, "shm", AF_UNSPEC, 0)));
+	cr_assert(zero(int, side_init(&b, &weft_shm_ops, "shm", AF_UNSPEC, 0)));
+	cr_assert(zero(int, side_dial(&a, &b)));
+	cr_assert(zero(int, side_dial(&b, &a)));
+	cr_expect(until(a.ops->ready(a.ep) && b.ops->ready(b.ep)));
+}
+
+Test(local, peers_meet_in_the_folder_alone)
+{
+	unbound = ABSTRACT;
+	expect_works(0, NULL);
+	meet();
+}
+
+Test(local, peers_meet_by_abstract_names_alone)
+{
+	unbound = FOLDER;
+	expect_works(0, NULL);
+	meet();
+}
+
+Test(local, abstract_socket_that_cannot_be_watched_is_done_without)
+{
+	unwatched = ABSTRACT;
+	meet();
+}
+
+Test(local, socket_in_the_folder_that_cannot_be_watched_is_done_without)
+{
+	unwatched = FOLDER;
+	meet();
+}
+
+Test(local, without_any_way_in_nothing_is_opened)
+{
+	const char *why = "";
+
+	unbound = ABSTRACT | FOLDER;
+	cr_expect(eq(int, weft_shm_ops.works(&why), -EACCES));
+	cr_expect(ne(ptr, strstr(why, "WEFT_RUN_DIR"), NULL));
+	cr_expect(eq(int, side_init(&a, &weft_shm_ops, "shm", AF_UNSPEC, 0),
+		     -ENODEV));
+}
