@@ -17,6 +17,69 @@
 #include "util/util.h"
 
 #define COOKIE_LEN 16
+#define NAMES	   8  /* that are tried */
+#define NAME_LEN   32 /* "weft-4294967295.7" */
+
+/* ---- its name ------------------------------------------------------------ */
+
+/*
+ * weft-<uid>, and weft-<uid>.1 and so on where somebody else was there first:
+ * in a folder that all may write to, anybody can take a name.
+ */
+static void make_name(unsigned int i, char name[NAME_LEN])
+{
+	if (i)
+		snprintf(name, NAME_LEN, "weft-%u.%u", geteuid(), i);
+	else
+		snprintf(name, NAME_LEN, "weft-%u", geteuid());
+}
+
+static bool is_ours(const struct statx *st)
+{
+	return S_ISDIR(st->stx_mode) && st->stx_uid == geteuid();
+}
+
+/*
+ * The first that is a folder of this user, else the first that nobody has: so
+ * processes that start before and after somebody takes a name find the same
+ * one.  0: it is there; -ENOENT: it is to be made; -EPERM: all are taken, the
+ * first by @taken; or -errno.
+ */
+static int choose_name(int parent, char name[NAME_LEN], struct statx *taken)
+{
+	unsigned int i, unused = NAMES;
+	struct statx st;
+
+	for (i = 0; i < NAMES; i++) {
+		make_name(i, name);
+		if (statx(parent, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS,
+			  &st)) {
+			if (errno != ENOENT)
+				return -errno;
+			unused = weft_min(unused, i);
+		} else if (is_ours(&st)) {
+			return 0;
+		} else if (!i) {
+			*taken = st;
+		}
+	}
+	make_name(unused % NAMES, name);
+	return unused < NAMES ? -ENOENT : -EPERM;
+}
+
+/* ---- opening ------------------------------------------------------------- */
+
+static void warn_taken(const char *dir, const struct statx *st)
+{
+	weft_warn_once(
+		"'%s/weft-%u' is of user %u (%s, mode %o), and the names behind "
+		"it up to .%u are taken, too: containers do not meet in '%s'; "
+		"remove them, or set WEFT_RUN_DIR to a folder in which other "
+		"users cannot make any",
+		dir, geteuid(), st->stx_uid,
+		S_ISDIR(st->stx_mode) ? "a folder" : "not a folder",
+		st->stx_mode & 07777, NAMES - 1, dir);
+}
 
 /* -EPERM: others have access; logged. */
 static int check_dir(int fd, const char *path)
@@ -25,8 +88,7 @@ static int check_dir(int fd, const char *path)
 
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st))
 		return -errno;
-	if (!S_ISDIR(st.stx_mode) || st.stx_uid != geteuid() ||
-	    (st.stx_mode & 077)) {
+	if (!is_ours(&st) || (st.stx_mode & 077)) {
 		weft_warn_once(
 			"'%s' is not a folder of this user alone (owner "
 			"%u, mode %o), so it is not used; remove it, or set "
@@ -43,30 +105,52 @@ static int creation_error(void)
 	return errno == EPERM ? -EACCES : -errno;
 }
 
-/* Open or create DIR/weft-<uid>. */
+/* 0: @name is there now.  Somebody may take one that was free. */
+static int make_folder(int parent, const char *dir, char name[NAME_LEN])
+{
+	struct statx taken = { 0 };
+	unsigned int tries;
+	int err = -EBUSY;
+
+	for (tries = 0; tries <= NAMES; tries++) {
+		err = choose_name(parent, name, &taken);
+		if (err != -ENOENT)
+			break;
+		if (!mkdirat(parent, name, 0700))
+			return 0;
+		if (errno != EEXIST)
+			return creation_error();
+	}
+	if (err == -EPERM)
+		warn_taken(dir, &taken);
+	return err;
+}
+
+/* Open or create the folder of this user in @dir. */
 static int open_user_folder(const char *dir, char *path, size_t len)
 {
-	char sub[32];
-	int parent, fd, err;
+	char name[NAME_LEN];
+	int parent, fd = -1, err;
 
-	snprintf(sub, sizeof(sub), "weft-%u", geteuid());
-	snprintf(path, len, "%s/%s", dir, sub);
+	make_name(0, name);
+	snprintf(path, len, "%s/%s", dir, name);
 	parent = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (parent < 0)
 		return -errno;
-	if (mkdirat(parent, sub, 0700) && errno != EEXIST) {
-		err = creation_error();
-		close(parent);
-		return err;
+	err = make_folder(parent, dir, name);
+	snprintf(path, len, "%s/%s", dir, name);
+	if (!err) {
+		fd = openat(parent, name,
+			    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		err = fd < 0 ? -errno : check_dir(fd, path);
 	}
-	fd = openat(parent, sub,
-		    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	err = fd < 0 ? -errno : check_dir(fd, path);
 	close(parent);
 	if (err && fd >= 0)
 		close(fd);
 	return err ? err : fd;
 }
+
+/* ---- its cookie ---------------------------------------------------------- */
 
 /* -EBADMSG: not a cookie; logged. */
 static int read_cookie(struct weft_rundir *dir, uint8_t cookie[COOKIE_LEN],
@@ -199,28 +283,37 @@ void weft_rundir_close(struct weft_rundir *dir)
 	dir->fd = -1;
 }
 
+/* A folder that is there. */
+static int check_ours(int parent, const char *name)
+{
+	struct statx st;
+
+	if (statx(parent, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &st))
+		return -errno;
+	if (!is_ours(&st) || (st.stx_mode & 077))
+		return -EPERM;
+	return faccessat(parent, name, W_OK | X_OK, AT_EACCESS) ? -errno : 0;
+}
+
 /* What open_in() would return, without creating anything. */
 static int check_in(const char *dir, char *path, size_t len)
 {
 	struct statx st;
-	int parent, err = 0;
-	char sub[32];
+	char name[NAME_LEN];
+	int parent, err;
 
-	snprintf(sub, sizeof(sub), "weft-%u", geteuid());
-	snprintf(path, len, "%s/%s", dir, sub);
+	make_name(0, name);
+	snprintf(path, len, "%s/%s", dir, name);
 	parent = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (parent < 0)
 		return -errno;
-	if (!statx(parent, sub, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &st)) {
-		if (!S_ISDIR(st.stx_mode))
-			err = -ENOTDIR;
-		else if (st.stx_uid != geteuid() || (st.stx_mode & 077))
-			err = -EPERM;
-		else if (faccessat(parent, sub, W_OK | X_OK, AT_EACCESS))
-			err = -errno;
-	} else if (faccessat(parent, ".", W_OK | X_OK, AT_EACCESS)) {
-		err = -errno;
-	}
+	err = choose_name(parent, name, &st);
+	snprintf(path, len, "%s/%s", dir, name);
+	if (err == -ENOENT)
+		err = faccessat(parent, ".", W_OK | X_OK, AT_EACCESS) ? -errno
+								      : 0;
+	else if (!err)
+		err = check_ours(parent, name);
 	close(parent);
 	return err;
 }

@@ -2,8 +2,9 @@
 /*
  * The folder that pods share: WEFT_RUN_DIR, else /run/weft, else /dev/shm.
  *
- * In it, a folder "weft-<uid>" of ours alone (0700, checked each time), and
- * there cookie random bytes: processes that read the same ones share the folder
+ * In it, a folder "weft-<uid>" of ours alone (0700, checked each time), or
+ * "weft-<uid>.1" to ".7" where other users have the names before, and there
+ *   cookie      random bytes: who reads the same ones shares the folder
  *   s-, l-      sockets of interfaces (devices/folder.c)
  *   b-          NVLink's budgets (devices/nvlink/nvl_budget.c)
  *   p-          ranges of process ids, flocked (tools/pids.c)
@@ -17,22 +18,22 @@
 #include <stdint.h>
 
 struct weft_rundir {
-	int fd;		/* the weft-<uid> folder; -1 */
+	int fd;		/* of that folder; -1 */
 	uint64_t id;	/* of the folder and host, never 0 */
 	char path[200]; /* the folder tried last */
 };
 
 /*
  * Open the folder, creating what is missing.  0, or -errno of the folder tried
- * last; logged are -EPERM: others have access, and -EBADMSG: its cookie is not
- * one of weft's.
+ * last; logged are -EPERM: others have access or took all names, and -EBADMSG:
+ * its cookie is not one of weft's.
  */
 int weft_rundir_open(struct weft_rundir *dir);
 void weft_rundir_close(struct weft_rundir *dir);
 
 /*
  * The same without creating anything: 0, or -errno if it cannot be used
- * (-EPERM: others have access).  Always sets @path.
+ * (-EPERM: as above).  Always sets @path.
  */
 int weft_rundir_check(char *path, size_t len);
 

@@ -280,15 +280,15 @@ static int try_file(const char *folder, const char **what)
 
 static bool check_folder(const char *folder, struct weft_samehost *host)
 {
+	struct weft_setting_info named;
 	struct statvfs fs;
 	const char *what;
 	int err;
 
+	weft_settings_named("WEFT_RUN_DIR", &named);
 	if (folder[0] != '/')
-		return set_refusal(host,
-				   "WEFT_RUN_DIR ('%.100s') is no "
-				   "absolute path",
-				   weft_settings()->run_dir);
+		return set_refusal(host, "%s ('%.100s') is no absolute path",
+				   weft_setting_variable(&named), named.value);
 	if (strlen(folder) >= sizeof(host->folder))
 		return set_refusal(host,
 				   "'%.150s' is too long a name for "
@@ -296,7 +296,7 @@ static bool check_folder(const char *folder, struct weft_samehost *host)
 				   "most %zu characters",
 				   folder,
 				   sizeof(host->folder) -
-					   sizeof("/weft-4294967295"));
+					   sizeof("/weft-4294967295.7"));
 	if (statvfs(folder, &fs))
 		return set_refusal(host, "'%s' cannot be examined: %s", folder,
 				   strerror(errno));
@@ -337,7 +337,7 @@ static bool open_shared_folder(struct weft_rundir *dir,
 				   "'%s/cookie' is not one of weft's; "
 				   "remove it",
 				   dir->path);
-	if (err == -EPERM || err == -ENOTDIR || err == -ELOOP)
+	if (err == -EPERM)
 		return set_refusal(host,
 				   "'%s' is not a folder of uid %u alone "
 				   "(mode 0700); remove it, or set "

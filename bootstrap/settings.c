@@ -71,7 +71,8 @@ static const struct weft_setting table[] = {
 		  "file of root's may also be readable by its group, as a "
 		  "Kubernetes Secret with defaultMode 0440 and the pod's "
 		  "fsGroup is" },
-	{ "WEFT_RUN_DIR", NULL, WEFT_SET_TEXT, AT(run_dir), "",
+	{ "WEFT_RUN_DIR", "NVIDIA_DRA_LOCAL_IPC_DIR", WEFT_SET_TEXT,
+	  AT(run_dir), "",
 	  .help = "Folder that containers of one host share for their "
 		  "sockets; empty is /run/weft, else /dev/shm" },
 	{ "WEFT_CONNECT_TIMEOUT", NULL, WEFT_SET_MSEC, AT(connect_timeout_ms),

@@ -116,6 +116,7 @@ static void sweep_folder(struct weft_folder *run)
 struct weft_folder *weft_folder_open(void)
 {
 	struct weft_folder *run = calloc(1, sizeof(*run));
+	struct weft_setting_info named;
 	int err;
 
 	if (!run)
@@ -126,12 +127,15 @@ struct weft_folder *weft_folder_open(void)
 		sweep_folder(run);
 		return run;
 	}
-	if (*weft_settings()->run_dir && err != -EPERM && err != -EBADMSG)
-		weft_warn_once("cannot use '%s', in the folder of "
-			       "WEFT_RUN_DIR: %s; mount that folder with write "
-			       "access for uid %u; peers in other network "
-			       "namespaces are reached over TCP",
-			       run->dir.path, strerror(-err), geteuid());
+	weft_settings_named("WEFT_RUN_DIR", &named);
+	if (*named.value && err != -EPERM && err != -EBADMSG)
+		weft_warn_once(
+			"cannot use '%s', in the folder of %s: %s; mount "
+			"that folder with write access for uid %u; peers "
+			"in other network namespaces are reached over "
+			"TCP",
+			run->dir.path, weft_setting_variable(&named),
+			strerror(-err), geteuid());
 	free(run);
 	return NULL;
 }

@@ -190,17 +190,25 @@ anew
 rm -rf "$own"
 mkdir "$tap_tmp/elsewhere"
 ln -s "$tap_tmp/elsewhere" "$own"
-declined "a symbolic link in place of the folder is refused" "mode 0700"
+pods 2 "${by_preload[@]}"
+tap_equal "a symbolic link in place of the folder is evaded" "$pods_said" "$together"
 tap_nothing "nothing is written behind a symbolic link" "$(ls -A "$tap_tmp/elsewhere")"
 rm "$own"
 mkdir -m 0755 "$own"
 declined "a folder that others may read is refused" "mode 0700"
 chmod 0700 "$own"
-if chown 4321 "$own" 2>/dev/null; then
-	declined "a folder of another user is refused" "mode 0700"
-else
-	tap_skip "a folder of another user is refused" "there is only one user"
-fi
+anew
+rm -rf "$own"
+for name in "$own" "$own".{1,2,3}; do
+	mkdir -m 0777 "$name"
+	chown 4321 "$name" 2>/dev/null || { rmdir "$name"; touch "$name"; }
+done
+pods 2 "${by_preload[@]}"
+tap_equal "names that others have taken are evaded" "$pods_said" "$together"
+touch "$own".{4,5,6,7} 2>/dev/null
+rm -rf "$own.4"
+touch "$own.4"
+declined "where others have all names nobody is introduced" "mode 0700"
 for length in 0 15 17 4096; do
 	anew
 	cp "$own/cookie" "$tap_tmp/cookie"

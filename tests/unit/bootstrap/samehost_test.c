@@ -357,19 +357,63 @@ Test(samehost, folder_open_to_others_is_refused)
 	declined("is not a folder of uid");
 }
 
-Test(samehost, symbolic_link_is_refused)
+/* The others of this user do the same, also those that start later. */
+static void evaded(void)
 {
-	cr_assert(zero(int, symlink(in("dev"), own(""))));
-	declined("is not a folder of uid");
+	char folder[192];
+
+	introduced();
+	snprintf(folder, sizeof(folder), "%s.1", own(""));
+	cr_expect(eq(str, host.folder, folder));
+	unlink(own(""));
+	rmdir(own(""));
+	cr_expect(not(another()));
 }
 
-Test(samehost, folder_of_another_user_is_refused)
+Test(samehost, symbolic_link_in_place_of_the_folder_is_evaded)
+{
+	cr_assert(zero(int, symlink(in("dev"), own(""))));
+	evaded();
+}
+
+Test(samehost, folder_of_another_user_is_evaded)
 {
 	if (geteuid())
 		cr_skip_test("only root can give a folder away");
 	cr_assert(zero(int, mkdir(own(""), 0700)));
 	cr_assert(zero(int, chown(own(""), 12345, 12345)));
+	evaded();
+}
+
+Test(samehost, names_that_are_all_taken_are_refused)
+{
+	char name[40];
+	unsigned int i;
+
+	for (i = 0; i < 8; i++) {
+		snprintf(name, sizeof(name),
+			 i ? "run/weft-%u.%u" : "run/weft-%u", geteuid(), i);
+		write_file(name, "");
+	}
 	declined("is not a folder of uid");
+}
+
+/* Where Kubernetes has a folder for the claim of the GPUs. */
+Test(samehost, folder_of_the_platform_is_taken)
+{
+	char folder[192];
+
+	mkdir(in("claim"), 0755);
+	setenv("NVIDIA_DRA_LOCAL_IPC_DIR", in("claim"), 1);
+	introduced();
+	cr_expect(eq(str, host.folder, (char *)own("")), "the user's first");
+	unsetenv("WEFT_RUN_DIR");
+	introduced();
+	snprintf(folder, sizeof(folder), "%s/weft-%u", in("claim"), geteuid());
+	cr_expect(eq(str, host.folder, folder));
+	setenv("NVIDIA_DRA_LOCAL_IPC_DIR", "claim", 1);
+	cr_assert(zero(int, chdir(root)));
+	declined("NVIDIA_DRA_LOCAL_IPC_DIR ('claim') is no absolute path");
 }
 
 Test(samehost, damaged_cookie_is_refused)

@@ -72,15 +72,6 @@ static void refused(void)
 	cr_expect(eq(uint, log_lines("WEFT_RUN_DIR"), 1));
 }
 
-Test(folder, folder_behind_a_symbolic_link_is_refused)
-{
-	const char *other = in(run_folder, "other");
-
-	cr_assert(eq(int, mkdir(other, 0700), 0));
-	cr_assert(eq(int, symlink(other, sub), 0));
-	refused();
-}
-
 Test(folder, folder_open_to_others_is_refused)
 {
 	cr_assert(eq(int, mkdir(sub, 0700), 0));
@@ -90,23 +81,116 @@ Test(folder, folder_open_to_others_is_refused)
 	cr_expect(eq(uint, log_lines(""), 1), "and not that it be mounted");
 }
 
-Test(folder, folder_of_another_user_is_refused)
+/* ---- who was there first ------------------------------------------------- */
+
+/* The names that are tried, in their order. */
+static const char *name_of(unsigned int i)
+{
+	static char name[80];
+
+	snprintf(name, sizeof(name), i ? "%s.%u" : "%s", sub, i);
+	return name;
+}
+
+static uint64_t id_now(void)
+{
+	struct weft_folder *one = weft_folder_open();
+	const uint64_t id = weft_folder_id(one);
+
+	weft_folder_close(one);
+	return id;
+}
+
+/* Not there, but by the second name; nobody is blocked. */
+static void evaded(void)
+{
+	struct stat st;
+
+	run = weft_folder_open();
+	cr_assert(run != NULL);
+	cr_expect(not(there("cookie")));
+	cr_assert(eq(int, lstat(in(name_of(1), "cookie"), &st), 0));
+	cr_expect(eq(uint, log_lines(""), 0));
+}
+
+Test(folder, symbolic_link_in_place_of_the_folder_is_evaded)
+{
+	cr_assert(eq(int, mkdir(in(run_folder, "other"), 0700), 0));
+	cr_assert(eq(int, symlink("other", sub), 0));
+	evaded();
+	cr_expect(eq(int, rmdir(in(run_folder, "other")), 0),
+		  "nothing is in it");
+}
+
+Test(folder, fifo_in_place_of_the_folder_is_evaded)
+{
+	cr_assert(eq(int, mkfifo(sub, 0700), 0));
+	evaded();
+}
+
+Test(folder, folder_of_another_user_is_evaded)
 {
 	if (geteuid())
 		cr_skip_test("only root can give a folder away");
-	cr_assert(eq(int, mkdir(sub, 0700), 0));
+	cr_assert(eq(int, mkdir(sub, 0777), 0));
 	cr_assert(eq(int, chown(sub, 12345, 12345), 0));
-	refused();
-	cr_expect(eq(uint, log_lines("owner 12345"), 1));
+	evaded();
 }
 
-Test(folder, fifo_in_place_of_the_folder_is_refused)
+Test(folder, who_takes_the_name_later_parts_nobody)
 {
-	cr_assert(eq(int, mkfifo(sub, 0700), 0));
-	refused();
-	cr_expect(eq(uint, log_lines(strerror(ENOTDIR)), 1));
-	cr_expect(eq(uint, log_lines(sub), 1));
+	const uint64_t id = id_now();
+
+	for (unsigned int i = 1; i < 8; i++)
+		cr_assert(eq(int, mkfifo(name_of(i), 0600), 0));
+	cr_expect(eq(u64, id_now(), id));
 }
+
+Test(folder, who_gives_the_name_up_parts_nobody)
+{
+	uint64_t id;
+
+	cr_assert(eq(int, mkfifo(name_of(0), 0600), 0));
+	cr_assert(eq(int, mkfifo(name_of(1), 0600), 0));
+	id = id_now();
+	cr_assert(ne(u64, id, 0));
+	unlink(name_of(0));
+	cr_expect(eq(u64, id_now(), id));
+	cr_expect(eq(uint, log_lines(""), 0));
+}
+
+Test(folder, who_takes_all_names_is_named)
+{
+	char owner[32];
+	unsigned int i;
+
+	for (i = 0; i < 8; i++) {
+		cr_assert(eq(int, mkfifo(name_of(i), 0644), 0));
+		if (!geteuid())
+			cr_assert(eq(int, chown(name_of(i), 12345, -1), 0));
+	}
+	snprintf(owner, sizeof(owner), "user %u (not a folder, mode 644)",
+		 geteuid() ? geteuid() : 12345);
+	refused();
+	cr_expect(eq(uint, log_lines(sub), 1));
+	cr_expect(eq(uint, log_lines(owner), 1));
+	cr_expect(eq(uint, log_lines(""), 1), "and not that it be mounted");
+	cr_expect(zero(u64, id_now()));
+	cr_expect(eq(uint, log_lines(""), 1), "once");
+}
+
+/* It may be the one that other containers have open. */
+Test(folder, own_folder_that_is_open_to_others_is_not_evaded)
+{
+	struct stat st;
+
+	cr_assert(eq(int, mkdir(sub, 0700), 0));
+	cr_assert(eq(int, chmod(sub, 0770), 0));
+	refused();
+	cr_expect(ne(int, lstat(name_of(1), &st), 0));
+}
+
+/* ---- what the file system lacks ------------------------------------------ */
 
 static bool no_links;
 
