@@ -10,6 +10,7 @@
 
 #include "bootstrap/hash.h"
 #include "bootstrap/host.h"
+#include "util/log.h"
 #include "util/parse.h"
 #include "util/util.h"
 
@@ -17,11 +18,17 @@
 #define SO_NETNS_COOKIE 71 /* asm-generic/socket.h, Linux 5.14 */
 #endif
 
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
+
+const char weft_host_unknown[] =
+	"this host cannot be told from others (" BOOT_ID " cannot be read)";
+
 /* Random ids, used if the kernel tells none. */
 static struct {
 	uint64_t host, netns;
 } unknown;
 static uint64_t host_id;
+static bool known;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static ssize_t read_text(const char *path, char *buf, size_t len)
@@ -51,15 +58,27 @@ static void read_host_id(void)
 		unknown.host = (uintptr_t)&boot ^ (uint64_t)getpid() << 32;
 		unknown.netns = ~unknown.host;
 	}
-	n = read_text("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
-	host_id = n > 0 ? weft_hash_u64("weft host", boot, (size_t)n)
+	n = read_text(BOOT_ID, boot, sizeof(boot));
+	known = n > 0;
+	host_id = known ? weft_hash_u64("weft host", boot, (size_t)n)
 			: unknown.host;
+	if (!known)
+		weft_warn("'%s' cannot be read (%s): which peers are on this "
+			  "host is not known, and none of those is reached; "
+			  "mount /proc in this container",
+			  BOOT_ID, n ? strerror((int)-n) : "it is empty");
 }
 
 uint64_t weft_host_id(void)
 {
 	pthread_once(&once, read_host_id);
 	return host_id;
+}
+
+bool weft_host_known(void)
+{
+	pthread_once(&once, read_host_id);
+	return known;
 }
 
 static uint64_t get_netns_cookie(void)

@@ -3,14 +3,18 @@
 #ifndef WEFT_BOOTSTRAP_HOST_H
 #define WEFT_BOOTSTRAP_HOST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /*
  * A hash of the kernel's boot id (/proc/sys/kernel/random/boot_id): equal in
- * all containers of a host.  If that cannot be read, a random number: then no
- * peer is on "the same host", which is slow but correct.
+ * all containers of a host.  If that cannot be read, which is logged, a random
+ * number: then nobody is known to be on this host.
  */
 uint64_t weft_host_id(void);
+/* Was it read?  If not, the text says why a peer of this host is refused. */
+bool weft_host_known(void);
+extern const char weft_host_unknown[];
 
 /*
  * A hash of the host id and of the calling thread's network namespace (the

@@ -6,6 +6,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "bootstrap/host.h"
 #include "bootstrap/route.h"
 #include "util/util.h"
 
@@ -206,7 +207,9 @@ bool weft_route_reaches(const struct weft_netif *local,
 	if (remote->sa.sa.sa_family != local->addr.sa.sa_family)
 		return set_reason(why, "it has another address family");
 	if ((mine || is_loopback(&remote->sa)) && remote->ns_id != ns_id)
-		return set_reason(why, "its address means this host");
+		return set_reason(why, weft_host_known()
+					       ? "its address means this host"
+					       : weft_host_unknown);
 	if (local->loopback != is_loopback(&remote->sa))
 		return set_reason(
 			why,

@@ -99,6 +99,8 @@ static bool check_settings(int nccl, struct weft_samehost *host)
 				   "equal process ids for one process; mount "
 				   "/proc",
 				   strerror(errno));
+	if (!weft_host_known())
+		return set_refusal(host, "%s; mount /proc", weft_host_unknown);
 	return true;
 }
 
@@ -358,17 +360,24 @@ static bool open_shared_folder(struct weft_rundir *dir,
 
 /* ---- the id ------------------------------------------------------------- */
 
-/* "0 100000 65536": equal uids may be different users outside. */
-static size_t read_uid_map(char *text, size_t len)
+/*
+ * "0 100000 65536": equal uids may be different users outside.  Empty where the
+ * kernel has no user namespaces; -errno.
+ */
+static ssize_t read_uid_map(char *text, size_t len)
 {
 	const int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
-	ssize_t n = 0;
+	ssize_t n;
 
-	if (fd >= 0) {
-		n = read(fd, text, len);
-		close(fd);
-	}
-	return n > 0 ? (size_t)n : 0;
+	if (fd < 0)
+		return errno == ENOENT && access("/proc/self/ns/user", F_OK)
+			       ? 0
+			       : -errno;
+	n = read(fd, text, len);
+	if (n <= 0)
+		n = n ? -errno : -ENODATA;
+	close(fd);
+	return n;
 }
 
 static bool make_id(const struct weft_rundir *dir, const struct gpu_set *set,
@@ -376,7 +385,7 @@ static bool make_id(const struct weft_rundir *dir, const struct gpu_set *set,
 {
 	static const char label[] = "weft samehost";
 	char mapping[512];
-	const size_t mapped = read_uid_map(mapping, sizeof(mapping));
+	const ssize_t mapped = read_uid_map(mapping, sizeof(mapping));
 	/* the only part of variable length comes last; the secret is the key */
 	const uint64_t fixed[] = {
 		SCHEME, weft_host_id(), dir->id, geteuid(), set->n,
@@ -385,7 +394,7 @@ static bool make_id(const struct weft_rundir *dir, const struct gpu_set *set,
 		{ label, sizeof(label) },
 		{ fixed, sizeof(fixed) },
 		{ set->dev, sizeof(set->dev) },
-		{ mapping, mapped },
+		{ mapping, mapped > 0 ? (size_t)mapped : 0 },
 	};
 	const uint8_t *secret;
 	uint8_t key[32], id[16];
@@ -393,6 +402,12 @@ static bool make_id(const struct weft_rundir *dir, const struct gpu_set *set,
 	unsigned int i;
 	size_t at;
 
+	if (mapped < 0)
+		return set_refusal(host,
+				   "'/proc/self/uid_map' cannot be read (%s), "
+				   "and without it equal user ids may be "
+				   "different users; mount /proc",
+				   strerror((int)-mapped));
 	if (weft_settings_secret(&secret, &whole.len))
 		return set_refusal(host, "the file that WEFT_SECRET_FILE names "
 					 "cannot be used");

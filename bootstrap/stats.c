@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bootstrap/settings.h"
@@ -169,6 +170,7 @@ static int open_output(const char *to)
 {
 	char path[4096];
 	const char *why;
+	struct statx st;
 	size_t n = 0;
 	int fd;
 
@@ -185,10 +187,15 @@ static int open_output(const char *to)
 		}
 	}
 	path[n] = '\0';
-	/* no symbolic link: in /tmp anyone can plant one */
+	/* no link of either kind: in /tmp anyone can plant one */
 	fd = weft_file_open(AT_FDCWD, path,
 			    O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0644,
-			    NULL, &why);
+			    &st, &why);
+	if (fd >= 0 && st.stx_nlink > 1) {
+		close(fd);
+		fd = -1;
+		why = "it has a second name (a hard link)";
+	}
 	if (fd < 0)
 		weft_warn_once("cannot write counters to '%s', named by "
 			       "WEFT_STATS: %s",

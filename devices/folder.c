@@ -209,7 +209,7 @@ int weft_folder_listen(struct weft_folder *run, uint64_t id)
 		err = weft_fail(errno,
 				"cannot listen in '%s'; on EACCES see "
 				"whether SELinux or AppArmor forbids sockets "
-				"there",
+				"there, on ENOENT whether there is a /proc",
 				run->dir.path);
 		close(fd);
 		return err;

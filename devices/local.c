@@ -71,7 +71,9 @@ static bool may_see(const struct weft_base *base,
 	if (!weft_address_has_version(remote))
 		no = weft_other_wire;
 	else if (!same_netns(base, remote) && !same_run(base, remote))
-		no = "it shares neither the network namespace nor the run folder";
+		no = weft_host_known()
+			     ? "it shares neither the network namespace nor the run folder"
+			     : weft_host_unknown;
 	if (no && why)
 		*why = no;
 	return !no;
@@ -138,6 +140,9 @@ int weft_local_works(const char **why)
 	*why = "memory that is shared cannot be made and sealed (memfd_create)";
 	if (err)
 		return err;
+	*why = weft_host_unknown;
+	if (!weft_host_known())
+		return -ENOENT;
 	*why = "no Unix socket can be made";
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)

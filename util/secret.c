@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "util/secret.h"
 
+#include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 
+#include "util/log.h"
 #include "util/util.h"
 
 void *weft_secret_alloc(size_t size)
@@ -12,7 +15,10 @@ void *weft_secret_alloc(size_t size)
 
 	if (p == MAP_FAILED)
 		return NULL;
-	madvise(p, size, MADV_DONTDUMP);
+	if (madvise(p, size, MADV_DONTDUMP))
+		weft_warn_once("the keys of this process will be in its core "
+			       "dumps (madvise: %s); 'ulimit -c 0' makes none",
+			       strerror(errno));
 	return p;
 }
 

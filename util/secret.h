@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory for keys: whole pages, excluded from core dumps (MADV_DONTDUMP) and
- * overwritten when freed.
+ * Memory for keys: whole pages, excluded from core dumps (MADV_DONTDUMP; where
+ * the kernel refuses, a warning says so) and overwritten when freed.
  */
 #ifndef WEFT_UTIL_SECRET_H
 #define WEFT_UTIL_SECRET_H

@@ -3,10 +3,16 @@
 #include <criterion/new/assert.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "bootstrap/host.h"
+#include "bootstrap/route.h"
+#include "tests/lib/proc.h"
+#include "util/log.h"
 
 Test(host, ids_are_stable)
 {
@@ -58,6 +64,69 @@ Test(host, another_network_namespace_has_another_id)
 		cr_skip_test("no right to make a network namespace");
 	cr_expect(ne(u64, there, here));
 	cr_expect(eq(u64, ask_child(true, weft_host_id), weft_host_id()));
+}
+
+static unsigned int said;
+static char line[512];
+
+static void keep(void *arg, enum weft_level level, const char *file, int at,
+		 const char *text)
+{
+	(void)arg;
+	(void)file;
+	(void)at;
+	cr_expect(eq(int, level, WEFT_LOG_WARN));
+	snprintf(line, sizeof(line), "%s", text);
+	said++;
+}
+
+/* Two processes of this host would then be of two, which is said. */
+Test(host, host_without_proc_is_unknown_and_says_so)
+{
+	uint64_t id;
+
+	hidden = "/proc/";
+	weft_log_set_sink(keep, NULL);
+	id = weft_host_id();
+	cr_expect(not(weft_host_known()));
+	cr_expect(eq(u64, weft_host_id(), id), "to itself it is one");
+	cr_expect(eq(uint, said, 1));
+	cr_expect(
+		ne(ptr, strstr(line, "boot_id' cannot be read (No such"), NULL),
+		"%s", line);
+	cr_expect(ne(ptr, strstr(line, "mount /proc"), NULL), "%s", line);
+}
+
+static const char *why_not(void)
+{
+	const struct weft_route route = { .kind = WEFT_ROUTE_LOCAL };
+	struct weft_address remote = { .wire_min = WEFT_WIRE_MIN,
+				       .wire_max = WEFT_WIRE_MAX,
+				       .ns_id = 1 };
+	struct weft_netif local = { 0 };
+	const char *why = "";
+
+	local.addr.sa.sa_family = remote.sa.sa.sa_family = AF_INET;
+	cr_expect(not(
+		weft_route_reaches(&local, &remote, 2, false, &route, &why)));
+	return why;
+}
+
+Test(host, peer_of_an_unknown_host_is_refused_for_that)
+{
+	weft_log_set_sink(keep, NULL);
+	hidden = "/proc/";
+	cr_expect(eq(str, (char *)why_not(), (char *)weft_host_unknown));
+}
+
+Test(host, peer_of_this_host_is_refused_for_its_address)
+{
+	cr_expect(eq(str, (char *)why_not(), "its address means this host"));
+}
+
+Test(host, host_is_known)
+{
+	cr_expect(weft_host_known());
 }
 
 static uint64_t seen_by_thread;

@@ -17,6 +17,7 @@
 #include "bootstrap/gpu.h"
 #include "bootstrap/samehost.h"
 #include "bootstrap/settings.h"
+#include "tests/lib/proc.h"
 #include "util/log.h"
 
 static char root[] = "/tmp/weft-samehost-XXXXXX";
@@ -317,6 +318,20 @@ Test(samehost, nccl_without_cumem_is_refused)
 	setenv("NCCL_CUMEM_ENABLE", "1", 1);
 	find(21806);
 	cr_expect(host.introduced);
+}
+
+Test(samehost, host_that_is_not_known_is_refused)
+{
+	hidden = "/proc/sys/";
+	declined("this host cannot be told from others");
+}
+
+/* Without it equal ids may be different users outside. */
+Test(samehost, uid_map_that_cannot_be_read_is_refused)
+{
+	introduced();
+	hidden = "/proc/self/uid_map";
+	declined("'/proc/self/uid_map' cannot be read (No such file");
 }
 
 Test(samehost, mps_daemon_is_refused)

@@ -213,6 +213,23 @@ Test(stats, symbolic_link_is_not_followed, .init = to_file, .fini = clean_up)
 		  caught.text);
 }
 
+Test(stats, hard_link_is_not_written_to, .init = to_file, .fini = clean_up)
+{
+	char victim[80];
+	FILE *f;
+
+	snprintf(victim, sizeof(victim), "%s/victim", folder);
+	f = fopen(victim, "w");
+	cr_assert(f && fputs("as it was", f) >= 0 && !fclose(f));
+	cr_assert(zero(int, link(victim, file)));
+	write_a_row();
+	write_a_row();
+	cr_expect(eq(str, (char *)slurp(victim), "as it was"));
+	cr_expect(eq(int, caught.count, 1), "once");
+	cr_expect(has(caught.text, "WEFT_STATS: it has a second name"), "%s",
+		  caught.text);
+}
+
 Test(stats, fifo_does_not_block, .init = to_file, .fini = clean_up,
      .timeout = 10)
 {

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "tests/lib/proc.h"
 #include "tests/lib/refuse.h"
 #include "tests/unit/devices/sides.h"
 
@@ -81,6 +82,17 @@ Test(local, devices_do_not_work_without_unix_sockets)
 	if (refuse_call(SYS_socket, SOCK_STREAM | SOCK_CLOEXEC, EPERM))
 		cr_skip_test("no seccomp filter can be had here");
 	expect_works(-EPERM, "Unix socket");
+}
+
+/* No peer could be known to be of this host. */
+Test(local, devices_do_not_work_without_proc)
+{
+	const char *why = "";
+
+	hidden = "/proc/";
+	cr_expect(eq(int, weft_shm_ops.works(&why), -ENOENT));
+	cr_expect(ne(ptr, strstr(why, "boot_id cannot be read"), NULL));
+	cr_expect(eq(uint, log_lines("mount /proc"), 1));
 }
 
 /* ---- one way in is enough ------------------------------------------------ */

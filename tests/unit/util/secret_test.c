@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tests/lib/smaps.h"
+#include "util/log.h"
 #include "util/secret.h"
 
 #define SIZE 5000u
@@ -24,6 +29,47 @@ int munmap(void *p, size_t n)
 			left += watched[i] != 0;
 	}
 	return syscall(SYS_munmap, p, n);
+}
+
+static bool refused;
+
+/* madvise() of this program: as where a sandbox has none. */
+int madvise(void *p, size_t n, int advice)
+{
+	if (!refused)
+		return (int)syscall(SYS_madvise, p, n, advice);
+	errno = EINVAL;
+	return -1;
+}
+
+static char line[512];
+static unsigned int said;
+
+static void keep(void *arg, enum weft_level level, const char *file, int at,
+		 const char *text)
+{
+	(void)arg;
+	(void)file;
+	(void)at;
+	cr_expect(eq(int, level, WEFT_LOG_WARN));
+	snprintf(line, sizeof(line), "%s", text);
+	said++;
+}
+
+/* A program may run without that, but not without a word. */
+Test(secret, memory_that_is_dumped_is_said_once)
+{
+	void *p[2];
+
+	weft_log_set_sink(keep, NULL);
+	refused = true;
+	p[0] = weft_secret_alloc(SIZE);
+	p[1] = weft_secret_alloc(SIZE);
+	cr_assert(p[0] && p[1]);
+	cr_expect(eq(uint, said, 1));
+	cr_expect(ne(ptr, strstr(line, "core dumps"), NULL), "%s", line);
+	weft_secret_free(p[0], SIZE);
+	weft_secret_free(p[1], SIZE);
 }
 
 Test(secret, memory_is_not_dumped_and_is_wiped)
