@@ -53,6 +53,13 @@ int weft_verbs_of_netdev(const char *netdev, struct weft_verbs_port *out);
  */
 bool weft_verbs_openable(const char *dev);
 /*
+ * The interface over which QPs are exchanged: the port's own if allowed, so
+ * that peers reachable there are reachable by the port; else the first allowed.
+ * -ENODEV: there is none, and the port is of no use.
+ */
+int weft_verbs_control_netdev(const struct weft_verbs_port *port, int family,
+			      char name[IF_NAMESIZE]);
+/*
  * Was weft built with libibverbs, and does it load?  Look for a port first: a
  * host without one never loads it.
  */

@@ -15,6 +15,18 @@
 #include "util/cuda.h"
 #include "util/log.h"
 
+/* Some sandboxes refuse what a device needs: it must not end the worker. */
+static bool works(const char *name, const struct weft_dev_ops *dev)
+{
+	const char *why;
+	const int err = dev->works ? dev->works(&why) : 0;
+
+	if (err)
+		weft_info("%s is not offered: %s: %s", name, why,
+			  strerror(-err));
+	return !err;
+}
+
 /* UCX itself only logs that weft_tcp is not available. */
 static void log_no_netdev(const struct weft_netif *list, int n)
 {
@@ -60,6 +72,8 @@ static enum weft_ucs_status list_netdevs(const struct weft_uct *uct,
 	unsigned int used = 0;
 	int n;
 
+	if (!works("weft_tcp", &weft_tcp_ops))
+		return WEFT_UCS_OK;
 	weft_netdevs_check();
 	n = weft_netif_list(weft_settings()->family, &netifs);
 	if (n < 0)
@@ -85,18 +99,6 @@ static enum weft_ucs_status list_netdevs(const struct weft_uct *uct,
 	*out = devices;
 	*count = used;
 	return WEFT_UCS_OK;
-}
-
-/* Some sandboxes refuse what a device needs: it must not end the worker. */
-static bool works(const char *name, const struct weft_dev_ops *dev)
-{
-	const char *why;
-	const int err = dev->works ? dev->works(&why) : 0;
-
-	if (err)
-		weft_info("%s is not offered: %s: %s", name, why,
-			  strerror(-err));
-	return !err;
 }
 
 /*
@@ -192,6 +194,22 @@ static double port_bandwidth(const char *netdev)
 	return speed;
 }
 
+/* Of use to a worker?  UCX fails one for a device that does not open. */
+static bool is_usable(const struct weft_verbs_port *port)
+{
+	char netdev[IF_NAMESIZE];
+
+	/* assigned to this container? */
+	if (!weft_verbs_openable(port->dev))
+		return false;
+	if (!weft_verbs_control_netdev(port, weft_settings()->family, netdev))
+		return true;
+	weft_warn_once(
+		"weft_ib does not use '%s': it needs a network interface to exchange its queue pairs over; '%s' has no address, and WEFT_NET_DEVICES allows no other",
+		port->name, port->netdev);
+	return false;
+}
+
 /* One device per active port, named as in UCX's transports. */
 static enum weft_ucs_status list_verbs_ports(const struct weft_uct *uct,
 					     struct weft_uct_tl_device **out,
@@ -202,6 +220,8 @@ static enum weft_ucs_status list_verbs_ports(const struct weft_uct *uct,
 	unsigned int used = 0;
 	int n;
 
+	if (!works("weft_ib", &weft_ib_ops))
+		return WEFT_UCS_OK;
 	weft_netdevs_check();
 	n = weft_verbs_list_near(&list);
 	if (n < 0)
@@ -216,8 +236,7 @@ static enum weft_ucs_status list_verbs_ports(const struct weft_uct *uct,
 		/* too long for UCX; truncated it would name another port */
 		if (strlen(list[i].name) >= sizeof(devices->name))
 			continue;
-		/* UCX fails a worker for a device that does not open */
-		if (!weft_verbs_openable(list[i].dev))
+		if (!is_usable(&list[i]))
 			continue;
 		strcpy(devices[used].name, list[i].name);
 		devices[used].type = WEFT_UCT_DEVICE_NET;

@@ -8,54 +8,11 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-#include "bootstrap/netif.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/util.h"
 
 #define DRAIN_ROUNDS 256 /* gatherings before an orderly end */
-
-/* Link-local addresses are used only if their interface is named. */
-static bool has_no_route(const struct weft_netif *n)
-{
-	return n->link_local_only && !weft_settings_netdev_named(n->name);
-}
-
-/*
- * The interface over which QPs are exchanged: the port's own if allowed, so
- * that peers reachable there are reachable by the port; else the first allowed.
- */
-static int choose_netdev(const struct weft_verbs_port *port, int family,
-			 char name[IF_NAMESIZE])
-{
-	struct weft_netif *list;
-	int i, n, best = -1;
-
-	n = weft_netif_list(family, &list);
-	if (n < 0)
-		return n;
-	for (i = 0; i < n; i++) {
-		if (!weft_settings_netdev_allowed(list[i].name))
-			continue;
-		if (!has_no_route(&list[i]) &&
-		    !strcmp(list[i].name, port->netdev)) {
-			best = i;
-			break;
-		}
-		if (best < 0 ||
-		    (has_no_route(&list[best]) && !has_no_route(&list[i])))
-			best = i;
-	}
-	if (best >= 0)
-		memcpy(name, list[best].name, IF_NAMESIZE);
-	free(list);
-	if (best < 0)
-		return weft_fail(
-			ENODEV,
-			"'%s' needs a network interface to exchange its queue pairs over; '%s' has no address and WEFT_NET_DEVICES allows no other",
-			port->name, port->netdev);
-	return 0;
-}
 
 /* progress() runs on it every time. */
 static unsigned int handle_ctl(struct weft_source *src, uint32_t events)
@@ -92,9 +49,12 @@ static int open_ctl(struct ib_iface *iface, int family)
 	};
 	int err;
 
-	err = choose_netdev(&iface->port, family, netdev);
+	err = weft_verbs_control_netdev(&iface->port, family, netdev);
 	if (err)
-		return err;
+		return weft_fail(
+			err,
+			"'%s' needs a network interface to exchange its queue pairs over; '%s' has no address and WEFT_NET_DEVICES allows no other",
+			iface->port.name, iface->port.netdev);
 	cb.arg = iface;
 	err = weft_tcp_ops.iface_open(&params, &iface->ctl);
 	if (err)
@@ -176,6 +136,12 @@ static void iface_free(struct ib_iface *iface)
 	}
 	weft_base_close(&iface->base);
 	free(iface);
+}
+
+/* Queue pairs are exchanged over TCP. */
+static int works(const char **why)
+{
+	return weft_tcp_ops.works(why);
 }
 
 static int iface_open(const struct weft_iface_params *params,
@@ -367,6 +333,7 @@ static int iface_arm(struct weft_iface *base)
 const struct weft_dev_ops weft_ib_ops = {
 	.name = "ib",
 	.rkey_len = IB_KEY_LEN,
+	.works = works,
 	.iface_open = iface_open,
 	.iface_close = iface_close,
 	.iface_forget = iface_forget,

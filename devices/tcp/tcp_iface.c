@@ -120,6 +120,25 @@ static void free_iface(struct tcp_iface *iface)
 	free(iface);
 }
 
+/* What a limit forbids open_iface() names, and how to raise it. */
+static int try_socket(int family)
+{
+	const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return errno == EMFILE || errno == ENFILE ? 0 : -errno;
+	close(fd);
+	return 0;
+}
+
+static int works(const char **why)
+{
+	const int err = try_socket(AF_INET);
+
+	*why = "no TCP socket can be made";
+	return err && try_socket(AF_INET6) ? err : 0;
+}
+
 static int open_iface(const struct weft_iface_params *params,
 		      struct weft_iface **out)
 {
@@ -316,6 +335,7 @@ static void pack_mem(struct weft_mem *mem, void *rkey)
 const struct weft_dev_ops weft_tcp_ops = {
 	.name = "tcp",
 	.rkey_len = WEFT_RKEY_LEN,
+	.works = works,
 	.iface_open = open_iface,
 	.iface_close = close_iface,
 	.iface_forget = forget_iface,

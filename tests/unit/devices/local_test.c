@@ -52,7 +52,10 @@ static void expect_works(int wanted, const char *part)
 
 Test(local, devices_work_where_nothing_is_refused)
 {
+	const char *why;
+
 	expect_works(0, NULL);
+	cr_expect(zero(int, weft_tcp_ops.works(&why)));
 }
 
 Test(local, devices_do_not_work_without_memfd_create)
@@ -77,11 +80,15 @@ Test(local, devices_do_not_work_where_seals_have_no_effect)
 	expect_works(-EOPNOTSUPP, "memfd_create");
 }
 
-Test(local, devices_do_not_work_without_unix_sockets)
+Test(local, devices_do_not_work_without_sockets)
 {
+	const char *why = "";
+
 	if (refuse_call(SYS_socket, SOCK_STREAM | SOCK_CLOEXEC, EPERM))
 		cr_skip_test("no seccomp filter can be had here");
 	expect_works(-EPERM, "Unix socket");
+	cr_expect(eq(int, weft_tcp_ops.works(&why), -EPERM));
+	cr_expect(eq(str, (char *)why, "no TCP socket can be made"));
 }
 
 /* No peer could be known to be of this host. */

@@ -84,6 +84,7 @@ static void *plain_calloc(size_t n, size_t size, const char *name)
 }
 
 static char said[512];
+static enum weft_level said_at;
 
 static void keep(void *arg, enum weft_level level, const char *file, int line,
 		 const char *text)
@@ -91,34 +92,49 @@ static void keep(void *arg, enum weft_level level, const char *file, int line,
 	(void)arg;
 	(void)file;
 	(void)line;
-	cr_expect(eq(int, level, WEFT_LOG_INFO));
+	said_at = level;
 	snprintf(said, sizeof(said), "%s", text);
 }
 
-/* UCX fails a worker for a device that does not open. */
-Test(tls, device_that_does_not_work_is_not_offered)
+static unsigned int count(const char *name)
 {
 	struct weft_uct uct = { .sym.calloc = plain_calloc };
 	struct weft_uct_tl_device *devices = NULL;
 	unsigned int n = 0;
 	size_t i = 0;
 
-	while (strcmp(weft_uct_tls[i].name, "weft_shm"))
+	while (strcmp(weft_uct_tls[i].name, name))
 		i++;
+	cr_assert(eq(int, weft_uct_tls[i].devices(&uct, &devices, &n),
+		     WEFT_UCS_OK));
+	free(devices);
+	return n;
+}
+
+/* UCX fails a worker for a device that does not open. */
+Test(tls, device_that_does_not_work_is_not_offered)
+{
+	static const char *const names[] = { "weft_tcp", "weft_shm",
+#ifdef HAVE_VERBS_H
+					     "weft_ib"
+#endif
+	};
+	char line[128];
+
 	weft_log_set_level(WEFT_LOG_INFO);
 	weft_log_set_sink(keep, NULL);
 	fake.works = -EPERM;
-	cr_assert(eq(int, weft_uct_tls[i].devices(&uct, &devices, &n),
-		     WEFT_UCS_OK));
-	cr_expect(zero(uint, n));
-	cr_expect(eq(
-		str, said,
-		"weft_shm is not offered: the test says so: Operation not permitted"));
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		cr_expect(zero(uint, count(names[i])), "%s", names[i]);
+		snprintf(
+			line, sizeof(line),
+			"%s is not offered: the test says so: Operation not permitted",
+			names[i]);
+		cr_expect(eq(str, said, line));
+		cr_expect(eq(int, said_at, WEFT_LOG_INFO));
+	}
 	fake.works = 0;
-	cr_assert(eq(int, weft_uct_tls[i].devices(&uct, &devices, &n),
-		     WEFT_UCS_OK));
-	cr_expect(eq(uint, n, 1));
-	free(devices);
+	cr_expect(eq(uint, count("weft_shm"), 1));
 }
 
 #ifdef HAVE_VERBS_H
@@ -153,6 +169,20 @@ Test(tls, port_without_its_device_node_is_not_offered, .init = begin,
 	cr_assert(zero(int, system(command)), "%s", command);
 	cr_expect(zero(dbl, get_better("weft_ib,weft_tcp", "all", "weft_tcp")));
 	expect_ports("", "mlx5_1:1", 1);
+}
+
+/* It meets its peers by TCP. */
+Test(tls, port_without_a_netdev_is_not_offered, .init = begin, .fini = end)
+{
+	weft_log_set_sink(keep, NULL);
+	expect_ports("", "mlx5_0:1", 2);
+	/* its interface has no address here */
+	setenv("UCX_NET_DEVICES", "mlx5_1:1", 1);
+	weft_settings_reset();
+	cr_expect(zero(uint, count("weft_ib")));
+	cr_expect(eq(int, said_at, WEFT_LOG_WARN));
+	cr_expect(ne(ptr, strstr(said, "'ib1' has no address"), NULL), "%s",
+		  said);
 }
 
 /* A GPU and an adapter on each of two sockets; a worker is given one GPU. */
