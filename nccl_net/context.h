@@ -5,8 +5,9 @@
  * Ownership: a context owns its ports (weft ifaces), a port its peers
  * (endpoints).  A peer is shared by all comms between two processes, whichever
  * direction they go, and lives as long as a reference does, then until all its
- * messages are out; where its endpoint fails, all of them do.  Everything is guarded by the context's lock, except a
- * request's state, which test() reads without it.
+ * messages are out; where its endpoint fails, all of them do.  Everything is
+ * guarded by the context's lock, except a request's state, which test() reads
+ * without it.
  *
  * Calls go one way: versions -> net -> accept, connect -> xfer -> comm ->
  * memory, ports -> progress -> bounce, peer -> wire.
