@@ -239,14 +239,13 @@ struct weft_dev_ops {
 	/*
 	 * A descriptor that polls readable when progress() has work, including
 	 * completions of the device's threads and, once arm() was called,
-	 * deadlines.  The device's: do
-	 * not read or close it.
+	 * deadlines.  The device's: do not read or close it.
 	 */
 	int (*event_fd)(struct weft_iface *iface);
 	/*
 	 * Announces that the caller will sleep on event_fd.  Returns 0, or
-	 * -EBUSY exactly while progress() has something to deliver: call
-	 * progress() and retry.
+	 * -EBUSY exactly while progress() has something to deliver, or has a
+	 * deadline for which no descriptor is left: call progress() and retry.
 	 */
 	int (*arm)(struct weft_iface *iface);
 

@@ -37,13 +37,13 @@ static bool has_timer(struct weft_events *ev)
 			     &ev->timer);
 	if (err)
 		weft_warn_once(
-			"cannot create a timer (%s): a program that sleeps may learn of a dead peer late; raise the limit with 'ulimit -n'",
+			"cannot create a timer (%s): a program that would sleep is kept awake; raise the limit with 'ulimit -n'",
 			strerror(-err));
 	return !err;
 }
 
 /* Who makes progress looks at the clock: only a sleeper needs a descriptor. */
-static void set_timer(struct weft_events *ev)
+static bool set_timer(struct weft_events *ev)
 {
 	const uint64_t now = weft_now_ms();
 	const uint64_t ms = ev->timer_ms > now ? ev->timer_ms - now : 1;
@@ -52,10 +52,13 @@ static void set_timer(struct weft_events *ev)
 		.it_value.tv_nsec = ms % 1000 * 1000000,
 	};
 
-	if (!ev->sleeps || ev->timer_ms >= ev->set_ms || !has_timer(ev))
-		return;
+	if (!ev->sleeps || ev->timer_ms >= ev->set_ms)
+		return true;
+	if (!has_timer(ev))
+		return false;
 	timerfd_settime(ev->timer_fd, 0, &its, NULL);
 	ev->set_ms = ev->timer_ms;
+	return true;
 }
 
 void weft_events_wake_at(struct weft_events *ev, uint64_t ms)
@@ -66,10 +69,10 @@ void weft_events_wake_at(struct weft_events *ev, uint64_t ms)
 	set_timer(ev);
 }
 
-void weft_events_arm(struct weft_events *ev)
+int weft_events_arm(struct weft_events *ev)
 {
 	ev->sleeps = true;
-	set_timer(ev);
+	return set_timer(ev) ? 0 : -EBUSY;
 }
 
 static unsigned int handle_wake(struct weft_source *src, uint32_t events)

@@ -50,8 +50,11 @@ int weft_events_change(struct weft_events *ev, int fd, struct weft_source *src,
 void weft_events_del(struct weft_events *ev, int fd);
 /* Stops watching the socket @fd, shuts it down and closes it; -1: nothing. */
 void weft_events_close_fd(struct weft_events *ev, int fd);
-/* The owner may sleep until it handles events again. */
-void weft_events_arm(struct weft_events *ev);
+/*
+ * The owner may sleep until it handles events again; -EBUSY: it may not, for want
+ * of a descriptor that would wake it for the next deadline.
+ */
+int weft_events_arm(struct weft_events *ev);
 /* Has on_timer() called at @ms (weft_now_ms()) or earlier. */
 void weft_events_wake_at(struct weft_events *ev, uint64_t ms);
 /* Handles pending events, the timer last; returns how much was done. */

@@ -320,8 +320,9 @@ static int iface_arm(struct weft_iface *base)
 	int err;
 
 	iface->polls = IB_POLL_EVERY; /* the next progress() looks */
-	weft_events_arm(&iface->base.events);
-	err = weft_tcp_ops.arm(iface->ctl);
+	err = weft_events_arm(&iface->base.events);
+	if (!err)
+		err = weft_tcp_ops.arm(iface->ctl);
 	if (!err)
 		err = ib_xfer_arm(iface);
 	if (err)

@@ -377,7 +377,6 @@ static int arm(struct weft_iface *base)
 	struct nvl_conn *conn, *tmp;
 	bool in_flight, wakes;
 
-	weft_events_arm(&iface->base.events);
 	if (is_pending(iface))
 		return -EBUSY;
 	iface->armed = true;
@@ -385,13 +384,12 @@ static int arm(struct weft_iface *base)
 		if (conn->base.state == WEFT_CONN_OPEN)
 			nvl_inbox_sleep(conn, true);
 	wakes = nvl_copy_arm(iface, &in_flight);
-	/* a peer that wrote before it could see `sleeping` is seen here */
-	if (is_pending(iface)) {
-		leave_sleep(iface);
-		return -EBUSY;
-	}
 	set_timer(iface, !wakes, in_flight);
-	return 0;
+	/* a peer that wrote before it could see `sleeping` is seen here */
+	if (!weft_events_arm(&iface->base.events) && !is_pending(iface))
+		return 0;
+	leave_sleep(iface);
+	return -EBUSY;
 }
 
 /* ---- memory -------------------------------------------------------------- */

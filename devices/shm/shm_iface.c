@@ -215,8 +215,7 @@ static int arm(struct weft_iface *base)
 	struct shm_iface *iface = shm_iface(base);
 	struct shm_conn *conn, *tmp;
 
-	weft_events_arm(&iface->base.events);
-	if (is_pending(iface))
+	if (weft_events_arm(&iface->base.events) || is_pending(iface))
 		return -EBUSY;
 	iface->armed = true;
 	weft_list_for_each (conn, tmp, &iface->conns, link)

@@ -374,9 +374,9 @@ int tcp_iface_arm(struct weft_iface *base)
 	bool more;
 
 	iface->polls = POLL_EVERY; /* the next progress() calls epoll_wait() */
-	weft_events_arm(&iface->base.events);
 	write_gathered(iface);
-	if (!weft_list_empty(&iface->base.work) ||
+	if (weft_events_arm(&iface->base.events) ||
+	    !weft_list_empty(&iface->base.work) ||
 	    !weft_list_empty(&iface->rx_pending))
 		return -EBUSY;
 	atomic_store(&iface->found.armed, true);

@@ -19,9 +19,17 @@ static pid_t parent;
 /* @b stands for another process. */
 static void destroy(void)
 {
+	ucp_request_param_t none = { 0 };
+	ucs_status_ptr_t r;
+
 	if (getpid() == parent)
 		return;
-	close_ep(&a);
+	r = ucp_ep_close_nbx(a.ep, &none);
+	while (UCS_PTR_IS_PTR(r) &&
+	       ucp_request_check_status(r) == UCS_INPROGRESS)
+		ucp_worker_progress(a.worker);
+	if (UCS_PTR_IS_PTR(r))
+		ucp_request_free(r);
 	ucp_worker_destroy(a.worker);
 	ucp_cleanup(a.context);
 }

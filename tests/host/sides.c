@@ -60,18 +60,6 @@ ucs_status_t connect_to(struct side *s, struct side *to)
 	return status;
 }
 
-void close_ep(struct side *s)
-{
-	ucp_request_param_t none = { 0 };
-	ucs_status_ptr_t r = ucp_ep_close_nbx(s->ep, &none);
-
-	while (UCS_PTR_IS_PTR(r) &&
-	       ucp_request_check_status(r) == UCS_INPROGRESS)
-		ucp_worker_progress(s->worker);
-	if (UCS_PTR_IS_PTR(r))
-		ucp_request_free(r);
-}
-
 /* Sleeps only while neither side has anything to do. */
 static void progress_both(void)
 {
@@ -83,6 +71,19 @@ static void progress_both(void)
 		return;
 	if (!poll(fds, 2, PATIENCE_S * 1000 / 2))
 		die("nothing wakes the two");
+}
+
+/* It is flushed, for which the other side is asked. */
+void close_ep(struct side *s)
+{
+	ucp_request_param_t none = { 0 };
+	ucs_status_ptr_t r = ucp_ep_close_nbx(s->ep, &none);
+
+	while (UCS_PTR_IS_PTR(r) &&
+	       ucp_request_check_status(r) == UCS_INPROGRESS)
+		progress_both();
+	if (UCS_PTR_IS_PTR(r))
+		ucp_request_free(r);
 }
 
 void both_ways(size_t len)

@@ -96,22 +96,6 @@ static void meet_asleep(void)
 	}
 }
 
-Test(nvl_accept, running_out_of_descriptors_warns_once_and_sleeps)
-{
-	cr_assert(eq(int, side_dial(&b, &a), 0));
-	while ((fds[nfds] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
-		nfds++;
-	cr_assert(eq(int, errno, EMFILE));
-	cr_expect(ever_sleeps(), "it is woken again and again");
-	cr_expect(eq(uint, log_lines("raise the limit"), 1));
-	cr_expect(ever_sleeps());
-	cr_expect(eq(uint, log_lines(""), 1));
-	cr_assert(eq(int, nvl->ready(b.ep), 0));
-	let_go();
-	meet_asleep();
-	cr_expect(eq(uint, log_lines(""), 1));
-}
-
 /* One more that connects to a, if there is room, and says nothing. */
 static bool stranger(void)
 {
@@ -134,6 +118,49 @@ static bool stranger(void)
 	}
 	nfds++;
 	return true;
+}
+
+static void use_all_descriptors(void)
+{
+	while ((fds[nfds] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+		nfds++;
+	cr_assert(eq(int, errno, EMFILE));
+}
+
+Test(nvl_accept, running_out_of_descriptors_warns_once_and_sleeps)
+{
+	/* one with a deadline, for which it has a timer from then on */
+	cr_assert(stranger());
+	cr_expect(ever_sleeps());
+	cr_assert(eq(int, side_dial(&b, &a), 0));
+	use_all_descriptors();
+	cr_expect(ever_sleeps(), "it is woken again and again");
+	cr_expect(eq(uint, log_lines("raise the limit"), 1));
+	cr_expect(ever_sleeps());
+	cr_expect(eq(uint, log_lines(""), 1));
+	cr_assert(eq(int, nvl->ready(b.ep), 0));
+	let_go();
+	meet_asleep();
+	cr_expect(eq(uint, log_lines(""), 1));
+}
+
+/* Without a descriptor for a timer nothing would wake it. */
+Test(nvl_accept, running_out_of_descriptors_before_the_first_deadline)
+{
+	unsigned int i;
+	int armed = 0;
+
+	cr_assert(eq(int, side_dial(&b, &a), 0));
+	use_all_descriptors();
+	for (i = 0; i < TRIES && !log_lines("cannot create a timer"); i++) {
+		nvl->progress(a.iface);
+		armed = nvl->arm(a.iface);
+	}
+	cr_expect(eq(int, armed, -EBUSY));
+	let_go();
+	sleeps();
+	meet_asleep();
+	cr_expect(eq(uint, log_lines("cannot create a timer"), 1));
 }
 
 /* They say nothing, and their deadline is far. */
