@@ -96,7 +96,8 @@ enum tcp_times {
 /* Since when a socket's peer has not answered (tcp_timer.c). */
 struct tcp_watch {
 	uint64_t since_ms; /* 0: it answers, or was not asked */
-	uint64_t tried_ms; /* asked again */
+	uint64_t tried_ms; /* asked again, the last time */
+	uint64_t asked_ms; /* likewise, once there was time for an answer */
 	unsigned int probes;
 };
 

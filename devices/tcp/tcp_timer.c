@@ -48,13 +48,14 @@ static bool kernel_silent(const struct tcp_info *ti, struct tcp_watch *w,
 {
 	/* time for an answer: delayed acknowledgements included */
 	const uint64_t answer = 2 * WEFT_TICK_MS + 2 * ti->tcpi_rtt / 1000;
+	bool silent;
 
 	if (!ti->tcpi_unacked && !ti->tcpi_probes) {
 		w->since_ms = 0;
 		return false;
 	}
 	if (!w->since_ms || now - w->since_ms >= ti->tcpi_last_ack_recv) {
-		*w = (struct tcp_watch){ now, now, ti->tcpi_probes };
+		*w = (struct tcp_watch){ now, now, 0, ti->tcpi_probes };
 		return false;
 	}
 	/* a live kernel answers probes, those of a closed window, too */
@@ -64,10 +65,15 @@ static bool kernel_silent(const struct tcp_info *ti, struct tcp_watch *w,
 	if (ti->tcpi_unacked)
 		w->tried_ms =
 			weft_max(w->tried_ms, now - ti->tcpi_last_data_sent);
-	return (ti->tcpi_probes >= RETRANSMITS ||
-		ti->tcpi_backoff >= RETRANSMITS) &&
-	       w->tried_ms - w->since_ms >= weft_settings()->peer_timeout_ms &&
-	       now - w->tried_ms >= answer;
+	if (!w->asked_ms)
+		w->asked_ms = w->tried_ms;
+	if (now - w->asked_ms < answer)
+		return false;
+	silent = w->asked_ms - w->since_ms >= weft_settings()->peer_timeout_ms;
+	/* there are later ones where a host that is cut off goes on to write */
+	w->asked_ms = w->tried_ms;
+	return silent && (ti->tcpi_probes >= RETRANSMITS ||
+			  ti->tcpi_backoff >= RETRANSMITS);
 }
 
 /*
