@@ -200,6 +200,9 @@ static void opens(void)
 
 	if (row->in_process)
 		skip_test("its peers are in this process");
+#ifdef __SANITIZE_THREAD__
+	skip_test("TSan has no threads in a child of one that has");
+#endif
 	side_open(&a);
 	pid = fork_child();
 	if (!pid) {
