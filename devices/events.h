@@ -51,8 +51,8 @@ void weft_events_del(struct weft_events *ev, int fd);
 /* Stops watching the socket @fd, shuts it down and closes it; -1: nothing. */
 void weft_events_close_fd(struct weft_events *ev, int fd);
 /*
- * The owner may sleep until it handles events again; -EBUSY: it may not, for want
- * of a descriptor that would wake it for the next deadline.
+ * The owner may sleep until it handles events again; -EBUSY: it may not, for
+ * want of a descriptor that would wake it for the next deadline.
  */
 int weft_events_arm(struct weft_events *ev);
 /* Has on_timer() called at @ms (weft_now_ms()) or earlier. */
