@@ -15,6 +15,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 size=${1:-8000}
 runs=${2:-6}
 rounds=${3:-2}
+chunk=$((size / 4))
 weft=${WEFT_BUILD:+$WEFT_BUILD/tools/weft}
 weft=${weft:-$(command -v weft)} ||
 	{ echo "demo: no weft command: set WEFT_BUILD, or install weft" >&2; exit 1; }
@@ -24,6 +25,8 @@ bin=${WEFT_VENV:+$WEFT_VENV/bin/}
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/weft-demo.XXXXXX")
 pids=()
+patience=300 # seconds for the runs of one cluster
+arms=3 ended=0 what="" result="" begun=0
 stop() # ends the workers, then the scheduler; each writes its counters
 {
 	local i tries
@@ -48,23 +51,33 @@ for name in $(env | sed -n 's/^\(\(UCX\|UCXPY\|WEFT\|DASK\)_[A-Za-z0-9_]*\)=.*/\
 done
 export UCX_WARN_UNUSED_ENV_VARS=n
 
-say() # TEXT
+# On a terminal one line that rewrites itself; elsewhere a line when an arm ends.
+progress()
 {
-	echo "$1"
-	said=$SECONDS
-}
-
-progress() # so that a user never waits more than five seconds
-{
-	test $((SECONDS - said)) -lt 4 || say "    $SECONDS s"
+	local line left done=0
+	test -t 1 && test -n "$what" || return 0
+	test ! -e "$result" || done=$(wc -l <"$result")
+	line="  $what: run $((done < runs ? done + 1 : runs)) of $runs"
+	line+=", $((SECONDS - begun)) s"
+	# each as long as those that have ended
+	if test $ended != 0; then
+		left=$(((arms * rounds - ended) * begun / ended - SECONDS + begun))
+		line+="; about $((left > 1 ? left : 1)) s to go"
+	fi
+	printf '\r\033[K%s' "$line"
 }
 
 cluster() # ARM PROTOCOL COMMAND-PREFIX...: runs the program on a cluster
 {
-	local arm=$1 protocol=$2 dir=$folder/$1
+	local dir=$folder/$1 protocol=$2 rc=0
 	shift 2
 	mkdir -p "$dir"
+	if test -e "$dir/note"; then # it has failed, or is too slow
+		ended=$((ended + 1))
+		return
+	fi
 	rm -f "$dir/scheduler.json"
+	result=$dir/result.$round begun=$SECONDS
 	start scheduler "$@" "${bin}python3" -m dask scheduler --protocol "$protocol" \
 		--host 127.0.0.1 --port 0 --no-dashboard \
 		--scheduler-file "$dir/scheduler.json"
@@ -74,19 +87,28 @@ cluster() # ARM PROTOCOL COMMAND-PREFIX...: runs the program on a cluster
 			--nthreads 1 --no-nanny --no-dashboard --memory-limit 0 \
 			--local-directory "$dir" --death-timeout 60
 	done
-	timeout 300 "$@" "${bin}python3" "$here/demo.py" "$dir/scheduler.json" "$size" \
-		$((size / 4)) "$runs" >>"$dir/result" 2>"$dir/client.log" &
+	timeout "$patience" "$@" "${bin}python3" "$here/demo.py" \
+		"$dir/scheduler.json" "$size" $chunk "$runs" \
+		>"$result" 2>"$dir/client.log" &
 	pids+=($!)
 	while kill -0 $! 2>/dev/null; do
 		progress
 		sleep 0.2
 	done
-	wait $! || {
-		cat "$dir"/*.log >&2
-		echo "demo: the program failed over $arm" >&2
-		exit 1
-	}
+	wait $! || rc=$?
 	stop
+	test ! -t 1 || printf '\r\033[K'
+	case $rc in
+	0)	echo "  $what: $((SECONDS - begun)) s" ;;
+	124)	echo "slow: stopped after $patience s" >"$dir/note"
+		echo "  $what: too slow here, stopped after $patience s"
+		test "$size $runs" = "4000 3" ||
+			echo "    try a smaller one: ./quickstart demo 4000 3 1" ;;
+	*)	echo "failed" >"$dir/note"
+		echo "  $what: FAILED" >&2
+		grep -hv ' - INFO - ' "$dir"/*.log | tail -15 | sed 's/^/    /' >&2 ;;
+	esac
+	ended=$((ended + 1))
 }
 
 start() # NAME COMMAND...
@@ -97,14 +119,17 @@ start() # NAME COMMAND...
 	pids+=($!)
 }
 
-say "x + x.T, summed and checked: ${size} x ${size} doubles in 16 chunks, two workers, $(nproc) cores"
+side=$(((size + chunk - 1) / chunk))
+echo "x + x.T, summed and checked: $size x $size doubles in $((side * side)) chunks, two workers"
+cut -d ' ' -f 1 /proc/loadavg >"$folder/load" # before this adds to it
 # In turn: what disturbs the machine disturbs all alike.
 for ((round = 1; round <= rounds; round++)); do
-	say "  round $round: Dask's tcp://"
+	what="round $round of $rounds, Dask's tcp://"
 	cluster dask-tcp tcp
-	say "  round $round: ucxx:// with UCX's tcp"
+	what="round $round of $rounds, ucxx:// with UCX's tcp"
 	UCX_TLS=tcp cluster ucx-tcp ucxx
-	say "  round $round: ucxx:// under weft run"
+	what="round $round of $rounds, ucxx:// under weft run"
 	WEFT_STATS="$folder/weft/counters.%p" cluster weft ucxx "$weft" run
 done
+what=""
 "${bin}python3" "$here/report.py" "$folder"

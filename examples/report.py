@@ -2,6 +2,7 @@
 """Prints what demo.sh left in a folder: times, bytes, and who carried them."""
 import glob
 import json
+import os
 import sys
 
 ARMS = (
@@ -9,59 +10,105 @@ ARMS = (
     ("ucx-tcp", "ucxx://, UCX's tcp"),
     ("weft", "ucxx://, weft run"),
 )
+FEWEST = 3  # runs that say how much they spread
+
+
+def read(path):
+    try:
+        with open(path) as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        return ""
 
 
 def results(folder, arm):
     """([(seconds, bytes) of each run], fastest first, bytes moved in all)."""
     runs, moved = [], 0
-    with open(f"{folder}/{arm}/result") as file:
-        for line in file:
-            told = json.loads(line)
+    for path in glob.glob(f"{folder}/{arm}/result.*"):
+        # a line per run, which holds those before it
+        told = read(path).splitlines()
+        if told:
+            told = json.loads(told[-1])
             runs += zip(told["times"], told["moved"])
             moved += told["total"]
     return sorted(runs), moved
 
 
-def table(folder):
-    """Prints a line for each arm; returns the bytes that Dask moved by weft."""
-    runs, moved = {}, 0
-    for arm, _ in ARMS:
-        runs[arm], moved = results(folder, arm)
-    # One run is in the middle, and it has a time and a rate.
-    seconds = {arm: of[len(of) // 2][0] for arm, of in runs.items()}
-    ratio = {arm: seconds[arm] / seconds["weft"] for arm in runs}
-    tcp = ratio["dask-tcp"]
-    print(f"\nBy its median run ucxx:// is {ratio['ucx-tcp']:.2f} x as fast "
-          "over weft as over UCX's tcp.")
-    if tcp <= 1.1:
-        print("Dask's own tcp:// is as fast here, or faster: host memory on "
-              "one host does not need\nucxx://; GPU memory does.")
-    else:
-        print(f"It is {tcp:.2f} x as fast as Dask's own tcp://.")
-    print(f"\n{'':22}{'best run':>20}{'median run':>22}")
+def median(runs):
+    """The run in the middle, which has a time and a rate."""
+    return runs[len(runs) // 2]
+
+
+def ratio(slow, fast):
+    """How many times as fast one is in its best and in its median run, the
+    smaller of both; None unless the runs lie further apart than they spread."""
+    if min(len(slow), len(fast)) < FEWEST or median(fast)[0] >= slow[0][0]:
+        return None
+    return min(slow[0][0] / fast[0][0], median(slow)[0] / median(fast)[0])
+
+
+def as_fast(some, others):
+    return (min(len(some), len(others)) >= FEWEST and
+            median(some)[0] <= median(others)[0])
+
+
+def compare(name, other, weft, load):
+    """A sentence on weft and another arm."""
+    faster, slower = ratio(other, weft), ratio(weft, other)
+    if faster:
+        return f"Over weft ucxx:// is {faster:.2f} x as fast as {name}."
+    if slower:
+        return f"{name} is {slower:.2f} x as fast as ucxx:// over weft."
+    if min(len(other), len(weft)) < FEWEST:
+        return f"{name} against weft: too few runs to tell."
+    return f"{name} against weft: too close or too noisy to tell ({load})."
+
+
+def table(folder, load):
+    """Prints a line for each arm."""
+    runs = {arm: results(folder, arm)[0] for arm, _ in ARMS}
+    if runs["weft"]:
+        print()
+        print(compare("UCX's own tcp", runs["ucx-tcp"], runs["weft"], load))
+        print(compare("Dask's own tcp://", runs["dask-tcp"], runs["weft"],
+                      load))
+        if as_fast(runs["dask-tcp"], runs["weft"]):
+            print("Host memory on one host does not need ucxx://; GPU memory "
+                  "does.")
+    print(f"\n{'':20}{'best run':>20}{'median run':>22}   {load}")
     for arm, name in ARMS:
-        told = [runs[arm][0], runs[arm][len(runs[arm]) // 2]]
-        print(f"{name:22}" + "  ".join(
+        # why there is nothing, or not all
+        note = read(f"{folder}/{arm}/note")
+        note = f"; {note}" if note else ""
+        if not runs[arm]:
+            print(f"{name:20}   no run ended{note}")
+            continue
+        print(f"{name:20}" + "  ".join(
             f"{took:7.3f} s{size / took / 1e6:6.0f} MB/s"
-            for took, size in told) +
-            f"   {len(runs[arm])} runs, results right")
-    return moved
+            for took, size in (runs[arm][0], median(runs[arm]))) +
+            f"   {len(runs[arm])} runs, results right{note}")
+    sizes = {size for of in runs.values() for _, size in of}
+    if sizes:
+        least, most = min(sizes) / 1e6, max(sizes) / 1e6
+        print(f"Each run moved {least:.1f} MB" +
+              (f" to {most:.1f} MB" if most > 1.01 * least else "") +
+              " between the workers.")
 
 
 def got(row):
     return row["rx_message_bytes"] + row["rx_put_bytes"] + row["get_bytes"]
 
 
-def main():
-    folder = sys.argv[1]
-    moved = table(folder)
+def carriers(folder):
+    """Prints what carried the bytes of weft's arm."""
+    runs, moved = results(folder, "weft")
+    if not runs:
+        print("\nwho carried the bytes: no run over weft ended")
+        return
     rows = []
     for path in glob.glob(f"{folder}/weft/counters.*"):
-        with open(path) as file:
-            rows += [json.loads(line) for line in file]
+        rows += [json.loads(line) for line in read(path).splitlines()]
     carried = sum(got(row) for row in rows)
-    blocks = sum(row["rx_puts"] + row["gets"] for row in rows)
-    messages = sum(row["rx_messages"] for row in rows)
     # Linux takes lo to an address of its own, whatever interface has that.
     devices = sorted({"weft_shm" if row["weft"] == "shm" else
                       f"weft_{row['weft']} over lo" +
@@ -69,11 +116,21 @@ def main():
                        if row["netdev"] != "lo" else "")
                       for row in rows if got(row) > carried / 100})
     print(f"\nwho carried the bytes: {', '.join(devices) or 'not weft'}")
-    print(f"weft's counters: {carried / 1e6:.1f} MB delivered, in {blocks} "
-          f"blocks placed and {messages} messages;\n"
+    print(f"weft's counters: {carried / 1e6:.1f} MB delivered; "
           f"Dask says that its workers moved {moved / 1e6:.1f} MB")
-    if carried < moved:
+    if carried < moved or not moved:
         sys.exit("weft did not carry what Dask moved")
+
+
+def main():
+    folder = sys.argv[1]
+    load = f"load {read(folder + '/load') or '?'} on {os.cpu_count()} cores"
+    table(folder, load)
+    carriers(folder)
+    failed = [name for arm, name in ARMS
+              if read(f"{folder}/{arm}/note") == "failed"]
+    if failed:
+        sys.exit(f"failed: {'; '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -42,6 +42,10 @@ wrong ": unknown command 'nosuch'" nosuch
 wrong " install: unknown option '--nosuch'" install --nosuch
 wrong " test: unknown option '--nosuch'" test --nosuch
 wrong " bench: it takes no argument: x" bench x
+wrong " demo: 'x' is not a number from 1 to 999999" demo x
+wrong " demo: '0' is not a number from 1 to 999999" demo 4000 0
+wrong " demo: an array of 8 x 8 has no 16 chunks to move" demo 8
+wrong " demo: more than three arguments: 1 2 3 4" demo 1 2 3 4
 wrong " install: more than one prefix: /a /b" install /a /b
 
 # A clone is left as it was: what is made is made of a copy.  This one has little
@@ -139,24 +143,58 @@ else
 	tap_skip "the distribution's Python is used" "/usr/bin/python3 makes no environment here"
 fi
 
-# What the demo prints: a time and a rate are of one run.
-mkdir "$tap_tmp"/{dask-tcp,ucx-tcp,weft}
-for arm in dask-tcp ucx-tcp; do
-	echo '{"times": [2, 1, 4], "moved": [8e8, 1e8, 4e8], "total": 1}' \
-		>"$tap_tmp/$arm/result"
-done
-echo '{"times": [2, 2, 2], "moved": [6e8, 6e8, 6e8], "total": 5}' \
-	>"$tap_tmp/weft/result"
-echo '{"weft": "tcp", "netdev": "eth0", "rx_message_bytes": 2, "rx_put_bytes": 4,
-	"rx_puts": 1, "rx_messages": 1, "gets": 0, "get_bytes": 0}' | tr -d '\n' >"$tap_tmp/weft/counters.1"
+# What the demo prints: a time and a rate are of one run, and it claims what is
+# beyond the spread.
+runs() # ARM SECONDS...
+{
+	local arm=$1
+	shift
+	mkdir -p "$tap_tmp/demo/$arm"
+	printf '{"times": [%s], "moved": [%s], "total": 5}\n' "$(tr ' ' , <<<"$*")" \
+		"$(printf '1e8,%.0s' "$@" | sed 's/,$//')" \
+		>"$tap_tmp/demo/$arm/result.1"
+}
+demo()
+{
+	python3 "$WEFT_SRC/examples/report.py" "$tap_tmp/demo" 2>&1
+}
 if command -v python3 >/dev/null; then
-	seen=$(python3 "$WEFT_SRC/examples/report.py" "$tap_tmp" 2>&1)
+	runs dask-tcp 2 1.5 3
+	runs ucx-tcp 2 1 4
+	runs weft 1.2 0.5 1.9
+	echo 20.5 >"$tap_tmp/demo/load"
+	echo '{"weft": "tcp", "netdev": "eth0", "rx_message_bytes": 2,
+		"rx_put_bytes": 4, "get_bytes": 0}' | tr -d '\n' \
+		>"$tap_tmp/demo/weft/counters.1"
+	seen=$(demo)
 	tap_equal "a row of the demo's table has best and median run" "$(grep '^ucxx://, UCX' <<<"$seen")" \
-"ucxx://, UCX's tcp      1.000 s   100 MB/s    2.000 s   400 MB/s   3 runs, results right"
-	tap_equal "the demo says first that Dask's tcp:// is as fast" \
-		"$(sed '/best run/q' <<<"$seen" | grep -c "tcp:// is as fast here")" 1
+"ucxx://, UCX's tcp    1.000 s   100 MB/s    2.000 s    50 MB/s   3 runs, results right"
+	tap_equal "the demo claims the smaller of two ratios" \
+		"$(grep -c "is 1.67 x as fast as Dask's own tcp://\.$" <<<"$seen")" 1
+	tap_equal "the demo claims nothing within the spread" \
+		"$(grep -c "^UCX's own tcp against .*noisy to tell (load 20.5 on" <<<"$seen")" 1
+	tap_equal "the demo says how much was moved" \
+		"$(grep '^Each run' <<<"$seen")" "Each run moved 100.0 MB between the workers."
 	tap_equal "the demo names lo for an address of this host" "$(grep -o 'weft_tcp over lo.*' <<<"$seen")" \
 		"weft_tcp over lo (to an address of eth0)"
+	runs weft 1.2 0.5
+	runs dask-tcp 0.1 0.2
+	tap_equal "the demo claims nothing from two runs" \
+		"$(demo | grep -c ': too few runs to tell\.$')" 2
+	rm "$tap_tmp/demo/ucx-tcp/result.1"
+	echo "slow: stopped after 300 s" >"$tap_tmp/demo/ucx-tcp/note"
+	seen=$(demo)
+	tap_equal "a slow arm is said to be slow, and the others are shown" \
+		"$? $(grep -o 'no run ended.*' <<<"$seen") $(grep -c 'results right' <<<"$seen")" \
+		"0 no run ended; slow: stopped after 300 s 2"
+	rm "$tap_tmp/demo/weft/result.1"
+	seen=$(demo)
+	tap_equal "a slow arm is no failure, weft's neither" \
+		"$? $(grep -c ': no run over weft ended$' <<<"$seen")" "0 1"
+	echo failed >"$tap_tmp/demo/ucx-tcp/note"
+	seen=$(demo)
+	tap_equal "an arm that failed is a failure" \
+		"$? $(tail -1 <<<"$seen")" "1 failed: ucxx://, UCX's tcp"
 else
 	tap_skip "the demo's table" "needs python3"
 fi
