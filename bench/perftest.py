@@ -24,7 +24,8 @@ PLACES = {
     "lo": ((), "lo", ("tcp", "tcp, 64k segments"), "weft_tcp"),
     "two rails": ((), None, ("tcp", "tcp, 64k segments"), "weft_tcp"),
     "one host": ((), None, ("sm", "posix", "weft_tcp"), "weft_shm"),
-    "two pods": (POD, None, ("tcp", "weft_tcp"), "weft_shm"),
+    "two pods": (POD, None, ("tcp", "tcp, 64k segments", "weft_tcp"),
+                 "weft_shm"),
 }
 
 # Iterations by message size: about half a second each.

@@ -20,12 +20,7 @@ import measure  # noqa: E402
 import rows  # noqa: E402
 
 ARMS = {
-    "socket": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none"},
-    "socket-4x4": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none",
-                   "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"},
-    "socket-16": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none",
-                  "NCCL_SOCKET_NTHREADS": "16", "NCCL_NSOCKS_PERTHREAD": "1",
-                  "NCCL_MIN_NCHANNELS": "8"},
+    **job.SOCKETS,
     # with P2P off as between hosts: so is NVLink
     "weft": {"NCCL_NET": "weft", "WEFT_NCCL_NVLINK": "off"},
     # NCCL's own two channels, and as many as "weft" builds without a tuner

@@ -402,7 +402,8 @@ def judge(a, t, arm, native):
     """The way it went, against the way it was to go."""
     ways, carried = arm.ways(), arm.run.carried()
     took = {w.split("/")[0] for w in ways}
-    want = "NET" if arm.name in ("rings", "socket") else "P2P"
+    by_socket = arm.name.startswith("socket")
+    want = "NET" if arm.name == "rings" or by_socket else "P2P"
     if took != {want}:
         t.fail("%s: NCCL's log says %s, not %s alone, between pods" %
                (arm.name, ways or "nothing", want))
@@ -415,7 +416,7 @@ def judge(a, t, arm, native):
                (arm.name, more))
     if native and native.nvlink and (
             arm.nvlink < native.nvlink / 2 if arm.name in INTRODUCED else
-            arm.name == "socket" and arm.nvlink > native.nvlink / 10):
+            by_socket and arm.nvlink > native.nvlink / 10):
         t.fail("%s: %.1f GB went by NVLink, native's %.1f" %
                (arm.name, arm.nvlink / 1e9, native.nvlink / 1e9))
     files = job.left(arm.run.dir)

@@ -173,6 +173,17 @@ def together(plugin):
     return os.path.join(folder, os.path.basename(plugin))
 
 
+# NCCL's own, as they come and tuned by hand: the best is what weft is measured by.
+SOCKET = {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"}
+SOCKETS = {
+    "socket": SOCKET,
+    "socket-4x4": {**SOCKET, "NCCL_SOCKET_NTHREADS": "4",
+                   "NCCL_NSOCKS_PERTHREAD": "4"},
+    "socket-16": {**SOCKET, "NCCL_SOCKET_NTHREADS": "16",
+                  "NCCL_NSOCKS_PERTHREAD": "1", "NCCL_MIN_NCHANNELS": "8"},
+}
+
+
 def known_arms(plugin):
     """
     Settings of each, for a plugin of together()'s; with POD=no it runs in the
@@ -188,7 +199,7 @@ def known_arms(plugin):
                 os.path.join(folder, "libnccl-env-weft.so")},
         "rings": {"NCCL_NET_PLUGIN": plugin, "NCCL_NET": "weft",
                   "WEFT_NCCL_INTRODUCE": "off"},
-        "socket": {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"},
+        **SOCKETS,
     }
 
 
