@@ -76,7 +76,9 @@ failures() # LOG
 		while read -r name; do
 			say "--- $name"
 			grep -vE '^(ok|PASS:|SKIP:)' "$build/${name%.sh}.log" |
-				head -15
+				grep -E -B5 -A9 '^(not ok|Bail out!)' |
+				head -40 | grep . ||
+				tail -15 "$build/${name%.sh}.log"
 		done
 	grep -E '(error:|\*\*\*|undefined reference)' "$1" | head -5
 }
@@ -263,6 +265,7 @@ suite() # [--long]
 		run_tests "UCX's own tests" 14400 bash tests/host/ucx_gtest.sh all
 		run_tests "build in the tree" 900 bash tests/tools/in-tree.sh
 		run_tests "other processors" 1800 bash tests/tools/processors.sh
+		run_tests "a bare machine" 3600 bash tests/tools/bare.sh
 		run_tests "Debian package" 900 bash tests/tools/debian.sh
 	fi
 	run_tests "older roots" 300 bash tests/tools/old-root.sh
