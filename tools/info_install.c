@@ -11,14 +11,34 @@
 
 #include "tools/tool.h"
 
-/* Is @path this program, or the script of Python's that started it? */
+/*
+ * Is @path the script by which a Python environment starts @self?  pip puts it
+ * into bin/, and the wheel's files below the same prefix.
+ */
+static bool is_script_of(const char *path, const char *self)
+{
+	const char *slash = strstr(path, "/bin/weft");
+	FILE *file;
+	bool script;
+
+	if (!slash || strncmp(path, self, (size_t)(slash + 1 - path)) ||
+	    !strstr(self, "-packages/weft/bin/"))
+		return false;
+	file = fopen(path, "re");
+	if (!file)
+		return false;
+	script = getc(file) == '#' && getc(file) == '!';
+	fclose(file);
+	return script;
+}
+
+/* Is @path this program, or what pip has installed to start it? */
 static bool is_this(const char *path)
 {
 	char self[PATH_MAX];
 
-	return (realpath("/proc/self/exe", self) && !strcmp(path, self)) ||
-	       (strchr(program_invocation_name, '/') &&
-		realpath(program_invocation_name, self) && !strcmp(path, self));
+	return realpath("/proc/self/exe", self) &&
+	       (!strcmp(path, self) || is_script_of(path, self));
 }
 
 static void print_others(void)

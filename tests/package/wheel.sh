@@ -44,6 +44,11 @@ folder=$(realpath "$env"/lib/python3*/site-packages/weft)
 
 tap_equal "weft is on PATH" "$(PATH=$env/bin:$PATH; weft --version)" \
 	"weft $version"
+tap_nothing "it does not warn of the script that starts it" \
+	"$(PATH=$env/bin:$PATH; weft info 2>&1 | grep "another weft: '$env")"
+ignored=$("$env/bin/weft" run sed -n 's/SigIgn:\t//p' /proc/self/status)
+tap_equal "programs do not ignore SIGPIPE and SIGXFSZ as Python does" \
+	"$((0x$ignored >> 12 & 1)) $((0x$ignored >> 24 & 1))" "0 0"
 tap_equal "weft run takes the environment's libraries" \
 	"$("$env/bin/weft" run sh -c 'echo $LD_PRELOAD')" \
 	"$folder/lib/libweft_preload.so"

@@ -10,6 +10,7 @@ is done.  "weft run" does more: it chooses the transports, and it is for Dask.
 import ctypes
 import os
 import re
+import signal
 import sys
 
 _folder = os.path.dirname(os.path.abspath(__file__))
@@ -25,6 +26,9 @@ paths = {
 def command():
     """Becomes the command weft."""
     weft = os.path.join(paths["PATH"], "weft")
+    # Python ignores them, and so would the programs that "weft run" starts
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     os.execv(weft, [weft] + sys.argv[1:])
 
 
