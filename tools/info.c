@@ -2,6 +2,7 @@
 /* weft info: what is here, what would be chosen, and why. */
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,17 +18,26 @@
 #include "util/util.h"
 
 static const char help[] =
-	"usage: weft info [settings [--man] | nccl]\n"
+	"usage: weft info [--check]\n"
+	"       weft info settings [--man]\n"
+	"       weft info nccl\n"
 	"\n"
 	"Shows this host's interfaces and GPUs, the UCX that programs load "
 	"here, how it\n"
-	"loads weft, and what would be chosen. Sends nothing over the "
-	"network.\n"
+	"loads weft, and what would be chosen. The last line says whether "
+	"weft is ready.\n"
+	"Sends nothing over the network.\n"
 	"\n"
 	"  settings   every setting, its value and its origin\n"
 	"  nccl       what the NCCL plugin uses, and what it sets for NCCL\n"
 	"  --man      settings as in docs/settings.md, without values\n"
-	"  -h, --help show this\n";
+	"  --check    exit code 1, too, where weft carries only under 'weft "
+	"run'\n"
+	"  -h, --help show this\n"
+	"\n"
+	"Exit codes: 0 weft is ready, 1 it is not, 2 wrong usage. With 'nccl': "
+	"0 NCCL uses\n"
+	"weft in this environment, 1 it does not.\n";
 
 static void print_speed(uint64_t bytes)
 {
@@ -165,10 +175,15 @@ static void print_paths(bool interfaces, bool tcp, bool ib, bool shm, bool nvl)
 		info_folder();
 }
 
-/* Returns whether weft would carry anything in this environment. */
-static bool print_choice(unsigned int interfaces, enum info_entry entry)
+/* Where weft would carry something. */
+enum readiness { READY_NOWHERE, READY_BY_RUN, READY_HERE };
+
+/* @why_not: why it is READY_NOWHERE. */
+static enum readiness print_choice(unsigned int interfaces,
+				   enum info_entry entry, const char **why_not)
 {
 	struct weft_ucxenv out[WEFT_UCXENV_MAX];
+	char library[TOOL_PATH_MAX];
 	const char *tls = getenv("UCX_TLS");
 	const bool asked = weft_is_requested("weft_tcp");
 	const bool nvl = weft_is_requested("weft_nvl");
@@ -210,12 +225,14 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 		run_shm |= strstr(out[i].value, "weft_shm") != NULL;
 		run_nvl |= strstr(out[i].value, "weft_nvl") != NULL;
 	}
+	*why_not = "WEFT_UCX=off";
 	if (weft_settings()->ucx == WEFT_OFF)
-		return false;
+		return READY_NOWHERE;
 	/* the error has been logged */
+	*why_not = "WEFT_SECRET_FILE cannot be used";
 	if (weft_settings_secret(&secret, &len) < 0) {
 		puts("  Nothing: WEFT_SECRET_FILE cannot be read, so nothing may connect");
-		return false;
+		return READY_NOWHERE;
 	}
 	tcp = asked && interfaces;
 	if (!tcp && !ib && !nvl_here && !shm) {
@@ -225,7 +242,11 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 			       (asked || run_tcp) && !interfaces
 				       ? ": no usable interface"
 				       : "");
-			return false;
+			*why_not = (asked || run_tcp) && !interfaces
+					   ? "no usable interface"
+					   : "nothing here that the requested "
+					     "transports can use";
+			return READY_NOWHERE;
 		}
 		shm = run_shm;
 		nvl_here = run_nvl;
@@ -238,24 +259,90 @@ static bool print_choice(unsigned int interfaces, enum info_entry entry)
 		       why, entry != INFO_NO_WAY ? "; under 'weft run':" : "");
 	if (!why || entry != INFO_NO_WAY)
 		print_paths(interfaces & IF_WIDE, tcp, ib, shm, nvl_here);
-	return !why;
+	*why_not = tool_find("libweft_preload.so", library)
+			   ? "no UCX that is found here can load it"
+			   : "libweft_preload.so was not found: reinstall weft";
+	return !why		      ? READY_HERE
+	       : entry != INFO_NO_WAY ? READY_BY_RUN
+				      : READY_NOWHERE;
+}
+
+static void print_changed_settings(void)
+{
+	struct weft_setting_info info;
+	int printed = 0;
+	size_t i;
+
+	puts("\nSettings that are not the default ('weft info settings' shows "
+	     "all)");
+	for (i = 0; i < weft_settings_count(); i++) {
+		weft_settings_info(i, &info);
+		if (strcmp(info.origin, "default"))
+			printed += printf("  %s=%s  (from %s)\n", info.name,
+					  info.value, info.origin);
+	}
+	if (!printed)
+		puts("  none");
+}
+
+/* The last line, so that it is what a first user sees.  The exit code. */
+static int print_verdict(enum readiness ready, const char *why_not, bool check)
+{
+	putchar('\n');
+	switch (ready) {
+	case READY_HERE:
+		puts("Ready: programs that are started here use weft");
+		return 0;
+	case READY_BY_RUN:
+		puts("Ready: start programs with `weft run`");
+		return check ? EXIT_FAILED : 0;
+	case READY_NOWHERE:
+		printf("Not ready: %s\n", why_not);
+	}
+	return EXIT_FAILED;
+}
+
+/* Everything but settings and NCCL. */
+static int info_host(bool check)
+{
+	const char *why_not;
+	enum readiness ready;
+	enum info_entry entry;
+	unsigned int used;
+
+	printf("weft " PACKAGE_VERSION ", host %016llx, network namespace "
+	       "%016llx, %u processors\n",
+	       (unsigned long long)weft_host_id(),
+	       (unsigned long long)weft_netns_id(), weft_host_cpus());
+	info_install();
+	info_gpu_begin();
+	used = print_interfaces();
+	entry = info_ucx();
+	info_gpu();
+	ready = print_choice(used, entry, &why_not);
+	print_changed_settings();
+	return print_verdict(ready, why_not, check);
 }
 
 int info_main(int argc, char **argv)
 {
 	static const struct option options[] = {
+		{ "check", no_argument, NULL, 'c' },
 		{ "help", no_argument, NULL, 'h' },
 		{ "man", no_argument, NULL, 'm' },
 		{ 0 },
 	};
-	enum info_entry entry;
-	unsigned int used;
-	bool man = false, carried;
+	bool check = false, man = false;
 	int c;
 
+	/* who ignores it passes that on, and `| head` is no error */
+	signal(SIGPIPE, SIG_DFL);
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
 		switch (c) {
+		case 'c':
+			check = true;
+			break;
 		case 'h':
 			fputs(help, stdout);
 			return 0;
@@ -268,6 +355,8 @@ int info_main(int argc, char **argv)
 		}
 	}
 	if (optind < argc) {
+		if (check)
+			return usage_error("info", "--check takes no topic");
 		if (!strcmp(argv[optind], "nccl") && optind + 1 == argc && !man)
 			return info_nccl();
 		if (strcmp(argv[optind], "settings") || optind + 1 < argc)
@@ -277,28 +366,5 @@ int info_main(int argc, char **argv)
 	}
 	if (man)
 		return usage_error("info", "--man belongs to 'settings'");
-	printf("weft " PACKAGE_VERSION ", host %016llx, network namespace "
-	       "%016llx, %u processors\n",
-	       (unsigned long long)weft_host_id(),
-	       (unsigned long long)weft_netns_id(), weft_host_cpus());
-	info_install();
-	info_gpu_begin();
-	used = print_interfaces();
-	entry = info_ucx();
-	info_gpu();
-	carried = print_choice(used, entry);
-	puts("\nSettings that are not the default ('weft info settings' shows "
-	     "all)");
-	c = 0;
-	for (size_t i = 0; i < weft_settings_count(); i++) {
-		struct weft_setting_info info;
-
-		weft_settings_info(i, &info);
-		if (strcmp(info.origin, "default"))
-			c += printf("  %s=%s  (from %s)\n", info.name,
-				    info.value, info.origin);
-	}
-	if (!c)
-		puts("  none");
-	return carried ? 0 : EXIT_FAILED;
+	return info_host(check);
 }

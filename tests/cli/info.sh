@@ -31,8 +31,8 @@ lacks() # NAME WORDS [VARIABLE=VALUE...]
 	tap_nothing "$1" "$(env "${@:3}" "$weft" info 2>&1 | grep -- "$2")"
 }
 
-# 0: something would be carried
-ends() # NAME CODE [VARIABLE=VALUE...] [-- ARGUMENT...]
+# The exit code for scripts; 0: something would be carried
+ends() # NAME CODE [VARIABLE=VALUE...] [-- TOPIC]
 {
 	local name=$1 code=$2 vars=() out rc
 	shift 2
@@ -40,6 +40,7 @@ ends() # NAME CODE [VARIABLE=VALUE...] [-- ARGUMENT...]
 		vars+=("$1")
 		shift
 	done
+	test $# -gt 0 || set -- -- --check
 	out=$(env "${vars[@]}" "$weft" info "${@:2}" 2>&1)
 	rc=$?
 	if test $rc = "$code"; then
@@ -47,6 +48,14 @@ ends() # NAME CODE [VARIABLE=VALUE...] [-- ARGUMENT...]
 	else
 		tap_not_ok "$name: exit code $code" "exit code $rc: $out"
 	fi
+}
+
+# What a first user sees: the exit code without --check, and the last line.
+last() # NAME CODE LINE [VARIABLE=VALUE...]
+{
+	tap_equal "$1" "$(env "${@:4}" "$weft" info 2>/dev/null >"$tap_tmp/out"
+		echo $?
+		tail -1 "$tap_tmp/out")" "$2"$'\n'"$3"
 }
 
 shows "loopback is usable within this host" '^  lo  *127\.0\.0\.1 .*yes, between processes of this host'
@@ -92,6 +101,9 @@ else
 	ends "preloaded, not requested" 1 "$preload"
 	ends "requested, WEFT_UCX=off" 1 UCX_TLS=weft_tcp WEFT_UCX=off "$preload"
 	ends "requested, unreadable secret" 1 UCX_TLS=weft_tcp WEFT_SECRET_FILE=/nosuch "$preload"
+	last "requested and preloaded: ready" 0 \
+		"Ready: programs that are started here use weft" \
+		UCX_TLS=weft_tcp "$preload"
 	mkdir "$tap_tmp/alone"
 	cp "${preload#*=}" "$tap_tmp/alone"
 	shows "a preload library without its plugin is named" \
@@ -99,6 +111,25 @@ else
 		LD_PRELOAD="$tap_tmp/alone/libweft_preload.so"
 fi
 ends "requested, not loaded" 1 UCX_TLS=weft_tcp
+ends "as it is installed" 1
+last "as it is installed: ready for weft run" 0 \
+	"Ready: start programs with \`weft run\`"
+last "WEFT_UCX=off: not ready" 1 "Not ready: WEFT_UCX=off" WEFT_UCX=off
+last "no interface: not ready" 1 "Not ready: no usable interface" \
+	WEFT_NET_DEVICES=nosuch0
+last "a secret that cannot be used: not ready" 1 \
+	"Not ready: WEFT_SECRET_FILE cannot be used" WEFT_SECRET_FILE=/nosuch
+# Python and some job runners ignore SIGPIPE.
+tap_nothing "a reader that leaves, as head does, is no error" \
+	"$(python3 - "$weft" 2>&1 <<'EOF'
+import os, subprocess, sys
+reader, writer = os.pipe()
+os.close(reader)
+done = subprocess.run([sys.argv[1], "info"], stdout=writer,
+                      stderr=subprocess.PIPE, restore_signals=False)
+print(done.stderr.decode(), end="")
+EOF
+	)"
 if unshare -Urn true 2>/dev/null; then
 	tap_equal "an interface that is down" "$(UCX_NET_DEVICES=lo \
 		unshare -Urn "$weft" info |
@@ -140,6 +171,17 @@ shows "another weft on PATH is named" "PATH has another weft: '$tap_tmp/other/bi
 	PATH="$tap_tmp/other/bin:$PATH"
 ln -s "$weft" "$tap_tmp/weft"
 lacks "a link to the same weft is not" 'another weft' PATH="$tap_tmp:$PATH"
+# As pip installs it.
+package=$tap_tmp/pip/lib/python3.11/site-packages/weft
+mkdir -p "$package/bin" "$tap_tmp/pip/bin"
+cp "$weft" "$package/bin"
+printf '#!/bin/sh\nexec %s/bin/weft "$@"\n' "$package" >"$tap_tmp/pip/bin/weft"
+chmod +x "$tap_tmp/pip/bin/weft"
+tap_nothing "nor the script by which pip starts it" \
+	"$(PATH=$tap_tmp/pip/bin:/usr/bin:/bin weft info 2>&1 | grep 'another weft')"
+tap_equal "but that of another weft is" \
+	"$(PATH=$tap_tmp/pip/bin:/usr/bin:/bin "$weft" info 2>&1 |
+		grep -c "another weft: '$tap_tmp/pip/bin/weft'")" 1
 shows "the path of the NCCL plugin" 'libnccl-net-weft.so$' -- nccl
 shows "a missing NCCL plugin is named" \
 	"NCCL_NET_PLUGIN names '/nosuch/libnccl-net-weft.so' (No such file .*): NCCL continues without weft; give" \
@@ -201,6 +243,7 @@ shows "info settings prints value, origin and default" '^WEFT_PORT_RANGE=5000-50
 shows "--man prints defaults instead of values" '^Bytes of a block .* Default: \*\*512k\*\*\.$' \
 	WEFT_TCP_CHUNK=1m -- settings --man
 shows "an unknown topic is an error" "there is no topic 'nothing'" -- nothing
+shows "--check with a topic is an error" '--check takes no topic' -- --check nccl
 shows "an unknown option is an error" "unknown option '--fly'" -- --fly
 
 # GPUs, as the fake driver shows them.

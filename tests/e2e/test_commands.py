@@ -56,10 +56,10 @@ CARRIED = {
     "my_ranks.py": (200 * 3 * 31, 1.1 * 200 * 3 * 31),
 }
 
-# A command that fails ends its block, but what `weft info` answers with status 1.
+# A command that fails ends its block, but what `weft info nccl` answers with 1.
 PROLOGUE = """
 set -u -o pipefail
-trap 'case $?,$BASH_COMMAND in "1,weft info"*) ;; *) exit 1 ;; esac' ERR
+trap 'case $?,$BASH_COMMAND in "1,weft info nccl"*) ;; *) exit 1 ;; esac' ERR
 """
 
 
