@@ -14,39 +14,78 @@
 #include "util/clock.h"
 #include "util/util.h"
 
-bool tool_find(const char *file, char path[TOOL_PATH_MAX])
+/* The configured libdir as seen from bindir: "../lib/", also in a copy. */
+static void make_relative(char *to, size_t len)
 {
-	/* a build tree has libtool's .libs, without ucx/ */
-	static const char *const near[] = {
-		"ucx_tl/.libs/",
-		"../ucx_tl/.libs/",
-		"../../ucx_tl/.libs/",
-		"nccl_net/.libs/",
-		"../nccl_net/.libs/",
-		"../../nccl_net/.libs/",
-		"../lib/",
-		"../lib64/",
-	};
+	static const char bin[] = WEFT_BINDIR "/", lib[] = WEFT_LIBDIR "/";
+	size_t i, common = 0, at = 0;
+
+	for (i = 0; bin[i] && bin[i] == lib[i]; i++)
+		if (bin[i] == '/')
+			common = i + 1;
+	*to = '\0';
+	for (i = common; bin[i] && at < len; i++)
+		if (bin[i] == '/')
+			at += (size_t)snprintf(to + at, len - at, "../");
+	if (at < len)
+		snprintf(to + at, len - at, "%s", lib + common);
+}
+
+/* In a build tree, where libtool's .libs has no ucx/. */
+static bool find_built(const char *self, const char *file, char *real)
+{
+	static const char *const near[] = { "../ucx_tl/.libs/",
+					    "../nccl_net/.libs/" };
 	const char *base = strrchr(file, '/');
-	char self[PATH_MAX], try[PATH_MAX + 64], real[PATH_MAX];
-	ssize_t n;
+	const size_t len = strlen(self);
+	char try[PATH_MAX + 64];
 	size_t i;
 
-	n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	self[n > 0 ? n : 0] = '\0';
-	if (strrchr(self, '/'))
-		strrchr(self, '/')[1] = '\0';
-	for (i = 0; n > 0 && i < ARRAY_SIZE(near); i++) {
-		snprintf(try, sizeof(try), "%s%s%s", self, near[i],
-			 strstr(near[i], ".libs") && base ? base + 1 : file);
-		if (realpath(try, real))
-			goto found;
-	}
-	snprintf(try, sizeof(try), "%s/%s", WEFT_LIBDIR, file);
-	if (!realpath(try, real))
+	if (len < 7 || strcmp(self + len - 7, "/tools/"))
 		return false;
-found:
-	return snprintf(path, TOOL_PATH_MAX, "%s", real) < TOOL_PATH_MAX;
+	for (i = 0; i < ARRAY_SIZE(near); i++) {
+		snprintf(try, sizeof(try), "%s%s%s", self, near[i],
+			 base ? base + 1 : file);
+		if (realpath(try, real))
+			return true;
+	}
+	return false;
+}
+
+/* A copy takes none of the libraries of the prefix that it was made for. */
+static bool find_installed(const char *self, const char *file, char *real)
+{
+	char try[2 * PATH_MAX + 64], bin[PATH_MAX], relative[PATH_MAX];
+	const char *const near[] = { relative, "../lib/", "../lib64/" };
+	size_t i;
+
+	if (realpath(WEFT_BINDIR, bin) && !strncmp(bin, self, strlen(bin)) &&
+	    !strcmp(self + strlen(bin), "/")) {
+		snprintf(try, sizeof(try), "%s/%s", WEFT_LIBDIR, file);
+		if (realpath(try, real))
+			return true;
+	}
+	make_relative(relative, sizeof(relative));
+	for (i = 0; i < ARRAY_SIZE(near); i++) {
+		snprintf(try, sizeof(try), "%s%s%s", self, near[i], file);
+		if (realpath(try, real))
+			return true;
+	}
+	return false;
+}
+
+bool tool_find(const char *file, char path[TOOL_PATH_MAX])
+{
+	char self[PATH_MAX], real[PATH_MAX];
+	const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	self[n > 0 ? n : 0] = '\0';
+	if (!strrchr(self, '/'))
+		return false;
+	strrchr(self, '/')[1] = '\0';
+	return (find_built(self, file, real) ||
+		find_installed(self, file, real)) &&
+	       snprintf(path, TOOL_PATH_MAX, "%s", real) < TOOL_PATH_MAX;
 }
 
 /* Runs in a child, to keep UCX's constructors out of this process. */

@@ -149,10 +149,10 @@ static int find_libraries(library_path *paths, size_t n)
 	for (i = 0; i < n; i++) {
 		if (!tool_find(libraries[i], paths[i]))
 			return tool_error("run",
-					  "%s is neither beside this program's "
-					  "folder nor in %s; reinstall weft "
-					  "('make install')",
-					  libraries[i], WEFT_LIBDIR);
+					  "%s is not in the prefix that this "
+					  "program is in; reinstall weft, or "
+					  "copy bin and lib together",
+					  libraries[i]);
 		if (strpbrk(paths[i], " :\t\n"))
 			return tool_error(
 				"run",

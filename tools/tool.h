@@ -30,8 +30,7 @@ int tool_error(const char *command, const char *fmt, ...)
 
 /*
  * Find @file ("libweft_preload.so" or "ucx/libuct_weft.so"): in the build tree,
- * in the prefix relative to this program, in the configured prefix.  False: not
- * found.
+ * or in the prefix that this program is in.  False: not found.
  */
 #define TOOL_PATH_MAX 4096
 bool tool_find(const char *file, char path[TOOL_PATH_MAX]);

@@ -126,6 +126,54 @@ cp "$WEFT_BUILD/tools/weft" "$tap_tmp/moved/bin/"
 cp "$preload" "$tap_tmp/moved/lib/"
 tap_equal "a moved prefix finds its library" "$("$tap_tmp/moved/bin/weft" run sh -c 'echo $LD_PRELOAD')" \
 	"$(realpath "$tap_tmp")/moved/lib/libweft_preload.so"
+
+# Copied from a prefix that is still there, and has libraries, too.
+finder() # FOLDER BINDIR LIBDIR: tool_find(), configured so, in FOLDER
+{
+	mkdir -p "$1" "$2" "$3/ucx"
+	touch "$3/libweft_preload.so" "$3/ucx/libuct_weft.so"
+	echo '#include <stdio.h>
+	#include "tools/tool.h"
+	int main(int argc, char **argv)
+	{
+		char path[TOOL_PATH_MAX] = "none";
+		return puts(tool_find(argv[1], path) ? path : "none") < 0;
+	}' | $CC -w -D_GNU_SOURCE -I"$WEFT_BUILD" -I"$WEFT_SRC" \
+		-DWEFT_BINDIR="\"$2\"" -DWEFT_LIBDIR="\"$3\"" -x c - \
+		"$WEFT_SRC/tools/find.c" -x none "$WEFT_BUILD/util/.libs/libutil.a" \
+		-ldl -o "$1/finder"
+}
+first=$(realpath "$tap_tmp")/first copy=$(realpath "$tap_tmp")/copy
+if finder "$copy/bin" "$first/bin" "$first/lib" 2>"$tap_tmp/err"; then
+	tap_equal "a copied program takes no library of the first prefix" \
+		"$("$copy/bin/finder" libweft_preload.so)" none
+	mkdir "$copy/lib"
+	cp "$first/lib/libweft_preload.so" "$copy/lib"
+	tap_equal "it takes its own" "$("$copy/bin/finder" libweft_preload.so)" \
+		"$copy/lib/libweft_preload.so"
+	tap_equal "though the copy lacks one that the first has" \
+		"$("$copy/bin/finder" ucx/libuct_weft.so)" none
+	finder "$first/bin" "$first/bin" "$first/lib/deep/weft"
+	tap_equal "an installed one takes that of its libdir" \
+		"$("$first/bin/finder" libweft_preload.so)" \
+		"$first/lib/deep/weft/libweft_preload.so"
+	mkdir -p "$tap_tmp/second"
+	cp -r "$first/bin" "$first/lib" "$tap_tmp/second"
+	rm "$tap_tmp/second/lib/libweft_preload.so"
+	tap_equal "a copy of both has it in the same place" \
+		"$("$tap_tmp/second/bin/finder" libweft_preload.so)" \
+		"$(realpath "$tap_tmp")/second/lib/deep/weft/libweft_preload.so"
+	mkdir -p "$tap_tmp/ucx_tl/.libs"
+	touch "$tap_tmp/ucx_tl/.libs/libuct_weft.so"
+	tap_equal "a prefix in a build tree is not the build tree" \
+		"$("$copy/bin/finder" ucx/libuct_weft.so)" none
+else
+	tap_skip "a copied prefix" "no compiler: $(head -1 "$tap_tmp/err")"
+fi
+mkdir "$tap_tmp/bare"
+cp "$WEFT_BUILD/tools/weft" "$tap_tmp/bare"
+says "a program without its library" 1 "is not in the prefix that this program is in" \
+	"$tap_tmp/bare/weft" run true
 cp "$WEFT_BUILD/tools/weft" "$tap_tmp/a b/bin/"
 cp "$preload" "$tap_tmp/a b/lib/"
 says "a path that LD_PRELOAD cannot hold" 1 "no blank" "$tap_tmp/a b/bin/weft" run true
