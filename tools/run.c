@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bootstrap/netif.h"
 #include "bootstrap/settings_table.h"
 #include "bootstrap/ucxenv.h"
 #include "nccl_net/env.h"
@@ -63,6 +64,9 @@ static const char help[] =
 	"In a container with a GPU and process ids of its own, COMMAND gets an id that\n"
 	"no container with the same WEFT_RUN_DIR has, as CUDA IPC requires; weft run\n"
 	"then stays, and passes signals on.\n"
+	"\n"
+	"A line on standard error says if WEFT_NET_DEVICES leaves no interface here, or\n"
+	"if WEFT_SECRET_FILE cannot be used; COMMAND is started all the same.\n"
 	"\n"
 	"The exit code is COMMAND's, or 127 if it is not found and 126 if it cannot be\n"
 	"started. weft(7) lists weft's settings.\n";
@@ -264,6 +268,45 @@ static int collect_changes(struct change *changes, struct weft_ucxenv *ucx,
 	return 0;
 }
 
+/* Say so if the user's list leaves nothing on this host. */
+static void check_interfaces(void)
+{
+	struct weft_setting_info set;
+	struct weft_verbs_port *ports;
+	struct weft_netif *list;
+	int n, i, allowed = 0;
+
+	weft_settings_named("WEFT_NET_DEVICES", &set);
+	n = weft_netif_list(weft_settings()->family, &list);
+	if (n < 0)
+		return;
+	for (i = 0; i < n; i++)
+		allowed += weft_settings_netdev_allowed(list[i].name);
+	free(list);
+	if (!n || allowed || !strcmp(set.origin, "default"))
+		return;
+	n = weft_verbs_list(&ports);
+	if (n >= 0)
+		free(ports);
+	if (n <= 0)
+		tool_error("run",
+			   "%s=%s leaves no interface that is up here: weft "
+			   "reaches no other host ('weft info' lists them)",
+			   weft_setting_variable(&set), set.value);
+}
+
+/* What would fail in every process is said once, before; COMMAND runs. */
+static void check_settings(void)
+{
+	const uint8_t *secret;
+	size_t len;
+
+	check_interfaces();
+	/* logs the error; this process may stay, and needs no secret */
+	if (!weft_settings_secret(&secret, &len))
+		weft_settings_secret_reset();
+}
+
 /* Quote for the shell. */
 static void print_quoted(const char *text)
 {
@@ -342,6 +385,7 @@ int run_main(int argc, char **argv)
 		err = collect_changes(changes, ucx, &n);
 	if (err)
 		return err;
+	check_settings();
 	for (i = 0; i < n; i++) {
 		if (print) {
 			printf("export %s=", changes[i].name);

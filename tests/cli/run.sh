@@ -5,7 +5,7 @@
 weft=$WEFT_BUILD/tools/weft
 preload=$(product libweft_preload.so)
 unset LD_PRELOAD UCX_TLS UCX_SOCKADDR_TLS_PRIORITY UCX_NET_DEVICES WEFT_UCX \
-	NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY NCCL_NET NCCL_NET_PLUGIN
+	WEFT_NET_DEVICES WEFT_SECRET_FILE NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY NCCL_NET NCCL_NET_PLUGIN
 for name in "${!OMPI_MCA_@}"; do unset "$name"; done
 for name in "${!DASK_@}"; do unset "$name"; done
 tap_folder
@@ -49,6 +49,29 @@ says "it reports a missing plugin, and the program runs" 7 \
 	"NCCL_NET_PLUGIN names '/nosuch/libnccl-net-weft.so'" \
 	"$weft" run sh -c 'exit 7'
 unset NCCL_NET_PLUGIN
+
+said() # [VARIABLE=VALUE...]: all that weft run says
+{
+	env "$@" "$weft" run true 2>&1
+}
+reaches="leaves no interface that is up here: weft reaches no other host ('weft info' lists them)"
+tap_equal "it says that WEFT_NET_DEVICES names nothing here" \
+	"$(said WEFT_NET_DEVICES=nosuch0)" "weft run: WEFT_NET_DEVICES=nosuch0 $reaches"
+tap_equal "or that UCX_NET_DEVICES does" "$(said UCX_NET_DEVICES=nosuch0,nosuch1)" \
+	"weft run: UCX_NET_DEVICES=nosuch0,nosuch1 $reaches"
+tap_nothing "not if one of several is here" "$(said WEFT_NET_DEVICES=nosuch0,lo)"
+tap_nothing "nor of names that are excluded" "$(said WEFT_NET_DEVICES=^nosuch0)"
+tap_equal "a secret that is missing, once" \
+	"$(said WEFT_SECRET_FILE=/nosuch | sed 's/FILE: .*;/FILE: ...;/')" \
+	"weft: error: cannot use '/nosuch', named by WEFT_SECRET_FILE: ...; nothing may connect"
+head -c 32 /dev/urandom >"$tap_tmp/secret"
+chmod 644 "$tap_tmp/secret"
+tap_equal "one that is open to others" \
+	"$(said WEFT_SECRET_FILE="$tap_tmp/secret" | grep -c "is open to others (mode 644)")" 1
+chmod 600 "$tap_tmp/secret"
+tap_nothing "not one that can be used" "$(said WEFT_SECRET_FILE="$tap_tmp/secret")"
+says "the program runs without either" 7 "" env WEFT_NET_DEVICES=nosuch0 \
+	WEFT_SECRET_FILE=/nosuch "$weft" run sh -c 'exit 7'
 
 seen() # NAME: its value in a program
 {
