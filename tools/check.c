@@ -10,6 +10,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "bootstrap/hash.h"
 #include "bootstrap/settings.h"
 #include "tools/check.h"
 #include "tools/tool.h"
@@ -62,6 +63,23 @@ struct request {
 };
 _Static_assert(sizeof(struct request) == 80, "no padding");
 
+/* Behind it, to tell a wrong secret from a network that does not work. */
+struct proof {
+	uint8_t nonce[16];
+	uint8_t has_secret;
+	uint8_t hash[32]; /* of nonce and secret */
+};
+_Static_assert(sizeof(struct proof) == 49, "no padding");
+
+/* What the serving side answers, a byte; the list follows SECRET_SAME. */
+enum secret_verdict {
+	SECRET_SAME,	/* or none on both sides */
+	SECRET_SERVING, /* only the serving side has one */
+	SECRET_ASKING,	/* only the asking side has one */
+	SECRET_DIFFERENT,
+	SECRET_VERDICTS,
+};
+
 /* Then each side's. */
 struct card {
 	char magic[8];
@@ -70,7 +88,7 @@ struct card {
 	uint8_t dev[WEFT_DEV_ADDR_MAX];
 };
 _Static_assert(sizeof(struct card) == 55, "no padding");
-static const char card_magic[8] = { 'W', 'E', 'F', 'T', 'C', 'H', 'K', '3' };
+static const char card_magic[8] = { 'W', 'E', 'F', 'T', 'C', 'H', 'K', '4' };
 
 /*
  * "host:port", "[v6]:port", "v6", "host"; modifies @text and returns parts.
@@ -191,6 +209,104 @@ static int send_whole(int fd, const void *buf, size_t len)
 		return 0;
 	tool_error("check", "cannot send: %m");
 	return -EIO;
+}
+
+/* ---- the job secret ------------------------------------------------------ */
+
+/* EXIT_FAILED, if it cannot be used: the error has been logged. */
+static int require_secret(void)
+{
+	const uint8_t *secret;
+	size_t len;
+
+	return weft_settings_secret(&secret, &len) ? EXIT_FAILED : 0;
+}
+
+/* Set what follows from the nonce. */
+static int fill_proof(struct proof *proof)
+{
+	static const char label[] = "weft check, job secret";
+	struct weft_bytes parts[2] = { { label, sizeof(label) } };
+	const uint8_t *secret;
+	size_t len;
+	const int err = weft_settings_secret(&secret, &len);
+
+	if (err)
+		return err;
+	parts[1] = (struct weft_bytes){ secret, len };
+	proof->has_secret = len > 0;
+	if (len)
+		weft_hash(proof->hash, sizeof(proof->hash), proof->nonce,
+			  sizeof(proof->nonce), parts, ARRAY_SIZE(parts));
+	return 0;
+}
+
+/* 0, or -EIO after an error message. */
+static int send_proof(int fd)
+{
+	struct proof proof = { .has_secret = 0 };
+
+	if (weft_random(proof.nonce, sizeof(proof.nonce)) || fill_proof(&proof))
+		return -EIO;
+	return send_whole(fd, &proof, sizeof(proof));
+}
+
+static enum secret_verdict compare_secrets(const struct proof *theirs)
+{
+	struct proof own = { .has_secret = 0 };
+
+	memcpy(own.nonce, theirs->nonce, sizeof(own.nonce));
+	if (fill_proof(&own))
+		return SECRET_DIFFERENT;
+	if (own.has_secret != !!theirs->has_secret)
+		return own.has_secret ? SECRET_SERVING : SECRET_ASKING;
+	return weft_hash_equal(own.hash, theirs->hash, sizeof(own.hash)) ||
+			       !own.has_secret
+		       ? SECRET_SAME
+		       : SECRET_DIFFERENT;
+}
+
+/* @from: the asking side's address, where this one serves; else NULL. */
+static void report_secret(enum secret_verdict verdict, const char *from)
+{
+	const bool has = verdict == (from ? SECRET_SERVING : SECRET_ASKING);
+
+	tool_error(
+		"check", "%s%s%s: nothing may connect; give both the same file",
+		from ?: "", from ? ": " : "",
+		verdict == SECRET_DIFFERENT
+			? "the two sides have different secrets in "
+			  "WEFT_SECRET_FILE"
+		: has ? "only this side has a secret (WEFT_SECRET_FILE), the "
+			"other one has none"
+		      : "only the other side has a secret "
+			"(WEFT_SECRET_FILE), this one has none");
+}
+
+/* The asking side: 0, or -EIO after an error message. */
+static int read_verdict(int fd)
+{
+	uint8_t verdict;
+
+	if (read_whole(fd, &verdict, 1))
+		return -EIO;
+	if (verdict >= SECRET_VERDICTS)
+		tool_error("check", "the other side is not 'weft check' of "
+				    "this release");
+	else if (verdict != SECRET_SAME)
+		report_secret(verdict, NULL);
+	return verdict == SECRET_SAME ? 0 : -EIO;
+}
+
+/* The serving side; returns whether the list is to follow. */
+static bool answer_proof(int fd, const struct proof *proof, const char *from)
+{
+	const enum secret_verdict verdict = compare_secrets(proof);
+	const uint8_t byte = (uint8_t)verdict;
+
+	if (verdict != SECRET_SAME)
+		report_secret(verdict, from);
+	return !send_whole(fd, &byte, 1) && verdict == SECRET_SAME;
 }
 
 static int exchange_cards(int fd, const struct weft_address *own,
@@ -394,7 +510,7 @@ static int dial(const struct place *place, const char *device)
 		return -err;
 	memcpy(request.magic, card_magic, sizeof(card_magic));
 	snprintf(request.device, sizeof(request.device), "%s", device);
-	if (send_whole(fd, &request, sizeof(request))) {
+	if (send_whole(fd, &request, sizeof(request)) || send_proof(fd)) {
 		close(fd);
 		return -EIO;
 	}
@@ -522,7 +638,8 @@ static int run_check(const struct place *place, int fd)
 	int err, n, out = -1;
 	bool works;
 
-	if (find_local_netif(fd, &route) || read_whole(fd, text, sizeof(text)))
+	if (find_local_netif(fd, &route) || read_verdict(fd) ||
+	    read_whole(fd, text, sizeof(text)))
 		return EXIT_FAILED;
 	err = check_list_own(&route, &here);
 	if (err)
@@ -566,6 +683,8 @@ static int check_host(char *where, bool json)
 				   where);
 	if (!*host)
 		return usage_error("check", "no host given");
+	if (require_secret())
+		return EXIT_FAILED;
 	place.host = host;
 	err = getaddrinfo(host, place.port, &hints, &place.all);
 	if (err) {
@@ -664,7 +783,9 @@ static void serve_one(int fd, const union weft_sockaddr *from)
 	char text[WEFT_SOCKADDR_STR];
 	struct weft_netif route;
 	struct request request;
+	struct proof proof;
 	const int one = 1;
+	bool ask;
 	int i;
 
 	weft_sockaddr_str(from, text, sizeof(text));
@@ -676,13 +797,15 @@ static void serve_one(int fd, const union weft_sockaddr *from)
 			tool_error("check",
 				   "%s is not 'weft check' of this release",
 				   text);
-		else if (!find_local_netif(fd, &route))
+		else if (!read_whole(fd, &proof, sizeof(proof)) &&
+			 !find_local_netif(fd, &route))
 			check_list_own(&route, &list);
 	}
 	request.device[sizeof(request.device) - 1] = '\0';
-	if (list.n && !*request.device)
+	ask = !*request.device;
+	if (list.n && ask && answer_proof(fd, &proof, text))
 		send_list(fd, &list);
-	for (i = 0; i < list.n && *request.device; i++)
+	for (i = 0; i < list.n && !ask; i++)
 		if (!strcmp(list.devices[i].name, request.device)) {
 			serve_device(fd, text, &list.devices[i]);
 			break;
@@ -816,6 +939,8 @@ static int run_listener(char *where)
 	if (split_host_port(where, &host, &port))
 		return usage_error("check", "'%s' is not [ADDRESS]:PORT",
 				   where);
+	if (require_secret())
+		return EXIT_FAILED;
 	fd = open_listener(host, port);
 	if (fd < 0)
 		return EXIT_FAILED;

@@ -105,10 +105,19 @@ says "a scheduler that talks Dask's own tcp" 0 "which weft leaves alone" \
 printf '%s' 0123456789abcdef0123456789abcdef >"$tap_tmp/secret"
 printf '%s' 0123456789abcdef0123456789abcdeX >"$tap_tmp/other"
 chmod 600 "$tap_tmp/secret" "$tap_tmp/other"
-# The side that dials first sees it, the other one sees the connection end.
-betrayed="WEFT_SECRET_FILE the same\|other side's own message"
-says "a secret on one side only is refused" 1 "$betrayed" \
+differ="the two sides have different secrets in WEFT_SECRET_FILE"
+here="only this side has a secret (WEFT_SECRET_FILE), the other one has none"
+there="only the other side has a secret (WEFT_SECRET_FILE), this one has none"
+# What the other side said of the last check, once.
+told() # WORDS
+{
+	tap_equal "... and the listening side says so" \
+		"$(sed -n "s/^weft check: 127.0.0.1:[0-9]*: \(.*\): nothing may.*/\1/p" \
+			"$tap_tmp/server")" "$1"
+}
+says "a secret on the asking side only" 1 "^weft check: $here: nothing may connect" \
 	env WEFT_SECRET_FILE="$tap_tmp/secret" "$weft" check "127.0.0.1:$port"
+told "$there"
 # Connections of other programs.
 head -c 100 /dev/urandom >"/dev/tcp/127.0.0.1/$port" 2>/dev/null
 printf 'GET / HTTP/1.0\r\n\r\n' >"/dev/tcp/127.0.0.1/$port"
@@ -120,9 +129,23 @@ exec 5>&- 6>&- 7>&-
 serve env WEFT_SECRET_FILE="$tap_tmp/secret"
 says "the same secret on both sides works" 0 "it works" \
 	env WEFT_SECRET_FILE="$tap_tmp/secret" "$weft" check "127.0.0.1:$port"
-says "another secret is refused" 1 "$betrayed" \
+says "another secret" 1 "^weft check: $differ: nothing may connect" \
 	env WEFT_SECRET_FILE="$tap_tmp/other" "$weft" check "127.0.0.1:$port"
-says "no secret on the asking side is refused" 1 "$betrayed" "$weft" check "127.0.0.1:$port"
+told "$differ"
+serve env WEFT_SECRET_FILE="$tap_tmp/secret"
+says "a secret on the listening side only" 1 "^weft check: $there: nothing may connect" \
+	"$weft" check "127.0.0.1:$port"
+told "$here"
+chmod 644 "$tap_tmp/other"
+for side in "127.0.0.1:$port" --listen; do
+	says "$side: a secret that is missing, before anything is done" 1 \
+		"^weft: error: cannot use '/nosuch', named by WEFT_SECRET_FILE" \
+		env WEFT_SECRET_FILE=/nosuch "$weft" check $side
+	says "$side: one that is open to others" 1 \
+		"^weft: error: '$tap_tmp/other', named by WEFT_SECRET_FILE, is open" \
+		env WEFT_SECRET_FILE="$tap_tmp/other" "$weft" check $side
+done
+tap_equal "the listening side heard nothing of these" "$(wc -l <"$tap_tmp/server")" 1
 
 last=$port
 stop
