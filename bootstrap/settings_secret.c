@@ -46,11 +46,11 @@ static int read_secret(const char *path)
 	/* as with PostgreSQL's keys: root may let a group read it */
 	if (st.stx_mode & (st.stx_uid ? 077 : 037)) {
 		weft_error("'%s', named by WEFT_SECRET_FILE, is open to others "
-			   "(mode %03o); nothing may connect until chmod %s",
+			   "(mode %03o); nothing may connect until chmod 600%s",
 			   path, st.stx_mode & 0777,
-			   st.stx_uid ? "600"
-				      : "640, or defaultMode: 0440 of a "
-					"Kubernetes Secret");
+			   st.stx_uid ? ""
+				      : " (or 640, for its group; in a "
+					"Kubernetes Secret defaultMode: 0440)");
 		err = -EPERM;
 		goto close_fd;
 	}

@@ -121,8 +121,8 @@ Test(settings_secret, group_may_read_roots_file_only)
 				       &len),
 			     -EPERM),
 			  "%03o", refused[i]);
-		cr_expect(has(caught.text,
-			      root ? "defaultMode: 0440" : "chmod 600"),
+		cr_expect(has(caught.text, "chmod 600"), "%s", caught.text);
+		cr_expect(eq(int, has(caught.text, "defaultMode: 0440"), root),
 			  "%s", caught.text);
 	}
 	if (root) {
