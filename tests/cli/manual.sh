@@ -27,6 +27,18 @@ tap_nothing "weft(7) explains every key that WEFT_STATS writes" "$(
 	done
 )"
 
+if command -v groff >/dev/null && test -e "$WEFT_BUILD/man/weft.7"; then
+	tap_nothing "troff has no warning for any page" "$(
+		cd "$WEFT_BUILD/man" || exit
+		for page in *.[17]; do
+			groff -man -Tutf8 -ww -z "$page" 2>&1
+		done
+	)"
+else
+	tap_skip "troff has no warning for any page" \
+		"no groff, or no pages were made (pandoc)"
+fi
+
 tap_nothing "pages that are referred to exist" "$(
 	cd "$WEFT_SRC/man" || exit
 	grep -oh '\*\*[a-z_-]*\*\*([17])' ./*.md | tr -d '*()' |
