@@ -29,6 +29,17 @@ tap_equal "auditwheel finds what the tag promises" \
 	"$(sed -n 's/ *"\(overall_tag\|sym_tag\|external_libs\)": //p' \
 		"$tap_tmp/audit" | tr -d '\n')" "\"$tag\",\"$tag\",{},"
 
+tap_equal "its author and licence are named" \
+	"$(python3 - "$wheel" <<'EOF'
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    name, = (name for name in wheel.namelist() if name.endswith("/METADATA"))
+    text = wheel.read(name).decode()
+print(*(line for line in text.splitlines()
+        if line.startswith(("Author: ", "License: "))), sep="\n")
+EOF
+	)" $'Author: the weft authors\nLicense: BSD-3-Clause'
+
 env=$tap_tmp/env
 python3 -m venv --without-pip "$env"
 pip() # ARGUMENT...
