@@ -31,6 +31,12 @@ test "$(git rev-parse --show-toplevel 2>/dev/null)" = "$PWD" || {
 	tap_skip "every file of git's is in the tarball" "this is no git tree"
 	tap_done
 }
+tap_nothing "git ignores what a build where the source lies makes" "$({
+	MAKEFLAGS='' make -s -C "$WEFT_BUILD" print-programs
+	printf '%s\n' "weft-$version/" "weft-$version.tar."{gz,xz} \
+		debian/{.debhelper/,files,weft/,tmp/,weft.substvars} \
+		debian/debhelper-build-stamp
+} | git check-ignore --no-index -vn --stdin | sed -n 's/^::\t/not ignored: /p')"
 files=$(MAKEFLAGS='' make -s -C "$WEFT_BUILD" print-distfiles) || {
 	tap_not_ok "make print-distfiles"
 	tap_done
