@@ -77,5 +77,12 @@ kill $job
 wait $job 2>/dev/null
 
 make_in_prefix uninstall
-tap_nothing "make uninstall leaves no file" "$(find "$prefix" ! -type d)"
+tap_nothing "make uninstall leaves no file and no empty folder" \
+	"$(find "$prefix" -mindepth 1)"
+make_in_prefix install
+touch "$prefix/lib/ucx/libuct_other.so" "$prefix/bin/other"
+make_in_prefix uninstall
+tap_equal "and all that is another's" \
+	"$(cd "$prefix" && find . ! -type d | sort)" \
+	$'./bin/other\n./lib/ucx/libuct_other.so'
 tap_done
