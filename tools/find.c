@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,15 +75,24 @@ static bool find_installed(const char *self, const char *file, char *real)
 	return false;
 }
 
+/* With a final slash.  A chroot may have no /proc. */
+static bool get_own_folder(char self[PATH_MAX])
+{
+	const char *started_as = (const char *)getauxval(AT_EXECFN);
+
+	if (!realpath("/proc/self/exe", self) &&
+	    (!started_as || !realpath(started_as, self)))
+		return false;
+	strrchr(self, '/')[1] = '\0';
+	return true;
+}
+
 bool tool_find(const char *file, char path[TOOL_PATH_MAX])
 {
 	char self[PATH_MAX], real[PATH_MAX];
-	const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-	self[n > 0 ? n : 0] = '\0';
-	if (!strrchr(self, '/'))
+	if (!get_own_folder(self))
 		return false;
-	strrchr(self, '/')[1] = '\0';
 	return (find_built(self, file, real) ||
 		find_installed(self, file, real)) &&
 	       snprintf(path, TOOL_PATH_MAX, "%s", real) < TOOL_PATH_MAX;

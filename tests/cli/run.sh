@@ -180,6 +180,14 @@ if finder "$copy/bin" "$first/bin" "$first/lib" 2>"$tap_tmp/err"; then
 	tap_equal "an installed one takes that of its libdir" \
 		"$("$first/bin/finder" libweft_preload.so)" \
 		"$first/lib/deep/weft/libweft_preload.so"
+	bare=(unshare -Urm sh -c 'mount -t tmpfs none /proc && exec "$@"' -)
+	if "${bare[@]}" true 2>/dev/null; then
+		tap_equal "also where there is no /proc, as in a chroot" \
+			"$("${bare[@]}" "$first/bin/finder" libweft_preload.so)" \
+			"$first/lib/deep/weft/libweft_preload.so"
+	else
+		tap_skip "also where there is no /proc" "no mount namespace here"
+	fi
 	mkdir -p "$tap_tmp/second"
 	cp -r "$first/bin" "$first/lib" "$tap_tmp/second"
 	rm "$tap_tmp/second/lib/libweft_preload.so"
