@@ -72,6 +72,7 @@ struct shm_conn {
 	struct shm_iface *iface;
 	int fd;	      /* -1: not met yet */
 	bool hung_up; /* the socket has ended */
+	bool failed;  /* an operation of this side */
 	struct weft_counters *stats;
 
 	struct shm_ring rx, tx;

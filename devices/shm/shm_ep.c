@@ -18,11 +18,14 @@ bool shm_ep_is_ready(struct weft_conn *base)
 	       shm_ring_has_room(conn, SHM_MAX_MESSAGE);
 }
 
-/* What is in the ring, which is the peer's memory, outlives this process. */
+/*
+ * What is in the ring, which is the peer's memory, outlives this process.  The
+ * end of a connection whose operation failed comes after that operation's.
+ */
 static bool is_flushed(struct weft_conn *base, uint64_t sent)
 {
 	(void)sent;
-	return !shm_conn(base)->nops;
+	return !shm_conn(base)->nops && !shm_conn(base)->failed;
 }
 
 static void cancel_ops(struct weft_conn *base)

@@ -57,6 +57,7 @@ void shm_tx_finish(struct shm_conn *conn, struct shm_transfer *t, int status)
 	if (t->status)
 		status = t->status;
 	weft_list_del(&t->link);
+	conn->failed |= status && status != -ECANCELED;
 	if (t->kind == SHM_TX_REPLY) {
 		conn->nreplies--;
 		if (!status) {

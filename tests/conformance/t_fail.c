@@ -100,7 +100,8 @@ enum { BEFORE = 1, FENCED = 2, AFTER = 3, OTHERS = 2 };
 /* One failure: what moves, how much, and what is lost where. */
 struct failure {
 	bool get;
-	bool own; /* memory of the side that asks */
+	bool own;   /* memory of the side that asks */
+	bool alone; /* no other operation is under way */
 	enum loss how;
 	size_t len;
 };
@@ -125,17 +126,18 @@ static void check_moved(const struct failure *f, const struct block *own,
 	      f->get ? "get" : "put", f->len);
 }
 
-/* Two good operations around one that fails, and messages around all. */
+/* Good operations around one that fails, and messages around all. */
 static void fail_once(struct side *a, struct side *b, const struct failure *f)
 {
 	struct block own[OTHERS + 1], peer[OTHERS + 1];
 	static const struct iovec iov = { "fenced", 6 };
-	struct wait_op w[OTHERS + 1];
+	struct wait_op w[OTHERS + 1], flushed;
 	struct behind behind = { a, -EAGAIN };
-	const unsigned int bad = 1;
+	const unsigned int others = f->alone ? 0 : OTHERS;
+	const unsigned int bad = f->alone ? 0 : 1;
 	unsigned int i, n;
 
-	for (i = 0; i <= OTHERS; i++) {
+	for (i = 0; i <= others; i++) {
 		block_open(&own[i], f->len);
 		block_open(&peer[i], f->len);
 		pattern_fill(f->get ? peer[i].buf : own[i].buf, f->len, i);
@@ -150,11 +152,11 @@ static void fail_once(struct side *a, struct side *b, const struct failure *f)
 	send_pattern(a, b, a->ep, BEFORE, 100, 7);
 	wait_for(a, b, b->first);
 	check_message(b, BEFORE, 100, 7);
-	for (i = 0; i <= OTHERS; i++)
+	for (i = 0; i <= others; i++)
 		pattern_fill(f->get ? peer[i].buf : own[i].buf, f->len, i + 10);
 
 	block_lose(f->own ? &own[bad] : &peer[bad], f->how);
-	for (i = n = 0; i <= OTHERS; i++, n++) {
+	for (i = n = 0; i <= others; i++, n++) {
 		/* the message stream may be full of the one before */
 		if (i <= bad)
 			wait_for(a, b, a->ops->ready(a->ep));
@@ -167,6 +169,8 @@ static void fail_once(struct side *a, struct side *b, const struct failure *f)
 		w[i].hook = send_behind;
 		w[i].hook_arg = &behind;
 	}
+	wait_op_init(&flushed);
+	check_int(a->ops->flush(a->ep, &flushed.op), -EINPROGRESS);
 	a->ops->fence(a->ep);
 	/* a put's fence holds it back; of a get, only the end does */
 	if (!f->get && a->ops->ready(a->ep))
@@ -174,6 +178,8 @@ static void fail_once(struct side *a, struct side *b, const struct failure *f)
 	wait_for(a, b, w[bad].done);
 	check_int(w[bad].status, -EACCES);
 	wait_for(a, b, a->errors && b->errors);
+	check_int(flushed.done, 1);
+	check(flushed.status, "flushed, although it has failed");
 	for (i = 0; i < n; i++) {
 		check_int(w[i].done, 1);
 		if (!w[i].status)
@@ -183,11 +189,13 @@ static void fail_once(struct side *a, struct side *b, const struct failure *f)
 	check_int(b->messages, 1);
 	sides_fail(a, b);
 	/* another endpoint works */
-	check_int(start(a, f, &own[0], &peer[0], &w[0]), -EINPROGRESS);
-	wait_for(a, b, w[0].done);
-	check_int(w[0].status, 0);
-	check_moved(f, &own[0], &peer[0]);
-	for (i = 0; i <= OTHERS; i++) {
+	if (!f->alone) {
+		check_int(start(a, f, &own[0], &peer[0], &w[0]), -EINPROGRESS);
+		wait_for(a, b, w[0].done);
+		check_int(w[0].status, 0);
+		check_moved(f, &own[0], &peer[0]);
+	}
+	for (i = 0; i <= others; i++) {
 		block_close(&own[i]);
 		block_close(&peer[i]);
 	}
@@ -227,6 +235,9 @@ static void fail_each(bool get, bool own)
 			fprintf(stderr, "# %s of %zu, %s's memory %s\n",
 				get ? "get" : "put", f.len,
 				own ? "its own" : "its peer", names[f.how]);
+			f.alone = false;
+			fail_once(&a, &b, &f);
+			f.alone = true;
 			fail_once(&a, &b, &f);
 		}
 	}
