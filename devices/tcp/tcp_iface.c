@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "bootstrap/host.h"
+#include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/secret.h"
@@ -200,7 +201,10 @@ free_all:
 
 static void send_close(struct tcp_conn *conn)
 {
-	tcp_conn_send_control(conn, TCP_FRAME_CLOSE, NULL, 0);
+	uint8_t taken[8];
+
+	weft_put_le64(taken, conn->taken);
+	tcp_conn_send_control(conn, TCP_FRAME_CLOSE, taken, sizeof(taken));
 	tcp_conn_flush(conn);
 	shutdown(conn->fd, SHUT_WR);
 }

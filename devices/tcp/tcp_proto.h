@@ -41,7 +41,7 @@ enum tcp_frame_type {
 	TCP_FRAME_STREAMS,  /* u32: dial so many; 0, to the requester: one could
 			       not be opened */
 	TCP_FRAME_BYE,	    /* no endpoint here uses this stream any more */
-	TCP_FRAME_CLOSE,    /* the interface closes; nothing follows */
+	TCP_FRAME_CLOSE,    /* u64 taken: the interface closes, last */
 	TCP_FRAME_DROP,	    /* u32 stream: nothing more is sent on it */
 	TCP_FRAME_DROPPED,  /* struct dropped: what was taken from it */
 	TCP_FRAME_GET_DATA, /* u64 get id, and the bytes */

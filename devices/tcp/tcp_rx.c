@@ -224,6 +224,7 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 		[TCP_FRAME_PUT_ABORT] = 8, [TCP_FRAME_FAIL] = TCP_FAIL_LEN,
 		[TCP_FRAME_WELCOME] = 8,   [TCP_FRAME_STREAMS] = 4,
 		[TCP_FRAME_DROP] = 4,	   [TCP_FRAME_TAKEN] = 8,
+		[TCP_FRAME_CLOSE] = 8,
 	};
 
 	if (f[0] < TCP_FRAME_TYPES && fixed[f[0]] && fixed[f[0]] != len)
@@ -260,7 +261,7 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 		return 0;
 	case TCP_FRAME_CLOSE:
 		conn->close_received = true;
-		return 0;
+		return take_count(conn, weft_get_le64(p));
 	case TCP_FRAME_ASK:
 		return answer_ask(conn);
 	case TCP_FRAME_TAKEN:

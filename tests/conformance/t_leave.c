@@ -154,6 +154,31 @@ static void orderly_answered(void)
 	}
 }
 
+/* A peer that took more messages than a head can count, and never spoke. */
+static void orderly_silent(void)
+{
+	enum { N = (1 << 16) + 1000 };
+	struct inbox_message *m;
+	struct side a, b;
+	unsigned int i;
+
+	if (row->own_keys)
+		skip_test("its adapter acknowledges them, one by one");
+	sides_open(&a, &b);
+	for (i = 0; i < N; i++) {
+		wait_for(&a, &b, a.ops->ready(a.ep));
+		check_int(a.ops->message(a.ep, 1, NULL, 0, NULL), 0);
+		while ((m = side_take(&b)))
+			free(m);
+	}
+	wait_for(&a, &b, b.messages == N);
+	side_close(&b);
+	wait_for(&a, NULL, a.errors);
+	check_int(a.error, -ESHUTDOWN);
+	check_int(a.ops->flush(a.ep, NULL), 0);
+	side_close(&a);
+}
+
 static bool is_unsent(const struct side *s, struct weft_ep *ep)
 {
 	struct weft_ep_attr attr;
@@ -320,6 +345,8 @@ const struct conformance_test leave_tests[] = {
 	  orderly_at_length },
 	{ "an orderly close is seen by a peer that replies to each message",
 	  orderly_answered },
+	{ "an orderly close of one that took many messages loses nothing",
+	  orderly_silent },
 	{ "endpoints close in order with messages undelivered",
 	  orderly_behind },
 	{ "an orderly close ends the peer's pending operations", under_way },
