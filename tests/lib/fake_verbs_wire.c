@@ -9,11 +9,24 @@
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
 
 #include "tests/lib/fake_verbs_int.h"
 #include "util/util.h"
 
 #define STEP (128u << 10) /* bytes moved before others have their turn */
+
+/* TSan's pthread_mutex_timedlock() takes EOWNERDEAD for a failure. */
+static void own_dead_lock(pthread_mutex_t *lock)
+{
+#ifdef __SANITIZE_THREAD__
+	__tsan_mutex_pre_lock(lock, __tsan_mutex_try_lock);
+	__tsan_mutex_post_lock(lock, __tsan_mutex_try_lock, 0);
+#endif
+	pthread_mutex_consistent(lock);
+}
 
 /*
  * A waiter that is killed can take another's wakeup with it, where somebody
@@ -32,7 +45,7 @@ void fake_lock(void)
 		err = pthread_mutex_timedlock(&fake_shm->lock, &until);
 	} while (err == ETIMEDOUT);
 	if (err == EOWNERDEAD)
-		pthread_mutex_consistent(&fake_shm->lock);
+		own_dead_lock(&fake_shm->lock);
 }
 
 void fake_unlock(void)
