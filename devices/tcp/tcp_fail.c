@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "devices/forked.h"
 #include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_msg.h"
@@ -149,4 +150,12 @@ void tcp_leaving_close(struct tcp_iface *iface)
 
 	weft_list_for_each (l, tl, &iface->leaving, link)
 		free_leaving(l);
+}
+
+void tcp_leaving_forget(struct tcp_iface *iface)
+{
+	struct tcp_leaving *l, *tl;
+
+	weft_list_for_each (l, tl, &iface->leaving, link)
+		weft_forked_close(&l->fd);
 }

@@ -31,5 +31,7 @@ void tcp_conn_leave(struct tcp_conn *conn);
 /* Does a socket still hold what its peer's kernel has not taken? */
 bool tcp_leaving_busy(struct tcp_iface *iface);
 void tcp_leaving_close(struct tcp_iface *iface);
+/* In a forked child: closes its descriptors. */
+void tcp_leaving_forget(struct tcp_iface *iface);
 
 #endif

@@ -283,6 +283,7 @@ static void forget_iface(struct weft_iface *base)
 		weft_forked_close(&iface->engines[i].epfd);
 		weft_forked_close(&iface->engines[i].wake_fd);
 	}
+	tcp_leaving_forget(iface);
 	weft_forked_close(&iface->listen_fd);
 	weft_forked_close(&iface->pipe[0]);
 	weft_forked_close(&iface->pipe[1]);

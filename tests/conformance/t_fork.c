@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -191,6 +192,49 @@ static void tries(void)
 	with_child(try_all);
 }
 
+/* Nor a socket that waits until a peer has read why its connection failed. */
+static void keeps_nothing(void)
+{
+	const unsigned int before = count_descriptors();
+	struct side a, b;
+	struct weft_iov iov = { malloc(LEN), LEN, NULL };
+	struct wait_op w;
+	int status;
+	pid_t pid;
+
+	if (row->in_process || row->own_keys || row->fails_alone)
+		skip_test(
+			"no memory that cannot be written ends its connections");
+	log_keep();
+	sides_open(&a, &b);
+	target_open(&here, LEN);
+	target_open(&there, LEN);
+	pattern_fill(here.buf, LEN, 7);
+	pattern_fill(iov.addr, LEN, 8);
+	talk(&a, &b, 0);
+	check_int(mprotect(there.map, there.map_len, PROT_NONE), 0);
+	wait_op_init(&w);
+	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)there.buf, there.key,
+			     NULL, &w.op),
+		  -EINPROGRESS);
+	wait_for(&a, &b, b.errors);
+	pid = fork_child();
+	if (!pid) {
+		check_int(count_descriptors(), before);
+		_exit(0);
+	}
+	check(waitpid(pid, &status, 0) == pid && !status,
+	      "the child ended with %x", status);
+	sides_fail(&a, &b);
+	check_int(w.status, -EACCES);
+	check_int(mprotect(there.map, there.map_len, PROT_READ | PROT_WRITE),
+		  0);
+	target_close(&here);
+	target_close(&there);
+	sides_close(&a, &b);
+	free(iov.addr);
+}
+
 /* One that has interfaces of its own is a process like any other. */
 static void opens(void)
 {
@@ -325,6 +369,7 @@ const struct conformance_test fork_tests[] = {
 	{ "a forked child that closes all it inherited harms no connection",
 	  closes },
 	{ "a forked child that uses what it inherited is told so", tries },
+	{ "a forked child keeps no descriptor", keeps_nothing },
 	{ "a forked child may have interfaces of its own", opens },
 	{ "a process that is killed is missed though a child of it lives",
 	  parent_is_killed },
