@@ -67,18 +67,22 @@ static enum weft_ucs_status iface_flush(struct weft_uct_iface *iface,
 					unsigned int flags,
 					struct weft_uct_completion *comp)
 {
+	enum weft_ucs_status status = WEFT_UCS_OK;
 	struct weft_uct_ep *ep, *tmp;
 
 	(void)flags;
 	if (comp)
 		return WEFT_UCS_UNSUPPORTED; /* as in every transport */
-	/* include UCP's pending requests: it flushes no endpoint afterwards */
+	/*
+	 * Include UCP's pending requests: it flushes no endpoint afterwards.
+	 * Each peer is asked at once: a flush takes a round trip.
+	 */
 	weft_list_for_each (ep, tmp, &iface->eps, link)
 		if (!ep->err &&
 		    (!weft_list_empty(&ep->pending) ||
 		     iface->iface->ops->flush(ep->ep, NULL) == -EINPROGRESS))
-			return WEFT_UCS_INPROGRESS;
-	return WEFT_UCS_OK;
+			status = WEFT_UCS_INPROGRESS;
+	return status;
 }
 
 /* ucp_worker_fence(): on all endpoints. */

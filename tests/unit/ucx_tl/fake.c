@@ -174,6 +174,7 @@ static void fence(struct weft_ep *ep)
 static int flush(struct weft_ep *ep, struct weft_op *op)
 {
 	(void)ep;
+	fake.flushes++;
 	if (op)
 		fake.op = op;
 	return fake.flush;

@@ -26,7 +26,7 @@ struct fake {
 	unsigned int taken;
 	uint8_t ids[FAKE_LOG];	 /* of messages, in order */
 	uint8_t bytes[FAKE_LOG]; /* the first byte of each */
-	unsigned int fences, registered;
+	unsigned int fences, flushes, registered;
 	struct weft_iface iface;
 	struct fake_ep ep;
 };

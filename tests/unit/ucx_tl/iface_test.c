@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Interfaces as UCX opens and asks them, over a device without a wire. */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -201,6 +202,45 @@ Test(iface, unreachable_reason_is_reported)
 	remote.wire_min = remote.wire_max = 0;
 	cr_expect(!reachable(&remote, why));
 	cr_expect_str_eq(why, "its address is not one of weft's");
+	close_it(iface);
+}
+
+/* With -EINPROGRESS alone nothing else says which were asked. */
+Test(iface, flush_asks_all_peers_at_once)
+{
+	uint8_t addr[WEFT_IFACE_ADDR_LEN];
+	uint8_t dev[WEFT_DEV_ADDR_MAX] = { 0, AF_INET, 127, 0, 0, 1 };
+	struct weft_address a = { .wire_min = WEFT_WIRE_MIN,
+				  .wire_max = WEFT_WIRE_MAX };
+	struct weft_uct_ep_params params = {
+		.field_mask = 1 | WEFT_UCT_EP_HAS_DEV_ADDR |
+			      WEFT_UCT_EP_HAS_IFACE_ADDR,
+		.dev_addr = dev,
+		.iface_addr = addr,
+	};
+	struct weft_uct_ep *eps[3];
+	enum weft_ucs_status (*flush)(struct weft_uct_iface *, unsigned int,
+				      struct weft_uct_completion *);
+
+	weft_address_pack_iface(&a, addr);
+	params.iface = iface = open_on("lo", "worker");
+	flush = (void *)taken_ops[WEFT_OP_IFACE_FLUSH];
+	for (size_t i = 0; i < ARRAY_SIZE(eps); i++)
+		cr_assert_eq(((enum weft_ucs_status(*)(
+				     const struct weft_uct_ep_params *,
+				     struct weft_uct_ep **))
+				      taken_ops[WEFT_OP_EP_CREATE])(&params,
+								    &eps[i]),
+			     WEFT_UCS_OK);
+	fake.flush = -EINPROGRESS;
+	cr_expect_eq(flush(iface, 0, NULL), WEFT_UCS_INPROGRESS);
+	cr_expect_eq(fake.flushes, ARRAY_SIZE(eps));
+	fake.flush = 0;
+	cr_expect_eq(flush(iface, 0, NULL), WEFT_UCS_OK);
+	cr_expect_eq(fake.flushes, 2 * ARRAY_SIZE(eps));
+	for (size_t i = 0; i < ARRAY_SIZE(eps); i++)
+		((void (*)(struct weft_uct_ep *))taken_ops[WEFT_OP_EP_DESTROY])(
+			eps[i]);
 	close_it(iface);
 }
 
