@@ -129,8 +129,16 @@ begin_tests() # NAME SECONDS COMMAND...
 {
 	beside=$(log_of "$1, beside")
 	rm -f "$beside.rc"
-	(timeout -k 20 "$2" "${@:3}" >"$beside" 2>&1 </dev/null
-		echo $? >"$beside.rc") &
+	start run_beside "${@:2}" >"$beside" 2>&1 </dev/null
+}
+
+run_beside() # SECONDS COMMAND...
+{
+	timeout -k 20 "$@" &
+	# it has a group of its own
+	trap 'kill $!' TERM
+	wait $!
+	echo $? >"$beside.rc"
 }
 
 end_tests() # NAME
@@ -246,7 +254,7 @@ suite() # [--long]
 		skip "documentation tools" "they cannot be installed (PyPI)"
 	fi
 	step "MPI" bash tests/tools/fetch-mpi.sh
-	build_ahead &
+	start build_ahead
 	ahead=$!
 
 	run_check "make check" 3600 "$WEFT_BUILD"
