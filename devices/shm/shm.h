@@ -182,6 +182,13 @@ bool shm_tx_can_run(struct shm_conn *conn);
 bool shm_tx_waits(const struct shm_conn *conn);
 /* The next piece of at most @max bytes of its memory. */
 size_t shm_tx_piece(struct shm_transfer *t, size_t max, void **p);
+/*
+ * May we copy from (@write: to) such a piece?  What is no larger than a message
+ * is copied unasked, as a message's payload is: the system call would cost as
+ * much as the whole put.
+ */
+bool shm_tx_may_copy(const struct shm_transfer *t, const void *p, size_t n,
+		     bool write);
 /* Frees it, and ends its op with @status. */
 void shm_tx_finish(struct shm_conn *conn, struct shm_transfer *t, int status);
 /* All ops end with @status, here and now; what has begun goes on without. */

@@ -137,7 +137,7 @@ static int take_reply(struct shm_conn *conn, const uint8_t *data, size_t len)
 	/* given up: the memory is the program's again */
 	for (; len && !t->status; len -= n, data += n) {
 		n = shm_tx_piece(t, len, &to);
-		if (!shm_bounce_check(to, n, true)) {
+		if (!shm_tx_may_copy(t, to, n, true)) {
 			t->status = -EACCES;
 			shm_conn_fail(conn, "write memory of a get");
 			return 0;

@@ -48,6 +48,12 @@ size_t shm_tx_piece(struct shm_transfer *t, size_t max, void **p)
 	return max;
 }
 
+bool shm_tx_may_copy(const struct shm_transfer *t, const void *p, size_t n,
+		     bool write)
+{
+	return t->what.len <= SHM_MAX_MESSAGE || shm_bounce_check(p, n, write);
+}
+
 /* ---- ends ---------------------------------------------------------------- */
 
 void shm_tx_finish(struct shm_conn *conn, struct shm_transfer *t, int status)
@@ -175,7 +181,7 @@ static bool fill_put(struct shm_transfer *t, uint8_t *to, size_t len)
 
 	for (; len; len -= n, to += n) {
 		n = shm_tx_piece(t, len, &p);
-		if (!shm_bounce_check(p, n, false))
+		if (!shm_tx_may_copy(t, p, n, false))
 			return false;
 		memcpy(to, p, n);
 	}
