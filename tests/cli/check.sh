@@ -35,7 +35,7 @@ says() # NAME CODE WORDS COMMAND...
 {
 	local name=$1 code=$2 words=$3 out rc
 	shift 3
-	out=$(timeout 60 "$@" 2>&1)
+	out=$(timeout 300 "$@" 2>&1)
 	rc=$?
 	if test $rc = "$code" && grep -q -- "$words" <<<"$out"; then
 		tap_ok "$name"
@@ -76,7 +76,7 @@ says "an excluded interface is named" 1 "uses lo, which the list" \
 # Dask's own file, and what a probe reads.
 printf '{"type": "Scheduler", "address": "ucxx://127.0.0.1:8786"}' \
 	>"$tap_tmp/scheduler.json"
-json=$(timeout 60 "$weft" check --json --scheduler-file "$tap_tmp/scheduler.json" \
+json=$(timeout 300 "$weft" check --json --scheduler-file "$tap_tmp/scheduler.json" \
 	":$port" | python3 -c 'import json, sys
 seen = json.load(sys.stdin)
 devices, change = seen.pop("devices"), seen.pop("change")
@@ -187,7 +187,7 @@ tap_equal "the listener survives that; two GPUs are measured" \
 	  put through a ring in GPU memory, get through a ring in GPU memory
 	EOF
 	)"
-out=$(env "${no_gpu[@]}" timeout 60 "$weft" check "127.0.0.1:$port" 2>&1)
+out=$(env "${no_gpu[@]}" timeout 300 "$weft" check "127.0.0.1:$port" 2>&1)
 tap_equal "without a GPU the output does not mention GPUs" "$? $(grep -ci gpu <<<"$out")" \
 	"0 0"
 says "a GPU without free memory is an error" 1 "cannot allocate 128 MiB on GPU 0" \
@@ -238,11 +238,11 @@ print(seen["works"], *(x["here"] + "=" + x["there"] for x in seen["devices"]))'
 	done
 	only="WEFT_NET_DEVICES=wc$$a,wd$$a"
 	tap_equal "all that two hosts share" \
-		"$(env "$only" timeout 60 "$weft" check --json "10.213.7.2:$port" | devices)" \
+		"$(env "$only" timeout 300 "$weft" check --json "10.213.7.2:$port" | devices)" \
 		"True wc$$a=wcb wd$$a=wdb shm=shm"
 	mkdir -m 700 "$tap_tmp/other-run"
 	tap_equal "one host, and no folder in common: JSON says what to do" \
-		"$(env "$only" WEFT_RUN_DIR="$tap_tmp/other-run" timeout 60 "$weft" \
+		"$(env "$only" WEFT_RUN_DIR="$tap_tmp/other-run" timeout 300 "$weft" \
 			check --json "10.213.7.2:$port" | python3 -c 'import json, sys
 seen = json.load(sys.stdin)
 print(*(x["weft"] for x in seen["devices"]), *seen["change"])' |
@@ -252,7 +252,7 @@ of one host, but weft_shm does not reach the other: it shares neither the \
 network namespace nor the run folder; mount one folder in both (WEFT_RUN_DIR"
 	# on a very busy host the time may be up
 	tap_equal "it reports the speed of each" \
-		"$(env "$only" timeout 60 "$weft" check "10.213.7.2:$port" |
+		"$(env "$only" timeout 300 "$weft" check "10.213.7.2:$port" |
 			grep -cE "^  weft_tcp wd$$a - wdb +([0-9.]+ us |not measured)")" 1
 	if test -n "$WEFT_TEST_LONG"; then
 		# SYNs arrive, and no answer comes back
