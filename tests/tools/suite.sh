@@ -276,7 +276,7 @@ suite() # [--long]
 		run_tests "a bare machine" 3600 bash tests/tools/bare.sh
 		run_tests "Debian package" 900 bash tests/tools/debian.sh
 	fi
-	run_tests "older roots" 300 bash tests/tools/old-root.sh
+	run_tests "older roots" 900 bash tests/tools/old-root.sh
 	# the emulated machine is slow, and keeps one processor busy: beside it goes
 	# what a processor less does no harm to
 	begin_tests "Soft-RoCE" 1200 bash tests/vm/run.sh
@@ -305,9 +305,9 @@ suite() # [--long]
 	fi
 	if try_build "TSan" tsan; then
 		# the programs with threads; the others only take longer
-		run_tests "conformance, TSan" 600 \
+		run_tests "conformance, TSan" 1800 \
 			bash tests/conformance/rows.sh "$build_root/tsan"
-		run_tests "NCCL plugin, TSan" 300 env \
+		run_tests "NCCL plugin, TSan" 900 env \
 			TSAN_OPTIONS="suppressions=$WEFT_SRC/tests/lib/tsan.supp" \
 			"$build_root/tsan/tests/nccl/perf/nccl_perf" --tap \
 			--case register-beside --case threads \
