@@ -18,10 +18,10 @@ tap_nothing "links hold where the pages are installed" "$(
 			done
 	done)"
 version=$(sed -n 's/^AC_INIT(\[weft\], \[\(.*\)\])/\1/p' configure.ac)
-tap_equal "the Debian package and the example's image are of this version" \
+tap_equal "the Debian package and the examples' image are of this version" \
 	"$(sed -n '1s/.*(\(.*\)).*/\1/p' debian/changelog
-	   sed -n 's/.*image: .*weft://p' examples/kubernetes.yaml)" \
-	"$version"$'\n'"$version"
+	   sed -n 's/.*image: .*weft://p' examples/kubernetes{,-dra}.yaml)" \
+	"$version"$'\n'"$version"$'\n'"$version"
 seen=$(MAKEFLAGS="" PATH=$tap_tmp "$(type -P make)" -s -C "$WEFT_BUILD" \
 	dist-hook 2>&1)
 tap_equal "make dist says that xz is missing" "${seen%%(*}" \
