@@ -30,6 +30,7 @@ libs=$(lib_of "$v")
 job=$tap_tmp/job # the test's own: programs, what they write, where ranks meet
 mkdir "$job" "$job/lib" "$tap_tmp/run"
 chmod 1777 "$job" "$tap_tmp/run"
+chmod 755 "$tap_tmp"
 build_program exchange exchange.c host.c transfer.c || tap_skip_all "cannot build"
 mv "$tap_tmp/exchange" "$job"
 for name in libweft_preload libnccl-net-weft libnccl-env-weft; do
@@ -84,16 +85,18 @@ for name in /usr /bin /lib /lib64; do
 done
 folder=/run/weft	# where the common one is mounted
 user_a=1000 user_b=1000
+mapped_a=0 mapped_b=0	# the host's user that is root there, by a user namespace
 seconds=60
 
 container() # a|b COMMAND...
 {
-	local dir=$tap_tmp/$1 pid=net_$1 user=user_$1
+	local dir=$tap_tmp/$1 pid=net_$1 user=user_$1 mapped=mapped_$1
 	# mount points of the one before
 	rm -rf --one-file-system "$dir/rootfs"
 	mkdir -p "$dir/rootfs"
+	chown "${!mapped}" "$dir/rootfs"
 	python3 "$WEFT_SRC/tests/host/oci_config.py" "$profile" "/proc/${!pid}/ns/net" \
-		"${!user}" "${mounts[@]}" \
+		"${!user}" "${!mapped}" "${mounts[@]}" \
 		${folder:+"$folder=$tap_tmp/run:rw,nosuid,nodev,noexec"} \
 		-- timeout -k 5 $seconds "${@:2}" >"$dir/config.json" || return
 	timeout -k 5 $((seconds + 30)) crun --root "$dir/state" \
@@ -134,17 +137,17 @@ vmsplice: Operation not permitted
 /dev/shm 64"
 
 # --- weft check --------------------------------------------------------------------
-check() # [VARIABLE=VALUE...]: works? by which devices, and what would be better
+check() # works? by which devices, and what would be better
 {
 	local line weft=$WEFT_BUILD/tools/weft
 	rm -f "$tap_tmp/pipe"
 	mkfifo "$tap_tmp/pipe"
-	container a env "$@" "$weft" check --listen :0 >"$tap_tmp/pipe" \
+	container a "$weft" check --listen :0 >"$tap_tmp/pipe" \
 		2>"$tap_tmp/server" &
 	server=$!
 	exec 9<"$tap_tmp/pipe"
 	read -rt 30 line <&9
-	container b env "$@" "$weft" check --json "$address_a:${line##*:}" \
+	container b "$weft" check --json "$address_a:${line##*:}" \
 		2>"$tap_tmp/client" | python3 -c 'import json, sys
 seen = json.load(sys.stdin)
 print(seen["works"], *(x["here"] + "=" + x["there"] for x in seen["devices"]),
@@ -152,10 +155,10 @@ print(seen["works"], *(x["here"] + "=" + x["there"] for x in seen["devices"]),
 		cat "$tap_tmp/client" "$tap_tmp/server"
 	stop
 }
-checked() # NAME WANTED [VARIABLE=VALUE...]
+checked() # NAME WANTED
 {
 	local seen
-	seen=$(check "${@:3}")
+	seen=$(check)
 	case $seen in
 	"True $2"*) tap_ok "$1" ;;
 	*)	tap_not_ok "$1" "$seen" $'\n'"wanted: True $2" ;;
@@ -165,9 +168,6 @@ checked() # NAME WANTED [VARIABLE=VALUE...]
 apart="eth0=eth0 both sides are of one host, but weft_shm does not reach the other: \
 it shares neither the network namespace nor the run folder"
 checked "weft check: by memory" "eth0=eth0 shm=shm"
-folder=/run/nvidia-dra/local-ipc
-checked "weft check: in the folder of NVIDIA_DRA_LOCAL_IPC_DIR" "eth0=eth0 shm=shm" \
-	NVIDIA_DRA_LOCAL_IPC_DIR=$folder
 folder=''
 checked "weft check: without the folder by TCP alone, and why" "$apart"
 folder=/run/weft user_b=1001
@@ -175,10 +175,14 @@ checked "weft check: nor with another user, and why" "$apart"
 user_b=1000
 
 # --- UCX ---------------------------------------------------------------------------
+claim=() # what Kubernetes sets
+port=7000
+large=$((2 * 88080388)) # what "large" moves, both ways
 ucx() # a|b TRANSPORTS wait|come ARGUMENT...
 {
 	container "$1" env EXCHANGE_ALARM=$seconds UCX_TLS="$2" \
 		UCX_WARN_UNUSED_ENV_VARS=n WEFT_STATS="/job/stats.$1" \
+		"${claim[@]}" \
 		${libs:+LD_LIBRARY_PATH="$libs"} LD_PRELOAD="$preload" \
 		/job/exchange "$3" $address_a:$port "${@:4}"
 }
@@ -208,17 +212,20 @@ carried() # NAME SHM TCP ARGUMENT...: who moves the bytes of large messages
 	between "$name: weft_tcp" "$tcp" "$(of tcp wire_tx_bytes)" \
 		$((tcp ? more : 65536))
 }
+whole() # NAME
+{
+	if two weft_shm peer; then
+		says_nothing "$1" "nothing to ignore"
+	else
+		tap_not_ok "$1" "$(words)"
+	fi
+}
 
-port=7000
-large=$((2 * 88080388)) # what "large" moves, both ways
 carried "UCX $v, large messages" $large 0 peer large
-if two weft_shm peer; then
-	says_nothing "UCX $v: every kind of transfer, by weft_shm alone" \
-		"nothing to ignore"
-else
-	tap_not_ok "UCX $v: every kind of transfer, by weft_shm alone" "$(words)"
-fi
-folder=''
+whole "UCX $v: every kind of transfer, by weft_shm alone"
+folder=/run/nvidia-dra/local-ipc claim=("NVIDIA_DRA_LOCAL_IPC_DIR=$folder")
+whole "UCX $v: the same, in the folder of a Kubernetes claim"
+claim=() folder=''
 if two weft_shm peer connect || ! grep -q "Destination is unreachable" \
 		"$tap_tmp"/{wait,come}; then
 	tap_not_ok "UCX $v: without the folder weft_shm alone reaches nobody" \
@@ -230,6 +237,17 @@ carried "UCX $v, without the folder" 0 $large peer large
 folder=/run/weft user_b=1001
 carried "UCX $v, with another user" 0 $large peer large
 user_b=1000
+if unshare -U true 2>/dev/null; then
+	mapped_a=100000
+	carried "UCX $v, with the same user of another mapping" 0 $large \
+		peer large
+	mapped_b=100000
+	carried "UCX $v, with the same user of the same mapping" $large 0 \
+		peer large
+	mapped_a=0 mapped_b=0
+else
+	tap_skip "in user namespaces" "none to be had here"
+fi
 
 # --- NCCL --------------------------------------------------------------------------
 ranks() # VARIABLE=VALUE: what both say
@@ -253,5 +271,8 @@ for way in LD_PRELOAD=/job/lib/libweft_preload.so \
 done
 folder=''
 tap_equal "NCCL is not introduced without the folder" "$(ranks $way)" \
+	"${together//1 of/0 of}"
+folder=/run/weft user_b=1001
+tap_equal "NCCL is not introduced to another user" "$(ranks $way)" \
 	"${together//1 of/0 of}"
 tap_done

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes a container's config.json, for a runtime of the Open Container Initiative.
 
-    oci_config.py PROFILE NETWORK USER DESTINATION=SOURCE:OPTIONS... -- COMMAND...
+    oci_config.py PROFILE NETWORK USER MAPPED DESTINATION=SOURCE:OPTIONS... -- COMMAND...
 
 The container is as Docker and Podman make one for a user without privileges: no
 capability, noNewPrivileges, namespaces and a /dev/shm of its own, and PROFILE, the
 seccomp profile in their format. NETWORK is the file of the network namespace that it
-joins; OPTIONS are mount(8)'s.
+joins; OPTIONS are mount(8)'s. MAPPED is the host's user that is root in there, in a
+user namespace, or 0 for none.
 """
 import json
 import os
@@ -55,9 +56,10 @@ def binds(words):
         yield mount(destination, source, "bind", "rbind", *options.split(","))
 
 
-def config(profile, network, user, words, command):
+def config(profile, network, user, mapped, words, command):
     none = ["nosuid", "nodev", "noexec"]
-    spaces = ["pid", "ipc", "uts", "mount"]
+    spaces = ["pid", "ipc", "uts", "mount"] + ["user"] * bool(mapped)
+    mapping = {"containerID": 0, "hostID": mapped, "size": 65536}
     return {
         "ociVersion": "1.0.0",
         "process": {
@@ -81,6 +83,8 @@ def config(profile, network, user, words, command):
         "linux": {
             "namespaces": [{"type": name} for name in spaces] +
                           [{"type": "network", "path": network}],
+            "uidMappings": [mapping] if mapped else [],
+            "gidMappings": [mapping] if mapped else [],
             "seccomp": seccomp(profile),
             "maskedPaths": ["/proc/acpi", "/proc/kcore", "/proc/keys",
                             "/proc/timer_list", "/proc/scsi"],
@@ -94,7 +98,8 @@ def main():
     split = sys.argv.index("--")
     with open(sys.argv[1], encoding="utf-8") as file:
         profile = json.load(file)
-    json.dump(config(profile, sys.argv[2], int(sys.argv[3]), sys.argv[4:split],
+    network, user, mapped = sys.argv[2:5]
+    json.dump(config(profile, network, int(user), int(mapped), sys.argv[5:split],
                      sys.argv[split + 1:]), sys.stdout, indent=1)
 
 
