@@ -24,6 +24,12 @@ static int map_memory(int fd, size_t size, int prot, void **p)
 
 int weft_memfd_make(const char *name, size_t size, void **p)
 {
+	return weft_memfd_make_sparse(name, size, size, p);
+}
+
+int weft_memfd_make_sparse(const char *name, size_t size, size_t there,
+			   void **p)
+{
 	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int err;
 
@@ -31,8 +37,8 @@ int weft_memfd_make(const char *name, size_t size, void **p)
 		return -errno;
 	/* memory that lacks later is a SIGBUS; not every sandbox can tell */
 	do {
-		err = ftruncate(fd, size) || fallocate(fd, 0, 0, size) ? -errno
-								       : 0;
+		err = ftruncate(fd, size) || fallocate(fd, 0, 0, there) ? -errno
+									: 0;
 	} while (err == -EINTR);
 	if (err == -EOPNOTSUPP || err == -ENOSYS)
 		err = 0;
@@ -45,6 +51,16 @@ int weft_memfd_make(const char *name, size_t size, void **p)
 		return err;
 	}
 	return fd;
+}
+
+/* linux/mman.h of 5.14 */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+bool weft_memfd_fill(void *p, size_t len)
+{
+	return !madvise(p, len, MADV_POPULATE_WRITE);
 }
 
 static bool is_sealed(int fd, size_t size)

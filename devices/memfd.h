@@ -4,6 +4,7 @@
 #ifndef WEFT_DEVICES_MEMFD_H
 #define WEFT_DEVICES_MEMFD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -11,6 +12,14 @@
  * no SIGBUS later.  Mapped at *@p; its descriptor, the caller's, or -errno.
  */
 int weft_memfd_make(const char *name, size_t size, void **p);
+/* The same, but only the first @there bytes have pages. */
+int weft_memfd_make_sparse(const char *name, size_t size, size_t there,
+			   void **p);
+/*
+ * Gives pages to such memory, from the begin of one on.  False: there are none,
+ * or Linux before 5.14 cannot tell.
+ */
+bool weft_memfd_fill(void *p, size_t len);
 /* Would that work at all?  A sandbox may refuse it.  0 or -errno. */
 int weft_memfd_check(void);
 /*

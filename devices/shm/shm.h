@@ -30,6 +30,7 @@
 
 #define SHM_MAX_IOV 8u
 #define SHM_POLLS   256u /* progress calls between system calls */
+#define SHM_STUCK   64u	 /* the same without room: the reader has stopped */
 /*
  * Both sides copy at the same time, a piece of this size apart; a system call
  * each where a peer has named the memory.
@@ -38,8 +39,9 @@
 
 /* One side of a direction. */
 struct shm_ring {
-	struct shm_head *head; /* NULL: not there yet */
-	uint8_t *bytes;
+	struct shm_head *shared;		   /* NULL: not there yet */
+	enum shm_which in;			   /* that of the next record */
+	uint64_t head[SHM_RINGS], tail[SHM_RINGS]; /* the other's: last seen */
 };
 
 enum shm_transfer_kind { SHM_TX_PUT, SHM_TX_GET, SHM_TX_REPLY };
@@ -76,9 +78,11 @@ struct shm_conn {
 	struct weft_counters *stats;
 
 	struct shm_ring rx, tx;
-	uint64_t rx_head, rx_tail; /* ours; the writer's, last seen */
-	uint64_t tx_tail, tx_head; /* ours; the reader's, last seen */
-	uint64_t tx_messages;	   /* tx_tail behind the last message */
+	enum shm_which last_in;	      /* where the last message is, ... */
+	uint64_t last_tail;	      /* and the tail behind it */
+	unsigned int tx_stuck;	      /* progress() calls without room */
+	uint64_t tx_read;	      /* of both rings, at the last look */
+	bool long_made, long_lacking; /* the long ring has (no) pages */
 
 	struct weft_list queue;	  /* not all sent, in the order of the calls */
 	struct weft_list placing; /* puts: to be acknowledged, in order */
@@ -137,6 +141,19 @@ void shm_ring_end(struct shm_conn *conn, enum shm_kind kind, uint8_t id,
 		  int status, size_t len);
 /* ... and the peer sees all that were, and is woken. */
 void shm_ring_publish(struct shm_conn *conn);
+/*
+ * Called by progress(); @wants: something waits for room.  Has the reader
+ * stopped?  Then the next records are in the long ring, and when it runs again
+ * in the short one.
+ */
+void shm_ring_watch(struct shm_conn *conn, bool wants);
+/* Has the peer read the last message? */
+bool shm_ring_is_read(const struct shm_conn *conn);
+/* Bytes of records, in both rings, since the start. */
+static inline uint64_t shm_ring_sum(const uint64_t at[SHM_RINGS])
+{
+	return at[SHM_IN_SHORT] + at[SHM_IN_LONG];
+}
 /* 1: *@r is the next record, *@data its bytes; 0: none; -EPROTO. */
 int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data);
 /* The peer may write over it. */

@@ -41,7 +41,7 @@ void shm_conn_fail(struct shm_conn *conn, const char *what)
 		"cannot %s (peer %016llx): its key was revoked or does not cover it, or the memory is unmapped, protected or in a full file system; the connection is closed",
 		what, (unsigned long long)conn->base.peer_id);
 	shm_tx_send_acks(conn);
-	atomic_store(&conn->tx.head->failed, 1);
+	atomic_store(&conn->tx.shared->failed, 1);
 	shm_ring_publish(conn);
 	shm_conn_break(conn, -EIO);
 }
@@ -216,8 +216,7 @@ static void maybe_end(struct shm_conn *conn)
 /* Was something taken that the peer has not got? */
 static bool has_lost(const struct shm_conn *conn)
 {
-	return conn->nops ||
-	       atomic_load(&conn->tx.head->head) < conn->tx_messages;
+	return conn->nops || !shm_ring_is_read(conn);
 }
 
 /* The socket has ended: when all that came is delivered, so has the peer. */
@@ -228,11 +227,11 @@ static void maybe_hang_up(struct shm_conn *conn)
 
 	if (!conn->hung_up || shm_ring_next(conn, &r, &data))
 		return;
-	if (atomic_load(&conn->rx.head->failed))
+	if (atomic_load(&conn->rx.shared->failed))
 		shm_conn_told(conn);
 	else if (!conn->base.ep)
 		shm_conn_break(conn, 0);
-	else if (atomic_load(&conn->rx.head->closed) && !has_lost(conn))
+	else if (atomic_load(&conn->rx.shared->closed) && !has_lost(conn))
 		shm_conn_break(conn, -ESHUTDOWN);
 	else
 		shm_conn_break(conn, -ECONNRESET);
@@ -261,7 +260,7 @@ bool shm_conn_end(struct shm_conn *conn)
 void shm_conn_say_close(struct shm_conn *conn)
 {
 	if (shm_conn_is_open(conn))
-		atomic_store(&conn->tx.head->closed, 1);
+		atomic_store(&conn->tx.shared->closed, 1);
 }
 
 void shm_conn_free(struct shm_conn *conn)

@@ -74,7 +74,6 @@ void shm_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr)
 static void send_message(struct shm_conn *conn, uint8_t id, size_t len)
 {
 	shm_ring_end(conn, SHM_MESSAGE, id, 0, len);
-	conn->tx_messages = conn->tx_tail;
 	shm_ring_publish(conn);
 	weft_count(conn->stats, tx_messages, 1);
 	weft_count(conn->stats, tx_message_bytes, len);

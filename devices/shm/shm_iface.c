@@ -154,6 +154,13 @@ again:
 	return n;
 }
 
+/* Does it need room in its ring to go on? */
+static bool wants_room(const struct shm_conn *conn)
+{
+	return conn->base.ready_owed || shm_tx_waits(conn) ||
+	       shm_conn_owes_bye(conn);
+}
+
 static unsigned int iface_progress(struct weft_iface *base)
 {
 	struct shm_iface *iface = shm_iface(base);
@@ -166,7 +173,8 @@ static unsigned int iface_progress(struct weft_iface *base)
 		if (shm_conn_is_open(conn) && iface->messages && iface->notices)
 			n += shm_rx_run(conn);
 		if (shm_conn_is_open(conn))
-			n += shm_tx_run(conn);
+			shm_ring_watch(conn, wants_room(conn));
+		n += shm_tx_run(conn);
 		n += weft_ep_notify(&conn->base);
 		ends |= may_end(conn);
 	}
@@ -182,13 +190,6 @@ static unsigned int iface_progress(struct weft_iface *base)
 }
 
 /* ---- sleeping ------------------------------------------------------------ */
-
-/* Does it need room in the ring to go on? */
-static bool wants_room(const struct shm_conn *conn)
-{
-	return conn->base.ready_owed || shm_tx_waits(conn) ||
-	       shm_conn_owes_bye(conn);
-}
 
 static bool is_pending(struct shm_iface *iface)
 {

@@ -6,8 +6,9 @@
  *
  *   the socket   the ring's descriptor, once each way; then frames that wake a
  *                peer that sleeps; its end is the peer's
- *   the ring     a memfd that its reader made and sealed: records in one order,
- *                which carry all bytes.  One per direction.
+ *   the rings    a memfd that its reader made and sealed, one per direction:
+ *                a short ring and a long one.  Records in one order, which
+ *                carry all bytes; SHM_SWITCH goes on in the other ring.
  *
  * The order of records is that of what they say.  Puts come one after the
  * other, and so do their acknowledgements, gets and the replies to them:
@@ -28,9 +29,14 @@
 #include "devices/device.h"
 
 #define SHM_MAX_MESSAGE (16u << 10)
-/* Bytes, a power of two: see docs/performance/ucx-over-shm.md. */
-#define SHM_RING (512u << 10)
-#define SHM_OPS	 256u /* puts and gets under way, each way */
+/*
+ * Bytes, powers of two: see docs/performance/ucx-over-shm.md.  A reader that
+ * runs is given a short ring, which stays in the processors' caches.  One that
+ * waits for a processor finds all that fits into a long one in its turn.
+ */
+#define SHM_SHORT (512u << 10)
+#define SHM_LONG  (8u << 20)
+#define SHM_OPS	  256u /* puts and gets under way, each way */
 
 /* Kind of the socket, in the purpose of the hello. */
 #define SHM_PURPOSE 0x6d687377u /* "wshm" */
@@ -55,25 +61,29 @@ _Static_assert(sizeof(struct shm_frame) == 16, "no holes");
 /* ---- the ring ----------------------------------------------------------- */
 
 /*
- * Positions count bytes since the start and never wrap.  A line, and the one
- * that processors fetch beside it, has one writer; the sender reads `sleeping`
- * each time, `head` only when room is short.
+ * Positions count bytes since the start and never wrap, in each ring.  A line,
+ * and the one that processors fetch beside it, has one writer; the sender reads
+ * `sleeping` each time, `head` only when room is short.
  */
+enum shm_which { SHM_IN_SHORT, SHM_IN_LONG, SHM_RINGS };
+
 struct shm_head {
-	_Atomic uint64_t tail;	 /* the writer's */
+	_Atomic uint64_t tail[SHM_RINGS]; /* the writer's */
 	_Atomic uint32_t wants;	 /* the writer sleeps until there is room */
 	_Atomic uint32_t closed; /* its interface has closed in order */
 	_Atomic uint32_t failed; /* it ended because an operation failed */
-	uint8_t pad0[108];
-	_Atomic uint64_t head; /* the reader's, as the rest */
-	uint8_t pad1[120];
+	uint8_t pad0[100];
+	_Atomic uint64_t head[SHM_RINGS]; /* the reader's, as the rest */
+	uint8_t pad1[112];
 	_Atomic uint32_t sleeping; /* the reader is about to sleep: ring */
 	uint8_t pad2[124];
 };
 _Static_assert(sizeof(struct shm_head) == 384, "whole cache lines");
 
-#define SHM_RING_AT 4096u /* the records, behind the head's page */
-#define SHM_SIZE    (SHM_RING_AT + SHM_RING)
+/* The rings, behind the head's page; the long one has no pages at first. */
+#define SHM_SHORT_AT 4096u
+#define SHM_LONG_AT  (SHM_SHORT_AT + SHM_SHORT)
+#define SHM_SIZE     (SHM_LONG_AT + SHM_LONG)
 
 enum shm_kind {
 	SHM_MESSAGE = 1,
@@ -86,6 +96,7 @@ enum shm_kind {
 	SHM_GET,   /* please send this: struct shm_op */
 	SHM_REPLY, /* the next bytes of the other side's next get */
 	SHM_FAIL,  /* which will not be completed */
+	SHM_SWITCH, /* to the other ring */
 };
 
 struct shm_record {

@@ -24,23 +24,17 @@
 /* Shorter pieces are not worth one: the rest of the ring is skipped. */
 #define PIECE_MIN 1024u
 
-static void set_ring(struct shm_ring *ring, void *p)
-{
-	ring->head = p;
-	ring->bytes = (uint8_t *)p + SHM_RING_AT;
-}
-
 int shm_ring_make(struct shm_ring *ring, int *fd)
 {
 	void *p;
 
-	*fd = weft_memfd_make("weft-shm", SHM_SIZE, &p);
+	*fd = weft_memfd_make_sparse("weft-shm", SHM_SIZE, SHM_LONG_AT, &p);
 	if (*fd < 0)
 		return weft_fail(*fd,
 				 "cannot set up %u KiB of shared memory for a "
 				 "peer on this host",
-				 SHM_SIZE >> 10);
-	set_ring(ring, p);
+				 SHM_LONG_AT >> 10);
+	ring->shared = p;
 	return 0;
 }
 
@@ -50,17 +44,17 @@ int shm_ring_map(struct shm_ring *ring, int fd)
 	int err = weft_memfd_map(fd, SHM_SIZE, PROT_READ | PROT_WRITE, &p);
 
 	if (!err)
-		set_ring(ring, p);
+		ring->shared = p;
 	close(fd);
 	return err;
 }
 
 void shm_ring_close(struct shm_ring *ring)
 {
-	if (!ring->head)
+	if (!ring->shared)
 		return;
-	munmap(ring->head, SHM_SIZE);
-	ring->head = NULL;
+	munmap(ring->shared, SHM_SIZE);
+	ring->shared = NULL;
 }
 
 /* ---- waking -------------------------------------------------------------- */
@@ -69,7 +63,7 @@ void shm_ring_close(struct shm_ring *ring)
 static void wake_peer(struct shm_conn *conn)
 {
 	const struct shm_frame wake = { SHM_FRAME_MAGIC, SHM_FRAME_WAKE, 0 };
-	struct shm_head *h = conn->tx.head;
+	struct shm_head *h = conn->tx.shared;
 
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!atomic_load_explicit(&h->sleeping, memory_order_relaxed) ||
@@ -82,133 +76,225 @@ static void wake_peer(struct shm_conn *conn)
 void shm_ring_wake_writer(struct shm_conn *conn)
 {
 	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&conn->rx.head->wants, memory_order_relaxed))
+	if (atomic_load_explicit(&conn->rx.shared->wants, memory_order_relaxed))
 		wake_peer(conn);
 }
 
 void shm_ring_sleep(struct shm_conn *conn, bool on, bool wants)
 {
-	atomic_store_explicit(&conn->tx.head->wants, wants,
+	atomic_store_explicit(&conn->tx.shared->wants, wants,
 			      memory_order_relaxed);
-	atomic_store_explicit(&conn->rx.head->sleeping, on,
+	atomic_store_explicit(&conn->rx.shared->sleeping, on,
 			      memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
 /* ---- writing ------------------------------------------------------------- */
 
-static size_t to_end(uint64_t pos)
+static size_t size_of(const struct shm_ring *ring)
 {
-	return SHM_RING - (pos & (SHM_RING - 1));
+	return ring->in == SHM_IN_LONG ? SHM_LONG : SHM_SHORT;
+}
+
+static uint8_t *bytes_at(const struct shm_ring *ring, uint64_t pos)
+{
+	return (uint8_t *)ring->shared +
+	       (ring->in == SHM_IN_LONG ? SHM_LONG_AT : SHM_SHORT_AT) +
+	       (pos & (size_of(ring) - 1));
+}
+
+static size_t to_end(const struct shm_ring *ring, uint64_t pos)
+{
+	return size_of(ring) - (pos & (size_of(ring) - 1));
+}
+
+static bool read_head(struct shm_conn *conn, enum shm_which which)
+{
+	struct shm_ring *ring = &conn->tx;
+	const uint64_t head = atomic_load_explicit(&ring->shared->head[which],
+						   memory_order_acquire);
+
+	if (head < ring->head[which] || head > ring->tail[which]) {
+		weft_error("a peer on this host has read what was never sent "
+			   "(%llu of %llu)",
+			   (unsigned long long)head,
+			   (unsigned long long)ring->tail[which]);
+		shm_conn_break(conn, -EPROTO);
+		return false;
+	}
+	ring->head[which] = head;
+	return true;
+}
+
+/*
+ * A SWITCH has room in any case; of the head that was last seen it may be
+ * beyond the ring.
+ */
+static bool has_bytes(const struct shm_ring *ring, size_t need)
+{
+	const uint64_t used = ring->tail[ring->in] - ring->head[ring->in];
+
+	return used + need + RECORD(0) <= size_of(ring);
 }
 
 static bool find_room(struct shm_conn *conn, size_t need)
 {
-	uint64_t head;
-
-	if (SHM_RING - (conn->tx_tail - conn->tx_head) >= need)
-		return true;
-	head = atomic_load_explicit(&conn->tx.head->head, memory_order_acquire);
-	if (head < conn->tx_head || head > conn->tx_tail) {
-		weft_error("a peer on this host has read what was never sent "
-			   "(%llu of %llu)",
-			   (unsigned long long)head,
-			   (unsigned long long)conn->tx_tail);
-		shm_conn_break(conn, -EPROTO);
-		return false;
-	}
-	conn->tx_head = head;
-	return SHM_RING - (conn->tx_tail - head) >= need;
+	return has_bytes(&conn->tx, need) ||
+	       (read_head(conn, conn->tx.in) && has_bytes(&conn->tx, need));
 }
 
 /* Bytes of the ring that a record of @len takes, with what is skipped. */
-static size_t taken_by(const struct shm_conn *conn, size_t len)
+static size_t taken_by(const struct shm_ring *ring, size_t len)
 {
-	const size_t end = to_end(conn->tx_tail), need = RECORD(len);
+	const size_t end = to_end(ring, ring->tail[ring->in]);
+	const size_t need = RECORD(len);
 
 	return need > end ? need + end : need;
 }
 
 bool shm_ring_has_room(struct shm_conn *conn, size_t len)
 {
-	return find_room(conn, taken_by(conn, len));
+	return find_room(conn, taken_by(&conn->tx, len));
 }
 
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 {
-	const size_t end = to_end(conn->tx_tail);
+	const struct shm_ring *ring = &conn->tx;
+	const size_t end = to_end(ring, ring->tail[ring->in]);
 	size_t n = weft_min(want, SHM_PIECE);
 
 	if (end >= RECORD(weft_min(n, PIECE_MIN)))
 		n = weft_min(n, end - sizeof(struct shm_record));
-	return find_room(conn, taken_by(conn, n) + RESERVE) ? n : 0;
+	return find_room(conn, taken_by(ring, n) + RESERVE) ? n : 0;
 }
 
-static void write_header(struct shm_conn *conn, enum shm_kind kind, uint8_t id,
+static void write_record(struct shm_ring *ring, enum shm_kind kind, uint8_t id,
 			 int status, size_t len)
 {
 	const struct shm_record r = {
 		.len = len, .kind = kind, .id = id, .status = status
 	};
 
-	memcpy(conn->tx.bytes + (conn->tx_tail & (SHM_RING - 1)), &r,
-	       sizeof(r));
+	memcpy(bytes_at(ring, ring->tail[ring->in]), &r, sizeof(r));
+	ring->tail[ring->in] += RECORD(len);
 }
 
 void *shm_ring_begin(struct shm_conn *conn, size_t len)
 {
-	const size_t end = to_end(conn->tx_tail);
+	struct shm_ring *ring = &conn->tx;
+	const size_t end = to_end(ring, ring->tail[ring->in]);
 
-	if (RECORD(len) > end) {
-		write_header(conn, SHM_PAD, 0, 0,
+	if (RECORD(len) > end)
+		write_record(ring, SHM_PAD, 0, 0,
 			     end - sizeof(struct shm_record));
-		conn->tx_tail += end;
-	}
-	return conn->tx.bytes + (conn->tx_tail & (SHM_RING - 1)) +
-	       sizeof(struct shm_record);
+	return bytes_at(ring, ring->tail[ring->in]) + sizeof(struct shm_record);
 }
 
 void shm_ring_end(struct shm_conn *conn, enum shm_kind kind, uint8_t id,
 		  int status, size_t len)
 {
-	write_header(conn, kind, id, status, len);
-	conn->tx_tail += RECORD(len);
+	write_record(&conn->tx, kind, id, status, len);
 	weft_count(conn->stats, wire_tx_bytes, len + sizeof(struct shm_record));
+	if (kind != SHM_MESSAGE)
+		return;
+	conn->last_in = conn->tx.in;
+	conn->last_tail = conn->tx.tail[conn->tx.in];
 }
 
 void shm_ring_publish(struct shm_conn *conn)
 {
-	atomic_store_explicit(&conn->tx.head->tail, conn->tx_tail,
-			      memory_order_release);
+	const struct shm_ring *ring = &conn->tx;
+
+	atomic_store_explicit(&ring->shared->tail[ring->in],
+			      ring->tail[ring->in], memory_order_release);
 	wake_peer(conn);
+}
+
+bool shm_ring_is_read(const struct shm_conn *conn)
+{
+	return atomic_load(&conn->tx.shared->head[conn->last_in]) >=
+	       conn->last_tail;
+}
+
+/* ---- short and long ------------------------------------------------------ */
+
+static void go_on_in(struct shm_conn *conn, enum shm_which which)
+{
+	write_record(&conn->tx, SHM_SWITCH, 0, 0, 0);
+	shm_ring_publish(conn);
+	conn->tx.in = which;
+	conn->tx_stuck = 0;
+}
+
+static bool has_long(struct shm_conn *conn)
+{
+	if (!conn->long_made && !conn->long_lacking) {
+		conn->long_made = weft_memfd_fill(
+			(uint8_t *)conn->tx.shared + SHM_LONG_AT, SHM_LONG);
+		conn->long_lacking = !conn->long_made;
+	}
+	return conn->long_made;
+}
+
+/* Has the reader read nothing since the last time? */
+static bool is_stuck(struct shm_conn *conn)
+{
+	const uint64_t sum = conn->tx_read;
+
+	if (!read_head(conn, SHM_IN_SHORT) || !read_head(conn, SHM_IN_LONG))
+		return false;
+	conn->tx_read = shm_ring_sum(conn->tx.head);
+	return conn->tx_read == sum;
+}
+
+void shm_ring_watch(struct shm_conn *conn, bool wants)
+{
+	struct shm_ring *ring = &conn->tx;
+
+	if (ring->in == SHM_IN_LONG) {
+		/* it runs when it has come to the SWITCH */
+		if (read_head(conn, SHM_IN_SHORT) &&
+		    ring->head[SHM_IN_SHORT] == ring->tail[SHM_IN_SHORT])
+			go_on_in(conn, SHM_IN_SHORT);
+	} else if (!wants || !is_stuck(conn)) {
+		conn->tx_stuck = 0;
+	} else if (++conn->tx_stuck >= SHM_STUCK && has_long(conn)) {
+		go_on_in(conn, SHM_IN_LONG);
+	}
 }
 
 /* ---- reading ------------------------------------------------------------- */
 
 int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data)
 {
-	const size_t at = conn->rx_head & (SHM_RING - 1);
+	struct shm_ring *ring = &conn->rx;
+	const uint64_t head = ring->head[ring->in];
 	size_t there;
 
-	if (conn->rx_tail == conn->rx_head)
-		conn->rx_tail = atomic_load_explicit(&conn->rx.head->tail,
-						     memory_order_acquire);
-	there = conn->rx_tail - conn->rx_head;
+	if (ring->tail[ring->in] == head)
+		ring->tail[ring->in] = atomic_load_explicit(
+			&ring->shared->tail[ring->in], memory_order_acquire);
+	there = ring->tail[ring->in] - head;
 	if (!there)
 		return 0;
-	if (there > SHM_RING || there % sizeof(*r))
+	if (there > size_of(ring) || there % sizeof(*r))
 		return -EPROTO;
-	memcpy(r, conn->rx.bytes + at, sizeof(*r));
-	if (r->len > SHM_RING || RECORD(r->len) > there ||
-	    RECORD(r->len) > SHM_RING - at)
+	*data = bytes_at(ring, head);
+	memcpy(r, *data, sizeof(*r));
+	*data += sizeof(*r);
+	if (r->len > size_of(ring) || RECORD(r->len) > there ||
+	    RECORD(r->len) > to_end(ring, head))
 		return -EPROTO;
-	*data = conn->rx.bytes + at + sizeof(*r);
 	return 1;
 }
 
 void shm_ring_release(struct shm_conn *conn, const struct shm_record *r)
 {
-	conn->rx_head += RECORD(r->len);
-	atomic_store_explicit(&conn->rx.head->head, conn->rx_head,
-			      memory_order_release);
+	struct shm_ring *ring = &conn->rx;
+
+	ring->head[ring->in] += RECORD(r->len);
+	atomic_store_explicit(&ring->shared->head[ring->in],
+			      ring->head[ring->in], memory_order_release);
+	if (r->kind == SHM_SWITCH)
+		ring->in = !ring->in;
 }

@@ -183,6 +183,7 @@ static int handle(struct shm_conn *conn, const struct shm_record *r,
 	case SHM_MESSAGE:
 		return deliver(conn, r, data);
 	case SHM_PAD:
+	case SHM_SWITCH:
 		return 0;
 	case SHM_BYE:
 		conn->base.bye_received = true;
@@ -212,7 +213,7 @@ static int handle(struct shm_conn *conn, const struct shm_record *r,
 
 unsigned int shm_rx_run(struct shm_conn *conn)
 {
-	const uint64_t end = conn->rx_head + STEP;
+	const uint64_t end = shm_ring_sum(conn->rx.head) + STEP;
 	struct shm_iface *iface = conn->iface;
 	unsigned int least, n = 0;
 	struct shm_record r;
@@ -221,7 +222,7 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 
 	/* what one peer may take of this progress() */
 	least = iface->messages > SHARE ? iface->messages - SHARE : 0;
-	while (conn->rx_head < end && iface->messages > least &&
+	while (shm_ring_sum(conn->rx.head) < end && iface->messages > least &&
 	       iface->notices) {
 		ret = shm_ring_next(conn, &r, &data);
 		if (ret <= 0)

@@ -302,7 +302,7 @@ static bool run_first(struct shm_conn *conn)
 
 unsigned int shm_tx_run(struct shm_conn *conn)
 {
-	const uint64_t end = conn->tx_tail + STEP;
+	const uint64_t end = shm_ring_sum(conn->tx.tail) + STEP;
 	unsigned int n;
 
 	if (!shm_conn_is_open(conn) || !shm_tx_waits(conn))
@@ -310,7 +310,7 @@ unsigned int shm_tx_run(struct shm_conn *conn)
 	n = shm_tx_send_acks(conn);
 	if (n)
 		shm_ring_publish(conn);
-	while (shm_conn_is_open(conn) && conn->tx_tail < end &&
+	while (shm_conn_is_open(conn) && shm_ring_sum(conn->tx.tail) < end &&
 	       run_first(conn)) {
 		/* the peer copies while we copy the next */
 		shm_ring_publish(conn);

@@ -69,7 +69,11 @@ static void say_record(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 {
 	struct shm_record r = { 0 };
 	struct shm_op op = { 0 };
-	size_t at = conn->tx_tail & (SHM_RING - 1), room;
+	const enum shm_which in = conn->tx.in;
+	const size_t size = in == SHM_IN_LONG ? SHM_LONG : SHM_SHORT;
+	uint8_t *bytes = (uint8_t *)conn->tx.shared +
+			 (in == SHM_IN_LONG ? SHM_LONG_AT : SHM_SHORT_AT);
+	size_t at = conn->tx.tail[in] & (size - 1), room;
 
 	memcpy(&r, p, weft_min(n, sizeof(r)));
 	p += weft_min(n, sizeof(r));
@@ -77,24 +81,26 @@ static void say_record(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 	if (control & 1)
 		r.len = n;
 	if (control & 2)
-		r.kind = r.kind % SHM_FAIL + 1;
+		r.kind = r.kind % SHM_SWITCH + 1;
 	if (control & 8 && r.status > 0)
 		r.status = -r.status;
 	room = sizeof(r) + ((n + 15) & ~(size_t)15);
-	if (room > SHM_RING - at)
+	if (room > size - at)
 		return; /* no need of the other end */
-	memcpy(conn->tx.bytes + at, &r, sizeof(r));
-	memcpy(conn->tx.bytes + at + sizeof(r), p, n);
+	memcpy(bytes + at, &r, sizeof(r));
+	memcpy(bytes + at + sizeof(r), p, n);
 	if (control & 4 && n >= sizeof(op)) {
 		memcpy(&op, p, sizeof(op));
 		op.slot = victim.mem->rkey.slot;
 		op.generation = victim.mem->rkey.generation;
 		op.token = victim.mem->rkey.token;
 		op.addr = (uintptr_t)victim_memory + op.addr % VICTIM_MEMORY;
-		memcpy(conn->tx.bytes + at + sizeof(r), &op, sizeof(op));
+		memcpy(bytes + at + sizeof(r), &op, sizeof(op));
 	}
-	conn->tx_tail += room;
-	atomic_store(&conn->tx.head->tail, conn->tx_tail);
+	conn->tx.tail[in] += room;
+	atomic_store(&conn->tx.shared->tail[in], conn->tx.tail[in]);
+	if (r.kind == SHM_SWITCH)
+		conn->tx.in = !in;
 }
 
 static void say_frame(struct shm_conn *conn, uint8_t control, const uint8_t *p,
@@ -128,11 +134,11 @@ static void say(struct shm_conn *conn, struct weft_ep *ep, const uint8_t *data,
 			say_record(conn, data[1], data + 3, n);
 			break;
 		case 1:
-			fuzz_counter(conn->tx.head, sizeof(*conn->tx.head),
+			fuzz_counter(conn->tx.shared, sizeof(*conn->tx.shared),
 				     data[1], data + 3, n);
 			break;
 		case 2:
-			fuzz_counter(conn->rx.head, sizeof(*conn->rx.head),
+			fuzz_counter(conn->rx.shared, sizeof(*conn->rx.shared),
 				     data[1], data + 3, n);
 			break;
 		case 3:

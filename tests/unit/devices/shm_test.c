@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How often weft_shm copies, and memory that is not there. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "devices/shm/shm.h"
@@ -36,7 +39,8 @@ static bool is_in(const struct shm_ring *ring, const void *p)
 {
 	const uint8_t *byte = p;
 
-	return byte >= ring->bytes && byte < ring->bytes + SHM_RING;
+	return byte >= (uint8_t *)ring->shared + SHM_SHORT_AT &&
+	       byte < (uint8_t *)ring->shared + SHM_SIZE;
 }
 
 static struct shm_conn *conn_of(struct side *s)
@@ -66,7 +70,7 @@ static void take(struct side *s, uint8_t id, void *data, size_t len)
 /* Three times around the ring, so that many lie at its end. */
 Test(shm, message_is_copied_by_nobody_between_the_two_programs)
 {
-	const unsigned int n = 3 * SHM_RING / SHM_MAX_MESSAGE;
+	const unsigned int n = 3 * SHM_SHORT / SHM_MAX_MESSAGE;
 	ssize_t len;
 
 	cr_assert(zero(int, side_dial(&a, &b)));
@@ -82,6 +86,156 @@ Test(shm, message_is_copied_by_nobody_between_the_two_programs)
 	cr_expect(eq(sz, taken, n));
 }
 
+static bool lacks_pages;
+
+/* madvise() of this program: finds no memory. */
+int madvise(void *p, size_t len, int how);
+int madvise(void *p, size_t len, int how)
+{
+	if (lacks_pages && how == MADV_POPULATE_WRITE) {
+		errno = EFAULT;
+		return -1;
+	}
+	return (int)syscall(SYS_madvise, p, len, how);
+}
+
+/* Sends while there is room, which progress() may make; how many. */
+static unsigned int send_all(unsigned int progress, unsigned int *sent)
+{
+	const unsigned int before = *sent;
+
+	for (;; progress--) {
+		while (a.ops->ready(a.ep))
+			cr_assert(eq(long,
+				     a.ops->message_pack(a.ep, 1, pack,
+							 (void *)(uintptr_t)++ *
+								 sent),
+				     SHM_MAX_MESSAGE));
+		if (!progress)
+			return *sent - before;
+		side_progress(&a);
+	}
+}
+
+static unsigned int connect_both(void)
+{
+	cr_assert(zero(int, side_dial(&a, &b)));
+	cr_assert(zero(int, side_dial(&b, &a)));
+	b.hook = take;
+	cr_assert(until(a.ops->ready(a.ep)));
+	return SHM_SHORT / SHM_MAX_MESSAGE;
+}
+
+/*
+ * A reader that the scheduler keeps waiting finds much in its turn; one that
+ * runs, what a processor's cache holds.
+ */
+Test(shm, ring_is_long_while_its_reader_stands)
+{
+	const unsigned int short_ring = connect_both();
+	const unsigned int long_ring = SHM_LONG / SHM_MAX_MESSAGE;
+	unsigned int n, sent = 0;
+
+	for (int round = 0; round < 5; round++) {
+		n = send_all(SHM_STUCK / 2, &sent);
+		cr_expect(all(gt(uint, n, short_ring / 2),
+			      lt(uint, n, short_ring)),
+			  "%u messages", n);
+		n = send_all(SHM_STUCK, &sent);
+		cr_expect(
+			all(gt(uint, n, long_ring - 8), le(uint, n, long_ring)),
+			"%u messages", n);
+		cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_LONG));
+		cr_expect(until(b.messages == sent));
+		side_progress(&a);
+		cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_SHORT));
+		/* several times around the short one */
+		for (n = 0; n < 70; n++) {
+			cr_assert(eq(
+				long,
+				a.ops->message_pack(a.ep, 1, pack,
+						    (void *)(uintptr_t)++sent),
+				SHM_MAX_MESSAGE));
+			cr_expect(until(b.messages == sent));
+		}
+	}
+}
+
+/* Records without bytes, until there is no room; how many. */
+static unsigned int fill(struct shm_conn *conn)
+{
+	unsigned int n = 0;
+
+	for (; shm_ring_has_room(conn, 0) && n <= SHM_SIZE; n++) {
+		shm_ring_begin(conn, 0);
+		shm_ring_end(conn, SHM_MESSAGE, 0, 0, 0);
+	}
+	shm_ring_publish(conn);
+	return n;
+}
+
+static void read_to_end(struct shm_conn *conn, enum shm_which which)
+{
+	atomic_store(&conn->tx.shared->head[which], conn->tx.tail[which]);
+}
+
+static void watch_for(struct shm_conn *conn, enum shm_which which)
+{
+	for (unsigned int i = 0; i <= SHM_STUCK; i++)
+		shm_ring_watch(conn, true);
+	cr_assert(eq(int, conn->tx.in, which));
+}
+
+/* A way back takes room, too; its reader may have gone on in between. */
+Test(shm, ring_that_is_full_is_left_and_taken_again)
+{
+	struct weft_counters stats = { 0 };
+	struct shm_conn conn = { .fd = -1, .stats = &stats };
+	const unsigned int most = SHM_LONG / sizeof(struct shm_record);
+	int fd;
+
+	cr_assert(zero(int, shm_ring_make(&conn.tx, &fd)));
+	fill(&conn);
+	watch_for(&conn, SHM_IN_LONG);
+	cr_expect(eq(uint, fill(&conn), most - 1));
+	read_to_end(&conn, SHM_IN_SHORT);
+	watch_for(&conn, SHM_IN_SHORT);
+	fill(&conn);
+	watch_for(&conn, SHM_IN_LONG);
+	cr_expect(zero(uint, fill(&conn)));
+	read_to_end(&conn, SHM_IN_LONG);
+	read_to_end(&conn, SHM_IN_SHORT);
+	watch_for(&conn, SHM_IN_SHORT);
+	fill(&conn);
+	watch_for(&conn, SHM_IN_LONG);
+	cr_expect(le(uint, fill(&conn), most - 1));
+	shm_ring_close(&conn.tx);
+	close(fd);
+}
+
+/* Who has sent what there is to send waits for no room. */
+Test(shm, ring_stays_short_while_nothing_waits)
+{
+	unsigned int sent = 0;
+
+	for (connect_both(); sent < 20;)
+		a.ops->message_pack(a.ep, 1, pack, (void *)(uintptr_t)++sent);
+	for (unsigned int i = 0; i < 10 * SHM_STUCK; i++)
+		side_progress(&a);
+	cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_SHORT));
+	cr_expect(until(b.messages == sent));
+}
+
+Test(shm, ring_stays_short_without_memory_for_more)
+{
+	const unsigned int short_ring = connect_both();
+	unsigned int sent = 0;
+
+	lacks_pages = true;
+	cr_expect(lt(uint, send_all(10 * SHM_STUCK, &sent), short_ring));
+	cr_expect(until(b.messages == sent));
+}
+
 /* Memory that is promised only would end the process, once it is written. */
 Test(shm, ring_is_allocated_or_the_endpoint_fails)
 {
@@ -91,7 +245,7 @@ Test(shm, ring_is_allocated_or_the_endpoint_fails)
 
 	cr_assert(zero(int, shm_ring_make(&ring, &fd)));
 	cr_assert(zero(int, fstat(fd, &st)));
-	cr_expect(ge(long, st.st_blocks * 512, (long)SHM_SIZE));
+	cr_expect(ge(long, st.st_blocks * 512, (long)SHM_LONG_AT));
 	shm_ring_close(&ring);
 	close(fd);
 	lacking = ENOSPC;
