@@ -74,9 +74,15 @@
 #define WEFT_CU_GRANULARITY_MINIMUM    0
 #define WEFT_CU_SRC_ORDER_STREAM       1
 #define WEFT_CU_MEMORY_UNIFIED	       4
+#define WEFT_CU_IPC_LAZY_PEER_ACCESS   1
 
 struct weft_cu_uuid {
 	unsigned char bytes[16];
+};
+
+/* CUipcMemHandle */
+struct weft_cu_ipc {
+	unsigned char bytes[64];
 };
 
 /* CUmemLocation */
@@ -180,6 +186,10 @@ struct weft_cu_copy_2d {
 	X(mem_access, cuMemSetAccess,                                        \
 	  (uint64_t ptr, size_t size, const struct weft_cu_access *,         \
 	   size_t n))                                                        \
+	X(ipc_get, cuIpcGetMemHandle, (struct weft_cu_ipc *, uint64_t ptr))  \
+	X(ipc_open, cuIpcOpenMemHandle_v2,                                   \
+	  (uint64_t * ptr, struct weft_cu_ipc, unsigned int flags))          \
+	X(ipc_close, cuIpcCloseMemHandle, (uint64_t ptr))                    \
 	X(host_register, cuMemHostRegister_v2,                               \
 	  (void *p, size_t size, unsigned int flags))                        \
 	X(host_unregister, cuMemHostUnregister, (void *p))                   \

@@ -56,6 +56,7 @@ SAME(WEFT_CU_HANDLE_POSIX_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 SAME(WEFT_CU_ALLOCATION_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED);
 SAME(WEFT_CU_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
 SAME(WEFT_CU_ACCESS_READWRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+SAME(WEFT_CU_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 SAME(WEFT_CU_GRANULARITY_MINIMUM, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 
 /* handles, enumerations, integers */
@@ -69,6 +70,7 @@ SAME(sizeof(int), sizeof(CUresult));
 SAME(sizeof(int), sizeof(CUmemAllocationHandleType));
 SAME(sizeof(int), sizeof(CUpointer_attribute));
 SAME(sizeof(struct weft_cu_uuid), sizeof(CUuuid));
+SAME(sizeof(struct weft_cu_ipc), sizeof(CUipcMemHandle));
 
 #define AT(ours, field, theirs, its)                               \
 	SAME(offsetof(struct ours, field), offsetof(theirs, its)); \

@@ -16,7 +16,7 @@
  * acknowledges. nvl_iface.c calls them in turn.  nvl_map.c and nvl_gpu.c make
  * what is missing the first time.
  *
- * Memory that the driver can export needs no ring: nvl_export.c gives it to a
+ * Memory that the driver shares needs no ring: nvl_export.c gives it to a
  * peer that queries it, nvl_import.c does so and maps it, and nvl_direct.c
  * copies to and from where it lies.
  *
@@ -90,7 +90,8 @@ struct nvl_route {
 	uint8_t ring;	       /* id, NVL_NO_RING: none yet */
 	bool wanted;	       /* requested, no reply yet */
 	bool via_host_ring;    /* no ring there: the host's serves */
-	bool not_direct;       /* nor can its memory be mapped */
+	bool not_direct;       /* nor can its memory be mapped, */
+	bool not_by_handle;    /* or what has an IPC handle */
 	uint64_t retry_ms;     /* of the next request; 0: none */
 	unsigned int pause_ms; /* between that and the last time */
 };

@@ -216,12 +216,12 @@ int nvl_direct_start(struct nvl_conn *conn, bool get,
 
 	if (!(loc & NVL_LOC_DIRECT) || conn->iface->kernels_wait)
 		return 0;
-	loc &= ~NVL_LOC_DIRECT;
-	gpu = loc < NVL_LOCS ? find_gpu(conn, iov, n, &total) : NULL;
+	gpu = find_gpu(conn, iov, n, &total);
 	if (!gpu)
 		return 0;
 	weft_rkey_unpack(rkey, &key);
-	v = nvl_import_find(conn, &key, loc, gpu, addr, total);
+	v = nvl_import_find(conn, &key, loc & ~NVL_LOC_DIRECT, gpu, addr,
+			    total);
 	return v ? start_direct(conn, get, v, gpu, iov, n, addr, total, op) : 0;
 }
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Memory that is copied to and from in place, without a ring: GPU memory
- * that the driver exports as POSIX file descriptors.
+ * that the driver exports as POSIX file descriptors, or, where it is of
+ * cudaMalloc(), by an IPC handle.
  *
  * The owner (nvl_export.c) lists what it registers.  A peer that uses a key
  * again queries it (nvl_import.c), gets a descriptor for each allocation once,
- * and maps it; from then on its own engines copy (nvl_direct.c).  Until then,
- * and wherever a step fails, data goes over the ring as without a query.
+ * or its handle, and maps it; from then on its own engines copy (nvl_direct.c).
+ * Until then, and wherever a step fails, data goes over the ring as without a
+ * query.
  *
  * A mapping cannot be taken back, so the peer is trusted to look: before each
  * batch of copies, at a word of the owner's for the registration.  The owner
@@ -25,6 +27,8 @@ struct nvl_export;
 
 /* Sets mem->exported where peers may map @mem: mem_pack() marks the key. */
 void nvl_export_add(struct weft_mem *mem);
+/* NVL_LOC_DIRECT, or what else says how. */
+unsigned int nvl_export_loc(const struct nvl_export *x);
 /*
  * No peer copies to or from it any more: waits for copies that are with their
  * engines, bounded by the watchdog, or by a second where the peer is gone.  A
@@ -35,10 +39,10 @@ void nvl_export_del(struct nvl_export *x);
 /* A peer's frame: MARKS, MAP_WANT or MAP_FETCH. */
 int nvl_export_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd);
 /*
- * Sends a descriptor that the peer has requested; the number.  To export one
- * takes the driver 34 us, or 0.6 ms where it is the only one (nvl_map.h), of
- * any size (580, H200): a peer whose data is under way meanwhile gets one each
- * NVL_EXPORT_MS.
+ * Sends a descriptor or handle that the peer has requested; the number.  To
+ * export one takes the driver 34 us, or 0.6 ms where it is the only one
+ * (nvl_map.h), of any size (580, H200): a peer whose data is under way
+ * meanwhile gets one each NVL_EXPORT_MS.
  */
 unsigned int nvl_export_step(struct nvl_conn *conn);
 bool nvl_export_is_due(const struct nvl_conn *conn);
@@ -63,6 +67,7 @@ struct nvl_import {
 	struct nvl_gpu *gpu;
 	bool ready, failed;
 	uint64_t refused;	    /* ordinals that may not reach it */
+	bool by_handle;		    /* one context's alone */
 	unsigned int views, copies; /* that use it */
 	struct nvl_mapping map;
 };
@@ -74,7 +79,7 @@ struct nvl_view {
 	struct weft_rkey key;
 	struct nvl_gpu *gpu;
 	uint8_t loc;
-	bool replied;
+	bool by_handle, replied;
 	uint64_t addr, len;
 	unsigned int slot;
 	uint32_t serial;
@@ -86,6 +91,7 @@ void nvl_marks_make(struct nvl_iface *iface);
 /*
  * What @gpu can copy to and from directly for [addr, addr+len) of the peer's;
  * NULL: use the ring.  A key that is used for the second time is queried now.
+ * @loc: the key's, without NVL_LOC_DIRECT.
  */
 struct nvl_view *nvl_import_find(struct nvl_conn *conn,
 				 const struct weft_rkey *key, uint8_t loc,
@@ -93,7 +99,7 @@ struct nvl_view *nvl_import_find(struct nvl_conn *conn,
 				 size_t len);
 /* A copy has ended. */
 void nvl_import_put(struct nvl_conn *conn, struct nvl_import *import);
-/* The peer's reply: MAP_GRANT, MAP_PART or MAP_NONE. */
+/* The peer's reply: MAP_GRANT, MAP_PART, MAP_HANDLE or MAP_NONE. */
 int nvl_import_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd);
 /* Unmaps what the peer has revoked. */
 void nvl_import_tick(struct nvl_conn *conn);

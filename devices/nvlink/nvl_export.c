@@ -37,7 +37,9 @@ struct allocation {
 	unsigned int users;	    /* registrations and fetches */
 	unsigned int registrations; /* that are live */
 	uint64_t id;
-	void *ctx; /* without one the driver looks no address up */
+	void *ctx;	/* without one the driver looks no address up */
+	bool by_handle; /* one part, and no descriptor of it */
+	struct weft_cu_ipc handle;
 	unsigned int nparts;
 	struct part parts[];
 };
@@ -51,7 +53,7 @@ struct nvl_export {
 	struct weft_list grants;
 };
 
-/* Descriptors that a peer has yet to get. */
+/* Descriptors, or a handle, that a peer has yet to get. */
 struct fetch {
 	struct weft_list link; /* conn->fetches */
 	struct allocation *allocation;
@@ -114,7 +116,7 @@ static bool read_part(const struct weft_cuda *cu, uint64_t at,
 	       !cu->pointer_attrs(1, &attr, &value, part->base);
 }
 
-/* Those around [addr, addr+len), as many as there are; 0: not all can be. */
+/* Those of cuMemCreate() around [addr, addr+len); 0: not all can be. */
 static unsigned int find_parts(const struct weft_cuda *cu, uint64_t addr,
 			       size_t len, struct part *parts)
 {
@@ -130,6 +132,51 @@ static unsigned int find_parts(const struct weft_cuda *cu, uint64_t addr,
 		n++;
 	}
 	return n;
+}
+
+/* Where the driver notes the pid in a handle, and a number that is none. */
+#define HANDLE_PID 8u
+#define NO_PID	   (1u << 30) /* the kernel's end at 2^22 (PID_MAX_LIMIT) */
+
+/*
+ * A handle has the getpid() of its maker in four of its bytes, and the driver
+ * refuses it where that is the opener's, by whatever kernel or namespace; it
+ * opens it with any other number there (driver 580, two H100).  Processes of
+ * different pods often have the same small pid, so another number takes its
+ * place: the same in all handles of this process, and no other process's.
+ * 0: there is none.
+ */
+static uint32_t handle_number(void)
+{
+	static uint32_t number;
+	uint32_t n;
+
+	pthread_mutex_lock(&lock);
+	if (!number && !weft_random(&n, sizeof(n)))
+		number = NO_PID | (n & (NO_PID - 1));
+	n = number;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+/*
+ * One allocation around [addr, addr+len) for which the driver has an IPC
+ * handle: cuMemAlloc()'s.  It has none for pools (cuMemAllocAsync) and for what
+ * was opened by one.  A driver that puts no pid there has another form of it,
+ * which is left as it is.
+ */
+static bool get_handle(const struct weft_cuda *cu, uint64_t addr, size_t len,
+		       struct part *part, struct weft_cu_ipc *handle)
+{
+	const uint32_t pid = getpid(), number = handle_number();
+
+	if (!number || !read_part(cu, addr, part) ||
+	    len > part->size - (addr - part->base) ||
+	    cu->ipc_get(handle, part->base))
+		return false;
+	if (!memcmp(handle->bytes + HANDLE_PID, &pid, sizeof(pid)))
+		memcpy(handle->bytes + HANDLE_PID, &number, sizeof(number));
+	return true;
 }
 
 static bool is_same_part(const struct part *a, const struct part *b)
@@ -157,8 +204,10 @@ static struct allocation *find_allocation(const struct part *parts,
 	return NULL;
 }
 
+/* @handle: NULL if it has descriptors. */
 static struct allocation *get_allocation(const struct part *parts,
-					 unsigned int n, void *ctx)
+					 unsigned int n, void *ctx,
+					 const struct weft_cu_ipc *handle)
 {
 	struct allocation *al = find_allocation(parts, n);
 
@@ -168,6 +217,9 @@ static struct allocation *get_allocation(const struct part *parts,
 			return NULL;
 		al->id = ++last_id;
 		al->ctx = ctx;
+		al->by_handle = handle;
+		if (handle)
+			al->handle = *handle;
 		al->nparts = n;
 		memcpy(al->parts, parts, n * sizeof(*parts));
 		weft_list_add_tail(&allocations, &al->link);
@@ -202,22 +254,29 @@ void nvl_export_add(struct weft_mem *mem)
 {
 	struct part *parts = malloc(NVL_PARTS * sizeof(*parts));
 	struct nvl_export *x = calloc(1, sizeof(*x));
+	const uint64_t addr = (uintptr_t)mem->addr;
+	struct weft_cu_ipc handle;
 	struct weft_cuda_scope s;
+	bool by_handle = false;
 	unsigned int n = 0;
 
 	if (parts && x && weft_settings()->nvl_direct != WEFT_OFF &&
 	    nvl_share_allowed(mem->where.ordinal) &&
 	    !weft_cuda_enter(&s, mem->where.ctx)) {
-		n = find_parts(s.cu, (uintptr_t)mem->addr, mem->len, parts);
+		n = find_parts(s.cu, addr, mem->len, parts);
+		by_handle =
+			!n && get_handle(s.cu, addr, mem->len, parts, &handle);
 		weft_cuda_leave(&s);
 	}
-	if (n) {
+	if (n || by_handle) {
 		x->key = mem->rkey;
-		x->addr = (uintptr_t)mem->addr;
+		x->addr = addr;
 		x->len = mem->len;
 		weft_list_init(&x->grants);
 		pthread_mutex_lock(&lock);
-		x->allocation = get_allocation(parts, n, mem->where.ctx);
+		x->allocation =
+			get_allocation(parts, n + by_handle, mem->where.ctx,
+				       by_handle ? &handle : NULL);
 		if (x->allocation &&
 		    !weft_table_add(&exports, &x->entry, x->key.token))
 			mem->exported = x;
@@ -228,6 +287,11 @@ void nvl_export_add(struct weft_mem *mem)
 	if (!mem->exported)
 		free(x);
 	free(parts);
+}
+
+unsigned int nvl_export_loc(const struct nvl_export *x)
+{
+	return NVL_LOC_DIRECT | (x->allocation->by_handle ? NVL_LOC_HANDLE : 0);
 }
 
 /* ---- taking it back ------------------------------------------------------ */
@@ -541,6 +605,16 @@ static int export_part(const struct weft_cuda *cu, const struct part *part,
 	return r;
 }
 
+/* The same for memory that has a handle: it is for what was there then. */
+static int check_part(const struct weft_cuda *cu, const struct part *part)
+{
+	struct part now;
+
+	return read_part(cu, part->base, &now) && is_same_part(part, &now)
+		       ? 0
+		       : WEFT_CU_INVALID_VALUE;
+}
+
 static bool is_registered(const struct allocation *al)
 {
 	bool registered;
@@ -563,8 +637,8 @@ static bool is_out_of_descriptors(const struct nvl_conn *conn)
 }
 
 /*
- * The next descriptor, or that there are none; after that 0, else 1: more.
- * -EMFILE, -ETOOMANYREFS: not now.
+ * The next descriptor or the handle, or that there are none; after that 0, else
+ * 1: more. -EMFILE, -ETOOMANYREFS: not now.
  */
 static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 {
@@ -579,9 +653,11 @@ static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 
 	r = is_registered(al) ? weft_cuda_enter(&s, al->ctx) : -EACCES;
 	if (!r) {
-		r = weft_cuda_errno(export_part(s.cu, part, &fd));
+		r = weft_cuda_errno(al->by_handle
+					    ? check_part(s.cu, part)
+					    : export_part(s.cu, part, &fd));
 		weft_cuda_leave(&s);
-		if (r && is_out_of_descriptors(conn))
+		if (r && !al->by_handle && is_out_of_descriptors(conn))
 			return -EMFILE;
 	}
 	if (r) {
@@ -592,8 +668,13 @@ static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 					.err = r };
 		return nvl_sock_send(conn, &f, -1);
 	}
+	if (al->by_handle) {
+		f.type = NVL_FRAME_MAP_HANDLE;
+		memcpy(f.handle, &al->handle, sizeof(f.handle));
+	}
 	err = nvl_sock_send(conn, &f, fd);
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 	return err ? err : ++fetch->sent < al->nparts;
 }
 

@@ -435,7 +435,7 @@ static void mem_pack(struct weft_mem *mem, void *rkey)
 	if (loc >= NVL_LOCS)
 		loc = NVL_LOC_HOST;
 	if (mem->exported)
-		loc |= NVL_LOC_DIRECT;
+		loc |= nvl_export_loc(mem->exported);
 	((uint8_t *)rkey)[WEFT_RKEY_LEN] = loc;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "bootstrap/settings.h"
@@ -93,24 +94,38 @@ static bool is_live(const struct nvl_conn *conn, const struct nvl_view *v)
 				    memory_order_acquire) == v->serial;
 }
 
+/* Of what is mapped in the same way no more is. */
+static bool *path_refused(struct nvl_conn *conn, uint8_t loc, bool by_handle)
+{
+	struct nvl_route *p = &conn->paths[loc];
+
+	return by_handle ? &p->not_by_handle : &p->not_direct;
+}
+
+static void refuse_path(struct nvl_conn *conn, const struct nvl_view *v)
+{
+	*path_refused(conn, v->loc, v->by_handle) = true;
+}
+
 /*
  * Nor will it be: all that goes there goes over the ring, unless it was freed
  * meanwhile.
  */
-static void give_up(struct nvl_conn *conn, struct nvl_import *im, int err)
+static void give_up(struct nvl_conn *conn, struct nvl_import *im, int err,
+		    const char *why)
 {
 	struct nvl_view *v, *tmp;
 
 	weft_debug("memory of a peer's GPU is not mapped (%s): it goes "
 		   "over a ring",
-		   strerror(-err));
+		   why);
 	im->failed = true;
 	im->views++; /* keeps it */
 	weft_list_for_each (v, tmp, &conn->view_list, link) {
 		if (v->import != im)
 			continue;
 		if (err != -EACCES && is_live(conn, v))
-			conn->paths[v->loc].not_direct = true;
+			refuse_path(conn, v);
 		drop_view(conn, v);
 	}
 	im->views--;
@@ -169,15 +184,31 @@ static bool was_used(struct nvl_conn *conn, const struct weft_rkey *key)
 	return false;
 }
 
+/* A process opens no handle of its own.  Seen from here no two have one pid. */
+static bool is_own_process(const struct nvl_conn *conn)
+{
+	struct ucred peer = { 0 };
+	socklen_t len = sizeof(peer);
+
+	return !getsockopt(conn->fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) &&
+	       peer.pid == getpid();
+}
+
 static void query_key(struct nvl_conn *conn, const struct weft_rkey *key,
 		      uint8_t loc, struct nvl_gpu *gpu)
 {
+	const bool by_handle = loc & NVL_LOC_HANDLE;
 	struct nvl_frame marks = { .type = NVL_FRAME_MARKS };
-	struct nvl_route *p = &conn->paths[loc];
 	struct nvl_view *v;
 
-	if (p->not_direct || conn->views.n >= NVL_VIEWS || !was_used(conn, key))
+	loc &= ~NVL_LOC_HANDLE;
+	if (loc >= NVL_LOCS || *path_refused(conn, loc, by_handle) ||
+	    conn->views.n >= NVL_VIEWS || !was_used(conn, key))
 		return;
+	if (by_handle && is_own_process(conn)) {
+		*path_refused(conn, loc, true) = true;
+		return;
+	}
 	v = calloc(1, sizeof(*v));
 	if (!v || weft_table_add(&conn->views, &v->entry, key->token)) {
 		free(v);
@@ -185,6 +216,7 @@ static void query_key(struct nvl_conn *conn, const struct weft_rkey *key,
 	}
 	v->key = *key;
 	v->loc = loc;
+	v->by_handle = by_handle;
 	v->gpu = gpu;
 	weft_list_add_tail(&conn->view_list, &v->link);
 	if (!conn->marks_sent)
@@ -197,6 +229,8 @@ static void query_key(struct nvl_conn *conn, const struct weft_rkey *key,
 /* A refusal is final: no call of the driver's for every copy. */
 static bool can_reach(struct nvl_import *im, struct nvl_gpu *gpu)
 {
+	if (im->by_handle)
+		return im->map.ctx == gpu->of;
 	if (gpu->ordinal >= NVL_ORDINALS || (im->refused & BIT(gpu->ordinal)))
 		return false;
 	if (nvl_map_reach(&im->map, gpu))
@@ -241,7 +275,11 @@ static struct nvl_import *add_import(struct nvl_conn *conn,
 	im = calloc(1, sizeof(*im));
 	if (!im)
 		return NULL;
-	if (nvl_map_cuda_reserve(&im->map, v->gpu, f->size)) {
+	im->by_handle = v->by_handle;
+	im->map = (struct nvl_mapping){ .kind = NVL_RING_CUDA,
+					.size = f->size,
+					.fd = -1 };
+	if (!im->by_handle && nvl_map_cuda_reserve(&im->map, v->gpu, f->size)) {
 		free(im);
 		return NULL;
 	}
@@ -272,7 +310,7 @@ static int handle_grant(struct nvl_conn *conn, const struct nvl_frame *f)
 	if (f->err) {
 		/* no room for more: those that have some keep it */
 		if (f->err != -EACCES)
-			conn->paths[v->loc].not_direct = true;
+			refuse_path(conn, v);
 		drop_view(conn, v);
 		return 0;
 	}
@@ -280,12 +318,13 @@ static int handle_grant(struct nvl_conn *conn, const struct nvl_frame *f)
 	    !is_within(f->addr, f->len, f->base, f->size))
 		return -EPROTO;
 	im = find_import(conn, f->id);
-	if (im && (im->base != f->base || im->map.size != f->size))
+	if (im && (im->base != f->base || im->map.size != f->size ||
+		   im->by_handle != v->by_handle))
 		return -EPROTO;
 	if (!im)
 		im = add_import(conn, v, f);
 	if (!im || im->failed) {
-		conn->paths[v->loc].not_direct = true;
+		refuse_path(conn, v);
 		drop_view(conn, v);
 		return 0;
 	}
@@ -304,7 +343,8 @@ static int handle_part(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 	struct nvl_import *im = find_import(conn, f->id);
 	int err = 0;
 
-	if (!im || im->ready || !f->len || f->addr != im->base + im->mapped ||
+	if (!im || im->ready || im->by_handle || !f->len ||
+	    f->addr != im->base + im->mapped ||
 	    f->len > im->map.size - im->mapped || im->nparts == NVL_PARTS)
 		return -EPROTO;
 	if (!im->failed)
@@ -316,7 +356,7 @@ static int handle_part(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 	if (!err && !im->failed && im->mapped == im->map.size)
 		err = nvl_map_reach(&im->map, im->gpu);
 	if (err)
-		give_up(conn, im, err);
+		give_up(conn, im, err, strerror(-err));
 	if (im->mapped < im->map.size)
 		return 0;
 	im->ready = !im->failed;
@@ -324,13 +364,32 @@ static int handle_part(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 	return 0;
 }
 
+static int handle_handle(struct nvl_conn *conn, const struct nvl_frame *f)
+{
+	struct nvl_import *im = find_import(conn, f->id);
+	int r;
+
+	if (!im || im->ready || !im->by_handle || f->addr != im->base ||
+	    f->len != im->map.size)
+		return -EPROTO;
+	r = nvl_map_cuda_handle(&im->map, im->gpu, f->handle, f->len);
+	if (r)
+		give_up(conn, im, weft_cuda_errno(r), weft_cuda_error_name(r));
+	else
+		im->ready = true;
+	check_import(conn, im);
+	return 0;
+}
+
 static int handle_none(struct nvl_conn *conn, const struct nvl_frame *f)
 {
 	struct nvl_import *im = find_import(conn, f->id);
+	int err;
 
 	if (!im || im->ready)
 		return -EPROTO;
-	give_up(conn, im, f->err < 0 ? f->err : -EIO);
+	err = f->err < 0 ? f->err : -EIO;
+	give_up(conn, im, err, strerror(-err));
 	check_import(conn, im);
 	return 0;
 }
@@ -342,6 +401,8 @@ int nvl_import_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 		return handle_grant(conn, f);
 	case NVL_FRAME_MAP_PART:
 		return handle_part(conn, f, fd);
+	case NVL_FRAME_MAP_HANDLE:
+		return handle_handle(conn, f);
 	default:
 		return handle_none(conn, f);
 	}

@@ -2,6 +2,7 @@
 /*
  * Memory that two processes see: GPU memory of the driver's virtual memory
  * management, or a sealed memfd.  Made by the reader, mapped by the writer.
+ * And the program's, which the driver's IPC handles stand for.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -209,6 +210,47 @@ int nvl_map_cuda_part(struct nvl_mapping *m, uint64_t offset, int fd,
 	return weft_cuda_errno(r);
 }
 
+/* The peer's word for its size is none: a copy behind its end is an error of
+   the whole context. */
+static bool is_mapped(const struct weft_cuda *cu, uint64_t p, size_t size)
+{
+	uint64_t base;
+	size_t len;
+
+	/* of a small allocation it may be the block that has it */
+	return !cu->address_range(&base, &len, p) && base <= p &&
+	       p - base <= len && size <= len - (p - base);
+}
+
+int nvl_map_cuda_handle(struct nvl_mapping *m, struct nvl_gpu *gpu,
+			const void *handle, size_t size)
+{
+	struct weft_cu_ipc h;
+	struct weft_cuda_scope s;
+	uint64_t p;
+	int r;
+
+	*m = (struct nvl_mapping){ .kind = NVL_RING_CUDA,
+				   .size = size,
+				   .fd = -1,
+				   .ctx = gpu->of,
+				   .by_handle = true };
+	if (!nvl_share_allowed(gpu->ordinal))
+		return WEFT_CU_NOT_SUPPORTED;
+	if (weft_cuda_enter(&s, gpu->of))
+		return WEFT_CU_INVALID_CONTEXT;
+	memcpy(&h, handle, sizeof(h));
+	r = s.cu->ipc_open(&p, h, WEFT_CU_IPC_LAZY_PEER_ACCESS);
+	if (!r && !is_mapped(s.cu, p, size)) {
+		s.cu->ipc_close(p);
+		r = WEFT_CU_INVALID_VALUE;
+	}
+	if (!r)
+		m->dev = p;
+	weft_cuda_leave(&s);
+	return r;
+}
+
 static bool has_access(const struct nvl_mapping *m, const struct nvl_gpu *gpu)
 {
 	return m->kind == NVL_RING_HOST
@@ -258,7 +300,10 @@ void nvl_map_undo(struct nvl_mapping *m)
 		}
 		munmap(m->host, m->size);
 	} else if (m->dev && !weft_cuda_enter(&s, m->ctx)) {
-		unmap_handle(s.cu, m);
+		if (m->by_handle)
+			s.cu->ipc_close(m->dev);
+		else
+			unmap_handle(s.cu, m);
 		weft_cuda_leave(&s);
 	}
 	if (m->fd >= 0)

@@ -16,7 +16,8 @@ struct nvl_mapping {
 	uint64_t dev;	 /* CUDA: its address */
 	uint64_t access; /* CUDA: ordinals that may reach it */
 #define NVL_ORDINALS 64
-	void *ctx; /* in which it was mapped or pinned */
+	void *ctx;	/* in which it was mapped or pinned */
+	bool by_handle; /* CUDA: of an IPC handle, for that context alone */
 	/* CUDA: bytes of its allocations; NULL: it is one */
 	size_t *parts;
 	unsigned int nparts;
@@ -50,6 +51,14 @@ int nvl_map_cuda_reserve(struct nvl_mapping *m, struct nvl_gpu *gpu,
  */
 int nvl_map_cuda_part(struct nvl_mapping *m, uint64_t offset, int fd,
 		      size_t len);
+/*
+ * All of an allocation of the peer's at once, by the driver's IPC handle; in
+ * @gpu's context, whose engines alone may copy: of an exporter the driver lets
+ * one context of a GPU open handles (CUDA Driver API, cuIpcOpenMemHandle).
+ * CUresult; INVALID_VALUE, too, if it is smaller than @size.
+ */
+int nvl_map_cuda_handle(struct nvl_mapping *m, struct nvl_gpu *gpu,
+			const void *handle, size_t size);
 /* Lets engines of @gpu copy to and from it: pins host memory, grants access. */
 int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu);
 /* Unmaps it, waiting for the kernels that run. */

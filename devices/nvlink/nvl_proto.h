@@ -61,10 +61,11 @@ enum nvl_frame_type {
 	 * owner's side, nvl_import.c the other one */
 	NVL_FRAME_MARKS,    /* fd: how far the sender's copies are; before... */
 	NVL_FRAME_MAP_WANT, /* what the key stands for */
-	NVL_FRAME_MAP_GRANT, /* the same key: `err`, or where it lies */
-	NVL_FRAME_MAP_FETCH, /* and the descriptors of allocation `id` */
-	NVL_FRAME_MAP_PART,  /* fd: of its bytes [addr, addr+len) */
-	NVL_FRAME_MAP_NONE,  /* there are none: `err` */
+	NVL_FRAME_MAP_GRANT,  /* the same key: `err`, or where it lies */
+	NVL_FRAME_MAP_FETCH,  /* and what maps allocation `id` */
+	NVL_FRAME_MAP_PART,   /* fd: of its bytes [addr, addr+len) */
+	NVL_FRAME_MAP_HANDLE, /* or `handle`: of all of it */
+	NVL_FRAME_MAP_NONE,   /* there are none: `err` */
 	NVL_FRAME_TYPES,
 };
 
@@ -90,8 +91,9 @@ struct nvl_frame {
 	uint64_t token;	    /* the key */
 	uint32_t slot, generation;
 	uint32_t view, serial; /* GRANT: as long as head->live[view] says so */
+	uint8_t handle[64];    /* MAP_HANDLE */
 };
-_Static_assert(sizeof(struct nvl_frame) == 80, "no holes");
+_Static_assert(sizeof(struct nvl_frame) == 144, "no holes");
 
 /*
  * Where memory is, as its owner counts: the last byte of a packed key, so that
@@ -102,6 +104,8 @@ _Static_assert(sizeof(struct nvl_frame) == 80, "no holes");
 #define NVL_LOC_GPU(ordinal) ((ordinal) + 1u)
 #define NVL_LOCS	     64u
 #define NVL_LOC_DIRECT	     0x80u /* beside it: peers may map it */
+#define NVL_LOC_HANDLE	     0x40u /* and that: by the driver's IPC handle */
+_Static_assert(NVL_LOCS <= NVL_LOC_HANDLE, "bits of their own");
 
 /* ---- the inbox ---------------------------------------------------------- */
 

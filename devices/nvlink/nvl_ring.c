@@ -487,6 +487,7 @@ static int handle_frame(struct nvl_conn *conn, struct nvl_frame *f, int fd)
 		return nvl_export_frame(conn, f, fd);
 	case NVL_FRAME_MAP_GRANT:
 	case NVL_FRAME_MAP_PART:
+	case NVL_FRAME_MAP_HANDLE:
 	case NVL_FRAME_MAP_NONE:
 		return nvl_import_frame(conn, f, fd);
 	default:

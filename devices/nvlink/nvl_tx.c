@@ -465,8 +465,8 @@ int nvl_tx_put(struct nvl_conn *conn, const struct weft_iov *iov,
 	transfer->op = op;
 	transfer->seq = conn->put_next++;
 	weft_rkey_unpack(rkey, &transfer->key);
-	transfer->loc =
-		((const uint8_t *)rkey)[WEFT_RKEY_LEN] & ~NVL_LOC_DIRECT;
+	transfer->loc = ((const uint8_t *)rkey)[WEFT_RKEY_LEN] &
+			~(NVL_LOC_DIRECT | NVL_LOC_HANDLE);
 	transfer->addr = addr;
 	if (notify) {
 		transfer->flags |= NVL_CHUNK_NOTIFY;

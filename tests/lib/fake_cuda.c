@@ -136,9 +136,11 @@ EXPORT int cuInit(unsigned int flags)
 
 EXPORT int cuGetErrorName(int err, const char **name)
 {
-	*name = err == WEFT_CU_INVALID_DEVICE  ? "CUDA_ERROR_INVALID_DEVICE"
-		: err == WEFT_CU_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
-					       : "CUDA_ERROR_FAKE";
+	*name = err == WEFT_CU_INVALID_DEVICE	 ? "CUDA_ERROR_INVALID_DEVICE"
+		: err == WEFT_CU_OUT_OF_MEMORY	 ? "CUDA_ERROR_OUT_OF_MEMORY"
+		: err == WEFT_CU_INVALID_VALUE	 ? "CUDA_ERROR_INVALID_VALUE"
+		: err == WEFT_CU_INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
+						 : "CUDA_ERROR_FAKE";
 	return 0;
 }
 
@@ -211,8 +213,12 @@ static void free_context_memory(const struct context *c)
 
 	pthread_mutex_lock(&fake_lock);
 	for (i = 0; i < OBJECTS; i++)
-		if (objects[i].ctx == c && (objects[i].kind == MALLOC ||
-					    objects[i].kind == MANAGED_MEM)) {
+		if (objects[i].ctx != c)
+			continue;
+		else if (objects[i].kind == MALLOC && objects[i].block) {
+			fake_ipc_free(&objects[i]);
+		} else if (objects[i].kind == MALLOC ||
+			   objects[i].kind == MANAGED_MEM) {
 			munmap((void *)(uintptr_t)objects[i].base,
 			       objects[i].size);
 			objects[i].kind = FREE;
@@ -495,7 +501,17 @@ static void *program_memory(int ordinal, size_t size, enum kind kind)
 
 EXPORT void *fake_cuda_malloc(int ordinal, size_t size)
 {
-	return program_memory(ordinal, size, MALLOC);
+	struct object *o;
+	uint64_t p = 0;
+
+	pthread_mutex_lock(&fake_lock);
+	o = fake_ipc_alloc(ordinal, size);
+	if (o) {
+		o->ctx = &contexts[ordinal];
+		p = o->base;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return o ? (void *)(uintptr_t)p : program_memory(ordinal, size, MALLOC);
 }
 
 EXPORT void *fake_cuda_managed(int ordinal, size_t size)
@@ -573,7 +589,10 @@ EXPORT void fake_cuda_free(void *p)
 	pthread_mutex_lock(&fake_lock);
 	o = fake_find((uintptr_t)p, 1);
 	size = o->size;
-	if (o->kind != MAPPED) {
+	if (o->kind == MALLOC && o->block) {
+		fake_ipc_free(o);
+		o = NULL;
+	} else if (o->kind != MAPPED) {
 		o->kind = FREE;
 		munmap(p, size);
 		o = NULL;

@@ -7,8 +7,9 @@
  * so that what is not ordered does happen in the wrong order.  It refuses what
  * the real driver refuses: calls without a context, a stream of another
  * context, memory that was freed or is mapped without access, GPUs without a
- * device node, memory to be exported that was not allocated for that, and calls
- * that would invalidate a capture (it notes that they would have).
+ * device node, memory to be exported that was not allocated for that, IPC
+ * handles of the same process, of its pid or of freed memory, and calls that
+ * would invalidate a capture (it notes that they would have).
  *
  * Tests find these functions with dlsym() in the library that they loaded.
  */
@@ -35,6 +36,8 @@
 #define FAKE_CUDA_FULL "WEFT_TEST_CUDA_FULL"
 /* "1": GPU 1 has no virtual memory management; asked at any time */
 #define FAKE_CUDA_NO_VMM "WEFT_TEST_CUDA_NO_VMM"
+/* a folder: memory of cuMemAlloc() has IPC handles; the same for all peers */
+#define FAKE_CUDA_IPC "WEFT_TEST_CUDA_IPC"
 /* cuInit() never returns */
 #define FAKE_CUDA_HANG "WEFT_TEST_CUDA_HANG"
 /* NVML answers (WEFT_LIBNVML); else it says that no driver is loaded */
@@ -44,6 +47,7 @@
 struct fake_cuda_live {
 	unsigned int handles, maps, reservations, streams, events, pinned;
 	unsigned int contexts; /* made, not primary */
+	unsigned int imports;  /* IPC handles open, each as often */
 };
 
 /* X(return type, name, arguments) */

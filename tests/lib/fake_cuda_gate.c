@@ -20,7 +20,7 @@ static struct {
 static struct {
 	char name[48];
 	unsigned int calls;
-} counts[64];
+} counts[80];
 static char stall[48];
 static unsigned int stalled;
 static pthread_cond_t stall_cond = PTHREAD_COND_INITIALIZER;
@@ -44,7 +44,8 @@ static bool not_counted(const char *name)
 {
 	return strstr(name, "Query") || strstr(name, "Release") ||
 	       strstr(name, "Free") || strstr(name, "Unmap") ||
-	       strstr(name, "Unregister") || strstr(name, "Destroy");
+	       strstr(name, "Unregister") || strstr(name, "Destroy") ||
+	       strstr(name, "Close");
 }
 
 static int nth(const char *name)

@@ -48,15 +48,16 @@ struct handle {
 	size_t size;
 };
 
-enum kind { FREE, RESERVED, MALLOC, MANAGED_MEM, MAPPED, PINNED };
+enum kind { FREE, RESERVED, MALLOC, MANAGED_MEM, MAPPED, PINNED, IMPORTED };
 
 struct object {
 	enum kind kind;
 	uint64_t base, size, id;
 	int ordinal;
 	void *ctx;
-	uint64_t access; /* MAPPED: ordinals */
+	uint64_t access; /* MAPPED, IMPORTED: ordinals */
 	struct handle *handle;
+	struct block *block; /* MALLOC: that it lies in, or NULL */
 };
 
 extern pthread_mutex_t fake_lock; /* all of the fake's own state */
@@ -97,6 +98,9 @@ struct object *fake_find(uint64_t p, size_t len);
 bool fake_has(enum kind kind, uint64_t p, size_t len);
 /* Is all of that within one such object? */
 bool fake_within(enum kind kind, uint64_t p, size_t len);
+/* The same: memory that has an IPC handle; NULL: none has. */
+struct object *fake_ipc_alloc(int ordinal, size_t size);
+void fake_ipc_free(struct object *o);
 /* The driver's calls that its other half makes. */
 int cuMemCreate(unsigned long long *handle, size_t size,
 		const struct weft_cu_alloc_prop *prop,

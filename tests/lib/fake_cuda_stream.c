@@ -250,7 +250,8 @@ static bool reachable(uint64_t p, size_t len, int ordinal)
 	o = fake_find(p, 1);
 	ok = !o;
 	/* mappings may follow each other */
-	while (o && (o->kind != MAPPED || (o->access & BIT(ordinal)))) {
+	while (o && ((o->kind != MAPPED && o->kind != IMPORTED) ||
+		     (o->access & BIT(ordinal)))) {
 		at = o->base + o->size;
 		ok = at >= p + len;
 		o = ok || o->kind != MAPPED ? NULL : fake_find(at, 1);

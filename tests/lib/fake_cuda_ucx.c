@@ -2,8 +2,7 @@
 /*
  * What UCX's own CUDA modules call of the driver (libuct_cuda and libucm_cuda
  * of 1.18 to 1.23), so that the fake can stand as libcuda.so.1 before an
- * unchanged UCX.  What needs a real GPU, CUDA IPC above all, says that it is
- * not supported.
+ * unchanged UCX.  What needs a real GPU says that it is not supported.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -207,20 +206,6 @@ EXPORT int cuMemRangeGetAttribute(void *value, size_t size, int attr,
 	return WEFT_CU_INVALID_VALUE;
 }
 
-/* Legacy handles are of cuMemAlloc()'s memory alone. */
-EXPORT int cuIpcGetMemHandle(void *handle, uint64_t ptr)
-{
-	struct object *o;
-
-	GATE(0);
-	pthread_mutex_lock(&fake_lock);
-	o = fake_find(ptr, 1);
-	pthread_mutex_unlock(&fake_lock);
-	(void)handle;
-	return o && o->kind == MALLOC ? WEFT_CU_NOT_SUPPORTED
-				      : WEFT_CU_INVALID_VALUE;
-}
-
 /* ---- streams ------------------------------------------------------------- */
 
 EXPORT int cuStreamSynchronize(void *stream)
@@ -281,8 +266,6 @@ EXPORT int cuStreamAddCallback(void *stream,
 	{                                     \
 		return WEFT_CU_NOT_SUPPORTED; \
 	}
-NOT_HERE(cuIpcOpenMemHandle_v2)
-NOT_HERE(cuIpcCloseMemHandle)
 NOT_HERE(cuMemPoolDestroy)
 NOT_HERE(cuMemPoolExportPointer)
 NOT_HERE(cuMemPoolExportToShareableHandle)
