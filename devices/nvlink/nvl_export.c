@@ -160,18 +160,17 @@ static uint32_t handle_number(void)
 }
 
 /*
- * One allocation around [addr, addr+len) for which the driver has an IPC
- * handle: cuMemAlloc()'s.  It has none for pools (cuMemAllocAsync) and for what
- * was opened by one.  A driver that puts no pid there has another form of it,
- * which is left as it is.
+ * The allocation around @addr, if the driver has an IPC handle for it: if it is
+ * cuMemAlloc()'s.  It has none for pools (cuMemAllocAsync) and for what was
+ * opened by one.  A driver that puts no pid there has another form of it, which
+ * is left as it is.
  */
-static bool get_handle(const struct weft_cuda *cu, uint64_t addr, size_t len,
+static bool get_handle(const struct weft_cuda *cu, uint64_t addr,
 		       struct part *part, struct weft_cu_ipc *handle)
 {
 	const uint32_t pid = getpid(), number = handle_number();
 
 	if (!number || !read_part(cu, addr, part) ||
-	    len > part->size - (addr - part->base) ||
 	    cu->ipc_get(handle, part->base))
 		return false;
 	if (!memcmp(handle->bytes + HANDLE_PID, &pid, sizeof(pid)))
@@ -264,14 +263,16 @@ void nvl_export_add(struct weft_mem *mem)
 	    nvl_share_allowed(mem->where.ordinal) &&
 	    !weft_cuda_enter(&s, mem->where.ctx)) {
 		n = find_parts(s.cu, addr, mem->len, parts);
-		by_handle =
-			!n && get_handle(s.cu, addr, mem->len, parts, &handle);
+		by_handle = !n && get_handle(s.cu, addr, parts, &handle);
 		weft_cuda_leave(&s);
 	}
 	if (n || by_handle) {
 		x->key = mem->rkey;
 		x->addr = addr;
-		x->len = mem->len;
+		/* UCX rounds it up; what lies behind goes by a ring */
+		x->len = by_handle ? weft_min((uint64_t)mem->len,
+					      parts->base + parts->size - addr)
+				   : mem->len;
 		weft_list_init(&x->grants);
 		pthread_mutex_lock(&lock);
 		x->allocation =

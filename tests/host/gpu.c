@@ -14,6 +14,8 @@
  *   oneway   one tagged message of 1 MiB, of side 0; GPU memory has not moved
  *            before
  *   many     4,000 tagged messages of up to 1 MiB, some larger
+ *   again    buffers that are freed and allocated again, and used eight times
+ *            in between
  *   lanes    prints the lanes, after one message
  *   killed   one side is killed in mid-transfer; the other must be told
  *   speed    latency and bandwidth, as JSON
@@ -289,6 +291,36 @@ static void many(struct host *h)
 	buf_close(&out);
 }
 
+/* Beside them two small ones, which the driver has in one block. */
+static void again(struct host *h)
+{
+	const size_t little = 64 * KIB;
+	const char *was = NULL;
+	struct buf out, in, small_out, small_in;
+	uint64_t round = 0, bytes = 0, same = 0;
+
+	for (int turn = 0; turn < 12; turn++) {
+		buf_open(&out, gpu_kind, largest);
+		buf_open(&in, gpu_kind, largest);
+		buf_open(&small_out, gpu_kind, little);
+		buf_open(&small_in, gpu_kind, little);
+		same += in.p == was;
+		was = in.p;
+		for (int k = 0; k < 8; k++) {
+			tag_round(h, &out, &in, 0, largest, ++round);
+			tag_round(h, &small_out, &small_in, 0, little, ++round);
+			bytes += largest + little;
+		}
+		barrier(h);
+		buf_close(&small_in);
+		buf_close(&small_out);
+		buf_close(&in);
+		buf_close(&out);
+	}
+	printf("gpu: %llu bytes each way, %llu times at the same address\n",
+	       (unsigned long long)bytes, (unsigned long long)same);
+}
+
 /* With some of it under way. */
 static void end_here(struct host *h)
 {
@@ -415,6 +447,8 @@ int main(int argc, char **argv)
 		oneway(&h);
 	else if (!strcmp(mode, "many"))
 		many(&h);
+	else if (!strcmp(mode, "again"))
+		again(&h);
 	else if (!strcmp(mode, "lanes"))
 		lanes(&h);
 	else if (!strcmp(mode, "killed"))

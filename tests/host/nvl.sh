@@ -10,7 +10,7 @@ test -e "$fake" || tap_skip_all "the fake driver is not built"
 tap_folder
 find_builds
 driver=$tap_tmp/driver
-mkdir "$driver"
+mkdir "$driver" "$tap_tmp/ipc"
 ln -s "$fake" "$driver/libcuda.so.1"
 ln -s "$fake" "$driver/libnvidia-ml.so.1"
 build_program exchange exchange.c host.c transfer.c || tap_skip_all "cannot build"
@@ -127,6 +127,46 @@ mapped() # VERSION
 		"$(of nvlink tx_put_bytes)" $((2 * large))
 	UCX_TLS=$chosen try "$v: 4,000 messages of mapped memory" \
 		gpu "$v" memory=vmm max=2 many
+}
+
+# Plain memory, as programs allocate it. Both have the same pid in the pods of
+# apart().
+plain() # VERSION
+{
+	local v=$1 all
+	export WEFT_TEST_CUDA_IPC=$tap_tmp/ipc
+	UCX_TLS=$chosen try "$v: plain memory that peers map" \
+		gpu "$v" peer max=4 large
+	tap_equal "$v: plain: weft_nvl puts all bytes" \
+		"$(of nvlink tx_put_bytes)" $((2 * large))
+	between "$v: plain: most of them without a ring" $((large * 3 / 2)) \
+		"$(of nvlink direct_put_bytes)" $((2 * large))
+	UCX_TLS=$chosen UCX_RNDV_SCHEME=get_zcopy \
+		try "$v: plain memory that peers map, scheme get" \
+		gpu "$v" peer max=4 large
+	between "$v: plain: most gets without a ring" $((large * 3 / 2)) \
+		"$(of nvlink direct_get_bytes)" $((2 * large))
+	UCX_TLS=$chosen try "$v: plain memory, freed and allocated again" \
+		gpu "$v" peer max=1 again
+	all=$((2 * 12 * 8 * (1024 + 64) * 1024))
+	tap_equal "$v: freed: weft_nvl puts all bytes" \
+		"$(of nvlink tx_put_bytes)" $all
+	# of eight uses the first goes by a ring, and some after it may
+	between "$v: freed: half of them without a ring" $((all / 2)) \
+		"$(of nvlink direct_put_bytes)" $((all * 7 / 8))
+	between "$v: freed: some addresses come again" 1 \
+		"$(sed -n 's/.*each way, \([0-9]*\) times.*/\1/p' "$tap_tmp/wait")" 11
+	UCX_TLS=$chosen try "$v: every size and allocator, plain memory mapped" \
+		gpu "$v" max=4 values
+	UCX_TLS=$chosen WAIT='env WEFT_TEST_CUDA_NODES=0' \
+		COME='env WEFT_TEST_CUDA_NODES=1' IGNORE='device node' \
+		try "$v: plain memory without the other's device node" \
+		gpu "$v" peer max=4 large
+	tap_equal "$v: no node: all by rings" "$(of nvlink direct_put_bytes)" 0
+	IGNORE='was not \(matched\|returned\)' UCX_TLS=$chosen \
+		try "$v: a killed peer that has plain memory mapped" \
+		gpu "$v" peer max=4 killed
+	unset WEFT_TEST_CUDA_IPC
 }
 
 # Plain memory, as programs allocate it, made exportable below them.
@@ -277,6 +317,14 @@ apart() # VERSION
 		try "$v: pods that share a folder" gpu "$v" peer max=4 large
 	between "$v: weft_nvl carries between pods with a folder" $((2 * large)) \
 		"$(of nvlink tx_put_bytes)" $((2 * large))
+	# the first process of a pod, in both: the pid in the handle is no other
+	WAIT="ip netns exec ${netns}a $own" \
+		COME="ip netns exec ${netns}b $own" UCX_TLS=$chosen \
+		WEFT_TEST_CUDA_IPC=$tap_tmp/ipc \
+		try "$v: pods of equal pids, plain memory" \
+		gpu "$v" peer max=4 large
+	between "$v: equal pids: most bytes without a ring" $((large * 3 / 2)) \
+		"$(of nvlink direct_put_bytes)" $((2 * large))
 	mkdir -p "$tap_tmp/own"
 	WAIT="ip netns exec ${netns}a $own" \
 		COME="ip netns exec ${netns}b $own env WEFT_RUN_DIR=$tap_tmp/own" \
@@ -323,6 +371,7 @@ for v in "${capable[@]}"; do
 	carried "$v"
 	first "$v"
 	mapped "$v"
+	plain "$v"
 	exported "$v"
 	UCX_TLS=weft_nvl,cuda_copy \
 		try "$v: weft_nvl alone" gpu "$v" peer max=1 values

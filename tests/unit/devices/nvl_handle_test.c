@@ -287,6 +287,24 @@ Test(nvl_handle, another_context_goes_by_a_ring)
 	nvl->mem_release(mem);
 }
 
+/* As UCX registers it. */
+Test(nvl_handle, registration_that_is_longer_than_the_allocation)
+{
+	unsigned long so_far;
+
+	have_peer();
+	to = fake.fake_cuda_malloc(1, 70001);
+	cr_assert(
+		eq(int, nvl->mem_register(to, 70016, WEFT_MEM_CUDA, &mem), 0));
+	nvl->mem_pack(mem, &key);
+	cr_assert(yes(is_direct_soon(to, 70001, key)));
+	so_far = sh->direct;
+	name(to + 70000, 3, key);
+	command(PUT);
+	cr_expect(eq(ulong, sh->direct, so_far));
+	nvl->mem_release(mem);
+}
+
 static bool may_be_mapped(void)
 {
 	return key[WEFT_RKEY_LEN] & NVL_LOC_DIRECT;
