@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# How fast UCX is over weft_nvl between two pods on real GPUs, over rings and with
-# memory that peers map (cuMemCreate's, and cuMemAlloc's with
-# WEFT_CUDA_EXPORTABLE=on), beside cuda_ipc in shared namespaces and UCX's tcp, arms
+# How fast UCX is over weft_nvl between two pods on real GPUs: by rings
+# (WEFT_NVL_DIRECT=off) and with memory that peers map (cudaMalloc's, and
+# cuMemCreate's), beside cuda_ipc in shared namespaces and UCX's tcp, arms
 # interleaved. Prints a table;
 # ucx_speed.json, ucx_speed.log and crash.txt lie in $OUT, or in ./out.
 #
@@ -30,16 +30,14 @@ speed() # ARM VERSION PLACE TLS MAX TOTAL [memory=KIND]
 }
 
 for round in 1 2; do
-	speed weft 1.22.0 pods $weft $largest $total
-	speed mapped 1.22.0 pods $weft $largest $total memory=vmm
-	export_memory
-	speed exported 1.22.0 pods $weft $largest $total
-	keep_memory
+	WEFT_NVL_DIRECT=off speed ring 1.22.0 pods $weft $largest $total
+	speed mapped 1.22.0 pods $weft $largest $total
+	speed "mapped vmm" 1.22.0 pods $weft $largest $total memory=vmm
 	test -n "$driver" ||
 		speed cuda_ipc 1.22.0 here $ipc $largest $total
 	test $round = 2 ||
 		speed tcp 1.22.0 net tcp,cuda_copy,self $some 64
-	speed weft 1.21.0 pods $weft $largest $total
+	speed mapped 1.21.0 pods $weft $largest $total
 	test -n "$driver" || test $round = 2 ||
 		speed cuda_ipc 1.21.0 here $ipc $largest $total
 done

@@ -46,7 +46,7 @@ pack_ucx()
 {
 	local version prefix root=$tmp/ucx
 	mkdir -p "$root/weft" "$root/bin"
-	cp -L "$build"/ucx_tl/.libs/lib{uct_weft,weft_preload,weft_cuda}.so \
+	cp -L "$build"/ucx_tl/.libs/lib{uct_weft,weft_preload}.so \
 		"$root/weft"
 	cp "$build/tools/weft" "$build"/tests/gpu/{pod,probe} "$root/bin"
 	while read -r version prefix; do

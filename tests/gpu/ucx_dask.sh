@@ -3,10 +3,10 @@
 # Unchanged Dask over ucxx on real GPUs: the transpose and sum of a cupy array, a
 # shuffle by value and more (ucx_dask.py), every element checked, on `dask cuda
 # worker`s in two pods or one container and on a LocalCUDACluster, with weft and
-# without, with a pool of memory and without, exported or not, where they must
-# spill, beside a worker that has no GPU, and on eight workers, several of them on a
-# GPU; weft_nvl must have carried what Dask counts, and no byte twice, and most of
-# what is exported without a ring. Prints a table;
+# without, with a pool of memory and without, where they must spill, beside a
+# worker that has no GPU, and on eight workers, several of them on a GPU; weft_nvl
+# must have carried what Dask counts, and no byte twice, and most of what lies in a
+# pool without a ring. Prints a table;
 # ucx_dask.json and ucx_dask.log lie in $OUT, or in ./out.
 #
 #   tests/gpu/ucx_dask.sh UCX-ARCHIVE DASK-ARCHIVE
@@ -73,9 +73,6 @@ environment() # ARM: sets env
 {
 	env=(env)
 	case $1 in
-	exported*)	env+=(WEFT_CUDA_EXPORTABLE=on) ;;
-	esac
-	case $1 in
 	*weft*)	env+=(WEFT_STATS="$tmp/stats.%p"
 			"$tmp/weft/bin/weft" run) ;;
 	*tcp*)	env+=(UCX_TLS="$stock") ;;
@@ -128,7 +125,7 @@ finish() # ARM EXIT-CODE
 			failed=1
 		fi
 		# a pool's pages are used again; what is new goes by a ring
-		if test "$arm" = "exported weft, two pods" &&
+		if test "$arm" = "weft, two pods" && test -z "$driver" &&
 			test "$direct" -le $((by_nvl / 2)); then
 			say "FAILED  $arm: $direct of $by_nvl bytes without a ring"
 			failed=1
@@ -210,10 +207,6 @@ apart "weft, two pods and a worker without a GPU" mixed
 if test -z "$driver"; then
 	options=()
 	apart "weft, two pods, no pool" uuids transpose shuffle
-	options=("${pool[@]}")
-	apart "exported weft, two pods" transpose shuffle
-	options=()
-	apart "exported weft, two pods, no pool" uuids transpose shuffle
 	options=("${pool[@]}" "${limit[@]}")
 	apart "weft, two pods, 1 GB of each GPU" spill
 	whole "weft, LocalCUDACluster" 6GB transpose shuffle

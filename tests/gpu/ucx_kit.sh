@@ -22,8 +22,9 @@ largest=1024 some=64 total=4096
 if test -n "$driver"; then
 	largest=4 some=2 total=8
 	export WEFT_LIBCUDA=$driver/libcuda.so.1 UCX_MEMTYPE_CACHE=n
+	export WEFT_TEST_CUDA_IPC=$tmp/ipc
 fi
-mkdir "$tmp/run"
+mkdir "$tmp/run" "$tmp/ipc"
 export WEFT_RUN_DIR=$tmp/run UCX_WARN_UNUSED_ENV_VARS=n
 # the program's own handler tells more than UCX's
 export UCX_HANDLE_ERRORS=none EXCHANGE_ALARM=60
@@ -83,7 +84,7 @@ two() # NAME VERSION PLACE TLS SECONDS ARGUMENT...
 	local env=(env LD_LIBRARY_PATH="$(libraries "$v")" UCX_TLS="$tls")
 	shift 5
 	case $tls in
-	*weft*)	env+=(LD_PRELOAD="$tmp/kit/weft/libweft_preload.so$exportable"
+	*weft*)	env+=(LD_PRELOAD="$tmp/kit/weft/libweft_preload.so"
 			WEFT_STATS="$tmp/stats") ;;
 	esac
 	case $place in
@@ -101,6 +102,8 @@ two() # NAME VERSION PLACE TLS SECONDS ARGUMENT...
 	rc=$?
 	wait $pid
 	rc2=$?
+	# the one that comes kills itself there
+	test "${*: -1}" != killed || test $rc != 137 || rc=0
 	{ echo "--- $name"; head -c 20000 "$tmp/one"; echo "--- and";
 	  head -c 6000 "$tmp/two"; cat "$tmp/stats" 2>/dev/null; } >>"$log"
 	if test $rc = 0 && test $rc2 = 0; then
@@ -120,6 +123,24 @@ of() # COUNTER of weft_nvl, both sides
 		"$tmp/stats" 2>/dev/null | awk '{ n += $1 } END { print n + 0 }'
 }
 
+# Two processes of one pid: what a handle of the driver's says of its maker.
+equal_pids()
+{
+	local pids
+	pids=$(sed -n 's/^gpu: pid \([0-9]*\)$/\1/p' "$tmp/one" "$tmp/two")
+	test "$(wc -l <<<"$pids") $(uniq <<<"$pids" | wc -l)" = "2 1" && return
+	say "FAILED  the pids are not equal:" $pids
+	failed=1
+}
+
+# Most of what weft_nvl carried went without a ring.
+mostly_mapped()
+{
+	test "$(mapped)" -lt $(($(carried) / 2)) || return 0
+	say "FAILED  of $(carried) bytes $(mapped) without a ring"
+	failed=1
+}
+
 carried() # by weft_nvl, bytes
 {
 	echo $(($(of tx_put_bytes) + $(of get_bytes)))
@@ -129,20 +150,6 @@ mapped() # of those, without a ring
 {
 	echo $(($(of direct_put_bytes) + $(of direct_get_bytes)))
 }
-
-# Memory of cuMemAlloc() that peers map, from here on.
-export_memory()
-{
-	export WEFT_CUDA_EXPORTABLE=on
-	exportable=:$tmp/kit/weft/libweft_cuda.so
-}
-
-keep_memory()
-{
-	unset WEFT_CUDA_EXPORTABLE
-	exportable=
-}
-keep_memory
 
 weft=weft_nvl,weft_tcp,cuda_copy
 ipc=cuda_ipc,cuda_copy,posix,self

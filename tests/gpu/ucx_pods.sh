@@ -44,16 +44,16 @@ for scheme in put get; do
 		peer memory=parts max=$some large
 done
 unset UCX_RNDV_SCHEME
-export_memory
-two "cudaMalloc's memory, mapped" 1.22.0 pods $weft 30 peer max=$some large &&
-	if test "$(mapped)" -lt $(($(carried) / 2)); then
-		say "FAILED  most of it went through a ring"
-		failed=1
-	fi
-two "every byte, cudaMalloc's memory mapped" 1.22.0 pods $weft 40 peer \
-	max=$some values
-keep_memory
+two "cudaMalloc's memory, mapped, pods of equal pids" 1.22.0 pods $weft 30 \
+	peer max=$some large && equal_pids && mostly_mapped
+two "the same, UCX 1.21.0" 1.21.0 pods $weft 30 peer max=$some large &&
+	equal_pids && mostly_mapped
+two "cudaMalloc's memory, freed and allocated again" 1.22.0 pods $weft 40 peer \
+	max=$some again && mostly_mapped && grep 'each way' "$tmp/one" |
+	tee -a "$log"
 two "4,000 messages" 1.22.0 pods $weft 40 max=$some many
+two "a killed peer that has memory mapped" 1.22.0 pods $weft 40 peer max=$some \
+	killed
 two "weft_nvl alone, pods" 1.22.0 pods weft_nvl,cuda_copy 30 max=1 values
 two "lanes" 1.22.0 pods $weft 20 lanes &&
 	grep lane "$tmp/one" | tee -a "$log"

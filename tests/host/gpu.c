@@ -437,6 +437,7 @@ int main(int argc, char **argv)
 		return driver();
 	if (!strcmp(mode, "setup"))
 		return setup();
+	printf("gpu: pid %d\n", (int)getpid());
 	host_open(&h, argc, argv);
 	host_connect(&h);
 	if (!strcmp(mode, "values"))

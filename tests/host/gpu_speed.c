@@ -173,9 +173,12 @@ void gpu_speed(struct host *h, size_t largest, size_t total)
 	buf_open(&in, gpu_kind, room);
 	/* makes the rings and the caches of what follows */
 	checked(h, &out, &in, MIB, 1);
-	for (size_t i = 0; i < 4; i++) {
-		latency(h, &out, sizes[i], rounds / 10);
-		v = latency(h, &out, sizes[i], i < 2 ? rounds : rounds / 4);
+	for (size_t i = 0; i < 6 && sizes[i] <= largest; i++) {
+		latency(h, &out, sizes[i], i < 4 ? rounds / 10 : 5);
+		v = latency(h, &out, sizes[i],
+			    i < 2   ? rounds
+			    : i < 4 ? rounds / 4
+				    : 20);
 		tell(h, "latency", sizes[i], v, "us");
 	}
 	for (size_t i = 2; i < sizeof(sizes) / sizeof(*sizes); i++) {
