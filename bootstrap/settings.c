@@ -151,18 +151,11 @@ static const struct weft_setting table[] = {
 		  "that share run folder and user id; beyond it data goes "
 		  "through host memory" },
 	{ "WEFT_NVL_DIRECT", NULL, WEFT_SET_TRISTATE, AT(nvl_direct), "auto",
-	  .help = "Let peers map GPU memory that the driver can export (torch's "
-		  "expandable segments, ncclMemAlloc, cuMemCreate with POSIX "
-		  "file descriptors) and copy to and from it without a ring. "
-		  "A peer keeps access to all of an allocation while it is "
-		  "mapped; off never does; auto and on do where possible" },
-	{ "WEFT_CUDA_EXPORTABLE", NULL, WEFT_SET_TRISTATE, AT(cuda_exportable),
-	  "off",
-	  .help = "Have cudaMalloc() and cuMemAlloc() return memory that the "
-		  "driver can export, from 2 MiB on, so that peers map it "
-		  "(WEFT_NVL_DIRECT). Needs libweft_cuda.so in LD_PRELOAD, "
-		  "where weft run puts it. cudaIpcGetMemHandle() fails for such "
-		  "memory; auto is off" },
+	  .help = "Let peers map GPU memory that the driver shares (cudaMalloc, "
+		  "torch's, ncclMemAlloc, cuMemCreate with POSIX file "
+		  "descriptors) and copy to and from it without a ring. A peer "
+		  "keeps access to all of an allocation while it is mapped; "
+		  "off never does; auto and on do where possible" },
 	{ "WEFT_NCCL_NVLINK", NULL, WEFT_SET_TRISTATE, AT(nccl_nvlink), "auto",
 	  .help = "Accept GPU memory from an NCCL that is not introduced, and "
 		  "send it through host memory between processes of one host "

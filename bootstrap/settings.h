@@ -48,12 +48,11 @@ struct weft_settings {
 	unsigned int ib_retries, ib_sl;
 	unsigned int ib_traffic_class; /* UINT_MAX: as UCX chooses */
 	unsigned int ib_pkey_index;
-	unsigned int ib_pkey;		    /* UINT_MAX: by its index */
-	size_t nvl_budget;		    /* WEFT_NVL_BUDGET: bytes per GPU */
-	enum weft_tristate nvl_direct;	    /* WEFT_NVL_DIRECT */
-	enum weft_tristate cuda_exportable; /* WEFT_CUDA_EXPORTABLE */
-	enum weft_tristate nccl_nvlink;	    /* WEFT_NCCL_NVLINK */
-	enum weft_tristate nccl_introduce;  /* WEFT_NCCL_INTRODUCE */
+	unsigned int ib_pkey;		   /* UINT_MAX: by its index */
+	size_t nvl_budget;		   /* WEFT_NVL_BUDGET: bytes per GPU */
+	enum weft_tristate nvl_direct;	   /* WEFT_NVL_DIRECT */
+	enum weft_tristate nccl_nvlink;	   /* WEFT_NCCL_NVLINK */
+	enum weft_tristate nccl_introduce; /* WEFT_NCCL_INTRODUCE */
 };
 
 const struct weft_settings *weft_settings(void);

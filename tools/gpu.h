@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * GPU memory for subcommands that measure, allocated as in NCCL (the driver's
- * virtual memory management, exportable as a descriptor); the host accesses it
+ * virtual memory management, with a descriptor); the host accesses it
  * by copies.  Functions that return int return the driver's result, 0 for
  * success; see weft_cuda_error_name().
  */

@@ -69,22 +69,6 @@ static bool is_preloaded(void)
 	return false;
 }
 
-/* Is memory of cudaMalloc() exportable in programs that are started here? */
-static void print_exportable(void)
-{
-	const bool on = weft_settings()->cuda_exportable == WEFT_ON;
-
-	printf("  cudaMalloc()     ");
-	if (on && weft_cuda_is_interposed())
-		puts("exportable: WEFT_CUDA_EXPORTABLE=on, and libweft_cuda.so "
-		     "is set here");
-	else if (on)
-		puts("WEFT_CUDA_EXPORTABLE=on needs libweft_cuda.so in "
-		     "LD_PRELOAD\n                   ('weft run' sets it)");
-	else
-		puts("as the driver allocates (WEFT_CUDA_EXPORTABLE=off)");
-}
-
 /* Does a folder of UCX_PLUGIN_PATH have the plugin? */
 static bool is_on_plugin_path(void)
 {
@@ -191,7 +175,6 @@ enum info_entry info_ucx(void)
 
 	puts("\nHow UCX loads weft");
 	preload = is_preloaded();
-	print_exportable();
 	path = is_on_plugin_path();
 	puts("\nUCX found in this environment");
 	for (i = 0; i < n; i++) {

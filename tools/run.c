@@ -33,8 +33,7 @@ static const char help[] =
 	"\n"
 	"What is set. Variables that you have set stay, except as described here:\n"
 	"  LD_PRELOAD    libweft_preload.so, before yours; it also introduces NCCL to\n"
-	"                other containers of this host (WEFT_NCCL_INTRODUCE). With\n"
-	"                WEFT_CUDA_EXPORTABLE=on also libweft_cuda.so\n"
+	"                other containers of this host (WEFT_NCCL_INTRODUCE)\n"
 	"  UCX_TLS       weft_shm and weft_tcp, with a GPU also weft_nvl and cuda_copy.\n"
 	"                In your own list the first two replace tcp or are added,\n"
 	"                weft_nvl replaces cuda_ipc, sockcm is dropped; a list with a\n"
@@ -71,10 +70,7 @@ static const char help[] =
 	"The exit code is COMMAND's, or 127 if it is not found and 126 if it cannot be\n"
 	"started. weft(7) lists weft's settings.\n";
 
-/* What LD_PRELOAD gets; the second with WEFT_CUDA_EXPORTABLE=on. */
-static const char *const libraries[] = { "libweft_preload.so",
-					 "libweft_cuda.so" };
-typedef char library_path[TOOL_PATH_MAX];
+static const char library[] = "libweft_preload.so";
 
 /* A variable to set. */
 struct change {
@@ -98,73 +94,59 @@ static const struct change open_mpi[] = {
 	{ "OMPI_MCA_pml_ucx_devices", "any", "the same for devices" },
 };
 
-/* The one of @n that LD_PRELOAD's @entry names, in whatever folder; else @n. */
-static size_t find_library(const char *entry, size_t len, size_t n)
+/* Is LD_PRELOAD's @entry the library, in whatever folder? */
+static bool is_library(const char *entry, size_t len)
 {
 	const char *slash = memrchr(entry, '/', len);
 	const size_t dir = slash ? (size_t)(slash + 1 - entry) : len;
-	size_t i;
 
-	for (i = 0; i < n; i++)
-		if (len - dir == strlen(libraries[i]) &&
-		    !memcmp(entry + dir, libraries[i], len - dir))
-			break;
-	return i;
+	return len - dir == strlen(library) &&
+	       !memcmp(entry + dir, library, len - dir);
 }
 
 /*
- * Empty if LD_PRELOAD has the libraries already.  Of two installations only one
- * can enter a UCX: another one's are left out.
+ * Empty if LD_PRELOAD has @path already.  Of two installations only one can
+ * enter a UCX: another one's is left out.
  */
-static void make_preload(const library_path *paths, size_t n, char *value,
-			 size_t len)
+static void make_preload(const char *path, char *value, size_t len)
 {
 	static const char separators[] = " :\t\n";
 	const char *entry = getenv("LD_PRELOAD") ?: "";
-	unsigned int present = 0; /* a bit for each of @paths */
-	size_t length, i, at = 0;
+	bool present = false;
+	size_t length, at;
 
-	for (i = 0; i < n; i++)
-		at += (size_t)snprintf(value + at, len - at, "%s%s",
-				       i ? ":" : "", paths[i]);
+	at = (size_t)snprintf(value, len, "%s", path);
 	for (; *entry && at < len; entry += length + !!entry[length]) {
 		length = strcspn(entry, separators);
-		i = find_library(entry, length, n);
-		if (i == n && length)
+		if (length && !is_library(entry, length))
 			at += (size_t)snprintf(value + at, len - at, ":%.*s",
 					       (int)length, entry);
-		else if (i < n && length == strlen(paths[i]) &&
-			 !memcmp(entry, paths[i], length))
-			present |= 1u << i;
-		else if (i < n)
+		else if (length == strlen(path) && !memcmp(entry, path, length))
+			present = true;
+		else if (length)
 			tool_error("run",
 				   "LD_PRELOAD has another weft's '%.*s': left "
 				   "out, '%s' takes its place",
-				   (int)length, entry, paths[i]);
+				   (int)length, entry, path);
 	}
-	if (present == (1u << n) - 1)
+	if (present)
 		*value = '\0';
 }
 
-static int find_libraries(library_path *paths, size_t n)
+static int find_library(char path[TOOL_PATH_MAX])
 {
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		if (!tool_find(libraries[i], paths[i]))
-			return tool_error("run",
-					  "%s is not in the prefix that this "
-					  "program is in; reinstall weft, or "
-					  "copy bin and lib together",
-					  libraries[i]);
-		if (strpbrk(paths[i], " :\t\n"))
-			return tool_error(
-				"run",
-				"the dynamic linker takes no blank "
-				"and no colon in LD_PRELOAD, but "
-				"'%s' has one; install weft elsewhere",
-				paths[i]);
-	}
+	if (!tool_find(library, path))
+		return tool_error("run",
+				  "%s is not in the prefix that this program "
+				  "is in; reinstall weft, or copy bin and lib "
+				  "together",
+				  library);
+	if (strpbrk(path, " :\t\n"))
+		return tool_error("run",
+				  "the dynamic linker takes no blank and no "
+				  "colon in LD_PRELOAD, but '%s' has one; "
+				  "install weft elsewhere",
+				  path);
 	return 0;
 }
 
@@ -231,16 +213,15 @@ static int collect_changes(struct change *changes, struct weft_ucxenv *ucx,
 			   size_t *n)
 {
 	static char preload[1 << 16];
-	library_path paths[ARRAY_SIZE(libraries)];
+	char path[TOOL_PATH_MAX];
 	struct weft_nccl_setting nccl;
 	size_t i, count;
 	int err;
 
-	count = weft_settings()->cuda_exportable == WEFT_ON ? 2 : 1;
-	err = find_libraries(paths, count);
+	err = find_library(path);
 	if (err)
 		return err;
-	make_preload(paths, count, preload, sizeof(preload));
+	make_preload(path, preload, sizeof(preload));
 	if (*preload) {
 		changes[*n].value = preload;
 		changes[*n].name = "LD_PRELOAD";

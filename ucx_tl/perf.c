@@ -8,7 +8,6 @@
  */
 #include "bootstrap/settings.h"
 #include "ucx_tl/uct.h"
-#include "util/cuda.h"
 
 /*
  * Deprioritize loopback beside another interface: both reach peers of this
@@ -61,18 +60,11 @@ struct cost {
 	double overhead; /* s */
 };
 
-/* Do peers map all of the memory that the program is likely to move? */
-static bool is_all_mapped(void)
-{
-	const struct weft_settings *set = weft_settings();
-
-	return set->cuda_exportable == WEFT_ON && set->nvl_direct != WEFT_OFF &&
-	       weft_cuda_is_interposed();
-}
-
+/* Where peers may map it, most of what a program moves they do. */
 static double put_overhead(const struct weft_uct_tl *tl)
 {
-	return tl->mapped_put_overhead > 0 && is_all_mapped()
+	return tl->mapped_put_overhead > 0 &&
+			       weft_settings()->nvl_direct != WEFT_OFF
 		       ? tl->mapped_put_overhead
 		       : tl->put_overhead;
 }

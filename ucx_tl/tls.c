@@ -116,10 +116,6 @@ static enum weft_ucs_status list_nvlink(const struct weft_uct *uct,
 
 	if (!weft_gpu_here())
 		return WEFT_UCS_OK;
-	if (weft_settings()->cuda_exportable == WEFT_ON &&
-	    !weft_cuda_is_interposed())
-		weft_warn_once(
-			"WEFT_CUDA_EXPORTABLE=on has no effect without libweft_cuda.so in LD_PRELOAD, where weft run puts it");
 	/*
 	 * If a transport supports GPU memory, UCP creates an endpoint for
 	 * copies between host and GPU, and fails the worker if no transport

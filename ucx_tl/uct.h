@@ -84,7 +84,7 @@ struct weft_uct_tl {
 	double message_copy;		   /* bytes/s */
 	double put_copy;		   /* of gets, too; 0: none */
 	double put_overhead, get_overhead; /* s */
-	/* of a put with WEFT_CUDA_EXPORTABLE=on; 0: no difference */
+	/* of a put unless WEFT_NVL_DIRECT=off; 0: no difference */
 	double mapped_put_overhead;
 };
 

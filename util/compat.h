@@ -33,9 +33,7 @@
 #if defined(WEFT_GLIBC_BASE) && !defined(__SANITIZE_ADDRESS__) && \
 	!defined(__SANITIZE_THREAD__) && !defined(WEFT_NO_SYMVER)
 WEFT_SYMVER(dlopen, WEFT_GLIBC_BASE);
-#ifndef WEFT_OWN_DLSYM /* ucx_tl/exportable.c defines it */
 WEFT_SYMVER(dlsym, WEFT_GLIBC_BASE);
-#endif
 WEFT_SYMVER(dlvsym, WEFT_GLIBC_BASE);
 WEFT_SYMVER(dlclose, WEFT_GLIBC_BASE);
 WEFT_SYMVER(dlerror, WEFT_GLIBC_BASE);

@@ -70,16 +70,6 @@ bool weft_cuda_program_lacks(int attr)
 	return lacks;
 }
 
-bool weft_cuda_is_interposed(void)
-{
-	void *lib =
-		dlopen("libweft_cuda.so", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
-
-	if (lib)
-		dlclose(lib);
-	return lib;
-}
-
 static int load_driver(void)
 {
 	const char *name = driver_name();

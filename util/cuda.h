@@ -71,7 +71,6 @@
 #define WEFT_CU_ALLOCATION_PINNED      1
 #define WEFT_CU_LOCATION_DEVICE	       1
 #define WEFT_CU_ACCESS_READWRITE       3
-#define WEFT_CU_GRANULARITY_MINIMUM    0
 #define WEFT_CU_SRC_ORDER_STREAM       1
 #define WEFT_CU_MEMORY_UNIFIED	       4
 #define WEFT_CU_IPC_LAZY_PEER_ACCESS   1
@@ -160,8 +159,6 @@ struct weft_cu_copy_2d {
 	  (unsigned int n, int *attrs, void **values, uint64_t ptr))         \
 	X(address_range, cuMemGetAddressRange_v2,                            \
 	  (uint64_t * base, size_t * size, uint64_t ptr))                    \
-	X(mem_granularity, cuMemGetAllocationGranularity,                    \
-	  (size_t * size, const struct weft_cu_alloc_prop *, int option))    \
 	X(mem_create, cuMemCreate,                                           \
 	  (unsigned long long *handle, size_t size,                          \
 	   const struct weft_cu_alloc_prop *, unsigned long long flags))     \
@@ -245,9 +242,6 @@ int weft_cuda_init(void);
 int weft_cuda_program_gpus(void);
 /* Does one of those GPUs lack @attr?  False if the driver does not answer. */
 bool weft_cuda_program_lacks(int attr);
-
-/* Is libweft_cuda.so preloaded?  WEFT_CUDA_EXPORTABLE has no effect without. */
-bool weft_cuda_is_interposed(void);
 
 /* The driver, or NULL until weft_cuda_init() has succeeded. */
 const struct weft_cuda *weft_cuda(void);

@@ -87,7 +87,7 @@ static uint32_t last_serial;
 
 /* ---- what can be exported ------------------------------------------------ */
 
-static bool is_exportable(const struct weft_cuda *cu, uint64_t base)
+static bool has_descriptor(const struct weft_cuda *cu, uint64_t base)
 {
 	struct weft_cu_alloc_prop prop;
 	unsigned long long handle;
@@ -126,7 +126,7 @@ static unsigned int find_parts(const struct weft_cuda *cu, uint64_t addr,
 	while (at - addr < len) {
 		if (n == NVL_PARTS || !read_part(cu, at, &parts[n]) ||
 		    (n && parts[n].base != at) ||
-		    !is_exportable(cu, parts[n].base))
+		    !has_descriptor(cu, parts[n].base))
 			return 0;
 		at = parts[n].base + parts[n].size;
 		n++;

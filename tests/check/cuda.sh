@@ -17,10 +17,8 @@ test -e "$include/cuda.h" || tap_skip_all "no cuda.h here"
 tap_folder
 cd "$WEFT_SRC" || exit 99
 
-# Older on purpose, because drivers of 12.0, or before 13, have no newer one, or
-# because programs call them (ucx_tl/exportable.c).
-kept=(cuCtxCreate_v2 cuMemcpyBatchAsync cuDevicePrimaryCtxReset
-	cuDevicePrimaryCtxRelease cuGetProcAddress)
+# Older on purpose, because drivers of 12.0, or before 13, have no newer one.
+kept=(cuCtxCreate_v2 cuMemcpyBatchAsync)
 
 # FILE PREFIX HEADER LEAST: the second arguments of X() in FILE
 compare()
@@ -59,7 +57,6 @@ compare()
 }
 
 compare util/cuda.h cu cuda.h 40
-compare ucx_tl/exportable.c cu cuda.h 15
 compare util/nvml.h nvml nvml.h 11
 for name in "${kept[@]}"; do
 	# an old one, or still the newest

@@ -47,7 +47,6 @@ check() # LIBRARY GLIBC NEEDED...
 }
 
 check libweft_preload.so 2.17 libc.so.6 libdl.so.2
-check libweft_cuda.so 2.17 libc.so.6 libdl.so.2
 # thread-local storage is found through the dynamic linker, a part of glibc
 linker="ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
 # shellcheck disable=SC2086

@@ -87,12 +87,6 @@ if test -n "$WEFT_SANITIZED"; then
 	tap_skip "weft is preloaded" "a sanitized library cannot be preloaded"
 else
 	preload=LD_PRELOAD=$(product libweft_preload.so)
-	shows "cudaMalloc() is left as it is" \
-		'cudaMalloc()  *as the driver allocates'
-	shows "WEFT_CUDA_EXPORTABLE=on without its library" \
-		'cudaMalloc()  .*needs libweft_cuda.so' WEFT_CUDA_EXPORTABLE=on
-	shows "WEFT_CUDA_EXPORTABLE=on" 'cudaMalloc()  *exportable' \
-		WEFT_CUDA_EXPORTABLE=on "$preload:$(product libweft_cuda.so)"
 	shows "weft is preloaded" 'LD_PRELOAD  */.*libweft_preload\.so, set here' "$preload"
 	lacks "requested and preloaded: it carries" "weft carries nothing" UCX_TLS=weft_tcp "$preload"
 	ends "requested and preloaded" 0 UCX_TLS=weft_tcp "$preload"

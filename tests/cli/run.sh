@@ -96,23 +96,6 @@ tap_equal "and one line says so" "$(cat "$tap_tmp/said")" \
 	"weft run: LD_PRELOAD has another weft's '$tap_tmp/other/libweft_preload.so': left out, '$preload' takes its place"
 tap_equal "a nested weft run preloads once" "$("$weft" run "$weft" run sh -c 'echo $LD_PRELOAD')" \
 	"$preload"
-cuda=${preload%/*}/libweft_cuda.so
-tap_equal "WEFT_CUDA_EXPORTABLE=on preloads libweft_cuda.so, too" \
-	"$(WEFT_CUDA_EXPORTABLE=on LD_PRELOAD=libdl.so.2 seen LD_PRELOAD)" \
-	"$preload:$cuda:libdl.so.2"
-tap_equal "it is added to what an outer weft run set" \
-	"$("$weft" run env WEFT_CUDA_EXPORTABLE=on "$weft" run sh -c 'echo $LD_PRELOAD')" \
-	"$preload:$cuda"
-tap_equal "nested, both are preloaded once" \
-	"$(WEFT_CUDA_EXPORTABLE=on "$weft" run "$weft" run sh -c 'echo $LD_PRELOAD')" \
-	"$preload:$cuda"
-tap_equal "one that LD_PRELOAD has twice is not both" \
-	"$(WEFT_CUDA_EXPORTABLE=on LD_PRELOAD=$preload:$preload seen LD_PRELOAD)" \
-	"$preload:$cuda"
-for value in off auto 0; do
-	tap_equal "WEFT_CUDA_EXPORTABLE=$value does not" \
-		"$(WEFT_CUDA_EXPORTABLE=$value seen LD_PRELOAD)" "$preload"
-done
 tap_equal "UCX_TLS defaults to weft" "$(seen UCX_TLS | sed 's/,cuda_copy//; s/weft_nvl,//')" weft_shm,weft_tcp
 tap_equal "NCCL's bootstrap uses UCX's interfaces" \
 	"$(UCX_NET_DEVICES=lo seen NCCL_SOCKET_IFNAME)" =lo

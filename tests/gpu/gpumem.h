@@ -21,7 +21,7 @@ void gpumem_name(char *buf, size_t len);
 
 enum gpumem_kind {
 	GPUMEM_MALLOC, /* cuMemAlloc, as cudaMalloc */
-	GPUMEM_VMM,    /* exportable, as NCCL's buffers */
+	GPUMEM_VMM,    /* with a descriptor, as NCCL's buffers */
 	GPUMEM_PARTS,  /* several of these, as torch's expandable segments */
 	GPUMEM_POOL,   /* cuMemAllocAsync, as cudaMallocAsync */
 };

@@ -169,41 +169,6 @@ plain() # VERSION
 	unset WEFT_TEST_CUDA_IPC
 }
 
-# Plain memory, as programs allocate it, made exportable below them.
-exported() # VERSION
-{
-	local v=$1 both=$PRELOAD_BOTH
-	export WEFT_CUDA_EXPORTABLE=on
-	IGNORE='has no effect without' UCX_TLS=$chosen \
-		try "$v: WEFT_CUDA_EXPORTABLE=on without its library" \
-		gpu "$v" peer max=4 large
-	between "$v: both sides say that it is missing" 2 \
-		"$(cat "$tap_tmp"/{wait,come} | grep -c 'has no effect without')" 2
-	tap_equal "$v: then all goes by the ring" \
-		"$(of nvlink direct_put_bytes)" 0
-	PRELOAD_BOTH=$both:$plugins/libweft_cuda.so
-	UCX_PROTO_INFO=y UCX_TLS=$chosen \
-		try "$v: plain memory that peers map" \
-		gpu "$v" peer max=4 large
-	# one copy, where the way through the host takes two: of 8 bytes, too
-	case $(grep -A5 'tagged message by ucp_tag_send\* from cuda' \
-		"$tap_tmp/wait") in
-	*' 1..inf '*rendezvous*weft_nvl*)
-		tap_ok "$v: exported: a message of a byte is a rendezvous" ;;
-	*)	tap_not_ok "$v: exported: a message of a byte is a rendezvous" \
-			"$(words)" ;;
-	esac
-	tap_equal "$v: exported: weft_nvl puts all bytes" \
-		"$(of nvlink tx_put_bytes)" $((2 * large))
-	between "$v: exported: most of them without a ring" \
-		$((large * 3 / 2)) "$(of nvlink direct_put_bytes)" $((2 * large))
-	# as a program's memory, but that it ends while UCX's hooks look on
-	UCX_MEMTYPE_CACHE=y UCX_TLS=$chosen \
-		try "$v: every size and allocator, exported" gpu "$v" max=4 values
-	unset WEFT_CUDA_EXPORTABLE
-	PRELOAD_BOTH=$both
-}
-
 # Host memory goes where it went without weft_nvl.
 host_memory() # VERSION
 {
@@ -372,7 +337,6 @@ for v in "${capable[@]}"; do
 	first "$v"
 	mapped "$v"
 	plain "$v"
-	exported "$v"
 	UCX_TLS=weft_nvl,cuda_copy \
 		try "$v: weft_nvl alone" gpu "$v" peer max=1 values
 	UCX_TLS=weft_nvl,cuda_copy \

@@ -547,7 +547,7 @@ EXPORT void fake_cuda_map(void *at, int ordinal, size_t size, int types)
 	cuMemRelease(h);
 }
 
-/* As NCCL allocates: exportable, and of no context. */
+/* As NCCL allocates: with a descriptor, and of no context. */
 EXPORT void *fake_cuda_vmm(int ordinal, size_t size)
 {
 	uint64_t p;

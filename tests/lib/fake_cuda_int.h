@@ -43,7 +43,6 @@ struct context {
 struct handle {
 	int fd, phys;
 	int types; /* that it may be exported as */
-	bool rdma; /* adapters reach it */
 	_Atomic int refs;
 	size_t size;
 };

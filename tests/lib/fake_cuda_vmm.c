@@ -8,17 +8,6 @@
 
 #include "tests/lib/fake_cuda_int.h"
 
-EXPORT int cuMemGetAllocationGranularity(size_t *size,
-					 const struct weft_cu_alloc_prop *prop,
-					 int option)
-{
-	GATE(0);
-	(void)prop;
-	(void)option;
-	*size = PAGE_2M;
-	return 0;
-}
-
 EXPORT int cuMemCreate(unsigned long long *handle, size_t size,
 		       const struct weft_cu_alloc_prop *prop,
 		       unsigned long long flags)
@@ -41,7 +30,6 @@ EXPORT int cuMemCreate(unsigned long long *handle, size_t size,
 	h->fd = memfd_create(name, MFD_CLOEXEC);
 	h->size = size;
 	h->types = prop->handle_types;
-	h->rdma = prop->flags.rdma;
 	h->refs = 1;
 	if (h->fd < 0 || ftruncate(h->fd, size))
 		abort();
@@ -97,7 +85,6 @@ cuMemGetAllocationPropertiesFromHandle(struct weft_cu_alloc_prop *prop,
 		.type = WEFT_CU_ALLOCATION_PINNED,
 		.handle_types = h->types,
 		.location = { WEFT_CU_LOCATION_DEVICE, i },
-		.flags = { .rdma = h->rdma },
 	};
 	return 0;
 }

@@ -40,7 +40,6 @@ tap_equal "weft has files only" \
 "./bin/weft
 ./lib/libnccl-env-weft.so
 ./lib/libnccl-net-weft.so
-./lib/libweft_cuda.so
 ./lib/libweft_preload.so
 ./lib/ucx/libuct_weft.so
 ./lib/ucx/libuct_weft.so.0

@@ -13,7 +13,7 @@ make_in_prefix() # TARGET
 }
 make_in_prefix install
 binaries=(bin/weft lib/libnccl-env-weft.so lib/libnccl-net-weft.so
-	lib/libweft_cuda.so lib/libweft_preload.so lib/ucx/libuct_weft.so)
+	lib/libweft_preload.so lib/ucx/libuct_weft.so)
 
 # As a job holds them: what is written into the files would be seen here.
 mkdir "$tap_tmp/held"

@@ -49,8 +49,6 @@ bind=${tap_tmp:?}/weft
 mkdir "$bind"
 cp "$preload" "$bind"
 test -z "$plugin" || cp "$plugin" "$bind"
-cuda=$(product libweft_cuda.so)
-test -z "$cuda" || cp "$cuda" "$bind"
 cp "$WEFT_BUILD/tools/weft" "$bind"
 
 launch="env"
@@ -61,18 +59,6 @@ if root=$("$tools/unpack-root.sh" old 2>"$tap_tmp/why"); then
 	harmless "$name: true" "status 0" "$root" true
 	harmless "$name: bash and its children" $'3\n/bin:/usr/bin\nstatus 4' \
 		"$root" bash -c 'echo $((1 + 1)) | tr 2 3; printenv PATH; exit 4'
-	# with the symbol versions of an old glibc
-	if test -n "$cuda" && $CC -O1 -shared -fPIC -fno-builtin -D_GNU_SOURCE \
-		-include "$WEFT_SRC/util/compat.h" -o "$bind/malloc.so" \
-		"$WEFT_SRC/tests/check/preload/malloc.c" -ldl; then
-		tap_equal "$name: dlsym() within malloc(), with libweft_cuda.so" \
-			"$(in_root "$root" env \
-				LD_PRELOAD="/weft/libweft_cuda.so /weft/malloc.so" \
-				ls /weft/malloc.so)" \
-			$'/weft/malloc.so\nstatus 0'
-	else
-		tap_skip "$name: dlsym() within malloc()" "not built"
-	fi
 	tap_equal "$name: the command starts" \
 		"$(in_root "$root" /weft/weft --version)" \
 		"$("$WEFT_BUILD/tools/weft" --version)"$'\nstatus 0'

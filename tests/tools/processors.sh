@@ -49,37 +49,11 @@ loads() # NAME FOLDER
 	version="weft $(sed -n 's/^AC_INIT(\[weft\], \[\(.*\)\])/\1/p' \
 		"$WEFT_SRC/configure.ac")"
 	tap_equal "$1: the command starts, and each library loads" "$(
-		for file in "$2"/lib/{libweft_preload,libweft_cuda,libnccl-net-weft}.so \
+		for file in "$2"/lib/{libweft_preload,libnccl-net-weft}.so \
 			"$2"/lib/{libnccl-env-weft,ucx/libuct_weft}.so; do
 			run -E LD_PRELOAD="$file" "$2/bin/weft" --version 2>&1 ||
 				echo "$file"
-		done | sort | uniq -c | tr -s ' ')" " 5 $version"
-}
-
-# libweft_cuda.so has a dlsym() of its own for each processor.
-interposes() # LIBRARY
-{
-	local src=$WEFT_SRC/tests/check/preload
-	local on=(-E LD_LIBRARY_PATH=driver -E WEFT_CUDA_EXPORTABLE=on)
-	mkdir driver
-	sed -n 's/^int \(cu[A-Za-z0-9_]*\)(.*/int \1(void) { return 1; }/p' \
-		"$src/linked.c" >driver/names.c
-	{ "$host-gcc" -o driver/libcuda.so.1 driver/names.c -shared -fPIC \
-		-Wl,-soname,libcuda.so.1 &&
-		"$host-gcc" -o linked "$src/linked.c" driver/libcuda.so.1 &&
-		"$host-gcc" -D_GNU_SOURCE -o where "$src/where.c" -ldl &&
-		"$host-gcc" -D_GNU_SOURCE -o next.so "$src/next.c" \
-			-shared -fPIC -ldl; } || {
-		tap_not_ok "$cpu: programs for libweft_cuda.so are built"
-		return
-	}
-	tap_equal "$cpu: libweft_cuda.so takes the driver's place, and RTLD_NEXT is what follows the caller" "$(
-		run "${on[@]}" -E LD_PRELOAD="$1" ./where libcuda.so.1 \
-			cuMemAlloc_v2 cuInit
-		run "${on[@]}" -E LD_PRELOAD="$1:./next.so" ./linked)" "\
-cuMemAlloc_v2 libweft_cuda.so
-cuInit libcuda.so.1
-next: libcuda.so.1"
+		done | sort | uniq -c | tr -s ' ')" " 4 $version"
 }
 
 programs()
@@ -227,7 +201,6 @@ try() # CPU COMPILER DEBIAN-ARCHITECTURE EMULATOR
 		return
 	}
 	loads "$cpu" "$tap_tmp/$cpu/prefix"
-	interposes "$tap_tmp/$cpu/prefix/lib/libweft_cuda.so"
 	programs
 	# Debian has no Criterion for ppc64el
 	test "$cpu" != aarch64 || {
