@@ -151,6 +151,17 @@ int cuMemFreeAsync(uint64_t p, void *stream)
 	return 0;
 }
 
+EXPORT int cuMemGetAllocationGranularity(size_t *size,
+					 const struct weft_cu_alloc_prop *prop,
+					 int option)
+{
+	GATE(0);
+	(void)prop;
+	(void)option;
+	*size = PAGE_2M;
+	return 0;
+}
+
 EXPORT int cuCtxSynchronize(void)
 {
 	GATE(CONTEXT | NO_CAPTURE);
