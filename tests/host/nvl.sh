@@ -135,8 +135,16 @@ plain() # VERSION
 {
 	local v=$1 all
 	export WEFT_TEST_CUDA_IPC=$tap_tmp/ipc
-	UCX_TLS=$chosen try "$v: plain memory that peers map" \
+	UCX_PROTO_INFO=y UCX_TLS=$chosen try "$v: plain memory that peers map" \
 		gpu "$v" peer max=4 large
+	# one copy, where the way through the host takes two: of 8 bytes, too
+	case $(grep -A5 'tagged message by ucp_tag_send\* from cuda' \
+		"$tap_tmp/wait") in
+	*' 1..inf '*rendezvous*weft_nvl*)
+		tap_ok "$v: plain: a message of a byte is a rendezvous" ;;
+	*)	tap_not_ok "$v: plain: a message of a byte is a rendezvous" \
+			"$(words)" ;;
+	esac
 	tap_equal "$v: plain: weft_nvl puts all bytes" \
 		"$(of nvlink tx_put_bytes)" $((2 * large))
 	between "$v: plain: most of them without a ring" $((large * 3 / 2)) \
