@@ -380,6 +380,9 @@ FRAME(memory_wanted_before_marks, -1, .type = NVL_FRAME_MAP_WANT)
 FRAME(grant_that_nobody_asked_for, -1, .type = NVL_FRAME_MAP_GRANT, .size = LEN)
 FRAME(part_of_no_allocation, liar_memfd(65536, true),
       .type = NVL_FRAME_MAP_PART, .len = 65536)
+FRAME(handle_of_no_allocation, -1, .type = NVL_FRAME_MAP_HANDLE, .len = 65536)
+FRAME(handle_with_a_descriptor, liar_memfd(65536, true),
+      .type = NVL_FRAME_MAP_HANDLE, .len = 65536)
 FRAME(no_part_of_no_allocation, -1, .type = NVL_FRAME_MAP_NONE)
 static void inbox_of(int fd)
 {
