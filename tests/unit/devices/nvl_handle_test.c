@@ -193,6 +193,16 @@ static int put_there(uint8_t *at, size_t len, const uint8_t *packed)
 	return sh->status;
 }
 
+static void put_until_direct(uint8_t *at, size_t len, const uint8_t *packed)
+{
+	unsigned long so_far;
+
+	command(REPORT);
+	so_far = sh->direct;
+	while (sh->direct == so_far)
+		cr_assert(eq(int, put_there(at, len, packed), 0));
+}
+
 static bool is_direct_soon(uint8_t *at, size_t len, const uint8_t *packed)
 {
 	unsigned long so_far;
@@ -226,7 +236,7 @@ Test(nvl_handle, plain_memory_is_mapped)
 
 	have_peer();
 	own(LEN);
-	cr_assert(yes(is_direct_soon(to, LEN, key)));
+	put_until_direct(to, LEN, key);
 	so_far = sh->direct;
 	cr_expect(eq(int, put_there(to + 7, LEN - 100, key), 0));
 	pattern_fill(to, LEN, ++sh->seed);
@@ -252,8 +262,8 @@ Test(nvl_handle, two_allocations_of_one_block)
 		     nvl->mem_register(other_to, 5000, WEFT_MEM_CUDA, &other),
 		     0));
 	nvl->mem_pack(other, &other_key);
-	cr_assert(yes(is_direct_soon(to, 65536, key)));
-	cr_assert(yes(is_direct_soon(other_to, 5000, other_key)));
+	put_until_direct(to, 65536, key);
+	put_until_direct(other_to, 5000, other_key);
 	cr_expect(eq(uint, sh->open, 2));
 	/* what lies beside them is mapped, too, and no business of the peer's
 	 */
@@ -277,7 +287,7 @@ Test(nvl_handle, another_context_goes_by_a_ring)
 
 	have_peer();
 	own(LEN);
-	cr_assert(yes(is_direct_soon(to, LEN, key)));
+	put_until_direct(to, LEN, key);
 	so_far = sh->direct;
 	sh->gpu = 1;
 	for (i = 0; i < 4; i++)
@@ -297,7 +307,7 @@ Test(nvl_handle, registration_that_is_longer_than_the_allocation)
 	cr_assert(
 		eq(int, nvl->mem_register(to, 70016, WEFT_MEM_CUDA, &mem), 0));
 	nvl->mem_pack(mem, &key);
-	cr_assert(yes(is_direct_soon(to, 70001, key)));
+	put_until_direct(to, 70001, key);
 	so_far = sh->direct;
 	name(to + 70000, 3, key);
 	command(PUT);
@@ -342,7 +352,7 @@ Test(nvl_handle, refused_handle_is_for_the_ring)
 	cr_assert(eq(int, nvl->mem_register(virt_to, LEN, WEFT_MEM_CUDA, &virt),
 		     0));
 	nvl->mem_pack(virt, &virt_key);
-	cr_expect(yes(is_direct_soon(virt_to, LEN, virt_key)));
+	put_until_direct(virt_to, LEN, virt_key);
 	nvl->mem_release(virt);
 }
 
@@ -371,7 +381,7 @@ Test(nvl_handle, an_owner_cannot_have_more_mapped_than_there_is)
 
 	have_peer();
 	own(LEN);
-	cr_assert(yes(is_direct_soon(to, LEN, key)));
+	put_until_direct(to, LEN, key);
 	nvl->mem_release(mem);
 	wait_for(is_closed());
 	get = weft_cuda()->ipc_get;
@@ -392,7 +402,7 @@ Test(nvl_handle, peer_closes_what_was_released)
 {
 	have_peer();
 	own(LEN);
-	cr_assert(yes(is_direct_soon(to, LEN, key)));
+	put_until_direct(to, LEN, key);
 	cr_expect(eq(uint, sh->open, 1));
 	nvl->mem_release(mem);
 	wait_for(is_closed());
@@ -414,7 +424,7 @@ Test(nvl_handle, freed_and_allocated_again_at_the_same_address)
 	fake.fake_cuda_malloc(1, 512);
 	own(100000);
 	for (i = 0; i < 5; i++) {
-		cr_assert(yes(is_direct_soon(to, 100000, key)));
+		put_until_direct(to, 100000, key);
 		nvl->mem_release(mem);
 		fake.fake_cuda_free(to);
 		was = to;
