@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""
+The lines of docs/recipes/launchers.md that start Dask by dask-jobqueue and by
+srun, as they are.  Slurm is a stand-in (recipes/bin/slurm); dask-jobqueue and
+Dask are real.
+"""
+import re
+
+from lib.program import last_json
+from lib.site import PROGRAMS, shown, site
+from lib.tap import check, main, test
+
+
+def put(at, *names):
+    """Files of the page in the user's folder."""
+    for name in names:
+        with open(f"{at.folder}/{name}", "w") as file:
+            file.write(shown(name))
+    at.settings["PYTHONPATH"] = PROGRAMS
+
+
+def spread(at, workers, count, nodes):
+    check(len(workers) == count, f"{len(workers)} workers, not {count}")
+    used = {worker["host"] for worker in workers}
+    check(used == set(at.nodes[:nodes]), f"workers on {used}")
+    return at.carried_to(workers)
+
+
+# ---- dask-jobqueue -----------------------------------------------------------
+
+
+def slurm_cluster(export):
+    """
+    @export NONE: a job has a login's environment and nothing of the client's,
+    so that only the words of python= load weft.
+    """
+    with site("ib0", 2) as at:
+        put(at, "cluster.py")
+        at.settings["SBATCH_EXPORT"] = export
+        at.write_profile()
+        said = at.type("weft run python cluster.py")
+        at.wait_until_all_ended()
+        for job in "1", "2":
+            script = at.read(f"stand-in/jobs/{job}/slurm_script")
+            check(re.search("^exec weft run python -m "
+                            "distributed.cli.dask_worker ucx://10.77.0.3:", script, re.M), script)
+        return spread(at, last_json(said)["workers"], 2, 2)
+
+
+@test(200)
+def slurm_cluster_of_dask_jobqueue():
+    return slurm_cluster("NONE")
+
+
+@test(200, only_long=True)
+def slurm_cluster_whose_jobs_inherit_the_environment():
+    return slurm_cluster("ALL")
+
+
+# ---- srun --------------------------------------------------------------------
+
+
+@test(200)
+def dask_workers_by_srun():
+    with site("ib0", 2) as at:
+        put(at, "dask.sbatch", "client.py")
+        said = at.type("sbatch dask.sbatch")
+        check(said == "Submitted batch job 1\n", said)
+        check(" dask.sba     root  R      2 " in at.type("squeue --me"),
+              "no job")
+        said = at.type("weft run python client.py")
+        workers = last_json(said)["workers"]
+        check({worker["threads"] for worker in workers} == {4}, "threads")
+        at.wait_until_all_ended()
+        return spread(at, workers, 2, 2)
+
+
+@test(60)
+def slurm_stand_in_refuses_what_slurm_refuses():
+    with site("ib0", 2) as at:
+        def sbatch(*words, text="#!/bin/sh\n{}\n", line="", fails=True):
+            with open(f"{at.folder}/job.sh", "w") as file:
+                file.write(text.format(line))
+            return at.run("sbatch", *words, "job.sh", fails=fails)
+
+        for words, line, why in (
+                (["--walltime=1"], "", "option --walltime not recognized"),
+                (["-R", "span"], "", "option -R not recognized"),
+                ([], "#SBATCH --gpu=1", "option --gpu not recognized"),
+                (["-t", "1h"], "", "Invalid --time specification"),
+                ([], "#SBATCH -t 1:2:3:4", "Invalid --time specification"),
+                (["--mem=2 GB"], "", "Invalid --mem specification"),
+                (["-N", "two"], "", 'Invalid numeric value "two"'),
+                (["--export=ALl"], "", "plays ALL and NONE"),
+                ([], "#SBATCH job", "Invalid directive found"),
+                (["-c9"], "", "configuration is not available"),
+                (["-n3", "-N2", "--ntasks-per-node=1"], "",
+                 "plays --ntasks or --ntasks-per-node"),
+                (["-N3"], "", "3 nodes are not free")):
+            said = sbatch(*words, line=line)
+            check(why in said, f"{words} {line}: {said}")
+        check("not look like a batch script" in sbatch(text="true\n"), "no #!")
+        check("Unable to open file" in at.run("sbatch", "x.sh", fails=True),
+              "no file")
+        check("plays a step of a job alone" in
+              at.run("srun", "-n1", "true", fails=True), "srun")
+        check("Invalid job id" in at.run("scancel", "7", fails=True), "scancel")
+        check("--all not recognized" in
+              at.run("squeue", "--all", fails=True), "squeue")
+
+        steps = (
+            ("env", "PROCID=0 LOCALID=0\nPROCID=1 LOCALID=1\n"
+                    "PROCID=2 LOCALID=0\nPROCID=3 LOCALID=1\n"),
+            ("-n 2 -N 2 env", "PROCID=0 LOCALID=0\nPROCID=1 LOCALID=0\n"),
+            ("-c 4 -n 4 true", ""),
+            ("-c 5 true", "More processors requested than permitted"),
+            ("-n 17 true", "More processors requested than permitted"),
+            ("--bind=no true", "option --bind not recognized"),
+            ("-n 1", "No command given"))
+        for words in ["-N2", "--ntasks-per-node=2", "-c4"], ["-N2", "-n4", "-c4"]:
+            sbatch(*words, fails=False, line="".join(
+                f"srun {told} >step.{i} 2>&1\n".replace(
+                    "env", "sh -c 'echo PROCID=$SLURM_PROCID "
+                    "LOCALID=$SLURM_LOCALID'")
+                for i, (told, _) in enumerate(steps)))
+            at.wait_until_all_ended()
+            for i, (told, want) in enumerate(steps):
+                said = "".join(sorted(at.read(f"step.{i}").splitlines(True)))
+                check(said == want or ": error: " in said and want in said,
+                      f"{words}: srun {told}: {said}")
+
+        # scancel ends the script's process, and what is left is killed
+        trap = "trap 'echo told >&2; exit' TERM; echo ready; sleep 60 & wait"
+        line = f"bash -c \"{trap}\" "
+        for script, told in (line + "\ntrue", False), ("exec " + line, True):
+            job = sbatch("-o", "out.%j", "-e", "err.%j", line=script,
+                         fails=False).split()[-1]
+            at.wait_for(lambda job=job: at.read(f"out.{job}") == "ready\n",
+                        "the job's word")
+            at.run("scancel", job)
+            at.wait_until_all_ended()
+            check((at.read(f"err.{job}") == "told\n") == told,
+                  f"{script}: {at.read(f'err.{job}')}")
+
+
+if __name__ == "__main__":
+    main()
