@@ -4,7 +4,10 @@ The lines of docs/recipes/launchers.md that start Dask by dask-jobqueue and by
 srun, as they are.  Slurm is a stand-in (recipes/bin/slurm); dask-jobqueue and
 Dask are real.
 """
+import os
 import re
+
+import asyncssh
 
 from lib.program import last_json
 from lib.site import PROGRAMS, shown, site
@@ -141,6 +144,37 @@ def slurm_stand_in_refuses_what_slurm_refuses():
             at.wait_until_all_ended()
             check((at.read(f"err.{job}") == "told\n") == told,
                   f"{script}: {at.read(f'err.{job}')}")
+
+
+# ---- ssh ---------------------------------------------------------------------
+
+
+def make_keys(at):
+    """A user and hosts that know each other."""
+    ssh = f"{at.folder}/.ssh"
+    os.mkdir(ssh, 0o700)
+    user, hosts = (asyncssh.generate_private_key("ssh-ed25519")
+                   for _ in range(2))
+    user.write_private_key(f"{ssh}/id_ed25519")
+    user.write_public_key(f"{ssh}/authorized_keys")
+    hosts.write_private_key(f"{ssh}/host_key")
+    with open(f"{ssh}/known_hosts", "w") as file:
+        file.write("* " + hosts.export_public_key().decode())
+
+
+@test(200)
+def ssh_cluster_over_ucx():
+    """Hosts of an sshd each, by the names that the page has."""
+    with site("ib0", 2) as at:
+        put(at, "ssh_cluster.py")
+        make_keys(at)
+        at.write_profile()
+        daemons = [at.start("sshd", on=node, log=f"sshd{number}")
+                   for number, node in enumerate(at.nodes)]
+        said = at.type("weft run python ssh_cluster.py")
+        at.wait_for(lambda: len(at.processes()) == len(daemons),
+                    "the end of all but sshd")
+        return spread(at, last_json(said)["workers"], 2, 2)
 
 
 if __name__ == "__main__":

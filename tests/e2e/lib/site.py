@@ -49,7 +49,8 @@ class Site:
         for name, text in (
                 ("nodes", "".join(f"{name}\n" for name in self.nodes)),
                 ("etc-hosts", "127.0.0.1 localhost\n" + "".join(
-                    f"{host.address} {host.name}\n" for host in net.hosts))):
+                    f"{host.address} {host.name} node{host.number}\n"
+                    for host in net.hosts))):
             with open(f"{stand_in}/{name}", "w") as file:
                 file.write(text)
         os.mkdir(f"{folder}/bin")
@@ -97,10 +98,11 @@ class Site:
                    LOGNAME="root", PATH=":".join(path))
         return env
 
-    def start(self, *argv, log):
+    def start(self, *argv, log, on=None):
         with open(f"{self.folder}/{log}.log", "w") as out:
-            return subprocess.Popen(["on", self.login, *argv], env=self.env(),
-                                    cwd=self.folder, stdout=out, stderr=out,
+            return subprocess.Popen(["on", on or self.login, *argv],
+                                    env=self.env(), cwd=self.folder,
+                                    stdout=out, stderr=out,
                                     stdin=subprocess.DEVNULL)
 
     def run(self, *argv, fails=False):
