@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-The lines of docs/recipes/launchers.md that start Dask by dask-jobqueue and by
-srun, as they are.  Slurm is a stand-in (recipes/bin/slurm); dask-jobqueue and
-Dask are real.
+The programs and lines by which the page on launchers starts Dask, as they are.
+Slurm, sshd (recipes/bin) and GPUs are stand-ins; dask-jobqueue, dask-cuda,
+asyncssh and Dask are real.
 """
 import os
 import re
@@ -12,6 +12,8 @@ import asyncssh
 from lib.program import last_json
 from lib.site import PROGRAMS, shown, site
 from lib.tap import check, main, test
+
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def put(at, *names):
@@ -175,6 +177,23 @@ def ssh_cluster_over_ucx():
         at.wait_for(lambda: len(at.processes()) == len(daemons),
                     "the end of all but sshd")
         return spread(at, last_json(said)["workers"], 2, 2)
+
+
+# ---- one host ----------------------------------------------------------------
+
+
+@test(200)
+def local_cuda_cluster_over_shared_memory():
+    """A worker for each of two GPUs, which are there in name only."""
+    with site("ib0", 0) as at:
+        put(at, "local_cluster.py")
+        at.settings["PYTHONPATH"] += f":{HERE}/double/gpus"
+        said = at.type("weft run python local_cluster.py")
+        at.wait_until_all_ended()
+        workers = last_json(said)["workers"]
+        check(sorted(worker["env"]["CUDA_VISIBLE_DEVICES"]
+                     for worker in workers) == ["0,1", "1,0"], "GPUs")
+        return at.carried_to(workers, "shm")
 
 
 if __name__ == "__main__":
