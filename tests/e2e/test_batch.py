@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-The scripts of docs/recipes/lsf.md and docs/recipes/pbs.md, as they are, in a network of
-hosts of their own.  The batch systems, jsrun and ssh are stand-ins
+The scripts for LSF and PBS on the page on launchers, as they are, in a network
+of hosts of their own.  The batch systems, jsrun and ssh are stand-ins
 (recipes/bin), Lmod, Open MPI's and MPICH's mpiexec and Dask are real.
 """
 import contextlib
@@ -12,19 +12,8 @@ import subprocess
 import sys
 
 from lib import counters
-from lib.site import HANGS, PROGRAMS, RECIPES, ROOT, recipe, script, site
+from lib.site import HANGS, PROGRAMS, RECIPES, ROOT, site
 from lib.tap import Skip, check, main, test
-
-
-@test(10)
-def pages_show_the_recipes_as_they_are_run():
-    for page, name in (("lsf", "launch_dask_cluster.lsf"),
-                       ("lsf", "dask_client.py"), ("pbs", "dask_start.sh")):
-        with open(f"{ROOT}/docs/recipes/{page}.md") as file:
-            text = "".join(line.strip() + "\n" for line in file)
-        want = "".join(line.strip() + "\n"
-                       for line in recipe(name).splitlines())
-        check(want in text, f"{name} is not in {page}.md")
 
 
 # ---- LSF and jsrun -----------------------------------------------------------
@@ -81,7 +70,9 @@ def lsf_recipe_over_ucx():
         stale = json.dumps({"address": "ucx://10.77.0.1:1"})
         with open(f"{at.folder}/{SCHEDULER_FILE}", "w") as file:
             file.write(stale)
-        said = at.run("bsub", script(at, "launch_dask_cluster.lsf"))
+        at.put("launch_dask_cluster.lsf")
+        at.put("dask_client.py")
+        said = at.type("bsub launch_dask_cluster.lsf")
         check(said == "Job <1001> is submitted to default queue <batch>.\n",
               said)
         at.wait_for(lambda: at.read(SCHEDULER_FILE) not in ("", stale),
@@ -89,10 +80,10 @@ def lsf_recipe_over_ucx():
         first = at.workers(SCHEDULER_FILE, "4", "libgomp.so.1")
         check_job(at, first, "1001", 4)
 
-        at.run("bsub", script(
-            at, "launch_dask_cluster.lsf", ("-nnodes 4", "-nnodes 2"),
-            ("-n 4", "-n 2"), (SCHEDULER_LINES, ""), ("\nwait\n", "\n"),
-            to="launch_dask_workers.lsf"))
+        at.put("launch_dask_cluster.lsf", ("-nnodes 4", "-nnodes 2"),
+               ("-n 4", "-n 2"), (SCHEDULER_LINES, ""), ("\nwait\n", "\n"),
+               to="launch_dask_workers.lsf")
+        at.type("bsub launch_dask_workers.lsf")
         both = at.workers(SCHEDULER_FILE, "6")
         check_job(at, both, "1001", 4)
         late = check_job(at, both, "1002", 2)
@@ -105,7 +96,7 @@ def lsf_recipe_over_ucx():
         at.wait_for(lambda: turns() > 1 or going.poll() is not None,
                     "a second turn of the client")
         check(going.poll() is None and turns() < 5, "too late to kill")
-        at.run("bkill", "1002")
+        at.type("bkill 1002")
         check(going.wait(HANGS) == 0 and turns() == 5,
               "the client did not go on")
         at.wait_for(lambda: "1002" not in at.run("bjobs"),
@@ -118,8 +109,8 @@ def lsf_recipe_over_ucx():
         for worker in last:
             check(worker["masks"] == [cpus],
                   f"threads may run on {worker['masks']}")
-        said = at.client(f"{RECIPES}/dask_client.py", SCHEDULER_FILE, "4",
-                         "shutdown")
+        said = at.type(
+            "weft run python dask_client.py $MEMBERWORK/gen119/my-scheduler.json 4 shutdown")
         check("'ucx://10.77.0.1:" in said and
               "processes=4 threads=168" in said, said)
         check(said.count(" GPU 0,1,2,3,4,5\n") == 4, said)
@@ -136,14 +127,14 @@ def lsf_recipe_over_ucx():
 def lsf_recipe_over_tcp():
     """The old recipe's protocol, and flags: weft is preloaded, nothing else."""
     with site("ib0", 5, SUMMIT) as at:
-        at.run("bsub", "-alloc_flags", "gpumps",
-               script(at, "launch_dask_cluster.lsf", ("--protocol ucx ", "")))
+        at.put("launch_dask_cluster.lsf", ("--protocol ucx ", ""))
+        at.put("dask_client.py")
+        at.run("bsub", "-alloc_flags", "gpumps", "launch_dask_cluster.lsf")
         at.client(f"{ROOT}/examples/demo.py", SCHEDULER_FILE, "2000", "500",
                   "1", "4")
         workers = at.workers(SCHEDULER_FILE, "4")
         check_job(at, workers, "1001", 4)
-        said = at.client(f"{RECIPES}/dask_client.py", SCHEDULER_FILE, "4",
-                         "shutdown")
+        said = at.client("dask_client.py", SCHEDULER_FILE, "4", "shutdown")
         check("'tcp://10.77.0.1:" in said, said)
         at.wait_until_all_ended()
         at.inert_in(workers)
@@ -226,9 +217,15 @@ def mpiexec(which):
     return f"{done.stdout.strip()}/{which}/bin"
 
 
+# two nodes with two GPUs each
+QSUB = (
+    "qsub -A myProjectName -q by-gpu -l select=2:ngpus=2:mpiprocs=2 -l place=scatter -l walltime=00:30:00 -l filesystems=home:eagle -N dask -j oe -- $PWD/dask_start.sh 2")
+CLIENT = "weft run python dask_client.py ~/scheduler.json 4 shutdown"
+
+
 @contextlib.contextmanager
-def pbs_job(bin_folder, select, ranks, *changes):
-    """dask_start.sh as a job, and the workers' words once all are there."""
+def pbs_job(bin_folder, qsub, *changes):
+    """dask_start.sh as a job, once its scheduler is there."""
     with site("eth0", 2, {
             "conda": [os.path.dirname(sys.executable), f"{RECIPES}/gpu"],
             "compilers/openmpi": [bin_folder]}) as at:
@@ -241,11 +238,9 @@ def pbs_job(bin_folder, select, ranks, *changes):
             "WEFT_LIBNVML": fake, "WEFT_TEST_NVML": "1",
             "UCX_TLS": "weft_tcp"})
         at.write_profile()
-        job = at.run("qsub", "-A", "myProjectName", "-q", "by-gpu", "-l",
-                     select, "-l", "place=scatter", "-l",
-                     "walltime=00:30:00", "-l", "filesystems=home:eagle",
-                     "-N", "dask", "-j", "oe", "--",
-                     script(at, "dask_start.sh", *changes), str(ranks))
+        at.put("dask_start.sh", *changes)
+        at.put("dask_client.py")
+        job = at.run("bash", "-c", qsub)
         check(job == "1.pbs\n", job)
         at.wait_for(lambda: at.read("scheduler.json"), "the scheduler file")
         yield at
@@ -257,8 +252,7 @@ def compute_and_end(at, count):
               "1", str(count))
     workers = at.workers("scheduler.json", str(count))
     check(len(workers) == count, f"{len(workers)} workers")
-    said = at.client(f"{RECIPES}/dask_client.py", "scheduler.json",
-                     str(count), "shutdown")
+    said = at.run("bash", "-c", CLIENT.replace(" 4 ", f" {count} "))
     for worker in workers:
         env = worker["env"]
         check(f" GPU {env['CUDA_VISIBLE_DEVICES']}\n" in said, said)
@@ -268,27 +262,26 @@ def compute_and_end(at, count):
     return workers
 
 
-def pbs_over_ucx(which, nodes):
+def pbs_over_ucx(which):
     """Two workers on each node, whose GPUs `weft run` has named."""
-    with pbs_job(mpiexec(which), f"select={nodes}:ngpus=2:mpiprocs=2",
-                 2) as at:
-        workers = compute_and_end(at, 2 * nodes)
+    with pbs_job(mpiexec(which), QSUB) as at:
+        workers = compute_and_end(at, 4)
         got = sorted((worker["host"], worker["env"]["CUDA_VISIBLE_DEVICES"])
                      for worker in workers)
         uuid = "GPU-fa4e000{}-0000-0000-0000-000000000000"
-        check(got == [(node, uuid.format(gpu)) for node in at.nodes[:nodes]
+        check(got == [(node, uuid.format(gpu)) for node in at.nodes
                       for gpu in range(2)], f"GPUs: {got}")
         return at.carried_to(workers)
 
 
 @test(200)
 def pbs_recipe_over_ucx_by_open_mpi():
-    return pbs_over_ucx("openmpi", 2)
+    return pbs_over_ucx("openmpi")
 
 
 @test(200, only_long=True)
 def pbs_recipe_over_ucx_by_mpich():
-    return pbs_over_ucx("mpich", 2)
+    return pbs_over_ucx("mpich")
 
 
 @test(200, only_long=True)
@@ -297,7 +290,8 @@ def pbs_recipe_over_tcp():
     The old recipe's protocol and GPU of a rank: weft is preloaded, nothing
     else.
     """
-    with pbs_job(mpiexec("openmpi"), "select=2:ngpus=1", 1, (
+    one = QSUB.replace("2:mpiprocs=2", "1").replace("start.sh 2", "start.sh 1")
+    with pbs_job(mpiexec("openmpi"), one, (
             "~/scheduler.json --protocol ucx", "~/scheduler.json"), (
             "  --protocol ucx", "  --protocol tcp"), (
             "weft run -g 1 dask",

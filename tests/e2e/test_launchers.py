@@ -10,17 +10,16 @@ import re
 import asyncssh
 
 from lib.program import last_json
-from lib.site import PROGRAMS, shown, site
+from lib.site import PROGRAMS, site
 from lib.tap import check, main, test
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def put(at, *names):
-    """Files of the page in the user's folder."""
+    """Files of the page, with the user's work beside them."""
     for name in names:
-        with open(f"{at.folder}/{name}", "w") as file:
-            file.write(shown(name))
+        at.put(name)
     at.settings["PYTHONPATH"] = PROGRAMS
 
 
@@ -47,7 +46,7 @@ def slurm_cluster(export):
         at.wait_until_all_ended()
         for job in "1", "2":
             script = at.read(f"stand-in/jobs/{job}/slurm_script")
-            check(re.search("^exec weft run python -m "
+            check(re.search("^weft run python -m "
                             "distributed.cli.dask_worker ucx://10.77.0.3:", script, re.M), script)
         return spread(at, last_json(said)["workers"], 2, 2)
 
@@ -134,18 +133,16 @@ def slurm_stand_in_refuses_what_slurm_refuses():
                 check(said == want or ": error: " in said and want in said,
                       f"{words}: srun {told}: {said}")
 
-        # scancel ends the script's process, and what is left is killed
-        trap = "trap 'echo told >&2; exit' TERM; echo ready; sleep 60 & wait"
-        line = f"bash -c \"{trap}\" "
-        for script, told in (line + "\ntrue", False), ("exec " + line, True):
-            job = sbatch("-o", "out.%j", "-e", "err.%j", line=script,
+        # scancel ends the script's process alone, and what is left is killed
+        for trap, ended in ("", False), ("trap : TERM;", True):
+            line = f"{trap} sh -c 'echo ready; sleep 0.5; echo ended'"
+            job = sbatch("-o", "out.%j", line=f"{line}\ntrue",
                          fails=False).split()[-1]
-            at.wait_for(lambda job=job: at.read(f"out.{job}") == "ready\n",
-                        "the job's word")
+            at.wait_for(lambda job=job: at.read(f"out.{job}"), "a job's word")
             at.run("scancel", job)
             at.wait_until_all_ended()
-            check((at.read(f"err.{job}") == "told\n") == told,
-                  f"{script}: {at.read(f'err.{job}')}")
+            check(("ended" in at.read(f"out.{job}")) == ended,
+                  f"{line}: {at.read(f'out.{job}')}")
 
 
 # ---- ssh ---------------------------------------------------------------------

@@ -120,6 +120,17 @@ class Site:
               f"{argv}: status {done.returncode}:\n{done.stdout}")
         return done.stdout
 
+    def put(self, name, *changes, to=None):
+        """A file of the page, @to if not @name, each change made once."""
+        text = shown(name)
+        for old, new in changes:
+            check(text.count(old) == 1, f"{name} has not one '{old}'")
+            text = text.replace(old, new)
+        path = f"{self.folder}/{to or name}"
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+
     def type(self, line):
         """A line of the page, in a shell on the login node: its output."""
         check(re.search(f"^    {re.escape(line)}$", page(), re.M),
@@ -205,7 +216,7 @@ def site(device, nodes, modules=None):
             yield at
         except BaseException:
             for path in sorted(glob.glob(f"{folder}/**/*.*", recursive=True)):
-                if re.search(r"\.(log|[oe]\d+)$", path):
+                if re.search(r"\.(log|out|[oe]\d+)$", path):
                     with open(path, errors="replace") as file:
                         print(f"--- {path}", file.read()[-3000:], sep="\n",
                               file=sys.stderr)
@@ -227,23 +238,3 @@ def shown(name):
                       page(), re.M | re.S)
     check(found, f"the page does not show {name}")
     return found[1]
-
-
-def recipe(name):
-    """A file of the recipes as its page shows it, without our header."""
-    with open(f"{RECIPES}/{name}") as file:
-        return "".join(line for line in file
-                       if "SPDX" not in line and "# docs/" not in line)
-
-
-def script(at, name, *changes, to=None):
-    """A recipe in the user's folder, @to if not @name, each change made once."""
-    text = recipe(name)
-    for old, new in changes:
-        check(text.count(old) == 1, f"{name} has not one '{old}'")
-        text = text.replace(old, new)
-    path = f"{at.folder}/{to or name}"
-    with open(path, "w") as file:
-        file.write(text)
-    os.chmod(path, 0o755)
-    return path
