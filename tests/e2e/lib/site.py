@@ -106,7 +106,7 @@ class Site:
                                     stdin=subprocess.DEVNULL)
 
     def run(self, *argv, fails=False):
-        """A command on the login node: its output."""
+        """A command on the login node, @fails None if it may: its output."""
         env = self.env()
         argv = ["on", self.login, *argv]
         try:
@@ -116,7 +116,7 @@ class Site:
                                   stderr=subprocess.STDOUT, text=True)
         except subprocess.TimeoutExpired as late:
             raise AssertionError(f"{argv} hangs:\n{late.stdout}") from late
-        check((done.returncode != 0) == fails,
+        check(fails is None or (done.returncode != 0) == fails,
               f"{argv}: status {done.returncode}:\n{done.stdout}")
         return done.stdout
 
@@ -131,11 +131,11 @@ class Site:
             file.write(text)
         os.chmod(path, 0o755)
 
-    def type(self, line):
+    def type(self, line, fails=False):
         """A line of the page, in a shell on the login node: its output."""
         check(re.search(f"^    {re.escape(line)}$", page(), re.M),
               f"the page does not show '{line}'")
-        return self.run("bash", "-c", line)
+        return self.run("bash", "-c", line, fails=fails)
 
     def client(self, program, *args):
         return self.run("weft", "run", "python", program, *args)
