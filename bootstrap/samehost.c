@@ -25,8 +25,9 @@
 #include "util/util.h"
 
 /* Raise it with any change of which processes can be introduced. */
-#define SCHEME	     1u
+#define SCHEME	     2u
 #define FIRST_NCCL   21900 /* allocates with cuMemCreate() */
+#define FIRST_SHARED 23000 /* has NCCL_MULTI_RANK_GPU_ENABLE */
 #define FIRST_DRIVER 525u  /* CUDA 12, which that NCCL needs */
 /* More than NCCL's shared files of some ranks take. */
 #define FREE_MIN (32ull << 20)
@@ -65,11 +66,20 @@ static bool is_zero(const char *text)
 	return !isdigit((unsigned char)*text);
 }
 
+/* NCCL takes an empty value for none. */
+static const char *read_env(const char *name)
+{
+	const char *value = secure_getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
 static bool check_settings(int nccl, struct weft_samehost *host)
 {
 	const char *id = secure_getenv("NCCL_HOSTID");
-	const char *p2p = secure_getenv("NCCL_P2P_DISABLE");
-	const char *cumem = secure_getenv("NCCL_CUMEM_ENABLE");
+	const char *p2p = read_env("NCCL_P2P_DISABLE");
+	const char *cumem = read_env("NCCL_CUMEM_ENABLE");
+	const char *shared = read_env("NCCL_MULTI_RANK_GPU_ENABLE");
 	char namespace[64];
 
 	if (weft_settings()->nccl_introduce == WEFT_OFF)
@@ -80,17 +90,24 @@ static bool check_settings(int nccl, struct weft_samehost *host)
 				   "stays; unset it, and weft tells NCCL who "
 				   "shares this host",
 				   id);
-	if (p2p && *p2p && !is_zero(p2p))
+	if (p2p && !is_zero(p2p))
 		return set_refusal(host, "NCCL_P2P_DISABLE is set; unset it "
 					 "for NVLink between containers");
-	if (cumem && *cumem && is_zero(cumem))
+	if (cumem && is_zero(cumem))
 		return set_refusal(host, "NCCL_CUMEM_ENABLE is 0, and without "
 					 "it NCCL's GPU memory cannot leave a "
 					 "container; unset it");
-	if (nccl && nccl < FIRST_NCCL && (!cumem || !*cumem))
+	if (nccl && nccl < FIRST_NCCL && !cumem)
 		return set_refusal(host,
 				   "NCCL %d.%d's GPU memory cannot leave "
 				   "a container; use 2.19 or newer",
+				   nccl / 10000, nccl / 100 % 100);
+	host->gpus_shared = shared && !is_zero(shared);
+	if (host->gpus_shared && nccl && nccl < FIRST_SHARED)
+		return set_refusal(host,
+				   "NCCL_MULTI_RANK_GPU_ENABLE is set, which "
+				   "NCCL %d.%d does not know; use 2.30 or "
+				   "newer, or unset it",
 				   nccl / 10000, nccl / 100 % 100);
 	if (readlink("/proc/self/ns/pid", namespace, sizeof(namespace)) < 0)
 		return set_refusal(host,
@@ -193,11 +210,13 @@ static bool check_gpus(const struct gpu_set *set, struct weft_samehost *host)
 	/*
 	 * There is no peer to introduce to, and two containers that take turns
 	 * on one GPU would be one host with a GPU twice, which NCCL refuses
-	 * ("Duplicate GPU detected").
+	 * ("Duplicate GPU detected") unless it is told to allow it.
 	 */
-	if (set->n == 1 && all <= 1)
-		return set_refusal(host, "this host has one GPU");
-	if (set->n == 1)
+	if (set->n == 1 && all <= 1 && !host->gpus_shared)
+		return set_refusal(host, "this host has one GPU; for several "
+					 "ranks on it use NCCL 2.30 or newer "
+					 "and NCCL_MULTI_RANK_GPU_ENABLE=1");
+	if (set->n == 1 && !host->gpus_shared)
 		return set_refusal(host,
 				   "of this host's %u GPUs only one has "
 				   "a device node that opens here; give each "
@@ -388,7 +407,8 @@ static bool make_id(const struct weft_rundir *dir, const struct gpu_set *set,
 	const ssize_t mapped = read_uid_map(mapping, sizeof(mapping));
 	/* the only part of variable length comes last; the secret is the key */
 	const uint64_t fixed[] = {
-		SCHEME, weft_host_id(), dir->id, geteuid(), set->n,
+		SCHEME,	   weft_host_id(), dir->id,
+		geteuid(), set->n,	   host->gpus_shared,
 	};
 	const struct weft_bytes parts[] = {
 		{ label, sizeof(label) },
@@ -420,6 +440,17 @@ static bool make_id(const struct weft_rundir *dir, const struct gpu_set *set,
 		at += (size_t)snprintf(host->id + at, sizeof(host->id) - at,
 				       "%02x", id[i]);
 	return true;
+}
+
+const char *weft_samehost_env(const struct weft_samehost *host,
+			      const char *name)
+{
+	if (!strcmp(name, "NCCL_HOSTID"))
+		return host->id;
+	/* the multicast of a GPU takes one rank of it */
+	if (host->gpus_shared && !strcmp(name, "NCCL_NVLS_ENABLE"))
+		return "0";
+	return NULL;
 }
 
 bool weft_samehost_has_all(const struct weft_samehost *host)

@@ -13,6 +13,7 @@
  *                          /dev/shm, need not be shared
  *   the set of GPUs        whose device nodes open here, by their numbers: a
  *                          rank imports memory of the others' GPUs
+ *   whether several ranks may use one GPU (NCCL_MULTI_RANK_GPU_ENABLE)
  *   the job's secret, the user, the mapping of the user namespace
  *   the scheme's version   what is redirected, and how it is named
  * Equal ids mean that it works, whatever the ranks are called and wherever they
@@ -35,6 +36,7 @@ struct weft_samehost {
 	char id[WEFT_SAMEHOST_ID];	   /* the value for NCCL_HOSTID */
 	char folder[WEFT_SAMEHOST_FOLDER]; /* no final slash */
 	unsigned int gpus;		   /* whose device nodes open */
+	bool gpus_shared;		   /* by several ranks each */
 	char reason[320];		   /* why not, and what to do */
 };
 
@@ -47,6 +49,13 @@ void weft_samehost_find(int nccl, struct weft_samehost *host);
 /* Where introduced: do the device nodes of all of the host's GPUs open here? */
 bool weft_samehost_has_all(const struct weft_samehost *host);
 
+/* The variables of which NCCL may have to read other values than are set. */
+#define WEFT_SAMEHOST_VARIABLES "NCCL_HOSTID", "NCCL_NVLS_ENABLE"
+
+/* Where introduced: the value of one that is not set or empty, or NULL. */
+const char *weft_samehost_env(const struct weft_samehost *host,
+			      const char *name);
+
 /* How NCCL was found: see nccl_net/introduce.h. */
 enum weft_introduce_way {
 	WEFT_INTRODUCE_BY_NET,
@@ -55,7 +64,8 @@ enum weft_introduce_way {
 };
 /* weft_nccl_introduce() of libnccl-net-weft.so, for libweft_preload.so. */
 typedef const char *(*weft_introduce_fn)(const void *inside,
-					 enum weft_introduce_way way);
+					 enum weft_introduce_way way,
+					 const char *name);
 
 /* For tests: "/dev", and the driver's version file. */
 extern const char *weft_dev_root, *weft_driver_file;

@@ -13,6 +13,7 @@
 #include "nccl_net/log.h"
 #include "nccl_net/versions.h"
 #include "util/log.h"
+#include "util/util.h"
 
 /*
  * The network plugin lies beside this one, and may be in this process for
@@ -44,7 +45,7 @@ static void *find_introduce(void)
 	return dlsym(lib, "weft_nccl_introduce");
 }
 
-static const char *host_id(const void *inside)
+static const char *introduce_nccl(const void *inside, const char *name)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static weft_introduce_fn introduce;
@@ -55,18 +56,33 @@ static const char *host_id(const void *inside)
 		introduce = (weft_introduce_fn)find_introduce();
 	tried = true;
 	pthread_mutex_unlock(&lock);
-	return introduce ? introduce(inside, WEFT_INTRODUCE_BY_ENV) : NULL;
+	return introduce ? introduce(inside, WEFT_INTRODUCE_BY_ENV, name)
+			 : NULL;
+}
+
+/* Where NCCL is introduced, weft may have another value for it. */
+static bool is_decided_by_introduction(const char *name)
+{
+	static const char *const names[] = { WEFT_SAMEHOST_VARIABLES };
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(names); i++)
+		if (!strcmp(name, names[i]))
+			return true;
+	return false;
 }
 
 static const char *get_env(const char *name)
 {
 	const void *inside = __builtin_return_address(0);
-	const char *v = weft_nccl_env_get(name);
+	const char *v = weft_nccl_env_get(name), *answer;
 
-	if (!strcmp(name, "NCCL_COMM_ID"))
-		host_id(inside);
-	else if (!v && !strcmp(name, "NCCL_HOSTID"))
-		v = host_id(inside);
+	if (!strcmp(name, "NCCL_COMM_ID")) {
+		introduce_nccl(inside, name);
+	} else if ((!v || !*v) && is_decided_by_introduction(name)) {
+		answer = introduce_nccl(inside, name);
+		v = answer ? answer : v;
+	}
 	return v;
 }
 

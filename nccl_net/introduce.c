@@ -24,7 +24,8 @@
 #include "util/util.h"
 
 WEFT_EXPORT const char *weft_nccl_introduce(const void *inside,
-					    enum weft_introduce_way way);
+					    enum weft_introduce_way way,
+					    const char *name);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_samehost host;
@@ -106,18 +107,20 @@ static int write_slots(const void *inside)
 }
 
 /*
- * The one question that decides it.  A thread of NCCL's may have bound one of
+ * The questions that decide it.  A thread of NCCL's may have bound one of
  * its slots for the first time while they were written: they are looked at
  * again.
  */
 static char *get_env(const char *name)
 {
 	const void *inside = atomic_load(&introduced);
+	const char *answer = inside ? weft_samehost_env(&host, name) : NULL;
+	char *value = getenv(name);
 
-	if (inside && !strcmp(name, "NCCL_HOSTID") && !secure_getenv(name) &&
-	    still_introduced(inside) && !write_slots(inside))
-		return host.id;
-	return getenv(name);
+	if (answer && (!value || !*value) && still_introduced(inside) &&
+	    !write_slots(inside))
+		return (char *)answer;
+	return value;
 }
 
 /* ---- which NCCL it is --------------------------------------------------- */
@@ -268,7 +271,8 @@ static bool redirect_calls(const void *inside)
 	return false;
 }
 
-const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way)
+const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way,
+				const char *name)
 {
 	bool yes;
 
@@ -286,11 +290,15 @@ const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way)
 		weft_nccl_files_begin(&host);
 	if (yes && !atomic_exchange(&introduced, inside))
 		weft_info("introduced as %s to all that share '%s' and the "
-			  "same %u GPUs: NCCL uses its own NVLink and shared "
-			  "memory there",
-			  host.id, host.folder, host.gpus);
+			  "same %u GPU%s: NCCL uses its own NVLink and shared "
+			  "memory there%s",
+			  host.id, host.folder, host.gpus,
+			  host.gpus == 1 ? "" : "s",
+			  host.gpus_shared ? ", several ranks on a GPU, with "
+					     "NCCL_NVLS_ENABLE=0"
+					   : "");
 	pthread_mutex_unlock(&lock);
-	return yes ? host.id : NULL;
+	return yes ? weft_samehost_env(&host, name) : NULL;
 }
 
 bool weft_nccl_introduced_to_all(void)

@@ -7,8 +7,9 @@
  * Three things decide inside NCCL, and all are answered in the one place where
  * NCCL calls out of its own code, the import slots of the object that it is in
  * (slots.h): getenv("NCCL_HOSTID"), stat("/dev/shm"), and the names of its
- * sockets and files (files.h).  The environment is unchanged, so children and
- * other threads are not affected.
+ * sockets and files (files.h).  With NCCL_HOSTID go the few settings without
+ * which its transports would fail (weft_samehost_env()).  The environment is
+ * unchanged, so children and other threads are not affected.
  *
  * The first code that sees NCCL calls this, with an address of NCCL's code:
  * libnccl-net-weft.so from its init, libweft_preload.so and libnccl-env-weft.so
@@ -24,11 +25,12 @@
 #include "bootstrap/samehost.h"
 
 /*
- * @inside: an address of NCCL's code.  The host id, valid for good, or NULL:
+ * @inside: an address of NCCL's code.  What NCCL reads as @name, valid for
+ * good, if that is not set; for "NCCL_HOSTID" the host id.  NULL: as it is, or
  * not introduced, which is logged, or (by the preload library alone) not NCCL.
  */
-const char *weft_nccl_introduce(const void *inside,
-				enum weft_introduce_way way);
+const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way,
+				const char *name);
 
 /*
  * After it: are the device nodes of all of this host's GPUs here?  Else there

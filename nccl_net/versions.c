@@ -21,7 +21,8 @@ static void start_plugin(nccl_logger log)
 	weft_nccl_log_to(log, NCCL_SUBSYS_INIT | NCCL_SUBSYS_NET);
 	/* NCCL's logger is a part of NCCL */
 	if (log &&
-	    weft_nccl_introduce((const void *)log, WEFT_INTRODUCE_BY_NET) &&
+	    weft_nccl_introduce((const void *)log, WEFT_INTRODUCE_BY_NET,
+				"NCCL_HOSTID") &&
 	    weft_nccl_introduced_to_all())
 		weft_nccl_set_introduced();
 	weft_nccl_nvlink_if(weft_nvlink_ops.works);

@@ -115,8 +115,15 @@ static void print_introduction(void)
 		       "NCCL_NET_PLUGIN or\n  NCCL_ENV_PLUGIN: NCCL uses its own "
 		       "NVLink and shared memory with processes that\n  show the "
 		       "same name here: they share the folder %s\n  and the "
-		       "device nodes of %u GPUs\n",
-		       host.id, host.folder, host.gpus);
+		       "device nodes of %u GPU%s%s\n",
+		       host.id, host.folder, host.gpus,
+		       host.gpus == 1 ? "" : "s",
+		       host.gpus_shared
+			       ? ", with several ranks on a GPU, which "
+				 "needs NCCL 2.30\n  or newer "
+				 "(NCCL_MULTI_RANK_GPU_ENABLE), and "
+				 "NCCL_NVLS_ENABLE=0"
+			       : "");
 	else
 		printf("  not introduced: %s\n", host.reason);
 }

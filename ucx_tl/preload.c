@@ -495,7 +495,7 @@ static weft_introduce_fn find_introduce(void)
 		      : NULL;
 }
 
-static const char *introduce_nccl(const void *inside)
+static const char *introduce_nccl(const void *inside, const char *name)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static weft_introduce_fn introduce;
@@ -506,7 +506,8 @@ static const char *introduce_nccl(const void *inside)
 		introduce = find_introduce();
 	tried = true;
 	pthread_mutex_unlock(&lock);
-	return introduce ? introduce(inside, WEFT_INTRODUCE_BY_PRELOAD) : NULL;
+	return introduce ? introduce(inside, WEFT_INTRODUCE_BY_PRELOAD, name)
+			 : NULL;
 }
 
 /* libc's getenv(), by other means. */
@@ -536,8 +537,8 @@ char *getenv(const char *name)
 	 * 2.25, or with NCCL_RAS_ENABLE=0).
 	 */
 	if (!strcmp(name, "NCCL_COMM_ID"))
-		introduce_nccl(caller);
+		introduce_nccl(caller, name);
 	else if (!value && !strcmp(name, "NCCL_HOSTID"))
-		value = (char *)introduce_nccl(caller);
+		value = (char *)introduce_nccl(caller, name);
 	return value;
 }

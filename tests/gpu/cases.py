@@ -25,8 +25,8 @@ cable, printing = threading.Lock(), threading.Lock()
 def run_case(name, a):
     case = CASES[name]()
     why = case.skip()
-    if case.gpus > a.gpus:
-        why = "there is one GPU"
+    if not why and case.gpus > a.gpus:
+        why = case.share(a)
     if why:
         print("skipped  %s: %s" % (name, why))
         return {"case": name, "what": case.__doc__, "skipped": why}

@@ -3,6 +3,7 @@
 Cases of tests/gpu/cases.py in which weft introduces pods to each other, or must
 not, and NCCL carries by itself.
 """
+import glob
 import os
 import shutil
 import subprocess
@@ -13,18 +14,37 @@ import job
 from rings import CABLE, POD, POD_NET, SOME, Case, Mps, Visible
 
 NATIVE = {"NCCL_NET_PLUGIN": "none"}
+# Ranks of one GPU need room for each other's kernels, and take turns on it.
+SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "8"}
+FIRST_SHARED = 23000
 
 
 class ByPreload(Visible):
     """introduced by the preload: a kernel sees every byte"""
     gpus = 2
     way, want, timeout = "preload", {"P2P"}, 60
+    shares, sharing = True, {}  # with too few GPUs: several ranks of one
 
     def settings(self, plugin):
         env = dict(job.known_arms(self.file)[self.way], **self.env)
         if self.way == "plugin":
             env["NCCL_NET_PLUGIN"] = plugin
         return env
+
+    def share(self, a):
+        version = job.nccl_version(a.nccl)
+        if not self.shares:
+            return super().share(a)
+        if version < FIRST_SHARED:
+            return "%s, which NCCL %d cannot share; --nccl names a 2.30" % (
+                super().share(a), version)
+        self.sharing, self.timeout = SHARED, max(self.timeout, 150)
+        if "visible" in self.opt:
+            self.opt = {"visible": SOME}
+        return ""
+
+    def start(self, a, env, place=None):
+        return super().start(a, {**env, **self.sharing}, place)
 
     def place(self, rank, folder):
         run = os.path.join(folder, "run")
@@ -67,6 +87,27 @@ class Together(ByPreload):
 
     def place(self, rank, folder):
         return [], super().place(rank, folder)[1]
+
+
+class Chance(ByPreload):
+    """introduced: collectives at random, two ranks"""
+    program, opt, timeout = "chance", {"chance": 400, "seed": 30}, 150
+
+
+class Four(Chance):
+    """introduced: collectives at random, four ranks"""
+    ranks, gpus, opt = 4, 4, {"chance": 80, "seed": 31}
+    way = "plugin"
+
+
+class Unshared(ByPreload):
+    """ranks of one GPU that NCCL is not told of: not introduced, sockets"""
+    gpus, opt, want = 1, {"visible": SOME}, {"NET"}
+
+    def skip(self):
+        if len(glob.glob("/dev/nvidia[0-9]*")) > 1:
+            return "there are several GPUs"
+        return ""
 
 
 class Graphs(ByPreload):
@@ -115,12 +156,13 @@ class Window(Life):
 class Ddp(ByPreload):
     """introduced: PyTorch trains, DistributedDataParallel"""
     script, program, timeout = "rank_train.py", "train", 100
+    shares = False  # torch brings its own NCCL
 
 
 class Fsdp(ByPreload):
     """introduced: PyTorch trains, fully_shard"""
     script, program, timeout = "rank_train.py", "fsdp", 100
-    way = "plugin"
+    way, shares = "plugin", False
 
 
 class Third(ByPreload):
@@ -154,7 +196,7 @@ class Lone(ByPreload):
 
 class OneHidden(ByPreload):
     """one pod lacks the other's device node: not introduced, sockets"""
-    opt, want = {"visible": SOME}, {"NET"}
+    opt, want, shares = {"visible": SOME}, {"NET"}, False
 
     def place(self, rank, folder):
         pod, env = super().place(rank, folder)
@@ -164,6 +206,7 @@ class OneHidden(ByPreload):
 class AllHidden(ByPreload):
     """no pod has the other's device node, the plugin: host memory carries"""
     opt, want, way = {"visible": SOME}, {"NET"}, "plugin"
+    shares = False
 
     def place(self, rank, folder):
         pod, env = super().place(rank, folder)
@@ -256,7 +299,8 @@ class KillEnd(Killed):
 
 
 INTRODUCED = {c.__name__.lower(): c for c in
-              (ByPreload, ByPlugin, ByEnv, ByCable, Together, Graphs, Split,
+              (ByPreload, ByPlugin, ByEnv, ByCable, Together, Chance, Four,
+               Unshared, Graphs, Split,
                Shrink, Grow, Revoke, Suspend, Register, Window, Ddp, Fsdp,
                Third, Lone, OneHidden, AllHidden, InMps, KillStart,
                KillTraffic, KillEnd)}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Starts the ranks of a job, each in a pod or here, and reads what came of it."""
 import atexit
+import ctypes
 import glob
 import json
 import os
@@ -212,6 +213,13 @@ def left(run):
     """What is NCCL's in the common folder and nobody has removed."""
     return [f for _, _, files in os.walk(os.path.join(run, "run"))
             for f in files if f.startswith(("n-", "nccl-", "t-"))]
+
+
+def nccl_version(path):
+    """As ncclGetVersion() has it: 23007."""
+    version = ctypes.c_int()
+    ctypes.CDLL(path).ncclGetVersion(ctypes.byref(version))
+    return version.value
 
 
 def torch_nccl():

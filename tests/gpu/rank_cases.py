@@ -2,6 +2,7 @@
 """One rank of tests/gpu/cases.py: what is right, not how fast it is."""
 import ctypes
 import os
+import random
 import sys
 import time
 
@@ -33,6 +34,35 @@ def visible():
             stream.synchronize()
             total += rounds
     rows.report(case="visible", rounds=total, bad=int(bad[0]))
+
+
+def chance():
+    """
+    Collectives of all kinds and sizes at addresses of all alignments, the same on
+    all ranks; a kernel compares behind each.
+    """
+    draw = random.Random(opt["seed"])
+    most, bad = 1 << 24, cupy.zeros(1, dtype=cupy.uint64)
+    source = cupy.empty(most + 64, dtype=cupy.int32)
+    target = cupy.empty_like(source)
+    carried = 0
+    cupy.cuda.Device().synchronize()
+    for turn in range(opt["chance"]):
+        op = draw.choice(rows.OPS + ["all_to_all"])
+        count = int(2 ** draw.uniform(3, 23.9))
+        at, to = draw.randrange(64), draw.randrange(64)
+        into, out, want = shape(op, count)
+        src, dst = source[at:at + into], target[to:to + out]
+        fill(src, rank, turn)
+        fill(dst, -1, turn)
+        getattr(net, op)(src, dst)
+        check(dst, bad, turn, **want)
+        carried += 4 * out
+        if turn % 50 == 49:
+            stream.synchronize()
+    stream.synchronize()
+    rows.report(case="chance", rounds=opt["chance"], seed=opt["seed"],
+                gb=round(carried / 1e9, 1), bad=int(bad[0]))
 
 
 LARGE = 200
@@ -217,7 +247,7 @@ if opt["case"] == "whole":
 net = Raw(opt["nccl"])
 if rank == 0:
     rows.report(nccl=str(net.version))
-{"visible": visible, "graph": graph, "nap": nap,
+{"visible": visible, "chance": chance, "graph": graph, "nap": nap,
  "vanish": vanish}[opt["case"]]()
 if opt["case"] != "vanish":
     stream.synchronize()

@@ -29,6 +29,13 @@ class Case(job.Place):
     def skip(self):
         """Why it cannot be tried here, or nothing."""
 
+    def share(self, a):
+        """
+        There are fewer GPUs than it needs: several ranks have one, or why not.
+        """
+        return "there %s" % ("is one GPU" if a.gpus == 1 else
+                             "are %d GPUs" % a.gpus)
+
     def plugins(self, path):
         """NCCL_NET_PLUGIN, where weft's plugin is @path."""
         return path

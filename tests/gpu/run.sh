@@ -3,9 +3,11 @@
 # What must hold for NCCL over weft between the GPUs of this host, whatever the
 # speed: a kernel sees every byte, CUDA graphs, splits, windows, training, ranks that
 # vanish, compute or have no GPU in common. Each rank runs in a pod of its own, so
-# root is needed, two GPUs, and python3 with cupy; for training torch, too. Nothing is
+# root is needed, two GPUs or one, and python3 with cupy; for training torch, too. Nothing is
 # built and nothing is fetched. bench/gpu/run.sh measures.
 #
+# With one GPU and NCCL 2.30 or newer (--nccl) the introduced cases run with all
+# ranks on it (NCCL_MULTI_RANK_GPU_ENABLE=1).
 # With one GPU start nvidia-cuda-mps-control -d and set WEFT_NCCL_NVLINK=on: the cases
 # of weft's rings run, as clients of MPS.
 #

@@ -90,6 +90,34 @@ rank 1: with 1 of 2
 rank 2: with 0 of 2"
 pods_setup=()
 
+# --- several ranks of one GPU -----------------------------------------------------
+# settings VARIABLE: its value in each rank's NCCL
+settings()
+{
+	grep -he "^NCCL INFO $1 set by environment to" "$tap_tmp"/told.* |
+		sed 's/.* //'
+}
+shared=(TEST_VERSION=23007 NCCL_MULTI_RANK_GPU_ENABLE=1)
+for pods_gpus in 0 "0 1"; do
+	for way in preload net env; do
+		declare -n vars=by_$way
+		pods 2 "${vars[@]}" "${shared[@]}"
+		tap_equal "$way, two ranks of one GPU of '$pods_gpus'" "$pods_said" "$together"
+		tap_equal "... without NVLS" "$(settings NCCL_NVLS_ENABLE)" $'0\n0'
+	done
+done
+pods 2 "${by_preload[@]}" "${shared[@]}" NCCL_NVLS_ENABLE=1
+tap_equal "the user's NVLS stays" "$(settings NCCL_NVLS_ENABLE)" $'1\n1'
+pods 2 "${by_env[@]}"
+tap_nothing "a rank per GPU keeps NVLS" "$(settings NCCL_NVLS_ENABLE)"
+pods_gpus=0
+pods 4 "${by_preload[@]}" "${shared[@]}"
+tap_equal "four ranks of one GPU" "$pods_said" "rank 0: with 3 of 3
+rank 1: with 3 of 3
+rank 2: with 3 of 3
+rank 3: with 3 of 3"
+pods_gpus="0 1"
+
 # --- what is left behind ------------------------------------------------------
 left() # what is in the folder, without names made up
 {

@@ -126,7 +126,16 @@ apart "a device node that does not open keeps them apart"
 pods_gpus=""
 pods_setup=()
 declined "a rank without device nodes is refused" "no GPU's device node opens"
+shared=NCCL_MULTI_RANK_GPU_ENABLE=1
+pods_gpus=0
+declined "one GPU, of which nobody says that ranks share it" \
+	"$shared" TEST_VERSION=23007
+declined "one GPU, and an NCCL that cannot share it" "NCCL 2.28 does not know" \
+	$shared
 pods_gpus="0 1"
+pods_setup=('' "with=(env $shared)")
+apart "a rank that may share its GPU and one that may not" TEST_VERSION=23007
+pods_setup=()
 
 # --- the driver -----------------------------------------------------------------
 # Rank 1 has one, as it has as soon as it uses a GPU.

@@ -40,7 +40,9 @@ __asm__(".symver old_stat,__xstat@GLIBC_2.2.5");
 EXPORT int ncclGetVersion(int *version);
 EXPORT int ncclGetVersion(int *version)
 {
-	*version = 22809;
+	const char *told = getenv("TEST_VERSION");
+
+	*version = told ? atoi(told) : 22809;
 	return 0;
 }
 
@@ -67,6 +69,15 @@ static const char *(*ask_plugin)(const char *name);
 static const char *setting(const char *name)
 {
 	return ask_plugin ? ask_plugin(name) : getenv(name);
+}
+
+static void ask(const char *name)
+{
+	const char *value = setting(name);
+
+	if (value && *value)
+		logger(NCCL_LOG_INFO, 0, "", 0, "%s set by environment to %s",
+		       name, value);
 }
 
 static void *open_plugin(const char *path)
@@ -214,6 +225,7 @@ static int place(struct nccl_place *p)
 	struct stat st;
 
 	p->host = host_hash();
+	ask("NCCL_NVLS_ENABLE");
 	if (stat("/dev/shm", &st))
 		return -1;
 	p->shm_dev = st.st_dev;

@@ -268,12 +268,47 @@ Test(samehost, knows_whether_all_gpus_are_here)
 	cr_expect(not(weft_samehost_has_all(&host)));
 }
 
-Test(samehost, only_gpu_of_a_host_is_refused)
+static void leave_one_gpu(void)
 {
 	gpu("nvidia1", NULL);
 	cr_assert(zero(int,
 		       unlink(in("sys/bus/pci/devices/0000:1b:00.0/vendor"))));
+}
+
+Test(samehost, only_gpu_of_a_host_is_refused)
+{
+	leave_one_gpu();
 	declined("this host has one GPU");
+	declined("NCCL_MULTI_RANK_GPU_ENABLE=1");
+	setenv("NCCL_MULTI_RANK_GPU_ENABLE", "0", 1);
+	declined("this host has one GPU");
+}
+
+Test(samehost, ranks_may_share_a_gpu)
+{
+	introduced();
+	cr_expect(eq(ptr, (void *)weft_samehost_env(&host, "NCCL_NVLS_ENABLE"),
+		     NULL));
+	setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+	cr_expect(another(), "one who may and one who may not");
+	setenv("NCCL_MULTI_RANK_GPU_ENABLE", "0x2", 1);
+	cr_expect(not(another()));
+	leave_one_gpu();
+	cr_expect(another());
+	cr_expect(eq(uint, host.gpus, 1));
+	cr_expect(eq(str, (char *)weft_samehost_env(&host, "NCCL_NVLS_ENABLE"),
+		     "0"));
+	cr_expect(eq(str, (char *)weft_samehost_env(&host, "NCCL_HOSTID"),
+		     host.id));
+	cr_expect(eq(ptr, (void *)weft_samehost_env(&host, "NCCL_NVLS"), NULL));
+	find(23000);
+	cr_expect(host.introduced, "%s", host.reason);
+	find(22907);
+	cr_expect(not(host.introduced));
+	cr_expect(strstr(host.reason,
+			 "NCCL_MULTI_RANK_GPU_ENABLE is set, which "
+			 "NCCL 2.29 does not know") != NULL,
+		  "%s", host.reason);
 }
 
 Test(samehost, user_settings_refuse_first)
