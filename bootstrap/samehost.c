@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "bootstrap/gpu.h"
@@ -31,6 +33,11 @@
 #define FIRST_DRIVER 525u  /* CUDA 12, which that NCCL needs */
 /* More than NCCL's shared files of some ranks take. */
 #define FREE_MIN (32ull << 20)
+/*
+ * Of each GPU, where all traffic goes through them: 9.2 MiB of buffers for each
+ * peer in a ring or tree and channel.
+ */
+#define FREE_HIDDEN (128ull << 20)
 
 const char *weft_dev_root = "/dev";
 const char *weft_driver_file = "/proc/driver/nvidia/version";
@@ -77,7 +84,6 @@ static const char *read_env(const char *name)
 static bool check_settings(int nccl, struct weft_samehost *host)
 {
 	const char *id = secure_getenv("NCCL_HOSTID");
-	const char *p2p = read_env("NCCL_P2P_DISABLE");
 	const char *cumem = read_env("NCCL_CUMEM_ENABLE");
 	const char *shared = read_env("NCCL_MULTI_RANK_GPU_ENABLE");
 	char namespace[64];
@@ -90,9 +96,6 @@ static bool check_settings(int nccl, struct weft_samehost *host)
 				   "stays; unset it, and weft tells NCCL who "
 				   "shares this host",
 				   id);
-	if (p2p && !is_zero(p2p))
-		return set_refusal(host, "NCCL_P2P_DISABLE is set; unset it "
-					 "for NVLink between containers");
 	if (cumem && is_zero(cumem))
 		return set_refusal(host, "NCCL_CUMEM_ENABLE is 0, and without "
 					 "it NCCL's GPU memory cannot leave a "
@@ -118,6 +121,38 @@ static bool check_settings(int nccl, struct weft_samehost *host)
 				   strerror(errno));
 	if (!weft_host_known())
 		return set_refusal(host, "%s; mount /proc", weft_host_unknown);
+	return true;
+}
+
+/* What NCCL would do with other values: none of it can be taken back. */
+static bool check_transports(struct weft_samehost *host)
+{
+	const char *p2p = read_env("NCCL_P2P_DISABLE");
+	const char *cumem = read_env("NCCL_CUMEM_HOST_ENABLE");
+	const char *shm = read_env("NCCL_SHM_DISABLE");
+
+	if (!host->hidden && p2p && !is_zero(p2p))
+		return set_refusal(host, "NCCL_P2P_DISABLE is set; unset it "
+					 "for NVLink between containers");
+	if (!host->hidden)
+		return true;
+	if (p2p && strtoll(p2p, NULL, 0) != 1)
+		return set_refusal(host,
+				   "NCCL_P2P_DISABLE is '%.32s', and where "
+				   "other containers' GPUs are hidden it has "
+				   "to be 1; unset it",
+				   p2p);
+	if (cumem && !is_zero(cumem))
+		return set_refusal(host,
+				   "NCCL_CUMEM_HOST_ENABLE is '%.32s', and "
+				   "where other containers' GPUs are hidden it "
+				   "has to be 0; unset it",
+				   cumem);
+	if (shm && !is_zero(shm))
+		return set_refusal(host, "NCCL_SHM_DISABLE is set, and where "
+					 "other containers' GPUs are hidden "
+					 "shared memory is all that is left; "
+					 "unset it");
 	return true;
 }
 
@@ -202,6 +237,8 @@ static bool check_gpus(const struct gpu_set *set, struct weft_samehost *host)
 	const char *folder;
 
 	host->gpus = set->n;
+	host->hidden = set->n == 1 && all > 1;
+	host->gpu = set->n ? set->dev[set->n - 1] : 0;
 	if (!set->n)
 		return set_refusal(host,
 				   "no GPU's device node opens here "
@@ -216,15 +253,6 @@ static bool check_gpus(const struct gpu_set *set, struct weft_samehost *host)
 		return set_refusal(host, "this host has one GPU; for several "
 					 "ranks on it use NCCL 2.30 or newer "
 					 "and NCCL_MULTI_RANK_GPU_ENABLE=1");
-	if (set->n == 1 && !host->gpus_shared)
-		return set_refusal(host,
-				   "of this host's %u GPUs only one has "
-				   "a device node that opens here; give each "
-				   "container those of all its peers "
-				   "(NVIDIA_VISIBLE_DEVICES, or one "
-				   "ResourceClaim), and each rank its own by "
-				   "CUDA_VISIBLE_DEVICES",
-				   all);
 	if (driver && driver < FIRST_DRIVER)
 		return set_refusal(host,
 				   "NVIDIA's driver is version %u; %u or "
@@ -302,7 +330,10 @@ static int try_file(const char *folder, const char **what)
 static bool check_folder(const char *folder, struct weft_samehost *host)
 {
 	struct weft_setting_info named;
+	const uint64_t least =
+		host->hidden ? FREE_HIDDEN * weft_gpus_on_pci() : FREE_MIN;
 	struct statvfs fs;
+	struct statfs type;
 	const char *what;
 	int err;
 
@@ -321,15 +352,24 @@ static bool check_folder(const char *folder, struct weft_samehost *host)
 	if (statvfs(folder, &fs))
 		return set_refusal(host, "'%s' cannot be examined: %s", folder,
 				   strerror(errno));
-	if (fs.f_blocks && (uint64_t)fs.f_bavail * fs.f_frsize < FREE_MIN)
+	if (fs.f_blocks && (uint64_t)fs.f_bavail * fs.f_frsize < least)
 		return set_refusal(host,
 				   "'%s' has %llu MiB free, and NCCL's "
 				   "shared memory would go there; make it "
-				   "larger",
+				   "%llu or larger",
 				   folder,
 				   (unsigned long long)((uint64_t)fs.f_bavail *
 								fs.f_frsize >>
-							20));
+							20),
+				   (unsigned long long)(least >> 20));
+	/* the driver cannot register a disk's file */
+	if (host->hidden &&
+	    (statfs(folder, &type) || type.f_type != TMPFS_MAGIC))
+		return set_refusal(host,
+				   "'%s' is not on a tmpfs, and where other "
+				   "containers' GPUs are hidden all goes "
+				   "through files there; mount one",
+				   folder);
 	err = try_socket(folder);
 	if (err)
 		return set_refusal(host,
@@ -399,21 +439,53 @@ static ssize_t read_uid_map(char *text, size_t len)
 	return n;
 }
 
+/* A transport fails where its two sides have other values of these. */
+static void hash_settings(const struct weft_samehost *host, uint8_t digest[16])
+{
+	static const struct {
+		const char *name;
+		bool zero_is_default;
+	} rows[] = {
+		{ "NCCL_P2P_DISABLE", true },
+		{ "NCCL_P2P_LEVEL", false },
+		{ "NCCL_CUMEM_ENABLE", false },
+		{ "NCCL_CUMEM_HOST_ENABLE", false },
+		{ "NCCL_SHM_DISABLE", true },
+		{ "NCCL_SHM_LOCALITY", false },
+		{ "NCCL_MULTI_RANK_GPU_ENABLE", true },
+	};
+	struct weft_bytes parts[ARRAY_SIZE(rows)];
+	const char *value;
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
+		value = weft_samehost_env(host, rows[i].name);
+		if (!value)
+			value = read_env(rows[i].name);
+		if (!value || (rows[i].zero_is_default && is_zero(value)))
+			value = "";
+		parts[i] = (struct weft_bytes){ value, strlen(value) + 1 };
+	}
+	weft_hash(digest, 16, NULL, 0, parts, ARRAY_SIZE(parts));
+}
+
 static bool make_id(const struct weft_rundir *dir, const struct gpu_set *set,
 		    struct weft_samehost *host)
 {
 	static const char label[] = "weft samehost";
+	uint8_t settings[16];
 	char mapping[512];
 	const ssize_t mapped = read_uid_map(mapping, sizeof(mapping));
-	/* the only part of variable length comes last; the secret is the key */
+	/* what is of variable length comes last; the secret is the key */
 	const uint64_t fixed[] = {
 		SCHEME,	   weft_host_id(), dir->id,
-		geteuid(), set->n,	   host->gpus_shared,
+		geteuid(), set->n,	   host->hidden,
 	};
 	const struct weft_bytes parts[] = {
 		{ label, sizeof(label) },
 		{ fixed, sizeof(fixed) },
-		{ set->dev, sizeof(set->dev) },
+		{ set->dev, host->hidden ? 0 : sizeof(set->dev) },
+		{ settings, sizeof(settings) },
 		{ mapping, mapped > 0 ? (size_t)mapped : 0 },
 	};
 	const uint8_t *secret;
@@ -431,6 +503,7 @@ static bool make_id(const struct weft_rundir *dir, const struct gpu_set *set,
 	if (weft_settings_secret(&secret, &whole.len))
 		return set_refusal(host, "the file that WEFT_SECRET_FILE names "
 					 "cannot be used");
+	hash_settings(host, settings);
 	whole.data = secret;
 	weft_hash(key, sizeof(key), NULL, 0, &whole, 1);
 	weft_hash(id, sizeof(id), key, sizeof(key), parts, ARRAY_SIZE(parts));
@@ -450,12 +523,45 @@ const char *weft_samehost_env(const struct weft_samehost *host,
 	/* the multicast of a GPU takes one rank of it */
 	if (host->gpus_shared && !strcmp(name, "NCCL_NVLS_ENABLE"))
 		return "0";
+	if (host->hidden && !strcmp(name, "NCCL_P2P_DISABLE"))
+		return "1";
+	/* such memory names a GPU, which the peer lacks */
+	if (host->hidden && !strcmp(name, "NCCL_CUMEM_HOST_ENABLE"))
+		return "0";
 	return NULL;
+}
+
+bool weft_samehost_claim(struct weft_samehost *host)
+{
+	char path[WEFT_SAMEHOST_FOLDER + 8];
+	struct flock lock = {
+		.l_type = F_WRLCK,
+		.l_whence = SEEK_SET,
+		.l_start = (off_t)host->gpu,
+		.l_len = 1,
+	};
+	int fd;
+
+	if (!host->hidden || host->gpus_shared)
+		return true;
+	snprintf(path, sizeof(path), "%s/gpus", host->folder);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return set_refusal(host, "'%s' cannot be opened: %s", path,
+				   strerror(errno));
+	/* of this process, not of its children; it stays open */
+	if (!fcntl(fd, F_SETLK, &lock))
+		return true;
+	close(fd);
+	return set_refusal(host,
+			   "another process that is introduced has this GPU, "
+			   "which NCCL takes once, unless it is 2.30 or newer "
+			   "and NCCL_MULTI_RANK_GPU_ENABLE is 1");
 }
 
 bool weft_samehost_has_all(const struct weft_samehost *host)
 {
-	return host->gpus >= weft_gpus_on_pci();
+	return host->hidden || host->gpus >= weft_gpus_on_pci();
 }
 
 void weft_samehost_find(int nccl, struct weft_samehost *host)
@@ -467,7 +573,8 @@ void weft_samehost_find(int nccl, struct weft_samehost *host)
 	if (!check_settings(nccl, host))
 		return;
 	find_gpus(&set);
-	if (!check_gpus(&set, host) || !open_shared_folder(&dir, host))
+	if (!check_gpus(&set, host) || !check_transports(host) ||
+	    !open_shared_folder(&dir, host))
 		return;
 	host->introduced = make_id(&dir, &set, host);
 	snprintf(host->folder, sizeof(host->folder), "%s", dir.path);

@@ -12,7 +12,10 @@
  *                          go there, so network and IPC namespaces, and
  *                          /dev/shm, need not be shared
  *   the set of GPUs        whose device nodes open here, by their numbers: a
- *                          rank imports memory of the others' GPUs
+ *                          rank imports memory of the others' GPUs.  Those of
+ *                          whom each has one, and the others' are hidden, have
+ *                          an id in common: NCCL goes through shared memory
+ *   NCCL's settings        which have to be equal on both sides of a transport
  *   whether several ranks may use one GPU (NCCL_MULTI_RANK_GPU_ENABLE)
  *   the job's secret, the user, the mapping of the user namespace
  *   the scheme's version   what is redirected, and how it is named
@@ -25,6 +28,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define WEFT_SAMEHOST_ID     40 /* "weft-" and 32 hexadecimal digits */
 #define WEFT_SAMEHOST_FOLDER 80
@@ -37,7 +41,9 @@ struct weft_samehost {
 	char folder[WEFT_SAMEHOST_FOLDER]; /* no final slash */
 	unsigned int gpus;		   /* whose device nodes open */
 	bool gpus_shared;		   /* by several ranks each */
-	char reason[320];		   /* why not, and what to do */
+	bool hidden;  /* the others' GPUs: through shared memory alone */
+	uint64_t gpu; /* device number of the last, the only one if hidden */
+	char reason[320]; /* why not, and what to do */
 };
 
 /*
@@ -46,11 +52,23 @@ struct weft_samehost {
  */
 void weft_samehost_find(int nccl, struct weft_samehost *host);
 
-/* Where introduced: do the device nodes of all of the host's GPUs open here? */
+/*
+ * Where NCCL reads the answers: is this process the first with its GPU?  Where
+ * the others' GPUs are hidden two could have the same one without knowing it,
+ * which would end NCCL.  Until the process ends; else host->reason says why.
+ */
+bool weft_samehost_claim(struct weft_samehost *host);
+
+/*
+ * Where introduced: to the processes of all of the host's GPUs, if these do as
+ * this one does?
+ */
 bool weft_samehost_has_all(const struct weft_samehost *host);
 
 /* The variables of which NCCL may have to read other values than are set. */
-#define WEFT_SAMEHOST_VARIABLES "NCCL_HOSTID", "NCCL_NVLS_ENABLE"
+#define WEFT_SAMEHOST_VARIABLES                                \
+	"NCCL_HOSTID", "NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", \
+		"NCCL_CUMEM_HOST_ENABLE"
 
 /* Where introduced: the value of one that is not set or empty, or NULL. */
 const char *weft_samehost_env(const struct weft_samehost *host,

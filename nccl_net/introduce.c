@@ -252,6 +252,56 @@ static bool still_introduced(const void *inside)
 	return yes;
 }
 
+/*
+ * With the lock.  NCCL reads one of the settings that are needed before it
+ * loads a network plugin.
+ */
+static bool is_too_late(enum weft_introduce_way way)
+{
+	const char *cumem = secure_getenv("NCCL_CUMEM_HOST_ENABLE");
+
+	return way == WEFT_INTRODUCE_BY_NET && host.hidden &&
+	       !atomic_load(&introduced) && (!cumem || !*cumem);
+}
+
+/* With the lock, once there is nothing against it. */
+static bool enter_host(enum weft_introduce_way way)
+{
+	if (atomic_load(&introduced))
+		return true;
+	if (is_too_late(way))
+		log_not_introduced(
+			"other containers' GPUs are hidden, and NCCL has read "
+			"NCCL_CUMEM_HOST_ENABLE before it loads this plugin; "
+			"set it to 0 on all ranks, or start them by weft run "
+			"or with NCCL_ENV_PLUGIN");
+	else if (!weft_samehost_claim(&host))
+		log_not_introduced(host.reason);
+	else
+		return true;
+	host.introduced = false;
+	return false;
+}
+
+static void log_introduced(void)
+{
+	if (host.hidden)
+		weft_info("introduced as %s to all that share '%s' and have "
+			  "one GPU each: NCCL uses its own shared memory "
+			  "there, with NCCL_P2P_DISABLE=1 and "
+			  "NCCL_CUMEM_HOST_ENABLE=0",
+			  host.id, host.folder);
+	else
+		weft_info("introduced as %s to all that share '%s' and the "
+			  "same %u GPU%s: NCCL uses its own NVLink and shared "
+			  "memory there%s",
+			  host.id, host.folder, host.gpus,
+			  host.gpus == 1 ? "" : "s",
+			  host.gpus_shared ? ", several ranks on a GPU, with "
+					     "NCCL_NVLS_ENABLE=0"
+					   : "");
+}
+
 static bool redirect_calls(const void *inside)
 {
 	char why[512];
@@ -284,19 +334,13 @@ const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way,
 	if (way != WEFT_INTRODUCE_BY_NET)
 		weft_nccl_log_alone();
 	pthread_mutex_lock(&lock);
-	yes = may_introduce(inside) && redirect_calls(inside);
+	yes = may_introduce(inside) && enter_host(way) &&
+	      redirect_calls(inside);
 	/* up to 2.25 NCCL names its sockets before it asks for the id */
 	if (yes)
 		weft_nccl_files_begin(&host);
 	if (yes && !atomic_exchange(&introduced, inside))
-		weft_info("introduced as %s to all that share '%s' and the "
-			  "same %u GPU%s: NCCL uses its own NVLink and shared "
-			  "memory there%s",
-			  host.id, host.folder, host.gpus,
-			  host.gpus == 1 ? "" : "s",
-			  host.gpus_shared ? ", several ranks on a GPU, with "
-					     "NCCL_NVLS_ENABLE=0"
-					   : "");
+		log_introduced();
 	pthread_mutex_unlock(&lock);
 	return yes ? weft_samehost_env(&host, name) : NULL;
 }

@@ -13,9 +13,10 @@
  *
  * The first code that sees NCCL calls this, with an address of NCCL's code:
  * libnccl-net-weft.so from its init, libweft_preload.so and libnccl-env-weft.so
- * when NCCL asks for NCCL_COMM_ID, its first question for a communicator, or
- * for its host id.  The latter two open libnccl-net-weft.so for it, so there is
- * one state for all.  The id comes last: up to 2.25, and later with
+ * when NCCL asks for NCCL_COMM_ID, its first question for a communicator, for
+ * NCCL_CUMEM_HOST_ENABLE, which on other ranks than the first it asks for
+ * before, or for its host id.  The latter two open libnccl-net-weft.so for it,
+ * so there is one state for all.  The id comes last: up to 2.25, and later with
  * NCCL_RAS_ENABLE=0, NCCL names its sockets before it asks for the id.
  */
 #ifndef WEFT_NCCL_NET_INTRODUCE_H
@@ -33,8 +34,9 @@ const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way,
 				const char *name);
 
 /*
- * After it: are the device nodes of all of this host's GPUs here?  Else there
- * may be containers with others, to which NCCL is not introduced.
+ * After it: may NCCL be introduced to the containers of all of this host's GPUs
+ * (weft_samehost_has_all())?  Else there may be others, whose traffic is
+ * weft's.
  */
 bool weft_nccl_introduced_to_all(void);
 

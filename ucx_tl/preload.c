@@ -8,8 +8,8 @@
  * runs no constructor and maps nothing else of weft.  It interposes a few
  * functions of UCX: when one of them is called, it opens the plugin and passes
  * the address of that copy of UCX.  Of libc it interposes getenv() only, for
- * two names: when NCCL reads NCCL_COMM_ID or NCCL_HOSTID, it opens the NCCL
- * plugin and passes the caller's address.
+ * three names: when NCCL reads NCCL_COMM_ID, NCCL_CUMEM_HOST_ENABLE or
+ * NCCL_HOSTID, it opens the NCCL plugin and passes the caller's address.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -527,6 +527,7 @@ static char *get_libc_env(const char *name)
 char *getenv(const char *name)
 {
 	const void *caller = __builtin_return_address(0);
+	const char *answer = NULL;
 	char *value = get_libc_env(name);
 
 	if (name[0] != 'N' || getauxval(AT_SECURE))
@@ -534,11 +535,14 @@ char *getenv(const char *name)
 	/*
 	 * All releases of NCCL read NCCL_COMM_ID first for a communicator, and
 	 * NCCL_HOSTID maybe after the first sockets have their names (up to
-	 * 2.25, or with NCCL_RAS_ENABLE=0).
+	 * 2.25, or with NCCL_RAS_ENABLE=0).  NCCL_CUMEM_HOST_ENABLE is read
+	 * with the CUDA driver, before either on other ranks than the first.
 	 */
 	if (!strcmp(name, "NCCL_COMM_ID"))
 		introduce_nccl(caller, name);
-	else if (!value && !strcmp(name, "NCCL_HOSTID"))
-		value = (char *)introduce_nccl(caller, name);
-	return value;
+	else if ((!value || !*value) &&
+		 (!strcmp(name, "NCCL_HOSTID") ||
+		  !strcmp(name, "NCCL_CUMEM_HOST_ENABLE")))
+		answer = introduce_nccl(caller, name);
+	return answer ? (char *)answer : value;
 }

@@ -116,7 +116,49 @@ tap_equal "four ranks of one GPU" "$pods_said" "rank 0: with 3 of 3
 rank 1: with 3 of 3
 rank 2: with 3 of 3
 rank 3: with 3 of 3"
-pods_gpus="0 1"
+
+# --- each has a GPU of its own, and the others' are hidden ------------------------
+pods_all="on_bus 0 1 2 3" pods_gpus_of=(0 1 2 3)
+for way in preload env; do
+	declare -n vars=by_$way
+	pods 2 "${vars[@]}"
+	tap_equal "$way, hidden GPUs" "$pods_said" "$together"
+	tap_equal "... without P2P" "$(settings NCCL_P2P_DISABLE)" $'1\n1'
+	tap_equal "... and without host memory of the driver's" \
+		"$(settings NCCL_CUMEM_HOST_ENABLE)" $'0\n0'
+	tap_equal "... by the first question" "$(grep -c "introduced as" \
+		<(grep -B1 -h NCCL_CUMEM_HOST_ENABLE= "$tap_tmp"/told.*))" 2
+	pods 2 "${vars[@]}" "${by_net[@]}"
+	tap_equal "$way and the net plugin, hidden GPUs" "$pods_said" "$together"
+	tap_equal "... which has no NVLink to offer" \
+		"$(grep -c "NVLink is not offered: NCCL has been introduced" \
+			<<<"$pods_told")" 2
+done
+pods 2 "${by_net[@]}" NCCL_CUMEM_HOST_ENABLE=0
+tap_equal "net plugin, hidden GPUs, told in time" "$pods_said" "$together"
+tap_equal "... without P2P" "$(settings NCCL_P2P_DISABLE)" $'1\n1'
+pods 2 "${by_preload[@]}" NCCL_P2P_DISABLE=1 NCCL_CUMEM_HOST_ENABLE=0
+tap_equal "hidden GPUs, all set" "$pods_said" "$together"
+pods 4 "${by_preload[@]}"
+tap_equal "four hidden GPUs" "$pods_said" "rank 0: with 3 of 3
+rank 1: with 3 of 3
+rank 2: with 3 of 3
+rank 3: with 3 of 3"
+pods_gpus_of=(0 0 1 1)
+pods 4 "${by_preload[@]}" "${shared[@]}"
+tap_equal "four ranks of two hidden GPUs" "$pods_said" "rank 0: with 3 of 3
+rank 1: with 3 of 3
+rank 2: with 3 of 3
+rank 3: with 3 of 3"
+child='env | grep -v -e ^_= -e ^LD_PRELOAD | sort'
+pods_gpus_of=(0 1)
+pods 2 TEST_CHILD="$child"
+plain=$pods_said
+pods 2 "${by_preload[@]}" TEST_CHILD="$child"
+tap_nothing "hidden GPUs: a child's environment is as it was" \
+	"$(diff <(echo "$plain") <(echo "${pods_said//with 1/with 0}"))"
+rm -f "$WEFT_RUN_DIR"/*/gpus
+pods_gpus="0 1" pods_all="" pods_gpus_of=()
 
 # --- what is left behind ------------------------------------------------------
 left() # what is in the folder, without names made up

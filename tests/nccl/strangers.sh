@@ -119,7 +119,7 @@ tap_equal "equal sets of three device nodes are introduced" "$pods_said" "$toget
 pods_gpus_of[1]="0 1"
 apart "a device node that one lacks keeps them apart"
 pods_gpus_of=("0" "1")
-apart "one device node each keeps them apart"
+apart "the nodes of two hosts' only GPUs keep them apart"
 pods_gpus_of=()
 pods_setup=('' 'refused nvidia2')
 apart "a device node that does not open keeps them apart"
@@ -136,6 +136,47 @@ pods_gpus="0 1"
 pods_setup=('' "with=(env $shared)")
 apart "a rank that may share its GPU and one that may not" TEST_VERSION=23007
 pods_setup=()
+
+# --- each has a GPU of its own, and the others' are hidden -----------------------
+pods_all="on_bus 0 1 2 3" pods_gpus_of=(0 1)
+ways="preload env"
+pods 2 "${by_preload[@]}"
+tap_equal "hidden GPUs are introduced" "$pods_said" "$together"
+ways=net declined "hidden GPUs by the net plugin alone" \
+	"set it to 0 on all ranks, or start them by weft run"
+pods_gpus_of=("0 2" 1)
+apart "two of four GPUs and one keep them apart"
+pods_gpus_of=(0 0)
+for way in $ways; do
+	declare -n vars=by_$way
+	pods 2 "${vars[@]}"
+	tap_equal "one GPU of two ranks ($way)" "$pods_said" "$apart"
+	tap_equal "... one of which says why" "$(grep -c \
+		"another process that is introduced has this GPU" <<<"$pods_told")" 1
+done
+pods_gpus_of=(0 1)
+for setting in NCCL_P2P_LEVEL=SYS NCCL_SHM_LOCALITY=1 NCCL_CUMEM_ENABLE=1 $shared; do
+	pods_setup=('' "with=(env $setting)")
+	apart "$setting on one rank" TEST_VERSION=23007
+done
+pods_setup=()
+declined "hidden GPUs and P2P" "NCCL_P2P_DISABLE is '0'" NCCL_P2P_DISABLE=0
+declined "hidden GPUs and the driver's host memory" \
+	"NCCL_CUMEM_HOST_ENABLE is '1'" NCCL_CUMEM_HOST_ENABLE=1
+declined "hidden GPUs without shared memory" "NCCL_SHM_DISABLE is set" \
+	NCCL_SHM_DISABLE=1
+pods_all+="; mount -t tmpfs -o size=500m tmpfs '$WEFT_RUN_DIR'"
+declined "hidden GPUs and too little room" "make it 512 or larger"
+pods_all="on_bus 0 1 2 3"
+if test "$(stat -fc %T "$tap_tmp")" = tmpfs; then
+	tap_skip "hidden GPUs and a folder on a disk" "there is no disk"
+else
+	mkdir -m 1777 "$tap_tmp/disk"
+	declined "hidden GPUs and a folder on a disk" "is not on a tmpfs" \
+		WEFT_RUN_DIR="$tap_tmp/disk"
+fi
+rm -f "$WEFT_RUN_DIR"/*/gpus
+ways="preload net" pods_all="" pods_gpus_of=()
 
 # --- the driver -----------------------------------------------------------------
 # Rank 1 has one, as it has as soon as it uses a GPU.

@@ -162,11 +162,15 @@ static int load_net(void)
 	return 0;
 }
 
-/* Its first question for a communicator, in all releases. */
+/*
+ * Its first questions for a communicator: with the CUDA driver, on all ranks
+ * that have an id already, and the one of all releases.
+ */
 static int load(void)
 {
 	if (load_env())
 		return -1;
+	ask("NCCL_CUMEM_HOST_ENABLE");
 	setting("NCCL_COMM_ID");
 	return load_net();
 }
@@ -225,6 +229,7 @@ static int place(struct nccl_place *p)
 	struct stat st;
 
 	p->host = host_hash();
+	ask("NCCL_P2P_DISABLE");
 	ask("NCCL_NVLS_ENABLE");
 	if (stat("/dev/shm", &st))
 		return -1;

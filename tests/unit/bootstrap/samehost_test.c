@@ -4,6 +4,7 @@
 #include <criterion/new/assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,8 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bootstrap/pci.h"
@@ -251,12 +254,128 @@ Test(samehost, id_depends_on_the_folder)
 	cr_expect(another());
 }
 
-Test(samehost, one_node_of_several_gpus_is_refused)
+Test(samehost, no_node_is_refused)
 {
-	gpu("nvidia1", NULL);
-	declined("of this host's 2 GPUs only one");
 	gpu("nvidia0", NULL);
+	gpu("nvidia1", NULL);
 	declined("no GPU's device node opens here");
+}
+
+static bool answers(const char *name, const char *value)
+{
+	const char *answer = weft_samehost_env(&host, name);
+
+	return answer ? value && !strcmp(answer, value) : !value;
+}
+
+/* A folder on a tmpfs, and one GPU of two. */
+static void hide(const char *hidden_gpu)
+{
+	static char shm[] = "/dev/shm/weft-samehost-XXXXXX";
+	struct statfs fs;
+
+	if (statfs("/dev/shm", &fs) || fs.f_type != TMPFS_MAGIC ||
+	    fs.f_bavail * (uint64_t)fs.f_bsize < 512u << 20)
+		cr_skip_test("/dev/shm is no tmpfs with room");
+	cr_assert(mkdtemp(shm) != NULL);
+	setenv("WEFT_RUN_DIR", shm, 1);
+	gpu(hidden_gpu, NULL);
+}
+
+static void unhide(void)
+{
+	char command[96];
+
+	snprintf(command, sizeof(command), "rm -rf %s", getenv("WEFT_RUN_DIR"));
+	cr_expect(zero(int, system(command)));
+}
+
+Test(samehost, hidden_gpus_have_an_id_in_common)
+{
+	introduced();
+	cr_expect(answers("NCCL_P2P_DISABLE", NULL));
+	cr_expect(answers("NCCL_CUMEM_HOST_ENABLE", NULL));
+	hide("nvidia1");
+	introduced();
+	cr_expect(host.hidden);
+	cr_expect(weft_samehost_has_all(&host));
+	cr_expect(answers("NCCL_P2P_DISABLE", "1"));
+	cr_expect(answers("NCCL_CUMEM_HOST_ENABLE", "0"));
+	cr_expect(answers("NCCL_NVLS_ENABLE", NULL));
+	gpu("nvidia0", "/dev/full");
+	cr_expect(not(another()), "another GPU");
+	setenv("NCCL_P2P_DISABLE", "1", 1);
+	setenv("NCCL_CUMEM_HOST_ENABLE", "0", 1);
+	cr_expect(not(another()), "as the user has it");
+	setenv("NCCL_SHM_DISABLE", "0", 1);
+	cr_expect(not(another()), "the default");
+	setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+	cr_expect(another());
+	cr_expect(answers("NCCL_NVLS_ENABLE", "0"));
+	unhide();
+}
+
+Test(samehost, id_depends_on_the_settings_of_transports)
+{
+	static const char *const names[] = {
+		"NCCL_P2P_LEVEL",	  "NCCL_CUMEM_ENABLE",
+		"NCCL_CUMEM_HOST_ENABLE", "NCCL_SHM_DISABLE",
+		"NCCL_SHM_LOCALITY",
+	};
+	size_t i;
+
+	introduced();
+	for (i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		setenv(names[i], "1", 1);
+		cr_expect(another(), "%s", names[i]);
+		setenv(names[i], "", 1);
+		cr_expect(another(), "%s", names[i]);
+	}
+}
+
+Test(samehost, hidden_gpus_are_refused_where_nccl_would_fail)
+{
+	static const struct {
+		const char *name, *value, *why;
+	} rows[] = {
+		{ "NCCL_P2P_DISABLE", "0", "NCCL_P2P_DISABLE is '0'" },
+		{ "NCCL_P2P_DISABLE", "2", "NCCL_P2P_DISABLE is '2'" },
+		{ "NCCL_CUMEM_HOST_ENABLE", "1", "CUMEM_HOST_ENABLE is '1'" },
+		{ "NCCL_SHM_DISABLE", "1", "NCCL_SHM_DISABLE is set" },
+	};
+	size_t i;
+
+	hide("nvidia0");
+	for (i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		setenv(rows[i].name, rows[i].value, 1);
+		declined(rows[i].why);
+		unsetenv(rows[i].name);
+	}
+	introduced();
+	unhide();
+}
+
+/* By two containers, neither of which sees the other. */
+Test(samehost, hidden_gpu_is_claimed_once)
+{
+	int status;
+	pid_t pid;
+
+	hide("nvidia1");
+	introduced();
+	cr_assert(weft_samehost_claim(&host), "%s", host.reason);
+	pid = fork();
+	if (!pid) {
+		if (weft_samehost_claim(&host) ||
+		    !strstr(host.reason, "has this GPU"))
+			_exit(1);
+		gpu("nvidia0", "/dev/full");
+		find(0);
+		_exit(host.introduced && weft_samehost_claim(&host) ? 0 : 2);
+	}
+	cr_assert(eq(int, waitpid(pid, &status, 0), pid));
+	cr_expect(zero(int, status));
+	unhide();
 }
 
 Test(samehost, knows_whether_all_gpus_are_here)
@@ -291,8 +410,6 @@ Test(samehost, ranks_may_share_a_gpu)
 		     NULL));
 	setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
 	cr_expect(another(), "one who may and one who may not");
-	setenv("NCCL_MULTI_RANK_GPU_ENABLE", "0x2", 1);
-	cr_expect(not(another()));
 	leave_one_gpu();
 	cr_expect(another());
 	cr_expect(eq(uint, host.gpus, 1));
