@@ -25,6 +25,8 @@ cable, printing = threading.Lock(), threading.Lock()
 def run_case(name, a):
     case = CASES[name]()
     why = case.skip()
+    if not why and case.first > job.nccl_version(a.nccl):
+        why = "NCCL is older than %d; --nccl names a newer" % case.first
     if not why and case.gpus > a.gpus:
         why = case.share(a)
     if why:

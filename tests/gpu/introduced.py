@@ -23,6 +23,7 @@ class ByPreload(Visible):
     """introduced by the preload: a kernel sees every byte"""
     gpus = 2
     way, want, timeout = "preload", {"P2P"}, 60
+    mounted = []  # as a common folder should be: a tmpfs
     shares, sharing = True, {}  # with too few GPUs: several ranks of one
 
     def settings(self, plugin):
@@ -49,7 +50,15 @@ class ByPreload(Visible):
     def place(self, rank, folder):
         run = os.path.join(folder, "run")
         os.makedirs(run, exist_ok=True)
+        if not os.path.ismount(run):
+            subprocess.run(["mount", "-t", "tmpfs", "tmpfs", run], check=True)
+            self.mounted = self.mounted + [run]
         return [POD, "pod%d" % rank], {"WEFT_RUN_DIR": run}
+
+    def tidy(self):
+        super().tidy()
+        for run in self.mounted:
+            subprocess.run(["umount", "-l", run], check=True)
 
     def traffic(self, carried):
         return sum(carried.values()) and "weft carried %s" % carried or ""
@@ -203,6 +212,62 @@ class OneHidden(ByPreload):
         return (["env", "POD_GPU=%d" % rank] if rank else []) + pod, env
 
 
+class HiddenShm(Chance):
+    """each pod has its own GPU's node alone: introduced, shared memory"""
+    want, shares = {"SHM"}, False
+    peak = 0
+
+    def place(self, rank, folder):
+        pod, env = super().place(rank, folder)
+        self.run = env["WEFT_RUN_DIR"]
+        return ["env", "POD_GPU=%d" % self.gpu(rank)] + pod, env
+
+    def gpu(self, rank):
+        return rank
+
+    def beside(self, run):
+        while any(p.poll() is None for p in run.procs) and \
+                time.time() < run.deadline:
+            fs = os.statvfs(self.run)
+            self.peak = max(self.peak,
+                            (fs.f_blocks - fs.f_bfree) * fs.f_frsize)
+            time.sleep(0.05)
+        run.rows.append({"folder_mib": self.peak >> 20})
+
+    def wrong(self, run):
+        said = run.log().count("and have one GPU each")
+        return super().wrong(run) or (
+            "" if said >= self.ranks else
+            "%d ranks say that they are introduced" % said)
+
+
+class HiddenEnv(HiddenShm):
+    """the same by the env plugin"""
+    way = "env"
+
+
+class HiddenBoth(HiddenShm):
+    """the same by the preload, beside the net plugin"""
+
+    def settings(self, plugin):
+        return dict(super().settings(plugin), NCCL_NET_PLUGIN=plugin)
+
+
+class HiddenTold(HiddenShm):
+    """the same by the net plugin alone, NCCL_CUMEM_HOST_ENABLE=0 set"""
+    way, env = "plugin", {"NCCL_CUMEM_HOST_ENABLE": "0"}
+
+
+class HiddenFour(HiddenShm):
+    """two ranks on each of two hidden GPUs: P2P within one, shared memory"""
+    ranks, want = 4, {"P2P", "SHM"}
+    opt = {"chance": 80, "seed": 32}
+    sharing, first = SHARED, FIRST_SHARED
+
+    def gpu(self, rank):
+        return rank // 2
+
+
 class AllHidden(ByPreload):
     """no pod has the other's device node, the plugin: host memory carries"""
     opt, want, way = {"visible": SOME}, {"NET"}, "plugin"
@@ -302,5 +367,6 @@ INTRODUCED = {c.__name__.lower(): c for c in
               (ByPreload, ByPlugin, ByEnv, ByCable, Together, Chance, Four,
                Unshared, Graphs, Split,
                Shrink, Grow, Revoke, Suspend, Register, Window, Ddp, Fsdp,
-               Third, Lone, OneHidden, AllHidden, InMps, KillStart,
+               Third, Lone, OneHidden, AllHidden, HiddenShm, HiddenEnv,
+               HiddenBoth, HiddenTold, HiddenFour, InMps, KillStart,
                KillTraffic, KillEnd)}

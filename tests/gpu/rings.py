@@ -24,6 +24,7 @@ class Case(job.Place):
     """How the ranks are placed, and what is wrong with what came of it."""
     ranks, timeout, program, env = 2, 60, "visible", {}
     script = "rank_cases.py"
+    first = 0  # release of NCCL
     gpus = 1  # that it needs: with one alone, all ranks are clients of MPS
 
     def skip(self):
