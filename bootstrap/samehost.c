@@ -136,7 +136,7 @@ static bool check_transports(struct weft_samehost *host)
 					 "for NVLink between containers");
 	if (!host->hidden)
 		return true;
-	if (p2p && strtoll(p2p, NULL, 0) != 1)
+	if (p2p && strcmp(p2p, "1"))
 		return set_refusal(host,
 				   "NCCL_P2P_DISABLE is '%.32s', and where "
 				   "other containers' GPUs are hidden it has "

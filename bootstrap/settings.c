@@ -167,7 +167,7 @@ static const struct weft_setting table[] = {
 		  "its NVLink and shared memory between them: auto does if "
 		  "possible, on also warns if not, off never does. They need a "
 		  "shared folder (WEFT_RUN_DIR) and the device nodes of each "
-		  "other's GPUs" },
+		  "other's GPUs; with one GPU's each, shared memory is used" },
 };
 
 /* The project's other variables, which are not settings of the libraries. */

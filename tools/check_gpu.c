@@ -114,7 +114,8 @@ static void print_nccl(const struct check_card *own,
 		puts("is not introduced: they differ in folder, GPUs, user or "
 		     "secret\n  ('weft info nccl' shows them)");
 	else
-		puts("uses its own NVLink and shared memory: weft introduces it");
+		printf("uses its own %sshared memory: weft introduces it\n",
+		       host->hidden ? "" : "NVLink and ");
 }
 
 /* The first GPU that is not the other side's; else the first. */

@@ -110,7 +110,16 @@ static void print_introduction(void)
 {
 	puts("\nNCCL's own NVLink between containers (WEFT_NCCL_INTRODUCE)");
 	weft_samehost_find(0, &host);
-	if (host.introduced)
+	if (host.introduced && host.hidden)
+		printf("  introduced as %.13s..., by LD_PRELOAD=libweft_preload.so "
+		       "or NCCL_ENV_PLUGIN, or by\n  NCCL_NET_PLUGIN if "
+		       "NCCL_CUMEM_HOST_ENABLE=0 is set: of this host's GPUs "
+		       "one is here,\n  and NCCL uses its own shared memory with "
+		       "processes that show the same name\n  and have one, too "
+		       "(NCCL_P2P_DISABLE=1, NCCL_CUMEM_HOST_ENABLE=0). They "
+		       "share the\n  folder %s\n",
+		       host.id, host.folder);
+	else if (host.introduced)
 		printf("  introduced as %.13s..., by LD_PRELOAD=libweft_preload.so, "
 		       "NCCL_NET_PLUGIN or\n  NCCL_ENV_PLUGIN: NCCL uses its own "
 		       "NVLink and shared memory with processes that\n  show the "
@@ -134,7 +143,10 @@ static void print_nvlink(void)
 	     "(WEFT_NCCL_NVLINK)");
 	if (host.introduced && weft_samehost_has_all(&host) &&
 	    weft_settings()->nccl_nvlink != WEFT_ON)
-		puts("  not needed: NCCL uses NVLink itself");
+		puts(host.hidden
+			     ? "  not needed where NCCL is introduced, which "
+			       "NCCL_NET_PLUGIN alone does not do"
+			     : "  not needed: NCCL uses NVLink itself");
 	else if (weft_settings()->nccl_nvlink == WEFT_OFF)
 		puts("  off: everything goes over the network");
 	else if (weft_gpus_on_pci() >= 2)
