@@ -235,7 +235,7 @@ class HiddenShm(Chance):
         run.rows.append({"folder_mib": self.peak >> 20})
 
     def wrong(self, run):
-        said = run.log().count("and have one GPU each")
+        said = run.said("and have one GPU each")
         return super().wrong(run) or (
             "" if said >= self.ranks else
             "%d ranks say that they are introduced" % said)

@@ -111,6 +111,11 @@ class Job:
                 text += f.read()
         return text
 
+    def said(self, words):
+        """How often ranks say so: in NCCL's log, or before it has one."""
+        return self.log().count(words) + \
+            sum(words in line for line in self.errors)
+
     def network(self):
         """Which network NCCL says it used."""
         names = {line.split("Using network ")[1].split()[0]
