@@ -35,21 +35,37 @@ TURN_LIMIT_S = 60
 
 
 class Pods(job.Place):
-    """A pod for each rank, or for @each ranks; the last one behind a cable."""
+    """
+    A pod for each rank, or for @each ranks; the last one behind a cable.
+    @hidden: each has the device node of its own GPU alone.
+    """
 
-    def __init__(self, last, cable):
-        self.last, self.cable = last, cable
+    def __init__(self, last, cable, hidden):
+        self.last, self.cable, self.hidden = last, cable, hidden
+        self.mounted = ""
 
     def place(self, rank, folder):
         run = os.path.join(folder, "run")
         os.makedirs(run, exist_ok=True)
         pod, env = [job.POD, "pod%d" % rank], {"WEFT_RUN_DIR": run}
+        if self.hidden:
+            pod = ["env", "POD_GPU=%d" % rank] + pod
+            if not self.mounted:    # NCCL's shared memory needs a tmpfs
+                subprocess.run(["mount", "-t", "tmpfs", "tmpfs", run],
+                               check=True)
+                self.mounted = run
         if not self.cable:
             return pod, env
         env["NCCL_SOCKET_IFNAME"] = "=%s0,%s1" % (self.cable, self.cable)
         env["NCCL_SOCKET_FAMILY"] = "AF_INET"
         return job.POD_NET + ([] if rank == self.last else ["wait"]) + \
             [self.cable] + pod, env
+
+    def tidy(self):
+        if self.cable:
+            pod_net.remove(self.cable + "0")
+        if self.mounted:
+            subprocess.run(["umount", "-l", self.mounted], check=True)
 
 
 class Lost(Exception):
@@ -69,7 +85,7 @@ class Taking:
         self.server.listen()
         env = dict(env)
         self.place = job.Here() if env.pop("POD", "") == "no" else \
-            Pods(a.ranks - a.pods, cable)
+            Pods(a.ranks - a.pods, cable, a.hidden)
         self.run = job.Job(arms.program_file("rank_turns.py"), env,
                             {"turns": path, "sizes": a.sizes, "nccl": a.nccl},
                             a.ranks, a.timeout, self.place, a.pods)
@@ -148,8 +164,8 @@ class Taking:
             link.close()
         self.run.deadline = min(self.run.deadline, time.time() + 20)
         self.run.end()
-        if self.place.cable:
-            pod_net.remove(self.place.cable + "0")
+        self.left = job.left(self.run.dir)
+        self.place.tidy()
 
 
 class Counters:
@@ -213,6 +229,8 @@ def arguments():
     p.add_argument("--net", action="store_true",
                    help="the last pod has a network namespace of its own, with "
                    "a cable (veth) to the others'")
+    p.add_argument("--hidden", action="store_true",
+                   help="each pod has the device node of its own GPU alone")
     p.add_argument("--set", action="append", default=[], metavar="ARM:N=V",
                    help="a setting more for one arm; {rank} is the rank")
     p.add_argument("--nccl", help="a libnccl.so.2, instead of torch's")
@@ -324,7 +342,8 @@ class Table:
         with open(path, "w") as f:
             json.dump({
                 "ranks": self.a.ranks, "pods_of": self.a.pods,
-                "net": self.a.net, "cpus": os.cpu_count(),
+                "net": self.a.net, "hidden": self.a.hidden,
+                "cpus": os.cpu_count(),
                 "arms": {n: dict(self.about.get(n, {}), env={
                     k: os.path.basename(v) for k, v in e.items()})
                     for n, e in self.a.arms.items()},
@@ -403,7 +422,9 @@ def judge(a, t, arm, native):
     ways, carried = arm.ways(), arm.run.carried()
     took = {w.split("/")[0] for w in ways}
     by_socket = arm.name.startswith("socket")
-    want = "NET" if arm.name == "rings" or by_socket else "P2P"
+    hidden = a.hidden and arm.name in INTRODUCED
+    want = "NET" if arm.name == "rings" or by_socket else \
+        "SHM" if hidden else "P2P"
     if took != {want}:
         t.fail("%s: NCCL's log says %s, not %s alone, between pods" %
                (arm.name, ways or "nothing", want))
@@ -411,17 +432,18 @@ def judge(a, t, arm, native):
         t.fail("%s: weft carried %s" % (arm.name, carried or "nothing"))
     mib = max(arm.grown) / (1 << 20)
     more = mib - max(native.grown) / (1 << 20) if native else None
-    if arm.name in INTRODUCED and more is not None and more > 0:
+    if arm.name in INTRODUCED and more is not None and more > 0 and \
+            not hidden:
         t.fail("%s: %.0f MiB of GPU memory more than native" %
                (arm.name, more))
-    if native and native.nvlink and (
+    if native and native.nvlink and not hidden and (
             arm.nvlink < native.nvlink / 2 if arm.name in INTRODUCED else
             by_socket and arm.nvlink > native.nvlink / 10):
         t.fail("%s: %.1f GB went by NVLink, native's %.1f" %
                (arm.name, arm.nvlink / 1e9, native.nvlink / 1e9))
-    files = job.left(arm.run.dir)
-    if files and arm.name in INTRODUCED:
-        t.fail("%s: left in the common folder: %s" % (arm.name, files[:5]))
+    if arm.left and arm.name in INTRODUCED:
+        t.fail("%s: left in the common folder: %s" % (arm.name,
+                                                      arm.left[:5]))
     if arm.run.codes and any(arm.run.codes):
         t.fail("%s: exit %s\n%s" % (arm.name, arm.run.codes,
                                     arm.run.complaint()))

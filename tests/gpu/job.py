@@ -37,6 +37,9 @@ class Place:
     def beside(self, run):
         """What happens meanwhile."""
 
+    def tidy(self):
+        """After the end."""
+
 
 class Job:
     """The ranks of one job; a hang costs its timeout, no more."""
@@ -151,7 +154,6 @@ class Job:
 
 class Here(Place):
     """All namespaces shared."""
-    cable = ""
 
     def place(self, rank, folder):
         return [], {}

@@ -35,7 +35,7 @@ sent=0
 # `weft run` looks for its libraries where make install puts them.
 mkdir -p "$tmp/weft/bin" "$tmp/weft/lib/ucx"
 cp "$tmp/kit/bin/weft" "$tmp/weft/bin"
-cp "$tmp/kit"/weft/libweft_{preload,cuda}.so "$tmp/weft/lib"
+cp "$tmp/kit"/weft/libweft_preload.so "$tmp/weft/lib"
 cp "$tmp/kit/weft/libuct_weft.so" "$tmp/weft/lib/ucx"
 mkdir "$tmp/run"
 export WEFT_RUN_DIR=$tmp/run UCX_WARN_UNUSED_ENV_VARS=n
