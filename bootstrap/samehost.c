@@ -559,11 +559,6 @@ bool weft_samehost_claim(struct weft_samehost *host)
 			   "and NCCL_MULTI_RANK_GPU_ENABLE is 1");
 }
 
-bool weft_samehost_has_all(const struct weft_samehost *host)
-{
-	return host->hidden || host->gpus >= weft_gpus_on_pci();
-}
-
 void weft_samehost_find(int nccl, struct weft_samehost *host)
 {
 	struct weft_rundir dir;

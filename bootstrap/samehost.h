@@ -59,12 +59,6 @@ void weft_samehost_find(int nccl, struct weft_samehost *host);
  */
 bool weft_samehost_claim(struct weft_samehost *host);
 
-/*
- * Where introduced: to the processes of all of the host's GPUs, if these do as
- * this one does?
- */
-bool weft_samehost_has_all(const struct weft_samehost *host);
-
 /* The variables of which NCCL may have to read other values than are set. */
 #define WEFT_SAMEHOST_VARIABLES                                \
 	"NCCL_HOSTID", "NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", \

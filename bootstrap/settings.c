@@ -156,11 +156,6 @@ static const struct weft_setting table[] = {
 		  "descriptors) and copy to and from it without a ring. A peer "
 		  "keeps access to all of an allocation while it is mapped; "
 		  "off never does; auto and on do where possible" },
-	{ "WEFT_NCCL_NVLINK", NULL, WEFT_SET_TRISTATE, AT(nccl_nvlink), "auto",
-	  .help = "Accept GPU memory from an NCCL that is not introduced, and "
-		  "send it through host memory between processes of one host "
-		  "that share no namespace, and over TCP elsewhere: auto does "
-		  "on hosts with at least two GPUs" },
 	{ "WEFT_NCCL_INTRODUCE", NULL, WEFT_SET_TRISTATE, AT(nccl_introduce),
 	  "auto",
 	  .help = "Tell NCCL which containers share this host, so that it uses "

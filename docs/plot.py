@@ -34,7 +34,7 @@ WEFT, ALSO_WEFT, BEST, PLAIN, TUNED, OTHER = (
 ONE, MPI = "One interface", "MPI"
 CUDA = "Tagged messages of CUDA memory"
 GPUS = "Memory of a GPU"
-PODS, RINGS = "NCCL between containers of one host", "Through host memory"
+PODS, HIDDEN = "NCCL between containers of one host", "Hidden GPUs"
 TIMES, RATES = "Time per operation, microseconds", "Bus bandwidth, GB/s"
 PLOTS = {
     "ucx-over-tcp": [
@@ -77,14 +77,14 @@ PLOTS = {
             ("one container", BEST, PODS, "all_reduce", "native GB/s"),
             ("two, introduced by weft", WEFT, PODS, "all_reduce",
              "preload GB/s"),
-            ("two, no device nodes, weft", ALSO_WEFT, RINGS, "all_reduce",
-             "weft GB/s"),
+            ("two, no device nodes, weft", ALSO_WEFT, HIDDEN, "all_reduce",
+             "SHM GB/s"),
             ("two, NCCL's sockets", PLAIN, PODS, "all_reduce", "socket GB/s")]),
         ("all_reduce, us", "log", [
             ("one container", BEST, PODS, "all_reduce", "native µs"),
             ("two, introduced by weft", WEFT, PODS, "all_reduce", "preload µs"),
-            ("two, no device nodes, weft", ALSO_WEFT, RINGS, "all_reduce",
-             "weft us"),
+            ("two, no device nodes, weft", ALSO_WEFT, HIDDEN, "all_reduce",
+             "SHM us"),
             ("two, NCCL's sockets", PLAIN, PODS, "all_reduce", "socket µs")])],
     "nccl-over-tcp": [
         ("all_reduce, GB/s of bus bandwidth", "linear", [

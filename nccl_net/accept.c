@@ -35,8 +35,6 @@ static void add_paths(struct weft_net *net, int dev, struct weft_handle *h)
 {
 	struct weft_net_port *hca = weft_net_hca_port(net, dev), *port, *tmp;
 
-	if (net->events_port)
-		add_path(h, net->events_port);
 	weft_list_for_each (port, tmp, &net->ports, link) {
 		if (port->wire != WEFT_WIRE_TCP)
 			continue;
@@ -228,12 +226,7 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 	if (weft_list_empty(&l->queue))
 		goto unlock;
 	comm = weft_list_first(&l->queue, struct weft_net_comm, link);
-	ret = comm->err ? comm->err : weft_net_peer_prepare(comm->peer);
-	if (ret == -EAGAIN) {
-		weft_net_progress(net);
-		ret = 0;
-		goto unlock;
-	}
+	ret = comm->err ? comm->err : comm->peer->err;
 	m = (struct weft_msg_accept){
 		.token = comm->token,
 		.to = comm->remote_id,

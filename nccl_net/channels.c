@@ -4,7 +4,6 @@
 #include <string.h>
 #include <strings.h>
 #include "nccl_net/channels.h"
-#include "nccl_net/gpu_support.h"
 #include "util/log.h"
 #include "util/parse.h"
 #include "util/util.h"
@@ -14,13 +13,6 @@
 
 struct setting {
 	const char *name, *value, *why;
-};
-
-/* Only where NVLink is offered; ranks may differ in it. */
-static const struct setting gpu_memory = {
-	"NCCL_NET_GDR_LEVEL",
-	"SYS",
-	"NCCL hands over GPU memory",
 };
 
 /* The second one only where NCCL asks our tuner. */
@@ -95,8 +87,6 @@ void weft_nccl_channels_raise(bool tuner)
 
 	if (!weft_nccl_network_ours())
 		return;
-	if (weft_nccl_nvlink_offered())
-		apply_setting(&gpu_memory);
 	for (i = 0; i < ARRAY_SIZE(network_settings); i++)
 		if (!i || (tuner && weft_nccl_channels_free()))
 			apply_setting(&network_settings[i]);

@@ -12,13 +12,6 @@
  * pinned buffers for them, made on first use, take 16 MiB per channel then
  * instead of 4 (2.28, transport/net.cc, sharedNetBuffersInit).
  *
- * Where NVLink is offered (gpu_support.h) NCCL is to hand over GPU memory
- * although no network is near its GPU.  Its channels and buffers are the same
- * with and without: what ranks differ in keeps them from connecting, and larger
- * ones buy nothing through host memory (all_reduce of 64 and 256 MiB between
- * two H200 35.0 and 36.1 GB/s with 20 channels and buffers of 8 MiB, 32.9
- * and 35.5 with NCCL's own; sends and receives 21 and 29).
- *
  * They are set while the network plugin starts, which every NCCL lets it do
  * before it reads them for the first time: only there is known that the traffic
  * is weft's and which NCCL asks.  What the user has set stays.
@@ -50,7 +43,7 @@ bool weft_nccl_channels_raised(void);
 unsigned int weft_nccl_channels_set(void);
 unsigned int weft_nccl_buffer_set(void);
 
-/* The i-th name and value, NVLink or not; false: there are no more. */
+/* The i-th name and value; false: there are no more. */
 bool weft_nccl_network_setting(size_t i, const char **name, const char **value,
 			       const char **why);
 

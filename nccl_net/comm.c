@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "nccl_net/bounce.h"
 #include "nccl_net/comm.h"
 #include "nccl_net/context.h"
 #include "nccl_net/memory.h"
@@ -82,7 +81,6 @@ void weft_net_request_end(struct weft_net_request *req, int status)
 {
 	struct weft_net_mr *mr = req->mr;
 
-	weft_list_del(&req->copying);
 	req->mr = NULL;
 	if (mr)
 		weft_net_mr_put(mr);
@@ -109,10 +107,8 @@ int weft_net_comm_new(struct weft_net *net, bool sender,
 	comm->net = net;
 	comm->sender = sender;
 	weft_list_init(&comm->link);
-	for (i = 0; i < WEFT_NET_REQUESTS; i++) {
+	for (i = 0; i < WEFT_NET_REQUESTS; i++)
 		comm->req[i].comm = comm;
-		weft_list_init(&comm->req[i].copying);
-	}
 	*out = comm;
 	return 0;
 
@@ -141,7 +137,6 @@ void weft_net_comm_free(struct weft_net_comm *comm)
 		weft_net_peer_put(comm->peer);
 	for (i = 0; i < WEFT_NET_REQUESTS; i++)
 		free(comm->early_data[i].data);
-	weft_net_bounce_destroy_events(comm);
 	net->comms[comm->id & 0xffff] = NULL;
 	free(comm);
 	weft_net_ports_put(net);
@@ -155,10 +150,9 @@ void weft_net_comm_fail(struct weft_net_comm *comm, int err)
 	if (comm->err)
 		return;
 	comm->err = err;
-	/* Sends are completed by their device; what is copied, by bounce.c. */
+	/* Sends are completed by their device. */
 	for (i = 0; i < WEFT_NET_REQUESTS && !comm->sender; i++)
-		if (atomic_load(&comm->req[i].state) == REQ_ACTIVE &&
-		    weft_list_empty(&comm->req[i].copying))
+		if (atomic_load(&comm->req[i].state) == REQ_ACTIVE)
 			weft_net_request_end(&comm->req[i], err);
 }
 
@@ -231,10 +225,10 @@ static int progress_and_yield(struct weft_net *net)
 	return net->closed ? -ECANCELED : 0;
 }
 
-/* After this no engine or device uses the comm's memory or requests. */
+/* After this no device uses the comm's memory or requests. */
 static int drain_sends(struct weft_net_comm *comm)
 {
-	uint64_t deadline = weft_now_ms() + CLOSE_MS;
+	const uint64_t deadline = weft_now_ms() + CLOSE_MS;
 	struct weft_net_peer *peer = comm->peer;
 	int ret = 0;
 
@@ -247,12 +241,6 @@ static int drain_sends(struct weft_net_comm *comm)
 		peer->port->ops->cancel(peer->ep);
 		weft_net_peer_fail(peer, -ECANCELED);
 	}
-	/* Remaining requests are being copied, and go to no device. */
-	deadline = weft_now_ms() + WEFT_NET_COPIES_MS;
-	while (!ret && comm->active && weft_now_ms() < deadline)
-		ret = progress_and_yield(comm->net);
-	if (!ret && comm->active)
-		weft_net_bounce_log_overdue();
 	return ret;
 }
 

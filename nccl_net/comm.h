@@ -29,30 +29,22 @@ enum weft_net_state {
 	REQ_DONE,
 };
 
-/* Called after a copy with its @status; -EAGAIN: call again. */
-typedef int (*weft_net_copied)(struct weft_net_request *req, int status);
-
 struct weft_net_request {
 	struct weft_op op;
 	struct weft_net_comm *comm;
 	atomic_int state;
 	int status;
 	uint32_t seq;
-	uint64_t calls;		  /* net->calls at last test */
-	void *data;		  /* receives */
-	struct weft_net_mr *mr;	  /* receives, bounced sends */
-	size_t size;		  /* posted, then true */
-	struct weft_list copying; /* net->copying */
-	void *event;		  /* behind its copy */
-	bool copied;		  /* a bounced send may go */
-	weft_net_copied on_copied;
+	uint64_t calls;		/* net->calls at last test */
+	void *data;		/* receives */
+	struct weft_net_mr *mr; /* receives */
+	size_t size;		/* posted, then true */
 };
 
 struct weft_net_post { /* a receive of the peer's */
 	uint64_t addr, size;
 	uint8_t rkey[WEFT_RKEY_MAX];
 	uint32_t seq;
-	bool gpu;
 	bool valid;
 };
 
@@ -79,11 +71,10 @@ struct weft_net_comm {
 	uint32_t id, remote_id;
 	uint64_t token; /* of the connecting side */
 	int err;
-	uint32_t eager;		  /* bytes */
-	uint32_t seq;		  /* of the next isend or irecv */
-	uint64_t calls;		  /* net->calls at last isend */
-	unsigned int active;	  /* requests not done */
-	unsigned int gpu_buffers; /* registered so far */
+	uint32_t eager;	     /* bytes */
+	uint32_t seq;	     /* of the next isend or irecv */
+	uint64_t calls;	     /* net->calls at last isend */
+	unsigned int active; /* requests not done */
 
 	/* sender */
 	struct weft_net_post post[WEFT_NET_REQUESTS];

@@ -35,9 +35,8 @@ int weft_net_random_token(uint64_t *token)
 }
 
 /*
- * NVLink is reachable or not, and an adapter reports a peer that does not
- * answer: TCP is for when they fail, not for a rank that is slow.  Each of the
- * three devices gets a third of the time.
+ * An adapter reports a peer that does not answer: TCP is for when it fails, not
+ * for a rank that is slow.
  */
 static uint64_t attempt_timeout(const struct weft_net_port *port)
 {
@@ -504,19 +503,7 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 		weft_net_progress(net);
 		ret = comm->answered ? 0 : advance_dial(comm->dial);
 	}
-	/* One that was lost meanwhile fails with its first request. */
-	if (!ret && comm->answered && !comm->err)
-		ret = weft_net_peer_prepare(comm->peer);
-	if (ret == -EAGAIN && weft_now_ms() < comm->dial->deadline) {
-		weft_net_progress(net);
-		ret = 0;
-		goto unlock;
-	}
-	if (ret == -EAGAIN)
-		ret = weft_fail(ETIMEDOUT,
-				"a rank on this host has taken a "
-				"connection by NVLink, but does not make ready "
-				"for it");
+	/* one that was lost meanwhile fails with its first request */
 	if (ret < 0 || comm->answered)
 		weft_put_le64((uint8_t *)handle + WEFT_HANDLE_STAGE, 0);
 	if (ret < 0) {

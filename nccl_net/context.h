@@ -10,7 +10,7 @@
  * without it.
  *
  * Calls go one way: versions -> net -> accept, connect -> xfer -> comm ->
- * memory, ports -> progress -> bounce, peer -> wire.
+ * memory, ports -> progress -> peer -> wire.
  */
 #ifndef WEFT_NCCL_NET_CONTEXT_H
 #define WEFT_NCCL_NET_CONTEXT_H
@@ -57,16 +57,9 @@ struct weft_net {
 	unsigned int closing; /* calls that closing waits for */
 	struct weft_net_thread flusher_thread; /* see progress.c */
 	pthread_cond_t flusher_wake;
-	pthread_cond_t pause;		     /* weft_net_close() signals */
-	struct weft_net_port *events_port;   /* one of ports, or NULL */
-	enum weft_net_wire best;	     /* of the ports' */
-	uint64_t calls;			     /* of weft_net_progress() */
-	struct weft_net_thread event_thread; /* see progress.c */
-	int event_thread_fd;		     /* wakes it; -1: none */
-	bool event_thread_asleep;	     /* until NCCL calls */
-	pthread_mutex_t bounce_lock;	     /* copy_queues, bounces */
-	struct weft_list copy_queues, bounces;
-	struct weft_list copying; /* requests being copied */
+	pthread_cond_t pause;	 /* weft_net_close() signals */
+	enum weft_net_wire best; /* of the ports' */
+	uint64_t calls;		 /* of weft_net_progress() */
 };
 
 /*

@@ -6,29 +6,10 @@
 #include "bootstrap/verbs.h"
 #include "nccl_net/abi/net.h"
 #include "nccl_net/devlist.h"
-#include "nccl_net/gpu_support.h"
 #include "nccl_net/hcas.h"
 #include "nccl_net/net.h"
 #include "nccl_net/netdevs.h"
 #include "util/log.h"
-
-/*
- * Bytes/s reported to NCCL where NVLink is offered; NCCL takes what the PCIe
- * path between GPU and network would carry if that is less.  No pci_path: the
- * GPU's own as the network's crashes NCCL 2.28.9.
- */
-#define NVLINK_SPEED 400000000000ull
-
-/* The verbs devices' ports that are devices of NCCL's. */
-static unsigned int listed_hcas(const struct weft_verbs_port **list)
-{
-	/*
-	 * With NVLink one device stands for all: a place near the GPU would
-	 * have NCCL take LL128 for memory that a copy engine writes to, and
-	 * that has no order within a copy.
-	 */
-	return weft_nccl_nvlink_offered() ? 0 : weft_net_hcas(list);
-}
 
 /*
  * Each port of a verbs device, else one device wherever there is a network at
@@ -45,14 +26,14 @@ int weft_net_devices(void)
 	if (n < 0)
 		return n;
 	free(list);
-	n = (int)listed_hcas(&hca);
+	n = (int)weft_net_hcas(&hca);
 	return n ? n : 1;
 }
 
 int weft_net_check_device(int dev)
 {
 	const struct weft_verbs_port *hca;
-	const int n = (int)listed_hcas(&hca);
+	const int n = (int)weft_net_hcas(&hca);
 
 	if (dev >= 0 && (dev < n || !dev))
 		return 0;
@@ -87,7 +68,6 @@ int weft_net_properties(int dev, struct weft_net_props *props)
 	const struct weft_verbs_port *hca;
 	struct weft_netif *list;
 	uint64_t speed = 0;
-	bool nvlink;
 	int n, i;
 
 	n = weft_net_check_device(dev);
@@ -98,25 +78,22 @@ int weft_net_properties(int dev, struct weft_net_props *props)
 	for (i = 0; i < n; i++)
 		speed += list[i].speed;
 	free(list);
-	nvlink = weft_nccl_nvlink_offered();
-	if (nvlink)
-		speed = NVLINK_SPEED;
 	*props = (struct weft_net_props){
 		.name = name,
 		.guid = 0,
-		.ptr_support = NCCL_PTR_HOST | (nvlink ? NCCL_PTR_CUDA : 0),
+		.ptr_support = NCCL_PTR_HOST,
 		/*
 		 * Over TCP an entry in a table of the process's, of any comm
 		 * and at once; else something of one comm's wire.
 		 */
-		.reg_is_global = !nvlink,
+		.reg_is_global = 1,
 		/* NCCL's own guess where a driver does not say. */
 		.speed = speed ? (int)(speed / 125000) : 10000,
 		.max_comms = 65536,
 		.max_recvs = 1,
 		.max_bytes = NCCL_MAX_SIZE,
 	};
-	if (listed_hcas(&hca))
+	if (weft_net_hcas(&hca))
 		hca_properties(&hca[dev], dev, props);
 	return 0;
 }

@@ -344,13 +344,3 @@ const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way,
 	pthread_mutex_unlock(&lock);
 	return yes ? weft_samehost_env(&host, name) : NULL;
 }
-
-bool weft_nccl_introduced_to_all(void)
-{
-	bool all;
-
-	pthread_mutex_lock(&lock);
-	all = host.introduced && weft_samehost_has_all(&host);
-	pthread_mutex_unlock(&lock);
-	return all;
-}

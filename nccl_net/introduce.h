@@ -33,13 +33,6 @@
 const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way,
 				const char *name);
 
-/*
- * After it: may NCCL be introduced to the containers of all of this host's GPUs
- * (weft_samehost_has_all())?  Else there may be others, whose traffic is
- * weft's.
- */
-bool weft_nccl_introduced_to_all(void);
-
 /* As ncclGetVersion() has it, of the NCCL that @inside lies in; 0: unknown. */
 int weft_nccl_version(const void *inside);
 

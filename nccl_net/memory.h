@@ -8,10 +8,6 @@
 #include <stdint.h>
 #include "devices/device.h"
 #include "nccl_net/net.h"
-#include "util/cuda.h"
-
-struct weft_net_bounce;
-struct weft_net_copy_queue;
 
 struct weft_net_mr {
 	struct weft_net *net;
@@ -20,12 +16,7 @@ struct weft_net_mr {
 	uint8_t rkey[WEFT_RKEY_MAX];
 	uintptr_t addr;
 	size_t size;
-	struct weft_cuda_ptr where;
-	bool gpu;
-	struct weft_net_copy_queue *copy_queue; /* NULL: not bounced */
-	struct weft_net_bounce *bounce;		/* in host memory, shared */
-	char *bounce_mem;			/* its memory; NULL: none */
-	unsigned int posted;			/* receives that name it */
+	unsigned int posted; /* receives that name it */
 	bool deregistered;
 };
 
@@ -35,6 +26,7 @@ static inline bool weft_net_mr_covers(const struct weft_net_mr *mr,
 	return mr->mem && (uintptr_t)data >= mr->addr && size <= mr->size &&
 	       (uintptr_t)data - mr->addr <= mr->size - size;
 }
+
 void weft_net_mr_revoke(struct weft_net_mr *mr);
 void weft_net_mr_put(struct weft_net_mr *mr);
 

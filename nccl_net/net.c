@@ -104,11 +104,6 @@ int weft_net_open(struct weft_net **net)
 	weft_list_init(&n->listeners);
 	weft_list_init(&n->dialing);
 	weft_list_init(&n->peers_with_posts);
-	pthread_mutex_init(&n->bounce_lock, NULL);
-	weft_list_init(&n->copy_queues);
-	weft_list_init(&n->bounces);
-	weft_list_init(&n->copying);
-	n->event_thread_fd = -1;
 	pthread_mutex_lock(&all_lock);
 	owner = getpid();
 	weft_list_add_tail(&all, &n->link);
@@ -165,9 +160,9 @@ void weft_net_close(struct weft_net *net)
 	weft_list_del(&net->link);
 	pthread_mutex_unlock(&all_lock);
 	pthread_mutex_lock(&net->lock);
-	/* those of a call beside us, too */
-	while (net->flusher_thread.on || net->event_thread.on)
-		weft_net_threads_stop(net);
+	/* that of a call beside us, too */
+	while (net->flusher_thread.on)
+		weft_net_flusher_stop(net);
 	weft_net_dials_drop_all(net);
 	net->closed = true;
 	users = net->users;
@@ -184,7 +179,6 @@ void weft_net_close(struct weft_net *net)
 		return;
 	pthread_cond_destroy(&net->pause);
 	pthread_cond_destroy(&net->flusher_wake);
-	pthread_mutex_destroy(&net->bounce_lock);
 	pthread_mutex_destroy(&net->lock);
 	free(net->comms);
 	free(net);

@@ -37,7 +37,7 @@ static enum nccl_result accept_v6(void *listener, void **comm)
 extern struct nccl_net_v6 ncclNetPlugin_v6;
 WEFT_EXPORT struct nccl_net_v6 ncclNetPlugin_v6 = {
 	.name = WEFT_NCCL_NAME,
-	.init = weft_nccl_init_old,
+	.init = weft_nccl_init,
 	.devices = weft_nccl_devices,
 	.get_properties = get_properties,
 	.listen = weft_nccl_listen,

@@ -28,7 +28,7 @@ static enum nccl_result get_properties(int dev, struct nccl_props_v7 *p)
 extern struct nccl_net_v7 ncclNetPlugin_v7;
 WEFT_EXPORT struct nccl_net_v7 ncclNetPlugin_v7 = {
 	.name = WEFT_NCCL_NAME,
-	.init = weft_nccl_init_old,
+	.init = weft_nccl_init,
 	.devices = weft_nccl_devices,
 	.get_properties = get_properties,
 	.listen = weft_nccl_listen,

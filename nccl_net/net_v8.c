@@ -33,8 +33,8 @@ static enum nccl_result get_properties(int dev, struct nccl_props_v8 *p)
 static enum nccl_result init_v8(nccl_logger log)
 {
 	return weft_nccl_version((const void *)log) < FIRST_WITH_TUNER
-		       ? weft_nccl_init_old(log)
-		       : weft_nccl_init_old_tuned(log);
+		       ? weft_nccl_init(log)
+		       : weft_nccl_init_tuned(log);
 }
 
 extern struct nccl_net_v8 ncclNetPlugin_v8;

@@ -32,7 +32,7 @@ static enum nccl_result get_properties(int dev, struct nccl_props_v9 *p)
 extern struct nccl_net_v9 ncclNetPlugin_v9;
 WEFT_EXPORT struct nccl_net_v9 ncclNetPlugin_v9 = {
 	.name = WEFT_NCCL_NAME,
-	.init = weft_nccl_init_old_tuned,
+	.init = weft_nccl_init_tuned,
 	.devices = weft_nccl_devices,
 	.get_properties = get_properties,
 	.listen = weft_nccl_listen,

@@ -82,42 +82,12 @@ void weft_net_peer_put(struct weft_net_peer *peer)
 	weft_list_add_tail(&port->closing, &peer->link);
 }
 
-/*
- * The n-th endpoint to a process pairs with its n-th to us.  Where both must
- * prepare, the other side keeps its own as long as it has comms of it, and a
- * new one here would pair with nothing: the old one waits for the next
- * connection.
- */
-static bool may_free_peer(const struct weft_net_peer *peer)
-{
-	return !peer->flushing && (!peer->port->ops->prepare || peer->err);
-}
-
-/*
- * NCCL's kernels must not wait for a driver that waits for them: no connection
- * is handed out before all that allocates or maps is done.
- */
-int weft_net_peer_prepare(struct weft_net_peer *peer)
-{
-	int ret;
-
-	if (peer->err)
-		return peer->err;
-	if (!peer->port->ops->prepare || peer->prepared)
-		return 0;
-	ret = peer->port->ops->prepare(peer->ep, NULL);
-	if (ret == -EINPROGRESS)
-		return -EAGAIN;
-	peer->prepared = !ret;
-	return ret;
-}
-
 void weft_net_peer_reap(struct weft_net_port *port, bool force)
 {
 	struct weft_net_peer *peer, *tmp;
 
 	weft_list_for_each (peer, tmp, &port->closing, link) {
-		if (peer->refs || (!force && !may_free_peer(peer)))
+		if (peer->refs || (!force && peer->flushing))
 			continue;
 		weft_list_del(&peer->link);
 		if (peer->ep)

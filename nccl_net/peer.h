@@ -24,7 +24,6 @@ struct weft_net_peer {
 	int err;
 	unsigned int failed_puts;
 	bool lost_logged;
-	bool prepared; /* prepare() is done */
 	bool flushing;
 	unsigned int refs;
 	struct weft_op flushed;
@@ -49,9 +48,6 @@ void weft_net_peer_reap(struct weft_net_port *port, bool force);
 /* -EAGAIN: not now; other errors are the peer's. */
 int weft_net_peer_send(struct weft_net_peer *peer, enum weft_net_msg id,
 		       const void *buf, size_t len);
-
-/* 0: @peer's port has all that traffic will need; -EAGAIN: not yet */
-int weft_net_peer_prepare(struct weft_net_peer *peer);
 
 /*
  * As WEFT_MSG_POST, but with what else is posted till the next progress(): one

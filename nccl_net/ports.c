@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The ports of a context: NVLink's, one per interface for TCP, and one for each
+ * The ports of a context: one per interface for TCP, and one for each
  * verbs device that NCCL uses.  The last are opened only then: a rank has all
  * of its host's in sight, and uses the one or two nearest to its GPU.
  */
@@ -12,14 +12,11 @@
 #include "config.h"
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
-#include "nccl_net/bounce.h"
 #include "nccl_net/context.h"
-#include "nccl_net/gpu_support.h"
 #include "nccl_net/hcas.h"
 #include "nccl_net/netdevs.h"
 #include "nccl_net/peer.h"
 #include "nccl_net/ports.h"
-#include "nccl_net/progress.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -34,15 +31,12 @@ struct unreachable {
 /* How ports of each wire are opened, and what is made of them. */
 static const struct wire {
 	const struct weft_dev_ops *ops;
-	unsigned int flags; /* WEFT_IFACE_ */
 	bool falls_back;
 } wires[] = {
-	[WEFT_WIRE_NVLINK] = { &weft_nvlink_ops, WEFT_IFACE_KERNELS_WAIT,
-			       false },
 #ifdef HAVE_VERBS_H
-	[WEFT_WIRE_IB] = { &weft_ib_ops, 0, true },
+	[WEFT_WIRE_IB] = { &weft_ib_ops, true },
 #endif
-	[WEFT_WIRE_TCP] = { &weft_tcp_ops, 0, false },
+	[WEFT_WIRE_TCP] = { &weft_tcp_ops, false },
 };
 
 static int open_port(struct weft_net *net, enum weft_net_wire wire,
@@ -54,7 +48,6 @@ static int open_port(struct weft_net *net, enum weft_net_wire wire,
 		.netdev = netdev,
 		.family = family,
 		.cb = &cb,
-		.flags = wires[wire].flags,
 	};
 	int ret;
 
@@ -64,7 +57,6 @@ static int open_port(struct weft_net *net, enum weft_net_wire wire,
 	port->net = net;
 	port->wire = wire;
 	port->ops = wires[wire].ops;
-	port->kernels_wait = wires[wire].flags & WEFT_IFACE_KERNELS_WAIT;
 	port->falls_back = wires[wire].falls_back;
 	snprintf(port->netdev, sizeof(port->netdev), "%s", netdev);
 	weft_list_init(&port->peers);
@@ -80,19 +72,6 @@ static int open_port(struct weft_net *net, enum weft_net_wire wire,
 	weft_list_add_tail(&net->ports, &port->link);
 	*out = port;
 	return 0;
-}
-
-static void open_nvlink(struct weft_net *net)
-{
-	struct weft_net_port *port;
-
-	if (!weft_nccl_nvlink_offered() ||
-	    open_port(net, WEFT_WIRE_NVLINK, "nvlink", AF_UNSPEC, &port) < 0)
-		return; /* the others move GPU memory, too */
-	net->events_port = port;
-	if (weft_net_events_start(net) < 0)
-		weft_warn("a rank may wait for NVLink until NCCL calls here");
-	weft_net_events_update(net);
 }
 
 static int open_tcp(struct weft_net *net, const struct weft_netif *netif)
@@ -127,17 +106,16 @@ static struct weft_net_port *open_ib(struct weft_net *net, unsigned int i)
 
 struct weft_net_port *weft_net_hca_port(struct weft_net *net, int dev)
 {
-	/* with NVLink there is one device, of no place of its own */
-	const int i = weft_nccl_nvlink_offered() ? weft_net_hca_nearest() : dev;
 	const struct weft_verbs_port *list;
 	struct weft_net_port *port, *tmp;
 
-	if (i < 0 || (unsigned int)i >= weft_net_hcas(&list))
+	if (dev < 0 || (unsigned int)dev >= weft_net_hcas(&list))
 		return NULL;
 	weft_list_for_each (port, tmp, &net->ports, link)
-		if (port->wire == WEFT_WIRE_IB && port->hca == (unsigned int)i)
+		if (port->wire == WEFT_WIRE_IB &&
+		    port->hca == (unsigned int)dev)
 			return port;
-	return open_ib(net, (unsigned int)i);
+	return open_ib(net, (unsigned int)dev);
 }
 
 bool weft_net_is_unreachable(const struct weft_net_port *port,
@@ -181,10 +159,6 @@ static void close_port(struct weft_net_port *port)
 	struct weft_net *net = port->net;
 	struct unreachable *s, *tmp;
 
-	if (port == net->events_port) {
-		net->events_port = NULL;
-		weft_net_events_update(net);
-	}
 	port->ops->iface_close(port->iface);
 	weft_list_del(&port->link);
 	weft_list_for_each (s, tmp, &port->unreachable, link)
@@ -205,7 +179,6 @@ void weft_net_ports_close(struct weft_net *net)
 		weft_net_peer_reap(port, true);
 		close_port(port);
 	}
-	weft_net_bounce_close(net);
 }
 
 int weft_net_ports_get(struct weft_net *net)
@@ -223,7 +196,6 @@ int weft_net_ports_get(struct weft_net *net)
 		return n;
 	}
 	net->best = WEFT_WIRE_TCP;
-	open_nvlink(net);
 	for (i = 0; i < n; i++)
 		ret = open_tcp(net, &list[i]);
 	free(list);

@@ -19,11 +19,6 @@ struct weft_net_port {
 	struct weft_iface_attr attr;
 	char netdev[WEFT_VERBS_NAME + 8]; /* or a port's, "mlx5_0:1" */
 	enum weft_net_wire wire;
-	/*
-	 * Kernels wait for what it moves: nothing is sent that its receiver
-	 * would have to keep, and a thread watches it (progress.c).
-	 */
-	bool kernels_wait;
 	bool falls_back;	      /* to TCP, which is logged */
 	unsigned int hca;	      /* ib: index in weft_net_hcas() */
 	unsigned int skipped;	      /* calls of progress() */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Progress: in NCCL's calls and in threads. */
+/* Progress: in NCCL's calls and in a thread. */
 #ifndef WEFT_NCCL_NET_PROGRESS_H
 #define WEFT_NCCL_NET_PROGRESS_H
 
@@ -28,11 +28,11 @@ static inline bool weft_net_may_progress(struct weft_net *net, uint64_t *calls)
 /* Takes the lock; -ECANCELED, without it: the context is closed, or inherited.
  */
 int weft_net_lock(struct weft_net *net);
-/* With the lock, which it gives away until the threads have ended. */
-void weft_net_threads_stop(struct weft_net *net);
+/* With the lock, which it gives away until the thread has ended. */
+void weft_net_flusher_stop(struct weft_net *net);
 /* One of net->closing less; the lock is held. */
 void weft_net_close_done(struct weft_net *net);
-/* Of a call that may have closed the last user: ends the threads, too. */
+/* Of a call that may have closed the last user: ends the thread, too. */
 void weft_net_unlock(struct weft_net *net);
 
 /* NCCL may not call again: the flusher sends what @peer still has. */
@@ -40,9 +40,5 @@ void weft_net_flusher_start(struct weft_net_peer *peer);
 
 /* Gives the lock away for @us, or until the context is closed. */
 void weft_net_yield(struct weft_net *net, unsigned int us);
-
-int weft_net_events_start(struct weft_net *net);
-/* The events port opens or closes; wakes the thread. */
-void weft_net_events_update(struct weft_net *net);
 
 #endif

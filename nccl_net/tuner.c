@@ -13,13 +13,6 @@ static int find_channels(size_t share)
 	return 0;
 }
 
-bool weft_tuner_simple(size_t ranks, int func, size_t bytes)
-{
-	const bool whole = func == NCCL_BROADCAST || func == NCCL_REDUCE;
-
-	return (whole ? bytes : bytes / ranks) >= SIMPLE_SHARE;
-}
-
 int weft_tuner_channels(size_t ranks, int func, size_t bytes)
 {
 	switch (func) {

@@ -2,9 +2,8 @@
 /*
  * The one implementation behind all versions of NCCL's tuner interface
  * (tuner_plugin.c): takes channels back from collectives too small for them,
- * never more than NCCL itself would use, and LL and LL128 from those too large
- * for them.  It chooses no algorithm, and nothing in it depends on NVLink,
- * which ranks of one communicator may differ in.
+ * never more than NCCL itself would use.  It chooses no algorithm and no
+ * protocol.
  *
  * NCCL finds it in the network plugin: by the name in NCCL_NET_PLUGIN from 2.21
  * on, by the loaded library from 2.26 on.  NCCL 2.19 and 2.20 look only where
@@ -13,7 +12,6 @@
 #ifndef WEFT_NCCL_NET_TUNER_H
 #define WEFT_NCCL_NET_TUNER_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 /* ncclFunc_t, the same in 2.21 to 2.30 */
@@ -25,18 +23,7 @@ enum nccl_func {
 	NCCL_ALL_REDUCE = 4,
 };
 
-/* NCCL_PROTO_*, the same in 2.21 to 2.30 */
-enum nccl_proto {
-	NCCL_PROTO_LL = 0,
-	NCCL_PROTO_LL128 = 1,
-	NCCL_PROTO_SIMPLE = 2,
-	NCCL_PROTOS = 3,
-};
-
 /* 0: as many as NCCL wants. */
 int weft_tuner_channels(size_t ranks, int func, size_t bytes);
-
-/* Is Simple faster than LL and LL128? */
-bool weft_tuner_simple(size_t ranks, int func, size_t bytes);
 
 #endif

@@ -12,12 +12,12 @@
 
 struct tuner { /* one per communicator */
 	size_t ranks;
-	bool channels; /* weft may choose them */
 };
 
 /*
- * *@ctx stays NULL where there is nothing to do: one node, or a network that is
- * not ours, since NCCL looks here for a tuner in either case.
+ * *@ctx stays NULL where there is nothing to do: one node, channels of the
+ * user's, or a network that is not ours, since NCCL looks here for a tuner in
+ * either case.
  */
 static enum nccl_result init_v2(size_t ranks, size_t nodes, nccl_logger log,
 				void **ctx)
@@ -27,14 +27,13 @@ static enum nccl_result init_v2(size_t ranks, size_t nodes, nccl_logger log,
 	(void)log; /* the network plugin has it already */
 	*ctx = NULL;
 	if (nodes < 2 || !ranks || !weft_net_active() ||
-	    !weft_nccl_tuner_ours())
+	    !weft_nccl_channels_raised())
 		return NCCL_SUCCESS;
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return weft_nccl_result(
 			weft_fail(ENOMEM, "cannot create a tuner"));
 	t->ranks = ranks;
-	t->channels = weft_nccl_channels_raised();
 	*ctx = t;
 	return NCCL_SUCCESS;
 }
@@ -50,52 +49,37 @@ static enum nccl_result init_v5(void **ctx, uint64_t comm_id, size_t ranks,
 	return init_v2(ranks, nodes, log, ctx);
 }
 
-/*
- * NCCL's table of costs in us; what cannot be is below zero.  What should not
- * be gets this cost, not one below zero: NCCL 2.22 to 2.30 leave those out,
- * NCCL 2.32 (ncclTuningCompute) takes whatever costs least, below zero or not.
- */
-#define COSTS_TOO_MUCH 1e30f
-
-/* Only where Simple is left: the user's NCCL_PROTO comes first. */
-static void prefer_simple(float *costs, int algos, int protos)
+static enum nccl_result take_channels(const struct tuner *t, int func,
+				      size_t bytes, int *channels)
 {
-	bool left = false;
-	int i;
+	const int n = t ? weft_tuner_channels(t->ranks, func, bytes) : 0;
 
-	for (i = NCCL_PROTO_SIMPLE; i < algos * protos; i += protos)
-		left |= costs[i] >= 0;
-	for (i = 0; left && i < algos * protos; i++)
-		if (i % protos != NCCL_PROTO_SIMPLE && costs[i] >= 0)
-			costs[i] = COSTS_TOO_MUCH;
+	if (n)
+		*channels = n;
+	return NCCL_SUCCESS;
 }
 
 static enum nccl_result get_coll_v4(void *ctx, int func, size_t bytes,
 				    int pipelined, float **costs, int algos,
 				    int protos, int registered, int *channels)
 {
-	const struct tuner *t = ctx;
-	int n = 0;
-
 	(void)pipelined;
+	(void)costs;
+	(void)algos;
+	(void)protos;
 	(void)registered;
-	if (t && t->channels)
-		n = weft_tuner_channels(t->ranks, func, bytes);
-	/* the table's rows lie one behind the other, whatever its type says */
-	if (t && costs && protos == NCCL_PROTOS &&
-	    weft_tuner_simple(t->ranks, func, bytes))
-		prefer_simple((float *)costs, algos, protos);
-	if (n)
-		*channels = n;
-	return NCCL_SUCCESS;
+	return take_channels(ctx, func, bytes, channels);
 }
 
 static enum nccl_result get_coll_v3(void *ctx, int func, size_t bytes,
 				    int pipelined, float **costs, int algos,
 				    int protos, int *channels)
 {
-	return get_coll_v4(ctx, func, bytes, pipelined, costs, algos, protos, 0,
-			   channels);
+	(void)pipelined;
+	(void)costs;
+	(void)algos;
+	(void)protos;
+	return take_channels(ctx, func, bytes, channels);
 }
 
 static enum nccl_result get_coll_v2(void *ctx, int func, size_t bytes,
@@ -104,10 +88,10 @@ static enum nccl_result get_coll_v2(void *ctx, int func, size_t bytes,
 {
 	(void)collnet;
 	(void)nvls;
+	(void)pipelined;
 	(void)algo;
 	(void)proto;
-	return get_coll_v4(ctx, func, bytes, pipelined, NULL, 0, 0, 0,
-			   channels);
+	return take_channels(ctx, func, bytes, channels);
 }
 
 static enum nccl_result destroy_tuner(void *ctx)

@@ -27,18 +27,6 @@
 
 #include <stddef.h>
 
-/*
- * From this share on LL and LL128 are left to others.  Both move flags along
- * with the data and go in pieces of at most 64 KiB, each a message of its own.
- *
- * Measured on 2026-11-23 with NCCL 2.28.9, the same GPUs in two pods, through
- * host memory; us of all_reduce, all_gather, broadcast by NCCL's choice and by
- * Simple: 64 KiB 46 72, 28 40, 34 28; 128 KiB 84 82, 49 44, 40 36; 256 KiB 162
- * 107, 90 75, 79 38; 512 KiB 310 111, 180 132, 46 46; 1 MiB 473 127, 155 151,
- * 57 54.  Over TCP there is no difference (nine rounds, 128 KiB to 2 MiB).
- */
-#define SIMPLE_SHARE (128u << 10)
-
 struct tuner_row {
 	size_t share; /* up to so many bytes */
 	int channels;

@@ -2,10 +2,8 @@
 /* Translates NCCL's types; no behaviour of its own. */
 #include <errno.h>
 #include <stdbool.h>
-#include "devices/device.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/env.h"
-#include "nccl_net/gpu_support.h"
 #include "nccl_net/introduce.h"
 #include "nccl_net/log.h"
 #include "nccl_net/net.h"
@@ -20,17 +18,14 @@ static void start_plugin(nccl_logger log)
 {
 	weft_nccl_log_to(log, NCCL_SUBSYS_INIT | NCCL_SUBSYS_NET);
 	/* NCCL's logger is a part of NCCL */
-	if (log &&
-	    weft_nccl_introduce((const void *)log, WEFT_INTRODUCE_BY_NET,
-				"NCCL_HOSTID") &&
-	    weft_nccl_introduced_to_all())
-		weft_nccl_set_introduced();
-	weft_nccl_nvlink_if(weft_nvlink_ops.works);
+	if (log)
+		weft_nccl_introduce((const void *)log, WEFT_INTRODUCE_BY_NET,
+				    "NCCL_HOSTID");
 	if (!weft_nccl_network_ours())
 		weft_nccl_env_apply();
 }
 
-static enum nccl_result init_shared(nccl_logger log)
+enum nccl_result weft_nccl_init(nccl_logger log)
 {
 	struct weft_net *net;
 	int ret;
@@ -45,19 +40,7 @@ static enum nccl_result init_shared(nccl_logger log)
 enum nccl_result weft_nccl_init_tuned(nccl_logger log)
 {
 	has_tuner = true;
-	return init_shared(log);
-}
-
-enum nccl_result weft_nccl_init_old(nccl_logger log)
-{
-	weft_nccl_nvlink_untested();
-	return init_shared(log);
-}
-
-enum nccl_result weft_nccl_init_old_tuned(nccl_logger log)
-{
-	weft_nccl_nvlink_untested();
-	return weft_nccl_init_tuned(log);
+	return weft_nccl_init(log);
 }
 
 enum nccl_result weft_nccl_devices(int *n)

@@ -11,11 +11,9 @@
 #define WEFT_EXPORT    __attribute__((visibility("default")))
 #define WEFT_NCCL_NAME "weft"
 
-/* v6, v7, v8 before 2.21: no tuner, and NVLink only where asked for */
-enum nccl_result weft_nccl_init_old(nccl_logger log);
-/* v8 from 2.21 on, v9 */
-enum nccl_result weft_nccl_init_old_tuned(nccl_logger log);
-/* v10 has one argument more */
+/* v6, v7, v8 before 2.21: no tuner */
+enum nccl_result weft_nccl_init(nccl_logger log);
+/* v8 from 2.21 on, v9; v10 has one argument more */
 enum nccl_result weft_nccl_init_tuned(nccl_logger log);
 enum nccl_result weft_nccl_devices(int *n);
 /* v6 to v10: the context is the process's */

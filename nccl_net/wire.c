@@ -159,9 +159,8 @@ size_t weft_msg_post_pack(const struct weft_msg_post *m, void *buf)
 	weft_put_le32(p + 4, m->seq);
 	weft_put_le64(p + 8, m->addr);
 	weft_put_le64(p + 16, m->size);
-	p[24] = m->gpu;
-	p[25] = m->rkey_len;
-	memcpy(p + 26, m->rkey, m->rkey_len);
+	p[24] = m->rkey_len;
+	memcpy(p + 25, m->rkey, m->rkey_len);
 	return WEFT_MSG_POST_LEN(m->rkey_len);
 }
 
@@ -170,16 +169,14 @@ ssize_t weft_msg_post_unpack(const void *buf, size_t len,
 {
 	const uint8_t *p = buf;
 
-	if (len < WEFT_MSG_POST_LEN(0) || len < WEFT_MSG_POST_LEN(p[25]) ||
-	    p[24] > 1)
+	if (len < WEFT_MSG_POST_LEN(0) || len < WEFT_MSG_POST_LEN(p[24]))
 		return -EINVAL;
 	m->to = weft_get_le32(p);
 	m->seq = weft_get_le32(p + 4);
 	m->addr = weft_get_le64(p + 8);
 	m->size = weft_get_le64(p + 16);
-	m->gpu = p[24];
-	m->rkey_len = p[25];
-	m->rkey = p + 26;
+	m->rkey_len = p[24];
+	m->rkey = p + 25;
 	return WEFT_MSG_POST_LEN(m->rkey_len);
 }
 

@@ -16,7 +16,7 @@
 #include "nccl_net/net.h"
 
 #define WEFT_HANDLE_MAGIC   0x4c434e57u /* "WNCL" */
-#define WEFT_HANDLE_VERSION 4
+#define WEFT_HANDLE_VERSION 5
 
 /*
  * The handle: magic 4, version 1, paths 1 (bits 0 and 1: how many; then two for
@@ -35,7 +35,6 @@ _Static_assert(WEFT_HANDLE_PATHS + WEFT_PATHS_MAX * (WEFT_IFACE_ADDR_LEN + 6) <=
 
 /* Best first. */
 enum weft_net_wire {
-	WEFT_WIRE_NVLINK,
 	WEFT_WIRE_IB,
 	WEFT_WIRE_TCP,
 };
@@ -108,11 +107,10 @@ struct weft_msg_post {
 	uint32_t seq;
 	uint64_t addr;
 	uint64_t size;
-	bool gpu;	  /* it is in GPU memory */
 	uint8_t rkey_len; /* of the device */
 	const void *rkey; /* unpacked: in the message */
 };
-#define WEFT_MSG_POST_LEN(rkey_len) (26u + (rkey_len))
+#define WEFT_MSG_POST_LEN(rkey_len) (25u + (rkey_len))
 size_t weft_msg_post_pack(const struct weft_msg_post *m, void *buf);
 /* Of many one behind the other, the first: how long it is, or -EINVAL. */
 ssize_t weft_msg_post_unpack(const void *buf, size_t len,

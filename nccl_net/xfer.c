@@ -10,15 +10,10 @@
  * While only small ones come, POSTs would double the messages: after
  * WEFT_NET_QUIET_AFTER of them the receiver sends QUIET, and the sender sends
  * NEED when it has something large again, at one round trip.
- *
- * Over NVLink a message is no cheaper than a put into GPU memory, and POSTs
- * cost next to nothing: there a send always waits for its receive, and goes as
- * a message if both ends are host memory.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "nccl_net/bounce.h"
 #include "nccl_net/comm.h"
 #include "nccl_net/context.h"
 #include "nccl_net/memory.h"
@@ -80,20 +75,11 @@ static void too_large(struct weft_net_comm *comm, uint32_t seq, uint64_t sent,
 	log_too_large(&m, !comm->sender);
 }
 
-/* Neither side may wait for what comes behind it. */
-static void fail_request(struct weft_net_request *req, int status)
-{
-	weft_net_request_end(req, status);
-	weft_net_comm_break(req->comm, status, NULL);
-}
-
 /* What a comm owes its peer. */
 
-/* Not done, and its data has not come. */
-static bool is_waiting_for_data(struct weft_net_request *req)
+static bool is_active(struct weft_net_request *req)
 {
-	return atomic_load(&req->state) == REQ_ACTIVE &&
-	       weft_list_empty(&req->copying);
+	return atomic_load(&req->state) == REQ_ACTIVE;
 }
 
 static int send_post(struct weft_net_comm *comm, struct weft_net_request *req)
@@ -102,11 +88,8 @@ static int send_post(struct weft_net_comm *comm, struct weft_net_request *req)
 	struct weft_msg_post m = {
 		.to = comm->remote_id,
 		.seq = req->seq,
-		.addr = (uintptr_t)(mr->bounce_mem ? weft_net_bounce_address(
-							     mr, req->data)
-						   : req->data),
+		.addr = (uintptr_t)req->data,
 		.size = req->size,
-		.gpu = mr->gpu && !mr->bounce_mem,
 		.rkey_len = mr->ops->rkey_len,
 		.rkey = mr->rkey,
 	};
@@ -128,8 +111,7 @@ static void announce_receives(struct weft_net_comm *comm)
 	while (comm->announced_seq != comm->seq) {
 		req = &comm->req[WEFT_NET_SLOT(comm->announced_seq)];
 		/* else its data came first */
-		if (req->seq == comm->announced_seq &&
-		    is_waiting_for_data(req)) {
+		if (req->seq == comm->announced_seq && is_active(req)) {
 			if (send_post(comm, req))
 				return;
 			comm->acked_seq = comm->announced_seq + 1;
@@ -206,77 +188,14 @@ static int send_put(struct weft_net_comm *comm, uint32_t seq, const void *data,
 /* May the next send run ahead of its receive? */
 static bool may_send_eager(struct weft_net_comm *comm)
 {
-	return !comm->peer->port->kernels_wait &&
-	       (int32_t)(comm->seq - comm->posted_seq) <
-		       (int32_t)WEFT_NET_AHEAD;
-}
-
-/* May it go as a message, its receive being posted? */
-static bool fits_message(struct weft_net_comm *comm, size_t size, bool gpu,
-			 const struct weft_net_post *post)
-{
-	return size <= comm->eager && !gpu && !post->gpu;
-}
-
-/* 0: it is with the peer; -EINPROGRESS: its put ends it; -EAGAIN: not now */
-static int send_from_bounce(struct weft_net_request *req)
-{
-	struct weft_net_comm *comm = req->comm;
-	struct weft_net_post *post = &comm->post[WEFT_NET_SLOT(req->seq)];
-	const void *data = weft_net_bounce_address(req->mr, req->data);
-	int ret;
-
-	ret = comm_error(comm);
-	if (ret < 0)
-		return ret;
-	if (fits_message(comm, req->size, false, post))
-		ret = send_eager(comm, req->seq, data, req->size);
-	else
-		ret = send_put(comm, req->seq, data, req->size, req->mr->mem);
-	if (ret != -EAGAIN)
-		post->valid = false;
-	return ret;
-}
-
-/* A send's data is in its bounce buffer; -EAGAIN: call again. */
-static int finish_send_copy(struct weft_net_request *req, int status)
-{
-	if (!status)
-		status = send_from_bounce(req);
-	/* a put that was started completes the request */
-	if (!status)
-		weft_net_request_end(req, 0);
-	else if (status != -EAGAIN && status != -EINPROGRESS)
-		fail_request(req, status);
-	return status;
-}
-
-/*
- * From GPU memory that the wire cannot send: its receive is posted, and the
- * data goes to the bounce buffer first.
- */
-static int send_bounced(struct weft_net_comm *comm, const void *data,
-			size_t size, struct weft_net_mr *mr,
-			struct weft_net_request **out)
-{
-	struct weft_net_request *req = weft_net_request_start(comm, size);
-	int ret;
-
-	req->data = (void *)data;
-	req->mr = mr;
-	mr->posted++;
-	ret = weft_net_bounce_copy(req, data, size, false, finish_send_copy);
-	if (ret < 0)
-		fail_request(req, ret);
-	*out = req;
-	return 0;
+	return (int32_t)(comm->seq - comm->posted_seq) <
+	       (int32_t)WEFT_NET_AHEAD;
 }
 
 /* -EAGAIN: not now; 0 with *@out set, else an error. */
 static int try_send(struct weft_net_comm *comm, const void *data, size_t size,
 		    struct weft_net_mr *mr, struct weft_net_request **out)
 {
-	const bool gpu = mr && mr->gpu;
 	struct weft_net_post *post = &comm->post[WEFT_NET_SLOT(comm->seq)];
 	struct weft_net_request *req;
 	const bool posted = post->valid && post->seq == comm->seq;
@@ -291,15 +210,7 @@ static int try_send(struct weft_net_comm *comm, const void *data, size_t size,
 		too_large(comm, comm->seq, size, post->size);
 		return -EMSGSIZE;
 	}
-	if (gpu && !weft_net_mr_covers(mr, data, size))
-		return weft_fail(EINVAL,
-				 "a send of %zu bytes lies outside its "
-				 "registered memory",
-				 size);
-	if (posted && mr && mr->bounce_mem)
-		return send_bounced(comm, data, size, mr, out);
-	if (posted ? fits_message(comm, size, gpu, post)
-		   : !gpu && size <= comm->eager && may_send_eager(comm)) {
+	if (size <= comm->eager && (posted || may_send_eager(comm))) {
 		ret = send_eager(comm, comm->seq, data, size);
 		if (ret < 0)
 			return ret;
@@ -350,31 +261,6 @@ int weft_net_send(struct weft_net_comm *comm, const void *data, size_t size,
 
 /* Receives. */
 
-/* A receive's data is in GPU memory. */
-static int finish_receive_copy(struct weft_net_request *req, int status)
-{
-	if (status < 0)
-		fail_request(req, status);
-	else
-		weft_net_request_end(req, 0);
-	return 0;
-}
-
-/* All its bytes are placed, here or in its bounce buffer. */
-static void finish_receive(struct weft_net_request *req)
-{
-	int ret;
-
-	if (!req->mr->bounce_mem || !req->size) {
-		weft_net_request_end(req, 0);
-		return;
-	}
-	ret = weft_net_bounce_copy(req, req->data, req->size, true,
-				   finish_receive_copy);
-	if (ret < 0)
-		fail_request(req, ret);
-}
-
 /*
  * NCCL's abort deregisters and frees the memory of posted receives: drop what a
  * peer sent meanwhile.
@@ -399,20 +285,10 @@ static void receive_small(struct weft_net_comm *comm,
 		too_large(comm, req->seq, size, req->size);
 		return;
 	}
-	if (size && req->mr->gpu && !req->mr->bounce_mem) {
-		fail_request(req, weft_fail(EPROTO, "a rank sent a message "
-						    "into GPU memory"));
-		return;
-	}
 	if (size)
-		memcpy(req->mr->bounce_mem
-			       ? weft_net_bounce_address(req->mr, req->data)
-			       : req->data,
-		       data, size);
+		memcpy(req->data, data, size);
 	req->size = size;
-	finish_receive(req);
-	if (comm->peer->port->kernels_wait)
-		return;
+	weft_net_request_end(req, 0);
 	if (comm->eager_only || ++comm->small < WEFT_NET_QUIET_AFTER)
 		return;
 	comm->eager_only = comm->announce_eager = true;
@@ -488,13 +364,10 @@ int weft_net_test(struct weft_net_request *req, bool *done, size_t *size)
 		    REQ_DONE)
 			return 0;
 	}
-	/* the event thread flushes its port; a comm keeps its peer for life */
-	if (!req->comm->peer->port->kernels_wait) {
-		pthread_mutex_lock(&net->lock);
-		if (!net->closed && !req->comm->err)
-			weft_net_flusher_start(req->comm->peer);
-		pthread_mutex_unlock(&net->lock);
-	}
+	pthread_mutex_lock(&net->lock);
+	if (!net->closed && !req->comm->err)
+		weft_net_flusher_start(req->comm->peer);
+	pthread_mutex_unlock(&net->lock);
 	status = req->status;
 	*size = req->size;
 	*done = true;
@@ -521,7 +394,6 @@ static void on_post(struct weft_net *net, const struct weft_msg_post *m)
 	post->addr = m->addr;
 	post->size = m->size;
 	memcpy(post->rkey, m->rkey, m->rkey_len);
-	post->gpu = m->gpu;
 	post->seq = m->seq;
 	post->valid = true;
 }
@@ -552,7 +424,7 @@ static void on_eager(struct weft_net *net, uint8_t *buf, size_t len)
 		return;
 	req = &comm->req[WEFT_NET_SLOT(m.seq)];
 	if (comm->seq - m.seq - 1 < WEFT_NET_REQUESTS) {
-		if (req->seq == m.seq && is_waiting_for_data(req))
+		if (req->seq == m.seq && is_active(req))
 			receive_small(comm, req, buf, len);
 		return;
 	}
@@ -585,14 +457,13 @@ void weft_net_on_notify(void *arg, uint64_t tag, uint64_t size)
 	if (!comm || comm->sender)
 		return;
 	req = &comm->req[WEFT_NET_SLOT(t.seq)];
-	if ((uint8_t)req->seq != t.seq || !is_waiting_for_data(req) ||
-	    size > req->size)
+	if ((uint8_t)req->seq != t.seq || !is_active(req) || size > req->size)
 		return;
 	if (cancel_post(req))
 		return;
 	comm->small = 0;
 	req->size = size;
-	finish_receive(req);
+	weft_net_request_end(req, 0);
 }
 
 static void on_too_large(struct weft_net *net, const void *buf, size_t len)
@@ -616,8 +487,7 @@ static void on_close(struct weft_net_comm *comm)
 	comm->peer_closed = true;
 	/* All it had sent is placed: open receives get nothing more. */
 	for (i = 0; i < WEFT_NET_REQUESTS && !comm->sender; i++)
-		if (atomic_load(&comm->req[i].state) == REQ_ACTIVE &&
-		    weft_list_empty(&comm->req[i].copying))
+		if (is_active(&comm->req[i]))
 			weft_net_request_end(&comm->req[i], -ECONNRESET);
 }
 

@@ -11,7 +11,6 @@
 #include "bootstrap/verbs.h"
 #include "nccl_net/channels.h"
 #include "nccl_net/env.h"
-#include "nccl_net/gpu_support.h"
 #include "nccl_net/hcas.h"
 #include "nccl_net/netdevs.h"
 #include "tools/tool.h"
@@ -137,35 +136,6 @@ static void print_introduction(void)
 		printf("  not introduced: %s\n", host.reason);
 }
 
-static void print_nvlink(void)
-{
-	puts("\nGPU memory between processes of one host "
-	     "(WEFT_NCCL_NVLINK)");
-	if (host.introduced && weft_samehost_has_all(&host) &&
-	    weft_settings()->nccl_nvlink != WEFT_ON)
-		puts(host.hidden
-			     ? "  not needed where NCCL is introduced, which "
-			       "NCCL_NET_PLUGIN alone does not do"
-			     : "  not needed: NCCL uses NVLink itself");
-	else if (weft_settings()->nccl_nvlink == WEFT_OFF)
-		puts("  off: everything goes over the network");
-	else if (weft_gpus_on_pci() >= 2)
-		printf("  %u GPUs in this host: NCCL hands over GPU memory "
-		       "(NCCL_NET_GDR_LEVEL=SYS), which goes\n  through host "
-		       "memory between ranks that share a network namespace "
-		       "or the folder\n  %s, over the network between others; "
-		       "NCCL then sees\n  one device, whatever the adapters\n",
-		       weft_gpus_on_pci(),
-		       *weft_settings()->run_dir ? weft_settings()->run_dir
-						 : "/run/weft or /dev/shm");
-	else if (weft_settings()->nccl_nvlink == WEFT_ON)
-		puts("  on, wherever a CUDA driver is loaded");
-	else
-		printf("  %u GPUs in this host: NCCL's host memory goes over the "
-		       "network\n",
-		       weft_gpus_on_pci());
-}
-
 static void print_variables(void)
 {
 	struct weft_nccl_setting s;
@@ -228,7 +198,6 @@ int info_nccl(void)
 	print_hcas();
 	print_sockets();
 	print_introduction();
-	print_nvlink();
 	print_variables();
 	return !lost && print_verdict(interfaces) ? 0 : EXIT_FAILED;
 }

@@ -22,12 +22,11 @@ import rows  # noqa: E402
 ARMS = {
     **job.SOCKETS,
     # with P2P off as between hosts: so is NVLink
-    "weft": {"NCCL_NET": "weft", "WEFT_NCCL_NVLINK": "off"},
+    "weft": {"NCCL_NET": "weft"},
     # NCCL's own two channels, and as many as "weft" builds without a tuner
-    "weft-2ch": {"NCCL_NET": "weft", "NCCL_TUNER_PLUGIN": "none",
-                 "WEFT_NCCL_NVLINK": "off"},
+    "weft-2ch": {"NCCL_NET": "weft", "NCCL_TUNER_PLUGIN": "none"},
     "weft-4ch": {"NCCL_NET": "weft", "NCCL_TUNER_PLUGIN": "none",
-                 "WEFT_NCCL_NVLINK": "off", "NCCL_MIN_NCHANNELS": "4"},
+                 "NCCL_MIN_NCHANNELS": "4"},
 }
 
 

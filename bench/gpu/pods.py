@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
 NCCL between the pods of one host: introduced to each other by each way there is,
-through weft's own rings, by sockets, and, for a yardstick, in shared namespaces.
+by weft's TCP, by sockets, and, for a yardstick, in shared namespaces.
 The ranks of all arms live at once and take turns, so that whatever disturbs the
 machine disturbs all alike.  Kernels compare all that is received.  Which way NCCL
 took is read in its log and seen in the GPUs' NVLink counters.  Prints tables and
@@ -423,12 +423,12 @@ def judge(a, t, arm, native):
     took = {w.split("/")[0] for w in ways}
     by_socket = arm.name.startswith("socket")
     hidden = a.hidden and arm.name in INTRODUCED
-    want = "NET" if arm.name == "rings" or by_socket else \
+    want = "NET" if arm.name == "carried" or by_socket else \
         "SHM" if hidden else "P2P"
     if took != {want}:
         t.fail("%s: NCCL's log says %s, not %s alone, between pods" %
                (arm.name, ways or "nothing", want))
-    if bool(sum(carried.values())) != (arm.name == "rings"):
+    if bool(sum(carried.values())) != (arm.name == "carried"):
         t.fail("%s: weft carried %s" % (arm.name, carried or "nothing"))
     mib = max(arm.grown) / (1 << 20)
     more = mib - max(native.grown) / (1 << 20) if native else None

@@ -12,7 +12,7 @@
 #   bench/gpu/run.sh --quick          all_reduce alone, one round
 #   bench/gpu/run.sh --pods [N]       a pod for each rank, or for N ranks (root):
 #                                     introduced by each way there is, by weft's
-#                                     rings, by sockets, and native
+#                                     TCP, by sockets, and native
 #   bench/gpu/run.sh [--pods] --help  the options
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 root=$(cd "$here/../.." && pwd)

@@ -221,9 +221,9 @@ shows "streams follow NCCL's socket variables" '12 streams per peer, as set' \
 	NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=3 -- nccl
 shows "variables that the plugin sets" \
 	'NCCL_P2P_NET_CHUNKSIZE=524288, set by the plugin' \
-	WEFT_NCCL_NVLINK=off -- nccl
+	-- nccl
 shows "a plugin variable that is set stays" 'NCCL_P2P_NET_CHUNKSIZE=65536, as set' \
-	WEFT_NCCL_NVLINK=off NCCL_P2P_NET_CHUNKSIZE=65536 -- nccl
+	NCCL_P2P_NET_CHUNKSIZE=65536 -- nccl
 shows "settings that differ from the default" '^  WEFT_TCP_CHUNK=1m  (from environment)' \
 	WEFT_TCP_CHUNK=1m
 shows "a misspelt setting gets a suggestion" 'did you mean WEFT_TCP_CHUNK?' WEFT_TCP_CHUNKS=1m

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-NCCL between pods: what must hold whatever the speed, by weft's rings and where
-weft has introduced the pods to each other.  Each rank runs in a pod of its own
-(tests/gpu/pod.sh), and a kernel checks every value on the receiving GPU.
+NCCL between pods: what must hold whatever the speed, where weft's TCP carries and
+where weft has introduced the pods to each other.  Each rank runs in a pod of its
+own (tests/gpu/pod.sh), and a kernel checks every value on the receiving GPU.
 """
 import argparse
 import glob
@@ -14,10 +14,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import job
+from carried import CARRIED
 from introduced import INTRODUCED
-from rings import RINGS
 
-CASES = {**RINGS, **INTRODUCED}
+CASES = {**CARRIED, **INTRODUCED}
 # there is one cable, and one line of text at a time
 cable, printing = threading.Lock(), threading.Lock()
 
@@ -72,12 +72,12 @@ def main():
     p.add_argument("--jobs", type=int, default=1,
                    help="so many cases at a time (default 1)")
     p.add_argument("names", nargs="*", metavar="CASE",
-                   help="rings: %s; introduced: %s" % (
-                       ", ".join(RINGS), ", ".join(INTRODUCED)))
+                   help="carried: %s; introduced: %s" % (
+                       ", ".join(CARRIED), ", ".join(INTRODUCED)))
     a = p.parse_args()
     a.nccl = os.path.abspath(a.nccl) if a.nccl else job.torch_nccl()
     a.together = job.together(a.plugin)
-    groups = {"rings": RINGS, "introduced": INTRODUCED}
+    groups = {"carried": CARRIED, "introduced": INTRODUCED}
     names = [n for name in a.names or groups
              for n in groups.get(name, [name])]
     unknown = [n for n in names if n not in CASES]

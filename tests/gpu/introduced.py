@@ -11,7 +11,7 @@ import tempfile
 import time
 
 import job
-from rings import CABLE, POD, POD_NET, SOME, Case, Mps, Visible
+from carried import CABLE, POD, POD_NET, SOME, Case, Visible
 
 NATIVE = {"NCCL_NET_PLUGIN": "none"}
 # Ranks of one GPU need room for each other's kernels, and take turns on it.
@@ -273,7 +273,7 @@ class HiddenFour(HiddenShm):
 
 
 class AllHidden(ByPreload):
-    """no pod has the other's device node, the plugin: host memory carries"""
+    """no pod has the other's device node, the plugin alone: weft's TCP"""
     opt, want, way = {"visible": SOME}, {"NET"}, "plugin"
     shares = False
 
@@ -289,8 +289,10 @@ class InMps(ByPreload):
     """clients of MPS, preloaded: what they do without weft"""
     gpus = 1
     opt = {"visible": SOME}
-    skip = Mps.skip
-    control = Mps.control
+    control = "nvidia-cuda-mps-control"
+
+    def skip(self):
+        return "" if shutil.which(self.control) else "no " + self.control
 
     def place(self, rank, folder):
         prefix, env = super().place(rank, folder)

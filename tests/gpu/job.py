@@ -205,8 +205,8 @@ def known_arms(plugin):
         "plugin": {"NCCL_NET_PLUGIN": plugin},
         "env": {"NCCL_NET_PLUGIN": "none", "NCCL_ENV_PLUGIN":
                 os.path.join(folder, "libnccl-env-weft.so")},
-        "rings": {"NCCL_NET_PLUGIN": plugin, "NCCL_NET": "weft",
-                  "WEFT_NCCL_INTRODUCE": "off"},
+        "carried": {"NCCL_NET_PLUGIN": plugin, "NCCL_NET": "weft",
+                    "WEFT_NCCL_INTRODUCE": "off"},
         **SOCKETS,
     }
 

@@ -8,8 +8,8 @@
 #
 # With one GPU and NCCL 2.30 or newer (--nccl) the introduced cases run with all
 # ranks on it (NCCL_MULTI_RANK_GPU_ENABLE=1).
-# With one GPU start nvidia-cuda-mps-control -d and set WEFT_NCCL_NVLINK=on: the cases
-# of weft's rings run, as clients of MPS.
+# With one GPU start nvidia-cuda-mps-control -d: the carried cases run, as clients of
+# MPS.
 #
 #   tests/gpu/run.sh [OPTION...] [CASE...]     all cases, or those that are named
 #   tests/gpu/run.sh --help                    the options and the cases

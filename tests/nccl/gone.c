@@ -6,7 +6,6 @@
  * transfer must fail on both sides, and so must what another connection of the
  * same two ranks begins later; no other receive may succeed with wrong bytes.
  */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

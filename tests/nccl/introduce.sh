@@ -130,9 +130,6 @@ for way in preload env; do
 		<(grep -B1 -h NCCL_CUMEM_HOST_ENABLE= "$tap_tmp"/told.*))" 2
 	pods 2 "${vars[@]}" "${by_net[@]}"
 	tap_equal "$way and the net plugin, hidden GPUs" "$pods_said" "$together"
-	tap_equal "... which has no NVLink to offer" \
-		"$(grep -c "NVLink is not offered: NCCL has been introduced" \
-			<<<"$pods_told")" 2
 done
 pods 2 "${by_net[@]}" NCCL_CUMEM_HOST_ENABLE=0
 tap_equal "net plugin, hidden GPUs, told in time" "$pods_said" "$together"

@@ -41,7 +41,6 @@ says "--comms 0" 2 "--comms '0' is not a number from 1 to 64" --comms 0 \
 says "--max-size 4" 2 "--max-size '4' is not a number from 8 to" \
 	--max-size 4 "$plugin"
 says "--timeout never" 2 "--timeout 'never' is not" --timeout never "$plugin"
-says "--memory disk" 2 "--memory wants host, gpu," --memory disk "$plugin"
 says "--netns one" 2 "--netns wants two" --netns one "$plugin"
 says "--env 0" 2 "--env wants RANK:NAME=VALUE, not '0'" --env 0 "$plugin"
 says "a namespace that is not there" 1 \

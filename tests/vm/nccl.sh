@@ -153,12 +153,4 @@ falls() # NAME VARIABLE
 }
 falls "a rank with NCCL_IB_DISABLE=1" 1:NCCL_IB_DISABLE=1
 falls "a rank without an adapter" 0:NCCL_IB_HCA=mlx5
-
-# GPU memory, of the fake driver, where the other rank takes none
-export WEFT_LIBCUDA=$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so
-tap_nothing "GPU memory to host memory" "$(perf --memory gpu,host \
-	--env 1:WEFT_NCCL_NVLINK=off -- both-ways)"
-tap_equal "GPU memory: the adapters carry it, once" "$(sum ib tx_put_bytes)" \
-	"${puts[both-ways]}"
-tap_equal "GPU memory: TCP carries no block" "$(sum tcp tx_put_bytes)" 0
 tap_done

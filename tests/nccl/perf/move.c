@@ -81,19 +81,15 @@ void perf_buf_new(struct perf *p, struct perf_buf *b, void *comm, size_t size,
 	b->size = size;
 	b->comm = comm;
 	b->whole = whole;
-	perf_gpu_new(p, b);
 	if (comm)
 		perf_check(p,
-			   perf_reg(&p->plugin, comm, perf_gpu_place(b->data),
-				    size ? size : 1,
-				    b->gpu ? NCCL_PTR_CUDA : NCCL_PTR_HOST,
-				    &b->mr),
+			   perf_reg(&p->plugin, comm, b->data, size ? size : 1,
+				    NCCL_PTR_HOST, &b->mr),
 			   "regMr");
 }
 
 void perf_buf_drop(struct perf_buf *b)
 {
-	perf_gpu_free(b);
 	free(b->base);
 }
 
@@ -131,7 +127,6 @@ void perf_fill(void *data, size_t size, uint64_t seed)
 void perf_poison(struct perf *p, struct perf_buf *b)
 {
 	memset(b->data, POISON, b->size);
-	perf_buf_push(p, b);
 }
 
 void perf_look(struct perf *p, struct perf_buf *b, size_t at, size_t size,
@@ -152,9 +147,6 @@ void perf_look(struct perf *p, struct perf_buf *b, size_t at, size_t size,
 		end = b->size + GUARD;
 	if (end > at + size + LOOK_BEYOND)
 		end = at + size + LOOK_BEYOND;
-	perf_gpu_fetch(p, b, d + size, b->data + end);
-	if (!at)
-		perf_gpu_fetch(p, b, b->data - GUARD, b->data);
 	for (i = at + size; i < end; i++)
 		if ((unsigned char)b->data[i] != POISON)
 			perf_fail(p,
@@ -171,17 +163,12 @@ void perf_look(struct perf *p, struct perf_buf *b, size_t at, size_t size,
 
 static void post(struct perf *p, struct perf_op *op)
 {
-	void *data = perf_gpu_place(op->data);
-
 	if (op->send) {
-		if (!op->copied)
-			perf_gpu_sending(p, op);
-		op->copied = true;
-		op->result = perf_isend(&p->plugin, op->comm, data, op->size,
-					op->tag, op->mr, &op->req);
+		op->result = perf_isend(&p->plugin, op->comm, op->data,
+					op->size, op->tag, op->mr, &op->req);
 	} else {
 		op->req = op->early ? (void *)1 : NULL;
-		op->result = perf_irecv(&p->plugin, op->comm, 1, &data,
+		op->result = perf_irecv(&p->plugin, op->comm, 1, &op->data,
 					&op->size, &op->tag, &op->mr, &op->req);
 		if (op->req == (void *)1)
 			op->req = NULL;
@@ -208,8 +195,6 @@ unsigned int perf_step(struct perf *p, struct perf_op *op, unsigned int n,
 			op[i].result = perf_test(&p->plugin, op[i].req, &done,
 						 &op[i].got);
 			op[i].done = done;
-			if (done && !op[i].send && !op[i].result)
-				perf_gpu_received(p, &op[i]);
 			continue;
 		}
 		for (j = 0; j < nblocked && blocked[j] != op[i].comm; j++)

@@ -111,7 +111,6 @@ static const char help[] =
 	"  --comms N        connections that carry the bandwidth figure (default 4)\n"
 	"  --max-size SIZE  largest message that is measured (default 64m)\n"
 	"  --netns A,B      network namespaces of the ranks, by name or path\n"
-	"  --memory A,B     host or gpu: where the ranks' buffers are (default: host)\n"
 	"  --env R:N=V      a variable of rank R's environment; may be repeated\n"
 	"  --timeout S      per check (default 60); longer where the load is higher\n"
 	"                   than the number of processors\n"
@@ -132,7 +131,6 @@ enum {
 	O_COMMS,
 	O_SIZE,
 	O_NETNS,
-	O_MEMORY,
 	O_ENV,
 	O_TIMEOUT,
 	O_JSON,
@@ -151,7 +149,6 @@ static const struct option long_options[] = {
 	{ "comms", required_argument, NULL, O_COMMS },
 	{ "max-size", required_argument, NULL, O_SIZE },
 	{ "netns", required_argument, NULL, O_NETNS },
-	{ "memory", required_argument, NULL, O_MEMORY },
 	{ "env", required_argument, NULL, O_ENV },
 	{ "timeout", required_argument, NULL, O_TIMEOUT },
 	{ "json", no_argument, NULL, O_JSON },
@@ -208,25 +205,6 @@ static int api(struct wanted *w, char *arg)
 	return 0;
 }
 
-static int memory(struct wanted *w, const char *arg)
-{
-	static const char *const names[] = {
-		"host", "gpu", "host,host", "host,gpu", "gpu,host", "gpu,gpu",
-	};
-	size_t i;
-
-	for (i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		if (strcmp(arg, names[i]))
-			continue;
-		w->opt.gpu[0] = i == 1 || i >= 4;
-		w->opt.gpu[1] = i % 2;
-		return 0;
-	}
-	return usage_error("--memory wants host, gpu, or two of these "
-			   "with a comma between, not '%s'",
-			   arg);
-}
-
 static int parse_option(struct wanted *w, int o, char *arg)
 {
 	uint64_t n;
@@ -265,8 +243,6 @@ static int parse_option(struct wanted *w, int o, char *arg)
 		w->opt.netns[0] = arg;
 		w->opt.netns[1] = comma + 1;
 		return 0;
-	case O_MEMORY:
-		return memory(w, arg);
 	case O_ENV:
 		if (*arg < '0' || *arg - '0' >= PERF_RANKS_MAX ||
 		    arg[1] != ':' || arg[2] == '=' || !strchr(arg + 2, '=') ||

@@ -19,7 +19,6 @@ struct perf_options {
 	const char *plugin;
 	int api[2];		       /* of even and of odd ranks */
 	const char *netns[2];	       /* NULL: the caller's */
-	bool gpu[2];		       /* buffers in GPU memory */
 	const char *env[PERF_ENV_MAX]; /* "RANK:NAME=VALUE" */
 	unsigned int nenv;
 	unsigned int time_limit; /* s per case */
@@ -90,10 +89,6 @@ void *perf_join_one(struct perf *p, int from, int to);
 void perf_leave(struct perf *p, struct perf_link *l);
 
 struct perf_buf {
-	struct weft_list link; /* those in GPU memory */
-	uint64_t gpu;	       /* of base; 0: host memory alone */
-	size_t gpu_size;
-	bool by_hand; /* copied by push and pull alone */
 	size_t whole; /* bytes from base on */
 	char *base;   /* poisoned guard, data, guard */
 	char *data;
@@ -115,25 +110,9 @@ void perf_look(struct perf *p, struct perf_buf *b, size_t at, size_t size,
 	       size_t room, uint64_t seed, const char *what);
 
 struct perf_op;
-/* gpu.c: does nothing for what is in host memory */
-bool perf_gpu_open(struct perf *p, char *why, size_t len);
-void perf_gpu_new(struct perf *p, struct perf_buf *b);
-void perf_gpu_free(struct perf_buf *b);
-/* Where the plugin finds what a case has at @data. */
-void *perf_gpu_place(void *data);
-void perf_gpu_sending(struct perf *p, const struct perf_op *op);
-void perf_gpu_received(struct perf *p, const struct perf_op *op);
-/* [@from, @to) of the double, as the GPU has it. */
-void perf_gpu_fetch(struct perf *p, struct perf_buf *b, const char *from,
-		    const char *to);
-/* All of it to the GPU, and back. */
-void perf_buf_push(struct perf *p, struct perf_buf *b);
-void perf_buf_pull(struct perf *p, struct perf_buf *b);
-
 struct perf_op {
 	bool send;
-	bool early;  /* receive: early completion is fine */
-	bool copied; /* send: to the GPU */
+	bool early; /* receive: early completion is fine */
 	bool posted, done;
 	void *comm;
 	void *data;

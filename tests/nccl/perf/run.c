@@ -222,8 +222,6 @@ static void rank_main(struct perf *p, const struct perf_case *c)
 	perf_set_verbose(p->opt->verbose);
 	enter_netns(p, p->opt->netns[p->rank % 2]);
 	set_env(p);
-	if (p->opt->gpu[p->rank % 2] && !perf_gpu_open(p, why, sizeof(why)))
-		perf_fail(p, "%s", why);
 	p->fds = entries("/proc/self/fd");
 	p->threads = entries("/proc/self/task") + OWN_THREADS;
 	if (!perf_plugin_open(&p->plugin, p->opt->plugin,

@@ -49,7 +49,6 @@ static double latency(struct perf *p, struct perf_link *l, struct perf_buf *b,
 	int i, k;
 
 	perf_fill(b[0].data, size, size);
-	perf_buf_push(p, &b[0]);
 	perf_poison(p, &b[1]);
 	for (k = 0; k < SHOTS; k++) {
 		perf_meet(p);
@@ -60,7 +59,6 @@ static double latency(struct perf *p, struct perf_link *l, struct perf_buf *b,
 		}
 		shot[k] = (perf_now() - start) / rounds / 2 * 1e6;
 	}
-	perf_buf_pull(p, &b[1]);
 	perf_look(p, &b[1], 0, size, b[1].size, size, "latency");
 	qsort(shot, SHOTS, sizeof(*shot), by_value);
 	return shot[SHOTS / 2];
@@ -104,8 +102,6 @@ static struct rate bandwidth(struct perf *p, struct perf_link *l,
 		else if (i / comms < per_comm)
 			perf_fill(op[i].data, size, i / comms);
 	}
-	for (i = 0; i < comms; i++)
-		perf_buf_push(p, &b[2 * i + p->rank]);
 	perf_meet(p);
 	start = perf_now();
 	cpu = cpu_now();
@@ -133,8 +129,6 @@ static struct rate bandwidth(struct perf *p, struct perf_link *l,
 	r.bytes = (double)n * size / t;
 	r.cpu = (cpu + other) / ((double)n * size) * 1e9;
 	for (i = 0; i < comms && p->rank; i++)
-		perf_buf_pull(p, &b[2 * i + 1]);
-	for (i = 0; i < comms && p->rank; i++)
 		perf_look(p, &b[2 * i + 1], 0, size, size, 0, "bandwidth");
 	free(op);
 	return r;
@@ -156,8 +150,6 @@ static void run(struct perf *p)
 		perf_join(p, !p->rank, &l[i]);
 		perf_buf_new(p, &b[2 * i], l[i].send, room, 0);
 		perf_buf_new(p, &b[2 * i + 1], l[i].recv, room, 0);
-		/* do not measure the test's own copies */
-		b[2 * i].by_hand = b[2 * i + 1].by_hand = true;
 	}
 	if (!p->rank && !p->opt->json)
 		perf_say(p, "%12s %12s %12s %12s", "bytes", "latency us",

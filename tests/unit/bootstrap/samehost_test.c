@@ -298,7 +298,6 @@ Test(samehost, hidden_gpus_have_an_id_in_common)
 	hide("nvidia1");
 	introduced();
 	cr_expect(host.hidden);
-	cr_expect(weft_samehost_has_all(&host));
 	cr_expect(answers("NCCL_P2P_DISABLE", "1"));
 	cr_expect(answers("NCCL_CUMEM_HOST_ENABLE", "0"));
 	cr_expect(answers("NCCL_NVLS_ENABLE", NULL));
@@ -376,15 +375,6 @@ Test(samehost, hidden_gpu_is_claimed_once)
 	cr_assert(eq(int, waitpid(pid, &status, 0), pid));
 	cr_expect(zero(int, status));
 	unhide();
-}
-
-Test(samehost, knows_whether_all_gpus_are_here)
-{
-	introduced();
-	cr_expect(weft_samehost_has_all(&host));
-	/* a third on the bus, whose node is not here */
-	host.gpus = weft_gpus_on_pci() - 1;
-	cr_expect(not(weft_samehost_has_all(&host)));
 }
 
 static void leave_one_gpu(void)

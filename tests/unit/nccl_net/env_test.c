@@ -33,7 +33,6 @@ static void clean(void)
 	unsetenv("NCCL_NET_PLUGIN");
 	unsetenv("NCCL_TUNER_PLUGIN");
 	unsetenv("NCCL_NET_PLUGIN_REF_COUNT");
-	unsetenv("WEFT_NCCL_NVLINK");
 	unsetenv("NCCL_IB_HCA");
 	unsetenv("NCCL_IB_DISABLE");
 	unsetenv("UCXPY_IFNAME");

@@ -483,7 +483,7 @@ const struct weft_dev_ops weft_tcp_ops = {
 	.mem_release = mem_release,
 };
 
-/* There is no NVLink here, also where a driver is loaded. */
+/* There is no adapter here. */
 static int no_iface(const struct weft_iface_params *params,
 		    struct weft_iface **iface)
 {
@@ -491,11 +491,6 @@ static int no_iface(const struct weft_iface_params *params,
 	(void)iface;
 	return -ENODEV;
 }
-
-const struct weft_dev_ops weft_nvlink_ops = {
-	.name = "none",
-	.iface_open = no_iface,
-};
 
 const struct weft_dev_ops weft_ib_ops = {
 	.name = "none",

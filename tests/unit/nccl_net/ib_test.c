@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The adaptor on the InfiniBand device, two contexts of one process. */
-#include "tests/unit/nccl_net/cuda.h"
+#include "tests/unit/nccl_net/pair.h"
 #include "tests/unit/nccl_net/ib.h"
 #include "util/verbs.h"
 
@@ -80,33 +80,6 @@ Test(ib, nccl_and_weft_lists_select_ports)
 	in_sysfs("mkdir -p class/infiniband_verbs/uverbs9876 && "
 		 "echo fake0 >class/infiniband_verbs/uverbs9876/ibdev");
 	lists("NCCL_IB_HCA", "fake", "fake1:1");
-}
-
-/* NCCL's own choice needs a place, and with NVLink there is none to tell. */
-Test(ib, nvlink_hides_ports_behind_one_device)
-{
-	struct weft_net_props p;
-	void *ctx;
-
-	cuda_load();
-	weft_settings_reset();
-	in_sysfs("gpu=devices/pci0000:d8/0000:e0:00.0 && mkdir -p $gpu "
-		 "devices/pci0000:16/0000:17:00.0 "
-		 "devices/pci0000:d8/0000:d9:00.0 bus/pci/devices && "
-		 "ln -s ../../../$gpu bus/pci/devices && "
-		 "ln -s ../../../devices/pci0000:16/0000:17:00.0 "
-		 "class/infiniband/fake0/device && "
-		 "ln -s ../../../devices/pci0000:d8/0000:d9:00.0 "
-		 "class/infiniband/fake1/device");
-	cr_expect(eq(int, weft_net_devices(), 1));
-	cr_assert(eq(int, weft_net_properties(0, &p), 0));
-	cr_expect(eq(str, p.name, "weft"));
-	cr_expect(p.pci_path == NULL);
-	cr_expect(eq(int, weft_net_hca_nearest(), 0), "no context, no GPU");
-	ctx = cuda.fake_cuda_context(0);
-	cr_assert(eq(int, weft_cuda()->ctx_push(ctx), 0));
-	cr_expect(eq(int, weft_net_hca_nearest(), 1));
-	weft_cuda()->ctx_pop(&ctx);
 }
 
 /* ---- connections -------------------------------------------------------- */

@@ -2,14 +2,12 @@
 /* The tuner through each version's table, and when channels are ours. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
-#include <float.h>
 #include <stdlib.h>
 #include "nccl_net/abi/tuner.h"
 #include "nccl_net/channels.h"
-#include "nccl_net/gpu_support.h"
 #include "nccl_net/net.h"
 #include "nccl_net/tuner.h"
-#include "tests/unit/nccl_net/cuda.h"
+#include "tests/unit/nccl_net/pair.h"
 #include "util/util.h"
 
 #define KIB ((size_t)1 << 10)
@@ -84,14 +82,18 @@ static void *start(int v, size_t ranks, size_t nodes)
 	return ctx;
 }
 
-#define ALGOS 7
-#define COSTS (ALGOS * NCCL_PROTOS)
+#define PROTOS 3 /* NCCL_NUM_PROTOCOLS */
+#define COSTS  (7 * PROTOS)
 
-static int ask_costs(int v, void *ctx, int func, size_t bytes, float *costs)
+static int ask(int v, void *ctx, int func, size_t bytes)
 {
 	int algo = -1, proto = -1, n = 0;
+	float costs[COSTS];
 	enum nccl_result rc;
+	size_t i;
 
+	for (i = 0; i < COSTS; i++)
+		costs[i] = (float)i;
 	switch (v) {
 	case 2:
 		rc = ncclTunerPlugin_v2.get_coll(ctx, func, bytes, 0, 0, 1,
@@ -99,81 +101,29 @@ static int ask_costs(int v, void *ctx, int func, size_t bytes, float *costs)
 		break;
 	case 3:
 		rc = ncclTunerPlugin_v3.get_coll(ctx, func, bytes, 1,
-						 (float **)costs, ALGOS,
-						 NCCL_PROTOS, &n);
+						 (float **)costs,
+						 COSTS / PROTOS, PROTOS, &n);
 		break;
 	case 4:
 		rc = ncclTunerPlugin_v4.get_coll(ctx, func, bytes, 1,
-						 (float **)costs, ALGOS,
-						 NCCL_PROTOS, 0, &n);
+						 (float **)costs,
+						 COSTS / PROTOS, PROTOS, 0, &n);
 		break;
 	case 5:
 		rc = ncclTunerPlugin_v5.get_coll(ctx, func, bytes, 1,
-						 (float **)costs, ALGOS,
-						 NCCL_PROTOS, 0, &n);
+						 (float **)costs,
+						 COSTS / PROTOS, PROTOS, 0, &n);
 		break;
 	default:
 		rc = ncclTunerPlugin_v6.get_coll(ctx, func, bytes, 1,
-						 (float **)costs, ALGOS,
-						 NCCL_PROTOS, 0, &n);
+						 (float **)costs,
+						 COSTS / PROTOS, PROTOS, 0, &n);
 	}
 	cr_expect(eq(int, rc, NCCL_SUCCESS));
 	cr_expect(algo == -1 && proto == -1, "v%d chose an algorithm", v);
+	for (i = 0; i < COSTS; i++)
+		cr_expect(costs[i] == (float)i, "v%d chose a protocol", v);
 	return n;
-}
-
-static int ask(int v, void *ctx, int func, size_t bytes)
-{
-	float costs[COSTS];
-	size_t i;
-
-	for (i = 0; i < COSTS; i++)
-		costs[i] = (float)i;
-	return ask_costs(v, ctx, func, bytes, costs);
-}
-
-/*
- * The protocol that NCCL takes: 2.22 to 2.30 (topoGetAlgoInfo) the cheapest of
- * those not below zero, 2.32 (ncclTuningCompute) the cheapest of those that are
- * @possible, whatever their sign.
- */
-static int taken(const float *costs, const bool *possible, bool signs)
-{
-	float least = FLT_MAX;
-	int i, proto = -1;
-
-	for (i = 0; i < COSTS; i++) {
-		if (!possible[i % NCCL_PROTOS] || (!signs && costs[i] < 0) ||
-		    costs[i] >= least)
-			continue;
-		least = costs[i];
-		proto = i % NCCL_PROTOS;
-	}
-	return proto;
-}
-
-static const bool all[] = { true, true, true };
-
-/* What NCCL takes of what is @possible when LL costs it least, Simple most. */
-static int protocol(int v, void *ctx, int func, size_t bytes,
-		    const bool *possible)
-{
-	float costs[COSTS];
-	int i;
-
-	for (i = 0; i < COSTS; i++)
-		costs[i] = possible[i % NCCL_PROTOS] ? 10.f + i : -1.f;
-	ask_costs(v, ctx, func, bytes, costs);
-	for (i = 0; i < COSTS; i++) {
-		cr_expect(possible[i % NCCL_PROTOS] == (costs[i] >= 0),
-			  "v%d: what can be changed", v);
-		if (i % NCCL_PROTOS == NCCL_PROTO_SIMPLE && costs[i] >= 0)
-			cr_expect(costs[i] == 10.f + i, "v%d: Simple's", v);
-	}
-	cr_expect(eq(int, taken(costs, possible, true),
-		     taken(costs, possible, false)),
-		  "v%d, NCCL 2.32", v);
-	return taken(costs, possible, true);
 }
 
 static void end(int v, void *ctx)
@@ -252,90 +202,8 @@ Test(tuner, nothing_is_tuned_without_context)
 
 	for (v = 2; v <= 6; v++) {
 		cr_expect(eq(int, ask(v, NULL, NCCL_ALL_REDUCE, 1 * MIB), 0));
-		cr_expect(eq(int,
-			     protocol(v, NULL, NCCL_ALL_REDUCE, 1 * MIB, all),
-			     NCCL_PROTO_LL));
 		end(v, NULL);
 	}
-}
-
-/* 2.21 has no table of costs. */
-Test(tuner, large_sizes_use_simple_protocol)
-{
-	static const struct {
-		int func;
-		size_t ranks, bytes;
-		int proto;
-	} rows[] = {
-		{ NCCL_ALL_REDUCE, 2, 8, NCCL_PROTO_LL },
-		{ NCCL_ALL_REDUCE, 2, 256 * KIB - 8, NCCL_PROTO_LL },
-		{ NCCL_ALL_REDUCE, 2, 256 * KIB, NCCL_PROTO_SIMPLE },
-		{ NCCL_ALL_REDUCE, 2, 1024 * MIB, NCCL_PROTO_SIMPLE },
-		{ NCCL_ALL_GATHER, 2, 256 * KIB, NCCL_PROTO_SIMPLE },
-		{ NCCL_REDUCE_SCATTER, 2, 256 * KIB, NCCL_PROTO_SIMPLE },
-		{ NCCL_ALL_REDUCE, 16, 1 * MIB, NCCL_PROTO_LL },
-		{ NCCL_ALL_REDUCE, 16, 2 * MIB, NCCL_PROTO_SIMPLE },
-		/* every rank moves all of these */
-		{ NCCL_BROADCAST, 16, 64 * KIB, NCCL_PROTO_LL },
-		{ NCCL_BROADCAST, 16, 128 * KIB, NCCL_PROTO_SIMPLE },
-		{ NCCL_REDUCE, 16, 128 * KIB, NCCL_PROTO_SIMPLE },
-	};
-	size_t r;
-	int v;
-
-	over_weft();
-	for (v = 2; v <= 6; v++)
-		for (r = 0; r < ARRAY_SIZE(rows); r++) {
-			void *ctx = start(v, rows[r].ranks, 2);
-
-			cr_expect(eq(int,
-				     protocol(v, ctx, rows[r].func,
-					      rows[r].bytes, all),
-				     v == 2 ? NCCL_PROTO_LL : rows[r].proto),
-				  "v%d, row %zu", v, r);
-			end(v, ctx);
-		}
-}
-
-Test(tuner, users_protocol_is_not_overridden)
-{
-	const bool ll[] = { true, false, false };
-	const bool ll128[] = { false, true, false };
-	const bool no_simple[] = { true, true, false };
-	const bool no_ll[] = { false, true, true };
-	int v;
-
-	over_weft();
-	for (v = 3; v <= 6; v++) {
-		void *ctx = start(v, 2, 2);
-
-		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB, ll),
-			     NCCL_PROTO_LL));
-		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB, ll128),
-			     NCCL_PROTO_LL128));
-		cr_expect(eq(int,
-			     protocol(v, ctx, NCCL_ALL_REDUCE, MIB, no_simple),
-			     NCCL_PROTO_LL));
-		cr_expect(eq(int, protocol(v, ctx, NCCL_ALL_REDUCE, MIB, no_ll),
-			     NCCL_PROTO_SIMPLE));
-		end(v, ctx);
-	}
-}
-
-/* Who has bounded the channels has not chosen a protocol. */
-Test(tuner, users_channels_keep_weft_protocol_choice)
-{
-	void *ctx;
-
-	setenv("NCCL_MIN_NCHANNELS", "8", 1);
-	over_weft();
-	ctx = start(5, 2, 2);
-	cr_expect(eq(int, ask(5, ctx, NCCL_ALL_REDUCE, 512 * KIB), 0));
-	cr_expect(eq(int, protocol(5, ctx, NCCL_ALL_REDUCE, 512 * KIB, all),
-		     NCCL_PROTO_SIMPLE));
-	end(5, ctx);
-	setenv("NCCL_TUNER_PLUGIN", "none", 1);
-	cr_expect(start(5, 2, 2) == NULL);
 }
 
 /*
@@ -471,31 +339,6 @@ static const char *chunk(void)
 	const char *v = getenv("NCCL_P2P_NET_CHUNKSIZE");
 
 	return v ? v : "(none)";
-}
-
-static const char *value(const char *name)
-{
-	const char *v = getenv(name);
-
-	return v ? v : "(none)";
-}
-
-/* Ranks may differ in NVLink, but in nothing that they must have in common. */
-Test(channels, nvlink_adds_gdr_level_to_the_same_settings)
-{
-	setenv("WEFT_NCCL_INTRODUCE", "off", 1);
-	cuda_load();
-	DEVICES(9, NULL);
-	cr_assert(weft_nccl_nvlink_offered());
-	cr_expect(eq(str, (char *)value("NCCL_NET_GDR_LEVEL"), "SYS"));
-	cr_expect(eq(str, (char *)value("NCCL_MIN_NCHANNELS"),
-		     WEFT_NCCL_CHANNELS));
-	cr_expect(eq(str, (char *)value("NCCL_P2P_NET_CHUNKSIZE"),
-		     WEFT_NCCL_CHUNK));
-	cr_expect(eq(str, (char *)value("NCCL_BUFFSIZE"), "(none)"));
-	cr_expect(eq(str, (char *)value("NCCL_LL128_BUFFSIZE"), "(none)"));
-	cr_expect(eq(str, (char *)value("NCCL_NCHANNELS_PER_NET_PEER"),
-		     "(none)"));
 }
 
 /* A tuner has no say in those. */

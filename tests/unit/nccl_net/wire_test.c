@@ -56,7 +56,7 @@ Test(wire, ways_that_do_not_fit_are_left_out)
 {
 	struct weft_handle h = {
 		.token = 42, .n = 3,
-		.wire = { WEFT_WIRE_NVLINK, WEFT_WIRE_TCP, WEFT_WIRE_IB },
+		.wire = { WEFT_WIRE_IB, WEFT_WIRE_TCP, WEFT_WIRE_IB },
 	}, back;
 	uint8_t buf[WEFT_NET_HANDLE];
 
@@ -69,7 +69,7 @@ Test(wire, ways_that_do_not_fit_are_left_out)
 	cr_assert(eq(int, weft_handle_unpack(buf, &back), 0));
 	cr_assert(eq(uint, back.n, 2));
 	same(&h.path[1], &back.path[1]);
-	cr_expect(eq(uint, back.wire[0], WEFT_WIRE_NVLINK));
+	cr_expect(eq(uint, back.wire[0], WEFT_WIRE_IB));
 	cr_expect(eq(uint, back.wire[1], WEFT_WIRE_TCP));
 	cr_expect(eq(uint, back.channels, 16));
 	cr_expect(eq(uint, back.buffer, 8));
@@ -78,7 +78,7 @@ Test(wire, ways_that_do_not_fit_are_left_out)
 	h.path[2] = address(AF_INET, 3);
 	h.wire[0] = WEFT_WIRE_TCP;
 	h.wire[1] = WEFT_WIRE_IB;
-	h.wire[2] = WEFT_WIRE_NVLINK;
+	h.wire[2] = WEFT_WIRE_TCP;
 	h.path[1] = address(AF_INET6, 2);
 	h.path[0].sa.sa.sa_family = AF_INET6;
 	cr_expect(eq(uint, weft_handle_pack(&h, buf), 2));
@@ -89,11 +89,11 @@ Test(wire, ways_that_do_not_fit_are_left_out)
 	h.path[1] = address(AF_INET, 2);
 	h.path[2] = address(AF_INET6, 3);
 	h.wire[0] = WEFT_WIRE_IB;
-	h.wire[1] = WEFT_WIRE_NVLINK;
+	h.wire[1] = WEFT_WIRE_TCP;
 	cr_expect(eq(uint, weft_handle_pack(&h, buf), 2));
 	cr_assert(eq(int, weft_handle_unpack(buf, &back), 0));
 	cr_expect(eq(uint, back.wire[0], WEFT_WIRE_IB));
-	cr_expect(eq(uint, back.wire[1], WEFT_WIRE_NVLINK));
+	cr_expect(eq(uint, back.wire[1], WEFT_WIRE_TCP));
 }
 
 Test(wire, damaged_handles_are_refused)
@@ -147,7 +147,7 @@ Test(wire, connect_message_round_trips)
 Test(wire, other_messages_round_trip)
 {
 	struct weft_msg_accept a = { 1, 2, 3, 4, 5 }, a2;
-	struct weft_msg_post p = { 1, 2, 3, 4, true, 5, "a key" }, p2;
+	struct weft_msg_post p = { 1, 2, 3, 4, 5, "a key" }, p2;
 	struct weft_msg_seq s = { 1, 2 }, s2;
 	struct weft_msg_too_large t = { 1, 2, 3, 4 }, t2;
 	enum { POST_LEN = WEFT_MSG_POST_LEN(5) };
@@ -166,7 +166,7 @@ Test(wire, other_messages_round_trip)
 	cr_assert(eq(long, weft_msg_post_unpack(buf, sizeof(buf), &p2),
 		     POST_LEN));
 	cr_expect(p2.to == 1 && p2.seq == 2 && p2.addr == 3 && p2.size == 4);
-	cr_expect(p2.gpu && p2.rkey_len == 5 && !memcmp(p2.rkey, "a key", 5));
+	cr_expect(p2.rkey_len == 5 && !memcmp(p2.rkey, "a key", 5));
 	for (i = 0; i < POST_LEN; i++)
 		cr_expect(lt(long, weft_msg_post_unpack(buf, i, &p2), 0));
 	weft_msg_seq_pack(&s, buf);

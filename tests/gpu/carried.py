@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-Cases of tests/gpu/cases.py in which weft's rings carry, or weft's TCP does.
+Cases of tests/gpu/cases.py in which weft's TCP carries.
 """
 import os
-import shutil
-import subprocess
 import time
 
 import job
@@ -80,10 +78,8 @@ class Case(job.Place):
         """What is wrong with the ways that NCCL says it took, or nothing."""
 
     def traffic(self, carried):
-        if not carried.get("nvlink"):
-            return "NVLink carried nothing: %s" % carried
-        if carried.get("tcp"):
-            return "TCP carried %d bytes" % carried["tcp"]
+        if set(carried) != {"tcp"} or not carried["tcp"]:
+            return "not by TCP alone: %s" % carried
         return ""
 
 
@@ -120,44 +116,6 @@ class Nap(Case):
         return bad
 
 
-class Hidden(Case):
-    """each pod has the device node of its own GPU alone"""
-    gpus = 2
-    env = {"WEFT_NCCL_INTRODUCE": "auto"}
-    opt = {"visible": [[8, 100], [65540, 100], [(1 << 20) + 4, 50],
-                       [64 << 20, 10]]}
-
-    def place(self, rank, folder):
-        return ["env", "POD_GPU=%d" % rank, POD, "pod%d" % rank], \
-            {"WEFT_RUN_DIR": folder}
-
-    def wrong(self, run):
-        bad = super().wrong(run)
-        said = [x for x in run.log().splitlines() if " WARN " in x]
-        if not bad and said:
-            return "warned of what is as it should be:\n" + \
-                "\n".join(said[:6])
-        return bad
-
-
-class Stranger(Case):
-    """two pods by NVLink, a third that shares nothing with them by TCP"""
-    ranks, timeout, env, opt = 3, 90, CABLE, {"visible": SOME}
-
-    def place(self, rank, folder):
-        prefix, env = super().place(rank, folder)
-        if rank < 2:
-            return POD_NET + ["wait", "wgpu"] + prefix, env
-        apart = os.path.join(folder, "apart")
-        os.makedirs(apart, exist_ok=True)
-        return POD_NET + ["wgpu"] + prefix, {"WEFT_RUN_DIR": apart}
-
-    def traffic(self, carried):
-        if not carried.get("nvlink") or not carried.get("tcp"):
-            return "not by both: %s" % carried
-        return ""
-
-
 class Apart(Case):
     """Two pods that share nothing but a cable."""
     env = CABLE
@@ -174,16 +132,6 @@ class Apart(Case):
 class Train(Case):
     """PyTorch trains: code is loaded and memory freed beside collectives"""
     script, program, timeout = "rank_train.py", "train", 100
-
-
-class TrainApart(Apart):
-    """the same, by TCP from GPU memory"""
-    script, program, timeout = "rank_train.py", "train", 100
-
-    def traffic(self, carried):
-        if carried.get("nvlink") or not carried.get("tcp"):
-            return "not by TCP: %s" % carried
-        return ""
 
 
 class Vanish(Apart):
@@ -253,33 +201,5 @@ class Whole(Case):
         return bad
 
 
-class Mps(Case):
-    """GPUs used through MPS"""
-    gpus = 2
-    control = "nvidia-cuda-mps-control"
-    # clients of one daemon share its IPC namespace
-    env = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
-    opt = {"visible": [[8, 100], [65540, 100], [(1 << 20) + 4, 50],
-                       [64 << 20, 10]]}
-
-    def skip(self):
-        return "" if shutil.which(self.control) else "no " + self.control
-
-    def place(self, rank, folder):
-        env = {"WEFT_RUN_DIR": folder, "CUDA_MPS_PIPE_DIRECTORY": folder,
-               "CUDA_MPS_LOG_DIRECTORY": folder}
-        self.daemon = dict(os.environ, **env)
-        if rank == 0:
-            subprocess.run([self.control, "-d"], env=self.daemon, check=True)
-        return [], env
-
-    def wrong(self, run):
-        bad = super().wrong(run)
-        subprocess.run([self.control], env=self.daemon, input="quit\n",
-                       text=True, timeout=30)
-        return bad
-
-
-RINGS = {c.__name__.lower(): c for c in
-         (Visible, Queue, Train, TrainApart, Graph, Hidden, Stranger,
-          Whole, Mps, Vanish, Alien, Nap)}
+CARRIED = {c.__name__.lower(): c for c in
+           (Visible, Queue, Train, Graph, Whole, Vanish, Alien, Nap)}
