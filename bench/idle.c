@@ -109,7 +109,7 @@ static unsigned int sockets(void)
 
 static void open_side(struct side *s, const char *netdev)
 {
-	int err = side_init(s, &weft_tcp_ops, netdev, AF_UNSPEC, 0);
+	int err = side_init(s, &weft_tcp_ops, netdev, AF_UNSPEC);
 
 	if (err)
 		die(netdev, -err);

@@ -130,19 +130,11 @@ struct weft_iface_cb {
 	void (*on_ready)(void *arg, struct weft_ep *ep, void *user);
 };
 
-/*
- * CUDA kernels of this process wait for what the interface moves (NCCL's), so
- * no call may wait for a kernel, nor query the driver about registered memory.
- * prepare() allocates ahead whatever would.
- */
-#define WEFT_IFACE_KERNELS_WAIT BIT(0)
-
 struct weft_iface_params {
 	/* "eth0"; for nvlink and ib the device's own name */
 	const char *netdev;
 	int family;			/* AF_INET, AF_INET6 or AF_UNSPEC */
 	const struct weft_iface_cb *cb; /* copied */
-	unsigned int flags;		/* WEFT_IFACE_ */
 };
 
 /* The first member of every device's interface and endpoint. */
@@ -270,15 +262,6 @@ struct weft_dev_ops {
 	void (*ep_destroy)(struct weft_ep *ep);
 	void (*ep_query)(struct weft_ep *ep, struct weft_ep_attr *attr);
 
-	/*
-	 * Allocates what puts and gets on @ep need, in both directions: for
-	 * @mem's GPU, or (NULL) for host memory.  0: transfers of the memory
-	 * named so far allocate and map nothing any more; -EINPROGRESS: call
-	 * again after progress(); else the endpoint's error, or why the
-	 * allocation failed.  Both sides call it.  NULL: this device needs
-	 * nothing.
-	 */
-	int (*prepare)(struct weft_ep *ep, struct weft_mem *mem);
 	/*
 	 * Would message() or put() accept data now?  The same predicate that
 	 * makes them return -EAGAIN; on_ready() follows when it turns true.

@@ -79,13 +79,6 @@ static void query_ep(struct weft_ep *ep, struct weft_ep_attr *attr)
 	memset(attr, 0, sizeof(*attr));
 }
 
-static int prepare_ep(struct weft_ep *ep, struct weft_mem *mem)
-{
-	(void)ep;
-	(void)mem;
-	return refuse();
-}
-
 static bool is_ready(struct weft_ep *ep)
 {
 	(void)ep;
@@ -154,7 +147,6 @@ static const struct weft_dev_ops forked_ops = {
 	.ep_create = create_ep,
 	.ep_destroy = ignore_ep,
 	.ep_query = query_ep,
-	.prepare = prepare_ep,
 	.ready = is_ready,
 	.message = send_message,
 	.message_pack = pack_message,

@@ -130,37 +130,6 @@ void weft_cuda_reset(void)
 	pthread_mutex_unlock(&lock);
 }
 
-static int copy_two_rows(const struct weft_cuda *cu, uint64_t dst, uint64_t src,
-			 size_t len, void *st)
-{
-	const struct weft_cu_copy_2d rows = {
-		.src_type = WEFT_CU_MEMORY_UNIFIED,
-		.src = src,
-		.src_pitch = len / 2,
-		.dst_type = WEFT_CU_MEMORY_UNIFIED,
-		.dst = dst,
-		.dst_pitch = len / 2,
-		.width = len / 2,
-		.height = 2,
-	};
-
-	return cu->memcpy_2d(&rows, st);
-}
-
-int weft_cuda_from_host(const struct weft_cuda *cu, uint64_t dst, uint64_t src,
-			size_t len, void *st)
-{
-	int r;
-
-	if (len < 2 || len >= WEFT_CUDA_SMALL)
-		return cu->memcpy_async(dst, src, len, st);
-	r = copy_two_rows(cu, dst, src, len, st);
-	/* odd length: copy the last byte together with the one before it */
-	if (!r && len % 2)
-		r = copy_two_rows(cu, dst + len - 2, src + len - 2, 2, st);
-	return r;
-}
-
 int weft_cuda_enter(struct weft_cuda_scope *s, void *ctx)
 {
 	int r;

@@ -10,8 +10,7 @@
  *
  * A process without GPU memory must not notice weft: only weft_cuda_init()
  * loads the library and calls cuInit().  weft uses the contexts of the memory
- * that the program passes, and weft_cuda_own_get() makes one only on a GPU
- * where the program has one.
+ * that the program passes, and makes none.
  *
  * Make every call between weft_cuda_enter() and weft_cuda_leave(): they make a
  * context current and keep a stream capture on any thread of the program valid.
@@ -59,12 +58,7 @@
 #define WEFT_CU_DEVICE_POSIX_FD	  103 /* exports as a descriptor */
 #define WEFT_CU_DEVICE_VMM_RDMA	  110 /* adapters reach such memory */
 
-#define WEFT_CU_LIMIT_STACK_SIZE       0
-#define WEFT_CU_LIMIT_PRINTF_FIFO_SIZE 1
-#define WEFT_CU_LIMIT_MALLOC_HEAP_SIZE 2
-
 #define WEFT_CU_STREAM_NON_BLOCKING    1
-#define WEFT_CU_EVENT_DISABLE_TIMING   2
 #define WEFT_CU_HOSTREGISTER_PORTABLE  1
 #define WEFT_CU_HOSTREGISTER_DEVICEMAP 2
 #define WEFT_CU_HANDLE_POSIX_FD	       1
@@ -72,7 +66,6 @@
 #define WEFT_CU_LOCATION_DEVICE	       1
 #define WEFT_CU_ACCESS_READWRITE       3
 #define WEFT_CU_SRC_ORDER_STREAM       1
-#define WEFT_CU_MEMORY_UNIFIED	       4
 #define WEFT_CU_IPC_LAZY_PEER_ACCESS   1
 
 struct weft_cu_uuid {
@@ -117,23 +110,6 @@ struct weft_cu_copy_attr {
 	unsigned int flags;
 };
 
-/* CUDA_MEMCPY2D */
-struct weft_cu_copy_2d {
-	size_t src_x, src_y;
-	int src_type;
-	const void *src_host;
-	uint64_t src;
-	void *src_array;
-	size_t src_pitch;
-	size_t dst_x, dst_y;
-	int dst_type;
-	void *dst_host;
-	uint64_t dst;
-	void *dst_array;
-	size_t dst_pitch;
-	size_t width, height;
-};
-
 /* X(field, symbol, arguments) */
 #define WEFT_CUDA_CALLS(X)                                                   \
 	X(init, cuInit, (unsigned int flags))                                \
@@ -150,10 +126,6 @@ struct weft_cu_copy_2d {
 	X(ctx_pop, cuCtxPopCurrent_v2, (void **ctx))                         \
 	X(ctx_current, cuCtxGetCurrent, (void **ctx))                        \
 	X(ctx_device, cuCtxGetDevice, (int *dev))                            \
-	X(ctx_create, cuCtxCreate_v2,                                        \
-	  (void **ctx, unsigned int flags, int dev))                         \
-	X(ctx_destroy, cuCtxDestroy_v2, (void *ctx))                         \
-	X(ctx_limit, cuCtxSetLimit, (int limit, size_t value))               \
 	X(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))      \
 	X(pointer_attrs, cuPointerGetAttributes,                             \
 	  (unsigned int n, int *attrs, void **values, uint64_t ptr))         \
@@ -197,12 +169,6 @@ struct weft_cu_copy_2d {
 	X(stream_query, cuStreamQuery, (void *st))                           \
 	X(memcpy_async, cuMemcpyAsync,                                       \
 	  (uint64_t dst, uint64_t src, size_t n, void *st))                  \
-	X(memcpy_2d, cuMemcpy2DAsync_v2,                                     \
-	  (const struct weft_cu_copy_2d *, void *st))                        \
-	X(event_create, cuEventCreate, (void **ev, unsigned int flags))      \
-	X(event_destroy, cuEventDestroy_v2, (void *ev))                      \
-	X(event_record, cuEventRecord, (void *ev, void *st))                 \
-	X(event_query, cuEventQuery, (void *ev))                             \
 	X(host_func, cuLaunchHostFunc,                                       \
 	  (void *st, void (*fn)(void *), void *arg))
 
@@ -245,49 +211,6 @@ bool weft_cuda_program_lacks(int attr);
 
 /* The driver, or NULL until weft_cuda_init() has succeeded. */
 const struct weft_cuda *weft_cuda(void);
-
-/*
- * Use weft_cuda_from_host() for copies from host memory below this size.  The
- * driver's own bound is between 24 and 32 KiB (580, H200).
- */
-#define WEFT_CUDA_SMALL (64u << 10)
-
-/*
- * Queue a copy from pinned host memory to a GPU on a copy engine.
- *
- * The driver gives small 1D copies and batches to the compute engine, which
- * may be busy with kernels that wait for this very copy.  A 2D copy of two
- * rows uses a copy engine at any size (seen on two H200, driver 580, by copies
- * next to kernels that spin).  A single byte cannot be split; in a context of
- * weft's it is not delayed for long.
- *
- * The context of @st must be current.  Returns CUDA's error.
- */
-int weft_cuda_from_host(const struct weft_cuda *cu, uint64_t dst, uint64_t src,
-			size_t len, void *st);
-
-/*
- * Take a reference to weft's CUDA context on GPU @ordinal, for copies that
- * kernels wait for.  One per GPU, shared by all callers; drop it with
- * weft_cuda_own_put().
- *
- * In the program's context such a copy can deadlock: when the program loads
- * code (the first call of a kernel, a module), frees GPU memory or grows its
- * kernels' stacks, the driver waits for the running kernels before it starts
- * anything else in that context, and may block other threads' calls
- * meanwhile.  Copies of another context proceed (seen on two H200, driver 580,
- * next to a kernel that spins; PyTorch's first backward pass is enough).  This
- * holds for memory of cuMemCreate() and pinned host memory.  Memory of
- * cuMemAlloc() belongs to a context, and copies of it use that context's
- * queues.
- *
- * A context takes 260 MiB of GPU memory, and the process must already have one
- * on that GPU.  0 or -errno; logs why.
- */
-int weft_cuda_own_get(int ordinal, void **ctx);
-void weft_cuda_own_put(int ordinal);
-/* Is @p memory of cuMemCreate()? */
-bool weft_cuda_is_vmm(const void *p);
 
 struct weft_cuda_scope {
 	const struct weft_cuda *cu;

@@ -27,7 +27,7 @@
  * Everything runs in the caller's thread, inside progress(); a driver thread
  * only writes to an eventfd.  Two exceptions: mem_release() may run anywhere;
  * it meets us in the region table and in the streams' `issued` and `finished`;
- * and where kernels wait for us a thread unmaps what has left all our lists.
+ * and a thread unmaps memory of peers that has left all our lists.
  *
  * A callback of the caller runs only from progress() and from the
  * calls that say so; copies never call back: they mark, progress delivers.
@@ -206,7 +206,6 @@ struct nvl_iface {
 	unsigned int polls;
 	unsigned int messages, notices; /* left to this progress() */
 	bool armed;
-	bool kernels_wait;	       /* which wait for what we move */
 	struct nvl_unmapper *unmapper; /* NULL: unmapped here and now */
 };
 

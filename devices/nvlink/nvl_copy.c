@@ -5,9 +5,8 @@
  * Copies are queued during a round of progress and handed over together, each
  * batch followed by a stream write of its number: the write is ordered behind
  * the copies and carries a system-wide barrier, so that a reader of the
- * number sees the bytes.  Where the engine must not stall meanwhile it is an
- * event, and a driver that has no stream writes is queried whether the stream
- * is empty.
+ * number sees the bytes.  A driver that has no stream writes is queried whether
+ * the stream is empty.
  *
  * A guarded copy is looked up in the region table while it is handed over, and
  * counted in `issued` before the reference is given back: weft_region_remove()
@@ -38,12 +37,6 @@ static bool is_reached(uint32_t finished, uint32_t seq)
 	return (int32_t)(finished - seq) >= 0;
 }
 
-static bool ends_in_event(const struct nvl_stream *st, uint32_t seq)
-{
-	return atomic_load_explicit(&st->by_event[seq % NVL_MARKS],
-				    memory_order_relaxed);
-}
-
 static void set_finished(struct nvl_stream *st, uint32_t seq)
 {
 	if (seq == atomic_load(&st->mark->finished))
@@ -53,33 +46,17 @@ static void set_finished(struct nvl_stream *st, uint32_t seq)
 }
 
 /*
- * The last batch, of those behind @done, that has ended by what the flag says.
- * Batches that end in events leave it behind, by any number: it counts only
- * where it names one of those that fly.
+ * The last batch that has ended by what the flag says; of @done on the driver
+ * may have said it before.
  */
 static uint32_t read_flag(struct nvl_stream *st, uint32_t done, uint32_t issued)
 {
 	uint32_t flag = __atomic_load_n(st->flag, __ATOMIC_ACQUIRE);
 
-	while (done != issued && !ends_in_event(st, done + 1) &&
-	       flag - done - 1 < issued - done)
-		done++;
+	if (flag - done - 1 < issued - done)
+		done = flag;
 	set_finished(st, done);
 	return done;
-}
-
-/* False: the driver reports an error. */
-static bool query_events(struct nvl_stream *st, const struct weft_cuda *cu,
-			 uint32_t done, uint32_t issued)
-{
-	int r = 0;
-
-	while (done != issued && ends_in_event(st, done + 1) && !r) {
-		r = cu->event_query(st->events[(done + 1) % NVL_MARKS]);
-		done += !r;
-	}
-	set_finished(st, done);
-	return !r || r == WEFT_CU_NOT_READY;
 }
 
 /* Queries whether all of the stream has ended: batches to @issued. */
@@ -108,16 +85,14 @@ static void update_finished(struct nvl_stream *st)
 	uint32_t done = atomic_load(&st->mark->finished);
 	const bool broken = atomic_load(&st->broken);
 	struct weft_cuda_scope s;
-	bool by_event, query;
 	int r;
 
 	if (st->flag && !broken)
 		done = read_flag(st, done, issued);
 	if (is_reached(done, issued))
 		return;
-	by_event = !broken && ends_in_event(st, done + 1);
 	/* looked at by the clock, but not on every call */
-	if (st->flag && !broken && !by_event && st->looks++ % 64)
+	if (st->flag && !broken && st->looks++ % 64)
 		return;
 	if (!st->issued_ms)
 		st->issued_ms = weft_now_ms();
@@ -128,12 +103,9 @@ static void update_finished(struct nvl_stream *st)
 	}
 	if (r)
 		return;
-	if (by_event)
-		query = !query_events(st, s.cu, done, issued);
-	else /* of a broken one the last mark was not made */
-		query = !st->flag || broken ||
-			weft_now_ms() - st->issued_ms > NVL_SUSPECT_MS;
-	if (query)
+	/* of a broken one the last mark was not made */
+	if (!st->flag || broken ||
+	    weft_now_ms() - st->issued_ms > NVL_SUSPECT_MS)
 		query_driver(st, s.cu, issued);
 	weft_cuda_leave(&s);
 }
@@ -203,20 +175,6 @@ void nvl_copy_queue(struct weft_list *queue, struct nvl_copy *copy)
 	weft_list_add_tail(queue, &copy->link);
 }
 
-static int issue_copy(const struct weft_cuda *cu, const struct nvl_copy *c,
-		      void *st)
-{
-	if (c->from_host)
-		return weft_cuda_from_host(cu, c->dst, c->src, c->len, st);
-	return cu->memcpy_async(c->dst, c->src, c->len, st);
-}
-
-/* A batch would not take it to a copy engine. */
-static bool needs_single_copy(const struct nvl_copy *c)
-{
-	return c->from_host && c->len < WEFT_CUDA_SMALL;
-}
-
 static bool has_batches(const struct weft_cuda *cu)
 {
 	return cu->memcpy_batch || cu->memcpy_batch_12;
@@ -237,52 +195,37 @@ static int issue_batch(const struct weft_cuda *cu, uint64_t *dst, uint64_t *src,
 }
 
 /*
- * Copies one by one, or all that can where the driver takes a batch.  True: a
+ * Copies all at once where the driver takes a batch, or one by one.  True: a
  * batch was refused, of which some may be with the engine all the same.
  */
 static bool issue_copies(struct nvl_stream *st, const struct weft_cuda *cu,
 			 struct nvl_copy **c, int *result, unsigned int n)
 {
 	uint64_t dst[NVL_BATCH], src[NVL_BATCH];
-	unsigned int i, together = 0;
 	size_t len[NVL_BATCH];
 	bool refused = false;
+	unsigned int i;
 
 	for (i = 0; i < n; i++) {
-		if (needs_single_copy(c[i]))
-			continue;
-		dst[together] = c[i]->dst;
-		src[together] = c[i]->src;
-		len[together++] = c[i]->len;
+		dst[i] = c[i]->dst;
+		src[i] = c[i]->src;
+		len[i] = c[i]->len;
 		result[i] = 0;
 	}
-	if (together < 2 || !has_batches(cu)) {
-		together = 0;
-	} else if (issue_batch(cu, dst, src, len, together, st->cu)) {
+	if (n > 1 && has_batches(cu)) {
+		if (!issue_batch(cu, dst, src, len, n, st->cu))
+			return false;
 		/* one by one shows which of them it is */
 		refused = true;
-		together = 0;
 	}
-	for (i = 0; i < n; i++) {
-		if (together && !needs_single_copy(c[i]))
-			continue;
-		result[i] = issue_copy(cu, c[i], st->cu);
-		/* all but the last byte of it may be with the engine */
-		refused |=
-			result[i] && needs_single_copy(c[i]) && c[i]->len % 2;
-	}
+	for (i = 0; i < n; i++)
+		result[i] = cu->memcpy_async(dst[i], src[i], len[i], st->cu);
 	return refused;
 }
 
 static int mark_end(struct nvl_stream *st, const struct weft_cuda *cu,
-		    uint32_t seq, size_t bytes)
+		    uint32_t seq)
 {
-	bool by_event = bytes >= st->gpu->how->by_event;
-
-	atomic_store_explicit(&st->by_event[seq % NVL_MARKS], by_event,
-			      memory_order_relaxed);
-	if (by_event)
-		return cu->event_record(st->events[seq % NVL_MARKS], st->cu);
 	/* the default flags: with the barrier that makes the copies visible */
 	return st->flag ? cu->write_value32(st->cu, st->flag_dev, seq, 0) : 0;
 }
@@ -301,7 +244,7 @@ static bool has_room(const struct nvl_stream *st)
 	return st->nflying < NVL_STREAM_DEPTH &&
 	       atomic_load(&st->mark->issued) -
 			       atomic_load(&st->mark->finished) <
-		       st->gpu->how->batches;
+		       NVL_STREAM_DEPTH;
 }
 
 /*
@@ -312,12 +255,11 @@ static bool has_room(const struct nvl_stream *st)
  */
 static unsigned int take_batch(struct nvl_stream *st, struct nvl_copy **c)
 {
-	size_t bytes = 0, max = st->gpu->how->batch;
+	const size_t max = nvl_tune.ring / 4;
 	unsigned int n = 0;
+	size_t bytes = 0;
 
-	if (!max)
-		max = nvl_tune.ring / 4;
-	while (n < st->gpu->how->copies && st->nflying + n < NVL_STREAM_DEPTH &&
+	while (n < NVL_BATCH && st->nflying + n < NVL_STREAM_DEPTH &&
 	       bytes < max && !weft_list_empty(st->waiting)) {
 		c[n] = weft_list_first(st->waiting, struct nvl_copy, link);
 		bytes += c[n]->len;
@@ -385,7 +327,7 @@ static unsigned int submit_batch(struct nvl_stream *st,
 	for (i = 0; i < ngo; i++)
 		good += !result[i];
 	if (good || all)
-		r = mark_end(st, cu, seq, bytes);
+		r = mark_end(st, cu, seq);
 	if (r && !atomic_exchange(&st->broken, weft_cuda_errno(r)))
 		weft_error("the end of copies on GPU %d cannot be marked (%s): "
 			   "no more are made there",
@@ -435,12 +377,11 @@ static unsigned int submit_stream(struct nvl_stream *st)
 /* The one with the least to do, by turns; a broken one if there is no other. */
 static struct nvl_stream *choose_tx(struct nvl_gpu *gpu)
 {
-	const unsigned int n = gpu->how->tx_streams;
 	struct nvl_stream *st, *best = NULL;
 	unsigned int i;
 
-	for (i = 0; i < n; i++) {
-		st = &gpu->streams[(gpu->last_tx + 1 + i) % n];
+	for (i = 0; i < NVL_TX_STREAMS; i++) {
+		st = &gpu->streams[(gpu->last_tx + 1 + i) % NVL_TX_STREAMS];
 		if (!best || atomic_load(&best->broken) ||
 		    (!atomic_load(&st->broken) &&
 		     count_batches(st) < count_batches(best)))
@@ -606,17 +547,15 @@ bool nvl_copy_arm(struct nvl_iface *iface, bool *in_flight)
 /* Has submit something to do there? */
 static bool can_submit(struct nvl_stream *st)
 {
-	const unsigned int tx_streams = st->gpu->how->tx_streams;
 	const unsigned int index = st - st->gpu->streams;
 	unsigned int i;
 
-	if (weft_list_empty(st->waiting) ||
-	    (index != NVL_RX_STREAM && index >= tx_streams))
+	if (weft_list_empty(st->waiting))
 		return false;
 	if (!atomic_load(&st->broken))
 		return has_room(st);
 	/* it fails what waits where no other stream takes it */
-	for (i = 0; index != NVL_RX_STREAM && i < tx_streams; i++)
+	for (i = 0; index != NVL_RX_STREAM && i < NVL_TX_STREAMS; i++)
 		if (!atomic_load(&st->gpu->streams[i].broken))
 			return false;
 	return true;
@@ -654,7 +593,7 @@ static bool is_quiet(struct nvl_stream *st)
 	if (!st->nflying)
 		return true;
 	seq = weft_list_first(&st->in_flight, struct nvl_copy, link)->seq;
-	return st->flag && !ends_in_event(st, seq) &&
+	return st->flag &&
 	       !is_reached(__atomic_load_n(st->flag, __ATOMIC_RELAXED), seq);
 }
 

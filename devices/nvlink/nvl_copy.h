@@ -17,8 +17,16 @@
 #define NVL_RX_STREAM	 NVL_TX_STREAMS /* behind those */
 #define NVL_STREAMS	 (NVL_TX_STREAMS + 1)
 #define NVL_STREAM_DEPTH 256u /* copies with the engine, per stream */
-#define NVL_MARKS	 4u   /* batches of which some end in events */
-#define NVL_BATCH	 64u
+/*
+ * Of a batch.  To hand over a copy takes the driver 4 us, in a batch as by
+ * itself, and the reader sees nothing of a batch before its end: of a long one
+ * that is late.  Puts and gets of 64 KiB over a ring: 7.9 and 6.8 GB/s with up
+ * to 64 copies in each, 10.2 and 7.7 with four; of 1 MiB 117 and 108, 156 and
+ * 125; of 64 MiB the same (one H200 under MPS, medians of 15).  Fewer batches
+ * with the engine make that better by some, but halve it where processes take
+ * turns on a GPU: what is not with the engine in time waits for the next turn.
+ */
+#define NVL_BATCH 4u
 
 struct nvl_conn;
 struct nvl_iface;
@@ -33,9 +41,8 @@ struct nvl_copy {
 	void *owner;
 	uint64_t dst, src;
 	size_t len;
-	bool from_host; /* and kernels wait for it */
-	bool guarded;	/* goes only while @key allows @at */
-	uint32_t seq;	/* of its batch */
+	bool guarded; /* goes only while @key allows @at */
+	uint32_t seq; /* of its batch */
 	struct weft_rkey key;
 	uint64_t at;
 	_Atomic uint32_t *live; /* goes only while *@live is @serial */
@@ -56,32 +63,18 @@ struct nvl_stream {
 	/* mark->flag, pinned; NULL: the driver cannot write it */
 	uint32_t *flag;
 	uint64_t flag_dev;
-	/* by a batch's number: where it ends in an event and not the flag */
-	void *events[NVL_MARKS];
-	_Atomic bool by_event[NVL_MARKS];
 	uint32_t looks;		    /* at the flag, without result */
 	uint64_t issued_ms;	    /* of the oldest unfinished batch */
 	_Atomic bool wake_set;	    /* a host function will write wake_fd */
 	_Atomic unsigned int wakes; /* host functions that have not ended */
 };
 
-/* How copies are handed over (nvl_gpu.c). */
-struct nvl_handing {
-	unsigned int tx_streams; /* at most NVL_TX_STREAMS */
-	unsigned int batches;	 /* with the engine, per stream */
-	unsigned int copies;	 /* of a batch, at most NVL_BATCH */
-	size_t batch;		 /* bytes; 0: a quarter of a GPU's ring */
-	size_t by_event;	 /* from this size on they end in one */
-};
-
 /* A CUDA context, as far as one iface uses it. */
 struct nvl_gpu {
 	struct weft_list link; /* iface->gpus */
 	struct nvl_iface *iface;
-	void *of;  /* the context of the program's memory */
-	void *ctx; /* to work in: that one or one of weft's */
+	void *ctx; /* that of the program's memory */
 	int ordinal;
-	const struct nvl_handing *how;
 	struct nvl_mark *page; /* one per stream */
 	bool page_pinned;
 	bool page_shared; /* of iface->marks: peers can read it */

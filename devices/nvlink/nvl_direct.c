@@ -198,7 +198,7 @@ static struct nvl_gpu *find_gpu(struct nvl_conn *conn,
 	gpu = *total ? nvl_gpu_get(conn->iface, &first, &err) : NULL;
 	if (!gpu || !gpu->page_shared)
 		return NULL;
-	for (i = 0; i < gpu->how->tx_streams; i++)
+	for (i = 0; i < NVL_TX_STREAMS; i++)
 		if (!gpu->streams[i].flag)
 			return NULL;
 	return gpu;
@@ -214,7 +214,7 @@ int nvl_direct_start(struct nvl_conn *conn, bool get,
 	struct nvl_gpu *gpu;
 	size_t total;
 
-	if (!(loc & NVL_LOC_DIRECT) || conn->iface->kernels_wait)
+	if (!(loc & NVL_LOC_DIRECT))
 		return 0;
 	gpu = find_gpu(conn, iov, n, &total);
 	if (!gpu)

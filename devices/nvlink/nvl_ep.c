@@ -170,38 +170,3 @@ void nvl_ep_fence(struct weft_ep *base)
 	conn->put_fence = conn->put_next;
 	conn->direct_fence = conn->direct_next;
 }
-
-/* ---- ahead of traffic ---------------------------------------------------- */
-
-int nvl_ep_prepare(struct weft_ep *base, struct weft_mem *mem)
-{
-	struct nvl_conn *conn = live_conn(base);
-	struct nvl_gpu *gpu = NULL;
-	unsigned int i;
-	int err;
-
-	if (!conn)
-		return weft_base_ep(base)->err;
-	if (mem && mem->where.where == WEFT_CUDA_DEVICE) {
-		gpu = nvl_gpu_get(conn->iface, &mem->where, &err);
-		if (!gpu)
-			return err;
-	}
-	if (conn->base.state != WEFT_CONN_OPEN)
-		return -EINPROGRESS;
-	err = nvl_ring_offer(conn, NVL_LOC_HOST, true);
-	if (err)
-		return err;
-	/* an interface connected to itself prepares one end of the two */
-	nvl_ring_request(conn, NVL_LOC_HOST);
-	for (i = 0; i < NVL_RINGS; i++) {
-		if (conn->rxrings[i] && gpu)
-			nvl_map_reach(&conn->rxrings[i]->map, gpu);
-		if (conn->txrings[i] && gpu)
-			nvl_map_reach(&conn->txrings[i]->map, gpu);
-		if (conn->rxrings[i] &&
-		    conn->rxrings[i]->state == NVL_RXRING_OFFERED)
-			return -EINPROGRESS;
-	}
-	return conn->paths[NVL_LOC_HOST].ring == NVL_NO_RING ? -EINPROGRESS : 0;
-}

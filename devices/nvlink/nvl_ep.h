@@ -7,7 +7,6 @@
 
 extern const struct weft_ep_ops nvl_ep_ops;
 void nvl_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
-int nvl_ep_prepare(struct weft_ep *ep, struct weft_mem *mem);
 int nvl_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		   unsigned int n, struct weft_op *op);
 ssize_t nvl_ep_message_pack(struct weft_ep *ep, uint8_t id,

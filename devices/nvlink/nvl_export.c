@@ -760,9 +760,6 @@ static int handle_fetch(struct nvl_conn *conn, const struct nvl_frame *f)
 
 int nvl_export_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 {
-	/* what kernels wait for is never mapped while they do */
-	if (conn->iface->kernels_wait)
-		return -EPROTO;
 	switch (f->type) {
 	case NVL_FRAME_MARKS:
 		return map_marks(conn, fd);

@@ -46,7 +46,6 @@ static int iface_open(const struct weft_iface_params *params,
 
 	if (!iface)
 		return -ENOMEM;
-	iface->kernels_wait = params->flags & WEFT_IFACE_KERNELS_WAIT;
 	weft_local_init(&iface->local);
 	weft_list_init(&iface->conns);
 	weft_list_init(&iface->dead);
@@ -66,8 +65,6 @@ static int iface_open(const struct weft_iface_params *params,
 		err = weft_events_need_wake(&iface->base.events);
 	if (!err)
 		err = weft_local_open(&iface->local, &iface->base);
-	if (!err && iface->kernels_wait)
-		err = nvl_unmap_begin(iface);
 	if (err) {
 		iface_free(iface);
 		return err;
@@ -467,7 +464,6 @@ const struct weft_dev_ops weft_nvlink_ops = {
 	.ep_create = weft_ep_create,
 	.ep_destroy = weft_ep_destroy,
 	.ep_query = nvl_ep_query,
-	.prepare = nvl_ep_prepare,
 	.ready = weft_ep_ready,
 	.message = nvl_ep_message,
 	.message_pack = nvl_ep_message_pack,

@@ -230,7 +230,7 @@ static void query_key(struct nvl_conn *conn, const struct weft_rkey *key,
 static bool can_reach(struct nvl_import *im, struct nvl_gpu *gpu)
 {
 	if (im->by_handle)
-		return im->map.ctx == gpu->of;
+		return im->map.ctx == gpu->ctx;
 	if (gpu->ordinal >= NVL_ORDINALS || (im->refused & BIT(gpu->ordinal)))
 		return false;
 	if (nvl_map_reach(&im->map, gpu))

@@ -120,7 +120,7 @@ int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size)
 
 	if (!nvl_share_allowed(gpu->ordinal))
 		return -EOPNOTSUPP;
-	err = weft_cuda_enter(&s, gpu->of);
+	err = weft_cuda_enter(&s, gpu->ctx);
 	if (err)
 		return err;
 	r = s.cu->device_get(&dev, gpu->ordinal);
@@ -149,7 +149,7 @@ out:
 	if (!r) {
 		fcntl(fd, F_SETFD, FD_CLOEXEC);
 		m->fd = fd;
-		m->ctx = gpu->of;
+		m->ctx = gpu->ctx;
 		return 0;
 	}
 	weft_warn_once("no ring of %zu MiB on GPU %d (%s): data for it goes "
@@ -166,11 +166,11 @@ int nvl_map_cuda_reserve(struct nvl_mapping *m, struct nvl_gpu *gpu,
 
 	if (!nvl_share_allowed(gpu->ordinal))
 		return -EOPNOTSUPP;
-	err = weft_cuda_enter(&s, gpu->of);
+	err = weft_cuda_enter(&s, gpu->ctx);
 	if (err)
 		return err;
 	*m = (struct nvl_mapping){
-		.kind = NVL_RING_CUDA, .size = size, .fd = -1, .ctx = gpu->of
+		.kind = NVL_RING_CUDA, .size = size, .fd = -1, .ctx = gpu->ctx
 	};
 	m->parts = malloc(sizeof(*m->parts));
 	r = m->parts ? s.cu->address_reserve(&m->dev, size, 0, 0, 0)
@@ -233,11 +233,11 @@ int nvl_map_cuda_handle(struct nvl_mapping *m, struct nvl_gpu *gpu,
 	*m = (struct nvl_mapping){ .kind = NVL_RING_CUDA,
 				   .size = size,
 				   .fd = -1,
-				   .ctx = gpu->of,
+				   .ctx = gpu->ctx,
 				   .by_handle = true };
 	if (!nvl_share_allowed(gpu->ordinal))
 		return WEFT_CU_NOT_SUPPORTED;
-	if (weft_cuda_enter(&s, gpu->of))
+	if (weft_cuda_enter(&s, gpu->ctx))
 		return WEFT_CU_INVALID_CONTEXT;
 	memcpy(&h, handle, sizeof(h));
 	r = s.cu->ipc_open(&p, h, WEFT_CU_IPC_LAZY_PEER_ACCESS);
@@ -266,7 +266,7 @@ int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu)
 
 	if (has_access(m, gpu))
 		return 0;
-	err = weft_cuda_enter(&s, gpu->of);
+	err = weft_cuda_enter(&s, gpu->ctx);
 	if (err)
 		return err;
 	if (m->kind == NVL_RING_CUDA) {
@@ -275,7 +275,7 @@ int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu)
 		r = s.cu->host_register(m->host, m->size,
 					WEFT_CU_HOSTREGISTER_PORTABLE);
 		m->pinned = !r;
-		m->ctx = gpu->of;
+		m->ctx = gpu->ctx;
 		if (r)
 			weft_warn_once("host memory for a ring cannot be "
 				       "registered with CUDA (%s): raise the "

@@ -84,10 +84,8 @@ static unsigned int choose_path(struct nvl_conn *conn,
 {
 	struct nvl_route *p;
 
-	/* for kernels the peer has no other (make_cuda) */
 	if (transfer->where.where != WEFT_CUDA_DEVICE ||
-	    conn->iface->kernels_wait || transfer->loc == NVL_LOC_HOST ||
-	    transfer->loc >= NVL_LOCS)
+	    transfer->loc == NVL_LOC_HOST || transfer->loc >= NVL_LOCS)
 		return NVL_LOC_HOST;
 	p = &conn->paths[transfer->loc];
 	/* the host's ring serves until there is a reply */
@@ -340,8 +338,6 @@ static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r)
 	struct nvl_gpu *gpu;
 	int err = -ENODEV;
 
-	if (conn->iface->kernels_wait)
-		return -EOPNOTSUPP;
 	if (!nvl_location_of(r->loc, &where))
 		return -ENODEV;
 	gpu = nvl_gpu_get(conn->iface, &where, &err);
@@ -378,7 +374,11 @@ static int send_offer(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id)
 	return nvl_sock_send(conn, &f, r->map.fd);
 }
 
-int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
+/*
+ * Makes a ring for what goes to @loc here and offers it, or replies that there
+ * is none.
+ */
+static int offer_ring(struct nvl_conn *conn, uint8_t loc)
 {
 	struct nvl_frame none = { .type = NVL_FRAME_RING_NONE, .loc = loc };
 	struct nvl_rxring *r;
@@ -389,16 +389,13 @@ int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep)
 		if (!conn->rxrings[i])
 			id = i;
 		else if (conn->rxrings[i]->loc == loc &&
-			 conn->rxrings[i]->state != NVL_RXRING_CLOSING) {
-			conn->rxrings[i]->keep |= keep;
+			 conn->rxrings[i]->state != NVL_RXRING_CLOSING)
 			return 0; /* on its way to the peer */
-		}
 	}
 	r = id < NVL_RINGS ? calloc(1, sizeof(*r)) : NULL;
 	if (!r)
 		return nvl_sock_send(conn, &none, -1);
 	r->loc = loc;
-	r->keep = keep;
 	r->used_ms = weft_now_ms();
 	if (loc == NVL_LOC_HOST)
 		err = nvl_map_host_make(&r->map, nvl_tune.host_ring);
@@ -454,8 +451,8 @@ void nvl_ring_tick(struct nvl_conn *conn, uint64_t now)
 	for (id = 0; id < NVL_RINGS && conn->base.state == WEFT_CONN_OPEN;
 	     id++) {
 		r = conn->rxrings[id];
-		if (!r || r->state != NVL_RXRING_OPEN || r->keep ||
-		    r->in != r->out || now - r->used_ms < nvl_tune.idle_ms)
+		if (!r || r->state != NVL_RXRING_OPEN || r->in != r->out ||
+		    now - r->used_ms < nvl_tune.idle_ms)
 			continue;
 		r->state = NVL_RXRING_CLOSING;
 		f.ring = id;
@@ -469,8 +466,7 @@ static int handle_frame(struct nvl_conn *conn, struct nvl_frame *f, int fd)
 {
 	switch (f->type) {
 	case NVL_FRAME_RING_WANT:
-		return f->loc < NVL_LOCS ? nvl_ring_offer(conn, f->loc, false)
-					 : -EPROTO;
+		return f->loc < NVL_LOCS ? offer_ring(conn, f->loc) : -EPROTO;
 	case NVL_FRAME_RING_OFFER:
 		return handle_offer(conn, f, fd);
 	case NVL_FRAME_RING_STATE:

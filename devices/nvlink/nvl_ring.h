@@ -41,7 +41,6 @@ enum nvl_rxring_state {
 struct nvl_rxring {
 	enum nvl_rxring_state state;
 	uint8_t loc;
-	bool keep; /* prepared ahead: never recalled */
 	struct nvl_mapping map;
 	unsigned int unit, units; /* of a budget: first, number */
 	char budget[48];	  /* its name */
@@ -69,11 +68,6 @@ void nvl_ring_credits(struct nvl_conn *conn);
 bool nvl_ring_credit_pending(struct nvl_conn *conn);
 /* All frames that have come; the number. */
 unsigned int nvl_ring_read_frames(struct nvl_conn *conn);
-/*
- * Makes a ring for what goes to @loc here and offers it, or replies that
- * there is none; @keep: idle, it is not given back.
- */
-int nvl_ring_offer(struct nvl_conn *conn, uint8_t loc, bool keep);
 /* Recalls rings that were idle for long. */
 void nvl_ring_tick(struct nvl_conn *conn, uint64_t now);
 void nvl_ring_close_all(struct nvl_conn *conn);

@@ -163,22 +163,6 @@ static int copy_from_ring(struct nvl_rxring *r, const struct nvl_op *op,
 }
 
 /*
- * Where @dst is.  If kernels wait for it the driver is not queried: the program
- * may be in a call that keeps others out.  A put's key says it, too; what comes
- * of a lie stays within the key's region.
- */
-static int find_destination(const struct nvl_conn *conn,
-			    const struct nvl_op *op, bool put, const void *dst,
-			    struct weft_cuda_ptr *where)
-{
-	if (!put || !conn->iface->kernels_wait)
-		return weft_cuda_query(dst, where);
-	if (!nvl_location_of(op->loc, where))
-		where->where = WEFT_CUDA_PAGEABLE;
-	return 0;
-}
-
-/*
  * @key is the region's for a put; NULL for a local get.  -EINPROGRESS: an
  * engine does it.
  */
@@ -191,7 +175,7 @@ static int copy_out(struct nvl_conn *conn, struct nvl_rxring *r,
 	struct nvl_gpu *gpu;
 	int err;
 
-	if (find_destination(conn, &c->op, key, dst, &where))
+	if (weft_cuda_query(dst, &where))
 		return -EACCES;
 	if (where.where != WEFT_CUDA_DEVICE)
 		return copy_from_ring(r, &c->op, key, dst);
@@ -207,8 +191,6 @@ static int copy_out(struct nvl_conn *conn, struct nvl_rxring *r,
 		.owner = r,
 		.dst = (uintptr_t)dst,
 		.len = c->op.len,
-		.from_host = conn->iface->kernels_wait &&
-			     r->map.kind != NVL_RING_CUDA,
 		.src = r->map.kind == NVL_RING_CUDA
 			       ? r->map.dev + at
 			       : (uintptr_t)r->map.host + at,

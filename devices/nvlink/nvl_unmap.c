@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A thread that unmaps what is needed no more, for NCCL and for memory of
- * peers: cuMemUnmap waits until the kernels that run have ended, and NCCL's
- * wait for the caller.  When a rank dies the others must hear of it while
- * their kernels still run.
+ * A thread that unmaps memory of peers: cuMemUnmap waits until the kernels that
+ * run have ended, and those may wait for what the caller is to send.
  *
  * The thread is started when the first one is to go; what it has not come to
  * when the interface closes is unmapped there.

@@ -72,7 +72,7 @@ void side_open(struct side *s)
 		load_driver();
 	if (opened++ % 2 && row->other)
 		netdev = row->other;
-	check_int(side_init(s, row->ops, netdev, row->family, 0), 0);
+	check_int(side_init(s, row->ops, netdev, row->family), 0);
 }
 
 struct weft_ep *side_connect(struct side *from, const struct side *to,

@@ -121,8 +121,6 @@ static void answers_dead(struct side *s, struct target *t, int error)
 	check_int(s->ops->message_pack(s->ep, 1, packs, &packed), error);
 	check_int(packed, 0);
 	one_too_many(s, t, error);
-	if (s->ops->prepare)
-		check_int(s->ops->prepare(s->ep, NULL), error);
 	s->ops->fence(s->ep);
 	s->ops->ep_query(s->ep, &attr);
 	check(!attr.connected, "connected, yet dead");

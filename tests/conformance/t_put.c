@@ -306,39 +306,6 @@ static void released_source(void)
 	sides_close(&a, &b);
 }
 
-static void prepared(void)
-{
-	enum { LEN = 1000000 };
-	struct weft_ep_attr attr;
-	struct side a, b;
-	struct target t;
-	uint8_t *src;
-
-	if (!row->ops->prepare)
-		skip_test("it prepares nothing");
-	sides_open(&a, &b);
-	wait_for(&a, &b,
-		 !(a.ops->prepare(a.ep, NULL) | b.ops->prepare(b.ep, NULL)));
-	a.ops->ep_query(a.ep, &attr);
-	check_int(attr.staged_out, WEFT_STAGING_NONE);
-	target_open(&t, LEN);
-	src = malloc(LEN);
-	pattern_fill(src, LEN, 4);
-	check_int(put_wait(&a, &b, src, LEN, (uintptr_t)t.buf, t.key, NULL), 0);
-	pattern_check("put after prepare()", t.buf, LEN, 4);
-	a.ops->ep_query(a.ep, &attr);
-	if (row->mapped) {
-		check_int(attr.staged_out, WEFT_STAGING_NONE);
-	} else {
-		check_int(attr.staged_out, WEFT_STAGING_HOST);
-		check_int(attr.staged_in, WEFT_STAGING_NONE);
-	}
-	check_int(a.ops->prepare(a.ep, NULL), 0);
-	target_close(&t);
-	free(src);
-	sides_close(&a, &b);
-}
-
 /* More than any window at once, both directions, then all checked. */
 static void many(void)
 {
@@ -549,7 +516,6 @@ const struct conformance_test put_tests[] = {
 	{ "puts and gets use the caller's registration", registered },
 	{ "a put survives the release of its source's registration",
 	  released_source },
-	{ "puts work after both sides prepared", prepared },
 	{ "bad keys are refused and break nothing", bad_keys },
 	{ "puts and gets reach a peer without an endpoint", passive },
 	{ NULL, NULL },

@@ -137,7 +137,7 @@ void device_open(void)
 	int err;
 
 	pods_step("connect");
-	err = side_init(&side, ops, "nvl", AF_UNSPEC, 0);
+	err = side_init(&side, ops, "nvl", AF_UNSPEC);
 	if (err)
 		pods_fail("iface_open: %s", strerror(-err));
 	side.hook = keep_message;

@@ -8,7 +8,7 @@
 
 #include "tests/lib/fake_cuda_int.h"
 
-#define MADE	4096u /* contexts at a time */
+#define GREEN	4096u /* contexts at a time */
 #define OBJECTS 4096
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -18,7 +18,7 @@ bool fake_no_write, fake_full, fake_all;
 _Atomic bool fake_wrong;
 
 static struct object objects[OBJECTS];
-static struct context contexts[GPUS], made[MADE];
+static struct context contexts[GPUS], green[GREEN];
 int fake_phys_of[GPUS], fake_gpus;
 int fake_inits;
 static uint64_t next_id = 1;
@@ -242,71 +242,19 @@ EXPORT int cuDevicePrimaryCtxReset(int dev)
 	return 0;
 }
 
-/* The address of a destroyed one is used again. */
-static struct context *make_context(int ordinal)
+EXPORT void *fake_cuda_green(int ordinal)
 {
 	struct context *c;
 
 	pthread_mutex_lock(&fake_lock);
-	for (c = made; c < made + MADE && c->refs > 0; c++)
+	for (c = green; c < green + GREEN && c->refs > 0; c++)
 		;
-	if (c < made + MADE) {
+	if (c < green + GREEN) {
 		c->ordinal = ordinal;
 		c->refs = 1;
 	}
 	pthread_mutex_unlock(&fake_lock);
-	return c < made + MADE ? c : NULL;
-}
-
-EXPORT void *fake_cuda_green(int ordinal)
-{
-	return make_context(ordinal);
-}
-
-struct context *fake_owner(struct context *c)
-{
-	return c->made ? c : &contexts[c->ordinal];
-}
-
-EXPORT int cuCtxCreate_v2(void **ctx, unsigned int flags, int dev)
-{
-	struct context *c;
-
-	GATE(UNSAFE);
-	if (flags || dev < 0 || dev >= fake_gpus)
-		return WEFT_CU_INVALID_VALUE;
-	if (fake_full)
-		return WEFT_CU_OUT_OF_MEMORY;
-	c = make_context(dev);
-	if (!c)
-		return WEFT_CU_OUT_OF_MEMORY;
-	c->made = true;
-	__atomic_fetch_add(&fake_live.contexts, 1, __ATOMIC_RELAXED);
-	*ctx = c;
-	return cuCtxPushCurrent_v2(c);
-}
-
-/* Its streams and events must have been destroyed. */
-EXPORT int cuCtxDestroy_v2(void *ctx)
-{
-	struct context *c = ctx;
-
-	GATE(UNSAFE);
-	if (!c->made || c->refs <= 0 || fake_streams_of(c))
-		return WEFT_CU_INVALID_CONTEXT;
-	free_context_memory(c);
-	c->made = false;
-	c->refs = 0; /* for users that still name it */
-	__atomic_fetch_sub(&fake_live.contexts, 1, __ATOMIC_RELAXED);
-	return fake_gate("cuCtxDestroy_v2, at its end", 0);
-}
-
-EXPORT int cuCtxSetLimit(int limit, size_t value)
-{
-	GATE(CONTEXT);
-	return limit < 0 || limit > WEFT_CU_LIMIT_MALLOC_HEAP_SIZE || value
-		       ? WEFT_CU_INVALID_VALUE
-		       : 0;
+	return c < green + GREEN ? c : NULL;
 }
 
 EXPORT int cuCtxPushCurrent_v2(void *ctx)

@@ -46,8 +46,7 @@
 /* What is alive: every kind must be back at its number before the test. */
 struct fake_cuda_live {
 	unsigned int handles, maps, reservations, streams, events, pinned;
-	unsigned int contexts; /* made, not primary */
-	unsigned int imports;  /* IPC handles open, each as often */
+	unsigned int imports; /* IPC handles open, each as often */
 };
 
 /* X(return type, name, arguments) */
@@ -75,11 +74,6 @@ struct fake_cuda_live {
 	X(bool, fake_cuda_capture_broken, (void))                              \
 	/* streams stop before their next operation until told to go on */     \
 	X(void, fake_cuda_hold, (bool on))                                     \
-	/* The program's kernels spin, and more is queued behind them: what is \
-	 * in the program's own contexts waits, and so does, in others, what   \
-	 * the compute engine copies (small 1D ones from the host, and all     \
-	 * within a GPU) and what is of cuMemAlloc(). */                       \
-	X(void, fake_cuda_kernels, (bool on))                                  \
 	/* the program's own: a primary context and memory of GPU @ordinal */  \
 	X(void *, fake_cuda_context, (int ordinal))                            \
 	/* a green one, by its handle as a context */                          \

@@ -37,7 +37,6 @@
 
 struct context {
 	_Atomic int ordinal, refs;
-	bool made; /* by cuCtxCreate(): no primary one */
 };
 
 struct handle {
@@ -77,10 +76,6 @@ int fake_gate(const char *name, int flags);
 	} while (0)
 
 struct context *fake_current(void);
-/* Whose memory is allocated in it: its own, or the primary one's. */
-struct context *fake_owner(struct context *c);
-/* How many streams there are in it. */
-unsigned int fake_streams_of(const struct context *c);
 int cuCtxPushCurrent_v2(void *ctx);
 extern int fake_phys_of[GPUS], fake_gpus;
 /* What FAKE_CUDA_NODES says; cuInit() and nvmlInit_v2() call it. */

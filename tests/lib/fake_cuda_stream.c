@@ -8,7 +8,8 @@
 #include "tests/lib/fake_cuda_int.h"
 
 #define STREAMS 256
-#define SMALL	(32u << 10) /* less from the host: by the compute engine */
+
+#define CU_EVENT_DISABLE_TIMING 2 /* which is how UCX makes them */
 
 struct event {
 	unsigned long recorded, done;
@@ -22,8 +23,6 @@ struct task {
 	uint32_t value;
 	struct event *event;
 	unsigned long stamp;
-	bool compute; /* by that engine */
-	bool bound;   /* to its memory's context */
 	void (*fn)(void *arg);
 	void *arg;
 };
@@ -41,13 +40,13 @@ struct stream {
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t list_cond = PTHREAD_COND_INITIALIZER;
 static struct stream *streams[STREAMS];
-static bool held, kernels;
+static bool held;
 static unsigned long ncopies;
 
-static void wait_while_held(const struct stream *st, const struct task *t)
+static void wait_while_held(void)
 {
 	pthread_mutex_lock(&list_lock);
-	while (held || (kernels && (t->compute || t->bound || !st->ctx->made)))
+	while (held)
 		pthread_cond_wait(&list_cond, &list_lock);
 	pthread_mutex_unlock(&list_lock);
 }
@@ -88,7 +87,7 @@ static void *stream_main(void *arg)
 		if (!t)
 			break;
 		pthread_mutex_unlock(&st->lock);
-		wait_while_held(st, t);
+		wait_while_held();
 		if (fake_delay_us && t->what == COPY)
 			usleep(rand_r(&st->seed) % fake_delay_us);
 		run(t);
@@ -146,17 +145,6 @@ void fake_streams_drain(void)
 	for (i = 0; i < STREAMS; i++)
 		while (is_busy(i))
 			usleep(50);
-}
-
-unsigned int fake_streams_of(const struct context *c)
-{
-	unsigned int i, n = 0;
-
-	pthread_mutex_lock(&list_lock);
-	for (i = 0; i < STREAMS; i++)
-		n += streams[i] && streams[i]->ctx == c;
-	pthread_mutex_unlock(&list_lock);
-	return n;
 }
 
 /* A stream of another context than the current one is no handle here. */
@@ -260,42 +248,7 @@ static bool reachable(uint64_t p, size_t len, int ordinal)
 	return ok;
 }
 
-/* The GPU that has it, or -1: host memory. */
-static int gpu_of(uint64_t p)
-{
-	struct object *o;
-	int gpu = -1;
-
-	pthread_mutex_lock(&fake_lock);
-	o = fake_find(p, 1);
-	if (o && o->kind != PINNED)
-		gpu = o->handle ? o->handle->phys : fake_phys_of[o->ordinal];
-	pthread_mutex_unlock(&fake_lock);
-	return gpu;
-}
-
-/* As the real driver does: seen, not documented. */
-static bool by_compute_engine(uint64_t dst, uint64_t src, size_t n)
-{
-	const int from = gpu_of(src), to = gpu_of(dst);
-
-	return to >= 0 && (from == to || (from < 0 && n < SMALL));
-}
-
-static bool of_a_context(uint64_t p)
-{
-	struct object *o;
-	bool is;
-
-	pthread_mutex_lock(&fake_lock);
-	o = fake_find(p, 1);
-	is = o && o->kind == MALLOC;
-	pthread_mutex_unlock(&fake_lock);
-	return is;
-}
-
-static int copy(uint64_t dst, uint64_t src, size_t n, struct stream *st,
-		bool compute)
+static int copy(uint64_t dst, uint64_t src, size_t n, struct stream *st)
 {
 	int err = check(st);
 
@@ -305,40 +258,14 @@ static int copy(uint64_t dst, uint64_t src, size_t n, struct stream *st,
 	    !reachable(src, n, st->ctx->ordinal))
 		return WEFT_CU_INVALID_VALUE;
 	push(st,
-	     (struct task){ .what = COPY,
-			    .dst = dst,
-			    .src = src,
-			    .len = n,
-			    .compute = compute,
-			    .bound = of_a_context(dst) || of_a_context(src) });
+	     (struct task){ .what = COPY, .dst = dst, .src = src, .len = n });
 	return 0;
 }
 
 EXPORT int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t n, void *stream)
 {
 	GATE(CONTEXT);
-	return copy(dst, src, n, stream, by_compute_engine(dst, src, n));
-}
-
-EXPORT int cuMemcpy2DAsync_v2(const struct weft_cu_copy_2d *c, void *stream)
-{
-	bool compute;
-	size_t row;
-	int err = 0;
-
-	GATE(CONTEXT);
-	if (c->src_type != WEFT_CU_MEMORY_UNIFIED ||
-	    c->dst_type != WEFT_CU_MEMORY_UNIFIED || c->src_x || c->src_y ||
-	    c->dst_x || c->dst_y || c->src_pitch < c->width ||
-	    c->dst_pitch < c->width || !c->width || !c->height)
-		return WEFT_CU_INVALID_VALUE;
-	compute = by_compute_engine(c->dst, c->src, c->width) &&
-		  (c->height == 1 || gpu_of(c->src) >= 0);
-	for (row = 0; row < c->height && !err; row++)
-		err = copy(c->dst + row * c->dst_pitch,
-			   c->src + row * c->src_pitch, c->width, stream,
-			   compute);
-	return err;
+	return copy(dst, src, n, stream);
 }
 
 static int batch(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t n,
@@ -424,7 +351,7 @@ EXPORT int cuStreamWriteValue32_v2(void *stream, uint64_t addr, uint32_t value,
 EXPORT int cuEventCreate(void **out, unsigned int flags)
 {
 	GATE(CONTEXT);
-	if (flags != WEFT_CU_EVENT_DISABLE_TIMING)
+	if (flags != CU_EVENT_DISABLE_TIMING)
 		return WEFT_CU_INVALID_VALUE;
 	*out = calloc(1, sizeof(struct event));
 	__atomic_fetch_add(&fake_live.events, 1, __ATOMIC_RELAXED);
@@ -481,14 +408,6 @@ EXPORT void fake_cuda_hold(bool on)
 {
 	pthread_mutex_lock(&list_lock);
 	held = on;
-	pthread_cond_broadcast(&list_cond);
-	pthread_mutex_unlock(&list_lock);
-}
-
-EXPORT void fake_cuda_kernels(bool on)
-{
-	pthread_mutex_lock(&list_lock);
-	kernels = on;
 	pthread_cond_broadcast(&list_cond);
 	pthread_mutex_unlock(&list_lock);
 }

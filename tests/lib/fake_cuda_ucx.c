@@ -93,9 +93,6 @@ int cuMemAlloc_v2(uint64_t *p, size_t size)
 	if (fake_full || size > 1ul << 40)
 		return WEFT_CU_OUT_OF_MEMORY;
 	*p = (uintptr_t)fake_cuda_malloc(fake_current()->ordinal, size);
-	pthread_mutex_lock(&fake_lock);
-	fake_find(*p, 1)->ctx = fake_owner(fake_current());
-	pthread_mutex_unlock(&fake_lock);
 	return 0;
 }
 
@@ -298,7 +295,6 @@ EXPORT int cuDeviceCanAccessPeer(int *can, int dev, int peer)
  * the version it is of, the symbol.
  */
 #define LOOKUPS(X)                                                \
-	X(cuCtxDestroy, 4000, cuCtxDestroy_v2)                    \
 	X(cuCtxSetFlags, 12010, cuCtxSetFlags)                    \
 	X(cuCtxSynchronize, 2000, cuCtxSynchronize)               \
 	X(cuDevicePrimaryCtxReset, 7000, cuDevicePrimaryCtxReset) \

@@ -68,7 +68,7 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 }
 
 int side_init(struct side *s, const struct weft_dev_ops *ops,
-	      const char *netdev, int family, unsigned int flags)
+	      const char *netdev, int family)
 {
 	const struct weft_iface_cb cb = {
 		.arg = s,
@@ -81,7 +81,6 @@ int side_init(struct side *s, const struct weft_dev_ops *ops,
 		.netdev = netdev,
 		.family = family,
 		.cb = &cb,
-		.flags = flags,
 	};
 	int ret;
 

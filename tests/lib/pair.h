@@ -73,7 +73,7 @@ void fail_at(const char *file, int line, const char *fmt, ...)
 
 /* Opens an interface with callbacks that count; 0 or its error. */
 int side_init(struct side *s, const struct weft_dev_ops *ops,
-	      const char *netdev, int family, unsigned int flags);
+	      const char *netdev, int family);
 /* A second call does nothing. */
 void side_close(struct side *s);
 /* Makes @from's endpoint to @to (from->ep); 0 or ep_create()'s error. */

@@ -207,7 +207,7 @@ static void drop_message(struct side *s, uint8_t id, void *data, size_t len)
 static void port_open(struct port *p, const char *name)
 {
 	p->name = name;
-	check_int(side_init(&p->side, ib, name, AF_INET, 0), 0);
+	check_int(side_init(&p->side, ib, name, AF_INET), 0);
 	p->side.hook = drop_message;
 	p->mem = calloc(1, LEN);
 	check_int(ib->mem_register(p->mem, LEN, WEFT_MEM_HOST, &p->reg), 0);

@@ -73,8 +73,8 @@ Test(dump, tcp_keys_are_not_dumped)
 	const struct tcp_conn *conn;
 
 	load_fake();
-	cr_assert(eq(int, side_init(&a, tcp, "lo", AF_INET, 0), 0));
-	cr_assert(eq(int, side_init(&b, tcp, "lo", AF_INET, 0), 0));
+	cr_assert(eq(int, side_init(&a, tcp, "lo", AF_INET), 0));
+	cr_assert(eq(int, side_init(&b, tcp, "lo", AF_INET), 0));
 	cr_assert(eq(int, side_dial(&a, &b), 0));
 	conn = tcp_conn(weft_ep_conn(a.ep));
 	cr_expect(

@@ -157,8 +157,7 @@ Test(ib_end, control_messages_for_another_key_are_ignored, .init = begin,
 	unsigned int id, len, i;
 
 	pair_up();
-	cr_assert(
-		zero(int, side_init(&rogue, &weft_tcp_ops, "lo", AF_INET, 0)));
+	cr_assert(zero(int, side_init(&rogue, &weft_tcp_ops, "lo", AF_INET)));
 	cr_assert(zero(int, side_dial(&rogue, &a)));
 	for (i = 0; i < 100000 && !weft_tcp_ops.ready(rogue.ep); i++)
 		rogue_turn(&rogue, 1);

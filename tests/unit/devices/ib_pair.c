@@ -17,7 +17,7 @@ static void on_number(struct side *s, uint8_t id, void *data, size_t len)
 
 int open_side(struct side *s, const char *name)
 {
-	int ret = side_init(s, ib, name, AF_INET, 0);
+	int ret = side_init(s, ib, name, AF_INET);
 
 	s->hook = on_number;
 	return ret;

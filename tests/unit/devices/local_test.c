@@ -141,8 +141,8 @@ int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 
 static void meet(void)
 {
-	cr_assert(zero(int, side_init(&a, &weft_shm_ops, "shm", AF_UNSPEC, 0)));
-	cr_assert(zero(int, side_init(&b, &weft_shm_ops, "shm", AF_UNSPEC, 0)));
+	cr_assert(zero(int, side_init(&a, &weft_shm_ops, "shm", AF_UNSPEC)));
+	cr_assert(zero(int, side_init(&b, &weft_shm_ops, "shm", AF_UNSPEC)));
 	cr_assert(zero(int, side_dial(&a, &b)));
 	cr_assert(zero(int, side_dial(&b, &a)));
 	cr_expect(until(a.ops->ready(a.ep) && b.ops->ready(b.ep)));
@@ -181,6 +181,6 @@ Test(local, without_any_way_in_nothing_is_opened)
 	unbound = ABSTRACT | FOLDER;
 	cr_expect(eq(int, weft_shm_ops.works(&why), -EACCES));
 	cr_expect(ne(ptr, strstr(why, "WEFT_RUN_DIR"), NULL));
-	cr_expect(eq(int, side_init(&a, &weft_shm_ops, "shm", AF_UNSPEC, 0),
+	cr_expect(eq(int, side_init(&a, &weft_shm_ops, "shm", AF_UNSPEC),
 		     -ENODEV));
 }

@@ -69,12 +69,6 @@ static int put_asleep(uint8_t *src, uint8_t *dst, const void *key)
 	return w.status;
 }
 
-/* An error is a reply, too. */
-static bool prepared(struct side *s, const void *memory)
-{
-	return s->errors || prepare(s->ep, memory) != -EINPROGRESS;
-}
-
 static unsigned int move(struct weft_mem *mem, struct weft_mem *virt,
 			 struct weft_mem *plain)
 {
@@ -91,9 +85,6 @@ static unsigned int move(struct weft_mem *mem, struct weft_mem *virt,
 	if (a.errors || b.errors)
 		return errors + 1;
 	nvl->mem_pack(virt, &key);
-	/* both say in the end that they are ready, or why not */
-	wait_for(prepared(&a, gpu0));
-	wait_for(prepared(&b, vmm));
 	errors += !!put_checked(&a, gpu0, vmm, LEN, &key);
 	errors += !!put_checked(&a, gpu1, vmm, LEN, &key);
 	errors += !!put_asleep(gpu0, vmm, &key);

@@ -55,11 +55,9 @@ void load_fake(void)
 	fake.fake_cuda_context(1);
 }
 
-unsigned int side_flags;
-
 int open_side(struct side *s)
 {
-	return side_init(s, nvl, "nvl", AF_UNSPEC, side_flags);
+	return side_init(s, nvl, "nvl", AF_UNSPEC);
 }
 
 void meet(struct side *from, struct side *to)
@@ -121,18 +119,4 @@ enum weft_staging staged(struct weft_ep *ep)
 
 	nvl->ep_query(ep, &attr);
 	return attr.staged_out;
-}
-
-int prepare(struct weft_ep *ep, const void *memory)
-{
-	struct weft_mem *mem;
-	int ret;
-
-	ret = nvl->mem_register((void *)(uintptr_t)memory, 1, WEFT_MEM_CUDA,
-				&mem);
-	if (ret)
-		return ret;
-	ret = nvl->prepare(ep, mem);
-	nvl->mem_release(mem);
-	return ret;
 }

@@ -27,7 +27,6 @@ void end_pair(void);
 /* Keeps warnings and errors, loads the driver and makes two contexts. */
 void load_fake(void);
 
-extern unsigned int side_flags; /* of those that are opened */
 int open_side(struct side *s);
 /* An endpoint each way, ready. */
 void meet(struct side *from, struct side *to);
@@ -37,8 +36,6 @@ int put_checked(struct side *s, uint8_t *src, uint8_t *dst, size_t len,
 		const void *key);
 int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,
 		const void *key);
-/* prepare(), as for memory registered at @memory. */
-int prepare(struct weft_ep *ep, const void *memory);
 /* What @ep's puts went through. */
 enum weft_staging staged(struct weft_ep *ep);
 

@@ -19,8 +19,8 @@ static void begin(void)
 	cr_assert(mkdtemp(run_folder) != NULL);
 	setenv("WEFT_RUN_DIR", run_folder, 1);
 	log_keep();
-	cr_assert(zero(int, side_init(&a, &weft_shm_ops, "shm", AF_UNSPEC, 0)));
-	cr_assert(zero(int, side_init(&b, &weft_shm_ops, "shm", AF_UNSPEC, 0)));
+	cr_assert(zero(int, side_init(&a, &weft_shm_ops, "shm", AF_UNSPEC)));
+	cr_assert(zero(int, side_init(&b, &weft_shm_ops, "shm", AF_UNSPEC)));
 }
 
 static void finish(void)

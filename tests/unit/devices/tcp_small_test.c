@@ -41,8 +41,8 @@ static void begin(void)
 	clearenv();
 	weft_settings_reset();
 	log_keep();
-	cr_assert(zero(int, side_init(&a, tcp, "lo", AF_INET, 0)));
-	cr_assert(zero(int, side_init(&b, tcp, "lo", AF_INET, 0)));
+	cr_assert(zero(int, side_init(&a, tcp, "lo", AF_INET)));
+	cr_assert(zero(int, side_init(&b, tcp, "lo", AF_INET)));
 	cr_assert(zero(int, side_dial(&a, &b)));
 	cr_assert(zero(int, side_dial(&b, &a)));
 	cr_assert(until(tcp->ready(a.ep) && tcp->ready(b.ep)));

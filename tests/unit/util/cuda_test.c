@@ -173,25 +173,25 @@ Test(cuda, scope_keeps_capture_valid)
 {
 	struct weft_cuda_scope scope;
 	struct weft_cuda_ptr info;
-	void *p, *event = NULL;
+	void *p, *stream = NULL;
 
 	load();
 	p = fake.fake_cuda_malloc(0, 4096);
 	cr_assert_eq(weft_cuda_enter(&scope, fake.fake_cuda_context(0)), 0);
-	cr_assert_eq(
-		weft_cuda()->event_create(&event, WEFT_CU_EVENT_DISABLE_TIMING),
-		0);
+	cr_assert_eq(weft_cuda()->stream_create(&stream,
+						WEFT_CU_STREAM_NON_BLOCKING),
+		     0);
 	weft_cuda_leave(&scope);
 	fake.fake_cuda_capture(true);
 	cr_expect_eq(weft_cuda_query(p, &info), 0);
 	cr_assert_eq(weft_cuda_enter(&scope, NULL), 0);
-	weft_cuda()->event_query(event);
+	weft_cuda()->stream_query(stream);
 	weft_cuda_leave(&scope);
 	cr_expect(!fake.fake_cuda_capture_broken());
-	weft_cuda()->event_query(event);
+	weft_cuda()->stream_query(stream);
 	cr_expect(fake.fake_cuda_capture_broken(), "the fake lets it pass");
 	fake.fake_cuda_capture(false);
-	weft_cuda()->event_destroy(event);
+	weft_cuda()->stream_destroy(stream);
 	fake.fake_cuda_free(p);
 }
 
