@@ -78,8 +78,9 @@ struct shm_conn {
 	struct weft_counters *stats;
 
 	struct shm_ring rx, tx;
-	enum shm_which last_in;	      /* where the last message is, ... */
-	uint64_t last_tail;	      /* and the tail behind it */
+	uint64_t sent;		      /* bytes up to the last message's end */
+	bool asked;		      /* are they read?  A flush waits */
+	uint64_t asked_read;	      /* bytes that were, at the last look */
 	unsigned int tx_stuck;	      /* progress() calls without room */
 	uint64_t tx_read;	      /* of both rings, at the last look */
 	bool long_made, long_lacking; /* the long ring has (no) pages */
@@ -147,8 +148,8 @@ void shm_ring_publish(struct shm_conn *conn);
  * in the short one.
  */
 void shm_ring_watch(struct shm_conn *conn, bool wants);
-/* Has the peer read the last message? */
-bool shm_ring_is_read(const struct shm_conn *conn);
+/* Bytes that the peer has read, callbacks included. */
+uint64_t shm_ring_read(const struct shm_conn *conn);
 /* Bytes of records, in both rings, since the start. */
 static inline uint64_t shm_ring_sum(const uint64_t at[SHM_RINGS])
 {
@@ -160,7 +161,7 @@ int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data);
 void shm_ring_release(struct shm_conn *conn, const struct shm_record *r);
 /* Wakes a peer that waits for what was released. */
 void shm_ring_wake_writer(struct shm_conn *conn);
-/* We are about to sleep, and maybe for room; or no more. */
+/* We are about to sleep, maybe until the peer has read; or no more. */
 void shm_ring_sleep(struct shm_conn *conn, bool on, bool wants);
 
 /* ---- shm_bounce.c: memory that a peer names -------------------------------

@@ -216,7 +216,7 @@ static void maybe_end(struct shm_conn *conn)
 /* Was something taken that the peer has not got? */
 static bool has_lost(const struct shm_conn *conn)
 {
-	return conn->nops || !shm_ring_is_read(conn);
+	return conn->nops || shm_ring_read(conn) < conn->sent;
 }
 
 /* The socket has ended: when all that came is delivered, so has the peer. */

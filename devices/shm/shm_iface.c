@@ -161,6 +161,22 @@ static bool wants_room(const struct shm_conn *conn)
 	       shm_conn_owes_bye(conn);
 }
 
+/* Has the peer read something for which a flush may wait? */
+static bool has_answer(const struct shm_conn *conn)
+{
+	return conn->asked && shm_ring_read(conn) != conn->asked_read;
+}
+
+/* One flush may be polled: whoever does so learns that there is news. */
+static unsigned int take_answer(struct shm_conn *conn)
+{
+	if (!has_answer(conn))
+		return 0;
+	conn->asked_read = shm_ring_read(conn);
+	conn->asked = conn->asked_read < conn->sent;
+	return 1;
+}
+
 static unsigned int iface_progress(struct weft_iface *base)
 {
 	struct shm_iface *iface = shm_iface(base);
@@ -175,6 +191,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 		if (shm_conn_is_open(conn))
 			shm_ring_watch(conn, wants_room(conn));
 		n += shm_tx_run(conn);
+		n += take_answer(conn);
 		n += weft_ep_notify(&conn->base);
 		ends |= may_end(conn);
 	}
@@ -205,7 +222,8 @@ static bool is_pending(struct shm_iface *iface)
 		if (conn->hung_up || shm_ring_next(conn, &r, &data) ||
 		    shm_tx_can_run(conn) ||
 		    (shm_conn_owes_bye(conn) && shm_ring_has_room(conn, 0)) ||
-		    (conn->base.ready_owed && shm_ep_is_ready(&conn->base)))
+		    (conn->base.ready_owed && shm_ep_is_ready(&conn->base)) ||
+		    has_answer(conn))
 			return true;
 	}
 	return false;
@@ -221,7 +239,8 @@ static int arm(struct weft_iface *base)
 	iface->armed = true;
 	weft_list_for_each (conn, tmp, &iface->conns, link)
 		if (shm_conn_is_open(conn))
-			shm_ring_sleep(conn, true, wants_room(conn));
+			shm_ring_sleep(conn, true,
+				       wants_room(conn) || conn->asked);
 	/* a peer that wrote before it could see that we sleep is seen here */
 	if (!is_pending(iface))
 		return 0;

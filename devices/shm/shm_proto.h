@@ -69,7 +69,7 @@ enum shm_which { SHM_IN_SHORT, SHM_IN_LONG, SHM_RINGS };
 
 struct shm_head {
 	_Atomic uint64_t tail[SHM_RINGS]; /* the writer's */
-	_Atomic uint32_t wants;	 /* the writer sleeps until there is room */
+	_Atomic uint32_t wants;	 /* the writer sleeps until something is read */
 	_Atomic uint32_t closed; /* its interface has closed in order */
 	_Atomic uint32_t failed; /* it ended because an operation failed */
 	uint8_t pad0[100];

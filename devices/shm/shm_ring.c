@@ -195,10 +195,8 @@ void shm_ring_end(struct shm_conn *conn, enum shm_kind kind, uint8_t id,
 {
 	write_record(&conn->tx, kind, id, status, len);
 	weft_count(conn->stats, wire_tx_bytes, len + sizeof(struct shm_record));
-	if (kind != SHM_MESSAGE)
-		return;
-	conn->last_in = conn->tx.in;
-	conn->last_tail = conn->tx.tail[conn->tx.in];
+	if (kind == SHM_MESSAGE)
+		conn->sent = shm_ring_sum(conn->tx.tail);
 }
 
 void shm_ring_publish(struct shm_conn *conn)
@@ -210,10 +208,14 @@ void shm_ring_publish(struct shm_conn *conn)
 	wake_peer(conn);
 }
 
-bool shm_ring_is_read(const struct shm_conn *conn)
+/* Records have one order: those of both rings say how far it is. */
+uint64_t shm_ring_read(const struct shm_conn *conn)
 {
-	return atomic_load(&conn->tx.shared->head[conn->last_in]) >=
-	       conn->last_tail;
+	const struct shm_head *h = conn->tx.shared;
+
+	return h ? atomic_load(&h->head[SHM_IN_SHORT]) +
+			       atomic_load(&h->head[SHM_IN_LONG])
+		 : 0;
 }
 
 /* ---- short and long ------------------------------------------------------ */

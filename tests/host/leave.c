@@ -2,10 +2,11 @@
 /*
  * A process sends, closes its endpoint with a flush, and ends at once, its
  * worker and its context as they are:
- *	leave wait|come SOCKET how=exit|_exit|thread|kill [busy]
+ *	leave wait|come SOCKET how=exit|_exit|thread|kill [busy|am]
  * The one that comes ends like that; kill: by SIGKILL.  The one that waits
  * reads nothing at first, has sent something that the other has not read, and
- * gets all; busy: it goes on sending.
+ * gets all; busy: it goes on sending.  am: active messages that can be replied
+ * to, which UCP drops once it knows that their endpoint is closed.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -26,6 +27,8 @@ static struct host h;
 static char bytes[N][LEN];
 static ucs_status_ptr_t requests[N];
 static const char *how = "exit";
+static bool by_am;
+static unsigned int ams; /* that came */
 
 static ucs_status_ptr_t send_tag(const void *buf, size_t len, ucp_tag_t tag)
 {
@@ -39,6 +42,46 @@ static ucs_status_ptr_t receive_tag(void *buf, size_t len, ucp_tag_t tag)
 	const ucp_request_param_t param = { 0 };
 
 	return ucp_tag_recv_nbx(h.worker, buf, len, tag, (ucp_tag_t)-1, &param);
+}
+
+static ucs_status_ptr_t send_am(const void *buf, size_t len, unsigned int i)
+{
+	const ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+		.flags = UCP_AM_SEND_FLAG_REPLY,
+	};
+	static unsigned int numbers[N];
+
+	numbers[i] = i;
+	return ucp_am_send_nbx(h.eps[0], 1, &numbers[i], sizeof(numbers[i]),
+			       buf, len, &param);
+}
+
+static ucs_status_t take_am(void *arg, const void *header, size_t header_len,
+			    void *data, size_t len,
+			    const ucp_am_recv_param_t *param)
+{
+	unsigned int i;
+
+	(void)arg;
+	(void)param;
+	memcpy(&i, header, sizeof(i));
+	if (header_len != sizeof(i) || len != LEN || i != ams++ ||
+	    wrong(data, len, i))
+		die("active message %u is wrong", i);
+	return UCS_OK;
+}
+
+static void handle_ams(void)
+{
+	const ucp_am_handler_param_t param = {
+		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+			      UCP_AM_HANDLER_PARAM_FIELD_CB,
+		.id = 1,
+		.cb = take_am,
+	};
+
+	check(ucp_worker_set_am_recv_handler(h.worker, &param), "handler");
 }
 
 static void *leave_in_thread(void *arg)
@@ -69,7 +112,8 @@ static void come(void)
 
 	for (i = 0; i < N; i++) {
 		fill(bytes[i], LEN, i);
-		requests[i] = send_tag(bytes[i], LEN, i);
+		requests[i] = by_am ? send_am(bytes[i], LEN, i)
+				    : send_tag(bytes[i], LEN, i);
 	}
 	for (i = 0; i < N; i++)
 		check(host_wait(&h, requests[i]), "send");
@@ -104,6 +148,18 @@ static void get_all(bool busy)
 	}
 }
 
+static void get_ams(void)
+{
+	const time_t end = time(NULL) + PATIENCE_S;
+	struct pollfd gone = { .fd = h.oob, .events = POLLIN };
+
+	poll(&gone, 1, HOLD_MS);
+	while (ams < N && !h.errors && time(NULL) <= end)
+		host_progress(&h);
+	if (ams < N)
+		die("%u of %u active messages came", ams, N);
+}
+
 int main(int argc, char **argv)
 {
 	static char warm[8];
@@ -112,13 +168,15 @@ int main(int argc, char **argv)
 
 	for (i = 3; i < argc; i++) {
 		busy |= !strcmp(argv[i], "busy");
+		by_am |= !strcmp(argv[i], "am");
 		if (!strncmp(argv[i], "how=", 4))
 			how = argv[i] + 4;
 	}
 	alarm(2 * PATIENCE_S);
 	host_open(&h, argc, argv);
+	handle_ams();
 	host_connect(&h);
-	for (i = 0; i < N && !h.side; i++)
+	for (i = 0; i < N && !h.side && !by_am; i++)
 		requests[i] = receive_tag(bytes[i], LEN, i);
 	/* once each way, so that all that belongs to meeting is over */
 	if (h.side)
@@ -133,7 +191,10 @@ int main(int argc, char **argv)
 		die("the other side is gone");
 	if (h.side)
 		come();
-	get_all(busy);
+	if (by_am)
+		get_ams();
+	else
+		get_all(busy);
 	printf("all %u came\n", N);
 	_exit(0);
 }

@@ -23,7 +23,7 @@ leave() # VERSION TLS ARGUMENT...
 	rc=$?
 	wait $pid
 	waits=$?
-	test "${*: 1:1}" != how=kill || rc=$((rc - 137))
+	test "${*: -1:1}" != how=kill || rc=$((rc - 137))
 	if test $rc = 0 && test $waits = 0; then
 		tap_ok "$name"
 	else
@@ -37,6 +37,11 @@ for v in "${versions[@]}"; do
 			leave "$v" $tls how=$how
 		done
 		leave "$v" $tls how=exit busy
+	done
+	# of the close of such an endpoint UCP learns by a socket of its own
+	for tls in weft_tcp weft_shm,weft_tcp; do
+		leave "$v" $tls sock peer am how=exit
+		leave "$v" $tls sock peer am how=kill
 	done
 done
 tap_done
