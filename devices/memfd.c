@@ -63,6 +63,11 @@ bool weft_memfd_fill(void *p, size_t len)
 	return !madvise(p, len, MADV_POPULATE_WRITE);
 }
 
+bool weft_memfd_drop(void *p, size_t len)
+{
+	return !madvise(p, len, MADV_REMOVE);
+}
+
 static bool is_sealed(int fd, size_t size)
 {
 	int seals = fcntl(fd, F_GET_SEALS);

@@ -20,6 +20,8 @@ int weft_memfd_make_sparse(const char *name, size_t size, size_t there,
  * or Linux before 5.14 cannot tell.
  */
 bool weft_memfd_fill(void *p, size_t len);
+/* Takes them away again. */
+bool weft_memfd_drop(void *p, size_t len);
 /* Would that work at all?  A sandbox may refuse it.  0 or -errno. */
 int weft_memfd_check(void);
 /*

@@ -84,6 +84,7 @@ struct shm_conn {
 	unsigned int tx_stuck;	      /* progress() calls without room */
 	uint64_t tx_read;	      /* of both rings, at the last look */
 	bool long_made, long_lacking; /* the long ring has (no) pages */
+	uint64_t long_ms;	      /* it was left */
 
 	struct weft_list queue;	  /* not all sent, in the order of the calls */
 	struct weft_list placing; /* puts: to be acknowledged, in order */
@@ -106,6 +107,7 @@ struct shm_iface {
 	struct weft_list conns, dead;
 	unsigned int polls;
 	unsigned int messages, notices; /* left to this progress() */
+	unsigned int nlong;		/* connections with long_made */
 	bool armed;
 };
 
@@ -148,6 +150,8 @@ void shm_ring_publish(struct shm_conn *conn);
  * in the short one.
  */
 void shm_ring_watch(struct shm_conn *conn, bool wants);
+/* The timer has fired: an unused long ring gives its pages back. */
+void shm_ring_tick(struct shm_conn *conn, uint64_t now);
 /* Bytes that the peer has read, callbacks included. */
 uint64_t shm_ring_read(const struct shm_conn *conn);
 /* Bytes of records, in both rings, since the start. */

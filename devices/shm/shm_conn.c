@@ -268,6 +268,7 @@ void shm_conn_free(struct shm_conn *conn)
 	weft_list_del(&conn->link);
 	weft_events_close_fd(&conn->iface->base.events, conn->fd);
 	weft_conn_fini(&conn->base);
+	conn->iface->nlong -= conn->long_made;
 	shm_ring_close(&conn->rx);
 	shm_ring_close(&conn->tx);
 	weft_stats_peer_ended(conn->iface->base.stats, conn->stats);

@@ -16,6 +16,18 @@ static void iface_free(struct shm_iface *iface)
 	free(iface);
 }
 
+static unsigned int on_timer(struct weft_events *ev, uint64_t now,
+			     uint64_t stood)
+{
+	struct shm_iface *iface =
+		container_of(ev, struct shm_iface, base.events);
+	struct shm_conn *conn, *tmp;
+
+	weft_list_for_each (conn, tmp, &iface->conns, link)
+		shm_ring_tick(conn, now);
+	return weft_base_on_timer(ev, now, stood);
+}
+
 static int iface_open(const struct weft_iface_params *params,
 		      struct weft_iface **out)
 {
@@ -33,7 +45,7 @@ static int iface_open(const struct weft_iface_params *params,
 	iface->base.session.where = "this host";
 	iface->base.session.kind = SHM_PURPOSE;
 	err = weft_base_open(&iface->base, &weft_shm_ops, &shm_ep_ops, params,
-			     weft_base_on_timer);
+			     on_timer);
 	if (!err)
 		err = shm_bounce_open(iface);
 	if (!err)

@@ -36,7 +36,13 @@
  */
 #define SHM_SHORT (512u << 10)
 #define SHM_LONG  (8u << 20)
-#define SHM_OPS	  256u /* puts and gets under way, each way */
+/*
+ * An interface has so many long ones to write to at a time, and each for so
+ * long after it was left: between n processes there are n * n.
+ */
+#define SHM_LONGS	 8u
+#define SHM_LONG_IDLE_MS 1000u
+#define SHM_OPS		 256u /* puts and gets under way, each way */
 
 /* Kind of the socket, in the purpose of the hello. */
 #define SHM_PURPOSE 0x6d687377u /* "wshm" */

@@ -16,6 +16,7 @@
 
 #include "devices/memfd.h"
 #include "devices/shm/shm.h"
+#include "util/clock.h"
 #include "util/log.h"
 
 #define RECORD(len) (sizeof(struct shm_record) + (((len) + 15) & ~(size_t)15))
@@ -226,16 +227,44 @@ static void go_on_in(struct shm_conn *conn, enum shm_which which)
 	shm_ring_publish(conn);
 	conn->tx.in = which;
 	conn->tx_stuck = 0;
+	conn->long_ms = weft_now_ms();
+	weft_events_wake_at(&conn->iface->base.events,
+			    conn->long_ms + SHM_LONG_IDLE_MS);
+}
+
+static uint8_t *long_ring(const struct shm_conn *conn)
+{
+	return (uint8_t *)conn->tx.shared + SHM_LONG_AT;
 }
 
 static bool has_long(struct shm_conn *conn)
 {
-	if (!conn->long_made && !conn->long_lacking) {
-		conn->long_made = weft_memfd_fill(
-			(uint8_t *)conn->tx.shared + SHM_LONG_AT, SHM_LONG);
+	if (!conn->long_made && !conn->long_lacking &&
+	    conn->iface->nlong < SHM_LONGS) {
+		conn->long_made = weft_memfd_fill(long_ring(conn), SHM_LONG);
 		conn->long_lacking = !conn->long_made;
+		conn->iface->nlong += conn->long_made;
 	}
 	return conn->long_made;
+}
+
+void shm_ring_tick(struct shm_conn *conn, uint64_t now)
+{
+	const struct shm_ring *ring = &conn->tx;
+	const uint64_t due = conn->long_ms + SHM_LONG_IDLE_MS;
+
+	if (!conn->long_made || !shm_conn_is_open(conn))
+		return;
+	if (ring->in == SHM_IN_LONG || now < due ||
+	    (read_head(conn, SHM_IN_LONG) &&
+	     ring->head[SHM_IN_LONG] != ring->tail[SHM_IN_LONG])) {
+		weft_events_wake_at(&conn->iface->base.events,
+				    now < due ? due : now + SHM_LONG_IDLE_MS);
+	} else if (shm_conn_is_open(conn) &&
+		   weft_memfd_drop(long_ring(conn), SHM_LONG)) {
+		conn->long_made = false;
+		conn->iface->nlong--;
+	}
 }
 
 /* Has the reader read nothing since the last time? */

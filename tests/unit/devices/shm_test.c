@@ -2,6 +2,7 @@
 /* How often weft_shm copies, and memory that is not there. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -190,7 +191,8 @@ static void watch_for(struct shm_conn *conn, enum shm_which which)
 Test(shm, ring_that_is_full_is_left_and_taken_again)
 {
 	struct weft_counters stats = { 0 };
-	struct shm_conn conn = { .fd = -1, .stats = &stats };
+	static struct shm_iface iface;
+	struct shm_conn conn = { .fd = -1, .stats = &stats, .iface = &iface };
 	const unsigned int most = SHM_LONG / sizeof(struct shm_record);
 	int fd;
 
@@ -211,6 +213,74 @@ Test(shm, ring_that_is_full_is_left_and_taken_again)
 	cr_expect(le(uint, fill(&conn), most - 1));
 	shm_ring_close(&conn.tx);
 	close(fd);
+}
+
+static bool has_pages(struct shm_conn *conn)
+{
+	static unsigned char is[SHM_LONG / 4096];
+
+	cr_assert(zero(int, mincore((uint8_t *)conn->tx.shared + SHM_LONG_AT,
+				    SHM_LONG, is)));
+	return memchr(is, 1, sizeof(is));
+}
+
+/* 8 MiB for each pair of a host's processes would be all of its memory. */
+Test(shm, ring_that_is_long_no_more_gives_its_memory_back)
+{
+	unsigned int sent = 0;
+
+	connect_both();
+	for (int round = 0; round < 2; round++) {
+		send_all(2 * SHM_STUCK, &sent);
+		cr_expect(yes(has_pages(conn_of(&a))));
+		cr_expect(until(b.messages == sent));
+		cr_expect(until(!has_pages(conn_of(&a))));
+		cr_expect(zero(uint, shm_iface(a.iface)->nlong));
+	}
+}
+
+/* A process that sleeps is not spared. */
+Test(shm, ring_gives_its_memory_back_while_its_writer_sleeps)
+{
+	struct pollfd fd = { .events = POLLIN };
+	unsigned int sent = 0;
+
+	connect_both();
+	send_all(2 * SHM_STUCK, &sent);
+	cr_expect(until(b.messages == sent));
+	fd.fd = a.ops->event_fd(a.iface);
+	while (has_pages(conn_of(&a))) {
+		while (a.ops->arm(a.iface))
+			side_progress(&a);
+		cr_assert(eq(int, poll(&fd, 1, WAIT_MS), 1));
+		side_progress(&a);
+	}
+}
+
+Test(shm, few_rings_of_an_interface_are_long)
+{
+	struct weft_ep *eps[SHM_LONGS + 3];
+	unsigned int i, n = 0;
+	struct shm_conn *conn;
+
+	for (i = 0; i < ARRAY_SIZE(eps); i++) {
+		cr_assert(zero(int, side_dial(&a, &b)));
+		cr_assert(until(a.ops->ready(a.ep)));
+		eps[i] = a.ep;
+	}
+	for (i = 0; i < ARRAY_SIZE(eps); i++) {
+		a.ep = eps[i];
+		send_all(2 * SHM_STUCK, &n);
+	}
+	for (n = i = 0; i < ARRAY_SIZE(eps); i++) {
+		conn = shm_conn(weft_ep_conn(eps[i]));
+		n += conn->long_made;
+		cr_expect(eq(int, has_pages(conn), conn->long_made));
+		if (i)
+			a.ops->ep_destroy(eps[i]);
+	}
+	cr_expect(eq(uint, n, SHM_LONGS));
+	a.ep = eps[0];
 }
 
 /* Who has sent what there is to send waits for no room. */
