@@ -201,7 +201,7 @@ free_all:
 
 static void send_close(struct tcp_conn *conn)
 {
-	uint8_t taken[8];
+	uint8_t taken[TCP_CLOSE_LEN];
 
 	weft_put_le64(taken, conn->taken);
 	tcp_conn_send_control(conn, TCP_FRAME_CLOSE, taken, sizeof(taken));
@@ -225,9 +225,9 @@ static bool has_unsent_data(struct tcp_conn *conn)
 	while (n > 0 && rounds--);
 	if (!n || (n < 0 && errno != EAGAIN && errno != EINTR))
 		return false; /* it is gone, too */
-	/* CLOSE and FIN may get lost: they carry no data */
+	/* CLOSE and FIN may get lost: they carry no data of the program's */
 	return !ioctl(conn->fd, SIOCOUTQ, &unacked) &&
-	       unacked > TCP_FRAME_LEN + 1;
+	       unacked > TCP_FRAME_LEN + TCP_CLOSE_LEN + 1;
 }
 
 /* A peer whose kernel answers accepts them, even if it is too busy to read. */

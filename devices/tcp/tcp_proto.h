@@ -88,6 +88,8 @@ enum tcp_frame_type {
 #define TCP_GET_LEN	  64
 #define TCP_SMALL	  (16u << 10)
 
+#define TCP_CLOSE_LEN 8
+
 /* Puts that may be unacknowledged, per direction of a connection. */
 #define TCP_WINDOW 256
 

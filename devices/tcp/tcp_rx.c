@@ -221,10 +221,13 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 	uint8_t *p = f + TCP_FRAME_LEN;
 	int ret;
 	static const size_t fixed[TCP_FRAME_TYPES] = {
-		[TCP_FRAME_PUT_ABORT] = 8, [TCP_FRAME_FAIL] = TCP_FAIL_LEN,
-		[TCP_FRAME_WELCOME] = 8,   [TCP_FRAME_STREAMS] = 4,
-		[TCP_FRAME_DROP] = 4,	   [TCP_FRAME_TAKEN] = 8,
-		[TCP_FRAME_CLOSE] = 8,
+		[TCP_FRAME_PUT_ABORT] = 8,
+		[TCP_FRAME_FAIL] = TCP_FAIL_LEN,
+		[TCP_FRAME_WELCOME] = 8,
+		[TCP_FRAME_STREAMS] = 4,
+		[TCP_FRAME_DROP] = 4,
+		[TCP_FRAME_TAKEN] = 8,
+		[TCP_FRAME_CLOSE] = TCP_CLOSE_LEN,
 	};
 
 	if (f[0] < TCP_FRAME_TYPES && fixed[f[0]] && fixed[f[0]] != len)

@@ -240,6 +240,31 @@ static void busy_bulk_dies(void)
 	bulk_dies(true);
 }
 
+/* The peer has had all. One that waits does so for TCP_LINGER_MS, a second. */
+static void closing(void)
+{
+	uint64_t took = UINT64_MAX, begin;
+	unsigned int tries = 5;
+	struct side a, b;
+
+	own_network("10s");
+	while (tries-- && took >= 1000) {
+		sides_open(&a, &b);
+		exchange(&a, &b, 1);
+		a.ops->ep_destroy(a.ep);
+		a.ep = NULL;
+		run_for(&a, &b, 300);
+		cut();
+		begin = now_ms();
+		side_close(&a);
+		took = now_ms() - begin;
+		mend();
+		side_close(&b);
+	}
+	check(took < 1000, "waited for an answer to nothing, %llu ms",
+	      (unsigned long long)took);
+}
+
 const struct conformance_test outage_tests[] = {
 	{ "an idle pair outlives an outage", idle },
 	{ "traffic outlives an outage", under_traffic },
@@ -247,5 +272,7 @@ const struct conformance_test outage_tests[] = {
 	{ "traffic is told of a long outage", long_traffic },
 	{ "an idle bulk socket that dies is replaced", idle_bulk_dies },
 	{ "a busy bulk socket that dies is replaced", busy_bulk_dies },
+	{ "an interface that has nothing to lose is closed amid an outage",
+	  closing },
 	{ NULL, NULL },
 };
