@@ -91,9 +91,12 @@ void nvl_conn_stop_copies(struct nvl_conn *conn)
 	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
 
 	cancel_copies(conn);
-	while (conn->copies && weft_now_ms() < end)
+	while (conn->copies && weft_now_ms() < end) {
+		/* the peer's go on */
+		nvl_copy_submit(conn->iface);
 		if (!nvl_copy_poll(conn->iface))
 			sched_yield();
+	}
 	if (conn->copies)
 		weft_error("%u copies for a peer did not end within %u s",
 			   conn->copies, NVL_WATCHDOG_MS / 1000);

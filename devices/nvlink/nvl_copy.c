@@ -473,7 +473,8 @@ static void cancel_waiting(struct weft_list *queue, struct nvl_conn *conn)
 	struct nvl_copy *copy, *next;
 
 	weft_list_for_each (copy, next, queue, link) {
-		if (copy->conn != conn)
+		if (copy->conn != conn ||
+		    (copy->guarded && conn->base.state == WEFT_CONN_OPEN))
 			continue;
 		weft_list_del(&copy->link);
 		copy->done(copy, -ECANCELED);

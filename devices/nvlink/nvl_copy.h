@@ -111,7 +111,10 @@ bool nvl_copy_pending(struct nvl_iface *iface);
 bool nvl_copy_quiet(struct nvl_iface *iface);
 /* Engines will ring wake_fd.  False: poll by timer. */
 bool nvl_copy_arm(struct nvl_iface *iface, bool *in_flight);
-/* Takes back what @conn has queued and no engine has. */
+/*
+ * Takes back what @conn has queued and no engine has; while it is open, not
+ * what is guarded: that is of the peer's puts and gets.
+ */
 void nvl_copy_cancel(struct nvl_conn *conn);
 
 #endif

@@ -172,3 +172,55 @@ Test(nvl_copy, completion_flag_2_31_behind_is_not_ahead)
 	cr_expect(eq(int, put_checked(&a, from, to, LEN, &key), 0));
 	part();
 }
+
+static void cancel_at_first(struct side *s, uint8_t id, void *data, size_t len)
+{
+	(void)data;
+	(void)len;
+	if (id == 1)
+		nvl->cancel(s->ep);
+	else
+		cr_expect(eq(int, memcmp(from, to, LEN), 0));
+}
+
+/* Whose copies are queued then, and not with an engine. */
+Test(nvl_copy, what_a_peer_puts_lands_although_its_target_cancels)
+{
+	uint8_t *back, back_key[WEFT_RKEY_MAX];
+	struct wait_op w = WAIT_OP, own = WAIT_OP;
+	struct iovec none = { NULL, 0 };
+	struct weft_iov iov = { NULL, LEN, NULL };
+	struct weft_mem *back_mem;
+	struct nvl_conn *conn;
+
+	pair_up();
+	meet(&b, &a);
+	back = fake.fake_cuda_malloc(0, LEN);
+	cr_assert(eq(int,
+		     nvl->mem_register(back, LEN, WEFT_MEM_CUDA, &back_mem),
+		     0));
+	nvl->mem_pack(back_mem, &back_key);
+	cr_assert(eq(int, put_checked(&a, from, to, LEN, &key), 0));
+	pattern_fill(from, LEN, 99);
+	iov.addr = from;
+	cr_assert(eq(int,
+		     nvl->put(a.ep, &iov, 1, (uintptr_t)to, &key, NULL, &w.op),
+		     -EINPROGRESS));
+	conn = nvl_conn(weft_ep_conn(a.ep));
+	cr_assert(yes(step_until(side_progress(&a),
+				 !conn->ntransfers && !conn->copies)));
+	cr_assert(eq(int, nvl->message(a.ep, 1, &none, 1, NULL), 0));
+	nvl->fence(a.ep);
+	cr_assert(eq(int, nvl->message(a.ep, 2, &none, 1, NULL), 0));
+	iov.addr = to;
+	cr_assert(eq(int,
+		     nvl->put(b.ep, &iov, 1, (uintptr_t)back, &back_key, NULL,
+			      &own.op),
+		     -EINPROGRESS));
+	b.hook = cancel_at_first;
+	wait_for(w.done && b.messages == 2);
+	cr_expect(eq(int, w.status, 0));
+	cr_expect(eq(int, own.status, -ECANCELED));
+	nvl->mem_release(back_mem);
+	part();
+}
