@@ -28,8 +28,7 @@
  * and none sent once it has completed.  What was placed or delivered before
  * stays.  cancel() and ep_destroy() are no failures.  What a call itself copies
  * of the caller's own memory, as a small put or message, it reads as the
- * program would: there a bad address is a signal.  weft_nvl's rings do not keep
- * this yet: there such an operation ends alone.
+ * program would: there a bad address is a signal.
  *
  * A call reads its array of iovecs before it returns.  The memory they name
  * belongs to the caller again once the operation completes, or 0 is returned.

@@ -102,8 +102,7 @@ struct nvl_get {
 	struct nvl_conn *conn;
 	struct nvl_get_parent *parent; /* NULL: cancelled, nothing lands */
 	void *addr;
-	bool live, failed, ended;
-	int status;
+	bool live, ended;
 	uint64_t total, seen;
 	unsigned int in_flight;
 };
@@ -138,6 +137,7 @@ struct nvl_conn {
 	int fd;	      /* -1: not met yet */
 	bool hung_up; /* the socket has ended */
 	bool close_received;
+	bool failed;	      /* an operation did, which has ended it */
 	uint64_t watchdog_ms; /* BROKEN: copies are awaited until */
 	struct weft_counters *stats;
 
@@ -216,6 +216,14 @@ struct nvl_conn *nvl_conn_new(struct nvl_iface *iface,
 			      uint64_t peer_id, uint32_t number);
 /* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
 void nvl_conn_break(struct nvl_conn *conn, int err);
+/*
+ * An operation has failed here, which could not do @what: logged.  The same
+ * with -EIO, and the peer learns of it; nothing behind the operation is
+ * delivered there.
+ */
+void nvl_conn_fail(struct nvl_conn *conn, const char *what);
+/* The peer says that one has failed there. */
+void nvl_conn_told(struct nvl_conn *conn);
 
 static inline struct nvl_iface *nvl_iface(struct weft_iface *i)
 {

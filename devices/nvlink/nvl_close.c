@@ -70,7 +70,9 @@ void nvl_conn_on_hangup(struct nvl_conn *conn)
 {
 	bool lost = has_lost(conn);
 
-	if (!conn->base.ep)
+	if (nvl_msg_has_failed(conn))
+		nvl_conn_told(conn);
+	else if (!conn->base.ep)
 		nvl_conn_break(conn, 0);
 	else if (conn->close_received && !lost)
 		nvl_conn_break(conn, -ESHUTDOWN);
@@ -134,6 +136,9 @@ static void drop_put(struct nvl_conn *conn, struct nvl_transfer *transfer,
 	struct weft_op *op = transfer->op;
 
 	transfer->op = NULL;
+	/* why it failed, not that its copies were taken back after that */
+	if (transfer->status && transfer->status != -ECANCELED)
+		status = transfer->status;
 	if (conn->base.state == WEFT_CONN_OPEN)
 		nvl_tx_give_up(transfer, status);
 	else if (!transfer->in_flight) /* else it stays for the engine's end of
@@ -148,6 +153,7 @@ static void drop_gets(struct nvl_conn *conn, int status)
 	struct nvl_get_parent *p;
 	struct weft_op *op;
 	unsigned int i;
+	int result;
 
 	for (i = 0; i < NVL_GETS; i++) {
 		p = conn->gets[i].parent;
@@ -157,9 +163,10 @@ static void drop_gets(struct nvl_conn *conn, int status)
 		if (--p->left)
 			continue;
 		op = p->op;
+		result = p->status ? p->status : status;
 		free(p);
 		if (op)
-			op->done(op, status);
+			op->done(op, result);
 	}
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connections: their making, and the mark that one is broken. */
+#include <errno.h>
 #include <stdlib.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_inbox.h"
 #include "util/clock.h"
+#include "util/log.h"
 
 struct nvl_tune nvl_tune = {
 	.ring = 32ul << 20,
@@ -52,4 +54,25 @@ void nvl_conn_break(struct nvl_conn *conn, int err)
 	weft_conn_set_state(&conn->base, WEFT_CONN_BROKEN);
 	conn->base.err = err;
 	conn->watchdog_ms = weft_now_ms() + NVL_WATCHDOG_MS;
+}
+
+void nvl_conn_fail(struct nvl_conn *conn, const char *what)
+{
+	if (conn->base.state != WEFT_CONN_OPEN)
+		return;
+	weft_error(
+		"cannot %s (peer %016llx): its key was revoked or does not cover it, the memory cannot be accessed, or the GPU has failed; the connection is closed",
+		what, (unsigned long long)conn->base.peer_id);
+	conn->failed = true;
+	nvl_msg_fail(conn);
+	nvl_conn_break(conn, -EIO);
+}
+
+void nvl_conn_told(struct nvl_conn *conn)
+{
+	weft_error(
+		"peer %016llx cannot access memory that a put or get names; the connection is closed",
+		(unsigned long long)conn->base.peer_id);
+	conn->failed = true;
+	nvl_conn_break(conn, -EIO);
 }

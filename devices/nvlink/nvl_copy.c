@@ -343,7 +343,9 @@ static unsigned int submit_batch(struct nvl_stream *st,
 			continue;
 		weft_debug("a copy of %zu bytes: %s", go[i]->len,
 			   weft_cuda_error_name(result[i]));
-		go[i]->status = weft_cuda_errno(result[i]);
+		/* memory that is gone is no better than a bad key */
+		go[i]->status =
+			weft_cuda_errno(result[i]) == -EIO ? -EIO : -EACCES;
 	}
 	check_results(st, c, n, all);
 	return n;
@@ -430,8 +432,8 @@ static struct nvl_copy *take_ended(struct nvl_stream *st, uint32_t done)
 		copy = weft_list_first(&st->in_flight, struct nvl_copy, link);
 		if (!is_reached(done, copy->seq))
 			return NULL;
-		if (!copy->status)
-			copy->status = atomic_load(&st->broken);
+		if (!copy->status && atomic_load(&st->broken))
+			copy->status = -EIO;
 		st->nflying--;
 	} else {
 		return NULL;

@@ -33,7 +33,11 @@ struct nvl_iface;
 struct nvl_copy;
 typedef void (*nvl_copy_done)(struct nvl_copy *copy, int status);
 
-/* One copy by an engine; its queuer owns it until done() ran. */
+/*
+ * One copy by an engine; its queuer owns it until done() ran, with 0,
+ * -ECANCELED, -EACCES (its key, or the driver, does not allow it) or -EIO (the
+ * engine).
+ */
 struct nvl_copy {
 	struct weft_list link;
 	struct nvl_conn *conn;

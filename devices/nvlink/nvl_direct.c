@@ -70,14 +70,23 @@ static void count_direct(const struct direct *d)
 	}
 }
 
+/* Before it counts as placed: the peer delivers nothing behind it. */
+static void fail_direct(const struct direct *d)
+{
+	if (d->status == -EACCES)
+		weft_count(d->conn->stats, key_errors, 1);
+	nvl_conn_fail(d->conn, d->get ? "copy a peer's GPU memory"
+				      : "copy to a peer's GPU memory");
+}
+
 static void end_direct(struct direct *d)
 {
 	struct nvl_conn *conn = d->conn;
 
 	if (!d->status)
 		count_direct(d);
-	else if (d->status == -EACCES)
-		weft_count(conn->stats, key_errors, 1);
+	else if (d->status != -ECANCELED)
+		fail_direct(d);
 	weft_list_add_tail(&conn->iface->done_directs, &d->done_link);
 	if (d->get)
 		return;
@@ -92,10 +101,6 @@ static void finish_copy(struct nvl_copy *copy, int status)
 	copy->conn->copies--;
 	copy->conn->direct_copies--;
 	nvl_import_put(d->conn, d->import);
-	/* local memory that the driver refuses */
-	if (status && status != -ECANCELED && status != -EIO &&
-	    status != -EACCES)
-		status = -EFAULT;
 	if (status && !d->status)
 		d->status = status;
 	if (!--d->left)

@@ -36,14 +36,17 @@ static void leave_conn(struct weft_conn *base)
 		nvl_conn_maybe_end(nvl_conn(base));
 }
 
-/* A message in the peer's inbox outlives this process. */
+/*
+ * A message in the peer's inbox outlives this process.  The end of a connection
+ * whose operation failed comes after that operation's.
+ */
 static bool is_flushed(struct weft_conn *base, uint64_t sent)
 {
 	const struct nvl_conn *conn = nvl_conn(base);
 
 	(void)sent;
 	return conn->put_acked == conn->put_next && !conn->ngets &&
-	       !conn->ndirects;
+	       !conn->ndirects && !conn->failed;
 }
 
 const struct weft_ep_ops nvl_ep_ops = {

@@ -181,13 +181,27 @@ void nvl_msg_cut(struct nvl_conn *conn)
 	struct nvl_inbox_head *h = conn->tx.head;
 
 	/* once: later, puts that were cut have ended, too */
-	if (!h || atomic_load_explicit(&h->cut, memory_order_relaxed))
+	if (!h || atomic_load_explicit(&h->cut, memory_order_relaxed) & NVL_CUT)
 		return;
 	atomic_store_explicit(&h->cut_fence,
 			      conn->direct_placed << 32 |
 				      (uint32_t)conn->put_acked,
 			      memory_order_relaxed);
-	atomic_store_explicit(&h->cut, 1, memory_order_release);
+	atomic_fetch_or_explicit(&h->cut, NVL_CUT, memory_order_release);
+}
+
+void nvl_msg_fail(struct nvl_conn *conn)
+{
+	nvl_msg_cut(conn);
+	atomic_fetch_or_explicit(&conn->tx.head->cut, NVL_FAILED,
+				 memory_order_release);
+}
+
+bool nvl_msg_has_failed(const struct nvl_conn *conn)
+{
+	const struct nvl_inbox_head *h = conn->rx.head;
+
+	return atomic_load_explicit(&h->cut, memory_order_acquire) & NVL_FAILED;
 }
 
 void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id, size_t len)
@@ -215,7 +229,7 @@ static bool is_cut(const struct nvl_conn *conn, uint64_t fence)
 	const struct nvl_inbox_head *h = conn->rx.head;
 	uint64_t cut;
 
-	if (!atomic_load_explicit(&h->cut, memory_order_acquire))
+	if (!(atomic_load_explicit(&h->cut, memory_order_acquire) & NVL_CUT))
 		return false;
 	cut = atomic_load_explicit(&h->cut_fence, memory_order_relaxed);
 	return (int32_t)((uint32_t)fence - (uint32_t)cut) > 0 ||

@@ -27,6 +27,11 @@ void nvl_msg_end(struct nvl_conn *conn, uint8_t kind, uint8_t id, size_t len);
  * that has not ended yet.
  */
 void nvl_msg_cut(struct nvl_conn *conn);
+/* The same for one that has failed, which the peer finds behind what it reads.
+ */
+void nvl_msg_fail(struct nvl_conn *conn);
+/* Has the peer said that? */
+bool nvl_msg_has_failed(const struct nvl_conn *conn);
 /*
  * Sends, or keeps for later: the number kept is bounded by what is under way.
  */

@@ -123,8 +123,10 @@ struct nvl_inbox_head {
 	_Atomic uint32_t direct_placed, direct_puts;
 	_Atomic uint64_t direct_put_bytes, direct_get_bytes;
 	_Atomic uint32_t direct_gets;
-	/* puts were cut: of messages behind a fence above `cut_fence`, in
-	   either half, none is delivered any more */
+	/* NVL_CUT: puts were cut: of messages behind a fence above
+	   `cut_fence`, in either half, none is delivered any more;
+	   NVL_FAILED: the writer has ended the connection, too, since an
+	   operation failed there */
 	_Atomic uint32_t cut;
 	_Atomic uint64_t cut_fence;
 	_Atomic uint64_t msg_head;
@@ -142,21 +144,25 @@ struct nvl_inbox_head {
 _Static_assert(sizeof(struct nvl_inbox_head) == 320 + 4 * NVL_VIEWS,
 	       "whole cache lines");
 
+#define NVL_CUT	   1u
+#define NVL_FAILED 2u
+
 #define NVL_WANTS_ROOM	 1u /* in this inbox */
 #define NVL_WANTS_CREDIT 2u /* for its chunks: in the other inbox */
 
 enum nvl_op_type {
 	NVL_OP_CHUNK = 1, /* bytes in a ring, for a put or a get */
-	NVL_OP_ABORT,	  /* a put ends here, incomplete */
-	NVL_OP_ACK,	  /* a put is placed, was refused (status), or was
-			     aborted and nothing of it is under way */
-	NVL_OP_GET,	  /* please send this region */
-	NVL_OP_GET_FAIL,  /* the get will not be completed */
+	NVL_OP_ABORT,	  /* a put was cancelled: it ends here, incomplete */
+	NVL_OP_ACK,	 /* a put is placed, or was aborted and nothing of it is
+			    under way; any other status: it has failed, and
+			    with it the connection */
+	NVL_OP_GET,	 /* please send this region */
+	NVL_OP_GET_FAIL, /* it could not be read: the same */
 };
 
 #define NVL_CHUNK_GET	 1u   /* belongs to a get: `seq` is its id */
 #define NVL_CHUNK_NOTIFY 2u   /* tell the target when all is placed */
-#define NVL_CHUNK_VOID	 4u   /* its copy failed: room taken, nothing else */
+#define NVL_CHUNK_VOID	 4u   /* not copied: room taken, nothing else */
 #define NVL_NO_RING	 0xff /* a chunk of no bytes */
 
 struct nvl_op {

@@ -43,6 +43,19 @@ static struct nvl_landing *find_landing(struct nvl_conn *conn,
 	return l->seq == op->seq && !l->done ? l : NULL;
 }
 
+/* What was put there before stays. */
+static void fail_landing(struct nvl_landing *l, int status)
+{
+	struct nvl_op ack = { .type = NVL_OP_ACK,
+			      .seq = l->seq,
+			      .status = status };
+
+	l->status = status;
+	weft_count(l->conn->stats, key_errors, 1);
+	nvl_op_send(l->conn, &ack);
+	nvl_conn_fail(l->conn, "write a put");
+}
+
 static void check_landing(struct nvl_landing *l)
 {
 	if (l->done || l->in_flight || (!l->ended && l->seen < l->total))
@@ -51,9 +64,15 @@ static void check_landing(struct nvl_landing *l)
 	weft_list_add_tail(&l->conn->iface->landed, &l->link);
 }
 
+static void note_failure(struct nvl_get *g, int status)
+{
+	if (g->parent && !g->parent->status)
+		g->parent->status = status;
+}
+
 static void check_get(struct nvl_conn *conn, struct nvl_get *g)
 {
-	if (g->ended || g->in_flight || (!g->failed && g->seen < g->total))
+	if (g->ended || g->in_flight || g->seen < g->total)
 		return;
 	g->ended = true;
 	weft_list_add_tail(&conn->iface->done_gets, &g->done_link);
@@ -68,17 +87,17 @@ static void count_chunk(struct nvl_conn *conn, const struct nvl_op *op,
 	if (op->flags & NVL_CHUNK_GET) {
 		g = &conn->gets[op->seq];
 		g->in_flight--;
-		if (status && !g->status)
-			g->status = status;
+		if (status && status != -ECANCELED) {
+			note_failure(g, status);
+			nvl_conn_fail(conn, "write memory of a get");
+		}
 		check_get(conn, g);
 		return;
 	}
 	l = &conn->landing[op->seq % NVL_PUTS];
 	l->in_flight--;
-	if (status && !l->status) {
-		l->status = status;
-		weft_count(conn->stats, key_errors, 1);
-	}
+	if (status && status != -ECANCELED && !l->status)
+		fail_landing(l, status);
 	check_landing(l);
 }
 
@@ -108,9 +127,6 @@ static void finish_copy(struct nvl_copy *copy, int status)
 
 	copy->conn->copies--;
 	c->done = true;
-	/* the driver refuses memory that is gone: no better than a bad key */
-	if (status && status != -ECANCELED && status != -EIO)
-		status = -EACCES;
 	count_chunk(copy->conn, &c->op, status);
 	give_credit(copy->conn, copy->owner, c->op.ring);
 }
@@ -260,7 +276,7 @@ static int handle_empty(struct nvl_conn *conn, const struct nvl_op *op)
 	if (weft_region_get(&key, op->addr, 0))
 		weft_region_put(&key);
 	else
-		l->status = -EACCES;
+		fail_landing(l, -EACCES);
 	l->notify = op->flags & NVL_CHUNK_NOTIFY;
 	l->tag = op->tag;
 	check_landing(l);
@@ -278,9 +294,9 @@ static int handle_chunk(struct nvl_conn *conn, const struct nvl_op *op)
 		return handle_empty(conn, op);
 	if (op->flags & NVL_CHUNK_GET) {
 		g = op->seq < NVL_GETS ? &conn->gets[op->seq] : NULL;
-		if (!g || !g->live || g->ended || g->failed ||
-		    op->total != g->total || op->len > g->total - g->seen ||
-		    op->addr > g->total || op->len > g->total - op->addr)
+		if (!g || !g->live || g->ended || op->total != g->total ||
+		    op->len > g->total - g->seen || op->addr > g->total ||
+		    op->len > g->total - op->addr)
 			return -EPROTO;
 	} else {
 		l = find_landing(conn, op);
@@ -316,12 +332,12 @@ static int handle_get_fail(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	struct nvl_get *g = op->seq < NVL_GETS ? &conn->gets[op->seq] : NULL;
 
-	if (!g || !g->live || g->ended || g->failed)
+	if (!g || !g->live || g->ended)
 		return -EPROTO;
-	g->failed = true;
-	if (!g->status)
-		g->status = op->status < 0 ? op->status : -EIO;
-	check_get(conn, g);
+	note_failure(g, op->status < 0 && op->status != -EINPROGRESS
+				? op->status
+				: -EIO);
+	nvl_conn_told(conn);
 	return 0;
 }
 
@@ -411,11 +427,9 @@ unsigned int nvl_rx_deliver(struct nvl_iface *iface)
 		weft_list_del(&g->done_link);
 		n++;
 		p = g->parent;
-		if (p && g->status && !p->status)
-			p->status = g->status;
 		g->live = false;
 		g->parent = NULL;
-		if (g->conn->stats && !g->status)
+		if (g->conn->stats && !(p && p->status))
 			weft_count(g->conn->stats, get_bytes, g->total);
 		g->conn->ngets--;
 		if (p && !--p->left) {

@@ -4,9 +4,10 @@
  * cut into chunks; each is copied into a ring and announced when the
  * copy has ended.
  *
- * A transfer that fails half way sends no more; what is under way is announced
- * as it is, failed chunks as void, and NVL_OP_ABORT comes last.  A put then
- * ends when the peer replies that nothing of it is under way there either.
+ * A put that is cancelled half way sends no more; what is under way is
+ * announced as it is, chunks that were not copied as void, and NVL_OP_ABORT
+ * comes last. It then ends when the peer replies that nothing of it is under
+ * way there either.  A transfer that fails ends the connection.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -61,15 +62,23 @@ void nvl_tx_finish(struct nvl_transfer *transfer, int status)
 	weft_list_add_tail(&conn->iface->done, &transfer->done_link);
 }
 
-static void send_abort(struct nvl_transfer *transfer)
+static void send_end(struct nvl_transfer *transfer, enum nvl_op_type type)
 {
-	struct nvl_op op = { .type = NVL_OP_ABORT,
-			     .seq = transfer->seq,
-			     .status = transfer->status };
+	const struct nvl_op op = { .type = type,
+				   .seq = transfer->seq,
+				   .status = transfer->status };
 
-	if (transfer->kind == NVL_TRANSFER_SERVE)
-		op.type = NVL_OP_GET_FAIL;
 	nvl_op_send(transfer->conn, &op);
+}
+
+/* The peer is told why, where it asks for it; of a put it places nothing. */
+static void end_conn(struct nvl_transfer *transfer)
+{
+	if (transfer->kind == NVL_TRANSFER_SERVE)
+		send_end(transfer, NVL_OP_GET_FAIL);
+	nvl_conn_fail(transfer->conn, transfer->kind == NVL_TRANSFER_SERVE
+					      ? "read what a get names"
+					      : "read memory of a put");
 }
 
 /* Called when `sent`, `in_flight` or `status` has changed. */
@@ -77,18 +86,17 @@ static void check_transfer(struct nvl_transfer *transfer)
 {
 	if (transfer->status)
 		unqueue_transfer(transfer);
+	if (transfer->status && transfer->status != -ECANCELED)
+		end_conn(transfer);
 	if (transfer->in_flight || transfer->aborted ||
 	    (!transfer->status && transfer->sent < transfer->total))
 		return;
-	if (transfer->status) {
-		send_abort(transfer);
-		/* chunks of a put may still be on their way to its target */
-		if (transfer->kind == NVL_TRANSFER_PUT)
-			transfer->aborted = true;
-		else
-			nvl_tx_finish(transfer, transfer->status);
-	} else if (transfer->kind == NVL_TRANSFER_SERVE) {
-		nvl_tx_finish(transfer, 0);
+	if (transfer->kind == NVL_TRANSFER_SERVE) {
+		nvl_tx_finish(transfer, transfer->status);
+	} else if (transfer->status) {
+		/* chunks may still be on their way to its target */
+		send_end(transfer, NVL_OP_ABORT);
+		transfer->aborted = true;
 	} else {
 		unqueue_transfer(transfer); /* the ack completes it */
 	}
@@ -130,12 +138,8 @@ static void finish_chunk(struct nvl_txchunk *c, int status)
 {
 	if (status) {
 		c->op.flags |= NVL_CHUNK_VOID;
-		/* what the peer named and is gone: no better than a bad key */
 		if (!c->transfer->status)
-			c->transfer->status =
-				c->transfer->kind == NVL_TRANSFER_SERVE
-					? -EACCES
-					: -EFAULT;
+			c->transfer->status = status;
 	}
 	c->done = true;
 }
@@ -153,18 +157,16 @@ static void finish_copy(struct nvl_copy *copy, int status)
 static int copy_to_ring(struct nvl_transfer *transfer, struct nvl_txring *r,
 			size_t at, const void *src, uint64_t addr, size_t len)
 {
+	const bool serve = transfer->kind == NVL_TRANSFER_SERVE;
 	ssize_t n;
 
-	if (transfer->kind == NVL_TRANSFER_PUT) {
-		memcpy((char *)r->map.host + at, src, len);
-		return 0;
-	}
-	/* named by the peer: may be unmapped, so the kernel reads it */
-	if (!weft_region_get(&transfer->key, addr, len))
+	if (serve && !weft_region_get(&transfer->key, addr, len))
 		return -EACCES;
+	/* it may be unmapped, so the kernel reads it */
 	n = pwrite(r->map.fd, src, len, at);
-	weft_region_put(&transfer->key);
-	return n == (ssize_t)len ? 0 : -EFAULT;
+	if (serve)
+		weft_region_put(&transfer->key);
+	return n == (ssize_t)len ? 0 : -EACCES;
 }
 
 static void make_chunk(struct nvl_transfer *transfer, struct nvl_txring *r,
@@ -368,8 +370,7 @@ unsigned int nvl_tx_schedule(struct nvl_conn *conn)
 	return n;
 }
 
-/* ---- transfers begin
- * ---------------------------------------------------------- */
+/* ---- transfers begin ----------------------------------------------------- */
 
 static struct nvl_transfer *create_transfer(struct nvl_conn *conn,
 					    enum nvl_transfer_kind kind,
@@ -505,7 +506,7 @@ int nvl_tx_serve(struct nvl_conn *conn, const struct nvl_op *op)
 	}
 	if (find_source(transfer)) {
 		weft_region_put(&transfer->key);
-		fail_transfer(transfer, -EFAULT);
+		fail_transfer(transfer, -EACCES);
 		return 0;
 	}
 	weft_region_put(&transfer->key);
@@ -516,9 +517,17 @@ int nvl_tx_ack(struct nvl_conn *conn, const struct nvl_op *op)
 {
 	struct nvl_transfer *transfer = conn->puts[op->seq % NVL_PUTS];
 
-	if (!transfer || transfer->seq != op->seq || transfer->in_flight ||
-	    (!transfer->aborted && transfer->sent < transfer->total) ||
-	    !weft_list_empty(&transfer->link) || op->status == -EINPROGRESS)
+	if (!transfer || transfer->seq != op->seq || op->status == -EINPROGRESS)
+		return -EPROTO;
+	if (op->status < 0 && op->status != -ECANCELED) {
+		/* the peer need not have all of it; dropped with the rest */
+		if (!transfer->status)
+			transfer->status = op->status;
+		nvl_conn_told(conn);
+		return 0;
+	}
+	if (transfer->in_flight || !weft_list_empty(&transfer->link) ||
+	    (!transfer->aborted && transfer->sent < transfer->total))
 		return -EPROTO;
 	nvl_tx_finish(transfer, transfer->aborted ? transfer->status
 				: op->status < 0  ? op->status

@@ -25,9 +25,9 @@ static struct device_row rows[] = {
 	{ "tcp", &weft_tcp_ops, "lo", AF_INET, .sockets = true },
 	{ "tcp over IPv6", &weft_tcp_ops, "lo", AF_INET6, .sockets = true },
 	{ "shm", &weft_shm_ops, "shm", AF_UNSPEC },
-	{ "nvlink", &weft_nvlink_ops, "nvl", AF_UNSPEC, .fails_alone = true },
+	{ "nvlink", &weft_nvlink_ops, "nvl", AF_UNSPEC },
 	{ "nvlink, mapped memory", &weft_nvlink_ops, "nvl", AF_UNSPEC,
-	  .mapped = true, .fails_alone = true },
+	  .mapped = true },
 #ifdef HAVE_VERBS_H
 	{ "ib", &weft_ib_ops, "fake0:1", AF_INET, .other = "fake1:1",
 	  .one_socket = true, .own_keys = true },

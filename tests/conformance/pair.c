@@ -151,11 +151,9 @@ static void check_reset(struct side *s)
 
 void sides_fail(struct side *a, struct side *b)
 {
-	if (!row->fails_alone) {
-		wait_for(a, b, (!a->ep || a->errors) && (!b->ep || b->errors));
-		check_reset(a);
-		check_reset(b);
-	}
+	wait_for(a, b, (!a->ep || a->errors) && (!b->ep || b->errors));
+	check_reset(a);
+	check_reset(b);
 	connect_both(a, b);
 }
 
@@ -201,40 +199,51 @@ void check_message(struct side *s, uint8_t id, size_t len, unsigned int seed)
 	free(m);
 }
 
-int put_wait(struct side *s, struct side *other, const void *src, size_t len,
+int put_once(struct side *s, struct side *other, const void *src, size_t len,
 	     uint64_t addr, const void *key, const struct weft_notify *notify)
 {
 	struct weft_iov iov = { (void *)src, len, NULL };
 	struct wait_op w;
-	int ret;
 
-	wait_for(s, other, s->ops->ready(s->ep));
-	if (len)
-		have_mapped(s, other, addr, key);
 	wait_op_init(&w);
 	wait_for(s, other, s->ops->ready(s->ep));
-	ret = s->ops->put(s->ep, &iov, 1, addr, key, notify, &w.op);
-	check_int(ret, -EINPROGRESS);
+	check_int(s->ops->put(s->ep, &iov, 1, addr, key, notify, &w.op),
+		  -EINPROGRESS);
 	wait_for(s, other, w.done);
 	check_int(w.done, 1);
 	return w.status;
 }
 
-int get_wait(struct side *s, struct side *other, void *dst, size_t len,
+int get_once(struct side *s, struct side *other, void *dst, size_t len,
 	     uint64_t addr, const void *key)
 {
 	struct weft_iov iov = { dst, len, NULL };
 	struct wait_op w;
 
-	wait_for(s, other, s->ops->ready(s->ep));
-	if (len)
-		have_mapped(s, other, addr, key);
 	wait_op_init(&w);
 	wait_for(s, other, s->ops->ready(s->ep));
 	check_int(s->ops->get(s->ep, &iov, 1, addr, key, &w.op), -EINPROGRESS);
 	wait_for(s, other, w.done);
 	check_int(w.done, 1);
 	return w.status;
+}
+
+int put_wait(struct side *s, struct side *other, const void *src, size_t len,
+	     uint64_t addr, const void *key, const struct weft_notify *notify)
+{
+	wait_for(s, other, s->ops->ready(s->ep));
+	if (len)
+		have_mapped(s, other, addr, key);
+	return put_once(s, other, src, len, addr, key, notify);
+}
+
+int get_wait(struct side *s, struct side *other, void *dst, size_t len,
+	     uint64_t addr, const void *key)
+{
+	wait_for(s, other, s->ops->ready(s->ep));
+	if (len)
+		have_mapped(s, other, addr, key);
+	return get_once(s, other, dst, len, addr, key);
 }
 
 void target_open(struct target *t, size_t len)

@@ -18,7 +18,6 @@ struct device_row {
 	const char *other; /* of every second side; NULL: the same */
 	bool one_socket;   /* for all endpoints of a pair, and kept */
 	bool own_keys;	   /* not those of the region table */
-	bool fails_alone;  /* a failed put or get ends no endpoint yet */
 	bool sockets;	   /* bulk too, from a port open to all */
 	bool in_process;   /* no socket, no peer elsewhere */
 	bool mapped;	   /* GPU memory that the other side maps */
@@ -72,6 +71,11 @@ void check_message(struct side *s, uint8_t id, size_t len, unsigned int seed);
 int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 	     uint64_t addr, const void *key, const struct weft_notify *notify);
 int get_wait(struct side *s, struct side *other, void *dst, size_t len,
+	     uint64_t addr, const void *key);
+/* The same without others before it, by which the memory would be mapped. */
+int put_once(struct side *s, struct side *other, const void *src, size_t len,
+	     uint64_t addr, const void *key, const struct weft_notify *notify);
+int get_once(struct side *s, struct side *other, void *dst, size_t len,
 	     uint64_t addr, const void *key);
 
 /* Registered memory between two poisoned guards. */

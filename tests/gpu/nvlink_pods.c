@@ -261,8 +261,11 @@ static void start_block(struct wait_op *w, bool get, struct buf *local,
 			: ops->put(side.ep, &iov, 1, remote->theirs.addr + off,
 				   &remote->theirs.key, NULL, &w->op);
 	} while (r == -EAGAIN);
-	if (r != -EINPROGRESS)
+	if (r == -EINPROGRESS)
+		return;
+	if (!may_fail || !side.errors)
 		pods_fail("put or get: %s", strerror(-r));
+	wait_op_done(&w->op, r);
 }
 
 /*
@@ -279,8 +282,10 @@ static void put_until_refused(struct buf *src, struct buf *dst, bool lazy)
 	for (i = 0; !refused; i = (i + 1) % AHEAD) {
 		wait_until(w[i].done);
 		good += !w[i].status;
-		refused += w[i].status == -EACCES;
-		if (w[i].status && w[i].status != -EACCES)
+		refused += !!w[i].status;
+		/* the first one that is refused ends the others */
+		if (w[i].status && w[i].status != -EACCES &&
+		    w[i].status != -EIO)
 			pods_fail("a put of revoked memory: %s",
 				  strerror(-w[i].status));
 		if (!refused)
@@ -317,6 +322,7 @@ static void releases(struct buf *src, struct buf *dst, unsigned int rounds)
 			move(false, src, dst, 0, block, NULL);
 		}
 		pods_barrier(progress);
+		may_fail = true;
 		if (!me) {
 			put_until_refused(src, dst, i % 2);
 		} else {
@@ -335,6 +341,7 @@ static void releases(struct buf *src, struct buf *dst, unsigned int rounds)
 		}
 		pods_exchange(&dst->mine, &dst->theirs, sizeof(dst->mine),
 			      progress);
+		device_connect_again();
 	}
 	if (me)
 		pods_result(0, "ms", longest * 1e3,

@@ -191,7 +191,7 @@ static bool finish(void)
 
 int main(int argc, char **argv)
 {
-	unsigned long puts = 0, gets = 0, direct = 0, messages = 0, refused = 0;
+	unsigned long puts = 0, gets = 0, direct = 0, messages = 0;
 	char dir[] = "/tmp/weft-soak-XXXXXX", cmd[64];
 	unsigned int killed = 0, left = 0, i;
 	double seconds = 5;
@@ -222,11 +222,10 @@ int main(int argc, char **argv)
 		gets += board->rank[i].gets;
 		direct += board->rank[i].direct;
 		messages += board->rank[i].messages;
-		refused += board->rank[i].refused;
 	}
-	printf("seed %u: %lu puts, %lu gets, %lu messages, %lu refused; "
+	printf("seed %u: %lu puts, %lu gets, %lu messages; "
 	       "%u killed, %u left; %lu bytes without a ring\n",
-	       seed, puts, gets, messages, refused, killed, left, direct);
+	       seed, puts, gets, messages, killed, left, direct);
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
 	if (system(cmd))
 		return 2;

@@ -25,6 +25,8 @@ struct buf {
 
 extern const struct weft_dev_ops *const ops;
 extern struct side side;
+/* An operation is about to fail, which ends the connection. */
+extern bool may_fail;
 /* Of the last notifications, by their number. */
 extern uint64_t tags[TAGS];
 
@@ -34,6 +36,8 @@ extern uint64_t tags[TAGS];
  */
 void gpu_open(bool hidden);
 void device_open(void);
+/* After such an end: both connect again. */
+void device_connect_again(void);
 void device_close(void);
 void progress(void);
 #define wait_until(cond)            \

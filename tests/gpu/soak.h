@@ -30,7 +30,7 @@ extern struct board {
 		_Atomic unsigned int life; /* of @addr; 0: none yet */
 		/* on its way out: errors are expected of it from now on */
 		_Atomic bool leaves;
-		_Atomic unsigned long puts, gets, direct, messages, refused;
+		_Atomic unsigned long puts, gets, direct, messages;
 	} rank[RANKS];
 	/* the life of the second one to which the first has an endpoint */
 	_Atomic unsigned int met[RANKS][RANKS];
@@ -48,14 +48,14 @@ enum what {
 	CHECK,	    /* look at what I have put into it... */
 	FILL,	    /* fill it, I am going to get it... */
 	EMPTY,	    /* nor do I need it any more... */
-	READY,	    /* done; or not, if it is not the same any more: @stale */
+	READY,	    /* done */
 	NOISE,
 };
 
 struct note {
 	uint32_t seq, life;
-	uint8_t from, what, kind, stale;
-	uint32_t epoch, len;
+	uint8_t from, what, kind;
+	uint32_t len;
 	uint64_t off, seed;
 	uint64_t addr;
 	uint8_t key[WEFT_RKEY_MAX];
@@ -65,7 +65,6 @@ struct memory {
 	unsigned int kind;
 	char *p;
 	struct weft_mem *mem;
-	uint32_t epoch;
 };
 
 enum state { IDLE, PUTTING, FILLING, GETTING, EMPTYING };
@@ -75,14 +74,13 @@ struct job {
 	struct weft_op op;
 	struct peer *peer;
 	enum state state;
-	bool done, ready, stale;
+	bool done, ready;
 	int status;
 	double began;
 	struct memory local;
 	struct there {
 		uint64_t addr; /* 0: not known yet */
 		uint8_t key[WEFT_RKEY_MAX];
-		uint32_t epoch;
 	} there, next; /* used now, and by what starts next */
 	size_t off, len;
 	uint64_t seed;
@@ -145,7 +143,7 @@ void mem_fill(struct memory *m, size_t off, size_t len, uint64_t seed);
 /* [@off, @off + @len) has @seed's, and its surroundings what they had. */
 void mem_check_all(struct memory *m, size_t off, size_t len, uint64_t seed,
 		   const char *what);
-/* Nothing lands after release, whoever has what under way. */
+/* Registers it anew; nothing lands after its release. */
 void mem_renew(struct memory *m);
 /* Can peers map it? */
 bool mem_is_mapped(unsigned int kind);

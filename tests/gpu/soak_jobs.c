@@ -54,7 +54,6 @@ static void tell(struct job *job, enum what what)
 	n->off = job->off;
 	n->len = job->len;
 	n->seed = job->seed;
-	n->epoch = job->there.epoch;
 	job->ready = false;
 }
 
@@ -66,7 +65,6 @@ static void start_job(struct job *job)
 	job->off = rnd(SIZE - job->len + 1);
 	job->seed = 1000 + 1000 * (unsigned int)me + ++last_seed;
 	job->there = job->next;
-	job->stale = false;
 	job->status = 0;
 	job->began = now();
 	if (rnd(2)) {
@@ -97,19 +95,6 @@ static bool may_be_mapped(const struct job *job)
 	return job->local.kind != HOST && mem_is_mapped(kind);
 }
 
-/* A key that its owner has taken back may be refused, and nothing else. */
-static bool has_succeeded(struct job *job)
-{
-	if (!job->status)
-		return true;
-	if (job->status != -EACCES || !job->stale)
-		fail("an operation of %zu bytes at %zu: %s%s", job->len,
-		     job->off, strerror(-job->status),
-		     job->stale ? " (stale)" : "");
-	atomic_fetch_add(&board->rank[me].refused, 1);
-	return false;
-}
-
 void note_direct(struct peer *p)
 {
 	const struct nvl_conn *conn = conn_of(p);
@@ -124,6 +109,9 @@ void note_direct(struct peer *p)
 
 static void count_success(struct job *job, unsigned long *bytes)
 {
+	if (job->status)
+		fail("an operation of %zu bytes at %zu: %s", job->len, job->off,
+		     strerror(-job->status));
 	*bytes += job->len;
 	if (may_be_mapped(job))
 		job->peer->mapped_bytes += job->len;
@@ -132,23 +120,17 @@ static void count_success(struct job *job, unsigned long *bytes)
 
 static void end_put(struct job *job)
 {
-	if (has_succeeded(job)) {
-		count_success(job, &job->peer->put_bytes);
-		atomic_fetch_add(&board->rank[me].puts, 1);
-	}
+	count_success(job, &job->peer->put_bytes);
+	atomic_fetch_add(&board->rank[me].puts, 1);
 	mem_fill(&job->local, job->off, job->len, POISON);
 	job->state = IDLE;
 }
 
 static void end_get(struct job *job)
 {
-	if (has_succeeded(job)) {
-		count_success(job, &job->peer->get_bytes);
-		atomic_fetch_add(&board->rank[me].gets, 1);
-		if (!job->stale)
-			mem_check_all(&job->local, job->off, job->len,
-				      job->seed, "get");
-	}
+	count_success(job, &job->peer->get_bytes);
+	atomic_fetch_add(&board->rank[me].gets, 1);
+	mem_check_all(&job->local, job->off, job->len, job->seed, "get");
 	mem_fill(&job->local, job->off, job->len, POISON);
 	job->state = IDLE;
 }
@@ -167,15 +149,12 @@ void step_job(struct job *job)
 	case FILLING:
 		if (!job->ready)
 			break;
-		if (job->stale)
-			job->state = IDLE;
-		else if (begin(job, true))
+		if (begin(job, true))
 			job->state = GETTING;
 		break;
 	case GETTING:
 		if (!job->done)
 			break;
-		/* an error is right only if the reply says that it was stale */
 		tell(job, EMPTY);
 		job->state = EMPTYING;
 		break;

@@ -50,12 +50,10 @@ void mem_check_all(struct memory *m, size_t off, size_t len, uint64_t seed,
 
 void mem_open(struct memory *m, unsigned int kind)
 {
-	const uint32_t epoch = m->epoch + 1;
 	int err;
 
 	memset(m, 0, sizeof(*m));
 	m->kind = kind;
-	m->epoch = epoch;
 	m->p = kind == HOST ? aligned_alloc(EDGE, SIZE)
 			    : gpumem_alloc(kinds[kind], SIZE);
 	if (!m->p)
@@ -91,7 +89,6 @@ void mem_renew(struct memory *m)
 				&m->mem);
 	if (err)
 		fail("mem_register: %s", strerror(-err));
-	m->epoch++;
 }
 
 bool mem_is_mapped(unsigned int kind)

@@ -23,7 +23,6 @@ void queue_region(struct peer *p, unsigned int kind)
 	struct note *n = queue_note(p, REGION, kind);
 
 	n->addr = (uintptr_t)p->mine[kind].p;
-	n->epoch = p->mine[kind].epoch;
 	ops->mem_pack(p->mine[kind].mem, n->key);
 }
 
@@ -62,17 +61,18 @@ void send_notes(struct peer *p)
 static void serve(struct peer *p, const struct note *n)
 {
 	struct memory *m = &p->mine[n->kind];
-	const bool stale = n->epoch != m->epoch;
-	struct note *reply;
 
 	if (n->len > SIZE || n->off > SIZE - n->len)
 		fail("a note of rank %d is damaged", p->rank);
-	if (!stale && n->what == CHECK)
+	if (n->what == CHECK)
 		mem_check_all(m, n->off, n->len, n->seed, "put");
-	if (!stale)
-		mem_fill(m, n->off, n->len, n->what == FILL ? n->seed : POISON);
-	reply = queue_note(p, READY, n->kind);
-	reply->stale = stale;
+	mem_fill(m, n->off, n->len, n->what == FILL ? n->seed : POISON);
+	/* it uses none of it until it is told: no operation of its may fail */
+	if (n->what != FILL && !board->stop && !rnd(20)) {
+		mem_renew(m);
+		queue_region(p, n->kind);
+	}
+	queue_note(p, READY, n->kind);
 }
 
 void take_note(struct peer *p, const struct note *n, const void *behind,
@@ -88,12 +88,10 @@ void take_note(struct peer *p, const struct note *n, const void *behind,
 	switch (n->what) {
 	case REGION:
 		job->next.addr = n->addr;
-		job->next.epoch = n->epoch;
 		memcpy(job->next.key, n->key, sizeof(n->key));
 		break;
 	case READY:
 		job->ready = true;
-		job->stale |= n->stale;
 		break;
 	case NOISE:
 		if (len != sizeof(*n) + n->len)

@@ -122,11 +122,6 @@ void step_peer(struct peer *p)
 	if (!has_met(p))
 		return;
 	if (!board->stop && p->tail - p->head < QUEUE / 4) {
-		i = rnd(KINDS);
-		if (!rnd(200)) {
-			mem_renew(&p->mine[i]);
-			queue_region(p, i);
-		}
 		if (!rnd(20))
 			queue_note(p, NOISE, 0)->len = rnd(8000);
 	}

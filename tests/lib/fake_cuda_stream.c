@@ -218,9 +218,14 @@ EXPORT int cuStreamDestroy_v2(void *stream)
 EXPORT int cuStreamQuery(void *stream)
 {
 	struct stream *st = stream;
+	int err = fake_gate(__func__, UNSAFE);
 	bool busy;
 
-	GATE(UNSAFE);
+	/* the context is gone: its engines do nothing any more */
+	if (err) {
+		drain(st);
+		return err;
+	}
 	pthread_mutex_lock(&st->lock);
 	busy = st->first;
 	pthread_mutex_unlock(&st->lock);

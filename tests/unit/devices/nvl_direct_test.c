@@ -269,6 +269,7 @@ Test(nvl_direct, an_allocation_is_mapped_once)
 		     imports));
 	/* beside what it allows there is memory that is mapped as well */
 	cr_expect(eq(int, put_checked(&a, from, to, 8, &part_key), -EACCES));
+	meet_again();
 	nvl->mem_release(part);
 	put_until_direct();
 	nvl->mem_release(mem);
@@ -387,6 +388,7 @@ Test(nvl_direct, context_that_opens_late_copies_as_well)
 		cr_assert(eq(int, start_put(&w), -EINPROGRESS));
 		wait_for(w.done);
 		cr_assert(eq(int, w.status, -ENOMEM));
+		meet_again();
 	}
 	fake.fake_cuda_refuse("cuStreamCreate", 0);
 	cr_expect(yes(is_direct_soon()));
@@ -712,20 +714,29 @@ Test(nvl_direct, such_a_message_wakes_its_receiver)
 /* Taken, but no engine has it yet. */
 Test(nvl_direct, revoked_put_is_not_handed_over)
 {
-	struct wait_op w = WAIT_OP, late = WAIT_OP;
+	struct wait_op w = WAIT_OP, late = WAIT_OP, flushed = WAIT_OP;
+	struct iovec none = { NULL, 0 };
 
 	pair_up_direct();
 	memset(to, POISON, LEN);
+	cr_assert(eq(int, nvl->message(a.ep, 1, &none, 1, NULL), 0));
 	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
+	cr_assert(eq(int, nvl->flush(a.ep, &flushed.op), -EINPROGRESS));
+	nvl->fence(a.ep);
+	cr_assert(eq(int, nvl->message(a.ep, 2, &none, 1, NULL), 0));
 	nvl->mem_release(mem);
-	wait_for(w.done);
+	/* the peer reads it all when the end is there, too */
+	cr_assert(yes(step_until(side_progress(&a), w.done && a.errors)));
 	cr_expect(eq(int, w.status, -EACCES));
+	cr_expect(lt(int, flushed.status, 0));
+	meet_again();
+	cr_expect(eq(uint, b.messages, 1));
 	cr_expect(yes(is_poison()));
 	cr_assert(eq(int, start_put(&late), -EINPROGRESS));
 	wait_for(late.done);
 	cr_expect(eq(int, late.status, -EACCES));
 	cr_expect(yes(is_poison()));
-	/* and the endpoint lives on */
+	meet_again();
 	register_all();
 	put_until_direct();
 	nvl->mem_release(mem);

@@ -185,23 +185,38 @@ Test(nvl_lies, well_formed_operations_are_accepted, .init = begin,
 	liar_wait(&victim, notified);
 	cr_assert(eq(int, memcmp(target + LEN, bytes, sizeof(bytes)), 0));
 	cr_assert(eq(int, ended, 0));
-	/*
-	 * bytes under a wrong key are no lie about the ring: they are refused
-	 */
-	memset(target, POISON, sizeof(target));
-	op.pos = 256;
-	op.seq = 1;
-	op.token ^= 1;
+}
+
+/* Bytes under a wrong key, or beside it, are no lie about the ring. */
+static void refuse(struct nvl_op op)
+{
+	const struct nvl_inbox_head *h = liar_head(liar.ours);
+
 	liar_op(&liar, &op);
-	op = honest();
-	op.addr += LEN - 128;
-	op.pos = 512;
-	op.seq = 2;
-	liar_op(&liar, &op);
-	liar_wait(&victim, atomic_load(&liar_head(liar.ours)->op_tail) == 3);
-	cr_assert(eq(uint, notified, 1));
-	cr_assert(eq(int, ended, 0));
+	liar_wait(&victim, ended);
+	cr_assert(eq(int, ended, -EIO));
+	cr_assert(eq(ulong, atomic_load(&h->op_tail), 1));
+	cr_assert(eq(uint, atomic_load(&h->cut), NVL_CUT | NVL_FAILED));
+	cr_assert(zero(uint, notified));
 	check_untouched();
+}
+
+Test(nvl_lies, wrong_key_is_answered_and_is_the_end, .init = begin,
+     .fini = finish)
+{
+	struct nvl_op op = honest();
+
+	op.token ^= 1;
+	refuse(op);
+}
+
+Test(nvl_lies, bytes_beside_the_key_are_answered_and_the_end, .init = begin,
+     .fini = finish)
+{
+	struct nvl_op op = honest();
+
+	op.addr += LEN - 128;
+	refuse(op);
 }
 
 /* A chunk is counted once; what is not credited yet is not free. */

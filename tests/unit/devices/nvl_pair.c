@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tests/unit/devices/nvl_pair.h"
-
 #include <dlfcn.h>
+
+#include "devices/nvlink/nvl.h"
+#include "tests/unit/devices/nvl_pair.h"
 
 const struct weft_dev_ops *const nvl = &weft_nvlink_ops;
 struct fake fake;
@@ -64,6 +65,16 @@ void meet(struct side *from, struct side *to)
 {
 	cr_assert(eq(int, side_dial(from, to), 0));
 	wait_for(nvl->ready(from->ep));
+}
+
+void meet_again(void)
+{
+	wait_for(a.errors && weft_list_empty(&nvl_iface(b.iface)->conns));
+	cr_expect(eq(int, a.error, -EIO));
+	nvl->ep_destroy(a.ep);
+	a.ep = NULL;
+	a.errors = 0;
+	meet(&a, &b);
 }
 
 static int finish(struct side *s, struct wait_op *w, int ret)

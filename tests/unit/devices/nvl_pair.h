@@ -31,6 +31,9 @@ int open_side(struct side *s);
 /* An endpoint each way, ready. */
 void meet(struct side *from, struct side *to);
 
+/* After an operation of a's, which alone has an endpoint, has failed. */
+void meet_again(void);
+
 /* Fills @src again, poisons the target, and looks; the operation's status. */
 int put_checked(struct side *s, uint8_t *src, uint8_t *dst, size_t len,
 		const void *key);
