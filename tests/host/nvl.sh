@@ -23,7 +23,8 @@ mkdir "$WEFT_RUN_DIR"
 export UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n UCX_HANDLE_ERRORS=none
 # The fake's memory was there before UCX looks, and is readable, unlike a GPU's.
 export UCX_MEMTYPE_CACHE=n
-export EXCHANGE_ALARM=${EXCHANGE_ALARM:-60}
+# Against hangs alone: two sides that spin on two busy cores take minutes.
+export EXCHANGE_ALARM=${EXCHANGE_ALARM:-300}
 chosen=weft_nvl,weft_tcp,cuda_copy
 large=$((4 * (1 + 4) << 20)) # what `gpu max=4 large` moves each way
 
