@@ -228,16 +228,17 @@ ucx_sources() # prints VERSION-KIND=PREFIX for each that could be built
 
 suite() # [--long]
 {
-	local long="" few ahead fuzz_seconds=5 start=$SECONDS
+	local long="" few ahead bare=${CI-} fuzz_seconds=5 start=$SECONDS
 	export WEFT_TEST_LONG=""
 	case ${1-} in
-	--long)	long=yes fuzz_seconds=300 WEFT_TEST_LONG=yes ;;
+	--long)	long=yes bare=yes fuzz_seconds=300 WEFT_TEST_LONG=yes ;;
 	'')	;;
 	*)	usage_error test "unknown option '$1'" ;;
 	esac
 	# shellcheck disable=SC2086 # lists
 	need $packages_build $packages_python $packages_ucx $packages_manual \
-		$packages_test $packages_vm ${long:+$packages_long}
+		$packages_test $packages_vm ${long:+$packages_long} \
+		${bare:+$packages_bare}
 	sources
 	bash tests/tools/fetch-cuda.sh >"$(log_of "NVIDIA's headers")" 2>&1 ||
 		skip "NVIDIA's headers" "they cannot be fetched (PyPI)"
@@ -273,10 +274,12 @@ suite() # [--long]
 		run_tests "UCX's own tests" 14400 bash tests/host/ucx_gtest.sh all
 		run_tests "build in the tree" 900 bash tests/tools/in-tree.sh
 		run_tests "other processors" 1800 bash tests/tools/processors.sh
-		run_tests "a bare machine" 3600 bash tests/tools/bare.sh
 		run_tests "Debian package" 900 bash tests/tools/debian.sh
 	fi
 	run_tests "older roots" 900 bash tests/tools/old-root.sh
+	# takes ten minutes, which CI has
+	test -z "$bare" ||
+		run_tests "a bare machine" 3600 bash tests/tools/bare.sh
 	# the emulated machine is slow, and keeps one processor busy: beside it goes
 	# what a processor less does no harm to
 	begin_tests "Soft-RoCE" 1200 bash tests/vm/run.sh
