@@ -145,7 +145,5 @@ void mem_check_all(struct memory *m, size_t off, size_t len, uint64_t seed,
 		   const char *what);
 /* Registers it anew; nothing lands after its release. */
 void mem_renew(struct memory *m);
-/* Can peers map it? */
-bool mem_is_mapped(unsigned int kind);
 
 #endif

@@ -92,7 +92,7 @@ static bool may_be_mapped(const struct job *job)
 {
 	const unsigned int kind = job - job->peer->job;
 
-	return job->local.kind != HOST && mem_is_mapped(kind);
+	return job->local.kind != HOST && kind != HOST;
 }
 
 void note_direct(struct peer *p)

@@ -90,8 +90,3 @@ void mem_renew(struct memory *m)
 	if (err)
 		fail("mem_register: %s", strerror(-err));
 }
-
-bool mem_is_mapped(unsigned int kind)
-{
-	return kind != HOST && kinds[kind] != GPUMEM_MALLOC;
-}
