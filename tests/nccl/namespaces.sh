@@ -117,8 +117,9 @@ else
 	tap_not_ok "ranks whose interfaces do not meet name them" "$seen"
 fi
 
+# below the ports that the kernel chooses, of which some wait for their end
 seen=$(for _ in 1 2; do
-	WEFT_PORT_RANGE=47600-47600 run --case reload
+	WEFT_PORT_RANGE=27600-27600 run --case reload
 done | grep -v ' ok ')
 tap_nothing "one port is enough for one communicator after the other" "$seen"
 
