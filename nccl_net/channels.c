@@ -53,7 +53,7 @@ bool weft_nccl_network_ours(void)
 	return !net || !strcasecmp(net, "weft");
 }
 
-bool weft_nccl_tuner_ours(void)
+static bool is_tuner_ours(void)
 {
 	const char *tuner = nonempty_env("NCCL_TUNER_PLUGIN");
 
@@ -66,8 +66,7 @@ bool weft_nccl_channels_free(void)
 	const char *min = nonempty_env(SETTING);
 
 	return !channels_chosen() &&
-	       (!min || !strcmp(min, WEFT_NCCL_CHANNELS)) &&
-	       weft_nccl_tuner_ours();
+	       (!min || !strcmp(min, WEFT_NCCL_CHANNELS)) && is_tuner_ours();
 }
 
 static void apply_setting(const struct setting *s)

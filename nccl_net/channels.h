@@ -27,9 +27,10 @@
 
 /* NCCL_NET names no other network. */
 bool weft_nccl_network_ours(void);
-/* The same, and NCCL_TUNER_PLUGIN no other tuner. */
-bool weft_nccl_tuner_ours(void);
-/* The same, and the user has set no channel count. */
+/*
+ * The same, NCCL_TUNER_PLUGIN names no other tuner, and the user has set no
+ * channel count.
+ */
 bool weft_nccl_channels_free(void);
 /* Sets what the user has not; @tuner: NCCL asks weft's tuner. */
 void weft_nccl_channels_raise(bool tuner);

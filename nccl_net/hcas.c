@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bootstrap/gpu.h"
 #include "bootstrap/verbs.h"
 #include "util/log.h"
 
@@ -72,20 +71,6 @@ unsigned int weft_net_hcas(const struct weft_verbs_port **list)
 	pthread_mutex_unlock(&lock);
 	*list = ports;
 	return count;
-}
-
-int weft_net_hca_nearest(void)
-{
-	const struct weft_verbs_port *list;
-	const unsigned int n = weft_net_hcas(&list);
-	struct weft_pci pci;
-	unsigned int turn;
-
-	if (!n)
-		return -1;
-	if (n == 1 || !weft_gpu_of_process(&pci, &turn))
-		return 0;
-	return weft_verbs_nearest(list, n, &pci, turn, NULL);
 }
 
 void weft_net_hca_give_up(unsigned int i)

@@ -18,11 +18,6 @@ struct weft_verbs_port;
 
 /* The count; *@list belongs to this module and stays until it is forgotten. */
 unsigned int weft_net_hcas(const struct weft_verbs_port **list);
-/*
- * The nearest to the GPU of the calling thread's CUDA context, without one the
- * first; -1: there is none.
- */
-int weft_net_hca_nearest(void);
 /* NCCL_IB_DISABLE, read as NCCL does. */
 bool weft_net_hcas_disabled(void);
 

@@ -119,7 +119,7 @@ static uint32_t last_finished(struct nvl_stream *st)
 	return atomic_load_explicit(&st->mark->finished, memory_order_acquire);
 }
 
-static bool drain_stream(struct nvl_stream *st)
+static void drain_stream(struct nvl_stream *st)
 {
 	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
 	uint32_t seq =
@@ -129,11 +129,10 @@ static bool drain_stream(struct nvl_stream *st)
 		if (weft_now_ms() > end) {
 			weft_error("copies on GPU %d did not end within %u s",
 				   st->gpu->ordinal, NVL_WATCHDOG_MS / 1000);
-			return false;
+			return;
 		}
 		sched_yield();
 	}
-	return true;
 }
 
 void nvl_stream_enlist(struct nvl_stream *st)
@@ -143,18 +142,16 @@ void nvl_stream_enlist(struct nvl_stream *st)
 	pthread_mutex_unlock(&streams_lock);
 }
 
-bool nvl_stream_retire(struct nvl_stream *st)
+void nvl_stream_retire(struct nvl_stream *st)
 {
 	uint64_t end = weft_now_ms() + NVL_LAST_WAKE_MS;
-	bool drained;
 
 	pthread_mutex_lock(&streams_lock);
 	weft_list_del(&st->link);
 	pthread_mutex_unlock(&streams_lock);
-	drained = drain_stream(st);
+	drain_stream(st);
 	while (atomic_load(&st->wakes) && weft_now_ms() < end)
 		sched_yield();
-	return drained;
 }
 
 void nvl_copy_drain_all(void)
@@ -241,10 +238,7 @@ static uint32_t count_batches(struct nvl_stream *st)
 
 static bool has_room(const struct nvl_stream *st)
 {
-	return st->nflying < NVL_STREAM_DEPTH &&
-	       atomic_load(&st->mark->issued) -
-			       atomic_load(&st->mark->finished) <
-		       NVL_STREAM_DEPTH;
+	return st->nflying < NVL_STREAM_DEPTH;
 }
 
 /*

@@ -97,8 +97,8 @@ void nvl_gpu_free(struct nvl_gpu *gpu);
 /* nvl_copy.c */
 /* From now on nvl_copy_drain_all() waits for what @st carries. */
 void nvl_stream_enlist(struct nvl_stream *st);
-/* Waits itself, again.  False: the engine still has work of it. */
-bool nvl_stream_retire(struct nvl_stream *st);
+/* Waits for what @st carries, too. */
+void nvl_stream_retire(struct nvl_stream *st);
 /* Any thread: waits for what engines have now, bounded by the watchdog. */
 void nvl_copy_drain_all(void);
 /* @queue is a GPU's tx_waiting or rx_waiting. */

@@ -60,7 +60,7 @@ static int open_gpu(struct nvl_gpu *gpu)
 {
 	struct weft_cuda_scope s;
 	unsigned int i;
-	int err = 0;
+	int err;
 
 	err = weft_cuda_enter(&s, gpu->ctx);
 	if (err)

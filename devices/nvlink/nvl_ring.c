@@ -47,7 +47,7 @@ void nvl_location_add(const struct weft_cuda_ptr *where)
 	pthread_mutex_unlock(&places_lock);
 }
 
-bool nvl_location_of(unsigned int loc, struct weft_cuda_ptr *where)
+static bool location_of(unsigned int loc, struct weft_cuda_ptr *where)
 {
 	if (loc >= NVL_LOCS)
 		return false;
@@ -338,7 +338,7 @@ static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r)
 	struct nvl_gpu *gpu;
 	int err = -ENODEV;
 
-	if (!nvl_location_of(r->loc, &where))
+	if (!location_of(r->loc, &where))
 		return -ENODEV;
 	gpu = nvl_gpu_get(conn->iface, &where, &err);
 	if (!gpu)

@@ -75,6 +75,5 @@ void nvl_ring_close_all(struct nvl_conn *conn);
 void nvl_ring_forget(struct nvl_conn *conn);
 /* Remembers where the process has GPU memory. */
 void nvl_location_add(const struct weft_cuda_ptr *where);
-bool nvl_location_of(unsigned int loc, struct weft_cuda_ptr *where);
 
 #endif
