@@ -7,14 +7,14 @@
  *                 -> inbox (shared memory, one per direction)
  *                 -> rings (where bulk waits, on the reader's side)
  *                 -> transfers (puts and gets that still send)
- *         -> gpu (one per CUDA context seen) -> streams -> copies
+ *         -> engine (one per CUDA context seen) -> streams -> copies
  *
  * A put, in the order in which to read: nvl_ep.c takes it; nvl_tx.c makes a
  * transfer of it and cuts that into chunks; nvl_ring.c finds room in a ring;
- * nvl_copy.c has an engine copy there; nvl_inbox.c informs the peer; there
+ * devices/engine has an engine copy there; nvl_inbox.c informs the peer; there
  * nvl_rx.c checks the key, has it copied to its place, gives the room back and
- * acknowledges. nvl_iface.c calls them in turn.  nvl_map.c and nvl_gpu.c make
- * what is missing the first time.
+ * acknowledges. nvl_iface.c calls them in turn.  nvl_map.c makes what is
+ * missing the first time, and so does devices/engine.
  *
  * Memory that the driver shares needs no ring: nvl_export.c gives it to a
  * peer that queries it, nvl_import.c does so and maps it, and nvl_direct.c
@@ -37,6 +37,7 @@
 
 #include "bootstrap/hello.h"
 #include "bootstrap/stats.h"
+#include "devices/engine/copy.h"
 #include "devices/ep.h"
 #include "devices/local.h"
 #include "devices/nvlink/nvl_proto.h"
@@ -59,18 +60,8 @@ enum nvl_times {
 	/* for frames that did not fit the socket's buffer: what
 	   makes room there is not an event that the interface waits for */
 	NVL_SEND_AGAIN_MS = 2,
-	/* a copy that an engine has had for so long: the GPU is lost */
-	NVL_WATCHDOG_MS = 20000,
-	/* unfinished for so long: the driver is queried */
-	NVL_SUSPECT_MS = 1000,
-	/* before looking at copies that wake no one: the driver refused */
-	NVL_POLL_MS = 1,
-	/* the same where they ring: an engine that fails rings none */
-	NVL_FAILURE_MS = 1000,
 	/* between two descriptors for a peer whose data is under way */
 	NVL_EXPORT_MS = 1,
-	/* closing waits for a wake that the driver is writing */
-	NVL_LAST_WAKE_MS = 1000,
 };
 
 /* Measured on two H200 (tests/gpu); tests make them small. */
@@ -184,12 +175,12 @@ struct nvl_conn {
 	bool marks_sent;
 	uint32_t revoked; /* tx.head's, as last seen */
 	/* its copies to and from local memory, and what it may map */
-	const struct nvl_mark *peer_marks; /* NULL: not sent yet */
-	struct weft_list grants;	   /* by nvl_export.c's lock */
-	struct weft_list fetches;	   /* descriptors that it requested */
-	uint64_t exported_ms;	 /* when it last got or requested one */
-	bool export_refused;	 /* the kernel took no descriptor then */
-	bool granted[NVL_VIEWS]; /* by that lock: slots in use */
+	const struct weft_engine_mark *peer_marks; /* NULL: not sent yet */
+	struct weft_list grants;		   /* by nvl_export.c's lock */
+	struct weft_list fetches; /* descriptors that it requested */
+	uint64_t exported_ms;	  /* when it last got or requested one */
+	bool export_refused;	  /* the kernel took no descriptor then */
+	bool granted[NVL_VIEWS];  /* by that lock: slots in use */
 	bool exports_stuck; /* by that lock: its copies did not end in time */
 	uint32_t peer_puts, peer_gets; /* counted so far */
 	uint64_t peer_put_bytes, peer_get_bytes;
@@ -198,11 +189,9 @@ struct nvl_conn {
 struct nvl_iface {
 	struct weft_base base;
 	struct weft_local local;
-	struct weft_list conns, dead, gpus;
+	struct weft_list conns, dead;
+	struct weft_engines engines;
 	struct weft_list done, done_gets, landed, done_directs;
-	struct nvl_mark *marks; /* shared; NULL: none, or not yet */
-	int marks_fd;
-	unsigned int nmarks; /* pages in use */
 	unsigned int polls;
 	unsigned int messages, notices; /* left to this progress() */
 	bool armed;

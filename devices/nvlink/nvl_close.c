@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "devices/nvlink/nvl_close.h"
-#include "devices/nvlink/nvl_copy.h"
+#include "devices/engine/copy.h"
 #include "devices/nvlink/nvl_direct.h"
 #include "devices/nvlink/nvl_inbox.h"
 #include "devices/nvlink/nvl_ring.h"
@@ -85,23 +85,24 @@ static void cancel_copies(struct nvl_conn *conn)
 {
 	nvl_msg_cut(conn);
 	nvl_direct_cancel(conn);
-	nvl_copy_cancel(conn);
+	weft_copy_cancel(&conn->iface->engines, conn,
+			 conn->base.state != WEFT_CONN_OPEN);
 }
 
 void nvl_conn_stop_copies(struct nvl_conn *conn)
 {
-	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
+	uint64_t end = weft_now_ms() + WEFT_COPY_WATCHDOG_MS;
 
 	cancel_copies(conn);
 	while (conn->copies && weft_now_ms() < end) {
 		/* the peer's go on */
-		nvl_copy_submit(conn->iface);
-		if (!nvl_copy_poll(conn->iface))
+		weft_copy_submit(&conn->iface->engines);
+		if (!weft_copy_poll(&conn->iface->engines))
 			sched_yield();
 	}
 	if (conn->copies)
 		weft_error("%u copies for a peer did not end within %u s",
-			   conn->copies, NVL_WATCHDOG_MS / 1000);
+			   conn->copies, WEFT_COPY_WATCHDOG_MS / 1000);
 }
 
 /* Puts that have ended, but whose op has not completed yet. */
@@ -207,8 +208,8 @@ void nvl_conn_forget(struct nvl_conn *conn)
 /* Copies of both sides; the driver ends those of a process that is gone. */
 static bool has_stopped(struct nvl_conn *conn, uint64_t now)
 {
-	const uint64_t gone =
-		conn->watchdog_ms - NVL_WATCHDOG_MS + NVL_SUSPECT_MS;
+	const uint64_t gone = conn->watchdog_ms - WEFT_COPY_WATCHDOG_MS +
+			      WEFT_COPY_SUSPECT_MS;
 
 	if (conn->copies && now < conn->watchdog_ms)
 		return false;

@@ -53,7 +53,7 @@ void nvl_conn_break(struct nvl_conn *conn, int err)
 	weft_conn_drop_handshakes(&conn->base);
 	weft_conn_set_state(&conn->base, WEFT_CONN_BROKEN);
 	conn->base.err = err;
-	conn->watchdog_ms = weft_now_ms() + NVL_WATCHDOG_MS;
+	conn->watchdog_ms = weft_now_ms() + WEFT_COPY_WATCHDOG_MS;
 }
 
 void nvl_conn_fail(struct nvl_conn *conn, const char *what)

@@ -18,7 +18,7 @@ struct direct {
 	struct weft_list wait_link; /* conn->direct_waiting */
 	struct weft_list done_link; /* iface->done_directs */
 	struct nvl_conn *conn;
-	struct nvl_gpu *gpu;
+	struct weft_engine *gpu;
 	struct nvl_import *import;
 	struct weft_op *op; /* NULL: cancelled */
 	bool get;
@@ -26,7 +26,7 @@ struct direct {
 	int status;
 	size_t total;
 	unsigned int n, left; /* copies */
-	struct nvl_copy copies[];
+	struct weft_copy copies[];
 };
 
 /* ---- the end of one ------------------------------------------------------ */
@@ -94,12 +94,12 @@ static void end_direct(struct direct *d)
 	publish_placed(conn);
 }
 
-static void finish_copy(struct nvl_copy *copy, int status)
+static void finish_copy(struct weft_copy *copy, int status)
 {
 	struct direct *d = copy->owner;
 
-	copy->conn->copies--;
-	copy->conn->direct_copies--;
+	d->conn->copies--;
+	d->conn->direct_copies--;
 	nvl_import_put(d->conn, d->import);
 	if (status && !d->status)
 		d->status = status;
@@ -116,7 +116,7 @@ static void queue_copies(struct direct *d)
 	for (i = 0; i < d->n; i++) {
 		d->conn->copies++;
 		d->conn->direct_copies++;
-		nvl_copy_queue(&d->gpu->tx_waiting, &d->copies[i]);
+		weft_copy_queue(&d->gpu->tx_waiting, &d->copies[i]);
 	}
 }
 
@@ -132,8 +132,8 @@ static void make_copies(struct direct *d, const struct nvl_view *v,
 		here = (uintptr_t)iov[i].addr;
 		if (!iov[i].len)
 			continue;
-		d->copies[d->n++] = (struct nvl_copy){
-			.conn = d->conn,
+		d->copies[d->n++] = (struct weft_copy){
+			.group = d->conn,
 			.done = finish_copy,
 			.owner = d,
 			.dst = d->get ? here : there,
@@ -149,7 +149,7 @@ static void make_copies(struct direct *d, const struct nvl_view *v,
 }
 
 static int start_direct(struct nvl_conn *conn, bool get,
-			const struct nvl_view *v, struct nvl_gpu *gpu,
+			const struct nvl_view *v, struct weft_engine *gpu,
 			const struct weft_iov *iov, unsigned int n,
 			uint64_t addr, size_t total, struct weft_op *op)
 {
@@ -180,12 +180,12 @@ static int start_direct(struct nvl_conn *conn, bool get,
 }
 
 /* All of it in one context, whose engines a peer can watch; NULL: no. */
-static struct nvl_gpu *find_gpu(struct nvl_conn *conn,
-				const struct weft_iov *iov, unsigned int n,
-				size_t *total)
+static struct weft_engine *find_gpu(struct nvl_conn *conn,
+				    const struct weft_iov *iov, unsigned int n,
+				    size_t *total)
 {
 	struct weft_cuda_ptr where, first = { 0 };
-	struct nvl_gpu *gpu;
+	struct weft_engine *gpu;
 	unsigned int i;
 	int err;
 
@@ -200,10 +200,11 @@ static struct nvl_gpu *find_gpu(struct nvl_conn *conn,
 		first = where;
 		*total += iov[i].len;
 	}
-	gpu = *total ? nvl_gpu_get(conn->iface, &first, &err) : NULL;
+	gpu = *total ? weft_engine_get(&conn->iface->engines, &first, &err)
+		     : NULL;
 	if (!gpu || !gpu->page_shared)
 		return NULL;
-	for (i = 0; i < NVL_TX_STREAMS; i++)
+	for (i = 0; i < WEFT_TX_STREAMS; i++)
 		if (!gpu->streams[i].flag)
 			return NULL;
 	return gpu;
@@ -216,7 +217,7 @@ int nvl_direct_start(struct nvl_conn *conn, bool get,
 	uint8_t loc = ((const uint8_t *)rkey)[WEFT_RKEY_LEN];
 	struct weft_rkey key;
 	struct nvl_view *v;
-	struct nvl_gpu *gpu;
+	struct weft_engine *gpu;
 	size_t total;
 
 	if (!(loc & NVL_LOC_DIRECT))

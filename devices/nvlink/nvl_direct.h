@@ -64,7 +64,7 @@ struct nvl_import {
 	uint64_t base; /* the peer's address */
 	size_t mapped; /* bytes, so far */
 	unsigned int nparts;
-	struct nvl_gpu *gpu;
+	struct weft_engine *gpu;
 	bool ready, failed;
 	uint64_t refused;	    /* ordinals that may not reach it */
 	bool by_handle;		    /* one context's alone */
@@ -77,7 +77,7 @@ struct nvl_view {
 	struct weft_entry entry; /* conn->views, by the key's token */
 	struct weft_list link;	 /* conn->view_list */
 	struct weft_rkey key;
-	struct nvl_gpu *gpu;
+	struct weft_engine *gpu;
 	uint8_t loc;
 	bool by_handle, replied;
 	uint64_t addr, len;
@@ -86,8 +86,6 @@ struct nvl_view {
 	struct nvl_import *import;
 };
 
-/* Pages in which peers see how far local copies are: iface->marks. */
-void nvl_marks_make(struct nvl_iface *iface);
 /*
  * What @gpu can copy to and from directly for [addr, addr+len) of the peer's;
  * NULL: use the ring.  A key that is used for the second time is queried now.
@@ -95,7 +93,7 @@ void nvl_marks_make(struct nvl_iface *iface);
  */
 struct nvl_view *nvl_import_find(struct nvl_conn *conn,
 				 const struct weft_rkey *key, uint8_t loc,
-				 struct nvl_gpu *gpu, uint64_t addr,
+				 struct weft_engine *gpu, uint64_t addr,
 				 size_t len);
 /* A copy has ended. */
 void nvl_import_put(struct nvl_conn *conn, struct nvl_import *import);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "devices/nvlink/nvl_close.h"
-#include "devices/nvlink/nvl_copy.h"
+#include "devices/engine/copy.h"
 #include "devices/nvlink/nvl_dial.h"
 #include "devices/nvlink/nvl_direct.h"
 #include "devices/nvlink/nvl_ep.h"

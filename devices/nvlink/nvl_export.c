@@ -303,14 +303,14 @@ static bool is_reached(uint32_t finished, uint32_t seq)
 }
 
 /* Nothing that was handed over before @seq is under way; any process's. */
-static bool has_ended(const struct nvl_mark *m, uint32_t seq)
+static bool has_ended(const struct weft_engine_mark *m, uint32_t seq)
 {
 	return is_reached(__atomic_load_n(&m->flag, __ATOMIC_ACQUIRE), seq) ||
 	       is_reached(atomic_load(&m->finished), seq);
 }
 
 /* Is it idle, or at least as far as @seq (once it is not claimed)? */
-static bool is_done_until(const struct nvl_mark *m, bool *snapped,
+static bool is_done_until(const struct weft_engine_mark *m, bool *snapped,
 			  uint32_t *seq)
 {
 	if (!*snapped) {
@@ -322,17 +322,18 @@ static bool is_done_until(const struct nvl_mark *m, bool *snapped,
 	return has_ended(m, *seq);
 }
 
-static const struct nvl_mark *mark_of(const struct nvl_conn *conn,
-				      unsigned int i)
+static const struct weft_engine_mark *mark_of(const struct nvl_conn *conn,
+					      unsigned int i)
 {
-	const unsigned int page = i / NVL_STREAMS;
+	const unsigned int page = i / WEFT_STREAMS;
 
-	return (const struct nvl_mark *)((const char *)conn->peer_marks +
-					 page * NVL_MARK_PAGE) +
-	       i % NVL_STREAMS;
+	return (const struct weft_engine_mark *)((const char *)
+							 conn->peer_marks +
+						 page * WEFT_MARK_PAGE) +
+	       i % WEFT_STREAMS;
 }
 
-#define MARKS (NVL_MARK_PAGES * NVL_STREAMS)
+#define MARKS (WEFT_MARK_PAGES * WEFT_STREAMS)
 
 static bool has_hung_up(const struct nvl_conn *conn)
 {
@@ -365,7 +366,7 @@ static void give_up_waiting(struct nvl_conn *conn, const struct watch *w)
 	if (!w->gone)
 		weft_error("copies of a peer on this host, to or from memory "
 			   "that it has mapped, did not end within %u s",
-			   NVL_WATCHDOG_MS / 1000);
+			   WEFT_COPY_WATCHDOG_MS / 1000);
 }
 
 /* Have all copies ended that the peer's engines had when first looked at? */
@@ -392,10 +393,10 @@ static bool is_over(struct nvl_conn *conn, struct watch *w)
 	if (have_ended(conn, w) || conn->exports_stuck)
 		return true;
 	if (!w->until_ms)
-		w->until_ms = now + NVL_WATCHDOG_MS;
+		w->until_ms = now + WEFT_COPY_WATCHDOG_MS;
 	if (!w->gone && has_hung_up(conn)) {
 		w->gone = true;
-		w->until_ms = weft_min(w->until_ms, now + NVL_SUSPECT_MS);
+		w->until_ms = weft_min(w->until_ms, now + WEFT_COPY_SUSPECT_MS);
 	}
 	if (now <= w->until_ms)
 		return false;
@@ -484,7 +485,7 @@ static int map_marks(struct nvl_conn *conn, int fd)
 
 	if (conn->peer_marks)
 		return -EPROTO;
-	err = weft_memfd_map(fd, NVL_MARKS_SIZE, PROT_READ, &p);
+	err = weft_memfd_map(fd, WEFT_MARKS_SIZE, PROT_READ, &p);
 	if (err)
 		return err;
 	conn->peer_marks = p;
@@ -829,7 +830,7 @@ void nvl_export_close(struct nvl_conn *conn)
 	weft_list_for_each (fetch, tmp, &conn->fetches, link)
 		free_fetch(fetch);
 	if (conn->peer_marks)
-		munmap((void *)(uintptr_t)conn->peer_marks, NVL_MARKS_SIZE);
+		munmap((void *)(uintptr_t)conn->peer_marks, WEFT_MARKS_SIZE);
 	conn->peer_marks = NULL;
 	if (conn->rx.head)
 		nvl_export_count(conn);

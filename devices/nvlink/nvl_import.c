@@ -17,20 +17,6 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-void nvl_marks_make(struct nvl_iface *iface)
-{
-	void *p;
-	int fd;
-
-	if (weft_settings()->nvl_direct == WEFT_OFF)
-		return;
-	fd = weft_memfd_make("weft-marks", NVL_MARKS_SIZE, &p);
-	if (fd < 0)
-		return;
-	iface->marks = p;
-	iface->marks_fd = fd;
-}
-
 /*
  * Addresses that one peer may have reserved here: 16 GPUs, as many as any host
  * with NVLink has (HGX-2), with 512 GiB each; a B300 has 288 GB (NVIDIA's data
@@ -195,7 +181,7 @@ static bool is_own_process(const struct nvl_conn *conn)
 }
 
 static void query_key(struct nvl_conn *conn, const struct weft_rkey *key,
-		      uint8_t loc, struct nvl_gpu *gpu)
+		      uint8_t loc, struct weft_engine *gpu)
 {
 	const bool by_handle = loc & NVL_LOC_HANDLE;
 	struct nvl_frame marks = { .type = NVL_FRAME_MARKS };
@@ -220,14 +206,14 @@ static void query_key(struct nvl_conn *conn, const struct weft_rkey *key,
 	v->gpu = gpu;
 	weft_list_add_tail(&conn->view_list, &v->link);
 	if (!conn->marks_sent)
-		send_frame(conn, &marks, conn->iface->marks_fd);
+		send_frame(conn, &marks, conn->iface->engines.marks_fd);
 	conn->marks_sent = true;
 	if (conn->base.state == WEFT_CONN_OPEN)
 		send_key(conn, NVL_FRAME_MAP_WANT, key, 0);
 }
 
 /* A refusal is final: no call of the driver's for every copy. */
-static bool can_reach(struct nvl_import *im, struct nvl_gpu *gpu)
+static bool can_reach(struct nvl_import *im, struct weft_engine *gpu)
 {
 	if (im->by_handle)
 		return im->map.ctx == gpu->ctx;
@@ -240,7 +226,8 @@ static bool can_reach(struct nvl_import *im, struct nvl_gpu *gpu)
 
 struct nvl_view *nvl_import_find(struct nvl_conn *conn,
 				 const struct weft_rkey *key, uint8_t loc,
-				 struct nvl_gpu *gpu, uint64_t addr, size_t len)
+				 struct weft_engine *gpu, uint64_t addr,
+				 size_t len)
 {
 	struct nvl_view *v = find_view(conn, key);
 

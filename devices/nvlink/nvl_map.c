@@ -111,7 +111,8 @@ static int map_handle(const struct weft_cuda *cu, struct nvl_mapping *m,
 	return r;
 }
 
-int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size)
+int nvl_map_cuda_make(struct nvl_mapping *m, struct weft_engine *gpu,
+		      size_t size)
 {
 	struct weft_cu_alloc_prop prop;
 	unsigned long long handle;
@@ -158,7 +159,7 @@ out:
 	return weft_cuda_errno(r);
 }
 
-int nvl_map_cuda_reserve(struct nvl_mapping *m, struct nvl_gpu *gpu,
+int nvl_map_cuda_reserve(struct nvl_mapping *m, struct weft_engine *gpu,
 			 size_t size)
 {
 	struct weft_cuda_scope s;
@@ -222,7 +223,7 @@ static bool is_mapped(const struct weft_cuda *cu, uint64_t p, size_t size)
 	       p - base <= len && size <= len - (p - base);
 }
 
-int nvl_map_cuda_handle(struct nvl_mapping *m, struct nvl_gpu *gpu,
+int nvl_map_cuda_handle(struct nvl_mapping *m, struct weft_engine *gpu,
 			const void *handle, size_t size)
 {
 	struct weft_cu_ipc h;
@@ -251,7 +252,8 @@ int nvl_map_cuda_handle(struct nvl_mapping *m, struct nvl_gpu *gpu,
 	return r;
 }
 
-static bool has_access(const struct nvl_mapping *m, const struct nvl_gpu *gpu)
+static bool has_access(const struct nvl_mapping *m,
+		       const struct weft_engine *gpu)
 {
 	return m->kind == NVL_RING_HOST
 		       ? m->pinned
@@ -259,7 +261,7 @@ static bool has_access(const struct nvl_mapping *m, const struct nvl_gpu *gpu)
 				 (m->access & BIT(gpu->ordinal));
 }
 
-int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu)
+int nvl_map_reach(struct nvl_mapping *m, struct weft_engine *gpu)
 {
 	struct weft_cuda_scope s;
 	int r, err;
@@ -313,7 +315,7 @@ void nvl_map_undo(struct nvl_mapping *m)
 	m->fd = -1;
 }
 
-int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
+int nvl_map_cuda_import(struct nvl_mapping *m, struct weft_engine *gpu, int fd,
 			size_t size)
 {
 	int err = nvl_map_cuda_reserve(m, gpu, size);

@@ -4,7 +4,7 @@
 #define WEFT_DEVICES_NVL_MAP_H
 
 #include "devices/nvlink/nvl.h"
-#include "devices/nvlink/nvl_copy.h"
+#include "devices/engine/copy.h"
 
 /* Memory that both sides see; made by the reader, mapped by the writer. */
 struct nvl_mapping {
@@ -38,12 +38,13 @@ int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size);
  * (RmRefObjExportImport(), rmobjexportimport.c of NVIDIA's open modules).  To
  * export then takes 570 us and to close 530, else 34 together (580, H200).
  */
-int nvl_map_cuda_make(struct nvl_mapping *m, struct nvl_gpu *gpu, size_t size);
+int nvl_map_cuda_make(struct nvl_mapping *m, struct weft_engine *gpu,
+		      size_t size);
 /*
  * Addresses for @size bytes of the peer's, of several allocations one behind
  * the other: each by nvl_map_cuda_part(), then nvl_map_reach().
  */
-int nvl_map_cuda_reserve(struct nvl_mapping *m, struct nvl_gpu *gpu,
+int nvl_map_cuda_reserve(struct nvl_mapping *m, struct weft_engine *gpu,
 			 size_t size);
 /*
  * The next @len bytes, which begin at @offset.  @fd stays the caller's.  When
@@ -57,17 +58,17 @@ int nvl_map_cuda_part(struct nvl_mapping *m, uint64_t offset, int fd,
  * one context of a GPU open handles (CUDA Driver API, cuIpcOpenMemHandle).
  * CUresult; INVALID_VALUE, too, if it is smaller than @size.
  */
-int nvl_map_cuda_handle(struct nvl_mapping *m, struct nvl_gpu *gpu,
+int nvl_map_cuda_handle(struct nvl_mapping *m, struct weft_engine *gpu,
 			const void *handle, size_t size);
 /* Lets engines of @gpu copy to and from it: pins host memory, grants access. */
-int nvl_map_reach(struct nvl_mapping *m, struct nvl_gpu *gpu);
+int nvl_map_reach(struct nvl_mapping *m, struct weft_engine *gpu);
 /* Unmaps it, waiting for the kernels that run. */
 void nvl_map_undo(struct nvl_mapping *m);
 /*
  * All three for one allocation, a ring; logs why not.  nvl_map_reach() lets in
  * other GPUs.
  */
-int nvl_map_cuda_import(struct nvl_mapping *m, struct nvl_gpu *gpu, int fd,
+int nvl_map_cuda_import(struct nvl_mapping *m, struct weft_engine *gpu, int fd,
 			size_t size);
 
 /* nvl_unmap.c */

@@ -201,27 +201,6 @@ struct nvl_msg {
 };
 _Static_assert(sizeof(struct nvl_msg) == 16, "no holes");
 
-/* ---- marks --------------------------------------------------------------- */
-
-/*
- * How far the copies of an interface are, one page for each CUDA context: a
- * peer that lets the interface copy to and from its memory sees there, without
- * its help, when they have ended.  Batches are numbered.
- */
-struct nvl_mark {
-	_Atomic uint32_t claimed;  /* one is about to be handed over */
-	_Atomic uint32_t issued;   /* given to the engine */
-	_Atomic uint32_t finished; /* as its process knows */
-	uint8_t pad0[52];
-	uint32_t flag; /* the same, written by the engine */
-	uint8_t pad1[60];
-};
-_Static_assert(sizeof(struct nvl_mark) == 128, "whole cache lines");
-
-#define NVL_MARK_PAGE  4096u
-#define NVL_MARK_PAGES 16u
-#define NVL_MARKS_SIZE (NVL_MARK_PAGES * NVL_MARK_PAGE)
-
 /* ---- the inbox's layout -------------------------------------------------- */
 
 #define NVL_INBOX_MSGS 4096u

@@ -220,7 +220,7 @@ bool nvl_ring_credit_pending(struct nvl_conn *conn)
 
 /* The GPU that a ring is mapped for first: that of a transfer that waits for
  * it. */
-static struct nvl_gpu *choose_gpu(struct nvl_conn *conn, uint8_t loc)
+static struct weft_engine *choose_gpu(struct nvl_conn *conn, uint8_t loc)
 {
 	struct nvl_transfer *transfer, *tmp;
 	int err;
@@ -228,16 +228,18 @@ static struct nvl_gpu *choose_gpu(struct nvl_conn *conn, uint8_t loc)
 	weft_list_for_each (transfer, tmp, &conn->transfers, link)
 		if (transfer->loc == loc &&
 		    transfer->where.where == WEFT_CUDA_DEVICE)
-			return nvl_gpu_get(conn->iface, &transfer->where, &err);
-	if (weft_list_empty(&conn->iface->gpus))
+			return weft_engine_get(&conn->iface->engines,
+					       &transfer->where, &err);
+	if (weft_list_empty(&conn->iface->engines.list))
 		return NULL;
-	return weft_list_first(&conn->iface->gpus, struct nvl_gpu, link);
+	return weft_list_first(&conn->iface->engines.list, struct weft_engine,
+			       link);
 }
 
 static int map_offer(struct nvl_conn *conn, const struct nvl_frame *f, int fd,
 		     struct nvl_mapping *map)
 {
-	struct nvl_gpu *gpu;
+	struct weft_engine *gpu;
 
 	if (f->kind == NVL_RING_HOST)
 		return nvl_map_host_import(map, fd, f->size);
@@ -335,12 +337,12 @@ static int make_cuda_ring(struct nvl_conn *conn, struct nvl_rxring *r)
 {
 	size_t budget = weft_settings()->nvl_budget / NVL_BUDGET_UNIT;
 	struct weft_cuda_ptr where;
-	struct nvl_gpu *gpu;
+	struct weft_engine *gpu;
 	int err = -ENODEV;
 
 	if (!location_of(r->loc, &where))
 		return -ENODEV;
-	gpu = nvl_gpu_get(conn->iface, &where, &err);
+	gpu = weft_engine_get(&conn->iface->engines, &where, &err);
 	if (!gpu)
 		return err;
 	name_gpu(gpu->ordinal, r->budget, sizeof(r->budget));

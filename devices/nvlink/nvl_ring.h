@@ -8,7 +8,7 @@
 
 /* A chunk under way from here. */
 struct nvl_txchunk {
-	struct nvl_copy copy;
+	struct weft_copy copy;
 	struct nvl_op op;
 	uint64_t end;
 	struct nvl_transfer *transfer; /* NULL: cancelled */
@@ -26,7 +26,8 @@ struct nvl_txring {
 };
 
 struct nvl_rxchunk {
-	struct nvl_copy copy;
+	struct weft_copy copy;
+	struct nvl_conn *conn;
 	struct nvl_op op;
 	uint64_t end;
 	bool done;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl_copy.h"
+#include "devices/engine/copy.h"
 #include "devices/nvlink/nvl_inbox.h"
 #include "devices/nvlink/nvl_ring.h"
 #include "devices/nvlink/nvl_rx.h"
@@ -121,14 +121,14 @@ static void give_credit(struct nvl_conn *conn, struct nvl_rxring *r, uint8_t id)
 	nvl_inbox_wake_for_credit(conn);
 }
 
-static void finish_copy(struct nvl_copy *copy, int status)
+static void finish_copy(struct weft_copy *copy, int status)
 {
 	struct nvl_rxchunk *c = container_of(copy, struct nvl_rxchunk, copy);
 
-	copy->conn->copies--;
+	c->conn->copies--;
 	c->done = true;
-	count_chunk(copy->conn, &c->op, status);
-	give_credit(copy->conn, copy->owner, c->op.ring);
+	count_chunk(c->conn, &c->op, status);
+	give_credit(c->conn, copy->owner, c->op.ring);
 }
 
 /* Takes the chunk's room in; NULL: it lies. */
@@ -150,6 +150,7 @@ static struct nvl_rxchunk *claim_chunk(struct nvl_conn *conn,
 	if (end - r->freed > r->map.size)
 		return NULL;
 	c = &r->chunks[r->in++ % NVL_RING_CHUNKS];
+	c->conn = conn;
 	c->op = *op;
 	c->end = end;
 	c->done = false;
@@ -188,21 +189,21 @@ static int copy_out(struct nvl_conn *conn, struct nvl_rxring *r,
 {
 	size_t at = c->op.pos % r->map.size;
 	struct weft_cuda_ptr where;
-	struct nvl_gpu *gpu;
+	struct weft_engine *gpu;
 	int err;
 
 	if (weft_cuda_query(dst, &where))
 		return -EACCES;
 	if (where.where != WEFT_CUDA_DEVICE)
 		return copy_from_ring(r, &c->op, key, dst);
-	gpu = nvl_gpu_get(conn->iface, &where, &err);
+	gpu = weft_engine_get(&conn->iface->engines, &where, &err);
 	if (!gpu)
 		return err;
 	err = nvl_map_reach(&r->map, gpu);
 	if (err && r->map.kind == NVL_RING_CUDA)
 		return err;
-	c->copy = (struct nvl_copy){
-		.conn = conn,
+	c->copy = (struct weft_copy){
+		.group = conn,
 		.done = finish_copy,
 		.owner = r,
 		.dst = (uintptr_t)dst,
@@ -217,7 +218,7 @@ static int copy_out(struct nvl_conn *conn, struct nvl_rxring *r,
 		c->copy.at = (uintptr_t)dst;
 	}
 	conn->copies++;
-	nvl_copy_queue(&gpu->rx_waiting, &c->copy);
+	weft_copy_queue(&gpu->rx_waiting, &c->copy);
 	return -EINPROGRESS;
 }
 

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl_copy.h"
+#include "devices/engine/copy.h"
 #include "devices/nvlink/nvl_inbox.h"
 #include "devices/nvlink/nvl_ring.h"
 #include "devices/nvlink/nvl_tx.h"
@@ -144,13 +144,14 @@ static void finish_chunk(struct nvl_txchunk *c, int status)
 	c->done = true;
 }
 
-static void finish_copy(struct nvl_copy *copy, int status)
+static void finish_copy(struct weft_copy *copy, int status)
 {
 	struct nvl_txchunk *c = container_of(copy, struct nvl_txchunk, copy);
+	struct nvl_conn *conn = c->transfer->conn;
 
-	copy->conn->copies--;
+	conn->copies--;
 	finish_chunk(c, status);
-	announce_chunks(copy->conn, copy->owner);
+	announce_chunks(conn, copy->owner);
 }
 
 /* Host to host ring, by the processor. */
@@ -170,7 +171,8 @@ static int copy_to_ring(struct nvl_transfer *transfer, struct nvl_txring *r,
 }
 
 static void make_chunk(struct nvl_transfer *transfer, struct nvl_txring *r,
-		       uint64_t pos, void *src, size_t len, struct nvl_gpu *gpu)
+		       uint64_t pos, void *src, size_t len,
+		       struct weft_engine *gpu)
 {
 	struct nvl_txchunk *c = &r->chunks[r->made % NVL_RING_CHUNKS];
 	struct nvl_conn *conn = transfer->conn;
@@ -207,8 +209,8 @@ static void make_chunk(struct nvl_transfer *transfer, struct nvl_txring *r,
 		announce_chunks(conn, r);
 		return;
 	}
-	c->copy = (struct nvl_copy){
-		.conn = conn,
+	c->copy = (struct weft_copy){
+		.group = conn,
 		.done = finish_copy,
 		.owner = r,
 		.len = len,
@@ -221,7 +223,7 @@ static void make_chunk(struct nvl_transfer *transfer, struct nvl_txring *r,
 			       : (uintptr_t)r->map.host + at,
 	};
 	conn->copies++;
-	nvl_copy_queue(&gpu->tx_waiting, &c->copy);
+	weft_copy_queue(&gpu->tx_waiting, &c->copy);
 }
 
 /* The next piece of the source, not longer than @max. */
@@ -250,14 +252,15 @@ static size_t chunk_size(const struct nvl_transfer *transfer,
 /* ---- scheduling ---------------------------------------------------------- */
 
 /* The GPU that copies for @transfer; NULL and 0: the processor does. */
-static int find_gpu(struct nvl_transfer *transfer, struct nvl_gpu **gpu)
+static int find_gpu(struct nvl_transfer *transfer, struct weft_engine **gpu)
 {
 	int err = 0;
 
 	*gpu = NULL;
 	if (transfer->where.where != WEFT_CUDA_DEVICE)
 		return 0;
-	*gpu = nvl_gpu_get(transfer->conn->iface, &transfer->where, &err);
+	*gpu = weft_engine_get(&transfer->conn->iface->engines,
+			       &transfer->where, &err);
 	return *gpu ? 0 : err;
 }
 
@@ -288,7 +291,7 @@ static void send_empty(struct nvl_transfer *transfer)
 }
 
 static unsigned int send_chunks(struct nvl_transfer *transfer,
-				struct nvl_txring *r, struct nvl_gpu *gpu,
+				struct nvl_txring *r, struct weft_engine *gpu,
 				unsigned int max)
 {
 	unsigned int n = 0;
@@ -318,7 +321,7 @@ static unsigned int send_transfer(struct nvl_transfer *transfer,
 {
 	struct nvl_conn *conn = transfer->conn;
 	struct nvl_txring *r;
-	struct nvl_gpu *gpu;
+	struct weft_engine *gpu;
 	int err;
 
 	if (!transfer->total) {
@@ -395,36 +398,13 @@ static struct nvl_transfer *create_transfer(struct nvl_conn *conn,
 	return transfer;
 }
 
-/*
- * UCP registers no local memory, so that this may be the first GPU memory of
- * the process, which the driver is to be asked about.  Not where the program
- * has none: what it passes is host memory.
- */
-static int use_driver(void)
-{
-	return weft_cuda() || weft_cuda_program_gpus() <= 0 ? 0
-							    : weft_cuda_init();
-}
-
 int nvl_mem_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
 {
-	int err;
+	const int err = weft_engine_locate(v, where);
 
-	if (v->mem) {
-		*where = v->mem->where;
-		return 0;
-	}
-	err = use_driver();
-	if (err)
-		return err;
-	err = weft_cuda_query(v->addr, where);
-	if (err)
-		return weft_fail(err,
-				 "GPU memory at %p belongs to no CUDA "
-				 "context that is active",
-				 v->addr);
-	nvl_location_add(where);
-	return 0;
+	if (!err && !v->mem)
+		nvl_location_add(where);
+	return err;
 }
 
 /* All entries must be of one kind; the first one stands for them. */

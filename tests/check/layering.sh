@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Rooms look one way only: util <- bootstrap <- devices <- {ucx_tl, nccl_net}
-# <- tools, tests. A device knows devices/*.h but no other device.
+# <- tools, tests. A device knows devices/*.h and devices/engine, but no other
+# device.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 
 may_include() # ROOM: the rooms it may look into
@@ -10,7 +11,8 @@ may_include() # ROOM: the rooms it may look into
 	util)			echo "util" ;;
 	bootstrap)		echo "util bootstrap" ;;
 	devices)		echo "util bootstrap devices" ;;
-	devices/*)		echo "util bootstrap devices $1" ;;
+	devices/engine)		echo "util bootstrap devices $1" ;;
+	devices/*)		echo "util bootstrap devices devices/engine $1" ;;
 	ucx_tl | nccl_net)	echo "util bootstrap devices $1" ;;
 	tools)			echo "util bootstrap devices ucx_tl nccl_net $1" ;;
 	tests | bench)		echo "any" ;;

@@ -3,7 +3,7 @@
  * Copies handed to the driver together, by every call that drivers have for it.
  */
 #include "devices/nvlink/nvl.h"
-#include "devices/nvlink/nvl_copy.h"
+#include "devices/engine/copy.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 #define LEN (1u << 20)
@@ -112,16 +112,17 @@ static void put_held(struct wait_op *w)
 Test(nvl_copy, four_copies_end_together)
 {
 	struct wait_op w = WAIT_OP;
-	struct nvl_stream *st;
-	struct nvl_gpu *gpu;
+	struct weft_stream *st;
+	struct weft_engine *gpu;
 	unsigned int i, copies = 0, batches = 0;
 
 	pair_up();
 	cr_assert(eq(int, put_checked(&a, from, to, LEN, &key), 0));
 	nvl_tune.chunk_min = nvl_tune.chunk_max = LEN / 32;
-	gpu = weft_list_first(&nvl_iface(a.iface)->gpus, struct nvl_gpu, link);
+	gpu = weft_list_first(&nvl_iface(a.iface)->engines.list,
+			      struct weft_engine, link);
 	put_held(&w);
-	for (i = 0; i < NVL_TX_STREAMS; i++) {
+	for (i = 0; i < WEFT_TX_STREAMS; i++) {
 		st = &gpu->streams[i];
 		copies += st->nflying;
 		batches += atomic_load(&st->mark->issued) -
@@ -144,21 +145,22 @@ Test(nvl_copy, completion_flag_2_31_behind_is_not_ahead)
 {
 	const uint32_t far = 0x80000010;
 	struct wait_op w = WAIT_OP;
-	struct nvl_gpu *gpu;
-	struct nvl_stream *st;
+	struct weft_engine *gpu;
+	struct weft_stream *st;
 	unsigned int i, busy = 0;
 
 	pair_up();
 	cr_assert(eq(int, put_checked(&a, from, to, LEN, &key), 0));
-	gpu = weft_list_first(&nvl_iface(a.iface)->gpus, struct nvl_gpu, link);
-	for (i = 0; i < NVL_STREAMS; i++) {
+	gpu = weft_list_first(&nvl_iface(a.iface)->engines.list,
+			      struct weft_engine, link);
+	for (i = 0; i < WEFT_STREAMS; i++) {
 		st = &gpu->streams[i];
 		cr_assert(yes(st->flag && !st->nflying));
 		atomic_store(&st->mark->issued, *st->flag + far);
 		atomic_store(&st->mark->finished, *st->flag + far);
 	}
 	put_held(&w);
-	for (i = 0; i < NVL_STREAMS; i++) {
+	for (i = 0; i < WEFT_STREAMS; i++) {
 		st = &gpu->streams[i];
 		busy += atomic_load(&st->mark->issued) != *st->flag + far;
 		cr_expect(eq(u32, atomic_load(&st->mark->finished),

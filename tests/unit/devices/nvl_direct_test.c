@@ -383,7 +383,7 @@ Test(nvl_direct, context_that_opens_late_copies_as_well)
 
 	pair_up(WEFT_CU_HANDLE_POSIX_FD);
 	fake.fake_cuda_refuse("cuStreamCreate", WEFT_CU_OUT_OF_MEMORY);
-	for (i = 0; i < 2 * NVL_MARK_PAGES; i++) {
+	for (i = 0; i < 2 * WEFT_MARK_PAGES; i++) {
 		w.done = 0;
 		cr_assert(eq(int, start_put(&w), -EINPROGRESS));
 		wait_for(w.done);
@@ -787,13 +787,13 @@ Test(nvl_direct, peer_that_was_given_up_goes_by_a_ring)
 			     put_checked(&a, from, to, SEGMENT, &other_key),
 			     0));
 	/* it has stopped while it hands over a copy */
-	atomic_store(&nvl_iface(a.iface)->marks->claimed, 1);
+	atomic_store(&nvl_iface(a.iface)->engines.marks->claimed, 1);
 	weft_clock_set(clock_ahead);
 	nvl->mem_release(mem);
 	weft_clock_set(NULL);
 	cr_expect(eq(uint, log_lines("did not end within"), 1));
 	/* and goes on */
-	atomic_store(&nvl_iface(a.iface)->marks->claimed, 0);
+	atomic_store(&nvl_iface(a.iface)->engines.marks->claimed, 0);
 	so_far = counter(&a, direct_put_bytes);
 	cr_expect(eq(int, put_checked(&a, from, to, SEGMENT, &other_key), 0));
 	cr_expect(eq(ulong, counter(&a, direct_put_bytes), so_far));

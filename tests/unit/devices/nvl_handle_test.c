@@ -96,7 +96,7 @@ static void get_pattern(uint8_t *at)
 
 static void map_handle(void)
 {
-	struct nvl_gpu gpu = { .ctx = fake.fake_cuda_context(0) };
+	struct weft_engine gpu = { .ctx = fake.fake_cuda_context(0) };
 	struct nvl_mapping m;
 
 	sh->status = nvl_map_cuda_handle(&m, &gpu, &sh->handle, sh->len);

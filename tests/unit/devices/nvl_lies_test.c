@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "devices/engine/copy.h"
 #include "tests/lib/nvl_liar.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -387,7 +388,7 @@ FRAME(recall_of_no_ring, -1, .type = NVL_FRAME_RING_RECALL, .ring = 5)
 FRAME(closed_and_not_recalled, -1, .type = NVL_FRAME_RING_CLOSED)
 FRAME(state_of_no_ring, -1, .type = NVL_FRAME_RING_STATE, .ring = 9)
 FRAME(want_of_a_wild_place, -1, .type = NVL_FRAME_RING_WANT, .loc = NVL_LOCS)
-FRAME(marks_unsealed, liar_memfd(NVL_MARKS_SIZE, false),
+FRAME(marks_unsealed, liar_memfd(WEFT_MARKS_SIZE, false),
       .type = NVL_FRAME_MARKS)
 FRAME(marks_of_another_size, liar_memfd(4096, true), .type = NVL_FRAME_MARKS)
 FRAME(marks_without_a_descriptor, -1, .type = NVL_FRAME_MARKS)

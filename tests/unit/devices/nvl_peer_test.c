@@ -180,7 +180,7 @@ Test(nvl_peer, release_waits_while_the_connection_ends)
 static void be_killed(struct shared *sh)
 {
 	be_the_peer(sh);
-	atomic_store(&nvl_iface(a.iface)->marks->claimed, 1);
+	atomic_store(&nvl_iface(a.iface)->engines.marks->claimed, 1);
 	sh->step = 2;
 	for (;;)
 		pause();
@@ -200,7 +200,7 @@ Test(nvl_peer, killed_peer_is_not_waited_for)
 	end_peer(pid);
 	start = now_ms();
 	nvl->mem_release(mem);
-	cr_expect(lt(ulong, now_ms() - start, NVL_WATCHDOG_MS / 2));
+	cr_expect(lt(ulong, now_ms() - start, WEFT_COPY_WATCHDOG_MS / 2));
 	wait_for(weft_list_empty(&nvl_iface(b.iface)->conns));
-	cr_expect(lt(ulong, now_ms() - start, NVL_WATCHDOG_MS / 2));
+	cr_expect(lt(ulong, now_ms() - start, WEFT_COPY_WATCHDOG_MS / 2));
 }

@@ -10,7 +10,7 @@
  *
  * A guarded copy is looked up in the region table while it is handed over, and
  * counted in `issued` before the reference is given back: weft_region_remove()
- * and then nvl_copy_drain_all() leave nothing that could still land.  So with
+ * and then weft_copy_drain_all() leave nothing that could still land.  So with
  * a copy to or from memory of a peer: its owner takes `live` back, waits while
  * a batch is claimed, and then for what was issued (nvl_export.c).
  *
@@ -22,8 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl.h"
-#include "devices/nvlink/nvl_copy.h"
+#include "devices/engine/copy.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -37,7 +36,7 @@ static bool is_reached(uint32_t finished, uint32_t seq)
 	return (int32_t)(finished - seq) >= 0;
 }
 
-static void set_finished(struct nvl_stream *st, uint32_t seq)
+static void set_finished(struct weft_stream *st, uint32_t seq)
 {
 	if (seq == atomic_load(&st->mark->finished))
 		return;
@@ -49,7 +48,8 @@ static void set_finished(struct nvl_stream *st, uint32_t seq)
  * The last batch that has ended by what the flag says; of @done on the driver
  * may have said it before.
  */
-static uint32_t read_flag(struct nvl_stream *st, uint32_t done, uint32_t issued)
+static uint32_t read_flag(struct weft_stream *st, uint32_t done,
+			  uint32_t issued)
 {
 	uint32_t flag = __atomic_load_n(st->flag, __ATOMIC_ACQUIRE);
 
@@ -60,7 +60,7 @@ static uint32_t read_flag(struct nvl_stream *st, uint32_t done, uint32_t issued)
 }
 
 /* Queries whether all of the stream has ended: batches to @issued. */
-static void query_driver(struct nvl_stream *st, const struct weft_cuda *cu,
+static void query_driver(struct weft_stream *st, const struct weft_cuda *cu,
 			 uint32_t issued)
 {
 	int r = cu->stream_query(st->cu);
@@ -71,14 +71,15 @@ static void query_driver(struct nvl_stream *st, const struct weft_cuda *cu,
 		if (!atomic_exchange(&st->broken, weft_cuda_errno(r)))
 			weft_error("copies on GPU %d have failed (%s): the GPU "
 				   "or its CUDA context is gone",
-				   st->gpu->ordinal, weft_cuda_error_name(r));
+				   st->engine->ordinal,
+				   weft_cuda_error_name(r));
 	}
 	atomic_store_explicit(&st->mark->finished, issued,
 			      memory_order_release);
 }
 
 /* Moves `finished` on; st->lock held, any thread. */
-static void update_finished(struct nvl_stream *st)
+static void update_finished(struct weft_stream *st)
 {
 	uint32_t issued =
 		atomic_load_explicit(&st->mark->issued, memory_order_acquire);
@@ -96,7 +97,7 @@ static void update_finished(struct nvl_stream *st)
 		return;
 	if (!st->issued_ms)
 		st->issued_ms = weft_now_ms();
-	r = weft_cuda_enter(&s, st->gpu->ctx);
+	r = weft_cuda_enter(&s, st->engine->ctx);
 	if (r == -ENODEV) { /* and all that was in it */
 		atomic_store(&st->broken, -ENODEV);
 		atomic_store(&st->mark->finished, issued);
@@ -105,13 +106,13 @@ static void update_finished(struct nvl_stream *st)
 		return;
 	/* of a broken one the last mark was not made */
 	if (!st->flag || broken ||
-	    weft_now_ms() - st->issued_ms > NVL_SUSPECT_MS)
+	    weft_now_ms() - st->issued_ms > WEFT_COPY_SUSPECT_MS)
 		query_driver(st, s.cu, issued);
 	weft_cuda_leave(&s);
 }
 
 /* Any thread: the last batch that is visible everywhere. */
-static uint32_t last_finished(struct nvl_stream *st)
+static uint32_t last_finished(struct weft_stream *st)
 {
 	pthread_mutex_lock(&st->lock);
 	update_finished(st);
@@ -119,32 +120,33 @@ static uint32_t last_finished(struct nvl_stream *st)
 	return atomic_load_explicit(&st->mark->finished, memory_order_acquire);
 }
 
-static void drain_stream(struct nvl_stream *st)
+static void drain_stream(struct weft_stream *st)
 {
-	uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
+	uint64_t end = weft_now_ms() + WEFT_COPY_WATCHDOG_MS;
 	uint32_t seq =
 		atomic_load_explicit(&st->mark->issued, memory_order_acquire);
 
 	while (!is_reached(last_finished(st), seq)) {
 		if (weft_now_ms() > end) {
 			weft_error("copies on GPU %d did not end within %u s",
-				   st->gpu->ordinal, NVL_WATCHDOG_MS / 1000);
+				   st->engine->ordinal,
+				   WEFT_COPY_WATCHDOG_MS / 1000);
 			return;
 		}
 		sched_yield();
 	}
 }
 
-void nvl_stream_enlist(struct nvl_stream *st)
+void weft_stream_enlist(struct weft_stream *st)
 {
 	pthread_mutex_lock(&streams_lock);
 	weft_list_add_tail(&streams, &st->link);
 	pthread_mutex_unlock(&streams_lock);
 }
 
-void nvl_stream_retire(struct nvl_stream *st)
+void weft_stream_retire(struct weft_stream *st)
 {
-	uint64_t end = weft_now_ms() + NVL_LAST_WAKE_MS;
+	uint64_t end = weft_now_ms() + WEFT_COPY_LAST_WAKE_MS;
 
 	pthread_mutex_lock(&streams_lock);
 	weft_list_del(&st->link);
@@ -154,9 +156,9 @@ void nvl_stream_retire(struct nvl_stream *st)
 		sched_yield();
 }
 
-void nvl_copy_drain_all(void)
+void weft_copy_drain_all(void)
 {
-	struct nvl_stream *st, *tmp;
+	struct weft_stream *st, *tmp;
 
 	pthread_mutex_lock(&streams_lock);
 	weft_list_for_each (st, tmp, &streams, link)
@@ -166,7 +168,7 @@ void nvl_copy_drain_all(void)
 
 /* ---- copies ------------------------------------------------------------- */
 
-void nvl_copy_queue(struct weft_list *queue, struct nvl_copy *copy)
+void weft_copy_queue(struct weft_list *queue, struct weft_copy *copy)
 {
 	copy->status = 0;
 	weft_list_add_tail(queue, &copy->link);
@@ -195,11 +197,11 @@ static int issue_batch(const struct weft_cuda *cu, uint64_t *dst, uint64_t *src,
  * Copies all at once where the driver takes a batch, or one by one.  True: a
  * batch was refused, of which some may be with the engine all the same.
  */
-static bool issue_copies(struct nvl_stream *st, const struct weft_cuda *cu,
-			 struct nvl_copy **c, int *result, unsigned int n)
+static bool issue_copies(struct weft_stream *st, const struct weft_cuda *cu,
+			 struct weft_copy **c, int *result, unsigned int n)
 {
-	uint64_t dst[NVL_BATCH], src[NVL_BATCH];
-	size_t len[NVL_BATCH];
+	uint64_t dst[WEFT_BATCH], src[WEFT_BATCH];
+	size_t len[WEFT_BATCH];
 	bool refused = false;
 	unsigned int i;
 
@@ -220,7 +222,7 @@ static bool issue_copies(struct nvl_stream *st, const struct weft_cuda *cu,
 	return refused;
 }
 
-static int mark_end(struct nvl_stream *st, const struct weft_cuda *cu,
+static int mark_end(struct weft_stream *st, const struct weft_cuda *cu,
 		    uint32_t seq)
 {
 	/* the default flags: with the barrier that makes the copies visible */
@@ -228,7 +230,7 @@ static int mark_end(struct nvl_stream *st, const struct weft_cuda *cu,
 }
 
 /* Batches that the engine has. */
-static uint32_t count_batches(struct nvl_stream *st)
+static uint32_t count_batches(struct weft_stream *st)
 {
 	uint32_t done = st->flag ? __atomic_load_n(st->flag, __ATOMIC_RELAXED)
 				 : last_finished(st);
@@ -236,26 +238,21 @@ static uint32_t count_batches(struct nvl_stream *st)
 	return atomic_load(&st->mark->issued) - done;
 }
 
-static bool has_room(const struct nvl_stream *st)
+static bool has_room(const struct weft_stream *st)
 {
-	return st->nflying < NVL_STREAM_DEPTH;
+	return st->nflying < WEFT_STREAM_DEPTH;
 }
 
-/*
- * Takes up to a batch of what waits, as far as it may fly.  The reader of a
- * ring sees nothing of a batch before its end: a quarter of the ring, so that
- * both sides copy at once (64 MiB: 306 GB/s with half, 334 with a quarter or
- * less; 8 MiB: 212, and 178 with a sixteenth).
- */
-static unsigned int take_batch(struct nvl_stream *st, struct nvl_copy **c)
+/* Takes up to a batch of what waits, as far as it may fly. */
+static unsigned int take_batch(struct weft_stream *st, struct weft_copy **c)
 {
-	const size_t max = nvl_tune.ring / 4;
+	const size_t max = st->engine->engines->batch;
 	unsigned int n = 0;
 	size_t bytes = 0;
 
-	while (n < NVL_BATCH && st->nflying + n < NVL_STREAM_DEPTH &&
+	while (n < WEFT_BATCH && st->nflying + n < WEFT_STREAM_DEPTH &&
 	       bytes < max && !weft_list_empty(st->waiting)) {
-		c[n] = weft_list_first(st->waiting, struct nvl_copy, link);
+		c[n] = weft_list_first(st->waiting, struct weft_copy, link);
 		bytes += c[n]->len;
 		weft_list_del(&c[n++]->link);
 	}
@@ -263,7 +260,7 @@ static unsigned int take_batch(struct nvl_stream *st, struct nvl_copy **c)
 }
 
 /* What has an error goes to `failed`, unless @all fly; the rest flies. */
-static void check_results(struct nvl_stream *st, struct nvl_copy **c,
+static void check_results(struct weft_stream *st, struct weft_copy **c,
 			  unsigned int n, bool all)
 {
 	unsigned int i;
@@ -277,9 +274,9 @@ static void check_results(struct nvl_stream *st, struct nvl_copy **c,
 	}
 }
 
-static unsigned int fail_waiting(struct nvl_stream *st, int status)
+static unsigned int fail_waiting(struct weft_stream *st, int status)
 {
-	struct nvl_copy *c[NVL_BATCH];
+	struct weft_copy *c[WEFT_BATCH];
 	unsigned int i, n, all = 0;
 
 	while ((n = take_batch(st, c))) {
@@ -292,11 +289,11 @@ static unsigned int fail_waiting(struct nvl_stream *st, int status)
 }
 
 /* Hands over a batch of what waits on @st; the copies taken. */
-static unsigned int submit_batch(struct nvl_stream *st,
+static unsigned int submit_batch(struct weft_stream *st,
 				 const struct weft_cuda *cu)
 {
-	struct nvl_copy *c[NVL_BATCH], *go[NVL_BATCH];
-	int result[NVL_BATCH], r = 0;
+	struct weft_copy *c[WEFT_BATCH], *go[WEFT_BATCH];
+	int result[WEFT_BATCH], r = 0;
 	unsigned int i, n, ngo = 0, good = 0;
 	size_t bytes = 0;
 	bool all = false;
@@ -325,7 +322,7 @@ static unsigned int submit_batch(struct nvl_stream *st,
 	if (r && !atomic_exchange(&st->broken, weft_cuda_errno(r)))
 		weft_error("the end of copies on GPU %d cannot be marked (%s): "
 			   "no more are made there",
-			   st->gpu->ordinal, weft_cuda_error_name(r));
+			   st->engine->ordinal, weft_cuda_error_name(r));
 	if (good || all)
 		atomic_store_explicit(&st->mark->issued, seq,
 				      memory_order_release);
@@ -346,7 +343,7 @@ static unsigned int submit_batch(struct nvl_stream *st,
 }
 
 /* One batch. */
-static unsigned int submit_stream(struct nvl_stream *st)
+static unsigned int submit_stream(struct weft_stream *st)
 {
 	struct weft_cuda_scope s;
 	unsigned int n;
@@ -358,11 +355,11 @@ static unsigned int submit_stream(struct nvl_stream *st)
 		return fail_waiting(st, -EIO);
 	if (!has_room(st))
 		return 0;
-	err = weft_cuda_enter(&s, st->gpu->ctx);
+	err = weft_cuda_enter(&s, st->engine->ctx);
 	if (err) {
 		weft_warn_once("copies on GPU %d fail: its CUDA context cannot "
 			       "be used (%s)",
-			       st->gpu->ordinal, strerror(-err));
+			       st->engine->ordinal, strerror(-err));
 		return fail_waiting(st, -EIO);
 	}
 	n = submit_batch(st, s.cu);
@@ -371,13 +368,14 @@ static unsigned int submit_stream(struct nvl_stream *st)
 }
 
 /* The one with the least to do, by turns; a broken one if there is no other. */
-static struct nvl_stream *choose_tx(struct nvl_gpu *gpu)
+static struct weft_stream *choose_tx(struct weft_engine *engine)
 {
-	struct nvl_stream *st, *best = NULL;
+	struct weft_stream *st, *best = NULL;
 	unsigned int i;
 
-	for (i = 0; i < NVL_TX_STREAMS; i++) {
-		st = &gpu->streams[(gpu->last_tx + 1 + i) % NVL_TX_STREAMS];
+	for (i = 0; i < WEFT_TX_STREAMS; i++) {
+		st = &engine->streams[(engine->last_tx + 1 + i) %
+				      WEFT_TX_STREAMS];
 		if (!best || atomic_load(&best->broken) ||
 		    (!atomic_load(&st->broken) &&
 		     count_batches(st) < count_batches(best)))
@@ -386,44 +384,44 @@ static struct nvl_stream *choose_tx(struct nvl_gpu *gpu)
 	return best;
 }
 
-static unsigned int submit_gpu(struct nvl_gpu *gpu)
+static unsigned int submit_engine(struct weft_engine *engine)
 {
 	unsigned int n = 0, all = 0;
-	struct nvl_stream *st;
+	struct weft_stream *st;
 
 	do {
 		all += n;
-		st = choose_tx(gpu);
+		st = choose_tx(engine);
 		n = submit_stream(st);
 		if (n)
-			gpu->last_tx = st - gpu->streams;
+			engine->last_tx = st - engine->streams;
 	} while (n);
-	while ((n = submit_stream(&gpu->streams[NVL_RX_STREAM])))
+	while ((n = submit_stream(&engine->streams[WEFT_RX_STREAM])))
 		all += n;
 	return all;
 }
 
-unsigned int nvl_copy_submit(struct nvl_iface *iface)
+unsigned int weft_copy_submit(struct weft_engines *engines)
 {
-	struct nvl_gpu *gpu, *tmp;
+	struct weft_engine *engine, *tmp;
 	unsigned int n = 0;
 
-	weft_list_for_each (gpu, tmp, &iface->gpus, link)
-		if (!weft_list_empty(&gpu->tx_waiting) ||
-		    !weft_list_empty(&gpu->rx_waiting))
-			n += submit_gpu(gpu);
+	weft_list_for_each (engine, tmp, &engines->list, link)
+		if (!weft_list_empty(&engine->tx_waiting) ||
+		    !weft_list_empty(&engine->rx_waiting))
+			n += submit_engine(engine);
 	return n;
 }
 
 /* The next copy that has ended; NULL: none. */
-static struct nvl_copy *take_ended(struct nvl_stream *st, uint32_t done)
+static struct weft_copy *take_ended(struct weft_stream *st, uint32_t done)
 {
-	struct nvl_copy *copy;
+	struct weft_copy *copy;
 
 	if (!weft_list_empty(&st->failed)) {
-		copy = weft_list_first(&st->failed, struct nvl_copy, link);
+		copy = weft_list_first(&st->failed, struct weft_copy, link);
 	} else if (st->nflying) {
-		copy = weft_list_first(&st->in_flight, struct nvl_copy, link);
+		copy = weft_list_first(&st->in_flight, struct weft_copy, link);
 		if (!is_reached(done, copy->seq))
 			return NULL;
 		if (!copy->status && atomic_load(&st->broken))
@@ -436,9 +434,9 @@ static struct nvl_copy *take_ended(struct nvl_stream *st, uint32_t done)
 	return copy;
 }
 
-static unsigned int poll_stream(struct nvl_stream *st)
+static unsigned int poll_stream(struct weft_stream *st)
 {
-	struct nvl_copy *copy;
+	struct weft_copy *copy;
 	unsigned int n = 0;
 	uint32_t done;
 
@@ -452,48 +450,49 @@ static unsigned int poll_stream(struct nvl_stream *st)
 	return n;
 }
 
-unsigned int nvl_copy_poll(struct nvl_iface *iface)
+unsigned int weft_copy_poll(struct weft_engines *engines)
 {
-	struct nvl_gpu *gpu, *tmp;
+	struct weft_engine *engine, *tmp;
 	unsigned int i, n = 0;
 
-	weft_list_for_each (gpu, tmp, &iface->gpus, link) {
-		for (i = 0; i < NVL_STREAMS; i++)
-			n += poll_stream(&gpu->streams[i]);
+	weft_list_for_each (engine, tmp, &engines->list, link) {
+		for (i = 0; i < WEFT_STREAMS; i++)
+			n += poll_stream(&engine->streams[i]);
 	}
 	return n;
 }
 
-static void cancel_waiting(struct weft_list *queue, struct nvl_conn *conn)
+static void cancel_waiting(struct weft_list *queue, const void *group,
+			   bool guarded)
 {
-	struct nvl_copy *copy, *next;
+	struct weft_copy *copy, *next;
 
 	weft_list_for_each (copy, next, queue, link) {
-		if (copy->conn != conn ||
-		    (copy->guarded && conn->base.state == WEFT_CONN_OPEN))
+		if (copy->group != group || (copy->guarded && !guarded))
 			continue;
 		weft_list_del(&copy->link);
 		copy->done(copy, -ECANCELED);
 	}
 }
 
-void nvl_copy_cancel(struct nvl_conn *conn)
+void weft_copy_cancel(struct weft_engines *engines, const void *group,
+		      bool guarded)
 {
-	struct nvl_gpu *gpu, *tmp;
+	struct weft_engine *engine, *tmp;
 
-	weft_list_for_each (gpu, tmp, &conn->iface->gpus, link) {
-		cancel_waiting(&gpu->tx_waiting, conn);
-		cancel_waiting(&gpu->rx_waiting, conn);
+	weft_list_for_each (engine, tmp, &engines->list, link) {
+		cancel_waiting(&engine->tx_waiting, group, guarded);
+		cancel_waiting(&engine->rx_waiting, group, guarded);
 	}
 }
 
 /* ---- sleeping ----------------------------------------------------------- */
 
 /* Runs on a thread of the driver, behind the copies. */
-static void wake_iface(void *arg)
+static void wake_owner(void *arg)
 {
-	struct nvl_stream *st = arg;
-	int fd = st->gpu->iface->base.events.wake_fd;
+	struct weft_stream *st = arg;
+	int fd = st->engine->engines->events->wake_fd;
 	uint64_t one = 1;
 
 	/* first: this may be too early for an arm() from now on */
@@ -504,7 +503,7 @@ static void wake_iface(void *arg)
 	atomic_fetch_sub(&st->wakes, 1);
 }
 
-static bool arm_stream(struct nvl_stream *st, bool *in_flight)
+static bool arm_stream(struct weft_stream *st, bool *in_flight)
 {
 	struct weft_cuda_scope s;
 	int r;
@@ -516,8 +515,8 @@ static bool arm_stream(struct nvl_stream *st, bool *in_flight)
 		return true;
 	r = -1;
 	atomic_fetch_add(&st->wakes, 1);
-	if (!weft_cuda_enter(&s, st->gpu->ctx)) {
-		r = s.cu->host_func(st->cu, wake_iface, st);
+	if (!weft_cuda_enter(&s, st->engine->ctx)) {
+		r = s.cu->host_func(st->cu, wake_owner, st);
 		weft_cuda_leave(&s);
 	}
 	if (r) {
@@ -527,24 +526,24 @@ static bool arm_stream(struct nvl_stream *st, bool *in_flight)
 	return !r;
 }
 
-bool nvl_copy_arm(struct nvl_iface *iface, bool *in_flight)
+bool weft_copy_arm(struct weft_engines *engines, bool *in_flight)
 {
-	struct nvl_gpu *gpu, *tmp;
+	struct weft_engine *engine, *tmp;
 	bool ok = true;
 	unsigned int i;
 
 	*in_flight = false;
-	weft_list_for_each (gpu, tmp, &iface->gpus, link) {
-		for (i = 0; i < NVL_STREAMS; i++)
-			ok &= arm_stream(&gpu->streams[i], in_flight);
+	weft_list_for_each (engine, tmp, &engines->list, link) {
+		for (i = 0; i < WEFT_STREAMS; i++)
+			ok &= arm_stream(&engine->streams[i], in_flight);
 	}
 	return ok;
 }
 
 /* Has submit something to do there? */
-static bool can_submit(struct nvl_stream *st)
+static bool can_submit(struct weft_stream *st)
 {
-	const unsigned int index = st - st->gpu->streams;
+	const unsigned int index = st - st->engine->streams;
 	unsigned int i;
 
 	if (weft_list_empty(st->waiting))
@@ -552,36 +551,36 @@ static bool can_submit(struct nvl_stream *st)
 	if (!atomic_load(&st->broken))
 		return has_room(st);
 	/* it fails what waits where no other stream takes it */
-	for (i = 0; index != NVL_RX_STREAM && i < NVL_TX_STREAMS; i++)
-		if (!atomic_load(&st->gpu->streams[i].broken))
+	for (i = 0; index != WEFT_RX_STREAM && i < WEFT_TX_STREAMS; i++)
+		if (!atomic_load(&st->engine->streams[i].broken))
 			return false;
 	return true;
 }
 
-static bool is_pending(struct nvl_stream *st)
+static bool is_pending(struct weft_stream *st)
 {
 	if (!weft_list_empty(&st->failed) || can_submit(st))
 		return true;
-	return st->nflying &&
-	       is_reached(last_finished(st),
-			  weft_list_first(&st->in_flight, struct nvl_copy, link)
-				  ->seq);
+	return st->nflying && is_reached(last_finished(st),
+					 weft_list_first(&st->in_flight,
+							 struct weft_copy, link)
+						 ->seq);
 }
 
-bool nvl_copy_pending(struct nvl_iface *iface)
+bool weft_copy_pending(struct weft_engines *engines)
 {
-	struct nvl_gpu *gpu, *tmp;
+	struct weft_engine *engine, *tmp;
 	unsigned int i;
 
-	weft_list_for_each (gpu, tmp, &iface->gpus, link) {
-		for (i = 0; i < NVL_STREAMS; i++)
-			if (is_pending(&gpu->streams[i]))
+	weft_list_for_each (engine, tmp, &engines->list, link) {
+		for (i = 0; i < WEFT_STREAMS; i++)
+			if (is_pending(&engine->streams[i]))
 				return true;
 	}
 	return false;
 }
 
-static bool is_quiet(struct nvl_stream *st)
+static bool is_quiet(struct weft_stream *st)
 {
 	uint32_t seq;
 
@@ -589,19 +588,19 @@ static bool is_quiet(struct nvl_stream *st)
 		return false;
 	if (!st->nflying)
 		return true;
-	seq = weft_list_first(&st->in_flight, struct nvl_copy, link)->seq;
+	seq = weft_list_first(&st->in_flight, struct weft_copy, link)->seq;
 	return st->flag &&
 	       !is_reached(__atomic_load_n(st->flag, __ATOMIC_RELAXED), seq);
 }
 
-bool nvl_copy_quiet(struct nvl_iface *iface)
+bool weft_copy_quiet(struct weft_engines *engines)
 {
-	struct nvl_gpu *gpu, *tmp;
+	struct weft_engine *engine, *tmp;
 	unsigned int i;
 
-	weft_list_for_each (gpu, tmp, &iface->gpus, link) {
-		for (i = 0; i < NVL_STREAMS; i++)
-			if (!is_quiet(&gpu->streams[i]))
+	weft_list_for_each (engine, tmp, &engines->list, link) {
+		for (i = 0; i < WEFT_STREAMS; i++)
+			if (!is_quiet(&engine->streams[i]))
 				return false;
 	}
 	return true;

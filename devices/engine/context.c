@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * CUDA contexts and our streams in them; copy.c has what goes into those.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "devices/engine/copy.h"
+#include "devices/forked.h"
+#include "devices/memfd.h"
+#include "util/log.h"
+
+/* ---- streams ------------------------------------------------------------ */
+
+static int init_stream(struct weft_engine *engine, unsigned int index,
+		       const struct weft_cuda *cu)
+{
+	struct weft_stream *st = &engine->streams[index];
+	int r;
+
+	weft_list_init(&st->link);
+	weft_list_init(&st->in_flight);
+	weft_list_init(&st->failed);
+	st->engine = engine;
+	st->mark = &engine->page[index];
+	st->waiting = index == WEFT_RX_STREAM ? &engine->rx_waiting
+					      : &engine->tx_waiting;
+	pthread_mutex_init(&st->lock, NULL);
+	/* non-blocking: the program's default stream has no part in this */
+	r = cu->stream_create(&st->cu, WEFT_CU_STREAM_NON_BLOCKING);
+	if (r) {
+		st->cu = NULL;
+		return weft_fail(-weft_cuda_errno(r),
+				 "cannot make a CUDA stream (%s)",
+				 weft_cuda_error_name(r));
+	}
+	/* tried with the value that is there: some drivers refuse it */
+	if (engine->page_pinned && cu->write_value32 &&
+	    !cu->host_device_ptr(&st->flag_dev, &st->mark->flag, 0) &&
+	    !cu->write_value32(st->cu, st->flag_dev, 0, 0))
+		st->flag = &st->mark->flag;
+	weft_stream_enlist(st);
+	return 0;
+}
+
+static void free_stream(struct weft_stream *st, const struct weft_cuda *cu)
+{
+	if (!st->cu)
+		return;
+	weft_stream_retire(st);
+	if (cu)
+		cu->stream_destroy(st->cu);
+	pthread_mutex_destroy(&st->lock);
+}
+
+/* ---- contexts ----------------------------------------------------------- */
+
+static int open_engine(struct weft_engine *engine)
+{
+	struct weft_cuda_scope s;
+	unsigned int i;
+	int err;
+
+	err = weft_cuda_enter(&s, engine->ctx);
+	if (err)
+		return weft_fail(err, "cannot use the CUDA context of GPU %d",
+				 engine->ordinal);
+	engine->page_pinned = !s.cu->host_register(
+		engine->page, WEFT_MARK_PAGE,
+		WEFT_CU_HOSTREGISTER_PORTABLE | WEFT_CU_HOSTREGISTER_DEVICEMAP);
+	for (i = 0; i < WEFT_STREAMS && !err; i++)
+		err = init_stream(engine, i, s.cu);
+	weft_cuda_leave(&s);
+	return err;
+}
+
+static void make_marks(struct weft_engines *engines)
+{
+	void *p;
+	int fd;
+
+	if (engines->marks)
+		return;
+	fd = weft_memfd_make("weft-marks", WEFT_MARKS_SIZE, &p);
+	if (fd < 0)
+		return;
+	engines->marks = p;
+	engines->marks_fd = fd;
+}
+
+/* One of those that peers may see, as long as there are some. */
+static bool take_page(struct weft_engine *engine)
+{
+	struct weft_engines *engines = engine->engines;
+	void *p;
+
+	make_marks(engines);
+	engine->page_shared =
+		engines->marks && engines->nmarks < WEFT_MARK_PAGES;
+	if (engine->page_shared) {
+		p = (char *)engines->marks + engines->nmarks++ * WEFT_MARK_PAGE;
+	} else {
+		p = mmap(NULL, WEFT_MARK_PAGE, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p == MAP_FAILED)
+			return false;
+	}
+	engine->page = p;
+	return true;
+}
+
+static void free_engine(struct weft_engine *engine)
+{
+	struct weft_cuda_scope s;
+	const bool in = !weft_cuda_enter(&s, engine->ctx);
+	unsigned int i;
+
+	for (i = 0; i < WEFT_STREAMS; i++)
+		free_stream(&engine->streams[i], in ? s.cu : NULL);
+	if (in && engine->page_pinned)
+		s.cu->host_unregister(engine->page);
+	if (in)
+		weft_cuda_leave(&s);
+	if (!engine->page_shared)
+		munmap(engine->page, WEFT_MARK_PAGE);
+	weft_list_del(&engine->link);
+	free(engine);
+}
+
+struct weft_engine *weft_engine_get(struct weft_engines *engines,
+				    const struct weft_cuda_ptr *where, int *err)
+{
+	struct weft_engine *engine, *tmp;
+
+	weft_list_for_each (engine, tmp, &engines->list, link)
+		if (engine->ctx == where->ctx)
+			return engine;
+	*err = weft_events_need_wake(engines->events);
+	if (*err)
+		return NULL;
+	*err = -ENOMEM;
+	engine = calloc(1, sizeof(*engine));
+	if (!engine)
+		return NULL;
+	weft_list_init(&engine->link);
+	weft_list_init(&engine->tx_waiting);
+	weft_list_init(&engine->rx_waiting);
+	engine->engines = engines;
+	engine->ctx = where->ctx;
+	engine->ordinal = where->ordinal;
+	if (!take_page(engine)) {
+		free(engine);
+		return NULL;
+	}
+	*err = open_engine(engine);
+	if (*err) {
+		/* the next one takes it: engines wrote zeros alone */
+		engines->nmarks -= engine->page_shared;
+		free_engine(engine);
+		return NULL;
+	}
+	weft_list_add_tail(&engines->list, &engine->link);
+	return engine;
+}
+
+/* ---- memory ----------------------------------------------------------------
+ */
+
+/*
+ * UCP registers no local memory, so that this may be the first GPU memory of
+ * the process, which the driver is to be asked about.  Not where the program
+ * has none: what it passes is host memory.
+ */
+static int use_driver(void)
+{
+	return weft_cuda() || weft_cuda_program_gpus() <= 0 ? 0
+							    : weft_cuda_init();
+}
+
+int weft_engine_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
+{
+	int err;
+
+	if (v->mem) {
+		*where = v->mem->where;
+		return 0;
+	}
+	err = use_driver();
+	if (err)
+		return err;
+	err = weft_cuda_query(v->addr, where);
+	if (err)
+		return weft_fail(err,
+				 "GPU memory at %p belongs to no CUDA "
+				 "context that is active",
+				 v->addr);
+	return 0;
+}
+
+/* ---- those of an interface ----------------------------------------------- */
+
+void weft_engines_init(struct weft_engines *engines, struct weft_events *events,
+		       size_t batch)
+{
+	weft_list_init(&engines->list);
+	engines->events = events;
+	engines->batch = batch;
+	engines->marks_fd = -1;
+}
+
+void weft_engines_fini(struct weft_engines *engines)
+{
+	struct weft_engine *engine, *next;
+
+	weft_list_for_each (engine, next, &engines->list, link)
+		free_engine(engine);
+	if (!engines->marks)
+		return;
+	munmap(engines->marks, WEFT_MARKS_SIZE);
+	close(engines->marks_fd);
+}
+
+void weft_engines_forget(struct weft_engines *engines)
+{
+	weft_forked_close(&engines->marks_fd);
+}

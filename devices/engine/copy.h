@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Copies by the engines of a GPU, for any device: queued, handed to the driver
+ * in batches on a few streams, and found finished by a word that the stream
+ * writes (copy.c).  The streams are made and freed with their context
+ * (context.c).
+ *
+ * Everything runs in the thread of the interface's caller but
+ * weft_copy_drain_all(); a driver thread only writes to an eventfd.
+ */
+#ifndef WEFT_DEVICES_ENGINE_COPY_H
+#define WEFT_DEVICES_ENGINE_COPY_H
+
+#include <pthread.h>
+#include "devices/events.h"
+#include "devices/region.h"
+#include "util/cuda.h"
+#include "util/list.h"
+
+#define WEFT_TX_STREAMS	  2u
+#define WEFT_RX_STREAM	  WEFT_TX_STREAMS /* behind those */
+#define WEFT_STREAMS	  (WEFT_TX_STREAMS + 1)
+#define WEFT_STREAM_DEPTH 256u /* copies with the engine, per stream */
+/*
+ * Of a batch.  To hand over a copy takes the driver 4 us, in a batch as by
+ * itself, and the reader sees nothing of a batch before its end: of a long one
+ * that is late.  Puts and gets of 64 KiB over a ring: 7.9 and 6.8 GB/s with up
+ * to 64 copies in each, 10.2 and 7.7 with four; of 1 MiB 117 and 108, 156 and
+ * 125; of 64 MiB the same (one H200 under MPS, medians of 15).  Fewer batches
+ * with the engine make that better by some, but halve it where processes take
+ * turns on a GPU: what is not with the engine in time waits for the next turn.
+ */
+#define WEFT_BATCH 4u
+
+/* No setting changes them. */
+enum weft_copy_times {
+	/* a copy that an engine has had for so long: the GPU is lost */
+	WEFT_COPY_WATCHDOG_MS = 20000,
+	/* unfinished for so long: the driver is queried */
+	WEFT_COPY_SUSPECT_MS = 1000,
+	/* before looking at copies that wake no one: the driver refused */
+	WEFT_COPY_POLL_MS = 1,
+	/* the same where they ring: an engine that fails rings none */
+	WEFT_COPY_FAILURE_MS = 1000,
+	/* closing waits for a wake that the driver is writing */
+	WEFT_COPY_LAST_WAKE_MS = 1000,
+};
+
+/*
+ * How far the copies of an interface are, one page for each CUDA context: a
+ * peer that lets the interface copy to and from its memory sees there, without
+ * its help, when they have ended.  Batches are numbered.
+ */
+struct weft_engine_mark {
+	_Atomic uint32_t claimed;  /* one is about to be handed over */
+	_Atomic uint32_t issued;   /* given to the engine */
+	_Atomic uint32_t finished; /* as its process knows */
+	uint8_t pad0[52];
+	uint32_t flag; /* the same, written by the engine */
+	uint8_t pad1[60];
+};
+_Static_assert(sizeof(struct weft_engine_mark) == 128, "whole cache lines");
+
+#define WEFT_MARK_PAGE	4096u
+#define WEFT_MARK_PAGES 16u
+#define WEFT_MARKS_SIZE (WEFT_MARK_PAGES * WEFT_MARK_PAGE)
+
+struct weft_copy;
+typedef void (*weft_copy_done)(struct weft_copy *copy, int status);
+
+/*
+ * One copy by an engine; its queuer owns it until done() ran, with 0,
+ * -ECANCELED, -EACCES (its key, or the driver, does not allow it) or -EIO (the
+ * engine).
+ */
+struct weft_copy {
+	struct weft_list link;
+	weft_copy_done done;
+	void *owner;	   /* the queuer's */
+	const void *group; /* weft_copy_cancel() takes back all of one */
+	uint64_t dst, src;
+	size_t len;
+	bool guarded; /* goes only while @key allows @at */
+	uint32_t seq; /* of its batch */
+	struct weft_rkey key;
+	uint64_t at;
+	_Atomic uint32_t *live; /* goes only while *@live is @serial */
+	uint32_t serial;
+	int status; /* FAILED: of a copy that never flew */
+};
+
+struct weft_stream {
+	struct weft_list link; /* all streams of the process */
+	struct weft_engine *engine;
+	void *cu;
+	struct weft_list *waiting; /* engine->tx_waiting or rx_waiting */
+	struct weft_list in_flight, failed;
+	unsigned int nflying;
+	pthread_mutex_t lock; /* looking for the end */
+	struct weft_engine_mark *mark;
+	_Atomic int broken; /* -errno: the engine takes no more */
+	/* mark->flag, pinned; NULL: the driver cannot write it */
+	uint32_t *flag;
+	uint64_t flag_dev;
+	uint32_t looks;		    /* at the flag, without result */
+	uint64_t issued_ms;	    /* of the oldest unfinished batch */
+	_Atomic bool wake_set;	    /* a host function will write wake_fd */
+	_Atomic unsigned int wakes; /* host functions that have not ended */
+};
+
+/* A CUDA context, as far as one interface uses it. */
+struct weft_engine {
+	struct weft_list link; /* engines->list */
+	struct weft_engines *engines;
+	void *ctx; /* that of the program's memory */
+	int ordinal;
+	struct weft_engine_mark *page; /* one per stream */
+	bool page_pinned;
+	bool page_shared; /* of engines->marks: peers can read it */
+	struct weft_stream streams[WEFT_STREAMS];
+	struct weft_list tx_waiting; /* for whichever stream is free first */
+	struct weft_list rx_waiting;
+	unsigned int last_tx;
+};
+
+/* Those of an interface; none until it meets GPU memory. */
+struct weft_engines {
+	struct weft_list list;
+	struct weft_events *events;	/* the interface's, which they wake */
+	size_t batch;			/* bytes that go in one, about */
+	struct weft_engine_mark *marks; /* a memfd; NULL: none, or not yet */
+	int marks_fd;			/* which peers may get to read */
+	unsigned int nmarks;		/* pages in use */
+};
+
+/* context.c */
+void weft_engines_init(struct weft_engines *engines, struct weft_events *events,
+		       size_t batch);
+/* All copies have ended, or are lost. */
+void weft_engines_fini(struct weft_engines *engines);
+/* In a child while it is forked: closes descriptors. */
+void weft_engines_forget(struct weft_engines *engines);
+/* That of @where, made if need be; NULL: *@err is why not. */
+struct weft_engine *weft_engine_get(struct weft_engines *engines,
+				    const struct weft_cuda_ptr *where,
+				    int *err);
+/* Where it lies, by its registration or the driver; logs why not. */
+int weft_engine_locate(const struct weft_iov *v, struct weft_cuda_ptr *where);
+
+/* copy.c */
+/* From now on weft_copy_drain_all() waits for what @st carries. */
+void weft_stream_enlist(struct weft_stream *st);
+/* Waits for what @st carries, too. */
+void weft_stream_retire(struct weft_stream *st);
+/* Any thread: waits for what engines have now, bounded by the watchdog. */
+void weft_copy_drain_all(void);
+/* @queue is a GPU's tx_waiting or rx_waiting. */
+void weft_copy_queue(struct weft_list *queue, struct weft_copy *copy);
+/* Hands queued copies to the engines; the number. */
+unsigned int weft_copy_submit(struct weft_engines *engines);
+/* Runs done() of finished copies; the number. */
+unsigned int weft_copy_poll(struct weft_engines *engines);
+/* Is a copy finished and not yet polled? */
+bool weft_copy_pending(struct weft_engines *engines);
+/*
+ * Would submit and poll find nothing?  As cheap as can be; may be wrong once.
+ */
+bool weft_copy_quiet(struct weft_engines *engines);
+/* Engines will ring wake_fd.  False: poll by timer. */
+bool weft_copy_arm(struct weft_engines *engines, bool *in_flight);
+/*
+ * Takes back what was queued for @group and no engine has; guarded ones only
+ * if @guarded: that is of a peer's puts and gets.
+ */
+void weft_copy_cancel(struct weft_engines *engines, const void *group,
+		      bool guarded);
+
+#endif
