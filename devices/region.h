@@ -37,7 +37,7 @@ struct weft_mem {
 	size_t len;
 	unsigned int forks; /* util/fork.h: whose it is */
 	enum weft_mem_kind kind;
-	struct weft_cuda_ptr where; /* nvlink only, else zero */
+	struct weft_cuda_ptr where; /* shm, nvlink; else zero */
 	struct weft_rkey rkey;
 	struct nvl_export *exported; /* nvlink's: peers may map it, or NULL */
 };

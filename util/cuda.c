@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,6 +17,8 @@ static struct weft_cuda table;
 static const struct weft_cuda *_Atomic ready;
 static bool tried;
 static int found;
+/* libraries that were loaded when the driver was not among them */
+static _Atomic unsigned long long without;
 
 static void *resolve_symbol(void *lib, const char *symbol, bool needed,
 			    int *err)
@@ -38,9 +41,33 @@ static const char *driver_name(void)
 	return name && *name ? name : "libcuda.so.1";
 }
 
+static int count_loads(struct dl_phdr_info *info, size_t size, void *loads)
+{
+	*(unsigned long long *)loads = info->dlpi_adds;
+	return 1; /* of the first library: it is the same for all */
+}
+
+/*
+ * The driver, if the process has it.  dlopen() looks in all folders for one
+ * that it has not: only after others were loaded, since this is asked often.
+ */
+static void *find_loaded(void)
+{
+	unsigned long long loads = 0;
+	void *lib;
+
+	dl_iterate_phdr(count_loads, &loads);
+	if (loads == without)
+		return NULL;
+	lib = dlopen(driver_name(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+	if (!lib)
+		without = loads;
+	return lib;
+}
+
 int weft_cuda_program_gpus(void)
 {
-	void *lib = dlopen(driver_name(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+	void *lib = find_loaded();
 	int (*count)(int *n);
 	int n = 0, r;
 
@@ -55,7 +82,7 @@ int weft_cuda_program_gpus(void)
 
 bool weft_cuda_program_lacks(int attr)
 {
-	void *lib = dlopen(driver_name(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+	void *lib = find_loaded();
 	const int n = weft_cuda_program_gpus();
 	int (*get)(int *value, int attr, int dev);
 	bool lacks = false;
@@ -127,6 +154,7 @@ void weft_cuda_reset(void)
 	atomic_store(&ready, NULL);
 	memset(&table, 0, sizeof(table));
 	tried = false;
+	atomic_store(&without, 0);
 	pthread_mutex_unlock(&lock);
 }
 

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Host memory between processes of one host that need not share a namespace.
+ * Memory between processes of one host that need not share a namespace: the
+ * host's, and that of GPUs which cannot reach each other.
  *
  *   iface -> conn (one per n-th endpoints of two interfaces)
  *                 -> rings (shared memory, one per direction)
  *                 -> transfers (puts, gets, and replies to the peer's gets)
+ *                 -> windows (the same for GPU memory, once there is some)
+ *         -> engines (of GPUs, likewise)
  *
  * To read: shm_proto.h; shm_ring.c writes and reads records; shm_tx.c makes
  * records of transfers; shm_rx.c lands those of the peer; shm_conn.c joins and
- * ends a connection; shm_ep.c and shm_iface.c are the contract.
+ * ends a connection; shm_ep.c and shm_iface.c are the contract.  GPU memory:
+ * shm_window.c has the windows, shm_stage.c fills them ahead of the records,
+ * shm_place.c has them emptied.
  *
  * Bytes are copied twice, into the ring by the source and out of it by the
  * target, both at the same time.  Memory named by a peer may be unmapped by
@@ -18,11 +23,13 @@
  * rings.
  *
  * Everything runs in the caller's thread; mem_release() may run anywhere and
- * meets us in the region table.
+ * meets us in the region table, and waits for engines.  Their copies never call
+ * back: they mark, progress() does the rest.
  */
 #ifndef WEFT_DEVICES_SHM_H
 #define WEFT_DEVICES_SHM_H
 
+#include "devices/engine/copy.h"
 #include "devices/ep.h"
 #include "devices/local.h"
 #include "devices/region.h"
@@ -36,6 +43,14 @@
  * each where a peer has named the memory.
  */
 #define SHM_PIECE (32u << 10)
+
+/* Of windows: measured with weft_nvl's rings of host memory; tests change it.
+ */
+struct shm_tune {
+	size_t chunk; /* bytes of a copy at least, if there are so many */
+	unsigned int idle_ms; /* an idle window is given back after */
+};
+extern struct shm_tune shm_tune;
 
 /* One side of a direction. */
 struct shm_ring {
@@ -54,17 +69,58 @@ struct shm_transfer {
 	bool begun;	    /* PUT: its first record is sent */
 	struct shm_op what; /* as it is sent */
 	uint64_t moved;	    /* bytes */
+	/*
+	 * Not NULL: its bytes go by a window.  Where each entry lies; REPLY:
+	 * the only one is what the peer gets.
+	 */
+	struct weft_cuda_ptr *where;
+	uint64_t staged;	/* bytes in the window, or on their way there */
+	unsigned int in_flight; /* copies to or from its memory */
 	unsigned int niov, iov_i;
 	size_t iov_off;
 	struct weft_iov iov[SHM_MAX_IOV];
 };
 
-/* The peer's put that has begun. */
+/* A put of the peer's, from its first record until it is acknowledged. */
 struct shm_landing {
-	bool live;
+	bool ended; /* no more of it comes */
 	int status;
+	unsigned int in_flight; /* copies to its target */
 	struct shm_op what;
 	uint64_t seen;
+};
+
+/* Bytes in a window. */
+struct shm_chunk {
+	struct weft_copy copy;	/* the writer's */
+	struct shm_transfer *t; /* at the writer; NULL: it was given up */
+	struct shm_conn *conn;
+	uint64_t start, pos, end; /* what it takes, and where it begins */
+	size_t len;
+	int status;
+	unsigned int left; /* copies of it that have not ended */
+};
+
+struct shm_window {
+	uint8_t *map;
+	size_t size;
+	bool pin_tried, pinned;
+	void *ctx;	     /* that it was pinned in */
+	uint64_t pos, freed; /* the next chunk begins here; all below is free */
+	/*
+	 * At the writer chunks [sent, in) are being filled, and the reader has
+	 * [out, sent); it copies [out, in).
+	 */
+	uint64_t in, sent, out;
+	uint64_t used_ms;
+	struct shm_chunk chunks[SHM_CHUNKS];
+};
+
+/* A message that waits for puts. */
+struct shm_held {
+	struct weft_list link;
+	struct shm_record r;
+	uint8_t data[];
 };
 
 struct shm_conn {
@@ -89,14 +145,32 @@ struct shm_conn {
 	struct weft_list queue;	  /* not all sent, in the order of the calls */
 	struct weft_list placing; /* puts: to be acknowledged, in order */
 	struct weft_list asking;  /* gets: to be replied to, in order */
-	unsigned int nops;	  /* puts and gets in them */
+	struct weft_list
+		filling;   /* gets whose bytes are being copied, in order */
+	unsigned int nops; /* puts and gets in them */
 	unsigned int nreplies;
-	uint64_t puts, puts_sent;
-	uint64_t fence; /* the next message waits for so many puts sent */
+	uint64_t puts, puts_sent, puts_acked;
+	uint64_t fence; /* the next message waits for so many puts */
 
-	struct shm_landing landing;
-	int acks[SHM_OPS]; /* for puts, which did not fit the ring: a queue */
+	/* puts of the peer's [landed, begun) are under way */
+	struct shm_landing landings[SHM_OPS];
+	uint64_t begun, landed;
+	uint64_t placed;     /* whole, from the first one on */
+	bool landing_failed; /* nothing more is read */
+	int acks[SHM_OPS];   /* for puts, which did not fit the ring: a queue */
 	unsigned int ack_at, nacks;
+	struct weft_list held; /* messages, in order */
+	size_t held_bytes;
+
+	struct shm_window *in, *out; /* to read, to write; NULL: none */
+	bool wanted;		     /* `out`: asked for */
+	int offer_fd;		     /* `in`: not sent yet; -1: nothing is */
+	unsigned int nstaging;	     /* transfers in `queue` by the window */
+	unsigned int nwindowed;	     /* puts among them, to their end */
+	size_t fenced;	      /* bytes of messages that may wait at the peer */
+	unsigned int copies;  /* with engines, for it */
+	uint64_t watchdog_ms; /* BROKEN: copies are awaited until */
+	bool staged_out, staged_in;
 };
 
 struct shm_iface {
@@ -108,6 +182,8 @@ struct shm_iface {
 	unsigned int polls;
 	unsigned int messages, notices; /* left to this progress() */
 	unsigned int nlong;		/* connections with long_made */
+	struct weft_engines engines;
+	unsigned int nwindows; /* large ones, to read */
 	bool armed;
 };
 
@@ -126,6 +202,38 @@ static inline bool shm_conn_is_open(const struct shm_conn *conn)
 	return conn->base.state == WEFT_CONN_OPEN;
 }
 
+/* May the message @r be delivered? */
+static inline bool shm_record_is_due(const struct shm_conn *conn,
+				     const struct shm_record *r)
+{
+	return !r->fenced || (int32_t)((uint32_t)conn->placed - r->fence) >= 0;
+}
+
+/* Waits one for progress() alone? */
+static inline bool shm_conn_owes_messages(const struct shm_conn *conn)
+{
+	return !weft_list_empty(&conn->held) &&
+	       shm_record_is_due(
+		       conn,
+		       &weft_list_first(&conn->held, struct shm_held, link)->r);
+}
+
+/* Bytes of @l cannot be placed. */
+static inline void shm_landing_fail(struct shm_conn *conn,
+				    struct shm_landing *l, int status)
+{
+	if (!l->status)
+		l->status = status;
+	conn->landing_failed = true;
+}
+
+/* ---- shm_break.c --------------------------------------------------------- */
+
+/* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
+void shm_conn_break(struct shm_conn *conn, int err);
+/* The peer has told that an operation failed there, which has ended it. */
+void shm_conn_told(struct shm_conn *conn);
+
 /* ---- shm_ring.c: records ------------------------------------------------- */
 
 /* To read; *@fd, the caller's, is for the peer.  -errno, logged. */
@@ -140,8 +248,7 @@ size_t shm_ring_bulk(struct shm_conn *conn, size_t want);
 /* Where @len bytes may be written, there being room, ... */
 void *shm_ring_begin(struct shm_conn *conn, size_t len);
 /* ... and the record is made, of at most as many ... */
-void shm_ring_end(struct shm_conn *conn, enum shm_kind kind, uint8_t id,
-		  int status, size_t len);
+void shm_ring_end(struct shm_conn *conn, struct shm_record r);
 /* ... and the peer sees all that were, and is woken. */
 void shm_ring_publish(struct shm_conn *conn);
 /*
@@ -186,16 +293,89 @@ bool shm_bounce_in(struct shm_iface *iface, void *ring, const void *from,
  */
 bool shm_bounce_check(const void *p, size_t len, bool write);
 
+/* ---- shm_window.c: windows of GPU memory ----------------------------------
+ */
+
+/* The peer wants one: it is made, and sent when the socket takes it.  -errno.
+ */
+int shm_window_offer(struct shm_conn *conn);
+/* Sends what is owed of that; 1: it did. */
+unsigned int shm_window_send(struct shm_conn *conn);
+/* The peer's; takes @fd.  -EPROTO: it was not asked for, or -errno. */
+int shm_window_take(struct shm_conn *conn, size_t size, int fd);
+/* The peer uses it no more.  -EPROTO: it lies. */
+int shm_window_left(struct shm_conn *conn);
+/* The timer has fired: an idle one is left. */
+void shm_window_tick(struct shm_conn *conn, uint64_t now);
+void shm_window_close(struct shm_conn *conn);
+/* Copies by @engine to and from it are fast from now on, if they can be. */
+void shm_window_pin(struct shm_window *w, const struct weft_engine *engine);
+/* To write: one of @len bytes in one piece; NULL: no room. */
+struct shm_chunk *shm_window_take_room(struct shm_conn *conn, size_t len);
+/* The same without taking it. */
+bool shm_window_has_room(struct shm_conn *conn, size_t len);
+/* To read: what the peer says is there; NULL: it lies. */
+struct shm_chunk *shm_window_claim(struct shm_conn *conn,
+				   const struct shm_place *place);
+/* Gives the room of what is read back, in order. */
+void shm_window_free(struct shm_conn *conn);
+static inline uint8_t *shm_chunk_bytes(const struct shm_window *w,
+				       const struct shm_chunk *c)
+{
+	return w->map + c->pos % w->size;
+}
+/* Takes back copies that no engine has: all, once it is not open. */
+void shm_window_cancel(struct shm_conn *conn);
+/* The same, and waits for those that an engine has, bounded by the watchdog. */
+void shm_window_stop(struct shm_conn *conn);
+
+/* ---- shm_stage.c: filling them ------------------------------------------- */
+
+/* Does @t go by a window, and lacks bytes there? */
+bool shm_stage_waits(const struct shm_transfer *t);
+/* Stages what waits, in order, as far as there is room; how much was done. */
+unsigned int shm_stage_run(struct shm_conn *conn);
+/* Would that do anything? */
+bool shm_stage_can_run(struct shm_conn *conn);
+/* The next chunk of @t, which is the first in the queue; NULL: not yet. */
+struct shm_chunk *shm_stage_next(struct shm_conn *conn,
+				 const struct shm_transfer *t);
+/* The peer is told of @c. */
+void shm_stage_sent(struct shm_conn *conn, struct shm_chunk *c);
+/* What is staged of @t and was not sent never will be. */
+void shm_stage_drop(struct shm_conn *conn, const struct shm_transfer *t);
+
+/* ---- shm_place.c: emptying them ------------------------------------------ */
+
+/* Bytes of the put @l, or of the get @t, are in the window.  -EPROTO. */
+int shm_place_put(struct shm_conn *conn, struct shm_landing *l,
+		  const struct shm_place *place);
+int shm_place_get(struct shm_conn *conn, struct shm_transfer *t,
+		  const struct shm_place *place);
+
 /* ---- shm_tx.c: what we send ---------------------------------------------- */
 
-/* A put or get of the program's, or (@op and @iov NULL) a reply; -ENOMEM. */
+/*
+ * A put or get of the program's, or (@op and @iov NULL) a reply; -ENOMEM.
+ * @where: of each entry, or of what is replied, if it goes by a window, else
+ * NULL.
+ */
 int shm_tx_add(struct shm_conn *conn, enum shm_transfer_kind kind,
 	       const struct weft_iov *iov, unsigned int niov,
-	       const struct shm_op *what, struct weft_op *op);
+	       const struct weft_cuda_ptr *where, const struct shm_op *what,
+	       struct weft_op *op);
 /* The peer is told how its put ended; -EPROTO: it had no more. */
 int shm_tx_ack(struct shm_conn *conn, int status);
-/* Sends acknowledgements as far as there is room; how many. */
-unsigned int shm_tx_send_acks(struct shm_conn *conn);
+/*
+ * Sends acknowledgements as far as there is room; how many.  None while there
+ * are messages which the peer takes for delivered with them, unless it @ends.
+ */
+unsigned int shm_tx_send_acks(struct shm_conn *conn, bool ends);
+/*
+ * An operation has failed here, which could not do @what: logged.  As
+ * shm_conn_break() with -EIO, and the peer is told.
+ */
+void shm_tx_fail(struct shm_conn *conn, const char *what);
 /* Sends what there is room for, up to a limit; how much was done. */
 unsigned int shm_tx_run(struct shm_conn *conn);
 /* Would that do anything? */
@@ -220,19 +400,12 @@ void shm_tx_give_up(struct shm_conn *conn, int status);
 
 /* Handles records, up to a limit; how many. */
 unsigned int shm_rx_run(struct shm_conn *conn);
+/* Would that do anything? */
+bool shm_rx_can_run(struct shm_conn *conn);
 
 /* ---- shm_conn.c: joining and ending -------------------------------------- */
 
 extern const struct weft_session_ops shm_session_ops;
-/* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
-void shm_conn_break(struct shm_conn *conn, int err);
-/*
- * An operation has failed here, which could not do @what: logged.  The same
- * with -EIO, and the peer is told.
- */
-void shm_conn_fail(struct shm_conn *conn, const char *what);
-/* The peer has told so. */
-void shm_conn_told(struct shm_conn *conn);
 /* Must the peer be told, once there is room, that our endpoint is gone? */
 bool shm_conn_owes_bye(const struct shm_conn *conn);
 /* Looks whether it ends; called with nothing of it in hand.  True: it did. */

@@ -10,6 +10,7 @@
 
 #include "devices/frame.h"
 #include "devices/shm/shm.h"
+#include "util/clock.h"
 #include "util/log.h"
 
 #define FRAMES_AT_ONCE 16u
@@ -24,36 +25,6 @@ static int open_socket(struct weft_conn *base, bool *connecting)
 	return weft_local_dial(&iface->local, &iface->base, base->remote);
 }
 
-void shm_conn_break(struct shm_conn *conn, int err)
-{
-	if (conn->base.state >= WEFT_CONN_BROKEN)
-		return;
-	weft_conn_drop_handshakes(&conn->base);
-	weft_conn_set_state(&conn->base, WEFT_CONN_BROKEN);
-	conn->base.err = err;
-}
-
-void shm_conn_fail(struct shm_conn *conn, const char *what)
-{
-	if (!shm_conn_is_open(conn))
-		return;
-	weft_error(
-		"cannot %s (peer %016llx): its key was revoked or does not cover it, or the memory is unmapped, protected or in a full file system; the connection is closed",
-		what, (unsigned long long)conn->base.peer_id);
-	shm_tx_send_acks(conn);
-	atomic_store(&conn->tx.shared->failed, 1);
-	shm_ring_publish(conn);
-	shm_conn_break(conn, -EIO);
-}
-
-void shm_conn_told(struct shm_conn *conn)
-{
-	weft_error(
-		"peer %016llx cannot write a put of this process, or read what a get of it names; the connection is closed",
-		(unsigned long long)conn->base.peer_id);
-	shm_conn_break(conn, -EIO);
-}
-
 /* Takes @fd. */
 static int handle_frame(struct shm_conn *conn, const struct shm_frame *f,
 			ssize_t len, int fd, unsigned int nfds)
@@ -64,6 +35,9 @@ static int handle_frame(struct shm_conn *conn, const struct shm_frame *f,
 	if (len == sizeof(*f) && f->magic == SHM_FRAME_MAGIC && !joining &&
 	    f->type == SHM_FRAME_WAKE && !nfds)
 		return 0;
+	if (len == sizeof(*f) && f->magic == SHM_FRAME_MAGIC && !joining &&
+	    f->type == SHM_FRAME_WINDOW && nfds == 1)
+		return shm_window_take(conn, f->size, fd);
 	if (len != sizeof(*f) || f->magic != SHM_FRAME_MAGIC || !joining ||
 	    f->type != SHM_FRAME_RING || f->size != SHM_SIZE || nfds != 1) {
 		if (fd >= 0)
@@ -160,10 +134,12 @@ static struct weft_conn *new_conn(struct weft_session *s,
 		return NULL;
 	}
 	conn->iface = iface;
-	conn->fd = -1;
+	conn->fd = conn->offer_fd = -1;
 	weft_list_init(&conn->queue);
 	weft_list_init(&conn->placing);
 	weft_list_init(&conn->asking);
+	weft_list_init(&conn->filling);
+	weft_list_init(&conn->held);
 	weft_list_add_tail(&iface->conns, &conn->link);
 	return &conn->base;
 }
@@ -205,7 +181,7 @@ static void maybe_end(struct shm_conn *conn)
 
 	if (shm_conn_owes_bye(conn) && shm_ring_has_room(conn, 0)) {
 		shm_ring_begin(conn, 0);
-		shm_ring_end(conn, SHM_BYE, 0, 0, 0);
+		shm_ring_end(conn, (struct shm_record){ .kind = SHM_BYE });
 		shm_ring_publish(conn);
 		base->bye_sent = true;
 	}
@@ -222,10 +198,8 @@ static bool has_lost(const struct shm_conn *conn)
 /* The socket has ended: when all that came is delivered, so has the peer. */
 static void maybe_hang_up(struct shm_conn *conn)
 {
-	struct shm_record r;
-	uint8_t *data;
-
-	if (!conn->hung_up || shm_ring_next(conn, &r, &data))
+	/* and placed, as far as it came */
+	if (!conn->hung_up || conn->copies || shm_rx_can_run(conn))
 		return;
 	if (atomic_load(&conn->rx.shared->failed))
 		shm_conn_told(conn);
@@ -247,6 +221,10 @@ bool shm_conn_end(struct shm_conn *conn)
 		maybe_hang_up(conn);
 	if (conn->base.state != WEFT_CONN_BROKEN)
 		return false;
+	if (conn->copies)
+		shm_window_cancel(conn);
+	if (conn->copies && weft_now_ms() < conn->watchdog_ms)
+		return false;
 	weft_conn_set_state(&conn->base, WEFT_CONN_CLOSED);
 	weft_list_del(&conn->link);
 	weft_list_add_tail(&conn->iface->dead, &conn->link);
@@ -265,9 +243,16 @@ void shm_conn_say_close(struct shm_conn *conn)
 
 void shm_conn_free(struct shm_conn *conn)
 {
+	struct shm_held *held, *tmp;
+
 	weft_list_del(&conn->link);
 	weft_events_close_fd(&conn->iface->base.events, conn->fd);
 	weft_conn_fini(&conn->base);
+	weft_list_for_each (held, tmp, &conn->held, link)
+		free(held);
+	if (conn->copies)
+		return; /* an engine never came back: its memory stays */
+	shm_window_close(conn);
 	conn->iface->nlong -= conn->long_made;
 	shm_ring_close(&conn->rx);
 	shm_ring_close(&conn->tx);

@@ -7,14 +7,23 @@
 
 /*
  * A message behind a fence waits until the puts before it are in the ring,
- * which keeps their order.
+ * which keeps their order.  Bytes of puts that go by a window are late: until
+ * then the message waits at the peer, and what is behind it is not held up.
  */
+static bool is_in_order(const struct shm_conn *conn)
+{
+	if (!conn->nwindowed)
+		return conn->puts_sent >= conn->fence;
+	return conn->fenced + sizeof(struct shm_record) + SHM_MAX_MESSAGE <=
+	       SHM_HELD;
+}
+
 bool shm_ep_is_ready(struct weft_conn *base)
 {
 	struct shm_conn *conn = shm_conn(base);
 
 	return shm_conn_is_open(conn) && !conn->hung_up &&
-	       conn->nops < SHM_OPS && conn->puts_sent >= conn->fence &&
+	       conn->nops < SHM_OPS && is_in_order(conn) &&
 	       shm_ring_has_room(conn, SHM_MAX_MESSAGE);
 }
 
@@ -42,6 +51,7 @@ static bool is_flushed(struct weft_conn *base, uint64_t sent)
 
 static void cancel_ops(struct weft_conn *base)
 {
+	shm_window_stop(shm_conn(base));
 	shm_tx_give_up(shm_conn(base), -ECANCELED);
 }
 
@@ -79,14 +89,27 @@ void shm_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr)
 	if (!conn)
 		return;
 	attr->connected = shm_conn_is_open(conn);
-	attr->unsent = shm_tx_waits(conn);
+	attr->unsent = shm_tx_waits(conn) || conn->copies;
+	attr->staged_out =
+		conn->staged_out ? WEFT_STAGING_HOST : WEFT_STAGING_NONE;
+	attr->staged_in =
+		conn->staged_in ? WEFT_STAGING_HOST : WEFT_STAGING_NONE;
 }
 
 /* ---- messages ------------------------------------------------------------ */
 
 static void send_message(struct shm_conn *conn, uint8_t id, size_t len)
 {
-	shm_ring_end(conn, SHM_MESSAGE, id, 0, len);
+	const bool fenced = conn->nwindowed && conn->puts_acked < conn->fence;
+
+	shm_ring_end(conn, (struct shm_record){
+				   .kind = SHM_MESSAGE,
+				   .id = id,
+				   .len = len,
+				   .fenced = fenced,
+				   .fence = conn->fence,
+			   });
+	conn->fenced += fenced ? sizeof(struct shm_record) + len : 0;
 	shm_ring_publish(conn);
 	weft_count(conn->stats, tx_messages, 1);
 	weft_count(conn->stats, tx_message_bytes, len);
@@ -125,32 +148,60 @@ ssize_t shm_ep_message_pack(struct weft_ep *ep, uint8_t id,
 
 /* ---- puts and gets ------------------------------------------------------- */
 
+/* 1: there is GPU memory among @iov, @where of each; 0: none; -errno. */
+static int locate(const struct weft_iov *iov, unsigned int n,
+		  struct weft_cuda_ptr *where)
+{
+	int err, gpus = 0;
+
+	for (unsigned int i = 0; i < n; i++) {
+		err = weft_engine_locate(&iov[i], &where[i]);
+		if (err)
+			return err;
+		gpus |= where[i].where == WEFT_CUDA_DEVICE;
+	}
+	return gpus;
+}
+
+static bool is_gpu(const void *packed)
+{
+	return ((const uint8_t *)packed)[WEFT_RKEY_LEN] == SHM_MEM_GPU;
+}
+
 static int start(struct weft_ep *ep, enum shm_transfer_kind kind,
 		 const struct weft_iov *iov, unsigned int n, uint64_t addr,
 		 const void *packed, const struct weft_notify *notify,
 		 struct weft_op *op)
 {
 	struct shm_conn *conn = live_conn(ep);
+	struct weft_cuda_ptr where[SHM_MAX_IOV];
 	struct weft_rkey key;
 	struct shm_op what;
+	bool window;
 	unsigned int i;
-	int err;
+	int err, gpus;
 
 	err = weft_ep_check(weft_base_ep(ep), n, 0);
 	if (err)
 		return err;
+	gpus = locate(iov, n, where);
+	if (gpus < 0)
+		return gpus;
 	weft_rkey_unpack(packed, &key);
 	what = (struct shm_op){
 		.slot = key.slot,
 		.generation = key.generation,
 		.token = key.token,
 		.addr = addr,
-		.notify = notify != NULL,
+		.flags = notify ? SHM_OP_NOTIFY : 0,
 		.tag = notify ? notify->tag : 0,
 	};
 	for (i = 0; i < n; i++)
 		what.len += iov[i].len;
-	err = shm_tx_add(conn, kind, iov, n, &what, op);
+	window = what.len && (gpus || (kind == SHM_TX_PUT && is_gpu(packed)));
+	if (window && kind == SHM_TX_GET)
+		what.flags |= SHM_OP_WINDOW;
+	err = shm_tx_add(conn, kind, iov, n, window ? where : NULL, &what, op);
 	if (err)
 		return err;
 	shm_tx_run(conn);

@@ -5,12 +5,19 @@
 
 #include "devices/forked.h"
 #include "devices/shm/shm.h"
+#include "util/clock.h"
+#include "util/fork.h"
+#include "util/log.h"
+
+/* Before the socket of a peer that sleeps is tried again. */
+#define SEND_AGAIN_MS 2
 
 /* ---- opening ------------------------------------------------------------- */
 
 static void iface_free(struct shm_iface *iface)
 {
 	shm_bounce_close(iface);
+	weft_engines_fini(&iface->engines);
 	weft_local_close(&iface->local, &iface->base);
 	weft_base_close(&iface->base);
 	free(iface);
@@ -23,8 +30,10 @@ static unsigned int on_timer(struct weft_events *ev, uint64_t now,
 		container_of(ev, struct shm_iface, base.events);
 	struct shm_conn *conn, *tmp;
 
-	weft_list_for_each (conn, tmp, &iface->conns, link)
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		shm_ring_tick(conn, now);
+		shm_window_tick(conn, now);
+	}
 	return weft_base_on_timer(ev, now, stood);
 }
 
@@ -37,6 +46,8 @@ static int iface_open(const struct weft_iface_params *params,
 	if (!iface)
 		return -ENOMEM;
 	iface->bounce_fd = -1;
+	/* the reader sees nothing of a batch before its end */
+	weft_engines_init(&iface->engines, &iface->base.events, SHM_WINDOW / 4);
 	weft_local_init(&iface->local);
 	weft_list_init(&iface->conns);
 	weft_list_init(&iface->dead);
@@ -74,7 +85,9 @@ static void iface_close(struct weft_iface *base)
 
 	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		shm_conn_say_close(conn);
+		shm_window_stop(conn);
 		shm_conn_break(conn, 0);
+		conn->watchdog_ms = 0;
 		shm_conn_end(conn);
 	}
 	reap(iface);
@@ -86,9 +99,12 @@ static void iface_forget(struct weft_iface *base)
 	struct shm_iface *iface = shm_iface(base);
 	struct shm_conn *conn, *tmp;
 
-	weft_list_for_each (conn, tmp, &iface->conns, link)
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		weft_forked_close(&conn->fd);
+		weft_forked_close(&conn->offer_fd);
+	}
 	weft_forked_close(&iface->bounce_fd);
+	weft_engines_forget(&iface->engines);
 	weft_local_forget(&iface->local);
 	weft_base_forget(&iface->base);
 }
@@ -99,7 +115,7 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 		.max_message = SHM_MAX_MESSAGE,
 		.max_iov = SHM_MAX_IOV,
 		.max_put = SIZE_MAX >> 1,
-		.mem_kinds = BIT(WEFT_MEM_HOST),
+		.mem_kinds = BIT(WEFT_MEM_HOST) | BIT(WEFT_MEM_CUDA),
 		.same_host = true,
 		.bandwidth = 10e9,
 		.latency = 0.3e-6,
@@ -194,14 +210,19 @@ static unsigned int iface_progress(struct weft_iface *base)
 	struct shm_iface *iface = shm_iface(base);
 	struct shm_conn *conn, *tmp;
 	unsigned int n = poll_sockets(iface);
+	const bool gpus = !weft_list_empty(&iface->engines.list);
 	bool ends = n;
 
+	if (gpus)
+		n += weft_copy_poll(&iface->engines);
 	iface->messages = iface->notices = WEFT_PROGRESS_MAX;
 	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		if (shm_conn_is_open(conn) && iface->messages && iface->notices)
 			n += shm_rx_run(conn);
 		if (shm_conn_is_open(conn))
 			shm_ring_watch(conn, wants_room(conn));
+		if (conn->offer_fd >= 0)
+			n += shm_window_send(conn);
 		n += shm_tx_run(conn);
 		n += take_answer(conn);
 		n += weft_ep_notify(&conn->base);
@@ -213,6 +234,9 @@ static unsigned int iface_progress(struct weft_iface *base)
 		weft_list_del(&conn->link);
 		weft_list_add_tail(&iface->conns, &conn->link);
 	}
+	/* not @gpus: the first one may have come meanwhile */
+	if (!weft_list_empty(&iface->engines.list))
+		n += weft_copy_submit(&iface->engines);
 	if (ends)
 		n += end_conns(iface);
 	return n;
@@ -223,15 +247,15 @@ static unsigned int iface_progress(struct weft_iface *base)
 static bool is_pending(struct shm_iface *iface)
 {
 	struct shm_conn *conn, *tmp;
-	struct shm_record r;
-	uint8_t *data;
 
+	if (weft_copy_pending(&iface->engines))
+		return true;
 	weft_list_for_each (conn, tmp, &iface->conns, link) {
-		if (conn->base.state == WEFT_CONN_BROKEN)
+		if (conn->base.state == WEFT_CONN_BROKEN && !conn->copies)
 			return true;
 		if (!shm_conn_is_open(conn))
 			continue;
-		if (conn->hung_up || shm_ring_next(conn, &r, &data) ||
+		if ((conn->hung_up && !conn->copies) || shm_rx_can_run(conn) ||
 		    shm_tx_can_run(conn) ||
 		    (shm_conn_owes_bye(conn) && shm_ring_has_room(conn, 0)) ||
 		    (conn->base.ready_owed && shm_ep_is_ready(&conn->base)) ||
@@ -241,12 +265,34 @@ static bool is_pending(struct shm_iface *iface)
 	return false;
 }
 
+/* For what rings no descriptor. */
+static void set_timers(struct shm_iface *iface)
+{
+	struct weft_events *ev = &iface->base.events;
+	struct shm_conn *conn, *tmp;
+	bool in_flight;
+
+	if (!weft_copy_arm(&iface->engines, &in_flight))
+		weft_events_wake_at(ev, weft_now_ms() + WEFT_COPY_POLL_MS);
+	else if (in_flight)
+		weft_events_wake_at(ev, weft_now_ms() + WEFT_COPY_FAILURE_MS);
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
+		if (conn->base.state == WEFT_CONN_BROKEN)
+			weft_events_wake_at(ev, conn->watchdog_ms);
+		if (conn->offer_fd >= 0)
+			weft_events_wake_at(ev, weft_now_ms() + SEND_AGAIN_MS);
+	}
+}
+
 static int arm(struct weft_iface *base)
 {
 	struct shm_iface *iface = shm_iface(base);
 	struct shm_conn *conn, *tmp;
 
-	if (weft_events_arm(&iface->base.events) || is_pending(iface))
+	if (is_pending(iface))
+		return -EBUSY;
+	set_timers(iface);
+	if (weft_events_arm(&iface->base.events))
 		return -EBUSY;
 	iface->armed = true;
 	weft_list_for_each (conn, tmp, &iface->conns, link)
@@ -265,18 +311,48 @@ static int arm(struct weft_iface *base)
 static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 			struct weft_mem **mem)
 {
-	return kind == WEFT_MEM_HOST ? weft_region_add(addr, len, kind, mem)
-				     : -EOPNOTSUPP;
+	const struct weft_iov all = { addr, len, NULL };
+	struct weft_cuda_ptr where = { .where = WEFT_CUDA_PAGEABLE };
+	int err = 0;
+
+	if (kind == WEFT_MEM_CUDA) {
+		err = weft_cuda_init();
+		if (!err)
+			err = weft_engine_locate(&all, &where);
+		if (!err && (where.where != WEFT_CUDA_DEVICE || where.managed))
+			err = weft_fail(EINVAL, "%p is no GPU memory%s", addr,
+					where.managed ? " (managed memory is "
+							"not supported)"
+						      : "");
+	}
+	if (!err)
+		err = weft_region_add(addr, len, kind, mem);
+	if (!err)
+		(*mem)->where = where;
+	return err;
 }
 
 static void mem_pack(struct weft_mem *mem, void *rkey)
 {
 	weft_rkey_pack(&mem->rkey, rkey);
+	((uint8_t *)rkey)[WEFT_RKEY_LEN] =
+		mem->kind == WEFT_MEM_CUDA ? SHM_MEM_GPU : SHM_MEM_HOST;
+}
+
+static void mem_release(struct weft_mem *mem)
+{
+	const bool gpu =
+		mem->kind == WEFT_MEM_CUDA && mem->forks == weft_forks();
+
+	weft_region_remove(mem);
+	/* what engines already had of it */
+	if (gpu)
+		weft_copy_drain_all();
 }
 
 const struct weft_dev_ops weft_shm_ops = {
 	.name = "shm",
-	.rkey_len = WEFT_RKEY_LEN,
+	.rkey_len = WEFT_RKEY_LEN + 1,
 	.works = weft_local_works,
 	.iface_open = iface_open,
 	.iface_close = iface_close,
@@ -299,5 +375,5 @@ const struct weft_dev_ops weft_shm_ops = {
 	.cancel = weft_ep_cancel,
 	.mem_register = mem_register,
 	.mem_pack = mem_pack,
-	.mem_release = weft_region_remove,
+	.mem_release = mem_release,
 };

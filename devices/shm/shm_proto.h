@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What two processes of one host say to each other about host memory.  Both run
- * on the same kernel and processor, so fields are in native order; the wire
- * version agreed in the hello stands for all of it.
+ * What two processes of one host say to each other.  Both run on the same
+ * kernel and processor, so fields are in native order; the wire version agreed
+ * in the hello stands for all of it.
  *
  *   the socket   the ring's descriptor, once each way; then frames that wake a
- *                peer that sleeps; its end is the peer's
- *   the rings    a memfd that its reader made and sealed, one per direction:
- *                a short ring and a long one.  Records in one order, which
- *                carry all bytes; SHM_SWITCH goes on in the other ring.
+ *                peer that sleeps, or have a window's descriptor; its end is
+ * the peer's the rings    a memfd that its reader made and sealed, one per
+ * direction: a short ring and a long one.  Records in one order, which carry
+ * all bytes but those of GPU memory; SHM_SWITCH goes on in the other ring. the
+ * windows  a memfd that its reader made and sealed, one per direction, once the
+ * writer has asked (SHM_WANT) and until it says that it leaves (SHM_LEAVE). The
+ * writer fills it from its begin on, and again; records say where bytes lie. So
+ * the engine of a GPU can be long ahead of the records.
  *
  * The order of records is that of what they say.  Puts come one after the
  * other, and so do their acknowledgements, gets and the replies to them:
@@ -44,6 +48,21 @@
 #define SHM_LONG_IDLE_MS 1000u
 #define SHM_OPS		 256u /* puts and gets under way, each way */
 
+/*
+ * An interface makes so many large windows, and small ones for all other peers:
+ * pages of both are pinned.
+ */
+#define SHM_WINDOW	 (8u << 20)
+#define SHM_WINDOW_SMALL (1u << 20)
+#define SHM_WINDOWS	 16u
+#define SHM_CHUNKS	 64u  /* in a window at a time */
+#define SHM_CHUNK_ALIGN	 256u /* where one begins */
+/*
+ * Bytes of messages that may wait at their reader for puts before a fence,
+ * records included.
+ */
+#define SHM_HELD (256u << 10)
+
 /* Kind of the socket, in the purpose of the hello. */
 #define SHM_PURPOSE 0x6d687377u /* "wshm" */
 
@@ -52,6 +71,7 @@
 enum shm_frame_type {
 	SHM_FRAME_RING = 1, /* fd: the memfd that its sender reads */
 	SHM_FRAME_WAKE,	    /* wakes a peer that sleeps */
+	SHM_FRAME_WINDOW,   /* fd: a window that its sender reads */
 	SHM_FRAME_TYPES,
 };
 
@@ -80,7 +100,8 @@ struct shm_head {
 	_Atomic uint32_t failed; /* it ended because an operation failed */
 	uint8_t pad0[100];
 	_Atomic uint64_t head[SHM_RINGS]; /* the reader's, as the rest */
-	uint8_t pad1[112];
+	_Atomic uint64_t window;	  /* of it, all below is free again */
+	uint8_t pad1[104];
 	_Atomic uint32_t sleeping; /* the reader is about to sleep: ring */
 	uint8_t pad2[124];
 };
@@ -102,16 +123,21 @@ enum shm_kind {
 	SHM_GET,   /* please send this: struct shm_op */
 	SHM_REPLY, /* the next bytes of the other side's next get */
 	SHM_FAIL,  /* which will not be completed */
-	SHM_SWITCH, /* to the other ring */
+	SHM_SWITCH,  /* to the other ring */
+	SHM_DATA_AT, /* as DATA and REPLY, in the window: struct shm_place */
+	SHM_REPLY_AT,
+	SHM_WANT,  /* please send a window */
+	SHM_LEAVE, /* which is not used any more, and of which all is read */
+	SHM_KINDS,
 };
 
 struct shm_record {
 	uint32_t len; /* of what follows */
 	uint8_t kind;
 	uint8_t id;
-	uint16_t zero;
-	int32_t status; /* ACK, FAIL */
-	uint32_t zero2;
+	uint16_t fenced; /* MESSAGE: wait until ... */
+	int32_t status;	 /* ACK, FAIL */
+	uint32_t fence;	 /* ... so many puts are placed */
 };
 _Static_assert(sizeof(struct shm_record) == 16, "no holes");
 
@@ -119,10 +145,22 @@ struct shm_op {
 	uint32_t slot, generation;
 	uint64_t token;
 	uint64_t addr;
-	uint64_t len;	 /* of the whole */
-	uint64_t notify; /* PUT: tell the target, with the tag */
+	uint64_t len;	/* of the whole */
+	uint64_t flags; /* SHM_OP_ */
 	uint64_t tag;
 };
 _Static_assert(sizeof(struct shm_op) == 48, "no holes");
+
+#define SHM_OP_NOTIFY 1u /* PUT: tell the target, with the tag */
+#define SHM_OP_WINDOW 2u /* GET: by the window, it is for GPU memory */
+
+struct shm_place {
+	uint64_t pos; /* in the window, as in a ring */
+	uint64_t len; /* of these bytes, which lie in one piece */
+};
+_Static_assert(sizeof(struct shm_place) == 16, "no holes");
+
+/* The last byte of a packed key. */
+enum shm_mem { SHM_MEM_HOST, SHM_MEM_GPU };
 
 #endif

@@ -169,15 +169,10 @@ size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 	return find_room(conn, taken_by(ring, n) + RESERVE) ? n : 0;
 }
 
-static void write_record(struct shm_ring *ring, enum shm_kind kind, uint8_t id,
-			 int status, size_t len)
+static void write_record(struct shm_ring *ring, struct shm_record r)
 {
-	const struct shm_record r = {
-		.len = len, .kind = kind, .id = id, .status = status
-	};
-
 	memcpy(bytes_at(ring, ring->tail[ring->in]), &r, sizeof(r));
-	ring->tail[ring->in] += RECORD(len);
+	ring->tail[ring->in] += RECORD(r.len);
 }
 
 void *shm_ring_begin(struct shm_conn *conn, size_t len)
@@ -186,17 +181,19 @@ void *shm_ring_begin(struct shm_conn *conn, size_t len)
 	const size_t end = to_end(ring, ring->tail[ring->in]);
 
 	if (RECORD(len) > end)
-		write_record(ring, SHM_PAD, 0, 0,
-			     end - sizeof(struct shm_record));
+		write_record(ring,
+			     (struct shm_record){
+				     .kind = SHM_PAD,
+				     .len = end - sizeof(struct shm_record),
+			     });
 	return bytes_at(ring, ring->tail[ring->in]) + sizeof(struct shm_record);
 }
 
-void shm_ring_end(struct shm_conn *conn, enum shm_kind kind, uint8_t id,
-		  int status, size_t len)
+void shm_ring_end(struct shm_conn *conn, struct shm_record r)
 {
-	write_record(&conn->tx, kind, id, status, len);
-	weft_count(conn->stats, wire_tx_bytes, len + sizeof(struct shm_record));
-	if (kind == SHM_MESSAGE)
+	write_record(&conn->tx, r);
+	weft_count(conn->stats, wire_tx_bytes, r.len + sizeof(r));
+	if (r.kind == SHM_MESSAGE)
 		conn->sent = shm_ring_sum(conn->tx.tail);
 }
 
@@ -223,7 +220,7 @@ uint64_t shm_ring_read(const struct shm_conn *conn)
 
 static void go_on_in(struct shm_conn *conn, enum shm_which which)
 {
-	write_record(&conn->tx, SHM_SWITCH, 0, 0, 0);
+	write_record(&conn->tx, (struct shm_record){ .kind = SHM_SWITCH });
 	shm_ring_publish(conn);
 	conn->tx.in = which;
 	conn->tx_stuck = 0;

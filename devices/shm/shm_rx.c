@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Receiving: records are handled in their order.  A put's bytes are copied to
- * the place that its key allows, piece by piece.
+ * the place that its key allows, piece by piece.  Engines may end later: puts
+ * are acknowledged, and gets completed, in their order all the same.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "devices/shm/shm.h"
@@ -12,11 +14,85 @@
 #define SHARE (WEFT_PROGRESS_MAX / 2) /* messages of one peer */
 #define STEP  (256u << 10)	      /* bytes of one peer */
 
+/* ---- messages ------------------------------------------------------------ */
+
+static void call_back(struct shm_conn *conn, const struct shm_record *r,
+		      uint8_t *data)
+{
+	const struct weft_iface_cb *cb = &conn->iface->base.iface.cb;
+
+	weft_count(conn->stats, rx_messages, 1);
+	weft_count(conn->stats, rx_message_bytes, r->len);
+	conn->iface->messages--;
+	/* the callback may destroy the endpoint, never @conn */
+	cb->on_message(cb->arg, r->id, data, r->len);
+}
+
+/* Puts before it are with an engine, or come behind it. */
+static int hold(struct shm_conn *conn, const struct shm_record *r,
+		const uint8_t *data)
+{
+	struct shm_held *held;
+
+	conn->held_bytes += sizeof(*r) + r->len;
+	if (conn->held_bytes > SHM_HELD)
+		return -EPROTO;
+	held = malloc(sizeof(*held) + r->len);
+	if (!held)
+		return -ENOMEM;
+	held->r = *r;
+	memcpy(held->data, data, r->len);
+	weft_list_add_tail(&conn->held, &held->link);
+	return 0;
+}
+
+static int deliver(struct shm_conn *conn, const struct shm_record *r,
+		   uint8_t *data)
+{
+	if (r->len > SHM_MAX_MESSAGE || r->id >= WEFT_MSG_IDS)
+		return -EPROTO;
+	if (!weft_list_empty(&conn->held) || !shm_record_is_due(conn, r))
+		return hold(conn, r, data);
+	call_back(conn, r, data);
+	return 0;
+}
+
+/* Down to @least messages that are left to this progress(). */
+static unsigned int deliver_held(struct shm_conn *conn, unsigned int least)
+{
+	struct shm_held *held;
+	unsigned int n = 0;
+
+	while (shm_conn_is_open(conn) && conn->iface->messages > least &&
+	       shm_conn_owes_messages(conn)) {
+		held = weft_list_first(&conn->held, struct shm_held, link);
+		weft_list_del(&held->link);
+		conn->held_bytes -= sizeof(held->r) + held->r.len;
+		call_back(conn, &held->r, held->data);
+		free(held);
+		n++;
+	}
+	return n;
+}
+
 /* ---- the peer's puts ----------------------------------------------------- */
 
-static bool land(struct shm_conn *conn, const uint8_t *data, size_t len)
+static struct shm_landing *landing_at(struct shm_conn *conn, uint64_t number)
 {
-	struct shm_landing *l = &conn->landing;
+	return &conn->landings[number % SHM_OPS];
+}
+
+/* The put that has begun; NULL: none has. */
+static struct shm_landing *current(struct shm_conn *conn)
+{
+	struct shm_landing *l = landing_at(conn, conn->begun - 1);
+
+	return conn->begun != conn->landed && !l->ended ? l : NULL;
+}
+
+static bool land(struct shm_conn *conn, const struct shm_landing *l,
+		 const uint8_t *data, size_t len)
+{
 	const struct weft_rkey key = { l->what.slot, l->what.generation,
 				       l->what.token };
 	uint8_t *to = weft_region_get(&key, l->what.addr, l->what.len);
@@ -29,6 +105,11 @@ static bool land(struct shm_conn *conn, const uint8_t *data, size_t len)
 	return ok;
 }
 
+static bool has_failed(const struct shm_landing *l)
+{
+	return l->status && l->status != -ECANCELED;
+}
+
 /* Nothing of the peer's is read any more. */
 static int fail_landing(struct shm_conn *conn)
 {
@@ -36,63 +117,120 @@ static int fail_landing(struct shm_conn *conn)
 
 	weft_count(conn->stats, key_errors, 1);
 	if (!err)
-		shm_conn_fail(conn, "write a put");
+		shm_tx_fail(conn, "write a put");
 	return err;
 }
 
-/* All of it is here, or no more comes. */
-static int finish_landing(struct shm_conn *conn)
+static int finish_landing(struct shm_conn *conn, const struct shm_landing *l)
 {
 	const struct weft_iface_cb *cb = &conn->iface->base.iface.cb;
-	struct shm_landing *l = &conn->landing;
 	int err;
 
-	l->live = false;
+	conn->landed++;
 	err = shm_tx_ack(conn, l->status);
 	if (err || l->status)
 		return err;
+	/* what was cut is never placed, nor what comes behind it */
+	conn->placed += conn->placed + 1 == conn->landed;
 	weft_count(conn->stats, rx_puts, 1);
 	weft_count(conn->stats, rx_put_bytes, l->what.len);
-	if (l->what.notify) {
+	if (l->what.flags & SHM_OP_NOTIFY) {
 		conn->iface->notices--;
 		cb->on_notify(cb->arg, l->what.tag, l->what.len);
 	}
 	return 0;
 }
 
+static bool can_finish(const struct shm_conn *conn)
+{
+	const struct shm_landing *l = &conn->landings[conn->landed % SHM_OPS];
+
+	return conn->begun != conn->landed &&
+	       (has_failed(l) || (l->ended && !l->in_flight));
+}
+
+/* Those of which all is placed, or no more comes: in order. */
+static int finish_landings(struct shm_conn *conn)
+{
+	struct shm_landing *l;
+	int err = 0;
+
+	while (!err && shm_conn_is_open(conn) && conn->iface->notices &&
+	       can_finish(conn)) {
+		l = landing_at(conn, conn->landed);
+		err = has_failed(l) ? fail_landing(conn)
+				    : finish_landing(conn, l);
+	}
+	return err;
+}
+
 static int begin_put(struct shm_conn *conn, const uint8_t *data, size_t len)
 {
-	struct shm_landing *l = &conn->landing;
+	struct shm_landing *l;
 
-	if (l->live || len != sizeof(l->what))
+	if (current(conn) || conn->begun - conn->landed == SHM_OPS ||
+	    len != sizeof(l->what))
 		return -EPROTO;
-	l->live = true;
+	l = landing_at(conn, conn->begun++);
+	l->ended = false;
 	l->status = 0;
+	l->in_flight = 0;
 	l->seen = 0;
 	memcpy(&l->what, data, sizeof(l->what));
 	if (l->what.len)
 		return 0;
-	return land(conn, data, 0) ? finish_landing(conn) : fail_landing(conn);
+	l->ended = true;
+	if (!land(conn, l, data, 0))
+		shm_landing_fail(conn, l, -EACCES);
+	return finish_landings(conn);
 }
 
 static int land_data(struct shm_conn *conn, const uint8_t *data, size_t len)
 {
-	struct shm_landing *l = &conn->landing;
+	struct shm_landing *l = current(conn);
 
-	if (!l->live || !len || len > l->what.len - l->seen)
+	if (!l || !len || len > l->what.len - l->seen)
 		return -EPROTO;
-	if (!land(conn, data, len))
-		return fail_landing(conn);
+	if (!land(conn, l, data, len))
+		shm_landing_fail(conn, l, -EACCES);
 	l->seen += len;
-	return l->seen == l->what.len ? finish_landing(conn) : 0;
+	l->ended = l->seen == l->what.len;
+	return finish_landings(conn);
+}
+
+static bool read_place(const uint8_t *data, size_t len, struct shm_place *place)
+{
+	if (len != sizeof(*place))
+		return false;
+	memcpy(place, data, len);
+	return true;
+}
+
+static int land_place(struct shm_conn *conn, const uint8_t *data, size_t len)
+{
+	struct shm_landing *l = current(conn);
+	struct shm_place place;
+	int err;
+
+	if (!l || !read_place(data, len, &place))
+		return -EPROTO;
+	err = shm_place_put(conn, l, &place);
+	if (err)
+		return err;
+	l->ended = l->seen == l->what.len;
+	return finish_landings(conn);
 }
 
 static int abort_put(struct shm_conn *conn)
 {
-	if (!conn->landing.live)
+	struct shm_landing *l = current(conn);
+
+	if (!l)
 		return -EPROTO;
-	conn->landing.status = -ECANCELED;
-	return finish_landing(conn);
+	if (!l->status)
+		l->status = -ECANCELED;
+	l->ended = true;
+	return finish_landings(conn);
 }
 
 /* ---- answers to ours, and the peer's gets -------------------------------- */
@@ -125,9 +263,41 @@ static int end_transfer(struct shm_conn *conn, struct shm_transfer *t,
 	return status && status != -ECANCELED ? -EIO : 0;
 }
 
+/* The get that is replied to. */
+static struct shm_transfer *first_get(struct shm_conn *conn)
+{
+	return first_of(&conn->asking);
+}
+
+/* Those of which all is here: in order. */
+static unsigned int finish_gets(struct shm_conn *conn)
+{
+	struct shm_transfer *t;
+	unsigned int n = 0;
+
+	while (shm_conn_is_open(conn) && (t = first_of(&conn->filling)) &&
+	       !t->in_flight) {
+		shm_tx_finish(conn, t, 0);
+		n++;
+	}
+	return n;
+}
+
+static void check_get(struct shm_conn *conn, struct shm_transfer *t)
+{
+	if (t->moved != t->what.len || !shm_conn_is_open(conn))
+		return;
+	if (!t->in_flight && weft_list_empty(&conn->filling)) {
+		shm_tx_finish(conn, t, 0);
+		return;
+	}
+	weft_list_del(&t->link);
+	weft_list_add_tail(&conn->filling, &t->link);
+}
+
 static int take_reply(struct shm_conn *conn, const uint8_t *data, size_t len)
 {
-	struct shm_transfer *t = first_of(&conn->asking);
+	struct shm_transfer *t = first_get(conn);
 	size_t n;
 	void *to;
 
@@ -139,42 +309,76 @@ static int take_reply(struct shm_conn *conn, const uint8_t *data, size_t len)
 		n = shm_tx_piece(t, len, &to);
 		if (!shm_tx_may_copy(t, to, n, true)) {
 			t->status = -EACCES;
-			shm_conn_fail(conn, "write memory of a get");
+			shm_tx_fail(conn, "write memory of a get");
 			return 0;
 		}
 		memcpy(to, data, n);
 	}
-	if (t->moved == t->what.len)
-		shm_tx_finish(conn, t, 0);
+	check_get(conn, t);
 	return 0;
+}
+
+static int take_reply_place(struct shm_conn *conn, const uint8_t *data,
+			    size_t len)
+{
+	struct shm_transfer *t = first_get(conn);
+	struct shm_place place;
+	int err;
+
+	if (!t || !read_place(data, len, &place))
+		return -EPROTO;
+	err = shm_place_get(conn, t, &place);
+	if (!err)
+		check_get(conn, t);
+	return err;
+}
+
+/* -EIO: it has failed, and the peer has ended the connection. */
+static int fail_get(struct shm_conn *conn, int status)
+{
+	struct shm_transfer *t = first_get(conn);
+
+	if (!t || status >= 0 || status == -EINPROGRESS)
+		return -EPROTO;
+	if (!t->status)
+		t->status = status;
+	/* it ends with the connection, when no engine has any of it */
+	return -EIO;
+}
+
+/* Where the memory lies that a peer gets, if that may be a GPU's. */
+static bool find_source(const struct shm_op *what, struct weft_cuda_ptr *where)
+{
+	const struct weft_rkey key = { what->slot, what->generation,
+				       what->token };
+	void *p;
+
+	memset(where, 0, sizeof(*where));
+	/* what the key does not allow is refused when it is read */
+	p = weft_cuda() ? weft_region_get(&key, what->addr, what->len) : NULL;
+	if (!p)
+		return false;
+	if (weft_cuda_query(p, where))
+		memset(where, 0, sizeof(*where));
+	weft_region_put(&key);
+	return where->where == WEFT_CUDA_DEVICE;
 }
 
 static int take_get(struct shm_conn *conn, const uint8_t *data, size_t len)
 {
+	struct weft_cuda_ptr where;
 	struct shm_op what;
+	bool window;
 
 	if (len != sizeof(what) || conn->nreplies == SHM_OPS)
 		return -EPROTO;
 	memcpy(&what, data, sizeof(what));
-	return shm_tx_add(conn, SHM_TX_REPLY, NULL, 0, &what, NULL);
+	window = find_source(&what, &where) || what.flags & SHM_OP_WINDOW;
+	return shm_tx_add(conn, SHM_TX_REPLY, NULL, 0,
+			  window && what.len ? &where : NULL, &what, NULL);
 }
 
 /* ---- records ------------------------------------------------------------- */
-
-static int deliver(struct shm_conn *conn, const struct shm_record *r,
-		   uint8_t *data)
-{
-	const struct weft_iface_cb *cb = &conn->iface->base.iface.cb;
-
-	if (r->len > SHM_MAX_MESSAGE || r->id >= WEFT_MSG_IDS)
-		return -EPROTO;
-	weft_count(conn->stats, rx_messages, 1);
-	weft_count(conn->stats, rx_message_bytes, r->len);
-	conn->iface->messages--;
-	/* the callback may destroy the endpoint, never @conn */
-	cb->on_message(cb->arg, r->id, data, r->len);
-	return 0;
-}
 
 static int handle(struct shm_conn *conn, const struct shm_record *r,
 		  uint8_t *data)
@@ -202,13 +406,27 @@ static int handle(struct shm_conn *conn, const struct shm_record *r,
 	case SHM_REPLY:
 		return take_reply(conn, data, r->len);
 	case SHM_FAIL:
-		return r->status < 0
-			       ? end_transfer(conn, first_of(&conn->asking),
-					      r->status)
-			       : -EPROTO;
+		return fail_get(conn, r->status);
+	case SHM_DATA_AT:
+		return land_place(conn, data, r->len);
+	case SHM_REPLY_AT:
+		return take_reply_place(conn, data, r->len);
+	case SHM_WANT:
+		return shm_window_offer(conn);
+	case SHM_LEAVE:
+		return shm_window_left(conn);
 	default:
 		return -EPROTO;
 	}
+}
+
+/* What engines have ended. */
+static int finish_copies(struct shm_conn *conn, unsigned int *n)
+{
+	if (!can_finish(conn))
+		return 0;
+	++*n;
+	return finish_landings(conn);
 }
 
 unsigned int shm_rx_run(struct shm_conn *conn)
@@ -218,11 +436,15 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 	unsigned int least, n = 0;
 	struct shm_record r;
 	uint8_t *data;
-	int ret = 0;
+	int ret;
 
 	/* what one peer may take of this progress() */
 	least = iface->messages > SHARE ? iface->messages - SHARE : 0;
-	while (shm_ring_sum(conn->rx.head) < end && iface->messages > least &&
+	ret = finish_copies(conn, &n);
+	n += finish_gets(conn);
+	n += deliver_held(conn, least);
+	while (!ret && shm_conn_is_open(conn) && !conn->landing_failed &&
+	       shm_ring_sum(conn->rx.head) < end && iface->messages > least &&
 	       iface->notices) {
 		ret = shm_ring_next(conn, &r, &data);
 		if (ret <= 0)
@@ -247,4 +469,15 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 	else if (n)
 		shm_ring_wake_writer(conn);
 	return n;
+}
+
+bool shm_rx_can_run(struct shm_conn *conn)
+{
+	struct shm_transfer *t = first_of(&conn->filling);
+	struct shm_record r;
+	uint8_t *data;
+
+	return can_finish(conn) || shm_conn_owes_messages(conn) ||
+	       (t && !t->in_flight) ||
+	       (!conn->landing_failed && shm_ring_next(conn, &r, &data));
 }

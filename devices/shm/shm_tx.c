@@ -12,12 +12,22 @@
 
 int shm_tx_add(struct shm_conn *conn, enum shm_transfer_kind kind,
 	       const struct weft_iov *iov, unsigned int niov,
-	       const struct shm_op *what, struct weft_op *op)
+	       const struct weft_cuda_ptr *where, const struct shm_op *what,
+	       struct weft_op *op)
 {
+	const size_t n = weft_max(niov, 1u) * sizeof(*where);
 	struct shm_transfer *t = calloc(1, sizeof(*t));
 
 	if (!t)
 		return -ENOMEM;
+	if (where) {
+		t->where = malloc(n);
+		if (!t->where) {
+			free(t);
+			return -ENOMEM;
+		}
+		memcpy(t->where, where, n);
+	}
 	t->kind = kind;
 	t->op = op;
 	t->what = *what;
@@ -30,6 +40,8 @@ int shm_tx_add(struct shm_conn *conn, enum shm_transfer_kind kind,
 		conn->nops++;
 	if (kind == SHM_TX_PUT)
 		conn->puts++;
+	conn->nwindowed += kind == SHM_TX_PUT && where;
+	conn->nstaging += shm_stage_waits(t);
 	weft_list_add_tail(&conn->queue, &t->link);
 	return 0;
 }
@@ -56,10 +68,31 @@ bool shm_tx_may_copy(const struct shm_transfer *t, const void *p, size_t n,
 
 /* ---- ends ---------------------------------------------------------------- */
 
+/* What waits at the peer for puts is delivered before they are acknowledged. */
+static void finish_put(struct shm_conn *conn, const struct shm_transfer *t)
+{
+	conn->puts_acked++;
+	conn->nwindowed -= t->where != NULL;
+	if (!conn->nwindowed || conn->puts_acked >= conn->fence)
+		conn->fenced = 0;
+}
+
+static void free_transfer(struct shm_transfer *t)
+{
+	if (t->in_flight)
+		return; /* an engine never came back: its memory stays */
+	free(t->where);
+	free(t);
+}
+
 void shm_tx_finish(struct shm_conn *conn, struct shm_transfer *t, int status)
 {
 	struct weft_op *op = t->op;
 
+	if (t->where)
+		shm_stage_drop(conn, t);
+	if (t->kind == SHM_TX_PUT)
+		finish_put(conn, t);
 	if (t->status)
 		status = t->status;
 	weft_list_del(&t->link);
@@ -80,7 +113,7 @@ void shm_tx_finish(struct shm_conn *conn, struct shm_transfer *t, int status)
 			weft_count(conn->stats, get_bytes, t->what.len);
 		}
 	}
-	free(t);
+	free_transfer(t);
 	if (op)
 		op->done(op, status);
 }
@@ -106,7 +139,7 @@ static bool is_unknown(const struct shm_conn *conn,
 void shm_tx_give_up(struct shm_conn *conn, int status)
 {
 	struct weft_list *const lists[] = { &conn->queue, &conn->placing,
-					    &conn->asking };
+					    &conn->asking, &conn->filling };
 	struct shm_transfer *t;
 	struct weft_op *op;
 	unsigned int i;
@@ -118,6 +151,8 @@ void shm_tx_give_up(struct shm_conn *conn, int status)
 				shm_tx_finish(conn, t, status);
 				continue;
 			}
+			if (t->where)
+				shm_stage_drop(conn, t);
 			op = t->op;
 			t->op = NULL;
 			t->status = status;
@@ -140,7 +175,8 @@ void shm_tx_give_up(struct shm_conn *conn, int status)
 static void send_empty(struct shm_conn *conn, enum shm_kind kind, int status)
 {
 	shm_ring_begin(conn, 0);
-	shm_ring_end(conn, kind, 0, status, 0);
+	shm_ring_end(conn,
+		     (struct shm_record){ .kind = kind, .status = status });
 }
 
 int shm_tx_ack(struct shm_conn *conn, int status)
@@ -151,10 +187,14 @@ int shm_tx_ack(struct shm_conn *conn, int status)
 	return 0;
 }
 
-unsigned int shm_tx_send_acks(struct shm_conn *conn)
+unsigned int shm_tx_send_acks(struct shm_conn *conn, bool ends)
 {
 	unsigned int n = 0;
 
+	/* the peer counts on it that messages behind those puts are delivered
+	 */
+	if (!ends && shm_conn_owes_messages(conn))
+		return 0;
 	while (conn->nacks && shm_ring_has_room(conn, 0)) {
 		send_empty(conn, SHM_ACK, conn->acks[conn->ack_at]);
 		conn->ack_at = (conn->ack_at + 1) % SHM_OPS;
@@ -164,13 +204,29 @@ unsigned int shm_tx_send_acks(struct shm_conn *conn)
 	return n;
 }
 
+/* ---- failures ------------------------------------------------------------ */
+
+void shm_tx_fail(struct shm_conn *conn, const char *what)
+{
+	if (!shm_conn_is_open(conn))
+		return;
+	weft_error(
+		"cannot %s (peer %016llx): its key was revoked or does not cover it, or the memory is unmapped, protected or in a full file system; the connection is closed",
+		what, (unsigned long long)conn->base.peer_id);
+	shm_tx_send_acks(conn, true);
+	atomic_store(&conn->tx.shared->failed, 1);
+	shm_ring_publish(conn);
+	shm_conn_break(conn, -EIO);
+}
+
 /* ---- transfers ----------------------------------------------------------- */
 
 static void send_what(struct shm_conn *conn, enum shm_kind kind,
 		      const struct shm_op *what)
 {
 	memcpy(shm_ring_begin(conn, sizeof(*what)), what, sizeof(*what));
-	shm_ring_end(conn, kind, 0, 0, sizeof(*what));
+	shm_ring_end(conn,
+		     (struct shm_record){ .kind = kind, .len = sizeof(*what) });
 }
 
 /* The program's memory is read by us, ... */
@@ -218,6 +274,8 @@ static bool has_room_for(struct shm_conn *conn, const struct shm_transfer *t)
 
 	if (t->kind != SHM_TX_REPLY && !t->begun)
 		return shm_ring_bulk(conn, sizeof(t->what));
+	if (t->where && !t->status && !shm_stage_next(conn, t))
+		return false;
 	return left && !t->status ? shm_ring_bulk(conn, left)
 				  : shm_ring_has_room(conn, 0);
 }
@@ -244,12 +302,57 @@ static void run_put(struct shm_conn *conn, struct shm_transfer *t)
 	n = next_piece(conn, t);
 	if (n && !fill_put(t, shm_ring_begin(conn, n), n)) {
 		t->status = -EACCES;
-		shm_conn_fail(conn, "read memory of a put");
+		shm_tx_fail(conn, "read memory of a put");
 		return;
 	}
 	if (n) {
-		shm_ring_end(conn, SHM_DATA, 0, 0, n);
+		shm_ring_end(conn,
+			     (struct shm_record){ .kind = SHM_DATA, .len = n });
 		t->moved += n;
+	}
+	if (t->moved == t->what.len) {
+		hand_on(&conn->placing, t);
+		conn->puts_sent++;
+	}
+}
+
+static void send_place(struct shm_conn *conn, struct shm_transfer *t,
+		       struct shm_chunk *c)
+{
+	const struct shm_place place = { c->pos, c->len };
+
+	memcpy(shm_ring_begin(conn, sizeof(place)), &place, sizeof(place));
+	shm_ring_end(conn, (struct shm_record){
+				   .kind = t->kind == SHM_TX_PUT ? SHM_DATA_AT
+								 : SHM_REPLY_AT,
+				   .len = sizeof(place),
+			   });
+	t->moved += c->len;
+	shm_stage_sent(conn, c);
+}
+
+/* The same of bytes that are in the window. */
+static void run_staged_put(struct shm_conn *conn, struct shm_transfer *t)
+{
+	struct shm_chunk *c = NULL;
+
+	if (!t->begun) {
+		send_what(conn, SHM_PUT, &t->what);
+		t->begun = true;
+		return;
+	}
+	if (!t->status)
+		c = shm_stage_next(conn, t);
+	if (c && c->status) {
+		t->status = c->status;
+		shm_tx_fail(conn, "read memory of a put");
+		return;
+	}
+	if (c) {
+		send_place(conn, t, c);
+	} else {
+		send_empty(conn, SHM_ABORT, 0);
+		t->moved = t->what.len;
 	}
 	if (t->moved == t->what.len) {
 		hand_on(&conn->placing, t);
@@ -272,13 +375,29 @@ static void run_reply(struct shm_conn *conn, struct shm_transfer *t)
 	if (err) {
 		send_empty(conn, SHM_FAIL, err);
 	} else {
-		shm_ring_end(conn, SHM_REPLY, 0, 0, n);
+		shm_ring_end(conn, (struct shm_record){ .kind = SHM_REPLY,
+							.len = n });
 		t->moved += n;
 	}
 	if (err || t->moved == t->what.len)
 		shm_tx_finish(conn, t, err);
 	if (err)
-		shm_conn_fail(conn, "read what a get names");
+		shm_tx_fail(conn, "read what a get names");
+}
+
+static void run_staged_reply(struct shm_conn *conn, struct shm_transfer *t)
+{
+	struct shm_chunk *c = shm_stage_next(conn, t);
+	const int err = c->status;
+
+	if (err)
+		send_empty(conn, SHM_FAIL, err);
+	else
+		send_place(conn, t, c);
+	if (err || t->moved == t->what.len)
+		shm_tx_finish(conn, t, err);
+	if (err)
+		shm_tx_fail(conn, "read what a get names");
 }
 
 /* False: there is nothing, or no room for it. */
@@ -291,10 +410,14 @@ static bool run_first(struct shm_conn *conn)
 	t = weft_list_first(&conn->queue, struct shm_transfer, link);
 	if (!has_room_for(conn, t))
 		return false;
-	if (t->kind == SHM_TX_PUT)
-		run_put(conn, t);
-	else if (t->kind == SHM_TX_GET)
+	if (t->kind == SHM_TX_GET)
 		run_get(conn, t);
+	else if (t->where && t->kind == SHM_TX_PUT)
+		run_staged_put(conn, t);
+	else if (t->where)
+		run_staged_reply(conn, t);
+	else if (t->kind == SHM_TX_PUT)
+		run_put(conn, t);
 	else
 		run_reply(conn, t);
 	return true;
@@ -307,9 +430,10 @@ unsigned int shm_tx_run(struct shm_conn *conn)
 
 	if (!shm_conn_is_open(conn) || !shm_tx_waits(conn))
 		return 0;
-	n = shm_tx_send_acks(conn);
+	n = shm_tx_send_acks(conn, false);
 	if (n)
 		shm_ring_publish(conn);
+	n += shm_stage_run(conn);
 	while (shm_conn_is_open(conn) && shm_ring_sum(conn->tx.tail) < end &&
 	       run_first(conn)) {
 		/* the peer copies while we copy the next */
@@ -321,7 +445,10 @@ unsigned int shm_tx_run(struct shm_conn *conn)
 
 bool shm_tx_can_run(struct shm_conn *conn)
 {
-	if (conn->nacks && shm_ring_has_room(conn, 0))
+	if (conn->nacks && !shm_conn_owes_messages(conn) &&
+	    shm_ring_has_room(conn, 0))
+		return true;
+	if (shm_stage_can_run(conn))
 		return true;
 	return !weft_list_empty(&conn->queue) &&
 	       has_room_for(conn, weft_list_first(&conn->queue,

@@ -66,7 +66,7 @@ largest() # OBJECT...: the size of the largest cycle, and the files in it
 		}'
 }
 
-for room in util bootstrap devices devices/engine devices/tcp devices/nvlink devices/ib \
+for room in util bootstrap devices devices/engine devices/tcp devices/shm devices/nvlink devices/ib \
 	ucx_tl nccl_net tools; do
 	mapfile -t files < <(objects "$room")
 	if test ${#files[@]} = 0; then

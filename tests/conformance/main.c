@@ -25,9 +25,10 @@ static struct device_row rows[] = {
 	{ "tcp", &weft_tcp_ops, "lo", AF_INET, .sockets = true },
 	{ "tcp over IPv6", &weft_tcp_ops, "lo", AF_INET6, .sockets = true },
 	{ "shm", &weft_shm_ops, "shm", AF_UNSPEC },
+	{ "shm, GPU memory", &weft_shm_ops, "shm", AF_UNSPEC, .gpu = true },
 	{ "nvlink", &weft_nvlink_ops, "nvl", AF_UNSPEC },
 	{ "nvlink, mapped memory", &weft_nvlink_ops, "nvl", AF_UNSPEC,
-	  .mapped = true },
+	  .gpu = true, .mapped = true },
 #ifdef HAVE_VERBS_H
 	{ "ib", &weft_ib_ops, "fake0:1", AF_INET, .other = "fake1:1",
 	  .one_socket = true, .own_keys = true },
@@ -67,7 +68,7 @@ static void prepare_row(struct device_row *r)
 
 	/* ThreadSanitizer is the slowest of all */
 	r->slow = sanitized && strstr(sanitized, "thread");
-	if (r->mapped)
+	if (r->gpu)
 		use_fake_driver(true);
 #ifdef HAVE_VERBS_H
 	if (r->ops != &weft_ib_ops)
@@ -91,7 +92,7 @@ static void prepare_row(struct device_row *r)
 
 static void leave_row(const struct device_row *r)
 {
-	if (r->mapped)
+	if (r->gpu)
 		use_fake_driver(false);
 #ifdef HAVE_VERBS_H
 	if (r->ops == &weft_ib_ops && !getenv("WEFT_TEST_IB"))
@@ -106,7 +107,7 @@ static const struct conformance_test *const lists[] = {
 	outage_tests,  fork_tests,
 };
 
-/* Those that move blocks: what is mapped changes no others. */
+/* Those that move blocks: where they lie changes no others. */
 static bool moves_blocks(const struct conformance_test *list)
 {
 	return list == put_tests || list == order_tests || list == end_tests ||
@@ -167,7 +168,7 @@ int main(int argc, char **argv)
 			continue;
 		prepare_row(&rows[i]);
 		for (j = 0; j < sizeof(lists) / sizeof(*lists); j++) {
-			if (row->mapped && !moves_blocks(lists[j]))
+			if (row->gpu && !moves_blocks(lists[j]))
 				continue;
 			for (k = 0; lists[j][k].name; k++) {
 				if (part && !strstr(lists[j][k].name, part))

@@ -68,7 +68,7 @@ void side_open(struct side *s)
 	static unsigned int opened;
 	const char *netdev = row->netdev;
 
-	if (row->mapped && !opened)
+	if (row->gpu && !opened)
 		load_driver();
 	if (opened++ % 2 && row->other)
 		netdev = row->other;
@@ -253,7 +253,7 @@ void target_open(struct target *t, size_t len)
 	memset(t, 0, sizeof(*t));
 	t->len = len;
 	t->map_len = 2 * GUARD + (len + page) / page * page;
-	if (row->mapped) {
+	if (row->gpu) {
 		t->map_len = (t->map_len + SEGMENT - 1) / SEGMENT * SEGMENT;
 		t->map = fake.fake_cuda_segments(1, t->map_len / SEGMENT,
 						 WEFT_CU_HANDLE_POSIX_FD);
@@ -266,8 +266,8 @@ void target_open(struct target *t, size_t len)
 	t->buf = t->map + GUARD + (len ? 3 : 0);
 	target_poison(t);
 	check_int(row->ops->mem_register(
-			  t->buf, len,
-			  row->mapped ? WEFT_MEM_CUDA : WEFT_MEM_HOST, &t->mem),
+			  t->buf, len, row->gpu ? WEFT_MEM_CUDA : WEFT_MEM_HOST,
+			  &t->mem),
 		  0);
 	row->ops->mem_pack(t->mem, &t->key);
 }
@@ -308,9 +308,9 @@ void target_close(struct target *t)
 
 	if (t->mem)
 		row->ops->mem_release(t->mem);
-	if (!row->mapped)
+	if (!row->gpu)
 		munmap(t->map, t->map_len);
-	for (at = 0; row->mapped && at < t->map_len; at += SEGMENT)
+	for (at = 0; row->gpu && at < t->map_len; at += SEGMENT)
 		fake.fake_cuda_unmap(t->map + at, SEGMENT);
 }
 

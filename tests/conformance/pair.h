@@ -20,7 +20,8 @@ struct device_row {
 	bool own_keys;	   /* not those of the region table */
 	bool sockets;	   /* bulk too, from a port open to all */
 	bool in_process;   /* no socket, no peer elsewhere */
-	bool mapped;	   /* GPU memory that the other side maps */
+	bool gpu;	   /* all memory is a GPU's */
+	bool mapped;	   /* which the other side maps */
 	bool slow;	   /* emulated or sanitized: see rounds() */
 };
 extern const struct device_row *row;	     /* the one under test */

@@ -203,7 +203,7 @@ static void fail_once(struct side *a, struct side *b, const struct failure *f)
 
 static bool can_lose(const struct failure *f)
 {
-	if (row->mapped) /* its tests of keys are in t_put.c */
+	if (row->gpu) /* its tests of keys are in t_put.c */
 		return false;
 	if (f->how == READ_ONLY)
 		return f->get == f->own; /* what is written */
@@ -284,7 +284,7 @@ static void busy_peer(void)
 	struct side a, b;
 	struct wait_op w;
 
-	if (row->own_keys || row->mapped)
+	if (row->own_keys || row->gpu)
 		skip_test("its memory is not lost");
 	sides_open(&a, &b);
 	log_keep();

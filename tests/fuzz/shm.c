@@ -81,7 +81,7 @@ static void say_record(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 	if (control & 1)
 		r.len = n;
 	if (control & 2)
-		r.kind = r.kind % SHM_SWITCH + 1;
+		r.kind = r.kind % (SHM_KINDS - 1) + 1;
 	if (control & 8 && r.status > 0)
 		r.status = -r.status;
 	room = sizeof(r) + ((n + 15) & ~(size_t)15);

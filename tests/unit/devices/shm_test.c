@@ -169,7 +169,7 @@ static unsigned int fill(struct shm_conn *conn)
 
 	for (; shm_ring_has_room(conn, 0) && n <= SHM_SIZE; n++) {
 		shm_ring_begin(conn, 0);
-		shm_ring_end(conn, SHM_MESSAGE, 0, 0, 0);
+		shm_ring_end(conn, (struct shm_record){ .kind = SHM_MESSAGE });
 	}
 	shm_ring_publish(conn);
 	return n;
