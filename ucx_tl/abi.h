@@ -326,6 +326,8 @@ struct weft_uct_perf_attr { /* uct_perf_attr_t, first fields */
 	struct weft_uct_bandwidth bandwidth;
 };
 #define WEFT_UCT_PERF_OPERATION	     (1ull << 0)
+#define WEFT_UCT_PERF_LOCAL_MEMORY   (1ull << 1) /* memory[0] */
+#define WEFT_UCT_PERF_REMOTE_MEMORY  (1ull << 2) /* memory[1] */
 #define WEFT_UCT_PERF_PRE	     (1ull << 5)
 #define WEFT_UCT_PERF_BANDWIDTH	     (1ull << 8)
 #define WEFT_UCT_PERF_PATH_BANDWIDTH (1ull << 9) /* >= 1.19 */

@@ -178,7 +178,8 @@ static bool can_reach(struct weft_uct_iface *iface,
 			weft_sockaddr_str(&remote->sa, where, sizeof(where)),
 			remote->wire_min, remote->wire_max, WEFT_WIRE_MIN,
 			WEFT_WIRE_MAX);
-	if (iface->tl->mem_kind == WEFT_MEM_CUDA &&
+	/* UCP's own endpoint for copies between host and GPU */
+	if (iface->md->mem_kinds & BIT(WEFT_MEM_CUDA) &&
 	    !memcmp(remote->key, iface->attr.addr.key, sizeof(remote->key))) {
 		*why = "it is this worker itself";
 		return false;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
+#include "util/cuda.h"
 
 enum { /* slots of uct_md_ops_t; 0 to 8 are the same in all releases */
        MD_CLOSE = 0,
@@ -22,13 +23,22 @@ static void set_u64(char *attr, size_t offset, uint64_t value)
 	memcpy(attr + offset, &value, sizeof(value));
 }
 
+static uint64_t ucs_types(unsigned int kinds)
+{
+	uint64_t types = 0;
+
+	if (kinds & BIT(WEFT_MEM_HOST))
+		types |= BIT(WEFT_UCS_MEMORY_HOST);
+	if (kinds & BIT(WEFT_MEM_CUDA))
+		types |= BIT(WEFT_UCS_MEMORY_CUDA);
+	return types;
+}
+
 static enum weft_ucs_status md_query(struct weft_uct_memory_domain *md,
 				     char *attr)
 {
 	const struct weft_uct_abi *abi = md->uct->abi;
-	const uint64_t types =
-		BIT(md->tl->mem_kind == WEFT_MEM_CUDA ? WEFT_UCS_MEMORY_CUDA
-						      : WEFT_UCS_MEMORY_HOST);
+	const uint64_t types = ucs_types(md->mem_kinds);
 	uint64_t flags = WEFT_UCT_MD_REG | WEFT_UCT_MD_NEED_RKEY |
 			 WEFT_UCT_MD_INVALIDATE;
 
@@ -65,16 +75,39 @@ static void md_close(struct weft_uct_memory_domain *md)
 	free(md);
 }
 
+/* UCX does not say.  Host memory where the program has no GPU. */
+static int find_kind(const struct weft_uct_memory_domain *md, const void *addr,
+		     enum weft_mem_kind *kind)
+{
+	struct weft_cuda_ptr where;
+	int err;
+
+	*kind = md->mem_kinds & BIT(WEFT_MEM_HOST) ? WEFT_MEM_HOST
+						   : WEFT_MEM_CUDA;
+	if (!(md->mem_kinds & BIT(WEFT_MEM_CUDA)) || *kind == WEFT_MEM_CUDA ||
+	    (!weft_cuda() && weft_cuda_program_gpus() <= 0))
+		return 0;
+	err = weft_cuda_init();
+	if (!err)
+		err = weft_cuda_query(addr, &where);
+	if (!err && where.where == WEFT_CUDA_DEVICE && !where.managed)
+		*kind = WEFT_MEM_CUDA;
+	return err;
+}
+
 /* The 4th argument: flags in 1.13, a pointer to parameters from 1.14 on. */
 static enum weft_ucs_status mem_reg(struct weft_uct_memory_domain *md,
 				    void *addr, size_t len, uintptr_t params,
 				    void **memh)
 {
+	enum weft_mem_kind kind;
 	struct weft_mem *mem;
 	int err;
 
 	(void)params;
-	err = md->tl->dev->mem_register(addr, len, md->tl->mem_kind, &mem);
+	err = find_kind(md, addr, &kind);
+	if (!err)
+		err = md->tl->dev->mem_register(addr, len, kind, &mem);
 	if (err)
 		return weft_ucs_status(err);
 	*memh = mem;
@@ -195,6 +228,7 @@ enum weft_ucs_status weft_uct_md_open(void *component, const char *name,
 		return WEFT_UCS_NO_MEMORY;
 	md->uct = part->uct;
 	md->tl = part->tl;
+	md->mem_kinds = weft_uct_mem_kinds(md->uct, md->tl);
 	md->base.ops = md->uct->md_ops;
 	md->base.component = component;
 	*out = md;

@@ -69,15 +69,29 @@ static double put_overhead(const struct weft_uct_tl *tl)
 		       : tl->put_overhead;
 }
 
-static struct cost get_cost(const struct weft_uct_tl *tl, uint32_t operation)
+/* Is memory of a GPU at either end? */
+static bool is_gpu(const struct weft_uct_perf_attr *attr)
 {
-	const double put_copy = tl->put_copy > 0 ? 1 / tl->put_copy : 0;
+	for (unsigned int i = 0; i < 2; i++)
+		if (attr->field_mask & (WEFT_UCT_PERF_LOCAL_MEMORY << i) &&
+		    attr->memory[i] == WEFT_UCS_MEMORY_CUDA)
+			return true;
+	return false;
+}
 
-	switch (operation) {
+static struct cost get_cost(const struct weft_uct_tl *tl,
+			    const struct weft_uct_perf_attr *attr)
+{
+	const bool gpu = tl->gpu_copy > 0 && is_gpu(attr);
+	const double speed = gpu ? tl->gpu_copy : tl->put_copy;
+	const double put_copy = speed > 0 ? 1 / speed : 0;
+
+	switch (attr->operation) {
 	case WEFT_EP_OP_PUT_ZCOPY:
 		return (struct cost){ put_copy, put_overhead(tl) };
 	case WEFT_EP_OP_GET_ZCOPY:
-		return (struct cost){ put_copy, tl->get_overhead };
+		return (struct cost){ put_copy, gpu ? tl->gpu_get_overhead
+						    : tl->get_overhead };
 	case WEFT_EP_OP_AM_ZCOPY:
 		return (struct cost){ 1 / tl->message_copy, ZCOPY_OVERHEAD };
 	case WEFT_EP_OP_AM_BCOPY:
@@ -105,7 +119,7 @@ enum weft_ucs_status weft_uct_estimate_perf(struct weft_uct_iface *iface,
 	status = iface->uct->sym.base_estimate_perf(iface, attr);
 	if (status || !(attr->field_mask & WEFT_UCT_PERF_OPERATION))
 		return status;
-	cost = get_cost(iface->tl, attr->operation);
+	cost = get_cost(iface->tl, attr);
 	if (attr->field_mask & WEFT_UCT_PERF_PRE)
 		attr->send_pre_overhead += cost.overhead;
 	if (attr->field_mask & WEFT_UCT_PERF_BANDWIDTH)

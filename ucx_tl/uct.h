@@ -64,11 +64,12 @@ struct weft_uct_tl {
 	const char *name; /* at most 9 characters */
 	const struct weft_dev_ops *dev;
 	const char *config_prefix;
-	unsigned int minor_min;	     /* UCX 1.x from which it is offered */
-	enum weft_mem_kind mem_kind; /* that puts and gets are offered for */
-	bool needs_memh; /* puts and gets want what they touch registered */
-	bool am_zcopy;	 /* large messages go without a copy */
-	bool same_host;	 /* reaches peers of this host alone */
+	unsigned int minor_min; /* UCX 1.x from which it is offered */
+	unsigned int
+		mem_kinds; /* BIT() of what puts and gets may be offered for */
+	bool needs_memh;   /* puts and gets want what they touch registered */
+	bool am_zcopy;	   /* large messages go without a copy */
+	bool same_host;	   /* reaches peers of this host alone */
 	/* bytes/s that UCP is told of; 0: as the device says */
 	double lane_bandwidth;
 	/* Sets both on success only; no device is no error. */
@@ -84,6 +85,8 @@ struct weft_uct_tl {
 	double message_copy;		   /* bytes/s */
 	double put_copy;		   /* of gets, too; 0: none */
 	double put_overhead, get_overhead; /* s */
+	/* the same where GPU memory is one of many kinds; 0: as above */
+	double gpu_copy, gpu_get_overhead;
 	/* of a put unless WEFT_NVL_DIRECT=off; 0: no difference */
 	double mapped_put_overhead;
 };
@@ -94,6 +97,12 @@ struct weft_uct_tl {
 #define WEFT_UCT_TLS 3
 #endif
 extern const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS];
+/*
+ * Those kinds of memory that this process may pass to @tl.  Those of GPUs only
+ * where UCX can copy to and from the host, or UCP fails the worker.
+ */
+unsigned int weft_uct_mem_kinds(const struct weft_uct *uct,
+				const struct weft_uct_tl *tl);
 /* Is one of them requested? */
 bool weft_uct_asked_for_any(void);
 
@@ -121,6 +130,7 @@ struct weft_uct_memory_domain {
 	struct weft_uct_md base;
 	struct weft_uct *uct;
 	const struct weft_uct_tl *tl;
+	unsigned int mem_kinds; /* BIT(enum weft_mem_kind) */
 	/* open ifaces that are not loopback, of all workers */
 	atomic_uint wide_ifaces;
 };

@@ -175,6 +175,14 @@ static void row(const struct weft_uct_abi *abi)
 	AT(uct_perf_attr_t, send_pre_overhead, struct weft_uct_perf_attr,
 	   send_pre_overhead);
 	AT(uct_perf_attr_t, bandwidth, struct weft_uct_perf_attr, bandwidth);
+	AT(uct_perf_attr_t, local_memory_type, struct weft_uct_perf_attr,
+	   memory);
+	same("remote_memory_type",
+	     offsetof(uct_perf_attr_t, remote_memory_type),
+	     offsetof(struct weft_uct_perf_attr, memory) + 4);
+	SAME(UCT_PERF_ATTR_FIELD_LOCAL_MEMORY_TYPE, WEFT_UCT_PERF_LOCAL_MEMORY);
+	SAME(UCT_PERF_ATTR_FIELD_REMOTE_MEMORY_TYPE,
+	     WEFT_UCT_PERF_REMOTE_MEMORY);
 #if UCX_MINOR >= 19
 	SAME(offsetof(uct_perf_attr_t, path_bandwidth),
 	     abi->perf.path_bandwidth);

@@ -22,7 +22,11 @@ static void query(const struct weft_uct_abi *abi, const struct weft_uct_tl *tl,
 		  char *attr)
 {
 	struct weft_uct uct = { .abi = abi };
-	struct weft_uct_memory_domain md = { .uct = &uct, .tl = tl };
+	struct weft_uct_memory_domain md = {
+		.uct = &uct,
+		.tl = tl,
+		.mem_kinds = weft_uct_mem_kinds(&uct, tl),
+	};
 
 	weft_uct_md_ops(&uct);
 	cr_assert_eq(((enum weft_ucs_status(*)(
@@ -33,7 +37,8 @@ static void query(const struct weft_uct_abi *abi, const struct weft_uct_tl *tl,
 static void check_one(const struct weft_uct_abi *abi,
 		      const struct weft_uct_tl *tl)
 {
-	const uint64_t types = tl->mem_kind == WEFT_MEM_CUDA
+	/* weft_shm: of GPUs only where there is one */
+	const uint64_t types = tl->mem_kinds == BIT(WEFT_MEM_CUDA)
 				       ? BIT(WEFT_UCS_MEMORY_CUDA)
 				       : BIT(WEFT_UCS_MEMORY_HOST);
 	const size_t cache = abi->md_attr.cache_mem_types;

@@ -132,6 +132,31 @@ Test(perf, put_over_a_ring_costs_more)
 		       PRE + 10e-6));
 }
 
+static void check_gpu(uint64_t field, unsigned int at, double copy, double get)
+{
+	memset(&asked, 0, sizeof(asked));
+	asked.attr.field_mask = WEFT_UCT_PERF_OPERATION | WEFT_UCT_PERF_PRE |
+				WEFT_UCT_PERF_BANDWIDTH | field;
+	asked.attr.operation = WEFT_EP_OP_GET_ZCOPY;
+	asked.attr.memory[at] = WEFT_UCS_MEMORY_CUDA;
+	cr_assert_eq(weft_uct_estimate_perf(&iface, &asked.attr), WEFT_UCS_OK);
+	cr_expect(near(asked.attr.bandwidth.shared, with_copy(copy)), "%g",
+		  asked.attr.bandwidth.shared);
+	cr_expect(near(asked.attr.send_pre_overhead, PRE + get));
+}
+
+/* Engines copy faster than the kernel does; UCX names types that it knows. */
+Test(perf, gpu_memory_over_shm_has_a_cost_of_its_own)
+{
+	iface.tl = transport("weft_shm");
+	check_gpu(WEFT_UCT_PERF_LOCAL_MEMORY, 0, 40e9, 14e-6);
+	check_gpu(WEFT_UCT_PERF_REMOTE_MEMORY, 1, 40e9, 14e-6);
+	check_gpu(0, 0, 4e9, 60e-6);
+	check_gpu(WEFT_UCT_PERF_REMOTE_MEMORY, 0, 4e9, 60e-6);
+	/* no rail beside weft_nvl: UCX_MULTI_LANE_MAX_RATIO is 4 */
+	cr_expect_lt(4 / (1 / iface.tl->lane_bandwidth + 1 / 40e9), 330e9);
+}
+
 Test(perf, fills_requested_fields_only)
 {
 	memset(&asked, 0xa5, sizeof(asked));
