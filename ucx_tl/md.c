@@ -228,7 +228,9 @@ enum weft_ucs_status weft_uct_md_open(void *component, const char *name,
 		return WEFT_UCS_NO_MEMORY;
 	md->uct = part->uct;
 	md->tl = part->tl;
-	md->mem_kinds = weft_uct_mem_kinds(md->uct, md->tl);
+	md->mem_kinds = md->tl->mem_kinds;
+	if (md->tl->may_use_gpus && !md->tl->may_use_gpus(md->uct))
+		md->mem_kinds &= ~BIT(WEFT_MEM_CUDA);
 	md->base.ops = md->uct->md_ops;
 	md->base.component = component;
 	*out = md;

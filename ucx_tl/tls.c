@@ -146,17 +146,12 @@ static enum weft_ucs_status list_nvlink(const struct weft_uct *uct,
 	return WEFT_UCS_OK;
 }
 
-unsigned int weft_uct_mem_kinds(const struct weft_uct *uct,
-				const struct weft_uct_tl *tl)
+/* As list_nvlink(): without a copier UCP fails the worker. */
+static bool may_use_gpus(const struct weft_uct *uct)
 {
-	const unsigned int host = tl->mem_kinds & BIT(WEFT_MEM_HOST);
-
-	/* older releases register the buffer of each message */
-	if (!host || tl->mem_kinds == host || uct->abi->minor < GPU_MINOR_MIN ||
-	    !weft_gpu_here() || !weft_cuda_copy_requested() ||
-	    weft_uct_component_mds(uct, "cuda_cpy") <= 0)
-		return host ? host : tl->mem_kinds;
-	return tl->mem_kinds;
+	return uct->abi->minor >= GPU_MINOR_MIN && weft_gpu_here() &&
+	       weft_cuda_copy_requested() &&
+	       weft_uct_component_mds(uct, "cuda_cpy") > 0;
 }
 
 /* One device: peers and their memory are all on this host. */
@@ -293,6 +288,7 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.config_prefix = "WEFT_SHM_",
 		.minor_min = WEFT_UCX_MINOR_MIN,
 		.mem_kinds = BIT(WEFT_MEM_HOST) | BIT(WEFT_MEM_CUDA),
+		.may_use_gpus = may_use_gpus,
 		.am_zcopy = false,
 		.same_host = true,
 		.devices = list_shm,

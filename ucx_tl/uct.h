@@ -67,9 +67,11 @@ struct weft_uct_tl {
 	unsigned int minor_min; /* UCX 1.x from which it is offered */
 	unsigned int
 		mem_kinds; /* BIT() of what puts and gets may be offered for */
-	bool needs_memh;   /* puts and gets want what they touch registered */
-	bool am_zcopy;	   /* large messages go without a copy */
-	bool same_host;	   /* reaches peers of this host alone */
+	/* May those of GPUs be among them here?  NULL: it is for them alone. */
+	bool (*may_use_gpus)(const struct weft_uct *uct);
+	bool needs_memh; /* puts and gets want what they touch registered */
+	bool am_zcopy;	 /* large messages go without a copy */
+	bool same_host;	 /* reaches peers of this host alone */
 	/* bytes/s that UCP is told of; 0: as the device says */
 	double lane_bandwidth;
 	/* Sets both on success only; no device is no error. */
@@ -97,12 +99,6 @@ struct weft_uct_tl {
 #define WEFT_UCT_TLS 3
 #endif
 extern const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS];
-/*
- * Those kinds of memory that this process may pass to @tl.  Those of GPUs only
- * where UCX can copy to and from the host, or UCP fails the worker.
- */
-unsigned int weft_uct_mem_kinds(const struct weft_uct *uct,
-				const struct weft_uct_tl *tl);
 /* Is one of them requested? */
 bool weft_uct_asked_for_any(void);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the memory domain reports to UCX, in the layout of each minor. */
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 #include "tests/unit/ucx_tl/fake.h"
 #include "ucx_tl/uct.h"
@@ -25,7 +26,7 @@ static void query(const struct weft_uct_abi *abi, const struct weft_uct_tl *tl,
 	struct weft_uct_memory_domain md = {
 		.uct = &uct,
 		.tl = tl,
-		.mem_kinds = weft_uct_mem_kinds(&uct, tl),
+		.mem_kinds = tl->mem_kinds,
 	};
 
 	weft_uct_md_ops(&uct);
@@ -37,10 +38,11 @@ static void query(const struct weft_uct_abi *abi, const struct weft_uct_tl *tl,
 static void check_one(const struct weft_uct_abi *abi,
 		      const struct weft_uct_tl *tl)
 {
-	/* weft_shm: of GPUs only where there is one */
-	const uint64_t types = tl->mem_kinds == BIT(WEFT_MEM_CUDA)
-				       ? BIT(WEFT_UCS_MEMORY_CUDA)
-				       : BIT(WEFT_UCS_MEMORY_HOST);
+	const uint64_t types =
+		(tl->mem_kinds & BIT(WEFT_MEM_HOST) ? BIT(WEFT_UCS_MEMORY_HOST)
+						    : 0) |
+		(tl->mem_kinds & BIT(WEFT_MEM_CUDA) ? BIT(WEFT_UCS_MEMORY_CUDA)
+						    : 0);
 	const size_t cache = abi->md_attr.cache_mem_types;
 	char attr[1024];
 
@@ -75,6 +77,12 @@ Test(md, attributes_are_equal_in_every_minor)
 			check_one(weft_uct_abi_find(m), &weft_uct_tls[i]);
 }
 
+static bool never(const struct weft_uct *uct)
+{
+	(void)uct;
+	return false;
+}
+
 /* With error handling UCX asks for keys that can be revoked. */
 Test(md, keys_can_be_revoked)
 {
@@ -90,4 +98,27 @@ Test(md, keys_can_be_revoked)
 		     WEFT_UCT_MD_REG | WEFT_UCT_MD_NEED_RKEY |
 			     WEFT_UCT_MD_INVALIDATE |
 			     WEFT_UCT_MD_INVALIDATE_RMA);
+}
+
+/* Where there is no GPU, or no cuda_copy, UCP must not know of its memory. */
+Test(md, gpu_memory_is_offered_where_there_may_be_some)
+{
+	struct weft_uct uct = { .abi = weft_uct_abi_find(WEFT_UCX_MINOR_MAX) };
+	struct weft_uct_part part = { .uct = &uct };
+	struct weft_uct_tl tl = {
+		.mem_kinds = BIT(WEFT_MEM_HOST) | BIT(WEFT_MEM_CUDA),
+		.may_use_gpus = never,
+	};
+	struct weft_uct_memory_domain *md;
+
+	part.tl = &tl;
+	cr_assert_eq(weft_uct_md_open(part.component, "", NULL, (void **)&md),
+		     WEFT_UCS_OK);
+	cr_expect_eq(md->mem_kinds, BIT(WEFT_MEM_HOST));
+	free(md);
+	tl.may_use_gpus = NULL;
+	cr_assert_eq(weft_uct_md_open(part.component, "", NULL, (void **)&md),
+		     WEFT_UCS_OK);
+	cr_expect_eq(md->mem_kinds, tl.mem_kinds);
+	free(md);
 }
