@@ -10,7 +10,7 @@
  *                             8 no status above 0
  *   1  a counter of the ring that it fills: {which, value}; 1: added to it
  *   2  a counter of the ring that it reads: {which, value}; 1: added to it
- *   3  a frame                1 a known type  2 a descriptor
+ *   3  a frame                1 a known type  2 a descriptor  4 of a window
  *   4  the program itself puts (0), gets (1) or sends a message (2)
  *   5  time passes
  * Nothing may be written outside the registered memory and what the program
@@ -108,7 +108,8 @@ static void say_frame(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 {
 	struct shm_frame f = { 0 };
 	void *map = NULL;
-	int fd = control & 2 ? weft_memfd_make("liar", SHM_SIZE, &map) : -1;
+	const size_t size = control & 4 ? SHM_WINDOW_SMALL : SHM_SIZE;
+	int fd = control & 2 ? weft_memfd_make("liar", size, &map) : -1;
 
 	memcpy(&f, p, weft_min(n, sizeof(f)));
 	if (control & 1) {
@@ -118,7 +119,7 @@ static void say_frame(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 	weft_frame_send(conn->fd, &f, sizeof(f), fd);
 	if (fd < 0)
 		return;
-	munmap(map, SHM_SIZE);
+	munmap(map, size);
 	close(fd);
 }
 

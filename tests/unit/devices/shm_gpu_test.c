@@ -415,13 +415,11 @@ static void say_place(uint64_t pos, uint64_t len)
 	say(SHM_DATA_AT, &place, sizeof(place));
 }
 
-/* A put of the whole target, of which the liar says where bytes are. */
-static void begin_lies(void)
+static void say_put(void)
 {
 	struct weft_rkey k;
 	struct shm_op op;
 
-	put_all(from, to, 65536, key, 6); /* position 65536 is the next */
 	weft_rkey_unpack(key, &k);
 	op = (struct shm_op){ .slot = k.slot,
 			      .generation = k.generation,
@@ -429,6 +427,13 @@ static void begin_lies(void)
 			      .addr = (uintptr_t)to,
 			      .len = LEN };
 	say(SHM_PUT, &op, sizeof(op));
+}
+
+/* A put of the whole target, of which the liar says where bytes are. */
+static void begin_lies(void)
+{
+	put_all(from, to, 65536, key, 6); /* position 65536 is the next */
+	say_put();
 }
 
 static void is_caught(void)
@@ -454,12 +459,32 @@ static void place_is_caught(uint64_t pos, uint64_t len)
 PLACE(place_that_is_odd, AT + 1, 64)
 PLACE(place_that_is_free, 0, 64)
 PLACE(place_beyond_the_window, AT + SHM_WINDOW, 64)
-PLACE(place_far_beyond, (uint64_t)-SHM_CHUNK_ALIGN, 64)
 PLACE(bytes_over_the_end, SHM_WINDOW - 256, 257)
 PLACE(more_than_a_window, AT, (uint64_t)SHM_WINDOW + 1)
 PLACE(length_that_wraps, AT, (uint64_t)-1)
 PLACE(no_bytes, AT, 0)
 PLACE(more_than_the_put, AT, LEN + 1)
+
+/* Whose end is the begin of all positions. */
+Test(shm_gpu, lie_place_far_beyond_ends_the_peer)
+{
+	conn_of(&a)->wanted = true;
+	say(SHM_WANT, "", 0);
+	say_put();
+	say_place((uint64_t)-SHM_CHUNK_ALIGN, SHM_CHUNK_ALIGN);
+	is_caught();
+}
+
+Test(shm_gpu, lie_place_that_is_being_read_ends_the_peer)
+{
+	begin_lies();
+	fake.fake_cuda_hold(true);
+	say_place(AT, 512);
+	say_place(AT + 256, 256);
+	cr_expect(until(conn_of(&b)->base.state == WEFT_CONN_BROKEN));
+	fake.fake_cuda_hold(false);
+	is_caught();
+}
 
 Test(shm_gpu, lie_bytes_without_a_put_end_the_peer)
 {
