@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "bootstrap/pci.h"
 
@@ -37,6 +38,16 @@ struct weft_gpus {
 	struct weft_gpu_pair pair[WEFT_GPUS_MAX][WEFT_GPUS_MAX];
 	const char *why; /* why the driver does not answer, or NULL */
 };
+
+/* Those whose device nodes open here, in order; the host numbers them. */
+struct weft_gpu_nodes {
+	unsigned int n;
+	uint64_t dev[WEFT_GPUS_MAX];
+};
+void weft_gpu_nodes_find(struct weft_gpu_nodes *nodes);
+/* A hash of them; 0: there are none. */
+uint32_t weft_gpu_nodes_id(void);
+extern const char *weft_dev_root; /* for tests */
 
 /*
  * List the host's GPUs by PCI address.  In a container sysfs shows all of them,

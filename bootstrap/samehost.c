@@ -39,13 +39,7 @@
  */
 #define FREE_HIDDEN (128ull << 20)
 
-const char *weft_dev_root = "/dev";
 const char *weft_driver_file = "/proc/driver/nvidia/version";
-
-struct gpu_set {
-	unsigned int n;
-	uint64_t dev[WEFT_GPUS_MAX];
-};
 
 __attribute__((format(printf, 2, 3))) static bool
 set_refusal(struct weft_samehost *host, const char *fmt, ...)
@@ -158,54 +152,6 @@ static bool check_transports(struct weft_samehost *host)
 
 /* ---- GPUs --------------------------------------------------------------- */
 
-static bool is_gpu_node(const char *name)
-{
-	static const char prefix[] = "nvidia";
-	const size_t len = sizeof(prefix) - 1;
-
-	return !strncmp(name, prefix, len) && name[len] &&
-	       name[len + strspn(name + len, "0123456789")] == '\0';
-}
-
-/* open() it: stat() does not see what a device cgroup forbids. */
-static bool can_open_node(int dir, const char *name, uint64_t *dev)
-{
-	const int fd = openat(dir, name, O_RDWR | O_CLOEXEC);
-	struct statx st;
-	bool yes;
-
-	if (fd < 0)
-		return false;
-	yes = !statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st) &&
-	      S_ISCHR(st.stx_mode);
-	close(fd);
-	if (yes)
-		*dev = (uint64_t)st.stx_rdev_major << 32 | st.stx_rdev_minor;
-	return yes;
-}
-
-static int compare_devs(const void *a, const void *b)
-{
-	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static void find_gpus(struct gpu_set *set)
-{
-	DIR *d = opendir(weft_dev_root);
-	struct dirent *e;
-
-	memset(set, 0, sizeof(*set));
-	while (d && set->n < WEFT_GPUS_MAX && (e = readdir(d)))
-		if (is_gpu_node(e->d_name) &&
-		    can_open_node(dirfd(d), e->d_name, &set->dev[set->n]))
-			set->n++;
-	if (d)
-		closedir(d);
-	qsort(set->dev, set->n, sizeof(set->dev[0]), compare_devs);
-}
-
 /*
  * "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  ...", or of the
  * open modules "... Open Kernel Module for x86_64  580.159.04 ...": the first
@@ -230,7 +176,8 @@ static unsigned int read_driver_version(void)
 	return major;
 }
 
-static bool check_gpus(const struct gpu_set *set, struct weft_samehost *host)
+static bool check_gpus(const struct weft_gpu_nodes *set,
+		       struct weft_samehost *host)
 {
 	const unsigned int driver = read_driver_version();
 	const unsigned int all = weft_gpus_on_pci();
@@ -469,7 +416,8 @@ static void hash_settings(const struct weft_samehost *host, uint8_t digest[16])
 	weft_hash(digest, 16, NULL, 0, parts, ARRAY_SIZE(parts));
 }
 
-static bool make_id(const struct weft_rundir *dir, const struct gpu_set *set,
+static bool make_id(const struct weft_rundir *dir,
+		    const struct weft_gpu_nodes *set,
 		    struct weft_samehost *host)
 {
 	static const char label[] = "weft samehost";
@@ -562,12 +510,12 @@ bool weft_samehost_claim(struct weft_samehost *host)
 void weft_samehost_find(int nccl, struct weft_samehost *host)
 {
 	struct weft_rundir dir;
-	struct gpu_set set;
+	struct weft_gpu_nodes set;
 
 	memset(host, 0, sizeof(*host));
 	if (!check_settings(nccl, host))
 		return;
-	find_gpus(&set);
+	weft_gpu_nodes_find(&set);
 	if (!check_gpus(&set, host) || !check_transports(host) ||
 	    !open_shared_folder(&dir, host))
 		return;

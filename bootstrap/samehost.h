@@ -79,7 +79,7 @@ typedef const char *(*weft_introduce_fn)(const void *inside,
 					 enum weft_introduce_way way,
 					 const char *name);
 
-/* For tests: "/dev", and the driver's version file. */
-extern const char *weft_dev_root, *weft_driver_file;
+/* For tests: the driver's version file. */
+extern const char *weft_driver_file;
 
 #endif

@@ -145,17 +145,6 @@ static const struct weft_setting table[] = {
 	  .help = "Partition key (0x1234, without its membership bit), looked "
 		  "up in the port's table; auto uses WEFT_IB_PKEY_INDEX. "
 		  "RoCE has one partition" },
-	{ "WEFT_NVL_BUDGET", NULL, WEFT_SET_SIZE, AT(nvl_budget), "256m",
-	  .min = 4 * MIB, .max = 4 * GIB,
-	  .help = "GPU memory for the staging rings of all processes on a GPU "
-		  "that share run folder and user id; beyond it data goes "
-		  "through host memory" },
-	{ "WEFT_NVL_DIRECT", NULL, WEFT_SET_TRISTATE, AT(nvl_direct), "auto",
-	  .help = "Let peers map GPU memory that the driver shares (cudaMalloc, "
-		  "torch's, ncclMemAlloc, cuMemCreate with POSIX file "
-		  "descriptors) and copy to and from it without a ring. A peer "
-		  "keeps access to all of an allocation while it is mapped; "
-		  "off never does; auto and on do where possible" },
 	{ "WEFT_NCCL_INTRODUCE", NULL, WEFT_SET_TRISTATE, AT(nccl_introduce),
 	  "auto",
 	  .help = "Tell NCCL which containers share this host, so that it uses "

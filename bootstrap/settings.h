@@ -49,8 +49,6 @@ struct weft_settings {
 	unsigned int ib_traffic_class; /* UINT_MAX: as UCX chooses */
 	unsigned int ib_pkey_index;
 	unsigned int ib_pkey;		   /* UINT_MAX: by its index */
-	size_t nvl_budget;		   /* WEFT_NVL_BUDGET: bytes per GPU */
-	enum weft_tristate nvl_direct;	   /* WEFT_NVL_DIRECT */
 	enum weft_tristate nccl_introduce; /* WEFT_NCCL_INTRODUCE */
 };
 

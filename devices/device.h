@@ -81,7 +81,7 @@ enum weft_mem_kind {
 };
 
 /* Bytes of a packed key at most; see mem_pack(). */
-#define WEFT_RKEY_MAX 64
+#define WEFT_RKEY_MAX 144
 
 /* A piece of this process's memory, which a put reads and a get writes. */
 struct weft_iov {
@@ -148,7 +148,11 @@ struct weft_ep {
 };
 
 struct weft_iface_attr {
-	size_t max_message;	/* bytes of one message, id excluded */
+	/*
+	 * Bytes of one message, id excluded.  0: the device has no messages,
+	 * nor notifications; puts that want one are refused with -EOPNOTSUPP.
+	 */
+	size_t max_message;
 	size_t max_iov;		/* entries of message(), put(), get() */
 	size_t max_put;		/* bytes of one put or get */
 	unsigned int mem_kinds; /* BIT(enum weft_mem_kind) of put, get */
@@ -334,6 +338,13 @@ struct weft_dev_ops {
 	 * access; it cannot be guessed, nor outlive @mem.
 	 */
 	void (*mem_pack)(struct weft_mem *mem, void *rkey);
+	/*
+	 * Would puts and gets with this key work, as far as that depends on
+	 * where the peer's memory is?  0, or -EHOSTUNREACH: another device has
+	 * to carry them.  May map something to find out.  Any thread.  NULL:
+	 * they do.
+	 */
+	int (*mem_reaches)(const void *rkey);
 	/*
 	 * Revokes @mem's keys and frees it.  When it returns, nothing lands in
 	 * that memory any more.

@@ -105,8 +105,7 @@ static enum weft_ucs_status iface_query(struct weft_uct_iface *iface,
 	uint8_t addr[WEFT_DEV_ADDR_MAX];
 
 	iface->uct->sym.base_iface_query(iface, attr);
-	attr->flags = WEFT_UCT_IFACE_AM_SHORT | WEFT_UCT_IFACE_AM_BCOPY |
-		      WEFT_UCT_IFACE_PENDING | WEFT_UCT_IFACE_PUT_ZCOPY |
+	attr->flags = WEFT_UCT_IFACE_PENDING | WEFT_UCT_IFACE_PUT_ZCOPY |
 		      WEFT_UCT_IFACE_GET_ZCOPY | WEFT_UCT_IFACE_ERR_PEER |
 		      WEFT_UCT_IFACE_EP_CHECK | WEFT_UCT_IFACE_EP_KEEPALIVE |
 		      WEFT_UCT_IFACE_TO_IFACE | WEFT_UCT_IFACE_CB_SYNC;
@@ -114,6 +113,9 @@ static enum weft_ucs_status iface_query(struct weft_uct_iface *iface,
 		attr->flags |= WEFT_UCT_IFACE_INTER_NODE;
 	attr->event_flags = WEFT_UCT_EVENT_SEND_COMP | WEFT_UCT_EVENT_RECV |
 			    WEFT_UCT_EVENT_FD;
+	if (message)
+		attr->flags |=
+			WEFT_UCT_IFACE_AM_SHORT | WEFT_UCT_IFACE_AM_BCOPY;
 	attr->am.max_short = weft_min(message, WEFT_UCT_MAX_SHORT);
 	attr->am.max_bcopy = weft_min(message, WEFT_UCT_MAX_BCOPY);
 	attr->am.opt_zcopy_align = attr->am.align_mtu = 1;

@@ -168,11 +168,16 @@ static size_t rkey_len(void *component)
 static enum weft_ucs_status unpack_key(void *component, const void *buffer,
 				       uintptr_t *rkey, void **handle)
 {
-	void *key = malloc(rkey_len(component));
+	const struct weft_dev_ops *dev = weft_uct_tl_of(component)->tl->dev;
+	void *key;
 
+	/* not an error: UCP takes another transport for that memory */
+	if (dev->mem_reaches && dev->mem_reaches(buffer))
+		return WEFT_UCS_UNREACHABLE;
+	key = malloc(dev->rkey_len);
 	if (!key)
 		return WEFT_UCS_NO_MEMORY;
-	memcpy(key, buffer, rkey_len(component));
+	memcpy(key, buffer, dev->rkey_len);
 	*rkey = (uintptr_t)key;
 	*handle = NULL;
 	return WEFT_UCS_OK;

@@ -6,7 +6,6 @@
  * bcopy, zcopy, rendezvous), with its estimate of a memory copy (UCX_BCOPY_BW),
  * and with the other transports in UCX_TLS.
  */
-#include "bootstrap/settings.h"
 #include "ucx_tl/uct.h"
 
 /*
@@ -60,15 +59,6 @@ struct cost {
 	double overhead; /* s */
 };
 
-/* Where peers may map it, most of what a program moves they do. */
-static double put_overhead(const struct weft_uct_tl *tl)
-{
-	return tl->mapped_put_overhead > 0 &&
-			       weft_settings()->nvl_direct != WEFT_OFF
-		       ? tl->mapped_put_overhead
-		       : tl->put_overhead;
-}
-
 /* Is memory of a GPU at either end? */
 static bool is_gpu(const struct weft_uct_perf_attr *attr)
 {
@@ -85,21 +75,21 @@ static struct cost get_cost(const struct weft_uct_tl *tl,
 	const bool gpu = tl->gpu_copy > 0 && is_gpu(attr);
 	const double speed = gpu ? tl->gpu_copy : tl->put_copy;
 	const double put_copy = speed > 0 ? 1 / speed : 0;
+	const double copy = tl->message_copy > 0 ? 1 / tl->message_copy : 0;
 
 	switch (attr->operation) {
 	case WEFT_EP_OP_PUT_ZCOPY:
-		return (struct cost){ put_copy, put_overhead(tl) };
+		return (struct cost){ put_copy, tl->put_overhead };
 	case WEFT_EP_OP_GET_ZCOPY:
 		return (struct cost){ put_copy, gpu ? tl->gpu_get_overhead
 						    : tl->get_overhead };
 	case WEFT_EP_OP_AM_ZCOPY:
-		return (struct cost){ 1 / tl->message_copy, ZCOPY_OVERHEAD };
+		return (struct cost){ copy, ZCOPY_OVERHEAD };
 	case WEFT_EP_OP_AM_BCOPY:
-		return (struct cost){ 1 / tl->message_copy,
-				      tl->am_zcopy ? PIECE_OVERHEAD
-						   : BCOPY_OVERHEAD };
+		return (struct cost){ copy, tl->am_zcopy ? PIECE_OVERHEAD
+							 : BCOPY_OVERHEAD };
 	default:
-		return (struct cost){ 1 / tl->message_copy, 0 };
+		return (struct cost){ copy, 0 };
 	}
 }
 

@@ -104,9 +104,8 @@ static enum weft_ucs_status list_netdevs(const struct weft_uct *uct,
 }
 
 /*
- * One device for all GPUs: a worker has a single control ring per peer, and
- * each buffer determines its GPU.  UCP connects it in addition to the netdev
- * of a socket address (UCX_CM_USE_ALL_DEVICES).
+ * One device for all GPUs: each buffer determines its GPU.  UCP connects it in
+ * addition to the netdev of a socket address (UCX_CM_USE_ALL_DEVICES).
  */
 static enum weft_ucs_status list_nvlink(const struct weft_uct *uct,
 					struct weft_uct_tl_device **out,
@@ -328,22 +327,12 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.devices = list_nvlink,
 		.better_bandwidth = no_better,
 		/*
-		 * message_copy is less than any netdev's: weft_tcp's puts carry
-		 * blocks of host memory without a copy.
-		 *
-		 * Two H200 (docs/performance/nvlink-device.md): 18 us for a
-		 * put of 8 bytes over a ring, two engine copies and a handoff,
-		 * of which UCP adds the messages around it by itself.  Memory
-		 * that is mapped takes one copy: 8 bytes are 3 us faster by
-		 * rendezvous than through the host, over a ring 10 us slower,
-		 * and UCP chooses for all GPU memory alike.  Gets are no faster
-		 * and take the sender's keys: Dask sends of new memory each
-		 * time, and receives in memory that peers have mapped.
+		 * Gets are no faster and take the sender's keys: Dask sends of
+		 * new memory each time, and receives in memory that peers have
+		 * mapped.
 		 */
-		.message_copy = 1e9,
-		.put_overhead = 10e-6,
+		.put_overhead = 0.5e-6,
 		.get_overhead = 14e-6,
-		.mapped_put_overhead = 0.5e-6,
 	},
 #ifdef HAVE_VERBS_H
 	{

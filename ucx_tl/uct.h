@@ -84,13 +84,11 @@ struct weft_uct_tl {
 	 */
 	double (*better_bandwidth)(const char *device);
 	/* added to the iface's figures for UCP */
-	double message_copy;		   /* bytes/s */
+	double message_copy;		   /* bytes/s; 0: has none */
 	double put_copy;		   /* of gets, too; 0: none */
 	double put_overhead, get_overhead; /* s */
 	/* the same where GPU memory is one of many kinds; 0: as above */
 	double gpu_copy, gpu_get_overhead;
-	/* of a put unless WEFT_NVL_DIRECT=off; 0: no difference */
-	double mapped_put_overhead;
 };
 
 #ifdef HAVE_VERBS_H

@@ -258,6 +258,27 @@ out:
 	return err;
 }
 
+void *weft_cuda_any_context(void)
+{
+	struct weft_cuda_scope s;
+	void *ctx = NULL;
+	int n = 0, i;
+
+	if (!weft_cuda() && (weft_cuda_program_gpus() <= 0 || weft_cuda_init()))
+		return NULL;
+	if (weft_cuda_enter(&s, NULL))
+		return NULL;
+	if (s.cu->ctx_current(&ctx))
+		ctx = NULL;
+	if (s.cu->device_count(&n))
+		n = 0;
+	for (i = 0; i < n && !ctx; i++)
+		if (find_context(s.cu, i, &ctx))
+			ctx = NULL;
+	weft_cuda_leave(&s);
+	return ctx;
+}
+
 int weft_cuda_errno(int err)
 {
 	switch (err) {

@@ -249,6 +249,13 @@ struct weft_cuda_ptr {
  */
 int weft_cuda_query(const void *p, struct weft_cuda_ptr *info);
 
+/*
+ * A context in which driver calls of this thread can be made: its current one,
+ * else a GPU's primary one that is active.  NULL: there is none, or the program
+ * uses no CUDA.
+ */
+void *weft_cuda_any_context(void);
+
 /* -errno for a driver's error: ENOMEM, ENODEV, EINVAL, ..., else EIO. */
 int weft_cuda_errno(int err);
 /* "CUDA_ERROR_INVALID_DEVICE"; never NULL. */

@@ -76,18 +76,19 @@ static int open_engine(struct weft_engine *engine)
 	return err;
 }
 
-static void make_marks(struct weft_engines *engines)
+int weft_engines_share(struct weft_engines *engines)
 {
 	void *p;
 	int fd;
 
 	if (engines->marks)
-		return;
+		return engines->marks_fd;
 	fd = weft_memfd_make("weft-marks", WEFT_MARKS_SIZE, &p);
 	if (fd < 0)
-		return;
+		return fd;
 	engines->marks = p;
 	engines->marks_fd = fd;
+	return fd;
 }
 
 /* One of those that peers may see, as long as there are some. */
@@ -96,7 +97,7 @@ static bool take_page(struct weft_engine *engine)
 	struct weft_engines *engines = engine->engines;
 	void *p;
 
-	make_marks(engines);
+	weft_engines_share(engines);
 	engine->page_shared =
 		engines->marks && engines->nmarks < WEFT_MARK_PAGES;
 	if (engine->page_shared) {

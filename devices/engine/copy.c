@@ -11,8 +11,9 @@
  * A guarded copy is looked up in the region table while it is handed over, and
  * counted in `issued` before the reference is given back: weft_region_remove()
  * and then weft_copy_drain_all() leave nothing that could still land.  So with
- * a copy to or from memory of a peer: its owner takes `live` back, waits while
- * a batch is claimed, and then for what was issued (nvl_export.c).
+ * a copy to or from memory of a peer: its owner revokes what `allowed` looks
+ * at, waits while a batch is claimed, and then for what was issued
+ * (nvl_export.c).
  *
  * Handing over never calls back; what fails there waits in `failed` for the
  * next poll.
@@ -304,7 +305,7 @@ static unsigned int submit_batch(struct weft_stream *st,
 	atomic_store(&st->mark->claimed, 1);
 	for (i = 0; i < n; i++) {
 		c[i]->seq = seq;
-		if (c[i]->live && atomic_load(c[i]->live) != c[i]->serial)
+		if (c[i]->allowed && !c[i]->allowed(c[i]))
 			c[i]->status = -EACCES;
 		else if (c[i]->guarded &&
 			 !weft_region_get(&c[i]->key, c[i]->at, c[i]->len))

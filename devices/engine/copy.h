@@ -84,8 +84,9 @@ struct weft_copy {
 	uint32_t seq; /* of its batch */
 	struct weft_rkey key;
 	uint64_t at;
-	_Atomic uint32_t *live; /* goes only while *@live is @serial */
-	uint32_t serial;
+	/* goes only if this says so, once its batch is claimed; NULL: it does
+	 */
+	bool (*allowed)(const struct weft_copy *copy);
 	int status; /* FAILED: of a copy that never flew */
 };
 
@@ -140,6 +141,8 @@ void weft_engines_init(struct weft_engines *engines, struct weft_events *events,
 void weft_engines_fini(struct weft_engines *engines);
 /* In a child while it is forked: closes descriptors. */
 void weft_engines_forget(struct weft_engines *engines);
+/* The descriptor of their marks, which are made; or -errno. */
+int weft_engines_share(struct weft_engines *engines);
 /* That of @where, made if need be; NULL: *@err is why not. */
 struct weft_engine *weft_engine_get(struct weft_engines *engines,
 				    const struct weft_cuda_ptr *where,

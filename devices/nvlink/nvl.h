@@ -1,123 +1,94 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The NVLink device's own objects: peers of one host that need not share a
- * namespace.  What is done with them is in the header of each file.
+ * GPU memory of processes of one host that need not share a namespace: mapped,
+ * and copied by GPUs' engines.  No messages; host memory is not moved.
  *
- *   iface -> conn (one per n-th endpoints of two interfaces)
- *                 -> inbox (shared memory, one per direction)
- *                 -> rings (where bulk waits, on the reader's side)
- *                 -> transfers (puts and gets that still send)
- *         -> engine (one per CUDA context seen) -> streams -> copies
+ *   iface -> conn (one per n-th endpoints of two interfaces: a Unix socket)
+ *                 -> imports (allocations of the peer that are mapped here)
+ *                 -> operations (puts and gets)
  *
- * A put, in the order in which to read: nvl_ep.c takes it; nvl_tx.c makes a
- * transfer of it and cuts that into chunks; nvl_ring.c finds room in a ring;
- * devices/engine has an engine copy there; nvl_inbox.c informs the peer; there
- * nvl_rx.c checks the key, has it copied to its place, gives the room back and
- * acknowledges. nvl_iface.c calls them in turn.  nvl_map.c makes what is
- * missing the first time, and so does devices/engine.
+ * To read: nvl_proto.h; nvl_op.c makes copies of a put or get; nvl_import.c
+ * finds, maps and forgets the peer's memory, nvl_export.c says what of ours
+ * may be mapped, and for how long; nvl_conn.c joins and ends a connection,
+ * nvl_sock.c has its frames; nvl_ep.c and nvl_iface.c are the contract.
  *
- * Memory that the driver shares needs no ring: nvl_export.c gives it to a
- * peer that queries it, nvl_import.c does so and maps it, and nvl_direct.c
- * copies to and from where it lies.
- *
- * A connection: devices/session proves both sides, nvl_dial.c has it join,
- * nvl_close.c ends it, and a function that finds it broken marks it with
- * nvl_conn.c.
+ * A mapping cannot be taken back, so an importer looks before each batch of
+ * copies at words of the owner's.  The owner clears them and then waits for
+ * what the importer's engines have, which it sees in pages of the importer's,
+ * whether that makes progress or not.
  *
  * Everything runs in the caller's thread, inside progress(); a driver thread
- * only writes to an eventfd.  Two exceptions: mem_release() may run anywhere;
- * it meets us in the region table and in the streams' `issued` and `finished`;
- * and a thread unmaps memory of peers that has left all our lists.
+ * only writes to an eventfd.  Two exceptions: mem_release() may run anywhere,
+ * and a thread unmaps what has left all our lists.
  *
- * A callback of the caller runs only from progress() and from the
- * calls that say so; copies never call back: they mark, progress delivers.
+ * A callback of the caller runs only from progress() and from the calls that
+ * say so; copies never call back: they mark, progress delivers.
  */
 #ifndef WEFT_DEVICES_NVL_H
 #define WEFT_DEVICES_NVL_H
 
-#include "bootstrap/hello.h"
 #include "bootstrap/stats.h"
 #include "devices/engine/copy.h"
 #include "devices/ep.h"
 #include "devices/local.h"
+#include "devices/nvlink/nvl_map.h"
 #include "devices/nvlink/nvl_proto.h"
 #include "util/list.h"
 #include "util/table.h"
-#include "util/util.h"
 
-struct nvl_transfer;
-struct nvl_rxring;
-struct nvl_txring;
+#define NVL_MAX_IOV 8u
+#define NVL_POLLS   256u /* progress calls between system calls */
 
-#define NVL_MAX_IOV	8
-#define NVL_CONN_CHUNKS 32u  /* of one connection: others get on */
-#define NVL_POLLS	256u /* progress calls between system calls */
-
-/*
- * Times that no setting changes; nvl_tune has two more.
- */
+/* Times that no setting changes. */
 enum nvl_times {
-	/* for frames that did not fit the socket's buffer: what
-	   makes room there is not an event that the interface waits for */
+	/* for frames that did not fit the socket's buffer: what makes room
+	   there is not an event that the interface waits for; and for a
+	   descriptor when too many are open */
 	NVL_SEND_AGAIN_MS = 2,
-	/* between two descriptors for a peer whose data is under way */
-	NVL_EXPORT_MS = 1,
+	/* a copy that an engine has had for so long: the GPU is lost */
+	NVL_WATCHDOG_MS = 20000,
+	/* the driver ends copies of a process that is gone, and may not say */
+	NVL_GONE_MS = 1000,
+	/* before looking at copies that wake no one: the driver refused */
+	NVL_POLL_MS = 1,
+	/* the same where they ring: an engine that fails rings none */
+	NVL_FAILURE_MS = 1000,
 };
 
-/* Measured on two H200 (tests/gpu); tests make them small. */
-struct nvl_tune {
-	size_t ring; /* bytes of a GPU ring, at most */
-	size_t host_ring;
-	size_t chunk_min, chunk_max;
-	unsigned int idle_ms;  /* an idle ring is given back after */
-	unsigned int retry_ms; /* before a budget is looked at again */
-};
-extern struct nvl_tune nvl_tune;
+struct nvl_export;
 
-/* ---- parts of a connection ---------------------------------------------- */
-
-/* Towards one place at the peer. */
-struct nvl_route {
-	uint8_t ring;	       /* id, NVL_NO_RING: none yet */
-	bool wanted;	       /* requested, no reply yet */
-	bool via_host_ring;    /* no ring there: the host's serves */
-	bool not_direct;       /* nor can its memory be mapped, */
-	bool not_by_handle;    /* or what has an IPC handle */
-	uint64_t retry_ms;     /* of the next request; 0: none */
-	unsigned int pause_ms; /* between that and the last time */
+/* An allocation of the peer's. */
+struct nvl_import {
+	struct weft_entry entry; /* conn->by_id */
+	struct weft_list link;	 /* conn->imports */
+	uint64_t base, size;	 /* in the peer's addresses */
+	uint64_t mapped;	 /* bytes whose descriptor has come */
+	unsigned int nparts;
+	struct nvl_life whole;
+	struct weft_engine *engine; /* it is mapped for */
+	bool pending;		    /* parts are on their way */
+	int err;		    /* it cannot be mapped: why */
+	unsigned int users;	    /* operations */
+	struct weft_list waiting;   /* of those, until it is mapped */
+	struct nvl_mapping map;
 };
 
-/* One part, at its requester. */
-struct nvl_get {
-	struct weft_list done_link; /* iface->done_gets */
+/* A put or a get. */
+struct nvl_op {
+	struct weft_list link;	    /* conn->ops */
+	struct weft_list wait_link; /* import->waiting */
+	struct weft_list done_link; /* iface->done */
 	struct nvl_conn *conn;
-	struct nvl_get_parent *parent; /* NULL: cancelled, nothing lands */
-	void *addr;
-	bool live, ended;
-	uint64_t total, seen;
-	unsigned int in_flight;
-};
-
-/* A put at its target, from its first chunk till it is placed. */
-struct nvl_landing {
-	struct weft_list link; /* iface->landed */
-	struct nvl_conn *conn;
-	bool live, done, placed; /* placed: but an earlier put is not */
-	bool ended;		 /* no more chunks come */
-	bool notify;
-	uint32_t seq;
+	struct weft_engine *engine;
+	struct nvl_import *import; /* NULL: there is nothing to copy */
+	struct weft_op *op;	   /* NULL: nothing waits for it any more */
+	bool get;
 	int status;
-	unsigned int in_flight;
-	uint64_t total, seen;
-	uint64_t tag;
-};
-
-/* ---- connections -------------------------------------------------------- */
-
-struct nvl_inbox {
-	struct nvl_inbox_head *head; /* NULL: not there yet */
-	uint8_t *msgs;
-	struct nvl_op *ops;
+	struct nvl_life life; /* of the peer's registration */
+	uint64_t addr;	      /* there */
+	size_t total;
+	unsigned int n, left; /* copies; those that have not ended */
+	struct weft_copy copies[];
 };
 
 struct nvl_conn {
@@ -131,88 +102,42 @@ struct nvl_conn {
 	bool failed;	      /* an operation did, which has ended it */
 	uint64_t watchdog_ms; /* BROKEN: copies are awaited until */
 	struct weft_counters *stats;
-
-	struct nvl_inbox rx, tx;
-	uint64_t msg_head, op_head; /* of rx, local */
-	uint64_t msg_tail, op_tail; /* of tx, local */
-	uint64_t msg_room, op_room; /* of tx: heads last seen */
-	uint32_t frames_sent, frames_read;
-	struct nvl_op *deferred; /* records that did not fit: a queue */
-	unsigned int deferred_n, deferred_at, deferred_cap;
-	struct weft_list frames_out; /* frames that did not fit the socket */
+	struct weft_list frames_out; /* that did not fit the socket */
 	unsigned int nframes_out;
 
-	/* the next message waits for puts below; see struct nvl_msg */
-	uint64_t put_fence, direct_fence;
-	/* puts from here: numbers [put_acked, put_next) are under way */
-	uint64_t put_next, put_acked;
-	struct nvl_transfer *puts[NVL_PUTS];
-	bool acked_early[NVL_PUTS];
-	/* puts to here: every one below `placed` is done */
-	uint64_t placed;
-	struct nvl_landing landing[NVL_PUTS];
-	struct nvl_get gets[NVL_GETS];
-	unsigned int ngets, next_get;
-	struct nvl_transfer *replies[NVL_GETS];
-	struct weft_list transfers;
-	unsigned int ntransfers;
-	unsigned int copies; /* with engines, for it */
-	struct nvl_route paths[NVL_LOCS];
-	struct nvl_txring *txrings[NVL_RINGS];
-	struct nvl_rxring *rxrings[NVL_RINGS];
-
-	/* local copies to and from its memory, and what is mapped */
-	uint64_t direct_next, direct_placed; /* puts: as put_next, put_acked */
-	bool direct_ended[NVL_DIRECTS];
-	struct weft_list directs, direct_waiting;
-	unsigned int ndirects, direct_copies;
-	uint64_t used[NVL_VIEWS]; /* tokens of keys; 0: none */
-	unsigned int nused;
-	struct weft_table views; /* by the token of a key */
-	struct weft_list view_list, imports;
-	unsigned int nimports;
+	/* the peer's memory */
+	const struct nvl_table *table; /* the peer's; NULL: not yet */
+	struct nvl_life access;	       /* this side may, by that table */
+	struct weft_table by_id;
+	struct weft_list imports; /* the one used last is the last */
+	unsigned int nimports, npending;
 	uint64_t imported; /* bytes of addresses for them */
-	bool marks_sent;
-	uint32_t revoked; /* tx.head's, as last seen */
-	/* its copies to and from local memory, and what it may map */
-	const struct weft_engine_mark *peer_marks; /* NULL: not sent yet */
-	struct weft_list grants;		   /* by nvl_export.c's lock */
-	struct weft_list fetches; /* descriptors that it requested */
-	uint64_t exported_ms;	  /* when it last got or requested one */
-	bool export_refused;	  /* the kernel took no descriptor then */
-	bool granted[NVL_VIEWS];  /* by that lock: slots in use */
-	bool exports_stuck; /* by that lock: its copies did not end in time */
-	uint32_t peer_puts, peer_gets; /* counted so far */
-	uint64_t peer_put_bytes, peer_get_bytes;
+	uint32_t ended;	   /* table->ended at the last look */
+
+	struct weft_list ops;
+	unsigned int nops;
+	unsigned int copies; /* queued or with engines */
+
+	/* this side's memory; all but fetches by nvl_export.c's lock */
+	struct weft_list importer; /* all that may copy */
+	uint64_t importer_id;
+	const struct weft_engine_mark *marks; /* the peer's; NULL: not yet */
+	struct nvl_life life;		      /* by this side's table */
+	bool stuck; /* its copies did not end in time: not awaited again */
+	struct weft_list fetches; /* descriptors that it has asked for */
+	uint64_t fetch_ms;	  /* none could be sent before */
 };
 
 struct nvl_iface {
 	struct weft_base base;
 	struct weft_local local;
-	struct weft_list conns, dead;
 	struct weft_engines engines;
-	struct weft_list done, done_gets, landed, done_directs;
+	struct weft_list conns, dead;
+	struct weft_list done; /* operations that are to be completed */
 	unsigned int polls;
-	unsigned int messages, notices; /* left to this progress() */
 	bool armed;
-	struct nvl_unmapper *unmapper; /* NULL: unmapped here and now */
+	struct nvl_unmapper *unmapper; /* NULL: none had to be unmapped */
 };
-
-/* nvl_conn.c */
-/* To dial @remote, or NULL: it has dialled.  NULL: no memory. */
-struct nvl_conn *nvl_conn_new(struct nvl_iface *iface,
-			      const struct weft_address *remote,
-			      uint64_t peer_id, uint32_t number);
-/* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
-void nvl_conn_break(struct nvl_conn *conn, int err);
-/*
- * An operation has failed here, which could not do @what: logged.  The same
- * with -EIO, and the peer learns of it; nothing behind the operation is
- * delivered there.
- */
-void nvl_conn_fail(struct nvl_conn *conn, const char *what);
-/* The peer says that one has failed there. */
-void nvl_conn_told(struct nvl_conn *conn);
 
 static inline struct nvl_iface *nvl_iface(struct weft_iface *i)
 {
@@ -223,5 +148,146 @@ static inline struct nvl_conn *nvl_conn(struct weft_conn *c)
 {
 	return container_of(c, struct nvl_conn, base);
 }
+
+static inline bool nvl_conn_is_open(const struct nvl_conn *conn)
+{
+	return conn->base.state == WEFT_CONN_OPEN;
+}
+
+/* ---- nvl_sock.c: frames -------------------------------------------------- */
+
+/* Sends @f, now or when there is room.  @fd (-1: none) stays the caller's. */
+int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, int fd);
+/* Sends what waits for room; -errno. */
+int nvl_sock_flush(struct nvl_conn *conn);
+/* Drops what waits. */
+void nvl_sock_drop(struct nvl_conn *conn);
+/*
+ * 1: *@f has come, with *@fd, the caller's; or without one that it should have,
+ * since there are too many.  0: none; -errno: the socket has ended.
+ */
+int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd);
+
+/* ---- nvl_conn.c: joining and ending -------------------------------------- */
+
+extern const struct weft_session_ops nvl_session_ops;
+/* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
+void nvl_conn_break(struct nvl_conn *conn, int err);
+/*
+ * An operation has failed here, which could not do @what: logged.  The same
+ * with -EIO, and the peer learns of it.
+ */
+void nvl_conn_fail(struct nvl_conn *conn, const char *what);
+/* Sends a frame without a descriptor; breaks the connection if it cannot. */
+void nvl_conn_send(struct nvl_conn *conn, struct nvl_frame *f);
+/* Must the peer be told that our endpoint is gone? */
+bool nvl_conn_owes_bye(const struct nvl_conn *conn);
+/* Looks whether it ends; called with nothing of it in hand.  True: it did. */
+bool nvl_conn_end(struct nvl_conn *conn);
+/* Tells the peer that the interface closes in order, and ends it. */
+void nvl_conn_close(struct nvl_conn *conn);
+void nvl_conn_reap(struct nvl_iface *iface);
+
+/* ---- nvl_op.c: puts and gets --------------------------------------------- */
+
+/* As the contract's put() and get(), on a connection that is ready. */
+int nvl_op_start(struct nvl_conn *conn, bool get, const struct weft_iov *iov,
+		 unsigned int n, uint64_t addr, const void *rkey,
+		 struct weft_op *op);
+/* Its memory is mapped, or cannot be. */
+void nvl_op_go(struct nvl_op *op);
+/* Completes what has ended; the number. */
+unsigned int nvl_op_deliver(struct nvl_iface *iface);
+/* Ends what no engine has. */
+void nvl_op_cancel(struct nvl_conn *conn);
+/* Cancels all, and waits for the engines, bounded by the watchdog. */
+void nvl_op_stop(struct nvl_conn *conn);
+/* Completes all with @status, here and now. */
+void nvl_op_drop(struct nvl_conn *conn, int status);
+
+/* ---- nvl_import.c: the peer's memory ------------------------------------- */
+
+/*
+ * The allocation of @key, for copies by @engine, which it keeps until
+ * nvl_import_put().  Maps it at its first use; import->pending: the peer is
+ * asked for descriptors, and nvl_op_go() follows for the operations that wait.
+ * NULL: *@err is why not.
+ */
+struct nvl_import *nvl_import_get(struct nvl_conn *conn,
+				  const struct nvl_key *key,
+				  struct weft_engine *engine, int *err);
+void nvl_import_put(struct nvl_conn *conn, struct nvl_import *import);
+/* The peer's reply: PART or NONE. */
+int nvl_import_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd);
+/* Unmaps what is not alive any more. */
+void nvl_import_tick(struct nvl_conn *conn);
+/* All of it; no copy uses it. */
+void nvl_import_close(struct nvl_conn *conn);
+/*
+ * Could memory of @key be mapped here?  The contract's mem_reaches(): it is
+ * tried once for each process that has made keys.
+ */
+int nvl_import_reaches(const void *rkey);
+
+static inline bool nvl_is_alive(const struct nvl_table *t,
+				const struct nvl_life *l)
+{
+	return l->slot < NVL_LIVES &&
+	       atomic_load(&t->serial[l->slot]) == l->serial;
+}
+
+/* ---- nvl_export.c: this process's memory --------------------------------- */
+
+/* The table is there from the first to the last of these; -errno, logged. */
+int nvl_export_begin(void);
+void nvl_export_end(void);
+/* In a child: it has none. */
+void nvl_export_forget(void);
+/* What identifies this process in keys; 0: none could be had. */
+uint32_t nvl_export_process(void);
+
+/* Sets mem->exported where peers may map @mem. */
+void nvl_export_add(struct weft_mem *mem);
+/* All that is to know of @mem, which may be that it cannot be mapped. */
+void nvl_export_pack(const struct weft_mem *mem, struct nvl_key *key);
+/*
+ * No peer copies to or from it any more: waits for copies that are with their
+ * engines, bounded by the watchdog, or by a second where the peer is gone.  A
+ * peer that was given up once may copy nothing more, and is not waited for
+ * again.  Any thread.
+ */
+void nvl_export_del(struct nvl_export *x);
+
+/* Lets the peer copy, once it has conn->life; -ENOSPC. */
+int nvl_export_join(struct nvl_conn *conn);
+int nvl_export_table_fd(void);
+/* Its marks have come. */
+int nvl_export_marks(struct nvl_conn *conn, int fd);
+/* The peer asks for descriptors. */
+int nvl_export_fetch(struct nvl_conn *conn, const struct nvl_frame *f);
+/* Sends some of those; the number. */
+unsigned int nvl_export_step(struct nvl_conn *conn);
+bool nvl_export_is_due(const struct nvl_conn *conn);
+/* The peer starts no more copies; false: some are with its engines. */
+bool nvl_export_revoke(struct nvl_conn *conn);
+/* The same, and waits as nvl_export_del(). */
+void nvl_export_leave(struct nvl_conn *conn);
+/* @conn is freed. */
+void nvl_export_close(struct nvl_conn *conn);
+
+/* ---- nvl_ep.c: the contract ---------------------------------------------- */
+
+extern const struct weft_ep_ops nvl_ep_ops;
+void nvl_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
+int nvl_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
+		   unsigned int n, struct weft_op *op);
+ssize_t nvl_ep_message_pack(struct weft_ep *ep, uint8_t id,
+			    size_t (*pack)(void *dest, void *arg), void *arg);
+int nvl_ep_put(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,
+	       uint64_t addr, const void *rkey,
+	       const struct weft_notify *notify, struct weft_op *op);
+int nvl_ep_get(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,
+	       uint64_t addr, const void *rkey, struct weft_op *op);
+void nvl_ep_fence(struct weft_ep *ep);
 
 #endif

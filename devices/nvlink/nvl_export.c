@@ -10,18 +10,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include "bootstrap/settings.h"
+#include "devices/forked.h"
 #include "devices/memfd.h"
-#include "devices/nvlink/nvl_direct.h"
-#include "devices/nvlink/nvl_inbox.h"
-#include "devices/nvlink/nvl_sock.h"
+#include "devices/nvlink/nvl.h"
 #include "util/clock.h"
+#include "util/fork.h"
 #include "util/log.h"
 
 /* As the driver made it. */
@@ -37,9 +38,10 @@ struct allocation {
 	unsigned int users;	    /* registrations and fetches */
 	unsigned int registrations; /* that are live */
 	uint64_t id;
-	void *ctx;	/* without one the driver looks no address up */
-	bool by_handle; /* one part, and no descriptor of it */
-	struct weft_cu_ipc handle;
+	struct nvl_life life; /* as long as there are registrations */
+	void *ctx;	      /* without one the driver looks no address up */
+	enum nvl_key_kind kind;
+	struct weft_cu_ipc handle; /* HANDLE: one part, and this */
 	unsigned int nparts;
 	struct part parts[];
 };
@@ -47,13 +49,13 @@ struct allocation {
 /* A registration. */
 struct nvl_export {
 	struct weft_entry entry; /* by its token */
-	struct weft_rkey key;
+	uint64_t token;
 	uint64_t addr, len;
+	struct nvl_life life;
 	struct allocation *allocation;
-	struct weft_list grants;
 };
 
-/* Descriptors, or a handle, that a peer has yet to get. */
+/* Descriptors that a peer has yet to get. */
 struct fetch {
 	struct weft_list link; /* conn->fetches */
 	struct allocation *allocation;
@@ -68,22 +70,91 @@ struct watch {
 	uint64_t until_ms; /* 0: not begun */
 };
 
-/* That one peer may use it; all by the lock. */
-struct grant {
-	struct weft_list link;	    /* export->grants */
-	struct weft_list conn_link; /* conn->grants */
-	struct nvl_conn *conn;
-	unsigned int slot;
-	uint32_t serial;
-	bool stopped;
-	struct watch watch;
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_table exports;
 static struct weft_list allocations = { &allocations, &allocations };
-static uint64_t last_id;
-static uint32_t last_serial;
+static struct weft_list importers = { &importers, &importers };
+static uint64_t last_id, last_importer;
+
+/* ---- the table ----------------------------------------------------------- */
+
+static struct nvl_table *table;
+static int table_fd = -1;
+static unsigned int table_users;
+/* where the next free word is looked for; the last serial that was given */
+static uint32_t next_life, last_serial;
+
+int nvl_export_begin(void)
+{
+	void *p;
+	int err = 0;
+
+	pthread_mutex_lock(&lock);
+	if (!table) {
+		table_fd = weft_memfd_make("weft-lives", sizeof(*table), &p);
+		err = table_fd < 0 ? table_fd : 0;
+		if (!err)
+			table = p;
+	}
+	table_users += !err;
+	pthread_mutex_unlock(&lock);
+	return err ? weft_fail(err, "cannot set up %zu KiB of shared memory",
+			       sizeof(*table) >> 10)
+		   : 0;
+}
+
+void nvl_export_end(void)
+{
+	pthread_mutex_lock(&lock);
+	if (!--table_users) {
+		munmap(table, sizeof(*table));
+		close(table_fd);
+		table = NULL;
+		table_fd = -1;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void nvl_export_forget(void)
+{
+	if (table_fd < 0)
+		return;
+	weft_forked_close(&table_fd);
+	table = NULL;
+	table_users = 0;
+	weft_list_init(&importers);
+}
+
+int nvl_export_table_fd(void)
+{
+	return table_fd;
+}
+
+/* With the lock, as the rest of this.  False: there are too many. */
+static bool begin_life(struct nvl_life *life)
+{
+	unsigned int tries;
+
+	for (tries = 0; tries < NVL_LIVES; tries++) {
+		life->slot = next_life++ % NVL_LIVES;
+		if (atomic_load(&table->serial[life->slot]))
+			continue;
+		if (!++last_serial)
+			last_serial++;
+		life->serial = last_serial;
+		atomic_store(&table->serial[life->slot], life->serial);
+		return true;
+	}
+	life->serial = 0;
+	return false;
+}
+
+static void end_life(struct nvl_life *life)
+{
+	if (life->serial && table)
+		atomic_store(&table->serial[life->slot], 0);
+	life->serial = 0;
+}
 
 /* ---- what can be exported ------------------------------------------------ */
 
@@ -123,7 +194,7 @@ static unsigned int find_parts(const struct weft_cuda *cu, uint64_t addr,
 	uint64_t at = addr;
 	unsigned int n = 0;
 
-	while (at - addr < len) {
+	while (!n || at - addr < len) {
 		if (n == NVL_PARTS || !read_part(cu, at, &parts[n]) ||
 		    (n && parts[n].base != at) ||
 		    !has_descriptor(cu, parts[n].base))
@@ -146,14 +217,16 @@ static unsigned int find_parts(const struct weft_cuda *cu, uint64_t addr,
  * place: the same in all handles of this process, and no other process's.
  * 0: there is none.
  */
-static uint32_t handle_number(void)
+uint32_t nvl_export_process(void)
 {
 	static uint32_t number;
+	static unsigned int forks;
 	uint32_t n;
 
 	pthread_mutex_lock(&lock);
-	if (!number && !weft_random(&n, sizeof(n)))
+	if ((!number || forks != weft_forks()) && !weft_random(&n, sizeof(n)))
 		number = NO_PID | (n & (NO_PID - 1));
+	forks = weft_forks();
 	n = number;
 	pthread_mutex_unlock(&lock);
 	return n;
@@ -168,7 +241,7 @@ static uint32_t handle_number(void)
 static bool get_handle(const struct weft_cuda *cu, uint64_t addr,
 		       struct part *part, struct weft_cu_ipc *handle)
 {
-	const uint32_t pid = getpid(), number = handle_number();
+	const uint32_t pid = getpid(), number = nvl_export_process();
 
 	if (!number || !read_part(cu, addr, part) ||
 	    cu->ipc_get(handle, part->base))
@@ -192,6 +265,9 @@ static struct allocation *find_allocation(const struct part *parts,
 	unsigned int i, j;
 
 	weft_list_for_each (al, tmp, &allocations, link) {
+		/* that of peers which still fetch it has ended */
+		if (!al->registrations)
+			continue;
 		for (i = 0; i + n <= al->nparts; i++) {
 			for (j = 0; j < n; j++)
 				if (!is_same_part(&al->parts[i + j], &parts[j]))
@@ -203,6 +279,29 @@ static struct allocation *find_allocation(const struct part *parts,
 	return NULL;
 }
 
+static struct allocation *new_allocation(const struct part *parts,
+					 unsigned int n, void *ctx,
+					 const struct weft_cu_ipc *handle)
+{
+	struct allocation *al = calloc(1, sizeof(*al) + n * sizeof(*parts));
+
+	if (!al)
+		return NULL;
+	if (!begin_life(&al->life)) {
+		free(al);
+		return NULL;
+	}
+	al->id = ++last_id;
+	al->ctx = ctx;
+	al->kind = handle ? NVL_KEY_HANDLE : NVL_KEY_PARTS;
+	if (handle)
+		al->handle = *handle;
+	al->nparts = n;
+	memcpy(al->parts, parts, n * sizeof(*parts));
+	weft_list_add_tail(&allocations, &al->link);
+	return al;
+}
+
 /* @handle: NULL if it has descriptors. */
 static struct allocation *get_allocation(const struct part *parts,
 					 unsigned int n, void *ctx,
@@ -210,19 +309,10 @@ static struct allocation *get_allocation(const struct part *parts,
 {
 	struct allocation *al = find_allocation(parts, n);
 
-	if (!al) {
-		al = calloc(1, sizeof(*al) + n * sizeof(*parts));
-		if (!al)
-			return NULL;
-		al->id = ++last_id;
-		al->ctx = ctx;
-		al->by_handle = handle;
-		if (handle)
-			al->handle = *handle;
-		al->nparts = n;
-		memcpy(al->parts, parts, n * sizeof(*parts));
-		weft_list_add_tail(&allocations, &al->link);
-	}
+	if (!al)
+		al = new_allocation(parts, n, ctx, handle);
+	if (!al)
+		return NULL;
 	al->users++;
 	al->registrations++;
 	return al;
@@ -236,17 +326,64 @@ static void put_allocation(struct allocation *al)
 	free(al);
 }
 
-static void unregister(struct allocation *al)
-{
-	al->registrations--;
-	put_allocation(al);
-}
-
 static uint64_t allocation_size(const struct allocation *al)
 {
 	const struct part *last = &al->parts[al->nparts - 1];
 
 	return last->base + last->size - al->parts[0].base;
+}
+
+/*
+ * Bytes of ended allocations that peers which sleep may keep mapped, and the
+ * GPU with them: then they are woken, and unmap.
+ */
+#define WAKE_BYTES ((uint64_t)256 << 20)
+
+static void wake_importers(void)
+{
+	const struct nvl_frame f = { .magic = NVL_FRAME_MAGIC,
+				     .type = NVL_FRAME_WAKE };
+	struct nvl_conn *conn, *tmp;
+
+	/* a full socket wakes as well */
+	weft_list_for_each (conn, tmp, &importers, importer)
+		send(conn->fd, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void end_allocation(struct allocation *al)
+{
+	static uint64_t bytes;
+
+	end_life(&al->life);
+	atomic_fetch_add(&table->ended, 1);
+	bytes += allocation_size(al);
+	if (bytes >= WAKE_BYTES) {
+		wake_importers();
+		bytes = 0;
+	}
+}
+
+static void unregister(struct allocation *al)
+{
+	if (!--al->registrations)
+		end_allocation(al);
+	put_allocation(al);
+}
+
+/* With the lock. */
+static bool add_export(struct nvl_export *x, const struct part *parts,
+		       unsigned int n, void *ctx,
+		       const struct weft_cu_ipc *handle)
+{
+	x->allocation = get_allocation(parts, n, ctx, handle);
+	if (!x->allocation)
+		return false;
+	if (begin_life(&x->life) &&
+	    !weft_table_add(&exports, &x->entry, x->token))
+		return true;
+	end_life(&x->life);
+	unregister(x->allocation);
+	return false;
 }
 
 void nvl_export_add(struct weft_mem *mem)
@@ -259,40 +396,53 @@ void nvl_export_add(struct weft_mem *mem)
 	bool by_handle = false;
 	unsigned int n = 0;
 
-	if (parts && x && weft_settings()->nvl_direct != WEFT_OFF &&
-	    nvl_share_allowed(mem->where.ordinal) &&
+	if (parts && x && nvl_share_allowed(mem->where.ordinal) &&
 	    !weft_cuda_enter(&s, mem->where.ctx)) {
 		n = find_parts(s.cu, addr, mem->len, parts);
 		by_handle = !n && get_handle(s.cu, addr, parts, &handle);
 		weft_cuda_leave(&s);
 	}
-	if (n || by_handle) {
-		x->key = mem->rkey;
+	if ((n || by_handle) && !nvl_export_begin()) {
+		x->token = mem->rkey.token;
 		x->addr = addr;
-		/* UCX rounds it up; what lies behind goes by a ring */
+		/* UCX rounds it up, beyond the allocation */
 		x->len = by_handle ? weft_min((uint64_t)mem->len,
 					      parts->base + parts->size - addr)
 				   : mem->len;
-		weft_list_init(&x->grants);
 		pthread_mutex_lock(&lock);
-		x->allocation =
-			get_allocation(parts, n + by_handle, mem->where.ctx,
-				       by_handle ? &handle : NULL);
-		if (x->allocation &&
-		    !weft_table_add(&exports, &x->entry, x->key.token))
+		if (add_export(x, parts, n + by_handle, mem->where.ctx,
+			       by_handle ? &handle : NULL))
 			mem->exported = x;
-		else if (x->allocation)
-			unregister(x->allocation);
 		pthread_mutex_unlock(&lock);
+		if (!mem->exported)
+			nvl_export_end();
 	}
 	if (!mem->exported)
 		free(x);
 	free(parts);
 }
 
-unsigned int nvl_export_loc(const struct nvl_export *x)
+void nvl_export_pack(const struct weft_mem *mem, struct nvl_key *key)
 {
-	return NVL_LOC_DIRECT | (x->allocation->by_handle ? NVL_LOC_HANDLE : 0);
+	const struct nvl_export *x = mem->exported;
+	const struct allocation *al = x ? x->allocation : NULL;
+
+	memset(key, 0, sizeof(*key));
+	if (!x)
+		return;
+	*key = (struct nvl_key){
+		.token = x->token,
+		.addr = x->addr,
+		.len = x->len,
+		.id = al->id,
+		.base = al->parts[0].base,
+		.size = allocation_size(al),
+		.life = x->life,
+		.whole = al->life,
+		.process = nvl_export_process(),
+		.kind = al->kind,
+	};
+	memcpy(key->handle, &al->handle, sizeof(key->handle));
 }
 
 /* ---- taking it back ------------------------------------------------------ */
@@ -327,8 +477,7 @@ static const struct weft_engine_mark *mark_of(const struct nvl_conn *conn,
 {
 	const unsigned int page = i / WEFT_STREAMS;
 
-	return (const struct weft_engine_mark *)((const char *)
-							 conn->peer_marks +
+	return (const struct weft_engine_mark *)((const char *)conn->marks +
 						 page * WEFT_MARK_PAGE) +
 	       i % WEFT_STREAMS;
 }
@@ -342,37 +491,21 @@ static bool has_hung_up(const struct nvl_conn *conn)
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP));
 }
 
-/* It starts no more copies; those it has may go on. */
-static void stop_grant(struct grant *g)
-{
-	struct nvl_inbox_head *head = g->conn->rx.head;
-
-	if (g->stopped)
-		return;
-	g->stopped = true;
-	atomic_store(&head->live[g->slot], 0);
-	atomic_fetch_add(&head->revoked, 1);
-	g->conn->granted[g->slot] = false;
-}
-
-/* It has had its time: nobody waits for this peer again, nor lets it copy. */
+/* It has had its time: it is not awaited again, nor may it copy. */
 static void give_up_waiting(struct nvl_conn *conn, const struct watch *w)
 {
-	struct grant *g, *tmp;
-
-	conn->exports_stuck = true;
-	weft_list_for_each (g, tmp, &conn->grants, conn_link)
-		stop_grant(g);
+	conn->stuck = true;
+	end_life(&conn->life);
 	if (!w->gone)
 		weft_error("copies of a peer on this host, to or from memory "
 			   "that it has mapped, did not end within %u s",
-			   WEFT_COPY_WATCHDOG_MS / 1000);
+			   NVL_WATCHDOG_MS / 1000);
 }
 
 /* Have all copies ended that the peer's engines had when first looked at? */
 static bool have_ended(const struct nvl_conn *conn, struct watch *w)
 {
-	for (; conn->peer_marks && w->mark < MARKS; w->mark++) {
+	for (; conn->marks && w->mark < MARKS; w->mark++) {
 		if (!is_done_until(mark_of(conn, w->mark), &w->snapped,
 				   &w->seq))
 			return false;
@@ -390,13 +523,13 @@ static bool is_over(struct nvl_conn *conn, struct watch *w)
 {
 	const uint64_t now = weft_now_ms();
 
-	if (have_ended(conn, w) || conn->exports_stuck)
+	if (conn->stuck || have_ended(conn, w))
 		return true;
 	if (!w->until_ms)
-		w->until_ms = now + WEFT_COPY_WATCHDOG_MS;
+		w->until_ms = now + NVL_WATCHDOG_MS;
 	if (!w->gone && has_hung_up(conn)) {
 		w->gone = true;
-		w->until_ms = weft_min(w->until_ms, now + WEFT_COPY_SUSPECT_MS);
+		w->until_ms = weft_min(w->until_ms, now + NVL_GONE_MS);
 	}
 	if (now <= w->until_ms)
 		return false;
@@ -404,61 +537,64 @@ static bool is_over(struct nvl_conn *conn, struct watch *w)
 	return true;
 }
 
-static void free_grant(struct grant *g)
+/* With the lock: the first importer behind @id; they are in that order. */
+static struct nvl_conn *next_importer(uint64_t id)
 {
-	weft_list_del(&g->link);
-	weft_list_del(&g->conn_link);
-	free(g);
+	struct nvl_conn *conn, *tmp;
+
+	weft_list_for_each (conn, tmp, &importers, importer)
+		if (conn->importer_id > id)
+			return conn;
+	return NULL;
 }
 
-/* Frees those that need no waiting; connections that end free theirs. */
-static bool has_grants(struct nvl_export *x)
+/* Importers come and go meanwhile: the lock is not kept. */
+static void wait_for_importers(void)
 {
-	struct grant *g, *tmp;
+	uint64_t over = 0, watched = 0;
+	struct watch w = { 0 };
+	struct nvl_conn *conn;
 
-	weft_list_for_each (g, tmp, &x->grants, link) {
-		if (!is_over(g->conn, &g->watch))
+	pthread_mutex_lock(&lock);
+	while ((conn = next_importer(over))) {
+		if (conn->importer_id != watched)
+			w = (struct watch){ 0 };
+		watched = conn->importer_id;
+		if (is_over(conn, &w)) {
+			over = watched;
 			continue;
-		/* it unmaps, awake or not */
-		nvl_inbox_wake(g->conn);
-		free_grant(g);
+		}
+		pthread_mutex_unlock(&lock);
+		sched_yield();
+		pthread_mutex_lock(&lock);
 	}
-	return !weft_list_empty(&x->grants);
+	pthread_mutex_unlock(&lock);
 }
 
 void nvl_export_del(struct nvl_export *x)
 {
-	struct grant *g, *tmp;
-
 	if (!x)
 		return;
 	pthread_mutex_lock(&lock);
 	weft_table_del(&exports, &x->entry);
 	if (!exports.n)
 		weft_table_free(&exports);
-	x->allocation->registrations--;
-	weft_list_for_each (g, tmp, &x->grants, link)
-		stop_grant(g);
-	/* progress() of any interface gets the lock between two looks */
-	while (has_grants(x)) {
-		pthread_mutex_unlock(&lock);
-		sched_yield();
-		pthread_mutex_lock(&lock);
-	}
-	put_allocation(x->allocation);
+	end_life(&x->life);
+	pthread_mutex_unlock(&lock);
+	wait_for_importers();
+	pthread_mutex_lock(&lock);
+	unregister(x->allocation);
 	pthread_mutex_unlock(&lock);
 	free(x);
+	nvl_export_end();
 }
 
 bool nvl_export_revoke(struct nvl_conn *conn)
 {
 	struct watch w = { 0 };
-	struct grant *g, *tmp;
 
-	/* a release waits for those, as long as this connection does */
 	pthread_mutex_lock(&lock);
-	weft_list_for_each (g, tmp, &conn->grants, conn_link)
-		stop_grant(g);
+	end_life(&conn->life);
 	pthread_mutex_unlock(&lock);
 	return have_ended(conn, &w);
 }
@@ -476,114 +612,7 @@ void nvl_export_leave(struct nvl_conn *conn)
 	} while (!over && !sched_yield());
 }
 
-/* ---- a peer's queries ---------------------------------------------------- */
-
-static int map_marks(struct nvl_conn *conn, int fd)
-{
-	void *p;
-	int err;
-
-	if (conn->peer_marks)
-		return -EPROTO;
-	err = weft_memfd_map(fd, WEFT_MARKS_SIZE, PROT_READ, &p);
-	if (err)
-		return err;
-	conn->peer_marks = p;
-	return 0;
-}
-
-static struct nvl_export *find_export(const struct nvl_frame *f)
-{
-	const struct weft_rkey key = { f->slot, f->generation, f->token };
-	struct weft_entry *e = weft_table_find(&exports, f->token);
-	struct nvl_export *x = NULL;
-
-	for (; e; e = weft_table_next(e)) {
-		x = container_of(e, struct nvl_export, entry);
-		if (weft_rkey_same(&x->key, &key))
-			return x;
-	}
-	return NULL;
-}
-
-/* Its grant, if it has one: peers that query twice get it twice. */
-static struct grant *find_grant(const struct nvl_conn *conn,
-				struct nvl_export *x)
-{
-	struct grant *g, *tmp;
-
-	weft_list_for_each (g, tmp, &x->grants, link)
-		if (g->conn == conn)
-			return g;
-	return NULL;
-}
-
-static int make_grant(struct nvl_conn *conn, struct nvl_export *x,
-		      struct grant **out)
-{
-	struct grant *g;
-	unsigned int slot = 0;
-
-	if (conn->exports_stuck)
-		return -ETIMEDOUT;
-	while (slot < NVL_VIEWS && conn->granted[slot])
-		slot++;
-	if (slot == NVL_VIEWS)
-		return -ENOSPC;
-	g = calloc(1, sizeof(*g));
-	if (!g)
-		return -ENOMEM;
-	if (!++last_serial)
-		last_serial++;
-	g->conn = conn;
-	g->slot = slot;
-	g->serial = last_serial;
-	conn->granted[slot] = true;
-	weft_list_init(&g->link);
-	weft_list_init(&g->conn_link);
-	weft_list_add_tail(&x->grants, &g->link);
-	weft_list_add_tail(&conn->grants, &g->conn_link);
-	atomic_store(&conn->rx.head->live[slot], g->serial);
-	*out = g;
-	return 0;
-}
-
-/* With the lock. */
-static int grant(struct nvl_conn *conn, struct nvl_export *x,
-		 struct nvl_frame *reply)
-{
-	struct grant *g = find_grant(conn, x);
-	int err = g ? 0 : make_grant(conn, x, &g);
-
-	if (err)
-		return err;
-	reply->view = g->slot;
-	reply->serial = g->serial;
-	reply->addr = x->addr;
-	reply->len = x->len;
-	reply->id = x->allocation->id;
-	reply->base = x->allocation->parts[0].base;
-	reply->size = allocation_size(x->allocation);
-	return 0;
-}
-
-static int handle_want(struct nvl_conn *conn, const struct nvl_frame *f)
-{
-	struct nvl_frame reply = { .type = NVL_FRAME_MAP_GRANT,
-				   .slot = f->slot,
-				   .generation = f->generation,
-				   .token = f->token };
-	struct nvl_export *x;
-
-	/* without them no thread could wait for its copies */
-	if (!conn->peer_marks)
-		return -EPROTO;
-	pthread_mutex_lock(&lock);
-	x = find_export(f);
-	reply.err = x ? grant(conn, x, &reply) : -EACCES;
-	pthread_mutex_unlock(&lock);
-	return nvl_sock_send(conn, &reply, -1);
-}
+/* ---- descriptors for a peer ---------------------------------------------- */
 
 /*
  * CUresult; INVALID_VALUE: another one is there now.  What is retained is
@@ -605,16 +634,6 @@ static int export_part(const struct weft_cuda *cu, const struct part *part,
 		r = WEFT_CU_INVALID_VALUE;
 	cu->mem_release(handle);
 	return r;
-}
-
-/* The same for memory that has a handle: it is for what was there then. */
-static int check_part(const struct weft_cuda *cu, const struct part *part)
-{
-	struct part now;
-
-	return read_part(cu, part->base, &now) && is_same_part(part, &now)
-		       ? 0
-		       : WEFT_CU_INVALID_VALUE;
 }
 
 static bool is_registered(const struct allocation *al)
@@ -639,44 +658,35 @@ static bool is_out_of_descriptors(const struct nvl_conn *conn)
 }
 
 /*
- * The next descriptor or the handle, or that there are none; after that 0, else
- * 1: more. -EMFILE, -ETOOMANYREFS: not now.
+ * The next descriptor, or that there is none; after that 0, else 1: more.
+ * -EMFILE, -ETOOMANYREFS: not now.
  */
 static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 {
 	const struct allocation *al = fetch->allocation;
 	const struct part *part = &al->parts[fetch->sent];
-	struct nvl_frame f = { .type = NVL_FRAME_MAP_PART,
+	struct nvl_frame f = { .type = NVL_FRAME_PART,
 			       .id = al->id,
-			       .addr = part->base,
 			       .len = part->size };
 	struct weft_cuda_scope s;
 	int fd = -1, r, err;
 
 	r = is_registered(al) ? weft_cuda_enter(&s, al->ctx) : -EACCES;
 	if (!r) {
-		r = weft_cuda_errno(al->by_handle
-					    ? check_part(s.cu, part)
-					    : export_part(s.cu, part, &fd));
+		r = weft_cuda_errno(export_part(s.cu, part, &fd));
 		weft_cuda_leave(&s);
-		if (r && !al->by_handle && is_out_of_descriptors(conn))
+		if (r && is_out_of_descriptors(conn))
 			return -EMFILE;
 	}
 	if (r) {
 		weft_debug("memory at %#llx is not exported (%s)",
 			   (unsigned long long)part->base, strerror(-r));
-		f = (struct nvl_frame){ .type = NVL_FRAME_MAP_NONE,
-					.id = al->id,
-					.err = r };
+		f.type = NVL_FRAME_NONE;
+		f.err = r;
 		return nvl_sock_send(conn, &f, -1);
 	}
-	if (al->by_handle) {
-		f.type = NVL_FRAME_MAP_HANDLE;
-		memcpy(f.handle, &al->handle, sizeof(f.handle));
-	}
 	err = nvl_sock_send(conn, &f, fd);
-	if (fd >= 0)
-		close(fd);
+	close(fd);
 	return err ? err : ++fetch->sent < al->nparts;
 }
 
@@ -694,8 +704,7 @@ bool nvl_export_is_due(const struct nvl_conn *conn)
 	/* what the socket has no room for would be kept open here */
 	return !weft_list_empty(&conn->fetches) &&
 	       weft_list_empty(&conn->frames_out) &&
-	       ((!conn->copies && !conn->ntransfers && !conn->export_refused) ||
-		weft_now_ms() - conn->exported_ms >= NVL_EXPORT_MS);
+	       (!conn->fetch_ms || weft_now_ms() >= conn->fetch_ms);
 }
 
 unsigned int nvl_export_step(struct nvl_conn *conn)
@@ -707,10 +716,11 @@ unsigned int nvl_export_step(struct nvl_conn *conn)
 		return 0;
 	fetch = weft_list_first(&conn->fetches, struct fetch, link);
 	r = send_part(conn, fetch);
-	conn->exported_ms = weft_now_ms();
-	/* too many are open, or on their way: the ring serves meanwhile */
-	conn->export_refused = r == -EMFILE || r == -ETOOMANYREFS;
-	if (conn->export_refused)
+	/* too many are open, or on their way: others close some */
+	conn->fetch_ms = r == -EMFILE || r == -ETOOMANYREFS
+				 ? weft_now_ms() + NVL_SEND_AGAIN_MS
+				 : 0;
+	if (conn->fetch_ms)
 		return 0;
 	if (r <= 0)
 		free_fetch(fetch);
@@ -729,13 +739,27 @@ static bool is_fetching(struct nvl_conn *conn, uint64_t id)
 	return false;
 }
 
-static int handle_fetch(struct nvl_conn *conn, const struct nvl_frame *f)
+/* With the lock. */
+static struct allocation *find_by_key(uint64_t token, uint64_t id)
 {
-	struct nvl_frame none = { .type = NVL_FRAME_MAP_NONE,
+	struct weft_entry *e = weft_table_find(&exports, token);
+	struct nvl_export *x;
+
+	for (; e; e = weft_table_next(e)) {
+		x = container_of(e, struct nvl_export, entry);
+		if (x->allocation->id == id &&
+		    x->allocation->kind == NVL_KEY_PARTS)
+			return x->allocation;
+	}
+	return NULL;
+}
+
+int nvl_export_fetch(struct nvl_conn *conn, const struct nvl_frame *f)
+{
+	struct nvl_frame none = { .type = NVL_FRAME_NONE,
 				  .id = f->id,
 				  .err = -EACCES };
 	struct fetch *fetch;
-	struct nvl_export *x;
 
 	if (is_fetching(conn, f->id))
 		return -EPROTO;
@@ -744,94 +768,56 @@ static int handle_fetch(struct nvl_conn *conn, const struct nvl_frame *f)
 		return -ENOMEM;
 	weft_list_init(&fetch->link);
 	pthread_mutex_lock(&lock);
-	x = find_export(f);
-	if (x && x->allocation->id == f->id) {
-		fetch->allocation = x->allocation;
+	fetch->allocation = find_by_key(f->token, f->id);
+	if (fetch->allocation)
 		fetch->allocation->users++;
-	}
 	pthread_mutex_unlock(&lock);
 	if (!fetch->allocation) {
 		free(fetch);
 		return nvl_sock_send(conn, &none, -1);
 	}
 	weft_list_add_tail(&conn->fetches, &fetch->link);
-	conn->exported_ms = weft_now_ms();
 	return 0;
 }
 
-int nvl_export_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
+/* ---- peers --------------------------------------------------------------- */
+
+int nvl_export_join(struct nvl_conn *conn)
 {
-	switch (f->type) {
-	case NVL_FRAME_MARKS:
-		return map_marks(conn, fd);
-	case NVL_FRAME_MAP_WANT:
-		return handle_want(conn, f);
-	default:
-		return handle_fetch(conn, f);
-	}
+	bool ok;
+
+	pthread_mutex_lock(&lock);
+	ok = begin_life(&conn->life);
+	pthread_mutex_unlock(&lock);
+	return ok ? 0 : -ENOSPC;
 }
 
-/* ---- counters ------------------------------------------------------------ */
-
-/* 0: it ran backwards, which breaks the connection. */
-static uint64_t take_new(struct nvl_conn *conn, uint64_t now, uint64_t *seen)
+int nvl_export_marks(struct nvl_conn *conn, int fd)
 {
-	const uint64_t n = now - *seen;
+	void *p;
+	int err = weft_memfd_map(fd, WEFT_MARKS_SIZE, PROT_READ, &p);
 
-	if ((int64_t)n < 0) {
-		nvl_conn_break(conn, -EPROTO);
-		return 0;
-	}
-	*seen = now;
-	return n;
-}
-
-void nvl_export_count(struct nvl_conn *conn)
-{
-	struct nvl_inbox_head *h = conn->rx.head;
-	const uint32_t puts =
-		atomic_load_explicit(&h->direct_puts, memory_order_acquire);
-	const uint32_t gets =
-		atomic_load_explicit(&h->direct_gets, memory_order_acquire);
-	uint64_t n;
-
-	if (puts != conn->peer_puts) {
-		weft_count(conn->stats, rx_puts,
-			   (uint32_t)(puts - conn->peer_puts));
-		conn->peer_puts = puts;
-		n = take_new(conn, atomic_load(&h->direct_put_bytes),
-			     &conn->peer_put_bytes);
-		weft_count(conn->stats, rx_put_bytes, n);
-		weft_count(conn->stats, wire_rx_bytes, n);
-	}
-	if (gets != conn->peer_gets) {
-		weft_count(conn->stats, tx_gets,
-			   (uint32_t)(gets - conn->peer_gets));
-		conn->peer_gets = gets;
-		n = take_new(conn, atomic_load(&h->direct_get_bytes),
-			     &conn->peer_get_bytes);
-		weft_count(conn->stats, tx_get_bytes, n);
-		weft_count(conn->stats, wire_tx_bytes, n);
-	}
+	if (err)
+		return err;
+	pthread_mutex_lock(&lock);
+	conn->marks = p;
+	conn->importer_id = ++last_importer;
+	weft_list_add_tail(&importers, &conn->importer);
+	pthread_mutex_unlock(&lock);
+	return 0;
 }
 
 void nvl_export_close(struct nvl_conn *conn)
 {
 	struct fetch *fetch, *tmp;
-	struct grant *g, *next;
 
-	/* nobody waits for this peer any more */
 	pthread_mutex_lock(&lock);
-	weft_list_for_each (g, next, &conn->grants, conn_link) {
-		stop_grant(g);
-		free_grant(g);
-	}
+	end_life(&conn->life);
+	weft_list_del(&conn->importer);
 	pthread_mutex_unlock(&lock);
 	weft_list_for_each (fetch, tmp, &conn->fetches, link)
 		free_fetch(fetch);
-	if (conn->peer_marks)
-		munmap((void *)(uintptr_t)conn->peer_marks, WEFT_MARKS_SIZE);
-	conn->peer_marks = NULL;
-	if (conn->rx.head)
-		nvl_export_count(conn);
+	if (conn->marks)
+		munmap((void *)(uintptr_t)conn->marks, WEFT_MARKS_SIZE);
+	conn->marks = NULL;
 }

@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The peer's memory that is mapped here.  A key is queried when it is used for
- * the second time; the ring serves until the reply has come and all is mapped.
+ * The peer's memory that is mapped here: at its first use, until its owner has
+ * no registration of it any more, or others need the room.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "bootstrap/settings.h"
-#include "devices/memfd.h"
-#include "devices/nvlink/nvl_direct.h"
-#include "devices/nvlink/nvl_sock.h"
-#include "util/clock.h"
+#include "devices/nvlink/nvl.h"
 #include "util/log.h"
 
 /*
@@ -24,401 +18,332 @@
  */
 #define IMPORT_BYTES ((uint64_t)8 << 40)
 
-/* ---- mappings ------------------------------------------------------------ */
-
-static struct nvl_import *find_import(struct nvl_conn *conn, uint64_t id)
-{
-	struct nvl_import *im, *tmp;
-
-	weft_list_for_each (im, tmp, &conn->imports, link)
-		if (im->id == id)
-			return im;
-	return NULL;
-}
+/* ---- the end of one ------------------------------------------------------ */
 
 static void free_import(struct nvl_conn *conn, struct nvl_import *im)
 {
+	weft_table_del(&conn->by_id, &im->entry);
 	weft_list_del(&im->link);
 	conn->nimports--;
-	conn->imported -= im->map.size;
-	/* the thread is for unmapping alone, which waits for kernels */
-	if (!conn->iface->unmapper)
-		nvl_unmap_begin(conn->iface);
-	nvl_map_close(conn->iface, &im->map);
+	conn->npending -= im->pending;
+	conn->imported -= im->size;
+	nvl_map_close(&conn->iface->unmapper, &im->map);
 	free(im);
 }
 
-static void check_import(struct nvl_conn *conn, struct nvl_import *im)
+/* While its parts are on their way they need a place. */
+static bool is_idle(const struct nvl_import *im)
 {
-	/* while its parts are on their way they need a place */
-	if (!im->views && !im->copies && (im->ready || im->failed))
-		free_import(conn, im);
+	return !im->users && !im->pending;
+}
+
+static bool is_dead(const struct nvl_conn *conn, const struct nvl_import *im)
+{
+	return im->err || !nvl_is_alive(conn->table, &im->whole);
 }
 
 void nvl_import_put(struct nvl_conn *conn, struct nvl_import *im)
 {
-	im->copies--;
-	check_import(conn, im);
+	im->users--;
+	if (is_idle(im) && is_dead(conn, im))
+		free_import(conn, im);
 }
 
-static void drop_view(struct nvl_conn *conn, struct nvl_view *v)
+void nvl_import_tick(struct nvl_conn *conn)
 {
-	struct nvl_import *im = v->import;
+	const uint32_t ended =
+		atomic_load_explicit(&conn->table->ended, memory_order_acquire);
+	struct nvl_import *im, *tmp;
 
-	weft_table_del(&conn->views, &v->entry);
-	weft_list_del(&v->link);
-	free(v);
-	if (im) {
-		im->views--;
-		check_import(conn, im);
+	if (ended == conn->ended)
+		return;
+	conn->ended = ended;
+	weft_list_for_each (im, tmp, &conn->imports, link)
+		if (is_idle(im) && is_dead(conn, im))
+			free_import(conn, im);
+}
+
+void nvl_import_close(struct nvl_conn *conn)
+{
+	struct nvl_import *im, *tmp;
+
+	weft_list_for_each (im, tmp, &conn->imports, link)
+		free_import(conn, im);
+	weft_table_free(&conn->by_id);
+}
+
+/* The one that was not used for the longest time; false: all are in use. */
+static bool drop_oldest(struct nvl_conn *conn)
+{
+	struct nvl_import *im, *tmp;
+
+	weft_list_for_each (im, tmp, &conn->imports, link)
+		if (is_idle(im)) {
+			free_import(conn, im);
+			return true;
+		}
+	return false;
+}
+
+static bool make_room(struct nvl_conn *conn, uint64_t size)
+{
+	if (size > IMPORT_BYTES)
+		return false;
+	while (conn->nimports == NVL_IMPORTS ||
+	       size > IMPORT_BYTES - conn->imported)
+		if (!drop_oldest(conn))
+			return false;
+	return true;
+}
+
+/* ---- mapping ------------------------------------------------------------- */
+
+/* The driver opens no handle of this process, whose memory is here anyway. */
+static bool is_own(const struct nvl_key *key)
+{
+	return key->kind == NVL_KEY_HANDLE &&
+	       key->process == nvl_export_process();
+}
+
+static int open_handle(struct nvl_import *im, const struct nvl_key *key)
+{
+	int r = nvl_map_handle(&im->map, im->engine, key->handle, im->size);
+
+	if (r)
+		weft_debug("memory of a peer's GPU is not mapped (%s)",
+			   weft_cuda_error_name(r));
+	/* freed meanwhile, as a rule: no better than a bad key */
+	return r ? -EACCES : 0;
+}
+
+static int fetch_parts(struct nvl_conn *conn, struct nvl_import *im,
+		       const struct nvl_key *key)
+{
+	struct nvl_frame f = { .type = NVL_FRAME_FETCH,
+			       .id = key->id,
+			       .token = key->token };
+	int err = nvl_map_reserve(&im->map, im->engine, im->size);
+
+	if (err)
+		return err;
+	im->pending = true;
+	conn->npending++;
+	nvl_conn_send(conn, &f);
+	return 0;
+}
+
+static int map_import(struct nvl_conn *conn, struct nvl_import *im,
+		      const struct nvl_key *key)
+{
+	if (is_own(key)) {
+		nvl_map_own(&im->map, key->base);
+		return 0;
 	}
+	return key->kind == NVL_KEY_HANDLE ? open_handle(im, key)
+					   : fetch_parts(conn, im, key);
 }
 
-static bool is_live(const struct nvl_conn *conn, const struct nvl_view *v)
+static bool is_sane(const struct nvl_key *key)
 {
-	return atomic_load_explicit(&conn->tx.head->live[v->slot],
-				    memory_order_acquire) == v->serial;
+	return (key->kind == NVL_KEY_HANDLE || key->kind == NVL_KEY_PARTS) &&
+	       key->size && key->addr >= key->base && key->len <= key->size &&
+	       key->addr - key->base <= key->size - key->len;
 }
 
-/* Of what is mapped in the same way no more is. */
-static bool *path_refused(struct nvl_conn *conn, uint8_t loc, bool by_handle)
+static struct nvl_import *add_import(struct nvl_conn *conn,
+				     const struct nvl_key *key,
+				     struct weft_engine *engine, int *err)
 {
-	struct nvl_route *p = &conn->paths[loc];
+	struct nvl_import *im;
 
-	return by_handle ? &p->not_by_handle : &p->not_direct;
-}
-
-static void refuse_path(struct nvl_conn *conn, const struct nvl_view *v)
-{
-	*path_refused(conn, v->loc, v->by_handle) = true;
+	*err = -EACCES;
+	if (!is_sane(key))
+		return NULL;
+	*err = -ENOSPC;
+	if (!make_room(conn, key->size))
+		return NULL;
+	*err = -ENOMEM;
+	im = calloc(1, sizeof(*im));
+	if (!im)
+		return NULL;
+	weft_list_init(&im->waiting);
+	im->engine = engine;
+	im->base = key->base;
+	im->size = key->size;
+	im->whole = key->whole;
+	if (weft_table_add(&conn->by_id, &im->entry, key->id)) {
+		free(im);
+		return NULL;
+	}
+	weft_list_add_tail(&conn->imports, &im->link);
+	conn->nimports++;
+	conn->imported += im->size;
+	*err = map_import(conn, im, key);
+	if (!*err)
+		return im;
+	free_import(conn, im);
+	return NULL;
 }
 
 /*
- * Nor will it be: all that goes there goes over the ring, unless it was freed
- * meanwhile.
+ * The driver opens a handle for one context alone: what several GPUs here copy
+ * is mapped for each.
  */
-static void give_up(struct nvl_conn *conn, struct nvl_import *im, int err,
-		    const char *why)
+static struct nvl_import *find_import(const struct nvl_conn *conn,
+				      const struct nvl_key *key,
+				      const struct weft_engine *engine)
 {
-	struct nvl_view *v, *tmp;
-
-	weft_debug("memory of a peer's GPU is not mapped (%s): it goes "
-		   "over a ring",
-		   why);
-	im->failed = true;
-	im->views++; /* keeps it */
-	weft_list_for_each (v, tmp, &conn->view_list, link) {
-		if (v->import != im)
-			continue;
-		if (err != -EACCES && is_live(conn, v))
-			refuse_path(conn, v);
-		drop_view(conn, v);
-	}
-	im->views--;
-}
-
-/* ---- keys ---------------------------------------------------------------- */
-
-static struct nvl_view *find_view(struct nvl_conn *conn,
-				  const struct weft_rkey *key)
-{
-	struct weft_entry *e = weft_table_find(&conn->views, key->token);
-	struct nvl_view *v;
+	struct weft_entry *e = weft_table_find(&conn->by_id, key->id);
+	struct nvl_import *im;
 
 	for (; e; e = weft_table_next(e)) {
-		v = container_of(e, struct nvl_view, entry);
-		if (weft_rkey_same(&v->key, key))
-			return v;
+		im = container_of(e, struct nvl_import, entry);
+		if (!im->err && im->base == key->base &&
+		    im->size == key->size &&
+		    im->whole.slot == key->whole.slot &&
+		    im->whole.serial == key->whole.serial &&
+		    (im->engine == engine || im->map.kind != NVL_MAP_HANDLE))
+			return im;
 	}
 	return NULL;
 }
 
-static void send_frame(struct nvl_conn *conn, struct nvl_frame *f, int fd)
+struct nvl_import *nvl_import_get(struct nvl_conn *conn,
+				  const struct nvl_key *key,
+				  struct weft_engine *engine, int *err)
 {
-	int err = nvl_sock_send(conn, f, fd);
+	struct nvl_import *im = find_import(conn, key, engine);
 
-	if (err)
-		nvl_conn_break(conn, err);
-}
-
-static void send_key(struct nvl_conn *conn, uint8_t type,
-		     const struct weft_rkey *key, uint64_t id)
-{
-	struct nvl_frame f = { .type = type,
-			       .id = id,
-			       .slot = key->slot,
-			       .generation = key->generation,
-			       .token = key->token };
-
-	send_frame(conn, &f, -1);
-}
-
-/*
- * Has it been used before?  To export and map an allocation takes the drivers
- * 80 us and more (580, H200), which what is used once does not bring in.  Of
- * more keys than there are places some are forgotten.
- */
-static bool was_used(struct nvl_conn *conn, const struct weft_rkey *key)
-{
-	unsigned int i;
-
-	for (i = 0; i < NVL_VIEWS; i++)
-		if (conn->used[i] == key->token)
-			return true;
-	/* anywhere: were it the oldest, keys by turns would all be forgotten */
-	conn->used[(key->token + conn->nused++) % NVL_VIEWS] = key->token;
-	return false;
-}
-
-/* A process opens no handle of its own.  Seen from here no two have one pid. */
-static bool is_own_process(const struct nvl_conn *conn)
-{
-	struct ucred peer = { 0 };
-	socklen_t len = sizeof(peer);
-
-	return !getsockopt(conn->fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) &&
-	       peer.pid == getpid();
-}
-
-static void query_key(struct nvl_conn *conn, const struct weft_rkey *key,
-		      uint8_t loc, struct weft_engine *gpu)
-{
-	const bool by_handle = loc & NVL_LOC_HANDLE;
-	struct nvl_frame marks = { .type = NVL_FRAME_MARKS };
-	struct nvl_view *v;
-
-	loc &= ~NVL_LOC_HANDLE;
-	if (loc >= NVL_LOCS || *path_refused(conn, loc, by_handle) ||
-	    conn->views.n >= NVL_VIEWS || !was_used(conn, key))
-		return;
-	if (by_handle && is_own_process(conn)) {
-		*path_refused(conn, loc, true) = true;
-		return;
-	}
-	v = calloc(1, sizeof(*v));
-	if (!v || weft_table_add(&conn->views, &v->entry, key->token)) {
-		free(v);
-		return;
-	}
-	v->key = *key;
-	v->loc = loc;
-	v->by_handle = by_handle;
-	v->gpu = gpu;
-	weft_list_add_tail(&conn->view_list, &v->link);
-	if (!conn->marks_sent)
-		send_frame(conn, &marks, conn->iface->engines.marks_fd);
-	conn->marks_sent = true;
-	if (conn->base.state == WEFT_CONN_OPEN)
-		send_key(conn, NVL_FRAME_MAP_WANT, key, 0);
-}
-
-/* A refusal is final: no call of the driver's for every copy. */
-static bool can_reach(struct nvl_import *im, struct weft_engine *gpu)
-{
-	if (im->by_handle)
-		return im->map.ctx == gpu->ctx;
-	if (gpu->ordinal >= NVL_ORDINALS || (im->refused & BIT(gpu->ordinal)))
-		return false;
-	if (nvl_map_reach(&im->map, gpu))
-		im->refused |= BIT(gpu->ordinal);
-	return !(im->refused & BIT(gpu->ordinal));
-}
-
-struct nvl_view *nvl_import_find(struct nvl_conn *conn,
-				 const struct weft_rkey *key, uint8_t loc,
-				 struct weft_engine *gpu, uint64_t addr,
-				 size_t len)
-{
-	struct nvl_view *v = find_view(conn, key);
-
-	if (!v) {
-		query_key(conn, key, loc, gpu);
+	if (!im)
+		im = add_import(conn, key, engine, err);
+	if (!im)
 		return NULL;
-	}
-	if (!v->import || !v->import->ready)
-		return NULL;
-	if (!is_live(conn, v)) {
-		drop_view(conn, v);
-		return NULL; /* the owner of the key says what it is worth */
-	}
-	if (addr < v->addr || len > v->len || addr - v->addr > v->len - len ||
-	    !can_reach(v->import, gpu))
-		return NULL;
-	return v;
+	weft_list_del(&im->link);
+	weft_list_add_tail(&conn->imports, &im->link);
+	im->users++;
+	return im;
 }
 
 /* ---- the peer's replies -------------------------------------------------- */
 
-static struct nvl_import *add_import(struct nvl_conn *conn,
-				     const struct nvl_view *v,
-				     const struct nvl_frame *f)
+/* All is here, or will never be; the operations know by im->err. */
+static void end_fetch(struct nvl_conn *conn, struct nvl_import *im, int err)
 {
+	struct nvl_op *o;
+
+	im->pending = false;
+	im->err = err;
+	conn->npending--;
+	im->users++; /* keeps it */
+	while (!weft_list_empty(&im->waiting)) {
+		o = weft_list_first(&im->waiting, struct nvl_op, wait_link);
+		weft_list_del(&o->wait_link);
+		nvl_op_go(o);
+	}
+	nvl_import_put(conn, im);
+}
+
+static struct nvl_import *find_pending(const struct nvl_conn *conn, uint64_t id)
+{
+	struct weft_entry *e = weft_table_find(&conn->by_id, id);
 	struct nvl_import *im;
 
-	/* also those whose views are gone and whose parts have yet to come */
-	if (conn->nimports == NVL_VIEWS ||
-	    f->size > IMPORT_BYTES - conn->imported)
-		return NULL;
-	im = calloc(1, sizeof(*im));
-	if (!im)
-		return NULL;
-	im->by_handle = v->by_handle;
-	im->map = (struct nvl_mapping){ .kind = NVL_RING_CUDA,
-					.size = f->size,
-					.fd = -1 };
-	if (!im->by_handle && nvl_map_cuda_reserve(&im->map, v->gpu, f->size)) {
-		free(im);
-		return NULL;
+	for (; e; e = weft_table_next(e)) {
+		im = container_of(e, struct nvl_import, entry);
+		if (im->pending)
+			return im;
 	}
-	im->id = f->id;
-	im->base = f->base;
-	im->gpu = v->gpu;
-	weft_list_add_tail(&conn->imports, &im->link);
-	conn->nimports++;
-	conn->imported += f->size;
-	send_key(conn, NVL_FRAME_MAP_FETCH, &v->key, f->id);
-	return im;
+	return NULL;
 }
 
-static bool is_within(uint64_t addr, uint64_t len, uint64_t base, uint64_t size)
+/* They come one behind the other, and all of them or NONE. */
+static int handle_part(struct nvl_conn *conn, struct nvl_import *im,
+		       const struct nvl_frame *f, int fd)
 {
-	return addr >= base && len <= size && addr - base <= size - len;
-}
-
-static int handle_grant(struct nvl_conn *conn, const struct nvl_frame *f)
-{
-	const struct weft_rkey key = { f->slot, f->generation, f->token };
-	struct nvl_view *v = find_view(conn, &key);
-	struct nvl_import *im;
-
-	if (!v || v->replied)
-		return -EPROTO;
-	v->replied = true;
-	if (f->err) {
-		/* no room for more: those that have some keep it */
-		if (f->err != -EACCES)
-			refuse_path(conn, v);
-		drop_view(conn, v);
-		return 0;
-	}
-	if (f->view >= NVL_VIEWS || !f->size ||
-	    !is_within(f->addr, f->len, f->base, f->size))
-		return -EPROTO;
-	im = find_import(conn, f->id);
-	if (im && (im->base != f->base || im->map.size != f->size ||
-		   im->by_handle != v->by_handle))
-		return -EPROTO;
-	if (!im)
-		im = add_import(conn, v, f);
-	if (!im || im->failed) {
-		refuse_path(conn, v);
-		drop_view(conn, v);
-		return 0;
-	}
-	v->addr = f->addr;
-	v->len = f->len;
-	v->slot = f->view;
-	v->serial = f->serial;
-	v->import = im;
-	im->views++;
-	return 0;
-}
-
-/* They come one behind the other, and all of them or MAP_NONE. */
-static int handle_part(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
-{
-	struct nvl_import *im = find_import(conn, f->id);
 	int err = 0;
 
-	if (!im || im->ready || im->by_handle || !f->len ||
-	    f->addr != im->base + im->mapped ||
-	    f->len > im->map.size - im->mapped || im->nparts == NVL_PARTS)
+	if (!f->len || f->len > im->size - im->mapped ||
+	    im->nparts++ == NVL_PARTS)
 		return -EPROTO;
-	if (!im->failed)
+	if (!im->err)
 		err = fd < 0 ? -EMFILE
-			     : nvl_map_cuda_part(&im->map, im->mapped, fd,
-						 f->len);
-	im->nparts++;
+			     : nvl_map_part(&im->map, im->mapped, fd, f->len);
+	if (!im->err)
+		im->err = err;
 	im->mapped += f->len;
-	if (!err && !im->failed && im->mapped == im->map.size)
-		err = nvl_map_reach(&im->map, im->gpu);
-	if (err)
-		give_up(conn, im, err, strerror(-err));
-	if (im->mapped < im->map.size)
-		return 0;
-	im->ready = !im->failed;
-	check_import(conn, im);
-	return 0;
-}
-
-static int handle_handle(struct nvl_conn *conn, const struct nvl_frame *f)
-{
-	struct nvl_import *im = find_import(conn, f->id);
-	int r;
-
-	if (!im || im->ready || !im->by_handle || f->addr != im->base ||
-	    f->len != im->map.size)
-		return -EPROTO;
-	r = nvl_map_cuda_handle(&im->map, im->gpu, f->handle, f->len);
-	if (r)
-		give_up(conn, im, weft_cuda_errno(r), weft_cuda_error_name(r));
-	else
-		im->ready = true;
-	check_import(conn, im);
-	return 0;
-}
-
-static int handle_none(struct nvl_conn *conn, const struct nvl_frame *f)
-{
-	struct nvl_import *im = find_import(conn, f->id);
-	int err;
-
-	if (!im || im->ready)
-		return -EPROTO;
-	err = f->err < 0 ? f->err : -EIO;
-	give_up(conn, im, err, strerror(-err));
-	check_import(conn, im);
+	if (im->mapped == im->size)
+		end_fetch(conn, im, im->err);
 	return 0;
 }
 
 int nvl_import_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 {
-	switch (f->type) {
-	case NVL_FRAME_MAP_GRANT:
-		return handle_grant(conn, f);
-	case NVL_FRAME_MAP_PART:
-		return handle_part(conn, f, fd);
-	case NVL_FRAME_MAP_HANDLE:
-		return handle_handle(conn, f);
-	default:
-		return handle_none(conn, f);
+	struct nvl_import *im = find_pending(conn, f->id);
+
+	if (!im)
+		return -EPROTO;
+	if (f->type == NVL_FRAME_PART)
+		return handle_part(conn, im, f, fd);
+	end_fetch(conn, im, f->err < 0 ? f->err : -EACCES);
+	return 0;
+}
+
+/* ---- reach --------------------------------------------------------------- */
+
+/*
+ * Processes whose handles this process's driver opens.  It has opened one: no
+ * more are tried, which would cost as much as mapping the memory.
+ */
+#define PROVEN 1024u
+
+static pthread_mutex_t proven_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t proven[PROVEN];
+static unsigned int nproven;
+
+static bool is_proven(uint32_t process)
+{
+	bool found = false;
+	unsigned int i;
+
+	pthread_mutex_lock(&proven_lock);
+	for (i = 0; i < weft_min(nproven, PROVEN) && !found; i++)
+		found = proven[i] == process;
+	pthread_mutex_unlock(&proven_lock);
+	return found;
+}
+
+static void note_proven(uint32_t process)
+{
+	pthread_mutex_lock(&proven_lock);
+	proven[nproven++ % PROVEN] = process;
+	pthread_mutex_unlock(&proven_lock);
+}
+
+/*
+ * A key whose memory was freed proves nothing, nor does a refusal: the next one
+ * is tried again.
+ */
+static int try_handle(const struct nvl_key *key)
+{
+	int r = nvl_map_try(key->handle);
+
+	if (!r) {
+		note_proven(key->process);
+		return 0;
 	}
+	weft_debug("the driver does not open a peer's IPC handle (%s)",
+		   weft_cuda_error_name(r));
+	return -EHOSTUNREACH;
 }
 
-/* ---- the end ------------------------------------------------------------- */
-
-void nvl_import_tick(struct nvl_conn *conn)
+int nvl_import_reaches(const void *rkey)
 {
-	const uint32_t revoked = atomic_load_explicit(&conn->tx.head->revoked,
-						      memory_order_acquire);
-	struct nvl_view *v, *tmp;
+	struct nvl_key key;
 
-	if (revoked == conn->revoked)
-		return;
-	conn->revoked = revoked;
-	weft_list_for_each (v, tmp, &conn->view_list, link)
-		if (v->import && !is_live(conn, v))
-			drop_view(conn, v);
-}
-
-void nvl_import_close_all(struct nvl_conn *conn)
-{
-	struct nvl_import *im, *next;
-	struct nvl_view *v, *tmp;
-
-	weft_list_for_each (v, tmp, &conn->view_list, link)
-		drop_view(conn, v);
-	weft_list_for_each (im, next, &conn->imports, link)
-		free_import(conn, im);
-	weft_table_free(&conn->views);
+	memcpy(&key, rkey, sizeof(key));
+	if (!is_sane(&key))
+		return -EHOSTUNREACH;
+	if (key.kind == NVL_KEY_PARTS || is_own(&key) || is_proven(key.process))
+		return 0;
+	return try_handle(&key);
 }

@@ -1,192 +1,99 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Memory that two processes see: GPU memory of the driver's virtual memory
- * management, or a sealed memfd.  Made by the reader, mapped by the writer.
- * And the program's, which the driver's IPC handles stand for.
- */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "devices/memfd.h"
 #include "devices/nvlink/nvl_map.h"
 #include "util/log.h"
 
-static void set_host(struct nvl_mapping *m, int fd, void *p, size_t size)
+void nvl_map_own(struct nvl_mapping *m, uint64_t dev)
 {
-	*m = (struct nvl_mapping){
-		.kind = NVL_RING_HOST, .size = size, .fd = fd, .host = p
-	};
+	*m = (struct nvl_mapping){ .kind = NVL_MAP_OWN, .dev = dev };
 }
 
-int nvl_map_host_make(struct nvl_mapping *m, size_t size)
-{
-	void *p;
-	int fd = weft_memfd_make("weft-ring", size, &p);
+/* ---- by a handle --------------------------------------------------------- */
 
-	if (fd < 0)
-		return weft_fail(fd, "cannot set up a ring of %zu bytes", size);
-	set_host(m, fd, p, size);
-	return 0;
+/* The peer's word for its size is none: a copy behind its end is an error of
+   the whole context. */
+static bool is_mapped(const struct weft_cuda *cu, uint64_t p, size_t size)
+{
+	uint64_t base;
+	size_t len;
+
+	/* of a small allocation it may be the block that has it */
+	return !cu->address_range(&base, &len, p) && base <= p &&
+	       p - base <= len && size <= len - (p - base);
 }
 
-int nvl_map_host_import(struct nvl_mapping *m, int fd, size_t size)
+int nvl_map_handle(struct nvl_mapping *m, struct weft_engine *engine,
+		   const void *handle, size_t size)
 {
-	void *p;
-	int err;
-
-	err = weft_memfd_map(fd, size, PROT_READ | PROT_WRITE, &p);
-	if (err)
-		return err;
-	fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (fd < 0) {
-		err = -errno;
-		munmap(p, size);
-		return err;
-	}
-	set_host(m, fd, p, size);
-	return 0;
-}
-
-static struct weft_cu_alloc_prop make_prop(int dev)
-{
-	return (struct weft_cu_alloc_prop){
-		.type = WEFT_CU_ALLOCATION_PINNED,
-		.handle_types = WEFT_CU_HANDLE_POSIX_FD,
-		.location = { WEFT_CU_LOCATION_DEVICE, dev },
-	};
-}
-
-static int set_access(const struct weft_cuda *cu, struct nvl_mapping *m,
-		      int ordinal)
-{
-	struct weft_cu_access access = {
-		.location = { WEFT_CU_LOCATION_DEVICE, 0 },
-		.flags = WEFT_CU_ACCESS_READWRITE,
-	};
+	struct weft_cuda_scope s;
+	struct weft_cu_ipc h;
+	uint64_t p;
 	int r;
 
-	r = cu->device_get(&access.location.id, ordinal);
+	if (!nvl_share_allowed(engine->ordinal))
+		return WEFT_CU_NOT_SUPPORTED;
+	if (weft_cuda_enter(&s, engine->ctx))
+		return WEFT_CU_INVALID_CONTEXT;
+	memcpy(&h, handle, sizeof(h));
+	r = s.cu->ipc_open(&p, h, WEFT_CU_IPC_LAZY_PEER_ACCESS);
+	if (!r && !is_mapped(s.cu, p, size)) {
+		s.cu->ipc_close(p);
+		r = WEFT_CU_INVALID_VALUE;
+	}
 	if (!r)
-		r = cu->mem_access(m->dev, m->size, &access, 1);
-	if (!r && ordinal < NVL_ORDINALS)
-		m->access |= BIT(ordinal);
+		*m = (struct nvl_mapping){ .kind = NVL_MAP_HANDLE,
+					   .dev = p,
+					   .ctx = engine->ctx };
+	weft_cuda_leave(&s);
 	return r;
 }
 
-static void unmap_handle(const struct weft_cuda *cu, struct nvl_mapping *m)
+int nvl_map_try(const void *handle)
 {
-	uint64_t at = m->dev;
-	unsigned int i;
-
-	if (!m->parts)
-		cu->mem_unmap(m->dev, m->size);
-	/* what was mapped by one call is unmapped by one call */
-	for (i = 0; i < m->nparts; at += m->parts[i++])
-		cu->mem_unmap(at, m->parts[i]);
-	cu->address_free(m->dev, m->size);
-	m->dev = 0;
-}
-
-/* Gives @handle an address, which no GPU may use yet; CUresult. */
-static int map_handle(const struct weft_cuda *cu, struct nvl_mapping *m,
-		      unsigned long long handle, size_t size)
-{
+	struct weft_cuda_scope s;
+	struct weft_cu_ipc h;
+	void *ctx = weft_cuda_any_context();
+	uint64_t p;
 	int r;
 
-	*m = (struct nvl_mapping){ .kind = NVL_RING_CUDA,
-				   .size = size,
-				   .fd = -1 };
-	r = cu->address_reserve(&m->dev, size, 0, 0, 0);
-	if (r)
-		return r;
-	r = cu->mem_map(m->dev, size, 0, handle, 0);
-	if (r) {
-		cu->address_free(m->dev, size);
-		m->dev = 0;
-	}
+	if (!ctx || weft_cuda_enter(&s, ctx))
+		return WEFT_CU_INVALID_CONTEXT;
+	memcpy(&h, handle, sizeof(h));
+	r = s.cu->ipc_open(&p, h, WEFT_CU_IPC_LAZY_PEER_ACCESS);
+	if (!r)
+		s.cu->ipc_close(p);
+	weft_cuda_leave(&s);
 	return r;
 }
 
-int nvl_map_cuda_make(struct nvl_mapping *m, struct weft_engine *gpu,
-		      size_t size)
-{
-	struct weft_cu_alloc_prop prop;
-	unsigned long long handle;
-	struct weft_cuda_scope s;
-	int r, dev, err, fd = -1;
+/* ---- by descriptors ------------------------------------------------------ */
 
-	if (!nvl_share_allowed(gpu->ordinal))
-		return -EOPNOTSUPP;
-	err = weft_cuda_enter(&s, gpu->ctx);
-	if (err)
-		return err;
-	r = s.cu->device_get(&dev, gpu->ordinal);
-	if (r)
-		goto out;
-	prop = make_prop(dev);
-	r = s.cu->mem_create(&handle, size, &prop, 0);
-	if (r)
-		goto out;
-	r = s.cu->mem_export(&fd, handle, WEFT_CU_HANDLE_POSIX_FD, 0);
-	if (r)
-		fd = -1;
-	else
-		r = map_handle(s.cu, m, handle, size);
-	if (!r) {
-		r = set_access(s.cu, m, gpu->ordinal);
-		if (r)
-			unmap_handle(s.cu, m);
-	}
-	/* the mapping keeps the memory */
-	s.cu->mem_release(handle);
-	if (r && fd >= 0)
-		close(fd);
-out:
-	weft_cuda_leave(&s);
-	if (!r) {
-		fcntl(fd, F_SETFD, FD_CLOEXEC);
-		m->fd = fd;
-		m->ctx = gpu->ctx;
-		return 0;
-	}
-	weft_warn_once("no ring of %zu MiB on GPU %d (%s): data for it goes "
-		       "through host memory",
-		       size >> 20, gpu->ordinal, weft_cuda_error_name(r));
-	return weft_cuda_errno(r);
-}
-
-int nvl_map_cuda_reserve(struct nvl_mapping *m, struct weft_engine *gpu,
-			 size_t size)
+int nvl_map_reserve(struct nvl_mapping *m, struct weft_engine *engine,
+		    size_t size)
 {
 	struct weft_cuda_scope s;
+	uint64_t dev;
 	int r, err;
 
-	if (!nvl_share_allowed(gpu->ordinal))
-		return -EOPNOTSUPP;
-	err = weft_cuda_enter(&s, gpu->ctx);
+	if (!nvl_share_allowed(engine->ordinal))
+		return -EACCES;
+	err = weft_cuda_enter(&s, engine->ctx);
 	if (err)
 		return err;
-	*m = (struct nvl_mapping){
-		.kind = NVL_RING_CUDA, .size = size, .fd = -1, .ctx = gpu->ctx
-	};
-	m->parts = malloc(sizeof(*m->parts));
-	r = m->parts ? s.cu->address_reserve(&m->dev, size, 0, 0, 0)
-		     : WEFT_CU_OUT_OF_MEMORY;
-	if (r) {
-		m->dev = 0;
-		free(m->parts);
-		m->parts = NULL;
-	}
+	r = s.cu->address_reserve(&dev, size, 0, 0, 0);
 	weft_cuda_leave(&s);
+	if (!r)
+		*m = (struct nvl_mapping){ .kind = NVL_MAP_PARTS,
+					   .dev = dev,
+					   .ctx = engine->ctx,
+					   .size = size };
 	return weft_cuda_errno(r);
 }
 
-int nvl_map_cuda_part(struct nvl_mapping *m, uint64_t offset, int fd,
-		      size_t len)
+int nvl_map_part(struct nvl_mapping *m, uint64_t offset, int fd, size_t len)
 {
 	size_t *parts = realloc(m->parts, (m->nparts + 1) * sizeof(*parts));
 	unsigned long long handle;
@@ -211,81 +118,65 @@ int nvl_map_cuda_part(struct nvl_mapping *m, uint64_t offset, int fd,
 	return weft_cuda_errno(r);
 }
 
-/* The peer's word for its size is none: a copy behind its end is an error of
-   the whole context. */
-static bool is_mapped(const struct weft_cuda *cu, uint64_t p, size_t size)
+static int set_access(const struct weft_cuda *cu, struct nvl_mapping *m,
+		      int ordinal)
 {
-	uint64_t base;
-	size_t len;
+	struct weft_cu_access access = {
+		.location = { WEFT_CU_LOCATION_DEVICE, 0 },
+		.flags = WEFT_CU_ACCESS_READWRITE,
+	};
+	int r = cu->device_get(&access.location.id, ordinal);
 
-	/* of a small allocation it may be the block that has it */
-	return !cu->address_range(&base, &len, p) && base <= p &&
-	       p - base <= len && size <= len - (p - base);
+	return r ? r : cu->mem_access(m->dev, m->size, &access, 1);
 }
 
-int nvl_map_cuda_handle(struct nvl_mapping *m, struct weft_engine *gpu,
-			const void *handle, size_t size)
+/* An answer is final: no call of the driver's for every copy. */
+static int reach_parts(struct nvl_mapping *m, struct weft_engine *engine)
 {
-	struct weft_cu_ipc h;
 	struct weft_cuda_scope s;
-	uint64_t p;
 	int r;
 
-	*m = (struct nvl_mapping){ .kind = NVL_RING_CUDA,
-				   .size = size,
-				   .fd = -1,
-				   .ctx = gpu->ctx,
-				   .by_handle = true };
-	if (!nvl_share_allowed(gpu->ordinal))
-		return WEFT_CU_NOT_SUPPORTED;
-	if (weft_cuda_enter(&s, gpu->ctx))
-		return WEFT_CU_INVALID_CONTEXT;
-	memcpy(&h, handle, sizeof(h));
-	r = s.cu->ipc_open(&p, h, WEFT_CU_IPC_LAZY_PEER_ACCESS);
-	if (!r && !is_mapped(s.cu, p, size)) {
-		s.cu->ipc_close(p);
-		r = WEFT_CU_INVALID_VALUE;
-	}
-	if (!r)
-		m->dev = p;
-	weft_cuda_leave(&s);
-	return r;
-}
-
-static bool has_access(const struct nvl_mapping *m,
-		       const struct weft_engine *gpu)
-{
-	return m->kind == NVL_RING_HOST
-		       ? m->pinned
-		       : gpu->ordinal < NVL_ORDINALS &&
-				 (m->access & BIT(gpu->ordinal));
-}
-
-int nvl_map_reach(struct nvl_mapping *m, struct weft_engine *gpu)
-{
-	struct weft_cuda_scope s;
-	int r, err;
-
-	if (has_access(m, gpu))
+	if (engine->ordinal >= NVL_ORDINALS ||
+	    (m->refused & BIT(engine->ordinal)))
+		return -EACCES;
+	if (m->access & BIT(engine->ordinal))
 		return 0;
-	err = weft_cuda_enter(&s, gpu->ctx);
-	if (err)
-		return err;
-	if (m->kind == NVL_RING_CUDA) {
-		r = set_access(s.cu, m, gpu->ordinal);
-	} else {
-		r = s.cu->host_register(m->host, m->size,
-					WEFT_CU_HOSTREGISTER_PORTABLE);
-		m->pinned = !r;
-		m->ctx = gpu->ctx;
-		if (r)
-			weft_warn_once("host memory for a ring cannot be "
-				       "registered with CUDA (%s): raise the "
-				       "limit on locked memory",
-				       weft_cuda_error_name(r));
-	}
+	if (weft_cuda_enter(&s, engine->ctx))
+		return -EACCES;
+	r = set_access(s.cu, m, engine->ordinal);
 	weft_cuda_leave(&s);
-	return weft_cuda_errno(r);
+	if (r)
+		m->refused |= BIT(engine->ordinal);
+	else
+		m->access |= BIT(engine->ordinal);
+	return r ? -EACCES : 0;
+}
+
+int nvl_map_reach(struct nvl_mapping *m, struct weft_engine *engine)
+{
+	switch (m->kind) {
+	case NVL_MAP_OWN:
+		return 0;
+	case NVL_MAP_HANDLE:
+		return m->ctx == engine->ctx ? 0 : -EACCES;
+	case NVL_MAP_PARTS:
+		return reach_parts(m, engine);
+	default:
+		return -EACCES;
+	}
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+static void unmap_parts(const struct weft_cuda *cu, struct nvl_mapping *m)
+{
+	uint64_t at = m->dev;
+	unsigned int i;
+
+	/* what was mapped by one call is unmapped by one call */
+	for (i = 0; i < m->nparts; at += m->parts[i++])
+		cu->mem_unmap(at, m->parts[i]);
+	cu->address_free(m->dev, m->size);
 }
 
 /* A context that its owner has destroyed took the memory with it. */
@@ -293,51 +184,13 @@ void nvl_map_undo(struct nvl_mapping *m)
 {
 	struct weft_cuda_scope s;
 
-	if (m->kind == NVL_RING_HOST) {
-		if (!m->host)
-			return;
-		if (m->pinned && !weft_cuda_enter(&s, m->ctx)) {
-			s.cu->host_unregister(m->host);
-			weft_cuda_leave(&s);
-		}
-		munmap(m->host, m->size);
-	} else if (m->dev && !weft_cuda_enter(&s, m->ctx)) {
-		if (m->by_handle)
+	if (m->kind > NVL_MAP_OWN && !weft_cuda_enter(&s, m->ctx)) {
+		if (m->kind == NVL_MAP_HANDLE)
 			s.cu->ipc_close(m->dev);
 		else
-			unmap_handle(s.cu, m);
+			unmap_parts(s.cu, m);
 		weft_cuda_leave(&s);
 	}
-	if (m->fd >= 0)
-		close(m->fd);
 	free(m->parts);
 	memset(m, 0, sizeof(*m));
-	m->fd = -1;
-}
-
-int nvl_map_cuda_import(struct nvl_mapping *m, struct weft_engine *gpu, int fd,
-			size_t size)
-{
-	int err = nvl_map_cuda_reserve(m, gpu, size);
-
-	if (err)
-		return err;
-	err = nvl_map_cuda_part(m, 0, fd, size);
-	if (!err)
-		err = nvl_map_reach(m, gpu);
-	if (!err)
-		return 0;
-	nvl_map_undo(m);
-	if (err == -ENODEV)
-		weft_warn_once(
-			"a peer's GPU cannot be reached from this "
-			"container (its device node is not here): data "
-			"for it goes through host memory, at a seventh "
-			"of NVLink's speed; give each container all GPUs "
-			"of the host and choose by CUDA_VISIBLE_DEVICES");
-	else
-		weft_warn_once("memory of a peer's GPU cannot be mapped (%s): "
-			       "data for it goes through host memory",
-			       strerror(-err));
-	return err;
 }

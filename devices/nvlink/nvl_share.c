@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * GPUs whose memory is not shared between processes: it is neither exported nor
- * imported, and all for or from them goes through rings of host memory, which
- * need nothing but cuMemHostRegister().  Each side looks at its own GPUs alone
- * and sends the peer the reply that a failure has (NVL_FRAME_RING_NONE, a
- * RING_STATE with an error), so reachability does not depend on it.
+ * mapped, and keys of it say so.
  *
  * MIG: a process sees one instance, and memory of another one cannot be
  * imported; NVLink is off for the whole GPU (NVIDIA's MIG User Guide,
@@ -21,7 +18,7 @@
 enum share { UNKNOWN, YES, NO };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static enum share known[NVL_LOCS];
+static enum share known[NVL_ORDINALS];
 
 static bool is_under_mig(const struct weft_cuda *cu, int dev)
 {
@@ -49,8 +46,7 @@ static enum share query_driver(int ordinal)
 	weft_cuda_leave(&s);
 	if (mig)
 		weft_warn_once("GPU %d is divided into instances (MIG): its "
-			       "memory is not shared with other processes, "
-			       "data goes through host memory",
+			       "memory is not mapped by other processes",
 			       ordinal);
 	return mig ? NO : YES;
 }
@@ -59,7 +55,7 @@ bool nvl_share_allowed(int ordinal)
 {
 	enum share share;
 
-	if (ordinal < 0 || ordinal >= (int)NVL_LOCS)
+	if (ordinal < 0 || ordinal >= NVL_ORDINALS)
 		return true;
 	pthread_mutex_lock(&lock);
 	if (known[ordinal] == UNKNOWN)

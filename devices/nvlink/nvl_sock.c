@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "devices/frame.h"
-#include "devices/nvlink/nvl_sock.h"
+#include "devices/nvlink/nvl.h"
 #include "util/log.h"
 
 /* A peer that queries and never reads the replies: some for each place. */
@@ -20,10 +20,9 @@ struct queued_frame {
 
 /* Does a frame of this type carry a descriptor? */
 static const bool has_fd[NVL_FRAME_TYPES] = {
-	[NVL_FRAME_INBOX] = true,
-	[NVL_FRAME_RING_OFFER] = true,
+	[NVL_FRAME_TABLE] = true,
 	[NVL_FRAME_MARKS] = true,
-	[NVL_FRAME_MAP_PART] = true,
+	[NVL_FRAME_PART] = true,
 };
 
 static int queue_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
@@ -58,23 +57,10 @@ static void drop_frame(struct nvl_conn *conn, struct queued_frame *q)
 	free(q);
 }
 
-/* A peer that polls its inbox sees there that a frame waits; one that sleeps
-   watches the socket. */
-static void count_frame(struct nvl_conn *conn)
+/* The peer has gone: what it sent before is read first, then its end. */
+static bool is_hangup(int err)
 {
-	if (!conn->tx.head)
-		return;
-	atomic_store_explicit(&conn->tx.head->frames, ++conn->frames_sent,
-			      memory_order_release);
-}
-
-/* The peer has gone: what it sent before is delivered first, then it ends. */
-static bool note_hangup(struct nvl_conn *conn, int err)
-{
-	if (err != -EPIPE && err != -ECONNRESET)
-		return false;
-	conn->hung_up = true;
-	return true;
+	return err == -EPIPE || err == -ECONNRESET;
 }
 
 int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, int fd)
@@ -82,14 +68,11 @@ int nvl_sock_send(struct nvl_conn *conn, struct nvl_frame *f, int fd)
 	int err = -EAGAIN;
 
 	f->magic = NVL_FRAME_MAGIC;
-	f->nfds = fd >= 0;
 	if (weft_list_empty(&conn->frames_out))
 		err = weft_frame_send(conn->fd, f, sizeof(*f), fd);
 	if (err == -EAGAIN)
 		return queue_frame(conn, f, fd);
-	if (!err)
-		count_frame(conn);
-	return note_hangup(conn, err) ? 0 : err;
+	return is_hangup(err) ? 0 : err;
 }
 
 int nvl_sock_flush(struct nvl_conn *conn)
@@ -101,10 +84,8 @@ int nvl_sock_flush(struct nvl_conn *conn)
 		err = weft_frame_send(conn->fd, &q->frame, sizeof(q->frame),
 				      q->fd);
 		if (err)
-			return err == -EAGAIN || note_hangup(conn, err) ? 0
-									: err;
+			return err == -EAGAIN || is_hangup(err) ? 0 : err;
 		drop_frame(conn, q);
-		count_frame(conn);
 	}
 	return 0;
 }
@@ -125,15 +106,14 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd)
 	n = weft_frame_recv(conn->fd, f, sizeof(*f), fd, &nfds);
 	if (n == -EAGAIN)
 		return 0;
-	/* what is not mapped goes over a ring */
+	/* it is not mapped, and an operation fails: not the connection here */
 	if (n == -EMFILE && f->magic == NVL_FRAME_MAGIC &&
-	    f->type == NVL_FRAME_MAP_PART)
+	    f->type == NVL_FRAME_PART)
 		return 1;
 	if (n <= 0)
 		return n ? (int)n : -ECONNRESET;
 	if (n == sizeof(*f) && f->magic == NVL_FRAME_MAGIC && f->type &&
-	    f->type < NVL_FRAME_TYPES && nfds == f->nfds &&
-	    nfds == has_fd[f->type])
+	    f->type < NVL_FRAME_TYPES && nfds == has_fd[f->type])
 		return 1;
 	if (*fd >= 0)
 		close(*fd);
@@ -142,17 +122,4 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd)
 			 "a peer on this host sent a frame that "
 			 "is none (%zd bytes, %u descriptors)",
 			 n, nfds);
-}
-
-/* Counted after they are sent, never before. */
-int32_t nvl_sock_unread(const struct nvl_conn *conn)
-{
-	return (int32_t)(atomic_load(&conn->rx.head->frames) -
-			 conn->frames_read);
-}
-
-bool nvl_sock_waiting(const struct nvl_conn *conn)
-{
-	/* nothing comes any more from a socket that has ended */
-	return !conn->hung_up && nvl_sock_unread(conn) > 0;
 }

@@ -6,12 +6,12 @@
  * The thread is started when the first one is to go; what it has not come to
  * when the interface closes is unmapped there.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "devices/nvlink/nvl_map.h"
+#include "util/list.h"
 #include "util/log.h"
 #include "util/thread.h"
 
@@ -70,12 +70,27 @@ static void start_unmapper(struct nvl_unmapper *un)
 			  strerror(-err));
 }
 
-void nvl_map_close(struct nvl_iface *iface, struct nvl_mapping *m)
+static struct nvl_unmapper *new_unmapper(void)
 {
-	struct nvl_unmapper *un = iface->unmapper;
+	struct nvl_unmapper *un = calloc(1, sizeof(*un));
+
+	if (!un)
+		return NULL;
+	pthread_mutex_init(&un->lock, NULL);
+	pthread_cond_init(&un->wake, NULL);
+	weft_list_init(&un->todo);
+	return un;
+}
+
+void nvl_map_close(struct nvl_unmapper **where, struct nvl_mapping *m)
+{
+	struct nvl_unmapper *un;
 	struct unmap *u = NULL;
 
-	if (un && (m->dev || m->pinned))
+	if (m->kind > NVL_MAP_OWN && !*where)
+		*where = new_unmapper();
+	un = *where;
+	if (m->kind > NVL_MAP_OWN && un)
 		u = malloc(sizeof(*u));
 	if (!u) {
 		nvl_map_undo(m);
@@ -84,7 +99,6 @@ void nvl_map_close(struct nvl_iface *iface, struct nvl_mapping *m)
 	u->map = *m;
 	weft_list_init(&u->link);
 	memset(m, 0, sizeof(*m));
-	m->fd = -1;
 	pthread_mutex_lock(&un->lock);
 	weft_list_add_tail(&un->todo, &u->link);
 	if (!un->on)
@@ -93,23 +107,8 @@ void nvl_map_close(struct nvl_iface *iface, struct nvl_mapping *m)
 	pthread_mutex_unlock(&un->lock);
 }
 
-int nvl_unmap_begin(struct nvl_iface *iface)
+void nvl_unmap_end(struct nvl_unmapper *un)
 {
-	struct nvl_unmapper *un = calloc(1, sizeof(*un));
-
-	if (!un)
-		return -ENOMEM;
-	pthread_mutex_init(&un->lock, NULL);
-	pthread_cond_init(&un->wake, NULL);
-	weft_list_init(&un->todo);
-	iface->unmapper = un;
-	return 0;
-}
-
-void nvl_unmap_end(struct nvl_iface *iface)
-{
-	struct nvl_unmapper *un = iface->unmapper;
-
 	if (!un)
 		return;
 	pthread_mutex_lock(&un->lock);
@@ -124,5 +123,4 @@ void nvl_unmap_end(struct nvl_iface *iface)
 	pthread_cond_destroy(&un->wake);
 	pthread_mutex_destroy(&un->lock);
 	free(un);
-	iface->unmapper = NULL;
 }

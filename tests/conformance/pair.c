@@ -87,26 +87,6 @@ struct weft_ep *side_connect(struct side *from, const struct side *to,
 	return ep;
 }
 
-/*
- * The second operation asks for the memory and goes by a ring as the first one;
- * most tests have no third one.
- */
-static void have_mapped(struct side *s, struct side *other, uint64_t addr,
-			const void *key)
-{
-	static uint8_t byte;
-	struct weft_iov iov = { &byte, 1, NULL };
-	struct wait_op w;
-	unsigned int i;
-
-	for (i = 0; i < 4 && row->mapped && s->ops->ready(s->ep); i++) {
-		wait_op_init(&w);
-		if (s->ops->get(s->ep, &iov, 1, addr, key, &w.op) ==
-		    -EINPROGRESS)
-			wait_for(s, other, w.done);
-	}
-}
-
 static void connect_both(struct side *a, struct side *b)
 {
 	if (sides_connect_hook)
@@ -168,6 +148,30 @@ void sides_mend(struct side *a, struct side *b)
 	connect_both(a, b);
 }
 
+/*
+ * What stands for a message on a device that has none: a put, whose bytes the
+ * other side is given when they are placed.
+ */
+static void put_message(struct side *s, struct side *other, struct weft_ep *ep,
+			uint8_t id, uint8_t *buf, size_t len)
+{
+	const struct weft_iface_cb *cb = &other->iface->cb;
+	struct weft_iov iov = { buf, len, NULL };
+	struct wait_op w;
+	struct target t;
+
+	target_open(&t, len);
+	wait_op_init(&w);
+	wait_for(s, other, s->ops->ready(ep));
+	check_int(
+		s->ops->put(ep, &iov, 1, (uintptr_t)t.buf, t.key, NULL, &w.op),
+		-EINPROGRESS);
+	wait_for(s, other, w.done);
+	check_int(w.status, 0);
+	cb->on_message(cb->arg, id, t.buf, len);
+	target_close(&t);
+}
+
 void send_pattern(struct side *s, struct side *other, struct weft_ep *ep,
 		  uint8_t id, size_t len, unsigned int seed)
 {
@@ -176,6 +180,11 @@ void send_pattern(struct side *s, struct side *other, struct weft_ep *ep,
 	int ret;
 
 	pattern_fill(buf, len, seed);
+	if (row->blocks && other) {
+		put_message(s, other, ep, id, buf, len);
+		free(buf);
+		return;
+	}
 	for (;;) {
 		ret = s->ops->message(ep, id, &iov, 1, NULL);
 		if (ret != -EAGAIN)
@@ -199,7 +208,7 @@ void check_message(struct side *s, uint8_t id, size_t len, unsigned int seed)
 	free(m);
 }
 
-int put_once(struct side *s, struct side *other, const void *src, size_t len,
+int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 	     uint64_t addr, const void *key, const struct weft_notify *notify)
 {
 	struct weft_iov iov = { (void *)src, len, NULL };
@@ -214,7 +223,7 @@ int put_once(struct side *s, struct side *other, const void *src, size_t len,
 	return w.status;
 }
 
-int get_once(struct side *s, struct side *other, void *dst, size_t len,
+int get_wait(struct side *s, struct side *other, void *dst, size_t len,
 	     uint64_t addr, const void *key)
 {
 	struct weft_iov iov = { dst, len, NULL };
@@ -226,24 +235,6 @@ int get_once(struct side *s, struct side *other, void *dst, size_t len,
 	wait_for(s, other, w.done);
 	check_int(w.done, 1);
 	return w.status;
-}
-
-int put_wait(struct side *s, struct side *other, const void *src, size_t len,
-	     uint64_t addr, const void *key, const struct weft_notify *notify)
-{
-	wait_for(s, other, s->ops->ready(s->ep));
-	if (len)
-		have_mapped(s, other, addr, key);
-	return put_once(s, other, src, len, addr, key, notify);
-}
-
-int get_wait(struct side *s, struct side *other, void *dst, size_t len,
-	     uint64_t addr, const void *key)
-{
-	wait_for(s, other, s->ops->ready(s->ep));
-	if (len)
-		have_mapped(s, other, addr, key);
-	return get_once(s, other, dst, len, addr, key);
 }
 
 void target_open(struct target *t, size_t len)
@@ -265,10 +256,7 @@ void target_open(struct target *t, size_t len)
 	/* not aligned on purpose */
 	t->buf = t->map + GUARD + (len ? 3 : 0);
 	target_poison(t);
-	check_int(row->ops->mem_register(
-			  t->buf, len, row->gpu ? WEFT_MEM_CUDA : WEFT_MEM_HOST,
-			  &t->mem),
-		  0);
+	check_int(row->ops->mem_register(t->buf, len, mem_kind(), &t->mem), 0);
 	row->ops->mem_pack(t->mem, &t->key);
 }
 

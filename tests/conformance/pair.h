@@ -21,11 +21,16 @@ struct device_row {
 	bool sockets;	   /* bulk too, from a port open to all */
 	bool in_process;   /* no socket, no peer elsewhere */
 	bool gpu;	   /* all memory is a GPU's */
-	bool mapped;	   /* which the other side maps */
+	bool blocks;	   /* has neither messages nor notifications */
 	bool slow;	   /* emulated or sanitized: see rounds() */
 };
 extern const struct device_row *row;	     /* the one under test */
 extern const struct weft_dev_ops memory_ops; /* memory.c */
+
+static inline enum weft_mem_kind mem_kind(void)
+{
+	return row->gpu ? WEFT_MEM_CUDA : WEFT_MEM_HOST;
+}
 
 /* How often a test repeats itself, or how many take part in it. */
 static inline unsigned int rounds(unsigned int n)
@@ -61,7 +66,8 @@ void sides_mend(struct side *a, struct side *b);
 /* @len, or what a message of the device can be if that is less. */
 static inline size_t fit(const struct side *s, size_t len)
 {
-	return len < s->attr.max_message ? len : s->attr.max_message;
+	return row->blocks || len < s->attr.max_message ? len
+						     : s->attr.max_message;
 }
 
 /* Sends, waiting for room; the message is the pattern of @seed. */
@@ -72,11 +78,6 @@ void check_message(struct side *s, uint8_t id, size_t len, unsigned int seed);
 int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 	     uint64_t addr, const void *key, const struct weft_notify *notify);
 int get_wait(struct side *s, struct side *other, void *dst, size_t len,
-	     uint64_t addr, const void *key);
-/* The same without others before it, by which the memory would be mapped. */
-int put_once(struct side *s, struct side *other, const void *src, size_t len,
-	     uint64_t addr, const void *key, const struct weft_notify *notify);
-int get_once(struct side *s, struct side *other, void *dst, size_t len,
 	     uint64_t addr, const void *key);
 
 /* Registered memory between two poisoned guards. */

@@ -39,9 +39,11 @@ static void revoked_midway(void)
 	target_poison(&t);
 	watch_quiet(&a, &b, &t);
 	wait_for(&a, &b, w.done);
-	check_int(w.status, -EACCES);
+	/* what an engine has begun is waited for */
+	check_int(w.status, row->blocks ? 0 : -EACCES);
 	/* and another pair goes on */
-	sides_fail(&a, &b);
+	if (w.status)
+		sides_fail(&a, &b);
 	send_pattern(&a, &b, a.ep, 1, 100, 4);
 	wait_for(&a, &b, b.first);
 	check_message(&b, 1, 100, 4);
@@ -68,8 +70,9 @@ static void get_revoked_midway(void)
 	row->ops->mem_release(t.mem);
 	t.mem = NULL;
 	wait_for(&a, &b, w.done);
-	check_int(w.status, -EACCES);
-	sides_fail(&a, &b);
+	check_int(w.status, row->blocks ? 0 : -EACCES);
+	if (w.status)
+		sides_fail(&a, &b);
 	a.ops->fence(a.ep);
 	b.ops->fence(b.ep);
 	send_pattern(&a, &b, a.ep, 1, 100, 4);
@@ -293,7 +296,7 @@ static void cut_before_message(void)
 	target_open(&t, CUT_PUTS * CUT_LEN);
 	c.t = &t;
 	for (round = 0; round < rounds(16); round++) {
-		/* what is mapped, and rings, are there when they begin */
+		/* what is mapped is when they begin */
 		check_int(put_wait(&a, &b, src, CUT_LEN, (uintptr_t)t.buf,
 				   &t.key, NULL),
 			  0);

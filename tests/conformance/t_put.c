@@ -287,7 +287,7 @@ static void released_source(void)
 	sides_open(&a, &b);
 	target_open(&t, LEN);
 	src = malloc(LEN);
-	check_int(a.ops->mem_register(src, LEN, WEFT_MEM_HOST, &mem), 0);
+	check_int(a.ops->mem_register(src, LEN, mem_kind(), &mem), 0);
 	iov = (struct weft_iov){ src + OFF, LEN - OFF, mem };
 	pattern_fill(iov.addr, LEN - OFF, 2);
 	target_poison(&t);
@@ -386,14 +386,6 @@ static uint64_t spoil(const struct target *t, size_t len, unsigned int how,
 	return at;
 }
 
-/* So that it is mapped, where it can be. */
-static void use_key(struct side *a, struct side *b, const struct target *t)
-{
-	uint8_t byte;
-
-	check_int(get_wait(a, b, &byte, 1, (uintptr_t)t->buf, &t->key), 0);
-}
-
 /*
  * What a key does not cover is refused, byte for byte, and another endpoint
  * works.
@@ -415,12 +407,10 @@ static void bad_keys(void)
 		len = round ? 150000 : 1000;
 		for (i = 0; i < (row->own_keys ? 7 : SPOILT); i++) {
 			at = spoil(&t, len, i, bad);
-			use_key(&a, &b, &t);
-			check_int(put_once(&a, &b, src, len, at, &bad, NULL),
+			check_int(put_wait(&a, &b, src, len, at, &bad, NULL),
 				  -EACCES);
 			sides_fail(&a, &b);
-			use_key(&a, &b, &t);
-			check_int(get_once(&a, &b, src, len, at, &bad),
+			check_int(get_wait(&a, &b, src, len, at, &bad),
 				  -EACCES);
 			sides_fail(&a, &b);
 			target_check_poison(&t, 0, t.len);
@@ -435,10 +425,10 @@ static void bad_keys(void)
 	row->ops->mem_release(t.mem);
 	t.mem = NULL;
 	target_poison(&t);
-	check_int(put_once(&a, &b, src, 1000, (uintptr_t)t.buf, &t.key, NULL),
+	check_int(put_wait(&a, &b, src, 1000, (uintptr_t)t.buf, &t.key, NULL),
 		  -EACCES);
 	sides_fail(&a, &b);
-	check_int(put_once(&a, &b, src, 150000, (uintptr_t)t.buf, &t.key, NULL),
+	check_int(put_wait(&a, &b, src, 150000, (uintptr_t)t.buf, &t.key, NULL),
 		  -EACCES);
 	sides_fail(&a, &b);
 	target_check_poison(&t, 0, t.len);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The fake driver's virtual memory management: memfds. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,7 +123,7 @@ EXPORT int cuMemImportFromShareableHandle(unsigned long long *handle,
 		return WEFT_CU_INVALID_DEVICE; /* no device node here */
 	size = lseek(fd, 0, SEEK_END);
 	h = calloc(1, sizeof(*h));
-	h->fd = dup(fd);
+	h->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	h->size = size;
 	h->phys = fake_phys_of[i];
 	h->refs = 1;
