@@ -43,6 +43,8 @@ struct check {
 	unsigned int patience_ms;
 	uint8_t *buffer, *source; /* the peer accesses one, we send the other */
 	struct check_gpu *gpu;	  /* which has both; NULL: host memory */
+	struct check *over;  /* carries its messages; NULL: its own device */
+	struct check *guest; /* whose messages it carries, but for cards */
 
 	bool have_peer; /* MSG_HERE has come */
 	uint64_t peer_addr;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * weft check between GPUs: put and get between their memory over the NVLink
- * device, as weft_nvl does for UCX.  If that device does not reach the other
- * side, GPU memory goes through host memory over the path that has been
- * measured already, and a line says so.
+ * device, as weft_nvl does for UCX; its messages go over the device that has
+ * been checked before.  If it does not reach the other side, GPU memory goes
+ * through host memory, and a line says so.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -31,13 +31,12 @@ enum check_gpu_state {
 struct check_gpu {
 	struct tool_gpu gpu;
 	uint64_t at;
-	size_t len; /* 0: no memory yet */
+	bool has_memory;
 	uint8_t *bounce;
 };
 
 uint8_t *check_gpu_buffers(struct check_gpu *g, size_t len)
 {
-	size_t whole = 2 * len;
 	int r;
 
 	g->bounce = malloc(len);
@@ -45,13 +44,13 @@ uint8_t *check_gpu_buffers(struct check_gpu *g, size_t len)
 		tool_error("check", "no memory");
 		return NULL;
 	}
-	r = tool_gpu_alloc(&g->gpu, &whole, &g->at);
+	r = tool_gpu_alloc(&g->gpu, 2 * len, &g->at);
 	if (r) {
 		tool_error("check", "cannot allocate %zu MiB on GPU %d (%s)",
-			   whole >> 20, g->gpu.dev, weft_cuda_error_name(r));
+			   2 * len >> 20, g->gpu.dev, weft_cuda_error_name(r));
 		return NULL;
 	}
-	g->len = whole;
+	g->has_memory = true;
 	return (uint8_t *)(uintptr_t)g->at;
 }
 
@@ -74,8 +73,8 @@ uint8_t *check_gpu_bounce(struct check_gpu *g)
 
 static void close_gpu(struct check_gpu *g)
 {
-	if (g->len)
-		tool_gpu_free(&g->gpu, g->at, g->len);
+	if (g->has_memory)
+		tool_gpu_free(&g->gpu, g->at);
 	tool_gpu_close(&g->gpu);
 	free(g->bounce);
 	memset(g, 0, sizeof(*g));
@@ -147,9 +146,8 @@ static void describe_gpu(const struct tool_gpu *g, struct check_card *card)
 }
 
 /* Open the GPU and the device, and fill in @card. */
-static int open_side(struct check *n, struct check_gpu *g,
-		     const struct check *over, const struct check_card *other,
-		     struct check_card *card)
+static int open_side(struct check *n, struct check_gpu *g, struct check *over,
+		     const struct check_card *other, struct check_card *card)
 {
 	const int ordinal = choose_gpu(other);
 	struct weft_address own;
@@ -166,6 +164,8 @@ static int open_side(struct check *n, struct check_gpu *g,
 	if (err)
 		return err;
 	n->control = over->control;
+	n->over = over;
+	over->guest = n;
 	weft_address_pack_iface(&own, card->iface);
 	card->dev_len = (uint8_t)weft_address_pack_dev(&own, card->dev);
 	card->state = GPU_HERE;
@@ -197,16 +197,6 @@ static bool is_reachable(struct check *n, const struct check_card *other,
 	return false;
 }
 
-static const char *get_ring_name(struct check *n, bool out)
-{
-	struct weft_ep_attr attr;
-
-	n->ops->ep_query(n->ep, &attr);
-	return (out ? attr.staged_out : attr.staged_in) == WEFT_STAGING_GPU
-		       ? "GPU memory"
-		       : "host memory";
-}
-
 static int measure_gpu(struct check *n, const struct check_card *own,
 		       const struct check_card *other)
 {
@@ -221,9 +211,6 @@ static int measure_gpu(struct check *n, const struct check_card *own,
 		       ? ""
 		       : " (the same)");
 	err = check_blocks(n, blocks, ARRAY_SIZE(blocks), &rates);
-	if (!err)
-		printf("  put through a ring in %s, get through a ring in %s\n",
-		       get_ring_name(n, true), get_ring_name(n, false));
 	return err ? err : check_bye(n);
 }
 
@@ -249,8 +236,8 @@ static int query_side(struct check *c, struct check *n, struct check_card *own)
 		return -EIO;
 	}
 	if (!is_reachable(n, &c->card, &peer, &why)) {
-		printf("\n  GPU memory goes over weft_tcp through the host, as "
-		       "weft_nvl does not\n  reach the other side: %s\n",
+		printf("\n  GPU memory goes through host memory, as weft_nvl "
+		       "does not reach the other side:\n  %s\n",
 		       why);
 		return 0;
 	}
@@ -261,7 +248,7 @@ static int query_side(struct check *c, struct check *n, struct check_card *own)
 int check_gpus(struct check *c)
 {
 	struct check_card own = { .state = GPU_NONE };
-	struct check_gpu g = { .len = 0 };
+	struct check_gpu g = { .has_memory = false };
 	struct check n = { .control = -1 };
 	struct weft_samehost host;
 	int err;
@@ -275,6 +262,7 @@ int check_gpus(struct check *c)
 	if (!err && c->card.state == GPU_HERE &&
 	    weft_get_le64(c->card.host) == weft_host_id())
 		print_nccl(&own, &c->card, &host);
+	c->guest = NULL;
 	check_close(&n);
 	close_gpu(&g);
 	return err;
@@ -283,7 +271,7 @@ int check_gpus(struct check *c)
 void check_serve_gpu(struct check *c)
 {
 	struct check_card own = { .state = GPU_NONE };
-	struct check_gpu g = { .len = 0 };
+	struct check_gpu g = { .has_memory = false };
 	struct check n = { .control = -1 };
 	struct weft_samehost host;
 	struct weft_address peer;
@@ -307,6 +295,7 @@ void check_serve_gpu(struct check *c)
 		if (err)
 			tool_error("check", "GPU memory: %s", strerror(-err));
 	}
+	c->guest = NULL;
 	check_close(&n);
 	close_gpu(&g);
 }

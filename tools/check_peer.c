@@ -97,6 +97,8 @@ static int send_message(struct check *c, enum message id, const void *data,
 	const uint64_t end = weft_now_ms() + c->patience_ms;
 	int err;
 
+	if (c->over)
+		c = c->over;
 	while ((err = c->ops->message(c->ep, (uint8_t)id, &iov, 1, NULL)) ==
 	       -EAGAIN) {
 		if (weft_now_ms() > end)
@@ -134,6 +136,11 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 {
 	struct check *c = arg;
 
+	if (c->guest && id != MSG_CARD) {
+		c = c->guest;
+		if (id == MSG_BYE) /* the next one may be the carrier's */
+			c->over->guest = NULL;
+	}
 	if (id == MSG_HERE && len == 8 + c->ops->rkey_len) {
 		c->peer_addr = weft_get_le64(data);
 		memcpy(c->peer_rkey, (const uint8_t *)data + 8, len - 8);
@@ -170,21 +177,41 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 {
 }
 
-/* Sleep until the device or the control connection has an event. */
+static unsigned int make_progress(struct check *c)
+{
+	unsigned int n = c->ops->progress(c->iface);
+
+	if (c->over) {
+		n += c->over->ops->progress(c->over->iface);
+		record_error(c, c->over->err);
+	}
+	return n;
+}
+
+static int arm(struct check *c)
+{
+	int err = c->ops->arm(c->iface);
+
+	return err || !c->over ? err : c->over->ops->arm(c->over->iface);
+}
+
+/* Sleep until a device or the control connection has an event. */
 static void sleep_until_event(struct check *c)
 {
+	struct check *over = c->over ? c->over : c;
 	struct pollfd fds[] = {
 		{ .fd = c->ops->event_fd(c->iface), .events = POLLIN },
+		{ .fd = over->ops->event_fd(over->iface), .events = POLLIN },
 		{ .fd = c->control, .events = POLLIN },
 	};
 	char byte;
 
-	if (c->ops->arm(c->iface))
+	if (arm(c))
 		return;
-	poll(fds, 2, 100);
+	poll(fds, 3, 100);
 	/* no more data comes there: the peer has closed it */
-	if (fds[1].revents && read(c->control, &byte, 1) <= 0 && !c->bye) {
-		c->ops->progress(c->iface);
+	if (fds[2].revents && read(c->control, &byte, 1) <= 0 && !c->bye) {
+		make_progress(c);
 		record_error(c, c->bye ? 0 : -ECONNRESET);
 	}
 }
@@ -195,7 +222,7 @@ static void sleep_until_event(struct check *c)
  */
 static void progress_or_sleep(struct check *c, unsigned int *idle)
 {
-	if (c->ops->progress(c->iface))
+	if (make_progress(c))
 		*idle = 0;
 	else if (++*idle >= 1000)
 		sleep_until_event(c);
@@ -398,7 +425,7 @@ static int start_move(struct check *c, enum check_way way, size_t size,
 			      : c->ops->get(c->ep, &iov, 1, c->peer_addr,
 					    c->peer_rkey, &m->op);
 		if (err == -EAGAIN)
-			c->ops->progress(c->iface);
+			make_progress(c);
 	} while (err == -EAGAIN && !c->err && weft_now_ms() < end);
 	return err == -EINPROGRESS ? 0 : err ? err : -EPROTO;
 }
@@ -484,6 +511,8 @@ int check_bye(struct check *c)
 	bool flushed = false;
 	int err = send_message(c, MSG_BYE, NULL, 0);
 
+	if (c->over)
+		c = c->over;
 	while (!err && !flushed) {
 		err = c->ops->flush(c->ep, NULL);
 		flushed = !err;

@@ -4,10 +4,6 @@
 #include <sched.h>
 #include <string.h>
 
-#include "util/util.h"
-
-#define GRANULE (2ul << 20) /* a multiple of every GPU's granularity */
-
 int tool_gpu_open(struct tool_gpu *g, int ordinal)
 {
 	struct weft_cuda_scope s;
@@ -53,64 +49,25 @@ void tool_gpu_close(struct tool_gpu *g)
 	g->cu = NULL;
 }
 
-/* Map @handle.  The caller has entered the context. */
-static int map_at_address(struct tool_gpu *g, unsigned long long handle,
-			  size_t len, uint64_t *at)
+int tool_gpu_alloc(struct tool_gpu *g, size_t len, uint64_t *at)
 {
-	const struct weft_cu_access access = {
-		.location = { WEFT_CU_LOCATION_DEVICE, g->dev },
-		.flags = WEFT_CU_ACCESS_READWRITE,
-	};
-	int r;
-
-	r = g->cu->address_reserve(at, len, 0, 0, 0);
-	if (r)
-		return r;
-	r = g->cu->mem_map(*at, len, 0, handle, 0);
-	if (!r) {
-		r = g->cu->mem_access(*at, len, &access, 1);
-		if (r)
-			g->cu->mem_unmap(*at, len);
-	}
-	if (r)
-		g->cu->address_free(*at, len);
-	return r;
-}
-
-int tool_gpu_alloc(struct tool_gpu *g, size_t *len, uint64_t *at)
-{
-	/* as cudaMalloc()'s, peers cannot map it */
-	const struct weft_cu_alloc_prop prop = {
-		.type = WEFT_CU_ALLOCATION_PINNED,
-		.location = { WEFT_CU_LOCATION_DEVICE, g->dev },
-	};
-	const size_t whole = (*len + GRANULE - 1) & ~(GRANULE - 1);
-	unsigned long long handle;
 	struct weft_cuda_scope s;
 	int r;
 
 	if (weft_cuda_enter(&s, g->ctx))
 		return WEFT_CU_INVALID_CONTEXT;
-	r = g->cu->mem_create(&handle, whole, &prop, 0);
-	if (!r) {
-		r = map_at_address(g, handle, whole, at);
-		/* the mapping holds a reference to the memory */
-		g->cu->mem_release(handle);
-	}
+	r = g->cu->mem_alloc(at, len);
 	weft_cuda_leave(&s);
-	if (!r)
-		*len = whole;
 	return r;
 }
 
-void tool_gpu_free(struct tool_gpu *g, uint64_t at, size_t len)
+void tool_gpu_free(struct tool_gpu *g, uint64_t at)
 {
 	struct weft_cuda_scope s;
 
 	if (weft_cuda_enter(&s, g->ctx))
 		return;
-	g->cu->mem_unmap(at, len);
-	g->cu->address_free(at, len);
+	g->cu->mem_free(at);
 	weft_cuda_leave(&s);
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * GPU memory for subcommands that measure, allocated as in NCCL (the driver's
- * virtual memory management, with a descriptor); the host accesses it
- * by copies.  Functions that return int return the driver's result, 0 for
- * success; see weft_cuda_error_name().
+ * GPU memory for subcommands that measure, allocated as by cudaMalloc(); the
+ * host accesses it by copies.  Functions that return int return the driver's
+ * result, 0 for success; see weft_cuda_error_name().
  */
 #ifndef WEFT_TOOLS_GPU_H
 #define WEFT_TOOLS_GPU_H
@@ -27,9 +26,8 @@ struct tool_gpu {
  */
 int tool_gpu_open(struct tool_gpu *g, int ordinal);
 void tool_gpu_close(struct tool_gpu *g);
-/* Rounds *@len up to what the driver allocates; pass that to free. */
-int tool_gpu_alloc(struct tool_gpu *g, size_t *len, uint64_t *at);
-void tool_gpu_free(struct tool_gpu *g, uint64_t at, size_t len);
+int tool_gpu_alloc(struct tool_gpu *g, size_t len, uint64_t *at);
+void tool_gpu_free(struct tool_gpu *g, uint64_t at);
 /* Copy between host and GPU, either way; synchronous. */
 int tool_gpu_copy(struct tool_gpu *g, uint64_t dst, uint64_t src, size_t len);
 

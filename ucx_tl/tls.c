@@ -326,13 +326,8 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.same_host = true,
 		.devices = list_nvlink,
 		.better_bandwidth = no_better,
-		/*
-		 * Gets are no faster and take the sender's keys: Dask sends of
-		 * new memory each time, and receives in memory that peers have
-		 * mapped.
-		 */
 		.put_overhead = 0.5e-6,
-		.get_overhead = 14e-6,
+		.get_overhead = 0.5e-6,
 	},
 #ifdef HAVE_VERBS_H
 	{

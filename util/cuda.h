@@ -131,6 +131,8 @@ struct weft_cu_copy_attr {
 	  (unsigned int n, int *attrs, void **values, uint64_t ptr))         \
 	X(address_range, cuMemGetAddressRange_v2,                            \
 	  (uint64_t * base, size_t * size, uint64_t ptr))                    \
+	X(mem_alloc, cuMemAlloc_v2, (uint64_t * ptr, size_t size))           \
+	X(mem_free, cuMemFree_v2, (uint64_t ptr))                            \
 	X(mem_create, cuMemCreate,                                           \
 	  (unsigned long long *handle, size_t size,                          \
 	   const struct weft_cu_alloc_prop *, unsigned long long flags))     \

@@ -1,36 +1,35 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# GPU memory through real UCX over weft_nvl: every byte checked, and who carried
+# GPU memory through real UCX, mapped by weft_nvl: every byte checked, and who moved
 # it.
 . "$(dirname "$0")/gpu_sides.sh"
 
+export WEFT_TEST_CUDA_IPC=$tap_tmp/ipc
 chosen=weft_nvl,weft_tcp,cuda_copy
 
+# All bytes of a run, each once.
+moves_all() # NAME BYTES [MOST-OF-MESSAGES]
+{
+	tap_equal "$1: weft_nvl moves all bytes, once" \
+		"$(($(of nvlink tx_put_bytes) + $(of nvlink get_bytes)))" "$2"
+	between "$1: weft_tcp carries no data" 0 "$(of tcp wire_tx_bytes)" \
+		"${3:-65536}"
+}
+
+# Plain memory, as programs allocate it.
 carried() # VERSION
 {
-	local v=$1 puts gets
+	local v=$1
 	UCX_TLS=$chosen try "$v: large messages" gpu "$v" peer max=4 large
-	puts=$(of nvlink tx_put_bytes)
-	gets=$(of nvlink get_bytes)
-	between "$v: weft_nvl carries all bytes" $((2 * large)) $((puts + gets)) $((2 * large))
-	tap_equal "$v: large messages are puts, not gets" "$gets" 0
-	tap_equal "$v: large messages go by the ring" \
-		"$(of nvlink direct_put_bytes)" 0
-	between "$v: large messages use no active messages" 1 "$(of nvlink tx_message_bytes)" 65536
-	between "$v: at most 10 % more on the wire" $((2 * large)) \
-		"$(of nvlink wire_tx_bytes)" $((2 * large * 11 / 10))
-	between "$v: weft_tcp carries no data" 0 "$(of tcp wire_tx_bytes)" 65536
-
+	moves_all "$v: large" $((2 * large))
 	UCX_TLS=$chosen UCX_RNDV_SCHEME=get_zcopy \
 		try "$v: large messages, scheme get" gpu "$v" max=4 large
-	between "$v: get_zcopy makes gets" $((2 * large)) "$(of nvlink get_bytes)" \
+	tap_equal "$v: get_zcopy makes gets" "$(of nvlink get_bytes)" \
 		$((2 * large))
-	tap_equal "$v: both sides count the gets" \
-		"$(of nvlink tx_get_bytes)" "$(of nvlink get_bytes)"
 	UCX_TLS=$chosen UCX_RNDV_SCHEME=put_zcopy \
 		try "$v: large messages, scheme put" gpu "$v" max=4 large
-	between "$v: put_zcopy makes puts" $((2 * large)) \
-		"$(of nvlink tx_put_bytes)" $((2 * large))
+	tap_equal "$v: put_zcopy makes puts" "$(of nvlink tx_put_bytes)" \
+		$((2 * large))
 }
 
 # GPU memory that a process has registered tells weft of the driver; of one side
@@ -45,83 +44,49 @@ first() # VERSION
 	done
 }
 
-# The first message goes by a ring, and some of the second may.
-mapped() # VERSION
+other_memory() # VERSION
 {
-	local v=$1
-	UCX_TLS=$chosen try "$v: memory that peers map" \
+	local v=$1 all
+	UCX_TLS=$chosen try "$v: memory of cuMemCreate()" \
 		gpu "$v" peer memory=vmm max=4 large
-	tap_equal "$v: mapped: weft_nvl puts all bytes" \
-		"$(of nvlink tx_put_bytes)" $((2 * large))
-	tap_equal "$v: mapped: both sides count them" \
-		"$(of nvlink rx_put_bytes)" $((2 * large))
-	between "$v: mapped: most of them without a ring" $((large * 3 / 2)) \
-		"$(of nvlink direct_put_bytes)" $((2 * large))
+	moves_all "$v: cuMemCreate()" $((2 * large))
 	UCX_TLS=$chosen UCX_RNDV_SCHEME=get_zcopy \
-		try "$v: memory that peers map, scheme get" \
-		gpu "$v" peer memory=vmm max=4 large
-	between "$v: mapped: most gets without a ring" $((large * 3 / 2)) \
-		"$(of nvlink direct_get_bytes)" $((2 * large))
-	WEFT_NVL_DIRECT=off UCX_TLS=$chosen \
-		try "$v: memory that peers may not map" \
-		gpu "$v" peer memory=vmm max=4 large
-	tap_equal "$v: not mapped: all by the ring" \
-		"$(of nvlink direct_put_bytes)" 0
+		try "$v: the same, scheme get" gpu "$v" peer memory=vmm max=4 large
+	moves_all "$v: the same, scheme get" $((2 * large))
 	PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True UCX_TLS=$chosen \
 		try "$v: buffers over several allocations" \
 		gpu "$v" peer memory=parts max=4 large
-	tap_equal "$v: several allocations: weft_nvl puts all bytes" \
-		"$(of nvlink tx_put_bytes)" $((2 * large))
-	UCX_TLS=$chosen try "$v: 4,000 messages of mapped memory" \
+	moves_all "$v: several allocations" $((2 * large))
+	UCX_TLS=$chosen try "$v: 4,000 messages of such memory" \
 		gpu "$v" memory=vmm max=2 many
-}
-
-# Plain memory, as programs allocate it. Both have the same pid in the pods of
-# apart().
-plain() # VERSION
-{
-	local v=$1 all
-	export WEFT_TEST_CUDA_IPC=$tap_tmp/ipc
-	UCX_PROTO_INFO=y UCX_TLS=$chosen try "$v: plain memory that peers map" \
-		gpu "$v" peer max=4 large
-	# one copy, where the way through the host takes two: of 8 bytes, too
-	case $(grep -A5 'tagged message by ucp_tag_send\* from cuda' \
-		"$tap_tmp/wait") in
-	*' 1..inf '*rendezvous*weft_nvl*)
-		tap_ok "$v: plain: a message of a byte is a rendezvous" ;;
-	*)	tap_not_ok "$v: plain: a message of a byte is a rendezvous" \
-			"$(words)" ;;
-	esac
-	tap_equal "$v: plain: weft_nvl puts all bytes" \
-		"$(of nvlink tx_put_bytes)" $((2 * large))
-	between "$v: plain: most of them without a ring" $((large * 3 / 2)) \
-		"$(of nvlink direct_put_bytes)" $((2 * large))
-	UCX_TLS=$chosen UCX_RNDV_SCHEME=get_zcopy \
-		try "$v: plain memory that peers map, scheme get" \
-		gpu "$v" peer max=4 large
-	between "$v: plain: most gets without a ring" $((large * 3 / 2)) \
-		"$(of nvlink direct_get_bytes)" $((2 * large))
-	UCX_TLS=$chosen try "$v: plain memory, freed and allocated again" \
+	UCX_TLS=$chosen try "$v: memory that is freed and allocated again" \
 		gpu "$v" peer max=1 again
 	all=$((2 * 12 * 8 * (1024 + 64) * 1024))
-	tap_equal "$v: freed: weft_nvl puts all bytes" \
-		"$(of nvlink tx_put_bytes)" $all
-	# of eight uses the first goes by a ring, and some after it may
-	between "$v: freed: half of them without a ring" $((all / 2)) \
-		"$(of nvlink direct_put_bytes)" $((all * 7 / 8))
+	moves_all "$v: freed" $all 262144
 	between "$v: freed: some addresses come again" 1 \
 		"$(sed -n 's/.*each way, \([0-9]*\) times.*/\1/p' "$tap_tmp/wait")" 11
-	UCX_TLS=$chosen try "$v: every size and allocator, plain memory mapped" \
-		gpu "$v" max=4 values
+}
+
+# What cannot be mapped goes another way, and no message fails for it.
+not_mapped() # NAME
+{
+	tap_equal "$1: weft_nvl moves nothing" \
+		"$(($(of nvlink tx_put_bytes) + $(of nvlink get_bytes)))" 0
+	between "$1: weft_tcp carries it" $((2 * large)) \
+		"$(of tcp wire_tx_bytes)" $((2 * large * 12 / 10))
+}
+
+unmappable() # VERSION
+{
+	local v=$1
+	UCX_TLS=$chosen WEFT_TEST_CUDA_IPC= \
+		try "$v: memory without a handle" gpu "$v" peer max=4 large
+	not_mapped "$v: no handle"
 	UCX_TLS=$chosen WAIT='env WEFT_TEST_CUDA_NODES=0' \
-		COME='env WEFT_TEST_CUDA_NODES=1' IGNORE='device node' \
-		try "$v: plain memory without the other's device node" \
+		COME='env WEFT_TEST_CUDA_NODES=1' \
+		try "$v: without the other's device node" \
 		gpu "$v" peer max=4 large
-	tap_equal "$v: no node: all by rings" "$(of nvlink direct_put_bytes)" 0
-	IGNORE='was not \(matched\|returned\)' UCX_TLS=$chosen \
-		try "$v: a killed peer that has plain memory mapped" \
-		gpu "$v" peer max=4 killed
-	unset WEFT_TEST_CUDA_IPC
+	not_mapped "$v: no node"
 }
 
 # Host memory goes where it went without weft_nvl.
@@ -135,8 +100,6 @@ host_memory() # VERSION
 		$((bytes + 65536))
 	tap_equal "$v: weft_nvl puts no host memory" \
 		"$(($(of nvlink tx_put_bytes) + $(of nvlink get_bytes)))" 0
-	between "$v: weft_nvl's messages carry no host memory" 1 \
-		"$(of nvlink tx_message_bytes)" 65536
 }
 
 # A list that does not name them allows weft_shm, too, which carries messages
@@ -224,7 +187,7 @@ cable()
 }
 
 # As Docker starts containers that do not share IPC: all namespaces of their
-# own, and /dev/shm.
+# own, and /dev/shm. Each has the same pid, which stands in a handle.
 apart() # VERSION
 {
 	local v=$1 own="unshare -uipmf --mount-proc --kill-child $tap_tmp/own-shm"
@@ -235,16 +198,7 @@ apart() # VERSION
 	WAIT="ip netns exec ${netns}a $own" \
 		COME="ip netns exec ${netns}b $own" UCX_TLS=$chosen \
 		try "$v: pods that share a folder" gpu "$v" peer max=4 large
-	between "$v: weft_nvl carries between pods with a folder" $((2 * large)) \
-		"$(of nvlink tx_put_bytes)" $((2 * large))
-	# the first process of a pod, in both: the pid in the handle is no other
-	WAIT="ip netns exec ${netns}a $own" \
-		COME="ip netns exec ${netns}b $own" UCX_TLS=$chosen \
-		WEFT_TEST_CUDA_IPC=$tap_tmp/ipc \
-		try "$v: pods of equal pids, plain memory" \
-		gpu "$v" peer max=4 large
-	between "$v: equal pids: most bytes without a ring" $((large * 3 / 2)) \
-		"$(of nvlink direct_put_bytes)" $((2 * large))
+	moves_all "$v: pods with a folder" $((2 * large))
 	mkdir -p "$tap_tmp/own"
 	WAIT="ip netns exec ${netns}a $own" \
 		COME="ip netns exec ${netns}b $own env WEFT_RUN_DIR=$tap_tmp/own" \
@@ -290,11 +244,9 @@ for v in "${capable[@]}"; do
 		gpu "$v" sock peer block max=1 values
 	carried "$v"
 	first "$v"
-	mapped "$v"
-	plain "$v"
-	UCX_TLS=weft_nvl,cuda_copy \
-		try "$v: weft_nvl alone" gpu "$v" peer max=1 values
-	UCX_TLS=weft_nvl,cuda_copy \
+	other_memory "$v"
+	unmappable "$v"
+	UCX_TLS=$chosen \
 		try "$v: data end the rest of one that spins" \
 		gpu "$v" spin max=4 large
 	host_memory "$v"

@@ -71,10 +71,10 @@ static bool path_of(char path[4200], uint64_t name)
 {
 	const char *folder = getenv(FAKE_CUDA_IPC);
 
-	if (folder)
-		snprintf(path, 4200, "%s/%016llx", folder,
-			 (unsigned long long)name);
-	return folder;
+	if (!folder || !*folder)
+		return false;
+	snprintf(path, 4200, "%s/%016llx", folder, (unsigned long long)name);
+	return true;
 }
 
 /* Under fake_lock, all that follow. */
