@@ -117,9 +117,9 @@ two() # NAME VERSION PLACE TLS SECONDS ARGUMENT...
 	return 1
 }
 
-of() # COUNTER of weft_nvl, both sides
+of() # DEVICE COUNTER, both sides
 {
-	sed -n "s/.*\"weft\":\"nvlink\".*\"$1\":\([0-9]*\).*/\1/p" \
+	sed -n "s/.*\"weft\":\"$1\".*\"$2\":\([0-9]*\).*/\1/p" \
 		"$tmp/stats" 2>/dev/null | awk '{ n += $1 } END { print n + 0 }'
 }
 
@@ -133,23 +133,21 @@ equal_pids()
 	failed=1
 }
 
-# Most of what weft_nvl carried went without a ring.
-mostly_mapped()
+moved() # DEVICE: bytes of puts and gets
 {
-	test "$(mapped)" -lt $(($(carried) / 2)) || return 0
-	say "FAILED  of $(carried) bytes $(mapped) without a ring"
+	echo $(($(of "$1" tx_put_bytes) + $(of "$1" get_bytes)))
+}
+
+# No block went but by DEVICE.
+all_by() # nvlink | shm
+{
+	local other=shm
+	test "$1" = nvlink || other=nvlink
+	test "$(moved "$1")" -gt 0 && test "$(moved $other)" = 0 && return
+	say "FAILED  weft_nvl moved $(moved nvlink) bytes, weft_shm" \
+		"$(moved shm): all by $1 was wanted"
 	failed=1
 }
 
-carried() # by weft_nvl, bytes
-{
-	echo $(($(of tx_put_bytes) + $(of get_bytes)))
-}
-
-mapped() # of those, without a ring
-{
-	echo $(($(of direct_put_bytes) + $(of direct_get_bytes)))
-}
-
-weft=weft_nvl,weft_tcp,cuda_copy
+weft=weft_nvl,weft_shm,cuda_copy
 ipc=cuda_ipc,cuda_copy,posix,self

@@ -26,41 +26,46 @@ test -n "$driver" ||
 say "Every byte"
 for v in 1.22.0 1.21.0; do
 	two "weft, pods, UCX $v" $v pods $weft 40 peer max=$some values
-	say "        weft_nvl carried $(carried) bytes"
-	two "weft, pods on one network, socket address, UCX $v" $v net $weft \
-		30 sock peer block max=1 values
+	say "        weft_nvl moved $(moved nvlink) bytes, weft_shm $(moved shm)"
+	two "weft, pods on one network, socket address, UCX $v" $v net \
+		$weft,weft_tcp 30 sock peer block max=1 values
 done
-# the first message goes through a ring, and some of the second may
 for scheme in put get; do
 	export UCX_RNDV_SCHEME=${scheme}_zcopy
-	two "mapped memory, scheme $scheme" 1.22.0 pods $weft 30 peer memory=vmm \
-		max=$some large &&
-		if test "$(of direct_${scheme}_bytes)" -lt $(($(carried) / 2)); then
-			say "FAILED  most of it went through a ring"
-			failed=1
-		fi
+	two "memory of cuMemCreate(), scheme $scheme" 1.22.0 pods $weft 30 peer \
+		memory=vmm max=$some large && all_by nvlink
 	PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
 		two "several allocations, scheme $scheme" 1.22.0 pods $weft 30 \
-		peer memory=parts max=$some large
+		peer memory=parts max=$some large && all_by nvlink
 done
 unset UCX_RNDV_SCHEME
-two "cudaMalloc's memory, mapped, pods of equal pids" 1.22.0 pods $weft 30 \
-	peer max=$some large && equal_pids && mostly_mapped
+two "cudaMalloc's memory, pods of equal pids" 1.22.0 pods $weft 30 \
+	peer max=$some large && equal_pids && all_by nvlink
 two "the same, UCX 1.21.0" 1.21.0 pods $weft 30 peer max=$some large &&
-	equal_pids && mostly_mapped
+	equal_pids && all_by nvlink
+two "the same, messages by weft_tcp" 1.22.0 pods weft_nvl,weft_tcp,cuda_copy 30 \
+	peer max=$some large && all_by nvlink
 two "cudaMalloc's memory, freed and allocated again" 1.22.0 pods $weft 40 peer \
-	max=$some again && mostly_mapped && grep 'each way' "$tmp/one" |
+	max=$some again && all_by nvlink && grep 'each way' "$tmp/one" |
 	tee -a "$log"
+two "without weft_nvl: by weft_shm" 1.22.0 pods weft_shm,cuda_copy 40 peer \
+	max=$some values && all_by shm
+export UCX_RNDV_SCHEME=put_ppln UCX_RNDV_FRAG_MEM_TYPES=cuda \
+	UCX_RNDV_FRAG_SIZE=cuda:8M UCX_RNDV_PIPELINE_ERROR_HANDLING=y
+two "by fragments" 1.22.0 pods $weft 40 peer max=$some again && all_by nvlink
+two "by fragments, a killed peer" 1.22.0 pods $weft 40 peer max=$some killed
+unset UCX_RNDV_SCHEME UCX_RNDV_FRAG_MEM_TYPES UCX_RNDV_FRAG_SIZE \
+	UCX_RNDV_PIPELINE_ERROR_HANDLING
 two "4,000 messages" 1.22.0 pods $weft 40 max=$some many
 two "a killed peer that has memory mapped" 1.22.0 pods $weft 40 peer max=$some \
 	killed
-two "weft_nvl alone, pods" 1.22.0 pods weft_nvl,cuda_copy 30 max=1 values
 two "lanes" 1.22.0 pods $weft 20 lanes &&
 	grep lane "$tmp/one" | tee -a "$log"
 if test -z "$driver" && test -e /dev/nvidia0 && test -e /dev/nvidia1; then
 	two "weft, pods without the other's device node, values" 1.22.0 hidden \
-		$weft 40 max=$some values &&
+		$weft 40 peer max=$some values && all_by shm &&
 		grep -h 'weft:' "$tmp/one" "$tmp/two" | tee -a "$log"
+	two "the same, a killed peer" 1.22.0 hidden $weft 40 peer max=$some killed
 fi
 test $failed = 0 && echo "every value right" || echo "some steps failed"
 exit $failed
