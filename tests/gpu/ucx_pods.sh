@@ -43,7 +43,7 @@ two "cudaMalloc's memory, pods of equal pids" 1.22.0 pods $weft 30 \
 	peer max=$some large && equal_pids && all_by nvlink
 two "the same, UCX 1.21.0" 1.21.0 pods $weft 30 peer max=$some large &&
 	equal_pids && all_by nvlink
-two "the same, messages by weft_tcp" 1.22.0 pods weft_nvl,weft_tcp,cuda_copy 30 \
+two "the same, messages by weft_tcp" 1.22.0 net weft_nvl,weft_tcp,cuda_copy 30 \
 	peer max=$some large && all_by nvlink
 two "cudaMalloc's memory, freed and allocated again" 1.22.0 pods $weft 40 peer \
 	max=$some again && all_by nvlink && grep 'each way' "$tmp/one" |
