@@ -35,16 +35,23 @@ carried() # VERSION
 		"$(of shm tx_put_bytes)" $((2 * large))
 }
 
-# weft_nvl carries GPU memory where it is there, and weft_shm none.
+# weft_nvl moves GPU memory that it can map, and weft_shm all other.
 beside_nvl() # VERSION
 {
 	local v=$1
 	WAIT='' COME='' UCX_TLS=weft_nvl,$chosen \
+		WEFT_TEST_CUDA_IPC=$tap_tmp/ipc \
 		try "$v: beside weft_nvl" gpu "$v" peer max=4 large
-	tap_equal "$v: beside weft_nvl: it puts all bytes" \
-		"$(of nvlink tx_put_bytes)" $((2 * large))
-	tap_equal "$v: beside weft_nvl: weft_shm puts none" \
+	tap_equal "$v: beside weft_nvl: it moves all bytes" \
+		"$(($(of nvlink tx_put_bytes) + $(of nvlink get_bytes)))" \
+		$((2 * large))
+	tap_equal "$v: beside weft_nvl: weft_shm moves none" \
 		"$(($(of shm tx_put_bytes) + $(of shm get_bytes)))" 0
+	WAIT='' COME='' UCX_TLS=weft_nvl,$chosen \
+		try "$v: memory without a handle" gpu "$v" peer max=4 large
+	tap_equal "$v: no handle: weft_shm moves all bytes" \
+		"$(($(of shm tx_put_bytes) + $(of shm get_bytes)))" \
+		$((2 * large))
 }
 
 # Host memory goes as without a GPU; and without cuda_copy UCX would fail a
