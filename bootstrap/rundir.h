@@ -6,7 +6,6 @@
  * "weft-<uid>.1" to ".7" where other users have the names before, and there
  *   cookie      random bytes: who reads the same ones shares the folder
  *   s-, l-      sockets of interfaces (devices/folder.c)
- *   b-          NVLink's budgets (devices/nvlink/nvl_budget.c)
  *   p-          ranges of process ids, flocked (tools/pids.c)
  *   n-, nccl-   NCCL's own, of introduced processes (nccl_net/files.c)
  * Other users cannot write here (0700).

@@ -170,7 +170,9 @@ static void print_paths(bool interfaces, bool tcp, bool ib, bool shm, bool nvl)
 	if (nvl)
 		puts("  GPU memory, this host   weft_nvl, between processes that "
 		     "share a network\n                          namespace or "
-		     "the run folder (WEFT_RUN_DIR)");
+		     "the run folder (WEFT_RUN_DIR) and have\n"
+		     "                          the same GPUs' device nodes; "
+		     "else weft_shm");
 	if (shm || nvl)
 		info_folder();
 }

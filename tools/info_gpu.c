@@ -251,9 +251,9 @@ static void print_pair(unsigned int a, unsigned int b)
 			 "memory");
 	}
 	if (no)
-		printf("not importable: %s;\n    a ring of host memory\n", why);
+		printf("not importable: %s\n", why);
 	else
-		puts("importable; a ring of GPU memory");
+		puts("importable");
 }
 
 void info_folder(void)
