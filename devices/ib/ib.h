@@ -198,6 +198,13 @@ bool ib_xfer_ready(const struct ib_conn *conn);
 void ib_xfer_receive(struct ib_conn *conn);
 /* Takes over @op, which ends with op->status if that is set. */
 void ib_xfer_queue(struct ib_conn *conn, struct ib_op *op);
+/* Has the peer delivered the first @sent?  If not, asks it when it may. */
+bool ib_xfer_is_delivered(struct ib_conn *conn, uint64_t sent);
+/*
+ * Before the interface closes: returns all credits.  True: the adapter has not
+ * sent everything.
+ */
+bool ib_xfer_closes(struct ib_conn *conn);
 /* Posts what is queued and returns credits, while there is room. */
 void ib_xfer_pump(struct ib_conn *conn);
 /* Ends all posted requests; the adapter has none when it returns. */
@@ -250,8 +257,11 @@ struct ib_conn {
 	struct weft_list tx_free;
 	unsigned int user_used, tx_used; /* messages; all */
 	unsigned int to_return;		 /* credits owed to the peer */
+	bool answer_due;		 /* at once */
 	/* sending */
-	unsigned int credits;
+	uint64_t sent, delivered; /* of what takes credits, by the peer */
+	uint64_t sent_message;	  /* `sent`, with the last message */
+	uint64_t sent_ask;	  /* and with the last ASK */
 	struct ib_request ring[IB_SQ_DEPTH]; /* what the adapter has */
 	unsigned int ring_head, tx_out;
 	struct weft_list queue, posted;	       /* struct ib_op */
@@ -280,6 +290,12 @@ struct ib_peer {
 
 /* Never calls back: progress() fails it.  The first error counts. */
 static inline void ib_conn_break(struct ib_conn *conn, int err);
+
+/* Messages that may be sent. */
+static inline unsigned int ib_conn_credits(const struct ib_conn *conn)
+{
+	return IB_CREDITS - (unsigned int)(conn->sent - conn->delivered);
+}
 
 struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t number);
 /* The peer's half arrived. */

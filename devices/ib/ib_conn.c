@@ -77,7 +77,6 @@ static struct ib_conn *conn_alloc(struct ib_peer *peer, uint32_t number)
 	weft_conn_begin(&conn->base, &peer->iface->base, peer->id, number);
 	conn->base.state = WEFT_CONN_JOINING;
 	conn->id = conn->iface->next_id++;
-	conn->credits = IB_CREDITS;
 	weft_list_init(&conn->link);
 	weft_list_init(&conn->id_link);
 	weft_list_init(&conn->tx_free);
@@ -204,13 +203,18 @@ static void open_it(struct ib_conn *conn)
 	conn->info_due = true;
 }
 
+/* Was something taken that the peer has not got? */
+static bool has_lost(const struct ib_conn *conn)
+{
+	/* of ours that closes, what the adapter has arrives */
+	return conn->nops || (conn->base.ep && !conn->iface->closing &&
+			      conn->delivered < conn->sent_message);
+}
+
 void ib_conn_fail(struct ib_conn *conn, int err)
 {
-	/*
-	 * The peer closed in order, but these are lost.  Messages that the
-	 * adapter has count as sent, as with a socket.
-	 */
-	const bool lost = err == -ESHUTDOWN && conn->nops;
+	/* the peer closed in order, but not for us */
+	const bool lost = err == -ESHUTDOWN && has_lost(conn);
 
 	if (conn->base.state == WEFT_CONN_CLOSED)
 		return;

@@ -44,11 +44,15 @@ static bool make_room(struct weft_conn *base)
 /* A broken connection has lost messages: its flushes end with the endpoint. */
 static bool is_flushed(struct weft_conn *base, uint64_t sent)
 {
-	const struct ib_conn *conn = ib_conn(base);
+	struct ib_conn *conn = ib_conn(base);
 
-	(void)sent;
-	return !base->err && !conn->user_used && !conn->nops &&
-	       !conn->nfinished;
+	return !base->err && !conn->nops && !conn->nfinished &&
+	       ib_xfer_is_delivered(conn, sent);
+}
+
+static uint64_t count_sent(const struct weft_conn *base)
+{
+	return container_of(base, const struct ib_conn, base)->sent_message;
 }
 
 static void cancel_ops(struct weft_conn *base)
@@ -75,6 +79,7 @@ const struct weft_ep_ops ib_ep_ops = {
 	.connect = connect_ep,
 	.is_ready = is_ready,
 	.make_room = make_room,
+	.sent = count_sent,
 	.is_flushed = is_flushed,
 	.cancel = cancel_ops,
 	.leave = leave_conn,

@@ -195,7 +195,10 @@ static void free_dead(struct ib_iface *iface)
 	}
 }
 
-/* Posted messages arrive if the peer's adapter is alive. */
+/*
+ * Posted messages arrive if the peer's adapter is alive, and it learns which of
+ * its own were delivered.
+ */
 static void flush_at_close(struct ib_iface *iface)
 {
 	const uint64_t end = weft_now_ms() + weft_settings()->peer_timeout_ms;
@@ -205,11 +208,11 @@ static void flush_at_close(struct ib_iface *iface)
 
 	while (waiting && weft_now_ms() < end) {
 		waiting = false;
+		weft_tcp_ops.progress(iface->ctl); /* it may be gone */
 		ib_xfer_gather(iface);
 		weft_list_for_each (peer, tp, &iface->peers, link)
 			weft_list_for_each (conn, tc, &peer->conns, link)
-				waiting |= conn->user_used && !conn->base.err &&
-					   conn->tx_out;
+				waiting |= ib_xfer_closes(conn);
 	}
 }
 

@@ -11,6 +11,10 @@
  * A WRITE with an immediate is a notification whose tag is that immediate and
  * whose size is the WRITE's.  It takes a receive buffer, and so a credit.
  *
+ * A credit is given back once its message was delivered.  ASK, which takes one
+ * and has no body, is for a flush: all are given back at once.  The next one
+ * waits until the last one's credit is back.
+ *
  * On the control connection, a message of the tcp device whose id is the kind:
  *   IB_CTL_HELLO   interface part and device part of the sender's address
  * 		    (lengths WEFT_IFACE_ADDR_LEN and the byte before it),
@@ -37,7 +41,8 @@
 /*
  * Giving back credits costs none.  It is done for every IB_CREDITS / 2
  * messages, and a peer that has not read the last two can send no more than
- * those: two buffers more, and one to spare.
+ * those: two buffers more, and one to spare.  An answer to ASK takes the place
+ * of one, since there is one ASK at a time, and it takes a credit.
  */
 #define IB_RX_SLOTS (IB_CREDITS + 3)
 
@@ -45,6 +50,7 @@ enum ib_kind {
 	IB_KIND_MESSAGE = 1,
 	IB_KIND_NOTIFY,
 	IB_KIND_CREDIT,
+	IB_KIND_ASK,
 };
 
 enum ib_ctl {

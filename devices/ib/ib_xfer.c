@@ -99,7 +99,7 @@ bool ib_xfer_room(const struct ib_conn *conn, unsigned int spare)
 bool ib_xfer_ready(const struct ib_conn *conn)
 {
 	return conn->base.state == WEFT_CONN_OPEN && conn->peer_ready &&
-	       weft_list_empty(&conn->queue) && conn->credits &&
+	       weft_list_empty(&conn->queue) && ib_conn_credits(conn) &&
 	       ib_xfer_room(conn, 1) && conn->user_used < IB_USER_SLOTS;
 }
 
@@ -144,7 +144,12 @@ int ib_xfer_send(struct ib_conn *conn, struct ib_tx *tx, enum ib_kind kind,
 	if (err)
 		return err;
 	conn->to_return = 0;
-	conn->credits -= kind != IB_KIND_CREDIT;
+	conn->answer_due = false;
+	conn->sent += kind != IB_KIND_CREDIT;
+	if (kind == IB_KIND_MESSAGE)
+		conn->sent_message = conn->sent;
+	else if (kind == IB_KIND_ASK)
+		conn->sent_ask = conn->sent;
 	return 0;
 }
 
@@ -157,19 +162,36 @@ int ib_xfer_probe(struct ib_conn *conn)
 	return ib_xfer_room(conn, 1) ? post_request(conn, &wr, &sge, &req) : 0;
 }
 
-/* Returns credits before the peer runs out of them. */
-static void return_credits(struct ib_conn *conn)
+/* Without room, what makes some attends to the connection again. */
+static void send_head(struct ib_conn *conn, enum ib_kind kind)
 {
 	struct ib_tx *tx;
 
-	if (conn->to_return < IB_CREDITS / 2 || !ib_xfer_room(conn, 0))
+	if (!ib_xfer_room(conn, kind == IB_KIND_ASK))
 		return;
 	tx = ib_tx_get(conn, false);
 	if (!tx)
 		return;
 	tx->len = IB_HEAD;
-	if (ib_xfer_send(conn, tx, IB_KIND_CREDIT, 0, NULL))
+	if (ib_xfer_send(conn, tx, kind, 0, NULL))
 		ib_tx_put(conn, tx);
+}
+
+/* Returns credits before the peer runs out of them, or as it asks. */
+static void return_credits(struct ib_conn *conn)
+{
+	if (conn->answer_due || conn->to_return >= IB_CREDITS / 2)
+		send_head(conn, IB_KIND_CREDIT);
+}
+
+bool ib_xfer_is_delivered(struct ib_conn *conn, uint64_t sent)
+{
+	if (conn->delivered >= sent)
+		return true;
+	/* without credits the peer returns some unasked */
+	if (conn->delivered >= conn->sent_ask && ib_conn_credits(conn))
+		send_head(conn, IB_KIND_ASK);
+	return false;
 }
 
 /* ---- the end of a put or get --------------------------------------------- */
@@ -303,7 +325,7 @@ static bool post_notify(struct ib_op *op)
 	struct ib_conn *conn = op->conn;
 	struct ib_tx *tx;
 
-	if (!conn->credits || !ib_xfer_room(conn, 1))
+	if (!ib_conn_credits(conn) || !ib_xfer_room(conn, 1))
 		return false;
 	tx = ib_tx_get(conn, false);
 	if (!tx)
@@ -334,12 +356,12 @@ static bool post_immediate(struct ib_op *op)
 	struct ib_conn *conn = op->conn;
 	struct ibv_sge sge = { 0 };
 
-	if (!conn->credits || !ib_xfer_room(conn, IB_SQ_SPARE))
+	if (!ib_conn_credits(conn) || !ib_xfer_room(conn, IB_SQ_SPARE))
 		return false;
 	next_piece(op, op->total, &sge);
 	if (post_piece(op, &wr, &sge))
 		return false;
-	conn->credits--;
+	conn->sent++;
 	op_all_posted(op);
 	return true;
 }
@@ -373,6 +395,16 @@ void ib_xfer_pump(struct ib_conn *conn)
 		more = post_op(
 			weft_list_first(&conn->queue, struct ib_op, link));
 	return_credits(conn);
+}
+
+bool ib_xfer_closes(struct ib_conn *conn)
+{
+	if (conn->base.state != WEFT_CONN_OPEN || !conn->peer_ready ||
+	    conn->base.err)
+		return false;
+	if (conn->to_return)
+		send_head(conn, IB_KIND_CREDIT);
+	return conn->tx_out && (conn->tx_used || conn->to_return);
 }
 
 void ib_xfer_queue(struct ib_conn *conn, struct ib_op *op)
@@ -572,8 +604,8 @@ static int parse_receive(struct ib_conn *conn, struct ib_rx *rx,
 		if (rx->len < IB_HEAD || rx->len > IB_SLOT)
 			return -EPROTO;
 		/* add credits now: a sender waits for them */
-		conn->credits += ib_head_credits(rx->buf);
-		if (conn->credits > IB_CREDITS)
+		conn->delivered += ib_head_credits(rx->buf);
+		if (conn->delivered > conn->sent)
 			return -EPROTO;
 	}
 	if (!rx->immediate && rx->buf[0] == IB_KIND_CREDIT) {
@@ -748,6 +780,11 @@ static int deliver_message(struct ib_conn *conn, struct ib_rx *rx)
 		deliver_notify(conn, weft_get_le64(body),
 			       weft_get_le64(body + 8));
 		return 0;
+	case IB_KIND_ASK:
+		if (len)
+			return -EPROTO;
+		conn->answer_due = true;
+		return 0;
 	}
 	return -EPROTO;
 }
@@ -770,6 +807,9 @@ static void deliver_one(struct ib_rx *rx)
 	}
 	conn->to_return++;
 	post_receive(rx);
+	/* now: the next callback, or the caller of progress(), may end us */
+	if (conn->answer_due)
+		ib_xfer_pump(conn);
 	weft_conn_attend(&conn->base);
 }
 

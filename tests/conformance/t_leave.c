@@ -179,6 +179,46 @@ static void orderly_silent(void)
 	side_close(&a);
 }
 
+/* @n messages to one that closes; @heard: when it has all of them. */
+static void close_on(unsigned int n, bool heard)
+{
+	const int error = heard ? -ESHUTDOWN : -ECONNRESET;
+	struct wait_op asked;
+	struct side a, b;
+	unsigned int i;
+
+	sides_open(&a, &b);
+	for (i = 0; i < n; i++)
+		check_int(a.ops->message(a.ep, 1, NULL, 0, NULL), 0);
+	if (heard)
+		wait_for(&a, &b, b.messages == n);
+	wait_op_init(&asked);
+	if (a.ops->flush(a.ep, &asked.op) != -EINPROGRESS)
+		asked.done = 1;
+	run_for(&a, NULL, 5);
+	check_int(b.messages, heard ? n : 0);
+	side_close(&b);
+	wait_for(&a, NULL, a.errors);
+	check_int(a.error, error);
+	check_int(asked.done, 1);
+	check_int(asked.status, heard ? 0 : error);
+	check_int(a.ops->flush(a.ep, NULL), heard ? 0 : error);
+	side_close(&a);
+}
+
+/* One that closes says what it had. */
+static void orderly_unheard(void)
+{
+	unsigned int n;
+
+	if (row->in_process || row->ops == &weft_nvlink_ops)
+		skip_test("what is in the inbox of the peer has arrived");
+	for (n = 1; n <= 8; n++) {
+		close_on(n, true);
+		close_on(n, false);
+	}
+}
+
 static bool is_unsent(const struct side *s, struct weft_ep *ep)
 {
 	struct weft_ep_attr attr;
@@ -350,6 +390,8 @@ const struct conformance_test leave_tests[] = {
 	  orderly_answered },
 	{ "an orderly close of one that took many messages loses nothing",
 	  orderly_silent },
+	{ "an orderly close loses what was not delivered, and says so",
+	  orderly_unheard },
 	{ "endpoints close in order with messages undelivered",
 	  orderly_behind },
 	{ "an orderly close ends the peer's pending operations", under_way },

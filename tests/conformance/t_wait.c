@@ -122,6 +122,48 @@ static void edge(void)
 	races(true);
 }
 
+static bool is_flushed(void *arg)
+{
+	struct side *s = arg;
+
+	return !s->ops->flush(s->ep, NULL);
+}
+
+/* Both sleep, at every moment of the other's round. */
+static void flushes(void)
+{
+	const unsigned int N = rounds(2000);
+	struct side a, b;
+	struct sleeper sl = { &b, false, N + 1, 0 };
+	struct iovec iov = { &a, 8 };
+	struct wait_op w;
+	pthread_t th;
+	unsigned int i;
+
+	sides_open(&a, &b);
+	pthread_create(&th, NULL, sleep_thread, &sl);
+	for (i = 0; i < N; i++) {
+		pause_some(i);
+		check_int(a.ops->message(a.ep, 1, &iov, 1, NULL), 0);
+		wait_op_init(&w);
+		if (i % 2)
+			w.done = a.ops->flush(a.ep, &w.op) != -EINPROGRESS;
+		else
+			w.done = is_flushed(&a);
+		while (!w.done) {
+			sleep_for_work(&a, -1, i % 2 ? op_is_done : is_flushed,
+				       i % 2 ? (void *)&w : &a);
+			w.done |= !(i % 2) && is_flushed(&a);
+		}
+		check_int(w.status, 0);
+	}
+	/* the last one, until which the other side answers */
+	check_int(a.ops->message(a.ep, 1, &iov, 1, NULL), 0);
+	pthread_join(th, NULL);
+	check_int(b.messages, N + 1);
+	sides_close(&a, &b);
+}
+
 /* Puts wake the target of a notification, and their source. */
 static void bulk(void)
 {
@@ -397,6 +439,7 @@ static void fair(void)
 const struct conformance_test wait_tests[] = {
 	{ "no wakeup is lost (level)", level },
 	{ "no wakeup is lost (edge)", edge },
+	{ "a flush wakes the peer that it waits for, and is woken", flushes },
 	{ "a put wakes its source and a notified target", bulk },
 	{ "an idle interface can sleep", idle },
 	{ "endpoints that go while both sides sleep are gone", parting },
