@@ -26,9 +26,9 @@
  * completes with the cause and ends the connection: both endpoints get
  * on_error().  No message behind it is delivered: none whose fence covers it,
  * and none sent once it has completed.  What was placed or delivered before
- * stays.  cancel() and ep_destroy() are no failures.  What a call itself copies
- * of the caller's own memory, as a small put or message, it reads as the
- * program would: there a bad address is a signal.
+ * stays.  cancel() and ep_destroy() are no failures.  Of messages and of small
+ * puts and gets the caller's own memory is read and written as the program
+ * would, in the call or in progress(): there a bad address is a signal.
  *
  * A call reads its array of iovecs before it returns.  The memory they name
  * belongs to the caller again once the operation completes, or 0 is returned.
