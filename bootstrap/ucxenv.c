@@ -333,18 +333,19 @@ static const char *find_tls(const struct weft_ucxenv *out, size_t n)
 	return tls;
 }
 
-/* Will weft_nvl be offered once @out is set? */
-static bool is_nvl_chosen(const struct weft_ucxenv *out, size_t n)
+/* Will a transport for GPU memory be offered once @out is set? */
+static bool is_gpu_chosen(const struct weft_ucxenv *out, size_t n)
 {
 	const char *tls = find_tls(out, n);
 
 	if (!weft_gpu_here() || (tls && *tls == '^' && !allows_cuda_copy(tls)))
 		return false;
-	return !tls || is_open_list(tls) || has_entry(tls, "weft_nvl", false);
+	return !tls || is_open_list(tls) || has_entry(tls, "weft_nvl", false) ||
+	       (has_entry(tls, "weft_shm", false) && allows_cuda_copy(tls));
 }
 
 /* Unless the user or Dask has set it. */
-static void set_for_nvl(struct weft_ucxenv *out, size_t *n, const char *name,
+static void set_for_gpu(struct weft_ucxenv *out, size_t *n, const char *name,
 			const char *value, const char *reason)
 {
 	const char *given = secure_getenv(name);
@@ -370,7 +371,7 @@ static bool has_expandable_segments(void)
 
 static void fix_gpu_memory(struct weft_ucxenv *out, size_t *n)
 {
-	if (!is_nvl_chosen(out, *n))
+	if (!is_gpu_chosen(out, *n))
 		return;
 	/*
 	 * With a transport for GPU memory UCX >= 1.18 sends large host messages
@@ -378,21 +379,21 @@ static void fix_gpu_memory(struct weft_ucxenv *out, size_t *n)
 	 * memory in processes that use none.  ucxx requests them by the
 	 * variable's old name; the new name wins.
 	 */
-	set_for_nvl(out, n, "UCX_RNDV_FRAG_MEM_TYPES", "host",
+	set_for_gpu(out, n, "UCX_RNDV_FRAG_MEM_TYPES", "host",
 		    "host messages do not go through GPU memory");
 	/*
 	 * UCX >= 1.18 treats memory of cudaMallocAsync as managed memory,
-	 * because CUDA IPC does not support it; weft_nvl does.
+	 * because CUDA IPC does not support it; weft_shm carries it.
 	 */
-	set_for_nvl(out, n, "UCX_CUDA_COPY_ASYNC_MEM_TYPE", "cuda",
-		    "weft_nvl carries memory of cudaMallocAsync, too");
+	set_for_gpu(out, n, "UCX_CUDA_COPY_ASYNC_MEM_TYPE", "cuda",
+		    "weft_shm carries memory of cudaMallocAsync, too");
 	/*
 	 * UCX registers the allocation that a buffer begins in, and no more: a
 	 * key of a buffer that goes on in the next one is refused beyond that
 	 * (openucx/ucx pull request 11461).
 	 */
 	if (has_expandable_segments())
-		set_for_nvl(out, n, "UCX_CUDA_COPY_REG_WHOLE_ALLOC", "off",
+		set_for_gpu(out, n, "UCX_CUDA_COPY_REG_WHOLE_ALLOC", "off",
 			    "buffers may span several of PyTorch's expandable "
 			    "segments");
 }

@@ -43,7 +43,7 @@ static const char help[] =
 	"  UCX_SOCKADDR_TLS_PRIORITY\n"
 	"                tcp, if it is sockcm, which current UCX lacks\n"
 	"  UCX_RNDV_FRAG_MEM_TYPES, UCX_CUDA_COPY_ASYNC_MEM_TYPE\n"
-	"                host and cuda, if unset and weft_nvl is used\n"
+	"                host and cuda, if unset and GPU memory is moved\n"
 	"  UCX_CUDA_COPY_REG_WHOLE_ALLOC\n"
 	"                off, likewise, with PyTorch's expandable segments\n"
 	"  UCX_NET_DEVICES\n"
