@@ -66,8 +66,13 @@ int weft_ep_create(struct weft_iface *iface, const struct weft_address *remote,
 		return -ENOMEM;
 	ep->ep = (struct weft_ep){ iface, user };
 	weft_list_init(&ep->flushes);
-	/* awake: UCP creates endpoints of interfaces that it has armed */
-	base->events.sleeps = false;
+	/*
+	 * Awake: UCP creates endpoints of interfaces that it has armed, and
+	 * calls them from then on.  Not so, in 1.23, those without messages
+	 * that only the peer uses: they sleep on.
+	 */
+	if (base->ep_ops->max_message)
+		base->events.sleeps = false;
 	n = weft_ep_number_get(&base->numbers, weft_key_id(remote->key));
 	err = n ? base->ep_ops->connect(iface, remote, n->next, &ep->conn)
 		: -ENOMEM;

@@ -205,6 +205,12 @@ static int measure_gpu(struct check *n, const struct check_card *own,
 	struct check_rates rates;
 	int err;
 
+	if (n->ops->mem_reaches(n->peer_rkey)) {
+		printf("\n  GPU memory goes through host memory: the driver does "
+		       "not map that of %s here\n",
+		       other->busid);
+		return check_bye(n);
+	}
 	printf("\n  GPU memory over weft_nvl, %s here, %s there%s\n",
 	       own->busid, other->busid,
 	       memcmp(own->uuid, other->uuid, sizeof(own->uuid))

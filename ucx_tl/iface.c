@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Interfaces: one per worker and device, which is a netdev or nvlink. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 #include "bootstrap/netif.h"
 #include "bootstrap/settings.h"
 #include "ucx_tl/status.h"
@@ -30,10 +33,20 @@ static void on_notify(void *arg, uint64_t tag, uint64_t size)
 	(void)size;
 }
 
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weft_list all = { &all, &all };
+
+static inline bool has_guest(const struct weft_uct_iface *iface)
+{
+	return iface->guest && !iface->guest->active;
+}
+
 static unsigned int progress(struct weft_uct_iface *iface)
 {
 	unsigned int events = iface->iface->ops->progress(iface->iface);
 
+	if (__builtin_expect(has_guest(iface), 0))
+		events += progress(iface->guest);
 	if (__builtin_expect(!weft_list_empty(&iface->waiting), 0))
 		events += weft_uct_pending_run_all(iface);
 	if (__builtin_expect(!weft_list_empty(&iface->ended), 0))
@@ -41,9 +54,26 @@ static unsigned int progress(struct weft_uct_iface *iface)
 	return events;
 }
 
+static int add_fd(int epfd, struct weft_uct_iface *iface)
+{
+	struct epoll_event e = { .events = EPOLLIN };
+
+	return epoll_ctl(epfd, EPOLL_CTL_ADD,
+			 iface->iface->ops->event_fd(iface->iface), &e);
+}
+
 static enum weft_ucs_status event_fd(struct weft_uct_iface *iface, int *fd)
 {
-	*fd = iface->iface->ops->event_fd(iface->iface);
+	if (iface->guest && iface->epfd < 0) {
+		iface->epfd = epoll_create1(EPOLL_CLOEXEC);
+		if (iface->epfd < 0 || add_fd(iface->epfd, iface) ||
+		    add_fd(iface->epfd, iface->guest))
+			return weft_ucs_status(weft_fail(
+				errno,
+				"cannot create an event queue; raise the limit with 'ulimit -n'"));
+	}
+	*fd = iface->epfd >= 0 ? iface->epfd
+			       : iface->iface->ops->event_fd(iface->iface);
 	return *fd < 0 ? weft_ucs_status(*fd) : WEFT_UCS_OK;
 }
 
@@ -52,7 +82,40 @@ bool weft_uct_iface_arm(struct weft_uct_iface *iface)
 	/* an end that is not reported yet is too rare for a timer */
 	return weft_list_empty(&iface->ended) &&
 	       !weft_uct_pending_runnable(iface) &&
+	       (!has_guest(iface) || weft_uct_iface_arm(iface->guest)) &&
 	       iface->iface->ops->arm(iface->iface) != -EBUSY;
+}
+
+/* Each interface of a worker with messages may serve the one without. */
+static void find_guest(struct weft_uct_iface *iface)
+{
+	struct weft_uct_iface *other, *tmp;
+
+	pthread_mutex_lock(&all_lock);
+	weft_list_for_each (other, tmp, &all, all) {
+		if (other->worker != iface->worker)
+			continue;
+		if (iface->attr.max_message && !other->attr.max_message)
+			iface->guest = other;
+		if (!iface->attr.max_message && other->attr.max_message)
+			other->guest = iface;
+	}
+	weft_list_add_tail(&all, &iface->all);
+	pthread_mutex_unlock(&all_lock);
+}
+
+static void leave_hosts(struct weft_uct_iface *iface)
+{
+	struct weft_uct_iface *other, *tmp;
+
+	pthread_mutex_lock(&all_lock);
+	weft_list_del(&iface->all);
+	weft_list_for_each (other, tmp, &all, all)
+		if (other->guest == iface)
+			other->guest = NULL;
+	pthread_mutex_unlock(&all_lock);
+	if (iface->epfd >= 0)
+		close(iface->epfd);
 }
 
 /* UCP ends the process on anything but OK and BUSY. */
@@ -61,6 +124,18 @@ static enum weft_ucs_status event_arm(struct weft_uct_iface *iface,
 {
 	(void)events;
 	return weft_uct_iface_arm(iface) ? WEFT_UCS_OK : WEFT_UCS_BUSY;
+}
+
+static void progress_enable(struct weft_uct_iface *iface, unsigned int flags)
+{
+	iface->active = true;
+	iface->uct->sym.progress_enable(iface, flags);
+}
+
+static void progress_disable(struct weft_uct_iface *iface, unsigned int flags)
+{
+	iface->active = false;
+	iface->uct->sym.progress_disable(iface, flags);
 }
 
 static enum weft_ucs_status iface_flush(struct weft_uct_iface *iface,
@@ -260,6 +335,7 @@ static void iface_close(struct weft_uct_iface *iface)
 {
 	struct weft_uct_symbols *sym = &iface->uct->sym;
 
+	leave_hosts(iface);
 	sym->progress_disable(iface, 3); /* both directions */
 	weft_uct_idle_iface(-1);
 	iface->iface->ops->iface_close(iface->iface);
@@ -270,15 +346,15 @@ static void iface_close(struct weft_uct_iface *iface)
 	free(iface);
 }
 
-static void init_iface_ops(const struct weft_uct *uct, weft_uct_fn *ops)
+static void init_iface_ops(weft_uct_fn *ops)
 {
 	for (size_t i = 0; i < WEFT_OP_COUNT; i++)
 		ops[i] = (weft_uct_fn)weft_uct_unsupported;
 	weft_uct_ep_ops(ops);
 	ops[WEFT_OP_IFACE_FLUSH] = (weft_uct_fn)iface_flush;
 	ops[WEFT_OP_IFACE_FENCE] = (weft_uct_fn)iface_fence;
-	ops[WEFT_OP_PROGRESS_ENABLE] = (weft_uct_fn)uct->sym.progress_enable;
-	ops[WEFT_OP_PROGRESS_DISABLE] = (weft_uct_fn)uct->sym.progress_disable;
+	ops[WEFT_OP_PROGRESS_ENABLE] = (weft_uct_fn)progress_enable;
+	ops[WEFT_OP_PROGRESS_DISABLE] = (weft_uct_fn)progress_disable;
 	ops[WEFT_OP_PROGRESS] = (weft_uct_fn)progress;
 	ops[WEFT_OP_EVENT_FD] = (weft_uct_fn)event_fd;
 	ops[WEFT_OP_EVENT_ARM] = (weft_uct_fn)event_arm;
@@ -363,11 +439,14 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	iface->md = md;
 	iface->tl = md->tl;
 	snprintf(iface->device, sizeof(iface->device), "%s", netdev);
+	iface->worker = worker;
+	iface->epfd = -1;
+	weft_list_init(&iface->all);
 	weft_list_init(&iface->eps);
 	weft_list_init(&iface->waiting);
 	weft_list_init(&iface->ended);
 
-	init_iface_ops(md->uct, ops);
+	init_iface_ops(ops);
 	status = sym->base_iface_init(
 		iface, sym->base_iface_class, &count, ops,
 		md->uct->internal_ops, md, worker, params, config,
@@ -387,6 +466,7 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	}
 	weft_uct_idle_iface(1);
 	iface->iface->ops->iface_query(iface->iface, &iface->attr);
+	find_guest(iface);
 	iface->loopback =
 		!weft_netif_get(netdev, how.family, &netif) && netif.loopback;
 	iface->deprioritized = iface->loopback && atomic_load(&md->wide_ifaces);

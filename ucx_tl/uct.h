@@ -148,7 +148,17 @@ struct weft_uct_iface {
 	struct weft_iface_attr attr;
 	bool loopback;
 	char device[sizeof(((struct weft_uct_tl_device *)0)->name)];
-	bool deprioritized; /* another iface serves the same peers better */
+	bool deprioritized;   /* another iface serves the same peers better */
+	struct weft_list all; /* of the process */
+	void *worker;	      /* UCT's */
+	bool active;	      /* UCP calls it */
+	/*
+	 * Of the same worker and without messages, NULL: none.  UCP 1.23 calls
+	 * such a one only while it uses it itself, but peers do as well: this
+	 * one has it served.
+	 */
+	struct weft_uct_iface *guest;
+	int epfd; /* the events of both; -1: none */
 	struct weft_list eps;
 	struct weft_list waiting; /* eps with pending requests */
 	struct weft_list ended;	  /* eps whose end UCX does not know yet */

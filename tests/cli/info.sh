@@ -248,7 +248,7 @@ gpus() # NAME WORDS [VARIABLE=VALUE...]
 fake=$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so
 gpus "a GPU and its name" '^  0000:e1:00\.0  a fake GPU 1$'
 gpus "NVLink between two GPUs, with its links" \
-	'e0:00\.0 - 0000:e1:00\.0  NVLink, 4 links; importable; a ring of GPU memory$'
+	'e0:00\.0 - 0000:e1:00\.0  NVLink, 4 links; importable$'
 gpus "NVLink through a switch" 'e2:00\.0 - 0000:e3:00\.0  NVLink, 5 links; importable' \
 	WEFT_TEST_CUDA_NODES=23
 gpus "PCIe between two GPUs" 'e1:00\.0 - 0000:e2:00\.0  PCIe (SYS); importable' \
@@ -258,7 +258,6 @@ gpus "PCIe without peer access is not importable" \
 	WEFT_TEST_CUDA_NODES=14
 gpus "MIG is not importable" 'not importable: 0000:e0:00\.0 is divided into instances (MIG)' \
 	WEFT_TEST_CUDA_MIG=1
-gpus "a ring of host memory under MIG" '^    a ring of host memory$' WEFT_TEST_CUDA_MIG=1
 gpus "a driver that hangs is given up" 'the driver did not answer within 0\.9 s' \
 	WEFT_TEST_CUDA_HANG=1
 shows "a missing CUDA driver is named" "cannot load the CUDA driver '/nosuch'" \

@@ -259,6 +259,63 @@ static void parting(void)
 	sides_close(&a, &b);
 }
 
+/* As UCP 1.23 treats an interface of whose endpoints it uses none: armed. */
+static void sleep_on(struct side *s)
+{
+	while (s->ops->arm(s->iface))
+		side_progress(s);
+}
+
+static void wake_if_told(struct side *s)
+{
+	struct pollfd pfd = { s->ops->event_fd(s->iface), POLLIN, 0 };
+
+	if (poll(&pfd, 1, 0) <= 0)
+		return;
+	side_progress(s);
+	sleep_on(s);
+}
+
+static void met_asleep(void)
+{
+	const uint64_t end = now_ms() + WAIT_MS;
+	enum { LEN = 300000 };
+	uint8_t *src = malloc(LEN);
+	struct weft_iov iov = { src, LEN, NULL };
+	struct wait_op w = WAIT_OP;
+	struct side a, b;
+	struct target t;
+
+	if (!row->blocks)
+		skip_test("UCP calls what has messages");
+	side_open(&a);
+	side_open(&b);
+	sleep_on(&a);
+	sleep_on(&b);
+	a.ep = side_connect(&a, &b, NULL);
+	b.ep = side_connect(&b, &a, NULL);
+	while (!a.ops->ready(a.ep) || !b.ops->ready(b.ep)) {
+		check(now_ms() < end, "both sleep, and do not meet");
+		wake_if_told(&a);
+		wake_if_told(&b);
+	}
+	target_open(&t, LEN);
+	pattern_fill(src, LEN, 9);
+	check_int(
+		a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, t.key, NULL, &w.op),
+		-EINPROGRESS);
+	while (!w.done) {
+		check(now_ms() < end, "its target sleeps");
+		side_progress(&a);
+		wake_if_told(&b);
+	}
+	check_int(w.status, 0);
+	pattern_check("put", t.buf, LEN, 9);
+	target_close(&t);
+	free(src);
+	sides_close(&a, &b);
+}
+
 /* So many messages as fit are on their way, unseen by the receiver. */
 static unsigned int fill(struct side *s, struct weft_ep *ep, uint8_t id,
 			 unsigned int n)
@@ -443,6 +500,7 @@ const struct conformance_test wait_tests[] = {
 	{ "a put wakes its source and a notified target", bulk },
 	{ "an idle interface can sleep", idle },
 	{ "endpoints that go while both sides sleep are gone", parting },
+	{ "sides that sleep meet, and a put finds its target", met_asleep },
 	{ "one progress delivers at most WEFT_PROGRESS_MAX messages", bounded },
 	{ "one progress delivers at most WEFT_PROGRESS_MAX notifications",
 	  bounded_notices },

@@ -106,7 +106,7 @@ class Pair:
         seen = [("initiator", "tx_put_bytes", moved["WRITE"]),
                 ("initiator", "get_bytes", moved["READ"])]
         wires = {"initiator": moved["WRITE"], "target": moved["READ"]}
-        if device == "ib":  # whose adapter tells the target nothing
+        if device in ("ib", "nvlink"):  # the target has no part in it
             wires["target"] = 0
         else:
             seen += [("target", "rx_put_bytes", moved["WRITE"]),
@@ -210,11 +210,13 @@ def gpus():
         raise Skip("the fake driver is not built: make check TESTS=")
     with tempfile.TemporaryDirectory(prefix="weft-e2e.") as folder:
         env = {"KV_MEMORY": "cuda", "WEFT_RUN_DIR": folder,
-               "UCX_TLS": "weft_nvl,weft_tcp,cuda_copy"}
+               "UCX_TLS": "weft_nvl,weft_shm,weft_tcp,cuda_copy"}
         if fake:
             for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
                 os.symlink(fake, f"{folder}/{name}")
+            os.mkdir(f"{folder}/ipc")
             env.update(LD_LIBRARY_PATH=folder, UCX_MEMTYPE_CACHE="n",
+                       WEFT_TEST_CUDA_IPC=f"{folder}/ipc",
                        WEFT_LIBCUDA=f"{folder}/libcuda.so.1")
         yield {"env": env, "places": POD and [[POD, "a"], [POD, "b"]]}
 
