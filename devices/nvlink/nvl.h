@@ -85,6 +85,7 @@ struct nvl_op {
 	bool get;
 	int status;
 	struct nvl_life life; /* of the peer's registration */
+	uint64_t token;	      /* its key's */
 	uint64_t addr;	      /* there */
 	size_t total;
 	unsigned int n, left; /* copies; those that have not ended */
@@ -250,6 +251,12 @@ uint32_t nvl_export_process(void);
 void nvl_export_add(struct weft_mem *mem);
 /* All that is to know of @mem, which may be that it cannot be mapped. */
 void nvl_export_pack(const struct weft_mem *mem, struct nvl_key *key);
+/*
+ * Is @token of a registration of this process that has [@addr, @addr + @len)?
+ * Then *@rkey is the region's.
+ */
+bool nvl_export_own(uint64_t token, uint64_t addr, uint64_t len,
+		    struct weft_rkey *rkey);
 /*
  * No peer copies to or from it any more: waits for copies that are with their
  * engines, bounded by the watchdog, or by a second where the peer is gone.  A

@@ -49,7 +49,7 @@ struct allocation {
 /* A registration. */
 struct nvl_export {
 	struct weft_entry entry; /* by its token */
-	uint64_t token;
+	struct weft_rkey rkey;
 	uint64_t addr, len;
 	struct nvl_life life;
 	struct allocation *allocation;
@@ -379,7 +379,7 @@ static bool add_export(struct nvl_export *x, const struct part *parts,
 	if (!x->allocation)
 		return false;
 	if (begin_life(&x->life) &&
-	    !weft_table_add(&exports, &x->entry, x->token))
+	    !weft_table_add(&exports, &x->entry, x->rkey.token))
 		return true;
 	end_life(&x->life);
 	unregister(x->allocation);
@@ -403,7 +403,7 @@ void nvl_export_add(struct weft_mem *mem)
 		weft_cuda_leave(&s);
 	}
 	if ((n || by_handle) && !nvl_export_begin()) {
-		x->token = mem->rkey.token;
+		x->rkey = mem->rkey;
 		x->addr = addr;
 		/* UCX rounds it up, beyond the allocation */
 		x->len = by_handle ? weft_min((uint64_t)mem->len,
@@ -431,7 +431,7 @@ void nvl_export_pack(const struct weft_mem *mem, struct nvl_key *key)
 	if (!x)
 		return;
 	*key = (struct nvl_key){
-		.token = x->token,
+		.token = x->rkey.token,
 		.addr = x->addr,
 		.len = x->len,
 		.id = al->id,
@@ -443,6 +443,25 @@ void nvl_export_pack(const struct weft_mem *mem, struct nvl_key *key)
 		.kind = al->kind,
 	};
 	memcpy(key->handle, &al->handle, sizeof(key->handle));
+}
+
+bool nvl_export_own(uint64_t token, uint64_t addr, uint64_t len,
+		    struct weft_rkey *rkey)
+{
+	struct weft_entry *e;
+	struct nvl_export *x;
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	e = weft_table_find(&exports, token);
+	for (; e && !found; e = weft_table_next(e)) {
+		x = container_of(e, struct nvl_export, entry);
+		found = addr >= x->addr && len <= x->len &&
+			addr - x->addr <= x->len - len;
+		*rkey = x->rkey;
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
 }
 
 /* ---- taking it back ------------------------------------------------------ */

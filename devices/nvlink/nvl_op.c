@@ -75,12 +75,17 @@ static bool can_reach(struct nvl_op *o)
 void nvl_op_go(struct nvl_op *o)
 {
 	struct nvl_import *im = o->import;
+	const bool own = im->map.kind == NVL_MAP_OWN;
+	struct weft_rkey rkey = { 0 };
 	uint64_t there;
 	unsigned int i;
 
 	if (!o->status && im->err)
 		o->status = im->err;
 	if (!o->status && !can_reach(o))
+		o->status = -EACCES;
+	if (!o->status && own &&
+	    !nvl_export_own(o->token, o->addr, o->total, &rkey))
 		o->status = -EACCES;
 	if (o->status) {
 		end_op(o);
@@ -92,6 +97,10 @@ void nvl_op_go(struct nvl_op *o)
 			o->copies[i].src = there;
 		else
 			o->copies[i].dst = there;
+		/* a peer's key is none for memory of ours */
+		o->copies[i].guarded = own;
+		o->copies[i].key = rkey;
+		o->copies[i].at = there;
 		o->conn->copies++;
 		weft_copy_queue(&o->engine->tx_waiting, &o->copies[i]);
 	}
@@ -204,6 +213,7 @@ int nvl_op_start(struct nvl_conn *conn, bool get, const struct weft_iov *iov,
 	make_copies(o, iov, n);
 	memcpy(&key, rkey, sizeof(key));
 	o->life = key.life;
+	o->token = key.token;
 	weft_list_add_tail(&conn->ops, &o->link);
 	conn->nops++;
 	start_op(o, &key);
