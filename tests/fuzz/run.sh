@@ -9,6 +9,8 @@ set -u
 build=${1:?the build folder}
 seconds=${2:?seconds per target}
 src=$(cd "$(dirname "$0")" && pwd)
+WEFT_BUILD=$(cd "$build" && pwd) # the fake driver is there
+export WEFT_BUILD
 
 fuzz() # NAME
 {

@@ -431,7 +431,7 @@ EXPORT void *fake_cuda_context(int ordinal)
 	return cuDevicePrimaryCtxRetain(&ctx, ordinal) ? NULL : ctx;
 }
 
-static void *program_memory(int ordinal, size_t size, enum kind kind)
+static void *program_memory(struct context *c, size_t size, enum kind kind)
 {
 	struct object *o;
 	void *p;
@@ -441,35 +441,48 @@ static void *program_memory(int ordinal, size_t size, enum kind kind)
 	if (p == MAP_FAILED)
 		abort();
 	pthread_mutex_lock(&fake_lock);
-	o = fake_add(kind, (uintptr_t)p, size, ordinal);
-	o->ctx = &contexts[ordinal];
+	o = fake_add(kind, (uintptr_t)p, size, c->ordinal);
+	o->ctx = c;
 	pthread_mutex_unlock(&fake_lock);
 	return p;
 }
 
-EXPORT void *fake_cuda_malloc(int ordinal, size_t size)
+EXPORT void *fake_cuda_malloc_in(void *ctx, size_t size)
 {
+	struct context *c = ctx;
 	struct object *o;
 	uint64_t p = 0;
 
 	pthread_mutex_lock(&fake_lock);
-	o = fake_ipc_alloc(ordinal, size);
+	o = fake_ipc_alloc(c->ordinal, size);
 	if (o) {
-		o->ctx = &contexts[ordinal];
+		o->ctx = c;
 		p = o->base;
 	}
 	pthread_mutex_unlock(&fake_lock);
-	return o ? (void *)(uintptr_t)p : program_memory(ordinal, size, MALLOC);
+	return o ? (void *)(uintptr_t)p : program_memory(c, size, MALLOC);
+}
+
+/* Of a GPU whose context need not be there. */
+static struct context *primary_of(int ordinal)
+{
+	contexts[ordinal].ordinal = ordinal;
+	return &contexts[ordinal];
+}
+
+EXPORT void *fake_cuda_malloc(int ordinal, size_t size)
+{
+	return fake_cuda_malloc_in(primary_of(ordinal), size);
 }
 
 EXPORT void *fake_cuda_managed(int ordinal, size_t size)
 {
-	return program_memory(ordinal, size, MANAGED_MEM);
+	return program_memory(primary_of(ordinal), size, MANAGED_MEM);
 }
 
 EXPORT void *fake_cuda_pool(int ordinal, size_t size)
 {
-	void *p = program_memory(ordinal, size, MALLOC);
+	void *p = program_memory(primary_of(ordinal), size, MALLOC);
 
 	pthread_mutex_lock(&fake_lock);
 	fake_find((uintptr_t)p, size)->ctx = NULL;

@@ -79,6 +79,7 @@ struct fake_cuda_live {
 	/* a green one, by its handle as a context */                          \
 	X(void *, fake_cuda_green, (int ordinal))                              \
 	X(void *, fake_cuda_malloc, (int ordinal, size_t size))                \
+	X(void *, fake_cuda_malloc_in, (void *ctx, size_t size))               \
 	X(void *, fake_cuda_vmm, (int ordinal, size_t size))                   \
 	/* @n allocations of 2 MiB, one behind the other */                    \
 	X(void *, fake_cuda_segments,                                          \

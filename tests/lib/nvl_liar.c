@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/lib/nvl_liar.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,8 +16,11 @@
 #include <unistd.h>
 
 #include "bootstrap/hello.h"
+#include "devices/engine/copy.h"
+#include "tests/lib/fake_cuda.h"
 #include "tests/lib/quiet.h"
 #include "util/compat.h"
+#include "util/cuda.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -43,13 +47,13 @@ int liar_memfd(size_t size, bool seal)
 	return fd;
 }
 
-static uint8_t *map(int fd, size_t size)
+int liar_part(size_t size)
 {
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	int fd = memfd_create("fakecuda-0", MFD_CLOEXEC);
 
-	if (p == MAP_FAILED)
-		broken("cannot map");
-	return p;
+	if (fd < 0 || ftruncate(fd, (off_t)size))
+		broken("cannot make memory");
+	return fd;
 }
 
 /* ---- whom they lie to ---------------------------------------------------- */
@@ -76,8 +80,32 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 	(void)user;
 }
 
-void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
-		      void *buf, size_t len)
+/* On which all memory is GPU 0's; some that has a descriptor. */
+static void *load_driver(void)
+{
+	void *(*context)(int ordinal), *(*vmm)(int ordinal, size_t size);
+	char path[4200];
+	void *lib;
+
+	snprintf(path, sizeof(path), "%s/tests/lib/.libs/libfake_cuda.so",
+		 getenv("WEFT_BUILD") ? getenv("WEFT_BUILD") : ".");
+	setenv("WEFT_LIBCUDA", path, 1);
+	setenv("WEFT_LIBNVML", path, 1);
+	setenv(FAKE_NVML, "1", 1);
+	setenv(FAKE_CUDA_ALL, "1", 1);
+	setenv(FAKE_CUDA_DELAY, "0", 1);
+	lib = dlopen(path, RTLD_NOW);
+	if (!lib)
+		broken("no fake driver; is WEFT_BUILD set?");
+	*(void **)&context = dlsym(lib, "fake_cuda_context");
+	*(void **)&vmm = dlsym(lib, "fake_cuda_vmm");
+	context(0);
+	if (weft_cuda_init())
+		broken("the fake driver does not begin");
+	return vmm(0, LIAR_PART);
+}
+
+void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb)
 {
 	const struct weft_dev_ops *nvl = &weft_nvlink_ops;
 	struct weft_iface_cb all = *cb;
@@ -85,7 +113,7 @@ void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 		.netdev = "nvl",
 		.cb = &all,
 	};
-	uint8_t packed[WEFT_RKEY_MAX];
+	void *memory;
 
 	if (!all.on_message)
 		all.on_message = on_message;
@@ -94,15 +122,20 @@ void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 	if (!all.on_ready)
 		all.on_ready = on_ready;
 	log_quiet();
-	setenv("WEFT_LIBCUDA", "/nonexistent", 1);
+	memory = load_driver();
 	if (nvl->iface_open(&params, &v->iface) ||
-	    nvl->mem_register(buf, len, WEFT_MEM_HOST, &v->mem))
+	    nvl->mem_register(memory, LIAR_PART, WEFT_MEM_CUDA, &v->mem))
 		broken("the interface does not open");
+	nvl->mem_pack(v->mem, &v->key);
 	nvl->iface_query(v->iface, &v->attr);
-	nvl->mem_pack(v->mem, packed);
-	weft_rkey_unpack(packed, &v->key);
 	v->liar = v->attr.addr;
 	memcpy(v->liar.key, liar_key, WEFT_KEY_LEN);
+}
+
+void liar_victim_close(struct liar_victim *v)
+{
+	weft_nvlink_ops.mem_release(v->mem);
+	weft_nvlink_ops.iface_close(v->iface);
 }
 
 /* ---- meeting ------------------------------------------------------------- */
@@ -189,45 +222,59 @@ static int take_frame(struct liar *l, struct nvl_frame *f, int fds[2])
 	return 1;
 }
 
-int liar_dial(struct liar *l, struct weft_iface *iface,
-	      const struct weft_address *addr, uint32_t number, int mine)
+void liar_dial(struct liar *l, struct weft_iface *iface,
+	       const struct weft_address *addr, uint32_t number)
 {
-	struct nvl_frame f = { .type = NVL_FRAME_INBOX,
-			       .size = NVL_INBOX_SIZE };
-	int own = liar_memfd(NVL_INBOX_SIZE, true), fds[2], r;
-
 	memset(l, 0, sizeof(*l));
 	l->iface = iface;
-	l->ring_fd = -1;
 	l->fd = dial(addr);
 	say_hello(l, addr, number);
-	while (!(r = take_frame(l, &f, fds)))
-		step(l);
-	if (r < 0 || f.type != NVL_FRAME_INBOX || fds[0] < 0)
-		broken("no inbox comes");
-	l->theirs = map(fds[0], NVL_INBOX_SIZE);
-	close(fds[0]);
-	l->ours = map(own, NVL_INBOX_SIZE);
-	r = liar_frame(l, &f, mine >= 0 ? &mine : &own, 1);
-	close(own);
-	return r;
+}
+
+void liar_table(struct liar *l)
+{
+	struct nvl_frame f = { .type = NVL_FRAME_TABLE };
+	int fd = liar_memfd(sizeof(*l->table), true);
+
+	l->table = mmap(NULL, sizeof(*l->table), PROT_READ | PROT_WRITE,
+			MAP_SHARED, fd, 0);
+	if (l->table == MAP_FAILED)
+		broken("cannot map");
+	f.life = (struct nvl_life){ 0, 1 };
+	atomic_store(&l->table->serial[0], 1);
+	liar_frame(l, &f, fd);
+	close(fd);
+}
+
+void liar_marks(struct liar *l)
+{
+	struct nvl_frame f = { .type = NVL_FRAME_MARKS };
+	int fd = liar_memfd(WEFT_MARKS_SIZE, true);
+
+	liar_frame(l, &f, fd);
+	close(fd);
+}
+
+void liar_join(struct liar *l)
+{
+	struct nvl_frame f = { .type = NVL_FRAME_READY };
+
+	liar_table(l);
+	liar_marks(l);
+	liar_frame(l, &f, -1);
 }
 
 void liar_close(struct liar *l)
 {
-	if (l->ours)
-		munmap(l->ours, NVL_INBOX_SIZE);
-	if (l->theirs)
-		munmap(l->theirs, NVL_INBOX_SIZE);
-	if (l->ring_fd >= 0)
-		close(l->ring_fd);
+	if (l->table)
+		munmap(l->table, sizeof(*l->table));
 	close(l->fd);
 }
 
 /* ---- what it says -------------------------------------------------------- */
 
-int liar_frame(struct liar *l, struct nvl_frame *f, const int *fds,
-	       unsigned int nfds)
+int liar_frame_fds(struct liar *l, struct nvl_frame *f, const int *fds,
+		   unsigned int nfds)
 {
 	union {
 		char buf[CMSG_SPACE(2 * sizeof(int))];
@@ -237,10 +284,8 @@ int liar_frame(struct liar *l, struct nvl_frame *f, const int *fds,
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 	struct cmsghdr *c;
 
-	if (!f->magic || f->magic == NVL_FRAME_MAGIC) {
+	if (!f->magic)
 		f->magic = NVL_FRAME_MAGIC;
-		f->nfds = (uint8_t)nfds;
-	}
 	if (nfds) {
 		memset(&control, 0, sizeof(control));
 		m.msg_control = control.buf;
@@ -251,27 +296,24 @@ int liar_frame(struct liar *l, struct nvl_frame *f, const int *fds,
 		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
 		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
 	}
-	if (sendmsg(l->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(*f))
-		return -ECONNRESET;
-	/* wakes, and those before the inboxes are exchanged, do not count */
-	if (f->type != NVL_FRAME_INBOX && f->type != NVL_FRAME_WAKE)
-		atomic_fetch_add(&liar_head(l->theirs)->frames, 1);
-	return 0;
+	return sendmsg(l->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(*f)
+		       ? 0
+		       : -ECONNRESET;
+}
+
+int liar_frame(struct liar *l, struct nvl_frame *f, int fd)
+{
+	return liar_frame_fds(l, f, &fd, fd >= 0);
 }
 
 void liar_read(struct liar *l)
 {
-	struct nvl_frame f, ok = { .type = NVL_FRAME_RING_STATE };
+	struct nvl_frame f;
 	int fds[2];
 
 	while (take_frame(l, &f, fds) > 0) {
-		if (f.type == NVL_FRAME_RING_OFFER && f.loc == NVL_LOC_HOST &&
-		    l->ring_fd < 0) {
-			l->ring_fd = fds[0];
-			l->ring = ok.ring = f.ring;
-			fds[0] = -1;
-			liar_frame(l, &ok, NULL, 0);
-		}
+		if (f.type == NVL_FRAME_NONE)
+			l->none = f.err;
 		if (fds[0] >= 0)
 			close(fds[0]);
 		if (fds[1] >= 0)
@@ -279,39 +321,19 @@ void liar_read(struct liar *l)
 	}
 }
 
-bool liar_ring(struct liar *l)
+struct nvl_key liar_pack(const struct liar *l, uint64_t base, uint64_t size)
 {
-	struct nvl_frame f = { .type = NVL_FRAME_RING_WANT };
-	int i;
+	const struct nvl_life alive = { 0, atomic_load(&l->table->serial[0]) };
 
-	if (l->ring_fd < 0)
-		liar_frame(l, &f, NULL, 0);
-	for (i = 0; i < 4 && l->ring_fd < 0; i++) {
-		step(l);
-		liar_read(l);
-	}
-	return l->ring_fd >= 0;
-}
-
-void liar_op(struct liar *l, const struct nvl_op *op)
-{
-	struct nvl_op *ops = (struct nvl_op *)(l->theirs + NVL_INBOX_OPS);
-
-	ops[l->op_tail++ & (NVL_OP_SLOTS - 1)] = *op;
-	atomic_store(&liar_head(l->theirs)->op_tail, l->op_tail);
-}
-
-void liar_message(struct liar *l, const struct nvl_msg *m, const void *data,
-		  size_t len)
-{
-	const size_t room = sizeof(*m) + ((len + 15) & ~(size_t)15);
-	uint8_t *msgs = l->theirs + NVL_INBOX_MSGS;
-	size_t at = l->msg_tail & (NVL_MSG_RING - 1);
-
-	if (room > NVL_MSG_RING - at)
-		return; /* no need of the other end */
-	memcpy(msgs + at, m, sizeof(*m));
-	memcpy(msgs + at + sizeof(*m), data, len);
-	l->msg_tail += room;
-	atomic_store(&liar_head(l->theirs)->msg_tail, l->msg_tail);
+	return (struct nvl_key){
+		.token = 1,
+		.addr = base,
+		.len = size,
+		.id = base,
+		.base = base,
+		.size = size,
+		.life = alive,
+		.whole = alive,
+		.kind = NVL_KEY_PARTS,
+	};
 }

@@ -1,45 +1,43 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A peer of the NVLink device that has proven itself and then says what its
- * user wants: by records, counters and frames, on host memory.
+ * user wants, by frames.
  */
 #ifndef WEFT_TESTS_NVL_LIAR_H
 #define WEFT_TESTS_NVL_LIAR_H
 
 #include "devices/device.h"
 #include "devices/nvlink/nvl_proto.h"
-#include "devices/region.h"
 #include "util/clock.h"
 
 #define LIAR_WAIT_MS 30000
+#define LIAR_PART    (2u << 20) /* as large as all that the driver has */
 
 struct liar {
 	struct weft_iface *iface; /* whom it lies to */
 	int fd;
-	uint8_t *theirs, *ours;	    /* inboxes; theirs is what we fill */
-	uint64_t op_tail, msg_tail; /* the victim's */
-	int ring_fd;		    /* of the ring we were offered; -1 */
-	uint8_t ring;
-	uint64_t ring_pos;
+	/* its own, whose first life is its connection's */
+	struct nvl_table *table;
 	unsigned int frames[NVL_FRAME_TYPES]; /* that came */
+	int none;			      /* of the last NONE */
 };
 
 extern const uint8_t liar_key[WEFT_KEY_LEN];
 
 /*
- * Whom they lie to: an interface of a process without a GPU that says nothing,
- * and memory that peers may write to.
+ * Whom they lie to: an interface that says nothing, on the fake driver, and
+ * GPU memory that peers may map.
  */
 struct liar_victim {
 	struct weft_iface *iface;
 	struct weft_iface_attr attr;
 	struct weft_mem *mem;
-	struct weft_rkey key;
+	struct nvl_key key;
 	struct weft_address liar; /* for its endpoint towards them */
 };
 /* Calls that @cb leaves out do nothing. */
-void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
-		      void *buf, size_t len);
+void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb);
+void liar_victim_close(struct liar_victim *v);
 
 /* For tests of Criterion's: progresses the victim until @cond. */
 #define liar_wait(v, cond)                                                 \
@@ -54,28 +52,24 @@ void liar_victim_open(struct liar_victim *v, const struct weft_iface_cb *cb,
 
 /* A sealed memfd, as the device makes them. */
 int liar_memfd(size_t size, bool seal);
-/*
- * Dials the @number-th time, proves itself and sends its inbox; 0, or -errno
- * when the other side has hung up.  @mine: the inbox to send; -1: a proper one.
- * liar_close() in any case.
- */
-int liar_dial(struct liar *l, struct weft_iface *iface,
-	      const struct weft_address *addr, uint32_t number, int mine);
+/* A descriptor of GPU 0's memory, as the fake driver exports it. */
+int liar_part(size_t size);
+/* Dials the @number-th time and proves itself; liar_close() ends it. */
+void liar_dial(struct liar *l, struct weft_iface *iface,
+	       const struct weft_address *addr, uint32_t number);
+/* All that an honest one sends before it may be used. */
+void liar_join(struct liar *l);
+void liar_table(struct liar *l);
+void liar_marks(struct liar *l);
 void liar_close(struct liar *l);
-/* 0 when it was sent whole. */
-int liar_frame(struct liar *l, struct nvl_frame *f, const int *fds,
-	       unsigned int nfds);
-/* Takes what came; a host ring that is offered is accepted. */
+/* A frame with one descriptor, or @fd -1: none.  0 when it was sent whole. */
+int liar_frame(struct liar *l, struct nvl_frame *f, int fd);
+/* The same with several. */
+int liar_frame_fds(struct liar *l, struct nvl_frame *f, const int *fds,
+		   unsigned int nfds);
+/* Takes what came. */
 void liar_read(struct liar *l);
-/* Asks for a ring to host memory and waits for it; false: none came. */
-bool liar_ring(struct liar *l);
-void liar_op(struct liar *l, const struct nvl_op *op);
-void liar_message(struct liar *l, const struct nvl_msg *m, const void *data,
-		  size_t len);
-
-static inline struct nvl_inbox_head *liar_head(uint8_t *inbox)
-{
-	return (struct nvl_inbox_head *)inbox;
-}
+/* A key for @size bytes at @base, all of them one living allocation. */
+struct nvl_key liar_pack(const struct liar *l, uint64_t base, uint64_t size);
 
 #endif

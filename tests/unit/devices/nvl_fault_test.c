@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,14 +17,24 @@
 
 #define LEN (1u << 18)
 
-static uint8_t *gpu0, *gpu1, *vmm, *host;
+static uint8_t *gpu0, *gpu1, *vmm, *plain;
 
 static void finish(void)
 {
 	end_folder();
 }
 
-TestSuite(nvl_fault, .init = begin_pair, .fini = finish, .timeout = 600);
+static void begin(void)
+{
+	char folder[64];
+
+	begin_pair();
+	snprintf(folder, sizeof(folder), "%s/ipc", run_folder);
+	cr_assert(eq(int, mkdir(folder, 0700), 0));
+	setenv(FAKE_CUDA_IPC, folder, 1);
+}
+
+TestSuite(nvl_fault, .init = begin, .fini = finish, .timeout = 600);
 
 /* As a program that sleeps until something happens. */
 static void sleep_until(const unsigned int *done)
@@ -70,35 +81,38 @@ static int put_asleep(uint8_t *src, uint8_t *dst, const void *key)
 	return w.status;
 }
 
-static unsigned int move(struct weft_mem *mem, struct weft_mem *virt,
-			 struct weft_mem *plain)
+/* By descriptors, for two contexts, and by its own address. */
+static unsigned int move(struct weft_mem *virt, struct weft_mem *malloced)
 {
 	unsigned int errors = 0;
 	uint8_t key[WEFT_RKEY_MAX];
 
-	nvl->mem_pack(mem, &key);
-	errors += !!put_checked(&a, gpu0, gpu1, LEN, &key);
-	errors += !!get_checked(&a, gpu0, gpu1, LEN, &key);
-	errors += !!put_checked(&a, host, gpu1, LEN, &key);
-	errors += !!put_asleep(gpu0, gpu1, &key);
-	nvl->mem_pack(plain, &key);
-	errors += !!put_checked(&a, gpu0, host, LEN, &key);
-	if (a.errors || b.errors)
-		return errors + 1;
 	nvl->mem_pack(virt, &key);
 	errors += !!put_checked(&a, gpu0, vmm, LEN, &key);
-	errors += !!put_checked(&a, gpu1, vmm, LEN, &key);
+	errors += !!get_checked(&a, gpu0, vmm, LEN, &key);
 	errors += !!put_asleep(gpu0, vmm, &key);
+	if (a.errors || b.errors)
+		return errors + 1;
+	errors += !!put_checked(&a, gpu1, vmm, LEN, &key);
+	if (a.errors || b.errors)
+		return errors + 1;
+	nvl->mem_pack(malloced, &key);
+	/* one that cannot be mapped is for another device */
+	if (nvl->mem_reaches(&key))
+		return errors + 1;
+	errors += !!put_checked(&a, gpu0, plain, LEN, &key);
+	errors += !!put_asleep(gpu0, plain, &key);
 	return errors;
 }
 
 static int calls;	   /* of the last life, and */
 static const char *failed; /* which of them did; NULL: none */
+static bool unsaid;	   /* its only error is that memory is not mapped */
 
 /* What a program does in its life; the number of errors that it got. */
 static unsigned int life(int fail)
 {
-	struct weft_mem *mem = NULL, *virt = NULL, *plain = NULL;
+	struct weft_mem *virt = NULL, *malloced = NULL;
 	unsigned int errors = 0;
 
 	fake.fake_cuda_fail_at(fail, WEFT_CU_OPERATING_SYSTEM);
@@ -108,21 +122,20 @@ static unsigned int life(int fail)
 	if (!errors)
 		wait_for((nvl->ready(a.ep) && nvl->ready(b.ep)) || a.errors ||
 			 b.errors);
-	errors += !!nvl->mem_register(gpu1, LEN, WEFT_MEM_CUDA, &mem);
 	errors += !!nvl->mem_register(vmm, LEN, WEFT_MEM_CUDA, &virt);
-	errors += !!nvl->mem_register(host, LEN, WEFT_MEM_HOST, &plain);
-	if (mem && virt && plain)
-		errors += move(mem, virt, plain);
+	errors += !!nvl->mem_register(plain, LEN, WEFT_MEM_CUDA, &malloced);
+	if (virt && malloced && !errors)
+		errors += move(virt, malloced);
 	/* a context that is gone takes all that was in it along */
 	calls = fake.fake_cuda_calls();
 	failed = fake.fake_cuda_failed();
 	fake.fake_cuda_fail_at(0, 0);
-	if (mem)
-		nvl->mem_release(mem);
+	unsaid = errors == 1 && !a.errors && !b.errors && malloced &&
+		 !malloced->exported;
 	if (virt)
 		nvl->mem_release(virt);
-	if (plain)
-		nvl->mem_release(plain);
+	if (malloced)
+		nvl->mem_release(malloced);
 	errors += a.errors + b.errors;
 	side_close(&a);
 	side_close(&b);
@@ -136,11 +149,10 @@ static void load(void)
 {
 	load_fake();
 	fake.fake_cuda_delay(20);
-	nvl_tune.chunk_min = LEN / 8;
 	gpu0 = fake.fake_cuda_malloc(0, LEN);
 	gpu1 = fake.fake_cuda_malloc(1, LEN);
+	plain = fake.fake_cuda_malloc(1, LEN);
 	vmm = fake.fake_cuda_vmm(1, LEN);
-	host = malloc(LEN);
 	cr_assert(zero(uint, life(0)));
 	cr_assert(zero(uint, log_lines("")));
 	fds = count_fds();
@@ -151,9 +163,9 @@ static void look(unsigned int errors, const char *name, int n)
 {
 	struct fake_cuda_live after;
 
-	/* once per process, most of it */
-	cr_expect(yes(!errors || log_lines("")), "%s, %d: nothing was logged",
-		  name, n);
+	/* once per process, most of it; what cannot be mapped, the key says */
+	cr_expect(yes(!errors || unsaid || log_lines("")),
+		  "%s, %d: nothing was logged", name, n);
 	fake.fake_cuda_live(&after);
 	cr_expect(memcmp(&before, &after, sizeof(before)) == 0,
 		  "%s, %d: something lives on", name, n);
@@ -166,13 +178,12 @@ Test(nvl_fault, every_failing_driver_call_is_reported_or_survived)
 	int n, most;
 
 	load();
-	cr_assert(gt(int, calls, 100));
+	cr_assert(gt(int, calls, 50));
 	for (n = 1, most = calls; n <= most; n++) {
 		errors = life(n);
 		if (failed) /* else some calls less than last time */
 			look(errors, failed, n);
 	}
-	free(host);
 }
 
 /* There a stream that is empty tells the end of copies. */
@@ -193,7 +204,6 @@ Test(nvl_fault, driver_without_stream_writes_works)
 			look(errors, names[i], n);
 		}
 	}
-	free(host);
 }
 
 /* ---- a host function that is late ---------------------------------------- */
@@ -249,18 +259,17 @@ Test(nvl_fault, a_second_copy_wakes_a_sleeper_by_its_own_callback)
 	load_fake();
 	tester = pthread_self();
 	gpu0 = fake.fake_cuda_malloc(0, LEN);
-	gpu1 = fake.fake_cuda_malloc(1, LEN);
+	vmm = fake.fake_cuda_vmm(1, LEN);
 	cr_assert(eq(int, open_side(&a), 0));
 	cr_assert(eq(int, open_side(&b), 0));
 	cr_assert(eq(int, side_dial(&a, &b), 0));
 	wait_for(nvl->ready(a.ep));
-	cr_assert(
-		eq(int, nvl->mem_register(gpu1, LEN, WEFT_MEM_CUDA, &mem), 0));
+	cr_assert(eq(int, nvl->mem_register(vmm, LEN, WEFT_MEM_CUDA, &mem), 0));
 	nvl->mem_pack(mem, &key);
-	cr_assert(eq(int, put_checked(&a, gpu0, gpu1, 4096, &key), 0));
+	cr_assert(eq(int, put_checked(&a, gpu0, vmm, 4096, &key), 0));
 
 	fake.fake_cuda_hold(true);
-	start(&w[0], gpu0, gpu1, &key);
+	start(&w[0], gpu0, vmm, &key);
 	sleep_on();
 	atomic_store(&hold, true);
 	fake.fake_cuda_hold(false);
@@ -268,9 +277,9 @@ Test(nvl_fault, a_second_copy_wakes_a_sleeper_by_its_own_callback)
 		usleep(100);
 	wait_for(w[0].done);
 	/* by turns: the next one takes the other stream */
-	start(&w[1], gpu0, gpu1, &key);
+	start(&w[1], gpu0, vmm, &key);
 	wait_for(w[1].done);
-	start(&w[2], gpu0, gpu1, &key);
+	start(&w[2], gpu0, vmm, &key);
 	wakes = fake.fake_cuda_called("cuLaunchHostFunc");
 	sleep_on();
 	cr_expect(

@@ -11,6 +11,19 @@ void register_all(void)
 	nvl->mem_pack(mem, &key);
 }
 
+struct nvl_key unpack(const uint8_t *packed)
+{
+	struct nvl_key k;
+
+	memcpy(&k, packed, sizeof(k));
+	return k;
+}
+
+bool may_be_mapped(void)
+{
+	return unpack(key).kind != NVL_KEY_NONE;
+}
+
 bool is_poison(void)
 {
 	size_t i = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory of one side that the other one maps; for tests of nvl_direct. */
+/* Memory of one side that the other one maps. */
 #ifndef WEFT_TESTS_UNIT_NVL_MAPPED_H
 #define WEFT_TESTS_UNIT_NVL_MAPPED_H
 
-#include "devices/nvlink/nvl_direct.h"
+#include "devices/nvlink/nvl.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 #define SEGMENT (2u << 20)
@@ -17,6 +17,9 @@ extern uint8_t key[WEFT_RKEY_MAX];
 
 /* @to, for @mem and @key. */
 void register_all(void);
+/* What @key says; has it a way to be mapped? */
+struct nvl_key unpack(const uint8_t *packed);
+bool may_be_mapped(void);
 /* Is all of @to POISON? */
 bool is_poison(void);
 

@@ -67,14 +67,27 @@ void meet(struct side *from, struct side *to)
 	wait_for(nvl->ready(from->ep));
 }
 
+void meet_both(void)
+{
+	cr_assert(eq(int, side_dial(&b, &a), 0));
+	meet(&a, &b);
+	wait_for(nvl->ready(b.ep));
+}
+
+static void lose(struct side *s)
+{
+	cr_expect(eq(int, s->error, -EIO));
+	nvl->ep_destroy(s->ep);
+	s->ep = NULL;
+	s->errors = 0;
+}
+
 void meet_again(void)
 {
-	wait_for(a.errors && weft_list_empty(&nvl_iface(b.iface)->conns));
-	cr_expect(eq(int, a.error, -EIO));
-	nvl->ep_destroy(a.ep);
-	a.ep = NULL;
-	a.errors = 0;
-	meet(&a, &b);
+	wait_for(a.errors && b.errors);
+	lose(&a);
+	lose(&b);
+	meet_both();
 }
 
 static int finish(struct side *s, struct wait_op *w, int ret)
@@ -122,12 +135,4 @@ int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,
 			  "the get's bytes are wrong (failed: %s)",
 			  fake.fake_cuda_failed());
 	return err;
-}
-
-enum weft_staging staged(struct weft_ep *ep)
-{
-	struct weft_ep_attr attr;
-
-	nvl->ep_query(ep, &attr);
-	return attr.staged_out;
 }

@@ -28,10 +28,11 @@ void end_pair(void);
 void load_fake(void);
 
 int open_side(struct side *s);
-/* An endpoint each way, ready. */
+/* An endpoint of @from's, ready. */
 void meet(struct side *from, struct side *to);
-
-/* After an operation of a's, which alone has an endpoint, has failed. */
+/* One of a's and one of b's, of one connection. */
+void meet_both(void);
+/* The same after an operation has failed, which has ended both. */
 void meet_again(void);
 
 /* Fills @src again, poisons the target, and looks; the operation's status. */
@@ -39,8 +40,6 @@ int put_checked(struct side *s, uint8_t *src, uint8_t *dst, size_t len,
 		const void *key);
 int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,
 		const void *key);
-/* What @ep's puts went through. */
-enum weft_staging staged(struct weft_ep *ep);
 
 #undef wait_for
 #define wait_for(cond) cr_assert(until(cond), "no '%s' in time", #cond)

@@ -15,12 +15,9 @@
 #include "tests/lib/nvl_liar.h"
 #include "util/clock.h"
 
-#define LEN 4096u
-
 static const struct weft_dev_ops *const nvl = &weft_nvlink_ops;
 static struct liar_victim victim;
 static struct weft_ep *ep;
-static uint8_t target[LEN];
 static int ended;
 
 static void on_error(void *arg, struct weft_ep *dead, void *user, int err)
@@ -44,13 +41,12 @@ static void open_victim(void)
 {
 	const struct weft_iface_cb cb = { .on_error = on_error };
 
-	liar_victim_open(&victim, &cb, target, LEN);
+	liar_victim_open(&victim, &cb);
 }
 
 static void close_victim(void)
 {
-	nvl->mem_release(victim.mem);
-	nvl->iface_close(victim.iface);
+	liar_victim_close(&victim);
 }
 
 TestSuite(nvl_proof, .init = open_victim, .fini = close_victim, .timeout = 120);

@@ -1,79 +1,75 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GPUs under MIG, on the fake driver: through host memory, and said. */
-#include "tests/unit/devices/nvl_pair.h"
+/* GPUs under MIG, on the fake driver: their memory is not mapped, and said. */
+#include <sys/stat.h>
 
-#define LEN (5u << 20)
+#include "tests/unit/devices/nvl_mapped.h"
 
-static const char the_line[] = "its memory is not shared with other processes";
+static const char the_line[] = "its memory is not mapped by other processes";
 
-/* Moves bytes both ways; @during: what was shared meanwhile. */
-static void transfer(struct fake_cuda_live *during)
+static void begin(void)
 {
-	struct weft_mem *mem, *own, *buf;
-	uint8_t *src, *dst, *back;
-	uint8_t key[WEFT_RKEY_MAX], virt[WEFT_RKEY_MAX];
+	char folder[64];
+
+	begin_pair();
+	snprintf(folder, sizeof(folder), "%s/ipc", run_folder);
+	cr_assert(eq(int, mkdir(folder, 0700), 0));
+	setenv(FAKE_CUDA_IPC, folder, 1);
+}
+
+TestSuite(nvl_share, .init = begin, .fini = end_pair, .timeout = 60);
+
+/* Memory of both kinds: how it may be mapped. */
+static void offer(enum nvl_key_kind kinds[2])
+{
+	unsigned int i;
 
 	load_fake();
 	cr_assert(eq(int, open_side(&a), 0));
-	cr_assert(eq(int, open_side(&b), 0));
-	src = fake.fake_cuda_malloc(0, LEN);
-	back = fake.fake_cuda_malloc(0, LEN);
-	dst = fake.fake_cuda_malloc(1, LEN);
-	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, &mem), 0));
-	cr_assert(eq(int, nvl->mem_register(src, LEN, WEFT_MEM_CUDA, &own), 0));
-	nvl->mem_pack(mem, &key);
-	cr_assert(eq(int, side_dial(&a, &b), 0));
-	cr_assert(eq(int, side_dial(&b, &a), 0));
-	wait_for(nvl->ready(a.ep) && nvl->ready(b.ep));
-	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &key), 0));
-	cr_assert(eq(int, get_checked(&a, back, dst, LEN, &key), 0));
-
-	/* what could be shared otherwise */
-	dst = fake.fake_cuda_vmm(1, LEN + (1u << 20));
-	cr_assert(eq(int, nvl->mem_register(dst, LEN, WEFT_MEM_CUDA, &buf), 0));
-	nvl->mem_pack(buf, &virt);
-	cr_assert(eq(int, put_checked(&a, src, dst, LEN, &virt), 0));
-	cr_assert(eq(int, get_checked(&a, back, dst, LEN, &virt), 0));
-	fake.fake_cuda_live(during);
-
-	nvl->mem_release(mem);
-	nvl->mem_release(own);
-	nvl->mem_release(buf);
-	side_close(&a);
-	side_close(&b);
-	cr_assert(eq(uint, a.errors + b.errors, 0));
-}
-
-/* One allocation is the program's own; all else would be ours. */
-static void not_shared(void)
-{
-	struct fake_cuda_live during;
-
-	transfer(&during);
-	cr_assert(eq(uint, during.handles, 1));
-	cr_assert(eq(uint, during.maps, 1));
-	cr_assert(eq(uint, log_lines(the_line), 1));
-	cr_assert(eq(uint, log_lines(""), 1));
-}
-
-static void shared(void)
-{
-	struct fake_cuda_live during;
-
-	transfer(&during);
-	cr_assert(gt(uint, during.maps, 1));
-	cr_assert(eq(uint, log_lines(""), 0));
+	for (i = 0; i < 2; i++) {
+		to = i ? fake.fake_cuda_vmm(1, LEN)
+		       : fake.fake_cuda_malloc(1, LEN);
+		register_all();
+		kinds[i] = unpack(key).kind;
+		cr_expect(eq(int, nvl->mem_reaches(&key),
+			     kinds[i] == NVL_KEY_NONE ? -EHOSTUNREACH : 0));
+		nvl->mem_release(mem);
+	}
 }
 
 Test(nvl_share, gpu_without_mig_is_shared)
 {
-	setenv(FAKE_NVML, "1", 1);
-	shared();
+	enum nvl_key_kind kinds[2];
+
+	offer(kinds);
+	cr_expect(eq(uint, kinds[0], NVL_KEY_HANDLE));
+	cr_expect(eq(uint, kinds[1], NVL_KEY_PARTS));
+	cr_expect(eq(uint, log_lines(""), 0));
 }
 
 Test(nvl_share, mig_gpu_is_not_shared)
 {
-	setenv(FAKE_NVML, "1", 1);
+	enum nvl_key_kind kinds[2];
+
 	setenv(FAKE_CUDA_MIG, "1", 1);
-	not_shared();
+	offer(kinds);
+	cr_expect(eq(uint, kinds[0], NVL_KEY_NONE));
+	cr_expect(eq(uint, kinds[1], NVL_KEY_NONE));
+	cr_expect(eq(uint, log_lines(the_line), 1));
+	cr_expect(eq(uint, log_lines(""), 1));
+}
+
+/* Nor is another GPU's memory mapped for it. */
+Test(nvl_share, mig_gpu_maps_nothing)
+{
+	struct weft_engine engine = { .ordinal = 0 };
+	struct nvl_mapping m;
+	struct weft_cu_ipc h = { { 0 } };
+
+	setenv(FAKE_CUDA_MIG, "1", 1);
+	load_fake();
+	cr_assert(eq(int, weft_cuda_init(), 0));
+	engine.ctx = fake.fake_cuda_context(0);
+	cr_expect(eq(int, nvl_map_reserve(&m, &engine, LEN), -EACCES));
+	cr_expect(eq(int, nvl_map_handle(&m, &engine, &h, LEN),
+		     WEFT_CU_NOT_SUPPORTED));
 }
