@@ -6,6 +6,9 @@
 . "$(dirname "$0")/../lib/tap.sh"
 driver=$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so
 export WEFT_LIBCUDA=$driver WEFT_LIBNVML=$driver WEFT_TEST_NVML=1
+tap_folder
+mkdir "$tap_tmp/ipc"
+export WEFT_TEST_CUDA_IPC=$tap_tmp/ipc
 seed=$(date +%j)
 seconds=3
 test -z "${WEFT_TEST_LONG-}" || seconds=120

@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,7 +19,7 @@
 #define RESULTS 256
 
 static struct common {
-	_Atomic unsigned int arrived[2];
+	_Atomic unsigned int arrived[2], raised[2]; /* by rank */
 	char blob[2][512];
 	char step[2][120];
 	_Atomic unsigned int nresults;
@@ -76,6 +75,16 @@ void pods_barrier(void (*progress)(void))
 		else
 			sched_yield();
 	}
+}
+
+void pods_raise(void)
+{
+	atomic_fetch_add(&common->raised[my_rank], 1);
+}
+
+unsigned int pods_raised(void)
+{
+	return atomic_load(&common->raised[!my_rank]);
 }
 
 void pods_exchange(const void *mine, void *theirs, size_t len,
@@ -147,36 +156,6 @@ int pods_report(const char *title, const char *json)
 	return missed != 0;
 }
 
-/* A /dev of our own with the node of one GPU. */
-static void hide_gpus(int rank)
-{
-	static const char *const nodes[] = {
-		"null",	     "zero",	   "random",	       "urandom",
-		"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset",
-	};
-	struct stat st[9];
-	bool there[9];
-	char path[64], own[16];
-	unsigned int i;
-
-	snprintf(own, sizeof(own), "nvidia%d", rank);
-	for (i = 0; i < 9; i++) {
-		snprintf(path, sizeof(path), "/dev/%s", i < 8 ? nodes[i] : own);
-		there[i] = !stat(path, &st[i]);
-	}
-	if (mount("none", "/dev", "tmpfs", 0, "mode=755"))
-		pods_fail("cannot mount a /dev: %s", strerror(errno));
-	for (i = 0; i < 9; i++) {
-		if (!there[i])
-			continue;
-		snprintf(path, sizeof(path), "/dev/%s", i < 8 ? nodes[i] : own);
-		if (mknod(path, st[i].st_mode, st[i].st_rdev) ||
-		    chmod(path, 0666))
-			pods_fail("cannot make %s: %s", path, strerror(errno));
-	}
-	mkdir("/dev/shm", 01777);
-}
-
 static void enter_pod(const struct pods_options *opt, int rank)
 {
 	int flags = CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNS | CLONE_NEWPID;
@@ -194,8 +173,6 @@ static void enter_pod(const struct pods_options *opt, int rank)
 		pods_fail("sethostname: %s", strerror(errno));
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
 		pods_fail("cannot make mounts private: %s", strerror(errno));
-	if (opt->hide_gpus)
-		hide_gpus(rank);
 	/* the new PID namespace begins with the next child */
 	pid = fork();
 	if (pid < 0)

@@ -13,7 +13,6 @@
 
 struct pods_options {
 	bool share_net;	      /* keep one network namespace */
-	bool hide_gpus;	      /* rank r sees the device node of GPU r */
 	unsigned int limit_s; /* then both are killed */
 };
 
@@ -25,6 +24,9 @@ void pods_barrier(void (*progress)(void));
 /* Hands over @len bytes (at most 512) each way; a barrier, too. */
 void pods_exchange(const void *mine, void *theirs, size_t len,
 		   void (*progress)(void));
+/* For the other one, at any time: how often was it raised? */
+void pods_raise(void);
+unsigned int pods_raised(void);
 int pods_rank(void);
 
 /* Names what is going on, for the watchdog's message; both ranks. */

@@ -17,9 +17,6 @@ bool may_fail;
 static bool closing;
 static struct weft_address remote_address;
 
-uint64_t tags[TAGS];
-static uint8_t last_message[16];
-
 void fail_at(const char *file, int line, const char *fmt, ...)
 {
 	char why[256];
@@ -29,19 +26,6 @@ void fail_at(const char *file, int line, const char *fmt, ...)
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
 	pods_fail_at(file, line, "%s", why);
-}
-
-static void keep_message(struct side *s, uint8_t id, void *data, size_t len)
-{
-	(void)s;
-	(void)id;
-	memcpy(last_message, data, weft_min(len, sizeof(last_message)));
-}
-
-static void keep_tag(uint64_t tag, uint64_t size)
-{
-	(void)size;
-	tags[(side.notifies - 1) % TAGS] = tag;
 }
 
 void progress(void)
@@ -60,7 +44,7 @@ static void expect_success(struct wait_op *w)
 }
 
 void start(struct wait_op *w, bool get, void *p, size_t len, uint64_t addr,
-	   const void *key, const struct weft_notify *n)
+	   const void *key)
 {
 	struct weft_iov iov = { p, len, NULL };
 	int r;
@@ -69,7 +53,7 @@ void start(struct wait_op *w, bool get, void *p, size_t len, uint64_t addr,
 	w->hook = expect_success;
 	for (;;) {
 		r = get ? ops->get(side.ep, &iov, 1, addr, key, &w->op)
-			: ops->put(side.ep, &iov, 1, addr, key, n, &w->op);
+			: ops->put(side.ep, &iov, 1, addr, key, NULL, &w->op);
 		if (r != -EAGAIN)
 			break;
 		progress();
@@ -79,24 +63,13 @@ void start(struct wait_op *w, bool get, void *p, size_t len, uint64_t addr,
 }
 
 void move(bool get, struct buf *local, struct buf *remote, size_t off,
-	  size_t len, const struct weft_notify *n)
+	  size_t len)
 {
 	struct wait_op w;
 
 	start(&w, get, local->p + off, len, remote->theirs.addr + off,
-	      &remote->theirs.key, n);
+	      &remote->theirs.key);
 	wait_until(w.done);
-}
-
-void message(uint8_t id)
-{
-	struct iovec iov = { last_message, 8 };
-	int r;
-
-	while ((r = ops->message(side.ep, id, &iov, 1, NULL)) == -EAGAIN)
-		progress();
-	if (r && !may_fail)
-		pods_fail("message: %s", strerror(-r));
 }
 
 void verify(struct buf *b, size_t off, size_t len, uint64_t seed,
@@ -151,8 +124,6 @@ void device_open(void)
 	err = side_init(&side, ops, "nvl", AF_UNSPEC);
 	if (err)
 		pods_fail("iface_open: %s", strerror(-err));
-	side.hook = keep_message;
-	side.notify_hook = keep_tag;
 	pods_exchange(&side.attr.addr, &remote_address, sizeof(remote_address),
 		      NULL);
 	if (!ops->reaches(side.iface, &remote_address, NULL))
@@ -191,16 +162,14 @@ static int gpus(void)
 	return n;
 }
 
-void gpu_open(bool hidden)
+void gpu_open(void)
 {
 	char name[120];
 
 	pods_step("open the GPU");
-	if (hidden)
-		setenv("WEFT_TEST_CUDA_NODES", pods_rank() ? "1" : "0", 1);
 	if (weft_cuda_init())
 		pods_fail("no CUDA driver");
-	gpumem_open(hidden ? 0 : pods_rank() % gpus());
+	gpumem_open(pods_rank() % gpus());
 	gpumem_name(name, sizeof(name));
 	if (!pods_rank())
 		printf("%s, %d GPU%s here\n", name, gpus(),

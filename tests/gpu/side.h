@@ -7,8 +7,7 @@
 #include "tests/gpu/gpumem.h"
 #include "tests/lib/pair.h"
 
-#define MIB  (1ul << 20)
-#define TAGS 4096u
+#define MIB (1ul << 20)
 
 struct remote {
 	uint64_t addr;
@@ -27,14 +26,9 @@ extern const struct weft_dev_ops *const ops;
 extern struct side side;
 /* An operation is about to fail, which ends the connection. */
 extern bool may_fail;
-/* Of the last notifications, by their number. */
-extern uint64_t tags[TAGS];
 
-/*
- * The GPU of this rank; @hidden: the only one that it sees, which the fake
- * driver is told here.
- */
-void gpu_open(bool hidden);
+/* The GPU of this rank. */
+void gpu_open(void);
 void device_open(void);
 /* After such an end: both connect again. */
 void device_connect_again(void);
@@ -52,11 +46,10 @@ void buf_close(struct buf *b);
 
 /* Begins a put or get of @p; waits for room, not for its end. */
 void start(struct wait_op *w, bool get, void *p, size_t len, uint64_t addr,
-	   const void *key, const struct weft_notify *n);
+	   const void *key);
 /* The same place in both, from its beginning to its end. */
 void move(bool get, struct buf *local, struct buf *remote, size_t off,
-	  size_t len, const struct weft_notify *n);
-void message(uint8_t id);
+	  size_t len);
 /* The GPU looks whether [@off, @off + @len) has what @seed filled in. */
 void verify(struct buf *b, size_t off, size_t len, uint64_t seed,
 	    const char *what);

@@ -2,8 +2,8 @@
 /*
  * The soak of the NVLink device, in the order in which to read: nvlink_soak.c,
  * which starts and ends the processes; soak_life.c, one of them; soak_peers.c,
- * its endpoints; soak_jobs.c, the puts and gets; soak_notes.c, the messages
- * that say what to do with which memory; soak_memory.c.
+ * its endpoints; soak_jobs.c, the puts and gets; soak_notes.c, the notes that
+ * say what to do with which memory, in memory that all inherit; soak_memory.c.
  */
 #ifndef WEFT_TESTS_GPU_SOAK_H
 #define WEFT_TESTS_GPU_SOAK_H
@@ -16,12 +16,27 @@
 #include "devices/nvlink/nvl.h"
 
 #define RANKS	3
-#define KINDS	4	    /* of memory: GPUMEM_ three, and the host's */
-#define HOST	3u	    /* ... behind those */
+#define KINDS	3	    /* of memory */
 #define SIZE	(4ul << 20) /* two of the fake driver's parts */
 #define POISON	7u	    /* seed of what nobody has written */
 #define STUCK_S 60.0
 #define QUEUE	64u
+
+enum what {
+	REGION = 1, /* here is memory of mine, of this kind and key */
+	CHECK,	    /* look at what I have put into it... */
+	FILL,	    /* fill it, I am going to get it... */
+	EMPTY,	    /* nor do I need it any more... */
+	READY,	    /* done */
+};
+
+struct note {
+	uint32_t seq, life, to; /* lives of both */
+	uint8_t what, kind;
+	uint64_t off, len, seed;
+	uint64_t addr;
+	uint8_t key[WEFT_RKEY_MAX];
+};
 
 /* What all processes see. */
 extern struct board {
@@ -30,36 +45,20 @@ extern struct board {
 		_Atomic unsigned int life; /* of @addr; 0: none yet */
 		/* on its way out: errors are expected of it from now on */
 		_Atomic bool leaves;
-		_Atomic unsigned long puts, gets, direct, messages;
+		_Atomic unsigned long puts, gets, notes;
 	} rank[RANKS];
 	/* the life of the second one to which the first has an endpoint */
 	_Atomic unsigned int met[RANKS][RANKS];
 	_Atomic bool stop;
 	_Atomic unsigned int arrived[RANKS]; /* at barriers */
-	struct {
-		unsigned long put_bytes, get_bytes;
-	} sum[RANKS][RANKS];
+	/* notes of the first one for the second */
+	struct box {
+		_Atomic unsigned int head, tail;
+		struct note note[QUEUE];
+	} box[RANKS][RANKS];
 } * board;
 
 /* ---- this process -------------------------------------------------------- */
-
-enum what {
-	REGION = 1, /* here is memory of mine, of this kind and key */
-	CHECK,	    /* look at what I have put into it... */
-	FILL,	    /* fill it, I am going to get it... */
-	EMPTY,	    /* nor do I need it any more... */
-	READY,	    /* done */
-	NOISE,
-};
-
-struct note {
-	uint32_t seq, life;
-	uint8_t from, what, kind;
-	uint32_t len;
-	uint64_t off, seed;
-	uint64_t addr;
-	uint8_t key[WEFT_RKEY_MAX];
-};
 
 struct memory {
 	unsigned int kind;
@@ -67,7 +66,7 @@ struct memory {
 	struct weft_mem *mem;
 };
 
-enum state { IDLE, PUTTING, FILLING, GETTING, EMPTYING };
+enum state { IDLE, PUTTING, CHECKING, FILLING, GETTING, EMPTYING };
 
 /* What this process does with one region of a peer. */
 struct job {
@@ -96,7 +95,7 @@ extern struct peer {
 	struct memory mine[KINDS]; /* for its use */
 	struct note queue[QUEUE];
 	unsigned int head, tail;
-	unsigned long put_bytes, get_bytes, mapped_bytes, direct;
+	unsigned long put_bytes, get_bytes;
 } peers[RANKS];
 
 static const struct weft_dev_ops *const ops = &weft_nvlink_ops;
@@ -124,16 +123,13 @@ bool is_idle(const struct peer *p);
 
 void step_job(struct job *job);
 const struct nvl_conn *conn_of(const struct peer *p);
-/* Counts for the parent what has gone without a ring. */
-void note_direct(struct peer *p);
 
 /* ---- soak_notes.c -------------------------------------------------------- */
 
 struct note *queue_note(struct peer *p, enum what what, unsigned int kind);
 void queue_region(struct peer *p, unsigned int kind);
 void send_notes(struct peer *p);
-void take_note(struct peer *p, const struct note *n, const void *behind,
-	       size_t len);
+void take_notes(struct peer *p);
 
 /* ---- soak_memory.c ------------------------------------------------------- */
 

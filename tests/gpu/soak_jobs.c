@@ -77,8 +77,6 @@ static void start_job(struct job *job)
 		mem_fill(&job->local, job->off, job->len, POISON);
 		return;
 	}
-	ops->fence(job->peer->ep);
-	tell(job, CHECK);
 	job->state = PUTTING;
 }
 
@@ -87,40 +85,16 @@ const struct nvl_conn *conn_of(const struct peer *p)
 	return nvl_conn(weft_ep_conn(p->ep));
 }
 
-/* May it have been moved without a ring? */
-static bool may_be_mapped(const struct job *job)
-{
-	const unsigned int kind = job - job->peer->job;
-
-	return job->local.kind != HOST && kind != HOST;
-}
-
-void note_direct(struct peer *p)
-{
-	const struct nvl_conn *conn = conn_of(p);
-	unsigned long direct;
-
-	if (!conn || !conn->stats)
-		return;
-	direct = conn->stats->direct_put_bytes + conn->stats->direct_get_bytes;
-	atomic_fetch_add(&board->rank[me].direct, direct - p->direct);
-	p->direct = direct;
-}
-
 static void count_success(struct job *job, unsigned long *bytes)
 {
 	if (job->status)
 		fail("an operation of %zu bytes at %zu: %s", job->len, job->off,
 		     strerror(-job->status));
 	*bytes += job->len;
-	if (may_be_mapped(job))
-		job->peer->mapped_bytes += job->len;
-	note_direct(job->peer);
 }
 
 static void end_put(struct job *job)
 {
-	count_success(job, &job->peer->put_bytes);
 	atomic_fetch_add(&board->rank[me].puts, 1);
 	mem_fill(&job->local, job->off, job->len, POISON);
 	job->state = IDLE;
@@ -128,7 +102,6 @@ static void end_put(struct job *job)
 
 static void end_get(struct job *job)
 {
-	count_success(job, &job->peer->get_bytes);
 	atomic_fetch_add(&board->rank[me].gets, 1);
 	mem_check_all(&job->local, job->off, job->len, job->seed, "get");
 	mem_fill(&job->local, job->off, job->len, POISON);
@@ -143,7 +116,14 @@ void step_job(struct job *job)
 			start_job(job);
 		return;
 	case PUTTING:
-		if (job->done && job->ready)
+		if (!job->done)
+			break;
+		count_success(job, &job->peer->put_bytes);
+		tell(job, CHECK);
+		job->state = CHECKING;
+		break;
+	case CHECKING:
+		if (job->ready)
 			end_put(job);
 		break;
 	case FILLING:
@@ -155,6 +135,7 @@ void step_job(struct job *job)
 	case GETTING:
 		if (!job->done)
 			break;
+		count_success(job, &job->peer->get_bytes);
 		tell(job, EMPTY);
 		job->state = EMPTYING;
 		break;

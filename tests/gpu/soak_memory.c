@@ -14,24 +14,14 @@ static const enum gpumem_kind kinds[] = { GPUMEM_MALLOC, GPUMEM_VMM,
 
 void mem_fill(struct memory *m, size_t off, size_t len, uint64_t seed)
 {
-	size_t i;
-
-	if (m->kind != HOST)
-		gpumem_fill(m->p, off, len, seed);
-	for (i = off; m->kind == HOST && i < off + len; i++)
-		m->p[i] = gpumem_byte(i, seed);
+	gpumem_fill(m->p, off, len, seed);
 }
 
 static void mem_check(struct memory *m, size_t off, size_t len, uint64_t seed,
 		      const char *what)
 {
-	uint64_t bad = 0;
-	size_t i;
+	const uint64_t bad = len ? gpumem_check(m->p, off, len, seed) : 0;
 
-	if (m->kind != HOST)
-		bad = len ? gpumem_check(m->p, off, len, seed) : 0;
-	for (i = off; m->kind == HOST && i < off + len; i++)
-		bad += (uint8_t)m->p[i] != gpumem_byte(i, seed);
 	if (bad)
 		fail("%s: %zu bytes at %zu of kind %u: %llu places are wrong",
 		     what, len, off, m->kind, (unsigned long long)bad);
@@ -54,14 +44,11 @@ void mem_open(struct memory *m, unsigned int kind)
 
 	memset(m, 0, sizeof(*m));
 	m->kind = kind;
-	m->p = kind == HOST ? aligned_alloc(EDGE, SIZE)
-			    : gpumem_alloc(kinds[kind], SIZE);
+	m->p = gpumem_alloc(kinds[kind], SIZE);
 	if (!m->p)
 		fail("no memory");
 	mem_fill(m, 0, SIZE, POISON);
-	err = ops->mem_register(m->p, SIZE,
-				kind == HOST ? WEFT_MEM_HOST : WEFT_MEM_CUDA,
-				&m->mem);
+	err = ops->mem_register(m->p, SIZE, WEFT_MEM_CUDA, &m->mem);
 	if (err)
 		fail("mem_register: %s", strerror(-err));
 }
@@ -69,10 +56,7 @@ void mem_open(struct memory *m, unsigned int kind)
 void mem_close(struct memory *m)
 {
 	ops->mem_release(m->mem);
-	if (m->kind == HOST)
-		free(m->p);
-	else
-		gpumem_free(kinds[m->kind], m->p, SIZE);
+	gpumem_free(kinds[m->kind], m->p, SIZE);
 }
 
 void mem_renew(struct memory *m)
@@ -84,9 +68,7 @@ void mem_renew(struct memory *m)
 	mem_fill(m, 0, SIZE, POISON);
 	sched_yield();
 	mem_check(m, 0, SIZE, POISON, "after release");
-	err = ops->mem_register(m->p, SIZE,
-				m->kind == HOST ? WEFT_MEM_HOST : WEFT_MEM_CUDA,
-				&m->mem);
+	err = ops->mem_register(m->p, SIZE, WEFT_MEM_CUDA, &m->mem);
 	if (err)
 		fail("mem_register: %s", strerror(-err));
 }

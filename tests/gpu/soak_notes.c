@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages: by them the owner of memory fills and checks it for a peer. */
+/* Notes: by them the owner of memory fills and checks it for a peer. */
 #include <errno.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ struct note *queue_note(struct peer *p, enum what what, unsigned int kind)
 	struct note *n = &p->queue[p->tail % QUEUE];
 
 	if (p->tail++ - p->head == QUEUE)
-		fail("more than %u messages wait", QUEUE);
+		fail("more than %u notes wait", QUEUE);
 	memset(n, 0, sizeof(*n));
 	n->what = what;
 	n->kind = kind;
@@ -26,35 +26,20 @@ void queue_region(struct peer *p, unsigned int kind)
 	ops->mem_pack(p->mine[kind].mem, n->key);
 }
 
-/* Noise has bytes behind it, which say what they are. */
-static bool send_note(struct peer *p, struct note *n)
-{
-	static uint8_t bytes[8192];
-	struct iovec iov[2] = { { n, sizeof(*n) }, { bytes, n->len } };
-	uint32_t i;
-	int r;
-
-	n->seq = p->sent;
-	n->from = me;
-	n->life = board->rank[me].life;
-	if (n->what != NOISE)
-		iov[1].iov_len = 0;
-	for (i = 0; i < iov[1].iov_len; i++)
-		bytes[i] = gpumem_byte(i, n->seq);
-	r = ops->message(p->ep, 1, iov, 2, NULL);
-	if (r == -EAGAIN)
-		return false;
-	if (r && !p->failed)
-		fail("message: %s", strerror(-r));
-	p->sent++;
-	return true;
-}
-
 void send_notes(struct peer *p)
 {
-	while (p->ep && p->head != p->tail &&
-	       send_note(p, &p->queue[p->head % QUEUE]))
-		p->head++;
+	struct box *box = &board->box[me][p->rank];
+	unsigned int tail = box->tail;
+	struct note *n;
+
+	for (; p->head != p->tail && tail - box->head < QUEUE; p->head++) {
+		n = &box->note[tail % QUEUE];
+		*n = p->queue[p->head % QUEUE];
+		n->seq = p->sent++;
+		n->life = board->rank[me].life;
+		n->to = p->life;
+		atomic_store(&box->tail, ++tail);
+	}
 }
 
 /* As the owner of a region. */
@@ -75,15 +60,12 @@ static void serve(struct peer *p, const struct note *n)
 	queue_note(p, READY, n->kind);
 }
 
-void take_note(struct peer *p, const struct note *n, const void *behind,
-	       size_t len)
+static void take_note(struct peer *p, const struct note *n)
 {
-	const uint8_t *bytes = behind;
 	struct job *job = &p->job[n->kind % KINDS];
-	uint32_t i;
 
 	if (n->seq != p->received++)
-		fail("message %u of rank %d is number %u", n->seq, p->rank,
+		fail("note %u of rank %d is number %u", n->seq, p->rank,
 		     p->received - 1);
 	switch (n->what) {
 	case REGION:
@@ -93,15 +75,26 @@ void take_note(struct peer *p, const struct note *n, const void *behind,
 	case READY:
 		job->ready = true;
 		break;
-	case NOISE:
-		if (len != sizeof(*n) + n->len)
-			fail("%zu bytes of noise, not %u", len, n->len);
-		for (i = 0; i < n->len; i++)
-			if (bytes[i] != gpumem_byte(i, n->seq))
-				fail("noise is wrong at byte %u", i);
-		break;
 	default:
 		serve(p, n);
 	}
-	atomic_fetch_add(&board->rank[me].messages, 1);
+	atomic_fetch_add(&board->rank[me].notes, 1);
+}
+
+/* What was for another life of either is dropped. */
+void take_notes(struct peer *p)
+{
+	struct box *box = &board->box[p->rank][me];
+	struct note n;
+
+	while (box->head != box->tail && p->tail - p->head < QUEUE / 2) {
+		n = box->note[box->head % QUEUE];
+		/* of one that is not met yet */
+		if (n.life > p->life)
+			return;
+		atomic_fetch_add(&box->head, 1);
+		if (n.life == p->life && n.to == board->rank[me].life &&
+		    !p->failed)
+			take_note(p, &n);
+	}
 }

@@ -14,17 +14,9 @@ static bool is_leaving(const struct peer *p)
 
 static void on_message(void *arg, uint8_t id, void *data, size_t len)
 {
-	struct note n;
-
 	(void)arg;
-	if (id != 1 || len < sizeof(n))
-		fail("a message of %zu bytes, id %u", len, id);
-	memcpy(&n, data, sizeof(n));
-	if (n.from >= RANKS || n.kind >= KINDS)
-		fail("a message of rank %u, kind %u", n.from, n.kind);
-	/* of one that has been given up: what it sent may come late */
-	if (n.life == peers[n.from].life && !peers[n.from].failed)
-		take_note(&peers[n.from], &n, (char *)data + sizeof(n), len);
+	(void)data;
+	fail("a message of %zu bytes, id %u", len, id);
 }
 
 static void on_notify(void *arg, uint64_t tag, uint64_t size)
@@ -90,7 +82,7 @@ static void meet(struct peer *p, unsigned int life)
 	p->failed = false;
 	p->sent = p->received = 0;
 	p->head = p->tail = 0;
-	p->put_bytes = p->get_bytes = p->mapped_bytes = p->direct = 0;
+	p->put_bytes = p->get_bytes = 0;
 	err = ops->ep_create(iface, &addr, p, &p->ep);
 	if (err && !is_leaving(p))
 		fail("ep_create: %s", strerror(-err));
@@ -121,10 +113,7 @@ void step_peer(struct peer *p)
 		meet(p, life);
 	if (!has_met(p))
 		return;
-	if (!board->stop && p->tail - p->head < QUEUE / 4) {
-		if (!rnd(20))
-			queue_note(p, NOISE, 0)->len = rnd(8000);
-	}
+	take_notes(p);
 	for (i = 0; i < KINDS; i++)
 		step_job(&p->job[i]);
 	send_notes(p);
