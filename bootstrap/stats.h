@@ -19,25 +19,23 @@
  * rx_message_bytes + rx_put_bytes + get_bytes of the other, except for gets of
  * weft_ib: there the adapter answers, and tx_gets does not count.
  */
-#define WEFT_COUNTERS(X)                                               \
-	X(tx_messages, "messages sent")                                \
-	X(tx_message_bytes, "payload bytes of them")                   \
-	X(rx_messages, "messages delivered")                           \
-	X(rx_message_bytes, "payload bytes of them")                   \
-	X(tx_puts, "puts completed at their source")                   \
-	X(tx_put_bytes, "payload bytes of them")                       \
-	X(rx_puts, "puts of the peer placed here")                     \
-	X(rx_put_bytes, "payload bytes of them")                       \
-	X(gets, "gets completed")                                      \
-	X(get_bytes, "payload bytes of them")                          \
-	X(tx_gets, "gets of the peer answered")                        \
-	X(tx_get_bytes, "payload bytes of them")                       \
-	X(wire_tx_bytes, "bytes given to the wire, headers included")  \
-	X(wire_rx_bytes, "bytes taken from the wire")                  \
-	X(direct_put_bytes, "of tx_put_bytes: without a staging ring") \
-	X(direct_get_bytes, "of get_bytes: without a staging ring")    \
-	X(key_errors, "pieces refused because of their key")           \
-	X(streams_max, "most bulk streams open at once")               \
+#define WEFT_COUNTERS(X)                                              \
+	X(tx_messages, "messages sent")                               \
+	X(tx_message_bytes, "payload bytes of them")                  \
+	X(rx_messages, "messages delivered")                          \
+	X(rx_message_bytes, "payload bytes of them")                  \
+	X(tx_puts, "puts completed at their source")                  \
+	X(tx_put_bytes, "payload bytes of them")                      \
+	X(rx_puts, "puts of the peer placed here")                    \
+	X(rx_put_bytes, "payload bytes of them")                      \
+	X(gets, "gets completed")                                     \
+	X(get_bytes, "payload bytes of them")                         \
+	X(tx_gets, "gets of the peer answered")                       \
+	X(tx_get_bytes, "payload bytes of them")                      \
+	X(wire_tx_bytes, "bytes given to the wire, headers included") \
+	X(wire_rx_bytes, "bytes taken from the wire")                 \
+	X(key_errors, "pieces refused because of their key")          \
+	X(streams_max, "most bulk streams open at once")              \
 	X(streams_given_up, "bulk streams far slower than their siblings")
 
 struct weft_counters {

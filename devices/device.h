@@ -168,23 +168,12 @@ struct weft_iface_attr {
 	struct weft_address addr; /* where this iface listens */
 };
 
-enum weft_staging {
-	WEFT_STAGING_NONE, /* nothing, or none was needed */
-	WEFT_STAGING_HOST,
-	WEFT_STAGING_GPU, /* maybe the host's as well */
-};
-
 struct weft_ep_attr {
 	bool connected;
 	bool unsent;	      /* messages taken, or answers owed, are
 				 not with the wire: progress() is
 				 needed for them to leave */
 	unsigned int streams; /* sockets, QPs or rings that carry bulk */
-	/*
-	 * What carried bulk so far, of devices that stage it: puts and the
-	 * peer's gets; gets and the peer's puts.
-	 */
-	enum weft_staging staged_out, staged_in;
 };
 
 struct weft_dev_ops {

@@ -272,8 +272,8 @@ int nvl_export_table_fd(void);
 int nvl_export_marks(struct nvl_conn *conn, int fd);
 /* The peer asks for descriptors. */
 int nvl_export_fetch(struct nvl_conn *conn, const struct nvl_frame *f);
-/* Sends some of those; the number. */
-unsigned int nvl_export_step(struct nvl_conn *conn);
+/* Sends some of those: the number, or -errno: the connection is broken. */
+int nvl_export_step(struct nvl_conn *conn);
 bool nvl_export_is_due(const struct nvl_conn *conn);
 /* The peer starts no more copies; false: some are with its engines. */
 bool nvl_export_revoke(struct nvl_conn *conn);

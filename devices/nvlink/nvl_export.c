@@ -726,7 +726,7 @@ bool nvl_export_is_due(const struct nvl_conn *conn)
 	       (!conn->fetch_ms || weft_now_ms() >= conn->fetch_ms);
 }
 
-unsigned int nvl_export_step(struct nvl_conn *conn)
+int nvl_export_step(struct nvl_conn *conn)
 {
 	struct fetch *fetch;
 	int r;
@@ -743,9 +743,7 @@ unsigned int nvl_export_step(struct nvl_conn *conn)
 		return 0;
 	if (r <= 0)
 		free_fetch(fetch);
-	if (r < 0)
-		nvl_conn_break(conn, r);
-	return 1;
+	return r < 0 ? r : 1;
 }
 
 static bool is_fetching(struct nvl_conn *conn, uint64_t id)

@@ -183,6 +183,16 @@ static bool must_poll(struct nvl_iface *iface)
 	return false;
 }
 
+static unsigned int serve_fetches(struct nvl_conn *conn)
+{
+	int n = nvl_export_step(conn);
+
+	if (n >= 0)
+		return n;
+	nvl_conn_break(conn, n);
+	return 1;
+}
+
 static unsigned int look_at_conns(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
@@ -192,7 +202,7 @@ static unsigned int look_at_conns(struct nvl_iface *iface)
 again:
 	weft_list_for_each (conn, tmp, &iface->conns, link) {
 		if (nvl_conn_is_open(conn))
-			n += nvl_export_step(conn);
+			n += serve_fetches(conn);
 		n += weft_ep_notify(&conn->base);
 		if (nvl_conn_end(conn)) {
 			n++;

@@ -170,7 +170,6 @@ struct shm_conn {
 	size_t fenced;	      /* bytes of messages that may wait at the peer */
 	unsigned int copies;  /* with engines, for it */
 	uint64_t watchdog_ms; /* BROKEN: copies are awaited until */
-	bool staged_out, staged_in;
 };
 
 struct shm_iface {

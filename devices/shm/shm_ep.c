@@ -90,10 +90,6 @@ void shm_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr)
 		return;
 	attr->connected = shm_conn_is_open(conn);
 	attr->unsent = shm_tx_waits(conn) || conn->copies;
-	attr->staged_out =
-		conn->staged_out ? WEFT_STAGING_HOST : WEFT_STAGING_NONE;
-	attr->staged_in =
-		conn->staged_in ? WEFT_STAGING_HOST : WEFT_STAGING_NONE;
 }
 
 /* ---- messages ------------------------------------------------------------ */

@@ -106,7 +106,6 @@ struct shm_chunk *shm_window_claim(struct shm_conn *conn,
 	c->len = place->len;
 	c->end = w->pos = end;
 	c->left = 0;
-	conn->staged_in = true;
 	weft_count(conn->stats, wire_rx_bytes, c->len);
 	return c;
 }
@@ -211,7 +210,6 @@ struct shm_chunk *shm_window_take_room(struct shm_conn *conn, size_t len)
 	c->status = 0;
 	c->left = 0;
 	w->used_ms = weft_now_ms();
-	conn->staged_out = true;
 	return c;
 }
 

@@ -67,7 +67,7 @@ void sides_mend(struct side *a, struct side *b);
 static inline size_t fit(const struct side *s, size_t len)
 {
 	return row->blocks || len < s->attr.max_message ? len
-						     : s->attr.max_message;
+							: s->attr.max_message;
 }
 
 /* Sends, waiting for room; the message is the pattern of @seed. */
