@@ -153,11 +153,9 @@ struct shm_conn {
 	uint64_t fence; /* the next message waits for so many puts */
 
 	/* puts of the peer's [landed, begun) are under way */
-	struct shm_landing landings[SHM_OPS];
 	uint64_t begun, landed;
 	uint64_t placed;     /* whole, from the first one on */
 	bool landing_failed; /* nothing more is read */
-	int acks[SHM_OPS];   /* for puts, which did not fit the ring: a queue */
 	unsigned int ack_at, nacks;
 	struct weft_list held; /* messages, in order */
 	size_t held_bytes;
@@ -170,6 +168,10 @@ struct shm_conn {
 	size_t fenced;	      /* bytes of messages that may wait at the peer */
 	unsigned int copies;  /* with engines, for it */
 	uint64_t watchdog_ms; /* BROKEN: copies are awaited until */
+
+	/* last, they are large */
+	struct shm_landing landings[SHM_OPS];
+	int acks[SHM_OPS]; /* for puts, which did not fit the ring: a queue */
 };
 
 struct shm_iface {

@@ -420,13 +420,25 @@ static int handle(struct shm_conn *conn, const struct shm_record *r,
 	}
 }
 
-/* What engines have ended. */
-static int finish_copies(struct shm_conn *conn, unsigned int *n)
+/* What waited for engines; most programs have none. */
+static int finish_copies(struct shm_conn *conn, unsigned int least,
+			 unsigned int *n)
 {
-	if (!can_finish(conn))
-		return 0;
-	++*n;
-	return finish_landings(conn);
+	int err = 0;
+
+	if (can_finish(conn)) {
+		err = finish_landings(conn);
+		++*n;
+	}
+	*n += finish_gets(conn);
+	*n += deliver_held(conn, least);
+	return err;
+}
+
+static bool awaits_engines(const struct shm_conn *conn)
+{
+	return conn->begun != conn->landed || !weft_list_empty(&conn->held) ||
+	       !weft_list_empty(&conn->filling);
 }
 
 unsigned int shm_rx_run(struct shm_conn *conn)
@@ -436,13 +448,12 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 	unsigned int least, n = 0;
 	struct shm_record r;
 	uint8_t *data;
-	int ret;
+	int ret = 0;
 
 	/* what one peer may take of this progress() */
 	least = iface->messages > SHARE ? iface->messages - SHARE : 0;
-	ret = finish_copies(conn, &n);
-	n += finish_gets(conn);
-	n += deliver_held(conn, least);
+	if (awaits_engines(conn))
+		ret = finish_copies(conn, least, &n);
 	while (!ret && shm_conn_is_open(conn) && !conn->landing_failed &&
 	       shm_ring_sum(conn->rx.head) < end && iface->messages > least &&
 	       iface->notices) {

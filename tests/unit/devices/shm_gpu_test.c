@@ -245,6 +245,10 @@ Test(shm_gpu, message_behind_a_put_that_was_cut_is_not_delivered)
 	cr_expect(until(conn_of(&b)->held_bytes));
 	dev->cancel(a.ep);
 	cr_expect(eq(int, w.status, -ECANCELED));
+	/* no engine reads any more */
+	cr_expect(zero(uint, weft_list_first(&shm_iface(a.iface)->conns,
+					     struct shm_conn, link)
+				     ->copies));
 	/* the program's memory is its own again */
 	memset(from, 0xee, LEN);
 	dev->ep_destroy(b.ep);
@@ -340,6 +344,25 @@ Test(shm_gpu, nothing_lands_once_a_key_is_revoked)
 	memset(to, 0x5a, LEN);
 	cr_expect(until(a.errors && b.errors && w.done));
 	for (size_t i = 0; i < LEN; i++)
+		cr_assert(eq(u8, to[i], 0x5a), "byte %zu", i);
+}
+
+/* As another thread may, before what was read is with an engine. */
+Test(shm_gpu, key_is_looked_at_when_a_copy_goes_to_the_engine)
+{
+	struct wait_op w = WAIT_OP;
+
+	put_all(from, to, 65536, key, 6);
+	cr_assert(eq(int, start_put(from, to, 65536, key, &w), -EINPROGRESS));
+	cr_assert(yes(
+		step_until(side_progress(&a), conn_of(&a)->puts_sent == 2)));
+	cr_expect(gt(uint, shm_rx_run(conn_of(&b)), 0));
+	cr_expect(eq(uint, conn_of(&b)->copies, 1));
+	dev->mem_release(mem);
+	mem = NULL;
+	memset(to, 0x5a, 65536);
+	both_fail(&w, -EACCES);
+	for (size_t i = 0; i < 65536; i++)
 		cr_assert(eq(u8, to[i], 0x5a), "byte %zu", i);
 }
 
@@ -463,7 +486,16 @@ PLACE(bytes_over_the_end, SHM_WINDOW - 256, 257)
 PLACE(more_than_a_window, AT, (uint64_t)SHM_WINDOW + 1)
 PLACE(length_that_wraps, AT, (uint64_t)-1)
 PLACE(no_bytes, AT, 0)
-PLACE(more_than_the_put, AT, LEN + 1)
+
+Test(shm_gpu, lie_more_bytes_than_the_put_end_the_peer)
+{
+	const struct shm_op op = { .len = 64 };
+
+	put_all(from, to, 65536, key, 6);
+	say(SHM_PUT, &op, sizeof(op));
+	say_place(AT, 65);
+	is_caught();
+}
 
 /* Whose end is the begin of all positions. */
 Test(shm_gpu, lie_place_far_beyond_ends_the_peer)
