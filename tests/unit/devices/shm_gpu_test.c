@@ -503,7 +503,7 @@ Test(shm_gpu, lie_place_far_beyond_ends_the_peer)
 	conn_of(&a)->wanted = true;
 	say(SHM_WANT, "", 0);
 	say_put();
-	say_place((uint64_t)-SHM_CHUNK_ALIGN, SHM_CHUNK_ALIGN);
+	say_place(-(uint64_t)SHM_CHUNK_ALIGN, SHM_CHUNK_ALIGN);
 	is_caught();
 }
 
