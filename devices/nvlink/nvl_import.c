@@ -49,18 +49,24 @@ void nvl_import_put(struct nvl_conn *conn, struct nvl_import *im)
 		free_import(conn, im);
 }
 
+static void drop_dead(struct nvl_conn *conn)
+{
+	struct nvl_import *im, *tmp;
+
+	weft_list_for_each (im, tmp, &conn->imports, link)
+		if (is_idle(im) && is_dead(conn, im))
+			free_import(conn, im);
+}
+
 void nvl_import_tick(struct nvl_conn *conn)
 {
 	const uint32_t ended =
 		atomic_load_explicit(&conn->table->ended, memory_order_acquire);
-	struct nvl_import *im, *tmp;
 
 	if (ended == conn->ended)
 		return;
 	conn->ended = ended;
-	weft_list_for_each (im, tmp, &conn->imports, link)
-		if (is_idle(im) && is_dead(conn, im))
-			free_import(conn, im);
+	drop_dead(conn);
 }
 
 void nvl_import_close(struct nvl_conn *conn)
@@ -105,10 +111,31 @@ static bool is_own(const struct nvl_key *key)
 	       key->process == nvl_export_process();
 }
 
-static int open_handle(struct nvl_import *im, const struct nvl_key *key)
+/* What its owners have freed, of all peers. */
+static void unmap_dead(struct nvl_iface *iface)
+{
+	struct nvl_conn *conn, *tmp;
+
+	weft_list_for_each (conn, tmp, &iface->conns, link)
+		if (conn->table)
+			drop_dead(conn);
+	nvl_unmap_drain(iface->unmapper);
+}
+
+/*
+ * New memory may lie where older was that is mapped yet, and the driver maps
+ * nothing twice at one place (CUDA_ERROR_ALREADY_MAPPED; UCX's cuda_ipc meets
+ * it as well).
+ */
+static int open_handle(struct nvl_conn *conn, struct nvl_import *im,
+		       const struct nvl_key *key)
 {
 	int r = nvl_map_handle(&im->map, im->engine, key->handle, im->size);
 
+	if (r) {
+		unmap_dead(conn->iface);
+		r = nvl_map_handle(&im->map, im->engine, key->handle, im->size);
+	}
 	if (r)
 		weft_debug("memory of a peer's GPU is not mapped (%s)",
 			   weft_cuda_error_name(r));
@@ -139,7 +166,7 @@ static int map_import(struct nvl_conn *conn, struct nvl_import *im,
 		nvl_map_own(&im->map, key->base);
 		return 0;
 	}
-	return key->kind == NVL_KEY_HANDLE ? open_handle(im, key)
+	return key->kind == NVL_KEY_HANDLE ? open_handle(conn, im, key)
 					   : fetch_parts(conn, im, key);
 }
 

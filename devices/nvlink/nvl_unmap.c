@@ -7,6 +7,7 @@
  * when the interface closes is unmapped there.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ struct nvl_unmapper {
 	pthread_cond_t wake;
 	struct weft_list todo; /* by lock */
 	bool stop;	       /* by lock */
+	bool busy;	       /* by lock: the driver is called */
 	bool on;	       /* there is a thread */
 };
 
@@ -37,10 +39,12 @@ static void unmap_all(struct nvl_unmapper *un)
 	while (!weft_list_empty(&un->todo)) {
 		u = weft_list_first(&un->todo, struct unmap, link);
 		weft_list_del(&u->link);
+		un->busy = true;
 		pthread_mutex_unlock(&un->lock);
 		nvl_map_undo(&u->map);
 		free(u);
 		pthread_mutex_lock(&un->lock);
+		un->busy = false;
 	}
 }
 
@@ -105,6 +109,20 @@ void nvl_map_close(struct nvl_unmapper **where, struct nvl_mapping *m)
 		start_unmapper(un);
 	pthread_cond_signal(&un->wake);
 	pthread_mutex_unlock(&un->lock);
+}
+
+void nvl_unmap_drain(struct nvl_unmapper *un)
+{
+	bool left = un != NULL;
+
+	while (left) {
+		pthread_mutex_lock(&un->lock);
+		/* without a thread it stays where it is */
+		left = un->on && (un->busy || !weft_list_empty(&un->todo));
+		pthread_mutex_unlock(&un->lock);
+		if (left)
+			sched_yield();
+	}
 }
 
 void nvl_unmap_end(struct nvl_unmapper *un)

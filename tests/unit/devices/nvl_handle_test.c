@@ -15,7 +15,7 @@
 
 #define OPEN "cuIpcOpenMemHandle_v2"
 
-enum command { NONE, PUT, GET, REACHES, REFUSE, MAP, REPORT };
+enum command { NONE, PUT, GET, REACHES, REFUSE, FAIL_ONCE, MAP, REPORT };
 
 /* The peer's memory: of each context. */
 enum { GPU_0, GPU_1, GREEN_0, FROMS };
@@ -122,6 +122,9 @@ static void obey(uint8_t *const buf[FROMS])
 		break;
 	case REFUSE:
 		fake.fake_cuda_refuse(OPEN, sh->status);
+		break;
+	case FAIL_ONCE:
+		fake.fake_cuda_fail(OPEN, 1, WEFT_CU_ALREADY_MAPPED);
 		break;
 	case MAP:
 		map_handle();
@@ -387,14 +390,14 @@ Test(nvl_handle, handle_with_the_openers_pid_is_out_of_reach)
 	set_pid(key, peer);
 	cr_expect(eq(int, reaches(key), -EHOSTUNREACH));
 	expect_put(to, LEN, key, -EACCES);
-	/* and what is refused is tried again, until one is not */
+	/* and what is refused is tried again, until one is not; a put twice */
 	cr_expect(eq(int, reaches(key), -EHOSTUNREACH));
-	cr_expect(eq(uint, sh->opened, 3));
+	cr_expect(eq(uint, sh->opened, 4));
 	nvl->mem_pack(mem, &key);
 	cr_expect(eq(int, reaches(key), 0));
-	cr_expect(eq(uint, sh->opened, 4));
+	cr_expect(eq(uint, sh->opened, 5));
 	cr_expect(eq(int, reaches(key), 0));
-	cr_expect(eq(uint, sh->opened, 4));
+	cr_expect(eq(uint, sh->opened, 5));
 	cr_expect(eq(uint, sh->open, 0));
 	expect_put(to, LEN, key, 0);
 	nvl->mem_release(mem);
@@ -529,6 +532,22 @@ Test(nvl_handle, peer_closes_what_was_released)
 	wait_for(is_closed());
 	expect_put(to, LEN, key, -EACCES);
 	cr_expect(yes(is_poison()));
+}
+
+/* What was mapped at its place before is not unmapped yet. */
+Test(nvl_handle, place_that_is_taken_is_tried_again)
+{
+	have_peer();
+	own(LEN);
+	expect_put(to, LEN, key, 0);
+	nvl->mem_release(mem);
+	own(LEN);
+	command(FAIL_ONCE);
+	expect_put(to, LEN, key, 0);
+	command(REPORT);
+	cr_expect(eq(uint, sh->open, 1));
+	nvl->mem_release(mem);
+	wait_for(is_closed());
 }
 
 /* The mapping of what was there before is of no use for it. */
