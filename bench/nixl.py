@@ -55,7 +55,7 @@ def arms(on_gpus, folder):
             "cuMemCreate": {**on_gpus, "env": {**on_gpus["env"],
                                                "KV_MEMORY": "mappable"}},
             # through host memory, as where device nodes are hidden
-            "host": arm("weft_shm,cuda_copy", True),
+            "host": arm("weft_shm,weft_tcp,cuda_copy", True),
             "weft_tcp": arm("weft_tcp,cuda_copy", True, places=NET),
             "tcp": arm("tcp,cuda_copy,self", places=NET)}
 

@@ -64,10 +64,10 @@ PLOTS = {
         (f"{word} of 10,000 blocks of GPU memory, GB/s", "log", [
             ("cuda_ipc, no pods", BEST, GPUS, f"{word} 10,000",
              "cuda_ipc, GB/s"),
-            ("weft_nvl, mapped", TUNED, GPUS, f"{word} 10,000",
-             "weft_nvl, mapped, GB/s"),
-            ("weft_nvl, ring", WEFT, GPUS, f"{word} 10,000",
+            ("weft_nvl", WEFT, GPUS, f"{word} 10,000",
              "weft_nvl, GB/s"),
+            ("weft_shm, nodes hidden", TUNED, GPUS, f"{word} 10,000",
+             "host, GB/s"),
             ("weft_tcp", ALSO_WEFT, GPUS, f"{word} 10,000",
              "weft_tcp, GB/s"),
             ("UCX's tcp", PLAIN, GPUS, f"{word} 10,000",
