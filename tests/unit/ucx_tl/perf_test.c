@@ -88,7 +88,7 @@ Test(perf, each_operation_has_its_cost)
 	} wanted[] = {
 		{ "weft_tcp", 2.5e9, 20e-6, INFINITY, 0, 32e-6 },
 		{ "weft_shm", 20e9, 0.2e-6, 4e9, 10e-6, 60e-6 },
-		{ "weft_nvl", 1e9, 0.2e-6, INFINITY, 0.5e-6, 14e-6 },
+		{ "weft_nvl", INFINITY, 0.2e-6, INFINITY, 0.5e-6, 0.5e-6 },
 		{ "weft_ib", 10e9, 0.2e-6, INFINITY, 0, 0 },
 	};
 
@@ -121,15 +121,6 @@ Test(perf, each_operation_has_its_cost)
 				  got->bandwidth.shared);
 		}
 	}
-}
-
-/* Two copies, where a put of memory that peers map is one. */
-Test(perf, put_over_a_ring_costs_more)
-{
-	setenv("WEFT_NVL_DIRECT", "off", 1);
-	iface.tl = transport("weft_nvl");
-	cr_assert(near(estimate(WEFT_EP_OP_PUT_ZCOPY)->send_pre_overhead,
-		       PRE + 10e-6));
 }
 
 static void check_gpu(uint64_t field, unsigned int at, double copy, double get)
