@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which GPUs this process may use: their device nodes, of the host's numbers.
- */
+/* Which GPUs this process may use: their device nodes, by the host's numbers */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "bootstrap/hash.h"
 
 const char *weft_dev_root = "/dev";
+
 static bool is_gpu_node(const char *name)
 {
 	static const char prefix[] = "nvidia";

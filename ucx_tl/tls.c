@@ -308,9 +308,9 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.put_overhead = 10e-6,
 		.get_overhead = 60e-6,
 		/*
-		 * GPU memory: weft_nvl's rings of host memory made 38 GB/s (two
-		 * H100).  Less than a quarter of weft_nvl's figure, so that
-		 * this is no rail beside it.
+		 * GPU memory, by way of host memory: 44 GB/s (two H100).  Less
+		 * than a quarter of weft_nvl's figure, so that this is no rail
+		 * beside it.
 		 */
 		.gpu_copy = 40e9,
 		.gpu_get_overhead = 14e-6,
@@ -319,7 +319,6 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.name = "weft_nvl",
 		.dev = &weft_nvlink_ops,
 		.config_prefix = "WEFT_NVL_",
-		/* older releases register the buffer of each message */
 		.minor_min = GPU_MINOR_MIN,
 		.mem_kinds = BIT(WEFT_MEM_CUDA),
 		.am_zcopy = false,

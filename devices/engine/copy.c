@@ -32,11 +32,6 @@ static struct weft_list streams = { &streams, &streams };
 
 /* ---- the end of batches -------------------------------------------------- */
 
-static bool is_reached(uint32_t finished, uint32_t seq)
-{
-	return (int32_t)(finished - seq) >= 0;
-}
-
 static void set_finished(struct weft_stream *st, uint32_t seq)
 {
 	if (seq == atomic_load(&st->mark->finished))
@@ -91,7 +86,7 @@ static void update_finished(struct weft_stream *st)
 
 	if (st->flag && !broken)
 		done = read_flag(st, done, issued);
-	if (is_reached(done, issued))
+	if (weft_batch_ended(done, issued))
 		return;
 	/* looked at by the clock, but not on every call */
 	if (st->flag && !broken && st->looks++ % 64)
@@ -127,7 +122,7 @@ static void drain_stream(struct weft_stream *st)
 	uint32_t seq =
 		atomic_load_explicit(&st->mark->issued, memory_order_acquire);
 
-	while (!is_reached(last_finished(st), seq)) {
+	while (!weft_batch_ended(last_finished(st), seq)) {
 		if (weft_now_ms() > end) {
 			weft_error("copies on GPU %d did not end within %u s",
 				   st->engine->ordinal,
@@ -423,7 +418,7 @@ static struct weft_copy *take_ended(struct weft_stream *st, uint32_t done)
 		copy = weft_list_first(&st->failed, struct weft_copy, link);
 	} else if (st->nflying) {
 		copy = weft_list_first(&st->in_flight, struct weft_copy, link);
-		if (!is_reached(done, copy->seq))
+		if (!weft_batch_ended(done, copy->seq))
 			return NULL;
 		if (!copy->status && atomic_load(&st->broken))
 			copy->status = -EIO;
@@ -485,6 +480,20 @@ void weft_copy_cancel(struct weft_engines *engines, const void *group,
 		cancel_waiting(&engine->tx_waiting, group, guarded);
 		cancel_waiting(&engine->rx_waiting, group, guarded);
 	}
+}
+
+void weft_copy_stop(struct weft_engines *engines, const unsigned int *copies)
+{
+	const uint64_t end = weft_now_ms() + WEFT_COPY_WATCHDOG_MS;
+
+	while (*copies && weft_now_ms() < end) {
+		weft_copy_submit(engines);
+		if (!weft_copy_poll(engines))
+			sched_yield();
+	}
+	if (*copies)
+		weft_error("%u copies for a peer did not end within %u s",
+			   *copies, WEFT_COPY_WATCHDOG_MS / 1000);
 }
 
 /* ---- sleeping ----------------------------------------------------------- */
@@ -562,10 +571,11 @@ static bool is_pending(struct weft_stream *st)
 {
 	if (!weft_list_empty(&st->failed) || can_submit(st))
 		return true;
-	return st->nflying && is_reached(last_finished(st),
-					 weft_list_first(&st->in_flight,
-							 struct weft_copy, link)
-						 ->seq);
+	return st->nflying &&
+	       weft_batch_ended(
+		       last_finished(st),
+		       weft_list_first(&st->in_flight, struct weft_copy, link)
+			       ->seq);
 }
 
 bool weft_copy_pending(struct weft_engines *engines)
@@ -591,7 +601,8 @@ static bool is_quiet(struct weft_stream *st)
 		return true;
 	seq = weft_list_first(&st->in_flight, struct weft_copy, link)->seq;
 	return st->flag &&
-	       !is_reached(__atomic_load_n(st->flag, __ATOMIC_RELAXED), seq);
+	       !weft_batch_ended(__atomic_load_n(st->flag, __ATOMIC_RELAXED),
+				 seq);
 }
 
 bool weft_copy_quiet(struct weft_engines *engines)

@@ -61,6 +61,12 @@ struct weft_engine_mark {
 };
 _Static_assert(sizeof(struct weft_engine_mark) == 128, "whole cache lines");
 
+/* Has batch @seq ended?  Numbers wrap. */
+static inline bool weft_batch_ended(uint32_t finished, uint32_t seq)
+{
+	return (int32_t)(finished - seq) >= 0;
+}
+
 #define WEFT_MARK_PAGE	4096u
 #define WEFT_MARK_PAGES 16u
 #define WEFT_MARKS_SIZE (WEFT_MARK_PAGES * WEFT_MARK_PAGE)
@@ -177,5 +183,10 @@ bool weft_copy_arm(struct weft_engines *engines, bool *in_flight);
  */
 void weft_copy_cancel(struct weft_engines *engines, const void *group,
 		      bool guarded);
+/*
+ * Closing: submits and polls until @copies, which done() counts down, are none;
+ * logs those that the watchdog gives up.
+ */
+void weft_copy_stop(struct weft_engines *engines, const unsigned int *copies);
 
 #endif

@@ -45,14 +45,8 @@ enum nvl_times {
 	   there is not an event that the interface waits for; and for a
 	   descriptor when too many are open */
 	NVL_SEND_AGAIN_MS = 2,
-	/* a copy that an engine has had for so long: the GPU is lost */
-	NVL_WATCHDOG_MS = 20000,
 	/* the driver ends copies of a process that is gone, and may not say */
 	NVL_GONE_MS = 1000,
-	/* before looking at copies that wake no one: the driver refused */
-	NVL_POLL_MS = 1,
-	/* the same where they ring: an engine that fails rings none */
-	NVL_FAILURE_MS = 1000,
 };
 
 struct nvl_export;

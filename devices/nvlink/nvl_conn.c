@@ -24,7 +24,7 @@ void nvl_conn_break(struct nvl_conn *conn, int err)
 	weft_conn_drop_handshakes(&conn->base);
 	weft_conn_set_state(&conn->base, WEFT_CONN_BROKEN);
 	conn->base.err = err;
-	conn->watchdog_ms = weft_now_ms() + NVL_WATCHDOG_MS;
+	conn->watchdog_ms = weft_now_ms() + WEFT_COPY_WATCHDOG_MS;
 }
 
 void nvl_conn_send(struct nvl_conn *conn, struct nvl_frame *f)
@@ -296,7 +296,8 @@ static void maybe_hang_up(struct nvl_conn *conn)
 /* Copies of both sides; the driver ends those of a process that is gone. */
 static bool has_stopped(struct nvl_conn *conn, uint64_t now)
 {
-	const uint64_t gone = conn->watchdog_ms - NVL_WATCHDOG_MS + NVL_GONE_MS;
+	const uint64_t gone =
+		conn->watchdog_ms - WEFT_COPY_WATCHDOG_MS + NVL_GONE_MS;
 
 	if (conn->copies && now < conn->watchdog_ms)
 		return false;

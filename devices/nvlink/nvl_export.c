@@ -466,16 +466,12 @@ bool nvl_export_own(uint64_t token, uint64_t addr, uint64_t len,
 
 /* ---- taking it back ------------------------------------------------------ */
 
-static bool is_reached(uint32_t finished, uint32_t seq)
-{
-	return (int32_t)(finished - seq) >= 0;
-}
-
 /* Nothing that was handed over before @seq is under way; any process's. */
 static bool has_ended(const struct weft_engine_mark *m, uint32_t seq)
 {
-	return is_reached(__atomic_load_n(&m->flag, __ATOMIC_ACQUIRE), seq) ||
-	       is_reached(atomic_load(&m->finished), seq);
+	return weft_batch_ended(__atomic_load_n(&m->flag, __ATOMIC_ACQUIRE),
+				seq) ||
+	       weft_batch_ended(atomic_load(&m->finished), seq);
 }
 
 /* Is it idle, or at least as far as @seq (once it is not claimed)? */
@@ -518,7 +514,7 @@ static void give_up_waiting(struct nvl_conn *conn, const struct watch *w)
 	if (!w->gone)
 		weft_error("copies of a peer on this host, to or from memory "
 			   "that it has mapped, did not end within %u s",
-			   NVL_WATCHDOG_MS / 1000);
+			   WEFT_COPY_WATCHDOG_MS / 1000);
 }
 
 /* Have all copies ended that the peer's engines had when first looked at? */
@@ -545,7 +541,7 @@ static bool is_over(struct nvl_conn *conn, struct watch *w)
 	if (conn->stuck || have_ended(conn, w))
 		return true;
 	if (!w->until_ms)
-		w->until_ms = now + NVL_WATCHDOG_MS;
+		w->until_ms = now + WEFT_COPY_WATCHDOG_MS;
 	if (!w->gone && has_hung_up(conn)) {
 		w->gone = true;
 		w->until_ms = weft_min(w->until_ms, now + NVL_GONE_MS);

@@ -267,9 +267,11 @@ static void set_timer(struct nvl_iface *iface, bool poll_copies, bool in_flight)
 					    now + NVL_SEND_AGAIN_MS);
 	}
 	if (poll_copies)
-		weft_events_wake_at(&iface->base.events, now + NVL_POLL_MS);
+		weft_events_wake_at(&iface->base.events,
+				    now + WEFT_COPY_POLL_MS);
 	else if (in_flight)
-		weft_events_wake_at(&iface->base.events, now + NVL_FAILURE_MS);
+		weft_events_wake_at(&iface->base.events,
+				    now + WEFT_COPY_FAILURE_MS);
 }
 
 static int arm(struct weft_iface *base)

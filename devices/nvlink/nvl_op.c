@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Puts and gets: copies by a GPU's engines between its memory and a peer's. */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "devices/nvlink/nvl.h"
-#include "util/clock.h"
-#include "util/log.h"
 
 /* ---- the end of one ------------------------------------------------------ */
 
@@ -263,15 +260,8 @@ void nvl_op_cancel(struct nvl_conn *conn)
 
 void nvl_op_stop(struct nvl_conn *conn)
 {
-	const uint64_t end = weft_now_ms() + NVL_WATCHDOG_MS;
-
 	nvl_op_cancel(conn);
-	while (conn->copies && weft_now_ms() < end)
-		if (!weft_copy_poll(&conn->iface->engines))
-			sched_yield();
-	if (conn->copies)
-		weft_error("%u copies for a peer did not end within %u s",
-			   conn->copies, NVL_WATCHDOG_MS / 1000);
+	weft_copy_stop(&conn->iface->engines, &conn->copies);
 }
 
 /* What it ends with, the connection ending with @status. */

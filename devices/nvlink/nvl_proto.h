@@ -14,8 +14,8 @@
  *   the marks    of the importer's interface, read by its peers: which of its
  *                copies have ended
  *
- * The other process can change shared memory at any time: it is copied out
- * first and then judged; sizes of mappings never come from there.
+ * The other process can change shared memory at any time: values are copied
+ * before they are checked, and no size of a mapping is read from there.
  */
 #ifndef WEFT_DEVICES_NVLINK_PROTO_H
 #define WEFT_DEVICES_NVLINK_PROTO_H

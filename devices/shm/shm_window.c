@@ -5,7 +5,6 @@
  * for long, both by records, so that each knows what the other one uses.
  */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -312,17 +311,8 @@ void shm_window_cancel(struct shm_conn *conn)
 
 void shm_window_stop(struct shm_conn *conn)
 {
-	const uint64_t end = weft_now_ms() + WEFT_COPY_WATCHDOG_MS;
-
 	if (!conn->copies)
 		return;
 	shm_window_cancel(conn);
-	while (conn->copies && weft_now_ms() < end) {
-		weft_copy_submit(&conn->iface->engines);
-		if (!weft_copy_poll(&conn->iface->engines))
-			sched_yield();
-	}
-	if (conn->copies)
-		weft_error("%u copies for a peer did not end within %u s",
-			   conn->copies, WEFT_COPY_WATCHDOG_MS / 1000);
+	weft_copy_stop(&conn->iface->engines, &conn->copies);
 }
