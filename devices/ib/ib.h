@@ -48,7 +48,8 @@
 #define IB_TX_SLOTS	(IB_USER_SLOTS + 4)
 #define IB_INLINE	64 /* bytes that go inside a request */
 #define IB_CONN_BUCKETS 256
-#define IB_POLL_EVERY	16 /* progress calls between looks at epoll */
+#define IB_POLL_EVERY	16  /* progress calls between looks at epoll */
+#define IB_REFUSAL_MS	100 /* for the answer to what the peer has refused */
 
 struct ib_conn;
 struct ib_iface;
@@ -240,7 +241,7 @@ struct ib_conn {
 	struct ib_iface *iface;
 	struct ib_peer *peer;
 	uint32_t id;
-	enum ibv_wc_status status; /* of the request that broke it, or 0 */
+	enum ibv_wc_status status; /* of what broke it, or 0 */
 	bool info_due, peer_ready;
 	bool got_info; /* peer_info is valid */
 	struct ib_conn_info peer_info;

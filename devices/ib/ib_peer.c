@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "util/clock.h"
 #include "util/log.h"
 
 #define HELLO_MAX (1 + WEFT_IFACE_ADDR_LEN + WEFT_DEV_ADDR_MAX + 16)
@@ -238,17 +239,32 @@ static void on_info(struct ib_peer *peer, uint32_t number, const uint8_t *p,
 		ib_peer_send_gone(peer, number, -ENOTCONN, IBV_WC_SUCCESS);
 }
 
+/*
+ * What the peer's adapter refused fails here as well, with its reason; the
+ * answer of the adapter may come behind the message of the peer.  Soft-RoCE
+ * loses it with the data of earlier reads, at times.
+ */
+static void await_refusal(struct ib_conn *conn)
+{
+	const uint64_t end = weft_now_ms() + IB_REFUSAL_MS;
+
+	do {
+		ib_xfer_gather(conn->iface);
+	} while (!conn->base.err && ib_xfer_busy(conn) && weft_now_ms() < end);
+}
+
 /* The other side failed first and sends the cause. */
 static void on_gone(struct ib_conn *conn, const uint8_t *p, size_t len)
 {
-	uint32_t status;
+	uint32_t status = len == IB_GONE_LEN ? weft_get_le32(p + 4) : 0;
 
+	if (status == IBV_WC_WR_FLUSH_ERR)
+		await_refusal(conn);
 	if (conn->base.err)
 		return;
 	ib_conn_break(conn, -ECONNRESET);
 	if (!conn->base.ep || len != IB_GONE_LEN)
 		return; /* no endpoint here is affected */
-	status = weft_get_le32(p + 4);
 	weft_warn("'%s' lost its peer %016llx: the peer said '%s'",
 		  conn->iface->port.name, (unsigned long long)conn->peer->id,
 		  status ? weft_wc_name((enum ibv_wc_status)status)

@@ -22,7 +22,8 @@
  *   the others     u64 sender's id, u64 receiver's nonce, u32 number of the
  * 		    endpoint, then for IB_CTL_INFO struct ib_conn_info, for
  * 		    IB_CTL_GONE why: u32 errno of Linux, u32 enum ibv_wc_status
- * 		    of the request that failed, 0 where none did
+ * 		    of the request that failed, 0 where none did; flushed:
+ * 		    the adapter refused one of the receiver's
  * Nonces prove the sender: each is sent only to the peer that has proven to the
  * tcp device that it knows the key of that address.
  */

@@ -542,6 +542,7 @@ static void handle_flush(struct ib_conn *conn)
 	weft_warn(
 		"'%s' lost its peer %016llx: the adapter refused what the peer asked for",
 		conn->iface->port.name, (unsigned long long)conn->peer->id);
+	conn->status = IBV_WC_WR_FLUSH_ERR;
 	ib_conn_break(conn, -ECONNRESET);
 }
 

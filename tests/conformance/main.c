@@ -122,7 +122,7 @@ static void prepare_row(struct device_row *r)
 		*comma = '\0';
 	r->netdev = names;
 	r->other = comma ? comma + 1 : NULL;
-	r->slow = true;
+	r->slow = r->soft_roce = true;
 #endif
 }
 

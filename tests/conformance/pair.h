@@ -23,6 +23,7 @@ struct device_row {
 	bool gpu;	   /* all memory is a GPU's */
 	bool blocks;	   /* has neither messages nor notifications */
 	bool slow;	   /* emulated or sanitized: see rounds() */
+	bool soft_roce;	   /* may lose the answer to what it refused */
 };
 extern const struct device_row *row;	     /* the one under test */
 extern const struct weft_dev_ops memory_ops; /* memory.c */
