@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Puts as numbers: chunks, the window, what is sent again, acknowledgements. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/tcp_event.h"
+
+#define CHUNK (64u << 10)
+
+static struct tcp_iface iface;
+static struct tcp_conn conn;
+static struct weft_counters counters;
+static struct tcp_stream left, right;
+static struct weft_op op;
+
+static void stream_begin(struct tcp_stream *s, uint32_t id)
+{
+	memset(s, 0, sizeof(*s));
+	s->id = id;
+	s->conn = &conn;
+	s->out = true;
+	weft_list_init(&s->sent);
+	weft_list_add_tail(&conn.bulk->streams, &s->link);
+	conn.bulk->out_streams++;
+}
+
+static void begin(void)
+{
+	setenv("WEFT_TCP_CHUNK", "64k", 1);
+	setenv("WEFT_TCP_STREAMS", "2", 1);
+	weft_settings_reset();
+	memset(&iface, 0, sizeof(iface));
+	memset(&conn, 0, sizeof(conn));
+	memset(&counters, 0, sizeof(counters));
+	tcp_events_init(&iface);
+	conn.iface = &iface;
+	conn.stats = &counters;
+	cr_assert(tcp_bulk_get(&conn) != NULL);
+	stream_begin(&left, 1);
+	stream_begin(&right, 2);
+}
+
+/* As progress() does with what has ended. */
+static unsigned int collect(void)
+{
+	struct tcp_put *put, *next;
+	unsigned int n = 0;
+
+	weft_list_for_each (put, next, &iface.found.puts, done_link) {
+		weft_list_del(&put->done_link);
+		free(put);
+		n++;
+	}
+	return n;
+}
+
+static void end(void)
+{
+	tcp_events_forget(&conn);
+	collect();
+	tcp_bulk_free(&conn);
+}
+
+TestSuite(tcp_bulk, .init = begin, .fini = end);
+
+static struct tcp_put *new_put(size_t len)
+{
+	struct tcp_put *put = calloc(1, sizeof(*put));
+
+	cr_assert(put != NULL);
+	weft_list_init(&put->link);
+	weft_list_init(&put->done_link);
+	put->conn = &conn;
+	put->op = &op;
+	put->total = len;
+	put->iovcnt = 1;
+	put->iov[0].iov_len = len;
+	return put;
+}
+
+static struct tcp_put *submit(size_t len)
+{
+	struct tcp_put *put = new_put(len);
+
+	tcp_bulk_submit(&conn, put);
+	return put;
+}
+
+static struct tcp_chunk *take(struct tcp_stream *s, struct tcp_chunk_head *head)
+{
+	uint8_t bytes[TCP_CHUNK_LEN];
+	struct tcp_chunk *c;
+	int err = 0;
+
+	c = tcp_bulk_next_chunk(conn.bulk, s, bytes, &err);
+	cr_assert(zero(int, err));
+	if (c)
+		tcp_chunk_decode(bytes, head);
+	return c;
+}
+
+static void sent(struct tcp_chunk *c)
+{
+	tcp_bulk_chunk_sent(&conn, c->put, c->len);
+}
+
+/* Takes and sends the next chunk; what its head says. */
+static struct tcp_chunk_head send_one(struct tcp_stream *s)
+{
+	struct tcp_chunk_head head = { 0 };
+	struct tcp_chunk *c = take(s, &head);
+
+	cr_assert(c != NULL);
+	sent(c);
+	return head;
+}
+
+static bool nothing_to_send(void)
+{
+	struct tcp_chunk_head head;
+
+	return !take(&left, &head);
+}
+
+static int acked(uint64_t seq, int status)
+{
+	return tcp_bulk_acked(&conn, seq, status, false);
+}
+
+/* ---- the source ---------------------------------------------------------- */
+
+Test(tcp_bulk, a_put_is_cut_into_chunks_that_any_stream_takes)
+{
+	struct tcp_chunk_head a, b, c;
+	struct tcp_put *put = new_put(2 * CHUNK + 5);
+
+	put->remote_addr = 0x1000;
+	put->flags = TCP_CHUNK_NOTIFY;
+	put->tag = 77;
+	tcp_bulk_submit(&conn, put);
+	a = send_one(&left);
+	b = send_one(&right);
+	c = send_one(&left);
+	cr_expect(eq(u64, a.offset, 0));
+	cr_expect(eq(u64, b.offset, CHUNK));
+	cr_expect(eq(u64, c.offset, 2 * CHUNK));
+	cr_expect(eq(u32, a.len, CHUNK));
+	cr_expect(eq(u32, c.len, 5));
+	cr_expect(eq(u64, c.total, 2 * CHUNK + 5));
+	cr_expect(eq(u64, c.addr, 0x1000));
+	cr_expect(eq(u64, c.tag, 77));
+	cr_expect(eq(u32, c.flags, TCP_CHUNK_NOTIFY));
+	cr_expect(nothing_to_send());
+	cr_expect(zero(uint, collect()), "it is not acknowledged");
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(eq(uint, collect(), 1));
+}
+
+Test(tcp_bulk, an_empty_put_is_a_chunk)
+{
+	struct tcp_chunk_head head;
+
+	submit(0);
+	head = send_one(&left);
+	cr_expect(zero(u32, head.len));
+	cr_expect(nothing_to_send());
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(eq(uint, collect(), 1));
+}
+
+Test(tcp_bulk, the_oldest_put_is_sent_first)
+{
+	submit(CHUNK);
+	submit(CHUNK);
+	cr_expect(eq(u64, send_one(&left).seq, 0));
+	cr_expect(eq(u64, send_one(&left).seq, 1));
+}
+
+Test(tcp_bulk, the_window_is_full_until_the_oldest_is_acknowledged)
+{
+	unsigned int i;
+
+	for (i = 0; i < TCP_WINDOW; i++) {
+		cr_expect(not(tcp_bulk_full(&conn)), "%u", i);
+		submit(1);
+		send_one(&left);
+	}
+	cr_expect(tcp_bulk_full(&conn));
+	for (i = TCP_WINDOW - 1; i; i--) {
+		cr_expect(zero(int, acked(i, 0)));
+		cr_expect(tcp_bulk_full(&conn), "%u", i);
+	}
+	cr_expect(eq(uint, collect(), TCP_WINDOW - 1));
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(not(tcp_bulk_full(&conn)));
+	cr_expect(eq(u64, atomic_load(&conn.bulk->acked), TCP_WINDOW));
+}
+
+Test(tcp_bulk, the_window_goes_round)
+{
+	unsigned int i;
+
+	for (i = 0; i < 3 * TCP_WINDOW; i += 2) {
+		submit(1);
+		submit(1);
+		send_one(&left);
+		send_one(&left);
+		cr_expect(zero(int, acked(i + 1, 0)));
+		cr_expect(zero(int, acked(i, 0)));
+		cr_assert(eq(uint, collect(), 2));
+	}
+}
+
+Test(tcp_bulk, an_acknowledgement_that_comes_early_waits_for_its_sender)
+{
+	struct tcp_chunk_head head;
+	struct tcp_chunk *c;
+
+	submit(CHUNK);
+	c = take(&left, &head);
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(zero(uint, collect()), "a stream still reads its memory");
+	cr_expect(zero(u64, atomic_load(&conn.bulk->acked)));
+	sent(c);
+	cr_expect(eq(uint, collect(), 1));
+	cr_expect(eq(u64, atomic_load(&conn.bulk->acked), 1));
+}
+
+Test(tcp_bulk, what_was_never_sent_is_not_acknowledged)
+{
+	cr_expect(eq(int, acked(0, 0), -EPROTO));
+	submit(2 * CHUNK);
+	send_one(&left);
+	cr_expect(eq(int, acked(0, 0), -EPROTO), "a half of it is unsent");
+	cr_expect(eq(int, acked(1, 0), -EPROTO));
+	send_one(&left);
+	cr_expect(eq(int, acked(0, -EACCES), -EPROTO), "it was not withdrawn");
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(eq(int, acked(0, 0), -EPROTO), "twice");
+	cr_expect(zero(int, tcp_bulk_acked(&conn, 0, 0, true)), "again");
+}
+
+Test(tcp_bulk, a_put_without_streams_goes_in_pieces)
+{
+	uint8_t bytes[TCP_CHUNK_LEN];
+	struct tcp_put *put = submit(100);
+	size_t off, len;
+
+	cr_expect(eq(ptr, tcp_bulk_next_frame(conn.bulk, 60, &off, &len, bytes),
+		     put));
+	cr_expect(zero(sz, off));
+	cr_expect(eq(sz, len, 60));
+	tcp_bulk_chunk_sent(&conn, put, len);
+	cr_expect(eq(ptr, tcp_bulk_next_frame(conn.bulk, 60, &off, &len, bytes),
+		     put));
+	cr_expect(eq(sz, off, 60));
+	cr_expect(eq(sz, len, 40));
+	tcp_bulk_chunk_sent(&conn, put, len);
+	cr_expect(eq(ptr, tcp_bulk_next_frame(conn.bulk, 60, &off, &len, bytes),
+		     NULL));
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(eq(uint, collect(), 1));
+}
+
+/* ---- streams that end ---------------------------------------------------- */
+
+Test(tcp_bulk, what_a_stream_has_not_delivered_is_sent_again)
+{
+	struct tcp_chunk_head head;
+	struct weft_list aborted;
+
+	weft_list_init(&aborted);
+	submit(3 * CHUNK);
+	send_one(&left);
+	send_one(&left);
+	/* the peer has the first one */
+	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 1, &aborted)));
+	tcp_bulk_forget_stream(conn.bulk, &left);
+	cr_expect(weft_list_empty(&aborted));
+	cr_expect(eq(int, acked(0, 0), -EPROTO));
+	/* before what was never sent */
+	head = send_one(&right);
+	cr_expect(eq(u64, head.offset, CHUNK));
+	head = send_one(&right);
+	cr_expect(eq(u64, head.offset, 2 * CHUNK));
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(eq(uint, collect(), 1));
+}
+
+Test(tcp_bulk, a_chunk_that_was_cut_off_is_sent_again)
+{
+	struct tcp_chunk_head head;
+	struct weft_list aborted;
+	struct tcp_chunk *c;
+
+	weft_list_init(&aborted);
+	submit(CHUNK);
+	c = take(&left, &head);
+	tcp_bulk_stream_stopped(&conn, c->put, true);
+	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 0, &aborted)));
+	head = send_one(&right);
+	cr_expect(zero(u64, head.offset));
+	cr_expect(eq(u32, head.len, CHUNK));
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(eq(uint, collect(), 1));
+}
+
+Test(tcp_bulk, a_resend_without_streams_is_cut_to_frames)
+{
+	uint8_t bytes[TCP_CHUNK_LEN];
+	struct weft_list aborted;
+	struct tcp_put *put = submit(CHUNK);
+	size_t off, len, at;
+
+	weft_list_init(&aborted);
+	send_one(&left);
+	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 0, &aborted)));
+	for (at = 0; at < CHUNK; at += len) {
+		cr_assert(eq(ptr,
+			     tcp_bulk_next_frame(conn.bulk, 50000, &off, &len,
+						 bytes),
+			     put));
+		cr_assert(eq(sz, off, at));
+		tcp_bulk_chunk_sent(&conn, put, len);
+	}
+	cr_expect(eq(sz, at, CHUNK));
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(eq(uint, collect(), 1));
+}
+
+Test(tcp_bulk, the_peer_cannot_have_more_than_was_sent)
+{
+	struct weft_list aborted;
+
+	weft_list_init(&aborted);
+	submit(CHUNK);
+	send_one(&left);
+	cr_expect(eq(int, tcp_bulk_resend(conn.bulk, &left, 2, &aborted),
+		     -EPROTO));
+}
+
+Test(tcp_bulk, an_acknowledged_put_is_not_sent_again)
+{
+	struct weft_list aborted;
+
+	weft_list_init(&aborted);
+	submit(CHUNK);
+	send_one(&left);
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 0, &aborted)));
+	cr_expect(nothing_to_send());
+	cr_expect(eq(uint, collect(), 1));
+}
+
+/* ---- cancelling ---------------------------------------------------------- */
+
+Test(tcp_bulk, a_put_that_was_sent_whole_is_only_forgotten)
+{
+	struct tcp_put *put = submit(CHUNK);
+	bool abort = true;
+
+	send_one(&left);
+	cr_expect(eq(ptr, tcp_bulk_give_up(conn.bulk, put, &abort), &op));
+	cr_expect(not(abort));
+	cr_expect(eq(ptr, tcp_bulk_pending(conn.bulk, 0), NULL));
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(eq(uint, collect(), 1));
+}
+
+Test(tcp_bulk, of_a_put_that_is_withdrawn_no_more_is_sent)
+{
+	struct tcp_put *put = submit(3 * CHUNK);
+	bool abort = false;
+
+	send_one(&left);
+	cr_expect(eq(ptr, tcp_bulk_give_up(conn.bulk, put, &abort), &op));
+	cr_expect(abort);
+	cr_expect(nothing_to_send());
+	/* the peer says so, whatever part it has */
+	cr_expect(zero(int, acked(0, -ECANCELED)));
+	cr_expect(eq(uint, collect(), 1));
+}
+
+Test(tcp_bulk, what_is_to_be_sent_again_goes_with_its_put)
+{
+	struct weft_list aborted;
+	struct tcp_put *put = submit(CHUNK);
+	bool abort = false;
+
+	weft_list_init(&aborted);
+	send_one(&left);
+	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 0, &aborted)));
+	cr_expect(eq(ptr, tcp_bulk_give_up(conn.bulk, put, &abort), &op));
+	cr_expect(abort, "a part of it is missing there");
+	cr_expect(nothing_to_send());
+	cr_expect(zero(int, acked(0, -ECANCELED)));
+	cr_expect(eq(uint, collect(), 1));
+}
+
+Test(tcp_bulk, a_cancelled_put_whose_stream_is_lost_is_aborted)
+{
+	struct weft_list aborted;
+	struct tcp_put *put = submit(CHUNK);
+	bool abort = true;
+
+	weft_list_init(&aborted);
+	send_one(&left);
+	tcp_bulk_give_up(conn.bulk, put, &abort);
+	cr_expect(not(abort));
+	/* its memory is the caller's again */
+	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 0, &aborted)));
+	cr_expect(not(weft_list_empty(&aborted)));
+	weft_list_del(&put->link);
+	cr_expect(nothing_to_send());
+	cr_expect(zero(int, acked(0, -ECANCELED)));
+	cr_expect(eq(uint, collect(), 1));
+}
+
+/* ---- the target ---------------------------------------------------------- */
+
+static struct tcp_chunk_head part(uint64_t seq, uint64_t off, uint32_t len,
+				  uint64_t total)
+{
+	return (struct tcp_chunk_head){
+		.seq = seq,
+		.offset = off,
+		.len = len,
+		.total = total,
+	};
+}
+
+static int arrive(struct tcp_chunk_head c, int status, int *result)
+{
+	int land = tcp_bulk_begin_chunk(&conn, &c);
+
+	return land < 0 ? land
+			: tcp_bulk_end_chunk(&conn, &c, status, 1, result);
+}
+
+Test(tcp_bulk, a_put_is_placed_with_its_last_byte)
+{
+	int result = -1;
+
+	cr_expect(zero(int, arrive(part(0, 10, 20, 30), 0, &result)));
+	cr_expect(zero(u64, atomic_load(&conn.bulk->placed)));
+	cr_expect(eq(int, arrive(part(0, 0, 10, 30), 0, &result), 1));
+	cr_expect(zero(int, result));
+	cr_expect(eq(u64, atomic_load(&conn.bulk->placed), 1));
+	cr_expect(eq(u64, counters.rx_put_bytes, 30));
+}
+
+Test(tcp_bulk, puts_count_as_placed_in_their_order)
+{
+	int result;
+
+	cr_expect(eq(int, arrive(part(1, 0, 5, 5), 0, &result), 1));
+	cr_expect(zero(u64, atomic_load(&conn.bulk->placed)));
+	cr_expect(eq(int, arrive(part(0, 0, 5, 5), 0, &result), 1));
+	cr_expect(eq(u64, atomic_load(&conn.bulk->placed), 2));
+}
+
+Test(tcp_bulk, malformed_chunks_are_refused)
+{
+	const struct tcp_chunk_head bad[] = {
+		part(0, 31, 0, 30),	   part(0, 20, 11, 30),
+		part(0, 0, 0, 30),	   part(0, 0, 1, UINT64_MAX),
+		part(TCP_WINDOW, 0, 1, 1), part(UINT64_MAX, 0, 1, 1),
+	};
+	struct tcp_chunk_head far = part(0, 0, 10, 20);
+	size_t i;
+	int r;
+
+	for (i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		cr_expect(
+			eq(int, tcp_bulk_begin_chunk(&conn, &bad[i]), -EPROTO),
+			"%zu", i);
+	far.addr = UINT64_MAX - 19;
+	cr_expect(eq(int, tcp_bulk_begin_chunk(&conn, &far), -EPROTO));
+	/* more bytes than the put has */
+	cr_expect(zero(int, arrive(part(0, 0, 20, 30), 0, &r)));
+	cr_expect(eq(int, arrive(part(0, 0, 20, 30), 0, &r), -EPROTO));
+}
+
+Test(tcp_bulk, a_failed_part_fails_the_put)
+{
+	struct tcp_chunk_head rest = part(0, 10, 20, 30);
+	int result = 0;
+
+	cr_expect(zero(int, arrive(part(0, 0, 10, 30), -EACCES, &result)));
+	cr_expect(zero(int, tcp_bulk_begin_chunk(&conn, &rest)), "drained");
+	cr_expect(eq(int, tcp_bulk_end_chunk(&conn, &rest, 0, 1, &result), 1));
+	cr_expect(eq(int, result, -EACCES));
+	cr_expect(zero(u64, counters.rx_puts));
+}
+
+Test(tcp_bulk, what_an_abort_overtakes_is_drained)
+{
+	struct tcp_chunk_head late = part(0, 10, 20, 30);
+	int result;
+
+	cr_expect(zero(int, arrive(part(0, 0, 10, 30), 0, &result)));
+	cr_expect(tcp_bulk_abort(&conn, 0));
+	cr_expect(not(tcp_bulk_abort(&conn, 0)), "answered once");
+	cr_expect(eq(u64, atomic_load(&conn.bulk->placed), 1));
+	cr_expect(zero(int, arrive(late, 0, &result)));
+	cr_expect(zero(u64, counters.rx_puts));
+}
+
+Test(tcp_bulk, a_notification_comes_with_the_placement)
+{
+	struct tcp_chunk_head c = part(0, 0, 8, 8);
+	int result;
+
+	c.flags = TCP_CHUNK_NOTIFY;
+	c.tag = 9;
+	cr_expect(eq(int, arrive(c, 0, &result), 1));
+	cr_expect(eq(uint, atomic_load(&conn.nlandings), 1));
+	c.seq = 1;
+	cr_expect(eq(int, arrive(c, -EACCES, &result), 1));
+	cr_expect(eq(uint, atomic_load(&conn.nlandings), 1), "it has failed");
+}
