@@ -16,6 +16,7 @@
  *   tcp_ep         endpoints: messages and flushes
  *   tcp_stall      gives up streams that have become slow
  *   tcp_put, _get  one put, one get, from the call to its end
+ *   tcp_place      puts of the peer's that come in frames
  *   tcp_fail       operations that fail, and the ends of their connections
  *   tcp_dial       opens sockets, and takes those that devices/session proved
  *   tcp_conn       connections: found by peer and number; their states
@@ -23,7 +24,9 @@
  *   tcp_copy       bytes from and to memory that a peer named
  *   tcp_engine     threads, and which stream is whose
  *   tcp_stream     one bulk socket: chunks one way, acknowledgements back
- *   tcp_bulk puts as numbers: chunks, bytes placed, acknowledgements
+ *   tcp_land       puts as numbers, at their target: bytes placed
+ *   tcp_bulk       the same at their source: chunks, acknowledgements
+ *   tcp_pool       puts and chunks, kept for use again
  *   tcp_tune       how many streams
  *   tcp_event      what all of these leave for progress()
  */
@@ -180,7 +183,9 @@ struct tcp_iface {
 	uint8_t *rxbuf, *txbuf;
 	uint8_t *rxnext; /* in rxbuf's place when that is lent; NULL: it is */
 	int pipe[2];	 /* to place bytes without a signal; -1 */
-	struct tcp_placing *placing; /* of tcp_put.c; NULL: no put came yet */
+	struct tcp_placing *placing; /* of tcp_place.c; NULL: no put came yet */
+	struct weft_list spare_puts; /* struct tcp_put, to be used again */
+	unsigned int nspare_puts;
 	uint64_t next_get;
 	struct tcp_engine *engines;
 	unsigned int nengines;

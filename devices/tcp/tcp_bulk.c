@@ -20,6 +20,7 @@ struct tcp_bulk *tcp_bulk_get(struct tcp_conn *conn)
 	pthread_mutex_init(&b->lock, NULL);
 	weft_list_init(&b->queue);
 	weft_list_init(&b->resend);
+	weft_list_init(&b->spare);
 	weft_list_init(&b->streams);
 	b->out_limit = weft_settings()->tcp_streams;
 	if (!b->out_limit)
@@ -29,13 +30,13 @@ struct tcp_bulk *tcp_bulk_get(struct tcp_conn *conn)
 }
 
 /* Bulk lock held; no stream sends from @put. */
-static void free_chunks(struct tcp_put *put)
+static void free_chunks(struct tcp_bulk *b, struct tcp_put *put)
 {
 	struct tcp_chunk *c, *tc;
 
 	weft_list_for_each (c, tc, &put->chunks, put_link) {
 		weft_list_del(&c->link);
-		free(c);
+		tcp_chunk_free(b, c);
 	}
 	weft_list_init(&put->chunks);
 }
@@ -50,9 +51,10 @@ void tcp_bulk_free(struct tcp_conn *conn)
 	for (i = 0; i < TCP_WINDOW; i++) {
 		if (!b->sent[i])
 			continue;
-		free_chunks(b->sent[i]);
-		free(b->sent[i]);
+		free_chunks(b, b->sent[i]);
+		tcp_put_free(b->sent[i]);
 	}
+	tcp_chunks_spare_free(b);
 	pthread_mutex_destroy(&b->lock);
 	free(b);
 	conn->bulk = NULL;
@@ -69,22 +71,8 @@ bool tcp_bulk_full(const struct tcp_conn *conn)
 static void assign_seq(struct tcp_bulk *b, struct tcp_put *put)
 {
 	put->seq = atomic_load(&b->next_seq);
-	weft_list_init(&put->chunks);
 	b->sent[put->seq % TCP_WINDOW] = put;
-	b->acked_early[put->seq % TCP_WINDOW] = false;
 	atomic_store(&b->next_seq, put->seq + 1);
-}
-
-void tcp_bulk_submit(struct tcp_conn *conn, struct tcp_put *put)
-{
-	struct tcp_bulk *b = conn->bulk;
-
-	pthread_mutex_lock(&b->lock);
-	assign_seq(b, put);
-	if (weft_list_empty(&b->queue))
-		tcp_tune_busy(b);
-	weft_list_add_tail(&b->queue, &put->link);
-	pthread_mutex_unlock(&b->lock);
 }
 
 static void chunk_encode(uint8_t *p, const struct tcp_put *put, size_t off,
@@ -100,11 +88,9 @@ static void chunk_encode(uint8_t *p, const struct tcp_put *put, size_t off,
 	weft_put_le32(p + 60, put->flags);
 }
 
-void tcp_bulk_submit_framed(struct tcp_conn *conn, struct tcp_put *put,
+void tcp_bulk_submit_framed(struct tcp_bulk *b, struct tcp_put *put,
 			    uint8_t head[TCP_CHUNK_LEN])
 {
-	struct tcp_bulk *b = conn->bulk;
-
 	pthread_mutex_lock(&b->lock);
 	assign_seq(b, put);
 	put->assigned = put->total;
@@ -112,15 +98,15 @@ void tcp_bulk_submit_framed(struct tcp_conn *conn, struct tcp_put *put,
 	pthread_mutex_unlock(&b->lock);
 }
 
-unsigned int tcp_bulk_waiting(struct tcp_bulk *b)
+/* Bulk lock held. */
+static unsigned int count_waiting(struct tcp_bulk *b)
 {
 	const size_t chunk = weft_settings()->tcp_chunk;
 	struct tcp_put *put, *next;
 	size_t n = 0;
 
-	pthread_mutex_lock(&b->lock);
 	if (!weft_list_empty(&b->resend))
-		n = TCP_MAX_ENGINES;
+		return TCP_MAX_ENGINES;
 	weft_list_for_each (put, next, &b->queue, link) {
 		if (n >= TCP_MAX_ENGINES)
 			break;
@@ -128,8 +114,40 @@ unsigned int tcp_bulk_waiting(struct tcp_bulk *b)
 		n += weft_max((put->total - put->assigned + chunk - 1) / chunk,
 			      1);
 	}
-	pthread_mutex_unlock(&b->lock);
 	return weft_min(n, TCP_MAX_ENGINES);
+}
+
+unsigned int tcp_bulk_waiting(struct tcp_bulk *b)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&b->lock);
+	n = count_waiting(b);
+	pthread_mutex_unlock(&b->lock);
+	return n;
+}
+
+/* Bulk lock held. */
+static unsigned int count_missing(const struct tcp_bulk *b)
+{
+	const unsigned int have = b->out_streams + b->out_dialing;
+
+	return have < b->out_limit ? b->out_limit - have : 0;
+}
+
+struct tcp_queued tcp_bulk_submit(struct tcp_bulk *b, struct tcp_put *put)
+{
+	struct tcp_queued q;
+
+	pthread_mutex_lock(&b->lock);
+	assign_seq(b, put);
+	if (weft_list_empty(&b->queue))
+		tcp_tune_busy(b);
+	weft_list_add_tail(&b->queue, &put->link);
+	q.chunks = count_waiting(b);
+	q.few_streams = count_missing(b);
+	pthread_mutex_unlock(&b->lock);
+	return q;
 }
 
 /* Bulk lock held: at most @max bytes of the oldest put; NULL: none. */
@@ -180,10 +198,10 @@ static struct tcp_put *split_resend(struct tcp_bulk *b, size_t max, size_t *off,
 	return c->put;
 }
 
-/* Bulk lock held. */
+/* Bulk lock held; NULL: no memory. */
 static struct tcp_chunk *split_chunk(struct tcp_bulk *b)
 {
-	struct tcp_chunk *c = calloc(1, sizeof(*c));
+	struct tcp_chunk *c = tcp_chunk_new(b);
 
 	if (!c)
 		return NULL;
@@ -192,26 +210,25 @@ static struct tcp_chunk *split_chunk(struct tcp_bulk *b)
 	return c;
 }
 
-struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_bulk *b, struct tcp_stream *s,
-				      uint8_t head[TCP_CHUNK_LEN], int *err)
+/* Bulk lock held; as tcp_bulk_next_chunk(). */
+static struct tcp_chunk *take_chunk(struct tcp_bulk *b, struct tcp_stream *s,
+				    int *err)
 {
-	struct tcp_chunk *c = NULL;
+	struct tcp_chunk *c;
 
-	*err = 0;
-	pthread_mutex_lock(&b->lock);
 	if (!weft_list_empty(&b->resend)) {
 		c = take_resend(b);
 	} else if (!weft_list_empty(&b->queue)) {
 		c = split_chunk(b);
-		if (!c)
+		if (!c) {
 			*err = -ENOMEM;
+			return NULL;
+		}
+	} else {
+		return NULL;
 	}
-	if (c) {
-		c->number = s->nsent++;
-		weft_list_add_tail(&s->sent, &c->link);
-		chunk_encode(head, c->put, c->off, c->len);
-	}
-	pthread_mutex_unlock(&b->lock);
+	c->number = s->nsent++;
+	weft_list_add_tail(&s->sent, &c->link);
 	return c;
 }
 
@@ -273,25 +290,12 @@ int tcp_bulk_resend(struct tcp_bulk *b, struct tcp_stream *s, uint64_t taken,
 	return taken > s->nsent ? -EPROTO : 0;
 }
 
-void tcp_bulk_forget_stream(struct tcp_bulk *b, struct tcp_stream *s)
-{
-	struct tcp_chunk *c, *tc;
-
-	pthread_mutex_lock(&b->lock);
-	weft_list_for_each (c, tc, &s->sent, link)
-		weft_list_del(&c->link);
-	weft_list_del(&s->link);
-	if (s->out && !s->abandoned)
-		b->out_streams--;
-	pthread_mutex_unlock(&b->lock);
-}
-
 /* Bulk lock held; @put is acknowledged and no stream sends from it. */
 static void finish_put(struct tcp_bulk *b, struct tcp_put *put)
 {
 	uint64_t acked = atomic_load(&b->acked);
 
-	free_chunks(put);
+	free_chunks(b, put);
 	b->sent[put->seq % TCP_WINDOW] = NULL;
 	b->acked_early[put->seq % TCP_WINDOW] = true;
 	while (acked < atomic_load(&b->next_seq) &&
@@ -312,17 +316,67 @@ static bool release_put(struct tcp_bulk *b, struct tcp_put *put)
 	return true;
 }
 
-void tcp_bulk_chunk_sent(struct tcp_conn *conn, struct tcp_put *put, size_t len)
+/* Bulk lock held: the limit or the number of streams has changed. */
+static void suspend_streams(struct tcp_bulk *b)
+{
+	struct tcp_stream *s, *ts;
+	unsigned int i = 0;
+
+	weft_list_for_each (s, ts, &b->streams, link)
+		if (s->out && !s->abandoned)
+			s->suspended = ++i > b->out_limit;
+}
+
+/* Bulk lock held: measures how many streams pay. */
+static void measure(struct tcp_conn *conn, size_t sent)
 {
 	struct tcp_bulk *b = conn->bulk;
-	unsigned int max;
+	const unsigned int limit = b->out_limit;
+
+	if (weft_settings()->tcp_streams)
+		return;
+	tcp_tune_bytes(b, sent,
+		       conn->iface->spare_cores ? TCP_MAX_STREAMS
+						: TCP_FEW_STREAMS);
+	if (b->out_limit != limit)
+		suspend_streams(b);
+}
+
+struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_stream *s,
+				      const struct tcp_chunk *sent,
+				      uint8_t head[TCP_CHUNK_LEN], int *err)
+{
+	struct tcp_conn *conn = s->conn;
+	struct tcp_put *put = sent ? sent->put : NULL;
+	struct tcp_bulk *b = conn->bulk;
+	struct tcp_chunk *c = NULL;
+	bool done = false;
+
+	*err = 0;
+	pthread_mutex_lock(&b->lock);
+	if (sent) {
+		measure(conn, sent->len);
+		if (weft_list_empty(&b->queue))
+			tcp_tune_idle(b);
+		done = release_put(b, put); /* with @sent */
+	}
+	if (!s->suspended)
+		c = take_chunk(b, s, err);
+	if (c)
+		chunk_encode(head, c->put, c->off, c->len);
+	pthread_mutex_unlock(&b->lock);
+	if (done)
+		tcp_events_add_put(conn->iface, put);
+	return c;
+}
+
+void tcp_bulk_frame_sent(struct tcp_conn *conn, struct tcp_put *put)
+{
+	struct tcp_bulk *b = conn->bulk;
 	bool done;
 
-	max = conn->iface->spare_cores ? TCP_MAX_STREAMS : TCP_FEW_STREAMS;
 	pthread_mutex_lock(&b->lock);
 	done = release_put(b, put);
-	if (!weft_settings()->tcp_streams)
-		tcp_tune_bytes(b, len, max);
 	if (weft_list_empty(&b->queue))
 		tcp_tune_idle(b);
 	pthread_mutex_unlock(&b->lock);
@@ -426,138 +480,69 @@ struct weft_op *tcp_bulk_give_up(struct tcp_bulk *b, struct tcp_put *put,
 	return op;
 }
 
-void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk_head *c)
+/* ---- streams --------------------------------------------------------------
+ */
+
+unsigned int tcp_bulk_add_stream(struct tcp_bulk *b, struct tcp_stream *s)
 {
-	c->seq = weft_get_le64(p);
-	c->total = weft_get_le64(p + 8);
-	c->offset = weft_get_le64(p + 16);
-	c->addr = weft_get_le64(p + 24);
-	weft_rkey_unpack(p + 32, &c->rkey);
-	c->tag = weft_get_le64(p + 48);
-	c->len = weft_get_le32(p + 56);
-	c->flags = weft_get_le32(p + 60);
-}
-
-/* Bulk lock held; NULL: outside the window. */
-static struct tcp_landing *find_landing(struct tcp_bulk *b, uint64_t seq)
-{
-	uint64_t placed = atomic_load(&b->placed);
-
-	if (seq < placed || seq - placed >= TCP_WINDOW)
-		return NULL;
-	return &b->landing[seq % TCP_WINDOW];
-}
-
-int tcp_bulk_begin_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c)
-{
-	struct tcp_bulk *b = conn->bulk;
-	struct tcp_landing *l;
-	int land = -EPROTO;
-
-	if (c->offset > c->total || c->len > c->total - c->offset ||
-	    (!c->len && c->total) || c->total > UINT64_MAX / 2 ||
-	    c->addr > UINT64_MAX - c->total)
-		return -EPROTO;
-	pthread_mutex_lock(&b->lock);
-	l = find_landing(b, c->seq);
-	if (!l) {
-		/* drain what an abort overtook */
-		land = c->seq < atomic_load(&b->placed) ? 0 : -EPROTO;
-	} else if (l->done) {
-		land = 0;
-	} else {
-		if (!l->live) {
-			l->live = true;
-			l->left = c->total;
-			l->status = 0;
-		}
-		if (c->len <= l->left)
-			land = l->status ? 0 : 1;
-	}
-	pthread_mutex_unlock(&b->lock);
-	return land;
-}
-
-/* Bulk lock held. */
-static void advance_placed(struct tcp_conn *conn, struct tcp_bulk *b)
-{
-	uint64_t placed = atomic_load(&b->placed);
-	struct tcp_landing *l;
-
-	for (;;) {
-		l = &b->landing[placed % TCP_WINDOW];
-		if (!l->done)
-			break;
-		l->done = l->live = false;
-		placed++;
-	}
-	/* pairs with the owner, which sets deferred, then reads placed */
-	atomic_store(&b->placed, placed);
-	if (atomic_load(&conn->deferred))
-		tcp_events_wake(conn->iface);
-}
-
-static bool needs_notification(const struct tcp_chunk_head *c, int status)
-{
-	return (c->flags & TCP_CHUNK_GET) ||
-	       ((c->flags & TCP_CHUNK_NOTIFY) && !status);
-}
-
-int tcp_bulk_end_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c,
-		       int status, uint32_t by, int *result)
-{
-	struct tcp_bulk *b = conn->bulk;
-	struct tcp_landing *l;
-	int placed = 0, err = 0;
+	unsigned int n;
 
 	pthread_mutex_lock(&b->lock);
-	l = find_landing(b, c->seq);
-	if (l && l->live && !l->done) {
-		if (status && !l->status)
-			l->status = status;
-		l->left -= c->len;
-		if (!l->left) {
-			placed = 1;
-			*result = l->status;
-			l->acked_seq = c->seq;
-			l->acked_by = by;
-			l->acked_status = l->status;
-			l->done = true;
-			/* notify before a message behind it may be read */
-			if (needs_notification(c, l->status))
-				err = tcp_events_add_landing(conn, c->flags,
-							     c->tag, c->total,
-							     l->status);
-			advance_placed(conn, b);
-		}
-	}
+	weft_list_add_tail(&b->streams, &s->link);
+	n = b->out_streams += s->out;
+	suspend_streams(b);
 	pthread_mutex_unlock(&b->lock);
-	if (err || !placed)
-		return err;
-	/* a get counts where it ends */
-	if (!*result && !(c->flags & TCP_CHUNK_GET)) {
-		weft_count(conn->stats, rx_puts, 1);
-		weft_count(conn->stats, rx_put_bytes, c->total);
-	}
-	return 1;
+	return n;
 }
 
-bool tcp_bulk_abort(struct tcp_conn *conn, uint64_t seq)
+void tcp_bulk_abandon_stream(struct tcp_bulk *b, struct tcp_stream *s)
 {
-	struct tcp_bulk *b = conn->bulk;
-	struct tcp_landing *l;
-	bool ended = false;
+	pthread_mutex_lock(&b->lock);
+	s->abandoned = true;
+	b->out_streams--;
+	suspend_streams(b);
+	pthread_mutex_unlock(&b->lock);
+}
+
+void tcp_bulk_forget_stream(struct tcp_bulk *b, struct tcp_stream *s)
+{
+	struct tcp_chunk *c, *tc;
 
 	pthread_mutex_lock(&b->lock);
-	l = find_landing(b, seq);
-	if (l && !l->done) {
-		l->live = l->done = true;
-		l->status = -ECANCELED;
-		advance_placed(conn, b);
-		ended = true;
-	}
+	weft_list_for_each (c, tc, &s->sent, link)
+		weft_list_del(&c->link);
+	weft_list_del(&s->link);
+	if (s->out && !s->abandoned)
+		b->out_streams--;
+	suspend_streams(b);
 	pthread_mutex_unlock(&b->lock);
-	return ended;
+}
+
+unsigned int tcp_bulk_lose_dial(struct tcp_bulk *b)
+{
+	unsigned int left;
+
+	pthread_mutex_lock(&b->lock);
+	if (b->out_dialing)
+		b->out_dialing--;
+	if (!b->out_dialing)
+		b->asked_streams = false;
+	left = b->out_streams + b->out_dialing;
+	b->out_limit = weft_max(1, left);
+	tcp_tune_stream_lost(b);
+	suspend_streams(b);
+	pthread_mutex_unlock(&b->lock);
+	return left;
+}
+
+unsigned int tcp_bulk_missing_streams(struct tcp_bulk *b)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&b->lock);
+	n = count_missing(b);
+	pthread_mutex_unlock(&b->lock);
+	return n;
 }
 
 void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,

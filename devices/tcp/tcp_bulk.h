@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Puts: numbered at their source, cut into chunks that any stream may take,
- * counted at their target until every byte is placed, acknowledged once.
- * Nothing here calls back or touches a socket.
+ * Puts as numbers: at their source, cut into chunks that any stream may take,
+ * until they are acknowledged (tcp_bulk.c); at their target, counted until
+ * every byte is placed (tcp_land.c).  Nothing here calls back or touches a
+ * socket.
  */
 #ifndef WEFT_DEVICES_TCP_BULK_H
 #define WEFT_DEVICES_TCP_BULK_H
@@ -13,7 +14,7 @@ struct tcp_stream;
 
 /* A put at its source. */
 struct tcp_put {
-	struct weft_list link;	    /* in bulk->queue while bytes are unsent */
+	struct weft_list link; /* bulk->queue while bytes are unsent; spare */
 	struct weft_list done_link; /* in iface->found.puts */
 	struct tcp_conn *conn;
 	struct weft_op *op; /* NULL: cancelled */
@@ -32,12 +33,12 @@ struct tcp_put {
 	bool acked;		 /* acknowledged by the peer */
 	bool aborted;		 /* was not and will not be sent whole */
 	unsigned int iovcnt;
-	struct iovec iov[TCP_MAX_IOV];
+	struct iovec iov[TCP_MAX_IOV]; /* last: not cleared */
 };
 
 /* A part of a put: on a stream, or waiting to be sent again. */
 struct tcp_chunk {
-	struct weft_list link;	   /* stream->sent or bulk->resend */
+	struct weft_list link;	   /* stream->sent, bulk->resend or ->spare */
 	struct weft_list put_link; /* put->chunks */
 	struct tcp_put *put;
 	size_t off, len;
@@ -70,8 +71,10 @@ struct tcp_tune {
 /* Bulk state of a connection, from its first put in either direction on. */
 struct tcp_bulk {
 	pthread_mutex_t lock;
-	struct weft_list queue;	      /* puts with unsent bytes, oldest first */
-	struct weft_list resend;      /* struct tcp_chunk: before those */
+	struct weft_list queue;	 /* puts with unsent bytes, oldest first */
+	struct weft_list resend; /* struct tcp_chunk: before those */
+	struct weft_list spare;	 /* struct tcp_chunk, to be used again */
+	unsigned int nspare;
 	_Atomic uint64_t next_seq;    /* written by the owner */
 	_Atomic uint64_t acked;	      /* every put below is acknowledged */
 	bool acked_early[TCP_WINDOW]; /* acknowledged, `acked` lies below */
@@ -105,23 +108,31 @@ void tcp_bulk_free(struct tcp_conn *conn);
 /* Is the window of puts full? */
 bool tcp_bulk_full(const struct tcp_conn *conn);
 
-/* The source.  Gives @put its number and queues it for the streams. */
-void tcp_bulk_submit(struct tcp_conn *conn, struct tcp_put *put);
+/* What a put leaves to be done by its caller. */
+struct tcp_queued {
+	unsigned int chunks; /* as tcp_bulk_waiting() */
+	bool few_streams;    /* more may be opened */
+};
+/* Gives @put its number and queues it for the streams. */
+struct tcp_queued tcp_bulk_submit(struct tcp_bulk *b, struct tcp_put *put);
 /* Gives @put its number; the caller sends it whole in a frame. */
-void tcp_bulk_submit_framed(struct tcp_conn *conn, struct tcp_put *put,
+void tcp_bulk_submit_framed(struct tcp_bulk *b, struct tcp_put *put,
 			    uint8_t head[TCP_CHUNK_LEN]);
 /* Chunks that no stream has taken yet, TCP_MAX_ENGINES at most. */
 unsigned int tcp_bulk_waiting(struct tcp_bulk *b);
-/* Takes the next chunk for @s; NULL: there is none, or *@err is -ENOMEM. */
-struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_bulk *b, struct tcp_stream *s,
+/*
+ * Takes the next chunk for @s, which has sent @sent whole (NULL: none).  NULL:
+ * there is none, or *@err is -ENOMEM.
+ */
+struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_stream *s,
+				      const struct tcp_chunk *sent,
 				      uint8_t head[TCP_CHUNK_LEN], int *err);
 /* The same for the message stream, at most @max bytes; NULL: there is none. */
 struct tcp_put *tcp_bulk_next_frame(struct tcp_bulk *b, size_t max, size_t *off,
 				    size_t *len, uint8_t head[TCP_CHUNK_LEN]);
-/* A stream has sent a whole chunk of @put, @len bytes; */
-void tcp_bulk_chunk_sent(struct tcp_conn *conn, struct tcp_put *put,
-			 size_t len);
-/* or it ended inside a chunk, which will be sent @again or not. */
+/* A frame with a part of @put was sent; */
+void tcp_bulk_frame_sent(struct tcp_conn *conn, struct tcp_put *put);
+/* or a stream ended inside a chunk, which will be sent @again or not. */
 void tcp_bulk_stream_stopped(struct tcp_conn *conn, struct tcp_put *put,
 			     bool again);
 /* Queues nothing more of @put; a stream may still be sending a chunk. */
@@ -146,25 +157,34 @@ int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status, bool late);
  */
 int tcp_bulk_resend(struct tcp_bulk *b, struct tcp_stream *s, uint64_t taken,
 		    struct weft_list *aborted);
+
+/*
+ * Streams.  Those for sending that are more than the limit are suspended.
+ *
+ * Adds @s; returns how many there are for sending.
+ */
+unsigned int tcp_bulk_add_stream(struct tcp_bulk *b, struct tcp_stream *s);
+/* @s, which sends, is not used any more; its chunks stay. */
+void tcp_bulk_abandon_stream(struct tcp_bulk *b, struct tcp_stream *s);
 /* @s ends: drops its chunks. */
 void tcp_bulk_forget_stream(struct tcp_bulk *b, struct tcp_stream *s);
-
-/* The target. */
-void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk_head *c);
-/* 1: land it; 0: drain it; -EPROTO */
-int tcp_bulk_begin_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c);
-/*
- * The chunk's bytes are placed, or drained for the reason @status.  1: the put
- * is placed; acknowledge *@result on stream @by (0: in a frame); -errno.
- */
-int tcp_bulk_end_chunk(struct tcp_conn *conn, const struct tcp_chunk_head *c,
-		       int status, uint32_t by, int *result);
-/* The peer aborted @seq; true: acknowledge it. */
-bool tcp_bulk_abort(struct tcp_conn *conn, uint64_t seq);
+/* One for sending cannot be opened; returns how many there may be now. */
+unsigned int tcp_bulk_lose_dial(struct tcp_bulk *b);
+/* How many should be opened. */
+unsigned int tcp_bulk_missing_streams(struct tcp_bulk *b);
 
 /* Part of @iov: @len bytes from @off on; as many entries at most. */
 void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
 		   size_t len, struct iovec *out, unsigned int *out_n);
+
+/* tcp_pool.c: cleared; NULL: no memory.  Puts are the owner's, ... */
+struct tcp_put *tcp_put_new(struct tcp_conn *conn);
+void tcp_put_free(struct tcp_put *put);
+void tcp_puts_spare_free(struct tcp_iface *iface);
+/* ... of chunks the bulk lock is held. */
+struct tcp_chunk *tcp_chunk_new(struct tcp_bulk *b);
+void tcp_chunk_free(struct tcp_bulk *b, struct tcp_chunk *c);
+void tcp_chunks_spare_free(struct tcp_bulk *b);
 
 /* tcp_tune.c: bulk lock held */
 void tcp_tune_busy(struct tcp_bulk *b);

@@ -74,23 +74,13 @@ static void lose_stream(struct tcp_conn *conn, bool out, int err,
 {
 	struct tcp_bulk *b = conn->bulk;
 	uint8_t none[4] = { 0 };
-	unsigned int left;
 
 	if (!out) { /* the peer waits for it */
 		tcp_conn_send_control(conn, TCP_FRAME_STREAMS, none,
 				      sizeof(none));
 		return;
 	}
-	pthread_mutex_lock(&b->lock);
-	if (b->out_dialing)
-		b->out_dialing--;
-	if (!b->out_dialing)
-		b->asked_streams = false;
-	left = b->out_streams + b->out_dialing;
-	b->out_limit = weft_max(1, left);
-	tcp_tune_stream_lost(b);
-	pthread_mutex_unlock(&b->lock);
-	if (left)
+	if (tcp_bulk_lose_dial(b))
 		return;
 	weft_info("no further connection to %s can be opened: %s", where,
 		  strerror(-err));
@@ -262,40 +252,33 @@ static void spare_streams(const struct tcp_conn *conn)
 void tcp_streams_open(struct tcp_conn *conn)
 {
 	struct tcp_bulk *b = conn->bulk;
-	unsigned int have, limit, i = 0;
-	struct tcp_stream *s, *ts;
+	unsigned int missing;
 	uint8_t body[4];
-	bool work;
 
 	if (!b || conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
 	    conn->rx_ended || b->no_streams)
 		return;
-	pthread_mutex_lock(&b->lock);
-	have = b->out_streams + b->out_dialing;
-	limit = b->out_limit;
 	/* not for streams that are about to be closed one by one as idle */
-	work = atomic_load(&b->acked) != atomic_load(&b->next_seq);
-	weft_list_for_each (s, ts, &b->streams, link)
-		if (s->out && !s->abandoned)
-			s->suspended = ++i > limit;
-	pthread_mutex_unlock(&b->lock);
-	if (!work || have >= limit)
+	if (atomic_load(&b->acked) == atomic_load(&b->next_seq))
 		return;
-	if (!have)
+	missing = tcp_bulk_missing_streams(b);
+	if (!missing)
+		return;
+	if (!b->out_streams && !b->out_dialing)
 		spare_streams(conn);
 	if (!conn->base.dialer) {
 		if (b->asked_streams)
 			return;
 		b->asked_streams = true;
-		b->out_dialing += limit - have;
-		weft_put_le32(body, limit - have);
+		b->out_dialing += missing;
+		weft_put_le32(body, missing);
 		tcp_conn_send_control(conn, TCP_FRAME_STREAMS, body,
 				      sizeof(body));
 		return;
 	}
 	if (!conn->token) /* WELCOME is on its way and calls again */
 		return;
-	while (have++ < limit)
+	while (missing--)
 		if (dial_stream(conn, TCP_PURPOSE_BULK_OUT))
 			break;
 }

@@ -216,15 +216,12 @@ static unsigned int assign_chunks(struct tcp_conn *conn,
  * stream that this skips still finds its chunk later: when the thread is done,
  * or the stream has room.
  */
-void tcp_engines_wake(struct tcp_conn *conn)
+void tcp_engines_give(struct tcp_conn *conn, unsigned int chunks)
 {
 	struct tcp_iface *iface = conn->iface;
-	unsigned int chunks, i;
 	struct tcp_engine *eng;
+	unsigned int i;
 
-	if (!conn->bulk)
-		return;
-	chunks = tcp_bulk_waiting(conn->bulk);
 	if (!chunks)
 		return;
 	/* set it before reading modes: a thread reads it before it sleeps */
@@ -239,6 +236,12 @@ void tcp_engines_wake(struct tcp_conn *conn)
 	chunks = assign_chunks(conn, TCP_ENGINE_POLLING, chunks);
 	chunks = assign_chunks(conn, TCP_ENGINE_WOKEN, chunks);
 	assign_chunks(conn, TCP_ENGINE_ASLEEP, chunks);
+}
+
+void tcp_engines_wake(struct tcp_conn *conn)
+{
+	if (conn->bulk)
+		tcp_engines_give(conn, tcp_bulk_waiting(conn->bulk));
 }
 
 void tcp_engines_resume(struct tcp_iface *iface)
@@ -400,7 +403,6 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id)
 		.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
 	};
 	struct tcp_iface *iface = conn->iface;
-	struct tcp_bulk *b = conn->bulk;
 	struct tcp_engine *eng;
 	struct tcp_stream *s;
 	unsigned int i, n;
@@ -438,12 +440,7 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id)
 	weft_list_add_tail(&eng->ready, &s->ready_link);
 	pthread_mutex_unlock(&eng->lock);
 
-	pthread_mutex_lock(&b->lock);
-	weft_list_add_tail(&b->streams, &s->link);
-	if (out)
-		b->out_streams++;
-	n = b->out_streams;
-	pthread_mutex_unlock(&b->lock);
+	n = tcp_bulk_add_stream(conn->bulk, s);
 	if (n > atomic_load(&conn->stats->streams_max))
 		atomic_store(&conn->stats->streams_max, n);
 	atomic_store(&eng->has_work, true);

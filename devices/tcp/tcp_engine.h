@@ -77,7 +77,9 @@ void tcp_engines_close(struct tcp_iface *iface);
 void tcp_engines_sleep(struct tcp_iface *iface);
 /* Moves what can be moved without waiting; returns the number of events. */
 unsigned int tcp_engine_run(struct tcp_engine *eng);
-/* Chunks were queued for @conn. */
+/* So many chunks wait at @conn, */
+void tcp_engines_give(struct tcp_conn *conn, unsigned int chunks);
+/* or as many as do. */
 void tcp_engines_wake(struct tcp_conn *conn);
 /* Streams that stopped reading (tcp_events_full()) may go on. */
 void tcp_engines_resume(struct tcp_iface *iface);

@@ -277,12 +277,9 @@ static int answer_large(struct tcp_conn *conn, const struct tcp_asked *ask)
 	if (!may_read(conn, ask))
 		return 0;
 	weft_region_put(&ask->key);
-	put = calloc(1, sizeof(*put));
+	put = tcp_put_new(conn);
 	if (!put)
 		return -ENOMEM;
-	weft_list_init(&put->link);
-	weft_list_init(&put->done_link);
-	put->conn = conn;
 	put->flags = TCP_CHUNK_GET;
 	put->tag = ask->id;
 	put->remote_addr = ask->target_addr;
@@ -293,7 +290,7 @@ static int answer_large(struct tcp_conn *conn, const struct tcp_asked *ask)
 	put->iovcnt = 1;
 	put->iov[0].iov_base = (void *)(uintptr_t)ask->addr;
 	put->iov[0].iov_len = ask->len;
-	tcp_put_carry(conn, put);
+	tcp_put_send(conn, put);
 	return 0;
 }
 

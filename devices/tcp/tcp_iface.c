@@ -118,6 +118,7 @@ static void free_iface(struct tcp_iface *iface)
 	free(iface->rxnext);
 	free(iface->txbuf);
 	free(iface->placing);
+	tcp_puts_spare_free(iface);
 	free(iface);
 }
 
@@ -166,6 +167,7 @@ static int open_iface(const struct weft_iface_params *params,
 	weft_list_init(&iface->gathering);
 	weft_list_init(&iface->rx_pending);
 	weft_list_init(&iface->leaving);
+	weft_list_init(&iface->spare_puts);
 	tcp_events_init(iface);
 
 	err = weft_base_open(&iface->base, &weft_tcp_ops, &tcp_ep_ops, params,

@@ -11,6 +11,7 @@
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_place.h"
 #include "devices/tcp/tcp_rma.h"
 
 #include <errno.h>
@@ -41,7 +42,7 @@ static void end_stream(struct tcp_stream *s)
 	}
 	if (err == -EACCES) {
 		weft_count(conn->stats, key_errors, 1);
-		tcp_put_target_gone(conn, &s->chunk, err);
+		tcp_place_failed(conn, &s->chunk, err);
 		return;
 	}
 	if (!conn->rx_ended && (err == -ETIMEDOUT || err == -EHOSTUNREACH ||

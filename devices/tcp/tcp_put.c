@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Puts, from the call to the completion.  Small ones go whole in a frame,
- * larger ones in chunks over bulk streams, or in frames if the process or its
- * peer has no descriptor left for a stream.
- */
+/* Puts, from the call to the completion. */
 #include "devices/tcp/tcp_rma.h"
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_copy.h"
@@ -18,20 +14,69 @@
 #include "util/bytes.h"
 #include "util/log.h"
 
+/* How a put goes. */
+enum way {
+	GATHERED, /* small, others wait to be written: with those */
+	FRAMED,	  /* in a frame of its own */
+	STREAMED, /* larger: in chunks over bulk streams */
+	PIECEWISE /* no stream can be had: in frames, between messages */
+};
+
+static enum way choose_way(const struct tcp_conn *conn,
+			   const struct tcp_put *put)
+{
+	const size_t max_framed =
+		weft_min(weft_settings()->tcp_bulk_min, TCP_MAX_MESSAGE / 2);
+
+	/* what a peer's get names is checked again chunk by chunk */
+	if (put->total > max_framed || put->source_checked)
+		return conn->bulk->no_streams ? PIECEWISE : STREAMED;
+	return put->total <= TCP_SMALL && tcp_conn_is_busy(conn) ? GATHERED
+								 : FRAMED;
+}
+
 /* A connection that breaks here completes it with an error. */
-static void send_framed(struct tcp_conn *conn, struct tcp_put *put)
+static void send_framed(struct tcp_conn *conn, struct tcp_put *put, bool gather)
 {
 	uint8_t head[TCP_CHUNK_LEN];
 	struct iovec iov[TCP_MAX_IOV + 1] = { { head, sizeof(head) } };
 
-	tcp_bulk_submit_framed(conn, put, head);
+	tcp_bulk_submit_framed(conn->bulk, put, head);
 	memcpy(iov + 1, put->iov, put->iovcnt * sizeof(*iov));
-	if (put->total <= TCP_SMALL && tcp_conn_is_busy(conn))
+	if (gather)
 		tcp_conn_gather(conn, TCP_FRAME_PUT, iov, put->iovcnt + 1,
 				sizeof(head) + put->total);
 	else if (tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, put->iovcnt + 1,
 			       sizeof(head) + put->total, NULL) == -EFAULT)
 		tcp_put_source_gone(conn, put);
+}
+
+static void send_streamed(struct tcp_conn *conn, struct tcp_put *put)
+{
+	const struct tcp_queued q = tcp_bulk_submit(conn->bulk, put);
+
+	if (q.few_streams)
+		tcp_streams_open(conn);
+	tcp_engines_give(conn, q.chunks);
+}
+
+void tcp_put_send(struct tcp_conn *conn, struct tcp_put *put)
+{
+	const enum way way = choose_way(conn, put);
+
+	switch (way) {
+	case GATHERED:
+	case FRAMED:
+		send_framed(conn, put, way == GATHERED);
+		break;
+	case STREAMED:
+		send_streamed(conn, put);
+		break;
+	case PIECEWISE:
+		tcp_bulk_submit(conn->bulk, put);
+		tcp_puts_post_waiting(conn);
+		break;
+	}
 }
 
 int tcp_put_start(struct weft_ep *base, const struct weft_iov *iov,
@@ -41,20 +86,14 @@ int tcp_put_start(struct weft_ep *base, const struct weft_iov *iov,
 	int err = weft_ep_check(weft_base_ep(base), iovcnt, 0);
 	struct tcp_conn *conn;
 	struct tcp_put *put;
-	size_t max_framed;
 	unsigned int i;
 
 	if (err)
 		return err;
 	conn = tcp_conn(weft_ep_conn(base));
-	if (!tcp_bulk_get(conn))
-		return -ENOMEM;
-	put = calloc(1, sizeof(*put));
+	put = tcp_bulk_get(conn) ? tcp_put_new(conn) : NULL;
 	if (!put)
 		return -ENOMEM;
-	weft_list_init(&put->link);
-	weft_list_init(&put->done_link);
-	put->conn = conn;
 	put->op = op;
 	put->remote_addr = remote_addr;
 	weft_rkey_unpack(rkey, &put->rkey);
@@ -67,24 +106,9 @@ int tcp_put_start(struct weft_ep *base, const struct weft_iov *iov,
 		put->iov[i] = (struct iovec){ iov[i].addr, iov[i].len };
 		put->total += iov[i].len;
 	}
-
 	conn->nputs++;
-	max_framed =
-		weft_min(weft_settings()->tcp_bulk_min, TCP_MAX_MESSAGE / 2);
-	if (put->total <= max_framed) {
-		send_framed(conn, put);
-	} else {
-		tcp_put_carry(conn, put);
-		tcp_puts_post_waiting(conn);
-	}
+	tcp_put_send(conn, put);
 	return -EINPROGRESS;
-}
-
-void tcp_put_carry(struct tcp_conn *conn, struct tcp_put *put)
-{
-	tcp_bulk_submit(conn, put);
-	tcp_streams_open(conn);
-	tcp_engines_wake(conn);
 }
 
 /*
@@ -144,7 +168,7 @@ void tcp_puts_post_waiting(struct tcp_conn *conn)
 			tcp_put_source_gone(conn, put);
 			return;
 		}
-		tcp_bulk_chunk_sent(conn, put, len);
+		tcp_bulk_frame_sent(conn, put);
 	}
 }
 
@@ -173,17 +197,13 @@ static void give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
 
 void tcp_stream_abandon(struct tcp_conn *conn, struct tcp_stream *s)
 {
-	struct tcp_bulk *b = conn->bulk;
 	struct tcp_put *put;
 	uint8_t body[4];
 
 	put = tcp_stream_stop(s);
 	if (put)
 		tcp_bulk_stream_stopped(conn, put, true);
-	pthread_mutex_lock(&b->lock);
-	s->abandoned = true;
-	b->out_streams--;
-	pthread_mutex_unlock(&b->lock);
+	tcp_bulk_abandon_stream(conn->bulk, s);
 	weft_put_le32(body, s->id);
 	tcp_conn_send_control(conn, TCP_FRAME_DROP, body, sizeof(body));
 }
@@ -235,21 +255,6 @@ void tcp_put_source_gone(struct tcp_conn *conn, struct tcp_put *put)
 	tcp_conn_fail(conn, &f);
 }
 
-void tcp_put_target_gone(struct tcp_conn *conn, const struct tcp_chunk_head *c,
-			 int status)
-{
-	const struct tcp_failure f = {
-		.what = "put",
-		.len = c->total,
-		.written = true,
-		.told = true,
-		.id = c->seq,
-		.status = status,
-	};
-
-	tcp_conn_fail(conn, &f);
-}
-
 void tcp_put_failed(struct tcp_conn *conn, uint64_t seq, int status)
 {
 	struct tcp_put *put =
@@ -273,7 +278,7 @@ void tcp_put_done(struct tcp_put *put)
 		weft_count(conn->stats, tx_gets, 1);
 		weft_count(conn->stats, tx_get_bytes, put->total);
 	}
-	free(put);
+	tcp_put_free(put);
 	if (op) {
 		conn->nputs--;
 		op->done(op, status);
@@ -333,134 +338,4 @@ void tcp_puts_cancel(struct tcp_conn *conn, int status)
 			give_up(conn, put, status);
 	}
 	cancel_settled(conn, status);
-}
-
-/* Puts of the peer's that were read, until they are placed together. */
-struct tcp_placing {
-	unsigned int n, copies;
-	size_t bytes;
-	struct tcp_chunk_head head[TCP_COPIES];
-	int status[TCP_COPIES];
-	/* of those that are allowed, each with a reference to its region */
-	unsigned int put[TCP_COPIES];
-	struct iovec to[TCP_COPIES], from[TCP_COPIES];
-};
-
-static void place(struct tcp_conn *conn, struct tcp_placing *p)
-{
-	int status[TCP_COPIES];
-	unsigned int i;
-
-	tcp_copy(conn->iface, p->to, p->from, p->copies, status);
-	for (i = 0; i < p->copies; i++) {
-		weft_region_put(&p->head[p->put[i]].rkey);
-		p->status[p->put[i]] = status[i];
-	}
-}
-
-int tcp_puts_place(struct tcp_conn *conn)
-{
-	struct tcp_placing *p = conn->iface->placing;
-	uint8_t acks[TCP_COPIES * TCP_ACK_LEN], *ack = acks;
-	const struct tcp_chunk_head *failed = NULL;
-	int placed, result, status, err = 0;
-	unsigned int i;
-
-	if (!p || !p->n)
-		return 0;
-	place(conn, p);
-	for (i = 0; i < p->n && !err; i++) {
-		if (p->status[i])
-			weft_count(conn->stats, key_errors, 1);
-		if (p->status[i] && !(p->head[i].flags & TCP_CHUNK_GET)) {
-			failed = &p->head[i];
-			status = p->status[i];
-			break;
-		}
-		placed = tcp_bulk_end_chunk(conn, &p->head[i], p->status[i], 0,
-					    &result);
-		if (placed < 0)
-			err = placed;
-		if (placed <= 0)
-			continue;
-		weft_put_le64(ack, p->head[i].seq);
-		weft_put_le32(ack + 8, (uint32_t)result);
-		weft_put_le32(ack + 12, 0);
-		ack += TCP_ACK_LEN;
-	}
-	p->n = p->copies = 0;
-	p->bytes = 0;
-	if (ack != acks)
-		tcp_conn_send_control(conn, TCP_FRAME_PUT_ACK, acks,
-				      ack - acks);
-	if (failed)
-		tcp_put_target_gone(conn, failed, status);
-	return err;
-}
-
-/* Adds a put, whose bytes are @data if it may land. */
-static void add_placing(struct tcp_placing *p, const struct tcp_chunk_head *c,
-			const uint8_t *data)
-{
-	uint8_t *dest = NULL;
-
-	p->head[p->n] = *c;
-	p->status[p->n] = 0;
-	if (data && c->total) {
-		/* of the whole put */
-		dest = weft_region_get(&c->rkey, c->addr, c->total);
-		if (!dest)
-			p->status[p->n] = -EACCES;
-	}
-	if (dest) {
-		p->put[p->copies] = p->n;
-		p->to[p->copies] = (struct iovec){ dest + c->offset, c->len };
-		p->from[p->copies++] = (struct iovec){ (void *)data, c->len };
-	}
-	p->n++;
-	p->bytes += c->len;
-}
-
-int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len)
-{
-	struct tcp_iface *iface = conn->iface;
-	struct tcp_chunk_head c;
-	int land;
-
-	if (len < TCP_CHUNK_LEN)
-		return -EPROTO;
-	tcp_chunk_decode(p, &c);
-	if (c.len != len - TCP_CHUNK_LEN)
-		return -EPROTO;
-	if (!tcp_bulk_get(conn))
-		return -ENOMEM;
-	if (!iface->placing)
-		iface->placing = calloc(1, sizeof(*iface->placing));
-	if (!iface->placing)
-		return -ENOMEM;
-	land = tcp_bulk_begin_chunk(conn, &c);
-	if (land < 0)
-		return land;
-	add_placing(iface->placing, &c, land ? p + TCP_CHUNK_LEN : NULL);
-	/* what is left of a put is known when a part of it is placed */
-	if (c.len < c.total || iface->placing->n == TCP_COPIES ||
-	    iface->placing->bytes >= TCP_GATHER)
-		return tcp_puts_place(conn);
-	return 0;
-}
-
-int tcp_put_aborted(struct tcp_conn *conn, const uint8_t *p)
-{
-	uint8_t ack[TCP_ACK_LEN] = { 0 };
-	uint64_t seq = weft_get_le64(p);
-
-	if (!tcp_bulk_get(conn))
-		return -ENOMEM;
-	if (!tcp_bulk_abort(conn, seq))
-		return 0;
-	conn->cut = weft_min(conn->cut, seq);
-	memcpy(ack, p, 8);
-	weft_put_le32(ack + 8, (uint32_t)-ECANCELED);
-	tcp_conn_send_control(conn, TCP_FRAME_PUT_ACK, ack, sizeof(ack));
-	return 0;
 }

@@ -10,8 +10,8 @@ struct tcp_stream;
 int tcp_put_start(struct weft_ep *ep, const struct weft_iov *iov,
 		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		  const struct weft_notify *notify, struct weft_op *op);
-/* Hands @put, numbered or not, to the streams. */
-void tcp_put_carry(struct tcp_conn *conn, struct tcp_put *put);
+/* Gives @put its number and sends it, or as much of it as goes now. */
+void tcp_put_send(struct tcp_conn *conn, struct tcp_put *put);
 /* Sends puts in frames when no bulk stream can be opened. */
 void tcp_puts_post_waiting(struct tcp_conn *conn);
 /*
@@ -21,9 +21,6 @@ void tcp_puts_post_waiting(struct tcp_conn *conn);
 void tcp_stream_abandon(struct tcp_conn *conn, struct tcp_stream *s);
 /* What @put sends cannot be read: the connection fails. */
 void tcp_put_source_gone(struct tcp_conn *conn, struct tcp_put *put);
-/* A put of the peer's cannot be placed: likewise. */
-void tcp_put_target_gone(struct tcp_conn *conn, const struct tcp_chunk_head *c,
-			 int status);
 /* TCP_FRAME_FAIL: the peer cannot place it. */
 void tcp_put_failed(struct tcp_conn *conn, uint64_t seq, int status);
 /* Tells the peer that no more of @put will come. */
@@ -35,15 +32,6 @@ void tcp_put_done(struct tcp_put *put);
  * when this returns.  Replies to the peer's gets continue.
  */
 void tcp_puts_cancel(struct tcp_conn *conn, int status);
-/*
- * TCP_FRAME_PUT and TCP_FRAME_PUT_ABORT of the peer's; -errno.  @p stays where
- * it is until tcp_puts_place(), which places and acknowledges what arrived.
- * Until then regions are referenced: call nothing back.
- */
-int tcp_put_arrives(struct tcp_conn *conn, const uint8_t *p, size_t len);
-int tcp_puts_place(struct tcp_conn *conn);
-int tcp_put_aborted(struct tcp_conn *conn, const uint8_t *p);
-
 int tcp_get_start(struct weft_ep *ep, const struct weft_iov *iov,
 		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		  struct weft_op *op);

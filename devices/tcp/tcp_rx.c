@@ -11,6 +11,7 @@
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
+#include "devices/tcp/tcp_place.h"
 #include "devices/tcp/tcp_rma.h"
 #include "devices/tcp/tcp_stall.h"
 
@@ -236,8 +237,8 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 	if (ret)
 		return ret;
 	if (f[0] == TCP_FRAME_PUT)
-		return tcp_put_arrives(conn, p, len);
-	ret = tcp_puts_place(conn);
+		return tcp_place_frame(conn, p, len);
+	ret = tcp_place_frames(conn);
 	if (ret || conn->failed)
 		return ret;
 	switch (f[0]) {
@@ -246,7 +247,7 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 	case TCP_FRAME_PUT_ACK:
 		return take_acks(conn, p, len);
 	case TCP_FRAME_PUT_ABORT:
-		return tcp_put_aborted(conn, p);
+		return tcp_place_abort(conn, p);
 	case TCP_FRAME_GET:
 		return tcp_get_asked(conn, p, len);
 	case TCP_FRAME_GET_DATA:
@@ -319,7 +320,7 @@ static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
 			      unsigned int *frames)
 {
 	ssize_t used = deliver_each(conn, p, n, frames);
-	int err = tcp_puts_place(conn);
+	int err = tcp_place_frames(conn);
 
 	return used < 0 || !err ? used : err;
 }

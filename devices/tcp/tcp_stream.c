@@ -5,6 +5,7 @@
  */
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_land.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -49,25 +50,33 @@ static ssize_t send_piece(struct tcp_stream *s)
 	return sent;
 }
 
-/* At most one chunk, so that its siblings get their share; 1: sent one. */
-static int stream_out(struct tcp_stream *s)
+/* The next chunk, behind the one that it has @sent; 1: there is one. */
+static int next_chunk(struct tcp_stream *s, const struct tcp_chunk *sent)
 {
-	struct tcp_conn *conn = s->conn;
-	size_t head;
-	ssize_t n;
 	int err;
 
+	s->out_chunk = tcp_bulk_next_chunk(s, sent, s->head, &err);
+	if (!s->out_chunk)
+		return err;
+	s->head_len = TCP_CHUNK_LEN;
+	s->head_done = 0;
+	s->out_left = s->out_chunk->len;
+	s->used_ms = weft_now_ms();
+	return 1;
+}
+
+/* At most one chunk, so that its siblings get their share; 1: there are more.
+ */
+static int stream_out(struct tcp_stream *s)
+{
+	size_t head;
+	ssize_t n;
+	int ret;
+
 	if (!s->out_chunk) {
-		if (s->suspended)
-			return 0;
-		s->out_chunk =
-			tcp_bulk_next_chunk(conn->bulk, s, s->head, &err);
-		if (!s->out_chunk)
-			return err;
-		s->head_len = TCP_CHUNK_LEN;
-		s->head_done = 0;
-		s->out_left = s->out_chunk->len;
-		s->used_ms = weft_now_ms();
+		ret = next_chunk(s, NULL);
+		if (ret <= 0)
+			return ret;
 	}
 	while (s->head_done < s->head_len || s->out_left) {
 		n = send_piece(s);
@@ -79,14 +88,12 @@ static int stream_out(struct tcp_stream *s)
 		}
 		if (n < 0) /* -EFAULT: the source is unmapped */
 			return n == -EFAULT ? -ECANCELED : n;
-		weft_count(conn->stats, wire_tx_bytes, n);
+		weft_count(s->conn->stats, wire_tx_bytes, n);
 		head = weft_min(n, s->head_len - s->head_done);
 		s->head_done += head;
 		s->out_left -= n - head;
 	}
-	tcp_bulk_chunk_sent(conn, s->out_chunk->put, s->out_chunk->len);
-	s->out_chunk = NULL;
-	return 1;
+	return next_chunk(s, s->out_chunk);
 }
 
 /* Acknowledgements come back on a stream that sends. */
@@ -172,7 +179,7 @@ static int chunk_begins(struct tcp_stream *s)
 	int land;
 
 	tcp_chunk_decode(s->rx_head, &s->chunk);
-	land = tcp_bulk_begin_chunk(s->conn, &s->chunk);
+	land = tcp_land_begin(s->conn, &s->chunk);
 	if (land < 0)
 		return land;
 	s->rx_busy = true;
@@ -193,8 +200,7 @@ static int chunk_ends(struct tcp_stream *s)
 	if (s->rx_status)
 		weft_count(s->conn->stats, key_errors, 1);
 	s->taken++;
-	placed = tcp_bulk_end_chunk(s->conn, &s->chunk, s->rx_status, s->id,
-				    &result);
+	placed = tcp_land_end(s->conn, &s->chunk, s->rx_status, s->id, &result);
 	if (placed <= 0)
 		return placed;
 	return queue_ack(s, s->chunk.seq, result);

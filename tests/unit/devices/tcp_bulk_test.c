@@ -8,6 +8,7 @@
 
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
+#include "devices/tcp/tcp_land.h"
 
 #define CHUNK (64u << 10)
 
@@ -24,8 +25,7 @@ static void stream_begin(struct tcp_stream *s, uint32_t id)
 	s->conn = &conn;
 	s->out = true;
 	weft_list_init(&s->sent);
-	weft_list_add_tail(&conn.bulk->streams, &s->link);
-	conn.bulk->out_streams++;
+	tcp_bulk_add_stream(conn.bulk, s);
 }
 
 static void begin(void)
@@ -37,6 +37,7 @@ static void begin(void)
 	memset(&conn, 0, sizeof(conn));
 	memset(&counters, 0, sizeof(counters));
 	tcp_events_init(&iface);
+	weft_list_init(&iface.spare_puts);
 	conn.iface = &iface;
 	conn.stats = &counters;
 	cr_assert(tcp_bulk_get(&conn) != NULL);
@@ -52,7 +53,7 @@ static unsigned int collect(void)
 
 	weft_list_for_each (put, next, &iface.found.puts, done_link) {
 		weft_list_del(&put->done_link);
-		free(put);
+		tcp_put_free(put);
 		n++;
 	}
 	return n;
@@ -63,18 +64,16 @@ static void end(void)
 	tcp_events_forget(&conn);
 	collect();
 	tcp_bulk_free(&conn);
+	tcp_puts_spare_free(&iface);
 }
 
 TestSuite(tcp_bulk, .init = begin, .fini = end);
 
 static struct tcp_put *new_put(size_t len)
 {
-	struct tcp_put *put = calloc(1, sizeof(*put));
+	struct tcp_put *put = tcp_put_new(&conn);
 
 	cr_assert(put != NULL);
-	weft_list_init(&put->link);
-	weft_list_init(&put->done_link);
-	put->conn = &conn;
 	put->op = &op;
 	put->total = len;
 	put->iovcnt = 1;
@@ -86,7 +85,7 @@ static struct tcp_put *submit(size_t len)
 {
 	struct tcp_put *put = new_put(len);
 
-	tcp_bulk_submit(&conn, put);
+	tcp_bulk_submit(conn.bulk, put);
 	return put;
 }
 
@@ -96,16 +95,24 @@ static struct tcp_chunk *take(struct tcp_stream *s, struct tcp_chunk_head *head)
 	struct tcp_chunk *c;
 	int err = 0;
 
-	c = tcp_bulk_next_chunk(conn.bulk, s, bytes, &err);
+	c = tcp_bulk_next_chunk(s, NULL, bytes, &err);
 	cr_assert(zero(int, err));
 	if (c)
 		tcp_chunk_decode(bytes, head);
 	return c;
 }
 
-static void sent(struct tcp_chunk *c)
+/* @s has sent it, and takes no other. */
+static void sent(struct tcp_stream *s, const struct tcp_chunk *c)
 {
-	tcp_bulk_chunk_sent(&conn, c->put, c->len);
+	uint8_t bytes[TCP_CHUNK_LEN];
+	const bool suspended = s->suspended;
+	int err;
+
+	s->suspended = true;
+	cr_assert(eq(ptr, tcp_bulk_next_chunk(s, c, bytes, &err), NULL));
+	cr_assert(zero(int, err));
+	s->suspended = suspended;
 }
 
 /* Takes and sends the next chunk; what its head says. */
@@ -115,7 +122,7 @@ static struct tcp_chunk_head send_one(struct tcp_stream *s)
 	struct tcp_chunk *c = take(s, &head);
 
 	cr_assert(c != NULL);
-	sent(c);
+	sent(s, c);
 	return head;
 }
 
@@ -141,7 +148,7 @@ Test(tcp_bulk, a_put_is_cut_into_chunks_that_any_stream_takes)
 	put->remote_addr = 0x1000;
 	put->flags = TCP_CHUNK_NOTIFY;
 	put->tag = 77;
-	tcp_bulk_submit(&conn, put);
+	tcp_bulk_submit(conn.bulk, put);
 	a = send_one(&left);
 	b = send_one(&right);
 	c = send_one(&left);
@@ -225,9 +232,100 @@ Test(tcp_bulk, an_acknowledgement_that_comes_early_waits_for_its_sender)
 	cr_expect(zero(int, acked(0, 0)));
 	cr_expect(zero(uint, collect()), "a stream still reads its memory");
 	cr_expect(zero(u64, atomic_load(&conn.bulk->acked)));
-	sent(c);
+	sent(&left, c);
 	cr_expect(eq(uint, collect(), 1));
 	cr_expect(eq(u64, atomic_load(&conn.bulk->acked), 1));
+}
+
+Test(tcp_bulk, the_last_of_its_senders_ends_an_acknowledged_put)
+{
+	struct tcp_chunk *c, *d;
+	struct tcp_chunk_head head;
+
+	submit(2 * CHUNK);
+	c = take(&left, &head);
+	d = take(&right, &head);
+	cr_expect(zero(int, acked(0, 0)));
+	sent(&left, c);
+	cr_expect(zero(uint, collect()), "the other one reads it yet");
+	sent(&right, d);
+	cr_expect(eq(uint, collect(), 1));
+}
+
+Test(tcp_bulk, a_stream_takes_the_next_chunk_with_the_end_of_one)
+{
+	uint8_t bytes[TCP_CHUNK_LEN];
+	struct tcp_chunk_head head;
+	struct tcp_chunk *c;
+	int err;
+
+	submit(CHUNK);
+	submit(7);
+	c = take(&left, &head);
+	cr_expect(zero(int, acked(0, 0)));
+	c = tcp_bulk_next_chunk(&left, c, bytes, &err);
+	cr_assert(c != NULL);
+	cr_expect(eq(uint, collect(), 1), "the first put has ended");
+	tcp_chunk_decode(bytes, &head);
+	cr_expect(eq(u64, head.seq, 1));
+	cr_expect(eq(ptr, tcp_bulk_next_chunk(&left, c, bytes, &err), NULL));
+	cr_expect(zero(int, acked(1, 0)));
+	cr_expect(eq(uint, collect(), 1));
+}
+
+Test(tcp_bulk, a_submit_says_what_there_is_to_do)
+{
+	struct tcp_queued q = tcp_bulk_submit(conn.bulk, new_put(3 * CHUNK));
+
+	cr_expect(eq(uint, q.chunks, 3));
+	cr_expect(not(q.few_streams));
+	tcp_bulk_forget_stream(conn.bulk, &right);
+	q = tcp_bulk_submit(conn.bulk, new_put(0));
+	cr_expect(eq(uint, q.chunks, 4));
+	cr_expect(q.few_streams);
+	cr_expect(eq(uint, tcp_bulk_missing_streams(conn.bulk), 1));
+}
+
+Test(tcp_bulk, streams_above_the_limit_take_nothing)
+{
+	struct tcp_chunk_head head;
+	struct tcp_stream third;
+
+	stream_begin(&third, 3);
+	submit(3 * CHUNK);
+	cr_expect(eq(ptr, take(&third, &head), NULL));
+	send_one(&left);
+	/* one that is abandoned makes room */
+	tcp_bulk_abandon_stream(conn.bulk, &left);
+	cr_expect(take(&third, &head) != NULL);
+	tcp_bulk_forget_stream(conn.bulk, &third);
+}
+
+Test(tcp_bulk, a_dial_that_fails_lowers_the_limit)
+{
+	conn.bulk->out_limit = 4;
+	conn.bulk->out_dialing = 2;
+	cr_expect(eq(uint, tcp_bulk_lose_dial(conn.bulk), 3));
+	cr_expect(zero(uint, tcp_bulk_missing_streams(conn.bulk)));
+	tcp_bulk_forget_stream(conn.bulk, &left);
+	tcp_bulk_forget_stream(conn.bulk, &right);
+	cr_expect(zero(uint, tcp_bulk_lose_dial(conn.bulk)));
+	cr_expect(eq(uint, conn.bulk->out_limit, 1), "one is tried again");
+}
+
+Test(tcp_bulk, what_has_ended_is_used_again)
+{
+	struct tcp_chunk_head head;
+	struct tcp_put *first = submit(CHUNK);
+	struct tcp_chunk *c = take(&left, &head);
+
+	sent(&left, c);
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(eq(uint, collect(), 1));
+	cr_expect(eq(ptr, submit(CHUNK), first));
+	cr_expect(eq(ptr, take(&left, &head), c));
+	cr_expect(eq(u64, head.seq, 1));
+	cr_expect(zero(u64, head.offset));
 }
 
 Test(tcp_bulk, what_was_never_sent_is_not_acknowledged)
@@ -254,12 +352,12 @@ Test(tcp_bulk, a_put_without_streams_goes_in_pieces)
 		     put));
 	cr_expect(zero(sz, off));
 	cr_expect(eq(sz, len, 60));
-	tcp_bulk_chunk_sent(&conn, put, len);
+	tcp_bulk_frame_sent(&conn, put);
 	cr_expect(eq(ptr, tcp_bulk_next_frame(conn.bulk, 60, &off, &len, bytes),
 		     put));
 	cr_expect(eq(sz, off, 60));
 	cr_expect(eq(sz, len, 40));
-	tcp_bulk_chunk_sent(&conn, put, len);
+	tcp_bulk_frame_sent(&conn, put);
 	cr_expect(eq(ptr, tcp_bulk_next_frame(conn.bulk, 60, &off, &len, bytes),
 		     NULL));
 	cr_expect(zero(int, acked(0, 0)));
@@ -325,7 +423,7 @@ Test(tcp_bulk, a_resend_without_streams_is_cut_to_frames)
 						 bytes),
 			     put));
 		cr_assert(eq(sz, off, at));
-		tcp_bulk_chunk_sent(&conn, put, len);
+		tcp_bulk_frame_sent(&conn, put);
 	}
 	cr_expect(eq(sz, at, CHUNK));
 	cr_expect(zero(int, acked(0, 0)));
@@ -435,10 +533,9 @@ static struct tcp_chunk_head part(uint64_t seq, uint64_t off, uint32_t len,
 
 static int arrive(struct tcp_chunk_head c, int status, int *result)
 {
-	int land = tcp_bulk_begin_chunk(&conn, &c);
+	int land = tcp_land_begin(&conn, &c);
 
-	return land < 0 ? land
-			: tcp_bulk_end_chunk(&conn, &c, status, 1, result);
+	return land < 0 ? land : tcp_land_end(&conn, &c, status, 1, result);
 }
 
 Test(tcp_bulk, a_put_is_placed_with_its_last_byte)
@@ -475,11 +572,10 @@ Test(tcp_bulk, malformed_chunks_are_refused)
 	int r;
 
 	for (i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-		cr_expect(
-			eq(int, tcp_bulk_begin_chunk(&conn, &bad[i]), -EPROTO),
-			"%zu", i);
+		cr_expect(eq(int, tcp_land_begin(&conn, &bad[i]), -EPROTO),
+			  "%zu", i);
 	far.addr = UINT64_MAX - 19;
-	cr_expect(eq(int, tcp_bulk_begin_chunk(&conn, &far), -EPROTO));
+	cr_expect(eq(int, tcp_land_begin(&conn, &far), -EPROTO));
 	/* more bytes than the put has */
 	cr_expect(zero(int, arrive(part(0, 0, 20, 30), 0, &r)));
 	cr_expect(eq(int, arrive(part(0, 0, 20, 30), 0, &r), -EPROTO));
@@ -491,8 +587,8 @@ Test(tcp_bulk, a_failed_part_fails_the_put)
 	int result = 0;
 
 	cr_expect(zero(int, arrive(part(0, 0, 10, 30), -EACCES, &result)));
-	cr_expect(zero(int, tcp_bulk_begin_chunk(&conn, &rest)), "drained");
-	cr_expect(eq(int, tcp_bulk_end_chunk(&conn, &rest, 0, 1, &result), 1));
+	cr_expect(zero(int, tcp_land_begin(&conn, &rest)), "drained");
+	cr_expect(eq(int, tcp_land_end(&conn, &rest, 0, 1, &result), 1));
 	cr_expect(eq(int, result, -EACCES));
 	cr_expect(zero(u64, counters.rx_puts));
 }
@@ -503,8 +599,8 @@ Test(tcp_bulk, what_an_abort_overtakes_is_drained)
 	int result;
 
 	cr_expect(zero(int, arrive(part(0, 0, 10, 30), 0, &result)));
-	cr_expect(tcp_bulk_abort(&conn, 0));
-	cr_expect(not(tcp_bulk_abort(&conn, 0)), "answered once");
+	cr_expect(tcp_land_abort(&conn, 0));
+	cr_expect(not(tcp_land_abort(&conn, 0)), "answered once");
 	cr_expect(eq(u64, atomic_load(&conn.bulk->placed), 1));
 	cr_expect(zero(int, arrive(late, 0, &result)));
 	cr_expect(zero(u64, counters.rx_puts));
