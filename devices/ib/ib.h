@@ -17,11 +17,11 @@
  * it both endpoints; so does cancelling one that is posted, since an adapter
  * takes none back.
  *
- * Completions are gathered without callbacks (ib_xfer.c), so that cancel(),
+ * Completions are gathered without callbacks (ib_done.c), so that cancel(),
  * too, can wait for the adapter; progress() delivers them.
  *
  * The files call each other downwards in this order: iface, timer, ep, conn and
- * peer, xfer, qp, mem, device.
+ * peer, done, xfer, qp, mem, device.
  */
 #ifndef WEFT_DEVICES_IB_H
 #define WEFT_DEVICES_IB_H
@@ -122,7 +122,12 @@ bool ib_qp_flush(struct ib_conn *conn);
 void ib_qp_destroy(struct ib_conn *conn);
 void ib_cq_destroy(struct ib_iface *iface, struct ib_cq *cq);
 
-/* ---- ib_xfer.c: requests, credits and completions ------------------------ */
+/* ---- ib_xfer.c: requests and credits ------------------------------------- */
+
+/* wr_id: id of the connection << 32 | receive? | index */
+#define IB_WR_RECV  BIT(31)
+#define IB_WR_INDEX 0xffffu
+_Static_assert(IB_SQ_DEPTH <= IB_WR_INDEX, "wr_id");
 
 enum ib_op_kind {
 	IB_OP_PUT,
@@ -195,8 +200,9 @@ int ib_xfer_send(struct ib_conn *conn, struct ib_tx *tx, enum ib_kind kind,
 int ib_xfer_probe(struct ib_conn *conn);
 /* Could a message be posted now? */
 bool ib_xfer_ready(const struct ib_conn *conn);
-/* Posts all receive buffers. */
+/* Posts all receive buffers, or one that is idle again. */
 void ib_xfer_receive(struct ib_conn *conn);
+void ib_xfer_receive_one(struct ib_rx *rx);
 /* Takes over @op, which ends with op->status if that is set. */
 void ib_xfer_queue(struct ib_conn *conn, struct ib_op *op);
 /* Has the peer delivered the first @sent?  If not, asks it when it may. */
@@ -208,25 +214,32 @@ bool ib_xfer_is_delivered(struct ib_conn *conn, uint64_t sent);
 bool ib_xfer_closes(struct ib_conn *conn);
 /* Posts what is queued and returns credits, while there is room. */
 void ib_xfer_pump(struct ib_conn *conn);
+/* All of @op has completed: it waits for its report. */
+void ib_op_finish(struct ib_op *op);
+/* @op, which ends with op->status, holds nothing any more, and is counted. */
+void ib_op_release(struct ib_op *op);
+
+/* ---- ib_done.c: completions ---------------------------------------------- */
+
 /* Ends all posted requests; the adapter has none when it returns. */
-void ib_xfer_stop(struct ib_conn *conn);
+void ib_done_stop(struct ib_conn *conn);
 /* Is a put or get posted? */
-bool ib_xfer_busy(const struct ib_conn *conn);
+bool ib_done_pending(const struct ib_conn *conn);
 /*
  * Completes all puts and gets with @status, with callbacks; none of them may be
  * posted.
  */
-void ib_xfer_drop(struct ib_conn *conn, int status);
+void ib_done_drop(struct ib_conn *conn, int status);
 /* Is a received message not delivered yet? */
-bool ib_xfer_undelivered(const struct ib_conn *conn);
+bool ib_done_undelivered(const struct ib_conn *conn);
 /* Polls the CQs without callbacks; returns the number of completions. */
-unsigned int ib_xfer_gather(struct ib_iface *iface);
+unsigned int ib_done_gather(struct ib_iface *iface);
 /* Calls back for what was gathered; returns how often. */
-unsigned int ib_xfer_deliver(struct ib_iface *iface);
+unsigned int ib_done_deliver(struct ib_iface *iface);
 /* Arms the CQs; -EBUSY: something was complete already. */
-int ib_xfer_arm(struct ib_iface *iface);
+int ib_done_arm(struct ib_iface *iface);
 /* Ends the users of failed completion queues. */
-void ib_xfer_check_cqs(struct ib_iface *iface);
+void ib_done_check_cqs(struct ib_iface *iface);
 
 /* ---- ib_conn.c: connections ---------------------------------------------- */
 

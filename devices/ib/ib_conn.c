@@ -221,7 +221,7 @@ void ib_conn_fail(struct ib_conn *conn, int err)
 	err = lost ? -ECONNRESET : err;
 	conn->base.err = err;
 	/* flushed where possible, so that its end is orderly for the adapter */
-	ib_xfer_stop(conn);
+	ib_done_stop(conn);
 	weft_conn_set_state(&conn->base, WEFT_CONN_CLOSED);
 	if (err != -ESHUTDOWN)
 		ib_peer_send_gone(conn->peer, conn->base.number, err,
@@ -230,14 +230,14 @@ void ib_conn_fail(struct ib_conn *conn, int err)
 	weft_list_del(&conn->link);
 	weft_list_add_tail(&conn->iface->dead, &conn->link);
 	weft_ep_fail(&conn->base, err);
-	ib_xfer_drop(conn, err);
+	ib_done_drop(conn, err);
 }
 
 /* Neither side has an endpoint, and everything received was delivered. */
 static bool is_over(const struct ib_conn *conn)
 {
 	return !conn->base.ep && conn->base.bye_received &&
-	       conn->base.bye_sent && !ib_xfer_undelivered(conn);
+	       conn->base.bye_sent && !ib_done_undelivered(conn);
 }
 
 /*
@@ -267,7 +267,7 @@ static void send_bye(struct ib_conn *conn)
 
 bool ib_conn_step(struct ib_conn *conn)
 {
-	if (conn->base.err && ib_xfer_undelivered(conn)) {
+	if (conn->base.err && ib_done_undelivered(conn)) {
 		weft_conn_attend(&conn->base); /* first deliver what came before
 						  its end */
 		return false;

@@ -38,7 +38,7 @@ static bool make_room(struct weft_conn *base)
 	struct ib_conn *conn = ib_conn(base);
 
 	return base->state == WEFT_CONN_OPEN && weft_list_empty(&conn->queue) &&
-	       ib_xfer_gather(conn->iface) && ib_xfer_ready(conn);
+	       ib_done_gather(conn->iface) && ib_xfer_ready(conn);
 }
 
 /* A broken connection has lost messages: its flushes end with the endpoint. */
@@ -59,12 +59,12 @@ static void cancel_ops(struct weft_conn *base)
 {
 	struct ib_conn *conn = ib_conn(base);
 
-	if (ib_xfer_busy(conn)) {
+	if (ib_done_pending(conn)) {
 		/* only ending the queue pair takes a posted request back */
 		ib_conn_break(conn, -ECANCELED);
-		ib_xfer_stop(conn);
+		ib_done_stop(conn);
 	}
-	ib_xfer_drop(conn, -ECANCELED);
+	ib_done_drop(conn, -ECANCELED);
 	weft_conn_attend(&conn->base);
 }
 

@@ -209,7 +209,7 @@ static void flush_at_close(struct ib_iface *iface)
 	while (waiting && weft_now_ms() < end) {
 		waiting = false;
 		weft_tcp_ops.progress(iface->ctl); /* it may be gone */
-		ib_xfer_gather(iface);
+		ib_done_gather(iface);
 		weft_list_for_each (peer, tp, &iface->peers, link)
 			weft_list_for_each (conn, tc, &peer->conns, link)
 				waiting |= ib_xfer_closes(conn);
@@ -296,20 +296,20 @@ static unsigned int iface_progress(struct weft_iface *base)
 		n += weft_tcp_ops.progress(iface->ctl);
 	}
 	iface->budget = WEFT_PROGRESS_MAX;
-	n += ib_xfer_gather(iface);
+	n += ib_done_gather(iface);
 	/* deliver what arrived before a peer's end */
 	if (iface->failing) {
 		iface->failing = false;
-		while (rounds++ < DRAIN_ROUNDS && ib_xfer_gather(iface))
+		while (rounds++ < DRAIN_ROUNDS && ib_done_gather(iface))
 			;
 	}
-	n += ib_xfer_deliver(iface);
+	n += ib_done_deliver(iface);
 	if (!weft_list_empty(&iface->base.work))
 		ib_timer_start(iface);
 	n += weft_base_work(&iface->base, step_conn);
 	/* that may have finished operations that were never posted */
 	if (!weft_list_empty(&iface->finished))
-		n += ib_xfer_deliver(iface);
+		n += ib_done_deliver(iface);
 	if (!weft_list_empty(&iface->dead)) {
 		free_dead(iface);
 		ib_peers_reap(iface);
@@ -327,7 +327,7 @@ static int iface_arm(struct weft_iface *base)
 	if (!err)
 		err = weft_tcp_ops.arm(iface->ctl);
 	if (!err)
-		err = ib_xfer_arm(iface);
+		err = ib_done_arm(iface);
 	if (err)
 		return err;
 	/* UCP may watch edge-triggered: being readable already is no edge */

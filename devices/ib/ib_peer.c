@@ -249,8 +249,9 @@ static void await_refusal(struct ib_conn *conn)
 	const uint64_t end = weft_now_ms() + IB_REFUSAL_MS;
 
 	do {
-		ib_xfer_gather(conn->iface);
-	} while (!conn->base.err && ib_xfer_busy(conn) && weft_now_ms() < end);
+		ib_done_gather(conn->iface);
+	} while (!conn->base.err && ib_done_pending(conn) &&
+		 weft_now_ms() < end);
 }
 
 /* The other side failed first and sends the cause. */

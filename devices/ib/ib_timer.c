@@ -69,7 +69,7 @@ void ib_timer_alarm(struct ib_iface *iface)
 	const int what = atomic_exchange(&iface->alarm.port_event, 0) - 1;
 
 	if (atomic_exchange(&iface->alarm.cq_failed, false))
-		ib_xfer_check_cqs(iface);
+		ib_done_check_cqs(iface);
 	if (atomic_exchange(&iface->alarm.fatal, false)) {
 		weft_warn("'%s' reports a fatal error", iface->port.name);
 		fail_all(iface, -EIO);

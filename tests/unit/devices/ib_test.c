@@ -243,8 +243,8 @@ Test(ib, no_message_is_delivered_after_the_connection_failed, .init = begin,
 	cr_assert(yes(conn->qp),
 		  "a queue pair that is gone has no completions");
 	iface->v = ib_iface(b.iface)->v;
-	cr_expect(gt(uint, ib_xfer_gather(iface), 0));
-	cr_expect(yes(!ib_xfer_undelivered(conn)));
+	cr_expect(gt(uint, ib_done_gather(iface), 0));
+	cr_expect(yes(!ib_done_undelivered(conn)));
 	cr_expect(until(a.errors && b.errors));
 	cr_expect(zero(uint, a.messages));
 	pair_down();
@@ -348,10 +348,18 @@ static const struct {
 	{ IBV_WC_GENERAL_ERR, -EIO, -EIO, "general error" },
 };
 
+static const struct weft_counters *stats_of(struct side *s)
+{
+	struct weft_conn *conn = weft_ep_conn(s->ep);
+
+	return container_of(conn, struct ib_conn, base)->stats;
+}
+
 Test(ib, each_completion_error_gives_its_errno, .init = begin, .fini = end,
      .timeout = 120)
 {
 	uint8_t *src = buffer(7), *dst = buffer(0);
+	const struct weft_counters *stats;
 	struct weft_mem *mem;
 	size_t i;
 
@@ -361,10 +369,12 @@ Test(ib, each_completion_error_gives_its_errno, .init = begin, .fini = end,
 		cr_assert(zero(
 			int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
 		cr_expect(zero(int, put_all(src, dst, mem)));
+		stats = stats_of(&a);
 		fake_verbs_next_status(statuses[i].status);
 		cr_expect(eq(int, put_all(src, dst, mem), statuses[i].put),
 			  "status %d", statuses[i].status);
 		cr_expect(until(a.errors && b.errors));
+		cr_expect(eq(ulong, stats->tx_puts, 1), "the first alone");
 		cr_expect(eq(int, a.error, statuses[i].error));
 		/* with the port and the cause */
 		cr_expect(yes(strstr(logged, "fake0:1")), "%s", logged);
