@@ -147,70 +147,78 @@ static bool print_ib(void)
 #endif
 }
 
+/* Transports that carry something. */
+struct offer {
+	bool tcp, ib, shm, nvl;
+};
+
 /* Print which of the offered transports is used for which peers. */
-static void print_paths(bool interfaces, bool tcp, bool ib, bool shm, bool nvl)
+static void print_paths(const struct offer *o, bool interfaces)
 {
 	static const char netdev[] =
 		"weft_tcp, over the interface that the route uses";
 
 	printf("  to another host         %s\n",
-	       ib	    ? tcp ? "weft_ib, or weft_tcp if no port reaches it"
+	       o->ib	 ? o->tcp ? "weft_ib, or weft_tcp if no port reaches it"
 				  : "weft_ib"
-	       : !tcp	    ? "not weft"
+	       : !o->tcp ? "not weft"
 	       : interfaces ? netdev
 			    : "none: no usable interface");
 	printf("  on this host            %s%s\n",
-	       shm ? "weft_shm, between processes that share a network\n"
-		     "                          namespace or the run folder "
-		     "(WEFT_RUN_DIR),\n                          else "
-		   : "",
-	       tcp  ? "weft_tcp"
-	       : ib ? "weft_ib"
-		    : "not weft");
-	if (nvl)
+	       o->shm ? "weft_shm, between processes that share a network\n"
+			"                          namespace or the run folder "
+			"(WEFT_RUN_DIR),\n                          else "
+		      : "",
+	       o->tcp  ? "weft_tcp"
+	       : o->ib ? "weft_ib"
+		       : "not weft");
+	if (o->nvl)
 		puts("  GPU memory, this host   weft_nvl, between processes that "
 		     "share a network\n                          namespace or "
 		     "the run folder (WEFT_RUN_DIR) and have\n"
 		     "                          the same GPUs' device nodes; "
 		     "else weft_shm");
-	if (shm || nvl)
+	if (o->shm || o->nvl)
 		info_folder();
 }
 
 /* Where weft would carry something. */
 enum readiness { READY_NOWHERE, READY_BY_RUN, READY_HERE };
 
-/* @why_not: why it is READY_NOWHERE. */
-static enum readiness print_choice(unsigned int interfaces,
-				   enum info_entry entry, const char **why_not)
+/* What UCX_TLS asks for here, and gets. */
+static struct offer print_requested(unsigned int interfaces)
 {
-	struct weft_ucxenv out[WEFT_UCXENV_MAX];
-	char library[TOOL_PATH_MAX];
 	const char *tls = getenv("UCX_TLS");
-	const bool asked = weft_is_requested("weft_tcp");
+	const bool tcp = weft_is_requested("weft_tcp");
 	const bool nvl = weft_is_requested("weft_nvl");
-	bool nvl_here = nvl && weft_gpu_here() && weft_cuda_copy_requested();
-	bool shm = weft_is_requested("weft_shm");
-	bool ib, tcp, run_tcp = false, run_shm = false, run_nvl = false;
-	const char *why = NULL;
-	const uint8_t *secret;
-	size_t i, n, len;
+	const bool gpu = weft_gpu_here();
+	const bool copy = weft_cuda_copy_requested();
 
-	puts("\nWhat would be chosen");
 	printf("  UCX_TLS here is %s: weft_tcp is %s\n",
 	       tls && *tls ? tls : "unset",
-	       asked ? "offered" : "not offered, not requested");
-	if (weft_gpu_here() || nvl)
+	       tcp ? "offered" : "not offered, not requested");
+	if (gpu || nvl)
 		printf("  there is %s GPU here: weft_nvl is %s\n",
-		       weft_gpu_here() ? "a" : "no",
-		       !nvl		  ? "not offered, not requested"
-		       : !weft_gpu_here() ? "not offered"
-		       : !weft_cuda_copy_requested()
-			       ? "not offered, it needs cuda_copy in UCX_TLS"
+		       gpu ? "a" : "no",
+		       !nvl    ? "not offered, not requested"
+		       : !gpu  ? "not offered"
+		       : !copy ? "not offered, it needs cuda_copy in UCX_TLS"
 			       : "offered");
-	ib = print_ib();
-	if (weft_settings()->ucx == WEFT_OFF)
-		puts("  WEFT_UCX=off: weft is not offered, not even by weft run");
+	return (struct offer){
+		.tcp = tcp && interfaces,
+		.ib = print_ib(),
+		.shm = weft_is_requested("weft_shm"),
+		.nvl = nvl && gpu && copy,
+	};
+}
+
+/* What would be set, and so be offered by 'weft run'. */
+static struct offer print_environment(void)
+{
+	struct weft_ucxenv out[WEFT_UCXENV_MAX];
+	struct offer run = { 0 };
+	size_t i, n;
+
 	n = weft_ucxenv(WEFT_UCXENV_LOADED, out);
 	for (i = 0; i < n; i++)
 		printf("  loaded here, weft sets  %s=%s  (%s)\n", out[i].name,
@@ -222,45 +230,70 @@ static enum readiness print_choice(unsigned int interfaces,
 		if (strcmp(out[i].name, "UCX_TLS") &&
 		    strcmp(out[i].name, "WEFT_UCX"))
 			continue;
-		run_tcp |= !strcmp(out[i].value, "on") ||
+		run.tcp |= !strcmp(out[i].value, "on") ||
 			   strstr(out[i].value, "weft_tcp");
-		run_shm |= strstr(out[i].value, "weft_shm") != NULL;
-		run_nvl |= strstr(out[i].value, "weft_nvl") != NULL;
+		run.shm |= strstr(out[i].value, "weft_shm") != NULL;
+		run.nvl |= strstr(out[i].value, "weft_nvl") != NULL;
 	}
-	*why_not = "WEFT_UCX=off";
+	return run;
+}
+
+/* Nothing works, or NULL. */
+static const char *what_forbids(void)
+{
+	const uint8_t *secret;
+	size_t len;
+
 	if (weft_settings()->ucx == WEFT_OFF)
-		return READY_NOWHERE;
+		return "WEFT_UCX=off";
+	if (weft_settings_secret(&secret, &len) >= 0)
+		return NULL;
 	/* the error has been logged */
-	*why_not = "WEFT_SECRET_FILE cannot be used";
-	if (weft_settings_secret(&secret, &len) < 0) {
-		puts("  Nothing: WEFT_SECRET_FILE cannot be read, so nothing may connect");
+	puts("  Nothing: WEFT_SECRET_FILE cannot be read, so nothing may connect");
+	return "WEFT_SECRET_FILE cannot be used";
+}
+
+/* @why_not: why it is READY_NOWHERE. */
+static enum readiness print_choice(unsigned int interfaces,
+				   enum info_entry entry, const char **why_not)
+{
+	const bool asked = weft_is_requested("weft_tcp");
+	char library[TOOL_PATH_MAX];
+	struct offer here, run;
+	const char *why = NULL;
+	bool blind;
+
+	puts("\nWhat would be chosen");
+	here = print_requested(interfaces);
+	if (weft_settings()->ucx == WEFT_OFF)
+		puts("  WEFT_UCX=off: weft is not offered, not even by weft run");
+	run = print_environment();
+	*why_not = what_forbids();
+	if (*why_not)
 		return READY_NOWHERE;
-	}
-	tcp = asked && interfaces;
-	if (!tcp && !ib && !nvl_here && !shm) {
-		tcp = run_tcp && interfaces;
-		if (!tcp && !run_nvl) {
-			printf("  weft carries nothing%s.\n",
-			       (asked || run_tcp) && !interfaces
-				       ? ": no usable interface"
-				       : "");
-			*why_not = (asked || run_tcp) && !interfaces
-					   ? "no usable interface"
-					   : "nothing here that the requested "
-					     "transports can use";
-			return READY_NOWHERE;
-		}
-		shm = run_shm;
-		nvl_here = run_nvl;
+	blind = (asked || run.tcp) && !interfaces;
+	if (!here.tcp && !here.ib && !here.nvl && !here.shm) {
+		here = run;
+		here.tcp = run.tcp && interfaces;
+		/* programs find each other over an interface */
+		here.shm = run.shm && (here.tcp || here.nvl);
 		why = "it is not requested";
 	} else if (entry != INFO_ENTERED) {
 		why = "no UCX loads it";
+	}
+	if (!here.tcp && !here.ib && !here.nvl && !here.shm) {
+		printf("  weft carries nothing%s.\n",
+		       blind ? ": no usable interface" : "");
+		*why_not =
+			blind ? "no usable interface"
+			      : "nothing here that the requested transports can use";
+		return READY_NOWHERE;
 	}
 	if (why)
 		printf("  In this environment weft carries nothing: %s%s\n",
 		       why, entry != INFO_NO_WAY ? "; under 'weft run':" : "");
 	if (!why || entry != INFO_NO_WAY)
-		print_paths(interfaces & IF_WIDE, tcp, ib, shm, nvl_here);
+		print_paths(&here, interfaces & IF_WIDE);
 	*why_not = tool_find("libweft_preload.so", library)
 			   ? "no UCX that is found here can load it"
 			   : "libweft_preload.so was not found: reinstall weft";

@@ -311,7 +311,8 @@ static void print_task(const struct launcher_task *task)
 		       task->local_rank, task->variable, cpus);
 }
 
-int run_main(int argc, char **argv)
+/* -1: go on with what was read; else the exit status. */
+static int read_options(int argc, char **argv, bool *print, uint64_t *gpus)
 {
 	static const struct option options[] = {
 		{ "gpus-per-task", required_argument, NULL, 'g' },
@@ -319,25 +320,17 @@ int run_main(int argc, char **argv)
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
-	struct weft_ucxenv ucx[WEFT_UCXENV_MAX];
-	struct change changes[TASK_CHANGES + WEFT_UCXENV_MAX + 1 +
-			      ARRAY_SIZE(open_mpi) + WEFT_NCCL_ENV_MAX];
-	struct launcher_task task = { 0 };
-	char why[LAUNCHER_WHY_LEN];
-	bool print = false;
-	uint64_t gpus = 0;
-	size_t n = 0, i;
-	int c, err;
+	int c;
 
 	opterr = 0;
 	/* "+": stop at COMMAND */
 	while ((c = getopt_long(argc, argv, "+:pg:h", options, NULL)) != -1) {
 		switch (c) {
 		case 'p':
-			print = true;
+			*print = true;
 			break;
 		case 'g':
-			if (weft_parse_u64(optarg, 1, WEFT_GPUS_MAX, &gpus))
+			if (weft_parse_u64(optarg, 1, WEFT_GPUS_MAX, gpus))
 				return usage_error(
 					"run",
 					"'%s' is not a number of GPUs "
@@ -355,8 +348,60 @@ int run_main(int argc, char **argv)
 					   argv[optind - 1]);
 		}
 	}
-	if (optind == argc && !print)
-		return usage_error("run", "no command given");
+	return optind == argc && !*print
+		       ? usage_error("run", "no command given")
+		       : -1;
+}
+
+static void print_changes(const struct change *changes, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		printf("export %s=", changes[i].name);
+		print_quoted(changes[i].value);
+		printf("\t# %s\n", changes[i].reason);
+	}
+}
+
+static int make_changes(const struct change *changes, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (setenv(changes[i].name, changes[i].value, 1))
+			return tool_error("run", "cannot set %s: %m",
+					  changes[i].name);
+	return 0;
+}
+
+static int start_command(char **command)
+{
+	int err;
+
+	if (!pids_take_range())
+		return pids_start(command);
+	execvp(command[0], command);
+	err = errno == ENOENT ? 127 : 126;
+	tool_error("run", "cannot start '%s': %m", command[0]);
+	return err;
+}
+
+int run_main(int argc, char **argv)
+{
+	struct weft_ucxenv ucx[WEFT_UCXENV_MAX];
+	struct change changes[TASK_CHANGES + WEFT_UCXENV_MAX + 1 +
+			      ARRAY_SIZE(open_mpi) + WEFT_NCCL_ENV_MAX];
+	struct launcher_task task = { 0 };
+	char why[LAUNCHER_WHY_LEN];
+	bool print = false;
+	uint64_t gpus = 0;
+	size_t n = 0;
+	int err;
+
+	err = read_options(argc, argv, &print, &gpus);
+	if (err >= 0)
+		return err;
 	if ((print || gpus) && launcher_find(&task, why))
 		return tool_error("run", "%s", why);
 	if (print)
@@ -367,22 +412,10 @@ int run_main(int argc, char **argv)
 	if (err)
 		return err;
 	check_settings();
-	for (i = 0; i < n; i++) {
-		if (print) {
-			printf("export %s=", changes[i].name);
-			print_quoted(changes[i].value);
-			printf("\t# %s\n", changes[i].reason);
-		} else if (setenv(changes[i].name, changes[i].value, 1)) {
-			return tool_error("run", "cannot set %s: %m",
-					  changes[i].name);
-		}
-	}
-	if (print)
+	if (print) {
+		print_changes(changes, n);
 		return 0;
-	if (!pids_take_range())
-		return pids_start(argv + optind);
-	execvp(argv[optind], argv + optind);
-	err = errno == ENOENT ? 127 : 126;
-	tool_error("run", "cannot start '%s': %m", argv[optind]);
-	return err;
+	}
+	err = make_changes(changes, n);
+	return err ? err : start_command(argv + optind);
 }

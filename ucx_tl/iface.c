@@ -402,39 +402,13 @@ static bool alignment_is_sane(const struct weft_uct_iface_params *p)
 	       p->am_align_offset < alignment;
 }
 
-enum weft_ucs_status
-weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
-		    const struct weft_uct_iface_params *params,
-		    const void *config, void **out)
+static struct weft_uct_iface *iface_new(struct weft_uct_memory_domain *md,
+					void *worker, const char *netdev)
 {
-	const char *netdev = params->mode.device.dev_name;
-	struct weft_uct_symbols *sym = &md->uct->sym;
-	struct weft_iface_cb cb = {
-		.on_message = on_message,
-		.on_notify = on_notify,
-		.on_error = weft_uct_ep_error,
-		.on_ready = weft_uct_pending_ready,
-	};
-	const struct weft_iface_params how = {
-		.netdev = netdev,
-		.family = weft_settings()->family,
-		.cb = &cb,
-	};
-	struct weft_uct_iface *iface;
-	weft_uct_fn ops[WEFT_OP_COUNT];
-	enum weft_ucs_status status;
-	struct weft_netif netif;
-	int count = 1, err;
-	double better;
+	struct weft_uct_iface *iface = calloc(1, sizeof(*iface));
 
-	if (!(params->open_mode & WEFT_UCT_OPEN_MODE_DEVICE))
-		return WEFT_UCS_UNSUPPORTED;
-	if (!alignment_is_sane(params))
-		return WEFT_UCS_INVALID_PARAM;
-	iface = calloc(1, sizeof(*iface));
 	if (!iface)
-		return WEFT_UCS_NO_MEMORY;
-	cb.arg = iface;
+		return NULL;
 	iface->uct = md->uct;
 	iface->md = md;
 	iface->tl = md->tl;
@@ -445,21 +419,91 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	weft_list_init(&iface->eps);
 	weft_list_init(&iface->waiting);
 	weft_list_init(&iface->ended);
+	return iface;
+}
+
+static enum weft_ucs_status
+base_init(struct weft_uct_iface *iface,
+	  const struct weft_uct_iface_params *params, const void *config)
+{
+	struct weft_uct *uct = iface->uct;
+	weft_uct_fn ops[WEFT_OP_COUNT];
+	enum weft_ucs_status status;
+	int count = 1;
 
 	init_iface_ops(ops);
-	status = sym->base_iface_init(
-		iface, sym->base_iface_class, &count, ops,
-		md->uct->internal_ops, md, worker, params, config,
+	status = uct->sym.base_iface_init(
+		iface, uct->sym.base_iface_class, &count, ops,
+		uct->internal_ops, iface->md, iface->worker, params, config,
 		params->field_mask & WEFT_UCT_PARAM_STATS_ROOT
 			? params->stats_root
 			: NULL,
-		netdev);
-	if (status) {
+		iface->device);
+	if (status)
 		weft_error("UCX refused an interface on '%s' (status %d)",
-			   netdev, status);
+			   iface->device, status);
+	return status;
+}
+
+static int device_open(struct weft_uct_iface *iface)
+{
+	const struct weft_iface_cb cb = {
+		.arg = iface,
+		.on_message = on_message,
+		.on_notify = on_notify,
+		.on_error = weft_uct_ep_error,
+		.on_ready = weft_uct_pending_ready,
+	};
+	const struct weft_iface_params how = {
+		.netdev = iface->device,
+		.family = weft_settings()->family,
+		.cb = &cb,
+	};
+
+	return iface->tl->dev->iface_open(&how, &iface->iface);
+}
+
+/* What UCX is told of it beside the others of this process. */
+static void rank_iface(struct weft_uct_iface *iface)
+{
+	const double better = iface->tl->better_bandwidth(iface->device);
+	struct weft_netif netif;
+
+	iface->loopback = !weft_netif_get(iface->device,
+					  weft_settings()->family, &netif) &&
+			  netif.loopback;
+	iface->deprioritized =
+		iface->loopback && atomic_load(&iface->md->wide_ifaces);
+	if (!iface->loopback)
+		atomic_fetch_add(&iface->md->wide_ifaces, 1);
+	if (better <= 0)
+		return;
+	iface->deprioritized = true;
+	iface->attr.bandwidth = weft_min(iface->attr.bandwidth, better);
+}
+
+enum weft_ucs_status
+weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
+		    const struct weft_uct_iface_params *params,
+		    const void *config, void **out)
+{
+	const char *netdev = params->mode.device.dev_name;
+	struct weft_uct_symbols *sym = &md->uct->sym;
+	struct weft_uct_iface *iface;
+	enum weft_ucs_status status;
+	int err;
+
+	if (!(params->open_mode & WEFT_UCT_OPEN_MODE_DEVICE))
+		return WEFT_UCS_UNSUPPORTED;
+	if (!alignment_is_sane(params))
+		return WEFT_UCS_INVALID_PARAM;
+	iface = iface_new(md, worker, netdev);
+	if (!iface)
+		return WEFT_UCS_NO_MEMORY;
+	status = base_init(iface, params, config);
+	if (status)
 		goto free_iface;
-	}
-	err = md->tl->dev->iface_open(&how, &iface->iface);
+	err = device_open(iface);
 	if (err) {
 		status = weft_ucs_status(err);
 		goto cleanup_base;
@@ -467,16 +511,7 @@ weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 	weft_uct_idle_iface(1);
 	iface->iface->ops->iface_query(iface->iface, &iface->attr);
 	find_guest(iface);
-	iface->loopback =
-		!weft_netif_get(netdev, how.family, &netif) && netif.loopback;
-	iface->deprioritized = iface->loopback && atomic_load(&md->wide_ifaces);
-	if (!iface->loopback)
-		atomic_fetch_add(&md->wide_ifaces, 1);
-	better = iface->tl->better_bandwidth(netdev);
-	if (better > 0)
-		iface->deprioritized = true;
-	if (better > 0 && iface->attr.bandwidth > better)
-		iface->attr.bandwidth = better;
+	rank_iface(iface);
 	*out = iface;
 	return WEFT_UCS_OK;
 
