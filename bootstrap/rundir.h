@@ -7,8 +7,8 @@
  *   cookie      random bytes: who reads the same ones shares the folder
  *   s-, l-      sockets of interfaces (devices/folder.c)
  *   p-          ranges of process ids, flocked (tools/pids.c)
- *   n-, nccl-   NCCL's own, of introduced processes (nccl_net/files.c)
- * Other users cannot write here (0700).
+ *   n-, nccl-   NCCL's own, of introduced processes
+ * (nccl_net/introduce/files.c) Other users cannot write here (0700).
  */
 #ifndef WEFT_BOOTSTRAP_RUNDIR_H
 #define WEFT_BOOTSTRAP_RUNDIR_H

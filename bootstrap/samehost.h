@@ -68,7 +68,7 @@ bool weft_samehost_claim(struct weft_samehost *host);
 const char *weft_samehost_env(const struct weft_samehost *host,
 			      const char *name);
 
-/* How NCCL was found: see nccl_net/introduce.h. */
+/* How NCCL was found: see nccl_net/introduce/introduce.h. */
 enum weft_introduce_way {
 	WEFT_INTRODUCE_BY_NET,
 	WEFT_INTRODUCE_BY_ENV,

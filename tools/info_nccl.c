@@ -9,10 +9,10 @@
 #include "bootstrap/samehost.h"
 #include "bootstrap/settings.h"
 #include "bootstrap/verbs.h"
-#include "nccl_net/channels.h"
-#include "nccl_net/env.h"
-#include "nccl_net/hcas.h"
-#include "nccl_net/netdevs.h"
+#include "nccl_net/common/channels.h"
+#include "nccl_net/api/env.h"
+#include "nccl_net/net/hcas.h"
+#include "nccl_net/net/netifs.h"
 #include "tools/tool.h"
 
 static void print_library(const char *file, const char *how)
@@ -33,7 +33,7 @@ static int print_interfaces(void)
 	int n, i;
 
 	puts("\nInterfaces for NCCL's traffic, best first");
-	n = weft_net_netdevs(&list);
+	n = weft_net_netifs(&list);
 	if (n < 0)
 		return -1;
 	for (i = 0; i < n; i++)

@@ -10,7 +10,7 @@
 #include "bootstrap/netif.h"
 #include "bootstrap/settings_table.h"
 #include "bootstrap/ucxenv.h"
-#include "nccl_net/env.h"
+#include "nccl_net/api/env.h"
 #include "tools/launcher.h"
 #include "tools/pids.h"
 #include "tools/tool.h"

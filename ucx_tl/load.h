@@ -7,7 +7,7 @@
 #ifndef WEFT_UCX_TL_LOAD_H
 #define WEFT_UCX_TL_LOAD_H
 
-#define WEFT_EXPORT __attribute__((visibility("default")))
+#include "util/util.h"
 
 /*
  * Registers weft's transports with the copy of UCX that @inside, an address in

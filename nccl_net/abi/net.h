@@ -3,7 +3,7 @@
  * NCCL's network plugin interface, versions 6 to 12, in our own words.
  *
  * Only layout and calling convention are described here; what the calls mean
- * is at the one implementation, nccl_net/net.h.  Sources of the layout: the
+ * is at the one implementation, nccl_net/net/net.h.  Sources of the layout: the
  * nccl_net.h of the nvidia-nccl packages 2.18.3 (v6), 2.19.3 (v7), 2.22.3 (v8)
  * and the plugin headers of NCCL 2.25 (v9), 2.27 (v10), 2.29 (v11), 2.30 (v12).
  * tests/nccl/abi.sh compares them where such a header is at hand;

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nccl_net/comm.h"
-#include "nccl_net/context.h"
-#include "nccl_net/progress.h"
+#include "nccl_net/net/comm.h"
+#include "nccl_net/net/context.h"
+#include "nccl_net/net/progress.h"
 #include "tests/lib/quiet.h"
 #include "tests/unit/nccl_net/fake.h"
 #include "util/bytes.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Import slots of the other processors that NCCL is or was made for:
-# nccl_net/slots.c, cross-built and run by an emulator, over a library linked in
+# nccl_net/introduce/slots.c, cross-built and run by an emulator, over a library linked in
 # each way that there is. tests/unit/nccl_net/slots_test.c has the cases; here
 # they are few.
 . "${WEFT_SRC:?}/tests/lib/tap.sh"
@@ -11,7 +11,7 @@ cat >"$tap_tmp/slots.c" <<'EOC'
 #include <stdio.h>
 #include <unistd.h>
 
-#include "nccl_net/slots.h"
+#include "nccl_net/introduce/slots.h"
 
 static int my_pid(void)
 {
@@ -77,7 +77,7 @@ try() # CPU COMPILER EMULATOR
 		tap_skip "$cpu" "there is no libc in /usr/$host"
 		return
 	}
-	build slots "$tap_tmp/slots.c" "$WEFT_SRC/nccl_net/slots.c"
+	build slots "$tap_tmp/slots.c" "$WEFT_SRC/nccl_net/introduce/slots.c"
 	build lazy.so "$lib" -shared -fPIC -Wl,-z,lazy,-z,relro
 	build now.so "$lib" -shared -fPIC -Wl,-z,now,-z,relro
 	build open.so "$lib" -shared -fPIC -Wl,-z,lazy,-z,norelro

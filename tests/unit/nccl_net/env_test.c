@@ -12,7 +12,7 @@
 #include "bootstrap/settings.h"
 #include "nccl_net/abi/env.h"
 #include "nccl_net/abi/net.h"
-#include "nccl_net/env.h"
+#include "nccl_net/api/env.h"
 
 static const char *ask(const char *name)
 {

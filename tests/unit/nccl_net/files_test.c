@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "nccl_net/files.h"
+#include "nccl_net/introduce/files.h"
 
 static struct weft_samehost host = {
 	.introduced = true,

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include "bootstrap/pci.h"
 #include "bootstrap/settings.h"
-#include "nccl_net/connect.h"
-#include "nccl_net/hcas.h"
+#include "nccl_net/net/connect.h"
+#include "nccl_net/net/hcas.h"
 #include "tests/lib/fake_verbs.h"
 #include "tests/unit/nccl_net/pair.h"
 

@@ -4,9 +4,9 @@
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "nccl_net/accept.h"
-#include "nccl_net/peer.h"
-#include "nccl_net/ports.h"
+#include "nccl_net/net/accept.h"
+#include "nccl_net/net/peer.h"
+#include "nccl_net/net/ports.h"
 #include "tests/unit/nccl_net/pair.h"
 #include "util/clock.h"
 

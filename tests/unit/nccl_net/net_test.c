@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sends and receives over a device that does what the test says. */
-#include "nccl_net/xfer.h"
+#include "nccl_net/net/xfer.h"
 #include "tests/unit/nccl_net/pair.h"
 
 TestSuite(net, .timeout = 20);

@@ -10,11 +10,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "nccl_net/comm.h"
-#include "nccl_net/context.h"
-#include "nccl_net/peer.h"
-#include "nccl_net/ports.h"
-#include "nccl_net/progress.h"
+#include "nccl_net/net/comm.h"
+#include "nccl_net/net/context.h"
+#include "nccl_net/net/peer.h"
+#include "nccl_net/net/ports.h"
+#include "nccl_net/net/progress.h"
 #include "tests/unit/nccl_net/fake.h"
 #include "util/clock.h"
 #include "util/log.h"

@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "nccl_net/slots.h"
+#include "nccl_net/introduce/slots.h"
 
 static int my_pid(void)
 {

@@ -4,9 +4,9 @@
 #include <criterion/new/assert.h>
 #include <stdlib.h>
 #include "nccl_net/abi/tuner.h"
-#include "nccl_net/channels.h"
-#include "nccl_net/net.h"
-#include "nccl_net/tuner.h"
+#include "nccl_net/common/channels.h"
+#include "nccl_net/net/net.h"
+#include "nccl_net/api/tuner.h"
 #include "tests/unit/nccl_net/pair.h"
 #include "util/util.h"
 

@@ -4,7 +4,7 @@
 #include <criterion/new/assert.h>
 #include <errno.h>
 #include <string.h>
-#include "nccl_net/wire.h"
+#include "nccl_net/net/wire.h"
 
 static struct weft_address address(int family, uint8_t salt)
 {
