@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "bootstrap/address.h"
-#include "bootstrap/hash.h"
+#include "util/hash.h"
 #include "util/util.h"
 
 /* Interface part: wire_min, wire_max, port (network order), ns id (LE), key. */

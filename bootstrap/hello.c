@@ -2,9 +2,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "bootstrap/hash.h"
 #include "bootstrap/hello.h"
-#include "bootstrap/settings.h"
+#include "settings/settings.h"
+#include "util/hash.h"
 #include "util/util.h"
 
 /*

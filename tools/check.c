@@ -10,11 +10,12 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "bootstrap/hash.h"
-#include "bootstrap/settings.h"
+#include "host/netdevs.h"
+#include "settings/settings.h"
 #include "tools/check.h"
 #include "tools/tool.h"
 #include "util/clock.h"
+#include "util/hash.h"
 #include "util/parse.h"
 #include "util/util.h"
 
@@ -167,7 +168,7 @@ static int find_local_netif(int fd, struct weft_netif *netif)
 	if (err) {
 		tool_error("check", "no interface has the address of %s",
 			   weft_sockaddr_str(&sa, text, sizeof(text)));
-	} else if (!weft_settings_netdev_allowed(netif->name)) {
+	} else if (!weft_netdevs_allowed(netif->name)) {
 		tool_error("check",
 			   "the route to the other side uses %s, which the "
 			   "list of interfaces excludes ('weft info' shows "

@@ -8,10 +8,10 @@
 #ifndef WEFT_TOOLS_CHECK_H
 #define WEFT_TOOLS_CHECK_H
 
-#include "bootstrap/netif.h"
-#include "bootstrap/samehost.h"
-#include "bootstrap/verbs.h"
 #include "devices/device.h"
+#include "host/netif.h"
+#include "host/samehost.h"
+#include "host/verbs.h"
 
 #define CHECK_BUFFER	  (64u << 20)
 #define CHECK_PATIENCE_MS 10000 /* timeout for the other side */

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bootstrap/host.h"
-#include "bootstrap/settings.h"
-#include "bootstrap/ucxenv.h"
+#include "host/host.h"
+#include "host/netdevs.h"
+#include "settings/settings.h"
+#include "ucx_tl/ucxenv.h"
 #include "config.h"
 #include "tools/check.h"
 #include "util/bytes.h"
@@ -38,7 +39,7 @@ static int add_netifs(const struct weft_netif *route, struct check_list *list)
 	if (n < 0)
 		return n;
 	for (i = 0; i < n && list->n < CHECK_DEVICES_MAX; i++) {
-		if (!weft_settings_netdev_allowed(netifs[i].name))
+		if (!weft_netdevs_allowed(netifs[i].name))
 			continue;
 		d = &list->devices[list->n++];
 		*d = (struct check_device){

@@ -11,12 +11,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "bootstrap/gpu.h"
-#include "bootstrap/host.h"
-#include "bootstrap/ucxenv.h"
+#include "host/gpu.h"
+#include "host/host.h"
 #include "tools/check.h"
 #include "tools/gpu.h"
 #include "tools/tool.h"
+#include "ucx_tl/ucxenv.h"
 #include "util/bytes.h"
 #include "util/util.h"
 

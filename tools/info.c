@@ -8,11 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bootstrap/host.h"
-#include "bootstrap/netif.h"
-#include "bootstrap/settings.h"
-#include "bootstrap/ucxenv.h"
-#include "bootstrap/verbs.h"
+#include "host/host.h"
+#include "host/netdevs.h"
+#include "host/netif.h"
+#include "host/verbs.h"
+#include "settings/settings.h"
+#include "ucx_tl/ucxenv.h"
 #include "config.h"
 #include "tools/tool.h"
 #include "util/util.h"
@@ -58,8 +59,8 @@ static void print_unusable(const struct weft_netif *list, int n,
 	char name[WEFT_VERBS_NAME];
 	int i;
 
-	for (unsigned int at = 0;
-	     weft_settings_netdev_entry(at, name, sizeof(name)); at++) {
+	for (unsigned int at = 0; weft_netdevs_entry(at, name, sizeof(name));
+	     at++) {
 		for (i = 0; i < n; i++)
 			if (!strcmp(list[i].name, name))
 				break;
@@ -97,11 +98,11 @@ static unsigned int print_interfaces(void)
 		printf("  %-15s %-22s ", nif->name, text);
 		print_speed(nif->loopback ? 0 : nif->speed);
 		printf("mtu %-6u ", nif->mtu);
-		if (!weft_settings_netdev_allowed(nif->name))
+		if (!weft_netdevs_allowed(nif->name))
 			printf("no: excluded by %s=%s\n",
 			       weft_setting_variable(&set), set.value);
 		else if (!nif->loopback && nif->link_local_only &&
-			 !weft_settings_netdev_named(nif->name))
+			 !weft_netdevs_named(nif->name))
 			puts("no: its address is link-local; name it in "
 			     "WEFT_NET_DEVICES to use it");
 		else {

@@ -14,9 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bootstrap/gpu.h"
-#include "bootstrap/pci.h"
-#include "bootstrap/rundir.h"
+#include "host/gpu.h"
+#include "host/pci.h"
+#include "host/rundir.h"
 #include "tools/tool.h"
 #include "util/clock.h"
 #include "util/cuda.h"

@@ -4,15 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bootstrap/gpu.h"
-#include "bootstrap/netif.h"
-#include "bootstrap/samehost.h"
-#include "bootstrap/settings.h"
-#include "bootstrap/verbs.h"
-#include "nccl_net/common/channels.h"
+#include "host/gpu.h"
+#include "host/netif.h"
+#include "host/samehost.h"
+#include "host/verbs.h"
 #include "nccl_net/api/env.h"
+#include "nccl_net/common/channels.h"
 #include "nccl_net/net/hcas.h"
 #include "nccl_net/net/netifs.h"
+#include "settings/settings.h"
 #include "tools/tool.h"
 
 static void print_library(const char *file, const char *how)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bootstrap/settings.h"
+#include "settings/settings.h"
 #include "tools/tool.h"
 
 /* Wrap @text at 78 columns, each line indented by @indent blanks. */

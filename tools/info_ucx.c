@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bootstrap/settings.h"
+#include "settings/settings.h"
 #include "tools/tool.h"
 #include "ucx_tl/abi.h"
 #include "util/cuda.h"

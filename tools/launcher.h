@@ -4,7 +4,7 @@
 #ifndef WEFT_TOOLS_LAUNCHER_H
 #define WEFT_TOOLS_LAUNCHER_H
 
-#include "bootstrap/gpu.h"
+#include "host/gpu.h"
 
 struct launcher_task {
 	const char *variable; /* that has the local rank; NULL: none has */

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bootstrap/rundir.h"
+#include "host/rundir.h"
 #include "tools/tool.h"
 #include "util/log.h"
 #include "util/parse.h"

@@ -7,13 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bootstrap/netif.h"
-#include "bootstrap/settings_table.h"
-#include "bootstrap/ucxenv.h"
+#include "host/netdevs.h"
+#include "host/netif.h"
 #include "nccl_net/api/env.h"
+#include "settings/table.h"
 #include "tools/launcher.h"
 #include "tools/pids.h"
 #include "tools/tool.h"
+#include "ucx_tl/ucxenv.h"
 #include "util/parse.h"
 #include "util/util.h"
 
@@ -262,7 +263,7 @@ static void check_interfaces(void)
 	if (n < 0)
 		return;
 	for (i = 0; i < n; i++)
-		allowed += weft_settings_netdev_allowed(list[i].name);
+		allowed += weft_netdevs_allowed(list[i].name);
 	free(list);
 	if (!n || allowed || !strcmp(set.origin, "default"))
 		return;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "bootstrap/verbs.h"
+#include "host/verbs.h"
 
 /* Exit codes; weft run has the program's own, or 126 and 127 as env(1) has. */
 enum {

@@ -5,9 +5,9 @@
  */
 #include <errno.h>
 #include <string.h>
-#include "bootstrap/settings.h"
-#include "bootstrap/ucxenv.h"
+#include "settings/settings.h"
 #include "ucx_tl/uct.h"
+#include "ucx_tl/ucxenv.h"
 #include "util/log.h"
 
 int64_t weft_uct_unsupported(void)

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
-#include "bootstrap/netif.h"
-#include "bootstrap/settings.h"
+#include "host/netif.h"
+#include "settings/settings.h"
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
 #include "util/log.h"

@@ -23,7 +23,7 @@ typedef int (*weft_uct_load_fn)(const void *inside);
 /*
  * Settings that users of Dask and of old recipes already have, put where UCX
  * reads them: call this before UCX reads its configuration (ucp_config_read).
- * Changes only what bootstrap/ucxenv.h lists.
+ * Changes only what ucx_tl/ucxenv.h lists.
  */
 WEFT_EXPORT void weft_uct_environment(void);
 typedef void (*weft_uct_environment_fn)(void);

@@ -22,7 +22,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#include "bootstrap/samehost.h"
+#include "host/samehost.h"
 #include "ucx_tl/env_flag.h"
 #include "ucx_tl/load.h"
 
@@ -60,7 +60,7 @@ static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
  * The variable that requests weft, or NULL.  An approximation:
- * bootstrap/ucxenv.c decides it, but is in the file that could not be loaded.
+ * ucx_tl/ucxenv.c decides it, but is in the file that could not be loaded.
  */
 static const char *find_request(void)
 {

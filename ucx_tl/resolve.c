@@ -13,12 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bootstrap/settings.h"
-#include "bootstrap/stats.h"
-#include "bootstrap/ucxenv.h"
+#include "devices/common/stats.h"
+#include "settings/settings.h"
 #include "ucx_tl/load.h"
 #include "ucx_tl/resolve.h"
 #include "ucx_tl/uct.h"
+#include "ucx_tl/ucxenv.h"
 #include "util/log.h"
 
 static struct weft_uct *copies;

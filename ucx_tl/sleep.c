@@ -23,7 +23,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
-#include "bootstrap/settings.h"
+#include "settings/settings.h"
 #include "ucx_tl/load.h"
 #include "ucx_tl/loop.h"
 #include "ucx_tl/uct.h"

@@ -6,12 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include "bootstrap/netif.h"
-#include "bootstrap/settings.h"
-#include "bootstrap/ucxenv.h"
-#include "bootstrap/verbs.h"
+#include "host/netdevs.h"
+#include "host/netif.h"
+#include "host/verbs.h"
+#include "settings/settings.h"
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
+#include "ucx_tl/ucxenv.h"
 #include "util/cuda.h"
 #include "util/log.h"
 
@@ -87,7 +88,7 @@ static enum weft_ucs_status list_netdevs(const struct weft_uct *uct,
 		return WEFT_UCS_NO_MEMORY;
 	}
 	for (int i = 0; i < n; i++) {
-		if (!weft_settings_netdev_allowed(netifs[i].name))
+		if (!weft_netdevs_allowed(netifs[i].name))
 			continue;
 		memcpy(devices[used].name, netifs[i].name,
 		       sizeof(netifs[i].name));

@@ -7,9 +7,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "devices/common/forked.h"
 #include "devices/engine/copy.h"
-#include "devices/forked.h"
-#include "devices/memfd.h"
+#include "devices/local/memfd.h"
 #include "util/log.h"
 
 /* ---- streams ------------------------------------------------------------ */

@@ -12,8 +12,8 @@
 #define WEFT_DEVICES_ENGINE_COPY_H
 
 #include <pthread.h>
-#include "devices/events.h"
-#include "devices/region.h"
+#include "devices/common/events.h"
+#include "devices/common/region.h"
 #include "util/cuda.h"
 #include "util/list.h"
 

@@ -30,11 +30,11 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "bootstrap/settings.h"
-#include "bootstrap/stats.h"
-#include "bootstrap/verbs.h"
-#include "devices/ep.h"
+#include "devices/common/ep.h"
+#include "devices/common/stats.h"
 #include "devices/ib/ib_proto.h"
+#include "host/verbs.h"
+#include "settings/settings.h"
 #include "util/list.h"
 #include "util/verbs.h"
 
@@ -401,7 +401,7 @@ static inline struct ib_conn *ib_conn(struct weft_conn *c)
 void ib_timer_start(struct ib_iface *iface);
 /* Handles iface->alarm. */
 void ib_timer_alarm(struct ib_iface *iface);
-/* The timer fired (devices/events.h). */
+/* The timer fired (devices/common/events.h). */
 unsigned int ib_timer_tick(struct weft_events *ev, uint64_t now,
 			   uint64_t stood);
 

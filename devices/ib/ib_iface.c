@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An interface: a port of a verbs device, and a control plane beside it. */
-#include "devices/forked.h"
+#include "devices/common/forked.h"
 #include "devices/ib/ib.h"
 
 #include <errno.h>

@@ -12,7 +12,7 @@
 
 #include <errno.h>
 
-#include "devices/events.h"
+#include "devices/common/events.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/util.h"

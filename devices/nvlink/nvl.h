@@ -27,10 +27,10 @@
 #ifndef WEFT_DEVICES_NVL_H
 #define WEFT_DEVICES_NVL_H
 
-#include "bootstrap/stats.h"
+#include "devices/common/ep.h"
+#include "devices/common/stats.h"
 #include "devices/engine/copy.h"
-#include "devices/ep.h"
-#include "devices/local.h"
+#include "devices/local/local.h"
 #include "devices/nvlink/nvl_map.h"
 #include "devices/nvlink/nvl_proto.h"
 #include "util/list.h"

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "devices/memfd.h"
+#include "devices/local/memfd.h"
 #include "devices/nvlink/nvl.h"
 #include "util/clock.h"
 #include "util/log.h"

@@ -18,8 +18,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "devices/forked.h"
-#include "devices/memfd.h"
+#include "devices/common/forked.h"
+#include "devices/local/memfd.h"
 #include "devices/nvlink/nvl.h"
 #include "util/clock.h"
 #include "util/fork.h"

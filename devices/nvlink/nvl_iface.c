@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bootstrap/gpu.h"
-#include "devices/forked.h"
+#include "devices/common/forked.h"
 #include "devices/nvlink/nvl.h"
+#include "host/gpu.h"
 #include "util/clock.h"
 #include "util/fork.h"
 #include "util/log.h"

@@ -11,8 +11,8 @@
  */
 #include <pthread.h>
 
-#include "bootstrap/gpu.h"
 #include "devices/nvlink/nvl_map.h"
+#include "host/gpu.h"
 #include "util/log.h"
 
 enum share { UNKNOWN, YES, NO };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "devices/frame.h"
+#include "devices/local/frame.h"
 #include "devices/nvlink/nvl.h"
 #include "util/log.h"
 

@@ -29,10 +29,10 @@
 #ifndef WEFT_DEVICES_SHM_H
 #define WEFT_DEVICES_SHM_H
 
+#include "devices/common/ep.h"
+#include "devices/common/region.h"
 #include "devices/engine/copy.h"
-#include "devices/ep.h"
-#include "devices/local.h"
-#include "devices/region.h"
+#include "devices/local/local.h"
 #include "devices/shm/shm_proto.h"
 
 #define SHM_MAX_IOV 8u

@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "devices/memfd.h"
+#include "devices/local/memfd.h"
 #include "devices/shm/shm.h"
 #include "util/log.h"
 

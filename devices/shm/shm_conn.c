@@ -8,7 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "devices/frame.h"
+#include "devices/local/frame.h"
 #include "devices/shm/shm.h"
 #include "util/clock.h"
 #include "util/log.h"

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "devices/forked.h"
+#include "devices/common/forked.h"
 #include "devices/shm/shm.h"
 #include "util/clock.h"
 #include "util/fork.h"

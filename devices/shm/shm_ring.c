@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "devices/memfd.h"
+#include "devices/local/memfd.h"
 #include "devices/shm/shm.h"
 #include "util/clock.h"
 #include "util/log.h"

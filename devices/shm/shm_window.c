@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "devices/frame.h"
-#include "devices/memfd.h"
+#include "devices/local/frame.h"
+#include "devices/local/memfd.h"
 #include "devices/shm/shm.h"
 #include "util/clock.h"
 #include "util/log.h"

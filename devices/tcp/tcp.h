@@ -39,12 +39,12 @@
 #include <string.h>
 
 #include "bootstrap/hello.h"
-#include "bootstrap/netif.h"
-#include "bootstrap/settings.h"
-#include "bootstrap/stats.h"
-#include "devices/ep.h"
-#include "devices/region.h"
+#include "devices/common/ep.h"
+#include "devices/common/region.h"
+#include "devices/common/stats.h"
 #include "devices/tcp/tcp_proto.h"
+#include "host/netif.h"
+#include "settings/settings.h"
 #include "util/list.h"
 
 /*

@@ -159,7 +159,8 @@ static unsigned int count_streams(const struct tcp_conn *conn, bool out)
 /*
  * May a bulk stream take a descriptor?  The kernel gives the lowest free
  * number, so as many are in use, whatever for.  The last quarter is left to the
- * program (devices/unproven.h), the one before to peers that have no stream.
+ * program (devices/common/unproven.h), the one before to peers that have no
+ * stream.
  */
 static bool has_descriptors(const struct tcp_conn *conn, bool out)
 {

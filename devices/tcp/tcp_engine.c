@@ -17,7 +17,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "bootstrap/host.h"
+#include "host/host.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/thread.h"

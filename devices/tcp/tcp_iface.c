@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An interface: it listens, and owns all connections of its netdev. */
-#include "devices/forked.h"
-#include "devices/tcp/tcp_iface.h"
+#include "devices/common/forked.h"
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
+#include "devices/tcp/tcp_iface.h"
 #include "devices/tcp/tcp_msg.h"
 #include "devices/tcp/tcp_rma.h"
 
@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bootstrap/host.h"
+#include "host/host.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"

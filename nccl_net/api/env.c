@@ -9,11 +9,12 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "bootstrap/netif.h"
-#include "bootstrap/settings.h"
-#include "bootstrap/verbs.h"
-#include "nccl_net/common/channels.h"
+#include "host/netdevs.h"
+#include "host/netif.h"
+#include "host/verbs.h"
 #include "nccl_net/api/env.h"
+#include "nccl_net/common/channels.h"
+#include "settings/settings.h"
 #include "util/log.h"
 #include "util/util.h"
 
@@ -53,7 +54,7 @@ static const char *socket_ifname(void)
 	if (n < 0)
 		return NULL;
 	for (i = 0; i < n; i++) {
-		if (!weft_settings_netdev_allowed(netif[i].name) ||
+		if (!weft_netdevs_allowed(netif[i].name) ||
 		    (netif[i].loopback && at))
 			continue;
 		if (at + sizeof(netif[i].name) + 2 > sizeof(ifnames))
@@ -86,8 +87,7 @@ static bool takes_some(const char *list)
 static bool names_devices(void)
 {
 	return takes_some(weft_settings()->net_devices) &&
-	       !weft_settings_netdev_auto() &&
-	       strcmp(origin_ifname, "UCXPY_IFNAME") &&
+	       !weft_netdevs_auto() && strcmp(origin_ifname, "UCXPY_IFNAME") &&
 	       strcmp(origin_ifname, "NCCL_SOCKET_IFNAME");
 }
 

@@ -23,8 +23,8 @@
  * NCCL_NET_PLUGIN_REF_COUNT=1 keeps the plugin loaded.  NCCL reads it before it
  * loads the plugin, which therefore can do nothing about it.
  */
-#ifndef WEFT_NCCL_NET_ENV_H
-#define WEFT_NCCL_NET_ENV_H
+#ifndef WEFT_NCCL_NET_API_ENV_H
+#define WEFT_NCCL_NET_API_ENV_H
 
 #include <stdbool.h>
 #include <stddef.h>

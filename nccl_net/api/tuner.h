@@ -9,8 +9,8 @@
  * on, by the loaded library from 2.26 on.  NCCL 2.19 and 2.20 look only where
  * NCCL_TUNER_PLUGIN says, for a version 1; 2.18 has none.
  */
-#ifndef WEFT_NCCL_NET_TUNER_H
-#define WEFT_NCCL_NET_TUNER_H
+#ifndef WEFT_NCCL_NET_API_TUNER_H
+#define WEFT_NCCL_NET_API_TUNER_H
 
 #include <stddef.h>
 

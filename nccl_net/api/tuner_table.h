@@ -22,8 +22,8 @@
  * Two channels below a share of 64 KiB may be more than NCCL's own number,
  * which setting one undoes.
  */
-#ifndef WEFT_NCCL_NET_TUNER_TABLE_H
-#define WEFT_NCCL_NET_TUNER_TABLE_H
+#ifndef WEFT_NCCL_NET_API_TUNER_TABLE_H
+#define WEFT_NCCL_NET_API_TUNER_TABLE_H
 
 #include <stddef.h>
 

@@ -3,8 +3,8 @@
  * Entry points that several versions of the interface share: each version's
  * table names the function whose signature it has.
  */
-#ifndef WEFT_NCCL_NET_VERSIONS_H
-#define WEFT_NCCL_NET_VERSIONS_H
+#ifndef WEFT_NCCL_NET_API_VERSIONS_H
+#define WEFT_NCCL_NET_API_VERSIONS_H
 
 #include "nccl_net/abi/net.h"
 

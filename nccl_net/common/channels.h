@@ -16,8 +16,8 @@
  * before it reads them for the first time: only there is known that the traffic
  * is weft's and which NCCL asks.  What the user has set stays.
  */
-#ifndef WEFT_NCCL_NET_CHANNELS_H
-#define WEFT_NCCL_NET_CHANNELS_H
+#ifndef WEFT_NCCL_NET_COMMON_CHANNELS_H
+#define WEFT_NCCL_NET_COMMON_CHANNELS_H
 
 #include <stdbool.h>
 #include <stddef.h>

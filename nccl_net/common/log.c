@@ -2,8 +2,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <strings.h>
-#include "bootstrap/settings.h"
 #include "nccl_net/common/log.h"
+#include "settings/settings.h"
 #include "util/log.h"
 
 static nccl_logger logger;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* weft's messages through NCCL's logger. */
-#ifndef WEFT_NCCL_NET_LOG_H
-#define WEFT_NCCL_NET_LOG_H
+#ifndef WEFT_NCCL_NET_COMMON_LOG_H
+#define WEFT_NCCL_NET_COMMON_LOG_H
 
 #include "nccl_net/abi/net.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The only place where -errno becomes one of NCCL's results. */
-#ifndef WEFT_NCCL_NET_RESULT_H
-#define WEFT_NCCL_NET_RESULT_H
+#ifndef WEFT_NCCL_NET_COMMON_RESULT_H
+#define WEFT_NCCL_NET_COMMON_RESULT_H
 
 #include "nccl_net/abi/net.h"
 

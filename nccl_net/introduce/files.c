@@ -16,9 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bootstrap/hash.h"
 #include "util/file.h"
 #include "util/fork.h"
+#include "util/hash.h"
 #include "util/list.h"
 
 static const char shm[] = "/dev/shm", shm_file[] = "/dev/shm/nccl-";

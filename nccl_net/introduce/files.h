@@ -18,13 +18,13 @@
  * All but the first do what libc's function of that name does, also to errno,
  * and exactly that where the name is none of NCCL's.
  */
-#ifndef WEFT_NCCL_NET_FILES_H
-#define WEFT_NCCL_NET_FILES_H
+#ifndef WEFT_NCCL_NET_INTRODUCE_FILES_H
+#define WEFT_NCCL_NET_INTRODUCE_FILES_H
 
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#include "bootstrap/samehost.h"
+#include "host/samehost.h"
 
 /* From now on names are changed; @host is a process's own, for its life. */
 void weft_nccl_files_begin(const struct weft_samehost *host);

@@ -13,11 +13,11 @@
 #include <strings.h>
 #include <sys/auxv.h>
 
-#include "bootstrap/samehost.h"
-#include "bootstrap/settings.h"
-#include "nccl_net/introduce/files.h"
+#include "host/samehost.h"
 #include "nccl_net/common/log.h"
+#include "nccl_net/introduce/files.h"
 #include "nccl_net/introduce/slots.h"
+#include "settings/settings.h"
 #include "util/cuda.h"
 #include "util/log.h"
 #include "util/util.h"

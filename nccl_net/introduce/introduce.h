@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Introduces this process's NCCL to other containers of the host, so that it
- * uses its own transports between them (bootstrap/samehost.h says which
+ * uses its own transports between them (host/samehost.h says which
  * processes take part).
  *
  * Three things decide inside NCCL, and all are answered in the one place where
@@ -19,11 +19,11 @@
  * so there is one state for all.  The id comes last: up to 2.25, and later with
  * NCCL_RAS_ENABLE=0, NCCL names its sockets before it asks for the id.
  */
-#ifndef WEFT_NCCL_NET_INTRODUCE_H
-#define WEFT_NCCL_NET_INTRODUCE_H
+#ifndef WEFT_NCCL_NET_INTRODUCE_INTRODUCE_H
+#define WEFT_NCCL_NET_INTRODUCE_INTRODUCE_H
 
 #include <stdbool.h>
-#include "bootstrap/samehost.h"
+#include "host/samehost.h"
 
 /*
  * @inside: an address of NCCL's code.  What NCCL reads as @name, valid for

@@ -4,8 +4,8 @@
  * functions it calls in others.  From then on only that object calls what is
  * written there; the rest of the process is not affected.
  */
-#ifndef WEFT_NCCL_NET_SLOTS_H
-#define WEFT_NCCL_NET_SLOTS_H
+#ifndef WEFT_NCCL_NET_INTRODUCE_SLOTS_H
+#define WEFT_NCCL_NET_INTRODUCE_SLOTS_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Listening and accepting. */
-#ifndef WEFT_NCCL_NET_ACCEPT_H
-#define WEFT_NCCL_NET_ACCEPT_H
+#ifndef WEFT_NCCL_NET_NET_ACCEPT_H
+#define WEFT_NCCL_NET_NET_ACCEPT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Comms: one direction of one NCCL connection, and its requests. */
-#ifndef WEFT_NCCL_NET_COMM_H
-#define WEFT_NCCL_NET_COMM_H
+#ifndef WEFT_NCCL_NET_NET_COMM_H
+#define WEFT_NCCL_NET_NET_COMM_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

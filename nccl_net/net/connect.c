@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bootstrap/host.h"
-#include "bootstrap/settings.h"
+#include "host/host.h"
 #include "nccl_net/common/channels.h"
 #include "nccl_net/net/comm.h"
 #include "nccl_net/net/connect.h"
@@ -17,6 +16,7 @@
 #include "nccl_net/net/ports.h"
 #include "nccl_net/net/progress.h"
 #include "nccl_net/net/wire.h"
+#include "settings/settings.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connecting to a listener. */
-#ifndef WEFT_NCCL_NET_CONNECT_H
-#define WEFT_NCCL_NET_CONNECT_H
+#ifndef WEFT_NCCL_NET_NET_CONNECT_H
+#define WEFT_NCCL_NET_NET_CONNECT_H
 
 #include <stdbool.h>
 #include <stddef.h>

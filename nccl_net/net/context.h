@@ -12,8 +12,8 @@
  * Calls go one way: versions -> net -> accept, connect -> xfer -> comm ->
  * memory, ports -> progress -> peer -> wire.
  */
-#ifndef WEFT_NCCL_NET_CONTEXT_H
-#define WEFT_NCCL_NET_CONTEXT_H
+#ifndef WEFT_NCCL_NET_NET_CONTEXT_H
+#define WEFT_NCCL_NET_NET_CONTEXT_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
 /* The devices that NCCL sees. */
 #include <errno.h>
 #include <stdlib.h>
-#include "bootstrap/netif.h"
-#include "bootstrap/verbs.h"
+#include "host/netif.h"
+#include "host/verbs.h"
 #include "nccl_net/abi/net.h"
 #include "nccl_net/net/devlist.h"
 #include "nccl_net/net/hcas.h"

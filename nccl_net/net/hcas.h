@@ -7,8 +7,8 @@
  *
  * Found once per process: NCCL knows a device by its place in the list.
  */
-#ifndef WEFT_NCCL_NET_HCAS_H
-#define WEFT_NCCL_NET_HCAS_H
+#ifndef WEFT_NCCL_NET_NET_HCAS_H
+#define WEFT_NCCL_NET_NET_HCAS_H
 
 #include <stdbool.h>
 

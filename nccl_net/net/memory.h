@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Registered memory. */
-#ifndef WEFT_NCCL_NET_MEMORY_H
-#define WEFT_NCCL_NET_MEMORY_H
+#ifndef WEFT_NCCL_NET_NET_MEMORY_H
+#define WEFT_NCCL_NET_NET_MEMORY_H
 
 #include <stdbool.h>
 #include <stddef.h>

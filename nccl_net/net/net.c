@@ -4,8 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "bootstrap/settings.h"
-#include "bootstrap/stats.h"
+#include "devices/common/stats.h"
 #include "nccl_net/net/accept.h"
 #include "nccl_net/net/comm.h"
 #include "nccl_net/net/connect.h"
@@ -16,6 +15,7 @@
 #include "nccl_net/net/progress.h"
 #include "nccl_net/net/wire.h"
 #include "nccl_net/net/xfer.h"
+#include "settings/settings.h"
 #include "util/log.h"
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;

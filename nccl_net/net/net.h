@@ -10,8 +10,8 @@
  * A weft device is a locality and pointer support, not a wire: a handle names
  * every path into its process, and the connecting side picks among them.
  */
-#ifndef WEFT_NCCL_NET_NET_H
-#define WEFT_NCCL_NET_NET_H
+#ifndef WEFT_NCCL_NET_NET_NET_H
+#define WEFT_NCCL_NET_NET_NET_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,11 +9,12 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-#include "bootstrap/netif.h"
-#include "bootstrap/route.h"
-#include "bootstrap/settings.h"
-#include "bootstrap/settings_table.h"
+#include "host/netdevs.h"
+#include "host/netif.h"
+#include "host/route.h"
 #include "nccl_net/net/netifs.h"
+#include "settings/settings.h"
+#include "settings/table.h"
 #include "util/log.h"
 #include "util/util.h"
 
@@ -74,7 +75,7 @@ static unsigned int rank(const struct weft_netif *n)
 {
 	if (n->loopback)
 		return 4;
-	if (weft_settings_netdev_named(n->name))
+	if (weft_netdevs_named(n->name))
 		return 0;
 	if (n->link_local_only)
 		return 3;
@@ -125,7 +126,7 @@ int weft_net_netifs(struct weft_netif **out)
 		return weft_fail(ENOMEM, "cannot list interfaces");
 	}
 	for (i = 0; i < n; i++) {
-		if (!weft_settings_netdev_allowed(list[i].name))
+		if (!weft_netdevs_allowed(list[i].name))
 			continue;
 		ranked[kept].netif = list[i];
 		ranked[kept++].rank = rank(&list[i]);

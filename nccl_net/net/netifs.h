@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The interfaces that NCCL's traffic may take. */
-#ifndef WEFT_NCCL_NET_NETIFS_H
-#define WEFT_NCCL_NET_NETIFS_H
+#ifndef WEFT_NCCL_NET_NET_NETIFS_H
+#define WEFT_NCCL_NET_NET_NETIFS_H
 
 struct weft_netif;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Processes at the other end. */
-#ifndef WEFT_NCCL_NET_PEER_H
-#define WEFT_NCCL_NET_PEER_H
+#ifndef WEFT_NCCL_NET_NET_PEER_H
+#define WEFT_NCCL_NET_NET_PEER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -10,13 +10,13 @@
 #include <string.h>
 #include <sys/socket.h>
 #include "config.h"
-#include "bootstrap/netif.h"
-#include "bootstrap/settings.h"
+#include "host/netif.h"
 #include "nccl_net/net/context.h"
 #include "nccl_net/net/hcas.h"
 #include "nccl_net/net/netifs.h"
 #include "nccl_net/net/peer.h"
 #include "nccl_net/net/ports.h"
+#include "settings/settings.h"
 #include "util/clock.h"
 #include "util/log.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The ports of a context: a device opened on one interface or adapter. */
-#ifndef WEFT_NCCL_NET_PORTS_H
-#define WEFT_NCCL_NET_PORTS_H
+#ifndef WEFT_NCCL_NET_NET_PORTS_H
+#define WEFT_NCCL_NET_NET_PORTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "bootstrap/verbs.h"
 #include "devices/device.h"
+#include "host/verbs.h"
 #include "nccl_net/net/net.h"
 #include "nccl_net/net/wire.h"
 #include "util/list.h"

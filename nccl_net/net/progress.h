@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Progress: in NCCL's calls and in a thread. */
-#ifndef WEFT_NCCL_NET_PROGRESS_H
-#define WEFT_NCCL_NET_PROGRESS_H
+#ifndef WEFT_NCCL_NET_NET_PROGRESS_H
+#define WEFT_NCCL_NET_NET_PROGRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  * A comm is known to its peer by a 32-bit id (slot and generation), which every
  * message and notification names, since a device names no endpoint.
  */
-#ifndef WEFT_NCCL_NET_WIRE_H
-#define WEFT_NCCL_NET_WIRE_H
+#ifndef WEFT_NCCL_NET_NET_WIRE_H
+#define WEFT_NCCL_NET_NET_WIRE_H
 
 #include <stdbool.h>
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sends and receives. */
-#ifndef WEFT_NCCL_NET_XFER_H
-#define WEFT_NCCL_NET_XFER_H
+#ifndef WEFT_NCCL_NET_NET_XFER_H
+#define WEFT_NCCL_NET_NET_XFER_H
 
 #include <stddef.h>
 #include <stdint.h>

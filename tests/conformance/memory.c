@@ -20,7 +20,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "devices/region.h"
+#include "devices/common/region.h"
 #include "util/list.h"
 #include "util/log.h"
 

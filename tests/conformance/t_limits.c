@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bootstrap/stats.h"
+#include "devices/common/stats.h"
 #include "tests/lib/fds.h"
 
 #define PIECE 1000u

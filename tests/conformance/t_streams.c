@@ -19,7 +19,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "bootstrap/host.h"
+#include "host/host.h"
 #include "util/clock.h"
 
 #define LEN 300000u

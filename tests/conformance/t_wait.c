@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sleeping on the event fd: no wakeup is lost, whatever comes. */
-#include "devices/events.h"
+#include "devices/common/events.h"
 #include "tests/conformance/pair.h"
 
 #include <errno.h>

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bootstrap/settings.h"
-#include "bootstrap/ucxenv.h"
+#include "host/netdevs.h"
+#include "settings/settings.h"
+#include "ucx_tl/ucxenv.h"
 #include "util/log.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -50,10 +51,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (i = 0; i < weft_settings_count(); i++)
 		weft_settings_info(i, &info);
 	for (i = 0; i < 3; i++) {
-		weft_settings_netdev_allowed(names[i]);
-		weft_settings_netdev_named(names[i]);
+		weft_netdevs_allowed(names[i]);
+		weft_netdevs_named(names[i]);
 	}
-	weft_settings_verbs_allowed("mlx5_0", 1, "ib0");
+	weft_netdevs_verbs_allowed("mlx5_0", 1, "ib0");
 	weft_is_requested("weft_tcp");
 	weft_ucxenv_option("TLS", "tcp");
 	weft_ucxenv(WEFT_UCXENV_LOADED, out);

@@ -22,8 +22,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "devices/frame.h"
-#include "devices/memfd.h"
+#include "devices/local/frame.h"
+#include "devices/local/memfd.h"
 #include "devices/shm/shm.h"
 #include "tests/fuzz/victim.h"
 #include "tests/lib/quiet.h"

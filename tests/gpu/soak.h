@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "devices/ep.h"
+#include "devices/common/ep.h"
 #include "devices/nvlink/nvl.h"
 
 #define RANKS	3

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bootstrap/pci.h"
+#include "host/pci.h"
 #include "tests/lib/fake_verbs_int.h"
 #include "util/util.h"
 

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bootstrap/hash.h"
 #include "bootstrap/hello.h"
-#include "bootstrap/settings.h"
+#include "settings/settings.h"
 #include "tests/lib/quiet.h"
 #include "util/bytes.h"
+#include "util/hash.h"
 
 static const uint8_t listener_key[WEFT_KEY_LEN] = "listener's key!";
 static const uint8_t dialer_key[WEFT_KEY_LEN] = "the dialer's key";

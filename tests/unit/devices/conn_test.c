@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bootstrap/hello.h"
-#include "devices/base.h"
+#include "devices/common/base.h"
 #include "util/log.h"
 
 static unsigned int errors;

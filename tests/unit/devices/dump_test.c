@@ -2,9 +2,9 @@
 /* What a core dump of a process must not have: keys, and bytes on their way. */
 #include <sys/stat.h>
 
-#include "bootstrap/settings.h"
 #include "devices/nvlink/nvl.h"
 #include "devices/tcp/tcp.h"
+#include "settings/settings.h"
 #include "tests/lib/smaps.h"
 #include "tests/unit/devices/nvl_pair.h"
 

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-#include "devices/ep_number.h"
+#include "devices/common/ep_number.h"
 
 static struct weft_ep_numbers all;
 

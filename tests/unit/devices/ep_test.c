@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "devices/ep.h"
+#include "devices/common/ep.h"
 
 static struct weft_base base;
 static struct weft_conn conn;

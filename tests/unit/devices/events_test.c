@@ -7,7 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "devices/events.h"
+#include "devices/common/events.h"
 #include "util/clock.h"
 #include "util/util.h"
 

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "devices/local.h"
+#include "devices/local/local.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 static char sub[64]; /* in it: of this user */

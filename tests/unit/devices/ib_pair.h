@@ -5,7 +5,7 @@
 #ifndef WEFT_TESTS_UNIT_IB_PAIR_H
 #define WEFT_TESTS_UNIT_IB_PAIR_H
 
-#include "bootstrap/settings.h"
+#include "settings/settings.h"
 #include "tests/lib/fake_verbs.h"
 #include "tests/unit/devices/sides.h"
 

@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "bootstrap/settings.h"
+#include "settings/settings.h"
 #include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
 

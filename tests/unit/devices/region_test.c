@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/region.h"
+#include "devices/common/region.h"
 
 TestSuite(region, .timeout = 60);
 

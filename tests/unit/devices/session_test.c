@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bootstrap/settings.h"
-#include "devices/base.h"
+#include "devices/common/base.h"
+#include "settings/settings.h"
 #include "tests/lib/quiet.h"
 #include "util/clock.h"
 #include "util/util.h"

@@ -4,8 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "devices/frame.h"
-#include "devices/memfd.h"
+#include "devices/local/frame.h"
+#include "devices/local/memfd.h"
 #include "devices/shm/shm.h"
 #include "tests/unit/devices/nvl_pair.h"
 

@@ -3,7 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "bootstrap/settings.h"
+#include "settings/settings.h"
 #include "tests/unit/devices/sides.h"
 
 #define N      200u /* within the window of puts */

@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bootstrap/settings.h"
-#include "devices/unproven.h"
+#include "devices/common/unproven.h"
+#include "settings/settings.h"
 #include "util/clock.h"
 #include "util/util.h"
 

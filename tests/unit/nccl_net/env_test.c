@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bootstrap/pci.h"
-#include "bootstrap/settings.h"
+#include "host/pci.h"
 #include "nccl_net/abi/env.h"
 #include "nccl_net/abi/net.h"
 #include "nccl_net/api/env.h"
+#include "settings/settings.h"
 
 static const char *ask(const char *name)
 {

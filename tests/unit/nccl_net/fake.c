@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bootstrap/host.h"
+#include "host/host.h"
 #include "tests/unit/nccl_net/fake.h"
 #include "util/list.h"
 

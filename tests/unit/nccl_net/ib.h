@@ -4,10 +4,10 @@
 #define WEFT_TESTS_NCCL_NET_IB_H
 
 #include <stdio.h>
-#include "bootstrap/pci.h"
-#include "bootstrap/settings.h"
+#include "host/pci.h"
 #include "nccl_net/net/connect.h"
 #include "nccl_net/net/hcas.h"
+#include "settings/settings.h"
 #include "tests/lib/fake_verbs.h"
 #include "tests/unit/nccl_net/pair.h"
 

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bootstrap/settings.h"
+#include "settings/settings.h"
 #include "tests/unit/ucx_tl/fake.h"
 #include "ucx_tl/uct.h"
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "bootstrap/settings.h"
+#include "settings/settings.h"
 #include "ucx_tl/load.h"
 #include "ucx_tl/loop.h"
 #include "ucx_tl/uct.h"

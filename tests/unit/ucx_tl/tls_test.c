@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bootstrap/pci.h"
-#include "bootstrap/settings.h"
+#include "host/pci.h"
+#include "settings/settings.h"
 #include "tests/unit/ucx_tl/fake.h"
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"

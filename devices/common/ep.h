@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Endpoints: the caller's side of a connection, the same in every device.  The
+ * device moves bytes; dead endpoints, on_ready() and flushes are handled here.
+ */
+#ifndef WEFT_DEVICES_COMMON_EP_H
+#define WEFT_DEVICES_COMMON_EP_H
+
+#include "devices/common/base.h"
+
+/* Embeds the contract's endpoint; conn->ep points to it. */
+struct weft_base_ep {
+	struct weft_ep ep;
+	struct weft_conn *conn; /* NULL once it has ended */
+	struct weft_ep_number *numbers;
+	int err; /* -errno: dead */
+	bool cancelled;
+	struct weft_list flushes;
+	unsigned int nflushes;
+};
+
+/* What the device provides for its endpoints. */
+struct weft_ep_ops {
+	unsigned int max_iov;
+	size_t max_message;
+	/*
+	 * The connection for endpoint @number, new if there is none; -errno,
+	 * -ECONNRESET: the peer's endpoint has ended already.
+	 */
+	int (*connect)(struct weft_iface *iface,
+		       const struct weft_address *remote, uint32_t number,
+		       struct weft_conn **conn);
+	/* Is there room for a message? */
+	bool (*is_ready)(struct weft_conn *conn);
+	/* Is there, after reading completions?  NULL: the device has none. */
+	bool (*make_room)(struct weft_conn *conn);
+	/* Messages sent so far.  NULL: what is sent is the peer's at once. */
+	uint64_t (*sent)(const struct weft_conn *conn);
+	/*
+	 * Are all operations complete, and has the peer the first @sent of the
+	 * messages?  May ask it, and attends to @conn when it answers.
+	 */
+	bool (*is_flushed)(struct weft_conn *conn, uint64_t sent);
+	/* Completes all operations with -ECANCELED before it returns. */
+	void (*cancel)(struct weft_conn *conn);
+	/* The endpoint is destroyed; the connection lives on for the peer. */
+	void (*leave)(struct weft_conn *conn);
+};
+
+/* The contract's slots. */
+int weft_ep_create(struct weft_iface *iface, const struct weft_address *remote,
+		   void *user, struct weft_ep **ep);
+void weft_ep_destroy(struct weft_ep *ep);
+bool weft_ep_ready(struct weft_ep *ep);
+int weft_ep_flush(struct weft_ep *ep, struct weft_op *op);
+void weft_ep_cancel(struct weft_ep *ep);
+
+/*
+ * May an operation with @iovcnt entries, or a message of @len bytes (else 0),
+ * start?  0; the endpoint's error; -EMSGSIZE; -EAGAIN, and on_ready() follows.
+ */
+int weft_ep_check(struct weft_base_ep *ep, unsigned int iovcnt, size_t len);
+/* The same for a message, whose length it stores in *@len. */
+int weft_ep_check_message(struct weft_base_ep *ep, const struct iovec *iov,
+			  unsigned int iovcnt, size_t *len);
+/* Copies all entries to @dest. */
+void weft_iov_copy(void *dest, const struct iovec *iov, unsigned int iovcnt);
+/* The connection of a live endpoint, or NULL. */
+struct weft_conn *weft_ep_conn(struct weft_ep *ep);
+/* Completes flushes, calls on_ready(); returns how many of both. */
+unsigned int weft_ep_notify(struct weft_conn *conn);
+/*
+ * The connection ends with @err: flushes that have been met complete, and the
+ * endpoint refuses new operations.
+ */
+void weft_ep_fail(struct weft_conn *conn, int err);
+/* After all operations have completed: ends flushes, calls on_error(). */
+void weft_ep_failed(struct weft_conn *conn);
+
+static inline struct weft_base_ep *weft_base_ep(struct weft_ep *e)
+{
+	return container_of(e, struct weft_base_ep, ep);
+}
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "devices/common/stats.h"
+#include "settings/settings.h"
+#include "util/file.h"
+#include "util/list.h"
+#include "util/log.h"
+#include "util/table.h"
+
+#define ENDED_ROWS 256 /* of ended peers; the others share one */
+
+/* One peer of one interface. */
+struct row {
+	struct weft_list link;
+	struct weft_list ended_link;
+	struct weft_entry entry; /* by the peer's id */
+	unsigned int users;
+	char where[80];
+	struct weft_counters c;
+};
+
+struct weft_stats {
+	struct weft_list link;
+	struct weft_list rows;
+	struct weft_table by_id;
+	struct weft_list ended; /* rows without users, oldest first */
+	unsigned int nended;
+	struct row rest; /* merged rows of ended peers */
+	unsigned int nrest;
+	char device[16];
+	char netdev[64];
+	uint64_t id;
+	pid_t pid; /* a child does not print its parent's rows */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weft_list open_stats = { &open_stats, &open_stats };
+static struct weft_counters discarded;
+static const char *runtime = "";
+
+/* Make @from safe for JSON: unusual characters become '?'. */
+static void copy_name(char *to, size_t len, const char *from)
+{
+	size_t i;
+
+	for (i = 0; i + 1 < len && from && from[i]; i++)
+		to[i] = from[i] < ' ' || from[i] > '~' || from[i] == '"' ||
+					from[i] == '\\'
+				? '?'
+				: from[i];
+	to[i] = '\0';
+}
+
+void weft_stats_runtime(const char *name)
+{
+	runtime = name;
+}
+
+struct weft_stats *weft_stats_open(const char *device, const char *netdev)
+{
+	struct weft_stats *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	weft_list_init(&s->rows);
+	weft_list_init(&s->ended);
+	copy_name(s->device, sizeof(s->device), device);
+	copy_name(s->netdev, sizeof(s->netdev), netdev);
+	s->pid = getpid();
+	pthread_mutex_lock(&lock);
+	weft_list_add_tail(&open_stats, &s->link);
+	pthread_mutex_unlock(&lock);
+	return s;
+}
+
+void weft_stats_own_id(struct weft_stats *s, uint64_t id)
+{
+	if (s)
+		s->id = id;
+}
+
+static struct row *get_row(struct weft_stats *s, uint64_t peer_id,
+			   const char *where)
+{
+	struct weft_entry *e = weft_table_find(&s->by_id, peer_id);
+	struct row *r;
+
+	if (e)
+		return container_of(e, struct row, entry);
+	r = calloc(1, sizeof(*r));
+	if (!r || weft_table_add(&s->by_id, &r->entry, peer_id)) {
+		free(r);
+		return NULL;
+	}
+	weft_list_init(&r->ended_link);
+	copy_name(r->where, sizeof(r->where), where);
+	weft_list_add_tail(&s->rows, &r->link);
+	return r;
+}
+
+struct weft_counters *weft_stats_peer(struct weft_stats *s, uint64_t peer_id,
+				      const char *where)
+{
+	struct row *r;
+
+	if (!s)
+		return &discarded;
+	pthread_mutex_lock(&lock);
+	r = get_row(s, peer_id, where);
+	if (r && !r->users++) {
+		s->nended -= !weft_list_empty(&r->ended_link);
+		weft_list_del(&r->ended_link);
+	}
+	pthread_mutex_unlock(&lock);
+	return r ? &r->c : &discarded;
+}
+
+static void add_counters(struct weft_counters *to, struct weft_counters *from)
+{
+	const uint64_t most = weft_max(atomic_load(&to->streams_max),
+				       atomic_load(&from->streams_max));
+
+#define X(name, help) weft_count(to, name, atomic_load(&from->name));
+	WEFT_COUNTERS(X)
+#undef X
+	atomic_store(&to->streams_max, most);
+}
+
+/* Merge the oldest ended row into the common one. */
+static void merge_ended_row(struct weft_stats *s)
+{
+	struct row *r = weft_list_first(&s->ended, struct row, ended_link);
+
+	add_counters(&s->rest.c, &r->c);
+	s->nrest++;
+	s->nended--;
+	weft_table_del(&s->by_id, &r->entry);
+	weft_list_del(&r->ended_link);
+	weft_list_del(&r->link);
+	free(r);
+}
+
+void weft_stats_peer_ended(struct weft_stats *s, struct weft_counters *c)
+{
+	struct row *r;
+
+	if (!s || !c || c == &discarded)
+		return;
+	pthread_mutex_lock(&lock);
+	r = container_of(c, struct row, c);
+	if (!--r->users) {
+		weft_list_add_tail(&s->ended, &r->ended_link);
+		if (++s->nended > ENDED_ROWS)
+			merge_ended_row(s);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* -1: off, or it fails. */
+static int open_output(const char *to)
+{
+	char path[4096];
+	const char *why;
+	struct statx st;
+	size_t n = 0;
+	int fd;
+
+	if (!*to || !strcmp(to, "0"))
+		return -1;
+	if (!strcmp(to, "1"))
+		return fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+	for (; *to && n + 16 < sizeof(path); to++) {
+		if (to[0] == '%' && to[1] == 'p') {
+			n += (size_t)snprintf(path + n, 16, "%d", getpid());
+			to++;
+		} else {
+			path[n++] = *to;
+		}
+	}
+	path[n] = '\0';
+	/* no link of either kind: in /tmp anyone can plant one */
+	fd = weft_file_open(AT_FDCWD, path,
+			    O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0644,
+			    &st, &why);
+	if (fd >= 0 && st.stx_nlink > 1) {
+		close(fd);
+		fd = -1;
+		why = "it has a second name (a hard link)";
+	}
+	if (fd < 0)
+		weft_warn_once("cannot write counters to '%s', named by "
+			       "WEFT_STATS: %s",
+			       path, why);
+	return fd;
+}
+
+/* One write() per line, so that lines of several processes do not mix. */
+static void write_row(int fd, const struct weft_stats *s, struct row *r)
+{
+	char line[2048];
+	int n;
+	ssize_t done;
+
+	n = snprintf(line, sizeof(line),
+		     "{\"weft\":\"%s\",\"runtime\":\"%s\",\"netdev\":\"%s\","
+		     "\"pid\":%d,\"id\":\"%016" PRIx64
+		     "\",\"peer\":\"%016" PRIx64 "\",\"where\":\"%s\"",
+		     s->device, runtime, s->netdev, (int)s->pid, s->id,
+		     r->entry.key, r->where);
+#define X(name, help)                                     \
+	n += snprintf(line + n, sizeof(line) - (size_t)n, \
+		      ",\"" #name "\":%" PRIu64,          \
+		      atomic_load_explicit(&r->c.name, memory_order_relaxed));
+	WEFT_COUNTERS(X)
+#undef X
+	n += snprintf(line + n, sizeof(line) - (size_t)n, "}\n");
+	do
+		done = write(fd, line, (size_t)n);
+	while (done < 0 && errno == EINTR);
+	if (done != n)
+		weft_warn_once("counters named by WEFT_STATS are incomplete: "
+			       "%s",
+			       done < 0 ? strerror(errno)
+					: "the line was cut short");
+}
+
+/* Does @s have rows that this process may print? */
+static bool has_rows(struct weft_stats *s)
+{
+	return !weft_list_empty(&s->rows) && s->pid == getpid();
+}
+
+static void write_rows(int fd, struct weft_stats *s)
+{
+	struct row *r, *tmp;
+
+	weft_list_for_each (r, tmp, &s->rows, link)
+		write_row(fd, s, r);
+	if (!s->nrest)
+		return;
+	snprintf(s->rest.where, sizeof(s->rest.where),
+		 "%u peers that have ended", s->nrest);
+	write_row(fd, s, &s->rest);
+}
+
+void weft_stats_close(struct weft_stats *s)
+{
+	struct row *r, *tmp;
+	int fd = -1;
+
+	if (!s)
+		return;
+	pthread_mutex_lock(&lock);
+	weft_list_del(&s->link);
+	pthread_mutex_unlock(&lock);
+	if (has_rows(s))
+		fd = open_output(weft_settings()->stats);
+	if (fd >= 0) {
+		write_rows(fd, s);
+		close(fd);
+	}
+	weft_list_for_each (r, tmp, &s->rows, link)
+		free(r);
+	weft_table_free(&s->by_id);
+	free(s);
+}
+
+/*
+ * Print the rows of interfaces that are still open at exit or when the plugin
+ * is unloaded.  Do not free them: threads of the program may still count.
+ */
+__attribute__((destructor)) static void write_at_exit(void)
+{
+	struct weft_stats *s, *tmp;
+	int fd = -1;
+
+	if (pthread_mutex_trylock(&lock))
+		return; /* exit() inside a call of weft: no deadlock */
+	weft_list_for_each (s, tmp, &open_stats, link) {
+		if (!has_rows(s))
+			continue;
+		/* do not create a file without rows */
+		if (fd < 0)
+			fd = open_output(weft_settings()->stats);
+		if (fd < 0)
+			break;
+		write_rows(fd, s);
+	}
+	if (fd >= 0)
+		close(fd);
+	pthread_mutex_unlock(&lock);
+}

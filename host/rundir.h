@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The folder that pods share: WEFT_RUN_DIR, else /run/weft, else /dev/shm.
+ *
+ * In it, a folder "weft-<uid>" of ours alone (0700, checked each time), or
+ * "weft-<uid>.1" to ".7" where other users have the names before, and there
+ *   cookie      random bytes: who reads the same ones shares the folder
+ *   s-, l-      sockets of interfaces (devices/local/folder.c)
+ *   p-          ranges of process ids, flocked (tools/pids.c)
+ *   n-, nccl-   NCCL's own, of introduced processes
+ * (nccl_net/introduce/files.c) Other users cannot write here (0700).
+ */
+#ifndef WEFT_HOST_RUNDIR_H
+#define WEFT_HOST_RUNDIR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct weft_rundir {
+	int fd;		/* of that folder; -1 */
+	uint64_t id;	/* of the folder and host, never 0 */
+	char path[200]; /* the folder tried last */
+};
+
+/*
+ * Open the folder, creating what is missing.  0, or -errno of the folder tried
+ * last; logged are -EPERM: others have access or took all names, and -EBADMSG:
+ * its cookie is not one of weft's.
+ */
+int weft_rundir_open(struct weft_rundir *dir);
+void weft_rundir_close(struct weft_rundir *dir);
+
+/*
+ * The same without creating anything: 0, or -errno if it cannot be used
+ * (-EPERM: as above).  Always sets @path.
+ */
+int weft_rundir_check(char *path, size_t len);
+
+#endif

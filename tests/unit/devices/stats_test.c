@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "devices/common/stats.h"
+#include "settings/settings.h"
+#include "util/log.h"
+
+static bool has(const char *hay, const char *needle)
+{
+	return strstr(hay, needle) != NULL;
+}
+
+static char folder[] = "/tmp/weft-stats-XXXXXX";
+static char file[64], text[1 << 18];
+
+static void to_file(void)
+{
+	cr_assert(ne(ptr, mkdtemp(folder), NULL));
+	snprintf(file, sizeof(file), "%s/out", folder);
+	setenv("WEFT_STATS", file, 1);
+	weft_settings_reset();
+}
+
+static const char *slurp(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+
+	text[n] = '\0';
+	if (f)
+		fclose(f);
+	return text;
+}
+
+static void clean_up(void)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	cr_assert(zero(int, system(command)));
+}
+
+static int lines(void)
+{
+	const char *p = slurp(file);
+	int n = 0;
+
+	while ((p = strchr(p, '\n'))) {
+		n++;
+		p++;
+	}
+	return n;
+}
+
+Test(stats, row_per_peer, .init = to_file, .fini = clean_up)
+{
+	struct weft_stats *s = weft_stats_open("tcp", "eth0");
+	struct weft_counters *a, *b;
+
+	weft_stats_runtime("nccl");
+	weft_stats_own_id(s, 0x1234);
+	a = weft_stats_peer(s, 0xabc, "10.0.0.5:77");
+	b = weft_stats_peer(s, 0xdef, "evil\"\n\\name");
+	cr_assert(ne(ptr, a, b));
+	cr_expect(eq(ptr, weft_stats_peer(s, 0xabc, "elsewhere"), a),
+		  "a peer that comes back");
+	weft_count(a, tx_puts, 3);
+	weft_count(a, tx_put_bytes, 1ull << 40);
+	weft_count(b, rx_messages, 1);
+	cr_expect(zero(int, lines()), "nothing is written before the end");
+	weft_stats_close(s);
+	cr_expect(eq(int, lines(), 2));
+	cr_expect(has(text, "{\"weft\":\"tcp\",\"runtime\":\"nccl\","
+			    "\"netdev\":\"eth0\",\"pid\":"));
+	cr_expect(has(text, ",\"id\":\"0000000000001234\","
+			    "\"peer\":\"0000000000000abc\","));
+	cr_expect(has(text, "\"peer\":\"0000000000000abc\","
+			    "\"where\":\"10.0.0.5:77\",\"tx_messages\":0,"));
+	cr_expect(has(text, ",\"tx_puts\":3,\"tx_put_bytes\":1099511627776,"));
+	cr_expect(has(text, "\"where\":\"evil???name\""));
+	cr_expect(has(text, ",\"streams_given_up\":0}\n"));
+}
+
+/* LeakSanitizer cannot look at a process that was forked beside a thread. */
+static int forked;
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+	return forked;
+}
+
+Test(stats, exit_writes_rows_of_own_process_only, .init = to_file,
+     .fini = clean_up)
+{
+	struct weft_stats *s;
+	pid_t pid = fork();
+
+	if (!pid) {
+		forked = 1;
+		s = weft_stats_open("tcp", "lo");
+		weft_count(weft_stats_peer(s, 1, "x"), tx_messages, 5);
+		if (!fork())
+			exit(0); /* has the rows, but they are not its */
+		wait(NULL);
+		exit(0);
+	}
+	waitpid(pid, NULL, 0);
+	cr_expect(eq(int, lines(), 1), "%s", text);
+	cr_expect(has(text, "\"tx_messages\":5,"));
+}
+
+Test(stats, percent_p_becomes_process_id, .init = to_file, .fini = clean_up)
+{
+	char name[128];
+	struct weft_stats *s;
+
+	snprintf(name, sizeof(name), "%s/%%p.json", folder);
+	setenv("WEFT_STATS", name, 1);
+	weft_settings_reset();
+	s = weft_stats_open("tcp", "lo");
+	weft_stats_peer(s, 1, NULL);
+	weft_stats_close(s);
+	snprintf(name, sizeof(name), "%s/%d.json", folder, getpid());
+	cr_expect(has(slurp(name), "\"netdev\":\"lo\""), "%s", name);
+}
+
+static pid_t forked_and_gone(void)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		exit(0);
+	waitpid(pid, NULL, 0);
+	return pid;
+}
+
+/* A forked child, and an interface without peers, leave no file behind. */
+Test(stats, process_without_rows_leaves_no_file, .init = to_file,
+     .fini = clean_up)
+{
+	pid_t pid, children[2] = { 0 };
+	char name[128];
+	int report[2], i;
+
+	snprintf(name, sizeof(name), "%s/%%p.json", folder);
+	setenv("WEFT_STATS", name, 1);
+	weft_settings_reset();
+	cr_assert(zero(int, pipe(report)));
+	pid = fork();
+	if (!pid) {
+		forked = 1;
+		weft_stats_open("tcp", "eth0"); /* no peers */
+		children[0] = forked_and_gone();
+		weft_stats_peer(weft_stats_open("tcp", "lo"), 1, "x");
+		children[1] = forked_and_gone();
+		exit(write(report[1], children, sizeof(children)) < 0);
+	}
+	waitpid(pid, NULL, 0);
+	cr_assert(eq(int, (int)read(report[0], children, sizeof(children)),
+		     (int)sizeof(children)));
+	for (i = 0; i < 2; i++) {
+		snprintf(name, sizeof(name), "%s/%d.json", folder, children[i]);
+		cr_expect(ne(int, access(name, F_OK), 0), "'%s' is there",
+			  name);
+	}
+	snprintf(file, sizeof(file), "%s/%d.json", folder, pid);
+	cr_expect(eq(int, lines(), 1), "%s", text);
+	cr_expect(has(text, "\"netdev\":\"lo\""), "%s", text);
+}
+
+static struct {
+	int count;
+	char text[1024];
+} caught;
+
+static void catch (void *arg, enum weft_level level, const char *at, int line,
+		   const char *said)
+{
+	(void)arg, (void)level, (void)at, (void)line;
+	caught.count++;
+	snprintf(caught.text, sizeof(caught.text), "%s", said);
+}
+
+/* Rows of one peer, at the place where another was first. */
+static void write_a_row(void)
+{
+	struct weft_stats *s = weft_stats_open("tcp", "lo");
+
+	weft_log_set_sink(catch, NULL);
+	weft_stats_peer(s, 1, "x");
+	weft_stats_close(s);
+	weft_log_set_sink(NULL, NULL);
+}
+
+Test(stats, symbolic_link_is_not_followed, .init = to_file, .fini = clean_up)
+{
+	char victim[80];
+
+	snprintf(victim, sizeof(victim), "%s/victim", folder);
+	cr_assert(zero(int, symlink(victim, file)));
+	write_a_row();
+	cr_expect(ne(int, access(victim, F_OK), 0), "it was followed");
+	cr_expect(eq(int, caught.count, 1));
+	cr_expect(has(caught.text, "WEFT_STATS: it is a symbolic link"), "%s",
+		  caught.text);
+}
+
+Test(stats, hard_link_is_not_written_to, .init = to_file, .fini = clean_up)
+{
+	char victim[80];
+	FILE *f;
+
+	snprintf(victim, sizeof(victim), "%s/victim", folder);
+	f = fopen(victim, "w");
+	cr_assert(f && fputs("as it was", f) >= 0 && !fclose(f));
+	cr_assert(zero(int, link(victim, file)));
+	write_a_row();
+	write_a_row();
+	cr_expect(eq(str, (char *)slurp(victim), "as it was"));
+	cr_expect(eq(int, caught.count, 1), "once");
+	cr_expect(has(caught.text, "WEFT_STATS: it has a second name"), "%s",
+		  caught.text);
+}
+
+Test(stats, fifo_does_not_block, .init = to_file, .fini = clean_up,
+     .timeout = 10)
+{
+	cr_assert(zero(int, mkfifo(file, 0600)));
+	write_a_row();
+	cr_expect(eq(int, caught.count, 1));
+	cr_expect(has(caught.text, "it is not a regular file"), "%s",
+		  caught.text);
+}
+
+Test(stats, off_by_default, .init = to_file, .fini = clean_up)
+{
+	struct weft_stats *s;
+
+	setenv("WEFT_STATS", "0", 1);
+	weft_settings_reset();
+	s = weft_stats_open("tcp", "lo");
+	weft_count(weft_stats_peer(s, 1, "x"), tx_messages, 5);
+	weft_stats_close(s);
+	cr_expect(zero(int, access("0", F_OK) == 0));
+	cr_expect(zero(int, lines()));
+}
+
+Test(stats, null_stats_is_accepted)
+{
+	struct weft_counters *c = weft_stats_peer(NULL, 1, "x");
+
+	cr_assert(ne(ptr, c, NULL));
+	weft_count(c, gets, 1);
+	weft_stats_close(NULL);
+}
+
+/* The number after @name in all lines, added up. */
+static uint64_t sum_of(const char *name)
+{
+	const char *p = slurp(file);
+	uint64_t sum = 0;
+
+	while ((p = strstr(p, name))) {
+		p += strlen(name);
+		sum += strtoull(p, NULL, 10);
+	}
+	return sum;
+}
+
+/* Nothing is kept for each peer ever seen, and yet nothing is lost. */
+Test(stats, ended_peers_are_merged, .init = to_file, .fini = clean_up)
+{
+	enum { MANY = 5000 };
+	struct weft_stats *s = weft_stats_open("tcp", "lo");
+	struct weft_counters *c, *stays = weft_stats_peer(s, 1, "stays");
+	unsigned int i;
+
+	for (i = 0; i < MANY; i++) {
+		c = weft_stats_peer(s, 1000 + i, "x");
+		cr_assert(eq(ptr, weft_stats_peer(s, 1000 + i, "x"), c));
+		weft_count(c, tx_messages, i);
+		atomic_store(&c->streams_max, 1 + i % 4);
+		weft_stats_peer_ended(s, c);
+		weft_count(c, tx_messages, 1);
+		weft_stats_peer_ended(s, c);
+	}
+	weft_count(stays, tx_messages, 3);
+	/* one that comes back soon finds its row; it ends again */
+	c = weft_stats_peer(s, 1000 + MANY - 1, "x");
+	cr_expect(eq(u64, c->tx_messages, MANY));
+	weft_stats_peer_ended(s, c);
+	weft_stats_close(s);
+	cr_expect(eq(int, lines(), 1 + 256 + 1));
+	cr_expect(has(text, "\"peer\":\"0000000000000000\","
+			    "\"where\":\"4744 peers that have ended\""));
+	cr_expect(eq(u64, sum_of("\"tx_messages\":"),
+		     3 + (uint64_t)MANY * (MANY - 1) / 2 + MANY));
+	cr_expect(eq(u64, sum_of("\"streams_max\":"), 256 / 4 * 10 + 4));
+}
+
+static struct weft_stats *shared;
+
+static void *count(void *arg)
+{
+	int i;
+
+	for (i = 0; i < 10000; i++)
+		weft_count(weft_stats_peer(shared, (uint64_t)i % 7, "x"),
+			   tx_messages, 1);
+	return NULL;
+}
+
+Test(stats, threads_count_together, .init = to_file, .fini = clean_up)
+{
+	uint64_t sum = 0;
+	pthread_t t[4];
+	int i;
+
+	shared = weft_stats_open("tcp", "lo");
+	for (i = 0; i < 4; i++)
+		cr_assert(zero(int, pthread_create(&t[i], NULL, count, NULL)));
+	for (i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	for (i = 0; i < 7; i++)
+		sum += weft_stats_peer(shared, (uint64_t)i, "x")->tx_messages;
+	cr_expect(eq(u64, sum, 40000));
+	weft_stats_close(shared);
+	cr_expect(eq(int, lines(), 7));
+}
