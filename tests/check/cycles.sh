@@ -4,20 +4,9 @@
 # form a cycle. Calls are read from the object files, where a name that one
 # file leaves undefined is a function of another.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+. "$WEFT_SRC/tests/lib/rooms.sh"
 
 limit=3
-
-objects() # ROOM: its object files, one build of each, none of a former source
-{
-	local object name
-	find "$WEFT_BUILD/$1/.libs" "$WEFT_BUILD/$1" -maxdepth 1 -name '*.o' \
-		2>/dev/null | awk -F/ '!seen[$NF]++' |
-		while read -r object; do
-			name=${object##*/}
-			name=${name%.o}
-			test -e "$WEFT_SRC/$1/${name#*-}.c" && echo "$object"
-		done
-}
 
 largest() # OBJECT...: the size of the largest cycle, and the files in it
 {
@@ -66,9 +55,8 @@ largest() # OBJECT...: the size of the largest cycle, and the files in it
 		}'
 }
 
-for room in util bootstrap devices devices/engine devices/tcp devices/shm devices/nvlink devices/ib \
-	ucx_tl nccl_net tools; do
-	mapfile -t files < <(objects "$room")
+while read -r room; do
+	mapfile -t files < <(room_objects "$room")
 	if test ${#files[@]} = 0; then
 		tap_skip "$room" "not built"
 		continue
@@ -80,5 +68,5 @@ for room in util bootstrap devices devices/engine devices/tcp devices/shm device
 	else
 		tap_ok "$name"
 	fi
-done
+done < <(rooms)
 tap_done

@@ -3,11 +3,11 @@
 # The documentation agrees with itself, with the sources and with what was
 # measured.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+. "$WEFT_SRC/tests/lib/rooms.sh"
 cd "$WEFT_SRC" || exit 99
 mapfile -t pages < <(project_files '*.md' | grep -v '^man/')
 mapfile -t pictures < <(project_files 'docs/*.pic')
-mapfile -t sources < <(project_files 'util/*.[ch]' 'bootstrap/*.[ch]' \
-	'devices/*.[ch]' 'ucx_tl/*.[ch]' 'nccl_net/*.[ch]')
+mapfile -t sources < <(product_files | grep -v '^tools/')
 
 # A heading's anchor, as forges make it.
 anchors() # FILE

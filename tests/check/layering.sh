@@ -1,55 +1,65 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Rooms look one way only: util <- bootstrap <- devices <- {ucx_tl, nccl_net}
-# <- tools, tests. A device knows devices/*.h and devices/engine, but no other
-# device.
+# Rooms include only those below them, as docs/dev/rooms.pic draws it, and every
+# room is drawn there. tests and bench may include any.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
+. "$WEFT_SRC/tests/lib/rooms.sh"
+cd "$WEFT_SRC" || exit 99
+picture=docs/dev/rooms.pic
+mapfile -t code < <(project_files '*.[ch]')
 
-may_include() # ROOM: the rooms it may look into
+boxes=$(awk '$1 == "box" { print $2 }' $picture)
+tap_nothing "every room is a box in $picture" \
+	"$(rooms | grep -vxF -- "$boxes")"
+tap_nothing "every box there is a folder or a file of the tree" \
+	"$(for box in $boxes; do test -e "$box" || echo "$box"; done)"
+
+includes() # FILE...: each file, and what it includes by its path
 {
-	case $1 in
-	util)			echo "util" ;;
-	bootstrap)		echo "util bootstrap" ;;
-	devices)		echo "util bootstrap devices" ;;
-	devices/engine)		echo "util bootstrap devices $1" ;;
-	devices/*)		echo "util bootstrap devices devices/engine $1" ;;
-	ucx_tl | nccl_net)	echo "util bootstrap devices $1" ;;
-	tools)			echo "util bootstrap devices ucx_tl nccl_net $1" ;;
-	tests | bench)		echo "any" ;;
-	esac
+	awk '/^[ \t]*#[ \t]*include[ \t]*"/ {
+		split($0, part, "\"")
+		print FILENAME, part[2] }' "$@"
 }
 
-room_of() # PATH
-{
-	case $1 in
-	devices/*/*)	echo "${1%/*}" ;;
-	*)		echo "${1%%/*}" ;;
-	esac
-}
-
-found=""
-unrooted=""
-while read -r file; do
-	room=$(room_of "$file")
-	allowed=$(may_include "$room")
-	while read -r header; do
-		case $header in
-		config.h) continue ;;
-		*/*) ;;
-		*)	unrooted+="$file: \"$header\""$'\n'
-			continue ;;
-		esac
-		test "$allowed" = any && continue
-		case " $allowed " in
-		*" $(room_of "$header") "*) ;;
-		*) found+="$file ($room) includes \"$header\""$'\n' ;;
-		esac
-	done < <(sed -n 's/^[ \t]*#[ \t]*include[ \t]*"\([^"]*\)".*/\1/p' \
-		"$WEFT_SRC/$file")
-done < <(project_files 'util/*.[ch]' 'bootstrap/*.[ch]' 'devices/*.[ch]' \
-	'ucx_tl/*.[ch]' 'nccl_net/*.[ch]' 'tools/*.[ch]' 'bench/*.[ch]' \
-	'tests/*.[ch]')
-
-tap_nothing "rooms include only those below them" "$found"
-tap_nothing "includes are written from the root" "$unrooted"
+tap_nothing "rooms include only those below them" "$(
+	mapfile -t products < <(product_files)
+	awk '
+		function above(path) {
+			return sub(/\/[^\/]*$/, "", path) ? path : ""
+		}
+		function room_of(path) {
+			do
+				path = above(path)
+			while (path && !(path in room))
+			return path
+		}
+		# what a room may include, by its arrows and those around it
+		function visit(name, to, i, way) {
+			if ((name, to) in may)
+				return
+			may[name, to]
+			for (; to; to = above(to))
+				for (i = split(next_of[to], way, " "); i; i--)
+					visit(name, way[i])
+		}
+		FILENAME == "-" { room[$1]; next }
+		$1 == "box" { if (!($2 in room)) stands[$2] = above($2) }
+		$1 == "arrow" {
+			from = $2 in stands ? stands[$2] : $2
+			to = $3 in stands ? stands[$3] : $3
+			next_of[from] = next_of[from] " " to
+		}
+		FILENAME ~ /\.pic$/ { next }
+		!ready++ {
+			for (name in room) {
+				visit(name, name)
+				if (above(name))
+					may[name, above(name)]
+			}
+		}
+		$2 != "config.h" && !((room_of($1), room_of($2)) in may) {
+			print $1 " includes \"" $2 "\""
+		}' - $picture <(includes "${products[@]}") < <(rooms))"
+tap_nothing "includes are written from the root" \
+	"$(includes "${code[@]}" | awk '$2 != "config.h" && $2 !~ /\//')"
 tap_done
