@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Ranks in pods of one host, which share a folder and nothing else: NCCL's own
 # calls find each other there, by each of weft's three ways. What they leave
-# behind, and what the rest of a process notices: nothing. strangers.sh has those
-# who must not find each other.
+# behind, and what the rest of a process notices: nothing. not_introduced.sh has
+# those that must not find each other.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 . "$WEFT_SRC/tests/lib/pods.sh"
 pods_needed

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Ranks of one host that must not find each other by NCCL's own calls, since
-# these would then fail or tell strangers: each gets a host id of its own, one
+# these would then fail or reach other jobs: each gets a host id of its own, one
 # line says why where it can be helped, and the program goes on.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 . "$WEFT_SRC/tests/lib/pods.sh"
@@ -102,7 +102,7 @@ wait $pid
 EOF
 chmod 755 "$tap_tmp" "$tap_tmp/mapped"
 if "$tap_tmp/mapped" true 2>/dev/null; then
-	# what root made is nobody's there
+	# what root made has no owner there
 	pods_setup=('' "with=('$tap_tmp/mapped')")
 	declined "a user namespace that maps other users is refused" "mode 0700"
 else
@@ -128,7 +128,7 @@ pods_setup=()
 declined "a rank without device nodes is refused" "no GPU's device node opens"
 shared=NCCL_MULTI_RANK_GPU_ENABLE=1
 pods_gpus=0
-declined "one GPU, of which nobody says that ranks share it" \
+declined "one GPU, that no setting says is shared" \
 	"$shared" TEST_VERSION=23007
 declined "one GPU, and an NCCL that cannot share it" "NCCL 2.28 does not know" \
 	$shared
@@ -210,7 +210,7 @@ declined "no cuMem" "NCCL_CUMEM_ENABLE" NCCL_CUMEM_ENABLE=0
 # --- the folder ---------------------------------------------------------------
 run=$WEFT_RUN_DIR
 own=$run/weft-$(id -u)
-anew() # a folder with everything in its place
+afresh() # a folder with everything in its place
 {
 	rm -rf "${run:?}"/*
 	pods_setup=() pods_all=""
@@ -236,7 +236,7 @@ long=$tap_tmp/$(printf 'x%.0s' {1..80})
 mkdir "$long"
 declined "a path too long for sockets is refused" "too long" WEFT_RUN_DIR="$long"
 
-anew
+afresh
 rm -rf "$own"
 mkdir "$tap_tmp/elsewhere"
 ln -s "$tap_tmp/elsewhere" "$own"
@@ -247,7 +247,7 @@ rm "$own"
 mkdir -m 0755 "$own"
 declined "a folder that others may read is refused" "mode 0700"
 chmod 0700 "$own"
-anew
+afresh
 rm -rf "$own"
 for name in "$own" "$own".{1,2,3}; do
 	mkdir -m 0777 "$name"
@@ -258,18 +258,18 @@ tap_equal "names that others have taken are evaded" "$pods_said" "$together"
 touch "$own".{4,5,6,7} 2>/dev/null
 rm -rf "$own.4"
 touch "$own.4"
-declined "where others have all names nobody is introduced" "mode 0700"
+declined "where others have all names no rank is introduced" "mode 0700"
 for length in 0 15 17 4096; do
-	anew
+	afresh
 	cp "$own/cookie" "$tap_tmp/cookie"
 	head -c $length < <(cat "$tap_tmp/cookie" /dev/zero) >"$own/cookie"
 	declined "a cookie of $length bytes" "cookie"
 done
-anew
+afresh
 rm "$own/cookie"
 mkfifo -m 0600 "$own/cookie"
 declined "a pipe in place of the cookie is refused" "cookie"
-anew
+afresh
 
 # --- a security profile ---------------------------------------------------------
 refused_for_1="with=(env TEST_NO_SOCKET=1 '$tap_tmp/refuse'"
