@@ -40,7 +40,7 @@ def machine():
 def run_perftest(options, results):
     for where, (start, devices, others, weft_arm) in perftest.PLACES.items():
         if subprocess.run([*start, "true"]).returncode:
-            say(f"{where}: left out, namespaces cannot be made here")
+            say(f"{where}: left out, namespaces are not allowed here")
             continue
         for test, size in SIZES:
             got = {arm: [] for arm in (*others, weft_arm)}

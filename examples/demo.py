@@ -63,7 +63,7 @@ def main():
                     c = size - 3 + j
                     assert corner[i, j] == 2 * run + i * size + c + c * size + i
             del x, y
-            # All so far: whoever is cut off has told what there is.
+            # All so far: a worker that is cut off has reported this.
             total = sum(client.run(moved).values())
             print(json.dumps({"times": times, "moved": bytes_moved,
                               "total": total}), flush=True)

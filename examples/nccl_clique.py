@@ -141,7 +141,7 @@ def centre(session, source, columns, *blocks):
     """
     One rank's share: its blocks less the mean of all samples, and on rank 0
     also the covariance.  A rank that fails leaves the clique at once, so that
-    the others are told.
+    the others learn of it.
     """
     import cupy
     from cupy.cuda import nccl

@@ -21,7 +21,7 @@
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
 const char weft_host_unknown[] =
-	"this host cannot be told from others (" BOOT_ID " cannot be read)";
+	"this host cannot be identified (" BOOT_ID " cannot be read)";
 
 /* Random ids, used if the kernel tells none. */
 static struct {

@@ -9,7 +9,7 @@
 /*
  * A hash of the kernel's boot id (/proc/sys/kernel/random/boot_id): equal in
  * all containers of a host.  If that cannot be read, which is logged, a random
- * number: then nobody is known to be on this host.
+ * number: then no peer is known to be on this host.
  */
 uint64_t weft_host_id(void);
 /* Was it read?  If not, the text says why a peer of this host is refused. */

@@ -40,9 +40,9 @@ static bool is_ours(const struct statx *st)
 }
 
 /*
- * The first that is a folder of this user, else the first that nobody has: so
+ * The first that is a folder of this user, else the first that is free: so
  * processes that start before and after somebody takes a name find the same
- * one.  0: it is there; -ENOENT: it is to be made; -EPERM: all are taken, the
+ * one.  0: it is there; -ENOENT: make it; -EPERM: all are taken, the
  * first by @taken; or -errno.
  */
 static int choose_name(int parent, char name[NAME_LEN], struct statx *taken)

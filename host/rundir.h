@@ -2,7 +2,7 @@
 /*
  * The folder that pods share: WEFT_RUN_DIR, else /run/weft, else /dev/shm.
  *
- * In it, a folder "weft-<uid>" of ours alone (0700, checked each time), or
+ * In it, a folder "weft-<uid>" of this user alone (0700, checked each time), or
  * "weft-<uid>.1" to ".7" where other users have the names before, and there
  *   cookie      random bytes: who reads the same ones shares the folder
  *   s-, l-      sockets of interfaces (devices/local/folder.c)

@@ -194,7 +194,7 @@ static bool check_gpus(const struct weft_gpu_nodes *set,
 	/*
 	 * There is no peer to introduce to, and two containers that take turns
 	 * on one GPU would be one host with a GPU twice, which NCCL refuses
-	 * ("Duplicate GPU detected") unless it is told to allow it.
+	 * ("Duplicate GPU detected") unless a setting allows it.
 	 */
 	if (set->n == 1 && all <= 1 && !host->gpus_shared)
 		return set_refusal(host, "this host has one GPU; for several "

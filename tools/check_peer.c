@@ -218,7 +218,7 @@ static void sleep_until_event(struct check *c)
 
 /*
  * Progress, or rest; spin first, for the sake of latency.  @idle: how many
- * times in vain so far.
+ * times without result so far.
  */
 static void progress_or_sleep(struct check *c, unsigned int *idle)
 {

@@ -50,7 +50,7 @@ static bool is_needed(void)
 	return strcmp(ns, HOST_NAMESPACE) != 0;
 }
 
-/* How many ranges there are, the first of which, of small ids, nobody takes. */
+/* How many ranges there are; the first, of small ids, is never taken. */
 static unsigned int count_ranges(void)
 {
 	char line[32];

@@ -277,7 +277,7 @@ static void check_interfaces(void)
 			   weft_setting_variable(&set), set.value);
 }
 
-/* What would fail in every process is said once, before; COMMAND runs. */
+/* What would fail in every process is reported once, before; COMMAND runs. */
 static void check_settings(void)
 {
 	const uint8_t *secret;

@@ -352,7 +352,7 @@ static void report_error(struct weft_uct_ep *ep)
 /*
  * Report an orderly close, too: transports do not know what UCP has in
  * progress with the peer, such as a rendezvous that waits for a reply, and
- * that would hang for ever.
+ * that would hang forever.
  */
 void weft_uct_ep_error(void *arg, struct weft_ep *dev_ep, void *user, int err)
 {

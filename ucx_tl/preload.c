@@ -200,7 +200,7 @@ static void open_plugin(void)
 		warn_cannot_load(path, NULL);
 		memset(&plugin, 0, sizeof(plugin));
 	}
-	/* never close the handle: UCX keeps components for ever */
+	/* never close the handle: UCX keeps components forever */
 }
 
 /* NULL: there is none, or the program is setuid. */

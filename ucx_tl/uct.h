@@ -72,7 +72,7 @@ struct weft_uct_tl {
 	bool needs_memh; /* puts and gets want what they touch registered */
 	bool am_zcopy;	 /* large messages go without a copy */
 	bool same_host;	 /* reaches peers of this host alone */
-	/* bytes/s that UCP is told of; 0: as the device says */
+	/* bytes/s that UCP learns; 0: as the device says */
 	double lane_bandwidth;
 	/* Sets both on success only; no device is no error. */
 	enum weft_ucs_status (*devices)(const struct weft_uct *uct,
@@ -100,7 +100,7 @@ extern const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS];
 /* Is one of them requested? */
 bool weft_uct_asked_for_any(void);
 
-/* A transport in one copy of UCX, which keeps pointers into it for ever. */
+/* A transport in one copy of UCX, which keeps pointers into it forever. */
 struct weft_uct_part {
 	struct weft_uct *uct;
 	const struct weft_uct_tl *tl;

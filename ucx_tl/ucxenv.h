@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * From what users said, in UCX's words, in Dask's or in those of an old recipe,
- * to what UCX must be told so that weft carries their bytes.
+ * to the settings of UCX by which weft carries their bytes.
  *
  * Seen: the environment alone.  Not seen: UCX's own files (ucx.conf), options
  * that a program hands to UCX itself (ucx_info -T; ucxx, which passes Dask's

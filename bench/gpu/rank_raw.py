@@ -67,7 +67,7 @@ def bench():
 
 
 def killed():
-    """The last rank dies in the middle; the others must be told in time."""
+    """The last rank dies in the middle; the others must learn of it in time."""
     buf = cupy.ones(16 << 20, dtype=cupy.int32)
     cupy.cuda.Device().synchronize()
     net.all_reduce(buf, buf)

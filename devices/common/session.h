@@ -129,7 +129,7 @@ void weft_conn_drop_handshakes(struct weft_conn *conn);
 int weft_handshake_accept(struct weft_session *s, int fd,
 			  const union weft_sockaddr *peer);
 void weft_handshake_free(struct weft_handshake *hs);
-/* The same, and lost() is told where a connection waited for it. */
+/* The same, and lost() is called if a connection waited for it. */
 void weft_handshake_fail(struct weft_handshake *hs, int err);
 
 #endif

@@ -171,7 +171,7 @@ struct weft_engine *weft_engine_get(struct weft_engines *engines,
 
 /*
  * UCP registers no local memory, so that this may be the first GPU memory of
- * the process, which the driver is to be asked about.  Not where the program
+ * the process, and then the driver must be asked.  Not where the program
  * has none: what it passes is host memory.
  */
 static int use_driver(void)

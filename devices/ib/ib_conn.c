@@ -206,7 +206,7 @@ static void open_it(struct ib_conn *conn)
 /* Was something taken that the peer has not got? */
 static bool has_lost(const struct ib_conn *conn)
 {
-	/* of ours that closes, what the adapter has arrives */
+	/* of an interface that closes, what the adapter has arrives */
 	return conn->nops || (conn->base.ep && !conn->iface->closing &&
 			      conn->delivered < conn->sent_message);
 }

@@ -100,7 +100,7 @@ static void *event_thread(void *arg)
 		}
 		if (!(fds[0].revents & (POLLERR | POLLHUP | POLLNVAL)))
 			continue;
-		/* removed: poll() would report it for ever */
+		/* removed: poll() would report it forever */
 		fds[0].fd = -1;
 		if (!reported)
 			on_event(dev, &fatal);

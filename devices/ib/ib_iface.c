@@ -31,7 +31,7 @@ static unsigned int handle_channel(struct weft_source *src, uint32_t events)
 
 	while (!iface->v->get_cq_event(iface->channel, &cq, &context))
 		iface->v->ack_cq_events(cq, 1);
-	/* it would poll readable for ever */
+	/* it would poll readable forever */
 	if (events & (EPOLLERR | EPOLLHUP))
 		weft_events_del(&iface->base.events, iface->channel->fd);
 	return 0;

@@ -10,7 +10,7 @@
 #include "util/util.h"
 
 #define MIN_RNR_TIMER 12 /* 0.64 ms; credits make it rare */
-#define RNR_RETRIES   6	 /* 7 would mean for ever */
+#define RNR_RETRIES   6	 /* 7 would mean forever */
 #define HOP_LIMIT     64
 #define CQ_SIZE	      16384u
 

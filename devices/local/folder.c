@@ -64,7 +64,7 @@ static void remove_files(const struct weft_folder *run, uint64_t id)
 	unlinkat(run->dir.fd, name, 0);
 }
 
-/* A socket nobody listens on, whose lock nobody holds, is of the dead. */
+/* A socket without a listener whose lock is free: its owner is dead. */
 static void remove_stale_file(struct weft_folder *run, const char *lock_name)
 {
 	struct sockaddr_un sa;

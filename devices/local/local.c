@@ -137,7 +137,7 @@ int weft_local_works(const char **why)
 	uint64_t id;
 	int fd, err = weft_memfd_check();
 
-	*why = "memory that is shared cannot be made and sealed (memfd_create)";
+	*why = "shared memory cannot be created and sealed (memfd_create)";
 	if (err)
 		return err;
 	*why = weft_host_unknown;

@@ -26,7 +26,7 @@ bool weft_memfd_drop(void *p, size_t len);
 int weft_memfd_check(void);
 /*
  * Maps a peer's, which must be sealed and of that size, with @prot at *@p; @fd
- * stays the caller's.  -EINVAL (it is none of ours) or -errno, logged.
+ * stays the caller's.  -EINVAL (not such a file) or -errno, logged.
  */
 int weft_memfd_map(int fd, size_t size, int prot, void **p);
 

@@ -8,9 +8,10 @@
  *                 -> operations (puts and gets)
  *
  * To read: nvl_proto.h; nvl_op.c makes copies of a put or get; nvl_import.c
- * finds, maps and forgets the peer's memory, nvl_export.c says what of ours
- * may be mapped, and for how long; nvl_conn.c joins and ends a connection,
- * nvl_sock.c has its frames; nvl_ep.c and nvl_iface.c are the contract.
+ * finds, maps and forgets the peer's memory, nvl_export.c says what local
+ * memory may be mapped, and for how long; nvl_conn.c joins and ends a
+ * connection, nvl_sock.c has its frames; nvl_ep.c and nvl_iface.c are the
+ * contract.
  *
  * A mapping cannot be taken back, so an importer looks before each batch of
  * copies at words of the owner's.  The owner clears them and then waits for
@@ -128,7 +129,7 @@ struct nvl_iface {
 	struct weft_local local;
 	struct weft_engines engines;
 	struct weft_list conns, dead;
-	struct weft_list done; /* operations that are to be completed */
+	struct weft_list done; /* operations to complete */
 	unsigned int polls;
 	bool armed;
 	struct nvl_unmapper *unmapper; /* NULL: none had to be unmapped */
@@ -175,7 +176,7 @@ void nvl_conn_break(struct nvl_conn *conn, int err);
 void nvl_conn_fail(struct nvl_conn *conn, const char *what);
 /* Sends a frame without a descriptor; breaks the connection if it cannot. */
 void nvl_conn_send(struct nvl_conn *conn, struct nvl_frame *f);
-/* Must the peer be told that our endpoint is gone? */
+/* Must the peer learn that our endpoint is gone? */
 bool nvl_conn_owes_bye(const struct nvl_conn *conn);
 /* Looks whether it ends; called with nothing of it in hand.  True: it did. */
 bool nvl_conn_end(struct nvl_conn *conn);

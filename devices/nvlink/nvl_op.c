@@ -94,7 +94,7 @@ void nvl_op_go(struct nvl_op *o)
 			o->copies[i].src = there;
 		else
 			o->copies[i].dst = there;
-		/* a peer's key is none for memory of ours */
+		/* a peer's key names no local memory */
 		o->copies[i].guarded = own;
 		o->copies[i].key = rkey;
 		o->copies[i].at = there;

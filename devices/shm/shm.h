@@ -19,8 +19,8 @@
  * target, both at the same time.  Memory named by a peer may be unmapped by
  * now: the kernel copies between it and a bounce buffer.  That is the
  * interface's own: a peer could keep the kernel waiting for the lock of a memfd
- * that it has, and mem_release() with it.  Nobody gets access to more than the
- * rings.
+ * that it has, and mem_release() with it.  No peer gets access to more than
+ * the rings.
  *
  * Everything runs in the caller's thread; mem_release() may run anywhere and
  * meets us in the region table, and waits for engines.  Their copies never call
@@ -64,7 +64,7 @@ enum shm_transfer_kind { SHM_TX_PUT, SHM_TX_GET, SHM_TX_REPLY };
 struct shm_transfer {
 	struct weft_list link; /* conn->queue, placing or asking */
 	enum shm_transfer_kind kind;
-	struct weft_op *op; /* NULL: nobody waits for it any more */
+	struct weft_op *op; /* NULL: cancelled */
 	int status;	    /* it was given up, and ends with that */
 	bool begun;	    /* PUT: its first record is sent */
 	struct shm_op what; /* as it is sent */
@@ -239,7 +239,7 @@ void shm_conn_told(struct shm_conn *conn);
 
 /* To read; *@fd, the caller's, is for the peer.  -errno, logged. */
 int shm_ring_make(struct shm_ring *ring, int *fd);
-/* The peer's, to write; takes @fd.  -EINVAL, logged: it is none of ours. */
+/* The peer's, to write; takes @fd.  -EINVAL, logged: not such a file. */
 int shm_ring_map(struct shm_ring *ring, int fd);
 void shm_ring_close(struct shm_ring *ring);
 /* Is there room for a record of @len bytes?  A peer that lies: -EPROTO. */
@@ -341,7 +341,7 @@ bool shm_stage_can_run(struct shm_conn *conn);
 /* The next chunk of @t, which is the first in the queue; NULL: not yet. */
 struct shm_chunk *shm_stage_next(struct shm_conn *conn,
 				 const struct shm_transfer *t);
-/* The peer is told of @c. */
+/* The peer has the record of @c. */
 void shm_stage_sent(struct shm_conn *conn, struct shm_chunk *c);
 /* What is staged of @t and was not sent never will be. */
 void shm_stage_drop(struct shm_conn *conn, const struct shm_transfer *t);
@@ -365,7 +365,7 @@ int shm_tx_add(struct shm_conn *conn, enum shm_transfer_kind kind,
 	       const struct weft_iov *iov, unsigned int niov,
 	       const struct weft_cuda_ptr *where, const struct shm_op *what,
 	       struct weft_op *op);
-/* The peer is told how its put ended; -EPROTO: it had no more. */
+/* Reports to the peer how its put ended; -EPROTO: it had no more. */
 int shm_tx_ack(struct shm_conn *conn, int status);
 /*
  * Sends acknowledgements as far as there is room; how many.  None while there
@@ -374,7 +374,7 @@ int shm_tx_ack(struct shm_conn *conn, int status);
 unsigned int shm_tx_send_acks(struct shm_conn *conn, bool ends);
 /*
  * An operation has failed here, which could not do @what: logged.  As
- * shm_conn_break() with -EIO, and the peer is told.
+ * shm_conn_break() with -EIO, and the peer learns of it.
  */
 void shm_tx_fail(struct shm_conn *conn, const char *what);
 /* Sends what there is room for, up to a limit; how much was done. */
@@ -407,7 +407,7 @@ bool shm_rx_can_run(struct shm_conn *conn);
 /* ---- shm_conn.c: joining and ending -------------------------------------- */
 
 extern const struct weft_session_ops shm_session_ops;
-/* Must the peer be told, once there is room, that our endpoint is gone? */
+/* Must the peer learn, once there is room, that our endpoint is gone? */
 bool shm_conn_owes_bye(const struct shm_conn *conn);
 /* Looks whether it ends; called with nothing of it in hand.  True: it did. */
 bool shm_conn_end(struct shm_conn *conn);

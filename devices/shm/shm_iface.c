@@ -195,7 +195,7 @@ static bool has_answer(const struct shm_conn *conn)
 	return conn->asked && shm_ring_read(conn) != conn->asked_read;
 }
 
-/* One flush may be polled: whoever does so learns that there is news. */
+/* One flush may be polled: the caller learns that there is news. */
 static unsigned int take_answer(struct shm_conn *conn)
 {
 	if (!has_answer(conn))

@@ -4,7 +4,7 @@
  * while it is used.
  *
  * Sleeping and waking is a Dekker pair: the side that goes to sleep sets
- * `sleeping`, then looks once more; the side that has written something reads
+ * `sleeping`, then looks again; the side that has written something reads
  * `sleeping` afterwards.  With a full fence between the two on both sides, at
  * least one of them sees the other.
  */

@@ -12,7 +12,7 @@
 struct tcp_failure {
 	const char *what; /* "put", "get" */
 	uint64_t len;
-	bool written; /* the memory was to be, else read */
+	bool written; /* the memory would be written, else read */
 	bool told;    /* the peer asked for it: tell it */
 	uint64_t id;  /* by this: a put's number, or a get's id */
 	int status;

@@ -468,7 +468,7 @@ unsigned int tcp_conn_receive(struct tcp_conn *conn)
 	while (ret > 0 && rounds-- && conn->base.state == WEFT_CONN_OPEN &&
 	       !conn->base.err && !conn->rx_ended && may_deliver(conn)) {
 		ret = receive_once(conn, &frames);
-		if (ret < 0) /* nobody wants answers any more */
+		if (ret < 0) /* the peer reads no answers any more */
 			break;
 		tcp_get_answer(conn);
 		tcp_conn_write_gathered(conn);

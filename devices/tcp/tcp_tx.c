@@ -335,7 +335,7 @@ void tcp_conn_append(struct tcp_conn *conn, uint8_t type, const void *body,
 
 void tcp_conn_write_gathered(struct tcp_conn *conn)
 {
-	/* nobody reads any more: that is no loss */
+	/* the peer reads no more: nothing is lost */
 	if (!is_gathering(conn) || conn->rx_ended)
 		return;
 	weft_list_del(&conn->gather_link);

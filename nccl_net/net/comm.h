@@ -63,7 +63,7 @@ struct weft_net_comm {
 	bool sender;
 	bool answered; /* ACCEPT is out, or in */
 	bool peer_closed;
-	bool ended;	       /* the peer is told, or will be: */
+	bool ended;	       /* the peer knows, or will: */
 	uint8_t last_word_len; /* 0: it was sent */
 	enum weft_net_msg last_word_id;
 	uint8_t last_word[WEFT_MSG_TOO_LARGE_LEN];

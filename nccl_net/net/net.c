@@ -187,7 +187,7 @@ void weft_net_close(struct weft_net *net)
 /* Last of all: NCCL closes the plugin and may open it again. */
 __attribute__((destructor(101))) static void forget_settings(void)
 {
-	if (owner != getpid()) /* a child's lock may be held for ever */
+	if (owner != getpid()) /* a child's lock may be held forever */
 		return;
 	weft_net_hcas_forget();
 	weft_settings_reset();

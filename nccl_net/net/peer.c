@@ -135,7 +135,7 @@ void weft_net_peer_fail(struct weft_net_peer *peer, int err)
 		return;
 	peer->err = err < 0 ? err : -EIO;
 	drop_posts(peer);
-	/* else it is told if it is missed: every job ends with lost peers */
+	/* else it is reported when missed: every job ends with lost peers */
 	transfers = transfers_cut_off(peer);
 	if (transfers)
 		weft_net_peer_log_lost(peer, transfers);

@@ -188,7 +188,7 @@ if command -v python3 >/dev/null; then
 	rm "$tap_tmp/demo/ucx-tcp/result.1"
 	echo "slow: stopped after 300 s" >"$tap_tmp/demo/ucx-tcp/note"
 	seen=$(demo)
-	tap_equal "a slow arm is said to be slow, and the others are shown" \
+	tap_equal "a slow arm is reported as slow, and the others are shown" \
 		"$? $(grep -o 'no run ended.*' <<<"$seen") $(grep -c 'results right' <<<"$seen")" \
 		"0 no run ended; slow: stopped after 300 s 2"
 	rm "$tap_tmp/demo/weft/result.1"

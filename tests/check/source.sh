@@ -54,7 +54,7 @@ tap_nothing "nothing is left to be done later" \
 		"${code[@]}" "${scripts[@]}" | grep -v '^tests/check/source\.sh:')"
 tap_nothing "nothing names the machine it was written on" \
 	"$(grep -nHE '/work/|/farm/|/var/tmp/|\.\./shared' "${all[@]}")"
-# what is fetched comes from where this machine's apt and pip are told to look
+# what is fetched comes from where this machine's apt and pip are configured to look
 tap_nothing "no address of a server that files are fetched from" \
 	"$(grep -nHiE '\b(https?|ftp|git|ssh|rsync)://[a-z0-9]|\b[a-z0-9-]+\.(org|com)\b' \
 		"${all[@]}" tests/check/source.sh | grep -vwE 'docs\.nvidia\.com|deviceClassName: gpu\.nvidia\.com|www\.w3\.org/2000/svg')"

@@ -15,7 +15,7 @@ fi
 tap_folder
 mkdir "$tap_tmp/run" "$tap_tmp/dev"
 export WEFT_RUN_DIR=$tap_tmp/run
-# the node of a GPU's driver, seen by nobody else
+# the node of a GPU's driver, that no other process sees
 mount -t tmpfs dev "$tap_tmp/dev"
 cp -a /dev/{null,zero,random,urandom,tty} "$tap_tmp/dev"
 mkdir "$tap_tmp/dev/shm"

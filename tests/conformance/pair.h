@@ -56,7 +56,7 @@ extern atomic_int bulk_reads;
 /* Called before both are connected to each other, and when they are. */
 extern void (*sides_connect_hook)(bool connected);
 void sides_close(struct side *a, struct side *b);
-/* After an operation has failed: both endpoints fail, and are made anew. */
+/* After an operation has failed: both endpoints fail, and are made again. */
 void sides_fail(struct side *a, struct side *b);
 /*
  * After giving up what was under way: the same where the device says so; else

@@ -648,7 +648,7 @@ const struct conformance_test cheat_tests[] = {
 	{ "many tiny frames do not either", tiny_frames },
 	{ "a peer that leaves as its notifications come lets arm() sleep",
 	  left_with_notifications },
-	{ "messages that wait for ever are bounded", endless_wait },
+	{ "messages that wait forever are bounded", endless_wait },
 	{ "a frame that is too long ends the connection", long_frame },
 	{ "a frame of unknown type ends the connection", unknown_frame },
 	{ "a frame of wrong length ends the connection", short_frame },

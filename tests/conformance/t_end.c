@@ -98,7 +98,7 @@ static void cancelled(void)
 
 	sides_open(&a, &b);
 	memset(src, 1, BIG);
-	/* the get reads what the put does not write: no race of theirs */
+	/* the get reads what the put does not write: they do not race */
 	target_open(&t, 2 * BIG);
 	for (i = 0; i < 3; i++)
 		wait_op_init(&w[i]);
@@ -150,7 +150,7 @@ struct late {
 	struct target *t;
 	struct weft_iov *iov;
 	struct wait_op put, flush, get;
-	int puts, flushes, gets; /* what was said to them */
+	int puts, flushes, gets; /* how they ended */
 };
 
 /* In the end of a cancelled put: nothing more is taken, or it ends, too. */

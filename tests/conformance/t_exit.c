@@ -19,7 +19,7 @@
 #define LEN	100
 #define BIG	(1u << 20)
 #define LOST	3   /* the exit status of one whose promise was none */
-#define HOLD_MS 200 /* for which nobody reads what it says */
+#define HOLD_MS 200 /* for which its output stays unread */
 
 enum end { BY_SIGKILL, BY_EXIT, BY_EXIT_AT_ONCE, ENDS };
 
@@ -386,7 +386,7 @@ const struct conformance_test exit_tests[] = {
 	{ "two that flush and end at once both have been flushed",
 	  flushed_by_both },
 	{ "of what was not flushed a part arrives, in order", not_flushed },
-	{ "what was said before an interface was closed arrives", closed },
+	{ "what was sent before an interface was closed arrives", closed },
 	{ "a put that has completed is placed, however the process ends then",
 	  put_completed },
 	{ "a get that has completed is here, however its owner ends then",

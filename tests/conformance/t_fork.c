@@ -370,7 +370,7 @@ const struct conformance_test fork_tests[] = {
 	  exits_at_once },
 	{ "a forked child that closes all it inherited harms no connection",
 	  closes },
-	{ "a forked child that uses what it inherited is told so", tries },
+	{ "a forked child that uses what it inherited gets an error", tries },
 	{ "a forked child keeps no descriptor", keeps_nothing },
 	{ "a forked child may have interfaces of its own", opens },
 	{ "a process that is killed is missed though a child of it lives",

@@ -255,7 +255,7 @@ static void busy_dialler(void)
 		busy(true);
 }
 
-/* Without a descriptor there is no dial: the call says so, and nobody else. */
+/* Without a descriptor there is no dial: the call alone reports it. */
 static void no_descriptor(void)
 {
 	struct rlimit old, none;
@@ -283,8 +283,8 @@ static void no_descriptor(void)
 	sides_close(&a, &b);
 }
 
-/* One that waited for room is given up; nobody is left to be told of it. */
-static void room_for_nobody(void)
+/* One that waited for room is destroyed: no on_ready() is owed any more. */
+static void room_for_destroyed(void)
 {
 	struct side a, b;
 	struct iovec iov;
@@ -542,7 +542,7 @@ static void hung_up_on(void)
 		check(fd >= 0, "given up after %u", times);
 		close(fd);
 	}
-	/* for ever it is not */
+	/* not forever */
 	while (!a.errors) {
 		both_progress(&a, NULL);
 		fd = accept(listener, NULL, NULL);
@@ -727,7 +727,7 @@ const struct conformance_test meet_tests[] = {
 	{ "a peer's end is seen even if a child of it holds its sockets",
 	  forked_then_closed },
 	{ "a destroyed endpoint that waited for room lets its caller sleep",
-	  room_for_nobody },
+	  room_for_destroyed },
 	{ "a stalled process fails no connection being set up", after_a_stall },
 	{ "garbage, scans and silent connections harm no peer", unproven },
 	{ "silent connections leave most descriptors free", crowd },

@@ -52,8 +52,8 @@ struct expect {
 };
 
 /*
- * The message names a round; all bytes of its put must be here by now, and it
- * must have been told of, as every second one is.
+ * The message names a round; all bytes of its put must be here by now, and
+ * every second put must have been notified.
  */
 static void on_done_message(struct side *s, uint8_t id, void *data, size_t len)
 {
@@ -67,7 +67,7 @@ static void on_done_message(struct side *s, uint8_t id, void *data, size_t len)
 	pattern_check("fenced put", e->t[round % 4].buf, e->len[round % 4],
 		      round);
 	e->got++;
-	check(s->notifies >= e->got / 2, "%u of %u were told of", s->notifies,
+	check(s->notifies >= e->got / 2, "%u of %u were notified", s->notifies,
 	      e->got / 2);
 }
 

@@ -154,7 +154,7 @@ static void under_traffic(void)
 	outage(90, true);
 }
 
-/* Longer than twice WEFT_PEER_TIMEOUT, it is told. */
+/* Longer than twice WEFT_PEER_TIMEOUT: an error. */
 static void told(bool traffic)
 {
 	struct side a, b;
@@ -268,8 +268,8 @@ static void closing(void)
 const struct conformance_test outage_tests[] = {
 	{ "an idle pair outlives an outage", idle },
 	{ "traffic outlives an outage", under_traffic },
-	{ "an idle pair is told of a long outage", long_idle },
-	{ "traffic is told of a long outage", long_traffic },
+	{ "an idle pair learns of a long outage", long_idle },
+	{ "traffic fails in a long outage", long_traffic },
 	{ "an idle bulk socket that dies is replaced", idle_bulk_dies },
 	{ "a busy bulk socket that dies is replaced", busy_bulk_dies },
 	{ "an interface that has nothing to lose is closed amid an outage",

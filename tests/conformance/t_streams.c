@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The TCP device's bulk sockets: where they cannot be had, puts and gets go by
+ * The TCP device's bulk sockets: where they cannot be opened, puts and gets use
  * the message stream, whichever side dials and however the dial fails.
  */
 #include "tests/conformance/pair.h"
@@ -405,7 +405,7 @@ static void idle(void)
 	part(&a, &b);
 }
 
-/* Stands still, and with it all that waits for an idle stream. */
+/* Stalls, and with it all that waits for an idle stream. */
 static uint64_t frozen(void)
 {
 	static uint64_t begin;

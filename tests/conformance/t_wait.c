@@ -200,7 +200,7 @@ static void bulk(void)
 	sides_close(&a, &b);
 }
 
-/* An idle interface sleeps: arm() must not say busy for ever. */
+/* An idle interface sleeps: arm() must not say busy forever. */
 static void idle(void)
 {
 	struct side a, b;

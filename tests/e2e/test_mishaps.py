@@ -22,7 +22,7 @@ def until_traffic(cluster, host, program, more=60e6):
 
 
 def finish(cluster, program, since, seconds):
-    """The program ends well, and soon: nobody waits for the lost worker."""
+    """The program ends well, and soon: no process waits for the lost worker."""
     status = program.wait(seconds)
     check(status is not None,
           f"hangs since {time.monotonic() - since:.0f} s:\n"
@@ -113,7 +113,7 @@ def busy_is_not_dead():
 
 @test(150, only_long=True)
 def busy_with_a_closed_window_is_not_dead():
-    """Nobody reads meanwhile: the peer's window stays closed."""
+    """No process reads meanwhile: the peer's window stays closed."""
     return hold("0")
 
 

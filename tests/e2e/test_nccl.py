@@ -37,7 +37,7 @@ def of(rows, runtime):
 
 
 def clique_was_made_and_unmade(clique):
-    """NCCL loaded weft from the path it was told, and let go of it if it can."""
+    """NCCL loaded weft from the path it was given, and let go of it if it can."""
     plugin = os.path.realpath(os.environ["E2E_NCCL_PLUGIN"])
     for files in clique["plugins"]:
         check([os.path.realpath(file) for file in files] == [plugin],

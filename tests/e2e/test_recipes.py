@@ -80,7 +80,7 @@ FLAGS_OF_2020 = settings(
 @test(90)
 def infiniband_of_2020_and_a_client_told_by_os_environ():
     """
-    dask-cuda's flags, which reach nobody today, --interface ib0 with the
+    dask-cuda's flags, which have no effect today, --interface ib0 with the
     port beside it, and a client that sets them before it imports Dask.
     """
     with Network(3, "ib0", verbs=True) as net, \

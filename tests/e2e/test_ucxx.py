@@ -136,7 +136,7 @@ def suites():
 def pytest(names, weft):
     """(how many passed, the names of those that did not, the rows)"""
     with tempfile.TemporaryDirectory() as folder:
-        # files of ours have names of theirs
+        # files here have names of RAPIDS's
         env = clean_env({"UCXPY_PROGRESS_MODE": "blocking", "PYTHONPATH": "",
                          "WEFT_STATS": f"{folder}/%p.stats"})
         argv = [sys.executable, "-m", "pytest", "-v", "-rfE", "--tb=no",

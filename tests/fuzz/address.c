@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size--;
 	if (weft_address_unpack(data, split, data + split, size - split, &a))
 		return 0;
-	/* What was taken is what was said. */
+	/* What was parsed is what was sent. */
 	weft_address_pack_iface(&a, iface);
 	len = weft_address_pack_dev(&a, dev);
 	if (memcmp(iface, data, sizeof(iface)) ||

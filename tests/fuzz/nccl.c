@@ -77,7 +77,7 @@ static void try_handle(const uint8_t *data, size_t size)
 		if (weft_net_connect(net, 0, handle, &comm))
 			break;
 	if (comm)
-		abort(); /* nobody answered */
+		abort(); /* no answer came */
 	weft_net_close(net);
 }
 

@@ -140,7 +140,7 @@ void victim_check(void)
 			victim_broken("an operation does not end");
 	if (!poisoned(target.before) || !poisoned(target.behind) ||
 	    !poisoned(landing.before) || !poisoned(landing.behind))
-		victim_broken("memory that nobody gave was written");
+		victim_broken("memory that was not registered was written");
 }
 
 void fuzz_counter(void *base, size_t len, uint8_t control, const uint8_t *p,

@@ -112,7 +112,7 @@ class Nap(Case):
     def wrong(self, run):
         bad = super().wrong(run)
         if not bad and max(r.get("waited_s", 0) for r in run.rows) < 60:
-            return "nobody waited: %s" % run.rows
+            return "no rank waited: %s" % run.rows
         return bad
 
 
@@ -180,7 +180,7 @@ class Alien(Case):
         said = [x for x in run.log().splitlines() if " WARN " in x]
         why = [x for x in said if "the handle is not weft's" in x]
         print("        " + "\n        ".join(why[:1] or said[:6]))
-        return "" if why else "nobody said why"
+        return "" if why else "no rank said why"
 
 
 class Whole(Case):

@@ -37,7 +37,7 @@ two() # KIND PREFIX...
 	seen=$(cat "$tmp/side.0" "$tmp/side.1")
 }
 
-# So many of the two sides say it; one may wait for the other for ever.
+# So many of the two sides say it; one may wait for the other forever.
 says() # NAME SIDES WORDS KIND PREFIX...
 {
 	local name=$1 sides=$2 words=$3

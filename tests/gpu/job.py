@@ -134,7 +134,7 @@ class Job:
                 is not None)
 
     def carried(self):
-        """Bytes that weft's own counters saw, by device."""
+        """Bytes that weft's counters saw, by device."""
         total = {}
         for path in glob.glob(os.path.join(self.dir, "stats.*")):
             with open(path, errors="replace") as f:
@@ -217,7 +217,7 @@ def channels(log):
 
 
 def left(run):
-    """What is NCCL's in the common folder and nobody has removed."""
+    """What is NCCL's in the common folder and was not removed."""
     return [f for _, _, files in os.walk(os.path.join(run, "run"))
             for f in files if f.startswith(("n-", "nccl-", "t-"))]
 

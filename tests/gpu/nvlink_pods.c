@@ -219,7 +219,7 @@ static void start_block(struct wait_op *w, bool get, struct buf *local,
 }
 
 /*
- * Goes on until the owner, which is told of the first ones, takes the memory
+ * Goes on until the owner, which learns of the first ones, takes the memory
  * back; @lazy: makes no progress meanwhile.
  */
 static void put_until_refused(struct buf *src, struct buf *dst, bool lazy)

@@ -76,7 +76,7 @@ static void end_all(void)
 			kill(pids[i], SIGKILL);
 }
 
-/* None ends unless it is told to. */
+/* None ends unless asked to. */
 static bool is_one_gone(void)
 {
 	int status, i;

@@ -4,7 +4,7 @@
  * that a check sees what a program's own kernel would see.  Of the memory at
  * @base (aligned to 8), the bytes [start, start + len).
  *   nvcc -ptx -arch=compute_75 -o pattern.ptx pattern.cu
- * pattern_ptx.c holds the result, so that nobody needs nvcc to build.
+ * pattern_ptx.c holds the result, so that the build needs no nvcc.
  */
 typedef unsigned long long u64;
 

@@ -90,7 +90,7 @@ def set_address(name, address):
 
 
 def set_up(name, up=True):
-    """Down: nobody at either end hears a FIN or a RST."""
+    """Down: neither end hears a FIN or a RST."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sH14x", name.encode(), 0)
         request = fcntl.ioctl(any_socket, SIOCGIFFLAGS, request)

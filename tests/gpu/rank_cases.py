@@ -134,7 +134,7 @@ def ours():
 
 
 def vanish():
-    """The cable is cut; each rank must be told, and nothing may be left."""
+    """The cable is cut; each rank must learn of it, and nothing may be left."""
     src = cupy.ones(1 << 18, dtype=cupy.int32)
     dst = cupy.zeros_like(src)
     cupy.cuda.Device().synchronize()

@@ -25,7 +25,7 @@ RARE = [torch.erfinv, torch.lgamma, torch.digamma, torch.special.i0e,
 
 
 def network():
-    """Many kinds of layers: each has kernels that nobody has called before."""
+    """Many kinds of layers: each has kernels that no step has called before."""
     layers, width = [], 3
     for i, n in enumerate([16, 32, 48, 64, 96, 128, 160, 256]):
         layers += [nn.Conv2d(width, n, 3 if i % 2 else 5, padding=1),

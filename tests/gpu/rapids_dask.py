@@ -21,7 +21,7 @@ FACTOR = 2654435761
 def part(number, rows, column, factor, step, turn):
     """
     The ids number, number + step, ... : each side has its own order. Those of
-    another @turn have other keys, so that Dask computes anew.
+    another @turn have other keys, so that Dask computes again.
     """
     import cudf
     import cupy

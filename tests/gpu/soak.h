@@ -18,7 +18,7 @@
 #define RANKS	3
 #define KINDS	3	    /* of memory */
 #define SIZE	(4ul << 20) /* two of the fake driver's parts */
-#define POISON	7u	    /* seed of what nobody has written */
+#define POISON	7u	    /* seed of what was never written */
 #define STUCK_S 60.0
 #define QUEUE	64u
 
@@ -139,7 +139,7 @@ void mem_fill(struct memory *m, size_t off, size_t len, uint64_t seed);
 /* [@off, @off + @len) has @seed's, and its surroundings what they had. */
 void mem_check_all(struct memory *m, size_t off, size_t len, uint64_t seed,
 		   const char *what);
-/* Registers it anew; nothing lands after its release. */
+/* Registers it again; nothing lands after its release. */
 void mem_renew(struct memory *m);
 
 #endif

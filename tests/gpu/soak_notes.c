@@ -52,7 +52,8 @@ static void serve(struct peer *p, const struct note *n)
 	if (n->what == CHECK)
 		mem_check_all(m, n->off, n->len, n->seed, "put");
 	mem_fill(m, n->off, n->len, n->what == FILL ? n->seed : POISON);
-	/* it uses none of it until it is told: no operation of its may fail */
+	/* the peer uses none of it until it knows: none of its operations may
+	 * fail */
 	if (n->what != FILL && !board->stop && !rnd(20)) {
 		mem_renew(m);
 		queue_region(p, n->kind);

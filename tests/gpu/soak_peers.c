@@ -95,7 +95,7 @@ static void meet(struct peer *p, unsigned int life)
 	atomic_store(&board->met[me][p->rank], life);
 }
 
-/* It knows this life of ours: what we send it does not overtake that. */
+/* It knows our present life: what we send it does not overtake that. */
 static bool has_met(const struct peer *p)
 {
 	return p->ep && !p->failed &&

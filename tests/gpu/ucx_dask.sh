@@ -125,7 +125,7 @@ finish() # ARM EXIT-CODE
 }
 
 # Scheduler and client on the host, `workers` of them, each in a pod of its own or,
-# where ARM has no pods, there, too; options of theirs are in `options`. One more has no GPU where PROGRAM is mixed.
+# where ARM has no pods, there, too; their options are in `options`. One more has no GPU where PROGRAM is mixed.
 apart() # ARM PROGRAM...
 {
 	local arm=$1 pids=() n env rc pid pod total=$workers

@@ -36,7 +36,7 @@ libraries() # VERSION
 
 say() { printf '%s\n' "$*" | tee -a "$log"; }
 
-# Where a step died: once more under a debugger, where there is one.
+# Where a step died: again under a debugger, where there is one.
 look() # NAME COMMAND...
 {
 	local name=$1 gdb

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/common.sh"
 
 type ip python3 unshare >/dev/null 2>&1 || tap_skip_all "needs ip, python3, unshare"
-# A network of its own, where nobody else sends.
+# A network of its own, where no one else sends.
 if test -z "${WEFT_TEST_INSIDE-}"; then
 	if unshare -Urn true 2>/dev/null; then
 		exec env WEFT_TEST_INSIDE=1 unshare -Urn bash "$0"

@@ -338,7 +338,7 @@ static void end_here(struct host *h)
 		fclose(f);
 }
 
-/* The one that comes is killed while both send; the other must be told. */
+/* The one that comes is killed while both send; the other must learn of it. */
 static void exchange_killed(struct host *h)
 {
 	char *out = place(send_buf, 0), *in = place(recv_buf, 0);

@@ -14,7 +14,7 @@
  *	gone lost LENGTH tag|am source|target LOSS [unhandled]
  * No process ends, but the second half of what is sent, or of where it goes,
  * cannot be accessed: LOSS is unmapped, read-only, truncated or, of a target,
- * a folder whose file system is too small.  Nobody may be told of a success.
+ * a folder whose file system is too small.  Neither side may report a success.
  * unhandled: of endpoints that handle no errors.
  */
 #define _GNU_SOURCE
@@ -327,7 +327,7 @@ static void unhandled(ucs_status_ptr_t sends, ucs_status_ptr_t receives)
 	for (unsigned int i = 0; i < 10000; i++)
 		progress();
 	if (status_of(sends) == UCS_OK || status_of(receives) == UCS_OK)
-		die("a side is told of a success");
+		die("a side reports a success");
 	printf("lost: sent '%s', received '%s'\n",
 	       ucs_status_string(status_of(sends)),
 	       ucs_status_string(status_of(receives)));
@@ -362,7 +362,7 @@ static void lost(char **argv)
 	received = end(receives);
 	sent = end(sends);
 	if (received == UCS_OK)
-		die("the receiver is told of a success");
+		die("the receiver reports a success");
 	/* what is sent behind it is refused, or lost */
 	last = ucp_tag_send_nbx(stays.ep, "b", 1, 2, &param);
 	end(last);
@@ -437,7 +437,7 @@ int main(int argc, char **argv)
 	if (n)
 		flush(&stays);
 	wait_until(stays.errors);
-	/* the last is what a dial comes to when nobody listens any more */
+	/* the last is how a dial ends without a listener */
 	if (stays.error != UCS_ERR_CONNECTION_RESET &&
 	    stays.error != UCS_ERR_ENDPOINT_TIMEOUT &&
 	    (!cold || stays.error != UCS_ERR_UNREACHABLE))

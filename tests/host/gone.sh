@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # A worker goes without closing anything: what its peers have under way ends with
-# an error, and they are told, without UCX's keepalive, in the oldest UCX and the
+# an error, and they learn of it, without UCX's keepalive, in the oldest UCX and the
 # newest (all with ./quickstart test --long). So does a put to memory that was
 # freed, and what is sent from or to memory that cannot be accessed.
 . "$(dirname "$0")/common.sh"

@@ -6,8 +6,8 @@
  *   gpu [gpu=N] driver|setup
  * Options as for `exchange`.  memory: how it is allocated (gpumem.h), for all
  * modes but `values`, which has every kind.  Modes:
- *   driver   the CUDA driver alone: no UCX call is made, nobody is met
- *   setup    a UCX context and worker over a CUDA context, nobody is met
+ *   driver   the CUDA driver alone: no UCX call is made, and no peer met
+ *   setup    a UCX context and worker over a CUDA context, without a peer
  *   values   tagged and active messages, puts and gets, of GPU memory of each
  *            allocator, and between GPU and host memory; every size
  *   large    tagged messages of 1 MiB to `max` only
@@ -17,7 +17,7 @@
  *   again    buffers that are freed and allocated again, and used eight times
  *            in between
  *   lanes    prints the lanes, after one message
- *   killed   one side is killed in mid-transfer; the other must be told
+ *   killed   one side is killed in mid-transfer; the other must learn of it
  *   speed    latency and bandwidth, as JSON
  * A crash prints where, with the process's map.
  */

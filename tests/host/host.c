@@ -37,7 +37,7 @@ void check(ucs_status_t status, const char *what)
 }
 
 /*
- * spin: a program that takes the event fd and then calls progress for ever, as
+ * spin: a program that takes the event fd and then calls progress forever, as
  * ucxx does.  weft's sleeps end here only with data: with the time limit
  * of its own a lost wakeup is merely slow.
  */
@@ -191,7 +191,7 @@ void host_progress(struct host *h)
 		return;
 	switch (ucp_worker_arm(h->worker)) {
 	case UCS_OK:
-		/* a lost wakeup shows as a test that takes for ever */
+		/* a lost wakeup shows as a test that takes forever */
 		if (poll(fds, 2, 20000) == 0)
 			die("no event in 20 s");
 		break;

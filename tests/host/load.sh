@@ -184,7 +184,7 @@ if unshare -n ip link set lo up 2>/dev/null; then
 else
 	tap_skip "no interface is up" "no network namespace to be had here"
 fi
-tap_nothing "no interface, and nobody asked" \
+tap_nothing "no interface, and none asked for" \
 	"$(WEFT_NET_DEVICES=nosuch0 LD_PRELOAD=$preload UCX_TLS=tcp \
 		under "$newest" "${prefix_of[$newest]}/bin/ucx_info" -d 2>&1 |
 		grep 'weft: ')"
@@ -206,7 +206,7 @@ for side in wait come; do
 done
 
 # A peer without weft: who has it says so, once, and what to do; from where weft
-# has refused a peer, or reached one, there is nothing to be said.
+# has refused a peer, or reached one, there is nothing to report.
 lonely="offers no weft transport, and no other transport here reaches it: start"
 for v in "${versions[@]}"; do
 	if UCX_TLS=weft_tcp PRELOAD_COME="A=1 UCX_TLS=tcp" \
@@ -220,7 +220,7 @@ for v in "${versions[@]}"; do
 		exchange "$v" "$v" sock peer connect
 	tap_equal "$v: so by socket address, where somebody listens" \
 		"$(grep -c "weft: .*$lonely" "$tap_tmp/wait")" 1
-	# (by lo alone 1.20's own tcp reaches nobody)
+	# (by lo alone 1.20's own tcp reaches no peer)
 	if UCX_TLS=weft_tcp,tcp UCX_NET_DEVICES=all \
 			PRELOAD_COME="A=1 UCX_TLS=tcp" \
 			exchange "$v" "$v" connect; then

@@ -225,10 +225,10 @@ whole "UCX $v: the same, in the folder of a Kubernetes claim"
 claim=() folder=''
 if two weft_shm peer connect || ! grep -q "Destination is unreachable" \
 		"$tap_tmp"/{wait,come}; then
-	tap_not_ok "UCX $v: without the folder weft_shm alone reaches nobody" \
+	tap_not_ok "UCX $v: without the folder weft_shm alone reaches no peer" \
 		"$(words)"
 else
-	tap_ok "UCX $v: without the folder weft_shm alone reaches nobody"
+	tap_ok "UCX $v: without the folder weft_shm alone reaches no peer"
 fi
 carried "UCX $v, without the folder" 0 $large peer large
 folder=/run/weft user_b=1001

@@ -12,7 +12,7 @@ patience=60 less=1 sides=1 served=0
 if test -n "${1-}"; then
 	export UCX_TLS=weft_ib UCX_NET_DEVICES=$1
 	versions=("${versions[-1]}")
-	# of a READ that the other side makes the client's adapter tells nobody
+	# of a READ that the other side makes the client's adapter does not tell
 	patience=200 less=10 sides=2 served=$tap_tmp/stats
 fi
 # run.sh takes each release in every run

@@ -184,7 +184,7 @@ void transfer_until_killed(struct host *h, const void *out, void *in,
 	if (h->errors != 1)
 		die("%u error callbacks", h->errors);
 	/*
-	 * UCX 1.18 leaves this request open for ever, with any transport; the
+	 * UCX 1.18 leaves this request open forever, with any transport; the
 	 * others end it.  Either way nothing of the dead may land any more.
 	 */
 	ucp_request_cancel(h->worker, recv);

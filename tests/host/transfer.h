@@ -44,7 +44,7 @@ void rma_both(struct host *h, ucp_ep_h ep, const struct rma *r);
 
 /*
  * Sends and receives until the side that came ends in mid-transfer, right after
- * @end and without any close; returns on the other one, when that has been told
+ * @end and without any close; returns on the other one, when that knows
  * and no request is open any more.
  */
 void transfer_until_killed(struct host *h, const void *out, void *in,

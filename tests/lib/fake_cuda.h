@@ -30,7 +30,7 @@
 #define FAKE_CUDA_MIG "WEFT_TEST_CUDA_MIG"
 /* the first copy of more than a page gets one byte wrong */
 #define FAKE_CUDA_WRONG "WEFT_TEST_CUDA_WRONG"
-/* memory that nobody has told of is GPU 0's, and its primary context's */
+/* memory that was not announced is GPU 0's, and its primary context's */
 #define FAKE_CUDA_ALL "WEFT_TEST_CUDA_ALL"
 /* there is no memory to be had */
 #define FAKE_CUDA_FULL "WEFT_TEST_CUDA_FULL"

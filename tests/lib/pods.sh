@@ -13,7 +13,7 @@ pods_needed()
 		test -n "$(product $name.so)" ||
 			tap_skip_all "$name.so is not built"
 	done
-	# as if nobody had ever set anything
+	# as if nothing had ever been set
 	for name in "${!WEFT_@}" "${!NCCL_@}"; do
 		case $name in
 		WEFT_SRC | WEFT_BUILD | WEFT_TEST_* | WEFT_SANITIZED) ;;

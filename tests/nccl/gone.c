@@ -115,10 +115,10 @@ static void one_way(struct perf *p)
 	perf_meet(p);
 	end_all(p, op + 1, OPS - 1);
 	if (!op[LOST].result)
-		perf_fail(p, "the %s was told of a success",
+		perf_fail(p, "the %s reports a success",
 			  p->rank ? "receiver" : "sender");
 	if (!*perf_last_warning())
-		perf_fail(p, "nothing was said");
+		perf_fail(p, "nothing was logged");
 	for (i = 0; p->rank && i < OPS; i++)
 		if (op[i].done && !op[i].result)
 			perf_look(p, &b[i], 0, LEN, LEN, i, "received");

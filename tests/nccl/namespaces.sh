@@ -123,14 +123,14 @@ seen=$(for _ in 1 2; do
 done | grep -v ' ok ')
 tap_nothing "one port is enough for one communicator after the other" "$seen"
 
-# No FIN, no RST, and no word from the kernel: frames go to nobody. patience.sh
+# No FIN, no RST, and no word from the kernel: frames go nowhere. patience.sh
 # is about those that are silent and alive.
-nobody="lladdr 02:00:00:00:00:99 nud permanent"
+nowhere="lladdr 02:00:00:00:00:99 nud permanent"
 for what in busy waiting; do
 	if seen=$(WEFT_PEER_TIMEOUT=1s "$WEFT_BUILD"/tests/nccl/vanish $what \
 		/proc/$a/ns/net /proc/$b/ns/net \
-		"ip neigh replace 10.77.0.2 $nobody dev wa" \
-		"ip neigh replace 10.77.0.1 $nobody dev wb" "$plugin" 2>&1); then
+		"ip neigh replace 10.77.0.2 $nowhere dev wa" \
+		"ip neigh replace 10.77.0.1 $nowhere dev wb" "$plugin" 2>&1); then
 		tap_ok "$what, both sides report that the other is gone"
 	else
 		tap_not_ok "$what, both sides report that the other is gone" \

@@ -82,7 +82,7 @@ if echo 'int getloadavg(double *load, int n);
 		"a busy machine has more time" 0 " ok " --timeout 1 \
 		--case peer-busy "$plugin"
 else
-	tap_skip "a busy machine has more time" "the load cannot be made up here"
+	tap_skip "a busy machine has more time" "this host cannot simulate the load"
 fi
 
 # Somebody else's plugin, which passes in all, but maybe in one: the kernel may

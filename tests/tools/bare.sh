@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The README's commands as somebody runs them who has this release of Debian or
-# Ubuntu, git and nothing else: by root, and by a user without sudo, who is told what
+# Ubuntu, git and nothing else: by root, and by a user without sudo, who learns what
 # to install. Needs root, debootstrap and the network; a quarter of an hour.
 #
 #   tests/tools/bare.sh [SUITE]
@@ -58,7 +58,7 @@ as() # root|somebody COMMAND
 		bash -c "cd /home/somebody/weft && $2" 2>&1 </dev/null
 }
 
-# A user without sudo has root install what is missing, as it is told.
+# A user without sudo has root install what is missing, as quickstart says.
 asks() # COMMAND
 {
 	local seen rc packages
@@ -66,10 +66,10 @@ asks() # COMMAND
 	rc=$?
 	packages=$(sed -n 's/^install them with: apt-get install //p' <<<"$seen")
 	if test $rc = 0 || test -z "$packages"; then
-		tap_not_ok "a user is told what $1 needs" "$rc: $seen"
+		tap_not_ok "$1 tells a user what it needs" "$rc: $seen"
 		return
 	fi
-	tap_ok "a user is told what $1 needs"
+	tap_ok "$1 tells a user what it needs"
 	seen=$(as root "apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
 		apt-get -qq -y --no-install-recommends install $packages") ||
 		tap_not_ok "root installs it" "$(tail -5 <<<"$seen")"

@@ -134,7 +134,7 @@ unit_tests() # DEBIAN-ARCHITECTURE
 	}
 	emulated true 2>/dev/null || {
 		tap_skip "$cpu: unit tests" \
-			"no emulator can be told to this kernel (binfmt_misc in a user namespace)"
+			"this kernel takes no emulator (binfmt_misc in a user namespace)"
 		return
 	}
 	for unit in $units; do

@@ -62,7 +62,7 @@ skips_grouped()
 		sort -k1,1nr -k2 | tr '\t' ' '
 }
 
-# What was said about each failure: behind "not ok" in plain TAP, else in the
+# What is known about each failure: behind "not ok" in plain TAP, else in the
 # logs that make's driver left.
 failures() # LOG
 {

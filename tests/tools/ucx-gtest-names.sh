@@ -26,7 +26,7 @@ grep -lrE 'UCP_INSTANTIATE_TEST_CASE_TLS' "$tests/ucp" |
 				print call "(" suite ", " names[i] ", \"" \
 					names[i] with[names[i]] "\")" end
 		}
-		# it offers nothing where nobody copies to and from GPUs
+		# it offers nothing where no transport copies to and from GPUs
 		BEGIN { with["weft_nvl"] = ",cuda_copy" }
 		/UCP_INSTANTIATE_TEST_CASE_TLS[A-Z_]*\([a-z_]+, tcp, / {
 			call = $0

@@ -94,7 +94,7 @@ fault -i "$retry;$silence" "$retry;$silence" no-qp :
 # the adapter refuses a put, which ends the endpoint and the peer's
 fault "ECONNRESET:remote access error;$said" \
 	"ECONNRESET:the adapter refused;$said 'remote access error'" bad-rkey :
-# what passes; a device that is deleted goes once nobody has it open
+# what passes; a device that is deleted goes once no process has it open
 fault none none "tc qdisc add dev veth0 root netem loss 1%" "$mend"
 fault none none "$cut; sleep 0.3; $mend" :
 add="rdma link add rxe1 type rxe netdev veth1"

@@ -2,7 +2,7 @@
 /*
  * program COPY...: opens libucp_COPY.so of each copy as Python does, with
  * RTLD_LOCAL, then lets each list its components.  "-" is a call from here,
- * where no UCX is to be seen.  "next/" changes to that folder before.  "+COPY"
+ * where no UCX is visible.  "next/" changes to that folder before.  "+COPY"
  * lets that copy progress a worker instead, again and again.  "^COPY" has a
  * binding of that copy do it, with a call that is a jump.
  */

@@ -313,7 +313,7 @@ static bool take(struct ring *r, const struct flow *f, size_t i, int size,
 	size_t len = slice_len(f, i);
 
 	if ((size_t)size != len) {
-		double_warn("rank %d was told of %d bytes instead of %zu",
+		double_warn("rank %d got a size of %d bytes instead of %zu",
 			    r->rank, size, len);
 		return false;
 	}
@@ -369,7 +369,7 @@ ncclResult_t ring_all_reduce(struct ring *r, double *acc, size_t count,
 	size_t out, out_n, in, in_n;
 	int step, turn;
 
-	/* Once around to add up the parts, once more to hand them out. */
+	/* Once around to add up the parts, again to hand them out. */
 	for (turn = 0; turn < 2; turn++)
 		for (step = 0; step < r->nranks - 1; step++) {
 			out = part(r, count, r->rank + turn - step, &out_n);

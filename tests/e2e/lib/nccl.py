@@ -56,7 +56,7 @@ def build_double(folder):
 def install_binding(folder):
     """
     The C function of the examples as a library in @folder/lib, and its binding
-    by Cython in @folder/python, which is to be in PYTHONPATH.
+    by Cython in @folder/python, which PYTHONPATH must have.
     """
     lib, python = f"{folder}/lib", f"{folder}/python"
     os.mkdir(python)

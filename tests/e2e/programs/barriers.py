@@ -2,7 +2,7 @@
 """
 Ranks of rapidsmpf's UCXX communicator meet again and again: none leaves a
 barrier before all have come. They are what rrun starts, or the workers of a
-Dask cluster, the first of which makes the address that the others are told.
+Dask cluster, the first of which makes the address that the others get.
 
 usage: barriers.py FOLDER [SCHEDULER_FILE]
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-A client that is told of UCX by os.environ alone, set before anything else is
+A client that has UCX's settings from os.environ alone, set before anything else is
 imported; sums what two workers exchange.
 
 usage: environ.py SCHEDULER_FILE NAME=VALUE...

@@ -7,7 +7,7 @@ usage: mishaps.py SCHEDULER_FILE moves COUNT
 
 moves: COUNT times, every worker makes 32 MB blocks and a sum of neighbours
 crosses the wire; the values are known.  A worker that dies costs its blocks,
-which Dask makes anew elsewhere.
+which Dask makes again elsewhere.
 hold: worker2 takes the GIL for SECONDS in the middle of a block of 256 MB that
 flows to it from worker1, and a block of its own is asked for by worker1.
 """

@@ -372,7 +372,7 @@ Test(hello, reflection_fails)
 	cr_expect(eq(int, l.err, -EACCES));
 }
 
-/* What was said in one conversation is worth nothing in the next. */
+/* A proof of one conversation is worth nothing in the next. */
 Test(hello, replay_fails)
 {
 	struct weft_hello d, l, l2;

@@ -284,7 +284,7 @@ Test(ep, the_end_of_a_connection_is_reported_once)
 	cr_expect(eq(uint, leaves, 1));
 }
 
-/* A number that the peer has used up is not asked for for ever. */
+/* A number that the peer has used up is not asked for forever. */
 Test(ep, numbers_count_endpoints)
 {
 	cr_expect(zero(u32, asked));

@@ -63,7 +63,7 @@ Test(folder, folder_is_created_with_mode_0700)
 	cr_expect(eq(uint, log_lines(""), 0));
 }
 
-/* It is said once, what to do about it, and nothing is written there. */
+/* Logged once, with what to do about it; nothing is written there. */
 static void refused(void)
 {
 	run = weft_folder_open();
@@ -101,7 +101,7 @@ static uint64_t id_now(void)
 	return id;
 }
 
-/* Not there, but by the second name; nobody is blocked. */
+/* Not there, but by the second name; no user is blocked. */
 static void evaded(void)
 {
 	struct stat st;
@@ -137,7 +137,7 @@ Test(folder, folder_of_another_user_is_evaded)
 	evaded();
 }
 
-Test(folder, who_takes_the_name_later_parts_nobody)
+Test(folder, user_who_takes_the_name_later_parts_no_peers)
 {
 	const uint64_t id = id_now();
 
@@ -146,7 +146,7 @@ Test(folder, who_takes_the_name_later_parts_nobody)
 	cr_expect(eq(u64, id_now(), id));
 }
 
-Test(folder, who_gives_the_name_up_parts_nobody)
+Test(folder, user_who_gives_the_name_up_parts_no_peers)
 {
 	uint64_t id;
 
@@ -214,7 +214,7 @@ Test(folder, folder_without_hard_links_is_refused)
 
 /* ---- what somebody else left in it -------------------------------------- */
 
-/* It is said once, with what helps against it. */
+/* Logged once, with what helps against it. */
 static void cookie_refused(const char *why)
 {
 	run = weft_folder_open();
@@ -382,7 +382,7 @@ Test(folder, listening_socket_is_kept)
 	close(fd);
 }
 
-/* It is not asked in vain because others wait to be accepted. */
+/* It is not skipped because others wait to be accepted. */
 Test(folder, socket_with_full_backlog_is_kept)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
@@ -404,7 +404,7 @@ Test(folder, socket_with_full_backlog_is_kept)
 	close(fd);
 }
 
-/* What is there by another name is not ours to remove. */
+/* What exists by another name is not ours to remove. */
 Test(folder, files_of_other_names_are_kept)
 {
 	const char *const names[] = { "l-0123", "s-fedcba9876543210", "b-gpu",
@@ -454,7 +454,7 @@ Test(folder, close_removes_own_files_only)
 /* ---- who may be dialled ------------------------------------------------- */
 
 /* As a user whom modes stop; false: this process cannot be one. */
-static bool be_nobody(void)
+static bool drop_root(void)
 {
 	if (geteuid())
 		return true;
@@ -482,7 +482,7 @@ Test(folder, socket_without_permission_is_unreachable)
 	struct weft_address addr;
 	unsigned int i;
 
-	if (!be_nobody())
+	if (!drop_root())
 		cr_skip_test("no other user can be taken on here");
 	cr_assert(eq(int, open_side(&a), 0));
 	addr = behind_a_mode(&b, 0);
@@ -493,7 +493,7 @@ Test(folder, socket_without_permission_is_unreachable)
 	cr_expect(eq(uint, log_lines("SELinux"), 1));
 	cr_expect(eq(uint, log_lines("AppArmor"), 1));
 	cr_expect(eq(uint, log_lines(""), 1));
-	/* and whoever does not ask before is told */
+	/* and a caller that does not ask first gets an error */
 	cr_assert(eq(int, nvl->ep_create(a.iface, &addr, NULL, &a.ep), 0));
 	wait_for(a.errors);
 	cr_expect(eq(int, a.error, -EACCES));

@@ -97,7 +97,7 @@ static void meet_asleep(void)
 }
 
 /* One more that connects to a, if there is room, and says nothing. */
-static bool stranger(void)
+static bool dial_silently(void)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	struct weft_iface_attr attr;
@@ -130,7 +130,7 @@ static void use_all_descriptors(void)
 Test(nvl_accept, running_out_of_descriptors_warns_once_and_sleeps)
 {
 	/* one with a deadline, for which it has a timer from then on */
-	cr_assert(stranger());
+	cr_assert(dial_silently());
 	cr_expect(ever_sleeps());
 	cr_assert(eq(int, side_dial(&b, &a), 0));
 	use_all_descriptors();
@@ -164,10 +164,10 @@ Test(nvl_accept, running_out_of_descriptors_before_the_first_deadline)
 }
 
 /* They say nothing, and their deadline is far. */
-static void among_strangers(bool leave)
+static void among_unproven(bool leave)
 {
 	while (nfds < 160)
-		if (!stranger())
+		if (!dial_silently())
 			sleeps();
 	cr_assert(eq(int, side_dial(&b, &a), 0));
 	cr_expect(ever_sleeps(), "it is woken again and again");
@@ -181,7 +181,7 @@ static void among_strangers(bool leave)
 
 Test(nvl_accept, full_table_of_unproven_connections_still_accepts)
 {
-	among_strangers(true);
+	among_unproven(true);
 }
 
 /* Nor must they go first. */
@@ -189,7 +189,7 @@ Test(nvl_accept, unproven_connections_keep_no_peer_out)
 {
 	setenv("WEFT_CONNECT_TIMEOUT", "3600s", 1);
 	weft_settings_reset();
-	among_strangers(false);
+	among_unproven(false);
 }
 
 /* As long as it is there at all, its words are waited for some seconds. */
@@ -199,7 +199,7 @@ Test(nvl_accept, silent_unproven_connections_are_dropped)
 
 	setenv("WEFT_CONNECT_TIMEOUT", "3600s", 1);
 	weft_settings_reset();
-	stranger();
+	dial_silently();
 	while (count_fds() < before + 2)
 		nvl->progress(a.iface);
 	while (count_fds() > before + 1)

@@ -211,7 +211,7 @@ Test(nvl_fault, driver_without_stream_writes_works)
 static pthread_t tester;
 static atomic_bool hold, held;
 
-/* write() of this program: a driver's thread stands still behind it. */
+/* write() of this program: a driver's thread stalls behind it. */
 ssize_t write(int fd, const void *buf, size_t n)
 {
 	ssize_t r = syscall(SYS_write, fd, buf, n);

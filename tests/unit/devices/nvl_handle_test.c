@@ -490,7 +490,8 @@ Test(nvl_handle, a_peer_cannot_name_memory_of_this_process)
 	nvl->mem_release(mem);
 }
 
-/* A copy behind what is there would be the end of the peer's context. */
+/* A copy behind the end of the memory would be the end of the peer's context.
+ */
 Test(nvl_handle, an_owner_cannot_have_more_mapped_than_there_is)
 {
 	struct nvl_key k;

@@ -51,7 +51,7 @@ static void close_victim(void)
 
 TestSuite(nvl_proof, .init = open_victim, .fini = close_victim, .timeout = 120);
 
-static int stranger(void)
+static int dial_unproven(void)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct sockaddr_un sa;
@@ -100,7 +100,7 @@ static void take_all(int fd)
 Test(nvl_proof, no_descriptor_for_garbage)
 {
 	uint8_t garbage[WEFT_HELLO_MAX];
-	int fd = stranger();
+	int fd = dial_unproven();
 
 	memset(garbage, 0x5a, sizeof(garbage));
 	cr_assert(
@@ -118,7 +118,7 @@ Test(nvl_proof, no_descriptor_for_a_wrong_key)
 	uint8_t challenge[WEFT_HELLO_MAX];
 	struct weft_hello h;
 	ssize_t n;
-	int fd = stranger();
+	int fd = dial_unproven();
 
 	weft_hello_dial(&h, wrong, liar_key, (const uint8_t *)purpose);
 	cr_assert(eq(long, send(fd, h.out, h.out_len, MSG_NOSIGNAL),
@@ -126,7 +126,8 @@ Test(nvl_proof, no_descriptor_for_a_wrong_key)
 	liar_wait(&victim, (n = take(fd, challenge, sizeof(challenge))) != 0);
 	cr_assert(eq(long, n, 40));
 	cr_assert(eq(int, challenge[4], 2), "no challenge came");
-	/* its own proof is the nearest to one that a stranger ever sees */
+	/* its own proof is the nearest to one that a dialler without a key sees
+	 */
 	memcpy(proof + 8, challenge + 24, 16);
 	memcpy(proof + 24, challenge + 24, 16);
 	cr_assert(eq(long, send(fd, proof, sizeof(proof), MSG_NOSIGNAL),

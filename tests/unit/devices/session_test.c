@@ -23,9 +23,9 @@ enum answer {
 	HANGUP, /* before its hello */
 	YIELD,
 	ACCEPT,
-	BUSY,	/* accepts after BUSY_MS */
-	NOBODY, /* the host does not answer */
-	NONE,	/* a socket cannot even be opened */
+	BUSY,	 /* accepts after BUSY_MS */
+	NO_PEER, /* the host does not answer */
+	NONE,	 /* a socket cannot even be opened */
 };
 
 struct meeting {
@@ -89,7 +89,7 @@ static int open_socket(struct weft_conn *conn, bool *connecting)
 		close(t.fd);
 		t.fd = -1;
 	}
-	*connecting = answer() == NOBODY;
+	*connecting = answer() == NO_PEER;
 	while (*connecting && send(sv[0], "?", 1, MSG_DONTWAIT) == 1)
 		; /* never writable: no answer to the first packet */
 	return sv[0];
@@ -136,7 +136,7 @@ static bool listener_moves(void)
 	struct weft_hello *h = &t.hello;
 	ssize_t n = -1;
 
-	if (t.fd < 0 || answer() == NOBODY ||
+	if (t.fd < 0 || answer() == NO_PEER ||
 	    (answer() == BUSY && now_ms < t.begin + BUSY_MS))
 		return false;
 	if (h->state == WEFT_HELLO_DECIDE) {
@@ -312,7 +312,7 @@ Test(session, a_busy_listener_is_waited_for)
 
 Test(session, a_host_that_does_not_answer_is_given_up)
 {
-	meet(&(struct meeting){ .rest = NOBODY,
+	meet(&(struct meeting){ .rest = NO_PEER,
 				.err = -ETIMEDOUT,
 				.min_dials = 1,
 				.max_dials = 1,

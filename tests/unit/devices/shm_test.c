@@ -69,7 +69,7 @@ static void take(struct side *s, uint8_t id, void *data, size_t len)
 }
 
 /* Three times around the ring, so that many lie at its end. */
-Test(shm, message_is_copied_by_nobody_between_the_two_programs)
+Test(shm, message_is_not_copied_between_the_two_programs)
 {
 	const unsigned int n = 3 * SHM_SHORT / SHM_MAX_MESSAGE;
 	ssize_t len;

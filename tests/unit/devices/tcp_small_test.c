@@ -383,7 +383,7 @@ Test(tcp_small, answers_owed_to_a_closed_peer_are_no_loss)
 	cr_expect(eq(int, b.error, -ESHUTDOWN), "%d", b.error);
 }
 
-/* No byte of a get lands after its end, whoever answers. */
+/* No byte of a get lands after its end, whichever peer answers. */
 Test(tcp_small, cancelled_gets_land_no_more)
 {
 	unsigned int i;

@@ -80,7 +80,7 @@ static void keep(void *arg, enum weft_level level, const char *file, int at,
 	said++;
 }
 
-/* Two processes of this host would then be of two, which is said. */
+/* Two processes of this host would then be of two, which is logged. */
 Test(host, host_without_proc_is_unknown_and_says_so)
 {
 	uint64_t id;
@@ -138,7 +138,7 @@ static void *leave_and_ask(void *arg)
 	return NULL;
 }
 
-/* A namespace is a thread's, and what was said before may no longer hold. */
+/* A namespace is a thread's, and an earlier answer may no longer hold. */
 Test(host, netns_id_follows_the_thread)
 {
 	const uint64_t here = weft_netns_id();

@@ -465,7 +465,7 @@ Test(samehost, nccl_without_cumem_is_refused)
 Test(samehost, host_that_is_not_known_is_refused)
 {
 	hidden = "/proc/sys/";
-	declined("this host cannot be told from others");
+	declined("this host cannot be identified");
 }
 
 /* Without it equal ids may be different users outside. */

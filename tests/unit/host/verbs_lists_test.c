@@ -120,7 +120,7 @@ static void expect_meeting(uint8_t ours, uint8_t theirs, const char *word)
 	cr_expect(eq(int, weft_verbs_reachable(ours, theirs, &why), !word));
 	cr_expect(eq(int, weft_verbs_reachable(theirs, ours, NULL), !word));
 	cr_expect(eq(int, word ? why &&strstr(why, word) : !why, 1), "%s",
-		  why ? why : "nothing was said");
+		  why ? why : "nothing was logged");
 }
 
 Test(verbs_lists, fabrics_that_cannot_reach_each_other)

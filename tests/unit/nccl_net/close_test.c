@@ -15,7 +15,7 @@ static struct weft_net_mr *busy_mr;
 static char *busy_dst;
 static atomic_bool closed;
 
-/* Stands still: no deadline is ever met. */
+/* A clock that stalls: no deadline is ever met. */
 static uint64_t standing_clock(void)
 {
 	return 1000000000;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What each side is told when a connection, or a transfer, ends badly. */
+/* What each side learns when a connection, or a transfer, ends badly. */
 #include "tests/unit/nccl_net/pair.h"
 
 TestSuite(end, .timeout = 20);
@@ -148,7 +148,7 @@ Test(end, refused_receive_ends_its_sender, .init = connected)
 	cr_expect(eq(int, ret, -ECONNRESET));
 }
 
-/* It is here, and its sender was told that it is done. */
+/* It is here, and its sender knows that it is done. */
 Test(end, data_sent_before_death_arrives, .init = connected)
 {
 	struct weft_net_request *s, *r;

@@ -179,7 +179,7 @@ Test(env, plugin_named_by_nccl_net_is_kept_loaded)
 }
 
 /*
- * What `weft run` sets and `weft info nccl` shows is what NCCL would be told.
+ * What `weft run` sets and `weft info nccl` shows is what NCCL would get.
  */
 Test(env, list_of_variables_is_complete)
 {

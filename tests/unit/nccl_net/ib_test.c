@@ -212,7 +212,7 @@ Test(ib, other_fabric_falls_back_to_tcp_at_once)
 
 Test(ib, failing_fabric_falls_back_to_tcp)
 {
-	/* of one alone the other side may be told before it is connected */
+	/* of one alone the other side may learn before it is connected */
 	fake_verbs_all_status(IBV_WC_RETRY_EXC_ERR);
 	meet(0, 1);
 	cr_expect(by_tcp());

@@ -243,7 +243,7 @@ Test(net, a_larger_small_send_fails_when_posted, .init = connected)
 	larger_fails(101, 100, true);
 }
 
-/* regIsGlobal, which is said where all comms are TCP's. */
+/* regIsGlobal, which is set where all comms are TCP's. */
 Test(net, registration_is_valid_for_all_comms, .init = connected)
 {
 	struct weft_net_comm *tx2, *rx2, *first_tx = tx, *first_rx = rx;

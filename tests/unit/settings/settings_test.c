@@ -204,7 +204,8 @@ Test(settings, deferred_warnings_wait_for_flush, .init = clean)
 	setenv("NCCL_IB_TC", "none", 1);
 	setenv("WEFT_IB_SL", "99", 1);
 	weft_settings();
-	cr_expect(eq(int, caught.count, 1), "weft's own is logged at once");
+	cr_expect(eq(int, caught.count, 1),
+		  "a setting of weft's is logged at once");
 	cr_expect(has(caught.text, "WEFT_IB_SL='99'"), "%s", caught.text);
 	weft_settings_defer_warnings(); /* too late to change anything */
 	weft_settings_flush_warnings();

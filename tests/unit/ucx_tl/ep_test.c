@@ -309,7 +309,7 @@ Test(ep, put_after_fence_waits_for_earlier_puts)
 	put(&comp);
 	ep_fence();
 	cr_expect_eq(put(&comp), WEFT_UCS_NO_RESOURCE);
-	cr_expect_eq(add(&r), WEFT_UCS_OK, "UCP would spin for ever");
+	cr_expect_eq(add(&r), WEFT_UCS_OK, "UCP would spin forever");
 	cr_expect_not(weft_uct_pending_runnable(&iface), "so would arm");
 	fake.op->done(fake.op, 0);
 	cr_expect(weft_uct_pending_runnable(&iface));
