@@ -291,7 +291,6 @@ static unsigned int submit_batch(struct weft_stream *st,
 	struct weft_copy *c[WEFT_BATCH], *go[WEFT_BATCH];
 	int result[WEFT_BATCH], r = 0;
 	unsigned int i, n, ngo = 0, good = 0;
-	size_t bytes = 0;
 	bool all = false;
 	uint32_t seq = atomic_load(&st->mark->issued) + 1;
 
@@ -307,7 +306,6 @@ static unsigned int submit_batch(struct weft_stream *st,
 			c[i]->status = -EACCES;
 		else
 			go[ngo++] = c[i];
-		bytes += c[i]->len;
 	}
 	if (ngo)
 		all = issue_copies(st, cu, go, result, ngo);

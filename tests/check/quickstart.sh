@@ -86,6 +86,12 @@ before=$(grep -v old.c <<<"$before")
 tap_equal "the copy loses files that the clone lost" "$(installed made)" \
 	"autogen.sh configure configure.ac m4 quickstart tests "
 tap_equal "the clone itself is unchanged" "$(find "$clone" | sort)" "$before"
+# it ends where the tools are missing that this clone has not
+(env -u WEFT_CACHE HOME="$tap_tmp" PATH="$tap_tmp/packages:$PATH" \
+	bash "$clone/quickstart" test >"$tap_tmp/log" 2>&1)
+tap_equal "quickstart test takes warnings for errors" \
+	"$(sed 's/.* //' "$tap_tmp"/.cache/weft/build-*/tests/options)" \
+	"--enable-werror"
 
 # The end of a test run, from logs of both forms.
 report=$(

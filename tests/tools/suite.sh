@@ -159,12 +159,12 @@ skip() # NAME REASON
 	skipped=$((skipped + 1))
 }
 
-# The builds beside the plain one that the tests can do without, and what of
+# The builds beside the first one that the tests can do without, and what of
 # each is wanted: all of a check, or the programs of one kind.
 declare -A variant=(
-	[asan]="--enable-sanitizers=address,undefined"
-	[tsan]="--enable-sanitizers=thread"
-	[fuzz]="--enable-fuzzers --enable-sanitizers=address,undefined CC=clang"
+	[asan]="--enable-werror --enable-sanitizers=address,undefined"
+	[tsan]="--enable-werror --enable-sanitizers=thread"
+	[fuzz]="--enable-werror --enable-sanitizers=address,undefined --enable-fuzzers CC=clang"
 )
 declare -A wanted=(
 	[asan]="check TESTS="
@@ -242,8 +242,8 @@ suite() # [--long]
 	sources
 	bash tests/tools/fetch-cuda.sh >"$(log_of "NVIDIA's headers")" 2>&1 ||
 		skip "NVIDIA's headers" "they cannot be fetched (PyPI)"
-	build plain
-	export WEFT_BUILD=$build_root/plain WEFT_SANITIZED="" CC=${CC:-gcc}
+	build tests --enable-werror
+	export WEFT_BUILD=$build_root/tests WEFT_SANITIZED="" CC=${CC:-gcc}
 	step "UCX releases" bash tests/tools/fetch-ucx.sh
 	python_ready
 	step "packaging tools" bash tests/tools/venv.sh package
