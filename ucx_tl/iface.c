@@ -463,7 +463,7 @@ static int device_open(struct weft_uct_iface *iface)
 	return iface->tl->dev->iface_open(&how, &iface->iface);
 }
 
-/* What UCX is told of it beside the others of this process. */
+/* What UCX sees of it beside the others of this process. */
 static void rank_iface(struct weft_uct_iface *iface)
 {
 	const double better = iface->tl->better_bandwidth(iface->device);

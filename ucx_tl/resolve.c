@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "devices/common/stats.h"
+#include "stats/stats.h"
 #include "settings/settings.h"
 #include "ucx_tl/load.h"
 #include "ucx_tl/resolve.h"

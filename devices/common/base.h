@@ -6,7 +6,7 @@
 #include "devices/common/ep_number.h"
 #include "devices/common/events.h"
 #include "devices/common/session.h"
-#include "devices/common/stats.h"
+#include "stats/stats.h"
 #include "devices/device.h"
 
 struct weft_ep_ops;

@@ -31,7 +31,7 @@
 #include <string.h>
 
 #include "devices/common/ep.h"
-#include "devices/common/stats.h"
+#include "stats/stats.h"
 #include "devices/ib/ib_proto.h"
 #include "host/verbs.h"
 #include "settings/settings.h"

@@ -29,7 +29,7 @@
 #define WEFT_DEVICES_NVL_H
 
 #include "devices/common/ep.h"
-#include "devices/common/stats.h"
+#include "stats/stats.h"
 #include "devices/engine/copy.h"
 #include "devices/local/local.h"
 #include "devices/nvlink/nvl_map.h"

@@ -41,7 +41,7 @@
 #include "bootstrap/hello.h"
 #include "devices/common/ep.h"
 #include "devices/common/region.h"
-#include "devices/common/stats.h"
+#include "stats/stats.h"
 #include "devices/tcp/tcp_proto.h"
 #include "host/netif.h"
 #include "settings/settings.h"

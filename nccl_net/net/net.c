@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "devices/common/stats.h"
+#include "stats/stats.h"
 #include "nccl_net/net/accept.h"
 #include "nccl_net/net/comm.h"
 #include "nccl_net/net/connect.h"

@@ -43,7 +43,9 @@ tap_nothing "rooms include only those below them" "$(
 					visit(name, way[i])
 		}
 		FILENAME == "-" { room[$1]; next }
-		$1 == "box" { if (!($2 in room)) stands[$2] = above($2) }
+		# a folder of rooms, too
+		$1 == "box" && $2 !~ /\.[ch]$/ { room[$2] }
+		$1 == "box" && $2 ~ /\.[ch]$/ { stands[$2] = above($2) }
 		$1 == "arrow" {
 			from = $2 in stands ? stands[$2] : $2
 			to = $3 in stands ? stands[$3] : $3

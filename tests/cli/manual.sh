@@ -20,8 +20,8 @@ done
 tap_nothing "weft(7) explains every key that WEFT_STATS writes" "$(
 	cd "$WEFT_SRC" || exit
 	{
-		sed -n 's/^\tX(\([a-z_]*\), .*/\1/p' devices/common/stats.h
-		grep -o '\\"[a-z]*\\":' devices/common/stats.c | tr -dc 'a-z\n'
+		sed -n 's/^\tX(\([a-z_]*\), .*/\1/p' stats/stats.h
+		grep -o '\\"[a-z]*\\":' stats/stats.c | tr -dc 'a-z\n'
 	} | while read -r key; do
 		grep -q "^\*\*.*\b$key\*\*" man/weft.7.md || echo "$key"
 	done

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/common/stats.h"
+#include "stats/stats.h"
 #include "tests/lib/fds.h"
 
 #define PIECE 1000u

@@ -85,9 +85,9 @@ units="util/clock util/hash util/list util/log util/parse util/random util/table
 	settings/settings host/host host/netdevs host/verbs host/verbs_lists
 	bootstrap/address bootstrap/hello devices/conn devices/ep
 	devices/ep_number devices/events devices/nvl_lies devices/nvl_proof
-	devices/region devices/stats devices/tcp_bulk devices/tcp_tune
+	devices/region devices/tcp_bulk devices/tcp_tune
 	devices/unproven nccl_net/abi nccl_net/close nccl_net/files
-	nccl_net/life nccl_net/net nccl_net/wire ucx_tl/abi ucx_tl/component
+	nccl_net/life nccl_net/net nccl_net/wire stats/stats ucx_tl/abi ucx_tl/component
 	ucx_tl/ep ucx_tl/iface ucx_tl/md ucx_tl/perf ucx_tl/sleep ucx_tl/status
 	ucx_tl/tls ucx_tl/ucxenv"
 

@@ -7,8 +7,8 @@
  * interface closes, and at exit for those still open.  "0" or unset: counted,
  * never written.
  */
-#ifndef WEFT_DEVICES_COMMON_STATS_H
-#define WEFT_DEVICES_COMMON_STATS_H
+#ifndef WEFT_STATS_STATS_H
+#define WEFT_STATS_STATS_H
 
 #include <stdatomic.h>
 #include <stdint.h>

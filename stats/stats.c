@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "devices/common/stats.h"
+#include "stats/stats.h"
 #include "settings/settings.h"
 #include "util/file.h"
 #include "util/list.h"

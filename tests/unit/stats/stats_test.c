@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "devices/common/stats.h"
+#include "stats/stats.h"
 #include "settings/settings.h"
 #include "util/log.h"
 
