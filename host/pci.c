@@ -76,7 +76,9 @@ static bool split_path(const struct weft_pci *pci, struct pci_path *w)
 	const char *p = strstr(pci->path, "/pci"), *end;
 
 	w->n = 0;
-	while (p && *p == '/' && w->n < MAX_DEPTH) {
+	if (!p)
+		return false;
+	while (*p == '/' && w->n < MAX_DEPTH) {
 		end = strchrnul(++p, '/');
 		w->at[w->n] = p;
 		w->len[w->n++] = (size_t)(end - p);

@@ -783,8 +783,8 @@ static void serve_one(int fd, const union weft_sockaddr *from)
 	struct check_list list = { .n = 0 };
 	char text[WEFT_SOCKADDR_STR];
 	struct weft_netif route;
-	struct request request;
-	struct proof proof;
+	struct request request = { 0 };
+	struct proof proof = { 0 };
 	const int one = 1;
 	bool ask;
 	int i;

@@ -164,9 +164,10 @@ static bool pin_library(void)
 	if (!dladdr(&host, &me) || !me.dli_fname)
 		return false;
 	handle = dlopen(me.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-	if (handle)
-		dlclose(handle);
-	return handle;
+	if (!handle)
+		return false;
+	dlclose(handle);
+	return true;
 }
 
 static void log_not_introduced(const char *why)

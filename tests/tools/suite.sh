@@ -259,6 +259,7 @@ suite() # [--long]
 	ahead=$!
 
 	run_check "make check" 3600 "$WEFT_BUILD"
+	run_tests "analyzers" 600 bash tests/check/analyze.sh
 	if test -n "$long"; then
 		WEFT_UCX_BUILDS=$(ucx_sources | tr '\n' ' ')
 		export WEFT_UCX_BUILDS
