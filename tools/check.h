@@ -85,6 +85,10 @@ int check_bytes(struct check *c, enum check_way way, size_t size);
 int check_speed(struct check *c, enum check_way way, size_t size,
 		double *bandwidth);
 int check_bye(struct check *c);
+/* check_blocks.c: "8 B", "64 KiB"; into @buf */
+const char *check_format_size(size_t size, char *buf, size_t len);
+/* Would blocks of @size take too long at @bandwidth? */
+bool check_is_slow(size_t size, double bandwidth);
 /*
  * check_bytes() and check_speed() for each size; prints a line for each. Leaves
  * out blocks that would take too long.
