@@ -116,6 +116,8 @@ int live(int rank, unsigned int life, uint32_t seed);
 
 extern const struct weft_iface_cb peer_callbacks;
 void step_peer(struct peer *p);
+/* Is its process on its way out, or gone? */
+bool is_leaving(const struct peer *p);
 /* Have both met, and is nothing under way or waiting? */
 bool is_idle(const struct peer *p);
 

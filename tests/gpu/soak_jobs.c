@@ -85,12 +85,16 @@ const struct nvl_conn *conn_of(const struct peer *p)
 	return nvl_conn(weft_ep_conn(p->ep));
 }
 
-static void count_success(struct job *job, unsigned long *bytes)
+/* False: not yet, or its peer has left: the endpoint fails next. */
+static bool has_succeeded(struct job *job, unsigned long *bytes)
 {
+	if (!job->done || (job->status && is_leaving(job->peer)))
+		return false;
 	if (job->status)
 		fail("an operation of %zu bytes at %zu: %s", job->len, job->off,
 		     strerror(-job->status));
 	*bytes += job->len;
+	return true;
 }
 
 static void end_put(struct job *job)
@@ -116,9 +120,8 @@ void step_job(struct job *job)
 			start_job(job);
 		return;
 	case PUTTING:
-		if (!job->done)
+		if (!has_succeeded(job, &job->peer->put_bytes))
 			break;
-		count_success(job, &job->peer->put_bytes);
 		tell(job, CHECK);
 		job->state = CHECKING;
 		break;
@@ -133,9 +136,8 @@ void step_job(struct job *job)
 			job->state = GETTING;
 		break;
 	case GETTING:
-		if (!job->done)
+		if (!has_succeeded(job, &job->peer->get_bytes))
 			break;
-		count_success(job, &job->peer->get_bytes);
 		tell(job, EMPTY);
 		job->state = EMPTYING;
 		break;

@@ -6,7 +6,7 @@
 
 struct peer peers[RANKS];
 
-static bool is_leaving(const struct peer *p)
+bool is_leaving(const struct peer *p)
 {
 	return board->rank[p->rank].leaves ||
 	       board->rank[p->rank].life != p->life;
