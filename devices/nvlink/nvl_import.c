@@ -133,7 +133,9 @@ static int open_handle(struct nvl_conn *conn, struct nvl_import *im,
 	int r = nvl_map_handle(&im->map, im->engine, key->handle, im->size);
 
 	if (r) {
+		im->users++; /* its owner may have freed it, too */
 		unmap_dead(conn->iface);
+		im->users--;
 		r = nvl_map_handle(&im->map, im->engine, key->handle, im->size);
 	}
 	if (r)

@@ -551,6 +551,26 @@ Test(nvl_handle, place_that_is_taken_is_tried_again)
 	wait_for(is_closed());
 }
 
+/* Its owner has freed it since its word was looked at. */
+Test(nvl_handle, memory_that_ends_while_its_handle_is_opened)
+{
+	struct nvl_key k;
+
+	have_peer();
+	own(LEN);
+	k = unpack(key);
+	k.whole.serial++;
+	memcpy(key, &k, sizeof(k));
+	command(FAIL_ONCE);
+	expect_put(to, LEN, key, 0);
+	cr_expect(yes(is_closed()));
+	sh->status = WEFT_CU_INVALID_VALUE;
+	command(REFUSE);
+	expect_put(to, LEN, key, -EACCES);
+	cr_expect(yes(is_closed()));
+	nvl->mem_release(mem);
+}
+
 /* The mapping of what was there before is of no use for it. */
 Test(nvl_handle, freed_and_allocated_again_at_the_same_address)
 {
