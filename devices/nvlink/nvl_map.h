@@ -55,7 +55,7 @@ void nvl_map_undo(struct nvl_mapping *m);
 struct nvl_unmapper;
 /* As nvl_map_undo(), later and by a thread, which *@un is or will be. */
 void nvl_map_close(struct nvl_unmapper **un, struct nvl_mapping *m);
-/* Waits until all of that is unmapped; NULL: nothing was. */
+/* Waits until all of that is unmapped, a second at most; NULL: nothing was. */
 void nvl_unmap_drain(struct nvl_unmapper *un);
 /* Waits for the thread, and unmaps what it has left. */
 void nvl_unmap_end(struct nvl_unmapper *un);

@@ -12,9 +12,13 @@
 #include <string.h>
 
 #include "devices/nvlink/nvl_map.h"
+#include "util/clock.h"
 #include "util/list.h"
 #include "util/log.h"
 #include "util/thread.h"
+
+/* The kernel that is waited for may wait for the caller. */
+#define DRAIN_MS 1000u
 
 struct unmap {
 	struct weft_list link;
@@ -113,9 +117,10 @@ void nvl_map_close(struct nvl_unmapper **where, struct nvl_mapping *m)
 
 void nvl_unmap_drain(struct nvl_unmapper *un)
 {
+	const uint64_t end = weft_now_ms() + DRAIN_MS;
 	bool left = un != NULL;
 
-	while (left) {
+	while (left && weft_now_ms() < end) {
 		pthread_mutex_lock(&un->lock);
 		/* without a thread it stays where it is */
 		left = un->on && (un->busy || !weft_list_empty(&un->todo));

@@ -13,9 +13,10 @@
 
 #include "tests/unit/devices/nvl_mapped.h"
 
-#define OPEN "cuIpcOpenMemHandle_v2"
+#define OPEN  "cuIpcOpenMemHandle_v2"
+#define CLOSE "cuIpcCloseMemHandle"
 
-enum command { NONE, PUT, GET, REACHES, REFUSE, FAIL_ONCE, MAP, REPORT };
+enum command { NONE, PUT, GET, REACHES, REFUSE, FAIL_ONCE, STALL, MAP, REPORT };
 
 /* The peer's memory: of each context. */
 enum { GPU_0, GPU_1, GREEN_0, FROMS };
@@ -125,6 +126,9 @@ static void obey(uint8_t *const buf[FROMS])
 		break;
 	case FAIL_ONCE:
 		fake.fake_cuda_fail(OPEN, 1, WEFT_CU_ALREADY_MAPPED);
+		break;
+	case STALL:
+		fake.fake_cuda_stall(sh->status ? CLOSE : NULL);
 		break;
 	case MAP:
 		map_handle();
@@ -547,6 +551,26 @@ Test(nvl_handle, place_that_is_taken_is_tried_again)
 	expect_put(to, LEN, key, 0);
 	command(REPORT);
 	cr_expect(eq(uint, sh->open, 1));
+	nvl->mem_release(mem);
+	wait_for(is_closed());
+}
+
+/* By a kernel, say, that waits for what this thread is to send. */
+Test(nvl_handle, unmapping_that_does_not_end_keeps_no_one)
+{
+	have_peer();
+	own(LEN);
+	expect_put(to, LEN, key, 0);
+	sh->status = 1;
+	command(STALL);
+	nvl->mem_release(mem);
+	wait_for((command(REPORT), !sh->mapped));
+	cr_expect(eq(uint, sh->open, 1));
+	own(LEN);
+	command(FAIL_ONCE);
+	expect_put(to, LEN, key, 0);
+	sh->status = 0;
+	command(STALL);
 	nvl->mem_release(mem);
 	wait_for(is_closed());
 }
