@@ -102,6 +102,9 @@ static int handle_joining(struct nvl_conn *conn, const struct nvl_frame *f,
 			send_empty(conn, NVL_FRAME_READY);
 		return err;
 	}
+	/* its other threads wake whose marks it has, maybe before it says so */
+	if (f->type == NVL_FRAME_WAKE && conn->marks)
+		return 0;
 	if (f->type != NVL_FRAME_READY || !conn->marks)
 		return -EPROTO;
 	weft_conn_set_state(&conn->base, WEFT_CONN_OPEN);
