@@ -305,6 +305,12 @@ static int handle_part(struct nvl_conn *conn, struct nvl_import *im,
 	return 0;
 }
 
+/* An operation that ends with it has failed, and the connection with it. */
+static bool is_failure(int err)
+{
+	return err < 0 && err != -EINPROGRESS && err != -ECANCELED;
+}
+
 int nvl_import_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 {
 	struct nvl_import *im = find_pending(conn, f->id);
@@ -313,7 +319,7 @@ int nvl_import_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 		return -EPROTO;
 	if (f->type == NVL_FRAME_PART)
 		return handle_part(conn, im, f, fd);
-	end_fetch(conn, im, f->err < 0 ? f->err : -EACCES);
+	end_fetch(conn, im, is_failure(f->err) ? f->err : -EACCES);
 	return 0;
 }
 

@@ -313,6 +313,26 @@ Test(nvl_lies, parts_that_cannot_be_mapped)
 	part_fails(liar_part(PART), PART + 4096);
 }
 
+/* Why there are none has to be the reason of a failure. */
+Test(nvl_lies, none_for_a_reason_that_is_none)
+{
+	static const int reasons[] = { 0, 1, -EINPROGRESS, -ECANCELED };
+	unsigned int i;
+
+	for (i = 0; i < sizeof(reasons) / sizeof(*reasons); i++) {
+		struct nvl_frame none =
+			FRAME(NONE, .id = BASE, .err = reasons[i]);
+
+		begin();
+		put_and_fetch(2 * PART);
+		cr_assert(eq(int, liar_frame(&liar, &none, -1), 0));
+		liar_wait(&victim, put.done && ended);
+		cr_expect(eq(int, put.status, -EACCES));
+		cr_expect(eq(int, ended, -EIO));
+		finish();
+	}
+}
+
 /* As many as a registration has at most. */
 Test(nvl_lies, parts_are_bounded, .init = begin, .fini = finish)
 {
