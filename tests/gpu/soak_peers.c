@@ -123,7 +123,8 @@ bool is_idle(const struct peer *p)
 {
 	unsigned int i;
 
-	if (!has_met(p) || p->head != p->tail)
+	/* notes need no connection, but what is counted does */
+	if (!has_met(p) || !ops->ready(p->ep) || p->head != p->tail)
 		return false;
 	for (i = 0; i < KINDS; i++)
 		if (p->job[i].state != IDLE || !p->job[i].next.addr)
