@@ -301,7 +301,9 @@ static int take_reply(struct shm_conn *conn, const uint8_t *data, size_t len)
 	size_t n;
 	void *to;
 
-	if (!t || len > t->what.len - t->moved || (!len && t->what.len))
+	/* GPU memory is none that we could write */
+	if (!t || len > t->what.len - t->moved || (!len && t->what.len) ||
+	    t->where)
 		return -EPROTO;
 	t->moved += len;
 	/* given up: the memory is the program's again */

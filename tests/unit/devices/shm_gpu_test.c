@@ -534,6 +534,25 @@ Test(shm_gpu, lie_bytes_without_a_window_end_the_peer)
 	is_caught();
 }
 
+/* Which would be a signal. */
+Test(shm_gpu, lie_reply_for_gpu_memory_by_the_ring_ends_the_peer)
+{
+	const struct weft_iov iov = { to, 64, NULL };
+	struct wait_op w = WAIT_OP;
+
+	memset(to, 0xa5, 64);
+	memset(host, 0x5a, 64);
+	cr_assert(
+		eq(int,
+		   dev->get(b.ep, &iov, 1, (uintptr_t)host_to, host_key, &w.op),
+		   -EINPROGRESS));
+	say(SHM_REPLY, host, 64);
+	cr_expect(yes(step_until(side_progress(&b), b.errors)));
+	is_caught();
+	cr_expect(yes(w.done && w.status));
+	cr_expect(eq(u8, to[0], 0xa5));
+}
+
 Test(shm_gpu, lie_second_window_wanted_ends_the_peer)
 {
 	put_all(from, to, 65536, key, 6);
