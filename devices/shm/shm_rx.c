@@ -456,7 +456,9 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 	least = iface->messages > SHARE ? iface->messages - SHARE : 0;
 	if (awaits_engines(conn))
 		ret = finish_copies(conn, least, &n);
+	/* what is owed goes first: nothing is held behind it */
 	while (!ret && shm_conn_is_open(conn) && !conn->landing_failed &&
+	       !shm_conn_owes_messages(conn) &&
 	       shm_ring_sum(conn->rx.head) < end && iface->messages > least &&
 	       iface->notices) {
 		ret = shm_ring_next(conn, &r, &data);

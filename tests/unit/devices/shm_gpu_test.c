@@ -230,6 +230,39 @@ Test(shm_gpu, messages_that_wait_are_bounded)
 	cr_expect(zero(uint, a.errors));
 }
 
+/*
+ * By engines and by the ring: those that the second one has held up are
+ * delivered before more are read.
+ */
+Test(shm_gpu, messages_behind_puts_of_both_kinds_are_bounded)
+{
+	static uint8_t big[SHM_MAX_MESSAGE];
+	const struct iovec iov = { big, sizeof(big) };
+	struct wait_op w = WAIT_OP, by_ring = WAIT_OP;
+	unsigned int n = 0;
+
+	put_all(from, to, 65536, key, 6);
+	cr_assert(eq(int, start_put(from, to, 65536, key, &w), -EINPROGRESS));
+	cr_assert(eq(int, start_put(host, host_to, LEN, host_key, &by_ring),
+		     -EINPROGRESS));
+	dev->fence(a.ep);
+	for (; dev->ready(a.ep); n++)
+		cr_assert(zero(int, dev->message(a.ep, 1, &iov, 1, NULL)));
+	for (;;) {
+		side_progress(&a);
+		if (conn_of(&a)->puts_sent == conn_of(&a)->fence)
+			break;
+		side_progress(&b);
+	}
+	cr_expect(yes(w.done));
+	cr_expect(zero(uint, b.messages));
+	for (; dev->ready(a.ep); n++)
+		cr_assert(zero(int, dev->message(a.ep, 1, &iov, 1, NULL)));
+	cr_expect(gt(uint, n, SHM_HELD / SHM_MAX_MESSAGE));
+	cr_expect(until(by_ring.done && b.messages == n));
+	cr_expect(zero(uint, b.errors));
+}
+
 /* A put that is cut is never placed, and a message behind it never comes. */
 Test(shm_gpu, message_behind_a_put_that_was_cut_is_not_delivered)
 {
