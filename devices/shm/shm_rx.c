@@ -247,7 +247,7 @@ static struct shm_transfer *first_put(struct shm_conn *conn, int status)
 {
 	struct shm_transfer *t = first_of(&conn->placing);
 
-	if (t || !status)
+	if (t || !status || status == -ECANCELED)
 		return t;
 	t = first_of(&conn->queue);
 	return t && t->kind == SHM_TX_PUT && t->begun ? t : NULL;
@@ -259,7 +259,11 @@ static int end_transfer(struct shm_conn *conn, struct shm_transfer *t,
 {
 	if (!t || status > 0 || status == -EINPROGRESS)
 		return -EPROTO;
-	shm_tx_finish(conn, t, status);
+	/* what an engine reads ends with the connection, as gets do */
+	if (!t->in_flight)
+		shm_tx_finish(conn, t, status);
+	else if (!t->status)
+		t->status = status;
 	return status && status != -ECANCELED ? -EIO : 0;
 }
 

@@ -380,6 +380,28 @@ Test(shm_gpu, nothing_lands_once_a_key_is_revoked)
 		cr_assert(eq(u8, to[i], 0x5a), "byte %zu", i);
 }
 
+/* It has failed at the target; what it names is read all the same. */
+Test(shm_gpu, put_that_fails_keeps_its_memory_until_no_engine_reads_it)
+{
+	struct wait_op w = WAIT_OP;
+
+	put_all(from, to, 65536, key, 6);
+	dev->mem_release(mem);
+	mem = NULL;
+	fake.fake_cuda_delay(20000);
+	cr_assert(eq(int, start_put(from, to, LEN, key, &w), -EINPROGRESS));
+	cr_assert(
+		yes(step_until(side_progress(&a), conn_of(&a)->out->sent > 1)));
+	fake.fake_cuda_hold(true);
+	cr_assert(gt(uint, conn_of(&a)->copies, 0));
+	for (int i = 0; i < 2000; i++)
+		progress_all();
+	cr_expect(eq(int, b.error, -EIO));
+	cr_expect(zero(uint, w.done));
+	fake.fake_cuda_hold(false);
+	both_fail(&w, -EACCES);
+}
+
 /* As another thread may, before what was read is with an engine. */
 Test(shm_gpu, key_is_looked_at_when_a_copy_goes_to_the_engine)
 {
