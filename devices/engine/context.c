@@ -112,6 +112,16 @@ static bool take_page(struct weft_engine *engine)
 	return true;
 }
 
+/* A thread of the driver's is yet to ring its descriptor. */
+static bool is_to_ring(const struct weft_engine *engine)
+{
+	unsigned int i, wakes = 0;
+
+	for (i = 0; i < WEFT_STREAMS; i++)
+		wakes += atomic_load(&engine->streams[i].wakes);
+	return wakes;
+}
+
 static void free_engine(struct weft_engine *engine)
 {
 	struct weft_cuda_scope s;
@@ -127,7 +137,10 @@ static void free_engine(struct weft_engine *engine)
 	if (!engine->page_shared)
 		munmap(engine->page, WEFT_MARK_PAGE);
 	weft_list_del(&engine->link);
-	free(engine);
+	if (is_to_ring(engine))
+		engine->engines->events->wake_fd = -1; /* both stay */
+	else
+		free(engine);
 }
 
 struct weft_engine *weft_engine_get(struct weft_engines *engines,
@@ -151,6 +164,7 @@ struct weft_engine *weft_engine_get(struct weft_engines *engines,
 	engine->engines = engines;
 	engine->ctx = where->ctx;
 	engine->ordinal = where->ordinal;
+	engine->wake_fd = engines->events->wake_fd;
 	if (!take_page(engine)) {
 		free(engine);
 		return NULL;

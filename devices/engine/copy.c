@@ -500,14 +500,14 @@ void weft_copy_stop(struct weft_engines *engines, const unsigned int *copies)
 static void wake_owner(void *arg)
 {
 	struct weft_stream *st = arg;
-	int fd = st->engine->engines->events->wake_fd;
+	int fd = st->engine->wake_fd;
 	uint64_t one = 1;
 
 	/* first: this may be too early for an arm() from now on */
 	atomic_store(&st->wake_set, false);
 	if (write(fd, &one, sizeof(one)) < 0)
 		weft_debug("an interface's eventfd is gone");
-	/* last: stream_free() waits for this */
+	/* last: weft_stream_retire() waits for this */
 	atomic_fetch_sub(&st->wakes, 1);
 }
 

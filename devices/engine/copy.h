@@ -42,7 +42,8 @@ enum weft_copy_times {
 	WEFT_COPY_POLL_MS = 1,
 	/* the same where they ring: an engine that fails rings none */
 	WEFT_COPY_FAILURE_MS = 1000,
-	/* closing waits for a wake that the driver is writing */
+	/* closing waits for a wake that the driver is writing; a function of
+	   the program's may keep it for longer */
 	WEFT_COPY_LAST_WAKE_MS = 1000,
 };
 
@@ -121,6 +122,7 @@ struct weft_engine {
 	struct weft_engines *engines;
 	void *ctx; /* that of the program's memory */
 	int ordinal;
+	int wake_fd;		       /* that of engines->events */
 	struct weft_engine_mark *page; /* one per stream */
 	bool page_pinned;
 	bool page_shared; /* of engines->marks: peers can read it */

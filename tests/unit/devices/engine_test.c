@@ -4,6 +4,9 @@
  */
 #include <stdatomic.h>
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include "devices/engine/copy.h"
 #include "tests/unit/devices/nvl_pair.h"
 
@@ -189,6 +192,47 @@ Test(engine, what_waits_is_taken_back)
 		cr_expect(
 			eq(int, to[i * PIECE], i % 2 ? 0xa5 : from[i * PIECE]));
 	end_engine();
+}
+
+static struct {
+	void (*fn)(void *arg);
+	void *arg;
+} late[WEFT_STREAMS];
+static unsigned int nlate;
+
+static int keep_wake(void *st, void (*fn)(void *arg), void *arg)
+{
+	(void)st;
+	late[nlate].fn = fn;
+	late[nlate++].arg = arg;
+	return 0;
+}
+
+/* Functions of the program's keep the driver's thread: all has ended by then.
+ */
+Test(engine, wake_that_comes_late_rings_nobody)
+{
+	int fds[3]; /* that the numbers of ours have now */
+	bool in_flight;
+	unsigned int i;
+	eventfd_t n;
+
+	begin_engine();
+	((struct weft_cuda *)(uintptr_t)weft_cuda())->host_func = keep_wake;
+	queue_all();
+	weft_copy_submit(&engines);
+	cr_assert(yes(weft_copy_arm(&engines, &in_flight)));
+	cr_assert(gt(uint, nlate, 0));
+	wait_done();
+	end_engine();
+	for (i = 0; i < ARRAY_SIZE(fds); i++)
+		fds[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	while (nlate--)
+		late[nlate].fn(late[nlate].arg);
+	for (i = 0; i < ARRAY_SIZE(fds); i++) {
+		cr_expect(eq(int, eventfd_read(fds[i], &n), -1));
+		close(fds[i]);
+	}
 }
 
 /*
