@@ -348,6 +348,11 @@ void shm_stage_drop(struct shm_conn *conn, const struct shm_transfer *t);
 
 /* ---- shm_place.c: emptying them ------------------------------------------ */
 
+/*
+ * Is memory that the peer names a GPU's?  Managed memory is registered as the
+ * host's, whose release waits for no engine.  -EACCES: the driver cannot tell.
+ */
+int shm_place_is_gpu(const void *p, struct weft_cuda_ptr *where);
 /* Bytes of the put @l, or of the get @t, are in the window.  -EPROTO. */
 int shm_place_put(struct shm_conn *conn, struct shm_landing *l,
 		  const struct shm_place *place);

@@ -81,6 +81,13 @@ static int copy_by_engine(struct shm_conn *conn, const struct piece *what,
 	return 0;
 }
 
+int shm_place_is_gpu(const void *p, struct weft_cuda_ptr *where)
+{
+	if (weft_cuda_query(p, where))
+		return -EACCES;
+	return where->where == WEFT_CUDA_DEVICE && !where->managed;
+}
+
 static int put_chunk(struct shm_conn *conn, struct shm_landing *l,
 		     struct shm_chunk *c)
 {
@@ -90,19 +97,17 @@ static int put_chunk(struct shm_conn *conn, struct shm_landing *l,
 	const void *from = shm_chunk_bytes(conn->in, c);
 	uint8_t *to = weft_region_get(&key, l->what.addr, l->what.len);
 	struct weft_cuda_ptr where;
-	int err = 0;
+	int gpu;
 
 	if (!to)
 		return -EACCES;
 	to += l->seen;
-	if (weft_cuda_query(to, &where))
-		err = -EACCES;
-	else if (where.where != WEFT_CUDA_DEVICE &&
-		 !shm_bounce_out(conn->iface, to, from, c->len))
-		err = -EACCES;
+	gpu = shm_place_is_gpu(to, &where);
+	if (!gpu && !shm_bounce_out(conn->iface, to, from, c->len))
+		gpu = -EACCES;
 	weft_region_put(&key);
-	if (err || where.where != WEFT_CUDA_DEVICE)
-		return err;
+	if (gpu <= 0)
+		return gpu;
 	return copy_by_engine(conn, &what, from, to, c->len, &where, &key);
 }
 

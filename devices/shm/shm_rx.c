@@ -357,6 +357,7 @@ static bool find_source(const struct shm_op *what, struct weft_cuda_ptr *where)
 {
 	const struct weft_rkey key = { what->slot, what->generation,
 				       what->token };
+	bool gpu;
 	void *p;
 
 	memset(where, 0, sizeof(*where));
@@ -364,10 +365,11 @@ static bool find_source(const struct shm_op *what, struct weft_cuda_ptr *where)
 	p = weft_cuda() ? weft_region_get(&key, what->addr, what->len) : NULL;
 	if (!p)
 		return false;
-	if (weft_cuda_query(p, where))
-		memset(where, 0, sizeof(*where));
+	gpu = shm_place_is_gpu(p, where) > 0;
 	weft_region_put(&key);
-	return where->where == WEFT_CUDA_DEVICE;
+	if (!gpu)
+		memset(where, 0, sizeof(*where));
+	return gpu;
 }
 
 static int take_get(struct shm_conn *conn, const uint8_t *data, size_t len)

@@ -380,6 +380,31 @@ Test(shm_gpu, nothing_lands_once_a_key_is_revoked)
 		cr_assert(eq(u8, to[i], 0x5a), "byte %zu", i);
 }
 
+/* Registered as host memory, whose release does not wait for engines. */
+Test(shm_gpu, nothing_lands_in_managed_memory_once_its_key_is_revoked)
+{
+	uint8_t *managed = fake.fake_cuda_managed(1, 65536);
+	struct weft_mem *managed_mem;
+	uint8_t managed_key[WEFT_RKEY_MAX];
+	struct wait_op w = WAIT_OP;
+
+	cr_assert(zero(int, dev->mem_register(managed, 65536, WEFT_MEM_HOST,
+					      &managed_mem)));
+	dev->mem_pack(managed_mem, managed_key);
+	put_all(from, managed, 65536, managed_key, 6);
+	get_all(from, managed, 65536, managed_key, 7);
+	fake.fake_cuda_delay(50000);
+	memset(from, 0xa5, 65536);
+	cr_assert(eq(int, start_put(from, managed, 65536, managed_key, &w),
+		     -EINPROGRESS));
+	cr_assert(until(w.done || conn_of(&b)->copies));
+	dev->mem_release(managed_mem);
+	memset(managed, 0x5a, 65536);
+	cr_expect(until(w.done));
+	for (size_t i = 0; i < 65536; i++)
+		cr_assert(eq(u8, managed[i], 0x5a), "byte %zu", i);
+}
+
 /* It has failed at the target; what it names is read all the same. */
 Test(shm_gpu, put_that_fails_keeps_its_memory_until_no_engine_reads_it)
 {
