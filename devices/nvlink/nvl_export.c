@@ -82,7 +82,7 @@ static struct nvl_table *table;
 static int table_fd = -1;
 static unsigned int table_users;
 /* where the next free word is looked for; the last serial that was given */
-static uint32_t next_life, last_serial;
+static uint32_t next_life, last_serial, nlives;
 
 int nvl_export_begin(void)
 {
@@ -93,8 +93,10 @@ int nvl_export_begin(void)
 	if (!table) {
 		table_fd = weft_memfd_make("weft-lives", sizeof(*table), &p);
 		err = table_fd < 0 ? table_fd : 0;
-		if (!err)
+		if (!err) {
 			table = p;
+			nlives = 0;
+		}
 	}
 	table_users += !err;
 	pthread_mutex_unlock(&lock);
@@ -130,29 +132,34 @@ int nvl_export_table_fd(void)
 	return table_fd;
 }
 
-/* With the lock, as the rest of this.  False: there are too many. */
-static bool begin_life(struct nvl_life *life)
+/* With the lock, as the rest of this.  False: there are @most. */
+static bool begin_life(struct nvl_life *life, uint32_t most)
 {
-	unsigned int tries;
-
-	for (tries = 0; tries < NVL_LIVES; tries++) {
-		life->slot = next_life++ % NVL_LIVES;
-		if (atomic_load(&table->serial[life->slot]))
-			continue;
-		if (!++last_serial)
-			last_serial++;
-		life->serial = last_serial;
-		atomic_store(&table->serial[life->slot], life->serial);
-		return true;
-	}
 	life->serial = 0;
-	return false;
+	if (nlives >= most)
+		return false;
+	do
+		life->slot = next_life++ % NVL_LIVES;
+	while (atomic_load(&table->serial[life->slot]));
+	if (!++last_serial)
+		last_serial++;
+	life->serial = last_serial;
+	atomic_store(&table->serial[life->slot], life->serial);
+	nlives++;
+	return true;
+}
+
+static bool begin_memory(struct nvl_life *life)
+{
+	return begin_life(life, NVL_LIVES - NVL_LIVES_KEPT);
 }
 
 static void end_life(struct nvl_life *life)
 {
-	if (life->serial && table)
+	if (life->serial && table) {
 		atomic_store(&table->serial[life->slot], 0);
+		nlives--;
+	}
 	life->serial = 0;
 }
 
@@ -287,7 +294,7 @@ static struct allocation *new_allocation(const struct part *parts,
 
 	if (!al)
 		return NULL;
-	if (!begin_life(&al->life)) {
+	if (!begin_memory(&al->life)) {
 		free(al);
 		return NULL;
 	}
@@ -378,7 +385,7 @@ static bool add_export(struct nvl_export *x, const struct part *parts,
 	x->allocation = get_allocation(parts, n, ctx, handle);
 	if (!x->allocation)
 		return false;
-	if (begin_life(&x->life) &&
+	if (begin_memory(&x->life) &&
 	    !weft_table_add(&exports, &x->entry, x->rkey.token))
 		return true;
 	end_life(&x->life);
@@ -800,7 +807,7 @@ int nvl_export_join(struct nvl_conn *conn)
 	bool ok;
 
 	pthread_mutex_lock(&lock);
-	ok = begin_life(&conn->life);
+	ok = begin_life(&conn->life, NVL_LIVES);
 	pthread_mutex_unlock(&lock);
 	return ok ? 0 : -ENOSPC;
 }

@@ -101,7 +101,8 @@ _Static_assert(sizeof(struct nvl_frame) == 48, "no holes");
  * Allocations, registrations and connections of the owner.  What is not alive
  * is accessed no more; copies that engines have may end.
  */
-#define NVL_LIVES 16384u
+#define NVL_LIVES      16384u
+#define NVL_LIVES_KEPT 1024u /* for connections: memory takes none of them */
 
 struct nvl_table {
 	_Atomic uint32_t ended; /* so many allocations have */
