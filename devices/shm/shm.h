@@ -76,7 +76,7 @@ struct shm_transfer {
 	struct weft_cuda_ptr *where;
 	uint64_t staged;	/* bytes in the window, or on their way there */
 	unsigned int in_flight; /* copies to or from its memory */
-	unsigned int niov, iov_i;
+	unsigned int iov_i;
 	size_t iov_off;
 	struct weft_iov iov[SHM_MAX_IOV];
 };

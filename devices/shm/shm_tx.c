@@ -31,7 +31,6 @@ int shm_tx_add(struct shm_conn *conn, enum shm_transfer_kind kind,
 	t->kind = kind;
 	t->op = op;
 	t->what = *what;
-	t->niov = niov;
 	for (unsigned int i = 0; i < niov; i++)
 		t->iov[i] = iov[i];
 	if (kind == SHM_TX_REPLY)
