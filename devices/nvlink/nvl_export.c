@@ -119,6 +119,8 @@ void nvl_export_end(void)
 
 void nvl_export_forget(void)
 {
+	/* a thread that waits for copies has it again and again */
+	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	if (table_fd < 0)
 		return;
 	weft_forked_close(&table_fd);

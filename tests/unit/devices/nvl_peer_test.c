@@ -184,6 +184,44 @@ Test(nvl_peer, release_waits_while_the_connection_ends)
 	check_release_waits(true);
 }
 
+/* Of its parent's it has nothing, nor what a thread there holds. */
+static bool child_opens_its_own(void)
+{
+	const pid_t pid = fork();
+	int status = -1;
+
+	if (!pid) {
+		alarm(10);
+		_exit(open_side(&c) != 0);
+	}
+	return waitpid(pid, &status, 0) == pid && !status;
+}
+
+Test(nvl_peer, child_of_a_process_that_waits_for_copies)
+{
+	struct shared *sh = share();
+	bool released = false;
+	pthread_t thread;
+	unsigned int i;
+	pid_t pid;
+
+	pid = fork();
+	cr_assert(ge(int, pid, 0));
+	if (!pid)
+		copy_late(sh);
+	be_the_owner(sh);
+	cr_assert(
+		eq(int, pthread_create(&thread, NULL, release, &released), 0));
+	while (!is_revoked())
+		usleep(1000);
+	for (i = 0; i < 100; i++)
+		cr_assert(yes(child_opens_its_own()), "child %u", i);
+	cr_expect(not(__atomic_load_n(&released, __ATOMIC_ACQUIRE)));
+	sh->step = 3;
+	pthread_join(thread, NULL);
+	end_peer(pid);
+}
+
 /* In the middle of handing over: its mark never ends. */
 static void be_killed(struct shared *sh)
 {
