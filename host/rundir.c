@@ -328,3 +328,64 @@ int weft_rundir_check(char *path, size_t len)
 		return 0;
 	return check_in("/dev/shm", path, len);
 }
+
+static int find_in(const char *in, struct weft_rundir *dir)
+{
+	char name[NAME_LEN];
+	struct statx taken;
+	int parent, err;
+
+	snprintf(dir->path, sizeof(dir->path), "%s", in);
+	parent = open(in, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (parent < 0)
+		return -errno;
+	err = choose_name(parent, name, &taken);
+	if (!err)
+		err = check_ours(parent, name);
+	if (!err) {
+		snprintf(dir->path, sizeof(dir->path), "%s/%s", in, name);
+		dir->fd =
+			openat(parent, name,
+			       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		err = dir->fd < 0 ? -errno : 0;
+	}
+	close(parent);
+	return err;
+}
+
+/* The @i-th folder that processes of this user may use, or NULL. */
+static const char *folder_at(unsigned int i)
+{
+	static const char *const usual[] = { "/run/weft", "/dev/shm" };
+	const char *named = weft_settings()->run_dir;
+
+	if (named && *named)
+		return i ? NULL : named;
+	return i < ARRAY_SIZE(usual) ? usual[i] : NULL;
+}
+
+int weft_rundir_find(unsigned int i, struct weft_rundir *dir)
+{
+	const char *in = folder_at(i);
+
+	*dir = (struct weft_rundir){ .fd = -1 };
+	return in ? find_in(in, dir) : -ERANGE;
+}
+
+int weft_rundir_make(struct weft_rundir *dir)
+{
+	const char *in;
+	unsigned int i;
+	int err = 0;
+
+	*dir = (struct weft_rundir){ .fd = -1 };
+	for (i = 0; dir->fd < 0 && (in = folder_at(i)); i++) {
+		/* first, because the next call warns */
+		err = check_in(in, dir->path, sizeof(dir->path));
+		if (err)
+			continue;
+		dir->fd = open_user_folder(in, dir->path, sizeof(dir->path));
+		err = dir->fd < 0 ? dir->fd : 0;
+	}
+	return err;
+}

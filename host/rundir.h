@@ -5,6 +5,7 @@
  * In it, a folder "weft-<uid>" of this user alone (0700, checked each time), or
  * "weft-<uid>.1" to ".7" where other users have the names before, and there
  *   cookie      random bytes: who reads the same ones shares the folder
+ *   c-          counters of living processes, flocked (stats/page.c)
  *   s-, l-      sockets of interfaces (devices/local/folder.c)
  *   p-          ranges of process ids, flocked (tools/pids.c)
  *   n-, nccl-   NCCL's own, of introduced processes
@@ -30,10 +31,21 @@ struct weft_rundir {
 int weft_rundir_open(struct weft_rundir *dir);
 void weft_rundir_close(struct weft_rundir *dir);
 
+/* The same without warnings, and without what @id takes, which stays 0. */
+int weft_rundir_make(struct weft_rundir *dir);
+
 /*
- * The same without creating anything: 0, or -errno if it cannot be used
+ * The same as weft_rundir_open() without creating anything: 0, or -errno if it
+ * cannot be used
  * (-EPERM: as above).  Always sets @path.
  */
 int weft_rundir_check(char *path, size_t len);
+
+/*
+ * For readers: the @i-th folder, from 0, in which processes of this user may
+ * meet.  0; -ERANGE: there is none more; -ENOENT: nothing is there yet; else
+ * why it cannot be used.  Creates and logs nothing, and leaves @id 0.
+ */
+int weft_rundir_find(unsigned int i, struct weft_rundir *dir);
 
 #endif

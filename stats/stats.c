@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "stats/stats.h"
@@ -16,6 +17,7 @@
 #include "util/log.h"
 #include "util/table.h"
 
+#define WRITE_MS   250 /* between writes to the page */
 #define ENDED_ROWS 256 /* of ended peers; the others share one */
 
 /* One peer of one interface. */
@@ -24,8 +26,7 @@ struct row {
 	struct weft_list ended_link;
 	struct weft_entry entry; /* by the peer's id */
 	unsigned int users;
-	char where[80];
-	struct weft_counters c;
+	struct weft_page_row shown; /* names and counters */
 };
 
 struct weft_stats {
@@ -65,8 +66,62 @@ void weft_stats_runtime(const char *name)
 	runtime = name;
 }
 
+/* ---- what weft status reads ---------------------------------------------- */
+
+static void lock_stats(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void unlock_stats(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+static void disown_page(void)
+{
+	weft_page_forget();
+	unlock_stats();
+}
+
+/* Called amid anything, this file included: it never waits. */
+static void note_message(enum weft_level level, const char *text)
+{
+	if (pthread_mutex_trylock(&lock))
+		return;
+	weft_page_note(level, text);
+	unlock_stats();
+}
+
+static void begin(void)
+{
+	pthread_atfork(lock_stats, unlock_stats, disown_page);
+	weft_log_set_watch(note_message);
+}
+
+void weft_stats_write(void)
+{
+	lock_stats();
+	weft_page_write();
+	unlock_stats();
+}
+
+void weft_stats_tick(uint64_t now)
+{
+	static _Atomic uint64_t written;
+
+	if (now - atomic_load_explicit(&written, memory_order_relaxed) <
+	    WRITE_MS)
+		return;
+	atomic_store_explicit(&written, now, memory_order_relaxed);
+	weft_stats_write();
+}
+
+/* ---- rows ---------------------------------------------------------------- */
+
 struct weft_stats *weft_stats_open(const char *device, const char *netdev)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct weft_stats *s = calloc(1, sizeof(*s));
 
 	if (!s)
@@ -76,9 +131,11 @@ struct weft_stats *weft_stats_open(const char *device, const char *netdev)
 	copy_name(s->device, sizeof(s->device), device);
 	copy_name(s->netdev, sizeof(s->netdev), netdev);
 	s->pid = getpid();
-	pthread_mutex_lock(&lock);
+	pthread_once(&once, begin);
+	lock_stats();
 	weft_list_add_tail(&open_stats, &s->link);
-	pthread_mutex_unlock(&lock);
+	weft_page_open(runtime);
+	unlock_stats();
 	return s;
 }
 
@@ -86,6 +143,17 @@ void weft_stats_own_id(struct weft_stats *s, uint64_t id)
 {
 	if (s)
 		s->id = id;
+}
+
+static void show_row(struct weft_stats *s, struct row *r, uint64_t peer_id,
+		     const char *where)
+{
+	r->shown.id = s->id;
+	r->shown.peer = peer_id;
+	memcpy(r->shown.device, s->device, sizeof(s->device));
+	memcpy(r->shown.netdev, s->netdev, sizeof(s->netdev));
+	copy_name(r->shown.where, sizeof(r->shown.where), where);
+	weft_page_show(&r->shown);
 }
 
 static struct row *get_row(struct weft_stats *s, uint64_t peer_id,
@@ -102,7 +170,7 @@ static struct row *get_row(struct weft_stats *s, uint64_t peer_id,
 		return NULL;
 	}
 	weft_list_init(&r->ended_link);
-	copy_name(r->where, sizeof(r->where), where);
+	show_row(s, r, peer_id, where);
 	weft_list_add_tail(&s->rows, &r->link);
 	return r;
 }
@@ -114,14 +182,14 @@ struct weft_counters *weft_stats_peer(struct weft_stats *s, uint64_t peer_id,
 
 	if (!s)
 		return &discarded;
-	pthread_mutex_lock(&lock);
+	lock_stats();
 	r = get_row(s, peer_id, where);
 	if (r && !r->users++) {
 		s->nended -= !weft_list_empty(&r->ended_link);
 		weft_list_del(&r->ended_link);
 	}
-	pthread_mutex_unlock(&lock);
-	return r ? &r->c : &discarded;
+	unlock_stats();
+	return r ? &r->shown.c : &discarded;
 }
 
 static void add_counters(struct weft_counters *to, struct weft_counters *from)
@@ -140,8 +208,12 @@ static void merge_ended_row(struct weft_stats *s)
 {
 	struct row *r = weft_list_first(&s->ended, struct row, ended_link);
 
-	add_counters(&s->rest.c, &r->c);
-	s->nrest++;
+	if (!s->nrest++)
+		show_row(s, &s->rest, 0, "");
+	snprintf(s->rest.shown.where, sizeof(s->rest.shown.where),
+		 "%u peers that have ended", s->nrest);
+	add_counters(&s->rest.shown.c, &r->shown.c);
+	weft_page_hide(&r->shown);
 	s->nended--;
 	weft_table_del(&s->by_id, &r->entry);
 	weft_list_del(&r->ended_link);
@@ -155,14 +227,14 @@ void weft_stats_peer_ended(struct weft_stats *s, struct weft_counters *c)
 
 	if (!s || !c || c == &discarded)
 		return;
-	pthread_mutex_lock(&lock);
-	r = container_of(c, struct row, c);
+	lock_stats();
+	r = container_of(c, struct row, shown.c);
 	if (!--r->users) {
 		weft_list_add_tail(&s->ended, &r->ended_link);
 		if (++s->nended > ENDED_ROWS)
 			merge_ended_row(s);
 	}
-	pthread_mutex_unlock(&lock);
+	unlock_stats();
 }
 
 /* -1: off, or it fails. */
@@ -203,23 +275,32 @@ static int open_output(const char *to)
 	return fd;
 }
 
+static void get_host(char *to, size_t len)
+{
+	struct utsname name;
+
+	copy_name(to, len, uname(&name) ? "" : name.nodename);
+}
+
 /* One write() per line, so that lines of several processes do not mix. */
 static void write_row(int fd, const struct weft_stats *s, struct row *r)
 {
-	char line[2048];
+	char line[2048], host[65];
 	int n;
 	ssize_t done;
 
+	get_host(host, sizeof(host));
 	n = snprintf(line, sizeof(line),
 		     "{\"weft\":\"%s\",\"runtime\":\"%s\",\"netdev\":\"%s\","
-		     "\"pid\":%d,\"id\":\"%016" PRIx64
-		     "\",\"peer\":\"%016" PRIx64 "\",\"where\":\"%s\"",
-		     s->device, runtime, s->netdev, (int)s->pid, s->id,
-		     r->entry.key, r->where);
-#define X(name, help)                                     \
-	n += snprintf(line + n, sizeof(line) - (size_t)n, \
-		      ",\"" #name "\":%" PRIu64,          \
-		      atomic_load_explicit(&r->c.name, memory_order_relaxed));
+		     "\"pid\":%d,\"host\":\"%s\",\"id\":\"%016" PRIx64
+		     "\",\"peer\":\"%016" PRIx64 "\",\"where\":\"%.*s\"",
+		     s->device, runtime, s->netdev, (int)s->pid, host, s->id,
+		     r->entry.key, (int)sizeof(r->shown.where) - 1,
+		     r->shown.where);
+#define X(name, help)                                                          \
+	n += snprintf(                                                         \
+		line + n, sizeof(line) - (size_t)n, ",\"" #name "\":%" PRIu64, \
+		atomic_load_explicit(&r->shown.c.name, memory_order_relaxed));
 	WEFT_COUNTERS(X)
 #undef X
 	n += snprintf(line + n, sizeof(line) - (size_t)n, "}\n");
@@ -245,11 +326,20 @@ static void write_rows(int fd, struct weft_stats *s)
 
 	weft_list_for_each (r, tmp, &s->rows, link)
 		write_row(fd, s, r);
-	if (!s->nrest)
-		return;
-	snprintf(s->rest.where, sizeof(s->rest.where),
-		 "%u peers that have ended", s->nrest);
-	write_row(fd, s, &s->rest);
+	if (s->nrest)
+		write_row(fd, s, &s->rest);
+}
+
+static void hide_rows(struct weft_stats *s)
+{
+	struct row *r, *tmp;
+
+	weft_list_for_each (r, tmp, &s->rows, link)
+		weft_page_hide(&r->shown);
+	if (s->nrest)
+		weft_page_hide(&s->rest.shown);
+	weft_page_close();
+	weft_page_write();
 }
 
 void weft_stats_close(struct weft_stats *s)
@@ -259,9 +349,11 @@ void weft_stats_close(struct weft_stats *s)
 
 	if (!s)
 		return;
-	pthread_mutex_lock(&lock);
+	lock_stats();
 	weft_list_del(&s->link);
-	pthread_mutex_unlock(&lock);
+	if (s->pid == getpid())
+		hide_rows(s);
+	unlock_stats();
 	if (has_rows(s))
 		fd = open_output(weft_settings()->stats);
 	if (fd >= 0) {
@@ -285,6 +377,7 @@ __attribute__((destructor)) static void write_at_exit(void)
 
 	if (pthread_mutex_trylock(&lock))
 		return; /* exit() inside a call of weft: no deadlock */
+	weft_page_leave();
 	weft_list_for_each (s, tmp, &open_stats, link) {
 		if (!has_rows(s))
 			continue;
@@ -297,5 +390,5 @@ __attribute__((destructor)) static void write_at_exit(void)
 	}
 	if (fd >= 0)
 		close(fd);
-	pthread_mutex_unlock(&lock);
+	unlock_stats();
 }

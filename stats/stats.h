@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who carried what: counters per device, interface and peer.
+ * Who carried what: counters per device, interface and peer.  `weft status`
+ * reads copies of them (stats/page.h).
  *
  * WEFT_STATS=1 writes them to stderr, WEFT_STATS=FILE appends to FILE ("%p" in
  * it becomes the pid): one JSON object per line and peer, written when an
@@ -13,36 +14,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/*
- * X(name, help): payload bytes are the caller's, wire bytes include headers.
- * tx_message_bytes + tx_put_bytes + tx_get_bytes of one side equal
- * rx_message_bytes + rx_put_bytes + get_bytes of the other, except for gets of
- * weft_ib: there the adapter answers, and tx_gets does not count.
- */
-#define WEFT_COUNTERS(X)                                              \
-	X(tx_messages, "messages sent")                               \
-	X(tx_message_bytes, "payload bytes of them")                  \
-	X(rx_messages, "messages delivered")                          \
-	X(rx_message_bytes, "payload bytes of them")                  \
-	X(tx_puts, "puts completed at their source")                  \
-	X(tx_put_bytes, "payload bytes of them")                      \
-	X(rx_puts, "puts of the peer placed here")                    \
-	X(rx_put_bytes, "payload bytes of them")                      \
-	X(gets, "gets completed")                                     \
-	X(get_bytes, "payload bytes of them")                         \
-	X(tx_gets, "gets of the peer answered")                       \
-	X(tx_get_bytes, "payload bytes of them")                      \
-	X(wire_tx_bytes, "bytes given to the wire, headers included") \
-	X(wire_rx_bytes, "bytes taken from the wire")                 \
-	X(key_errors, "pieces refused because of their key")          \
-	X(streams_max, "most bulk streams open at once")              \
-	X(streams_given_up, "bulk streams far slower than their siblings")
-
-struct weft_counters {
-#define X(name, help) _Atomic uint64_t name;
-	WEFT_COUNTERS(X)
-#undef X
-};
+#include "stats/page.h"
 
 #define weft_count(c, name, n) \
 	atomic_fetch_add_explicit(&(c)->name, (n), memory_order_relaxed)
@@ -71,5 +43,10 @@ struct weft_counters *weft_stats_peer(struct weft_stats *s, uint64_t peer_id,
 /* @c of weft_stats_peer(), or NULL; do not use it afterwards. */
 void weft_stats_peer_ended(struct weft_stats *s, struct weft_counters *c);
 void weft_stats_close(struct weft_stats *s);
+
+/* Writes what has changed for `weft status`; before the caller sleeps. */
+void weft_stats_write(void);
+/* The same, now and then: @now is weft_now_ms(). */
+void weft_stats_tick(uint64_t now);
 
 #endif

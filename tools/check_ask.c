@@ -171,26 +171,13 @@ static bool measure_pairs(const struct place *place, struct check_pair *pairs,
 	return works;
 }
 
-/* Prints @text as a JSON string. */
-static void print_json_text(const char *text)
-{
-	putchar('"');
-	for (; *text; text++)
-		if ((unsigned char)*text < ' ')
-			printf("\\u%04x", (unsigned char)*text);
-		else
-			printf(*text == '"' || *text == '\\' ? "\\%c" : "%c",
-			       *text);
-	putchar('"');
-}
-
 static void print_json(const struct place *place,
 		       const struct check_pair *pairs, int n, bool works)
 {
 	int i;
 
 	printf("{\"host\":");
-	print_json_text(place->host);
+	tool_print_json(place->host);
 	printf(",\"works\":%s,\"devices\":[", works ? "true" : "false");
 	for (i = 0; i < n; i++) {
 		printf("%s{\"weft\":\"%s\",\"here\":\"%s\",\"there\":\"%s\"",

@@ -64,21 +64,22 @@ int check_split_host_port(char *text, char **host, const char **port)
 void check_convert_sockaddr(const struct sockaddr_storage *ss,
 			    union weft_sockaddr *sa)
 {
-	memset(sa, 0, sizeof(*sa));
-	if (ss->ss_family == AF_INET6)
-		memcpy(&sa->in6, ss, sizeof(sa->in6));
-	else
-		memcpy(&sa->in, ss, sizeof(sa->in));
-	/* on a dual-stack socket IPv4 is ::ffff:10.0.0.1 */
-	if (ss->ss_family == AF_INET6 &&
-	    IN6_IS_ADDR_V4MAPPED(&sa->in6.sin6_addr)) {
-		const struct sockaddr_in6 v6 = sa->in6;
+	struct sockaddr_in6 v6;
 
-		memset(sa, 0, sizeof(*sa));
-		sa->in.sin_family = AF_INET;
-		sa->in.sin_port = v6.sin6_port;
-		memcpy(&sa->in.sin_addr, &v6.sin6_addr.s6_addr[12], 4);
+	memset(sa, 0, sizeof(*sa));
+	if (ss->ss_family != AF_INET6) {
+		memcpy(&sa->in, ss, sizeof(sa->in));
+		return;
 	}
+	memcpy(&v6, ss, sizeof(v6));
+	if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+		sa->in6 = v6;
+		return;
+	}
+	/* on a dual-stack socket IPv4 is ::ffff:10.0.0.1 */
+	sa->in.sin_family = AF_INET;
+	sa->in.sin_port = v6.sin6_port;
+	memcpy(&sa->in.sin_addr, &v6.sin6_addr.s6_addr[12], 4);
 }
 
 /* The interface of the control connection. */

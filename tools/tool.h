@@ -20,6 +20,10 @@ enum {
 int info_main(int argc, char **argv);
 int run_main(int argc, char **argv);
 int check_main(int argc, char **argv);
+int status_main(int argc, char **argv);
+int top_main(int argc, char **argv);
+int stats_main(int argc, char **argv);
+int path_main(int argc, char **argv);
 
 /* "weft info: ..." to stderr, with a pointer to --help; returns EXIT_USAGE. */
 int usage_error(const char *command, const char *fmt, ...)
@@ -27,6 +31,15 @@ int usage_error(const char *command, const char *fmt, ...)
 /* The same without the pointer; returns EXIT_FAILED. */
 int tool_error(const char *command, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+
+/* @text as a JSON string, to stdout. */
+void tool_print_json(const char *text);
+/* "1.23 GB"; returns @text. */
+#define TOOL_BYTES_LEN 16
+const char *tool_format_bytes(uint64_t n, char text[TOOL_BYTES_LEN]);
+/* What users call the @device of a @runtime: "weft_tcp", "NCCL net, tcp". */
+void tool_format_path(const char *runtime, const char *device, char *to,
+		      size_t len);
 
 /*
  * Find @file ("libweft_preload.so" or "ucx/libuct_weft.so"): in the build tree,

@@ -18,6 +18,11 @@ static const struct {
 	{ "run", "Start a program with weft in its UCX and NCCL", run_main },
 	{ "check", "Test whether it works between two hosts, and how fast",
 	  check_main },
+	{ "status", "Show what runs now, and what has gone over which way",
+	  status_main },
+	{ "top", "The same once a second, and how fast", top_main },
+	{ "stats", "Add up what WEFT_STATS made a job write", stats_main },
+	{ "path", "Print the path of a library, for a variable", path_main },
 };
 
 static void print_help(FILE *to)

@@ -21,6 +21,7 @@ static void write_stderr(void *arg, enum weft_level level, const char *file,
 
 static weft_log_sink log_sink = write_stderr;
 static void *log_arg;
+static void (*_Atomic log_watch)(enum weft_level level, const char *text);
 
 static const char *const level_names[] = {
 	[WEFT_LOG_ERROR] = "error",
@@ -95,16 +96,25 @@ static unsigned int count_left(enum weft_level level, const char *file,
 	return n;
 }
 
+void weft_log_set_watch(void (*watch)(enum weft_level level, const char *text))
+{
+	atomic_store(&log_watch, watch);
+}
+
 static void write_message(enum weft_level level, const char *file, int line,
 			  unsigned int more, char *text, size_t size)
 {
 	static const char last[] =
 		" (similar messages are left out for a minute)";
+	void (*watch)(enum weft_level level, const char *text) =
+		atomic_load(&log_watch);
 	size_t n = strlen(text);
 
 	if (more == 1)
 		snprintf(text + weft_min(n, size - sizeof(last)), sizeof(last),
 			 "%s", last);
+	if (watch)
+		watch(level, text);
 	log_sink(log_arg, level, file, line, text);
 }
 

@@ -29,6 +29,8 @@ typedef void (*weft_log_sink)(void *arg, enum weft_level level,
 
 /* NULL @sink: stderr.  Do not call it while other threads log. */
 void weft_log_set_sink(weft_log_sink sink, void *arg);
+/* Also hand each message that is written to @watch, which may not log. */
+void weft_log_set_watch(void (*watch)(enum weft_level level, const char *text));
 /* Drop messages above @level; the default is WEFT_LOG_WARN. */
 void weft_log_set_level(enum weft_level level);
 extern enum weft_level weft_log_level;

@@ -9,6 +9,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "stats/stats.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/util.h"
@@ -72,6 +73,7 @@ void weft_events_wake_at(struct weft_events *ev, uint64_t ms)
 int weft_events_arm(struct weft_events *ev)
 {
 	ev->sleeps = true;
+	weft_stats_write();
 	return set_timer(ev) ? 0 : -EBUSY;
 }
 
@@ -183,10 +185,11 @@ void weft_events_close_fd(struct weft_events *ev, int fd)
 	close(fd);
 }
 
-static unsigned int run_timer(struct weft_events *ev)
+static unsigned int look_at_clock(struct weft_events *ev)
 {
 	const uint64_t now = weft_now_ms(), due = ev->timer_ms;
 
+	weft_stats_tick(now);
 	if (now < due)
 		return 0;
 	ev->timer_ms = UINT64_MAX;
@@ -208,7 +211,7 @@ unsigned int weft_events_handle(struct weft_events *ev)
 		src = e[i].data.ptr;
 		done += src->handle(src, e[i].events);
 	}
-	return done + run_timer(ev);
+	return done + look_at_clock(ev);
 }
 
 bool weft_events_pending(const struct weft_events *ev)

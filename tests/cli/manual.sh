@@ -8,7 +8,7 @@ tap_equal "docs/settings.md agrees with weft info settings (make update-settings
 	"$(diff "$WEFT_SRC/docs/settings.md" <("$weft" info settings --man) 2>&1)" ""
 
 # A page and its command have the same options.
-for command in run info check; do
+for command in run info check status stats; do
 	page=$(grep -o '^\*\*-[^:]*\|\\--[a-z-]*' "$WEFT_SRC/man/weft-$command.1.md" |
 		grep -o -- '--[a-z-]*' | sort -u)
 	told=$("$weft" $command --help | grep -o -- '--[a-z-]*' | sort -u)

@@ -14,6 +14,8 @@
  *   alive    nothing for a while, then one side is busy for a while: both live
  *   vanished the command in EXCHANGE_VANISH cuts them off from each other: both
  *	      must get an error
+ * EXCHANGE_LOOK is a command that one side runs when all is sent and counted;
+ * for it, both block.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -393,6 +395,22 @@ static void exchange_vanished(struct host *h)
 		die("%u error callbacks", h->errors);
 }
 
+/* All is sent, and nothing is closed; who may sleep has written its counters.
+ */
+static void look(struct host *h)
+{
+	const char *command = getenv("EXCHANGE_LOOK");
+
+	if (!command)
+		return;
+	while (ucp_worker_arm(h->worker) == UCS_ERR_BUSY)
+		ucp_worker_progress(h->worker);
+	barrier(h);
+	if (!h->side && system(command))
+		die("'%s' fails", command);
+	barrier(h);
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 3 ? argv[argc - 1] : "all";
@@ -431,6 +449,7 @@ int main(int argc, char **argv)
 		    ucs_status_string(h.error));
 	if (strcmp(mode, "late") && strcmp(mode, "killed"))
 		barrier(&h);
+	look(&h);
 	host_close(&h);
 	printf("exchange: %lu transfers\n", transfers);
 	return 0;

@@ -210,9 +210,9 @@ static int keep_wake(void *st, void (*fn)(void *arg), void *arg)
 
 /* Functions of the program's keep the driver's thread: all has ended by then.
  */
-Test(engine, wake_that_comes_late_rings_nobody)
+Test(engine, wake_that_comes_late_rings_no_other)
 {
-	int fds[3]; /* that the numbers of ours have now */
+	int fds[3]; /* whose numbers are used again */
 	bool in_flight;
 	unsigned int i;
 	eventfd_t n;

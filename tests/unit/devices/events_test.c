@@ -2,11 +2,17 @@
 /* What an interface waits for: its timer, and how late it was looked at. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <fcntl.h>
+#include <glob.h>
 #include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "settings/settings.h"
+#include "stats/stats.h"
 #include "devices/common/events.h"
 #include "util/clock.h"
 #include "util/util.h"
@@ -122,4 +128,53 @@ Test(events, a_source_gets_its_events)
 	weft_events_del(&ev, fd);
 	cr_expect(zero(uint, weft_events_handle(&ev)));
 	close(fd);
+}
+
+/* Of the only peer in the only page in @folder. */
+static uint64_t shown_gets(const char *folder)
+{
+	struct weft_page_row row = { 0 };
+	char pattern[64];
+	glob_t g;
+	int fd;
+
+	snprintf(pattern, sizeof(pattern), "%s/weft-*/c-*", folder);
+	cr_assert(zero(int, glob(pattern, 0, NULL, &g)));
+	fd = open(g.gl_pathv[0], O_RDONLY | O_CLOEXEC);
+	cr_assert(eq(int,
+		     (int)pread(fd, &row, sizeof(row),
+				sizeof(struct weft_page_head)),
+		     (int)sizeof(row)));
+	close(fd);
+	globfree(&g);
+	return row.c.gets;
+}
+
+Test(events, counters_are_copied_now_and_then_and_before_sleep)
+{
+	char folder[] = "/tmp/weft-events-XXXXXX", command[64];
+	struct weft_counters *c;
+	struct weft_stats *s;
+
+	cr_assert(ne(ptr, mkdtemp(folder), NULL));
+	setenv("WEFT_RUN_DIR", folder, 1);
+	weft_settings_reset();
+	s = weft_stats_open("tcp", "lo");
+	c = weft_stats_peer(s, 1, "x");
+	weft_count(c, gets, 1);
+	weft_events_handle(&ev);
+	cr_expect(eq(u64, shown_gets(folder), 1));
+	weft_count(c, gets, 1);
+	now_ms += 249;
+	weft_events_handle(&ev);
+	cr_expect(eq(u64, shown_gets(folder), 1));
+	weft_events_arm(&ev);
+	cr_expect(eq(u64, shown_gets(folder), 2));
+	weft_count(c, gets, 1);
+	now_ms++;
+	weft_events_handle(&ev);
+	cr_expect(eq(u64, shown_gets(folder), 3));
+	weft_stats_close(s);
+	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	cr_expect(zero(int, system(command)));
 }
