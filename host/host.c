@@ -63,10 +63,9 @@ static void read_host_id(void)
 	host_id = known ? weft_hash_u64("weft host", boot, (size_t)n)
 			: unknown.host;
 	if (!known)
-		weft_warn("'%s' cannot be read (%s): which peers are on this "
-			  "host is not known, and none of those is reached; "
-			  "mount /proc in this container",
-			  BOOT_ID, n ? strerror((int)-n) : "it is empty");
+		weft_warn(
+			"'%s' cannot be read (%s): which peers are on this host is not known, and none of those is reached; mount /proc in this container",
+			BOOT_ID, n ? strerror((int)-n) : "it is empty");
 }
 
 uint64_t weft_host_id(void)

@@ -224,16 +224,16 @@ bool weft_route_reaches(const struct weft_netif *local,
 	 * link, unless the user names the interface.
 	 */
 	if (is_link_local(&remote->sa) && !mine && !named)
-		return set_reason(why,
-				  "a link-local address is used only "
-				  "where WEFT_NET_DEVICES names the interface");
+		return set_reason(
+			why,
+			"a link-local address is used only where WEFT_NET_DEVICES names the interface");
 	if (mine && !route->mine_here)
-		return set_reason(why, "another interface of this host has its "
-				       "address");
+		return set_reason(
+			why, "another interface of this host has its address");
 	if (route->kind == WEFT_ROUTE_NONE)
 		return set_reason(why, "there is no route to it");
 	if (route->kind == WEFT_ROUTE_OTHER)
-		return set_reason(why, "the route to it leaves by another "
-				       "interface");
+		return set_reason(
+			why, "the route to it leaves by another interface");
 	return true;
 }

@@ -72,10 +72,7 @@ static int choose_name(int parent, char name[NAME_LEN], struct statx *taken)
 static void warn_taken(const char *dir, const struct statx *st)
 {
 	weft_warn_once(
-		"'%s/weft-%u' is of user %u (%s, mode %o), and the names behind "
-		"it up to .%u are taken, too: containers do not meet in '%s'; "
-		"remove them, or set WEFT_RUN_DIR to a folder in which other "
-		"users cannot make any",
+		"'%s/weft-%u' is of user %u (%s, mode %o), and the names behind it up to .%u are taken, too: containers do not meet in '%s'; remove them, or set WEFT_RUN_DIR to a folder in which other users cannot make any",
 		dir, geteuid(), st->stx_uid,
 		S_ISDIR(st->stx_mode) ? "a folder" : "not a folder",
 		st->stx_mode & 07777, NAMES - 1, dir);
@@ -90,9 +87,7 @@ static int check_dir(int fd, const char *path)
 		return -errno;
 	if (!is_ours(&st) || (st.stx_mode & 077)) {
 		weft_warn_once(
-			"'%s' is not a folder of this user alone (owner "
-			"%u, mode %o), so it is not used; remove it, or set "
-			"WEFT_RUN_DIR",
+			"'%s' is not a folder of this user alone (owner %u, mode %o), so it is not used; remove it, or set WEFT_RUN_DIR",
 			path, st.stx_uid, st.stx_mode & 07777);
 		return -EPERM;
 	}
@@ -172,9 +167,7 @@ static int read_cookie(struct weft_rundir *dir, uint8_t cookie[COOKIE_LEN],
 	}
 	if (err)
 		weft_warn_once(
-			"cannot use '%s/cookie': %s; remove it, and weft "
-			"makes a new one; until then pods do not meet "
-			"in this folder",
+			"cannot use '%s/cookie': %s; remove it, and weft makes a new one; until then pods do not meet in this folder",
 			dir->path, why);
 	if (fd >= 0)
 		close(fd);
@@ -268,11 +261,9 @@ int weft_rundir_open(struct weft_rundir *dir)
 		return 0;
 	/* it exists for weft, but /dev/shm may not be shared */
 	if (err != -ENOENT && err != -EPERM && err != -EBADMSG)
-		weft_warn_once("'/run/weft' cannot be used by uid %u (%s): "
-			       "give it mode 1777, or set WEFT_RUN_DIR; "
-			       "/dev/shm is used, which containers may not "
-			       "share",
-			       geteuid(), strerror(-err));
+		weft_warn_once(
+			"'/run/weft' cannot be used by uid %u (%s): give it mode 1777, or set WEFT_RUN_DIR; /dev/shm is used, which containers may not share",
+			geteuid(), strerror(-err));
 	return open_in("/dev/shm", dir);
 }
 

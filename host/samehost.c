@@ -85,34 +85,30 @@ static bool check_settings(int nccl, struct weft_samehost *host)
 	if (weft_settings()->nccl_introduce == WEFT_OFF)
 		return set_refusal(host, "WEFT_NCCL_INTRODUCE is off");
 	if (id)
-		return set_refusal(host,
-				   "NCCL_HOSTID is set to '%.64s', which "
-				   "stays; unset it, and weft tells NCCL who "
-				   "shares this host",
-				   id);
+		return set_refusal(
+			host,
+			"NCCL_HOSTID is set to '%.64s', which stays; unset it, and weft tells NCCL who shares this host",
+			id);
 	if (cumem && is_zero(cumem))
-		return set_refusal(host, "NCCL_CUMEM_ENABLE is 0, and without "
-					 "it NCCL's GPU memory cannot leave a "
-					 "container; unset it");
+		return set_refusal(
+			host,
+			"NCCL_CUMEM_ENABLE is 0, and without it NCCL's GPU memory cannot leave a container; unset it");
 	if (nccl && nccl < FIRST_NCCL && !cumem)
-		return set_refusal(host,
-				   "NCCL %d.%d's GPU memory cannot leave "
-				   "a container; use 2.19 or newer",
-				   nccl / 10000, nccl / 100 % 100);
+		return set_refusal(
+			host,
+			"NCCL %d.%d's GPU memory cannot leave a container; use 2.19 or newer",
+			nccl / 10000, nccl / 100 % 100);
 	host->gpus_shared = shared && !is_zero(shared);
 	if (host->gpus_shared && nccl && nccl < FIRST_SHARED)
-		return set_refusal(host,
-				   "NCCL_MULTI_RANK_GPU_ENABLE is set, which "
-				   "NCCL %d.%d does not know; use 2.30 or "
-				   "newer, or unset it",
-				   nccl / 10000, nccl / 100 % 100);
+		return set_refusal(
+			host,
+			"NCCL_MULTI_RANK_GPU_ENABLE is set, which NCCL %d.%d does not know; use 2.30 or newer, or unset it",
+			nccl / 10000, nccl / 100 % 100);
 	if (readlink("/proc/self/ns/pid", namespace, sizeof(namespace)) < 0)
-		return set_refusal(host,
-				   "'/proc/self/ns/pid' cannot be read "
-				   "(%s), and without it NCCL takes ranks of "
-				   "equal process ids for one process; mount "
-				   "/proc",
-				   strerror(errno));
+		return set_refusal(
+			host,
+			"'/proc/self/ns/pid' cannot be read (%s), and without it NCCL takes ranks of equal process ids for one process; mount /proc",
+			strerror(errno));
 	if (!weft_host_known())
 		return set_refusal(host, "%s; mount /proc", weft_host_unknown);
 	return true;
@@ -126,27 +122,25 @@ static bool check_transports(struct weft_samehost *host)
 	const char *shm = read_env("NCCL_SHM_DISABLE");
 
 	if (!host->hidden && p2p && !is_zero(p2p))
-		return set_refusal(host, "NCCL_P2P_DISABLE is set; unset it "
-					 "for NVLink between containers");
+		return set_refusal(
+			host,
+			"NCCL_P2P_DISABLE is set; unset it for NVLink between containers");
 	if (!host->hidden)
 		return true;
 	if (p2p && strcmp(p2p, "1"))
-		return set_refusal(host,
-				   "NCCL_P2P_DISABLE is '%.32s', and where "
-				   "other containers' GPUs are hidden it has "
-				   "to be 1; unset it",
-				   p2p);
+		return set_refusal(
+			host,
+			"NCCL_P2P_DISABLE is '%.32s', and where other containers' GPUs are hidden it has to be 1; unset it",
+			p2p);
 	if (cumem && !is_zero(cumem))
-		return set_refusal(host,
-				   "NCCL_CUMEM_HOST_ENABLE is '%.32s', and "
-				   "where other containers' GPUs are hidden it "
-				   "has to be 0; unset it",
-				   cumem);
+		return set_refusal(
+			host,
+			"NCCL_CUMEM_HOST_ENABLE is '%.32s', and where other containers' GPUs are hidden it has to be 0; unset it",
+			cumem);
 	if (shm && !is_zero(shm))
-		return set_refusal(host, "NCCL_SHM_DISABLE is set, and where "
-					 "other containers' GPUs are hidden "
-					 "shared memory is all that is left; "
-					 "unset it");
+		return set_refusal(
+			host,
+			"NCCL_SHM_DISABLE is set, and where other containers' GPUs are hidden shared memory is all that is left; unset it");
 	return true;
 }
 
@@ -187,34 +181,33 @@ static bool check_gpus(const struct weft_gpu_nodes *set,
 	host->hidden = set->n == 1 && all > 1;
 	host->gpu = set->n ? set->dev[set->n - 1] : 0;
 	if (!set->n)
-		return set_refusal(host,
-				   "no GPU's device node opens here "
-				   "(%s/nvidia0, ...)",
-				   weft_dev_root);
+		return set_refusal(
+			host,
+			"no GPU's device node opens here (%s/nvidia0, ...)",
+			weft_dev_root);
 	/*
 	 * There is no peer to introduce to, and two containers that take turns
 	 * on one GPU would be one host with a GPU twice, which NCCL refuses
 	 * ("Duplicate GPU detected") unless a setting allows it.
 	 */
 	if (set->n == 1 && all <= 1 && !host->gpus_shared)
-		return set_refusal(host, "this host has one GPU; for several "
-					 "ranks on it use NCCL 2.30 or newer "
-					 "and NCCL_MULTI_RANK_GPU_ENABLE=1");
+		return set_refusal(
+			host,
+			"this host has one GPU; for several ranks on it use NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1");
 	if (driver && driver < FIRST_DRIVER)
-		return set_refusal(host,
-				   "NVIDIA's driver is version %u; %u or "
-				   "newer is needed",
-				   driver, FIRST_DRIVER);
+		return set_refusal(
+			host,
+			"NVIDIA's driver is version %u; %u or newer is needed",
+			driver, FIRST_DRIVER);
 	if (weft_gpus_divided())
-		return set_refusal(host, "a GPU here is divided into instances "
-					 "(MIG), whose memory does not leave a "
-					 "container");
+		return set_refusal(
+			host,
+			"a GPU here is divided into instances (MIG), whose memory does not leave a container");
 	if (weft_gpu_mps(&folder))
-		return set_refusal(host,
-				   "an MPS daemon answers in '%.100s'; "
-				   "stop it, or set CUDA_MPS_PIPE_DIRECTORY to "
-				   "an empty folder",
-				   folder);
+		return set_refusal(
+			host,
+			"an MPS daemon answers in '%.100s'; stop it, or set CUDA_MPS_PIPE_DIRECTORY to an empty folder",
+			folder);
 	return true;
 }
 
@@ -289,49 +282,42 @@ static bool check_folder(const char *folder, struct weft_samehost *host)
 		return set_refusal(host, "%s ('%.100s') is no absolute path",
 				   weft_setting_variable(&named), named.value);
 	if (strlen(folder) >= sizeof(host->folder))
-		return set_refusal(host,
-				   "'%.150s' is too long a name for "
-				   "sockets; set WEFT_RUN_DIR to one of at "
-				   "most %zu characters",
-				   folder,
-				   sizeof(host->folder) -
-					   sizeof("/weft-4294967295.7"));
+		return set_refusal(
+			host,
+			"'%.150s' is too long a name for sockets; set WEFT_RUN_DIR to one of at most %zu characters",
+			folder,
+			sizeof(host->folder) - sizeof("/weft-4294967295.7"));
 	if (statvfs(folder, &fs))
 		return set_refusal(host, "'%s' cannot be examined: %s", folder,
 				   strerror(errno));
 	if (fs.f_blocks && (uint64_t)fs.f_bavail * fs.f_frsize < least)
-		return set_refusal(host,
-				   "'%s' has %llu MiB free, and NCCL's "
-				   "shared memory would go there; make it "
-				   "%llu or larger",
-				   folder,
-				   (unsigned long long)((uint64_t)fs.f_bavail *
-								fs.f_frsize >>
-							20),
-				   (unsigned long long)(least >> 20));
+		return set_refusal(
+			host,
+			"'%s' has %llu MiB free, and NCCL's shared memory would go there; make it %llu or larger",
+			folder,
+			(unsigned long long)((uint64_t)fs.f_bavail *
+						     fs.f_frsize >>
+					     20),
+			(unsigned long long)(least >> 20));
 	/* the driver cannot register a disk's file */
 	if (host->hidden &&
 	    (statfs(folder, &type) || type.f_type != TMPFS_MAGIC))
-		return set_refusal(host,
-				   "'%s' is not on a tmpfs, and where other "
-				   "containers' GPUs are hidden all goes "
-				   "through files there; mount one",
-				   folder);
+		return set_refusal(
+			host,
+			"'%s' is not on a tmpfs, and where other containers' GPUs are hidden all goes through files there; mount one",
+			folder);
 	err = try_socket(folder);
 	if (err)
-		return set_refusal(host,
-				   "no socket works in '%s' (%s); see "
-				   "whether it is mounted with write access, "
-				   "and whether SELinux, AppArmor or seccomp "
-				   "forbids sockets there",
-				   folder, strerror(-err));
+		return set_refusal(
+			host,
+			"no socket works in '%s' (%s); see whether it is mounted with write access, and whether SELinux, AppArmor or seccomp forbids sockets there",
+			folder, strerror(-err));
 	err = try_file(folder, &what);
 	if (err)
-		return set_refusal(host,
-				   "%s does not work in '%s' (%s); "
-				   "see what file system it is, and whether "
-				   "seccomp forbids it",
-				   what, folder, strerror(-err));
+		return set_refusal(
+			host,
+			"%s does not work in '%s' (%s); see what file system it is, and whether seccomp forbids it",
+			what, folder, strerror(-err));
 	return true;
 }
 
@@ -341,23 +327,19 @@ static bool open_shared_folder(struct weft_rundir *dir,
 	const int err = weft_rundir_open(dir);
 
 	if (err == -EBADMSG)
-		return set_refusal(host,
-				   "'%s/cookie' is not one of weft's; "
-				   "remove it",
-				   dir->path);
+		return set_refusal(
+			host, "'%s/cookie' is not one of weft's; remove it",
+			dir->path);
 	if (err == -EPERM)
-		return set_refusal(host,
-				   "'%s' is not a folder of uid %u alone "
-				   "(mode 0700); remove it, or set "
-				   "WEFT_RUN_DIR",
-				   dir->path, geteuid());
+		return set_refusal(
+			host,
+			"'%s' is not a folder of uid %u alone (mode 0700); remove it, or set WEFT_RUN_DIR",
+			dir->path, geteuid());
 	if (err)
-		return set_refusal(host,
-				   "the folder '%s' cannot be used (%s); "
-				   "mount one into all containers of the job, "
-				   "with write access for uid %u, at /run/weft "
-				   "or where WEFT_RUN_DIR says",
-				   dir->path, strerror(-err), geteuid());
+		return set_refusal(
+			host,
+			"the folder '%s' cannot be used (%s); mount one into all containers of the job, with write access for uid %u, at /run/weft or where WEFT_RUN_DIR says",
+			dir->path, strerror(-err), geteuid());
 	if (check_folder(dir->path, host))
 		return true;
 	weft_rundir_close(dir);
@@ -443,14 +425,14 @@ static bool make_id(const struct weft_rundir *dir,
 	size_t at;
 
 	if (mapped < 0)
-		return set_refusal(host,
-				   "'/proc/self/uid_map' cannot be read (%s), "
-				   "and without it equal user ids may be "
-				   "different users; mount /proc",
-				   strerror((int)-mapped));
+		return set_refusal(
+			host,
+			"'/proc/self/uid_map' cannot be read (%s), and without it equal user ids may be different users; mount /proc",
+			strerror((int)-mapped));
 	if (weft_settings_secret(&secret, &whole.len))
-		return set_refusal(host, "the file that WEFT_SECRET_FILE names "
-					 "cannot be used");
+		return set_refusal(
+			host,
+			"the file that WEFT_SECRET_FILE names cannot be used");
 	hash_settings(host, settings);
 	whole.data = secret;
 	weft_hash(key, sizeof(key), NULL, 0, &whole, 1);
@@ -501,10 +483,9 @@ bool weft_samehost_claim(struct weft_samehost *host)
 	if (!fcntl(fd, F_SETLK, &lock))
 		return true;
 	close(fd);
-	return set_refusal(host,
-			   "another process that is introduced has this GPU, "
-			   "which NCCL takes once, unless it is 2.30 or newer "
-			   "and NCCL_MULTI_RANK_GPU_ENABLE is 1");
+	return set_refusal(
+		host,
+		"another process that is introduced has this GPU, which NCCL takes once, unless it is 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE is 1");
 }
 
 void weft_samehost_find(int nccl, struct weft_samehost *host)

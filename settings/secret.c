@@ -38,19 +38,19 @@ static int read_secret(const char *path)
 	 */
 	fd = weft_file_open(AT_FDCWD, path, O_RDONLY, 0, &st, &why);
 	if (fd < 0) {
-		weft_error("cannot use '%s', named by WEFT_SECRET_FILE: %s; "
-			   "nothing may connect",
-			   path, why);
+		weft_error(
+			"cannot use '%s', named by WEFT_SECRET_FILE: %s; nothing may connect",
+			path, why);
 		return fd;
 	}
 	/* as with PostgreSQL's keys: root may let a group read it */
 	if (st.stx_mode & (st.stx_uid ? 077 : 037)) {
-		weft_error("'%s', named by WEFT_SECRET_FILE, is open to others "
-			   "(mode %03o); nothing may connect until chmod 600%s",
-			   path, st.stx_mode & 0777,
-			   st.stx_uid ? ""
-				      : " (or 640, for its group; in a "
-					"Kubernetes Secret defaultMode: 0440)");
+		weft_error(
+			"'%s', named by WEFT_SECRET_FILE, is open to others (mode %03o); nothing may connect until chmod 600%s",
+			path, st.stx_mode & 0777,
+			st.stx_uid
+				? ""
+				: " (or 640, for its group; in a Kubernetes Secret defaultMode: 0440)");
 		err = -EPERM;
 		goto close_fd;
 	}
@@ -66,16 +66,15 @@ static int read_secret(const char *path)
 			secret.len += (size_t)n;
 	} while (n > 0 || (n < 0 && errno == EINTR));
 	if (n < 0) {
-		err = weft_fail(errno,
-				"cannot read '%s', named by "
-				"WEFT_SECRET_FILE; nothing may connect",
-				path);
+		err = weft_fail(
+			errno,
+			"cannot read '%s', named by WEFT_SECRET_FILE; nothing may connect",
+			path);
 	} else if (secret.len < SECRET_MIN || secret.len > SECRET_MAX) {
-		weft_error("'%s', named by WEFT_SECRET_FILE, has %s than %d "
-			   "bytes; nothing may connect ('head -c 32 "
-			   "/dev/urandom > FILE' makes a good one)",
-			   path, secret.len < SECRET_MIN ? "less" : "more",
-			   secret.len < SECRET_MIN ? SECRET_MIN : SECRET_MAX);
+		weft_error(
+			"'%s', named by WEFT_SECRET_FILE, has %s than %d bytes; nothing may connect ('head -c 32 /dev/urandom > FILE' makes a good one)",
+			path, secret.len < SECRET_MIN ? "less" : "more",
+			secret.len < SECRET_MIN ? SECRET_MIN : SECRET_MAX);
 		err = -EINVAL;
 	}
 close_fd:
@@ -87,8 +86,8 @@ static int check_unset(void)
 {
 	if (!secure_getenv("WEFT_SECRET_FILE"))
 		return 0;
-	weft_error("WEFT_SECRET_FILE is set but empty; nothing may connect "
-		   "until it names a file or is unset");
+	weft_error(
+		"WEFT_SECRET_FILE is set but empty; nothing may connect until it names a file or is unset");
 	return -EINVAL;
 }
 

@@ -269,9 +269,9 @@ static int open_output(const char *to)
 		why = "it has a second name (a hard link)";
 	}
 	if (fd < 0)
-		weft_warn_once("cannot write counters to '%s', named by "
-			       "WEFT_STATS: %s",
-			       path, why);
+		weft_warn_once(
+			"cannot write counters to '%s', named by WEFT_STATS: %s",
+			path, why);
 	return fd;
 }
 
@@ -308,10 +308,9 @@ static void write_row(int fd, const struct weft_stats *s, struct row *r)
 		done = write(fd, line, (size_t)n);
 	while (done < 0 && errno == EINTR);
 	if (done != n)
-		weft_warn_once("counters named by WEFT_STATS are incomplete: "
-			       "%s",
-			       done < 0 ? strerror(errno)
-					: "the line was cut short");
+		weft_warn_once(
+			"counters named by WEFT_STATS are incomplete: %s",
+			done < 0 ? strerror(errno) : "the line was cut short");
 }
 
 /* Does @s have rows that this process may print? */

@@ -58,10 +58,10 @@ static int check_scheduler(const char *file, const char *where, bool json)
 		if (errno != ENOENT)
 			return tool_error("check", "cannot read '%s': %m",
 					  file);
-		tool_error("check",
-			   "cannot read '%s': %m; Dask's scheduler writes it "
-			   "when it is up",
-			   file);
+		tool_error(
+			"check",
+			"cannot read '%s': %m; Dask's scheduler writes it when it is up",
+			file);
 		return EXIT_AWAY;
 	}
 	if (!tool_ask_python(code, file, python, address, sizeof(address)))

@@ -166,8 +166,7 @@ static bool measure_pairs(const struct place *place, struct check_pair *pairs,
 	for (i = 1; i < n; i++)
 		works &= !pairs[i].err;
 	if (works)
-		puts("\nEvery byte of every size was compared, both ways: it "
-		     "works.");
+		puts("\nEvery byte of every size was compared, both ways: it works.");
 	return works;
 }
 
@@ -285,10 +284,10 @@ int check_host(char *where, bool json)
 		err = run_check(&place, fd);
 		close(fd);
 	} else {
-		tool_error("check",
-			   "cannot reach '%s' on port %s: %s; is 'weft check "
-			   "--listen' running there?",
-			   host, place.port, strerror(-fd));
+		tool_error(
+			"check",
+			"cannot reach '%s' on port %s: %s; is 'weft check --listen' running there?",
+			host, place.port, strerror(-fd));
 		err = EXIT_AWAY;
 	}
 	freeaddrinfo(place.all);

@@ -109,17 +109,16 @@ int check_find_netif(int fd, struct weft_netif *netif)
 		tool_error("check", "no interface has the address of %s",
 			   weft_sockaddr_str(&sa, text, sizeof(text)));
 	} else if (!weft_netdevs_allowed(netif->name)) {
-		tool_error("check",
-			   "the route to the other side uses %s, which the "
-			   "list of interfaces excludes ('weft info' shows "
-			   "which list)",
-			   netif->name);
+		tool_error(
+			"check",
+			"the route to the other side uses %s, which the list of interfaces excludes ('weft info' shows which list)",
+			netif->name);
 		err = -ENODEV;
 	} else if (family != AF_UNSPEC && family != sa.sa.sa_family) {
-		tool_error("check",
-			   "the route to the other side uses %s, which "
-			   "WEFT_FAMILY excludes",
-			   weft_sockaddr_str(&sa, text, sizeof(text)));
+		tool_error(
+			"check",
+			"the route to the other side uses %s, which WEFT_FAMILY excludes",
+			weft_sockaddr_str(&sa, text, sizeof(text)));
 		err = -ENODEV;
 	}
 	return err;
@@ -216,12 +215,9 @@ static void report_secret(enum secret_verdict verdict, const char *from)
 		"check", "%s%s%s: nothing may connect; give both the same file",
 		from ?: "", from ? ": " : "",
 		verdict == SECRET_DIFFERENT
-			? "the two sides have different secrets in "
-			  "WEFT_SECRET_FILE"
-		: has ? "only this side has a secret (WEFT_SECRET_FILE), the "
-			"other one has none"
-		      : "only the other side has a secret "
-			"(WEFT_SECRET_FILE), this one has none");
+			? "the two sides have different secrets in WEFT_SECRET_FILE"
+		: has ? "only this side has a secret (WEFT_SECRET_FILE), the other one has none"
+		      : "only the other side has a secret (WEFT_SECRET_FILE), this one has none");
 }
 
 /* The asking side: 0, or -EIO after an error message. */
@@ -232,8 +228,9 @@ int check_read_verdict(int fd)
 	if (check_read(fd, &verdict, 1))
 		return -EIO;
 	if (verdict >= SECRET_VERDICTS)
-		tool_error("check", "the other side is not 'weft check' of "
-				    "this release");
+		tool_error(
+			"check",
+			"the other side is not 'weft check' of this release");
 	else if (verdict != SECRET_SAME)
 		report_secret(verdict, NULL);
 	return verdict == SECRET_SAME ? 0 : -EIO;

@@ -185,9 +185,8 @@ void check_pack_list(const struct check_list *list,
 /* A peer's text: only what names of devices have. */
 static void unpack_name(const uint8_t *from, char name[CHECK_NAME_LEN])
 {
-	static const char good[] = "abcdefghijklmnopqrstuvwxyz"
-				   "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				   "0123456789_.:-@";
+	static const char good[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-@";
 	size_t i;
 
 	memcpy(name, from, CHECK_NAME_LEN);
@@ -379,17 +378,15 @@ static void advise_broken(const struct check_pair *pair, bool json, int *count)
 	char text[300];
 
 	if (kind_of(pair->here) == KIND_SHM) {
-		print_advice("weft_shm does not work, though the two have a "
-			     "network namespace or a folder in common: "
-			     "UCX_TLS=weft_tcp, on both sides, leaves it out",
-			     json, count);
+		print_advice(
+			"weft_shm does not work, though the two have a network namespace or a folder in common: UCX_TLS=weft_tcp, on both sides, leaves it out",
+			json, count);
 		return;
 	}
-	snprintf(text, sizeof(text),
-		 "%s does not work, though addresses and routes promise it: "
-		 "let the ports of WEFT_PORT_RANGE through, or leave it out "
-		 "(WEFT_NET_DEVICES=^%s, on all hosts)",
-		 name, name);
+	snprintf(
+		text, sizeof(text),
+		"%s does not work, though addresses and routes promise it: let the ports of WEFT_PORT_RANGE through, or leave it out (WEFT_NET_DEVICES=^%s, on all hosts)",
+		name, name);
 	print_advice(text, json, count);
 }
 
@@ -412,37 +409,34 @@ void check_advise(const struct check_pair *pairs, int n,
 	if (tcp && tcp != pairs && tcp_rate > 1.5 * get_rate(pairs)) {
 		snprintf(
 			text, sizeof(text),
-			"%s is faster than %s, over which this check reached the host: give programs the addresses of %s (Dask: "
-			"--interface %s)",
+			"%s is faster than %s, over which this check reached the host: give programs the addresses of %s (Dask: --interface %s)",
 			tcp->here->name, pairs->here->name, tcp->here->name,
 			tcp->here->name);
 		print_advice(text, json, &count);
 	}
 	if (shm && get_rate(shm) > tcp_rate && get_rate(shm) > ib_rate &&
 	    !weft_is_requested("weft_shm"))
-		print_advice("weft_shm is the fastest: "
-			     "UCX_TLS=weft_shm,weft_tcp takes it, and so does "
-			     "'weft run'",
-			     json, &count);
+		print_advice(
+			"weft_shm is the fastest: UCX_TLS=weft_shm,weft_tcp takes it, and so does 'weft run'",
+			json, &count);
 	else if (ib_rate > tcp_rate && !weft_is_requested("weft_ib"))
-		print_advice("weft_ib is the fastest: UCX_TLS=weft_ib,weft_tcp "
-			     "takes it",
-			     json, &count);
+		print_advice(
+			"weft_ib is the fastest: UCX_TLS=weft_ib,weft_tcp takes it",
+			json, &count);
 	why = find_ib_obstacle(here, there);
 	if (why) {
-		snprintf(text, sizeof(text),
-			 "both sides have InfiniBand or RoCE ports, but none "
-			 "that meet: %s",
-			 why);
+		snprintf(
+			text, sizeof(text),
+			"both sides have InfiniBand or RoCE ports, but none that meet: %s",
+			why);
 		print_advice(text, json, &count);
 	}
 	why = find_shm_obstacle(here, there);
 	if (why) {
-		snprintf(text, sizeof(text),
-			 "both sides are of one host, but weft_shm does not "
-			 "reach the other: %s; mount one folder in both "
-			 "(WEFT_RUN_DIR)",
-			 why);
+		snprintf(
+			text, sizeof(text),
+			"both sides are of one host, but weft_shm does not reach the other: %s; mount one folder in both (WEFT_RUN_DIR)",
+			why);
 		print_advice(text, json, &count);
 	}
 }

@@ -206,8 +206,7 @@ static int measure_gpu(struct check *n, const struct check_card *own,
 	int err;
 
 	if (n->ops->mem_reaches(n->peer_rkey)) {
-		printf("\n  GPU memory goes through host memory: the driver does "
-		       "not map that of %s here\n",
+		printf("\n  GPU memory goes through host memory: the driver does not map that of %s here\n",
 		       other->busid);
 		return check_bye(n);
 	}
@@ -232,13 +231,13 @@ static int query_side(struct check *c, struct check *n, struct check_card *own)
 	c->card.busid[sizeof(c->card.busid) - 1] = '\0';
 	strip_busid(c->card.busid);
 	if (c->card.state == GPU_NONE) {
-		puts("\n  GPU memory is not measured: the other side has no "
-		     "GPU");
+		puts("\n  GPU memory is not measured: the other side has no GPU");
 		return 0;
 	}
 	if (c->card.state != GPU_HERE || unpack_address(&c->card, &peer)) {
-		tool_error("check", "the other side cannot use its GPU; its "
-				    "own message says why");
+		tool_error(
+			"check",
+			"the other side cannot use its GPU; its own message says why");
 		return -EIO;
 	}
 	if (!is_reachable(n, &c->card, &peer, &why)) {

@@ -209,8 +209,7 @@ int check_listen(char *where)
 		return EXIT_FAILED;
 	getsockname(fd, (struct sockaddr *)&ss, &len);
 	check_convert_sockaddr(&ss, &sa);
-	printf("listening on port %u; on the other host: weft check "
-	       "THISHOST:%u\n",
+	printf("listening on port %u; on the other host: weft check THISHOST:%u\n",
 	       ntohs(sa.in.sin_port), ntohs(sa.in.sin_port));
 	fflush(stdout);
 	err = serve_guests(fd);

@@ -252,11 +252,10 @@ static int report_error(struct check *c, const char *what, int err)
 	else if (err == -ECONNRESET)
 		advice = "; see the other side's own message";
 	else if (err == -ECONNREFUSED && has_ports) /* it listened just now */
-		advice = "; see the other side's own message; or a "
-			 "firewall refuses the ports of WEFT_PORT_RANGE";
+		advice =
+			"; see the other side's own message; or a firewall refuses the ports of WEFT_PORT_RANGE";
 	else if (err == -ETIMEDOUT && has_ports)
-		advice = "; does a firewall drop the ports of "
-			 "WEFT_PORT_RANGE?";
+		advice = "; does a firewall drop the ports of WEFT_PORT_RANGE?";
 	tool_error("check", "%s: %s%s", what, strerror(-err), advice);
 	return err;
 }
@@ -466,10 +465,10 @@ int check_bytes(struct check *c, enum check_way way, size_t size)
 	if (err)
 		return report_error(c, what, err);
 	if (c->answer != CHECK_ALL_RIGHT) {
-		tool_error("check",
-			   "%s of %zu bytes: byte %llu is wrong; please "
-			   "report this",
-			   what, size, (unsigned long long)c->answer);
+		tool_error(
+			"check",
+			"%s of %zu bytes: byte %llu is wrong; please report this",
+			what, size, (unsigned long long)c->answer);
 		return -EBADMSG;
 	}
 	return 0;

@@ -103,8 +103,7 @@ static unsigned int print_interfaces(void)
 			       weft_setting_variable(&set), set.value);
 		else if (!nif->loopback && nif->link_local_only &&
 			 !weft_netdevs_named(nif->name))
-			puts("no: its address is link-local; name it in "
-			     "WEFT_NET_DEVICES to use it");
+			puts("no: its address is link-local; name it in WEFT_NET_DEVICES to use it");
 		else {
 			used |= nif->loopback ? IF_LOOPBACK : IF_WIDE;
 			puts(nif->loopback
@@ -309,8 +308,7 @@ static void print_changed_settings(void)
 	int printed = 0;
 	size_t i;
 
-	puts("\nSettings that are not the default ('weft info settings' shows "
-	     "all)");
+	puts("\nSettings that are not the default ('weft info settings' shows all)");
 	for (i = 0; i < weft_settings_count(); i++) {
 		weft_settings_info(i, &info);
 		if (strcmp(info.origin, "default"))
@@ -346,8 +344,8 @@ static int info_host(bool check)
 	enum info_entry entry;
 	unsigned int used;
 
-	printf("weft " PACKAGE_VERSION ", host %016llx, network namespace "
-	       "%016llx, %u processors\n",
+	printf("weft " PACKAGE_VERSION
+	       ", host %016llx, network namespace %016llx, %u processors\n",
 	       (unsigned long long)weft_host_id(),
 	       (unsigned long long)weft_netns_id(), weft_host_cpus());
 	info_install();

@@ -171,8 +171,7 @@ static bool collect_answer(void)
 	if (!list || !read_answer(d, sizeof(*d))) {
 		d->n = 0;
 		snprintf(d->why, sizeof(d->why),
-			 "the driver did not answer "
-			 "within %g s",
+			 "the driver did not answer within %g s",
 			 ANSWER_MS / 1000.);
 	}
 	close(query.fd);
@@ -206,10 +205,10 @@ static bool is_unshareable(const struct weft_gpu *g, char *why, size_t len)
 	else if (i < 0)
 		snprintf(why, len, "CUDA does not show %s", g->busid);
 	else if (!query.driver.gpu[i].vmm || !query.driver.gpu[i].fd)
-		snprintf(why, len,
-			 "the driver cannot export memory of %s as a "
-			 "descriptor",
-			 g->busid);
+		snprintf(
+			why, len,
+			"the driver cannot export memory of %s as a descriptor",
+			g->busid);
 	else
 		return false;
 	return true;
@@ -247,8 +246,7 @@ static void print_pair(unsigned int a, unsigned int b)
 	if (!no && g->pair[a][b].known && !g->pair[a][b].reads) {
 		no = true;
 		snprintf(why, sizeof(why),
-			 "neither can read the other's "
-			 "memory");
+			 "neither can read the other's memory");
 	}
 	if (no)
 		printf("not importable: %s\n", why);
@@ -275,8 +273,7 @@ void info_gpu(void)
 	const struct weft_gpus *g = &query.gpus;
 	unsigned int a, b;
 
-	puts("\nGPUs, and how their memory moves between processes of this "
-	     "host");
+	puts("\nGPUs, and how their memory moves between processes of this host");
 	if (!collect_answer()) {
 		printf("  unknown: %s\n",
 		       query.fd < 0 ? "no process could be started to ask"

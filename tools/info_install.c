@@ -55,8 +55,7 @@ static void print_others(void)
 		if (access(try, X_OK) || !realpath(try, path) ||
 		    is_this(path) || !strcmp(path, last))
 			continue;
-		printf("  PATH has another weft: '%s'; it has libraries of its "
-		       "own, so use one of them\n",
+		printf("  PATH has another weft: '%s'; it has libraries of its own, so use one of them\n",
 		       try);
 		strcpy(last, path);
 	}
@@ -102,8 +101,7 @@ static void print_old_jobs(void)
 		return;
 	while ((d = readdir(proc)))
 		if (isdigit(d->d_name[0]) && has_deleted(d->d_name, library))
-			printf("  process %s still runs the weft that was "
-			       "'%s' before: restart it to use the one that is installed now\n",
+			printf("  process %s still runs the weft that was '%s' before: restart it to use the one that is installed now\n",
 			       d->d_name, library);
 	closedir(proc);
 }

@@ -62,8 +62,7 @@ static bool print_verdict(int interfaces)
 							  : "libnccl-net-%s.so",
 		 entry);
 	if (!tool_probe_nccl(file, why)) {
-		printf("  NCCL does not use weft: cannot load '%s', which "
-		       "NCCL_NET_PLUGIN names: %s%s\n",
+		printf("  NCCL does not use weft: cannot load '%s', which NCCL_NET_PLUGIN names: %s%s\n",
 		       file, why,
 		       strchr(entry, '/')
 			       ? ""
@@ -94,8 +93,7 @@ static void print_hcas(void)
 		       *list[i].netdev ? ", " : "", list[i].netdev,
 		       *list[i].pci.path ? ", " : "", list[i].pci.path);
 	if (n)
-		puts("  each is a device for NCCL; TCP is used if the other rank "
-		     "has none or is out of reach");
+		puts("  each is a device for NCCL; TCP is used if the other rank has none or is out of reach");
 	else if (weft_net_hcas_disabled())
 		puts("  NCCL_IB_DISABLE is set: everything goes over TCP");
 	else
@@ -142,8 +140,7 @@ static void print_variables(void)
 	size_t i;
 	int count = 0;
 
-	puts("\nSet for NCCL by 'weft run', and by NCCL_ENV_PLUGIN=weft from "
-	     "2.28.7 on");
+	puts("\nSet for NCCL by 'weft run', and by NCCL_ENV_PLUGIN=weft from 2.28.7 on");
 	for (i = 0; i < weft_nccl_env_count(); i++) {
 		weft_nccl_env(i, &s);
 		if (!s.value)
@@ -188,9 +185,9 @@ int info_nccl(void)
 
 	weft_settings_set_runtime("NCCL_");
 	puts("Libraries");
-	print_library("libnccl-net-weft.so",
-		      "NCCL_NET_PLUGIN=weft if it is on the loader's path, "
-		      "else this path");
+	print_library(
+		"libnccl-net-weft.so",
+		"NCCL_NET_PLUGIN=weft if it is on the loader's path, else this path");
 	print_library("libnccl-env-weft.so", "NCCL_ENV_PLUGIN, likewise");
 	fflush(stdout);
 	lost = weft_nccl_plugin_lost();

@@ -113,8 +113,7 @@ static void print_unknown(const struct tool_ucx *u)
 	if (u->version[0] == 1 && u->version[1] < WEFT_UCX_MINOR_MIN)
 		puts("install a newer UCX");
 	else
-		printf("install a newer weft, or try WEFT_UCX_FORCE=%d at your "
-		       "own risk\n",
+		printf("install a newer weft, or try WEFT_UCX_FORCE=%d at your own risk\n",
 		       WEFT_UCX_MINOR_MAX);
 }
 
@@ -183,8 +182,7 @@ enum info_entry info_ucx(void)
 		fit |= found[i].found && is_supported(&found[i]);
 	}
 	if (!fit)
-		puts("  A program may bring its own UCX; LD_PRELOAD works for "
-		     "that one, too.");
+		puts("  A program may bring its own UCX; LD_PRELOAD works for that one, too.");
 	if (entered || (!any && preload))
 		return INFO_ENTERED;
 	return (fit || !any) && tool_find(PRELOAD, own) ? INFO_BY_RUN

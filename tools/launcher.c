@@ -85,11 +85,10 @@ static int list_uuids(char names[][LAUNCHER_GPU_LEN],
 		if (!g.gpu[i].here || !*g.gpu[i].uuid)
 			continue;
 		if (g.gpu[i].mig) {
-			snprintf(why, LAUNCHER_WHY_LEN,
-				 "GPU %s is divided (MIG); set "
-				 "CUDA_VISIBLE_DEVICES to an instance "
-				 "('nvidia-smi -L' lists them)",
-				 g.gpu[i].busid);
+			snprintf(
+				why, LAUNCHER_WHY_LEN,
+				"GPU %s is divided (MIG); set CUDA_VISIBLE_DEVICES to an instance ('nvidia-smi -L' lists them)",
+				g.gpu[i].busid);
 			return -ENODEV;
 		}
 		snprintf(names[n++], LAUNCHER_GPU_LEN, "%s", g.gpu[i].uuid);
@@ -126,14 +125,13 @@ int launcher_choose_gpus(const struct launcher_task *task, unsigned int count,
 		snprintf(range, sizeof(range), "GPUs %u to %u", first,
 			 first + count - 1);
 	if (first + count > n) {
-		snprintf(why, LAUNCHER_WHY_LEN,
-			 "local rank %u (%s) would get %s, but %s %u here, "
-			 "counted from 0; start fewer tasks on a host, or "
-			 "set each task's CUDA_VISIBLE_DEVICES yourself",
-			 task->local_rank, task->variable, range,
-			 visible ? "CUDA_VISIBLE_DEVICES names"
-				 : "the driver shows",
-			 n);
+		snprintf(
+			why, LAUNCHER_WHY_LEN,
+			"local rank %u (%s) would get %s, but %s %u here, counted from 0; start fewer tasks on a host, or set each task's CUDA_VISIBLE_DEVICES yourself",
+			task->local_rank, task->variable, range,
+			visible ? "CUDA_VISIBLE_DEVICES names"
+				: "the driver shows",
+			n);
 		return -ENODEV;
 	}
 	snprintf(choice->reason, sizeof(choice->reason), "%s %s", range,

@@ -144,9 +144,9 @@ int pids_take_range(void)
 	if (!err)
 		return 0;
 fail:
-	weft_info("this container's process ids may be those of another one, "
-		  "with which CUDA IPC then fails (%s)",
-		  strerror(-err));
+	weft_info(
+		"this container's process ids may be those of another one, with which CUDA IPC then fails (%s)",
+		strerror(-err));
 	return err;
 }
 

@@ -125,10 +125,10 @@ static void make_preload(const char *path, char *value, size_t len)
 		else if (length == strlen(path) && !memcmp(entry, path, length))
 			present = true;
 		else if (length)
-			tool_error("run",
-				   "LD_PRELOAD has another weft's '%.*s': left "
-				   "out, '%s' takes its place",
-				   (int)length, entry, path);
+			tool_error(
+				"run",
+				"LD_PRELOAD has another weft's '%.*s': left out, '%s' takes its place",
+				(int)length, entry, path);
 	}
 	if (present)
 		*value = '\0';
@@ -137,17 +137,15 @@ static void make_preload(const char *path, char *value, size_t len)
 static int find_library(char path[TOOL_PATH_MAX])
 {
 	if (!tool_find(library, path))
-		return tool_error("run",
-				  "%s is not in the prefix that this program "
-				  "is in; reinstall weft, or copy bin and lib "
-				  "together",
-				  library);
+		return tool_error(
+			"run",
+			"%s is not in the prefix that this program is in; reinstall weft, or copy bin and lib together",
+			library);
 	if (strpbrk(path, " :\t\n"))
-		return tool_error("run",
-				  "the dynamic linker takes no blank and no "
-				  "colon in LD_PRELOAD, but '%s' has one; "
-				  "install weft elsewhere",
-				  path);
+		return tool_error(
+			"run",
+			"the dynamic linker takes no blank and no colon in LD_PRELOAD, but '%s' has one; install weft elsewhere",
+			path);
 	return 0;
 }
 
@@ -192,10 +190,9 @@ static int choose_gpus(const struct launcher_task *task, unsigned int count,
 	if (!count)
 		return 0;
 	if (!task->variable)
-		return tool_error("run",
-				  "--gpus-per-task: no launcher has set this "
-				  "task's local rank (weft-run(1) lists the "
-				  "variables)");
+		return tool_error(
+			"run",
+			"--gpus-per-task: no launcher has set this task's local rank (weft-run(1) lists the variables)");
 	if (launcher_choose_gpus(task, count, &choice, why))
 		return tool_error("run", "%s", why);
 	if (*choice.list) {
@@ -271,10 +268,10 @@ static void check_interfaces(void)
 	if (n >= 0)
 		free(ports);
 	if (n <= 0)
-		tool_error("run",
-			   "%s=%s leaves no interface that is up here: weft "
-			   "reaches no other host ('weft info' lists them)",
-			   weft_setting_variable(&set), set.value);
+		tool_error(
+			"run",
+			"%s=%s leaves no interface that is up here: weft reaches no other host ('weft info' lists them)",
+			weft_setting_variable(&set), set.value);
 }
 
 /* What would fail in every process is reported once, before; COMMAND runs. */
@@ -334,8 +331,7 @@ static int read_options(int argc, char **argv, bool *print, uint64_t *gpus)
 			if (weft_parse_u64(optarg, 1, WEFT_GPUS_MAX, gpus))
 				return usage_error(
 					"run",
-					"'%s' is not a number of GPUs "
-					"(1 to %d)",
+					"'%s' is not a number of GPUs (1 to %d)",
 					optarg, WEFT_GPUS_MAX);
 			break;
 		case 'h':

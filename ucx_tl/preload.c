@@ -96,8 +96,7 @@ static void warn_cannot_load(const char *file, const char *why)
 
 	if (name)
 		dprintf(STDERR_FILENO,
-			"weft: warning: cannot load '%s', which "
-			"%s=%s requests: %s; UCX continues without weft\n",
+			"weft: warning: cannot load '%s', which %s=%s requests: %s; UCX continues without weft\n",
 			file, name, getenv(name),
 			why ? why : "it lacks weft's functions");
 }

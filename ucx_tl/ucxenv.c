@@ -201,8 +201,8 @@ static void build_tls(char *tls, size_t len, char *reason, size_t rlen)
 		if (!is_flag_set(flags[i].flag) && strcmp(tl, "weft_tcp"))
 			continue;
 		if (flags[i].gpu && !gpu) {
-			no_gpu = "; cuda_copy and weft_nvl left out, there is "
-				 "no GPU here";
+			no_gpu =
+				"; cuda_copy and weft_nvl left out, there is no GPU here";
 			continue;
 		}
 		if (flags[i].gpu)
@@ -394,9 +394,9 @@ static void fix_gpu_memory(struct weft_ucxenv *out, size_t *n)
 	 * (openucx/ucx pull request 11461).
 	 */
 	if (has_expandable_segments())
-		set_for_gpu(out, n, "UCX_CUDA_COPY_REG_WHOLE_ALLOC", "off",
-			    "buffers may span several of PyTorch's expandable "
-			    "segments");
+		set_for_gpu(
+			out, n, "UCX_CUDA_COPY_REG_WHOLE_ALLOC", "off",
+			"buffers may span several of PyTorch's expandable segments");
 }
 
 /*

@@ -28,8 +28,7 @@ static void *resolve_symbol(void *lib, const char *symbol, bool needed,
 	if (!p && needed && !*err)
 		*err = weft_fail(
 			ELIBBAD,
-			"the CUDA driver has no '%s'; GPU "
-			"memory is not used (drivers from 12.0 on have it)",
+			"the CUDA driver has no '%s'; GPU memory is not used (drivers from 12.0 on have it)",
 			symbol);
 	return p;
 }
@@ -236,9 +235,9 @@ int weft_cuda_query(const void *p, struct weft_cuda_ptr *info)
 	if (r) {
 		if (r != WEFT_CU_DEINITIALIZED) {
 			err = weft_cuda_errno(r);
-			weft_warn_once("the CUDA driver cannot tell what "
-				       "memory is at %p (%s)",
-				       p, weft_cuda_error_name(r));
+			weft_warn_once(
+				"the CUDA driver cannot tell what memory is at %p (%s)",
+				p, weft_cuda_error_name(r));
 		}
 		goto out;
 	}

@@ -16,9 +16,9 @@ void *weft_secret_alloc(size_t size)
 	if (p == MAP_FAILED)
 		return NULL;
 	if (madvise(p, size, MADV_DONTDUMP))
-		weft_warn_once("the keys of this process will be in its core "
-			       "dumps (madvise: %s); 'ulimit -c 0' makes none",
-			       strerror(errno));
+		weft_warn_once(
+			"the keys of this process will be in its core dumps (madvise: %s); 'ulimit -c 0' makes none",
+			strerror(errno));
 	return p;
 }
 

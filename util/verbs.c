@@ -58,9 +58,9 @@ static const struct weft_verbs *load_verbs(void)
 	WEFT_VERBS_INLINE(X)
 #undef X
 	if (missing) {
-		weft_warn("InfiniBand is not used: '%s' has no '%s'; install "
-			  "rdma-core 17 or newer",
-			  LIBRARY, missing);
+		weft_warn(
+			"InfiniBand is not used: '%s' has no '%s'; install rdma-core 17 or newer",
+			LIBRARY, missing);
 		return NULL;
 	}
 	/* after a fork, pages of registered memory stay with the parent */

@@ -35,10 +35,10 @@ static const struct {
 void weft_conn_set_state(struct weft_conn *conn, enum weft_conn_state to)
 {
 	if (!(states[conn->state].next & BIT(to))) {
-		weft_error("internal: the connection to peer %016llx is %s and "
-			   "cannot become %s; please report this",
-			   (unsigned long long)conn->peer_id,
-			   states[conn->state].name, states[to].name);
+		weft_error(
+			"internal: the connection to peer %016llx is %s and cannot become %s; please report this",
+			(unsigned long long)conn->peer_id,
+			states[conn->state].name, states[to].name);
 		return;
 	}
 	weft_debug("peer %016llx/%u: %s -> %s",

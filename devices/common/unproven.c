@@ -150,9 +150,8 @@ bool weft_peer_has_room(size_t n, const char *name)
 
 	if (getrlimit(RLIMIT_NOFILE, &lim) || n < lim.rlim_cur / PART * 3)
 		return true;
-	weft_warn_once("peers were turned away on '%s': %zu connections take "
-		       "most descriptors of this process; raise the limit with "
-		       "'ulimit -n'",
-		       name, n);
+	weft_warn_once(
+		"peers were turned away on '%s': %zu connections take most descriptors of this process; raise the limit with 'ulimit -n'",
+		name, n);
 	return false;
 }

@@ -207,10 +207,10 @@ int weft_engine_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
 		return err;
 	err = weft_cuda_query(v->addr, where);
 	if (err)
-		return weft_fail(err,
-				 "GPU memory at %p belongs to no CUDA "
-				 "context that is active",
-				 v->addr);
+		return weft_fail(
+			err,
+			"GPU memory at %p belongs to no CUDA context that is active",
+			v->addr);
 	return 0;
 }
 

@@ -65,10 +65,9 @@ static void query_driver(struct weft_stream *st, const struct weft_cuda *cu,
 		return;
 	if (r) {
 		if (!atomic_exchange(&st->broken, weft_cuda_errno(r)))
-			weft_error("copies on GPU %d have failed (%s): the GPU "
-				   "or its CUDA context is gone",
-				   st->engine->ordinal,
-				   weft_cuda_error_name(r));
+			weft_error(
+				"copies on GPU %d have failed (%s): the GPU or its CUDA context is gone",
+				st->engine->ordinal, weft_cuda_error_name(r));
 	}
 	atomic_store_explicit(&st->mark->finished, issued,
 			      memory_order_release);
@@ -314,9 +313,9 @@ static unsigned int submit_batch(struct weft_stream *st,
 	if (good || all)
 		r = mark_end(st, cu, seq);
 	if (r && !atomic_exchange(&st->broken, weft_cuda_errno(r)))
-		weft_error("the end of copies on GPU %d cannot be marked (%s): "
-			   "no more are made there",
-			   st->engine->ordinal, weft_cuda_error_name(r));
+		weft_error(
+			"the end of copies on GPU %d cannot be marked (%s): no more are made there",
+			st->engine->ordinal, weft_cuda_error_name(r));
 	if (good || all)
 		atomic_store_explicit(&st->mark->issued, seq,
 				      memory_order_release);
@@ -351,9 +350,9 @@ static unsigned int submit_stream(struct weft_stream *st)
 		return 0;
 	err = weft_cuda_enter(&s, st->engine->ctx);
 	if (err) {
-		weft_warn_once("copies on GPU %d fail: its CUDA context cannot "
-			       "be used (%s)",
-			       st->engine->ordinal, strerror(-err));
+		weft_warn_once(
+			"copies on GPU %d fail: its CUDA context cannot be used (%s)",
+			st->engine->ordinal, strerror(-err));
 		return fail_waiting(st, -EIO);
 	}
 	n = submit_batch(st, s.cu);

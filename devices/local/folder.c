@@ -130,10 +130,7 @@ struct weft_folder *weft_folder_open(void)
 	weft_settings_named("WEFT_RUN_DIR", &named);
 	if (*named.value && err != -EPERM && err != -EBADMSG)
 		weft_warn_once(
-			"cannot use '%s', in the folder of %s: %s; mount "
-			"that folder with write access for uid %u; peers "
-			"in other network namespaces are reached over "
-			"TCP",
+			"cannot use '%s', in the folder of %s: %s; mount that folder with write access for uid %u; peers in other network namespaces are reached over TCP",
 			run->dir.path, weft_setting_variable(&named),
 			strerror(-err), geteuid());
 	free(run);
@@ -206,11 +203,10 @@ int weft_folder_listen(struct weft_folder *run, uint64_t id)
 	socket_path(run, id, &sa);
 	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) ||
 	    listen(fd, SOMAXCONN)) {
-		err = weft_fail(errno,
-				"cannot listen in '%s'; on EACCES see "
-				"whether SELinux or AppArmor forbids sockets "
-				"there, on ENOENT whether there is a /proc",
-				run->dir.path);
+		err = weft_fail(
+			errno,
+			"cannot listen in '%s'; on EACCES see whether SELinux or AppArmor forbids sockets there, on ENOENT whether there is a /proc",
+			run->dir.path);
 		close(fd);
 		return err;
 	}

@@ -94,9 +94,7 @@ ssize_t weft_frame_recv(int sock, void *f, size_t len, int *fd,
 		close(*fd);
 	*fd = -1;
 	/* of what is mapped many may come, one behind the other */
-	weft_warn_once("descriptors sent by a peer on this host were lost: "
-		       "raise the limit on open files ('ulimit -n'), or see "
-		       "whether SELinux or AppArmor forbids passing them (give "
-		       "both containers the same label or profile)");
+	weft_warn_once(
+		"descriptors sent by a peer on this host were lost: raise the limit on open files ('ulimit -n'), or see whether SELinux or AppArmor forbids passing them (give both containers the same label or profile)");
 	return n == (ssize_t)len ? -EMFILE : -EPROTO;
 }

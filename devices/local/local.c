@@ -216,10 +216,9 @@ int weft_local_open(struct weft_local *local, struct weft_base *base)
 	listen_abstract(local, base);
 	listen_in_folder(local, base);
 	if (local->listen_fd < 0 && local->listen_path_fd < 0)
-		return weft_fail(ENODEV,
-				 "neither an abstract Unix socket nor "
-				 "one in a shared folder (WEFT_RUN_DIR) can be "
-				 "made: peers of this host use TCP");
+		return weft_fail(
+			ENODEV,
+			"neither an abstract Unix socket nor one in a shared folder (WEFT_RUN_DIR) can be made: peers of this host use TCP");
 	make_address(local, base);
 	return 0;
 }
@@ -246,10 +245,7 @@ static bool is_forbidden(const struct weft_base *base, int err)
 	if (err != -EACCES && err != -EPERM)
 		return false;
 	weft_warn_once(
-		"a peer on this host may not be dialled (%s): SELinux or "
-		"AppArmor keeps the two containers apart (give both the "
-		"same label or profile), or its socket belongs to "
-		"another user; %s is not used between them",
+		"a peer on this host may not be dialled (%s): SELinux or AppArmor keeps the two containers apart (give both the same label or profile), or its socket belongs to another user; %s is not used between them",
 		strerror(-err), base->session.name);
 	return true;
 }
@@ -286,8 +282,7 @@ bool weft_local_reaches(const struct weft_local *local, struct weft_base *base,
 	if (may_dial(local, base, remote))
 		return true;
 	if (why)
-		*why = "it may not be dialled (SELinux, AppArmor or another "
-		       "user's socket)";
+		*why = "it may not be dialled (SELinux, AppArmor or another user's socket)";
 	return false;
 }
 

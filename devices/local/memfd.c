@@ -98,9 +98,8 @@ int weft_memfd_map(int fd, size_t size, int prot, void **p)
 
 	if (!err)
 		return 0;
-	return weft_fail(err,
-			 "a peer on this host sent shared memory that is "
-			 "not sealed, has another size than %zu bytes, or "
-			 "cannot be mapped",
-			 size);
+	return weft_fail(
+		err,
+		"a peer on this host sent shared memory that is not sealed, has another size than %zu bytes, or cannot be mapped",
+		size);
 }

@@ -521,9 +521,9 @@ static void give_up_waiting(struct nvl_conn *conn, const struct watch *w)
 	conn->stuck = true;
 	end_life(&conn->life);
 	if (!w->gone)
-		weft_error("copies of a peer on this host, to or from memory "
-			   "that it has mapped, did not end within %u s",
-			   WEFT_COPY_WATCHDOG_MS / 1000);
+		weft_error(
+			"copies of a peer on this host, to or from memory that it has mapped, did not end within %u s",
+			WEFT_COPY_WATCHDOG_MS / 1000);
 }
 
 /* Have all copies ended that the peer's engines had when first looked at? */

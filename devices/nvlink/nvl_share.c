@@ -45,9 +45,9 @@ static enum share query_driver(int ordinal)
 		mig = is_under_mig(s.cu, dev);
 	weft_cuda_leave(&s);
 	if (mig)
-		weft_warn_once("GPU %d is divided into instances (MIG): its "
-			       "memory is not mapped by other processes",
-			       ordinal);
+		weft_warn_once(
+			"GPU %d is divided into instances (MIG): its memory is not mapped by other processes",
+			ordinal);
 	return mig ? NO : YES;
 }
 

@@ -30,8 +30,9 @@ static int queue_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 	struct queued_frame *q;
 
 	if (conn->nframes_out == FRAMES_KEPT)
-		return weft_fail(ENOBUFS, "a peer on this host does not read "
-					  "its frames");
+		return weft_fail(
+			ENOBUFS,
+			"a peer on this host does not read its frames");
 	q = malloc(sizeof(*q));
 	if (!q)
 		return -ENOMEM;
@@ -118,8 +119,8 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd)
 	if (*fd >= 0)
 		close(*fd);
 	*fd = -1;
-	return weft_fail(EPROTO,
-			 "a peer on this host sent a frame that "
-			 "is none (%zd bytes, %u descriptors)",
-			 n, nfds);
+	return weft_fail(
+		EPROTO,
+		"a peer on this host sent a frame that is none (%zd bytes, %u descriptors)",
+		n, nfds);
 }

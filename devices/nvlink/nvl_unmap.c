@@ -73,9 +73,9 @@ static void start_unmapper(struct nvl_unmapper *un)
 
 	un->on = !err;
 	if (err)
-		weft_info("no thread to unmap memory of peers (%s): it stays "
-			  "until there is one or the interface closes",
-			  strerror(-err));
+		weft_info(
+			"no thread to unmap memory of peers (%s): it stays until there is one or the interface closes",
+			strerror(-err));
 }
 
 static struct nvl_unmapper *new_unmapper(void)

@@ -42,10 +42,10 @@ static int handle_frame(struct shm_conn *conn, const struct shm_frame *f,
 	    f->type != SHM_FRAME_RING || f->size != SHM_SIZE || nfds != 1) {
 		if (fd >= 0)
 			close(fd);
-		return weft_fail(EPROTO,
-				 "a peer on this host sent a frame that "
-				 "is none (%zd bytes, %u descriptors)",
-				 len, nfds);
+		return weft_fail(
+			EPROTO,
+			"a peer on this host sent a frame that is none (%zd bytes, %u descriptors)",
+			len, nfds);
 	}
 	err = shm_ring_map(&conn->tx, fd);
 	if (!err)

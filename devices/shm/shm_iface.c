@@ -320,10 +320,11 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 		if (!err)
 			err = weft_engine_locate(&all, &where);
 		if (!err && (where.where != WEFT_CUDA_DEVICE || where.managed))
-			err = weft_fail(EINVAL, "%p is no GPU memory%s", addr,
-					where.managed ? " (managed memory is "
-							"not supported)"
-						      : "");
+			err = weft_fail(
+				EINVAL, "%p is no GPU memory%s", addr,
+				where.managed
+					? " (managed memory is not supported)"
+					: "");
 	}
 	if (!err)
 		err = weft_region_add(addr, len, kind, mem);

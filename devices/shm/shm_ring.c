@@ -31,10 +31,10 @@ int shm_ring_make(struct shm_ring *ring, int *fd)
 
 	*fd = weft_memfd_make_sparse("weft-shm", SHM_SIZE, SHM_LONG_AT, &p);
 	if (*fd < 0)
-		return weft_fail(*fd,
-				 "cannot set up %u KiB of shared memory for a "
-				 "peer on this host",
-				 SHM_LONG_AT >> 10);
+		return weft_fail(
+			*fd,
+			"cannot set up %u KiB of shared memory for a peer on this host",
+			SHM_LONG_AT >> 10);
 	ring->shared = p;
 	return 0;
 }
@@ -116,10 +116,10 @@ static bool read_head(struct shm_conn *conn, enum shm_which which)
 						   memory_order_acquire);
 
 	if (head < ring->head[which] || head > ring->tail[which]) {
-		weft_error("a peer on this host has read what was never sent "
-			   "(%llu of %llu)",
-			   (unsigned long long)head,
-			   (unsigned long long)ring->tail[which]);
+		weft_error(
+			"a peer on this host has read what was never sent (%llu of %llu)",
+			(unsigned long long)head,
+			(unsigned long long)ring->tail[which]);
 		shm_conn_break(conn, -EPROTO);
 		return false;
 	}

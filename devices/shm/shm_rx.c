@@ -481,8 +481,8 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 		shm_ring_release(conn, &r);
 	}
 	if (ret == -EPROTO)
-		weft_error("a peer on this host has damaged what it shares "
-			   "with us");
+		weft_error(
+			"a peer on this host has damaged what it shares with us");
 	if (ret == -EIO)
 		shm_conn_told(conn);
 	else if (ret < 0)

@@ -59,10 +59,10 @@ int shm_window_offer(struct shm_conn *conn)
 	if (err)
 		err = make(conn, SHM_WINDOW_SMALL);
 	if (err)
-		return weft_fail(err,
-				 "cannot set up %u KiB of shared memory for "
-				 "GPU memory of a peer on this host",
-				 SHM_WINDOW_SMALL >> 10);
+		return weft_fail(
+			err,
+			"cannot set up %u KiB of shared memory for GPU memory of a peer on this host",
+			SHM_WINDOW_SMALL >> 10);
 	atomic_store(&conn->rx.shared->window, 0);
 	shm_window_send(conn);
 	return 0;
@@ -163,8 +163,8 @@ static void read_freed(struct shm_conn *conn)
 		return;
 	most = w->chunks[(w->sent - 1) % SHM_CHUNKS].end;
 	if (freed > most) {
-		weft_error("a peer on this host has read what was never sent "
-			   "to its window");
+		weft_error(
+			"a peer on this host has read what was never sent to its window");
 		shm_conn_break(conn, -EPROTO);
 		return;
 	}
@@ -297,10 +297,9 @@ void shm_window_pin(struct shm_window *w, const struct weft_engine *engine)
 	w->pinned = !r;
 	w->ctx = engine->ctx;
 	if (r)
-		weft_warn_once("shared memory for GPU memory cannot be "
-			       "registered with CUDA (%s), which makes copies "
-			       "slow: raise the limit on locked memory",
-			       weft_cuda_error_name(r));
+		weft_warn_once(
+			"shared memory for GPU memory cannot be registered with CUDA (%s), which makes copies slow: raise the limit on locked memory",
+			weft_cuda_error_name(r));
 }
 
 void shm_window_cancel(struct shm_conn *conn)

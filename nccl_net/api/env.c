@@ -161,8 +161,7 @@ bool weft_nccl_plugin(char *entry, size_t len, const char **why)
 	*why = "NCCL_NET_PLUGIN is not set";
 	if (!plugin || !*plugin)
 		return false;
-	*why = "NCCL_NET_PLUGIN names another plugin, as an image may do: give "
-	       "it the path above, or both and NCCL_NET=weft";
+	*why = "NCCL_NET_PLUGIN names another plugin, as an image may do: give it the path above, or both and NCCL_NET=weft";
 	for (; *plugin; plugin += n + (plugin[n] == ',')) {
 		n = strcspn(plugin, ",");
 		if (!names_weft(plugin, n)) {
@@ -171,9 +170,7 @@ bool weft_nccl_plugin(char *entry, size_t len, const char **why)
 		}
 		snprintf(entry, len, "%.*s", (int)n, plugin);
 		*why = named ? "NCCL_NET names another network"
-			     : "NCCL_NET_PLUGIN names another plugin first, and "
-			       "NCCL takes the first that works unless NCCL_NET "
-			       "says weft";
+			     : "NCCL_NET_PLUGIN names another plugin first, and NCCL takes the first that works unless NCCL_NET says weft";
 		return named ? !strcasecmp(net, "weft") : !any;
 	}
 	return false;
@@ -200,8 +197,7 @@ static bool is_lost(const char *entry, size_t len)
 	if (!access(path, R_OK))
 		return false;
 	weft_warn(
-		"NCCL_NET_PLUGIN names '%s' (%s): NCCL continues without weft; "
-		"give it the path that 'weft info nccl' shows",
+		"NCCL_NET_PLUGIN names '%s' (%s): NCCL continues without weft; give it the path that 'weft info nccl' shows",
 		path, strerror(errno));
 	return true;
 }

@@ -36,8 +36,7 @@ static void *find_introduce(void)
 		return NULL;
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!lib) {
-		weft_info("not introduced to other containers of this host: "
-			  "%s",
+		weft_info("not introduced to other containers of this host: %s",
 			  dlerror());
 		return NULL;
 	}

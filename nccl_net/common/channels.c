@@ -20,8 +20,7 @@ static const struct setting network_settings[] = {
 	{ "NCCL_P2P_NET_CHUNKSIZE", WEFT_NCCL_CHUNK,
 	  "sends and receives go in fewer pieces" },
 	{ SETTING, WEFT_NCCL_CHANNELS,
-	  "from NCCL 2.24 on; small collectives use fewer; "
-	  "NCCL_TUNER_PLUGIN=none leaves both to NCCL" },
+	  "from NCCL 2.24 on; small collectives use fewer; NCCL_TUNER_PLUGIN=none leaves both to NCCL" },
 };
 
 static const char *nonempty_env(const char *name)

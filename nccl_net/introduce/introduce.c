@@ -173,8 +173,8 @@ static bool pin_library(void)
 static void log_not_introduced(const char *why)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
-	static const char text[] = "not introduced to other containers of "
-				   "this host: %s";
+	static const char text[] =
+		"not introduced to other containers of this host: %s";
 
 	if (atomic_flag_test_and_set(&said))
 		return;
@@ -211,11 +211,9 @@ static const char *reason_against(int nccl)
 	if (!nccl)
 		return "this NCCL does not say its version";
 	if (settings_elsewhere())
-		return "NCCL_ENV_PLUGIN names a plugin that answers for NCCL's "
-		       "settings; set it to weft, or unset it";
+		return "NCCL_ENV_PLUGIN names a plugin that answers for NCCL's settings; set it to weft, or unset it";
 	if (without_cumem(nccl))
-		return "NCCL cannot pass on this GPU's memory: the driver does "
-		       "not support it here";
+		return "NCCL cannot pass on this GPU's memory: the driver does not support it here";
 	return NULL;
 }
 
@@ -271,10 +269,7 @@ static bool enter_host(enum weft_introduce_way way)
 		return true;
 	if (is_too_late(way))
 		log_not_introduced(
-			"other containers' GPUs are hidden, and NCCL has read "
-			"NCCL_CUMEM_HOST_ENABLE before it loads this plugin; "
-			"set it to 0 on all ranks, or start them by weft run "
-			"or with NCCL_ENV_PLUGIN");
+			"other containers' GPUs are hidden, and NCCL has read NCCL_CUMEM_HOST_ENABLE before it loads this plugin; set it to 0 on all ranks, or start them by weft run or with NCCL_ENV_PLUGIN");
 	else if (!weft_samehost_claim(&host))
 		log_not_introduced(host.reason);
 	else
@@ -286,20 +281,17 @@ static bool enter_host(enum weft_introduce_way way)
 static void log_introduced(void)
 {
 	if (host.hidden)
-		weft_info("introduced as %s to all that share '%s' and have "
-			  "one GPU each: NCCL uses its own shared memory "
-			  "there, with NCCL_P2P_DISABLE=1 and "
-			  "NCCL_CUMEM_HOST_ENABLE=0",
-			  host.id, host.folder);
+		weft_info(
+			"introduced as %s to all that share '%s' and have one GPU each: NCCL uses its own shared memory there, with NCCL_P2P_DISABLE=1 and NCCL_CUMEM_HOST_ENABLE=0",
+			host.id, host.folder);
 	else
-		weft_info("introduced as %s to all that share '%s' and the "
-			  "same %u GPU%s: NCCL uses its own NVLink and shared "
-			  "memory there%s",
-			  host.id, host.folder, host.gpus,
-			  host.gpus == 1 ? "" : "s",
-			  host.gpus_shared ? ", several ranks on a GPU, with "
-					     "NCCL_NVLS_ENABLE=0"
-					   : "");
+		weft_info(
+			"introduced as %s to all that share '%s' and the same %u GPU%s: NCCL uses its own NVLink and shared memory there%s",
+			host.id, host.folder, host.gpus,
+			host.gpus == 1 ? "" : "s",
+			host.gpus_shared
+				? ", several ranks on a GPU, with NCCL_NVLS_ENABLE=0"
+				: "");
 }
 
 static bool redirect_calls(const void *inside)
@@ -311,8 +303,7 @@ static bool redirect_calls(const void *inside)
 		return true;
 	snprintf(
 		why, sizeof(why),
-		"the calls of '%.200s' cannot be redirected "
-		"(%s)",
+		"the calls of '%.200s' cannot be redirected (%s)",
 		object_name(inside),
 		err == -ENOSYS
 			? "it imports other functions than the NCCL releases that weft knows"

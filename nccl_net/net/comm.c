@@ -235,9 +235,9 @@ static int drain_sends(struct weft_net_comm *comm)
 	while (!ret && comm->active && !peer->err && weft_now_ms() < deadline)
 		ret = progress_and_yield(comm->net);
 	if (!ret && comm->active && !peer->err) {
-		weft_warn("the peer takes no data; closing a connection with "
-			  "%u sends under way ends all connections to it",
-			  comm->active);
+		weft_warn(
+			"the peer takes no data; closing a connection with %u sends under way ends all connections to it",
+			comm->active);
 		peer->port->ops->cancel(peer->ep);
 		weft_net_peer_fail(peer, -ECANCELED);
 	}

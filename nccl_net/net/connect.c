@@ -60,10 +60,10 @@ static void warn_fallback(const struct weft_net_port *port,
 {
 	char where[WEFT_SOCKADDR_STR];
 
-	weft_warn_once("'%s' does not lead to the rank at %s (%s): NCCL's "
-		       "traffic to it goes over TCP",
-		       port->netdev,
-		       weft_sockaddr_str(&addr->sa, where, sizeof(where)), why);
+	weft_warn_once(
+		"'%s' does not lead to the rank at %s (%s): NCCL's traffic to it goes over TCP",
+		port->netdev,
+		weft_sockaddr_str(&addr->sa, where, sizeof(where)), why);
 }
 
 static void add_attempt(struct weft_net_dial *dial, struct weft_net_port *port,
@@ -328,10 +328,10 @@ static int log_failed_dial(struct weft_net_dial *dial, int err)
 				       ? "not tried"
 				       : "no answer");
 	}
-	return weft_fail(err,
-			 "cannot connect to a rank (%s); is the way open, "
-			 "and has every rank the same WEFT_SECRET_FILE?",
-			 text);
+	return weft_fail(
+		err,
+		"cannot connect to a rank (%s); is the way open, and has every rank the same WEFT_SECRET_FILE?",
+		text);
 }
 
 /* 0: go on; else the error that ends it. */
@@ -377,17 +377,14 @@ static int log_no_path(const struct weft_handle *h)
 	char addr[WEFT_SOCKADDR_STR];
 
 	if (!weft_address_has_version(&h->path[0]))
-		return weft_fail(EPROTONOSUPPORT,
-				 "the other rank's weft "
-				 "speaks wire versions %u to %u, this one %u "
-				 "to %u; install the same weft on all hosts",
-				 h->path[0].wire_min, h->path[0].wire_max,
-				 WEFT_WIRE_MIN, WEFT_WIRE_MAX);
+		return weft_fail(
+			EPROTONOSUPPORT,
+			"the other rank's weft speaks wire versions %u to %u, this one %u to %u; install the same weft on all hosts",
+			h->path[0].wire_min, h->path[0].wire_max, WEFT_WIRE_MIN,
+			WEFT_WIRE_MAX);
 	return weft_fail(
 		EHOSTUNREACH,
-		"none of this host's interfaces leads "
-		"to %s (%u ways tried); name the right ones on both "
-		"sides, as in NCCL_SOCKET_IFNAME=eth0",
+		"none of this host's interfaces leads to %s (%u ways tried); name the right ones on both sides, as in NCCL_SOCKET_IFNAME=eth0",
 		weft_sockaddr_str(&h->path[tcp].sa, addr, sizeof(addr)), h->n);
 }
 
@@ -397,20 +394,17 @@ static int read_handle(const void *buf, struct weft_handle *h)
 
 	switch (ret) {
 	case -EPROTO:
-		return weft_fail(EPROTO,
-				 "the handle is not weft's: the other "
-				 "rank uses another network; set "
-				 "NCCL_NET_PLUGIN=weft and NCCL_NET=weft on "
-				 "every rank");
+		return weft_fail(
+			EPROTO,
+			"the handle is not weft's: the other rank uses another network; set NCCL_NET_PLUGIN=weft and NCCL_NET=weft on every rank");
 	case -EPROTONOSUPPORT:
-		return weft_fail(EPROTO,
-				 "the handle has version %u, this weft "
-				 "knows %u; install the same weft on all hosts",
-				 ((const uint8_t *)buf)[4],
-				 WEFT_HANDLE_VERSION);
+		return weft_fail(
+			EPROTO,
+			"the handle has version %u, this weft knows %u; install the same weft on all hosts",
+			((const uint8_t *)buf)[4], WEFT_HANDLE_VERSION);
 	case -EINVAL:
-		return weft_fail(EPROTO, "the handle of the other rank is "
-					 "damaged");
+		return weft_fail(EPROTO,
+				 "the handle of the other rank is damaged");
 	}
 	return ret;
 }
@@ -420,10 +414,7 @@ static const char *settings_advice(const struct weft_handle *h,
 {
 	/* weft sets it where it can take some back (channels.h) */
 	if (h->buffer == buffer && !h->channels != !channels)
-		return "one rank's NCCL asks weft's tuner and the other's does "
-		       "not: use the same NCCL on every rank (before 2.21 it "
-		       "asks none), the same NCCL_TUNER_PLUGIN and channel "
-		       "settings, or set NCCL_MIN_NCHANNELS for all";
+		return "one rank's NCCL asks weft's tuner and the other's does not: use the same NCCL on every rank (before 2.21 it asks none), the same NCCL_TUNER_PLUGIN and channel settings, or set NCCL_MIN_NCHANNELS for all";
 	return "set both the same on every rank";
 }
 
@@ -435,11 +426,11 @@ static int check_settings(const struct weft_handle *h)
 
 	if (h->channels == channels && h->buffer == buffer)
 		return 0;
-	return weft_fail(EINVAL,
-			 "NCCL_MIN_NCHANNELS here %u, there %u (0: not "
-			 "set); NCCL_BUFFSIZE here %u MiB, there %u MiB; %s",
-			 channels, h->channels, buffer, h->buffer,
-			 settings_advice(h, channels, buffer));
+	return weft_fail(
+		EINVAL,
+		"NCCL_MIN_NCHANNELS here %u, there %u (0: not set); NCCL_BUFFSIZE here %u MiB, there %u MiB; %s",
+		channels, h->channels, buffer, h->buffer,
+		settings_advice(h, channels, buffer));
 }
 
 static struct weft_net_dial *find_dial(struct weft_net *net, uint64_t stage)

@@ -55,9 +55,9 @@ static void find_hcas(void)
 		if (weft_verbs_openable(list[i].dev))
 			list[count++] = list[i];
 		else
-			weft_info("'%s' is not used: its device node below "
-				  "/dev/infiniband cannot be opened",
-				  list[i].name);
+			weft_info(
+				"'%s' is not used: its device node below /dev/infiniband cannot be opened",
+				list[i].name);
 	}
 	ports = list;
 }

@@ -21,10 +21,10 @@ int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 	int ret;
 
 	if (ptr_type != NCCL_PTR_HOST)
-		return weft_fail(EINVAL,
-				 "cannot register memory of type %d; host "
-				 "memory (%d) alone was offered",
-				 ptr_type, NCCL_PTR_HOST);
+		return weft_fail(
+			EINVAL,
+			"cannot register memory of type %d; host memory (%d) alone was offered",
+			ptr_type, NCCL_PTR_HOST);
 	if (weft_net_inherited(comm->net))
 		return -ECANCELED;
 	mr = calloc(1, sizeof(*mr));

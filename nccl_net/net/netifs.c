@@ -135,11 +135,10 @@ int weft_net_netifs(struct weft_netif **out)
 	if (!kept || only_loopback_is_left(ranked, kept)) {
 		free(ranked);
 		free(list);
-		return weft_fail(ENODEV,
-				 "no interface of the %d here passes "
-				 "'%s' (WEFT_NET_DEVICES, UCX_NET_DEVICES, "
-				 "NCCL_SOCKET_IFNAME) and has an address",
-				 n, weft_settings()->net_devices);
+		return weft_fail(
+			ENODEV,
+			"no interface of the %d here passes '%s' (WEFT_NET_DEVICES, UCX_NET_DEVICES, NCCL_SOCKET_IFNAME) and has an address",
+			n, weft_settings()->net_devices);
 	}
 	for (taken = 0; taken < kept && ranked[taken].rank == ranked[0].rank;
 	     taken++)

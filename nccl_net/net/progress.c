@@ -136,9 +136,9 @@ static void start_flusher_thread(struct weft_net *net)
 
 	net->flusher_thread.on = !err;
 	if (err)
-		weft_warn_once("cannot start a thread (%s): a rank may wait "
-			       "for data until NCCL calls again",
-			       err == -EAGAIN ? "too many" : "no memory");
+		weft_warn_once(
+			"cannot start a thread (%s): a rank may wait for data until NCCL calls again",
+			err == -EAGAIN ? "too many" : "no memory");
 }
 
 void weft_net_flusher_start(struct weft_net_peer *peer)

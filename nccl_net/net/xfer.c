@@ -146,9 +146,9 @@ static void put_done(struct weft_op *op, int status)
 	if (status == -EACCES && req->comm->peer_closed)
 		status = -ECONNRESET;
 	else if (status == -EACCES)
-		weft_error("a send of %zu bytes failed: its memory, or its "
-			   "receive's, cannot be accessed (any more)",
-			   req->size);
+		weft_error(
+			"a send of %zu bytes failed: its memory, or its receive's, cannot be accessed (any more)",
+			req->size);
 	if (status < 0) /* and with it the connection */
 		req->comm->peer->failed_puts++;
 	weft_net_request_end(req, status);
@@ -319,10 +319,10 @@ int weft_net_recv(struct weft_net_comm *comm, void *data, size_t size,
 	if (ret < 0 || !slot_free(comm))
 		goto unlock;
 	if (!mr || !weft_net_mr_covers(mr, data, size)) {
-		ret = weft_fail(EINVAL,
-				"a receive of %zu bytes lies outside "
-				"its registered memory",
-				size);
+		ret = weft_fail(
+			EINVAL,
+			"a receive of %zu bytes lies outside its registered memory",
+			size);
 		goto unlock;
 	}
 	req = weft_net_request_start(comm, size);

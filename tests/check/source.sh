@@ -66,9 +66,38 @@ tap_nothing "every file says its licence" \
 tap_nothing "C lines fit in 88 columns" \
 	"$(for file in "${code[@]}"; do
 		expand "$file" | awk -v file="$file" \
-			'length > 88 && !/"[^"]*"[,;)]*$/ {
+			'length > 88 && !/"[^"]*"[ })]*[,;]*$/ {
 				print file ":" NR ": " length }'
 	done)"
+# a text of several lines, JSON and the help of settings may be in pieces
+tap_nothing "a message stands on one line, so that it can be found" \
+	"$(awk '
+		function end_run() {
+			gsub(/^(\\n)+|(\\n)+$/, "", text)
+			if (pieces > 1 && text !~ /\\n|\\":/)
+				print place
+			pieces = 0
+		}
+		FNR == 1 { end_run() }
+		{
+			rest = $0
+			sub(/^[ \t]*/, "", rest)
+			while (match(rest, /"([^"\\]|\\.)*"/)) {
+				if (!pieces || RSTART > 1) {
+					end_run()
+					place = FILENAME ":" FNR ": " $0
+					text = ""
+				}
+				pieces++
+				text = text substr(rest, RSTART + 1, RLENGTH - 2)
+				rest = substr(rest, RSTART + RLENGTH)
+				sub(/^[ \t]*/, "", rest)
+			}
+			if (rest != "")
+				end_run()
+		}
+		END { end_run() }' \
+		$(printf '%s\n' "${products[@]}" | grep -vx settings/settings.c))"
 tap_nothing "no blanks at the end of a line" \
 	"$(grep -nHE '[ 	]+$' "${code[@]}" "${scripts[@]}" | cut -c1-100)"
 tap_nothing "structs and enums have no typedef of their own" \
