@@ -48,10 +48,6 @@ void fail_at(const char *file, int line, const char *fmt, ...)
 /* One that is kept would count as memory of its peer. */
 static void drop_message(struct side *s, uint8_t id, void *data, size_t len)
 {
-	(void)s;
-	(void)id;
-	(void)data;
-	(void)len;
 }
 
 static void raise_fd_limit(unsigned long want)

@@ -50,9 +50,6 @@ static void record_cause(void *arg, enum weft_level level, const char *file,
 {
 	struct driver *d = arg;
 
-	(void)level;
-	(void)file;
-	(void)line;
 	if (!*d->why)
 		snprintf(d->why, sizeof(d->why), "%s", text);
 }

@@ -24,7 +24,6 @@ static const char *get_basename(const char *path)
 
 static int is_preload(struct dl_phdr_info *info, size_t size, void *path)
 {
-	(void)size;
 	if (strcmp(get_basename(info->dlpi_name), PRELOAD))
 		return 0;
 	snprintf(path, TOOL_PATH_MAX, "%s", info->dlpi_name);

@@ -406,7 +406,6 @@ static volatile sig_atomic_t ended;
 
 static void end(int sig)
 {
-	(void)sig;
 	ended = 1;
 }
 

@@ -103,7 +103,6 @@ static ssize_t am_bcopy(struct weft_uct_ep *ep, uint8_t id,
 {
 	ssize_t ret = may_send(ep);
 
-	(void)flags;
 	if (!ret) {
 		ret = ep->iface->iface->ops->message_pack(ep->ep, id, pack,
 							  arg);
@@ -131,7 +130,6 @@ am_zcopy(struct weft_uct_ep *ep, uint8_t id, const void *header,
 	struct weft_uct_op *op;
 	int ret = may_send(ep);
 
-	(void)flags;
 	if (ret)
 		return weft_ucs_status(ret);
 	op = weft_uct_op_get(ep->iface, comp);
@@ -254,7 +252,6 @@ static enum weft_ucs_status ep_flush(struct weft_uct_ep *ep, unsigned int flags,
  */
 static enum weft_ucs_status ep_fence(struct weft_uct_ep *ep, unsigned int flags)
 {
-	(void)flags;
 	if (ep->err)
 		return WEFT_UCS_OK;
 	if (weft_uct_must_queue(ep)) {
@@ -273,8 +270,6 @@ static enum weft_ucs_status ep_fence(struct weft_uct_ep *ep, unsigned int flags)
 static enum weft_ucs_status ep_check(struct weft_uct_ep *ep, unsigned int flags,
 				     struct weft_uct_completion *comp)
 {
-	(void)flags;
-	(void)comp;
 	return weft_ucs_status(ep->err);
 }
 
@@ -359,7 +354,6 @@ void weft_uct_ep_error(void *arg, struct weft_ep *dev_ep, void *user, int err)
 	struct weft_uct_iface *iface = arg;
 	struct weft_uct_ep *ep = user;
 
-	(void)dev_ep;
 	if (ep->err)
 		return;
 	ep->err = err;

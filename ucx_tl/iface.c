@@ -28,9 +28,6 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 static void on_notify(void *arg, uint64_t tag, uint64_t size)
 {
 	/* puts of weft_uct carry none; ignore a peer's */
-	(void)arg;
-	(void)tag;
-	(void)size;
 }
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -122,7 +119,6 @@ static void leave_hosts(struct weft_uct_iface *iface)
 static enum weft_ucs_status event_arm(struct weft_uct_iface *iface,
 				      unsigned int events)
 {
-	(void)events;
 	return weft_uct_iface_arm(iface) ? WEFT_UCS_OK : WEFT_UCS_BUSY;
 }
 
@@ -145,7 +141,6 @@ static enum weft_ucs_status iface_flush(struct weft_uct_iface *iface,
 	enum weft_ucs_status status = WEFT_UCS_OK;
 	struct weft_uct_ep *ep, *tmp;
 
-	(void)flags;
 	if (comp)
 		return WEFT_UCS_UNSUPPORTED; /* as in every transport */
 	/*
@@ -166,7 +161,6 @@ static enum weft_ucs_status iface_fence(struct weft_uct_iface *iface,
 {
 	struct weft_uct_ep *ep, *tmp;
 
-	(void)flags;
 	weft_list_for_each (ep, tmp, &iface->eps, link)
 		weft_uct_fence_all(ep);
 	return WEFT_UCS_OK;
@@ -326,8 +320,6 @@ static int ep_is_connected(struct weft_uct_ep *ep,
 /* For uct_iface_attr_v2_t if UCX exports no base function: fill in nothing. */
 static enum weft_ucs_status iface_query_v2(void *iface, void *attr)
 {
-	(void)iface;
-	(void)attr;
 	return WEFT_UCS_OK;
 }
 

@@ -104,7 +104,6 @@ static enum weft_ucs_status mem_reg(struct weft_uct_memory_domain *md,
 	struct weft_mem *mem;
 	int err;
 
-	(void)params;
 	err = find_kind(md, addr, &kind);
 	if (!err)
 		err = md->tl->dev->mem_register(addr, len, kind, &mem);
@@ -145,7 +144,6 @@ static enum weft_ucs_status mkey_pack_13(struct weft_uct_memory_domain *md,
 					 void *memh, const void *params,
 					 void *buffer)
 {
-	(void)params;
 	return pack_key(md, memh, buffer);
 }
 
@@ -153,9 +151,6 @@ static enum weft_ucs_status mkey_pack_16(struct weft_uct_memory_domain *md,
 					 void *memh, void *addr, size_t len,
 					 const void *params, void *buffer)
 {
-	(void)addr;
-	(void)len;
-	(void)params;
 	return pack_key(md, memh, buffer);
 }
 
@@ -193,7 +188,6 @@ static enum weft_ucs_status rkey_unpack_19(void *component, const void *buffer,
 					   const void *params, uintptr_t *rkey,
 					   void **handle)
 {
-	(void)params;
 	return unpack_key(component, buffer, rkey, handle);
 }
 
@@ -206,8 +200,6 @@ weft_uct_fn weft_uct_rkey_unpack(const struct weft_uct *uct)
 enum weft_ucs_status weft_uct_rkey_release(void *component, uintptr_t rkey,
 					   void *handle)
 {
-	(void)component;
-	(void)handle;
 	free((void *)rkey);
 	return WEFT_UCS_OK;
 }
@@ -216,7 +208,6 @@ enum weft_ucs_status weft_uct_rkey_compare(void *component, uintptr_t a,
 					   uintptr_t b, const void *params,
 					   int *result)
 {
-	(void)params;
 	*result = memcmp((const void *)a, (const void *)b, rkey_len(component));
 	return WEFT_UCS_OK;
 }
@@ -227,8 +218,6 @@ enum weft_ucs_status weft_uct_md_open(void *component, const char *name,
 	struct weft_uct_memory_domain *md = calloc(1, sizeof(*md));
 	const struct weft_uct_part *part = weft_uct_tl_of(component);
 
-	(void)name;
-	(void)config;
 	if (!md)
 		return WEFT_UCS_NO_MEMORY;
 	md->uct = part->uct;

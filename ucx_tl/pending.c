@@ -43,7 +43,6 @@ enum weft_ucs_status weft_uct_pending_add(struct weft_uct_ep *ep,
 					  struct weft_uct_pending *req,
 					  unsigned int flags)
 {
-	(void)flags;
 	if (ep->err || (!weft_uct_must_queue(ep) && !weft_uct_rma_waits(ep) &&
 			ep->iface->iface->ops->ready(ep->ep)))
 		return WEFT_UCS_BUSY;
@@ -124,8 +123,6 @@ void weft_uct_fence_all(struct weft_uct_ep *ep)
 
 void weft_uct_pending_ready(void *arg, struct weft_ep *ep, void *user)
 {
-	(void)arg;
-	(void)ep;
 	weft_uct_pending_run(user);
 }
 

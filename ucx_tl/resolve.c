@@ -61,7 +61,6 @@ static int is_neighbour(struct dl_phdr_info *info, size_t size, void *arg)
 	struct neighbour *n = arg;
 	const char *name = info->dlpi_name;
 
-	(void)size;
 	if (!name || strncmp(name, n->beside, n->dir_len) ||
 	    strncmp(name + n->dir_len, n->prefix, strlen(n->prefix)) ||
 	    name[n->dir_len + strlen(n->prefix)] == '_' ||

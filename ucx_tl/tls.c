@@ -176,7 +176,6 @@ static enum weft_ucs_status list_shm(const struct weft_uct *uct,
 
 static double no_better(const char *device)
 {
-	(void)device;
 	return 0;
 }
 

@@ -106,10 +106,6 @@ static int filter_ucx_log(const char *file, unsigned int line,
 {
 	const char *title, *peer, *tried;
 
-	(void)file;
-	(void)line;
-	(void)function;
-	(void)component;
 	if (level != UCS_ERROR || strcmp(format, "no %s transport to %s: %s"))
 		return 1;
 	title = va_arg(args, const char *);

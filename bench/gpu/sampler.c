@@ -46,8 +46,6 @@ static int find_weft(struct dl_phdr_info *info, size_t size, void *arg)
 	const ElfW(Phdr) * p;
 	int i;
 
-	(void)size;
-	(void)arg;
 	if (!strstr(info->dlpi_name, "libnccl-net-weft"))
 		return 0;
 	for (i = 0; i < info->dlpi_phnum; i++) {
@@ -86,8 +84,6 @@ static void on_tick(int sig, siginfo_t *info, void *ctx)
 	struct sample s = { .at = (uintptr_t)regs[REG_RIP] };
 	unsigned int i;
 
-	(void)sig;
-	(void)info;
 	syscall(SYS_prctl, PR_GET_NAME, s.thread, 0, 0, 0);
 	s.from = caller(s.at, (uintptr_t *)regs[REG_RSP]);
 	i = __atomic_fetch_add(&nseen, 1, __ATOMIC_RELAXED);

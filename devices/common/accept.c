@@ -94,7 +94,6 @@ static unsigned int handle_listener(struct weft_source *src, uint32_t events)
 	unsigned int i;
 	int fd, err;
 
-	(void)events;
 	for (i = 0; i < ACCEPT_BATCH && !s->accept_ms; i++) {
 		if (!weft_unproven_make_room(&s->unproven, l->fd, read_unproven,
 					     end_unproven)) {

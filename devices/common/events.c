@@ -82,7 +82,6 @@ static unsigned int handle_wake(struct weft_source *src, uint32_t events)
 	struct weft_events *ev = container_of(src, struct weft_events, wake);
 	eventfd_t n;
 
-	(void)events;
 	eventfd_read(ev->wake_fd, &n);
 	return 0;
 }
@@ -93,7 +92,6 @@ static unsigned int handle_timer(struct weft_source *src, uint32_t events)
 	struct weft_events *ev = container_of(src, struct weft_events, timer);
 	uint64_t fires;
 
-	(void)events;
 	if (read(ev->timer_fd, &fires, sizeof(fires)) > 0)
 		ev->set_ms = UINT64_MAX;
 	return 0;

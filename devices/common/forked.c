@@ -38,8 +38,6 @@ static void query_iface(struct weft_iface *iface, struct weft_iface_attr *attr)
 static bool iface_reaches(struct weft_iface *iface,
 			  const struct weft_address *remote, const char **why)
 {
-	(void)iface;
-	(void)remote;
 	if (why)
 		*why = "this process was forked off the one that may reach it";
 	return false;
@@ -47,13 +45,11 @@ static bool iface_reaches(struct weft_iface *iface,
 
 static unsigned int progress_iface(struct weft_iface *iface)
 {
-	(void)iface;
 	return 0;
 }
 
 static int arm_iface(struct weft_iface *iface)
 {
-	(void)iface;
 	return 0;
 }
 
@@ -61,48 +57,33 @@ static int create_ep(struct weft_iface *iface,
 		     const struct weft_address *remote, void *user,
 		     struct weft_ep **ep)
 {
-	(void)iface;
-	(void)remote;
-	(void)user;
-	(void)ep;
 	return refuse();
 }
 
 static void ignore_ep(struct weft_ep *ep)
 {
-	(void)ep;
 }
 
 static void query_ep(struct weft_ep *ep, struct weft_ep_attr *attr)
 {
-	(void)ep;
 	memset(attr, 0, sizeof(*attr));
 }
 
 static bool is_ready(struct weft_ep *ep)
 {
-	(void)ep;
 	return true; /* no caller waits */
 }
 
 static int send_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 			unsigned int iovcnt, struct weft_op *op)
 {
-	(void)ep;
-	(void)id;
-	(void)iov;
-	(void)iovcnt;
-	(void)op;
 	return refuse();
 }
 
 static ssize_t pack_message(struct weft_ep *ep, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg)
 {
-	(void)ep;
-	(void)id;
 	(void)pack;
-	(void)arg;
 	return refuse();
 }
 
@@ -111,13 +92,6 @@ static int start_put(struct weft_ep *ep, const struct weft_iov *iov,
 		     const void *rkey, const struct weft_notify *notify,
 		     struct weft_op *op)
 {
-	(void)ep;
-	(void)iov;
-	(void)iovcnt;
-	(void)remote_addr;
-	(void)rkey;
-	(void)notify;
-	(void)op;
 	return refuse();
 }
 
@@ -131,8 +105,6 @@ static int start_get(struct weft_ep *ep, const struct weft_iov *iov,
 /* Nothing was sent from here. */
 static int flush_ep(struct weft_ep *ep, struct weft_op *op)
 {
-	(void)ep;
-	(void)op;
 	return 0;
 }
 

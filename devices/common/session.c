@@ -439,7 +439,6 @@ static unsigned int handle_socket(struct weft_source *src, uint32_t events)
 	socklen_t len = sizeof(int);
 	int err = 0;
 
-	(void)events;
 	if (hs->dead)
 		return 0;
 	if (hs->connecting)

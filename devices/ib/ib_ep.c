@@ -246,5 +246,4 @@ int ib_ep_get(struct weft_ep *base, const struct weft_iov *iov,
 /* A queue pair executes in order. */
 void ib_ep_fence(struct weft_ep *base)
 {
-	(void)base;
 }

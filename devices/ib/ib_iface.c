@@ -17,8 +17,6 @@
 /* progress() runs on it every time. */
 static unsigned int handle_ctl(struct weft_source *src, uint32_t events)
 {
-	(void)src;
-	(void)events;
 	return 0;
 }
 

@@ -309,9 +309,6 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 
 static void on_notify(void *arg, uint64_t tag, uint64_t size)
 {
-	(void)arg;
-	(void)tag;
-	(void)size;
 }
 
 static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
@@ -320,7 +317,6 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 	struct ib_conn *conn, *tmp;
 	bool live = false;
 
-	(void)arg;
 	peer->dead = true;
 	weft_list_for_each (conn, tmp, &peer->conns, link) {
 		/* a peer that has sent BYE may leave */
@@ -342,8 +338,6 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 
 static void on_ready(void *arg, struct weft_ep *ep, void *user)
 {
-	(void)arg;
-	(void)ep;
 	ib_peer_send(user);
 }
 

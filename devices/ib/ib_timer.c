@@ -90,7 +90,6 @@ unsigned int ib_timer_tick(struct weft_events *ev, uint64_t now, uint64_t stood)
 	unsigned int elapsed;
 	bool any = false;
 
-	(void)stood;
 	/* do not blame the peer for this process's stall */
 	elapsed =
 		(unsigned int)weft_min(now - iface->tick_ms, 2 * WEFT_TICK_MS);

@@ -174,7 +174,6 @@ static unsigned int handle_socket(struct weft_source *src, uint32_t events)
 	struct nvl_conn *conn = container_of(src, struct nvl_conn, src);
 	unsigned int n = 0;
 
-	(void)events;
 	while (n < FRAMES_AT_ONCE && conn->base.state < WEFT_CONN_BROKEN &&
 	       !conn->hung_up && handle_frame(conn))
 		n++;
@@ -227,7 +226,6 @@ static struct weft_conn *new_conn(struct weft_session *s,
 		container_of(s, struct nvl_iface, base.session);
 	struct nvl_conn *conn = calloc(1, sizeof(*conn));
 
-	(void)where;
 	if (!conn)
 		return NULL;
 	if (weft_conn_init(&conn->base, s, remote, peer_id, number)) {
@@ -248,8 +246,6 @@ static struct weft_conn *new_conn(struct weft_session *s,
 static void lose_dial(struct weft_conn *base, uint32_t kind, int err,
 		      const char *where)
 {
-	(void)kind;
-	(void)where;
 	nvl_conn_break(nvl_conn(base), err);
 }
 

@@ -19,7 +19,6 @@ static bool is_flushed(struct weft_conn *base, uint64_t sent)
 {
 	const struct nvl_conn *conn = nvl_conn(base);
 
-	(void)sent;
 	return !conn->nops && !conn->failed;
 }
 
@@ -74,10 +73,6 @@ int nvl_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 {
 	int err = weft_ep_check(weft_base_ep(ep), 0, 0);
 
-	(void)id;
-	(void)iov;
-	(void)n;
-	(void)op;
 	return err ? err : -EMSGSIZE;
 }
 
@@ -85,7 +80,6 @@ ssize_t nvl_ep_message_pack(struct weft_ep *ep, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg)
 {
 	(void)pack;
-	(void)arg;
 	return nvl_ep_message(ep, id, NULL, 0, NULL);
 }
 
@@ -118,5 +112,4 @@ int nvl_ep_get(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,
 /* Messages are ordered behind puts, and there are none. */
 void nvl_ep_fence(struct weft_ep *ep)
 {
-	(void)ep;
 }

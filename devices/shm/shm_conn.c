@@ -70,7 +70,6 @@ static unsigned int handle_socket(struct weft_source *src, uint32_t events)
 	ssize_t len;
 	int fd, err;
 
-	(void)events;
 	while (n < FRAMES_AT_ONCE && conn->base.state < WEFT_CONN_BROKEN &&
 	       !conn->hung_up) {
 		len = weft_frame_recv(conn->fd, &f, sizeof(f), &fd, &nfds);
@@ -126,7 +125,6 @@ static struct weft_conn *new_conn(struct weft_session *s,
 		container_of(s, struct shm_iface, base.session);
 	struct shm_conn *conn = calloc(1, sizeof(*conn));
 
-	(void)where;
 	if (!conn)
 		return NULL;
 	if (weft_conn_init(&conn->base, s, remote, peer_id, number)) {
@@ -147,8 +145,6 @@ static struct weft_conn *new_conn(struct weft_session *s,
 static void lose_dial(struct weft_conn *base, uint32_t kind, int err,
 		      const char *where)
 {
-	(void)kind;
-	(void)where;
 	shm_conn_break(shm_conn(base), err);
 }
 

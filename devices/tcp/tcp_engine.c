@@ -264,8 +264,6 @@ void tcp_engines_resume(struct tcp_iface *iface)
 /* progress() runs it in any case. */
 static unsigned int handle_engine(struct weft_source *src, uint32_t events)
 {
-	(void)src;
-	(void)events;
 	return 0;
 }
 

@@ -88,10 +88,6 @@ static const char *get_env(const char *name)
 static enum nccl_result init_v2(uint8_t major, uint8_t minor, uint8_t patch,
 				const char *suffix, nccl_logger log)
 {
-	(void)major;
-	(void)minor;
-	(void)patch;
-	(void)suffix;
 	weft_nccl_log_to(log, NCCL_SUBSYS_INIT | NCCL_SUBSYS_ENV);
 	weft_nccl_plugin_lost();
 	return NCCL_SUCCESS;

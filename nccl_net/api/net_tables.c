@@ -68,7 +68,6 @@ static enum nccl_result init_v8(nccl_logger log)
 
 static enum nccl_result init_v10(nccl_logger log, nccl_profiler profiler)
 {
-	(void)profiler;
 	return weft_nccl_init_tuned(log);
 }
 

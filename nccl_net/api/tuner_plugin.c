@@ -44,9 +44,6 @@ static enum nccl_result init_v5(void **ctx, uint64_t comm_id, size_t ranks,
 				struct nccl_nvl_domains_v5 *domains,
 				struct nccl_tuner_constants_v5 *constants)
 {
-	(void)comm_id;
-	(void)domains;
-	(void)constants;
 	return init_v2(ranks, nodes, log, ctx);
 }
 
@@ -64,11 +61,6 @@ static enum nccl_result get_coll_v4(void *ctx, int func, size_t bytes,
 				    int pipelined, float **costs, int algos,
 				    int protos, int registered, int *channels)
 {
-	(void)pipelined;
-	(void)costs;
-	(void)algos;
-	(void)protos;
-	(void)registered;
 	return take_channels(ctx, func, bytes, channels);
 }
 
@@ -76,10 +68,6 @@ static enum nccl_result get_coll_v3(void *ctx, int func, size_t bytes,
 				    int pipelined, float **costs, int algos,
 				    int protos, int *channels)
 {
-	(void)pipelined;
-	(void)costs;
-	(void)algos;
-	(void)protos;
 	return take_channels(ctx, func, bytes, channels);
 }
 
@@ -87,11 +75,6 @@ static enum nccl_result get_coll_v2(void *ctx, int func, size_t bytes,
 				    int collnet, int nvls, int pipelined,
 				    int *algo, int *proto, int *channels)
 {
-	(void)collnet;
-	(void)nvls;
-	(void)pipelined;
-	(void)algo;
-	(void)proto;
 	return take_channels(ctx, func, bytes, channels);
 }
 

@@ -85,7 +85,6 @@ enum nccl_result weft_nccl_connect_ctx(void *ctx, int dev, void *handle,
 	struct weft_net_comm *c = NULL;
 	int ret = weft_net_connect(ctx, dev, handle, &c);
 
-	(void)offload;
 	*comm = c;
 	return weft_nccl_result(ret);
 }
@@ -106,7 +105,6 @@ enum nccl_result weft_nccl_accept(void *listener, void **comm, void **offload)
 	struct weft_net_comm *c = NULL;
 	int ret = weft_net_accept(listener, &c);
 
-	(void)offload;
 	*comm = c;
 	return weft_nccl_result(ret);
 }
@@ -129,7 +127,6 @@ enum nccl_result weft_nccl_reg_int(void *comm, void *data, int size, int type,
 
 enum nccl_result weft_nccl_dereg(void *comm, void *mr)
 {
-	(void)comm;
 	if (mr)
 		weft_net_deregister(mr);
 	return NCCL_SUCCESS;
@@ -142,7 +139,6 @@ enum nccl_result weft_nccl_isend(void *comm, void *data, size_t size, int tag,
 	int ret = weft_net_send(comm, data, size, mr, &req);
 
 	(void)tag; /* one receive at a time: order tells */
-	(void)phandle;
 	*request = req;
 	return weft_nccl_result(ret);
 }
@@ -154,8 +150,6 @@ enum nccl_result weft_nccl_irecv(void *comm, int n, void **data, size_t *sizes,
 	struct weft_net_request *req = NULL;
 	int ret;
 
-	(void)tags;
-	(void)phandles;
 	if (n != 1)
 		return weft_nccl_result(weft_fail(
 			EINVAL, "%d receives at once; one was offered", n));
@@ -202,11 +196,6 @@ enum nccl_result weft_nccl_irecv_int(void *comm, int n, void **data, int *sizes,
 enum nccl_result weft_nccl_iflush(void *comm, int n, void **data, int *sizes,
 				  void **mrs, void **request)
 {
-	(void)comm;
-	(void)n;
-	(void)data;
-	(void)sizes;
-	(void)mrs;
 	*request = NULL;
 	return NCCL_SUCCESS;
 }
@@ -242,9 +231,6 @@ enum nccl_result weft_nccl_init_ctx(void **ctx, uint64_t comm_id,
 	struct weft_net *net;
 	int ret;
 
-	(void)comm_id;
-	(void)config;
-	(void)profiler;
 	has_tuner = true;
 	start_plugin(log);
 	ret = weft_net_open(&net);
@@ -265,7 +251,5 @@ enum nccl_result weft_nccl_finalize(void *ctx)
 /* Operation, algorithm and protocol to come: the same to us. */
 enum nccl_result weft_nccl_set_attr(void *ctx, struct nccl_attr_v11 *attr)
 {
-	(void)ctx;
-	(void)attr;
 	return NCCL_SUCCESS;
 }

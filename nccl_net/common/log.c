@@ -20,7 +20,6 @@ static void log_to_nccl(void *arg, enum weft_level level, const char *file,
 		[WEFT_LOG_DEBUG] = NCCL_LOG_TRACE,
 	};
 
-	(void)arg;
 	logger(to[level], subsystem, file, line, "NET/weft: %s", text);
 }
 

@@ -64,7 +64,6 @@ static int visit_object(struct dl_phdr_info *info, size_t size, void *arg)
 	struct object *o = arg;
 	unsigned int i;
 
-	(void)size;
 	if (!contains_address(info, o->inside))
 		return 0;
 	o->base = info->dlpi_addr;

@@ -46,8 +46,6 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 
 static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 {
-	(void)arg;
-	(void)ep;
 	weft_net_peer_fail(user, err);
 }
 
@@ -56,8 +54,6 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 	struct weft_net_peer *peer = user;
 	struct weft_net_comm *comm, *tmp;
 
-	(void)arg;
-	(void)ep;
 	weft_list_for_each (comm, tmp, &peer->comms, link)
 		weft_net_comm_push(comm);
 }

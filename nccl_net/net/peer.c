@@ -15,7 +15,6 @@ static void flush_done(struct weft_op *op, int status)
 	struct weft_net_peer *peer =
 		container_of(op, struct weft_net_peer, flushed);
 
-	(void)status;
 	peer->flushing = false;
 }
 

@@ -26,11 +26,6 @@ static struct weft_dev_ops blocks_ops;
 static int no_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		      unsigned int n, struct weft_op *op)
 {
-	(void)ep;
-	(void)id;
-	(void)iov;
-	(void)n;
-	(void)op;
 	skip_test("the device has no messages");
 }
 
@@ -38,7 +33,6 @@ static ssize_t no_message_pack(struct weft_ep *ep, uint8_t id,
 			       size_t (*pack)(void *dest, void *arg), void *arg)
 {
 	(void)pack;
-	(void)arg;
 	return no_message(ep, id, NULL, 0, NULL);
 }
 

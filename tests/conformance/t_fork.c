@@ -116,21 +116,16 @@ static void with_child(void (*what)(struct side *a, struct side *b))
 
 static void do_nothing(struct side *a, struct side *b)
 {
-	(void)a;
-	(void)b;
 }
 
 static void leave_at_once(struct side *a, struct side *b)
 {
-	(void)a;
-	(void)b;
 	_exit(0);
 }
 
 /* As the destructors of a program would; @b stands for another process. */
 static void close_a(struct side *a, struct side *b)
 {
-	(void)b;
 	row->ops->mem_release(here.mem);
 	a->ops = a->iface->ops;
 	side_progress(a);

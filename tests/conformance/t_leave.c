@@ -130,7 +130,6 @@ static void answer(struct side *s, uint8_t id, void *data, size_t len)
 {
 	struct iovec iov = { data, len };
 
-	(void)id;
 	s->ops->message(s->ep, 2, &iov, 1, NULL);
 }
 

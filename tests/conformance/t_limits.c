@@ -61,7 +61,6 @@ static void fullest_put_and_get(struct side *a, struct side *b,
 
 static size_t packs(void *dest, void *arg)
 {
-	(void)dest;
 	++*(unsigned int *)arg;
 	return 0;
 }

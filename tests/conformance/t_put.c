@@ -175,7 +175,6 @@ static void count_notified(uint64_t tag, uint64_t size)
 
 static void count_placed(struct weft_op *op, int status)
 {
-	(void)op;
 	check_int(status, 0);
 	placed++;
 }

@@ -438,8 +438,6 @@ static void count_share(struct side *s, uint8_t id, void *data, size_t len)
 {
 	struct shares *sh = s->hook_arg;
 
-	(void)data;
-	(void)len;
 	sh->got[id]++;
 }
 

@@ -40,7 +40,6 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 	uint8_t all = 0;
 	size_t i;
 
-	(void)arg;
 	if (len > victim.max_message || id >= WEFT_MSG_IDS)
 		victim_broken("a message is longer than the interface says");
 	for (i = 0; i < len; i++)
@@ -50,24 +49,15 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 
 static void on_notify(void *arg, uint64_t tag, uint64_t size)
 {
-	(void)arg;
-	(void)tag;
-	(void)size;
 }
 
 static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 {
-	(void)ep;
-	(void)user;
-	(void)err;
 	++*(unsigned int *)arg;
 }
 
 static void on_ready(void *arg, struct weft_ep *ep, void *user)
 {
-	(void)arg;
-	(void)ep;
-	(void)user;
 }
 
 const struct weft_iface_cb victim_cb = {
@@ -80,7 +70,6 @@ const struct weft_iface_cb victim_cb = {
 
 static void op_done(struct weft_op *op, int status)
 {
-	(void)status;
 	if (((struct fop *)op)->done++)
 		victim_broken("an operation ends twice");
 }

@@ -191,7 +191,6 @@ static volatile sig_atomic_t expired;
 
 static void on_alarm(int sig)
 {
-	(void)sig;
 	expired = 1;
 }
 

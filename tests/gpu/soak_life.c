@@ -29,7 +29,6 @@ static void find_fake(void)
 
 static void on_term(int sig)
 {
-	(void)sig;
 	leave = 1;
 }
 

@@ -14,16 +14,11 @@ bool is_leaving(const struct peer *p)
 
 static void on_message(void *arg, uint8_t id, void *data, size_t len)
 {
-	(void)arg;
-	(void)data;
 	fail("a message of %zu bytes, id %u", len, id);
 }
 
 static void on_notify(void *arg, uint64_t tag, uint64_t size)
 {
-	(void)arg;
-	(void)tag;
-	(void)size;
 	fail("a notification");
 }
 
@@ -31,8 +26,6 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 {
 	struct peer *p = user;
 
-	(void)arg;
-	(void)ep;
 	if (!is_leaving(p))
 		fail("rank %d is there, but: %s", p->rank, strerror(-err));
 	p->failed = true;
@@ -40,9 +33,6 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 
 static void on_ready(void *arg, struct weft_ep *ep, void *user)
 {
-	(void)arg;
-	(void)ep;
-	(void)user;
 }
 
 const struct weft_iface_cb peer_callbacks = { .on_message = on_message,

@@ -359,7 +359,6 @@ int main(int argc, char **argv)
 {
 	const struct weft_uct_abi *abi = weft_uct_abi_find(UCX_MINOR);
 
-	(void)argv;
 	if (argc > 1)
 		print_row();
 	if (!abi) {

@@ -191,7 +191,6 @@ static ucs_status_t take_header(void *arg, const void *header,
 				size_t header_len, void *data, size_t len,
 				const ucp_am_recv_param_t *param)
 {
-	(void)arg;
 	if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
 		die("a message that was sent eagerly came by rendezvous");
 	if (header_len != headers.allowed ||
@@ -331,7 +330,6 @@ static void exchange_late(struct host *h)
 
 static void end_here(struct host *h)
 {
-	(void)h;
 	const char *trigger = getenv("EXCHANGE_GONE");
 	FILE *f = trigger ? fopen(trigger, "w") : NULL;
 

@@ -52,7 +52,6 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
 	struct side *s = arg;
 
-	(void)ep;
 	s->errors++;
 	s->error = status;
 }
@@ -63,9 +62,6 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_len,
 {
 	struct side *s = arg;
 
-	(void)header;
-	(void)header_len;
-	(void)length;
 	s->received++;
 	/* a rendezvous that is fetched by lost() alone */
 	if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
@@ -137,9 +133,6 @@ static void progress(void)
 
 static void nothing(void *request, ucs_status_t status, void *arg)
 {
-	(void)request;
-	(void)status;
-	(void)arg;
 }
 
 static ucs_status_ptr_t start(struct side *s, const char *what, size_t n)

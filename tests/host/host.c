@@ -267,7 +267,6 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
 	struct host *h = arg;
 
-	(void)ep;
 	h->errors++;
 	h->error = status;
 }

@@ -63,8 +63,6 @@ static ucs_status_t take_am(void *arg, const void *header, size_t header_len,
 {
 	unsigned int i;
 
-	(void)arg;
-	(void)param;
 	memcpy(&i, header, sizeof(i));
 	if (header_len != sizeof(i) || len != LEN || i != ams++ ||
 	    wrong(data, len, i))
@@ -86,7 +84,6 @@ static void handle_ams(void)
 
 static void *leave_in_thread(void *arg)
 {
-	(void)arg;
 	exit(0);
 }
 

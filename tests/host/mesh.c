@@ -96,8 +96,6 @@ static uint8_t byte_of(unsigned int from, unsigned int to, size_t i)
 
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
-	(void)arg;
-	(void)ep;
 	die("an endpoint", ucs_status_string(status));
 }
 

@@ -13,7 +13,6 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
 	struct side *s = arg;
 
-	(void)ep;
 	fprintf(stderr, "%s: %s\n", s == &a ? "a" : "b",
 		ucs_status_string(status));
 	s->errors++;

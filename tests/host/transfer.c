@@ -42,7 +42,6 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_len,
 			  void *data, size_t len,
 			  const ucp_am_recv_param_t *param)
 {
-	(void)arg;
 	if (header_len != sizeof(am_header) ||
 	    memcmp(header, am_header, sizeof(am_header)))
 		die("active message: wrong header");

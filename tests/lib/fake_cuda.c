@@ -364,7 +364,6 @@ EXPORT int cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 	struct object *o;
 
 	GATE(UNSAFE | CONTEXT);
-	(void)flags;
 	pthread_mutex_lock(&fake_lock);
 	if (fake_find((uintptr_t)p, size)) {
 		pthread_mutex_unlock(&fake_lock);
@@ -400,7 +399,6 @@ EXPORT int cuMemHostGetDevicePointer_v2(uint64_t *dptr, void *p,
 					unsigned int flags)
 {
 	GATE(0);
-	(void)flags;
 	*dptr = (uintptr_t)p;
 	return 0;
 }

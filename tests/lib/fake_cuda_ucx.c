@@ -27,7 +27,6 @@ EXPORT int cuDriverGetVersion(int *version)
 EXPORT int cuCtxSetFlags(unsigned int flags)
 {
 	GATE(CONTEXT);
-	(void)flags;
 	return 0;
 }
 
@@ -50,7 +49,6 @@ EXPORT int cuDeviceGetName(char *name, int len, int dev)
 EXPORT int cuDeviceTotalMem_v2(size_t *size, int dev)
 {
 	GATE(0);
-	(void)dev;
 	*size = 16ul << 30;
 	return 0;
 }
@@ -65,7 +63,6 @@ EXPORT int cuDeviceGetUuid(struct weft_cu_uuid *uuid, int dev)
 EXPORT int cuCtxGetApiVersion(void *ctx, unsigned int *version)
 {
 	GATE(0);
-	(void)ctx;
 	*version = 13000;
 	return 0;
 }
@@ -102,7 +99,6 @@ int cuMemAllocManaged(uint64_t *p, size_t size, unsigned int flags)
 int cuMemAllocManaged(uint64_t *p, size_t size, unsigned int flags)
 {
 	GATE(CONTEXT | UNSAFE);
-	(void)flags;
 	*p = (uintptr_t)fake_cuda_managed(fake_current()->ordinal, size);
 	return 0;
 }
@@ -133,7 +129,6 @@ HOOKABLE(cuMemAllocAsync);
 int cuMemAllocAsync(uint64_t *p, size_t size, void *stream)
 {
 	GATE(CONTEXT);
-	(void)stream;
 	*p = (uintptr_t)fake_cuda_pool(fake_current()->ordinal, size);
 	return 0;
 }
@@ -143,7 +138,6 @@ HOOKABLE(cuMemFreeAsync);
 int cuMemFreeAsync(uint64_t p, void *stream)
 {
 	GATE(0);
-	(void)stream;
 	fake_cuda_free((void *)(uintptr_t)p);
 	return 0;
 }
@@ -153,8 +147,6 @@ EXPORT int cuMemGetAllocationGranularity(size_t *size,
 					 int option)
 {
 	GATE(0);
-	(void)prop;
-	(void)option;
 	*size = PAGE_2M;
 	return 0;
 }
@@ -194,8 +186,6 @@ EXPORT int cuPointerSetAttribute(const void *value, int attr, uint64_t ptr)
 	struct object *o;
 
 	GATE(0);
-	(void)value;
-	(void)attr;
 	pthread_mutex_lock(&fake_lock);
 	o = fake_find(ptr, 1);
 	pthread_mutex_unlock(&fake_lock);
@@ -206,11 +196,6 @@ EXPORT int cuMemRangeGetAttribute(void *value, size_t size, int attr,
 				  uint64_t ptr, size_t len)
 {
 	GATE(0);
-	(void)value;
-	(void)size;
-	(void)attr;
-	(void)ptr;
-	(void)len;
 	return WEFT_CU_INVALID_VALUE;
 }
 
@@ -337,7 +322,6 @@ EXPORT int cuGetProcAddress_v2(const char *name, void **fn, int version,
 {
 	unsigned int i;
 
-	(void)flags;
 	*fn = NULL;
 	for (i = 0; i < ARRAY_SIZE(lookups); i++)
 		if (!strcmp(lookups[i].name, name) &&

@@ -138,9 +138,6 @@ EXPORT int cuMemAddressReserve(uint64_t *ptr, size_t size, size_t align,
 	void *p;
 
 	GATE(UNSAFE);
-	(void)align;
-	(void)addr;
-	(void)flags;
 	p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
 		return WEFT_CU_OUT_OF_MEMORY;

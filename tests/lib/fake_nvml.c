@@ -97,7 +97,6 @@ EXPORT int nvmlDeviceGetUUID(void *dev, char *uuid, unsigned int len)
 EXPORT int nvmlDeviceGetMigMode(void *dev, unsigned int *now,
 				unsigned int *pending)
 {
-	(void)dev;
 	*now = *pending = fake_mig();
 	return 0;
 }
@@ -139,7 +138,6 @@ EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *dev, unsigned int link,
 
 EXPORT const char *nvmlErrorString(int err)
 {
-	(void)err;
 	return "an error of the fake NVML";
 }
 

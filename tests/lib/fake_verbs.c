@@ -91,7 +91,6 @@ static int close_device(struct ibv_context *base)
 
 static int query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 {
-	(void)ctx;
 	if (fake_fails("query_device"))
 		return EIO;
 	memset(attr, 0, sizeof(*attr));
@@ -249,7 +248,6 @@ static struct ibv_cq *create_cq(struct ibv_context *base, int cqe,
 	struct fake_scq *s;
 	unsigned int i;
 
-	(void)vector;
 	if (fake_fails("create_cq"))
 		return NULL;
 	cq = calloc(1, sizeof(*cq));
@@ -328,8 +326,6 @@ static int get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **base,
 
 static void ack_cq_events(struct ibv_cq *cq, unsigned int n)
 {
-	(void)cq;
-	(void)n;
 }
 
 static int poll_cq(struct ibv_cq *base, int max, struct ibv_wc *wc)
@@ -360,7 +356,6 @@ static int req_notify_cq(struct ibv_cq *base, int solicited)
 {
 	struct fake_cq *cq = container_of(base, struct fake_cq, base);
 
-	(void)solicited;
 	if (fake_fails_named("req_notify_cq"))
 		return EIO;
 	fake_lock();

@@ -60,24 +60,14 @@ int liar_part(size_t size)
 
 static void on_message(void *arg, uint8_t id, void *data, size_t len)
 {
-	(void)arg;
-	(void)id;
-	(void)data;
-	(void)len;
 }
 
 static void on_notify(void *arg, uint64_t tag, uint64_t size)
 {
-	(void)arg;
-	(void)tag;
-	(void)size;
 }
 
 static void on_ready(void *arg, struct weft_ep *ep, void *user)
 {
-	(void)arg;
-	(void)ep;
-	(void)user;
 }
 
 /* On which all memory is GPU 0's; some that has a descriptor. */

@@ -52,7 +52,6 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 {
 	struct side *s = arg;
 
-	(void)ep;
 	s->errors++;
 	s->error = err;
 	s->error_user = user;
@@ -62,8 +61,6 @@ static void on_ready(void *arg, struct weft_ep *ep, void *user)
 {
 	struct side *s = arg;
 
-	(void)ep;
-	(void)user;
 	s->readies++;
 }
 
@@ -175,9 +172,6 @@ static void keep_line(void *arg, enum weft_level level, const char *file,
 {
 	size_t have;
 
-	(void)arg;
-	(void)file;
-	(void)line;
 	if (level > WEFT_LOG_WARN)
 		return;
 	pthread_mutex_lock(&log_lock);

@@ -10,11 +10,6 @@
 static inline void quiet_sink(void *arg, enum weft_level level,
 			      const char *file, int line, const char *text)
 {
-	(void)arg;
-	(void)level;
-	(void)file;
-	(void)line;
-	(void)text;
 }
 
 /* Nothing that weft logs is written. */

@@ -189,7 +189,6 @@ static enum nccl_result close_send(void *comm)
 
 static void *stay(void *arg)
 {
-	(void)arg;
 	while (pause() < 0)
 		;
 	return NULL;

@@ -81,7 +81,6 @@ static enum nccl_result accept_from(void *listener, void **comm, void **offload)
 {
 	int fd = accept4(*(int *)listener, NULL, NULL, SOCK_CLOEXEC);
 
-	(void)offload;
 	*comm = fd < 0 ? NULL : comm_new(fd, 0);
 	return fd < 0 && errno != EAGAIN ? NCCL_SYSTEM_ERROR : NCCL_SUCCESS;
 }
@@ -89,16 +88,12 @@ static enum nccl_result accept_from(void *listener, void **comm, void **offload)
 static enum nccl_result reg(void *comm, void *data, size_t size, int type,
 			    void **mr)
 {
-	(void)comm;
-	(void)size;
 	*mr = data;
 	return type == NCCL_PTR_HOST ? NCCL_SUCCESS : NCCL_INVALID_ARGUMENT;
 }
 
 static enum nccl_result dereg(void *comm, void *mr)
 {
-	(void)comm;
-	(void)mr;
 	return NCCL_SUCCESS;
 }
 
@@ -228,23 +223,18 @@ static enum nccl_result listen_v8(int dev, void *handle, void **listener)
 static enum nccl_result connect_v8(int dev, void *handle, void **comm,
 				   void **offload)
 {
-	(void)offload;
 	return dev ? NCCL_INVALID_ARGUMENT : connect_to(handle, comm);
 }
 
 static enum nccl_result isend_v8(void *comm, void *data, int size, int tag,
 				 void *mr, void **request)
 {
-	(void)tag;
-	(void)mr;
 	return post(comm, data, (size_t)size, request);
 }
 
 static enum nccl_result irecv_v8(void *comm, int n, void **data, int *sizes,
 				 int *tags, void **mrs, void **request)
 {
-	(void)tags;
-	(void)mrs;
 	return n != 1 ? NCCL_INVALID_ARGUMENT
 		      : post(comm, data[0], (size_t)sizes[0], request);
 }
@@ -274,7 +264,6 @@ static enum nccl_result init_v11(void **ctx, uint64_t comm_id,
 				 struct nccl_config_v10 *config,
 				 nccl_logger log, nccl_profiler profiler)
 {
-	(void)comm_id;
 	*ctx = malloc(1);
 	return *ctx && config && log && profiler ? NCCL_SUCCESS
 						 : NCCL_INVALID_ARGUMENT;
@@ -311,9 +300,6 @@ static enum nccl_result connect_v11(void *ctx, int dev, void *handle,
 static enum nccl_result isend_v11(void *comm, void *data, size_t size, int tag,
 				  void *mr, void *phandle, void **request)
 {
-	(void)tag;
-	(void)mr;
-	(void)phandle;
 	return post(comm, data, size, request);
 }
 
@@ -321,9 +307,6 @@ static enum nccl_result irecv_v11(void *comm, int n, void **data, size_t *sizes,
 				  int *tags, void **mrs, void **phandles,
 				  void **request)
 {
-	(void)tags;
-	(void)mrs;
-	(void)phandles;
 	return n != 1 ? NCCL_INVALID_ARGUMENT
 		      : post(comm, data[0], sizes[0], request);
 }

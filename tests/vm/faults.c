@@ -77,10 +77,6 @@ static void note(struct port *s, const char *text)
 static void catch (void *arg, enum weft_level level, const char *file, int line,
 		   const char *text)
 {
-	(void)arg;
-	(void)level;
-	(void)file;
-	(void)line;
 	pthread_mutex_lock(&log_lock);
 	note(&a, text);
 	note(&b, text);
@@ -198,10 +194,6 @@ static void lose_qps(const struct port *s)
 
 static void drop_message(struct side *s, uint8_t id, void *data, size_t len)
 {
-	(void)s;
-	(void)id;
-	(void)data;
-	(void)len;
 }
 
 static void port_open(struct port *p, const char *name)

@@ -29,8 +29,6 @@ void weft_uct_environment(void)
 
 const char *weft_uct_option(const char *name, const char *value)
 {
-	(void)name;
-	(void)value;
 	return NULL;
 }
 
@@ -44,18 +42,15 @@ void weft_uct_event_driven(void *worker, int efd,
 
 unsigned int weft_uct_worker_progressed(void *worker, unsigned int events)
 {
-	(void)worker;
 	return events + 1000;
 }
 
 void weft_uct_worker_armed(void *worker)
 {
-	(void)worker;
 	printf(", armed");
 }
 
 void weft_uct_worker_gone(void *worker)
 {
-	(void)worker;
 	printf(", gone");
 }

@@ -52,9 +52,6 @@ static void logger(enum nccl_log_level level, unsigned long subsys,
 	char text[1024];
 	va_list ap;
 
-	(void)subsys;
-	(void)file;
-	(void)line;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);

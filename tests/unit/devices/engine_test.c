@@ -32,9 +32,6 @@ TestSuite(engine, .init = begin, .fini = end_folder, .timeout = 120);
 static unsigned int no_timer(struct weft_events *ev, uint64_t now,
 			     uint64_t stood)
 {
-	(void)ev;
-	(void)now;
-	(void)stood;
 	return 0;
 }
 
@@ -202,7 +199,6 @@ static unsigned int nlate;
 
 static int keep_wake(void *st, void (*fn)(void *arg), void *arg)
 {
-	(void)st;
 	late[nlate].fn = fn;
 	late[nlate++].arg = arg;
 	return 0;

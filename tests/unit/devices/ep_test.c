@@ -21,8 +21,6 @@ static int connect_ep(struct weft_iface *iface,
 		      const struct weft_address *remote, uint32_t number,
 		      struct weft_conn **out)
 {
-	(void)iface;
-	(void)remote;
 	asked = number;
 	*out = &conn;
 	return refuses;
@@ -85,9 +83,6 @@ static int create(void)
 static unsigned int on_timer(struct weft_events *ev, uint64_t now,
 			     uint64_t stood)
 {
-	(void)ev;
-	(void)now;
-	(void)stood;
 	return 0;
 }
 

@@ -29,7 +29,6 @@ static uint64_t fake_clock(void)
 static unsigned int on_timer(struct weft_events *e, uint64_t now,
 			     uint64_t stood)
 {
-	(void)e;
 	fires++;
 	fired_at = now;
 	stood_ms = stood;
@@ -107,7 +106,6 @@ static unsigned int handled;
 
 static unsigned int handle(struct weft_source *src, uint32_t events)
 {
-	(void)src;
 	handled = events;
 	return 3;
 }

@@ -34,7 +34,6 @@ static void *mend_later(void *arg)
 {
 	struct timespec late = { 0, 100000000 };
 
-	(void)arg;
 	nanosleep(&late, NULL);
 	fake_verbs_cut(false);
 	return NULL;

@@ -9,7 +9,6 @@ static void on_number(struct side *s, uint8_t id, void *data, size_t len)
 {
 	uint32_t n = UINT32_MAX;
 
-	(void)id;
 	if (len == sizeof(n))
 		memcpy(&n, data, sizeof(n));
 	disorder |= n != s->messages - 1;

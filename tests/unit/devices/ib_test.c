@@ -215,9 +215,6 @@ Test(ib, failed_cq_spares_other_interfaces, .init = begin, .fini = end,
 
 static int poll_nothing(struct ibv_cq *cq, int max, struct ibv_wc *wc)
 {
-	(void)cq;
-	(void)max;
-	(void)wc;
 	return 0;
 }
 

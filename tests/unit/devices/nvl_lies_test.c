@@ -33,9 +33,6 @@ static int ended;
 
 static void on_error(void *arg, struct weft_ep *dead, void *user, int err)
 {
-	(void)arg;
-	(void)dead;
-	(void)user;
 	ended = err;
 }
 
@@ -75,7 +72,6 @@ static struct {
 
 static void put_done(struct weft_op *op, int status)
 {
-	(void)op;
 	put.done++;
 	put.status = status;
 }
@@ -453,10 +449,6 @@ static char logged[1024];
 static void catch (void *arg, enum weft_level level, const char *file, int line,
 		   const char *text)
 {
-	(void)arg;
-	(void)level;
-	(void)file;
-	(void)line;
 	strncat(logged, text, sizeof(logged) - strlen(logged) - 1);
 }
 

@@ -22,9 +22,6 @@ static int ended;
 
 static void on_error(void *arg, struct weft_ep *dead, void *user, int err)
 {
-	(void)arg;
-	(void)dead;
-	(void)user;
 	ended = err;
 }
 

@@ -74,7 +74,6 @@ static int open_socket(struct weft_conn *conn, bool *connecting)
 {
 	int sv[2];
 
-	(void)conn;
 	t.dials++;
 	if (answer() == FULL)
 		return -EAGAIN;
@@ -102,7 +101,6 @@ static struct weft_conn *new_conn(struct weft_session *s,
 {
 	struct weft_conn *conn = calloc(1, sizeof(*conn));
 
-	(void)where;
 	cr_assert(zero(int, weft_conn_init(conn, s, remote, peer_id, number)));
 	return conn;
 }
@@ -117,8 +115,6 @@ static void joined(struct weft_handshake *hs, int fd)
 static void lost(struct weft_conn *conn, uint32_t kind, int err,
 		 const char *where)
 {
-	(void)kind;
-	(void)where;
 	t.lost++;
 	t.err = conn->err = err;
 }

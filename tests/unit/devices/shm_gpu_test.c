@@ -162,9 +162,6 @@ static unsigned int seen;
 static void check_at_delivery(struct side *s, uint8_t id, void *data,
 			      size_t len)
 {
-	(void)s;
-	(void)data;
-	(void)len;
 	cr_expect(eq(uint, id, ++seen));
 	/* 1: before the fence, 2 and 3: behind it */
 	if (id > 1)

@@ -62,7 +62,6 @@ static size_t pack(void *dest, void *arg)
 /* ... and what the peer's program copies from. */
 static void take(struct side *s, uint8_t id, void *data, size_t len)
 {
-	(void)id;
 	taken += is_in(&conn_of(s)->rx, data);
 	check_int(len, SHM_MAX_MESSAGE);
 	pattern_check("message", data, len, s->messages);

@@ -215,8 +215,6 @@ static void check_order(struct side *s, uint8_t id, void *data, size_t len)
 {
 	unsigned int said[2], i; /* its number; puts before it */
 
-	(void)s;
-	(void)id;
 	cr_assert(eq(sz, len, FILLER));
 	memcpy(said, data, sizeof(said));
 	cr_assert(eq(uint, said[0], in_order));
@@ -401,10 +399,6 @@ Test(tcp_small, cancelled_gets_land_no_more)
 
 static void take_back(struct side *s, uint8_t id, void *data, size_t len)
 {
-	(void)s;
-	(void)id;
-	(void)data;
-	(void)len;
 	tcp->mem_release(mem);
 	mem = NULL;
 }

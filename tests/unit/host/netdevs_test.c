@@ -152,9 +152,6 @@ static struct {
 static void catch (void *arg, enum weft_level level, const char *file, int line,
 		   const char *text)
 {
-	(void)arg;
-	(void)file;
-	(void)line;
 	cr_expect(eq(int, (int)level, WEFT_LOG_WARN));
 	caught.count++;
 	snprintf(caught.text, sizeof(caught.text), "%s", text);

@@ -36,10 +36,6 @@ static unsigned int said_count;
 static void quiet(void *arg, enum weft_level level, const char *file, int line,
 		  const char *text)
 {
-	(void)arg;
-	(void)level;
-	(void)file;
-	(void)line;
 	snprintf(said, sizeof(said), "%s", text);
 	said_count++;
 }

@@ -206,9 +206,6 @@ static void logger(enum nccl_log_level level, unsigned long subsys,
 {
 	va_list ap;
 
-	(void)subsys;
-	(void)file;
-	(void)line;
 	if (level != NCCL_LOG_WARN)
 		return;
 	warnings++;

@@ -129,8 +129,6 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *a)
 static bool reaches(struct weft_iface *i, const struct weft_address *remote,
 		    const char **why)
 {
-	(void)i;
-	(void)remote;
 	return !fake.unreachable;
 }
 
@@ -320,7 +318,6 @@ static void ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 
 static bool ready(struct weft_ep *ep)
 {
-	(void)ep;
 	return !fake.busy;
 }
 
@@ -333,7 +330,6 @@ static int message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	size_t len = 0;
 	unsigned int i;
 
-	(void)op;
 	if (ep->err)
 		return ep->err;
 	if (fake.busy) {
@@ -399,14 +395,12 @@ static int put(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 
 static void fence(struct weft_ep *ep)
 {
-	(void)ep;
 }
 
 static int flush(struct weft_ep *base, struct weft_op *op)
 {
 	struct fake_ep *ep = (struct fake_ep *)base;
 
-	(void)op;
 	return ep->err;
 }
 
@@ -423,7 +417,6 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 {
 	struct weft_mem *m = calloc(1, sizeof(*m));
 
-	(void)kind;
 	m->addr = addr;
 	m->len = len;
 	weft_random(&m->token, sizeof(m->token));
@@ -447,7 +440,6 @@ static void mem_release(struct weft_mem *m)
 
 static int event_fd(struct weft_iface *i)
 {
-	(void)i;
 	return -EOPNOTSUPP;
 }
 
@@ -487,8 +479,6 @@ const struct weft_dev_ops weft_tcp_ops = {
 static int no_iface(const struct weft_iface_params *params,
 		    struct weft_iface **iface)
 {
-	(void)params;
-	(void)iface;
 	return -ENODEV;
 }
 

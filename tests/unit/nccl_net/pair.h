@@ -31,9 +31,6 @@ static char last_error[1024];
 static inline void sink(void *arg, enum weft_level level, const char *file,
 			int line, const char *text)
 {
-	(void)arg;
-	(void)file;
-	(void)line;
 	if (level > WEFT_LOG_WARN)
 		return;
 	errors++;

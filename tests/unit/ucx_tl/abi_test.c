@@ -48,7 +48,6 @@ static const char *const *symbols; /* of the libuct in question */
 
 static void *find(void *arg, const char *name)
 {
-	(void)arg;
 	for (size_t i = 0; symbols[i]; i++)
 		if (!strcmp(symbols[i], name))
 			return (void *)symbols[i];

@@ -29,12 +29,10 @@ static int iface_open(const struct weft_iface_params *params,
 
 static void iface_close(struct weft_iface *iface)
 {
-	(void)iface;
 }
 
 static void iface_query(struct weft_iface *iface, struct weft_iface_attr *attr)
 {
-	(void)iface;
 	*attr = (struct weft_iface_attr){
 		.max_message = 65536,
 		.max_iov = 8,
@@ -53,8 +51,6 @@ static void iface_query(struct weft_iface *iface, struct weft_iface_attr *attr)
 static bool reaches(struct weft_iface *iface, const struct weft_address *remote,
 		    const char **why)
 {
-	(void)iface;
-	(void)remote;
 	if (fake.unreached && why)
 		*why = fake.unreached;
 	return !fake.unreached;
@@ -62,19 +58,16 @@ static bool reaches(struct weft_iface *iface, const struct weft_address *remote,
 
 static unsigned int progress(struct weft_iface *iface)
 {
-	(void)iface;
 	return 0;
 }
 
 static int event_fd(struct weft_iface *iface)
 {
-	(void)iface;
 	return 0;
 }
 
 static int arm(struct weft_iface *iface)
 {
-	(void)iface;
 	return fake.arm;
 }
 
@@ -82,7 +75,6 @@ static int ep_create(struct weft_iface *iface,
 		     const struct weft_address *remote, void *user,
 		     struct weft_ep **ep)
 {
-	(void)remote;
 	fake.ep.base.iface = iface;
 	fake.ep.base.user = user;
 	*ep = &fake.ep.base;
@@ -91,20 +83,17 @@ static int ep_create(struct weft_iface *iface,
 
 static void ep_destroy(struct weft_ep *ep)
 {
-	(void)ep;
 	fake.ep.destroyed = true;
 }
 
 static void ep_query(struct weft_ep *ep, struct weft_ep_attr *attr)
 {
-	(void)ep;
 	attr->connected = true;
 	attr->streams = 0;
 }
 
 static bool ready(struct weft_ep *ep)
 {
-	(void)ep;
 	return fake.ready;
 }
 
@@ -120,7 +109,6 @@ static void note(uint8_t id, uint8_t byte)
 static int message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		   unsigned int iovcnt, struct weft_op *op)
 {
-	(void)ep;
 	if (!fake.ready)
 		return -EAGAIN;
 	note(id, iovcnt ? *(uint8_t *)iov[0].iov_base : 0);
@@ -134,7 +122,6 @@ static ssize_t message_pack(struct weft_ep *ep, uint8_t id,
 	char buf[65536];
 	size_t len;
 
-	(void)ep;
 	if (!fake.ready)
 		return -EAGAIN;
 	len = pack(buf, arg);
@@ -146,12 +133,6 @@ static int put(struct weft_ep *ep, const struct weft_iov *iov,
 	       unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 	       const struct weft_notify *notify, struct weft_op *op)
 {
-	(void)ep;
-	(void)iov;
-	(void)iovcnt;
-	(void)remote_addr;
-	(void)rkey;
-	(void)notify;
 	if (!fake.ready)
 		return -EAGAIN;
 	fake.op = op;
@@ -167,13 +148,11 @@ static int get(struct weft_ep *ep, const struct weft_iov *iov,
 
 static void fence(struct weft_ep *ep)
 {
-	(void)ep;
 	fake.fences++;
 }
 
 static int flush(struct weft_ep *ep, struct weft_op *op)
 {
-	(void)ep;
 	fake.flushes++;
 	if (op)
 		fake.op = op;
@@ -182,7 +161,6 @@ static int flush(struct weft_ep *ep, struct weft_op *op)
 
 static void cancel(struct weft_ep *ep)
 {
-	(void)ep;
 	fake.ep.cancelled = true;
 	if (fake.op) {
 		struct weft_op *op = fake.op;
@@ -195,9 +173,6 @@ static void cancel(struct weft_ep *ep)
 static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 			struct weft_mem **mem)
 {
-	(void)addr;
-	(void)len;
-	(void)kind;
 	fake.registered++;
 	*mem = (struct weft_mem *)&fake;
 	return 0;
@@ -205,13 +180,11 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 
 static void mem_pack(struct weft_mem *mem, void *rkey)
 {
-	(void)mem;
 	memset(rkey, 1, FAKE_RKEY_LEN);
 }
 
 static void mem_release(struct weft_mem *mem)
 {
-	(void)mem;
 	fake.registered--;
 }
 

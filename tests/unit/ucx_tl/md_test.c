@@ -79,7 +79,6 @@ Test(md, attributes_are_equal_in_every_minor)
 
 static bool never(const struct weft_uct *uct)
 {
-	(void)uct;
 	return false;
 }
 

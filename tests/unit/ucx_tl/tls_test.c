@@ -79,7 +79,6 @@ Test(tls, weft_tcp_knows_it_shares_a_port, .init = begin, .fini = end)
 
 static void *plain_calloc(size_t n, size_t size, const char *name)
 {
-	(void)name;
 	return calloc(n, size);
 }
 
@@ -89,9 +88,6 @@ static enum weft_level said_at;
 static void keep(void *arg, enum weft_level level, const char *file, int line,
 		 const char *text)
 {
-	(void)arg;
-	(void)file;
-	(void)line;
 	said_at = level;
 	snprintf(said, sizeof(said), "%s", text);
 }

@@ -48,9 +48,6 @@ static unsigned int said;
 static void keep(void *arg, enum weft_level level, const char *file, int at,
 		 const char *text)
 {
-	(void)arg;
-	(void)file;
-	(void)at;
 	cr_expect(eq(int, level, WEFT_LOG_WARN));
 	snprintf(line, sizeof(line), "%s", text);
 	said++;
