@@ -232,15 +232,68 @@ static inline bool nvl_is_alive(const struct nvl_table *t,
 	       atomic_load(&t->serial[l->slot]) == l->serial;
 }
 
-/* ---- nvl_export.c: this process's memory --------------------------------- */
+/* ---- nvl_part.c: GPU memory as the driver made it ------------------------ */
+
+/* As the driver made it. */
+struct nvl_part {
+	uint64_t base;
+	size_t size;
+	unsigned long long buffer_id; /* never used again */
+};
+
+/*
+ * Those of cuMemCreate() around [@addr, @addr + @len), NVL_PARTS at most; 0:
+ * not all can be mapped by descriptors.
+ */
+unsigned int nvl_parts_find(const struct weft_cuda *cu, uint64_t addr,
+			    size_t len, struct nvl_part *parts);
+/* Has the driver an IPC handle for the one around @addr?  Any process's. */
+bool nvl_part_handle(const struct weft_cuda *cu, uint64_t addr,
+		     struct nvl_part *part, struct weft_cu_ipc *handle);
+bool nvl_part_is_same(const struct nvl_part *a, const struct nvl_part *b);
+/* A descriptor for others.  CUresult; INVALID_VALUE: another one is there. */
+int nvl_part_export(const struct weft_cuda *cu, const struct nvl_part *part,
+		    int *fd);
+
+/* ---- nvl_life.c: what peers may access ----------------------------------- */
 
 /* The table is there from the first to the last of these; -errno, logged. */
-int nvl_export_begin(void);
-void nvl_export_end(void);
+int nvl_lives_begin(void);
+void nvl_lives_end(void);
 /* In a child: it has none. */
-void nvl_export_forget(void);
+void nvl_lives_forget(void);
+int nvl_lives_fd(void);
+/* False, and a serial of 0: there are too many.  Memory leaves some free. */
+bool nvl_life_begin(struct nvl_life *life);
+bool nvl_life_begin_memory(struct nvl_life *life);
+void nvl_life_end(struct nvl_life *life);
+/* Peers look which of those that they have mapped it is. */
+void nvl_lives_allocation_ended(void);
 /* What identifies this process in keys; 0: none could be had. */
-uint32_t nvl_export_process(void);
+uint32_t nvl_process(void);
+
+/* ---- nvl_watch.c: copies of peers ---------------------------------------- */
+
+/* How far the copies of a peer have been looked at. */
+struct nvl_watch {
+	unsigned int mark; /* those before it have ended */
+	bool snapped, gone;
+	uint32_t seq;	   /* of @mark, once snapped */
+	uint64_t until_ms; /* 0: not begun */
+};
+
+/* Have all copies ended that the peer's engines had when first looked at? */
+bool nvl_watch_have_ended(const struct nvl_conn *conn, struct nvl_watch *w);
+/*
+ * The same, or it is too late for them: of a process that is gone the driver
+ * ends them, and may not say so.  With nvl_export.c's lock.
+ */
+bool nvl_watch_is_over(struct nvl_conn *conn, struct nvl_watch *w);
+
+/* ---- nvl_export.c: this process's memory --------------------------------- */
+
+/* In a child: no peer is waited for. */
+void nvl_export_forget(void);
 
 /* Sets mem->exported where peers may map @mem. */
 void nvl_export_add(struct weft_mem *mem);
@@ -262,7 +315,6 @@ void nvl_export_del(struct nvl_export *x);
 
 /* Lets the peer copy, once it has conn->life; -ENOSPC. */
 int nvl_export_join(struct nvl_conn *conn);
-int nvl_export_table_fd(void);
 /* Its marks have come. */
 int nvl_export_marks(struct nvl_conn *conn, int fd);
 /* The peer asks for descriptors. */

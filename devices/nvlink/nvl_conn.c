@@ -190,7 +190,7 @@ static int send_views(struct nvl_conn *conn)
 	if (err)
 		return err;
 	f.life = conn->life;
-	err = nvl_sock_send(conn, &f, nvl_export_table_fd());
+	err = nvl_sock_send(conn, &f, nvl_lives_fd());
 	if (err)
 		return err;
 	f = (struct nvl_frame){ .type = NVL_FRAME_MARKS };

@@ -9,7 +9,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -18,19 +17,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "devices/common/forked.h"
 #include "devices/local/memfd.h"
 #include "devices/nvlink/nvl.h"
 #include "util/clock.h"
-#include "util/fork.h"
 #include "util/log.h"
-
-/* As the driver made it. */
-struct part {
-	uint64_t base;
-	size_t size;
-	unsigned long long buffer_id; /* never used again */
-};
 
 /* Allocations one behind the other. */
 struct allocation {
@@ -43,7 +33,7 @@ struct allocation {
 	enum nvl_key_kind kind;
 	struct weft_cu_ipc handle; /* HANDLE: one part, and this */
 	unsigned int nparts;
-	struct part parts[];
+	struct nvl_part parts[];
 };
 
 /* A registration. */
@@ -62,212 +52,22 @@ struct fetch {
 	unsigned int sent;
 };
 
-/* How far the copies of a peer have been looked at. */
-struct watch {
-	unsigned int mark; /* those before it have ended */
-	bool snapped, gone;
-	uint32_t seq;	   /* of @mark, once snapped */
-	uint64_t until_ms; /* 0: not begun */
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_table exports;
 static struct weft_list allocations = { &allocations, &allocations };
 static struct weft_list importers = { &importers, &importers };
 static uint64_t last_id, last_importer;
 
-/* ---- the table ----------------------------------------------------------- */
-
-static struct nvl_table *table;
-static int table_fd = -1;
-static unsigned int table_users;
-/* where the next free word is looked for; the last serial that was given */
-static uint32_t next_life, last_serial, nlives;
-
-int nvl_export_begin(void)
-{
-	void *p;
-	int err = 0;
-
-	pthread_mutex_lock(&lock);
-	if (!table) {
-		table_fd = weft_memfd_make("weft-lives", sizeof(*table), &p);
-		err = table_fd < 0 ? table_fd : 0;
-		if (!err) {
-			table = p;
-			nlives = 0;
-		}
-	}
-	table_users += !err;
-	pthread_mutex_unlock(&lock);
-	return err ? weft_fail(err, "cannot set up %zu KiB of shared memory",
-			       sizeof(*table) >> 10)
-		   : 0;
-}
-
-void nvl_export_end(void)
-{
-	pthread_mutex_lock(&lock);
-	if (!--table_users) {
-		munmap(table, sizeof(*table));
-		close(table_fd);
-		table = NULL;
-		table_fd = -1;
-	}
-	pthread_mutex_unlock(&lock);
-}
-
 void nvl_export_forget(void)
 {
 	/* a thread that waits for copies has it again and again */
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	if (table_fd < 0)
-		return;
-	weft_forked_close(&table_fd);
-	table = NULL;
-	table_users = 0;
 	weft_list_init(&importers);
-}
-
-int nvl_export_table_fd(void)
-{
-	return table_fd;
-}
-
-/* With the lock, as the rest of this.  False: there are @most. */
-static bool begin_life(struct nvl_life *life, uint32_t most)
-{
-	life->serial = 0;
-	if (nlives >= most)
-		return false;
-	do
-		life->slot = next_life++ % NVL_LIVES;
-	while (atomic_load(&table->serial[life->slot]));
-	if (!++last_serial)
-		last_serial++;
-	life->serial = last_serial;
-	atomic_store(&table->serial[life->slot], life->serial);
-	nlives++;
-	return true;
-}
-
-static bool begin_memory(struct nvl_life *life)
-{
-	return begin_life(life, NVL_LIVES - NVL_LIVES_KEPT);
-}
-
-static void end_life(struct nvl_life *life)
-{
-	if (life->serial && table) {
-		atomic_store(&table->serial[life->slot], 0);
-		nlives--;
-	}
-	life->serial = 0;
-}
-
-/* ---- what can be exported ------------------------------------------------ */
-
-static bool has_descriptor(const struct weft_cuda *cu, uint64_t base)
-{
-	struct weft_cu_alloc_prop prop;
-	unsigned long long handle;
-	int r;
-
-	/* memory that is not of cuMemCreate() has none */
-	if (cu->mem_retain(&handle, (void *)(uintptr_t)base))
-		return false;
-	memset(&prop, 0, sizeof(prop));
-	r = cu->mem_props(&prop, handle);
-	cu->mem_release(handle);
-	return !r && (prop.handle_types & WEFT_CU_HANDLE_POSIX_FD) &&
-	       prop.location.type == WEFT_CU_LOCATION_DEVICE;
-}
-
-static bool read_part(const struct weft_cuda *cu, uint64_t at,
-		      struct part *part)
-{
-	int attr = WEFT_CU_POINTER_BUFFER_ID;
-	void *value = &part->buffer_id;
-
-	part->buffer_id = 0;
-	/* in a range of several allocations: the one around @at */
-	return !cu->address_range(&part->base, &part->size, at) && part->size &&
-	       part->base <= at && at - part->base < part->size &&
-	       !cu->pointer_attrs(1, &attr, &value, part->base);
-}
-
-/* Those of cuMemCreate() around [addr, addr+len); 0: not all can be. */
-static unsigned int find_parts(const struct weft_cuda *cu, uint64_t addr,
-			       size_t len, struct part *parts)
-{
-	uint64_t at = addr;
-	unsigned int n = 0;
-
-	while (!n || at - addr < len) {
-		if (n == NVL_PARTS || !read_part(cu, at, &parts[n]) ||
-		    (n && parts[n].base != at) ||
-		    !has_descriptor(cu, parts[n].base))
-			return 0;
-		at = parts[n].base + parts[n].size;
-		n++;
-	}
-	return n;
-}
-
-/* Where the driver notes the pid in a handle, and a number that is none. */
-#define HANDLE_PID 8u
-#define NO_PID	   (1u << 30) /* the kernel's end at 2^22 (PID_MAX_LIMIT) */
-
-/*
- * A handle has the getpid() of its maker in four of its bytes, and the driver
- * refuses it where that is the opener's, by whatever kernel or namespace; it
- * opens it with any other number there (driver 580, two H100).  Processes of
- * different pods often have the same small pid, so another number takes its
- * place: the same in all handles of this process, and no other process's.
- * 0: there is none.
- */
-uint32_t nvl_export_process(void)
-{
-	static uint32_t number;
-	static unsigned int forks;
-	uint32_t n;
-
-	pthread_mutex_lock(&lock);
-	if ((!number || forks != weft_forks()) && !weft_random(&n, sizeof(n)))
-		number = NO_PID | (n & (NO_PID - 1));
-	forks = weft_forks();
-	n = number;
-	pthread_mutex_unlock(&lock);
-	return n;
-}
-
-/*
- * The allocation around @addr, if the driver has an IPC handle for it: if it is
- * cuMemAlloc()'s.  It has none for pools (cuMemAllocAsync) and for what was
- * opened by one.  A driver that puts no pid there has another form of it, which
- * is left as it is.
- */
-static bool get_handle(const struct weft_cuda *cu, uint64_t addr,
-		       struct part *part, struct weft_cu_ipc *handle)
-{
-	const uint32_t pid = getpid(), number = nvl_export_process();
-
-	if (!number || !read_part(cu, addr, part) ||
-	    cu->ipc_get(handle, part->base))
-		return false;
-	if (!memcmp(handle->bytes + HANDLE_PID, &pid, sizeof(pid)))
-		memcpy(handle->bytes + HANDLE_PID, &number, sizeof(number));
-	return true;
-}
-
-static bool is_same_part(const struct part *a, const struct part *b)
-{
-	return a->base == b->base && a->size == b->size &&
-	       a->buffer_id == b->buffer_id;
+	nvl_lives_forget();
 }
 
 /* One that has all of them, in their order. */
-static struct allocation *find_allocation(const struct part *parts,
+static struct allocation *find_allocation(const struct nvl_part *parts,
 					  unsigned int n)
 {
 	struct allocation *al, *tmp;
@@ -279,7 +79,8 @@ static struct allocation *find_allocation(const struct part *parts,
 			continue;
 		for (i = 0; i + n <= al->nparts; i++) {
 			for (j = 0; j < n; j++)
-				if (!is_same_part(&al->parts[i + j], &parts[j]))
+				if (!nvl_part_is_same(&al->parts[i + j],
+						      &parts[j]))
 					break;
 			if (j == n)
 				return al;
@@ -288,7 +89,7 @@ static struct allocation *find_allocation(const struct part *parts,
 	return NULL;
 }
 
-static struct allocation *new_allocation(const struct part *parts,
+static struct allocation *new_allocation(const struct nvl_part *parts,
 					 unsigned int n, void *ctx,
 					 const struct weft_cu_ipc *handle)
 {
@@ -296,7 +97,7 @@ static struct allocation *new_allocation(const struct part *parts,
 
 	if (!al)
 		return NULL;
-	if (!begin_memory(&al->life)) {
+	if (!nvl_life_begin_memory(&al->life)) {
 		free(al);
 		return NULL;
 	}
@@ -312,7 +113,7 @@ static struct allocation *new_allocation(const struct part *parts,
 }
 
 /* @handle: NULL if it has descriptors. */
-static struct allocation *get_allocation(const struct part *parts,
+static struct allocation *get_allocation(const struct nvl_part *parts,
 					 unsigned int n, void *ctx,
 					 const struct weft_cu_ipc *handle)
 {
@@ -337,7 +138,7 @@ static void put_allocation(struct allocation *al)
 
 static uint64_t allocation_size(const struct allocation *al)
 {
-	const struct part *last = &al->parts[al->nparts - 1];
+	const struct nvl_part *last = &al->parts[al->nparts - 1];
 
 	return last->base + last->size - al->parts[0].base;
 }
@@ -363,8 +164,8 @@ static void end_allocation(struct allocation *al)
 {
 	static uint64_t bytes;
 
-	end_life(&al->life);
-	atomic_fetch_add(&table->ended, 1);
+	nvl_life_end(&al->life);
+	nvl_lives_allocation_ended();
 	bytes += allocation_size(al);
 	if (bytes >= WAKE_BYTES) {
 		wake_importers();
@@ -380,24 +181,24 @@ static void unregister(struct allocation *al)
 }
 
 /* With the lock. */
-static bool add_export(struct nvl_export *x, const struct part *parts,
+static bool add_export(struct nvl_export *x, const struct nvl_part *parts,
 		       unsigned int n, void *ctx,
 		       const struct weft_cu_ipc *handle)
 {
 	x->allocation = get_allocation(parts, n, ctx, handle);
 	if (!x->allocation)
 		return false;
-	if (begin_memory(&x->life) &&
+	if (nvl_life_begin_memory(&x->life) &&
 	    !weft_table_add(&exports, &x->entry, x->rkey.token))
 		return true;
-	end_life(&x->life);
+	nvl_life_end(&x->life);
 	unregister(x->allocation);
 	return false;
 }
 
 void nvl_export_add(struct weft_mem *mem)
 {
-	struct part *parts = malloc(NVL_PARTS * sizeof(*parts));
+	struct nvl_part *parts = malloc(NVL_PARTS * sizeof(*parts));
 	struct nvl_export *x = calloc(1, sizeof(*x));
 	const uint64_t addr = (uintptr_t)mem->addr;
 	struct weft_cu_ipc handle;
@@ -407,11 +208,11 @@ void nvl_export_add(struct weft_mem *mem)
 
 	if (parts && x && nvl_share_allowed(mem->where.ordinal) &&
 	    !weft_cuda_enter(&s, mem->where.ctx)) {
-		n = find_parts(s.cu, addr, mem->len, parts);
-		by_handle = !n && get_handle(s.cu, addr, parts, &handle);
+		n = nvl_parts_find(s.cu, addr, mem->len, parts);
+		by_handle = !n && nvl_part_handle(s.cu, addr, parts, &handle);
 		weft_cuda_leave(&s);
 	}
-	if ((n || by_handle) && !nvl_export_begin()) {
+	if ((n || by_handle) && !nvl_lives_begin()) {
 		x->rkey = mem->rkey;
 		x->addr = addr;
 		/* UCX rounds it up, beyond the allocation */
@@ -424,7 +225,7 @@ void nvl_export_add(struct weft_mem *mem)
 			mem->exported = x;
 		pthread_mutex_unlock(&lock);
 		if (!mem->exported)
-			nvl_export_end();
+			nvl_lives_end();
 	}
 	if (!mem->exported)
 		free(x);
@@ -448,7 +249,7 @@ void nvl_export_pack(const struct weft_mem *mem, struct nvl_key *key)
 		.size = allocation_size(al),
 		.life = x->life,
 		.whole = al->life,
-		.process = nvl_export_process(),
+		.process = nvl_process(),
 		.kind = al->kind,
 	};
 	memcpy(key->handle, &al->handle, sizeof(key->handle));
@@ -475,92 +276,6 @@ bool nvl_export_own(uint64_t token, uint64_t addr, uint64_t len,
 
 /* ---- taking it back ------------------------------------------------------ */
 
-/* Nothing that was handed over before @seq is under way; any process's. */
-static bool has_ended(const struct weft_engine_mark *m, uint32_t seq)
-{
-	return weft_batch_ended(__atomic_load_n(&m->flag, __ATOMIC_ACQUIRE),
-				seq) ||
-	       weft_batch_ended(atomic_load(&m->finished), seq);
-}
-
-/* Is it idle, or at least as far as @seq (once it is not claimed)? */
-static bool is_done_until(const struct weft_engine_mark *m, bool *snapped,
-			  uint32_t *seq)
-{
-	if (!*snapped) {
-		if (atomic_load(&m->claimed))
-			return false;
-		*seq = atomic_load(&m->issued);
-		*snapped = true;
-	}
-	return has_ended(m, *seq);
-}
-
-static const struct weft_engine_mark *mark_of(const struct nvl_conn *conn,
-					      unsigned int i)
-{
-	const unsigned int page = i / WEFT_STREAMS;
-
-	return (const struct weft_engine_mark *)((const char *)conn->marks +
-						 page * WEFT_MARK_PAGE) +
-	       i % WEFT_STREAMS;
-}
-
-#define MARKS (WEFT_MARK_PAGES * WEFT_STREAMS)
-
-static bool has_hung_up(const struct nvl_conn *conn)
-{
-	struct pollfd p = { .fd = conn->fd, .events = POLLRDHUP };
-
-	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP));
-}
-
-/* It has had its time: it is not awaited again, nor may it copy. */
-static void give_up_waiting(struct nvl_conn *conn, const struct watch *w)
-{
-	conn->stuck = true;
-	end_life(&conn->life);
-	if (!w->gone)
-		weft_error(
-			"copies of a peer on this host, to or from memory that it has mapped, did not end within %u s",
-			WEFT_COPY_WATCHDOG_MS / 1000);
-}
-
-/* Have all copies ended that the peer's engines had when first looked at? */
-static bool have_ended(const struct nvl_conn *conn, struct watch *w)
-{
-	for (; conn->marks && w->mark < MARKS; w->mark++) {
-		if (!is_done_until(mark_of(conn, w->mark), &w->snapped,
-				   &w->seq))
-			return false;
-		w->snapped = false;
-	}
-	return true;
-}
-
-/*
- * Are copies done that the peer's engines had when first looked at, or is it
- * too late for them?  Of a process that is gone the driver ends them, and may
- * not say so.  With the lock.
- */
-static bool is_over(struct nvl_conn *conn, struct watch *w)
-{
-	const uint64_t now = weft_now_ms();
-
-	if (conn->stuck || have_ended(conn, w))
-		return true;
-	if (!w->until_ms)
-		w->until_ms = now + WEFT_COPY_WATCHDOG_MS;
-	if (!w->gone && has_hung_up(conn)) {
-		w->gone = true;
-		w->until_ms = weft_min(w->until_ms, now + NVL_GONE_MS);
-	}
-	if (now <= w->until_ms)
-		return false;
-	give_up_waiting(conn, w);
-	return true;
-}
-
 /* With the lock: the first importer behind @id; they are in that order. */
 static struct nvl_conn *next_importer(uint64_t id)
 {
@@ -576,15 +291,15 @@ static struct nvl_conn *next_importer(uint64_t id)
 static void wait_for_importers(void)
 {
 	uint64_t over = 0, watched = 0;
-	struct watch w = { 0 };
+	struct nvl_watch w = { 0 };
 	struct nvl_conn *conn;
 
 	pthread_mutex_lock(&lock);
 	while ((conn = next_importer(over))) {
 		if (conn->importer_id != watched)
-			w = (struct watch){ 0 };
+			w = (struct nvl_watch){ 0 };
 		watched = conn->importer_id;
-		if (is_over(conn, &w)) {
+		if (nvl_watch_is_over(conn, &w)) {
 			over = watched;
 			continue;
 		}
@@ -603,62 +318,40 @@ void nvl_export_del(struct nvl_export *x)
 	weft_table_del(&exports, &x->entry);
 	if (!exports.n)
 		weft_table_free(&exports);
-	end_life(&x->life);
+	nvl_life_end(&x->life);
 	pthread_mutex_unlock(&lock);
 	wait_for_importers();
 	pthread_mutex_lock(&lock);
 	unregister(x->allocation);
 	pthread_mutex_unlock(&lock);
 	free(x);
-	nvl_export_end();
+	nvl_lives_end();
 }
 
 bool nvl_export_revoke(struct nvl_conn *conn)
 {
-	struct watch w = { 0 };
+	struct nvl_watch w = { 0 };
 
 	pthread_mutex_lock(&lock);
-	end_life(&conn->life);
+	nvl_life_end(&conn->life);
 	pthread_mutex_unlock(&lock);
-	return have_ended(conn, &w);
+	return nvl_watch_have_ended(conn, &w);
 }
 
 void nvl_export_leave(struct nvl_conn *conn)
 {
-	struct watch w = { 0 };
+	struct nvl_watch w = { 0 };
 	bool over;
 
 	nvl_export_revoke(conn);
 	do {
 		pthread_mutex_lock(&lock);
-		over = is_over(conn, &w);
+		over = nvl_watch_is_over(conn, &w);
 		pthread_mutex_unlock(&lock);
 	} while (!over && !sched_yield());
 }
 
 /* ---- descriptors for a peer ---------------------------------------------- */
-
-/*
- * CUresult; INVALID_VALUE: another one is there now.  What is retained is
- * compared: its numbers stay its own, whatever is mapped there next.
- */
-static int export_part(const struct weft_cuda *cu, const struct part *part,
-		       int *fd)
-{
-	unsigned long long handle;
-	struct part now;
-	int r;
-
-	r = cu->mem_retain(&handle, (void *)(uintptr_t)part->base);
-	if (r)
-		return r;
-	if (read_part(cu, part->base, &now) && is_same_part(part, &now))
-		r = cu->mem_export(fd, handle, WEFT_CU_HANDLE_POSIX_FD, 0);
-	else
-		r = WEFT_CU_INVALID_VALUE;
-	cu->mem_release(handle);
-	return r;
-}
 
 static bool is_registered(const struct allocation *al)
 {
@@ -688,7 +381,7 @@ static bool is_out_of_descriptors(const struct nvl_conn *conn)
 static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 {
 	const struct allocation *al = fetch->allocation;
-	const struct part *part = &al->parts[fetch->sent];
+	const struct nvl_part *part = &al->parts[fetch->sent];
 	struct nvl_frame f = { .type = NVL_FRAME_PART,
 			       .id = al->id,
 			       .len = part->size };
@@ -697,7 +390,7 @@ static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 
 	r = is_registered(al) ? weft_cuda_enter(&s, al->ctx) : -EACCES;
 	if (!r) {
-		r = weft_cuda_errno(export_part(s.cu, part, &fd));
+		r = weft_cuda_errno(nvl_part_export(s.cu, part, &fd));
 		weft_cuda_leave(&s);
 		if (r && is_out_of_descriptors(conn))
 			return -EMFILE;
@@ -809,7 +502,7 @@ int nvl_export_join(struct nvl_conn *conn)
 	bool ok;
 
 	pthread_mutex_lock(&lock);
-	ok = begin_life(&conn->life, NVL_LIVES);
+	ok = nvl_life_begin(&conn->life);
 	pthread_mutex_unlock(&lock);
 	return ok ? 0 : -ENOSPC;
 }
@@ -834,7 +527,7 @@ void nvl_export_close(struct nvl_conn *conn)
 	struct fetch *fetch, *tmp;
 
 	pthread_mutex_lock(&lock);
-	end_life(&conn->life);
+	nvl_life_end(&conn->life);
 	weft_list_del(&conn->importer);
 	pthread_mutex_unlock(&lock);
 	weft_list_for_each (fetch, tmp, &conn->fetches, link)

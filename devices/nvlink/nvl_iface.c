@@ -21,7 +21,7 @@ static void iface_free(struct nvl_iface *iface)
 	weft_engines_fini(&iface->engines);
 	weft_local_close(&iface->local, &iface->base);
 	weft_base_close(&iface->base);
-	nvl_export_end();
+	nvl_lives_end();
 	free(iface);
 }
 
@@ -33,7 +33,7 @@ static int iface_open(const struct weft_iface_params *params,
 
 	if (!iface)
 		return -ENOMEM;
-	err = nvl_export_begin();
+	err = nvl_lives_begin();
 	if (err) {
 		free(iface);
 		return err;

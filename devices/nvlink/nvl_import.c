@@ -107,8 +107,7 @@ static bool make_room(struct nvl_conn *conn, uint64_t size)
 /* The driver opens no handle of this process, whose memory is here anyway. */
 static bool is_own(const struct nvl_key *key)
 {
-	return key->kind == NVL_KEY_HANDLE &&
-	       key->process == nvl_export_process();
+	return key->kind == NVL_KEY_HANDLE && key->process == nvl_process();
 }
 
 /* What its owners have freed, of all peers. */

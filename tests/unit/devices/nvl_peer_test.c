@@ -118,7 +118,7 @@ static bool is_revoked(void)
 
 	if (!table)
 		table = mmap(NULL, sizeof(*table), PROT_READ, MAP_SHARED,
-			     nvl_export_table_fd(), 0);
+			     nvl_lives_fd(), 0);
 	cr_assert(ne(ptr, (void *)table, MAP_FAILED));
 	return !nvl_is_alive(table, &k.life);
 }

@@ -269,7 +269,7 @@ Test(nvl_setup, memory_that_peers_read_is_allocated_or_fails)
 	cr_expect(eq(uint, log_lines("64 KiB of shared memory"), 1));
 	lacking = 0;
 	cr_assert(eq(int, open_side(&a), 0));
-	cr_assert(zero(int, fstat(nvl_export_table_fd(), &st)));
+	cr_assert(zero(int, fstat(nvl_lives_fd(), &st)));
 	cr_expect(ge(long, st.st_blocks * 512, (long)sizeof(struct nvl_table)));
 	cr_assert(zero(int, fstat(nvl_iface(a.iface)->engines.marks_fd, &st)));
 	cr_expect(ge(long, st.st_blocks * 512, (long)WEFT_MARKS_SIZE));
