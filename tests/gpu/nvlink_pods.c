@@ -6,7 +6,7 @@
  * -m: largest transfer (1024); -q: fewer rounds; -n: one network namespace, so
  * that the abstract socket is used.  Needs root (namespaces) and two GPUs; on
  * one, both pods use it.  With WEFT_LIBCUDA naming the fake driver it checks
- * itself.  bench/gpu/nvlink_speed.c measures.
+ * itself.  bench/gpu/ucx_pods.sh measures.
  */
 #include <errno.h>
 #include <poll.h>
