@@ -74,6 +74,8 @@ struct fake_cuda_live {
 	X(bool, fake_cuda_capture_broken, (void))                              \
 	/* streams stop before their next operation until told to go on */     \
 	X(void, fake_cuda_hold, (bool on))                                     \
+	/* one of those goes on all the same */                                \
+	X(void, fake_cuda_step, (void))                                        \
 	/* the program's own: a primary context and memory of GPU @ordinal */  \
 	X(void *, fake_cuda_context, (int ordinal))                            \
 	/* a green one, by its handle as a context */                          \

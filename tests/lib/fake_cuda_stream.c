@@ -40,14 +40,15 @@ struct stream {
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t list_cond = PTHREAD_COND_INITIALIZER;
 static struct stream *streams[STREAMS];
-static bool held;
+static bool held, stepping; /* one task may pass all the same */
 static unsigned long ncopies;
 
 static void wait_while_held(void)
 {
 	pthread_mutex_lock(&list_lock);
-	while (held)
+	while (held && !stepping)
 		pthread_cond_wait(&list_cond, &list_lock);
+	stepping = false;
 	pthread_mutex_unlock(&list_lock);
 }
 
@@ -413,6 +414,15 @@ EXPORT void fake_cuda_hold(bool on)
 {
 	pthread_mutex_lock(&list_lock);
 	held = on;
+	stepping = false;
+	pthread_cond_broadcast(&list_cond);
+	pthread_mutex_unlock(&list_lock);
+}
+
+EXPORT void fake_cuda_step(void)
+{
+	pthread_mutex_lock(&list_lock);
+	stepping = held;
 	pthread_cond_broadcast(&list_cond);
 	pthread_mutex_unlock(&list_lock);
 }

@@ -410,10 +410,10 @@ Test(shm_gpu, put_that_fails_keeps_its_memory_until_no_engine_reads_it)
 	put_all(from, to, 65536, key, 6);
 	dev->mem_release(mem);
 	mem = NULL;
-	fake.fake_cuda_delay(20000);
+	fake.fake_cuda_hold(true);
 	cr_assert(eq(int, start_put(from, to, LEN, key, &w), -EINPROGRESS));
-	cr_assert(
-		yes(step_until(side_progress(&a), conn_of(&a)->out->sent > 1)));
+	cr_assert(yes(step_until((fake.fake_cuda_step(), side_progress(&a)),
+				 conn_of(&a)->out->sent > 1)));
 	fake.fake_cuda_hold(true);
 	cr_assert(gt(uint, conn_of(&a)->copies, 0));
 	for (int i = 0; i < 2000; i++)
