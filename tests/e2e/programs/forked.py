@@ -8,11 +8,23 @@ usage: forked.py
 import asyncio
 import multiprocessing
 import os
+import signal
 import sys
+import time
 
 from exchange import pattern, receive, server
 
 SIZES = [100000 + i for i in range(40)]
+
+
+def reap(child):
+    """ucxx waits for its threads, which the child has not: 25 s, or for good."""
+    end = time.monotonic() + 35
+    while not os.waitpid(child, os.WNOHANG)[0]:
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+            end = float("inf")
+        time.sleep(0.1)
 
 
 async def client(port):
@@ -27,7 +39,7 @@ async def client(port):
         await ep.send(pattern(size, 1))
         await receive(ep, size, 2)
         if i == 20:
-            os.waitpid(child, 0)
+            reap(child)
     await ep.send(pattern(1, 3))
     await ep.close()
 
