@@ -54,10 +54,12 @@ struct nvl_export;
 
 /* An allocation of the peer's. */
 struct nvl_import {
-	struct weft_entry entry; /* conn->by_id */
-	struct weft_list link;	 /* conn->imports */
-	uint64_t base, size;	 /* in the peer's addresses */
-	uint64_t mapped;	 /* bytes whose descriptor has come */
+	struct weft_entry entry;      /* conn->by_id */
+	struct weft_list link;	      /* conn->imports */
+	struct weft_list opened_link; /* HANDLE: of all that are mapped so */
+	uint32_t process;	      /* the key's */
+	uint64_t base, size;	      /* in the peer's addresses */
+	uint64_t mapped;	      /* bytes whose descriptor has come */
 	unsigned int nparts;
 	struct nvl_life whole;
 	struct weft_engine *engine; /* it is mapped for */
@@ -132,7 +134,6 @@ struct nvl_iface {
 	struct weft_list done; /* operations to complete */
 	unsigned int polls;
 	bool armed;
-	struct nvl_unmapper *unmapper; /* NULL: none had to be unmapped */
 };
 
 static inline struct nvl_iface *nvl_iface(struct weft_iface *i)
@@ -224,6 +225,8 @@ void nvl_import_close(struct nvl_conn *conn);
  * tried once for each process that has made keys.
  */
 int nvl_import_reaches(const void *rkey);
+/* In a child: it has none. */
+void nvl_import_forget(void);
 
 static inline bool nvl_is_alive(const struct nvl_table *t,
 				const struct nvl_life *l)

@@ -18,6 +18,7 @@
 
 static void iface_free(struct nvl_iface *iface)
 {
+	nvl_unmap_end();
 	weft_engines_fini(&iface->engines);
 	weft_local_close(&iface->local, &iface->base);
 	weft_base_close(&iface->base);
@@ -38,6 +39,7 @@ static int iface_open(const struct weft_iface_params *params,
 		free(iface);
 		return err;
 	}
+	nvl_unmap_begin();
 	weft_local_init(&iface->local);
 	weft_list_init(&iface->conns);
 	weft_list_init(&iface->dead);
@@ -75,7 +77,6 @@ static void iface_close(struct weft_iface *base)
 		nvl_conn_close(conn);
 	nvl_conn_reap(iface);
 	nvl_op_deliver(iface);
-	nvl_unmap_end(iface->unmapper); /* while there is every context */
 	iface_free(iface);
 }
 
@@ -86,6 +87,8 @@ static void iface_forget(struct weft_iface *base)
 
 	weft_list_for_each (conn, tmp, &iface->conns, link)
 		weft_forked_close(&conn->fd);
+	nvl_import_forget();
+	nvl_unmap_forget();
 	nvl_export_forget();
 	weft_engines_forget(&iface->engines);
 	weft_local_forget(&iface->local);

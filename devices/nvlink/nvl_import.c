@@ -18,7 +18,29 @@
  */
 #define IMPORT_BYTES ((uint64_t)8 << 40)
 
+/*
+ * What is open by a handle, of all interfaces: each may have to close another
+ * one's, whose thread need not run.  An import's mapping is closed by others
+ * with the lock and while it has no users; only its owner gives it some, and
+ * takes the lock for it.
+ */
+static pthread_mutex_t opened_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weft_list opened = { &opened, &opened };
+
+void nvl_import_forget(void)
+{
+	opened_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	weft_list_init(&opened);
+}
+
 /* ---- the end of one ------------------------------------------------------ */
+
+/* With the lock. */
+static void close_mapping(struct nvl_import *im)
+{
+	weft_list_del(&im->opened_link);
+	nvl_map_close(&im->map);
+}
 
 static void free_import(struct nvl_conn *conn, struct nvl_import *im)
 {
@@ -27,7 +49,9 @@ static void free_import(struct nvl_conn *conn, struct nvl_import *im)
 	conn->nimports--;
 	conn->npending -= im->pending;
 	conn->imported -= im->size;
-	nvl_map_close(&conn->iface->unmapper, &im->map);
+	pthread_mutex_lock(&opened_lock);
+	close_mapping(im);
+	pthread_mutex_unlock(&opened_lock);
 	free(im);
 }
 
@@ -44,7 +68,9 @@ static bool is_dead(const struct nvl_conn *conn, const struct nvl_import *im)
 
 void nvl_import_put(struct nvl_conn *conn, struct nvl_import *im)
 {
+	pthread_mutex_lock(&opened_lock);
 	im->users--;
+	pthread_mutex_unlock(&opened_lock);
 	if (is_idle(im) && is_dead(conn, im))
 		free_import(conn, im);
 }
@@ -110,15 +136,40 @@ static bool is_own(const struct nvl_key *key)
 	return key->kind == NVL_KEY_HANDLE && key->process == nvl_process();
 }
 
-/* What its owners have freed, of all peers. */
-static void unmap_dead(struct nvl_iface *iface)
-{
-	struct nvl_conn *conn, *tmp;
+/* The driver maps such pieces as a whole: CUDA's granularity. */
+#define PIECE ((uint64_t)2 << 20)
 
-	weft_list_for_each (conn, tmp, &iface->conns, link)
-		if (conn->table)
-			drop_dead(conn);
-	nvl_unmap_drain(iface->unmapper);
+/* Lie both in the same pieces of their owner's addresses? */
+static bool shares_place(const struct nvl_import *im, const struct nvl_key *key)
+{
+	const uint64_t first = key->base / PIECE;
+	const uint64_t last = (key->base + key->size - 1) / PIECE;
+
+	return im->base / PIECE <= last &&
+	       (im->base + im->size - 1) / PIECE >= first;
+}
+
+static bool is_same_life(const struct nvl_life *a, const struct nvl_life *b)
+{
+	return a->slot == b->slot && a->serial == b->serial;
+}
+
+/*
+ * What is mapped of the place where @key's memory is now.  That of another
+ * allocation there is opened again when it is used again.
+ */
+static void close_replaced(const struct nvl_key *key)
+{
+	struct nvl_import *im, *tmp;
+
+	pthread_mutex_lock(&opened_lock);
+	weft_list_for_each (im, tmp, &opened, opened_link)
+		if (!im->users && im->process == key->process &&
+		    !is_same_life(&im->whole, &key->whole) &&
+		    shares_place(im, key))
+			close_mapping(im);
+	pthread_mutex_unlock(&opened_lock);
+	nvl_unmap_drain();
 }
 
 /*
@@ -126,22 +177,24 @@ static void unmap_dead(struct nvl_iface *iface)
  * nothing twice at one place (CUDA_ERROR_ALREADY_MAPPED; UCX's cuda_ipc meets
  * it as well).
  */
-static int open_handle(struct nvl_conn *conn, struct nvl_import *im,
-		       const struct nvl_key *key)
+static int open_handle(struct nvl_import *im, const struct nvl_key *key)
 {
 	int r = nvl_map_handle(&im->map, im->engine, key->handle, im->size);
 
 	if (r) {
-		im->users++; /* its owner may have freed it, too */
-		unmap_dead(conn->iface);
-		im->users--;
+		close_replaced(key);
 		r = nvl_map_handle(&im->map, im->engine, key->handle, im->size);
 	}
-	if (r)
+	if (r) {
 		weft_debug("memory of a peer's GPU is not mapped (%s)",
 			   weft_cuda_error_name(r));
-	/* freed meanwhile, as a rule: no better than a bad key */
-	return r ? -EACCES : 0;
+		/* freed meanwhile, as a rule: no better than a bad key */
+		return -EACCES;
+	}
+	pthread_mutex_lock(&opened_lock);
+	weft_list_add_tail(&opened, &im->opened_link);
+	pthread_mutex_unlock(&opened_lock);
+	return 0;
 }
 
 static int fetch_parts(struct nvl_conn *conn, struct nvl_import *im,
@@ -167,7 +220,7 @@ static int map_import(struct nvl_conn *conn, struct nvl_import *im,
 		nvl_map_own(&im->map, key->base);
 		return 0;
 	}
-	return key->kind == NVL_KEY_HANDLE ? open_handle(conn, im, key)
+	return key->kind == NVL_KEY_HANDLE ? open_handle(im, key)
 					   : fetch_parts(conn, im, key);
 }
 
@@ -195,6 +248,9 @@ static struct nvl_import *add_import(struct nvl_conn *conn,
 	if (!im)
 		return NULL;
 	weft_list_init(&im->waiting);
+	weft_list_init(&im->opened_link);
+	im->users = 1;
+	im->process = key->process;
 	im->engine = engine;
 	im->base = key->base;
 	im->size = key->size;
@@ -228,12 +284,23 @@ static struct nvl_import *find_import(const struct nvl_conn *conn,
 		im = container_of(e, struct nvl_import, entry);
 		if (!im->err && im->base == key->base &&
 		    im->size == key->size &&
-		    im->whole.slot == key->whole.slot &&
-		    im->whole.serial == key->whole.serial &&
+		    is_same_life(&im->whole, &key->whole) &&
 		    (im->engine == engine || im->map.kind != NVL_MAP_HANDLE))
 			return im;
 	}
 	return NULL;
+}
+
+/* False: another interface has closed it. */
+static bool take_import(struct nvl_import *im)
+{
+	bool there;
+
+	pthread_mutex_lock(&opened_lock);
+	there = im->pending || im->map.kind != NVL_MAP_NONE;
+	im->users += there;
+	pthread_mutex_unlock(&opened_lock);
+	return there;
 }
 
 struct nvl_import *nvl_import_get(struct nvl_conn *conn,
@@ -242,13 +309,14 @@ struct nvl_import *nvl_import_get(struct nvl_conn *conn,
 {
 	struct nvl_import *im = find_import(conn, key, engine);
 
+	if (im && !take_import(im)) {
+		free_import(conn, im);
+		im = NULL;
+	}
 	if (!im)
-		im = add_import(conn, key, engine, err);
-	if (!im)
-		return NULL;
+		return add_import(conn, key, engine, err);
 	weft_list_del(&im->link);
 	weft_list_add_tail(&conn->imports, &im->link);
-	im->users++;
 	return im;
 }
 

@@ -52,13 +52,16 @@ int nvl_map_reach(struct nvl_mapping *m, struct weft_engine *engine);
 void nvl_map_undo(struct nvl_mapping *m);
 
 /* nvl_unmap.c */
-struct nvl_unmapper;
-/* As nvl_map_undo(), later and by a thread, which *@un is or will be. */
-void nvl_map_close(struct nvl_unmapper **un, struct nvl_mapping *m);
-/* Waits until all of that is unmapped, a second at most; NULL: nothing was. */
-void nvl_unmap_drain(struct nvl_unmapper *un);
-/* Waits for the thread, and unmaps what it has left. */
-void nvl_unmap_end(struct nvl_unmapper *un);
+/* For an interface: what follows may be called until nvl_unmap_end(). */
+void nvl_unmap_begin(void);
+/* As nvl_map_undo(), later and by a thread. */
+void nvl_map_close(struct nvl_mapping *m);
+/* Waits until all of the process's is unmapped, a second at most. */
+void nvl_unmap_drain(void);
+/* The last interface's waits for the thread, and unmaps what it has left. */
+void nvl_unmap_end(void);
+/* In a child: it has no thread. */
+void nvl_unmap_forget(void);
 
 /* nvl_share.c */
 /*

@@ -3,8 +3,9 @@
  * A thread that unmaps memory of peers: cuMemUnmap waits until the kernels that
  * run have ended, and those may wait for what the caller is to send.
  *
- * The thread is started when the first one is to go; what it has not come to
- * when the interface closes is unmapped there.
+ * One for the process, since the driver maps nothing twice at one place, be it
+ * for two interfaces.  It is started when the first mapping is to go, and ends
+ * with the last interface, which unmaps what is left.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -25,80 +26,69 @@ struct unmap {
 	struct nvl_mapping map;
 };
 
-struct nvl_unmapper {
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	struct weft_list todo; /* by lock */
-	bool stop;	       /* by lock */
-	bool busy;	       /* by lock: the driver is called */
-	bool on;	       /* there is a thread */
-};
+static pthread_mutex_t ifaces_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned int nifaces; /* by ifaces_lock, as the thread's end is */
+
+/* All by lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+static struct weft_list todo = { &todo, &todo };
+static pthread_t thread;
+static bool has_thread, stop;
+static bool busy; /* the driver is called */
 
 /* With the lock; the driver is called without it. */
-static void unmap_all(struct nvl_unmapper *un)
+static void unmap_all(void)
 {
 	struct unmap *u;
 
-	while (!weft_list_empty(&un->todo)) {
-		u = weft_list_first(&un->todo, struct unmap, link);
+	while (!weft_list_empty(&todo)) {
+		u = weft_list_first(&todo, struct unmap, link);
 		weft_list_del(&u->link);
-		un->busy = true;
-		pthread_mutex_unlock(&un->lock);
+		busy = true;
+		pthread_mutex_unlock(&lock);
 		nvl_map_undo(&u->map);
 		free(u);
-		pthread_mutex_lock(&un->lock);
-		un->busy = false;
+		pthread_mutex_lock(&lock);
+		busy = false;
 	}
 }
 
 static void *run_unmapper(void *arg)
 {
-	struct nvl_unmapper *un = arg;
-
-	pthread_mutex_lock(&un->lock);
-	while (!un->stop) {
-		unmap_all(un);
-		if (!un->stop)
-			pthread_cond_wait(&un->wake, &un->lock);
+	pthread_mutex_lock(&lock);
+	while (!stop) {
+		unmap_all();
+		if (!stop)
+			pthread_cond_wait(&wake, &lock);
 	}
-	pthread_mutex_unlock(&un->lock);
+	pthread_mutex_unlock(&lock);
 	return NULL;
 }
 
-static void start_unmapper(struct nvl_unmapper *un)
+static void start_unmapper(void)
 {
-	int err =
-		weft_thread_start(&un->thread, "weft-unmap", run_unmapper, un);
+	int err = weft_thread_start(&thread, "weft-unmap", run_unmapper, NULL);
 
-	un->on = !err;
+	has_thread = !err;
 	if (err)
 		weft_info(
-			"no thread to unmap memory of peers (%s): it stays until there is one or the interface closes",
+			"no thread to unmap memory of peers (%s): it stays until there is one or the last interface closes",
 			strerror(-err));
 }
 
-static struct nvl_unmapper *new_unmapper(void)
+void nvl_unmap_begin(void)
 {
-	struct nvl_unmapper *un = calloc(1, sizeof(*un));
-
-	if (!un)
-		return NULL;
-	pthread_mutex_init(&un->lock, NULL);
-	pthread_cond_init(&un->wake, NULL);
-	weft_list_init(&un->todo);
-	return un;
+	pthread_mutex_lock(&ifaces_lock);
+	nifaces++;
+	pthread_mutex_unlock(&ifaces_lock);
 }
 
-void nvl_map_close(struct nvl_unmapper **where, struct nvl_mapping *m)
+void nvl_map_close(struct nvl_mapping *m)
 {
-	struct nvl_unmapper *un;
 	struct unmap *u = NULL;
 
-	if (m->kind > NVL_MAP_OWN && !*where)
-		*where = new_unmapper();
-	un = *where;
-	if (m->kind > NVL_MAP_OWN && un)
+	if (m->kind > NVL_MAP_OWN)
 		u = malloc(sizeof(*u));
 	if (!u) {
 		nvl_map_undo(m);
@@ -107,43 +97,57 @@ void nvl_map_close(struct nvl_unmapper **where, struct nvl_mapping *m)
 	u->map = *m;
 	weft_list_init(&u->link);
 	memset(m, 0, sizeof(*m));
-	pthread_mutex_lock(&un->lock);
-	weft_list_add_tail(&un->todo, &u->link);
-	if (!un->on)
-		start_unmapper(un);
-	pthread_cond_signal(&un->wake);
-	pthread_mutex_unlock(&un->lock);
+	pthread_mutex_lock(&lock);
+	weft_list_add_tail(&todo, &u->link);
+	if (!has_thread)
+		start_unmapper();
+	pthread_cond_signal(&wake);
+	pthread_mutex_unlock(&lock);
 }
 
-void nvl_unmap_drain(struct nvl_unmapper *un)
+void nvl_unmap_drain(void)
 {
 	const uint64_t end = weft_now_ms() + DRAIN_MS;
-	bool left = un != NULL;
+	bool left = true;
 
 	while (left && weft_now_ms() < end) {
-		pthread_mutex_lock(&un->lock);
+		pthread_mutex_lock(&lock);
 		/* without a thread it stays where it is */
-		left = un->on && (un->busy || !weft_list_empty(&un->todo));
-		pthread_mutex_unlock(&un->lock);
+		left = has_thread && (busy || !weft_list_empty(&todo));
+		pthread_mutex_unlock(&lock);
 		if (left)
 			sched_yield();
 	}
 }
 
-void nvl_unmap_end(struct nvl_unmapper *un)
+static void stop_unmapper(void)
 {
-	if (!un)
-		return;
-	pthread_mutex_lock(&un->lock);
-	un->stop = true;
-	pthread_cond_signal(&un->wake);
-	pthread_mutex_unlock(&un->lock);
-	if (un->on)
-		pthread_join(un->thread, NULL);
-	pthread_mutex_lock(&un->lock);
-	unmap_all(un);
-	pthread_mutex_unlock(&un->lock);
-	pthread_cond_destroy(&un->wake);
-	pthread_mutex_destroy(&un->lock);
-	free(un);
+	pthread_mutex_lock(&lock);
+	stop = true;
+	pthread_cond_signal(&wake);
+	pthread_mutex_unlock(&lock);
+	if (has_thread)
+		pthread_join(thread, NULL);
+	pthread_mutex_lock(&lock);
+	unmap_all();
+	has_thread = stop = false;
+	pthread_mutex_unlock(&lock);
+}
+
+void nvl_unmap_end(void)
+{
+	pthread_mutex_lock(&ifaces_lock);
+	if (!--nifaces)
+		stop_unmapper();
+	pthread_mutex_unlock(&ifaces_lock);
+}
+
+void nvl_unmap_forget(void)
+{
+	ifaces_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	wake = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+	weft_list_init(&todo);
+	nifaces = 0;
+	has_thread = stop = busy = false;
 }

@@ -5,7 +5,8 @@
  * Without it there are none.
  *
  * As with the driver, what is below 1 MiB shares blocks of 2 MiB, a block is
- * mapped whole and once in a context, and freed memory lives on while it is.
+ * mapped whole and once in a context, freed memory lives on while it is, and
+ * what took its place is not mapped until it is closed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,8 @@ struct ipc_handle {
 	uint32_t pid; /* at byte 8 */
 	int32_t phys;
 	uint64_t block, offset, id, maker;
-	uint64_t zero[2];
+	uint64_t at; /* the block's address there */
+	uint64_t zero;
 };
 _Static_assert(sizeof(struct ipc_handle) == sizeof(struct weft_cu_ipc),
 	       "CUipcMemHandle");
@@ -45,7 +47,7 @@ static struct block *small[GPUS]; /* that small ones come of */
 
 static struct import {
 	struct object *object; /* NULL: free */
-	uint64_t block, maker;
+	uint64_t block, maker, at;
 	unsigned int opens;
 } imports[IMPORTS];
 
@@ -168,6 +170,7 @@ EXPORT int cuIpcGetMemHandle(struct weft_cu_ipc *handle, uint64_t ptr)
 		h.offset = o->base - o->block->base;
 		h.id = o->id;
 		h.maker = own_maker();
+		h.at = o->block->base;
 		memcpy(handle, &h, sizeof(h));
 		err = 0;
 	} else if (o && o->kind == MALLOC && o->ctx) {
@@ -201,6 +204,9 @@ static int find_open(const struct ipc_handle *h, struct import **out)
 			return WEFT_CU_INVALID_CONTEXT;
 		if (of == c && im->block == h->block)
 			*out = im;
+		else if (of == c && h->at >= im->at &&
+			 h->at - im->at < im->object->size)
+			return WEFT_CU_ALREADY_MAPPED;
 	}
 	return 0;
 }
@@ -225,6 +231,7 @@ static int import_block(const struct ipc_handle *h, struct import **out)
 	im->object->access = BIT(c->ordinal);
 	im->block = h->block;
 	im->maker = h->maker;
+	im->at = h->at;
 	im->opens = 0;
 	*out = im;
 	return 0;

@@ -16,7 +16,18 @@
 #define OPEN  "cuIpcOpenMemHandle_v2"
 #define CLOSE "cuIpcCloseMemHandle"
 
-enum command { NONE, PUT, GET, REACHES, REFUSE, FAIL_ONCE, STALL, MAP, REPORT };
+enum command {
+	NONE,
+	PUT,
+	GET,
+	REACHES,
+	REFUSE,
+	FAIL_ONCE,
+	STALL,
+	MAP,
+	OTHER,
+	REPORT,
+};
 
 /* The peer's memory: of each context. */
 enum { GPU_0, GPU_1, GREEN_0, FROMS };
@@ -34,6 +45,9 @@ static struct shared {
 	bool right;
 } * sh;
 static pid_t peer;
+/* The peer's interfaces: the one that it uses and runs, and the other one. */
+static struct side sides[2];
+static struct side *with = sides;
 
 static void begin(void)
 {
@@ -58,14 +72,19 @@ TestSuite(nvl_handle, .init = begin, .fini = end, .timeout = 120);
 
 /* ---- the peer ------------------------------------------------------------ */
 
+#define peer_waits(cond) \
+	check(step_until(side_progress(with), cond), "no '%s'", #cond)
+
 /* As a program does when its endpoint has failed. */
 static void connect_again(void)
 {
-	if (a.ep)
-		nvl->ep_destroy(a.ep);
-	a.errors = 0;
-	cr_assert(eq(int, nvl->ep_create(a.iface, &sh->addr, NULL, &a.ep), 0));
-	wait_for(nvl->ready(a.ep));
+	if (with->ep)
+		nvl->ep_destroy(with->ep);
+	with->errors = 0;
+	cr_assert(eq(int,
+		     nvl->ep_create(with->iface, &sh->addr, NULL, &with->ep),
+		     0));
+	peer_waits(nvl->ready(with->ep));
 }
 
 static int move(bool get, uint8_t *at)
@@ -75,13 +94,13 @@ static int move(bool get, uint8_t *at)
 	int err;
 
 	if (get)
-		err = nvl->get(a.ep, &iov, 1, sh->to, sh->key, &w.op);
+		err = nvl->get(with->ep, &iov, 1, sh->to, sh->key, &w.op);
 	else
-		err = nvl->put(a.ep, &iov, 1, sh->to, sh->key, NULL, &w.op);
+		err = nvl->put(with->ep, &iov, 1, sh->to, sh->key, NULL, &w.op);
 	cr_assert(eq(int, err, -EINPROGRESS));
-	wait_for(w.done);
+	peer_waits(w.done);
 	if (w.status) {
-		wait_for(a.errors);
+		peer_waits(with->errors);
 		connect_again();
 	}
 	return w.status;
@@ -133,6 +152,13 @@ static void obey(uint8_t *const buf[FROMS])
 	case MAP:
 		map_handle();
 		break;
+	case OTHER:
+		with = &sides[with == sides];
+		if (!with->iface) {
+			cr_assert(eq(int, open_side(with), 0));
+			connect_again();
+		}
+		break;
 	}
 }
 
@@ -143,7 +169,7 @@ static void report(void)
 	fake.fake_cuda_live(&now);
 	sh->opened = fake.fake_cuda_called(OPEN);
 	sh->open = now.imports;
-	sh->mapped = conn_of(&a)->nimports;
+	sh->mapped = conn_of(with)->nimports;
 }
 
 static void be_the_peer(void)
@@ -152,7 +178,7 @@ static void be_the_peer(void)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	load_fake();
-	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(with), 0));
 	while (!sh->ready)
 		usleep(1000);
 	connect_again();
@@ -160,7 +186,7 @@ static void be_the_peer(void)
 	buf[GPU_1] = fake.fake_cuda_malloc(1, LEN);
 	buf[GREEN_0] = fake.fake_cuda_malloc_in(fake.fake_cuda_green(0), LEN);
 	for (;;) {
-		side_progress(&a);
+		side_progress(with);
 		sched_yield();
 		if (sh->command == NONE)
 			continue;
@@ -550,6 +576,57 @@ Test(nvl_handle, place_that_is_taken_is_tried_again)
 	command(FAIL_ONCE);
 	expect_put(to, LEN, key, 0);
 	command(REPORT);
+	cr_expect(eq(uint, sh->open, 1));
+	nvl->mem_release(mem);
+	wait_for(is_closed());
+}
+
+/* It is mapped by an interface that the program does not run any more. */
+Test(nvl_handle, place_that_another_interface_has_mapped)
+{
+	uint8_t *was;
+	unsigned int i;
+
+	have_peer();
+	own(2 * SEGMENT);
+	for (i = 0; i < 4; i++) {
+		expect_put(to, 2 * SEGMENT, key, 0);
+		nvl->mem_release(mem);
+		fake.fake_cuda_free(to);
+		was = to;
+		own(2 * SEGMENT);
+		cr_assert(eq(ptr, to, was));
+		command(OTHER);
+	}
+	expect_put(to, 2 * SEGMENT, key, 0);
+	/* both have it open now, and each one's use is its own */
+	command(OTHER);
+	expect_put(to, 2 * SEGMENT, key, 0);
+	cr_expect(eq(uint, sh->open, 2));
+	nvl->mem_release(mem);
+	wait_for((command(REPORT), sh->open == 1));
+	command(OTHER);
+	wait_for(is_closed());
+}
+
+/* Memory that is mapped and lives is opened again where it was closed. */
+Test(nvl_handle, key_that_lies_about_its_place_costs_time_alone)
+{
+	struct nvl_key k;
+
+	have_peer();
+	own(LEN);
+	expect_put(to, LEN, key, 0);
+	command(OTHER);
+	k = unpack(key);
+	k.whole.serial++;
+	k.id++;
+	memcpy(k.handle, "no handle", 9);
+	expect_put(to, LEN, (const uint8_t *)&k, -EACCES);
+	cr_expect(yes(is_poison()));
+	command(OTHER);
+	cr_expect(eq(uint, sh->open, 0));
+	expect_put(to, LEN, key, 0);
 	cr_expect(eq(uint, sh->open, 1));
 	nvl->mem_release(mem);
 	wait_for(is_closed());
