@@ -180,6 +180,21 @@ int weft_cuda_enter(struct weft_cuda_scope *s, void *ctx)
 	return 0;
 }
 
+int weft_cuda_enter_kept(struct weft_cuda_scope *s,
+			 const struct weft_cuda_ctx *ctx)
+{
+	unsigned long long id;
+	int err = weft_cuda_enter(s, ctx->ptr);
+
+	if (err)
+		return err;
+	/* one that cannot be asked is taken for the same */
+	if (s->cu->ctx_id(NULL, &id) || id == ctx->id)
+		return 0;
+	weft_cuda_leave(s);
+	return -ENODEV;
+}
+
 void weft_cuda_leave(struct weft_cuda_scope *s)
 {
 	void *ctx;
@@ -250,7 +265,9 @@ int weft_cuda_query(const void *p, struct weft_cuda_ptr *info)
 			err = find_context(s.cu, ordinal, &ctx);
 		info->where = WEFT_CUDA_DEVICE;
 		info->ordinal = ordinal;
-		info->ctx = ctx;
+		info->ctx.ptr = ctx;
+		if (!err && s.cu->ctx_id(ctx, &info->ctx.id))
+			err = -ENODEV;
 	}
 out:
 	weft_cuda_leave(&s);

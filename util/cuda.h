@@ -127,6 +127,7 @@ struct weft_cu_copy_attr {
 	X(ctx_pop, cuCtxPopCurrent_v2, (void **ctx))                         \
 	X(ctx_current, cuCtxGetCurrent, (void **ctx))                        \
 	X(ctx_device, cuCtxGetDevice, (int *dev))                            \
+	X(ctx_id, cuCtxGetId, (void *ctx, unsigned long long *id))           \
 	X(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))      \
 	X(pointer_attrs, cuPointerGetAttributes,                             \
 	  (unsigned int n, int *attrs, void **values, uint64_t ptr))         \
@@ -226,6 +227,23 @@ struct weft_cuda_scope {
  * -ENODEV: the context is gone; then do not call weft_cuda_leave().
  */
 int weft_cuda_enter(struct weft_cuda_scope *s, void *ctx);
+
+/* One that is kept: after cudaDeviceReset() another one has its address. */
+struct weft_cuda_ctx {
+	void *ptr;
+	unsigned long long id; /* never used again */
+};
+
+/* The same; -ENODEV, too, if another one is there now. */
+int weft_cuda_enter_kept(struct weft_cuda_scope *s,
+			 const struct weft_cuda_ctx *ctx);
+
+static inline bool weft_cuda_is_same_ctx(const struct weft_cuda_ctx *ctx,
+					 const struct weft_cuda_ctx *other)
+{
+	return ctx->ptr == other->ptr && ctx->id == other->id;
+}
+
 void weft_cuda_leave(struct weft_cuda_scope *s);
 
 /* What the driver knows about an address. */
@@ -238,9 +256,9 @@ enum weft_cuda_where {
 struct weft_cuda_ptr {
 	enum weft_cuda_where where;
 	bool managed;
-	int ordinal;	    /* DEVICE: this process's numbering */
-	void *ctx;	    /* DEVICE: the context to enter */
-	uint64_t buffer_id; /* of the allocation, never reused */
+	int ordinal;		  /* DEVICE: this process's numbering */
+	struct weft_cuda_ctx ctx; /* DEVICE: the context to enter */
+	uint64_t buffer_id;	  /* of the allocation, never reused */
 };
 
 /*

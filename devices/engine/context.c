@@ -63,7 +63,7 @@ static int open_engine(struct weft_engine *engine)
 	unsigned int i;
 	int err;
 
-	err = weft_cuda_enter(&s, engine->ctx);
+	err = weft_cuda_enter_kept(&s, &engine->ctx);
 	if (err)
 		return weft_fail(err, "cannot use the CUDA context of GPU %d",
 				 engine->ordinal);
@@ -125,7 +125,7 @@ static bool is_to_ring(const struct weft_engine *engine)
 static void free_engine(struct weft_engine *engine)
 {
 	struct weft_cuda_scope s;
-	const bool in = !weft_cuda_enter(&s, engine->ctx);
+	const bool in = !weft_cuda_enter_kept(&s, &engine->ctx);
 	unsigned int i;
 
 	for (i = 0; i < WEFT_STREAMS; i++)
@@ -149,7 +149,7 @@ struct weft_engine *weft_engine_get(struct weft_engines *engines,
 	struct weft_engine *engine, *tmp;
 
 	weft_list_for_each (engine, tmp, &engines->list, link)
-		if (engine->ctx == where->ctx)
+		if (weft_cuda_is_same_ctx(&engine->ctx, &where->ctx))
 			return engine;
 	*err = weft_events_need_wake(engines->events);
 	if (*err)

@@ -92,7 +92,7 @@ static void update_finished(struct weft_stream *st)
 		return;
 	if (!st->issued_ms)
 		st->issued_ms = weft_now_ms();
-	r = weft_cuda_enter(&s, st->engine->ctx);
+	r = weft_cuda_enter_kept(&s, &st->engine->ctx);
 	if (r == -ENODEV) { /* and all that was in it */
 		atomic_store(&st->broken, -ENODEV);
 		atomic_store(&st->mark->finished, issued);
@@ -348,7 +348,7 @@ static unsigned int submit_stream(struct weft_stream *st)
 		return fail_waiting(st, -EIO);
 	if (!has_room(st))
 		return 0;
-	err = weft_cuda_enter(&s, st->engine->ctx);
+	err = weft_cuda_enter_kept(&s, &st->engine->ctx);
 	if (err) {
 		weft_warn_once(
 			"copies on GPU %d fail: its CUDA context cannot be used (%s)",
@@ -522,7 +522,7 @@ static bool arm_stream(struct weft_stream *st, bool *in_flight)
 		return true;
 	r = -1;
 	atomic_fetch_add(&st->wakes, 1);
-	if (!weft_cuda_enter(&s, st->engine->ctx)) {
+	if (!weft_cuda_enter_kept(&s, &st->engine->ctx)) {
 		r = s.cu->host_func(st->cu, wake_owner, st);
 		weft_cuda_leave(&s);
 	}

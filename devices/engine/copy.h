@@ -120,7 +120,7 @@ struct weft_stream {
 struct weft_engine {
 	struct weft_list link; /* engines->list */
 	struct weft_engines *engines;
-	void *ctx; /* that of the program's memory */
+	struct weft_cuda_ctx ctx; /* that of the program's memory */
 	int ordinal;
 	int wake_fd;		       /* that of engines->events */
 	struct weft_engine_mark *page; /* one per stream */

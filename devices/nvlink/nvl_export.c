@@ -29,7 +29,8 @@ struct allocation {
 	unsigned int registrations; /* that are live */
 	uint64_t id;
 	struct nvl_life life; /* as long as there are registrations */
-	void *ctx;	      /* without one the driver looks no address up */
+	struct weft_cuda_ctx
+		ctx; /* without one the driver looks no address up */
 	enum nvl_key_kind kind;
 	struct weft_cu_ipc handle; /* HANDLE: one part, and this */
 	unsigned int nparts;
@@ -90,7 +91,8 @@ static struct allocation *find_allocation(const struct nvl_part *parts,
 }
 
 static struct allocation *new_allocation(const struct nvl_part *parts,
-					 unsigned int n, void *ctx,
+					 unsigned int n,
+					 const struct weft_cuda_ctx *ctx,
 					 const struct weft_cu_ipc *handle)
 {
 	struct allocation *al = calloc(1, sizeof(*al) + n * sizeof(*parts));
@@ -102,7 +104,7 @@ static struct allocation *new_allocation(const struct nvl_part *parts,
 		return NULL;
 	}
 	al->id = ++last_id;
-	al->ctx = ctx;
+	al->ctx = *ctx;
 	al->kind = handle ? NVL_KEY_HANDLE : NVL_KEY_PARTS;
 	if (handle)
 		al->handle = *handle;
@@ -114,7 +116,8 @@ static struct allocation *new_allocation(const struct nvl_part *parts,
 
 /* @handle: NULL if it has descriptors. */
 static struct allocation *get_allocation(const struct nvl_part *parts,
-					 unsigned int n, void *ctx,
+					 unsigned int n,
+					 const struct weft_cuda_ctx *ctx,
 					 const struct weft_cu_ipc *handle)
 {
 	struct allocation *al = find_allocation(parts, n);
@@ -182,7 +185,7 @@ static void unregister(struct allocation *al)
 
 /* With the lock. */
 static bool add_export(struct nvl_export *x, const struct nvl_part *parts,
-		       unsigned int n, void *ctx,
+		       unsigned int n, const struct weft_cuda_ctx *ctx,
 		       const struct weft_cu_ipc *handle)
 {
 	x->allocation = get_allocation(parts, n, ctx, handle);
@@ -207,7 +210,7 @@ void nvl_export_add(struct weft_mem *mem)
 	unsigned int n = 0;
 
 	if (parts && x && nvl_share_allowed(mem->where.ordinal) &&
-	    !weft_cuda_enter(&s, mem->where.ctx)) {
+	    !weft_cuda_enter_kept(&s, &mem->where.ctx)) {
 		n = nvl_parts_find(s.cu, addr, mem->len, parts);
 		by_handle = !n && nvl_part_handle(s.cu, addr, parts, &handle);
 		weft_cuda_leave(&s);
@@ -220,7 +223,7 @@ void nvl_export_add(struct weft_mem *mem)
 					      parts->base + parts->size - addr)
 				   : mem->len;
 		pthread_mutex_lock(&lock);
-		if (add_export(x, parts, n + by_handle, mem->where.ctx,
+		if (add_export(x, parts, n + by_handle, &mem->where.ctx,
 			       by_handle ? &handle : NULL))
 			mem->exported = x;
 		pthread_mutex_unlock(&lock);
@@ -388,7 +391,7 @@ static int send_part(struct nvl_conn *conn, struct fetch *fetch)
 	struct weft_cuda_scope s;
 	int fd = -1, r, err;
 
-	r = is_registered(al) ? weft_cuda_enter(&s, al->ctx) : -EACCES;
+	r = is_registered(al) ? weft_cuda_enter_kept(&s, &al->ctx) : -EACCES;
 	if (!r) {
 		r = weft_cuda_errno(nvl_part_export(s.cu, part, &fd));
 		weft_cuda_leave(&s);

@@ -35,7 +35,7 @@ int nvl_map_handle(struct nvl_mapping *m, struct weft_engine *engine,
 
 	if (!nvl_share_allowed(engine->ordinal))
 		return WEFT_CU_NOT_SUPPORTED;
-	if (weft_cuda_enter(&s, engine->ctx))
+	if (weft_cuda_enter_kept(&s, &engine->ctx))
 		return WEFT_CU_INVALID_CONTEXT;
 	memcpy(&h, handle, sizeof(h));
 	r = s.cu->ipc_open(&p, h, WEFT_CU_IPC_LAZY_PEER_ACCESS);
@@ -80,7 +80,7 @@ int nvl_map_reserve(struct nvl_mapping *m, struct weft_engine *engine,
 
 	if (!nvl_share_allowed(engine->ordinal))
 		return -EACCES;
-	err = weft_cuda_enter(&s, engine->ctx);
+	err = weft_cuda_enter_kept(&s, &engine->ctx);
 	if (err)
 		return err;
 	r = s.cu->address_reserve(&dev, size, 0, 0, 0);
@@ -103,7 +103,7 @@ int nvl_map_part(struct nvl_mapping *m, uint64_t offset, int fd, size_t len)
 	if (!parts)
 		return -ENOMEM;
 	m->parts = parts;
-	err = weft_cuda_enter(&s, m->ctx);
+	err = weft_cuda_enter_kept(&s, &m->ctx);
 	if (err)
 		return err;
 	r = s.cu->mem_import(&handle, (void *)(intptr_t)fd,
@@ -141,7 +141,7 @@ static int reach_parts(struct nvl_mapping *m, struct weft_engine *engine)
 		return -EACCES;
 	if (m->access & BIT(engine->ordinal))
 		return 0;
-	if (weft_cuda_enter(&s, engine->ctx))
+	if (weft_cuda_enter_kept(&s, &engine->ctx))
 		return -EACCES;
 	r = set_access(s.cu, m, engine->ordinal);
 	weft_cuda_leave(&s);
@@ -158,7 +158,8 @@ int nvl_map_reach(struct nvl_mapping *m, struct weft_engine *engine)
 	case NVL_MAP_OWN:
 		return 0;
 	case NVL_MAP_HANDLE:
-		return m->ctx == engine->ctx ? 0 : -EACCES;
+		return weft_cuda_is_same_ctx(&m->ctx, &engine->ctx) ? 0
+								    : -EACCES;
 	case NVL_MAP_PARTS:
 		return reach_parts(m, engine);
 	default:
@@ -184,7 +185,7 @@ void nvl_map_undo(struct nvl_mapping *m)
 {
 	struct weft_cuda_scope s;
 
-	if (m->kind > NVL_MAP_OWN && !weft_cuda_enter(&s, m->ctx)) {
+	if (m->kind > NVL_MAP_OWN && !weft_cuda_enter_kept(&s, &m->ctx)) {
 		if (m->kind == NVL_MAP_HANDLE)
 			s.cu->ipc_close(m->dev);
 		else

@@ -14,8 +14,8 @@ enum nvl_map_kind {
 
 struct nvl_mapping {
 	enum nvl_map_kind kind;
-	uint64_t dev; /* where it begins */
-	void *ctx;    /* in which it was mapped */
+	uint64_t dev;		  /* where it begins */
+	struct weft_cuda_ctx ctx; /* in which it was mapped */
 	/* PARTS: */
 	size_t size;
 	uint64_t access, refused; /* ordinals that may, or may not, reach it */

@@ -142,7 +142,7 @@ static int find_engine(struct nvl_conn *conn, const struct weft_iov *iov,
 		if (err)
 			return err;
 		if (where.where != WEFT_CUDA_DEVICE || where.managed ||
-		    (found && where.ctx != first.ctx))
+		    (found && !weft_cuda_is_same_ctx(&where.ctx, &first.ctx)))
 			return -EINVAL;
 		first = where;
 		found = true;

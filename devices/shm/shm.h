@@ -105,7 +105,7 @@ struct shm_window {
 	uint8_t *map;
 	size_t size;
 	bool pin_tried, pinned;
-	void *ctx;	     /* that it was pinned in */
+	struct weft_cuda_ctx ctx; /* that it was pinned in */
 	uint64_t pos, freed; /* the next chunk begins here; all below is free */
 	/*
 	 * At the writer chunks [sent, in) are being filled, and the reader has

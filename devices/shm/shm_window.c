@@ -219,7 +219,7 @@ static void free_window(struct shm_window *w)
 	struct weft_cuda_scope s;
 
 	/* a context that its owner has destroyed took the registration along */
-	if (w->pinned && !weft_cuda_enter(&s, w->ctx)) {
+	if (w->pinned && !weft_cuda_enter_kept(&s, &w->ctx)) {
 		s.cu->host_unregister(w->map);
 		weft_cuda_leave(&s);
 	}
@@ -289,7 +289,7 @@ void shm_window_pin(struct shm_window *w, const struct weft_engine *engine)
 	struct weft_cuda_scope s;
 	int r;
 
-	if (w->pin_tried || weft_cuda_enter(&s, engine->ctx))
+	if (w->pin_tried || weft_cuda_enter_kept(&s, &engine->ctx))
 		return;
 	r = s.cu->host_register(w->map, w->size, WEFT_CU_HOSTREGISTER_PORTABLE);
 	weft_cuda_leave(&s);

@@ -197,10 +197,19 @@ EXPORT int cuDevicePrimaryCtxGetState(int dev, unsigned int *flags, int *active)
 	return 0;
 }
 
+static void make_context(struct context *c, int ordinal)
+{
+	static _Atomic unsigned long long last;
+
+	c->ordinal = ordinal;
+	if (!c->id)
+		c->id = ++last;
+}
+
 EXPORT int cuDevicePrimaryCtxRetain(void **ctx, int dev)
 {
 	GATE(0);
-	contexts[dev].ordinal = dev;
+	make_context(&contexts[dev], dev);
 	contexts[dev].refs++;
 	*ctx = &contexts[dev];
 	return 0;
@@ -229,8 +238,10 @@ static void free_context_memory(const struct context *c)
 EXPORT int cuDevicePrimaryCtxRelease_v2(int dev)
 {
 	GATE(0);
-	if (!--contexts[dev].refs)
+	if (!--contexts[dev].refs) {
+		contexts[dev].id = 0;
 		free_context_memory(&contexts[dev]);
+	}
 	return 0;
 }
 
@@ -238,6 +249,7 @@ EXPORT int cuDevicePrimaryCtxReset(int dev)
 {
 	GATE(UNSAFE);
 	contexts[dev].refs = 0;
+	contexts[dev].id = 0;
 	free_context_memory(&contexts[dev]);
 	return 0;
 }
@@ -250,7 +262,7 @@ EXPORT void *fake_cuda_green(int ordinal)
 	for (c = green; c < green + GREEN && c->refs > 0; c++)
 		;
 	if (c < green + GREEN) {
-		c->ordinal = ordinal;
+		make_context(c, ordinal);
 		c->refs = 1;
 	}
 	pthread_mutex_unlock(&fake_lock);
@@ -282,6 +294,17 @@ EXPORT int cuCtxGetCurrent(void **ctx)
 {
 	GATE(0);
 	*ctx = fake_depth ? stack[fake_depth - 1] : NULL;
+	return 0;
+}
+
+EXPORT int cuCtxGetId(void *ctx, unsigned long long *id)
+{
+	struct context *c = ctx ? ctx : fake_current();
+
+	GATE(0);
+	if (!c || !c->id)
+		return WEFT_CU_INVALID_CONTEXT;
+	*id = c->id;
 	return 0;
 }
 
@@ -429,6 +452,11 @@ EXPORT void *fake_cuda_context(int ordinal)
 	return cuDevicePrimaryCtxRetain(&ctx, ordinal) ? NULL : ctx;
 }
 
+EXPORT void fake_cuda_reset(int ordinal)
+{
+	cuDevicePrimaryCtxReset(ordinal);
+}
+
 static void *program_memory(struct context *c, size_t size, enum kind kind)
 {
 	struct object *o;
@@ -464,7 +492,7 @@ EXPORT void *fake_cuda_malloc_in(void *ctx, size_t size)
 /* Of a GPU whose context need not be there. */
 static struct context *primary_of(int ordinal)
 {
-	contexts[ordinal].ordinal = ordinal;
+	make_context(&contexts[ordinal], ordinal);
 	return &contexts[ordinal];
 }
 

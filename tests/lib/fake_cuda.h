@@ -78,6 +78,8 @@ struct fake_cuda_live {
 	X(void, fake_cuda_step, (void))                                        \
 	/* the program's own: a primary context and memory of GPU @ordinal */  \
 	X(void *, fake_cuda_context, (int ordinal))                            \
+	/* as cudaDeviceReset(): the next one of @ordinal has its address */   \
+	X(void, fake_cuda_reset, (int ordinal))                                \
 	/* a green one, by its handle as a context */                          \
 	X(void *, fake_cuda_green, (int ordinal))                              \
 	X(void *, fake_cuda_malloc, (int ordinal, size_t size))                \

@@ -37,6 +37,7 @@
 
 struct context {
 	_Atomic int ordinal, refs;
+	_Atomic unsigned long long id; /* another one each time it is made */
 };
 
 struct handle {

@@ -29,6 +29,7 @@ struct task {
 
 struct stream {
 	struct context *ctx;
+	unsigned long long ctx_id;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t cond; /* a task came, or all are done */
@@ -151,7 +152,11 @@ void fake_streams_drain(void)
 /* A stream of another context than the current one is no handle here. */
 static int check(struct stream *st)
 {
-	return st && st->ctx == fake_current() ? 0 : WEFT_CU_INVALID_HANDLE;
+	struct context *c = fake_current();
+
+	return st && st->ctx == c && st->ctx_id == c->id
+		       ? 0
+		       : WEFT_CU_INVALID_HANDLE;
 }
 
 int fake_stream_wait(void *stream)
@@ -174,6 +179,7 @@ EXPORT int cuStreamCreate(void **out, unsigned int flags)
 		return WEFT_CU_INVALID_VALUE;
 	st = calloc(1, sizeof(*st));
 	st->ctx = fake_current();
+	st->ctx_id = st->ctx->id;
 	st->last = &st->first;
 	pthread_mutex_init(&st->lock, NULL);
 	pthread_cond_init(&st->cond, NULL);

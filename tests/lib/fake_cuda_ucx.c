@@ -67,17 +67,6 @@ EXPORT int cuCtxGetApiVersion(void *ctx, unsigned int *version)
 	return 0;
 }
 
-EXPORT int cuCtxGetId(void *ctx, unsigned long long *id)
-{
-	struct context *c = ctx ? ctx : fake_current();
-
-	GATE(0);
-	if (!c)
-		return WEFT_CU_INVALID_CONTEXT;
-	*id = 1 + c->ordinal;
-	return 0;
-}
-
 /* ---- memory -------------------------------------------------------------- */
 
 HOOKABLE(cuMemAlloc_v2);

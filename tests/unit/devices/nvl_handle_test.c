@@ -117,11 +117,14 @@ static void get_pattern(uint8_t *at)
 	free(want);
 }
 
-static void map_handle(void)
+static void map_handle(const uint8_t *at)
 {
-	struct weft_engine engine = { .ctx = fake.fake_cuda_context(0) };
+	struct weft_engine engine = { 0 };
+	struct weft_cuda_ptr where;
 	struct nvl_mapping m;
 
+	weft_cuda_query(at, &where);
+	engine.ctx = where.ctx;
 	sh->status = nvl_map_handle(&m, &engine, &sh->handle, sh->len);
 	if (!sh->status)
 		nvl_map_undo(&m);
@@ -150,7 +153,7 @@ static void obey(uint8_t *const buf[FROMS])
 		fake.fake_cuda_stall(sh->status ? CLOSE : NULL);
 		break;
 	case MAP:
-		map_handle();
+		map_handle(buf[GPU_0]);
 		break;
 	case OTHER:
 		with = &sides[with == sides];

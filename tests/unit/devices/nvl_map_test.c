@@ -266,6 +266,22 @@ Test(nvl_map, context_that_opens_late_copies_as_well)
 	nvl->mem_release(mem);
 }
 
+/* Its streams went with the context whose address the new one has. */
+Test(nvl_map, context_that_took_the_place_of_another_one)
+{
+	unsigned int i;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	for (i = 0; i < 3; i++) {
+		put_all();
+		fake.fake_cuda_reset(0);
+		fake.fake_cuda_context(0);
+		from = fake.fake_cuda_malloc(0, LEN);
+	}
+	put_all();
+	nvl->mem_release(mem);
+}
+
 /* The peer could not see when its copies have ended. */
 Test(nvl_map, context_without_a_page_for_peers_copies_nothing)
 {

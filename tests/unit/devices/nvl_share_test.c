@@ -68,7 +68,7 @@ Test(nvl_share, mig_gpu_maps_nothing)
 	setenv(FAKE_CUDA_MIG, "1", 1);
 	load_fake();
 	cr_assert(eq(int, weft_cuda_init(), 0));
-	engine.ctx = fake.fake_cuda_context(0);
+	engine.ctx.ptr = fake.fake_cuda_context(0);
 	cr_expect(eq(int, nvl_map_reserve(&m, &engine, LEN), -EACCES));
 	cr_expect(eq(int, nvl_map_handle(&m, &engine, &h, LEN),
 		     WEFT_CU_NOT_SUPPORTED));

@@ -212,6 +212,31 @@ Test(cuda, entering_dead_context_fails)
 	cr_expect_eq(mode, WEFT_CU_CAPTURE_GLOBAL);
 }
 
+/* After cudaDeviceReset(), say: the address alone is the same. */
+Test(cuda, entering_what_took_a_contexts_place_fails)
+{
+	struct weft_cuda_scope scope;
+	struct weft_cuda_ptr was, now;
+	void *current;
+
+	load();
+	fake.fake_cuda_context(0);
+	cr_assert_eq(weft_cuda_query(fake.fake_cuda_malloc(0, 4096), &was), 0);
+	cr_assert_eq(weft_cuda_enter_kept(&scope, &was.ctx), 0);
+	weft_cuda_leave(&scope);
+	fake.fake_cuda_reset(0);
+	fake.fake_cuda_context(0);
+	cr_expect_eq(weft_cuda_enter_kept(&scope, &was.ctx), -ENODEV);
+	cr_assert_eq(weft_cuda_query(fake.fake_cuda_malloc(0, 4096), &now), 0);
+	cr_expect_eq(now.ctx.ptr, was.ctx.ptr);
+	cr_expect(!weft_cuda_is_same_ctx(&now.ctx, &was.ctx));
+	cr_expect_eq(weft_cuda_enter_kept(&scope, &was.ctx), -ENODEV);
+	weft_cuda()->ctx_current(&current);
+	cr_expect_null(current);
+	cr_assert_eq(weft_cuda_enter_kept(&scope, &now.ctx), 0);
+	weft_cuda_leave(&scope);
+}
+
 Test(cuda, query_tells_kinds_of_memory_apart)
 {
 	struct weft_cuda_ptr info;
@@ -226,7 +251,7 @@ Test(cuda, query_tells_kinds_of_memory_apart)
 	cr_expect_eq(weft_cuda_query(p + 4095, &info), 0);
 	cr_expect_eq(info.where, WEFT_CUDA_DEVICE);
 	cr_expect_eq(info.ordinal, 1);
-	cr_expect_eq(info.ctx, fake.fake_cuda_context(1));
+	cr_expect_eq(info.ctx.ptr, fake.fake_cuda_context(1));
 	cr_expect(!info.managed);
 	id = info.buffer_id;
 	fake.fake_cuda_free(p);
@@ -241,7 +266,7 @@ Test(cuda, query_tells_kinds_of_memory_apart)
 	cr_expect_eq(weft_cuda_query(p, &info), 0);
 	cr_expect_eq(info.where, WEFT_CUDA_DEVICE);
 	cr_expect_eq(info.ordinal, 0);
-	cr_expect_eq(info.ctx, fake.fake_cuda_context(0));
+	cr_expect_eq(info.ctx.ptr, fake.fake_cuda_context(0));
 	fake.fake_cuda_free(p);
 
 	p = fake.fake_cuda_managed(0, 4096);
