@@ -185,7 +185,7 @@ int weft_netif_list(int family, struct weft_netif **list)
 			if (count >= 0)
 				return finish_list(*list, count);
 		}
-		return weft_fail(err, "cannot list the network interfaces");
+		return weft_fail(-err, "cannot list the network interfaces");
 	}
 	for (ifa = all; ifa; ifa = ifa->ifa_next)
 		max += is_usable(ifa, family);

@@ -424,11 +424,11 @@ int weft_verbs_gid(const struct weft_verbs_port *port, int family,
 		return 0;
 	if (port->roce && asked != UINT_MAX)
 		return weft_fail(
-			ENODEV,
+			-ENODEV,
 			"'%s' has no GID %u (WEFT_IB_GID_INDEX); leave it to 'auto'",
 			port->name, asked);
 	return weft_fail(
-		ENODEV,
+		-ENODEV,
 		"'%s' has no GID; does its interface '%s' have an address?",
 		port->name, port->netdev);
 }
@@ -463,7 +463,7 @@ int weft_verbs_pkey(const struct weft_verbs_port *port, unsigned int *index)
 	return limited != UINT_MAX
 		       ? 0
 		       : weft_fail(
-				 ENODEV,
+				 -ENODEV,
 				 "'%s' is in no partition 0x%x (WEFT_IB_PKEY or UCX_IB_PKEY); /sys/class/infiniband/%s/ports/%u/pkeys has those it is in",
 				 port->name, asked, port->dev, port->port);
 }

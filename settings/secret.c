@@ -56,7 +56,7 @@ static int read_secret(const char *path)
 	}
 	secret.bytes = weft_secret_alloc(SECRET_SIZE);
 	if (!secret.bytes) {
-		err = weft_fail(ENOMEM, "no memory for the job secret");
+		err = weft_fail(-ENOMEM, "no memory for the job secret");
 		goto close_fd;
 	}
 	do {
@@ -67,7 +67,7 @@ static int read_secret(const char *path)
 	} while (n > 0 || (n < 0 && errno == EINTR));
 	if (n < 0) {
 		err = weft_fail(
-			errno,
+			-errno,
 			"cannot read '%s', named by WEFT_SECRET_FILE; nothing may connect",
 			path);
 	} else if (secret.len < SECRET_MIN || secret.len > SECRET_MAX) {

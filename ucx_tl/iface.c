@@ -66,7 +66,7 @@ static enum weft_ucs_status event_fd(struct weft_uct_iface *iface, int *fd)
 		if (iface->epfd < 0 || add_fd(iface->epfd, iface) ||
 		    add_fd(iface->epfd, iface->guest))
 			return weft_ucs_status(weft_fail(
-				errno,
+				-errno,
 				"cannot create an event queue; raise the limit with 'ulimit -n'"));
 	}
 	*fd = iface->epfd >= 0 ? iface->epfd

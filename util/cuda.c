@@ -27,7 +27,7 @@ static void *resolve_symbol(void *lib, const char *symbol, bool needed,
 
 	if (!p && needed && !*err)
 		*err = weft_fail(
-			ELIBBAD,
+			-ELIBBAD,
 			"the CUDA driver has no '%s'; GPU memory is not used (drivers from 12.0 on have it)",
 			symbol);
 	return p;
@@ -105,7 +105,7 @@ static int load_driver(void)
 	/* never closed: the program uses the same one */
 	lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
-		return weft_fail(ENOENT,
+		return weft_fail(-ENOENT,
 				 "cannot load the CUDA driver '%s' (%s)", name,
 				 dlerror());
 #define X(field, symbol, args) \
@@ -120,7 +120,7 @@ static int load_driver(void)
 		return err;
 	r = table.init(0);
 	if (r)
-		return weft_fail(-weft_cuda_errno(r), "cuInit says %s",
+		return weft_fail(weft_cuda_errno(r), "cuInit says %s",
 				 weft_cuda_error_name(r));
 	atomic_store_explicit(&ready, &table, memory_order_release);
 	return 0;

@@ -149,8 +149,6 @@ int weft_log_fail(enum weft_level level, const char *file, int line, int err,
 	size_t n;
 	va_list ap;
 
-	if (err < 0)
-		err = -err;
 	more = level <= weft_log_level ? count_left(level, file, line) : 0;
 	if (more) {
 		va_start(ap, fmt);
@@ -159,9 +157,9 @@ int weft_log_fail(enum weft_level level, const char *file, int line, int err,
 		n = strlen(text);
 		/* _GNU_SOURCE: strerror_r() may not use the buffer */
 		snprintf(text + n, sizeof(text) - n, ": %s",
-			 strerror_r(err, reason, sizeof(reason)));
+			 strerror_r(-err, reason, sizeof(reason)));
 		write_message(level, file, line, more, text, sizeof(text));
 	}
 	errno = saved;
-	return -err;
+	return err;
 }

@@ -52,7 +52,7 @@ int weft_log_fail(enum weft_level level, const char *file, int line, int err,
 #define weft_info(...)	weft_at(WEFT_LOG_INFO, __VA_ARGS__)
 #define weft_debug(...) weft_at(WEFT_LOG_DEBUG, __VA_ARGS__)
 
-/* "cannot bind '10.0.0.1': Address already in use"; returns -|err|. */
+/* "cannot bind '10.0.0.1': Address already in use"; returns @err, -errno. */
 #define weft_fail(err, ...) \
 	weft_log_fail(WEFT_LOG_ERROR, __FILE__, __LINE__, (err), __VA_ARGS__)
 

@@ -15,7 +15,7 @@ static int read_urandom(unsigned char *buf, size_t n)
 	int err;
 
 	if (fd < 0)
-		return weft_fail(errno, "cannot open /dev/urandom");
+		return weft_fail(-errno, "cannot open /dev/urandom");
 	while (n) {
 		got = read(fd, buf, n);
 		if (got < 0 && errno == EINTR)
@@ -23,7 +23,7 @@ static int read_urandom(unsigned char *buf, size_t n)
 		if (got <= 0) {
 			err = got ? errno : EIO;
 			close(fd);
-			return weft_fail(err, "cannot read /dev/urandom");
+			return weft_fail(-err, "cannot read /dev/urandom");
 		}
 		buf += got;
 		n -= got;

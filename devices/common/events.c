@@ -109,7 +109,7 @@ int weft_events_open(struct weft_events *ev,
 	ev->epfd = epoll_create1(EPOLL_CLOEXEC);
 	if (ev->epfd < 0)
 		return weft_fail(
-			errno,
+			-errno,
 			"cannot create an event queue; raise the limit with 'ulimit -n'");
 	return 0;
 }

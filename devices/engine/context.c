@@ -32,7 +32,7 @@ static int init_stream(struct weft_engine *engine, unsigned int index,
 	r = cu->stream_create(&st->cu, WEFT_CU_STREAM_NON_BLOCKING);
 	if (r) {
 		st->cu = NULL;
-		return weft_fail(-weft_cuda_errno(r),
+		return weft_fail(weft_cuda_errno(r),
 				 "cannot make a CUDA stream (%s)",
 				 weft_cuda_error_name(r));
 	}

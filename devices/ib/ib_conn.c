@@ -32,7 +32,7 @@ static int make_buffers(struct ib_conn *conn)
 				    IBV_ACCESS_LOCAL_WRITE);
 	if (!conn->mr)
 		return weft_fail(
-			errno,
+			-errno,
 			"cannot register %zu bytes of buffers with '%s'; raise the limit with 'ulimit -l'",
 			BUFFERS_LEN, iface->port.name);
 	for (i = 0; i < IB_RX_SLOTS; i++, p += IB_SLOT)
@@ -53,7 +53,7 @@ void ib_conn_free(struct ib_conn *conn)
 	err = conn->mr ? iface->v->dereg_mr(conn->mr) : 0;
 	if (err)
 		weft_fail(
-			err,
+			-err,
 			"cannot deregister the buffers of a connection from '%s'",
 			iface->port.name);
 	if (conn->map)

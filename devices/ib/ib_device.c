@@ -115,7 +115,7 @@ static int start_thread(struct ib_device *dev)
 	dev->stop_fd = eventfd(0, EFD_CLOEXEC);
 	if (dev->stop_fd < 0 || flags < 0 ||
 	    fcntl(dev->ctx->async_fd, F_SETFL, flags | O_NONBLOCK))
-		return weft_fail(errno, "cannot watch the events of '%s'",
+		return weft_fail(-errno, "cannot watch the events of '%s'",
 				 dev->name);
 	err = weft_thread_start(&dev->thread, "weft-ib-event", event_thread,
 				dev);
@@ -151,12 +151,12 @@ static void device_free(struct ib_device *dev)
 		close(dev->stop_fd);
 	err = dev->pd ? dev->v->dealloc_pd(dev->pd) : 0;
 	if (err)
-		weft_fail(err,
+		weft_fail(-err,
 			  "cannot deallocate the protection domain of '%s'",
 			  dev->name);
 	err = dev->ctx ? dev->v->close_device(dev->ctx) : 0;
 	if (err)
-		weft_fail(err, "cannot close '%s'", dev->name);
+		weft_fail(-err, "cannot close '%s'", dev->name);
 	free(dev);
 }
 
@@ -174,27 +174,28 @@ static int device_open(const char *name, struct ib_device **out)
 	snprintf(dev->name, sizeof(dev->name), "%s", name);
 	if (!dev->v) {
 		err = weft_fail(
-			ENODEV,
+			-ENODEV,
 			"cannot use '%s' without libibverbs; install rdma-core (package libibverbs1)",
 			name);
 		goto fail;
 	}
 	dev->ctx = open_named(dev->v, name);
 	if (!dev->ctx) {
-		err = weft_fail(
-			errno ? errno : ENODEV,
+		err = errno ? -errno : -ENODEV;
+		weft_fail(
+			err,
 			"cannot open the verbs device '%s' (is /dev/infiniband in this container?)",
 			name);
 		goto fail;
 	}
 	err = dev->v->query_device(dev->ctx, &dev->attr);
 	if (err) {
-		err = weft_fail(err, "cannot query '%s'", name);
+		err = weft_fail(-err, "cannot query '%s'", name);
 		goto fail;
 	}
 	dev->pd = dev->v->alloc_pd(dev->ctx);
 	if (!dev->pd) {
-		err = weft_fail(errno,
+		err = weft_fail(-errno,
 				"cannot create a protection domain on '%s'",
 				name);
 		goto fail;
@@ -244,7 +245,7 @@ int ib_device_get(const char *name, struct ib_device **out)
 	at = find_device(name);
 	if (at < 0) {
 		err = weft_fail(
-			ENOSPC,
+			-ENOSPC,
 			"cannot open '%s' beside %d other adapters; name those to use (WEFT_IB_DEVICES)",
 			name, IB_MAX_DEVICES);
 	} else if (!devices[at]) {

@@ -175,7 +175,7 @@ static int local_memory(struct ib_op *op, const struct weft_iov *iov,
 		iface->v->reg_mr(iface->dev->pd, iov->addr, iov->len, access);
 	if (!op->iov[i].mr)
 		return weft_fail(
-			errno,
+			-errno,
 			"cannot register %zu bytes at %p with '%s' for a transfer",
 			iov->len, iov->addr, iface->port.name);
 	op->iov[i].lkey = op->iov[i].mr->lkey;

@@ -93,18 +93,18 @@ static int open_port(struct ib_iface *iface, const char *name, int family)
 	err = iface->v->query_port(iface->dev->ctx, (uint8_t)iface->port.port,
 				   &iface->port_attr);
 	if (err)
-		return weft_fail(err, "cannot query port '%s'",
+		return weft_fail(-err, "cannot query port '%s'",
 				 iface->port.name);
 	iface->max_imm =
 		weft_min(IB_MAX_IMM, (size_t)iface->port_attr.max_msg_sz);
 	iface->channel = iface->v->create_comp_channel(iface->dev->ctx);
 	if (!iface->channel)
-		return weft_fail(errno,
+		return weft_fail(-errno,
 				 "cannot create a completion channel on '%s'",
 				 iface->port.name);
 	err = fcntl(iface->channel->fd, F_GETFL);
 	if (err < 0 || fcntl(iface->channel->fd, F_SETFL, err | O_NONBLOCK))
-		return weft_fail(errno,
+		return weft_fail(-errno,
 				 "cannot use the completion channel of '%s'",
 				 iface->port.name);
 	iface->channel_src.handle = handle_channel;
@@ -127,7 +127,7 @@ static void iface_free(struct ib_iface *iface)
 			err = iface->v->destroy_comp_channel(iface->channel);
 		if (err)
 			weft_fail(
-				err,
+				-err,
 				"cannot destroy the completion channel of '%s'",
 				iface->port.name);
 		ib_device_put(iface->dev);

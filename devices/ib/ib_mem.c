@@ -40,7 +40,7 @@ static int register_on(struct weft_mem *m, struct ib_device *dev)
 	mr = dev->v->reg_mr(dev->pd, m->addr, m->len, access);
 	if (!mr) {
 		err = errno;
-		return weft_fail(err,
+		return weft_fail(-err,
 				 "cannot register %zu bytes at %p with '%s'%s",
 				 m->len, m->addr, dev->name,
 				 err == ENOMEM || err == EAGAIN
@@ -159,7 +159,7 @@ void ib_mem_release(struct weft_mem *m)
 		dev = m->dev[i];
 		err = dev->v->dereg_mr(mr);
 		if (err)
-			weft_fail(err,
+			weft_fail(-err,
 				  "cannot deregister %zu bytes at %p from '%s'",
 				  m->len, m->addr, dev->name);
 		ib_device_put(dev);

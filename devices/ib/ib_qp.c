@@ -36,7 +36,7 @@ static struct ib_cq *cq_take(struct ib_iface *iface)
 	cq->cq = iface->v->create_cq(iface->dev->ctx, (int)cq->size, cq,
 				     iface->channel, 0);
 	if (!cq->cq) {
-		errno = -weft_fail(errno,
+		errno = -weft_fail(-errno,
 				   "cannot create a completion queue on '%s'",
 				   iface->port.name);
 		free(cq);
@@ -52,7 +52,7 @@ void ib_cq_destroy(struct ib_iface *iface, struct ib_cq *cq)
 	int err = iface->v->destroy_cq(cq->cq);
 
 	if (err)
-		weft_fail(err, "cannot destroy a completion queue of '%s'",
+		weft_fail(-err, "cannot destroy a completion queue of '%s'",
 			  iface->port.name);
 	weft_list_del(&cq->link);
 	free(cq);
@@ -105,7 +105,7 @@ int ib_qp_create(struct ib_conn *conn)
 		return -errno;
 	conn->qp = create_qp(conn);
 	if (!conn->qp)
-		return weft_fail(errno, "cannot create a queue pair on '%s'",
+		return weft_fail(-errno, "cannot create a queue pair on '%s'",
 				 iface->port.name);
 	attr.pkey_index = (uint16_t)iface->pkey_index;
 	attr.port_num = (uint8_t)iface->port.port;
@@ -116,7 +116,7 @@ int ib_qp_create(struct ib_conn *conn)
 					  IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (err)
 		return weft_fail(
-			err,
+			-err,
 			"cannot initialise a queue pair on '%s' (port %u, entry %u of its partition keys)",
 			iface->port.name, iface->port.port, attr.pkey_index);
 	return 0;
@@ -161,7 +161,7 @@ int ib_qp_connect(struct ib_conn *conn)
 					  IBV_QP_MIN_RNR_TIMER);
 	if (err)
 		return weft_fail(
-			err,
+			-err,
 			"'%s' cannot receive from its peer (queue pair %u, GID index %u); is the peer on the same fabric?",
 			iface->port.name, peer->qpn, iface->gid_index);
 	memset(&attr, 0, sizeof(attr));
@@ -179,7 +179,7 @@ int ib_qp_connect(struct ib_conn *conn)
 					  IBV_QP_SQ_PSN |
 					  IBV_QP_MAX_QP_RD_ATOMIC);
 	if (err)
-		return weft_fail(err,
+		return weft_fail(-err,
 				 "'%s' cannot send to its peer (queue pair %u)",
 				 iface->port.name, peer->qpn);
 	return 0;
@@ -192,7 +192,7 @@ bool ib_qp_flush(struct ib_conn *conn)
 
 	err = conn->iface->v->modify_qp(conn->qp, &attr, IBV_QP_STATE);
 	if (err)
-		weft_fail(err,
+		weft_fail(-err,
 			  "cannot move a queue pair of '%s' to the error state",
 			  conn->iface->port.name);
 	return !err;
@@ -206,7 +206,7 @@ void ib_qp_destroy(struct ib_conn *conn)
 
 	err = conn->qp ? iface->v->destroy_qp(conn->qp) : 0;
 	if (err)
-		weft_fail(err, "cannot destroy a queue pair of '%s'",
+		weft_fail(-err, "cannot destroy a queue pair of '%s'",
 			  iface->port.name);
 	conn->qp = NULL;
 	conn->tx_out = 0;

@@ -60,7 +60,7 @@ void ib_xfer_receive_one(struct ib_rx *rx)
 	wr.wr_id = wr_id(conn, (unsigned int)(rx - conn->rx)) | IB_WR_RECV;
 	err = conn->iface->v->post_recv(conn->qp, &wr, &bad);
 	if (err) {
-		weft_fail(err, "cannot post a receive buffer on '%s'",
+		weft_fail(-err, "cannot post a receive buffer on '%s'",
 			  conn->iface->port.name);
 		ib_conn_break(conn, -EIO);
 		return;
@@ -104,7 +104,7 @@ static int post_request(struct ib_conn *conn, struct ibv_send_wr *wr,
 	wr->send_flags |= IBV_SEND_SIGNALED;
 	err = conn->iface->v->post_send(conn->qp, wr, &bad);
 	if (err) {
-		weft_fail(err, "cannot post a request on '%s'",
+		weft_fail(-err, "cannot post a request on '%s'",
 			  conn->iface->port.name);
 		ib_conn_break(conn, -EIO);
 		return -EIO;
@@ -209,7 +209,7 @@ void ib_op_release(struct ib_op *op)
 		err = op->iov[i].mr ? iface->v->dereg_mr(op->iov[i].mr) : 0;
 		if (err)
 			weft_fail(
-				err,
+				-err,
 				"cannot deregister %zu bytes at 0x%llx from '%s'",
 				op->iov[i].len,
 				(unsigned long long)op->iov[i].addr,

@@ -41,7 +41,7 @@ int weft_folder_socket(void)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
-	return fd < 0 ? weft_fail(errno, "cannot make a Unix socket") : fd;
+	return fd < 0 ? weft_fail(-errno, "cannot make a Unix socket") : fd;
 }
 
 /* Through /proc, so that neither length nor a swapped folder matters. */
@@ -204,7 +204,7 @@ int weft_folder_listen(struct weft_folder *run, uint64_t id)
 	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) ||
 	    listen(fd, SOMAXCONN)) {
 		err = weft_fail(
-			errno,
+			-errno,
 			"cannot listen in '%s'; on EACCES see whether SELinux or AppArmor forbids sockets there, on ENOENT whether there is a /proc",
 			run->dir.path);
 		close(fd);

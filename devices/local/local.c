@@ -217,7 +217,7 @@ int weft_local_open(struct weft_local *local, struct weft_base *base)
 	listen_in_folder(local, base);
 	if (local->listen_fd < 0 && local->listen_path_fd < 0)
 		return weft_fail(
-			ENODEV,
+			-ENODEV,
 			"neither an abstract Unix socket nor one in a shared folder (WEFT_RUN_DIR) can be made: peers of this host use TCP");
 	make_address(local, base);
 	return 0;

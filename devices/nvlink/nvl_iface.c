@@ -310,7 +310,7 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 	if (err)
 		return err;
 	if (where.where != WEFT_CUDA_DEVICE || where.managed)
-		return weft_fail(EINVAL, "%p is no GPU memory%s", addr,
+		return weft_fail(-EINVAL, "%p is no GPU memory%s", addr,
 				 where.managed
 					 ? " (managed memory is not supported)"
 					 : "");

@@ -31,7 +31,7 @@ static int queue_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 
 	if (conn->nframes_out == FRAMES_KEPT)
 		return weft_fail(
-			ENOBUFS,
+			-ENOBUFS,
 			"a peer on this host does not read its frames");
 	q = malloc(sizeof(*q));
 	if (!q)
@@ -120,7 +120,7 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd)
 		close(*fd);
 	*fd = -1;
 	return weft_fail(
-		EPROTO,
+		-EPROTO,
 		"a peer on this host sent a frame that is none (%zd bytes, %u descriptors)",
 		n, nfds);
 }

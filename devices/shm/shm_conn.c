@@ -43,7 +43,7 @@ static int handle_frame(struct shm_conn *conn, const struct shm_frame *f,
 		if (fd >= 0)
 			close(fd);
 		return weft_fail(
-			EPROTO,
+			-EPROTO,
 			"a peer on this host sent a frame that is none (%zd bytes, %u descriptors)",
 			len, nfds);
 	}

@@ -321,7 +321,7 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 			err = weft_engine_locate(&all, &where);
 		if (!err && (where.where != WEFT_CUDA_DEVICE || where.managed))
 			err = weft_fail(
-				EINVAL, "%p is no GPU memory%s", addr,
+				-EINVAL, "%p is no GPU memory%s", addr,
 				where.managed
 					? " (managed memory is not supported)"
 					: "");

@@ -76,15 +76,15 @@ static int listen_in_range(struct tcp_iface *iface, union weft_sockaddr *sa)
 	if (err == -EADDRINUSE && r.first) {
 		weft_settings_named("WEFT_PORT_RANGE", &range);
 		return weft_fail(
-			EADDRINUSE,
+			-EADDRINUSE,
 			"all ports of %s '%u-%u' are taken on '%s'; widen the range",
 			weft_setting_variable(&range), r.first, r.last,
 			iface->netif.name);
 	}
-	return weft_fail(
-		-err, "cannot listen on '%s' (%s)%s", iface->netif.name,
-		weft_sockaddr_str(sa, where, sizeof(where)),
-		err == -EMFILE ? "; raise the limit with 'ulimit -n'" : "");
+	return weft_fail(err, "cannot listen on '%s' (%s)%s", iface->netif.name,
+			 weft_sockaddr_str(sa, where, sizeof(where)),
+			 err == -EMFILE ? "; raise the limit with 'ulimit -n'"
+					: "");
 }
 
 static int listen_on(struct tcp_iface *iface)
@@ -97,7 +97,7 @@ static int listen_on(struct tcp_iface *iface)
 	if (err)
 		return err;
 	if (getsockname(iface->listen_fd, &sa.sa, &len))
-		return weft_fail(errno, "cannot listen on '%s'",
+		return weft_fail(-errno, "cannot listen on '%s'",
 				 iface->netif.name);
 	iface->base.addr->sa = sa;
 	return weft_session_listen(&iface->base.session, iface->listen_fd);

@@ -272,7 +272,7 @@ void weft_nccl_env_apply(void)
 		if (!s.value || getenv(s.name))
 			continue;
 		if (setenv(s.name, s.value, 0))
-			weft_fail(errno, "cannot set %s=%s", s.name, s.value);
+			weft_fail(-errno, "cannot set %s=%s", s.name, s.value);
 		else
 			weft_info("%s is now %s, from %s: %s", s.name, s.value,
 				  s.origin, s.why);

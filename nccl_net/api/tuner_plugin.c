@@ -33,7 +33,7 @@ static enum nccl_result init_v2(size_t ranks, size_t nodes, nccl_logger log,
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return weft_nccl_result(
-			weft_fail(ENOMEM, "cannot create a tuner"));
+			weft_fail(-ENOMEM, "cannot create a tuner"));
 	t->ranks = ranks;
 	*ctx = t;
 	return NCCL_SUCCESS;

@@ -152,7 +152,7 @@ enum nccl_result weft_nccl_irecv(void *comm, int n, void **data, size_t *sizes,
 
 	if (n != 1)
 		return weft_nccl_result(weft_fail(
-			EINVAL, "%d receives at once; one was offered", n));
+			-EINVAL, "%d receives at once; one was offered", n));
 	/*
 	 * *request may ask for early completion (LL, LL128): not taken, since
 	 * the slot must not be used again before the bytes are in.

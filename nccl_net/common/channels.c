@@ -73,7 +73,7 @@ static void apply_setting(const struct setting *s)
 	if (nonempty_env(s->name))
 		return;
 	if (setenv(s->name, s->value, 1))
-		weft_fail(errno, "cannot set %s; large collectives stay slow",
+		weft_fail(-errno, "cannot set %s; large collectives stay slow",
 			  s->name);
 	else
 		weft_info("%s is now %s: %s", s->name, s->value, s->why);

@@ -59,7 +59,7 @@ int weft_net_listen(struct weft_net *net, int dev, void *handle,
 		return ret;
 	l = calloc(1, sizeof(*l));
 	if (!l)
-		return weft_fail(ENOMEM, "cannot listen");
+		return weft_fail(-ENOMEM, "cannot listen");
 	ret = weft_net_lock(net);
 	if (ret < 0) {
 		free(l);

@@ -25,12 +25,12 @@ static int take_slot(struct weft_net *net, struct weft_net_comm *comm)
 	for (i = 0; i < net->comms_size && net->comms[i]; i++)
 		;
 	if (i == COMMS_MAX)
-		return weft_fail(ENOSPC, "%u connections are open", COMMS_MAX);
+		return weft_fail(-ENOSPC, "%u connections are open", COMMS_MAX);
 	if (i == net->comms_size) {
 		size = i ? 2 * i : 16;
 		grown = realloc(net->comms, size * sizeof(*grown));
 		if (!grown)
-			return weft_fail(ENOMEM, "cannot create a connection");
+			return weft_fail(-ENOMEM, "cannot create a connection");
 		memset(grown + i, 0, (size - i) * sizeof(*grown));
 		net->comms = grown;
 		net->comms_size = size;
@@ -97,7 +97,7 @@ int weft_net_comm_new(struct weft_net *net, bool sender,
 	int ret;
 
 	if (!comm)
-		return weft_fail(ENOMEM, "cannot create a connection");
+		return weft_fail(-ENOMEM, "cannot create a connection");
 	ret = weft_net_ports_get(net);
 	if (ret < 0)
 		goto free_comm;

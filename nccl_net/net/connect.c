@@ -193,7 +193,7 @@ static int new_dial(struct weft_net *net, int dev, const struct weft_handle *h,
 
 	dial = calloc(1, sizeof(*dial));
 	if (!dial)
-		return weft_fail(ENOMEM, "cannot connect");
+		return weft_fail(-ENOMEM, "cannot connect");
 	ret = weft_net_comm_new(net, true, &comm);
 	if (ret < 0) {
 		free(dial);
@@ -343,7 +343,7 @@ static int advance_dial(struct weft_net_dial *dial)
 
 	if (dial->refused)
 		return weft_fail(
-			ECONNREFUSED,
+			-ECONNREFUSED,
 			"the rank that requested this connection no longer listens for it");
 	for (i = 0; i < dial->n; i++) {
 		if (dial->attempt[i].state == ATTEMPT_STARTED)
@@ -378,12 +378,12 @@ static int log_no_path(const struct weft_handle *h)
 
 	if (!weft_address_has_version(&h->path[0]))
 		return weft_fail(
-			EPROTONOSUPPORT,
+			-EPROTONOSUPPORT,
 			"the other rank's weft speaks wire versions %u to %u, this one %u to %u; install the same weft on all hosts",
 			h->path[0].wire_min, h->path[0].wire_max, WEFT_WIRE_MIN,
 			WEFT_WIRE_MAX);
 	return weft_fail(
-		EHOSTUNREACH,
+		-EHOSTUNREACH,
 		"none of this host's interfaces leads to %s (%u ways tried); name the right ones on both sides, as in NCCL_SOCKET_IFNAME=eth0",
 		weft_sockaddr_str(&h->path[tcp].sa, addr, sizeof(addr)), h->n);
 }
@@ -395,15 +395,15 @@ static int read_handle(const void *buf, struct weft_handle *h)
 	switch (ret) {
 	case -EPROTO:
 		return weft_fail(
-			EPROTO,
+			-EPROTO,
 			"the handle is not weft's: the other rank uses another network; set NCCL_NET_PLUGIN=weft and NCCL_NET=weft on every rank");
 	case -EPROTONOSUPPORT:
 		return weft_fail(
-			EPROTO,
+			-EPROTO,
 			"the handle has version %u, this weft knows %u; install the same weft on all hosts",
 			((const uint8_t *)buf)[4], WEFT_HANDLE_VERSION);
 	case -EINVAL:
-		return weft_fail(EPROTO,
+		return weft_fail(-EPROTO,
 				 "the handle of the other rank is damaged");
 	}
 	return ret;
@@ -427,7 +427,7 @@ static int check_settings(const struct weft_handle *h)
 	if (h->channels == channels && h->buffer == buffer)
 		return 0;
 	return weft_fail(
-		EINVAL,
+		-EINVAL,
 		"NCCL_MIN_NCHANNELS here %u, there %u (0: not set); NCCL_BUFFSIZE here %u MiB, there %u MiB; %s",
 		channels, h->channels, buffer, h->buffer,
 		settings_advice(h, channels, buffer));

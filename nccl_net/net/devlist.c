@@ -37,7 +37,7 @@ int weft_net_check_device(int dev)
 
 	if (dev >= 0 && (dev < n || !dev))
 		return 0;
-	return weft_fail(EINVAL, "no device %d, the number of devices is %d",
+	return weft_fail(-EINVAL, "no device %d, the number of devices is %d",
 			 dev, n ? n : 1);
 }
 

@@ -22,14 +22,14 @@ int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 
 	if (ptr_type != NCCL_PTR_HOST)
 		return weft_fail(
-			EINVAL,
+			-EINVAL,
 			"cannot register memory of type %d; host memory (%d) alone was offered",
 			ptr_type, NCCL_PTR_HOST);
 	if (weft_net_inherited(comm->net))
 		return -ECANCELED;
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
-		return weft_fail(ENOMEM, "cannot register %zu bytes", size);
+		return weft_fail(-ENOMEM, "cannot register %zu bytes", size);
 	mr->net = comm->net;
 	mr->addr = (uintptr_t)data;
 	mr->size = size;

@@ -85,7 +85,7 @@ int weft_net_open(struct weft_net **net)
 	int ret;
 
 	if (!n)
-		return weft_fail(ENOMEM, "cannot create a context");
+		return weft_fail(-ENOMEM, "cannot create a context");
 	ret = weft_settings_secret(&secret, &len);
 	if (ret < 0) {
 		free(n);

@@ -123,7 +123,7 @@ int weft_net_netifs(struct weft_netif **out)
 	ranked = calloc(n + 1, sizeof(*ranked));
 	if (!ranked) {
 		free(list);
-		return weft_fail(ENOMEM, "cannot list interfaces");
+		return weft_fail(-ENOMEM, "cannot list interfaces");
 	}
 	for (i = 0; i < n; i++) {
 		if (!weft_netdevs_allowed(list[i].name))
@@ -136,7 +136,7 @@ int weft_net_netifs(struct weft_netif **out)
 		free(ranked);
 		free(list);
 		return weft_fail(
-			ENODEV,
+			-ENODEV,
 			"no interface of the %d here passes '%s' (WEFT_NET_DEVICES, UCX_NET_DEVICES, NCCL_SOCKET_IFNAME) and has an address",
 			n, weft_settings()->net_devices);
 	}

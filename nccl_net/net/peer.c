@@ -44,7 +44,7 @@ int weft_net_peer_get(struct weft_net_port *port,
 	}
 	peer = calloc(1, sizeof(*peer));
 	if (!peer)
-		return weft_fail(ENOMEM, "cannot create a peer");
+		return weft_fail(-ENOMEM, "cannot create a peer");
 	peer->port = port;
 	peer->addr = *addr;
 	peer->refs = 1;

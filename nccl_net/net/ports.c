@@ -52,7 +52,7 @@ static int open_port(struct weft_net *net, enum weft_net_wire wire,
 	int ret;
 
 	if (!port)
-		return weft_fail(ENOMEM, "cannot open '%s'", netdev);
+		return weft_fail(-ENOMEM, "cannot open '%s'", netdev);
 	cb.arg = port;
 	port->net = net;
 	port->wire = wire;

@@ -28,7 +28,7 @@ int weft_net_lock(struct weft_net *net)
 {
 	if (weft_net_inherited(net))
 		return weft_fail(
-			ECANCELED,
+			-ECANCELED,
 			"this process was forked off the one that uses NCCL");
 	pthread_mutex_lock(&net->lock);
 	if (!net->closed)

@@ -320,7 +320,7 @@ int weft_net_recv(struct weft_net_comm *comm, void *data, size_t size,
 		goto unlock;
 	if (!mr || !weft_net_mr_covers(mr, data, size)) {
 		ret = weft_fail(
-			EINVAL,
+			-EINVAL,
 			"a receive of %zu bytes lies outside its registered memory",
 			size);
 		goto unlock;
@@ -436,7 +436,7 @@ static void on_eager(struct weft_net *net, uint8_t *buf, size_t len)
 	early_data->data = malloc(len ? len : 1);
 	if (!early_data->data) {
 		weft_net_comm_break(comm,
-				    weft_fail(ENOMEM,
+				    weft_fail(-ENOMEM,
 					      "cannot keep %zu received bytes",
 					      len),
 				    NULL);

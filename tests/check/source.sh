@@ -49,6 +49,9 @@ tap_nothing "a setuid program's libraries and files are not its user's to name" 
 tap_nothing "messages go through util/log.h" \
 	"$(calls 'printf|puts|perror|fputs|fprintf' "${products[@]}" |
 		grep -v -e '^tools/' -e '^stats/stats\.c:')"
+tap_nothing "an error inside is -errno, to weft_fail() as well" \
+	"$(grep -nHzoP 'weft_fail\(\s*(E[A-Z]|errno)' "${products[@]}" |
+		tr '\0' '\n')"
 tap_nothing "nothing is left to be done later" \
 	"$(grep -nHwE 'TODO|FIXME|XXX|HACK|[Ss]tubs?|[Pp]laceholder|[Nn]ot implemented' \
 		"${code[@]}" "${scripts[@]}" | grep -v '^tests/check/source\.sh:')"

@@ -482,7 +482,7 @@ static int iface_open(const struct weft_iface_params *params,
 		if (fd >= 0)
 			close(fd);
 		free(iface);
-		return weft_fail(ENOMEM, "cannot open '%s'", params->netdev);
+		return weft_fail(-ENOMEM, "cannot open '%s'", params->netdev);
 	}
 	iface->base = (struct weft_iface){ &memory_ops, *params->cb };
 	iface->event_fd = fd;
