@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * CUDA contexts and our streams in them; copy.c has what goes into those.
+ * CUDA contexts; stream.c has our streams in them, copy.c what goes into those.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,49 +11,6 @@
 #include "devices/engine/copy.h"
 #include "devices/local/memfd.h"
 #include "util/log.h"
-
-/* ---- streams ------------------------------------------------------------ */
-
-static int init_stream(struct weft_engine *engine, unsigned int index,
-		       const struct weft_cuda *cu)
-{
-	struct weft_stream *st = &engine->streams[index];
-	int r;
-
-	weft_list_init(&st->link);
-	weft_list_init(&st->in_flight);
-	weft_list_init(&st->failed);
-	st->engine = engine;
-	st->mark = &engine->page[index];
-	st->waiting = index == WEFT_RX_STREAM ? &engine->rx_waiting
-					      : &engine->tx_waiting;
-	pthread_mutex_init(&st->lock, NULL);
-	/* non-blocking: the program's default stream has no part in this */
-	r = cu->stream_create(&st->cu, WEFT_CU_STREAM_NON_BLOCKING);
-	if (r) {
-		st->cu = NULL;
-		return weft_fail(weft_cuda_errno(r),
-				 "cannot make a CUDA stream (%s)",
-				 weft_cuda_error_name(r));
-	}
-	/* tried with the value that is there: some drivers refuse it */
-	if (engine->page_pinned && cu->write_value32 &&
-	    !cu->host_device_ptr(&st->flag_dev, &st->mark->flag, 0) &&
-	    !cu->write_value32(st->cu, st->flag_dev, 0, 0))
-		st->flag = &st->mark->flag;
-	weft_stream_enlist(st);
-	return 0;
-}
-
-static void free_stream(struct weft_stream *st, const struct weft_cuda *cu)
-{
-	if (!st->cu)
-		return;
-	weft_stream_retire(st);
-	if (cu)
-		cu->stream_destroy(st->cu);
-	pthread_mutex_destroy(&st->lock);
-}
 
 /* ---- contexts ----------------------------------------------------------- */
 
@@ -71,7 +28,7 @@ static int open_engine(struct weft_engine *engine)
 		engine->page, WEFT_MARK_PAGE,
 		WEFT_CU_HOSTREGISTER_PORTABLE | WEFT_CU_HOSTREGISTER_DEVICEMAP);
 	for (i = 0; i < WEFT_STREAMS && !err; i++)
-		err = init_stream(engine, i, s.cu);
+		err = weft_stream_init(engine, i, s.cu);
 	weft_cuda_leave(&s);
 	return err;
 }
@@ -129,7 +86,7 @@ static void free_engine(struct weft_engine *engine)
 	unsigned int i;
 
 	for (i = 0; i < WEFT_STREAMS; i++)
-		free_stream(&engine->streams[i], in ? s.cu : NULL);
+		weft_stream_free(&engine->streams[i], in ? s.cu : NULL);
 	if (in && engine->page_pinned)
 		s.cu->host_unregister(engine->page);
 	if (in)

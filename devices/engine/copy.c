@@ -27,140 +27,6 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weft_list streams = { &streams, &streams };
-
-/* ---- the end of batches -------------------------------------------------- */
-
-static void set_finished(struct weft_stream *st, uint32_t seq)
-{
-	if (seq == atomic_load(&st->mark->finished))
-		return;
-	atomic_store_explicit(&st->mark->finished, seq, memory_order_release);
-	st->issued_ms = 0;
-}
-
-/*
- * The last batch that has ended by what the flag says; of @done on the driver
- * may have said it before.
- */
-static uint32_t read_flag(struct weft_stream *st, uint32_t done,
-			  uint32_t issued)
-{
-	uint32_t flag = __atomic_load_n(st->flag, __ATOMIC_ACQUIRE);
-
-	if (flag - done - 1 < issued - done)
-		done = flag;
-	set_finished(st, done);
-	return done;
-}
-
-/* Queries whether all of the stream has ended: batches to @issued. */
-static void query_driver(struct weft_stream *st, const struct weft_cuda *cu,
-			 uint32_t issued)
-{
-	int r = cu->stream_query(st->cu);
-
-	if (r == WEFT_CU_NOT_READY)
-		return;
-	if (r) {
-		if (!atomic_exchange(&st->broken, weft_cuda_errno(r)))
-			weft_error(
-				"copies on GPU %d have failed (%s): the GPU or its CUDA context is gone",
-				st->engine->ordinal, weft_cuda_error_name(r));
-	}
-	atomic_store_explicit(&st->mark->finished, issued,
-			      memory_order_release);
-}
-
-/* Moves `finished` on; st->lock held, any thread. */
-static void update_finished(struct weft_stream *st)
-{
-	uint32_t issued =
-		atomic_load_explicit(&st->mark->issued, memory_order_acquire);
-	uint32_t done = atomic_load(&st->mark->finished);
-	const bool broken = atomic_load(&st->broken);
-	struct weft_cuda_scope s;
-	int r;
-
-	if (st->flag && !broken)
-		done = read_flag(st, done, issued);
-	if (weft_batch_ended(done, issued))
-		return;
-	/* looked at by the clock, but not on every call */
-	if (st->flag && !broken && st->looks++ % 64)
-		return;
-	if (!st->issued_ms)
-		st->issued_ms = weft_now_ms();
-	r = weft_cuda_enter_kept(&s, &st->engine->ctx);
-	if (r == -ENODEV) { /* and all that was in it */
-		atomic_store(&st->broken, -ENODEV);
-		atomic_store(&st->mark->finished, issued);
-	}
-	if (r)
-		return;
-	/* of a broken one the last mark was not made */
-	if (!st->flag || broken ||
-	    weft_now_ms() - st->issued_ms > WEFT_COPY_SUSPECT_MS)
-		query_driver(st, s.cu, issued);
-	weft_cuda_leave(&s);
-}
-
-/* Any thread: the last batch that is visible everywhere. */
-static uint32_t last_finished(struct weft_stream *st)
-{
-	pthread_mutex_lock(&st->lock);
-	update_finished(st);
-	pthread_mutex_unlock(&st->lock);
-	return atomic_load_explicit(&st->mark->finished, memory_order_acquire);
-}
-
-static void drain_stream(struct weft_stream *st)
-{
-	uint64_t end = weft_now_ms() + WEFT_COPY_WATCHDOG_MS;
-	uint32_t seq =
-		atomic_load_explicit(&st->mark->issued, memory_order_acquire);
-
-	while (!weft_batch_ended(last_finished(st), seq)) {
-		if (weft_now_ms() > end) {
-			weft_error("copies on GPU %d did not end within %u s",
-				   st->engine->ordinal,
-				   WEFT_COPY_WATCHDOG_MS / 1000);
-			return;
-		}
-		sched_yield();
-	}
-}
-
-void weft_stream_enlist(struct weft_stream *st)
-{
-	pthread_mutex_lock(&streams_lock);
-	weft_list_add_tail(&streams, &st->link);
-	pthread_mutex_unlock(&streams_lock);
-}
-
-void weft_stream_retire(struct weft_stream *st)
-{
-	uint64_t end = weft_now_ms() + WEFT_COPY_LAST_WAKE_MS;
-
-	pthread_mutex_lock(&streams_lock);
-	weft_list_del(&st->link);
-	pthread_mutex_unlock(&streams_lock);
-	drain_stream(st);
-	while (atomic_load(&st->wakes) && weft_now_ms() < end)
-		sched_yield();
-}
-
-void weft_copy_drain_all(void)
-{
-	struct weft_stream *st, *tmp;
-
-	pthread_mutex_lock(&streams_lock);
-	weft_list_for_each (st, tmp, &streams, link)
-		drain_stream(st);
-	pthread_mutex_unlock(&streams_lock);
-}
-
 /* ---- copies ------------------------------------------------------------- */
 
 void weft_copy_queue(struct weft_list *queue, struct weft_copy *copy)
@@ -228,7 +94,7 @@ static int mark_end(struct weft_stream *st, const struct weft_cuda *cu,
 static uint32_t count_batches(struct weft_stream *st)
 {
 	uint32_t done = st->flag ? __atomic_load_n(st->flag, __ATOMIC_RELAXED)
-				 : last_finished(st);
+				 : weft_stream_finished(st);
 
 	return atomic_load(&st->mark->issued) - done;
 }
@@ -435,7 +301,7 @@ static unsigned int poll_stream(struct weft_stream *st)
 
 	if (!st->nflying && weft_list_empty(&st->failed))
 		return 0;
-	done = last_finished(st);
+	done = weft_stream_finished(st);
 	while ((copy = take_ended(st, done))) {
 		copy->done(copy, copy->status);
 		n++;
@@ -570,7 +436,7 @@ static bool is_pending(struct weft_stream *st)
 		return true;
 	return st->nflying &&
 	       weft_batch_ended(
-		       last_finished(st),
+		       weft_stream_finished(st),
 		       weft_list_first(&st->in_flight, struct weft_copy, link)
 			       ->seq);
 }

@@ -158,13 +158,18 @@ struct weft_engine *weft_engine_get(struct weft_engines *engines,
 /* Where it lies, by its registration or the driver; logs why not. */
 int weft_engine_locate(const struct weft_iov *v, struct weft_cuda_ptr *where);
 
-/* copy.c */
-/* From now on weft_copy_drain_all() waits for what @st carries. */
-void weft_stream_enlist(struct weft_stream *st);
-/* Waits for what @st carries, too. */
-void weft_stream_retire(struct weft_stream *st);
+/* stream.c */
+/* In the engine's context, which is current.  -errno, logged. */
+int weft_stream_init(struct weft_engine *engine, unsigned int index,
+		     const struct weft_cuda *cu);
+/* Waits for what @st carries.  @cu NULL: its context is gone. */
+void weft_stream_free(struct weft_stream *st, const struct weft_cuda *cu);
+/* Any thread: the last batch that is visible everywhere. */
+uint32_t weft_stream_finished(struct weft_stream *st);
 /* Any thread: waits for what engines have now, bounded by the watchdog. */
 void weft_copy_drain_all(void);
+
+/* copy.c */
 /* @queue is a GPU's tx_waiting or rx_waiting. */
 void weft_copy_queue(struct weft_list *queue, struct weft_copy *copy);
 /* Hands queued copies to the engines; the number. */
