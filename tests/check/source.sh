@@ -55,6 +55,9 @@ tap_nothing "an error inside is -errno, to weft_fail() as well" \
 tap_nothing "nothing is left to be done later" \
 	"$(grep -nHwE 'TODO|FIXME|XXX|HACK|[Ss]tubs?|[Pp]laceholder|[Nn]ot implemented' \
 		"${code[@]}" "${scripts[@]}" | grep -v '^tests/check/source\.sh:')"
+# "make check TESTS=x" would build all of them
+tap_nothing "test programs are built for the tests that need them" \
+	"$(grep -nH '^check_PROGRAMS' "${scripts[@]}")"
 tap_nothing "nothing names the machine it was written on" \
 	"$(grep -nHE '/work/|/farm/|/var/tmp/|\.\./shared' "${all[@]}")"
 # what is fetched comes from where this machine's apt and pip are configured to look

@@ -207,7 +207,7 @@ def gpus():
     """How agents move GPU memory by weft_nvl: of a fake driver, or of real ones."""
     fake = os.environ.get("E2E_FAKE_CUDA")
     if not POD and not os.path.exists(fake):
-        raise Skip("the fake driver is not built: make check TESTS=")
+        raise Skip("the fake driver is not built: make check-programs")
     with tempfile.TemporaryDirectory(prefix="weft-e2e.") as folder:
         env = {"KV_MEMORY": "cuda", "WEFT_RUN_DIR": folder,
                "UCX_TLS": "weft_nvl,weft_shm,weft_tcp,cuda_copy"}
@@ -273,7 +273,7 @@ def gpu_memory_that_is_taken_back():
 def over_the_adapters_that_nixl_names():
     """By weft_ib, on a fake adapter of two ports (NIXL's device_list)."""
     if not os.path.exists(f"{BUILD}/tests/lib/.libs/libfake_verbs.so"):
-        raise Skip("the fake adapter is not built: make check TESTS=")
+        raise Skip("the fake adapter is not built: make check-programs")
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         raise Skip("no mount namespace to be had here")
     for devices, part in (("fake1", (0, 0)), ("fake0, fake1", (0.25, 0.75))):

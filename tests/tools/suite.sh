@@ -167,7 +167,7 @@ declare -A variant=(
 	[fuzz]="--enable-werror --enable-sanitizers=address,undefined --enable-fuzzers CC=clang"
 )
 declare -A wanted=(
-	[asan]="check TESTS="
+	[asan]="all check-programs"
 	[tsan]="tests/conformance/conformance
 		nccl_net/libnccl-net-weft.la tests/nccl/perf/nccl_perf"
 	[fuzz]="fuzzers"
