@@ -21,7 +21,7 @@ _Static_assert(IFACE_KEY + WEFT_KEY_LEN == WEFT_IFACE_ADDR_LEN,
 	       "the interface part is full");
 
 /*
- * Device part, as struct uct_tcp_device_addr of UCX 1.13 to 1.23
+ * Device part, as struct uct_tcp_device_addr of UCX from 1.13 on
  * (src/uct/tcp/tcp.h): flags, sa_family, address.  UCX uses the lowest flag
  * only; with WEFT_FABRIC set the byte is weft's.
  */

@@ -56,7 +56,7 @@ AC_DEFUN([WEFT_SUMMARY], [
 
   built
     libuct_weft.so         UCX transports: $weft_transports
-    libweft_preload.so     loads it into UCX 1.13 to 1.23
+    libweft_preload.so     loads it into UCX
     libnccl-net-weft.so    NCCL network plugin, interfaces v6 to v12
     libnccl-env-weft.so    NCCL environment plugin
     weft                   the command

@@ -16,7 +16,6 @@
 #define KIB	  (1ull << 10)
 #define MIB	  (1ull << 20)
 #define GIB	  (1ull << 30)
-/* the variables of UCX's rc_verbs, in its order ("ucx_info -c") */
 
 /* The only place that knows names, defaults, bounds and help. */
 static const struct weft_setting table[] = {
@@ -30,9 +29,9 @@ static const struct weft_setting table[] = {
 	  .help = "Offer devices to UCX: auto does if UCX_TLS or Dask's flags "
 		  "request a weft_ transport; on always does (for settings "
 		  "from UCX's file or from the program); off never does" },
-	{ "WEFT_UCX_FORCE", NULL, WEFT_SET_MINOR, AT(ucx_force), "", .min = 13,
-	  .max = 23,
-	  .help = "Take any UCX for this version (23 or 1.23), to try one that "
+	{ "WEFT_UCX_FORCE", NULL, WEFT_SET_MINOR, AT(ucx_force), "",
+	  .min = WEFT_UCX_MINOR_MIN, .max = WEFT_UCX_MINOR_MAX,
+	  .help = "Take any UCX for this version (22 or 1.22), to try one that "
 		  "weft refuses. A wrong version may crash the program or "
 		  "corrupt data" },
 	{ "WEFT_UCX_IDLE_WAIT", NULL, WEFT_SET_UINT, AT(ucx_idle_wait_us),

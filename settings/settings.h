@@ -15,6 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* UCX 1.x, of which ucx_tl/abi_table.c has a row each. */
+#define WEFT_UCX_MINOR_MIN 13
+#define WEFT_UCX_MINOR_MAX 23
+
 enum weft_tristate { WEFT_AUTO = -1, WEFT_OFF = 0, WEFT_ON = 1 };
 
 struct weft_port_range {

@@ -3,8 +3,8 @@
  * The part of UCX's internal ABI that weft uses, declared independently.
  *
  * UCX installs no headers for transports, and its structs change with almost
- * every minor release.  This header declares what is the same from 1.13 to
- * 1.23; abi_table.c has the offsets that differ, one row per minor.  Sources:
+ * every minor release.  This header declares what is the same from 1.13
+ * on; abi_table.c has the offsets that differ, one row per minor.  Sources:
  * src/uct/api/{uct,tl,uct_def}.h, src/uct/api/v2/uct_v2.h and
  * src/uct/base/uct_{component,md,iface}.h of each tag.  tests/host/abi.sh
  * compares all of it with a UCX source tree.
@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
+
+#include "settings/settings.h"
 
 /* ucs_status_t: a packed enum, so one signed byte, also when returned. */
 enum weft_ucs_status {
@@ -372,15 +374,12 @@ struct weft_uct_abi {
 #define WEFT_UCT_TL_MAX	       104
 #define WEFT_UCS_CPU_SET_SIZE  128 /* sizeof ucs_cpu_set_t */
 
-#define WEFT_UCX_MINOR_MIN 13
-#define WEFT_UCX_MINOR_MAX 23
-
 /* The row of 1.@minor, static; NULL: weft does not support it. */
 const struct weft_uct_abi *weft_uct_abi_find(unsigned int minor);
 /*
  * The minor of a libuct, from the symbols it exports; @find looks one up,
- * NULL: not exported.  Exact for 1.13 to 1.23.  A later one yields 23; compare
- * with ucp_get_version().
+ * NULL: not exported.  Exact for those of abi_table.c.  A later one yields the
+ * last; compare with ucp_get_version().
  */
 unsigned int
 weft_uct_abi_fingerprint(void *(*find)(void *arg, const char *name), void *arg);

@@ -376,7 +376,7 @@ void weft_uct_internal_ops(struct weft_uct *uct)
 	ops[n++] = (weft_uct_fn)is_reachable_v2;
 	ops[n++] = (weft_uct_fn)ep_is_connected;
 	while (n < WEFT_INTERNAL_MAX)
-		ops[n++] = no; /* what came at the end, 1.21 to 1.23 */
+		ops[n++] = no; /* what came at the end, from 1.21 on */
 }
 
 /*

@@ -27,12 +27,12 @@
 #include "ucx_tl/load.h"
 
 /*
- * ucs_status_t is one byte (a packed enum in ucs/type/status.h, 1.13 to 1.23)
+ * ucs_status_t is one byte (a packed enum in ucs/type/status.h, from 1.13 on)
  */
 typedef signed char status;
 #define STATUS_UNSUPPORTED (-22)
 
-/* uct/api/uct.h and ucp/api/ucp.h, unchanged from 1.13 to 1.23 */
+/* uct/api/uct.h and ucp/api/ucp.h, the same from 1.13 on */
 WEFT_EXPORT status uct_query_components(void **components, unsigned *count);
 WEFT_EXPORT status ucp_config_read(const char *prefix, const char *file,
 				   void **config);

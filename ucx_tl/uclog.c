@@ -11,7 +11,7 @@
 #include "util/log.h"
 #include "util/util.h"
 
-/* ucs_log_level_t and ucs_log_component_config_t, unchanged 1.13 to 1.23 */
+/* ucs_log_level_t and ucs_log_component_config_t, the same from 1.13 on */
 enum {
 	UCS_ERROR = 1,
 	UCS_WARN = 2,
@@ -98,7 +98,7 @@ static bool is_peer_without_weft(const char *tried)
 	return false;
 }
 
-/* The message of ucp_wireup_select_transport(), 1.13 to 1.23. */
+/* The message of ucp_wireup_select_transport(), from 1.13 on. */
 static int filter_ucx_log(const char *file, unsigned int line,
 			  const char *function, int level,
 			  const void *component, const char *format,

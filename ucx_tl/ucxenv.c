@@ -115,7 +115,7 @@ static const char *take_entry(const char *list, char *entry, size_t len)
 	return *end ? end + 1 : end;
 }
 
-/* "weft_tcp" of "\weft_tcp" and "weft_tcp:aux" (ucp_context.c, 1.13 to 1.23) */
+/* "weft_tcp" of "\weft_tcp" and "weft_tcp:aux" (ucp_context.c) */
 static char *strip_entry(char *entry)
 {
 	entry += *entry == '\\';

@@ -4,6 +4,7 @@
 # measured.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 . "$WEFT_SRC/tests/lib/rooms.sh"
+. "$WEFT_SRC/tests/lib/ucx_source.sh"
 cd "$WEFT_SRC" || exit 99
 mapfile -t pages < <(project_files '*.md' | grep -v '^man/')
 mapfile -t pictures < <(project_files 'docs/*.pic')
@@ -58,6 +59,15 @@ tap_nothing "the figures that a table takes from a page stand in that page" "$(
 				done
 		done
 	done)"
+
+# The newest UCX is WEFT_UCX_MINOR_MAX; others leave it out.
+newest=1.$(ucx_minor_max)
+tap_equal "docs/ucx.md names the newest UCX that weft knows" \
+	"$(grep -c "1\.13 to ${newest/./\\.})" docs/ucx.md)" 1
+tap_nothing "no other page, comment or message has to be changed for a newer UCX" \
+	"$(grep -nE "to ${newest/./\\.}\b|UCX_FORCE=(1\.)?${newest#*.}\b" \
+		"${pages[@]}" man/*.md "${sources[@]}" quickstart m4/*.m4 |
+		grep -vE '^(docs/ucx|NEWS)\.md:')"
 
 # What troubleshooting.md quotes of weft's: the pieces between the dots stand in
 # one string of the sources, in their order.

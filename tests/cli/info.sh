@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # weft info shows what the host has.
 . "$WEFT_SRC/tests/lib/tap.sh"
+. "$WEFT_SRC/tests/lib/ucx_source.sh"
 weft=$WEFT_BUILD/tools/weft
 unset LD_PRELOAD UCX_TLS UCX_NET_DEVICES VIRTUAL_ENV CONDA_PREFIX LD_LIBRARY_PATH
 for name in "${!DASK_@}" "${!WEFT_NET@}" NCCL_SOCKET_IFNAME UCXPY_IFNAME \
@@ -292,17 +293,18 @@ fake_ucx() # FOLDER MINOR
 	{ *a = 1; *b = MINOR; *c = 3; }' |
 		$CC -x c -shared -fPIC -DMINOR="$2" -o "$1/libucp.so.0" -
 }
+newest=$(ucx_minor_max)
 if fake_ucx "$tap_tmp/old" 12 2>"$tap_tmp/err"; then
-	fake_ucx "$tap_tmp/new" 24
+	fake_ucx "$tap_tmp/new" $((newest + 1))
 	fake_ucx "$tap_tmp/conda/lib" 18
 	fake_ucx "$tap_tmp/package/lib" 21
 	shows "an unsupported older UCX is listed" "1\.12\.3 $tap_tmp/old/libucp" LD_LIBRARY_PATH="$tap_tmp/old"
-	shows "the supported range is printed" "; this weft supports 1\.13 to 1\.23:$" \
+	shows "the supported range is printed" "; this weft supports 1\.13 to 1\.$newest:$" \
 		LD_LIBRARY_PATH="$tap_tmp/old"
 	shows "... and that a newer UCX helps" "^            install a newer UCX$" \
 		LD_LIBRARY_PATH="$tap_tmp/old"
-	shows "an unsupported newer UCX is listed" "1\.24\.3 $tap_tmp/new/libucp" LD_LIBRARY_PATH="$tap_tmp/new"
-	shows "... and what to do about it" "^            install a newer weft, or try WEFT_UCX_FORCE=23 at your own risk" \
+	shows "an unsupported newer UCX is listed" "1\.$((newest + 1))\.3 $tap_tmp/new/libucp" LD_LIBRARY_PATH="$tap_tmp/new"
+	shows "... and what to do about it" "^            install a newer weft, or try WEFT_UCX_FORCE=$newest at your own risk" \
 		LD_LIBRARY_PATH="$tap_tmp/new"
 	shows "conda's UCX is listed" "conda  *1\.18\.3 $tap_tmp/conda/lib/libucp" \
 		CONDA_PREFIX="$tap_tmp/conda"
@@ -339,9 +341,9 @@ if fake_ucx "$tap_tmp/old" 12 2>"$tap_tmp/err"; then
 			LD_LIBRARY_PATH="$tap_tmp/package/lib" "$preload"
 	test -n "$WEFT_SANITIZED" ||
 		way "WEFT_UCX_FORCE loads weft into an unsupported UCX" \
-			"it loads weft through LD_PRELOAD, as if it were 1.23 (WEFT_UCX_FORCE)$" 0 \
+			"it loads weft through LD_PRELOAD, as if it were 1.$newest (WEFT_UCX_FORCE)$" 0 \
 			LD_LIBRARY_PATH="$tap_tmp/new" "$preload" \
-			WEFT_UCX_FORCE=23
+			WEFT_UCX_FORCE="$newest"
 	test -n "$WEFT_SANITIZED" ||
 		way "WEFT_UCX_FORCE takes a supported UCX for another" \
 			"it loads weft through LD_PRELOAD, as if it were 1.18 (WEFT_UCX_FORCE)$" 0 \

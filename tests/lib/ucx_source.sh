@@ -7,7 +7,7 @@
 ucx_minor_max()
 {
 	sed -n 's/^#define WEFT_UCX_MINOR_MAX[^0-9]*\([0-9]*\).*/\1/p' \
-		"$(dirname "${BASH_SOURCE[0]}")/../../ucx_tl/abi.h"
+		"$(dirname "${BASH_SOURCE[0]}")/../../settings/settings.h"
 }
 
 # The suite of this distribution with the newest release that weft knows.
