@@ -25,7 +25,38 @@ tap_equal "the Debian package and the examples' image are of this version" \
 seen=$(MAKEFLAGS="" PATH=$tap_tmp "$(type -P make)" -s -C "$WEFT_BUILD" \
 	dist-hook 2>&1)
 tap_equal "make dist says that xz is missing" "${seen%%(*}" \
-	"make dist: there is no xz to compress with "
+	"make dist: there is no xz "
+
+dist() # MASK ZONE: the tarball of a folder of its own, and its hash
+{
+	(
+		umask "$1"
+		MAKEFLAGS="" XZ_OPT=-0 TZ=$2 make -s -C "$WEFT_BUILD" \
+			distdir=weft-twice dist >"$tap_tmp/log" 2>&1 &&
+			mv "$WEFT_BUILD/weft-twice.tar.xz" "$tap_tmp" &&
+			sha256sum <"$tap_tmp/weft-twice.tar.xz"
+	)
+}
+if ! command -v xz >/dev/null || ! command -v python3 >/dev/null; then
+	tap_skip "two tarballs of the same tree are the same" "needs xz and python3"
+elif first=$(dist 022 UTC) && second=$(dist 077 Asia/Tokyo); then
+	tap_equal "two tarballs of the same tree are the same" "$second" "$first"
+	tar -xJf "$tap_tmp/weft-twice.tar.xz" -C "$tap_tmp"
+	cd "$tap_tmp/weft-twice" || exit 99
+	find . -type f ! -name weft.spdx.json -exec sha256sum {} + |
+		sort >"$tap_tmp/files"
+	tap_nothing "its weft.spdx.json has every file, by its hash" "$(
+		python3 - <<-'END' | sort | diff "$tap_tmp/files" -
+			import json
+			for file in json.load(open("weft.spdx.json"))["files"]:
+			    print(file["checksums"][1]["checksumValue"], "",
+			          file["fileName"])
+		END
+	)"
+	cd "$WEFT_SRC" || exit 99
+else
+	tap_not_ok "make dist" "$(tail "$tap_tmp/log")"
+fi
 
 test "$(git rev-parse --show-toplevel 2>/dev/null)" = "$PWD" || {
 	tap_skip "every file of git's is in the tarball" "this is no git tree"
