@@ -65,7 +65,10 @@ size_t weft_address_pack_dev(const struct weft_address *a, void *buf);
 int weft_address_unpack(const void *iface, size_t iface_len, const void *dev,
 			size_t dev_len, struct weft_address *a);
 
-/* Do the version ranges overlap?  If not, weft_other_wire says so of "it". */
+/*
+ * Do the version ranges overlap?  If not, weft_other_wire is the reason, in
+ * which "it" is the peer.
+ */
 bool weft_address_has_version(const struct weft_address *a);
 extern const char weft_other_wire[];
 

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* UCX 1.x, of which ucx_tl/abi_table.c has a row each. */
+/* The releases 1.x of UCX that have a row in ucx_tl/abi_table.c. */
 #define WEFT_UCX_MINOR_MIN 13
 #define WEFT_UCX_MINOR_MAX 23
 

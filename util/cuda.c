@@ -17,7 +17,7 @@ static struct weft_cuda table;
 static const struct weft_cuda *_Atomic ready;
 static bool tried;
 static int found;
-/* libraries that were loaded when the driver was not among them */
+/* libraries loaded so far when the driver was last looked for and not found */
 static _Atomic unsigned long long without;
 
 static void *resolve_symbol(void *lib, const char *symbol, bool needed,
@@ -43,12 +43,13 @@ static const char *driver_name(void)
 static int count_loads(struct dl_phdr_info *info, size_t size, void *loads)
 {
 	*(unsigned long long *)loads = info->dlpi_adds;
-	return 1; /* of the first library: it is the same for all */
+	return 1; /* stop at the first library: all report the same count */
 }
 
 /*
- * The driver, if the process has it.  dlopen() looks in all folders for one
- * that it has not: only after others were loaded, since this is asked often.
+ * The driver, if the process has loaded it.  This is called often, and dlopen()
+ * searches all folders for a library that is not loaded: so only look again
+ * after other libraries were loaded.
  */
 static void *find_loaded(void)
 {
@@ -215,7 +216,7 @@ static int find_context(const struct weft_cuda *cu, int ordinal, void **ctx)
 	if (cu->device_get(&dev, ordinal))
 		return -ENODEV;
 	if (!cu->primary_state(dev, &flags, &active) && active) {
-		/* active: retaining it creates no context */
+		/* it is active: retaining it creates no context */
 		if (cu->primary_retain(ctx, dev))
 			return -ENODEV;
 		cu->primary_release(dev);

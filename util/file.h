@@ -9,7 +9,7 @@ struct statx;
  * openat() for regular files that belong to this user or root.  Never blocks,
  * not even on a FIFO.  Symbolic links are followed unless @flags has
  * O_NOFOLLOW, and their target is checked.  @st may be NULL.  Returns the
- * descriptor, or -errno with the reason in *@why, which calls the file "it".
+ * descriptor, or -errno with the reason in *@why, in which "it" is the file.
  */
 int weft_file_open(int dir, const char *name, int flags, unsigned int mode,
 		   struct statx *st, const char **why);

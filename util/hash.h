@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Keyed hashing: BLAKE2b of libsodium, which is linked statically with hidden
- * symbols, so that it cannot meet the program's own copy.  This is the only
- * user of it; sodium_init() is not needed, the portable code serves until then.
+ * symbols, so that it cannot clash with the program's own copy.  This is the
+ * only user of it; sodium_init() is not needed, the portable code serves until
+ * then.
  */
 #ifndef WEFT_UTIL_HASH_H
 #define WEFT_UTIL_HASH_H

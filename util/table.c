@@ -52,7 +52,8 @@ int weft_table_add(struct weft_table *t, struct weft_entry *e, uint64_t key)
 		if (resize_table(t, CHAINS))
 			return -ENOMEM;
 	} else if (t->n >= t->nchains) {
-		(void)resize_table(t, 2 * t->nchains); /* else only slower */
+		/* without memory lookups are only slower */
+		(void)resize_table(t, 2 * t->nchains);
 	}
 	e->key = key;
 	link_entry(t, e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* weft's threads, in another project's program. */
+/* Threads that weft starts in the program's process. */
 #ifndef WEFT_UTIL_THREAD_H
 #define WEFT_UTIL_THREAD_H
 
