@@ -24,7 +24,7 @@ bool weft_netdevs_entry(unsigned int i, char *name, size_t len);
 /*
  * Warn once per process if the interface that the user names for addresses
  * (UCXPY_IFNAME, else --interface on the command line, as with Dask) does not
- * belong to the verbs devices that he lists: UCXPY_IFNAME=ib0, which is of
+ * belong to the verbs devices that they list: UCXPY_IFNAME=ib0, which is of
  * mlx5_0, with UCX_NET_DEVICES=mlx5_1:1.
  */
 void weft_netdevs_check(void);

@@ -17,14 +17,14 @@
 #include "util/util.h"
 
 #define COOKIE_LEN 16
-#define NAMES	   8  /* that are tried */
+#define NAMES	   8  /* how many are tried */
 #define NAME_LEN   32 /* "weft-4294967295.7" */
 
 /* ---- its name ------------------------------------------------------------ */
 
 /*
- * weft-<uid>, and weft-<uid>.1 and so on where somebody else was there first:
- * in a folder that all may write to, anybody can take a name.
+ * weft-<uid>, or weft-<uid>.1 and so on if another user has taken that: in a
+ * folder that all may write to, any user can.
  */
 static void make_name(unsigned int i, char name[NAME_LEN])
 {
@@ -40,10 +40,10 @@ static bool is_ours(const struct statx *st)
 }
 
 /*
- * The first that is a folder of this user, else the first that is free: so
- * processes that start before and after somebody takes a name find the same
- * one.  0: it is there; -ENOENT: make it; -EPERM: all are taken, the
- * first by @taken; or -errno.
+ * Find the first name that is a folder of this user, else the first free one:
+ * so processes that start before and after another user takes a name find the
+ * same folder.  0: it exists; -ENOENT: create it; -EPERM: all are taken, the
+ * first one as @taken tells; or -errno.
  */
 static int choose_name(int parent, char name[NAME_LEN], struct statx *taken)
 {
@@ -94,13 +94,16 @@ static int check_dir(int fd, const char *path)
 	return 0;
 }
 
-/* sysfs, say, or an immutable folder; -EPERM would mean that it was logged. */
+/*
+ * In sysfs, for example, or in an immutable folder.  Not -EPERM, which means
+ * that the cause was logged.
+ */
 static int creation_error(void)
 {
 	return errno == EPERM ? -EACCES : -errno;
 }
 
-/* 0: @name is there now.  Somebody may take one that was free. */
+/* 0: @name exists now.  Another user may take a free one meanwhile. */
 static int make_folder(int parent, const char *dir, char name[NAME_LEN])
 {
 	struct statx taken = { 0 };
@@ -167,7 +170,7 @@ static int read_cookie(struct weft_rundir *dir, uint8_t cookie[COOKIE_LEN],
 	}
 	if (err)
 		weft_warn_once(
-			"cannot use '%s/cookie': %s; remove it, and weft makes a new one; until then pods do not meet in this folder",
+			"cannot use '%s/cookie': %s; remove it, and weft makes a new one; until then containers do not meet in this folder",
 			dir->path, why);
 	if (fd >= 0)
 		close(fd);
@@ -242,7 +245,7 @@ static int open_in(const char *in, struct weft_rundir *dir)
 	err = dir->fd < 0 ? dir->fd : compute_id(dir);
 	if (!err)
 		return 0;
-	weft_info("no folder for pods in '%s' (%s)", in, strerror(-err));
+	weft_info("no run folder in '%s' (%s)", in, strerror(-err));
 	if (dir->fd >= 0)
 		close(dir->fd);
 	dir->fd = -1;
@@ -259,7 +262,7 @@ int weft_rundir_open(struct weft_rundir *dir)
 	err = open_in("/run/weft", dir);
 	if (!err)
 		return 0;
-	/* it exists for weft, but /dev/shm may not be shared */
+	/* warn: /run/weft exists for this, and /dev/shm may not be shared */
 	if (err != -ENOENT && err != -EPERM && err != -EBADMSG)
 		weft_warn_once(
 			"'/run/weft' cannot be used by uid %u (%s): give it mode 1777, or set WEFT_RUN_DIR; /dev/shm is used, which containers may not share",
@@ -274,7 +277,7 @@ void weft_rundir_close(struct weft_rundir *dir)
 	dir->fd = -1;
 }
 
-/* A folder that is there. */
+/* Open an existing folder. */
 static int check_ours(int parent, const char *name)
 {
 	struct statx st;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The folder that pods share: WEFT_RUN_DIR, else /run/weft, else /dev/shm.
+ * The run folder, which containers share: WEFT_RUN_DIR, else /run/weft, else
+ * /dev/shm.
  *
  * In it, a folder "weft-<uid>" of this user alone (0700, checked each time), or
- * "weft-<uid>.1" to ".7" where other users have the names before, and there
+ * "weft-<uid>.1" to ".7" if other users have taken the names before; in that
  *   cookie      random bytes: who reads the same ones shares the folder
  *   c-          counters of living processes, flocked (stats/page.c)
  *   s-, l-      sockets of interfaces (devices/local/folder.c)
@@ -43,7 +44,7 @@ int weft_rundir_check(char *path, size_t len);
 
 /*
  * For readers: the @i-th folder, from 0, in which processes of this user may
- * meet.  0; -ERANGE: there is none more; -ENOENT: nothing is there yet; else
+ * meet.  0; -ERANGE: there are no more; -ENOENT: it is not created yet; else
  * why it cannot be used.  Creates and logs nothing, and leaves @id 0.
  */
 int weft_rundir_find(unsigned int i, struct weft_rundir *dir);

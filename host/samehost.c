@@ -31,11 +31,11 @@
 #define FIRST_NCCL   21900 /* allocates with cuMemCreate() */
 #define FIRST_SHARED 23000 /* has NCCL_MULTI_RANK_GPU_ENABLE */
 #define FIRST_DRIVER 525u  /* CUDA 12, which that NCCL needs */
-/* More than NCCL's shared files of some ranks take. */
+/* Bytes; NCCL's shared files of a few ranks take less. */
 #define FREE_MIN (32ull << 20)
 /*
- * Of each GPU, where all traffic goes through them: 9.2 MiB of buffers for each
- * peer in a ring or tree and channel.
+ * Per GPU if all traffic goes through these files: 9.2 MiB of buffers per
+ * channel and peer in a ring or tree.
  */
 #define FREE_HIDDEN (128ull << 20)
 
@@ -114,7 +114,10 @@ static bool check_settings(int nccl, struct weft_samehost *host)
 	return true;
 }
 
-/* What NCCL would do with other values: none of it can be taken back. */
+/*
+ * Refuse settings with which NCCL's own transports would fail: it cannot go
+ * back to the network.
+ */
 static bool check_transports(struct weft_samehost *host)
 {
 	const char *p2p = read_env("NCCL_P2P_DISABLE");
@@ -238,11 +241,10 @@ static int try_socket(const char *folder)
 	return err;
 }
 
-/* NCCL's files are locked to show other processes that they are in use. */
 /*
- * What is done with NCCL's shared memory: flock() by us, and fallocate() by
- * NCCL, which fails the communicator where the file system has none
- * (ncclOsShmOpen()).
+ * Try what is done with NCCL's shared memory: weft calls flock(), to show other
+ * processes that a file is in use, and NCCL calls fallocate(), which fails the
+ * communicator if the file system does not support it (ncclOsShmOpen()).
  */
 static int try_file(const char *folder, const char **what)
 {
@@ -299,7 +301,7 @@ static bool check_folder(const char *folder, struct weft_samehost *host)
 						     fs.f_frsize >>
 					     20),
 			(unsigned long long)(least >> 20));
-	/* the driver cannot register a disk's file */
+	/* the driver cannot register a file on a disk */
 	if (host->hidden &&
 	    (statfs(folder, &type) || type.f_type != TMPFS_MAGIC))
 		return set_refusal(
@@ -368,7 +370,7 @@ static ssize_t read_uid_map(char *text, size_t len)
 	return n;
 }
 
-/* A transport fails where its two sides have other values of these. */
+/* NCCL's transports fail if the two sides differ in one of these. */
 static void hash_settings(const struct weft_samehost *host, uint8_t digest[16])
 {
 	static const struct {
@@ -406,7 +408,7 @@ static bool make_id(const struct weft_rundir *dir,
 	uint8_t settings[16];
 	char mapping[512];
 	const ssize_t mapped = read_uid_map(mapping, sizeof(mapping));
-	/* what is of variable length comes last; the secret is the key */
+	/* the part of variable length comes last; the secret is the key */
 	const uint64_t fixed[] = {
 		SCHEME,	   weft_host_id(), dir->id,
 		geteuid(), set->n,	   host->hidden,
@@ -455,7 +457,7 @@ const char *weft_samehost_env(const struct weft_samehost *host,
 		return "0";
 	if (host->hidden && !strcmp(name, "NCCL_P2P_DISABLE"))
 		return "1";
-	/* such memory names a GPU, which the peer lacks */
+	/* such memory belongs to a GPU that the peer lacks */
 	if (host->hidden && !strcmp(name, "NCCL_CUMEM_HOST_ENABLE"))
 		return "0";
 	return NULL;
@@ -479,7 +481,7 @@ bool weft_samehost_claim(struct weft_samehost *host)
 	if (fd < 0)
 		return set_refusal(host, "'%s' cannot be opened: %s", path,
 				   strerror(errno));
-	/* of this process, not of its children; it stays open */
+	/* the lock is this process's, not its children's; keep it open */
 	if (!fcntl(fd, F_SETLK, &lock))
 		return true;
 	close(fd);

@@ -3,22 +3,22 @@
  * Which processes of this host are one host to NCCL.
  *
  * NCCL has transports of its own within a host (NVLink, shared memory), and
- * takes them where two ranks have the same host id.  It cannot go back: where
- * they then fail the job dies.  So the id says more than "the same host".  Each
- * process computes it alone, before any rank has spoken, from all that these
+ * uses them if two ranks have the same host id.  It cannot go back: if they
+ * then fail, the job dies.  So the id says more than "the same host".  Each
+ * process computes it alone, before ranks communicate, from all that these
  * transports need in common:
  *   the boot id            one kernel
  *   the shared folder      (rundir.h) by its cookie: NCCL's sockets and files
  *                          go there, so network and IPC namespaces, and
  *                          /dev/shm, need not be shared
  *   the set of GPUs        whose device nodes open here, by their numbers: a
- *                          rank imports memory of the others' GPUs.  Those of
- *                          whom each has one, and the others' are hidden, have
- *                          an id in common: NCCL goes through shared memory
+ *                          rank imports memory of the others' GPUs.  Processes
+ *                          with one GPU each, the others' hidden, share an id
+ *                          too: there NCCL uses shared memory
  *   NCCL's settings        which have to be equal on both sides of a transport
  *   whether several ranks may use one GPU (NCCL_MULTI_RANK_GPU_ENABLE)
  *   the job's secret, the user, the mapping of the user namespace
- *   the scheme's version   what is redirected, and how it is named
+ *   the scheme's version  which names are redirected, and to what
  * Equal ids mean that it works, whatever the ranks are called and wherever they
  * run; others differ and use the network.  A process that cannot take part has
  * no id, and a reason.
@@ -41,8 +41,10 @@ struct weft_samehost {
 	char folder[WEFT_SAMEHOST_FOLDER]; /* no final slash */
 	unsigned int gpus;		   /* whose device nodes open */
 	bool gpus_shared;		   /* by several ranks each */
-	bool hidden;  /* the others' GPUs: through shared memory alone */
-	uint64_t gpu; /* device number of the last, the only one if hidden */
+	bool hidden; /* the other processes' GPUs are: use shared memory alone
+		      */
+	uint64_t
+		gpu; /* device number of the last one, the only one if hidden */
 	char reason[320]; /* why not, and what to do */
 };
 
@@ -53,22 +55,25 @@ struct weft_samehost {
 void weft_samehost_find(int nccl, struct weft_samehost *host);
 
 /*
- * Where NCCL reads the answers: is this process the first with its GPU?  Where
- * the others' GPUs are hidden two could have the same one without knowing it,
- * which would end NCCL.  Until the process ends; else host->reason says why.
+ * Called where NCCL reads the id.  If the others' GPUs are hidden, two
+ * processes could have the same GPU without knowing it, which would end NCCL:
+ * take the GPU for as long as this process lives.  False: another one has it,
+ * and host->reason says so.
  */
 bool weft_samehost_claim(struct weft_samehost *host);
 
-/* The variables of which NCCL may have to read other values than are set. */
+/* The variables for which NCCL may have to get a value of weft's. */
 #define WEFT_SAMEHOST_VARIABLES                                \
 	"NCCL_HOSTID", "NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", \
 		"NCCL_CUMEM_HOST_ENABLE"
 
-/* Where introduced: the value of one that is not set or empty, or NULL. */
+/*
+ * If introduced, the value for one of them that is unset or empty, else NULL.
+ */
 const char *weft_samehost_env(const struct weft_samehost *host,
 			      const char *name);
 
-/* How NCCL was found: see nccl_net/introduce/introduce.h. */
+/* Which code found NCCL: see nccl_net/introduce/introduce.h. */
 enum weft_introduce_way {
 	WEFT_INTRODUCE_BY_NET,
 	WEFT_INTRODUCE_BY_ENV,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The verbs devices of this host (InfiniBand and RoCE), their ports and GIDs,
- * and which network interfaces they stand beside.  From sysfs alone
+ * and the network interfaces that belong to them.  From sysfs alone
  * (Documentation/ABI/stable/sysfs-class-infiniband of Linux), so that neither
  * libibverbs nor a device is opened before one is used.
  */

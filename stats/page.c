@@ -23,17 +23,17 @@
 
 #define TRIES 4
 
-static int page_fd = -1; /* whose lock says that we live */
+static int page_fd = -1; /* locked as long as this process lives */
 static char page_path[256];
 static unsigned int users;
 static uint64_t last_serial;
 static struct weft_page_row *rows[WEFT_PAGE_ROWS];
-static struct weft_page_head head, head_shot; /* shots: written last */
+static struct weft_page_head head, head_shot; /* shots: as last written */
 static struct weft_page_row shots[WEFT_PAGE_ROWS];
 
 /* ---- the file ------------------------------------------------------------ */
 
-/* A file that is not flocked is of the dead, or only just made. */
+/* The owner of a file without a lock has ended, or has only just created it. */
 static void remove_stale_page(int dir, const char *name)
 {
 	const char *why;
@@ -65,7 +65,10 @@ static void sweep_folder(int dir)
 	closedir(d);
 }
 
-/* A write beyond the limit, old room included, is a SIGXFSZ. */
+/*
+ * A write beyond RLIMIT_FSIZE raises SIGXFSZ, even where the file has room
+ * already.
+ */
 static bool is_too_large(void)
 {
 	struct rlimit limit;
@@ -74,7 +77,10 @@ static bool is_too_large(void)
 	       limit.rlim_cur < WEFT_PAGE_SIZE;
 }
 
-/* Under a name at which no reader looks, so that it sees a locked file only. */
+/*
+ * Create it under a name that readers skip, so that they only see a locked
+ * file.
+ */
 static int make_file(int dir, char name[32])
 {
 	uint64_t random;
@@ -190,7 +196,7 @@ static void open_page(void)
 
 /* ---- writing ------------------------------------------------------------- */
 
-/* Writes @now if it is not what @shot says was written. */
+/* Writes @now, unless @shot shows that it is written already. */
 static bool write_part(const void *now, void *shot, size_t size, size_t at)
 {
 	if (!memcmp(now, shot, size))
@@ -207,7 +213,7 @@ static bool write_head(void)
 	return write_part(&head, &head_shot, sizeof(head), 0);
 }
 
-/* Of counters to which other threads add; NULL: a free row. */
+/* Copies counters to which other threads add; @from NULL: a free row. */
 static void copy_row(struct weft_page_row *to, const struct weft_page_row *from)
 {
 	memset(to, 0, sizeof(*to));

@@ -71,7 +71,7 @@ struct weft_page_head {
 
 /* One peer of one interface; the texts end with a zero. */
 struct weft_page_row {
-	uint64_t serial; /* of who has the row; 0: free */
+	uint64_t serial; /* identifies the user of the row; 0: free */
 	uint64_t id;	 /* of the interface */
 	uint64_t peer;	 /* of the peer's interface */
 	char device[16];
@@ -91,12 +91,12 @@ _Static_assert(sizeof(struct weft_page_row) == 320, "part of the layout");
  * The calls down to weft_page_leave() are for stats/stats.c, whose lock is
  * held.
  *
- * A user of this process's page, which is made for the first one if it can be,
- * and goes with the last one.
+ * A user of this process's page, which is created for the first one if
+ * possible, and removed with the last one.
  */
 void weft_page_open(const char *runtime);
 void weft_page_close(void);
-/* A forked child: what its parent has is not its own. */
+/* In a forked child: the page is its parent's. */
 void weft_page_forget(void);
 
 /* Shows @row, with its counters at each weft_page_write(), until it is hidden.
@@ -111,7 +111,10 @@ void weft_page_note(enum weft_level level, const char *text);
 /* At the end of the process: removes the file. */
 void weft_page_leave(void);
 
-/* For readers: is it a head of this layout?  If not, @why says so of "it". */
+/*
+ * For readers: is it a head of this layout?  If not, @why is the reason, in
+ * which "it" is the page.
+ */
 bool weft_page_head_ok(const struct weft_page_head *page, const char **why);
 
 #endif

@@ -84,7 +84,10 @@ static void disown_page(void)
 	unlock_stats();
 }
 
-/* Called amid anything, this file included: it never waits. */
+/*
+ * May be called inside any function, even of this file: so it never waits for
+ * the lock.
+ */
 static void note_message(enum weft_level level, const char *text)
 {
 	if (pthread_mutex_trylock(&lock))
