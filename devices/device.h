@@ -26,19 +26,18 @@
  * completes with the cause and ends the connection: both endpoints get
  * on_error().  No message behind it is delivered: none whose fence covers it,
  * and none sent once it has completed.  What was placed or delivered before
- * stays.  cancel() and ep_destroy() are no failures.  Of messages and of small
- * puts and gets the caller's own memory is read and written as the program
- * would, in the call or in progress(): there a bad address is a signal.
+ * stays.  cancel() and ep_destroy() are no failures.  For messages and small
+ * puts and gets the caller's own memory is accessed directly, in the call or in
+ * progress(): there a bad address raises a signal.
  *
  * A call reads its array of iovecs before it returns.  The memory they name
  * belongs to the caller again once the operation completes, or 0 is returned.
  * On -ENOMEM nothing was taken.
  *
  * Forks: an interface stays with the process that opened it, and so does its
- * memory.  In a child iface->ops is another table, from which a caller must
- * take the calls if it may be one: what is closed, destroyed or cancelled there
- * is left alone, no callback runs, and no operation starts.  Peers notice
- * nothing.
+ * memory.  In a child iface->ops is another table; a caller that may be one
+ * must call through it: closing, destroying and cancelling do nothing, no
+ * callback runs, and no operation starts.  Peers notice nothing.
  *
  * Limits: more than max_iov entries in one call, or a message of more than
  * max_message bytes, is -EMSGSIZE, whether there is room or not.
@@ -170,9 +169,7 @@ struct weft_iface_attr {
 
 struct weft_ep_attr {
 	bool connected;
-	bool unsent;	      /* messages taken, or answers owed, are
-				 not with the wire: progress() is
-				 needed for them to leave */
+	bool unsent;	      /* sending needs progress() */
 	unsigned int streams; /* sockets, QPs or rings that carry bulk */
 };
 
@@ -181,10 +178,10 @@ struct weft_dev_ops {
 	size_t rkey_len;  /* bytes of a packed key */
 
 	/*
-	 * Can interfaces be opened in this process, and meet anybody?  What a
-	 * sandbox may refuse is tried.  0, or -errno and *@why, a constant
-	 * string; the caller says so, and does without the device.  NULL: what
-	 * the host shows of the device is all that is needed.
+	 * Can interfaces be opened in this process, and meet peers?  Tries what
+	 * a sandbox may refuse.  0, or -errno and *@why, a constant string,
+	 * which the caller logs before it goes on without the device.  NULL:
+	 * the device works if the host has it.
 	 */
 	int (*works)(const char **why);
 	/*
@@ -223,7 +220,7 @@ struct weft_dev_ops {
 	/*
 	 * A descriptor that polls readable when progress() has work, including
 	 * completions of the device's threads and, once arm() was called,
-	 * deadlines.  The device's: do not read or close it.
+	 * deadlines.  It belongs to the device: do not read or close it.
 	 */
 	int (*event_fd)(struct weft_iface *iface);
 	/*
@@ -280,8 +277,8 @@ struct weft_dev_ops {
 	 * when every byte is placed and visible at the target.  Else -EAGAIN,
 	 * or the endpoint's error.  Completion -EACCES: the key does not allow
 	 * it (revoked, out of bounds), or the memory is not there; see
-	 * "Failures".  A small one may leave with the next message, progress()
-	 * or arm() only.
+	 * "Failures".  A small one may not be sent before the next message,
+	 * progress() or arm().
 	 */
 	int (*put)(struct weft_ep *ep, const struct weft_iov *iov,
 		   unsigned int iovcnt, uint64_t remote_addr, const void *rkey,

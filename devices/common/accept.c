@@ -65,7 +65,7 @@ static void fail_accept(struct weft_session *s, int err)
 		weft_warn_once("cannot accept a peer on '%s': %s; trying again",
 			       s->name, strerror(err));
 		break;
-	default: /* it is of one peer, or there is none */
+	default: /* it concerns one peer, or none was waiting */
 		return;
 	}
 	pause_accept(s);

@@ -102,7 +102,7 @@ void weft_conn_fini(struct weft_conn *conn)
 	free(conn->hello);
 }
 
-/* None that is on its way out: its number may be dialled again. */
+/* Skips connections that are ending: their numbers may be dialled again. */
 static struct weft_conn *match(struct weft_entry *e, uint64_t peer_id,
 			       uint32_t number)
 {
@@ -121,7 +121,7 @@ static struct weft_conn *match(struct weft_entry *e, uint64_t peer_id,
 static struct weft_conn *find_first(struct weft_session *s, uint64_t peer_id,
 				    uint32_t number)
 {
-	/* to itself: two ends, no rivals */
+	/* both ends are this interface's own: they do not compete */
 	if (peer_id == container_of(s, struct weft_base, session)->id)
 		return NULL;
 	return match(weft_table_find(&s->conns, id_key(peer_id, number)),
@@ -149,7 +149,9 @@ struct weft_conn *weft_conn_adopt(struct weft_session *s, const uint8_t *key,
 	const uint64_t peer_id = weft_key_id(key);
 	struct weft_conn *c = find_first(s, peer_id, number);
 
-	/* another may claim the same id: the hello tells who has the key */
+	/*
+	 * another one may claim the same id: the hello shows which has the key
+	 */
 	while (c && !(c->hello && weft_hello_owns(c->hello, key)))
 		c = find_next(c);
 	if (!c)

@@ -18,7 +18,7 @@ struct weft_base_ep;
 struct weft_session;
 
 enum weft_conn_state {
-	WEFT_CONN_DIALING, /* we dial, or will in a moment */
+	WEFT_CONN_DIALING, /* dialling, or about to */
 	WEFT_CONN_WAITING, /* the peer's own dial was preferred */
 	WEFT_CONN_JOINING, /* both sides are proven; the device is not ready yet
 			    */
@@ -38,13 +38,14 @@ struct weft_conn {
 	uint32_t number; /* of its pair of endpoints */
 	bool dialer;
 	struct weft_base_ep *ep; /* NULL: none */
-	bool ready_owed;	 /* ready() said no: on_ready() is owed */
+	bool ready_owed; /* ready() returned false: call on_ready() when it
+			    changes */
 	bool had_ep, bye_sent, bye_received;
 	int err;		     /* -errno: progress() closes it */
 	struct weft_address *remote; /* of the endpoint here; with the key */
 	struct weft_hello *hello;    /* accepted, endpoint not known */
-	uint64_t retry_ms;	     /* when to dial; 0: not now */
-	/* before the next dial; and what ended those before */
+	uint64_t retry_ms;	     /* when to dial next; 0: no dial is due */
+	/* pause before the next dial; how earlier ones ended */
 	unsigned int pause_ms, hangups, yields;
 };
 
@@ -65,8 +66,8 @@ int weft_conn_init(struct weft_conn *conn, struct weft_session *s,
 void weft_conn_fini(struct weft_conn *conn);
 /*
  * The connection that an endpoint here has, or had, with that peer; NULL: none.
- * One that a peer has merely dialled is no rival to another that claims the
- * same id: until there is an endpoint it is unknown which of them has the key.
+ * Several that peers have dialled may claim the same id: until there is an
+ * endpoint here it is unknown which of them has the key.
  */
 struct weft_conn *weft_conn_find_rival(struct weft_session *s, uint64_t peer_id,
 				       uint32_t number);

@@ -30,8 +30,8 @@ static bool is_flushed(struct weft_base_ep *ep, uint64_t sent)
 }
 
 /*
- * Completes those pending now, not those that a done() adds; @met: as far as
- * they are flushed.
+ * Completes flushes that are pending now, not those that a done() adds; @met:
+ * only those whose messages the peer has.
  */
 static unsigned int end_flushes(struct weft_base_ep *ep, bool met, int status)
 {
@@ -67,9 +67,9 @@ int weft_ep_create(struct weft_iface *iface, const struct weft_address *remote,
 	ep->ep = (struct weft_ep){ iface, user };
 	weft_list_init(&ep->flushes);
 	/*
-	 * Awake: UCP creates endpoints of interfaces that it has armed, and
-	 * calls them from then on.  Not so, in 1.23, those without messages
-	 * that only the peer uses: they sleep on.
+	 * The caller is awake: UCP creates endpoints on interfaces that it has
+	 * armed, and calls progress() from then on.  UCP 1.23 does not for one
+	 * without messages that only the peer uses: that stays armed.
 	 */
 	if (base->ep_ops->max_message)
 		base->events.sleeps = false;
@@ -128,7 +128,7 @@ bool weft_ep_ready(struct weft_ep *base)
 {
 	struct weft_base_ep *ep = weft_base_ep(base);
 
-	/* a dead endpoint never says -EAGAIN but its error */
+	/* a dead endpoint returns its error, never -EAGAIN */
 	if (ep->err || ops_of(ep)->is_ready(ep->conn))
 		return true;
 	ep->conn->ready_owed = true;
@@ -218,7 +218,7 @@ void weft_ep_fail(struct weft_conn *conn, int err)
 
 	if (!ep)
 		return;
-	/* the peer's last word may have come with its end */
+	/* the peer's answer may have come with its close */
 	end_flushes(ep, true, 0);
 	ep->err = err;
 }

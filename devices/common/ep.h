@@ -34,11 +34,14 @@ struct weft_ep_ops {
 	bool (*is_ready)(struct weft_conn *conn);
 	/* Is there, after reading completions?  NULL: the device has none. */
 	bool (*make_room)(struct weft_conn *conn);
-	/* Messages sent so far.  NULL: what is sent is the peer's at once. */
+	/*
+	 * Messages sent so far.  NULL: the peer has a message once it is sent.
+	 */
 	uint64_t (*sent)(const struct weft_conn *conn);
 	/*
-	 * Are all operations complete, and has the peer the first @sent of the
-	 * messages?  May ask it, and attends to @conn when it answers.
+	 * Are all operations complete, and does the peer have the first @sent
+	 * messages?  May ask the peer, and calls weft_conn_attend() when it
+	 * answers.
 	 */
 	bool (*is_flushed)(struct weft_conn *conn, uint64_t sent);
 	/* Completes all operations with -ECANCELED before it returns. */
@@ -70,8 +73,8 @@ struct weft_conn *weft_ep_conn(struct weft_ep *ep);
 /* Completes flushes, calls on_ready(); returns how many of both. */
 unsigned int weft_ep_notify(struct weft_conn *conn);
 /*
- * The connection ends with @err: flushes that have been met complete, and the
- * endpoint refuses new operations.
+ * The connection ends with @err: flushes complete whose messages the peer has,
+ * and the endpoint refuses new operations.
  */
 void weft_ep_fail(struct weft_conn *conn, int err);
 /* After all operations have completed: ends flushes, calls on_error(). */

@@ -14,7 +14,7 @@
 #include "util/log.h"
 #include "util/util.h"
 
-/* Descriptors are made when they are needed: many interfaces never are busy. */
+/* Descriptors are created when needed: many interfaces are never used. */
 static int add_fd(struct weft_events *ev, int *at, int fd,
 		  struct weft_source *src)
 {
@@ -43,7 +43,10 @@ static bool has_timer(struct weft_events *ev)
 	return !err;
 }
 
-/* Who makes progress looks at the clock: only a sleeper needs a descriptor. */
+/*
+ * A caller that makes progress reads the clock; only one that sleeps needs a
+ * descriptor.
+ */
 static bool set_timer(struct weft_events *ev)
 {
 	const uint64_t now = weft_now_ms();
@@ -86,7 +89,7 @@ static unsigned int handle_wake(struct weft_source *src, uint32_t events)
 	return 0;
 }
 
-/* The clock is looked at whether it has fired or not. */
+/* Compares with the clock, whether the timer has fired or not. */
 static unsigned int handle_timer(struct weft_source *src, uint32_t events)
 {
 	struct weft_events *ev = container_of(src, struct weft_events, timer);

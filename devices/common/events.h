@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEFT_TICK_MS 250 /* deadlines of peers are looked at this often */
+#define WEFT_TICK_MS 250 /* how often deadlines of peers are checked */
 
 /* A watched descriptor, embedded in the object that it belongs to. */
 struct weft_source {
@@ -26,8 +26,8 @@ struct weft_events {
 	uint64_t timer_ms; /* the next deadline; UINT64_MAX: none */
 	uint64_t set_ms;   /* when timer_fd fires, likewise */
 	/*
-	 * The timer has fired.  @stood: ms for which this process stalled, by
-	 * which deadlines of peers are extended.
+	 * The timer has fired.  @stood: ms for which this process stalled;
+	 * deadlines of peers are extended by that.
 	 */
 	unsigned int (*on_timer)(struct weft_events *ev, uint64_t now,
 				 uint64_t stood);
@@ -38,9 +38,12 @@ int weft_events_open(struct weft_events *ev,
 		     unsigned int (*on_timer)(struct weft_events *ev,
 					      uint64_t now, uint64_t stood));
 void weft_events_close(struct weft_events *ev);
-/* From now on other threads may wake the owner; -errno, logged. */
+/* From now on other threads may call weft_events_wake(); -errno, logged. */
 int weft_events_need_wake(struct weft_events *ev);
-/* Makes the descriptor readable, without that in the owner's thread only. */
+/*
+ * Makes the descriptor readable; before weft_events_need_wake() only the owner
+ * may call it.
+ */
 void weft_events_wake(struct weft_events *ev);
 /* Watches @fd for @events; _change() replaces the former ones.  -errno. */
 int weft_events_add(struct weft_events *ev, int fd, struct weft_source *src,
@@ -51,15 +54,15 @@ void weft_events_del(struct weft_events *ev, int fd);
 /* Stops watching the socket @fd, shuts it down and closes it; -1: nothing. */
 void weft_events_close_fd(struct weft_events *ev, int fd);
 /*
- * The owner may sleep until it handles events again; -EBUSY: it may not, for
- * want of a descriptor that would wake it for the next deadline.
+ * The owner may sleep until it handles events again; -EBUSY: it may not,
+ * because there is no descriptor to wake it for the next deadline.
  */
 int weft_events_arm(struct weft_events *ev);
 /* Has on_timer() called at @ms (weft_now_ms()) or earlier. */
 void weft_events_wake_at(struct weft_events *ev, uint64_t ms);
 /* Handles pending events, the timer last; returns how much was done. */
 unsigned int weft_events_handle(struct weft_events *ev);
-/* Is there an event that was not handled yet? */
+/* Is there an unhandled event? */
 bool weft_events_pending(const struct weft_events *ev);
 
 #endif

@@ -11,8 +11,8 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /*
- * A child never frees what it has of its parent's: another thread may have been
- * amid it.
+ * A child never frees its copies of the parent's objects: another thread may
+ * have been changing them.
  */
 static struct weft_list all = { &all, &all };
 
@@ -102,7 +102,7 @@ static int start_get(struct weft_ep *ep, const struct weft_iov *iov,
 	return start_put(ep, iov, iovcnt, remote_addr, rkey, NULL, op);
 }
 
-/* Nothing was sent from here. */
+/* The child has sent nothing. */
 static int flush_ep(struct weft_ep *ep, struct weft_op *op)
 {
 	return 0;
@@ -147,7 +147,7 @@ static void disown_all(void)
 
 	weft_list_for_each (base, tmp, &all, live_link) {
 		if (base->iface.ops == &forked_ops)
-			continue; /* the parent itself is a child */
+			continue; /* the parent had inherited it already */
 		base->iface.ops->iface_forget(&base->iface);
 		base->iface.ops = &forked_ops;
 	}

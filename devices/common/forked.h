@@ -10,9 +10,9 @@
 
 struct weft_base;
 
-/* A child that is forked from now on does not have @base. */
+/* In a child that is forked from now on @base is closed. */
 void weft_forked_watch(struct weft_base *base);
-/* It is closed. */
+/* @base has been closed here. */
 void weft_forked_unwatch(struct weft_base *base);
 /* In the child: closes *@fd, unless it is -1, and makes it that. */
 void weft_forked_close(int *fd);

@@ -120,7 +120,10 @@ void weft_region_remove(struct weft_mem *mem)
 		free(mem);
 		return;
 	}
-	/* one non-blocking system call at most: microseconds */
+	/*
+	 * held for a system call that does not block, or for handing copies to
+	 * an engine
+	 */
 	while (atomic_load(&s->refs))
 		sched_yield();
 	pthread_mutex_lock(&lock);

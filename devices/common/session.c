@@ -17,20 +17,21 @@
 
 #define MAX_UNPROVEN 4096 /* at a time; more wait in the backlog */
 /*
- * Answers that a peer gives once or twice, however busy it is; one that gives
- * no other answers wrongly, or is no weft.
+ * How often one of these answers is accepted in a row.  A correct peer gives it
+ * once or twice, however busy it is; one that repeats it is broken or is not
+ * weft.
  */
-#define HANGUPS 3  /* on a dialer that has not let it wait */
-#define YIELDS	15 /* to a dial of its own, which never comes */
+#define HANGUPS 3  /* it closed, though this side was quick */
+#define YIELDS	15 /* it prefers a dial of its own, which does not come */
 
 enum {
-	/* a listener's backlog is full: it is of this host */
+	/* pause if the backlog of a listener on this host is full */
 	BACKLOG_MS = 5,
-	BACKLOG_MOST_MS = 250, /* of one that stays full */
-	/* after a listener hung up: a place may be free */
+	BACKLOG_MOST_MS = 250, /* if it stays full */
+	/* pause after a listener closed: a place may be free then */
 	REDIAL_MS = 250,
 	REDIAL_MOST_MS = 4000,
-	/* for the peer's own dial, which was preferred; then ours again */
+	/* wait for the peer's own dial, which was preferred; then dial again */
 	YIELD_MS = 2000,
 };
 
@@ -151,9 +152,9 @@ static unsigned int next_pause(unsigned int *pause, unsigned int least,
 }
 
 /*
- * The listener hung up amid the hello.  It does so on one that is silent: then
- * this process was busy, and dials again, as often as that happens.  On any
- * other, a few times: its places were all taken.
+ * The listener closed during the hello.  It closes silent connections: if this
+ * process was too busy to answer, dial again, as often as that happens.  Else
+ * all places were taken: dial again a few times.
  */
 static bool is_dialled_again(const struct weft_handshake *hs, int err)
 {
@@ -239,7 +240,7 @@ static int dial(struct weft_conn *conn)
 				   0);
 }
 
-/* No dial was made, for want of what this process or host has too little of. */
+/* Was no dial made because this process or host lacks a resource? */
 static bool lacks_resources(int err)
 {
 	return err == -EMFILE || err == -ENFILE || err == -ENOMEM ||
@@ -261,7 +262,7 @@ int weft_session_connect(struct weft_session *s,
 	if (!*conn)
 		return -ENOMEM;
 	err = dial(*conn);
-	/* what a peer has to do with is reported by progress() */
+	/* progress() reports errors that concern the peer */
 	return lacks_resources(err) ? err : 0;
 }
 
@@ -276,7 +277,7 @@ bool weft_conn_give_up(struct weft_conn *conn)
 	weft_list_for_each (hs, th, &conn->base->session.handshakes, link) {
 		if (hs->conn != conn)
 			continue;
-		/* the peer may have accepted, and given it to its endpoint */
+		/* the peer may have accepted it for an endpoint */
 		if (hs->dialer && hs->hello.peer_max)
 			return false;
 		if (hs->dialer)
@@ -397,7 +398,7 @@ static void finish_handshake(struct weft_handshake *hs)
 	s->ops->joined(hs, fd);
 }
 
-/* What it sends is overdue: the listener may have hung up meanwhile. */
+/* If this side was late in sending, the listener may have closed. */
 static void note_silence(struct weft_handshake *hs)
 {
 	const uint64_t now = weft_now_ms();
@@ -523,8 +524,8 @@ bool weft_session_busy(const struct weft_session *s)
 }
 
 /*
- * One that ends may end others of its connection.  A listener whose kernel has
- * accepted may be busy for as long as it lives.
+ * One at a time: ending it may end others of its connection.  A listener whose
+ * kernel has accepted may be busy for as long as it lives.
  */
 static struct weft_handshake *find_expired(struct weft_session *s, uint64_t now)
 {
@@ -550,7 +551,7 @@ void weft_session_tick(struct weft_session *s, uint64_t now, uint64_t stood)
 		weft_handshake_fail(hs, -ETIMEDOUT);
 	weft_list_for_each (conn, tc, &s->meeting, meet_link) {
 		if (conn->err)
-			continue; /* it is about to end */
+			continue; /* progress() will end it */
 		if (conn->retry_ms && now >= conn->retry_ms)
 			dial(conn);
 		if (conn->retry_ms)

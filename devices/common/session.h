@@ -5,7 +5,7 @@
  *
  * The n-th endpoints of a pair have one connection, known by (key id, n).  Of
  * two dials for the same one, that of the side with the lower key id is kept.
- * Nothing else is sent before that is settled, so nothing can be reordered.
+ * Nothing else is sent before that is decided, so nothing can be reordered.
  *
  * The first socket of a connection has the session's kind; a device may dial
  * more for it, of its own kinds.  Until its hello is done, an accepted socket
@@ -88,7 +88,7 @@ struct weft_handshake {
 	struct weft_unproven unproven; /* listener */
 	uint64_t deadline_ms; /* listener; dialer: while it is connecting */
 	uint64_t moved_ms;    /* dialled, or last sent something */
-	bool late;	      /* that was long ago when it sent the next */
+	bool late;	      /* a long pause came before something was sent */
 	union weft_sockaddr peer;
 	struct weft_hello hello;
 };
@@ -97,7 +97,7 @@ struct weft_handshake {
 void weft_session_init(struct weft_session *s);
 /*
  * The connection for endpoint @number: the one that the peer has dialled, or a
- * new one, which dials.  -errno: it cannot even dial, and ends by itself.
+ * new one, which dials.  -errno: it cannot dial, and ends by itself.
  */
 int weft_session_connect(struct weft_session *s,
 			 const struct weft_address *remote, uint32_t number,
@@ -125,7 +125,7 @@ int weft_conn_dial_more(struct weft_conn *conn, uint32_t kind, uint32_t number,
 bool weft_conn_give_up(struct weft_conn *conn);
 /* Ends its handshakes without lost(). */
 void weft_conn_drop_handshakes(struct weft_conn *conn);
-/* Takes over the socket @fd, accepted from @peer; -ENOMEM. */
+/* Takes over @fd, a socket accepted from @peer; -ENOMEM. */
 int weft_handshake_accept(struct weft_session *s, int fd,
 			  const union weft_sockaddr *peer);
 void weft_handshake_free(struct weft_handshake *hs);

@@ -17,7 +17,7 @@
 #include "util/list.h"
 
 #define WEFT_UNPROVEN_SOURCES	64  /* distinguished, by a hash */
-#define WEFT_UNPROVEN_SPARED_MS 250 /* keeps its place at least so long */
+#define WEFT_UNPROVEN_SPARED_MS 250 /* keeps its place at least this long */
 
 struct weft_unproven {
 	struct weft_list link; /* weft_unproven_set.silent */
@@ -40,9 +40,9 @@ bool weft_unproven_full(const struct weft_unproven_set *s);
 struct weft_unproven *weft_unproven_oldest(const struct weft_unproven_set *s);
 /*
  * Is there a place for the next one?  Makes one if necessary, but only if a
- * connection waits at @listen_fd.  @read first reads what the silent one has
- * sent, since this process may have stalled; if that is no message, @end closes
- * it. Both may call weft_unproven_del(), neither may free it.
+ * connection is waiting at @listen_fd.  @read first reads what the silent one
+ * has sent, since this process may have stalled; if that is no message, @end
+ * closes it. Both may call weft_unproven_del(), neither may free it.
  */
 bool weft_unproven_make_room(struct weft_unproven_set *s, int listen_fd,
 			     void (*read)(struct weft_unproven *st),

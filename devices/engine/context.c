@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * CUDA contexts; stream.c has our streams in them, copy.c what goes into those.
- */
+/* CUDA contexts; stream.c has weft's streams in them, copy.c queues copies. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -48,7 +46,7 @@ int weft_engines_share(struct weft_engines *engines)
 	return fd;
 }
 
-/* One of those that peers may see, as long as there are some. */
+/* Takes a page that peers can read, as long as one is free. */
 static bool take_page(struct weft_engine *engine)
 {
 	struct weft_engines *engines = engine->engines;
@@ -69,7 +67,7 @@ static bool take_page(struct weft_engine *engine)
 	return true;
 }
 
-/* A thread of the driver's is yet to ring its descriptor. */
+/* Does a driver thread still have to write to its descriptor? */
 static bool is_to_ring(const struct weft_engine *engine)
 {
 	unsigned int i, wakes = 0;
@@ -128,7 +126,7 @@ struct weft_engine *weft_engine_get(struct weft_engines *engines,
 	}
 	*err = open_engine(engine);
 	if (*err) {
-		/* the next one takes it: engines wrote zeros alone */
+		/* reuse the page: engines have only written zeros to it */
 		engines->nmarks -= engine->page_shared;
 		free_engine(engine);
 		return NULL;
@@ -141,9 +139,9 @@ struct weft_engine *weft_engine_get(struct weft_engines *engines,
  */
 
 /*
- * UCP registers no local memory, so that this may be the first GPU memory of
- * the process, and then the driver must be asked.  Not where the program
- * has none: what it passes is host memory.
+ * UCP registers no local memory, so this may be the first GPU memory of the
+ * process, which only the driver knows.  A program that has not loaded the
+ * driver passes host memory.
  */
 static int use_driver(void)
 {

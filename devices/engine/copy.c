@@ -10,12 +10,12 @@
  *
  * A guarded copy is looked up in the region table while it is handed over, and
  * counted in `issued` before the reference is given back: weft_region_remove()
- * and then weft_copy_drain_all() leave nothing that could still land.  So with
- * a copy to or from memory of a peer: its owner revokes what `allowed` looks
- * at, waits while a batch is claimed, and then for what was issued
+ * and then weft_copy_drain_all() leave nothing that could still land.  Copies
+ * to or from memory of a peer work alike: its owner revokes what `allowed`
+ * reads, waits while a batch is claimed, and then for what was issued
  * (nvl_export.c).
  *
- * Handing over never calls back; what fails there waits in `failed` for the
+ * Submitting never calls back; copies that fail there wait in `failed` for the
  * next poll.
  */
 #include <errno.h>
@@ -40,7 +40,7 @@ static bool has_batches(const struct weft_cuda *cu)
 	return cu->memcpy_batch || cu->memcpy_batch_12;
 }
 
-/* CUDA's error; of which of them is unknown. */
+/* Returns CUDA's error, which does not tell the copy that failed. */
 static int issue_batch(const struct weft_cuda *cu, uint64_t *dst, uint64_t *src,
 		       size_t *len, size_t n, void *st)
 {
@@ -55,8 +55,8 @@ static int issue_batch(const struct weft_cuda *cu, uint64_t *dst, uint64_t *src,
 }
 
 /*
- * Copies all at once where the driver takes a batch, or one by one.  True: a
- * batch was refused, of which some may be with the engine all the same.
+ * Issues all copies as a batch if the driver can, else one by one.  True: a
+ * batch was refused, but the engine may have some copies of it.
  */
 static bool issue_copies(struct weft_stream *st, const struct weft_cuda *cu,
 			 struct weft_copy **c, int *result, unsigned int n)
@@ -75,7 +75,7 @@ static bool issue_copies(struct weft_stream *st, const struct weft_cuda *cu,
 	if (n > 1 && has_batches(cu)) {
 		if (!issue_batch(cu, dst, src, len, n, st->cu))
 			return false;
-		/* one by one shows which of them it is */
+		/* issue them one by one, to find the copy that fails */
 		refused = true;
 	}
 	for (i = 0; i < n; i++)
@@ -104,7 +104,7 @@ static bool has_room(const struct weft_stream *st)
 	return st->nflying < WEFT_STREAM_DEPTH;
 }
 
-/* Takes up to a batch of what waits, as far as it may fly. */
+/* Takes up to a batch of waiting copies, as far as the limits allow. */
 static unsigned int take_batch(struct weft_stream *st, struct weft_copy **c)
 {
 	const size_t max = st->engine->engines->batch;
@@ -120,7 +120,10 @@ static unsigned int take_batch(struct weft_stream *st, struct weft_copy **c)
 	return n;
 }
 
-/* What has an error goes to `failed`, unless @all fly; the rest flies. */
+/*
+ * Moves copies that have an error to `failed`, unless @all, and the others to
+ * `in_flight`.
+ */
 static void check_results(struct weft_stream *st, struct weft_copy **c,
 			  unsigned int n, bool all)
 {
@@ -160,7 +163,7 @@ static unsigned int submit_batch(struct weft_stream *st,
 	uint32_t seq = atomic_load(&st->mark->issued) + 1;
 
 	n = take_batch(st, c);
-	/* as the region table's references, for a peer that revokes */
+	/* for a peer that revokes: works as a reference of the region table */
 	atomic_store(&st->mark->claimed, 1);
 	for (i = 0; i < n; i++) {
 		c[i]->seq = seq;
@@ -193,7 +196,7 @@ static unsigned int submit_batch(struct weft_stream *st,
 			continue;
 		weft_debug("a copy of %zu bytes: %s", go[i]->len,
 			   weft_cuda_error_name(result[i]));
-		/* memory that is gone is no better than a bad key */
+		/* report memory that is gone like a bad key */
 		go[i]->status =
 			weft_cuda_errno(result[i]) == -EIO ? -EIO : -EACCES;
 	}
@@ -226,7 +229,10 @@ static unsigned int submit_stream(struct weft_stream *st)
 	return n;
 }
 
-/* The one with the least to do, by turns; a broken one if there is no other. */
+/*
+ * The stream with the fewest copies, round robin; a broken one if there is no
+ * other.
+ */
 static struct weft_stream *choose_tx(struct weft_engine *engine)
 {
 	struct weft_stream *st, *best = NULL;
@@ -272,7 +278,7 @@ unsigned int weft_copy_submit(struct weft_engines *engines)
 	return n;
 }
 
-/* The next copy that has ended; NULL: none. */
+/* The next finished copy, or NULL. */
 static struct weft_copy *take_ended(struct weft_stream *st, uint32_t done)
 {
 	struct weft_copy *copy;
@@ -368,11 +374,11 @@ static void wake_owner(void *arg)
 	int fd = st->engine->wake_fd;
 	uint64_t one = 1;
 
-	/* first: this may be too early for an arm() from now on */
+	/* do this first: an arm() from now on may need another wake */
 	atomic_store(&st->wake_set, false);
 	if (write(fd, &one, sizeof(one)) < 0)
 		weft_debug("an interface's eventfd is gone");
-	/* last: weft_stream_retire() waits for this */
+	/* do this last: weft_stream_retire() waits for it */
 	atomic_fetch_sub(&st->wakes, 1);
 }
 
@@ -413,7 +419,7 @@ bool weft_copy_arm(struct weft_engines *engines, bool *in_flight)
 	return ok;
 }
 
-/* Has submit something to do there? */
+/* Would submit do anything for this stream? */
 static bool can_submit(struct weft_stream *st)
 {
 	const unsigned int index = st - st->engine->streams;
@@ -423,7 +429,7 @@ static bool can_submit(struct weft_stream *st)
 		return false;
 	if (!atomic_load(&st->broken))
 		return has_room(st);
-	/* it fails what waits where no other stream takes it */
+	/* if no other stream takes the copies, submit fails them */
 	for (i = 0; index != WEFT_RX_STREAM && i < WEFT_TX_STREAMS; i++)
 		if (!atomic_load(&st->engine->streams[i].broken))
 			return false;

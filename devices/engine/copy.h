@@ -18,42 +18,44 @@
 #include "util/list.h"
 
 #define WEFT_TX_STREAMS	  2u
-#define WEFT_RX_STREAM	  WEFT_TX_STREAMS /* behind those */
+#define WEFT_RX_STREAM	  WEFT_TX_STREAMS /* after those */
 #define WEFT_STREAMS	  (WEFT_TX_STREAMS + 1)
 #define WEFT_STREAM_DEPTH 256u /* copies with the engine, per stream */
 /*
- * Of a batch.  To hand over a copy takes the driver 4 us, in a batch as by
- * itself, and the reader sees nothing of a batch before its end: of a long one
- * that is late.  Puts and gets of 64 KiB over a ring: 7.9 and 6.8 GB/s with up
- * to 64 copies in each, 10.2 and 7.7 with four; of 1 MiB 117 and 108, 156 and
- * 125; of 64 MiB the same (one H200 under MPS, medians of 15).  Fewer batches
- * with the engine make that better by some, but halve it where processes take
- * turns on a GPU: what is not with the engine in time waits for the next turn.
+ * Copies in a batch.  Submitting a copy takes the driver 4 us, in a batch or
+ * not, and the reader sees nothing of a batch before its end, which of a long
+ * one comes late.  Puts and gets of 64 KiB over a ring: 7.9 and 6.8 GB/s with
+ * up to 64 copies in each, 10.2 and 7.7 with four; of 1 MiB 117 and 108, 156
+ * and 125; of 64 MiB the same (one H200 under MPS, medians of 15).  Fewer
+ * batches in flight are a little faster, but half as fast if processes take
+ * turns on a GPU: what the engine does not have in time waits for the next
+ * turn.
  */
 #define WEFT_BATCH 4u
 
 /* No setting changes them. */
 enum weft_copy_times {
-	/* a copy that an engine has had for so long: the GPU is lost */
+	/* an engine that takes longer for a copy is lost */
 	WEFT_COPY_WATCHDOG_MS = 20000,
-	/* unfinished for so long: the driver is queried */
+	/* query the driver about copies that are not finished by then */
 	WEFT_COPY_SUSPECT_MS = 1000,
-	/* before looking at copies that wake no one: the driver refused */
+	/* poll copies whose end wakes no one, since the driver refused */
 	WEFT_COPY_POLL_MS = 1,
-	/* the same where they ring: an engine that fails rings none */
+	/* poll the others as well: an engine that fails wakes no one */
 	WEFT_COPY_FAILURE_MS = 1000,
-	/* closing waits for a wake that the driver is writing; a function of
-	   the program's may keep it for longer */
+	/*
+	 * closing waits so long for a wake that the driver is about to write; a
+	 * host function of the program may delay it
+	 */
 	WEFT_COPY_LAST_WAKE_MS = 1000,
 };
 
 /*
- * How far the copies of an interface are, one page for each CUDA context: a
- * peer that lets the interface copy to and from its memory sees there, without
- * its help, when they have ended.  Batches are numbered.
+ * Progress of an interface's copies, one page per CUDA context: a peer whose
+ * memory they access reads there when they have ended.  Batches are numbered.
  */
 struct weft_engine_mark {
-	_Atomic uint32_t claimed;  /* one is about to be handed over */
+	_Atomic uint32_t claimed;  /* one is being submitted */
 	_Atomic uint32_t issued;   /* given to the engine */
 	_Atomic uint32_t finished; /* as its process knows */
 	uint8_t pad0[52];
@@ -87,14 +89,13 @@ struct weft_copy {
 	const void *group; /* weft_copy_cancel() takes back all of one */
 	uint64_t dst, src;
 	size_t len;
-	bool guarded; /* goes only while @key allows @at */
+	bool guarded; /* copied only while @key allows @at */
 	uint32_t seq; /* of its batch */
 	struct weft_rkey key;
 	uint64_t at;
-	/* goes only if this says so, once its batch is claimed; NULL: it does
-	 */
+	/* asked once its batch is claimed; false: do not copy; NULL: copy */
 	bool (*allowed)(const struct weft_copy *copy);
-	int status; /* FAILED: of a copy that never flew */
+	int status; /* FAILED: the error of a copy that was not issued */
 };
 
 struct weft_stream {
@@ -104,13 +105,13 @@ struct weft_stream {
 	struct weft_list *waiting; /* engine->tx_waiting or rx_waiting */
 	struct weft_list in_flight, failed;
 	unsigned int nflying;
-	pthread_mutex_t lock; /* looking for the end */
+	pthread_mutex_t lock; /* protects the search for finished batches */
 	struct weft_engine_mark *mark;
 	_Atomic int broken; /* -errno: the engine takes no more */
 	/* mark->flag, pinned; NULL: the driver cannot write it */
 	uint32_t *flag;
 	uint64_t flag_dev;
-	uint32_t looks;		    /* at the flag, without result */
+	uint32_t looks;		    /* reads of the flag without result */
 	uint64_t issued_ms;	    /* of the oldest unfinished batch */
 	_Atomic bool wake_set;	    /* a host function will write wake_fd */
 	_Atomic unsigned int wakes; /* host functions that have not ended */
@@ -132,7 +133,7 @@ struct weft_engine {
 	unsigned int last_tx;
 };
 
-/* Those of an interface; none until it meets GPU memory. */
+/* The engines of an interface; none before its first GPU memory. */
 struct weft_engines {
 	struct weft_list list;
 	struct weft_events *events;	/* the interface's, which they wake */
@@ -151,11 +152,11 @@ void weft_engines_fini(struct weft_engines *engines);
 void weft_engines_forget(struct weft_engines *engines);
 /* The descriptor of their marks, which are made; or -errno. */
 int weft_engines_share(struct weft_engines *engines);
-/* That of @where, made if need be; NULL: *@err is why not. */
+/* The engine for @where, created if necessary; NULL: *@err is the reason. */
 struct weft_engine *weft_engine_get(struct weft_engines *engines,
 				    const struct weft_cuda_ptr *where,
 				    int *err);
-/* Where it lies, by its registration or the driver; logs why not. */
+/* Where memory is, according to its registration or the driver; logs errors. */
 int weft_engine_locate(const struct weft_iov *v, struct weft_cuda_ptr *where);
 
 /* stream.c */
@@ -178,21 +179,19 @@ unsigned int weft_copy_submit(struct weft_engines *engines);
 unsigned int weft_copy_poll(struct weft_engines *engines);
 /* Is a copy finished and not yet polled? */
 bool weft_copy_pending(struct weft_engines *engines);
-/*
- * Would submit and poll find nothing?  As cheap as can be; may be wrong once.
- */
+/* Would submit and poll find nothing?  Cheap; may be wrong once. */
 bool weft_copy_quiet(struct weft_engines *engines);
-/* Engines will ring wake_fd.  False: poll by timer. */
+/* Engines will write to wake_fd.  False: poll by timer. */
 bool weft_copy_arm(struct weft_engines *engines, bool *in_flight);
 /*
- * Takes back what was queued for @group and no engine has; guarded ones only
- * if @guarded: that is of a peer's puts and gets.
+ * Takes back copies of @group that no engine has; guarded ones, which are for a
+ * peer's puts and gets, only if @guarded.
  */
 void weft_copy_cancel(struct weft_engines *engines, const void *group,
 		      bool guarded);
 /*
- * Closing: submits and polls until @copies, which done() counts down, are none;
- * logs those that the watchdog gives up.
+ * For closing: submits and polls until @copies, which done() counts down, is 0;
+ * logs copies that the watchdog gives up.
  */
 void weft_copy_stop(struct weft_engines *engines, const unsigned int *copies);
 

@@ -24,8 +24,8 @@ static void set_finished(struct weft_stream *st, uint32_t seq)
 }
 
 /*
- * The last batch that has ended by what the flag says; of @done on the driver
- * may have said it before.
+ * The last batch that has ended according to the flag, or @done, if the driver
+ * has reported a later one.
  */
 static uint32_t read_flag(struct weft_stream *st, uint32_t done,
 			  uint32_t issued)
@@ -70,19 +70,19 @@ static void update_finished(struct weft_stream *st)
 		done = read_flag(st, done, issued);
 	if (weft_batch_ended(done, issued))
 		return;
-	/* looked at by the clock, but not on every call */
+	/* reads the clock, so not on every call */
 	if (st->flag && !broken && st->looks++ % 64)
 		return;
 	if (!st->issued_ms)
 		st->issued_ms = weft_now_ms();
 	r = weft_cuda_enter_kept(&s, &st->engine->ctx);
-	if (r == -ENODEV) { /* and all that was in it */
+	if (r == -ENODEV) { /* the context is gone with all that it had */
 		atomic_store(&st->broken, -ENODEV);
 		atomic_store(&st->mark->finished, issued);
 	}
 	if (r)
 		return;
-	/* of a broken one the last mark was not made */
+	/* on a broken stream the last mark is missing */
 	if (!st->flag || broken ||
 	    weft_now_ms() - st->issued_ms > WEFT_COPY_SUSPECT_MS)
 		query_driver(st, s.cu, issued);
@@ -168,7 +168,7 @@ int weft_stream_init(struct weft_engine *engine, unsigned int index,
 				 "cannot make a CUDA stream (%s)",
 				 weft_cuda_error_name(r));
 	}
-	/* tried with the value that is there: some drivers refuse it */
+	/* try it with the current value: some drivers refuse the call */
 	if (engine->page_pinned && cu->write_value32 &&
 	    !cu->host_device_ptr(&st->flag_dev, &st->mark->flag, 0) &&
 	    !cu->write_value32(st->cu, st->flag_dev, 0, 0))

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What devices keep in the folder that pods share (host/rundir.h):
+ * What devices keep in the run folder (host/rundir.h):
  *   s-<id>      the socket of a listening interface, <id> from its random key
  *   l-<id>      flocked as long as that interface lives
- *   b-<gpu>     a GPU's budget for rings (nvlink)
- * Nothing here is believed: it says whom to dial, the hello says who answers.
- * Kernel locks and not pids tell what is stale: pids mean nothing across pods.
+ * Nothing here is trusted: it says which socket to dial, and the hello proves
+ * the peer.  Locks, not pids, tell which files are stale: pids mean nothing in
+ * another container.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -30,7 +30,7 @@
 #include "util/log.h"
 #include "util/parse.h"
 
-#define LOCK_MS 1000 /* a lock that somebody keeps is not waited for longer */
+#define LOCK_MS 1000 /* longest wait for a lock that another process keeps */
 
 struct weft_folder {
 	struct weft_rundir dir;
@@ -44,7 +44,7 @@ int weft_folder_socket(void)
 	return fd < 0 ? weft_fail(-errno, "cannot make a Unix socket") : fd;
 }
 
-/* Through /proc, so that neither length nor a swapped folder matters. */
+/* Through /proc: the path is short, and the folder cannot be exchanged. */
 static void socket_path(const struct weft_folder *run, uint64_t id,
 			struct sockaddr_un *sa)
 {
@@ -159,9 +159,9 @@ uint64_t weft_folder_id(const struct weft_folder *run)
 }
 
 /*
- * The lock first: a socket without one would be swept away.  Every process that
- * starts looks at every lock for a moment, so where many start at once one is
- * seldom free at the first try.
+ * Take the lock first: a socket without one would be removed.  Each process
+ * that starts tries every lock for a moment, so if many start at once the first
+ * try often fails.
  */
 static int take_lock(struct weft_folder *run, uint64_t id)
 {
@@ -175,7 +175,7 @@ static int take_lock(struct weft_folder *run, uint64_t id)
 		fd = weft_folder_open_file(run, name);
 		if (fd < 0)
 			return fd;
-		/* a sweeper may have locked and unlinked it in between */
+		/* another process may have locked and unlinked it in between */
 		if (!flock(fd, LOCK_EX | LOCK_NB) &&
 		    !statx(fd, "", AT_EMPTY_PATH, STATX_NLINK, &st) &&
 		    st.stx_nlink) {

@@ -70,7 +70,7 @@ ssize_t weft_frame_recv(int sock, void *f, size_t len, int *fd,
 			unsigned int *nfds)
 {
 	union {
-		/* room for one more than allowed, so that a lie is seen */
+		/* room for one more than allowed, to detect it */
 		char buf[CMSG_SPACE(2 * sizeof(int))];
 		struct cmsghdr align;
 	} control;
@@ -93,7 +93,7 @@ ssize_t weft_frame_recv(int sock, void *f, size_t len, int *fd,
 	if (*fd >= 0)
 		close(*fd);
 	*fd = -1;
-	/* of what is mapped many may come, one behind the other */
+	/* descriptors of mapped memory may come one after the other */
 	weft_warn_once(
 		"descriptors sent by a peer on this host were lost: raise the limit on open files ('ulimit -n'), or see whether SELinux or AppArmor forbids passing them (give both containers the same label or profile)");
 	return n == (ssize_t)len ? -EMFILE : -EPROTO;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Small frames on a Unix socket, each with a descriptor or without. */
+/* Small frames on a Unix socket, with or without a descriptor. */
 #ifndef WEFT_DEVICES_LOCAL_FRAME_H
 #define WEFT_DEVICES_LOCAL_FRAME_H
 

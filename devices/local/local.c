@@ -4,8 +4,8 @@
  * beside version and key; here they are two numbers of 40 bits: the network
  * namespace's (ns_id's upper 40) and the run folder's (ns_id's lower 24 and
  * the port).  Both hash the host's boot id, so that equal means the same host;
- * either one being equal means there is a socket of the peer that we can dial.
- * The device part is always 0.0.0.0.
+ * if either is equal, the peer has a socket that this process can dial.  The
+ * device part is always 0.0.0.0.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -116,7 +116,7 @@ static int connect_to(const struct weft_local *local,
 
 /* ---- listening ----------------------------------------------------------- */
 
-/* A socket in the folder, where no abstract one can be had. */
+/* Listen in the folder if an abstract socket cannot be created. */
 static int try_folder(uint64_t id)
 {
 	struct weft_folder *run = weft_folder_open();
@@ -210,7 +210,7 @@ static void listen_in_folder(struct weft_local *local, struct weft_base *base)
 	close_folder(local, base);
 }
 
-/* Both ways in; one is enough. */
+/* Listen on both sockets; one is enough. */
 int weft_local_open(struct weft_local *local, struct weft_base *base)
 {
 	listen_abstract(local, base);
@@ -251,8 +251,8 @@ static bool is_forbidden(const struct weft_base *base, int err)
 }
 
 /*
- * Security modules know more than addresses.  Asked once of each peer, which
- * sees somebody hang up before the hello.
+ * A security module may forbid what addresses allow: try once per peer, which
+ * sees a connection that closes before the hello.
  */
 static bool may_dial(const struct weft_local *local, struct weft_base *base,
 		     const struct weft_address *remote)
@@ -269,7 +269,7 @@ static bool may_dial(const struct weft_local *local, struct weft_base *base,
 	err = connect_to(local, base, fd, remote);
 	close(fd);
 	known->refused = is_forbidden(base, err);
-	/* with a full backlog the security modules were not asked */
+	/* if the backlog is full, the security modules were not asked */
 	known->asked = err != -EAGAIN;
 	return !known->refused;
 }

@@ -35,7 +35,10 @@ int weft_memfd_make_sparse(const char *name, size_t size, size_t there,
 
 	if (fd < 0)
 		return -errno;
-	/* memory that lacks later is a SIGBUS; not every sandbox can tell */
+	/*
+	 * allocate now: later a lack of memory would be a SIGBUS; some
+	 * sandboxes cannot
+	 */
 	do {
 		err = ftruncate(fd, size) || fallocate(fd, 0, 0, there) ? -errno
 									: 0;

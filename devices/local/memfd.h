@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory that two processes of a host share: its descriptor goes by a socket.
+/*
+ * Memory that two processes of a host share; its descriptor is sent over a
+ * socket.
  */
 #ifndef WEFT_DEVICES_LOCAL_MEMFD_H
 #define WEFT_DEVICES_LOCAL_MEMFD_H
@@ -8,25 +10,27 @@
 #include <stddef.h>
 
 /*
- * Shared memory whose size is sealed and whose pages are there: using it raises
- * no SIGBUS later.  Mapped at *@p; its descriptor, the caller's, or -errno.
+ * Shared memory of sealed size, all pages allocated, so that using it raises no
+ * SIGBUS.  Mapped at *@p; returns its descriptor, which the caller owns, or
+ * -errno.
  */
 int weft_memfd_make(const char *name, size_t size, void **p);
-/* The same, but only the first @there bytes have pages. */
+/* The same, with pages for the first @there bytes only. */
 int weft_memfd_make_sparse(const char *name, size_t size, size_t there,
 			   void **p);
 /*
- * Gives pages to such memory, from the begin of one on.  False: there are none,
- * or Linux before 5.14 cannot tell.
+ * Allocates pages of such memory, from a page boundary on.  False: none are
+ * left, or Linux before 5.14 cannot tell.
  */
 bool weft_memfd_fill(void *p, size_t len);
-/* Takes them away again. */
+/* Frees them again. */
 bool weft_memfd_drop(void *p, size_t len);
-/* Would that work at all?  A sandbox may refuse it.  0 or -errno. */
+/* Does this work here?  A sandbox may refuse it.  0 or -errno. */
 int weft_memfd_check(void);
 /*
- * Maps a peer's, which must be sealed and of that size, with @prot at *@p; @fd
- * stays the caller's.  -EINVAL (not such a file) or -errno, logged.
+ * Maps such memory of a peer, which must be sealed and of that size, with @prot
+ * at *@p; @fd stays the caller's.  -EINVAL: it is other memory; or -errno;
+ * logged.
  */
 int weft_memfd_map(int fd, size_t size, int prot, void **p);
 
