@@ -14,7 +14,7 @@
  *   tcp_timer      deadlines and dead peers
  *   tcp_rx         frames of the message stream in, in order
  *   tcp_ep         endpoints: messages and flushes
- *   tcp_stall      gives up streams that have become slow
+ *   tcp_stall  drops streams that have become slow
  *   tcp_put, _get  one put, one get, from the call to its end
  *   tcp_place      puts of the peer's that come in frames
  *   tcp_fail       operations that fail, and the ends of their connections
@@ -28,7 +28,7 @@
  *   tcp_bulk       the same at their source: chunks, acknowledgements
  *   tcp_pool       puts and chunks, kept for use again
  *   tcp_tune       how many streams
- *   tcp_event      what all of these leave for progress()
+ *   tcp_event  events that the others leave for progress()
  */
 #ifndef WEFT_DEVICES_TCP_H
 #define WEFT_DEVICES_TCP_H
@@ -52,13 +52,15 @@
  * settings: WEFT_CONNECT_TIMEOUT and WEFT_PEER_TIMEOUT.
  */
 enum tcp_times {
-	/* before "no bulk stream" is news: a peer that is leaving refuses
-	   them, too, and its message stream ends meanwhile */
+	/*
+	 * report that no bulk stream opens only after this time: a peer that is
+	 * leaving refuses them, too, and its message stream ends meanwhile
+	 */
 	TCP_LOST_STREAM_MS = 1000,
 	/* a bulk stream without work is closed: longer than the pauses of a
 	   program between two transfers, short enough to free descriptors */
 	TCP_STREAM_IDLE_MS = 5000,
-	/* the same while others of its peer need descriptors */
+	/* the same if other connections of its peer need descriptors */
 	TCP_STREAM_SPARE_MS = 5,
 	/* iface_close() waits for peers' kernels to take the last bytes: time
 	   for some retransmissions (TCP_RTO_MIN is 200 ms) */
@@ -74,8 +76,8 @@ enum tcp_times {
 #define TCP_RX_BUF	(512u << 10) /* per iface, shared by its streams */
 #define TCP_RX_PART	(64u << 10)  /* read of those that send small ones */
 /*
- * What one progress() may take: a frame costs 1, the callback of a message as
- * much as so many more.
+ * What one progress() may take: a frame costs 1, the callback of a message
+ * TCP_CALLBACK more.
  */
 #define TCP_CALLBACK 15
 #define TCP_BUDGET   (WEFT_PROGRESS_MAX * (1 + TCP_CALLBACK))
@@ -88,19 +90,22 @@ enum tcp_times {
  */
 #define TCP_GATHER	  (64u << 10)
 #define TCP_GATHER_FRAMES 64
-#define TCP_MAX_ASKS	  64 /* that may be unanswered */
+#define TCP_MAX_ASKS	  64 /* how many may be unanswered */
 #define TCP_POLLED	  4  /* streams polled without epoll */
 #define TCP_MAX_STREAMS	  64
-/* One that its end has closed may not have ended here when it is replaced. */
+/*
+ * A stream that the peer has closed may not have ended here when it is
+ * replaced.
+ */
 #define TCP_MAX_STREAMS_IN (2 * TCP_MAX_STREAMS)
-#define TCP_FEW_STREAMS	   4 /* where the caller moves them all */
+#define TCP_FEW_STREAMS	   4 /* if the caller moves all streams */
 #define TCP_MAX_ENGINES	   16
 
-/* Since when a socket's peer has not answered (tcp_timer.c). */
+/* How long a socket's peer has not answered (tcp_timer.c). */
 struct tcp_watch {
-	uint64_t since_ms; /* 0: it answers, or was not asked */
-	uint64_t tried_ms; /* asked again, the last time */
-	uint64_t asked_ms; /* likewise, once there was time for an answer */
+	uint64_t since_ms; /* 0: it answers, or nothing was sent */
+	uint64_t tried_ms; /* the last retransmission */
+	uint64_t asked_ms; /* the same, after time for an answer */
 	unsigned int probes;
 };
 
@@ -108,19 +113,19 @@ struct tcp_watch {
 struct tcp_conn {
 	struct weft_conn base;
 	struct weft_source src;
-	struct weft_list link;		  /* iface->conns */
-	struct weft_list deferred_link;	  /* iface->deferred */
-	struct weft_entry by_token;	  /* once the listener has given one */
+	struct weft_list link;		/* iface->conns */
+	struct weft_list deferred_link; /* iface->deferred */
+	struct weft_entry by_token;	/* once the listener has sent a token */
 	struct weft_list rx_pending_link; /* iface->rx_pending */
 	struct tcp_iface *iface;
 	int fd;
 	bool close_received;
-	bool failed;	 /* an operation: nothing is delivered any more */
-	bool rx_ended;	 /* its message stream; bulk may come yet */
-	uint64_t end_ms; /* wait for that until then */
-	int suspect_err; /* why a bulk stream died amid puts, or 0 */
-	uint64_t suspect_seq, suspect_until_ms; /* the puts below; how long */
-	uint64_t token;				/* bulk streams join by it */
+	bool failed;	 /* an operation failed: nothing more is delivered */
+	bool rx_ended;	 /* its message stream ended; bulk may still come */
+	uint64_t end_ms; /* deadline for that bulk */
+	int suspect_err; /* why a bulk stream died during a put, or 0 */
+	uint64_t suspect_seq, suspect_until_ms; /* puts below; deadline */
+	uint64_t token;				/* by which bulk streams join */
 	uint64_t warn_at_ms;			/* of bulk->lost_err */
 	struct tcp_watch watch;
 	struct weft_counters *stats;
@@ -137,24 +142,24 @@ struct tcp_conn {
 	unsigned int gathered; /* frames, if tx is not tried yet */
 	bool want_write;
 	struct weft_list gather_link; /* iface->gathering: tx is not tried */
-	uint64_t fence;		      /* next message waits for puts below */
-	struct tcp_unplaced {	      /* messages that may wait there */
-		uint64_t fence;	      /* for puts below */
+	uint64_t fence; /* the next message waits for puts below this number */
+	struct tcp_unplaced {	/* messages that may wait at the peer */
+		uint64_t fence; /* for puts below */
 		size_t bytes;
 	} unplaced[2];	      /* older, newer */
-	uint64_t sent, acked; /* messages, and those that the peer has */
-	uint64_t asked_of;    /* messages before the last question */
-	unsigned int asks;    /* questions that it has not answered */
+	uint64_t sent, acked; /* messages sent, and taken by the peer */
+	uint64_t asked_of;    /* messages sent before the last ASK */
+	unsigned int asks;    /* ASKs without an answer */
 	/* receiving: bytes not yet delivered */
 	uint8_t *rx;
 	size_t rx_off, rx_len, rx_cap;
 	bool rx_lent;	 /* rx is one of the iface's */
-	bool rx_limited; /* more messages came than may be delivered */
+	bool rx_limited; /* more messages arrived than may be delivered */
 	uint64_t taken;	 /* messages */
-	struct weft_list deferred_messages; /* wait for their puts (tcp_rx.c) */
+	struct weft_list deferred_messages; /* that wait for puts (tcp_rx.c) */
 	size_t deferred_bytes;
-	uint64_t cut;	       /* the peer's first put that it has cancelled */
-	_Atomic bool deferred; /* there is one: engines wake us */
+	uint64_t cut;	       /* the first put that the peer has cancelled */
+	_Atomic bool deferred; /* a message is: engines wake the owner */
 	_Atomic unsigned int nlandings;	   /* of iface->found.landings */
 	unsigned int nputs, ngets, nasked; /* ops not completed yet */
 	bool in_rx;			   /* guards against re-entry */
@@ -175,22 +180,22 @@ struct tcp_iface {
 	struct weft_list gathering;  /* struct tcp_conn.gather_link */
 	struct weft_table by_token;  /* of conns */
 	struct weft_list rx_pending; /* streams with more to deliver */
-	unsigned int budget;	     /* left to this progress() */
-	unsigned int floor;	     /* what it may fall to now */
+	unsigned int budget;	     /* what this progress() may still take */
+	unsigned int floor;	     /* its lower bound for this connection */
 	struct tcp_conn *polled[TCP_POLLED];
-	unsigned int polls; /* progress calls since epoll was asked */
+	unsigned int polls; /* progress calls since epoll_wait() */
 	bool closing;	    /* nothing is delivered any more */
 	uint8_t *rxbuf, *txbuf;
-	uint8_t *rxnext; /* in rxbuf's place when that is lent; NULL: it is */
-	int pipe[2];	 /* to place bytes without a signal; -1 */
+	uint8_t *rxnext; /* used while rxbuf is lent; NULL: lent as well */
+	int pipe[2];	 /* for copies that raise no signal; -1 */
 	struct tcp_placing *placing; /* of tcp_place.c; NULL: no put came yet */
 	struct weft_list spare_puts; /* struct tcp_put, to be used again */
 	unsigned int nspare_puts;
 	uint64_t next_get;
 	struct tcp_engine *engines;
 	unsigned int nengines;
-	bool spare_cores;    /* engines have threads from the start */
-	unsigned int sleeps; /* of the owner, since there are engines */
+	bool spare_cores;    /* engines start with threads */
+	unsigned int sleeps; /* calls of arm() since engines exist */
 	/* what engines report to the owner */
 	struct {
 		pthread_mutex_t lock;
@@ -199,7 +204,7 @@ struct tcp_iface {
 		struct weft_list streams;  /* tcp_stream.report_link */
 		_Atomic bool any;
 		_Atomic bool armed; /* the owner may sleep: wake it */
-		bool room;	    /* for landings again; the owner's own */
+		bool room;	    /* read again; owner only */
 	} found;
 };
 

@@ -274,7 +274,7 @@ int tcp_bulk_resend(struct tcp_bulk *b, struct tcp_stream *s, uint64_t taken,
 		if (c->number < taken || put->acked || put->aborted)
 			continue;
 		if (!put->op && !(put->flags & TCP_CHUNK_GET)) {
-			/* cancelled: its memory is the caller's again */
+			/* cancelled: the caller may reuse its memory */
 			put->aborted = true;
 			drop_resend(put);
 			weft_list_del(&put->link);

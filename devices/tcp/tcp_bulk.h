@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Puts as numbers: at their source, cut into chunks that any stream may take,
- * until they are acknowledged (tcp_bulk.c); at their target, counted until
- * every byte is placed (tcp_land.c).  Nothing here calls back or touches a
- * socket.
+ * Accounting of puts: at their source, chunks that any stream may take, until
+ * they are acknowledged (tcp_bulk.c); at their target, bytes, until all are
+ * placed (tcp_land.c).  Nothing here calls back or touches a socket.
  */
 #ifndef WEFT_DEVICES_TCP_BULK_H
 #define WEFT_DEVICES_TCP_BULK_H
@@ -31,9 +30,9 @@ struct tcp_put {
 	unsigned int senders;	 /* streams that are sending from it */
 	unsigned int resend;	 /* its chunks in bulk->resend */
 	bool acked;		 /* acknowledged by the peer */
-	bool aborted;		 /* was not and will not be sent whole */
+	bool aborted;		 /* not all of it will be sent */
 	unsigned int iovcnt;
-	struct iovec iov[TCP_MAX_IOV]; /* last: not cleared */
+	struct iovec iov[TCP_MAX_IOV]; /* last member: not cleared */
 };
 
 /* A part of a put: on a stream, or waiting to be sent again. */
@@ -42,8 +41,8 @@ struct tcp_chunk {
 	struct weft_list put_link; /* put->chunks */
 	struct tcp_put *put;
 	size_t off, len;
-	uint64_t number; /* of the stream's chunks, from 0 */
-	bool resend;	 /* it waits in bulk->resend */
+	uint64_t number; /* index among the stream's chunks */
+	bool resend;	 /* in bulk->resend */
 };
 
 /* One put at its target; live from its first chunk till it is placed. */
@@ -62,9 +61,9 @@ struct tcp_tune {
 	uint64_t bytes, busy_ns; /* of the sample being taken */
 	uint64_t busy_since_ns;	 /* 0: idle */
 	double base;		 /* bytes/s with the streams before */
-	bool trying;		 /* more streams are on trial: */
+	bool trying;		 /* more streams are on trial */
 	unsigned int more;	 /* so many */
-	unsigned int step;	 /* to be tried next; 0: twice as many */
+	unsigned int step; /* how many to try next; 0: as many as there are */
 	uint64_t settled_until_ns;
 };
 
@@ -108,10 +107,10 @@ void tcp_bulk_free(struct tcp_conn *conn);
 /* Is the window of puts full? */
 bool tcp_bulk_full(const struct tcp_conn *conn);
 
-/* What a put leaves to be done by its caller. */
+/* What the caller must do after a submit. */
 struct tcp_queued {
 	unsigned int chunks; /* as tcp_bulk_waiting() */
-	bool few_streams;    /* more may be opened */
+	bool few_streams;    /* more streams may be opened */
 };
 /* Gives @put its number and queues it for the streams. */
 struct tcp_queued tcp_bulk_submit(struct tcp_bulk *b, struct tcp_put *put);
@@ -146,8 +145,8 @@ struct weft_op *tcp_bulk_give_up(struct tcp_bulk *b, struct tcp_put *put,
 /* The put with this number, or NULL: none, or cancelled. */
 struct tcp_put *tcp_bulk_pending(struct tcp_bulk *b, uint64_t seq);
 /*
- * The peer acknowledges @seq with @status.  @late: again, perhaps.  -EPROTO: it
- * was never sent, or (not @late) is acknowledged already.
+ * The peer acknowledges @seq with @status.  @late: perhaps repeated.  -EPROTO:
+ * it was never sent, or (not @late) is acknowledged already.
  */
 int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status, bool late);
 /*
@@ -173,15 +172,15 @@ unsigned int tcp_bulk_lose_dial(struct tcp_bulk *b);
 /* How many should be opened. */
 unsigned int tcp_bulk_missing_streams(struct tcp_bulk *b);
 
-/* Part of @iov: @len bytes from @off on; as many entries at most. */
+/* A part of @iov: @len bytes from @off on, in at most as many entries. */
 void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
 		   size_t len, struct iovec *out, unsigned int *out_n);
 
-/* tcp_pool.c: cleared; NULL: no memory.  Puts are the owner's, ... */
+/* tcp_pool.c: cleared; NULL: no memory.  Puts belong to the owner, ... */
 struct tcp_put *tcp_put_new(struct tcp_conn *conn);
 void tcp_put_free(struct tcp_put *put);
 void tcp_puts_spare_free(struct tcp_iface *iface);
-/* ... of chunks the bulk lock is held. */
+/* ... for chunks hold the bulk lock. */
 struct tcp_chunk *tcp_chunk_new(struct tcp_bulk *b);
 void tcp_chunk_free(struct tcp_bulk *b, struct tcp_chunk *c);
 void tcp_chunks_spare_free(struct tcp_bulk *b);

@@ -9,7 +9,10 @@
 
 #include "devices/tcp/tcp.h"
 
-/* @remote: to dial, or NULL: the peer has dialled.  NULL: no memory. */
+/*
+ * @remote: the address to dial; NULL: the peer has dialled.  Returns NULL: no
+ * memory.
+ */
 struct tcp_conn *tcp_conn_new(struct tcp_iface *iface,
 			      const struct weft_address *remote,
 			      uint64_t peer_id, uint32_t number,
@@ -18,23 +21,25 @@ struct tcp_conn *tcp_conn_new(struct tcp_iface *iface,
 struct tcp_conn *tcp_conn_by_token(struct tcp_iface *iface, uint64_t token);
 /* Both sides are proven; takes over @fd as the message stream. */
 void tcp_conn_open(struct tcp_conn *conn, int fd);
-/* The endpoint is gone: nothing more will be asked of the peer. */
+/* The endpoint was destroyed: it starts no more operations. */
 void tcp_conn_send_bye(struct tcp_conn *conn);
 /* Polls a recently active socket directly, which saves a system call. */
 void tcp_conn_poll_add(struct tcp_conn *conn);
 void tcp_conn_poll_del(struct tcp_conn *conn);
 /* The peer has closed in order: its bulk streams are read to their ends. */
 void tcp_conn_end(struct tcp_conn *conn);
-/* Breaks it once neither side has an endpoint on it and nothing is unsent. */
+/* Breaks it if neither side has an endpoint on it and nothing is unsent. */
 void tcp_conn_maybe_end(struct tcp_conn *conn);
-/* A bulk stream died amid puts: the message stream may tell why. */
+/* A bulk stream died during a put: wait for the message stream to tell why. */
 void tcp_conn_suspect(struct tcp_conn *conn, int err);
 
 /* tcp_dial.c */
 extern const struct weft_session_ops tcp_session_ops;
 /* Dials the bulk streams that the tuner wants, or asks the peer to. */
 void tcp_streams_open(struct tcp_conn *conn);
-/* Closes those to the peer if none has work: more can be dialled later. */
+/*
+ * Closes the streams to the peer if none has work: more can be dialled later.
+ */
 void tcp_streams_give_back(struct tcp_conn *conn);
 /*
  * TCP_FRAME_STREAMS: the peer requests @n streams or, as the dialer, reports

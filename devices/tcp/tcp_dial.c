@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sockets of connections: their options, and how many there are for bulk. */
+/* Sockets of connections: their options, and how many carry bulk. */
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
@@ -86,7 +86,7 @@ static void lose_stream(struct tcp_conn *conn, bool out, int err,
 		  strerror(-err));
 	b->no_streams = true;
 	conn->warn_at_ms = weft_now_ms() + TCP_LOST_STREAM_MS;
-	b->lost_err = err; /* news only if the peer lives on: tcp_timer.c */
+	b->lost_err = err; /* reported only if the peer lives on: tcp_timer.c */
 	tcp_iface_start_tick(conn->iface);
 	weft_conn_attend(&conn->base); /* puts go in frames from now on */
 }
@@ -157,10 +157,9 @@ static unsigned int count_streams(const struct tcp_conn *conn, bool out)
 }
 
 /*
- * May a bulk stream take a descriptor?  The kernel gives the lowest free
- * number, so as many are in use, whatever for.  The last quarter is left to the
- * program (devices/common/unproven.h), the one before to peers that have no
- * stream.
+ * May a bulk stream take a descriptor?  The kernel assigns the lowest free
+ * number, so about as many are in use.  The last quarter is for the program
+ * (devices/common/unproven.h), the one before for peers that have no stream.
  */
 static bool has_descriptors(const struct tcp_conn *conn, bool out)
 {
@@ -198,7 +197,7 @@ static int dial_stream(struct tcp_conn *conn, enum tcp_purpose purpose)
 	return err;
 }
 
-/* Has it streams out, and nothing for them since @ms? */
+/* Does it have streams for sending, all idle since @ms? */
 static bool has_idle_streams(const struct tcp_conn *conn, uint64_t ms)
 {
 	const struct tcp_bulk *b = conn->bulk;
@@ -226,9 +225,9 @@ void tcp_streams_give_back(struct tcp_conn *conn)
 }
 
 /*
- * UCP keeps the endpoints of a program that has closed its own after a
- * rendezvous: a new one for each transfer would let their streams pile up.  A
- * few connections of one peer may take turns.
+ * UCP keeps its endpoints after a rendezvous although the program has closed
+ * its own: a program that creates one per transfer would pile up their streams.
+ * Let a few connections per peer keep theirs.
  */
 static void spare_streams(const struct tcp_conn *conn)
 {
@@ -259,7 +258,7 @@ void tcp_streams_open(struct tcp_conn *conn)
 	if (!b || conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
 	    conn->rx_ended || b->no_streams)
 		return;
-	/* not for streams that are about to be closed one by one as idle */
+	/* not for streams that will soon be closed as idle */
 	if (atomic_load(&b->acked) == atomic_load(&b->next_seq))
 		return;
 	missing = tcp_bulk_missing_streams(b);
@@ -277,7 +276,7 @@ void tcp_streams_open(struct tcp_conn *conn)
 				      sizeof(body));
 		return;
 	}
-	if (!conn->token) /* WELCOME is on its way and calls again */
+	if (!conn->token) /* WELCOME will call this again */
 		return;
 	while (missing--)
 		if (dial_stream(conn, TCP_PURPOSE_BULK_OUT))
@@ -298,7 +297,7 @@ int tcp_streams_asked(struct tcp_conn *conn, uint32_t n)
 	if (n > TCP_MAX_STREAMS ||
 	    n + count_streams(conn, false) > TCP_MAX_STREAMS_IN)
 		return -EPROTO;
-	while (n--) /* the peer waits for each, so each is tried */
+	while (n--) /* try each one: the peer waits for each */
 		dial_stream(conn, TCP_PURPOSE_BULK_IN);
 	return 0;
 }
@@ -359,7 +358,7 @@ static void join_stream(struct tcp_conn *conn, const struct weft_handshake *hs,
 		tcp_conn_break(conn, err);
 		return;
 	}
-	tcp_iface_start_tick(conn->iface); /* it looks at idle streams, too */
+	tcp_iface_start_tick(conn->iface); /* it closes idle streams, too */
 	tcp_engines_wake(conn);
 }
 

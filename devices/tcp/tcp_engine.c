@@ -41,7 +41,7 @@ static void mark_ready(struct tcp_engine *eng, struct tcp_stream *s)
 		weft_list_add_tail(&eng->ready, &s->ready_link);
 }
 
-/* A turn for those that are ready, within TURNS.  Engine lock held. */
+/* Moves streams that are ready, TURNS at most.  Engine lock held. */
 static unsigned int run_ready(struct tcp_engine *eng)
 {
 	const struct weft_list *last = eng->ready.prev;
@@ -101,7 +101,7 @@ unsigned int tcp_engine_run(struct tcp_engine *eng)
 {
 	unsigned int n;
 
-	/* its thread runs it */
+	/* a thread runs it */
 	if (pthread_mutex_trylock(&eng->lock))
 		return 0;
 	n = run_locked(eng);
@@ -120,7 +120,7 @@ static void grow_fd_table(const struct tcp_engine *eng)
 	int fd = fcntl(eng->wake_fd, F_DUPFD_CLOEXEC,
 		       eng->wake_fd + 2 * (int)TCP_MAX_STREAMS);
 
-	if (fd >= 0) /* else the dials will report the limit */
+	if (fd >= 0) /* on failure the dials will report the limit */
 		close(fd);
 }
 
@@ -252,7 +252,10 @@ void tcp_engines_resume(struct tcp_iface *iface)
 	iface->found.room = false;
 	for (i = 0; i < iface->nengines; i++) {
 		eng = &iface->engines[i];
-		/* arm() is busy until progress() runs it: only with streams */
+		/*
+		 * if it has streams, arm() must return -EBUSY until progress()
+		 * has run it
+		 */
 		if (!eng->nstreams)
 			continue;
 		atomic_store(&eng->has_work, true);
@@ -261,7 +264,7 @@ void tcp_engines_resume(struct tcp_iface *iface)
 	}
 }
 
-/* progress() runs it in any case. */
+/* progress() runs it as well. */
 static unsigned int handle_engine(struct weft_source *src, uint32_t events)
 {
 	return 0;

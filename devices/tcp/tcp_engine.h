@@ -17,11 +17,11 @@ struct tcp_stream {
 	bool out;		      /* sends chunks */
 	_Atomic bool writable;	      /* as of the last edge */
 	bool readable;		      /* likewise */
-	_Atomic bool suspended;	      /* over the limit: takes no chunk */
+	_Atomic bool suspended;	      /* beyond the limit: takes no chunks */
 	int err;		      /* why it died; 0 while it lives */
 	struct weft_list report_link; /* iface->found.streams */
 	uint64_t used_ms;	      /* when it last carried a chunk */
-	bool abandoned;		      /* no engine moves it any more */
+	bool abandoned;		      /* detached from its engine */
 	struct tcp_watch watch;
 	struct weft_list sent; /* out: chunks not settled; bulk lock */
 	uint64_t nsent;	       /* out: chunks that it took */
@@ -77,9 +77,9 @@ void tcp_engines_close(struct tcp_iface *iface);
 void tcp_engines_sleep(struct tcp_iface *iface);
 /* Moves what can be moved without waiting; returns the number of events. */
 unsigned int tcp_engine_run(struct tcp_engine *eng);
-/* So many chunks wait at @conn, */
+/* Wakes engines for @n chunks of @conn, */
 void tcp_engines_give(struct tcp_conn *conn, unsigned int chunks);
-/* or as many as do. */
+/* or for all that wait. */
 void tcp_engines_wake(struct tcp_conn *conn);
 /* Streams that stopped reading (tcp_events_full()) may go on. */
 void tcp_engines_resume(struct tcp_iface *iface);

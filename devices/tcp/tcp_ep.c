@@ -95,7 +95,7 @@ void tcp_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 	struct tcp_conn *conn = live_conn(base);
 
 	attr->connected = conn && conn->base.state == WEFT_CONN_OPEN;
-	/* who waits for a gathered put or get makes progress */
+	/* a caller that waits for a gathered put or get calls progress() */
 	attr->unsent = attr->connected && !tcp_conn_drained(conn);
 	attr->streams =
 		attr->connected && conn->bulk ? conn->bulk->out_streams : 0;
@@ -139,8 +139,8 @@ ssize_t tcp_ep_message_pack(struct weft_ep *base, uint8_t id,
 	err = tcp_conn_send(conn, TCP_FRAME_MESSAGE, id, conn->fence, &iov, 1,
 			    iov.iov_len, NULL);
 	/*
-	 * pack() may not be called twice for one message: a connection that
-	 * broke just now has taken it, and on_error() follows.
+	 * pack() must not run twice for a message: if the connection has just
+	 * broken, pretend it was sent; on_error() follows.
 	 */
 	if (err && err != -EAGAIN)
 		return err;

@@ -21,7 +21,10 @@ void tcp_events_init(struct tcp_iface *iface)
 	weft_list_init(&iface->found.streams);
 }
 
-/* any before armed here, armed before any in arm(): one of them sees it. */
+/*
+ * Pairs with arm(): here `any` is set before `armed` is read, there `armed`
+ * before `any`, so that one side sees the other.
+ */
 void tcp_events_wake(struct tcp_iface *iface)
 {
 	atomic_store(&iface->found.any, true);
@@ -84,7 +87,7 @@ void tcp_events_add_stream(struct tcp_stream *s)
 	tcp_events_wake(iface);
 }
 
-/* Taken from the queue; NULL: none. */
+/* Takes an event from the queue, or NULL. */
 static struct tcp_event *first_notify(struct tcp_conn *conn)
 {
 	struct tcp_iface *iface = conn->iface;

@@ -28,9 +28,11 @@ void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put);
 /* A put that notifies (TCP_CHUNK_*) is placed; -ENOMEM. */
 int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 			   uint64_t size, int status);
-/* So many of @conn's wait for progress() that nothing more of it is read. */
+/* Do so many of @conn's wait for progress() that it must not read more? */
 bool tcp_events_full(const struct tcp_conn *conn);
-/* Off the list, with its lock; progress() has engines read if there is room. */
+/*
+ * Unlinks @e, with the lock held; progress() resumes reading if there is room.
+ */
 void tcp_events_take_landing(struct tcp_event *e);
 /* @s has died; s->err says why. */
 void tcp_events_add_stream(struct tcp_stream *s);
@@ -40,7 +42,7 @@ void tcp_events_notify(struct tcp_conn *conn);
 void tcp_events_forget(struct tcp_conn *conn);
 
 /* Owner only, from here on. */
-/* Never calls back: progress() closes it and reports @err. */
+/* Never calls back: progress() closes the connection and reports @err. */
 void tcp_conn_break(struct tcp_conn *conn, int err);
 /* A connection needs periodic checks. */
 void tcp_iface_start_tick(struct tcp_iface *iface);

@@ -45,15 +45,15 @@ void tcp_conn_failed(struct tcp_conn *conn)
 	tcp_conn_break(conn, -ECONNRESET);
 }
 
-/* The socket of a connection that is gone. */
+/* The socket of a connection that has ended. */
 struct tcp_leaving {
 	struct weft_source src;
 	struct weft_list link; /* iface->leaving */
 	struct tcp_iface *iface;
 	int fd;
-	uint8_t *tx; /* to be sent: */
+	uint8_t *tx; /* bytes to send */
 	size_t off, len;
-	bool shut; /* all is */
+	bool shut; /* all are sent */
 };
 
 static void free_leaving(struct tcp_leaving *l)
@@ -64,7 +64,7 @@ static void free_leaving(struct tcp_leaving *l)
 	free(l);
 }
 
-/* Sends what is left and discards what comes; false: it has ended. */
+/* Sends the rest and discards input; false: the socket has ended. */
 static bool move(struct tcp_leaving *l)
 {
 	unsigned int rounds = 64;

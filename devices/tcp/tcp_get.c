@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Gets.  Of a few bytes, the answer is a frame, which the get is found for by
- * its id.  Else the owner of the memory is asked for a put: its target is
- * registered for this get alone, so that ending the get revokes the key.
+ * Gets.  A small one is answered by a frame with its id.  For others the owner
+ * of the memory is asked for a put: its target is registered for this get
+ * alone, so that ending the get revokes the key.
  */
 #include "devices/tcp/tcp_rma.h"
 #include "devices/tcp/tcp_copy.h"
@@ -94,7 +94,7 @@ int tcp_get_start(struct weft_ep *base, const struct weft_iov *iov,
 	if (err)
 		return err;
 	conn = tcp_conn(weft_ep_conn(base));
-	if (!n) { /* still ends when the peer has looked at the key */
+	if (!n) { /* it still completes after the peer has checked the key */
 		iov = &nothing;
 		n = 1;
 	}
@@ -316,7 +316,7 @@ void tcp_get_answer(struct tcp_conn *conn)
 	tcp_puts_post_waiting(conn);
 }
 
-/* The oldest come first, as a rule. */
+/* Usually the oldest are answered first. */
 static struct tcp_get *find_get(struct tcp_conn *conn, uint64_t id)
 {
 	struct tcp_get *g, *tg;

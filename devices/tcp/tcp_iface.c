@@ -122,7 +122,7 @@ static void free_iface(struct tcp_iface *iface)
 	free(iface);
 }
 
-/* What a limit forbids open_iface() names, and how to raise it. */
+/* open_iface() logs limits that were reached and how to raise them. */
 static int try_socket(int family)
 {
 	const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -226,8 +226,8 @@ static bool has_unsent_data(struct tcp_conn *conn)
 			 MSG_DONTWAIT);
 	while (n > 0 && rounds--);
 	if (!n || (n < 0 && errno != EAGAIN && errno != EINTR))
-		return false; /* it is gone, too */
-	/* CLOSE and FIN may get lost: they carry no data of the program's */
+		return false; /* the peer has ended, too */
+	/* CLOSE and FIN may get lost: they carry no data of the program */
 	return !ioctl(conn->fd, SIOCOUTQ, &unacked) &&
 	       unacked > TCP_FRAME_LEN + TCP_CLOSE_LEN + 1;
 }

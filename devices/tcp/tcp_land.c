@@ -41,7 +41,7 @@ int tcp_land_begin(struct tcp_conn *conn, const struct tcp_chunk_head *c)
 	pthread_mutex_lock(&b->lock);
 	l = find_landing(b, c->seq);
 	if (!l) {
-		/* drain what an abort overtook */
+		/* drain a chunk that an abort has overtaken */
 		land = c->seq < atomic_load(&b->placed) ? 0 : -EPROTO;
 	} else if (l->done) {
 		land = 0;
@@ -103,7 +103,7 @@ int tcp_land_end(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 			l->acked_by = by;
 			l->acked_status = l->status;
 			l->done = true;
-			/* notify before a message behind it may be read */
+			/* notify before a later message can be read */
 			if (needs_notification(c, l->status))
 				err = tcp_events_add_landing(conn, c->flags,
 							     c->tag, c->total,
@@ -114,7 +114,7 @@ int tcp_land_end(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 	pthread_mutex_unlock(&b->lock);
 	if (err || !placed)
 		return err;
-	/* a get counts where it ends */
+	/* a get is counted where it ends */
 	if (!*result && !(c->flags & TCP_CHUNK_GET)) {
 		weft_count(conn->stats, rx_puts, 1);
 		weft_count(conn->stats, rx_put_bytes, c->total);

@@ -5,12 +5,13 @@
 
 #include "devices/tcp/tcp.h"
 
-/* Has the socket taken everything, but for what is gathered? */
+/* Has the socket taken everything except gathered frames? */
 bool tcp_conn_drained(const struct tcp_conn *conn);
 /* The one predicate behind ready(), -EAGAIN and on_ready(). */
 bool tcp_conn_is_ready(struct weft_conn *conn);
 /*
- * Is there a put or get besides the newest?  Then that may wait for progress().
+ * Are there puts or gets besides the newest?  Then the newest may wait for
+ * progress().
  */
 bool tcp_conn_is_busy(const struct tcp_conn *conn);
 /* Counts a message of @len bytes. */
@@ -50,9 +51,9 @@ void tcp_conn_copy_unsent(struct tcp_conn *conn);
 
 /* Reads and delivers; returns the number of frames. */
 unsigned int tcp_conn_receive(struct tcp_conn *conn);
-/* Does it wait only for its turn, not for the peer? */
+/* Is there input that waits for its turn, not for the peer? */
 bool tcp_conn_has_pending(const struct tcp_conn *conn);
-/* Frees what was received and not delivered. */
+/* Frees input that was not delivered. */
 void tcp_conn_drop_received(struct tcp_conn *conn);
 
 #endif

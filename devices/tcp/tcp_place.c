@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts of the peer's that come in frames, and what cannot be placed. */
+/* The peer's puts that come in frames, and puts that cannot be placed. */
 #include "devices/tcp/tcp_place.h"
 #include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_event.h"
@@ -27,13 +27,13 @@ void tcp_place_failed(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 	tcp_conn_fail(conn, &f);
 }
 
-/* Puts of the peer's that were read, until they are placed together. */
+/* The peer's puts that were read and will be placed together. */
 struct tcp_placing {
 	unsigned int n, copies;
 	size_t bytes;
 	struct tcp_chunk_head head[TCP_COPIES];
 	int status[TCP_COPIES];
-	/* of those that are allowed, each with a reference to its region */
+	/* puts that are allowed, each with a reference to its region */
 	unsigned int put[TCP_COPIES];
 	struct iovec to[TCP_COPIES], from[TCP_COPIES];
 };
@@ -134,7 +134,7 @@ int tcp_place_frame(struct tcp_conn *conn, const uint8_t *p, size_t len)
 	if (land < 0)
 		return land;
 	add_placing(iface->placing, &c, land ? p + TCP_CHUNK_LEN : NULL);
-	/* what is left of a put is known when a part of it is placed */
+	/* place a part of a put at once: what is left of it is known then */
 	if (c.len < c.total || iface->placing->n == TCP_COPIES ||
 	    iface->placing->bytes >= TCP_GATHER)
 		return tcp_place_frames(conn);

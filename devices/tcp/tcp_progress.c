@@ -25,7 +25,7 @@
 #define POLL_EVERY  16	 /* progress calls between epoll_wait() */
 #define POLLED_IDLE 4096 /* idle polls before a stream is cold */
 
-/* A stream ended, perhaps amid puts: the message stream will tell why. */
+/* A stream ended, perhaps during a put: the message stream will tell why. */
 static void end_stream(struct tcp_stream *s)
 {
 	struct tcp_conn *conn = s->conn;
@@ -228,8 +228,8 @@ static void check_end(struct tcp_conn *conn)
 }
 
 /*
- * After a failed write read what the peer sent before: data, and whether it
- * closed in order.
+ * After a failed write reads what the peer sent before that: data, and perhaps
+ * an orderly close.
  */
 static void drain_socket(struct tcp_conn *conn)
 {
@@ -266,7 +266,7 @@ static unsigned int settle_conn(struct weft_conn *base)
 		return 1;
 	if (weft_list_empty(&conn->rx_pending_link))
 		tcp_conn_close(conn, base->err);
-	else /* it has more than may be delivered now */
+	else /* it has more input than may be delivered now */
 		weft_conn_attend(base);
 	return 1;
 }
@@ -288,7 +288,7 @@ unsigned int tcp_conn_handle(struct weft_source *src, uint32_t events)
 	return n;
 }
 
-/* Another turn for those with more than their share, within the budget. */
+/* Gives connections with more input another turn, within the budget. */
 static unsigned int serve_pending(struct tcp_iface *iface)
 {
 	struct tcp_conn *c, *last;
@@ -309,9 +309,9 @@ static unsigned int serve_pending(struct tcp_iface *iface)
 }
 
 /*
- * UCP learns by a socket of its own that a peer has closed an endpoint, and
- * drops what comes after.  On a connection that is not polled, what the peer
- * sent before must not wait for a later call.
+ * UCP's connection manager tells it that a peer has closed an endpoint, and
+ * from then on UCP drops its messages.  So what the peer sent before on a
+ * connection that is not polled must not wait for a later call.
  */
 static bool must_poll_events(struct tcp_iface *iface)
 {

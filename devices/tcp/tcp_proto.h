@@ -38,15 +38,15 @@ enum tcp_frame_type {
 	TCP_FRAME_GET,	       /* struct get: asks for a put, or GET_DATA */
 	TCP_FRAME_FAIL,	       /* struct fail: nothing follows */
 	TCP_FRAME_WELCOME,     /* u64 token, by which bulk streams join */
-	TCP_FRAME_STREAMS,  /* u32: dial so many; 0, to the requester: one could
-			       not be opened */
-	TCP_FRAME_BYE,	    /* no endpoint here uses this stream any more */
-	TCP_FRAME_CLOSE,    /* u64 taken: the interface closes, last */
-	TCP_FRAME_DROP,	    /* u32 stream: nothing more is sent on it */
-	TCP_FRAME_DROPPED,  /* struct dropped: what was taken from it */
-	TCP_FRAME_GET_DATA, /* u64 get id, and the bytes */
-	TCP_FRAME_ASK,	    /* how many messages have you? */
-	TCP_FRAME_TAKEN,    /* u64: so many */
+	TCP_FRAME_STREAMS,     /* u32: dial that many; 0, to the requester: one
+				  could not be opened */
+	TCP_FRAME_BYE,	       /* no endpoint here uses this stream any more */
+	TCP_FRAME_CLOSE,       /* u64 taken: the interface closes, last */
+	TCP_FRAME_DROP,	       /* u32 stream: nothing more is sent on it */
+	TCP_FRAME_DROPPED,     /* struct dropped: what was taken from it */
+	TCP_FRAME_GET_DATA,    /* u64 get id, and the bytes */
+	TCP_FRAME_ASK,	       /* how many messages do you have? */
+	TCP_FRAME_TAKEN,       /* u64 number of messages */
 	TCP_FRAME_TYPES
 };
 

@@ -16,10 +16,10 @@
 
 /* How a put goes. */
 enum way {
-	GATHERED, /* small, others wait to be written: with those */
+	GATHERED, /* small, and others wait to be written: gather it */
 	FRAMED,	  /* in a frame of its own */
 	STREAMED, /* larger: in chunks over bulk streams */
-	PIECEWISE /* no stream can be had: in frames, between messages */
+	PIECEWISE /* no stream can be opened: in frames, between messages */
 };
 
 static enum way choose_way(const struct tcp_conn *conn,
@@ -35,7 +35,7 @@ static enum way choose_way(const struct tcp_conn *conn,
 								 : FRAMED;
 }
 
-/* A connection that breaks here completes it with an error. */
+/* If the connection breaks here, the put completes with an error. */
 static void send_framed(struct tcp_conn *conn, struct tcp_put *put, bool gather)
 {
 	uint8_t head[TCP_CHUNK_LEN];
@@ -180,7 +180,7 @@ void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put)
 	tcp_conn_send_control(conn, TCP_FRAME_PUT_ABORT, body, sizeof(body));
 }
 
-/* Ends @put, between chunks, with @status or why it has failed itself. */
+/* Ends @put, between chunks, with @status or its own error. */
 static void give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
 {
 	struct weft_op *op;
@@ -223,7 +223,7 @@ void tcp_stream_lost(struct tcp_conn *conn, struct tcp_stream *s, int err)
 /*
  * A stream in the middle of a withdrawn put's chunk can carry nothing more.  It
  * also carries acknowledgements of other puts, so abandon it, do not close it.
- * Leave a broken one to its report.
+ * A broken one is reported anyway.
  */
 static void abandon_senders(struct tcp_conn *conn)
 {

@@ -10,7 +10,7 @@ struct tcp_stream;
 int tcp_put_start(struct weft_ep *ep, const struct weft_iov *iov,
 		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		  const struct weft_notify *notify, struct weft_op *op);
-/* Gives @put its number and sends it, or as much of it as goes now. */
+/* Gives @put its number and sends it, or the part that can be sent now. */
 void tcp_put_send(struct tcp_conn *conn, struct tcp_put *put);
 /* Sends puts in frames when no bulk stream can be opened. */
 void tcp_puts_post_waiting(struct tcp_conn *conn);
@@ -19,7 +19,7 @@ void tcp_puts_post_waiting(struct tcp_conn *conn);
  * acknowledgements sent on @s are not lost (tcp_stall.c).
  */
 void tcp_stream_abandon(struct tcp_conn *conn, struct tcp_stream *s);
-/* What @put sends cannot be read: the connection fails. */
+/* The source of @put cannot be read: the connection fails. */
 void tcp_put_source_gone(struct tcp_conn *conn, struct tcp_put *put);
 /* TCP_FRAME_FAIL: the peer cannot place it. */
 void tcp_put_failed(struct tcp_conn *conn, uint64_t seq, int status);
@@ -38,13 +38,13 @@ int tcp_get_start(struct weft_ep *ep, const struct weft_iov *iov,
 /* TCP_FRAME_GET and TCP_FRAME_GET_DATA of the peer's; -errno */
 int tcp_get_asked(struct tcp_conn *conn, const uint8_t *p, size_t len);
 int tcp_get_answered(struct tcp_conn *conn, const uint8_t *p, size_t len);
-/* Answers what was asked, as far as there is room. */
+/* Answers the peer's gets, as far as there is room. */
 void tcp_get_answer(struct tcp_conn *conn);
 /* TCP_FRAME_FAIL: the peer cannot read it. */
 void tcp_get_failed(struct tcp_conn *conn, uint64_t id, int status);
 void tcp_get_done(struct tcp_conn *conn, uint64_t id, int status);
 void tcp_gets_cancel(struct tcp_conn *conn, int status);
-/* Answers none of the peer's any more. */
+/* Drops the peer's gets. */
 void tcp_gets_forget(struct tcp_conn *conn);
 
 #endif

@@ -24,8 +24,8 @@
 
 /*
  * A message that arrives before its puts is deferred, and with it all messages
- * behind it.  Other frames pass, since they may end the wait, so the stream is
- * read in any case.  The peer bounds what is deferred (TCP_MAX_UNPLACED).
+ * behind it.  Other frames are handled, since they may end the wait, so the
+ * stream is always read.  The peer bounds what is deferred (TCP_MAX_UNPLACED).
  */
 struct deferred_message {
 	struct weft_list link;
@@ -95,7 +95,7 @@ static int take_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 
 	if (id >= WEFT_MSG_IDS)
 		return -EPROTO;
-	/* before the callback, which may answer, or end it all */
+	/* before the callback, which may reply or end the process */
 	conn->taken++;
 	if (weft_list_empty(&conn->deferred_messages) &&
 	    are_puts_placed(conn, fence)) {
@@ -115,7 +115,7 @@ static int take_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 	memcpy(m->data, data, len);
 	weft_list_add_tail(&conn->deferred_messages, &m->link);
 	conn->deferred_bytes += sizeof(*m) + len;
-	/* the engine reads deferred after it has placed: look again */
+	/* the engine reads `deferred` after it has placed: check again */
 	atomic_store(&conn->deferred, true);
 	deliver_deferred(conn);
 	return 0;
@@ -178,7 +178,7 @@ static int take_failure(struct tcp_conn *conn, const uint8_t *p)
 	return 0;
 }
 
-/* The peer has @n of our messages. */
+/* The peer has taken @n messages. */
 static int take_count(struct tcp_conn *conn, uint64_t n)
 {
 	if (n < conn->acked || n > conn->sent)
@@ -189,7 +189,7 @@ static int take_count(struct tcp_conn *conn, uint64_t n)
 	return 0;
 }
 
-/* A head has the last bits: what exceeds them is missed, not invented. */
+/* A head has the last 16 bits of the count: larger steps are underestimated. */
 static int take_head(struct tcp_conn *conn, const uint8_t *head)
 {
 	const uint16_t more = weft_get_le16(head + 2) - (uint16_t)conn->acked;
@@ -197,7 +197,7 @@ static int take_head(struct tcp_conn *conn, const uint8_t *head)
 	return more ? take_count(conn, conn->acked + more) : 0;
 }
 
-/* The answer must not wait for what a callback does next: end the process. */
+/* Answer at once: the next callback may end the process. */
 static int answer_ask(struct tcp_conn *conn)
 {
 	uint8_t body[8];
@@ -445,7 +445,7 @@ static int receive_once(struct tcp_conn *conn, unsigned int *frames)
 	}
 	if (err)
 		return err;
-	if (conn->close_received) /* nothing follows, but perhaps a reset */
+	if (conn->close_received) /* nothing follows, except perhaps a reset */
 		return -ESHUTDOWN;
 	/* a short read drained the socket */
 	return (size_t)n == room || holds_frame(conn);
@@ -468,7 +468,7 @@ unsigned int tcp_conn_receive(struct tcp_conn *conn)
 	while (ret > 0 && rounds-- && conn->base.state == WEFT_CONN_OPEN &&
 	       !conn->base.err && !conn->rx_ended && may_deliver(conn)) {
 		ret = receive_once(conn, &frames);
-		if (ret < 0) /* the peer reads no answers any more */
+		if (ret < 0) /* the peer no longer reads answers */
 			break;
 		tcp_get_answer(conn);
 		tcp_conn_write_gathered(conn);
@@ -478,7 +478,7 @@ unsigned int tcp_conn_receive(struct tcp_conn *conn)
 		return frames + 1;
 	update_deferred(conn);
 	weft_list_del(&conn->rx_pending_link);
-	/* behind those that have not had their share */
+	/* after those that have not had their turn */
 	if (!conn->failed &&
 	    (conn->rx_ended ? tcp_conn_has_pending(conn) : ret > 0))
 		weft_list_add_tail(&iface->rx_pending, &conn->rx_pending_link);

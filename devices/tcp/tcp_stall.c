@@ -2,17 +2,17 @@
 /*
  * A stream whose path has become far slower than its siblings' is dropped, and
  * the others send what it has not delivered.  One such path of many (a link of
- * a bond, a route of several) would otherwise hold back the puts that have a
- * chunk on it, and with them every message behind.
+ * a bond, one of several routes) would otherwise hold back the puts that have a
+ * chunk on it, and every message after them.
  *
- *  source: finds it out, moves the stream no more, says TCP_FRAME_DROP
+ *  source: detects it, stops the stream, sends TCP_FRAME_DROP
  *  target: reads no more of it and closes it, says TCP_FRAME_DROPPED with the
  *          number of chunks that it took from it, and which puts it has
  *          acknowledged there, since those answers may be stuck as well
  *  source: queues the chunks beyond that number again, closes its end
  *
- * The same ends a stream that half a chunk went by of a put that was given up
- * meanwhile (tcp_put.c).
+ * A stream is dropped the same way if its put was withdrawn when half of a
+ * chunk was sent (tcp_put.c).
  *
  * So no chunk is ever placed twice, and nothing of the old stream is read after
  * the target has counted.  A chunk is known by its number on its stream, which
@@ -43,13 +43,13 @@ static void give_up_stream(struct tcp_conn *conn, struct tcp_stream *s)
 		(unsigned long long)conn->base.peer_id, SLOWER);
 }
 
-/* True: the stream is slow while it has something to deliver. */
+/* Is the stream slow although it has something to deliver? */
 static bool is_slow(struct tcp_bulk *b, struct tcp_stream *s,
 		    const struct tcp_info *ti, bool *free_path)
 {
 	uint64_t delta = ti->tcpi_bytes_acked - s->seen_acked;
 	bool waits = ti->tcpi_unacked || ti->tcpi_notsent_bytes;
-	/* the peer reads slowly: not the path's fault */
+	/* the peer reads slowly: the path is not to blame */
 	bool window = ti->tcpi_rwnd_limited != s->seen_window;
 
 	s->seen_acked = ti->tcpi_bytes_acked;
@@ -77,7 +77,7 @@ void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen)
 	struct tcp_bulk *b = conn->bulk;
 
 	b->best_rate -= b->best_rate / 64; /* networks change */
-	/* one at a time, and never the only one */
+	/* drop one at a time, never the only one */
 	if (seen->worst && seen->free_path && !seen->busy &&
 	    b->out_streams >= 2)
 		give_up_stream(conn, seen->worst);

@@ -7,7 +7,9 @@
 
 struct tcp_info;
 
-/* What a tick has seen of a connection's streams; zero before the first. */
+/*
+ * A tick's findings about a connection's streams; zero it before the first one.
+ */
 struct tcp_stall {
 	struct tcp_stream *worst; /* slow for long, NULL: none */
 	bool free_path, busy;	  /* one is fast; one is being dropped */

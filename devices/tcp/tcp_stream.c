@@ -65,7 +65,9 @@ static int next_chunk(struct tcp_stream *s, const struct tcp_chunk *sent)
 	return 1;
 }
 
-/* At most one chunk, so that its siblings get their share; 1: there are more.
+/*
+ * Sends one chunk at most, so that other streams get their share; 1: there are
+ * more.
  */
 static int stream_out(struct tcp_stream *s)
 {
@@ -208,8 +210,8 @@ static int chunk_ends(struct tcp_stream *s)
 
 /*
  * Reads directly into the target, and the next chunk's header in the same call.
- * The key is checked for each call, so revoking it stops a chunk half way; and
- * for the whole put, so that one it does not cover is refused from the start.
+ * The key is checked before each call, so revoking it stops a chunk half way;
+ * and for the whole put, so that a put beyond it is refused from the start.
  * -EACCES: the put cannot be placed.
  */
 static ssize_t read_piece(struct tcp_stream *s)
@@ -241,7 +243,7 @@ static ssize_t read_piece(struct tcp_stream *s)
 		if (n != -EFAULT)
 			return n;
 		s->rx_status = -EACCES;
-		/* the landing of a get that was cancelled is no failure */
+		/* data for a cancelled get are no failure */
 		if (!(s->chunk.flags & TCP_CHUNK_GET))
 			return s->rx_status;
 		s->rx_drain = true;

@@ -4,15 +4,15 @@
  *
  * Busy is not dead: a peer that reads nothing for minutes is alive as long as
  * its kernel answers.  A stream with nothing to send is watched by the kernel's
- * own keepalive (tcp_dial.c), so that its last answer is never old.  Where
- * data is under way, keepalive is silent, so this looks at what the kernel
- * knows (TCP_INFO, linux/tcp.h): segments that were sent again and never
- * acknowledged for the whole of WEFT_PEER_TIMEOUT mean that no kernel is there;
- * a window that is closed but acknowledged means a busy one.
+ * own keepalive (tcp_dial.c), so its last answer is recent.  Where data is
+ * under way, keepalive is silent, so this looks at what the kernel knows
+ * (TCP_INFO, linux/tcp.h): segments that were sent again and never acknowledged
+ * for the whole of WEFT_PEER_TIMEOUT mean that no kernel is there; a window
+ * that is closed but acknowledged means a busy one.
  *
- * The time counts from the first segment without an answer to the last: the
- * kernel sends at growing intervals, and an outage that ended meanwhile is
- * known by the next only.
+ * The time counts from the first unanswered segment to the last one: the kernel
+ * retransmits at growing intervals, and only the next one shows that an outage
+ * has ended.
  */
 #include "devices/tcp/tcp_iface.h"
 #include "devices/tcp/tcp_conn.h"
@@ -31,7 +31,7 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define RETRANSMITS 3u /* unanswered, besides the time */
+#define RETRANSMITS 3u /* must be unanswered, too */
 
 /* Reads TCP_INFO; false: not available. */
 static bool socket_info(int fd, struct tcp_info *ti)
@@ -42,7 +42,7 @@ static bool socket_info(int fd, struct tcp_info *ti)
 	return fd >= 0 && !getsockopt(fd, IPPROTO_TCP, TCP_INFO, ti, &len);
 }
 
-/* Has the peer's kernel stopped to answer our segments?  Once per tick. */
+/* Has the peer's kernel stopped answering segments?  Call it once per tick. */
 static bool kernel_silent(const struct tcp_info *ti, struct tcp_watch *w,
 			  uint64_t now)
 {
@@ -70,7 +70,7 @@ static bool kernel_silent(const struct tcp_info *ti, struct tcp_watch *w,
 	if (now - w->asked_ms < answer)
 		return false;
 	silent = w->asked_ms - w->since_ms >= weft_settings()->peer_timeout_ms;
-	/* there are later ones where a host that is cut off goes on to write */
+	/* a host that is cut off may go on writing, so take the last one */
 	w->asked_ms = w->tried_ms;
 	return silent && (ti->tcpi_probes >= RETRANSMITS ||
 			  ti->tcpi_backoff >= RETRANSMITS);
@@ -87,7 +87,7 @@ static struct weft_handshake *find_silent(struct tcp_iface *iface, uint64_t now)
 	struct tcp_info ti;
 
 	weft_list_for_each (hs, th, &iface->base.session.handshakes, link) {
-		/* all that it has sent, it sent then */
+		/* when it last sent something */
 		watch.since_ms = watch.tried_ms = hs->moved_ms;
 		if (hs->dialer && !hs->connecting && socket_info(hs->fd, &ti) &&
 		    kernel_silent(&ti, &watch, now))
@@ -96,7 +96,10 @@ static struct weft_handshake *find_silent(struct tcp_iface *iface, uint64_t now)
 	return NULL;
 }
 
-/* Does it wait for the peer?  Keepalive is silent while bytes are unacked. */
+/*
+ * Does it wait for the peer?  There is no keepalive while bytes are
+ * unacknowledged.
+ */
 static bool expects_answer(const struct tcp_conn *conn)
 {
 	const struct tcp_bulk *b = conn->bulk;
@@ -148,7 +151,7 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 		weft_conn_attend(&conn->base);
 	if (conn->rx_ended || conn->base.err)
 		return true;
-	/* unacknowledged bytes may be only in the kernel */
+	/* unacknowledged bytes may be in the kernel only */
 	if (socket_info(conn->fd, &ti) &&
 	    kernel_silent(&ti, &conn->watch, now)) {
 		tcp_conn_break(conn, -ETIMEDOUT);
@@ -166,7 +169,7 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 	if (conn->bulk) {
 		check_streams(conn, now);
 		tcp_streams_open(conn);
-		/* what went to one that is closed or parked now */
+		/* for chunks of a stream that was closed or suspended now */
 		tcp_engines_wake(conn);
 	}
 	return true;

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * How many streams a pair needs, found by measuring: while bulk flows, twice as
- * many are tried, or eight more, as long as that pays, then fewer more; what
- * brought no more than a few per cent is parked again.  Then the number stays
- * for a while, and a quarter more is tried, since networks change.
+ * many are tried, at most eight more, as long as that pays, then smaller steps;
+ * streams that gain no more than a few per cent are suspended again.  Then the
+ * number stays for a while, after which a quarter more is tried, since networks
+ * change.
  */
 #include "devices/tcp/tcp_bulk.h"
 
 #include "util/clock.h"
 
+/* the shortest sample, and the least bytes in it: less is noise */
 #define SAMPLE_BYTES (64ull << 20)
-#define SAMPLE_NS    4000000ull /* at least, and so many bytes: less is noise */
+#define SAMPLE_NS    4000000ull
 #define REST_NS	     5000000000ull /* between two trials: networks change slowly */
 #define MOST_MORE    8u		   /* dialled at once: some 0.2 ms each */
-#define WORTH	     1.06	   /* to be kept: so much faster */
-#define WORTH_TWICE  1.10	   /* with twice as many */
+#define WORTH	     1.06	   /* gain for which more streams are kept */
+#define WORTH_TWICE  1.10	   /* the same for twice as many */
 
 void tcp_tune_busy(struct tcp_bulk *b)
 {
@@ -93,7 +95,7 @@ void tcp_tune_bytes(struct tcp_bulk *b, size_t n, unsigned int max)
 	busy = t->busy_ns + (t->busy_since_ns ? now - t->busy_since_ns : 0);
 	if (busy < SAMPLE_NS)
 		return;
-	/* a stream on trial counts from when it is there */
+	/* streams on trial count once they are open */
 	if (b->out_streams >= b->out_limit || !t->trying)
 		evaluate_trial(b, (double)t->bytes / busy * 1e9, now, max);
 	t->bytes = 0;

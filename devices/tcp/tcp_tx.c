@@ -49,8 +49,8 @@ bool tcp_conn_is_busy(const struct tcp_conn *conn)
 
 /*
  * Messages that the peer may have to keep until puts are placed: no more than
- * TCP_MAX_UNPLACED, for it never stops reading (tcp_rx.c).  The acknowledgement
- * of the last of those puts says that all were delivered.
+ * TCP_MAX_UNPLACED, since it never stops reading (tcp_rx.c).  The
+ * acknowledgement of the last of those puts says that all were delivered.
  */
 static bool unplaced_full(struct tcp_conn *conn)
 {
@@ -76,7 +76,7 @@ void tcp_conn_count_message(struct tcp_conn *conn, size_t len)
 	weft_count(conn->stats, tx_message_bytes, len);
 	if (!conn->bulk || conn->fence <= atomic_load(&conn->bulk->acked))
 		return;
-	/* the older one stays as it is, so that its fence is reached */
+	/* keep the older entry, so that its fence can be reached */
 	u += u[0].bytes != 0;
 	u->fence = conn->fence;
 	u->bytes += TCP_FRAME_LEN + len + TCP_KEPT;
@@ -128,7 +128,7 @@ static int append_tx(struct tcp_conn *conn, const void *p, size_t n)
 	return 0;
 }
 
-/* Of memory that write_iov() may have found unreadable: -EFAULT. */
+/* -EFAULT if memory that write_iov() has refused cannot be read. */
 static int append_unsure(struct tcp_conn *conn, const void *p, size_t n)
 {
 	const struct iovec from = { (void *)p, n };
@@ -212,7 +212,8 @@ static int append_frame(struct tcp_conn *conn, const uint8_t *head,
 }
 
 /*
- * Nothing is unsent nor gathered.  0, -EINPROGRESS, or -errno: it is broken.
+ * Nothing is unsent or gathered before.  0, -EINPROGRESS, or -errno: the
+ * connection is broken.
  */
 static int write_frame(struct tcp_conn *conn, struct iovec *all, unsigned int n,
 		       size_t total, struct weft_op *op)
@@ -286,7 +287,7 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 		conn->tx_len = 0;
 		return err;
 	}
-	/* the caller asks again, and on_error() follows from progress() */
+	/* the caller tries again, and progress() calls on_error() */
 	tcp_conn_break(conn, err);
 	conn->base.ready_owed = true;
 	return -EAGAIN;
@@ -328,7 +329,7 @@ void tcp_conn_append(struct tcp_conn *conn, uint8_t type, const void *body,
 	uint8_t head[TCP_FRAME_LEN];
 
 	encode_head(conn, head, type, 0, len, 0);
-	/* without memory for it the peer learns of the end alone */
+	/* the peer then only sees that the connection ends */
 	if (append_frame(conn, head, &iov, 1))
 		weft_warn("no memory to tell a peer what failed");
 }
@@ -366,7 +367,7 @@ static int flush_unsent(struct tcp_conn *conn)
 	struct weft_op *op;
 	ssize_t n;
 
-	/* done() may send a message that is unsent in its turn */
+	/* done() may send another message, which may be unsent as well */
 	while (conn->unsent_i < conn->unsent_n) {
 		n = write_iov(conn, conn->unsent_iov + conn->unsent_i,
 			      conn->unsent_n - conn->unsent_i);
