@@ -40,7 +40,7 @@
 
 #define IB_MAX_IOV	16
 #define IB_SQ_DEPTH	64
-#define IB_SQ_SPARE	16	   /* of them kept from bulk, for messages */
+#define IB_SQ_SPARE	16	   /* reserved for messages */
 #define IB_PIECE	(1u << 20) /* bytes of one WRITE or READ */
 #define IB_MAX_IMM	(4u << 20) /* of one with an immediate */
 #define IB_MAX_QUEUED	16	   /* operations accepted, but not posted yet */
@@ -205,7 +205,10 @@ void ib_xfer_receive(struct ib_conn *conn);
 void ib_xfer_receive_one(struct ib_rx *rx);
 /* Takes over @op, which ends with op->status if that is set. */
 void ib_xfer_queue(struct ib_conn *conn, struct ib_op *op);
-/* Has the peer delivered the first @sent?  If not, asks it when it may. */
+/*
+ * Has the peer delivered the first @sent messages?  If not, sends ASK as soon
+ * as one may be sent.
+ */
 bool ib_xfer_is_delivered(struct ib_conn *conn, uint64_t sent);
 /*
  * Before the interface closes: returns all credits.  True: the adapter has not
@@ -214,9 +217,9 @@ bool ib_xfer_is_delivered(struct ib_conn *conn, uint64_t sent);
 bool ib_xfer_closes(struct ib_conn *conn);
 /* Posts what is queued and returns credits, while there is room. */
 void ib_xfer_pump(struct ib_conn *conn);
-/* All of @op has completed: it waits for its report. */
+/* All of @op has completed: queue it to be reported. */
 void ib_op_finish(struct ib_op *op);
-/* @op, which ends with op->status, holds nothing any more, and is counted. */
+/* Ends @op with op->status: drops what it holds, and counts it. */
 void ib_op_release(struct ib_op *op);
 
 /* ---- ib_done.c: completions ---------------------------------------------- */
@@ -273,17 +276,17 @@ struct ib_conn {
 	unsigned int to_return;		 /* credits owed to the peer */
 	bool answer_due;		 /* at once */
 	/* sending */
-	uint64_t sent, delivered; /* of what takes credits, by the peer */
-	uint64_t sent_message;	  /* `sent`, with the last message */
-	uint64_t sent_ask;	  /* and with the last ASK */
-	struct ib_request ring[IB_SQ_DEPTH]; /* what the adapter has */
+	uint64_t sent, delivered; /* what takes credits, by the peer */
+	uint64_t sent_message;	  /* `sent` at the last message */
+	uint64_t sent_ask;	  /* `sent` at the last ASK */
+	struct ib_request ring[IB_SQ_DEPTH]; /* requests that the adapter has */
 	unsigned int ring_head, tx_out;
 	struct weft_list queue, posted;	       /* struct ib_op */
 	unsigned int nqueued, nops, nfinished; /* nfinished: not reported yet */
 	/* watchdog */
 	bool moved;		/* completed since the last tick */
 	bool waits;		/* for a completion, at the last tick */
-	unsigned int silent_ms; /* since the last completion, or so long */
+	unsigned int silent_ms; /* how long one has been waited for */
 	struct weft_counters *stats;
 };
 
@@ -297,7 +300,7 @@ struct ib_peer {
 	uint64_t my_nonce, peer_nonce; /* 0: not known yet */
 	bool hello_sent;	       /* with peer_nonce in it */
 	bool owes_hello;
-	bool verified; /* it knows the nonce sent to it alone */
+	bool verified; /* it knows the nonce that only it was sent */
 	bool dead;     /* its control connection failed */
 	struct weft_list conns;
 };
@@ -333,7 +336,10 @@ struct ib_peer *ib_peer_get(struct ib_iface *iface,
 struct ib_conn *ib_peer_conn(struct ib_peer *peer, uint32_t number);
 /* Sends what is pending for it. */
 void ib_peer_send(struct ib_peer *peer);
-/* Reports that the local connection ended, or does not exist (ib_proto.h). */
+/*
+ * Tells the peer that the local connection has ended or does not exist
+ * (ib_proto.h).
+ */
 void ib_peer_send_gone(struct ib_peer *peer, uint32_t number, int err,
 		       enum ibv_wc_status status);
 /* False: no room, try again later. */

@@ -167,7 +167,7 @@ void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info)
 {
 	weft_conn_attend(&conn->base);
 	if (conn->got_info) {
-		/* all that is new about it */
+		/* only that is new in it */
 		conn->peer_info.ready |= info->ready;
 		conn->peer_ready = conn->base.state == WEFT_CONN_OPEN &&
 				   conn->peer_info.ready;
@@ -198,29 +198,29 @@ static void open_it(struct ib_conn *conn)
 		return;
 	}
 	weft_conn_set_state(&conn->base, WEFT_CONN_OPEN);
-	conn->moved = true; /* its silence is counted from here on */
+	conn->moved = true; /* start of the time in which nothing completes */
 	conn->peer_ready = conn->peer_info.ready;
 	conn->info_due = true;
 }
 
-/* Was something taken that the peer has not got? */
+/* Was something accepted that the peer does not have? */
 static bool has_lost(const struct ib_conn *conn)
 {
-	/* of an interface that closes, what the adapter has arrives */
+	/* if the interface closes, what the adapter has still arrives */
 	return conn->nops || (conn->base.ep && !conn->iface->closing &&
 			      conn->delivered < conn->sent_message);
 }
 
 void ib_conn_fail(struct ib_conn *conn, int err)
 {
-	/* the peer closed in order, but not for us */
+	/* an orderly close of the peer's, but it lacks messages of this side */
 	const bool lost = err == -ESHUTDOWN && has_lost(conn);
 
 	if (conn->base.state == WEFT_CONN_CLOSED)
 		return;
 	err = lost ? -ECONNRESET : err;
 	conn->base.err = err;
-	/* flushed where possible, so that its end is orderly for the adapter */
+	/* flush it if possible, so that it ends in order for the adapter */
 	ib_done_stop(conn);
 	weft_conn_set_state(&conn->base, WEFT_CONN_CLOSED);
 	if (err != -ESHUTDOWN)
@@ -241,8 +241,8 @@ static bool is_over(const struct ib_conn *conn)
 }
 
 /*
- * The peer's endpoint ended before there was one here.  One of the same number
- * would take halves for its own that are still on their way to this one.
+ * The peer's endpoint ended before there was one here.  A new one of that
+ * number would accept halves that are still on their way to the old one.
  */
 static void skip_number(const struct ib_conn *conn)
 {

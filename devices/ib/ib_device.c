@@ -21,7 +21,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ib_device *devices[IB_MAX_DEVICES];
-static _Atomic unsigned int open_mask; /* of them */
+static _Atomic unsigned int open_mask; /* BIT() of their numbers */
 
 static void dispatch_event(struct ib_alarm *alarm,
 			   const struct ibv_async_event *ev)
@@ -210,7 +210,7 @@ fail:
 	return err;
 }
 
-/* Those of a process that this one was forked off.  Called with the lock. */
+/* Forgets devices of the process that this one was forked off.  Lock held. */
 static void forget_inherited(void)
 {
 	int i;

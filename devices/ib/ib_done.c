@@ -105,13 +105,13 @@ static int parse_receive(struct ib_conn *conn, struct ib_rx *rx,
 	if (!rx->immediate) {
 		if (rx->len < IB_HEAD || rx->len > IB_SLOT)
 			return -EPROTO;
-		/* add credits now: a sender waits for them */
+		/* add credits at once: a sender waits for them */
 		conn->delivered += ib_head_credits(rx->buf);
 		if (conn->delivered > conn->sent)
 			return -EPROTO;
 	}
 	if (!rx->immediate && rx->buf[0] == IB_KIND_CREDIT) {
-		/* only credits: repost the buffer at once */
+		/* credits alone: repost the buffer at once */
 		weft_count(conn->stats, wire_rx_bytes, rx->len);
 		ib_xfer_receive_one(rx);
 	} else {
@@ -319,7 +319,10 @@ static void deliver_one(struct ib_rx *rx)
 	}
 	conn->to_return++;
 	ib_xfer_receive_one(rx);
-	/* now: the next callback, or the caller of progress(), may end us */
+	/*
+	 * post it now: the next callback, or the caller of progress(), may end
+	 * the process
+	 */
 	if (conn->answer_due)
 		ib_xfer_pump(conn);
 	weft_conn_attend(&conn->base);
@@ -391,7 +394,7 @@ static void drop_list(struct ib_conn *conn, struct weft_list *list, int status)
 {
 	struct ib_op *op;
 
-	/* restart each time: done() may drop others */
+	/* restart each time: done() may remove others */
 	while ((op = first_op(list, conn))) {
 		if (!op->status)
 			op->status = status;

@@ -41,7 +41,7 @@ static bool make_room(struct weft_conn *base)
 	       ib_done_gather(conn->iface) && ib_xfer_ready(conn);
 }
 
-/* A broken connection has lost messages: its flushes end with the endpoint. */
+/* A broken connection has lost messages: its flushes fail with the endpoint. */
 static bool is_flushed(struct weft_conn *base, uint64_t sent)
 {
 	struct ib_conn *conn = ib_conn(base);

@@ -230,7 +230,10 @@ static void iface_close(struct weft_iface *base)
 	iface_free(iface);
 }
 
-/* What an adapter has of the parent ends with the last of these descriptors. */
+/*
+ * The adapter ends the parent's objects when the last of these descriptors is
+ * closed.
+ */
 static void iface_forget(struct weft_iface *base)
 {
 	struct ib_iface *iface = ib_iface(base);

@@ -240,9 +240,9 @@ static void on_info(struct ib_peer *peer, uint32_t number, const uint8_t *p,
 }
 
 /*
- * What the peer's adapter refused fails here as well, with its reason; the
- * answer of the adapter may come behind the message of the peer.  Soft-RoCE
- * loses it with the data of earlier reads, at times.
+ * A request that the peer's adapter refused fails here as well, with the same
+ * reason; the adapter's answer may come after the peer's message, and Soft-RoCE
+ * sometimes loses it.
  */
 static void await_refusal(struct ib_conn *conn)
 {
@@ -324,14 +324,14 @@ static void on_error(void *arg, struct weft_ep *ep, void *user, int err)
 			!conn->base.err;
 		ib_conn_break(conn, err);
 	}
-	/* one never connected is not lost: tcp has logged why */
+	/* a peer that never connected is not lost: tcp has logged why */
 	if (live && peer->verified && err != -ESHUTDOWN)
 		weft_warn(
 			"'%s' lost its peer %016llx: its TCP connection ended (%s)",
 			peer->iface->port.name, (unsigned long long)peer->id,
 			strerror(-err));
 	weft_tcp_ops.ep_destroy(ep);
-	/* others go with the last of their connections */
+	/* others are freed with their last connection */
 	if (weft_list_empty(&peer->conns))
 		peer_free(peer);
 }

@@ -40,10 +40,10 @@
 #define IB_HEAD	       8
 #define IB_CREDITS     8 /* messages that may be sent ahead */
 /*
- * Giving back credits costs none.  It is done for every IB_CREDITS / 2
+ * A SEND that returns credits takes none.  There is one per IB_CREDITS / 2
  * messages, and a peer that has not read the last two can send no more than
- * those: two buffers more, and one to spare.  An answer to ASK takes the place
- * of one, since there is one ASK at a time, and it takes a credit.
+ * those: two more buffers, and a spare one.  An answer to ASK counts as one of
+ * them, since there is one ASK at a time, which takes a credit.
  */
 #define IB_RX_SLOTS (IB_CREDITS + 3)
 
@@ -120,7 +120,7 @@ static inline void ib_key_pack(const struct ib_key *k, uint8_t *p)
 		weft_put_le32(p + 2 + 4 * i, k->rkey[i]);
 }
 
-/* That of adapter @number; false: it has none. */
+/* The rkey of adapter @number; false: there is none. */
 static inline bool ib_key_find(const uint8_t *p, unsigned int number,
 			       uint32_t *rkey)
 {

@@ -31,8 +31,7 @@ static void check_open(struct ib_conn *conn, unsigned int elapsed)
 	const unsigned int limit =
 		(unsigned int)weft_settings()->peer_timeout_ms;
 
-	/* from the first request without a completion: not what was idle before
-	 */
+	/* count from the first request without a completion, not from before */
 	if (conn->moved || !conn->peer_ready || conn->waits != !!conn->tx_out)
 		conn->silent_ms = 0;
 	else
@@ -105,7 +104,9 @@ unsigned int ib_timer_tick(struct weft_events *ev, uint64_t now, uint64_t stood)
 		ib_peer_send(peer);
 		any |= !weft_list_empty(&peer->conns);
 		weft_list_for_each (conn, tc, &peer->conns, link) {
-			/* one that is not met yet ends with its TCP connection
+			/*
+			 * a peer that was not met yet ends with its TCP
+			 * connection
 			 */
 			if (!conn->base.err &&
 			    conn->base.state == WEFT_CONN_OPEN)

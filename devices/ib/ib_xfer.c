@@ -3,9 +3,9 @@
  * What goes to a connection's queue pair: requests, which complete in the order
  * posted, credits, and receives.
  *
- * Puts and gets wait in conn->queue, in order, until their pieces have room in
- * the ring.  Messages never wait there: one is accepted only if it can be
- * posted at once, and so goes behind every earlier put.
+ * Puts and gets wait in conn->queue, in order, until the ring has room for
+ * their pieces.  Messages never wait there: one is accepted only if it can be
+ * posted at once, which is after every earlier put.
  */
 #include "devices/ib/ib.h"
 
@@ -149,7 +149,9 @@ int ib_xfer_probe(struct ib_conn *conn)
 	return ib_xfer_room(conn, 1) ? post_request(conn, &wr, &sge, &req) : 0;
 }
 
-/* Without room, what makes some attends to the connection again. */
+/*
+ * If there is no room, the completion that makes some calls weft_conn_attend().
+ */
 static void send_head(struct ib_conn *conn, enum ib_kind kind)
 {
 	struct ib_tx *tx;
@@ -358,7 +360,7 @@ static bool post_op(struct ib_op *op)
 {
 	struct ib_conn *conn = op->conn;
 
-	if (op->status) { /* it failed before the adapter saw it */
+	if (op->status) { /* it failed before it was posted */
 		op_all_posted(op);
 		ib_conn_break(conn, -ECONNRESET);
 		return false;
