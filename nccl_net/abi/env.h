@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * NCCL's environment plugin interface, versions 1 (NCCL 2.28.7) and 2 (2.30),
- * in our own words; see abi/net.h for how it is checked.
+ * declared independently; abi/net.h says how it is checked.
  */
 #ifndef WEFT_NCCL_NET_ABI_ENV_H
 #define WEFT_NCCL_NET_ABI_ENV_H

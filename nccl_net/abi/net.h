@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * NCCL's network plugin interface, versions 6 to 12, in our own words.
+ * NCCL's network plugin interface, versions 6 to 12, declared independently.
  *
  * Only layout and calling convention are described here; what the calls mean
  * is at the one implementation, nccl_net/net/net.h.  Sources of the layout: the
  * nccl_net.h of the nvidia-nccl packages 2.18.3 (v6), 2.19.3 (v7), 2.22.3 (v8)
  * and the plugin headers of NCCL 2.25 (v9), 2.27 (v10), 2.29 (v11), 2.30 (v12).
- * tests/nccl/abi.sh compares them where such a header is at hand;
- * tests/unit/nccl_net/abi_test.c holds every offset.
+ * tests/nccl/abi.sh compares them with such a header if one is present;
+ * tests/unit/nccl_net/abi_test.c checks every offset.
  */
 #ifndef WEFT_NCCL_NET_ABI_NET_H
 #define WEFT_NCCL_NET_ABI_NET_H
@@ -182,7 +182,7 @@ struct nccl_props_v12 {
 	int16_t plane_id;
 };
 
-/* Members that kept their type in all versions, in their order. */
+/* Members that have the same type in all versions, in order. */
 #define NCCL_NET_REG_DMABUF                                                 \
 	enum nccl_result (*reg_dmabuf)(void *comm, void *data, size_t size, \
 				       int type, uint64_t offset, int fd,   \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * NCCL's tuner plugin interface, versions 2 to 6, in our own words; see
- * abi/net.h for how it is checked.  Sources of the layout: the nccl_tuner.h of
+ * NCCL's tuner plugin interface, versions 2 to 6, declared independently;
+ * abi/net.h says how it is checked.  Sources of the layout: the nccl_tuner.h of
  * NCCL 2.21 (v2), 2.22 (v3), 2.24 (v4), 2.28 (v5) and 2.30 (v6).
  */
 #ifndef WEFT_NCCL_NET_ABI_TUNER_H
@@ -19,7 +19,9 @@ struct nccl_tuner_v2 {
 	const char *name;
 	enum nccl_result (*init)(size_t ranks, size_t nodes, nccl_logger log,
 				 void **ctx);
-	/* *algo, *proto, *channels: left as they are where there is no wish */
+	/*
+	 * leave *algo, *proto and *channels as they are to accept NCCL's choice
+	 */
 	enum nccl_result (*get_coll)(void *ctx, int func, size_t bytes,
 				     int collnet, int nvls, int pipelined,
 				     int *algo, int *proto, int *channels);

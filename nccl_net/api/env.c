@@ -37,8 +37,8 @@ static void origin_of(const char *name, char *buf, size_t len)
 }
 
 /*
- * Names as weft took them, resolved here: "all but docker0" or a verbs device
- * has no form of NCCL's that means the same.
+ * Names of the interfaces that weft uses: NCCL has no form for "all but
+ * docker0" or for a verbs device.
  */
 static const char *socket_ifname(void)
 {
@@ -83,7 +83,7 @@ static bool takes_some(const char *list)
 	return *list && strcmp(list, "all");
 }
 
-/* Hints are about addresses; which device is nearest NCCL finds by itself. */
+/* Hints concern addresses; NCCL finds the nearest device by itself. */
 static bool names_devices(void)
 {
 	return takes_some(weft_settings()->net_devices) &&
@@ -91,7 +91,9 @@ static bool names_devices(void)
 	       strcmp(origin_ifname, "NCCL_SOCKET_IFNAME");
 }
 
-/* The same for verbs devices; *@none: there are some, but use none. */
+/*
+ * The same for verbs devices; *@none: the host has some, but none may be used.
+ */
 static const char *ib_hca(bool *none)
 {
 	struct weft_verbs_port *list = NULL;
@@ -130,7 +132,7 @@ static struct weft_nccl_setting table[] = {
 	{ "NCCL_NET_PLUGIN_REF_COUNT", NULL, "NCCL_NET_PLUGIN",
 	  "NCCL 2.28 cannot load the plugin a second time" },
 };
-/* of which these say what NCCL's own networks take */
+/* the ones that choose what NCCL's own networks use */
 #define NETWORKS 4
 
 static bool names_weft(const char *plugin, size_t len)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What weft answers for NCCL's own settings.
+ * Values that weft supplies for NCCL's own settings.
  *
  * The plugin finds its interfaces itself, but NCCL's bootstrap (where ranks
- * meet before any plugin is loaded) reads only NCCL_*: what the user said in
- * weft's, Dask's or UCX's words is put into NCCL's here, so that both use the
+ * meet before any plugin is loaded) reads only NCCL_*: settings in weft's,
+ * Dask's or UCX's variables are translated to NCCL's here, so that both use the
  * same network.  A variable of NCCL's that the user has set is never changed.
  *
  * It reaches NCCL through libnccl-env-weft.so (NCCL_ENV_PLUGIN=weft, from
@@ -12,10 +12,10 @@
  * for the bootstrap, in every NCCL: ncclInit() calls bootstrapNetInit() before
  * any plugin is opened (init.cc:82 of 2.18.6, 2.22.3; :80 of 2.27.7; :151 of
  * 2.30.7), and RAS and the proxies take the bootstrap's address.  It is in time
- * for NCCL's own networks, which look for theirs in an init that follows ours,
- * where weft declines or (up to 2.28.3, which calls ours first all the same)
- * NCCL_NET names one of them: weft_nccl_env_apply().  Channels are set in init,
- * too (channels.h).
+ * for NCCL's own networks, which look for interfaces when their init is called,
+ * after weft's: if weft declines, or NCCL_NET names one of them (up to 2.28.3
+ * weft's init is called first even then): weft_nccl_env_apply().  Channels are
+ * set in init, too (channels.h).
  *
  * From 2.28 on NCCL unloads a plugin with its last communicator, and 2.28 and
  * 2.29 forget its name over that: the next communicator looks for
@@ -31,16 +31,16 @@
 
 struct weft_nccl_setting {
 	const char *name;   /* "NCCL_SOCKET_IFNAME" */
-	const char *value;  /* NULL: nothing to say */
-	const char *origin; /* whose words these are */
+	const char *value;  /* NULL: weft supplies no value */
+	const char *origin; /* the variable that it comes from */
 	const char *why;
 };
 
-#define WEFT_NCCL_ENV_MAX 16 /* of all there are: room for a caller */
+#define WEFT_NCCL_ENV_MAX 16 /* number of variables */
 size_t weft_nccl_env_count(void);
 /*
- * For a program that is not started yet.  What concerns NCCL's bootstrap is
- * constant for the life of the process.
+ * For a program that will be started.  Values for NCCL's bootstrap are constant
+ * for the life of the process.
  */
 void weft_nccl_env(size_t i, struct weft_nccl_setting *out);
 

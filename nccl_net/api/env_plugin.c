@@ -16,8 +16,8 @@
 #include "util/util.h"
 
 /*
- * The network plugin lies beside this one, and may be in this process for
- * NCCL's sake, too: it does it for all.
+ * The network plugin is installed beside this one.  It holds the state of the
+ * introduction even if NCCL has loaded it, too.
  */
 static void *find_introduce(void)
 {
@@ -40,7 +40,7 @@ static void *find_introduce(void)
 			  dlerror());
 		return NULL;
 	}
-	/* it stays: NCCL will have its answers */
+	/* never close it: NCCL keeps pointers to its answers */
 	return dlsym(lib, "weft_nccl_introduce");
 }
 
@@ -59,7 +59,7 @@ static const char *introduce_nccl(const void *inside, const char *name)
 			 : NULL;
 }
 
-/* Where NCCL is introduced, weft may have another value for it. */
+/* Does weft supply a value for @name if NCCL is introduced? */
 static bool is_decided_by_introduction(const char *name)
 {
 	static const char *const names[] = { WEFT_SAMEHOST_VARIABLES };

@@ -56,7 +56,10 @@ static enum nccl_result accept_v6(void *listener, void **comm)
 	return weft_nccl_accept(listener, comm, NULL);
 }
 
-/* Of the releases with this interface 2.20 has no tuner that we could be. */
+/*
+ * NCCL 2.20, which has this interface, has no tuner of a version that weft
+ * offers.
+ */
 #define FIRST_WITH_TUNER 22100
 
 static enum nccl_result init_v8(nccl_logger log)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The one implementation behind all versions of NCCL's tuner interface
- * (tuner_plugin.c): takes channels back from collectives too small for them,
- * never more than NCCL itself would use.  It chooses no algorithm and no
- * protocol.
+ * (tuner_plugin.c): lowers the number of channels of small collectives, and
+ * never raises it.  It chooses no algorithm and no protocol.
  *
  * NCCL finds it in the network plugin: by the name in NCCL_NET_PLUGIN from 2.21
  * on, by the loaded library from 2.26 on.  NCCL 2.19 and 2.20 look only where

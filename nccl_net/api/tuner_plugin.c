@@ -16,16 +16,15 @@ struct tuner { /* one per communicator */
 };
 
 /*
- * *@ctx stays NULL where there is nothing to do: one node, channels of the
- * user's, or a network that is not ours, since NCCL looks here for a tuner in
- * either case.
+ * *@ctx stays NULL if there is nothing to do: NCCL asks this tuner also on one
+ * node, with the user's own channels or with another network.
  */
 static enum nccl_result init_v2(size_t ranks, size_t nodes, nccl_logger log,
 				void **ctx)
 {
 	struct tuner *t;
 
-	(void)log; /* the network plugin has it already */
+	(void)log; /* the network plugin has set the logger already */
 	*ctx = NULL;
 	if (nodes < 2 || !ranks || !weft_net_active() ||
 	    !weft_nccl_channels_raised())

@@ -11,7 +11,7 @@
 #include "nccl_net/api/versions.h"
 #include "util/log.h"
 
-static bool has_tuner; /* this NCCL looks for one in us */
+static bool has_tuner; /* this NCCL takes a tuner from this library */
 
 /* NCCL up to 2.28.3 asks weft first, whatever NCCL_NET names. */
 static void start_plugin(nccl_logger log)
@@ -52,7 +52,7 @@ enum nccl_result weft_nccl_devices(int *n)
 	if (found < 0)
 		return weft_nccl_result(found);
 	*n = found;
-	/* NCCL's next step is to choose us; it reads the settings later. */
+	/* NCCL chooses weft next, and reads the settings after that. */
 	if (found)
 		weft_nccl_channels_raise(has_tuner);
 	return NCCL_SUCCESS;
@@ -138,7 +138,7 @@ enum nccl_result weft_nccl_isend(void *comm, void *data, size_t size, int tag,
 	struct weft_net_request *req = NULL;
 	int ret = weft_net_send(comm, data, size, mr, &req);
 
-	(void)tag; /* one receive at a time: order tells */
+	(void)tag; /* one receive at a time: the order identifies it */
 	*request = req;
 	return weft_nccl_result(ret);
 }
@@ -154,8 +154,8 @@ enum nccl_result weft_nccl_irecv(void *comm, int n, void **data, size_t *sizes,
 		return weft_nccl_result(weft_fail(
 			-EINVAL, "%d receives at once; one was offered", n));
 	/*
-	 * *request may ask for early completion (LL, LL128): not taken, since
-	 * the slot must not be used again before the bytes are in.
+	 * *request may ask for early completion (LL, LL128): ignored, since the
+	 * slot must not be reused before the bytes have arrived.
 	 */
 	ret = weft_net_recv(comm, data[0], sizes[0], mrs[0], &req);
 	*request = req;
@@ -189,10 +189,7 @@ enum nccl_result weft_nccl_irecv_int(void *comm, int n, void **data, int *sizes,
 	return weft_nccl_irecv(comm, n, data, &size, tags, mrs, NULL, request);
 }
 
-/*
- * What is received was written by the processor, or copied before a stream
- * write or an event that we have seen: kernels see it already.
- */
+/* Received bytes were written by the processor, so kernels see them already. */
 enum nccl_result weft_nccl_iflush(void *comm, int n, void **data, int *sizes,
 				  void **mrs, void **request)
 {
@@ -248,7 +245,7 @@ enum nccl_result weft_nccl_finalize(void *ctx)
 	return NCCL_SUCCESS;
 }
 
-/* Operation, algorithm and protocol to come: the same to us. */
+/* Announces operation, algorithm and protocol, which do not matter here. */
 enum nccl_result weft_nccl_set_attr(void *ctx, struct nccl_attr_v11 *attr)
 {
 	return NCCL_SUCCESS;

@@ -30,7 +30,7 @@ static const char *nonempty_env(const char *name)
 	return v && *v ? v : NULL;
 }
 
-/* Has the user bounded the channels in another way? */
+/* Has the user limited the channels in another way? */
 static bool channels_chosen(void)
 {
 	static const char *const names[] = {
@@ -56,7 +56,7 @@ static bool is_tuner_ours(void)
 {
 	const char *tuner = nonempty_env("NCCL_TUNER_PLUGIN");
 
-	/* Before NCCL 2.28 "none" asks the network plugin all the same. */
+	/* Before NCCL 2.28 "none" asks the network plugin nevertheless. */
 	return weft_nccl_network_ours() && (!tuner || strstr(tuner, "weft"));
 }
 

@@ -3,18 +3,18 @@
  * What weft tells NCCL about channels and buffers.
  *
  * Over TCP, with one GPU a node, NCCL builds two channels, which cannot fill
- * the wire: its step pipeline is too short.  Four can, but cost time on small
- * collectives, where the tuner takes them back (tuner.h); so NCCL_MIN_NCHANNELS
- * is set only where NCCL has a tuner to ask.  Sends and receives go in pieces
- * of 128 KiB, each of which costs NCCL's one thread for them a receive that is
- * announced and two completions: with 512 KiB, the most that NCCL's buffers
- * allow, they are twice as fast (docs/performance/nccl-over-tcp.md).  NCCL's
- * pinned buffers for them, made on first use, take 16 MiB per channel then
- * instead of 4 (2.28, transport/net.cc, sharedNetBuffersInit).
+ * the wire: its step pipeline is too short.  Four can, but slow down small
+ * collectives, for which the tuner lowers the number (tuner.h); so
+ * NCCL_MIN_NCHANNELS is set only if NCCL asks the tuner.  Sends and receives go
+ * in pieces of 128 KiB, each of which costs NCCL's one thread a posted receive
+ * and two completions: with 512 KiB, the most that NCCL's buffers allow, they
+ * are twice as fast (docs/performance/nccl-over-tcp.md).  NCCL's pinned buffers
+ * for them, made on first use, take 16 MiB per channel then instead of 4 (2.28,
+ * transport/net.cc, sharedNetBuffersInit).
  *
- * They are set while the network plugin starts, which every NCCL lets it do
- * before it reads them for the first time: only there is known that the traffic
- * is weft's and which NCCL asks.  What the user has set stays.
+ * They are set while the network plugin starts, which is before any NCCL reads
+ * them: only then is it known that weft carries the traffic, and for which
+ * NCCL.  The user's settings are kept.
  */
 #ifndef WEFT_NCCL_NET_COMMON_CHANNELS_H
 #define WEFT_NCCL_NET_COMMON_CHANNELS_H
@@ -34,12 +34,12 @@ bool weft_nccl_network_ours(void);
 bool weft_nccl_channels_free(void);
 /* Sets what the user has not; @tuner: NCCL asks weft's tuner. */
 void weft_nccl_channels_raise(bool tuner);
-/* NCCL builds as many as weft wants: some may be taken back. */
+/* NCCL builds as many channels as weft has set: the tuner may lower them. */
 bool weft_nccl_channels_raised(void);
 
 /*
- * What is set, by whomever: NCCL_MIN_NCHANNELS, 0: not; NCCL_BUFFSIZE in MiB,
- * or what NCCL takes where it is not set.
+ * The values in force: NCCL_MIN_NCHANNELS, 0 if unset; NCCL_BUFFSIZE in MiB,
+ * NCCL's default if unset.
  */
 unsigned int weft_nccl_channels_set(void);
 unsigned int weft_nccl_buffer_set(void);

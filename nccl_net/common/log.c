@@ -23,7 +23,7 @@ static void log_to_nccl(void *arg, enum weft_level level, const char *file,
 	logger(to[level], subsystem, file, line, "NET/weft: %s", text);
 }
 
-/* What NCCL would drop is not even formatted. */
+/* Do not format messages that NCCL would drop. */
 static enum weft_level wanted_level(void)
 {
 	const char *debug = getenv("NCCL_DEBUG");

@@ -8,8 +8,7 @@
 /* May be called again with each communicator; NULL: stderr. */
 void weft_nccl_log_to(nccl_logger log, unsigned long subsys);
 /*
- * Where NCCL has not handed over its logger (yet): to stderr, and with
- * NCCL_DEBUG as much as NCCL itself would say.
+ * Before NCCL has passed its logger: log to stderr, at the level of NCCL_DEBUG.
  */
 void weft_nccl_log_alone(void);
 

@@ -27,7 +27,7 @@ static const char socket_name[] = "tmp/nccl-socket-";
 #define PATH_LEN 128 /* the folder and a name of NCCL's */
 #define SUFFIX	 6   /* "XXXXXX" of mkstemp() */
 #define TRIES	 8
-/* bind() makes the file before its socket can be found alive. */
+/* bind() creates the file before its socket can be seen to be alive. */
 #define SWEEP_AGE_S 2
 
 struct own_socket { /* a socket of this process */
@@ -49,7 +49,7 @@ const char *weft_nccl_stat_path(const char *path)
 	return h && path && !strcmp(path, shm) ? h->folder : path;
 }
 
-/* False: not NCCL's, or it would not be found again. */
+/* False: it is not a name of NCCL, or has no translation. */
 static bool move_file(const char *path, char to[PATH_LEN])
 {
 	const struct weft_samehost *h = atomic_load(&host);
@@ -130,8 +130,8 @@ static void del_socket(struct own_socket *m)
 }
 
 /*
- * Those that NCCL has closed meanwhile, and this one if it is not NULL.  A
- * forked child has none of its parent's.
+ * Removes sockets that NCCL has closed, and @sa if it is not NULL; in a forked
+ * child none of its parent's.
  */
 static void remove_dead(const struct sockaddr_un *gone)
 {
@@ -153,7 +153,7 @@ static void add_socket(const struct sockaddr_un *sa)
 {
 	struct own_socket *m = malloc(sizeof(*m));
 
-	/* else the next process removes it */
+	/* on failure the next process removes it */
 	if (!m)
 		return;
 	m->sa = *sa;
@@ -172,7 +172,7 @@ int weft_nccl_bind(int fd, const struct sockaddr *sa, socklen_t len)
 	remove_dead(NULL);
 	ret = bind(fd, (struct sockaddr *)&to, sizeof(to));
 	if (ret && errno == EADDRINUSE) {
-		/* an abstract name would be free again */
+		/* as an abstract name would be */
 		if (is_dead(&to) && !unlink(to.sun_path))
 			ret = bind(fd, (struct sockaddr *)&to, sizeof(to));
 		else
@@ -202,8 +202,7 @@ __attribute__((destructor)) static void leave(void)
 {
 	struct own_socket *m, *tmp;
 
-	/* A thread of NCCL's may be in bind(): the next process removes them.
-	 */
+	/* If a thread of NCCL is in bind(), the next process removes them. */
 	if (pthread_mutex_trylock(&lock))
 		return;
 	weft_list_for_each (m, tmp, &sockets, link)
@@ -214,7 +213,7 @@ __attribute__((destructor)) static void leave(void)
 
 /* ---- files -------------------------------------------------------------- */
 
-/* False: another process holds it to remove it. */
+/* False: another process is removing it. */
 static bool lock_file(int fd)
 {
 	struct statx st;

@@ -16,7 +16,7 @@
  * and at its end, and at its start what the dead have left.
  *
  * All but the first do what libc's function of that name does, also to errno,
- * and exactly that where the name is none of NCCL's.
+ * and nothing else for names that are not NCCL's.
  */
 #ifndef WEFT_NCCL_NET_INTRODUCE_FILES_H
 #define WEFT_NCCL_NET_INTRODUCE_FILES_H
@@ -26,9 +26,9 @@
 
 #include "host/samehost.h"
 
-/* From now on names are changed; @host is a process's own, for its life. */
+/* From now on names are translated; @host must live as long as the process. */
 void weft_nccl_files_begin(const struct weft_samehost *host);
-/* "/dev/shm" or what stands for it. */
+/* "/dev/shm" or its replacement. */
 const char *weft_nccl_stat_path(const char *path);
 int weft_nccl_open(const char *path, int flags, mode_t mode);
 int weft_nccl_mkstemp(char *path);

@@ -106,9 +106,8 @@ static int write_slots(const void *inside)
 }
 
 /*
- * The questions that decide it.  A thread of NCCL's may have bound one of
- * its slots for the first time while they were written: they are looked at
- * again.
+ * The variables that decide it.  A thread of NCCL may have bound one of its
+ * slots for the first time while they were written, so check them again.
  */
 static char *get_env(const char *name)
 {
@@ -155,7 +154,10 @@ static const char *object_name(const void *inside)
 
 /* ---- the decision ------------------------------------------------------- */
 
-/* NCCL's slots lead to us: the last communicator must not take us along. */
+/*
+ * NCCL's import slots point into this library: it must stay when NCCL unloads
+ * it with the last communicator.
+ */
 static bool pin_library(void)
 {
 	Dl_info me;
@@ -184,7 +186,7 @@ static void log_not_introduced(const char *why)
 		weft_info(text, why);
 }
 
-/* Another's answers would be taken. */
+/* Does another environment plugin answer for NCCL's settings? */
 static bool settings_elsewhere(void)
 {
 	const char *plugin = secure_getenv("NCCL_ENV_PLUGIN");
@@ -194,8 +196,9 @@ static bool settings_elsewhere(void)
 }
 
 /*
- * Where NCCL does without cuMem, its GPU memory cannot leave a container
- * (ncclIsCuMemSupported(), which up to 2.23 wants it to be in adapters' reach).
+ * Without cuMem NCCL's GPU memory cannot leave a container
+ * (ncclIsCuMemSupported(), which up to 2.23 also requires GPUDirect RDMA with
+ * it).
  */
 static bool without_cumem(int nccl)
 {
@@ -205,7 +208,7 @@ static bool without_cumem(int nccl)
 		weft_cuda_program_lacks(WEFT_CU_DEVICE_VMM_RDMA));
 }
 
-/* NULL: nothing in this process speaks against it. */
+/* Why this process cannot be introduced, or NULL. */
 static const char *reason_against(int nccl)
 {
 	if (!nccl)
@@ -218,8 +221,8 @@ static const char *reason_against(int nccl)
 }
 
 /*
- * With the lock.  Asked again when NCCL takes the id: what its GPU memory can
- * do is not known before the program has its CUDA driver.
+ * Lock held.  Checked again when NCCL reads the id: what its GPU memory can do
+ * is not known before the program has loaded the CUDA driver.
  */
 static bool may_introduce(const void *inside)
 {
@@ -251,8 +254,8 @@ static bool still_introduced(const void *inside)
 }
 
 /*
- * With the lock.  NCCL reads one of the settings that are needed before it
- * loads a network plugin.
+ * Lock held.  NCCL reads one of the required settings before it loads a network
+ * plugin.
  */
 static bool is_too_late(enum weft_introduce_way way)
 {
@@ -262,7 +265,7 @@ static bool is_too_late(enum weft_introduce_way way)
 	       !atomic_load(&introduced) && (!cumem || !*cumem);
 }
 
-/* With the lock, once there is nothing against it. */
+/* Lock held, after all checks. */
 static bool enter_host(enum weft_introduce_way way)
 {
 	if (atomic_load(&introduced))

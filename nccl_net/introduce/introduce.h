@@ -4,12 +4,12 @@
  * uses its own transports between them (host/samehost.h says which
  * processes take part).
  *
- * Three things decide inside NCCL, and all are answered in the one place where
- * NCCL calls out of its own code, the import slots of the object that it is in
- * (slots.h): getenv("NCCL_HOSTID"), stat("/dev/shm"), and the names of its
- * sockets and files (files.h).  With NCCL_HOSTID go the few settings without
- * which its transports would fail (weft_samehost_env()).  The environment is
- * unchanged, so children and other threads are not affected.
+ * Three calls of NCCL decide, and all are answered where NCCL calls other
+ * libraries, in the import slots of the object that it is in (slots.h):
+ * getenv("NCCL_HOSTID"), stat("/dev/shm"), and those that take names of its
+ * sockets and files (files.h).  Besides NCCL_HOSTID, a few settings without
+ * which its transports would fail are answered (weft_samehost_env()).  The
+ * environment is unchanged, so children and other threads are not affected.
  *
  * The first code that sees NCCL calls this, with an address of NCCL's code:
  * libnccl-net-weft.so from its init, libweft_preload.so and libnccl-env-weft.so
@@ -26,14 +26,18 @@
 #include "host/samehost.h"
 
 /*
- * @inside: an address of NCCL's code.  What NCCL reads as @name, valid for
- * good, if that is not set; for "NCCL_HOSTID" the host id.  NULL: as it is, or
- * not introduced, which is logged, or (by the preload library alone) not NCCL.
+ * @inside: an address of NCCL's code.  The value that NCCL gets for @name,
+ * valid forever, if that is unset; for "NCCL_HOSTID" the host id.  NULL: no
+ * other value; or not introduced, which is logged; or (from the preload library
+ * only) @inside is not NCCL.
  */
 const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way,
 				const char *name);
 
-/* As ncclGetVersion() has it, of the NCCL that @inside lies in; 0: unknown. */
+/*
+ * The version of the NCCL that @inside is in, as from ncclGetVersion(); 0:
+ * unknown.
+ */
 int weft_nccl_version(const void *inside);
 
 #endif

@@ -72,14 +72,20 @@ static int visit_object(struct dl_phdr_info *info, size_t size, void *arg)
 			o->dynamic = (const void *)(o->base + p->p_vaddr);
 		if (p->p_type != PT_GNU_RELRO)
 			continue;
-		/* the linker rounds both down: a last page may stay writable */
+		/*
+		 * the dynamic linker rounds both down: a last page may stay
+		 * writable
+		 */
 		o->relro = (o->base + p->p_vaddr) & -page;
 		o->relro_end = (o->base + p->p_vaddr + p->p_memsz) & -page;
 	}
 	return 1;
 }
 
-/* An address of the dynamic section, which not every linker has relocated. */
+/*
+ * An address in the dynamic section, which some dynamic linkers do not
+ * relocate.
+ */
 static const void *object_address(const struct object *o, ElfW(Addr) value)
 {
 	return (const void *)(value < o->base ? value + o->base : value);
@@ -117,7 +123,7 @@ static void record_slot(struct object *o, const struct weft_slot *slot,
 	o->groups |= slot->group;
 }
 
-/* Entries of both kinds begin with the same two members. */
+/* REL and RELA entries begin with the same two members. */
 static void scan_relocations(struct object *o, const char *table, size_t size,
 			     size_t each, const struct weft_slot *slots,
 			     size_t n)
@@ -183,7 +189,7 @@ static int write_all_slots(struct object *o)
 		err = write_slot(o, o->found[i].at, o->found[i].to);
 	}
 	/*
-	 * a lazily bound slot holds the way to its binding, which is good again
+	 * an unbound slot holds the address that binds it, which is valid again
 	 */
 	while (err && i--)
 		write_slot(o, o->found[i].at, o->found[i].was);

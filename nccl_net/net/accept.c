@@ -29,7 +29,7 @@ static void add_path(struct weft_handle *h, const struct weft_net_port *port)
 /*
  * The paths to @dev, which the other side tries in its own order (connect.c).
  * There is room for three: one over TCP comes before one over InfiniBand, since
- * it remains where nothing else leads here.
+ * it is the only one for some peers.
  */
 static void add_paths(struct weft_net *net, int dev, struct weft_handle *h)
 {
@@ -98,7 +98,7 @@ static void send_refuse(struct weft_net_peer *peer, uint64_t token, uint32_t to,
 	uint8_t buf[WEFT_MSG_ACCEPT_LEN];
 
 	weft_msg_accept_pack(&m, buf);
-	/* If it is not taken the other side finds out at its deadline. */
+	/* If it cannot be sent, the other side fails at its deadline. */
 	weft_net_peer_send(peer, WEFT_MSG_REFUSE, buf, sizeof(buf));
 }
 
@@ -189,7 +189,7 @@ void weft_net_on_connect(struct weft_net_port *port, const void *buf,
 	l->queued++;
 }
 
-/* The peer that asked for the connection has given up, and never had it. */
+/* The peer that requested the connection has given up before it got it. */
 void weft_net_on_withdraw(struct weft_net *net, const void *buf, size_t len)
 {
 	struct weft_net_comm *comm;
@@ -246,8 +246,8 @@ int weft_net_accept(struct weft_net_listener *l, struct weft_net_comm **out)
 	l->queued--;
 	if (ret < 0) {
 		/*
-		 * Do not report a peer that went away while it waited.  One
-		 * that is still there must not wait for an answer.
+		 * Do not report a peer that went away while it waited.  A peer
+		 * that still exists must not wait for an answer.
 		 */
 		if (!comm->peer->err && !comm->err) {
 			weft_error(

@@ -169,7 +169,7 @@ int weft_net_comm_send_last(struct weft_net_comm *comm)
 	return ret;
 }
 
-/* Behind all that @comm has sent. */
+/* Sent after everything else of @comm. */
 static void end_for_peer(struct weft_net_comm *comm,
 			 const struct weft_msg_too_large *why)
 {
@@ -215,12 +215,15 @@ static void revoke_posted(struct weft_net_comm *comm)
 
 /*
  * Closing waits, but other comms of the context must not: they get the lock
- * between two rounds of progress.  The comm stays valid meanwhile, since NCCL
- * has it until we return.  -ECANCELED: the context was closed.
+ * between two rounds of progress.  The comm stays valid meanwhile: NCCL holds
+ * it until this call returns.  -ECANCELED: the context was closed.
  */
 static int progress_and_yield(struct weft_net *net)
 {
-	/* Unlocking alone lets no thread in that must be woken for it. */
+	/*
+	 * Unlocking is not enough: a thread that sleeps for the lock would not
+	 * get it.
+	 */
 	weft_net_yield(net, weft_net_progress(net) ? 50 : 500);
 	return net->closed ? -ECANCELED : 0;
 }

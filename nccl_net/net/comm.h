@@ -41,7 +41,7 @@ struct weft_net_request {
 	size_t size;		/* posted, then true */
 };
 
-struct weft_net_post { /* a receive of the peer's */
+struct weft_net_post { /* a receive posted by the peer */
 	uint64_t addr, size;
 	uint8_t rkey[WEFT_RKEY_MAX];
 	uint32_t seq;
@@ -61,13 +61,13 @@ struct weft_net_comm {
 	struct weft_net_peer *peer;
 	struct weft_net_dial *dial; /* until answered */
 	bool sender;
-	bool answered; /* ACCEPT is out, or in */
+	bool answered; /* ACCEPT was sent, or received */
 	bool peer_closed;
-	bool ended;	       /* the peer knows, or will: */
-	uint8_t last_word_len; /* 0: it was sent */
+	bool ended;	       /* the peer knows of the end, or will */
+	uint8_t last_word_len; /* 0: BYE was sent */
 	enum weft_net_msg last_word_id;
 	uint8_t last_word[WEFT_MSG_TOO_LARGE_LEN];
-	uint8_t path; /* to be named in ACCEPT */
+	uint8_t path; /* named in ACCEPT */
 	uint32_t id, remote_id;
 	uint64_t token; /* of the connecting side */
 	int err;
@@ -93,10 +93,10 @@ struct weft_net_comm {
 
 int weft_net_comm_new(struct weft_net *net, bool sender,
 		      struct weft_net_comm **comm);
-/* The end of one that was never handed out, or is closed. */
+/* Frees one that NCCL never got, or has closed. */
 void weft_net_comm_free(struct weft_net_comm *comm);
 struct weft_net_comm *weft_net_comm_find(struct weft_net *net, uint32_t id);
-/* The one that a notification names; NULL: it is gone. */
+/* The comm that a notification names; NULL: it was freed. */
 struct weft_net_comm *weft_net_comm_tagged(struct weft_net *net,
 					   const struct weft_tag *t);
 void weft_net_comm_attach(struct weft_net_comm *comm,
@@ -111,7 +111,7 @@ void weft_net_comm_break(struct weft_net_comm *comm, int err,
 /* Sends what weft_net_comm_break() could not; -EAGAIN: not now. */
 int weft_net_comm_send_last(struct weft_net_comm *comm);
 
-/* A send or receive begins; its slot is free. */
+/* Starts a send or receive in its slot, which is free. */
 struct weft_net_request *weft_net_request_start(struct weft_net_comm *comm,
 						size_t size);
 void weft_net_request_end(struct weft_net_request *req, int status);

@@ -35,8 +35,8 @@ int weft_net_random_token(uint64_t *token)
 }
 
 /*
- * An adapter reports a peer that does not answer: TCP is for when it fails, not
- * for a rank that is slow.
+ * An adapter reports a peer that does not answer: TCP is used if it fails, not
+ * if the rank is slow.
  */
 static uint64_t attempt_timeout(const struct weft_net_port *port)
 {
@@ -82,7 +82,8 @@ static void add_attempt(struct weft_net_dial *dial, struct weft_net_port *port,
 }
 
 /*
- * Over this path from each port that may use it; one adapter alone is @dev's.
+ * Adds attempts over this path from each port that may use it; of adapters only
+ * @dev.
  */
 static void add_path_attempts(struct weft_net *net, int dev,
 			      const struct weft_handle *h, unsigned int i,
@@ -115,8 +116,8 @@ static void add_attempts(struct weft_net *net, int dev,
 }
 
 /*
- * Between hosts, connections are spread over interfaces of equal speed; within
- * one, all are the same memory.
+ * Spreads connections between hosts over interfaces of equal speed; within a
+ * host all interfaces share its memory.
  */
 static void choose_interface(const struct weft_handle *h,
 			     struct weft_net_dial *dial)
@@ -154,7 +155,7 @@ static void free_dial(struct weft_net_comm *comm)
 	comm->dial = NULL;
 }
 
-/* NCCL gets no connection: tell the listener not to wait. */
+/* NCCL gets no connection: the listener must not wait for it. */
 static void withdraw_dial(struct weft_net_comm *comm)
 {
 	struct weft_msg_accept m = { .token = comm->token };
@@ -170,13 +171,13 @@ static void withdraw_dial(struct weft_net_comm *comm)
 			continue;
 		m.path = i;
 		weft_msg_accept_pack(&m, buf);
-		/* not taken: the end of the endpoint says it, too */
+		/* if it cannot be sent, the endpoint's end shows it */
 		weft_net_peer_send(dial->attempt[i].peer, WEFT_MSG_WITHDRAW,
 				   buf, sizeof(buf));
 	}
 }
 
-/* The end of a comm that NCCL never got. */
+/* Ends a comm that NCCL never got. */
 static void drop_comm(struct weft_net_comm *comm)
 {
 	withdraw_dial(comm);
@@ -218,9 +219,9 @@ static int new_dial(struct weft_net *net, int dev, const struct weft_handle *h,
 }
 
 /*
- * An aborted NCCL stops asking for a connection that it never got, and so has
- * nothing to close; up to 2.27 the context goes on for the next communicator.
- * A live caller asks again and again, and has its answer at the deadline.
+ * An aborted NCCL stops asking for a connection that it never got, so it closes
+ * nothing, and up to 2.27 the context is used for the next communicator. Others
+ * ask until the deadline, when they get an answer.
  */
 void weft_net_dials_drop_expired(struct weft_net *net)
 {
@@ -252,7 +253,7 @@ static void try_tcp(struct weft_net_attempt *attempt, const char *why)
 
 static void fail_attempt(struct weft_net_attempt *attempt, int err)
 {
-	/* one that has worked breaks with its rank */
+	/* if it has worked, the rank has ended */
 	if (attempt->port->falls_back && err != -ECANCELED &&
 	    !(attempt->peer && !weft_list_empty(&attempt->peer->comms)))
 		try_tcp(attempt, strerror(-err));
@@ -412,13 +413,13 @@ static int read_handle(const void *buf, struct weft_handle *h)
 static const char *settings_advice(const struct weft_handle *h,
 				   unsigned int channels, unsigned int buffer)
 {
-	/* weft sets it where it can take some back (channels.h) */
+	/* weft sets it if the tuner can lower it (channels.h) */
 	if (h->buffer == buffer && !h->channels != !channels)
 		return "one rank's NCCL asks weft's tuner and the other's does not: use the same NCCL on every rank (before 2.21 it asks none), the same NCCL_TUNER_PLUGIN and channel settings, or set NCCL_MIN_NCHANNELS for all";
 	return "set both the same on every rank";
 }
 
-/* What differs would hang NCCL, or make it write beside its buffers. */
+/* Different values would hang NCCL, or let it write beyond its buffers. */
 static int check_settings(const struct weft_handle *h)
 {
 	const unsigned int channels = weft_nccl_channels_set();
@@ -494,7 +495,7 @@ int weft_net_connect(struct weft_net *net, int dev, void *handle,
 		weft_net_progress(net);
 		ret = comm->answered ? 0 : advance_dial(comm->dial);
 	}
-	/* one that was lost meanwhile fails with its first request */
+	/* if it was lost meanwhile, its first request fails */
 	if (ret < 0 || comm->answered)
 		weft_put_le64((uint8_t *)handle + WEFT_HANDLE_STAGE, 0);
 	if (ret < 0) {

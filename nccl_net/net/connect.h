@@ -46,7 +46,7 @@ void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
 			bool refused);
 void weft_net_dials_fail_peer(struct weft_net *net, struct weft_net_peer *peer,
 			      int err);
-/* Frees those that NCCL has given up and cannot close. */
+/* Frees dials that NCCL has abandoned and cannot close. */
 void weft_net_dials_drop_expired(struct weft_net *net);
 /* Frees all: NCCL has none, since connect() has not returned them. */
 void weft_net_dials_drop_all(struct weft_net *net);

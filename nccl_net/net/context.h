@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the files behind net.h share: a context.
+ * A context, shared by the files behind net.h.
  *
  * Ownership: a context owns its ports (weft ifaces), a port its peers
  * (endpoints).  A peer is shared by all comms between two processes, whichever
@@ -36,7 +36,7 @@ struct weft_net_ops {
 
 struct weft_net_thread {
 	pthread_t id;
-	bool on; /* and must stay */
+	bool on; /* the thread may run */
 };
 
 struct weft_net {
@@ -54,7 +54,7 @@ struct weft_net {
 	unsigned int comms_size;
 	uint16_t generation;
 	bool closed;	      /* by weft_net_close() */
-	unsigned int closing; /* calls that closing waits for */
+	unsigned int closing; /* calls that weft_net_close() waits for */
 	struct weft_net_thread flusher_thread; /* see progress.c */
 	pthread_cond_t flusher_wake;
 	pthread_cond_t pause;	 /* weft_net_close() signals */
@@ -63,8 +63,8 @@ struct weft_net {
 };
 
 /*
- * Is it of the process that this one was forked off?  Then its threads do not
- * exist here, and one may have had the lock: calls fail or do nothing.
+ * Was it inherited by fork()?  Then its threads do not exist here, and one may
+ * have held the lock: calls fail or do nothing.
  */
 static inline bool weft_net_inherited(const struct weft_net *net)
 {

@@ -13,9 +13,8 @@
 
 /*
  * Each port of a verbs device, else one device wherever there is a network at
- * all.  Ranks with different interfaces, or none in common but a route, list
- * the same; and where ranks differ in adapters, any of one rank's devices
- * connects to any of another's.
+ * all.  So ranks with different interfaces list the same; and if ranks differ
+ * in adapters, any device of one connects to any of the other.
  */
 int weft_net_devices(void)
 {
@@ -53,7 +52,7 @@ static void hca_properties(const struct weft_verbs_port *hca, int dev,
 	props->name = cast_const(hca->name);
 	if (hca->pci.path[0])
 		props->pci_path = cast_const(hca->pci.path);
-	/* with none, NCCL would take several for ports of one adapter */
+	/* without one, NCCL would take several for ports of one adapter */
 	props->guid = hca->guid ? hca->guid : (uint64_t)dev + 1;
 	props->port = (int)hca->port;
 	if (hca->speed)
@@ -83,11 +82,11 @@ int weft_net_properties(int dev, struct weft_net_props *props)
 		.guid = 0,
 		.ptr_support = NCCL_PTR_HOST,
 		/*
-		 * Over TCP an entry in a table of the process's, of any comm
-		 * and at once; else something of one comm's wire.
+		 * Over TCP an entry in a table of the process, which all comms
+		 * can use; over InfiniBand it belongs to one comm's wire.
 		 */
 		.reg_is_global = 1,
-		/* NCCL's own guess where a driver does not say. */
+		/* NCCL's own guess if the driver does not know it. */
 		.speed = speed ? (int)(speed / 125000) : 10000,
 		.max_comms = 65536,
 		.max_recvs = 1,

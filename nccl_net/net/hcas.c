@@ -17,7 +17,7 @@ static atomic_bool unusable[WEFT_NET_HCAS_MAX];
 
 /*
  * NCCL's own reading (misc/param.cc, strtoll() with base 0): hexadecimal, octal
- * or decimal as in C; what is no number is not there.
+ * or decimal as in C; other text counts as unset.
  */
 bool weft_net_hcas_disabled(void)
 {

@@ -16,16 +16,16 @@ struct weft_verbs_port;
 
 #define WEFT_NET_HCAS_MAX 32
 
-/* The count; *@list belongs to this module and stays until it is forgotten. */
+/* Returns the count; *@list is valid until weft_net_hcas_forget(). */
 unsigned int weft_net_hcas(const struct weft_verbs_port **list);
 /* NCCL_IB_DISABLE, read as NCCL does. */
 bool weft_net_hcas_disabled(void);
 
-/* It cannot be used, which is logged: TCP carries its traffic. */
+/* The port cannot be used; logged: TCP carries its traffic. */
 void weft_net_hca_give_up(unsigned int i);
 bool weft_net_hca_usable(unsigned int i);
 
-/* NCCL unloads the plugin, and may load it again; tests. */
+/* When NCCL unloads the plugin, which it may load again; and for tests. */
 void weft_net_hcas_forget(void);
 
 #endif

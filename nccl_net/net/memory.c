@@ -52,14 +52,14 @@ void weft_net_mr_revoke(struct weft_net_mr *mr)
 	mr->mem = NULL;
 }
 
-/* One request less names it. */
+/* Drops a request's reference. */
 void weft_net_mr_put(struct weft_net_mr *mr)
 {
 	if (!--mr->posted && mr->deregistered)
 		free(mr);
 }
 
-/* NCCL's abort deregisters under receives that are still posted. */
+/* NCCL's abort deregisters memory of receives that are still posted. */
 void weft_net_deregister(struct weft_net_mr *mr)
 {
 	struct weft_net *net = mr->net;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Contexts, and where the devices' events come in. */
+/* Contexts, and the events of devices. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -132,8 +132,8 @@ int weft_net_shared(struct weft_net **net)
 }
 
 /*
- * Ends all traffic and all threads, but leaves the objects, which a caller that
- * forgot them may still touch: every call on them now fails.  The lock is held.
+ * Ends all traffic and threads, but keeps the objects, since NCCL may still use
+ * them: every call on them fails from now on.  Lock held.
  */
 static void abandon_net(struct weft_net *net)
 {
@@ -156,7 +156,7 @@ void weft_net_close(struct weft_net *net)
 	weft_list_del(&net->link);
 	pthread_mutex_unlock(&all_lock);
 	pthread_mutex_lock(&net->lock);
-	/* that of a call beside us, too */
+	/* also one that another call has started meanwhile */
 	while (net->flusher_thread.on)
 		weft_net_flusher_stop(net);
 	weft_net_dials_drop_all(net);
@@ -166,7 +166,10 @@ void weft_net_close(struct weft_net *net)
 		weft_debug("context closed with %u users left", net->users);
 		abandon_net(net);
 	}
-	/* Those that are closing a connection go on, and out of our code. */
+	/*
+	 * Let calls that are closing a connection finish and leave this
+	 * library.
+	 */
 	pthread_cond_broadcast(&net->pause);
 	while (net->closing)
 		pthread_cond_wait(&net->pause, &net->lock);
@@ -190,9 +193,8 @@ __attribute__((destructor(101))) static void forget_settings(void)
 }
 
 /*
- * NCCL unloads the plugin after its last communicator, also after an aborted
- * one that leaves comms behind: none of weft's threads or handlers may outlive
- * it.
+ * NCCL unloads the plugin with its last communicator, even an aborted one that
+ * leaves comms behind: no thread or handler of weft may outlive it.
  */
 __attribute__((destructor)) static void unload(void)
 {

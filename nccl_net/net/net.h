@@ -7,8 +7,9 @@
  * called from any thread: one lock per context guards all but registration,
  * which runs beside isend.  Errors are -errno; result.c turns them into NCCL's.
  *
- * A weft device is a locality and pointer support, not a wire: a handle names
- * every path into its process, and the connecting side picks among them.
+ * A device stands for a place (near which GPU) and for kinds of memory, not for
+ * a wire: a handle names every path to its process, and the connecting side
+ * chooses one.
  */
 #ifndef WEFT_NCCL_NET_NET_NET_H
 #define WEFT_NCCL_NET_NET_NET_H
@@ -58,8 +59,8 @@ int weft_net_listen(struct weft_net *net, int dev, void *handle,
 void weft_net_close_listener(struct weft_net_listener *listener);
 
 /*
- * Both return 0 with *@comm NULL until the other side has answered; to be
- * called again with the same @handle, in which connect keeps its place.
+ * Both return 0 with *@comm NULL until the other side has answered; call again
+ * with the same @handle, in which connect keeps its state.
  */
 int weft_net_connect(struct weft_net *net, int dev, void *handle,
 		     struct weft_net_comm **comm);
@@ -67,8 +68,8 @@ int weft_net_accept(struct weft_net_listener *listener,
 		    struct weft_net_comm **comm);
 /*
  * Waits, for a bounded time, until sends under way have left the caller's
- * memory; receives still posted are revoked.  Calls on other connections wait
- * for neither, but for copies of receives that an engine does not end.
+ * memory; receives still posted are revoked.  Other connections are not
+ * delayed.
  */
 void weft_net_close_comm(struct weft_net_comm *comm);
 
@@ -77,10 +78,10 @@ int weft_net_register(struct weft_net_comm *comm, void *data, size_t size,
 void weft_net_deregister(struct weft_net_mr *mr);
 
 /*
- * *@req is NULL when the other side has not posted its receive yet, the wire is
- * full, or as many requests as NCCL has are out: try again.  -EMSGSIZE: larger
- * than the receive that it meets.  Whatever fails, here or in a test, ends the
- * comm on both sides; a put, all between the two processes.
+ * *@req is NULL if the other side has not posted its receive yet, the wire is
+ * full, or all requests are in use: try again.  -EMSGSIZE: larger than the
+ * receive that it meets.  Any failure, here or in a test, ends the comm on both
+ * sides; that of a put ends all comms between the two processes.
  */
 int weft_net_send(struct weft_net_comm *comm, const void *data, size_t size,
 		  struct weft_net_mr *mr, struct weft_net_request **req);

@@ -20,7 +20,7 @@
 
 /*
  * Bridges and their ports lead to containers of this host, not to the peers:
- * taken only where they are named, or where there is nothing else.
+ * use them only if they are named, or if there is nothing else.
  */
 static bool is_bridge(const char *name)
 {
@@ -52,13 +52,15 @@ static bool is_veth(const char *name)
 	return veth;
 }
 
-/* Does what has no route of its own leave by @n?  Asked, not tried. */
+/* Does the default route use @n?  Nothing is sent. */
 static bool has_default_route(const struct weft_netif *n)
 {
 	union weft_sockaddr far = { .sa.sa_family = n->addr.sa.sa_family };
 	struct weft_route route;
 
-	/* Addresses that documents use, and no network. */
+	/*
+	 * addresses reserved for documentation, so without a route of their own
+	 */
 	if (far.sa.sa_family == AF_INET)
 		inet_pton(AF_INET, "192.0.2.1", &far.in.sin_addr);
 	else
@@ -68,8 +70,8 @@ static bool has_default_route(const struct weft_netif *n)
 }
 
 /*
- * Lower is better; only those of the best rank present are taken.  A container
- * has its default route by a veth, and a host none.
+ * Lower is better; only the best interfaces are used.  In a container the
+ * default route uses a veth, on a host never.
  */
 static unsigned int rank(const struct weft_netif *n)
 {

@@ -134,12 +134,12 @@ void weft_net_peer_fail(struct weft_net_peer *peer, int err)
 		return;
 	peer->err = err < 0 ? err : -EIO;
 	drop_posts(peer);
-	/* else it is reported when missed: every job ends with lost peers */
+	/* else report it when it is used: every job ends with lost peers */
 	transfers = transfers_cut_off(peer);
 	if (transfers)
 		weft_net_peer_log_lost(peer, transfers);
 	peer->ep = NULL;
-	/* A dead peer is not found again, and freed with its last comm. */
+	/* A dead peer is not found any more, and freed with its last comm. */
 	weft_list_del(&peer->link);
 	weft_list_add_tail(&peer->port->closing, &peer->link);
 	peer->port->ops->ep_destroy(ep);
@@ -196,7 +196,7 @@ int weft_net_peer_post(struct weft_net_peer *peer,
 	return 0;
 }
 
-/* What was posted before comes before it. */
+/* Send earlier POSTs first. */
 int weft_net_peer_send(struct weft_net_peer *peer, enum weft_net_msg id,
 		       const void *buf, size_t len)
 {

@@ -13,7 +13,7 @@
 
 struct weft_net_port;
 
-/* POSTs go as one message of so many bytes at most: that many are gathered. */
+/* POSTs are gathered into messages of at most this many bytes. */
 #define WEFT_NET_POSTS 512u
 
 struct weft_net_peer {
@@ -39,26 +39,26 @@ int weft_net_peer_get(struct weft_net_port *port,
 void weft_net_peer_put(struct weft_net_peer *peer);
 void weft_net_peer_fail(struct weft_net_peer *peer, int err);
 /*
- * Logs, once, that @peer is lost: @transfers were cut off by that; 0: one could
+ * Logs once that @peer is lost, which cut off @transfers; 0: a new one could
  * not begin.
  */
 void weft_net_peer_log_lost(struct weft_net_peer *peer, unsigned int transfers);
-/* Frees those of @port->leaving that are done with; @force: all. */
+/* Frees peers of @port->leaving that are not needed any more; @force: all. */
 void weft_net_peer_reap(struct weft_net_port *port, bool force);
 /* -EAGAIN: not now; other errors are the peer's. */
 int weft_net_peer_send(struct weft_net_peer *peer, enum weft_net_msg id,
 		       const void *buf, size_t len);
 
 /*
- * As WEFT_MSG_POST, but with what else is posted till the next progress(): one
- * message costs as much as eleven.
+ * Sends a POST together with others until the next progress(): one message
+ * costs as much as eleven.
  */
 int weft_net_peer_post(struct weft_net_peer *peer,
 		       const struct weft_msg_post *post);
 /* Sends the POSTs of all peers. */
 void weft_net_flush_posts(struct weft_net *net);
 
-/* Has it data that only progress() sends? */
+/* Does it have data that only progress() sends? */
 bool weft_net_peer_has_unsent(struct weft_net_peer *peer);
 
 #endif

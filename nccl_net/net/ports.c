@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The ports of a context: one per interface for TCP, and one for each
- * verbs device that NCCL uses.  The last are opened only then: a rank has all
- * of its host's in sight, and uses the one or two nearest to its GPU.
+ * verbs device that NCCL uses.  The latter are opened on demand: a rank sees
+ * all devices of its host, and uses the one or two nearest to its GPU.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ struct unreachable {
 	uint8_t key[WEFT_KEY_LEN];
 };
 
-/* How ports of each wire are opened, and what is made of them. */
+/* How to open ports of each wire, and whether TCP replaces them. */
 static const struct wire {
 	const struct weft_dev_ops *ops;
 	bool falls_back;
@@ -138,7 +138,7 @@ void weft_net_mark_unreachable(struct weft_net_port *port,
 		return;
 	s = malloc(sizeof(*s));
 	if (!s)
-		return; /* it is tried again */
+		return; /* then it will be tried again */
 	memcpy(s->key, addr->key, WEFT_KEY_LEN);
 	weft_list_add_tail(&port->unreachable, &s->link);
 }
@@ -164,7 +164,8 @@ static void close_port(struct weft_net_port *port)
 	weft_list_for_each (s, tmp, &port->unreachable, link)
 		free(s);
 	weft_list_init(&port->unreachable);
-	if (!net->closed) /* else its peers are still named */
+	if (!net->closed) /* a closed context keeps it, since its peers refer to
+			     it */
 		free(port);
 }
 

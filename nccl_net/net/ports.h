@@ -33,8 +33,8 @@ int weft_net_ports_get(struct weft_net *net);
 void weft_net_ports_put(struct weft_net *net);
 void weft_net_ports_close(struct weft_net *net);
 /*
- * The port of NCCL's device @dev, which is opened when that device is first
- * used; NULL: it has none, or it cannot be opened.
+ * The port of NCCL's device @dev, opened at its first use; NULL: there is none,
+ * or it cannot be opened.
  */
 struct weft_net_port *weft_net_hca_port(struct weft_net *net, int dev);
 /* @port does not reach this address: do not try again. */

@@ -3,13 +3,13 @@
  * Progress: in NCCL's calls, and in a thread for what comes between them.
  *
  * The thread is there while the context has a listener or a comm.  NCCL up to
- * 2.27 has one context for good and never says that it is done with it, but for
- * unloading us, which a program that loaded NCCL statically or twice never
- * sees; so closing the last user ends it, and the next one starts another.
+ * 2.27 has one context and never finalizes it; it unloads the plugin, but not
+ * in a program that links NCCL statically or loads it twice.  So closing the
+ * last user ends the thread, and the next user starts another.
  *
- * The call that ends it waits for it, without the lock: once it returns none of
- * weft's code runs, and NCCL may unload it.  A thread that must end may find
- * another in its place when it gets the lock, so it compares its own id.
+ * The call that ends the thread waits for it, without the lock: once it returns
+ * no code of weft runs, and NCCL may unload it.  A thread that must end may
+ * find another in its place when it gets the lock, so it compares its own id.
  */
 #include <errno.h>
 #include <time.h>
@@ -38,8 +38,8 @@ int weft_net_lock(struct weft_net *net)
 }
 
 /*
- * NCCL calls for each of its requests, tens of times a round.  Where all
- * traffic has a better wire, other ports only wait for a peer to connect.
+ * NCCL calls for each of its requests, tens of times a round.  If all traffic
+ * uses a better wire, other ports only wait for a peer to connect.
  */
 static bool may_skip(struct weft_net *net, struct weft_net_port *port)
 {
@@ -117,7 +117,7 @@ static void *run_flusher_thread(void *arg)
 	pthread_mutex_lock(&net->lock);
 	while (is_thread_wanted(&net->flusher_thread)) {
 		if (has_unsent(net)) {
-			/* A caller of NCCL is faster than this. */
+			/* Longer than NCCL takes between its own calls. */
 			weft_net_yield(net, PAUSE_US);
 			weft_net_progress(net);
 		} else {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Progress: in NCCL's calls and in a thread. */
+/* Progress, in NCCL's calls and in a thread. */
 #ifndef WEFT_NCCL_NET_NET_PROGRESS_H
 #define WEFT_NCCL_NET_NET_PROGRESS_H
 
@@ -28,17 +28,17 @@ static inline bool weft_net_may_progress(struct weft_net *net, uint64_t *calls)
 /* Takes the lock; -ECANCELED, without it: the context is closed, or inherited.
  */
 int weft_net_lock(struct weft_net *net);
-/* With the lock, which it gives away until the thread has ended. */
+/* Lock held; releases it until the thread has ended. */
 void weft_net_flusher_stop(struct weft_net *net);
-/* One of net->closing less; the lock is held. */
+/* Decrements net->closing; lock held. */
 void weft_net_close_done(struct weft_net *net);
-/* Of a call that may have closed the last user: ends the thread, too. */
+/* Unlocks; ends the thread if the call has closed the last user. */
 void weft_net_unlock(struct weft_net *net);
 
 /* NCCL may not call again: the flusher sends what @peer still has. */
 void weft_net_flusher_start(struct weft_net_peer *peer);
 
-/* Gives the lock away for @us, or until the context is closed. */
+/* Releases the lock for @us microseconds, or until the context is closed. */
 void weft_net_yield(struct weft_net *net, unsigned int us);
 
 #endif

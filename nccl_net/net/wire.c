@@ -18,7 +18,7 @@ static size_t pack_path(const struct weft_address *a, uint8_t *buf, size_t room)
 	return WEFT_IFACE_ADDR_LEN + n;
 }
 
-/* The bytes it took, or -EINVAL. */
+/* The length that was read, or -EINVAL. */
 static ssize_t unpack_path(const uint8_t *buf, size_t len,
 			   struct weft_address *a)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the NCCL adaptor says: the handle, and its messages over a device.
- * Little-endian, any alignment; what comes in is checked before it is believed.
+ * The NCCL adaptor's formats: the handle, and its messages over a device.
+ * Little-endian, any alignment; input is checked before it is used.
  *
  * A comm is known to its peer by a 32-bit id (slot and generation), which every
- * message and notification names, since a device names no endpoint.
+ * message and notification names, since a device reports no endpoint.
  */
 #ifndef WEFT_NCCL_NET_NET_WIRE_H
 #define WEFT_NCCL_NET_NET_WIRE_H
@@ -24,7 +24,7 @@
  * exchanged), channels 1, buffer 1, token 8, stage 8, paths.  Channels and
  * buffer are what this rank reported to NCCL, which must be the same on all
  * ranks.  The listener leaves the stage 0; the connecting side, whose copy of
- * the handle it is, keeps the id of its half-made comm there.
+ * the handle it is, keeps the id of its pending comm there.
  */
 #define WEFT_HANDLE_STAGE 16
 #define WEFT_HANDLE_PATHS 24
@@ -82,7 +82,7 @@ struct weft_msg_connect {
 	uint64_t listener; /* token of the handle */
 	uint64_t token;	   /* the comm's own, random */
 	uint32_t id;
-	uint8_t path; /* which of the sender's attempts */
+	uint8_t path; /* index of the sender's attempt */
 	struct weft_address from;
 };
 #define WEFT_MSG_CONNECT_MAX (24 + WEFT_IFACE_ADDR_LEN + WEFT_DEV_ADDR_MAX)
@@ -112,11 +112,11 @@ struct weft_msg_post {
 };
 #define WEFT_MSG_POST_LEN(rkey_len) (25u + (rkey_len))
 size_t weft_msg_post_pack(const struct weft_msg_post *m, void *buf);
-/* Of many one behind the other, the first: how long it is, or -EINVAL. */
+/* Unpacks the first POST of a message: its length, or -EINVAL. */
 ssize_t weft_msg_post_unpack(const void *buf, size_t len,
 			     struct weft_msg_post *m);
 
-/* SEEN, QUIET, NEED, BYE, and what stands before the data of EAGER. */
+/* SEEN, QUIET, NEED, BYE, and the header of EAGER. */
 struct weft_msg_seq {
 	uint32_t to;
 	uint32_t seq;

@@ -34,7 +34,7 @@ static int comm_error(struct weft_net_comm *comm)
 {
 	if (comm->net->closed)
 		return -ECANCELED;
-	/* unless it closed first, as one that is done does */
+	/* unless it closed first, as a rank does that has finished */
 	if (comm->err && comm->err == comm->peer->err && !comm->peer_closed)
 		weft_net_peer_log_lost(comm->peer, 0);
 	if (comm->err)
@@ -52,7 +52,7 @@ static int send_seq(struct weft_net_comm *comm, enum weft_net_msg id,
 	return weft_net_peer_send(comm->peer, id, buf, sizeof(buf));
 }
 
-/* @found: by the receiver, when the send was done. */
+/* @found: the receiver has detected it, after the send completed. */
 static void log_too_large(const struct weft_msg_too_large *m, bool found)
 {
 	weft_error("a send of %llu bytes met a receive of %llu bytes; %s",
@@ -75,7 +75,7 @@ static void too_large(struct weft_net_comm *comm, uint32_t seq, uint64_t sent,
 	log_too_large(&m, !comm->sender);
 }
 
-/* What a comm owes its peer. */
+/* Messages that a comm still has to send. */
 
 static bool is_active(struct weft_net_request *req)
 {
@@ -110,7 +110,7 @@ static void announce_receives(struct weft_net_comm *comm)
 		comm->announced_seq = comm->seq;
 	while (comm->announced_seq != comm->seq) {
 		req = &comm->req[WEFT_NET_SLOT(comm->announced_seq)];
-		/* else its data came first */
+		/* not if its data came before the POST was sent */
 		if (req->seq == comm->announced_seq && is_active(req)) {
 			if (send_post(comm, req))
 				return;
@@ -142,14 +142,14 @@ static void put_done(struct weft_op *op, int status)
 	struct weft_net_request *req =
 		container_of(op, struct weft_net_request, op);
 
-	/* The key went with its registration, that is with the receiver. */
+	/* The key was revoked with its registration, as the receiver closed. */
 	if (status == -EACCES && req->comm->peer_closed)
 		status = -ECONNRESET;
 	else if (status == -EACCES)
 		weft_error(
 			"a send of %zu bytes failed: its memory, or its receive's, cannot be accessed (any more)",
 			req->size);
-	if (status < 0) /* and with it the connection */
+	if (status < 0) /* which ends the connection */
 		req->comm->peer->failed_puts++;
 	weft_net_request_end(req, status);
 }
@@ -185,7 +185,7 @@ static int send_put(struct weft_net_comm *comm, uint32_t seq, const void *data,
 				    post->rkey, &notify, &req->op);
 }
 
-/* May the next send run ahead of its receive? */
+/* May the next send go before its receive is known? */
 static bool may_send_eager(struct weft_net_comm *comm)
 {
 	return (int32_t)(comm->seq - comm->posted_seq) <
@@ -234,7 +234,7 @@ static int try_send(struct weft_net_comm *comm, const void *data, size_t size,
 	return 0;
 }
 
-/* A call that fails: the other side would wait for its request. */
+/* If a call fails, the other side must not wait for its request. */
 static void end_refused(struct weft_net_comm *comm, int ret)
 {
 	if (ret < 0 && ret != -EAGAIN && !comm->net->closed)
@@ -294,7 +294,7 @@ static void receive_small(struct weft_net_comm *comm,
 	comm->eager_only = comm->announce_eager = true;
 }
 
-/* What came before its sender closed, or died, is delivered. */
+/* Data that arrived before the sender closed or died are delivered. */
 static bool is_early_data_good(const struct weft_net_comm *comm)
 {
 	return !comm->net->closed &&
@@ -387,7 +387,7 @@ static void on_post(struct weft_net *net, const struct weft_msg_post *m)
 		return;
 	if ((int32_t)(m->seq + 1 - comm->posted_seq) > 0)
 		comm->posted_seq = m->seq + 1;
-	/* Its send has gone as a message already, or is out of range. */
+	/* Its send was a message already, or is out of range. */
 	if (m->seq - comm->seq >= WEFT_NET_REQUESTS)
 		return;
 	post = &comm->post[WEFT_NET_SLOT(m->seq)];
@@ -485,7 +485,9 @@ static void on_close(struct weft_net_comm *comm)
 	unsigned int i;
 
 	comm->peer_closed = true;
-	/* All it had sent is placed: open receives get nothing more. */
+	/*
+	 * Everything that it sent has been placed: open receives get no data.
+	 */
 	for (i = 0; i < WEFT_NET_REQUESTS && !comm->sender; i++)
 		if (is_active(&comm->req[i]))
 			weft_net_request_end(&comm->req[i], -ECONNRESET);
@@ -525,7 +527,9 @@ void weft_net_on_request(struct weft_net *net, enum weft_net_msg id, void *buf,
 	} else if (id == WEFT_MSG_NEED && !comm->sender) {
 		comm->eager_only = comm->announce_eager = false;
 		comm->small = 0;
-		/* Receives that it knows of, as far as they are still open. */
+		/*
+		 * Announce receives from that one on, if they are still open.
+		 */
 		if (comm->seq - m.seq <= WEFT_NET_REQUESTS)
 			comm->announced_seq = m.seq;
 		weft_net_comm_push(comm);

@@ -10,12 +10,12 @@
 
 struct weft_net_comm;
 
-/* How far small sends may run ahead of the receives known to be posted. */
+/* How many small sends may precede the receives known to be posted. */
 #define WEFT_NET_AHEAD 16u
 /* After so many small receives in a row, POSTs stop. */
 #define WEFT_NET_QUIET_AFTER 16u
 
-/* Sends whatever this comm owes its peer, as far as the wire takes it. */
+/* Sends pending messages of this comm, as far as the wire accepts them. */
 void weft_net_comm_push(struct weft_net_comm *comm);
 void weft_net_on_request(struct weft_net *net, enum weft_net_msg id, void *buf,
 			 size_t len);
