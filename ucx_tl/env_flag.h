@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For the preloaded libraries, which have no settings table. */
+/*
+ * Flags of the environment, for the preload library, which has no settings
+ * table.
+ */
 #ifndef WEFT_UCX_TL_ENV_FLAG_H
 #define WEFT_UCX_TL_ENV_FLAG_H
 

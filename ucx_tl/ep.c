@@ -111,7 +111,7 @@ static ssize_t am_bcopy(struct weft_uct_ep *ep, uint8_t id,
 	return ret < 0 ? weft_ucs_status((int)ret) : ret;
 }
 
-/* The status for what a device call with an op returned; may free the op. */
+/* Translates what a device call with an op returned; may free the op. */
 static enum weft_ucs_status map_start_status(struct weft_uct_ep *ep,
 					     struct weft_uct_op *op, int ret)
 {
@@ -226,7 +226,7 @@ static enum weft_ucs_status ep_flush(struct weft_uct_ep *ep, unsigned int flags,
 
 	if (flags & WEFT_UCT_FLUSH_CANCEL) {
 		if (!ep->err) {
-			/* completions in cancel() must find it dead */
+			/* completions in cancel() must see a dead endpoint */
 			ep->err = -ECANCELED;
 			ep->iface->iface->ops->cancel(ep->ep);
 		}
@@ -264,8 +264,8 @@ static enum weft_ucs_status ep_fence(struct weft_uct_ep *ep, unsigned int flags)
 }
 
 /*
- * The device checks its peers itself and has already reported a dead one; a
- * peer without room is busy.
+ * The device checks its peers itself and has reported dead ones; a peer without
+ * room is busy.
  */
 static enum weft_ucs_status ep_check(struct weft_uct_ep *ep, unsigned int flags,
 				     struct weft_uct_completion *comp)
@@ -327,7 +327,7 @@ static enum weft_ucs_status ep_create(const struct weft_uct_ep_params *params,
 
 static void ep_destroy(struct weft_uct_ep *ep)
 {
-	ep->err = -ECANCELED; /* for what completes on the way */
+	ep->err = -ECANCELED; /* for operations that complete meanwhile */
 	ep->iface->iface->ops->ep_destroy(ep->ep);
 	weft_uct_pending_purge(ep, NULL, NULL);
 	weft_list_del(&ep->ended);

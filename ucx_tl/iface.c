@@ -76,14 +76,14 @@ static enum weft_ucs_status event_fd(struct weft_uct_iface *iface, int *fd)
 
 bool weft_uct_iface_arm(struct weft_uct_iface *iface)
 {
-	/* an end that is not reported yet is too rare for a timer */
+	/* ends that are not reported yet are too rare for a timer */
 	return weft_list_empty(&iface->ended) &&
 	       !weft_uct_pending_runnable(iface) &&
 	       (!has_guest(iface) || weft_uct_iface_arm(iface->guest)) &&
 	       iface->iface->ops->arm(iface->iface) != -EBUSY;
 }
 
-/* Each interface of a worker with messages may serve the one without. */
+/* Any interface of the worker that has messages may serve one that has none. */
 static void find_guest(struct weft_uct_iface *iface)
 {
 	struct weft_uct_iface *other, *tmp;
@@ -155,7 +155,7 @@ static enum weft_ucs_status iface_flush(struct weft_uct_iface *iface,
 	return status;
 }
 
-/* ucp_worker_fence(): on all endpoints. */
+/* For ucp_worker_fence(): fences all endpoints. */
 static enum weft_ucs_status iface_fence(struct weft_uct_iface *iface,
 					unsigned int flags)
 {
@@ -455,7 +455,7 @@ static int device_open(struct weft_uct_iface *iface)
 	return iface->tl->dev->iface_open(&how, &iface->iface);
 }
 
-/* What UCX sees of it beside the others of this process. */
+/* Compares it with the other interfaces of this process. */
 static void rank_iface(struct weft_uct_iface *iface)
 {
 	const double better = iface->tl->better_bandwidth(iface->device);

@@ -21,17 +21,17 @@ WEFT_EXPORT int weft_uct_load(const void *inside);
 typedef int (*weft_uct_load_fn)(const void *inside);
 
 /*
- * Settings that users of Dask and of old recipes already have, put where UCX
- * reads them: call this before UCX reads its configuration (ucp_config_read).
- * Changes only what ucx_tl/ucxenv.h lists.
+ * Translates settings of Dask and of old recipes to UCX's: call this before UCX
+ * reads its configuration (ucp_config_read).  Changes only what ucx_tl/ucxenv.h
+ * lists.
  */
 WEFT_EXPORT void weft_uct_environment(void);
 typedef void (*weft_uct_environment_fn)(void);
 
 /*
  * The value to pass to ucp_config_modify(config, @name, ...) instead of @value,
- * or NULL: @value is right.  ucxx passes Dask's flags so, and they win over
- * what weft_uct_environment() arranged.  Valid until the thread's next call.
+ * or NULL: pass @value.  ucxx passes Dask's flags this way, and they override
+ * what weft_uct_environment() has set.  Valid until the thread's next call.
  */
 WEFT_EXPORT const char *weft_uct_option(const char *name, const char *value);
 typedef const char *(*weft_uct_option_fn)(const char *name, const char *value);
@@ -46,7 +46,7 @@ struct weft_uct_worker_calls {
 };
 
 /*
- * The program got UCP's event fd @efd of @worker (ucp_worker_get_efd), to sleep
+ * The program got UCP's event fd @efd of @worker (ucp_worker_get_efd) to sleep
  * on it.  From then on call weft_uct_worker_progressed() after each
  * ucp_worker_progress(), with what that returned: it may sleep (sleep.c) and
  * returns what to return to the program.  Call weft_uct_worker_armed() after

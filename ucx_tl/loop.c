@@ -11,7 +11,7 @@
 
 #include "util/parse.h"
 
-#define MAX_EPOLLS 64u /* instances of this process to examine */
+#define MAX_EPOLLS 64u /* how many instances of this process to examine */
 
 struct set {
 	int fds[WEFT_LOOP_MAX + 1]; /* the first is the descriptor itself */
@@ -151,7 +151,7 @@ void weft_loop_own(int epfd)
 		event.data.u64 = data;
 		if (own < 0)
 			own = epoll_create1(EPOLL_CLOEXEC);
-		/* fails for one that only the parent has open */
+		/* fails if only the parent has it open */
 		(void)epoll_ctl(own, EPOLL_CTL_ADD, (int)fd, &event);
 	}
 	fclose(info);

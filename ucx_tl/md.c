@@ -75,7 +75,10 @@ static void md_close(struct weft_uct_memory_domain *md)
 	free(md);
 }
 
-/* UCX does not say.  Host memory where the program has no GPU. */
+/*
+ * UCX does not pass the kind of memory.  If the program has no GPU it is the
+ * host's.
+ */
 static int find_kind(const struct weft_uct_memory_domain *md, const void *addr,
 		     enum weft_mem_kind *kind)
 {
@@ -166,7 +169,7 @@ static enum weft_ucs_status unpack_key(void *component, const void *buffer,
 	const struct weft_dev_ops *dev = weft_uct_tl_of(component)->tl->dev;
 	void *key;
 
-	/* not an error: UCP takes another transport for that memory */
+	/* not an error: UCP uses another transport for that memory */
 	if (dev->mem_reaches && dev->mem_reaches(buffer))
 		return WEFT_UCS_UNREACHABLE;
 	key = malloc(dev->rkey_len);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operations that the device holds on to, and their completion to UCX. */
+/* Operations that the device has in progress, and their completion in UCX. */
 #include <stdlib.h>
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * libweft_preload.so: loads weft into a UCX that loads no plugins, and into an
- * NCCL for which no plugin is set.
+ * libweft_preload.so: loads weft into a UCX that cannot load plugins, and into
+ * an NCCL for which no plugin is set.
  *
  * LD_PRELOAD loads it into every child process, even bash or true.  There it
  * needs only libc, in versions that every system of the last ten years has,
@@ -509,7 +509,7 @@ static const char *introduce_nccl(const void *inside, const char *name)
 			 : NULL;
 }
 
-/* libc's getenv(), by other means. */
+/* A replacement for libc's getenv(). */
 static char *get_libc_env(const char *name)
 {
 	const size_t len = strlen(name);

@@ -84,8 +84,8 @@ static void *open_beside(const char *path, const char *prefix)
 }
 
 /*
- * A handle that finds the symbols of libuct and of its libucs: that of libuct
- * or of a library that needs it.
+ * A handle with which dlsym() finds the symbols of libuct and its libucs: that
+ * of libuct or of a library that depends on it.
  */
 static void *open_libuct(const void *inside)
 {

@@ -10,10 +10,10 @@
  * lock, so do there what the program should: arm, and sleep.
  *
  * Events on UCP's fd end the sleep, and so do events that the program's loop
- * waits for: its epoll instance watches UCP's fd and is found by that.  Only
- * timers and callbacks of the loop are delayed.  Therefore sleep only after
- * several idle calls; the first sleep is short, and each is longer than the one
- * before, up to WEFT_UCX_IDLE_WAIT.  Without such a loop all are short.
+ * waits for: its epoll instance is the one that watches UCP's fd.  Only timers
+ * and callbacks of the loop are delayed.  Therefore sleep only after several
+ * idle calls; the first sleep is short, and each is longer than the one before,
+ * up to WEFT_UCX_IDLE_WAIT.  Without such a loop all are short.
  *
  * Other programs are not affected: one that never gets UCP's event fd polls on
  * purpose, and one that arms before it sleeps makes fewer idle calls in
@@ -68,9 +68,9 @@ static struct idle_worker *find_sleeper(void *worker)
 }
 
 /*
- * In a forked child: UCP's destructors take the interfaces out of the worker's
- * epoll instance, which would be the parent's; it would never wake up again,
- * and UCP ends a process that does not find there what it has put in.
+ * In a forked child: UCP's destructors remove the interfaces from the worker's
+ * epoll instance.  That is the parent's, which would never wake up again; and
+ * UCP ends a process that does not find its descriptors there.
  */
 static void leave_parent(void)
 {

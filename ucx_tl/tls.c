@@ -18,7 +18,7 @@
 
 #define GPU_MINOR_MIN 17 /* UCX 1.x, for transports of GPU memory */
 
-/* Some sandboxes refuse what a device needs: it must not end the worker. */
+/* Some sandboxes refuse what a device needs: that must not fail the worker. */
 static bool works(const char *name, const struct weft_dev_ops *dev)
 {
 	const char *why;
@@ -146,7 +146,7 @@ static enum weft_ucs_status list_nvlink(const struct weft_uct *uct,
 	return WEFT_UCS_OK;
 }
 
-/* As list_nvlink(): without a copier UCP fails the worker. */
+/* As in list_nvlink(): without a copier UCP fails the worker. */
 static bool may_use_gpus(const struct weft_uct *uct)
 {
 	return uct->abi->minor >= GPU_MINOR_MIN && weft_gpu_here() &&
@@ -199,7 +199,7 @@ static double port_bandwidth(const char *netdev)
 	return speed;
 }
 
-/* Of use to a worker?  UCX fails one for a device that does not open. */
+/* Can a worker use it?  UCX fails a worker if a device does not open. */
 static bool is_usable(const struct weft_verbs_port *port)
 {
 	char netdev[IF_NAMESIZE];
@@ -293,24 +293,25 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.devices = list_shm,
 		.better_bandwidth = no_better,
 		/*
-		 * More than UCX_MULTI_LANE_MAX_RATIO (4) times any netdev: a
-		 * rail of weft_tcp beside it would be last with its part.
+		 * More than UCX_MULTI_LANE_MAX_RATIO (4) times that of any
+		 * netdev: the part of a message on a rail of weft_tcp would
+		 * arrive last.
 		 */
 		.lane_bandwidth = 200e9,
 		/*
 		 * A message and a put are copied as often, but a put by the
 		 * kernel at its target, page by page, and behind a rendezvous:
-		 * a third as fast (1 MiB: 12 and 46 GB/s on Zen 5).  UCP takes
-		 * a copy of its own for 12 GB/s (UCX_BCOPY_BW).
+		 * a third as fast (1 MiB: 12 and 46 GB/s on Zen 5).  UCP
+		 * assumes 12 GB/s for a copy of its own (UCX_BCOPY_BW).
 		 */
 		.message_copy = 20e9,
 		.put_copy = 4e9,
 		.put_overhead = 10e-6,
 		.get_overhead = 60e-6,
 		/*
-		 * GPU memory, by way of host memory: 44 GB/s (two H100).  Less
-		 * than a quarter of weft_nvl's figure, so that this is no rail
-		 * beside it.
+		 * GPU memory, through host memory: 44 GB/s (two H100).  Less
+		 * than a quarter of weft_nvl's figure, so that UCX does not use
+		 * it as a rail beside weft_nvl.
 		 */
 		.gpu_copy = 40e9,
 		.gpu_get_overhead = 14e-6,
@@ -335,19 +336,19 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.config_prefix = "WEFT_IB_",
 		.minor_min = WEFT_UCX_MINOR_MIN,
 		.mem_kinds = BIT(WEFT_MEM_HOST),
-		/* else it would be registered for each of them */
+		/* else memory would be registered for each operation */
 		.needs_memh = true,
 		.am_zcopy = false,
 		.same_host = false,
 		.devices = list_verbs_ports,
 		.better_bandwidth = no_better,
 		/*
-		 * Not measured, no adapter was at hand.  In a rendezvous the
-		 * wire is crossed three times until data are there, by a get
-		 * (RTS, READ, data) as by a put (RTS, RTR, WRITE).  The get is
-		 * a message less, has its end without another one, and asks
-		 * nothing of the sender's program meanwhile: UCP takes it, as
-		 * it does with its own transports for InfiniBand.
+		 * Not measured: no adapter was available.  A rendezvous crosses
+		 * the wire three times before data arrive, by a get (RTS, READ,
+		 * data) as by a put (RTS, RTR, WRITE).  The get saves a
+		 * message, ends without another one and does not need the
+		 * sender's program: UCP prefers it, as with its own transports
+		 * for InfiniBand.
 		 */
 		.message_copy = 10e9,
 		.put_overhead = 0,

@@ -65,14 +65,17 @@ struct weft_uct_tl {
 	const struct weft_dev_ops *dev;
 	const char *config_prefix;
 	unsigned int minor_min; /* UCX 1.x from which it is offered */
-	unsigned int
-		mem_kinds; /* BIT() of what puts and gets may be offered for */
-	/* May those of GPUs be among them here?  NULL: it is for them alone. */
+	unsigned int mem_kinds; /* BIT() of the memory for which puts and gets
+				   may be offered */
+	/*
+	 * May GPU memory be among it in this process?  NULL: it is for GPU
+	 * memory alone.
+	 */
 	bool (*may_use_gpus)(const struct weft_uct *uct);
-	bool needs_memh; /* puts and gets want what they touch registered */
+	bool needs_memh; /* puts and gets need registered memory */
 	bool am_zcopy;	 /* large messages go without a copy */
 	bool same_host;	 /* reaches peers of this host alone */
-	/* bytes/s that UCP learns; 0: as the device says */
+	/* bytes/s to report to UCP; 0: the device's own figure */
 	double lane_bandwidth;
 	/* Sets both on success only; no device is no error. */
 	enum weft_ucs_status (*devices)(const struct weft_uct *uct,
@@ -84,7 +87,7 @@ struct weft_uct_tl {
 	 */
 	double (*better_bandwidth)(const char *device);
 	/* added to the iface's figures for UCP */
-	double message_copy;		   /* bytes/s; 0: has none */
+	double message_copy;		   /* bytes/s; 0: no cost */
 	double put_copy;		   /* of gets, too; 0: none */
 	double put_overhead, get_overhead; /* s */
 	/* the same where GPU memory is one of many kinds; 0: as above */
@@ -97,14 +100,14 @@ struct weft_uct_tl {
 #define WEFT_UCT_TLS 3
 #endif
 extern const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS];
-/* Is one of them requested? */
+/* Is any weft transport requested? */
 bool weft_uct_asked_for_any(void);
 
 /* A transport in one copy of UCX, which keeps pointers into it forever. */
 struct weft_uct_part {
 	struct weft_uct *uct;
 	const struct weft_uct_tl *tl;
-	/* aligned for what they hold */
+	/* aligned for their contents */
 	char component[WEFT_UCT_COMPONENT_MAX] __attribute__((aligned(16)));
 	char blob[WEFT_UCT_TL_MAX] __attribute__((aligned(16)));
 };
@@ -153,15 +156,15 @@ struct weft_uct_iface {
 	void *worker;	      /* UCT's */
 	bool active;	      /* UCP calls it */
 	/*
-	 * Of the same worker and without messages, NULL: none.  UCP 1.23 calls
-	 * such a one only while it uses it itself, but peers do as well: this
-	 * one has it served.
+	 * An interface of the same worker without messages, or NULL.  UCP 1.23
+	 * progresses it only while the worker itself uses it, but peers use it
+	 * as well: so progress of this interface calls it.
 	 */
 	struct weft_uct_iface *guest;
 	int epfd; /* the events of both; -1: none */
 	struct weft_list eps;
 	struct weft_list waiting; /* eps with pending requests */
-	struct weft_list ended;	  /* eps whose end UCX does not know yet */
+	struct weft_list ended; /* eps whose end was not reported to UCX yet */
 	struct weft_uct_op *free_ops;
 };
 
@@ -172,7 +175,7 @@ struct weft_uct_ep {
 	struct weft_list pending;  /* requests, oldest first */
 	struct weft_list waiting;  /* in iface->waiting */
 	struct weft_list ended;	   /* in iface->ended */
-	uint64_t report_ms;	   /* ... until then */
+	uint64_t report_ms;	   /* when to report it */
 	bool dispatching;	   /* inside weft_uct_pending_run() */
 	bool turn;		   /* the running request may send once */
 	unsigned int rma_out;	   /* puts and gets in progress */

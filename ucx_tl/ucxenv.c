@@ -169,7 +169,7 @@ static void append_entry(char *list, size_t len, const char *entry)
 	snprintf(list + n, len - n, "%s%s", n ? "," : "", entry);
 }
 
-/* Host memory: within a host by shared memory. */
+/* Host memory: shared memory within a host. */
 static void append_host_tls(char *list, size_t len)
 {
 	append_entry(list, len, "weft_shm");
@@ -389,8 +389,8 @@ static void fix_gpu_memory(struct weft_ucxenv *out, size_t *n)
 	set_for_gpu(out, n, "UCX_CUDA_COPY_ASYNC_MEM_TYPE", "cuda",
 		    "weft_shm carries memory of cudaMallocAsync, too");
 	/*
-	 * UCX registers the allocation that a buffer begins in, and no more: a
-	 * key of a buffer that goes on in the next one is refused beyond that
+	 * UCX registers the allocation that a buffer begins in, and no more: if
+	 * the buffer continues in the next one, its key is refused beyond that
 	 * (openucx/ucx pull request 11461).
 	 */
 	if (has_expandable_segments())

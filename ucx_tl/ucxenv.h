@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * From what users said, in UCX's words, in Dask's or in those of an old recipe,
- * to the settings of UCX by which weft carries their bytes.
+ * Translates the users' settings, of UCX, Dask or an old recipe, to settings of
+ * UCX with which weft carries the bytes.
  *
- * Seen: the environment alone.  Not seen: UCX's own files (ucx.conf), options
- * that a program hands to UCX itself (ucx_info -T; ucxx, which passes Dask's
- * flags so), Dask's YAML files and dask.config.set().  For those set
- * WEFT_UCX=on, or UCX_TLS in the environment, which overrides Dask's.
+ * Only the environment is read, not UCX's own files (ucx.conf), options that a
+ * program passes to UCX itself (ucx_info -T; ucxx does so with Dask's flags),
+ * Dask's YAML files or dask.config.set().  For those set WEFT_UCX=on, or
+ * UCX_TLS in the environment, which overrides Dask's.
  *
  * Dask's flags (TCP, NVLINK, INFINIBAND, CUDA_COPY, RDMACM) and its NET_DEVICES
  * are read under the prefixes of every era: DASK_DISTRIBUTED_UCXX__,
