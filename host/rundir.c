@@ -72,7 +72,7 @@ static int choose_name(int parent, char name[NAME_LEN], struct statx *taken)
 static void warn_taken(const char *dir, const struct statx *st)
 {
 	weft_warn_once(
-		"'%s/weft-%u' is of user %u (%s, mode %o), and the names behind it up to .%u are taken, too: containers do not meet in '%s'; remove them, or set WEFT_RUN_DIR to a folder in which other users cannot make any",
+		"'%s/weft-%u' belongs to user %u (%s, mode %o), and the names up to .%u are taken, too: containers do not meet in '%s'; remove them, or set WEFT_RUN_DIR to a folder in which other users cannot make any",
 		dir, geteuid(), st->stx_uid,
 		S_ISDIR(st->stx_mode) ? "a folder" : "not a folder",
 		st->stx_mode & 07777, NAMES - 1, dir);

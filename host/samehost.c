@@ -87,7 +87,7 @@ static bool check_settings(int nccl, struct weft_samehost *host)
 	if (id)
 		return set_refusal(
 			host,
-			"NCCL_HOSTID is set to '%.64s', which stays; unset it, and weft tells NCCL who shares this host",
+			"NCCL_HOSTID is set to '%.64s', which weft does not change; unset it, and weft tells NCCL which processes share this host",
 			id);
 	if (cumem && is_zero(cumem))
 		return set_refusal(
@@ -281,7 +281,8 @@ static bool check_folder(const char *folder, struct weft_samehost *host)
 
 	weft_settings_named("WEFT_RUN_DIR", &named);
 	if (folder[0] != '/')
-		return set_refusal(host, "%s ('%.100s') is no absolute path",
+		return set_refusal(host,
+				   "%s ('%.100s') is not an absolute path",
 				   weft_setting_variable(&named), named.value);
 	if (strlen(folder) >= sizeof(host->folder))
 		return set_refusal(
@@ -487,7 +488,7 @@ bool weft_samehost_claim(struct weft_samehost *host)
 	close(fd);
 	return set_refusal(
 		host,
-		"another process that is introduced has this GPU, which NCCL takes once, unless it is 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE is 1");
+		"another introduced process uses this GPU, which NCCL allows from 2.30 on with NCCL_MULTI_RANK_GPU_ENABLE=1");
 }
 
 void weft_samehost_find(int nccl, struct weft_samehost *host)

@@ -417,7 +417,7 @@ void check_advise(const struct check_pair *pairs, int n,
 	if (shm && get_rate(shm) > tcp_rate && get_rate(shm) > ib_rate &&
 	    !weft_is_requested("weft_shm"))
 		print_advice(
-			"weft_shm is the fastest: UCX_TLS=weft_shm,weft_tcp takes it, and so does 'weft run'",
+			"weft_shm is the fastest: UCX_TLS=weft_shm,weft_tcp selects it, as 'weft run' does",
 			json, &count);
 	else if (ib_rate > tcp_rate && !weft_is_requested("weft_ib"))
 		print_advice(

@@ -273,7 +273,7 @@ void info_gpu(void)
 	puts("\nGPUs, and how their memory moves between processes of this host");
 	if (!collect_answer()) {
 		printf("  unknown: %s\n",
-		       query.fd < 0 ? "no process could be started to ask"
+		       query.fd < 0 ? "cannot start a process to ask the driver"
 				    : query.driver.why);
 		return;
 	}

@@ -162,7 +162,7 @@ static unsigned int handle_frame(struct nvl_conn *conn)
 		close(fd);
 	if (err == -EPROTO)
 		weft_error(
-			"a peer on this host sent a frame of type %u that does not fit",
+			"a peer on this host sent an unexpected frame (type %u)",
 			f.type);
 	if (err)
 		nvl_conn_break(conn, err);

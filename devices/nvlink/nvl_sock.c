@@ -121,6 +121,6 @@ int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd)
 	*fd = -1;
 	return weft_fail(
 		-EPROTO,
-		"a peer on this host sent a frame that is none (%zd bytes, %u descriptors)",
+		"a peer on this host sent an unknown frame (%zd bytes, %u descriptors)",
 		n, nfds);
 }

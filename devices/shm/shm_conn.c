@@ -44,7 +44,7 @@ static int handle_frame(struct shm_conn *conn, const struct shm_frame *f,
 			close(fd);
 		return weft_fail(
 			-EPROTO,
-			"a peer on this host sent a frame that is none (%zd bytes, %u descriptors)",
+			"a peer on this host sent an unknown frame (%zd bytes, %u descriptors)",
 			len, nfds);
 	}
 	err = shm_ring_map(&conn->tx, fd);

@@ -117,7 +117,7 @@ static bool read_head(struct shm_conn *conn, enum shm_which which)
 
 	if (head < ring->head[which] || head > ring->tail[which]) {
 		weft_error(
-			"a peer on this host has read what was never sent (%llu of %llu)",
+			"a peer on this host reports more bytes read than were sent (%llu of %llu)",
 			(unsigned long long)head,
 			(unsigned long long)ring->tail[which]);
 		shm_conn_break(conn, -EPROTO);

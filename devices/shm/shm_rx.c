@@ -482,7 +482,7 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 	}
 	if (ret == -EPROTO)
 		weft_error(
-			"a peer on this host has damaged what it shares with us");
+			"a peer on this host has damaged the ring that it shares; the connection is closed");
 	if (ret == -EIO)
 		shm_conn_told(conn);
 	else if (ret < 0)

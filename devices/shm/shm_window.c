@@ -164,7 +164,7 @@ static void read_freed(struct shm_conn *conn)
 	most = w->chunks[(w->sent - 1) % SHM_CHUNKS].end;
 	if (freed > most) {
 		weft_error(
-			"a peer on this host has read what was never sent to its window");
+			"a peer on this host reports more bytes of its window read than were sent");
 		shm_conn_break(conn, -EPROTO);
 		return;
 	}

@@ -161,7 +161,7 @@ static bool check_conn(struct tcp_conn *conn, uint64_t now)
 		return false;
 	if (conn->bulk && conn->bulk->lost_err && now >= conn->warn_at_ms) {
 		weft_warn(
-			"no further connection with peer %016llx can be had (%s); bulk goes over its message stream, which is slower",
+			"cannot open a further connection to peer %016llx (%s); bulk goes over its message stream, which is slower",
 			(unsigned long long)conn->base.peer_id,
 			strerror(-conn->bulk->lost_err));
 		conn->bulk->lost_err = 0;

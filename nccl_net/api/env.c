@@ -123,12 +123,12 @@ static const char *ib_hca(bool *none)
 
 static struct weft_nccl_setting table[] = {
 	{ "NCCL_SOCKET_IFNAME", NULL, origin_ifname,
-	  "NCCL's bootstrap takes the interfaces that weft takes" },
+	  "NCCL's bootstrap uses the interfaces that weft uses" },
 	{ "NCCL_SOCKET_FAMILY", NULL, origin_family,
-	  "NCCL's bootstrap takes the addresses that weft takes" },
+	  "NCCL's bootstrap uses the addresses that weft uses" },
 	{ "NCCL_IB_HCA", NULL, origin_hcas,
-	  "NCCL's own InfiniBand takes the adapters that weft takes" },
-	{ "NCCL_IB_DISABLE", NULL, origin_hcas, "weft takes no adapter" },
+	  "NCCL's own InfiniBand uses the adapters that weft uses" },
+	{ "NCCL_IB_DISABLE", NULL, origin_hcas, "weft uses no adapter" },
 	{ "NCCL_NET_PLUGIN_REF_COUNT", NULL, "NCCL_NET_PLUGIN",
 	  "NCCL 2.28 cannot load the plugin a second time" },
 };

@@ -354,7 +354,7 @@ static void none_later(void)
 	part(&a, &b);
 }
 
-/* One of two can be had; it ends; the next put finds another. */
+/* One of two can be opened; it ends; the next put finds another. */
 static void one_of_two(void)
 {
 	struct side a, b, *from, *to;

@@ -2,7 +2,7 @@
 """
 rapidsmpf, cudf-polars, dask-cudf and raft-dask on GPUs, a pod for each rank or
 worker: every row checked, and what weft_nvl carried is what had to move. Beside it
-UCX's tcp in the same pods, and cuda_ipc where it can be had, in one container.
+UCX's tcp in the same pods, and cuda_ipc where it works, in one container.
 """
 import contextlib
 import glob

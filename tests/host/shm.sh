@@ -47,7 +47,7 @@ refused() # VERSION: memory to share, on both sides or on one
 {
 	local v=$1 box="$WEFT_BUILD/tests/lib/refuse" what
 	if ! $box memfd true 2>/dev/null; then
-		tap_skip "$v: in a sandbox" "no seccomp filter can be had here"
+		tap_skip "$v: in a sandbox" "no seccomp filter is available here"
 		return
 	fi
 	# unquoted where it is used: words of a command

@@ -16,6 +16,6 @@ int main(int argc, char **argv)
 		failed = refuse_seals(EPERM);
 	if (!failed)
 		execvp(argv[2], argv + 2);
-	fprintf(stderr, "refuse: no such sandbox can be had here\n");
+	fprintf(stderr, "refuse: no such sandbox is available here\n");
 	return 77;
 }

@@ -152,7 +152,7 @@ for way in $ways; do
 	pods 2 "${vars[@]}"
 	tap_equal "one GPU of two ranks ($way)" "$pods_said" "$apart"
 	tap_equal "... one of which says why" "$(grep -c \
-		"another process that is introduced has this GPU" <<<"$pods_told")" 1
+		"another introduced process uses this GPU" <<<"$pods_told")" 1
 done
 pods_gpus_of=(0 1)
 for setting in NCCL_P2P_LEVEL=SYS NCCL_SHM_LOCALITY=1 NCCL_CUMEM_ENABLE=1 $shared; do
@@ -230,7 +230,7 @@ declined "a folder without free inodes is refused" "No space left"
 pods_all=""
 declined "a missing folder is refused" "No such file" \
 	WEFT_RUN_DIR="$tap_tmp/none"
-declined "a relative path is refused" "no absolute path" \
+declined "a relative path is refused" "not an absolute path" \
 	WEFT_RUN_DIR=.
 long=$tap_tmp/$(printf 'x%.0s' {1..80})
 mkdir "$long"

@@ -61,7 +61,7 @@ Test(local, devices_work_where_nothing_is_refused)
 Test(local, devices_do_not_work_without_memfd_create)
 {
 	if (refuse_memfd(ENOSYS))
-		cr_skip_test("no seccomp filter can be had here");
+		cr_skip_test("no seccomp filter is available here");
 	expect_works(-ENOSYS, "memfd_create");
 }
 
@@ -69,14 +69,14 @@ Test(local, devices_do_not_work_without_memfd_create)
 Test(local, devices_do_not_work_without_seals)
 {
 	if (refuse_seals(EPERM))
-		cr_skip_test("no seccomp filter can be had here");
+		cr_skip_test("no seccomp filter is available here");
 	expect_works(-EPERM, "memfd_create");
 }
 
 Test(local, devices_do_not_work_where_seals_have_no_effect)
 {
 	if (refuse_seals(0))
-		cr_skip_test("no seccomp filter can be had here");
+		cr_skip_test("no seccomp filter is available here");
 	expect_works(-EOPNOTSUPP, "memfd_create");
 }
 
@@ -85,7 +85,7 @@ Test(local, devices_do_not_work_without_sockets)
 	const char *why = "";
 
 	if (refuse_call(SYS_socket, SOCK_STREAM | SOCK_CLOEXEC, EPERM))
-		cr_skip_test("no seccomp filter can be had here");
+		cr_skip_test("no seccomp filter is available here");
 	expect_works(-EPERM, "Unix socket");
 	cr_expect(eq(int, weft_tcp_ops.works(&why), -EPERM));
 	cr_expect(eq(str, (char *)why, "no TCP socket can be made"));

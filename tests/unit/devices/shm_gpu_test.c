@@ -540,7 +540,7 @@ static void is_caught(void)
 {
 	cr_expect(until(b.errors));
 	cr_expect(eq(int, b.error, -EPROTO));
-	cr_expect(eq(uint, log_lines("has damaged what it shares"), 1));
+	cr_expect(eq(uint, log_lines("has damaged the ring"), 1));
 }
 
 static void place_is_caught(uint64_t pos, uint64_t len)
@@ -667,7 +667,8 @@ Test(shm_gpu, lie_bytes_read_that_were_not_sent_end_the_peer)
 	cr_assert(eq(int, start_put(from, to, LEN, key, &w), -EINPROGRESS));
 	cr_expect(until(a.errors));
 	cr_expect(eq(int, a.error, -EPROTO));
-	cr_expect(eq(uint, log_lines("read what was never sent"), 1));
+	cr_expect(eq(uint, log_lines("bytes of its window read than were sent"),
+		     1));
 }
 
 /* Messages that no put will release are not kept without end. */

@@ -366,7 +366,7 @@ Test(samehost, hidden_gpu_is_claimed_once)
 	pid = fork();
 	if (!pid) {
 		if (weft_samehost_claim(&host) ||
-		    !strstr(host.reason, "has this GPU"))
+		    !strstr(host.reason, "uses this GPU"))
 			_exit(1);
 		gpu("nvidia0", "/dev/full");
 		find(0);
@@ -424,7 +424,7 @@ Test(samehost, user_settings_refuse_first)
 		const char *name, *value, *why;
 	} rows[] = {
 		{ "WEFT_NCCL_INTRODUCE", "off", "WEFT_NCCL_INTRODUCE" },
-		{ "NCCL_HOSTID", "mine", "'mine', which stays" },
+		{ "NCCL_HOSTID", "mine", "'mine', which weft does not change" },
 		{ "NCCL_HOSTID", "", "NCCL_HOSTID" },
 		{ "NCCL_P2P_DISABLE", "1", "NCCL_P2P_DISABLE" },
 		{ "NCCL_P2P_DISABLE", "0x10", "NCCL_P2P_DISABLE" },
@@ -570,7 +570,7 @@ Test(samehost, folder_of_the_platform_is_taken)
 	cr_expect(eq(str, host.folder, folder));
 	setenv("NVIDIA_DRA_LOCAL_IPC_DIR", "claim", 1);
 	cr_assert(zero(int, chdir(root)));
-	declined("NVIDIA_DRA_LOCAL_IPC_DIR ('claim') is no absolute path");
+	declined("NVIDIA_DRA_LOCAL_IPC_DIR ('claim') is not an absolute path");
 }
 
 Test(samehost, damaged_cookie_is_refused)
@@ -602,7 +602,7 @@ Test(samehost, relative_path_is_refused)
 {
 	cr_assert(zero(int, chdir(root)));
 	setenv("WEFT_RUN_DIR", "run", 1);
-	declined("no absolute path");
+	declined("not an absolute path");
 }
 
 Test(samehost, only_the_cookie_is_left_behind)
