@@ -17,14 +17,14 @@
  *
  * Bytes are copied twice, into the ring by the source and out of it by the
  * target, both at the same time.  Memory named by a peer may be unmapped by
- * now: the kernel copies between it and a bounce buffer.  That is the
- * interface's own: a peer could keep the kernel waiting for the lock of a memfd
- * that it has, and mem_release() with it.  No peer gets access to more than
- * the rings.
+ * now: the kernel copies between it and a bounce buffer.  The bounce buffer is
+ * private to the interface: a peer could make the kernel wait for the lock of a
+ * memfd that it shares, and with it mem_release().  No peer gets access to more
+ * than the rings.
  *
- * Everything runs in the caller's thread; mem_release() may run anywhere and
- * meets us in the region table, and waits for engines.  Their copies never call
- * back: they mark, progress() does the rest.
+ * Everything runs in the caller's thread; mem_release() may run in any thread;
+ * the region table synchronises it, and it waits for engines.  Finished copies
+ * never call back: they set marks, which progress() reads.
  */
 #ifndef WEFT_DEVICES_SHM_H
 #define WEFT_DEVICES_SHM_H
@@ -37,7 +37,7 @@
 
 #define SHM_MAX_IOV 8u
 #define SHM_POLLS   256u /* progress calls between system calls */
-#define SHM_STUCK   64u	 /* the same without room: the reader has stopped */
+#define SHM_STUCK   64u	 /* without room: the reader has stopped */
 /*
  * Both sides copy at the same time, a piece of this size apart; a system call
  * each where a peer has named the memory.
@@ -56,16 +56,16 @@ extern struct shm_tune shm_tune;
 struct shm_ring {
 	struct shm_head *shared;		   /* NULL: not there yet */
 	enum shm_which in;			   /* that of the next record */
-	uint64_t head[SHM_RINGS], tail[SHM_RINGS]; /* the other's: last seen */
+	uint64_t head[SHM_RINGS], tail[SHM_RINGS]; /* the other's: last read */
 };
 
 enum shm_transfer_kind { SHM_TX_PUT, SHM_TX_GET, SHM_TX_REPLY };
 
 struct shm_transfer {
-	struct weft_list link; /* conn->queue, placing or asking */
+	struct weft_list link; /* conn->queue, ->placing or ->asking */
 	enum shm_transfer_kind kind;
 	struct weft_op *op; /* NULL: cancelled */
-	int status;	    /* it was given up, and ends with that */
+	int status;	    /* it was given up, and ends with this error */
 	bool begun;	    /* PUT: its first record is sent */
 	struct shm_op what; /* as it is sent */
 	uint64_t moved;	    /* bytes */
@@ -74,7 +74,7 @@ struct shm_transfer {
 	 * the only one is what the peer gets.
 	 */
 	struct weft_cuda_ptr *where;
-	uint64_t staged;	/* bytes in the window, or on their way there */
+	uint64_t staged;	/* bytes in the window, or being copied there */
 	unsigned int in_flight; /* copies to or from its memory */
 	unsigned int iov_i;
 	size_t iov_off;
@@ -106,7 +106,7 @@ struct shm_window {
 	size_t size;
 	bool pin_tried, pinned;
 	struct weft_cuda_ctx ctx; /* that it was pinned in */
-	uint64_t pos, freed; /* the next chunk begins here; all below is free */
+	uint64_t pos, freed; /* the next chunk's begin; all below is free */
 	/*
 	 * At the writer chunks [sent, in) are being filled, and the reader has
 	 * [out, sent); it copies [out, in).
@@ -135,12 +135,12 @@ struct shm_conn {
 
 	struct shm_ring rx, tx;
 	uint64_t sent;		      /* bytes up to the last message's end */
-	bool asked;		      /* are they read?  A flush waits */
-	uint64_t asked_read;	      /* bytes that were, at the last look */
+	bool asked;		      /* a flush waits until they are read */
+	uint64_t asked_read;	      /* bytes read, when last checked */
 	unsigned int tx_stuck;	      /* progress() calls without room */
-	uint64_t tx_read;	      /* of both rings, at the last look */
+	uint64_t tx_read;	      /* of both rings, when last checked */
 	bool long_made, long_lacking; /* the long ring has (no) pages */
-	uint64_t long_ms;	      /* it was left */
+	uint64_t long_ms;	      /* when the long ring was left */
 
 	struct weft_list queue;	  /* not all sent, in the order of the calls */
 	struct weft_list placing; /* puts: to be acknowledged, in order */
@@ -154,24 +154,24 @@ struct shm_conn {
 
 	/* puts of the peer's [landed, begun) are under way */
 	uint64_t begun, landed;
-	uint64_t placed;     /* whole, from the first one on */
-	bool landing_failed; /* nothing more is read */
+	uint64_t placed;     /* complete puts, counted from the first */
+	bool landing_failed; /* stop reading */
 	unsigned int ack_at, nacks;
 	struct weft_list held; /* messages, in order */
 	size_t held_bytes;
 
 	struct shm_window *in, *out; /* to read, to write; NULL: none */
 	bool wanted;		     /* `out`: asked for */
-	int offer_fd;		     /* `in`: not sent yet; -1: nothing is */
-	unsigned int nstaging;	     /* transfers in `queue` by the window */
-	unsigned int nwindowed;	     /* puts among them, to their end */
+	int offer_fd; /* `in`: descriptor that is not sent yet, or -1 */
+	unsigned int nstaging;	/* transfers in `queue` by the window */
+	unsigned int nwindowed; /* puts among them, to their end */
 	size_t fenced;	      /* bytes of messages that may wait at the peer */
 	unsigned int copies;  /* with engines, for it */
-	uint64_t watchdog_ms; /* BROKEN: copies are awaited until */
+	uint64_t watchdog_ms; /* BROKEN: deadline for copies */
 
 	/* last, they are large */
 	struct shm_landing landings[SHM_OPS];
-	int acks[SHM_OPS]; /* for puts, which did not fit the ring: a queue */
+	int acks[SHM_OPS]; /* for which the ring had no room: a queue */
 };
 
 struct shm_iface {
@@ -210,7 +210,7 @@ static inline bool shm_record_is_due(const struct shm_conn *conn,
 	return !r->fenced || (int32_t)((uint32_t)conn->placed - r->fence) >= 0;
 }
 
-/* Waits one for progress() alone? */
+/* Does a message wait for progress() alone? */
 static inline bool shm_conn_owes_messages(const struct shm_conn *conn)
 {
 	return !weft_list_empty(&conn->held) &&
@@ -232,25 +232,33 @@ static inline void shm_landing_fail(struct shm_conn *conn,
 
 /* Never calls back: marks it; progress() does the rest.  @err 0: in order. */
 void shm_conn_break(struct shm_conn *conn, int err);
-/* The peer has told that an operation failed there, which has ended it. */
+/* The peer reports a failed operation, which ends the connection. */
 void shm_conn_told(struct shm_conn *conn);
 
 /* ---- shm_ring.c: records ------------------------------------------------- */
 
-/* To read; *@fd, the caller's, is for the peer.  -errno, logged. */
+/*
+ * Creates the ring to read; *@fd, for the peer, is the caller's.  -errno,
+ * logged.
+ */
 int shm_ring_make(struct shm_ring *ring, int *fd);
-/* The peer's, to write; takes @fd.  -EINVAL, logged: not such a file. */
+/*
+ * Maps the peer's ring to write; takes @fd.  -EINVAL, logged: not such a file.
+ */
 int shm_ring_map(struct shm_ring *ring, int fd);
 void shm_ring_close(struct shm_ring *ring);
-/* Is there room for a record of @len bytes?  A peer that lies: -EPROTO. */
+/*
+ * Is there room for a record of @len bytes?  -EPROTO: the peer's position is
+ * impossible.
+ */
 bool shm_ring_has_room(struct shm_conn *conn, size_t len);
 /* How much of @want the next record may carry, leaving room for messages. */
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want);
-/* Where @len bytes may be written, there being room, ... */
+/* Where @len bytes may be written, if there is room, ... */
 void *shm_ring_begin(struct shm_conn *conn, size_t len);
-/* ... and the record is made, of at most as many ... */
+/* ... which adds a record of at most as many, ... */
 void shm_ring_end(struct shm_conn *conn, struct shm_record r);
-/* ... and the peer sees all that were, and is woken. */
+/* ... which publishes all records and wakes the peer. */
 void shm_ring_publish(struct shm_conn *conn);
 /*
  * Called by progress(); @wants: something waits for room.  Has the reader
@@ -260,7 +268,7 @@ void shm_ring_publish(struct shm_conn *conn);
 void shm_ring_watch(struct shm_conn *conn, bool wants);
 /* The timer has fired: an unused long ring gives its pages back. */
 void shm_ring_tick(struct shm_conn *conn, uint64_t now);
-/* Bytes that the peer has read, callbacks included. */
+/* Bytes that the peer has read and handled. */
 uint64_t shm_ring_read(const struct shm_conn *conn);
 /* Bytes of records, in both rings, since the start. */
 static inline uint64_t shm_ring_sum(const uint64_t at[SHM_RINGS])
@@ -269,11 +277,11 @@ static inline uint64_t shm_ring_sum(const uint64_t at[SHM_RINGS])
 }
 /* 1: *@r is the next record, *@data its bytes; 0: none; -EPROTO. */
 int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data);
-/* The peer may write over it. */
+/* Lets the peer overwrite it. */
 void shm_ring_release(struct shm_conn *conn, const struct shm_record *r);
 /* Wakes a peer that waits for what was released. */
 void shm_ring_wake_writer(struct shm_conn *conn);
-/* We are about to sleep, maybe until the peer has read; or no more. */
+/* Before the caller sleeps, perhaps until the peer has read; and after it. */
 void shm_ring_sleep(struct shm_conn *conn, bool on, bool wants);
 
 /* ---- shm_bounce.c: memory that a peer names -------------------------------
@@ -282,43 +290,47 @@ void shm_ring_sleep(struct shm_conn *conn, bool on, bool wants);
 /* -errno, logged; to be closed in any case. */
 int shm_bounce_open(struct shm_iface *iface);
 void shm_bounce_close(struct shm_iface *iface);
-/* From the ring to such memory, or back; false: not all of it is there. */
+/* Copies from the ring to such memory, or back; false: a part is not mapped. */
 bool shm_bounce_out(struct shm_iface *iface, void *to, const void *ring,
 		    size_t len);
 bool shm_bounce_in(struct shm_iface *iface, void *ring, const void *from,
 		   size_t len);
 
 /*
- * Can the program's own memory be read (or written) by us?  False: it would be
- * a signal.  True on Linux before 5.14, which cannot tell.
+ * Can this process read (or write) the program's memory without a signal?  True
+ * on Linux before 5.14, which cannot tell.
  */
 bool shm_bounce_check(const void *p, size_t len, bool write);
 
 /* ---- shm_window.c: windows of GPU memory ----------------------------------
  */
 
-/* The peer wants one: it is made, and sent when the socket takes it.  -errno.
+/*
+ * The peer wants one: creates it, and sends it when the socket accepts it.
+ * -errno.
  */
 int shm_window_offer(struct shm_conn *conn);
-/* Sends what is owed of that; 1: it did. */
+/* Sends a window that is still to be sent; 1: it did. */
 unsigned int shm_window_send(struct shm_conn *conn);
-/* The peer's; takes @fd.  -EPROTO: it was not asked for, or -errno. */
+/*
+ * A window of the peer's; takes @fd.  -EPROTO: it was not requested; or -errno.
+ */
 int shm_window_take(struct shm_conn *conn, size_t size, int fd);
-/* The peer uses it no more.  -EPROTO: it lies. */
+/* The peer has left its window.  -EPROTO: it has none. */
 int shm_window_left(struct shm_conn *conn);
-/* The timer has fired: an idle one is left. */
+/* The timer has fired: leaves an idle window. */
 void shm_window_tick(struct shm_conn *conn, uint64_t now);
 void shm_window_close(struct shm_conn *conn);
-/* Copies by @engine to and from it are fast from now on, if they can be. */
+/* Pins the windows for fast copies by @engine, if possible. */
 void shm_window_pin(struct shm_window *w, const struct weft_engine *engine);
-/* To write: one of @len bytes in one piece; NULL: no room. */
+/* To write: a chunk of @len bytes in one piece; NULL: no room. */
 struct shm_chunk *shm_window_take_room(struct shm_conn *conn, size_t len);
 /* The same without taking it. */
 bool shm_window_has_room(struct shm_conn *conn, size_t len);
-/* To read: what the peer says is there; NULL: it lies. */
+/* To read: the chunk that the peer has announced; NULL: it is impossible. */
 struct shm_chunk *shm_window_claim(struct shm_conn *conn,
 				   const struct shm_place *place);
-/* Gives the room of what is read back, in order. */
+/* Frees the room of chunks that were read, in order. */
 void shm_window_free(struct shm_conn *conn);
 static inline uint8_t *shm_chunk_bytes(const struct shm_window *w,
 				       const struct shm_chunk *c)
@@ -332,9 +344,12 @@ void shm_window_stop(struct shm_conn *conn);
 
 /* ---- shm_stage.c: filling them ------------------------------------------- */
 
-/* Does @t go by a window, and lacks bytes there? */
+/* Does @t use a window, and are bytes of it missing there? */
 bool shm_stage_waits(const struct shm_transfer *t);
-/* Stages what waits, in order, as far as there is room; how much was done. */
+/*
+ * Stages waiting transfers, in order, as far as there is room; returns how
+ * much.
+ */
 unsigned int shm_stage_run(struct shm_conn *conn);
 /* Would that do anything? */
 bool shm_stage_can_run(struct shm_conn *conn);
@@ -343,7 +358,7 @@ struct shm_chunk *shm_stage_next(struct shm_conn *conn,
 				 const struct shm_transfer *t);
 /* The peer has the record of @c. */
 void shm_stage_sent(struct shm_conn *conn, struct shm_chunk *c);
-/* What is staged of @t and was not sent never will be. */
+/* Drops what is staged of @t and was not sent. */
 void shm_stage_drop(struct shm_conn *conn, const struct shm_transfer *t);
 
 /* ---- shm_place.c: emptying them ------------------------------------------ */
@@ -382,7 +397,7 @@ unsigned int shm_tx_send_acks(struct shm_conn *conn, bool ends);
  * shm_conn_break() with -EIO, and the peer learns of it.
  */
 void shm_tx_fail(struct shm_conn *conn, const char *what);
-/* Sends what there is room for, up to a limit; how much was done. */
+/* Sends what there is room for, up to a limit; returns how much. */
 unsigned int shm_tx_run(struct shm_conn *conn);
 /* Would that do anything? */
 bool shm_tx_can_run(struct shm_conn *conn);
@@ -391,15 +406,18 @@ bool shm_tx_waits(const struct shm_conn *conn);
 /* The next piece of at most @max bytes of its memory. */
 size_t shm_tx_piece(struct shm_transfer *t, size_t max, void **p);
 /*
- * May we copy from (@write: to) such a piece?  What is no larger than a message
- * is copied unasked, as a message's payload is: the system call would cost as
- * much as the whole put.
+ * May this process copy from (@write: to) such a piece?  A piece no larger than
+ * a message is not checked, like a message's payload: the system call would
+ * cost as much as the whole put.
  */
 bool shm_tx_may_copy(const struct shm_transfer *t, const void *p, size_t n,
 		     bool write);
 /* Frees it, and ends its op with @status. */
 void shm_tx_finish(struct shm_conn *conn, struct shm_transfer *t, int status);
-/* All ops end with @status, here and now; what has begun goes on without. */
+/*
+ * Ends all ops with @status at once; transfers that have begun go on without
+ * them.
+ */
 void shm_tx_give_up(struct shm_conn *conn, int status);
 
 /* ---- shm_rx.c: what comes ------------------------------------------------ */
@@ -414,7 +432,10 @@ bool shm_rx_can_run(struct shm_conn *conn);
 extern const struct weft_session_ops shm_session_ops;
 /* Must the peer learn, once there is room, that our endpoint is gone? */
 bool shm_conn_owes_bye(const struct shm_conn *conn);
-/* Looks whether it ends; called with nothing of it in hand.  True: it did. */
+/*
+ * Ends the connection if it is due; the caller must hold nothing of it.  True:
+ * it ended.
+ */
 bool shm_conn_end(struct shm_conn *conn);
 /* Tells the peer that the interface closes in order. */
 void shm_conn_say_close(struct shm_conn *conn);

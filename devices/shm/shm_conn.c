@@ -185,16 +185,18 @@ static void maybe_end(struct shm_conn *conn)
 		shm_conn_break(conn, 0);
 }
 
-/* Was something taken that the peer has not got? */
+/* Was something accepted that the peer does not have? */
 static bool has_lost(const struct shm_conn *conn)
 {
 	return conn->nops || shm_ring_read(conn) < conn->sent;
 }
 
-/* The socket has ended: when all that came is delivered, so has the peer. */
+/*
+ * The socket has ended: the peer has ended, too, once everything is delivered.
+ */
 static void maybe_hang_up(struct shm_conn *conn)
 {
-	/* and placed, as far as it came */
+	/* and placed, as far as it has arrived */
 	if (!conn->hung_up || conn->copies || shm_rx_can_run(conn))
 		return;
 	if (atomic_load(&conn->rx.shared->failed))
@@ -247,7 +249,7 @@ void shm_conn_free(struct shm_conn *conn)
 	weft_list_for_each (held, tmp, &conn->held, link)
 		free(held);
 	if (conn->copies)
-		return; /* an engine never came back: its memory stays */
+		return; /* an engine did not end its copies: leak the memory */
 	shm_window_close(conn);
 	conn->iface->nlong -= conn->long_made;
 	shm_ring_close(&conn->rx);

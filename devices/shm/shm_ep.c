@@ -33,10 +33,10 @@ static uint64_t count_sent(const struct weft_conn *base)
 }
 
 /*
- * What is in the ring, which is the peer's memory, outlives this process.  Yet
- * UCP there may learn of our end by a socket of its own, and drops what comes
- * after: it has what was read.  The end of a connection whose operation failed
- * comes after that operation's.
+ * The ring is the peer's memory, and outlives this process.  But UCP there may
+ * learn of this process's end from its connection manager first, and drops what
+ * it reads after that.  The connection of a failed operation ends after that
+ * operation.
  */
 static bool is_flushed(struct weft_conn *base, uint64_t sent)
 {
@@ -55,7 +55,7 @@ static void cancel_ops(struct weft_conn *base)
 	shm_tx_give_up(shm_conn(base), -ECANCELED);
 }
 
-/* One that is open ends in progress(), when the peer's is gone. */
+/* An open connection ends in progress(), when the peer's endpoint has ended. */
 static void leave_conn(struct weft_conn *base)
 {
 	if (weft_conn_give_up(base))
@@ -73,7 +73,7 @@ const struct weft_ep_ops shm_ep_ops = {
 	.leave = leave_conn,
 };
 
-/* The connection of an endpoint that lives. */
+/* The connection of a live endpoint. */
 static struct shm_conn *live_conn(struct weft_ep *ep)
 {
 	struct weft_conn *conn = weft_ep_conn(ep);

@@ -9,7 +9,7 @@
 #include "util/fork.h"
 #include "util/log.h"
 
-/* Before the socket of a peer that sleeps is tried again. */
+/* Pause before the socket of a sleeping peer is tried again. */
 #define SEND_AGAIN_MS 2
 
 /* ---- opening ------------------------------------------------------------- */
@@ -146,7 +146,7 @@ static void leave_sleep(struct shm_iface *iface)
 			shm_ring_sleep(conn, false, false);
 }
 
-/* The system calls, not in each round. */
+/* System calls, not made in each round. */
 static unsigned int poll_sockets(struct shm_iface *iface)
 {
 	if (!iface->armed && ++iface->polls < SHM_POLLS &&
@@ -195,7 +195,7 @@ static bool has_answer(const struct shm_conn *conn)
 	return conn->asked && shm_ring_read(conn) != conn->asked_read;
 }
 
-/* One flush may be polled: the caller learns that there is news. */
+/* The caller may poll a flush: report an event. */
 static unsigned int take_answer(struct shm_conn *conn)
 {
 	if (!has_answer(conn))
@@ -229,7 +229,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 		ends |= may_end(conn);
 	}
 	if (!iface->messages || !iface->notices) {
-		/* another one is the first the next time */
+		/* start with another one next time */
 		conn = weft_list_first(&iface->conns, struct shm_conn, link);
 		weft_list_del(&conn->link);
 		weft_list_add_tail(&iface->conns, &conn->link);
@@ -265,7 +265,7 @@ static bool is_pending(struct shm_iface *iface)
 	return false;
 }
 
-/* For what rings no descriptor. */
+/* Is there something that writes to no descriptor? */
 static void set_timers(struct shm_iface *iface)
 {
 	struct weft_events *ev = &iface->base.events;
@@ -346,7 +346,7 @@ static void mem_release(struct weft_mem *mem)
 		mem->kind == WEFT_MEM_CUDA && mem->forks == weft_forks();
 
 	weft_region_remove(mem);
-	/* what engines already had of it */
+	/* wait for the engines that access it */
 	if (gpu)
 		weft_copy_drain_all();
 }

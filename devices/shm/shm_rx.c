@@ -28,7 +28,7 @@ static void call_back(struct shm_conn *conn, const struct shm_record *r,
 	cb->on_message(cb->arg, r->id, data, r->len);
 }
 
-/* Puts before it are with an engine, or come behind it. */
+/* Earlier puts are with an engine, or still to come. */
 static int hold(struct shm_conn *conn, const struct shm_record *r,
 		const uint8_t *data)
 {
@@ -110,7 +110,7 @@ static bool has_failed(const struct shm_landing *l)
 	return l->status && l->status != -ECANCELED;
 }
 
-/* Nothing of the peer's is read any more. */
+/* Stops reading what the peer sends. */
 static int fail_landing(struct shm_conn *conn)
 {
 	int err = shm_tx_ack(conn, -EACCES);
@@ -130,7 +130,7 @@ static int finish_landing(struct shm_conn *conn, const struct shm_landing *l)
 	err = shm_tx_ack(conn, l->status);
 	if (err || l->status)
 		return err;
-	/* what was cut is never placed, nor what comes behind it */
+	/* a put that was cut is not placed, nor anything after it */
 	conn->placed += conn->placed + 1 == conn->landed;
 	weft_count(conn->stats, rx_puts, 1);
 	weft_count(conn->stats, rx_put_bytes, l->what.len);
@@ -305,7 +305,7 @@ static int take_reply(struct shm_conn *conn, const uint8_t *data, size_t len)
 	size_t n;
 	void *to;
 
-	/* GPU memory is none that we could write */
+	/* the processor cannot write GPU memory */
 	if (!t || len > t->what.len - t->moved || (!len && t->what.len) ||
 	    t->where)
 		return -EPROTO;
@@ -458,11 +458,11 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 	uint8_t *data;
 	int ret = 0;
 
-	/* what one peer may take of this progress() */
+	/* the share of one peer in this progress() */
 	least = iface->messages > SHARE ? iface->messages - SHARE : 0;
 	if (awaits_engines(conn))
 		ret = finish_copies(conn, least, &n);
-	/* what is owed goes first: nothing is held behind it */
+	/* send what is due first: nothing waits behind it */
 	while (!ret && shm_conn_is_open(conn) && !conn->landing_failed &&
 	       !shm_conn_owes_messages(conn) &&
 	       shm_ring_sum(conn->rx.head) < end && iface->messages > least &&

@@ -10,7 +10,7 @@
 #include "devices/shm/shm.h"
 #include "util/log.h"
 
-#define COPIES_AT_ONCE 32u /* of one connection: others get on */
+#define COPIES_AT_ONCE 32u /* per connection, so that others get their turn */
 
 bool shm_stage_waits(const struct shm_transfer *t)
 {
@@ -28,7 +28,7 @@ static struct shm_transfer *first_waiting(const struct shm_conn *conn)
 	return NULL;
 }
 
-/* What is not worth a copy of its own is longer than this. */
+/* The length of the next piece. */
 static size_t next_len(const struct shm_window *w, struct shm_transfer *t)
 {
 	const struct weft_iov *v = &t->iov[t->iov_i];
@@ -73,7 +73,10 @@ static int copy_by_engine(struct shm_conn *conn, struct shm_transfer *t,
 		.dst = (uintptr_t)shm_chunk_bytes(conn->out, c),
 		.src = from,
 		.len = c->len,
-		/* the program's own is its caller's until the op completes */
+		/*
+		 * the program's memory belongs to this operation until it
+		 * completes
+		 */
 		.guarded = t->kind == SHM_TX_REPLY,
 		.key = { t->what.slot, t->what.generation, t->what.token },
 		.at = from,
@@ -85,7 +88,7 @@ static int copy_by_engine(struct shm_conn *conn, struct shm_transfer *t,
 	return 0;
 }
 
-/* As shm_tx.c does to the ring. */
+/* As shm_tx.c does for the ring. */
 static int copy_here(struct shm_conn *conn, struct shm_transfer *t,
 		     struct shm_chunk *c, void *from)
 {

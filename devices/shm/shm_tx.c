@@ -127,7 +127,7 @@ static struct shm_transfer *find_op(struct weft_list *list)
 	return NULL;
 }
 
-/* The peer does not know of it. */
+/* The peer does not know of it yet. */
 static bool is_unknown(const struct shm_conn *conn,
 		       const struct shm_transfer *t)
 {
@@ -190,8 +190,7 @@ unsigned int shm_tx_send_acks(struct shm_conn *conn, bool ends)
 {
 	unsigned int n = 0;
 
-	/* the peer counts on it that messages behind those puts are delivered
-	 */
+	/* the peer relies on the delivery of messages after those puts */
 	if (!ends && shm_conn_owes_messages(conn))
 		return 0;
 	while (conn->nacks && shm_ring_has_room(conn, 0)) {
@@ -228,7 +227,7 @@ static void send_what(struct shm_conn *conn, enum shm_kind kind,
 		     (struct shm_record){ .kind = kind, .len = sizeof(*what) });
 }
 
-/* The program's memory is read by us, ... */
+/* Reads the program's memory directly, ... */
 static bool fill_put(struct shm_transfer *t, uint8_t *to, size_t len)
 {
 	size_t n;
@@ -243,7 +242,10 @@ static bool fill_put(struct shm_transfer *t, uint8_t *to, size_t len)
 	return true;
 }
 
-/* ... and what the peer has named by the kernel: it may be unmapped. */
+/*
+ * ... and memory that the peer has named through the kernel: it may be
+ * unmapped.
+ */
 static int fill_reply(struct shm_conn *conn, struct shm_transfer *t,
 		      uint8_t *to, size_t len)
 {
@@ -399,7 +401,7 @@ static void run_staged_reply(struct shm_conn *conn, struct shm_transfer *t)
 		shm_tx_fail(conn, "read what a get names");
 }
 
-/* False: there is nothing, or no room for it. */
+/* False: there is nothing to send, or no room. */
 static bool run_first(struct shm_conn *conn)
 {
 	struct shm_transfer *t;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Windows: memory through which GPUs of two processes pass bytes, one for each
- * direction.  The writer asks its reader for one and leaves it when it was idle
- * for long, both by records, so that each knows what the other one uses.
+ * direction.  The writer requests one from its reader and leaves it after a
+ * long idle time, both with records, so that each side knows what the other
+ * uses.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -75,7 +76,7 @@ unsigned int shm_window_send(struct shm_conn *conn)
 	const int err =
 		weft_frame_send(conn->fd, &f, sizeof(f), conn->offer_fd);
 
-	/* a full socket: its reader sleeps, or has much to read */
+	/* a full socket: the peer has enough to read, and wakes */
 	if (err == -EAGAIN)
 		return 0;
 	close(conn->offer_fd);
@@ -151,7 +152,7 @@ int shm_window_take(struct shm_conn *conn, size_t size, int fd)
 	return 0;
 }
 
-/* What the reader has given back. */
+/* Reads what the reader has freed. */
 static void read_freed(struct shm_conn *conn)
 {
 	struct shm_window *w = conn->out;
