@@ -13,17 +13,18 @@
  * connection, nvl_sock.c has its frames; nvl_ep.c and nvl_iface.c are the
  * contract.
  *
- * A mapping cannot be taken back, so an importer looks before each batch of
- * copies at words of the owner's.  The owner clears them and then waits for
- * what the importer's engines have, which it sees in pages of the importer's,
- * whether that makes progress or not.
+ * A mapping cannot be taken back, so before each batch of copies an importer
+ * reads words of the owner.  The owner clears them and then waits for copies
+ * that the importer's engines have, which it sees in pages of the importer,
+ * even if the importer makes no progress.
  *
  * Everything runs in the caller's thread, inside progress(); a driver thread
- * only writes to an eventfd.  Two exceptions: mem_release() may run anywhere,
- * and a thread unmaps what has left all our lists.
+ * only writes to an eventfd.  Two exceptions: mem_release() may run in any
+ * thread, and a thread unmaps memory that is in no list any more.
  *
  * A callback of the caller runs only from progress() and from the calls that
- * say so; copies never call back: they mark, progress delivers.
+ * say so; finished copies never call back: they set marks, which progress()
+ * reads.
  */
 #ifndef WEFT_DEVICES_NVL_H
 #define WEFT_DEVICES_NVL_H
@@ -42,11 +43,16 @@
 
 /* Times that no setting changes. */
 enum nvl_times {
-	/* for frames that did not fit the socket's buffer: what makes room
-	   there is not an event that the interface waits for; and for a
-	   descriptor when too many are open */
+	/*
+	 * pause before trying again to send frames that did not fit the
+	 * socket's buffer, since room there is no event that the interface
+	 * waits for, and descriptors when too many are open
+	 */
 	NVL_SEND_AGAIN_MS = 2,
-	/* the driver ends copies of a process that is gone, and may not say */
+	/*
+	 * the driver ends copies of a process that has ended, perhaps without a
+	 * mark
+	 */
 	NVL_GONE_MS = 1000,
 };
 
@@ -59,14 +65,14 @@ struct nvl_import {
 	struct weft_list opened_link; /* HANDLE: of all that are mapped so */
 	uint32_t process;	      /* the key's */
 	uint64_t base, size;	      /* in the peer's addresses */
-	uint64_t mapped;	      /* bytes whose descriptor has come */
+	uint64_t mapped;	      /* bytes whose descriptors have arrived */
 	unsigned int nparts;
 	struct nvl_life whole;
 	struct weft_engine *engine; /* it is mapped for */
-	bool pending;		    /* parts are on their way */
-	int err;		    /* it cannot be mapped: why */
+	bool pending;		    /* descriptors are still arriving */
+	int err;		    /* why it cannot be mapped, or 0 */
 	unsigned int users;	    /* operations */
-	struct weft_list waiting;   /* of those, until it is mapped */
+	struct weft_list waiting; /* operations that wait until it is mapped */
 	struct nvl_mapping map;
 };
 
@@ -78,14 +84,14 @@ struct nvl_op {
 	struct nvl_conn *conn;
 	struct weft_engine *engine;
 	struct nvl_import *import; /* NULL: there is nothing to copy */
-	struct weft_op *op;	   /* NULL: nothing waits for it any more */
+	struct weft_op *op;	   /* NULL: it was cancelled */
 	bool get;
 	int status;
 	struct nvl_life life; /* of the peer's registration */
 	uint64_t token;	      /* its key's */
 	uint64_t addr;	      /* there */
 	size_t total;
-	unsigned int n, left; /* copies; those that have not ended */
+	unsigned int n, left; /* copies; unfinished ones */
 	struct weft_copy copies[];
 };
 
@@ -97,33 +103,33 @@ struct nvl_conn {
 	int fd;	      /* -1: not met yet */
 	bool hung_up; /* the socket has ended */
 	bool close_received;
-	bool failed;	      /* an operation did, which has ended it */
-	uint64_t watchdog_ms; /* BROKEN: copies are awaited until */
+	bool failed;	      /* a failed operation has ended it */
+	uint64_t watchdog_ms; /* BROKEN: deadline for copies */
 	struct weft_counters *stats;
 	struct weft_list frames_out; /* that did not fit the socket */
 	unsigned int nframes_out;
 
 	/* the peer's memory */
 	const struct nvl_table *table; /* the peer's; NULL: not yet */
-	struct nvl_life access;	       /* this side may, by that table */
+	struct nvl_life access;	       /* this side's word in that table */
 	struct weft_table by_id;
-	struct weft_list imports; /* the one used last is the last */
+	struct weft_list imports; /* the most recently used one is the last */
 	unsigned int nimports, npending;
 	uint64_t imported; /* bytes of addresses for them */
-	uint32_t ended;	   /* table->ended at the last look */
+	uint32_t ended;	   /* table->ended, when last read */
 
 	struct weft_list ops;
 	unsigned int nops;
 	unsigned int copies; /* queued or with engines */
 
 	/* this side's memory; all but fetches by nvl_export.c's lock */
-	struct weft_list importer; /* all that may copy */
+	struct weft_list importer; /* all peers that may copy */
 	uint64_t importer_id;
 	const struct weft_engine_mark *marks; /* the peer's; NULL: not yet */
-	struct nvl_life life;		      /* by this side's table */
-	bool stuck; /* its copies did not end in time: not awaited again */
+	struct nvl_life life; /* its word in this side's table */
+	bool stuck; /* its copies were not done in time: wait no more */
 	struct weft_list fetches; /* descriptors that it has asked for */
-	uint64_t fetch_ms;	  /* none could be sent before */
+	uint64_t fetch_ms;	  /* when to try to send some again */
 };
 
 struct nvl_iface {
@@ -160,8 +166,8 @@ int nvl_sock_flush(struct nvl_conn *conn);
 /* Drops what waits. */
 void nvl_sock_drop(struct nvl_conn *conn);
 /*
- * 1: *@f has come, with *@fd, the caller's; or without one that it should have,
- * since there are too many.  0: none; -errno: the socket has ended.
+ * 1: *@f was received, with *@fd, which is the caller's, or without its
+ * descriptor if too many are open.  0: none; -errno: the socket has ended.
  */
 int nvl_sock_recv(struct nvl_conn *conn, struct nvl_frame *f, int *fd);
 
@@ -179,7 +185,10 @@ void nvl_conn_fail(struct nvl_conn *conn, const char *what);
 void nvl_conn_send(struct nvl_conn *conn, struct nvl_frame *f);
 /* Must the peer learn that our endpoint is gone? */
 bool nvl_conn_owes_bye(const struct nvl_conn *conn);
-/* Looks whether it ends; called with nothing of it in hand.  True: it did. */
+/*
+ * Ends the connection if it is due; the caller must hold nothing of it.  True:
+ * it ended.
+ */
 bool nvl_conn_end(struct nvl_conn *conn);
 /* Tells the peer that the interface closes in order, and ends it. */
 void nvl_conn_close(struct nvl_conn *conn);
@@ -191,11 +200,11 @@ void nvl_conn_reap(struct nvl_iface *iface);
 int nvl_op_start(struct nvl_conn *conn, bool get, const struct weft_iov *iov,
 		 unsigned int n, uint64_t addr, const void *rkey,
 		 struct weft_op *op);
-/* Its memory is mapped, or cannot be. */
+/* Its memory was mapped, or cannot be. */
 void nvl_op_go(struct nvl_op *op);
 /* Completes what has ended; the number. */
 unsigned int nvl_op_deliver(struct nvl_iface *iface);
-/* Ends what no engine has. */
+/* Ends operations that no engine has. */
 void nvl_op_cancel(struct nvl_conn *conn);
 /* Cancels all, and waits for the engines, bounded by the watchdog. */
 void nvl_op_stop(struct nvl_conn *conn);
@@ -218,11 +227,11 @@ void nvl_import_put(struct nvl_conn *conn, struct nvl_import *import);
 int nvl_import_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd);
 /* Unmaps what is not alive any more. */
 void nvl_import_tick(struct nvl_conn *conn);
-/* All of it; no copy uses it. */
+/* Unmaps all; no copy uses it. */
 void nvl_import_close(struct nvl_conn *conn);
 /*
- * Could memory of @key be mapped here?  The contract's mem_reaches(): it is
- * tried once for each process that has made keys.
+ * Could memory of @key be mapped here?  The contract's mem_reaches(): tried
+ * once per process whose keys are seen.
  */
 int nvl_import_reaches(const void *rkey);
 /* In a child: it has none. */
@@ -250,7 +259,9 @@ struct nvl_part {
  */
 unsigned int nvl_parts_find(const struct weft_cuda *cu, uint64_t addr,
 			    size_t len, struct nvl_part *parts);
-/* Has the driver an IPC handle for the one around @addr?  Any process's. */
+/*
+ * Does the driver have an IPC handle for the one around @addr?  In any process.
+ */
 bool nvl_part_handle(const struct weft_cuda *cu, uint64_t addr,
 		     struct nvl_part *part, struct weft_cu_ipc *handle);
 bool nvl_part_is_same(const struct nvl_part *a, const struct nvl_part *b);
@@ -260,7 +271,9 @@ int nvl_part_export(const struct weft_cuda *cu, const struct nvl_part *part,
 
 /* ---- nvl_life.c: what peers may access ----------------------------------- */
 
-/* The table is there from the first to the last of these; -errno, logged. */
+/*
+ * The table exists from the first to the last of these calls; -errno, logged.
+ */
 int nvl_lives_begin(void);
 void nvl_lives_end(void);
 /* In a child: it has none. */
@@ -270,26 +283,29 @@ int nvl_lives_fd(void);
 bool nvl_life_begin(struct nvl_life *life);
 bool nvl_life_begin_memory(struct nvl_life *life);
 void nvl_life_end(struct nvl_life *life);
-/* Peers look which of those that they have mapped it is. */
+/*
+ * Tells peers to check which of the allocations that they have mapped has
+ * ended.
+ */
 void nvl_lives_allocation_ended(void);
-/* What identifies this process in keys; 0: none could be had. */
+/* The number of this process in keys; 0: there is none. */
 uint32_t nvl_process(void);
 
 /* ---- nvl_watch.c: copies of peers ---------------------------------------- */
 
-/* How far the copies of a peer have been looked at. */
+/* The state of waiting for a peer's copies. */
 struct nvl_watch {
-	unsigned int mark; /* those before it have ended */
+	unsigned int mark; /* streams before it have finished */
 	bool snapped, gone;
 	uint32_t seq;	   /* of @mark, once snapped */
 	uint64_t until_ms; /* 0: not begun */
 };
 
-/* Have all copies ended that the peer's engines had when first looked at? */
+/* Have all copies ended that the peer's engines had at the first call? */
 bool nvl_watch_have_ended(const struct nvl_conn *conn, struct nvl_watch *w);
 /*
- * The same, or it is too late for them: of a process that is gone the driver
- * ends them, and may not say so.  With nvl_export.c's lock.
+ * The same, or the time for them is over: the driver ends those of a process
+ * that has ended, perhaps without a mark.  nvl_export.c's lock is held.
  */
 bool nvl_watch_is_over(struct nvl_conn *conn, struct nvl_watch *w);
 
@@ -300,7 +316,7 @@ void nvl_export_forget(void);
 
 /* Sets mem->exported where peers may map @mem. */
 void nvl_export_add(struct weft_mem *mem);
-/* All that is to know of @mem, which may be that it cannot be mapped. */
+/* Fills in the key of @mem, which may say that it cannot be mapped. */
 void nvl_export_pack(const struct weft_mem *mem, struct nvl_key *key);
 /*
  * Is @token of a registration of this process that has [@addr, @addr + @len)?
@@ -309,23 +325,23 @@ void nvl_export_pack(const struct weft_mem *mem, struct nvl_key *key);
 bool nvl_export_own(uint64_t token, uint64_t addr, uint64_t len,
 		    struct weft_rkey *rkey);
 /*
- * No peer copies to or from it any more: waits for copies that are with their
- * engines, bounded by the watchdog, or by a second where the peer is gone.  A
- * peer that was given up once may copy nothing more, and is not waited for
- * again.  Any thread.
+ * Ends all copies of peers to or from it: waits for those that their engines
+ * have, bounded by the watchdog, or by a second if the peer has ended.  A peer
+ * that was given up may copy nothing more, and is not waited for again.  Any
+ * thread.
  */
 void nvl_export_del(struct nvl_export *x);
 
 /* Lets the peer copy, once it has conn->life; -ENOSPC. */
 int nvl_export_join(struct nvl_conn *conn);
-/* Its marks have come. */
+/* Its marks have arrived. */
 int nvl_export_marks(struct nvl_conn *conn, int fd);
 /* The peer asks for descriptors. */
 int nvl_export_fetch(struct nvl_conn *conn, const struct nvl_frame *f);
 /* Sends some of those: the number, or -errno: the connection is broken. */
 int nvl_export_step(struct nvl_conn *conn);
 bool nvl_export_is_due(const struct nvl_conn *conn);
-/* The peer starts no more copies; false: some are with its engines. */
+/* Lets the peer start no more copies; false: its engines still have some. */
 bool nvl_export_revoke(struct nvl_conn *conn);
 /* The same, and waits as nvl_export_del(). */
 void nvl_export_leave(struct nvl_conn *conn);

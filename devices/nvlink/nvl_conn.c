@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The life of a connection: a Unix socket to the peer; once devices/session has
- * proven both sides, what each has to see of the other; the end.
+ * The life of a connection: a Unix socket to the peer; once
+ * devices/common/session has proven both sides, the exchange of tables and
+ * marks; the end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -86,8 +87,8 @@ static int map_table(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 }
 
 /*
- * The peer sees our marks when it has said READY: only then may there be copies
- * to and from its memory.
+ * Once the peer has sent READY it sees this side's marks: before that there may
+ * be no copies to or from its memory.
  */
 static int handle_joining(struct nvl_conn *conn, const struct nvl_frame *f,
 			  int fd)
@@ -335,7 +336,7 @@ static void free_conn(struct nvl_conn *conn)
 	nvl_sock_drop(conn);
 	weft_conn_fini(&conn->base);
 	if (conn->copies)
-		return; /* an engine never came back: its memory stays */
+		return; /* an engine did not end its copies: leak the memory */
 	nvl_import_close(conn);
 	if (conn->table)
 		munmap((void *)(uintptr_t)conn->table, sizeof(*conn->table));

@@ -12,9 +12,7 @@ static bool is_ready(struct weft_conn *base)
 	return nvl_conn_is_open(conn) && !conn->hung_up && conn->nops < NVL_OPS;
 }
 
-/*
- * The end of a connection whose operation failed comes after that operation's.
- */
+/* The connection of a failed operation ends after that operation. */
 static bool is_flushed(struct weft_conn *base, uint64_t sent)
 {
 	const struct nvl_conn *conn = nvl_conn(base);
@@ -32,7 +30,7 @@ static void cancel_ops(struct weft_conn *base)
 	nvl_op_drop(conn, -ECANCELED);
 }
 
-/* One that is open ends in progress(), when the peer's is gone. */
+/* An open connection ends in progress(), when the peer's endpoint has ended. */
 static void leave_conn(struct weft_conn *base)
 {
 	if (weft_conn_give_up(base))
@@ -48,7 +46,7 @@ const struct weft_ep_ops nvl_ep_ops = {
 	.leave = leave_conn,
 };
 
-/* The connection of an endpoint that lives. */
+/* The connection of a live endpoint. */
 static struct nvl_conn *live_conn(struct weft_ep *ep)
 {
 	struct weft_conn *conn = weft_ep_conn(ep);

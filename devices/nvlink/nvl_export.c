@@ -28,9 +28,8 @@ struct allocation {
 	unsigned int users;	    /* registrations and fetches */
 	unsigned int registrations; /* that are live */
 	uint64_t id;
-	struct nvl_life life; /* as long as there are registrations */
-	struct weft_cuda_ctx
-		ctx; /* without one the driver looks no address up */
+	struct nvl_life life;	  /* as long as there are registrations */
+	struct weft_cuda_ctx ctx; /* the driver resolves no address without */
 	enum nvl_key_kind kind;
 	struct weft_cu_ipc handle; /* HANDLE: one part, and this */
 	unsigned int nparts;
@@ -61,13 +60,13 @@ static uint64_t last_id, last_importer;
 
 void nvl_export_forget(void)
 {
-	/* a thread that waits for copies has it again and again */
+	/* a thread that waits for copies takes it repeatedly */
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	weft_list_init(&importers);
 	nvl_lives_forget();
 }
 
-/* One that has all of them, in their order. */
+/* An entry that has all of them, in order. */
 static struct allocation *find_allocation(const struct nvl_part *parts,
 					  unsigned int n)
 {
@@ -75,7 +74,7 @@ static struct allocation *find_allocation(const struct nvl_part *parts,
 	unsigned int i, j;
 
 	weft_list_for_each (al, tmp, &allocations, link) {
-		/* that of peers which still fetch it has ended */
+		/* it ends for peers that still fetch it */
 		if (!al->registrations)
 			continue;
 		for (i = 0; i + n <= al->nparts; i++) {
@@ -147,8 +146,8 @@ static uint64_t allocation_size(const struct allocation *al)
 }
 
 /*
- * Bytes of ended allocations that peers which sleep may keep mapped, and the
- * GPU with them: then they are woken, and unmap.
+ * Bytes of ended allocations that sleeping peers may keep mapped, and so
+ * allocated: beyond that they are woken, and unmap them.
  */
 #define WAKE_BYTES ((uint64_t)256 << 20)
 
@@ -158,7 +157,7 @@ static void wake_importers(void)
 				     .type = NVL_FRAME_WAKE };
 	struct nvl_conn *conn, *tmp;
 
-	/* a full socket wakes as well */
+	/* if the socket is full, the peer wakes as well */
 	weft_list_for_each (conn, tmp, &importers, importer)
 		send(conn->fd, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -290,7 +289,7 @@ static struct nvl_conn *next_importer(uint64_t id)
 	return NULL;
 }
 
-/* Importers come and go meanwhile: the lock is not kept. */
+/* Releases the lock meanwhile, so importers may come and go. */
 static void wait_for_importers(void)
 {
 	uint64_t over = 0, watched = 0;
@@ -366,7 +365,7 @@ static bool is_registered(const struct allocation *al)
 	return registered;
 }
 
-/* A driver that finds none left reports some error or other. */
+/* Drivers report different errors when no descriptors are left. */
 static bool is_out_of_descriptors(const struct nvl_conn *conn)
 {
 	const int fd = fcntl(conn->fd, F_DUPFD_CLOEXEC, 0);
@@ -421,7 +420,7 @@ static void free_fetch(struct fetch *fetch)
 
 bool nvl_export_is_due(const struct nvl_conn *conn)
 {
-	/* what the socket has no room for would be kept open here */
+	/* without room in the socket the descriptors would stay open here */
 	return !weft_list_empty(&conn->fetches) &&
 	       weft_list_empty(&conn->frames_out) &&
 	       (!conn->fetch_ms || weft_now_ms() >= conn->fetch_ms);
@@ -436,7 +435,7 @@ int nvl_export_step(struct nvl_conn *conn)
 		return 0;
 	fetch = weft_list_first(&conn->fetches, struct fetch, link);
 	r = send_part(conn, fetch);
-	/* too many are open, or on their way: others close some */
+	/* too many are open or in flight: wait until some are closed */
 	conn->fetch_ms = r == -EMFILE || r == -ETOOMANYREFS
 				 ? weft_now_ms() + NVL_SEND_AGAIN_MS
 				 : 0;

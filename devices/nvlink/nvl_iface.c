@@ -11,7 +11,7 @@
 #include "util/fork.h"
 #include "util/log.h"
 
-/* Bytes that are handed to an engine at a time, at most by that much more. */
+/* Bytes in a batch, which the last copy may exceed. */
 #define BATCH_BYTES (8u << 20)
 
 /* ---- opening ------------------------------------------------------------- */
@@ -61,7 +61,7 @@ static int iface_open(const struct weft_iface_params *params,
 		iface_free(iface);
 		return err;
 	}
-	/* beside what devices/local has there: see reaches() */
+	/* besides what devices/local has put there: see reaches() */
 	iface->base.addr->sa.in.sin_addr.s_addr = weft_gpu_nodes_id();
 	weft_base_count(&iface->base, params->netdev ? params->netdev : "nvl");
 	*out = &iface->base.iface;
@@ -110,9 +110,9 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 }
 
 /*
- * The driver maps memory of a GPU whose device node a process can open.  Where
- * both sides have the same ones, each maps all that the other has: certain
- * before there is any memory, and the same from either side.
+ * The driver maps memory of a GPU whose device node a process can open.  If
+ * both sides have the same ones, each can map all memory of the other: that is
+ * certain before there is any, and the same on both sides.
  */
 static bool reaches(struct weft_iface *base, const struct weft_address *remote,
 		    const char **why)
@@ -131,7 +131,7 @@ static bool reaches(struct weft_iface *base, const struct weft_address *remote,
 
 /* ---- progress ------------------------------------------------------------ */
 
-/* The system calls of a round, which is not each one. */
+/* System calls, not made in each round. */
 static unsigned int poll_sockets(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;

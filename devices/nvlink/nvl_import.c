@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The peer's memory that is mapped here: at its first use, until its owner has
- * no registration of it any more, or others need the room.
+ * The peer's memory that is mapped here, from its first use until its owner has
+ * no registration of it, or others need the room.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -104,7 +104,7 @@ void nvl_import_close(struct nvl_conn *conn)
 	weft_table_free(&conn->by_id);
 }
 
-/* The one that was not used for the longest time; false: all are in use. */
+/* Unmaps the least recently used one; false: all are in use. */
 static bool drop_oldest(struct nvl_conn *conn)
 {
 	struct nvl_import *im, *tmp;
@@ -130,7 +130,9 @@ static bool make_room(struct nvl_conn *conn, uint64_t size)
 
 /* ---- mapping ------------------------------------------------------------- */
 
-/* The driver opens no handle of this process, whose memory is here anyway. */
+/*
+ * The driver opens no handle of its own process, whose memory needs no mapping.
+ */
 static bool is_own(const struct nvl_key *key)
 {
 	return key->kind == NVL_KEY_HANDLE && key->process == nvl_process();
@@ -173,9 +175,9 @@ static void close_replaced(const struct nvl_key *key)
 }
 
 /*
- * New memory may lie where older was that is mapped yet, and the driver maps
- * nothing twice at one place (CUDA_ERROR_ALREADY_MAPPED; UCX's cuda_ipc meets
- * it as well).
+ * New memory may have the address of older memory that is still mapped here,
+ * and the driver maps an address once (CUDA_ERROR_ALREADY_MAPPED; UCX's
+ * cuda_ipc has the same problem).
  */
 static int open_handle(struct nvl_import *im, const struct nvl_key *key)
 {
@@ -270,8 +272,8 @@ static struct nvl_import *add_import(struct nvl_conn *conn,
 }
 
 /*
- * The driver opens a handle for one context alone: what several GPUs here copy
- * is mapped for each.
+ * The driver opens a handle for one context alone, so memory that several GPUs
+ * here copy is mapped for each.
  */
 static struct nvl_import *find_import(const struct nvl_conn *conn,
 				      const struct nvl_key *key,
@@ -322,7 +324,7 @@ struct nvl_import *nvl_import_get(struct nvl_conn *conn,
 
 /* ---- the peer's replies -------------------------------------------------- */
 
-/* All is here, or will never be; the operations know by im->err. */
+/* Everything has arrived, or will not; im->err tells the operations. */
 static void end_fetch(struct nvl_conn *conn, struct nvl_import *im, int err)
 {
 	struct nvl_op *o;
@@ -393,8 +395,8 @@ int nvl_import_frame(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 /* ---- reach --------------------------------------------------------------- */
 
 /*
- * Processes whose handles this process's driver opens.  It has opened one: no
- * more are tried, which would cost as much as mapping the memory.
+ * Processes whose handles the driver opens here: once it has opened one, do not
+ * try others, which costs as much as mapping the memory.
  */
 #define PROVEN 1024u
 
@@ -421,10 +423,7 @@ static void note_proven(uint32_t process)
 	pthread_mutex_unlock(&proven_lock);
 }
 
-/*
- * A key whose memory was freed proves nothing, nor does a refusal: the next one
- * is tried again.
- */
+/* A key of freed memory, or a refusal, proves nothing: try the next one. */
 static int try_handle(const struct nvl_key *key)
 {
 	int r = nvl_map_try(key->handle);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The table in which peers read what of this process they may still access. */
+/*
+ * The table that tells peers which memory of this process they may still
+ * access.
+ */
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>

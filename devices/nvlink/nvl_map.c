@@ -13,8 +13,10 @@ void nvl_map_own(struct nvl_mapping *m, uint64_t dev)
 
 /* ---- by a handle --------------------------------------------------------- */
 
-/* The peer's word for its size is none: a copy behind its end is an error of
-   the whole context. */
+/*
+ * Do not trust the size that the peer gives: a copy beyond the end fails the
+ * whole context.
+ */
 static bool is_mapped(const struct weft_cuda *cu, uint64_t p, size_t size)
 {
 	uint64_t base;
@@ -130,7 +132,7 @@ static int set_access(const struct weft_cuda *cu, struct nvl_mapping *m,
 	return r ? r : cu->mem_access(m->dev, m->size, &access, 1);
 }
 
-/* An answer is final: no call of the driver's for every copy. */
+/* Remember the answer: a driver call per copy would be too slow. */
 static int reach_parts(struct nvl_mapping *m, struct weft_engine *engine)
 {
 	struct weft_cuda_scope s;

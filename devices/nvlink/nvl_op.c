@@ -54,7 +54,10 @@ static void finish_copy(struct weft_copy *copy, int status)
 
 /* ---- the beginning ------------------------------------------------------- */
 
-/* A batch has been claimed: the owner waits for it, or we see its word. */
+/*
+ * The batch is claimed: either the owner waits for it, or this sees the cleared
+ * word.
+ */
 static bool is_allowed(const struct weft_copy *copy)
 {
 	const struct nvl_op *o = copy->owner;
@@ -152,7 +155,7 @@ static int find_engine(struct nvl_conn *conn, const struct weft_iov *iov,
 	*engine = weft_engine_get(&conn->iface->engines, &first, &err);
 	if (!*engine)
 		return err;
-	/* the peer has to see when its copies have ended */
+	/* the peer must see when these copies have ended */
 	return (*engine)->page_shared ? 0 : -ENOSPC;
 }
 
@@ -264,10 +267,10 @@ void nvl_op_stop(struct nvl_conn *conn)
 	weft_copy_stop(&conn->iface->engines, &conn->copies);
 }
 
-/* What it ends with, the connection ending with @status. */
+/* The status of the operation if the connection ends with @status. */
 static int result_of(const struct nvl_op *o, int status)
 {
-	/* why it failed, not that its copies were taken back after that */
+	/* report why it failed, not that its copies were taken back later */
 	return o->status == -ECANCELED ? status : o->status;
 }
 
@@ -292,7 +295,7 @@ void nvl_op_drop(struct nvl_conn *conn, int status)
 			complete_op(o, result_of(o, status));
 			continue;
 		}
-		/* an engine never came back; it stays for that */
+		/* an engine did not end its copies: leak the operation */
 		op = o->op;
 		o->op = NULL;
 		op->done(op, status);

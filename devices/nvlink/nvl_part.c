@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Local GPU memory as the driver made it, and what it gives for others to map.
+/*
+ * Local GPU memory as the driver has allocated it, and what others need to map
+ * it.
  */
 #include <string.h>
 #include <unistd.h>

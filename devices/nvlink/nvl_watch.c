@@ -6,7 +6,7 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-/* Nothing that was handed over before @seq is under way; any process's. */
+/* Has everything that was submitted before @seq ended?  In any process. */
 static bool has_ended(const struct weft_engine_mark *m, uint32_t seq)
 {
 	return weft_batch_ended(__atomic_load_n(&m->flag, __ATOMIC_ACQUIRE),
@@ -46,7 +46,7 @@ static bool has_hung_up(const struct nvl_conn *conn)
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP));
 }
 
-/* It has had its time: it is not awaited again, nor may it copy. */
+/* Its time is over: do not wait for it again, and let it copy no more. */
 static void give_up_waiting(struct nvl_conn *conn, const struct nvl_watch *w)
 {
 	conn->stuck = true;
