@@ -12,7 +12,7 @@
 #include "util/clock.h"
 #include "util/util.h"
 
-#define CHECK_WHOLE_MS 40000 /* then no further device is begun */
+#define CHECK_WHOLE_MS 40000 /* after that no further device is measured */
 
 static int run_measurements(struct check *c, struct check_rates *rates)
 {
@@ -101,7 +101,7 @@ static int dial(const struct place *place, const char *device)
 		check_set_patience(fd);
 		if (!connect(fd, ai->ai_addr, ai->ai_addrlen))
 			break;
-		/* what SO_SNDTIMEO makes of a connect (socket(7)) */
+		/* a connect() that SO_SNDTIMEO ends (socket(7)) */
 		err = errno == EINPROGRESS ? ETIMEDOUT : errno;
 		close(fd);
 		fd = -1;
@@ -152,7 +152,7 @@ static bool measure_pairs(const struct place *place, struct check_pair *pairs,
 	int i;
 
 	works = !measure_pair(place, pairs);
-	/* a host whose first device does not work gives the same answers */
+	/* if the first device does not work, others would fail as well */
 	if (works && n > 1)
 		printf("\n  %-36s %10s %10s %10s\n",
 		       "other devices, here - there", "8 B", "put MB/s",
@@ -195,7 +195,7 @@ static void print_json(const struct place *place,
 	printf("],\"change\":[");
 }
 
-/* What is printed from here on goes nowhere until speak() gets its result. */
+/* Discards what is printed until speak(), which gets the result. */
 static int hush(void)
 {
 	int out;

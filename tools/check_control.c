@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What both sides of weft check say to each other before they use a device. */
+/* What both sides of weft check exchange before they use a device. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -39,12 +39,12 @@ int check_find_netif(int fd, struct weft_netif *netif);
 /* All of it: -errno, after an error message. */
 int check_read(int fd, void *buf, size_t len);
 int check_send(int fd, const void *buf, size_t len);
-/* A peer that does not answer within CHECK_PATIENCE_MS is given up. */
+/* Calls on @fd fail if the peer does not answer within CHECK_PATIENCE_MS. */
 void check_set_patience(int fd);
 
 /* The job's secret: -errno after an error message. */
 int check_require_secret(void);
-/* The asking side's proof, and what the other one thinks of it. */
+/* Sends the asking side's proof, and reads the verdict of the other side. */
 int check_send_proof(int fd);
 int check_read_verdict(int fd);
 /* The serving side's answer to @proof; true: go on. */

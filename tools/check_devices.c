@@ -182,7 +182,7 @@ void check_pack_list(const struct check_list *list,
 	}
 }
 
-/* A peer's text: only what names of devices have. */
+/* Accepts only characters that names of devices have: the text is a peer's. */
 static void unpack_name(const uint8_t *from, char name[CHECK_NAME_LEN])
 {
 	static const char good[] =
@@ -244,13 +244,13 @@ static bool is_pair(const struct check_device *here,
 	case KIND_SHM:
 		return try_shm(&own, &there->addr, &why);
 	default:
-		/* within one namespace all is loopback's */
+		/* within one network namespace loopback is used */
 		return here->addr.ns_id != there->addr.ns_id &&
 		       weft_netif_reaches(&here->netif, &there->addr, NULL);
 	}
 }
 
-/* Of the same name if possible, else one that no other is paired with. */
+/* The device of the same name if possible, else one that is not paired yet. */
 static const struct check_device *find_partner(const struct check_device *here,
 					       const struct check_list *list,
 					       const struct check_pair *pairs,
@@ -319,7 +319,9 @@ static const struct check_pair *find_fastest(const struct check_pair *pairs,
 	return best;
 }
 
-/* Why no port of the two sides meets another; NULL: some do, or one has none.
+/*
+ * Why no two ports of the sides reach each other; NULL: some do, or a side has
+ * none.
  */
 static const char *find_ib_obstacle(const struct check_list *here,
 				    const struct check_list *there)
@@ -350,7 +352,10 @@ static const struct check_device *find_shm(const struct check_list *list)
 	return NULL;
 }
 
-/* Why two sides of one host do not meet; NULL: they do, or are of two. */
+/*
+ * Why two sides of one host do not reach each other; NULL: they do, or are on
+ * two hosts.
+ */
 static const char *find_shm_obstacle(const struct check_list *here,
 				     const struct check_list *there)
 {

@@ -119,7 +119,7 @@ static int open_listener(const char *host, const char *port)
 
 /* Accepted connections that have not sent their request, oldest first. */
 struct guests {
-	struct pollfd fds[1 + GUESTS]; /* behind the listener */
+	struct pollfd fds[1 + GUESTS]; /* after the listener */
 	union weft_sockaddr from[1 + GUESTS];
 	uint64_t since_ms[1 + GUESTS];
 	nfds_t n;

@@ -89,7 +89,7 @@ static uint64_t compare_buffer(struct check *c, const uint8_t *at, size_t size,
 	return compare_pattern(host, size, seed);
 }
 
-/* The device copies @data.  Waits for room until the timeout. */
+/* Waits for room until the timeout; the device copies @data. */
 static int send_message(struct check *c, enum message id, const void *data,
 			size_t len)
 {
@@ -138,7 +138,7 @@ static void on_message(void *arg, uint8_t id, void *data, size_t len)
 
 	if (c->guest && id != MSG_CARD) {
 		c = c->guest;
-		if (id == MSG_BYE) /* the next one may be the carrier's */
+		if (id == MSG_BYE) /* the next message may be for the carrier */
 			c->over->guest = NULL;
 	}
 	if (id == MSG_HERE && len == 8 + c->ops->rkey_len) {
@@ -217,8 +217,8 @@ static void sleep_until_event(struct check *c)
 }
 
 /*
- * Progress, or rest; spin first, for the sake of latency.  @idle: how many
- * times without result so far.
+ * Makes progress; sleeps after many calls without a result, which @idle counts.
+ * The first ones spin, for low latency.
  */
 static void progress_or_sleep(struct check *c, unsigned int *idle)
 {
@@ -251,7 +251,7 @@ static int report_error(struct check *c, const char *what, int err)
 		advice = "; is WEFT_SECRET_FILE the same on both hosts?";
 	else if (err == -ECONNRESET)
 		advice = "; see the other side's own message";
-	else if (err == -ECONNREFUSED && has_ports) /* it listened just now */
+	else if (err == -ECONNREFUSED && has_ports) /* it was listening */
 		advice =
 			"; see the other side's own message; or a firewall refuses the ports of WEFT_PORT_RANGE";
 	else if (err == -ETIMEDOUT && has_ports)
@@ -446,7 +446,7 @@ int check_bytes(struct check *c, enum check_way way, size_t size)
 	int err;
 
 	if (way == CHECK_PUT) {
-		/* old contents must not look like new ones */
+		/* old contents must not be taken for new ones */
 		err = send_order(c, MSG_FILL, size, size + 1);
 		fill_buffer(c, c->source, size, size);
 	} else {

@@ -53,7 +53,10 @@ static bool find_built(const char *self, const char *file, char *real)
 	return false;
 }
 
-/* A copy takes none of the libraries of the prefix that it was made for. */
+/*
+ * A copied program does not use the libraries of the prefix that it was built
+ * for.
+ */
 static bool find_installed(const char *self, const char *file, char *real)
 {
 	char try[2 * PATH_MAX + 64], bin[PATH_MAX], relative[PATH_MAX];

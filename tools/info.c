@@ -147,7 +147,7 @@ static bool print_ib(void)
 #endif
 }
 
-/* Transports that carry something. */
+/* The transports that are offered. */
 struct offer {
 	bool tcp, ib, shm, nvl;
 };
@@ -182,10 +182,10 @@ static void print_paths(const struct offer *o, bool interfaces)
 		info_folder();
 }
 
-/* Where weft would carry something. */
+/* How weft would be used. */
 enum readiness { READY_NOWHERE, READY_BY_RUN, READY_HERE };
 
-/* What UCX_TLS asks for here, and gets. */
+/* Prints what UCX_TLS requests here, and returns what is offered. */
 static struct offer print_requested(unsigned int interfaces)
 {
 	const char *tls = getenv("UCX_TLS");
@@ -212,7 +212,7 @@ static struct offer print_requested(unsigned int interfaces)
 	};
 }
 
-/* What would be set, and so be offered by 'weft run'. */
+/* Prints what 'weft run' would set, and returns what it would offer. */
 static struct offer print_environment(void)
 {
 	struct weft_ucxenv out[WEFT_UCXENV_MAX];
@@ -238,7 +238,7 @@ static struct offer print_environment(void)
 	return run;
 }
 
-/* Nothing works, or NULL. */
+/* Why nothing works, or NULL. */
 static const char *what_forbids(void)
 {
 	const uint8_t *secret;
@@ -336,7 +336,7 @@ static int print_verdict(enum readiness ready, const char *why_not, bool check)
 	return EXIT_FAILED;
 }
 
-/* Everything but settings and NCCL. */
+/* weft info without a topic. */
 static int info_host(bool check)
 {
 	const char *why_not;
@@ -369,7 +369,7 @@ int info_main(int argc, char **argv)
 	bool check = false, man = false;
 	int c;
 
-	/* who ignores it passes that on, and `| head` is no error */
+	/* an ignored SIGPIPE is inherited, and `| head` is no error */
 	signal(SIGPIPE, SIG_DFL);
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * weft info: the GPUs, and what would carry memory between each two of them.
- * Query the driver in a child: it may be slow or never answer, and the child's
+ * A child queries the driver, which may be slow or never answer; the child's
  * exit closes what it opens.  Creates no CUDA context.
  */
 #include <errno.h>

@@ -17,7 +17,10 @@
 #include "util/parse.h"
 #include "util/util.h"
 
-/* It may have no end, or be meant for a terminal. */
+/*
+ * Another process wrote the text: it may lack its end, or contain control
+ * characters.
+ */
 static void clean_text(char *text, size_t len)
 {
 	size_t i;
@@ -28,7 +31,9 @@ static void clean_text(char *text, size_t len)
 			text[i] = '?';
 }
 
-/* Who holds the lock, as this process sees it: proc_locks(5). */
+/*
+ * The pid of the process that holds the lock, from /proc/locks: proc_locks(5).
+ */
 static uint64_t find_holder(const struct statx *st)
 {
 	char line[256], file[64], *at, *pid;
@@ -51,7 +56,7 @@ static uint64_t find_holder(const struct statx *st)
 	return n;
 }
 
-/* The page says so itself; only in its own namespace that is of use. */
+/* The pid in the page, which is valid only in its PID namespace. */
 static uint64_t own_pid(const struct weft_page_head *head)
 {
 	struct statx ns;

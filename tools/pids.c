@@ -150,7 +150,10 @@ fail:
 	return err;
 }
 
-/* What ends or stops us by itself is not for the program. */
+/*
+ * Signals that are not passed on: those that a fault in this process raises,
+ * and those that stop it.
+ */
 static void block_passed(sigset_t *passed, sigset_t *before)
 {
 	static const int ours[] = { SIGABRT, SIGBUS,  SIGCONT, SIGFPE,
@@ -188,7 +191,7 @@ int pids_start(char **argv)
 	if (program < 0)
 		return tool_error("run", "cannot start '%s': %m", argv[0]);
 	if (!program) {
-		/* as if it had our place: it ends with us */
+		/* the program ends with this process, as if it had its place */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		sigprocmask(SIG_SETMASK, &before, NULL);
 		execvp(argv[0], argv);
@@ -199,7 +202,7 @@ int pids_start(char **argv)
 	while (!reap(program, &status)) {
 		if (sigwaitinfo(&passed, &info) < 0)
 			continue;
-		/* the terminal's go to the program, too */
+		/* the program gets the terminal's signals itself */
 		if (info.si_signo != SIGCHLD && info.si_code != SI_KERNEL)
 			kill(program, info.si_signo);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How the commands print what is not theirs: texts, amounts, transports. */
+/* How the commands print texts of others, amounts and transports. */
 #include <stdio.h>
 #include <string.h>
 

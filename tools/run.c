@@ -106,8 +106,8 @@ static bool is_library(const char *entry, size_t len)
 }
 
 /*
- * Empty if LD_PRELOAD has @path already.  Of two installations only one can
- * enter a UCX: another one's is left out.
+ * Empty if LD_PRELOAD has @path already.  Only one of two installations can
+ * enter a UCX: leave out the other.
  */
 static void make_preload(const char *path, char *value, size_t len)
 {
@@ -274,7 +274,10 @@ static void check_interfaces(void)
 			weft_setting_variable(&set), set.value);
 }
 
-/* What would fail in every process is reported once, before; COMMAND runs. */
+/*
+ * Warns once of errors that every process would have; COMMAND is started
+ * nevertheless.
+ */
 static void check_settings(void)
 {
 	const uint8_t *secret;
@@ -298,7 +301,7 @@ static void print_quoted(const char *text)
 	putchar('\'');
 }
 
-/* What is left as the launcher has set it. */
+/* Prints what the launcher has set. */
 static void print_task(const struct launcher_task *task)
 {
 	char cpus[LAUNCHER_CPUS_LEN];

@@ -184,8 +184,8 @@ static struct line *find_other(const struct job *job, const struct line *l)
 }
 
 /*
- * Both sides count what goes either way; where they differ, one was killed, or
- * its adapter has answered a get by itself.
+ * Both sides count both directions; if they differ, one was killed, or its
+ * adapter has answered a get by itself.
  */
 static void add_pair(struct job *job, struct line *l)
 {
@@ -215,7 +215,7 @@ static int compare_sums(const void *x, const void *y)
 	return order ? order : strcmp(a->path, b->path);
 }
 
-/* Those of the same two over the same become one. */
+/* Merges pairs of the same two processes over the same transport. */
 static void merge_sums(struct job *job)
 {
 	const struct sum *s, *end = job->sums + job->nsums;

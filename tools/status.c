@@ -125,7 +125,7 @@ static void format_way(const struct page *page, const struct weft_page_row *row,
 
 	tool_format_path(page->head.runtime, row->device, to, len);
 	n = strlen(to);
-	/* those of the host's own memory have no interface to tell apart */
+	/* devices of the host's memory have no interfaces to distinguish */
 	if (!strcmp(row->device, "tcp") || !strcmp(row->device, "ib"))
 		n += (size_t)snprintf(to + n, len - n, ", %s", row->netdev);
 	if (streams && n < len)
@@ -148,7 +148,7 @@ static const struct page *find_before(const struct pages *before,
 	return NULL;
 }
 
-/* Bytes per second since @before; a row that is new began with none. */
+/* Bytes per second since @before; a new row started at 0. */
 static void print_rates(FILE *to, const struct page *before, double seconds,
 			const struct weft_page_row *row)
 {
@@ -460,7 +460,7 @@ static void show_always(bool keys)
 
 	do {
 		look_now(now);
-		/* the first has nothing to compare with: itself */
+		/* compare the first one with itself */
 		show_look(now, before ? before : now);
 		if (before)
 			free_look(before);

@@ -44,7 +44,7 @@ static int is_one_of(const char *word, const char *a, const char *b)
 	return !strcmp(word, a) || !strcmp(word, b);
 }
 
-/* Output that a full disk has truncated is an error. */
+/* Output that was truncated by a full disk is an error. */
 static int flush_output(int rc)
 {
 	if (fflush(stdout) || ferror(stdout)) {
