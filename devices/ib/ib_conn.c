@@ -204,7 +204,7 @@ static void open_it(struct ib_conn *conn)
 }
 
 /* Was something accepted that the peer does not have? */
-static bool has_lost(const struct ib_conn *conn)
+static bool ib_has_lost(const struct ib_conn *conn)
 {
 	/* if the interface closes, what the adapter has still arrives */
 	return conn->nops || (conn->base.ep && !conn->iface->closing &&
@@ -214,7 +214,7 @@ static bool has_lost(const struct ib_conn *conn)
 void ib_conn_fail(struct ib_conn *conn, int err)
 {
 	/* an orderly close of the peer's, but it lacks messages of this side */
-	const bool lost = err == -ESHUTDOWN && has_lost(conn);
+	const bool lost = err == -ESHUTDOWN && ib_has_lost(conn);
 
 	if (conn->base.state == WEFT_CONN_CLOSED)
 		return;

@@ -108,7 +108,7 @@ static void *event_thread(void *arg)
 	return NULL;
 }
 
-static int start_thread(struct ib_device *dev)
+static int ib_start_thread(struct ib_device *dev)
 {
 	int flags = fcntl(dev->ctx->async_fd, F_GETFL), err;
 
@@ -200,7 +200,7 @@ static int device_open(const char *name, struct ib_device **out)
 				name);
 		goto fail;
 	}
-	err = start_thread(dev);
+	err = ib_start_thread(dev);
 	if (err)
 		goto fail;
 	*out = dev;

@@ -142,7 +142,7 @@ static void handle_receive(struct ib_conn *conn, struct ib_rx *rx,
 	}
 }
 
-static struct ib_conn *find_conn(struct ib_iface *iface, uint32_t id)
+static struct ib_conn *ib_find_conn(struct ib_iface *iface, uint32_t id)
 {
 	struct ib_conn *conn, *tmp;
 
@@ -155,7 +155,7 @@ static struct ib_conn *find_conn(struct ib_iface *iface, uint32_t id)
 
 static void handle_completion(struct ib_iface *iface, const struct ibv_wc *wc)
 {
-	struct ib_conn *conn = find_conn(iface, (uint32_t)(wc->wr_id >> 32));
+	struct ib_conn *conn = ib_find_conn(iface, (uint32_t)(wc->wr_id >> 32));
 	const unsigned int index = wc->wr_id & IB_WR_INDEX;
 
 	/*
@@ -183,8 +183,8 @@ static void end_users(struct ib_iface *iface, struct ib_cq *cq)
 				ib_conn_break(conn, -EIO);
 }
 
-static void give_up(struct ib_iface *iface, struct ib_cq *cq, const char *what,
-		    int err)
+static void ib_give_up(struct ib_iface *iface, struct ib_cq *cq,
+		       const char *what, int err)
 {
 	weft_warn(
 		"cannot %s a completion queue of '%s' (%d); its connections end",
@@ -219,7 +219,7 @@ unsigned int ib_done_gather(struct ib_iface *iface)
 		for (rounds = 0; rounds < ROUNDS && !cq->dead; rounds++) {
 			n = iface->v->poll_cq(cq->cq, BATCH, wc);
 			if (n < 0)
-				give_up(iface, cq, "poll", n);
+				ib_give_up(iface, cq, "poll", n);
 			for (i = 0; i < n; i++)
 				handle_completion(iface, &wc[i]);
 			count += n > 0 ? (unsigned int)n : 0;
@@ -238,7 +238,7 @@ int ib_done_arm(struct ib_iface *iface)
 	weft_list_for_each (cq, tmp, &iface->cqs, link) {
 		err = cq->dead ? 0 : iface->v->req_notify_cq(cq->cq, 0);
 		if (err)
-			give_up(iface, cq, "ask for events of", err);
+			ib_give_up(iface, cq, "ask for events of", err);
 	}
 	/* what completed before raises no event */
 	ib_done_gather(iface);
@@ -260,7 +260,7 @@ static void deliver_notify(struct ib_conn *conn, uint64_t tag, uint64_t size)
 	cb->on_notify(cb->arg, tag, size);
 }
 
-static int deliver_message(struct ib_conn *conn, struct ib_rx *rx)
+static int ib_deliver_message(struct ib_conn *conn, struct ib_rx *rx)
 {
 	struct weft_iface_cb *cb = &conn->iface->base.iface.cb;
 	uint8_t *body = rx->buf + IB_HEAD;
@@ -291,7 +291,7 @@ static int deliver_message(struct ib_conn *conn, struct ib_rx *rx)
 	return -EPROTO;
 }
 
-static void end_op(struct ib_op *op)
+static void ib_end_op(struct ib_op *op)
 {
 	struct weft_op *done = op->op;
 	const int status = op->status;
@@ -310,7 +310,7 @@ static void deliver_one(struct ib_rx *rx)
 	if (rx->immediate)
 		deliver_notify(conn, rx->imm, rx->len);
 	else
-		err = deliver_message(conn, rx);
+		err = ib_deliver_message(conn, rx);
 	if (err) {
 		weft_warn(
 			"a peer on '%s' sent a malformed message (kind %u); the connection ends",
@@ -345,7 +345,7 @@ unsigned int ib_done_deliver(struct ib_iface *iface)
 		weft_list_del(&op->link);
 		op->conn->nfinished--;
 		weft_conn_attend(&op->conn->base); /* a flush may wait for it */
-		end_op(op);
+		ib_end_op(op);
 	}
 	return n;
 }
@@ -399,7 +399,7 @@ static void drop_list(struct ib_conn *conn, struct weft_list *list, int status)
 		if (!op->status)
 			op->status = status;
 		ib_op_release(op);
-		end_op(op);
+		ib_end_op(op);
 	}
 }
 
@@ -425,7 +425,7 @@ void ib_done_drop(struct ib_conn *conn, int status)
 	while ((op = first_op(&conn->iface->finished, conn))) {
 		weft_list_del(&op->link);
 		conn->nfinished--;
-		end_op(op);
+		ib_end_op(op);
 	}
 	drop_list(conn, &conn->posted, status);
 	drop_list(conn, &conn->queue, status);

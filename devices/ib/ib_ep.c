@@ -8,9 +8,9 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-static int connect_ep(struct weft_iface *base,
-		      const struct weft_address *remote, uint32_t number,
-		      struct weft_conn **out)
+static int ib_connect_ep(struct weft_iface *base,
+			 const struct weft_address *remote, uint32_t number,
+			 struct weft_conn **out)
 {
 	struct ib_peer *peer = ib_peer_get(ib_iface(base), remote);
 	struct ib_conn *conn;
@@ -28,12 +28,12 @@ static int connect_ep(struct weft_iface *base,
 	return 0;
 }
 
-static bool is_ready(struct weft_conn *base)
+static bool ib_is_ready(struct weft_conn *base)
 {
 	return ib_xfer_ready(ib_conn(base));
 }
 
-static bool make_room(struct weft_conn *base)
+static bool ib_make_room(struct weft_conn *base)
 {
 	struct ib_conn *conn = ib_conn(base);
 
@@ -42,7 +42,7 @@ static bool make_room(struct weft_conn *base)
 }
 
 /* A broken connection has lost messages: its flushes fail with the endpoint. */
-static bool is_flushed(struct weft_conn *base, uint64_t sent)
+static bool ib_is_flushed(struct weft_conn *base, uint64_t sent)
 {
 	struct ib_conn *conn = ib_conn(base);
 
@@ -50,12 +50,12 @@ static bool is_flushed(struct weft_conn *base, uint64_t sent)
 	       ib_xfer_is_delivered(conn, sent);
 }
 
-static uint64_t count_sent(const struct weft_conn *base)
+static uint64_t ib_count_sent(const struct weft_conn *base)
 {
 	return container_of(base, const struct ib_conn, base)->sent_message;
 }
 
-static void cancel_ops(struct weft_conn *base)
+static void ib_cancel_ops(struct weft_conn *base)
 {
 	struct ib_conn *conn = ib_conn(base);
 
@@ -68,7 +68,7 @@ static void cancel_ops(struct weft_conn *base)
 	weft_conn_attend(&conn->base);
 }
 
-static void leave_conn(struct weft_conn *base)
+static void ib_leave_conn(struct weft_conn *base)
 {
 	weft_conn_attend(base);
 }
@@ -76,17 +76,17 @@ static void leave_conn(struct weft_conn *base)
 const struct weft_ep_ops ib_ep_ops = {
 	.max_iov = IB_MAX_IOV,
 	.max_message = IB_SLOT - IB_HEAD,
-	.connect = connect_ep,
-	.is_ready = is_ready,
-	.make_room = make_room,
-	.sent = count_sent,
-	.is_flushed = is_flushed,
-	.cancel = cancel_ops,
-	.leave = leave_conn,
+	.connect = ib_connect_ep,
+	.is_ready = ib_is_ready,
+	.make_room = ib_make_room,
+	.sent = ib_count_sent,
+	.is_flushed = ib_is_flushed,
+	.cancel = ib_cancel_ops,
+	.leave = ib_leave_conn,
 };
 
 /* The connection of a live endpoint, or NULL. */
-static struct ib_conn *live_conn(struct weft_ep *ep)
+static struct ib_conn *ib_live_conn(struct weft_ep *ep)
 {
 	struct weft_conn *conn = weft_ep_conn(ep);
 
@@ -95,7 +95,7 @@ static struct ib_conn *live_conn(struct weft_ep *ep)
 
 void ib_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 {
-	struct ib_conn *conn = live_conn(base);
+	struct ib_conn *conn = ib_live_conn(base);
 
 	attr->connected =
 		conn && conn->base.state == WEFT_CONN_OPEN && conn->peer_ready;
@@ -103,8 +103,8 @@ void ib_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 	attr->streams = attr->connected;
 }
 
-static int send_message(struct ib_conn *conn, struct ib_tx *tx, uint8_t id,
-			size_t len)
+static int ib_send_message(struct ib_conn *conn, struct ib_tx *tx, uint8_t id,
+			   size_t len)
 {
 	int err;
 
@@ -122,7 +122,7 @@ static int send_message(struct ib_conn *conn, struct ib_tx *tx, uint8_t id,
 int ib_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 		  unsigned int iovcnt, struct weft_op *op)
 {
-	struct ib_conn *conn = live_conn(base);
+	struct ib_conn *conn = ib_live_conn(base);
 	struct ib_tx *tx;
 	size_t len;
 	int err;
@@ -133,14 +133,14 @@ int ib_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 		return err;
 	tx = ib_tx_get(conn, true);
 	weft_iov_copy(tx->buf + IB_HEAD, iov, iovcnt);
-	return send_message(conn, tx, id, len);
+	return ib_send_message(conn, tx, id, len);
 }
 
 ssize_t ib_ep_message_pack(struct weft_ep *base, uint8_t id,
 			   size_t (*pack)(void *dest, void *arg), void *arg)
 {
 	int err = weft_ep_check(weft_base_ep(base), 0, 0);
-	struct ib_conn *conn = live_conn(base);
+	struct ib_conn *conn = ib_live_conn(base);
 	struct ib_tx *tx;
 	size_t len;
 
@@ -151,7 +151,7 @@ ssize_t ib_ep_message_pack(struct weft_ep *base, uint8_t id,
 	/*
 	 * pack() has run: if the connection broke just now, on_error() follows
 	 */
-	send_message(conn, tx, id, len);
+	ib_send_message(conn, tx, id, len);
 	return (ssize_t)len;
 }
 
@@ -188,7 +188,7 @@ static int start_transfer(struct weft_ep *base, enum ib_op_kind kind,
 			  const struct weft_notify *notify,
 			  struct weft_op *done)
 {
-	struct ib_conn *conn = live_conn(base);
+	struct ib_conn *conn = ib_live_conn(base);
 	struct ib_op *op;
 	unsigned int i;
 

@@ -112,7 +112,7 @@ static int open_port(struct ib_iface *iface, const char *name, int family)
 			       &iface->channel_src, EPOLLIN);
 }
 
-static void iface_free(struct ib_iface *iface)
+static void ib_iface_free(struct ib_iface *iface)
 {
 	struct ib_cq *cq, *tmp;
 	int err = 0;
@@ -137,13 +137,13 @@ static void iface_free(struct ib_iface *iface)
 }
 
 /* Queue pairs are exchanged over TCP. */
-static int works(const char **why)
+static int ib_works(const char **why)
 {
 	return weft_tcp_ops.works(why);
 }
 
-static int iface_open(const struct weft_iface_params *params,
-		      struct weft_iface **out)
+static int ib_iface_open(const struct weft_iface_params *params,
+			 struct weft_iface **out)
 {
 	struct ib_iface *iface = calloc(1, sizeof(*iface));
 	unsigned int i;
@@ -169,7 +169,7 @@ static int iface_open(const struct weft_iface_params *params,
 	if (!err)
 		err = open_ctl(iface, params->family);
 	if (err) {
-		iface_free(iface);
+		ib_iface_free(iface);
 		return err;
 	}
 	weft_base_count(&iface->base, iface->port.name);
@@ -197,7 +197,7 @@ static void free_dead(struct ib_iface *iface)
  * Posted messages arrive if the peer's adapter is alive, and it learns which of
  * its own were delivered.
  */
-static void flush_at_close(struct ib_iface *iface)
+static void ib_flush_at_close(struct ib_iface *iface)
 {
 	const uint64_t end = weft_now_ms() + weft_settings()->peer_timeout_ms;
 	struct ib_peer *peer, *tp;
@@ -214,27 +214,27 @@ static void flush_at_close(struct ib_iface *iface)
 	}
 }
 
-static void iface_close(struct weft_iface *base)
+static void ib_iface_close(struct weft_iface *base)
 {
 	struct ib_iface *iface = ib_iface(base);
 	struct ib_peer *peer, *tp;
 	struct ib_conn *conn, *tc;
 
 	iface->closing = true;
-	flush_at_close(iface);
+	ib_flush_at_close(iface);
 	weft_list_for_each (peer, tp, &iface->peers, link)
 		weft_list_for_each (conn, tc, &peer->conns, link)
 			ib_conn_fail(conn, -ESHUTDOWN);
 	free_dead(iface);
 	ib_peers_close(iface);
-	iface_free(iface);
+	ib_iface_free(iface);
 }
 
 /*
  * The adapter ends the parent's objects when the last of these descriptors is
  * closed.
  */
-static void iface_forget(struct weft_iface *base)
+static void ib_iface_forget(struct weft_iface *base)
 {
 	struct ib_iface *iface = ib_iface(base);
 
@@ -250,7 +250,8 @@ static void iface_forget(struct weft_iface *base)
 	weft_base_forget(&iface->base);
 }
 
-static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
+static void ib_iface_query(struct weft_iface *base,
+			   struct weft_iface_attr *attr)
 {
 	struct ib_iface *iface = ib_iface(base);
 
@@ -267,8 +268,9 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 	attr->addr = *iface->base.addr;
 }
 
-static bool iface_reaches(struct weft_iface *base,
-			  const struct weft_address *remote, const char **why)
+static bool ib_iface_reaches(struct weft_iface *base,
+			     const struct weft_address *remote,
+			     const char **why)
 {
 	struct ib_iface *iface = ib_iface(base);
 
@@ -285,7 +287,7 @@ static unsigned int step_conn(struct weft_conn *conn)
 	return 0;
 }
 
-static unsigned int iface_progress(struct weft_iface *base)
+static unsigned int ib_iface_progress(struct weft_iface *base)
 {
 	struct ib_iface *iface = ib_iface(base);
 	unsigned int n = 0, rounds = 0;
@@ -338,13 +340,13 @@ static int iface_arm(struct weft_iface *base)
 const struct weft_dev_ops weft_ib_ops = {
 	.name = "ib",
 	.rkey_len = IB_KEY_LEN,
-	.works = works,
-	.iface_open = iface_open,
-	.iface_close = iface_close,
-	.iface_forget = iface_forget,
-	.iface_query = iface_query,
-	.reaches = iface_reaches,
-	.progress = iface_progress,
+	.works = ib_works,
+	.iface_open = ib_iface_open,
+	.iface_close = ib_iface_close,
+	.iface_forget = ib_iface_forget,
+	.iface_query = ib_iface_query,
+	.reaches = ib_iface_reaches,
+	.progress = ib_iface_progress,
 	.event_fd = weft_base_event_fd,
 	.arm = iface_arm,
 	.ep_create = weft_ep_create,

@@ -251,7 +251,7 @@ static void op_all_posted(struct ib_op *op)
 /* ---- posting puts and gets ----------------------------------------------- */
 
 /* The next piece of at most @max bytes; false: all are posted. */
-static bool next_piece(struct ib_op *op, size_t max, struct ibv_sge *sge)
+static bool ib_next_piece(struct ib_op *op, size_t max, struct ibv_sge *sge)
 {
 	while (op->iov_i < op->iovcnt &&
 	       op->iov_off == op->iov[op->iov_i].len) {
@@ -296,7 +296,7 @@ static bool post_pieces(struct ib_op *op)
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 
-	while (next_piece(op, IB_PIECE, &sge)) {
+	while (ib_next_piece(op, IB_PIECE, &sge)) {
 		if (!ib_xfer_room(conn, IB_SQ_SPARE))
 			return false;
 		wr = (struct ibv_send_wr){ .opcode =
@@ -347,7 +347,7 @@ static bool post_immediate(struct ib_op *op)
 
 	if (!ib_conn_credits(conn) || !ib_xfer_room(conn, IB_SQ_SPARE))
 		return false;
-	next_piece(op, op->total, &sge);
+	ib_next_piece(op, op->total, &sge);
 	if (post_piece(op, &wr, &sge))
 		return false;
 	conn->sent++;

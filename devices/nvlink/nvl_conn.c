@@ -36,7 +36,7 @@ void nvl_conn_send(struct nvl_conn *conn, struct nvl_frame *f)
 		nvl_conn_break(conn, err);
 }
 
-static void send_empty(struct nvl_conn *conn, enum nvl_frame_type type)
+static void nvl_send_empty(struct nvl_conn *conn, enum nvl_frame_type type)
 {
 	struct nvl_frame f = { .type = type };
 
@@ -51,7 +51,7 @@ void nvl_conn_fail(struct nvl_conn *conn, const char *what)
 		"cannot %s (peer %016llx): its key was revoked or does not cover it, the memory cannot be accessed, or the GPU has failed; the connection is closed",
 		what, (unsigned long long)conn->base.peer_id);
 	conn->failed = true;
-	send_empty(conn, NVL_FRAME_FAILED);
+	nvl_send_empty(conn, NVL_FRAME_FAILED);
 	nvl_conn_break(conn, -EIO);
 }
 
@@ -66,7 +66,7 @@ static int end_failed(struct nvl_conn *conn)
 
 /* ---- joining ------------------------------------------------------------- */
 
-static int open_socket(struct weft_conn *base, bool *connecting)
+static int nvl_open_socket(struct weft_conn *base, bool *connecting)
 {
 	const struct nvl_iface *iface = nvl_conn(base)->iface;
 
@@ -100,7 +100,7 @@ static int handle_joining(struct nvl_conn *conn, const struct nvl_frame *f,
 	if (f->type == NVL_FRAME_MARKS && conn->table && !conn->marks) {
 		err = nvl_export_marks(conn, fd);
 		if (!err)
-			send_empty(conn, NVL_FRAME_READY);
+			nvl_send_empty(conn, NVL_FRAME_READY);
 		return err;
 	}
 	/* its other threads wake whose marks it has, maybe before it says so */
@@ -135,7 +135,7 @@ static int handle_open(struct nvl_conn *conn, const struct nvl_frame *f, int fd)
 	}
 }
 
-static void hang_up(struct nvl_conn *conn)
+static void nvl_hang_up(struct nvl_conn *conn)
 {
 	conn->hung_up = true;
 	weft_events_del(&conn->iface->base.events, conn->fd);
@@ -144,7 +144,7 @@ static void hang_up(struct nvl_conn *conn)
 }
 
 /* 0: there was none. */
-static unsigned int handle_frame(struct nvl_conn *conn)
+static unsigned int nvl_handle_frame(struct nvl_conn *conn)
 {
 	struct nvl_frame f;
 	int fd = -1;
@@ -153,7 +153,7 @@ static unsigned int handle_frame(struct nvl_conn *conn)
 	if (!err)
 		return 0;
 	if (err == -ECONNRESET) {
-		hang_up(conn);
+		nvl_hang_up(conn);
 		return 1;
 	}
 	if (err > 0)
@@ -170,13 +170,13 @@ static unsigned int handle_frame(struct nvl_conn *conn)
 	return 1;
 }
 
-static unsigned int handle_socket(struct weft_source *src, uint32_t events)
+static unsigned int nvl_handle_socket(struct weft_source *src, uint32_t events)
 {
 	struct nvl_conn *conn = container_of(src, struct nvl_conn, src);
 	unsigned int n = 0;
 
 	while (n < FRAMES_AT_ONCE && conn->base.state < WEFT_CONN_BROKEN &&
-	       !conn->hung_up && handle_frame(conn))
+	       !conn->hung_up && nvl_handle_frame(conn))
 		n++;
 	return n;
 }
@@ -198,14 +198,14 @@ static int send_views(struct nvl_conn *conn)
 	return nvl_sock_send(conn, &f, marks);
 }
 
-static void join_socket(struct weft_handshake *hs, int fd)
+static void nvl_join_socket(struct weft_handshake *hs, int fd)
 {
 	struct nvl_conn *conn = nvl_conn(hs->conn);
 	struct weft_base *base = &conn->iface->base;
 	int err;
 
 	conn->fd = fd;
-	conn->src.handle = handle_socket;
+	conn->src.handle = nvl_handle_socket;
 	conn->stats =
 		weft_stats_peer(base->stats, conn->base.peer_id, "this host");
 	err = weft_events_add(&base->events, fd, &conn->src,
@@ -218,10 +218,10 @@ static void join_socket(struct weft_handshake *hs, int fd)
 		nvl_conn_break(conn, err);
 }
 
-static struct weft_conn *new_conn(struct weft_session *s,
-				  const struct weft_address *remote,
-				  uint64_t peer_id, uint32_t number,
-				  const char *where)
+static struct weft_conn *nvl_new_conn(struct weft_session *s,
+				      const struct weft_address *remote,
+				      uint64_t peer_id, uint32_t number,
+				      const char *where)
 {
 	struct nvl_iface *iface =
 		container_of(s, struct nvl_iface, base.session);
@@ -244,17 +244,17 @@ static struct weft_conn *new_conn(struct weft_session *s,
 	return &conn->base;
 }
 
-static void lose_dial(struct weft_conn *base, uint32_t kind, int err,
-		      const char *where)
+static void nvl_lose_dial(struct weft_conn *base, uint32_t kind, int err,
+			  const char *where)
 {
 	nvl_conn_break(nvl_conn(base), err);
 }
 
 const struct weft_session_ops nvl_session_ops = {
-	.open_socket = open_socket,
-	.new_conn = new_conn,
-	.joined = join_socket,
-	.lost = lose_dial,
+	.open_socket = nvl_open_socket,
+	.new_conn = nvl_new_conn,
+	.joined = nvl_join_socket,
+	.lost = nvl_lose_dial,
 };
 
 /* ---- ending -------------------------------------------------------------- */
@@ -268,12 +268,12 @@ bool nvl_conn_owes_bye(const struct nvl_conn *conn)
 }
 
 /* Our endpoint is gone; the connection ends when the peer's is, too. */
-static void maybe_end(struct nvl_conn *conn)
+static void nvl_maybe_end(struct nvl_conn *conn)
 {
 	struct weft_conn *base = &conn->base;
 
 	if (nvl_conn_owes_bye(conn)) {
-		send_empty(conn, NVL_FRAME_BYE);
+		nvl_send_empty(conn, NVL_FRAME_BYE);
 		base->bye_sent = true;
 	}
 	if (base->bye_received && base->bye_sent)
@@ -281,7 +281,7 @@ static void maybe_end(struct nvl_conn *conn)
 }
 
 /* The socket has ended: so has the peer. */
-static void maybe_hang_up(struct nvl_conn *conn)
+static void nvl_maybe_hang_up(struct nvl_conn *conn)
 {
 	if (!conn->hung_up || conn->copies)
 		return;
@@ -310,9 +310,9 @@ bool nvl_conn_end(struct nvl_conn *conn)
 	int err;
 
 	if (nvl_conn_is_open(conn))
-		maybe_end(conn);
+		nvl_maybe_end(conn);
 	if (nvl_conn_is_open(conn))
-		maybe_hang_up(conn);
+		nvl_maybe_hang_up(conn);
 	if (conn->base.state != WEFT_CONN_BROKEN)
 		return false;
 	nvl_op_cancel(conn);
@@ -347,7 +347,7 @@ static void free_conn(struct nvl_conn *conn)
 void nvl_conn_close(struct nvl_conn *conn)
 {
 	if (nvl_conn_is_open(conn))
-		send_empty(conn, NVL_FRAME_CLOSE);
+		nvl_send_empty(conn, NVL_FRAME_CLOSE);
 	nvl_op_stop(conn);
 	nvl_export_leave(conn);
 	nvl_conn_break(conn, 0);

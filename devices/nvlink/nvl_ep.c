@@ -5,7 +5,7 @@
 
 #include "devices/nvlink/nvl.h"
 
-static bool is_ready(struct weft_conn *base)
+static bool nvl_is_ready(struct weft_conn *base)
 {
 	const struct nvl_conn *conn = nvl_conn(base);
 
@@ -13,14 +13,14 @@ static bool is_ready(struct weft_conn *base)
 }
 
 /* The connection of a failed operation ends after that operation. */
-static bool is_flushed(struct weft_conn *base, uint64_t sent)
+static bool nvl_is_flushed(struct weft_conn *base, uint64_t sent)
 {
 	const struct nvl_conn *conn = nvl_conn(base);
 
 	return !conn->nops && !conn->failed;
 }
 
-static void cancel_ops(struct weft_conn *base)
+static void nvl_cancel_ops(struct weft_conn *base)
 {
 	struct nvl_conn *conn = nvl_conn(base);
 
@@ -31,7 +31,7 @@ static void cancel_ops(struct weft_conn *base)
 }
 
 /* An open connection ends in progress(), when the peer's endpoint has ended. */
-static void leave_conn(struct weft_conn *base)
+static void nvl_leave_conn(struct weft_conn *base)
 {
 	if (weft_conn_give_up(base))
 		nvl_conn_break(nvl_conn(base), 0);
@@ -40,14 +40,14 @@ static void leave_conn(struct weft_conn *base)
 const struct weft_ep_ops nvl_ep_ops = {
 	.max_iov = NVL_MAX_IOV,
 	.connect = weft_local_connect,
-	.is_ready = is_ready,
-	.is_flushed = is_flushed,
-	.cancel = cancel_ops,
-	.leave = leave_conn,
+	.is_ready = nvl_is_ready,
+	.is_flushed = nvl_is_flushed,
+	.cancel = nvl_cancel_ops,
+	.leave = nvl_leave_conn,
 };
 
 /* The connection of a live endpoint. */
-static struct nvl_conn *live_conn(struct weft_ep *ep)
+static struct nvl_conn *nvl_live_conn(struct weft_ep *ep)
 {
 	struct weft_conn *conn = weft_ep_conn(ep);
 
@@ -56,7 +56,7 @@ static struct nvl_conn *live_conn(struct weft_ep *ep)
 
 void nvl_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr)
 {
-	struct nvl_conn *conn = live_conn(ep);
+	struct nvl_conn *conn = nvl_live_conn(ep);
 
 	memset(attr, 0, sizeof(*attr));
 	if (!conn)
@@ -81,14 +81,15 @@ ssize_t nvl_ep_message_pack(struct weft_ep *ep, uint8_t id,
 	return nvl_ep_message(ep, id, NULL, 0, NULL);
 }
 
-static int start(struct weft_ep *ep, bool get, const struct weft_iov *iov,
-		 unsigned int n, uint64_t addr, const void *rkey,
-		 struct weft_op *op)
+static int nvl_start(struct weft_ep *ep, bool get, const struct weft_iov *iov,
+		     unsigned int n, uint64_t addr, const void *rkey,
+		     struct weft_op *op)
 {
 	int err = weft_ep_check(weft_base_ep(ep), n, 0);
 
 	return err ? err
-		   : nvl_op_start(live_conn(ep), get, iov, n, addr, rkey, op);
+		   : nvl_op_start(nvl_live_conn(ep), get, iov, n, addr, rkey,
+				  op);
 }
 
 int nvl_ep_put(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,
@@ -98,13 +99,13 @@ int nvl_ep_put(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,
 	/* the target has no part in a put */
 	if (notify)
 		return -EOPNOTSUPP;
-	return start(ep, false, iov, n, addr, rkey, op);
+	return nvl_start(ep, false, iov, n, addr, rkey, op);
 }
 
 int nvl_ep_get(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,
 	       uint64_t addr, const void *rkey, struct weft_op *op)
 {
-	return start(ep, true, iov, n, addr, rkey, op);
+	return nvl_start(ep, true, iov, n, addr, rkey, op);
 }
 
 /* Messages are ordered behind puts, and there are none. */

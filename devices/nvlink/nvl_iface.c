@@ -16,7 +16,7 @@
 
 /* ---- opening ------------------------------------------------------------- */
 
-static void iface_free(struct nvl_iface *iface)
+static void nvl_iface_free(struct nvl_iface *iface)
 {
 	nvl_unmap_end();
 	weft_engines_fini(&iface->engines);
@@ -26,8 +26,8 @@ static void iface_free(struct nvl_iface *iface)
 	free(iface);
 }
 
-static int iface_open(const struct weft_iface_params *params,
-		      struct weft_iface **out)
+static int nvl_iface_open(const struct weft_iface_params *params,
+			  struct weft_iface **out)
 {
 	struct nvl_iface *iface = calloc(1, sizeof(*iface));
 	int err;
@@ -58,17 +58,17 @@ static int iface_open(const struct weft_iface_params *params,
 	if (!err)
 		err = weft_local_open(&iface->local, &iface->base);
 	if (err) {
-		iface_free(iface);
+		nvl_iface_free(iface);
 		return err;
 	}
-	/* besides what devices/local has put there: see reaches() */
+	/* besides what devices/local has put there: see nvl_reaches() */
 	iface->base.addr->sa.in.sin_addr.s_addr = weft_gpu_nodes_id();
 	weft_base_count(&iface->base, params->netdev ? params->netdev : "nvl");
 	*out = &iface->base.iface;
 	return 0;
 }
 
-static void iface_close(struct weft_iface *base)
+static void nvl_iface_close(struct weft_iface *base)
 {
 	struct nvl_iface *iface = nvl_iface(base);
 	struct nvl_conn *conn, *tmp;
@@ -77,10 +77,10 @@ static void iface_close(struct weft_iface *base)
 		nvl_conn_close(conn);
 	nvl_conn_reap(iface);
 	nvl_op_deliver(iface);
-	iface_free(iface);
+	nvl_iface_free(iface);
 }
 
-static void iface_forget(struct weft_iface *base)
+static void nvl_iface_forget(struct weft_iface *base)
 {
 	struct nvl_iface *iface = nvl_iface(base);
 	struct nvl_conn *conn, *tmp;
@@ -95,7 +95,8 @@ static void iface_forget(struct weft_iface *base)
 	weft_base_forget(&iface->base);
 }
 
-static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
+static void nvl_iface_query(struct weft_iface *base,
+			    struct weft_iface_attr *attr)
 {
 	*attr = (struct weft_iface_attr){
 		.max_iov = NVL_MAX_IOV,
@@ -114,8 +115,8 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
  * both sides have the same ones, each can map all memory of the other: that is
  * certain before there is any, and the same on both sides.
  */
-static bool reaches(struct weft_iface *base, const struct weft_address *remote,
-		    const char **why)
+static bool nvl_reaches(struct weft_iface *base,
+			const struct weft_address *remote, const char **why)
 {
 	struct nvl_iface *iface = nvl_iface(base);
 
@@ -132,7 +133,7 @@ static bool reaches(struct weft_iface *base, const struct weft_address *remote,
 /* ---- progress ------------------------------------------------------------ */
 
 /* System calls, not made in each round. */
-static unsigned int poll_sockets(struct nvl_iface *iface)
+static unsigned int nvl_poll_sockets(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
 	unsigned int n;
@@ -217,7 +218,7 @@ again:
 	return n;
 }
 
-static unsigned int iface_progress(struct weft_iface *base)
+static unsigned int nvl_iface_progress(struct weft_iface *base)
 {
 	struct nvl_iface *iface = nvl_iface(base);
 	unsigned int n = 0;
@@ -226,7 +227,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 	if (!polls && weft_copy_quiet(&iface->engines) && !is_busy(iface))
 		return 0;
 	if (polls)
-		n += poll_sockets(iface);
+		n += nvl_poll_sockets(iface);
 	n += weft_copy_poll(&iface->engines);
 	n += weft_copy_submit(&iface->engines);
 	n += nvl_op_deliver(iface);
@@ -236,7 +237,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 
 /* ---- sleeping ------------------------------------------------------------ */
 
-static bool is_pending(struct nvl_iface *iface)
+static bool nvl_is_pending(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
 
@@ -255,7 +256,8 @@ static bool is_pending(struct nvl_iface *iface)
 }
 
 /* The session sets the timer for those that are about to meet. */
-static void set_timer(struct nvl_iface *iface, bool poll_copies, bool in_flight)
+static void nvl_set_timer(struct nvl_iface *iface, bool poll_copies,
+			  bool in_flight)
 {
 	const uint64_t now = weft_now_ms();
 	struct nvl_conn *conn, *tmp;
@@ -277,17 +279,17 @@ static void set_timer(struct nvl_iface *iface, bool poll_copies, bool in_flight)
 				    now + WEFT_COPY_FAILURE_MS);
 }
 
-static int arm(struct weft_iface *base)
+static int nvl_arm(struct weft_iface *base)
 {
 	struct nvl_iface *iface = nvl_iface(base);
 	bool in_flight, wakes;
 
-	if (is_pending(iface))
+	if (nvl_is_pending(iface))
 		return -EBUSY;
 	iface->armed = true;
 	wakes = weft_copy_arm(&iface->engines, &in_flight);
-	set_timer(iface, !wakes, in_flight);
-	if (!weft_events_arm(&iface->base.events) && !is_pending(iface))
+	nvl_set_timer(iface, !wakes, in_flight);
+	if (!weft_events_arm(&iface->base.events) && !nvl_is_pending(iface))
 		return 0;
 	iface->armed = false;
 	return -EBUSY;
@@ -295,8 +297,8 @@ static int arm(struct weft_iface *base)
 
 /* ---- memory -------------------------------------------------------------- */
 
-static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
-			struct weft_mem **mem)
+static int nvl_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
+			    struct weft_mem **mem)
 {
 	const struct weft_iov all = { addr, len, NULL };
 	struct weft_cuda_ptr where;
@@ -322,7 +324,7 @@ static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 	return 0;
 }
 
-static void mem_pack(struct weft_mem *mem, void *rkey)
+static void nvl_mem_pack(struct weft_mem *mem, void *rkey)
 {
 	struct nvl_key key;
 
@@ -330,7 +332,7 @@ static void mem_pack(struct weft_mem *mem, void *rkey)
 	memcpy(rkey, &key, sizeof(key));
 }
 
-static void mem_release(struct weft_mem *mem)
+static void nvl_mem_release(struct weft_mem *mem)
 {
 	struct nvl_export *exported = mem->exported;
 	const bool ours = mem->forks == weft_forks();
@@ -344,14 +346,14 @@ const struct weft_dev_ops weft_nvlink_ops = {
 	.name = "nvlink",
 	.rkey_len = sizeof(struct nvl_key),
 	.works = weft_local_works,
-	.iface_open = iface_open,
-	.iface_close = iface_close,
-	.iface_forget = iface_forget,
-	.iface_query = iface_query,
-	.reaches = reaches,
-	.progress = iface_progress,
+	.iface_open = nvl_iface_open,
+	.iface_close = nvl_iface_close,
+	.iface_forget = nvl_iface_forget,
+	.iface_query = nvl_iface_query,
+	.reaches = nvl_reaches,
+	.progress = nvl_iface_progress,
 	.event_fd = weft_base_event_fd,
-	.arm = arm,
+	.arm = nvl_arm,
 	.ep_create = weft_ep_create,
 	.ep_destroy = weft_ep_destroy,
 	.ep_query = nvl_ep_query,
@@ -363,8 +365,8 @@ const struct weft_dev_ops weft_nvlink_ops = {
 	.fence = nvl_ep_fence,
 	.flush = weft_ep_flush,
 	.cancel = weft_ep_cancel,
-	.mem_register = mem_register,
-	.mem_pack = mem_pack,
+	.mem_register = nvl_mem_register,
+	.mem_pack = nvl_mem_pack,
 	.mem_reaches = nvl_import_reaches,
-	.mem_release = mem_release,
+	.mem_release = nvl_mem_release,
 };

@@ -56,7 +56,7 @@ static void free_import(struct nvl_conn *conn, struct nvl_import *im)
 }
 
 /* While its parts are on their way they need a place. */
-static bool is_idle(const struct nvl_import *im)
+static bool nvl_is_idle(const struct nvl_import *im)
 {
 	return !im->users && !im->pending;
 }
@@ -71,7 +71,7 @@ void nvl_import_put(struct nvl_conn *conn, struct nvl_import *im)
 	pthread_mutex_lock(&opened_lock);
 	im->users--;
 	pthread_mutex_unlock(&opened_lock);
-	if (is_idle(im) && is_dead(conn, im))
+	if (nvl_is_idle(im) && is_dead(conn, im))
 		free_import(conn, im);
 }
 
@@ -80,7 +80,7 @@ static void drop_dead(struct nvl_conn *conn)
 	struct nvl_import *im, *tmp;
 
 	weft_list_for_each (im, tmp, &conn->imports, link)
-		if (is_idle(im) && is_dead(conn, im))
+		if (nvl_is_idle(im) && is_dead(conn, im))
 			free_import(conn, im);
 }
 
@@ -110,14 +110,14 @@ static bool drop_oldest(struct nvl_conn *conn)
 	struct nvl_import *im, *tmp;
 
 	weft_list_for_each (im, tmp, &conn->imports, link)
-		if (is_idle(im)) {
+		if (nvl_is_idle(im)) {
 			free_import(conn, im);
 			return true;
 		}
 	return false;
 }
 
-static bool make_room(struct nvl_conn *conn, uint64_t size)
+static bool nvl_make_room(struct nvl_conn *conn, uint64_t size)
 {
 	if (size > IMPORT_BYTES)
 		return false;
@@ -243,7 +243,7 @@ static struct nvl_import *add_import(struct nvl_conn *conn,
 	if (!is_sane(key))
 		return NULL;
 	*err = -ENOSPC;
-	if (!make_room(conn, key->size))
+	if (!nvl_make_room(conn, key->size))
 		return NULL;
 	*err = -ENOMEM;
 	im = calloc(1, sizeof(*im));

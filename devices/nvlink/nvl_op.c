@@ -23,7 +23,7 @@ static void count_op(const struct nvl_op *o)
 	}
 }
 
-static void end_op(struct nvl_op *o)
+static void nvl_end_op(struct nvl_op *o)
 {
 	struct nvl_conn *conn = o->conn;
 
@@ -41,7 +41,7 @@ static void end_op(struct nvl_op *o)
 	}
 }
 
-static void finish_copy(struct weft_copy *copy, int status)
+static void nvl_finish_copy(struct weft_copy *copy, int status)
 {
 	struct nvl_op *o = copy->owner;
 
@@ -49,7 +49,7 @@ static void finish_copy(struct weft_copy *copy, int status)
 	if (status && !o->status)
 		o->status = status;
 	if (!--o->left)
-		end_op(o);
+		nvl_end_op(o);
 }
 
 /* ---- the beginning ------------------------------------------------------- */
@@ -88,7 +88,7 @@ void nvl_op_go(struct nvl_op *o)
 	    !nvl_export_own(o->token, o->addr, o->total, &rkey))
 		o->status = -EACCES;
 	if (o->status) {
-		end_op(o);
+		nvl_end_op(o);
 		return;
 	}
 	there = im->map.dev + (o->addr - im->base);
@@ -116,7 +116,7 @@ static void make_copies(struct nvl_op *o, const struct weft_iov *iov,
 			continue;
 		o->copies[o->n++] = (struct weft_copy){
 			.group = o->conn,
-			.done = finish_copy,
+			.done = nvl_finish_copy,
 			.owner = o,
 			.allowed = is_allowed,
 			.dst = (uintptr_t)iov[i].addr, /* of a get */
@@ -168,7 +168,7 @@ static bool is_within(const struct nvl_op *o, const struct nvl_key *key)
 	       nvl_is_alive(o->conn->table, &key->life);
 }
 
-/* Finds out where the peer's memory is; what fails is for end_op(). */
+/* Finds out where the peer's memory is; what fails is for nvl_end_op(). */
 static void start_op(struct nvl_op *o, const struct nvl_key *key)
 {
 	int err = 0;
@@ -181,7 +181,7 @@ static void start_op(struct nvl_op *o, const struct nvl_key *key)
 			o->status = err;
 	}
 	if (!o->import)
-		end_op(o);
+		nvl_end_op(o);
 	else if (o->import->pending)
 		weft_list_add_tail(&o->import->waiting, &o->wait_link);
 	else
@@ -256,7 +256,7 @@ void nvl_op_cancel(struct nvl_conn *conn)
 			continue;
 		weft_list_del(&o->wait_link);
 		o->status = -ECANCELED;
-		end_op(o);
+		nvl_end_op(o);
 	}
 	weft_copy_cancel(&conn->iface->engines, conn, true);
 }
@@ -275,7 +275,7 @@ static int result_of(const struct nvl_op *o, int status)
 }
 
 /* The next one that has ended, or that has not, for @op's sake. */
-static struct nvl_op *find_op(struct nvl_conn *conn)
+static struct nvl_op *nvl_find_op(struct nvl_conn *conn)
 {
 	struct nvl_op *o, *tmp;
 
@@ -290,7 +290,7 @@ void nvl_op_drop(struct nvl_conn *conn, int status)
 	struct nvl_op *o;
 	struct weft_op *op;
 
-	while ((o = find_op(conn))) {
+	while ((o = nvl_find_op(conn))) {
 		if (!o->import) {
 			complete_op(o, result_of(o, status));
 			continue;

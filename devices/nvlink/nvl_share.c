@@ -33,7 +33,7 @@ static bool is_under_mig(const struct weft_cuda *cu, int dev)
 	return weft_gpu_mig(busid);
 }
 
-static enum share query_driver(int ordinal)
+static enum share nvl_query_driver(int ordinal)
 {
 	struct weft_cuda_scope s;
 	bool mig = false;
@@ -59,7 +59,7 @@ bool nvl_share_allowed(int ordinal)
 		return true;
 	pthread_mutex_lock(&lock);
 	if (known[ordinal] == UNKNOWN)
-		known[ordinal] = query_driver(ordinal);
+		known[ordinal] = nvl_query_driver(ordinal);
 	share = known[ordinal];
 	pthread_mutex_unlock(&lock);
 	return share != NO;

@@ -316,7 +316,7 @@ int tcp_bulk_resend(struct tcp_bulk *b, struct tcp_stream *s, uint64_t taken,
 }
 
 /* Bulk lock held; @put is acknowledged and no stream sends from it. */
-static void finish_put(struct tcp_bulk *b, struct tcp_put *put)
+static void tcp_finish_put(struct tcp_bulk *b, struct tcp_put *put)
 {
 	uint64_t acked = atomic_load(&b->acked);
 
@@ -337,7 +337,7 @@ static bool release_put(struct tcp_bulk *b, struct tcp_put *put)
 	put->senders--;
 	if (!put->acked || put->senders)
 		return false;
-	finish_put(b, put);
+	tcp_finish_put(b, put);
 	return true;
 }
 
@@ -455,7 +455,7 @@ int tcp_bulk_acked(struct tcp_conn *conn, uint64_t seq, int status, bool late)
 	/* the stream that sent the last bytes may not have noticed yet */
 	done = !put->senders;
 	if (done)
-		finish_put(b, put);
+		tcp_finish_put(b, put);
 	pthread_mutex_unlock(&b->lock);
 	if (done)
 		tcp_events_add_put(conn->iface, put);

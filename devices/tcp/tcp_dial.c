@@ -92,8 +92,8 @@ static void lose_stream(struct tcp_conn *conn, bool out, int err,
 }
 
 /* Reports that a dial failed. */
-static void lose_dial(struct weft_conn *base, uint32_t kind, int err,
-		      const char *where)
+static void tcp_lose_dial(struct weft_conn *base, uint32_t kind, int err,
+			  const char *where)
 {
 	struct tcp_conn *conn = tcp_conn(base);
 
@@ -104,7 +104,7 @@ static void lose_dial(struct weft_conn *base, uint32_t kind, int err,
 }
 
 /* Binds to the interface's address, which reaches() has checked. */
-static int open_socket(struct weft_conn *base, bool *connecting)
+static int tcp_open_socket(struct weft_conn *base, bool *connecting)
 {
 	const struct tcp_iface *iface = tcp_conn(base)->iface;
 	const union weft_sockaddr *to = &base->remote->sa;
@@ -302,10 +302,10 @@ int tcp_streams_asked(struct tcp_conn *conn, uint32_t n)
 	return 0;
 }
 
-static struct weft_conn *new_conn(struct weft_session *s,
-				  const struct weft_address *remote,
-				  uint64_t peer_id, uint32_t number,
-				  const char *where)
+static struct weft_conn *tcp_new_conn(struct weft_session *s,
+				      const struct weft_address *remote,
+				      uint64_t peer_id, uint32_t number,
+				      const char *where)
 {
 	struct tcp_iface *iface =
 		container_of(s, struct tcp_iface, base.session);
@@ -316,7 +316,7 @@ static struct weft_conn *new_conn(struct weft_session *s,
 }
 
 /* Is there room for the bulk stream that the peer dials? */
-static bool has_room(const struct tcp_conn *conn, bool out)
+static bool tcp_has_room(const struct tcp_conn *conn, bool out)
 {
 	const struct tcp_bulk *b = conn->bulk;
 	unsigned int max = TCP_MAX_STREAMS_IN;
@@ -327,7 +327,7 @@ static bool has_room(const struct tcp_conn *conn, bool out)
 }
 
 /* Allocate what may fail before the dialer relies on it. */
-static struct weft_conn *find_conn(struct weft_handshake *hs)
+static struct weft_conn *tcp_find_conn(struct weft_handshake *hs)
 {
 	struct tcp_iface *iface =
 		container_of(hs->session, struct tcp_iface, base.session);
@@ -336,7 +336,7 @@ static struct weft_conn *find_conn(struct weft_handshake *hs)
 	if (hs->kind != TCP_PURPOSE_BULK_OUT && hs->kind != TCP_PURPOSE_BULK_IN)
 		return NULL;
 	conn = tcp_conn_by_token(iface, hs->token);
-	return conn && has_room(conn, hs->kind == TCP_PURPOSE_BULK_IN) &&
+	return conn && tcp_has_room(conn, hs->kind == TCP_PURPOSE_BULK_IN) &&
 			       tcp_bulk_get(conn) && !tcp_engines_need(iface)
 		       ? &conn->base
 		       : NULL;
@@ -362,7 +362,7 @@ static void join_stream(struct tcp_conn *conn, const struct weft_handshake *hs,
 	tcp_engines_wake(conn);
 }
 
-static void join_socket(struct weft_handshake *hs, int fd)
+static void tcp_join_socket(struct weft_handshake *hs, int fd)
 {
 	struct tcp_conn *conn = tcp_conn(hs->conn);
 
@@ -375,10 +375,10 @@ static void join_socket(struct weft_handshake *hs, int fd)
 }
 
 const struct weft_session_ops tcp_session_ops = {
-	.open_socket = open_socket,
+	.open_socket = tcp_open_socket,
 	.set_options = set_options,
-	.new_conn = new_conn,
-	.find_conn = find_conn,
-	.joined = join_socket,
-	.lost = lose_dial,
+	.new_conn = tcp_new_conn,
+	.find_conn = tcp_find_conn,
+	.joined = tcp_join_socket,
+	.lost = tcp_lose_dial,
 };

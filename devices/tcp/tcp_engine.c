@@ -26,7 +26,7 @@
 #define TURNS	  8u  /* of streams in one call: 2 MiB each (tcp_stream.c) */
 #define SLEEPER	  64u /* calls of arm(); UCP makes a few even if it spins */
 
-static void end_stream(struct tcp_stream *s, int err)
+static void tcp_end_stream(struct tcp_stream *s, int err)
 {
 	s->err = err;
 	s->readable = false;
@@ -60,7 +60,7 @@ static unsigned int run_ready(struct tcp_engine *eng)
 		again = false;
 		err = tcp_stream_io(s, &again);
 		if (err)
-			end_stream(s, err);
+			tcp_end_stream(s, err);
 		else if (again)
 			weft_list_add_tail(&eng->ready, &s->ready_link);
 	} while (++n < TURNS && &s->ready_link != last);
@@ -320,7 +320,7 @@ void tcp_engines_close(struct tcp_iface *iface)
 	iface->nengines = 0;
 }
 
-static void start_thread(struct tcp_engine *eng)
+static void tcp_start_thread(struct tcp_engine *eng)
 {
 	int err =
 		weft_thread_start(&eng->thread, "weft-tcp", engine_thread, eng);
@@ -342,7 +342,7 @@ static void start_threads(struct tcp_iface *iface)
 	unsigned int i;
 
 	for (i = 0; i < iface->nengines; i++)
-		start_thread(&iface->engines[i]);
+		tcp_start_thread(&iface->engines[i]);
 }
 
 void tcp_engines_sleep(struct tcp_iface *iface)

@@ -11,9 +11,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static int connect_ep(struct weft_iface *base,
-		      const struct weft_address *remote, uint32_t number,
-		      struct weft_conn **conn)
+static int tcp_connect_ep(struct weft_iface *base,
+			  const struct weft_address *remote, uint32_t number,
+			  struct weft_conn **conn)
 {
 	struct tcp_iface *iface = tcp_iface(base);
 	struct weft_address to = *remote;
@@ -28,12 +28,12 @@ static int connect_ep(struct weft_iface *base,
 	return err;
 }
 
-static uint64_t count_sent(const struct weft_conn *base)
+static uint64_t tcp_count_sent(const struct weft_conn *base)
 {
 	return container_of(base, struct tcp_conn, base)->sent;
 }
 
-static bool is_flushed(struct weft_conn *base, uint64_t sent)
+static bool tcp_is_flushed(struct weft_conn *base, uint64_t sent)
 {
 	struct tcp_conn *conn = tcp_conn(base);
 
@@ -44,7 +44,7 @@ static bool is_flushed(struct weft_conn *base, uint64_t sent)
 	return !conn->ngets && !conn->nputs;
 }
 
-static void cancel_ops(struct weft_conn *base)
+static void tcp_cancel_ops(struct weft_conn *base)
 {
 	struct tcp_conn *conn = tcp_conn(base);
 	struct weft_op *op;
@@ -58,7 +58,7 @@ static void cancel_ops(struct weft_conn *base)
 	tcp_gets_cancel(conn, -ECANCELED);
 }
 
-static void leave_conn(struct weft_conn *base)
+static void tcp_leave_conn(struct weft_conn *base)
 {
 	struct tcp_conn *conn = tcp_conn(base);
 
@@ -74,16 +74,16 @@ static void leave_conn(struct weft_conn *base)
 const struct weft_ep_ops tcp_ep_ops = {
 	.max_iov = TCP_MAX_IOV,
 	.max_message = TCP_MAX_MESSAGE,
-	.connect = connect_ep,
+	.connect = tcp_connect_ep,
 	.is_ready = tcp_conn_is_ready,
-	.sent = count_sent,
-	.is_flushed = is_flushed,
-	.cancel = cancel_ops,
-	.leave = leave_conn,
+	.sent = tcp_count_sent,
+	.is_flushed = tcp_is_flushed,
+	.cancel = tcp_cancel_ops,
+	.leave = tcp_leave_conn,
 };
 
 /* The connection of a live endpoint, or NULL. */
-static struct tcp_conn *live_conn(struct weft_ep *ep)
+static struct tcp_conn *tcp_live_conn(struct weft_ep *ep)
 {
 	struct weft_conn *conn = weft_ep_conn(ep);
 
@@ -92,7 +92,7 @@ static struct tcp_conn *live_conn(struct weft_ep *ep)
 
 void tcp_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 {
-	struct tcp_conn *conn = live_conn(base);
+	struct tcp_conn *conn = tcp_live_conn(base);
 
 	attr->connected = conn && conn->base.state == WEFT_CONN_OPEN;
 	/* a caller that waits for a gathered put or get calls progress() */
@@ -104,7 +104,7 @@ void tcp_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 int tcp_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 		   unsigned int iovcnt, struct weft_op *op)
 {
-	struct tcp_conn *conn = live_conn(base);
+	struct tcp_conn *conn = tcp_live_conn(base);
 	struct tcp_failure unreadable = { .what = "message" };
 	size_t len;
 	int err;
@@ -129,7 +129,7 @@ ssize_t tcp_ep_message_pack(struct weft_ep *base, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg)
 {
 	int err = weft_ep_check(weft_base_ep(base), 0, 0);
-	struct tcp_conn *conn = live_conn(base);
+	struct tcp_conn *conn = tcp_live_conn(base);
 	struct iovec iov;
 
 	if (err)
@@ -150,7 +150,7 @@ ssize_t tcp_ep_message_pack(struct weft_ep *base, uint8_t id,
 
 void tcp_ep_fence(struct weft_ep *base)
 {
-	struct tcp_conn *conn = live_conn(base);
+	struct tcp_conn *conn = tcp_live_conn(base);
 
 	if (conn && conn->bulk)
 		conn->fence = atomic_load(&conn->bulk->next_seq);

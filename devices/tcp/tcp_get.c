@@ -199,8 +199,8 @@ void tcp_gets_forget(struct tcp_conn *conn)
 		free_asked(conn, ask);
 }
 
-static void refuse(struct tcp_conn *conn, const struct tcp_asked *ask,
-		   int status)
+static void tcp_refuse(struct tcp_conn *conn, const struct tcp_asked *ask,
+		       int status)
 {
 	const struct tcp_failure f = {
 		.what = "get",
@@ -220,7 +220,7 @@ static bool may_read(struct tcp_conn *conn, const struct tcp_asked *ask)
 	    weft_region_get(&ask->key, ask->addr, ask->len))
 		return true;
 	weft_count(conn->stats, key_errors, 1);
-	refuse(conn, ask, -EACCES);
+	tcp_refuse(conn, ask, -EACCES);
 	return false;
 }
 
@@ -253,7 +253,7 @@ static void answer_small(struct tcp_conn *conn)
 	for (i = 0; i < n; i++) {
 		ask = reading[i];
 		if (status[i]) {
-			refuse(conn, ask, status[i]);
+			tcp_refuse(conn, ask, status[i]);
 		} else {
 			weft_put_le64(id, ask->id);
 			data[0] = (struct iovec){ id, sizeof(id) };

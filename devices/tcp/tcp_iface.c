@@ -133,7 +133,7 @@ static int try_socket(int family)
 	return 0;
 }
 
-static int works(const char **why)
+static int tcp_works(const char **why)
 {
 	const int err = try_socket(AF_INET);
 
@@ -233,7 +233,7 @@ static bool has_unsent_data(struct tcp_conn *conn)
 }
 
 /* A peer whose kernel answers accepts them, even if it is too busy to read. */
-static void flush_at_close(struct tcp_iface *iface)
+static void tcp_flush_at_close(struct tcp_iface *iface)
 {
 	const uint64_t end = weft_now_ms() + TCP_LINGER_MS;
 	struct tcp_conn *c, *tc;
@@ -247,7 +247,7 @@ static void flush_at_close(struct tcp_iface *iface)
 	} while (waiting && weft_now_ms() < end && !poll(NULL, 0, 1));
 }
 
-static void close_iface(struct weft_iface *base)
+static void tcp_close_iface(struct weft_iface *base)
 {
 	struct tcp_iface *iface = tcp_iface(base);
 	struct tcp_conn *c, *tc;
@@ -258,7 +258,7 @@ static void close_iface(struct weft_iface *base)
 			send_close(c);
 		else if (c->failed)
 			tcp_conn_close(c, c->base.err);
-	flush_at_close(iface);
+	tcp_flush_at_close(iface);
 	tcp_leaving_close(iface);
 	weft_list_for_each (c, tc, &iface->conns, link)
 		tcp_conn_close(c, -ESHUTDOWN);
@@ -292,7 +292,8 @@ static void forget_iface(struct weft_iface *base)
 	weft_base_forget(&iface->base);
 }
 
-static void query_iface(struct weft_iface *base, struct weft_iface_attr *attr)
+static void tcp_query_iface(struct weft_iface *base,
+			    struct weft_iface_attr *attr)
 {
 	struct tcp_iface *iface = tcp_iface(base);
 
@@ -308,8 +309,9 @@ static void query_iface(struct weft_iface *base, struct weft_iface_attr *attr)
 	attr->addr = *iface->base.addr;
 }
 
-static bool iface_reaches(struct weft_iface *base,
-			  const struct weft_address *remote, const char **why)
+static bool tcp_iface_reaches(struct weft_iface *base,
+			      const struct weft_address *remote,
+			      const char **why)
 {
 	struct tcp_iface *iface = tcp_iface(base);
 	const char *reason = NULL;
@@ -342,12 +344,12 @@ static void pack_mem(struct weft_mem *mem, void *rkey)
 const struct weft_dev_ops weft_tcp_ops = {
 	.name = "tcp",
 	.rkey_len = WEFT_RKEY_LEN,
-	.works = works,
+	.works = tcp_works,
 	.iface_open = open_iface,
-	.iface_close = close_iface,
+	.iface_close = tcp_close_iface,
 	.iface_forget = forget_iface,
-	.iface_query = query_iface,
-	.reaches = iface_reaches,
+	.iface_query = tcp_query_iface,
+	.reaches = tcp_iface_reaches,
 	.progress = tcp_iface_progress,
 	.event_fd = weft_base_event_fd,
 	.arm = tcp_iface_arm,

@@ -26,7 +26,7 @@
 #define POLLED_IDLE 4096 /* idle polls before a stream is cold */
 
 /* A stream ended, perhaps during a put: the message stream will tell why. */
-static void end_stream(struct tcp_stream *s)
+static void tcp_end_stream(struct tcp_stream *s)
 {
 	struct tcp_conn *conn = s->conn;
 	struct tcp_bulk *b = conn->bulk;
@@ -110,7 +110,7 @@ unsigned int tcp_iface_deliver(struct tcp_iface *iface, bool all)
 		} else if (put) {
 			tcp_put_done(put);
 		} else if (s) {
-			end_stream(s);
+			tcp_end_stream(s);
 		} else {
 			break;
 		}

@@ -181,7 +181,7 @@ void tcp_put_send_abort(struct tcp_conn *conn, const struct tcp_put *put)
 }
 
 /* Ends @put, between chunks, with @status or its own error. */
-static void give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
+static void tcp_give_up(struct tcp_conn *conn, struct tcp_put *put, int status)
 {
 	struct weft_op *op;
 	bool abort;
@@ -335,7 +335,7 @@ void tcp_puts_cancel(struct tcp_conn *conn, int status)
 	     seq++) {
 		put = tcp_bulk_pending(b, seq);
 		if (put)
-			give_up(conn, put, status);
+			tcp_give_up(conn, put, status);
 	}
 	cancel_settled(conn, status);
 }

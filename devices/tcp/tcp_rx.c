@@ -47,8 +47,8 @@ static void spend(struct tcp_iface *iface, unsigned int cost)
 	iface->budget -= weft_min(iface->budget, cost);
 }
 
-static void deliver_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
-			    void *data, size_t len)
+static void tcp_deliver_message(struct tcp_conn *conn, uint8_t id,
+				uint64_t fence, void *data, size_t len)
 {
 	struct weft_iface_cb *cb = &conn->iface->base.iface.cb;
 
@@ -80,7 +80,7 @@ static unsigned int deliver_deferred(struct tcp_conn *conn)
 		conn->deferred_bytes -= sizeof(*m) + m->len;
 		spend(conn->iface, 1);
 		tcp_events_notify(conn);
-		deliver_message(conn, m->id, m->fence, m->data, m->len);
+		tcp_deliver_message(conn, m->id, m->fence, m->data, m->len);
 		free(m);
 		n++;
 	}
@@ -101,7 +101,7 @@ static int take_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 	    are_puts_placed(conn, fence)) {
 		if (fence)
 			tcp_events_notify(conn);
-		deliver_message(conn, id, fence, data, len);
+		tcp_deliver_message(conn, id, fence, data, len);
 		return 0;
 	}
 	if (conn->deferred_bytes > 2 * TCP_MAX_UNPLACED)
@@ -326,7 +326,7 @@ static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
 }
 
 /* Room for the frame that begins at rx_off, whose head may be incomplete. */
-static int make_room(struct tcp_conn *conn)
+static int tcp_make_room(struct tcp_conn *conn)
 {
 	size_t need = TCP_FRAME_LEN;
 	uint8_t *p = conn->rx + conn->rx_off;
@@ -373,7 +373,7 @@ static int save_rx(struct tcp_conn *conn, const uint8_t *p, size_t n)
 		conn->rx_cap = cap;
 	}
 	conn->rx_len = n;
-	return make_room(conn);
+	return tcp_make_room(conn);
 }
 
 static int deliver_saved(struct tcp_conn *conn, unsigned int *frames)
@@ -389,7 +389,7 @@ static int deliver_saved(struct tcp_conn *conn, unsigned int *frames)
 		free_rx(conn);
 		return 0;
 	}
-	return make_room(conn);
+	return tcp_make_room(conn);
 }
 
 /* Updates iface->deferred. */
