@@ -88,7 +88,7 @@ tap_nothing "messages that troubleshooting.md explains are weft's" "$(
 
 # A function, a constant or a file that was renamed is renamed there, too.
 tap_nothing "what docs/dev names of the sources is there" "$(
-	for page in docs/dev/{architecture,threads,wire}.md; do
+	for page in docs/dev/{add-a-device,add-a-setting,architecture,threads,wire}.md; do
 		grep -o '`[a-z_0-9]*()`' "$page" | tr -d '`()' | sort -u |
 			while read -r name; do
 				grep -qE -- "\b$name\(|\(\*$name\)\(" \
