@@ -1,8 +1,8 @@
 dnl SPDX-License-Identifier: BSD-3-Clause
 dnl Headers alone: libcuda and libibverbs are opened at run time, never linked.
 dnl WEFT_FIND_HEADER(NAME, HEADER, FOLDERS): sets NAME_CPPFLAGS and HAVE_NAME_H;
-dnl "-" is where the compiler looks.  --without-name finds none; what is asked
-dnl for by --with-name must be there.
+dnl "-" is where the compiler looks.  --without-name finds none; --with-name fails
+dnl if there is none.
 AC_DEFUN([WEFT_FIND_HEADER], [
 	AC_MSG_CHECKING([for $2])
 	weft_found=no

@@ -17,8 +17,8 @@ flags=(-DHAVE_CONFIG_H -D_GNU_SOURCE -I"$src" -I"$WEFT_BUILD"
 gcc_flags=(-std=gnu11 -fno-strict-aliasing -include "$src/util/compat.h"
 	"${flags[@]}")
 
-# What is found and is no fault: where, which check, and why not.  What is found
-# no longer does not stay here.
+# False finds: where, which check, and why.  Remove those that are not found any
+# more.
 cat >"$tap_tmp/known" <<'END'
 gcc host/netif.c analyzer-use-of-uninitialized-value: weft_fail() is below 0
 gcc nccl_net/net/ports.c analyzer-use-of-uninitialized-value: weft_fail() is below 0

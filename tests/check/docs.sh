@@ -69,8 +69,8 @@ tap_nothing "no other page, comment or message has to be changed for a newer UCX
 		"${pages[@]}" man/*.md "${sources[@]}" quickstart m4/*.m4 |
 		grep -vE '^(docs/ucx|NEWS)\.md:')"
 
-# What troubleshooting.md quotes of weft's: the pieces between the dots stand in
-# one string of the sources, in their order.
+# Messages that troubleshooting.md quotes: the pieces between the dots are in one
+# string of the sources, in that order.
 strings=$(cat "${sources[@]}" | tr '\n' ' ' | sed 's/"[ \t]*"//g')
 tap_nothing "messages that troubleshooting.md explains are weft's" "$(
 	{

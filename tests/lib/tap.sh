@@ -24,7 +24,7 @@ tap_skip() # NAME REASON
 	echo "ok $((++tap_count)) - $1 # SKIP $2"
 }
 
-# Passes when nothing was found; otherwise the finds are the failure's text.
+# Passes if FOUND is empty; else that is the text of the failure.
 tap_nothing() # NAME FOUND
 {
 	if test -z "$2"; then
@@ -62,8 +62,8 @@ tap_folder()
 	trap 'rm -rf "$tap_tmp"' EXIT
 }
 
-# What the project consists of: git's list, or else what a release tarball has.
-# What lies beside that is not the project's.
+# The files of the project: git's list, or that of a release tarball.
+# Other files are ignored.
 project_files() # PATTERN...
 {
 	cd "$WEFT_SRC" || exit 99
