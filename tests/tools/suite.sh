@@ -228,7 +228,7 @@ ucx_sources() # prints VERSION-KIND=PREFIX for each that could be built
 
 suite() # [--long]
 {
-	local long="" few ahead bare=${CI-} fuzz_seconds=5 start=$SECONDS
+	local long="" few ahead covered bare=${CI-} fuzz_seconds=5 start=$SECONDS
 	export WEFT_TEST_LONG=""
 	case ${1-} in
 	--long)	long=yes bare=yes fuzz_seconds=300 WEFT_TEST_LONG=yes ;;
@@ -319,7 +319,18 @@ suite() # [--long]
 			"$build_root/tsan/nccl_net/.libs/libnccl-net-weft.so"
 	fi
 
+	covered=$(log_of "coverage")
+	printf '  coverage ... '
+	if run_logged "$covered" bash tests/tools/coverage.sh \
+		"$build_root/coverage"; then
+		say "done ($took)"
+	else
+		skip "coverage" "not measured: $(last_line "$covered")"
+		covered=
+	fi
+
 	say
+	test -z "$covered" || tail -11 "$covered"
 	if test $failed != 0; then
 		say "failed (logs in $logs):"
 		grep -v '^ *$' <<<"$fail_list"
