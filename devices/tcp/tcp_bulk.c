@@ -141,7 +141,7 @@ static unsigned int count_missing(const struct tcp_bulk *b)
 /*
  * Bulk lock held.  All puts on their way together are cut into as many chunks
  * as move at once: one put alone is done sooner, and what keeps the engines
- * busy is cut no smaller than need be.
+ * busy is cut no smaller than necessary.
  */
 static size_t choose_chunk(const struct tcp_bulk *b, const struct tcp_put *put)
 {

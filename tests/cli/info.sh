@@ -275,10 +275,10 @@ gpus "a run folder open to others is refused" \
 	WEFT_RUN_DIR="$tap_tmp/run"
 rmdir "$tap_tmp/run/weft-$(id -u)"
 touch "$tap_tmp/run/weft-$(id -u)"
-gpus "where somebody else has its name it has another one" \
+gpus "where another user has its name it has another one" \
 	"^  run folder: $tap_tmp/run/weft-[0-9]*\.1$" WEFT_RUN_DIR="$tap_tmp/run"
 touch "$tap_tmp/run/weft-$(id -u)".{1,2,3,4,5,6,7}
-gpus "where somebody else has all names there is none" \
+gpus "where another user has all names there is none" \
 	"run folder: none; '$tap_tmp/run/weft-[0-9]*' is not private to this user" \
 	WEFT_RUN_DIR="$tap_tmp/run"
 gpus "a missing run folder is an error" 'cannot be used: No such file or directory' \

@@ -200,7 +200,7 @@ line() # DEVICE RUNTIME HOST PID ID PEER WHERE OUT IN
 {
 	line tcp ucx a 7 1 2 10.0.0.2:1 1000 500 # both sides wrote
 	line shm ucx a 7 3 4 "this host" 5000 0
-	echo "a warning of somebody"
+	echo "a warning of another program"
 	line tcp ucx a 7 11 9 10.0.0.9:1 77 1 # the other side was killed
 } >"$tap_tmp/a"
 {

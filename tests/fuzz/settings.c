@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (line = strtok_r(text, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save)) {
 		value = strchr(line, '=');
-		/* Not the file system: a secret may be anybody's file. */
+		/* Not the file system: a secret may be in any file. */
 		if (!value || value == line ||
 		    !strncmp(line, "WEFT_SECRET", 11))
 			continue;

@@ -218,7 +218,7 @@ for v in "${versions[@]}"; do
 		"$(grep -c "weft: .*$lonely" "$tap_tmp/wait")" 1
 	UCX_TLS=weft_tcp PRELOAD_COME="A=1 UCX_TLS=tcp" \
 		exchange "$v" "$v" sock peer connect
-	tap_equal "$v: so by socket address, where somebody listens" \
+	tap_equal "$v: so by socket address, where a peer listens" \
 		"$(grep -c "weft: .*$lonely" "$tap_tmp/wait")" 1
 	# (by lo alone 1.20's own tcp reaches no peer)
 	if UCX_TLS=weft_tcp,tcp UCX_NET_DEVICES=all \

@@ -37,7 +37,7 @@ static void count(const char *name)
 }
 
 /*
- * What is given back is gone, or its context is; and how often somebody asks
+ * What is given back is gone, or its context is; and how often a caller asks
  * whether work has ended is a matter of time.
  */
 static bool not_counted(const char *name)

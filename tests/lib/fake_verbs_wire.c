@@ -29,7 +29,7 @@ static void own_dead_lock(pthread_mutex_t *lock)
 }
 
 /*
- * A waiter that is killed can take another's wakeup with it, where somebody
+ * A waiter that is killed can take another's wakeup with it, where one
  * locked meanwhile: no thread waits for only one.
  */
 void fake_lock(void)

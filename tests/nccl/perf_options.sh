@@ -85,7 +85,7 @@ else
 	tap_skip "a busy machine has more time" "this host cannot simulate the load"
 fi
 
-# Somebody else's plugin, which passes in all, but maybe in one: the kernel may
+# Another project's plugin, which passes in all, but maybe in one: the kernel may
 # have taken what its receiver has no room for, and the sender is done.
 seen=$("$perf" --check --all-api "$other" 2>&1)
 tap_nothing "another's plugin, both of its versions" "$(

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The README's commands as somebody runs them who has this release of Debian or
+# The README's commands as a user runs them who has this release of Debian or
 # Ubuntu, git and nothing else: by root, and by a user without sudo, who learns what
 # to install. Needs root, debootstrap and the network; a quarter of an hour.
 #
@@ -40,29 +40,29 @@ cp -r /etc/ssl/certs "$root/etc/ssl"
 for file in /etc/resolv.conf /etc/hosts /etc/pip.conf; do
 	test ! -e "$file" || cp -L "$file" "$root$file"
 done
-chroot "$root" useradd -m -s /bin/bash somebody || exit 99
-cp -r "$WEFT_SRC" "$root/home/somebody/weft"
-chroot "$root" chown -R somebody: /home/somebody
+chroot "$root" useradd -m -s /bin/bash user || exit 99
+cp -r "$WEFT_SRC" "$root/home/user/weft"
+chroot "$root" chown -R user: /home/user
 
 # A command of one of the two, in the clone; what it leaves running ends with it.
-as() # root|somebody COMMAND
+as() # root|user COMMAND
 {
-	local home=/home/somebody name vars=()
-	test "$1" = somebody || home=/root
+	local home=/home/user name vars=()
+	test "$1" = user || home=/root
 	for name in $(env | sed -n 's/^\([A-Za-z_]*\(proxy\|PROXY\|_CERT\|CA_BUNDLE\|CERT_FILE\)\)=.*/\1/p'); do
 		vars+=("$name=${!name}")
 	done
 	unshare --pid --fork --kill-child --mount-proc="$root/proc" \
 		chroot --userspec="$1" "$root" env -i HOME=$home LC_ALL=C.UTF-8 \
 		PATH=/usr/bin:/bin:/usr/sbin:/sbin "${vars[@]}" \
-		bash -c "cd /home/somebody/weft && $2" 2>&1 </dev/null
+		bash -c "cd /home/user/weft && $2" 2>&1 </dev/null
 }
 
 # A user without sudo has root install what is missing, as quickstart says.
 asks() # COMMAND
 {
 	local seen rc packages
-	seen=$(as somebody "$1")
+	seen=$(as user "$1")
 	rc=$?
 	packages=$(sed -n 's/^install them with: apt-get install //p' <<<"$seen")
 	if test $rc = 0 || test -z "$packages"; then
@@ -88,8 +88,8 @@ demo() # WHO
 
 demo root
 asks "./quickstart test"
-demo somebody
-seen=$(as somebody './quickstart test &
+demo user
+seen=$(as user './quickstart test &
 	while kill -0 $! 2>/dev/null; do
 		n=$(grep -c ^PASS ~/.cache/weft/build-*/logs/make-check.log \
 			2>/dev/null)
@@ -98,8 +98,8 @@ seen=$(as somebody './quickstart test &
 	done
 	exit 1')
 if test $? = 0; then
-	tap_ok "a hundred tests pass, by somebody"
+	tap_ok "a hundred tests pass, by a user"
 else
-	tap_not_ok "a hundred tests pass, by somebody" "$(tail -25 <<<"$seen")"
+	tap_not_ok "a hundred tests pass, by a user" "$(tail -25 <<<"$seen")"
 fi
 tap_done

@@ -212,7 +212,7 @@ Test(folder, folder_without_hard_links_is_refused)
 	cr_expect(eq(uint, log_lines(""), 1), "and not that others own it");
 }
 
-/* ---- what somebody else left in it -------------------------------------- */
+/* ---- what another user left in it -------------------------------------- */
 
 /* Logged once, with what helps against it. */
 static void cookie_refused(const char *why)

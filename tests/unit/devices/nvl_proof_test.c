@@ -132,7 +132,7 @@ Test(nvl_proof, no_descriptor_for_a_wrong_key)
 	take_all(fd);
 }
 
-/* Somebody else has taken the name of the one that is dialled. */
+/* Another process has taken the name of the one that is dialled. */
 Test(nvl_proof, no_descriptor_for_a_squatter)
 {
 	int own = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
