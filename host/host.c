@@ -112,6 +112,22 @@ uint64_t weft_netns_id(void)
 	return weft_hash_u64("weft netns", &id, sizeof(id));
 }
 
+ssize_t weft_host_uid_map(char *text, size_t len)
+{
+	const int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return errno == ENOENT && access("/proc/self/ns/user", F_OK)
+			       ? 0
+			       : -errno;
+	n = read(fd, text, len);
+	if (n <= 0)
+		n = n ? -errno : -ENODATA;
+	close(fd);
+	return n;
+}
+
 /* Processors of a quota, rounded up; 0: none. */
 static unsigned int parse_quota(const char *quota, const char *period)
 {

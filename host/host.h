@@ -4,7 +4,9 @@
 #define WEFT_HOST_HOST_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /*
  * A hash of the kernel's boot id (/proc/sys/kernel/random/boot_id): equal in
@@ -23,6 +25,13 @@ extern const char weft_host_unknown[];
  * namespace.
  */
 uint64_t weft_netns_id(void);
+
+/*
+ * "0 100000 65536", the mapping of user ids: equal ones may be different users
+ * outside.  Its length, without a final zero; 0: the kernel has no user
+ * namespaces; -errno.
+ */
+ssize_t weft_host_uid_map(char *text, size_t len);
 
 /* Processors that this process may use (affinity and cgroup quota). */
 unsigned int weft_host_cpus(void);

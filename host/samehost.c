@@ -351,27 +351,7 @@ static bool open_shared_folder(struct weft_rundir *dir,
 
 /* ---- the id ------------------------------------------------------------- */
 
-/*
- * "0 100000 65536": equal uids may be different users outside.  Empty where the
- * kernel has no user namespaces; -errno.
- */
-static ssize_t read_uid_map(char *text, size_t len)
-{
-	const int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
-	ssize_t n;
-
-	if (fd < 0)
-		return errno == ENOENT && access("/proc/self/ns/user", F_OK)
-			       ? 0
-			       : -errno;
-	n = read(fd, text, len);
-	if (n <= 0)
-		n = n ? -errno : -ENODATA;
-	close(fd);
-	return n;
-}
-
-/* NCCL's transports fail if the two sides differ in one of these. */
+/* A transport fails where its two sides have other values of these. */
 static void hash_settings(const struct weft_samehost *host, uint8_t digest[16])
 {
 	static const struct {
@@ -408,8 +388,8 @@ static bool make_id(const struct weft_rundir *dir,
 	static const char label[] = "weft samehost";
 	uint8_t settings[16];
 	char mapping[512];
-	const ssize_t mapped = read_uid_map(mapping, sizeof(mapping));
-	/* the part of variable length comes last; the secret is the key */
+	const ssize_t mapped = weft_host_uid_map(mapping, sizeof(mapping));
+	/* what is of variable length comes last; the secret is the key */
 	const uint64_t fixed[] = {
 		SCHEME,	   weft_host_id(), dir->id,
 		geteuid(), set->n,	   host->hidden,

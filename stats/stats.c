@@ -17,8 +17,9 @@
 #include "util/log.h"
 #include "util/table.h"
 
-#define WRITE_MS   250 /* between writes to the page */
-#define ENDED_ROWS 256 /* of ended peers; the others share one */
+#define WRITE_MS   250	      /* between writes to the page */
+#define ENDED_ROWS 256	      /* of ended peers; the others share one */
+#define DETOUR_MAX 1000000000 /* bytes, before that is a warning */
 
 /* One peer of one interface. */
 struct row {
@@ -26,6 +27,8 @@ struct row {
 	struct weft_list ended_link;
 	struct weft_entry entry; /* by the peer's id */
 	unsigned int users;
+	const char *detour;	    /* weft_stats_detour(); NULL: none */
+	bool detour_said;	    /* or chosen: there is no warning to come */
 	struct weft_page_row shown; /* names and counters */
 };
 
@@ -64,6 +67,11 @@ static void copy_name(char *to, size_t len, const char *from)
 void weft_stats_runtime(const char *name)
 {
 	runtime = name;
+}
+
+const char *weft_stats_loaded_by(void)
+{
+	return runtime;
 }
 
 /* ---- what weft status reads ---------------------------------------------- */
@@ -109,6 +117,73 @@ void weft_stats_write(void)
 	unlock_stats();
 }
 
+/* ---- what could have gone within the host -------------------------------- */
+
+void weft_stats_detour(struct weft_counters *c, const char *barrier,
+		       bool chosen)
+{
+	struct row *r = container_of(c, struct row, shown.c);
+	bool first;
+
+	if (c == &discarded)
+		return;
+	lock_stats();
+	first = !r->detour;
+	if (first)
+		r->detour_said = chosen;
+	r->detour = barrier;
+	unlock_stats();
+	if (first)
+		weft_info(
+			"the peer at %s is on this host, but goes over TCP: %s",
+			r->shown.where, barrier);
+}
+
+static bool is_long_detour(const struct row *r)
+{
+	const struct weft_counters *c = &r->shown.c;
+
+	return r->detour && !r->detour_said &&
+	       c->tx_message_bytes + c->tx_put_bytes + c->tx_get_bytes +
+			       c->rx_message_bytes + c->rx_put_bytes +
+			       c->get_bytes >
+		       DETOUR_MAX;
+}
+
+/* With the lock. */
+static struct row *find_long_detour(void)
+{
+	struct weft_stats *s, *ts;
+	struct row *r, *tr;
+
+	weft_list_for_each (s, ts, &open_stats, link)
+		weft_list_for_each (r, tr, &s->rows, link)
+			if (is_long_detour(r))
+				return r;
+	return NULL;
+}
+
+/* Logs without the lock, so that the page has it, too. */
+static void warn_of_detour(void)
+{
+	char where[sizeof(((struct row *)0)->shown.where)];
+	const char *barrier = NULL;
+	struct row *r;
+
+	lock_stats();
+	r = find_long_detour();
+	if (r) {
+		r->detour_said = true;
+		barrier = r->detour;
+		memcpy(where, r->shown.where, sizeof(where));
+	}
+	unlock_stats();
+	if (barrier)
+		weft_warn_once(
+			"more than 1 GB has gone over TCP to and from the peer at %s, which is on this host: %s",
+			where, barrier);
+}
+
 void weft_stats_tick(uint64_t now)
 {
 	static _Atomic uint64_t written;
@@ -118,6 +193,7 @@ void weft_stats_tick(uint64_t now)
 		return;
 	atomic_store_explicit(&written, now, memory_order_relaxed);
 	weft_stats_write();
+	warn_of_detour();
 }
 
 /* ---- rows ---------------------------------------------------------------- */

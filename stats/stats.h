@@ -12,6 +12,7 @@
 #define WEFT_STATS_STATS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "stats/page.h"
@@ -27,6 +28,7 @@ struct weft_stats; /* the rows of one interface */
  * weft's tools.
  */
 void weft_stats_runtime(const char *name);
+const char *weft_stats_loaded_by(void);
 
 /* NULL when out of memory; every call below takes NULL. */
 struct weft_stats *weft_stats_open(const char *device, const char *netdev);
@@ -42,6 +44,13 @@ struct weft_counters *weft_stats_peer(struct weft_stats *s, uint64_t peer_id,
 				      const char *where);
 /* @c of weft_stats_peer(), or NULL; do not use it afterwards. */
 void weft_stats_peer_ended(struct weft_stats *s, struct weft_counters *c);
+/*
+ * The peer is on this host, and @barrier, a constant text, is why data goes
+ * over the network: logged at INFO; as a warning after more than 1 GB, unless
+ * that was @chosen.
+ */
+void weft_stats_detour(struct weft_counters *c, const char *barrier,
+		       bool chosen);
 void weft_stats_close(struct weft_stats *s);
 
 /* Writes what has changed for `weft status`; before the caller sleeps. */

@@ -44,6 +44,7 @@ struct weft_conn {
 	int err;		     /* -errno: progress() closes it */
 	struct weft_address *remote; /* of the endpoint here; with the key */
 	struct weft_hello *hello;    /* accepted, endpoint not known */
+	uint64_t neighbour;	     /* accepted: the peer's word, or 0 */
 	uint64_t retry_ms;	     /* when to dial next; 0: no dial is due */
 	/* pause before the next dial; how earlier ones ended */
 	unsigned int pause_ms, hangups, yields;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "settings/settings.h"
+#include "stats/neighbour.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -237,7 +238,7 @@ static int dial(struct weft_conn *conn)
 		weft_conn_set_state(conn, WEFT_CONN_DIALING);
 	conn->retry_ms = 0;
 	return weft_conn_dial_more(conn, conn->base->session.kind, conn->number,
-				   0);
+				   weft_neighbour_word());
 }
 
 /* Was no dial made because this process or host lacks a resource? */
@@ -388,6 +389,7 @@ static void finish_handshake(struct weft_handshake *hs)
 	weft_handshake_free(hs);
 	if (first) {
 		conn->dialer = hs->dialer;
+		conn->neighbour = hs->dialer ? 0 : hs->token;
 		if (!conn->remote) {
 			conn->hello = malloc(sizeof(*conn->hello));
 			if (conn->hello)

@@ -65,6 +65,7 @@ struct weft_session {
 	const char *name;  /* the interface's, in messages */
 	const char *where; /* of all peers; NULL: in each address */
 	uint32_t kind;	   /* of a connection's first socket */
+	bool aside;	   /* what it connects carries no data */
 	struct weft_listener listeners[WEFT_SESSION_LISTENERS];
 	unsigned int nlisteners;
 	uint64_t accept_ms; /* no accept() before; 0: not paused */
@@ -84,7 +85,7 @@ struct weft_handshake {
 	struct weft_conn *conn; /* listener: once decided */
 	/* the hello's purpose, once that is read */
 	uint32_t kind, number;
-	uint64_t token;
+	uint64_t token; /* a first socket's: weft_neighbour_word() */
 	struct weft_unproven unproven; /* listener */
 	uint64_t deadline_ms; /* listener; dialer: while it is connecting */
 	uint64_t moved_ms;    /* dialled, or last sent something */

@@ -57,6 +57,7 @@ static int open_ctl(struct ib_iface *iface, int family)
 	err = weft_tcp_ops.iface_open(&params, &iface->ctl);
 	if (err)
 		return err;
+	weft_base(iface->ctl)->session.aside = true;
 	weft_tcp_ops.iface_query(iface->ctl, &attr);
 	*iface->base.addr = attr.addr;
 	iface->base.addr->fabric = weft_verbs_fabric(&iface->port, iface->gid);

@@ -19,6 +19,7 @@
 #include "devices/local/local.h"
 #include "devices/local/memfd.h"
 #include "host/host.h"
+#include "stats/neighbour.h"
 #include "util/log.h"
 
 #define MASK40 (BIT(40) - 1)
@@ -48,6 +49,7 @@ static void make_address(const struct weft_local *local,
 	memset(&a->sa, 0, sizeof(a->sa));
 	a->sa.in.sin_family = AF_INET;
 	a->sa.in.sin_port = htons(run & 0xffff);
+	weft_neighbour_meets(run);
 }
 
 static bool same_netns(const struct weft_base *base,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "stats/neighbour.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -84,6 +85,18 @@ void tcp_conn_poll_del(struct tcp_conn *conn)
 			conn->iface->polled[i] = NULL;
 }
 
+/* The listener alone has the dialer's word, so one of the two says it. */
+static void note_neighbour(struct tcp_conn *conn)
+{
+	bool chosen;
+	const char *barrier = weft_neighbour_barrier(
+		weft_neighbour_word(), conn->base.neighbour, &chosen);
+
+	if (barrier && !conn->iface->base.session.aside &&
+	    conn->base.peer_id != conn->iface->base.id)
+		weft_stats_detour(conn->stats, barrier, chosen);
+}
+
 void tcp_conn_open(struct tcp_conn *conn, int fd)
 {
 	uint8_t body[8];
@@ -100,6 +113,7 @@ void tcp_conn_open(struct tcp_conn *conn, int fd)
 		return;
 	}
 	if (!conn->base.dialer) {
+		note_neighbour(conn);
 		weft_put_le64(body, conn->token);
 		tcp_conn_send_control(conn, TCP_FRAME_WELCOME, body,
 				      sizeof(body));

@@ -18,7 +18,9 @@
 #include "nccl_net/introduce/files.h"
 #include "nccl_net/introduce/slots.h"
 #include "settings/settings.h"
+#include "stats/neighbour.h"
 #include "util/cuda.h"
+#include "util/hash.h"
 #include "util/log.h"
 #include "util/util.h"
 
@@ -333,8 +335,11 @@ const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way,
 	/* up to 2.25 NCCL names its sockets before it asks for the id */
 	if (yes)
 		weft_nccl_files_begin(&host);
-	if (yes && !atomic_exchange(&introduced, inside))
+	if (yes && !atomic_exchange(&introduced, inside)) {
+		weft_neighbour_meets(weft_hash_u64("weft introduced", host.id,
+						   sizeof(host.id)));
 		log_introduced();
+	}
 	pthread_mutex_unlock(&lock);
 	return yes ? weft_samehost_env(&host, name) : NULL;
 }

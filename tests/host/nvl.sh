@@ -154,38 +154,6 @@ killed() # VERSION
 		gpu "$1" peer memory=vmm max=4 killed
 }
 
-# Two network namespaces with a cable between them; needs root.
-cable()
-{
-	local n
-	netns=weft$$
-	ip netns add ${netns}a 2>/dev/null || return 1
-	# which needs a mount point at /
-	ip netns exec ${netns}a true 2>/dev/null || {
-		ip netns del ${netns}a
-		return 1
-	}
-	trap 'ip netns del ${netns}a; ip netns del ${netns}b
-		rm -rf "$tap_tmp"' EXIT
-	ip netns add ${netns}b &&
-		ip link add eth0 netns ${netns}a type veth \
-			peer name eth0 netns ${netns}b || return 1
-	for n in a b; do
-		ip -n $netns$n address add 10.78.0.$((1 + (0x$n - 10)))/24 \
-			dev eth0 &&
-			ip -n $netns$n link set eth0 up &&
-			ip -n $netns$n link set lo up || return 1
-	done
-	# the second end's carrier comes a little later
-	for ((n = 0; n < 500; n++)); do
-		test "$(ip -n ${netns}a link show eth0 up |
-			grep -c 'state UP')$(ip -n ${netns}b link show eth0 |
-			grep -c 'state UP')" = 11 && return 0
-		sleep 0.02
-	done
-	return 1
-}
-
 # As Docker starts containers that do not share IPC: all namespaces of their
 # own, and /dev/shm. Each has the same pid, which stands in a handle.
 apart() # VERSION

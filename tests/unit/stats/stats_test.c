@@ -335,3 +335,61 @@ Test(stats, threads_count_together, .init = to_file, .fini = clean_up)
 	weft_stats_close(shared);
 	cr_expect(eq(int, lines(), 7));
 }
+
+static char said[1024];
+static unsigned int warnings, infos;
+
+static void take(void *arg, enum weft_level level, const char *at, int line,
+		 const char *message)
+{
+	(void)arg, (void)at, (void)line;
+	warnings += level == WEFT_LOG_WARN;
+	infos += level == WEFT_LOG_INFO;
+	snprintf(said, sizeof(said), "%s", message);
+}
+
+Test(stats, detour_is_said_once_and_warned_of_after_a_gigabyte)
+{
+	struct weft_stats *s = weft_stats_open("tcp", "eth0");
+	struct weft_counters *a = weft_stats_peer(s, 1, "10.0.0.5:77"),
+			     *b = weft_stats_peer(s, 2, "10.0.0.6:77");
+
+	weft_log_set_sink(take, NULL);
+	weft_log_set_level(WEFT_LOG_INFO);
+	weft_stats_detour(a, "a wall", false);
+	weft_stats_detour(a, "a wall", false);
+	cr_expect(eq(str, said,
+		     (char *)"the peer at 10.0.0.5:77 is on this host, but "
+			     "goes over TCP: a wall"));
+	cr_expect(eq(uint, infos, 1));
+	weft_count(a, tx_put_bytes, 600000000);
+	weft_count(a, rx_put_bytes, 400000000);
+	weft_count(b, rx_put_bytes, 2000000000);
+	weft_stats_tick(1000000);
+	cr_expect(zero(uint, warnings));
+	weft_count(a, rx_messages, 1);
+	weft_count(a, rx_message_bytes, 1);
+	weft_stats_tick(1000250);
+	weft_stats_tick(1000500);
+	cr_expect(eq(uint, warnings, 1));
+	cr_expect(has(said, "more than 1 GB has gone over TCP to and from the "
+			    "peer at 10.0.0.5:77, which is on this host: a "
+			    "wall"));
+	weft_log_set_sink(NULL, NULL);
+	weft_stats_close(s);
+}
+
+Test(stats, detour_that_was_chosen_is_no_warning)
+{
+	struct weft_stats *s = weft_stats_open("tcp", "eth0");
+	struct weft_counters *c = weft_stats_peer(s, 1, "10.0.0.5:77");
+
+	weft_log_set_sink(take, NULL);
+	weft_stats_detour(c, "a choice", true);
+	weft_count(c, get_bytes, 2000000000);
+	weft_stats_tick(1000000);
+	cr_expect(zero(uint, warnings));
+	cr_expect(zero(uint, infos), "INFO is not the default level");
+	weft_log_set_sink(NULL, NULL);
+	weft_stats_close(s);
+}
