@@ -24,7 +24,10 @@ static const struct weft_setting table[] = {
 	{ "WEFT_STATS", NULL, WEFT_SET_TEXT, AT(stats), "0",
 	  .help = "Counters per device and peer, written when an interface "
 		  "closes and at exit: 0 is off, 1 is stderr, anything else "
-		  "the file to append to (%p becomes the process id)" },
+		  "the file to append to (%p becomes the process id). "
+		  "prometheus:PATH replaces that file every five seconds, in "
+		  "the format of node_exporter's textfile collector; in a "
+		  "folder each process makes one of its own" },
 	{ "WEFT_UCX", NULL, WEFT_SET_TRISTATE, AT(ucx), "auto",
 	  .help = "Offer devices to UCX: auto does if UCX_TLS or Dask's flags "
 		  "request a weft_ transport; on always does (for settings "

@@ -104,7 +104,7 @@ static int make_file(int dir, char name[32])
 	return err;
 }
 
-static void read_program(char *to, size_t len)
+void weft_page_program(char *to, size_t len)
 {
 	const int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
 	const ssize_t n = fd < 0 ? -1 : read(fd, to, len - 1);
@@ -134,7 +134,7 @@ static void fill_head(const char *runtime)
 	if (!statx(AT_FDCWD, "/proc/self/ns/pid", 0, STATX_INO, &ns))
 		head.pid_ns = ns.stx_ino;
 	snprintf(head.runtime, sizeof(head.runtime), "%s", runtime);
-	read_program(head.program, sizeof(head.program));
+	weft_page_program(head.program, sizeof(head.program));
 	if (!uname(&host))
 		snprintf(head.host, sizeof(head.host), "%.63s", host.nodename);
 }

@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "util/log.h"
@@ -23,17 +24,17 @@
  */
 #define WEFT_COUNTERS(X)                                              \
 	X(tx_messages, "messages sent")                               \
-	X(tx_message_bytes, "payload bytes of them")                  \
+	X(tx_message_bytes, "payload bytes of messages sent")         \
 	X(rx_messages, "messages delivered")                          \
-	X(rx_message_bytes, "payload bytes of them")                  \
+	X(rx_message_bytes, "payload bytes of messages delivered")    \
 	X(tx_puts, "puts completed at their source")                  \
-	X(tx_put_bytes, "payload bytes of them")                      \
+	X(tx_put_bytes, "payload bytes of puts completed")            \
 	X(rx_puts, "puts of the peer placed here")                    \
-	X(rx_put_bytes, "payload bytes of them")                      \
+	X(rx_put_bytes, "payload bytes of puts placed")               \
 	X(gets, "gets completed")                                     \
-	X(get_bytes, "payload bytes of them")                         \
+	X(get_bytes, "payload bytes of gets completed")               \
 	X(tx_gets, "gets of the peer answered")                       \
-	X(tx_get_bytes, "payload bytes of them")                      \
+	X(tx_get_bytes, "payload bytes of gets answered")             \
 	X(wire_tx_bytes, "bytes given to the wire, headers included") \
 	X(wire_rx_bytes, "bytes taken from the wire")                 \
 	X(key_errors, "pieces refused because of their key")          \
@@ -110,6 +111,9 @@ void weft_page_note(enum weft_level level, const char *text);
 
 /* At the end of the process: removes the file. */
 void weft_page_leave(void);
+
+/* What `ps` calls this process. */
+void weft_page_program(char *to, size_t len);
 
 /*
  * For readers: is it a head of this layout?  If not, @why is the reason, in

@@ -10,15 +10,18 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "stats/stats.h"
 #include "settings/settings.h"
+#include "stats/prometheus.h"
+#include "stats/stats.h"
 #include "util/file.h"
 #include "util/list.h"
 #include "util/log.h"
 #include "util/table.h"
 
-#define WRITE_MS   250	      /* between writes to the page */
-#define ENDED_ROWS 256	      /* of ended peers; the others share one */
+#define WRITE_MS   250	/* between writes to the page */
+#define EXPORT_MS  5000 /* between files for Prometheus */
+#define ENDED_ROWS 256	/* of ended peers; the others share one */
+#define PATH_LEN   4096
 #define DETOUR_MAX 1000000000 /* bytes, before that is a warning */
 
 /* One peer of one interface. */
@@ -49,6 +52,7 @@ struct weft_stats {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weft_list open_stats = { &open_stats, &open_stats };
 static struct weft_counters discarded;
+static struct weft_sums closed; /* for Prometheus, of closed interfaces */
 static const char *runtime = "";
 
 /* Make @from safe for JSON: unusual characters become '?'. */
@@ -86,9 +90,10 @@ static void unlock_stats(void)
 	pthread_mutex_unlock(&lock);
 }
 
-static void disown_page(void)
+static void disown_all(void)
 {
 	weft_page_forget();
+	closed.n = 0;
 	unlock_stats();
 }
 
@@ -106,7 +111,7 @@ static void note_message(enum weft_level level, const char *text)
 
 static void begin(void)
 {
-	pthread_atfork(lock_stats, unlock_stats, disown_page);
+	pthread_atfork(lock_stats, unlock_stats, disown_all);
 	weft_log_set_watch(note_message);
 }
 
@@ -184,18 +189,6 @@ static void warn_of_detour(void)
 			where, barrier);
 }
 
-void weft_stats_tick(uint64_t now)
-{
-	static _Atomic uint64_t written;
-
-	if (now - atomic_load_explicit(&written, memory_order_relaxed) <
-	    WRITE_MS)
-		return;
-	atomic_store_explicit(&written, now, memory_order_relaxed);
-	weft_stats_write();
-	warn_of_detour();
-}
-
 /* ---- rows ---------------------------------------------------------------- */
 
 struct weft_stats *weft_stats_open(const char *device, const char *netdev)
@@ -271,17 +264,6 @@ struct weft_counters *weft_stats_peer(struct weft_stats *s, uint64_t peer_id,
 	return r ? &r->shown.c : &discarded;
 }
 
-static void add_counters(struct weft_counters *to, struct weft_counters *from)
-{
-	const uint64_t most = weft_max(atomic_load(&to->streams_max),
-				       atomic_load(&from->streams_max));
-
-#define X(name, help) weft_count(to, name, atomic_load(&from->name));
-	WEFT_COUNTERS(X)
-#undef X
-	atomic_store(&to->streams_max, most);
-}
-
 /* Merge the oldest ended row into the common one. */
 static void merge_ended_row(struct weft_stats *s)
 {
@@ -291,7 +273,7 @@ static void merge_ended_row(struct weft_stats *s)
 		show_row(s, &s->rest, 0, "");
 	snprintf(s->rest.shown.where, sizeof(s->rest.shown.where),
 		 "%u peers that have ended", s->nrest);
-	add_counters(&s->rest.shown.c, &r->shown.c);
+	weft_counters_add(&s->rest.shown.c, &r->shown.c);
 	weft_page_hide(&r->shown);
 	s->nended--;
 	weft_table_del(&s->by_id, &r->entry);
@@ -316,28 +298,48 @@ void weft_stats_peer_ended(struct weft_stats *s, struct weft_counters *c)
 	unlock_stats();
 }
 
-/* -1: off, or it fails. */
-static int open_output(const char *to)
-{
-	char path[4096];
-	const char *why;
-	struct statx st;
-	size_t n = 0;
-	int fd;
+/* ---- output -------------------------------------------------------------- */
 
-	if (!*to || !strcmp(to, "0"))
-		return -1;
-	if (!strcmp(to, "1"))
-		return fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-	for (; *to && n + 16 < sizeof(path); to++) {
-		if (to[0] == '%' && to[1] == 'p') {
+/* "%p" becomes the pid. */
+static void expand_path(const char *from, char path[PATH_LEN])
+{
+	size_t n = 0;
+
+	for (; *from && n + 16 < PATH_LEN; from++) {
+		if (from[0] == '%' && from[1] == 'p') {
 			n += (size_t)snprintf(path + n, 16, "%d", getpid());
-			to++;
+			from++;
 		} else {
-			path[n++] = *to;
+			path[n++] = *from;
 		}
 	}
 	path[n] = '\0';
+}
+
+/* NULL: Prometheus's format is not asked for. */
+static const char *export_path(void)
+{
+	static const char prefix[] = "prometheus:";
+	const char *to = weft_settings()->stats;
+
+	return strncmp(to, prefix, sizeof(prefix) - 1)
+		       ? NULL
+		       : to + sizeof(prefix) - 1;
+}
+
+/* -1: off, or it fails. */
+static int open_output(const char *to)
+{
+	char path[PATH_LEN];
+	const char *why;
+	struct statx st;
+	int fd;
+
+	if (!*to || !strcmp(to, "0") || export_path())
+		return -1;
+	if (!strcmp(to, "1"))
+		return fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+	expand_path(to, path);
 	/* no link of either kind: in /tmp anyone can plant one */
 	fd = weft_file_open(AT_FDCWD, path,
 			    O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0644,
@@ -408,6 +410,58 @@ static void write_rows(int fd, struct weft_stats *s)
 		write_row(fd, s, &s->rest);
 }
 
+/* In a folder: a name that other processes do not have. */
+static void name_export(const char *to, const char *host, char path[PATH_LEN])
+{
+	struct statx st;
+	size_t n;
+
+	expand_path(to, path);
+	n = strlen(path);
+	if (!statx(AT_FDCWD, path, 0, STATX_TYPE, &st) && S_ISDIR(st.stx_mode))
+		snprintf(path + n, PATH_LEN - n, "/weft-%s-%d-%s.prom", host,
+			 getpid(), runtime);
+}
+
+static void add_rows(struct weft_sums *sums, struct weft_stats *s)
+{
+	struct row *r, *tmp;
+
+	weft_list_for_each (r, tmp, &s->rows, link)
+		weft_sums_add(sums, s->device, s->netdev, &r->shown.c);
+	if (s->nrest)
+		weft_sums_add(sums, s->device, s->netdev, &s->rest.shown.c);
+}
+
+/* With the lock. */
+static void export_rows(void)
+{
+	struct weft_sums all = closed;
+	char path[PATH_LEN], labels[256], host[65], program[32], comm[32];
+	struct weft_stats *s, *tmp;
+	int err;
+
+	if (!export_path())
+		return;
+	weft_list_for_each (s, tmp, &open_stats, link)
+		if (s->pid == getpid())
+			add_rows(&all, s);
+	if (!all.n)
+		return;
+	get_host(host, sizeof(host));
+	weft_page_program(comm, sizeof(comm));
+	copy_name(program, sizeof(program), comm);
+	snprintf(labels, sizeof(labels),
+		 "host=\"%s\",pid=\"%d\",program=\"%s\",runtime=\"%s\"", host,
+		 getpid(), program, runtime);
+	name_export(export_path(), host, path);
+	err = weft_prometheus_write(path, labels, &all);
+	if (err)
+		weft_warn_once(
+			"cannot write counters to '%s', named by WEFT_STATS: %s",
+			path, strerror(-err));
+}
+
 static void hide_rows(struct weft_stats *s)
 {
 	struct row *r, *tmp;
@@ -420,6 +474,39 @@ static void hide_rows(struct weft_stats *s)
 	weft_page_write();
 }
 
+/* With the lock. */
+static void close_rows(struct weft_stats *s)
+{
+	hide_rows(s);
+	if (!export_path())
+		return;
+	add_rows(&closed, s);
+	export_rows();
+}
+
+static bool is_due(_Atomic uint64_t *last, uint64_t now, uint64_t every)
+{
+	if (now - atomic_load_explicit(last, memory_order_relaxed) < every)
+		return false;
+	atomic_store_explicit(last, now, memory_order_relaxed);
+	return true;
+}
+
+void weft_stats_tick(uint64_t now)
+{
+	static _Atomic uint64_t written, exported;
+
+	if (!is_due(&written, now, WRITE_MS))
+		return;
+	weft_stats_write();
+	warn_of_detour();
+	if (!is_due(&exported, now, EXPORT_MS))
+		return;
+	lock_stats();
+	export_rows();
+	unlock_stats();
+}
+
 void weft_stats_close(struct weft_stats *s)
 {
 	struct row *r, *tmp;
@@ -430,7 +517,7 @@ void weft_stats_close(struct weft_stats *s)
 	lock_stats();
 	weft_list_del(&s->link);
 	if (s->pid == getpid())
-		hide_rows(s);
+		close_rows(s);
 	unlock_stats();
 	if (has_rows(s))
 		fd = open_output(weft_settings()->stats);
@@ -456,6 +543,7 @@ __attribute__((destructor)) static void write_at_exit(void)
 	if (pthread_mutex_trylock(&lock))
 		return; /* exit() inside a call of weft: no deadlock */
 	weft_page_leave();
+	export_rows();
 	weft_list_for_each (s, tmp, &open_stats, link) {
 		if (!has_rows(s))
 			continue;

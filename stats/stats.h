@@ -5,8 +5,10 @@
  *
  * WEFT_STATS=1 writes them to stderr, WEFT_STATS=FILE appends to FILE ("%p" in
  * it becomes the pid): one JSON object per line and peer, written when an
- * interface closes, and at exit for those still open.  "0" or unset: counted,
- * never written.
+ * interface closes, and at exit for those still open.
+ * WEFT_STATS=prometheus:FILE replaces FILE now and then
+ * (stats/prometheus.h); in a folder each process has a name.  "0" or unset:
+ * counted, never written.
  */
 #ifndef WEFT_STATS_STATS_H
 #define WEFT_STATS_STATS_H

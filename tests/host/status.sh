@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What weft status says of two processes while they live is what they have sent,
 # over weft_tcp and weft_shm, between PID namespaces as well; and weft stats says
-# the same when they have ended.
+# the same when they have ended, as does what Prometheus gets.
 . "$(dirname "$0")/common.sh"
 
 type python3 unshare >/dev/null 2>&1 || tap_skip_all "needs python3, unshare"
@@ -68,6 +68,56 @@ for device in tcp shm; do
 		tap_not_ok "weft_$device" "$(words)"
 	fi
 done
+
+# What node_exporter takes: Prometheus's text format, as its documentation has it.
+cat >"$tap_tmp/prometheus.py" <<'PY'
+import re, sys
+label = r'[a-z_]+="(?:[^"\\\n]|\\["\\n])*"'
+sample = re.compile(r"([a-z_]+)\{(%s(?:,%s)*)\} (\d+)" % (label, label))
+helps, values = {}, {}
+for name in sys.argv[1:]:
+    text, metric, seen = open(name).read(), None, set()
+    assert text.endswith("\n")
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.startswith("# HELP "):
+            metric, words = line[7:].split(" ", 1)
+            assert metric not in seen, f"{metric} is there twice"
+            seen.add(metric)
+            # one metric has one help in all files
+            assert helps.setdefault(metric, words) == words
+            kind = "gauge" if metric == "weft_streams_max" else "counter"
+            assert next(lines) == f"# TYPE {metric} {kind}"
+            assert (kind == "counter") == metric.endswith("_total"), metric
+            continue
+        match = sample.fullmatch(line)
+        assert match and match[1] == metric, line
+        key = match[1], frozenset(re.findall(label, match[2]))
+        assert key not in values, f"{key} is there twice"
+        values[key] = int(match[3])
+def total(names):
+    return sum(value for (name, labels), value in values.items()
+               if name in names and 'device="tcp"' in labels)
+sent = total(["weft_tx_message_bytes_total", "weft_tx_put_bytes_total",
+              "weft_tx_get_bytes_total"])
+got = total(["weft_rx_message_bytes_total", "weft_rx_put_bytes_total",
+             "weft_get_bytes_total"])
+assert sent == got, (sent, got)
+assert all(any(l.startswith(n + "=") for l in labels) for _, labels in values
+           for n in ("host", "pid", "program", "runtime", "interface"))
+print(sent)
+PY
+export UCX_TLS=weft_tcp
+mkdir "$tap_tmp/prometheus"
+if (unset EXCHANGE_LOOK
+    WEFT_STATS=prometheus:$tap_tmp/prometheus exchange "$v" "$v" block large); then
+	between "for Prometheus: a file of each process, with what it has sent" $large \
+		"$(python3 "$tap_tmp/prometheus.py" "$tap_tmp"/prometheus/*-ucx.prom 2>&1)" \
+		$((large + large / 100))
+	tap_equal "and no other file" "$(ls "$tap_tmp/prometheus" | wc -l)" 2
+else
+	tap_not_ok "for Prometheus" "$(words)"
+fi
 
 # One side has a PID namespace of its own, in which it is 1 or so.
 apart="unshare -pf --mount-proc"

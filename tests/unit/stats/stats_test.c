@@ -393,3 +393,116 @@ Test(stats, detour_that_was_chosen_is_no_warning)
 	weft_log_set_sink(NULL, NULL);
 	weft_stats_close(s);
 }
+
+/* As to_file(), for Prometheus; in the folder itself if @whole. */
+static void to_prometheus(bool whole)
+{
+	char to[128];
+
+	to_file();
+	snprintf(to, sizeof(to), "prometheus:%s%s", folder,
+		 whole ? "" : "/out");
+	setenv("WEFT_STATS", to, 1);
+	weft_settings_reset();
+}
+
+static unsigned int count_files(void)
+{
+	char command[128];
+	unsigned int n = 0;
+	FILE *f;
+
+	snprintf(command, sizeof(command), "ls %s | wc -l", folder);
+	f = popen(command, "r");
+	cr_assert(eq(int, fscanf(f, "%u", &n), 1));
+	pclose(f);
+	return n;
+}
+
+Test(stats, prometheus_gets_the_sums_of_interfaces, .fini = clean_up)
+{
+	struct weft_stats *s, *other;
+	struct weft_counters *c;
+
+	to_prometheus(false);
+	weft_stats_runtime("ucx");
+	s = weft_stats_open("tcp", "eth0");
+	other = weft_stats_open("shm", "shm");
+	weft_stats_tick(1000000);
+	cr_expect(zero(uint, count_files()), "there is nothing to tell");
+	c = weft_stats_peer(s, 1, "x");
+	weft_count(c, tx_puts, 3);
+	atomic_store(&c->streams_max, 4);
+	c = weft_stats_peer(s, 2, "y");
+	weft_count(c, tx_puts, 4);
+	atomic_store(&c->streams_max, 2);
+	weft_count(weft_stats_peer(other, 3, "z"), gets, 5);
+	weft_stats_tick(1004999);
+	cr_expect(zero(uint, count_files()));
+	weft_stats_tick(1005300);
+	cr_expect(eq(uint, count_files(), 1));
+	slurp(file);
+	cr_expect(has(text, "# HELP weft_tx_puts_total puts completed at their "
+			    "source\n# TYPE weft_tx_puts_total counter\n"
+			    "weft_tx_puts_total{host=\""));
+	cr_expect(has(text, "program=\"stats_test\",runtime=\"ucx\",device="
+			    "\"tcp\",interface=\"eth0\"} 7\n"));
+	cr_expect(has(text, "# TYPE weft_streams_max gauge\n"));
+	cr_expect(has(text, "interface=\"eth0\"} 4\n"));
+	/* what is closed stays in the sums */
+	weft_stats_close(s);
+	weft_stats_close(other);
+	s = weft_stats_open("tcp", "eth0");
+	weft_count(weft_stats_peer(s, 1, "x"), tx_puts, 10);
+	weft_stats_close(s);
+	slurp(file);
+	cr_expect(has(text, "interface=\"eth0\"} 17\n"));
+	cr_expect(has(text, "interface=\"shm\"} 5\n"));
+	cr_expect(not(has(text, "{\"weft\"")));
+	cr_expect(eq(uint, count_files(), 1), "nothing else is left");
+}
+
+Test(stats, prometheus_has_a_file_for_each_process_in_a_folder,
+     .fini = clean_up)
+{
+	struct weft_stats *s;
+	int status;
+	pid_t pid;
+
+	to_prometheus(true);
+	s = weft_stats_open("tcp", "lo");
+	weft_count(weft_stats_peer(s, 1, "x"), gets, 5);
+	weft_stats_tick(1000000);
+	cr_expect(eq(uint, count_files(), 1));
+	pid = fork();
+	if (!pid) {
+		forked = 1;
+		s = weft_stats_open("tcp", "lo");
+		weft_count(weft_stats_peer(s, 1, "x"), gets, 6);
+		exit(0);
+	}
+	waitpid(pid, &status, 0);
+	cr_expect(zero(int, status));
+	cr_expect(eq(uint, count_files(), 2));
+	weft_stats_close(s);
+	snprintf(file, sizeof(file), "cat %.40s/*-%d-.prom", folder, pid);
+	cr_expect(zero(int, system(file)));
+}
+
+Test(stats, prometheus_without_a_place_is_a_warning, .fini = clean_up)
+{
+	struct weft_stats *s;
+
+	to_prometheus(false);
+	setenv("WEFT_STATS", "prometheus:/proc/nosuch/x.prom", 1);
+	weft_settings_reset();
+	weft_log_set_sink(take, NULL);
+	s = weft_stats_open("tcp", "lo");
+	weft_stats_peer(s, 1, "x");
+	weft_stats_tick(1000000);
+	weft_stats_close(s);
+	weft_log_set_sink(NULL, NULL);
+	cr_expect(eq(uint, warnings, 1));
+	cr_expect(has(said, "cannot write counters to '/proc/nosuch/x.prom', "
+			    "named by WEFT_STATS: No such file"));
+}
