@@ -71,6 +71,9 @@ LD_PRELOAD=$folder/lib/libweft_preload.so
 UCX_PLUGIN_PATH=$folder/lib/ucx
 NCCL_NET_PLUGIN=$folder/lib/libnccl-net-weft.so
 NCCL_ENV_PLUGIN=$folder/lib/libnccl-env-weft.so"
+tap_equal "weft.nccl_plugin_path() is that of NCCL_NET_PLUGIN" \
+	"$("$env/bin/python" -c 'import weft; print(weft.nccl_plugin_path())')" \
+	"$folder/lib/libnccl-net-weft.so"
 tap_nothing "and each is there" "$("$env/bin/python" -m weft | cut -d= -f2 |
 	while read -r path; do test -e "$path" || echo "$path"; done)"
 tap_equal "man finds the pages beside PATH's folder" \

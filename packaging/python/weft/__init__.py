@@ -23,6 +23,11 @@ paths = {
 }
 
 
+def nccl_plugin_path():
+    """For os.environ["NCCL_NET_PLUGIN"], before NCCL's first communicator."""
+    return paths["NCCL_NET_PLUGIN"]
+
+
 def command():
     """Becomes the command weft."""
     weft = os.path.join(paths["PATH"], "weft")
