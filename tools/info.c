@@ -355,6 +355,7 @@ static int info_host(bool check)
 	info_gpu();
 	ready = print_choice(used, entry, &why_not);
 	print_changed_settings();
+	info_processes();
 	return print_verdict(ready, why_not, check);
 }
 

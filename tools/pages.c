@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,4 +237,15 @@ uint64_t page_row_out(const struct weft_page_row *row)
 uint64_t page_row_in(const struct weft_page_row *row)
 {
 	return row->c.rx_message_bytes + row->c.rx_put_bytes + row->c.get_bytes;
+}
+
+void page_format(const struct page *p, char *to, size_t len)
+{
+	size_t n = (size_t)snprintf(to, len, "%s", p->head.program);
+
+	if (p->pid && n < len)
+		n += (size_t)snprintf(to + n, len - n, " %" PRIu64, p->pid);
+	if (p->pid != p->head.pid && n < len)
+		snprintf(to + n, len - n, " (%" PRIu64 " in %s)", p->head.pid,
+			 p->head.host);
 }

@@ -3,6 +3,7 @@
 #ifndef WEFT_TOOLS_PAGES_H
 #define WEFT_TOOLS_PAGES_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "stats/page.h"
@@ -39,6 +40,9 @@ struct pages {
  */
 int pages_read(unsigned int i, struct pages *pages);
 void pages_free(struct pages *pages);
+
+/* "python 4711", "python 4711 (17 in pod-a)", "python (17 in pod-a)" */
+void page_format(const struct page *p, char *to, size_t len);
 
 uint64_t page_row_out(const struct weft_page_row *row);
 uint64_t page_row_in(const struct weft_page_row *row);

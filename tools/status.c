@@ -81,18 +81,6 @@ static void format_age(uint64_t since_s, char *to, size_t len)
 		snprintf(to, len, "%" PRIu64 " days", s / 86400);
 }
 
-/* "python 4711", "python 4711 (17 in pod-a)", "python (17 in pod-a)" */
-static void format_process(const struct page *p, char *to, size_t len)
-{
-	size_t n = (size_t)snprintf(to, len, "%s", p->head.program);
-
-	if (p->pid && n < len)
-		n += (size_t)snprintf(to + n, len - n, " %" PRIu64, p->pid);
-	if (p->pid != p->head.pid && n < len)
-		snprintf(to + n, len - n, " (%" PRIu64 " in %s)", p->head.pid,
-			 p->head.host);
-}
-
 static const struct page *find_peer(const struct pages *pages, uint64_t id)
 {
 	unsigned int i, k;
@@ -112,7 +100,7 @@ static void format_peer(const struct pages *pages, const struct page *page,
 	if (peer == page)
 		snprintf(to, len, "itself");
 	else if (peer)
-		format_process(peer, to, len);
+		page_format(peer, to, len);
 	else
 		snprintf(to, len, "%s", row->where);
 }
@@ -228,7 +216,7 @@ static void print_process(FILE *to, const struct pages *pages,
 {
 	char name[TEXT_LEN], age[32];
 
-	format_process(page, name, sizeof(name));
+	page_format(page, name, sizeof(name));
 	format_age(page->head.since_s, age, sizeof(age));
 	fprintf(to, "\n%s: %s, for %s%s\n", name,
 		runtime_name(page->head.runtime), age,

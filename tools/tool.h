@@ -83,5 +83,7 @@ void info_gpu_begin(void);
 void info_gpu(void);
 /* Print the folder through which processes meet, or why it cannot be used. */
 void info_folder(void);
+/* Nothing where there are not two. */
+void info_processes(void);
 
 #endif

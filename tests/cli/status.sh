@@ -111,6 +111,16 @@ PY
 tap_equal "weft top is weft status where there is no terminal" \
 	"$("$weft" top | sed 's/ for [0-9]* min//')" "$("$weft" status | sed 's/ for [0-9]* min//')"
 
+tap_equal "weft info has a matrix of those that run" \
+	"$("$weft" info 2>/dev/null | sed -n '/^Processes/,/^$/p')" \
+	"Processes in $folder
+        1    2    3
+     1  X    TCP  -    python $holder (4711 in pod-a)
+     2  TCP  X    -    dask $holder (4712 in pod-a)
+     3  -    -    X    train $holder (4713 in pod-a)
+  TCP  the network; 'weft status' has what weft said of it
+  -    weft carries nothing"
+
 # On a terminal: a look, then another one at a key, until q.
 cat >"$tap_tmp/top.py" <<'PY'
 import fcntl, os, pty, struct, sys, termios

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which way the processes that run here have to each other. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/pages.h"
+#include "tools/tool.h"
+#include "util/util.h"
+
+#define SHOWN 16 /* as many columns as a terminal has */
+
+/* The first that two have is the one that carries most. */
+static const struct {
+	const char *device, *name, *legend;
+} ways[] = {
+	{ "nvlink", "NVL", "GPU memory is mapped" },
+	{ "shm", "SHM", "shared memory" },
+	{ "ib", "IB", "an adapter" },
+	{ "tcp", "TCP", "the network; 'weft status' has what weft said of it" },
+};
+
+static bool has_id(const struct page *page, uint64_t id)
+{
+	unsigned int i;
+
+	for (i = 0; i < page->nrows; i++)
+		if (page->rows[i].id == id)
+			return true;
+	return false;
+}
+
+/* The place in ways[], or its end. */
+static size_t find_way(const struct page *from, const struct page *to)
+{
+	size_t way, best = ARRAY_SIZE(ways);
+	unsigned int i;
+
+	for (i = 0; i < from->nrows; i++)
+		for (way = 0; way < best; way++)
+			if (!strcmp(from->rows[i].device, ways[way].device) &&
+			    has_id(to, from->rows[i].peer))
+				best = way;
+	return best;
+}
+
+static void print_row(const struct pages *pages, unsigned int row,
+		      unsigned int n, bool seen[ARRAY_SIZE(ways)])
+{
+	char text[128];
+	unsigned int i;
+	size_t way;
+
+	printf("  %4u", row + 1);
+	for (i = 0; i < n; i++) {
+		way = find_way(&pages->list[row], &pages->list[i]);
+		if (i == row) {
+			printf("  X  ");
+		} else if (way < ARRAY_SIZE(ways)) {
+			seen[way] = true;
+			printf("  %-3s", ways[way].name);
+		} else {
+			printf("  -  ");
+		}
+	}
+	page_format(&pages->list[row], text, sizeof(text));
+	printf("  %s\n", text);
+}
+
+static void print_matrix(const struct pages *pages)
+{
+	const unsigned int n = (unsigned int)weft_min(pages->n, SHOWN);
+	bool seen[ARRAY_SIZE(ways)] = { false };
+	unsigned int i;
+	size_t way;
+
+	printf("\nProcesses in %s\n      ", pages->path);
+	for (i = 0; i < n; i++)
+		printf(i + 1 < n ? "  %-3u" : "  %u", i + 1);
+	putchar('\n');
+	for (i = 0; i < n; i++)
+		print_row(pages, i, n, seen);
+	if (pages->n > n)
+		printf("  and %u more\n", pages->n - n);
+	for (way = 0; way < ARRAY_SIZE(ways); way++)
+		if (seen[way])
+			printf("  %-3s  %s\n", ways[way].name,
+			       ways[way].legend);
+	puts("  -    weft carries nothing");
+}
+
+void info_processes(void)
+{
+	struct pages pages;
+	unsigned int i;
+
+	for (i = 0; pages_read(i, &pages) != -ERANGE; i++) {
+		if (pages.n > 1)
+			print_matrix(&pages);
+		pages_free(&pages);
+	}
+	pages_free(&pages);
+}
