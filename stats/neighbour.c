@@ -101,45 +101,74 @@ uint64_t weft_neighbour_word(void)
 	return word | weft_host_id() << HOST_AT;
 }
 
-static const char *ucx_barrier(uint64_t own, uint64_t peer)
+static const char *const texts[] = {
+	[WEFT_BARRIER_NO_SHM] =
+		"this process offers no weft_shm; add it to UCX_TLS",
+	[WEFT_BARRIER_PEER_NO_SHM] =
+		"the peer offers no weft_shm; add it to its UCX_TLS",
+	[WEFT_BARRIER_USERS] =
+		"the peer runs as another user or in another user namespace, and the network namespaces differ; run both alike",
+	[WEFT_BARRIER_NO_FOLDER] =
+		"this process can use no run folder, and the network namespaces differ; 'weft info' says why",
+	[WEFT_BARRIER_PEER_NO_FOLDER] =
+		"the peer can use no run folder, and the network namespaces differ; 'weft info' there says why",
+	[WEFT_BARRIER_FOLDERS] =
+		"they share neither the run folder nor the network namespace; mount one folder at /run/weft in both containers, or set WEFT_RUN_DIR to it",
+	[WEFT_BARRIER_NO_NCCL] =
+		"NCCL here is not introduced to other containers; 'weft info nccl' says why",
+	[WEFT_BARRIER_PEER_NO_NCCL] =
+		"the peer's NCCL is not introduced to other containers; 'weft info nccl' there says why",
+	[WEFT_BARRIER_NCCL_USERS] =
+		"the peer runs as another user or in another user namespace; run both alike",
+	[WEFT_BARRIER_NCCL_PLACES] =
+		"they share no run folder, or have other GPUs or NCCL settings; compare 'weft info nccl' of both",
+};
+
+const char *weft_barrier_text(unsigned int barrier)
 {
-	if (!(own & MEETS))
-		return "this process offers no weft_shm; add it to UCX_TLS";
-	if (!(peer & MEETS))
-		return "the peer offers no weft_shm; add it to its UCX_TLS";
-	if (netns_of(own) == netns_of(peer) ||
-	    (place_of(own) && place_of(own) == place_of(peer)))
-		return NULL;
-	if (user_of(own) != user_of(peer))
-		return "the peer runs as another user or in another user namespace, and the network namespaces differ; run both alike";
-	if (!place_of(own))
-		return "this process can use no run folder, and the network namespaces differ; 'weft info' says why";
-	if (!place_of(peer))
-		return "the peer can use no run folder, and the network namespaces differ; 'weft info' there says why";
-	return "they share neither the run folder nor the network namespace; mount one folder at /run/weft in both containers, or set WEFT_RUN_DIR to it";
+	return barrier < ARRAY_SIZE(texts) ? texts[barrier] : NULL;
 }
 
-static const char *nccl_barrier(uint64_t own, uint64_t peer)
+static enum weft_barrier ucx_barrier(uint64_t own, uint64_t peer)
+{
+	if (!(own & MEETS))
+		return WEFT_BARRIER_NO_SHM;
+	if (!(peer & MEETS))
+		return WEFT_BARRIER_PEER_NO_SHM;
+	if (netns_of(own) == netns_of(peer) ||
+	    (place_of(own) && place_of(own) == place_of(peer)))
+		return WEFT_BARRIER_NONE;
+	if (user_of(own) != user_of(peer))
+		return WEFT_BARRIER_USERS;
+	if (!place_of(own))
+		return WEFT_BARRIER_NO_FOLDER;
+	if (!place_of(peer))
+		return WEFT_BARRIER_PEER_NO_FOLDER;
+	return WEFT_BARRIER_FOLDERS;
+}
+
+static enum weft_barrier nccl_barrier(uint64_t own, uint64_t peer)
 {
 	/* NCCL sees one host then; its settings ask for the network */
 	if (own & peer & MEETS ? place_of(own) == place_of(peer)
 			       : !((own | peer) & MEETS) &&
 					 netns_of(own) == netns_of(peer))
-		return NULL;
+		return WEFT_BARRIER_NONE;
 	if (!(own & MEETS))
-		return "NCCL here is not introduced to other containers; 'weft info nccl' says why";
+		return WEFT_BARRIER_NO_NCCL;
 	if (!(peer & MEETS))
-		return "the peer's NCCL is not introduced to other containers; 'weft info nccl' there says why";
+		return WEFT_BARRIER_PEER_NO_NCCL;
 	if (user_of(own) != user_of(peer))
-		return "the peer runs as another user or in another user namespace; run both alike";
-	return "they share no run folder, or have other GPUs or NCCL settings; compare 'weft info nccl' of both";
+		return WEFT_BARRIER_NCCL_USERS;
+	return WEFT_BARRIER_NCCL_PLACES;
 }
 
-const char *weft_neighbour_barrier(uint64_t own, uint64_t peer, bool *chosen)
+enum weft_barrier weft_neighbour_barrier(uint64_t own, uint64_t peer,
+					 bool *chosen)
 {
 	if (!own || !peer || host_of(own) != host_of(peer) ||
 	    (own ^ peer) & NCCL)
-		return NULL;
+		return WEFT_BARRIER_NONE;
 	*chosen = own & NCCL ? (own | peer) & APART : !(own & peer & MEETS);
 	return own & NCCL ? nccl_barrier(own, peer) : ucx_barrier(own, peer);
 }

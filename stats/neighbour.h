@@ -18,11 +18,27 @@ void weft_neighbour_meets(uint64_t place);
 /* Of this process, as it is now; 0: its host is unknown. */
 uint64_t weft_neighbour_word(void);
 
-/*
- * What keeps the two from meeting on their host, and what to do, a constant
- * text; NULL: they are not of one host, or nothing keeps them.  @chosen: the
- * settings of one ask for it.
+/* What keeps two from meeting on their host; in pages, so only add at the end.
  */
-const char *weft_neighbour_barrier(uint64_t own, uint64_t peer, bool *chosen);
+enum weft_barrier {
+	WEFT_BARRIER_NONE,
+	WEFT_BARRIER_NO_SHM,
+	WEFT_BARRIER_PEER_NO_SHM,
+	WEFT_BARRIER_USERS,
+	WEFT_BARRIER_NO_FOLDER,
+	WEFT_BARRIER_PEER_NO_FOLDER,
+	WEFT_BARRIER_FOLDERS,
+	WEFT_BARRIER_NO_NCCL,
+	WEFT_BARRIER_PEER_NO_NCCL,
+	WEFT_BARRIER_NCCL_USERS,
+	WEFT_BARRIER_NCCL_PLACES,
+};
+
+/* NONE also for two hosts.  @chosen: the settings of one ask for it. */
+enum weft_barrier weft_neighbour_barrier(uint64_t own, uint64_t peer,
+					 bool *chosen);
+/* What it is and what to do, a constant; NULL for NONE and what is no barrier.
+ */
+const char *weft_barrier_text(unsigned int barrier);
 
 #endif

@@ -75,7 +75,8 @@ struct weft_page_row {
 	uint64_t serial; /* identifies the user of the row; 0: free */
 	uint64_t id;	 /* of the interface */
 	uint64_t peer;	 /* of the peer's interface */
-	char device[16];
+	char device[15];
+	uint8_t barrier; /* enum weft_barrier (stats/neighbour.h) */
 	char netdev[64];
 	char where[80];
 	struct weft_counters c;

@@ -30,7 +30,6 @@ struct row {
 	struct weft_list ended_link;
 	struct weft_entry entry; /* by the peer's id */
 	unsigned int users;
-	const char *detour;	    /* weft_stats_detour(); NULL: none */
 	bool detour_said;	    /* or chosen: there is no warning to come */
 	struct weft_page_row shown; /* names and counters */
 };
@@ -43,7 +42,7 @@ struct weft_stats {
 	unsigned int nended;
 	struct row rest; /* merged rows of ended peers */
 	unsigned int nrest;
-	char device[16];
+	char device[15]; /* as in a row of the page */
 	char netdev[64];
 	uint64_t id;
 	pid_t pid; /* a child does not print its parent's rows */
@@ -124,7 +123,7 @@ void weft_stats_write(void)
 
 /* ---- what could have gone within the host -------------------------------- */
 
-void weft_stats_detour(struct weft_counters *c, const char *barrier,
+void weft_stats_detour(struct weft_counters *c, enum weft_barrier barrier,
 		       bool chosen)
 {
 	struct row *r = container_of(c, struct row, shown.c);
@@ -133,22 +132,22 @@ void weft_stats_detour(struct weft_counters *c, const char *barrier,
 	if (c == &discarded)
 		return;
 	lock_stats();
-	first = !r->detour;
+	first = !r->shown.barrier;
 	if (first)
 		r->detour_said = chosen;
-	r->detour = barrier;
+	r->shown.barrier = (uint8_t)barrier;
 	unlock_stats();
 	if (first)
 		weft_info(
 			"the peer at %s is on this host, but goes over TCP: %s",
-			r->shown.where, barrier);
+			r->shown.where, weft_barrier_text(barrier));
 }
 
 static bool is_long_detour(const struct row *r)
 {
 	const struct weft_counters *c = &r->shown.c;
 
-	return r->detour && !r->detour_said &&
+	return r->shown.barrier && !r->detour_said &&
 	       c->tx_message_bytes + c->tx_put_bytes + c->tx_get_bytes +
 			       c->rx_message_bytes + c->rx_put_bytes +
 			       c->get_bytes >
@@ -179,7 +178,7 @@ static void warn_of_detour(void)
 	r = find_long_detour();
 	if (r) {
 		r->detour_said = true;
-		barrier = r->detour;
+		barrier = weft_barrier_text(r->shown.barrier);
 		memcpy(where, r->shown.where, sizeof(where));
 	}
 	unlock_stats();

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "stats/neighbour.h"
 #include "stats/page.h"
 
 #define weft_count(c, name, n) \
@@ -47,11 +48,11 @@ struct weft_counters *weft_stats_peer(struct weft_stats *s, uint64_t peer_id,
 /* @c of weft_stats_peer(), or NULL; do not use it afterwards. */
 void weft_stats_peer_ended(struct weft_stats *s, struct weft_counters *c);
 /*
- * The peer is on this host, and @barrier, a constant text, is why data goes
+ * The peer is on this host, and @barrier is why data goes
  * over the network: logged at INFO; as a warning after more than 1 GB, unless
  * that was @chosen.
  */
-void weft_stats_detour(struct weft_counters *c, const char *barrier,
+void weft_stats_detour(struct weft_counters *c, enum weft_barrier barrier,
 		       bool chosen);
 void weft_stats_close(struct weft_stats *s);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stats/neighbour.h"
 #include "tools/pages.h"
 #include "tools/tool.h"
 #include "util/util.h"
@@ -17,7 +18,7 @@ static const struct {
 	{ "nvlink", "NVL", "GPU memory is mapped" },
 	{ "shm", "SHM", "shared memory" },
 	{ "ib", "IB", "an adapter" },
-	{ "tcp", "TCP", "the network; 'weft status' has what weft said of it" },
+	{ "tcp", "TCP", "the network" },
 };
 
 static bool has_id(const struct page *page, uint64_t id)
@@ -67,6 +68,28 @@ static void print_row(const struct pages *pages, unsigned int row,
 	printf("  %s\n", text);
 }
 
+/* What would make more of a process's peers NVL or SHM. */
+static void print_barriers(const struct pages *pages, unsigned int row)
+{
+	const struct page *page = &pages->list[row];
+	const char *text;
+	unsigned int i, k;
+
+	for (i = 0; i < page->nrows; i++) {
+		text = weft_barrier_text(page->rows[i].barrier);
+		if (!text)
+			continue;
+		for (k = 0; k < pages->n; k++)
+			if (has_id(&pages->list[k], page->rows[i].peer))
+				break;
+		if (k < pages->n)
+			printf("  %u to %u: %s\n", row + 1, k + 1, text);
+		else
+			printf("  %u to %s: %s\n", row + 1, page->rows[i].where,
+			       text);
+	}
+}
+
 static void print_matrix(const struct pages *pages)
 {
 	const unsigned int n = (unsigned int)weft_min(pages->n, SHOWN);
@@ -86,7 +109,9 @@ static void print_matrix(const struct pages *pages)
 		if (seen[way])
 			printf("  %-3s  %s\n", ways[way].name,
 			       ways[way].legend);
-	puts("  -    weft carries nothing");
+	puts("  -    no connection");
+	for (i = 0; i < n; i++)
+		print_barriers(pages, i);
 }
 
 void info_processes(void)

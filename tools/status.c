@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "stats/neighbour.h"
 #include "tools/pages.h"
 #include "tools/tool.h"
 #include "util/util.h"
@@ -157,6 +158,15 @@ static void print_rates(FILE *to, const struct page *before, double seconds,
 		(double)in / seconds / 1e9);
 }
 
+/* Why a peer of this host is not reached within it. */
+static void print_barrier(FILE *to, const struct weft_page_row *row)
+{
+	const char *text = weft_barrier_text(row->barrier);
+
+	if (text)
+		fprintf(to, "    on this host: %s\n", text);
+}
+
 static void print_peers(FILE *to, const struct pages *pages,
 			const struct pages *before, const struct page *page)
 {
@@ -187,6 +197,7 @@ static void print_peers(FILE *to, const struct pages *pages,
 		if (before)
 			print_rates(to, old, seconds, &page->rows[i]);
 		fputc('\n', to);
+		print_barrier(to, &page->rows[i]);
 	}
 }
 
@@ -277,6 +288,10 @@ static void print_json_row(const struct pages *pages,
 	tool_print_json(row->where);
 	if (peer)
 		printf(",\"process\":%d", (int)(peer - pages->list));
+	if (weft_barrier_text(row->barrier)) {
+		printf(",\"barrier\":");
+		tool_print_json(weft_barrier_text(row->barrier));
+	}
 #define X(name, help) printf(",\"" #name "\":%" PRIu64, (uint64_t)row->c.name);
 	WEFT_COUNTERS(X)
 #undef X

@@ -89,7 +89,7 @@ void tcp_conn_poll_del(struct tcp_conn *conn)
 static void note_neighbour(struct tcp_conn *conn)
 {
 	bool chosen;
-	const char *barrier = weft_neighbour_barrier(
+	const enum weft_barrier barrier = weft_neighbour_barrier(
 		weft_neighbour_word(), conn->base.neighbour, &chosen);
 
 	if (barrier && !conn->iface->base.session.aside &&

@@ -41,12 +41,13 @@ def page(name, rows, program=b"python", pid=4711, ns=NS, magic=b"weftpage",
             fcntl.flock(held[-1], fcntl.LOCK_EX)
     os.chmod(f"{sys.argv[1]}/{name}", 0o600)
 
-def row(id, peer, device, netdev, where, out=0, into=0, streams=0, serial=1):
+def row(id, peer, device, netdev, where, out=0, into=0, streams=0, serial=1,
+        barrier=0):
     # tx_message_bytes, rx_put_bytes and streams_max
     c = [0] * 17
     c[1], c[7], c[15] = out, into, streams
-    return struct.pack("<3Q16s64s80s17Q", serial, id, peer, device, netdev,
-                       where, *c)
+    return struct.pack("<3Q15sB64s80s17Q", serial, id, peer, device, barrier,
+                       netdev, where, *c)
 
 exec(sys.argv[2])
 print("ready", flush=True)
@@ -74,7 +75,9 @@ page("c-0000000000000001", [
     row(1, 7, b"ib", b"mlx5_0:1", b"10.0.0.7:9", 5, 18446744073709551615),
 ], errors=2, message=b"the peer is \x1b[31mgone", unlisted=3)
 page("c-0000000000000002", [
-    row(2, 1, b"tcp", b"eth0", b"10.0.0.1:5", 999999, 1230000000),
+    row(2, 1, b"tcp", b"eth0", b"10.0.0.1:5", 999999, 1230000000, barrier=1),
+    row(2, 8, b"tcp", b"eth0", b"10.0.0.8:5", barrier=6),
+    row(2, 11, b"tcp", b"eth0", b"10.0.0.9:5", barrier=200),
 ], program=b"dask", pid=4712, ns=1)
 page("c-0000000000000003", [], program=b"train", runtime=b"nccl", pid=4713)
 page("c-0000000000000004", [], program=b"dead", locked=False)
@@ -82,6 +85,8 @@ page("c-0000000000000005.new", [], program=b"unborn")
 '
 # a script holds all locks: its pid is what proc_locks(5) has
 holder=$HOLD_PID
+apart="the run folder nor the network namespace; mount one folder at /run/weft in \
+both containers, or set WEFT_RUN_DIR to it"
 seen=$("$weft" status | sed 's/ for [0-9]* min/ for N min/' | tr -s ' ')
 tap_equal "what it shows" "$seen" "$folder: 3 processes
 
@@ -95,6 +100,10 @@ python $holder (4711 in pod-a): UCX, for N min
 dask $holder (4712 in pod-a): UCX, for N min
  peer way sent received
  python $holder (4711 in pod-a) weft_tcp, eth0 1.00 MB 1.23 GB
+ on this host: this process offers no weft_shm; add it to UCX_TLS
+ 10.0.0.8:5 weft_tcp, eth0 0 B 0 B
+ on this host: they share neither $apart
+ 10.0.0.9:5 weft_tcp, eth0 0 B 0 B
 
 train $holder (4713 in pod-a): NCCL, for N min, no peers"
 "$weft" status --json >"$tap_tmp/json"
@@ -105,9 +114,11 @@ a, b, c = folder["processes"]
 print(a["program"], a["own_pid"], a["host"], a["errors"], a["unlisted"],
       a["message"], len(a["peers"]), a["peers"][0]["process"],
       a["peers"][0]["tx_message_bytes"], "process" in a["peers"][1],
-      b["peers"][0]["process"], b["peers"][0]["rx_put_bytes"], c["runtime"])
+      b["peers"][0]["process"], b["peers"][0]["rx_put_bytes"], c["runtime"],
+      [peer.get("barrier", "none")[:12] for peer in b["peers"]])
 PY
-)" "python 4711 pod-a 2 3 the peer is ?[31mgone 2 1 1230000000 False 0 1230000000 nccl"
+)" "python 4711 pod-a 2 3 the peer is ?[31mgone 2 1 1230000000 False 0 1230000000 nccl \
+['this process', 'they share n', 'none']"
 tap_equal "weft top is weft status where there is no terminal" \
 	"$("$weft" top | sed 's/ for [0-9]* min//')" "$("$weft" status | sed 's/ for [0-9]* min//')"
 
@@ -118,8 +129,10 @@ tap_equal "weft info has a matrix of those that run" \
      1  X    TCP  -    python $holder (4711 in pod-a)
      2  TCP  X    -    dask $holder (4712 in pod-a)
      3  -    -    X    train $holder (4713 in pod-a)
-  TCP  the network; 'weft status' has what weft said of it
-  -    weft carries nothing"
+  TCP  the network
+  -    no connection
+  2 to 1: this process offers no weft_shm; add it to UCX_TLS
+  2 to 10.0.0.8:5: they share neither $apart"
 
 # On a terminal: a look, then another one at a key, until q.
 cat >"$tap_tmp/top.py" <<'PY'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Between two containers of one host over TCP, one of them logs at INFO, once, what
-# keeps them from weft_shm; by default neither does.
+# keeps them from weft_shm; by default neither does. weft status has it, too.
 . "$(dirname "$0")/common.sh"
 
 test "$(id -u)" = 0 || tap_skip_all "needs root"
@@ -39,10 +39,18 @@ expect() # NAME TEXT RUN_DIR UCX_TLS
 	fi
 }
 
+# What is in both folders, once all is sent.
+export EXCHANGE_LOOK="export LD_PRELOAD=
+for folder in run own; do
+	WEFT_RUN_DIR=$tap_tmp/\$folder '$WEFT_BUILD/tools/weft' status
+done >$tap_tmp/look"
 way="the peer at PEER is on this host, but goes over TCP:"
 expect "with a folder each: said once" \
 	"$way they share neither the run folder nor the network namespace; mount one folder at /run/weft in both containers, or set WEFT_RUN_DIR to it" \
 	"$tap_tmp/own" weft_shm,weft_tcp
+tap_equal "weft status has it below that peer" \
+	"$(grep -A1 "10.78.0.*weft_tcp, eth0.* MB" "$tap_tmp/look" |
+		grep -c "^    on this host: they share neither")" 1
 expect "one finds no folder" \
 	"$way one can use no run folder, and the network namespaces differ; 'weft info' says why" \
 	 /proc/nosuch weft_shm,weft_tcp

@@ -356,11 +356,12 @@ Test(stats, detour_is_said_once_and_warned_of_after_a_gigabyte)
 
 	weft_log_set_sink(take, NULL);
 	weft_log_set_level(WEFT_LOG_INFO);
-	weft_stats_detour(a, "a wall", false);
-	weft_stats_detour(a, "a wall", false);
+	weft_stats_detour(a, WEFT_BARRIER_NO_SHM, false);
+	weft_stats_detour(a, WEFT_BARRIER_NO_SHM, false);
 	cr_expect(eq(str, said,
 		     (char *)"the peer at 10.0.0.5:77 is on this host, but "
-			     "goes over TCP: a wall"));
+			     "goes over TCP: this process offers no weft_shm; "
+			     "add it to UCX_TLS"));
 	cr_expect(eq(uint, infos, 1));
 	weft_count(a, tx_put_bytes, 600000000);
 	weft_count(a, rx_put_bytes, 400000000);
@@ -373,8 +374,8 @@ Test(stats, detour_is_said_once_and_warned_of_after_a_gigabyte)
 	weft_stats_tick(1000500);
 	cr_expect(eq(uint, warnings, 1));
 	cr_expect(has(said, "more than 1 GB has gone over TCP to and from the "
-			    "peer at 10.0.0.5:77, which is on this host: a "
-			    "wall"));
+			    "peer at 10.0.0.5:77, which is on this host: "
+			    "this process offers no weft_shm"));
 	weft_log_set_sink(NULL, NULL);
 	weft_stats_close(s);
 }
@@ -385,7 +386,7 @@ Test(stats, detour_that_was_chosen_is_no_warning)
 	struct weft_counters *c = weft_stats_peer(s, 1, "10.0.0.5:77");
 
 	weft_log_set_sink(take, NULL);
-	weft_stats_detour(c, "a choice", true);
+	weft_stats_detour(c, WEFT_BARRIER_NO_SHM, true);
 	weft_count(c, get_bytes, 2000000000);
 	weft_stats_tick(1000000);
 	cr_expect(zero(uint, warnings));
