@@ -5,7 +5,7 @@
 # 32-bit days, with other arguments, and it is still there.  So with NVML's.
 : "${WEFT_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}"
 # shellcheck source=tests/lib/tap.sh
-. "$WEFT_SRC/tests/lib/tap.sh"
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 
 # WEFT_TEST_CUDA_H: configure's, "-isystem FOLDER" or nothing
 configured=${WEFT_TEST_CUDA_H-}

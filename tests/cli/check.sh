@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # weft check, between two processes and between two network namespaces.
-. "$WEFT_SRC/tests/lib/tap.sh"
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 weft=$WEFT_BUILD/tools/weft
 for name in "${!WEFT_@}" "${!UCX_@}" NCCL_SOCKET_IFNAME UCXPY_IFNAME \
 	CUDA_VISIBLE_DEVICES; do

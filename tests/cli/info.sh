@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # weft info shows what the host has.
-. "$WEFT_SRC/tests/lib/tap.sh"
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 . "$WEFT_SRC/tests/lib/ucx_source.sh"
 weft=$WEFT_BUILD/tools/weft
 unset LD_PRELOAD UCX_TLS UCX_NET_DEVICES VIRTUAL_ENV CONDA_PREFIX LD_LIBRARY_PATH

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # weft info lists the ports of adapters, weft run chooses one. Also the only test without an adapter that
 # loads libibverbs by name and resolves its functions.
-. "$WEFT_SRC/tests/lib/tap.sh"
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 . "$WEFT_SRC/tests/lib/verbs.sh"
 verbs_inside "$0" "$@"
 unset LD_PRELOAD UCX_NET_DEVICES

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # weft run --gpus-per-task in tasks of launchers: those that are here, and what
 # the others set, as their documentation has it. The GPUs are a fake driver's.
-. "$WEFT_SRC/tests/lib/tap.sh"
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 weft=$WEFT_BUILD/tools/weft
 fake=$WEFT_BUILD/tests/lib/.libs/libfake_cuda.so
 for name in $(compgen -e | grep -E \

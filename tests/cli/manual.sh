@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The manual pages agree with the program.
-. "$WEFT_SRC/tests/lib/tap.sh"
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 weft=$WEFT_BUILD/tools/weft
 
 tap_equal "docs/settings.md agrees with weft info settings (make update-settings)" \

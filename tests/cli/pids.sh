@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # weft run in containers with PID namespaces of their own: no two programs have
 # the same process id, and what starts them behaves as they would.
-. "$WEFT_SRC/tests/lib/tap.sh"
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 weft=$WEFT_BUILD/tools/weft
 test -z "$WEFT_SANITIZED" ||
 	tap_skip_all "a sanitized library cannot be preloaded"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # weft itself, and weft run.
-. "$WEFT_SRC/tests/lib/tap.sh"
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 weft=$WEFT_BUILD/tools/weft
 preload=$(product libweft_preload.so)
 unset LD_PRELOAD UCX_TLS UCX_SOCKADDR_TLS_PRIORITY UCX_NET_DEVICES WEFT_UCX \

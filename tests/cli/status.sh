@@ -3,7 +3,7 @@
 # weft status and weft top over pages that a script has written, good and bad
 # ones; weft stats over lines; weft path. What real processes write is compared
 # in tests/host/status.sh.
-. "$WEFT_SRC/tests/lib/tap.sh"
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 type python3 >/dev/null 2>&1 || tap_skip_all "needs python3"
 weft=$WEFT_BUILD/tools/weft
 tap_folder

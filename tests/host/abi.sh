@@ -4,7 +4,7 @@
 # (a release's tarball or a checkout) that WEFT_UCX_SOURCE names.
 : "${WEFT_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}"
 # shellcheck source=tests/lib/tap.sh
-. "$WEFT_SRC/tests/lib/tap.sh"
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 
 test -n "${WEFT_UCX_SOURCE-}" ||
 	tap_skip_all "WEFT_UCX_SOURCE names no source tree of UCX"

@@ -5,7 +5,7 @@
 : "${WEFT_SRC:=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}"
 : "${WEFT_BUILD:=$WEFT_SRC}"
 # shellcheck source=tests/lib/tap.sh
-. "$WEFT_SRC/tests/lib/tap.sh"
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 
 plugins=$WEFT_BUILD/ucx_tl/.libs
 preload=$plugins/libweft_preload.so

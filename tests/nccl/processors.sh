@@ -4,7 +4,7 @@
 # nccl_net/introduce/slots.c, cross-built and run by an emulator, over a library linked in
 # each way that there is. tests/unit/nccl_net/slots_test.c has the cases; here
 # they are few.
-. "${WEFT_SRC:?}/tests/lib/tap.sh"
+. "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
 tap_folder
 cat >"$tap_tmp/slots.c" <<'EOC'
 #include <dlfcn.h>
