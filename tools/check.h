@@ -141,9 +141,15 @@ int check_unpack_list(const uint8_t text[CHECK_LIST_LEN],
 struct check_pair {
 	const struct check_device *here, *there;
 	struct check_rates rates;
+	struct check_rates gpu; /* between GPUs, over weft_nvl; zeros: not */
 	bool measured;
 	int err;
 };
+
+/* "weft_tcp eth0 - eth1"; returns @label. */
+#define CHECK_PAIR_LEN (2 * CHECK_NAME_LEN + 16)
+const char *check_format_pair(const struct check_pair *pair,
+			      char label[CHECK_PAIR_LEN]);
 
 /*
  * The pairs to measure, that of the control connection first; each device of
@@ -156,6 +162,9 @@ void check_advise(const struct check_pair *pairs, int n,
 		  const struct check_list *here, const struct check_list *there,
 		  bool json);
 
+/* check_report.c: print what a bug report needs of this side. */
+void check_report(const struct check_pair *pairs, int n, bool works);
+
 /* check_gpu.c */
 /* Both buffers, one behind the other; NULL after an error message. */
 uint8_t *check_gpu_buffers(struct check_gpu *g, size_t len);
@@ -164,7 +173,7 @@ int check_gpu_copy(struct check_gpu *g, void *dst, const void *src, size_t len);
 /* The bounce buffer in host memory. */
 uint8_t *check_gpu_bounce(struct check_gpu *g);
 /* Check and measure GPU memory; does nothing without a GPU here. */
-int check_gpus(struct check *c);
+int check_gpus(struct check *c, struct check_rates *rates);
 /* The same on the serving side; @c has the peer's card. */
 void check_serve_gpu(struct check *c);
 

@@ -14,7 +14,7 @@
 
 #define CHECK_WHOLE_MS 40000 /* after that no further device is measured */
 
-static int run_measurements(struct check *c, struct check_rates *rates)
+static int run_measurements(struct check *c, struct check_pair *pair)
 {
 	static const size_t messages[] = { 8, 8 << 10 };
 	static const size_t blocks[] = { 4 << 10, 64 << 10, 1 << 20, 16 << 20,
@@ -33,21 +33,20 @@ static int run_measurements(struct check *c, struct check_rates *rates)
 						 sizeof(text)),
 			       usec);
 		if (!i)
-			rates->usec = usec;
+			pair->rates.usec = usec;
 	}
 	if (!err) {
 		putchar('\n');
-		err = check_blocks(c, blocks, ARRAY_SIZE(blocks), rates);
+		err = check_blocks(c, blocks, ARRAY_SIZE(blocks), &pair->rates);
 	}
-	return err ? err : check_gpus(c);
+	return err ? err : check_gpus(c, &pair->gpu);
 }
 
-#define PAIR_LEN (2 * CHECK_NAME_LEN + 16)
-static const char *format_pair(const struct check_pair *pair,
-			       char label[PAIR_LEN])
+const char *check_format_pair(const struct check_pair *pair,
+			      char label[CHECK_PAIR_LEN])
 {
-	snprintf(label, PAIR_LEN, "weft_%s %s - %s", pair->here->ops->name,
-		 pair->here->name, pair->there->name);
+	snprintf(label, CHECK_PAIR_LEN, "weft_%s %s - %s",
+		 pair->here->ops->name, pair->here->name, pair->there->name);
 	return label;
 }
 
@@ -56,7 +55,7 @@ static int measure_in_short(struct check *c, const struct check_pair *pair,
 			    struct check_rates *rates)
 {
 	static const size_t warm_up = 64 << 10, block = 16 << 20;
-	char label[PAIR_LEN];
+	char label[CHECK_PAIR_LEN];
 	size_t size = block;
 	int err;
 
@@ -75,8 +74,9 @@ static int measure_in_short(struct check *c, const struct check_pair *pair,
 		err = check_speed(c, CHECK_GET, size, &rates->get);
 	if (err)
 		return err;
-	printf("  %-36s %7.1f us %10.0f %10.0f\n", format_pair(pair, label),
-	       rates->usec, rates->put / 1e6, rates->get / 1e6);
+	printf("  %-36s %7.1f us %10.0f %10.0f\n",
+	       check_format_pair(pair, label), rates->usec, rates->put / 1e6,
+	       rates->get / 1e6);
 	return 0;
 }
 
@@ -131,7 +131,7 @@ static int measure_pair(const struct place *place, struct check_pair *pair)
 		if (first)
 			printf("%s, over weft_%s on %s\n", place->host,
 			       c.ops->name, pair->here->name);
-		pair->err = first ? run_measurements(&c, &pair->rates)
+		pair->err = first ? run_measurements(&c, pair)
 				  : measure_in_short(&c, pair, &pair->rates);
 	}
 	pair->measured = !pair->err;
@@ -147,7 +147,7 @@ static bool measure_pairs(const struct place *place, struct check_pair *pairs,
 			  int n)
 {
 	const uint64_t end = weft_now_ms() + CHECK_WHOLE_MS;
-	char label[PAIR_LEN];
+	char label[CHECK_PAIR_LEN];
 	bool works;
 	int i;
 
@@ -162,7 +162,7 @@ static bool measure_pairs(const struct place *place, struct check_pair *pairs,
 			measure_pair(place, &pairs[i]);
 		else
 			printf("  %-36s not measured, out of time\n",
-			       format_pair(&pairs[i], label));
+			       check_format_pair(&pairs[i], label));
 	for (i = 1; i < n; i++)
 		works &= !pairs[i].err;
 	if (works)
@@ -251,6 +251,8 @@ static int run_check(const struct place *place, int fd)
 	check_advise(pairs, n, &here, &there, place->json);
 	if (place->json)
 		puts("]}");
+	else
+		check_report(pairs, n, works);
 	return works ? 0 : EXIT_FAILED;
 }
 

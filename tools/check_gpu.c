@@ -198,11 +198,11 @@ static bool is_reachable(struct check *n, const struct check_card *other,
 }
 
 static int measure_gpu(struct check *n, const struct check_card *own,
-		       const struct check_card *other)
+		       const struct check_card *other,
+		       struct check_rates *rates)
 {
 	static const size_t blocks[] = { 64 << 10, 1 << 20, 16 << 20,
 					 CHECK_BUFFER };
-	struct check_rates rates;
 	int err;
 
 	if (n->ops->mem_reaches(n->peer_rkey)) {
@@ -215,11 +215,12 @@ static int measure_gpu(struct check *n, const struct check_card *own,
 	       memcmp(own->uuid, other->uuid, sizeof(own->uuid))
 		       ? ""
 		       : " (the same)");
-	err = check_blocks(n, blocks, ARRAY_SIZE(blocks), &rates);
+	err = check_blocks(n, blocks, ARRAY_SIZE(blocks), rates);
 	return err ? err : check_bye(n);
 }
 
-static int query_side(struct check *c, struct check *n, struct check_card *own)
+static int query_side(struct check *c, struct check *n, struct check_card *own,
+		      struct check_rates *rates)
 {
 	struct weft_address peer;
 	const char *why;
@@ -247,10 +248,10 @@ static int query_side(struct check *c, struct check *n, struct check_card *own)
 		return 0;
 	}
 	err = check_connect(n, &peer);
-	return err ? err : measure_gpu(n, own, &c->card);
+	return err ? err : measure_gpu(n, own, &c->card, rates);
 }
 
-int check_gpus(struct check *c)
+int check_gpus(struct check *c, struct check_rates *rates)
 {
 	struct check_card own = { .state = GPU_NONE };
 	struct check_gpu g = { .has_memory = false };
@@ -263,7 +264,7 @@ int check_gpus(struct check *c)
 	fill_host(&own, &host);
 	err = open_side(&n, &g, c, NULL, &own);
 	if (!err)
-		err = query_side(c, &n, &own);
+		err = query_side(c, &n, &own, rates);
 	if (!err && c->card.state == GPU_HERE &&
 	    weft_get_le64(c->card.host) == weft_host_id())
 		print_nccl(&own, &c->card, &host);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Find weft's libraries and the UCX that programs load. */
+/* Find weft's libraries, and the UCX and NCCL that programs load. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <poll.h>
@@ -101,33 +101,68 @@ bool tool_find(const char *file, char path[TOOL_PATH_MAX])
 	       snprintf(path, TOOL_PATH_MAX, "%s", real) < TOOL_PATH_MAX;
 }
 
-/* Runs in a child, to keep UCX's constructors out of this process. */
-static void probe_ucx(const char *name, int out)
+/* A library that programs have, and how it says which it is. */
+struct kind {
+	const char *package; /* Python's, with the library in lib/ */
+	const char *file;
+	const char *symbol;
+	void (*ask)(void *symbol, unsigned int version[3]);
+};
+
+static void ask_ucx(void *symbol, unsigned int version[3])
 {
-	void (*version)(unsigned int *, unsigned int *, unsigned int *);
-	struct tool_ucx u = { 0 };
-	void *handle;
+	void (*ask)(unsigned int *, unsigned int *, unsigned int *);
+
+	ask = (void (*)(unsigned int *, unsigned int *, unsigned int *))symbol;
+	ask(&version[0], &version[1], &version[2]);
+}
+
+static void ask_nccl(void *symbol, unsigned int version[3])
+{
+	int (*ask)(int *) = (int (*)(int *))symbol;
+	int n = 0;
+
+	/* as it numbers itself since 2.9 */
+	if (!ask(&n)) {
+		version[0] = (unsigned int)n / 10000;
+		version[1] = (unsigned int)n / 100 % 100;
+		version[2] = (unsigned int)n % 100;
+	}
+}
+
+static const struct kind ucx_kind = {
+	.package = "libucx",
+	.file = "libucp.so.0",
+	.symbol = "ucp_get_version",
+	.ask = ask_ucx,
+};
+
+static const struct kind nccl_kind = {
+	.package = "nvidia.nccl",
+	.file = "libnccl.so.2",
+	.symbol = "ncclGetVersion",
+	.ask = ask_nccl,
+};
+
+static void probe_library(const struct kind *kind, const char *name, int out)
+{
+	struct tool_library l = { 0 };
+	void *handle, *symbol;
 	Dl_info info;
 
-	if (!freopen("/dev/null", "w", stderr) ||
-	    !freopen("/dev/null", "w", stdout))
-		_exit(1);
 	setenv("UCX_LOG_LEVEL", "fatal", 1);
 	handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-	version = handle ? (void (*)(unsigned int *, unsigned int *,
-				     unsigned int *))dlsym(handle,
-							   "ucp_get_version")
-			 : NULL;
-	if (version) {
-		version(&u.version[0], &u.version[1], &u.version[2]);
-		u.found = true;
-		if (dladdr((void *)version, &info))
-			snprintf(u.path, sizeof(u.path), "%s", info.dli_fname);
+	symbol = handle ? dlsym(handle, kind->symbol) : NULL;
+	if (symbol) {
+		kind->ask(symbol, l.version);
+		l.found = true;
+		if (dladdr(symbol, &info))
+			snprintf(l.path, sizeof(l.path), "%s", info.dli_fname);
 	} else {
-		snprintf(u.why, sizeof(u.why), "%s",
-			 dlerror() ?: "it has no ucp_get_version");
+		snprintf(l.why, sizeof(l.why), "%s",
+			 dlerror() ?: "it does not say its version");
 	}
-	if (write(out, &u, sizeof(u)) != sizeof(u))
+	if (write(out, &l, sizeof(l)) != sizeof(l))
 		_exit(1);
 	_exit(0);
 }
@@ -159,48 +194,62 @@ static ssize_t read_child(pid_t pid, int fd, void *buf, size_t len)
 	return (ssize_t)have;
 }
 
-static void run_probe(struct tool_ucx *u, const char *name)
+/*
+ * @probe runs in a child, to keep constructors of what it loads out of this
+ * process, and ends it.  False: no whole @answer.
+ */
+static bool
+ask_child(void (*probe)(const struct kind *kind, const char *name, int out),
+	  const struct kind *kind, const char *name, void *answer, size_t len)
 {
-	struct tool_ucx got;
 	int fds[2];
 	pid_t pid;
 
 	if (pipe(fds))
-		return;
+		return false;
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		close(fds[0]);
-		probe_ucx(name, fds[1]);
+		if (freopen("/dev/null", "w", stderr) &&
+		    freopen("/dev/null", "w", stdout))
+			probe(kind, name, fds[1]);
+		_exit(1);
 	}
 	close(fds[1]);
 	if (pid < 0) {
 		close(fds[0]);
-		return;
+		return false;
 	}
-	if (read_child(pid, fds[0], &got, sizeof(got)) != sizeof(got)) {
-		snprintf(u->why, sizeof(u->why), "'%.200s' crashes when loaded",
+	return read_child(pid, fds[0], answer, len) == (ssize_t)len;
+}
+
+static void run_probe(const struct kind *kind, const char *name,
+		      struct tool_library *l)
+{
+	struct tool_library got;
+
+	if (!ask_child(probe_library, kind, name, &got, sizeof(got))) {
+		snprintf(l->why, sizeof(l->why), "'%.200s' crashes when loaded",
 			 name);
 		return;
 	}
-	u->found = got.found;
-	memcpy(u->version, got.version, sizeof(got.version));
+	l->found = got.found;
+	memcpy(l->version, got.version, sizeof(got.version));
 	if (got.found)
-		memcpy(u->path, got.path, sizeof(u->path));
+		memcpy(l->path, got.path, sizeof(l->path));
 	else
-		memcpy(u->why, got.why, sizeof(u->why));
+		memcpy(l->why, got.why, sizeof(l->why));
 }
 
-/* The same for an NCCL network plugin; calls none of its functions. */
-static void probe_nccl(const char *name, int out)
+/* An NCCL network plugin; calls none of its functions. */
+static void probe_plugin(const struct kind *none, const char *name, int out)
 {
 	char symbol[32], why[TOOL_WHY_MAX] = "";
 	const char *const *plugin = NULL;
 	void *handle;
 
-	if (!freopen("/dev/null", "w", stderr) ||
-	    !freopen("/dev/null", "w", stdout))
-		_exit(1);
+	(void)none;
 	handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (!handle)
 		snprintf(why, sizeof(why), "%s", dlerror());
@@ -218,25 +267,8 @@ static void probe_nccl(const char *name, int out)
 
 bool tool_probe_nccl(const char *name, char why[TOOL_WHY_MAX])
 {
-	int fds[2];
-	pid_t pid;
-
 	snprintf(why, TOOL_WHY_MAX, "it crashes when loaded");
-	if (pipe(fds))
-		return false;
-	fflush(stdout);
-	pid = fork();
-	if (!pid) {
-		close(fds[0]);
-		probe_nccl(name, fds[1]);
-	}
-	close(fds[1]);
-	if (pid < 0) {
-		close(fds[0]);
-		return false;
-	}
-	return read_child(pid, fds[0], why, TOOL_WHY_MAX) == TOOL_WHY_MAX &&
-	       !*why;
+	return ask_child(probe_plugin, NULL, name, why, TOOL_WHY_MAX) && !*why;
 }
 
 bool tool_ask_python(const char *code, const char *arg,
@@ -274,60 +306,74 @@ bool tool_ask_python(const char *code, const char *arg,
 }
 
 /* Ask Python itself: only it knows its search path. */
-static void find_python(struct tool_ucx *u)
+static void find_python(const struct kind *kind, struct tool_library *l)
 {
 	static const char code[] =
-		"import importlib.util as u\n"
-		"s = u.find_spec('libucx')\n"
+		"import importlib.util as u, sys\n"
+		"s = u.find_spec(sys.argv[1])\n"
 		"if s: print(list(s.submodule_search_locations)[0], end='')\n";
 	char python[TOOL_PATH_MAX], folder[TOOL_PATH_MAX - 64],
 		lib[TOOL_PATH_MAX];
 
-	u->who = "Python";
-	if (!tool_ask_python(code, NULL, python, folder, sizeof(folder))) {
-		snprintf(u->why, sizeof(u->why),
-			 "no libucx package (pip's) in %.200s", python);
+	l->who = "Python";
+	if (!tool_ask_python(code, kind->package, python, folder,
+			     sizeof(folder))) {
+		snprintf(l->why, sizeof(l->why),
+			 "no %s package (pip's) in %.200s", kind->package,
+			 python);
 		return;
 	}
-	snprintf(u->why, sizeof(u->why), "the libucx package of %.200s",
-		 python);
-	snprintf(lib, sizeof(lib), "%s/lib/libucp.so.0", folder);
+	snprintf(l->why, sizeof(l->why), "the %s package of %.200s",
+		 kind->package, python);
+	snprintf(lib, sizeof(lib), "%s/lib/%s", folder, kind->file);
+	/* without the last number */
 	if (access(lib, F_OK))
-		snprintf(lib, sizeof(lib), "%s/lib/libucp.so", folder);
-	run_probe(u, lib);
+		*strrchr(lib, '.') = '\0';
+	run_probe(kind, lib, l);
 }
 
-static bool find_conda(struct tool_ucx *u)
+static bool find_conda(const struct kind *kind, struct tool_library *l)
 {
 	const char *prefix = getenv("CONDA_PREFIX");
 	char lib[TOOL_PATH_MAX];
 
 	if (!prefix || !*prefix)
 		return false;
-	u->who = "conda";
-	snprintf(lib, sizeof(lib), "%s/lib/libucp.so.0", prefix);
+	l->who = "conda";
+	snprintf(lib, sizeof(lib), "%s/lib/%s", prefix, kind->file);
 	if (access(lib, F_OK)) {
-		snprintf(u->why, sizeof(u->why), "no libucp.so.0 in %.200s/lib",
-			 prefix);
+		snprintf(l->why, sizeof(l->why), "no %s in %.200s/lib",
+			 kind->file, prefix);
 		return true;
 	}
-	snprintf(u->why, sizeof(u->why), "CONDA_PREFIX");
-	run_probe(u, lib);
+	snprintf(l->why, sizeof(l->why), "CONDA_PREFIX");
+	run_probe(kind, lib, l);
 	return true;
 }
 
-size_t tool_find_ucx(struct tool_ucx out[TOOL_UCX_MAX])
+static size_t find_all(const struct kind *kind,
+		       struct tool_library out[TOOL_FOUND_MAX])
 {
 	const char *path = getenv("LD_LIBRARY_PATH");
 	size_t n = 0;
 
-	memset(out, 0, TOOL_UCX_MAX * sizeof(*out));
-	find_python(&out[n++]);
-	n += find_conda(&out[n]);
+	memset(out, 0, TOOL_FOUND_MAX * sizeof(*out));
+	find_python(kind, &out[n++]);
+	n += find_conda(kind, &out[n]);
 	out[n].who = "programs";
 	snprintf(out[n].why, sizeof(out[n].why),
 		 "the dynamic linker's choice%s",
 		 path && *path ? ", LD_LIBRARY_PATH first" : "");
-	run_probe(&out[n++], "libucp.so.0");
+	run_probe(kind, kind->file, &out[n++]);
 	return n;
+}
+
+size_t tool_find_ucx(struct tool_library out[TOOL_FOUND_MAX])
+{
+	return find_all(&ucx_kind, out);
+}
+
+size_t tool_find_nccl(struct tool_library out[TOOL_FOUND_MAX])
+{
+	return find_all(&nccl_kind, out);
 }

@@ -94,18 +94,18 @@ static bool is_on_plugin_path(void)
 	return false;
 }
 
-static bool is_known(const struct tool_ucx *u)
+static bool is_known(const struct tool_library *u)
 {
 	return u->version[0] == 1 && u->version[1] >= WEFT_UCX_MINOR_MIN &&
 	       u->version[1] <= WEFT_UCX_MINOR_MAX;
 }
 
-static bool is_supported(const struct tool_ucx *u)
+static bool is_supported(const struct tool_library *u)
 {
 	return is_known(u) || weft_settings()->ucx_force;
 }
 
-static void print_unknown(const struct tool_ucx *u)
+static void print_unknown(const struct tool_library *u)
 {
 	printf("this weft supports 1.%d to 1.%d:\n            ",
 	       WEFT_UCX_MINOR_MIN, WEFT_UCX_MINOR_MAX);
@@ -117,7 +117,8 @@ static void print_unknown(const struct tool_ucx *u)
 }
 
 /* How this UCX loads weft; NULL: it does not. */
-static const char *get_entry(const struct tool_ucx *u, bool preload, bool path)
+static const char *get_entry(const struct tool_library *u, bool preload,
+			     bool path)
 {
 	char folder[TOOL_PATH_MAX + 8];
 
@@ -134,7 +135,7 @@ static const char *get_entry(const struct tool_ucx *u, bool preload, bool path)
 		       : NULL;
 }
 
-static bool print_one(const struct tool_ucx *u, bool preload, bool path)
+static bool print_one(const struct tool_library *u, bool preload, bool path)
 {
 	const char *entry = get_entry(u, preload, path);
 	const unsigned int forced = weft_settings()->ucx_force;
@@ -165,7 +166,7 @@ static bool print_one(const struct tool_ucx *u, bool preload, bool path)
 
 enum info_entry info_ucx(void)
 {
-	struct tool_ucx found[TOOL_UCX_MAX];
+	struct tool_library found[TOOL_FOUND_MAX];
 	char own[TOOL_PATH_MAX];
 	const size_t n = tool_find_ucx(found);
 	bool preload, path, any = false, fit = false, entered = false;

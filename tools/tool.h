@@ -48,8 +48,8 @@ void tool_format_path(const char *runtime, const char *device, char *to,
 #define TOOL_PATH_MAX 4096
 bool tool_find(const char *file, char path[TOOL_PATH_MAX]);
 
-/* A UCX on this host, as a program would find it. */
-struct tool_ucx {
+/* A UCX or NCCL on this host, as a program would find it. */
+struct tool_library {
 	const char *who; /* who loads it: "Python", "programs" */
 	char path[TOOL_PATH_MAX];
 	char why[256]; /* where it was found, or what is missing */
@@ -67,8 +67,10 @@ bool tool_probe_nccl(const char *name, char why[TOOL_WHY_MAX]);
 bool tool_ask_python(const char *code, const char *arg,
 		     char python[TOOL_PATH_MAX], char *out, size_t len);
 
-#define TOOL_UCX_MAX 3
-size_t tool_find_ucx(struct tool_ucx out[TOOL_UCX_MAX]);
+/* Python's, conda's and the dynamic linker's, found or not; how many. */
+#define TOOL_FOUND_MAX 3
+size_t tool_find_ucx(struct tool_library out[TOOL_FOUND_MAX]);
+size_t tool_find_nccl(struct tool_library out[TOOL_FOUND_MAX]);
 
 /* Sections of weft info. */
 int info_settings(bool man);

@@ -57,6 +57,18 @@ says "all sizes arrive intact over loopback" 0 "Every byte of every size was com
 	"$weft" check "127.0.0.1:$port"
 tap_equal "the listening side prints address, transport and interface" "$(who_asked)" \
 	"127.0.0.1 over weft_tcp on lo"
+out=$(UCX_TLS=weft_tcp NCCL_DEBUG=WARN MY_PASSWORD=secret "$weft" check \
+	"127.0.0.1:$port" 2>&1)
+report=$(sed -n '/^```$/,/^```$/p' <<<"$out")
+tap_equal "it ends in a block for a bug report" "${out: -${#report}}" "$report"
+for words in "^weft [0-9.]*, wire [0-9]*, check: works$" \
+	"^Linux $(uname -r) $(uname -m), [0-9]* processors, " "UCX" "NCCL" \
+	"^UCX_TLS=weft_tcp$" "^NCCL_DEBUG=WARN$" \
+	"^weft_tcp lo - lo: 8 B in [0-9.]* us, put [0-9]* MB/s, get [0-9]* MB/s$" \
+	"^weft_shm shm - shm: 8 B in "; do
+	tap_equal "... with $words" "$(grep -c -m1 -- "$words" <<<"$report")" 1
+done
+tap_nothing "... and no other variable" "$(grep secret <<<"$report")"
 if test -e /proc/net/if_inet6 && grep -q ' lo$' /proc/net/if_inet6; then
 	says "a second check of the same listener, over IPv6" 0 "64 MiB" "$weft" check "[::1]:$port"
 	says "an address that WEFT_FAMILY excludes is refused" 3 "'::1' within WEFT_FAMILY" \
@@ -173,8 +185,12 @@ mkdir -m 700 "$tap_tmp/run" "$tap_tmp/ipc"
 serve env "${gpu[@]}"
 says "a wrong byte in GPU memory is reported" 1 "put of 65536 bytes: byte .* is wrong" \
 	env "${gpu[@]}" WEFT_TEST_CUDA_WRONG=1 "$weft" check "127.0.0.1:$port"
+says "... also in the block for a bug report" 1 "^weft .*, check: fails" \
+	env "${gpu[@]}" WEFT_TEST_CUDA_WRONG=1 "$weft" check "127.0.0.1:$port"
 out=$(env "${gpu[@]}" timeout 120 "$weft" check "127.0.0.1:$port" 2>&1)
 rc=$?
+tap_equal "the block for a bug report has GPUs and their figures" \
+	"$(grep -c -e '^GPU 0000:e[01]:00.0 ' -e '^weft_nvl: put [0-9]' <<<"$out")" 3
 tap_equal "the listener survives that; two GPUs are measured" \
 	"$rc $(grep -A5 '^  GPU' <<<"$out" | sed 's/ *[0-9]* *[0-9]*$//')" \
 	"0 $(cat <<-'EOF'
