@@ -28,3 +28,16 @@ rm -rf "$out"
 "$tools/bin/python" -m sphinx -q -W --keep-going -j 2 -c docs/site \
 	-d "$pages/doctrees" "$pages" "$out"
 cp "$out/README.html" "$out/index.html"
+
+# The same as Markdown, which Sphinx would take for pages of their own.
+for page in man/*.[17].md; do
+	name=$(basename "$page" .md)
+	parts=$page
+	test "$name" != weft.7 || parts="$page docs/settings.md man/weft.7.end.md"
+	# shellcheck disable=SC2086 # a list
+	{
+		printf '# %s\n\n' "${name%.*}(${name##*.})"
+		sed '1,/^---$/d' $parts
+	} >"$pages/man/$name.md"
+done
+"$tools/bin/python" docs/site/llms.py "$pages" "$out"
