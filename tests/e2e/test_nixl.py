@@ -18,11 +18,12 @@ import time
 from lib import counters
 from lib.cluster import Process, weft_command
 from lib.netns import Network, ip
-from lib.program import clean_env, run
+from lib.program import clean_env, last_json, run
 from lib.tap import Skip, check, main, test
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KV = f"{HERE}/programs/kv.py"
+AGENT = os.path.abspath(f"{HERE}/../../examples/kv_agent.py")
 TWO_UCX = f"{HERE}/programs/two_ucx.py"
 ROLES = ("target", "initiator")
 BUILD = os.path.dirname(os.path.dirname(os.environ["E2E_WEFT"]))
@@ -330,6 +331,140 @@ def nothing_lands_in_memory_that_is_taken_back():
     check("error: NIXL_ERR_REMOTE_DISCONNECT" in pair.said["initiator"],
           pair.said)
     check(pair.total("target", "key_errors") > 0, "no key error was counted")
+
+
+class Servers:
+    """
+    Three pods with a network each, of which any may be down, as in
+    docs/recipes/nixl.md: in two of them and in the third
+
+    weft run python examples/kv_agent.py prefill
+    weft run python examples/kv_agent.py decode $PREFILL_A $PREFILL_B
+    """
+    SHAPE = ["--regions", "4", "--block", "16384", "--blocks", "512",
+             "--take", "16"]
+
+    def __init__(self, net, folder, env=None):
+        self.hosts, self.folder = net.hosts, folder
+        self.env = dict(clean_env(), PYTHONPATH=nixl(), **env or {})
+        self.count = 0
+
+    def start(self, host, *args):
+        self.count += 1
+        name = f"{self.count}-{args[0]}"
+        return Process(name, [weft_command(), "run", sys.executable, AGENT,
+                              *args, *self.SHAPE],
+                       dict(self.env,
+                            WEFT_STATS=f"{self.folder}/{name}.%p.stats"),
+                       f"{self.folder}/{name}.log", self.hosts[host])
+
+    def prefill(self, host):
+        server = self.start(host, "prefill")
+        await_words(server, " on port ")
+        return server
+
+    def decode(self, *args):
+        return self.start(2, "decode", "--requests", "0", *args,
+                          *[host.address for host in self.hosts[:2]])
+
+    def rows(self, process):
+        return [row for row in counters.read_dir(self.folder, process.name)
+                if row["id"] != row["peer"]]
+
+
+def await_words(process, pattern, since=0, seconds=30):
+    """Until the process says them behind @since; returns where they end."""
+    end = time.monotonic() + seconds
+    while True:
+        found = re.compile(pattern).search(process.output(), since)
+        if found:
+            return found.end()
+        check(process.alive() and time.monotonic() < end,
+              f"{process.name} does not say '{pattern}':\n{process.output()}")
+        time.sleep(0.02)
+
+
+def restarts_under_load(device, *push):
+    """
+    A prefill server joins late, one is killed and comes again, so does decode; all
+    while requests are under way, of which each arrives as it should.
+    """
+    with tempfile.TemporaryDirectory(prefix="weft-e2e.") as folder, \
+            Network(3) as net:
+        env = {"UCX_TLS": "weft_tcp"} if device == "tcp" else \
+            {"UCX_TLS": "weft_shm,weft_tcp", "WEFT_RUN_DIR": folder}
+        servers = Servers(net, folder, env)
+        first = servers.prefill(0)
+        killed = servers.decode(*push)
+        await_words(killed, r"decode: [1-9]\d* requests, 1 servers")
+        killed.kill()
+        await_words(first, "decode-.* has gone")
+        decode = servers.decode(*push)
+        at = await_words(decode, r"decode: [1-9]\d* requests, 1 servers")
+        late = servers.prefill(1)
+        at = await_words(decode, "requests, 2 servers", at)
+        first.kill()
+        at = await_words(decode, "has gone: .*", at)
+        again = servers.prefill(0)
+        at = await_words(decode, "requests, 2 servers", at)
+        await_words(decode, r"requests, 2 servers", at)
+        check(decode.stop() == 0, decode.output())
+        seen = last_json(decode.output())
+        rows = servers.rows(decode)
+        for process in late, again:
+            process.stop()
+    check(seen["wrong"] == 0 and seen["met"] == 3 and seen["lost"] == 1 and
+          len(seen["by_server"]) == 2, seen)
+    name = "rx_put_bytes" if push else "get_bytes"
+    got = counters.total([row for row in rows if row["weft"] == device], name)
+    check(got >= seen["bytes"], f"{got} of {seen['bytes']} bytes over {device}")
+    others = counters.total([row for row in rows if row["weft"] != device], name)
+    check(others == 0, f"{others} bytes went over another device")
+    return f"{seen['requests']} requests, {seen['asked_again']} asked again"
+
+
+@test(150)
+def servers_restart_while_decode_pulls():
+    return restarts_under_load("shm")
+
+
+@test(150)
+def servers_restart_while_prefill_pushes():
+    return restarts_under_load("shm", "--push")
+
+
+@test(150, only_long=True)
+def servers_restart_while_decode_pulls_over_tcp():
+    return restarts_under_load("tcp")
+
+
+@test(60)
+def a_cache_in_memory_of_a_gpu():
+    """Of the fake driver, or of a real one: pulled and pushed over weft_nvl."""
+    with gpus() as how, \
+            tempfile.TemporaryDirectory(prefix="weft-e2e.") as folder:
+        env = dict(clean_env(how["env"]), PYTHONPATH=nixl(),
+                   WEFT_STATS=f"{folder}/kv.%p.stats")
+        places = how["places"] or [[], []]
+        shape = [*Servers.SHAPE, "--memory", "cuda"]
+
+        def start(place, *args):
+            return Process(args[0], [*place, weft_command(), "run",
+                                     sys.executable, AGENT, *args, *shape],
+                           env, f"{folder}/{args[0]}.log")
+        port = ["--port", "5617"]
+        prefill = start(places[0], "prefill", *port)
+        await_words(prefill, " on port ")
+        for push in [], ["--push"]:
+            decode = start(places[1], "decode", "127.0.0.1:5617",
+                           "--requests", "40", *push)
+            check(decode.wait(60) == 0, decode.output())
+        prefill.stop()
+        seen = last_json(decode.output())
+        rows = counters.read_dir(folder)
+    got = counters.total([row for row in rows if row["weft"] == "nvlink"],
+                         "get_bytes", "tx_put_bytes")
+    check(got == 2 * seen["bytes"], f"{got}, not {2 * seen['bytes']}")
 
 
 if __name__ == "__main__":
