@@ -5,7 +5,7 @@
 cd "$WEFT_SRC" || exit 99
 glossary=docs/dev/glossary.md
 mapfile -t files < <(project_files '*' | grep -vxF $glossary |
-	grep -vE '\.(svg|cubin|bin)$|^tests/fuzz/corpus/')
+	grep -vE '\.(svg|png|cubin|bin)$|^tests/fuzz/corpus/')
 
 phrases=$(sed -n '/^| not | but/,/^$/p' $glossary | cut -d'|' -f2 |
 	grep -o '`[^`]*`' | tr -d '`')
