@@ -34,8 +34,8 @@ cppcheck util/nvml.c resourceLeak: stays loaded
 cppcheck util/verbs.c resourceLeak: stays loaded
 cppcheck devices/ib/ib_qp.c returnDanglingLifetime: the queue pair keeps no pointer
 cppcheck devices/tcp/tcp_fail.c nullPointer: recv() with MSG_TRUNC needs no buffer
-clang-tidy tools/check_peer.c bugprone-integer-division: of an index, not a time
-clang-tidy tools/info_install.c misc-redundant-expression: reads two characters
+clang-tidy tools/check/check_peer.c bugprone-integer-division: of an index, not a time
+clang-tidy tools/info/info_install.c misc-redundant-expression: reads two characters
 END
 
 # What an analyzer says of FILE:LINE:... [CHECK] and is not known above.

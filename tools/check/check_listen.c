@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/check_control.h"
+#include "tools/check/check_control.h"
 #include "tools/tool.h"
 #include "util/clock.h"
 #include "util/util.h"

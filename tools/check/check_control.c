@@ -9,7 +9,7 @@
 
 #include "host/netdevs.h"
 #include "settings/settings.h"
-#include "tools/check_control.h"
+#include "tools/check/check_control.h"
 #include "tools/tool.h"
 #include "util/hash.h"
 #include "util/parse.h"

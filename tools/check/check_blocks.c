@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/check.h"
+#include "tools/check/check.h"
 #include "tools/tool.h"
 #include "util/clock.h"
 #include "util/util.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tools/gpu.h"
+#include "tools/check/gpu.h"
 
 #include <sched.h>
 #include <string.h>

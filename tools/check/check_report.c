@@ -10,7 +10,7 @@
 #include "config.h"
 #include "host/gpu.h"
 #include "host/host.h"
-#include "tools/check.h"
+#include "tools/check/check.h"
 #include "tools/tool.h"
 #include "ucx_tl/ucxenv.h"
 #include "util/util.h"

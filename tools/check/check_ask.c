@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "settings/settings.h"
-#include "tools/check_control.h"
+#include "tools/check/check_control.h"
 #include "tools/tool.h"
 #include "util/clock.h"
 #include "util/util.h"

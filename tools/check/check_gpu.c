@@ -13,8 +13,8 @@
 
 #include "host/gpu.h"
 #include "host/host.h"
-#include "tools/check.h"
-#include "tools/gpu.h"
+#include "tools/check/check.h"
+#include "tools/check/gpu.h"
 #include "tools/tool.h"
 #include "ucx_tl/ucxenv.h"
 #include "util/bytes.h"

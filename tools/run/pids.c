@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tools/pids.h"
+#include "tools/run/pids.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -10,7 +10,7 @@
 #include "settings/settings.h"
 #include "ucx_tl/ucxenv.h"
 #include "config.h"
-#include "tools/check.h"
+#include "tools/check/check.h"
 #include "util/bytes.h"
 #include "util/util.h"
 

@@ -5,7 +5,7 @@
 
 #include <netdb.h>
 
-#include "tools/check.h"
+#include "tools/check/check.h"
 
 #define CHECK_PORT "19515" /* of the control connection */
 

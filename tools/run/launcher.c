@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tools/launcher.h"
+#include "tools/run/launcher.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/check.h"
+#include "tools/check/check.h"
 #include "tools/tool.h"
 #include "util/bytes.h"
 #include "util/clock.h"
