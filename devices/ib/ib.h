@@ -54,8 +54,6 @@
 struct ib_conn;
 struct ib_iface;
 
-/* ---- ib_device.c: verbs devices, shared by interfaces of a process ------ */
-
 struct ib_device {
 	unsigned int number; /* below IB_MAX_DEVICES */
 	unsigned int refs;   /* interfaces, registrations */
@@ -80,28 +78,6 @@ struct ib_alarm {
 	_Atomic bool cq_failed; /* some completion queue of it has */
 };
 
-/* -ENOSPC: IB_MAX_DEVICES are open; -ENODEV, ...; logged. */
-int ib_device_get(const char *name, struct ib_device **dev);
-void ib_device_ref(struct ib_device *dev);
-void ib_device_put(struct ib_device *dev);
-/* Takes a reference to each open device, for ib_device_put(); how many. */
-unsigned int ib_device_hold(struct ib_device *list[IB_MAX_DEVICES]);
-/* A mask of the numbers of open devices. */
-unsigned int ib_devices_open(void);
-void ib_device_add_alarm(struct ib_device *dev, struct ib_alarm *alarm);
-void ib_device_del_alarm(struct ib_alarm *alarm);
-
-/* ---- ib_mem.c: any thread ------------------------------------------------ */
-
-int ib_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
-		    struct weft_mem **mem);
-void ib_mem_pack(struct weft_mem *mem, void *rkey);
-void ib_mem_release(struct weft_mem *mem);
-/* The lkey of @dev; registers if @dev was opened later; -errno, logged. */
-int ib_mem_lkey(struct weft_mem *mem, struct ib_device *dev, uint32_t *lkey);
-
-/* ---- ib_qp.c: queue pairs and their completion queues -------------------- */
-
 struct ib_cq {
 	struct weft_list link; /* iface->cqs */
 	struct ibv_cq *cq;
@@ -109,20 +85,6 @@ struct ib_cq {
 	bool dead;		 /* do not poll it any more */
 	_Atomic bool failed;	 /* set by the device's thread */
 };
-
-/* Creates the queue pair and reserves entries in a CQ; -errno, logged. */
-int ib_qp_create(struct ib_conn *conn);
-/* Connects to conn->peer_info: RTR, then RTS; -errno, logged. */
-int ib_qp_connect(struct ib_conn *conn);
-/*
- * Moves it to the error state: nothing arrives any more, and nothing posted is
- * executed once conn->tx_out is 0.  False: only destroying it ensures that.
- */
-bool ib_qp_flush(struct ib_conn *conn);
-void ib_qp_destroy(struct ib_conn *conn);
-void ib_cq_destroy(struct ib_iface *iface, struct ib_cq *cq);
-
-/* ---- ib_xfer.c: requests and credits ------------------------------------- */
 
 /* wr_id: id of the connection << 32 | receive? | index */
 #define IB_WR_RECV  BIT(31)
@@ -188,63 +150,6 @@ struct ib_request {
 	struct ib_op *op; /* NULL: message or probe, or cancelled */
 	struct ib_tx *tx; /* of a SEND */
 };
-
-struct ib_tx *ib_tx_get(struct ib_conn *conn, bool user);
-void ib_tx_put(struct ib_conn *conn, struct ib_tx *tx);
-/* Is there room for one more request, and @spare after it? */
-bool ib_xfer_room(const struct ib_conn *conn, unsigned int spare);
-/* Posts @tx if there is room (ib_xfer_room()); -errno: the caller keeps it. */
-int ib_xfer_send(struct ib_conn *conn, struct ib_tx *tx, enum ib_kind kind,
-		 uint8_t id, struct ib_op *op);
-/* An empty WRITE: is the path alive? */
-int ib_xfer_probe(struct ib_conn *conn);
-/* Could a message be posted now? */
-bool ib_xfer_ready(const struct ib_conn *conn);
-/* Posts all receive buffers, or one that is idle again. */
-void ib_xfer_receive(struct ib_conn *conn);
-void ib_xfer_receive_one(struct ib_rx *rx);
-/* Takes over @op, which ends with op->status if that is set. */
-void ib_xfer_queue(struct ib_conn *conn, struct ib_op *op);
-/*
- * Has the peer delivered the first @sent messages?  If not, sends ASK as soon
- * as one may be sent.
- */
-bool ib_xfer_is_delivered(struct ib_conn *conn, uint64_t sent);
-/*
- * Before the interface closes: returns all credits.  True: the adapter has not
- * sent everything.
- */
-bool ib_xfer_closes(struct ib_conn *conn);
-/* Posts what is queued and returns credits, while there is room. */
-void ib_xfer_pump(struct ib_conn *conn);
-/* All of @op has completed: queue it to be reported. */
-void ib_op_finish(struct ib_op *op);
-/* Ends @op with op->status: drops what it holds, and counts it. */
-void ib_op_release(struct ib_op *op);
-
-/* ---- ib_done.c: completions ---------------------------------------------- */
-
-/* Ends all posted requests; the adapter has none when it returns. */
-void ib_done_stop(struct ib_conn *conn);
-/* Is a put or get posted? */
-bool ib_done_pending(const struct ib_conn *conn);
-/*
- * Completes all puts and gets with @status, with callbacks; none of them may be
- * posted.
- */
-void ib_done_drop(struct ib_conn *conn, int status);
-/* Is a received message not delivered yet? */
-bool ib_done_undelivered(const struct ib_conn *conn);
-/* Polls the CQs without callbacks; returns the number of completions. */
-unsigned int ib_done_gather(struct ib_iface *iface);
-/* Calls back for what was gathered; returns how often. */
-unsigned int ib_done_deliver(struct ib_iface *iface);
-/* Arms the CQs; -EBUSY: something was complete already. */
-int ib_done_arm(struct ib_iface *iface);
-/* Ends the users of failed completion queues. */
-void ib_done_check_cqs(struct ib_iface *iface);
-
-/* ---- ib_conn.c: connections ---------------------------------------------- */
 
 /*
  * JOINING: our queue pair waits for the peer's; OPEN: it sends, and so may we
@@ -314,57 +219,6 @@ static inline unsigned int ib_conn_credits(const struct ib_conn *conn)
 	return IB_CREDITS - (unsigned int)(conn->sent - conn->delivered);
 }
 
-struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t number);
-/* The peer's half arrived. */
-void ib_conn_info(struct ib_conn *conn, const struct ib_conn_info *info);
-/* Fills in the local half. */
-void ib_conn_fill_info(const struct ib_conn *conn, struct ib_conn_info *info);
-/*
- * Ends it: completes its operations and moves it to iface->dead, from where
- * progress() calls on_error().
- */
-void ib_conn_fail(struct ib_conn *conn, int err);
-/* Advances it, outside of callbacks; true: it has ended. */
-bool ib_conn_step(struct ib_conn *conn);
-void ib_conn_free(struct ib_conn *conn);
-
-/* ---- ib_peer.c: the control plane ---------------------------------------- */
-
-extern const struct weft_iface_cb ib_ctl_callbacks;
-struct ib_peer *ib_peer_get(struct ib_iface *iface,
-			    const struct weft_address *addr);
-struct ib_conn *ib_peer_conn(struct ib_peer *peer, uint32_t number);
-/* Sends what is pending for it. */
-void ib_peer_send(struct ib_peer *peer);
-/*
- * Tells the peer that the local connection has ended or does not exist
- * (ib_proto.h).
- */
-void ib_peer_send_gone(struct ib_peer *peer, uint32_t number, int err,
-		       enum ibv_wc_status status);
-/* False: no room, try again later. */
-bool ib_peer_send_bye(struct ib_peer *peer, uint32_t number);
-void ib_peers_reap(struct ib_iface *iface);
-void ib_peers_close(struct ib_iface *iface);
-
-/* ---- ib_ep.c ------------------------------------------------------------- */
-
-extern const struct weft_ep_ops ib_ep_ops;
-void ib_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
-int ib_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
-		  unsigned int iovcnt, struct weft_op *op);
-ssize_t ib_ep_message_pack(struct weft_ep *ep, uint8_t id,
-			   size_t (*pack)(void *dest, void *arg), void *arg);
-int ib_ep_put(struct weft_ep *ep, const struct weft_iov *iov,
-	      unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
-	      const struct weft_notify *notify, struct weft_op *op);
-int ib_ep_get(struct weft_ep *ep, const struct weft_iov *iov,
-	      unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
-	      struct weft_op *op);
-void ib_ep_fence(struct weft_ep *ep);
-
-/* ---- ib_iface.c and ib_timer.c ------------------------------------------- */
-
 struct ib_iface {
 	struct weft_base base;
 	struct ib_device *dev;
@@ -402,14 +256,6 @@ static inline struct ib_conn *ib_conn(struct weft_conn *c)
 {
 	return container_of(c, struct ib_conn, base);
 }
-
-/* Starts the timer for the first connection. */
-void ib_timer_start(struct ib_iface *iface);
-/* Handles iface->alarm. */
-void ib_timer_alarm(struct ib_iface *iface);
-/* The timer fired (devices/common/events.h). */
-unsigned int ib_timer_tick(struct weft_events *ev, uint64_t now,
-			   uint64_t stood);
 
 static inline void ib_conn_break(struct ib_conn *conn, int err)
 {

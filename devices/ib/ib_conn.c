@@ -6,7 +6,11 @@
  * half connects its queue pair, which receives from then on, and sends its half
  * again with "ready" set.  A side that has read that may send.
  */
-#include "devices/ib/ib.h"
+#include "devices/ib/ib_conn.h"
+#include "devices/ib/ib_done.h"
+#include "devices/ib/ib_peer.h"
+#include "devices/ib/ib_qp.h"
+#include "devices/ib/ib_xfer.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * asynchronous events: the passive side of a dead link learns nothing from its
  * QP, and no other thread would read them while the program computes.
  */
-#include "devices/ib/ib.h"
+#include "devices/ib/ib_device.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,9 @@
  * What comes from completion queues.  Gathering sorts it into received and
  * finished, without callbacks; delivering calls back.
  */
-#include "devices/ib/ib.h"
+#include "devices/ib/ib_done.h"
+#include "devices/ib/ib_qp.h"
+#include "devices/ib/ib_xfer.h"
 
 #include <endian.h>
 #include <errno.h>

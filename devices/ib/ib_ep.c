@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoints: the caller's side of a connection. */
-#include "devices/ib/ib.h"
+#include "devices/ib/ib_conn.h"
+#include "devices/ib/ib_done.h"
+#include "devices/ib/ib_ep.h"
+#include "devices/ib/ib_mem.h"
+#include "devices/ib/ib_peer.h"
+#include "devices/ib/ib_xfer.h"
 
 #include <errno.h>
 #include <stdlib.h>

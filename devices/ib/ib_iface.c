@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An interface: a port of a verbs device, and a control plane beside it. */
 #include "devices/common/forked.h"
-#include "devices/ib/ib.h"
+#include "devices/ib/ib_conn.h"
+#include "devices/ib/ib_device.h"
+#include "devices/ib/ib_done.h"
+#include "devices/ib/ib_ep.h"
+#include "devices/ib/ib_iface.h"
+#include "devices/ib/ib_mem.h"
+#include "devices/ib/ib_peer.h"
+#include "devices/ib/ib_qp.h"
+#include "devices/ib/ib_xfer.h"
 
 #include <errno.h>
 #include <fcntl.h>

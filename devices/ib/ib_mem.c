@@ -7,7 +7,8 @@
  * change, so it decides how long a registration lives.  A registration keeps
  * its adapters open.
  */
-#include "devices/ib/ib.h"
+#include "devices/ib/ib_device.h"
+#include "devices/ib/ib_mem.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,7 +8,9 @@
  * knows our key may send some.  So each peer gets a nonce over the endpoint to
  * it, and only messages with that nonce are believed.
  */
-#include "devices/ib/ib.h"
+#include "devices/ib/ib_conn.h"
+#include "devices/ib/ib_done.h"
+#include "devices/ib/ib_peer.h"
 
 #include <errno.h>
 #include <stdlib.h>

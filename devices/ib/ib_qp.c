@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Queue pairs, each of a connection, and the completion queues they share. */
-#include "devices/ib/ib.h"
+#include "devices/ib/ib_conn.h"
+#include "devices/ib/ib_qp.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,7 +8,10 @@
  * posted requests fails when none has completed for that time.  Busy is not
  * dead: the peer's adapter answers without its program.
  */
-#include "devices/ib/ib.h"
+#include "devices/ib/ib_done.h"
+#include "devices/ib/ib_iface.h"
+#include "devices/ib/ib_peer.h"
+#include "devices/ib/ib_xfer.h"
 
 #include <errno.h>
 

@@ -7,7 +7,7 @@
  * their pieces.  Messages never wait there: one is accepted only if it can be
  * posted at once, which is after every earlier put.
  */
-#include "devices/ib/ib.h"
+#include "devices/ib/ib_xfer.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -12,7 +12,12 @@
 #include <unistd.h>
 
 #include "devices/local/memfd.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_conn.h"
+#include "devices/nvlink/nvl_export.h"
+#include "devices/nvlink/nvl_import.h"
+#include "devices/nvlink/nvl_life.h"
+#include "devices/nvlink/nvl_op.h"
+#include "devices/nvlink/nvl_sock.h"
 #include "util/clock.h"
 #include "util/log.h"
 

@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_conn.h"
+#include "devices/nvlink/nvl_ep.h"
+#include "devices/nvlink/nvl_op.h"
 
 static bool nvl_is_ready(struct weft_conn *base)
 {

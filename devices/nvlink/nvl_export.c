@@ -18,7 +18,12 @@
 #include <unistd.h>
 
 #include "devices/local/memfd.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_export.h"
+#include "devices/nvlink/nvl_life.h"
+#include "devices/nvlink/nvl_part.h"
+#include "devices/nvlink/nvl_sock.h"
+#include "devices/nvlink/nvl_watch.h"
+#include "devices/nvlink/nvl_share.h"
 #include "util/clock.h"
 #include "util/log.h"
 

@@ -5,7 +5,14 @@
 #include <string.h>
 
 #include "devices/common/forked.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_conn.h"
+#include "devices/nvlink/nvl_ep.h"
+#include "devices/nvlink/nvl_export.h"
+#include "devices/nvlink/nvl_import.h"
+#include "devices/nvlink/nvl_life.h"
+#include "devices/nvlink/nvl_op.h"
+#include "devices/nvlink/nvl_sock.h"
+#include "devices/nvlink/nvl_unmap.h"
 #include "host/gpu.h"
 #include "util/clock.h"
 #include "util/fork.h"

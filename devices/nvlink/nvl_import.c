@@ -8,7 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_conn.h"
+#include "devices/nvlink/nvl_import.h"
+#include "devices/nvlink/nvl_life.h"
+#include "devices/nvlink/nvl_op.h"
+#include "devices/nvlink/nvl_unmap.h"
 #include "util/log.h"
 
 /*

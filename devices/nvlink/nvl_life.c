@@ -9,7 +9,7 @@
 
 #include "devices/common/forked.h"
 #include "devices/local/memfd.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_life.h"
 #include "util/fork.h"
 #include "util/log.h"
 #include "util/secret.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "devices/nvlink/nvl_map.h"
+#include "devices/nvlink/nvl_share.h"
 #include "util/log.h"
 
 void nvl_map_own(struct nvl_mapping *m, uint64_t dev)

@@ -51,23 +51,4 @@ int nvl_map_reach(struct nvl_mapping *m, struct weft_engine *engine);
 /* Unmaps it, waiting for the kernels that run. */
 void nvl_map_undo(struct nvl_mapping *m);
 
-/* nvl_unmap.c */
-/* For an interface: what follows may be called until nvl_unmap_end(). */
-void nvl_unmap_begin(void);
-/* As nvl_map_undo(), later and by a thread. */
-void nvl_map_close(struct nvl_mapping *m);
-/* Waits until all of the process's is unmapped, a second at most. */
-void nvl_unmap_drain(void);
-/* The last interface's waits for the thread, and unmaps what it has left. */
-void nvl_unmap_end(void);
-/* In a child: it has no thread. */
-void nvl_unmap_forget(void);
-
-/* nvl_share.c */
-/*
- * May memory of this GPU be exported, and other GPUs' be mapped for it?  Found
- * when first called, which may take as long as NVML takes to begin; any thread.
- */
-bool nvl_share_allowed(int ordinal);
-
 #endif

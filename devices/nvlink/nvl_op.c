@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_conn.h"
+#include "devices/nvlink/nvl_export.h"
+#include "devices/nvlink/nvl_import.h"
+#include "devices/nvlink/nvl_op.h"
 
 /* ---- the end of one ------------------------------------------------------ */
 

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_life.h"
+#include "devices/nvlink/nvl_part.h"
 
 static bool has_descriptor(const struct weft_cuda *cu, uint64_t base)
 {

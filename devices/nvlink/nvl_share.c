@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "devices/nvlink/nvl_map.h"
+#include "devices/nvlink/nvl_share.h"
 #include "host/gpu.h"
 #include "util/log.h"
 

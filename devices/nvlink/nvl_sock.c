@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "devices/local/frame.h"
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_sock.h"
 #include "util/log.h"
 
 /* A peer that queries and never reads the replies: some for each place. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "devices/nvlink/nvl_map.h"
+#include "devices/nvlink/nvl_unmap.h"
 #include "util/clock.h"
 #include "util/list.h"
 #include "util/log.h"

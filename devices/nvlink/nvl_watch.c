@@ -2,7 +2,8 @@
 /* Waiting for copies of a peer, to or from memory of this process. */
 #include <poll.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_life.h"
+#include "devices/nvlink/nvl_watch.h"
 #include "util/clock.h"
 #include "util/log.h"
 

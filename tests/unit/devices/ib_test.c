@@ -2,7 +2,8 @@
 /* The InfiniBand device where verbs fail; what works is in conformance. */
 #include <stdio.h>
 
-#include "devices/ib/ib.h"
+#include "devices/ib/ib_conn.h"
+#include "devices/ib/ib_done.h"
 #include "tests/lib/fds.h"
 #include "tests/unit/devices/ib_pair.h"
 #include "util/verbs.h"

@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "devices/nvlink/nvl_conn.h"
+#include "devices/nvlink/nvl_sock.h"
 #include "tests/unit/devices/nvl_mapped.h"
 #include "util/clock.h"
 

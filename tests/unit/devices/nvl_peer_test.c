@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "devices/nvlink/nvl_conn.h"
+#include "devices/nvlink/nvl_life.h"
 #include "tests/unit/devices/nvl_mapped.h"
 
 TestSuite(nvl_peer, .init = begin_pair, .fini = end_pair, .timeout = 120);

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "devices/nvlink/nvl.h"
+#include "devices/nvlink/nvl_life.h"
 #include "tests/lib/fallocate.h"
 #include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
