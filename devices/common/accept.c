@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The listeners of a session, and pauses in accepting. */
-#include "devices/common/base.h"
+#include "devices/common/session.h"
 
 #include <errno.h>
 #include <string.h>
@@ -21,30 +21,28 @@
 
 static void pause_accept(struct weft_session *s)
 {
-	struct weft_base *base = container_of(s, struct weft_base, session);
 	unsigned int i;
 
 	for (i = 0; i < s->nlisteners; i++)
-		weft_events_del(&base->events, s->listeners[i].fd);
+		weft_events_del(s->events, s->listeners[i].fd);
 	s->accept_ms = weft_now_ms() + ACCEPT_PAUSE_MS;
-	weft_events_wake_at(&base->events, s->accept_ms);
+	weft_events_wake_at(s->events, s->accept_ms);
 }
 
 void weft_session_resume_accept(struct weft_session *s, uint64_t now)
 {
-	struct weft_base *base = container_of(s, struct weft_base, session);
 	struct weft_listener *l;
 	int err = 0;
 
 	if (!s->accept_ms)
 		return;
 	if (now < s->accept_ms) {
-		weft_events_wake_at(&base->events, s->accept_ms);
+		weft_events_wake_at(s->events, s->accept_ms);
 		return;
 	}
 	s->accept_ms = 0;
 	for (l = s->listeners; l < s->listeners + s->nlisteners && !err; l++)
-		err = weft_events_add(&base->events, l->fd, &l->src, EPOLLIN);
+		err = weft_events_add(s->events, l->fd, &l->src, EPOLLIN);
 	if (err)
 		pause_accept(s);
 }
@@ -123,9 +121,7 @@ int weft_session_listen(struct weft_session *s, int fd)
 	l->src.handle = handle_listener;
 	l->session = s;
 	l->fd = fd;
-	err = weft_events_add(
-		&container_of(s, struct weft_base, session)->events, fd,
-		&l->src, EPOLLIN);
+	err = weft_events_add(s->events, fd, &l->src, EPOLLIN);
 	if (!err)
 		s->nlisteners++;
 	return err;

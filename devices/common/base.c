@@ -20,7 +20,7 @@ int weft_base_open(struct weft_base *base, const struct weft_dev_ops *ops,
 	weft_list_init(&base->live_link);
 	weft_ep_numbers_init(&base->numbers);
 	weft_list_init(&base->work);
-	weft_session_init(&base->session);
+	weft_session_init(&base->session, &base->events);
 	base->addr = weft_secret_alloc(sizeof(*base->addr));
 	if (!base->addr)
 		return -ENOMEM;
@@ -30,6 +30,8 @@ int weft_base_open(struct weft_base *base, const struct weft_dev_ops *ops,
 	if (err)
 		return err;
 	base->id = weft_key_id(base->addr->key);
+	base->session.addr = base->addr;
+	base->session.id = base->id;
 	err = weft_events_open(&base->events, on_timer);
 	weft_forked_watch(base);
 	return err;

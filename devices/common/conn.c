@@ -78,6 +78,7 @@ int weft_conn_init(struct weft_conn *conn, struct weft_session *s,
 	struct weft_base *base = container_of(s, struct weft_base, session);
 
 	weft_conn_begin(conn, base, peer_id, number);
+	conn->session = s;
 	if (remote) {
 		conn->remote = weft_secret_alloc(sizeof(*conn->remote));
 		if (!conn->remote)
@@ -89,13 +90,13 @@ int weft_conn_init(struct weft_conn *conn, struct weft_session *s,
 		return -ENOMEM;
 	}
 	weft_list_add_tail(&s->meeting, &conn->meet_link);
-	weft_events_wake_at(&base->events, weft_now_ms() + WEFT_TICK_MS);
+	weft_events_wake_at(s->events, weft_now_ms() + WEFT_TICK_MS);
 	return 0;
 }
 
 void weft_conn_fini(struct weft_conn *conn)
 {
-	weft_table_del(&conn->base->session.conns, &conn->by_id);
+	weft_table_del(&conn->session->conns, &conn->by_id);
 	weft_list_del(&conn->work_link);
 	weft_list_del(&conn->meet_link);
 	weft_secret_free(conn->remote, sizeof(*conn->remote));
@@ -122,7 +123,7 @@ static struct weft_conn *find_first(struct weft_session *s, uint64_t peer_id,
 				    uint32_t number)
 {
 	/* both ends are this interface's own: they do not compete */
-	if (peer_id == container_of(s, struct weft_base, session)->id)
+	if (peer_id == s->id)
 		return NULL;
 	return match(weft_table_find(&s->conns, id_key(peer_id, number)),
 		     peer_id, number);

@@ -29,10 +29,11 @@ enum weft_conn_state {
 
 /* The first member of a device's connection. */
 struct weft_conn {
-	struct weft_base *base;	    /* the interface's */
-	struct weft_list work_link; /* base->work */
-	struct weft_list meet_link; /* session->meeting, until OPEN */
-	struct weft_entry by_id;    /* session->conns */
+	struct weft_base *base;	      /* the interface's */
+	struct weft_session *session; /* NULL: of ib */
+	struct weft_list work_link;   /* base->work */
+	struct weft_list meet_link;   /* session->meeting, until OPEN */
+	struct weft_entry by_id;      /* session->conns */
 	enum weft_conn_state state;
 	uint64_t peer_id;
 	uint32_t number; /* of its pair of endpoints */

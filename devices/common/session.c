@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "devices/common/base.h"
+#include "devices/common/session.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -36,16 +36,6 @@ enum {
 	YIELD_MS = 2000,
 };
 
-static struct weft_base *base_of(struct weft_session *s)
-{
-	return container_of(s, struct weft_base, session);
-}
-
-static struct weft_events *events_of(struct weft_session *s)
-{
-	return &base_of(s)->events;
-}
-
 /* ---- handshakes ---------------------------------------------------------- */
 
 static unsigned int handle_socket(struct weft_source *src, uint32_t events);
@@ -63,14 +53,14 @@ static struct weft_handshake *new_handshake(struct weft_session *s, int fd)
 	hs->deadline_ms = now + weft_settings()->connect_timeout_ms;
 	hs->moved_ms = now;
 	weft_list_add_tail(&s->handshakes, &hs->link);
-	weft_events_wake_at(events_of(s), now + WEFT_TICK_MS);
+	weft_events_wake_at(s->events, now + WEFT_TICK_MS);
 	return hs;
 }
 
 /* Closes its socket, unless passed on (fd -1). */
 void weft_handshake_free(struct weft_handshake *hs)
 {
-	weft_events_close_fd(events_of(hs->session), hs->fd);
+	weft_events_close_fd(hs->session->events, hs->fd);
 	if (!hs->dialer)
 		weft_unproven_del(&hs->session->unproven, &hs->unproven);
 	weft_list_del(&hs->link);
@@ -93,7 +83,7 @@ void weft_conn_drop_handshakes(struct weft_conn *conn)
 {
 	struct weft_handshake *hs, *th;
 
-	weft_list_for_each (hs, th, &conn->base->session.handshakes, link)
+	weft_list_for_each (hs, th, &conn->session->handshakes, link)
 		if (hs->conn == conn)
 			weft_handshake_free(hs);
 }
@@ -133,7 +123,7 @@ static void log_dial(const struct weft_session *s, const struct weft_hello *h,
 static void redial_at(struct weft_conn *conn, unsigned int ms)
 {
 	conn->retry_ms = weft_now_ms() + ms;
-	weft_events_wake_at(&conn->base->events, conn->retry_ms);
+	weft_events_wake_at(conn->session->events, conn->retry_ms);
 }
 
 /* Meanwhile accept the peer's own dial. */
@@ -189,7 +179,7 @@ int weft_conn_dial_more(struct weft_conn *conn, uint32_t kind, uint32_t number,
 			uint64_t token)
 {
 	uint8_t purpose[WEFT_HELLO_PURPOSE];
-	struct weft_session *s = &conn->base->session;
+	struct weft_session *s = conn->session;
 	char buf[WEFT_SOCKADDR_STR];
 	struct weft_handshake *hs = NULL;
 	bool connecting = false;
@@ -224,9 +214,8 @@ int weft_conn_dial_more(struct weft_conn *conn, uint32_t kind, uint32_t number,
 	weft_put_le32(purpose, kind);
 	weft_put_le32(purpose + 4, number);
 	weft_put_le64(purpose + 8, token);
-	weft_hello_dial(&hs->hello, conn->remote->key, base_of(s)->addr->key,
-			purpose);
-	err = weft_events_add(events_of(s), fd, &hs->src, EPOLLOUT);
+	weft_hello_dial(&hs->hello, conn->remote->key, s->addr->key, purpose);
+	err = weft_events_add(s->events, fd, &hs->src, EPOLLOUT);
 	if (err)
 		fail_dial(hs, err);
 	return err;
@@ -237,7 +226,7 @@ static int dial(struct weft_conn *conn)
 	if (conn->state == WEFT_CONN_WAITING)
 		weft_conn_set_state(conn, WEFT_CONN_DIALING);
 	conn->retry_ms = 0;
-	return weft_conn_dial_more(conn, conn->base->session.kind, conn->number,
+	return weft_conn_dial_more(conn, conn->session->kind, conn->number,
 				   weft_neighbour_word());
 }
 
@@ -275,7 +264,7 @@ bool weft_conn_give_up(struct weft_conn *conn)
 
 	if (conn->state >= WEFT_CONN_JOINING)
 		return false;
-	weft_list_for_each (hs, th, &conn->base->session.handshakes, link) {
+	weft_list_for_each (hs, th, &conn->session->handshakes, link) {
 		if (hs->conn != conn)
 			continue;
 		/* the peer may have accepted it for an endpoint */
@@ -308,7 +297,7 @@ static struct weft_conn *decide_first(struct weft_handshake *hs,
 	if (conn->state >= WEFT_CONN_JOINING || !conn->remote ||
 	    !weft_hello_owns(&hs->hello, conn->remote->key))
 		return NULL;
-	if (conn->state == WEFT_CONN_DIALING && base_of(s)->id < peer_id) {
+	if (conn->state == WEFT_CONN_DIALING && s->id < peer_id) {
 		*verdict = WEFT_HELLO_YIELD;
 		return NULL;
 	}
@@ -384,7 +373,7 @@ static void finish_handshake(struct weft_handshake *hs)
 		weft_handshake_fail(hs, -ECONNREFUSED);
 		return;
 	}
-	weft_events_del(events_of(s), fd);
+	weft_events_del(s->events, fd);
 	hs->fd = -1;
 	weft_handshake_free(hs);
 	if (first) {
@@ -472,7 +461,7 @@ static unsigned int handle_socket(struct weft_source *src, uint32_t events)
 	if (err)
 		weft_handshake_fail(hs, err);
 	else
-		weft_events_change(events_of(hs->session), hs->fd, &hs->src,
+		weft_events_change(hs->session->events, hs->fd, &hs->src,
 				   hs->hello.state == WEFT_HELLO_SENDING
 					   ? EPOLLOUT
 					   : EPOLLIN);
@@ -492,8 +481,8 @@ int weft_handshake_accept(struct weft_session *s, int fd,
 		s->ops->set_options(fd);
 	hs->deadline_ms = weft_unproven_add(&s->unproven, &hs->unproven, fd);
 	hs->peer = *peer;
-	weft_hello_listen(&hs->hello, base_of(s)->addr->key);
-	if (weft_events_add(events_of(s), fd, &hs->src, EPOLLIN))
+	weft_hello_listen(&hs->hello, s->addr->key);
+	if (weft_events_add(s->events, fd, &hs->src, EPOLLIN))
 		weft_handshake_free(hs);
 	else
 		handle_socket(&hs->src, EPOLLIN);
@@ -502,8 +491,9 @@ int weft_handshake_accept(struct weft_session *s, int fd,
 
 /* ---- the session --------------------------------------------------------- */
 
-void weft_session_init(struct weft_session *s)
+void weft_session_init(struct weft_session *s, struct weft_events *events)
 {
+	s->events = events;
 	weft_list_init(&s->handshakes);
 	weft_list_init(&s->dead);
 	weft_list_init(&s->meeting);
@@ -560,5 +550,5 @@ void weft_session_tick(struct weft_session *s, uint64_t now, uint64_t stood)
 			next = weft_min(next, conn->retry_ms);
 	}
 	if (weft_session_busy(s))
-		weft_events_wake_at(events_of(s), next);
+		weft_events_wake_at(s->events, next);
 }

@@ -62,10 +62,13 @@ struct weft_listener {
 
 struct weft_session {
 	const struct weft_session_ops *ops;
-	const char *name;  /* the interface's, in messages */
-	const char *where; /* of all peers; NULL: in each address */
-	uint32_t kind;	   /* of a connection's first socket */
-	bool aside;	   /* what it connects carries no data */
+	const char *name;	    /* the interface's, in messages */
+	const char *where;	    /* of all peers; NULL: in each address */
+	uint32_t kind;		    /* of a connection's first socket */
+	struct weft_events *events; /* the interface's, as what follows */
+	const struct weft_address *addr; /* with the key */
+	uint64_t id;			 /* and the key's id */
+	bool aside;			 /* what it connects carries no data */
 	struct weft_listener listeners[WEFT_SESSION_LISTENERS];
 	unsigned int nlisteners;
 	uint64_t accept_ms; /* no accept() before; 0: not paused */
@@ -94,8 +97,11 @@ struct weft_handshake {
 	struct weft_hello hello;
 };
 
-/* In a zeroed struct weft_base; ops, name, where and kind are the device's. */
-void weft_session_init(struct weft_session *s);
+/*
+ * In a zeroed @s; ops, name, where and kind are the device's, addr and id its
+ * interface's, before anything is dialled or accepted.
+ */
+void weft_session_init(struct weft_session *s, struct weft_events *events);
 /*
  * The connection for endpoint @number: the one that the peer has dialled, or a
  * new one, which dials.  -errno: it cannot dial, and ends by itself.

@@ -110,7 +110,7 @@ Test(conn, an_endpoint_gets_the_connection_of_its_key_and_no_other)
 	int ep;
 
 	cr_assert(zero(int, weft_events_open(&base.events, nothing_due)));
-	weft_session_init(&base.session);
+	weft_session_init(&base.session, &base.events);
 	for (mine = 0; mine < 3; mine++) {
 		memset(conns, 0, sizeof(conns));
 		for (i = 0; i < 3; i++) {
@@ -149,7 +149,7 @@ Test(conn, a_number_is_free_once_an_end_is_gone)
 	int ep;
 
 	cr_assert(zero(int, weft_events_open(&base.events, nothing_due)));
-	weft_session_init(&base.session);
+	weft_session_init(&base.session, &base.events);
 	cr_assert(zero(int, weft_conn_init(&conn, &base.session, NULL, 9, 5)));
 	conn.ep = (struct weft_base_ep *)&ep;
 	for (i = 0; i < 2; i++) {
