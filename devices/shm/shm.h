@@ -54,9 +54,11 @@ extern struct shm_tune shm_tune;
 
 /* One side of a direction. */
 struct shm_ring {
-	struct shm_head *shared;		   /* NULL: not there yet */
-	enum shm_which in;			   /* that of the next record */
-	uint64_t head[SHM_RINGS], tail[SHM_RINGS]; /* the other's: last read */
+	struct shm_head *shared; /* NULL: not there yet */
+	enum shm_which in;	 /* that of the next record */
+	/* head: at the writer what it last saw of it; tail: the writer's alone
+	 */
+	uint64_t head[SHM_RINGS], tail[SHM_RINGS];
 };
 
 enum shm_transfer_kind { SHM_TX_PUT, SHM_TX_GET, SHM_TX_REPLY };
@@ -128,9 +130,10 @@ struct shm_conn {
 	struct weft_source src;
 	struct weft_list link; /* iface->conns, or dead */
 	struct shm_iface *iface;
-	int fd;	      /* -1: not met yet */
-	bool hung_up; /* the socket has ended */
-	bool failed;  /* an operation of this side */
+	int fd;		 /* -1: not met yet */
+	bool hung_up;	 /* the socket has ended ... */
+	uint64_t rx_end; /* ... and no more can have been written */
+	bool failed;	 /* an operation of this side */
 	struct weft_counters *stats;
 
 	struct shm_ring rx, tx;
@@ -256,10 +259,10 @@ bool shm_ring_has_room(struct shm_conn *conn, size_t len);
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want);
 /* Where @len bytes may be written, if there is room, ... */
 void *shm_ring_begin(struct shm_conn *conn, size_t len);
-/* ... which adds a record of at most as many, ... */
+/* ... and the record is made, of at most as many, which the peer sees ... */
 void shm_ring_end(struct shm_conn *conn, struct shm_record r);
-/* ... which publishes all records and wakes the peer. */
-void shm_ring_publish(struct shm_conn *conn);
+/* ... if it is awake: wakes it, after anything that it may wait for. */
+void shm_ring_wake(struct shm_conn *conn);
 /*
  * Called by progress(); @wants: something waits for room.  Has the reader
  * stopped?  Then the next records are in the long ring, and when it runs again

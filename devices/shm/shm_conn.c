@@ -57,6 +57,7 @@ static void hang_up(struct shm_conn *conn)
 {
 	/* what is in the ring is delivered before the end */
 	conn->hung_up = true;
+	conn->rx_end = shm_ring_sum(conn->rx.head) + SHM_SHORT + SHM_LONG;
 	weft_events_del(&conn->iface->base.events, conn->fd);
 	if (!shm_conn_is_open(conn))
 		shm_conn_break(conn, -ECONNRESET);
@@ -178,7 +179,7 @@ static void maybe_end(struct shm_conn *conn)
 	if (shm_conn_owes_bye(conn) && shm_ring_has_room(conn, 0)) {
 		shm_ring_begin(conn, 0);
 		shm_ring_end(conn, (struct shm_record){ .kind = SHM_BYE });
-		shm_ring_publish(conn);
+		shm_ring_wake(conn);
 		base->bye_sent = true;
 	}
 	if (base->bye_received && base->bye_sent)

@@ -106,7 +106,7 @@ static void send_message(struct shm_conn *conn, uint8_t id, size_t len)
 				   .fence = conn->fence,
 			   });
 	conn->fenced += fenced ? sizeof(struct shm_record) + len : 0;
-	shm_ring_publish(conn);
+	shm_ring_wake(conn);
 	weft_count(conn->stats, tx_messages, 1);
 	weft_count(conn->stats, tx_message_bytes, len);
 }

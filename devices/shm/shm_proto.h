@@ -89,16 +89,18 @@ _Static_assert(sizeof(struct shm_frame) == 16, "no holes");
 /*
  * Positions count bytes since the start and never wrap, in each ring.  A line,
  * and the one that processors fetch beside it, has one writer; the sender reads
- * `sleeping` each time, `head` only when room is short.
+ * `sleeping` each time, `head` only when room is short.  How much there is to
+ * read no count says: the first word of a record's header is not 0, and is
+ * written last; behind the last record there is a word of 0.
  */
 enum shm_which { SHM_IN_SHORT, SHM_IN_LONG, SHM_RINGS };
 
 struct shm_head {
-	_Atomic uint64_t tail[SHM_RINGS]; /* the writer's */
-	_Atomic uint32_t wants;	 /* the writer sleeps until something is read */
+	/* the writer's: it sleeps until something is read */
+	_Atomic uint32_t wants;
 	_Atomic uint32_t closed; /* its interface has closed in order */
 	_Atomic uint32_t failed; /* it ended because an operation failed */
-	uint8_t pad0[100];
+	uint8_t pad0[116];
 	_Atomic uint64_t head[SHM_RINGS]; /* the reader's, as the rest */
 	_Atomic uint64_t window;	  /* of it, all below is free again */
 	uint8_t pad1[104];
@@ -132,6 +134,7 @@ enum shm_kind {
 };
 
 struct shm_record {
+	/* the first word, which is not 0 */
 	uint32_t len; /* of what follows */
 	uint8_t kind;
 	uint8_t id;

@@ -7,6 +7,10 @@
  * `sleeping`, then looks again; the side that has written something reads
  * `sleeping` afterwards.  With a full fence between the two on both sides, at
  * least one of them sees the other.
+ *
+ * A record is there when the first word of its header is: its reader fetches
+ * one cache line for a small message, not another for a count of bytes.  So the
+ * word behind the last record is 0, as it is in a ring whose pages are new.
  */
 #include <errno.h>
 #include <string.h>
@@ -60,8 +64,7 @@ void shm_ring_close(struct shm_ring *ring)
 
 /* ---- waking -------------------------------------------------------------- */
 
-/* After anything it waits for was written. */
-static void wake_peer(struct shm_conn *conn)
+void shm_ring_wake(struct shm_conn *conn)
 {
 	const struct shm_frame wake = { SHM_FRAME_MAGIC, SHM_FRAME_WAKE, 0 };
 	struct shm_head *h = conn->tx.shared;
@@ -78,7 +81,7 @@ void shm_ring_wake_writer(struct shm_conn *conn)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&conn->rx.shared->wants, memory_order_relaxed))
-		wake_peer(conn);
+		shm_ring_wake(conn);
 }
 
 void shm_ring_sleep(struct shm_conn *conn, bool on, bool wants)
@@ -102,6 +105,11 @@ static uint8_t *bytes_at(const struct shm_ring *ring, uint64_t pos)
 	return (uint8_t *)ring->shared +
 	       (ring->in == SHM_IN_LONG ? SHM_LONG_AT : SHM_SHORT_AT) +
 	       (pos & (size_of(ring) - 1));
+}
+
+static _Atomic uint64_t *word_at(uint8_t *p)
+{
+	return (_Atomic uint64_t *)p;
 }
 
 static size_t to_end(const struct shm_ring *ring, uint64_t pos)
@@ -128,14 +136,14 @@ static bool read_head(struct shm_conn *conn, enum shm_which which)
 }
 
 /*
- * A SWITCH has room in any case; of the head that was last seen it may be
- * beyond the ring.
+ * A SWITCH has room in any case, and the word behind it; of the head that was
+ * last seen it may be beyond the ring.
  */
 static bool has_bytes(const struct shm_ring *ring, size_t need)
 {
 	const uint64_t used = ring->tail[ring->in] - ring->head[ring->in];
 
-	return used + need + RECORD(0) <= size_of(ring);
+	return used + need + 2 * RECORD(0) <= size_of(ring);
 }
 
 static bool find_room(struct shm_conn *conn, size_t need)
@@ -169,10 +177,18 @@ size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 	return find_room(conn, taken_by(ring, n) + RESERVE) ? n : 0;
 }
 
+/* The reader sees it, and all that was written before. */
 static void write_record(struct shm_ring *ring, struct shm_record r)
 {
-	memcpy(bytes_at(ring, ring->tail[ring->in]), &r, sizeof(r));
+	uint8_t *at = bytes_at(ring, ring->tail[ring->in]);
+	uint64_t words[2];
+
+	memcpy(words, &r, sizeof(r));
 	ring->tail[ring->in] += RECORD(r.len);
+	atomic_store_explicit(word_at(bytes_at(ring, ring->tail[ring->in])), 0,
+			      memory_order_relaxed);
+	memcpy(at + sizeof(words[0]), &words[1], sizeof(words[1]));
+	atomic_store_explicit(word_at(at), words[0], memory_order_release);
 }
 
 void *shm_ring_begin(struct shm_conn *conn, size_t len)
@@ -197,15 +213,6 @@ void shm_ring_end(struct shm_conn *conn, struct shm_record r)
 		conn->sent = shm_ring_sum(conn->tx.tail);
 }
 
-void shm_ring_publish(struct shm_conn *conn)
-{
-	const struct shm_ring *ring = &conn->tx;
-
-	atomic_store_explicit(&ring->shared->tail[ring->in],
-			      ring->tail[ring->in], memory_order_release);
-	wake_peer(conn);
-}
-
 /* Records have one order: those of both rings say how far it is. */
 uint64_t shm_ring_read(const struct shm_conn *conn)
 {
@@ -221,7 +228,7 @@ uint64_t shm_ring_read(const struct shm_conn *conn)
 static void go_on_in(struct shm_conn *conn, enum shm_which which)
 {
 	write_record(&conn->tx, (struct shm_record){ .kind = SHM_SWITCH });
-	shm_ring_publish(conn);
+	shm_ring_wake(conn);
 	conn->tx.in = which;
 	conn->tx_stuck = 0;
 	conn->long_ms = weft_now_ms();
@@ -295,23 +302,19 @@ void shm_ring_watch(struct shm_conn *conn, bool wants)
 
 int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data)
 {
-	struct shm_ring *ring = &conn->rx;
+	const struct shm_ring *ring = &conn->rx;
 	const uint64_t head = ring->head[ring->in];
-	size_t there;
+	uint8_t *at = bytes_at(ring, head);
+	uint64_t words[2];
 
-	if (ring->tail[ring->in] == head)
-		ring->tail[ring->in] = atomic_load_explicit(
-			&ring->shared->tail[ring->in], memory_order_acquire);
-	there = ring->tail[ring->in] - head;
-	if (!there)
+	words[0] = atomic_load_explicit(word_at(at), memory_order_acquire);
+	if (!words[0] ||
+	    (conn->hung_up && shm_ring_sum(ring->head) >= conn->rx_end))
 		return 0;
-	if (there > size_of(ring) || there % sizeof(*r))
-		return -EPROTO;
-	*data = bytes_at(ring, head);
-	memcpy(r, *data, sizeof(*r));
-	*data += sizeof(*r);
-	if (r->len > size_of(ring) || RECORD(r->len) > there ||
-	    RECORD(r->len) > to_end(ring, head))
+	memcpy(&words[1], at + sizeof(words[0]), sizeof(words[1]));
+	memcpy(r, words, sizeof(*r));
+	*data = at + sizeof(*r);
+	if (r->len > size_of(ring) || RECORD(r->len) > to_end(ring, head))
 		return -EPROTO;
 	return 1;
 }

@@ -145,7 +145,7 @@ static unsigned int want(struct shm_conn *conn)
 		return 0;
 	shm_ring_begin(conn, 0);
 	shm_ring_end(conn, (struct shm_record){ .kind = SHM_WANT });
-	shm_ring_publish(conn);
+	shm_ring_wake(conn);
 	conn->wanted = true;
 	return 1;
 }

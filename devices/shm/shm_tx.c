@@ -213,7 +213,7 @@ void shm_tx_fail(struct shm_conn *conn, const char *what)
 		what, (unsigned long long)conn->base.peer_id);
 	shm_tx_send_acks(conn, true);
 	atomic_store(&conn->tx.shared->failed, 1);
-	shm_ring_publish(conn);
+	shm_ring_wake(conn);
 	shm_conn_break(conn, -EIO);
 }
 
@@ -433,12 +433,12 @@ unsigned int shm_tx_run(struct shm_conn *conn)
 		return 0;
 	n = shm_tx_send_acks(conn, false);
 	if (n)
-		shm_ring_publish(conn);
+		shm_ring_wake(conn);
 	n += shm_stage_run(conn);
 	while (shm_conn_is_open(conn) && shm_ring_sum(conn->tx.tail) < end &&
 	       run_first(conn)) {
 		/* the peer copies while we copy the next */
-		shm_ring_publish(conn);
+		shm_ring_wake(conn);
 		n++;
 	}
 	return n;

@@ -279,7 +279,7 @@ void shm_window_tick(struct shm_conn *conn, uint64_t now)
 	}
 	shm_ring_begin(conn, 0);
 	shm_ring_end(conn, (struct shm_record){ .kind = SHM_LEAVE });
-	shm_ring_publish(conn);
+	shm_ring_wake(conn);
 	close_out(conn);
 }
 

@@ -89,6 +89,7 @@ static void say_record(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 		return; /* no need of the other end */
 	memcpy(bytes + at, &r, sizeof(r));
 	memcpy(bytes + at + sizeof(r), p, n);
+	memset(bytes + (at + room) % size, 0, sizeof(uint64_t));
 	if (control & 4 && n >= sizeof(op)) {
 		memcpy(&op, p, sizeof(op));
 		op.slot = victim.mem->rkey.slot;
@@ -98,7 +99,6 @@ static void say_record(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 		memcpy(bytes + at + sizeof(r), &op, sizeof(op));
 	}
 	conn->tx.tail[in] += room;
-	atomic_store(&conn->tx.shared->tail[in], conn->tx.tail[in]);
 	if (r.kind == SHM_SWITCH)
 		conn->tx.in = !in;
 }

@@ -505,7 +505,7 @@ static void say(enum shm_kind kind, const void *data, size_t len)
 
 	memcpy(shm_ring_begin(conn, len), data, len);
 	shm_ring_end(conn, (struct shm_record){ .kind = kind, .len = len });
-	shm_ring_publish(conn);
+	shm_ring_wake(conn);
 }
 
 static void say_place(uint64_t pos, uint64_t len)
@@ -687,7 +687,7 @@ Test(shm_gpu, lie_messages_that_wait_for_no_put_end_the_peer)
 							.len = sizeof(big),
 							.fenced = 1,
 							.fence = 1000 });
-		shm_ring_publish(conn);
+		shm_ring_wake(conn);
 	}
 	is_caught();
 	cr_expect(zero(uint, b.messages));
