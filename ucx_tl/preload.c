@@ -351,16 +351,14 @@ static void store_call(uintptr_t page, void *real, enum call call)
 }
 
 /* With several copies the caller determines which one is meant. */
-static void *find_call(enum call call, void *caller)
+static void *find_call_of(enum call call, void *caller)
 {
-	struct copy *c = atomic_load_explicit(&only, memory_order_acquire);
 	const uintptr_t page = (uintptr_t)caller & ~(uintptr_t)4095;
 	uintptr_t there = 1;
+	struct copy *c;
 	void *real;
 	size_t i;
 
-	if (c)
-		return c->real[call];
 	for (i = 0; i < 64 && there; i++) {
 		there = atomic_load_explicit(&places[i].page,
 					     memory_order_acquire);
@@ -372,6 +370,14 @@ static void *find_call(enum call call, void *caller)
 	if (real && c && !there)
 		store_call(page, real, call);
 	return real || !c ? real : c->real[call];
+}
+
+/* Nearly all programs have one: they poll by this. */
+static inline void *find_call(enum call call, void *caller)
+{
+	struct copy *c = atomic_load_explicit(&only, memory_order_acquire);
+
+	return c ? c->real[call] : find_call_of(call, caller);
 }
 
 status uct_query_components(void **components, unsigned *count)
@@ -444,15 +450,14 @@ status ucp_worker_get_efd(void *worker, int *fd)
 
 unsigned int ucp_worker_progress(void *worker)
 {
-	unsigned int (*real)(void *), events;
+	unsigned int (*real)(void *);
 
 	real = find_call(PROGRESS, __builtin_return_address(0));
 	if (!real || real == ucp_worker_progress)
 		return 0;
-	events = real(worker);
 	if (!atomic_load_explicit(&event_driven, memory_order_acquire))
-		return events;
-	return plugin.progressed(worker, events);
+		return real(worker);
+	return plugin.progressed(worker, real(worker));
 }
 
 status ucp_worker_arm(void *worker)

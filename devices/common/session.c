@@ -509,12 +509,6 @@ void weft_session_close(struct weft_session *s)
 	weft_table_free(&s->conns);
 }
 
-bool weft_session_busy(const struct weft_session *s)
-{
-	return !weft_list_empty(&s->handshakes) ||
-	       !weft_list_empty(&s->meeting);
-}
-
 /*
  * One at a time: ending it may end others of its connection.  A listener whose
  * kernel has accepted may be busy for as long as it lives.

@@ -118,7 +118,11 @@ void weft_session_close(struct weft_session *s);
 /* Checks deadlines (ms) and sets the timer for the next. */
 void weft_session_tick(struct weft_session *s, uint64_t now, uint64_t stood);
 /* Is a handshake or a dial in progress? */
-bool weft_session_busy(const struct weft_session *s);
+static inline bool weft_session_busy(const struct weft_session *s)
+{
+	return !weft_list_empty(&s->handshakes) ||
+	       !weft_list_empty(&s->meeting);
+}
 /* Frees ended handshakes; do not call from their handlers. */
 void weft_session_reap(struct weft_session *s);
 

@@ -36,8 +36,9 @@
 #include "devices/shm/shm_proto.h"
 
 #define SHM_MAX_IOV 8u
-#define SHM_POLLS   256u /* progress calls between system calls */
-#define SHM_STUCK   64u	 /* without room: the reader has stopped */
+#define SHM_POLLS   256u   /* progress calls between looks at the clock, and */
+#define SHM_POLL_NS 50000u /* so long at least between system calls */
+#define SHM_STUCK   64u	   /* the same without room: the reader has stopped */
 /*
  * Both sides copy at the same time, a piece of this size apart; a system call
  * each where a peer has named the memory.
@@ -54,8 +55,9 @@ extern struct shm_tune shm_tune;
 
 /* One side of a direction. */
 struct shm_ring {
-	struct shm_head *shared; /* NULL: not there yet */
-	enum shm_which in;	 /* that of the next record */
+	struct shm_head *shared;      /* NULL: not there yet */
+	enum shm_which in;	      /* that of the next record */
+	const _Atomic uint64_t *next; /* to read: the first word of that */
 	/* head: at the writer what it last saw of it; tail: the writer's alone
 	 */
 	uint64_t head[SHM_RINGS], tail[SHM_RINGS];
@@ -129,6 +131,8 @@ struct shm_conn {
 	struct weft_conn base;
 	struct weft_source src;
 	struct weft_list link; /* iface->conns, or dead */
+	bool still; /* only a record of the peer's is work for progress() */
+	struct shm_ring rx, tx;
 	struct shm_iface *iface;
 	int fd;		 /* -1: not met yet */
 	bool hung_up;	 /* the socket has ended ... */
@@ -136,7 +140,6 @@ struct shm_conn {
 	bool failed;	 /* an operation of this side */
 	struct weft_counters *stats;
 
-	struct shm_ring rx, tx;
 	uint64_t sent;		      /* bytes up to the last message's end */
 	bool asked;		      /* a flush waits until they are read */
 	uint64_t asked_read;	      /* bytes read, when last checked */
@@ -184,6 +187,7 @@ struct shm_iface {
 	uint8_t *bounce;
 	struct weft_list conns, dead;
 	unsigned int polls;
+	uint64_t polled_ns;
 	unsigned int messages, notices; /* left to this progress() */
 	unsigned int nlong;		/* connections with long_made */
 	struct weft_engines engines;
@@ -204,6 +208,12 @@ static inline struct shm_conn *shm_conn(struct weft_conn *c)
 static inline bool shm_conn_is_open(const struct shm_conn *conn)
 {
 	return conn->base.state == WEFT_CONN_OPEN;
+}
+
+/* There is something to do for it, which progress() would not see. */
+static inline void shm_conn_attend(struct shm_conn *conn)
+{
+	conn->still = false;
 }
 
 /* May the message @r be delivered? */
@@ -277,6 +287,11 @@ uint64_t shm_ring_read(const struct shm_conn *conn);
 static inline uint64_t shm_ring_sum(const uint64_t at[SHM_RINGS])
 {
 	return at[SHM_IN_SHORT] + at[SHM_IN_LONG];
+}
+/* Is there a record? */
+static inline bool shm_ring_has_next(const struct shm_conn *conn)
+{
+	return atomic_load_explicit(conn->rx.next, memory_order_relaxed);
 }
 /* 1: *@r is the next record, *@data its bytes; 0: none; -EPROTO. */
 int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data);
@@ -429,6 +444,8 @@ void shm_tx_give_up(struct shm_conn *conn, int status);
 unsigned int shm_rx_run(struct shm_conn *conn);
 /* Would that do anything? */
 bool shm_rx_can_run(struct shm_conn *conn);
+/* Is there something that waits for engines? */
+bool shm_rx_awaits_engines(const struct shm_conn *conn);
 
 /* ---- shm_conn.c: joining and ending -------------------------------------- */
 

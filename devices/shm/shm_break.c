@@ -10,6 +10,7 @@ void shm_conn_break(struct shm_conn *conn, int err)
 {
 	if (conn->base.state >= WEFT_CONN_BROKEN)
 		return;
+	shm_conn_attend(conn);
 	weft_conn_drop_handshakes(&conn->base);
 	weft_conn_set_state(&conn->base, WEFT_CONN_BROKEN);
 	conn->base.err = err;

@@ -57,6 +57,7 @@ static void hang_up(struct shm_conn *conn)
 {
 	/* what is in the ring is delivered before the end */
 	conn->hung_up = true;
+	shm_conn_attend(conn);
 	conn->rx_end = shm_ring_sum(conn->rx.head) + SHM_SHORT + SHM_LONG;
 	weft_events_del(&conn->iface->base.events, conn->fd);
 	if (!shm_conn_is_open(conn))

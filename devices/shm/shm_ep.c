@@ -22,9 +22,11 @@ bool shm_ep_is_ready(struct weft_conn *base)
 {
 	struct shm_conn *conn = shm_conn(base);
 
-	return shm_conn_is_open(conn) && !conn->hung_up &&
-	       conn->nops < SHM_OPS && is_in_order(conn) &&
-	       shm_ring_has_room(conn, SHM_MAX_MESSAGE);
+	if (shm_conn_is_open(conn) && !conn->hung_up && conn->nops < SHM_OPS &&
+	    is_in_order(conn) && shm_ring_has_room(conn, SHM_MAX_MESSAGE))
+		return true;
+	shm_conn_attend(conn); /* it is owed an answer */
+	return false;
 }
 
 static uint64_t count_sent(const struct weft_conn *base)
@@ -43,14 +45,16 @@ static bool is_flushed(struct weft_conn *base, uint64_t sent)
 	struct shm_conn *conn = shm_conn(base);
 
 	conn->asked_read = shm_ring_read(conn);
-	if (conn->asked_read >= sent)
-		return !conn->nops && !conn->failed;
-	conn->asked = true;
+	if (conn->asked_read >= sent && !conn->nops && !conn->failed)
+		return true;
+	conn->asked |= conn->asked_read < sent;
+	shm_conn_attend(conn); /* it is asked again */
 	return false;
 }
 
 static void cancel_ops(struct weft_conn *base)
 {
+	shm_conn_attend(shm_conn(base));
 	shm_window_stop(shm_conn(base));
 	shm_tx_give_up(shm_conn(base), -ECANCELED);
 }
@@ -58,6 +62,7 @@ static void cancel_ops(struct weft_conn *base)
 /* An open connection ends in progress(), when the peer's endpoint has ended. */
 static void leave_conn(struct weft_conn *base)
 {
+	shm_conn_attend(shm_conn(base));
 	if (weft_conn_give_up(base))
 		shm_conn_break(shm_conn(base), 0);
 }

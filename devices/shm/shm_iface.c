@@ -149,10 +149,17 @@ static void leave_sleep(struct shm_iface *iface)
 /* System calls, not made in each round. */
 static unsigned int poll_sockets(struct shm_iface *iface)
 {
-	if (!iface->armed && ++iface->polls < SHM_POLLS &&
-	    !weft_session_busy(&iface->base.session))
+	const bool due =
+		iface->armed || weft_session_busy(&iface->base.session);
+	uint64_t now;
+
+	if (!due && ++iface->polls < SHM_POLLS)
 		return 0;
 	iface->polls = 0;
+	now = weft_now_ns();
+	if (!due && now - iface->polled_ns < SHM_POLL_NS)
+		return 0;
+	iface->polled_ns = now;
 	leave_sleep(iface);
 	return weft_events_handle(&iface->base.events);
 }
@@ -205,6 +212,36 @@ static unsigned int take_answer(struct shm_conn *conn)
 	return 1;
 }
 
+static bool is_still(const struct shm_conn *conn)
+{
+	const struct weft_base_ep *ep = conn->base.ep;
+
+	return shm_conn_is_open(conn) && !may_end(conn) && !ep->nflushes &&
+	       !wants_room(conn) && !conn->asked && conn->offer_fd < 0 &&
+	       !conn->copies && !shm_rx_awaits_engines(conn) &&
+	       conn->tx.in != SHM_IN_LONG;
+}
+
+static unsigned int progress_conn(struct shm_conn *conn)
+{
+	unsigned int n = 0;
+
+	if (shm_conn_is_open(conn) && conn->iface->messages &&
+	    conn->iface->notices)
+		n = shm_rx_run(conn);
+	if (conn->still)
+		return n;
+	if (shm_conn_is_open(conn))
+		shm_ring_watch(conn, wants_room(conn));
+	if (conn->offer_fd >= 0)
+		n += shm_window_send(conn);
+	n += shm_tx_run(conn);
+	n += take_answer(conn);
+	n += weft_ep_notify(&conn->base);
+	conn->still = is_still(conn);
+	return n;
+}
+
 static unsigned int iface_progress(struct weft_iface *base)
 {
 	struct shm_iface *iface = shm_iface(base);
@@ -217,15 +254,9 @@ static unsigned int iface_progress(struct weft_iface *base)
 		n += weft_copy_poll(&iface->engines);
 	iface->messages = iface->notices = WEFT_PROGRESS_MAX;
 	weft_list_for_each (conn, tmp, &iface->conns, link) {
-		if (shm_conn_is_open(conn) && iface->messages && iface->notices)
-			n += shm_rx_run(conn);
-		if (shm_conn_is_open(conn))
-			shm_ring_watch(conn, wants_room(conn));
-		if (conn->offer_fd >= 0)
-			n += shm_window_send(conn);
-		n += shm_tx_run(conn);
-		n += take_answer(conn);
-		n += weft_ep_notify(&conn->base);
+		if (conn->still && !shm_ring_has_next(conn))
+			continue;
+		n += progress_conn(conn);
 		ends |= may_end(conn);
 	}
 	if (!iface->messages || !iface->notices) {

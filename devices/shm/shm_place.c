@@ -72,6 +72,7 @@ static int copy_by_engine(struct shm_conn *conn, const struct piece *what,
 		p->copy.at = (uintptr_t)to;
 	}
 	conn->copies++;
+	shm_conn_attend(conn);
 	p->c->left++;
 	if (p->l)
 		p->l->in_flight++;

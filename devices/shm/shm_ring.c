@@ -29,6 +29,23 @@
 /* Shorter pieces are not worth one: the rest of the ring is skipped. */
 #define PIECE_MIN 1024u
 
+static size_t size_of(const struct shm_ring *ring)
+{
+	return ring->in == SHM_IN_LONG ? SHM_LONG : SHM_SHORT;
+}
+
+static uint8_t *bytes_at(const struct shm_ring *ring, uint64_t pos)
+{
+	return (uint8_t *)ring->shared +
+	       (ring->in == SHM_IN_LONG ? SHM_LONG_AT : SHM_SHORT_AT) +
+	       (pos & (size_of(ring) - 1));
+}
+
+static _Atomic uint64_t *word_at(uint8_t *p)
+{
+	return (_Atomic uint64_t *)p;
+}
+
 int shm_ring_make(struct shm_ring *ring, int *fd)
 {
 	void *p;
@@ -40,6 +57,7 @@ int shm_ring_make(struct shm_ring *ring, int *fd)
 			"cannot set up %u KiB of shared memory for a peer on this host",
 			SHM_LONG_AT >> 10);
 	ring->shared = p;
+	ring->next = word_at(bytes_at(ring, 0));
 	return 0;
 }
 
@@ -94,23 +112,6 @@ void shm_ring_sleep(struct shm_conn *conn, bool on, bool wants)
 }
 
 /* ---- writing ------------------------------------------------------------- */
-
-static size_t size_of(const struct shm_ring *ring)
-{
-	return ring->in == SHM_IN_LONG ? SHM_LONG : SHM_SHORT;
-}
-
-static uint8_t *bytes_at(const struct shm_ring *ring, uint64_t pos)
-{
-	return (uint8_t *)ring->shared +
-	       (ring->in == SHM_IN_LONG ? SHM_LONG_AT : SHM_SHORT_AT) +
-	       (pos & (size_of(ring) - 1));
-}
-
-static _Atomic uint64_t *word_at(uint8_t *p)
-{
-	return (_Atomic uint64_t *)p;
-}
 
 static size_t to_end(const struct shm_ring *ring, uint64_t pos)
 {
@@ -304,10 +305,10 @@ int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data)
 {
 	const struct shm_ring *ring = &conn->rx;
 	const uint64_t head = ring->head[ring->in];
-	uint8_t *at = bytes_at(ring, head);
+	uint8_t *at = (uint8_t *)ring->next;
 	uint64_t words[2];
 
-	words[0] = atomic_load_explicit(word_at(at), memory_order_acquire);
+	words[0] = atomic_load_explicit(ring->next, memory_order_acquire);
 	if (!words[0] ||
 	    (conn->hung_up && shm_ring_sum(ring->head) >= conn->rx_end))
 		return 0;
@@ -328,4 +329,5 @@ void shm_ring_release(struct shm_conn *conn, const struct shm_record *r)
 			      ring->head[ring->in], memory_order_release);
 	if (r->kind == SHM_SWITCH)
 		ring->in = !ring->in;
+	ring->next = word_at(bytes_at(ring, ring->head[ring->in]));
 }

@@ -34,6 +34,7 @@ static int hold(struct shm_conn *conn, const struct shm_record *r,
 {
 	struct shm_held *held;
 
+	shm_conn_attend(conn);
 	conn->held_bytes += sizeof(*r) + r->len;
 	if (conn->held_bytes > SHM_HELD)
 		return -EPROTO;
@@ -172,6 +173,7 @@ static int begin_put(struct shm_conn *conn, const uint8_t *data, size_t len)
 	    len != sizeof(l->what))
 		return -EPROTO;
 	l = landing_at(conn, conn->begun++);
+	shm_conn_attend(conn);
 	l->ended = false;
 	l->status = 0;
 	l->in_flight = 0;
@@ -297,6 +299,7 @@ static void check_get(struct shm_conn *conn, struct shm_transfer *t)
 	}
 	weft_list_del(&t->link);
 	weft_list_add_tail(&conn->filling, &t->link);
+	shm_conn_attend(conn);
 }
 
 static int take_reply(struct shm_conn *conn, const uint8_t *data, size_t len)
@@ -443,7 +446,7 @@ static int finish_copies(struct shm_conn *conn, unsigned int least,
 	return err;
 }
 
-static bool awaits_engines(const struct shm_conn *conn)
+bool shm_rx_awaits_engines(const struct shm_conn *conn)
 {
 	return conn->begun != conn->landed || !weft_list_empty(&conn->held) ||
 	       !weft_list_empty(&conn->filling);
@@ -460,7 +463,7 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 
 	/* the share of one peer in this progress() */
 	least = iface->messages > SHARE ? iface->messages - SHARE : 0;
-	if (awaits_engines(conn))
+	if (shm_rx_awaits_engines(conn))
 		ret = finish_copies(conn, least, &n);
 	/* send what is due first: nothing waits behind it */
 	while (!ret && shm_conn_is_open(conn) && !conn->landing_failed &&

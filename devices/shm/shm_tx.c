@@ -42,6 +42,7 @@ int shm_tx_add(struct shm_conn *conn, enum shm_transfer_kind kind,
 	conn->nwindowed += kind == SHM_TX_PUT && where;
 	conn->nstaging += shm_stage_waits(t);
 	weft_list_add_tail(&conn->queue, &t->link);
+	shm_conn_attend(conn);
 	return 0;
 }
 
@@ -183,6 +184,7 @@ int shm_tx_ack(struct shm_conn *conn, int status)
 	if (conn->nacks == SHM_OPS)
 		return -EPROTO;
 	conn->acks[(conn->ack_at + conn->nacks++) % SHM_OPS] = status;
+	shm_conn_attend(conn);
 	return 0;
 }
 

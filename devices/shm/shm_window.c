@@ -45,6 +45,7 @@ static int make(struct shm_conn *conn, size_t size)
 	w->size = size;
 	conn->in = w;
 	conn->offer_fd = fd;
+	shm_conn_attend(conn);
 	conn->iface->nwindows += size == SHM_WINDOW;
 	return 0;
 }

@@ -229,7 +229,7 @@ Test(shm, ring_that_was_written_before_ends_behind_its_last_record)
 
 	cr_assert(zero(int, shm_ring_make(&conn.tx, &fd)));
 	close(fd);
-	conn.rx.shared = conn.tx.shared;
+	conn.rx = conn.tx;
 	for (size_t len, i = 0; i < 3 * SHM_SHORT / 64; i++) {
 		len = i * 7 % 200;
 		cr_assert(yes(shm_ring_has_room(&conn, len)));
