@@ -66,6 +66,11 @@ bool weft_memfd_fill(void *p, size_t len)
 	return !madvise(p, len, MADV_POPULATE_WRITE);
 }
 
+bool weft_memfd_can_fill(void)
+{
+	return !madvise(NULL, 0, MADV_POPULATE_WRITE) || errno != EINVAL;
+}
+
 bool weft_memfd_drop(void *p, size_t len)
 {
 	return !madvise(p, len, MADV_REMOVE);

@@ -43,7 +43,8 @@
  * Both sides copy at the same time, a piece of this size apart; a system call
  * each where a peer has named the memory.
  */
-#define SHM_PIECE (32u << 10)
+#define SHM_PIECE	(32u << 10)
+#define SHM_SMALL_PIECE (8u << 10) /* in a small ring */
 
 /* Of windows: measured with weft_nvl's rings of host memory; tests change it.
  */
@@ -140,13 +141,15 @@ struct shm_conn {
 	bool failed;	 /* an operation of this side */
 	struct weft_counters *stats;
 
-	uint64_t sent;		      /* bytes up to the last message's end */
-	bool asked;		      /* a flush waits until they are read */
-	uint64_t asked_read;	      /* bytes read, when last checked */
-	unsigned int tx_stuck;	      /* progress() calls without room */
-	uint64_t tx_read;	      /* of both rings, when last checked */
-	bool long_made, long_lacking; /* the long ring has (no) pages */
-	uint64_t long_ms;	      /* when the long ring was left */
+	uint64_t sent;	       /* bytes up to the last message's end */
+	bool asked;	       /* are they read?  A flush waits */
+	uint64_t asked_read;   /* bytes that were, at the last look */
+	unsigned int tx_stuck; /* progress() calls without room */
+	uint64_t tx_read;      /* of all rings, at the last look */
+	/* rings that have pages, or cannot have them */
+	bool made[SHM_RINGS], lacks[SHM_RINGS];
+	uint64_t look_ms; /* when to look whether they are used */
+	uint64_t looked;  /* what was sent then */
 
 	struct weft_list queue;	  /* not all sent, in the order of the calls */
 	struct weft_list placing; /* puts: to be acknowledged, in order */
@@ -189,7 +192,7 @@ struct shm_iface {
 	unsigned int polls;
 	uint64_t polled_ns;
 	unsigned int messages, notices; /* left to this progress() */
-	unsigned int nlong;		/* connections with long_made */
+	unsigned int nmade[SHM_RINGS];	/* connections with `made` */
 	struct weft_engines engines;
 	unsigned int nwindows; /* large ones, to read */
 	bool armed;
@@ -274,19 +277,34 @@ void shm_ring_end(struct shm_conn *conn, struct shm_record r);
 /* ... if it is awake: wakes it, after anything that it may wait for. */
 void shm_ring_wake(struct shm_conn *conn);
 /*
- * Called by progress(); @wants: something waits for room.  Has the reader
- * stopped?  Then the next records are in the long ring, and when it runs again
- * in the short one.
+ * Called by progress(); @wants: something waits for room.  Is the small ring
+ * full?  Then the next records are in the short one.  Has the reader stopped?
+ * Then they are in the long one, and when it runs again in the short one.
  */
 void shm_ring_watch(struct shm_conn *conn, bool wants);
-/* The timer has fired: an unused long ring gives its pages back. */
+/* The timer has fired: rings that are not used give their pages back. */
 void shm_ring_tick(struct shm_conn *conn, uint64_t now);
-/* Bytes that the peer has read and handled. */
+/* The interface has no more of those of @conn. */
+void shm_ring_drop_counts(struct shm_conn *conn);
+/* Bytes that the peer has read, callbacks included. */
 uint64_t shm_ring_read(const struct shm_conn *conn);
-/* Bytes of records, in both rings, since the start. */
+/* Bytes of records, in all rings, since the start. */
 static inline uint64_t shm_ring_sum(const uint64_t at[SHM_RINGS])
 {
-	return at[SHM_IN_SHORT] + at[SHM_IN_LONG];
+	return at[SHM_IN_SMALL] + at[SHM_IN_SHORT] + at[SHM_IN_LONG];
+}
+/* Where it lies, and its size. */
+static inline size_t shm_ring_at(enum shm_which in)
+{
+	return in == SHM_IN_SMALL   ? SHM_SMALL_AT
+	       : in == SHM_IN_SHORT ? SHM_SHORT_AT
+				    : SHM_LONG_AT;
+}
+static inline size_t shm_ring_size(enum shm_which in)
+{
+	return in == SHM_IN_SMALL   ? SHM_SMALL
+	       : in == SHM_IN_SHORT ? SHM_SHORT
+				    : SHM_LONG;
 }
 /* Is there a record? */
 static inline bool shm_ring_has_next(const struct shm_conn *conn)

@@ -58,7 +58,7 @@ static void hang_up(struct shm_conn *conn)
 	/* what is in the ring is delivered before the end */
 	conn->hung_up = true;
 	shm_conn_attend(conn);
-	conn->rx_end = shm_ring_sum(conn->rx.head) + SHM_SHORT + SHM_LONG;
+	conn->rx_end = shm_ring_sum(conn->rx.head) + SHM_SIZE;
 	weft_events_del(&conn->iface->base.events, conn->fd);
 	if (!shm_conn_is_open(conn))
 		shm_conn_break(conn, -ECONNRESET);
@@ -253,7 +253,7 @@ void shm_conn_free(struct shm_conn *conn)
 	if (conn->copies)
 		return; /* an engine did not end its copies: leak the memory */
 	shm_window_close(conn);
-	conn->iface->nlong -= conn->long_made;
+	shm_ring_drop_counts(conn);
 	shm_ring_close(&conn->rx);
 	shm_ring_close(&conn->tx);
 	weft_stats_peer_ended(conn->iface->base.stats, conn->stats);

@@ -34,19 +34,23 @@
 
 #define SHM_MAX_MESSAGE (16u << 10)
 /*
- * Bytes, powers of two: see docs/performance/ucx-over-shm.md.  A reader that
- * runs is given a short ring, which stays in the processors' caches.  One that
- * waits for a processor finds all that fits into a long one in its turn.
+ * Bytes: see docs/performance/ucx-over-shm.md.  Most peers say little: a small
+ * ring holds three of the largest messages.  A reader that runs is given a
+ * short one, which stays in the processors' caches.  One that waits for a
+ * processor finds all that fits into a long one in its turn.
  */
+#define SHM_SMALL (48u << 10)
 #define SHM_SHORT (512u << 10)
 #define SHM_LONG  (8u << 20)
 /*
- * An interface has so many long ones to write to at a time, and each for so
- * long after it was left: between n processes there are n * n.
+ * Between n processes there are n * n rings.  Those that an interface writes to
+ * have so much at most, all of the host's so much if each process has one
+ * interface, and what is short or long only until it was idle for so long.
  */
-#define SHM_LONGS	 8u
-#define SHM_LONG_IDLE_MS 1000u
-#define SHM_OPS		 256u /* puts and gets under way, each way */
+#define SHM_MOST    (64u << 20)
+#define SHM_ALL	    ((size_t)1 << 30)
+#define SHM_IDLE_MS 1000u
+#define SHM_OPS	    256u /* puts and gets under way, each way */
 
 /*
  * An interface makes so many large windows, and small ones for all other peers:
@@ -93,7 +97,7 @@ _Static_assert(sizeof(struct shm_frame) == 16, "no holes");
  * read no count says: the first word of a record's header is not 0, and is
  * written last; behind the last record there is a word of 0.
  */
-enum shm_which { SHM_IN_SHORT, SHM_IN_LONG, SHM_RINGS };
+enum shm_which { SHM_IN_SMALL, SHM_IN_SHORT, SHM_IN_LONG, SHM_RINGS };
 
 struct shm_head {
 	/* the writer's: it sleeps until something is read */
@@ -103,14 +107,15 @@ struct shm_head {
 	uint8_t pad0[116];
 	_Atomic uint64_t head[SHM_RINGS]; /* the reader's, as the rest */
 	_Atomic uint64_t window;	  /* of it, all below is free again */
-	uint8_t pad1[104];
+	uint8_t pad1[96];
 	_Atomic uint32_t sleeping; /* the reader is about to sleep: ring */
 	uint8_t pad2[124];
 };
 _Static_assert(sizeof(struct shm_head) == 384, "whole cache lines");
 
-/* The rings, behind the head's page; the long one has no pages at first. */
-#define SHM_SHORT_AT 4096u
+/* The rings, behind the head's page; only the small one has pages at first. */
+#define SHM_SMALL_AT 4096u
+#define SHM_SHORT_AT (SHM_SMALL_AT + SHM_SMALL)
 #define SHM_LONG_AT  (SHM_SHORT_AT + SHM_SHORT)
 #define SHM_SIZE     (SHM_LONG_AT + SHM_LONG)
 
@@ -125,7 +130,7 @@ enum shm_kind {
 	SHM_GET,   /* please send this: struct shm_op */
 	SHM_REPLY, /* the next bytes of the other side's next get */
 	SHM_FAIL,  /* which will not be completed */
-	SHM_SWITCH,  /* to the other ring */
+	SHM_SWITCH,  /* to another ring: id */
 	SHM_DATA_AT, /* as DATA and REPLY, in the window: struct shm_place */
 	SHM_REPLY_AT,
 	SHM_WANT,  /* please send a window */

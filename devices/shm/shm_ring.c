@@ -24,21 +24,26 @@
 #include "util/log.h"
 
 #define RECORD(len) (sizeof(struct shm_record) + (((len) + 15) & ~(size_t)15))
-/* Left to messages by bulk: two of the largest, one at the end of the ring. */
-#define RESERVE (4 * RECORD(SHM_MAX_MESSAGE))
 /* Shorter pieces are not worth one: the rest of the ring is skipped. */
 #define PIECE_MIN 1024u
 
-static size_t size_of(const struct shm_ring *ring)
+/* No division: each size is a constant. */
+static size_t offset_of(enum shm_which in, uint64_t pos)
 {
-	return ring->in == SHM_IN_LONG ? SHM_LONG : SHM_SHORT;
+	switch (in) {
+	case SHM_IN_SMALL:
+		return pos % SHM_SMALL;
+	case SHM_IN_SHORT:
+		return pos % SHM_SHORT;
+	default:
+		return pos % SHM_LONG;
+	}
 }
 
 static uint8_t *bytes_at(const struct shm_ring *ring, uint64_t pos)
 {
-	return (uint8_t *)ring->shared +
-	       (ring->in == SHM_IN_LONG ? SHM_LONG_AT : SHM_SHORT_AT) +
-	       (pos & (size_of(ring) - 1));
+	return (uint8_t *)ring->shared + shm_ring_at(ring->in) +
+	       offset_of(ring->in, pos);
 }
 
 static _Atomic uint64_t *word_at(uint8_t *p)
@@ -48,14 +53,17 @@ static _Atomic uint64_t *word_at(uint8_t *p)
 
 int shm_ring_make(struct shm_ring *ring, int *fd)
 {
+	/* else its writer cannot give pages to the short one */
+	const unsigned int there =
+		weft_memfd_can_fill() ? SHM_SHORT_AT : SHM_LONG_AT;
 	void *p;
 
-	*fd = weft_memfd_make_sparse("weft-shm", SHM_SIZE, SHM_LONG_AT, &p);
+	*fd = weft_memfd_make_sparse("weft-shm", SHM_SIZE, there, &p);
 	if (*fd < 0)
 		return weft_fail(
 			*fd,
 			"cannot set up %u KiB of shared memory for a peer on this host",
-			SHM_LONG_AT >> 10);
+			there >> 10);
 	ring->shared = p;
 	ring->next = word_at(bytes_at(ring, 0));
 	return 0;
@@ -115,7 +123,7 @@ void shm_ring_sleep(struct shm_conn *conn, bool on, bool wants)
 
 static size_t to_end(const struct shm_ring *ring, uint64_t pos)
 {
-	return size_of(ring) - (pos & (size_of(ring) - 1));
+	return shm_ring_size(ring->in) - offset_of(ring->in, pos);
 }
 
 static bool read_head(struct shm_conn *conn, enum shm_which which)
@@ -144,7 +152,7 @@ static bool has_bytes(const struct shm_ring *ring, size_t need)
 {
 	const uint64_t used = ring->tail[ring->in] - ring->head[ring->in];
 
-	return used + need + 2 * RECORD(0) <= size_of(ring);
+	return used + need + 2 * RECORD(0) <= shm_ring_size(ring->in);
 }
 
 static bool find_room(struct shm_conn *conn, size_t need)
@@ -167,15 +175,25 @@ bool shm_ring_has_room(struct shm_conn *conn, size_t len)
 	return find_room(conn, taken_by(&conn->tx, len));
 }
 
+/* Left to messages by bulk: the largest, two of them where there is room. */
+static size_t reserve_of(const struct shm_ring *ring)
+{
+	const unsigned int n = ring->in == SHM_IN_SMALL ? 1 : 2;
+
+	/* each may come to the end of the ring */
+	return 2 * n * RECORD(SHM_MAX_MESSAGE);
+}
+
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 {
 	const struct shm_ring *ring = &conn->tx;
 	const size_t end = to_end(ring, ring->tail[ring->in]);
-	size_t n = weft_min(want, SHM_PIECE);
+	size_t n = weft_min(want, ring->in == SHM_IN_SMALL ? SHM_SMALL_PIECE
+							   : SHM_PIECE);
 
 	if (end >= RECORD(weft_min(n, PIECE_MIN)))
 		n = weft_min(n, end - sizeof(struct shm_record));
-	return find_room(conn, taken_by(ring, n) + RESERVE) ? n : 0;
+	return find_room(conn, taken_by(ring, n) + reserve_of(ring)) ? n : 0;
 }
 
 /* The reader sees it, and all that was written before. */
@@ -214,62 +232,107 @@ void shm_ring_end(struct shm_conn *conn, struct shm_record r)
 		conn->sent = shm_ring_sum(conn->tx.tail);
 }
 
-/* Records have one order: those of both rings say how far it is. */
+/* Records have one order: those of all rings say how far it is. */
 uint64_t shm_ring_read(const struct shm_conn *conn)
 {
-	const struct shm_head *h = conn->tx.shared;
+	struct shm_head *h = conn->tx.shared;
+	uint64_t sum = 0;
 
-	return h ? atomic_load(&h->head[SHM_IN_SHORT]) +
-			       atomic_load(&h->head[SHM_IN_LONG])
-		 : 0;
+	for (unsigned int i = 0; h && i < SHM_RINGS; i++)
+		sum += atomic_load(&h->head[i]);
+	return sum;
 }
 
-/* ---- short and long ------------------------------------------------------ */
+/* ---- small, short and long ----------------------------------------------- */
 
 static void go_on_in(struct shm_conn *conn, enum shm_which which)
 {
-	write_record(&conn->tx, (struct shm_record){ .kind = SHM_SWITCH });
+	write_record(&conn->tx,
+		     (struct shm_record){ .kind = SHM_SWITCH, .id = which });
 	shm_ring_wake(conn);
 	conn->tx.in = which;
 	conn->tx_stuck = 0;
-	conn->long_ms = weft_now_ms();
-	weft_events_wake_at(&conn->iface->base.events,
-			    conn->long_ms + SHM_LONG_IDLE_MS);
+	conn->look_ms = weft_now_ms() + SHM_IDLE_MS;
+	weft_events_wake_at(&conn->iface->base.events, conn->look_ms);
 }
 
-static uint8_t *long_ring(const struct shm_conn *conn)
+static uint8_t *ring_of(const struct shm_conn *conn, enum shm_which which)
 {
-	return (uint8_t *)conn->tx.shared + SHM_LONG_AT;
+	return (uint8_t *)conn->tx.shared + shm_ring_at(which);
 }
 
-static bool has_long(struct shm_conn *conn)
+/* Each process of the host that this one has met takes as much. */
+static bool may_make(const struct shm_iface *iface, enum shm_which which)
 {
-	if (!conn->long_made && !conn->long_lacking &&
-	    conn->iface->nlong < SHM_LONGS) {
-		conn->long_made = weft_memfd_fill(long_ring(conn), SHM_LONG);
-		conn->long_lacking = !conn->long_made;
-		conn->iface->nlong += conn->long_made;
-	}
-	return conn->long_made;
+	const size_t peers = weft_max(iface->base.session.conns.n, 1u);
+	const size_t share = weft_min((size_t)SHM_MOST, SHM_ALL / (peers + 1));
+	size_t shorts = iface->nmade[SHM_IN_SHORT] + 1;
+
+	/* a long one leaves room for all that are short */
+	if (which == SHM_IN_LONG)
+		shorts = peers;
+	return peers * SHM_SHORT_AT + shorts * SHM_SHORT +
+		       (iface->nmade[SHM_IN_LONG] + (which == SHM_IN_LONG)) *
+			       (size_t)SHM_LONG <=
+	       share;
+}
+
+static bool has_pages(struct shm_conn *conn, enum shm_which which)
+{
+	if (conn->made[which] || conn->lacks[which] ||
+	    !may_make(conn->iface, which))
+		return conn->made[which];
+	conn->made[which] =
+		weft_memfd_fill(ring_of(conn, which), shm_ring_size(which)) ||
+		(which == SHM_IN_SHORT && !weft_memfd_can_fill());
+	conn->lacks[which] = !conn->made[which];
+	conn->iface->nmade[which] += conn->made[which];
+	return conn->made[which];
+}
+
+void shm_ring_drop_counts(struct shm_conn *conn)
+{
+	for (unsigned int i = 0; i < SHM_RINGS; i++)
+		conn->iface->nmade[i] -= conn->made[i];
+}
+
+static bool is_read(struct shm_conn *conn, enum shm_which which)
+{
+	return read_head(conn, which) &&
+	       conn->tx.head[which] == conn->tx.tail[which];
+}
+
+/* It is left, and its reader has left it, too. */
+static void give_back(struct shm_conn *conn, enum shm_which which)
+{
+	if (!conn->made[which] || !is_read(conn, which) ||
+	    !weft_memfd_drop(ring_of(conn, which), shm_ring_size(which)))
+		return;
+	conn->made[which] = false;
+	conn->iface->nmade[which]--;
 }
 
 void shm_ring_tick(struct shm_conn *conn, uint64_t now)
 {
 	const struct shm_ring *ring = &conn->tx;
-	const uint64_t due = conn->long_ms + SHM_LONG_IDLE_MS;
 
-	if (!conn->long_made || !shm_conn_is_open(conn))
+	if (!conn->made[SHM_IN_SHORT] || !shm_conn_is_open(conn) ||
+	    !weft_memfd_can_fill())
 		return;
-	if (ring->in == SHM_IN_LONG || now < due ||
-	    (read_head(conn, SHM_IN_LONG) &&
-	     ring->head[SHM_IN_LONG] != ring->tail[SHM_IN_LONG])) {
-		weft_events_wake_at(&conn->iface->base.events,
-				    now < due ? due : now + SHM_LONG_IDLE_MS);
-	} else if (shm_conn_is_open(conn) &&
-		   weft_memfd_drop(long_ring(conn), SHM_LONG)) {
-		conn->long_made = false;
-		conn->iface->nlong--;
+	if (now >= conn->look_ms) {
+		if (ring->in != SHM_IN_LONG)
+			give_back(conn, SHM_IN_LONG);
+		if (ring->in == SHM_IN_SMALL)
+			give_back(conn, SHM_IN_SHORT);
+		else if (ring->in == SHM_IN_SHORT &&
+			 conn->looked == shm_ring_sum(ring->tail) &&
+			 is_read(conn, SHM_IN_SHORT))
+			go_on_in(conn, SHM_IN_SMALL);
+		conn->looked = shm_ring_sum(ring->tail);
+		conn->look_ms = now + SHM_IDLE_MS;
 	}
+	if (conn->made[SHM_IN_SHORT] && shm_conn_is_open(conn))
+		weft_events_wake_at(&conn->iface->base.events, conn->look_ms);
 }
 
 /* Has the reader read nothing since the last time? */
@@ -277,25 +340,36 @@ static bool is_stuck(struct shm_conn *conn)
 {
 	const uint64_t sum = conn->tx_read;
 
-	if (!read_head(conn, SHM_IN_SHORT) || !read_head(conn, SHM_IN_LONG))
-		return false;
+	for (unsigned int i = 0; i < SHM_RINGS; i++)
+		if (!read_head(conn, i))
+			return false;
 	conn->tx_read = shm_ring_sum(conn->tx.head);
 	return conn->tx_read == sum;
 }
 
+static void watch_short(struct shm_conn *conn, bool wants)
+{
+	if (!wants || !is_stuck(conn))
+		conn->tx_stuck = 0;
+	else if (++conn->tx_stuck >= SHM_STUCK && has_pages(conn, SHM_IN_LONG))
+		go_on_in(conn, SHM_IN_LONG);
+}
+
 void shm_ring_watch(struct shm_conn *conn, bool wants)
 {
-	struct shm_ring *ring = &conn->tx;
-
-	if (ring->in == SHM_IN_LONG) {
-		/* it runs when it has come to the SWITCH */
-		if (read_head(conn, SHM_IN_SHORT) &&
-		    ring->head[SHM_IN_SHORT] == ring->tail[SHM_IN_SHORT])
+	switch (conn->tx.in) {
+	case SHM_IN_SMALL:
+		if (wants && !shm_ring_bulk(conn, SHM_SMALL_PIECE) &&
+		    has_pages(conn, SHM_IN_SHORT))
 			go_on_in(conn, SHM_IN_SHORT);
-	} else if (!wants || !is_stuck(conn)) {
-		conn->tx_stuck = 0;
-	} else if (++conn->tx_stuck >= SHM_STUCK && has_long(conn)) {
-		go_on_in(conn, SHM_IN_LONG);
+		return;
+	case SHM_IN_LONG:
+		/* it runs when it has come to the SWITCH */
+		if (is_read(conn, SHM_IN_SHORT))
+			go_on_in(conn, SHM_IN_SHORT);
+		return;
+	default:
+		watch_short(conn, wants);
 	}
 }
 
@@ -315,7 +389,8 @@ int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data)
 	memcpy(&words[1], at + sizeof(words[0]), sizeof(words[1]));
 	memcpy(r, words, sizeof(*r));
 	*data = at + sizeof(*r);
-	if (r->len > size_of(ring) || RECORD(r->len) > to_end(ring, head))
+	if (r->len > shm_ring_size(ring->in) ||
+	    RECORD(r->len) > to_end(ring, head))
 		return -EPROTO;
 	return 1;
 }
@@ -328,6 +403,6 @@ void shm_ring_release(struct shm_conn *conn, const struct shm_record *r)
 	atomic_store_explicit(&ring->shared->head[ring->in],
 			      ring->head[ring->in], memory_order_release);
 	if (r->kind == SHM_SWITCH)
-		ring->in = !ring->in;
+		ring->in = r->id;
 	ring->next = word_at(bytes_at(ring, ring->head[ring->in]));
 }

@@ -398,8 +398,9 @@ static int handle(struct shm_conn *conn, const struct shm_record *r,
 	case SHM_MESSAGE:
 		return deliver(conn, r, data);
 	case SHM_PAD:
-	case SHM_SWITCH:
 		return 0;
+	case SHM_SWITCH:
+		return r->id < SHM_RINGS && r->id != conn->rx.in ? 0 : -EPROTO;
 	case SHM_BYE:
 		conn->base.bye_received = true;
 		return 0;

@@ -80,10 +80,9 @@ static void say_record(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 	struct shm_record r = { 0 };
 	struct shm_op op = { 0 };
 	const enum shm_which in = conn->tx.in;
-	const size_t size = in == SHM_IN_LONG ? SHM_LONG : SHM_SHORT;
-	uint8_t *bytes = (uint8_t *)conn->tx.shared +
-			 (in == SHM_IN_LONG ? SHM_LONG_AT : SHM_SHORT_AT);
-	size_t at = conn->tx.tail[in] & (size - 1), room;
+	const size_t size = shm_ring_size(in);
+	uint8_t *bytes = (uint8_t *)conn->tx.shared + shm_ring_at(in);
+	size_t at = conn->tx.tail[in] % size, room;
 
 	memcpy(&r, p, weft_min(n, sizeof(r)));
 	p += weft_min(n, sizeof(r));
@@ -109,8 +108,8 @@ static void say_record(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 		memcpy(bytes + at + sizeof(r), &op, sizeof(op));
 	}
 	conn->tx.tail[in] += room;
-	if (r.kind == SHM_SWITCH)
-		conn->tx.in = !in;
+	if (r.kind == SHM_SWITCH && r.id < SHM_RINGS)
+		conn->tx.in = r.id;
 }
 
 static void say_frame(struct shm_conn *conn, uint8_t control, const uint8_t *p,

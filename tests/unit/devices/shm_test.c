@@ -41,7 +41,7 @@ static bool is_in(const struct shm_ring *ring, const void *p)
 {
 	const uint8_t *byte = p;
 
-	return byte >= (uint8_t *)ring->shared + SHM_SHORT_AT &&
+	return byte >= (uint8_t *)ring->shared + SHM_SMALL_AT &&
 	       byte < (uint8_t *)ring->shared + SHM_SIZE;
 }
 
@@ -87,14 +87,15 @@ Test(shm, message_is_not_copied_between_the_two_programs)
 	cr_expect(eq(sz, taken, n));
 }
 
-static bool lacks_pages;
+static bool lacks_pages, is_old;
 
-/* madvise() of this program: finds no memory. */
+/* madvise() of this program: finds no memory, or is that of Linux before 5.14.
+ */
 int madvise(void *p, size_t len, int how);
 int madvise(void *p, size_t len, int how)
 {
-	if (lacks_pages && how == MADV_POPULATE_WRITE) {
-		errno = EFAULT;
+	if (how == MADV_POPULATE_WRITE && (is_old || (lacks_pages && len))) {
+		errno = is_old ? EINVAL : EFAULT;
 		return -1;
 	}
 	return (int)syscall(SYS_madvise, p, len, how);
@@ -135,12 +136,14 @@ Test(shm, ring_is_long_while_its_reader_stands)
 {
 	const unsigned int short_ring = connect_both();
 	const unsigned int long_ring = SHM_LONG / SHM_MAX_MESSAGE;
+	const unsigned int small_ring = SHM_SMALL / SHM_MAX_MESSAGE;
 	unsigned int n, sent = 0;
 
 	for (int round = 0; round < 5; round++) {
 		n = send_all(SHM_STUCK / 2, &sent);
+		/* and in the first round a small one before */
 		cr_expect(all(gt(uint, n, short_ring / 2),
-			      lt(uint, n, short_ring)),
+			      lt(uint, n, short_ring + small_ring)),
 			  "%u messages", n);
 		n = send_all(SHM_STUCK, &sent);
 		cr_expect(
@@ -197,6 +200,12 @@ Test(shm, ring_that_is_full_is_left_and_taken_again)
 	int fd;
 
 	cr_assert(zero(int, shm_ring_make(&conn.tx, &fd)));
+	cr_expect(eq(uint, fill(&conn),
+		     SHM_SMALL / sizeof(struct shm_record) - 2));
+	shm_ring_watch(&conn, false);
+	cr_expect(eq(int, conn.tx.in, SHM_IN_SMALL));
+	shm_ring_watch(&conn, true);
+	cr_expect(eq(int, conn.tx.in, SHM_IN_SHORT));
 	fill(&conn);
 	watch_for(&conn, SHM_IN_LONG);
 	cr_expect(eq(uint, fill(&conn), most - 2));
@@ -254,38 +263,72 @@ Test(shm, ring_of_a_peer_that_is_gone_ends)
 	connect_both();
 	b.hook = NULL;
 	side_progress(&b);
-	for (n = 0; n < SHM_SHORT; n += sizeof(struct shm_record))
-		memcpy((uint8_t *)conn_of(&a)->tx.shared + SHM_SHORT_AT + n,
+	for (n = 0; n < SHM_SMALL; n += sizeof(struct shm_record))
+		memcpy((uint8_t *)conn_of(&a)->tx.shared + SHM_SMALL_AT + n,
 		       &(struct shm_record){ .kind = SHM_MESSAGE },
 		       sizeof(struct shm_record));
 	shutdown(conn_of(&a)->fd, SHUT_RDWR);
 	cr_expect(until(b.errors));
 	cr_expect(gt(uint, b.messages,
-		     SHM_SHORT / (unsigned int)sizeof(struct shm_record)));
+		     SHM_SMALL / (unsigned int)sizeof(struct shm_record)));
 }
 
-static bool has_pages(struct shm_conn *conn)
+static bool has_pages(struct shm_conn *conn, enum shm_which which)
 {
 	static unsigned char is[SHM_LONG / 4096];
+	const size_t len = shm_ring_size(which);
 
-	cr_assert(zero(int, mincore((uint8_t *)conn->tx.shared + SHM_LONG_AT,
-				    SHM_LONG, is)));
-	return memchr(is, 1, sizeof(is));
+	cr_assert(zero(int,
+		       mincore((uint8_t *)conn->tx.shared + shm_ring_at(which),
+			       len, is)));
+	return memchr(is, 1, len / 4096);
+}
+
+static bool has_grown(struct shm_conn *conn)
+{
+	return has_pages(conn, SHM_IN_SHORT) || has_pages(conn, SHM_IN_LONG);
 }
 
 /* 8 MiB for each pair of a host's processes would be all of its memory. */
-Test(shm, ring_that_is_long_no_more_gives_its_memory_back)
+Test(shm, ring_that_is_used_no_more_gives_its_memory_back)
 {
+	const unsigned int *nmade;
 	unsigned int sent = 0;
 
 	connect_both();
+	nmade = shm_iface(a.iface)->nmade;
+	cr_expect(not(has_grown(conn_of(&a))));
 	for (int round = 0; round < 2; round++) {
 		send_all(2 * SHM_STUCK, &sent);
-		cr_expect(yes(has_pages(conn_of(&a))));
+		cr_expect(yes(has_pages(conn_of(&a), SHM_IN_SHORT)));
+		cr_expect(yes(has_pages(conn_of(&a), SHM_IN_LONG)));
 		cr_expect(until(b.messages == sent));
-		cr_expect(until(!has_pages(conn_of(&a))));
-		cr_expect(zero(uint, shm_iface(a.iface)->nlong));
+		cr_expect(until(!has_grown(conn_of(&a))));
+		cr_expect(zero(uint, nmade[SHM_IN_SHORT]));
+		cr_expect(zero(uint, nmade[SHM_IN_LONG]));
+		cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_SMALL));
 	}
+}
+
+/* One that is used now and then keeps them: they are not made each time. */
+Test(shm, ring_that_is_used_keeps_its_memory)
+{
+	const uint64_t end = now_ms() + 3 * SHM_IDLE_MS;
+	unsigned int sent = 0;
+
+	connect_both();
+	send_all(1, &sent);
+	while (now_ms() < end) {
+		cr_assert(until(b.messages == sent));
+		cr_assert(eq(int, conn_of(&a)->tx.in, SHM_IN_SHORT));
+		shm_ring_tick(conn_of(&a), conn_of(&a)->look_ms);
+		cr_assert(eq(int, conn_of(&a)->tx.in, SHM_IN_SHORT));
+		cr_assert(eq(long,
+			     a.ops->message_pack(a.ep, 1, pack,
+						 (void *)(uintptr_t)++sent),
+			     SHM_MAX_MESSAGE));
+	}
+	cr_expect(until(b.messages == sent));
 }
 
 /* A process that sleeps is not spared. */
@@ -298,19 +341,21 @@ Test(shm, ring_gives_its_memory_back_while_its_writer_sleeps)
 	send_all(2 * SHM_STUCK, &sent);
 	cr_expect(until(b.messages == sent));
 	fd.fd = a.ops->event_fd(a.iface);
-	while (has_pages(conn_of(&a))) {
+	while (has_grown(conn_of(&a))) {
 		while (a.ops->arm(a.iface))
 			side_progress(&a);
 		cr_assert(eq(int, poll(&fd, 1, WAIT_MS), 1));
 		side_progress(&a);
+		side_progress(&b);
 	}
 }
 
-Test(shm, few_rings_of_an_interface_are_long)
+Test(shm, rings_of_an_interface_have_a_limit)
 {
-	struct weft_ep *eps[SHM_LONGS + 3];
+	struct weft_ep *eps[12];
 	unsigned int i, n = 0;
 	struct shm_conn *conn;
+	size_t bytes = 0;
 
 	for (i = 0; i < ARRAY_SIZE(eps); i++) {
 		cr_assert(zero(int, side_dial(&a, &b)));
@@ -323,13 +368,43 @@ Test(shm, few_rings_of_an_interface_are_long)
 	}
 	for (n = i = 0; i < ARRAY_SIZE(eps); i++) {
 		conn = shm_conn(weft_ep_conn(eps[i]));
-		n += conn->long_made;
-		cr_expect(eq(int, has_pages(conn), conn->long_made));
+		n += has_pages(conn, SHM_IN_LONG);
+		cr_expect(yes(has_pages(conn, SHM_IN_SHORT)), "%u", i);
+		bytes += SHM_SHORT_AT + SHM_SHORT +
+			 has_pages(conn, SHM_IN_LONG) * SHM_LONG;
 		if (i)
 			a.ops->ep_destroy(eps[i]);
 	}
-	cr_expect(eq(uint, n, SHM_LONGS));
+	cr_expect(all(ge(uint, n, 4), lt(uint, n, ARRAY_SIZE(eps))));
+	cr_expect(le(sz, bytes, SHM_MOST));
 	a.ep = eps[0];
+}
+
+/* Where each process has met 127 others, theirs are 1 GiB together. */
+Test(shm, rings_of_many_processes_have_a_limit)
+{
+	static struct shm_iface iface;
+	struct shm_conn conns[4] = { 0 };
+	struct weft_counters stats = { 0 };
+	size_t bytes = 127 * SHM_SHORT_AT;
+	int fd;
+
+	iface.base.session.conns.n = 127;
+	for (unsigned int i = 0; i < ARRAY_SIZE(conns); i++) {
+		conns[i].fd = -1;
+		conns[i].stats = &stats;
+		conns[i].iface = &iface;
+		cr_assert(zero(int, shm_ring_make(&conns[i].tx, &fd)));
+		close(fd);
+		fill(&conns[i]);
+		for (unsigned int k = 0; k < 2 * SHM_STUCK; k++)
+			shm_ring_watch(&conns[i], true);
+		bytes += has_pages(&conns[i], SHM_IN_SHORT) * SHM_SHORT +
+			 has_pages(&conns[i], SHM_IN_LONG) * SHM_LONG;
+		shm_ring_close(&conns[i].tx);
+	}
+	cr_expect(gt(sz, bytes, 127 * SHM_SHORT_AT));
+	cr_expect(le(sz, 128 * bytes, (size_t)1 << 30), "%zu", bytes);
 }
 
 /* Who has sent what there is to send waits for no room. */
@@ -337,7 +412,14 @@ Test(shm, ring_stays_short_while_nothing_waits)
 {
 	unsigned int sent = 0;
 
-	for (connect_both(); sent < 20;)
+	connect_both();
+	a.ops->message_pack(a.ep, 1, pack, (void *)(uintptr_t)++sent);
+	for (unsigned int i = 0; i < 10 * SHM_STUCK; i++)
+		side_progress(&a);
+	cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_SMALL));
+	send_all(1, &sent);
+	cr_expect(until(b.messages == sent));
+	for (unsigned int i = 0; i < 20; i++)
 		a.ops->message_pack(a.ep, 1, pack, (void *)(uintptr_t)++sent);
 	for (unsigned int i = 0; i < 10 * SHM_STUCK; i++)
 		side_progress(&a);
@@ -345,14 +427,76 @@ Test(shm, ring_stays_short_while_nothing_waits)
 	cr_expect(until(b.messages == sent));
 }
 
+static void put_without_memory(void)
+{
+	const size_t len = 3 * SHM_SHORT;
+	uint8_t *from = malloc(len), *to = calloc(1, len);
+	const struct weft_iov iov = { from, len, NULL };
+	struct wait_op w = WAIT_OP;
+	uint8_t key[WEFT_RKEY_MAX];
+	struct weft_mem *mem;
+
+	pattern_fill(from, len, 5);
+	cr_assert(zero(int, b.ops->mem_register(to, len, WEFT_MEM_HOST, &mem)));
+	b.ops->mem_pack(mem, key);
+	cr_assert(eq(int,
+		     a.ops->put(a.ep, &iov, 1, (uintptr_t)to, key, NULL, &w.op),
+		     -EINPROGRESS));
+	cr_expect(until(w.done));
+	cr_expect(zero(int, w.status));
+	pattern_check("put", to, len, 5);
+	b.ops->mem_release(mem);
+	free(from);
+	free(to);
+}
+
+Test(shm, ring_stays_small_without_memory_for_more)
+{
+	const unsigned int small_ring = SHM_SMALL / SHM_MAX_MESSAGE;
+	unsigned int sent = 0;
+
+	connect_both();
+	lacks_pages = true;
+	cr_expect(lt(uint, send_all(10 * SHM_STUCK, &sent), small_ring));
+	cr_expect(until(b.messages == sent));
+	put_without_memory();
+	cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_SMALL));
+}
+
 Test(shm, ring_stays_short_without_memory_for_more)
 {
 	const unsigned int short_ring = connect_both();
 	unsigned int sent = 0;
 
+	send_all(1, &sent);
+	cr_expect(until(b.messages == sent));
 	lacks_pages = true;
 	cr_expect(lt(uint, send_all(10 * SHM_STUCK, &sent), short_ring));
 	cr_expect(until(b.messages == sent));
+}
+
+/* There the reader has made the short one whole. */
+Test(shm, ring_is_short_on_an_old_kernel)
+{
+	unsigned int sent = 0;
+	struct shm_ring ring;
+	struct stat st;
+	int fd;
+
+	is_old = true;
+	cr_assert(zero(int, shm_ring_make(&ring, &fd)));
+	cr_assert(zero(int, fstat(fd, &st)));
+	cr_expect(ge(long, st.st_blocks * 512, (long)SHM_LONG_AT));
+	shm_ring_close(&ring);
+	close(fd);
+	connect_both();
+	send_all(10 * SHM_STUCK, &sent);
+	cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_SHORT));
+	shm_ring_tick(conn_of(&a), conn_of(&a)->look_ms);
+	cr_expect(until(b.messages == sent));
+	shm_ring_tick(conn_of(&a), UINT64_MAX);
+	cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_SHORT));
+	cr_expect(yes(has_pages(conn_of(&a), SHM_IN_SHORT)));
 }
 
 /* Memory that is promised only would end the process, once it is written. */
@@ -364,7 +508,7 @@ Test(shm, ring_is_allocated_or_the_endpoint_fails)
 
 	cr_assert(zero(int, shm_ring_make(&ring, &fd)));
 	cr_assert(zero(int, fstat(fd, &st)));
-	cr_expect(ge(long, st.st_blocks * 512, (long)SHM_LONG_AT));
+	cr_expect(ge(long, st.st_blocks * 512, (long)SHM_SHORT_AT));
 	shm_ring_close(&ring);
 	close(fd);
 	lacking = ENOSPC;
