@@ -64,8 +64,9 @@ def free_port():
 def figures(output):
     """The columns of the line of results."""
     for line in reversed(output.splitlines()):
-        if re.fullmatch(r"[\s\d.]+", line) and len(line.split()) == 8:
-            return [float(column) for column in line.split()]
+        columns = re.sub(r"^\[thread \d+\]", "", line)
+        if re.fullmatch(r"[\s\d.]+", columns) and len(columns.split()) == 8:
+            return [float(column) for column in columns.split()]
     raise RuntimeError(f"ucx_perftest told nothing:\n{output}")
 
 

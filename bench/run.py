@@ -4,7 +4,7 @@ The benchmark: weft beside UCX's own tcp and Dask's own tcp://, arms in turn,
 the best of several rounds, ratios of figures of the same run.
 
 usage: run.py --build FOLDER --ucx FOLDER --out FOLDER [--rounds N]
-              [--only perftest,shaped,dask,idle]
+              [--only perftest,busy,shaped,dask,idle]
 """
 import argparse
 import json
@@ -17,6 +17,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.abspath(f"{HERE}/../tests/e2e"))
 
+import busy  # noqa: E402
 import perftest  # noqa: E402
 import shaped  # noqa: E402
 
@@ -62,6 +63,35 @@ def run_perftest(options, results):
             say(f"{where:10} {test:8}{size:10}  " + "  ".join(
                 f"{arm} {value:.1f}" for arm, value in row.items())
                 + f" {unit}   weft: {ratios}")
+
+
+def run_busy(options, results):
+    for where, cpus in busy.places().items():
+        for count in busy.NEIGHBOURS:
+            with busy.neighbours(cpus, count):
+                for size in busy.SIZES:
+                    got = {arm: [] for arm in busy.ARMS}
+                    for _ in range(options.rounds):
+                        for arm, rates in got.items():
+                            rates.append(busy.rate(
+                                options.ucx, options.preload, arm, size, cpus))
+                    say_busy(results, where, count, size, got)
+
+
+def say_busy(results, where, count, size, got):
+    rows = {arm: busy.told(rates) for arm, rates in got.items()}
+    results.append({"bench": "busy cores", "where": where,
+                    "neighbours": count, "test": "tag_bw", "size": size,
+                    "unit": "MB/s", "told": rows, "all": got})
+    weft = rows["weft_shm"]
+    ratios = ", ".join(
+        f"{weft['min'] / max(row['min'], 0.1):.2f} and "
+        f"{weft['median'] / max(row['median'], 0.1):.2f} x {arm}"
+        for arm, row in rows.items() if arm != "weft_shm")
+    say(f"{where:10}{count:2} neighbours tag_bw{size:10}  " + "  ".join(
+        f"{arm} {row['min']:.0f} {row['p10']:.0f} {row['median']:.0f}"
+        for arm, row in rows.items())
+        + f" MB/s (least, p10, median)   weft: {ratios}")
 
 
 def run_shaped(options, results):
@@ -139,8 +169,8 @@ def run_idle(options, results):
         f"{told['bytes_per_peer']} bytes each")
 
 
-PARTS = {"perftest": run_perftest, "shaped": run_shaped, "dask": run_dask,
-         "idle": run_idle}
+PARTS = {"perftest": run_perftest, "busy": run_busy, "shaped": run_shaped,
+         "dask": run_dask, "idle": run_idle}
 
 
 def main():
