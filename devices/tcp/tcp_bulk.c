@@ -146,8 +146,10 @@ static unsigned int count_missing(const struct tcp_bulk *b)
 static size_t choose_chunk(const struct tcp_bulk *b, const struct tcp_put *put)
 {
 	const size_t most = weft_settings()->tcp_chunk;
-	const unsigned int parts = weft_max(
-		weft_min(b->out_streams, put->conn->iface->nengines), 1);
+	/* suspended streams move nothing */
+	const unsigned int streams = weft_min(b->out_streams, b->out_limit);
+	const unsigned int parts =
+		weft_max(weft_min(streams, put->conn->iface->nengines), 1);
 	const uint64_t puts =
 		atomic_load(&b->next_seq) - atomic_load(&b->acked);
 	const size_t share = put->total / parts + 1;

@@ -211,6 +211,17 @@ Test(tcp_bulk, one_engine_has_all_of_it)
 	expect_chunks(4 * CHUNK, 8 * CHUNK);
 }
 
+/* Streams that do not pay take no chunk. */
+Test(tcp_bulk, a_suspended_stream_has_no_part)
+{
+	setenv("WEFT_TCP_CHUNK", "512k", 1);
+	weft_settings_reset();
+	iface.nengines = 8;
+	conn.bulk->out_limit = 1;
+	submit(4 * CHUNK);
+	expect_chunks(4 * CHUNK, 8 * CHUNK);
+}
+
 Test(tcp_bulk, an_empty_put_is_a_chunk)
 {
 	struct tcp_chunk_head head;
