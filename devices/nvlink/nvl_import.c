@@ -279,6 +279,14 @@ static struct nvl_import *add_import(struct nvl_conn *conn,
  * The driver opens a handle for one context alone, so memory that several GPUs
  * here copy is mapped for each.
  */
+static bool is_for(const struct nvl_import *im,
+		   const struct weft_engine *engine)
+{
+	return im->engine == engine || im->map.kind == NVL_MAP_OWN ||
+	       im->map.kind == NVL_MAP_PARTS;
+}
+
+/* With the lock. */
 static struct nvl_import *find_import(const struct nvl_conn *conn,
 				      const struct nvl_key *key,
 				      const struct weft_engine *engine)
@@ -290,36 +298,28 @@ static struct nvl_import *find_import(const struct nvl_conn *conn,
 		im = container_of(e, struct nvl_import, entry);
 		if (!im->err && im->base == key->base &&
 		    im->size == key->size &&
-		    is_same_life(&im->whole, &key->whole) &&
-		    (im->engine == engine || im->map.kind != NVL_MAP_HANDLE))
+		    is_same_life(&im->whole, &key->whole) && is_for(im, engine))
 			return im;
 	}
 	return NULL;
-}
-
-/* False: another interface has closed it. */
-static bool take_import(struct nvl_import *im)
-{
-	bool there;
-
-	pthread_mutex_lock(&opened_lock);
-	there = im->pending || im->map.kind != NVL_MAP_NONE;
-	im->users += there;
-	pthread_mutex_unlock(&opened_lock);
-	return there;
 }
 
 struct nvl_import *nvl_import_get(struct nvl_conn *conn,
 				  const struct nvl_key *key,
 				  struct weft_engine *engine, int *err)
 {
-	struct nvl_import *im = find_import(conn, key, engine);
+	struct nvl_import *im;
+	bool closed;
 
-	if (im && !take_import(im)) {
+	pthread_mutex_lock(&opened_lock);
+	im = find_import(conn, key, engine);
+	closed = im && im->map.kind == NVL_MAP_NONE; /* by another interface */
+	if (im && !closed)
+		im->users++;
+	pthread_mutex_unlock(&opened_lock);
+	if (closed)
 		free_import(conn, im);
-		im = NULL;
-	}
-	if (!im)
+	if (!im || closed)
 		return add_import(conn, key, engine, err);
 	weft_list_del(&im->link);
 	weft_list_add_tail(&conn->imports, &im->link);
