@@ -378,7 +378,7 @@ static void wake_owner(void *arg)
 	atomic_store(&st->wake_set, false);
 	if (write(fd, &one, sizeof(one)) < 0)
 		weft_debug("an interface's eventfd is gone");
-	/* do this last: weft_stream_retire() waits for it */
+	/* do this last: weft_stream_free() waits for it */
 	atomic_fetch_sub(&st->wakes, 1);
 }
 
