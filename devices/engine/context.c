@@ -50,13 +50,16 @@ int weft_engines_share(struct weft_engines *engines)
 static bool take_page(struct weft_engine *engine)
 {
 	struct weft_engines *engines = engine->engines;
+	unsigned int i = 0;
 	void *p;
 
 	weft_engines_share(engines);
-	engine->page_shared =
-		engines->marks && engines->nmarks < WEFT_MARK_PAGES;
+	while (i < WEFT_MARK_PAGES && engines->marks_used & BIT(i))
+		i++;
+	engine->page_shared = engines->marks && i < WEFT_MARK_PAGES;
 	if (engine->page_shared) {
-		p = (char *)engines->marks + engines->nmarks++ * WEFT_MARK_PAGE;
+		engines->marks_used |= BIT(i);
+		p = (char *)engines->marks + i * WEFT_MARK_PAGE;
 	} else {
 		p = mmap(NULL, WEFT_MARK_PAGE, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -65,6 +68,23 @@ static bool take_page(struct weft_engine *engine)
 	}
 	engine->page = p;
 	return true;
+}
+
+/* All that it marked has ended: the next one goes on with the numbers. */
+static void release_page(struct weft_engine *engine)
+{
+	struct weft_engines *engines = engine->engines;
+
+	if (!engine->page)
+		return;
+	if (engine->page_shared)
+		engines->marks_used &=
+			~BIT(((char *)engine->page - (char *)engines->marks) /
+			     WEFT_MARK_PAGE);
+	else
+		munmap(engine->page, WEFT_MARK_PAGE);
+	engine->page = NULL;
+	engine->page_pinned = engine->page_shared = false;
 }
 
 /* Does a driver thread still have to write to its descriptor? */
@@ -89,13 +109,44 @@ static void free_engine(struct weft_engine *engine)
 		s.cu->host_unregister(engine->page);
 	if (in)
 		weft_cuda_leave(&s);
-	if (!engine->page_shared)
-		munmap(engine->page, WEFT_MARK_PAGE);
+	release_page(engine);
 	weft_list_del(&engine->link);
 	if (is_to_ring(engine))
 		engine->engines->events->wake_fd = -1; /* both stay */
 	else
 		free(engine);
+}
+
+static bool is_idle(const struct weft_engine *engine)
+{
+	const struct weft_stream *st = engine->streams;
+	unsigned int i;
+
+	for (i = 0; i < WEFT_STREAMS; i++)
+		if (st[i].nflying || !weft_list_empty(&st[i].failed))
+			return false;
+	return weft_list_empty(&engine->tx_waiting) &&
+	       weft_list_empty(&engine->rx_waiting);
+}
+
+/*
+ * Those whose place @ctx has taken: there are few pages that peers can read.
+ * Operations may name them still, and fail.
+ */
+static void bury_dead(struct weft_engines *engines,
+		      const struct weft_cuda_ctx *ctx)
+{
+	struct weft_engine *engine, *tmp;
+	unsigned int i;
+
+	weft_list_for_each (engine, tmp, &engines->list, link) {
+		if (engine->ctx.ptr != ctx->ptr || !engine->page ||
+		    !is_idle(engine))
+			continue;
+		for (i = 0; i < WEFT_STREAMS; i++)
+			weft_stream_bury(&engine->streams[i]);
+		release_page(engine);
+	}
 }
 
 struct weft_engine *weft_engine_get(struct weft_engines *engines,
@@ -106,6 +157,7 @@ struct weft_engine *weft_engine_get(struct weft_engines *engines,
 	weft_list_for_each (engine, tmp, &engines->list, link)
 		if (weft_cuda_is_same_ctx(&engine->ctx, &where->ctx))
 			return engine;
+	bury_dead(engines, &where->ctx);
 	*err = weft_events_need_wake(engines->events);
 	if (*err)
 		return NULL;
@@ -126,8 +178,6 @@ struct weft_engine *weft_engine_get(struct weft_engines *engines,
 	}
 	*err = open_engine(engine);
 	if (*err) {
-		/* reuse the page: engines have only written zeros to it */
-		engines->nmarks -= engine->page_shared;
 		free_engine(engine);
 		return NULL;
 	}

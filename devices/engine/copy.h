@@ -140,7 +140,7 @@ struct weft_engines {
 	size_t batch;			/* bytes that go in one, about */
 	struct weft_engine_mark *marks; /* a memfd; NULL: none, or not yet */
 	int marks_fd;			/* which peers may get to read */
-	unsigned int nmarks;		/* pages in use */
+	uint32_t marks_used;		/* pages, a bit each */
 };
 
 /* context.c */
@@ -165,6 +165,8 @@ int weft_stream_init(struct weft_engine *engine, unsigned int index,
 		     const struct weft_cuda *cu);
 /* Waits for what @st carries.  @cu NULL: its context is gone. */
 void weft_stream_free(struct weft_stream *st, const struct weft_cuda *cu);
+/* Its context is gone; it carries nothing, and never will. */
+void weft_stream_bury(struct weft_stream *st);
 /* Any thread: the last batch that is visible everywhere. */
 uint32_t weft_stream_finished(struct weft_stream *st);
 /* Any thread: waits for what engines have now, bounded by the watchdog. */

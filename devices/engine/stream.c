@@ -168,10 +168,11 @@ int weft_stream_init(struct weft_engine *engine, unsigned int index,
 				 "cannot make a CUDA stream (%s)",
 				 weft_cuda_error_name(r));
 	}
-	/* try it with the current value: some drivers refuse the call */
+	/* try it with what has ended: some drivers refuse the call */
 	if (engine->page_pinned && cu->write_value32 &&
 	    !cu->host_device_ptr(&st->flag_dev, &st->mark->flag, 0) &&
-	    !cu->write_value32(st->cu, st->flag_dev, 0, 0))
+	    !cu->write_value32(st->cu, st->flag_dev,
+			       atomic_load(&st->mark->issued), 0))
 		st->flag = &st->mark->flag;
 	enlist_stream(st);
 	return 0;
@@ -185,4 +186,17 @@ void weft_stream_free(struct weft_stream *st, const struct weft_cuda *cu)
 	if (cu)
 		cu->stream_destroy(st->cu);
 	pthread_mutex_destroy(&st->lock);
+}
+
+void weft_stream_bury(struct weft_stream *st)
+{
+	static struct weft_engine_mark none;
+
+	pthread_mutex_lock(&streams_lock);
+	weft_list_del(&st->link);
+	pthread_mutex_unlock(&streams_lock);
+	drain_stream(st);
+	atomic_store(&st->broken, -ENODEV);
+	st->flag = NULL;
+	st->mark = &none;
 }

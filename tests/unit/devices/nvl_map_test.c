@@ -268,13 +268,16 @@ Test(nvl_map, context_that_opens_late_copies_as_well)
 	nvl->mem_release(mem);
 }
 
-/* Its streams went with the context whose address the new one has. */
+/*
+ * Its streams went with the context whose address the new one has; the page
+ * that peers watch is the new one's.
+ */
 Test(nvl_map, context_that_took_the_place_of_another_one)
 {
 	unsigned int i;
 
 	pair_up(WEFT_CU_HANDLE_POSIX_FD);
-	for (i = 0; i < 3; i++) {
+	for (i = 0; i < WEFT_MARK_PAGES; i++) {
 		put_all();
 		fake.fake_cuda_reset(0);
 		fake.fake_cuda_context(0);
@@ -290,7 +293,7 @@ Test(nvl_map, context_without_a_page_for_peers_copies_nothing)
 	struct wait_op w;
 
 	pair_up(WEFT_CU_HANDLE_POSIX_FD);
-	nvl_iface(a.iface)->engines.nmarks = WEFT_MARK_PAGES;
+	nvl_iface(a.iface)->engines.marks_used = UINT32_MAX;
 	cr_expect(eq(int, start_put(&w), -ENOSPC));
 	cr_expect(zero(uint, a.errors));
 	nvl->mem_release(mem);
