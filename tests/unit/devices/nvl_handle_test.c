@@ -615,6 +615,7 @@ Test(nvl_handle, place_that_another_interface_has_mapped)
 /* Memory that is mapped and lives is opened again where it was closed. */
 Test(nvl_handle, key_that_lies_about_its_place_costs_time_alone)
 {
+	uint8_t lie[WEFT_RKEY_MAX] = { 0 };
 	struct nvl_key k;
 
 	have_peer();
@@ -625,7 +626,8 @@ Test(nvl_handle, key_that_lies_about_its_place_costs_time_alone)
 	k.whole.serial++;
 	k.id++;
 	memcpy(k.handle, "no handle", 9);
-	expect_put(to, LEN, (const uint8_t *)&k, -EACCES);
+	memcpy(lie, &k, sizeof(k));
+	expect_put(to, LEN, lie, -EACCES);
 	cr_expect(yes(is_poison()));
 	command(OTHER);
 	cr_expect(eq(uint, sh->open, 0));
