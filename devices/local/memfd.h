@@ -25,7 +25,7 @@ int weft_memfd_make_sparse(const char *name, size_t size, size_t there,
 bool weft_memfd_fill(void *p, size_t len);
 /* Can it? */
 bool weft_memfd_can_fill(void);
-/* Takes them away again. */
+/* Frees them again. */
 bool weft_memfd_drop(void *p, size_t len);
 /* Does this work here?  A sandbox may refuse it.  0 or -errno. */
 int weft_memfd_check(void);

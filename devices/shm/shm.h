@@ -38,7 +38,7 @@
 #define SHM_MAX_IOV 8u
 #define SHM_POLLS   256u   /* progress calls between looks at the clock, and */
 #define SHM_POLL_NS 50000u /* so long at least between system calls */
-#define SHM_STUCK   64u	   /* the same without room: the reader has stopped */
+#define SHM_STUCK   64u	   /* calls without room: the reader has stopped */
 /*
  * Both sides copy at the same time, a piece of this size apart; a system call
  * each where a peer has named the memory.
@@ -142,10 +142,10 @@ struct shm_conn {
 	struct weft_counters *stats;
 
 	uint64_t sent;	       /* bytes up to the last message's end */
-	bool asked;	       /* are they read?  A flush waits */
-	uint64_t asked_read;   /* bytes that were, at the last look */
+	bool asked;	       /* a flush waits until they are read */
+	uint64_t asked_read;   /* bytes read, when last checked */
 	unsigned int tx_stuck; /* progress() calls without room */
-	uint64_t tx_read;      /* of all rings, at the last look */
+	uint64_t tx_read;      /* of all rings, when last checked */
 	/* rings that have pages, or cannot have them */
 	bool made[SHM_RINGS], lacks[SHM_RINGS];
 	uint64_t look_ms; /* when to look whether they are used */
@@ -286,7 +286,7 @@ void shm_ring_watch(struct shm_conn *conn, bool wants);
 void shm_ring_tick(struct shm_conn *conn, uint64_t now);
 /* The interface has no more of those of @conn. */
 void shm_ring_drop_counts(struct shm_conn *conn);
-/* Bytes that the peer has read, callbacks included. */
+/* Bytes that the peer has read and handled. */
 uint64_t shm_ring_read(const struct shm_conn *conn);
 /* Bytes of records, in all rings, since the start. */
 static inline uint64_t shm_ring_sum(const uint64_t at[SHM_RINGS])

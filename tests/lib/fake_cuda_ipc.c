@@ -80,8 +80,27 @@ static bool path_of(char path[4200], uint64_t name)
 }
 
 /* Under fake_lock, all that follow. */
+
+/* The last block that was freed: the next one of its size has its address. */
+static struct {
+	void *base;
+	size_t size;
+} freed;
+
+static void keep_address(void *base, size_t size)
+{
+	if (freed.base)
+		munmap(freed.base, freed.size);
+	if (mmap(base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+		 -1, 0) == MAP_FAILED)
+		abort();
+	freed.base = base;
+	freed.size = size;
+}
+
 static uint64_t map_file(const char *path, int flags, size_t *size)
 {
+	bool again;
 	int fd = open(path, flags | O_RDWR | O_CLOEXEC, 0600);
 	struct stat st;
 	void *p;
@@ -93,9 +112,13 @@ static uint64_t map_file(const char *path, int flags, size_t *size)
 	if (fstat(fd, &st))
 		abort();
 	*size = (size_t)st.st_size;
-	p = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	again = (flags & O_CREAT) && freed.base && freed.size == *size;
+	p = mmap(again ? freed.base : NULL, *size, PROT_READ | PROT_WRITE,
+		 MAP_SHARED | (again ? MAP_FIXED : 0), fd, 0);
 	if (p == MAP_FAILED)
 		abort();
+	if (again)
+		freed.base = NULL;
 	close(fd);
 	return (uintptr_t)p;
 }
@@ -149,7 +172,7 @@ void fake_ipc_free(struct object *o)
 		return;
 	if (small[o->ordinal] == b)
 		small[o->ordinal] = NULL;
-	munmap((void *)(uintptr_t)b->base, b->size);
+	keep_address((void *)(uintptr_t)b->base, b->size);
 	if (path_of(path, b->name))
 		unlink(path);
 	free(b);
