@@ -100,8 +100,7 @@ static const struct weft_setting table[] = {
 		  "number of processors, with 0 the caller moves all" },
 	{ "WEFT_TCP_CHUNK", NULL, WEFT_SET_SIZE, AT(tcp_chunk), "512k",
 	  .min = 4 * KIB, .max = 64 * MIB,
-	  .help = "Bytes of a block that one bulk socket carries at a time, at "
-		  "most: less if all sockets get a part" },
+	  .help = "Bytes of a block that one bulk socket carries at a time" },
 	{ "WEFT_TCP_BULK_MIN", NULL, WEFT_SET_SIZE, AT(tcp_bulk_min), "64k",
 	  .max = GIB, .help = "Blocks larger than this use the bulk sockets" },
 	{ "WEFT_TCP_SNDBUF", "UCX_TCP_SNDBUF", WEFT_SET_SIZE, AT(tcp_sndbuf),

@@ -8,9 +8,6 @@
 
 #include "util/bytes.h"
 
-/* A smaller one takes less time to send than to wake a thread for it. */
-#define MIN_CHUNK (64u << 10)
-
 struct tcp_bulk *tcp_bulk_get(struct tcp_conn *conn)
 {
 	struct tcp_bulk *b = conn->bulk;
@@ -104,6 +101,7 @@ void tcp_bulk_submit_framed(struct tcp_bulk *b, struct tcp_put *put,
 /* Bulk lock held. */
 static unsigned int count_waiting(struct tcp_bulk *b)
 {
+	const size_t chunk = weft_settings()->tcp_chunk;
 	struct tcp_put *put, *next;
 	size_t n = 0;
 
@@ -113,8 +111,7 @@ static unsigned int count_waiting(struct tcp_bulk *b)
 		if (n >= TCP_MAX_ENGINES)
 			break;
 		/* an empty put is a chunk, too */
-		n += weft_max((put->total - put->assigned + put->chunk - 1) /
-				      put->chunk,
+		n += weft_max((put->total - put->assigned + chunk - 1) / chunk,
 			      1);
 	}
 	return weft_min(n, TCP_MAX_ENGINES);
@@ -138,34 +135,12 @@ static unsigned int count_missing(const struct tcp_bulk *b)
 	return have < b->out_limit ? b->out_limit - have : 0;
 }
 
-/*
- * Bulk lock held.  All puts on their way together are cut into as many chunks
- * as move at once: one put alone is done sooner, and what keeps the engines
- * busy is cut no smaller than necessary.
- */
-static size_t choose_chunk(const struct tcp_bulk *b, const struct tcp_put *put)
-{
-	const size_t most = weft_settings()->tcp_chunk;
-	/* suspended streams move nothing */
-	const unsigned int streams = weft_min(b->out_streams, b->out_limit);
-	const unsigned int parts =
-		weft_max(weft_min(streams, put->conn->iface->nengines), 1);
-	const uint64_t puts =
-		atomic_load(&b->next_seq) - atomic_load(&b->acked);
-	const size_t share = put->total / parts + 1;
-
-	if (share >= most / puts)
-		return most;
-	return weft_min(weft_max(share * puts, MIN_CHUNK), most);
-}
-
 struct tcp_queued tcp_bulk_submit(struct tcp_bulk *b, struct tcp_put *put)
 {
 	struct tcp_queued q;
 
 	pthread_mutex_lock(&b->lock);
 	assign_seq(b, put);
-	put->chunk = choose_chunk(b, put);
 	if (weft_list_empty(&b->queue))
 		tcp_tune_busy(b);
 	weft_list_add_tail(&b->queue, &put->link);
@@ -226,13 +201,11 @@ static struct tcp_put *split_resend(struct tcp_bulk *b, size_t max, size_t *off,
 /* Bulk lock held; NULL: no memory. */
 static struct tcp_chunk *split_chunk(struct tcp_bulk *b)
 {
-	const struct tcp_put *put =
-		weft_list_first(&b->queue, struct tcp_put, link);
 	struct tcp_chunk *c = tcp_chunk_new(b);
 
 	if (!c)
 		return NULL;
-	c->put = split_put(b, put->chunk, &c->off, &c->len);
+	c->put = split_put(b, weft_settings()->tcp_chunk, &c->off, &c->len);
 	weft_list_add_tail(&c->put->chunks, &c->put_link);
 	return c;
 }

@@ -26,7 +26,6 @@ struct tcp_put {
 	bool source_checked; /* the source is a region: check source_key */
 	struct weft_rkey source_key;
 	size_t total, assigned;	 /* bytes; bytes that streams have taken */
-	size_t chunk;		 /* bytes that a stream takes at a time */
 	struct weft_list chunks; /* struct tcp_chunk.put_link, till settled */
 	unsigned int senders;	 /* streams that are sending from it */
 	unsigned int resend;	 /* its chunks in bulk->resend */

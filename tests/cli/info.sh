@@ -235,7 +235,7 @@ shows "aliases preferred under NCCL" \
 	'IFNAME (under NCCL its own variables first)\.$' -- settings --man
 shows "info settings prints value, origin and default" '^WEFT_PORT_RANGE=5000-5010  (from UCX_TCP_PORT_RANGE; default 0)' \
 	UCX_TCP_PORT_RANGE=5000-5010 -- settings
-shows "--man prints defaults instead of values" '^Most bytes of a block .* Default: \*\*512k\*\*\.$' \
+shows "--man prints defaults instead of values" '^Bytes of a block .* Default: \*\*512k\*\*\.$' \
 	WEFT_TCP_CHUNK=1m -- settings --man
 shows "an unknown topic is an error" "there is no topic 'nothing'" -- nothing
 shows "--check with a topic is an error" '--check takes no topic' -- --check nccl

@@ -126,18 +126,6 @@ static struct tcp_chunk_head send_one(struct tcp_stream *s)
 	return head;
 }
 
-/* The lengths that the next put is cut into, by one stream. */
-static void expect_chunks(size_t len, size_t chunk)
-{
-	struct tcp_chunk_head head;
-	size_t left_over;
-
-	for (left_over = len; left_over; left_over -= head.len) {
-		head = send_one(&left);
-		cr_assert(eq(sz, head.len, weft_min(chunk, left_over)));
-	}
-}
-
 static bool nothing_to_send(void)
 {
 	struct tcp_chunk_head head;
@@ -177,49 +165,6 @@ Test(tcp_bulk, a_put_is_cut_into_chunks_that_any_stream_takes)
 	cr_expect(zero(uint, collect()), "it is not acknowledged");
 	cr_expect(zero(int, acked(0, 0)));
 	cr_expect(eq(uint, collect(), 1));
-}
-
-/* As many chunks as move at once, of all that is on its way. */
-Test(tcp_bulk, each_engine_has_a_part)
-{
-	setenv("WEFT_TCP_CHUNK", "512k", 1);
-	weft_settings_reset();
-	iface.nengines = 8;
-	submit(4 * CHUNK - 1);
-	expect_chunks(4 * CHUNK - 1, 2 * CHUNK);
-	submit(4 * CHUNK - 1);
-	expect_chunks(4 * CHUNK - 1, 4 * CHUNK);
-	submit(6 * CHUNK);
-	expect_chunks(6 * CHUNK, 8 * CHUNK);
-	cr_expect(zero(int, acked(0, 0)));
-	cr_expect(zero(int, acked(1, 0)));
-	cr_expect(zero(int, acked(2, 0)));
-	/* no smaller than is worth a thread's waking */
-	submit(CHUNK + 2);
-	expect_chunks(CHUNK + 2, CHUNK);
-	cr_expect(zero(int, acked(3, 0)));
-	submit(SIZE_MAX);
-	cr_expect(eq(u32, send_one(&right).len, 8 * CHUNK));
-}
-
-Test(tcp_bulk, one_engine_has_all_of_it)
-{
-	setenv("WEFT_TCP_CHUNK", "512k", 1);
-	weft_settings_reset();
-	iface.nengines = 1;
-	submit(4 * CHUNK);
-	expect_chunks(4 * CHUNK, 8 * CHUNK);
-}
-
-/* Streams that do not pay take no chunk. */
-Test(tcp_bulk, a_suspended_stream_has_no_part)
-{
-	setenv("WEFT_TCP_CHUNK", "512k", 1);
-	weft_settings_reset();
-	iface.nengines = 8;
-	conn.bulk->out_limit = 1;
-	submit(4 * CHUNK);
-	expect_chunks(4 * CHUNK, 8 * CHUNK);
 }
 
 Test(tcp_bulk, an_empty_put_is_a_chunk)
