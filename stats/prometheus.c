@@ -100,7 +100,9 @@ static int open_new(const char *path)
 		open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 		     0644);
 
-	return fd < 0 ? -errno : fd;
+	if (fd < 0)
+		return -errno;
+	return fd;
 }
 
 static int write_text(int fd, const char *labels, const struct weft_sums *sums)

@@ -15,7 +15,6 @@
 #include "devices/nvlink/nvl_map.h"
 #include "devices/nvlink/nvl_unmap.h"
 #include "util/clock.h"
-#include "util/list.h"
 #include "util/log.h"
 #include "util/thread.h"
 
@@ -23,7 +22,7 @@
 #define DRAIN_MS 1000u
 
 struct unmap {
-	struct weft_list link;
+	struct unmap *next;
 	struct nvl_mapping map;
 };
 
@@ -33,7 +32,7 @@ static unsigned int nifaces; /* by ifaces_lock, as the thread's end is */
 /* All by lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
-static struct weft_list todo = { &todo, &todo };
+static struct unmap *todo;
 static pthread_t thread;
 static bool has_thread, stop;
 static bool busy; /* the driver is called */
@@ -43,9 +42,9 @@ static void unmap_all(void)
 {
 	struct unmap *u;
 
-	while (!weft_list_empty(&todo)) {
-		u = weft_list_first(&todo, struct unmap, link);
-		weft_list_del(&u->link);
+	while (todo) {
+		u = todo;
+		todo = u->next;
 		busy = true;
 		pthread_mutex_unlock(&lock);
 		nvl_map_undo(&u->map);
@@ -96,10 +95,10 @@ void nvl_map_close(struct nvl_mapping *m)
 		return;
 	}
 	u->map = *m;
-	weft_list_init(&u->link);
 	memset(m, 0, sizeof(*m));
 	pthread_mutex_lock(&lock);
-	weft_list_add_tail(&todo, &u->link);
+	u->next = todo;
+	todo = u;
 	if (!has_thread)
 		start_unmapper();
 	pthread_cond_signal(&wake);
@@ -114,7 +113,7 @@ void nvl_unmap_drain(void)
 	while (left && weft_now_ms() < end) {
 		pthread_mutex_lock(&lock);
 		/* without a thread it stays where it is */
-		left = has_thread && (busy || !weft_list_empty(&todo));
+		left = has_thread && (busy || todo);
 		pthread_mutex_unlock(&lock);
 		if (left)
 			sched_yield();
@@ -148,7 +147,7 @@ void nvl_unmap_forget(void)
 	ifaces_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	wake = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-	weft_list_init(&todo);
+	todo = NULL;
 	nifaces = 0;
 	has_thread = stop = busy = false;
 }
