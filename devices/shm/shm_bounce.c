@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "devices/local/memfd.h"
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_bounce.h"
 #include "util/log.h"
 
 int shm_bounce_open(struct shm_iface *iface)

@@ -2,7 +2,7 @@
 /* Marks connections that end; shm_conn.c ends them. */
 #include <errno.h>
 
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_break.h"
 #include "util/clock.h"
 #include "util/log.h"
 

@@ -9,7 +9,12 @@
 #include <unistd.h>
 
 #include "devices/local/frame.h"
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_break.h"
+#include "devices/shm/shm_conn.h"
+#include "devices/shm/shm_ring.h"
+#include "devices/shm/shm_rx.h"
+#include "devices/shm/shm_tx.h"
+#include "devices/shm/shm_window.h"
 #include "util/clock.h"
 #include "util/log.h"
 

@@ -3,7 +3,11 @@
 #include <errno.h>
 #include <string.h>
 
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_break.h"
+#include "devices/shm/shm_ep.h"
+#include "devices/shm/shm_ring.h"
+#include "devices/shm/shm_tx.h"
+#include "devices/shm/shm_window.h"
 
 /*
  * A message behind a fence waits until the puts before it are in the ring,

@@ -4,7 +4,14 @@
 #include <stdlib.h>
 
 #include "devices/common/forked.h"
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_bounce.h"
+#include "devices/shm/shm_break.h"
+#include "devices/shm/shm_conn.h"
+#include "devices/shm/shm_ep.h"
+#include "devices/shm/shm_ring.h"
+#include "devices/shm/shm_rx.h"
+#include "devices/shm/shm_tx.h"
+#include "devices/shm/shm_window.h"
 #include "util/clock.h"
 #include "util/fork.h"
 #include "util/log.h"

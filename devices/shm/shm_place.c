@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_bounce.h"
+#include "devices/shm/shm_place.h"
+#include "devices/shm/shm_tx.h"
+#include "devices/shm/shm_window.h"
 #include "util/log.h"
 
 /* A copy by an engine; of a chunk that spans several entries there are more. */

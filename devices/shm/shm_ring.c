@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 #include "devices/local/memfd.h"
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_break.h"
+#include "devices/shm/shm_ring.h"
 #include "util/clock.h"
 #include "util/log.h"
 

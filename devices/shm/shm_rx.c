@@ -8,7 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_bounce.h"
+#include "devices/shm/shm_break.h"
+#include "devices/shm/shm_place.h"
+#include "devices/shm/shm_ring.h"
+#include "devices/shm/shm_rx.h"
+#include "devices/shm/shm_tx.h"
+#include "devices/shm/shm_window.h"
 #include "util/log.h"
 
 #define SHARE (WEFT_PROGRESS_MAX / 2) /* messages of one peer */

@@ -7,7 +7,11 @@
 #include <errno.h>
 #include <string.h>
 
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_bounce.h"
+#include "devices/shm/shm_ring.h"
+#include "devices/shm/shm_stage.h"
+#include "devices/shm/shm_tx.h"
+#include "devices/shm/shm_window.h"
 #include "util/log.h"
 
 #define COPIES_AT_ONCE 32u /* per connection, so that others get their turn */

@@ -4,7 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_bounce.h"
+#include "devices/shm/shm_break.h"
+#include "devices/shm/shm_ring.h"
+#include "devices/shm/shm_stage.h"
+#include "devices/shm/shm_tx.h"
 #include "util/log.h"
 
 /* Of one connection and progress(): others get on, and so does the caller. */

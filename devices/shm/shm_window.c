@@ -12,7 +12,9 @@
 
 #include "devices/local/frame.h"
 #include "devices/local/memfd.h"
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_break.h"
+#include "devices/shm/shm_ring.h"
+#include "devices/shm/shm_window.h"
 #include "util/clock.h"
 #include "util/log.h"
 

@@ -6,7 +6,8 @@
 
 #include "devices/local/frame.h"
 #include "devices/local/memfd.h"
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_ring.h"
+#include "devices/shm/shm_rx.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 #define LEN (20u << 20) /* more than fits a window at a time */

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_ring.h"
 #include "tests/lib/fallocate.h"
 #include "tests/unit/devices/sides.h"
 

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Records. */
+#ifndef WEFT_DEVICES_SHM_RING_H
+#define WEFT_DEVICES_SHM_RING_H
+
+#include "devices/shm/shm.h"
+
+/*
+ * Creates the ring to read; *@fd, for the peer, is the caller's.  -errno,
+ * logged.
+ */
+int shm_ring_make(struct shm_ring *ring, int *fd);
+/*
+ * Maps the peer's ring to write; takes @fd.  -EINVAL, logged: not such a file.
+ */
+int shm_ring_map(struct shm_ring *ring, int fd);
+void shm_ring_close(struct shm_ring *ring);
+/*
+ * Is there room for a record of @len bytes?  -EPROTO: the peer's position is
+ * impossible.
+ */
+bool shm_ring_has_room(struct shm_conn *conn, size_t len);
+/* How much of @want the next record may carry, leaving room for messages. */
+size_t shm_ring_bulk(struct shm_conn *conn, size_t want);
+/* Where @len bytes may be written, if there is room, ... */
+void *shm_ring_begin(struct shm_conn *conn, size_t len);
+/* ... and the record is made, of at most as many, which the peer sees ... */
+void shm_ring_end(struct shm_conn *conn, struct shm_record r);
+/* ... if it is awake: wakes it, after anything that it may wait for. */
+void shm_ring_wake(struct shm_conn *conn);
+/*
+ * Called by progress(); @wants: something waits for room.  Is the small ring
+ * full?  Then the next records are in the short one.  Has the reader stopped?
+ * Then they are in the long one, and when it runs again in the short one.
+ */
+void shm_ring_watch(struct shm_conn *conn, bool wants);
+/* The timer has fired: rings that are not used give their pages back. */
+void shm_ring_tick(struct shm_conn *conn, uint64_t now);
+/* The interface has no more of those of @conn. */
+void shm_ring_drop_counts(struct shm_conn *conn);
+/* Bytes that the peer has read and handled. */
+uint64_t shm_ring_read(const struct shm_conn *conn);
+/* 1: *@r is the next record, *@data its bytes; 0: none; -EPROTO. */
+int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data);
+/* Lets the peer overwrite it. */
+void shm_ring_release(struct shm_conn *conn, const struct shm_record *r);
+/* Wakes a peer that waits for what was released. */
+void shm_ring_wake_writer(struct shm_conn *conn);
+/* Before the caller sleeps, perhaps until the peer has read; and after it. */
+void shm_ring_sleep(struct shm_conn *conn, bool on, bool wants);
+
+/* Bytes of records, in all rings, since the start. */
+static inline uint64_t shm_ring_sum(const uint64_t at[SHM_RINGS])
+{
+	return at[SHM_IN_SMALL] + at[SHM_IN_SHORT] + at[SHM_IN_LONG];
+}
+
+/* Where it lies, and its size. */
+static inline size_t shm_ring_at(enum shm_which in)
+{
+	return in == SHM_IN_SMALL   ? SHM_SMALL_AT
+	       : in == SHM_IN_SHORT ? SHM_SHORT_AT
+				    : SHM_LONG_AT;
+}
+
+static inline size_t shm_ring_size(enum shm_which in)
+{
+	return in == SHM_IN_SMALL   ? SHM_SMALL
+	       : in == SHM_IN_SHORT ? SHM_SHORT
+				    : SHM_LONG;
+}
+
+/* Is there a record? */
+static inline bool shm_ring_has_next(const struct shm_conn *conn)
+{
+	return atomic_load_explicit(conn->rx.next, memory_order_relaxed);
+}
+
+#endif

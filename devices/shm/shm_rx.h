@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What comes. */
+#ifndef WEFT_DEVICES_SHM_RX_H
+#define WEFT_DEVICES_SHM_RX_H
+
+#include "devices/shm/shm.h"
+
+/* Handles records, up to a limit; how many. */
+unsigned int shm_rx_run(struct shm_conn *conn);
+/* Would that do anything? */
+bool shm_rx_can_run(struct shm_conn *conn);
+/* Is there something that waits for engines? */
+bool shm_rx_awaits_engines(const struct shm_conn *conn);
+
+#endif
