@@ -542,7 +542,9 @@ __attribute__((destructor)) static void write_at_exit(void)
 	if (pthread_mutex_trylock(&lock))
 		return; /* exit() inside a call of weft: no deadlock */
 	weft_page_leave();
-	export_rows();
+	/* else the last one that closed did; the settings may be gone */
+	if (!weft_list_empty(&open_stats))
+		export_rows();
 	weft_list_for_each (s, tmp, &open_stats, link) {
 		if (!has_rows(s))
 			continue;

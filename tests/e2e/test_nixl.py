@@ -372,15 +372,20 @@ class Servers:
                 if row["id"] != row["peer"]]
 
 
-def await_words(process, pattern, since=0, seconds=30):
-    """Until the process says them behind @since; returns where they end."""
+def await_words(process, pattern, since=0, seconds=30, others=()):
+    """
+    Until the process says them behind @since; returns where they end.  What the
+    others said explains why not.
+    """
     end = time.monotonic() + seconds
     while True:
         found = re.compile(pattern).search(process.output(), since)
         if found:
             return found.end()
         check(process.alive() and time.monotonic() < end,
-              f"{process.name} does not say '{pattern}':\n{process.output()}")
+              f"{process.name} does not say '{pattern}':\n{process.output()}" +
+              "".join(f"\n{other.name}, status {other.popen.poll()}:\n"
+                      f"{other.output()}" for other in others))
         time.sleep(0.02)
 
 
@@ -402,12 +407,13 @@ def restarts_under_load(device, *push):
         decode = servers.decode(*push)
         at = await_words(decode, r"decode: [1-9]\d* requests, 1 servers")
         late = servers.prefill(1)
-        at = await_words(decode, "requests, 2 servers", at)
+        at = await_words(decode, "requests, 2 servers", at, others=[late])
         first.kill()
         at = await_words(decode, "has gone: .*", at)
         again = servers.prefill(0)
-        at = await_words(decode, "requests, 2 servers", at)
-        await_words(decode, r"requests, 2 servers", at)
+        for _ in range(2):
+            at = await_words(decode, "requests, 2 servers", at,
+                             others=[late, again])
         check(decode.stop() == 0, decode.output())
         seen = last_json(decode.output())
         rows = servers.rows(decode)
