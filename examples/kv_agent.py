@@ -484,7 +484,7 @@ def ask_more(requests, clients):
         try:
             asked = peer.ask(request)
         except Gone:
-            asked = False  # what follows finds out
+            return  # it owes the request: look_at() asks another one
         if not asked:
             requests.again.append(request)
             return
