@@ -24,7 +24,7 @@
 
 #include "devices/local/frame.h"
 #include "devices/local/memfd.h"
-#include "devices/shm/shm.h"
+#include "devices/shm/shm_ring.h"
 #include "tests/fuzz/victim.h"
 #include "tests/lib/quiet.h"
 #include "util/clock.h"
