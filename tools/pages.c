@@ -228,6 +228,26 @@ void pages_free(struct pages *pages)
 	memset(pages, 0, sizeof(*pages));
 }
 
+bool page_has(const struct page *p, uint64_t id)
+{
+	unsigned int i;
+
+	for (i = 0; i < p->nrows; i++)
+		if (p->rows[i].id == id)
+			return true;
+	return false;
+}
+
+const struct page *pages_find(const struct pages *pages, uint64_t id)
+{
+	unsigned int i;
+
+	for (i = 0; id && i < pages->n; i++)
+		if (page_has(&pages->list[i], id))
+			return &pages->list[i];
+	return NULL;
+}
+
 uint64_t page_row_out(const struct weft_page_row *row)
 {
 	return row->c.tx_message_bytes + row->c.tx_put_bytes +

@@ -3,6 +3,7 @@
 #ifndef WEFT_TOOLS_PAGES_H
 #define WEFT_TOOLS_PAGES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,6 +41,9 @@ struct pages {
  */
 int pages_read(unsigned int i, struct pages *pages);
 void pages_free(struct pages *pages);
+/* The process that has an interface @id; NULL: none, or @id is 0. */
+const struct page *pages_find(const struct pages *pages, uint64_t id);
+bool page_has(const struct page *p, uint64_t id);
 
 /* "python 4711", "python 4711 (17 in pod-a)", "python (17 in pod-a)" */
 void page_format(const struct page *p, char *to, size_t len);

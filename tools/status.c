@@ -82,21 +82,10 @@ static void format_age(uint64_t since_s, char *to, size_t len)
 		snprintf(to, len, "%" PRIu64 " days", s / 86400);
 }
 
-static const struct page *find_peer(const struct pages *pages, uint64_t id)
-{
-	unsigned int i, k;
-
-	for (i = 0; id && i < pages->n; i++)
-		for (k = 0; k < pages->list[i].nrows; k++)
-			if (pages->list[i].rows[k].id == id)
-				return &pages->list[i];
-	return NULL;
-}
-
 static void format_peer(const struct pages *pages, const struct page *page,
 			const struct weft_page_row *row, char *to, size_t len)
 {
-	const struct page *peer = find_peer(pages, row->peer);
+	const struct page *peer = pages_find(pages, row->peer);
 
 	if (peer == page)
 		snprintf(to, len, "itself");
@@ -276,7 +265,7 @@ static void print_look(FILE *to, const struct look *look,
 static void print_json_row(const struct pages *pages,
 			   const struct weft_page_row *row)
 {
-	const struct page *peer = find_peer(pages, row->peer);
+	const struct page *peer = pages_find(pages, row->peer);
 
 	printf("{\"weft\":");
 	tool_print_json(row->device);

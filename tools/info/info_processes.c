@@ -21,16 +21,6 @@ static const struct {
 	{ "tcp", "TCP", "the network" },
 };
 
-static bool has_id(const struct page *page, uint64_t id)
-{
-	unsigned int i;
-
-	for (i = 0; i < page->nrows; i++)
-		if (page->rows[i].id == id)
-			return true;
-	return false;
-}
-
 /* The place in ways[], or its end. */
 static size_t find_way(const struct page *from, const struct page *to)
 {
@@ -40,7 +30,7 @@ static size_t find_way(const struct page *from, const struct page *to)
 	for (i = 0; i < from->nrows; i++)
 		for (way = 0; way < best; way++)
 			if (!strcmp(from->rows[i].device, ways[way].device) &&
-			    has_id(to, from->rows[i].peer))
+			    page_has(to, from->rows[i].peer))
 				best = way;
 	return best;
 }
@@ -71,19 +61,18 @@ static void print_row(const struct pages *pages, unsigned int row,
 /* What would make more of a process's peers NVL or SHM. */
 static void print_barriers(const struct pages *pages, unsigned int row)
 {
-	const struct page *page = &pages->list[row];
+	const struct page *page = &pages->list[row], *peer;
 	const char *text;
-	unsigned int i, k;
+	unsigned int i;
 
 	for (i = 0; i < page->nrows; i++) {
 		text = weft_barrier_text(page->rows[i].barrier);
 		if (!text)
 			continue;
-		for (k = 0; k < pages->n; k++)
-			if (has_id(&pages->list[k], page->rows[i].peer))
-				break;
-		if (k < pages->n)
-			printf("  %u to %u: %s\n", row + 1, k + 1, text);
+		peer = pages_find(pages, page->rows[i].peer);
+		if (peer)
+			printf("  %u to %d: %s\n", row + 1,
+			       (int)(peer - pages->list) + 1, text);
 		else
 			printf("  %u to %s: %s\n", row + 1, page->rows[i].where,
 			       text);
