@@ -133,8 +133,8 @@ static bool is_idle(const struct weft_engine *engine)
  * Those whose place @ctx has taken: there are few pages that peers can read.
  * Operations may name them still, and fail.
  */
-static void bury_dead(struct weft_engines *engines,
-		      const struct weft_cuda_ctx *ctx)
+static void abandon_replaced(struct weft_engines *engines,
+			     const struct weft_cuda_ctx *ctx)
 {
 	struct weft_engine *engine, *tmp;
 	unsigned int i;
@@ -144,7 +144,7 @@ static void bury_dead(struct weft_engines *engines,
 		    !is_idle(engine))
 			continue;
 		for (i = 0; i < WEFT_STREAMS; i++)
-			weft_stream_bury(&engine->streams[i]);
+			weft_stream_abandon(&engine->streams[i]);
 		release_page(engine);
 	}
 }
@@ -157,7 +157,7 @@ struct weft_engine *weft_engine_get(struct weft_engines *engines,
 	weft_list_for_each (engine, tmp, &engines->list, link)
 		if (weft_cuda_is_same_ctx(&engine->ctx, &where->ctx))
 			return engine;
-	bury_dead(engines, &where->ctx);
+	abandon_replaced(engines, &where->ctx);
 	*err = weft_events_need_wake(engines->events);
 	if (*err)
 		return NULL;

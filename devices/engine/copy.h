@@ -166,7 +166,7 @@ int weft_stream_init(struct weft_engine *engine, unsigned int index,
 /* Waits for what @st carries.  @cu NULL: its context is gone. */
 void weft_stream_free(struct weft_stream *st, const struct weft_cuda *cu);
 /* Its context is gone; it carries nothing, and never will. */
-void weft_stream_bury(struct weft_stream *st);
+void weft_stream_abandon(struct weft_stream *st);
 /* Any thread: the last batch that is visible everywhere. */
 uint32_t weft_stream_finished(struct weft_stream *st);
 /* Any thread: waits for what engines have now, bounded by the watchdog. */

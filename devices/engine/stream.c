@@ -134,14 +134,20 @@ static void enlist_stream(struct weft_stream *st)
 	pthread_mutex_unlock(&streams_lock);
 }
 
-static void retire_stream(struct weft_stream *st)
+/* From now on no other thread waits for it. */
+static void delist_stream(struct weft_stream *st)
 {
-	uint64_t end = weft_now_ms() + WEFT_COPY_LAST_WAKE_MS;
-
 	pthread_mutex_lock(&streams_lock);
 	weft_list_del(&st->link);
 	pthread_mutex_unlock(&streams_lock);
 	drain_stream(st);
+}
+
+static void retire_stream(struct weft_stream *st)
+{
+	uint64_t end = weft_now_ms() + WEFT_COPY_LAST_WAKE_MS;
+
+	delist_stream(st);
 	while (atomic_load(&st->wakes) && weft_now_ms() < end)
 		sched_yield();
 }
@@ -188,14 +194,11 @@ void weft_stream_free(struct weft_stream *st, const struct weft_cuda *cu)
 	pthread_mutex_destroy(&st->lock);
 }
 
-void weft_stream_bury(struct weft_stream *st)
+void weft_stream_abandon(struct weft_stream *st)
 {
 	static struct weft_engine_mark none;
 
-	pthread_mutex_lock(&streams_lock);
-	weft_list_del(&st->link);
-	pthread_mutex_unlock(&streams_lock);
-	drain_stream(st);
+	delist_stream(st);
 	atomic_store(&st->broken, -ENODEV);
 	st->flag = NULL;
 	st->mark = &none;
