@@ -435,13 +435,15 @@ static void add_rows(struct weft_sums *sums, struct weft_stats *s)
 /* With the lock. */
 static void export_rows(void)
 {
-	struct weft_sums all = closed;
+	const char *to = export_path();
+	struct weft_sums all;
 	char path[PATH_LEN], labels[256], host[65], program[32], comm[32];
 	struct weft_stats *s, *tmp;
 	int err;
 
-	if (!export_path())
+	if (!to)
 		return;
+	all = closed;
 	weft_list_for_each (s, tmp, &open_stats, link)
 		if (s->pid == getpid())
 			add_rows(&all, s);
@@ -453,7 +455,7 @@ static void export_rows(void)
 	snprintf(labels, sizeof(labels),
 		 "host=\"%s\",pid=\"%d\",program=\"%s\",runtime=\"%s\"", host,
 		 getpid(), program, runtime);
-	name_export(export_path(), host, path);
+	name_export(to, host, path);
 	err = weft_prometheus_write(path, labels, &all);
 	if (err)
 		weft_warn_once(
