@@ -41,10 +41,14 @@ static size_t offset_of(enum shm_which in, uint64_t pos)
 	}
 }
 
+static uint8_t *bytes_of(const struct shm_ring *ring, enum shm_which which)
+{
+	return (uint8_t *)ring->shared + shm_ring_at(which);
+}
+
 static uint8_t *bytes_at(const struct shm_ring *ring, uint64_t pos)
 {
-	return (uint8_t *)ring->shared + shm_ring_at(ring->in) +
-	       offset_of(ring->in, pos);
+	return bytes_of(ring, ring->in) + offset_of(ring->in, pos);
 }
 
 static _Atomic uint64_t *word_at(uint8_t *p)
@@ -257,11 +261,6 @@ static void go_on_in(struct shm_conn *conn, enum shm_which which)
 	weft_events_wake_at(&conn->iface->base.events, conn->look_ms);
 }
 
-static uint8_t *ring_of(const struct shm_conn *conn, enum shm_which which)
-{
-	return (uint8_t *)conn->tx.shared + shm_ring_at(which);
-}
-
 /* Each process of the host that this one has met takes as much. */
 static bool may_make(const struct shm_iface *iface, enum shm_which which)
 {
@@ -283,9 +282,9 @@ static bool has_pages(struct shm_conn *conn, enum shm_which which)
 	if (conn->made[which] || conn->lacks[which] ||
 	    !may_make(conn->iface, which))
 		return conn->made[which];
-	conn->made[which] =
-		weft_memfd_fill(ring_of(conn, which), shm_ring_size(which)) ||
-		(which == SHM_IN_SHORT && !weft_memfd_can_fill());
+	conn->made[which] = weft_memfd_fill(bytes_of(&conn->tx, which),
+					    shm_ring_size(which)) ||
+			    (which == SHM_IN_SHORT && !weft_memfd_can_fill());
 	conn->lacks[which] = !conn->made[which];
 	conn->iface->nmade[which] += conn->made[which];
 	return conn->made[which];
@@ -307,7 +306,7 @@ static bool is_read(struct shm_conn *conn, enum shm_which which)
 static void give_back(struct shm_conn *conn, enum shm_which which)
 {
 	if (!conn->made[which] || !is_read(conn, which) ||
-	    !weft_memfd_drop(ring_of(conn, which), shm_ring_size(which)))
+	    !weft_memfd_drop(bytes_of(&conn->tx, which), shm_ring_size(which)))
 		return;
 	conn->made[which] = false;
 	conn->iface->nmade[which]--;
