@@ -25,13 +25,6 @@ struct weft_rkey {
 void weft_rkey_pack(const struct weft_rkey *rkey, void *buf);
 void weft_rkey_unpack(const void *buf, struct weft_rkey *rkey);
 
-static inline bool weft_rkey_same(const struct weft_rkey *a,
-				  const struct weft_rkey *b)
-{
-	return a->slot == b->slot && a->generation == b->generation &&
-	       a->token == b->token;
-}
-
 struct weft_mem {
 	void *addr;
 	size_t len;
