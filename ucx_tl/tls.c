@@ -271,15 +271,14 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.better_bandwidth = no_better,
 #endif
 		/*
-		 * A get is as fast as a put, but UCP counts one control message
-		 * less for it, of PIECE_OVERHEAD.  Prefer puts: they leave less
-		 * to the receiver.  message_copy makes up for what rendezvous
-		 * is charged for its control messages: it starts at 110 to
-		 * 190 KiB.
+		 * A get is as fast as a put and takes a control message less:
+		 * UCP prefers it.  Its overhead makes it beat a rendezvous by
+		 * messages, which the receiver copies, from 79 KiB on; see
+		 * PIECE_OVERHEAD.
 		 */
 		.message_copy = 2.5e9,
 		.put_overhead = 0,
-		.get_overhead = 32e-6,
+		.get_overhead = 10e-6,
 	},
 	{
 		.name = "weft_shm",

@@ -86,7 +86,7 @@ Test(perf, each_operation_has_its_cost)
 		const char *tl;
 		double copy, bcopy, put_copy, put, get;
 	} wanted[] = {
-		{ "weft_tcp", 2.5e9, 20e-6, INFINITY, 0, 32e-6 },
+		{ "weft_tcp", 2.5e9, 80e-6, INFINITY, 0, 10e-6 },
 		{ "weft_shm", 20e9, 0.2e-6, 4e9, 10e-6, 60e-6 },
 		{ "weft_nvl", INFINITY, 0.2e-6, INFINITY, 0.5e-6, 0.5e-6 },
 		{ "weft_ib", 10e9, 0.2e-6, INFINITY, 0, 0 },
