@@ -13,7 +13,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "..", "tests", "gpu"))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "tests", "gpu", "nccl"))
 
 import job  # noqa: E402
 import measure  # noqa: E402

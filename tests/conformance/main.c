@@ -6,9 +6,9 @@
  */
 #include "config.h"
 #include "tests/conformance/pair.h"
-#include "tests/lib/fake_cuda.h"
+#include "tests/lib/cuda/fake_cuda.h"
 #ifdef HAVE_VERBS_H
-#include "tests/lib/fake_verbs.h"
+#include "tests/lib/verbs/fake_verbs.h"
 #endif
 
 #include <errno.h>

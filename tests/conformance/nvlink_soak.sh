@@ -12,7 +12,7 @@ export WEFT_TEST_CUDA_IPC=$tap_tmp/ipc
 seed=$(date +%j)
 seconds=3
 test -z "${WEFT_TEST_LONG-}" || seconds=120
-result=$("$WEFT_BUILD/tests/gpu/nvlink_soak" -t $seconds -s "$seed" 2>&1)
+result=$("$WEFT_BUILD/tests/gpu/nvlink/nvlink_soak" -t $seconds -s "$seed" 2>&1)
 rc=$?
 echo "# $(tail -n 1 <<<"$result")"
 if test $rc = 0; then

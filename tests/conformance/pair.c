@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tests/lib/fake_cuda.h"
+#include "tests/lib/cuda/fake_cuda.h"
 #include "util/cuda.h"
 
 const struct device_row *row;

@@ -50,7 +50,7 @@ struct weft_ep *side_connect(struct side *from, const struct side *to,
 			     void *user);
 /* Opens both and connects them both ways (s->ep). */
 void sides_open(struct side *a, struct side *b);
-/* Bulk reads that still find what came (t_order.c); -1: all. */
+/* Bulk reads that still find what came (cases/order.c); -1: all. */
 extern atomic_int bulk_reads;
 
 /* Called before both are connected to each other, and when they are. */

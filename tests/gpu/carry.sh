@@ -56,9 +56,9 @@ pack_ucx()
 		esac
 	done < <(bash "$src/tests/tools/fetch-ucx.sh" 1.21.0 1.22.0)
 	prefix=$cache/ucx/1.21.0/libucx
-	(cd "$src/tests/host" &&
+	(cd "$src/tests/host/programs" &&
 	 ${CC:-cc} -std=gnu11 -O2 -g -Wall -o "$root/bin/gpu" gpu.c gpu_speed.c \
-		host.c transfer.c ../gpu/gpumem.c ../gpu/pattern_ptx.c \
+		host.c transfer.c ../../gpu/nvlink/gpumem.c ../../gpu/nvlink/pattern_ptx.c \
 		"$build/util/.libs/libutil.a" -I "$prefix/include" -I "$src" \
 		-L "$prefix/lib" -lucp -lucs -ldl \
 		-Wl,--unresolved-symbols=ignore-in-shared-libs)

@@ -4,7 +4,7 @@
  * context, memory of each allocator, a kernel that fills it and one that looks.
  */
 #include <stdio.h>
-#include "tests/gpu/gpumem.h"
+#include "tests/gpu/nvlink/gpumem.h"
 #include "util/cuda.h"
 
 int main(void)

@@ -16,4 +16,4 @@
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 root=$(cd "$here/../.." && pwd)
 . "$here/plugin.sh"
-exec python3 "$here/cases.py" --plugin "$plugin" --out "$out" "$@"
+exec python3 "$here/nccl/cases.py" --plugin "$plugin" --out "$out" "$@"

@@ -80,7 +80,7 @@ build_program() # NAME SOURCE...
 		break
 	done
 	test -n "$headers" || tap_skip_all "no UCX headers here (libucx-dev)"
-	(cd "$WEFT_SRC/tests/host" &&
+	(cd "$WEFT_SRC/tests/host/programs" &&
 	 ${CC:-cc} -std=gnu11 -O2 -Wall -rdynamic -o "$tap_tmp/$name" "$@" \
 		-I "$headers" -I "$WEFT_SRC" ${lib:+-L "$lib"} \
 		-Wl,--unresolved-symbols=ignore-in-shared-libs -lucp -lucs -ldl)

@@ -13,8 +13,8 @@ mkdir "$driver" "$tap_tmp/ipc"
 ln -s "$fake" "$driver/libcuda.so.1"
 ln -s "$fake" "$driver/libnvidia-ml.so.1"
 build_program exchange exchange.c host.c transfer.c || tap_skip_all "cannot build"
-build_program gpu gpu.c gpu_speed.c host.c transfer.c ../gpu/gpumem.c \
-	../gpu/pattern_ptx.c "$WEFT_BUILD/util/.libs/libutil.a" ||
+build_program gpu gpu.c gpu_speed.c host.c transfer.c ../../gpu/nvlink/gpumem.c \
+	../../gpu/nvlink/pattern_ptx.c "$WEFT_BUILD/util/.libs/libutil.a" ||
 	tap_skip_all "cannot build"
 
 export WEFT_LIBCUDA=$driver/libcuda.so.1 WEFT_RUN_DIR=$tap_tmp/run

@@ -17,7 +17,7 @@
 
 #include "bootstrap/hello.h"
 #include "devices/engine/copy.h"
-#include "tests/lib/fake_cuda.h"
+#include "tests/lib/cuda/fake_cuda.h"
 #include "tests/lib/quiet.h"
 #include "util/compat.h"
 #include "util/cuda.h"

@@ -14,8 +14,8 @@ if test -z "$WEFT_TEST_INSIDE"; then
 	exec env WEFT_TEST_INSIDE=1 unshare -n bash "$0"
 fi
 
-export PYTHONPATH=$WEFT_SRC/tests/gpu PYTHONDONTWRITEBYTECODE=1
-net=$WEFT_SRC/tests/gpu/pod_net.py
+export PYTHONPATH=$WEFT_SRC/tests/gpu/nccl PYTHONDONTWRITEBYTECODE=1
+net=$WEFT_SRC/tests/gpu/nccl/pod_net.py
 tap_folder
 cat >"$tap_tmp/there.py" <<'PY'
 import socket

@@ -81,14 +81,15 @@ programs()
 
 # Those that need no fake GPU (x86 code), no other user, and nothing that
 # qemu-user has not: madvise(), resource limits, an interface's speed.
-units="util/clock util/hash util/list util/log util/parse util/random util/table
-	settings/settings host/host host/netdevs host/verbs host/verbs_lists
-	bootstrap/address bootstrap/hello devices/conn devices/ep
-	devices/ep_number devices/events devices/nvl_lies devices/nvl_proof
-	devices/region devices/tcp_bulk devices/tcp_tune
-	devices/unproven nccl_net/abi nccl_net/close nccl_net/files
-	nccl_net/life nccl_net/net nccl_net/wire stats/stats ucx_tl/abi ucx_tl/component
-	ucx_tl/ep ucx_tl/iface ucx_tl/md ucx_tl/perf ucx_tl/sleep ucx_tl/status
+units="util/clock util/hash util/list util/log util/parse util/random
+	util/table settings/settings host/host host/netdevs host/verbs
+	host/verbs_lists bootstrap/address bootstrap/hello devices/common/conn
+	devices/common/ep devices/common/ep_number devices/common/events
+	devices/nvlink/nvl_lies devices/nvlink/nvl_proof devices/common/region
+	devices/tcp/tcp_bulk devices/tcp/tcp_tune devices/common/unproven
+	nccl_net/abi nccl_net/close nccl_net/files nccl_net/life nccl_net/net
+	nccl_net/wire stats/stats ucx_tl/abi ucx_tl/component ucx_tl/ep
+	ucx_tl/iface ucx_tl/md ucx_tl/perf ucx_tl/sleep ucx_tl/status
 	ucx_tl/tls ucx_tl/ucxenv"
 
 # Criterion with all that it needs, where Debian has it.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # What weft has to know of a release of UCX, from its source tree: compiles
-# tests/host/abi.c against it.  docs/dev/new-ucx.md says what to do with it.
+# tests/host/programs/abi.c against it.  docs/dev/new-ucx.md says what to do with it.
 #
 #   tests/tools/ucx-facts.sh TREE [OLDER-TREE]
 #   tests/tools/ucx-facts.sh --compare TREE
@@ -44,7 +44,7 @@ build() # TREE MINOR
 	${CC:-cc} -std=gnu11 -w -D_GNU_SOURCE -DHAVE_CONFIG_H \
 		-DCPU_FLAGS= -DUCX_MINOR="$2" \
 		-I "$tmp" -I "$1/src" -I "$here" \
-		-o "$tmp/abi" "$here/tests/host/abi.c" \
+		-o "$tmp/abi" "$here/tests/host/programs/abi.c" \
 		"$here/ucx_tl/abi_table.c"
 }
 
@@ -101,7 +101,7 @@ minor=$(version_part "$tree" minor)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 build "$tree" "$minor" 2>"$tmp/errors" || {
-	echo "1.$minor: tests/host/abi.c does not compile against it"
+	echo "1.$minor: tests/host/programs/abi.c does not compile against it"
 	head -20 "$tmp/errors"
 	exit 1
 }

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "tests/lib/fake_cuda.h"
+#include "tests/lib/cuda/fake_cuda.h"
 #include "tests/unit/devices/sides.h"
 #include "util/cuda.h"
 

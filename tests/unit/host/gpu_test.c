@@ -10,7 +10,7 @@
 
 #include "host/gpu.h"
 #include "host/pci.h"
-#include "tests/lib/fake_cuda.h"
+#include "tests/lib/cuda/fake_cuda.h"
 
 static char root[] = "/tmp/weft-gpu-XXXXXX";
 static const char *const folders[] = { "", "/bus", "/bus/pci",

@@ -8,7 +8,7 @@
 #include "nccl_net/net/connect.h"
 #include "nccl_net/net/hcas.h"
 #include "settings/settings.h"
-#include "tests/lib/fake_verbs.h"
+#include "tests/lib/verbs/fake_verbs.h"
 #include "tests/unit/nccl_net/pair.h"
 
 #define DEADLINE_MS 30000

@@ -1,0 +1,714 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory of cudaMalloc(), which a peer maps by the driver's IPC handle.  The
+ * peer is another process: none opens a handle of its own.
+ */
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/unit/devices/nvlink/nvl_mapped.h"
+
+#define OPEN  "cuIpcOpenMemHandle_v2"
+#define CLOSE "cuIpcCloseMemHandle"
+
+enum command {
+	NONE,
+	PUT,
+	GET,
+	REACHES,
+	REFUSE,
+	FAIL_ONCE,
+	STALL,
+	MAP,
+	OTHER,
+	REPORT,
+};
+
+/* The peer's memory: of each context. */
+enum { GPU_0, GPU_1, GREEN_0, FROMS };
+
+/* What the owner has the peer do, and what came of it. */
+static struct shared {
+	volatile int command, ready;
+	struct weft_address addr;
+	uint8_t key[WEFT_RKEY_MAX];
+	uint64_t to;
+	size_t len;
+	int from, seed, status;
+	struct weft_cu_ipc handle;
+	unsigned int opened, open, mapped;
+	bool right;
+} * sh;
+static pid_t peer;
+/* The peer's interfaces: the one that it uses and runs, and the other one. */
+static struct side sides[2];
+static struct side *with = sides;
+
+static void begin(void)
+{
+	char folder[64];
+
+	begin_pair();
+	snprintf(folder, sizeof(folder), "%s/ipc", run_folder);
+	cr_assert(eq(int, mkdir(folder, 0700), 0));
+	setenv(FAKE_CUDA_IPC, folder, 1);
+}
+
+static void end(void)
+{
+	if (peer > 0) {
+		kill(peer, SIGKILL);
+		cr_expect(eq(int, waitpid(peer, NULL, 0), peer));
+	}
+	end_pair();
+}
+
+TestSuite(nvl_handle, .init = begin, .fini = end, .timeout = 120);
+
+/* ---- the peer ------------------------------------------------------------ */
+
+#define peer_waits(cond) \
+	check(step_until(side_progress(with), cond), "no '%s'", #cond)
+
+/* As a program does when its endpoint has failed. */
+static void connect_again(void)
+{
+	if (with->ep)
+		nvl->ep_destroy(with->ep);
+	with->errors = 0;
+	cr_assert(eq(int,
+		     nvl->ep_create(with->iface, &sh->addr, NULL, &with->ep),
+		     0));
+	peer_waits(nvl->ready(with->ep));
+}
+
+static int move(bool get, uint8_t *at)
+{
+	struct weft_iov iov = { at, sh->len, NULL };
+	struct wait_op w = WAIT_OP;
+	int err;
+
+	if (get)
+		err = nvl->get(with->ep, &iov, 1, sh->to, sh->key, &w.op);
+	else
+		err = nvl->put(with->ep, &iov, 1, sh->to, sh->key, NULL, &w.op);
+	cr_assert(eq(int, err, -EINPROGRESS));
+	peer_waits(w.done);
+	if (w.status) {
+		peer_waits(with->errors);
+		connect_again();
+	}
+	return w.status;
+}
+
+static void get_pattern(uint8_t *at)
+{
+	uint8_t *want = malloc(sh->len);
+
+	memset(at, POISON, sh->len);
+	sh->status = move(true, at);
+	pattern_fill(want, sh->len, sh->seed);
+	sh->right = !memcmp(at, want, sh->len);
+	free(want);
+}
+
+static void map_handle(const uint8_t *at)
+{
+	struct weft_engine engine = { 0 };
+	struct weft_cuda_ptr where;
+	struct nvl_mapping m;
+
+	weft_cuda_query(at, &where);
+	engine.ctx = where.ctx;
+	sh->status = nvl_map_handle(&m, &engine, &sh->handle, sh->len);
+	if (!sh->status)
+		nvl_map_undo(&m);
+}
+
+static void obey(uint8_t *const buf[FROMS])
+{
+	switch (sh->command) {
+	case PUT:
+		pattern_fill(buf[sh->from], sh->len, sh->seed);
+		sh->status = move(false, buf[sh->from]);
+		break;
+	case GET:
+		get_pattern(buf[sh->from]);
+		break;
+	case REACHES:
+		sh->status = nvl->mem_reaches(sh->key);
+		break;
+	case REFUSE:
+		fake.fake_cuda_refuse(OPEN, sh->status);
+		break;
+	case FAIL_ONCE:
+		fake.fake_cuda_fail(OPEN, 1, WEFT_CU_ALREADY_MAPPED);
+		break;
+	case STALL:
+		fake.fake_cuda_stall(sh->status ? CLOSE : NULL);
+		break;
+	case MAP:
+		map_handle(buf[GPU_0]);
+		break;
+	case OTHER:
+		with = &sides[with == sides];
+		if (!with->iface) {
+			cr_assert(eq(int, open_side(with), 0));
+			connect_again();
+		}
+		break;
+	}
+}
+
+static void report(void)
+{
+	struct fake_cuda_live now;
+
+	fake.fake_cuda_live(&now);
+	sh->opened = fake.fake_cuda_called(OPEN);
+	sh->open = now.imports;
+	sh->mapped = conn_of(with)->nimports;
+}
+
+static void be_the_peer(void)
+{
+	uint8_t *buf[FROMS];
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	load_fake();
+	cr_assert(eq(int, open_side(with), 0));
+	while (!sh->ready)
+		usleep(1000);
+	connect_again();
+	buf[GPU_0] = fake.fake_cuda_malloc(0, LEN);
+	buf[GPU_1] = fake.fake_cuda_malloc(1, LEN);
+	buf[GREEN_0] = fake.fake_cuda_malloc_in(fake.fake_cuda_green(0), LEN);
+	for (;;) {
+		side_progress(with);
+		sched_yield();
+		if (sh->command == NONE)
+			continue;
+		obey(buf);
+		report();
+		__atomic_store_n(&sh->command, NONE, __ATOMIC_RELEASE);
+	}
+}
+
+/* ---- the owner ----------------------------------------------------------- */
+
+static void have_peer(void)
+{
+	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE,
+		  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	cr_assert(ne(ptr, sh, MAP_FAILED));
+	peer = fork();
+	cr_assert(ge(int, peer, 0));
+	if (!peer)
+		be_the_peer();
+	load_fake();
+	cr_assert(eq(int, open_side(&b), 0));
+	sh->addr = b.attr.addr;
+	sh->ready = 1;
+}
+
+static void command(enum command what)
+{
+	__atomic_store_n(&sh->command, what, __ATOMIC_RELEASE);
+	/* busy processors are the peer's then */
+	wait_for((sched_yield(),
+		  __atomic_load_n(&sh->command, __ATOMIC_ACQUIRE) == NONE));
+}
+
+static void name(uint8_t *at, size_t len, const uint8_t *packed)
+{
+	sh->to = (uintptr_t)at;
+	sh->len = len;
+	memcpy(sh->key, packed, sizeof(sh->key));
+}
+
+/* 0, and every byte is there, or why not. */
+static int put_there(uint8_t *at, size_t len, const uint8_t *packed)
+{
+	uint8_t *want = malloc(len);
+
+	name(at, len, packed);
+	sh->seed++;
+	memset(at, POISON, len);
+	command(PUT);
+	pattern_fill(want, len, sh->seed);
+	if (!sh->status)
+		cr_assert(memcmp(at, want, len) == 0, "its bytes are wrong");
+	free(want);
+	return sh->status;
+}
+
+static void own(size_t len)
+{
+	to = fake.fake_cuda_malloc(1, len);
+	cr_assert(eq(int, nvl->mem_register(to, len, WEFT_MEM_CUDA, &mem), 0));
+	nvl->mem_pack(mem, &key);
+}
+
+static void expect_put(uint8_t *at, size_t len, const uint8_t *packed,
+		       int status)
+{
+	cr_expect(eq(int, put_there(at, len, packed), status));
+}
+
+static bool is_closed(void)
+{
+	command(REPORT);
+	return !sh->open && !sh->mapped;
+}
+
+/* May the peer put with this key? */
+static int reaches(const uint8_t *packed)
+{
+	name(to, LEN, packed);
+	command(REACHES);
+	return sh->status;
+}
+
+/* ---- what is mapped, and when -------------------------------------------- */
+
+Test(nvl_handle, opened_at_the_first_use_and_once)
+{
+	have_peer();
+	own(LEN);
+	command(REPORT);
+	cr_expect(eq(uint, sh->opened, 0));
+	expect_put(to, LEN, key, 0);
+	cr_expect(eq(uint, sh->opened, 1));
+	expect_put(to + 7, LEN - 100, key, 0);
+	pattern_fill(to, LEN, ++sh->seed);
+	name(to, LEN, key);
+	command(GET);
+	cr_expect(eq(int, sh->status, 0));
+	cr_expect(yes(sh->right));
+	cr_expect(eq(uint, sh->opened, 1));
+	nvl->mem_release(mem);
+}
+
+/* The driver maps the block once, and the peer has it open twice. */
+Test(nvl_handle, two_allocations_of_one_block)
+{
+	struct weft_mem *other;
+	uint8_t other_key[WEFT_RKEY_MAX], *other_to;
+
+	have_peer();
+	own(65536);
+	other_to = fake.fake_cuda_malloc(1, 5000);
+	cr_assert(eq(int,
+		     nvl->mem_register(other_to, 5000, WEFT_MEM_CUDA, &other),
+		     0));
+	nvl->mem_pack(other, &other_key);
+	expect_put(to, 65536, key, 0);
+	expect_put(other_to, 5000, other_key, 0);
+	cr_expect(eq(uint, sh->open, 2));
+	nvl->mem_release(other);
+	wait_for((command(REPORT), sh->open == 1));
+	expect_put(to, 65536, key, 0);
+	/* what lies beside it is mapped, too, and no business of the peer's */
+	memset(other_to, POISON, 5000);
+	name(other_to, 8, key);
+	command(PUT);
+	cr_expect(eq(int, sh->status, -EACCES));
+	cr_expect(eq(uint, other_to[0], POISON));
+	nvl->mem_release(mem);
+	wait_for(is_closed());
+}
+
+/* Of two GPUs; a second one of a GPU the driver refuses. */
+Test(nvl_handle, each_context_opens_its_own)
+{
+	have_peer();
+	own(LEN);
+	expect_put(to, LEN, key, 0);
+	sh->from = GPU_1;
+	expect_put(to, LEN, key, 0);
+	cr_expect(eq(uint, sh->open, 2));
+	sh->from = GREEN_0;
+	expect_put(to, LEN, key, -EACCES);
+	wait_for(is_poison());
+	sh->from = GPU_0;
+	expect_put(to, LEN, key, 0);
+	nvl->mem_release(mem);
+	wait_for(is_closed());
+}
+
+/* As UCX registers it. */
+Test(nvl_handle, registration_that_is_longer_than_the_allocation)
+{
+	have_peer();
+	to = fake.fake_cuda_malloc(1, 70001);
+	cr_assert(
+		eq(int, nvl->mem_register(to, 70016, WEFT_MEM_CUDA, &mem), 0));
+	nvl->mem_pack(mem, &key);
+	expect_put(to, 70001, key, 0);
+	name(to + 70000, 3, key);
+	command(PUT);
+	cr_expect(eq(int, sh->status, -EACCES));
+	nvl->mem_release(mem);
+}
+
+/* Those used last are kept. */
+Test(nvl_handle, more_allocations_than_a_peer_keeps)
+{
+	enum { N = NVL_IMPORTS + 1, SMALL = 512 };
+	static struct weft_mem *m[N];
+	static uint8_t keys[N][WEFT_RKEY_MAX];
+	static uint8_t *at[N];
+	unsigned int i;
+
+	have_peer();
+	for (i = 0; i < N; i++) {
+		own(SMALL);
+		m[i] = mem;
+		at[i] = to;
+		memcpy(keys[i], key, sizeof(key));
+	}
+	for (i = 0; i < NVL_IMPORTS; i++)
+		expect_put(at[i], SMALL, keys[i], 0);
+	expect_put(at[0], SMALL, keys[0], 0);
+	cr_expect(eq(uint, sh->opened, NVL_IMPORTS));
+	expect_put(at[N - 1], SMALL, keys[N - 1], 0);
+	cr_expect(eq(uint, sh->mapped, NVL_IMPORTS));
+	cr_expect(eq(uint, sh->opened, N));
+	expect_put(at[0], SMALL, keys[0], 0);
+	cr_expect(eq(uint, sh->opened, N));
+	expect_put(at[1], SMALL, keys[1], 0);
+	cr_expect(eq(uint, sh->opened, N + 1));
+	for (i = 0; i < N; i++)
+		nvl->mem_release(m[i]);
+	wait_for(is_closed());
+}
+
+/* ---- reach --------------------------------------------------------------- */
+
+Test(nvl_handle, memory_without_a_handle_is_out_of_reach)
+{
+	have_peer();
+	to = fake.fake_cuda_pool(1, LEN);
+	register_all();
+	cr_expect(not(may_be_mapped()));
+	cr_expect(eq(int, reaches(key), -EHOSTUNREACH));
+	expect_put(to, LEN, key, -EACCES);
+	cr_expect(eq(uint, sh->opened, 0));
+	nvl->mem_release(mem);
+}
+
+static void set_pid(uint8_t *packed, uint32_t pid)
+{
+	struct nvl_key k = unpack(packed);
+
+	memcpy(k.handle + 8, &pid, sizeof(pid));
+	memcpy(packed, &k, sizeof(k));
+}
+
+/* Processes of two pods have it by chance: the driver takes it for its own. */
+Test(nvl_handle, handle_with_the_openers_pid_is_out_of_reach)
+{
+	struct nvl_key k;
+
+	have_peer();
+	own(LEN);
+	k = unpack(key);
+	cr_expect(
+		ne(int, memcmp(k.handle + 8, (uint32_t[]){ getpid() }, 4), 0));
+	set_pid(key, peer);
+	cr_expect(eq(int, reaches(key), -EHOSTUNREACH));
+	expect_put(to, LEN, key, -EACCES);
+	/* and what is refused is tried again, until one is not; a put twice */
+	cr_expect(eq(int, reaches(key), -EHOSTUNREACH));
+	cr_expect(eq(uint, sh->opened, 4));
+	nvl->mem_pack(mem, &key);
+	cr_expect(eq(int, reaches(key), 0));
+	cr_expect(eq(uint, sh->opened, 5));
+	cr_expect(eq(int, reaches(key), 0));
+	cr_expect(eq(uint, sh->opened, 5));
+	cr_expect(eq(uint, sh->open, 0));
+	expect_put(to, LEN, key, 0);
+	nvl->mem_release(mem);
+}
+
+/* Where its device node is hidden, say: descriptors may be another matter. */
+Test(nvl_handle, refused_handle_is_out_of_reach_and_fails)
+{
+	struct weft_mem *virt;
+	uint8_t virt_key[WEFT_RKEY_MAX], *virt_to;
+
+	have_peer();
+	own(LEN);
+	sh->status = WEFT_CU_INVALID_CONTEXT;
+	command(REFUSE);
+	cr_expect(eq(int, reaches(key), -EHOSTUNREACH));
+	expect_put(to, LEN, key, -EACCES);
+	cr_expect(yes(is_closed()));
+	virt_to = fake.fake_cuda_vmm(1, LEN);
+	cr_assert(eq(int, nvl->mem_register(virt_to, LEN, WEFT_MEM_CUDA, &virt),
+		     0));
+	nvl->mem_pack(virt, &virt_key);
+	cr_expect(eq(int, reaches(virt_key), 0));
+	expect_put(virt_to, LEN, virt_key, 0);
+	nvl->mem_release(virt);
+	sh->status = 0;
+	command(REFUSE);
+	cr_expect(eq(int, reaches(key), 0));
+	expect_put(to, LEN, key, 0);
+	nvl->mem_release(mem);
+}
+
+/* The driver opens none, and what it names is here. */
+Test(nvl_handle, own_process_copies_without_a_handle)
+{
+	load_fake();
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+	meet_both();
+	from = fake.fake_cuda_malloc(0, LEN);
+	own(LEN);
+	cr_assert(yes(may_be_mapped()));
+	cr_expect(eq(int, nvl->mem_reaches(&key), 0));
+	cr_expect(eq(int, put_checked(&a, from, to, LEN, &key), 0));
+	cr_expect(eq(int, get_checked(&a, from, to, LEN, &key), 0));
+	cr_expect(eq(uint, fake.fake_cuda_called(OPEN), 0));
+	nvl->mem_release(mem);
+	/* for which its key was good */
+	memset(to, POISON, LEN);
+	cr_expect(eq(int, get_checked(&a, from, to, LEN, &key), -EACCES));
+	meet_again();
+}
+
+/* By keys that say that memory of this process is a peer's. */
+Test(nvl_handle, a_peer_cannot_name_memory_of_this_process)
+{
+	uint8_t lie[WEFT_RKEY_MAX], *other;
+	struct nvl_key k;
+	unsigned int i;
+
+	load_fake();
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+	meet_both();
+	from = fake.fake_cuda_malloc(0, LEN);
+	to = fake.fake_cuda_malloc(1, LEN);
+	other = fake.fake_cuda_malloc(1, LEN);
+	cr_assert(eq(int, nvl->mem_register(other, 4096, WEFT_MEM_CUDA, &mem),
+		     0));
+	nvl->mem_pack(mem, &key);
+	for (i = 0; i < 3; i++) {
+		k = unpack(key);
+		k.token ^= i == 1;
+		if (i < 2)
+			k.addr = k.base = (uintptr_t)to;
+		k.len = LEN;
+		memcpy(lie, &k, sizeof(k));
+		memset(to, POISON, LEN);
+		memset(other + 4096, POISON, 1);
+		cr_expect(eq(int,
+			     put_checked(&a, from, i < 2 ? to : other + 4095, 2,
+					 &lie),
+			     -EACCES));
+		meet_again();
+		cr_expect(yes(is_poison()));
+		cr_expect(eq(int, other[4096], POISON));
+		/* where the true one was used before */
+		cr_expect(eq(int, put_checked(&a, from, other, 4096, &key), 0));
+	}
+	nvl->mem_release(mem);
+}
+
+/* A copy behind the end of the memory would be the end of the peer's context.
+ */
+Test(nvl_handle, an_owner_cannot_have_more_mapped_than_there_is)
+{
+	struct nvl_key k;
+
+	have_peer();
+	own(LEN);
+	expect_put(to, LEN, key, 0);
+	nvl->mem_release(mem);
+	wait_for(is_closed());
+	register_all();
+	k = unpack(key);
+	memcpy(sh->handle.bytes, k.handle, sizeof(k.handle));
+	sh->len = LEN;
+	command(MAP);
+	cr_expect(eq(int, sh->status, 0));
+	sh->len = LEN + 1;
+	command(MAP);
+	cr_expect(eq(int, sh->status, WEFT_CU_INVALID_VALUE));
+	cr_expect(yes(is_closed()));
+	/* nor by a key that says so */
+	k.size = k.len = LEN + SEGMENT;
+	memcpy(key, &k, sizeof(k));
+	name(to, 8, key);
+	command(PUT);
+	cr_expect(eq(int, sh->status, -EACCES));
+	cr_expect(yes(is_closed()));
+	nvl->mem_release(mem);
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+Test(nvl_handle, peer_closes_what_was_released)
+{
+	have_peer();
+	own(LEN);
+	expect_put(to, LEN, key, 0);
+	cr_expect(eq(uint, sh->open, 1));
+	nvl->mem_release(mem);
+	wait_for(is_closed());
+	expect_put(to, LEN, key, -EACCES);
+	cr_expect(yes(is_poison()));
+}
+
+/* What was mapped at its place before is not unmapped yet. */
+Test(nvl_handle, place_that_is_taken_is_tried_again)
+{
+	have_peer();
+	own(LEN);
+	expect_put(to, LEN, key, 0);
+	nvl->mem_release(mem);
+	own(LEN);
+	command(FAIL_ONCE);
+	expect_put(to, LEN, key, 0);
+	command(REPORT);
+	cr_expect(eq(uint, sh->open, 1));
+	nvl->mem_release(mem);
+	wait_for(is_closed());
+}
+
+/* It is mapped by an interface that the program does not run any more. */
+Test(nvl_handle, place_that_another_interface_has_mapped)
+{
+	uint8_t *was;
+	unsigned int i;
+
+	have_peer();
+	own(2 * SEGMENT);
+	for (i = 0; i < 4; i++) {
+		expect_put(to, 2 * SEGMENT, key, 0);
+		nvl->mem_release(mem);
+		fake.fake_cuda_free(to);
+		was = to;
+		own(2 * SEGMENT);
+		cr_assert(eq(ptr, to, was));
+		command(OTHER);
+	}
+	expect_put(to, 2 * SEGMENT, key, 0);
+	/* both have it open now, and each one's use is its own */
+	command(OTHER);
+	expect_put(to, 2 * SEGMENT, key, 0);
+	cr_expect(eq(uint, sh->open, 2));
+	nvl->mem_release(mem);
+	wait_for((command(REPORT), sh->open == 1));
+	command(OTHER);
+	wait_for(is_closed());
+}
+
+/* Memory that is mapped and lives is opened again where it was closed. */
+Test(nvl_handle, key_that_lies_about_its_place_costs_time_alone)
+{
+	uint8_t lie[WEFT_RKEY_MAX] = { 0 };
+	struct nvl_key k;
+
+	have_peer();
+	own(LEN);
+	expect_put(to, LEN, key, 0);
+	command(OTHER);
+	k = unpack(key);
+	k.whole.serial++;
+	k.id++;
+	memcpy(k.handle, "no handle", 9);
+	memcpy(lie, &k, sizeof(k));
+	expect_put(to, LEN, lie, -EACCES);
+	cr_expect(yes(is_poison()));
+	command(OTHER);
+	cr_expect(eq(uint, sh->open, 0));
+	expect_put(to, LEN, key, 0);
+	cr_expect(eq(uint, sh->open, 1));
+	nvl->mem_release(mem);
+	wait_for(is_closed());
+}
+
+/* By a kernel, say, that waits for what this thread is to send. */
+Test(nvl_handle, unmapping_that_does_not_end_keeps_no_one)
+{
+	have_peer();
+	own(LEN);
+	expect_put(to, LEN, key, 0);
+	sh->status = 1;
+	command(STALL);
+	nvl->mem_release(mem);
+	wait_for((command(REPORT), !sh->mapped));
+	cr_expect(eq(uint, sh->open, 1));
+	own(LEN);
+	command(FAIL_ONCE);
+	expect_put(to, LEN, key, 0);
+	sh->status = 0;
+	command(STALL);
+	nvl->mem_release(mem);
+	wait_for(is_closed());
+}
+
+/* Its owner has freed it since its word was looked at. */
+Test(nvl_handle, memory_that_ends_while_its_handle_is_opened)
+{
+	struct nvl_key k;
+
+	have_peer();
+	own(LEN);
+	k = unpack(key);
+	k.whole.serial++;
+	memcpy(key, &k, sizeof(k));
+	command(FAIL_ONCE);
+	expect_put(to, LEN, key, 0);
+	cr_expect(yes(is_closed()));
+	sh->status = WEFT_CU_INVALID_VALUE;
+	command(REFUSE);
+	expect_put(to, LEN, key, -EACCES);
+	cr_expect(yes(is_closed()));
+	nvl->mem_release(mem);
+}
+
+/* The mapping of what was there before is of no use for it. */
+Test(nvl_handle, freed_and_allocated_again_at_the_same_address)
+{
+	uint8_t *was;
+	unsigned int i;
+
+	have_peer();
+	/* another one keeps the block */
+	fake.fake_cuda_malloc(1, 512);
+	own(100000);
+	for (i = 0; i < 5; i++) {
+		expect_put(to, 100000, key, 0);
+		nvl->mem_release(mem);
+		fake.fake_cuda_free(to);
+		was = to;
+		own(100000);
+		cr_assert(eq(ptr, to, was));
+	}
+	nvl->mem_release(mem);
+	wait_for(is_closed());
+	cr_expect(eq(uint, sh->opened, 5));
+}
+
+/* By a program that does not keep to the rules: the handle is the former's. */
+Test(nvl_handle, what_took_the_place_of_registered_memory_is_not_mapped)
+{
+	have_peer();
+	own(LEN);
+	fake.fake_cuda_free(to);
+	cr_assert(eq(ptr, fake.fake_cuda_malloc(1, LEN), to));
+	cr_expect(eq(int, reaches(key), -EHOSTUNREACH));
+	expect_put(to, LEN, key, -EACCES);
+	cr_expect(yes(is_poison()));
+	nvl->mem_release(mem);
+}

@@ -1,0 +1,818 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory that a peer maps by descriptors: when, for whom, and until when. */
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "devices/nvlink/nvl_conn.h"
+#include "devices/nvlink/nvl_sock.h"
+#include "tests/unit/devices/nvlink/nvl_mapped.h"
+#include "util/clock.h"
+
+#define EXPORT "cuMemExportToShareableHandle"
+#define IMPORT "cuMemImportFromShareableHandle"
+
+static struct fake_cuda_live before;
+
+TestSuite(nvl_map, .init = begin_pair, .fini = end_pair, .timeout = 120);
+
+static void pair_up(int types)
+{
+	load_fake();
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+	meet_both();
+	from = fake.fake_cuda_malloc(0, LEN);
+	to = fake.fake_cuda_segments(1, 3, types);
+	fake.fake_cuda_live(&before);
+	register_all();
+}
+
+static void put_all(void)
+{
+	cr_assert(eq(int, put_checked(&a, from, to, LEN, &key), 0));
+}
+
+static void pair_up_mapped(void)
+{
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	put_all();
+}
+
+static int start_put(struct wait_op *w)
+{
+	struct weft_iov iov = { from, LEN, NULL };
+
+	*w = (struct wait_op)WAIT_OP;
+	return nvl->put(a.ep, &iov, 1, (uintptr_t)to, &key, NULL, &w->op);
+}
+
+/* A put that fails with @status, and ends the connection on both sides. */
+static void put_fails(int status)
+{
+	struct wait_op w;
+
+	memset(to, POISON, LEN);
+	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
+	wait_for(w.done);
+	cr_expect(eq(int, w.status, status));
+	meet_again();
+	cr_expect(yes(is_poison()));
+}
+
+/* Streams and their marks stay. */
+static bool is_unmapped(void)
+{
+	struct fake_cuda_live now;
+
+	fake.fake_cuda_live(&now);
+	return now.maps == before.maps && now.handles == before.handles &&
+	       now.reservations == before.reservations;
+}
+
+/* ---- what is mapped, and when -------------------------------------------- */
+
+Test(nvl_map, every_byte_of_many_sizes)
+{
+	static const size_t sizes[] = { 1,	     7,
+					4096,	     65537,
+					SEGMENT,     SEGMENT + 1,
+					2 * SEGMENT, 2 * SEGMENT + 12345 };
+	unsigned long put = 0, got = 0;
+	unsigned int i;
+	size_t half;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	for (i = 0; i < ARRAY_SIZE(sizes); i++) {
+		half = sizes[i] / 2 + 1;
+		cr_expect(eq(int,
+			     put_checked(&a, from + 3, to + 11, sizes[i], &key),
+			     0));
+		cr_expect(eq(
+			int,
+			get_checked(&a, from + 5, to + SEGMENT - 1, half, &key),
+			0));
+		put += sizes[i];
+		got += half;
+	}
+	cr_expect(eq(ulong, counter(&a, tx_puts), ARRAY_SIZE(sizes)));
+	cr_expect(eq(ulong, counter(&a, tx_put_bytes), put));
+	cr_expect(eq(ulong, counter(&a, gets), ARRAY_SIZE(sizes)));
+	cr_expect(eq(ulong, counter(&a, get_bytes), got));
+	cr_expect(eq(ulong, counter(&b, tx_put_bytes), 0));
+	nvl->mem_release(mem);
+}
+
+/* Each export takes a driver long: other connections are served between. */
+Test(nvl_map, mapped_at_the_first_use_one_descriptor_a_round)
+{
+	unsigned int n, so_far, total = 0, most = 0;
+	struct wait_op w;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	cr_expect(eq(uint, fake.fake_cuda_called(EXPORT), 0));
+	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
+	while (!w.done) {
+		side_progress(&a);
+		so_far = fake.fake_cuda_called(EXPORT);
+		side_progress(&b);
+		n = fake.fake_cuda_called(EXPORT) - so_far;
+		total += n;
+		most = n > most ? n : most;
+	}
+	cr_expect(eq(int, w.status, 0));
+	cr_expect(eq(uint, total, 3));
+	cr_expect(eq(uint, most, 1));
+	cr_expect(eq(uint, fake.fake_cuda_called(IMPORT), 3));
+	put_all();
+	cr_expect(eq(uint, fake.fake_cuda_called(EXPORT), 3));
+	nvl->mem_release(mem);
+}
+
+Test(nvl_map, an_allocation_is_mapped_once_for_all_registrations)
+{
+	uint8_t part_key[WEFT_RKEY_MAX];
+	struct weft_mem *part;
+
+	pair_up_mapped();
+	cr_assert(eq(int,
+		     nvl->mem_register(to + SEGMENT + 5, SEGMENT, WEFT_MEM_CUDA,
+				       &part),
+		     0));
+	nvl->mem_pack(part, &part_key);
+	cr_expect(
+		eq(int,
+		   put_checked(&a, from, to + SEGMENT + 5, SEGMENT, &part_key),
+		   0));
+	cr_expect(eq(uint, fake.fake_cuda_called(IMPORT), 3));
+	cr_expect(eq(uint, conn_of(&a)->nimports, 1));
+	nvl->mem_release(part);
+	nvl->mem_release(mem);
+}
+
+/* It is mapped as well. */
+Test(nvl_map, bytes_beside_a_registration_are_refused)
+{
+	const size_t at = SEGMENT + 5;
+	const struct {
+		size_t at, len;
+	} beside[] = { { 0, 8 },
+		       { at - 1, 8 },
+		       { at + SEGMENT - 7, 8 },
+		       { at, SEGMENT + 1 } };
+	uint8_t part_key[WEFT_RKEY_MAX];
+	struct weft_mem *part;
+	unsigned int i;
+
+	pair_up_mapped();
+	cr_assert(eq(int,
+		     nvl->mem_register(to + at, SEGMENT, WEFT_MEM_CUDA, &part),
+		     0));
+	nvl->mem_pack(part, &part_key);
+	for (i = 0; i < ARRAY_SIZE(beside); i++) {
+		memset(to, POISON, LEN);
+		cr_expect(eq(int,
+			     put_checked(&a, from, to + beside[i].at,
+					 beside[i].len, &part_key),
+			     -EACCES));
+		meet_again();
+		memset(to + beside[i].at, POISON, beside[i].len);
+		cr_expect(yes(is_poison()));
+	}
+	nvl->mem_release(part);
+	put_all();
+	nvl->mem_release(mem);
+}
+
+Test(nvl_map, two_gpus_of_a_peer_copy_to_one_mapping)
+{
+	uint8_t *other;
+
+	pair_up_mapped();
+	other = fake.fake_cuda_malloc(1, LEN);
+	cr_expect(eq(int, put_checked(&a, other, to, LEN, &key), 0));
+	cr_expect(eq(int, get_checked(&a, other, to, LEN, &key), 0));
+	cr_expect(eq(uint, fake.fake_cuda_called(IMPORT), 3));
+	nvl->mem_release(mem);
+}
+
+/* As packed, and for the runtime that asks; who puts all the same, learns. */
+static void cannot_be_mapped(void)
+{
+	cr_expect(not(may_be_mapped()));
+	cr_expect(eq(int, nvl->mem_reaches(&key), -EHOSTUNREACH));
+	put_fails(-EACCES);
+	cr_expect(eq(uint, fake.fake_cuda_called(EXPORT), 0));
+	nvl->mem_release(mem);
+}
+
+Test(nvl_map, memory_without_descriptors_is_not_mapped)
+{
+	pair_up(0);
+	cannot_be_mapped();
+}
+
+Test(nvl_map, one_allocation_without_a_descriptor_is_enough)
+{
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	cr_expect(yes(may_be_mapped()));
+	cr_expect(eq(int, nvl->mem_reaches(&key), 0));
+	nvl->mem_release(mem);
+	fake.fake_cuda_unmap(to + SEGMENT, SEGMENT);
+	fake.fake_cuda_map(to + SEGMENT, 1, SEGMENT, 0);
+	register_all();
+	cannot_be_mapped();
+}
+
+/* ---- what does not work -------------------------------------------------- */
+
+Test(nvl_map, what_the_driver_refuses_fails_and_ends_both_sides)
+{
+	static const struct {
+		const char *call;
+		int err, status;
+	} refused[] = {
+		{ IMPORT, WEFT_CU_INVALID_DEVICE, -ENODEV },
+		{ "cuMemSetAccess", WEFT_CU_INVALID_DEVICE, -EACCES },
+		{ "cuMemAddressReserve", WEFT_CU_OUT_OF_MEMORY, -ENOMEM },
+		{ "cuMemMap", WEFT_CU_OUT_OF_MEMORY, -ENOMEM },
+		{ EXPORT, WEFT_CU_OUT_OF_MEMORY, -ENOMEM },
+	};
+	unsigned int i;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	for (i = 0; i < ARRAY_SIZE(refused); i++) {
+		fake.fake_cuda_refuse(refused[i].call, refused[i].err);
+		put_fails(refused[i].status);
+		cr_expect(eq(uint, log_lines("cannot copy to a peer's"), i + 1),
+			  "%s", refused[i].call);
+		wait_for(is_unmapped());
+		fake.fake_cuda_refuse(refused[i].call, 0);
+	}
+	put_all();
+	nvl->mem_release(mem);
+}
+
+/* Each try took a page of what peers watch, of which there are some. */
+Test(nvl_map, context_that_opens_late_copies_as_well)
+{
+	struct wait_op w;
+	unsigned int i;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	fake.fake_cuda_refuse("cuStreamCreate", WEFT_CU_OUT_OF_MEMORY);
+	for (i = 0; i < 2 * WEFT_MARK_PAGES; i++)
+		cr_assert(eq(int, start_put(&w), -ENOMEM));
+	fake.fake_cuda_refuse("cuStreamCreate", 0);
+	put_all();
+	nvl->mem_release(mem);
+}
+
+/*
+ * Its streams went with the context whose address the new one has; the page
+ * that peers watch is the new one's.
+ */
+Test(nvl_map, context_that_took_the_place_of_another_one)
+{
+	unsigned int i;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	for (i = 0; i < WEFT_MARK_PAGES; i++) {
+		put_all();
+		fake.fake_cuda_reset(0);
+		fake.fake_cuda_context(0);
+		from = fake.fake_cuda_malloc(0, LEN);
+	}
+	put_all();
+	nvl->mem_release(mem);
+}
+
+/* The peer could not see when its copies have ended. */
+Test(nvl_map, context_without_a_page_for_peers_copies_nothing)
+{
+	struct wait_op w;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	nvl_iface(a.iface)->engines.marks_used = UINT32_MAX;
+	cr_expect(eq(int, start_put(&w), -ENOSPC));
+	cr_expect(zero(uint, a.errors));
+	nvl->mem_release(mem);
+}
+
+/* What the driver says of their end is what peers see then. */
+Test(nvl_map, driver_without_stream_writes_works)
+{
+	setenv(FAKE_CUDA_NO_WRITE, "1", 1);
+	pair_up_mapped();
+	cr_expect(eq(int, get_checked(&a, from, to, LEN, &key), 0));
+	nvl->mem_release(mem);
+	wait_for(is_unmapped());
+	cr_expect(eq(uint, log_lines(""), 0));
+}
+
+/* A put for which the owner has yet to send descriptors. */
+static void put_until_fetched(struct wait_op *w)
+{
+	cr_assert(eq(int, start_put(w), -EINPROGRESS));
+	while (weft_list_empty(&conn_of(&b)->fetches)) {
+		side_progress(&a);
+		/* the frames alone */
+		weft_events_handle(&nvl_iface(b.iface)->base.events);
+	}
+}
+
+/* Its socket is full: what would wait for room is not exported yet. */
+Test(nvl_map, no_descriptor_waits_in_the_owner)
+{
+	struct nvl_frame wake = { .type = NVL_FRAME_WAKE };
+	struct wait_op w;
+	unsigned int i;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	put_until_fetched(&w);
+	while (weft_list_empty(&conn_of(&b)->frames_out))
+		cr_assert(eq(int, nvl_sock_send(conn_of(&b), &wake, -1), 0));
+	for (i = 0; i < 10 * NVL_POLLS; i++)
+		side_progress(&b);
+	cr_expect(eq(uint, fake.fake_cuda_called(EXPORT), 0));
+	wait_for(w.done);
+	cr_expect(eq(int, w.status, 0));
+	nvl->mem_release(mem);
+}
+
+/* No descriptor is left; what the limit was. */
+static struct rlimit use_up_descriptors(void)
+{
+	const int next = dup(0);
+	struct rlimit was, l;
+
+	cr_assert(ge(int, next, 0));
+	close(next);
+	cr_assert(eq(int, getrlimit(RLIMIT_NOFILE, &was), 0));
+	l = was;
+	l.rlim_cur = next;
+	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &l), 0));
+	return was;
+}
+
+/* It has some again soon. */
+Test(nvl_map, an_owner_without_descriptors_exports_later)
+{
+	struct rlimit was;
+	struct wait_op w;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	put_until_fetched(&w);
+	was = use_up_descriptors();
+	/* what the driver says of it is not documented */
+	fake.fake_cuda_refuse(EXPORT, WEFT_CU_OPERATING_SYSTEM);
+	cr_assert(yes(step_until(side_progress(&b),
+				 fake.fake_cuda_called(EXPORT) >= 3)));
+	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &was), 0));
+	fake.fake_cuda_refuse(EXPORT, 0);
+	wait_for(w.done);
+	cr_expect(eq(int, w.status, 0));
+	nvl->mem_release(mem);
+}
+
+/* What it would map is lost on its way. */
+Test(nvl_map, an_importer_without_descriptors_fails_loudly)
+{
+	struct rlimit was;
+	struct wait_op w;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	put_until_fetched(&w);
+	while (!weft_list_empty(&conn_of(&b)->fetches))
+		side_progress(&b);
+	was = use_up_descriptors();
+	cr_assert(yes(step_until(side_progress(&a), w.done)));
+	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &was), 0));
+	cr_expect(eq(int, w.status, -EMFILE));
+	cr_expect(eq(uint, log_lines("'ulimit -n'"), 1));
+	meet_again();
+	wait_for(is_unmapped());
+	put_all();
+	nvl->mem_release(mem);
+}
+
+/* Nor is what lies there then. */
+Test(nvl_map, released_and_freed_during_its_fetch_it_is_not_exported)
+{
+	struct wait_op w;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	put_until_fetched(&w);
+	nvl->mem_release(mem);
+	fake.fake_cuda_unmap(to + SEGMENT, SEGMENT);
+	fake.fake_cuda_map(to + SEGMENT, 1, SEGMENT, WEFT_CU_HANDLE_POSIX_FD);
+	wait_for(w.done);
+	cr_expect(eq(int, w.status, -EACCES));
+	cr_expect(eq(uint, fake.fake_cuda_called(EXPORT), 0));
+	meet_again();
+	register_all();
+	put_all();
+	nvl->mem_release(mem);
+}
+
+/* By a program that does not keep to the rules. */
+Test(nvl_map, what_took_the_place_of_registered_memory_is_not_exported)
+{
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	fake.fake_cuda_unmap(to + SEGMENT, SEGMENT);
+	fake.fake_cuda_map(to + SEGMENT, 1, SEGMENT, WEFT_CU_HANDLE_POSIX_FD);
+	put_fails(-EINVAL);
+	cr_expect(eq(uint, fake.fake_cuda_called(EXPORT), 1));
+	nvl->mem_release(mem);
+}
+
+/* Not so many allocations at a time that peers could be kept from them. */
+Test(nvl_map, key_of_a_full_table_says_that_it_cannot_be_mapped)
+{
+	static struct weft_mem *all[NVL_LIVES];
+	const unsigned int most = NVL_LIVES - NVL_LIVES_KEPT;
+	unsigned int i, n;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	/* two are the connections', two those of the first registration */
+	for (n = 0; n < NVL_LIVES && may_be_mapped(); n++) {
+		cr_assert(eq(int,
+			     nvl->mem_register(to, LEN, WEFT_MEM_CUDA, &all[n]),
+			     0));
+		nvl->mem_pack(all[n], &key);
+	}
+	cr_expect(eq(uint, n, most - 4 + 1));
+	cr_expect(eq(int, nvl->mem_reaches(&key), -EHOSTUNREACH));
+	cr_expect(eq(int, put_checked(&a, from, to, LEN, &key), -EACCES));
+	/* there is one for a connection */
+	meet_again();
+	nvl->mem_pack(mem, &key);
+	put_all();
+	for (i = 0; i < n; i++)
+		nvl->mem_release(all[i]);
+	nvl->mem_release(mem);
+}
+
+/* ---- keys that lie ------------------------------------------------------- */
+
+static void pack_lie(struct nvl_key k)
+{
+	memcpy(key, &k, sizeof(k));
+}
+
+Test(nvl_map, an_owner_cannot_use_up_addresses)
+{
+	struct nvl_key k;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	k = unpack(key);
+	k.size = 9ull << 40;
+	pack_lie(k);
+	put_fails(-ENOSPC);
+	wait_for(is_unmapped());
+	nvl->mem_release(mem);
+}
+
+/* Nor anything beside what it has. */
+Test(nvl_map, keys_that_lie_are_refused)
+{
+	struct nvl_key k;
+	unsigned int i;
+
+	pair_up_mapped();
+	for (i = 0; i < 10; i++) {
+		nvl->mem_pack(mem, &key);
+		k = unpack(key);
+		switch (i) {
+		case 0:
+			k.kind = NVL_KEY_NONE;
+			break;
+		case 1:
+			k.kind = NVL_KEY_PARTS + 1;
+			break;
+		case 2:
+			k.size = 0;
+			break;
+		case 3:
+			k.base = k.addr + 1;
+			break;
+		case 4:
+			k.base = 0;
+			break;
+		case 5:
+			k.len = k.size + 1;
+			break;
+		case 6:
+			k.life.slot = NVL_LIVES;
+			break;
+		case 7:
+			k.life.slot = UINT32_MAX;
+			break;
+		case 8:
+			k.life.serial++;
+			break;
+		case 9:
+			k.addr++;
+			break;
+		}
+		pack_lie(k);
+		put_fails(-EACCES);
+	}
+	nvl->mem_pack(mem, &key);
+	put_all();
+	nvl->mem_release(mem);
+}
+
+/* Its owner sends what there is, and no more: the rest is not awaited. */
+static void start_a_put_that_waits(struct wait_op *w)
+{
+	struct nvl_key k;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	k = unpack(key);
+	k.size = 1ull << 40;
+	pack_lie(k);
+	cr_assert(eq(int, start_put(w), -EINPROGRESS));
+	wait_for(fake.fake_cuda_called("cuMemMap") == 3 + 3);
+	cr_expect(eq(ulong, conn_of(&a)->imported, 1ul << 40));
+	cr_expect(eq(uint, w->done, 0));
+}
+
+Test(nvl_map, put_that_waits_for_descriptors_is_cancelled)
+{
+	struct wait_op w;
+
+	start_a_put_that_waits(&w);
+	nvl->cancel(a.ep);
+	cr_expect(eq(uint, w.done, 1));
+	cr_expect(eq(int, w.status, -ECANCELED));
+	cr_expect(zero(uint, a.errors));
+	nvl->mem_release(mem);
+}
+
+Test(nvl_map, put_that_waits_for_descriptors_ends_with_its_peer)
+{
+	struct wait_op w;
+
+	start_a_put_that_waits(&w);
+	side_close(&b);
+	wait_for(w.done && a.errors);
+	cr_expect(eq(int, w.status, -ECONNRESET));
+	cr_expect(eq(int, a.error, -ECONNRESET));
+	wait_for(is_unmapped());
+	nvl->mem_release(mem);
+}
+
+/* What comes of it still finds a place. */
+Test(nvl_map, cancelled_before_its_descriptors_have_come)
+{
+	struct wait_op w;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	put_until_fetched(&w);
+	nvl->cancel(a.ep);
+	cr_expect(eq(int, w.status, -ECANCELED));
+	wait_for(!conn_of(&a)->npending);
+	cr_expect(zero(uint, a.errors + b.errors));
+	nvl->mem_release(mem);
+	wait_for(is_unmapped());
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+/* Taken, but no engine has it yet. */
+Test(nvl_map, put_revoked_before_it_is_handed_over_does_not_land)
+{
+	struct wait_op w, flushed = WAIT_OP;
+
+	pair_up_mapped();
+	memset(to, POISON, LEN);
+	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
+	cr_assert(eq(int, nvl->flush(a.ep, &flushed.op), -EINPROGRESS));
+	nvl->mem_release(mem);
+	wait_for(w.done && flushed.done);
+	cr_expect(eq(int, w.status, -EACCES));
+	cr_expect(eq(int, flushed.status, -EIO));
+	meet_again();
+	cr_expect(yes(is_poison()));
+	/* nor later */
+	put_fails(-EACCES);
+	register_all();
+	put_all();
+	nvl->mem_release(mem);
+}
+
+Test(nvl_map, key_of_memory_that_was_released_and_freed_is_refused)
+{
+	pair_up_mapped();
+	nvl->mem_release(mem);
+	fake.fake_cuda_unmap(to, SEGMENT);
+	fake.fake_cuda_map(to, 1, SEGMENT, WEFT_CU_HANDLE_POSIX_FD);
+	put_fails(-EACCES);
+	/* nor before it was ever mapped */
+	cr_expect(eq(uint, fake.fake_cuda_called(EXPORT), 3));
+	put_fails(-EACCES);
+	cr_expect(eq(uint, fake.fake_cuda_called(EXPORT), 3));
+}
+
+Test(nvl_map, peer_unmaps_what_was_released)
+{
+	pair_up_mapped();
+	cr_expect(not(is_unmapped()));
+	nvl->mem_release(mem);
+	wait_for(is_unmapped());
+	cr_expect(zero(uint, a.errors + b.errors));
+}
+
+/* Would a program that sleeps wake up? */
+static bool is_woken(struct side *s)
+{
+	struct pollfd p = { .fd = nvl->event_fd(s->iface), .events = POLLIN };
+
+	return poll(&p, 1, 0) == 1;
+}
+
+static void fall_asleep(struct side *s)
+{
+	while (nvl->arm(s->iface) == -EBUSY || is_woken(s))
+		progress_all();
+}
+
+/* It makes no progress but to sleep: the owner wakes it, if it is worth it. */
+Test(nvl_map, sleeping_peer_unmaps_256_mib)
+{
+	const size_t len = 128ul * SEGMENT;
+	uint8_t *large, large_key[WEFT_RKEY_MAX];
+	struct weft_mem *m;
+
+	pair_up(WEFT_CU_HANDLE_POSIX_FD);
+	large = fake.fake_cuda_segments(1, 128, WEFT_CU_HANDLE_POSIX_FD);
+	fake.fake_cuda_live(&before);
+	put_all();
+	cr_assert(eq(int, nvl->mem_register(large, len, WEFT_MEM_CUDA, &m), 0));
+	nvl->mem_pack(m, &large_key);
+	cr_assert(eq(int, put_checked(&a, from, large + len - 8, 8, &large_key),
+		     0));
+	fall_asleep(&a);
+	nvl->mem_release(mem);
+	cr_expect(not(is_woken(&a)));
+	nvl->mem_release(m);
+	cr_expect(yes(is_woken(&a)));
+	cr_expect(yes(step_until(side_progress(&a), is_unmapped())));
+}
+
+static uint64_t clock_ahead(void)
+{
+	static uint64_t ahead_ms;
+
+	ahead_ms += 5;
+	return (now_ms() + ahead_ms) * 1000000;
+}
+
+/* For what else it may copy to no release would wait. */
+Test(nvl_map, peer_that_was_given_up_copies_no_more)
+{
+	uint8_t other_key[WEFT_RKEY_MAX];
+	struct weft_mem *other;
+
+	pair_up_mapped();
+	cr_assert(
+		eq(int, nvl->mem_register(to, LEN, WEFT_MEM_CUDA, &other), 0));
+	nvl->mem_pack(other, &other_key);
+	/* it has stopped while it hands over a copy */
+	atomic_store(&nvl_iface(a.iface)->engines.marks->claimed, 1);
+	weft_clock_set(clock_ahead);
+	nvl->mem_release(mem);
+	weft_clock_set(NULL);
+	cr_expect(eq(uint, log_lines("did not end within"), 1));
+	/* and goes on */
+	atomic_store(&nvl_iface(a.iface)->engines.marks->claimed, 0);
+	memcpy(key, other_key, sizeof(key));
+	put_fails(-EACCES);
+	put_all();
+	nvl->mem_release(other);
+}
+
+/* The same address, another allocation: the first one is still mapped. */
+Test(nvl_map, reused_address_is_another_mapping)
+{
+	unsigned int i;
+
+	pair_up_mapped();
+	for (i = 0; i < 5; i++) {
+		nvl->mem_release(mem);
+		fake.fake_cuda_unmap(to + SEGMENT, SEGMENT);
+		fake.fake_cuda_map(to + SEGMENT, 1, SEGMENT,
+				   WEFT_CU_HANDLE_POSIX_FD);
+		register_all();
+		put_all();
+	}
+	cr_expect(eq(uint, fake.fake_cuda_called(IMPORT), 6 * 3));
+	nvl->mem_release(mem);
+}
+
+Test(nvl_map, nothing_lands_after_cancel)
+{
+	struct wait_op w[64];
+	uint8_t *seen = malloc(LEN);
+	unsigned int i, canceled = 0;
+	struct weft_iov iov = { NULL, 65536, NULL };
+
+	pair_up_mapped();
+	memset(to, POISON, LEN);
+	for (i = 0; i < ARRAY_SIZE(w); i++) {
+		w[i] = (struct wait_op)WAIT_OP;
+		iov.addr = from + i * 65536;
+		cr_assert(eq(int,
+			     nvl->put(a.ep, &iov, 1, (uintptr_t)to + i * 65536,
+				      &key, NULL, &w[i].op),
+			     -EINPROGRESS));
+		if (i == ARRAY_SIZE(w) / 2)
+			progress_all();
+	}
+	nvl->cancel(a.ep);
+	memcpy(seen, to, LEN);
+	for (i = 0; i < ARRAY_SIZE(w); i++) {
+		cr_expect(eq(uint, w[i].done, 1));
+		canceled += w[i].status == -ECANCELED;
+	}
+	cr_expect(gt(uint, canceled, 0));
+	for (i = 0; i < 100; i++)
+		progress_all();
+	fake.fake_cuda_free(fake.fake_cuda_malloc(0, 4096)); /* drains */
+	cr_expect(eq(int, memcmp(seen, to, LEN), 0));
+	cr_expect(zero(uint, b.errors));
+	nvl->mem_release(mem);
+	free(seen);
+}
+
+/* The window of a connection, and of the engine, many times. */
+Test(nvl_map, many_more_than_fit)
+{
+	struct wait_op *w = calloc(4000, sizeof(*w));
+	struct weft_iov iov = { NULL, 1024, NULL };
+	unsigned int i, refused = 0;
+	int r;
+
+	pair_up_mapped();
+	fake.fake_cuda_delay(0);
+	pattern_fill(from, LEN, 77);
+	memset(to, POISON, LEN);
+	for (i = 0; i < 4000; i++) {
+		w[i] = (struct wait_op)WAIT_OP;
+		iov.addr = from + i * 1024;
+		while ((r = nvl->put(a.ep, &iov, 1, (uintptr_t)to + i * 1024,
+				     &key, NULL, &w[i].op)) == -EAGAIN) {
+			refused++;
+			wait_for(nvl->ready(a.ep));
+		}
+		cr_assert(eq(int, r, -EINPROGRESS));
+	}
+	for (i = 0; i < 4000; i++)
+		wait_for(w[i].done);
+	cr_expect(gt(uint, refused, 0));
+	cr_expect(eq(int, memcmp(from, to, 4000 * 1024), 0));
+	nvl->mem_release(mem);
+	free(w);
+}
+
+Test(nvl_map, endpoints_end_with_copies_under_way)
+{
+	struct wait_op w;
+
+	pair_up_mapped();
+	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
+	progress_all();
+	nvl->ep_destroy(a.ep);
+	a.ep = NULL;
+	cr_expect(eq(uint, w.done, 1));
+	side_close(&a);
+	memset(to, POISON, LEN);
+	wait_for(b.errors);
+	cr_expect(eq(int, b.error, -ESHUTDOWN));
+	nvl->mem_release(mem);
+	cr_expect(yes(is_poison()));
+	side_close(&b);
+	cr_expect(eq(uint, log_lines(""), 0));
+}
+
+/* What it still copies from is not freed before it is back (seen by ASan). */
+Test(nvl_map, copy_that_ends_after_the_watchdog_is_harmless)
+{
+	struct nvl_conn *conn;
+	struct wait_op w;
+
+	pair_up_mapped();
+	conn = conn_of(&a);
+	fake.fake_cuda_hold(true);
+	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
+	wait_for(conn->copies);
+	nvl_conn_break(conn, -ECONNRESET);
+	conn->watchdog_ms = 0;
+	wait_for(a.errors && w.done);
+	cr_expect(eq(int, w.status, -ECONNRESET));
+	cr_expect(eq(uint, conn->copies, 1));
+	fake.fake_cuda_hold(false);
+	wait_for(!conn->copies);
+	nvl->mem_release(mem);
+}
