@@ -10,6 +10,7 @@ import contextlib
 import glob
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -446,25 +447,31 @@ def servers_restart_while_decode_pulls_over_tcp():
 
 @test(60)
 def a_cache_in_memory_of_a_gpu():
-    """Of the fake driver, or of a real one: pulled and pushed over weft_nvl."""
+    """
+    Of the fake driver, or of a real one: pulled and pushed over weft_nvl by agents
+    in pods that share the network, to meet, and a folder.
+    """
     with gpus() as how, \
             tempfile.TemporaryDirectory(prefix="weft-e2e.") as folder:
-        env = dict(clean_env(how["env"]), PYTHONPATH=nixl(),
-                   WEFT_STATS=f"{folder}/kv.%p.stats")
+        env = dict(clean_env(how["env"]), PYTHONPATH=nixl())
         shape = [*Servers.SHAPE, "--memory", "cuda"]
+        pod = ["unshare", "-uimpf", "--mount-proc", "--kill-child"]
 
-        def start(*args):  # pods have no network on which agents could meet
-            return Process(args[0], [weft_command(), "run",
-                                     sys.executable, AGENT, *args, *shape],
-                           env, f"{folder}/{args[0]}.log")
+        def start(name, *args):
+            stats = f"{folder}/{name}.%p.stats"
+            return Process(name, [*pod, weft_command(), "run", sys.executable,
+                                  AGENT, *args, *shape],
+                           dict(env, WEFT_STATS=stats), f"{folder}/{name}.log")
         port = ["--port", "5617"]
-        prefill = start("prefill", *port)
+        prefill = start("prefill", "prefill", *port)
         await_words(prefill, " on port ")
-        for push in [], ["--push"]:
-            decode = start("decode", "127.0.0.1:5617",
+        for name, *push in ["pull"], ["push", "--push"]:
+            decode = start(name, "decode", "127.0.0.1:5617",
                            "--requests", "40", *push)
             check(decode.wait(60) == 0, decode.output())
-        prefill.stop()
+        with open(f"/proc/{prefill.pid}/task/{prefill.pid}/children") as file:
+            os.kill(int(file.read()), signal.SIGTERM)  # unshare waits for it
+        check(prefill.wait(30) == 0, prefill.output())
         seen = last_json(decode.output())
         rows = counters.read_dir(folder)
     got = counters.total([row for row in rows if row["weft"] == "nvlink"],
