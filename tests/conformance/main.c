@@ -131,18 +131,18 @@ static void leave_row(const struct device_row *r)
 }
 
 static const struct conformance_test *const lists[] = {
-	message_tests, put_tests,   order_tests, stall_tests,  end_tests,
-	meet_tests,    port_tests,  wait_tests,	 stream_tests, cheat_tests,
-	skew_tests,    leave_tests, exit_tests,	 limit_tests,  fail_tests,
-	outage_tests,  fork_tests,
+	message_tests, put_tests,   order_tests,    stall_tests,  end_tests,
+	killed_tests,  meet_tests,  unproven_tests, port_tests,	  wait_tests,
+	stream_tests,  cheat_tests, greedy_tests,   skew_tests,	  leave_tests,
+	exit_tests,    limit_tests, fail_tests,	    outage_tests, fork_tests,
 };
 
 /* Those that move blocks: where they lie changes no others. */
 static bool moves_blocks(const struct conformance_test *list)
 {
 	return list == put_tests || list == order_tests || list == end_tests ||
-	       list == leave_tests || list == exit_tests ||
-	       list == wait_tests || list == fail_tests;
+	       list == killed_tests || list == leave_tests ||
+	       list == exit_tests || list == wait_tests || list == fail_tests;
 }
 
 /* Messages are emulated where they are no more than a sign of life. */

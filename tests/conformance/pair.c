@@ -290,6 +290,12 @@ void target_check_guards(const struct target *t)
 		      (size_t)(p - t->buf - t->len));
 }
 
+void target_watch_quiet(struct side *a, struct side *b, const struct target *t)
+{
+	run_for(a, b, 200);
+	target_check_poison(t, 0, t->len);
+}
+
 void target_close(struct target *t)
 {
 	size_t at;
@@ -300,6 +306,22 @@ void target_close(struct target *t)
 		munmap(t->map, t->map_len);
 	for (at = 0; row->gpu && at < t->map_len; at += SEGMENT)
 		fake.fake_cuda_unmap(t->map + at, SEGMENT);
+}
+
+void put_checked(struct side *s, struct side *other, size_t len,
+		 unsigned int seed)
+{
+	uint8_t *src = malloc(len);
+	struct target t;
+
+	pattern_fill(src, len, seed);
+	target_open(&t, len);
+	check_int(put_wait(s, other, src, len, (uintptr_t)t.buf, &t.key, NULL),
+		  0);
+	pattern_check("put", t.buf, len, seed);
+	target_check_guards(&t);
+	target_close(&t);
+	free(src);
 }
 
 int raw_connect(const struct side *s)

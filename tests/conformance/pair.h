@@ -96,12 +96,17 @@ void target_open(struct target *t, size_t len);
 void target_poison(struct target *t);
 void target_check_guards(const struct target *t);
 void target_check_poison(const struct target *t, size_t from, size_t to);
+/* Bytes that change after @a's on_error(): runs both for a while and looks. */
+void target_watch_quiet(struct side *a, struct side *b, const struct target *t);
 /*
  * A byte that may be written meanwhile.  An engine does not ask the processor,
  * but ThreadSanitizer knows the fake driver's as a thread.
  */
 uint8_t peek(const uint8_t *at);
 void target_close(struct target *t);
+/* A put of @len bytes into memory of its own, of which every byte is right. */
+void put_checked(struct side *s, struct side *other, size_t len,
+		 unsigned int seed);
 /* A plain TCP connection to where @s listens. */
 int raw_connect(const struct side *s);
 /* Of this process: sockets and memory that can be shared. */
@@ -112,9 +117,9 @@ struct conformance_test {
 	void (*run)(void);
 };
 extern const struct conformance_test message_tests[], put_tests[],
-	order_tests[], stall_tests[], end_tests[], meet_tests[], port_tests[],
-	wait_tests[], stream_tests[], cheat_tests[], skew_tests[],
-	leave_tests[], exit_tests[], limit_tests[], fail_tests[],
-	outage_tests[], fork_tests[];
+	order_tests[], stall_tests[], end_tests[], killed_tests[], meet_tests[],
+	unproven_tests[], port_tests[], wait_tests[], stream_tests[],
+	cheat_tests[], greedy_tests[], skew_tests[], leave_tests[],
+	exit_tests[], limit_tests[], fail_tests[], outage_tests[], fork_tests[];
 
 #endif

@@ -86,11 +86,11 @@ units="util/clock util/hash util/list util/log util/parse util/random
 	host/verbs_lists bootstrap/address bootstrap/hello devices/common/conn
 	devices/common/ep devices/common/ep_number devices/common/events
 	devices/nvlink/nvl_lies devices/nvlink/nvl_proof devices/common/region
-	devices/tcp/tcp_bulk devices/tcp/tcp_tune devices/common/unproven
-	nccl_net/abi nccl_net/close nccl_net/files nccl_net/life nccl_net/net
-	nccl_net/wire stats/stats ucx_tl/abi ucx_tl/component ucx_tl/ep
-	ucx_tl/iface ucx_tl/md ucx_tl/perf ucx_tl/sleep ucx_tl/status
-	ucx_tl/tls ucx_tl/ucxenv"
+	devices/tcp/tcp_bulk devices/tcp/tcp_land devices/tcp/tcp_tune
+	devices/common/unproven nccl_net/abi nccl_net/close nccl_net/connect
+	nccl_net/files nccl_net/life nccl_net/net nccl_net/wire stats/stats
+	ucx_tl/abi ucx_tl/component ucx_tl/ep ucx_tl/iface ucx_tl/md
+	ucx_tl/perf ucx_tl/sleep ucx_tl/status ucx_tl/tls ucx_tl/ucxenv"
 
 # Criterion with all that it needs, where Debian has it.
 criterion() # DEBIAN-ARCHITECTURE

@@ -4,15 +4,13 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bootstrap/hello.h"
-#include "tests/lib/tcp_peer.h"
+#include "tests/conformance/cases/cheat.h"
 #include "util/bytes.h"
 
-static void cheat(struct side *victim, struct tcp_peer *p)
+void cheat_begin(struct side *victim, struct tcp_peer *p)
 {
 	if (!row->sockets)
 		skip_test("its peers speak otherwise");
@@ -22,6 +20,29 @@ static void cheat(struct side *victim, struct tcp_peer *p)
 	memset(p, 0, sizeof(*p));
 	p->iface = victim->iface;
 	p->addr = victim->attr.addr;
+}
+
+int cheat_meet(struct side *victim, struct tcp_peer *p, uint64_t *token)
+{
+	int fd;
+
+	cheat_begin(victim, p);
+	fd = tcp_peer_meet(p, token);
+	check(fd >= 0, "the meeting ended with %d", fd);
+	return fd;
+}
+
+int cheat_bulk(struct tcp_peer *p, uint64_t token, int rcvbuf)
+{
+	int fd = tcp_peer_join(p, TCP_PURPOSE_BULK_OUT, token, rcvbuf);
+
+	check(fd >= 0, "the bulk stream ended with %d", fd);
+	return fd;
+}
+
+void cheat_say(int fd, const void *bytes, size_t len)
+{
+	check(send(fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len, "send");
 }
 
 /* The victim hung up, told why in one line, and serves others. */
@@ -59,11 +80,8 @@ static void unread_answers(void)
 	uint64_t token, i;
 	int fd, bulk_fd;
 
-	cheat(&victim, &p);
-	fd = tcp_peer_meet(&p, &token);
-	check(fd >= 0, "the meeting ended with %d", fd);
-	bulk_fd = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 4096);
-	check(bulk_fd >= 0, "the bulk stream ended with %d", bulk_fd);
+	fd = cheat_meet(&victim, &p, &token);
+	bulk_fd = cheat_bulk(&p, token, 4096);
 	for (i = 0; i < MANY; i++) {
 		weft_put_le64(chunk, i); /* of no bytes: placed at once */
 		tcp_peer_wait(&p, bulk_fd, POLLOUT);
@@ -89,9 +107,7 @@ static void unread_acks(void)
 	ssize_t n = 0;
 	int fd, i, k;
 
-	cheat(&victim, &p);
-	fd = tcp_peer_meet(&p, &token);
-	check(fd >= 0, "the meeting ended with %d", fd);
+	fd = cheat_meet(&victim, &p, &token);
 	for (i = 0; i < MANY && n >= 0; i += at == sizeof(puts)) {
 		for (k = 0; k < 256 && at == sizeof(puts); k++) {
 			puts[k][0] = TCP_FRAME_PUT;
@@ -123,7 +139,7 @@ static void unread_gets(void)
 	int fd, i, size = 4096;
 
 	setenv("WEFT_TCP_RCVBUF", "8k", 1);
-	cheat(&victim, &p);
+	cheat_begin(&victim, &p);
 	check_int(victim.ops->mem_register(bytes, sizeof(bytes), WEFT_MEM_HOST,
 					   &mem),
 		  0);
@@ -162,11 +178,8 @@ static void tiny_puts(void)
 
 	setenv("WEFT_TCP_THREADS", "0", 1);
 	setenv("WEFT_TCP_SNDBUF", "1m", 1); /* of all replies to one call */
-	cheat(&victim, &p);
-	fd = tcp_peer_meet(&p, &token);
-	check(fd >= 0, "the meeting ended with %d", fd);
-	bulk_fd = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0);
-	check(bulk_fd >= 0, "the bulk stream ended with %d", bulk_fd);
+	fd = cheat_meet(&victim, &p, &token);
+	bulk_fd = cheat_bulk(&p, token, 0);
 	for (i = 0; i < MANY; i++) /* of no bytes */
 		weft_put_le64(chunks[i], i);
 	i = 0;
@@ -201,19 +214,13 @@ static void many_streams(void)
 	uint64_t token;
 
 	setenv("WEFT_TCP_THREADS", "0", 1);
-	cheat(&victim, &p);
-	fd = tcp_peer_meet(&p, &token);
-	check(fd >= 0, "the meeting ended with %d", fd);
-	for (i = 0; i < MANY; i++) {
-		fds[i] = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0);
-		check(fds[i] >= 0, "stream %u ended with %d", i, fds[i]);
-	}
+	fd = cheat_meet(&victim, &p, &token);
+	for (i = 0; i < MANY; i++)
+		fds[i] = cheat_bulk(&p, token, 0);
 	run_for(&victim, NULL, 10);
 	for (i = 0; i < MANY; i++) { /* of no bytes */
 		weft_put_le64(chunk, i);
-		check(send(fds[i], chunk, sizeof(chunk), MSG_NOSIGNAL) ==
-			      sizeof(chunk),
-		      "send");
+		cheat_say(fds[i], chunk, sizeof(chunk));
 	}
 	while (placed < MANY) {
 		now = victim.ops->progress(victim.iface);
@@ -249,9 +256,7 @@ static void tiny_frames(void)
 
 	setenv("WEFT_TCP_RCVBUF", "4m", 1);
 	setenv("WEFT_TCP_SNDBUF", "1m", 1);
-	cheat(&victim, &p);
-	fd = tcp_peer_meet(&p, &token);
-	check(fd >= 0, "the meeting ended with %d", fd);
+	fd = cheat_meet(&victim, &p, &token);
 	for (i = 0; i < MANY; i++) { /* of no bytes */
 		puts[i][0] = TCP_FRAME_PUT;
 		weft_put_le32(puts[i] + 4, TCP_CHUNK_LEN);
@@ -291,11 +296,8 @@ static void left_with_notifications(void)
 
 	setenv("WEFT_TCP_THREADS", "0", 1);
 	setenv("WEFT_TCP_SNDBUF", "1m", 1); /* of all replies to one call */
-	cheat(&victim, &p);
-	fd = tcp_peer_meet(&p, &token);
-	check(fd >= 0, "the meeting ended with %d", fd);
-	bulk_fd = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0);
-	check(bulk_fd >= 0, "the bulk stream ended with %d", bulk_fd);
+	fd = cheat_meet(&victim, &p, &token);
+	bulk_fd = cheat_bulk(&p, token, 0);
 	for (i = 0; i < MANY; i++) {
 		weft_put_le64(chunks[i], i);
 		weft_put_le32(chunks[i] + 60, TCP_CHUNK_NOTIFY);
@@ -328,13 +330,9 @@ static void bad_frame(uint8_t type, uint32_t len, uint32_t rest)
 	uint64_t token;
 	int fd;
 
-	cheat(&victim, &p);
-	fd = tcp_peer_meet(&p, &token);
-	check(fd >= 0, "the meeting ended with %d", fd);
+	fd = cheat_meet(&victim, &p, &token);
 	weft_put_le32(frame + 4, len);
-	check(send(fd, frame, TCP_FRAME_LEN + rest, MSG_NOSIGNAL) ==
-		      TCP_FRAME_LEN + rest,
-	      "send");
+	cheat_say(fd, frame, TCP_FRAME_LEN + rest);
 	check_ended(&victim, fd, "sent a frame that breaks the protocol");
 	close(fd);
 }
@@ -365,17 +363,12 @@ static void long_chunk(void)
 	uint64_t token;
 	int fd, bulk_fd;
 
-	cheat(&victim, &p);
-	fd = tcp_peer_meet(&p, &token);
-	check(fd >= 0, "the meeting ended with %d", fd);
-	bulk_fd = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0);
-	check(bulk_fd >= 0, "the bulk stream ended with %d", bulk_fd);
+	fd = cheat_meet(&victim, &p, &token);
+	bulk_fd = cheat_bulk(&p, token, 0);
 	weft_put_le64(chunk + 8, 1000);
 	weft_put_le64(chunk + 16, 900);
 	weft_put_le32(chunk + 56, 101);
-	check(send(bulk_fd, chunk, sizeof(chunk), MSG_NOSIGNAL) ==
-		      sizeof(chunk),
-	      "send");
+	cheat_say(bulk_fd, chunk, sizeof(chunk));
 	check_ended(&victim, fd, "sent a bulk chunk that breaks the protocol");
 	close(bulk_fd);
 	close(fd);
@@ -390,15 +383,11 @@ static void uncalled_answer(void)
 	uint64_t token;
 	int fd;
 
-	cheat(&victim, &p);
-	fd = tcp_peer_meet(&p, &token);
-	check(fd >= 0, "the meeting ended with %d", fd);
+	fd = cheat_meet(&victim, &p, &token);
 	weft_put_le32(frame + 4, 4);
-	check(send(fd, frame, sizeof(frame), MSG_NOSIGNAL) == sizeof(frame),
-	      "send");
+	cheat_say(fd, frame, sizeof(frame));
 	frame[0] = TCP_FRAME_MESSAGE;
-	check(send(fd, frame, sizeof(frame), MSG_NOSIGNAL) == sizeof(frame),
-	      "send");
+	cheat_say(fd, frame, sizeof(frame));
 	wait_for(&victim, NULL, victim.messages == 1);
 	check_int(log_lines(""), 0);
 	close(fd);
@@ -418,9 +407,7 @@ static void endless_wait(void)
 	ssize_t n = 0;
 	int fd;
 
-	cheat(&victim, &p);
-	fd = tcp_peer_meet(&p, &token);
-	check(fd >= 0, "the meeting ended with %d", fd);
+	fd = cheat_meet(&victim, &p, &token);
 	weft_put_le32(frame + 4, LEN);
 	weft_put_le64(frame + 8, 5);
 	while (n >= 0 && sent < MANY * (size_t)(LEN + TCP_FRAME_LEN)) {
@@ -436,204 +423,6 @@ static void endless_wait(void)
 	check(n < 0, "%d messages were kept", MANY);
 	check_ended(&victim, fd, "sent a frame that breaks the protocol");
 	close(fd);
-}
-
-/* A listener that proves itself: the socket that @victim dialled. */
-static int meet_at(struct side *victim, const uint8_t *key)
-{
-	struct weft_address where = victim->attr.addr;
-	socklen_t len = weft_sockaddr_len(&where.sa);
-	struct weft_hello h;
-	int listener, fd;
-	ssize_t n;
-
-	if (where.sa.sa.sa_family == AF_INET6)
-		where.sa.in6.sin6_port = 0;
-	else
-		where.sa.in.sin_port = 0;
-	listener = socket(where.sa.sa.sa_family, SOCK_STREAM, 0);
-	check(!bind(listener, &where.sa.sa, len) && !listen(listener, 4096) &&
-		      !getsockname(listener, &where.sa.sa, &len),
-	      "no listener");
-	memcpy(where.key, key, WEFT_KEY_LEN);
-	check_int(victim->ops->ep_create(victim->iface, &where, NULL,
-					 &victim->ep),
-		  0);
-	fd = accept(listener, NULL, NULL);
-	weft_hello_listen(&h, key);
-	while (h.state != WEFT_HELLO_DONE && h.state != WEFT_HELLO_FAILED) {
-		both_progress(victim, NULL);
-		if (h.state == WEFT_HELLO_DECIDE) {
-			weft_hello_verdict(&h, WEFT_HELLO_ACCEPTED);
-			continue;
-		}
-		if (h.state == WEFT_HELLO_SENDING) {
-			n = send(fd, h.out, h.out_len, MSG_NOSIGNAL);
-			h.out_done = n > 0 ? n : 0;
-		} else {
-			n = recv(fd, h.in + h.have, h.want - h.have,
-				 MSG_DONTWAIT);
-			h.have += n > 0 ? n : 0;
-		}
-		weft_hello_step(&h);
-	}
-	check(h.state == WEFT_HELLO_DONE, "the meeting ended with %d", h.err);
-	return fd;
-}
-
-/* The dialer is asked for more sockets than a pair may have. */
-static void endless_streams(void)
-{
-	enum { MANY = 100 };
-	static const uint8_t key[WEFT_KEY_LEN] = "a cheat's own";
-	uint8_t welcome[TCP_FRAME_LEN + 8] = { TCP_FRAME_WELCOME };
-	uint8_t ask[TCP_FRAME_LEN + 4] = { TCP_FRAME_STREAMS };
-	unsigned int i, before, most = 0;
-	struct side victim;
-	struct tcp_peer p;
-	int fd;
-
-	cheat(&victim, &p);
-	fd = meet_at(&victim, key);
-	before = count_descriptors();
-	weft_put_le32(welcome + 4, 8);
-	weft_put_le64(welcome + TCP_FRAME_LEN, 1);
-	check(send(fd, welcome, sizeof(welcome), MSG_NOSIGNAL) > 0, "send");
-	weft_put_le32(ask + 4, 4);
-	weft_put_le32(ask + TCP_FRAME_LEN, 64);
-	for (i = 0; i < MANY && !victim.errors; i++) {
-		if (send(fd, ask, sizeof(ask), MSG_NOSIGNAL) < 0)
-			break;
-		both_progress(&victim, NULL);
-		most = count_descriptors() > most ? count_descriptors() : most;
-	}
-	wait_for(&victim, NULL, victim.errors);
-	check(most <= before + 2 * 64, "%u sockets for one peer",
-	      most - before);
-	check_int(log_lines("breaks the protocol"), 1);
-	check_int(victim.error, -EPROTO);
-	close(fd);
-	side_close(&victim);
-}
-
-/*
- * The accepting side gets more streams than a pair may have, or unrequested
- * ones.
- */
-static void uncalled_streams(void)
-{
-	enum { MANY = 300 };
-	struct side victim;
-	struct tcp_peer p;
-	uint64_t token;
-	int fd, fds[MANY];
-	unsigned int n;
-
-	cheat(&victim, &p);
-	fd = tcp_peer_meet(&p, &token);
-	check(fd >= 0, "the meeting ended with %d", fd);
-	check_int(tcp_peer_join(&p, TCP_PURPOSE_BULK_IN, token, 0),
-		  -ECONNREFUSED);
-	for (n = 0; n < MANY; n++) {
-		fds[n] = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0);
-		if (fds[n] < 0)
-			break;
-	}
-	check(n >= 64 && n <= 128, "%u streams from one peer", n);
-	check_int(fds[n], -ECONNREFUSED);
-	while (n--)
-		close(fds[n]);
-	close(fd);
-	side_close(&victim);
-}
-
-/* A peer with the key connects until descriptors run out. */
-static void endless_connections(void)
-{
-	enum { FDS = 400, MOST = FDS / 4 * 3, BATCH = 40 };
-	struct rlimit lim = { FDS, FDS };
-	int fds[BATCH], leave[2];
-	unsigned int n = 0, i;
-	struct side victim;
-	struct tcp_peer p;
-	uint64_t token;
-	char c;
-
-	cheat(&victim, &p);
-	check(!setrlimit(RLIMIT_NOFILE, &lim) && !pipe(leave), "no pipe");
-	for (;;) {
-		for (i = 0; i < BATCH; i++) {
-			fds[i] = tcp_peer_meet(&p, &token);
-			if (fds[i] < 0)
-				break;
-		}
-		n += i;
-		if (i < BATCH)
-			break;
-		/* its ends go on in a child, so that only ours count here */
-		if (!fork()) {
-			close(leave[1]);
-			_exit(read(leave[0], &c, 1));
-		}
-		while (i--)
-			close(fds[i]);
-	}
-	check_int(fds[i], -ECONNREFUSED);
-	check_int(n, MOST);
-	check_int(log_lines("'ulimit -n'"), 1);
-	check_int(log_lines(""), 1);
-	close(leave[1]);
-	side_close(&victim);
-}
-
-/* As many as the lowest free number. */
-static unsigned int descriptors_in_use(void)
-{
-	int fd = dup(0);
-
-	close(fd);
-	return fd;
-}
-
-/*
- * Peers with the key open bulk streams: one takes no more than half of the
- * descriptors, the next one stream each, and a quarter is left.
- */
-static void endless_bulk(void)
-{
-	enum { FDS = 200, PEERS = 40, NEAR = 8 };
-	struct rlimit lim = { FDS, FDS };
-	unsigned int n, used;
-	struct side victim;
-	struct tcp_peer p;
-	uint64_t token;
-	int fd;
-
-	cheat(&victim, &p);
-	check(!setrlimit(RLIMIT_NOFILE, &lim), "no limit");
-	check(tcp_peer_meet(&p, &token) >= 0, "no meeting");
-	while ((fd = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0)) >= 0)
-		;
-	check_int(fd, -ECONNREFUSED);
-	used = descriptors_in_use();
-	check(used <= FDS / 2 + 1 && used > FDS / 2 - NEAR,
-	      "one peer takes %u of %u descriptors", used, FDS);
-	check_int(log_lines(""), 0);
-	for (n = 0; n < PEERS; n++) {
-		check(tcp_peer_meet(&p, &token) >= 0, "no meeting");
-		fd = tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0);
-		if (fd < 0)
-			break;
-		check_int(tcp_peer_join(&p, TCP_PURPOSE_BULK_OUT, token, 0),
-			  -ECONNREFUSED);
-	}
-	check_int(fd, -ECONNREFUSED);
-	used = descriptors_in_use();
-	check(used <= FDS / 4 * 3 + 2 && used > FDS / 4 * 3 - NEAR,
-	      "%u peers take %u of %u descriptors", n, used, FDS);
-	check_int(log_lines("'ulimit -n'"), 1);
-	check_int(log_lines(""), 1);
-	side_close(&victim);
 }
 
 const struct conformance_test cheat_tests[] = {
@@ -654,10 +443,5 @@ const struct conformance_test cheat_tests[] = {
 	{ "a frame of wrong length ends the connection", short_frame },
 	{ "a chunk beyond its put ends the connection", long_chunk },
 	{ "a reply without a request ends the connection", uncalled_answer },
-	{ "a listener gets no more streams than a pair may have",
-	  endless_streams },
-	{ "unrequested streams are refused", uncalled_streams },
-	{ "a peer cannot take all descriptors", endless_connections },
-	{ "a peer's streams cannot either", endless_bulk },
 	{ NULL, NULL },
 };

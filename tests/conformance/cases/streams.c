@@ -5,7 +5,6 @@
  */
 #include "tests/conformance/pair.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -19,7 +18,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "host/host.h"
 #include "util/clock.h"
 
 #define LEN 300000u
@@ -89,22 +87,6 @@ static unsigned int streams(struct side *s)
 
 	s->ops->ep_query(s->ep, &attr);
 	return attr.streams;
-}
-
-static void put_checked(struct side *s, struct side *other, size_t len,
-			unsigned int seed)
-{
-	uint8_t *src = malloc(len);
-	struct target t;
-
-	pattern_fill(src, len, seed);
-	target_open(&t, len);
-	check_int(put_wait(s, other, src, len, (uintptr_t)t.buf, &t.key, NULL),
-		  0);
-	pattern_check("put", t.buf, len, seed);
-	target_check_guards(&t);
-	target_close(&t);
-	free(src);
 }
 
 /* The side that dials is out of descriptors. */
@@ -554,48 +536,6 @@ static void no_message_stream(void)
 	part(&a, &b);
 }
 
-static unsigned int engine_threads(void)
-{
-	DIR *tasks = opendir("/proc/self/task");
-	char path[300], name[32];
-	struct dirent *d;
-	unsigned int n = 0;
-	FILE *f;
-
-	while ((d = readdir(tasks))) {
-		snprintf(path, sizeof(path), "/proc/self/task/%s/comm",
-			 d->d_name);
-		f = fopen(path, "r");
-		if (!f)
-			continue;
-		n += fgets(name, sizeof(name), f) &&
-		     !strcmp(name, "weft-tcp\n");
-		fclose(f);
-	}
-	closedir(tasks);
-	return n;
-}
-
-/* On few cores: none for a caller that spins, one for one that sleeps. */
-static void caller_sleeps(void)
-{
-	struct side a, b;
-	unsigned int i;
-
-	meet(&a, &b);
-	if (weft_host_cpus() >= 8)
-		skip_test("has threads from the start on 8 processors or more");
-	/* arm() may say busy before it counts */
-	for (i = 0; i < 1000 && !engine_threads(); i++) {
-		put_checked(&a, &b, LEN, i);
-		a.ops->arm(a.iface);
-	}
-	check(i >= 64, "a thread after %u calls of arm()", i);
-	check_int(engine_threads(), 1);
-	put_checked(&b, &a, LEN, 7);
-	part(&a, &b);
-}
-
 const struct conformance_test stream_tests[] = {
 	{ "puts go over the message stream without bulk sockets", none },
 	{ "gets go over the message stream without bulk sockets",
@@ -615,7 +555,6 @@ const struct conformance_test stream_tests[] = {
 	  kept_endpoints },
 	{ "an endpoint that is destroyed leaves its bulk sockets at once",
 	  left_endpoint },
-	{ "a caller that sleeps gets a thread for its streams", caller_sleeps },
 	{ "an endpoint without a socket fails at once", no_message_stream },
 	{ NULL, NULL },
 };

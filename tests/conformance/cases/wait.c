@@ -3,11 +3,14 @@
 #include "devices/common/events.h"
 #include "tests/conformance/pair.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <unistd.h>
+
+#include "host/host.h"
 
 /* As UCX does it: progress until idle, arm, sleep; not once all is there. */
 static void sleep_for_work(struct side *s, int epfd, bool (*enough)(void *),
@@ -491,6 +494,50 @@ static void fair(void)
 	side_close(&b);
 }
 
+static unsigned int engine_threads(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	char path[300], name[32];
+	struct dirent *d;
+	unsigned int n = 0;
+	FILE *f;
+
+	while ((d = readdir(tasks))) {
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm",
+			 d->d_name);
+		f = fopen(path, "r");
+		if (!f)
+			continue;
+		n += fgets(name, sizeof(name), f) &&
+		     !strcmp(name, "weft-tcp\n");
+		fclose(f);
+	}
+	closedir(tasks);
+	return n;
+}
+
+/* On few cores: none for a caller that spins, one for one that sleeps. */
+static void caller_sleeps(void)
+{
+	struct side a, b;
+	unsigned int i;
+
+	if (!row->sockets)
+		skip_test("has no threads");
+	sides_open(&a, &b);
+	if (weft_host_cpus() >= 8)
+		skip_test("has threads from the start on 8 processors or more");
+	/* arm() may say busy before it counts */
+	for (i = 0; i < 1000 && !engine_threads(); i++) {
+		put_checked(&a, &b, 300000, i);
+		a.ops->arm(a.iface);
+	}
+	check(i >= 64, "a thread after %u calls of arm()", i);
+	check_int(engine_threads(), 1);
+	put_checked(&b, &a, 300000, 7);
+	sides_close(&a, &b);
+}
+
 const struct conformance_test wait_tests[] = {
 	{ "no wakeup is lost (level)", level },
 	{ "no wakeup is lost (edge)", edge },
@@ -503,5 +550,6 @@ const struct conformance_test wait_tests[] = {
 	{ "one progress delivers at most WEFT_PROGRESS_MAX notifications",
 	  bounded_notices },
 	{ "busy senders do not starve quiet ones", fair },
+	{ "a caller that sleeps gets a thread for its streams", caller_sleeps },
 	{ NULL, NULL },
 };

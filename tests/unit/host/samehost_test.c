@@ -75,17 +75,18 @@ static void on_pci(const char *name)
 
 static void begin(void)
 {
+	static const char *const folders[] = {
+		"dev",	   "run",	  "sys",
+		"sys/bus", "sys/bus/pci", "sys/bus/pci/devices"
+	};
 	static char dev[160], sys[160], driver[160];
+	size_t i;
 
 	weft_log_set_sink(silent, NULL);
 	clearenv();
 	cr_assert(mkdtemp(root) != NULL);
-	mkdir(in("dev"), 0755);
-	mkdir(in("run"), 0755);
-	mkdir(in("sys"), 0755);
-	mkdir(in("sys/bus"), 0755);
-	mkdir(in("sys/bus/pci"), 0755);
-	mkdir(in("sys/bus/pci/devices"), 0755);
+	for (i = 0; i < sizeof(folders) / sizeof(*folders); i++)
+		cr_assert(zero(int, mkdir(in(folders[i]), 0755)));
 	on_pci("0000:1a:00.0");
 	on_pci("0000:1b:00.0");
 	gpu("nvidia0", "/dev/null");
@@ -124,13 +125,41 @@ static void introduced(void)
 	cr_assert(host.introduced, "%s", host.reason);
 }
 
-static void declined(const char *why)
+static void declined_for(int nccl, const char *why)
 {
-	find(0);
+	find(nccl);
 	cr_expect(not(host.introduced));
 	cr_expect(strstr(host.reason, why) != NULL, "'%s'", host.reason);
 	cr_expect(zero(str, host.id));
 	cr_expect(eq(ptr, strchr(host.reason, '\n'), NULL));
+}
+
+static void declined(const char *why)
+{
+	declined_for(0, why);
+}
+
+struct setting {
+	const char *name, *value, *why; /* NULL: it does not matter */
+};
+
+static void try_settings(const struct setting *s, size_t n)
+{
+	for (; n--; s++) {
+		setenv(s->name, s->value, 1);
+		if (s->why)
+			declined(s->why);
+		else
+			introduced();
+		unsetenv(s->name);
+	}
+}
+
+static bool answers(const char *name, const char *value)
+{
+	const char *answer = weft_samehost_env(&host, name);
+
+	return answer ? value && !strcmp(answer, value) : !value;
 }
 
 /* Is it another host now? */
@@ -143,15 +172,21 @@ static bool another(void)
 	return strcmp(before, host.id);
 }
 
+static const char *own(const char *name)
+{
+	char path[96];
+
+	snprintf(path, sizeof(path), "run/weft-%u%s%s", geteuid(),
+		 *name ? "/" : "", name);
+	return in(path);
+}
+
 Test(samehost, equal_surroundings_give_equal_ids)
 {
-	char folder[192];
-
 	introduced();
 	cr_expect(eq(int, strncmp(host.id, "weft-", 5), 0));
 	cr_expect(eq(sz, strlen(host.id), 37));
-	snprintf(folder, sizeof(folder), "%s/weft-%u", in("run"), geteuid());
-	cr_expect(eq(str, host.folder, folder));
+	cr_expect(eq(str, host.folder, (char *)own("")));
 	cr_expect(eq(uint, host.gpus, 2));
 	cr_expect(not(another()));
 }
@@ -164,19 +199,16 @@ Test(samehost, a_driver_before_525_is_too_old)
 	char line[160];
 	size_t i;
 
-	for (i = 0; i < 2; i++) {
+	for (i = 0; i < 4; i++) {
 		snprintf(line, sizeof(line),
-			 "NVRM version: NVIDIA UNIX %s "
-			 "580.159.04  Release Build  (root@host)\n",
-			 modules[i]);
+			 "NVRM version: NVIDIA UNIX %s %s\n", modules[i % 2],
+			 i < 2 ? "580.159.04  Release Build  (root@host)"
+			       : "470.256.02  Thu May  2 14:37:44 UTC 2024");
 		write_file("version", line);
-		introduced();
-		snprintf(line, sizeof(line),
-			 "NVRM version: NVIDIA UNIX %s "
-			 "470.256.02  Thu May  2 14:37:44 UTC 2024\n",
-			 modules[i]);
-		write_file("version", line);
-		declined("version 470");
+		if (i < 2)
+			introduced();
+		else
+			declined("version 470");
 	}
 	/* masked: NCCL will see */
 	write_file("version", "");
@@ -261,13 +293,6 @@ Test(samehost, no_node_is_refused)
 	declined("no GPU's device node opens here");
 }
 
-static bool answers(const char *name, const char *value)
-{
-	const char *answer = weft_samehost_env(&host, name);
-
-	return answer ? value && !strcmp(answer, value) : !value;
-}
-
 /* A folder on a tmpfs, and one GPU of two. */
 static void hide(const char *hidden_gpu)
 {
@@ -334,22 +359,15 @@ Test(samehost, id_depends_on_the_settings_of_transports)
 
 Test(samehost, hidden_gpus_are_refused_where_nccl_would_fail)
 {
-	static const struct {
-		const char *name, *value, *why;
-	} rows[] = {
+	static const struct setting rows[] = {
 		{ "NCCL_P2P_DISABLE", "0", "NCCL_P2P_DISABLE is '0'" },
 		{ "NCCL_P2P_DISABLE", "2", "NCCL_P2P_DISABLE is '2'" },
 		{ "NCCL_CUMEM_HOST_ENABLE", "1", "CUMEM_HOST_ENABLE is '1'" },
 		{ "NCCL_SHM_DISABLE", "1", "NCCL_SHM_DISABLE is set" },
 	};
-	size_t i;
 
 	hide("nvidia0");
-	for (i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		setenv(rows[i].name, rows[i].value, 1);
-		declined(rows[i].why);
-		unsetenv(rows[i].name);
-	}
+	try_settings(rows, sizeof(rows) / sizeof(*rows));
 	introduced();
 	unhide();
 }
@@ -396,33 +414,24 @@ Test(samehost, only_gpu_of_a_host_is_refused)
 Test(samehost, ranks_may_share_a_gpu)
 {
 	introduced();
-	cr_expect(eq(ptr, (void *)weft_samehost_env(&host, "NCCL_NVLS_ENABLE"),
-		     NULL));
+	cr_expect(answers("NCCL_NVLS_ENABLE", NULL));
 	setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
 	cr_expect(another(), "one who may and one who may not");
 	leave_one_gpu();
 	cr_expect(another());
 	cr_expect(eq(uint, host.gpus, 1));
-	cr_expect(eq(str, (char *)weft_samehost_env(&host, "NCCL_NVLS_ENABLE"),
-		     "0"));
-	cr_expect(eq(str, (char *)weft_samehost_env(&host, "NCCL_HOSTID"),
-		     host.id));
-	cr_expect(eq(ptr, (void *)weft_samehost_env(&host, "NCCL_NVLS"), NULL));
+	cr_expect(answers("NCCL_NVLS_ENABLE", "0"));
+	cr_expect(answers("NCCL_HOSTID", host.id));
+	cr_expect(answers("NCCL_NVLS", NULL));
 	find(23000);
 	cr_expect(host.introduced, "%s", host.reason);
-	find(22907);
-	cr_expect(not(host.introduced));
-	cr_expect(strstr(host.reason,
-			 "NCCL_MULTI_RANK_GPU_ENABLE is set, which "
-			 "NCCL 2.29 does not know") != NULL,
-		  "%s", host.reason);
+	declined_for(22907, "NCCL_MULTI_RANK_GPU_ENABLE is set, which "
+			    "NCCL 2.29 does not know");
 }
 
 Test(samehost, user_settings_refuse_first)
 {
-	static const struct {
-		const char *name, *value, *why;
-	} rows[] = {
+	static const struct setting rows[] = {
 		{ "WEFT_NCCL_INTRODUCE", "off", "WEFT_NCCL_INTRODUCE" },
 		{ "NCCL_HOSTID", "mine", "'mine', which weft does not change" },
 		{ "NCCL_HOSTID", "", "NCCL_HOSTID" },
@@ -438,23 +447,13 @@ Test(samehost, user_settings_refuse_first)
 		{ "NCCL_CUMEM_ENABLE", "-2", NULL },
 		{ "NCCL_CUMEM_ENABLE", "", NULL },
 	};
-	size_t i;
 
-	for (i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		setenv(rows[i].name, rows[i].value, 1);
-		if (rows[i].why)
-			declined(rows[i].why);
-		else
-			introduced();
-		unsetenv(rows[i].name);
-	}
+	try_settings(rows, sizeof(rows) / sizeof(*rows));
 }
 
 Test(samehost, nccl_without_cumem_is_refused)
 {
-	find(21806);
-	cr_expect(not(host.introduced));
-	cr_expect(strstr(host.reason, "NCCL 2.18") != NULL, "%s", host.reason);
+	declined_for(21806, "NCCL 2.18");
 	find(21903);
 	cr_expect(host.introduced);
 	setenv("NCCL_CUMEM_ENABLE", "1", 1);
@@ -491,15 +490,6 @@ Test(samehost, mps_daemon_is_refused)
 }
 
 /* ---- the folder --------------------------------------------------------- */
-
-static const char *own(const char *name)
-{
-	char path[96];
-
-	snprintf(path, sizeof(path), "run/weft-%u%s%s", geteuid(),
-		 *name ? "/" : "", name);
-	return in(path);
-}
 
 Test(samehost, missing_folder_is_refused)
 {
@@ -588,11 +578,8 @@ Test(samehost, damaged_cookie_is_refused)
 Test(samehost, path_too_long_for_sockets_is_refused)
 {
 	char path[192];
-	size_t len;
 
-	len = (size_t)snprintf(path, sizeof(path), "%s/", in("run"));
-	memset(path + len, 'x', 100 - len);
-	path[100] = '\0';
+	snprintf(path, sizeof(path), "%s/%064d", in("run"), 0);
 	cr_assert(zero(int, mkdir(path, 0755)));
 	setenv("WEFT_RUN_DIR", path, 1);
 	declined("too long a name for sockets");

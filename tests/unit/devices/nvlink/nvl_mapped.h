@@ -23,8 +23,25 @@ bool may_be_mapped(void);
 /* Is all of @to POISON? */
 bool is_poison(void);
 
+/* Opens a and b, which meet; @to is three parts that may be mapped as @types.
+ */
+void pair_up(int types);
+/* What lived then in the driver. */
+extern struct fake_cuda_live before;
+/* The same, and a has it mapped. */
+void pair_up_mapped(void);
+void put_all(void);
+int start_put(struct wait_op *w);
+/* A put that fails with @status, and ends the connection on both sides. */
+void put_fails(int status);
+/* Streams and their marks stay. */
+bool is_unmapped(void);
+
 /* The only one. */
 struct nvl_conn *conn_of(struct side *s);
+#define EXPORT "cuMemExportToShareableHandle"
+#define IMPORT "cuMemImportFromShareableHandle"
+
 #define counter(s, name) ((unsigned long)conn_of(s)->stats->name)
 
 #endif
