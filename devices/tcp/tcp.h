@@ -14,7 +14,7 @@
  *   tcp_timer      deadlines and dead peers
  *   tcp_rx         frames of the message stream in, in order
  *   tcp_ep         endpoints: messages and flushes
- *   tcp_stall  drops streams that have become slow
+ *   tcp_stall      drops streams that have become slow, or broke
  *   tcp_put, _get  one put, one get, from the call to its end
  *   tcp_place      puts of the peer's that come in frames
  *   tcp_fail       operations that fail, and the ends of their connections
@@ -28,7 +28,7 @@
  *   tcp_bulk       the same at their source: chunks, acknowledgements
  *   tcp_pool       puts and chunks, kept for use again
  *   tcp_tune       how many streams
- *   tcp_event  events that the others leave for progress()
+ *   tcp_event      events that the others leave for progress()
  */
 #ifndef WEFT_DEVICES_TCP_H
 #define WEFT_DEVICES_TCP_H

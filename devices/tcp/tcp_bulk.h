@@ -176,20 +176,4 @@ unsigned int tcp_bulk_missing_streams(struct tcp_bulk *b);
 void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
 		   size_t len, struct iovec *out, unsigned int *out_n);
 
-/* tcp_pool.c: cleared; NULL: no memory.  Puts belong to the owner, ... */
-struct tcp_put *tcp_put_new(struct tcp_conn *conn);
-void tcp_put_free(struct tcp_put *put);
-void tcp_puts_spare_free(struct tcp_iface *iface);
-/* ... for chunks hold the bulk lock. */
-struct tcp_chunk *tcp_chunk_new(struct tcp_bulk *b);
-void tcp_chunk_free(struct tcp_bulk *b, struct tcp_chunk *c);
-void tcp_chunks_spare_free(struct tcp_bulk *b);
-
-/* tcp_tune.c: bulk lock held */
-void tcp_tune_busy(struct tcp_bulk *b);
-void tcp_tune_idle(struct tcp_bulk *b);
-void tcp_tune_bytes(struct tcp_bulk *b, size_t n, unsigned int max);
-/* The stream on trial could not be opened. */
-void tcp_tune_stream_lost(struct tcp_bulk *b);
-
 #endif

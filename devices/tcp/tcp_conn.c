@@ -2,7 +2,7 @@
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_bulk.h"
 #include "devices/tcp/tcp_event.h"
-#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,47 +3,7 @@
 #ifndef WEFT_DEVICES_TCP_ENGINE_H
 #define WEFT_DEVICES_TCP_ENGINE_H
 
-#include "devices/tcp/tcp_bulk.h"
-
-/* One bulk socket. */
-struct tcp_stream {
-	uint32_t id; /* chosen by its dialer; unique in a connection */
-	struct weft_list link;	     /* bulk->streams; owner and bulk lock */
-	struct weft_list eng_link;   /* engine->streams */
-	struct weft_list ready_link; /* engine->ready */
-	struct tcp_conn *conn;
-	struct tcp_engine *engine;
-	int fd;
-	bool out;		      /* sends chunks */
-	_Atomic bool writable;	      /* as of the last edge */
-	bool readable;		      /* likewise */
-	_Atomic bool suspended;	      /* beyond the limit: takes no chunks */
-	int err;		      /* why it died; 0 while it lives */
-	struct weft_list report_link; /* iface->found.streams */
-	uint64_t used_ms;	      /* when it last carried a chunk */
-	bool abandoned;		      /* detached from its engine */
-	struct tcp_watch watch;
-	struct weft_list sent; /* out: chunks not settled; bulk lock */
-	uint64_t nsent;	       /* out: chunks that it took */
-	uint64_t taken;	       /* in: whole chunks */
-	uint64_t seen_acked, seen_window; /* at the last tick */
-	unsigned int slow_ticks;
-	/* sending a chunk (out), or acks (in) */
-	struct tcp_chunk *out_chunk;
-	size_t out_left;
-	uint8_t head[TCP_CHUNK_LEN];
-	unsigned int head_len, head_done;
-	/* receiving a chunk (in), or acks (out) */
-	uint8_t rx_head[TCP_CHUNK_LEN];
-	unsigned int rx_have; /* bytes of the next header */
-	struct tcp_chunk_head chunk;
-	bool rx_busy;  /* inside a chunk */
-	bool rx_drain; /* discard its bytes */
-	int rx_status; /* why; of a put: it has failed */
-	uint64_t rx_addr, rx_left;
-	uint8_t *ack_buf; /* acks that did not fit the socket */
-	size_t ack_len, ack_cap;
-};
+#include "devices/tcp/tcp_stream.h"
 
 /* What an engine's thread does. */
 enum tcp_engine_mode {
@@ -93,16 +53,7 @@ int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id);
  * was sending, for which the caller calls tcp_bulk_stream_stopped(), or NULL.
  */
 struct tcp_put *tcp_stream_stop(struct tcp_stream *s);
-/*
- * A socket's path has died, or its peer's kernel; the connection has others.
- * An outgoing stream's chunks are sent again, an incoming one waits to be asked
- * how many it took.
- */
-void tcp_stream_lost(struct tcp_conn *conn, struct tcp_stream *s, int err);
 /* Closes and frees @s; it places and reads nothing afterwards. */
 void tcp_stream_detach(struct tcp_stream *s);
-
-/* tcp_stream.c: for engines, engine lock held; -errno: @s is dead. */
-int tcp_stream_io(struct tcp_stream *s, bool *again);
 
 #endif

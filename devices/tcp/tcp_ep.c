@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoints: the caller's side of a connection. */
-#include "devices/tcp/tcp_iface.h"
-#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/tcp_ep.h"
 #include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_dial.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
-#include "devices/tcp/tcp_msg.h"
-#include "devices/tcp/tcp_rma.h"
+#include "devices/tcp/tcp_get.h"
+#include "devices/tcp/tcp_put.h"
+#include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * read.
  */
 #include "devices/tcp/tcp_event.h"
-#include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/tcp_stream.h"
 
 #include <errno.h>
 #include <stdlib.h>

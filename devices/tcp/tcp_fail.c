@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "devices/tcp/tcp_fail.h"
 #include "devices/common/forked.h"
 #include "devices/tcp/tcp_event.h"
-#include "devices/tcp/tcp_fail.h"
-#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <linux/sockios.h>

@@ -4,11 +4,14 @@
  * of the memory is asked for a put: its target is registered for this get
  * alone, so that ending the get revokes the key.
  */
-#include "devices/tcp/tcp_rma.h"
+#include "devices/tcp/tcp_get.h"
+#include "devices/tcp/tcp_bulk.h"
 #include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
-#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_pool.h"
+#include "devices/tcp/tcp_put.h"
+#include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An interface: it listens, and owns all connections of its netdev. */
+#include "devices/tcp/tcp.h"
 #include "devices/common/forked.h"
-#include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_dial.h"
 #include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/tcp_ep.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
-#include "devices/tcp/tcp_iface.h"
-#include "devices/tcp/tcp_msg.h"
-#include "devices/tcp/tcp_rma.h"
+#include "devices/tcp/tcp_get.h"
+#include "devices/tcp/tcp_pool.h"
+#include "devices/tcp/tcp_progress.h"
+#include "devices/tcp/tcp_put.h"
+#include "devices/tcp/tcp_timer.h"
+#include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <linux/sockios.h>

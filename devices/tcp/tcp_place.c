@@ -2,10 +2,9 @@
 /* The peer's puts that come in frames, and puts that cannot be placed. */
 #include "devices/tcp/tcp_place.h"
 #include "devices/tcp/tcp_copy.h"
-#include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_land.h"
-#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,14 +5,18 @@
  * All callbacks run from here but on_message() and the completions of gathered
  * gets, which tcp_rx.c makes as it reads the answers.
  */
-#include "devices/tcp/tcp_iface.h"
+#include "devices/tcp/tcp_progress.h"
+#include "devices/tcp/tcp_bulk.h"
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
-#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_get.h"
 #include "devices/tcp/tcp_place.h"
-#include "devices/tcp/tcp_rma.h"
+#include "devices/tcp/tcp_put.h"
+#include "devices/tcp/tcp_rx.h"
+#include "devices/tcp/tcp_stall.h"
+#include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Puts, from the call to the completion. */
-#include "devices/tcp/tcp_rma.h"
-#include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_put.h"
 #include "devices/tcp/tcp_copy.h"
+#include "devices/tcp/tcp_dial.h"
 #include "devices/tcp/tcp_engine.h"
-#include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
-#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_pool.h"
+#include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -206,18 +206,6 @@ void tcp_stream_abandon(struct tcp_conn *conn, struct tcp_stream *s)
 	tcp_bulk_abandon_stream(conn->bulk, s);
 	weft_put_le32(body, s->id);
 	tcp_conn_send_control(conn, TCP_FRAME_DROP, body, sizeof(body));
-}
-
-void tcp_stream_lost(struct tcp_conn *conn, struct tcp_stream *s, int err)
-{
-	weft_info("a connection to peer %016llx is lost: %s",
-		  (unsigned long long)conn->base.peer_id, strerror(-err));
-	if (s->out) {
-		tcp_stream_abandon(conn, s);
-	} else {
-		tcp_stream_stop(s);
-		s->abandoned = true;
-	}
 }
 
 /*

@@ -6,14 +6,17 @@
  * lent, too, the beginning of the frame is copied.  Bounds are checked before
  * anything is used.
  */
-#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_rx.h"
 #include "devices/tcp/tcp_bulk.h"
 #include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_dial.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
+#include "devices/tcp/tcp_get.h"
 #include "devices/tcp/tcp_place.h"
-#include "devices/tcp/tcp_rma.h"
+#include "devices/tcp/tcp_put.h"
 #include "devices/tcp/tcp_stall.h"
+#include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <stdlib.h>

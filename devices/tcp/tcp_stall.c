@@ -19,10 +19,9 @@
  * lists those whose put is not settled.
  */
 #include "devices/tcp/tcp_stall.h"
-#include "devices/tcp/tcp_conn.h"
-#include "devices/tcp/tcp_event.h"
-#include "devices/tcp/tcp_msg.h"
-#include "devices/tcp/tcp_rma.h"
+#include "devices/tcp/tcp_dial.h"
+#include "devices/tcp/tcp_put.h"
+#include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <linux/tcp.h>
@@ -91,6 +90,18 @@ static struct tcp_stream *find_stream(struct tcp_bulk *b, uint32_t id, bool out)
 		if (s->id == id && s->out == out)
 			return s;
 	return NULL;
+}
+
+void tcp_stream_lost(struct tcp_conn *conn, struct tcp_stream *s, int err)
+{
+	weft_info("a connection to peer %016llx is lost: %s",
+		  (unsigned long long)conn->base.peer_id, strerror(-err));
+	if (s->out) {
+		tcp_stream_abandon(conn, s);
+	} else {
+		tcp_stream_stop(s);
+		s->abandoned = true;
+	}
 }
 
 int tcp_stall_drop(struct tcp_conn *conn, const uint8_t *p)

@@ -20,6 +20,12 @@ void tcp_stall_check(struct tcp_bulk *b, struct tcp_stream *s,
 		     const struct tcp_info *ti, struct tcp_stall *seen);
 /* After the last stream: drops one that is too slow. */
 void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen);
+/*
+ * A socket's path has died, or its peer's kernel; the connection has others.
+ * An outgoing stream's chunks are sent again, an incoming one waits to be asked
+ * how many it took.
+ */
+void tcp_stream_lost(struct tcp_conn *conn, struct tcp_stream *s, int err);
 /* TCP_FRAME_DROP and TCP_FRAME_DROPPED; -errno: the connection breaks. */
 int tcp_stall_drop(struct tcp_conn *conn, const uint8_t *p);
 int tcp_stall_dropped(struct tcp_conn *conn, const uint8_t *p, size_t len);

@@ -3,7 +3,7 @@
  * One bulk socket: chunks one way, acknowledgements the other.  Runs under its
  * engine's lock, in whatever thread moves the engine.
  */
-#include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/tcp_stream.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_land.h"
 

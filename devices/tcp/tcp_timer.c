@@ -14,8 +14,8 @@
  * retransmits at growing intervals, and only the next one shows that an outage
  * has ended.
  */
-#include "devices/tcp/tcp_iface.h"
-#include "devices/tcp/tcp_conn.h"
+#include "devices/tcp/tcp_timer.h"
+#include "devices/tcp/tcp_dial.h"
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_stall.h"

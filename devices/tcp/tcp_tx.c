@@ -10,7 +10,7 @@
  * if it is empty: they are written with the next message, at the end of a read,
  * or when progress() or arm() begins.
  */
-#include "devices/tcp/tcp_msg.h"
+#include "devices/tcp/tcp_tx.h"
 #include "devices/tcp/tcp_bulk.h"
 #include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_event.h"

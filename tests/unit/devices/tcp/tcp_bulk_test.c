@@ -9,6 +9,7 @@
 #include "devices/tcp/tcp_engine.h"
 #include "devices/tcp/tcp_event.h"
 #include "devices/tcp/tcp_land.h"
+#include "devices/tcp/tcp_pool.h"
 
 #define CHUNK (64u << 10)
 

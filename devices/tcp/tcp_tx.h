@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The message stream: frames out (tcp_tx.c) and in (tcp_rx.c). */
-#ifndef WEFT_DEVICES_TCP_MSG_H
-#define WEFT_DEVICES_TCP_MSG_H
+/* Frames of the message stream out. */
+#ifndef WEFT_DEVICES_TCP_TX_H
+#define WEFT_DEVICES_TCP_TX_H
 
 #include "devices/tcp/tcp.h"
 
@@ -48,12 +48,5 @@ void tcp_conn_ask(struct tcp_conn *conn);
 void tcp_conn_flush(struct tcp_conn *conn);
 /* Copies what is unsent of a message in the caller's memory. */
 void tcp_conn_copy_unsent(struct tcp_conn *conn);
-
-/* Reads and delivers; returns the number of frames. */
-unsigned int tcp_conn_receive(struct tcp_conn *conn);
-/* Is there input that waits for its turn, not for the peer? */
-bool tcp_conn_has_pending(const struct tcp_conn *conn);
-/* Frees input that was not delivered. */
-void tcp_conn_drop_received(struct tcp_conn *conn);
 
 #endif

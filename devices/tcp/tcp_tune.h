@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How many streams.  Bulk lock held. */
+#ifndef WEFT_DEVICES_TCP_TUNE_H
+#define WEFT_DEVICES_TCP_TUNE_H
+
+#include "devices/tcp/tcp_bulk.h"
+
+void tcp_tune_busy(struct tcp_bulk *b);
+void tcp_tune_idle(struct tcp_bulk *b);
+void tcp_tune_bytes(struct tcp_bulk *b, size_t n, unsigned int max);
+/* The stream on trial could not be opened. */
+void tcp_tune_stream_lost(struct tcp_bulk *b);
+
+#endif
