@@ -3,7 +3,7 @@
  * The TCP device's own objects.  Two kinds of thread meet here:
  *   the owner - the thread that calls the contract for an iface (serialised)
  *   an engine   - moves bulk streams; run by the owner inside progress(), or
- *                 by a thread of its own (tcp_engine.c)
+ *                 by a thread of its own (bulk/tcp_engine.c)
  * Lock order: engine, then bulk, then the iface's events.  No lock is held
  * while a callback of the caller runs.
  *
@@ -22,6 +22,7 @@
  *   tcp_conn       connections: found by peer and number; their states
  *   tcp_tx         frames of the message stream out
  *   tcp_copy       bytes from and to memory that a peer named
+ * In bulk, which calls none of those above:
  *   tcp_engine     threads, and which stream is whose
  *   tcp_stream     one bulk socket: chunks one way, acknowledgements back
  *   tcp_land       puts as numbers, at their target: bytes placed

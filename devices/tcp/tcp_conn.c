@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "devices/tcp/tcp_conn.h"
-#include "devices/tcp/tcp_bulk.h"
-#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/bulk/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>

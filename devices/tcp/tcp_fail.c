@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "devices/tcp/tcp_fail.h"
 #include "devices/common/forked.h"
-#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>

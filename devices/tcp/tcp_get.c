@@ -5,11 +5,11 @@
  * alone, so that ending the get revokes the key.
  */
 #include "devices/tcp/tcp_get.h"
-#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_bulk.h"
 #include "devices/tcp/tcp_copy.h"
-#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
-#include "devices/tcp/tcp_pool.h"
+#include "devices/tcp/bulk/tcp_pool.h"
 #include "devices/tcp/tcp_put.h"
 #include "devices/tcp/tcp_tx.h"
 

@@ -3,7 +3,7 @@
 #include "devices/tcp/tcp_place.h"
 #include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_fail.h"
-#include "devices/tcp/tcp_land.h"
+#include "devices/tcp/bulk/tcp_land.h"
 #include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>

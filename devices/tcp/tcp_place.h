@@ -3,7 +3,7 @@
 #ifndef WEFT_DEVICES_TCP_PLACE_H
 #define WEFT_DEVICES_TCP_PLACE_H
 
-#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_bulk.h"
 
 /*
  * TCP_FRAME_PUT of the peer's; -errno.  @p stays where it is until

@@ -6,10 +6,10 @@
  * gets, which tcp_rx.c makes as it reads the answers.
  */
 #include "devices/tcp/tcp_progress.h"
-#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_bulk.h"
 #include "devices/tcp/tcp_conn.h"
-#include "devices/tcp/tcp_engine.h"
-#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/bulk/tcp_engine.h"
+#include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_get.h"
 #include "devices/tcp/tcp_place.h"

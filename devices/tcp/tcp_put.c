@@ -3,9 +3,9 @@
 #include "devices/tcp/tcp_put.h"
 #include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_dial.h"
-#include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/bulk/tcp_engine.h"
 #include "devices/tcp/tcp_fail.h"
-#include "devices/tcp/tcp_pool.h"
+#include "devices/tcp/bulk/tcp_pool.h"
 #include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #ifndef WEFT_DEVICES_TCP_PUT_H
 #define WEFT_DEVICES_TCP_PUT_H
 
-#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_bulk.h"
 
 int tcp_put_start(struct weft_ep *ep, const struct weft_iov *iov,
 		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,

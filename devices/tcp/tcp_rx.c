@@ -7,10 +7,10 @@
  * anything is used.
  */
 #include "devices/tcp/tcp_rx.h"
-#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_bulk.h"
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_dial.h"
-#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_get.h"
 #include "devices/tcp/tcp_place.h"

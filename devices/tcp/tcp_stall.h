@@ -3,7 +3,7 @@
 #ifndef WEFT_DEVICES_TCP_STALL_H
 #define WEFT_DEVICES_TCP_STALL_H
 
-#include "devices/tcp/tcp_engine.h"
+#include "devices/tcp/bulk/tcp_engine.h"
 
 struct tcp_info;
 

@@ -16,8 +16,8 @@
  */
 #include "devices/tcp/tcp_timer.h"
 #include "devices/tcp/tcp_dial.h"
-#include "devices/tcp/tcp_engine.h"
-#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/bulk/tcp_engine.h"
+#include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/tcp_stall.h"
 
 #include <errno.h>

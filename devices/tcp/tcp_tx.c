@@ -11,9 +11,9 @@
  * or when progress() or arm() begins.
  */
 #include "devices/tcp/tcp_tx.h"
-#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_bulk.h"
 #include "devices/tcp/tcp_copy.h"
-#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/bulk/tcp_event.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -59,7 +59,21 @@ tap_nothing "rooms include only those below them" "$(
 					may[name, above(name)]
 			}
 		}
-		$2 != "config.h" && !((room_of($1), room_of($2)) in may) {
+		# of the folder around it, if that calls it, types alone
+		function types_only(from, to) {
+			return to == above(from) && (to, from) in may
+		}
+		function has_code(header, line) {
+			sub(/h$/, "c", header)
+			return (getline line < header) >= 0
+		}
+		$2 == "config.h" { next }
+		{
+			from = room_of($1)
+			to = room_of($2)
+		}
+		!((from, to) in may) ||
+		types_only(from, to) && has_code($2) {
 			print $1 " includes \"" $2 "\""
 		}' - $picture <(includes "${products[@]}") < <(rooms))"
 tap_nothing "includes are written from the root" \

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/tcp/tcp_engine.h"
-#include "devices/tcp/tcp_event.h"
-#include "devices/tcp/tcp_land.h"
-#include "devices/tcp/tcp_pool.h"
+#include "devices/tcp/bulk/tcp_engine.h"
+#include "devices/tcp/bulk/tcp_event.h"
+#include "devices/tcp/bulk/tcp_land.h"
+#include "devices/tcp/bulk/tcp_pool.h"
 
 #define CHUNK (64u << 10)
 

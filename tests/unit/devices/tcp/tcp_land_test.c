@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "devices/tcp/tcp_event.h"
-#include "devices/tcp/tcp_land.h"
+#include "devices/tcp/bulk/tcp_event.h"
+#include "devices/tcp/bulk/tcp_land.h"
 
 static struct tcp_iface iface;
 static struct tcp_conn conn;

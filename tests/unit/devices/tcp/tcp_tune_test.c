@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
-#include "devices/tcp/tcp_tune.h"
+#include "devices/tcp/bulk/tcp_tune.h"
 #include "util/clock.h"
 
 #define CHUNK (1u << 20)

@@ -6,7 +6,7 @@
  * number stays for a while, after which a quarter more is tried, since networks
  * change.
  */
-#include "devices/tcp/tcp_tune.h"
+#include "devices/tcp/bulk/tcp_tune.h"
 
 #include "util/clock.h"
 

@@ -3,9 +3,9 @@
  * One bulk socket: chunks one way, acknowledgements the other.  Runs under its
  * engine's lock, in whatever thread moves the engine.
  */
-#include "devices/tcp/tcp_stream.h"
-#include "devices/tcp/tcp_event.h"
-#include "devices/tcp/tcp_land.h"
+#include "devices/tcp/bulk/tcp_stream.h"
+#include "devices/tcp/bulk/tcp_event.h"
+#include "devices/tcp/bulk/tcp_land.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  * expensive (a Python callback each time), so wake per completed put, never per
  * read.
  */
-#include "devices/tcp/tcp_event.h"
-#include "devices/tcp/tcp_stream.h"
+#include "devices/tcp/bulk/tcp_event.h"
+#include "devices/tcp/bulk/tcp_stream.h"
 
 #include <errno.h>
 #include <stdlib.h>

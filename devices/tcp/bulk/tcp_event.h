@@ -3,8 +3,8 @@
  * Events that engines and lower layers of the owner leave for progress().  Only
  * tcp_event.c and tcp_progress.c touch iface->found.
  */
-#ifndef WEFT_DEVICES_TCP_EVENT_H
-#define WEFT_DEVICES_TCP_EVENT_H
+#ifndef WEFT_DEVICES_TCP_BULK_EVENT_H
+#define WEFT_DEVICES_TCP_BULK_EVENT_H
 
 #include "devices/tcp/tcp.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Engines and the bulk streams that they move. */
-#ifndef WEFT_DEVICES_TCP_ENGINE_H
-#define WEFT_DEVICES_TCP_ENGINE_H
+#ifndef WEFT_DEVICES_TCP_BULK_ENGINE_H
+#define WEFT_DEVICES_TCP_BULK_ENGINE_H
 
-#include "devices/tcp/tcp_stream.h"
+#include "devices/tcp/bulk/tcp_stream.h"
 
 /* What an engine's thread does. */
 enum tcp_engine_mode {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "devices/tcp/tcp_bulk.h"
-#include "devices/tcp/tcp_event.h"
-#include "devices/tcp/tcp_pool.h"
-#include "devices/tcp/tcp_stream.h"
-#include "devices/tcp/tcp_tune.h"
+#include "devices/tcp/bulk/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_event.h"
+#include "devices/tcp/bulk/tcp_pool.h"
+#include "devices/tcp/bulk/tcp_stream.h"
+#include "devices/tcp/bulk/tcp_tune.h"
 
 #include <errno.h>
 #include <stdlib.h>

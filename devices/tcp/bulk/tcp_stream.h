@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One bulk socket. */
-#ifndef WEFT_DEVICES_TCP_STREAM_H
-#define WEFT_DEVICES_TCP_STREAM_H
+#ifndef WEFT_DEVICES_TCP_BULK_STREAM_H
+#define WEFT_DEVICES_TCP_BULK_STREAM_H
 
-#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_bulk.h"
 
 struct tcp_stream {
 	uint32_t id; /* chosen by its dialer; unique in a connection */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "devices/tcp/tcp_land.h"
-#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/bulk/tcp_land.h"
+#include "devices/tcp/bulk/tcp_event.h"
 
 #include <errno.h>
 

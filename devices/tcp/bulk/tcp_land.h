@@ -3,10 +3,10 @@
  * Puts at their target: counted until every byte is placed, acknowledged once.
  * Any thread.
  */
-#ifndef WEFT_DEVICES_TCP_LAND_H
-#define WEFT_DEVICES_TCP_LAND_H
+#ifndef WEFT_DEVICES_TCP_BULK_LAND_H
+#define WEFT_DEVICES_TCP_BULK_LAND_H
 
-#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_bulk.h"
 
 void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk_head *c);
 /* 1: land it; 0: drain it; -EPROTO */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How many streams.  Bulk lock held. */
-#ifndef WEFT_DEVICES_TCP_TUNE_H
-#define WEFT_DEVICES_TCP_TUNE_H
+#ifndef WEFT_DEVICES_TCP_BULK_TUNE_H
+#define WEFT_DEVICES_TCP_BULK_TUNE_H
 
-#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_bulk.h"
 
 void tcp_tune_busy(struct tcp_bulk *b);
 void tcp_tune_idle(struct tcp_bulk *b);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Puts and chunks, of which some are kept for use again. */
-#ifndef WEFT_DEVICES_TCP_POOL_H
-#define WEFT_DEVICES_TCP_POOL_H
+#ifndef WEFT_DEVICES_TCP_BULK_POOL_H
+#define WEFT_DEVICES_TCP_BULK_POOL_H
 
-#include "devices/tcp/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_bulk.h"
 
 /* Cleared; NULL: no memory.  Puts belong to the owner, ... */
 struct tcp_put *tcp_put_new(struct tcp_conn *conn);

@@ -4,8 +4,8 @@
  * they are acknowledged (tcp_bulk.c); at their target, bytes, until all are
  * placed (tcp_land.c).  Nothing here calls back or touches a socket.
  */
-#ifndef WEFT_DEVICES_TCP_BULK_H
-#define WEFT_DEVICES_TCP_BULK_H
+#ifndef WEFT_DEVICES_TCP_BULK_BULK_H
+#define WEFT_DEVICES_TCP_BULK_BULK_H
 
 #include "devices/tcp/tcp.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Puts and chunks, of which some are kept for use again. */
-#include "devices/tcp/tcp_pool.h"
+#include "devices/tcp/bulk/tcp_pool.h"
 
 #include <stdlib.h>
 

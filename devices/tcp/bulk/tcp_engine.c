@@ -6,8 +6,8 @@
  * for the processor; a caller that turns out to sleep leaves a core free, and
  * the engine gets a thread then.
  */
-#include "devices/tcp/tcp_engine.h"
-#include "devices/tcp/tcp_event.h"
+#include "devices/tcp/bulk/tcp_engine.h"
+#include "devices/tcp/bulk/tcp_event.h"
 
 #include <errno.h>
 #include <fcntl.h>
