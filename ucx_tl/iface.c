@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 #include "host/netif.h"
+#include "preload/sleep.h"
 #include "settings/settings.h"
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"

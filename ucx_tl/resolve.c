@@ -15,7 +15,7 @@
 #include <string.h>
 #include "stats/stats.h"
 #include "settings/settings.h"
-#include "ucx_tl/load.h"
+#include "preload/load.h"
 #include "ucx_tl/resolve.h"
 #include "ucx_tl/uct.h"
 #include "ucx_tl/ucxenv.h"

@@ -222,9 +222,6 @@ void weft_uct_iface_scores(const struct weft_uct_iface *iface,
 /* uclog.c: this thread's last is_reachable(); true for a new endpoint */
 void weft_uct_log_reach(bool reached);
 
-/* sleep.c */
-void weft_uct_idle_iface(int change); /* no sleep while there are none */
-
 /* op.c */
 struct weft_uct_op *weft_uct_op_get(struct weft_uct_iface *iface,
 				    struct weft_uct_completion *comp);

@@ -90,7 +90,7 @@ units="util/clock util/hash util/list util/log util/parse util/random
 	devices/common/unproven nccl_net/abi nccl_net/close nccl_net/connect
 	nccl_net/files nccl_net/life nccl_net/net nccl_net/wire stats/stats
 	ucx_tl/abi ucx_tl/component ucx_tl/ep ucx_tl/iface ucx_tl/md
-	ucx_tl/perf ucx_tl/sleep ucx_tl/status ucx_tl/tls ucx_tl/ucxenv"
+	ucx_tl/perf preload/sleep ucx_tl/status ucx_tl/tls ucx_tl/ucxenv"
 
 # Criterion with all that it needs, where Debian has it.
 criterion() # DEBIAN-ARCHITECTURE

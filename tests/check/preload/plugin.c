@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ucx_tl/load.h"
+#include "preload/load.h"
 
 int weft_uct_load(const void *inside)
 {

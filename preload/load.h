@@ -4,8 +4,8 @@
  * them with dlsym(), and the one that UCX >= 1.22 makes by itself
  * (ucs_module_global_init, in resolve.c).
  */
-#ifndef WEFT_UCX_TL_LOAD_H
-#define WEFT_UCX_TL_LOAD_H
+#ifndef WEFT_PRELOAD_LOAD_H
+#define WEFT_PRELOAD_LOAD_H
 
 #include "util/util.h"
 

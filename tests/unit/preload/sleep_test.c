@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "settings/settings.h"
-#include "ucx_tl/load.h"
-#include "ucx_tl/loop.h"
-#include "ucx_tl/uct.h"
+#include "preload/load.h"
+#include "preload/loop.h"
+#include "preload/sleep.h"
 #include "util/clock.h"
 
 #define FRUITLESS 5 /* calls before the first sleep */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which epoll instances of this process wait for a descriptor. */
-#ifndef WEFT_UCX_TL_LOOP_H
-#define WEFT_UCX_TL_LOOP_H
+#ifndef WEFT_PRELOAD_LOOP_H
+#define WEFT_PRELOAD_LOOP_H
 
 #include <stdbool.h>
 

@@ -24,9 +24,9 @@
 #include <stdatomic.h>
 #include <time.h>
 #include "settings/settings.h"
-#include "ucx_tl/load.h"
-#include "ucx_tl/loop.h"
-#include "ucx_tl/uct.h"
+#include "preload/load.h"
+#include "preload/loop.h"
+#include "preload/sleep.h"
 #include "util/clock.h"
 
 #define MAX_WORKERS 16u	 /* with an event fd; further ones never sleep */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "ucx_tl/loop.h"
+#include "preload/loop.h"
 
 #include <dirent.h>
 #include <fcntl.h>

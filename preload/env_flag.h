@@ -3,8 +3,8 @@
  * Flags of the environment, for the preload library, which has no settings
  * table.
  */
-#ifndef WEFT_UCX_TL_ENV_FLAG_H
-#define WEFT_UCX_TL_ENV_FLAG_H
+#ifndef WEFT_PRELOAD_ENV_FLAG_H
+#define WEFT_PRELOAD_ENV_FLAG_H
 
 #include <stdlib.h>
 #include <strings.h>

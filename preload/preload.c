@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 #include "host/samehost.h"
-#include "ucx_tl/env_flag.h"
-#include "ucx_tl/load.h"
+#include "preload/env_flag.h"
+#include "preload/load.h"
 
 /*
  * ucs_status_t is one byte (a packed enum in ucs/type/status.h, from 1.13 on)
