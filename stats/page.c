@@ -196,15 +196,20 @@ static void open_page(void)
 
 /* ---- writing ------------------------------------------------------------- */
 
-/* Writes @now, unless @shot shows that it is written already. */
+/* Writes @now, unless @shot shows that it is written already: false. */
 static bool write_part(const void *now, void *shot, size_t size, size_t at)
 {
+	static bool said;
+
 	if (!memcmp(now, shot, size))
-		return true;
-	if (is_too_large() ||
-	    pwrite(page_fd, now, size, (off_t)at) != (ssize_t)size)
 		return false;
-	memcpy(shot, now, size);
+	if (!is_too_large() &&
+	    pwrite(page_fd, now, size, (off_t)at) == (ssize_t)size) {
+		memcpy(shot, now, size);
+	} else if (!said) {
+		said = true;
+		weft_debug("cannot write counters to '%s'", page_path);
+	}
 	return true;
 }
 
@@ -227,25 +232,21 @@ static void copy_row(struct weft_page_row *to, const struct weft_page_row *from)
 #undef X
 }
 
-void weft_page_write(void)
+bool weft_page_write(void)
 {
-	static bool said;
 	struct weft_page_row now;
 	unsigned int i;
-	bool done;
+	bool changed;
 
 	if (page_fd < 0)
-		return;
-	done = write_head();
+		return false;
+	changed = write_head();
 	for (i = 0; i < head.used; i++) {
 		copy_row(&now, rows[i]);
-		done &= write_part(&now, &shots[i], sizeof(now),
-				   sizeof(head) + i * sizeof(now));
+		changed |= write_part(&now, &shots[i], sizeof(now),
+				      sizeof(head) + i * sizeof(now));
 	}
-	if (!done && !said) {
-		said = true;
-		weft_debug("cannot write counters to '%s'", page_path);
-	}
+	return changed;
 }
 
 void weft_page_note(enum weft_level level, const char *text)

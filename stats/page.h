@@ -105,8 +105,11 @@ void weft_page_forget(void);
  */
 void weft_page_show(struct weft_page_row *row);
 void weft_page_hide(struct weft_page_row *row);
-/* Writes what has changed.  What cannot be written is tried the next time. */
-void weft_page_write(void);
+/*
+ * Writes what has changed; had anything?  What cannot be written is tried the
+ * next time.
+ */
+bool weft_page_write(void);
 /* Takes a message that weft has logged, and writes it; it logs nothing. */
 void weft_page_note(enum weft_level level, const char *text);
 

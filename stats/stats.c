@@ -49,6 +49,11 @@ struct weft_stats {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Of the file for Prometheus: no older one replaces a newer.  Taken first. */
+static pthread_mutex_t export_lock = PTHREAD_MUTEX_INITIALIZER;
+/* When the page was written, and when a caller of weft_stats_sleep() will */
+static _Atomic uint64_t written_ms, promised_ms;
+static _Atomic bool at_rest; /* as far as is known, all is written */
 static struct weft_list open_stats = { &open_stats, &open_stats };
 static struct weft_counters discarded;
 static struct weft_sums closed; /* for Prometheus, of closed interfaces */
@@ -89,11 +94,23 @@ static void unlock_stats(void)
 	pthread_mutex_unlock(&lock);
 }
 
+static void lock_all(void)
+{
+	pthread_mutex_lock(&export_lock);
+	lock_stats();
+}
+
+static void unlock_all(void)
+{
+	unlock_stats();
+	pthread_mutex_unlock(&export_lock);
+}
+
 static void disown_all(void)
 {
 	weft_page_forget();
 	closed.n = 0;
-	unlock_stats();
+	unlock_all();
 }
 
 /*
@@ -110,15 +127,38 @@ static void note_message(enum weft_level level, const char *text)
 
 static void begin(void)
 {
-	pthread_atfork(lock_stats, unlock_stats, disown_all);
+	pthread_atfork(lock_all, unlock_all, disown_all);
 	weft_log_set_watch(note_message);
 }
 
-void weft_stats_write(void)
+static bool write_page(void)
 {
+	bool changed;
+
 	lock_stats();
-	weft_page_write();
+	changed = weft_page_write();
 	unlock_stats();
+	return changed;
+}
+
+/*
+ * A program that sleeps after each message does not write as often: a timer
+ * wakes it after the last of them, and from then on it looks.
+ */
+uint64_t weft_stats_sleep(uint64_t now)
+{
+	const uint64_t due = atomic_load(&written_ms) + WRITE_MS;
+
+	if (now < due && !atomic_load(&at_rest))
+		return atomic_exchange(&promised_ms, due) == due ? UINT64_MAX
+								 : due;
+	if (write_page()) {
+		atomic_store(&written_ms, now);
+		atomic_store(&at_rest, false);
+	} else {
+		atomic_store(&at_rest, true);
+	}
+	return UINT64_MAX;
 }
 
 /* ---- what could have gone within the host -------------------------------- */
@@ -432,23 +472,27 @@ static void add_rows(struct weft_sums *sums, struct weft_stats *s)
 		weft_sums_add(sums, s->device, s->netdev, &s->rest.shown.c);
 }
 
-/* With the lock. */
-static void export_rows(void)
+/* With the lock: copies the sums to export, if any. */
+static bool sum_up(struct weft_sums *all)
 {
-	const char *to = export_path();
-	struct weft_sums all;
-	char path[PATH_LEN], labels[256], host[65], program[32], comm[32];
 	struct weft_stats *s, *tmp;
-	int err;
 
-	if (!to)
-		return;
-	all = closed;
+	if (!export_path())
+		return false;
+	*all = closed;
 	weft_list_for_each (s, tmp, &open_stats, link)
 		if (s->pid == getpid())
-			add_rows(&all, s);
-	if (!all.n)
-		return;
+			add_rows(all, s);
+	return all->n;
+}
+
+/* With export_lock alone: a slow file system holds nothing else up. */
+static void write_sums(const struct weft_sums *all)
+{
+	const char *to = export_path();
+	char path[PATH_LEN], labels[256], host[65], program[32], comm[32];
+	int err;
+
 	get_host(host, sizeof(host));
 	weft_page_program(comm, sizeof(comm));
 	copy_name(program, sizeof(program), comm);
@@ -456,11 +500,26 @@ static void export_rows(void)
 		 "host=\"%s\",pid=\"%d\",program=\"%s\",runtime=\"%s\"", host,
 		 getpid(), program, runtime);
 	name_export(to, host, path);
-	err = weft_prometheus_write(path, labels, &all);
+	err = weft_prometheus_write(path, labels, all);
 	if (err)
 		weft_warn_once(
 			"cannot write counters to '%s', named by WEFT_STATS: %s",
 			path, strerror(-err));
+}
+
+static void export_rows(void)
+{
+	struct weft_sums all;
+	bool any;
+
+	if (!export_path())
+		return;
+	lock_all();
+	any = sum_up(&all);
+	unlock_stats();
+	if (any)
+		write_sums(&all);
+	pthread_mutex_unlock(&export_lock);
 }
 
 static void hide_rows(struct weft_stats *s)
@@ -473,16 +532,8 @@ static void hide_rows(struct weft_stats *s)
 		weft_page_hide(&s->rest.shown);
 	weft_page_close();
 	weft_page_write();
-}
-
-/* With the lock. */
-static void close_rows(struct weft_stats *s)
-{
-	hide_rows(s);
-	if (!export_path())
-		return;
-	add_rows(&closed, s);
-	export_rows();
+	/* a promise may have ended with it */
+	atomic_store(&at_rest, true);
 }
 
 static bool is_due(_Atomic uint64_t *last, uint64_t now, uint64_t every)
@@ -495,21 +546,20 @@ static bool is_due(_Atomic uint64_t *last, uint64_t now, uint64_t every)
 
 void weft_stats_tick(uint64_t now)
 {
-	static _Atomic uint64_t written, exported;
+	static _Atomic uint64_t exported;
 
-	if (!is_due(&written, now, WRITE_MS))
+	if (!is_due(&written_ms, now, WRITE_MS))
 		return;
-	weft_stats_write();
+	write_page();
+	atomic_store(&at_rest, true);
 	warn_of_detour();
-	if (!is_due(&exported, now, EXPORT_MS))
-		return;
-	lock_stats();
-	export_rows();
-	unlock_stats();
+	if (is_due(&exported, now, EXPORT_MS))
+		export_rows();
 }
 
 void weft_stats_close(struct weft_stats *s)
 {
+	const bool own = s && s->pid == getpid();
 	struct row *r, *tmp;
 	int fd = -1;
 
@@ -517,9 +567,13 @@ void weft_stats_close(struct weft_stats *s)
 		return;
 	lock_stats();
 	weft_list_del(&s->link);
-	if (s->pid == getpid())
-		close_rows(s);
+	if (own)
+		hide_rows(s);
+	if (own && export_path())
+		add_rows(&closed, s);
 	unlock_stats();
+	if (own)
+		export_rows();
 	if (has_rows(s))
 		fd = open_output(weft_settings()->stats);
 	if (fd >= 0) {
@@ -539,14 +593,18 @@ void weft_stats_close(struct weft_stats *s)
 __attribute__((destructor)) static void write_at_exit(void)
 {
 	struct weft_stats *s, *tmp;
+	struct weft_sums all;
+	bool any = false;
 	int fd = -1;
 
-	if (pthread_mutex_trylock(&lock))
+	if (pthread_mutex_trylock(&export_lock))
 		return; /* exit() inside a call of weft: no deadlock */
+	if (pthread_mutex_trylock(&lock))
+		goto unlock_export;
 	weft_page_leave();
 	/* else the last one that closed did; the settings may be gone */
 	if (!weft_list_empty(&open_stats))
-		export_rows();
+		any = sum_up(&all);
 	weft_list_for_each (s, tmp, &open_stats, link) {
 		if (!has_rows(s))
 			continue;
@@ -560,4 +618,8 @@ __attribute__((destructor)) static void write_at_exit(void)
 	if (fd >= 0)
 		close(fd);
 	unlock_stats();
+	if (any)
+		write_sums(&all);
+unlock_export:
+	pthread_mutex_unlock(&export_lock);
 }

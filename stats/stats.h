@@ -56,9 +56,15 @@ void weft_stats_detour(struct weft_counters *c, enum weft_barrier barrier,
 		       bool chosen);
 void weft_stats_close(struct weft_stats *s);
 
-/* Writes what has changed for `weft status`; before the caller sleeps. */
-void weft_stats_write(void);
-/* The same, now and then: @now is weft_now_ms(). */
+/*
+ * Writes what has changed for `weft status`, if the last time is long ago.
+ * @now is weft_now_ms(), here and below.
+ */
 void weft_stats_tick(uint64_t now);
+/*
+ * Before the caller sleeps: the same, or when it must wake and call
+ * weft_stats_tick(); UINT64_MAX: all is written, or another will.
+ */
+uint64_t weft_stats_sleep(uint64_t now);
 
 #endif

@@ -49,17 +49,17 @@ static bool has_timer(struct weft_events *ev)
  */
 static bool set_timer(struct weft_events *ev)
 {
-	const uint64_t now = weft_now_ms();
-	const uint64_t ms = ev->timer_ms > now ? ev->timer_ms - now : 1;
-	const struct itimerspec its = {
-		.it_value.tv_sec = ms / 1000,
-		.it_value.tv_nsec = ms % 1000 * 1000000,
-	};
+	struct itimerspec its = { .it_value.tv_sec = 0 };
+	uint64_t now, ms;
 
 	if (!ev->sleeps || ev->timer_ms >= ev->set_ms)
 		return true;
 	if (!has_timer(ev))
 		return false;
+	now = weft_now_ms();
+	ms = ev->timer_ms > now ? ev->timer_ms - now : 1;
+	its.it_value.tv_sec = ms / 1000;
+	its.it_value.tv_nsec = ms % 1000 * 1000000;
 	timerfd_settime(ev->timer_fd, 0, &its, NULL);
 	ev->set_ms = ev->timer_ms;
 	return true;
@@ -76,7 +76,7 @@ void weft_events_wake_at(struct weft_events *ev, uint64_t ms)
 int weft_events_arm(struct weft_events *ev)
 {
 	ev->sleeps = true;
-	weft_stats_write();
+	weft_events_wake_at(ev, weft_stats_sleep(weft_now_ms()));
 	return set_timer(ev) ? 0 : -EBUSY;
 }
 

@@ -393,7 +393,9 @@ static void exchange_vanished(struct host *h)
 		die("%u error callbacks", h->errors);
 }
 
-/* All is sent, and nothing is closed; who may sleep has written its counters.
+/*
+ * All is sent, and nothing is closed.  Counters are written four times a
+ * second, and before a program sleeps for longer.
  */
 static void look(struct host *h)
 {
@@ -401,8 +403,12 @@ static void look(struct host *h)
 
 	if (!command)
 		return;
-	while (ucp_worker_arm(h->worker) == UCS_ERR_BUSY)
+	for (int ms = 0; ms < 600; ms += 5) {
+		while (ucp_worker_arm(h->worker) == UCS_ERR_BUSY)
+			ucp_worker_progress(h->worker);
+		usleep(5000);
 		ucp_worker_progress(h->worker);
+	}
 	barrier(h);
 	if (!h->side && system(command))
 		die("'%s' fails", command);

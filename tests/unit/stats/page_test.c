@@ -76,6 +76,14 @@ static unsigned int count_pages(char path[128])
 	return n;
 }
 
+/* As before a long sleep. */
+static void write_now(void)
+{
+	static uint64_t now = 5000000;
+
+	cr_assert(eq(u64, weft_stats_sleep(now += 1000), UINT64_MAX));
+}
+
 struct copy {
 	struct weft_page_head head;
 	struct weft_page_row rows[WEFT_PAGE_ROWS];
@@ -124,7 +132,7 @@ Test(page, counters_are_copied_to_it)
 	c = weft_stats_peer(s, 0xabc, "10.0.0.5:77");
 	weft_count(c, tx_puts, 3);
 	weft_count(c, rx_put_bytes, 1ull << 40);
-	weft_stats_write();
+	write_now();
 	p = read_page(path);
 	cr_expect(weft_page_head_ok(&p->head, &why), "%s", why);
 	cr_expect(eq(u64, p->head.pid, (uint64_t)getpid()));
@@ -153,7 +161,7 @@ Test(page, interfaces_of_a_process_share_it)
 
 	weft_count(weft_stats_peer(a, 1, "x"), tx_puts, 9);
 	weft_stats_peer(b, 2, "y");
-	weft_stats_write();
+	write_now();
 	cr_expect(eq(u64, read_page(path)->rows[0].c.tx_puts, 9));
 	weft_stats_close(a);
 	p = read_page(path);
@@ -161,7 +169,7 @@ Test(page, interfaces_of_a_process_share_it)
 	cr_expect(eq(str, p->rows[1].device, (char *)"shm"));
 	a = weft_stats_open("ib", "mlx5_0:1");
 	weft_count(weft_stats_peer(a, 3, "z"), gets, 4);
-	weft_stats_write();
+	write_now();
 	p = read_page(path);
 	cr_expect(eq(u64, p->rows[0].peer, 3), "and taken again");
 	cr_expect(eq(u64, p->rows[0].c.gets, 4));
@@ -189,6 +197,44 @@ Test(page, ticks_write_it_four_times_a_second)
 	weft_stats_close(s);
 }
 
+static void expect_gets(unsigned int n)
+{
+	char path[128];
+
+	cr_expect(eq(u64, read_page(path)->rows[0].c.gets, n));
+}
+
+Test(page, sleeps_write_it_no_more_often_and_the_last_is_not_missed)
+{
+	struct weft_stats *s = weft_stats_open("tcp", "lo");
+	struct weft_counters *c = weft_stats_peer(s, 1, "x");
+	const uint64_t never = UINT64_MAX;
+
+	weft_count(c, gets, 1);
+	cr_expect(eq(u64, weft_stats_sleep(1000000), never));
+	expect_gets(1);
+	weft_count(c, gets, 1);
+	cr_expect(eq(u64, weft_stats_sleep(1000001), 1000250));
+	weft_count(c, gets, 1);
+	cr_expect(eq(u64, weft_stats_sleep(1000002), never), "one wakes");
+	expect_gets(1);
+	weft_stats_tick(1000250);
+	expect_gets(3);
+	cr_expect(eq(u64, weft_stats_sleep(1000251), never), "all is written");
+	weft_count(c, gets, 1);
+	cr_expect(eq(u64, weft_stats_sleep(1000252), never));
+	expect_gets(4);
+	weft_count(c, gets, 1);
+	cr_expect(eq(u64, weft_stats_sleep(1000253), 1000502));
+	/* the one that was to wake has closed */
+	weft_stats_close(weft_stats_open("tcp", "eth0"));
+	expect_gets(5);
+	weft_count(c, gets, 1);
+	cr_expect(eq(u64, weft_stats_sleep(1000254), never));
+	expect_gets(6);
+	weft_stats_close(s);
+}
+
 /* Whatever others do to the file, its owner lives and counts on. */
 Test(page, file_cut_short_does_no_harm)
 {
@@ -199,12 +245,12 @@ Test(page, file_cut_short_does_no_harm)
 	cr_assert(eq(uint, count_pages(path), 1));
 	cr_assert(zero(int, truncate(path, 0)));
 	weft_count(c, gets, 3);
-	weft_stats_write();
+	write_now();
 	weft_stats_peer(s, 2, "y");
-	weft_stats_write();
+	write_now();
 	cr_assert(zero(int, unlink(path)));
 	weft_count(c, gets, 4);
-	weft_stats_write();
+	write_now();
 	cr_expect(eq(u64, c->gets, 7));
 	weft_stats_close(s);
 }
@@ -221,10 +267,10 @@ Test(page, limit_set_later_ends_no_process)
 	limit = (struct rlimit){ 100, before.rlim_max };
 	cr_assert(zero(int, setrlimit(RLIMIT_FSIZE, &limit)));
 	weft_count(c, gets, 3);
-	weft_stats_write();
+	write_now();
 	cr_assert(zero(int, setrlimit(RLIMIT_FSIZE, &before)));
 	cr_expect(zero(u64, read_page(path)->rows[0].c.gets));
-	weft_stats_write();
+	write_now();
 	cr_expect(eq(u64, read_page(path)->rows[0].c.gets, 3));
 	weft_stats_close(s);
 }
@@ -248,7 +294,7 @@ Test(page, process_takes_one_descriptor)
 	for (i = 0; i < ARRAY_SIZE(s); i++) {
 		s[i] = weft_stats_open("tcp", "lo");
 		weft_stats_peer(s[i], 1, "x");
-		weft_stats_write();
+		write_now();
 		cr_expect(eq(uint, count_fds(), before + 1));
 	}
 	for (i = 0; i < ARRAY_SIZE(s); i++)
@@ -383,13 +429,13 @@ Test(page, forked_child_neither_writes_nor_removes_its_parents)
 			exit(2);
 		/* has the number that the page had */
 		fd = memfd_create("other", MFD_CLOEXEC);
-		weft_stats_write();
+		write_now();
 		if (lseek(fd, 0, SEEK_END))
 			exit(3);
 		/* one of its own beside its parent's */
 		s = weft_stats_open("tcp", "lo");
 		weft_stats_peer(s, 2, "y");
-		weft_stats_write();
+		write_now();
 		exit(count_pages(path) != 2 || count_rows(1) ? 4 : 0);
 	}
 	waitpid(pid, &status, 0);
@@ -414,7 +460,7 @@ static void count_without_page(void)
 	weft_count(c, gets, 7);
 	weft_stats_peer_ended(s, c);
 	cr_expect(eq(u64, weft_stats_peer(s, 1, "x")->gets, 7));
-	weft_stats_write();
+	write_now();
 	weft_stats_close(s);
 	weft_log_set_sink(NULL, NULL);
 	cr_expect(zero(uint, warnings));
@@ -454,7 +500,7 @@ Test(page, peers_without_a_row_are_counted_and_said)
 		c[i] = weft_stats_peer(s, 1000 + i, "x");
 		weft_count(c[i], gets, i);
 	}
-	weft_stats_write();
+	write_now();
 	cr_expect(eq(uint, read_page(path)->head.unlisted, MORE));
 	cr_expect(eq(uint, read_page(path)->head.used, WEFT_PAGE_ROWS));
 	for (i = 0; i < WEFT_PAGE_ROWS + MORE; i++) {

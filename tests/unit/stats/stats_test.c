@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -461,6 +462,33 @@ Test(stats, prometheus_gets_the_sums_of_interfaces, .fini = clean_up)
 	cr_expect(has(text, "interface=\"shm\"} 5\n"));
 	cr_expect(not(has(text, "{\"weft\"")));
 	cr_expect(eq(uint, count_files(), 1), "nothing else is left");
+}
+
+static struct weft_stats *counted_meanwhile;
+
+/* What takes long where the file system is slow. */
+int rename(const char *from, const char *to)
+{
+	if (counted_meanwhile)
+		weft_count(weft_stats_peer(counted_meanwhile, 2, "y"), gets, 6);
+	return renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+Test(stats, peers_come_while_prometheus_file_is_written, .fini = clean_up,
+     .timeout = 60)
+{
+	struct weft_stats *s;
+
+	to_prometheus(false);
+	s = counted_meanwhile = weft_stats_open("tcp", "lo");
+	weft_count(weft_stats_peer(s, 1, "x"), gets, 5);
+	weft_stats_tick(1000000);
+	slurp(file);
+	cr_expect(has(text, "interface=\"lo\"} 5\n"));
+	counted_meanwhile = NULL;
+	weft_stats_close(s);
+	slurp(file);
+	cr_expect(has(text, "interface=\"lo\"} 11\n"));
 }
 
 Test(stats, prometheus_has_a_file_for_each_process_in_a_folder,
