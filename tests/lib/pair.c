@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "util/log.h"
 
@@ -139,12 +140,20 @@ struct inbox_message *side_take(struct side *s)
 	return m;
 }
 
+void leave_cpu(uint64_t begin)
+{
+	if (now_ms() - begin > BUSY_MS)
+		usleep(100);
+}
+
 void run_for(struct side *a, struct side *b, unsigned int ms)
 {
-	uint64_t end = now_ms() + ms;
+	const uint64_t begin = now_ms();
 
-	while (now_ms() < end)
+	while (now_ms() - begin < ms) {
 		both_progress(a, b);
+		leave_cpu(begin);
+	}
 }
 
 void wait_op_done(struct weft_op *op, int status)

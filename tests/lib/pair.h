@@ -17,6 +17,7 @@
 #include "devices/device.h"
 
 #define WAIT_MS 30000
+#define BUSY_MS 20
 
 struct inbox_message {
 	struct inbox_message *next;
@@ -84,14 +85,18 @@ void both_progress(struct side *a, struct side *b);
 /* The oldest message, which is the caller's to free; NULL: none. */
 struct inbox_message *side_take(struct side *s);
 
+/* For a wait that began at @begin: after BUSY_MS it leaves the processor. */
+void leave_cpu(uint64_t begin);
 /* Calls @step until @cond, or for WAIT_MS; has @cond come true? */
-#define step_until(step, cond)                             \
-	({                                                 \
-		const uint64_t end_ = now_ms() + WAIT_MS;  \
-		bool is_;                                  \
-		while (!(is_ = (cond)) && now_ms() < end_) \
-			step;                              \
-		is_;                                       \
+#define step_until(step, cond)                                           \
+	({                                                               \
+		const uint64_t begin_ = now_ms();                        \
+		bool is_;                                                \
+		while (!(is_ = (cond)) && now_ms() - begin_ < WAIT_MS) { \
+			step;                                            \
+			leave_cpu(begin_);                               \
+		}                                                        \
+		is_;                                                     \
 	})
 /* Progresses both (either may be NULL) until @cond, or fails the test. */
 #define wait_for(a, b, cond)                                                \
