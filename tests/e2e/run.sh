@@ -42,14 +42,11 @@ export PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1
 
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
-for file in "$here"/test_*.py; do
-	echo "# $(basename "$file")"
-	"$venv/bin/python" "$file" ${patterns[@]+"${patterns[@]}"} |
-		tee -a "$out"
-	if test "${PIPESTATUS[0]}" -gt 1; then
-		echo "not ok - $(basename "$file") broke off" | tee -a "$out"
-	fi
-done
+# More at once than there are processors: they wait, too. Those of many tests first.
+grep -c '^@test(' "$here"/test_*.py | sort -t: -k2nr | cut -d: -f1 |
+	xargs -P "$(($(nproc) + 1))" -I FILE bash -c '"$@"
+		test $? -le 1 || echo "not ok - $(basename "$2") broke off"' \
+	_ "$venv/bin/python" FILE ${patterns[@]+"${patterns[@]}"} | tee "$out"
 failed=$(grep -c '^not ok' "$out")
 skipped=$(grep -c '^ok .*# SKIP' "$out")
 passed=$(($(grep -c '^ok' "$out") - skipped))

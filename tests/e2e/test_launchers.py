@@ -144,8 +144,8 @@ def slurm_stand_in_refuses_what_slurm_refuses():
                   f"srun {told}: {said}")
 
         # scancel ends the script's process alone, and what is left is killed
-        for trap, ended in ("", False), ("trap : TERM;", True):
-            line = f"{trap} sh -c 'echo ready; sleep 0.5; echo ended'"
+        for trap, seconds, ended in ("", 60, False), ("trap : TERM;", 2, True):
+            line = f"{trap} sh -c 'echo ready; sleep {seconds}; echo ended'"
             job = sbatch("-o", "out.%j", line=f"{line}\ntrue",
                          fails=False).split()[-1]
             at.wait_for(lambda job=job: at.read(f"out.{job}"), "a job's word")

@@ -83,8 +83,9 @@ def main():
               if any(fnmatch.fnmatch(t[0].__name__, p) for p in patterns)]
     print(f"1..{len(chosen)}", flush=True)
     bad = 0
+    file = os.path.basename(sys.argv[0]).removesuffix(".py")
     for number, (function, seconds, only_long) in enumerate(chosen, 1):
-        name = function.__name__
+        name = f"{file}: {function.__name__}"
         start = time.monotonic()
         if only_long and not long_run:
             outcome, note = "skip", "only in the long run"
@@ -95,6 +96,7 @@ def main():
             print(f"ok {number} - {name} # SKIP {indent(note)}", flush=True)
             continue
         bad += outcome != "ok"
-        print(f"{outcome} {number} - {name}", flush=True)
-        print(f"# {took}{': ' + indent(note) if note else ''}", flush=True)
+        # at once: other files write there, too
+        print(f"{outcome} {number} - {name}\n"
+              f"# {took}{': ' + indent(note) if note else ''}", flush=True)
     sys.exit(1 if bad else 0)
