@@ -11,6 +11,6 @@ make -s -C "$1" tests/conformance/conformance tests/lib/libfake_cuda.la >&2 ||
 export WEFT_BUILD=$1
 export WEFT_SANITIZED=thread TSAN_OPTIONS=suppressions=$here/../lib/tsan.supp
 # over IPv6 it is the same threads and locks again
-printf '%s\n' nvlink tcp ib shm memory \
+printf '%s\n' tcp nvlink ib shm memory \
 	${WEFT_TEST_LONG:+"tcp over IPv6" "shm, GPU memory"} |
 	xargs -d '\n' -n 1 -P "$(nproc)" "$program" -d
