@@ -107,11 +107,12 @@ check_state() # LOG
 	fi
 }
 
-run_check() # NAME SECONDS BUILD: `make check` there
+# `make check` in BUILD. Its tests wait for half of their time.
+run_check() # NAME SECONDS BUILD
 {
 	# shellcheck disable=SC2034 # run_logged asks it
 	local state=check_state checked=$3
-	run_tests "$1" "$2" make -j"$jobs" -C "$3" -k check
+	run_tests "$1" "$2" make -j$((2 * jobs)) -C "$3" -k check
 }
 
 run_tests() # NAME SECONDS COMMAND...
@@ -127,29 +128,40 @@ run_tests() # NAME SECONDS COMMAND...
 # In the background, beside what comes before end_tests.
 begin_tests() # NAME SECONDS COMMAND...
 {
-	beside=$(log_of "$1, beside")
-	rm -f "$beside.rc"
-	start run_beside "${@:2}" >"$beside" 2>&1 </dev/null
+	local log
+	log=$(log_of "$1, beside")
+	rm -f "$log.rc"
+	start run_beside "$log.rc" "${@:2}" >"$log" 2>&1 </dev/null
 }
 
-run_beside() # SECONDS COMMAND...
+run_beside() # FILE SECONDS COMMAND...: FILE says how it ended, and when
 {
-	timeout -k 20 "$@" &
+	local begin=$SECONDS
+	timeout -k 20 "${@:2}" &
 	# it has a group of its own
 	trap 'kill $!' TERM
 	wait $!
-	echo $? >"$beside.rc"
+	echo "$? $((SECONDS - begin))" >"$1"
+}
+
+# Waits for what began, and ends as that did.
+await() # NAME
+{
+	local log rc
+	log=$(log_of "$1, beside")
+	printf '  %s ... ' "$1"
+	# shellcheck disable=SC2016 # the inner shell's
+	run_logged "$(log_of "$1")" bash -c \
+		'until test -s "$1.rc"; do sleep 0.5; done; cat "$1"' - "$log"
+	read -r rc took <"$log.rc"
+	took+=" s, beside others"
+	return "$rc"
 }
 
 end_tests() # NAME
 {
-	local log
-	log=$(log_of "$1")
-	printf '  %s ... ' "$1"
-	# shellcheck disable=SC2016 # the inner shell's
-	run_logged "$log" bash -c 'until test -s "$1.rc"; do sleep 0.5; done
-		cat "$1"; exit "$(cat "$1.rc")"' - "$beside"
-	count "$1" "$log" $?
+	await "$1"
+	count "$1" "$(log_of "$1")" $?
 }
 
 skip() # NAME REASON
@@ -228,7 +240,7 @@ ucx_sources() # prints VERSION-KIND=PREFIX for each that could be built
 
 suite() # [--long]
 {
-	local long="" few ahead covered bare=${CI-} fuzz_seconds=5 start=$SECONDS
+	local long="" few ahead covered tsan="" bare=${CI-} fuzz_seconds=5 start=$SECONDS
 	export WEFT_TEST_LONG=""
 	case ${1-} in
 	--long)	long=yes bare=yes fuzz_seconds=300 WEFT_TEST_LONG=yes ;;
@@ -242,7 +254,8 @@ suite() # [--long]
 	sources
 	bash tests/tools/fetch-cuda.sh >"$(log_of "NVIDIA's headers")" 2>&1 ||
 		skip "NVIDIA's headers" "they cannot be fetched (PyPI)"
-	build tests --enable-werror
+	# the longest test can start first: its program is there
+	targets="all tests/conformance/conformance" build tests --enable-werror
 	export WEFT_BUILD=$build_root/tests WEFT_SANITIZED="" CC=${CC:-gcc}
 	step "UCX releases" bash tests/tools/fetch-ucx.sh
 	python_ready
@@ -257,6 +270,10 @@ suite() # [--long]
 	step "MPI" bash tests/tools/fetch-mpi.sh
 	start build_ahead
 	ahead=$!
+	begin_tests "coverage" 3600 nice -n 19 bash tests/tools/coverage.sh \
+		"$build_root/coverage"
+	test -z "$bare" ||
+		begin_tests "a bare machine" 3600 bash tests/tools/bare.sh
 
 	run_check "make check" 3600 "$WEFT_BUILD"
 	run_tests "analyzers" 600 bash tests/check/analyze.sh
@@ -278,9 +295,7 @@ suite() # [--long]
 		run_tests "Debian package" 900 bash tests/tools/debian.sh
 	fi
 	run_tests "older roots" 900 bash tests/tools/old-root.sh
-	# takes ten minutes, which CI has
-	test -z "$bare" ||
-		run_tests "a bare machine" 3600 bash tests/tools/bare.sh
+	test -z "$bare" || end_tests "a bare machine"
 	# the emulated machine is slow, and keeps one processor busy: beside it goes
 	# what a processor less does no harm to
 	begin_tests "Soft-RoCE" 1200 bash tests/vm/run.sh
@@ -304,13 +319,17 @@ suite() # [--long]
 		run_tests "two hosts on Soft-RoCE" 1000 bash tests/vm/two.sh
 	fi
 
+	# the programs with threads; the others only take longer
+	if try_build "TSan" tsan; then
+		tsan=yes
+		begin_tests "conformance, TSan" 1800 \
+			bash tests/conformance/rows.sh "$build_root/tsan"
+	fi
 	if try_build "ASan and UBSan" asan; then
 		run_check "make check, ASan and UBSan" 3600 "$build_root/asan"
 	fi
-	if try_build "TSan" tsan; then
-		# the programs with threads; the others only take longer
-		run_tests "conformance, TSan" 1800 \
-			bash tests/conformance/rows.sh "$build_root/tsan"
+	if test -n "$tsan"; then
+		end_tests "conformance, TSan"
 		run_tests "NCCL plugin, TSan" 900 env \
 			TSAN_OPTIONS="suppressions=$WEFT_SRC/tests/lib/tsan.supp" \
 			"$build_root/tsan/tests/nccl/perf/nccl_perf" --tap \
@@ -320,9 +339,7 @@ suite() # [--long]
 	fi
 
 	covered=$(log_of "coverage")
-	printf '  coverage ... '
-	if run_logged "$covered" bash tests/tools/coverage.sh \
-		"$build_root/coverage"; then
+	if await "coverage"; then
 		say "done ($took)"
 	else
 		skip "coverage" "not measured: $(last_line "$covered")"
