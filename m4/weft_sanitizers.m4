@@ -17,7 +17,7 @@ AC_DEFUN([WEFT_SANITIZERS], [
 	WEFT_SANITIZE=
 	AS_IF([test -n "$weft_sanitizers"],
 		[WEFT_SANITIZE="-fsanitize=$weft_sanitizers dnl
--fno-sanitize-recover=all -fno-omit-frame-pointer"])
+-fno-sanitize-recover=all -fno-omit-frame-pointer -g"])
 	FUZZ_CFLAGS=
 	FUZZ_LDFLAGS=
 	AS_IF([test "x$enable_fuzzers" != xno], [
