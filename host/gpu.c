@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "host/pci.h"
-#include "util/cuda.h"
-#include "util/nvml.h"
+#include "util/drivers/cuda.h"
+#include "util/drivers/nvml.h"
 #include "util/parse.h"
 #include "util/util.h"
 

@@ -21,7 +21,7 @@
 #include "util/parse.h"
 #include "util/util.h"
 #ifdef HAVE_VERBS_H
-#include "util/verbs.h"
+#include "util/drivers/verbs.h"
 #endif
 
 #define MAX_PORTS 256

@@ -44,7 +44,7 @@ AC_DEFUN([WEFT_SUMMARY], [
     manual pages           want pandoc"])
 	AS_IF([test $weft_have_CUDA = no],
 		[weft_out="$weft_out
-    util/cuda.h, compared  want cuda.h (--with-cuda=PREFIX)"])
+    cuda.h, compared       want cuda.h (--with-cuda=PREFIX)"])
 	AS_IF([test $weft_have_VERBS = no],
 		[weft_out="$weft_out
     weft_ib                wants infiniband/verbs.h (libibverbs-dev, --with-verbs=PREFIX)"])

@@ -159,8 +159,8 @@ static const struct weft_setting table[] = {
 /* The project's other variables, which are not settings of the libraries. */
 static const char *const other_names[] = {
 	"WEFT_CACHE",	/* where ./quickstart keeps what it fetched */
-	"WEFT_LIBCUDA", /* util/cuda.c: the CUDA driver to load */
-	"WEFT_LIBNVML", /* util/nvml.c: its management library */
+	"WEFT_LIBCUDA", /* util/drivers/cuda.c: the CUDA driver to load */
+	"WEFT_LIBNVML", /* util/drivers/nvml.c: its management library */
 	"WEFT_SRC",	   "WEFT_BUILD",      "WEFT_SANITIZED", /* for tests */
 	"WEFT_UCX_SOURCE", "WEFT_UCX_BUILDS", "WEFT_OFFLINE",
 	"WEFT_VENV",	   "WEFT_BENCH_OUT",

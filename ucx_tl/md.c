@@ -7,7 +7,7 @@
 #include <string.h>
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 enum { /* slots of uct_md_ops_t; 0 to 8 are the same in all releases */
        MD_CLOSE = 0,

@@ -13,7 +13,7 @@
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
 #include "ucx_tl/ucxenv.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 #include "util/log.h"
 
 #define GPU_MINOR_MIN 17 /* UCX 1.x, for transports of GPU memory */

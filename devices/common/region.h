@@ -11,7 +11,7 @@
 #define WEFT_DEVICES_COMMON_REGION_H
 
 #include "devices/device.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 /* The key of a region; `token` is random. */
 struct weft_rkey {

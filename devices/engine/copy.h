@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include "devices/common/events.h"
 #include "devices/common/region.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 #include "util/list.h"
 
 #define WEFT_TX_STREAMS	  2u

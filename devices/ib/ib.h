@@ -35,8 +35,8 @@
 #include "devices/ib/ib_proto.h"
 #include "host/verbs.h"
 #include "settings/settings.h"
+#include "util/drivers/verbs.h"
 #include "util/list.h"
-#include "util/verbs.h"
 
 #define IB_MAX_IOV	16
 #define IB_SQ_DEPTH	64

@@ -19,7 +19,7 @@
 #include "nccl_net/introduce/slots.h"
 #include "settings/settings.h"
 #include "stats/neighbour.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 #include "util/hash.h"
 #include "util/log.h"
 #include "util/util.h"

@@ -10,7 +10,7 @@ cd "$WEFT_SRC" || exit 99
 src=$(pwd -P)
 unbuilt='^$'
 grep -q 'HAVE_VERBS_H 1' "$WEFT_BUILD/config.h" ||
-	unbuilt='^devices/ib/|^util/verbs[.]'
+	unbuilt='^devices/ib/|^util/drivers/verbs[.]'
 mapfile -t files < <(product_files | grep '\.c$' | grep -vE "$unbuilt")
 flags=(-DHAVE_CONFIG_H -D_GNU_SOURCE -I"$src" -I"$WEFT_BUILD"
 	-DWEFT_BINDIR='"/bin"' -DWEFT_LIBDIR='"/lib"')
@@ -30,8 +30,8 @@ gcc devices/shm/shm_ep.c analyzer-null-dereference: returned before where NULL
 gcc devices/tcp/tcp_ep.c analyzer-null-dereference: without an error there is one
 cppcheck host/samehost.c resourceLeak: stays open, for its lock
 cppcheck devices/local/folder.c resourceLeak: is returned
-cppcheck util/nvml.c resourceLeak: stays loaded
-cppcheck util/verbs.c resourceLeak: stays loaded
+cppcheck util/drivers/nvml.c resourceLeak: stays loaded
+cppcheck util/drivers/verbs.c resourceLeak: stays loaded
 cppcheck devices/ib/ib_qp.c returnDanglingLifetime: the queue pair keeps no pointer
 cppcheck devices/tcp/tcp_fail.c nullPointer: recv() with MSG_TRUNC needs no buffer
 clang-tidy tools/check/check_peer.c bugprone-integer-division: of an index, not a time

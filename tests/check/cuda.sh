@@ -56,8 +56,8 @@ compare()
 	fi
 }
 
-compare util/cuda.h cu cuda.h 40
-compare util/nvml.h nvml nvml.h 11
+compare util/drivers/cuda.h cu cuda.h 40
+compare util/drivers/nvml.h nvml nvml.h 11
 for name in "${kept[@]}"; do
 	# an old one, or still the newest
 	if grep -qw "$name" "$include/cuda.h"; then

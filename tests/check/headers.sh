@@ -10,7 +10,7 @@ grep -q 'HAVE_VERBS_H 1' "$WEFT_BUILD/config.h" || verbs=missing
 
 while read -r header; do
 	case $verbs:$header in
-	missing:util/verbs.h | missing:devices/ib/* | missing:tests/lib/verbs/*)
+	missing:util/drivers/verbs.h | missing:devices/ib/* | missing:tests/lib/verbs/*)
 		tap_skip "$header" "no rdma-core headers"
 		continue ;;
 	esac

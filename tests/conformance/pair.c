@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "tests/lib/cuda/fake_cuda.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 const struct device_row *row;
 void (*sides_connect_hook)(bool connected);

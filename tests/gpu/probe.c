@@ -5,7 +5,7 @@
  */
 #include <stdio.h>
 #include "tests/gpu/nvlink/gpumem.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 int main(void)
 {

@@ -20,7 +20,7 @@
 #include "tests/lib/cuda/fake_cuda.h"
 #include "tests/lib/quiet.h"
 #include "util/compat.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 

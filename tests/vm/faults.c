@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 #include "tests/lib/pair.h"
+#include "util/drivers/verbs.h"
 #include "util/log.h"
-#include "util/verbs.h"
 
 #define LIMIT_MS   60000 /* generous: the machine is emulated */
 #define QUIET_MS   6000	 /* more than WEFT_PEER_TIMEOUT */

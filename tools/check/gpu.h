@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 struct tool_gpu {
 	const struct weft_cuda *cu; /* NULL: not open */

@@ -19,7 +19,7 @@
 #include "host/rundir.h"
 #include "tools/tool.h"
 #include "util/clock.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 #include "util/log.h"
 
 #define ANSWER_MS 900

@@ -9,7 +9,7 @@
 #include "settings/settings.h"
 #include "tools/tool.h"
 #include "ucx_tl/abi.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 #define PRELOAD	     "libweft_preload.so"
 #define PLUGINS_FROM 22u /* the first to read UCX_PLUGIN_PATH */

@@ -7,11 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 #define VMM_PAGE (2ul << 20)
 
-/* Calls that only a program makes; not part of util/cuda.h for that reason. */
+/* Calls that only a program makes; not part of util/drivers/cuda.h for that
+ * reason. */
 static struct {
 	int (*alloc)(uint64_t *p, size_t size);
 	int (*free)(uint64_t p);

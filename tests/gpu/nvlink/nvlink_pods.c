@@ -17,7 +17,7 @@
 
 #include "tests/gpu/nvlink/pods.h"
 #include "tests/gpu/nvlink/side.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 #define WINDOW 16
 #define POISON 0x77

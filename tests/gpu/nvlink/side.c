@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 
 #include "tests/gpu/nvlink/pods.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 const struct weft_dev_ops *const ops = &weft_nvlink_ops;
 struct side side;

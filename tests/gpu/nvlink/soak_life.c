@@ -11,7 +11,7 @@
 #include "tests/gpu/nvlink/gpumem.h"
 #include "tests/gpu/nvlink/soak.h"
 #include "tests/lib/cuda/fake_cuda.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 struct weft_iface *iface;
 static volatile sig_atomic_t leave;

@@ -29,7 +29,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "tests/host/programs/gpu.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 #define POISON 0x77
 #define EDGE   64 /* looked at before and behind */

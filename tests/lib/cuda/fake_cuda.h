@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A CUDA driver without a GPU, for WEFT_LIBCUDA: the calls that util/cuda.h
- * lists, on memfds, so that exported memory is really shared.
+ * A CUDA driver without a GPU, for WEFT_LIBCUDA: the calls that
+ * util/drivers/cuda.h lists, on memfds, so that exported memory is really
+ * shared.
  *
  * Streams are threads that are late on purpose and know nothing of each other,
  * so that what is not ordered does happen in the wrong order.  It refuses what

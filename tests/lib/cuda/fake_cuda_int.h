@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 #include "tests/lib/cuda/fake_cuda.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 #include "util/util.h"
 
 #define EXPORT __attribute__((visibility("default")))

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "tests/lib/cuda/fake_cuda_int.h"
-#include "util/nvml.h"
+#include "util/drivers/nvml.h"
 
 #define INVALID_ARGUMENT 2 /* NVML_ERROR_INVALID_ARGUMENT */
 #define NOT_SUPPORTED	 3

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 #include "tests/lib/verbs/fake_verbs.h"
-#include "util/verbs.h"
+#include "util/drivers/verbs.h"
 
 #define FAKE_DEVICES  2
 #define FAKE_CONTEXTS 16

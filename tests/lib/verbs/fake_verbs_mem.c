@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "tests/lib/verbs/fake_verbs_int.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 static struct ibv_mr *make_mr(struct ibv_pd *pd, uint64_t addr, uint64_t len,
 			      int access)

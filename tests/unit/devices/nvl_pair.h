@@ -7,7 +7,7 @@
 
 #include "tests/lib/cuda/fake_cuda.h"
 #include "tests/unit/devices/sides.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 extern const struct weft_dev_ops *const nvl;
 /* The fake driver's control. */

@@ -2,7 +2,7 @@
 /* The adaptor on the InfiniBand device, two contexts of one process. */
 #include "tests/unit/nccl_net/pair.h"
 #include "tests/unit/nccl_net/ib.h"
-#include "util/verbs.h"
+#include "util/drivers/verbs.h"
 
 TestSuite(ib, .init = begin, .fini = done, .timeout = 120);
 

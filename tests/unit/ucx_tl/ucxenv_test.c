@@ -12,7 +12,7 @@
 #include "ucx_tl/ucxenv.h"
 #include "util/util.h"
 #ifdef HAVE_VERBS_H
-#include "util/verbs.h"
+#include "util/drivers/verbs.h"
 #endif
 
 /* "A=1 B=2" as the whole environment. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "tests/lib/cuda/fake_cuda.h"
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 #include "util/log.h"
 
 static struct {

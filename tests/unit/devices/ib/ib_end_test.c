@@ -6,7 +6,7 @@
 
 #include "devices/ib/ib.h"
 #include "tests/unit/devices/ib/ib_pair.h"
-#include "util/verbs.h"
+#include "util/drivers/verbs.h"
 
 /* ---- sleeping, closing, unknown peers ---------------------------------------
  */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "tests/unit/devices/ib/ib_pair.h"
-#include "util/verbs.h"
+#include "util/drivers/verbs.h"
 
 #define PUTS 24 /* under way together */
 #define UNIT 150000

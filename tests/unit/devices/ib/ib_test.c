@@ -6,7 +6,7 @@
 #include "devices/ib/ib_done.h"
 #include "tests/lib/fds.h"
 #include "tests/unit/devices/ib/ib_pair.h"
-#include "util/verbs.h"
+#include "util/drivers/verbs.h"
 
 /* ---- every call that may fail does -------------------------------------- */
 

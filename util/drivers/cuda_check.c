@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Compares util/cuda.h with NVIDIA's header at compile time, if configure has
- * found one (12.0 or later).
+ * Compares util/drivers/cuda.h with NVIDIA's header at compile time, if
+ * configure has found one (12.0 or later).
  */
 #include <cuda.h>
 
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 #define SAME(ours, theirs) \
 	_Static_assert((int)(ours) == (int)(theirs), #ours " is " #theirs)

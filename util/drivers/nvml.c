@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "util/nvml.h"
+#include "util/drivers/nvml.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -4,9 +4,9 @@
  *
  * Building needs none of CUDA's headers: the symbol names of the calls below
  * carry their version, so their signatures never change.  If there is a cuda.h,
- * util/cuda_check.c compares types and values with it, and tests/check/cuda.sh
- * the names.  Handles are void pointers, enumerations ints, device pointers
- * 64-bit numbers.
+ * util/drivers/cuda_check.c compares types and values with it, and
+ * tests/check/cuda.sh the names.  Handles are void pointers, enumerations ints,
+ * device pointers 64-bit numbers.
  *
  * A process without GPU memory must not notice weft: only weft_cuda_init()
  * loads the library and calls cuInit().  weft uses the contexts of the memory
@@ -15,8 +15,8 @@
  * Make every call between weft_cuda_enter() and weft_cuda_leave(): they make a
  * context current and keep a stream capture on any thread of the program valid.
  */
-#ifndef WEFT_UTIL_CUDA_H
-#define WEFT_UTIL_CUDA_H
+#ifndef WEFT_UTIL_DRIVERS_CUDA_H
+#define WEFT_UTIL_DRIVERS_CUDA_H
 
 #include <stdbool.h>
 #include <stddef.h>

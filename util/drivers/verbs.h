@@ -8,8 +8,8 @@
  * (libibverbs.map.in of rdma-core).  A process on a host without the library or
  * without a device does not notice weft.
  */
-#ifndef WEFT_UTIL_VERBS_H
-#define WEFT_UTIL_VERBS_H
+#ifndef WEFT_UTIL_DRIVERS_VERBS_H
+#define WEFT_UTIL_DRIVERS_VERBS_H
 
 #include <infiniband/verbs.h>
 

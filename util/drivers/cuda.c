@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "util/cuda.h"
+#include "util/drivers/cuda.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "util/verbs.h"
+#include "util/drivers/verbs.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -5,8 +5,8 @@
  * header: names, values and layouts are those of nvml.h 13.0, unchanged since
  * 11.0 (tests/check/cuda.sh compares the names if that header is installed).
  */
-#ifndef WEFT_UTIL_NVML_H
-#define WEFT_UTIL_NVML_H
+#ifndef WEFT_UTIL_DRIVERS_NVML_H
+#define WEFT_UTIL_DRIVERS_NVML_H
 
 #define WEFT_NVML_SUCCESS	    0
 #define WEFT_NVML_DRIVER_NOT_LOADED 9
