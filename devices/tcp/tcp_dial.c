@@ -2,9 +2,9 @@
 /* Sockets of connections: their options, and how many carry bulk. */
 #include "devices/tcp/tcp_dial.h"
 #include "devices/tcp/bulk/tcp_bulk.h"
-#include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/bulk/tcp_engine.h"
 #include "devices/tcp/bulk/tcp_event.h"
+#include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoints: the caller's side of a connection. */
 #include "devices/tcp/tcp_ep.h"
+#include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_dial.h"
-#include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_get.h"
 #include "devices/tcp/tcp_put.h"

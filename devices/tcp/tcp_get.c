@@ -6,10 +6,10 @@
  */
 #include "devices/tcp/tcp_get.h"
 #include "devices/tcp/bulk/tcp_bulk.h"
-#include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/bulk/tcp_event.h"
-#include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/bulk/tcp_pool.h"
+#include "devices/tcp/tcp_copy.h"
+#include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_put.h"
 #include "devices/tcp/tcp_tx.h"
 

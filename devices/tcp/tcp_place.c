@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The peer's puts that come in frames, and puts that cannot be placed. */
 #include "devices/tcp/tcp_place.h"
+#include "devices/tcp/bulk/tcp_land.h"
 #include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_fail.h"
-#include "devices/tcp/bulk/tcp_land.h"
 #include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>

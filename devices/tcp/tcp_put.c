@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Puts, from the call to the completion. */
 #include "devices/tcp/tcp_put.h"
+#include "devices/tcp/bulk/tcp_engine.h"
+#include "devices/tcp/bulk/tcp_event.h"
+#include "devices/tcp/bulk/tcp_pool.h"
 #include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_dial.h"
-#include "devices/tcp/bulk/tcp_engine.h"
 #include "devices/tcp/tcp_fail.h"
-#include "devices/tcp/bulk/tcp_pool.h"
 #include "devices/tcp/tcp_tx.h"
 
 #include <errno.h>
@@ -139,6 +140,7 @@ void tcp_puts_post_waiting(struct tcp_conn *conn)
 	struct tcp_put *put;
 	size_t off, len;
 	int err = 0;
+	bool gone;
 
 	if (!b || !b->no_streams || conn->rx_ended)
 		return;
@@ -151,19 +153,19 @@ void tcp_puts_post_waiting(struct tcp_conn *conn)
 		iov[0].iov_len = TCP_CHUNK_LEN;
 		if (put->source_checked) {
 			parts = 1;
-			err = copy_source(conn, put, off, len, iov + 1);
-			if (err) {
-				tcp_bulk_stream_stopped(conn, put, false);
-				tcp_put_source_gone(conn, put);
-				return;
-			}
+			gone = copy_source(conn, put, off, len, iov + 1) != 0;
 		} else {
-			tcp_iov_slice(put->iov, put->iovcnt, off, len, iov + 1,
-				      &parts);
+			gone = false;
+			parts = tcp_iov_slice(put->iov, put->iovcnt, off, len,
+					      iov + 1);
 		}
-		err = tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, parts + 1,
-				    TCP_CHUNK_LEN + len, NULL);
-		if (err == -EFAULT) {
+		if (!gone) {
+			err = tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov,
+					    parts + 1, TCP_CHUNK_LEN + len,
+					    NULL);
+			gone = err == -EFAULT;
+		}
+		if (gone) {
 			tcp_bulk_stream_stopped(conn, put, false);
 			tcp_put_source_gone(conn, put);
 			return;
@@ -277,27 +279,13 @@ void tcp_put_done(struct tcp_put *put)
 /* Completes the ops of acknowledged puts that wait for delivery. */
 static void cancel_settled(struct tcp_conn *conn, int status)
 {
-	struct tcp_iface *iface = conn->iface;
-	struct tcp_put *put, *tput;
 	struct weft_op *op;
 
-	tcp_engines_sync(iface);
-	do {
-		op = NULL;
-		pthread_mutex_lock(&iface->found.lock);
-		weft_list_for_each (put, tput, &iface->found.puts, done_link) {
-			if (put->conn != conn || !put->op)
-				continue;
-			op = put->op;
-			put->op = NULL;
-			break;
-		}
-		pthread_mutex_unlock(&iface->found.lock);
-		if (op) {
-			conn->nputs--;
-			op->done(op, status);
-		}
-	} while (op);
+	tcp_engines_sync(conn->iface);
+	while ((op = tcp_events_take_op(conn))) {
+		conn->nputs--;
+		op->done(op, status);
+	}
 }
 
 /*

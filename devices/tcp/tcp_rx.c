@@ -8,9 +8,9 @@
  */
 #include "devices/tcp/tcp_rx.h"
 #include "devices/tcp/bulk/tcp_bulk.h"
+#include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/tcp_conn.h"
 #include "devices/tcp/tcp_dial.h"
-#include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_get.h"
 #include "devices/tcp/tcp_place.h"

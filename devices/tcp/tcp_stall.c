@@ -43,9 +43,10 @@ static void give_up_stream(struct tcp_conn *conn, struct tcp_stream *s)
 }
 
 /* Is the stream slow although it has something to deliver? */
-static bool is_slow(struct tcp_bulk *b, struct tcp_stream *s,
-		    const struct tcp_info *ti, bool *free_path)
+static bool is_slow(struct tcp_stream *s, const struct tcp_info *ti,
+		    bool *free_path)
 {
+	struct tcp_bulk *b = s->conn->bulk;
 	uint64_t delta = ti->tcpi_bytes_acked - s->seen_acked;
 	bool waits = ti->tcpi_unacked || ti->tcpi_notsent_bytes;
 	/* the peer reads slowly: the path is not to blame */
@@ -64,10 +65,10 @@ static bool is_slow(struct tcp_bulk *b, struct tcp_stream *s,
 	return s->slow_ticks >= SLOW_TICKS;
 }
 
-void tcp_stall_check(struct tcp_bulk *b, struct tcp_stream *s,
-		     const struct tcp_info *ti, struct tcp_stall *seen)
+void tcp_stall_check(struct tcp_stream *s, const struct tcp_info *ti,
+		     struct tcp_stall *seen)
 {
-	if (s->out && is_slow(b, s, ti, &seen->free_path))
+	if (s->out && is_slow(s, ti, &seen->free_path))
 		seen->worst = s;
 }
 

@@ -16,8 +16,8 @@ struct tcp_stall {
 };
 
 /* @ti: the kernel's TCP_INFO of @s in this tick. */
-void tcp_stall_check(struct tcp_bulk *b, struct tcp_stream *s,
-		     const struct tcp_info *ti, struct tcp_stall *seen);
+void tcp_stall_check(struct tcp_stream *s, const struct tcp_info *ti,
+		     struct tcp_stall *seen);
 /* After the last stream: drops one that is too slow. */
 void tcp_stall_end(struct tcp_conn *conn, const struct tcp_stall *seen);
 /*

@@ -15,9 +15,9 @@
  * has ended.
  */
 #include "devices/tcp/tcp_timer.h"
-#include "devices/tcp/tcp_dial.h"
 #include "devices/tcp/bulk/tcp_engine.h"
 #include "devices/tcp/bulk/tcp_event.h"
+#include "devices/tcp/tcp_dial.h"
 #include "devices/tcp/tcp_stall.h"
 
 #include <errno.h>
@@ -136,7 +136,7 @@ static void check_streams(struct tcp_conn *conn, uint64_t now)
 		if (s->out && idle && now - s->used_ms > TCP_STREAM_IDLE_MS)
 			tcp_stream_detach(s);
 		else if (known)
-			tcp_stall_check(b, s, &ti, &seen);
+			tcp_stall_check(s, &ti, &seen);
 	}
 	tcp_stall_end(conn, &seen);
 }

@@ -12,8 +12,8 @@
  */
 #include "devices/tcp/tcp_tx.h"
 #include "devices/tcp/bulk/tcp_bulk.h"
-#include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/bulk/tcp_event.h"
+#include "devices/tcp/tcp_copy.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -237,8 +237,8 @@ static int write_frame(struct tcp_conn *conn, struct iovec *all, unsigned int n,
 	/* copy the head, the rest stays in the caller's memory */
 	memcpy(conn->unsent_head, all[0].iov_base, TCP_FRAME_LEN);
 	all[0].iov_base = conn->unsent_head;
-	tcp_iov_slice(all, n, sent, total - sent, conn->unsent_iov,
-		      &conn->unsent_n);
+	conn->unsent_n =
+		tcp_iov_slice(all, n, sent, total - sent, conn->unsent_iov);
 	for (i = 0; i < conn->unsent_n && !conn->unsent_iov[i].iov_len; i++)
 		;
 	conn->unsent_i = i;

@@ -547,23 +547,22 @@ unsigned int tcp_bulk_missing_streams(struct tcp_bulk *b)
 	return n;
 }
 
-void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
-		   size_t len, struct iovec *out, unsigned int *out_n)
+unsigned int tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
+			   size_t len, struct iovec *out)
 {
-	unsigned int i;
+	unsigned int i, parts = 0;
 	size_t part;
 
-	*out_n = 0;
 	for (i = 0; i < n && len; i++) {
 		if (off >= iov[i].iov_len) {
 			off -= iov[i].iov_len;
 			continue;
 		}
 		part = weft_min(len, iov[i].iov_len - off);
-		out[*out_n].iov_base = (uint8_t *)iov[i].iov_base + off;
-		out[*out_n].iov_len = part;
-		++*out_n;
+		out[parts].iov_base = (uint8_t *)iov[i].iov_base + off;
+		out[parts++].iov_len = part;
 		len -= part;
 		off = 0;
 	}
+	return parts;
 }

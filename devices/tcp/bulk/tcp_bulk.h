@@ -172,8 +172,8 @@ unsigned int tcp_bulk_lose_dial(struct tcp_bulk *b);
 /* How many should be opened. */
 unsigned int tcp_bulk_missing_streams(struct tcp_bulk *b);
 
-/* A part of @iov: @len bytes from @off on, in at most as many entries. */
-void tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
-		   size_t len, struct iovec *out, unsigned int *out_n);
+/* A part of @iov: @len bytes from @off on; returns its entries, @n at most. */
+unsigned int tcp_iov_slice(const struct iovec *iov, unsigned int n, size_t off,
+			   size_t len, struct iovec *out);
 
 #endif

@@ -40,6 +40,24 @@ void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put)
 	tcp_events_wake(iface);
 }
 
+struct weft_op *tcp_events_take_op(struct tcp_conn *conn)
+{
+	struct tcp_iface *iface = conn->iface;
+	struct tcp_put *put, *tput;
+	struct weft_op *op = NULL;
+
+	pthread_mutex_lock(&iface->found.lock);
+	weft_list_for_each (put, tput, &iface->found.puts, done_link) {
+		if (put->conn != conn || !put->op)
+			continue;
+		op = put->op;
+		put->op = NULL;
+		break;
+	}
+	pthread_mutex_unlock(&iface->found.lock);
+	return op;
+}
+
 /*
  * The window does not bound these: a put is acknowledged when it is placed, so
  * the next one may come before progress() has told the caller.

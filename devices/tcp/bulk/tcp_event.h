@@ -28,6 +28,8 @@ void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put);
 /* A put that notifies (TCP_CHUNK_*) is placed; -ENOMEM. */
 int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 			   uint64_t size, int status);
+/* The op of a complete put of @conn that progress() has not seen, or NULL. */
+struct weft_op *tcp_events_take_op(struct tcp_conn *conn);
 /* Do so many of @conn's wait for progress() that it must not read more? */
 bool tcp_events_full(const struct tcp_conn *conn);
 /*

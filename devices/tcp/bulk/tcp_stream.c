@@ -27,7 +27,7 @@ static ssize_t send_piece(struct tcp_stream *s)
 	struct msghdr msg = { .msg_iov = iov };
 	struct tcp_put *put = s->out_chunk->put;
 	size_t off = s->out_chunk->off + s->out_chunk->len - s->out_left;
-	unsigned int n = 0, parts;
+	unsigned int n = 0;
 	ssize_t sent;
 
 	if (s->head_done < s->head_len) {
@@ -40,8 +40,8 @@ static ssize_t send_piece(struct tcp_stream *s)
 			     (uintptr_t)put->iov[0].iov_base + off,
 			     s->out_left))
 		return -ECANCELED;
-	tcp_iov_slice(put->iov, put->iovcnt, off, s->out_left, iov + n, &parts);
-	msg.msg_iovlen = n + parts;
+	msg.msg_iovlen = n + tcp_iov_slice(put->iov, put->iovcnt, off,
+					   s->out_left, iov + n);
 	sent = sendmsg(s->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent < 0)
 		sent = -errno;
