@@ -1,27 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "settings/settings.h"
+#include "stats/output.h"
 #include "stats/prometheus.h"
 #include "stats/stats.h"
-#include "util/file.h"
 #include "util/list.h"
 #include "util/log.h"
 #include "util/table.h"
 
-#define WRITE_MS   250	/* between writes to the page */
-#define EXPORT_MS  5000 /* between files for Prometheus */
-#define ENDED_ROWS 256	/* of ended peers; the others share one */
-#define PATH_LEN   4096
+#define WRITE_MS   250	      /* between writes to the page */
+#define EXPORT_MS  5000	      /* between files for Prometheus */
+#define ENDED_ROWS 256	      /* of ended peers; the others share one */
 #define DETOUR_MAX 1000000000 /* bytes, before that is a warning */
 
 /* One peer of one interface. */
@@ -339,62 +336,6 @@ void weft_stats_peer_ended(struct weft_stats *s, struct weft_counters *c)
 
 /* ---- output -------------------------------------------------------------- */
 
-/* "%p" becomes the pid. */
-static void expand_path(const char *from, char path[PATH_LEN])
-{
-	size_t n = 0;
-
-	for (; *from && n + 16 < PATH_LEN; from++) {
-		if (from[0] == '%' && from[1] == 'p') {
-			n += (size_t)snprintf(path + n, 16, "%d", getpid());
-			from++;
-		} else {
-			path[n++] = *from;
-		}
-	}
-	path[n] = '\0';
-}
-
-/* NULL: Prometheus's format is not asked for. */
-static const char *export_path(void)
-{
-	static const char prefix[] = "prometheus:";
-	const char *to = weft_settings()->stats;
-
-	return strncmp(to, prefix, sizeof(prefix) - 1)
-		       ? NULL
-		       : to + sizeof(prefix) - 1;
-}
-
-/* -1: off, or it fails. */
-static int open_output(const char *to)
-{
-	char path[PATH_LEN];
-	const char *why;
-	struct statx st;
-	int fd;
-
-	if (!*to || !strcmp(to, "0") || export_path())
-		return -1;
-	if (!strcmp(to, "1"))
-		return fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-	expand_path(to, path);
-	/* no link of either kind: in /tmp anyone can plant one */
-	fd = weft_file_open(AT_FDCWD, path,
-			    O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0644,
-			    &st, &why);
-	if (fd >= 0 && st.stx_nlink > 1) {
-		close(fd);
-		fd = -1;
-		why = "it has a second name (a hard link)";
-	}
-	if (fd < 0)
-		weft_warn_once(
-			"cannot write counters to '%s', named by WEFT_STATS: %s",
-			path, why);
-	return fd;
-}
-
 static void get_host(char *to, size_t len)
 {
 	struct utsname name;
@@ -449,19 +390,6 @@ static void write_rows(int fd, struct weft_stats *s)
 		write_row(fd, s, &s->rest);
 }
 
-/* In a folder: a name that other processes do not have. */
-static void name_export(const char *to, const char *host, char path[PATH_LEN])
-{
-	struct statx st;
-	size_t n;
-
-	expand_path(to, path);
-	n = strlen(path);
-	if (!statx(AT_FDCWD, path, 0, STATX_TYPE, &st) && S_ISDIR(st.stx_mode))
-		snprintf(path + n, PATH_LEN - n, "/weft-%s-%d-%s.prom", host,
-			 getpid(), runtime);
-}
-
 static void add_rows(struct weft_sums *sums, struct weft_stats *s)
 {
 	struct row *r, *tmp;
@@ -477,7 +405,7 @@ static bool sum_up(struct weft_sums *all)
 {
 	struct weft_stats *s, *tmp;
 
-	if (!export_path())
+	if (!weft_stats_export_path())
 		return false;
 	*all = closed;
 	weft_list_for_each (s, tmp, &open_stats, link)
@@ -489,8 +417,8 @@ static bool sum_up(struct weft_sums *all)
 /* With export_lock alone: a slow file system holds nothing else up. */
 static void write_sums(const struct weft_sums *all)
 {
-	const char *to = export_path();
-	char path[PATH_LEN], labels[256], host[65], program[32], comm[32];
+	char path[WEFT_STATS_PATH_LEN], labels[256], host[65], program[32],
+		comm[32];
 	int err;
 
 	get_host(host, sizeof(host));
@@ -499,7 +427,7 @@ static void write_sums(const struct weft_sums *all)
 	snprintf(labels, sizeof(labels),
 		 "host=\"%s\",pid=\"%d\",program=\"%s\",runtime=\"%s\"", host,
 		 getpid(), program, runtime);
-	name_export(to, host, path);
+	weft_stats_name_export(host, runtime, path);
 	err = weft_prometheus_write(path, labels, all);
 	if (err)
 		weft_warn_once(
@@ -512,7 +440,7 @@ static void export_rows(void)
 	struct weft_sums all;
 	bool any;
 
-	if (!export_path())
+	if (!weft_stats_export_path())
 		return;
 	lock_all();
 	any = sum_up(&all);
@@ -569,13 +497,13 @@ void weft_stats_close(struct weft_stats *s)
 	weft_list_del(&s->link);
 	if (own)
 		hide_rows(s);
-	if (own && export_path())
+	if (own && weft_stats_export_path())
 		add_rows(&closed, s);
 	unlock_stats();
 	if (own)
 		export_rows();
 	if (has_rows(s))
-		fd = open_output(weft_settings()->stats);
+		fd = weft_stats_open_output();
 	if (fd >= 0) {
 		write_rows(fd, s);
 		close(fd);
@@ -610,7 +538,7 @@ __attribute__((destructor)) static void write_at_exit(void)
 			continue;
 		/* do not create a file without rows */
 		if (fd < 0)
-			fd = open_output(weft_settings()->stats);
+			fd = weft_stats_open_output();
 		if (fd < 0)
 			break;
 		write_rows(fd, s);

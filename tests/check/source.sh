@@ -109,17 +109,10 @@ tap_nothing "no blanks at the end of a line" \
 tap_nothing "structs and enums have no typedef of their own" \
 	"$(grep -nHE '^typedef (struct|enum|union)' "${products[@]}" |
 		grep -v '^ucx_tl/\|^nccl_net/')"
-# ROOT FILES LINES: the most that a folder below ROOT and a file of code there hold
-while read -r root most_files most_lines; do
-	tap_nothing "no folder of $root has more than $most_files files" \
-		"$(project_files "$root/*" | grep -v '/corpus/' |
-			sed 's|/[^/]*$||' | sort | uniq -c |
-			awk -v most="$most_files" '$1 > most { print $2 ": " $1 }')"
-	tap_nothing "no file of $root has more than $most_lines lines" \
-		"$(project_files "$root/*.[ch]" "$root/*.sh" "$root/*.py" |
-			xargs awk -v most="$most_lines" '
-				FNR == most + 1 { print FILENAME }')"
-done <<'END'
-tests 30 600
-END
+tap_nothing "no folder has more than 30 files" \
+	"$(project_files '*/*' | grep -v '/corpus/' | sed 's|/[^/]*$||' |
+		sort | uniq -c | awk '$1 > 30 { print $2 ": " $1 }')"
+tap_nothing "no file of code has more than 600 lines" \
+	"$(awk 'FNR == 601 { print FILENAME }' "${code[@]}" \
+		$(project_files '*.sh' '*.py'))"
 tap_done
