@@ -8,6 +8,7 @@
 #include "host/host.h"
 #include "settings/settings.h"
 #include "stats/stats.h"
+#include "util/fork.h"
 #include "util/hash.h"
 #include "util/util.h"
 
@@ -61,16 +62,31 @@ void weft_neighbour_meets(uint64_t place)
 	atomic_store(&meets, true);
 }
 
-/* Equal user ids may be different users outside a user namespace. */
+/*
+ * Equal user ids may be different users outside a user namespace.  A process
+ * enters another one before it has threads, if at all, and mostly as a child of
+ * who was here: a fork asks again.
+ */
 static uint64_t user_id(void)
 {
+	static _Thread_local struct {
+		bool known;
+		unsigned int forks;
+		uint64_t uid, id;
+	} last;
 	struct {
 		uint64_t uid;
 		char map[512];
 	} user = { .uid = geteuid() };
 
+	if (last.known && last.uid == user.uid && last.forks == weft_forks())
+		return last.id;
 	weft_host_uid_map(user.map, sizeof(user.map));
-	return weft_hash_u64("weft user", &user, sizeof(user));
+	last.id = weft_hash_u64("weft user", &user, sizeof(user));
+	last.uid = user.uid;
+	last.forks = weft_forks();
+	last.known = true;
+	return last.id;
 }
 
 static uint64_t flags(void)
@@ -86,7 +102,7 @@ static uint64_t flags(void)
 	return all;
 }
 
-uint64_t weft_neighbour_word(void)
+uint64_t weft_neighbour_word(uint64_t netns)
 {
 	const uint64_t place = atomic_load(&meeting_place);
 	uint64_t word = flags();
@@ -97,7 +113,7 @@ uint64_t weft_neighbour_word(void)
 	/* 0 stands for none */
 	word |= weft_max(part(place, 0, NETNS_AT - PLACE_AT), !!place)
 		<< PLACE_AT;
-	word |= part(weft_netns_id(), 0, HOST_AT - NETNS_AT) << NETNS_AT;
+	word |= part(netns, 0, HOST_AT - NETNS_AT) << NETNS_AT;
 	return word | weft_host_id() << HOST_AT;
 }
 

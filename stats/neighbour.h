@@ -15,8 +15,11 @@
  */
 void weft_neighbour_meets(uint64_t place);
 
-/* Of this process, as it is now; 0: its host is unknown. */
-uint64_t weft_neighbour_word(void);
+/*
+ * Of this process, as it is now, and its interface in @netns, the
+ * weft_netns_id() of its address; 0: its host is unknown.
+ */
+uint64_t weft_neighbour_word(uint64_t netns);
 
 /* What keeps two from meeting on their host; in pages, so only add at the end.
  */

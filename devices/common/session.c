@@ -226,8 +226,9 @@ static int dial(struct weft_conn *conn)
 	if (conn->state == WEFT_CONN_WAITING)
 		weft_conn_set_state(conn, WEFT_CONN_DIALING);
 	conn->retry_ms = 0;
-	return weft_conn_dial_more(conn, conn->session->kind, conn->number,
-				   weft_neighbour_word());
+	return weft_conn_dial_more(
+		conn, conn->session->kind, conn->number,
+		weft_neighbour_word(conn->session->addr->ns_id));
 }
 
 /* Was no dial made because this process or host lacks a resource? */

@@ -90,7 +90,8 @@ static void note_neighbour(struct tcp_conn *conn)
 {
 	bool chosen;
 	const enum weft_barrier barrier = weft_neighbour_barrier(
-		weft_neighbour_word(), conn->base.neighbour, &chosen);
+		weft_neighbour_word(conn->iface->base.addr->ns_id),
+		conn->base.neighbour, &chosen);
 
 	if (barrier && !conn->iface->base.session.aside &&
 	    conn->base.peer_id != conn->iface->base.id)

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "host/host.h"
 #include "stats/neighbour.h"
 #include "settings/settings.h"
 #include "stats/stats.h"
@@ -35,7 +36,7 @@ static uint64_t become(const struct who *who)
 		return UINT64_MAX;
 	if (who->no_proc)
 		hidden = "/proc/sys";
-	return weft_neighbour_word();
+	return weft_neighbour_word(weft_netns_id());
 }
 
 static uint64_t word_of(const struct who *who)
@@ -166,4 +167,17 @@ Test(neighbour, what_keeps_nccl_from_its_own_ways)
 	says(RANK, OTHER_RANK, "compare 'weft info nccl'", false);
 	says(ALONE, OFF, "not introduced", true);
 	says(OFF, ALONE, "not introduced", true);
+}
+
+/* Each connection wants the word: the user is looked up once in a process. */
+Test(neighbour, the_user_is_looked_up_once_and_again_in_a_child)
+{
+	const uint64_t fresh = word_of(&(struct who)SHM);
+	uint64_t word;
+
+	hidden = "/proc/self/uid_map";
+	word = become(&(struct who)SHM);
+	hidden = NULL;
+	cr_expect(eq(u64, become(&(struct who)SHM), word));
+	cr_expect(eq(u64, word_of(&(struct who)SHM), fresh));
 }
