@@ -213,7 +213,12 @@ static inline bool shm_conn_is_open(const struct shm_conn *conn)
 	return conn->base.state == WEFT_CONN_OPEN;
 }
 
-/* There is something to do for it, which progress() would not see. */
+/*
+ * There is something to do for it, which progress() would not see.  Not
+ * weft_conn_attend(): progress() looks at each ring anyway, as its writer says
+ * nothing, and where only a record is new it skips the rest by this flag.  In a
+ * list each message would have to be put on it and taken off.
+ */
 static inline void shm_conn_attend(struct shm_conn *conn)
 {
 	conn->still = false;
