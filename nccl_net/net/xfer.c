@@ -154,10 +154,10 @@ static void put_done(struct weft_op *op, int status)
 	weft_net_request_end(req, status);
 }
 
-static int send_eager(struct weft_net_comm *comm, uint32_t seq,
-		      const void *data, size_t size)
+/* 0: it has gone; -errno. */
+static int send_eager(struct weft_net_comm *comm, const void *data, size_t size)
 {
-	struct weft_msg_seq m = { .to = comm->remote_id, .seq = seq };
+	struct weft_msg_seq m = { .to = comm->remote_id, .seq = comm->seq };
 	uint8_t head[WEFT_MSG_SEQ_LEN];
 	struct iovec iov[2] = {
 		{ head, sizeof(head) },
@@ -169,14 +169,15 @@ static int send_eager(struct weft_net_comm *comm, uint32_t seq,
 					      iov, size ? 2 : 1, NULL);
 }
 
-static int send_put(struct weft_net_comm *comm, uint32_t seq, const void *data,
+/* -EINPROGRESS: put_done() will be called; another -errno. */
+static int send_put(struct weft_net_comm *comm,
+		    const struct weft_net_post *post, const void *data,
 		    size_t size, struct weft_mem *mem)
 {
-	struct weft_net_request *req = &comm->req[WEFT_NET_SLOT(seq)];
-	struct weft_net_post *post = &comm->post[WEFT_NET_SLOT(seq)];
+	struct weft_net_request *req = &comm->req[WEFT_NET_SLOT(comm->seq)];
 	struct weft_net_peer *peer = comm->peer;
 	struct weft_notify notify = {
-		.tag = weft_tag_pack(comm->remote_id, seq),
+		.tag = weft_tag_pack(comm->remote_id, comm->seq),
 	};
 	struct weft_iov iov = { (void *)data, size, mem };
 
@@ -185,52 +186,65 @@ static int send_put(struct weft_net_comm *comm, uint32_t seq, const void *data,
 				    post->rkey, &notify, &req->op);
 }
 
-/* May the next send go before its receive is known? */
-static bool may_send_eager(struct weft_net_comm *comm)
+/* The receive that the next send meets; NULL: not known. */
+static struct weft_net_post *next_post(struct weft_net_comm *comm)
 {
-	return (int32_t)(comm->seq - comm->posted_seq) <
-	       (int32_t)WEFT_NET_AHEAD;
+	struct weft_net_post *post = &comm->post[WEFT_NET_SLOT(comm->seq)];
+
+	return post->valid && post->seq == comm->seq ? post : NULL;
+}
+
+/*
+ * Small, and (unless its receive is known) not so far ahead that the receiver
+ * would have to keep too many.
+ */
+static bool may_send_eager(const struct weft_net_comm *comm, size_t size,
+			   const struct weft_net_post *post)
+{
+	return size <= comm->eager &&
+	       (post || (int32_t)(comm->seq - comm->posted_seq) <
+				(int32_t)WEFT_NET_AHEAD);
+}
+
+/* The receiver has to say where; -EAGAIN. */
+static int await_post(struct weft_net_comm *comm)
+{
+	if (comm->peer_eager_only) {
+		comm->peer_eager_only = false;
+		comm->post_wanted = true;
+	}
+	weft_net_comm_push(comm);
+	return -EAGAIN;
 }
 
 /* -EAGAIN: not now; 0 with *@out set, else an error. */
 static int try_send(struct weft_net_comm *comm, const void *data, size_t size,
 		    struct weft_net_mr *mr, struct weft_net_request **out)
 {
-	struct weft_net_post *post = &comm->post[WEFT_NET_SLOT(comm->seq)];
-	struct weft_net_request *req;
-	const bool posted = post->valid && post->seq == comm->seq;
-	int ret;
+	struct weft_net_post *post = next_post(comm);
+	int ret = comm_error(comm);
 
-	ret = comm_error(comm);
-	if (ret < 0)
+	if (ret)
 		return ret;
 	if (!slot_free(comm))
 		return -EAGAIN;
-	if (posted && size > post->size) {
+	if (post && size > post->size) {
 		too_large(comm, comm->seq, size, post->size);
 		return -EMSGSIZE;
 	}
-	if (size <= comm->eager && (posted || may_send_eager(comm))) {
-		ret = send_eager(comm, comm->seq, data, size);
-		if (ret < 0)
-			return ret;
-		post->valid = false;
-		req = weft_net_request_start(comm, size);
-		weft_net_request_end(req, 0);
-		*out = req;
-		return 0;
-	}
-	if (!posted) {
-		comm->post_wanted |= comm->peer_eager_only;
-		comm->peer_eager_only = false;
-		weft_net_comm_push(comm);
-		return -EAGAIN;
-	}
-	ret = send_put(comm, comm->seq, data, size, mr ? mr->mem : NULL);
-	if (ret != -EINPROGRESS)
+	if (may_send_eager(comm, size, post))
+		ret = send_eager(comm, data, size);
+	else if (post)
+		ret = send_put(comm, post, data, size, mr ? mr->mem : NULL);
+	else
+		ret = await_post(comm);
+	if (ret && ret != -EINPROGRESS)
 		return ret;
-	post->valid = false;
+	if (post)
+		post->valid = false;
 	*out = weft_net_request_start(comm, size);
+	if (!ret)
+		weft_net_request_end(*out, 0);
 	return 0;
 }
 
