@@ -69,21 +69,37 @@ tap_nothing "no other page, comment or message has to be changed for a newer UCX
 		"${pages[@]}" man/*.md "${sources[@]}" quickstart m4/*.m4 |
 		grep -vE '^(docs/ucx|NEWS)\.md:')"
 
-# Messages that troubleshooting.md quotes: the pieces between the dots are in one
-# string of the sources, in that order.
+# Messages that troubleshooting.md quotes, as patterns: the pieces between the dots
+# are in one string of the sources, in that order.
+mapfile -t quoted < <({
+	grep '^###' docs/troubleshooting.md |
+		grep -o '`\(NET/\)\?weft: [^`]*`' | tr -d '`' | sed 's/^[^ ]* //'
+	sed -n '/^| \(reason\|message\) /,/^$/s/^| \(`.*`\) |.*/\1/p' \
+		docs/troubleshooting.md | grep -o '`[^`]*`' | tr -d '`'
+} | sed 's/[][\.*^$]/\\&/g; s/\(\\\.\)\{3\}/[^"]*/g
+	# a cause may be appended by strerror()
+	s/: Address already in use$//')
 strings=$(cat "${sources[@]}" | tr '\n' ' ' | sed 's/"[ \t]*"//g')
 tap_nothing "messages that troubleshooting.md explains are weft's" "$(
-	{
-		grep '^###' docs/troubleshooting.md |
-			grep -o '`\(NET/\)\?weft: [^`]*`' | tr -d '`' |
-			sed 's/^[^ ]* //'
-		sed -n '/^| reason /,/^$/s/^| `\([^`]*\)`.*/\1/p' \
-			docs/troubleshooting.md
-	} | while read -r words; do
-		pattern=$(sed 's/[][\.*^$]/\\&/g; s/\(\\\.\)\{3\}/[^"]*/g' <<<"$words")
-		# a cause may be appended by strerror()
-		pattern=${pattern%: Address already in use}
-		grep -q -- "$pattern" <<<"$strings" || echo "$words"
+	for pattern in "${quoted[@]}"; do
+		grep -q -- "$pattern" <<<"$strings" || echo "$pattern"
+	done)"
+# A message asks for something with a verb behind a mark: "; raise the limit".
+asks='[;:(,]( or| see)?|\bor|\band'
+verbs='add|allow|give|install|leave|mount|name|open|raise|remove|set|start|unset|widen'
+tap_nothing "messages that ask for something are in troubleshooting.md" "$(
+	grep -oE 'weft_(fail|error|warn|warn_once)\([^";]*"[^"]*' <<<"$strings" |
+		sed 's/^[^"]*"//' | grep -E "($asks) ($verbs)\b" |
+		grep -vf <(printf '%s\n' "${quoted[@]}"))"
+
+tap_nothing "the section of each text of others has that text" "$(
+	sed -n '/^| text /,/^$/s/^| `\([^`]*\)`.*(#\([^)]*\)) |$/\1\t\2/p' \
+		docs/troubleshooting.md | while IFS=$'\t' read -r words anchor; do
+		line=$(anchors docs/troubleshooting.md | grep -nx -- "$anchor" |
+			cut -d: -f1)
+		awk -v n="${line:-0}" '/^##* / { i++ } i == n' \
+			docs/troubleshooting.md | tr '\n' ' ' |
+			grep -qF -- "$words" || echo "$words"
 	done)"
 
 # A function, a constant or a file that was renamed is renamed there, too.
