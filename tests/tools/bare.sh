@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The README's commands as a user runs them who has this release of Debian or
 # Ubuntu, git and nothing else: by root, and by a user without sudo, who learns what
-# to install. Needs root, debootstrap and the network; a quarter of an hour.
+# to install. Needs root, debootstrap and the network; minutes.
 #
 #   tests/tools/bare.sh [SUITE]
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99

@@ -271,7 +271,7 @@ suite() # [--long]
 	step "MPI" bash tests/tools/fetch-mpi.sh
 	start build_ahead
 	ahead=$!
-	begin_tests "coverage" 3600 nice -n 19 bash tests/tools/coverage.sh \
+	begin_tests "coverage" 3600 bash tests/tools/coverage.sh \
 		"$build_root/coverage"
 	test -z "$bare" ||
 		begin_tests "a bare machine" 3600 bash tests/tools/bare.sh
@@ -301,17 +301,17 @@ suite() # [--long]
 	# what a processor less does no harm to
 	begin_tests "Soft-RoCE" 1200 bash tests/vm/run.sh
 	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}
-	wait $ahead 2>/dev/null || true # bash forgets one that ended long ago
-	if try_build "fuzzers" fuzz; then
-		run_tests "fuzzers" $((fuzz_seconds * 4 + 300)) bash tests/fuzz/run.sh \
-			"$build_root/fuzz" "$fuzz_seconds"
-	fi
 	# what the tarball builds has been tested above; here it must build, pass
 	# the checks of its own files, install and uninstall
 	few="tests/check/source.sh tests/check/symbols.sh tests/check/preload.sh"
 	test -z "$long" || few=""
 	run_tests "make distcheck" 3600 make -j"$jobs" -C "$WEFT_BUILD" distcheck \
 		${few:+TESTS="$few"}
+	wait $ahead 2>/dev/null || true # bash forgets one that ended long ago
+	if try_build "fuzzers" fuzz; then
+		run_tests "fuzzers" $((fuzz_seconds * 4 + 300)) bash tests/fuzz/run.sh \
+			"$build_root/fuzz" "$fuzz_seconds"
+	fi
 	# the programs with threads; the others only take longer
 	if try_build "TSan" tsan; then
 		tsan=yes
