@@ -66,13 +66,13 @@ int weft_stats_open_output(void)
 	return fd;
 }
 
-void weft_stats_name_export(const char *host, const char *runtime,
-			    char path[WEFT_STATS_PATH_LEN])
+void weft_stats_name_export(const char *to, const char *host,
+			    const char *runtime, char path[WEFT_STATS_PATH_LEN])
 {
 	struct statx st;
 	size_t n;
 
-	expand_path(weft_stats_export_path(), path);
+	expand_path(to, path);
 	n = strlen(path);
 	if (!statx(AT_FDCWD, path, 0, STATX_TYPE, &st) && S_ISDIR(st.stx_mode))
 		snprintf(path + n, WEFT_STATS_PATH_LEN - n,

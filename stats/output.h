@@ -9,8 +9,9 @@
 const char *weft_stats_export_path(void);
 /* -1: off, or it fails. */
 int weft_stats_open_output(void);
-/* The file for Prometheus; in a folder, a name that no other process has. */
-void weft_stats_name_export(const char *host, const char *runtime,
+/* The file @to; in a folder, a name that no other process has. */
+void weft_stats_name_export(const char *to, const char *host,
+			    const char *runtime,
 			    char path[WEFT_STATS_PATH_LEN]);
 
 #endif

@@ -427,7 +427,7 @@ static void write_sums(const struct weft_sums *all)
 	snprintf(labels, sizeof(labels),
 		 "host=\"%s\",pid=\"%d\",program=\"%s\",runtime=\"%s\"", host,
 		 getpid(), program, runtime);
-	weft_stats_name_export(host, runtime, path);
+	weft_stats_name_export(weft_stats_export_path(), host, runtime, path);
 	err = weft_prometheus_write(path, labels, all);
 	if (err)
 		weft_warn_once(
