@@ -162,9 +162,27 @@ static int may_access(struct weft_uct_ep *ep, struct weft_uct_completion *comp,
 	return *op ? 0 : -ENOMEM;
 }
 
-static enum weft_ucs_status run_access(struct weft_uct_ep *ep,
-				       struct weft_uct_op *op, int ret)
+static enum weft_ucs_status start_access(struct weft_uct_ep *ep, bool get,
+					 const struct weft_uct_iov *from,
+					 size_t n, uint64_t remote_addr,
+					 uintptr_t rkey,
+					 struct weft_uct_completion *comp)
 {
+	const struct weft_dev_ops *ops = ep->iface->iface->ops;
+	const void *key = (const void *)rkey;
+	struct weft_iov iov[WEFT_UCT_MAX_IOV];
+	unsigned int used = to_weft_iov(from, n, iov);
+	struct weft_uct_op *op;
+	int ret;
+
+	if (!used)
+		return WEFT_UCS_OK; /* the key may be UCT_INVALID_RKEY */
+	ret = may_access(ep, comp, &op);
+	if (ret)
+		return weft_ucs_status(ret);
+	ret = get ? ops->get(ep->ep, iov, used, remote_addr, key, &op->op)
+		  : ops->put(ep->ep, iov, used, remote_addr, key, NULL,
+			     &op->op);
 	if (ret == -EINPROGRESS) {
 		op->rma = ep;
 		ep->rma_out++;
@@ -177,20 +195,7 @@ static enum weft_ucs_status put_zcopy(struct weft_uct_ep *ep,
 				      uint64_t remote_addr, uintptr_t rkey,
 				      struct weft_uct_completion *comp)
 {
-	struct weft_iov iov[WEFT_UCT_MAX_IOV];
-	unsigned int used = to_weft_iov(from, n, iov);
-	struct weft_uct_op *op;
-	int ret;
-
-	if (!used)
-		return WEFT_UCS_OK; /* the key may be UCT_INVALID_RKEY */
-	ret = may_access(ep, comp, &op);
-	if (ret)
-		return weft_ucs_status(ret);
-	return run_access(
-		ep, op,
-		ep->iface->iface->ops->put(ep->ep, iov, used, remote_addr,
-					   (const void *)rkey, NULL, &op->op));
+	return start_access(ep, false, from, n, remote_addr, rkey, comp);
 }
 
 static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
@@ -198,20 +203,7 @@ static enum weft_ucs_status get_zcopy(struct weft_uct_ep *ep,
 				      uint64_t remote_addr, uintptr_t rkey,
 				      struct weft_uct_completion *comp)
 {
-	struct weft_iov iov[WEFT_UCT_MAX_IOV];
-	unsigned int used = to_weft_iov(from, n, iov);
-	struct weft_uct_op *op;
-	int ret;
-
-	if (!used)
-		return WEFT_UCS_OK; /* the key may be UCT_INVALID_RKEY */
-	ret = may_access(ep, comp, &op);
-	if (ret)
-		return weft_ucs_status(ret);
-	return run_access(
-		ep, op,
-		ep->iface->iface->ops->get(ep->ep, iov, used, remote_addr,
-					   (const void *)rkey, &op->op));
+	return start_access(ep, true, from, n, remote_addr, rkey, comp);
 }
 
 /*

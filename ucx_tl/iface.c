@@ -75,12 +75,13 @@ static enum weft_ucs_status event_fd(struct weft_uct_iface *iface, int *fd)
 	return *fd < 0 ? weft_ucs_status(*fd) : WEFT_UCS_OK;
 }
 
-bool weft_uct_iface_arm(struct weft_uct_iface *iface)
+/* May the caller sleep on the event fd?  False: call progress. */
+static bool may_sleep(struct weft_uct_iface *iface)
 {
 	/* ends that are not reported yet are too rare for a timer */
 	return weft_list_empty(&iface->ended) &&
 	       !weft_uct_pending_runnable(iface) &&
-	       (!has_guest(iface) || weft_uct_iface_arm(iface->guest)) &&
+	       (!has_guest(iface) || may_sleep(iface->guest)) &&
 	       iface->iface->ops->arm(iface->iface) != -EBUSY;
 }
 
@@ -120,7 +121,7 @@ static void leave_hosts(struct weft_uct_iface *iface)
 static enum weft_ucs_status event_arm(struct weft_uct_iface *iface,
 				      unsigned int events)
 {
-	return weft_uct_iface_arm(iface) ? WEFT_UCS_OK : WEFT_UCS_BUSY;
+	return may_sleep(iface) ? WEFT_UCS_OK : WEFT_UCS_BUSY;
 }
 
 static void progress_enable(struct weft_uct_iface *iface, unsigned int flags)
@@ -459,7 +460,9 @@ static int device_open(struct weft_uct_iface *iface)
 /* Compares it with the other interfaces of this process. */
 static void rank_iface(struct weft_uct_iface *iface)
 {
-	const double better = iface->tl->better_bandwidth(iface->device);
+	const struct weft_uct_tl *tl = iface->tl;
+	const double better =
+		tl->better_bandwidth ? tl->better_bandwidth(iface->device) : 0;
 	struct weft_netif netif;
 
 	iface->loopback = !weft_netif_get(iface->device,

@@ -75,7 +75,8 @@ static void fence_ep(struct weft_uct_ep *ep)
 	ep->rma_waits = ep->rma_out > 0;
 }
 
-unsigned int weft_uct_pending_run(struct weft_uct_ep *ep)
+/* Runs requests while the device has room; returns how many. */
+static unsigned int run_pending(struct weft_uct_ep *ep)
 {
 	unsigned int ran = 0;
 
@@ -123,7 +124,7 @@ void weft_uct_fence_all(struct weft_uct_ep *ep)
 
 void weft_uct_pending_ready(void *arg, struct weft_ep *ep, void *user)
 {
-	weft_uct_pending_run(user);
+	run_pending(user);
 }
 
 bool weft_uct_pending_runnable(struct weft_uct_iface *iface)
@@ -154,7 +155,7 @@ unsigned int weft_uct_pending_run_all(struct weft_uct_iface *iface)
 
 		weft_list_del(&ep->waiting);
 		weft_list_add_tail(&iface->waiting, &ep->waiting);
-		ran += weft_uct_pending_run(ep);
+		ran += run_pending(ep);
 	}
 	return ran;
 }

@@ -3,9 +3,6 @@
 #include "ucx_tl/status.h"
 #include "util/util.h"
 
-/*
- * Both conversions use the first match.
- */
 static const struct {
 	int err;
 	enum weft_ucs_status status;
@@ -13,7 +10,6 @@ static const struct {
 	{ 0, WEFT_UCS_OK },
 	{ -EINPROGRESS, WEFT_UCS_INPROGRESS },
 	{ -EAGAIN, WEFT_UCS_NO_RESOURCE },
-	{ -EIO, WEFT_UCS_IO_ERROR },
 	{ -ENOMEM, WEFT_UCS_NO_MEMORY },
 	{ -EINVAL, WEFT_UCS_INVALID_PARAM },
 	{ -EHOSTUNREACH, WEFT_UCS_UNREACHABLE },
@@ -49,12 +45,4 @@ enum weft_ucs_status weft_ucs_status(int err)
 		if (pairs[i].err == err)
 			return pairs[i].status;
 	return WEFT_UCS_IO_ERROR;
-}
-
-int weft_ucs_errno(enum weft_ucs_status status)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(pairs); i++)
-		if (pairs[i].status == status)
-			return pairs[i].err;
-	return -EIO;
 }

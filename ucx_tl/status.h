@@ -7,7 +7,5 @@
 
 /* 0 and counts are OK; an errno without UCX status is IO_ERROR. */
 enum weft_ucs_status weft_ucs_status(int err);
-/* The reverse, for tests and for what UCX's functions return. */
-int weft_ucs_errno(enum weft_ucs_status status);
 
 #endif

@@ -62,6 +62,31 @@ static void log_no_netdev(const struct weft_netif *list, int n)
 			weft_setting_variable(&devices), devices.value, names);
 }
 
+static void set_device(struct weft_uct_tl_device *device, uint32_t type,
+		       const char *name)
+{
+	strcpy(device->name, name);
+	device->type = type;
+	device->sys_device = WEFT_UCS_SYS_DEVICE_UNKNOWN;
+}
+
+/* For peers and their memory on this host. */
+static enum weft_ucs_status list_one(const struct weft_uct *uct,
+				     const char *name,
+				     struct weft_uct_tl_device **out,
+				     unsigned int *count)
+{
+	struct weft_uct_tl_device *device =
+		uct->sym.calloc(1, sizeof(*device), "weft device");
+
+	if (!device)
+		return WEFT_UCS_NO_MEMORY;
+	set_device(device, WEFT_UCT_DEVICE_SHM, name);
+	*out = device;
+	*count = 1;
+	return WEFT_UCS_OK;
+}
+
 /*
  * One device per netdev, of the same name: after a connect by socket address
  * UCP keeps only devices that are named like the netdev.
@@ -90,11 +115,8 @@ static enum weft_ucs_status list_netdevs(const struct weft_uct *uct,
 	for (int i = 0; i < n; i++) {
 		if (!weft_netdevs_allowed(netifs[i].name))
 			continue;
-		memcpy(devices[used].name, netifs[i].name,
-		       sizeof(netifs[i].name));
-		devices[used].type = WEFT_UCT_DEVICE_NET;
-		devices[used].sys_device = WEFT_UCS_SYS_DEVICE_UNKNOWN;
-		used++;
+		set_device(&devices[used++], WEFT_UCT_DEVICE_NET,
+			   netifs[i].name);
 	}
 	if (!used)
 		log_no_netdev(netifs, n);
@@ -113,7 +135,6 @@ static enum weft_ucs_status list_nvlink(const struct weft_uct *uct,
 					unsigned int *count)
 {
 	const char *lacking = NULL;
-	struct weft_uct_tl_device *device;
 	int copiers;
 
 	if (!weft_gpu_here())
@@ -135,15 +156,7 @@ static enum weft_ucs_status list_nvlink(const struct weft_uct *uct,
 	/* no copiers: the driver shows this process no GPU */
 	if (lacking || !copiers || !works("weft_nvl", &weft_nvlink_ops))
 		return WEFT_UCS_OK;
-	device = uct->sym.calloc(1, sizeof(*device), "weft device");
-	if (!device)
-		return WEFT_UCS_NO_MEMORY;
-	strcpy(device->name, "nvlink");
-	device->type = WEFT_UCT_DEVICE_SHM;
-	device->sys_device = WEFT_UCS_SYS_DEVICE_UNKNOWN;
-	*out = device;
-	*count = 1;
-	return WEFT_UCS_OK;
+	return list_one(uct, "nvlink", out, count);
 }
 
 /* As in list_nvlink(): without a copier UCP fails the worker. */
@@ -154,29 +167,13 @@ static bool may_use_gpus(const struct weft_uct *uct)
 	       weft_uct_component_mds(uct, "cuda_cpy") > 0;
 }
 
-/* One device: peers and their memory are all on this host. */
 static enum weft_ucs_status list_shm(const struct weft_uct *uct,
 				     struct weft_uct_tl_device **out,
 				     unsigned int *count)
 {
-	struct weft_uct_tl_device *device;
-
 	if (!works("weft_shm", &weft_shm_ops))
 		return WEFT_UCS_OK;
-	device = uct->sym.calloc(1, sizeof(*device), "weft device");
-	if (!device)
-		return WEFT_UCS_NO_MEMORY;
-	strcpy(device->name, "shm");
-	device->type = WEFT_UCT_DEVICE_SHM;
-	device->sys_device = WEFT_UCS_SYS_DEVICE_UNKNOWN;
-	*out = device;
-	*count = 1;
-	return WEFT_UCS_OK;
-}
-
-static double no_better(const char *device)
-{
-	return 0;
+	return list_one(uct, "shm", out, count);
 }
 
 #ifdef HAVE_VERBS_H
@@ -243,10 +240,7 @@ static enum weft_ucs_status list_verbs_ports(const struct weft_uct *uct,
 			continue;
 		if (!is_usable(&list[i]))
 			continue;
-		strcpy(devices[used].name, list[i].name);
-		devices[used].type = WEFT_UCT_DEVICE_NET;
-		devices[used].sys_device = WEFT_UCS_SYS_DEVICE_UNKNOWN;
-		used++;
+		set_device(&devices[used++], WEFT_UCT_DEVICE_NET, list[i].name);
 	}
 	free(list);
 	*out = devices;
@@ -267,8 +261,6 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.devices = list_netdevs,
 #ifdef HAVE_VERBS_H
 		.better_bandwidth = port_bandwidth,
-#else
-		.better_bandwidth = no_better,
 #endif
 		/*
 		 * A get is as fast as a put and takes a control message less:
@@ -290,7 +282,6 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.am_zcopy = false,
 		.same_host = true,
 		.devices = list_shm,
-		.better_bandwidth = no_better,
 		/*
 		 * More than UCX_MULTI_LANE_MAX_RATIO (4) times that of any
 		 * netdev: the part of a message on a rail of weft_tcp would
@@ -324,7 +315,6 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.am_zcopy = false,
 		.same_host = true,
 		.devices = list_nvlink,
-		.better_bandwidth = no_better,
 		.put_overhead = 0.5e-6,
 		.get_overhead = 0.5e-6,
 	},
@@ -340,7 +330,6 @@ const struct weft_uct_tl weft_uct_tls[WEFT_UCT_TLS] = {
 		.am_zcopy = false,
 		.same_host = false,
 		.devices = list_verbs_ports,
-		.better_bandwidth = no_better,
 		/*
 		 * Not measured: no adapter was available.  A rendezvous crosses
 		 * the wire three times before data arrive, by a get (RTS, READ,

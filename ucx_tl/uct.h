@@ -83,7 +83,7 @@ struct weft_uct_tl {
 					unsigned int *count);
 	/*
 	 * The bandwidth, in bytes/s, of a better weft transport that is offered
-	 * on the same port as @device; 0: there is none.
+	 * on the same port as @device; 0, or NULL: there is none.
 	 */
 	double (*better_bandwidth)(const char *device);
 	/* added to the iface's figures for UCP */
@@ -176,7 +176,7 @@ struct weft_uct_ep {
 	struct weft_list waiting;  /* in iface->waiting */
 	struct weft_list ended;	   /* in iface->ended */
 	uint64_t report_ms;	   /* when to report it */
-	bool dispatching;	   /* inside weft_uct_pending_run() */
+	bool dispatching;	   /* requests of it run */
 	bool turn;		   /* the running request may send once */
 	unsigned int rma_out;	   /* puts and gets in progress */
 	bool fenced;		   /* ep_fence() was the last operation */
@@ -211,8 +211,6 @@ enum weft_ucs_status
 weft_uct_iface_open(struct weft_uct_memory_domain *md, void *worker,
 		    const struct weft_uct_iface_params *params,
 		    const void *config, void **iface);
-/* May the caller sleep on the event fd?  False: call progress. */
-bool weft_uct_iface_arm(struct weft_uct_iface *iface);
 /* perf.c */
 enum weft_ucs_status weft_uct_estimate_perf(struct weft_uct_iface *iface,
 					    struct weft_uct_perf_attr *attr);
@@ -243,8 +241,6 @@ void weft_uct_pending_purge(struct weft_uct_ep *ep,
 			    void *arg);
 /* Order later operations after earlier ones, including queued requests. */
 void weft_uct_fence_all(struct weft_uct_ep *ep);
-/* Run requests while the device has room; returns how many. */
-unsigned int weft_uct_pending_run(struct weft_uct_ep *ep);
 void weft_uct_pending_ready(void *arg, struct weft_ep *ep, void *user);
 /* Would any queued request of @iface make progress? */
 bool weft_uct_pending_runnable(struct weft_uct_iface *iface);
